@@ -1,0 +1,74 @@
+// Package teeth lets a test take one rule of the design out and show that the
+// violation it prevents is then found: a rule whose removal no test notices is
+// not guarded.
+//
+// The package has two faces, chosen by the build tag "teeth". Without it
+// (every shipped binary) Enabled and Off are constants false and At is empty,
+// so that the compiler removes the wrong branch altogether. With it
+//
+//	go test -tags teeth ./...
+//
+// a test pulls a rule, runs its scenario, sees the violation, and puts the
+// rule back. Where a rule is obeyed the code reads
+//
+//	if teeth.Off(teeth.F1PutOrder) {
+//		… the wrong way, kept tiny …
+//	} else {
+//		… the right way …
+//	}
+//
+// Rules and hook are the process's: tests that pull one do not run in
+// parallel with others of the same binary.
+package teeth
+
+import "fmt"
+
+// A Rule names one rule of the design, by its number in the design review.
+type Rule uint8
+
+const (
+	// F1PutOrder: pending, kill the old item, swing the slot, then live.
+	F1PutOrder Rule = iota + 1
+	// F2VersionInSum: an item's checksum covers the version in its state word.
+	F2VersionInSum
+	// F3MismatchNotAbsent: a candidate with another key proves nothing by itself.
+	F3MismatchNotAbsent
+	// F4NoRenewal: a lease renewed during an operation does not extend it.
+	F4NoRenewal
+	// F5Published: nothing leaves the server before published has reached it.
+	F5Published
+	// F6FillVersion: a fill or promotion never overwrites a newer write.
+	F6FillVersion
+	// F7CountSlotless: keys without a slot are counted, a miss there asks.
+	F7CountSlotless
+	// F8HeaderCheck: every bucket header is compared with the key's own hash.
+	F8HeaderCheck
+	// F9ReclaimList: cached places in retired pages are dropped before a
+	// lease with a higher reclaim version is used.
+	F9ReclaimList
+	// F15CopyOnce: a software responder copies once, by aligned 8-byte loads.
+	F15CopyOnce
+
+	numRules
+)
+
+var ruleNames = [numRules]string{
+	F1PutOrder:          "F1 put order",
+	F2VersionInSum:      "F2 version in checksum",
+	F3MismatchNotAbsent: "F3 mismatch is not absence",
+	F4NoRenewal:         "F4 no renewal extends an operation",
+	F5Published:         "F5 nothing said before published",
+	F6FillVersion:       "F6 fill carries its version",
+	F7CountSlotless:     "F7 keys without slot are counted",
+	F8HeaderCheck:       "F8 header checked against the key's hash",
+	F9ReclaimList:       "F9 reclaim list before a new lease",
+	F15CopyOnce:         "F15 copy once, by words",
+}
+
+// String names the rule for test output.
+func (r Rule) String() string {
+	if r > 0 && r < numRules {
+		return ruleNames[r]
+	}
+	return fmt.Sprintf("Rule(%d)", uint8(r))
+}
