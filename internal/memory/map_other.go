@@ -1,0 +1,27 @@
+//go:build !linux
+
+package memory
+
+import (
+	"fmt"
+	"os"
+)
+
+func pageSize() int { return os.Getpagesize() }
+
+func hugePageSize() (int, error) {
+	return 0, fmt.Errorf("%w: huge pages are for Linux; use kind mmap", ErrNotSupported)
+}
+
+// mapPages takes page-aligned memory from the Go heap. Only pure Go fabrics
+// exist outside Linux, they run in this process, and Go's collector does not
+// move objects: all they need is memory that stays put while it is referenced.
+func mapPages(size int, _ Kind) ([]byte, error) {
+	page := pageSize()
+	raw := heapBytes(size + page)
+	skip := (page - int(addrOf(raw)%uintptr(page))) % page
+	return raw[skip : skip+size : skip+size], nil
+}
+
+// unmapPages leaves the memory to the collector.
+func unmapPages([]byte) error { return nil }
