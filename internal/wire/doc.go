@@ -1,0 +1,42 @@
+// Package wire is the messages that travel inside SENDs between a client and
+// a server, and the private data of the connection that carries them: encode
+// and decode, nothing else. It knows no fabric, no clock and no store.
+//
+// One SEND carries exactly one message, a 24-byte header and a body:
+//
+//	 0        1        2            4            6            8
+//	┌────────┬────────┬────────────┬────────────┬────────────┐
+//	│version │ type   │ status     │ flags      │ credits    │
+//	├────────┴────────┴────────────┴────────────┴────────────┤ 8
+//	│ request id                                             │
+//	├────────────────────────────┬───────────────────────────┤ 16
+//	│ body length                │ reserved, zero            │
+//	├────────────────────────────┴───────────────────────────┤ 24
+//	│ body …                                                 │
+//	└────────────────────────────────────────────────────────┘
+//
+// All integers are little-endian. A reply has the type of its request with
+// ReplyBit set and the same request id. Its status says how the request went;
+// with any status but StatusOK the body is a text for people.
+//
+// Credits, in both directions: a header's credits field is how many more
+// messages the sender of that header is ready to receive. A client starts with
+// one credit, spends it on Hello, and from then on spends one for every
+// request except Ping, which has a receive of its own at the server: one Ping
+// may be under way at any time. A server spends the client's credits only on
+// messages that nobody asked for (Goodbye); for the reply to a request the
+// client always keeps a receive posted.
+//
+// # Rules of the codecs
+//
+//   - Parse functions take bytes from a peer: every length is compared with
+//     what is there before it is used, and nothing is allocated. What they
+//     return are views of the argument, good as long as it is.
+//   - The encoding is canonical: reserved bytes are zero, nothing follows the
+//     last field, so that Append(Parse(b)) == b for every b that parses. The
+//     fuzz targets hold the package to that.
+//   - Append functions trust their caller; a field too long for its length
+//     field is a broken invariant and panics.
+//   - What a value means (an empty key, a key too long for the store) is the
+//     server's affair: it parses here and is answered there.
+package wire

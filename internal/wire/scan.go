@@ -1,0 +1,220 @@
+package wire
+
+// A Scan asks for one page of keys in byte order.
+//
+//	┌limit┬max bytes┬prefix length┬after length┬keys only┬ 0 ┬prefix┬after┐
+//	└4    ┴4        ┴2            ┴2           ┴1        ┴3  ┴…     ┴…    ┘
+type Scan struct {
+	Limit    uint32 // entries wanted; 0 means as many as fit
+	MaxBytes uint32 // of keys and values; 0 means as many as fit
+	KeysOnly bool
+	Prefix   []byte
+	After    []byte // only keys after this one; ScanReply.Next of the page before
+}
+
+// AppendScan appends a Scan.
+func AppendScan(dst []byte, id uint64, m Scan) []byte {
+	start := len(dst)
+	dst = begin(dst, TypeScan, id)
+	dst = le.AppendUint32(dst, m.Limit)
+	dst = le.AppendUint32(dst, m.MaxBytes)
+	dst = le.AppendUint16(dst, len16(m.Prefix))
+	dst = le.AppendUint16(dst, len16(m.After))
+	dst = append(dst, bit(m.KeysOnly), 0, 0, 0)
+	dst = append(dst, m.Prefix...)
+	return finish(append(dst, m.After...), start)
+}
+
+// ParseScan reads the body of a Scan.
+func ParseScan(body []byte) (Scan, error) {
+	f := fields{b: body}
+	m := Scan{Limit: f.u32(), MaxBytes: f.u32()}
+	pl, al := f.u16(), f.u16()
+	m.KeysOnly = f.flag()
+	f.zero(3)
+	m.Prefix, m.After = f.take(uint64(pl)), f.take(uint64(al))
+	if err := f.done(); err != nil {
+		return Scan{}, err
+	}
+	return m, nil
+}
+
+// A ScanReply is one page.
+//
+//	┌count┬next length┬more┬ 0 ┬entries …┬next┐
+//	└4    ┴2          ┴1   ┴1  ┴…        ┴…   ┘
+type ScanReply struct {
+	Count   uint32
+	More    bool   // further keys exist; ask again with After = Next
+	Next    []byte // empty unless More
+	entries []byte
+}
+
+// A ScanEntry is one key of a page.
+//
+//	┌version┬value length┬key length┬has value┬ 0 ┬key┬value┐
+//	└8      ┴4           ┴2         ┴1        ┴1  ┴…  ┴…    ┘
+type ScanEntry struct {
+	Version  uint64
+	ValueLen uint32 // bytes of the value, present or not
+	Key      []byte
+	// Value is the value if HasValue; otherwise keys were asked for, or the
+	// value is too large for a page and must be got by its key.
+	Value    []byte
+	HasValue bool
+}
+
+// scanFixed and entryFixed are the sizes before the variable parts.
+const (
+	scanFixed  = 8
+	entryFixed = 16
+)
+
+// ScanRoom returns how many bytes of entries fit into a reply of replySize
+// bytes whose Next has nextLen bytes; EntrySize says what one takes.
+func ScanRoom(replySize, nextLen int) int {
+	return replySize - HeaderSize - scanFixed - nextLen
+}
+
+// EntrySize returns how many bytes an entry takes in a page; valueLen is 0
+// where the value is left out.
+func EntrySize(keyLen, valueLen int) int { return entryFixed + keyLen + valueLen }
+
+// BeginScanReply appends the start of a page; entries are appended with
+// AppendScanEntry and EndScanReply closes it.
+func BeginScanReply(dst []byte, id uint64) []byte {
+	return append(begin(dst, TypeScan.Reply(), id), 0, 0, 0, 0, 0, 0, 0, 0)
+}
+
+// AppendScanEntry appends one entry to a page.
+func AppendScanEntry(dst []byte, e ScanEntry) []byte {
+	dst = le.AppendUint64(dst, e.Version)
+	dst = le.AppendUint32(dst, e.ValueLen)
+	dst = le.AppendUint16(dst, len16(e.Key))
+	dst = append(dst, bit(e.HasValue), 0)
+	dst = append(dst, e.Key...)
+	if e.HasValue {
+		dst = append(dst, e.Value...)
+	}
+	return dst
+}
+
+// EndScanReply closes the page that BeginScanReply began at start.
+func EndScanReply(dst []byte, start int, count uint32, more bool, next []byte) []byte {
+	at := dst[start+HeaderSize:]
+	le.PutUint32(at, count)
+	le.PutUint16(at[4:], len16(next))
+	at[6] = bit(more)
+	return finish(append(dst, next...), start)
+}
+
+// ParseScanReply reads the body of a page and checks every entry, so that
+// walking them with Next needs no error.
+func ParseScanReply(body []byte) (ScanReply, error) {
+	f := fields{b: body}
+	m := ScanReply{Count: f.u32()}
+	nl := f.u16()
+	m.More = f.flag()
+	f.zero(1)
+	all := f.b
+	for range m.Count {
+		if f.entry(); f.err != nil {
+			return ScanReply{}, f.err
+		}
+	}
+	m.entries = all[: len(all)-len(f.b) : len(all)-len(f.b)]
+	m.Next = f.take(uint64(nl))
+	if !m.More && nl != 0 {
+		f.fail(ErrRange)
+	}
+	if err := f.done(); err != nil {
+		return ScanReply{}, err
+	}
+	return m, nil
+}
+
+// entry reads one entry.
+func (f *fields) entry() ScanEntry {
+	e := ScanEntry{Version: f.u64(), ValueLen: f.u32()}
+	kl := f.u16()
+	e.HasValue = f.flag()
+	f.zero(1)
+	e.Key = f.take(uint64(kl))
+	if e.HasValue {
+		e.Value = f.take(uint64(e.ValueLen))
+	}
+	return e
+}
+
+// Entries calls yield for every entry of the page, in order, until it returns
+// false: a range-over-func iterator. The entries are views of the body.
+func (m *ScanReply) Entries(yield func(ScanEntry) bool) {
+	f := fields{b: m.entries}
+	for len(f.b) > 0 {
+		if !yield(f.entry()) {
+			return
+		}
+	}
+}
+
+// A StatsRequest asks for a part of the server's counters as JSON. Offset 0
+// takes a fresh snapshot; further parts are of that same snapshot.
+//
+//	┌offset┬ 0 ┐
+//	└4     ┴4  ┘
+type StatsRequest struct {
+	Offset uint32
+}
+
+// AppendStats appends a StatsRequest.
+func AppendStats(dst []byte, id uint64, m StatsRequest) []byte {
+	start := len(dst)
+	dst = begin(dst, TypeStats, id)
+	dst = le.AppendUint32(dst, m.Offset)
+	return finish(append(dst, 0, 0, 0, 0), start)
+}
+
+// ParseStats reads the body of a StatsRequest.
+func ParseStats(body []byte) (StatsRequest, error) {
+	f := fields{b: body}
+	m := StatsRequest{Offset: f.u32()}
+	f.zero(4)
+	return m, f.done()
+}
+
+// A StatsReply is a part of the JSON text.
+//
+//	┌total┬offset┬text┐
+//	└4    ┴4     ┴…   ┘
+type StatsReply struct {
+	Total, Offset uint32 // bytes of the whole text; where this part begins
+	Data          []byte
+}
+
+// StatsFixed is what a StatsReply takes besides its text, with the header.
+const StatsFixed = HeaderSize + 8
+
+// AppendStatsReply appends the reply to a StatsRequest.
+func AppendStatsReply(dst []byte, id uint64, m StatsReply) []byte {
+	start := len(dst)
+	dst = begin(dst, TypeStats.Reply(), id)
+	dst = le.AppendUint32(dst, m.Total)
+	dst = le.AppendUint32(dst, m.Offset)
+	return finish(append(dst, m.Data...), start)
+}
+
+// ParseStatsReply reads the body of the reply to a StatsRequest.
+func ParseStatsReply(body []byte) (StatsReply, error) {
+	f := fields{b: body}
+	m := StatsReply{Total: f.u32(), Offset: f.u32()}
+	if f.err == nil {
+		m.Data = f.rest()
+		if uint64(m.Offset)+uint64(len(m.Data)) > uint64(m.Total) {
+			f.fail(ErrRange)
+		}
+	}
+	if err := f.done(); err != nil {
+		return StatsReply{}, err
+	}
+	return m, nil
+}

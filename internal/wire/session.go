@@ -1,0 +1,227 @@
+package wire
+
+import (
+	"crypto/hmac"
+	"time"
+)
+
+// MaxName bounds the names of clients and servers in Hello and Welcome, bytes.
+const MaxName = 64
+
+// A Hello is the first message of a session and proves that the client knows
+// the secret. Header.Credits grants the server's first unasked messages.
+//
+//	┌MAC┬client id┬reply size┬name length┬ 0 ┬name┐
+//	└32 ┴16       ┴4         ┴2          ┴2  ┴…   ┘
+type Hello struct {
+	// MAC covers both private data and the rest of this body; SignHello
+	// computes it, VerifyHello checks it.
+	MAC      [FullMACSize]byte
+	ClientID [16]byte // random per client program, outlives connections
+	// ReplySize is the size in bytes of the receives that the client posts:
+	// the largest message that it takes.
+	ReplySize uint32
+	Name      []byte // for the server's log; at most MaxName bytes
+}
+
+// AppendHello appends a Hello with the MAC that m holds.
+func AppendHello(dst []byte, id uint64, m Hello) []byte {
+	start := len(dst)
+	dst = begin(dst, TypeHello, id)
+	dst = append(dst, m.MAC[:]...)
+	dst = append(dst, m.ClientID[:]...)
+	dst = le.AppendUint32(dst, m.ReplySize)
+	dst = le.AppendUint16(dst, len16(m.Name))
+	dst = append(dst, 0, 0)
+	return finish(append(dst, m.Name...), start)
+}
+
+// ParseHello reads the body of a Hello.
+func ParseHello(body []byte) (Hello, error) {
+	f := fields{b: body}
+	var m Hello
+	copy(m.MAC[:], f.take(FullMACSize))
+	copy(m.ClientID[:], f.take(16))
+	m.ReplySize = f.u32()
+	n := f.u16()
+	f.zero(2)
+	m.Name = f.take(uint64(n))
+	if n > MaxName {
+		f.fail(ErrRange)
+	}
+	if err := f.done(); err != nil {
+		return Hello{}, err
+	}
+	return m, nil
+}
+
+// SignHello writes the MAC into msg, an encoded Hello: over connect and accept,
+// the private data of both ends, and what stands behind the MAC in the body.
+func SignHello(msg, secret, connect, accept []byte) {
+	body := Body(msg)
+	sum := mac(secret, "rkv hello", connect, accept, body[FullMACSize:])
+	copy(body, sum[:])
+}
+
+// VerifyHello checks the MAC in the body of a Hello in constant time.
+func VerifyHello(body, secret, connect, accept []byte) bool {
+	if len(body) < FullMACSize {
+		return false
+	}
+	sum := mac(secret, "rkv hello", connect, accept, body[FullMACSize:])
+	return hmac.Equal(sum[:], body[:FullMACSize])
+}
+
+// A Welcome answers Hello: the session stands and the QP now lets READs
+// through. It is also the client's first lease, from the moment Hello was
+// posted. Header.Credits grants the first requests.
+//
+//	┌session┬incarnation┬lease┬beat┬keepalive┬idle┬view version┬reclaim version┬max value┐
+//	└8      ┴8          ┴8    ┴8   ┴8        ┴8   ┴8           ┴8              ┴8        ┘ 72
+//	┌max key┬request size┬reply size┬shards┬regions┬id length┬ 0 ┬server id┐
+//	└4      ┴4           ┴4         ┴4     ┴4      ┴2        ┴2  ┴…        ┘
+type Welcome struct {
+	Session     uint64        // names the session in the server's log
+	Incarnation uint64        // of the store: the one in Accept
+	Lease       time.Duration // microseconds on the wire
+	Beat        time.Duration // how often the beat is rewritten
+	// Keepalive is how long a client may be silent before it sends a Ping;
+	// after Idle the server ends the session.
+	Keepalive, Idle             time.Duration
+	ViewVersion, ReclaimVersion uint64
+	MaxValue                    uint64 // bytes
+	MaxKey                      uint32 // bytes
+	// RequestSize is the largest message that the server takes, ReplySize the
+	// largest that it will send in this session; bytes with header.
+	RequestSize, ReplySize uint32
+	Shards                 uint32 // fixed at the store's birth
+	Regions                uint32 // in the view of ViewVersion
+	ServerID               []byte // stable name of the store; at most MaxName bytes
+}
+
+// AppendWelcome appends the reply to Hello.
+func AppendWelcome(dst []byte, id uint64, m Welcome) []byte {
+	start := len(dst)
+	dst = begin(dst, TypeHello.Reply(), id)
+	for _, v := range [...]uint64{
+		m.Session, m.Incarnation, micros(m.Lease), micros(m.Beat), micros(m.Keepalive), micros(m.Idle),
+		m.ViewVersion, m.ReclaimVersion, m.MaxValue,
+	} {
+		dst = le.AppendUint64(dst, v)
+	}
+	for _, v := range [...]uint32{m.MaxKey, m.RequestSize, m.ReplySize, m.Shards, m.Regions} {
+		dst = le.AppendUint32(dst, v)
+	}
+	dst = le.AppendUint16(dst, len16(m.ServerID))
+	dst = append(dst, 0, 0)
+	return finish(append(dst, m.ServerID...), start)
+}
+
+// ParseWelcome reads the body of the reply to Hello.
+func ParseWelcome(body []byte) (Welcome, error) {
+	f := fields{b: body}
+	m := Welcome{
+		Session: f.u64(), Incarnation: f.u64(),
+		Lease: f.micros(), Beat: f.micros(), Keepalive: f.micros(), Idle: f.micros(),
+		ViewVersion: f.u64(), ReclaimVersion: f.u64(),
+		MaxValue: f.u64(), MaxKey: f.u32(), RequestSize: f.u32(), ReplySize: f.u32(),
+		Shards: f.u32(), Regions: f.u32(),
+	}
+	n := f.u16()
+	f.zero(2)
+	m.ServerID = f.take(uint64(n))
+	if n > MaxName || m.Shards == 0 || m.Shards > 1<<12 {
+		f.fail(ErrRange)
+	}
+	if err := f.done(); err != nil {
+		return Welcome{}, err
+	}
+	return m, nil
+}
+
+// maxMicros bounds durations on the wire to a year: a larger one is nonsense
+// and could overflow a sum.
+const maxMicros = 366 * 24 * 3600 * 1e6
+
+func micros(d time.Duration) uint64 { return uint64(max(0, d.Microseconds())) }
+
+func (f *fields) micros() time.Duration {
+	v := f.u64()
+	if v > maxMicros {
+		f.fail(ErrRange)
+		return 0
+	}
+	return time.Duration(v) * time.Microsecond
+}
+
+// A Ping shows that the client lives and asks the same of the server. It needs
+// no credit; one may be under way at a time. The server's poller answers it
+// without any lock of the store.
+//
+//	┌echo┬return┬ 0 ┐
+//	└8   ┴2     ┴6  ┘
+type Ping struct {
+	Echo uint64 // comes back
+	// Return is how many unused credits the client gives back: a client that
+	// has been idle for a while keeps one, so that thousands of idle sessions
+	// do not hold receives. The client must not use them after posting this.
+	Return uint16
+}
+
+// AppendPing appends a Ping.
+func AppendPing(dst []byte, id uint64, m Ping) []byte {
+	start := len(dst)
+	dst = begin(dst, TypePing, id)
+	dst = le.AppendUint64(dst, m.Echo)
+	dst = le.AppendUint16(dst, m.Return)
+	return finish(append(dst, 0, 0, 0, 0, 0, 0), start)
+}
+
+// ParsePing reads the body of a Ping.
+func ParsePing(body []byte) (Ping, error) {
+	f := fields{b: body}
+	m := Ping{Echo: f.u64(), Return: f.u16()}
+	f.zero(6)
+	return m, f.done()
+}
+
+// A PingReply answers Ping.
+//
+//	┌echo┬server time┬view version┐
+//	└8   ┴8          ┴8           ┘
+type PingReply struct {
+	Echo        uint64
+	TimeMicros  uint64 // the server's wall clock, microseconds since 1970
+	ViewVersion uint64
+}
+
+// AppendPingReply appends the reply to a Ping.
+func AppendPingReply(dst []byte, id uint64, m PingReply) []byte {
+	start := len(dst)
+	dst = begin(dst, TypePing.Reply(), id)
+	dst = le.AppendUint64(dst, m.Echo)
+	dst = le.AppendUint64(dst, m.TimeMicros)
+	return finish(le.AppendUint64(dst, m.ViewVersion), start)
+}
+
+// ParsePingReply reads the body of the reply to a Ping.
+func ParsePingReply(body []byte) (PingReply, error) {
+	f := fields{b: body}
+	m := PingReply{Echo: f.u64(), TimeMicros: f.u64(), ViewVersion: f.u64()}
+	return m, f.done()
+}
+
+// AppendGoodbye appends the message with which a server tells, unasked, that
+// it will end the session and why. Requests under way are still answered
+// unless the status is StatusProtocol.
+func AppendGoodbye(dst []byte, s Status, detail string) []byte {
+	start := len(dst)
+	dst = begin(dst, TypeGoodbye, 0)
+	le.PutUint16(dst[start+offStatus:], uint16(s))
+	return finish(append(dst, cutText(detail)...), start)
+}
+
+// ParseGoodbye turns a Goodbye into the error it stands for; it copies.
+func ParseGoodbye(h Header, body []byte) error {
+	return &RemoteError{Status: h.Status, Detail: cleanText(body)}
+}
