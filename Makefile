@@ -1,0 +1,89 @@
+# rdmakv. Bare "make" prints this menu; nothing here needs more than Go, make,
+# gcc and git, except that "make test" also uses tshark where it can have it.
+
+GO      ?= go
+BIN     := bin
+CACHE   := .cache
+# How long each fuzz target runs: in make test, and in make fuzz.
+FUZZ_SHORT ?= 5s
+FUZZ_LONG  ?= 5m
+# kill -9 cycles: in make test, and in make nightly.
+KILLS_TEST    ?= 20
+KILLS_NIGHTLY ?= 200
+# Packages whose tests run under the race detector. The end-to-end tests start
+# processes, in which it would see nothing.
+RACE_PKGS = $$($(GO) list ./... | grep -v -e /test/ -e /demo)
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test check lint unit race teeth e2e fuzz fuzz-short bench nightly cover clean tools prepare
+
+help: ## print this menu
+	@echo "rdmakv: a key-value store read by RDMA. Targets:"; echo
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo; echo "Start with: make demo"
+
+build: ## build bin/kvserver and bin/kvclient
+	@mkdir -p $(BIN)
+	$(GO) build -o $(BIN)/ ./cmd/kvserver ./cmd/kvclient
+
+demo: build ## real data in, read back one-sidedly, SIGKILL, read back again
+	@$(GO) run ./demo -bin $(BIN)
+
+check: ## the inner loop, under two minutes: format, vet, short tests
+	@scripts/gofmt
+	$(GO) vet ./...
+	$(GO) test -short ./...
+
+test: ## everything that CI runs, well inside an hour on two cores
+	@scripts/steps prepare lint unit race teeth fuzz-short e2e demo
+
+prepare: ## get what tests use beside Go, where this machine lets us
+	@scripts/prepare
+
+lint: tools ## gofmt, go vet, staticcheck
+	@scripts/gofmt
+	$(GO) vet ./...
+	$(GO) vet -tags teeth ./...
+	$(CACHE)/staticcheck ./...
+
+unit: ## go test, all packages but the end-to-end tests
+	$(GO) test $$($(GO) list ./... | grep -v /test/)
+
+race: ## the same under the race detector, shortened
+	$(GO) test -race -short -timeout 20m $(RACE_PKGS)
+
+teeth: ## take each rule out and see a test fail
+	$(GO) test -tags teeth -run Teeth ./...
+
+e2e: build ## real processes: kill -9, bad input, the command lines, two million keys
+	$(GO) test -count 1 -timeout 30m ./test/e2e -bin $(CURDIR)/$(BIN) -kills $(KILLS_TEST)
+
+fuzz: ## every fuzz target for FUZZ_LONG (5m) each
+	@scripts/fuzz $(FUZZ_LONG)
+
+fuzz-short: ## every fuzz target for FUZZ_SHORT (5s) each
+	@scripts/fuzz $(FUZZ_SHORT)
+
+bench: build ## the benchmarks
+	@scripts/bench $(BIN)
+
+nightly: build ## what takes too long for every change: 200 kills, race in full, long fuzzing
+	$(GO) test -count 1 -timeout 4h ./test/e2e -bin $(CURDIR)/$(BIN) -kills $(KILLS_NIGHTLY)
+	$(GO) test -race -timeout 2h $(RACE_PKGS)
+	@scripts/fuzz $(FUZZ_LONG)
+
+cover: ## coverage of the tests, as a table and .cache/cover.html
+	@mkdir -p $(CACHE)
+	$(GO) test -coverpkg ./... -coverprofile $(CACHE)/cover.out $$($(GO) list ./... | grep -v /test/)
+	@$(GO) tool cover -html $(CACHE)/cover.out -o $(CACHE)/cover.html
+	@$(GO) tool cover -func $(CACHE)/cover.out | tail -1
+
+tools: $(CACHE)/staticcheck
+
+# Linters live in a module of their own, pinned by tools/go.sum.
+$(CACHE)/staticcheck: tools/go.mod tools/go.sum
+	@mkdir -p $(CACHE)
+	cd tools && $(GO) build -o ../$@ honnef.co/go/tools/cmd/staticcheck
+
+clean: ## remove bin/ and .cache/
+	rm -rf $(BIN) $(CACHE)

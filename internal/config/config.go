@@ -1,0 +1,70 @@
+package config
+
+import (
+	"time"
+)
+
+// Config is every setting of kvserver and kvclient. The struct is the single
+// list of keys: tags name the key, who uses it, and the help text of its flag;
+// Default holds the defaults; config.yaml at the root of the repository
+// documents each, and a test holds the two together.
+//
+// Limits that are part of the format (the longest key, the largest value) are
+// no settings and stand in store/layout.
+type Config struct {
+	// Both programs.
+	Fabric      string `mapstructure:"fabric" scope:"both" usage:"how to do RDMA: auto or iwarp"`
+	Device      string `mapstructure:"device" scope:"both" usage:"RDMA device to open; empty lets the fabric choose and say why"`
+	RequireRDMA bool   `mapstructure:"require_rdma" scope:"both" usage:"refuse a fabric that is done in software"`
+	SecretFile  string `mapstructure:"secret_file" scope:"both" usage:"file with the secret that clients and servers share; empty: everybody may connect"`
+	LogLevel    string `mapstructure:"log_level" scope:"both" usage:"debug, info, warn or error"`
+	LogFormat   string `mapstructure:"log_format" scope:"both" usage:"text or json"`
+
+	// kvserver.
+	DataDir         string        `mapstructure:"data_dir" scope:"server" usage:"directory of the durable store; made when missing"`
+	Listen          string        `mapstructure:"listen" scope:"server" usage:"HOST:PORT for RDMA connections; port 0 picks a free one"`
+	AdminListen     string        `mapstructure:"admin_listen" scope:"server" usage:"HOST:PORT for /metrics, /healthz and /readyz; empty: none"`
+	PProf           bool          `mapstructure:"pprof" scope:"server" usage:"serve Go profiles on the admin port"`
+	Sync            string        `mapstructure:"sync" scope:"server" usage:"when a put is durable: always, interval or off"`
+	SyncInterval    time.Duration `mapstructure:"sync_interval" scope:"server" usage:"time between two syncs with --sync interval"`
+	Shards          int           `mapstructure:"shards" scope:"server" usage:"shards of a new store; fixed at its birth"`
+	MemoryLimit     Size          `mapstructure:"memory_limit" scope:"server" usage:"registered memory for index and items"`
+	RegionSize      Size          `mapstructure:"region_size" scope:"server" usage:"size of a region of items; the unit of registration"`
+	IndexRegionSize Size          `mapstructure:"index_region_size" scope:"server" usage:"size of a region of index segments"`
+	Lease           time.Duration `mapstructure:"lease" scope:"server" usage:"how long a client may believe memory it has read a beat from"`
+	Credits         int           `mapstructure:"credits" scope:"server" usage:"requests that one session may have in flight"`
+	MaxSessions     int           `mapstructure:"max_sessions" scope:"server" usage:"clients connected at a time"`
+
+	// kvclient.
+	Servers      []string      `mapstructure:"servers" scope:"client" flag:"server" usage:"HOST:PORT of the server"`
+	Timeout      time.Duration `mapstructure:"timeout" scope:"client" usage:"limit for one operation, connecting included"`
+	CacheEntries int           `mapstructure:"cache_entries" scope:"client" usage:"places of items to remember; a remembered one is read in one READ"`
+	MaxInflight  int           `mapstructure:"max_inflight" scope:"client" usage:"operations in flight at a time; more wait"`
+}
+
+// Default returns the settings in force where nothing else is said.
+func Default() Config {
+	return Config{
+		Fabric:    "auto",
+		LogLevel:  "info",
+		LogFormat: "text",
+
+		DataDir:         "rdmakv-data",
+		Listen:          "127.0.0.1:7400",
+		AdminListen:     "127.0.0.1:7401",
+		Sync:            "always",
+		SyncInterval:    10 * time.Millisecond,
+		Shards:          32,
+		MemoryLimit:     1 << 30,
+		RegionSize:      128 << 20,
+		IndexRegionSize: 16 << 20,
+		Lease:           2 * time.Second,
+		Credits:         64,
+		MaxSessions:     4096,
+
+		Servers:      []string{"127.0.0.1:7400"},
+		Timeout:      10 * time.Second,
+		CacheEntries: 65536,
+		MaxInflight:  1024,
+	}
+}

@@ -1,0 +1,45 @@
+package config
+
+import (
+	"strings"
+)
+
+// A Fault is one thing that is wrong with the settings.
+type Fault struct {
+	Source string // where the value came from: "config.yaml:12", "RDMAKV_LISTEN", "--listen", "default"; empty where no value is at fault
+	Key    string // as in config.yaml; empty where the file as a whole is at fault
+	Reason string // what is wrong, and what is allowed
+}
+
+// String is the one line that a user gets to read.
+func (f Fault) String() string {
+	parts := make([]string, 0, 3)
+	for _, p := range []string{f.Source, f.Key, f.Reason} {
+		if p != "" {
+			parts = append(parts, p)
+		}
+	}
+	return strings.Join(parts, ": ")
+}
+
+// Faults is the error of Load and Validate: everything that is wrong, in the
+// order in which the file is read.
+type Faults []Fault
+
+// Error lists the faults, one a line.
+func (f Faults) Error() string {
+	lines := make([]string, len(f))
+	for i, one := range f {
+		lines[i] = one.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// orNil makes an error of the faults: nil when there are none, which a bare
+// Faults in an error interface would not be.
+func (f Faults) orNil() error {
+	if len(f) == 0 {
+		return nil
+	}
+	return f
+}

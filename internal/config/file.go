@@ -1,0 +1,161 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// MaxFileSize bounds the configuration file, in bytes. Ours has about 10 KiB.
+const MaxFileSize = 1 << 20
+
+// readFile reads a configuration file of bounded size. What is not a regular
+// file is refused before it is read: a directory gives a poor error and a
+// FIFO would hang the start.
+func readFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, errors.Unwrap(err) // the path stands in the fault already
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if st.IsDir() {
+		return nil, errors.New("is a directory, want a file")
+	}
+	if !st.Mode().IsRegular() {
+		return nil, errors.New("is no regular file")
+	}
+	data, err := io.ReadAll(io.LimitReader(f, MaxFileSize+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > MaxFileSize {
+		return nil, fmt.Errorf("is larger than %s, the limit for a configuration file", Size(MaxFileSize))
+	}
+	return data, nil
+}
+
+// checkText refuses what no editor means to write.
+func checkText(data []byte) error {
+	switch {
+	case bytes.HasPrefix(data, []byte("\xef\xbb\xbf")):
+		return errors.New("starts with a byte order mark: save it as UTF-8 without one")
+	case bytes.HasPrefix(data, []byte("\xff\xfe")), bytes.HasPrefix(data, []byte("\xfe\xff")):
+		return errors.New("is UTF-16: save it as UTF-8 without a byte order mark")
+	case !utf8.Valid(data):
+		return errors.New("is not UTF-8 text")
+	}
+	if i := bytes.IndexByte(data, 0); i >= 0 {
+		return fmt.Errorf("has a NUL byte in line %d: it is no text file", 1+bytes.Count(data[:i], []byte("\n")))
+	}
+	return nil
+}
+
+// checkTree walks the file as YAML and refuses what viper would swallow:
+// unknown and repeated keys, keys in other case, empty values, a second
+// document, anchors and tags. It returns the line of each key.
+func checkTree(name string, data []byte) (lines map[string]int, faults Faults) {
+	fault := func(line int, key, format string, args ...any) {
+		src := name
+		if line > 0 {
+			src = fmt.Sprintf("%s:%d", name, line)
+		}
+		faults = append(faults, Fault{src, key, fmt.Sprintf(format, args...)})
+	}
+	lines = make(map[string]int)
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc yaml.Node
+	switch err := dec.Decode(&doc); {
+	case err == io.EOF:
+		return lines, nil // an empty file says nothing, which is allowed
+	case err != nil:
+		fault(0, "", "is no YAML: %s", oneLine(err))
+		return lines, faults
+	}
+	if err := dec.Decode(new(yaml.Node)); err != io.EOF {
+		fault(0, "", "has more than one YAML document; one is read")
+	}
+	root := doc.Content[0]
+	if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
+		return lines, faults // only comments
+	}
+	if root.Kind != yaml.MappingNode {
+		fault(root.Line, "", "want lines of the form \"key: value\"")
+		return lines, faults
+	}
+	names := keyNames()
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		key, val := root.Content[i], root.Content[i+1]
+		switch {
+		case key.Kind != yaml.ScalarNode:
+			fault(key.Line, "", "a key must be a plain word")
+			continue
+		case !contains(names, key.Value):
+			fault(key.Line, "", "unknown key %s%s", quote(key.Value), didYouMean(key.Value, names))
+			continue
+		case lines[key.Value] != 0:
+			fault(key.Line, key.Value, "stands twice: first in line %d", lines[key.Value])
+			continue
+		}
+		lines[key.Value] = key.Line
+		if reason := checkValue(val); reason != "" {
+			fault(val.Line, key.Value, "%s", reason)
+		}
+	}
+	return lines, faults
+}
+
+// checkValue refuses forms of YAML that a setting never needs: each of them
+// is a way to be read differently from how it looks.
+func checkValue(val *yaml.Node) string {
+	nodes := append([]*yaml.Node{val}, val.Content...)
+	for _, n := range nodes {
+		switch {
+		case n.Kind == yaml.AliasNode || n.Anchor != "":
+			return "anchors and aliases are not used here"
+		case n.Style&yaml.TaggedStyle != 0:
+			return "tags are not used here"
+		case n.Kind == yaml.MappingNode:
+			return "has a section, want a value"
+		case n != val && n.Kind != yaml.ScalarNode:
+			return "has a list in a list"
+		case n.Tag == "!!null":
+			return "has no value: take the line out, or write \"\" for an empty text"
+		}
+	}
+	return ""
+}
+
+// searchFiles are the places where a file is looked for when none is named.
+// kvclient does not look into the working directory, where a config.yaml is
+// most likely somebody else's.
+func searchFiles(scope Scope) []string {
+	var out []string
+	if scope == ForServer {
+		out = append(out, "config.yaml")
+	} else if dir, err := os.UserConfigDir(); err == nil {
+		out = append(out, filepath.Join(dir, "rdmakv", "config.yaml"))
+	}
+	return append(out, "/etc/rdmakv/config.yaml")
+}
+
+// oneLine makes one line of an error of the YAML parser.
+func oneLine(err error) string {
+	s := strings.TrimPrefix(err.Error(), "yaml: ")
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) > 200 {
+		s = s[:200] + "..."
+	}
+	return strings.ToValidUTF8(s, "?")
+}

@@ -1,0 +1,298 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// load runs Load over a file's text ("" = no file), an environment and flags.
+func load(t testing.TB, text string, env []string, args ...string) (*Loaded, error) {
+	t.Helper()
+	opt := Options{Scope: ForServer, Env: env, Search: []string{}}
+	if text != "" {
+		opt.File = filepath.Join(t.TempDir(), "config.yaml")
+		if err := os.WriteFile(opt.File, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	opt.Flags = pflag.NewFlagSet("test", pflag.ContinueOnError)
+	AddFlags(opt.Flags, ForServer|ForClient)
+	if err := opt.Flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return Load(opt)
+}
+
+func TestDefaultsAreValid(t *testing.T) {
+	l, err := load(t, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(l.Config, Default()) {
+		t.Errorf("loaded %+v, want the defaults %+v", l.Config, Default())
+	}
+}
+
+// TestPrecedence gives one key in one more layer each time.
+func TestPrecedence(t *testing.T) {
+	file, env, arg := "lease: 3s\n", []string{"RDMAKV_LEASE=4s"}, "--lease=5s"
+	for _, tc := range []struct {
+		name   string
+		file   string
+		env    []string
+		args   []string
+		want   time.Duration
+		source string
+	}{
+		{"default", "", nil, nil, 2 * time.Second, "default"},
+		{"file", file, nil, nil, 3 * time.Second, "config.yaml:1"},
+		{"variable over file", file, env, nil, 4 * time.Second, "RDMAKV_LEASE"},
+		{"flag over variable", file, env, []string{arg}, 5 * time.Second, "--lease"},
+		{"flag over default", "", nil, []string{arg}, 5 * time.Second, "--lease"},
+		{"flag with the value of the default", file, env, []string{"--lease=2s"}, 2 * time.Second, "--lease"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l, err := load(t, tc.file, tc.env, tc.args...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if l.Lease != tc.want || !strings.HasSuffix(l.Sources["lease"], tc.source) {
+				t.Errorf("lease = %v from %s, want %v from %s", l.Lease, l.Sources["lease"], tc.want, tc.source)
+			}
+		})
+	}
+}
+
+// TestEveryKeyInEveryLayer sets each key once as a flag, once as a variable
+// and once in a file, and wants it to arrive.
+func TestEveryKeyInEveryLayer(t *testing.T) {
+	other := map[string]string{
+		"fabric": "iwarp", "device": "siw0", "require_rdma": "true", "secret_file": "/s", "log_level": "debug",
+		"log_format": "json", "data_dir": "/d", "listen": "[::1]:1", "admin_listen": "localhost:2", "pprof": "true",
+		"sync": "off", "sync_interval": "1s", "shards": "7", "memory_limit": "2GiB", "region_size": "64MiB",
+		"index_region_size": "8MiB", "lease": "9s", "credits": "3", "max_sessions": "5", "servers": "a:1",
+		"timeout": "1m", "cache_entries": "0", "max_inflight": "1",
+	}
+	for _, k := range Keys() {
+		v, ok := other[k.Name]
+		if !ok {
+			t.Fatalf("the test has no value for %s", k.Name)
+		}
+		inFile := v
+		if k.Kind == KindText || k.Kind == KindList {
+			inFile = `"` + v + `"`
+		}
+		viaFlag, err1 := load(t, "", nil, "--"+k.Flag+"="+v)
+		viaEnv, err2 := load(t, "", []string{k.Env + "=" + v})
+		viaFile, err3 := load(t, k.Name+": "+inFile, nil)
+		for _, err := range []error{err1, err2, err3} {
+			if err != nil {
+				t.Errorf("%s: %v", k.Name, err)
+			}
+		}
+		def := Default()
+		if reflect.DeepEqual(viaFlag.Config, def) {
+			t.Errorf("%s: the flag changed nothing", k.Name)
+		}
+		if !reflect.DeepEqual(viaFlag.Config, viaEnv.Config) || !reflect.DeepEqual(viaFlag.Config, viaFile.Config) {
+			t.Errorf("%s: flag, variable and file differ:\n%+v\n%+v\n%+v", k.Name, viaFlag.Config, viaEnv.Config, viaFile.Config)
+		}
+	}
+}
+
+// TestBadInput is the table of everything that must be refused, and of the
+// words that the message must have.
+func TestBadInput(t *testing.T) {
+	long := strings.Repeat("x", 5000)
+	for _, tc := range []struct {
+		name string
+		file string
+		env  []string
+		args []string
+		want []string // each in the error
+	}{
+		{"unknown key", "listn: a:1", nil, nil, []string{"config.yaml:1", `unknown key "listn"`, `"listen"`}},
+		{"unknown key, nothing near", "zzzzzzzzzzzzzzzz: 1", nil, nil, []string{"unknown key", "known: fabric"}},
+		{"key in other case", "Listen: a:1", nil, nil, []string{`"Listen"`, `"listen"`}},
+		{"key with dashes", "data-dir: a", nil, nil, []string{`"data-dir"`, `"data_dir"`}},
+		{"key twice", "shards: 1\nshards: 2", nil, nil, []string{"config.yaml:2: shards", "twice", "line 1"}},
+		{"key that shows escapes", "\"a\\e[31mb\": 1", nil, nil, []string{`"a\x1b[31mb"`}},
+		{"section", "listen:\n  host: a", nil, nil, []string{"listen", "section"}},
+		{"list in list", "servers: [[a]]", nil, nil, []string{"list in a list"}},
+		{"no value", "listen:", nil, nil, []string{"listen", "no value"}},
+		{"null", "listen: ~", nil, nil, []string{"no value"}},
+		{"anchor", "listen: &a b:1\ndevice: *a", nil, nil, []string{"anchors"}},
+		{"tag", "shards: !!str 12", nil, nil, []string{"tags"}},
+		{"merge key", "<<: {shards: 1}", nil, nil, []string{"unknown key"}},
+		{"two documents", "shards: 1\n---\nshards: 2", nil, nil, []string{"more than one"}},
+		{"only text", "hello", nil, nil, []string{"key: value"}},
+		{"a list", "- a\n- b", nil, nil, []string{"key: value"}},
+		{"broken yaml", "a: [1,", nil, nil, []string{"no YAML"}},
+		{"deep nesting", "listen: " + strings.Repeat("[", 100000), nil, nil, []string{"no YAML"}},
+		{"tabs", "\tshards: 1", nil, nil, []string{"no YAML"}},
+		{"utf-8 bom", "\xef\xbb\xbfshards: 1", nil, nil, []string{"byte order mark"}},
+		{"utf-16", "\xff\xfes\x00", nil, nil, []string{"UTF-16"}},
+		{"binary", "\x7fELF\x02\x01\x01\x00", nil, nil, []string{"NUL"}},
+		{"latin-1", "data_dir: /d\xe9", nil, nil, []string{"UTF-8"}},
+		{"huge", "# " + strings.Repeat("x", MaxFileSize), nil, nil, []string{"larger than 1MiB"}},
+
+		{"duration without unit", "timeout: 5", nil, nil, []string{"timeout", "number 5", "with a unit"}},
+		{"duration without unit as text", "timeout: '5'", nil, nil, []string{"with a unit"}},
+		{"negative duration", "timeout: -5s", nil, nil, []string{"-5s", "out of range", "1ms to 1h0m0s"}},
+		{"huge duration", "timeout: 1e30h", nil, nil, []string{"with a unit"}},
+		{"float for a number", "shards: 1.9", nil, nil, []string{"shards", "whole number", "1.9"}},
+		{"huge float for a number", "shards: 1e30", nil, nil, []string{"whole number"}},
+		{"overflow", "shards: 99999999999999999999", nil, nil, []string{"whole number"}},
+		{"negative", "shards: -1", nil, nil, []string{"-1 is out of range: 1 to 4096"}},
+		{"zero", "shards: 0", nil, nil, []string{"out of range"}},
+		{"one too many", "shards: 4097", nil, nil, []string{"4097", "4096"}},
+		{"switch for a number", "shards: true", nil, nil, []string{"whole number, got true"}},
+		{"number for a text", "data_dir: 12", nil, nil, []string{"want text", "quotes"}},
+		{"switch for a text", "data_dir: true", nil, nil, []string{"want text"}},
+		{"date for a text", "data_dir: 2026-01-01", nil, nil, []string{"want text"}},
+		{"yes for a switch", "pprof: yes please", nil, nil, []string{"true or false"}},
+		{"1 for a switch", "pprof: 1", nil, nil, []string{"true or false"}},
+		{"number in a list", "servers: [1]", nil, nil, []string{"list of texts"}},
+		{"size without unit", "memory_limit: 1000000000", nil, nil, []string{"memory_limit", "MiB"}},
+		{"size with garbage", "memory_limit: 1GiBx", nil, nil, []string{`"1GiBx"`, "MiB"}},
+		{"size in half units", "memory_limit: 1.5GiB", nil, nil, []string{"whole number"}},
+		{"size in wrong case", "memory_limit: 1gib", nil, nil, []string{"GiB"}},
+		{"negative size", "memory_limit: -1GiB", nil, nil, []string{"not a size"}},
+		{"overflowing size", "memory_limit: 99999999TiB", nil, nil, []string{"too large"}},
+		{"size that is no multiple", "region_size: 64MB", nil, nil, []string{"62500KiB", "multiple of 1MiB"}},
+		{"regions larger than memory", "memory_limit: 16MiB", nil, nil, []string{"memory_limit", "region_size 128MiB"}},
+
+		{"unknown sync", "sync: sometimes", nil, nil, []string{"sync", "always, interval, off"}},
+		{"misspelt sync", "sync: allways", nil, nil, []string{`did you mean "always"?`}},
+		{"unknown fabric", "fabric: tcp", nil, nil, []string{"fabric", "auto, iwarp"}},
+		{"software only", "fabric: iwarp\nrequire_rdma: true", nil, nil, []string{"require_rdma"}},
+		{"address without port", "listen: localhost", nil, nil, []string{"listen", "HOST:PORT"}},
+		{"address with a bad port", "listen: localhost:70000", nil, nil, []string{"70000", "65535"}},
+		{"address with a named port", "listen: localhost:http", nil, nil, []string{"65535"}},
+		{"address with a bad host", "listen: 'a b:1'", nil, nil, []string{"valid host"}},
+		{"bare IPv6", "listen: '::1:80'", nil, nil, []string{"HOST:PORT"}},
+		{"server with port 0", "servers: ['a:0']", nil, nil, []string{"servers", "1 to 65535"}},
+		{"no server", "servers: []", nil, nil, []string{"servers", "at least one"}},
+		{"many servers", "servers: [" + strings.Repeat("a,", 65) + "]", nil, nil, []string{"at most 64"}},
+		{"same address twice", "admin_listen: 127.0.0.1:7400", nil, nil, []string{"admin_listen", "same address"}},
+		{"profiles without a port", "admin_listen: ''\npprof: true", nil, nil, []string{"pprof", "admin_listen"}},
+		{"empty directory", "data_dir: ''", nil, nil, []string{"data_dir", "empty"}},
+		{"long directory", "data_dir: " + long, nil, nil, []string{"at most 4096"}},
+		{"directory with NUL", `data_dir: "a\0b"`, nil, nil, []string{"NUL"}},
+		{"long device", "device: " + long, nil, nil, []string{"device", "at most 256"}},
+
+		{"unknown variable", "", []string{"RDMAKV_LISTN=x"}, nil, []string{`"RDMAKV_LISTN"`, `"RDMAKV_LISTEN"`}},
+		{"variable in other case", "", []string{"RDMAKV_listen=x"}, nil, []string{`"RDMAKV_LISTEN"`}},
+		{"bad variable", "", []string{"RDMAKV_SHARDS=1x"}, nil, []string{"RDMAKV_SHARDS", "whole number"}},
+		{"empty variable", "", []string{"RDMAKV_SHARDS="}, nil, []string{"RDMAKV_SHARDS", "whole number"}},
+		{"number with sign", "", []string{"RDMAKV_SHARDS=+1"}, nil, []string{"whole number"}},
+		{"number in hex", "", []string{"RDMAKV_SHARDS=0x10"}, nil, []string{"whole number"}},
+		{"variable names no file", "", []string{"RDMAKV_CONFIG=/no/such"}, nil, []string{"/no/such", "no such file"}},
+		{"bad flag", "", nil, []string{"--lease=2"}, []string{"--lease: lease", "with a unit"}},
+		{"bad flag range", "", nil, []string{"--credits=1"}, []string{"--credits: credits: 1 is out of range"}},
+		{"everything at once", "shards: 0\nlease: 1", []string{"RDMAKV_CREDITS=x", "RDMAKV_X=1"}, []string{"--sync=no"},
+			[]string{"config.yaml:1: shards", "config.yaml:2: lease", "RDMAKV_CREDITS: credits", `"RDMAKV_X"`, "--sync: sync"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := load(t, tc.file, tc.env, tc.args...)
+			if err == nil {
+				t.Fatal("was accepted")
+			}
+			for _, w := range tc.want {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("the message lacks %s:\n%v", w, err)
+				}
+			}
+			if len(err.Error()) > 2000 {
+				t.Errorf("the message has %d bytes", len(err.Error()))
+			}
+		})
+	}
+}
+
+// TestGoodForms: what may be written in more than one way.
+func TestGoodForms(t *testing.T) {
+	for _, text := range []string{
+		"", "\n", "# nothing\n", "---\n", "{}\n", "shards: 32\r\nlease: 2s\r\n",
+		"sync: off\n", "memory_limit: 2 GiB\n", "memory_limit: 4294967296B\n", "admin_listen: ''\n", "shards: '8'\n",
+		"servers: a:1,b:2\n",
+	} {
+		if _, err := load(t, text, []string{"HOME=/x", "OTHER_VAR=1"}); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	l, err := load(t, "", nil, "--server", "a:1", "--server", "b:2,c:3")
+	if err != nil || !slices.Equal(l.Servers, []string{"a:1", "b:2", "c:3"}) {
+		t.Errorf("repeated --server gave %q, %v", l.Servers, err)
+	}
+}
+
+// TestBadFiles: what is no readable file.
+func TestBadFiles(t *testing.T) {
+	dir := t.TempDir()
+	unreadable := filepath.Join(dir, "unreadable")
+	if err := os.WriteFile(unreadable, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		dir:                         "is a directory",
+		filepath.Join(dir, "no"):    "no such file",
+		"/dev/zero":                 "no regular file",
+		filepath.Join(dir, "a\x00"): "invalid argument",
+	} {
+		_, err := Load(Options{Scope: ForServer, File: path})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", path, err, want)
+		}
+	}
+	// Root reads everything, so there is nothing to see as root.
+	if os.Geteuid() != 0 {
+		if _, err := Load(Options{Scope: ForServer, File: unreadable}); err == nil || !strings.Contains(err.Error(), "permission denied") {
+			t.Errorf("unreadable file: %v", err)
+		}
+	}
+}
+
+// TestSearch: the first file of the path counts, and none is no fault.
+func TestSearch(t *testing.T) {
+	dir := t.TempDir()
+	first, second := filepath.Join(dir, "1"), filepath.Join(dir, "2")
+	search := []string{first, second}
+	if l, err := Load(Options{Search: search}); err != nil || l.File != "" {
+		t.Fatalf("no file: %v, %v", l.File, err)
+	}
+	for _, name := range []string{second, first} {
+		if err := os.WriteFile(name, []byte("shards: 3"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if l, err := Load(Options{Search: search}); err != nil || l.File != name || l.Shards != 3 {
+			t.Fatalf("read %q, %v, want %q", l.File, err, name)
+		}
+	}
+}
+
+// TestWriteRoundTrip: what "kvserver config" prints is a file with the same
+// meaning, whatever is in the values.
+func TestWriteRoundTrip(t *testing.T) {
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if _, err := a.WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	again, err := load(t, b.String(), nil)
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, b.String())
+	}
+	if !reflect.DeepEqual(a.Config, again.Config) {
+		t.Errorf("read back %+v, want %+v, from\n%s", again.Config, a.Config, b.String())
+	}
+}

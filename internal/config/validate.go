@@ -1,0 +1,150 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Limits of numbers, as [least, most]. Those of memory follow from the format
+// in store/layout: regions come in units of 1 MiB, a shard number has 12 bits.
+const (
+	granule   = Size(1) << 20
+	minRegion = Size(2) << 20
+	maxRegion = Size(1) << 36 // 64 GiB
+	maxMemory = Size(1) << 42 // 4 TiB: half of the place space, because places are not used twice
+)
+
+// Validate checks the settings against their limits and each other and
+// reports every fault at once, as Faults.
+func (c *Config) Validate() error { return c.faults().orNil() }
+
+// checker collects faults.
+type checker struct{ faults Faults }
+
+func (k *checker) fault(key, format string, args ...any) {
+	k.faults = append(k.faults, Fault{Key: key, Reason: fmt.Sprintf(format, args...)})
+}
+
+func (k *checker) oneOf(key, v string, allowed ...string) {
+	if !slices.Contains(allowed, v) {
+		hint := ""
+		if n := nearest(v, allowed); n != "" {
+			hint = fmt.Sprintf("; did you mean %q?", n)
+		}
+		k.fault(key, "%s is not one of %s%s", quote(v), strings.Join(allowed, ", "), hint)
+	}
+}
+
+func (k *checker) number(key string, v, least, most int) {
+	if v < least || v > most {
+		k.fault(key, "%d is out of range: %d to %d", v, least, most)
+	}
+}
+
+func (k *checker) duration(key string, v, least, most time.Duration) {
+	if v < least || v > most {
+		k.fault(key, "%v is out of range: %v to %v", v, least, most)
+	}
+}
+
+func (k *checker) size(key string, v, least, most Size) {
+	switch {
+	case v < least || v > most:
+		k.fault(key, "%s is out of range: %s to %s", v, least, most)
+	case v%granule != 0:
+		k.fault(key, "%s is not a multiple of %s", v, granule)
+	}
+}
+
+// address checks HOST:PORT. The host may be a name: whether it resolves is
+// found out when it is used.
+func (k *checker) address(key, v string, zeroPort bool) {
+	host, port, err := net.SplitHostPort(v)
+	if err != nil {
+		k.fault(key, "%s is not HOST:PORT, as in 127.0.0.1:7400 or [::1]:7400", quote(v))
+		return
+	}
+	n, err := parseDigits(port)
+	if err != nil || n > 65535 || n == 0 && !zeroPort {
+		least := 1
+		if zeroPort {
+			least = 0
+		}
+		k.fault(key, "%s has the port %s, want a number from %d to 65535", quote(v), quote(port), least)
+	}
+	if strings.ContainsAny(host, " \t\r\n/@\x00") || len(host) > 253 {
+		k.fault(key, "%s has no valid host", quote(v))
+	}
+}
+
+func (k *checker) path(key, v string, mayBeEmpty bool) {
+	switch {
+	case v == "" && !mayBeEmpty:
+		k.fault(key, "is empty, want a path")
+	case strings.ContainsRune(v, 0):
+		k.fault(key, "%s has a NUL byte in it", quote(v))
+	case len(v) > 4096:
+		k.fault(key, "has %s characters, at most 4096 are allowed", strconv.Itoa(len(v)))
+	}
+}
+
+// faults checks everything, in the order of the struct.
+func (c *Config) faults() Faults {
+	k := &checker{}
+	k.oneOf("fabric", c.Fabric, "auto", "iwarp")
+	if len(c.Device) > 256 {
+		k.fault("device", "has %d characters, at most 256 are allowed", len(c.Device))
+	}
+	if c.RequireRDMA && c.Fabric == "iwarp" {
+		k.fault("require_rdma", "forbids software fabrics, and fabric: iwarp is one")
+	}
+	k.path("secret_file", c.SecretFile, true)
+	k.oneOf("log_level", c.LogLevel, "debug", "info", "warn", "error")
+	k.oneOf("log_format", c.LogFormat, "text", "json")
+	c.serverFaults(k)
+	c.clientFaults(k)
+	return k.faults
+}
+
+func (c *Config) serverFaults(k *checker) {
+	k.path("data_dir", c.DataDir, false)
+	k.address("listen", c.Listen, true)
+	if c.AdminListen != "" {
+		k.address("admin_listen", c.AdminListen, true)
+		if _, port, _ := net.SplitHostPort(c.Listen); c.AdminListen == c.Listen && port != "0" {
+			k.fault("admin_listen", "is the same address as listen")
+		}
+	}
+	if c.PProf && c.AdminListen == "" {
+		k.fault("pprof", "needs admin_listen, which is empty")
+	}
+	k.oneOf("sync", c.Sync, "always", "interval", "off")
+	k.duration("sync_interval", c.SyncInterval, time.Millisecond, time.Minute)
+	k.number("shards", c.Shards, 1, 4096)
+	k.size("memory_limit", c.MemoryLimit, 8<<20, maxMemory)
+	k.size("region_size", c.RegionSize, minRegion, maxRegion)
+	k.size("index_region_size", c.IndexRegionSize, minRegion, maxRegion)
+	if need := c.RegionSize + c.IndexRegionSize; need > c.MemoryLimit {
+		k.fault("memory_limit", "%s holds not even one region of each kind: region_size %s and index_region_size %s need %s",
+			c.MemoryLimit, c.RegionSize, c.IndexRegionSize, need)
+	}
+	k.duration("lease", c.Lease, time.Second, time.Minute)
+	k.number("credits", c.Credits, 2, 1024)
+	k.number("max_sessions", c.MaxSessions, 1, 65536)
+}
+
+func (c *Config) clientFaults(k *checker) {
+	if len(c.Servers) == 0 {
+		k.fault("servers", "is empty, want at least one HOST:PORT")
+	}
+	for _, s := range c.Servers {
+		k.address("servers", s, false)
+	}
+	k.duration("timeout", c.Timeout, time.Millisecond, time.Hour)
+	k.number("cache_entries", c.CacheEntries, 0, 1<<26)
+	k.number("max_inflight", c.MaxInflight, 1, 65536)
+}

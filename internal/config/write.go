@@ -1,0 +1,22 @@
+package config
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+)
+
+// WriteTo writes the configuration in force as YAML, each line with where its
+// value came from. What it writes can be read again as a file.
+func (l *Loaded) WriteTo(w io.Writer) (int64, error) {
+	var b bytes.Buffer
+	for _, scope := range []Scope{ForServer | ForClient, ForServer, ForClient} {
+		fmt.Fprintf(&b, "# %s\n", scope)
+		for _, k := range Keys() {
+			if k.Scope == scope {
+				fmt.Fprintf(&b, "%-40s # %s\n", k.Name+": "+k.value(&l.Config), l.Sources[k.Name])
+			}
+		}
+	}
+	return b.WriteTo(w)
+}
