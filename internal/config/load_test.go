@@ -281,6 +281,7 @@ func TestSearch(t *testing.T) {
 // TestWriteRoundTrip: what "kvserver config" prints is a file with the same
 // meaning, whatever is in the values.
 func TestWriteRoundTrip(t *testing.T) {
+	a, err := load(t, "data_dir: \"a: b # c\\t\\x1b\"\nservers: [\"[::1]:1\", 'x:2']\nmemory_limit: 3GiB\nregion_size: 2MiB\nlog_level: warn", nil, "--device=no")
 	if err != nil {
 		t.Fatal(err)
 	}
