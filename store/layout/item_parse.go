@@ -1,0 +1,127 @@
+package layout
+
+import "github.com/zeebo/xxh3"
+
+// An ItemView is a verified item over the caller's buffer: nothing is copied,
+// and the view is good as long as the buffer is. The zero view is no item.
+//
+// Verified means: the checksum held for this place, incarnation and version.
+// The state is what the first word said; a reader accepts Live only (or Held,
+// where the server gave it the place).
+type ItemView struct {
+	Version Version
+	State   State
+	// ValLen is the length of the value in bytes, Chunks the number of its
+	// chunks: 0 if the value is not chunked.
+	ValLen, Chunks int
+	// Expiry is in microseconds since 1970, server time; 0 means never.
+	Expiry uint64
+	// Size is that of the whole item, in bytes, a multiple of 8.
+	Size int
+
+	b               []byte // exactly the part under the checksum, and more of a chunked item if it was there
+	inc             uint64
+	place           Place
+	sum             uint64
+	keyOff, valOff  int
+	sumsOff, keyLen int
+	need            int
+}
+
+// Key is the item's key, in the buffer.
+func (v *ItemView) Key() []byte { return v.b[v.keyOff : v.keyOff+v.keyLen : v.keyOff+v.keyLen] }
+
+// Value is the value, in the buffer; nil for a chunked item, whose value is
+// verified chunk by chunk (Chunk, VerifyChunk).
+func (v *ItemView) Value() []byte {
+	if v.Chunks > 0 {
+		return nil
+	}
+	return v.b[v.valOff : v.valOff+v.ValLen : v.valOff+v.ValLen]
+}
+
+// ValueOffset is where the value begins, in bytes from the item's place; for a
+// chunked item it is a multiple of 8.
+func (v *ItemView) ValueOffset() int { return v.valOff }
+
+// Need is, after ErrShort, the number of bytes that ParseItem asks for: at
+// most MaxItemSize. It comes from lengths that nothing has verified.
+func (v *ItemView) Need() int { return v.need }
+
+// ChunkRange is where chunk i of the value lies: an offset into the value and
+// a length, both in bytes. A chunk that does not exist has length 0.
+func (v *ItemView) ChunkRange(i int) (off, n int) {
+	if i < 0 || i >= v.Chunks {
+		return 0, 0
+	}
+	off = i * ChunkSize
+	return off, min(ChunkSize, v.ValLen-off)
+}
+
+// VerifyChunk reports whether data, READ from the item's place, is chunk i of
+// this value and of no other version of it.
+func (v *ItemView) VerifyChunk(i int, data []byte) bool {
+	_, n := v.ChunkRange(i)
+	if n == 0 || len(data) != n {
+		return false
+	}
+	want := getWord(v.b, v.sumsOff+i*wordSize)
+	return want == nonzero(xxh3.HashSeed(data, chunkSeed(v.inc, v.place, v.Version, i)))
+}
+
+// Chunk is chunk i, if all of it was in the buffer that was parsed and it
+// verifies.
+func (v *ItemView) Chunk(i int) ([]byte, bool) {
+	off, n := v.ChunkRange(i)
+	lo, hi := v.valOff+off, v.valOff+off+n
+	if n == 0 || hi > len(v.b) || !v.VerifyChunk(i, v.b[lo:hi]) {
+		return nil, false
+	}
+	return v.b[lo:hi:hi], true
+}
+
+// ParseItem reads the item that was READ from place p, and verifies it: whole,
+// or of a chunked item the head up to the value (HeadSize); bytes behind that
+// are kept for Chunk. The bytes may be anything. It fails with
+//
+//	ErrFormat  no item: impossible state, version, lengths or flags
+//	ErrShort   b is cut off; Need of the returned view says how much to READ
+//	ErrTorn    the checksum does not hold
+//
+// and does not allocate.
+func ParseItem(b []byte, inc uint64, p Place) (ItemView, error) {
+	if len(b) < ItemHeaderSize {
+		return ItemView{need: ItemHeaderSize}, ErrShort
+	}
+	w0, w1 := getWord(b, offItemWord0), getWord(b, offItemWord1)
+	version, state := Version(w0>>stateBits), State(w0&stateMask)
+	keyLen := int(w1 >> keyLenPos)
+	valLen := int(w1 >> valLenPos & (1<<valLenBits - 1))
+	flags := w1 & flagsMask
+	if version == 0 || !state.valid() || keyLen < 1 || keyLen > MaxKeyLen || valLen > MaxValueLen ||
+		flags&^(flagExpiry|flagChunked) != 0 || (flags&flagChunked != 0) != (valLen > ChunkSize) {
+		return ItemView{}, ErrFormat
+	}
+	sh := shapeOf(keyLen, valLen, flags&flagExpiry != 0)
+	end := sh.sumEnd()
+	if len(b) < end {
+		return ItemView{need: end}, ErrShort
+	}
+	sum := getWord(b, offItemSum)
+	if sum != nonzero(xxh3.HashSeed(b[ItemHeaderSize:end], itemSeed(inc, p, version, w1))) {
+		return ItemView{}, ErrTorn
+	}
+	if len(b) > sh.size {
+		b = b[:sh.size]
+	}
+	v := ItemView{
+		Version: version, State: state,
+		ValLen: valLen, Chunks: sh.chunks, Size: sh.size,
+		b: b, inc: inc, place: p, sum: sum,
+		keyOff: sh.keyOff, keyLen: keyLen, valOff: sh.valOff, sumsOff: sh.sumsOff,
+	}
+	if sh.expiry {
+		v.Expiry = getWord(b, ItemHeaderSize)
+	}
+	return v, nil
+}

@@ -1,0 +1,71 @@
+package layout
+
+import (
+	"fmt"
+
+	"github.com/zeebo/xxh3"
+)
+
+// WriteItem writes an item into mem, the server memory at place p, of which it
+// takes ItemSize bytes: the state word first, as given (Pending or Held), then
+// the rest. The place must be free: its former item dead, or its page past the
+// lease that follows retirement. Nothing that a reader may believe changes
+// until SetState makes the item live, because the checksum of whatever was
+// there before no longer holds.
+//
+// The caller owns the place; key and value are only read, and are read once.
+func WriteItem(mem []byte, inc uint64, p Place, it Item, s State) {
+	checkLens(len(it.Key), len(it.Value))
+	if it.Version == 0 || it.Version > MaxVersion || s != Pending && s != Held {
+		panic(fmt.Sprintf("layout: WriteItem with version %#x, state %v", uint64(it.Version), s))
+	}
+	sh := shapeOf(len(it.Key), len(it.Value), it.Expiry != 0)
+	mem = mem[:sh.size]
+	StoreWord(mem, offItemWord0, word0(it.Version, s))
+	StoreWord(mem, offItemWord1, sh.word1())
+	StoreWord(mem, offItemSum, 0)
+	// The padding first: the words that key and value do not fill.
+	if sh.chunks > 0 {
+		StoreWord(mem, sh.valOff-wordSize, 0)
+	}
+	StoreWord(mem, sh.size-wordSize, 0)
+	if sh.expiry {
+		StoreWord(mem, ItemHeaderSize, it.Expiry)
+	}
+	putBytes(mem, sh.keyOff, it.Key)
+	if sh.chunks == 0 {
+		putBytes(mem, sh.valOff, it.Value)
+	}
+	for i := range sh.chunks {
+		lo := i * ChunkSize
+		hi := min(lo+ChunkSize, sh.valLen)
+		putBytes(mem, sh.valOff+lo, it.Value[lo:hi])
+		// Sums are taken of what stands in memory, never of the source a
+		// second time: they vouch for the bytes that a reader gets.
+		sum := nonzero(xxh3.HashSeed(mem[sh.valOff+lo:sh.valOff+hi], chunkSeed(inc, p, it.Version, i)))
+		StoreWord(mem, sh.sumsOff+i*wordSize, sum)
+	}
+	sum := xxh3.HashSeed(mem[ItemHeaderSize:sh.sumEnd()], itemSeed(inc, p, it.Version, sh.word1()))
+	StoreWord(mem, offItemSum, nonzero(sum))
+}
+
+// SetState changes the state of the item at mem by one atomic store, which
+// becomes visible after everything written before. v is the item's version.
+func SetState(mem []byte, v Version, s State) {
+	if v == 0 || v > MaxVersion || !s.valid() {
+		panic(fmt.Sprintf("layout: SetState with version %#x, state %v", uint64(v), s))
+	}
+	StoreWord(mem, offItemWord0, word0(v, s))
+}
+
+// LoadState reads version and state of the item at mem, atomically. Nothing is
+// verified: it is for the server, which knows what stands there.
+func LoadState(mem []byte) (Version, State) {
+	w := LoadWord(mem, offItemWord0)
+	return Version(w >> stateBits), State(w & stateMask)
+}
+
+// DestroyChecksum makes sure that the item at mem never verifies again. It is
+// done to every place of a page that is retired, before the wait of a lease:
+// neither alone is enough (docs/correctness.md).
+func DestroyChecksum(mem []byte) { StoreWord(mem, offItemSum, 0) }
