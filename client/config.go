@@ -1,0 +1,160 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/rdmakv/rdmakv/rdma"
+)
+
+// Config says how to reach a store. Servers and Fabric are required; the zero
+// value of every other field means its default.
+type Config struct {
+	// Servers are host:port addresses of one server, in order of preference:
+	// a server may be reachable by several networks. They are tried in turn.
+	Servers []string
+	// Fabric is the kind of RDMA to use, for example iwarp.New(...).
+	Fabric rdma.Fabric
+	// Device is the fabric's device; empty lets the fabric choose.
+	Device string
+	// Secret is shared with the server and proves each to the other. Empty
+	// only for a server that was told to be public.
+	Secret []byte
+	// Timeout ends a call whose context has no deadline. Default 5 s.
+	Timeout time.Duration
+	// DialTimeout ends one attempt to connect. Default 3 s.
+	DialTimeout time.Duration
+
+	// CacheEntries bounds the location cache: remembered places of items, each
+	// worth one round trip and about 64 bytes. Default 65,536; -1 turns the
+	// cache off.
+	CacheEntries int
+	// MaxInflight bounds requests by SEND under way at a time; the server may
+	// grant less. Default 64, at most 1,024.
+	MaxInflight int
+	// MaxWaiting bounds calls that wait for their turn to SEND; beyond it they
+	// fail with ErrOverloaded. Default 65,536.
+	MaxWaiting int
+	// MaxReads bounds RDMA READs under way at a time. Default 512.
+	MaxReads int
+	// BufferBytes bounds the registered memory that gets land in. Default
+	// 64 MiB, at least 4 MiB.
+	BufferBytes int64
+	// StagingBytes bounds the registered memory that large puts wait in.
+	// Default 128 MiB; it must hold the largest value that is put.
+	StagingBytes int64
+	// LeaseKeep is for how long after the last get the client keeps its lease
+	// alive by itself, with one small READ each third of a lease, so that a
+	// get after a pause still needs no help from the server's CPU. Default
+	// 1 min; -1 keeps it only by gets.
+	LeaseKeep time.Duration
+	// Spin is for how long a call polls for its completion before it parks.
+	// Default: the dispatcher's.
+	Spin time.Duration
+
+	// HeapMemory takes registered memory from the Go heap instead of mmap, so
+	// that the race detector sees what a software fabric does with it. For
+	// tests only: hardware must not be given such memory.
+	HeapMemory bool
+	// Logger takes connects, losses and refusals. Default: none.
+	Logger *slog.Logger
+}
+
+// Defaults and bounds of Config.
+const (
+	DefaultTimeout      = 5 * time.Second
+	DefaultDialTimeout  = 3 * time.Second
+	DefaultCacheEntries = 64 << 10
+	DefaultMaxInflight  = 64
+	DefaultMaxWaiting   = 64 << 10
+	DefaultMaxReads     = 512
+	DefaultBufferBytes  = 64 << 20
+	DefaultStagingBytes = 128 << 20
+	DefaultLeaseKeep    = time.Minute
+
+	maxInflight    = 1024
+	maxReads       = 8192
+	minReads       = 32 // one lookup's widest batch, and the beat
+	minBufferBytes = 4 << 20
+)
+
+// withDefaults returns a copy with every zero field filled in.
+func (c Config) withDefaults() Config {
+	def(&c.Timeout, DefaultTimeout)
+	def(&c.DialTimeout, DefaultDialTimeout)
+	def(&c.CacheEntries, DefaultCacheEntries)
+	def(&c.MaxInflight, DefaultMaxInflight)
+	def(&c.MaxWaiting, DefaultMaxWaiting)
+	def(&c.MaxReads, DefaultMaxReads)
+	def(&c.BufferBytes, DefaultBufferBytes)
+	def(&c.StagingBytes, DefaultStagingBytes)
+	def(&c.LeaseKeep, DefaultLeaseKeep)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func def[T comparable](p *T, value T) {
+	var zero T
+	if *p == zero {
+		*p = value
+	}
+}
+
+// Validate reports every field that is out of range, all at once; each error
+// wraps ErrConfig. Zero fields are in range: they mean the default.
+func (c Config) Validate() error {
+	d := c.withDefaults()
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrConfig}, args...)...))
+	}
+	if len(d.Servers) == 0 {
+		bad("Servers is empty: name at least one host:port")
+	}
+	for _, addr := range d.Servers {
+		if _, port, err := net.SplitHostPort(addr); err != nil {
+			bad("Servers: %q is not host:port: %v", addr, err)
+		} else if port == "" || port == "0" {
+			bad("Servers: %q has no port to connect to", addr)
+		}
+	}
+	if d.Fabric == nil {
+		bad("Fabric is missing")
+	}
+	if d.Timeout < time.Millisecond {
+		bad("Timeout is %v, must be at least 1ms", d.Timeout)
+	}
+	if d.DialTimeout < time.Millisecond {
+		bad("DialTimeout is %v, must be at least 1ms", d.DialTimeout)
+	}
+	if d.CacheEntries < -1 || d.CacheEntries > 1<<30 {
+		bad("CacheEntries is %d, must be -1 (none) or up to %d", d.CacheEntries, 1<<30)
+	}
+	if d.MaxInflight < 1 || d.MaxInflight > maxInflight {
+		bad("MaxInflight is %d, must be 1 to %d", d.MaxInflight, maxInflight)
+	}
+	if d.MaxWaiting < 1 {
+		bad("MaxWaiting is %d, must be at least 1", d.MaxWaiting)
+	}
+	if d.MaxReads < minReads || d.MaxReads > maxReads {
+		bad("MaxReads is %d, must be %d to %d", d.MaxReads, minReads, maxReads)
+	}
+	if d.BufferBytes < minBufferBytes {
+		bad("BufferBytes is %d, must be at least %d", d.BufferBytes, minBufferBytes)
+	}
+	if d.StagingBytes < 1 {
+		bad("StagingBytes is %d, must be positive", d.StagingBytes)
+	}
+	if d.LeaseKeep < -1 {
+		bad("LeaseKeep is %v, must be -1 (off) or positive", d.LeaseKeep)
+	}
+	if d.Spin < 0 {
+		bad("Spin is %v, must not be negative", d.Spin)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,145 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// What a call can fail with. Every error of this package is an *Error that
+// wraps one of these, so that errors.Is decides and errors.As shows the rest.
+var (
+	// ErrNotFound: the store has no such key.
+	ErrNotFound = errors.New("key not found")
+	// ErrKeyEmpty: keys have at least one byte.
+	ErrKeyEmpty = errors.New("key is empty: keys have 1 to 4096 bytes")
+	// ErrKeyTooLarge: the key is longer than the server allows.
+	ErrKeyTooLarge = errors.New("key is too large")
+	// ErrTooLarge: the value is longer than the server allows.
+	ErrTooLarge = errors.New("value is too large")
+	// ErrRange: GetRange was asked for an offset beyond the end of the value,
+	// or for a negative offset or length.
+	ErrRange = errors.New("range lies outside the value")
+	// ErrClosed: the Client has been closed.
+	ErrClosed = errors.New("client is closed")
+	// ErrTimeout: the call's context, or without a deadline in it
+	// Config.Timeout, ended before the server had answered. A context that
+	// was cancelled or ran out shows as its own error too (errors.Is with
+	// context.Canceled or context.DeadlineExceeded). For a put or delete that
+	// may have reached the server the error is ErrOutcomeUnknown instead.
+	ErrTimeout = errors.New("no answer in time")
+	// ErrUnavailable: no server could be reached. Nothing was changed.
+	ErrUnavailable = errors.New("server is unavailable")
+	// ErrOutcomeUnknown: a put or delete was sent and no reply came, so it may
+	// or may not have taken effect. Reading the key tells, unless others write
+	// it too.
+	ErrOutcomeUnknown = errors.New("outcome unknown: the request was sent, but no reply came")
+	// ErrOverloaded: a bound was reached, here (calls waiting for a free
+	// credit, staging memory) or at the server. Nothing was changed; try again
+	// later.
+	ErrOverloaded = errors.New("too much in flight")
+	// ErrNoSpace: the server's disk is full. Nothing was changed.
+	ErrNoSpace = errors.New("server has no disk space left")
+	// ErrVersion: client and server have no protocol version in common.
+	ErrVersion = errors.New("no protocol version in common")
+	// ErrAuth: the server refused the shared secret, or did not know it itself.
+	ErrAuth = errors.New("authentication failed")
+	// ErrCorrupt: the server found its copy of the value damaged.
+	ErrCorrupt = errors.New("stored value is corrupt")
+	// ErrProtocol: the server said something that makes no sense. The
+	// connection was given up.
+	ErrProtocol = errors.New("protocol violation by the server")
+	// ErrServer: the server failed in a way it had no better word for.
+	ErrServer = errors.New("server error")
+	// ErrConfig: a field of Config is out of range.
+	ErrConfig = errors.New("invalid configuration")
+)
+
+// An Error says which call failed, against which server and on which key.
+type Error struct {
+	Op     string // "get", "put", "dial", …
+	Server string // address, or "" when none was involved
+	Key    string // quoted, cut to a few dozen bytes; "" when the call has no key
+	Err    error  // wraps one of the sentinels above, and the cause if there is one
+}
+
+// Error is one line: operation, key, server, reason.
+func (e *Error) Error() string {
+	s := "rdmakv " + e.Op
+	if e.Key != "" {
+		s += " " + e.Key
+	}
+	if e.Server != "" {
+		s += " at " + e.Server
+	}
+	return s + ": " + e.Err.Error()
+}
+
+// Unwrap returns the reason.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Timeout reports whether the call ended because of its deadline.
+func (e *Error) Timeout() bool {
+	return errors.Is(e.Err, ErrTimeout) || errors.Is(e.Err, context.DeadlineExceeded)
+}
+
+// A MultiError is the outcome of a MultiPut in which at least one pair failed.
+type MultiError struct {
+	Errs   []error // one per pair, in order; nil where the pair was stored
+	Failed int     // how many are not nil
+}
+
+// Error tells the number of failures and the first of them.
+func (e *MultiError) Error() string {
+	for _, err := range e.Errs {
+		if err != nil {
+			return fmt.Sprintf("%d of %d puts failed, the first with: %v", e.Failed, len(e.Errs), err)
+		}
+	}
+	return "no put failed"
+}
+
+// Unwrap returns the failures, so that errors.Is finds any of them.
+func (e *MultiError) Unwrap() []error {
+	var errs []error
+	for _, err := range e.Errs {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// keyShown is how much of a key an error shows, in bytes.
+const keyShown = 48
+
+func quoteKey(key []byte) string {
+	if key == nil {
+		return ""
+	}
+	if len(key) > keyShown {
+		return strconv.Quote(string(key[:keyShown])) + fmt.Sprintf("…(%d bytes)", len(key))
+	}
+	return strconv.Quote(string(key))
+}
+
+// causeError is a sentinel with the reason behind it. Both can be found with
+// errors.Is; the text shows both.
+type causeError struct {
+	class, cause error
+}
+
+func (e *causeError) Error() string   { return e.class.Error() + ": " + e.cause.Error() }
+func (e *causeError) Unwrap() []error { return []error{e.class, e.cause} }
+
+// because wraps cause in class; without a cause it is class itself.
+func because(class, cause error) error {
+	if cause == nil || cause == class {
+		return class
+	}
+	if errors.Is(cause, class) {
+		return cause
+	}
+	return &causeError{class, cause}
+}
