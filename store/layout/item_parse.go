@@ -90,8 +90,18 @@ func (v *ItemView) Chunk(i int) ([]byte, bool) {
 //
 // and does not allocate.
 func ParseItem(b []byte, inc uint64, p Place) (ItemView, error) {
+	var v ItemView
+	err := v.parse(b, inc, p)
+	return v, err
+}
+
+// parse is ParseItem into a view that is reused; after an error the view is
+// no item.
+func (v *ItemView) parse(b []byte, inc uint64, p Place) error {
+	*v = ItemView{}
 	if len(b) < ItemHeaderSize {
-		return ItemView{need: ItemHeaderSize}, ErrShort
+		v.need = ItemHeaderSize
+		return ErrShort
 	}
 	w0, w1 := getWord(b, offItemWord0), getWord(b, offItemWord1)
 	version, state := Version(w0>>stateBits), State(w0&stateMask)
@@ -100,28 +110,24 @@ func ParseItem(b []byte, inc uint64, p Place) (ItemView, error) {
 	flags := w1 & flagsMask
 	if version == 0 || !state.valid() || keyLen < 1 || keyLen > MaxKeyLen || valLen > MaxValueLen ||
 		flags&^(flagExpiry|flagChunked) != 0 || (flags&flagChunked != 0) != (valLen > ChunkSize) {
-		return ItemView{}, ErrFormat
+		return ErrFormat
 	}
 	sh := shapeOf(keyLen, valLen, flags&flagExpiry != 0)
 	end := sh.sumEnd()
 	if len(b) < end {
-		return ItemView{need: end}, ErrShort
+		v.need = end
+		return ErrShort
 	}
 	sum := getWord(b, offItemSum)
 	if sum != nonzero(xxh3.HashSeed(b[ItemHeaderSize:end], itemSeed(inc, p, version, w1))) {
-		return ItemView{}, ErrTorn
+		return ErrTorn
 	}
-	if len(b) > sh.size {
-		b = b[:sh.size]
-	}
-	v := ItemView{
-		Version: version, State: state,
-		ValLen: valLen, Chunks: sh.chunks, Size: sh.size,
-		b: b, inc: inc, place: p, sum: sum,
-		keyOff: sh.keyOff, keyLen: keyLen, valOff: sh.valOff, sumsOff: sh.sumsOff,
-	}
+	v.Version, v.State = version, state
+	v.ValLen, v.Chunks, v.Size = valLen, sh.chunks, sh.size
+	v.b, v.inc, v.place, v.sum = b[:min(len(b), sh.size)], inc, p, sum
+	v.keyOff, v.keyLen, v.valOff, v.sumsOff = sh.keyOff, keyLen, sh.valOff, sh.sumsOff
 	if sh.expiry {
 		v.Expiry = getWord(b, ItemHeaderSize)
 	}
-	return v, nil
+	return nil
 }

@@ -1,0 +1,244 @@
+package layout
+
+import "github.com/rdmakv/rdmakv/internal/teeth"
+
+// The way through the index: root word, directory page, the two bucket pairs,
+// the candidates. The first two come from the Dir and are READ when it does
+// not know them or when a header shows that it is out of date.
+
+func (l *Lookup) stepIndex() Action {
+	switch l.phase {
+	case phaseRoot:
+		return l.gotRoot(getWord(l.Reads[0].Buf, 0))
+	case phasePage:
+		return l.gotPage(l.Reads[0].Buf)
+	case phaseRefresh:
+		// The page is good only if the root still is the one it was READ
+		// through.
+		if word := getWord(l.Reads[0].Buf, 0); word != l.root.word {
+			return l.gotRoot(word)
+		}
+		return l.gotPage(l.Reads[1].Buf)
+	case phasePairs:
+		return l.gotPairs()
+	case phaseCands:
+		return l.gotCandidates()
+	case phaseProofPairs:
+		return l.gotProofPairs()
+	case phaseProofItems:
+		return l.gotProofItems()
+	}
+	panic("layout: Lookup.Step before Start")
+}
+
+// index begins the way, with what the Dir knows.
+func (l *Lookup) index() Action {
+	if int(l.shard) >= len(l.dir.shards) {
+		return l.ask(ReasonUnknownRegion) // the view is not the one of this key's map
+	}
+	l.hash = HashKey(l.view.Seed, l.key)
+	l.fp = l.hash.Fingerprint()
+	l.root = l.dir.root(l.shard)
+	if l.root == nil {
+		return l.readRoot()
+	}
+	return l.page()
+}
+
+func (l *Lookup) readRoot() Action {
+	l.phase = phaseRoot
+	l.begin()
+	return l.read(l.view.RootPlace(l.shard), wordSize)
+}
+
+func (l *Lookup) gotRoot(word uint64) Action {
+	root, ok := l.dir.setRoot(l.shard, word)
+	if !ok {
+		return l.misfit()
+	}
+	l.root = root
+	return l.page()
+}
+
+// page takes the directory entry from the Dir, or READs its page.
+func (l *Lookup) page() Action {
+	i, entry := l.root.pageOf(l.hash)
+	if p := l.root.pages[i].Load(); p != nil {
+		return l.entry(p[entry])
+	}
+	l.phase = phasePage
+	l.begin()
+	place := l.root.pagePlace(i)
+	if !l.view.holds(place, PageSize, KindIndex) {
+		return l.unknown()
+	}
+	return l.read(place, PageSize)
+}
+
+func (l *Lookup) gotPage(b []byte) Action {
+	i, entry := l.root.pageOf(l.hash)
+	l.dir.setPage(l.shard, l.root, i, b)
+	// The entry comes from these very bytes: the cache may have been emptied
+	// or overtaken by another get.
+	return l.entry(getWord(b, entry*wordSize))
+}
+
+// entry is the segment by the directory.
+func (l *Lookup) entry(word uint64) Action {
+	var ok bool
+	l.segment, l.depth, l.step, ok = ParseDirEntry(word)
+	if !ok {
+		return l.misfit()
+	}
+	a, b := l.hash.Mains(SegmentGroups(l.step))
+	l.mains = [2]Main{a, b}
+	return l.pairs(phasePairs)
+}
+
+// pairs READs both bucket pairs, in one batch.
+func (l *Lookup) pairs(ph phase) Action {
+	l.phase = ph
+	l.begin()
+	for _, m := range l.mains {
+		place := l.segment + PlaceOfByte(uint64(m.PairBucket())*BucketSize)
+		if !l.view.holds(place, PairSize, KindIndex) {
+			return l.unknown()
+		}
+		l.read(place, PairSize)
+	}
+	return ActionRead
+}
+
+// unknown: a place in no region of the view. A directory that is out of date
+// may say so too, so that is looked at first.
+func (l *Lookup) unknown() Action {
+	if l.refreshed {
+		return l.ask(ReasonUnknownRegion)
+	}
+	return l.misfit()
+}
+
+// misfit: what the directory said is not so. Begin again with a fresh one.
+func (l *Lookup) misfit() Action {
+	l.Counts.Misfit++
+	return l.again(true)
+}
+
+// again begins the next round, with a fresh root word and directory page if
+// refresh is set; after the last it asks.
+func (l *Lookup) again(refresh bool) Action {
+	l.round++
+	l.Counts.Rounds++
+	if l.round >= MaxRounds {
+		return l.ask(ReasonRetries)
+	}
+	if !refresh {
+		return l.pairs(phasePairs)
+	}
+	l.refreshed = true
+	if l.root == nil {
+		return l.readRoot()
+	}
+	// Usually the root is what it was and only the entry has changed: READ
+	// both at once, and the page again if the root turns out to be new.
+	i, _ := l.root.pageOf(l.hash)
+	place := l.root.pagePlace(i)
+	if !l.view.holds(place, PageSize, KindIndex) {
+		return l.readRoot()
+	}
+	l.phase = phaseRefresh
+	l.begin()
+	l.read(l.view.RootPlace(l.shard), wordSize)
+	return l.read(place, PageSize)
+}
+
+// headers looks at the four headers of the two pairs. The depth must be the
+// directory's as well: depth and step of a key's segment only grow, so the
+// three together are of that one segment, and not of a later one that was
+// being built in its memory while the READ was under way.
+func (l *Lookup) headers() (fit, marked, slotless bool) {
+	fit = true
+	for i, m := range l.mains {
+		for j := range 2 {
+			h := BucketHeader(getWord(l.Reads[i].Buf, j*BucketSize))
+			if !teeth.Off(teeth.F8HeaderCheck) &&
+				(h.Depth() != l.depth || !h.Fits(l.shard, l.hash, m.PairBucket()+j, l.step)) {
+				fit = false
+			}
+			marked = marked || h.Marked()
+			slotless = slotless || h.Slotless() != 0
+		}
+	}
+	return fit, marked, slotless
+}
+
+// gotPairs collects the candidates.
+func (l *Lookup) gotPairs() Action {
+	var fit bool
+	fit, l.marked, l.slotless = l.headers()
+	if !fit {
+		return l.misfit()
+	}
+	l.pebble, l.unsure, l.ncand = false, false, 0
+	for i := range l.Reads {
+		for off := wordSize; off < PairSize; off += wordSize {
+			s := Slot(getWord(l.Reads[i].Buf, off))
+			if off == BucketSize || s.Empty() || s.Fingerprint() != l.fp {
+				continue
+			}
+			switch class := s.Class(); {
+			case class == ClassPebble:
+				l.pebble = true
+			case class > NumClasses:
+				l.unsure = true
+			case l.ncand == MaxCandidates:
+				return l.ask(ReasonCandidates)
+			default:
+				l.cands[l.ncand] = candidate{slot: s, pair: uint8(i), off: uint8(off)}
+				l.ncand++
+			}
+		}
+	}
+	if l.ncand == 0 {
+		return l.noneFound()
+	}
+	return l.items(phaseCands)
+}
+
+// items READs all candidates, in one batch.
+func (l *Lookup) items(ph phase) Action {
+	l.phase = ph
+	l.begin()
+	for i := range l.ncand {
+		s := l.cands[i].slot
+		n := l.readLen(ClassSize(s.Class()))
+		if !l.view.holds(s.Place(), n, KindItems) {
+			return l.ask(ReasonUnknownRegion)
+		}
+		l.read(s.Place(), n)
+	}
+	return ActionRead
+}
+
+// gotCandidates accepts the key's item wherever the slot came from: an item
+// vouches for itself, so that gets go on while their segment grows and its
+// headers are marked.
+func (l *Lookup) gotCandidates() Action {
+	for i := range l.ncand {
+		r, c := &l.Reads[i], &l.cands[i]
+		switch l.judge(r.Buf, r.Place) {
+		case verdictMine:
+			return l.found(r.Place)
+		case verdictOther:
+			c.version, c.sum = l.item.Version, l.item.sum
+		case verdictShort:
+			if int(r.Len) < ClassSize(c.slot.Class()) {
+				return l.ask(ReasonTooLarge)
+			}
+			l.unsure = true
+		case verdictUnsure:
+			l.unsure = true
+		}
+	}
+	return l.noneFound()
+}
