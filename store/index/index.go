@@ -1,0 +1,250 @@
+package index
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/teeth"
+	"github.com/rdmakv/rdmakv/store/layout"
+	"github.com/rdmakv/rdmakv/store/reclaim"
+	"github.com/rdmakv/rdmakv/store/region"
+)
+
+// Index is the index of one shard. The shard's lock guards every method.
+type Index struct {
+	table   *region.Table
+	mem     *region.IndexMemory
+	reclaim *reclaim.Reclaimer
+	shard   uint16
+	hashOf  func(layout.Slot) (layout.Hash, bool)
+
+	// dir mirrors the directory: 2^depth entries by hash prefix. A segment of
+	// a lower depth stands in several neighbouring entries.
+	dir      []*segment
+	depth    uint8
+	dirPlace layout.Place
+	dirMem   []byte // the registered directory
+
+	keys     int
+	touched  bool // a slot was set once
+	segments int
+	slots    int
+	bytes    uint64 // segments and directory in use
+
+	// Filling has three stages: every header shows 255; SetFilled was called,
+	// and the headers wait for a lease; they show the true counts.
+	filled bool
+	shown  atomic.Bool // the third stage is reached
+	due    atomic.Bool // the lease is over: Tick asks for the third stage
+
+	retired atomic.Int64 // bytes of this shard that wait; Tick lowers it
+	retryAt time.Time    // no growth before: memory was short
+	scratch plan
+
+	// onStore, set by tests only, runs after each store of a growth.
+	onStore func(point string)
+}
+
+// segment is one segment in use.
+type segment struct {
+	mem    []byte // all of it
+	place  layout.Place
+	prefix uint32 // top depth bits of its keys' hashes
+	depth  uint8
+	step   uint8
+	groups int
+	keys   int
+	// slotless counts by main bucket (2*group + side); nil while all are 0.
+	slotless []uint8
+	// refused is keys+1 when growth found no way to part them; 0 otherwise.
+	refused int
+}
+
+// New makes an empty index of one segment and publishes it in the root table.
+// hashOf returns the hash of the key that a slot stands for (false when it
+// cannot be told, which blocks growth of that segment); it is called with the
+// shard's lock held, while a segment grows.
+// It fails with a *region.NoMemoryError.
+func New(t *region.Table, r *reclaim.Reclaimer, shard uint16, hashOf func(layout.Slot) (layout.Hash, bool)) (*Index, error) {
+	if hdr := t.Header(); uint32(shard) >= hdr.Shards {
+		return nil, fmt.Errorf("index: shard %d of %d", shard, hdr.Shards)
+	}
+	ix := &Index{table: t, mem: t.Index(), reclaim: r, shard: shard, hashOf: hashOf}
+	seg, err := ix.newSegment(0, 0, 0)
+	if err != nil {
+		return nil, fmt.Errorf("index: shard %d: %w", shard, err)
+	}
+	d, err := ix.newDirectory(0)
+	if err != nil {
+		ix.dropSegment(seg)
+		return nil, fmt.Errorf("index: shard %d: %w", shard, err)
+	}
+	ix.writeSegment(seg, nil)
+	ix.segments, ix.slots, ix.bytes = 1, seg.capacity(), uint64(len(seg.mem))
+	d.dir[0] = seg
+	ix.publishDirectory(d)
+	return ix, nil
+}
+
+// A Ref is a slot of the index. It is good until the next call of Room or
+// Reserve, which may replace the segment it points into.
+type Ref struct {
+	seg *segment
+	off int32 // byte offset of the slot's word in the segment
+}
+
+// Slot returns what the slot holds now; class 0 is empty.
+func (r Ref) Slot() layout.Slot { return layout.Slot(layout.LoadWord(r.seg.mem, int(r.off))) }
+
+// Place is where the slot's word itself stands, for messages and tests.
+func (r Ref) Place() layout.Place { return r.seg.place + layout.Place(r.off/8) }
+
+// segmentOf is the one segment that may hold a key.
+func (ix *Index) segmentOf(h layout.Hash) *segment {
+	if ix.due.Load() {
+		ix.show()
+	}
+	return ix.dir[h.Prefix(ix.depth)]
+}
+
+// Find returns the slot that has h's fingerprint and for which eq says that it
+// holds the key. eq is called for slots of that fingerprint only, and must not
+// change the index.
+func (ix *Index) Find(h layout.Hash, eq func(layout.Slot) bool) (Ref, bool) {
+	seg := ix.segmentOf(h)
+	fp := h.Fingerprint()
+	a, b := h.Mains(seg.groups)
+	for _, m := range [2]layout.Main{a, b} {
+		off := m.PairBucket() * layout.BucketSize
+		pair := seg.mem[off : off+2*layout.BucketSize]
+		for i := 8; i < 2*layout.BucketSize; i += 8 {
+			if i == layout.BucketSize {
+				continue // the second bucket's header
+			}
+			s := layout.Slot(layout.LoadWord(pair, i))
+			if s.Fingerprint() == fp && s.Class() != 0 && eq(s) {
+				return Ref{seg, int32(off + i)}, true
+			}
+		}
+	}
+	return Ref{}, false
+}
+
+// Room returns an empty slot for a key that is not in the index, growing its
+// segment if it must. Nothing is reserved: the caller Sets the slot before it
+// calls Room again. false means that the key can have no slot now: memory is
+// short or too much of it waits for a lease, or no growth parts the keys that
+// crowd its buckets. Then the caller calls AddSlotless.
+//
+// now paces attempts to grow when memory was short (the zero time tries at
+// once). It is not the time of retirement: it was read before the marks.
+func (ix *Index) Room(now time.Time, h layout.Hash) (Ref, bool) {
+	seg := ix.segmentOf(h)
+	if off, ok := seg.room(h); ok {
+		return Ref{seg, off}, true
+	}
+	if !ix.grow(now, seg, h) {
+		return Ref{}, false
+	}
+	seg = ix.segmentOf(h)
+	off, ok := seg.room(h)
+	if !ok {
+		panic(fmt.Sprintf("index: shard %d: growth to depth %d step %d made no room where its plan had it", ix.shard, seg.depth, seg.step))
+	}
+	return Ref{seg, off}, true
+}
+
+// Set stores s into the slot: one aligned 8-byte store. s is not empty.
+func (ix *Index) Set(r Ref, s layout.Slot) {
+	if s.Class() == 0 {
+		panic(fmt.Sprintf("index: Set of the empty slot %#x: use Clear", uint64(s)))
+	}
+	if r.Slot().Class() == 0 {
+		r.seg.keys++
+		ix.keys++
+	}
+	ix.touched = true
+	layout.StoreWord(r.seg.mem, int(r.off), uint64(s))
+}
+
+// Clear empties the slot: one aligned 8-byte store.
+func (ix *Index) Clear(r Ref) {
+	if r.Slot().Class() != 0 {
+		r.seg.keys--
+		ix.keys--
+	}
+	layout.StoreWord(r.seg.mem, int(r.off), 0)
+}
+
+// All calls yield for every slot that is not empty, in no order, until it
+// returns false. yield must not change the index, except for Set and Clear of
+// the slot it was given.
+func (ix *Index) All(yield func(Ref) bool) {
+	var last *segment
+	for _, seg := range ix.dir {
+		if seg == last {
+			continue
+		}
+		last = seg
+		for b := range 3 * seg.groups {
+			for i := 1; i <= layout.BucketSlots; i++ {
+				r := Ref{seg, int32(b*layout.BucketSize + i*8)}
+				if r.Slot().Class() != 0 && !yield(r) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Stats counts one shard's index.
+type Stats struct {
+	Keys     int     // slots that are not empty
+	Segments int     // in use
+	Depth    uint8   // of the directory
+	Slots    int     // of all segments in use
+	Load     float64 // Keys / Slots
+	Bytes    uint64  // segments and directory in use
+	Retired  uint64  // bytes that wait for a lease
+	Slotless int     // sum of the counts of keys without slot: an upper bound, 255 is "many"
+	Filled   bool    // SetFilled was called
+	Shown    bool    // headers show these counts, not 255
+}
+
+// Stats counts. It walks the directory.
+func (ix *Index) Stats() Stats {
+	s := Stats{
+		Keys: ix.keys, Segments: ix.segments, Depth: ix.depth, Slots: ix.slots,
+		Load: float64(ix.keys) / float64(ix.slots), Bytes: ix.bytes,
+		Retired: uint64(max(0, ix.retired.Load())), Filled: ix.filled, Shown: ix.shown.Load(),
+	}
+	ix.eachSegment(func(seg *segment) {
+		for _, n := range seg.slotless {
+			s.Slotless += int(n)
+		}
+	})
+	return s
+}
+
+// eachSegment calls f once for each segment in use.
+func (ix *Index) eachSegment(f func(*segment)) {
+	var last *segment
+	for _, seg := range ix.dir {
+		if seg != last {
+			last = seg
+			f(seg)
+		}
+	}
+}
+
+// store is a store of growth: one aligned word, then the tests' observer.
+func (ix *Index) store(mem []byte, off int, v uint64, point string) {
+	layout.StoreWord(mem, off, v)
+	if ix.onStore != nil {
+		ix.onStore(point)
+	}
+	if teeth.Enabled {
+		teeth.At(point, uint64(ix.shard), uint64(off))
+	}
+}

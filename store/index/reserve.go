@@ -1,0 +1,66 @@
+package index
+
+import (
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// reserveLoad is the load at which Reserve fills segments: low enough that
+// chance leaves nearly every one of them below the point where it must grow.
+const reserveLoad = 0.85
+
+// Reserve prepares a new index for the given number of keys: a fill of known
+// size then grows next to nothing. It does nothing once a slot was set or the
+// index has grown (a segment's identity must not come back, see the package
+// comment), or when memory is short: growth does the rest.
+func (ix *Index) Reserve(keys int) {
+	depth, step := shape(keys)
+	if ix.touched || ix.segments > 1 || depth == 0 && step <= ix.dir[0].step {
+		return
+	}
+	n := 1 << depth
+	fresh := make([]*segment, 0, n)
+	drop := func() {
+		for _, s := range fresh {
+			ix.dropSegment(s)
+		}
+	}
+	for i := range n {
+		s, err := ix.newSegment(uint32(i), depth, step)
+		if err != nil {
+			drop()
+			return
+		}
+		fresh = append(fresh, s)
+	}
+	d, err := ix.newDirectory(depth)
+	if err != nil {
+		drop()
+		return
+	}
+	copy(d.dir, fresh)
+
+	old := ix.dir[0]
+	ix.mark(old)
+	for _, s := range fresh {
+		s.slotless = old.carrySlotless(s.groups)
+		ix.writeSegment(s, nil)
+	}
+	ix.segments = n
+	ix.slots = n * fresh[0].capacity()
+	ix.bytes += uint64(n*len(fresh[0].mem)) - uint64(len(old.mem))
+	ix.publishDirectory(d)
+	ix.retire(old.place, old.mem)
+}
+
+// shape is the smallest uniform index that holds keys at reserveLoad.
+func shape(keys int) (depth, step uint8) {
+	need := int(float64(keys) / reserveLoad)
+	for depth = 0; depth <= layout.MaxDepth; depth++ {
+		for step = 0; step < layout.SegmentSteps; step++ {
+			if 3*layout.BucketSlots*layout.SegmentGroups(step)<<depth >= need {
+				return depth, step
+			}
+		}
+	}
+	return layout.MaxDepth, layout.SegmentSteps - 1
+}

@@ -1,0 +1,122 @@
+package region
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// Memory hands out registered memory. The server implements it over its
+// fabrics, tests over the Go heap.
+type Memory interface {
+	// Alloc returns exactly size bytes for region id: zeroed, starting on an
+	// 8-byte boundary, and registered REMOTE_READ with every fabric before it
+	// returns. The memory belongs to the table until Free(id). Alloc may be
+	// called from any goroutine that needs memory; calls never overlap.
+	Alloc(id uint32, kind layout.RegionKind, size int) ([]byte, error)
+	// Free deregisters and releases region id. Called once for each region
+	// that Alloc returned, when the table is closed.
+	Free(id uint32) error
+}
+
+// Defaults for the fields of Config that are zero.
+const (
+	DefaultRegionSize      = 128 << 20
+	DefaultIndexRegionSize = 16 << 20
+	DefaultLimit           = 1 << 30
+	DefaultReclaimEntries  = 4096
+)
+
+// maxRegions bounds the region table that clients are handed.
+const maxRegions = 1 << 16
+
+// Config says what a table is made of. Sizes are bytes and are rounded up to
+// layout.RegionGranule; zero means the default.
+type Config struct {
+	Memory      Memory // required
+	Incarnation uint64 // random per open, not 0
+	Seed        uint64 // of the key hash
+	Shards      int    // 1..4096
+
+	RegionSize      uint64 // of an items region; larger for an item that needs it
+	IndexRegionSize uint64 // of an index region; larger for a directory that needs it
+	Limit           uint64 // of all regions together
+	ReclaimEntries  int    // ring of retired pages that a client can still ask for
+}
+
+// withDefaults fills in zeros, rounds and checks. Every fault is reported.
+func (c Config) withDefaults() (Config, error) {
+	setDefault(&c.RegionSize, DefaultRegionSize)
+	setDefault(&c.IndexRegionSize, DefaultIndexRegionSize)
+	setDefault(&c.Limit, DefaultLimit)
+	if c.ReclaimEntries == 0 {
+		c.ReclaimEntries = DefaultReclaimEntries
+	}
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf("region: "+format, args...)) }
+	if c.Memory == nil {
+		fault("Config.Memory is nil: nobody to ask for memory")
+	}
+	if c.Incarnation == 0 {
+		fault("Config.Incarnation is 0: it must be random and not 0, or old places would verify")
+	}
+	if c.Shards < 1 || c.Shards > layout.MaxShards {
+		fault("Config.Shards is %d: need 1 to %d", c.Shards, layout.MaxShards)
+	}
+	if c.ReclaimEntries < 1 || c.ReclaimEntries > 1<<20 {
+		fault("Config.ReclaimEntries is %d: need 1 to %d", c.ReclaimEntries, 1<<20)
+	}
+	for _, s := range []struct {
+		name string
+		size uint64
+	}{{"RegionSize", c.RegionSize}, {"IndexRegionSize", c.IndexRegionSize}, {"Limit", c.Limit}} {
+		if s.size > placeSpace {
+			fault("Config.%s is %d bytes: the place space holds %d", s.name, s.size, uint64(placeSpace))
+		}
+	}
+	c.RegionSize = roundUp(c.RegionSize, layout.RegionGranule)
+	c.IndexRegionSize = roundUp(c.IndexRegionSize, layout.RegionGranule)
+	return c, errors.Join(faults...)
+}
+
+func setDefault(v *uint64, d uint64) {
+	if *v == 0 {
+		*v = d
+	}
+}
+
+// roundUp rounds n up to a multiple of unit.
+func roundUp(n, unit uint64) uint64 { return (n + unit - 1) / unit * unit }
+
+// ErrNoMemory: the limit is reached, or the system gave no memory. The error
+// itself is a *NoMemoryError with the numbers.
+var ErrNoMemory = errors.New("out of registered memory")
+
+// NoMemoryError says what was asked for and what stood against it. It matches
+// ErrNoMemory, and Cause when the Memory refused.
+type NoMemoryError struct {
+	Kind  layout.RegionKind // of the memory asked for
+	Want  uint64            // bytes asked for
+	InUse uint64            // bytes of all regions at that moment
+	Limit uint64            // bytes, from Config
+	Cause error             // what Memory.Alloc said; nil at the limit
+}
+
+// Error names the numbers and what to do about them.
+func (e *NoMemoryError) Error() string {
+	if e.Cause != nil {
+		return fmt.Sprintf("out of registered memory: %d bytes for %v refused with %d of %d bytes in use: %v",
+			e.Want, e.Kind, e.InUse, e.Limit, e.Cause)
+	}
+	return fmt.Sprintf("out of registered memory: %d bytes for %v with %d of %d bytes in use: raise the memory limit or delete keys",
+		e.Want, e.Kind, e.InUse, e.Limit)
+}
+
+// Unwrap makes errors.Is find ErrNoMemory and the cause.
+func (e *NoMemoryError) Unwrap() []error {
+	if e.Cause != nil {
+		return []error{ErrNoMemory, e.Cause}
+	}
+	return []error{ErrNoMemory}
+}

@@ -1,0 +1,135 @@
+package region
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// IndexMemory hands out index memory in pages of 4 KiB: segments and
+// directories of all shards. An extent is either in use, retired (waiting for
+// the reclaimer), or free. Safe for concurrent use.
+type IndexMemory struct {
+	mu      sync.Mutex
+	t       *Table
+	regions []indexRegion // in order of base
+	inUse   uint64        // bytes
+	retired uint64        // bytes
+}
+
+type indexRegion struct {
+	base layout.Place
+	mem  []byte
+	ext  *Extents
+}
+
+// init takes over the root region, whose first skip pages are spoken for.
+func (m *IndexMemory) init(t *Table, r layout.Region, mem []byte, skip int) {
+	m.t = t
+	m.append(r, mem, skip)
+}
+
+func (m *IndexMemory) append(r layout.Region, mem []byte, skip int) {
+	e := NewExtents(len(mem) / layout.PageSize)
+	if got, ok := e.Take(skip, 1); !ok || got != 0 {
+		panic(fmt.Sprintf("region: %d header pages do not fit region %d of %d bytes", skip, r.ID, len(mem)))
+	}
+	m.regions = append(m.regions, indexRegion{base: r.Base, mem: mem, ext: e})
+}
+
+// Alloc returns pages pages in one piece, with their memory. What stands in
+// them is left over from earlier use: the caller writes every word, by atomic
+// stores, because a late reader may still look. It fails with a
+// *NoMemoryError.
+func (m *IndexMemory) Alloc(pages int) (layout.Place, []byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.regions {
+		if p, mem, ok := m.take(&m.regions[i], pages); ok {
+			return p, mem, nil
+		}
+	}
+	r, mem, err := m.t.AddAtLeast(layout.KindIndex, uint64(pages)*layout.PageSize)
+	if err != nil {
+		return 0, nil, err
+	}
+	m.append(r, mem, 1)
+	p, mem, ok := m.take(&m.regions[len(m.regions)-1], pages)
+	if !ok {
+		panic(fmt.Sprintf("region: a new region of %d bytes does not hold %d pages", r.Length, pages))
+	}
+	return p, mem, nil
+}
+
+func (m *IndexMemory) take(r *indexRegion, pages int) (layout.Place, []byte, bool) {
+	start, ok := r.ext.Take(pages, 1)
+	if !ok {
+		return 0, nil, false
+	}
+	n := pages * layout.PageSize
+	off := start * layout.PageSize
+	m.inUse += uint64(n)
+	return layout.PlaceOfByte(r.base.Byte() + uint64(off)), r.mem[off : off+n : off+n], true
+}
+
+// Retired counts pages as waiting. They stay taken until Free.
+func (m *IndexMemory) Retired(pages int) {
+	m.mu.Lock()
+	m.inUse -= uint64(pages) * layout.PageSize
+	m.retired += uint64(pages) * layout.PageSize
+	m.mu.Unlock()
+}
+
+// FreeRetired gives back pages that were counted Retired: their lease is over.
+func (m *IndexMemory) FreeRetired(p layout.Place, pages int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.retired -= uint64(pages) * layout.PageSize
+	m.release(p, pages)
+}
+
+// Free gives back pages that no reader can have heard of.
+func (m *IndexMemory) Free(p layout.Place, pages int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.inUse -= uint64(pages) * layout.PageSize
+	m.release(p, pages)
+}
+
+func (m *IndexMemory) release(p layout.Place, pages int) {
+	for i := range m.regions {
+		r := &m.regions[i]
+		if off := p.Byte() - r.base.Byte(); p >= r.base && off < uint64(len(r.mem)) {
+			r.ext.Release(int(off/layout.PageSize), pages)
+			return
+		}
+	}
+	panic(fmt.Sprintf("region: place %d is no index memory", p))
+}
+
+// IndexStats counts index memory in bytes.
+type IndexStats struct {
+	InUse   uint64 // segments and directories that readers are led to
+	Retired uint64 // waiting for a lease
+	Free    uint64 // registered, and free
+}
+
+// Stats counts at one instant.
+func (m *IndexMemory) Stats() IndexStats {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := IndexStats{InUse: m.inUse, Retired: m.retired}
+	for i := range m.regions {
+		s.Free += uint64(m.regions[i].ext.Free()) * layout.PageSize
+	}
+	return s
+}
+
+// Used returns the bytes in use and the bytes retired: what growth asks before
+// each step, so it does not walk the regions.
+func (m *IndexMemory) Used() (inUse, retired uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.inUse, m.retired
+}

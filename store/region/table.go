@@ -1,0 +1,235 @@
+package region
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+const (
+	// placeSpace is the size of the place space in bytes: 40 bits of 8.
+	placeSpace = 8 << 40
+	// A granule is found by two steps: 2^13 blocks of 2^10 granules of 1 MiB.
+	// Blocks appear as the space is used, so a small store pays for one.
+	blockGranules = 1 << 10
+	numBlocks     = placeSpace / layout.RegionGranule / blockGranules
+)
+
+// Table holds the regions of one store.
+//
+// Bytes, Locate, View, ViewVersion and Root may be called from any goroutine
+// and take no lock; Add and the index memory (indexmem.go) lock; Close must be
+// the last call.
+//
+// Lock order: IndexMemory.mu, then mu; beatMu is a leaf.
+type Table struct {
+	cfg  Config
+	hdr0 layout.RegionHeader // of region 0
+	root []byte              // memory of region 0
+
+	// blocks maps granule -> region. Written under mu, each pointer once and
+	// only after what it points to is complete; read without a lock.
+	blocks [numBlocks]atomic.Pointer[granuleBlock]
+	view   atomic.Pointer[layout.View] // replaced whole under mu
+
+	mu       sync.Mutex // guards adding regions
+	inUse    uint64     // bytes of all regions
+	nextBase uint64     // byte position of the next region; only rises
+	closed   bool
+
+	index IndexMemory
+
+	beatMu sync.Mutex // guards the beat line of region 0 (beat.go)
+	beat   layout.Beat
+}
+
+type granuleBlock [blockGranules]atomic.Pointer[mapped]
+
+// mapped is a region with its memory. Immutable once published.
+type mapped struct {
+	layout.Region
+	mem []byte
+}
+
+// NewTable makes a table with its root region: header page with the beat line,
+// root table, reclaim ring, and index memory in what remains.
+func NewTable(cfg Config) (*Table, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	t := &Table{cfg: cfg}
+	reclaimOff := uint64(layout.PageSize + layout.RootTableSize(cfg.Shards))
+	fixed := reclaimOff + uint64(layout.ReclaimRingSize(cfg.ReclaimEntries))
+	t.hdr0 = layout.RegionHeader{
+		RootOffset:     layout.PageSize,
+		ReclaimOffset:  uint32(reclaimOff),
+		ReclaimEntries: uint32(cfg.ReclaimEntries),
+	}
+	t.view.Store(&layout.View{
+		Incarnation: cfg.Incarnation, Seed: cfg.Seed, Shards: uint32(cfg.Shards),
+		RootOffset: t.hdr0.RootOffset, ReclaimOffset: t.hdr0.ReclaimOffset, ReclaimEntries: t.hdr0.ReclaimEntries,
+	})
+	r, mem, err := t.AddAtLeast(layout.KindIndex, fixed)
+	if err != nil {
+		return nil, fmt.Errorf("region: the root region: %w", err)
+	}
+	t.index.init(t, r, mem, int(fixed/layout.PageSize))
+	return t, nil
+}
+
+// Add makes one more region of the configured size for its kind, or of what
+// the limit still allows when that is less. The memory is zeroed but for the
+// header page. It fails with a *NoMemoryError.
+func (t *Table) Add(kind layout.RegionKind) (layout.Region, []byte, error) {
+	return t.AddAtLeast(kind, layout.PageSize)
+}
+
+// AddAtLeast is Add for a caller that needs room for need bytes after the
+// header page in one piece: the region is larger than configured if it must.
+func (t *Table) AddAtLeast(kind layout.RegionKind, need uint64) (layout.Region, []byte, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	least := roundUp(need+layout.PageSize, layout.RegionGranule)
+	size := max(t.sizeOf(kind), least)
+	old := t.view.Load()
+	if left := t.cfg.Limit - t.inUse; size > left {
+		size = max(least, left/layout.RegionGranule*layout.RegionGranule)
+	}
+	refuse := func(cause error) error {
+		return &NoMemoryError{Kind: kind, Want: size, InUse: t.inUse, Limit: t.cfg.Limit, Cause: cause}
+	}
+	switch {
+	case t.closed:
+		return layout.Region{}, nil, refuse(ErrClosed)
+	case t.inUse+size > t.cfg.Limit:
+		return layout.Region{}, nil, refuse(nil)
+	case t.nextBase+size > placeSpace || len(old.Regions) >= maxRegions:
+		return layout.Region{}, nil, refuse(errPlaceSpace)
+	}
+	id := uint32(len(old.Regions))
+	mem, err := t.cfg.Memory.Alloc(id, kind, int(size))
+	if err != nil {
+		return layout.Region{}, nil, refuse(err)
+	}
+	if uint64(len(mem)) != size || !wordAligned(mem) {
+		panic(fmt.Sprintf("region: Memory.Alloc returned %d bytes (8-aligned: %v) for %d asked", len(mem), wordAligned(mem), size))
+	}
+	m := &mapped{Region: layout.Region{ID: id, Kind: kind, Base: layout.PlaceOfByte(t.nextBase), Length: size}, mem: mem}
+	t.publish(m, old)
+	return m.Region, mem, nil
+}
+
+// publish writes the header page, maps the granules and replaces the view, in
+// this order: a region is complete before anybody can hear of it.
+// Caller holds t.mu.
+func (t *Table) publish(m *mapped, old *layout.View) {
+	h := t.hdr0
+	h.Incarnation, h.Seed, h.Shards, h.Region = t.cfg.Incarnation, t.cfg.Seed, uint32(t.cfg.Shards), m.Region
+	if m.ID == 0 {
+		t.hdr0, t.root = h, m.mem
+	}
+	layout.PutRegionHeader(m.mem, h)
+	first := t.nextBase / layout.RegionGranule
+	for g := first; g < first+m.Length/layout.RegionGranule; g++ {
+		slot := &t.blocks[g/blockGranules]
+		b := slot.Load()
+		if b == nil {
+			b = new(granuleBlock)
+			slot.Store(b)
+		}
+		b[g%blockGranules].Store(m)
+	}
+	t.nextBase += m.Length
+	t.inUse += m.Length
+
+	v := *old
+	v.Version++
+	// A view is immutable: the list is copied, never appended to in place.
+	v.Regions = append(make([]layout.Region, 0, len(old.Regions)+1), old.Regions...)
+	v.Regions = append(v.Regions, m.Region)
+	t.view.Store(&v)
+	t.storeViewVersion(v.Version)
+}
+
+func (t *Table) sizeOf(kind layout.RegionKind) uint64 {
+	if kind == layout.KindIndex {
+		return t.cfg.IndexRegionSize
+	}
+	return t.cfg.RegionSize
+}
+
+// find returns the region that holds p, or nil.
+func (t *Table) find(p layout.Place) *mapped {
+	g := p.Byte() / layout.RegionGranule
+	if g/blockGranules >= numBlocks {
+		return nil
+	}
+	b := t.blocks[g/blockGranules].Load()
+	if b == nil {
+		return nil
+	}
+	return b[g%blockGranules].Load()
+}
+
+// Bytes returns the n bytes at p: a view of the registered memory, cut to n
+// in length and capacity. It is nil when p is in no region or the n bytes
+// would leave it. Lock-free; the caller obeys the rules of who writes there.
+func (t *Table) Bytes(p layout.Place, n int) []byte {
+	m := t.find(p)
+	if m == nil || n < 0 {
+		return nil
+	}
+	off := p.Byte() - m.Base.Byte()
+	if uint64(n) > m.Length-off {
+		return nil
+	}
+	end := off + uint64(n)
+	return m.mem[off:end:end]
+}
+
+// Locate returns the region that holds p and p's byte offset in it. Lock-free.
+func (t *Table) Locate(p layout.Place) (r layout.Region, off uint64, ok bool) {
+	m := t.find(p)
+	if m == nil {
+		return layout.Region{}, 0, false
+	}
+	return m.Region, p.Byte() - m.Base.Byte(), true
+}
+
+// View returns the region table as clients are handed it. It is a snapshot:
+// the caller must not change it, and the table never does.
+func (t *Table) View() layout.View { return *t.view.Load() }
+
+// ViewVersion is the number of the newest view; it rises with every region and
+// stands in the beat line by the time Add returns.
+func (t *Table) ViewVersion() uint64 { return t.view.Load().Version }
+
+// Root returns the memory of region 0. Its header page and beat line are
+// written by this package only; a root word of shard s stands at
+// Header().RootOffset + 8*s and is written by that shard's index.
+func (t *Table) Root() []byte { return t.root }
+
+// Header returns the header of region 0.
+func (t *Table) Header() layout.RegionHeader { return t.hdr0 }
+
+// Incarnation returns Config.Incarnation.
+func (t *Table) Incarnation() uint64 { return t.cfg.Incarnation }
+
+// Seed returns the seed of the key hash.
+func (t *Table) Seed() uint64 { return t.cfg.Seed }
+
+// Limit is the most bytes that all regions together may take.
+func (t *Table) Limit() uint64 { return t.cfg.Limit }
+
+// InUse is the bytes of all regions.
+func (t *Table) InUse() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.inUse
+}
+
+// Index returns the allocator of index memory, shared by all shards.
+func (t *Table) Index() *IndexMemory { return &t.index }

@@ -1,0 +1,28 @@
+// Package slab keeps the items' memory: pages of one size class for small
+// items, spans of whole 4 KiB pages for large ones.
+//
+//	items region   ┌────────┬───────────┬─────────────┬─────────────┬───────┬────┐
+//	               │ header │ spans or  │ page 64 KiB │ page 64 KiB │ span  │ …  │
+//	               │ 4 KiB  │ free      │ class 18    │ class 5     │       │    │
+//	               └────────┴───────────┴─────────────┴─────────────┴───────┴────┘
+//	page           ┌─────────┬─────────┬─────────┬─ … ─┬─────────┬──────┐
+//	               │ place 0 │ place 1 │ place 2 │     │ place n │ rest │
+//	               └─────────┴─────────┴─────────┴─ … ─┴─────────┴──────┘
+//
+// A freed place may be used at once for another item of the same class: the
+// order of a put (pending, kill, swing, live) and self-verifying items make
+// that safe. Memory that changes class is another matter, because bytes chosen
+// by somebody could then lie where a client remembers an item. It goes this
+// way, and no other:
+//
+//	in a class ──empty──▶ checksum of every place destroyed ──▶ listed, version
+//	    ▲                                                       in the beat
+//	    │                                                          │
+//	    └── free for any class ◀── a lease (package reclaim) ◀─────┘
+//
+// Bookkeeping stands on the Go heap: one bit for a place, some words for a
+// page, one byte for each 4 KiB of spans. Nothing is kept per item.
+//
+// Pages are shared by all shards, so a store with few keys of many sizes has
+// one page for each size, not one for each size and shard.
+package slab
