@@ -92,7 +92,12 @@ func (d *Dir) setPage(shard uint16, r *dirRoot, i int, b []byte) {
 		return
 	}
 	r.kept.Add(1)
-	if d.pages.Add(1) > DirCachePages {
+	total := d.pages.Add(1)
+	if d.shards[shard].Load() != r {
+		d.drop(r) // forgotten meanwhile: its pages count no more
+		return
+	}
+	if total > DirCachePages {
 		// Full: one other shard starts again. Which one does not matter much;
 		// going round keeps a shard's pages for as long as possible.
 		victim := uint16(d.hand.Add(1) % uint32(len(d.shards)))

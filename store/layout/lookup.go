@@ -28,7 +28,7 @@ import "fmt"
 //
 // A Lookup is used by one goroutine at a time. It may be reused, never
 // allocates once its Dir is warm, and keeps references to key and buffers until
-// the next Start.
+// the next Start. It must not be copied.
 type Lookup struct {
 	// Reads is the batch that ActionRead asks for. The driver sets each Buf to
 	// where the bytes landed, len(Buf) == Len. Buffers belong to the driver
@@ -293,28 +293,29 @@ const (
 )
 
 // judge is the rule for accepting an item: live, the checksum holds, the key
-// is equal. The state comes first because it is the cheapest to look at; a
-// state by itself is never believed, only not contradicted.
+// is equal. The state is looked at first because it costs nothing; by itself it
+// proves nothing either, and all but Live only mean to read again.
 func (l *Lookup) judge(b []byte, p Place) verdict {
-	err := l.item.parse(b, l.view.Incarnation, p)
-	switch {
-	case err == ErrShort:
-		l.Counts.Torn++
-		return verdictShort
-	case err != nil:
-		l.Counts.Torn++
-		return verdictUnsure
-	case l.item.State == Pending:
+	switch State(b[offItemWord0] & stateMask) {
+	case Pending:
 		l.Counts.Pending++
 		return verdictUnsure
-	case l.item.State == Dead:
+	case Dead:
 		l.Counts.Dead++
 		return verdictUnsure
-	case l.item.State != Live:
-		// An answer held for somebody; no slot points here any more.
+	case Live:
+	default: // zeroed or other memory, or an answer held for somebody
 		l.Counts.Torn++
 		return verdictUnsure
-	case string(l.item.Key()) != string(l.key):
+	}
+	if err := l.item.parse(b, l.view.Incarnation, p); err != nil {
+		l.Counts.Torn++
+		if err == ErrShort {
+			return verdictShort
+		}
+		return verdictUnsure
+	}
+	if string(l.item.Key()) != string(l.key) {
 		l.Counts.Mismatch++
 		return verdictOther
 	}

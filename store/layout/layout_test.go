@@ -1,0 +1,415 @@
+package layout
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"testing"
+)
+
+// newRand makes a source whose seed is printed when the test fails.
+func newRand(t testing.TB, seed uint64) *rand.Rand {
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("seed %d", seed)
+		}
+	})
+	return rand.New(rand.NewPCG(seed, 0x6c61796f7574))
+}
+
+func randBytes(r *rand.Rand, n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return b
+}
+
+func mustPanic(t *testing.T, what string, f func()) {
+	t.Helper()
+	defer func() {
+		t.Helper()
+		if recover() == nil {
+			t.Errorf("%s: no panic", what)
+		}
+	}()
+	f()
+}
+
+func TestPlaceAndVersion(t *testing.T) {
+	if p := PlaceOfByte(4104); p.Byte() != 4104 || p != 513 {
+		t.Errorf("place of byte 4104: %d, %d", p, p.Byte())
+	}
+	v := MakeVersion(7, 1<<40-1)
+	if v.Epoch() != 7 || v.Sequence() != 1<<40-1 || v.String() != "7.1099511627775" {
+		t.Errorf("version %v", v)
+	}
+	if MakeVersion(8, 0) <= v {
+		t.Error("a later epoch must be a later version")
+	}
+	mustPanic(t, "sequence too long", func() { MakeVersion(0, 1<<40) })
+}
+
+func TestRegionContains(t *testing.T) {
+	r := Region{ID: 1, Kind: KindItems, Base: PlaceOfByte(4 << 20), Length: 1 << 20}
+	for _, c := range []struct {
+		off  uint64
+		n    uint64
+		want bool
+	}{
+		{4 << 20, 1 << 20, true}, {4 << 20, 1<<20 + 1, false}, {5<<20 - 8, 8, true}, {5<<20 - 8, 16, false},
+		{5 << 20, 0, false}, {4<<20 - 8, 8, false}, {4 << 20, 1<<64 - 1, false}, {1<<43 - 8, 8, false},
+	} {
+		if got := r.Contains(PlaceOfByte(c.off), c.n); got != c.want {
+			t.Errorf("Contains(%#x, %d) = %v", c.off, c.n, got)
+		}
+	}
+}
+
+func TestStringers(t *testing.T) {
+	for _, c := range []struct {
+		got, want string
+	}{
+		{Live.String(), "live"}, {Pending.String(), "pending"}, {Dead.String(), "dead"}, {Held.String(), "held"},
+		{StateInvalid.String(), "invalid"}, {State(9).String(), "State(9)"},
+		{KindIndex.String(), "index"}, {KindItems.String(), "items"}, {RegionKind(0).String(), "RegionKind(0)"},
+		{ActionRead.String(), "read"}, {ActionFound.String(), "found"}, {ActionAbsent.String(), "absent"},
+		{ActionAsk.String(), "ask"}, {Action(0).String(), "Action(0)"},
+		{ReasonSlotless.String(), "slotless"}, {Reason(99).String(), "Reason(99)"},
+		{Place(2).String(), "@0x10"}, {Slot(0).String(), "empty"},
+		{MakeSlot(0xabcd, 3, 2).String(), "abcd class 3 @0x10"},
+		{MakeSlot(0xabcd, ClassPebble, 2).String(), "abcd pebble 0x2"},
+		{BucketHeader(0).String(), "no header (0x0)"},
+		{MakeBucketHeader(1, 3, 17, 2, 5, 0b101).WithMarked().String(), "shard 5 segment 101/3 step 1 bucket 17 slotless 2 MARKED"},
+	} {
+		if c.got != c.want {
+			t.Errorf("got %q, want %q", c.got, c.want)
+		}
+	}
+	for r := range Reason(NumReasons) {
+		if r.String() == "" {
+			t.Errorf("reason %d has no name", r)
+		}
+	}
+}
+
+// Every size has a class that holds it, and the class below does not.
+func TestClasses(t *testing.T) {
+	prev := 0
+	for c := uint8(1); c <= NumClasses; c++ {
+		size := ClassSize(c)
+		if size <= prev || size%wordSize != 0 {
+			t.Fatalf("class %d: %d after %d", c, size, prev)
+		}
+		for _, s := range []int{prev + 1, size - 1, size} {
+			if got, ok := ClassFor(s); s > prev && (!ok || got != c) {
+				t.Fatalf("ClassFor(%d) = %d %v, want %d", s, got, ok, c)
+			}
+		}
+		if prev >= fineLimit && size-prev > prev/8 {
+			t.Errorf("class %d: %d after %d wastes more than an eighth", c, size, prev)
+		}
+		prev = size
+	}
+	if prev < MaxItemSize || ClassSize(NumClasses-1) >= MaxItemSize {
+		t.Errorf("the last class is %d, the largest item %d", prev, MaxItemSize)
+	}
+	for _, s := range []int{0, -1, prev + 1, 1 << 40} {
+		if c, ok := ClassFor(s); ok {
+			t.Errorf("ClassFor(%d) = %d", s, c)
+		}
+	}
+	if c, _ := ClassFor(ItemSize(16, 64, false)); ClassSize(c) != 104 {
+		t.Errorf("an item of 16 + 64 bytes takes %d, want exactly 104", ClassSize(c))
+	}
+}
+
+func TestSegmentShapes(t *testing.T) {
+	for step, want := range []struct{ bytes, groups int }{{16384, 85}, {20480, 106}, {24576, 128}, {28672, 149}} {
+		if b, g := SegmentBytes(uint8(step)), SegmentGroups(uint8(step)); b != want.bytes || g != want.groups {
+			t.Errorf("step %d: %d bytes, %d groups; want %+v", step, b, g, want)
+		}
+	}
+	mustPanic(t, "step 4", func() { SegmentBytes(4) })
+}
+
+func TestBucketHeaderFields(t *testing.T) {
+	r := newRand(t, 1)
+	for range 10000 {
+		step, depth := uint8(r.IntN(4)), uint8(r.IntN(MaxDepth+1))
+		bucket, count, shard := r.IntN(1<<14), uint8(r.Uint32()), uint16(r.IntN(MaxShards))
+		key := Hash{Hi: r.Uint64(), Lo: r.Uint64()}
+		h := MakeBucketHeader(step, depth, bucket, count, shard, key.Prefix(depth))
+		if !h.Valid() || h.Marked() || h.Step() != step || h.Depth() != depth || h.Bucket() != bucket ||
+			h.Slotless() != count || h.Shard() != shard || h.Prefix() != key.Prefix(depth) {
+			t.Fatalf("fields of %v", h)
+		}
+		n := uint8(r.Uint32())
+		m := h.WithMarked().WithSlotless(n)
+		if !m.Marked() || m.Slotless() != n || m.WithSlotless(count) != h.WithMarked() {
+			t.Fatalf("%v marked, count %d: %v", h, n, m)
+		}
+		if !h.Fits(shard, key, bucket, step) || !m.Fits(shard, key, bucket, step) {
+			t.Fatalf("%v does not fit its own key", h)
+		}
+		// Every other bit matters: flip one and it fits no more. (Another depth
+		// may be that of a larger or smaller segment with the same key, which
+		// is why a Lookup compares it with the directory's.)
+		bit := r.IntN(64)
+		if bit >= hdrDepthPos && bit < hdrStepPos-1 {
+			continue
+		}
+		if loose := uint64(hdrLoose)>>bit&1 == 1; (h ^ 1<<bit).Fits(shard, key, bucket, step) != loose {
+			t.Fatalf("%v with bit %d flipped: fits = %v", h, bit, !loose)
+		}
+	}
+	mustPanic(t, "prefix wider than depth", func() { MakeBucketHeader(0, 3, 0, 0, 0, 8) })
+	mustPanic(t, "shard", func() { MakeBucketHeader(0, 3, 0, 0, MaxShards, 0) })
+	mustPanic(t, "depth", func() { MakeBucketHeader(0, 21, 0, 0, 0, 0) })
+}
+
+// Two groups, always different, spread evenly, inside the segment.
+func TestMains(t *testing.T) {
+	r := newRand(t, 2)
+	for step := range uint8(SegmentSteps) {
+		groups := SegmentGroups(step)
+		seen := make([]int, SegmentBuckets(step))
+		const n = 200000
+		for range n {
+			a, b := (Hash{Hi: r.Uint64(), Lo: r.Uint64()}).Mains(groups)
+			if a.Group == b.Group || a.Group >= groups || b.Group >= groups || a.Side > 1 || b.Side > 1 {
+				t.Fatalf("mains %+v %+v of %d groups", a, b, groups)
+			}
+			for _, m := range []Main{a, b} {
+				seen[m.MainBucket()]++
+				if p := m.PairBucket(); (m.MainBucket() != p || m.OverflowBucket() != p+1) &&
+					(m.OverflowBucket() != p || m.MainBucket() != p+1) {
+					t.Fatalf("pair of %+v is not two neighbours", m)
+				}
+			}
+		}
+		mean := float64(2*n) / float64(2*groups)
+		for g := range groups {
+			for _, m := range []int{3 * g, 3*g + 2} {
+				if x := float64(seen[m]); x < 0.85*mean || x > 1.15*mean {
+					t.Errorf("step %d: main bucket %d has %v of %v keys", step, m, x, mean)
+				}
+			}
+			if seen[3*g+1] != 0 {
+				t.Errorf("bucket %d is an overflow", 3*g+1)
+			}
+		}
+	}
+}
+
+func TestSlotAndDirectoryWords(t *testing.T) {
+	r := newRand(t, 3)
+	for range 1000 {
+		fp, class, p := uint16(r.Uint32()), uint8(r.Uint32()), Place(r.Uint64()&placeMask)
+		s := MakeSlot(fp, class, p)
+		if s.Fingerprint() != fp || s.Class() != class || s.Place() != p || s.Empty() != (class == 0) {
+			t.Fatalf("slot %v", s)
+		}
+		depth, step := uint8(r.IntN(MaxDepth+1)), uint8(r.IntN(SegmentSteps))
+		if gp, gd, ok := ParseRoot(MakeRoot(p, depth)); !ok || gp != p || gd != depth {
+			t.Fatalf("root: %v %d %v", gp, gd, ok)
+		}
+		if gp, gd, gs, ok := ParseDirEntry(MakeDirEntry(p, depth, step)); !ok || gp != p || gd != depth || gs != step {
+			t.Fatalf("entry: %v %d %d %v", gp, gd, gs, ok)
+		}
+		if _, _, _, ok := ParseDirEntry(MakeRoot(p, depth)); ok {
+			t.Fatal("a root word parses as a directory entry")
+		}
+		if _, _, ok := ParseRoot(MakeDirEntry(p, depth, step)); ok {
+			t.Fatal("a directory entry parses as a root word")
+		}
+	}
+	if _, _, ok := ParseRoot(0); ok {
+		t.Error("a zero root word parses")
+	}
+	if _, _, _, ok := ParseDirEntry(0); ok {
+		t.Error("a zero directory entry parses")
+	}
+	if BucketHeader(0).Valid() || (BucketHeader(0)).Fits(0, Hash{}, 0, 0) {
+		t.Error("zeroed memory parses as a bucket header")
+	}
+	if DirBytes(0) != 4096 || DirBytes(9) != 4096 || DirBytes(10) != 8192 || DirBytes(20) != 8<<20 {
+		t.Error("DirBytes")
+	}
+	mustPanic(t, "place", func() { MakeSlot(0, 1, MaxPlace+1) })
+	mustPanic(t, "root depth", func() { MakeRoot(0, 21) })
+}
+
+func testHeader(id uint32) RegionHeader {
+	h := RegionHeader{
+		Incarnation: 0x1122334455667788, Seed: 42, Shards: 32,
+		RootOffset: PageSize, ReclaimOffset: 2 * PageSize, ReclaimEntries: 256,
+		Region: Region{ID: id, Kind: KindIndex, Base: PlaceOfByte(uint64(id) << 20), Length: 1 << 20},
+	}
+	if id > 0 {
+		h.Kind = KindItems
+	}
+	return h
+}
+
+func TestRegionHeader(t *testing.T) {
+	for id := range uint32(3) {
+		mem := testMem(PageSize)
+		h := testHeader(id)
+		PutRegionHeader(mem, h)
+		got, err := ParseRegionHeader(mem[:RegionHeaderSize])
+		if err != nil || got != h {
+			t.Fatalf("got %+v, %v", got, err)
+		}
+		for bit := range RegionHeaderSize * 8 {
+			mem[bit/8] ^= 1 << (bit % 8)
+			if got, err := ParseRegionHeader(mem); err == nil {
+				t.Fatalf("bit %d flipped: parses as %+v", bit, got)
+			}
+			mem[bit/8] ^= 1 << (bit % 8)
+		}
+	}
+	if _, err := ParseRegionHeader(make([]byte, RegionHeaderSize)); !errors.Is(err, ErrFormat) {
+		t.Errorf("zeroed memory: %v", err)
+	}
+	if _, err := ParseRegionHeader(make([]byte, RegionHeaderSize-1)); !errors.Is(err, ErrShort) {
+		t.Errorf("short: %v", err)
+	}
+	mem := testMem(PageSize)
+	PutRegionHeader(mem, testHeader(0))
+	mem[8]++
+	if _, err := ParseRegionHeader(mem); !errors.Is(err, ErrFormatVersion) {
+		t.Errorf("newer version: %v", err)
+	}
+	for what, change := range map[string]func(*RegionHeader){
+		"kind":            func(h *RegionHeader) { h.Kind = 3 },
+		"base":            func(h *RegionHeader) { h.Base += 1 },
+		"length":          func(h *RegionHeader) { h.Length += 8 },
+		"no length":       func(h *RegionHeader) { h.Length = 0 },
+		"beyond the end":  func(h *RegionHeader) { h.Base = PlaceOfByte(8<<40 - 1<<20); h.Length = 2 << 20 },
+		"shards":          func(h *RegionHeader) { h.Shards = 0 },
+		"too many shards": func(h *RegionHeader) { h.Shards = MaxShards + 1 },
+		"root in header":  func(h *RegionHeader) { h.RootOffset = 0 },
+		"ring over root":  func(h *RegionHeader) { h.ReclaimOffset = h.RootOffset },
+		"no ring":         func(h *RegionHeader) { h.ReclaimEntries = 0 },
+		"ring too long":   func(h *RegionHeader) { h.ReclaimEntries = 1 << 20 },
+		"root of items":   func(h *RegionHeader) { h.Kind = KindItems },
+	} {
+		h := testHeader(0)
+		change(&h)
+		mustPanic(t, what, func() { PutRegionHeader(mem, h) })
+	}
+}
+
+func TestBeat(t *testing.T) {
+	mem := testMem(PageSize)
+	if _, err := ParseBeat(mem[BeatOffset:][:BeatSize], 5); err != ErrIncarnation {
+		t.Errorf("before the first beat: %v", err)
+	}
+	b := Beat{Counter: 3, Incarnation: 5, TimeMicros: 1e15, ViewVersion: 8, ReclaimVersion: 9}
+	StoreBeat(mem, b)
+	if got, err := ParseBeat(mem[BeatOffset:], 5); err != nil || got != b {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if _, err := ParseBeat(mem[BeatOffset:][:BeatSize-1], 5); err != ErrShort {
+		t.Errorf("short: %v", err)
+	}
+	// Raised between beats, the versions do not go back with the next beat.
+	StoreReclaimVersion(mem, 20)
+	StoreViewVersion(mem, 30)
+	b.Counter++
+	StoreBeat(mem, b)
+	got, _ := ParseBeat(mem[BeatOffset:], 5)
+	if got.ReclaimVersion != 20 || got.ViewVersion != 30 || got.Counter != 4 {
+		t.Errorf("after a late beat: %+v", got)
+	}
+	StoreReclaimVersion(mem, 19)
+	if got, _ = ParseBeat(mem[BeatOffset:], 5); got.ReclaimVersion != 20 {
+		t.Errorf("went back to %d", got.ReclaimVersion)
+	}
+}
+
+func TestReclaimRing(t *testing.T) {
+	h := testHeader(0)
+	h.ReclaimEntries = 4
+	mem := testMem(1 << 20)
+	entry := func(v uint64) []byte { return mem[RetiredOffset(h, v):][:RetiredSize] }
+	if _, err := ParseRetired(entry(1)); err != ErrFormat {
+		t.Errorf("never written: %v", err)
+	}
+	for v := uint64(1); v <= 6; v++ {
+		PutRetired(mem, h, Retired{Version: v, Place: Place(v * 512), Pages: uint32(v)})
+	}
+	for v := uint64(3); v <= 6; v++ {
+		if got, err := ParseRetired(entry(v)); err != nil || got != (Retired{v, Place(v * 512), uint32(v)}) {
+			t.Errorf("version %d: %+v, %v", v, got, err)
+		}
+	}
+	if got, _ := ParseRetired(entry(2)); got.Version != 6 {
+		t.Errorf("a lapped entry shows version %d", got.Version)
+	}
+	// The version of one entry with the place of the next is no entry.
+	old := bytes.Clone(entry(3))
+	PutRetired(mem, h, Retired{Version: 7, Place: 1024, Pages: 1})
+	mixed := bytes.Clone(entry(7))
+	copy(mixed[:8], old[:8])
+	if _, err := ParseRetired(mixed); err != ErrTorn {
+		t.Errorf("torn entry: %v", err)
+	}
+	r := Retired{Version: 1, Place: 512, Pages: 2}
+	for p, want := range map[Place]bool{511: false, 512: true, 1535: true, 1536: false} {
+		if r.Contains(p) != want {
+			t.Errorf("Contains(%v) = %v", p, !want)
+		}
+	}
+	mustPanic(t, "version 0", func() { PutRetired(mem, h, Retired{Pages: 1}) })
+}
+
+func TestView(t *testing.T) {
+	v := testView()
+	if err := v.Check(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		off    uint64
+		n      int
+		region int
+		ok     bool
+	}{
+		{0, 8, 0, true}, {1<<20 - 8, 8, 0, true}, {1<<20 - 8, 16, 0, false}, {1 << 20, 8, 0, false},
+		{2 << 20, 8, 1, true}, {4<<20 - 64, 64, 1, true}, {4 << 20, 8, 2, true}, {5 << 20, 8, 0, false}, {2 << 20, -8, 0, false},
+	} {
+		r, off, ok := v.Locate(PlaceOfByte(c.off), c.n)
+		if ok != c.ok || ok && (r != c.region || off != c.off-v.Regions[r].Base.Byte()) {
+			t.Errorf("Locate(%#x, %d) = %d %#x %v", c.off, c.n, r, off, ok)
+		}
+	}
+	for what, change := range map[string]func(*View){
+		"no regions":   func(v *View) { v.Regions = nil },
+		"not sorted":   func(v *View) { v.Regions[1], v.Regions[2] = v.Regions[2], v.Regions[1] },
+		"overlap":      func(v *View) { v.Regions[1].Length += 4 << 20 },
+		"no root":      func(v *View) { v.Regions = v.Regions[1:] },
+		"two roots":    func(v *View) { v.Regions[2].ID = 0 },
+		"ring too far": func(v *View) { v.ReclaimEntries = 1 << 20 },
+		"no shards":    func(v *View) { v.Shards = 0 },
+	} {
+		w := v.Clone()
+		change(w)
+		if err := w.Check(); !errors.Is(err, ErrFormat) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// testView is a small view: root region, a gap, items, index.
+func testView() *View {
+	return &View{
+		Incarnation: 0x1122334455667788, Seed: 42, Version: 1, Shards: 4,
+		RootOffset: PageSize, ReclaimOffset: 2 * PageSize, ReclaimEntries: 64,
+		Regions: []Region{
+			{ID: 0, Kind: KindIndex, Base: 0, Length: 1 << 20},
+			{ID: 4, Kind: KindItems, Base: PlaceOfByte(2 << 20), Length: 2 << 20},
+			{ID: 2, Kind: KindIndex, Base: PlaceOfByte(4 << 20), Length: 1 << 20},
+		},
+	}
+}
