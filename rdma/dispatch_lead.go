@@ -283,6 +283,7 @@ func (d *Dispatcher) background() {
 	defer timer.Stop()
 	seen := d.turnsNow()
 	for !d.down.Load() {
+		d.stats.looks.Add(1)
 		d.mu.Lock()
 		switch {
 		case !d.leading && (d.turns == seen || d.opt.Eager):
@@ -321,7 +322,7 @@ func (d *Dispatcher) turnsNow() uint64 {
 }
 
 type dispatchCounters struct {
-	finished, receives, strays, parks atomic.Uint64
+	finished, receives, strays, parks, looks atomic.Uint64
 }
 
 // DispatcherStats are counts since NewDispatcher, but for InUse.
@@ -330,6 +331,7 @@ type DispatcherStats struct {
 	Receives uint64 // completions handed to OnRecv
 	Strays   uint64 // completions under an ID that nobody waits for: a fault somewhere
 	Parks    uint64 // how often a leader slept in the CQ
+	Looks    uint64 // how often the background poller looked whether it is needed
 	InUse    int64  // ops now: waited for, posted or detached
 }
 
@@ -340,6 +342,7 @@ func (d *Dispatcher) Stats() DispatcherStats {
 		Receives: d.stats.receives.Load(),
 		Strays:   d.stats.strays.Load(),
 		Parks:    d.stats.parks.Load(),
+		Looks:    d.stats.looks.Load(),
 		InUse:    d.ops.inUse.Load(),
 	}
 }

@@ -192,11 +192,7 @@ func (d *Dispatcher) NewReply() *Op { return d.newOp(tagReply) }
 func (d *Dispatcher) newOp(kind uint64) *Op {
 	op := d.ops.pop()
 	for op == nil {
-		d.mu.Lock()
-		if uint32(d.ops.free.Load()) == 0 {
-			d.ops.growLocked()
-		}
-		d.mu.Unlock()
+		d.grow()
 		op = d.ops.pop()
 	}
 	d.ops.inUse.Add(1)
@@ -213,6 +209,15 @@ func (d *Dispatcher) Release(op *Op) {
 		op.awaitDone()
 	}
 	d.recycle(op)
+}
+
+// grow makes more ops, unless somebody else just has.
+func (d *Dispatcher) grow() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if uint32(d.ops.free.Load()) == 0 {
+		d.ops.growLocked()
+	}
 }
 
 // recycle makes an op free. The caller owns it (claimed or done).

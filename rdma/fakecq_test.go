@@ -1,0 +1,122 @@
+package rdma
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeCQ is a CQ in memory that keeps to the words of the interface: one event
+// per Arm, only for what is added after it. It also checks that the dispatcher
+// keeps to its own: never two pollers, never two waiters.
+type fakeCQ struct {
+	t testing.TB
+
+	mu     sync.Mutex
+	queue  []WC
+	armed  bool
+	err    error
+	closed bool
+
+	event   chan struct{}
+	dead    chan struct{}
+	inPoll  atomic.Int32
+	inWait  atomic.Int32
+	onWait  func(ctx context.Context) // called when somebody is about to park
+	waits   atomic.Int64
+	maxPoll int // longest queue seen
+}
+
+func newFakeCQ(t testing.TB) *fakeCQ {
+	return &fakeCQ{t: t, event: make(chan struct{}, 1), dead: make(chan struct{})}
+}
+
+// add appends completions and raises the event if one was asked for.
+func (q *fakeCQ) add(wcs ...WC) {
+	q.mu.Lock()
+	q.queue = append(q.queue, wcs...)
+	raise := q.armed && len(wcs) > 0
+	if raise {
+		q.armed = false
+	}
+	q.mu.Unlock()
+	if raise {
+		select {
+		case q.event <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// done adds a successful completion under an ID.
+func (q *fakeCQ) done(id uint64) { q.add(WC{ID: id, Op: OpRDMARead}) }
+
+// fail makes every later call return err.
+func (q *fakeCQ) fail(err error) {
+	q.mu.Lock()
+	q.err = err
+	q.mu.Unlock()
+	close(q.dead)
+}
+
+func (q *fakeCQ) Poll(wcs []WC) (int, error) {
+	if q.inPoll.Add(1) != 1 {
+		q.t.Error("two goroutines poll at once")
+	}
+	defer q.inPoll.Add(-1)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.maxPoll = max(q.maxPoll, len(q.queue))
+	n := copy(wcs, q.queue)
+	q.queue = q.queue[:copy(q.queue, q.queue[n:])]
+	if n == 0 && q.err != nil {
+		return 0, q.err
+	}
+	return n, nil
+}
+
+func (q *fakeCQ) Arm() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.armed = true
+	return q.err
+}
+
+func (q *fakeCQ) Wait(ctx context.Context) error {
+	if q.inWait.Add(1) != 1 {
+		q.t.Error("two goroutines wait in the CQ at once")
+	}
+	defer q.inWait.Add(-1)
+	q.waits.Add(1)
+	if q.onWait != nil {
+		q.onWait(ctx)
+	}
+	select {
+	case <-q.event:
+		return nil
+	case <-q.dead:
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return q.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (q *fakeCQ) Close() error { return nil }
+
+// closeDispatcher closes and checks that nothing is left in use.
+func closeDispatcher(t testing.TB, d *Dispatcher) {
+	t.Helper()
+	if err := d.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if s := d.Stats(); s.InUse != 0 {
+		t.Errorf("%d operations still in use after Close", s.InUse)
+	}
+}
