@@ -39,7 +39,7 @@ type Config struct {
 	Servers      []string      `mapstructure:"servers" scope:"client" flag:"server" usage:"HOST:PORT of the server"`
 	Timeout      time.Duration `mapstructure:"timeout" scope:"client" usage:"limit for one operation, connecting included"`
 	CacheEntries int           `mapstructure:"cache_entries" scope:"client" usage:"places of items to remember; a remembered one is read in one READ"`
-	MaxInflight  int           `mapstructure:"max_inflight" scope:"client" usage:"operations in flight at a time; more wait"`
+	MaxInflight  int           `mapstructure:"max_inflight" scope:"client" usage:"requests by SEND in flight at a time; more wait"`
 }
 
 // Default returns the settings in force where nothing else is said.
@@ -53,7 +53,7 @@ func Default() Config {
 		Listen:          "127.0.0.1:7400",
 		AdminListen:     "127.0.0.1:7401",
 		Sync:            "always",
-		SyncInterval:    10 * time.Millisecond,
+		SyncInterval:    100 * time.Millisecond,
 		Shards:          32,
 		MemoryLimit:     1 << 30,
 		RegionSize:      128 << 20,
@@ -65,6 +65,6 @@ func Default() Config {
 		Servers:      []string{"127.0.0.1:7400"},
 		Timeout:      10 * time.Second,
 		CacheEntries: 65536,
-		MaxInflight:  1024,
+		MaxInflight:  64,
 	}
 }

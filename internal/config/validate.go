@@ -146,5 +146,5 @@ func (c *Config) clientFaults(k *checker) {
 	}
 	k.duration("timeout", c.Timeout, time.Millisecond, time.Hour)
 	k.number("cache_entries", c.CacheEntries, 0, 1<<26)
-	k.number("max_inflight", c.MaxInflight, 1, 65536)
+	k.number("max_inflight", c.MaxInflight, 1, 1024)
 }

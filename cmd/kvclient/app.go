@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/internal/config"
+	"github.com/rdmakv/rdmakv/internal/version"
+)
+
+// Exit codes.
+const (
+	exitOK       = 0
+	exitError    = 1
+	exitUsage    = 2
+	exitNotFound = 3
+)
+
+// errNotFound ends a command with exitNotFound. What is to be said has been
+// said already.
+var errNotFound = errors.New("not found")
+
+// usageError is a mistake of the caller: exitUsage.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error {
+	return &usageError{fmt.Errorf(format, args...)}
+}
+
+// app is one run of kvclient. Its fields stand for the process, so that a
+// test can be one.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	env            []string
+
+	// flags of every command
+	file   string // --config
+	hex    bool
+	output string // text or json
+
+	started bool // a command's own code runs: errors are no longer usage errors
+	cfg     *config.Loaded
+}
+
+// run runs a command line and returns the exit code.
+func (a *app) run(ctx context.Context, args []string) int {
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	err := root.ExecuteContext(ctx)
+	var usage *usageError
+	var faults config.Faults
+	switch {
+	case err == nil:
+		return exitOK
+	case err == errNotFound:
+		return exitNotFound
+	case !a.started || errors.As(err, &usage) || errors.As(err, &faults):
+		a.complain(err)
+		return exitUsage
+	case errors.Is(err, client.ErrNotFound):
+		a.complain(err)
+		return exitNotFound
+	case ctx.Err() != nil:
+		a.complain(errors.New("interrupted"))
+		return exitError
+	}
+	a.complain(err)
+	return exitError
+}
+
+// complain writes an error, each of its lines with the program's name.
+func (a *app) complain(err error) {
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		fmt.Fprintf(a.stderr, "kvclient: %s\n", line)
+	}
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "kvclient",
+		Short: "read and write a rdmakv store",
+		Long: `kvclient reads and writes a rdmakv store.
+
+A get is done by RDMA READs of the server's memory; the server's CPU takes no
+part in it. Everything else is a message to the server.
+
+Exit codes: 0 done (found), 1 error, 2 wrong usage, 3 key not found.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cmd.SetOut(a.stderr)
+			_ = cmd.Help()
+			return usagef("no command given")
+		},
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.prepare(cmd) },
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.file, "config", "", "configuration file (else $RDMAKV_CONFIG, ~/.config/rdmakv/config.yaml, /etc/rdmakv/config.yaml)")
+	flags.BoolVar(&a.hex, "hex", false, "keys and values on the command line and in text output are hexadecimal")
+	flags.StringVarP(&a.output, "output", "o", "text", "form of the output: text or json")
+	config.AddFlags(flags, config.ForClient)
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	root.AddCommand(a.getCmd(), a.putCmd(), a.deleteCmd(), a.existsCmd(), a.scanCmd(), a.importCmd(), a.exportCmd(),
+		a.statsCmd(), a.pingCmd(), a.versionCmd(), a.inspectCmd(), a.benchCmd())
+	root.InitDefaultCompletionCmd()
+	return root
+}
+
+// prepare runs before each command: it checks what all of them share and
+// loads the configuration.
+func (a *app) prepare(cmd *cobra.Command) error {
+	if a.output != "text" && a.output != "json" {
+		return usagef("--output is %q, want text or json", a.output)
+	}
+	for c := cmd; c != nil; c = c.Parent() {
+		if n := c.Name(); n == "completion" || n == "version" || strings.HasPrefix(n, "__complete") {
+			a.started = true
+			return nil // works without any configuration
+		}
+	}
+	var err error
+	a.cfg, err = config.Load(config.Options{Scope: config.ForClient, File: a.file, Flags: cmd.Flags(), Env: a.env})
+	a.started = true
+	return err
+}
+
+// dial connects to the server with the configuration in force.
+func (a *app) dial(ctx context.Context) (*client.Client, error) {
+	fabric, err := pickFabric(a.cfg.Config)
+	if err != nil {
+		return nil, err
+	}
+	secret, err := a.cfg.Secret()
+	if err != nil {
+		return nil, err
+	}
+	cache := a.cfg.CacheEntries
+	if cache == 0 {
+		cache = -1 // the library's word for none
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.Timeout)
+	defer cancel()
+	return client.Dial(ctx, client.Config{
+		Servers:      a.cfg.Servers,
+		Fabric:       fabric,
+		Device:       a.cfg.Device,
+		Secret:       secret,
+		Timeout:      a.cfg.Timeout,
+		CacheEntries: cache,
+		MaxInflight:  a.cfg.MaxInflight,
+		Logger:       a.logger(),
+	})
+}
+
+// withClient runs f with a connected client. An error of Close counts only
+// when nothing else went wrong.
+func (a *app) withClient(ctx context.Context, f func(*client.Client) error) error {
+	c, err := a.dial(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(c), c.Close())
+}
+
+// logger writes to standard error. Below warn it would only disturb, so info,
+// which is the server's default, shows nothing here.
+func (a *app) logger() *slog.Logger {
+	level := slog.LevelWarn
+	switch a.cfg.LogLevel {
+	case "debug":
+		level = slog.LevelDebug
+	case "error":
+		level = slog.LevelError
+	}
+	opt := &slog.HandlerOptions{Level: level}
+	if a.cfg.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(a.stderr, opt))
+	}
+	return slog.New(slog.NewTextHandler(a.stderr, opt))
+}
+
+// isTerminal reports whether a stream is a terminal.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+func (a *app) versionCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "print the version of kvclient",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			b := version.Of("kvclient")
+			if a.output == "json" {
+				return a.printJSON(b)
+			}
+			return a.print(b.String() + "\n")
+		},
+	}
+}

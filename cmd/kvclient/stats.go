@@ -1,0 +1,121 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdmakv/rdmakv/client"
+)
+
+func (a *app) statsCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "stats",
+		Short: "print the counters of this client and of the server",
+		Long: `stats prints the counters of the server and of this client; the latter are
+those of this one call, and of interest in programs that use the library.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withClient(cmd.Context(), func(c *client.Client) error {
+				st, err := c.Stats(cmd.Context())
+				if err != nil {
+					return err
+				}
+				if a.output == "json" {
+					return a.printJSON(st)
+				}
+				return a.print(flatten(st))
+			})
+		},
+	}
+}
+
+// flatten writes anything that has a JSON form as lines "name.name  value",
+// sorted by name: easy to read, and to grep.
+func flatten(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err.Error() + "\n"
+	}
+	var tree any
+	dec := json.NewDecoder(strings.NewReader(string(data)))
+	dec.UseNumber() // counters do not fit a float
+	if err := dec.Decode(&tree); err != nil {
+		return err.Error() + "\n"
+	}
+	var lines []string
+	var walk func(name string, v any)
+	walk = func(name string, v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for k, inner := range v {
+				walk(strings.TrimPrefix(name+"."+k, "."), inner)
+			}
+		case []any:
+			for i, inner := range v {
+				walk(name+"."+strconv.Itoa(i), inner)
+			}
+		default:
+			lines = append(lines, fmt.Sprintf("%s\t%v\n", name, v))
+		}
+	}
+	walk("", tree)
+	slices.Sort(lines)
+	return table(lines)
+}
+
+// table aligns lines with tabs between their cells.
+func table(lines []string) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, l := range lines {
+		_, _ = w.Write([]byte(l)) // a Builder takes everything
+	}
+	_ = w.Flush()
+	return b.String()
+}
+
+func (a *app) pingCmd() *cobra.Command {
+	var count int
+	cmd := &cobra.Command{
+		Use:   "ping",
+		Short: "ask the server for a sign of life, and measure the way there",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if count < 1 || count > 1_000_000 {
+				return usagef("--count is %d, want 1 to 1000000", count)
+			}
+			return a.withClient(cmd.Context(), func(c *client.Client) error {
+				for i := range count {
+					start := time.Now()
+					if err := c.Ping(cmd.Context()); err != nil {
+						return err
+					}
+					if err := a.showPing(c.Server(), i+1, time.Since(start)); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().IntVarP(&count, "count", "c", 1, "how often")
+	return cmd
+}
+
+func (a *app) showPing(s client.ServerInfo, n int, took time.Duration) error {
+	if a.output == "json" {
+		return a.printJSON(struct {
+			N       int               `json:"n"`
+			Micros  float64           `json:"us"`
+			Session client.ServerInfo `json:"session"`
+		}{n, float64(took.Nanoseconds()) / 1e3, s})
+	}
+	return a.print(fmt.Sprintf("pong from %s, store %s, in %s (%s)\n", s.Address, s.ID, shortDuration(took), s.Transport))
+}

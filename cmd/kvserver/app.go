@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdmakv/rdmakv/internal/config"
+	"github.com/rdmakv/rdmakv/internal/version"
+	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/iwarp"
+)
+
+// Exit codes.
+const (
+	exitOK    = 0
+	exitError = 1
+	exitUsage = 2
+)
+
+// usageError is a mistake of the caller: exitUsage.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
+
+// app is one run of kvserver. Its fields stand for the process.
+type app struct {
+	stdout, stderr io.Writer
+	env            []string
+	signals        <-chan os.Signal // SIGTERM and SIGINT
+
+	file    string // --config
+	started bool   // a command's own code runs: errors are no longer usage errors
+	cfg     *config.Loaded
+}
+
+func listenForSignals() <-chan os.Signal {
+	c := make(chan os.Signal, 4)
+	signal.Notify(c, syscall.SIGTERM, syscall.SIGINT)
+	return c
+}
+
+// run runs a command line and returns the exit code.
+func (a *app) run(ctx context.Context, args []string) int {
+	root := a.root()
+	root.SetArgs(args)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		fmt.Fprintf(a.stderr, "kvserver: %s\n", line)
+	}
+	var usage *usageError
+	var faults config.Faults
+	if !a.started || errors.As(err, &usage) || errors.As(err, &faults) {
+		return exitUsage
+	}
+	return exitError
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "kvserver",
+		Short: "one node of a rdmakv store",
+		Long: `kvserver is one node of a rdmakv store: it keeps keys and values in registered
+memory, where clients read them by RDMA, and on disk.
+
+Without a command it serves. Every flag below is also a key of config.yaml and
+a variable RDMAKV_...; the flag wins, then the variable, then the file.
+
+Exit codes: 0 ended as told, 1 error, 2 wrong usage or configuration.`,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		Args:              cobra.NoArgs,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.prepare(cmd) },
+		RunE:              func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context()) },
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.file, "config", "", "configuration file (else $RDMAKV_CONFIG, ./config.yaml, /etc/rdmakv/config.yaml)")
+	config.AddFlags(flags, config.ForServer)
+	root.AddCommand(
+		&cobra.Command{
+			Use:   "serve",
+			Short: "serve until told to end (what kvserver does without a command)",
+			Args:  cobra.NoArgs,
+			RunE:  func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context()) },
+		},
+		&cobra.Command{
+			Use:   "config",
+			Short: "print the configuration in force, and where each value comes from",
+			Args:  cobra.NoArgs,
+			RunE: func(*cobra.Command, []string) error {
+				_, err := a.cfg.WriteTo(a.stdout)
+				return err
+			},
+		},
+		&cobra.Command{
+			Use:   "version",
+			Short: "print the version of kvserver",
+			Args:  cobra.NoArgs,
+			RunE: func(*cobra.Command, []string) error {
+				_, err := fmt.Fprintln(a.stdout, version.Of("kvserver"))
+				return err
+			},
+		},
+		a.inspectCmd(),
+	)
+	root.InitDefaultCompletionCmd()
+	return root
+}
+
+// prepare runs before each command and loads the configuration.
+func (a *app) prepare(cmd *cobra.Command) error {
+	for c := cmd; c != nil; c = c.Parent() {
+		if n := c.Name(); n == "completion" || n == "version" || strings.HasPrefix(n, "__complete") {
+			a.started = true
+			return nil // works without any configuration
+		}
+	}
+	var err error
+	a.cfg, err = config.Load(config.Options{Scope: config.ForServer, File: a.file, Flags: cmd.Flags(), Env: a.env})
+	a.started = true
+	return err
+}
+
+// logger writes to standard error in the configured form.
+func (a *app) logger() *slog.Logger {
+	levels := map[string]slog.Level{"debug": slog.LevelDebug, "warn": slog.LevelWarn, "error": slog.LevelError}
+	opt := &slog.HandlerOptions{Level: levels[a.cfg.LogLevel]} // info is the zero level
+	if a.cfg.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(a.stderr, opt))
+	}
+	return slog.New(slog.NewTextHandler(a.stderr, opt))
+}
+
+// pickFabric makes the fabric that the configuration names. It is the only
+// place in this program that knows which there are.
+func pickFabric(c config.Config) (rdma.Fabric, error) {
+	if c.RequireRDMA {
+		return nil, errors.New("require_rdma is set, but the only fabric in this version is iwarp, which is done in software")
+	}
+	return iwarp.New(iwarp.Options{}), nil
+}

@@ -1,0 +1,22 @@
+// Command kvserver is one node of a rdmakv store.
+//
+// The first line on standard output, once it serves, is
+//
+//	ready data=HOST:PORT admin=HOST:PORT
+//
+// and it is the only one; the log goes to standard error. SIGTERM and SIGINT
+// end it cleanly, a second one at once.
+//
+// Exit codes: 0 ended as it was told to, 1 an error, 2 wrong usage or
+// configuration.
+package main
+
+import (
+	"context"
+	"os"
+)
+
+func main() {
+	a := &app{stdout: os.Stdout, stderr: os.Stderr, env: os.Environ(), signals: listenForSignals()}
+	os.Exit(a.run(context.Background(), os.Args[1:]))
+}

@@ -1,0 +1,155 @@
+package house
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// maxLines bounds a source file. STYLE wants 150 to 350 lines; beyond this
+// bound a file holds more than one idea.
+const maxLines = 500
+
+// goFiles calls f for every Go file of the module.
+func goFiles(t *testing.T, f func(path string, data []byte)) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "bin"):
+			return filepath.SkipDir
+		case d.IsDir() || !strings.HasSuffix(path, ".go"):
+			return nil
+		}
+		data, err := os.ReadFile(path)
+		if err == nil {
+			f(strings.TrimPrefix(path, root+"/"), data)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFiles holds source files to the rules that a parser can see.
+func TestFiles(t *testing.T) {
+	goFiles(t, func(path string, data []byte) {
+		test := strings.HasSuffix(path, "_test.go")
+		if n := bytes.Count(data, []byte("\n")); n > maxLines && !test {
+			t.Errorf("%s has %d lines, at most %d: split it", path, n, maxLines)
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, data, parser.ParseComments)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for _, imp := range file.Imports {
+			if imp.Path.Value == `"unsafe"` && !strings.HasSuffix(path, "_unsafe.go") && !strings.HasSuffix(path, "_unsafe_test.go") {
+				t.Errorf("%s imports unsafe: only *_unsafe.go files may, so that a reader knows where to look", path)
+			}
+			if imp.Path.Value == `"C"` && !strings.HasPrefix(path, "rdma/verbs/") {
+				t.Errorf("%s uses cgo: only rdma/verbs may, so that everything else builds anywhere", path)
+			}
+		}
+		if test {
+			return
+		}
+		for _, d := range file.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
+				t.Errorf("%s has an init function: what depends on the order of packages is found by nobody; pass values", path)
+			}
+		}
+		for _, mark := range []string{"TODO", "FIXME", "XXX"} {
+			if bytes.Contains(data, []byte(mark+":")) || bytes.Contains(data, []byte("// "+mark)) {
+				t.Errorf("%s has a %s: do it, or say in an issue why not", path, mark)
+			}
+		}
+	})
+}
+
+// TestPackageComments: every package begins with what it is for.
+func TestPackageComments(t *testing.T) {
+	has := map[string]bool{}
+	goFiles(t, func(path string, data []byte) {
+		if strings.HasSuffix(path, "_test.go") {
+			return
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, data, parser.ParseComments|parser.PackageClauseOnly)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		dir := filepath.Dir(path)
+		has[dir] = has[dir] || file.Doc != nil
+	})
+	for dir, ok := range has {
+		if !ok {
+			t.Errorf("package %s has no package comment", dir)
+		}
+	}
+}
+
+// link finds Markdown links, and paths of the repository in backquotes.
+var link = regexp.MustCompile(`\]\(([^)#]+)[^)]*\)|` + "`((?:cmd|client|demo|docs|internal|rdma|scripts|store|test|tools)/[A-Za-z0-9_./-]*)`")
+
+// TestLinks: what a document points to is there.
+func TestLinks(t *testing.T) {
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".md") {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, m := range link.FindAllSubmatch(data, -1) {
+			target := filepath.Join(filepath.Dir(path), string(m[1]))
+			if len(m[2]) > 0 {
+				target = filepath.Join(root, string(m[2]))
+			} else if strings.Contains(string(m[1]), "://") {
+				continue
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s points to %s%s, which is not there", strings.TrimPrefix(path, root+"/"), m[1], m[2])
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestMenu: every target of the Makefile that is for people has its line in
+// the menu, and README names the two commands that a newcomer needs.
+func TestMenu(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, target := range []string{"build", "demo", "check", "test", "lint", "unit", "race", "teeth", "e2e", "fuzz", "bench", "nightly", "cover", "clean"} {
+		if !regexp.MustCompile(`(?m)^` + target + `:.* ## `).Match(makefile) {
+			t.Errorf("the Makefile has no target %s with a line for the menu", target)
+		}
+	}
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"make demo", "make test", "kvserver", "kvclient", "client.Dial"} {
+		if !bytes.Contains(readme, []byte(want)) {
+			t.Errorf("README.md does not say %q", want)
+		}
+	}
+}
