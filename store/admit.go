@@ -1,0 +1,277 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// A Write is one put or delete on its way. The caller fills the first part,
+// the store the second. It may be used again after Done.
+type Write struct {
+	Shard  uint16
+	Key    []byte // belongs to the store until Done
+	Value  []byte // belongs to the store until Done; ignored by a delete
+	Delete bool
+	// Done is called once, when the write is durable (as far as the sync
+	// policy goes) and published, on the store's publishing goroutine: it
+	// must not block and must not call the store. It is not called if Submit
+	// returned an error, nor after the store was fenced (Config.OnFatal).
+	Done func(*Write)
+	User any // the caller's
+
+	// Version is the write's place in the order; set when Submit returns. A
+	// delete of a key that was not there has one too.
+	Version layout.Version
+	// Existed says, after a delete, whether the key was there before it.
+	Existed bool
+	// Err is why nothing was written, or nil. Not yet used by puts and
+	// deletes, which cannot fail once Submit accepted them.
+	Err error
+
+	hash   layout.Hash
+	place  layout.Place // reserved memory; with class
+	class  uint8        // 0: none, the key goes without a slot
+	noop   bool         // nothing to commit: a delete of what was not there
+	older  *Write       // overlay: the next older write of this hash in flight
+	charge int64        // bytes admitted
+}
+
+// Submit orders a write and returns; Done tells the rest. It may be called
+// from any goroutine, and writes of one key take effect in the order of their
+// Submit calls. It does not wait for the disk, except for a delete of a key
+// of which memory alone cannot say whether it exists.
+//
+// Errors: ErrKeyEmpty, ErrKeyTooLarge, ErrTooLarge, ErrShard, ErrOverloaded
+// (the in-flight bound is reached: nothing is queued beyond it), ErrNoSpace,
+// ErrReadOnlyDisk, ErrClosed, ErrFatal, and ErrCorrupt for a delete whose
+// record cannot be read. After an error nothing was ordered.
+func (s *Store) Submit(w *Write) error {
+	if err := s.checkWrite(w); err != nil {
+		return err
+	}
+	w.charge = int64(len(w.Key) + len(w.Value))
+	if err := s.gate.tryEnter(w.charge); err != nil {
+		return err
+	}
+	if err := s.order(w); err != nil {
+		s.gate.leave(w.charge, 1)
+		return err
+	}
+	return nil
+}
+
+// Put stores value under key and returns its version once that is durable and
+// published. It waits for room where Submit would say ErrOverloaded. key and
+// value are copied. When ctx ends after the write was ordered, the error is
+// ErrOutcomeUnknown together with ctx's.
+func (s *Store) Put(ctx context.Context, shard uint16, key, value []byte) (layout.Version, error) {
+	w := &Write{Shard: shard, Key: append([]byte(nil), key...), Value: append([]byte(nil), value...)}
+	err := s.submitAndWait(ctx, w)
+	return w.Version, err
+}
+
+// Delete removes key and reports whether it was there. Otherwise as Put.
+func (s *Store) Delete(ctx context.Context, shard uint16, key []byte) (existed bool, err error) {
+	w := &Write{Shard: shard, Key: append([]byte(nil), key...), Delete: true}
+	err = s.submitAndWait(ctx, w)
+	return err == nil && w.Existed, err
+}
+
+// submitAndWait is the blocking form of Submit. After an error w is garbage:
+// the store may still be using it.
+func (s *Store) submitAndWait(ctx context.Context, w *Write) error {
+	if err := s.checkWrite(w); err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	w.Done = func(*Write) { close(done) }
+	w.charge = int64(len(w.Key) + len(w.Value))
+	if err := s.gate.enter(ctx, s.fence.down, w.charge); err != nil {
+		return s.fencedOr(err)
+	}
+	if err := s.order(w); err != nil {
+		s.gate.leave(w.charge, 1)
+		return err
+	}
+	select {
+	case <-done:
+		return w.Err
+	case <-ctx.Done():
+		// Both may be ready; what is known is not called unknown.
+		select {
+		case <-done:
+			return w.Err
+		default:
+		}
+		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, ctx.Err())
+	case <-s.fence.down:
+		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, s.fence.failed())
+	}
+}
+
+// checkWrite refuses what can be refused without looking at any state that
+// orders writes.
+func (s *Store) checkWrite(w *Write) error {
+	if err := s.checkKey(w.Shard, w.Key); err != nil {
+		return err
+	}
+	if w.Delete {
+		w.Value = nil
+	}
+	if len(w.Value) > layout.MaxValueLen {
+		return ErrTooLarge
+	}
+	if err := s.fence.failed(); err != nil {
+		return err
+	}
+	return s.disk.admits(w.Delete)
+}
+
+// checkKey refuses keys and shards that cannot exist.
+func (s *Store) checkKey(shard uint16, key []byte) error {
+	switch {
+	case len(key) == 0:
+		return ErrKeyEmpty
+	case len(key) > layout.MaxKeyLen:
+		return ErrKeyTooLarge
+	case int(shard) >= len(s.shards):
+		return ErrShard
+	}
+	return nil
+}
+
+// fencedOr returns the error that fenced the store, or err if it is not.
+func (s *Store) fencedOr(err error) error {
+	if fatal := s.fence.failed(); fatal != nil {
+		return fatal
+	}
+	return err
+}
+
+// A gate bounds the bytes and the number of writes in flight. One write alone
+// may exceed the bytes, or a value larger than the bound could never be put.
+type gate struct {
+	maxBytes  int64
+	maxWrites int
+
+	mu      sync.Mutex
+	bytes   int64
+	writes  int
+	closed  bool
+	idle    chan struct{} // closed once the gate is closed and nothing is inside
+	waiting []*waiter     // blocking callers, oldest first
+}
+
+type waiter struct {
+	bytes int64
+	ready chan struct{} // closed when the waiter is inside
+}
+
+func newGate(maxBytes int64, maxWrites int) *gate {
+	return &gate{maxBytes: maxBytes, maxWrites: maxWrites, idle: make(chan struct{})}
+}
+
+// fitsLocked says whether n more bytes may enter.
+func (g *gate) fitsLocked(n int64) bool {
+	return g.writes == 0 || (g.bytes+n <= g.maxBytes && g.writes < g.maxWrites)
+}
+
+// tryEnter admits n bytes or says ErrOverloaded. Those who wait go first.
+func (g *gate) tryEnter(n int64) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return ErrClosed
+	}
+	if len(g.waiting) > 0 || !g.fitsLocked(n) {
+		return ErrOverloaded
+	}
+	g.bytes += n
+	g.writes++
+	return nil
+}
+
+// enter admits n bytes, waiting until they fit, ctx ends or down is closed.
+func (g *gate) enter(ctx context.Context, down <-chan struct{}, n int64) error {
+	err := g.tryEnter(n)
+	if err != ErrOverloaded {
+		return err
+	}
+	g.mu.Lock()
+	if g.closed {
+		g.mu.Unlock()
+		return ErrClosed
+	}
+	w := &waiter{bytes: n, ready: make(chan struct{})}
+	g.waiting = append(g.waiting, w)
+	g.admitLocked() // what left since tryEnter may have made room
+	g.mu.Unlock()
+	select {
+	case <-w.ready:
+		return nil
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-down:
+		err = ErrClosed
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, other := range g.waiting {
+		if other == w {
+			g.waiting = append(g.waiting[:i], g.waiting[i+1:]...)
+			g.admitLocked() // the next may be smaller
+			g.idleLocked()
+			return err
+		}
+	}
+	return nil // admitted meanwhile: the caller goes on and notices by itself
+}
+
+// admitLocked lets in whoever fits, in order.
+func (g *gate) admitLocked() {
+	for len(g.waiting) > 0 && g.fitsLocked(g.waiting[0].bytes) {
+		w := g.waiting[0]
+		g.waiting = g.waiting[1:]
+		g.bytes += w.bytes
+		g.writes++
+		close(w.ready)
+	}
+}
+
+// leave lets n bytes of some writes out.
+func (g *gate) leave(n int64, writes int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.bytes -= n
+	g.writes -= writes
+	g.admitLocked()
+	g.idleLocked()
+}
+
+// close refuses newcomers. Those who wait are still admitted: they were there
+// before. The channel is closed when the last has left.
+func (g *gate) close() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.closed {
+		g.closed = true
+		g.idleLocked()
+	}
+	return g.idle
+}
+
+func (g *gate) idleLocked() {
+	if g.closed && g.writes == 0 && len(g.waiting) == 0 {
+		close(g.idle)
+	}
+}
+
+// inside returns the bytes and writes in flight.
+func (g *gate) inside() (bytes int64, writes int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.bytes, g.writes
+}

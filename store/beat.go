@@ -1,0 +1,42 @@
+package store
+
+import (
+	"time"
+
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// Beat rewrites the beat of region 0, by which clients renew their leases, and
+// frees what has waited for a lease. The server calls it every
+// Config.BeatInterval, from one goroutine, for as long as it may serve; a
+// store that is fenced or closed does not beat. now must carry a monotonic
+// reading and rise from call to call.
+func (s *Store) Beat(now time.Time) {
+	leave, err := s.enter()
+	if err != nil {
+		return
+	}
+	defer leave()
+	s.table.Beat(uint64(now.UnixMicro()))
+	s.reclaim.Tick(now)
+}
+
+// View returns the region table as clients are to be handed it. It is a
+// snapshot and must not be changed.
+func (s *Store) View() layout.View { return s.table.View() }
+
+// ViewVersion returns the version of the newest view.
+func (s *Store) ViewVersion() uint64 { return s.table.ViewVersion() }
+
+// ReclaimVersion returns the newest reclaim version: it stands in the beat.
+func (s *Store) ReclaimVersion() uint64 { return s.reclaim.Version() }
+
+// Incarnation returns the random number of this opening of the store. Nothing
+// in registered memory verifies under another.
+func (s *Store) Incarnation() uint64 { return s.incarnation }
+
+// ID returns the store's id: 16 random bytes, made when it was created.
+func (s *Store) ID() [16]byte { return s.facts.id }
+
+// Filled reports whether every shard is filled: misses are believed.
+func (s *Store) Filled() bool { return s.filler.done.Load() }

@@ -1,0 +1,157 @@
+package store
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// The committer is one goroutine that turns queued writes of all shards into
+// Pebble batches. It does not wait for the disk: a batch goes into Pebble's
+// log and memtable, then to the publisher, which waits for the fsync. While
+// one fsync runs the next batches fill up, so the batches grow with the load
+// and nobody sets a timer.
+
+// A group is the writes of one batch, in order.
+type group struct {
+	batch  *pebble.Batch // nil: nothing to commit (deletes of what was not there)
+	writes []*Write
+	bytes  int64 // admitted at the gate
+}
+
+// groupsInFlight bounds the batches between committer and publisher. Deep
+// enough that Pebble always has a sync to work on, shallow enough that under
+// load the batches grow instead.
+const groupsInFlight = 16
+
+// groupPool keeps the write slices of published groups.
+type groupPool struct{ sync.Pool }
+
+func (p *groupPool) get() *group {
+	if g, ok := p.Get().(*group); ok {
+		return g
+	}
+	return &group{}
+}
+
+func (p *groupPool) put(g *group) {
+	clear(g.writes)
+	*g = group{writes: g.writes[:0]}
+	p.Put(g)
+}
+
+// runCommitter commits until the queue is closed and empty, then closes the
+// channel to the publisher.
+func (s *Store) runCommitter() {
+	defer s.workers.Done()
+	defer close(s.groups)
+	var spare []*Write
+	for {
+		writes, done := s.queue.take(spare)
+		for rest := writes; len(rest) > 0; {
+			n, bytes := cut(rest, s.cfg.BatchBytes)
+			g := s.pool.get()
+			g.writes, g.bytes = append(g.writes, rest[:n]...), bytes
+			if !s.commit(g) {
+				return
+			}
+			rest = rest[n:]
+		}
+		clear(writes)
+		spare = writes
+		if len(writes) > 0 {
+			continue
+		}
+		if done {
+			return
+		}
+		select {
+		case <-s.queue.wake:
+		case <-s.fence.down:
+			return
+		}
+	}
+}
+
+// cut returns how many of the writes go into one batch, and their bytes.
+func cut(writes []*Write, limit int) (n int, bytes int64) {
+	for n < len(writes) {
+		size := writes[n].charge
+		if n > 0 && bytes+size > int64(limit) {
+			break
+		}
+		bytes += size
+		n++
+	}
+	return n, bytes
+}
+
+// commit applies a group to Pebble and hands it to the publisher. false: the
+// store is fenced.
+//
+// Should Pebble fail to write its log it does not return: its Logger.Fatalf,
+// which is ours (fatal.go), fences the store and parks this goroutine.
+func (s *Store) commit(g *group) bool {
+	g.batch = s.encode(g)
+	if g.batch != nil {
+		var err error
+		if s.cfg.Sync == Always {
+			err = s.db.ApplyNoSyncWait(g.batch, pebble.Sync)
+		} else {
+			err = s.db.Apply(g.batch, pebble.NoSync)
+		}
+		if err != nil {
+			s.fence.fail(fmt.Errorf("commit: %w", err))
+			return false
+		}
+		s.counts.batches.Add(1)
+		s.unbeaten.Store(true)
+	}
+	select {
+	case s.groups <- g: // the group belongs to the publisher from here
+		return true
+	case <-s.fence.down:
+		return false
+	}
+}
+
+// encode returns the batch of a group, or nil if it would be empty.
+func (s *Store) encode(g *group) *pebble.Batch {
+	size := 0
+	for _, w := range g.writes {
+		if !w.noop {
+			size += keyPrefixLen + len(w.Key) + recordHeader + len(w.Value) + batchOverhead
+		}
+	}
+	if size == 0 {
+		return nil
+	}
+	b := s.db.NewBatchWithSize(size + batchOverhead)
+	for _, w := range g.writes {
+		switch {
+		case w.noop:
+		case w.Delete:
+			op := b.DeleteDeferred(keyPrefixLen + len(w.Key))
+			appendKey(op.Key[:0], w.Shard, kindData, w.Key)
+			s.mustFinish(op)
+		default:
+			// Encoded in place: the value is copied once, into the batch.
+			op := b.SetDeferred(keyPrefixLen+len(w.Key), recordSize(len(w.Value), false))
+			appendKey(op.Key[:0], w.Shard, kindData, w.Key)
+			putRecord(op.Value, op.Key, record{version: w.Version, value: w.Value})
+			s.mustFinish(op)
+		}
+	}
+	return b
+}
+
+// batchOverhead bounds what Pebble adds per entry: kind and two varints.
+const batchOverhead = 16
+
+// mustFinish ends a deferred operation. It fails only in indexed batches.
+func (s *Store) mustFinish(op *pebble.DeferredBatchOp) {
+	if err := op.Finish(); err != nil {
+		panic(fmt.Sprintf("store: batch: %v", err))
+	}
+}

@@ -1,0 +1,230 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rdmakv/rdmakv/store/layout"
+	"github.com/rdmakv/rdmakv/store/region"
+)
+
+// A SyncPolicy says when a write may be acknowledged. The zero value is Always.
+type SyncPolicy uint8
+
+const (
+	// Always acknowledges and publishes a write after its fsync. What anyone
+	// has seen outlives a crash of process or machine.
+	Always SyncPolicy = iota
+	// Interval publishes before the fsync, which follows within SyncInterval.
+	// A crash of the machine loses at most that much of the tail.
+	Interval
+	// Off never asks for an fsync. A crash of the machine loses what the
+	// operating system had not written yet.
+	Off
+)
+
+// String returns the policy as it is written in config files.
+func (p SyncPolicy) String() string {
+	switch p {
+	case Always:
+		return "always"
+	case Interval:
+		return "interval"
+	case Off:
+		return "off"
+	}
+	return fmt.Sprintf("SyncPolicy(%d)", uint8(p))
+}
+
+// ParseSyncPolicy is the inverse of SyncPolicy.String.
+func ParseSyncPolicy(s string) (SyncPolicy, error) {
+	for p := Always; p <= Off; p++ {
+		if p.String() == s {
+			return p, nil
+		}
+	}
+	return 0, fmt.Errorf("store: sync policy %q: must be always, interval or off", s)
+}
+
+// Config is what Open needs. Zero means the default where one is named.
+type Config struct {
+	// Dir is the store's directory; created if missing. Required.
+	Dir string
+	// FS is the file system Dir lives on. Default: the machine's.
+	FS vfs.FS
+	// Shards is fixed when the store is created. Default 32; 1 to 4096.
+	Shards int
+
+	// Sync says when a write is acknowledged. Default Always.
+	Sync SyncPolicy
+	// SyncInterval is the time between two fsyncs under Interval. Default 100 ms.
+	SyncInterval time.Duration
+
+	// Memory provides the regions. Required. Its Free is called for every
+	// region before Close writes the clean-stop mark, so Free must not
+	// return before remote access to that region has ended.
+	Memory region.Memory
+	// MemoryLimit bounds the bytes of all regions. Default 1 GiB.
+	MemoryLimit uint64
+	// RegionSize, IndexRegionSize and ReclaimEntries shape the regions; see
+	// region.Config, whose defaults they have.
+	RegionSize      uint64
+	IndexRegionSize uint64
+	ReclaimEntries  int
+	// Lease is how long a client may believe what it read after the beat it
+	// saw. Default 2 s.
+	Lease time.Duration
+	// BeatInterval is how often Beat is going to be called. Default 200 ms.
+	BeatInterval time.Duration
+	// HoldBytes bounds the memory of held answers. Default MemoryLimit/16,
+	// at least twice the largest item if the limit allows it.
+	HoldBytes int64
+
+	// InflightBytes bounds the keys and values of writes that were submitted
+	// and are not done. One write alone may exceed it. Default 64 MiB.
+	InflightBytes int64
+	// InflightWrites bounds their number. Default 65536.
+	InflightWrites int
+	// BatchBytes is where a Pebble batch is cut; one write alone may exceed
+	// it. Default 4 MiB.
+	BatchBytes int
+
+	// CacheBytes is Pebble's block cache. Default 64 MiB.
+	CacheBytes int64
+	// MemTableBytes is Pebble's memtable. It bounds the log that a start
+	// after a crash must replay (about 40 MB/s). Default 32 MiB.
+	MemTableBytes uint64
+	// MinFreeBytes is the floor of free disk space under which puts are
+	// refused with ErrNoSpace; deletes go on down to half of it. Default
+	// 64 MiB; negative: no floor.
+	MinFreeBytes int64
+	// WALFailoverDir is a second directory, best on another disk, to which
+	// Pebble's log switches while the first is slow or failing. Default: none.
+	WALFailoverDir string
+
+	// PredecessorGone says that no memory of an earlier incarnation of this
+	// store can still be read by anyone, so that writes need not wait until
+	// its last lease is over.
+	PredecessorGone bool
+
+	// Logger takes the store's and Pebble's events. Default: none.
+	Logger *slog.Logger
+	// OnFatal is called at most once, when durability is gone (the log could
+	// not be written). Nothing more is acknowledged and beats have stopped by
+	// then. It must end the process. It is called on a goroutine of Pebble
+	// or the store and must not call Close. Default: panic.
+	OnFatal func(error)
+	// Progress is called while the memory is being filled from Pebble, at
+	// most a few times a second and once when all is done. It must not block.
+	Progress func(Progress)
+	// OnGroup is called after the Done calls of each group of writes that
+	// were published together: the moment to flush replies. It must not block.
+	OnGroup func()
+	// FillWorkers is how many shards are filled at a time. Default GOMAXPROCS.
+	FillWorkers int
+}
+
+// Progress tells how far the fill after a start has come.
+type Progress struct {
+	Shards       int           // all shards
+	ShardsFilled int           // of them, those whose misses can be believed
+	Keys         uint64        // keys read from Pebble so far
+	Bytes        uint64        // bytes of their values
+	Expected     uint64        // keys at the last clean stop; 0 if unknown
+	Elapsed      time.Duration // since Open
+	Done         bool          // the last call
+	Err          error         // the first shard that could not be filled; it stays "ask"
+}
+
+const (
+	defaultShards   = 32
+	maxShards       = 1 << 12 // bits of a bucket header
+	minMemoryLimit  = 4 << 20
+	defaultMemory   = 1 << 30
+	defaultInflight = 64 << 20
+)
+
+// withDefaults returns the configuration with every default filled in.
+func (c Config) withDefaults() Config {
+	if c.FS == nil {
+		c.FS = vfs.Default
+	}
+	c.Shards = orDefault(c.Shards, defaultShards)
+	c.SyncInterval = orDefault(c.SyncInterval, 100*time.Millisecond)
+	c.MemoryLimit = orDefault(c.MemoryLimit, defaultMemory)
+	c.Lease = orDefault(c.Lease, 2*time.Second)
+	c.BeatInterval = orDefault(c.BeatInterval, 200*time.Millisecond)
+	c.HoldBytes = orDefault(c.HoldBytes, max(int64(c.MemoryLimit/16), min(2*int64(layout.MaxItemSize), int64(c.MemoryLimit/4))))
+	c.InflightBytes = orDefault(c.InflightBytes, defaultInflight)
+	c.InflightWrites = orDefault(c.InflightWrites, 1<<16)
+	c.BatchBytes = orDefault(c.BatchBytes, 4<<20)
+	c.CacheBytes = orDefault(c.CacheBytes, 64<<20)
+	c.MemTableBytes = orDefault(c.MemTableBytes, 32<<20)
+	c.MinFreeBytes = orDefault(c.MinFreeBytes, 64<<20)
+	c.FillWorkers = orDefault(c.FillWorkers, runtime.GOMAXPROCS(0))
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.OnFatal == nil {
+		c.OnFatal = func(err error) { panic(err) }
+	}
+	if c.OnGroup == nil {
+		c.OnGroup = func() {}
+	}
+	if c.Progress == nil {
+		c.Progress = func(Progress) {}
+	}
+	return c
+}
+
+// validate reports every fault at once.
+func (c Config) validate() error {
+	var errs []error
+	bad := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("store: "+format, args...))
+		}
+	}
+	bad(c.Dir != "", "no directory given")
+	bad(c.Memory != nil, "no memory given")
+	bad(c.Shards >= 1 && c.Shards <= maxShards, "shards = %d: must be 1 to %d", c.Shards, maxShards)
+	bad(c.Sync <= Off, "unknown sync policy %v", c.Sync)
+	bad(c.SyncInterval > 0, "sync interval = %v: must be positive", c.SyncInterval)
+	bad(c.MemoryLimit >= minMemoryLimit, "memory limit = %d bytes: must be at least %d", c.MemoryLimit, minMemoryLimit)
+	bad(c.Lease > 0, "lease = %v: must be positive", c.Lease)
+	bad(c.BeatInterval > 0 && c.BeatInterval < c.Lease, "beat interval = %v: must be positive and shorter than the lease, %v", c.BeatInterval, c.Lease)
+	bad(c.InflightBytes > 0 && c.InflightWrites > 0, "in-flight bounds must be positive")
+	bad(c.HoldBytes > 0, "hold bytes = %d: must be positive", c.HoldBytes)
+	bad(c.BatchBytes > 0 && c.BatchBytes <= 64<<20, "batch bytes = %d: must be 1 to 64 MiB", c.BatchBytes)
+	bad(c.MemTableBytes >= 1<<20 && c.MemTableBytes <= 1<<30, "memtable = %d bytes: must be 1 MiB to 1 GiB", c.MemTableBytes)
+	bad(c.FillWorkers > 0, "fill workers = %d: must be positive", c.FillWorkers)
+	return errors.Join(errs...)
+}
+
+// predecessorWait is how long an earlier incarnation's memory may still be
+// believed after its last beat: a lease, by a clock that runs 1 % slow, and
+// one beat for good measure.
+func (c Config) predecessorWait() time.Duration {
+	return leaseWithMargin(c.Lease, c.BeatInterval)
+}
+
+// leaseWithMargin returns how long after an event at the server nobody counts
+// a READ that was posted before it: the lease, the bound on clock rates, and
+// a beat.
+func leaseWithMargin(lease, beat time.Duration) time.Duration {
+	return lease + lease/100 + beat
+}
+
+// orDefault returns v, or def if v is the zero value.
+func orDefault[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}

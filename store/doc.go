@@ -1,0 +1,29 @@
+// Package store is one node's key-value store: an order of writes per shard,
+// Pebble as the durable truth, and the registered memory that clients read by
+// themselves. It knows no fabric: it is handed memory (region.Memory) and
+// never learns who reads it.
+//
+// The way of a write, and the file that tells of each step:
+//
+//	Submit      admit.go    bounded by bytes and number in flight
+//	  order     order.go    under the shard's lock: version, memory, overlay
+//	  commit    commit.go   one goroutine: queued writes of all shards -> one Pebble batch
+//	  publish   publish.go  one goroutine: fsync over -> pending, kill, swing, live
+//	Done                    the caller may say it happened
+//
+// Each shard has three marks, ordered >= durable >= published (shard.go).
+// Nothing leaves the store - no value, no "not found", no page of a scan -
+// before published has reached the newest write it reflects. Under the sync
+// policy Always, published implies durable: what a client sees, even
+// one-sidedly, outlives a crash. Interval and Off give that up: a crash may
+// lose acknowledged writes of the last SyncInterval (Interval), or those that
+// the operating system had not written yet (Off); what is left is still a
+// prefix of the order, and nothing is half there.
+//
+// After the commit nothing may fail. Memory is reserved before; where there is
+// none the key goes without a slot, which its bucket's header counts, and is
+// answered out of Pebble.
+//
+// Open serves at once. Until a shard has been filled from Pebble (fill.go) all
+// its headers say "ask", so that no miss is believed.
+package store

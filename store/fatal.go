@@ -1,0 +1,139 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// Pebble does not return the error of a failed log write: it calls
+// Logger.Fatalf, with locks held, and relies on it not to return. fence is
+// that logger. It stops acknowledgements and beats at once, so that clients
+// stop believing this node within a lease even if the process hangs on, then
+// calls OnFatal, which must end the process.
+
+// A fence is the store's one-way switch from serving to fenced, and Pebble's
+// logger and event sink.
+type fence struct {
+	log     *slog.Logger
+	onFatal func(error)
+
+	once   sync.Once
+	down   chan struct{} // closed when fenced
+	err    atomic.Pointer[error]
+	counts eventCounts
+
+	noSpace  atomic.Bool // the disk said ENOSPC or is below the floor
+	readOnly atomic.Bool // the disk said EROFS
+
+	mu   sync.Mutex
+	last map[string]time.Time // per event: when it was last logged
+}
+
+// eventCounts counts Pebble's events since Open.
+type eventCounts struct {
+	background, corruption, slow, lowSpace, stalls atomic.Uint64
+}
+
+func newFence(log *slog.Logger, onFatal func(error)) *fence {
+	return &fence{log: log, onFatal: onFatal, down: make(chan struct{}), last: make(map[string]time.Time)}
+}
+
+// fail fences the store and calls OnFatal, once. It returns when OnFatal does.
+func (f *fence) fail(err error) {
+	f.once.Do(func() {
+		err := fmt.Errorf("%w: %w", ErrFatal, err)
+		f.err.Store(&err)
+		close(f.down)
+		f.log.Error("fenced: nothing more is acknowledged", "err", err)
+		f.onFatal(err)
+	})
+}
+
+// failed returns the error that fenced the store, or nil.
+func (f *fence) failed() error {
+	if p := f.err.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// Infof drops Pebble's chatter; what matters comes as an event.
+func (f *fence) Infof(string, ...any) {}
+
+// Errorf logs, rate-limited.
+func (f *fence) Errorf(format string, args ...any) {
+	f.report(slog.LevelError, "pebble", "text", fmt.Sprintf(format, args...))
+}
+
+// Fatalf fences the store and never returns: Pebble goes on as if the failed
+// operation had succeeded if it does. Should OnFatal return (it must not),
+// the goroutine is parked for ever; unwinding it would release Pebble's locks
+// over a state that Pebble calls impossible.
+func (f *fence) Fatalf(format string, args ...any) {
+	f.fail(fmt.Errorf(format, args...))
+	select {}
+}
+
+// reportEvery is the least time between two log lines of one event. Pebble
+// repeats a failing flush without pause: 17,000 to 50,000 events in seconds
+// were seen.
+const reportEvery = 5 * time.Second
+
+// report logs one event, unless the same was logged a moment ago.
+func (f *fence) report(level slog.Level, event string, args ...any) {
+	now := time.Now()
+	f.mu.Lock()
+	if last, ok := f.last[event]; ok && now.Sub(last) < reportEvery {
+		f.mu.Unlock()
+		return
+	}
+	f.last[event] = now
+	f.mu.Unlock()
+	f.log.Log(context.Background(), level, event, args...)
+}
+
+// listener returns the events of Pebble that are worth a line or a count.
+func (f *fence) listener() *pebble.EventListener {
+	l := &pebble.EventListener{
+		BackgroundError: func(err error) {
+			f.counts.background.Add(1)
+			f.diskError(err)
+			f.report(slog.LevelError, "pebble: background error", "err", err)
+		},
+		DataCorruption: func(info pebble.DataCorruptionInfo) {
+			f.counts.corruption.Add(1)
+			f.report(slog.LevelError, "pebble: corrupt data", "file", info.Path, "err", info.Details)
+		},
+		DiskSlow: func(info pebble.DiskSlowInfo) {
+			f.counts.slow.Add(1)
+			f.report(slog.LevelWarn, "pebble: slow disk", "op", info.String())
+		},
+		LowDiskSpace: func(info pebble.LowDiskSpaceInfo) {
+			f.counts.lowSpace.Add(1)
+			f.report(slog.LevelWarn, "pebble: low disk space", "avail", info.AvailBytes, "total", info.TotalBytes)
+		},
+		WriteStallBegin: func(info pebble.WriteStallBeginInfo) {
+			f.counts.stalls.Add(1)
+			f.report(slog.LevelWarn, "pebble: writes stall", "reason", info.Reason)
+		},
+	}
+	return l
+}
+
+// diskError takes note of errors that say what state the disk is in.
+func (f *fence) diskError(err error) {
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		f.noSpace.Store(true)
+	case errors.Is(err, syscall.EROFS):
+		f.readOnly.Store(true)
+	}
+}

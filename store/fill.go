@@ -1,0 +1,288 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/rdmakv/rdmakv/internal/teeth"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// After a start memory is empty and Pebble has everything. The store serves at
+// once: every bucket header says 255 keys without slot, so that every miss is
+// asked by SEND, and the fill brings the keys in behind that. It runs beside
+// puts and deletes, and a value it read earlier must never win over them
+// (rule F6). A key read from a chunk's snapshot is dropped if
+//
+//	its version is above published    that write is in flight and will link it
+//	it has a slot                     a put linked it, this or a newer value
+//	it was deleted, or put without a  the snapshot is older than that
+//	  slot, since the snapshot
+//
+// and else goes in like a put: pending, slot, live. Each of the three is
+// looked at under the shard's lock together with the last three steps.
+
+const (
+	chunkKeys  = 1024
+	chunkBytes = 4 << 20
+	// maxTouched bounds the keys remembered per chunk; beyond it the rest of
+	// the chunk is read again from a new snapshot.
+	maxTouched = 4096
+)
+
+// fillState is a shard's part in the fill. Guarded by the shard's lock.
+type fillState struct {
+	// touched are the keys that were deleted or put without a slot since the
+	// snapshot of the chunk under way; nil between chunks.
+	touched map[string]struct{}
+	over    bool // too many: the chunk's rest is void
+}
+
+// touch notes a key. Caller holds the shard's lock.
+func (f *fillState) touch(key []byte) {
+	switch {
+	case f.touched == nil || f.over:
+	case len(f.touched) == maxTouched:
+		f.over = true
+	default:
+		f.touched[string(key)] = struct{}{}
+	}
+}
+
+// A filler is the state of the whole fill.
+type filler struct {
+	done    atomic.Bool   // every shard is filled
+	next    atomic.Int32  // the next shard for a worker
+	shards  atomic.Int32  // shards whose misses are believed
+	keys    atomic.Uint64 // read from Pebble
+	bytes   atomic.Uint64 // of their values
+	dropped atomic.Uint64 // keys that lost against a newer write
+
+	mu       sync.Mutex
+	started  time.Time
+	reported time.Time
+	expected uint64
+	err      error // the first fault
+}
+
+// errStopped ends a fill when the store closes.
+var errStopped = errors.New("store: stopped")
+
+// progressEvery is the least time between two calls of Config.Progress.
+const progressEvery = 250 * time.Millisecond
+
+// runFill is one worker: it fills shard after shard.
+func (s *Store) runFill() {
+	defer s.workers.Done()
+	for {
+		i := int(s.filler.next.Add(1)) - 1
+		if i >= len(s.shards) {
+			return
+		}
+		switch err := s.fillShard(s.shards[i]); {
+		case errors.Is(err, errStopped):
+			return
+		case err != nil:
+			s.fillFailed(s.shards[i], err)
+		}
+	}
+}
+
+// fillShard fills one shard and arranges for its misses to be believed.
+func (s *Store) fillShard(sh *shard) error {
+	lower, upper := kindBounds(sh.id, kindData)
+	linked := 0
+	for more := true; more; {
+		var n int
+		var err error
+		if n, lower, more, err = s.fillChunk(sh, lower, upper); err != nil {
+			return err
+		}
+		linked += n
+		s.progress(false)
+	}
+	if linked == 0 {
+		s.setFilled(sh)
+		return nil
+	}
+	// The words of one READ come in any order: a reader may have fetched a
+	// slot before its key was filled in, and fetch the header after. So the
+	// headers keep saying 255 until no such READ counts any more.
+	s.reclaim.Retire(time.Time{}, 0, 0, false, func() { s.setFilled(sh) })
+	return nil
+}
+
+// setFilled lets a shard's headers show their true counts.
+func (s *Store) setFilled(sh *shard) {
+	sh.mu.Lock()
+	sh.ix.SetFilled()
+	sh.mu.Unlock()
+	if int(s.filler.shards.Add(1)) == len(s.shards) {
+		s.filler.done.Store(true)
+		s.progress(true)
+	}
+}
+
+// fillChunk fills from lower on, out of one snapshot. It returns where the
+// next chunk begins.
+func (s *Store) fillChunk(sh *shard, lower, upper []byte) (linked int, next []byte, more bool, err error) {
+	// The order matters: writes that the snapshot does not have are noted.
+	sh.mu.Lock()
+	sh.fill = fillState{touched: make(map[string]struct{})}
+	sh.mu.Unlock()
+	defer func() {
+		sh.mu.Lock()
+		sh.fill = fillState{}
+		sh.mu.Unlock()
+	}()
+	iter, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return 0, nil, false, err
+	}
+	defer func() { err = errors.Join(err, iter.Close()) }()
+	if teeth.Enabled {
+		teeth.At("fill.snapshot", uint64(sh.id))
+	}
+	keys, size := 0, 0
+	for iter.First(); iter.Valid(); iter.Next() {
+		if keys == chunkKeys || size >= chunkBytes {
+			return linked, append([]byte(nil), iter.Key()...), true, nil
+		}
+		if keys%64 == 0 && s.stopping() {
+			return linked, nil, false, errStopped
+		}
+		value, err := iter.ValueAndErr()
+		if err != nil {
+			return linked, nil, false, err
+		}
+		_, _, key, _ := parseKey(iter.Key())
+		fate, err := s.fillKey(sh, iter.Key(), key, value)
+		switch {
+		case err != nil:
+			return linked, nil, false, err
+		case fate == fillVoid:
+			return linked, append([]byte(nil), iter.Key()...), true, nil
+		case fate == fillLinked:
+			linked++
+		}
+		keys, size = keys+1, size+len(value)
+		s.filler.keys.Add(1)
+		s.filler.bytes.Add(uint64(len(value)))
+	}
+	// A damaged block looks like the end; only this tells.
+	return linked, nil, false, iter.Error()
+}
+
+// A fillFate is what became of a key that the fill read.
+type fillFate uint8
+
+const (
+	fillLinked  fillFate = iota // it has a slot now
+	fillCounted                 // no memory, or damaged: it is counted as slotless
+	fillDropped                 // a newer write knows better
+	fillVoid                    // too many keys were touched: read it again
+)
+
+// fillKey brings one key in.
+func (s *Store) fillKey(sh *shard, pkey, key, value []byte) (fillFate, error) {
+	h := layout.HashKey(s.seed, key)
+	rec, err := parseRecord(value, pkey)
+	if err != nil {
+		// Counted: readers ask, and are told what is the matter.
+		s.counts.corrupt.Add(1)
+		s.fence.report(levelError, "fill: damaged record", "err",
+			&CorruptError{Shard: sh.id, Key: append([]byte(nil), key...), Detail: err.Error()})
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		s.addSlotless(sh, h)
+		return fillCounted, nil
+	}
+	place, class := s.reserve(len(key), len(rec.value))
+	var mem []byte
+	if class != 0 {
+		mem = s.table.Bytes(place, layout.ClassSize(class))
+		s.writePending(mem, place, layout.Item{Version: rec.version, Key: key, Value: rec.value, Expiry: rec.expiry})
+	}
+	if teeth.Enabled {
+		teeth.At("fill.judge", uint64(sh.id), uint64(rec.version))
+	}
+	sh.mu.Lock()
+	fate := s.fillLink(sh, h, key, rec.version, place, class, mem)
+	sh.mu.Unlock()
+	if fate != fillLinked && class != 0 {
+		layout.SetState(mem, rec.version, layout.Dead)
+		s.slabs.Free(place, class)
+	}
+	if fate == fillDropped {
+		s.filler.dropped.Add(1)
+	}
+	return fate, nil
+}
+
+// fillLink judges a key by rule F6 and links it. Caller holds mu.
+func (s *Store) fillLink(sh *shard, h layout.Hash, key []byte, v layout.Version, place layout.Place, class uint8, mem []byte) fillFate {
+	ref, found := sh.find(h, key)
+	if !teeth.Off(teeth.F6FillVersion) { // else: what the snapshot says goes in
+		if sh.fill.over {
+			return fillVoid
+		}
+		_, touched := sh.fill.touched[string(key)]
+		if v > sh.published || found || touched {
+			return fillDropped
+		}
+	}
+	if class == 0 {
+		s.addSlotless(sh, h)
+		return fillCounted
+	}
+	if !found {
+		var room bool
+		if ref, room = sh.ix.Room(time.Now(), h); !room {
+			s.addSlotless(sh, h)
+			return fillCounted
+		}
+		sh.slots++
+	}
+	s.makeLive(sh, ref, layout.MakeSlot(h.Fingerprint(), class, place), v, mem, 0)
+	return fillLinked
+}
+
+// fillFailed takes note of a shard that could not be read to its end. It stays
+// as it is: its headers say "ask", and Pebble says what can be read and what
+// cannot, key by key.
+func (s *Store) fillFailed(sh *shard, err error) {
+	if pebble.IsCorruptionError(err) {
+		err = &CorruptError{Shard: sh.id, File: fileName.FindString(err.Error()), Err: err}
+	}
+	err = fmt.Errorf("fill of shard %d stopped, its misses stay unanswered by memory: %w", sh.id, err)
+	s.cfg.Logger.Error("fill", "err", err)
+	s.counts.corrupt.Add(1)
+	s.filler.mu.Lock()
+	if s.filler.err == nil {
+		s.filler.err = err
+	}
+	s.filler.mu.Unlock()
+	s.progress(true)
+}
+
+// progress reports, unless it did a moment ago; always if must.
+func (s *Store) progress(must bool) {
+	f := &s.filler
+	f.mu.Lock()
+	defer f.mu.Unlock() // reports do not overtake each other
+	now := time.Now()
+	if !must && now.Sub(f.reported) < progressEvery {
+		return
+	}
+	f.reported = now
+	s.cfg.Progress(Progress{
+		Shards: len(s.shards), ShardsFilled: int(f.shards.Load()),
+		Keys: f.keys.Load(), Bytes: f.bytes.Load(), Expected: f.expected,
+		Elapsed: now.Sub(f.started), Done: f.done.Load(), Err: f.err,
+	})
+}

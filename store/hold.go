@@ -1,0 +1,137 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// Held is an item that stays as it is in registered memory, for a caller whose
+// answer is too large for a reply: he READs it, and verifies it like any item
+// of state Live or Held and of this Version. It stays until Release, or a
+// lease after Hold if the caller is never heard of again.
+type Held struct {
+	Place   layout.Place
+	Size    int // bytes of the item, a multiple of 8
+	Version layout.Version
+	KeyLen  int
+	ValLen  int
+
+	once    sync.Once
+	release func()
+}
+
+// Release lets the item go. Idempotent, and safe after the lease took it.
+func (h *Held) Release() { h.once.Do(h.release) }
+
+// pinned counts the holders of a live item. Guarded by the shard's lock.
+type pinned struct {
+	holders int
+	killed  bool // overwritten or deleted meanwhile: its state is Held
+}
+
+// Hold keeps the item of key for a reader. An item in memory is kept where it
+// is; else a copy is made out of Pebble, in state Held. The time between Hold
+// and the first Beat after it does not count for the lease.
+//
+// Errors as Get, and ErrOverloaded when Config.HoldBytes are held, or there is
+// no memory for the copy.
+func (s *Store) Hold(ctx context.Context, shard uint16, key []byte) (*Held, error) {
+	leave, err := s.enterRead(shard, key)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	sh, h := s.shards[shard], layout.HashKey(s.seed, key)
+
+	sh.mu.Lock()
+	it, where := sh.locate(s, h, key)
+	if where == inMemory {
+		held, err := s.holdLive(sh, it)
+		sh.mu.Unlock()
+		return held, err
+	}
+	sh.mu.Unlock()
+	if where == nowhere {
+		return nil, ErrNotFound
+	}
+	rec, closer, err := s.readPublished(ctx, sh, h, key)
+	if err != nil {
+		return nil, err
+	}
+	defer closer.Close()
+	return s.holdCopy(key, rec)
+}
+
+// holdLive pins a live item. Caller holds the shard's lock.
+func (s *Store) holdLive(sh *shard, it item) (*Held, error) {
+	size := len(it.mem)
+	if err := s.budgetHold(size); err != nil {
+		return nil, err
+	}
+	place, version := it.slot.Place(), it.Version
+	p := sh.held[place]
+	if p == nil {
+		p = &pinned{}
+		sh.held[place] = p
+	}
+	p.holders++
+	s.slabs.Pin(place)
+	held := &Held{Place: place, Size: it.Size, Version: version, KeyLen: len(it.Key()), ValLen: it.ValLen}
+	held.release = func() {
+		sh.mu.Lock()
+		if p.holders--; p.holders == 0 {
+			delete(sh.held, place)
+			if p.killed {
+				layout.SetState(s.table.Bytes(place, layout.ItemHeaderSize), version, layout.Dead)
+			}
+		}
+		sh.mu.Unlock()
+		s.slabs.Unpin(place)
+		s.heldBytes.Add(int64(-size))
+	}
+	s.leaseOut(held)
+	return held, nil
+}
+
+// holdCopy writes a record into memory for one reader.
+func (s *Store) holdCopy(key []byte, rec record) (*Held, error) {
+	size := layout.ItemSize(len(key), len(rec.value), rec.expiry != 0)
+	if err := s.budgetHold(size); err != nil {
+		return nil, err
+	}
+	place, class, err := s.slabs.Alloc(size)
+	if err != nil {
+		s.heldBytes.Add(int64(-size))
+		return nil, fmt.Errorf("%w: no memory to hold %d bytes for a reader: %w", ErrOverloaded, size, err)
+	}
+	mem := s.table.Bytes(place, layout.ClassSize(class))
+	layout.WriteItem(mem, s.incarnation, place,
+		layout.Item{Version: rec.version, Key: key, Value: rec.value, Expiry: rec.expiry}, layout.Held)
+	held := &Held{Place: place, Size: size, Version: rec.version, KeyLen: len(key), ValLen: len(rec.value)}
+	held.release = func() {
+		layout.SetState(mem, rec.version, layout.Dead)
+		s.slabs.Free(place, class)
+		s.heldBytes.Add(int64(-size))
+	}
+	s.leaseOut(held)
+	return held, nil
+}
+
+// budgetHold takes size bytes of the budget. One answer alone may exceed it.
+func (s *Store) budgetHold(size int) error {
+	if now := s.heldBytes.Add(int64(size)); now > s.cfg.HoldBytes && now > int64(size) {
+		s.heldBytes.Add(int64(-size))
+		return fmt.Errorf("%w: %d bytes are held for readers", ErrOverloaded, s.cfg.HoldBytes)
+	}
+	return nil
+}
+
+// leaseOut makes a hold end by itself a lease from now, by the clock of Beat.
+func (s *Store) leaseOut(held *Held) {
+	s.counts.holds.Add(1)
+	s.reclaim.Retire(time.Time{}, held.Place, 0, false, held.Release)
+}

@@ -1,0 +1,262 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/rdmakv/rdmakv/store/index"
+	"github.com/rdmakv/rdmakv/store/layout"
+	"github.com/rdmakv/rdmakv/store/reclaim"
+	"github.com/rdmakv/rdmakv/store/region"
+	"github.com/rdmakv/rdmakv/store/slab"
+)
+
+const levelError = slog.LevelError
+
+// A Store is an open store. All methods are safe for concurrent use, except
+// that Beat is called by one goroutine.
+type Store struct {
+	cfg         Config
+	facts       facts // as found at Open; epoch: this opening's
+	incarnation uint64
+	seed        uint64 // of the key hash in the index
+	opened      time.Time
+
+	lock  io.Closer
+	db    *pebble.DB
+	fence *fence
+	disk  *disk
+
+	table   *region.Table
+	reclaim *reclaim.Reclaimer
+	slabs   *slab.Slabs
+	shards  []*shard
+
+	gate   *gate
+	queue  *queue
+	groups chan *group
+	pool   groupPool
+
+	publishFrom     time.Time // no write is published before: the predecessor's leases
+	predecessorOver bool      // publisher only
+
+	filler    filler
+	heldBytes atomic.Int64
+	unbeaten  atomic.Bool // there were commits since the last heartbeat
+	counts    counters
+
+	workers   sync.WaitGroup
+	stop      chan struct{} // closed when Close has drained the writes
+	active    activity
+	leave     func() // active.leave, bound once
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// Open opens the store in c.Dir, or creates it there if the directory is
+// missing or empty, and serves at once: memory fills up in the background.
+//
+// Errors are an *OpenError with the directory, the reason and what to do; its
+// Err is ErrForeignDir, ErrNotDir, ErrLocked, ErrNoAccess, ErrReadOnlyDisk,
+// ErrNoSpace, ErrFormatVersion, ErrShardCount, ErrEpochs, a *CorruptError
+// (ErrCorrupt), or what the file system said. A Config that cannot be is
+// reported with all its faults.
+func Open(ctx context.Context, c Config) (_ *Store, err error) {
+	c = c.withDefaults()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	s := &Store{cfg: c, opened: time.Now(), stop: make(chan struct{})}
+	s.fence = newFence(c.Logger, c.OnFatal)
+	s.disk = &disk{fence: s.fence}
+	s.active.idle = make(chan struct{})
+	s.leave = s.active.leave
+	defer func() {
+		if err != nil {
+			err = openFault(c.Dir, errors.Join(err, s.abandon()))
+		}
+	}()
+	if err := s.openDurable(); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := s.openMemory(); err != nil {
+		return nil, err
+	}
+	s.start()
+	return s, nil
+}
+
+// openDurable opens or creates what is on the disk and begins a new epoch.
+func (s *Store) openDurable() error {
+	c := s.cfg
+	lock, id, created, err := enterDir(c, true)
+	if err != nil {
+		return err
+	}
+	s.lock = lock
+	if err := checkLedger(c); err != nil {
+		return err
+	}
+	s.db, err = openPebble(c.FS.PathJoin(c.Dir, dataDir), pebbleOptions(c, s.fence))
+	if err != nil {
+		return err
+	}
+	if created {
+		if err := s.create(id); err != nil {
+			return err
+		}
+	}
+	if s.facts, err = readFacts(s.db); err != nil {
+		return err
+	}
+	if err := s.facts.check(c); err != nil {
+		return err
+	}
+	if s.facts.id != id.id {
+		return &CorruptError{File: dataDir, Detail: fmt.Sprintf("it belongs to store %s, %s says %s",
+			idString(s.facts.id), identityFile, idString(id.id))}
+	}
+	if !created && s.facts.clean == nil && !c.PredecessorGone {
+		s.publishFrom = s.opened.Add(c.predecessorWait())
+	} else {
+		s.predecessorOver = true
+	}
+	return s.beginEpoch()
+}
+
+// create writes the first keys of a new store.
+func (s *Store) create(id identity) error {
+	b := s.db.NewBatch()
+	defer b.Close()
+	u32 := func(vs ...uint32) (out []byte) {
+		for _, v := range vs {
+			out = binary.LittleEndian.AppendUint32(out, v)
+		}
+		return out
+	}
+	err := errors.Join(
+		setMeta(b, metaFormat, u32(id.format, id.reader)),
+		setMeta(b, metaID, id.id[:]),
+		setMeta(b, metaShards, u32(id.shards)),
+		setMeta(b, metaHash, []byte(shardHash)),
+		setMeta(b, metaEpoch, []byte{1, 0}),
+	)
+	if err == nil {
+		err = b.Commit(pebble.Sync)
+	}
+	// The first log of a new Pebble store is written in an old format, in
+	// which a flipped byte silently ends the replay: 90 % of fsynced writes
+	// were lost that way. A flush turns to a second log, in the new format,
+	// in which the same flip is found.
+	if err == nil {
+		err = s.db.Flush()
+	}
+	if err == nil {
+		err = finishCreation(s.cfg)
+	}
+	return err
+}
+
+// beginEpoch raises the epoch durably, so that no version of an earlier
+// opening is given out again, whatever a crash took, and removes the
+// clean-stop mark: from here on there may be memory that somebody reads.
+func (s *Store) beginEpoch() error {
+	if s.facts.epoch == math.MaxUint16 {
+		return &OpenError{Dir: s.cfg.Dir, Err: ErrEpochs}
+	}
+	s.facts.epoch++
+	b := s.db.NewBatch()
+	defer b.Close()
+	if err := setMeta(b, metaEpoch, binary.LittleEndian.AppendUint16(nil, s.facts.epoch)); err != nil {
+		return err
+	}
+	if err := b.Delete(metaKey(metaClean), nil); err != nil {
+		return err
+	}
+	return b.Commit(pebble.Sync)
+}
+
+// openMemory makes regions, slabs and indexes, all empty.
+func (s *Store) openMemory() error {
+	var random [16]byte
+	rand.Read(random[:]) // never fails
+	s.incarnation = max(1, binary.LittleEndian.Uint64(random[:]))
+	s.seed = binary.LittleEndian.Uint64(random[8:])
+	var err error
+	s.table, err = region.NewTable(region.Config{
+		Memory: s.cfg.Memory, Incarnation: s.incarnation, Seed: s.seed, Shards: s.cfg.Shards,
+		RegionSize: s.cfg.RegionSize, IndexRegionSize: s.cfg.IndexRegionSize,
+		Limit: s.cfg.MemoryLimit, ReclaimEntries: s.cfg.ReclaimEntries,
+	})
+	if err != nil {
+		return fmt.Errorf("store: memory: %w", err)
+	}
+	s.reclaim = reclaim.New(s.table, s.cfg.Lease)
+	s.slabs = slab.New(s.table, s.reclaim)
+	none := layout.MakeVersion(s.facts.epoch, 0)
+	for i := range s.cfg.Shards {
+		sh := &shard{
+			id: uint16(i), ordered: none, durable: none, published: none,
+			overlay: make(map[layout.Hash]*Write),
+			held:    make(map[layout.Place]*pinned),
+		}
+		sh.eq = func(slot layout.Slot) bool { return sh.holds(s, slot) }
+		if sh.ix, err = index.New(s.table, s.reclaim, sh.id, s.hashOf); err != nil {
+			return fmt.Errorf("store: memory: %w", err)
+		}
+		if clean := s.facts.clean; clean != nil && i < len(clean.keys) {
+			// The number of keys is known: no growth while they come in.
+			sh.ix.Reserve(int(min(clean.keys[i], s.cfg.MemoryLimit/layout.ItemHeaderSize)))
+			s.filler.expected += clean.keys[i]
+		}
+		s.shards = append(s.shards, sh)
+	}
+	return nil
+}
+
+// start begins to serve.
+func (s *Store) start() {
+	first := layout.MakeVersion(s.facts.epoch, 1)
+	s.queue = newQueue(first, layout.MakeVersion(s.facts.epoch, 0)+1<<40)
+	s.gate = newGate(s.cfg.InflightBytes, s.cfg.InflightWrites)
+	s.groups = make(chan *group, groupsInFlight)
+	s.filler.started = s.opened
+	s.disk.look(s.cfg)
+	s.workers.Add(3)
+	go s.runCommitter()
+	go s.runPublisher()
+	go s.runKeeper()
+	for range min(s.cfg.FillWorkers, len(s.shards)) {
+		s.workers.Add(1)
+		go s.runFill()
+	}
+}
+
+// abandon releases what a failed Open had taken.
+func (s *Store) abandon() error {
+	var err error
+	if s.db != nil {
+		err = s.db.Close()
+	}
+	if s.table != nil {
+		err = errors.Join(err, s.table.Close())
+	}
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.Close())
+	}
+	return err
+}

@@ -1,0 +1,262 @@
+package store
+
+import (
+	"bytes"
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// ScanRequest asks for a page of keys, in order, over all shards.
+type ScanRequest struct {
+	Prefix   []byte // only keys that start with this; empty: all
+	After    []byte // only keys behind this one; empty: from the first
+	Limit    int    // entries; 0 means 1000, at most 10,000
+	MaxBytes int    // keys and values of the page; 0 means 1 MiB, at most 64 MiB
+	KeysOnly bool   // leave values out
+}
+
+// ScanPage is a piece of the answer: a state of each key that was published at
+// some moment of the call. Pages of one scan are not a snapshot together.
+type ScanPage struct {
+	Entries []ScanEntry
+	More    bool   // there may be keys behind the last
+	Next    []byte // with More: the After of the next page
+}
+
+// ScanEntry is one key.
+type ScanEntry struct {
+	Key []byte
+	// Version is 0 if only the key was read (KeysOnly, value of 1 KiB and up,
+	// which lies apart from the key).
+	Version layout.Version
+	ValLen  int // bytes
+	Value   []byte
+	// Omitted says that there is a value and it was left out because it
+	// alone is larger than MaxBytes. Get it by its key.
+	Omitted bool
+}
+
+const (
+	scanLimit    = 1000
+	maxScanLimit = 10_000
+	scanBytes    = 1 << 20
+	maxScanBytes = 64 << 20
+)
+
+// Scan returns one page. It reads Pebble, then waits until all that it may
+// have seen is published. Errors as Get.
+func (s *Store) Scan(ctx context.Context, req ScanRequest) (ScanPage, error) {
+	leave, err := s.enter()
+	if err != nil {
+		return ScanPage{}, err
+	}
+	defer leave()
+	if len(req.Prefix) > layout.MaxKeyLen || len(req.After) > layout.MaxKeyLen {
+		return ScanPage{}, ErrKeyTooLarge
+	}
+	req.Limit = min(orDefault(max(req.Limit, 0), scanLimit), maxScanLimit)
+	req.MaxBytes = min(orDefault(max(req.MaxBytes, 0), scanBytes), maxScanBytes)
+
+	s.counts.scans.Add(1)
+	m, err := s.openMerge(req)
+	if err != nil {
+		return ScanPage{}, err
+	}
+	defer m.close()
+	// The snapshot is taken. All it can show was ordered before this moment.
+	marks := make([]layout.Version, len(s.shards))
+	for i, sh := range s.shards {
+		sh.mu.Lock()
+		marks[i] = sh.ordered
+		sh.mu.Unlock()
+	}
+	page, err := m.page(ctx, req)
+	if err != nil {
+		return ScanPage{}, s.readFault(storeShard, req.Prefix, err)
+	}
+	for i, sh := range s.shards {
+		if err := s.waitPublished(ctx, sh, marks[i]); err != nil {
+			return ScanPage{}, err
+		}
+	}
+	return page, nil
+}
+
+// A merge walks the data keys of all shards in order: a heap of one iterator
+// per shard over one snapshot. Not safe for concurrent use.
+type merge struct {
+	snap    *pebble.Snapshot
+	cursors cursors
+	all     []*pebble.Iterator
+}
+
+// A cursor is one shard's iterator at a valid position.
+type cursor struct {
+	iter  *pebble.Iterator
+	shard uint16
+	key   []byte // the user's key; good until the iterator moves
+}
+
+// cursors is a heap by key. Equal keys in two shards cannot be; were they,
+// the shard decides, so that the order is the same every time.
+type cursors []cursor
+
+func (c cursors) Len() int { return len(c) }
+func (c cursors) Less(i, j int) bool {
+	if d := bytes.Compare(c[i].key, c[j].key); d != 0 {
+		return d < 0
+	}
+	return c[i].shard < c[j].shard
+}
+func (c cursors) Swap(i, j int) { c[i], c[j] = c[j], c[i] }
+func (c *cursors) Push(x any)   { *c = append(*c, x.(cursor)) }
+func (c *cursors) Pop() any {
+	last := (*c)[len(*c)-1]
+	*c = (*c)[:len(*c)-1]
+	return last
+}
+
+// openMerge positions an iterator at the first key of each shard.
+func (s *Store) openMerge(req ScanRequest) (*merge, error) {
+	m := &merge{snap: s.db.NewSnapshot()}
+	for _, sh := range s.shards {
+		lower, upper := prefixBounds(sh.id, req.Prefix)
+		if len(req.After) > 0 {
+			// The first key behind After is After with a zero byte.
+			if after := append(appendKey(nil, sh.id, kindData, req.After), 0); bytes.Compare(after, lower) > 0 {
+				lower = after
+			}
+		}
+		if bytes.Compare(lower, upper) >= 0 {
+			continue
+		}
+		iter, err := m.snap.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+		if err != nil {
+			m.close()
+			return nil, s.readFault(sh.id, req.Prefix, err)
+		}
+		m.all = append(m.all, iter)
+		iter.First()
+		if err := m.add(cursor{iter: iter, shard: sh.id}); err != nil {
+			m.close()
+			return nil, s.readFault(sh.id, req.Prefix, err)
+		}
+	}
+	heap.Init(&m.cursors)
+	return m, nil
+}
+
+// add puts a cursor among the others if it stands at a key. An iterator that
+// meets a damaged block says "no more" and keeps the reason to itself until
+// it is asked: so it is asked, every time.
+func (m *merge) add(c cursor) error {
+	if !c.iter.Valid() {
+		return c.iter.Error()
+	}
+	var ok bool
+	if _, _, c.key, ok = parseKey(c.iter.Key()); !ok {
+		return &CorruptError{Shard: c.shard, Detail: fmt.Sprintf("impossible key %x", c.iter.Key())}
+	}
+	m.cursors = append(m.cursors, c)
+	return nil
+}
+
+// next moves the first cursor on.
+func (m *merge) next() error {
+	c := &m.cursors[0]
+	if c.iter.Next() {
+		_, _, c.key, _ = parseKey(c.iter.Key())
+		heap.Fix(&m.cursors, 0)
+		return nil
+	}
+	err := c.iter.Error()
+	heap.Pop(&m.cursors)
+	return err
+}
+
+// page reads entries until a bound is reached.
+func (m *merge) page(ctx context.Context, req ScanRequest) (ScanPage, error) {
+	var p ScanPage
+	left := req.MaxBytes
+	for n := 0; len(m.cursors) > 0; n++ {
+		if n%256 == 255 && ctx.Err() != nil {
+			return ScanPage{}, ctx.Err()
+		}
+		if len(p.Entries) == req.Limit {
+			p.More = true
+			break
+		}
+		e, fits, err := m.entry(m.cursors[0], req.KeysOnly, left, len(p.Entries) == 0)
+		if err != nil {
+			return ScanPage{}, err
+		}
+		if !fits {
+			p.More = true
+			break
+		}
+		left -= len(e.Key) + len(e.Value)
+		p.Entries = append(p.Entries, e)
+		if err := m.next(); err != nil {
+			return ScanPage{}, err
+		}
+	}
+	if p.More {
+		p.Next = p.Entries[len(p.Entries)-1].Key
+	}
+	return p, nil
+}
+
+// entry reads the entry at a cursor; fits=false if left bytes are too few for
+// it and it is not the page's first.
+func (m *merge) entry(c cursor, keysOnly bool, left int, first bool) (e ScanEntry, fits bool, err error) {
+	e.Key = bytes.Clone(c.key)
+	lazy := c.iter.LazyValue()
+	e.ValLen = lazy.Len() - recordHeader
+	if keysOnly && lazy.Len() >= separateFrom {
+		// The value lies in a blob file: leave it there. Nothing writes an
+		// expiry yet, so the header has its short form.
+		return e, first || len(e.Key) <= left, nil
+	}
+	size := len(e.Key)
+	if !keysOnly {
+		size += max(e.ValLen, 0)
+	}
+	if size > left && !first {
+		return e, false, nil
+	}
+	b, err := c.iter.ValueAndErr()
+	if err != nil {
+		return e, false, err
+	}
+	rec, err := parseRecord(b, c.iter.Key())
+	if err != nil {
+		return e, false, &CorruptError{Shard: c.shard, Key: e.Key, Detail: err.Error()}
+	}
+	e.Version, e.ValLen = rec.version, len(rec.value)
+	switch {
+	case keysOnly:
+	case size > left:
+		e.Omitted = true
+	default:
+		e.Value = bytes.Clone(rec.value)
+		if e.Value == nil {
+			e.Value = []byte{}
+		}
+	}
+	return e, true, nil
+}
+
+// close releases iterators and snapshot. Errors were looked at before.
+func (m *merge) close() {
+	var err error
+	for _, iter := range m.all {
+		err = errors.Join(err, iter.Close())
+	}
+	_ = errors.Join(err, m.snap.Close())
+}

@@ -1,0 +1,136 @@
+package store
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/rdmakv/rdmakv/store/slab"
+)
+
+// counters are what the store counts by itself.
+type counters struct {
+	batches                     atomic.Uint64
+	resident, absent, pebble    atomic.Uint64
+	scans, holds, probes        atomic.Uint64
+	noMemory, slotless          atomic.Uint64
+	damaged, corrupt, published atomic.Uint64
+}
+
+// Stats is a store in numbers. Counters run from Open; each value is read at
+// its own moment.
+type Stats struct {
+	Shards       int
+	ShardsFilled int
+	Epoch        uint16
+	Uptime       time.Duration
+
+	Keys     uint64 // with a slot
+	Slotless uint64 // upper bound of the keys without one, as far as counted
+
+	// Memory, in bytes. MemoryUsed is what the product reports per key: slab
+	// pages and index segments in use, retired ones included.
+	MemoryUsed    uint64
+	MemoryLimit   uint64
+	Regions       int
+	RegionBytes   uint64
+	ItemBytes     uint64 // slab pages and spans in use
+	ItemLive      uint64 // of them, places that hold items
+	IndexBytes    uint64 // segments and directories in use
+	RetiredBytes  uint64 // waiting for a lease
+	HeldBytes     int64  // kept for readers
+	SlabClasses   []slab.ClassStats
+	InflightBytes int64
+	Inflight      int // writes accepted and not done
+
+	Published uint64 // writes published
+	Batches   uint64 // Pebble batches
+	Resident  uint64 // reads by SEND answered from memory
+	Absent    uint64 // ... by memory that proves absence
+	FromDisk  uint64 // ... by Pebble
+	Scans     uint64
+	Holds     uint64
+	Probes    uint64 // deletes that had to ask Pebble
+	NoMemory  uint64 // puts and fills for which there was no place
+	Damaged   uint64 // items in memory that did not verify
+	Corrupt   uint64 // records on the disk that did not verify
+
+	DiskFree      uint64 // bytes; 0 if unknown
+	PutsRefused   bool   // for want of disk space
+	Fenced        bool   // durability is gone
+	Pebble        PebbleStats
+	FillKeys      uint64
+	FillDropped   uint64
+	FillFault     string // why a shard could not be filled; empty: none
+	ReclaimLatest uint64 // newest reclaim version
+}
+
+// PebbleStats is Pebble in numbers.
+type PebbleStats struct {
+	DiskBytes        uint64 // all files
+	WALBytes         uint64 // logs not yet obsolete
+	MemTableBytes    uint64
+	L0Files          int64
+	Compactions      int64
+	Flushes          int64
+	CacheHits        int64
+	CacheMisses      int64
+	BackgroundErrors uint64
+	Corruptions      uint64
+	SlowDisk         uint64
+	WriteStalls      uint64
+}
+
+// Stats reads the numbers. It takes each shard's lock for a moment.
+func (s *Store) Stats() Stats {
+	leave, err := s.enter()
+	if err != nil {
+		return Stats{Shards: len(s.shards), Fenced: s.fence.failed() != nil}
+	}
+	defer leave()
+	c := &s.counts
+	st := Stats{
+		Shards: len(s.shards), ShardsFilled: int(s.filler.shards.Load()),
+		Epoch: s.facts.epoch, Uptime: time.Since(s.opened),
+		MemoryLimit: s.table.Limit(), Regions: len(s.table.View().Regions), RegionBytes: s.table.InUse(),
+		HeldBytes: s.heldBytes.Load(),
+		Published: c.published.Load(), Batches: c.batches.Load(),
+		Resident: c.resident.Load(), Absent: c.absent.Load(), FromDisk: c.pebble.Load(),
+		Scans: c.scans.Load(), Holds: c.holds.Load(), Probes: c.probes.Load(),
+		NoMemory: c.noMemory.Load(), Damaged: c.damaged.Load(), Corrupt: c.corrupt.Load(),
+		DiskFree: s.disk.free.Load(), PutsRefused: s.disk.admits(false) != nil,
+		FillKeys: s.filler.keys.Load(), FillDropped: s.filler.dropped.Load(),
+		ReclaimLatest: s.reclaim.Version(),
+	}
+	st.InflightBytes, st.Inflight = s.gate.inside()
+	for _, sh := range s.shards {
+		sh.mu.Lock()
+		ix := sh.ix.Stats()
+		st.Keys += sh.slots
+		sh.mu.Unlock()
+		st.Slotless += uint64(ix.Slotless)
+		st.IndexBytes += ix.Bytes
+		st.RetiredBytes += ix.Retired
+	}
+	items := s.slabs.Stats()
+	st.ItemBytes, st.ItemLive, st.SlabClasses = items.InUse, items.Live, items.Classes
+	st.RetiredBytes += items.Retired
+	st.MemoryUsed = st.ItemBytes + st.IndexBytes + st.RetiredBytes
+	s.filler.mu.Lock()
+	if s.filler.err != nil {
+		st.FillFault = s.filler.err.Error()
+	}
+	s.filler.mu.Unlock()
+	st.Pebble = s.pebbleStats()
+	return st
+}
+
+func (s *Store) pebbleStats() PebbleStats {
+	m, e := s.db.Metrics(), &s.fence.counts
+	return PebbleStats{
+		DiskBytes: m.DiskSpaceUsage(), WALBytes: m.WAL.Size, MemTableBytes: m.MemTable.Size,
+		L0Files: m.Levels[0].TablesCount, Compactions: m.Compact.Count, Flushes: m.Flush.Count,
+		CacheHits: m.BlockCache.Hits, CacheMisses: m.BlockCache.Misses,
+		BackgroundErrors: e.background.Load(), Corruptions: e.corruption.Load(),
+		SlowDisk: e.slow.Load(), WriteStalls: e.stalls.Load(),
+	}
+}
