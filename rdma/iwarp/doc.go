@@ -1,0 +1,46 @@
+// Package iwarp is an iWARP RNIC in user space: RDMA over plain TCP, in pure
+// Go, with no device, no privilege and no cgo. It implements package rdma to
+// the standards, so that a kernel siw or an iWARP card can be the peer:
+//
+//	┌─────────────────────────────────────────────┬───────────┬──────────────┐
+//	│ SEND, READ, WRITE, Terminate                │ RDMAP     │ RFC 5040     │
+//	│ segments, STags, queues, placement          │ DDP       │ RFC 5041     │
+//	│ connection set-up, frames, CRC32C           │ MPA       │ RFC 5044/6581│
+//	│ bytes in order                              │ TCP       │              │
+//	└─────────────────────────────────────────────┴───────────┴──────────────┘
+//
+// # Read it in this order
+//
+// mpa.go, fpdu.go, ddp.go and terminate.go are the bytes: pure functions, each
+// with its picture. stag.go, mr.go, recvq.go, sendq.go and cq.go are the
+// objects of the verbs. qp.go is the connection; reader.go takes what comes,
+// transmit.go and respond.go make what goes, state.go ends it. connect.go and
+// listener.go set it up.
+//
+// # Who runs
+//
+// A connection has one goroutine of its own, the reader, parked in the
+// netpoller without a buffer. Whoever has something to send writes to the
+// socket itself, without waiting: the caller of PostSend, or the reader with
+// its READ responses. One at a time is the transmitter (QP.txBusy); who finds
+// it taken leaves his work in the queue, and the transmitter takes it along.
+// Only when the socket is full does a writer goroutine take over, until the
+// queue is empty. So the reader never waits for the peer to read, and two ends
+// that both send cannot block each other.
+//
+// # What a peer can do
+//
+// Everything from the wire is hostile until checked. Nothing is believed
+// before its CRC; no length from the wire allocates; the first wrong byte is
+// answered with one Terminate and ends that connection alone. Responses are
+// made when there is room in the socket, at most IRD requests wait.
+//
+// # Addresses
+//
+// MR.Addr is 0: tagged offsets count from the first byte of the region, which
+// tells a peer nothing about this process. An MR has one STag, which is its
+// lkey and, if remote rights were given, its rkey.
+//
+// Lock order: QP.mu, then SRQ.mu or a receive queue, then CQ.mu. Device and PD
+// bookkeeping is taken alone.
+package iwarp

@@ -1,0 +1,31 @@
+package iwarp
+
+import (
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// keepAlive finds a peer that died without a word while nothing was under way.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
+
+// tuneSocket sets what every connection needs and returns the segment size in
+// bytes. TCP_NODELAY is Go's default.
+func tuneSocket(raw syscall.RawConn, userTimeout time.Duration) (mss int, err error) {
+	ctlErr := raw.Control(func(fd uintptr) {
+		if err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds())); err != nil {
+			err = fmt.Errorf("TCP_USER_TIMEOUT: %w", err)
+			return
+		}
+		if mss, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG); err != nil {
+			err = fmt.Errorf("TCP_MAXSEG: %w", err)
+		}
+	})
+	if ctlErr != nil {
+		return 0, ctlErr
+	}
+	return mss, err
+}

@@ -1,0 +1,379 @@
+package iwarp
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+	"time"
+
+	"github.com/rdmakv/rdmakv/rdma"
+)
+
+// A transmitter is what the goroutine that set QP.txBusy needs.
+type transmitter struct {
+	buf *txBuffer // set while txBusy
+	// write is the RawConn callback, made once, and its result.
+	write   func(fd uintptr) bool
+	n       int
+	err     error
+	sendMSN uint32 // of the SEND being framed, or the last one
+	readMSN uint32
+	rtr     RTR // the frame to begin with, if any
+}
+
+// writeTimeout bounds how long a writer goroutine waits for the peer to read
+// one buffer; TCP's own timeout for a dead peer comes in QP set-up.
+const writeTimeout = 30 * time.Second
+
+// kick sends what can be sent. Called under mu. If somebody transmits already
+// it returns at once: the transmitter looks again before it stops.
+func (q *qp) kick() {
+	if q.txBusy || q.conn == nil || !q.txPending() {
+		return
+	}
+	q.txBusy = true
+	q.tx.buf = txPool.Get().(*txBuffer)
+	q.transmit()
+}
+
+// txPending reports whether fill would produce anything.
+func (q *qp) txPending() bool {
+	if q.state == rdma.QPError {
+		return !q.finished
+	}
+	return q.tx.rtr != 0 || q.respReady() || q.sendReady()
+}
+
+// respReady: an acceptor may not even answer before the first FPDU, but that
+// FPDU is what brings the request, so no test for txHold is needed.
+func (q *qp) respReady() bool { return q.resp.len() > 0 }
+
+// sendReady reports whether the next request may go out: not behind a fence
+// while READs are under way, and no READ beyond ORD.
+func (q *qp) sendReady() bool {
+	if q.sq.next == q.sq.tail || q.txHold || q.state != rdma.QPRTS {
+		return false
+	}
+	w := q.sq.at(q.sq.next)
+	if w.fence && w.sent == 0 && q.reads > 0 {
+		return false
+	}
+	return w.op != rdma.OpRDMARead || q.reads < q.ord
+}
+
+// transmit fills and writes without waiting, until there is nothing left, the
+// socket is full or the budget is spent; in the last two cases a writer
+// goroutine carries on. Called under mu with txBusy set; returns under mu.
+func (q *qp) transmit() {
+	for budget := txInlineBudget; ; {
+		q.fill()
+		tb := q.tx.buf
+		if tb.off == len(tb.b) {
+			q.stopTransmit()
+			return
+		}
+		q.mu.Unlock()
+		err := q.tryWrite(tb)
+		q.mu.Lock()
+		budget -= tb.off
+		if err != nil {
+			q.writeFailed(err)
+			return
+		}
+		q.retire()
+		if tb.off < len(tb.b) || budget <= 0 {
+			q.workers.Add(1)
+			go q.writer()
+			return
+		}
+		tb.b, tb.off = tb.b[:0], 0
+		q.afterWrite()
+	}
+}
+
+// tryWrite gives the socket what it takes without waiting.
+func (q *qp) tryWrite(tb *txBuffer) error {
+	for tb.off < len(tb.b) {
+		if err := q.raw.Write(q.tx.write); err != nil {
+			return err
+		}
+		if q.tx.err == syscall.EAGAIN {
+			return nil
+		}
+		if q.tx.err != nil {
+			return q.tx.err
+		}
+		tb.off += q.tx.n
+	}
+	return nil
+}
+
+// writeOnce is the RawConn callback behind tryWrite: one system call, and
+// always done, so that RawConn does not wait.
+func (q *qp) writeOnce(fd uintptr) bool {
+	tb := q.tx.buf
+	for {
+		q.tx.n, q.tx.err = syscall.Write(int(fd), tb.b[tb.off:])
+		if q.tx.err != syscall.EINTR {
+			return true
+		}
+	}
+}
+
+// writer carries on where transmit stopped, and waits for the socket.
+func (q *qp) writer() {
+	defer q.workers.Done()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for {
+		tb := q.tx.buf
+		if q.state != rdma.QPError {
+			_ = q.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+		}
+		q.mu.Unlock()
+		n, err := q.conn.Write(tb.b[tb.off:])
+		q.mu.Lock()
+		tb.off += n
+		if err != nil {
+			q.writeFailed(err)
+			return
+		}
+		tb.b, tb.off = tb.b[:0], 0
+		q.afterWrite()
+		q.fill()
+		q.retire()
+		if len(tb.b) == 0 {
+			if q.state != rdma.QPError {
+				_ = q.conn.SetWriteDeadline(time.Time{})
+			}
+			q.stopTransmit()
+			return
+		}
+	}
+}
+
+// afterWrite says goodbye once the last bytes of a dead QP are in the socket.
+func (q *qp) afterWrite() {
+	if q.finished {
+		_ = q.conn.CloseWrite()
+	}
+}
+
+// stopTransmit ends the reign of this transmitter. Called under mu, with
+// everything written.
+func (q *qp) stopTransmit() {
+	q.releaseTx()
+	q.afterWrite()
+	q.settle()
+}
+
+func (q *qp) releaseTx() {
+	tb := q.tx.buf
+	tb.b, tb.off = tb.b[:0], 0
+	q.tx.buf = nil
+	txPool.Put(tb)
+	q.txBusy = false
+}
+
+// writeFailed ends the connection: nothing can be sent on it any more.
+func (q *qp) writeFailed(err error) {
+	q.releaseTx()
+	q.finished = true
+	q.failLocked(lost("write", err))
+	// Also when the QP was dead before: nothing is left to say, and the reader
+	// must not wait for an answer.
+	_ = q.conn.SetReadDeadline(time.Now())
+	q.settle()
+}
+
+// fill frames what may go out into the transmit buffer, about txTarget bytes,
+// in turns one response and one request. Called under mu; it may let go of it
+// while it copies.
+func (q *qp) fill() {
+	tb := q.tx.buf
+	for len(tb.b) < txTarget {
+		start := len(tb.b)
+		if q.state == rdma.QPError {
+			q.fillLast(tb)
+			q.settle()
+			return
+		}
+		ok := true
+		switch {
+		case q.tx.rtr != 0:
+			q.frameRTR(tb)
+		case q.respReady() && (q.respTurn || !q.sendReady()):
+			q.respTurn = false
+			ok = q.frameResponse(tb)
+		case q.sendReady():
+			q.respTurn = true
+			ok = q.frameRequest(tb)
+		default:
+			return
+		}
+		if !ok {
+			tb.b = tb.b[:start] // a segment that was not completed
+		}
+	}
+}
+
+// fillLast appends the Terminate, if there is one to send, once.
+func (q *qp) fillLast(tb *txBuffer) {
+	if q.finished {
+		return
+	}
+	q.finished = true
+	if t := q.cause.term; t != nil {
+		tb.b = appendTerminateFPDU(tb.b, t, q.crc)
+	}
+}
+
+// frameRTR appends the frame that opens a peer-to-peer connection.
+func (q *qp) frameRTR(tb *txBuffer) {
+	dst, start := beginFPDU(tb.b)
+	switch q.tx.rtr {
+	case RTRWrite:
+		dst = appendTagged(dst, opWrite, true, 0, 0)
+	case RTRRead:
+		q.tx.readMSN++
+		dst = appendUntagged(dst, opReadReq, true, queueRead, q.tx.readMSN, 0)
+		dst = appendReadRequest(dst, readRequest{})
+		q.reads++
+		q.orq.push(nil)
+	}
+	tb.b = endFPDU(dst, start, q.crc)
+	q.tx.rtr = 0
+}
+
+// frameRequest appends the next segment of the next request.
+func (q *qp) frameRequest(tb *txBuffer) bool {
+	w := q.sq.at(q.sq.next)
+	if w.op == rdma.OpRDMARead {
+		return q.frameRead(tb, w)
+	}
+	if w.sent == 0 && w.inline == nil && !w.sgl.check(q.pd, 0) {
+		q.failLocked(localFault(w.op))
+		return false
+	}
+	n := min(w.length-w.sent, uint32(q.maxPayload))
+	if w.op == rdma.OpSend && w.sent == 0 {
+		q.tx.sendMSN++
+	}
+	if n >= copyUnlocked {
+		q.txFraming = true
+		q.mu.Unlock()
+	}
+	ok := q.appendData(tb, w, n)
+	if n >= copyUnlocked {
+		q.mu.Lock()
+		q.txFraming = false
+		if q.state == rdma.QPError {
+			return false
+		}
+	}
+	if !ok {
+		q.failLocked(localFault(w.op))
+		return false
+	}
+	w.sent += n
+	if w.sent == w.length {
+		w.done = true
+		q.sq.next++
+	}
+	return true
+}
+
+// appendData frames n bytes of a SEND or WRITE. Touches the program's memory;
+// runs with or without mu.
+func (q *qp) appendData(tb *txBuffer, w *sendWQE, n uint32) bool {
+	dst, start := beginFPDU(tb.b)
+	last := w.sent+n == w.length
+	if w.op == rdma.OpSend {
+		op := opSend
+		if w.solicit {
+			op = opSendSE
+		}
+		dst = appendUntagged(dst, op, last, queueSend, q.tx.sendMSN, w.sent)
+	} else {
+		dst = appendTagged(dst, opWrite, last, w.remote.RKey, w.remote.Addr+uint64(w.sent))
+	}
+	ok := true
+	if w.inline != nil {
+		dst = append(dst, w.inline[w.sent:w.sent+n]...)
+	} else {
+		dst, ok = w.sgl.gather(dst, uint64(w.sent), int(n))
+	}
+	tb.b = endFPDU(dst, start, q.crc)
+	return ok
+}
+
+// frameRead appends a READ request and remembers what to expect.
+func (q *qp) frameRead(tb *txBuffer, w *sendWQE) bool {
+	if !w.sgl.check(q.pd, rdma.AccessLocalWrite) {
+		q.failLocked(localFault(w.op))
+		return false
+	}
+	stag, to := w.sink()
+	q.tx.readMSN++
+	dst, start := beginFPDU(tb.b)
+	dst = appendUntagged(dst, opReadReq, true, queueRead, q.tx.readMSN, 0)
+	dst = appendReadRequest(dst, readRequest{
+		sinkSTag: stag, sinkTO: to, size: w.length,
+		srcSTag: w.remote.RKey, srcTO: w.remote.Addr,
+	})
+	tb.b = endFPDU(dst, start, q.crc)
+	q.reads++
+	q.sq.next++
+	q.orq.push(w)
+	return true
+}
+
+// sink is the tagged buffer that a READ names to the responder, who only
+// echoes it. With several entries it is the first one, as if the others
+// followed it: the responses are placed by the list.
+func (w *sendWQE) sink() (stag uint32, to uint64) {
+	if w.sgl.n == 0 {
+		return 0, 0
+	}
+	e := w.sgl.at(0)
+	return e.mr.stag, e.off
+}
+
+// retire completes the oldest requests that are done, in order. Under mu.
+func (q *qp) retire() {
+	var wcs [16]rdma.WC
+	n := 0
+	for q.sq.head != q.sq.next {
+		w := q.sq.at(q.sq.head)
+		if !w.done {
+			break
+		}
+		if w.signaled {
+			wc := rdma.WC{ID: w.id, Op: w.op, QPN: q.num}
+			if w.op == rdma.OpRDMARead {
+				wc.ByteLen = w.length
+			}
+			wcs[n] = wc
+			if n++; n == len(wcs) {
+				q.sendCQ.push(wcs[:]...)
+				n = 0
+			}
+		}
+		q.sq.popHead().free()
+	}
+	if n > 0 {
+		q.sendCQ.push(wcs[:n]...)
+	}
+}
+
+// lost is the end of a connection whose TCP stream broke.
+func lost(what string, err error) cause {
+	if err == nil || errors.Is(err, io.EOF) {
+		err = errors.New("the peer closed the connection")
+	}
+	return cause{
+		err:    fmt.Errorf("%w: %s: %w", rdma.ErrPeerGone, what, err),
+		status: rdma.StatusRetryExcErr,
+	}
+}
