@@ -86,7 +86,10 @@ func (c *class) freePaged(s *Slabs, p layout.Place) {
 	pg.live--
 	c.live--
 	c.file(pg)
-	c.trimPages(s)
+	if pg.live == 0 {
+		s.want.fails.Store(0) // there is something to find again
+		c.trimPages(s)
+	}
 }
 
 // file puts a page on the list that fits its state. A draining page that has

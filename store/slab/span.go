@@ -43,6 +43,7 @@ func (c *class) freeSpan(s *Slabs, p layout.Place) {
 	r.spans[unit] = span{class: c.id}
 	c.live--
 	c.freeSpans = append(c.freeSpans, p)
+	s.want.fails.Store(0) // there is something to find again
 	for len(c.freeSpans) > keepEmpty(c.live) {
 		c.retireSpan(s)
 	}
