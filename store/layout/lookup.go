@@ -308,7 +308,7 @@ func (l *Lookup) judge(b []byte, p Place) verdict {
 		l.Counts.Torn++
 		return verdictUnsure
 	}
-	if err := l.item.parse(b, l.view.Incarnation, p); err != nil {
+	if err := l.item.parse(b, l.view.Incarnation, p, allSumBits); err != nil {
 		l.Counts.Torn++
 		if err == ErrShort {
 			return verdictShort

@@ -69,7 +69,7 @@ func (l *Lookup) gotProofPairs() Action {
 func (l *Lookup) gotProofItems() Action {
 	for i := range l.ncand {
 		r, c := &l.Reads[i], &l.cands[i]
-		err := l.item.parse(r.Buf, l.view.Incarnation, r.Place)
+		err := l.item.parse(r.Buf, l.view.Incarnation, r.Place, allSumBits)
 		if err != nil || l.item.State != Live || l.item.Version != c.version || l.item.sum != c.sum {
 			return l.again(false)
 		}
