@@ -82,6 +82,11 @@ func (s *Store) holdLive(sh *shard, it item) (*Held, error) {
 	s.slabs.Pin(place)
 	held := &Held{Place: place, Size: it.Size, Version: version, KeyLen: len(it.Key()), ValLen: it.ValLen}
 	held.release = func() {
+		leave, err := s.enter()
+		if err != nil {
+			return // the memory is gone, or going
+		}
+		defer leave()
 		sh.mu.Lock()
 		if p.holders--; p.holders == 0 {
 			delete(sh.held, place)
@@ -113,6 +118,11 @@ func (s *Store) holdCopy(key []byte, rec record) (*Held, error) {
 		layout.Item{Version: rec.version, Key: key, Value: rec.value, Expiry: rec.expiry}, layout.Held)
 	held := &Held{Place: place, Size: size, Version: rec.version, KeyLen: len(key), ValLen: len(rec.value)}
 	held.release = func() {
+		leave, err := s.enter()
+		if err != nil {
+			return
+		}
+		defer leave()
 		layout.SetState(mem, rec.version, layout.Dead)
 		s.slabs.Free(place, class)
 		s.heldBytes.Add(int64(-size))

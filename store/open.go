@@ -108,6 +108,7 @@ func (s *Store) openDurable() error {
 		return err
 	}
 	s.lock = lock
+	locked := time.Now()
 	if err := checkLedger(c); err != nil {
 		return err
 	}
@@ -131,7 +132,8 @@ func (s *Store) openDurable() error {
 			idString(s.facts.id), identityFile, idString(id.id))}
 	}
 	if !created && s.facts.clean == nil && !c.PredecessorGone {
-		s.publishFrom = s.opened.Add(c.predecessorWait())
+		// Its last beat was before we got the lock.
+		s.publishFrom = locked.Add(c.predecessorWait())
 	} else {
 		s.predecessorOver = true
 	}

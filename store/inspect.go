@@ -1,0 +1,197 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// InspectOptions say what Inspect looks at.
+type InspectOptions struct {
+	FS     vfs.FS // default: the machine's
+	Prefix []byte // only keys that start with this
+	// Each is called for every key, shard by shard, in order; its arguments
+	// are good during the call. An error ends the inspection. May be nil.
+	Each func(InspectEntry) error
+	// MaxProblems bounds Inspection.Problems. Default 100.
+	MaxProblems int
+}
+
+// InspectEntry is one record on the disk.
+type InspectEntry struct {
+	Shard   uint16
+	Key     []byte
+	Version layout.Version
+	Value   []byte
+	DiskLen int // bytes of key and record before compression
+}
+
+// Inspection is what a store on the disk holds.
+type Inspection struct {
+	Dir       string
+	ID        [16]byte
+	Format    uint32
+	Shards    int
+	Epoch     uint16
+	CleanStop bool // the last server ended cleanly
+	Ledger    bool // the files were compared with the list of the last clean stop
+
+	Keys      uint64
+	KeyBytes  uint64
+	Bytes     uint64 // of values
+	Newest    layout.Version
+	ShardKeys []uint64
+
+	// Problems are the damages found: CorruptErrors, at most MaxProblems.
+	Problems     []error
+	ProblemCount int
+}
+
+// Inspect opens the stopped store in dir without changing it, and reads all of
+// it: every record's checksum, every key's form. Damage of records and files
+// is listed in the Inspection; the error says what kept Inspect from looking,
+// as from Open (ErrNoStore, ErrLocked, ...), or what Each returned.
+func Inspect(ctx context.Context, dir string, opt InspectOptions) (Inspection, error) {
+	c := Config{Dir: dir, FS: opt.FS}.withDefaults()
+	opt.MaxProblems = orDefault(opt.MaxProblems, 100)
+	in := Inspection{Dir: dir}
+	lock, id, _, err := enterDir(c, false)
+	if err != nil {
+		return in, err
+	}
+	defer lock.Close()
+	in.ID, in.Format, in.Shards = id.id, id.format, int(id.shards)
+	in.ShardKeys = make([]uint64, in.Shards)
+	if in.Ledger, err = compareLedger(c); err != nil {
+		in.problem(opt, err)
+	}
+	f := newFence(c.Logger, func(error) {})
+	o := pebbleOptions(c, f)
+	o.ReadOnly = true
+	db, err := openPebble(c.FS.PathJoin(dir, dataDir), o)
+	if err != nil {
+		return in, openFault(dir, err)
+	}
+	defer db.Close()
+	facts, err := readFacts(db)
+	if err != nil {
+		in.problem(opt, err)
+	}
+	in.Epoch, in.CleanStop = facts.epoch, facts.clean != nil
+	if facts.id != id.id || facts.shards != id.shards || facts.format != id.format {
+		in.problem(opt, &CorruptError{File: dataDir, Detail: identityFile + " and the data say different things about the store"})
+	}
+	for shard := range in.Shards {
+		if err := in.shard(ctx, db, uint16(shard), opt); err != nil {
+			return in, err
+		}
+	}
+	return in, in.strays(db, opt)
+}
+
+// Check is Inspect for those who only want to know whether all is well: it
+// returns the problems as the error, joined.
+func Check(ctx context.Context, dir string, fs vfs.FS) (Inspection, error) {
+	in, err := Inspect(ctx, dir, InspectOptions{FS: fs})
+	if err == nil && in.ProblemCount > 0 {
+		err = &OpenError{Dir: dir, Err: errors.Join(in.Problems...)}
+	}
+	return in, err
+}
+
+// problem notes a damage.
+func (in *Inspection) problem(opt InspectOptions, err error) {
+	if in.ProblemCount++; len(in.Problems) < opt.MaxProblems {
+		in.Problems = append(in.Problems, err)
+	}
+}
+
+// shard reads the data of one shard.
+func (in *Inspection) shard(ctx context.Context, db *pebble.DB, shard uint16, opt InspectOptions) (err error) {
+	lower, upper := prefixBounds(shard, opt.Prefix)
+	iter, err := db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		in.fileProblem(opt, shard, err)
+		return nil
+	}
+	defer func() { err = errors.Join(err, ignoreCorrupt(iter.Close())) }()
+	for iter.First(); iter.Valid(); iter.Next() {
+		if in.Keys%1024 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		_, _, key, _ := parseKey(iter.Key())
+		value, err := iter.ValueAndErr()
+		if err != nil {
+			in.fileProblem(opt, shard, err)
+			return nil
+		}
+		in.Keys++
+		in.ShardKeys[shard]++
+		in.KeyBytes += uint64(len(key))
+		rec, err := parseRecord(value, iter.Key())
+		if err != nil {
+			in.problem(opt, &CorruptError{Shard: shard, Key: bytes.Clone(key), Detail: err.Error()})
+			continue
+		}
+		in.Bytes += uint64(len(rec.value))
+		in.Newest = max(in.Newest, rec.version)
+		if rec.version.Epoch() > in.Epoch {
+			in.problem(opt, &CorruptError{Shard: shard, Key: bytes.Clone(key),
+				Detail: fmt.Sprintf("version %v is of an epoch that has not begun (newest: %d)", rec.version, in.Epoch)})
+		}
+		if opt.Each != nil {
+			err = opt.Each(InspectEntry{Shard: shard, Key: key, Version: rec.version, Value: rec.value, DiskLen: len(iter.Key()) + len(value)})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	// A damaged block looks like the end; only this tells.
+	if err := iter.Error(); err != nil {
+		in.fileProblem(opt, shard, err)
+	}
+	return nil
+}
+
+// strays looks for keys where none should be.
+func (in *Inspection) strays(db *pebble.DB, opt InspectOptions) (err error) {
+	if len(opt.Prefix) > 0 {
+		return nil
+	}
+	lower := appendKey(nil, uint16(in.Shards), 0, nil)
+	iter, err := db.NewIter(&pebble.IterOptions{LowerBound: lower})
+	if err != nil {
+		in.fileProblem(opt, storeShard, err)
+		return nil
+	}
+	defer func() { err = errors.Join(err, ignoreCorrupt(iter.Close())) }()
+	for iter.First(); iter.Valid(); iter.Next() {
+		if shard, k, _, ok := parseKey(iter.Key()); !ok || shard != storeShard || k != kindMeta {
+			in.problem(opt, &CorruptError{Detail: fmt.Sprintf("key %x belongs to no shard", iter.Key())})
+		}
+	}
+	if err := iter.Error(); err != nil {
+		in.fileProblem(opt, storeShard, err)
+	}
+	return nil
+}
+
+// fileProblem notes an error of Pebble's while it read a shard.
+func (in *Inspection) fileProblem(opt InspectOptions, shard uint16, err error) {
+	in.problem(opt, &CorruptError{Shard: shard, File: fileName.FindString(err.Error()),
+		Detail: fmt.Sprintf("shard %d cannot be read to its end", shard), Err: err})
+}
+
+// ignoreCorrupt drops an error that was noted as a problem already.
+func ignoreCorrupt(err error) error {
+	if pebble.IsCorruptionError(err) {
+		return nil
+	}
+	return err
+}

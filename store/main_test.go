@@ -1,0 +1,191 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/goleak"
+
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// A store that was fenced parks Pebble's goroutines on purpose
+		// (fatal.go): its process must end. TestWALFault does that here.
+		goleak.IgnoreAnyFunction("github.com/rdmakv/rdmakv/store.(*fence).Fatalf"),
+	)
+}
+
+// heapMemory is registered memory on the Go heap, so that the race detector
+// sees who touches it.
+type heapMemory struct {
+	mu    sync.Mutex
+	live  map[uint32][]byte
+	limit int // Alloc fails beyond; 0: none
+	used  int
+}
+
+func newHeapMemory() *heapMemory { return &heapMemory{live: make(map[uint32][]byte)} }
+
+var errHeapFull = errors.New("heap memory: at its limit")
+
+func (m *heapMemory) Alloc(id uint32, _ layout.RegionKind, size int) ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.limit > 0 && m.used+size > m.limit {
+		return nil, errHeapFull
+	}
+	if m.live[id] != nil {
+		return nil, fmt.Errorf("region %d is there already", id)
+	}
+	b := make([]byte, size)
+	m.live[id], m.used = b, m.used+size
+	return b, nil
+}
+
+func (m *heapMemory) Free(id uint32) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.live[id] == nil {
+		return fmt.Errorf("region %d is not there", id)
+	}
+	m.used -= len(m.live[id])
+	delete(m.live, id)
+	return nil
+}
+
+func (m *heapMemory) regions() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.live)
+}
+
+// testConfig is a small store in memory.
+func testConfig(fs vfs.FS) Config {
+	return Config{
+		Dir: "/store", FS: fs, Shards: 4, Memory: newHeapMemory(),
+		MemoryLimit: 64 << 20, RegionSize: 4 << 20, IndexRegionSize: 1 << 20,
+		Lease: 20 * time.Millisecond, BeatInterval: 5 * time.Millisecond,
+		CacheBytes: 1 << 20, MemTableBytes: 1 << 20,
+	}
+}
+
+// A node is a store under test with a clock for its beats.
+type node struct {
+	*Store
+	t   testing.TB
+	mem *heapMemory
+	now time.Time
+}
+
+// open opens a store and closes it with the test.
+func open(t testing.TB, c Config) *node {
+	t.Helper()
+	n, err := tryOpen(t, c)
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	return n
+}
+
+func tryOpen(t testing.TB, c Config) (*node, error) {
+	s, err := Open(context.Background(), c)
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil && s.fence.failed() == nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return &node{Store: s, t: t, mem: c.Memory.(*heapMemory), now: time.Now()}, nil
+}
+
+// lease lets a lease pass by the clock of Beat: what waits for one is freed.
+func (n *node) lease() {
+	for range 3 {
+		n.now = n.now.Add(time.Minute)
+		n.Beat(n.now)
+	}
+}
+
+// fill waits until the fill has read everything, then lets its lease pass.
+func (n *node) fill() {
+	n.t.Helper()
+	waitFor(n.t, "fill", func() bool { n.lease(); return n.Filled() })
+}
+
+// waitFor polls a condition that other goroutines bring about.
+func waitFor(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for: %s", what)
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
+func (n *node) put(shard int, key, value string) layout.Version {
+	n.t.Helper()
+	v, err := n.Put(context.Background(), uint16(shard), []byte(key), []byte(value))
+	if err != nil {
+		n.t.Fatalf("Put(%s): %v", quoteKey([]byte(key)), err)
+	}
+	return v
+}
+
+func (n *node) del(shard int, key string) bool {
+	n.t.Helper()
+	existed, err := n.Delete(context.Background(), uint16(shard), []byte(key))
+	if err != nil {
+		n.t.Fatalf("Delete(%s): %v", quoteKey([]byte(key)), err)
+	}
+	return existed
+}
+
+func (n *node) get(shard int, key string) (string, bool) {
+	n.t.Helper()
+	v, err := n.Get(context.Background(), uint16(shard), []byte(key), nil)
+	if errors.Is(err, ErrNotFound) {
+		return "", false
+	}
+	if err != nil {
+		n.t.Fatalf("Get(%s): %v", quoteKey([]byte(key)), err)
+	}
+	return string(v.Data), true
+}
+
+func (n *node) want(shard int, key, value string) {
+	n.t.Helper()
+	if got, ok := n.get(shard, key); !ok || got != value {
+		n.t.Fatalf("Get(%s) = %q, %v; want %q", quoteKey([]byte(key)), clip(got), ok, clip(value))
+	}
+}
+
+func (n *node) wantAbsent(shard int, key string) {
+	n.t.Helper()
+	if got, ok := n.get(shard, key); ok {
+		n.t.Fatalf("Get(%s) = %q; want nothing", quoteKey([]byte(key)), clip(got))
+	}
+}
+
+func clip(s string) string {
+	if len(s) > 60 {
+		return fmt.Sprintf("%s… (%d bytes)", s[:60], len(s))
+	}
+	return s
+}
+
+// pattern is a value of n bytes that tells which one it is.
+func pattern(n int, seed string) string {
+	return string(bytes.Repeat([]byte(seed+"."), n/(len(seed)+1)+1)[:n])
+}
