@@ -159,7 +159,7 @@ func TestBucketHeaderFields(t *testing.T) {
 		if bit >= hdrDepthPos && bit < hdrStepPos-1 {
 			continue
 		}
-		if loose := uint64(hdrLoose)>>bit&1 == 1; (h ^ 1<<bit).Fits(shard, key, bucket, step) != loose {
+		if loose := uint64(hdrLoose)>>bit&1 == 1; (h^1<<bit).Fits(shard, key, bucket, step) != loose {
 			t.Fatalf("%v with bit %d flipped: fits = %v", h, bit, !loose)
 		}
 	}

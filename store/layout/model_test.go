@@ -1,0 +1,252 @@
+package layout
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"testing"
+)
+
+// An mreader is one client: a Lookup, its own Dir, and the words of its batch
+// that are still to be sampled.
+type mreader struct {
+	l       Lookup
+	dir     *Dir
+	k       *mkey
+	lo      int // the oldest write that this get may return
+	started int
+	active  bool
+	expired bool
+	asking  bool
+	todo    []sample
+	bufs    [MaxCandidates][PageSize]byte
+}
+
+type sample struct{ read, word int }
+
+// tally is what a run met: a run that met too little proved too little.
+type tally struct {
+	ops, growths, reuses, gets, expired int
+	found, absent, asked                int
+	counts                              Counts
+	reasons                             [NumReasons]int
+}
+
+// tickReader samples the next word, or steps the Lookup. An error is a
+// violation.
+func (w *world) tickReader(r *mreader) error {
+	switch {
+	case !r.active:
+		w.startGet(r)
+	case r.asking:
+		if w.busy() {
+			return nil
+		}
+		return w.endGet(r, r.k.newest, !r.k.present())
+	case len(r.todo) > 0:
+		// Pages of the directory in larger bites: their words are hints.
+		for range max(1, len(r.todo)/16) {
+			i := w.r.IntN(len(r.todo))
+			s := r.todo[i]
+			r.todo[i] = r.todo[len(r.todo)-1]
+			r.todo = r.todo[:len(r.todo)-1]
+			rd := &r.l.Reads[s.read]
+			copy(rd.Buf[s.word*wordSize:][:wordSize], w.mem[rd.Place.Byte()+uint64(s.word*wordSize):])
+		}
+	default:
+		return w.stepGet(r)
+	}
+	return nil
+}
+
+func (w *world) startGet(r *mreader) {
+	r.k = w.keys[w.r.IntN(len(w.keys))]
+	r.lo = max(r.k.acked, r.k.returned)
+	r.active, r.expired, r.asking, r.started = true, false, false, w.clock
+	var cached Loc
+	if w.r.IntN(3) == 0 { // any place: the key may have been there once
+		cached = Loc{Place: w.cellPlace(w.r.IntN(w.ncell)), Size: worldCellSize}
+	}
+	r.l.Start(&w.view, r.dir, 0, r.k.name, cached, 1<<20)
+}
+
+func (w *world) stepGet(r *mreader) error {
+	switch a := r.l.Step(); a {
+	case ActionRead:
+		for i := range r.l.Reads {
+			rd := &r.l.Reads[i]
+			if _, _, ok := w.view.Locate(rd.Place, int(rd.Len)); !ok || rd.Len > PageSize {
+				return fmt.Errorf("READ of %d bytes at %v", rd.Len, rd.Place)
+			}
+			rd.Buf = r.bufs[i][:rd.Len]
+			for j := range int(rd.Len) / wordSize {
+				r.todo = append(r.todo, sample{i, j})
+			}
+		}
+		return nil
+	case ActionFound:
+		v, loc := r.l.Found()
+		if v.Value()[0] != r.k.id || loc.Size != worldCellSize || v.State != Live {
+			return fmt.Errorf("key %d: found %v %q", r.k.id, v.State, v.Value())
+		}
+		w.tally.found++
+		return w.endGet(r, int(binary.LittleEndian.Uint32(v.Value()[1:])), false)
+	case ActionAbsent:
+		w.tally.absent++
+		return w.endGet(r, 0, true)
+	case ActionAsk:
+		w.tally.asked++
+		w.tally.reasons[r.l.Reason]++
+		r.asking = true
+		return nil
+	default:
+		return fmt.Errorf("action %v", a)
+	}
+}
+
+func (w *world) endGet(r *mreader, n int, absent bool) error {
+	c, t := &r.l.Counts, &w.tally.counts
+	for _, p := range [][2]*uint32{{&t.Reads, &c.Reads}, {&t.Rounds, &c.Rounds}, {&t.Stale, &c.Stale},
+		{&t.Torn, &c.Torn}, {&t.Pending, &c.Pending}, {&t.Dead, &c.Dead}, {&t.Mismatch, &c.Mismatch},
+		{&t.Misfit, &c.Misfit}, {&t.Marked, &c.Marked}, {&t.Proofs, &c.Proofs}} {
+		*p[0] += *p[1]
+	}
+	r.active = false
+	w.tally.gets++
+	if r.expired {
+		w.tally.expired++ // the lease ran out: the answer does not count
+		return nil
+	}
+	if err := r.k.check(r.lo, n, absent); err != nil {
+		return fmt.Errorf("tick %d, get since tick %d: %w; asked %v, met %+v", w.clock, r.started, err, r.asking, *c)
+	}
+	return nil
+}
+
+// run lets writer and readers take turns. The pace changes now and then, so
+// that each is sometimes stopped in the middle while the others go on.
+func (w *world) run(ticks, readers int) error {
+	for range readers {
+		w.readers = append(w.readers, &mreader{dir: NewDir(&w.view)})
+	}
+	pace, only := 50, -1
+	for range ticks {
+		w.clock++
+		if w.r.IntN(300) == 0 {
+			pace = []int{0, 5, 25, 50, 90}[w.r.IntN(5)]
+			if only = -1; w.r.IntN(2) == 0 {
+				only = w.r.IntN(readers)
+			}
+		}
+		if w.r.IntN(100) < pace {
+			w.tickWriter()
+			continue
+		}
+		r := w.readers[w.r.IntN(readers)]
+		if only >= 0 {
+			r = w.readers[only]
+		}
+		if err := w.tickReader(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// twinKeys are keys of which the second has the fingerprint of the first and
+// shares a bucket with it in the first segment: what a slot shows does not
+// tell them apart.
+var twinKeys = sync.OnceValue(func() [][]byte {
+	first := []byte("key-0000")
+	h := HashKey(modelHashSeed, first)
+	a, b := h.Mains(SegmentGroups(0))
+	name := []byte("key-0000")
+	for i := uint64(0); ; i++ {
+		binary.LittleEndian.PutUint64(name, i)
+		g := HashKey(modelHashSeed, name)
+		if g.Fingerprint() != h.Fingerprint() {
+			continue
+		}
+		c, d := g.Mains(SegmentGroups(0))
+		if a == c || a == d || b == c || b == d {
+			return [][]byte{first, name, []byte("key-0001"), []byte("key-0002")}
+		}
+	}
+})
+
+const modelHashSeed = 12345
+
+// modelWorlds is how many worlds of modelTicks ticks a run takes.
+const (
+	modelTicks   = 20000
+	modelReaders = 3
+)
+
+// runModel runs that many worlds and returns the first violation.
+func runModel(firstSeed uint64, worlds int, total *tally) error {
+	for i := range uint64(worlds) {
+		seed := firstSeed + i
+		w := newWorld(seed, modelHashSeed, twinKeys(), 4+int(seed%3), seed%2 == 1)
+		err := w.run(modelTicks, modelReaders)
+		total.add(&w.tally)
+		if err != nil {
+			return fmt.Errorf("seed %d: %w", seed, err)
+		}
+	}
+	return nil
+}
+
+func (t *tally) add(o *tally) {
+	t.ops += o.ops
+	t.growths += o.growths
+	t.reuses += o.reuses
+	t.gets += o.gets
+	t.expired += o.expired
+	t.found += o.found
+	t.absent += o.absent
+	t.asked += o.asked
+	for i := range o.reasons {
+		t.reasons[i] += o.reasons[i]
+	}
+	c, d := &t.counts, &o.counts
+	c.Reads += d.Reads
+	c.Rounds += d.Rounds
+	c.Stale += d.Stale
+	c.Torn += d.Torn
+	c.Pending += d.Pending
+	c.Dead += d.Dead
+	c.Mismatch += d.Mismatch
+	c.Misfit += d.Misfit
+	c.Marked += d.Marked
+	c.Proofs += d.Proofs
+}
+
+// TestModel is the proof that the rules hold in code: every answer of every
+// get, in any interleaving that the seeds give, is one that a register with one
+// writer could have given.
+func TestModel(t *testing.T) {
+	worlds := 400
+	if testing.Short() {
+		worlds = 20
+	}
+	var sum tally
+	if err := runModel(1, worlds, &sum); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%+v", sum)
+	// It must have met everything that it is there to survive.
+	c := sum.counts
+	for what, n := range map[string]int{
+		"torn": int(c.Torn), "pending": int(c.Pending), "dead": int(c.Dead), "mismatch": int(c.Mismatch),
+		"misfit": int(c.Misfit), "marked": int(c.Marked), "stale": int(c.Stale), "proofs": int(c.Proofs),
+		"growths": sum.growths, "reuses": sum.reuses, "expired": sum.expired,
+		"slotless": sum.reasons[ReasonSlotless], "pebble": sum.reasons[ReasonPebble], "retries": sum.reasons[ReasonRetries],
+	} {
+		if n == 0 {
+			t.Errorf("no get met %q", what)
+		}
+	}
+	if sum.gets < 100*worlds {
+		t.Errorf("only %d gets in %d worlds", sum.gets, worlds)
+	}
+}

@@ -1,0 +1,287 @@
+package layout
+
+// The writer of the model. Each operation is a list of steps in the order of
+// the design; tickWriter makes one store at a time.
+
+// tickWriter makes the writer's next store, or begins its next operation.
+func (w *world) tickWriter() {
+	for len(w.stores) == 0 {
+		if w.after != nil {
+			w.after()
+			w.after = nil
+		}
+		if len(w.steps) == 0 {
+			if w.r.IntN(3) == 0 {
+				return // idle for a moment: SENDs are answered
+			}
+			w.operation()
+			if len(w.steps) == 0 {
+				return
+			}
+		}
+		s := w.steps[0]
+		w.steps = w.steps[1:]
+		w.after = s.after
+		if s.stores != nil {
+			w.stores = s.stores()
+		}
+		if len(w.stores) == 0 && w.after == nil && len(w.steps) == 0 {
+			return
+		}
+	}
+	// Any store of the step may be the next one that becomes visible.
+	i := w.r.IntN(len(w.stores))
+	w.store(w.stores[i])
+	w.stores[i] = w.stores[len(w.stores)-1]
+	w.stores = w.stores[:len(w.stores)-1]
+	if len(w.stores) == 0 && w.after != nil {
+		w.after()
+		w.after = nil
+	}
+}
+
+// busy: an operation is under way.
+func (w *world) busy() bool { return len(w.steps) > 0 || len(w.stores) > 0 || w.after != nil }
+
+func (w *world) operation() {
+	w.tally.ops++
+	k := w.keys[w.r.IntN(len(w.keys))]
+	switch x := w.r.IntN(100); {
+	case x < 55:
+		w.put(k)
+	case x < 70:
+		w.delete(k)
+	case x < 75:
+		w.evict(k)
+	case x < 80:
+		w.promote(k)
+	case x < 83:
+		w.putSlotless(k)
+	case x < 85:
+		w.dropSlot(k)
+	case x < 86:
+		w.grow()
+	case x < 96:
+		w.fill(k)
+	default:
+		w.reuse()
+	}
+}
+
+func (w *world) begin(k *mkey, absent bool) int {
+	k.newest++
+	k.absent = append(k.absent, absent)
+	return k.newest
+}
+
+// write: pending; kill; swing; live. Used by put, fill and promotion.
+func (w *world) write(k *mkey, n int, done func()) {
+	cell, ok := w.takeCell()
+	if !ok {
+		panic("model: no free cell; callers check")
+	}
+	w.version++
+	version, old, oldVersion := w.version, k.cell, k.version
+	it := w.item(k, n, version)
+	off, place := w.cellOff(cell), w.cellPlace(cell)
+	w.steps = append(w.steps, wstep{stores: func() []wstore {
+		return w.capture(off, worldCellSize, wordSize, func(m []byte) { WriteItem(m, w.view.Incarnation, place, it, Pending) })
+	}})
+	if old >= 0 {
+		w.steps = append(w.steps, w.setState(old, oldVersion, Dead))
+	}
+	if k.slotOff == 0 {
+		k.slotOff, k.seg = w.emptySlot(k), w.segmentOf(k.hash)
+	}
+	class, _ := ClassFor(worldCellSize)
+	w.steps = append(w.steps, word(k.slotOff, uint64(MakeSlot(k.hash.Fingerprint(), class, place))))
+	live := w.setState(cell, version, Live)
+	live.after = func() {
+		if old >= 0 {
+			w.cells[old] = false
+		}
+		k.cell, k.version, k.pebble, k.counted = cell, version, false, false
+		done()
+	}
+	w.steps = append(w.steps, live)
+}
+
+func (w *world) setState(cell int, v Version, s State) wstep {
+	return wstep{stores: func() []wstore {
+		return w.capture(w.cellOff(cell), wordSize, wordSize, func(m []byte) { SetState(m, v, s) })
+	}}
+}
+
+func (w *world) hasCell() bool {
+	for _, used := range w.cells {
+		if !used {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *world) put(k *mkey) {
+	if !w.hasCell() {
+		return
+	}
+	n := w.begin(k, false)
+	w.write(k, n, func() { k.acked = n })
+}
+
+func (w *world) delete(k *mkey) {
+	if !k.present() {
+		return
+	}
+	n := w.begin(k, true)
+	w.leave(k, 0, func() { k.acked = n })
+}
+
+// leave: kill, then the slot becomes what it is to be.
+func (w *world) leave(k *mkey, slot Slot, done func()) {
+	old := k.cell
+	if old >= 0 {
+		w.steps = append(w.steps, w.setState(old, k.version, Dead))
+	}
+	after := func() {
+		if old >= 0 {
+			w.cells[old] = false
+		}
+		k.cell, k.pebble, k.counted = -1, false, false
+		if slot == 0 {
+			k.slotOff, k.seg = 0, nil
+		}
+		done()
+	}
+	if k.slotOff == 0 {
+		w.steps = append(w.steps, wstep{after: after})
+		return
+	}
+	s := word(k.slotOff, uint64(slot))
+	s.after = after
+	w.steps = append(w.steps, s)
+}
+
+// evict: the key stays in Pebble only.
+func (w *world) evict(k *mkey) {
+	if k.cell < 0 {
+		return
+	}
+	slot := MakeSlot(k.hash.Fingerprint(), ClassPebble, Place(w.r.Uint64()&placeMask))
+	w.leave(k, slot, func() { k.pebble = true })
+}
+
+func (w *world) promote(k *mkey) {
+	if k.pebble && w.hasCell() {
+		w.write(k, k.newest, func() {})
+	}
+}
+
+// putSlotless: a write that finds no slot. The count is raised before the
+// acknowledgement; it stays when the key gets a slot later.
+func (w *world) putSlotless(k *mkey) {
+	if k.slotOff != 0 {
+		return
+	}
+	n := w.begin(k, false)
+	s := w.raise(k)
+	s.after = func() { k.counted, k.acked = true, n }
+	w.steps = append(w.steps, s)
+}
+
+func (w *world) raise(k *mkey) wstep {
+	return wstep{stores: func() []wstore {
+		seg := w.segmentOf(k.hash)
+		a, b := k.hash.Mains(SegmentGroups(seg.step))
+		m := []Main{a, b}[w.r.IntN(2)]
+		off := int(seg.place.Byte()) + m.MainBucket()*BucketSize
+		h := BucketHeader(LoadWord(w.mem, off))
+		return []wstore{{off, 8, uint64(h.WithSlotless(uint8(min(int(h.Slotless())+1, SlotlessMany))))}}
+	}}
+}
+
+// dropSlot: a key that is there loses its slot. The count is raised, and then
+// a lease passes before the slot goes: a reader may have the old header beside
+// the new slot.
+func (w *world) dropSlot(k *mkey) {
+	if k.slotOff == 0 {
+		return
+	}
+	s := w.raise(k)
+	s.after = func() { w.lease(w.clock) }
+	w.steps = append(w.steps, s)
+	w.leave(k, 0, func() { k.counted = true })
+}
+
+// fill: after a start, a key that only Pebble has gets its slot; when all have
+// one, a lease passes and the counts become true.
+func (w *world) fill(k *mkey) {
+	if w.filled {
+		return
+	}
+	if k.present() && k.slotOff == 0 && !k.counted {
+		if w.hasCell() {
+			w.write(k, k.newest, func() {})
+		}
+		return
+	}
+	for _, k := range w.keys {
+		if k.present() && k.slotOff == 0 && !k.counted {
+			return
+		}
+	}
+	w.filled = true
+	w.steps = append(w.steps, wstep{after: func() { w.lease(w.clock) }})
+	w.steps = append(w.steps, wstep{stores: func() (out []wstore) {
+		for _, seg := range w.segs {
+			for b, n := range w.counts(seg) {
+				off := int(seg.place.Byte()) + b*BucketSize
+				h := BucketHeader(LoadWord(w.mem, off))
+				out = append(out, w.hot(wstore{off, 8, uint64(h.WithSlotless(n))})...)
+			}
+		}
+		return out
+	}})
+}
+
+// counts is the count of keys without slot of every bucket of a segment.
+func (w *world) counts(seg *mseg) []uint8 {
+	c := make([]uint8, SegmentBuckets(seg.step))
+	for i := range c {
+		if !w.filled {
+			c[i] = SlotlessMany
+		}
+	}
+	for _, k := range w.keys {
+		if k.counted && w.filled && k.hash.Prefix(seg.depth) == seg.prefix {
+			a, _ := k.hash.Mains(SegmentGroups(seg.step))
+			c[a.MainBucket()]++
+		}
+	}
+	return c
+}
+
+// hot passes a store on if some reader may see the word; the others are made
+// at once, because nobody can tell when they were made.
+func (w *world) hot(s wstore) []wstore {
+	if w.clock == 0 { // the world is being built
+		return []wstore{s}
+	}
+	for _, seg := range w.segs {
+		in := s.off - int(seg.place.Byte())
+		if in < 0 || in >= SegmentBytes(seg.step) {
+			continue
+		}
+		for _, k := range w.keys {
+			a, b := k.hash.Mains(SegmentGroups(seg.step))
+			for _, m := range []Main{a, b} {
+				if d := in - m.PairBucket()*BucketSize; d >= 0 && d < PairSize {
+					return []wstore{s}
+				}
+			}
+		}
+		w.store(s)
+		return nil
+	}
+	return []wstore{s}
+}
