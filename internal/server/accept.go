@@ -1,0 +1,221 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/rdma"
+)
+
+// acceptLoop takes connection requests until the listener is closed. What a
+// request costs before its client has authenticated is bounded: one of
+// Config.MaxUnauthenticated places, one goroutine, one QP, one receive, and
+// Config.SetupTimeout.
+func (srv *Server) acceptLoop(ctx context.Context, d *device) {
+	defer srv.wg.Done()
+	for {
+		req, err := d.listener.Accept(ctx)
+		switch {
+		case ctx.Err() != nil || errors.Is(err, rdma.ErrClosed):
+			return
+		case err != nil:
+			// The fabric has dropped that request and goes on.
+			srv.log.Warn(limitAccept, "accepting a connection failed", "err", err)
+			continue
+		}
+		if !srv.admit() {
+			srv.refuse(req, causeBusy, wire.StatusBusy, nil)
+			continue
+		}
+		srv.wg.Add(1)
+		go func() {
+			defer srv.wg.Done()
+			srv.setUp(ctx, d, req)
+		}()
+	}
+}
+
+// admit takes one of the places for connections that are being set up.
+func (srv *Server) admit() bool {
+	if srv.draining.Load() {
+		return false
+	}
+	srv.sessMu.Lock()
+	defer srv.sessMu.Unlock()
+	if srv.setups >= srv.cfg.MaxUnauthenticated || srv.setups+srv.opens >= srv.cfg.MaxSessions {
+		return false
+	}
+	srv.setups++
+	return true
+}
+
+// unadmit gives it back.
+func (srv *Server) unadmit() {
+	srv.sessMu.Lock()
+	srv.setups--
+	srv.sessMu.Unlock()
+}
+
+// refuse rejects a request and counts why.
+func (srv *Server) refuse(req rdma.ConnRequest, c cause, st wire.Status, err error) {
+	srv.met.ended(c)
+	srv.log.Warn(limitRefused, "connection refused", "peer", req.RemoteAddr(), "cause", c, "err", err)
+	req.Reject(wire.AppendReject(nil, wire.Reject{Min: wire.VersionMin, Max: wire.VersionMax, Status: st}))
+}
+
+// setUp answers one connection request. The client's MAC is checked before
+// anything is made for it.
+func (srv *Server) setUp(ctx context.Context, d *device, req rdma.ConnRequest) {
+	version, connect, c, st, err := srv.checkConnect(req.PrivateData())
+	if c != causeNone {
+		srv.refuse(req, c, st, err)
+		srv.unadmit()
+		return
+	}
+	lane := d.pick()
+	if lane == nil {
+		srv.refuse(req, causeBusy, wire.StatusBusy, nil)
+		srv.unadmit()
+		return
+	}
+	s, err := srv.newSession(lane, req.RemoteAddr().String(), connect)
+	if err != nil {
+		srv.refuse(req, causeResources, wire.StatusBusy, err)
+		lane.sessions.Add(-1)
+		srv.unadmit()
+		return
+	}
+	var nonce wire.Nonce
+	rand.Read(nonce[:]) // never fails
+	accept := wire.AppendAccept(nil, srv.cfg.Secret, connect, wire.Accept{
+		Version: version, Nonce: nonce, Incarnation: srv.incarnation,
+	})
+	s.accept = accept
+	// The session is known before the client can send: its Hello may arrive
+	// before Accept returns.
+	srv.remember(s)
+	actx, cancel := context.WithTimeout(ctx, srv.cfg.SetupTimeout)
+	if _, err := req.Accept(actx, s.qp, rdma.ConnParams{PrivateData: accept, ORD: d.readDepth}); err != nil {
+		s.end(causeOfAccept(err), err)
+	}
+	cancel()
+	s.mu.Lock()
+	s.connected = true
+	s.mu.Unlock()
+	s.flush()
+	s.watch()
+}
+
+// checkConnect checks a request's private data.
+func (srv *Server) checkConnect(private []byte) (version uint8, connect []byte, c cause, st wire.Status, err error) {
+	m, err := wire.ParseConnect(private)
+	switch {
+	case errors.Is(err, wire.ErrMagic):
+		return 0, nil, causeMagic, wire.StatusProtocol, err
+	case err != nil:
+		return 0, nil, causeMagic, wire.StatusProtocol, err
+	}
+	version, st = m.Choose()
+	if st != wire.StatusOK {
+		return 0, nil, causeVersion, st, fmt.Errorf("client speaks versions %d to %d, features %#x; this server %d to %d", m.Min, m.Max, m.Features, wire.VersionMin, wire.VersionMax)
+	}
+	if !wire.VerifyConnect(srv.cfg.Secret, private) {
+		return 0, nil, causeAuth, wire.StatusAuth, nil
+	}
+	return version, append([]byte(nil), private...), causeNone, wire.StatusOK, nil
+}
+
+// newSession makes a session with a QP that has no rights and one receive.
+func (srv *Server) newSession(l *lane, peer string, connect []byte) (*session, error) {
+	d := l.dev
+	cfg := rdma.QPConfig{
+		SendCQ: l.cq, RecvCQ: l.cq, SRQ: l.srq,
+		Cap: rdma.QPCap{MaxSendWR: d.sendDepth + d.readDepth, MaxSGE: 1},
+	}
+	if l.srq == nil {
+		cfg.Cap.MaxRecvWR = srv.cfg.Credits + 1
+	}
+	qp, err := d.pd.CreateQP(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{
+		srv: srv, lane: l, qp: qp, peer: peer, connect: connect,
+		quiet: make(chan struct{}), began: srv.now(),
+		fetchSem: make(chan struct{}, 2),
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.inflight.Store(1)
+	s.allowed.Store(1) // for Hello
+	s.heard.Store(srv.now())
+	s.replySize = minReplySize
+	s.mu.Lock()
+	got := s.growLocked(1)
+	s.mu.Unlock()
+	if got == 0 {
+		s.stop()
+		qp.Close()
+		l.drain()
+		return nil, errPoolFull
+	}
+	return s, nil
+}
+
+// causeOfAccept classes a connection that broke while it was accepted.
+func causeOfAccept(err error) cause {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, rdma.ErrDeadline) {
+		return causeSetup
+	}
+	return causeOf(err)
+}
+
+// remember enters a session that is being set up into the table.
+func (srv *Server) remember(s *session) {
+	srv.sessMu.Lock()
+	srv.lastID++
+	s.id = srv.lastID
+	srv.sessions[s.id] = s
+	srv.sessMu.Unlock()
+	if s.lane.srq != nil {
+		s.lane.sharedMu.Lock()
+		s.lane.byQPN[s.qp.QPN()] = s
+		s.lane.sharedMu.Unlock()
+	}
+}
+
+// opened counts a session over from those being set up to those that are open.
+func (srv *Server) opened(s *session) {
+	srv.sessMu.Lock()
+	srv.setups--
+	srv.opens++
+	s.counted = true
+	srv.sessMu.Unlock()
+	srv.log.Debug("session open", "session", s.id, "peer", s.peer, "name", s.name)
+}
+
+// forget takes a finished session out and says why it ended.
+func (srv *Server) forget(s *session) {
+	if s.lane.srq != nil {
+		s.lane.sharedMu.Lock()
+		delete(s.lane.byQPN, s.qp.QPN())
+		s.lane.sharedMu.Unlock()
+	}
+	srv.sessMu.Lock()
+	delete(srv.sessions, s.id)
+	if s.counted {
+		srv.opens--
+	} else {
+		srv.setups--
+	}
+	srv.sessMu.Unlock()
+	s.lane.sessions.Add(-1)
+	srv.met.ended(s.why)
+	if s.why.blame() {
+		srv.log.Warn(limitEnded, "session ended", "session", s.id, "peer", s.peer, "name", s.name, "cause", s.why, "err", s.whyErr)
+		return
+	}
+	srv.log.Debug("session ended", "session", s.id, "peer", s.peer, "name", s.name, "cause", s.why, "err", s.whyErr)
+}

@@ -1,0 +1,130 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// admin is the port for people and their tools: metrics, health, and where
+// Config.Debug says so Go's profiles and the gate. It is plain HTTP without
+// authentication, hence on a loopback address unless configured otherwise.
+type admin struct {
+	ln   net.Listener
+	http *http.Server
+	done chan struct{}
+}
+
+// startAdmin listens on Config.AdminListen, if there is one.
+func (srv *Server) startAdmin(ctx context.Context) error {
+	if srv.cfg.AdminListen == "" {
+		return nil
+	}
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", srv.cfg.AdminListen)
+	if err != nil {
+		return fmt.Errorf("server: admin port: %w", err)
+	}
+	a := &admin{ln: ln, done: make(chan struct{})}
+	a.http = &http.Server{
+		Handler: srv.adminHandler(),
+		// A slow or silent caller holds a connection, nothing else; these end it.
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		IdleTimeout:       60 * time.Second,
+		MaxHeaderBytes:    16 << 10,
+	}
+	srv.admin = a
+	go func() {
+		defer close(a.done)
+		a.http.Serve(ln)
+	}()
+	return nil
+}
+
+// close ends the port at once.
+func (a *admin) close() {
+	a.http.Close()
+	<-a.done
+}
+
+// AdminAddr is the address of the admin port; nil without one.
+func (srv *Server) AdminAddr() net.Addr {
+	if srv.admin == nil {
+		return nil
+	}
+	return srv.admin.ln.Addr()
+}
+
+// adminHandler is everything that the port answers.
+func (srv *Server) adminHandler() http.Handler {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(
+		collector{srv},
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+	mux.HandleFunc("GET /healthz", srv.healthz)
+	mux.HandleFunc("GET /readyz", srv.readyz)
+	if srv.cfg.Debug {
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+		mux.HandleFunc("POST /debug/handlers/block", func(w http.ResponseWriter, _ *http.Request) {
+			srv.BlockHandlers()
+			fmt.Fprintln(w, "handlers blocked")
+		})
+		mux.HandleFunc("POST /debug/handlers/unblock", func(w http.ResponseWriter, _ *http.Request) {
+			srv.UnblockHandlers()
+			fmt.Fprintln(w, "handlers unblocked")
+		})
+	}
+	return mux
+}
+
+// healthz: 200 while the process is worth keeping, 503 once it must be started
+// again.
+func (srv *Server) healthz(w http.ResponseWriter, _ *http.Request) {
+	if err := srv.Err(); err != nil {
+		http.Error(w, "failed: "+err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ok")
+}
+
+// readyz: 200 while clients are served. Filling is no reason to send nobody:
+// every key is answered meanwhile, by SEND where need be.
+func (srv *Server) readyz(w http.ResponseWriter, _ *http.Request) {
+	switch {
+	case srv.Err() != nil:
+		http.Error(w, "failed: "+srv.Err().Error(), http.StatusServiceUnavailable)
+	case srv.draining.Load():
+		http.Error(w, "shutting down", http.StatusServiceUnavailable)
+	case !srv.serving.Load():
+		http.Error(w, "starting", http.StatusServiceUnavailable)
+	case srv.Filled():
+		fmt.Fprintln(w, "ready, filled")
+	default:
+		p := srv.met.fill.Load()
+		if p == nil {
+			fmt.Fprintln(w, "ready, filling")
+			return
+		}
+		fmt.Fprintf(w, "ready, filling: %d of %d shards, %d keys\n", p.ShardsFilled, p.Shards, p.Keys)
+	}
+}
+
+// errNotServing: the store is not open.
+var errNotServing = errors.New("server: not serving")

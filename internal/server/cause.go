@@ -1,0 +1,50 @@
+package server
+
+import "fmt"
+
+// A cause is why a session ended, or was never made. Each is counted in
+// kv_sessions_ended_total and has its own budget of log lines.
+type cause uint8
+
+const (
+	causeNone      cause = iota
+	causePeer            // the client went away
+	causeShutdown        // this node is stopping
+	causeIdle            // silent for longer than Config.Idle
+	causeSlow            // did not take its replies, or did not serve READs
+	causeSetup           // no Hello within Config.SetupTimeout
+	causeBusy            // a cap on sessions was reached
+	causeMagic           // private data of another program
+	causeVersion         // no version in common
+	causeAuth            // wrong secret
+	causeHeader          // a message without a proper header
+	causeBody            // a body that does not parse
+	causeOrder           // a request before Hello, or a second Hello
+	causeCredits         // more requests than credits
+	causeAccess          // a READ without the right, a bad rkey
+	causePost            // work could not be posted
+	causeFabric          // the connection broke in another way
+	causeResources       // no memory, no QP
+	causeCount
+)
+
+var causeNames = [causeCount]string{
+	"none", "peer", "shutdown", "idle", "slow", "setup-timeout", "busy", "magic", "version", "auth",
+	"header", "body", "order", "credits", "access", "post", "fabric", "resources",
+}
+
+func (c cause) String() string {
+	if int(c) < len(causeNames) {
+		return causeNames[c]
+	}
+	return fmt.Sprintf("cause(%d)", uint8(c))
+}
+
+// blame reports whether the cause is the client's doing, worth a warning.
+func (c cause) blame() bool {
+	switch c {
+	case causeMagic, causeVersion, causeAuth, causeHeader, causeBody, causeOrder, causeCredits, causeAccess, causeSlow, causeSetup:
+		return true
+	}
+	return false
+}

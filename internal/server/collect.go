@@ -1,0 +1,185 @@
+package server
+
+import (
+	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/internal/wire"
+)
+
+// collector shows the node's counters to Prometheus. It is one collector over
+// everything: each scrape reads the atomics once.
+type collector struct{ srv *Server }
+
+func newDesc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("rdmakv_"+name, help, labels, nil)
+}
+
+var (
+	descOps       = newDesc("requests_total", "Requests answered, by type and status.", "type", "status")
+	descLatency   = newDesc("request_seconds", "Time from the arrival of a request to its answer being queued.", "type")
+	descSessions  = newDesc("sessions", "Sessions, by state.", "state")
+	descEnded     = newDesc("sessions_ended_total", "Sessions ended and connections refused, by cause.", "cause")
+	descBytes     = newDesc("message_bytes_total", "Bytes of messages, by direction.", "direction")
+	descLarge     = newDesc("rendezvous_bytes_total", "Bytes READ from clients for large puts.")
+	descStaging   = newDesc("staging_bytes", "Staging memory in use for large puts.")
+	descStagingQ  = newDesc("staging_waiting", "Large puts that wait for staging memory.")
+	descPool      = newDesc("pool_requests", "Requests on the worker pool, by state.", "state")
+	descCredits   = newDesc("credits", "Request credits that clients hold.")
+	descBuffers   = newDesc("buffers", "Message buffers, by kind and state.", "kind", "state")
+	descHolds     = newDesc("holds", "Places held for clients.")
+	descBeats     = newDesc("beats_total", "Beats written.")
+	descLate      = newDesc("late_beats_total", "Beats that came more than half a lease late.")
+	descBlocked   = newDesc("handlers_blocked", "1 while the debug hook stops the handlers.")
+	descReady     = newDesc("ready", "1 while the node serves.")
+	descFilled    = newDesc("filled", "1 once all keys are in memory after a start.")
+	descFillKeys  = newDesc("fill_keys", "Keys read from the store by the fill after a start.")
+	descFillWant  = newDesc("fill_keys_expected", "Keys counted at the last clean stop; 0 if unknown.")
+	descFillShard = newDesc("fill_shards", "Shards that are filled.")
+	descMemory    = newDesc("memory_bytes", "Memory outside the Go heap, by purpose.", "purpose")
+	descRegions   = newDesc("registered_bytes", "Memory registered for clients to READ.")
+	descView      = newDesc("view_version", "Version of the region table.")
+	descReclaim   = newDesc("reclaim_version", "Version of the list of retired pages.")
+	descFabric    = newDesc("fabric_info", "The fabric in use.", "fabric", "device", "shared_receives")
+	descStore     = newDesc("store", "Counters and gauges of the store, by name.", "name")
+	descGoroutine = newDesc("goroutines", "Goroutines.")
+)
+
+// Describe implements prometheus.Collector.
+func (c collector) Describe(ch chan<- *prometheus.Desc) {
+	prometheus.DescribeByCollect(c, ch)
+}
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	out := sink{ch}
+	srv := c.srv
+	c.requests(out)
+	c.sessions(out)
+	out.gauge(descGoroutine, float64(runtime.NumGoroutine()))
+	out.counter(descBytes, float64(srv.met.bytesIn.Load()), "in")
+	out.counter(descBytes, float64(srv.met.bytesOut.Load()), "out")
+	out.counter(descLarge, float64(srv.met.rendezvousBytes.Load()))
+	out.counter(descBeats, float64(srv.met.beats.Load()))
+	out.counter(descLate, float64(srv.met.lateBeats.Load()))
+	blocked, _ := srv.gate.waiting()
+	out.gauge(descBlocked, boolNumber(blocked))
+	out.gauge(descReady, boolNumber(srv.Ready()))
+	for _, u := range memory.Process().Usage() {
+		out.gauge(descMemory, float64(u.Bytes), u.Tag)
+	}
+	if !srv.serving.Load() {
+		return
+	}
+	out.gauge(descFilled, boolNumber(srv.Filled()))
+	if p := srv.met.fill.Load(); p != nil {
+		out.gauge(descFillKeys, float64(p.Keys))
+		out.gauge(descFillWant, float64(p.Expected))
+		out.gauge(descFillShard, float64(p.ShardsFilled))
+	}
+	out.gauge(descRegions, float64(srv.regions.bytes()))
+	out.gauge(descView, float64(srv.store.ViewVersion()))
+	out.gauge(descReclaim, float64(srv.store.ReclaimVersion()))
+	used, waiting := srv.staging.inUse()
+	out.gauge(descStaging, float64(used))
+	out.gauge(descStagingQ, float64(waiting))
+	queued, running := srv.pool.load()
+	out.gauge(descPool, float64(queued), "waiting")
+	out.gauge(descPool, float64(running), "running")
+	for _, d := range srv.devices {
+		out.gauge(descFabric, 1, d.attr.Fabric, d.dev.Name(), boolText(d.shared))
+	}
+	for name, v := range storeNumbers(srv.store.Stats()) {
+		out.gauge(descStore, v, name)
+	}
+}
+
+// requests shows counters and latencies per request type; types never seen
+// are left out.
+func (c collector) requests(out sink) {
+	m := c.srv.met
+	for t := wire.TypeHello; t <= wire.MaxRequest; t++ {
+		for st := range m.ops[t] {
+			if n := m.ops[t][st].Load(); n > 0 {
+				out.counter(descOps, float64(n), t.String(), wire.Status(st).String())
+			}
+		}
+		h := &m.latency[t]
+		cumulative := make(map[float64]uint64, histBuckets)
+		var total uint64
+		for i := range histBuckets {
+			total += h.buckets[i].Load()
+			if i < histBuckets-1 { // the last is +Inf, which is implied
+				cumulative[float64(histBound(i))/1e9] = total
+			}
+		}
+		if total > 0 {
+			out.ch <- prometheus.MustNewConstHistogram(descLatency, total, float64(h.sum.Load())/1e9, cumulative, t.String())
+		}
+	}
+}
+
+// sessions shows what sessions hold, summed.
+func (c collector) sessions(out sink) {
+	srv := c.srv
+	srv.sessMu.Lock()
+	setups, opens := srv.setups, srv.opens
+	srv.sessMu.Unlock()
+	out.gauge(descSessions, float64(setups), "new")
+	out.gauge(descSessions, float64(opens), "open")
+	for i := range srv.met.ends {
+		if n := srv.met.ends[i].Load(); n > 0 {
+			out.counter(descEnded, float64(n), cause(i).String())
+		}
+	}
+	credits, holds := 0, 0
+	for _, s := range srv.sessionList() {
+		credits += int(s.allowed.Load())
+		s.mu.Lock()
+		holds += len(s.holds)
+		s.mu.Unlock()
+	}
+	out.gauge(descCredits, float64(credits))
+	out.gauge(descHolds, float64(holds))
+	for _, d := range srv.devices {
+		var total, used [3]int
+		for _, l := range d.lanes {
+			for i, p := range [...]*bufPool{l.recvs, l.small, l.big} {
+				t, u := p.count()
+				total[i] += t
+				used[i] += u
+			}
+		}
+		for i, name := range [...]string{"receive", "small-reply", "large-reply"} {
+			out.gauge(descBuffers, float64(used[i]), name, "used")
+			out.gauge(descBuffers, float64(total[i]-used[i]), name, "free")
+		}
+	}
+}
+
+// sink is a channel of metrics with the two forms that are used here.
+type sink struct{ ch chan<- prometheus.Metric }
+
+func (s sink) counter(d *prometheus.Desc, v float64, labels ...string) {
+	s.ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+}
+
+func (s sink) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	s.ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func boolNumber(v bool) float64 {
+	if v {
+		return 1
+	}
+	return 0
+}
+
+func boolText(v bool) string {
+	if v {
+		return "on"
+	}
+	return "off"
+}

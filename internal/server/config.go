@@ -1,0 +1,214 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/store"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// Config is everything a node needs. Zero means the default where one is
+// named; New reports every fault at once.
+type Config struct {
+	// Fabric does the RDMA. Required.
+	Fabric rdma.Fabric
+	// Device is the device to open; empty lets the fabric choose.
+	Device string
+	// Listen is the HOST:PORT for connections. Default "127.0.0.1:0".
+	Listen string
+	// Secret is shared with the clients; empty lets everybody in.
+	Secret []byte
+	// Name is this node's name in Welcome and in the log, at most 64 bytes.
+	// Default "kvserver".
+	Name string
+
+	// DataDir is the directory of the durable store. Required.
+	DataDir string
+	// FS is the file system of DataDir. Default: the machine's.
+	FS vfs.FS
+	// Shards of a new store. Default 32.
+	Shards int
+	// Sync says when a write is acknowledged. Default store.Always.
+	Sync store.SyncPolicy
+	// SyncInterval is the time between two syncs under store.Interval.
+	SyncInterval time.Duration
+	// MemoryLimit bounds all regions, bytes. Default 1 GiB.
+	MemoryLimit uint64
+	// RegionSize and IndexRegionSize are the units of registration, bytes.
+	// Default: the store's.
+	RegionSize, IndexRegionSize uint64
+	// MemoryKind is where registered memory comes from. Default memory.Mmap;
+	// tests under the race detector take memory.Heap.
+	MemoryKind memory.Kind
+	// Lease is how long a client may believe what it read after the beat that
+	// it saw. Default 2 s.
+	Lease time.Duration
+	// Beat is how often the beat is rewritten. Default 200 ms.
+	Beat time.Duration
+	// InflightBytes bounds keys and values of writes under way. Default: the
+	// store's.
+	InflightBytes int64
+	// CacheBytes is Pebble's block cache. Default: the store's.
+	CacheBytes int64
+	// MinFreeBytes is the floor of free disk space. Default: the store's.
+	MinFreeBytes int64
+
+	// Credits is how many requests one session may have in flight. Default 64.
+	Credits int
+	// InitialCredits is what a session starts with; it is granted more as it
+	// asks. Default 8, at most Credits.
+	InitialCredits int
+	// RequestSize is the largest message taken, bytes with header. Default
+	// 16 KiB; at least 12 KiB, which the longest keys of a Scan need.
+	RequestSize int
+	// ReplySize is the largest message sent. Default 64 KiB; a client may take
+	// less. At least 4 KiB.
+	ReplySize int
+	// MaxSessions bounds connected clients. Default 4096.
+	MaxSessions int
+	// MaxUnauthenticated bounds connections that have not said Hello. Default 128.
+	MaxUnauthenticated int
+	// SetupTimeout is how long a connection may take from its request to a
+	// verified Hello. Default 5 s.
+	SetupTimeout time.Duration
+	// Keepalive is how long a client may be silent before it pings; Idle is
+	// when the server gives it up. Defaults 5 s and 20 s.
+	Keepalive, Idle time.Duration
+	// SendTimeout is how long a client may leave a posted reply or READ
+	// without completion before its session is ended. Default 15 s.
+	SendTimeout time.Duration
+
+	// ReceiveBytes bounds the memory of all receive buffers. Default 256 MiB.
+	ReceiveBytes int64
+	// ReplyBytes bounds the memory of large reply buffers. Default 64 MiB.
+	ReplyBytes int64
+	// StagingBytes bounds the memory into which large values are READ.
+	// Default 256 MiB; at least one largest value.
+	StagingBytes int64
+	// Workers bounds requests that wait for the disk. Default 8 x GOMAXPROCS.
+	Workers int
+	// SharedReceives says whether sessions share receive queues.
+	SharedReceives Shared
+	// ForceDrain ends Shutdown's drain after this long. Default 10 s.
+	DrainTimeout time.Duration
+
+	// AdminListen is the HOST:PORT of the admin port. Empty: none.
+	AdminListen string
+	// Debug adds Go profiles and the gate to the admin port.
+	Debug bool
+	// Logger takes the node's events. Default: none.
+	Logger *slog.Logger
+}
+
+// Shared says whether sessions take receives from a shared receive queue.
+type Shared uint8
+
+const (
+	// SharedAuto shares where the device has CapSRQ and CapRNR. Without RNR
+	// (iWARP) a SEND that finds the shared queue empty ends the connection, so
+	// one client that ignores its credits could end the sessions of others.
+	SharedAuto Shared = iota
+	// SharedOn shares; New fails if the device has no CapSRQ.
+	SharedOn
+	// SharedOff gives every session receives of its own.
+	SharedOff
+)
+
+func (s Shared) String() string {
+	switch s {
+	case SharedAuto:
+		return "auto"
+	case SharedOn:
+		return "on"
+	case SharedOff:
+		return "off"
+	}
+	return fmt.Sprintf("Shared(%d)", uint8(s))
+}
+
+// Limits of the sizes above. A Scan with the longest prefix and position must
+// fit into a request.
+const (
+	minRequestSize = 12 << 10
+	minReplySize   = 4 << 10
+	maxMessageSize = 1 << 20
+	maxCredits     = 1024
+)
+
+// withDefaults returns the configuration with every default filled in.
+func (c Config) withDefaults() Config {
+	def(&c.Listen, "127.0.0.1:0")
+	def(&c.Name, "kvserver")
+	def(&c.Lease, 2*time.Second)
+	def(&c.Beat, 200*time.Millisecond)
+	def(&c.Credits, 64)
+	def(&c.InitialCredits, min(8, c.Credits))
+	def(&c.RequestSize, 16<<10)
+	def(&c.ReplySize, 64<<10)
+	def(&c.MaxSessions, 4096)
+	def(&c.MaxUnauthenticated, 128)
+	def(&c.SetupTimeout, 5*time.Second)
+	def(&c.Keepalive, 5*time.Second)
+	def(&c.Idle, 20*time.Second)
+	def(&c.SendTimeout, 15*time.Second)
+	def(&c.ReceiveBytes, 256<<20)
+	def(&c.ReplyBytes, 64<<20)
+	def(&c.StagingBytes, 256<<20)
+	def(&c.Workers, 8*runtime.GOMAXPROCS(0))
+	def(&c.DrainTimeout, 10*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func def[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// validate reports every fault at once. It is called after withDefaults.
+func (c Config) validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("server: "+format, args...))
+		}
+	}
+	between := func(name string, v, low, high int) {
+		check(v >= low && v <= high, "%s = %d: must be %d to %d", name, v, low, high)
+	}
+	check(c.Fabric != nil, "no fabric given")
+	check(c.DataDir != "", "no data directory given")
+	check(len(c.Name) <= wire.MaxName, "name %q: at most %d bytes", c.Name, wire.MaxName)
+	between("credits", c.Credits, 1, maxCredits)
+	between("initial credits", c.InitialCredits, 1, c.Credits)
+	between("request size", c.RequestSize, minRequestSize, maxMessageSize)
+	between("reply size", c.ReplySize, minReplySize, maxMessageSize)
+	between("max sessions", c.MaxSessions, 1, 1<<20)
+	between("max unauthenticated", c.MaxUnauthenticated, 1, 1<<16)
+	between("workers", c.Workers, 1, 1<<12)
+	check(c.Beat > 0 && c.Beat < c.Lease, "beat = %v: must be positive and shorter than the lease, %v", c.Beat, c.Lease)
+	for _, d := range []struct {
+		name string
+		v    time.Duration
+	}{{"setup timeout", c.SetupTimeout}, {"keepalive", c.Keepalive}, {"send timeout", c.SendTimeout}, {"drain timeout", c.DrainTimeout}} {
+		check(d.v > 0, "%s = %v: must be positive", d.name, d.v)
+	}
+	check(c.Idle > 2*c.Keepalive, "idle = %v: must be more than two keepalives, %v", c.Idle, 2*c.Keepalive)
+	check(c.StagingBytes >= layout.MaxValueLen, "staging bytes = %d: must hold one value of %d", c.StagingBytes, layout.MaxValueLen)
+	check(c.ReplyBytes >= int64(2*c.ReplySize), "reply bytes = %d: must hold two replies of %d", c.ReplyBytes, c.ReplySize)
+	check(c.ReceiveBytes >= int64(4*c.RequestSize), "receive bytes = %d: must hold four requests of %d", c.ReceiveBytes, c.RequestSize)
+	return errors.Join(errs...)
+}

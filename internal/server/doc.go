@@ -1,0 +1,35 @@
+// Package server is one node: the only place where the store and the fabric
+// meet. It owns the registered memory, the listener, the sessions, the beat
+// and the admin port.
+//
+// The way of a request, and the file that tells of each step:
+//
+//	accept.go      a connection request: caps, private data, a QP without rights
+//	lane.go        a completion queue and the one goroutine that polls it
+//	receive.go     a received SEND: credits, header, authentication, dispatch
+//	write.go       put and delete: handed to the store, answered from its callback
+//	large.go       put of a large value: the server READs it from the client
+//	read.go        get, exists, scan, stats, view: the SEND path of reads
+//	hold.go        places kept unchanged for one caller
+//	session.go     credits, the queue of replies, the end of a session
+//
+// Beside it: the beat (beat.go), which keeps clients' leases alive and depends
+// on no handler; the janitor (janitor.go), which ends sessions that are silent
+// or do not take their replies; the gate (gate.go), a debug hook that stops
+// every handler while fabric and beat go on; metrics.go and admin.go.
+//
+// # Who waits for whom
+//
+// A lane's goroutine never blocks: what may wait (Pebble, a READ from a
+// client) goes to the bounded pool in pool.go or to a goroutine of its own
+// under a bound. A session has bounded receives, replies and bytes in flight;
+// one that does not take its replies is ended, and holds nobody else.
+//
+// # Buffers
+//
+// A receive buffer belongs to the fabric from PostRecv to its completion, then
+// to the request that arrived in it (key and value are views of it, and the
+// store reads them there), and returns to the fabric just before the reply
+// that gives back its credit is posted. So a conforming client never meets a
+// server without a receive.
+package server

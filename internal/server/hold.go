@@ -1,0 +1,92 @@
+package server
+
+import (
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/store"
+)
+
+// A hold is a place that the store keeps unchanged for one client: a value too
+// large for a reply, or one that the client wants to READ in parts. It ends by
+// the client's Release, with the session, or a lease after the store made it,
+// by the store itself.
+type hold struct {
+	held    *store.Held
+	expires int64 // Server.now by which the store has let it go
+}
+
+// release gives the place back to the store. Idempotent.
+func (h *hold) release() { h.held.Release() }
+
+// maxHolds bounds the holds of one session; their bytes are bounded by the
+// store.
+const maxHolds = 256
+
+// hold answers with a held place. It runs on the pool.
+func (r *request) hold(shard uint16, key []byte) {
+	s := r.s
+	held, err := s.srv.store.Hold(s.ctx, shard, key)
+	if err != nil {
+		r.refuse(err)
+		return
+	}
+	h := &hold{held: held, expires: s.srv.now() + int64(2*s.srv.cfg.Lease)}
+	s.mu.Lock()
+	full := len(s.holds) >= maxHolds
+	if !full && !s.dead {
+		if s.holds == nil {
+			s.holds = make(map[uint64]*hold)
+		}
+		s.nextHold++
+		s.holds[s.nextHold] = h
+	}
+	id, dead := s.nextHold, s.dead
+	s.mu.Unlock()
+	switch {
+	case dead:
+		h.release()
+		r.drop()
+		return
+	case full:
+		h.release()
+		r.fail(wire.StatusOverloaded, "too many held places in this session")
+		return
+	}
+	r.answer(smallReply, func(dst []byte) []byte {
+		return wire.AppendGetReply(dst, r.hdr.ID, wire.GetReply{
+			Kind: wire.GetHeld, ValueLen: uint32(held.ValLen), Version: uint64(held.Version),
+			Hold: wire.Hold{ID: id, Place: uint64(held.Place), Size: uint32(held.Size), KeyLen: uint16(held.KeyLen)},
+		})
+	})
+}
+
+// release gives a held place back. It runs on the lane.
+func (r *request) release() {
+	m, err := wire.ParseRelease(r.body)
+	if err != nil {
+		r.violation(causeBody, err)
+		return
+	}
+	s := r.s
+	s.mu.Lock()
+	h := s.holds[m.ID]
+	delete(s.holds, m.ID)
+	s.mu.Unlock()
+	if h == nil {
+		r.fail(wire.StatusNoHold, "")
+		return
+	}
+	h.release()
+	r.answer(smallReply, func(dst []byte) []byte { return wire.AppendReleaseReply(dst, r.hdr.ID) })
+}
+
+// expireHolds forgets the holds that the store has let go by itself.
+func (s *session) expireHolds(now int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, h := range s.holds {
+		if now >= h.expires {
+			h.release()
+			delete(s.holds, id)
+		}
+	}
+}

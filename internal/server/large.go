@@ -1,0 +1,186 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/store"
+)
+
+// A large put (rendezvous). The value is too large for a message, so the
+// client names the memory that holds it and the server READs it from there:
+//
+//	bounded staging memory -> READs in pieces, at most ORD in flight -> own
+//	checksum over own copy -> Submit -> reply -> staging memory free
+//
+// The checksum came with the request. A mismatch means that the client's
+// memory changed while the put was under way; without the check the server
+// would make durable what nobody wrote.
+
+// errChecksum: what was READ is not what the client announced.
+var errChecksum = errors.New("server: the value changed while it was being put")
+
+// putLarge begins a large put. Everything that is refused without a READ is
+// refused here.
+func (r *request) putLarge() {
+	m, err := wire.ParsePutLarge(r.body)
+	if err != nil {
+		r.violation(causeBody, err)
+		return
+	}
+	switch {
+	case len(m.Key) == 0:
+		r.refuse(store.ErrKeyEmpty)
+		return
+	case len(m.Key) > maxKey:
+		r.refuse(store.ErrKeyTooLarge)
+		return
+	case m.ValueLen > maxValue:
+		r.refuse(store.ErrTooLarge)
+		return
+	case m.Addr+m.ValueLen < m.Addr:
+		r.violation(causeBody, fmt.Errorf("value of %d bytes at %#x wraps around", m.ValueLen, m.Addr))
+		return
+	}
+	// A goroutine per large put: at most one for each credit, and all but
+	// those that hold staging memory are parked.
+	go r.rendezvous(m)
+}
+
+// rendezvous runs on a goroutine of its own. m.Key is a view of the receive.
+func (r *request) rendezvous(m wire.PutLarge) {
+	s := r.s
+	// Two at a time per client: enough to keep its link busy, and a client
+	// that serves READs slowly holds little staging memory.
+	select {
+	case s.fetchSem <- struct{}{}:
+	case <-s.ctx.Done():
+		r.drop()
+		return
+	}
+	stage, err := s.srv.staging.get(s.ctx, int(m.ValueLen))
+	if err == nil {
+		if err = s.fetch(stage, m); err != nil {
+			stage.release()
+		}
+	}
+	<-s.fetchSem
+	switch {
+	case errors.Is(err, errFetch):
+		r.drop() // the session is dead
+		return
+	case err != nil:
+		r.refuse(err)
+	default:
+		r.stage = stage
+		r.submit(store.Write{Key: m.Key, Value: stage.bytes()})
+	}
+	s.flush()
+}
+
+// errFetch: the READ did not complete; the session has been ended for it.
+var errFetch = errors.New("server: READ from the client failed")
+
+// A fetch is the READs of one large put.
+type fetch struct {
+	idx  uint32           // in lane.fetches
+	done chan rdma.Status // one per completion; room for all in flight
+}
+
+// fetch READs the value into stage and checks it. It returns only when no READ
+// is outstanding: stage is the caller's again.
+func (s *session) fetch(stage *stage, m wire.PutLarge) error {
+	if m.ValueLen > 0 {
+		f := &fetch{done: make(chan rdma.Status, maxReadDepth)}
+		s.lane.addFetch(f)
+		err := s.readAll(f, stage, m)
+		s.lane.dropFetch(f)
+		if err != nil {
+			return err
+		}
+	}
+	s.srv.met.rendezvousBytes.Add(int64(m.ValueLen))
+	if xxh3.Hash(stage.bytes()) != m.Checksum {
+		return errChecksum
+	}
+	return nil
+}
+
+// readAll keeps up to depth pieces in flight until all have arrived.
+func (s *session) readAll(f *fetch, stage *stage, m wire.PutLarge) error {
+	depth := max(1, min(s.lane.dev.readDepth, s.qp.Info().ORD)/cap(s.fetchSem))
+	piece := uint64(s.lane.dev.maxRead)
+	var next uint64
+	flying := 0
+	var failed error
+	deadline := time.NewTimer(s.srv.cfg.SendTimeout)
+	defer deadline.Stop()
+	for failed == nil && next < m.ValueLen || flying > 0 {
+		for failed == nil && flying < depth && next < m.ValueLen {
+			n := min(piece, m.ValueLen-next)
+			if err := s.postRead(f, stage, m, next, uint32(n)); err != nil {
+				failed = err
+				break
+			}
+			next += n
+			flying++
+		}
+		if flying == 0 {
+			break
+		}
+		select {
+		case st := <-f.done:
+			flying--
+			if st != rdma.StatusSuccess && failed == nil {
+				failed = st.Err()
+			}
+			deadline.Reset(s.srv.cfg.SendTimeout)
+		case <-deadline.C:
+			// No progress. The READs flying still own the memory; ending the
+			// session flushes them.
+			failed = context.DeadlineExceeded
+			s.end(causeSlow, errors.New("READ of a large value made no progress"))
+		}
+	}
+	if failed != nil {
+		s.end(causeOfRead(failed), failed)
+		return fmt.Errorf("%w: %w", errFetch, failed)
+	}
+	return nil
+}
+
+// postRead posts one READ of n bytes at off within the value.
+func (s *session) postRead(f *fetch, stage *stage, m wire.PutLarge, off uint64, n uint32) error {
+	sge := [1]rdma.SGE{{MR: stage.mr, Off: off, Len: n}}
+	wr := [1]rdma.SendWR{{
+		ID: workID(workRead, f.idx), Op: rdma.OpRDMARead, Flags: rdma.SendSignaled,
+		SGL: sge[:], Remote: rdma.RemoteAddr{Addr: m.Addr + off, RKey: m.RKey},
+	}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dead {
+		return rdma.ErrNotConnected
+	}
+	if taken, err := s.qp.PostSend(wr[:]); taken == 0 {
+		return err
+	}
+	return nil
+}
+
+// causeOfRead classes a failed READ: a client that names memory it has not
+// granted is told from one that went away.
+func causeOfRead(err error) cause {
+	switch {
+	case errors.Is(err, rdma.ErrAccess):
+		return causeAccess
+	case errors.Is(err, rdma.ErrPeerGone), errors.Is(err, rdma.ErrFlushed), errors.Is(err, rdma.ErrNotConnected):
+		return causePeer
+	}
+	return causeFabric
+}

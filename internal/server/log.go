@@ -1,0 +1,93 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// A limit is a kind of log line with a budget of its own, so that a peer that
+// misbehaves a thousand times a second fills neither disk nor terminal.
+type limit uint8
+
+const (
+	limitNone     limit = iota // always written: rare by nature
+	limitAccept                // the fabric could not accept
+	limitRefused               // connection requests refused
+	limitEnded                 // sessions ended by their client's fault
+	limitInternal              // requests that failed inside
+	limitLate                  // late beats
+	limitCount
+)
+
+const (
+	limitLines  = 10 // lines of a kind …
+	limitPeriod = 10 * time.Second
+)
+
+// limitedLog is a logger that drops lines beyond their kind's budget and says
+// later how many it has dropped.
+type limitedLog struct {
+	out *slog.Logger
+	now func() time.Time
+
+	mu     sync.Mutex
+	budget [limitCount]struct {
+		until   time.Time // end of the period
+		lines   int       // written in it
+		dropped int
+	}
+}
+
+func newLimitedLog(out *slog.Logger) *limitedLog {
+	return &limitedLog{out: out, now: time.Now}
+}
+
+// pass says whether a line of this kind may be written, and how many before
+// it were not.
+func (l *limitedLog) pass(kind limit) (dropped int, ok bool) {
+	if kind == limitNone {
+		return 0, true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := &l.budget[kind]
+	if now := l.now(); now.After(b.until) {
+		b.until, b.lines = now.Add(limitPeriod), 0
+	}
+	if b.lines >= limitLines {
+		b.dropped++
+		return 0, false
+	}
+	b.lines++
+	dropped, b.dropped = b.dropped, 0
+	return dropped, true
+}
+
+func (l *limitedLog) write(level slog.Level, kind limit, msg string, args []any) {
+	if !l.out.Enabled(context.Background(), level) {
+		return
+	}
+	dropped, ok := l.pass(kind)
+	if !ok {
+		return
+	}
+	if dropped > 0 {
+		args = append(args, "similar_lines_dropped", dropped)
+	}
+	l.out.Log(context.Background(), level, msg, args...)
+}
+
+// Error, Warn and Info write a line of a kind. Debug lines have no budget: who
+// asks for them wants them all.
+func (l *limitedLog) Error(kind limit, msg string, args ...any) {
+	l.write(slog.LevelError, kind, msg, args)
+}
+func (l *limitedLog) Warn(kind limit, msg string, args ...any) {
+	l.write(slog.LevelWarn, kind, msg, args)
+}
+func (l *limitedLog) Info(msg string, args ...any) { l.write(slog.LevelInfo, limitNone, msg, args) }
+func (l *limitedLog) Debug(msg string, args ...any) {
+	l.write(slog.LevelDebug, limitNone, msg, args)
+}

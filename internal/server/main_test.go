@@ -1,0 +1,60 @@
+package server
+
+import (
+	"context"
+	"flag"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/goleak"
+
+	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/rdma/iwarp"
+)
+
+var verbose = flag.Bool("serverlog", false, "write the server's log to standard error")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// testConfig is a small node on loopback, all in memory. Its memory is the Go
+// heap's, which the race detector sees.
+func testConfig() Config {
+	c := Config{
+		Fabric: iwarp.New(iwarp.Options{}), DataDir: "data", FS: vfs.NewMem(),
+		Shards: 4, MemoryLimit: 256 << 20, RegionSize: 80 << 20, IndexRegionSize: 8 << 20,
+		MemoryKind: memory.Heap, CacheBytes: 4 << 20, MinFreeBytes: -1,
+	}
+	if *verbose {
+		c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	return c
+}
+
+// startServer starts a node and shuts it down at the end of the test.
+func startServer(t testing.TB, change func(*Config)) *Server {
+	t.Helper()
+	cfg := testConfig()
+	if change != nil {
+		change(&cfg)
+	}
+	srv, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := srv.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := srv.Shutdown(ctx); err != nil {
+			t.Errorf("shutdown: %v", err)
+		}
+	})
+	return srv
+}

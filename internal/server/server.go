@@ -1,0 +1,341 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/store"
+)
+
+// A Server is one node. New, then Start, then Shutdown. All methods are safe
+// for concurrent use; Start is called once.
+type Server struct {
+	cfg  Config
+	log  *limitedLog
+	met  *metrics
+	gate gate
+
+	began time.Time // now counts from here
+
+	devices     []*device
+	regions     *regions
+	store       *store.Store
+	incarnation uint64
+	shards      int
+	pool        *pool
+	staging     *staging
+	admin       *admin // nil without an admin port
+
+	draining atomic.Bool
+	serving  atomic.Bool
+	stop     context.CancelFunc // ends accept, janitor, lanes
+	stopBeat context.CancelFunc
+	beatDone chan struct{}
+	wg       sync.WaitGroup // accept loops, set-ups and sessions, janitor
+	lanes    sync.WaitGroup
+
+	fenced   chan struct{} // closed when durability is gone
+	fenceErr error         // set before
+	fence    sync.Once
+
+	shutdown    sync.Once
+	shutdownErr error
+
+	sessMu   sync.Mutex
+	sessions map[uint64]*session // being set up and open
+	lastID   uint64
+	setups   int
+	opens    int
+
+	// The sessions with replies of the group that the store is publishing.
+	groupMu    sync.Mutex
+	group      []*session
+	groupSpare []*session
+}
+
+// New checks the configuration; every fault is in the error.
+func New(cfg Config) (*Server, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	srv := &Server{
+		cfg: cfg, began: time.Now(), sessions: make(map[uint64]*session),
+		fenced: make(chan struct{}), beatDone: make(chan struct{}),
+	}
+	srv.log = newLimitedLog(cfg.Logger)
+	srv.met = newMetrics(srv)
+	return srv, nil
+}
+
+// now is a monotonic clock in nanoseconds since New.
+func (srv *Server) now() int64 { return int64(time.Since(srv.began)) }
+
+// Start opens the device and the store and serves. It returns when clients can
+// connect; until every shard is filled they are served all the same, with more
+// answers by SEND. After an error everything is closed again and the Server is
+// of no more use. ctx bounds the start, not the life of the server.
+//
+// Errors: what the fabric says of device and address, store.OpenError, and
+// those of the admin address.
+func (srv *Server) Start(ctx context.Context) (err error) {
+	run, stop := context.WithCancel(context.Background())
+	beat, stopBeat := context.WithCancel(context.Background())
+	srv.stop, srv.stopBeat = stop, stopBeat
+	defer func() {
+		if err != nil {
+			srv.abandon()
+		}
+	}()
+	d, err := srv.openDevice(ctx)
+	if err != nil {
+		return err
+	}
+	srv.devices = append(srv.devices, d)
+	srv.regions = newRegions(srv.cfg.MemoryKind, d.pd)
+	// The device is open before the store takes its lock and closed after it
+	// gives it back. Where it dies with the process, no memory of an earlier
+	// incarnation can be read once the lock is ours.
+	if err := srv.openStore(ctx, d.attr.Caps.Has(rdma.CapDiesWithProcess)); err != nil {
+		return err
+	}
+	srv.staging = newStaging(d, srv.cfg.StagingBytes, srv.cfg.MemoryKind)
+	srv.pool = newPool(srv.cfg.Workers)
+	if err := d.start(ctx); err != nil {
+		return err
+	}
+	if err := srv.startAdmin(ctx); err != nil {
+		return err
+	}
+	srv.store.Beat(time.Now())
+	go srv.beatLoop(beat)
+	for _, l := range d.lanes {
+		srv.lanes.Go(func() { l.run(run) })
+	}
+	srv.wg.Add(2)
+	go srv.janitorLoop(run)
+	go srv.acceptLoop(run, d)
+	srv.serving.Store(true)
+	srv.log.Info("serving", "addr", d.listener.Addr().String(), "fabric", d.attr.Fabric, "device", d.dev.Name(),
+		"reason", d.attr.Reason, "shared_receives", d.shared, "lanes", len(d.lanes), "public", len(srv.cfg.Secret) == 0)
+	return nil
+}
+
+// openStore opens the store over memory of the open devices.
+func (srv *Server) openStore(ctx context.Context, predecessorGone bool) error {
+	cfg := &srv.cfg
+	st, err := store.Open(ctx, store.Config{
+		Dir: cfg.DataDir, FS: cfg.FS, Shards: cfg.Shards,
+		Sync: cfg.Sync, SyncInterval: cfg.SyncInterval,
+		Memory: srv.regions, MemoryLimit: cfg.MemoryLimit,
+		RegionSize: cfg.RegionSize, IndexRegionSize: cfg.IndexRegionSize,
+		Lease: cfg.Lease, BeatInterval: cfg.Beat,
+		InflightBytes: cfg.InflightBytes, CacheBytes: cfg.CacheBytes, MinFreeBytes: cfg.MinFreeBytes,
+		PredecessorGone: predecessorGone,
+		Logger:          cfg.Logger,
+		OnFatal:         srv.fatal,
+		OnGroup:         srv.flushGroup,
+		Progress:        srv.met.fillProgress,
+	})
+	if err != nil {
+		return err
+	}
+	srv.store = st
+	srv.incarnation = st.Incarnation()
+	srv.shards = int(st.View().Shards)
+	id := st.ID()
+	srv.log = newLimitedLog(cfg.Logger.With("store", fmt.Sprintf("%x", id[:4]), "incarnation", fmt.Sprintf("%016x", srv.incarnation)))
+	return nil
+}
+
+// Addrs returns the addresses that clients connect to. Empty before Start.
+func (srv *Server) Addrs() (addrs []net.Addr) {
+	for _, d := range srv.devices {
+		if d.listener != nil {
+			addrs = append(addrs, d.listener.Addr())
+		}
+	}
+	return addrs
+}
+
+// Ready reports whether the node serves: Start is done, Shutdown has not begun
+// and durability holds. It may still be filling its memory; see Filled.
+func (srv *Server) Ready() bool {
+	return srv.serving.Load() && !srv.draining.Load() && srv.Err() == nil
+}
+
+// Filled reports whether all keys are in memory again after a start: misses
+// are then answered one-sidedly too.
+func (srv *Server) Filled() bool { return srv.serving.Load() && srv.store.Filled() }
+
+// Err is nil while the node works. Afterwards it says why durability is gone,
+// or why the fabric is; the process must then end.
+func (srv *Server) Err() error {
+	select {
+	case <-srv.fenced:
+		return srv.fenceErr
+	default:
+		return nil
+	}
+}
+
+// Fatal is closed when Err becomes non-nil.
+func (srv *Server) Fatal() <-chan struct{} { return srv.fenced }
+
+// fatal fences the node: no beat, no handler, no session. It is the store's
+// OnFatal and must not call the store.
+func (srv *Server) fatal(err error) {
+	srv.fence.Do(func() {
+		srv.fenceErr = err
+		srv.draining.Store(true)
+		close(srv.fenced)
+		srv.log.Error(limitNone, "fatal: this node stops serving", "err", err)
+		srv.stopBeat()
+		go func() {
+			for _, s := range srv.sessionList() {
+				s.end(causeShutdown, err)
+			}
+		}()
+	})
+}
+
+// sessionList returns the sessions as they are now.
+func (srv *Server) sessionList() []*session {
+	srv.sessMu.Lock()
+	defer srv.sessMu.Unlock()
+	list := make([]*session, 0, len(srv.sessions))
+	for _, s := range srv.sessions {
+		list = append(list, s)
+	}
+	return list
+}
+
+// Shutdown ends the node cleanly: no new sessions, requests under way are
+// finished, clients are told, the store is closed with its clean-stop mark.
+// When ctx ends (or Config.DrainTimeout passes) what is still under way is cut
+// off. It may be called twice; the second call waits for the first.
+//
+// Errors: what closing the store or the device said; Err if durability is gone.
+func (srv *Server) Shutdown(ctx context.Context) error {
+	srv.shutdown.Do(func() { srv.shutdownErr = srv.doShutdown(ctx) })
+	return srv.shutdownErr
+}
+
+func (srv *Server) doShutdown(ctx context.Context) error {
+	if !srv.serving.Load() {
+		return nil // Start failed and has cleared up, or was never called
+	}
+	ctx, cancel := context.WithTimeout(ctx, srv.cfg.DrainTimeout)
+	defer cancel()
+	srv.draining.Store(true)
+	srv.log.Info("shutting down")
+	for _, d := range srv.devices {
+		d.listener.Close()
+	}
+	srv.gate.unblock() // what waits there is answered: the server is closing
+	srv.drain(ctx)
+	for _, s := range srv.sessionList() {
+		s.leave(causeShutdown, wire.StatusClosing, "")
+	}
+	srv.waitSessions(ctx)
+	for _, s := range srv.sessionList() {
+		s.end(causeShutdown, nil)
+	}
+	srv.stop()
+	srv.wg.Wait()
+	return srv.closeAll()
+}
+
+// drain waits until no session has a request under way.
+func (srv *Server) drain(ctx context.Context) {
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		busy := false
+		for _, s := range srv.sessionList() {
+			s.mu.Lock()
+			busy = busy || s.inflight.Load() > 1 || len(s.out) > 0
+			s.mu.Unlock()
+		}
+		if !busy {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		case <-srv.fenced:
+			return
+		}
+	}
+}
+
+// waitSessions waits until every session has left by itself.
+func (srv *Server) waitSessions(ctx context.Context) {
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for len(srv.sessionList()) > 0 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		case <-srv.fenced:
+			return
+		}
+	}
+}
+
+// closeAll closes what is left, in the order in which it was made, reversed.
+// No session is left and nobody accepts.
+func (srv *Server) closeAll() error {
+	var errs []error
+	srv.stopBeat()
+	<-srv.beatDone
+	srv.lanes.Wait()
+	srv.pool.close()
+	if srv.admin != nil {
+		srv.admin.close()
+	}
+	if err := srv.Err(); err != nil {
+		// The store may still hold buffers of ours. The process is ending.
+		return err
+	}
+	// Frees the regions, hence ends remote access, before the clean-stop mark.
+	errs = append(errs, srv.store.Close())
+	srv.staging.close()
+	for _, d := range srv.devices {
+		errs = append(errs, d.close())
+	}
+	srv.log.Info("stopped")
+	return errors.Join(errs...)
+}
+
+// abandon closes what a failed Start has made.
+func (srv *Server) abandon() {
+	srv.stop()
+	srv.stopBeat()
+	for _, d := range srv.devices {
+		if d.listener != nil {
+			d.listener.Close()
+		}
+	}
+	if srv.pool != nil {
+		srv.pool.close()
+	}
+	if srv.store != nil {
+		srv.store.Close()
+	}
+	if srv.staging != nil {
+		srv.staging.close()
+	}
+	for _, d := range srv.devices {
+		d.close()
+	}
+}

@@ -1,0 +1,326 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/rdma"
+)
+
+// sessionState is how far a session has come.
+type sessionState uint32
+
+const (
+	stateNew  sessionState = iota // connected; only Hello is understood
+	stateOpen                     // authenticated; READs are let through
+	stateEnd                      // ending; nothing is understood
+)
+
+func (s sessionState) String() string {
+	switch s {
+	case stateNew:
+		return "new"
+	case stateOpen:
+		return "open"
+	}
+	return "ending"
+}
+
+// A session is one client's connection.
+type session struct {
+	srv  *Server
+	lane *lane
+	qp   rdma.QP
+	id   uint64
+	peer string // address, for the log
+
+	// Until Hello: what both ends said in private data, which its MAC covers.
+	connect, accept []byte
+
+	state atomic.Uint32 // sessionState
+	ctx   context.Context
+	stop  context.CancelFunc
+
+	// allowed is how many requests the client may still send. The lane takes
+	// one for each that arrives, flush gives one with each reply.
+	allowed atomic.Int32
+	pinging atomic.Bool  // a Ping is being answered
+	heard   atomic.Int64 // when the last message came, Server.now
+	began   int64
+
+	// inflight counts requests being handled and one for the session itself;
+	// quiet is closed when it reaches zero.
+	inflight atomic.Int32
+	quiet    chan struct{}
+
+	dirty   bool // in lane.dirty; guarded by lane.pollMu
+	grouped bool // in Server.group; guarded by Server.groupMu
+	counted bool // among Server.opens; guarded by Server.sessMu
+
+	// Order of locks: lane.pollMu, then mu, then locks of pools and SRQ.
+	mu           sync.Mutex
+	connected    bool   // Accept has returned: the QP may send
+	dead         bool   // nothing is posted any more
+	why          cause  // the first cause; causeNone while it lives
+	whyErr       error  // with detail for the log; may be nil
+	name         string // from Hello
+	replySize    int    // largest message the client takes
+	serverCredit int    // unasked messages the client is ready for
+	owned        int    // receives (receives.go)
+	spare        int    // own queue: posted beyond owned
+	posted       int    // own queue: receives with the fabric
+	spent        []*buf // receives of answered requests, to be posted again
+	out          []*buf // replies to be posted, oldest first
+	sent         []*buf // replies posted and not completed, oldest first
+	sentSince    int64  // when the oldest of sent was posted or the one before it completed
+	leaving      bool   // disconnect once everything is sent
+	holds        map[uint64]*hold
+	nextHold     uint64
+	stats        []byte // the snapshot that StatsRequest pages through
+	sendWRs      []rdma.SendWR
+	sges         []rdma.SGE
+
+	fetchSem chan struct{} // bounds large puts that one client has READ at a time
+}
+
+// end makes the session die of a cause; the first one counts. It does not
+// wait: watch clears up once the QP is in ERR.
+func (s *session) end(c cause, err error) {
+	s.mu.Lock()
+	s.endLocked(c, err)
+	s.mu.Unlock()
+}
+
+func (s *session) endLocked(c cause, err error) {
+	if s.why == causeNone {
+		s.why, s.whyErr = c, err
+	}
+	s.state.Store(uint32(stateEnd))
+	s.qp.Disconnect()
+}
+
+// leave ends the session after a Goodbye and whatever else is queued has been
+// sent; the janitor cuts it off if the client does not take them.
+func (s *session) leave(c cause, st wire.Status, detail string) {
+	s.mu.Lock()
+	if s.why != causeNone {
+		s.mu.Unlock()
+		return
+	}
+	s.why = c
+	s.state.Store(uint32(stateEnd))
+	s.leaving = true
+	if s.serverCredit > 0 {
+		s.serverCredit--
+		if b, err := s.lane.newReply(wire.HeaderSize + len(detail)); err == nil {
+			b.n = len(wire.AppendGoodbye(b.mem[:0], st, detail))
+			s.out = append(s.out, b)
+		}
+	}
+	s.mu.Unlock()
+	s.flush()
+}
+
+// enter counts a request that is being handled. The caller is the lane, on
+// whose side the session is not finished yet.
+func (s *session) enter() { s.inflight.Add(1) }
+
+func (s *session) exit() {
+	if s.inflight.Add(-1) == 0 {
+		close(s.quiet)
+	}
+}
+
+// enqueue hands over a reply and the receive of the request that it answers;
+// either may be nil. The reply is sent by the next flush.
+func (s *session) enqueue(reply, receive *buf) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dead {
+		if reply != nil {
+			s.lane.putReply(reply)
+		}
+		if receive != nil {
+			s.discard(receive)
+		}
+		return
+	}
+	if reply != nil {
+		s.out = append(s.out, reply)
+	}
+	if receive != nil {
+		s.spent = append(s.spent, receive)
+	}
+}
+
+// flush posts receives again and then as many replies as the send queue has
+// room for, with one doorbell. Any goroutine may call it.
+func (s *session) flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dead {
+		return
+	}
+	s.repostLocked()
+	if !s.connected {
+		return // Hello can arrive while the QP is in RTR; setUp flushes
+	}
+	n := min(len(s.out), s.lane.dev.sendDepth-len(s.sent))
+	if n > 0 {
+		s.postLocked(n)
+	}
+	if s.leaving && len(s.out) == 0 && len(s.sent) == 0 {
+		s.qp.Disconnect()
+	}
+}
+
+// postLocked posts the n oldest replies. Only the last is signaled: sends of a
+// QP complete in order, so its completion stands for all.
+func (s *session) postLocked(n int) {
+	s.sendWRs, s.sges = s.sendWRs[:0], s.sges[:0]
+	if cap(s.sges) < n {
+		s.sges = make([]rdma.SGE, 0, 2*n)
+	}
+	for i, b := range s.out[:n] {
+		grant := b.grant
+		if b.wantMore { // double, up to the bound and one for Ping
+			grant += s.growLocked(min(max(s.owned, 4), s.srv.cfg.Credits+1-s.owned))
+		}
+		if grant > 0 {
+			wire.SetCredits(b.mem, uint16(grant))
+			s.allowed.Add(int32(grant)) // before the post: the client may be quick
+		}
+		if b.isPing {
+			s.pinging.Store(false)
+		}
+		s.sges = append(s.sges, b.sge(b.n))
+		wr := rdma.SendWR{ID: s.lane.sendID(b), Op: rdma.OpSend, SGL: s.sges[i : i+1 : i+1]}
+		if i == n-1 {
+			wr.Flags = rdma.SendSignaled
+		}
+		s.sendWRs = append(s.sendWRs, wr)
+		b.sess = s
+		s.srv.met.bytesOut.Add(int64(b.n))
+	}
+	if len(s.sent) == 0 {
+		s.sentSince = s.srv.now()
+	}
+	s.sent = append(s.sent, s.out[:n]...)
+	clear(s.out[copy(s.out, s.out[n:]):])
+	s.out = s.out[:len(s.out)-n]
+	if taken, err := s.qp.PostSend(s.sendWRs); taken < n {
+		// Room was reserved, so the QP itself refuses: it is not connected
+		// any more. Buffers in sent return at the end of the session.
+		s.endLocked(causePost, err)
+	}
+}
+
+// sendDone releases b and every reply posted before it, and posts what waited
+// for room.
+func (s *session) sendDone(b *buf) {
+	s.mu.Lock()
+	n := 0
+	for i, o := range s.sent {
+		if o == b {
+			n = i + 1
+			break
+		}
+	}
+	for _, o := range s.sent[:n] {
+		s.lane.putReply(o)
+	}
+	clear(s.sent[copy(s.sent, s.sent[n:]):])
+	s.sent = s.sent[:len(s.sent)-n]
+	s.sentSince = s.srv.now()
+	more := len(s.out) > 0 || s.leaving
+	s.mu.Unlock()
+	if more {
+		s.lane.touch(s)
+	}
+}
+
+// watch lives as long as the session and clears up after it.
+func (s *session) watch() {
+	setup := time.NewTimer(s.srv.cfg.SetupTimeout)
+	select {
+	case <-s.qp.Done():
+	case <-setup.C:
+		if sessionState(s.state.Load()) == stateNew {
+			s.end(causeSetup, nil)
+		}
+		<-s.qp.Done()
+	}
+	setup.Stop()
+	s.finish()
+}
+
+// finish releases what the session holds, in the one order that is safe: no
+// new posts, the QP let go of every buffer, no completion left, no request
+// left; then buffers and counts.
+func (s *session) finish() {
+	qpErr := s.qp.Err()
+	s.mu.Lock()
+	s.dead = true
+	s.state.Store(uint32(stateEnd))
+	if s.why == causeNone {
+		s.why, s.whyErr = causeOf(qpErr), qpErr
+	}
+	out, spent := s.out, s.spent
+	s.out, s.spent = nil, nil
+	s.mu.Unlock()
+
+	s.stop()
+	s.qp.Close()
+	s.lane.drain()
+	s.srv.gate.drop(s)
+	for _, b := range spent {
+		s.discard(b)
+	}
+	for _, b := range out {
+		s.lane.putReply(b)
+	}
+	s.exit()
+	select {
+	case <-s.quiet:
+	case <-s.srv.fenced:
+		// Durability is gone: the store will not call back for the writes it
+		// has, and their memory stays theirs. The process is ending.
+		s.srv.forget(s)
+		return
+	}
+
+	s.mu.Lock()
+	for _, b := range s.sent {
+		s.lane.putReply(b)
+	}
+	s.sent = nil
+	holds := s.holds
+	s.holds = nil
+	owned := s.owned
+	s.owned = 0
+	s.mu.Unlock()
+	for _, h := range holds {
+		h.release()
+	}
+	if s.lane.srq != nil {
+		s.lane.unpromise(owned)
+	}
+	s.srv.forget(s)
+}
+
+// causeOf classes the error of a QP that died by itself.
+func causeOf(err error) cause {
+	switch {
+	case errors.Is(err, rdma.ErrPeerGone), errors.Is(err, rdma.ErrClosed), err == nil:
+		return causePeer
+	case errors.Is(err, rdma.ErrAccess):
+		return causeAccess
+	case errors.Is(err, rdma.ErrReceiverNotReady):
+		return causeCredits
+	}
+	return causeFabric
+}

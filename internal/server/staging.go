@@ -1,0 +1,219 @@
+package server
+
+import (
+	"context"
+	"math/bits"
+	"sync"
+
+	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/rdma"
+)
+
+// staging hands out registered memory into which large values are READ. All
+// of it together is bounded; who finds none waits in line. Memory is kept in
+// sizes of powers of two and used again, because mapping and registering cost
+// more than a READ of the same size.
+type staging struct {
+	pd     rdma.PD
+	kind   memory.Kind
+	access rdma.Access
+	keep   bool  // registrations may outlive a READ
+	limit  int64 // bytes in use and kept, together
+
+	mu      sync.Mutex
+	used    int64                  // bytes handed out, in whole sizes
+	kept    int64                  // bytes in free
+	free    [stageClasses][]*stage // by class
+	waiting []*stageWaiter         // oldest first
+	closed  bool
+}
+
+// A stage is one piece of staging memory.
+type stage struct {
+	pool  *staging
+	class int
+	mem   *memory.Block
+	mr    rdma.MR
+	n     int // bytes asked for
+}
+
+type stageWaiter struct {
+	class int
+	ready chan struct{} // closed when its bytes are counted in used
+}
+
+// Sizes are 64 KiB to 64 MiB.
+const (
+	stageShift   = 16
+	stageClasses = 11
+)
+
+func stageClass(n int) int {
+	return max(0, bits.Len(uint(max(n, 1)-1))-stageShift)
+}
+
+func stageSize(class int) int64 { return 1 << (stageShift + class) }
+
+// newStaging makes an empty pool. Where the sink of a READ needs REMOTE_WRITE
+// (iWARP NICs) the right is given for the time of one READ only, so nothing
+// that is registered is kept.
+func newStaging(d *device, limit int64, kind memory.Kind) *staging {
+	g := &staging{pd: d.pd, kind: kind, limit: limit, access: rdma.AccessLocalWrite, keep: true}
+	if d.attr.Caps.Has(rdma.CapReadSinkWrite) {
+		g.access |= rdma.AccessRemoteWrite
+		g.keep = false
+	}
+	return g
+}
+
+// get returns memory for n bytes, waiting until the bound allows it. The
+// caller owns it until release.
+func (g *staging) get(ctx context.Context, n int) (*stage, error) {
+	class := stageClass(n)
+	if err := g.reserve(ctx, class); err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	if k := len(g.free[class]); k > 0 {
+		s := g.free[class][k-1]
+		g.free[class] = g.free[class][:k-1]
+		g.kept -= stageSize(class)
+		g.mu.Unlock()
+		s.n = n
+		return s, nil
+	}
+	evicted := g.evictLocked(class)
+	g.mu.Unlock()
+	for _, s := range evicted {
+		s.destroy()
+	}
+	s, err := g.make(class, n)
+	if err != nil {
+		g.unreserve(class)
+	}
+	return s, err
+}
+
+// reserve counts a size in, in turn.
+func (g *staging) reserve(ctx context.Context, class int) error {
+	g.mu.Lock()
+	if len(g.waiting) == 0 && g.used+stageSize(class) <= g.limit {
+		g.used += stageSize(class)
+		g.mu.Unlock()
+		return nil
+	}
+	w := &stageWaiter{class: class, ready: make(chan struct{})}
+	g.waiting = append(g.waiting, w)
+	g.mu.Unlock()
+	select {
+	case <-w.ready:
+		return nil
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, o := range g.waiting {
+		if o == w {
+			g.waiting = append(g.waiting[:i], g.waiting[i+1:]...)
+			g.admitLocked()
+			return ctx.Err()
+		}
+	}
+	g.used -= stageSize(class) // it was let in at the same moment
+	g.admitLocked()
+	return ctx.Err()
+}
+
+func (g *staging) unreserve(class int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.used -= stageSize(class)
+	g.admitLocked()
+}
+
+// admitLocked lets in who waits, in order.
+func (g *staging) admitLocked() {
+	for len(g.waiting) > 0 && g.used+stageSize(g.waiting[0].class) <= g.limit {
+		w := g.waiting[0]
+		g.waiting = g.waiting[1:]
+		g.used += stageSize(w.class)
+		close(w.ready)
+	}
+}
+
+// evictLocked takes kept memory of other sizes out until what is in use and
+// kept stays within the bound.
+func (g *staging) evictLocked(class int) (out []*stage) {
+	for c := stageClasses - 1; c >= 0 && g.used+g.kept > g.limit; c-- {
+		for len(g.free[c]) > 0 && g.used+g.kept > g.limit {
+			k := len(g.free[c]) - 1
+			out = append(out, g.free[c][k])
+			g.free[c] = g.free[c][:k]
+			g.kept -= stageSize(c)
+		}
+	}
+	return out
+}
+
+func (g *staging) make(class, n int) (*stage, error) {
+	mem, err := memory.Alloc(int(stageSize(class)), memory.Options{Kind: g.kind, Tag: "staging"})
+	if err != nil {
+		return nil, err
+	}
+	mr, err := g.pd.RegMR(mem.Bytes(), g.access)
+	if err != nil {
+		mem.Free()
+		return nil, err
+	}
+	return &stage{pool: g, class: class, mem: mem, mr: mr, n: n}, nil
+}
+
+func (s *stage) destroy() {
+	s.mr.Close()
+	s.mem.Free()
+}
+
+// bytes is the value.
+func (s *stage) bytes() []byte { return s.mr.Bytes()[:s.n:s.n] }
+
+// release gives the memory back. No READ into it is outstanding, and the store
+// is done with it. A nil stage is none.
+func (s *stage) release() {
+	if s == nil {
+		return
+	}
+	g := s.pool
+	g.mu.Lock()
+	keep := g.keep && !g.closed && g.used+g.kept <= g.limit
+	if keep {
+		g.free[s.class] = append(g.free[s.class], s)
+		g.kept += stageSize(s.class)
+	}
+	g.mu.Unlock()
+	if !keep {
+		s.destroy()
+	}
+	g.unreserve(s.class)
+}
+
+// close frees what is kept; what is out is freed when it is released.
+func (g *staging) close() {
+	g.mu.Lock()
+	g.closed = true
+	free := g.free
+	g.free = [stageClasses][]*stage{}
+	g.kept = 0
+	g.mu.Unlock()
+	for _, list := range free {
+		for _, s := range list {
+			s.destroy()
+		}
+	}
+}
+
+// inUse returns the bytes handed out, and how many callers wait.
+func (g *staging) inUse() (bytes int64, waiting int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.used, len(g.waiting)
+}

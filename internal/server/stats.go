@@ -1,0 +1,153 @@
+package server
+
+import (
+	"encoding/json"
+	"reflect"
+	"runtime"
+
+	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/store"
+)
+
+// Stats is the node in numbers, as the Stats request returns it in JSON.
+// Counters run from Start; durations are nanoseconds, sizes bytes. Fields are
+// only ever added.
+type Stats struct {
+	Name          string            `json:"name"`
+	Incarnation   uint64            `json:"incarnation,string"` // 64 bits do not fit a JSON number
+	UptimeNanos   int64             `json:"uptime_nanos"`
+	Ready         bool              `json:"ready"`
+	Filled        bool              `json:"filled"`
+	Fabric        string            `json:"fabric"`
+	Device        string            `json:"device"`
+	Sessions      int               `json:"sessions"`
+	SettingUp     int               `json:"sessions_setting_up"`
+	Credits       int               `json:"credits"`
+	Requests      map[string]OpStat `json:"requests"` // by type; only those seen
+	SessionsEnded map[string]uint64 `json:"sessions_ended"`
+	BytesIn       int64             `json:"bytes_in"`
+	BytesOut      int64             `json:"bytes_out"`
+	LargeBytes    int64             `json:"rendezvous_bytes"`
+	Beats         uint64            `json:"beats"`
+	LateBeats     uint64            `json:"late_beats"`
+	Goroutines    int               `json:"goroutines"`
+	Blocked       bool              `json:"handlers_blocked"`
+	Memory        map[string]int64  `json:"memory"` // outside the Go heap, by purpose
+	Store         store.Stats       `json:"store"`
+}
+
+// OpStat counts requests of one type.
+type OpStat struct {
+	Count    uint64            `json:"count"`
+	Failed   map[string]uint64 `json:"failed,omitempty"` // by status
+	P50Nanos int64             `json:"p50_nanos"`        // upper bounds: powers of two
+	P99Nanos int64             `json:"p99_nanos"`
+}
+
+// Stats reads the numbers. It may be called from Start's return to Shutdown.
+func (srv *Server) Stats() (Stats, error) {
+	if !srv.serving.Load() {
+		return Stats{}, errNotServing
+	}
+	m := srv.met
+	st := Stats{
+		Name: srv.cfg.Name, Incarnation: srv.incarnation, UptimeNanos: srv.now(),
+		Ready: srv.Ready(), Filled: srv.Filled(),
+		Requests: make(map[string]OpStat), SessionsEnded: make(map[string]uint64),
+		BytesIn: m.bytesIn.Load(), BytesOut: m.bytesOut.Load(), LargeBytes: m.rendezvousBytes.Load(),
+		Beats: m.beats.Load(), LateBeats: m.lateBeats.Load(),
+		Goroutines: runtime.NumGoroutine(), Memory: make(map[string]int64),
+		Store: srv.store.Stats(),
+	}
+	if len(srv.devices) > 0 {
+		st.Fabric, st.Device = srv.devices[0].attr.Fabric, srv.devices[0].dev.Name()
+	}
+	st.Blocked, _ = srv.gate.waiting()
+	srv.sessMu.Lock()
+	st.Sessions, st.SettingUp = srv.opens, srv.setups
+	srv.sessMu.Unlock()
+	for _, s := range srv.sessionList() {
+		st.Credits += int(max(0, s.allowed.Load()))
+	}
+	for t := wire.TypeHello; t <= wire.MaxRequest; t++ {
+		if op := m.opStat(t); op.Count > 0 {
+			st.Requests[t.String()] = op
+		}
+	}
+	for i := range m.ends {
+		if n := m.ends[i].Load(); n > 0 {
+			st.SessionsEnded[cause(i).String()] = n
+		}
+	}
+	for _, u := range memory.Process().Usage() {
+		st.Memory[u.Tag] = u.Bytes
+	}
+	return st, nil
+}
+
+func (m *metrics) opStat(t wire.Type) OpStat {
+	var op OpStat
+	for st := range m.ops[t] {
+		n := m.ops[t][st].Load()
+		op.Count += n
+		if n > 0 && wire.Status(st) != wire.StatusOK {
+			if op.Failed == nil {
+				op.Failed = make(map[string]uint64)
+			}
+			op.Failed[wire.Status(st).String()] = n
+		}
+	}
+	op.P50Nanos, op.P99Nanos = m.latency[t].quantile(0.5), m.latency[t].quantile(0.99)
+	return op
+}
+
+// statsJSON is the text that the Stats request pages through.
+func (srv *Server) statsJSON() ([]byte, error) {
+	st, err := srv.Stats()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(st)
+}
+
+// storeNumbers flattens the store's numbers to metric names, so that a number
+// that the store learns to count appears here by itself.
+func storeNumbers(st store.Stats) map[string]float64 {
+	out := make(map[string]float64)
+	flatten(out, "", reflect.ValueOf(st))
+	return out
+}
+
+func flatten(out map[string]float64, prefix string, v reflect.Value) {
+	for i := range v.NumField() {
+		name := prefix + snake(v.Type().Field(i).Name)
+		switch f := v.Field(i); {
+		case f.Kind() == reflect.Struct:
+			flatten(out, name+"_", f)
+		case f.CanUint():
+			out[name] = float64(f.Uint())
+		case f.CanInt():
+			out[name] = float64(f.Int())
+		case f.Kind() == reflect.Bool:
+			out[name] = boolNumber(f.Bool())
+		}
+	}
+}
+
+// snake turns a Go name into a metric's: L0Files -> l0_files.
+func snake(s string) string {
+	var b []byte
+	for i := range len(s) {
+		c := s[i]
+		if c >= 'A' && c <= 'Z' {
+			lowerNext := i+1 < len(s) && s[i+1] >= 'a' && s[i+1] <= 'z'
+			if i > 0 && (s[i-1] < 'A' || s[i-1] > 'Z' || lowerNext) {
+				b = append(b, '_')
+			}
+			c += 'a' - 'A'
+		}
+		b = append(b, c)
+	}
+	return string(b)
+}

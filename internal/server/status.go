@@ -1,0 +1,56 @@
+package server
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/store"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// The limits that Welcome tells.
+const (
+	maxKey   = layout.MaxKeyLen
+	maxValue = layout.MaxValueLen
+)
+
+// statusTable is the one place where an error of the store or of this package
+// becomes a status of the protocol.
+var statusTable = []struct {
+	err    error
+	status wire.Status
+}{
+	{store.ErrNotFound, wire.StatusNotFound},
+	{store.ErrKeyEmpty, wire.StatusKeyEmpty},
+	{store.ErrKeyTooLarge, wire.StatusKeyTooLarge},
+	{store.ErrTooLarge, wire.StatusTooLarge},
+	{store.ErrOverloaded, wire.StatusOverloaded},
+	{store.ErrNoSpace, wire.StatusNoSpace},
+	{store.ErrReadOnlyDisk, wire.StatusNoSpace},
+	{store.ErrCorrupt, wire.StatusCorrupt},
+	{store.ErrClosed, wire.StatusClosing},
+	{store.ErrFatal, wire.StatusClosing},
+	{store.ErrOutcomeUnknown, wire.StatusUnknown},
+	{errPoolFull, wire.StatusOverloaded},
+	{errChecksum, wire.StatusChecksum},
+	{context.Canceled, wire.StatusClosing},
+	{context.DeadlineExceeded, wire.StatusOverloaded},
+}
+
+// statusOf returns the status for an error and the text for the client. The
+// text of an internal error stays in the server's log.
+func statusOf(err error) (wire.Status, string) {
+	for _, row := range statusTable {
+		if err == row.err {
+			// The status says it all; its own text is the shorter one.
+			return row.status, ""
+		}
+	}
+	for _, row := range statusTable {
+		if errors.Is(err, row.err) {
+			return row.status, err.Error()
+		}
+	}
+	return wire.StatusInternal, ""
+}

@@ -1,0 +1,413 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/iwarp"
+)
+
+// A peer is a client that speaks raw messages over the fabric: it does what a
+// test tells it, right or wrong. Not safe for concurrent use.
+type peer struct {
+	t    testing.TB
+	dev  rdma.Device
+	pd   rdma.PD
+	cq   rdma.CQ
+	qp   rdma.QP
+	mem  *memory.Block
+	mr   rdma.MR
+	size int // of a receive and of the send buffer
+
+	connect, accept []byte
+	wel             wire.Welcome
+	credits         int
+	nextID          uint64
+	replies         [][]byte // received and not yet asked for
+	reads           []rdma.WC
+	failed          error // first completion with an error
+	sentPing        int
+}
+
+// Layout of the peer's memory: receives, then one send buffer, then a sink.
+const (
+	peerReceives = 128
+	peerSize     = 64 << 10
+	peerSink     = 1 << 20
+	peerRecvBit  = 1 << 40
+)
+
+type peerOptions struct {
+	secret    []byte
+	connect   []byte // instead of the proper private data
+	noHello   bool
+	receives  int
+	replySize uint32
+	sink      int
+}
+
+// dial connects and, unless told otherwise, says Hello.
+func dial(t testing.TB, srv *Server, o peerOptions) *peer {
+	t.Helper()
+	p, err := tryDial(t, srv, o)
+	if err != nil {
+		t.Fatalf("dial: %v", err)
+	}
+	return p
+}
+
+func tryDial(t testing.TB, srv *Server, o peerOptions) (*peer, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	p := &peer{t: t, size: peerSize}
+	t.Cleanup(p.close)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	p.dev, err = iwarp.New(iwarp.Options{}).Open(ctx, "")
+	must(err)
+	p.pd, err = p.dev.AllocPD()
+	must(err)
+	p.cq, err = p.dev.CreateCQ(4096)
+	must(err)
+	if o.receives == 0 {
+		o.receives = peerReceives
+	}
+	p.mem, err = memory.Alloc((peerReceives+1)*peerSize+max(o.sink, peerSink), memory.Options{Kind: memory.Heap, Tag: "test"})
+	must(err)
+	p.mr, err = p.pd.RegMR(p.mem.Bytes(), rdma.AccessLocalWrite|rdma.AccessRemoteRead)
+	must(err)
+	p.qp, err = p.pd.CreateQP(rdma.QPConfig{SendCQ: p.cq, RecvCQ: p.cq, Cap: rdma.QPCap{MaxSendWR: 1024, MaxRecvWR: 1024}, Access: rdma.AccessRemoteRead})
+	must(err)
+	for i := range o.receives {
+		p.postRecv(i)
+	}
+	var nonce wire.Nonce
+	rand.Read(nonce[:])
+	p.connect = o.connect
+	if p.connect == nil {
+		p.connect = wire.AppendConnect(nil, o.secret, wire.Connect{Min: wire.VersionMin, Max: wire.VersionMax, Nonce: nonce})
+	}
+	info, err := p.qp.Connect(ctx, srv.Addrs()[0].String(), rdma.ConnParams{PrivateData: p.connect})
+	if err != nil {
+		if errors.Is(err, rdma.ErrRejected) {
+			rej, perr := wire.ParseReject(info.PrivateData)
+			must(perr)
+			return p, fmt.Errorf("%w: %w", err, rej.Status.Err())
+		}
+		return p, err
+	}
+	p.accept = info.PrivateData
+	if _, err := wire.ParseAccept(p.accept); err != nil {
+		return p, err
+	}
+	if o.connect == nil && !wire.VerifyAccept(o.secret, p.connect, p.accept) {
+		return p, errors.New("the server's MAC is wrong")
+	}
+	if o.noHello {
+		return p, nil
+	}
+	return p, p.hello(o)
+}
+
+func (p *peer) hello(o peerOptions) error {
+	size := o.replySize
+	if size == 0 {
+		size = peerSize
+	}
+	id := p.id()
+	msg := wire.AppendHello(nil, id, wire.Hello{ReplySize: size, Name: []byte("test")})
+	wire.SetCredits(msg, 2)
+	wire.SignHello(msg, o.secret, p.connect, p.accept)
+	p.send(msg)
+	h, body, err := p.await(id)
+	if err != nil {
+		return err
+	}
+	if err := wire.ReplyError(h, body); err != nil {
+		return err
+	}
+	p.wel, err = wire.ParseWelcome(append([]byte(nil), body...))
+	return err
+}
+
+func (p *peer) id() uint64 { p.nextID++; return p.nextID }
+
+func (p *peer) postRecv(i int) {
+	n, err := p.qp.PostRecv([]rdma.RecvWR{{ID: peerRecvBit | uint64(i), SGL: []rdma.SGE{{MR: p.mr, Off: uint64(i * peerSize), Len: peerSize}}}})
+	if n != 1 && !errors.Is(err, rdma.ErrNotConnected) {
+		p.t.Errorf("test client: PostRecv: %v", err)
+	}
+}
+
+// send posts one message and waits until its memory may be used again.
+func (p *peer) send(msg []byte) {
+	p.t.Helper()
+	off := peerReceives * peerSize
+	copy(p.mem.Bytes()[off:], msg)
+	p.qp.PostSend([]rdma.SendWR{{ID: 1, Op: rdma.OpSend, Flags: rdma.SendSignaled, SGL: []rdma.SGE{{MR: p.mr, Off: uint64(off), Len: uint32(len(msg))}}}})
+	p.poll(func() bool { return p.takeSend() })
+}
+
+var sendDone = rdma.WC{ID: 1}
+
+func (p *peer) takeSend() bool {
+	for i, wc := range p.reads {
+		if wc.ID == 1 {
+			p.reads = append(p.reads[:i], p.reads[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// poll takes completions until done says so, the connection dies or time is up.
+func (p *peer) poll(done func() bool) {
+	p.t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	var wcs [32]rdma.WC
+	for !done() {
+		n, err := p.cq.Poll(wcs[:])
+		if err != nil {
+			p.t.Fatalf("poll: %v", err)
+		}
+		for _, wc := range wcs[:n] {
+			p.complete(wc)
+		}
+		if n > 0 {
+			continue
+		}
+		if time.Now().After(deadline) {
+			p.t.Fatal("test client: nothing happened for 30 s")
+		}
+		p.cq.Arm()
+		if n, _ := p.cq.Poll(wcs[:1]); n > 0 {
+			p.complete(wcs[0])
+			continue
+		}
+		select {
+		case <-p.qp.Done(): // flushed work may still be coming
+			if p.failed == nil {
+				p.failed = p.qp.Err()
+			}
+			if n, _ := p.cq.Poll(wcs[:1]); n > 0 {
+				p.complete(wcs[0])
+				continue
+			}
+			return
+		default:
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		p.cq.Wait(ctx)
+		cancel()
+	}
+}
+
+func (p *peer) complete(wc rdma.WC) {
+	if wc.Status != rdma.StatusSuccess {
+		if p.failed == nil {
+			p.failed = wc.Status.Err()
+		}
+		p.reads = append(p.reads, wc)
+		return
+	}
+	if wc.ID&peerRecvBit == 0 {
+		p.reads = append(p.reads, wc)
+		return
+	}
+	i := int(wc.ID &^ peerRecvBit)
+	msg := append([]byte(nil), p.mem.Bytes()[i*peerSize:][:wc.ByteLen]...)
+	if h, err := wire.ParseHeader(msg); err == nil {
+		p.credits += int(h.Credits)
+	}
+	p.replies = append(p.replies, msg)
+	p.postRecv(i)
+}
+
+// await returns the reply to a request, or why the connection died.
+func (p *peer) await(id uint64) (wire.Header, []byte, error) {
+	p.t.Helper()
+	var msg []byte
+	p.poll(func() bool {
+		for i, m := range p.replies {
+			h, err := wire.ParseHeader(m)
+			if err != nil {
+				p.t.Fatalf("reply does not parse: %v", err)
+			}
+			if h.ID == id {
+				msg = m
+				p.replies = append(p.replies[:i], p.replies[i+1:]...)
+				return true
+			}
+		}
+		return false
+	})
+	if msg == nil {
+		return wire.Header{}, nil, fmt.Errorf("no reply: %w", p.qp.Err())
+	}
+	h, _ := wire.ParseHeader(msg)
+	return h, wire.Body(msg), nil
+}
+
+// call sends a request and returns the body of its reply, or its refusal.
+func (p *peer) call(encode func(id uint64) []byte) ([]byte, error) {
+	p.t.Helper()
+	id := p.id()
+	msg := encode(id)
+	p.send(msg)
+	h, body, err := p.await(id)
+	if err != nil {
+		return nil, err
+	}
+	if want := wire.Type(msg[1]).Reply(); h.Type != want {
+		p.t.Fatalf("reply of type %v to %v", h.Type, want)
+	}
+	return body, wire.ReplyError(h, body)
+}
+
+// Shorthands for the usual requests.
+
+func (p *peer) put(key, value string) error {
+	p.t.Helper()
+	_, err := p.call(func(id uint64) []byte {
+		return wire.AppendPut(nil, id, wire.Put{Key: []byte(key), Value: []byte(value)})
+	})
+	return err
+}
+
+func (p *peer) get(key string, maxInline uint32) (wire.GetReply, error) {
+	p.t.Helper()
+	body, err := p.call(func(id uint64) []byte {
+		return wire.AppendGet(nil, id, wire.Get{Key: []byte(key), MaxInline: maxInline})
+	})
+	if err != nil {
+		return wire.GetReply{}, err
+	}
+	r, err := wire.ParseGetReply(body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return r, nil
+}
+
+func (p *peer) ping() error {
+	p.t.Helper()
+	_, err := p.call(func(id uint64) []byte { return wire.AppendPing(nil, id, wire.Ping{Echo: 7}) })
+	return err
+}
+
+// regions pages through the view.
+func (p *peer) regions() (view wire.ViewReply, all []wire.Region) {
+	p.t.Helper()
+	for {
+		body, err := p.call(func(id uint64) []byte {
+			return wire.AppendViewRequest(nil, id, wire.ViewRequest{From: uint32(len(all))})
+		})
+		if err != nil {
+			p.t.Fatalf("view: %v", err)
+		}
+		if view, err = wire.ParseViewReply(body); err != nil {
+			p.t.Fatal(err)
+		}
+		for i := range view.Count() {
+			all = append(all, view.Region(i))
+		}
+		if len(all) == int(view.Total) {
+			return view, all
+		}
+	}
+}
+
+// sink is the memory that READs land in, and that large puts are taken from.
+func (p *peer) sink() []byte { return p.mem.Bytes()[(peerReceives+1)*peerSize:] }
+
+// read READs n bytes of the server's memory.
+func (p *peer) read(addr uint64, rkey uint32, n int) ([]byte, error) {
+	p.t.Helper()
+	p.qp.PostSend([]rdma.SendWR{{
+		ID: 2, Op: rdma.OpRDMARead, Flags: rdma.SendSignaled,
+		SGL:    []rdma.SGE{{MR: p.mr, Off: (peerReceives + 1) * peerSize, Len: uint32(n)}},
+		Remote: rdma.RemoteAddr{Addr: addr, RKey: rkey},
+	}})
+	var got *rdma.WC
+	p.poll(func() bool {
+		for i, wc := range p.reads {
+			if wc.ID == 2 {
+				got = &wc
+				p.reads = append(p.reads[:i], p.reads[i+1:]...)
+				return true
+			}
+		}
+		return false
+	})
+	if got == nil {
+		return nil, p.qp.Err()
+	}
+	if got.Status != rdma.StatusSuccess {
+		return nil, got.Status.Err()
+	}
+	return p.sink()[:n], nil
+}
+
+// dead waits until the connection has ended and returns why.
+func (p *peer) dead() error {
+	p.t.Helper()
+	select {
+	case <-p.qp.Done():
+		return p.qp.Err()
+	case <-time.After(20 * time.Second):
+		p.t.Fatal("the connection did not end")
+		return nil
+	}
+}
+
+// goodbye drains what came and returns the Goodbye among it.
+func (p *peer) goodbye() error {
+	p.t.Helper()
+	var bye error
+	find := func() bool {
+		for _, m := range p.replies {
+			if h, err := wire.ParseHeader(m); err == nil && h.Type == wire.TypeGoodbye {
+				bye = wire.ParseGoodbye(h, wire.Body(m))
+			}
+		}
+		return bye != nil
+	}
+	p.poll(find)
+	return bye
+}
+
+func (p *peer) close() {
+	if p.qp != nil {
+		p.qp.Close()
+	}
+	if p.mr != nil {
+		p.mr.Close()
+		p.mem.Free()
+	}
+	if p.pd != nil {
+		p.pd.Close()
+	}
+	if p.cq != nil {
+		p.cq.Close()
+	}
+	if p.dev != nil {
+		p.dev.Close()
+	}
+	p.qp, p.mr, p.pd, p.cq, p.dev = nil, nil, nil, nil, nil
+}
+
+func word(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }

@@ -1,0 +1,94 @@
+package server
+
+import (
+	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/store"
+)
+
+// put hands a small put to the store. Key and value stay where they arrived:
+// the receive buffer belongs to the store until written is called.
+func (r *request) put() {
+	m, err := wire.ParsePut(r.body)
+	if err != nil {
+		r.violation(causeBody, err)
+		return
+	}
+	r.submit(store.Write{Key: m.Key, Value: m.Value})
+}
+
+// delete hands a delete to the store. It runs on the pool, because the store
+// may have to ask the disk whether the key exists.
+func (r *request) delete() {
+	m, err := wire.ParseKey(r.body)
+	if err != nil {
+		r.violation(causeBody, err)
+		return
+	}
+	r.submit(store.Write{Key: m.Key, Delete: true})
+}
+
+// submit orders a write; written answers it.
+func (r *request) submit(w store.Write) {
+	srv := r.s.srv
+	w.Shard = cluster.ShardOf(w.Key, srv.shards)
+	w.User, w.Done = r, written
+	r.write = w
+	if err := srv.store.Submit(&r.write); err != nil {
+		r.stage.release()
+		r.refuse(err)
+	}
+}
+
+// written is the store's callback: the write is durable and visible. It runs
+// on the store's publishing goroutine, so it only queues the reply; the
+// session is flushed once for the whole group.
+func written(w *store.Write) {
+	r := w.User.(*request)
+	s, stage := r.s, r.stage
+	if w.Err != nil {
+		r.refuse(w.Err)
+	} else {
+		version, existed := uint64(w.Version), w.Existed
+		r.answer(smallReply, func(dst []byte) []byte {
+			if r.hdr.Type == wire.TypeDelete {
+				if !existed {
+					version = 0
+				}
+				return wire.AppendDeleteReply(dst, r.hdr.ID, wire.DeleteReply{Version: version, Existed: existed})
+			}
+			return wire.AppendPutReply(dst, r.hdr.Type, r.hdr.ID, wire.PutReply{Version: version})
+		})
+	}
+	stage.release()
+	s.srv.wrote(s)
+}
+
+// wrote notes that s has replies of the group being published.
+func (srv *Server) wrote(s *session) {
+	srv.groupMu.Lock()
+	defer srv.groupMu.Unlock()
+	if !s.grouped {
+		s.grouped = true
+		srv.group = append(srv.group, s)
+	}
+}
+
+// flushGroup posts the replies of a published group, with one doorbell for
+// each session. It is the store's OnGroup.
+func (srv *Server) flushGroup() {
+	srv.groupMu.Lock()
+	batch := srv.group
+	srv.group = srv.groupSpare[:0]
+	for _, s := range batch {
+		s.grouped = false
+	}
+	srv.groupMu.Unlock()
+	for _, s := range batch {
+		s.flush()
+	}
+	clear(batch)
+	srv.groupMu.Lock()
+	srv.groupSpare = batch[:0]
+	srv.groupMu.Unlock()
+}
