@@ -38,16 +38,17 @@ type mkey struct {
 	name []byte
 	hash Hash
 
-	newest   int    // begun, and committed: visible implies durable
-	acked    int    // finished
-	returned int    // the newest write that a finished get has returned
-	absent   []bool // by write
-	version  Version
-	cell     int // of its item, -1: none
-	seg      *mseg
-	slotOff  int // byte offset of its slot in memory, 0: none
-	pebble   bool
-	counted  bool // present without slot, counted in a main bucket
+	newest    int    // begun, and committed
+	effective int    // taken effect: its live or dead word has been stored
+	acked     int    // finished
+	returned  int    // the newest write that a finished get has returned
+	absent    []bool // by write
+	version   Version
+	cell      int // of its item, -1: none
+	seg       *mseg
+	slotOff   int // byte offset of its slot in memory, 0: none
+	pebble    bool
+	counted   bool // present without slot, counted in a main bucket
 }
 
 func (k *mkey) present() bool { return !k.absent[k.newest] }
@@ -78,6 +79,7 @@ type world struct {
 	mem   []byte
 	view  View
 	clock int
+	rest  int // clock until which the writer rests
 
 	keys  []*mkey
 	cells []bool // in use
@@ -120,7 +122,7 @@ func newWorld(seed uint64, hashSeed uint64, keys [][]byte, cells int, recovering
 	for i, name := range keys {
 		k := &mkey{id: byte(i), name: name, hash: HashKey(hashSeed, name), cell: -1, absent: []bool{true}}
 		if recovering && w.r.IntN(2) == 0 {
-			k.newest, k.acked, k.absent = 1, 1, []bool{true, false}
+			k.newest, k.effective, k.acked, k.absent = 1, 1, 1, []bool{true, false}
 		}
 		w.keys = append(w.keys, k)
 	}
@@ -257,16 +259,20 @@ func (w *world) item(k *mkey, n int, version Version) Item {
 }
 
 // check says whether a finished get's answer is one that the register could
-// have given: some write n with lo ≤ n ≤ newest; for absent any write that left
-// the key so.
+// have given: some write n with lo ≤ n ≤ effective; for absent any write that
+// left the key so, the oldest of them, because it binds later gets least.
+//
+// One writer and gets that are checked one by one make a complete test: a
+// violation of linearizability is a get that returns what has not taken effect,
+// or a chain of gets of which a later one returns an older write.
 func (k *mkey) check(lo, n int, absent bool) error {
 	if absent {
-		for n = lo; n <= k.newest && !k.absent[n]; n++ {
+		for n = lo; n <= k.effective && !k.absent[n]; n++ {
 		}
 	}
 	switch {
-	case n < lo || n > k.newest:
-		return fmt.Errorf("key %d: got write %d (absent %v), must be %d to %d", k.id, n, absent, lo, k.newest)
+	case n < lo || n > k.effective:
+		return fmt.Errorf("key %d: got write %d (absent %v), must be %d to %d", k.id, n, absent, lo, k.effective)
 	case k.absent[n] != absent:
 		return fmt.Errorf("key %d: got write %d as absent %v", k.id, n, absent)
 	}

@@ -126,7 +126,7 @@ func (w *world) put(k *mkey) {
 		return
 	}
 	n := w.begin(k, false)
-	w.write(k, n, func() { k.acked = n })
+	w.write(k, n, func() { k.effective, k.acked = n, n })
 }
 
 func (w *world) delete(k *mkey) {
@@ -134,6 +134,9 @@ func (w *world) delete(k *mkey) {
 		return
 	}
 	n := w.begin(k, true)
+	if k.cell < 0 {
+		k.effective = n // no item to kill: readers ask, and SENDs wait
+	}
 	w.leave(k, 0, func() { k.acked = n })
 }
 
@@ -141,7 +144,9 @@ func (w *world) delete(k *mkey) {
 func (w *world) leave(k *mkey, slot Slot, done func()) {
 	old := k.cell
 	if old >= 0 {
-		w.steps = append(w.steps, w.setState(old, k.version, Dead))
+		dead := w.setState(old, k.version, Dead)
+		dead.after = func() { k.effective = k.newest }
+		w.steps = append(w.steps, dead)
 	}
 	after := func() {
 		if old >= 0 {
@@ -184,6 +189,7 @@ func (w *world) putSlotless(k *mkey) {
 		return
 	}
 	n := w.begin(k, false)
+	k.effective = n // from here on any answer is by SEND, which waits
 	s := w.raise(k)
 	s.after = func() { k.counted, k.acked = true, n }
 	w.steps = append(w.steps, s)
