@@ -24,7 +24,7 @@ type Config struct {
 	DataDir         string        `mapstructure:"data_dir" scope:"server" usage:"directory of the durable store; made when missing"`
 	Listen          string        `mapstructure:"listen" scope:"server" usage:"HOST:PORT for RDMA connections; port 0 picks a free one"`
 	AdminListen     string        `mapstructure:"admin_listen" scope:"server" usage:"HOST:PORT for /metrics, /healthz and /readyz; empty: none"`
-	PProf           bool          `mapstructure:"pprof" scope:"server" usage:"serve Go profiles on the admin port"`
+	PProf           bool          `mapstructure:"pprof" scope:"server" usage:"serve Go profiles and the debug switch on the admin port"`
 	Sync            string        `mapstructure:"sync" scope:"server" usage:"when a put is durable: always, interval or off"`
 	SyncInterval    time.Duration `mapstructure:"sync_interval" scope:"server" usage:"time between two syncs with --sync interval"`
 	Shards          int           `mapstructure:"shards" scope:"server" usage:"shards of a new store; fixed at its birth"`

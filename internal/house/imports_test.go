@@ -52,7 +52,7 @@ var allowed = []struct {
 	part   string
 	others []string
 }{
-	{"cmd/kvserver", []string{"internal/server", "internal/config", "internal/version", "rdma/..."}},
+	{"cmd/kvserver", []string{"internal/server", "internal/inspect", "internal/config", "internal/version", "rdma/..."}},
 	{"cmd/kvclient", []string{"client", "internal/config", "internal/version", "rdma/...", "store/layout"}},
 	{"demo", []string{"client", "rdma/...", "test/node"}},
 	{"test/...", []string{"..."}},
@@ -64,6 +64,7 @@ var allowed = []struct {
 	{"store/...", []string{"store/...", "internal/teeth"}},
 	{"rdma/...", []string{"rdma/...", "internal/memory", "internal/teeth"}},
 	{"internal/wire", []string{"store/layout"}},
+	{"internal/inspect", []string{"store"}},
 	{"internal/cluster", nil},
 	{"internal/config", nil},
 	{"internal/memory", nil},

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/server"
+	"github.com/rdmakv/rdmakv/internal/version"
+)
+
+// shutdownLimit is how long a clean end may take in all; requests under way
+// and the last sync are well inside it.
+const shutdownLimit = 30 * time.Second
+
+// errForced ends the program at a second signal.
+var errForced = errors.New("ended at once by a second signal: the next start recovers from the log")
+
+// serve runs the node until a signal ends it, or until durability is gone.
+func (a *app) serve(ctx context.Context) error {
+	cfg, err := a.serverConfig()
+	if err != nil {
+		return err
+	}
+	srv, err := server.New(cfg)
+	if err != nil {
+		return err
+	}
+	log := cfg.Logger
+	log.Info("starting", "version", version.Of("kvserver").String(), "config", orNone(a.cfg.File), "data_dir", a.cfg.DataDir,
+		"sync", a.cfg.Sync, "memory_limit", a.cfg.MemoryLimit.String())
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	started := make(chan error, 1)
+	go func() { started <- srv.Start(ctx) }()
+	select {
+	case err = <-started:
+	case sig := <-a.signals:
+		// The start takes the log's replay as long as it takes; it is safe to
+		// be interrupted there, as by a crash.
+		log.Info("ended during the start", "signal", sig.String())
+		cancel(fmt.Errorf("%v during the start", sig))
+		select {
+		case err = <-started:
+		case <-a.signals:
+			return errForced
+		}
+		if err == nil {
+			return a.shutdown(srv)
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(a.stdout, readyLine(srv)); err != nil {
+		log.Warn("the ready line cannot be written to standard output", "err", err)
+	}
+	select {
+	case sig := <-a.signals:
+		log.Info("ending", "signal", sig.String())
+		return a.shutdown(srv)
+	case <-srv.Fatal():
+		_ = a.shutdown(srv)
+		return fmt.Errorf("this node cannot go on: %w", srv.Err())
+	}
+}
+
+// shutdown ends the node cleanly, unless another signal forbids that.
+func (a *app) shutdown(srv *server.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownLimit)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- srv.Shutdown(ctx) }()
+	select {
+	case err := <-done:
+		return err
+	case <-a.signals:
+		return errForced
+	}
+}
+
+// readyLine is the first line on standard output: scripts wait for it and
+// read the addresses from it.
+func readyLine(srv *server.Server) string {
+	line := "ready"
+	for _, addr := range srv.Addrs() {
+		line += " data=" + addr.String()
+	}
+	if addr := srv.AdminAddr(); addr != nil {
+		line += " admin=" + addr.String()
+	}
+	return line
+}
+
+// serverConfig translates the configuration into the server's.
+func (a *app) serverConfig() (server.Config, error) {
+	c := a.cfg
+	fabric, err := pickFabric(c.Config)
+	if err != nil {
+		return server.Config{}, err
+	}
+	secret, err := c.Secret()
+	if err != nil {
+		return server.Config{}, err
+	}
+	cfg := server.Config{
+		Fabric:          fabric,
+		Device:          c.Device,
+		Listen:          c.Listen,
+		Secret:          secret,
+		Name:            nodeName(),
+		DataDir:         c.DataDir,
+		Shards:          c.Shards,
+		SyncInterval:    c.SyncInterval,
+		MemoryLimit:     uint64(c.MemoryLimit),
+		RegionSize:      uint64(c.RegionSize),
+		IndexRegionSize: uint64(c.IndexRegionSize),
+		Lease:           c.Lease,
+		Credits:         c.Credits,
+		MaxSessions:     c.MaxSessions,
+		AdminListen:     c.AdminListen,
+		Debug:           c.PProf,
+		Logger:          a.logger(),
+	}
+	// The policy by its name. The type is the store's, which this program does
+	// not import; its zero value is the first of three.
+	for cfg.Sync.String() != c.Sync {
+		if cfg.Sync++; cfg.Sync > 2 {
+			return server.Config{}, fmt.Errorf("sync: the store knows no policy %q", c.Sync)
+		}
+	}
+	return cfg, nil
+}
+
+// nodeName is what this node calls itself in sessions and logs.
+func nodeName() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		return "kvserver"
+	}
+	return strings.ToValidUTF8(host[:min(len(host), 64)], "?")
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}

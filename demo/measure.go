@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	"github.com/rdmakv/rdmakv/test/node"
+)
+
+// A pass is what was seen while every key was read.
+type pass struct {
+	gets     int
+	oneSided uint64 // gets answered by READs alone
+	bySend   uint64
+	reads    uint64 // RDMA READs posted
+	hist     *hdrhistogram.Histogram
+	cpu      time.Duration // of the server, meanwhile
+	took     time.Duration
+}
+
+// A comparison is three passes of one new client over one server: first over
+// names that do not exist, then over all keys with nothing in the location
+// cache, then again and again with everything in it.
+type comparison struct {
+	absent, cold, warm pass
+	startup            time.Duration
+}
+
+// readBack reads and compares everything.
+func (d *demo) readBack(ctx context.Context, n *node.Node, stanzas []stanza) (comparison, error) {
+	res := comparison{startup: n.Startup}
+	dialCtx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	c, err := client.Dial(dialCtx, client.Config{Servers: []string{n.Data}, Fabric: iwarp.New(iwarp.Options{})})
+	if err != nil {
+		return res, err
+	}
+	defer c.Close()
+	if err := waitFilled(ctx, c, stanzas[0].key); err != nil {
+		return res, err
+	}
+	largest := 0
+	for _, s := range stanzas {
+		largest = max(largest, len(s.value))
+	}
+	buf := make([]byte, largest+1)
+	get := func(s stanza) error {
+		m, err := c.GetInto(ctx, []byte(s.key), buf)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(buf[:m], []byte(s.value)) {
+			return fmt.Errorf("key %q: the value read back is not the one that was stored", s.key)
+		}
+		return nil
+	}
+	if res.absent, err = measure(c, n, stanzas, len(stanzas), func(s stanza) error {
+		_, err := c.GetInto(ctx, []byte(s.key+" is not installed"), buf)
+		if err == nil {
+			return fmt.Errorf("key %q exists although nobody stored it", s.key+" is not installed")
+		}
+		if errors.Is(err, client.ErrNotFound) {
+			return nil
+		}
+		return err
+	}); err != nil {
+		return res, err
+	}
+	if res.cold, err = measure(c, n, stanzas, len(stanzas), get); err != nil {
+		return res, err
+	}
+	res.warm, err = measure(c, n, stanzas, max(d.gets, len(stanzas)), get)
+	return res, err
+}
+
+// waitFilled waits until the server has read its keys back from disk after a
+// start. Until then it answers everything, but some of it by message.
+func waitFilled(ctx context.Context, c *client.Client, key string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	probe := []byte(key + " is not there")
+	for {
+		before := c.Counters().OneSidedMisses
+		if _, err := c.Get(ctx, probe); err != nil && !errors.Is(err, client.ErrNotFound) {
+			return err
+		}
+		if c.Counters().OneSidedMisses > before {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the server has not filled its memory: %w", ctx.Err())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// measure calls get for the stanzas in turn, as often as it was told.
+func measure(c *client.Client, n *node.Node, stanzas []stanza, gets int, get func(stanza) error) (pass, error) {
+	p := pass{gets: gets, hist: hdrhistogram.New(100, int64(time.Minute), 3)}
+	before := c.Counters()
+	cpuBefore, cpuErr := n.CPU()
+	start := time.Now()
+	for i := range gets {
+		from := time.Now()
+		if err := get(stanzas[i%len(stanzas)]); err != nil {
+			return p, err
+		}
+		_ = p.hist.RecordValue(min(time.Since(from).Nanoseconds(), int64(time.Minute)))
+	}
+	p.took = time.Since(start)
+	cpuAfter, err := n.CPU()
+	if p.cpu = cpuAfter - cpuBefore; cpuErr != nil || err != nil {
+		p.cpu = -1 // not known on this system
+	}
+	after := c.Counters()
+	p.reads = after.Reads - before.Reads
+	p.bySend = after.SendGets - before.SendGets
+	p.oneSided = after.OneSidedHits + after.OneSidedMisses - before.OneSidedHits - before.OneSidedMisses
+	return p, nil
+}

@@ -1,0 +1,331 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rdmakv/rdmakv/internal/config"
+)
+
+// lines counts the lines of a message.
+func lines(s string) int { return strings.Count(strings.TrimRight(s, "\n"), "\n") + 1 }
+
+// checkRefused: one clear line that names the fault, the right exit code, no
+// panic, nothing on standard output.
+func checkRefused(t *testing.T, r result, code int, want ...string) {
+	t.Helper()
+	if r.code != code {
+		t.Errorf("exit code %d, want %d", r.code, code)
+	}
+	for _, w := range want {
+		if !strings.Contains(r.stderr, w) {
+			t.Errorf("the message lacks %q:\n%s", w, r.stderr)
+		}
+	}
+	if strings.Contains(r.stderr, "panic") || strings.Contains(r.stderr, "goroutine ") || lines(r.stderr) > 3 {
+		t.Errorf("that is no clear message:\n%s", r.stderr)
+	}
+	if strings.Contains(r.stdout, "ready") {
+		t.Errorf("standard output: %s", r.stdout)
+	}
+}
+
+// badValues has for each kind of key what it must refuse.
+var badValues = map[config.Kind][]string{
+	config.KindNumber:   {"", "x", "-1", "1.5", "1e3", "0x10", "99999999999999999999", "1 ", "٣"},
+	config.KindSwitch:   {"maybe", "1", "TRUE"},
+	config.KindDuration: {"", "5", "5 s", "-1s", "1y", "1e30h", "999999h"},
+	config.KindSize:     {"", "5", "-1MiB", "1.5MiB", "1mib", "1MiBx", "99999999TiB", "1MB"},
+}
+
+// badTexts has the same for each key that is a text or a list.
+var badTexts = map[string][]string{
+	"fabric":       {"", "tcp", "IWARP", "verbs"},
+	"log_level":    {"", "loud"},
+	"log_format":   {"", "xml"},
+	"sync":         {"", "sometimes", "Always"},
+	"listen":       {"", "localhost", "localhost:x", "localhost:70000", ":::1", "a b:1", "127.0.0.1:-1"},
+	"admin_listen": {"localhost", "localhost:70000"},
+	"data_dir":     {""},
+	"servers":      {"", "localhost", "localhost:0", "a:1,,b:2"},
+	"secret_file":  {"/nonexistent/secret", "/dev/null", "/"},
+	"device":       {"no-such-device"},
+}
+
+// TestEveryKeyRefusesNonsense gives every flag and every variable of both
+// programs values that it must refuse, and wants it named.
+func TestEveryKeyRefusesNonsense(t *testing.T) {
+	t.Parallel()
+	for _, k := range config.Keys() {
+		values := badValues[k.Kind]
+		if k.Kind == config.KindText || k.Kind == config.KindList {
+			values = badTexts[k.Name]
+		}
+		if len(values) == 0 {
+			t.Errorf("there is no bad value for %s", k.Name)
+		}
+		prog, args := "kvserver", []string{"--data-dir", filepath.Join(t.TempDir(), "d"), "--listen", "127.0.0.1:0", "--admin-listen", ""}
+		if k.Scope == config.ForClient {
+			prog, args = "kvclient", []string{"ping"}
+		}
+		for _, v := range values {
+			code := 2
+			if k.Name == "device" {
+				code = 1 // found out when it is opened
+			}
+			t.Run(fmt.Sprintf("%s=%q", k.Name, v), func(t *testing.T) {
+				flag := append(append([]string{}, args...), "--"+k.Flag+"="+v)
+				checkRefused(t, runProgram(t, nil, nil, prog, flag...), code, k.Name)
+				if prog == "kvserver" && (k.Name == "listen" || k.Name == "data_dir" || k.Name == "admin_listen") {
+					return // the flags above stand over the variable
+				}
+				checkRefused(t, runProgram(t, nil, []string{k.Env + "=" + v}, prog, args...), code, k.Name)
+			})
+		}
+	}
+}
+
+// TestBadCommandLines: wrong flags, arguments and commands.
+func TestBadCommandLines(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		line string
+		want string
+	}{
+		{"kvserver --no-such-flag", "no-such-flag"},
+		{"kvserver --data-dir", "data-dir"},
+		{"kvserver serve now", "now"},
+		{"kvserver destroy", "destroy"},
+		{"kvserver --config /nonexistent.yaml", "/nonexistent.yaml: no such file"},
+		{"kvserver --config /", "is a directory"},
+		{"kvserver --config /dev/zero", "no regular file"},
+		{"kvserver inspect --shards=x", "shards"},
+		{"kvclient", "no command"},
+		{"kvclient frobnicate", "frobnicate"},
+		{"kvclient get", "arg"},
+		{"kvclient get a b", "arg"},
+		{"kvclient get ", "KEY is empty"},
+		{"kvclient get --hex xyz", "hexadecimal"},
+		{"kvclient get --hex abc", "hexadecimal"},
+		{"kvclient get k --offset -1", "--offset"},
+		{"kvclient get k -o xml", "text or json"},
+		{"kvclient put", "arg"},
+		{"kvclient put k v --file f", "--file"},
+		{"kvclient put --hex 00 zz", "hexadecimal"},
+		{"kvclient scan --limit -1", "--limit"},
+		{"kvclient scan --limit x", "--limit"},
+		{"kvclient scan what", "what"},
+		{"kvclient import --format csv f", "jsonl"},
+		{"kvclient import --workers 0 f", "--workers"},
+		{"kvclient export --format csv f", "jsonl"},
+		{"kvclient ping -c 0", "--count"},
+		{"kvclient bench --keys 0", "--keys"},
+		{"kvclient bench --keys -5", "--keys"},
+		{"kvclient bench --value-size 999999999", "--value-size"},
+		{"kvclient bench --read-share 1.5", "--read-share"},
+		{"kvclient bench --read-share NaN", "--read-share"},
+		{"kvclient bench --clients 0", "--clients"},
+		{"kvclient bench --duration 0s", "--duration"},
+		{"kvclient completion klingon", "klingon"},
+	} {
+		t.Run(tc.line, func(t *testing.T) {
+			args := strings.Split(tc.line, " ")
+			checkRefused(t, runProgram(t, nil, nil, args[0], args[1:]...), 2, tc.want)
+		})
+	}
+	t.Run("key too long", func(t *testing.T) {
+		checkRefused(t, runProgram(t, nil, nil, "kvclient", "get", strings.Repeat("k", 4097)), 2, "4097", "4096")
+	})
+}
+
+// TestBadSurroundings: what is wrong outside the command line.
+func TestBadSurroundings(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	taken := ln.Addr().String()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	foreign := filepath.Join(dir, "foreign")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(foreign, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(foreign, "letters.txt"), []byte("dear diary"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	inUse := filepath.Join(dir, "in use")
+	startNode(t, inUse)
+
+	server := func(args ...string) result {
+		return runProgram(t, nil, nil, "kvserver", serverArgs(filepath.Join(dir, "fresh"), args...)...)
+	}
+	t.Run("port in use", func(t *testing.T) { checkRefused(t, server("--listen", taken), 1, taken, "in use") })
+	t.Run("admin port in use", func(t *testing.T) {
+		checkRefused(t, server("--admin-listen", taken), 1, taken, "in use")
+	})
+	t.Run("address of another machine", func(t *testing.T) { checkRefused(t, server("--listen", "192.0.2.1:7400"), 1, "192.0.2.1") })
+	t.Run("host that is not", func(t *testing.T) {
+		checkRefused(t, server("--listen", "no.such.host.invalid:7400"), 1, "no.such.host.invalid")
+	})
+	t.Run("directory is a file", func(t *testing.T) { checkRefused(t, server("--data-dir", file), 1, file, "directory") })
+	t.Run("directory below a file", func(t *testing.T) {
+		checkRefused(t, server("--data-dir", filepath.Join(file, "x")), 1, "directory")
+	})
+	t.Run("directory of somebody else", func(t *testing.T) {
+		checkRefused(t, server("--data-dir", foreign), 1, foreign, "no store")
+		if data, err := os.ReadFile(filepath.Join(foreign, "letters.txt")); err != nil || string(data) != "dear diary" {
+			t.Errorf("the directory was touched: %q, %v", data, err)
+		}
+		if entries, err := os.ReadDir(foreign); err != nil || len(entries) != 1 {
+			t.Errorf("the directory was touched: %v, %v", entries, err)
+		}
+	})
+	t.Run("directory in use", func(t *testing.T) { checkRefused(t, server("--data-dir", inUse), 1, inUse, "in use") })
+	t.Run("directory below /proc", func(t *testing.T) { checkRefused(t, server("--data-dir", "/proc/rdmakv"), 1, "/proc/rdmakv") })
+	t.Run("inspect of nothing", func(t *testing.T) {
+		r := runProgram(t, nil, nil, "kvserver", "inspect", "--data-dir", filepath.Join(dir, "nothing"))
+		checkRefused(t, r, 1, "nothing")
+	})
+	t.Run("inspect of a running store", func(t *testing.T) {
+		checkRefused(t, runProgram(t, nil, nil, "kvserver", "inspect", "--data-dir", inUse), 1, "in use")
+	})
+	t.Run("no server", func(t *testing.T) {
+		r := runProgram(t, nil, nil, "kvclient", "--server", freeAddr(t), "--timeout", "1s", "get", "k")
+		checkRefused(t, r, 1, "unavailable")
+	})
+	t.Run("a server that says nothing", func(t *testing.T) {
+		r := runProgram(t, nil, nil, "kvclient", "--server", taken, "--timeout", "1s", "get", "k")
+		checkRefused(t, r, 1, taken)
+	})
+	t.Run("unknown variable", func(t *testing.T) {
+		r := runProgram(t, nil, []string{"RDMAKV_SERVRS=x"}, "kvclient", "ping")
+		checkRefused(t, r, 2, "RDMAKV_SERVRS", "RDMAKV_SERVERS")
+	})
+}
+
+// TestKeyAndValueSizes: the least and the most that is allowed, and one more.
+func TestKeyAndValueSizes(t *testing.T) {
+	n := startNode(t, t.TempDir(), "--memory-limit", "1GiB")
+	kv := func(stdin string, args ...string) result {
+		return runProgram(t, strings.NewReader(stdin), nil, "kvclient", append([]string{"--server", n.Data}, args...)...)
+	}
+	for _, key := range []string{"k", strings.Repeat("k", 4096), "\xff\xfe", "a\nb", "\x1b[31mred", "-x", "--", " "} {
+		if r := kv("value", "put", "--", key); r.code != 0 {
+			t.Errorf("put %.20q: %+v", key, r)
+		}
+		if r := kv("", "get", "--", key); r.code != 0 || r.stdout != "value" {
+			t.Errorf("get %.20q: %+v", key, r)
+		}
+		if r := kv("", "delete", "--", key); r.code != 0 {
+			t.Errorf("delete %.20q: %+v", key, r)
+		}
+		if r := kv("", "get", "--", key); r.code != 3 || r.stdout != "" || strings.Contains(r.stderr, "\x1b") {
+			t.Errorf("get of absent %.20q: %+v", key, r)
+		}
+	}
+	const most = 64 << 20
+	for _, size := range []int{0, 1, 7, 8, 16<<10 - 1, 64 << 10, 64<<10 + 1, 1 << 20, most} {
+		value := string(bytes.Repeat([]byte("0123456789abcde\n"), size/16+1)[:size])
+		if r := kv(value, "put", "sized"); r.code != 0 {
+			t.Errorf("put of %d bytes: %d %s", size, r.code, r.stderr)
+			continue
+		}
+		if r := kv("", "get", "sized"); r.code != 0 || r.stdout != value {
+			t.Errorf("get of %d bytes: code %d, %d bytes, %s", size, r.code, len(r.stdout), r.stderr)
+		}
+	}
+	r := kv(strings.Repeat("x", most+1), "put", "sized")
+	checkRefused(t, r, 1, "too large")
+	if r := kv("", "get", "sized", "--length", "5"); r.stdout != "01234" {
+		t.Errorf("the refused put changed the value: %+v", r)
+	}
+}
+
+// TestCorruptDirectory damages the files of a store in every kind and wants a
+// clear refusal, or a start with right answers; never a wrong one.
+func TestCorruptDirectory(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "store")
+	n := startNode(t, dir)
+	c := dial(t, n)
+	const keys = 2000
+	for i := range keys {
+		key := fmt.Appendf(nil, "key %d", i)
+		if i%50 == 0 {
+			if err := c.Put(t.Context(), key, appendRecord(nil, key, 1, 300)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if code, err := n.Stop(0 + 20e9); err != nil || code != 0 {
+		t.Fatal(code, err)
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if f.IsDir() {
+			continue
+		}
+		for _, damage := range []string{"cut", "flip", "empty"} {
+			t.Run(f.Name()+" "+damage, func(t *testing.T) { damaged(t, dir, f.Name(), damage) })
+		}
+	}
+}
+
+// damaged copies the store, damages one file, and starts a node on it.
+func damaged(t *testing.T, dir, name, damage string) {
+	copied := filepath.Join(t.TempDir(), "copy")
+	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(copied, name)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch damage {
+	case "cut":
+		data = data[:len(data)/2]
+	case "flip":
+		if len(data) == 0 {
+			return
+		}
+		data[len(data)/2] ^= 0x40
+	case "empty":
+		data = nil
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := make(chan result, 1)
+	go func() {
+		// inspect opens the store as the server would, checks, and ends.
+		r <- runProgram(t, nil, nil, "kvserver", "inspect", "--data-dir", copied)
+	}()
+	got := <-r
+	if strings.Contains(got.stderr, "goroutine ") {
+		t.Errorf("kvserver inspect panicked:\n%s", got.stderr)
+	}
+	if got.code != 0 && got.stderr == "" {
+		t.Errorf("kvserver inspect failed without a word")
+	}
+	t.Logf("inspect: exit %d %s", got.code, firstLine(got.stderr))
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}

@@ -1,0 +1,98 @@
+package e2e
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/test/node"
+)
+
+// TestSignals: SIGTERM and SIGINT end a node with exit code 0, with clients
+// connected and under load too, and the next start finds a clean store.
+func TestSignals(t *testing.T) {
+	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		t.Run(sig.String(), func(t *testing.T) {
+			dir := t.TempDir()
+			n := startNode(t, dir)
+			c := dial(t, n)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for ctx.Err() == nil {
+					if c.Put(ctx, []byte("k"), []byte("v")) != nil {
+						return
+					}
+				}
+			}()
+			time.Sleep(50 * time.Millisecond)
+			if err := n.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			code, err := n.WaitExit(20 * time.Second)
+			if err != nil || code != 0 {
+				t.Fatalf("exit code %d, %v\n%s", code, err, n.Stderr())
+			}
+			cancel()
+			<-done
+		})
+	}
+}
+
+// TestClosedStandardStreams: a node whose standard input is closed and whose
+// standard output is a closed pipe serves all the same.
+func TestClosedStandardStreams(t *testing.T) {
+	addr := freeAddr(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close() // every write to w fails from now on
+	cmd := exec.Command(filepath.Join(bin, "kvserver"), serverArgs(t.TempDir(), "--listen", addr)...)
+	cmd.Env = node.CleanEnv(os.Environ())
+	cmd.Stdout = w
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	n := &node.Node{Data: addr}
+	for start := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		conn, err := net.Dial("tcp", addr)
+		if err == nil {
+			conn.Close()
+			break
+		}
+		if time.Since(start) > 20*time.Second {
+			t.Fatalf("the node does not listen: %v\n%s", err, stderr.String())
+		}
+	}
+	c := dial(t, n)
+	if err := c.Put(t.Context(), []byte("k"), []byte("v")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// freeAddr is an address that nobody listens on just now.
+func freeAddr(t testing.TB) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
