@@ -40,6 +40,7 @@ type bufferPool struct {
 	classes [][]*bufferBlock // per class: blocks with at least one free buffer
 	blocks  map[*bufferBlock]struct{}
 	freed   chan struct{} // closed and replaced when something comes back; nil: nobody waits
+	out     int           // buffers handed out
 	closed  bool
 }
 
@@ -120,6 +121,7 @@ func (p *bufferPool) try(n int) (*buffer, <-chan struct{}, error) {
 	block := list[len(list)-1]
 	b := block.free[len(block.free)-1]
 	block.free = block.free[:len(block.free)-1]
+	p.out++
 	if len(block.free) == 0 {
 		p.classes[class] = list[:len(list)-1]
 	}
@@ -194,6 +196,7 @@ func (p *bufferPool) put(b *buffer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	block := b.block
+	p.out--
 	block.free = append(block.free, b)
 	if len(block.free) == 1 {
 		p.classes[block.class] = append(p.classes[block.class], block)
@@ -216,20 +219,29 @@ func (p *bufferPool) release(b *buffer) {
 	p.put(b)
 }
 
-// close deregisters everything. The QPs that used the memory must be closed.
+// close deregisters everything. The QPs that used the memory must be closed:
+// then every buffer comes back, and close waits for the callers that are still
+// copying out of theirs.
 func (p *bufferPool) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
+	if p.freed != nil {
+		close(p.freed)
+		p.freed = nil
+	}
+	for p.out > 0 {
+		freed := make(chan struct{})
+		p.freed = freed
+		p.mu.Unlock()
+		<-freed
+		p.mu.Lock()
+	}
 	var errs []error
 	for block := range p.blocks {
 		errs = append(errs, p.dropLocked(block))
 	}
 	clear(p.classes)
-	if p.freed != nil {
-		close(p.freed)
-		p.freed = nil
-	}
 	return errors.Join(errs...)
 }
 

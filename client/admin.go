@@ -1,0 +1,133 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// Ping sends a message to the server and returns how long the answer took. The
+// server answers it without its store, so it shows that the connection lives,
+// not that puts succeed.
+func (c *Client) Ping(ctx context.Context) (time.Duration, error) {
+	p := c.begin(ctx)
+	var took time.Duration
+	err := c.ask(&p, "ping", nil, func(s *session) error {
+		sl := s.openPing(&p)
+		if sl == nil {
+			if err := p.over(); err != nil {
+				return err
+			}
+			return errNotSent{errLost}
+		}
+		echo := uint64(c.now())
+		begin := time.Now()
+		r, err := sl.call(&p, wire.AppendPing(sl.buf[:0], sl.id(), wire.Ping{Echo: echo}))
+		if err != nil {
+			return err
+		}
+		took = time.Since(begin)
+		m, err := wire.ParsePingReply(r.body)
+		if err != nil || m.Echo != echo {
+			return r.malformed(errors.Join(err, fmt.Errorf("echo %d of %d", m.Echo, echo)))
+		}
+		r.done()
+		return nil
+	})
+	return took, err
+}
+
+// maxStats bounds the server's counters, bytes of JSON.
+const maxStats = 4 << 20
+
+// Stats returns the counters of this client and of the server.
+func (c *Client) Stats(ctx context.Context) (Stats, error) {
+	p := c.begin(ctx)
+	var text []byte
+	err := c.ask(&p, "stats", nil, func(s *session) error {
+		text = text[:0]
+		for total := uint32(1); uint32(len(text)) < total; {
+			sl, err := s.open(&p)
+			if err != nil {
+				return err
+			}
+			r, err := sl.call(&p, wire.AppendStats(sl.buf[:0], sl.id(), wire.StatsRequest{Offset: uint32(len(text))}))
+			if err != nil {
+				return err
+			}
+			m, err := wire.ParseStatsReply(r.body)
+			if err == nil && (m.Total > maxStats || int(m.Offset) != len(text) || len(m.Data) == 0 && m.Total > 0) {
+				err = fmt.Errorf("part at %d of %d bytes", m.Offset, m.Total)
+			}
+			if err != nil {
+				return r.malformed(err)
+			}
+			text, total = append(text, m.Data...), m.Total
+			r.done()
+		}
+		return nil
+	})
+	return Stats{Client: c.Counters(), Server: text}, err
+}
+
+// View returns the region table of the session in force, a copy: what
+// ReadRegion can read.
+func (c *Client) View(ctx context.Context) (*layout.View, error) {
+	p := c.begin(ctx)
+	s, err := c.session(&p)
+	if err != nil {
+		return nil, c.fail("view", nil, "", err)
+	}
+	return s.view.Load().Clone(), nil
+}
+
+// ReadRegion READs len(dst) bytes of a region from offset off on, one-sidedly;
+// both must be multiples of 8. What it returns is what stood in the server's
+// memory word by word, at moments of the READ: it is for looking, and carries
+// none of the promises of a get. It fails with ErrRange if the region or the
+// bytes do not exist.
+func (c *Client) ReadRegion(ctx context.Context, region uint32, off uint64, dst []byte) error {
+	p := c.begin(ctx)
+	return c.ask(&p, "read-region", nil, func(s *session) error {
+		v := s.view.Load()
+		for _, r := range v.Regions {
+			if r.ID != region {
+				continue
+			}
+			if off%8 != 0 || len(dst)%8 != 0 || off > r.Length || uint64(len(dst)) > r.Length-off {
+				return fmt.Errorf("%w: %d bytes at %d of a region of %d; both must be multiples of 8",
+					ErrRange, len(dst), off, r.Length)
+			}
+			return s.readRaw(&p, v, r.Base+layout.PlaceOfByte(off), dst)
+		}
+		return fmt.Errorf("%w: no region %d", ErrRange, region)
+	})
+}
+
+func (s *session) readRaw(p *patience, v *view, place layout.Place, dst []byte) error {
+	for len(dst) > 0 {
+		n := min(len(dst), readWindow)
+		b := s.newBatch(v)
+		if _, err := b.add(place, n); err != nil {
+			b.release()
+			return err
+		}
+		mine, err := b.run(p)
+		if !mine {
+			return err
+		}
+		if err == nil {
+			copy(dst, b.bytes(0))
+		}
+		b.release()
+		if err != nil {
+			return err
+		}
+		dst, place = dst[n:], place+layout.PlaceOfByte(uint64(n))
+	}
+	return nil
+}

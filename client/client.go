@@ -1,0 +1,220 @@
+// Package client is the Go client of rdmakv.
+//
+// A get is a one-sided RDMA READ: this package computes where the key's slot
+// must be, READs the server's index and the item from its registered memory,
+// and decides by itself whether what it has read is the value. The server's
+// CPU takes no part. A put is a message: the server makes it durable, then
+// visible, then answers.
+//
+//	c, err := client.Dial(ctx, client.Config{Servers: []string{"kv1:7420"}, Fabric: iwarp.New(iwarp.Options{})})
+//	…
+//	err = c.Put(ctx, []byte("name"), []byte("value"))
+//	value, err := c.Get(ctx, []byte("name"))
+//
+// # What to know
+//
+//   - One Client is meant to be shared by all goroutines of a program.
+//   - Every call obeys its context; one without a deadline ends after
+//     Config.Timeout. Keys and values are copied: they are the caller's again
+//     when the call returns, on every path.
+//   - Errors are *Error and wrap the sentinels of this package (ErrNotFound …).
+//   - A get sees every put that was acknowledged before it began, its own and
+//     others', and never goes back in time.
+//   - A put or delete whose reply was lost fails with ErrOutcomeUnknown and is
+//     never sent again by this package. Gets are repeated over reconnects.
+//   - The connection is made again by itself when it is lost.
+//
+// The parts, one idea a file: session (one connection to one incarnation),
+// requests (SENDs with credits), reader and batch (one-sided gets), lease and
+// reclaim (when a READ may be believed), loccache, buffers, large, reconnect,
+// watch.
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// A Client is a connection to a store that keeps itself alive. All methods are
+// safe for concurrent use. Close it to give its memory and connection back.
+type Client struct {
+	cfg     Config
+	log     *slog.Logger
+	id      [16]byte // random; outlives connections
+	name    []byte   // for the server's log
+	memKind memory.Kind
+
+	dev     rdma.Device
+	pd      rdma.PD // of this server alone: nobody else can name what we stage
+	buffers *bufferPool
+	staging *bufferPool
+	// maxQuarantine is how many bytes of buffers may wait for completions that
+	// do not come before the connection is given up.
+	maxQuarantine int64
+
+	now    func() int64 // the lease clock: bootNanos
+	start  time.Time
+	coarse atomic.Int64 // nanoseconds since start, at the last tick of watch
+	tick   atomic.Int64 // nanoseconds between ticks
+
+	n       counters
+	current atomic.Pointer[session]
+	conn    connector
+	wake    chan struct{} // cap 1: the keeper has something to do
+	done    context.Context
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+}
+
+// Dial opens the fabric's device and connects to the first of the servers that
+// answers. It fails with ErrConfig, ErrUnavailable, ErrAuth, ErrVersion,
+// ErrProtocol, or the fabric's own error if the device cannot be opened.
+func Dial(ctx context.Context, cfg Config) (*Client, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, &Error{Op: "dial", Err: err}
+	}
+	cfg = cfg.withDefaults()
+	c := &Client{
+		cfg:           cfg,
+		log:           cfg.Logger,
+		name:          []byte(clientName()),
+		memKind:       memory.Mmap,
+		maxQuarantine: cfg.BufferBytes / 4,
+		now:           bootNanos,
+		start:         time.Now(),
+		wake:          make(chan struct{}, 1),
+	}
+	if cfg.HeapMemory {
+		c.memKind = memory.Heap
+	}
+	rand.Read(c.id[:])
+	c.conn.c = c
+	c.tick.Store(int64(min(maxTick, cfg.Timeout/8)))
+	c.done, c.cancel = context.WithCancel(context.Background())
+	if err := c.openDevice(ctx); err != nil {
+		c.release()
+		return nil, &Error{Op: "dial", Err: err}
+	}
+	s, err := c.conn.dialAny(ctx)
+	if err != nil {
+		c.release()
+		return nil, c.fail("dial", nil, "", err)
+	}
+	c.conn.server = s.server
+	c.install(s)
+	c.wg.Go(c.watch)
+	c.wg.Go(c.keep)
+	return c, nil
+}
+
+func (c *Client) openDevice(ctx context.Context) (err error) {
+	if c.dev, err = c.cfg.Fabric.Open(ctx, c.cfg.Device); err != nil {
+		return err
+	}
+	if c.pd, err = c.dev.AllocPD(); err != nil {
+		return err
+	}
+	attr := c.dev.Attr()
+	c.log.Info("device opened", "fabric", attr.Fabric, "device", c.dev.Name(), "why", attr.Reason)
+	// The queue must hold every READ and every request at once.
+	c.cfg.MaxReads = min(c.cfg.MaxReads, attr.MaxQPWR-c.cfg.MaxInflight-1)
+	if c.cfg.MaxReads < minReads {
+		return fmt.Errorf("%w: the device takes %d work requests, %d requests in flight leave too few for READs",
+			ErrConfig, attr.MaxQPWR, c.cfg.MaxInflight)
+	}
+	sink := rdma.AccessLocalWrite
+	if attr.Caps.Has(rdma.CapReadSinkWrite) {
+		sink |= rdma.AccessRemoteWrite // the QP never grants it
+	}
+	c.buffers = newBufferPool(c.pd, sink, c.memKind, "client reads", 512, readWindow, c.cfg.BufferBytes)
+	c.staging = newBufferPool(c.pd, rdma.AccessRemoteRead, c.memKind, "client puts", minBlock, layout.MaxValueLen, c.cfg.StagingBytes)
+	return nil
+}
+
+// clientName is what a server's log shows of this program.
+func clientName() string {
+	host, _ := os.Hostname()
+	name := fmt.Sprintf("%s@%s/%d", filepath.Base(os.Args[0]), host, os.Getpid())
+	return name[:min(len(name), 64)]
+}
+
+// Close ends the session and gives everything back. Calls under way fail with
+// ErrClosed; puts that were sent, with ErrOutcomeUnknown. Closing twice is
+// harmless.
+func (c *Client) Close() error {
+	if !c.conn.close() {
+		return nil
+	}
+	c.cancel()
+	c.wg.Wait()
+	return c.release()
+}
+
+// release frees what Dial took, in reverse.
+func (c *Client) release() error {
+	c.cancel()
+	var errs []error
+	for _, pool := range []*bufferPool{c.buffers, c.staging} {
+		if pool != nil {
+			errs = append(errs, pool.close())
+		}
+	}
+	if c.pd != nil {
+		errs = append(errs, c.pd.Close())
+	}
+	if c.dev != nil {
+		errs = append(errs, c.dev.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return &Error{Op: "close", Err: err}
+	}
+	return nil
+}
+
+// Server describes the session in force; the zero value if there is none.
+func (c *Client) Server() ServerInfo {
+	s := c.current.Load()
+	if s == nil || s.isDown() {
+		return ServerInfo{}
+	}
+	return ServerInfo{
+		Address: s.addr, ID: s.server, Incarnation: s.incarnation, Session: s.welcome.Session,
+		Protocol: s.version, Shards: int(s.welcome.Shards),
+		MaxKey: int(s.welcome.MaxKey), MaxValue: int64(s.welcome.MaxValue),
+		Transport: s.qp.Info().Detail,
+	}
+}
+
+// Counters returns what this client has done since Dial, without asking the
+// server.
+func (c *Client) Counters() Counters {
+	n := c.n.snapshot()
+	var reads, puts int64
+	n.BufferBytes, reads = c.buffers.usage()
+	n.StagingBytes, puts = c.staging.usage()
+	n.QuarantinedBytes = reads + puts
+	return n
+}
+
+// checkKey refuses keys that no server takes.
+func checkKey(key []byte) error {
+	switch {
+	case len(key) == 0:
+		return ErrKeyEmpty
+	case len(key) > layout.MaxKeyLen:
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrKeyTooLarge, len(key), layout.MaxKeyLen)
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package client
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/teeth"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// A lease is the client's right to believe what it READs. It costs the server
+// nothing: while the server may serve, it rewrites its beat every 200 ms, and
+//
+//	READ posted at p sees counter n ──── a later READ sees a higher counter
+//	                └──────────────── lease of length L, counted from p ───────▶
+//
+// because a server that beat again after p was entitled to serve at some
+// instant after p. A single READ proves nothing: its counter may be the last
+// one of a server that was deposed long ago. The first lease comes with the
+// session's first reply, counted from the moment its request was posted.
+//
+// The rule for a get (F4): load the grant once, before the first READ is
+// posted; read the clock after the last completion has been handled; believe
+// the result only before the deadline of *that* grant. A renewal in between
+// says nothing about bytes that were sampled before it:
+//
+//	grant p ≤ post ≤ sample < mark ≤ retire, so
+//	handled < p+L ≤ retire+L ≤ reuse:  what was sampled was not reused yet.
+//
+// A get that finds its grant expired throws its result away, whatever has been
+// learned since. It would be sound to accept a lease counted from p ≤ post that
+// became known during the operation; but then the first get after a pause would
+// still have none, since a lease from an old p is over too. So the simple rule
+// stands, and pauses are bridged in another way: while gets are being made, and
+// for Config.LeaseKeep afterwards, the watch sees to it that a beat is READ each
+// third of a lease, in a get's own batch if one comes by, else by itself. A
+// client that was idle for longer gets by SEND (one round trip too) until two
+// beats have been seen, about 300 ms.
+//
+// Rates: clocks may differ in rate by 1 %. The client counts L·0.99, the server
+// waits L·1.01 and a beat more.
+type lease struct {
+	length int64 // nanoseconds, 1 % less than the server said
+
+	// current is what a get goes by. It is replaced, never changed, so a get
+	// sees deadline and reclaim version that belong together.
+	current atomic.Pointer[grant]
+
+	// due is set when a beat should be READ; the get that clears it takes the
+	// beat along in its batch.
+	due atomic.Bool
+	// lapsed is a hint, some 100 ms old, that the grant has expired: a get then
+	// does not even try. It decides nothing about results.
+	lapsed atomic.Bool
+	// used says that a get was made since the watch last looked.
+	used atomic.Bool
+
+	mu      sync.Mutex
+	counter uint64 // the highest counter seen
+	posted  int64  // latest post of a READ that saw it
+	// pending is a deadline that is proved but may not be used yet: first the
+	// reclaim list up to pendingReclaim must be read (rule F9).
+	pending        int64
+	pendingReclaim uint64
+}
+
+// A grant is a lease in force: a deadline on the bootNanos clock, and the
+// retired pages known when it was taken into use. Immutable.
+type grant struct {
+	deadline int64
+	retired  *retiredLog
+}
+
+// leaseLength takes the rate bound off what the server promises.
+func leaseLength(l time.Duration) int64 { return int64(l - l/100) }
+
+// start takes the first grant, which came with the reply to a request that was
+// posted at the given time.
+func (l *lease) start(length time.Duration, posted int64, reclaim uint64) {
+	l.length = leaseLength(length)
+	l.counter, l.posted = 0, posted
+	l.current.Store(&grant{deadline: posted + l.length, retired: newRetiredLog(reclaim)})
+}
+
+// observe notes a beat that a READ posted at the given time has shown. It
+// returns how far the reclaim list must be known before the lease can be used
+// (behind is false if it is known far enough and the lease is in force now).
+func (l *lease) observe(b layout.Beat, posted int64) (reclaim uint64, behind bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var proved int64
+	switch {
+	case b.Counter > l.counter:
+		// The server beat again after l.posted.
+		proved = l.posted + l.length
+		l.counter, l.posted = b.Counter, posted
+	case b.Counter == l.counter:
+		l.posted = max(l.posted, posted) // the same beat, seen later still
+	default:
+		// Completions of two READs were handled out of order: a higher
+		// counter than this one has been seen, so this READ has its proof.
+		proved = posted + l.length
+	}
+	current := l.current.Load()
+	if proved > max(current.deadline, l.pending) {
+		l.pending, l.pendingReclaim = proved, max(l.pendingReclaim, b.ReclaimVersion)
+	}
+	if l.pending <= current.deadline {
+		return 0, false
+	}
+	if l.pendingReclaim > current.retired.version && !teeth.Off(teeth.F9ReclaimList) {
+		return l.pendingReclaim, true
+	}
+	l.renewLocked(current.retired)
+	return 0, false
+}
+
+// reclaimed takes the pending lease into use once the reclaim list has been
+// read as far as the log says.
+func (l *lease) reclaimed(log *retiredLog) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	current := l.current.Load()
+	if log.version < current.retired.version {
+		return // somebody else was further
+	}
+	if l.pending > current.deadline && l.pendingReclaim <= log.version {
+		l.renewLocked(log)
+		return
+	}
+	// No later deadline yet, but what is known to be retired is retired.
+	l.current.Store(&grant{deadline: current.deadline, retired: log})
+}
+
+func (l *lease) renewLocked(log *retiredLog) {
+	l.current.Store(&grant{deadline: l.pending, retired: log})
+}
+
+// wanted returns the reclaim version that the pending lease waits for, if any.
+func (l *lease) wanted() (reclaim uint64, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	current := l.current.Load()
+	return l.pendingReclaim, l.pending > current.deadline && l.pendingReclaim > current.retired.version
+}
+
+// lastPost is when the newest beat was asked for.
+func (l *lease) lastPost() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.posted
+}
+
+// holds decides about a result: g is the grant that was loaded before the
+// first READ was posted, now was read after the last completion.
+func (l *lease) holds(g *grant, now int64) bool {
+	if teeth.Off(teeth.F4NoRenewal) {
+		g = l.current.Load() // the wrong rule: whatever lease there is by now
+	}
+	return now < g.deadline
+}

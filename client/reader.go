@@ -1,0 +1,223 @@
+package client
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/teeth"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// The one-sided half of a get: layout.Lookup says what to READ and what the
+// bytes mean, this file READs it, and decides by the lease whether the answer
+// counts.
+
+// maxItemRead is the largest single READ of an item in bytes: the largest class
+// that holds an item which is not chunked. Of a larger one only the head is
+// READ, its chunks are fetched by large.go.
+var maxItemRead = func() uint32 {
+	class, ok := layout.ClassFor(layout.MaxWholeItemSize)
+	if !ok {
+		panic("client: no class for the largest whole item")
+	}
+	return uint32(layout.ClassSize(class))
+}()
+
+// A get is the state of one key's get. It is pooled: nothing in it is allocated
+// per call. After ActionFound the item's bytes stand in the batch's buffer
+// until release.
+type get struct {
+	lookup layout.Lookup
+	b      *batch
+	hash   layout.Hash
+	grant  *grant
+
+	item layout.ItemView
+	loc  layout.Loc
+}
+
+var getPool = sync.Pool{New: func() any { return new(get) }}
+
+// release lets go of the buffer.
+func (g *get) release() {
+	if g.b != nil {
+		g.b.release()
+		g.b = nil
+	}
+	g.item, g.grant = layout.ItemView{}, nil
+}
+
+// start begins the lookup of key under the lease in force now.
+func (s *session) start(g *get, v *view, key []byte) {
+	g.grant = s.lease.current.Load() // once, before the first READ: rule F4
+	g.hash = layout.HashKey(v.Seed, key)
+	cached, dropped := s.cache.find(g.hash, g.grant.retired)
+	if dropped {
+		s.c.n.reclaimDropped.Add(1)
+	}
+	if cached.Size != 0 {
+		s.c.n.cacheHits.Add(1)
+	} else {
+		s.c.n.cacheMisses.Add(1)
+	}
+	shard := cluster.ShardOf(key, int(v.Shards))
+	g.lookup.Start(&v.View, s.dir, shard, key, cached, maxItemRead)
+}
+
+// A verdict is what the one-sided way came to.
+type verdict uint8
+
+const (
+	verdictFound  verdict = iota + 1 // g.item holds the key, g.loc its place
+	verdictAbsent                    // the key does not exist
+	verdictAsk                       // ask by SEND
+)
+
+// leaseTries is how often a get is made again because its lease ran out while
+// it was under way.
+const leaseTries = 2
+
+// oneSided gets key by READs. An error means that the session is lost, or the
+// call's time over.
+func (s *session) oneSided(p *patience, g *get, key []byte) (verdict, error) {
+	l := &s.lease
+	if !l.used.Load() {
+		l.used.Store(true)
+	}
+	for range leaseTries {
+		if l.lapsed.Load() {
+			s.c.poke() // gets are being made again: renew
+			break
+		}
+		answer, err := s.oneSidedOnce(p, g, key)
+		switch {
+		case err != nil:
+			g.release()
+			return 0, err
+		case answer == verdictAsk:
+			g.release()
+			return answer, nil
+		case l.holds(g.grant, s.c.now()):
+			if answer == verdictFound {
+				s.cache.put(g.hash, g.loc, g.grant.retired.version)
+			} else {
+				s.cache.drop(g.hash)
+			}
+			return answer, nil
+		}
+		// Handled too late: the answer is worth nothing.
+		s.c.n.expired.Add(1)
+		s.c.n.leaseRetry.Add(1)
+		expired := g.grant
+		g.release()
+		if l.current.Load() == expired {
+			l.lapsed.Store(true)
+		}
+	}
+	s.c.n.fbNoLease.Add(1)
+	return verdictAsk, nil
+}
+
+// oneSidedOnce is one try, under one grant, which the caller compares with the
+// clock afterwards.
+func (s *session) oneSidedOnce(p *patience, g *get, key []byte) (verdict, error) {
+	v := s.view.Load()
+	s.start(g, v, key)
+	for {
+		switch g.lookup.Step() {
+		case layout.ActionRead:
+			if err := s.readFor(p, g, v); err != nil {
+				s.count(&g.lookup.Counts)
+				if errors.Is(err, errNoRegion) {
+					s.askFor(layout.ReasonUnknownRegion)
+					return verdictAsk, nil
+				}
+				return 0, err
+			}
+		case layout.ActionFound:
+			s.count(&g.lookup.Counts)
+			g.item, g.loc = g.lookup.Found()
+			if teeth.Enabled {
+				teeth.At("client.found", uint64(g.item.Version))
+			}
+			return verdictFound, nil
+		case layout.ActionAbsent:
+			s.count(&g.lookup.Counts)
+			if teeth.Enabled {
+				teeth.At("client.absent")
+			}
+			return verdictAbsent, nil
+		default:
+			s.count(&g.lookup.Counts)
+			s.askFor(g.lookup.Reason)
+			return verdictAsk, nil
+		}
+	}
+}
+
+// readFor READs what the lookup asks for, as one batch, and takes the beat
+// along if one is due.
+func (s *session) readFor(p *patience, g *get, v *view) error {
+	if g.b == nil {
+		g.b = s.newBatch(v)
+	} else {
+		g.b.clear()
+	}
+	b, reads := g.b, g.lookup.Reads
+	for i := range reads {
+		if _, err := b.add(reads[i].Place, int(reads[i].Len)); err != nil {
+			return err
+		}
+	}
+	if l := &s.lease; l.due.Load() && l.due.CompareAndSwap(true, false) {
+		b.addBeat()
+	}
+	mine, err := b.run(p)
+	if !mine {
+		g.b = nil
+	}
+	if err != nil {
+		return err
+	}
+	for i := range reads {
+		reads[i].Buf = b.bytes(i)
+	}
+	return nil
+}
+
+// count adds what one lookup met to the client's counters.
+func (s *session) count(k *layout.Counts) {
+	if k.Rounds|k.Stale|k.Torn|k.Pending|k.Dead|k.Mismatch|k.Misfit|k.Marked == 0 {
+		return
+	}
+	n := &s.c.n
+	n.cacheStale.Add(uint64(k.Stale))
+	n.torn.Add(uint64(k.Torn))
+	n.pending.Add(uint64(k.Pending))
+	n.dead.Add(uint64(k.Dead))
+	n.mismatch.Add(uint64(k.Mismatch))
+	n.misfit.Add(uint64(k.Misfit))
+	n.marked.Add(uint64(k.Marked))
+}
+
+// askFor counts why a get goes by SEND.
+func (s *session) askFor(r layout.Reason) {
+	n := &s.c.n
+	switch r {
+	case layout.ReasonSlotless:
+		n.fbSlotless.Add(1)
+	case layout.ReasonPebble:
+		n.fbPebble.Add(1)
+	case layout.ReasonRetries:
+		n.fbRounds.Add(1)
+	case layout.ReasonCandidates:
+		n.fbNoRoom.Add(1)
+	case layout.ReasonUnknownRegion:
+		n.fbNoRegion.Add(1)
+		s.viewWanted.Store(s.view.Load().Version + 1)
+		s.c.poke()
+	default:
+		n.fbElse.Add(1)
+	}
+}

@@ -1,0 +1,430 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/rdma"
+)
+
+// How requests travel. A session owns a fixed number of slots; a slot is one
+// request under way, with a send buffer, and entitles to one receive buffer.
+// A request needs a slot and a credit of the server's; both are waited for in
+// order of arrival.
+//
+//	slot ──begin──▶ encode into its buffer ──post SEND──▶ ┬─ SEND completes ──┐
+//	  ▲                                                  └─ reply arrives ────┤ parts = 0
+//	  └───────────── free again, receive posted again ◀────────────────────────┘
+//
+// Two things must have happened before a slot is used again: the completion of
+// its SEND (until then the buffer is the fabric's, whatever a reply says) and
+// the end of its reply (until then a receive must stay posted for it). A caller
+// who gives up does not change that: both events find the slot by themselves.
+
+// messageSize is the size in bytes of the buffers for SENDs in both directions.
+// Larger values travel by READ.
+const messageSize = 16<<10 + 256
+
+// spareReceives are posted beside one per slot: for the reply to Ping and for
+// messages that the server sends unasked.
+const (
+	unaskedReceives = 2
+	spareReceives   = 1 + unaskedReceives
+)
+
+// errLost: the session ended while a request was under way or before it could
+// be posted. What it means depends on the request (retry.go).
+var errLost = errors.New("connection lost")
+
+// errLate: the watch failed a request whose reply is overdue.
+var errLate = errors.New("no reply in time")
+
+// errNotSent wraps what prevented a request from being posted: it certainly had
+// no effect.
+type errNotSent struct{ cause error }
+
+func (e errNotSent) Error() string { return "not sent: " + e.cause.Error() }
+func (e errNotSent) Unwrap() error { return e.cause }
+
+// A slot is one request that may be under way.
+type slot struct {
+	s     *session
+	index int
+	buf   []byte // messageSize bytes, registered
+	sgl   [1]rdma.SGE
+	wr    [1]rdma.SendWR
+
+	op    *rdma.Op     // the reply; its ID is the request id
+	parts atomic.Int32 // completion and reply still to come; at 0 the slot is free
+
+	// inflight is the request id while a reply is due, for the watch and for
+	// the end of the session. late is an id whose waiter was told errLate: its
+	// reply may still come and then frees the slot.
+	inflight, late atomic.Uint64
+	until          atomic.Int64 // coarse time at which the reply is overdue; 0: never
+
+	// staged is the value of a large put, which the server READs. It belongs
+	// to the put until the reply or the end of the QP, whoever waits.
+	staged *buffer
+
+	onSent, onLate func(rdma.WC) // bound once, so that posting does not allocate
+}
+
+// requests is the two-sided half of a session.
+type requests struct {
+	turns   *turnstile // free slots
+	credits *turnstile // requests that the server is ready to receive
+
+	mu      sync.Mutex
+	free    []*slot
+	slots   []*slot // all, the one for Ping last
+	recvs   []byte  // receive buffers, messageSize each
+	recvMR  rdma.MR
+	recvSGE []rdma.SGE
+
+	posted  atomic.Int64  // receives that the fabric holds
+	drained chan struct{} // closed when, after the end, it holds none
+	regrant atomic.Uint32 // receives for unasked messages to grant again
+}
+
+// A reply is an answer that has been received. It is a view of a receive
+// buffer: done must be called when it has been read.
+type reply struct {
+	h    wire.Header
+	body []byte
+	slot *slot
+	recv int
+}
+
+// done gives the receive back to the fabric and the slot to the next caller.
+func (r *reply) done() {
+	if r.slot == nil {
+		return
+	}
+	r.slot.s.repost(r.recv)
+	r.slot.part()
+	r.slot = nil
+}
+
+// open waits for a slot and a credit. Every failure is an errNotSent.
+func (s *session) open(p *patience) (*slot, error) {
+	if !s.use() {
+		return nil, errNotSent{errLost}
+	}
+	if err := p.enter(s.rq.turns, 1); err != nil {
+		s.unuse()
+		return nil, errNotSent{err}
+	}
+	if !s.rq.credits.tryEnter(1) {
+		s.wantCredits.Store(true)
+		if err := p.enter(s.rq.credits, 1); err != nil {
+			s.rq.turns.leave(1)
+			s.unuse()
+			return nil, errNotSent{err}
+		}
+	}
+	return s.takeSlot(p), nil
+}
+
+// tryOpen is open for requests that can be left out.
+func (s *session) tryOpen(p *patience) *slot {
+	if !s.use() {
+		return nil
+	}
+	if s.rq.turns.tryEnter(1) {
+		if s.rq.credits.tryEnter(1) {
+			return s.takeSlot(p)
+		}
+		s.rq.turns.leave(1)
+	}
+	s.unuse()
+	return nil
+}
+
+func (s *session) takeSlot(p *patience) *slot {
+	s.rq.mu.Lock()
+	sl := s.rq.free[len(s.rq.free)-1]
+	s.rq.free = s.rq.free[:len(s.rq.free)-1]
+	s.rq.mu.Unlock()
+	sl.arm(p.until)
+	return sl
+}
+
+// arm readies a slot for one request.
+func (sl *slot) arm(until int64) {
+	sl.op = sl.s.d.NewReply()
+	sl.op.OnDetached(sl.onLate)
+	sl.parts.Store(2)
+	sl.until.Store(until)
+}
+
+// id is the request id to encode.
+func (sl *slot) id() uint64 { return sl.op.ID() }
+
+// cancel gives a slot back that was opened and not posted.
+func (sl *slot) cancel() {
+	sl.s.d.Release(sl.op)
+	sl.s.rq.credits.leave(1)
+	sl.parts.Store(1)
+	sl.part()
+}
+
+// post sends msg, which was encoded into sl.buf. After an error the slot is
+// gone; the error is an errNotSent.
+func (sl *slot) post(msg []byte) error {
+	s := sl.s
+	if len(msg) > len(sl.buf) {
+		panic(fmt.Sprintf("client: message of %d bytes in a buffer of %d", len(msg), len(sl.buf)))
+	}
+	wire.SetVersion(msg, s.version)
+	s.sentAt.Store(s.c.coarse.Load())
+	if n := s.rq.regrant.Swap(0); n != 0 {
+		wire.SetCredits(msg, uint16(n))
+	}
+	if s.wantCredits.CompareAndSwap(true, false) {
+		wire.SetFlags(msg, wire.FlagWantCredits)
+	}
+	sent := s.d.NewOp()
+	sent.OnDetached(sl.onSent)
+	sl.sgl[0].Len = uint32(len(msg))
+	sl.wr[0].ID = sent.ID()
+	sl.inflight.Store(sl.op.ID())
+	if s.isDown() { // looked at after inflight is set: see session.fail
+		s.d.Release(sent)
+		sl.unpost()
+		return errNotSent{errLost}
+	}
+	if n, err := s.qp.PostSend(sl.wr[:]); n == 0 {
+		s.d.Release(sent)
+		sl.unpost()
+		return errNotSent{err}
+	}
+	s.d.Detach(sent) // onSent runs when the buffer is ours again
+	return nil
+}
+
+// unpost takes back a request that could not be posted. The end of the session
+// may complete the reply at the same moment, so it is detached, not released;
+// either way lateReply runs once and the slot is free.
+func (sl *slot) unpost() {
+	s, id := sl.s, sl.op.ID()
+	sl.inflight.Store(0)
+	sl.parts.Add(-1) // no SEND will complete
+	if !sl.isPing() {
+		s.rq.credits.leave(1)
+	}
+	s.d.Detach(sl.op)
+	s.d.Complete(id, rdma.WC{Status: rdma.StatusWRFlushErr})
+}
+
+// await waits for the reply. A context that ends leaves the slot to the reply,
+// which may still come.
+func (sl *slot) await(p *patience) (reply, error) {
+	s := sl.s
+	wc, err := s.d.Wait(p.ctx, sl.op)
+	if err != nil {
+		if errors.Is(err, rdma.ErrClosed) {
+			return reply{}, errLost
+		}
+		return reply{}, err
+	}
+	return sl.take(wc)
+}
+
+// take turns the completion of a reply into the reply.
+func (sl *slot) take(wc rdma.WC) (reply, error) {
+	switch wc.Status {
+	case rdma.StatusSuccess:
+		msg := sl.s.received(int(wc.ID), wc.ByteLen)
+		h, err := wire.ParseHeader(msg)
+		if err != nil { // onRecv has parsed it before
+			panic(fmt.Sprintf("client: header of a delivered reply: %v", err))
+		}
+		return reply{h: h, body: wire.Body(msg), slot: sl, recv: int(wc.ID)}, nil
+	case rdma.StatusRespTimeoutErr:
+		return reply{}, errLate // the slot waits for the late reply
+	default:
+		sl.part()
+		return reply{}, errLost
+	}
+}
+
+// call posts msg and waits for its reply, whose status is OK: any other
+// becomes an error.
+func (sl *slot) call(p *patience, msg []byte) (reply, error) {
+	want := wire.Type(msg[1]).Reply()
+	if err := sl.post(msg); err != nil {
+		return reply{}, err
+	}
+	r, err := sl.await(p)
+	if err != nil {
+		return r, err
+	}
+	return r.check(want)
+}
+
+// check is what every reply passes: the type must fit, the status be OK.
+func (r reply) check(want wire.Type) (reply, error) {
+	if r.h.Type != want {
+		err := fmt.Errorf("%w: a %v in place of a %v", ErrProtocol, r.h.Type, want)
+		r.slot.s.fail(err)
+		r.done()
+		return reply{}, err
+	}
+	if err := wire.ReplyError(r.h, r.body); err != nil {
+		if r.h.Status == wire.StatusClosing {
+			r.slot.s.c.retire(r.slot.s)
+		}
+		r.done()
+		return reply{}, statusError(err)
+	}
+	return r, nil
+}
+
+// malformed ends the session over a reply whose body does not parse.
+func (r *reply) malformed(err error) error {
+	err = fmt.Errorf("%w: %v: %v", ErrProtocol, r.h.Type, err)
+	r.slot.s.fail(err)
+	r.done()
+	return err
+}
+
+// part notes that the SEND has completed or that the reply is over.
+func (sl *slot) part() {
+	if sl.parts.Add(-1) != 0 {
+		return
+	}
+	s := sl.s
+	sl.inflight.Store(0)
+	if sl.staged != nil { // neither the server nor the fabric can read it any more
+		s.c.staging.put(sl.staged)
+		sl.staged = nil
+	}
+	if sl.isPing() {
+		s.pingTurn.leave(1)
+	} else {
+		s.rq.mu.Lock()
+		s.rq.free = append(s.rq.free, sl)
+		s.rq.mu.Unlock()
+		s.rq.turns.leave(1)
+	}
+	s.unuse()
+}
+
+// isPing: the last slot is kept for Ping, which needs neither turn nor credit.
+func (sl *slot) isPing() bool { return sl.index == len(sl.s.rq.slots)-1 }
+
+// sent runs when a SEND has completed or was flushed.
+func (sl *slot) sent(rdma.WC) { sl.part() }
+
+// lateReply runs when the reply of a caller who gave up has come, or will not.
+func (sl *slot) lateReply(wc rdma.WC) {
+	if wc.Status == rdma.StatusSuccess {
+		sl.s.repost(int(wc.ID))
+	} else if wc.Status == rdma.StatusRespTimeoutErr {
+		return // told by the watch; the reply itself is still to come
+	}
+	sl.part()
+}
+
+// onRecv is called for every receive, on whatever goroutine polls the CQ.
+func (s *session) onRecv(wc rdma.WC) {
+	n := int(rdma.RecvNumber(wc.ID))
+	if wc.Status != rdma.StatusSuccess {
+		if s.rq.posted.Add(-1) == 0 {
+			s.drainedAll()
+		}
+		return
+	}
+	s.rq.posted.Add(-1)
+	s.heard.Store(s.c.coarse.Load())
+	msg := s.received(n, wc.ByteLen)
+	h, err := wire.ParseHeader(msg)
+	if err != nil {
+		s.protocolError(n, fmt.Errorf("%w: %v", ErrProtocol, err))
+		return
+	}
+	if h.Version != s.version {
+		s.protocolError(n, fmt.Errorf("%w: version %d in a session of version %d", ErrProtocol, h.Version, s.version))
+		return
+	}
+	if h.Credits != 0 && !s.granted(int(h.Credits)) {
+		s.protocolError(n, fmt.Errorf("%w: more credits than a server may grant", ErrProtocol))
+		return
+	}
+	if h.Type == wire.TypeGoodbye {
+		s.goodbye(h, wire.Body(msg))
+		s.repost(n)
+		s.rq.regrant.Add(1)
+		return
+	}
+	if !h.Type.IsReply() {
+		s.protocolError(n, fmt.Errorf("%w: a %v from a server", ErrProtocol, h.Type))
+		return
+	}
+	if s.d.Complete(h.ID, rdma.WC{ID: uint64(n), ByteLen: wc.ByteLen}) {
+		return // the waiter, or lateReply, reposts the receive
+	}
+	for _, sl := range s.rq.slots {
+		if sl.late.CompareAndSwap(h.ID, 0) {
+			s.repost(n)
+			sl.part()
+			return
+		}
+	}
+	s.protocolError(n, fmt.Errorf("%w: a %v that nobody asked for", ErrProtocol, h.Type))
+}
+
+// maxCredits bounds what a server can grant; more is nonsense.
+const maxCredits = 1 << 20
+
+func (s *session) granted(n int) bool {
+	if free, _ := s.rq.credits.state(); free+n > maxCredits {
+		return false
+	}
+	s.rq.credits.leave(n)
+	return true
+}
+
+func (s *session) protocolError(recv int, err error) {
+	s.repost(recv) // flushed with the others when the QP goes down
+	s.fail(err)
+}
+
+// received is what receive n holds.
+func (s *session) received(n int, length uint32) []byte {
+	at := n * messageSize
+	return s.rq.recvs[at : at+min(int(length), messageSize) : at+messageSize]
+}
+
+// repost hands receive n to the fabric. On a dead QP it comes back flushed.
+func (s *session) repost(n int) {
+	wr := [1]rdma.RecvWR{{ID: rdma.RecvID(uint64(n)), SGL: s.rq.recvSGE[n : n+1]}}
+	s.rq.posted.Add(1)
+	if k, _ := s.qp.PostRecv(wr[:]); k == 0 && s.rq.posted.Add(-1) == 0 {
+		s.drainedAll()
+	}
+}
+
+// expire tells waiters whose reply is overdue, and returns how many requests
+// are under way.
+func (s *session) expire(now int64) (inflight int) {
+	for _, sl := range s.rq.slots {
+		id := sl.inflight.Load()
+		if id == 0 {
+			continue
+		}
+		inflight++
+		if until := sl.until.Load(); until != 0 && now > until && sl.late.Load() == 0 {
+			// late first: a reply that meets a finished op must find the slot.
+			sl.late.Store(id)
+			if !s.d.Complete(id, rdma.WC{Status: rdma.StatusRespTimeoutErr}) {
+				sl.late.CompareAndSwap(id, 0)
+			}
+		}
+	}
+	return inflight
+}

@@ -1,0 +1,285 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// Two goroutines mind a client. The watch ticks every 100 ms or less, never
+// waits for anything, and sees what is overdue: it is what lets calls do
+// without timers of their own. The keeper does what takes a round trip and that
+// no get should wait for: a beat when no get comes by to carry it, the reclaim
+// list, a newer view.
+
+// maxTick is the longest time between two ticks.
+const maxTick = 100 * time.Millisecond
+
+// minding is what the watch remembers of one session.
+type minding struct {
+	s         *session
+	reads     uint64    // batches done when last looked
+	moved     time.Time // when that last changed, or nothing was under way
+	used      time.Time // when a get was last made
+	dueBefore bool      // the beat was due at the last tick already
+}
+
+func (c *Client) watch() {
+	ticker := time.NewTicker(time.Duration(c.tick.Load()))
+	defer ticker.Stop()
+	var m minding
+	for {
+		select {
+		case <-ticker.C:
+		case <-c.done.Done():
+			return
+		}
+		now := time.Now()
+		c.coarse.Store(int64(now.Sub(c.start)))
+		s := c.current.Load()
+		if s == nil || s.isDown() {
+			continue
+		}
+		if m.s != s {
+			m = minding{s: s, moved: now, used: now}
+			tick := min(maxTick, c.cfg.Timeout/8, s.welcome.Lease/16)
+			tick = max(tick, time.Millisecond)
+			c.tick.Store(int64(tick))
+			ticker.Reset(tick)
+		}
+		inflight := s.expire(c.coarse.Load())
+		m.mindReads(now)
+		m.mindLease(now)
+		m.mindSilence(inflight)
+	}
+}
+
+// mindReads gives a connection up on which READs are under way and none has
+// completed for a whole timeout: that ends the calls that wait for them.
+func (m *minding) mindReads(now time.Time) {
+	s := m.s
+	done := s.readsDone.Load()
+	if done != m.reads || s.readsPosted.Load() == done {
+		m.reads, m.moved = done, now
+		return
+	}
+	if stuck := now.Sub(m.moved); stuck > s.c.cfg.Timeout {
+		s.fail(fmt.Errorf("%w: no READ has completed for %v", ErrUnavailable, stuck.Round(time.Millisecond)))
+	}
+}
+
+// mindLease sees to it that a beat is READ each third of a lease while gets are
+// made: the next get takes it along; if none came within a tick the keeper
+// READs it.
+func (m *minding) mindLease(now time.Time) {
+	s := m.s
+	l := &s.lease
+	if l.used.Swap(false) {
+		m.used = now
+	}
+	boot := s.c.now()
+	lapsed := boot >= l.current.Load().deadline
+	l.lapsed.Store(lapsed)
+	age := boot - l.lastPost()
+	if age < l.length/3 && !(lapsed && age >= int64(s.welcome.Beat)) {
+		m.dueBefore = false
+		return
+	}
+	active := now.Sub(m.used) < s.c.cfg.LeaseKeep || now.Sub(m.used) < 2*maxTick ||
+		!s.pingTurnFree() // a Ping without answer: does the server still beat?
+	if active && (lapsed || m.dueBefore && l.due.Load()) {
+		l.due.Store(false)
+		m.dueBefore = false
+		s.beatWanted.Store(true)
+		s.c.poke()
+		return
+	}
+	m.dueBefore = true
+	l.due.Store(true)
+}
+
+// mindSilence sends a Ping when the client has been silent for as long as the
+// server asked, or the server has while it owes replies. A server that does not
+// answer it in time, and whose beat does not go on either, is gone: RC has no
+// keepalive of its own. One whose beat goes on is alive with its handlers stuck;
+// gets go on one-sidedly, and requests end by their deadlines.
+func (m *minding) mindSilence(inflight int) {
+	s := m.s
+	now := s.c.coarse.Load()
+	if !s.pingTurnFree() {
+		if s.lease.lapsed.Load() && now-s.pinged.Load() > int64(s.c.cfg.DialTimeout) {
+			s.fail(fmt.Errorf("%w: no answer to a ping and no beat for %v", ErrUnavailable, s.c.cfg.DialTimeout))
+		}
+		return
+	}
+	quiet := int64(s.welcome.Keepalive)
+	if quiet <= 0 {
+		quiet = int64(time.Second)
+	}
+	silent := now-s.sentAt.Load() >= quiet
+	owing := inflight > 0 && now-max(s.heard.Load(), s.sentAt.Load()) >= min(quiet, int64(time.Second))
+	if silent || owing {
+		s.pingQuietly(silent && inflight == 0)
+	}
+}
+
+func (s *session) pingTurnFree() bool {
+	free, _ := s.pingTurn.state()
+	return free > 0
+}
+
+// pingQuietly posts a Ping nobody waits for. idle gives the unused credits back
+// but one.
+func (s *session) pingQuietly(idle bool) {
+	sl := s.openPing(nil)
+	if sl == nil {
+		return
+	}
+	var m wire.Ping
+	if idle {
+		m.Return = uint16(min(s.rq.credits.takeIdle(1), 1<<16-1))
+	}
+	if sl.post(wire.AppendPing(sl.buf[:0], sl.id(), m)) == nil {
+		s.d.Detach(sl.op)
+	}
+}
+
+// openPing takes the slot of the Ping. Without patience it does not wait.
+func (s *session) openPing(p *patience) *slot {
+	if !s.use() {
+		return nil
+	}
+	var until int64
+	if p == nil {
+		if !s.pingTurn.tryEnter(1) {
+			s.unuse()
+			return nil
+		}
+	} else {
+		until = p.until
+		if p.enter(s.pingTurn, 1) != nil {
+			s.unuse()
+			return nil
+		}
+	}
+	s.pinged.Store(s.c.coarse.Load())
+	sl := s.rq.slots[len(s.rq.slots)-1]
+	sl.arm(until)
+	return sl
+}
+
+// poke wakes the keeper.
+func (c *Client) poke() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (c *Client) keep() {
+	for {
+		select {
+		case <-c.wake:
+		case <-c.done.Done():
+			return
+		}
+		s := c.current.Load()
+		if s == nil || s.isDown() {
+			continue
+		}
+		s.keepLease()
+		if s.viewWanted.Load() > s.view.Load().Version && s.refreshing.CompareAndSwap(false, true) {
+			// A goroutine of its own: a server with stuck handlers must not
+			// keep the keeper from the lease.
+			c.wg.Go(s.keepView)
+		}
+	}
+}
+
+func (s *session) keepView() {
+	defer s.refreshing.Store(false)
+	ctx, cancel := context.WithTimeout(s.c.done, s.c.cfg.Timeout)
+	defer cancel()
+	want := s.viewWanted.Load()
+	p := patience{c: s.c, ctx: ctx}
+	if err := s.refreshView(&p); err != nil {
+		s.c.log.Info("refreshing the region table failed", "server", s.addr, "err", err)
+		return
+	}
+	// A version that somebody only guessed at is not asked for again.
+	s.viewWanted.CompareAndSwap(want, 0)
+}
+
+// keepLease READs a beat if one is wanted, and the reclaim list if a proved
+// lease waits for it.
+func (s *session) keepLease() {
+	ctx, cancel := context.WithTimeout(s.c.done, max(s.welcome.Lease, time.Second))
+	defer cancel()
+	p := patience{c: s.c, ctx: ctx}
+	l := &s.lease
+	old := l.lapsed.Load() && s.c.now()-l.lastPost() >= int64(s.welcome.Beat)
+	if s.beatWanted.Swap(false) || old {
+		b := s.newBatch(s.view.Load())
+		b.addBeat()
+		if b.beat < 0 {
+			b.release()
+		} else if mine, err := b.run(&p); mine {
+			b.release()
+			if err != nil {
+				return
+			}
+		}
+	}
+	for range 4 { // each turn may show that the list has grown
+		want, ok := l.wanted()
+		if !ok || !s.readReclaims(&p, want) {
+			return
+		}
+	}
+}
+
+// readReclaims READs the list of retired pages up to version want, and takes the
+// lease that waits for it into use.
+func (s *session) readReclaims(p *patience, want uint64) bool {
+	log := s.lease.current.Load().retired
+	if want <= log.version {
+		return false
+	}
+	v := s.view.Load()
+	s.c.n.reclaims.Add(1)
+	n1, n2, ok := ringSpan(log.version, want, v.ReclaimEntries)
+	if !ok { // we lag too far: every place remembered counts as retired
+		s.lease.reclaimed(log.forget(want))
+		return true
+	}
+	b := s.newBatch(v)
+	_, err := b.add(v.RetiredPlace(log.version+1), n1*layout.RetiredSize)
+	if err == nil && n2 > 0 {
+		_, err = b.add(v.RetiredPlace(log.version+1+uint64(n1)), n2*layout.RetiredSize)
+	}
+	if err != nil {
+		b.release()
+		return false
+	}
+	mine, err := b.run(p)
+	if !mine {
+		return false
+	}
+	defer b.release()
+	if err != nil {
+		return false
+	}
+	entries, ok := parseRing(nil, b.bytes(0), log.version+1, n1)
+	if ok && n2 > 0 {
+		entries, ok = parseRing(entries, b.bytes(1), log.version+1+uint64(n1), n2)
+	}
+	if !ok {
+		s.lease.reclaimed(log.forget(want))
+		return true
+	}
+	s.lease.reclaimed(log.extend(entries))
+	return true
+}
