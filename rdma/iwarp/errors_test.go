@@ -1,0 +1,286 @@
+package iwarp
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/rdmakv/rdmakv/rdma"
+)
+
+// Every way in which a peer can break a rule, the Terminate it gets, and the
+// class of error that the local program sees. Each case starts on a fresh
+// connection whose rules are otherwise kept.
+
+// A target is the end under attack, with memory of each kind.
+type target struct {
+	*end
+	readable, writable, local, foreign rdma.MR
+	canary                             []byte
+}
+
+func newTarget(t testing.TB, access rdma.Access) *target {
+	b := newEnd(t, New(Options{}), rdma.QPConfig{Access: access})
+	x := &target{end: b}
+	x.readable = b.mr(4096, rdma.AccessRemoteRead)
+	x.writable = b.mr(4096, rdma.AccessLocalWrite|rdma.AccessRemoteWrite)
+	x.local = b.mr(4096, rdma.AccessLocalWrite)
+	other, err := b.dev.AllocPD()
+	check(t, err)
+	x.foreign, err = other.RegMR(make([]byte, 4096), rdma.AccessLocalWrite|rdma.AccessRemoteWrite|rdma.AccessRemoteRead)
+	check(t, err)
+	t.Cleanup(func() { check(t, x.foreign.Close()); check(t, other.Close()) })
+	return x
+}
+
+func untagged(op opcode, last bool, qn, msn, mo uint32) []byte {
+	return appendUntagged(nil, op, last, qn, msn, mo)
+}
+
+func tagged(op opcode, last bool, stag uint32, to uint64) []byte {
+	return appendTagged(nil, op, last, stag, to)
+}
+
+func readReq(msn uint32, r readRequest) []byte {
+	return appendReadRequest(untagged(opReadReq, true, queueRead, msn, 0), r)
+}
+
+// with returns a copy of b with one byte replaced.
+func with(b []byte, i int, v byte) []byte {
+	b = bytes.Clone(b)
+	b[i] = v
+	return b
+}
+
+func TestEveryReject(t *testing.T) {
+	const all = rdma.AccessRemoteRead | rdma.AccessRemoteWrite
+	type kase struct {
+		name   string
+		access rdma.Access
+		recvs  int // receives of 64 bytes posted
+		send   func(x *target) [][]byte
+		want   termCode
+		class  error
+		recv   rdma.Status // of the first receive completion; 0: not looked at
+		header int         // bytes of terminated headers expected
+	}
+	one := func(f func(x *target) []byte) func(x *target) [][]byte {
+		return func(x *target) [][]byte { return [][]byte{f(x)} }
+	}
+	fixed := func(segs ...[]byte) func(x *target) [][]byte {
+		return func(*target) [][]byte { return segs }
+	}
+	send1 := untagged(opSend, true, queueSend, 1, 0)
+	const readHdr = untaggedLen + readReqLen
+	cases := []kase{
+		// Headers.
+		{name: "empty segment", send: fixed(nil), want: termUnspecified, class: rdma.ErrProtocol},
+		{name: "one byte", send: fixed([]byte{0x41}), want: termUnspecified, class: rdma.ErrProtocol},
+		{name: "untagged header cut", send: fixed(send1[:untaggedLen-1]), want: termUnspecified, class: rdma.ErrProtocol},
+		{name: "tagged header cut", send: fixed(tagged(opWrite, true, 1, 0)[:taggedLen-1]), want: termUnspecified, class: rdma.ErrProtocol},
+		{name: "DDP version tagged", send: fixed(with(tagged(opWrite, true, 1, 0), 0, ddpTagged|ddpLast|2)), want: termDDPTaggedVersion, class: rdma.ErrProtocol, header: taggedLen},
+		{name: "DDP version untagged", send: fixed(with(send1, 0, ddpLast)), want: termDDPUntaggedVersion, class: rdma.ErrProtocol, header: untaggedLen},
+		{name: "RDMAP version", send: fixed(with(send1, 1, 2<<6|byte(opSend))), want: termRDMAPVersion, class: rdma.ErrProtocol, header: untaggedLen},
+		{name: "unknown opcode", send: fixed(with(send1, 1, 1<<6|8)), want: termOpcode, class: rdma.ErrProtocol, header: untaggedLen},
+		{name: "tagged SEND", send: fixed(tagged(opSend, true, 1, 0)), want: termOpcode, class: rdma.ErrProtocol, header: taggedLen},
+		{name: "untagged WRITE", send: fixed(untagged(opWrite, true, 0, 1, 0)), want: termOpcode, class: rdma.ErrProtocol, header: untaggedLen},
+		{name: "queue 3", send: fixed(untagged(opSend, true, 3, 1, 0)), want: termQueueNumber, class: rdma.ErrProtocol, header: untaggedLen},
+		{name: "SEND on queue 1", send: fixed(untagged(opSend, true, queueRead, 1, 0)), want: termQueueNumber, class: rdma.ErrProtocol, header: untaggedLen},
+		{name: "READ on queue 0", send: fixed(appendReadRequest(untagged(opReadReq, true, queueSend, 1, 0), readRequest{})), want: termQueueNumber, class: rdma.ErrProtocol, header: readHdr},
+		{name: "invalidate", send: fixed(untagged(opSendInv, true, queueSend, 1, 0)), want: termCannotInvalidate, class: rdma.ErrAccess, header: untaggedLen},
+		{name: "solicited invalidate", send: fixed(untagged(opSendSEInv, true, queueSend, 1, 0)), want: termCannotInvalidate, class: rdma.ErrAccess, header: untaggedLen},
+
+		// SEND.
+		{name: "no receive", send: fixed(send1), want: termNoBuffer, class: rdma.ErrReceiverNotReady, header: untaggedLen},
+		{name: "MSN gap", recvs: 1, send: fixed(untagged(opSend, true, queueSend, 2, 0)), want: termMSNRange, class: rdma.ErrProtocol, recv: rdma.StatusWRFlushErr, header: untaggedLen},
+		{name: "MSN repeated", recvs: 2, send: fixed(send1, send1), want: termMSNRange, class: rdma.ErrProtocol, header: untaggedLen},
+		{name: "MSN zero", recvs: 1, send: fixed(untagged(opSend, true, queueSend, 0, 0)), want: termMSNRange, class: rdma.ErrProtocol, header: untaggedLen},
+		{name: "MO not zero", recvs: 1, send: fixed(untagged(opSend, true, queueSend, 1, 4)), want: termMO, class: rdma.ErrProtocol, header: untaggedLen},
+		{name: "MO gap", recvs: 1, send: fixed(append(untagged(opSend, false, queueSend, 1, 0), "abcd"...), untagged(opSend, true, queueSend, 1, 8)), want: termMO, class: rdma.ErrProtocol, recv: rdma.StatusWRFlushErr, header: untaggedLen},
+		{name: "other MSN inside a SEND", recvs: 2, send: fixed(append(untagged(opSend, false, queueSend, 1, 0), "abcd"...), untagged(opSend, true, queueSend, 2, 0)), want: termMSNRange, class: rdma.ErrProtocol, header: untaggedLen},
+		{name: "other opcode inside a SEND", recvs: 2, send: fixed(append(untagged(opSend, false, queueSend, 1, 0), "abcd"...), untagged(opSendSE, true, queueSend, 1, 4)), want: termOpcode, class: rdma.ErrProtocol, header: untaggedLen},
+		{name: "SEND too long", recvs: 1, send: fixed(append(bytes.Clone(send1), make([]byte, 65)...)), want: termTooLong, class: rdma.ErrAccess, recv: rdma.StatusLocLenErr, header: untaggedLen},
+		{name: "SEND too long in pieces", recvs: 1, send: fixed(append(untagged(opSend, false, queueSend, 1, 0), make([]byte, 64)...), append(untagged(opSend, true, queueSend, 1, 64), 1)), want: termTooLong, class: rdma.ErrAccess, recv: rdma.StatusLocLenErr, header: untaggedLen},
+
+		// READ requests.
+		{name: "READ without QP right", send: one(func(x *target) []byte { return readReq(1, readRequest{size: 8, srcSTag: x.readable.RKey()}) }), want: termAccess, class: rdma.ErrAccess, header: readHdr},
+		{name: "READ of nothing without QP right", send: fixed(readReq(1, readRequest{})), want: termAccess, class: rdma.ErrAccess, header: readHdr},
+		{name: "READ with only the write right", access: rdma.AccessRemoteWrite, send: one(func(x *target) []byte { return readReq(1, readRequest{size: 8, srcSTag: x.readable.RKey()}) }), want: termAccess, class: rdma.ErrAccess, header: readHdr},
+		{name: "READ of STag 0", access: all, send: fixed(readReq(1, readRequest{size: 8})), want: termInvalidSTag, class: rdma.ErrAccess, header: readHdr},
+		{name: "READ of a guessed STag", access: all, send: one(func(x *target) []byte { return readReq(1, readRequest{size: 8, srcSTag: x.readable.RKey() ^ 1}) }), want: termInvalidSTag, class: rdma.ErrAccess, header: readHdr},
+		{name: "READ of another PD", access: all, send: one(func(x *target) []byte { return readReq(1, readRequest{size: 8, srcSTag: x.foreign.RKey()}) }), want: termNotAssociated, class: rdma.ErrAccess, header: readHdr},
+		{name: "READ of a region without the right", access: all, send: one(func(x *target) []byte { return readReq(1, readRequest{size: 8, srcSTag: x.writable.RKey()}) }), want: termAccess, class: rdma.ErrAccess, header: readHdr},
+		{name: "READ of a region by its lkey", access: all, send: one(func(x *target) []byte { return readReq(1, readRequest{size: 8, srcSTag: x.local.LKey()}) }), want: termAccess, class: rdma.ErrAccess, header: readHdr},
+		{name: "READ one byte too far", access: all, send: one(func(x *target) []byte { return readReq(1, readRequest{size: 8, srcSTag: x.readable.RKey(), srcTO: 4089}) }), want: termBounds, class: rdma.ErrAccess, header: readHdr},
+		{name: "READ of 4 GiB", access: all, send: one(func(x *target) []byte { return readReq(1, readRequest{size: 1<<32 - 1, srcSTag: x.readable.RKey()}) }), want: termBounds, class: rdma.ErrAccess, header: readHdr},
+		{name: "READ far behind", access: all, send: one(func(x *target) []byte { return readReq(1, readRequest{size: 8, srcSTag: x.readable.RKey(), srcTO: 1 << 40}) }), want: termBounds, class: rdma.ErrAccess, header: readHdr},
+		{name: "READ that wraps", access: all, send: one(func(x *target) []byte { return readReq(1, readRequest{size: 16, srcSTag: x.readable.RKey(), srcTO: 1<<64 - 8}) }), want: termTOWrap, class: rdma.ErrAccess, header: readHdr},
+		{name: "READ MSN gap", access: all, send: fixed(readReq(3, readRequest{})), want: termMSNRange, class: rdma.ErrProtocol, header: readHdr},
+		{name: "READ MO", access: all, send: fixed(appendReadRequest(untagged(opReadReq, true, queueRead, 1, 1), readRequest{})), want: termMO, class: rdma.ErrProtocol, header: readHdr},
+		{name: "READ not last", access: all, send: fixed(appendReadRequest(untagged(opReadReq, false, queueRead, 1, 0), readRequest{})), want: termUnspecified, class: rdma.ErrProtocol, header: readHdr},
+		{name: "READ cut", access: all, send: fixed(readReq(1, readRequest{})[:readHdr-1]), want: termUnspecified, class: rdma.ErrProtocol, header: untaggedLen},
+		{name: "READ with a tail", access: all, send: fixed(append(readReq(1, readRequest{}), 0)), want: termUnspecified, class: rdma.ErrProtocol, header: readHdr},
+
+		// WRITE.
+		{name: "WRITE without QP right", send: one(func(x *target) []byte { return append(tagged(opWrite, true, x.writable.RKey(), 0), 1) }), want: termAccess, class: rdma.ErrAccess, header: taggedLen},
+		{name: "second WRITE of nothing without QP right", send: fixed(tagged(opWrite, true, 0, 0)), want: termAccess, class: rdma.ErrAccess, header: taggedLen},
+		{name: "WRITE with only the read right", access: rdma.AccessRemoteRead, send: one(func(x *target) []byte { return append(tagged(opWrite, true, x.writable.RKey(), 0), 1) }), want: termAccess, class: rdma.ErrAccess, header: taggedLen},
+		{name: "WRITE of a guessed STag", access: all, send: one(func(x *target) []byte { return append(tagged(opWrite, true, x.writable.RKey()^2, 0), 1) }), want: termDDPInvalidSTag, class: rdma.ErrAccess, header: taggedLen},
+		{name: "WRITE to another PD", access: all, send: one(func(x *target) []byte { return append(tagged(opWrite, true, x.foreign.RKey(), 0), 1) }), want: termDDPNotAssociated, class: rdma.ErrAccess, header: taggedLen},
+		{name: "WRITE to a readable region", access: all, send: one(func(x *target) []byte { return append(tagged(opWrite, true, x.readable.RKey(), 0), 1) }), want: termAccess, class: rdma.ErrAccess, header: taggedLen},
+		{name: "WRITE to a local region", access: all, send: one(func(x *target) []byte { return append(tagged(opWrite, true, x.local.LKey(), 0), 1) }), want: termAccess, class: rdma.ErrAccess, header: taggedLen},
+		{name: "WRITE one byte too far", access: all, send: one(func(x *target) []byte { return append(tagged(opWrite, true, x.writable.RKey(), 4095), 1, 2) }), want: termDDPBounds, class: rdma.ErrAccess, header: taggedLen},
+		{name: "WRITE that wraps", access: all, send: one(func(x *target) []byte { return append(tagged(opWrite, true, x.writable.RKey(), 1<<64-1), 1, 2) }), want: termDDPTOWrap, class: rdma.ErrAccess, header: taggedLen},
+
+		// READ responses that nobody asked for.
+		{name: "response without READ", send: one(func(x *target) []byte { return append(tagged(opReadResp, true, x.local.LKey(), 0), 1) }), want: termOpcode, class: rdma.ErrProtocol, header: taggedLen},
+	}
+	seen := map[termCode]bool{}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			x := newTarget(t, c.access)
+			defer x.close()
+			sink := x.mr(128, rdma.AccessLocalWrite)
+			for i := range c.recvs {
+				x.recv(rdma.RecvWR{ID: uint64(i), SGL: []rdma.SGE{{MR: sink, Len: 64}}})
+			}
+			p := dialRaw(t, x.end, plainRequest(), rtrWrite(true))
+			for _, s := range c.send(x) {
+				p.send(s)
+			}
+			got := p.terminated()
+			if got.code != c.want {
+				t.Fatalf("Terminate %v, want %v", got.code, c.want)
+			}
+			if len(got.header) != c.header || got.hasLen != (c.header > 0) {
+				t.Fatalf("Terminate carries %d bytes of headers, want %d", len(got.header), c.header)
+			}
+			if c.header > 0 {
+				last := c.send(x)[len(c.send(x))-1]
+				if !bytes.Equal(got.header, last[:c.header]) || int(got.segLen) != len(last) {
+					t.Fatalf("Terminate carries % x (segment of %d), sent was % x", got.header, got.segLen, last)
+				}
+			}
+			x.dead(c.class)
+			if c.recv != 0 {
+				if wc := x.wait(1)[0]; wc.Status != c.recv || wc.ID != 0 {
+					t.Fatalf("receive completed with %+v, want %v", wc, c.recv)
+				}
+			}
+			if !bytes.Equal(x.writable.Bytes(), make([]byte, 4096)) || !bytes.Equal(x.local.Bytes(), make([]byte, 4096)) {
+				t.Fatal("memory changed")
+			}
+			seen[c.want] = true
+		})
+	}
+	for _, code := range []termCode{termInvalidSTag, termBounds, termAccess, termNotAssociated, termTOWrap,
+		termRDMAPVersion, termOpcode, termCannotInvalidate, termUnspecified, termDDPInvalidSTag, termDDPBounds,
+		termDDPNotAssociated, termDDPTOWrap, termDDPTaggedVersion, termQueueNumber, termNoBuffer, termMSNRange,
+		termMO, termTooLong, termDDPUntaggedVersion} {
+		if !seen[code] {
+			t.Errorf("no case ends with %v", code)
+		}
+	}
+}
+
+// A CRC that does not fit is an error of MPA: no headers, they are not
+// believed.
+func TestRejectCRC(t *testing.T) {
+	x := newTarget(t, 0)
+	defer x.close()
+	p := dialRaw(t, x.end, plainRequest(), rtrWrite(true))
+	b := p.frame(untagged(opSend, true, queueSend, 1, 0))
+	b[len(b)-1] ^= 1
+	p.write(b)
+	if got := p.terminated(); got.code != termCRC || got.hasLen {
+		t.Fatalf("%+v", got)
+	}
+	x.dead(rdma.ErrProtocol)
+}
+
+// More READs than IRD: there is no buffer on queue 1 for the request.
+func TestRejectBeyondIRD(t *testing.T) {
+	x := newTarget(t, rdma.AccessRemoteRead)
+	defer x.close()
+	big := x.mr(8<<20, rdma.AccessRemoteRead)
+	p := dialRaw(t, x.end, plainRequest(), rtrWrite(true)) // ORD 16, so IRD 16
+	var all []byte
+	for i := range uint32(40) {
+		all = append(all, p.frame(readReq(i+1, readRequest{sinkSTag: 1, size: 8 << 20, srcSTag: big.RKey()}))...)
+	}
+	p.write(all)
+	got := p.terminated()
+	if got.code != termNoBuffer || !got.hasRead {
+		t.Fatalf("%+v", got)
+	}
+	x.dead(rdma.ErrReceiverNotReady)
+}
+
+// A responder that answers a READ wrongly.
+func TestRejectResponse(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		seg  func(r readRequest) []byte
+		want termCode
+	}{
+		{"other STag", func(r readRequest) []byte { return append(tagged(opReadResp, true, r.sinkSTag^1, r.sinkTO), make([]byte, 64)...) }, termDDPInvalidSTag},
+		{"other offset", func(r readRequest) []byte { return append(tagged(opReadResp, true, r.sinkSTag, r.sinkTO+8), make([]byte, 64)...) }, termDDPBounds},
+		{"too long", func(r readRequest) []byte { return append(tagged(opReadResp, true, r.sinkSTag, r.sinkTO), make([]byte, 65)...) }, termDDPBounds},
+		{"too short", func(r readRequest) []byte { return append(tagged(opReadResp, true, r.sinkSTag, r.sinkTO), make([]byte, 63)...) }, termDDPBounds},
+		{"not last", func(r readRequest) []byte { return append(tagged(opReadResp, false, r.sinkSTag, r.sinkTO), make([]byte, 64)...) }, termDDPBounds},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := newEnd(t, New(Options{}), rdma.QPConfig{})
+			defer a.close()
+			sink := a.mr(256, rdma.AccessLocalWrite)
+			p, err := acceptRaw(t, a, rdma.ConnParams{}, nil)
+			check(t, err)
+			a.send(rdma.SendWR{ID: 1, Op: rdma.OpRDMARead, SGL: []rdma.SGE{{MR: sink, Off: 64, Len: 64}}},
+				rdma.SendWR{ID: 2, Op: rdma.OpSend})
+			p.must() // RTR
+			_, body := p.must()
+			r, _ := parseReadRequest(body)
+			p.send(c.seg(r))
+			if got := p.terminated(); got.code != c.want || len(got.header) != taggedLen {
+				t.Fatalf("Terminate %v, want %v", got.code, c.want)
+			}
+			a.dead(rdma.ErrProtocol)
+			wcs := a.wait(1)
+			if wcs[0].ID != 1 || wcs[0].Status != rdma.StatusBadRespErr {
+				t.Fatalf("%+v", wcs)
+			}
+			if !bytes.Equal(sink.Bytes(), make([]byte, 256)) {
+				t.Fatal("a bad response was placed")
+			}
+		})
+	}
+}
+
+// What a peer's Terminate does to the oldest request.
+func TestTerminateReceived(t *testing.T) {
+	for code, e := range termTable {
+		t.Run(e.text, func(t *testing.T) {
+			a := newEnd(t, New(Options{}), rdma.QPConfig{})
+			defer a.close()
+			sink := a.mr(64, rdma.AccessLocalWrite)
+			p, err := acceptRaw(t, a, rdma.ConnParams{}, nil)
+			check(t, err)
+			for i := range uint64(3) {
+				a.send(rdma.SendWR{ID: i, Op: rdma.OpRDMARead, SGL: []rdma.SGE{{MR: sink, Len: 64}}})
+			}
+			for range 4 {
+				p.must()
+			}
+			p.write(appendTerminateFPDU(nil, &terminate{code: code}, p.crc))
+			a.dead(e.class)
+			wcs := a.wait(3)
+			if wcs[0].ID != 0 || wcs[0].Status != e.status || wcs[1].Status != rdma.StatusWRFlushErr || wcs[2].Status != rdma.StatusWRFlushErr {
+				t.Fatalf("%+v", wcs)
+			}
+			// No Terminate in answer to one.
+			if u, err := p.next(); err == nil {
+				t.Fatalf("answered with % x", u)
+			}
+			_ = p.conn.Close()
+		})
+	}
+}
