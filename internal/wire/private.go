@@ -15,7 +15,7 @@ import (
 //	Reject   ┌magic "RKV1"┬min┬max┬status┐  8 bytes
 //	         └4           ┴1  ┴1  ┴2     ┘
 //
-// Each MAC is HMAC-SHA256 under the shared secret over a label, what went
+// Each MAC is HMAC-SHA256 under the (hashed) secret over a label, what went
 // before on this connection, and the bytes in front of it. So the server's MAC
 // proves that it knows the secret *and* answers this very request, and the MAC
 // in Hello (32 bytes) proves the same of the client: a replayed Connect meets
@@ -211,9 +211,12 @@ func private(b []byte) (fields, error) {
 }
 
 // mac is HMAC-SHA256 over a label and parts, each preceded by its length so
-// that no two lists of parts have the same bytes. It allocates; set-up only.
+// that no two lists of parts have the same bytes. The key is a hash of the
+// secret: HMAC itself fills short keys up with zeros, and would take a secret
+// and the same with a zero behind it for one. It allocates; set-up only.
 func mac(secret []byte, label string, parts ...[]byte) [FullMACSize]byte {
-	h := hmac.New(sha256.New, secret)
+	key := sha256.Sum256(secret)
+	h := hmac.New(sha256.New, key[:])
 	var n [8]byte
 	h.Write(append(le.AppendUint64(n[:0], uint64(len(label))), label...))
 	for _, p := range parts {
