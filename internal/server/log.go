@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -29,7 +30,7 @@ const (
 // limitedLog is a logger that drops lines beyond their kind's budget and says
 // later how many it has dropped.
 type limitedLog struct {
-	out *slog.Logger
+	out atomic.Pointer[slog.Logger] // replaced once, when the store's id is known
 	now func() time.Time
 
 	mu     sync.Mutex
@@ -41,7 +42,9 @@ type limitedLog struct {
 }
 
 func newLimitedLog(out *slog.Logger) *limitedLog {
-	return &limitedLog{out: out, now: time.Now}
+	l := &limitedLog{now: time.Now}
+	l.out.Store(out)
+	return l
 }
 
 // pass says whether a line of this kind may be written, and how many before
@@ -66,7 +69,8 @@ func (l *limitedLog) pass(kind limit) (dropped int, ok bool) {
 }
 
 func (l *limitedLog) write(level slog.Level, kind limit, msg string, args []any) {
-	if !l.out.Enabled(context.Background(), level) {
+	out := l.out.Load()
+	if !out.Enabled(context.Background(), level) {
 		return
 	}
 	dropped, ok := l.pass(kind)
@@ -76,7 +80,7 @@ func (l *limitedLog) write(level slog.Level, kind limit, msg string, args []any)
 	if dropped > 0 {
 		args = append(args, "similar_lines_dropped", dropped)
 	}
-	l.out.Log(context.Background(), level, msg, args...)
+	out.Log(context.Background(), level, msg, args...)
 }
 
 // Error, Warn and Info write a line of a kind. Debug lines have no budget: who

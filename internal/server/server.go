@@ -151,7 +151,7 @@ func (srv *Server) openStore(ctx context.Context, predecessorGone bool) error {
 	srv.incarnation = st.Incarnation()
 	srv.shards = int(st.View().Shards)
 	id := st.ID()
-	srv.log = newLimitedLog(cfg.Logger.With("store", fmt.Sprintf("%x", id[:4]), "incarnation", fmt.Sprintf("%016x", srv.incarnation)))
+	srv.log.out.Store(cfg.Logger.With("store", fmt.Sprintf("%x", id[:4]), "incarnation", fmt.Sprintf("%016x", srv.incarnation)))
 	return nil
 }
 
