@@ -52,17 +52,17 @@ func (d *demo) readBack(ctx context.Context, n *node.Node, stanzas []stanza) (co
 	}
 	buf := make([]byte, largest+1)
 	get := func(s stanza) error {
-		m, err := c.GetInto(ctx, []byte(s.key), buf)
+		buf, err = c.GetInto(ctx, []byte(s.key), buf)
 		if err != nil {
 			return err
 		}
-		if !bytes.Equal(buf[:m], []byte(s.value)) {
+		if !bytes.Equal(buf, []byte(s.value)) {
 			return fmt.Errorf("key %q: the value read back is not the one that was stored", s.key)
 		}
 		return nil
 	}
 	if res.absent, err = measure(c, n, stanzas, len(stanzas), func(s stanza) error {
-		_, err := c.GetInto(ctx, []byte(s.key+" is not installed"), buf)
+		_, err := c.GetInto(ctx, []byte(s.key+" is not installed"), nil)
 		if err == nil {
 			return fmt.Errorf("key %q exists although nobody stored it", s.key+" is not installed")
 		}

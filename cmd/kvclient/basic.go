@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -34,7 +35,10 @@ terminal. With --offset or --length it reads that part of the value.`,
 				var value []byte
 				var err error
 				if cmd.Flags().Changed("offset") || cmd.Flags().Changed("length") {
-					value, err = getRange(cmd.Context(), c, key, offset, length)
+					if length < 0 {
+						length = math.MaxInt64
+					}
+					value, err = c.GetRange(cmd.Context(), key, offset, length)
 				} else {
 					value, err = c.Get(cmd.Context(), key)
 				}
@@ -49,18 +53,6 @@ terminal. With --offset or --length it reads that part of the value.`,
 	cmd.Flags().Int64Var(&offset, "offset", 0, "first byte to read")
 	cmd.Flags().Int64Var(&length, "length", -1, "bytes to read; -1 means to the end")
 	return cmd
-}
-
-// getRange reads a part of a value; length -1 means to its end.
-func getRange(ctx context.Context, c *client.Client, key []byte, offset, length int64) ([]byte, error) {
-	if length < 0 {
-		info, err := c.Stat(ctx, key)
-		if err != nil {
-			return nil, err
-		}
-		length = max(info.Size-offset, 0)
-	}
-	return c.GetRange(ctx, key, offset, length)
 }
 
 // putOut writes a value where get was told to.

@@ -287,11 +287,10 @@ func (b *bench) caller(ctx context.Context, w int, end time.Time) (gets, puts *h
 			return gets, puts, nil
 		}
 		if reading {
-			var got int
-			got, err = c.GetInto(ctx, key, buf)
+			buf, err = c.GetInto(ctx, key, buf)
 			took := time.Since(start)
 			if err == nil {
-				err = b.checkValue(buf[:got], i)
+				err = b.checkValue(buf, i)
 			}
 			_ = gets.RecordValue(min(int64(took), histHigh))
 		} else {

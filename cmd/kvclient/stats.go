@@ -93,11 +93,11 @@ func (a *app) pingCmd() *cobra.Command {
 			}
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
 				for i := range count {
-					start := time.Now()
-					if err := c.Ping(cmd.Context()); err != nil {
+					took, err := c.Ping(cmd.Context())
+					if err != nil {
 						return err
 					}
-					if err := a.showPing(c.Server(), i+1, time.Since(start)); err != nil {
+					if err := a.showPing(c.Server(), i+1, took); err != nil {
 						return err
 					}
 				}

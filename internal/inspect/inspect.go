@@ -122,7 +122,7 @@ func summary(w io.Writer, in store.Inspection, opt Options) error {
 id         %s
 format     %d
 shards     %d
-opened     %d times, ended %s
+epoch      %d, ended %s
 files      %s
 keys       %d
 bytes      %d of keys, %d of values

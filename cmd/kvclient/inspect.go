@@ -1,0 +1,294 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+func (a *app) inspectCmd() *cobra.Command {
+	var region int64
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "inspect [KEY]",
+		Short: "look at a live server's memory by RDMA READ",
+		Long: `inspect reads the memory of a live server one-sidedly and shows what stands
+there: with no argument the regions, their headers and the beat; with KEY the
+way from the root of the index to the item; with --region the buckets of an
+index region, their slots, and the items that the slots name.
+
+It shows words as they are at that moment. A line may be out of date when it is
+printed; nothing of it carries the promises of a get.`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var key []byte
+			switch {
+			case limit < 1:
+				return usagef("--limit is %d, want 1 or more", limit)
+			case len(args) == 1 && cmd.Flags().Changed("region"):
+				return usagef("both KEY and --region are given")
+			case len(args) == 1:
+				var err error
+				if key, err = a.key(args[0]); err != nil {
+					return err
+				}
+			}
+			return a.withClient(cmd.Context(), func(c *client.Client) error {
+				in, err := newInspector(cmd.Context(), a, c)
+				switch {
+				case err != nil:
+					return err
+				case key != nil:
+					return in.showKey(key)
+				case cmd.Flags().Changed("region"):
+					return in.showRegion(region, limit)
+				}
+				return in.showRegions()
+			})
+		},
+	}
+	cmd.Flags().Int64Var(&region, "region", 0, "show the buckets of this region")
+	cmd.Flags().IntVar(&limit, "limit", 20, "buckets to show at most; empty ones do not count")
+	return cmd
+}
+
+// An inspector looks at the memory of one server.
+type inspector struct {
+	*app
+	ctx  context.Context
+	c    *client.Client
+	view *layout.View
+}
+
+func newInspector(ctx context.Context, a *app, c *client.Client) (*inspector, error) {
+	view, err := c.View(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &inspector{app: a, ctx: ctx, c: c, view: view}, nil
+}
+
+// read READs n bytes, a multiple of 8, at a place.
+func (in *inspector) read(p layout.Place, n int) ([]byte, error) {
+	i, off, ok := in.view.Locate(p, n)
+	if !ok {
+		return nil, fmt.Errorf("%d bytes at %v lie in no region", n, p)
+	}
+	buf := make([]byte, n)
+	return buf, in.c.ReadRegion(in.ctx, in.view.Regions[i].ID, off, buf)
+}
+
+// word READs one word.
+func (in *inspector) word(p layout.Place) (uint64, error) {
+	b, err := in.read(p, 8)
+	if err != nil {
+		return 0, err
+	}
+	return binary.LittleEndian.Uint64(b), nil
+}
+
+// What inspect shows, in its JSON form.
+type (
+	regionInfo struct {
+		ID     uint32 `json:"id"`
+		Kind   string `json:"kind"`
+		Base   string `json:"base"`
+		Length uint64 `json:"length"`
+		Header string `json:"header"` // "ok", or what is wrong with it
+	}
+	viewInfo struct {
+		Incarnation string       `json:"incarnation"`
+		Version     uint64       `json:"view_version"`
+		Shards      uint32       `json:"shards"`
+		Seed        string       `json:"hash_seed"`
+		Beat        beatInfo     `json:"beat"`
+		Regions     []regionInfo `json:"regions"`
+	}
+	beatInfo struct {
+		Counter uint64 `json:"counter"`
+		Time    string `json:"time"`
+		View    uint64 `json:"view_version"`
+		Reclaim uint64 `json:"reclaim_version"`
+		Fault   string `json:"fault,omitempty"`
+	}
+	bucketInfo struct {
+		Place  string     `json:"place"`
+		Header string     `json:"header"`
+		Slots  []slotInfo `json:"slots"` // those that are not empty
+	}
+	slotInfo struct {
+		Slot int       `json:"slot"`
+		Word string    `json:"word"`
+		Item *itemInfo `json:"item,omitempty"`
+	}
+	itemInfo struct {
+		State   string `json:"state,omitempty"`
+		Version string `json:"version,omitempty"`
+		Key     string `json:"key,omitempty"` // quoted where it is no plain text
+		Size    int    `json:"size"`          // of the value
+		Fault   string `json:"fault,omitempty"`
+		raw     []byte // the key
+	}
+)
+
+// showRegions shows the region table, each region's own header, and the beat.
+func (in *inspector) showRegions() error {
+	v := in.view
+	info := viewInfo{
+		Incarnation: fmt.Sprintf("%016x", v.Incarnation), Version: v.Version, Shards: v.Shards, Seed: fmt.Sprintf("%016x", v.Seed),
+	}
+	raw, err := in.read(v.BeatPlace(), layout.BeatSize)
+	if err != nil {
+		return err
+	}
+	if b, err := layout.ParseBeat(raw, v.Incarnation); err != nil {
+		info.Beat.Fault = err.Error()
+	} else {
+		info.Beat = beatInfo{b.Counter, time.UnixMicro(int64(b.TimeMicros)).UTC().Format(time.RFC3339Nano), b.ViewVersion, b.ReclaimVersion, ""}
+	}
+	for _, r := range v.Regions {
+		header := "ok"
+		raw, err := in.read(r.Base, layout.RegionHeaderSize)
+		if err != nil {
+			return err
+		}
+		if h, err := layout.ParseRegionHeader(raw); err != nil {
+			header = err.Error()
+		} else if h.Region != r || h.Incarnation != v.Incarnation {
+			header = fmt.Sprintf("says something else than the view: %+v of incarnation %016x", h.Region, h.Incarnation)
+		}
+		info.Regions = append(info.Regions, regionInfo{r.ID, r.Kind.String(), r.Base.String(), r.Length, header})
+	}
+	if in.output == "json" {
+		return in.printJSON(info)
+	}
+	beat := fmt.Sprintf("%d at %s, view %d, reclaim %d", info.Beat.Counter, info.Beat.Time, info.Beat.View, info.Beat.Reclaim)
+	if info.Beat.Fault != "" {
+		beat = info.Beat.Fault
+	}
+	lines := []string{"region\tkind\tbase\tlength\theader\n"}
+	for _, r := range info.Regions {
+		lines = append(lines, fmt.Sprintf("%d\t%s\t%s\t%s\t%s\n", r.ID, r.Kind, r.Base, byteCount(int64(r.Length)), r.Header))
+	}
+	return in.print(fmt.Sprintf("incarnation  %s\nview         %d, %d shards\nbeat         %s\n\n%s",
+		info.Incarnation, info.Version, info.Shards, beat, table(lines)))
+}
+
+// bucket shows a bucket that was READ at a place, with the items of its slots.
+func (in *inspector) bucket(p layout.Place, raw []byte) (bucketInfo, error) {
+	b, err := layout.ParseBucket(raw)
+	if err != nil {
+		return bucketInfo{}, err
+	}
+	info := bucketInfo{Place: p.String(), Header: b.Header().String(), Slots: []slotInfo{}}
+	for i := range layout.BucketSlots {
+		s := b.Slot(i)
+		if s.Empty() {
+			continue
+		}
+		slot := slotInfo{Slot: i, Word: s.String()}
+		if s.Class() != layout.ClassPebble {
+			item, err := in.item(s)
+			if err != nil {
+				return bucketInfo{}, err
+			}
+			slot.Item = item
+		}
+		info.Slots = append(info.Slots, slot)
+	}
+	return info, nil
+}
+
+// item READs the item of a slot. Of a large one only the head is read.
+func (in *inspector) item(s layout.Slot) (*itemInfo, error) {
+	const most = 128 << 10
+	n := layout.ClassSize(s.Class())
+	if n <= 0 {
+		return &itemInfo{Fault: fmt.Sprintf("class %d has no size", s.Class())}, nil
+	}
+	raw, err := in.read(s.Place(), min(n, most))
+	if err != nil {
+		return &itemInfo{Fault: err.Error()}, nil
+	}
+	v, err := layout.ParseItem(raw, in.view.Incarnation, s.Place())
+	if err != nil {
+		return &itemInfo{Fault: err.Error()}, nil
+	}
+	return &itemInfo{State: v.State.String(), Version: v.Version.String(), Key: in.show(v.Key()), Size: v.ValLen, raw: v.Key()}, nil
+}
+
+// text is the bucket as lines.
+func (b bucketInfo) text() string {
+	s := fmt.Sprintf("%s  %s\n", b.Place, b.Header)
+	for _, slot := range b.Slots {
+		s += fmt.Sprintf("    slot %d  %s", slot.Slot, slot.Word)
+		switch {
+		case slot.Item == nil:
+		case slot.Item.Fault != "":
+			s += "  " + slot.Item.Fault
+		default:
+			s += fmt.Sprintf("  %s  version %s  %d B  %s", slot.Item.State, slot.Item.Version, slot.Item.Size, slot.Item.Key)
+		}
+		s += "\n"
+	}
+	return s
+}
+
+// showRegion shows the buckets of an index region that have a slot in use.
+func (in *inspector) showRegion(id int64, limit int) error {
+	for _, r := range in.view.Regions {
+		if int64(r.ID) != id {
+			continue
+		}
+		if r.Kind != layout.KindIndex {
+			return fmt.Errorf("region %d holds items; items are found by the buckets of the index regions", id)
+		}
+		return in.buckets(r, limit)
+	}
+	return usagef("there is no region %d", id)
+}
+
+// buckets walks an index region page by page. What is no bucket (the header
+// page, root words, directories) does not parse as one and is passed over.
+func (in *inspector) buckets(r layout.Region, limit int) error {
+	const window = 64 << 10
+	for off := uint64(0); off < r.Length && limit > 0; off += window {
+		start := r.Base + layout.PlaceOfByte(off)
+		raw, err := in.read(start, int(min(window, r.Length-off)))
+		if err != nil {
+			return err
+		}
+		for i := 0; i+layout.BucketSize <= len(raw) && limit > 0; i += layout.BucketSize {
+			b, err := layout.ParseBucket(raw[i:])
+			if err != nil || !b.Header().Valid() {
+				continue
+			}
+			info, err := in.bucket(start+layout.PlaceOfByte(uint64(i)), raw[i:])
+			if err != nil {
+				return err
+			}
+			if len(info.Slots) == 0 {
+				continue
+			}
+			limit--
+			if err := in.printBucket(info); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (in *inspector) printBucket(b bucketInfo) error {
+	if in.output == "json" {
+		return in.printJSON(b)
+	}
+	return in.print(b.text())
+}
