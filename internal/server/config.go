@@ -71,7 +71,7 @@ type Config struct {
 	// 16 KiB; at least 12 KiB, which the longest keys of a Scan need.
 	RequestSize int
 	// ReplySize is the largest message sent. Default 64 KiB; a client may take
-	// less. At least 4 KiB.
+	// less. At least 12 KiB, which a page of a Scan with the longest key needs.
 	ReplySize int
 	// MaxSessions bounds connected clients. Default 4096.
 	MaxSessions int
@@ -136,10 +136,10 @@ func (s Shared) String() string {
 }
 
 // Limits of the sizes above. A Scan with the longest prefix and position must
-// fit into a request.
+// fit into a request, the longest key and a position as long into a reply.
 const (
 	minRequestSize = 12 << 10
-	minReplySize   = 4 << 10
+	minReplySize   = 12 << 10
 	maxMessageSize = 1 << 20
 	maxCredits     = 1024
 )
