@@ -22,6 +22,9 @@ func (w *world) grow() {
 	default:
 		return
 	}
+	if w.nextPage.Byte()+3*worldUnit > worldRegions*RegionGranule && len(w.free) < 3 {
+		return // growth waits for memory
+	}
 	w.tally.growths++
 	w.steps = append(w.steps, wstep{stores: func() (out []wstore) {
 		for b := range SegmentBuckets(old.step) {
@@ -35,7 +38,7 @@ func (w *world) grow() {
 		w.segs = append(w.segs[:i:i], w.segs[i+1:]...)
 		w.segs = append(w.segs, fresh...)
 		for _, s := range fresh {
-			s.place = w.allocIndex(SegmentBytes(s.step))
+			s.place = w.allocIndex()
 			out = append(out, w.buildSegment(s, old)...)
 		}
 		return out
@@ -52,7 +55,7 @@ func (w *world) grow() {
 			}
 		}
 		return out
-	}, after: func() { w.retire(old.place, SegmentBytes(old.step)) }})
+	}, after: func() { w.retire(old.place) }})
 }
 
 // buildSegment writes a segment's headers and, from the old one, the slots of
@@ -90,7 +93,7 @@ func (w *world) buildSegment(s, old *mseg) (out []wstore) {
 // doubleDirectory: a new array, the root word swung to it, the old retired.
 func (w *world) doubleDirectory() {
 	w.steps = append(w.steps, wstep{stores: func() (out []wstore) {
-		fresh := w.allocIndex(PageSize)
+		fresh := w.allocIndex()
 		old, oldDepth := w.dir, w.dirDepth
 		w.dir, w.dirDepth = fresh, oldDepth+1
 		for e := range DirPageEntries {
@@ -106,7 +109,7 @@ func (w *world) doubleDirectory() {
 			stores: func() []wstore {
 				return []wstore{{int(w.view.RootPlace(0).Byte()), 8, MakeRoot(fresh, oldDepth+1)}}
 			},
-			after: func() { w.retire(old, PageSize) },
+			after: func() { w.retire(old) },
 		}}, w.steps...)
 		return out
 	}})
@@ -125,14 +128,14 @@ func (w *world) reuse() {
 	if w.r.IntN(4) == 0 {
 		w.steps = append(w.steps, wstep{stores: func() (out []wstore) {
 			// Zeroed by the allocator on the way, and given to nobody yet.
-			for off := int(x.place.Byte()); off < int(x.place.Byte())+x.bytes; off += wordSize {
+			for off := int(x.place.Byte()); off < int(x.place.Byte())+worldUnit; off += wordSize {
 				if LoadWord(w.mem, off) != 0 {
 					out = append(out, wstore{off, 8, 0})
 				}
 			}
 			return out
-		}, after: func() { w.free[x.bytes] = append(w.free[x.bytes], x.place) }})
+		}, after: func() { w.free = append(w.free, x.place) }})
 		return
 	}
-	w.free[x.bytes] = append(w.free[x.bytes], x.place)
+	w.free = append(w.free, x.place)
 }

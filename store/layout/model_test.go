@@ -2,6 +2,7 @@ package layout
 
 import (
 	"encoding/binary"
+	"flag"
 	"fmt"
 	"sync"
 	"testing"
@@ -11,7 +12,7 @@ import (
 // that are still to be sampled.
 type mreader struct {
 	l       Lookup
-	dir     *Dir
+	dirs    [3]*Dir // one is used at a time, so that the others grow old
 	k       *mkey
 	lo      int // the oldest write that this get may return
 	started int
@@ -68,7 +69,7 @@ func (w *world) startGet(r *mreader) {
 	if w.r.IntN(3) == 0 { // any place: the key may have been there once
 		cached = Loc{Place: w.cellPlace(w.r.IntN(w.ncell)), Size: worldCellSize}
 	}
-	r.l.Start(&w.view, r.dir, 0, r.k.name, cached, 1<<20)
+	r.l.Start(&w.view, r.dirs[w.r.IntN(len(r.dirs))], 0, r.k.name, cached, 1<<20)
 }
 
 func (w *world) stepGet(r *mreader) error {
@@ -129,7 +130,11 @@ func (w *world) endGet(r *mreader, n int, absent bool) error {
 // which is where the order of a put matters, a reader between two words.
 func (w *world) run(ticks, readers int) error {
 	for range readers {
-		w.readers = append(w.readers, &mreader{dir: NewDir(&w.view)})
+		r := &mreader{}
+		for i := range r.dirs {
+			r.dirs[i] = NewDir(&w.view)
+		}
+		w.readers = append(w.readers, r)
 	}
 	for range ticks {
 		w.clock++
@@ -156,7 +161,10 @@ func (w *world) run(ticks, readers int) error {
 		if err := w.tickReader(r); err != nil {
 			return err
 		}
-		if w.r.IntN(30) == 0 {
+		switch x := w.r.IntN(2000); {
+		case x == 0:
+			r.rest = w.clock + w.r.IntN(5000)
+		case x < 60:
 			r.rest = w.clock + w.r.IntN(300)
 		}
 	}
@@ -186,7 +194,11 @@ var twinKeys = sync.OnceValue(func() [][]byte {
 
 const modelHashSeed = 12345
 
-// modelWorlds is how many worlds of modelTicks ticks a run takes.
+var (
+	modelSeed   = flag.Uint64("model.seed", 1, "first seed of the model test")
+	modelWorlds = flag.Int("model.worlds", 0, "worlds in the model test; 0: the usual number")
+)
+
 const (
 	modelTicks   = 20000
 	modelReaders = 3
@@ -196,8 +208,13 @@ const (
 func runModel(firstSeed uint64, worlds int, total *tally) error {
 	for i := range uint64(worlds) {
 		seed := firstSeed + i
-		w := newWorld(seed, modelHashSeed, twinKeys(), 4+int(seed%3), seed%2 == 1)
-		err := w.run(modelTicks, modelReaders)
+		recovering := seed%2 == 1
+		w := newWorld(seed, modelHashSeed, twinKeys(), 4+int(seed%3), recovering)
+		ticks := modelTicks
+		if recovering {
+			ticks /= 4 // the fill is soon over
+		}
+		err := w.run(ticks, modelReaders)
 		total.add(&w.tally)
 		if err != nil {
 			return fmt.Errorf("seed %d: %w", seed, err)
@@ -236,14 +253,20 @@ func (t *tally) add(o *tally) {
 // writer could have given.
 func TestModel(t *testing.T) {
 	worlds := 600
-	if testing.Short() {
-		worlds = 20
+	switch {
+	case *modelWorlds > 0:
+		worlds = *modelWorlds
+	case testing.Short():
+		worlds = 60
 	}
 	var sum tally
-	if err := runModel(1, worlds, &sum); err != nil {
-		t.Fatal(err)
+	if err := runModel(*modelSeed, worlds, &sum); err != nil {
+		t.Fatalf("%v\nreplay: go test -run TestModel -args -model.worlds=1 -model.seed=…", err)
 	}
 	t.Logf("%+v", sum)
+	if worlds < 60 {
+		return // a replay
+	}
 	// It must have met everything that it is there to survive.
 	c := sum.counts
 	for what, n := range map[string]int{
@@ -256,7 +279,7 @@ func TestModel(t *testing.T) {
 			t.Errorf("no get met %q", what)
 		}
 	}
-	if sum.gets < 50*worlds {
+	if sum.gets < 30*worlds {
 		t.Errorf("only %d gets in %d worlds", sum.gets, worlds)
 	}
 }

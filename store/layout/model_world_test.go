@@ -63,7 +63,6 @@ type mseg struct {
 // A retirement is index memory that waits for its lease.
 type retirement struct {
 	place   Place
-	bytes   int
 	retired int // clock
 }
 
@@ -72,14 +71,16 @@ const (
 	worldRegions   = 3
 	worldItemBase  = RegionGranule
 	worldIndexBase = 2 * RegionGranule
+	worldUnit      = 7 * PageSize // the largest segment
 )
 
 type world struct {
-	r     *rand.Rand
-	mem   []byte
-	view  View
-	clock int
-	rest  int // clock until which the writer rests
+	r      *rand.Rand
+	mem    []byte
+	view   View
+	clock  int
+	rest   int // clock until which the writer rests
+	growth int // percent of the operations
 
 	keys  []*mkey
 	cells []bool // in use
@@ -88,7 +89,7 @@ type world struct {
 	segs     []*mseg
 	dir      Place
 	dirDepth uint8
-	free     map[int][]Place // index memory by size
+	free     []Place // index memory, in units of worldUnit
 	nextPage Place
 	waiting  []retirement
 	filled   bool
@@ -105,9 +106,10 @@ type world struct {
 // newWorld builds a store with an empty segment. With recovering set it looks
 // as after a start: every count at 255, keys that only Pebble has.
 func newWorld(seed uint64, hashSeed uint64, keys [][]byte, cells int, recovering bool) *world {
+	growth := []int{1, 1, 4, 10}[seed/2%4]
 	w := &world{
-		r: rand.New(rand.NewPCG(seed, 1)), mem: testMem(worldRegions * RegionGranule),
-		cells: make([]bool, cells), ncell: cells, free: map[int][]Place{}, filled: !recovering,
+		growth: growth, r: rand.New(rand.NewPCG(seed, 1)), mem: testMem(worldRegions * RegionGranule),
+		cells: make([]bool, cells), ncell: cells, filled: !recovering,
 		nextPage: PlaceOfByte(worldIndexBase + PageSize), version: MakeVersion(1, 0),
 	}
 	w.view = View{
@@ -126,10 +128,10 @@ func newWorld(seed uint64, hashSeed uint64, keys [][]byte, cells int, recovering
 		}
 		w.keys = append(w.keys, k)
 	}
-	seg := &mseg{place: w.allocIndex(SegmentBytes(0))}
+	seg := &mseg{place: w.allocIndex()}
 	w.segs = []*mseg{seg}
 	w.apply(w.buildSegment(seg, nil))
-	w.dir = w.allocIndex(PageSize)
+	w.dir = w.allocIndex()
 	StoreWord(w.mem, int(w.dir.Byte()), MakeDirEntry(seg.place, 0, 0))
 	StoreWord(w.mem, int(w.view.RootPlace(0).Byte()), MakeRoot(w.dir, 0))
 	return w
@@ -196,23 +198,23 @@ func (w *world) takeCell() (int, bool) {
 	return c, true
 }
 
-func (w *world) allocIndex(bytes int) Place {
-	if l := w.free[bytes]; len(l) > 0 {
-		p := l[len(l)-1]
-		w.free[bytes] = l[:len(l)-1]
+// allocIndex hands out index memory of one size for segments of every step and
+// for directories, last freed first: what is freed soon becomes something else.
+func (w *world) allocIndex() Place {
+	if n := len(w.free); n > 0 {
+		p := w.free[n-1]
+		w.free = w.free[:n-1]
 		return p
 	}
 	p := w.nextPage
-	w.nextPage += PlaceOfByte(uint64(bytes))
+	w.nextPage += PlaceOfByte(worldUnit)
 	if w.nextPage.Byte() > worldRegions*RegionGranule {
 		panic("model: out of index memory")
 	}
 	return p
 }
 
-func (w *world) retire(p Place, bytes int) {
-	w.waiting = append(w.waiting, retirement{p, bytes, w.clock})
-}
+func (w *world) retire(p Place) { w.waiting = append(w.waiting, retirement{p, w.clock}) }
 
 // lease lets a lease pass that began at the given time: gets that started
 // before are out of time. Gets that started later are not.

@@ -47,24 +47,24 @@ func (w *world) operation() {
 	w.tally.ops++
 	k := w.keys[w.r.IntN(len(w.keys))]
 	switch x := w.r.IntN(100); {
-	case x < 55:
-		w.put(k)
-	case x < 70:
-		w.delete(k)
-	case x < 75:
-		w.evict(k)
-	case x < 80:
-		w.promote(k)
-	case x < 83:
-		w.putSlotless(k)
-	case x < 85:
-		w.dropSlot(k)
-	case x < 86:
+	case x < w.growth:
 		w.grow()
-	case x < 96:
-		w.fill(k)
-	default:
+	case x < 2*w.growth:
 		w.reuse()
+	case !w.filled && x < 50:
+		w.fill(k)
+	case x < 60:
+		w.put(k)
+	case x < 77:
+		w.delete(k)
+	case x < 83:
+		w.evict(k)
+	case x < 90:
+		w.promote(k)
+	case x < 95:
+		w.putSlotless(k)
+	default:
+		w.dropSlot(k)
 	}
 }
 
