@@ -78,7 +78,7 @@ func (p *printer) table(stanzas []stanza, before, after comparison) {
 		p.paint(bold, "bytes"), count(uint64(totalBytes(stanzas))),
 		p.paint(bold, "ready"), durationText(before.startup), durationText(after.startup))
 	p.frame(rows, 3)
-	fmt.Fprintln(p.w, p.paint(faint, `first get: nothing known but the key. again: its place is remembered, one READ.
+	fmt.Fprintln(p.w, p.paint(faint, `first get: two pairs of buckets and the item. again: the place is remembered.
 absent key: proved absent by READs. The server's store code takes no part in a
 one-sided get; its CPU time here is the iwarp fabric, a network card in software.`))
 }

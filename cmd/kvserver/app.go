@@ -45,7 +45,10 @@ type app struct {
 	cfg     *config.Loaded
 }
 
+// listenForSignals takes over the signals that end a server. A log or a ready
+// line that nobody reads any more (SIGPIPE) is no reason to end.
 func listenForSignals() <-chan os.Signal {
+	signal.Ignore(syscall.SIGPIPE)
 	c := make(chan os.Signal, 4)
 	signal.Notify(c, syscall.SIGTERM, syscall.SIGINT)
 	return c

@@ -37,7 +37,7 @@ func admin(t testing.TB, n *node.Node, method, path string) (code int, body stri
 // for many leases; what needs the server's code is not.
 func TestOneSidedForReal(t *testing.T) {
 	n := startNode(t, t.TempDir(), "--pprof", "--lease", "1s")
-	c := dial(t, n)
+	writer := dial(t, n)
 	const keys = 200
 	key := func(i int) []byte { return fmt.Appendf(nil, "key %03d", i) }
 	size := func(i int) int {
@@ -47,10 +47,13 @@ func TestOneSidedForReal(t *testing.T) {
 		return i * 37 % 3000
 	}
 	for i := range keys {
-		if err := c.Put(t.Context(), key(i), appendRecord(nil, key(i), uint64(i), size(i))); err != nil {
+		if err := writer.Put(t.Context(), key(i), appendRecord(nil, key(i), uint64(i), size(i))); err != nil {
 			t.Fatal(err)
 		}
 	}
+	// A new client: it knows no place of any key. The table of regions it got
+	// with its session; that is the server's last word to it.
+	c := dial(t, n)
 	waitOneSided(t, c)
 
 	if code, body := admin(t, n, http.MethodPost, "/debug/handlers/block"); code != http.StatusOK {
@@ -63,7 +66,7 @@ func TestOneSidedForReal(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			value, err := c.Get(ctx, key(i))
 			if err != nil {
-				t.Fatalf("round %d: %v", rounds, err)
+				t.Fatalf("round %d: %v\n%+v", rounds, err, c.Counters())
 			}
 			if seq, err := parseRecord(key(i), value); err != nil || seq != uint64(i) {
 				t.Fatalf("sequence %d, %v, want %d", seq, err, i)
@@ -86,7 +89,7 @@ func TestOneSidedForReal(t *testing.T) {
 	// The handlers are stopped indeed.
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if err := c.Put(ctx, key(0), nil); err == nil {
+	if err := writer.Put(ctx, key(0), nil); err == nil {
 		t.Error("a put was answered although every handler is stopped")
 	}
 	if code, _ := admin(t, n, http.MethodPost, "/debug/handlers/unblock"); code != http.StatusOK {
