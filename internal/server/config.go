@@ -98,8 +98,11 @@ type Config struct {
 	Workers int
 	// SharedReceives says whether sessions share receive queues.
 	SharedReceives Shared
-	// ForceDrain ends Shutdown's drain after this long. Default 10 s.
+	// DrainTimeout ends Shutdown's wait for requests under way. Default 10 s.
 	DrainTimeout time.Duration
+	// Linger is how long Shutdown waits for clients to disconnect after they
+	// were told. Default 300 ms.
+	Linger time.Duration
 
 	// AdminListen is the HOST:PORT of the admin port. Empty: none.
 	AdminListen string
@@ -165,6 +168,7 @@ func (c Config) withDefaults() Config {
 	def(&c.StagingBytes, 256<<20)
 	def(&c.Workers, 8*runtime.GOMAXPROCS(0))
 	def(&c.DrainTimeout, 10*time.Second)
+	def(&c.Linger, 300*time.Millisecond)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -203,7 +207,7 @@ func (c Config) validate() error {
 	for _, d := range []struct {
 		name string
 		v    time.Duration
-	}{{"setup timeout", c.SetupTimeout}, {"keepalive", c.Keepalive}, {"send timeout", c.SendTimeout}, {"drain timeout", c.DrainTimeout}} {
+	}{{"setup timeout", c.SetupTimeout}, {"keepalive", c.Keepalive}, {"send timeout", c.SendTimeout}, {"drain timeout", c.DrainTimeout}, {"linger", c.Linger}} {
 		check(d.v > 0, "%s = %v: must be positive", d.name, d.v)
 	}
 	check(c.Idle > 2*c.Keepalive, "idle = %v: must be more than two keepalives, %v", c.Idle, 2*c.Keepalive)

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/store"
 )
@@ -242,9 +241,12 @@ func (srv *Server) doShutdown(ctx context.Context) error {
 	srv.gate.unblock() // what waits there is answered: the server is closing
 	srv.drain(ctx)
 	for _, s := range srv.sessionList() {
-		s.leave(causeShutdown, wire.StatusClosing, "")
+		s.farewell()
 	}
-	srv.waitSessions(ctx)
+	linger, cancel := context.WithTimeout(ctx, srv.cfg.Linger)
+	defer cancel()
+	srv.waitSessions(linger)
+	srv.drain(ctx)
 	for _, s := range srv.sessionList() {
 		s.end(causeShutdown, nil)
 	}

@@ -114,15 +114,37 @@ func (s *session) leave(c cause, st wire.Status, detail string) {
 	s.why = c
 	s.state.Store(uint32(stateEnd))
 	s.leaving = true
-	if s.serverCredit > 0 {
-		s.serverCredit--
-		if b, err := s.lane.newReply(wire.HeaderSize + len(detail)); err == nil {
-			b.n = len(wire.AppendGoodbye(b.mem[:0], st, detail))
-			s.out = append(s.out, b)
-		}
+	s.goodbyeLocked(st, detail)
+	s.mu.Unlock()
+	s.flush()
+}
+
+// farewell tells the client that this node is shutting down and goes on
+// answering (with StatusClosing), so that requests already on their way do not
+// end with an unknown outcome. A client disconnects when it has its answers.
+func (s *session) farewell() {
+	s.mu.Lock()
+	if s.why == causeNone {
+		s.why = causeShutdown
+		s.goodbyeLocked(wire.StatusClosing, "")
 	}
 	s.mu.Unlock()
 	s.flush()
+}
+
+// goodbyeLocked queues a Goodbye if the client is ready for one.
+func (s *session) goodbyeLocked(st wire.Status, detail string) {
+	if s.serverCredit == 0 {
+		return
+	}
+	s.serverCredit--
+	if len(detail) > smallReply-wire.HeaderSize {
+		detail = detail[:smallReply-wire.HeaderSize]
+	}
+	if b, err := s.lane.newReply(smallReply); err == nil {
+		b.n = len(wire.AppendGoodbye(b.mem[:0], st, detail))
+		s.out = append(s.out, b)
+	}
 }
 
 // enter counts a request that is being handled. The caller is the lane, on
