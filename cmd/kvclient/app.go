@@ -120,7 +120,21 @@ Exit codes: 0 done (found), 1 error, 2 wrong usage, 3 key not found.`,
 	root.AddCommand(a.getCmd(), a.putCmd(), a.deleteCmd(), a.existsCmd(), a.scanCmd(), a.importCmd(), a.exportCmd(),
 		a.statsCmd(), a.pingCmd(), a.versionCmd(), a.inspectCmd(), a.benchCmd())
 	root.InitDefaultCompletionCmd()
+	strictCompletion(root)
 	return root
+}
+
+// strictCompletion makes "completion SHELL" refuse a shell that there is no
+// completion for; as cobra makes the command, it prints its help and succeeds.
+func strictCompletion(root *cobra.Command) {
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.Args = cobra.ArbitraryArgs
+			c.RunE = func(_ *cobra.Command, args []string) error {
+				return usagef("completion %q: want one of bash, zsh, fish, powershell", args)
+			}
+		}
+	}
 }
 
 // prepare runs before each command: it checks what all of them share and

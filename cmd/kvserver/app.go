@@ -123,7 +123,21 @@ Exit codes: 0 ended as told, 1 error, 2 wrong usage or configuration.`,
 		a.inspectCmd(),
 	)
 	root.InitDefaultCompletionCmd()
+	strictCompletion(root)
 	return root
+}
+
+// strictCompletion makes "completion SHELL" refuse a shell that there is no
+// completion for; as cobra makes the command, it prints its help and succeeds.
+func strictCompletion(root *cobra.Command) {
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.Args = cobra.ArbitraryArgs
+			c.RunE = func(_ *cobra.Command, args []string) error {
+				return usagef("completion %q: want one of bash, zsh, fish, powershell", args)
+			}
+		}
+	}
 }
 
 // prepare runs before each command and loads the configuration.

@@ -2,14 +2,19 @@ package e2e
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/internal/config"
+	"github.com/rdmakv/rdmakv/test/node"
 )
 
 // lines counts the lines of a message.
@@ -105,7 +110,6 @@ func TestBadCommandLines(t *testing.T) {
 		{"kvserver --config /", "is a directory"},
 		{"kvserver --config /dev/zero", "no regular file"},
 		{"kvserver inspect --shards=x", "shards"},
-		{"kvclient", "no command"},
 		{"kvclient frobnicate", "frobnicate"},
 		{"kvclient get", "arg"},
 		{"kvclient get a b", "arg"},
@@ -259,33 +263,39 @@ func TestCorruptDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	n := startNode(t, dir)
 	c := dial(t, n)
-	const keys = 2000
-	for i := range keys {
-		key := fmt.Appendf(nil, "key %d", i)
-		if i%50 == 0 {
-			if err := c.Put(t.Context(), key, appendRecord(nil, key, 1, 300)); err != nil {
-				t.Fatal(err)
-			}
+	for i := range corruptKeys {
+		key := corruptKey(i)
+		if err := c.Put(t.Context(), key, appendRecord(nil, key, 1, 300)); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if code, err := n.Stop(0 + 20e9); err != nil || code != 0 {
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if code, err := n.Stop(20 * time.Second); err != nil || code != 0 {
 		t.Fatal(code, err)
 	}
-	files, err := os.ReadDir(dir)
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name, _ := filepath.Rel(dir, path)
+		for _, damage := range []string{"cut", "flip", "empty", "gone"} {
+			t.Run(name+" "+damage, func(t *testing.T) { damaged(t, dir, name, damage) })
+		}
+		return nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range files {
-		if f.IsDir() {
-			continue
-		}
-		for _, damage := range []string{"cut", "flip", "empty"} {
-			t.Run(f.Name()+" "+damage, func(t *testing.T) { damaged(t, dir, f.Name(), damage) })
-		}
-	}
 }
 
-// damaged copies the store, damages one file, and starts a node on it.
+const corruptKeys = 50
+
+func corruptKey(i int) []byte { return fmt.Appendf(nil, "key %d", i) }
+
+// damaged copies the store, damages one file, checks the copy with inspect and
+// starts a node on it.
 func damaged(t *testing.T, dir, name, damage string) {
 	copied := filepath.Join(t.TempDir(), "copy")
 	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
@@ -296,36 +306,65 @@ func damaged(t *testing.T, dir, name, damage string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if len(data) == 0 && damage != "gone" {
+		return // nothing to damage
+	}
 	switch damage {
 	case "cut":
 		data = data[:len(data)/2]
 	case "flip":
-		if len(data) == 0 {
-			return
-		}
 		data[len(data)/2] ^= 0x40
 	case "empty":
 		data = nil
 	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
+	if damage == "gone" {
+		err = os.Remove(path)
+	} else {
+		err = os.WriteFile(path, data, 0o600)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	r := make(chan result, 1)
-	go func() {
-		// inspect opens the store as the server would, checks, and ends.
-		r <- runProgram(t, nil, nil, "kvserver", "inspect", "--data-dir", copied)
-	}()
-	got := <-r
-	if strings.Contains(got.stderr, "goroutine ") {
-		t.Errorf("kvserver inspect panicked:\n%s", got.stderr)
+	found := runProgram(t, nil, nil, "kvserver", "inspect", "--data-dir", copied)
+	if strings.Contains(found.stderr, "goroutine ") || found.code != 0 && found.stderr == "" || found.code > 1 {
+		t.Errorf("kvserver inspect: exit code %d\n%s", found.code, found.stderr)
 	}
-	if got.code != 0 && got.stderr == "" {
-		t.Errorf("kvserver inspect failed without a word")
+
+	n, err := node.Start(t.Context(), node.Options{Bin: filepath.Join(bin, "kvserver"), Args: serverArgs(copied)})
+	var ended *node.ExitError
+	if errors.As(err, &ended) {
+		if ended.Code != 1 || strings.Contains(ended.Stderr, "goroutine ") {
+			t.Errorf("kvserver: %v", err)
+		}
+		t.Logf("inspect: exit %d; kvserver refuses: %s", found.code, lastLine(ended.Stderr))
+		return
 	}
-	t.Logf("inspect: exit %d %s", got.code, firstLine(got.stderr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = n.Kill() }()
+	c := dial(t, n)
+	right, refused := 0, 0
+	for i := range corruptKeys {
+		value, err := c.Get(t.Context(), corruptKey(i))
+		if errors.Is(err, client.ErrCorrupt) {
+			refused++
+			continue
+		}
+		if err != nil {
+			t.Errorf("key %d: %v: it was acknowledged, and the damage is not reported", i, err)
+			break
+		}
+		if _, err := parseRecord(corruptKey(i), value); err != nil {
+			t.Error(err)
+			break
+		}
+		right++
+	}
+	t.Logf("inspect: exit %d; kvserver serves: %d values right, %d refused as corrupt", found.code, right, refused)
 }
 
-func firstLine(s string) string {
-	line, _, _ := strings.Cut(s, "\n")
-	return line
+func lastLine(s string) string {
+	s = strings.TrimSpace(s)
+	return s[strings.LastIndexByte(s, '\n')+1:]
 }
