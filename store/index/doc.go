@@ -31,11 +31,12 @@
 //
 // # Keys without slot
 //
-// A key that finds no slot is counted at its first main bucket. Nobody knows
-// later which keys those were, so a count is never lowered, and growth gives
-// it to every bucket that such a key could belong to then: it can say too
-// much, never too little. Until SetFilled every header shows 255: while a
-// shard is being filled, a miss proves nothing anywhere.
+// A key that finds no slot is counted at its first main bucket, and its hash
+// is remembered in private memory, up to a bound. A count is never lowered in
+// place. Growth counts anew, without the keys that have got a slot; where the
+// bound was passed it gives the whole count to every bucket that such a key
+// could belong to: it can say too much, never too little. Until SetFilled every
+// header shows 255: while a shard is being filled, a miss proves nothing.
 //
 // The package starts no goroutine and reads no clock. An Index is not safe for
 // concurrent use: its shard's lock stands around every call. Remote readers

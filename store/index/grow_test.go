@@ -124,7 +124,7 @@ func TestGrowthWithoutMemory(t *testing.T) {
 func TestRetiredIsBounded(t *testing.T) {
 	w := newWorld(t, 16*mib)
 	most := uint64(0)
-	for k := uint64(1); k < 200_000; k++ {
+	for k := uint64(1); k < 120_000; k++ {
 		if !w.insert(k) {
 			w.ix.AddSlotless(hashOf(k))
 		}

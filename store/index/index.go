@@ -48,15 +48,14 @@ type Index struct {
 
 // segment is one segment in use.
 type segment struct {
-	mem    []byte // all of it
-	place  layout.Place
-	prefix uint32 // top depth bits of its keys' hashes
-	depth  uint8
-	step   uint8
-	groups int
-	keys   int
-	// slotless counts by main bucket (2*group + side); nil while all are 0.
-	slotless []uint8
+	mem      []byte // all of it
+	place    layout.Place
+	prefix   uint32 // top depth bits of its keys' hashes
+	depth    uint8
+	step     uint8
+	groups   int
+	keys     int
+	slotless counts // of keys without slot
 	// refused is keys+1 when growth found no way to part them; 0 otherwise.
 	refused int
 }
@@ -220,7 +219,7 @@ func (ix *Index) Stats() Stats {
 		Retired: uint64(max(0, ix.retired.Load())), Filled: ix.filled, Shown: ix.shown.Load(),
 	}
 	ix.eachSegment(func(seg *segment) {
-		for _, n := range seg.slotless {
+		for _, n := range seg.slotless.shown {
 			s.Slotless += int(n)
 		}
 	})

@@ -59,6 +59,9 @@ func newRig(t testing.TB, run uint64, readers int) *rig {
 
 // step lets some of the readers go on.
 func (g *rig) step() {
+	if len(g.readers) == 0 {
+		return
+	}
 	for range 3 {
 		g.readers[g.rng.IntN(len(g.readers))].advance()
 	}
@@ -284,18 +287,15 @@ func (g *rig) work(keys int) {
 }
 
 func TestReadersDuringGrowth(t *testing.T) {
-	runs, keys := uint64(4), 40_000
-	if testing.Short() {
-		runs, keys = 1, 10_000
-	}
-	for run := range runs {
+	keys := 25_000 / min(scale, 3) // what is asked of the run below needs this many
+	for run := range uint64(2) {
 		t.Run(fmt.Sprintf("seed %d", run), func(t *testing.T) {
 			g := newRig(t, run, 24)
 			g.work(keys)
 			g.check()
 			t.Logf("%+v; %+v", g.stats, g.ix.Stats())
 			s := g.stats
-			if s.found < 1000 || s.absent < 100 || s.marked < 100 || s.misfit == 0 || s.stale < 10 {
+			if s.found < 1000 || s.absent < 100 || s.marked < 100 || s.misfit == 0 && scale == 1 || s.stale < 10 {
 				t.Error("the readers met too little: the run proves nothing")
 			}
 		})

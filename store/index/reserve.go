@@ -6,7 +6,7 @@ import (
 
 // reserveLoad is the load at which Reserve fills segments: low enough that
 // chance leaves nearly every one of them below the point where it must grow.
-const reserveLoad = 0.85
+const reserveLoad = 0.88
 
 // Reserve prepares a new index for the given number of keys: a fill of known
 // size then grows next to nothing. It does nothing once a slot was set or the
@@ -42,7 +42,7 @@ func (ix *Index) Reserve(keys int) {
 	old := ix.dir[0]
 	ix.mark(old)
 	for _, s := range fresh {
-		s.slotless = old.carrySlotless(s.groups)
+		s.slotless = old.slotless.heir(old.groups, s.groups, s.holds, func(layout.Hash) bool { return false })
 		ix.writeSegment(s, nil)
 	}
 	ix.segments = n

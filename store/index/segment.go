@@ -19,6 +19,9 @@ func (ix *Index) dropSegment(seg *segment) {
 	ix.mem.Free(seg.place, len(seg.mem)/layout.PageSize)
 }
 
+// holds says whether a key of that hash belongs to the segment.
+func (seg *segment) holds(h layout.Hash) bool { return h.Prefix(seg.depth) == seg.prefix }
+
 // capacity is the number of slots.
 func (seg *segment) capacity() int { return 3 * seg.groups * layout.BucketSlots }
 
@@ -57,10 +60,10 @@ func (ix *Index) header(seg *segment, b int) layout.BucketHeader {
 
 // slotlessAt is the true count of bucket b; overflow buckets have none.
 func (seg *segment) slotlessAt(b int) uint8 {
-	if seg.slotless == nil || b%3 == 1 {
+	if seg.slotless.shown == nil || b%3 == 1 {
 		return 0
 	}
-	return seg.slotless[b/3*2+b%3/2]
+	return seg.slotless.shown[b/3*2+b%3/2]
 }
 
 // mark marks every header of a segment as retired. What the headers say

@@ -1,27 +1,76 @@
 package index
 
 import (
+	"slices"
+
 	"github.com/rdmakv/rdmakv/store/layout"
 )
+
+// maxRemembered bounds the hashes that a segment remembers of the keys that it
+// counts. More than this many keys without slot in one segment means that
+// memory is short, and then it does not grow either.
+const maxRemembered = 256
+
+// counts are a segment's keys without slot.
+type counts struct {
+	// shown is by main bucket (2*group + side), what the header says or will
+	// say once the shard is filled; nil while all are 0.
+	shown []uint8
+	// keys are the hashes of the keys counted, each once. Not in the registered
+	// memory: they make growth exact, no reader needs them.
+	keys []layout.Hash
+	// vague: there were too many to remember them all.
+	vague bool
+}
+
+// raise adds n to the count of a main bucket. It sticks at 255.
+func (c *counts) raise(m layout.Main, n int, groups int) {
+	if c.shown == nil {
+		c.shown = make([]uint8, 2*groups)
+	}
+	v := &c.shown[2*m.Group+int(m.Side)]
+	*v = uint8(min(layout.SlotlessMany, int(*v)+n))
+}
+
+// add counts a key; false: it was counted already.
+func (c *counts) add(h layout.Hash, groups int) bool {
+	if !c.vague && slices.Contains(c.keys, h) {
+		return false
+	}
+	switch {
+	case c.vague:
+	case len(c.keys) == maxRemembered:
+		c.keys, c.vague = nil, true
+	default:
+		c.keys = append(c.keys, h)
+	}
+	a, _ := h.Mains(groups)
+	c.raise(a, 1, groups)
+	return true
+}
 
 // AddSlotless counts a key that has no slot, before the put that left it
 // without one is acknowledged, or before its slot is dropped. The count is
 // raised at the first of the key's two main buckets: a reader looks at both,
-// and believes a miss only if both are zero.
+// and believes a miss only if both are zero. A key is counted once, however
+// often it is put without a slot.
 func (ix *Index) AddSlotless(h layout.Hash) {
 	seg := ix.segmentOf(h)
-	if seg.slotless == nil {
-		seg.slotless = make([]uint8, 2*seg.groups)
-	}
-	a, _ := h.Mains(seg.groups)
-	n := &seg.slotless[2*a.Group+int(a.Side)]
-	if *n == layout.SlotlessMany {
-		return
-	}
-	*n++
-	if ix.shown.Load() {
+	if seg.slotless.add(h, seg.groups) && ix.shown.Load() {
+		a, _ := h.Mains(seg.groups)
 		b := a.MainBucket()
 		ix.store(seg.mem, b*layout.BucketSize, uint64(ix.header(seg, b)), "index.slotless")
+	}
+}
+
+// RemoveSlotless says that a key which may have been counted was deleted. The
+// header keeps its count, because a reader may see it beside an older slot;
+// the segments that replace this one leave the key out. The call is optional:
+// without it a count says too much.
+func (ix *Index) RemoveSlotless(h layout.Hash) {
+	c := &ix.segmentOf(h).slotless
+	if i := slices.Index(c.keys, h); i >= 0 {
+		c.keys = slices.Delete(c.keys, i, i+1)
 	}
 }
 
@@ -73,26 +122,32 @@ func (ix *Index) show() {
 	})
 }
 
-// carrySlotless gives the counts of the segment to one that replaces it, with
-// another number of groups. A main bucket is a share of the hash range on one
-// side, so its keys can belong to each bucket whose share meets that range:
-// one to three of them. Each gets the whole count.
-func (seg *segment) carrySlotless(groups int) []uint8 {
-	if seg.slotless == nil {
-		return nil
+// heir returns the counts for a segment that takes over from this one, with
+// another number of groups, the keys that mine selects. has tells which keys
+// have a slot by now: they are counted no longer. (In the old segment that
+// would be too early; the new one is found by nobody yet.)
+func (c *counts) heir(from, groups int, mine, has func(layout.Hash) bool) (to counts) {
+	if !c.vague {
+		for _, h := range c.keys {
+			if mine(h) && !has(h) {
+				to.add(h, groups)
+			}
+		}
+		return to
 	}
-	to := make([]uint8, 2*groups)
-	for m, n := range seg.slotless {
+	// Nobody knows which keys they were. A main bucket is a share of the hash
+	// range on one side, so its keys can belong to each bucket whose share
+	// meets that range: one to three of them. Each gets the whole count.
+	to.vague = true
+	for m, n := range c.shown {
 		if n == 0 {
 			continue
 		}
-		g, side := m/2, m%2
-		// x*seg.groups>>31 == g holds for x/2^31 in [g, g+1)/seg.groups.
-		first := g * groups / seg.groups
-		last := ((g+1)*groups - 1) / seg.groups
-		for i := first; i <= min(last, groups-1); i++ {
-			c := &to[2*i+side]
-			*c = uint8(min(layout.SlotlessMany, int(*c)+int(n)))
+		g, side := m/2, uint8(m%2)
+		// A hash x has group g of from if x/2^31 lies in [g, g+1)/from.
+		last := min(groups-1, ((g+1)*groups-1)/from)
+		for i := g * groups / from; i <= last; i++ {
+			to.raise(layout.Main{Group: i, Side: side}, int(n), groups)
 		}
 	}
 	return to
