@@ -177,9 +177,9 @@ func (l *ledger) round(t *testing.T, d *Dispatcher, nic *fakeNIC, rng *rand.Rand
 func TestDispatcherStress(t *testing.T) {
 	base := rand.Uint64()
 	t.Logf("seeds %d and up", base)
-	rounds := 400
+	rounds := 2000
 	if raceEnabled {
-		rounds = 100
+		rounds = 300
 	}
 	cases := []struct {
 		name       string

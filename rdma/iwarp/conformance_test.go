@@ -1,0 +1,45 @@
+package iwarp_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	"github.com/rdmakv/rdmakv/rdma/rdmatest"
+)
+
+// conformance is how the suite sees this fabric, with Go memory, which the race
+// detector watches, or with the real thing.
+func conformance(kind memory.Kind, opts iwarp.Options) rdmatest.Config {
+	impatient := opts
+	impatient.SetupTimeout = 200 * time.Millisecond
+	return rdmatest.Config{
+		New:          func(testing.TB) rdma.Fabric { return iwarp.New(opts) },
+		NewImpatient: func(testing.TB) rdma.Fabric { return iwarp.New(impatient) },
+		Memory:       kind,
+		Child:        "TestConformanceChild",
+		Want:         rdma.CapSRQ | rdma.CapInline | rdma.CapWrite | rdma.CapDiesWithProcess,
+	}
+}
+
+func TestConformanceHeap(t *testing.T) {
+	rdmatest.Run(t, conformance(memory.Heap, iwarp.Options{}))
+}
+
+func TestConformanceMmap(t *testing.T) {
+	rdmatest.Run(t, conformance(memory.Mmap, iwarp.Options{}))
+}
+
+// TestConformanceChild is the second process of the suite; run by itself it
+// has nothing to do.
+func TestConformanceChild(t *testing.T) {
+	rdmatest.Child(t, conformance(memory.Mmap, iwarp.Options{}))
+}
+
+// BenchmarkConformance measures through the verbs what a program sees: READs
+// beside a plain TCP ping-pong of the same sizes.
+func BenchmarkConformance(b *testing.B) {
+	rdmatest.Bench(b, conformance(memory.Mmap, iwarp.Options{}))
+}

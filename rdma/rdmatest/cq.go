@@ -1,0 +1,318 @@
+package rdmatest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/rdma"
+)
+
+func cqChecks() []check {
+	return []check{
+		{"events", checkEvents},
+		{"wait ends with its context", checkWaitContext},
+		{"close wakes waiters", checkCloseWakes},
+		{"one event, one waiter", checkOneWaiter},
+		{"no lost wake-up", checkNoLostWakeup},
+		{"separate queues", checkSeparateCQs},
+		{"overrun", checkOverrun},
+		{"wraps", checkWraps},
+	}
+}
+
+// short is a wait that is expected to end by its deadline.
+func short() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), 30*time.Millisecond)
+}
+
+// checkEvents: an event per Arm, for the next completion after it and for no
+// earlier one. Completions are made by posting to a dead QP, which flushes
+// before PostRecv returns or shortly after; the poll tells which have come.
+func checkEvents(t *testing.T, cfg *Config) {
+	p := newPair(t, cfg, pairOptions{})
+	p.a.check("Disconnect", p.qa.Disconnect())
+	p.a.expectDone(p.qa, rdma.ErrClosed)
+	complete := func() {
+		id := p.a.recv(p.qa)
+		eventually(t, "the flush is there", func() bool {
+			_, err := p.a.poll()
+			p.a.check("Poll", err)
+			p.a.mu.Lock()
+			defer p.a.mu.Unlock()
+			_, ok := p.a.got[id]
+			return ok
+		})
+	}
+	expectEvent := func(what string, want bool) {
+		t.Helper()
+		ctx, cancel := short()
+		defer cancel()
+		if want {
+			ctx, cancel = context.WithTimeout(context.Background(), patience)
+			defer cancel()
+		}
+		err := p.a.cq.Wait(ctx)
+		if got := err == nil; got != want || err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: Wait returned %v, want an event: %v", what, err, want)
+		}
+	}
+	if n, err := p.a.cq.Poll(make([]rdma.WC, 4)); n != 0 || err != nil {
+		t.Errorf("an empty CQ polls %d, %v", n, err)
+	}
+	if n, err := p.a.cq.Poll(nil); n != 0 || err != nil {
+		t.Errorf("Poll into nothing: %d, %v", n, err)
+	}
+	complete()
+	expectEvent("never armed", false)
+	p.a.check("Arm", p.a.cq.Arm())
+	expectEvent("a completion before Arm", false)
+	complete()
+	expectEvent("a completion after Arm", true)
+	complete()
+	expectEvent("not armed again", false)
+	p.a.check("Arm", p.a.cq.Arm())
+	p.a.check("Arm", p.a.cq.Arm())
+	complete()
+	complete()
+	expectEvent("armed twice", true)
+	expectEvent("armed twice is armed once", false)
+	p.a.check("Arm", p.a.cq.Arm())
+	complete()
+	expectEvent("an event is kept for who comes later", true)
+}
+
+func checkWaitContext(t *testing.T, cfg *Config) {
+	e := newEnd(t, cfg, "a")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := e.cq.Wait(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("Wait with a context that has ended: %v", err)
+	}
+	e.check("Arm", e.cq.Arm())
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan error, 1)
+	go func() { result <- e.cq.Wait(ctx) }()
+	cancel()
+	if err := <-result; !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled Wait: %v", err)
+	}
+	ctx, cancel = short()
+	defer cancel()
+	if err := e.cq.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Wait beyond its deadline: %v", err)
+	}
+}
+
+func checkCloseWakes(t *testing.T, cfg *Config) {
+	e := newEnd(t, cfg, "a")
+	cq, err := e.dev.CreateCQ(16)
+	e.check("CreateCQ", err)
+	e.check("Arm", cq.Arm())
+	const n = 4
+	results := make(chan error, n)
+	for range n {
+		go func() { results <- cq.Wait(context.Background()) }()
+	}
+	e.check("Close", cq.Close())
+	for range n {
+		if err := <-results; !errors.Is(err, rdma.ErrClosed) {
+			t.Errorf("Wait on a CQ that was closed: %v", err)
+		}
+	}
+	e.check("Close again", cq.Close())
+}
+
+// checkOneWaiter: n events wake n of the waiters, and the others sleep on.
+func checkOneWaiter(t *testing.T, cfg *Config) {
+	p := newPair(t, cfg, pairOptions{})
+	const waiters = 4
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	results := make(chan error, waiters)
+	for range waiters {
+		go func() { results <- p.a.cq.Wait(ctx) }()
+	}
+	buf := p.b.region(8, rdma.AccessLocalWrite)
+	for range 2 {
+		p.a.check("Arm", p.a.cq.Arm())
+		id := p.a.recv(p.qa)
+		p.b.ok(p.b.post(p.qb, send(buf, 0, 0))[0])
+		if err := <-results; err != nil {
+			t.Fatalf("an event was raised, Wait says %v", err)
+		}
+		eventually(t, "the receive is there", func() bool {
+			_, err := p.a.poll()
+			p.a.check("Poll", err)
+			_, ok := p.a.got[id]
+			return ok
+		})
+	}
+	cancel()
+	for range waiters - 2 {
+		if err := <-results; !errors.Is(err, context.Canceled) {
+			t.Errorf("a waiter without an event: %v", err)
+		}
+	}
+}
+
+// checkNoLostWakeup: two ends take turns, each parked in Wait by the rule of
+// the interface. One event lost, and both sleep for ever.
+func checkNoLostWakeup(t *testing.T, cfg *Config) {
+	rounds := 3000
+	p := newPair(t, cfg, pairOptions{})
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	buf := p.a.region(8, rdma.AccessLocalWrite)
+	silent := func(r *region) rdma.SendWR { wr := send(r, 0, 8); wr.Flags = 0; return wr }
+	bufB := p.b.region(8, rdma.AccessLocalWrite)
+	turn := func(e *end, qp rdma.QP, r *region, first bool) {
+		var wcs [1]rdma.WC
+		for i := range rounds {
+			// A receive is always posted before the peer can answer.
+			if n, err := qp.PostRecv([]rdma.RecvWR{{ID: 1, SGL: []rdma.SGE{r.sge(0, 8)}}}); n != 1 {
+				t.Errorf("%s: PostRecv: %v", e.name, err)
+				return
+			}
+			if first {
+				if n, err := qp.PostSend([]rdma.SendWR{silent(r)}); n != 1 {
+					t.Errorf("%s: PostSend: %v", e.name, err)
+					return
+				}
+			}
+			for {
+				if n, _ := e.cq.Poll(wcs[:]); n == 1 {
+					break
+				}
+				if err := e.cq.Arm(); err != nil {
+					t.Errorf("%s: Arm: %v", e.name, err)
+					return
+				}
+				if n, _ := e.cq.Poll(wcs[:]); n == 1 {
+					break
+				}
+				if err := e.cq.Wait(ctx); err != nil {
+					t.Errorf("%s: round %d: %v", e.name, i, err)
+					cancel()
+					return
+				}
+			}
+			if wcs[0].Status != rdma.StatusSuccess {
+				t.Errorf("%s: round %d: %v", e.name, i, wcs[0].Status)
+				return
+			}
+			first = true
+		}
+	}
+	// b posts its first receive before a sends: else RNR.
+	if n, err := p.qb.PostRecv([]rdma.RecvWR{{ID: 1, SGL: []rdma.SGE{bufB.sge(0, 8)}}}); n != 1 {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { turn(p.a, p.qa, buf, true) })
+	wg.Go(func() { turn(p.b, p.qb, bufB, false) })
+	wg.Wait()
+	// What is left (b's extra receive, the last SEND) is not in the books.
+	p.a.check("Close", p.qa.Close())
+	p.b.check("Close", p.qb.Close())
+	for _, e := range []*end{p.a, p.b} {
+		for n := 1; n > 0; {
+			var wcs [16]rdma.WC
+			n, _ = e.cq.Poll(wcs[:])
+		}
+	}
+}
+
+// checkSeparateCQs: sends and receives of a QP may go to different CQs.
+func checkSeparateCQs(t *testing.T, cfg *Config) {
+	a, b := newEnd(t, cfg, "a"), newEnd(t, cfg, "b")
+	sends, err := a.dev.CreateCQ(16)
+	a.check("CreateCQ", err)
+	a.closeLater("send CQ", sends.Close)
+	p := newPair(t, cfg, pairOptions{connectionOnly: &pair{a: a, b: b}, a: rdma.QPConfig{SendCQ: sends}})
+	if err := sends.Close(); !errors.Is(err, rdma.ErrBusy) {
+		t.Errorf("closing a send CQ in use: %v", err)
+	}
+	buf := b.region(8, rdma.AccessLocalWrite)
+	id := a.recv(p.qa)
+	b.ok(b.post(p.qb, send(buf, 0, 0))[0])
+	a.ok(id)
+	b.recv(p.qb)
+	if n, err := p.qa.PostSend([]rdma.SendWR{{ID: 77, Op: rdma.OpSend, Flags: rdma.SendSignaled}}); n != 1 {
+		t.Fatal(err)
+	}
+	var wcs [4]rdma.WC
+	eventually(t, "the send completion is in the send CQ", func() bool {
+		n, err := sends.Poll(wcs[:])
+		return n == 1 && err == nil && wcs[0].ID == 77 && wcs[0].Op == rdma.OpSend
+	})
+	if n, err := a.cq.Poll(wcs[:]); n != 0 || err != nil {
+		t.Errorf("the receive CQ has %d more: %+v, %v", n, wcs[0], err)
+	}
+}
+
+// checkOverrun: more completions than a CQ holds kill it and its QPs; nobody
+// waits for ever, and other CQs live on.
+func checkOverrun(t *testing.T, cfg *Config) {
+	bystander := newPair(t, cfg, pairOptions{})
+	a := bystander.a
+	small, err := a.dev.CreateCQ(4)
+	a.check("CreateCQ", err)
+	a.closeLater("small CQ", small.Close)
+	p := newPair(t, cfg, pairOptions{connectionOnly: bystander, a: rdma.QPConfig{SendCQ: small, RecvCQ: small, Cap: rdma.QPCap{MaxSendWR: 64}}})
+	src, sink := p.b.region(64, rdma.AccessRemoteRead), a.region(64, rw(a))
+	waiting := make(chan error, 1)
+	go func() { waiting <- small.Wait(context.Background()) }() // not armed: only the death wakes it
+	deadline := time.Now().Add(patience)
+	for {
+		// Devices round the depth up, so post until it is enough.
+		_, _ = p.qa.PostSend([]rdma.SendWR{read(sink, 0, src.remote(0), 8)})
+		select {
+		case <-p.qa.Done():
+		default:
+			if time.Now().After(deadline) {
+				t.Fatal("the CQ never overran")
+			}
+			continue
+		}
+		break
+	}
+	a.expectDone(p.qa, rdma.ErrCQOverrun)
+	p.b.expectDone(p.qb, rdma.ErrPeerGone, rdma.ErrProtocol, rdma.ErrLocal)
+	if _, err := small.Poll(make([]rdma.WC, 64)); !errors.Is(err, rdma.ErrCQOverrun) {
+		t.Errorf("Poll: %v", err)
+	}
+	if err := <-waiting; !errors.Is(err, rdma.ErrCQOverrun) {
+		t.Errorf("Wait: %v", err)
+	}
+	if err := small.Arm(); !errors.Is(err, rdma.ErrCQOverrun) {
+		t.Errorf("Arm: %v", err)
+	}
+	if _, err := a.pd.CreateQP(rdma.QPConfig{SendCQ: small, RecvCQ: a.cq}); !isAny(err, rdma.ErrCQOverrun, rdma.ErrInvalid, rdma.ErrClosed) {
+		t.Errorf("CreateQP on a dead CQ: %v", err)
+	}
+	a.check("QP.Close", p.qa.Close())
+	bystander.stillWorks()
+}
+
+// checkWraps: a CQ of small depth, kept nearly full, over many turns.
+func checkWraps(t *testing.T, cfg *Config) {
+	const depth = 7
+	p := newPair(t, cfg, pairOptions{depth: depth})
+	src, sink := p.b.region(64, rdma.AccessRemoteRead), p.a.region(64, rw(p.a))
+	var pending []uint64
+	for i := range 500 {
+		pending = append(pending, p.a.post(p.qa, read(sink, 0, src.remote(0), 1+i%64))...)
+		if len(pending) == depth {
+			for _, id := range pending[:1+i%depth] {
+				p.a.ok(id)
+			}
+			pending = pending[1+i%depth:]
+		}
+	}
+	for _, id := range pending {
+		p.a.ok(id)
+	}
+}

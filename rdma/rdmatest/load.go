@@ -1,0 +1,415 @@
+package rdmatest
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/rdma"
+)
+
+func loadChecks() []check {
+	return []check{
+		{"many goroutines, one queue pair", checkConcurrentPosts},
+		{"both ways at once", checkBothWays},
+		{"dispatcher", checkDispatcher},
+		{"dispatcher gives up", checkDispatcherGivesUp},
+		{"connect and disconnect", checkCycles},
+		{"many connections", checkManyConnections},
+	}
+}
+
+// checkConcurrentPosts: posts from many goroutines on one QP, waited for
+// through a Dispatcher, each with memory of its own.
+func checkConcurrentPosts(t *testing.T, cfg *Config) {
+	const goroutines, rounds, size = 8, 150, 512
+	p := newPair(t, cfg, pairOptions{})
+	d := rdma.NewDispatcher(p.a.cq, rdma.DispatcherOptions{})
+	src, sink := p.b.region(goroutines*size, rdma.AccessRemoteRead), p.a.region(goroutines*size, rw(p.a))
+	fill(src.bytes(), 4)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	var wg sync.WaitGroup
+	for g := range goroutines {
+		mine := sink.bytes()[g*size : (g+1)*size]
+		wg.Go(func() {
+			for i := range rounds {
+				clear(mine)
+				op := d.NewOp()
+				n := 1 + i*7%size
+				wr := read(sink, g*size, src.remote(g*size), n)
+				wr.ID = op.ID()
+				for {
+					took, err := p.qa.PostSend([]rdma.SendWR{wr})
+					if took == 1 {
+						break
+					}
+					if !errors.Is(err, rdma.ErrQueueFull) {
+						t.Errorf("PostSend: %v", err)
+						d.Release(op)
+						return
+					}
+					runtime.Gosched()
+				}
+				wc, err := d.Wait(ctx, op)
+				if err != nil || wc.Status != rdma.StatusSuccess {
+					t.Errorf("goroutine %d round %d: %v, %v", g, i, wc.Status, err)
+					return
+				}
+				expectBytes(t, "READ", mine[:n], src.bytes()[g*size:g*size+n])
+			}
+		})
+	}
+	wg.Wait()
+	p.a.check("QP.Close", p.qa.Close())
+	p.a.check("Dispatcher.Close", d.Close())
+	if s := d.Stats(); s.Strays != 0 || s.InUse != 0 {
+		t.Errorf("dispatcher: %+v", s)
+	}
+}
+
+// checkBothWays: large messages in both directions on one connection, posted
+// before either end reads any: two ends that both wait for room would stop for
+// ever.
+func checkBothWays(t *testing.T, cfg *Config) {
+	const size, n = 1 << 20, 24
+	p := newPair(t, cfg, pairOptions{})
+	prepare := func(e *end, qp rdma.QP) (recvs []uint64, into, from *region) {
+		into, from = e.region(size*n, rdma.AccessLocalWrite), e.region(size, rdma.AccessLocalWrite)
+		fill(from.bytes(), e.name[0])
+		for i := range n {
+			recvs = append(recvs, e.recv(qp, into.sge(i*size, size)))
+		}
+		return recvs, into, from
+	}
+	recvA, intoA, fromA := prepare(p.a, p.qa)
+	recvB, intoB, fromB := prepare(p.b, p.qb)
+	remoteA, remoteB := p.a.region(size, rw(p.a)), p.b.region(size, rw(p.b))
+	fill(remoteA.bytes(), 'x')
+	fill(remoteB.bytes(), 'y')
+	sinkA, sinkB := p.a.region(size, rw(p.a)), p.b.region(size, rw(p.b))
+	var wg sync.WaitGroup
+	work := func(from, sink *region, remote rdma.RemoteAddr) (wrs []rdma.SendWR) {
+		for range n {
+			wrs = append(wrs, send(from, 0, size), read(sink, 0, remote, size))
+		}
+		return wrs
+	}
+	workA, workB := work(fromA, sinkA, remoteB.remote(0)), work(fromB, sinkB, remoteA.remote(0))
+	wg.Go(func() {
+		if n, err := p.a.tryPost(p.qa, workA); n != len(workA) {
+			t.Errorf("a: PostSend took %d: %v", n, err)
+		}
+	})
+	if n, err := p.b.tryPost(p.qb, workB); n != len(workB) {
+		t.Errorf("b: PostSend took %d: %v", n, err)
+	}
+	wg.Wait()
+	if t.Failed() {
+		return
+	}
+	for i := range n {
+		p.a.ok(recvA[i])
+		p.b.ok(recvB[i])
+	}
+	for i := range workA {
+		p.a.ok(workA[i].ID)
+		p.b.ok(workB[i].ID)
+	}
+	for i := range n {
+		expectBytes(t, "SEND to a", intoA.bytes()[i*size:(i+1)*size], fromB.bytes())
+		expectBytes(t, "SEND to b", intoB.bytes()[i*size:(i+1)*size], fromA.bytes())
+	}
+	expectBytes(t, "READ by a", sinkA.bytes(), remoteB.bytes())
+	expectBytes(t, "READ by b", sinkB.bytes(), remoteA.bytes())
+}
+
+// checkDispatcher: request and reply over SENDs, with one-sided READs between
+// them, as a client and a server do it.
+func checkDispatcher(t *testing.T, cfg *Config) {
+	const goroutines, rounds, slots, size = 16, 60, 64, 64
+	qc := rdma.QPConfig{Cap: rdma.QPCap{MaxSendWR: 256, MaxRecvWR: slots}}
+	var recvA, recvB *region
+	p := newPair(t, cfg, pairOptions{a: qc, b: qc, beforeConnect: func(p *pair) {
+		recvA, recvB = p.a.region(slots*size, rdma.AccessLocalWrite), p.b.region(slots*size, rdma.AccessLocalWrite)
+		for i := range slots {
+			for _, x := range []struct {
+				qp rdma.QP
+				r  *region
+			}{{p.qa, recvA}, {p.qb, recvB}} {
+				if n, err := x.qp.PostRecv([]rdma.RecvWR{{ID: rdma.RecvID(uint64(i)), SGL: []rdma.SGE{x.r.sge(i*size, size)}}}); n != 1 {
+					t.Fatalf("PostRecv: %v", err)
+				}
+			}
+		}
+	}})
+	src := p.b.region(4096, rdma.AccessRemoteRead)
+	fill(src.bytes(), 6)
+	client := rdma.NewDispatcher(p.a.cq, rdma.DispatcherOptions{})
+	server := rdma.NewDispatcher(p.b.cq, rdma.DispatcherOptions{Eager: true})
+	// The server echoes each message; the reply leaves from the receive buffer,
+	// which goes back to the queue when the SEND has completed.
+	server.OnRecv(func(wc rdma.WC) {
+		if wc.Status != rdma.StatusSuccess {
+			return
+		}
+		slot := int(rdma.RecvNumber(wc.ID))
+		recv := rdma.RecvWR{ID: wc.ID, SGL: []rdma.SGE{recvB.sge(slot*size, size)}}
+		op := server.NewOp()
+		op.OnDetached(func(wc rdma.WC) {
+			if wc.Status == rdma.StatusSuccess {
+				_, _ = p.qb.PostRecv([]rdma.RecvWR{recv})
+			}
+		})
+		wr := send(recvB, slot*size, int(wc.ByteLen))
+		wr.ID = op.ID()
+		if n, err := p.qb.PostSend([]rdma.SendWR{wr}); n != 1 {
+			t.Errorf("server: PostSend: %v", err)
+			server.Release(op)
+			return
+		}
+		server.Detach(op)
+	})
+	client.OnRecv(func(wc rdma.WC) {
+		if wc.Status != rdma.StatusSuccess {
+			return
+		}
+		slot := int(rdma.RecvNumber(wc.ID))
+		id := binary.LittleEndian.Uint64(recvA.bytes()[slot*size:])
+		_, _ = p.qa.PostRecv([]rdma.RecvWR{{ID: wc.ID, SGL: []rdma.SGE{recvA.sge(slot*size, size)}}})
+		if !client.Complete(id, wc) {
+			t.Errorf("client: a reply to %#x, which nobody waits for", id)
+		}
+	})
+	server.Start()
+	client.Start()
+	out, sink := p.a.region(goroutines*size, rdma.AccessLocalWrite), p.a.region(goroutines*size, rw(p.a))
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	var wg sync.WaitGroup
+	for g := range goroutines {
+		wg.Go(func() {
+			for range rounds {
+				reply, sent, got := client.NewReply(), client.NewOp(), client.NewOp()
+				binary.LittleEndian.PutUint64(out.bytes()[g*size:], reply.ID())
+				first, second := send(out, g*size, 16), read(sink, g*size, src.remote(g*size), size)
+				first.ID, second.ID = sent.ID(), got.ID()
+				if n, err := p.qa.PostSend([]rdma.SendWR{first, second}); n != 2 {
+					t.Errorf("client: PostSend %d: %v", n, err)
+					return
+				}
+				if err := client.WaitAll(ctx, []*rdma.Op{got, sent, reply}); err != nil {
+					t.Errorf("client: %v", err)
+					return
+				}
+			}
+			expectBytes(t, "READ", sink.bytes()[g*size:(g+1)*size], src.bytes()[g*size:(g+1)*size])
+		})
+	}
+	wg.Wait()
+	for _, x := range []struct {
+		e  *end
+		qp rdma.QP
+		d  *rdma.Dispatcher
+	}{{p.a, p.qa, client}, {p.b, p.qb, server}} {
+		x.e.check("QP.Close", x.qp.Close())
+		x.e.check("Dispatcher.Close", x.d.Close())
+		if s := x.d.Stats(); s.Strays != 0 || s.InUse != 0 {
+			t.Errorf("%s: dispatcher %+v", x.e.name, s)
+		}
+	}
+}
+
+// checkDispatcherGivesUp: waits end with their contexts at every moment; each
+// buffer leaves quarantine exactly once, and only after its completion.
+func checkDispatcherGivesUp(t *testing.T, cfg *Config) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	const n, size = 200, 64 << 10
+	p := newPair(t, cfg, pairOptions{a: rdma.QPConfig{Cap: rdma.QPCap{MaxSendWR: n}}})
+	d := rdma.NewDispatcher(p.a.cq, rdma.DispatcherOptions{Grace: 100 * time.Microsecond})
+	d.Start()
+	src := p.b.region(size, rdma.AccessRemoteRead)
+	fill(src.bytes(), 8)
+	var freed, waited, gaveUp atomic.Int64
+	for range n {
+		block, err := memory.Alloc(size, memory.Options{Kind: cfg.Memory, Tag: "rdmatest"})
+		p.a.check("Alloc", err)
+		mr, err := p.a.pd.RegMR(block.Bytes(), rw(p.a))
+		p.a.check("RegMR", err)
+		release := func(rdma.WC) {
+			// With Mmap a byte that arrives after this is fatal.
+			if err := errors.Join(mr.Close(), block.Free()); err != nil {
+				t.Errorf("releasing a sink: %v", err)
+			}
+		}
+		op := d.NewOp()
+		op.OnDetached(func(wc rdma.WC) {
+			freed.Add(1)
+			release(wc)
+		})
+		wr := rdma.SendWR{ID: op.ID(), Op: rdma.OpRDMARead, Flags: rdma.SendSignaled, Remote: src.remote(0), SGL: []rdma.SGE{{MR: mr, Len: size}}}
+		if took, err := p.qa.PostSend([]rdma.SendWR{wr}); took != 1 {
+			t.Fatalf("PostSend: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(rng.IntN(300))*time.Microsecond)
+		wc, err := d.Wait(ctx, op)
+		cancel()
+		if err != nil {
+			gaveUp.Add(1)
+			continue
+		}
+		waited.Add(1)
+		if wc.Status != rdma.StatusSuccess {
+			t.Errorf("READ: %v", wc.Status)
+		} else {
+			expectBytes(t, "READ", block.Bytes(), src.bytes())
+		}
+		release(wc)
+	}
+	// Nobody waits any more: the background poller brings the rest.
+	eventually(t, "all quarantined buffers are free", func() bool { return freed.Load() == gaveUp.Load() })
+	p.a.check("QP.Close", p.qa.Close())
+	p.a.check("Dispatcher.Close", d.Close())
+	t.Logf("waited %d, gave up %d", waited.Load(), gaveUp.Load())
+}
+
+// descriptors counts the open files of this process; -1 where /proc is missing.
+func descriptors() int {
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return -1
+	}
+	return len(list)
+}
+
+// heap is what is in use after a collection, stacks included.
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC() // what finalizers of the first held
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc + m.StackInuse
+}
+
+// checkCycles: connections come and go, in good and in bad ways, and leave no
+// goroutine, descriptor or memory behind.
+func checkCycles(t *testing.T, cfg *Config) {
+	const warm, cycles = 20, 200
+	a, b := newEnd(t, cfg, "a"), newEnd(t, cfg, "b")
+	l := b.listen()
+	src, sink := b.region(4096, rdma.AccessRemoteRead), a.region(4096, rw(a))
+	cycle := func(i int) {
+		create := func(e *end) rdma.QP {
+			qp, err := e.pd.CreateQP(rdma.QPConfig{SendCQ: e.cq, RecvCQ: e.cq, Access: rdma.AccessRemoteRead})
+			e.check("CreateQP", err)
+			return qp
+		}
+		p := &pair{a: a, b: b, qa: create(a), qb: create(b)}
+		if _, err := p.join(l, rdma.ConnParams{PrivateData: make([]byte, 56)}, rdma.ConnParams{}); err != nil {
+			t.Fatalf("cycle %d: %v", i, err)
+		}
+		a.recv(p.qa, sink.sge(0, 64))
+		b.recv(p.qb)
+		at := src.remote(0)
+		if i%4 == 3 {
+			at.RKey ^= 7 // this one dies of a protection fault
+		}
+		a.wait(a.post(p.qa, read(sink, 0, at, 4096))[0])
+		order := []rdma.QP{p.qa, p.qb}
+		if i%2 == 0 {
+			slices.Reverse(order)
+		}
+		for _, qp := range order {
+			if err := qp.Close(); err != nil {
+				t.Errorf("cycle %d: QP.Close: %v", i, err)
+			}
+		}
+		a.balance()
+		b.balance()
+		for _, e := range []*end{a, b} {
+			clear(e.posted)
+			clear(e.got)
+			e.order = e.order[:0]
+		}
+	}
+	for i := range warm {
+		cycle(i)
+	}
+	goroutines, fds, before := runtime.NumGoroutine(), descriptors(), heap()
+	for i := range cycles {
+		cycle(i)
+	}
+	eventually(t, "the goroutines of the connections are gone", func() bool { return runtime.NumGoroutine() <= goroutines })
+	eventually(t, "the descriptors of the connections are closed", func() bool { return descriptors() <= fds })
+	after := heap()
+	t.Logf("after %d cycles: %d goroutines (%d before), %d descriptors (%d), heap %d KiB (%d)", cycles,
+		runtime.NumGoroutine(), goroutines, descriptors(), fds, after>>10, before>>10)
+	// A kilobyte a cycle would be a leak; what varies is far below that.
+	if after > before+cycles<<10 {
+		t.Errorf("heap grew from %d to %d bytes in %d cycles", before, after, cycles)
+	}
+}
+
+// checkManyConnections: a thousand at a time, all of which work, and what an
+// idle one costs.
+func checkManyConnections(t *testing.T, cfg *Config) {
+	n := cfg.Connections
+	a, b := newEnd(t, cfg, "a"), newEnd(t, cfg, "b")
+	l := b.listen()
+	src, sink := b.region(64, rdma.AccessRemoteRead), a.region(64*n, rw(a))
+	fill(src.bytes(), 2)
+	pairs := make([]*pair, n)
+	before, fds := heap(), descriptors()
+	for i := range pairs {
+		small := rdma.QPConfig{Cap: rdma.QPCap{MaxSendWR: 16, MaxRecvWR: 16}, Access: rdma.AccessRemoteRead}
+		p := &pair{a: a, b: b, qa: a.qp(small), qb: b.qp(small)}
+		if _, err := p.join(l, rdma.ConnParams{}, rdma.ConnParams{}); err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		pairs[i] = p
+	}
+	idle := heap()
+	t.Logf("%d connections: %d bytes of heap and stack for each end, %.2f descriptors, %d goroutines in all",
+		n, (idle-min(idle, before))/uint64(2*n), float64(descriptors()-fds)/float64(2*n), runtime.NumGoroutine())
+	var ids []uint64
+	for i, p := range pairs {
+		ids = append(ids, a.post(p.qa, read(sink, i*64, src.remote(0), 64))...)
+	}
+	for _, id := range ids {
+		a.ok(id)
+	}
+	for i := range pairs {
+		expectBytes(t, "READ", sink.bytes()[i*64:(i+1)*64], src.bytes())
+	}
+	used := heap()
+	t.Logf("after a READ on each: %d bytes for each end", (used-min(used, before))/uint64(2*n))
+	// One after the other they go, from both sides.
+	var wg sync.WaitGroup
+	for i, p := range pairs {
+		qp := p.qa
+		if i%2 == 0 {
+			qp = p.qb
+		}
+		wg.Go(func() {
+			if err := qp.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for _, p := range pairs {
+		a.expectDone(p.qa, rdma.ErrPeerGone, rdma.ErrClosed)
+		b.expectDone(p.qb, rdma.ErrPeerGone, rdma.ErrClosed)
+	}
+}

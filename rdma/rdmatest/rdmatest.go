@@ -1,0 +1,120 @@
+// Package rdmatest is what a fabric must do to be one: the conformance suite of
+// package rdma. A fabric calls Run from a test of its own, once for each kind
+// of memory:
+//
+//	func TestConformance(t *testing.T) {
+//		rdmatest.Run(t, rdmatest.Config{New: newFabric, Memory: memory.Heap, Child: "TestChild"})
+//	}
+//
+//	// TestChild is the second process of the suite. By itself it does nothing.
+//	func TestChild(t *testing.T) { rdmatest.Child(t, rdmatest.Config{New: newFabric}) }
+//
+// Why two kinds: the race detector watches the Go heap only, so with Heap it
+// sees whether a software fabric and the program touch a buffer at the same
+// time; with Mmap a fabric that touches memory it should have let go of meets
+// pages that are gone, and the process dies on the spot.
+//
+// Fabrics differ by their standards, so outcomes are compared by error class
+// (access, receiver not ready, flushed, peer gone, deadline), never by status
+// number. What a device cannot do is not skipped: the suite checks that it
+// answers ErrNotSupported.
+//
+// # How to read it
+//
+// env.go has the two ends that every test connects, and the books they keep:
+// whatever a test is about, each work request posted must complete exactly as
+// often as the rules say, or the test fails when its ends close. Then ops.go
+// (what works), faults.go (what is refused), queues.go (receives, flushes,
+// limits), teardown.go, connect.go, cq.go, crash.go and load.go.
+//
+// Outcomes are deterministic. Nothing sleeps to let something happen; waits end
+// with an event, and only a broken fabric meets their deadline (patience).
+package rdmatest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/rdma"
+	"go.uber.org/goleak"
+)
+
+// Config says what to test.
+type Config struct {
+	// New makes a fabric. Each end of a test gets one of its own, as if it
+	// were another machine.
+	New func(t testing.TB) rdma.Fabric
+	// NewImpatient makes one whose connection set-up deadline is short (well
+	// below a second), for the tests that wait for it; nil means New.
+	NewImpatient func(t testing.TB) rdma.Fabric
+	// Device is the name for Fabric.Open; empty lets the fabric choose.
+	Device string
+	// Listen is the address to listen on; empty means 127.0.0.1:0.
+	Listen string
+	// Memory is the kind that buffers come from.
+	Memory memory.Kind
+	// Child names the test function that calls Child in this test binary.
+	Child string
+	// Connections is how many the many-connections test opens; 0 means 1000.
+	Connections int
+	// Want are capabilities that must be there: a fabric that loses one is
+	// caught, although the suite would do without it.
+	Want rdma.Caps
+}
+
+// patience bounds every wait. It is generous: a healthy fabric on a busy
+// machine never comes near it, so a test fails by it only if something is lost.
+const patience = 30 * time.Second
+
+func (c *Config) defaults() {
+	if c.NewImpatient == nil {
+		c.NewImpatient = c.New
+	}
+	if c.Listen == "" {
+		c.Listen = "127.0.0.1:0"
+	}
+	if c.Connections == 0 {
+		c.Connections = 1000
+	}
+}
+
+// A check is one test of the suite.
+type check struct {
+	name string
+	run  func(t *testing.T, cfg *Config)
+}
+
+// Run runs the whole suite.
+func Run(t *testing.T, cfg Config) {
+	cfg.defaults()
+	if cfg.New == nil || cfg.Child == "" {
+		t.Fatal("rdmatest: Config.New and Config.Child are required")
+	}
+	before := goleak.IgnoreCurrent()
+	groups := []struct {
+		name   string
+		checks []check
+	}{
+		{"device", deviceChecks()},
+		{"ops", opChecks()},
+		{"faults", faultChecks()},
+		{"queues", queueChecks()},
+		{"teardown", teardownChecks()},
+		{"connect", connectChecks()},
+		{"cq", cqChecks()},
+		{"crash", crashChecks()},
+		{"load", loadChecks()},
+	}
+	for _, g := range groups {
+		t.Run(g.name, func(t *testing.T) {
+			for _, c := range g.checks {
+				t.Run(c.name, func(t *testing.T) { c.run(t, &cfg) })
+			}
+		})
+	}
+	eventually(t, "goroutines of the suite are gone", func() bool { return goleak.Find(before) == nil })
+	if err := goleak.Find(before); err != nil {
+		t.Error(err)
+	}
+}
