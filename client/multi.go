@@ -100,8 +100,10 @@ func (c *Client) getGroup(p *patience, keys [][]byte, results []Result, from, to
 // the session is lost, or the time is over.
 func (s *session) gather(p *patience, v *view, members []member) (b *batch) {
 	for i := range members {
+		members[i].first = -1 // those behind a full batch are not in it
+	}
+	for i := range members {
 		m := &members[i]
-		m.first = -1
 		if m.state != layout.ActionRead {
 			continue
 		}

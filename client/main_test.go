@@ -1,0 +1,133 @@
+package client
+
+import (
+	"context"
+	"flag"
+	"log/slog"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/goleak"
+
+	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/internal/server"
+	"github.com/rdmakv/rdmakv/rdma/iwarp"
+)
+
+var verbose = flag.Bool("logs", false, "write the logs of client and server to standard error")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func testLogger(who string) *slog.Logger {
+	if !*verbose {
+		return nil
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("who", who)
+}
+
+// A node is a server in this process that can be stopped and started again on
+// the same data and address. All its memory is Go memory, so that the race
+// detector sees what the fabric does with it.
+type node struct {
+	t    testing.TB
+	cfg  server.Config
+	srv  *server.Server
+	addr string
+}
+
+func startNode(t testing.TB, change func(*server.Config)) *node {
+	t.Helper()
+	n := &node{t: t, cfg: server.Config{
+		Fabric: iwarp.New(iwarp.Options{}), DataDir: "data", FS: vfs.NewMem(),
+		Shards: 4, MemoryLimit: 512 << 20, RegionSize: 80 << 20, IndexRegionSize: 8 << 20,
+		MemoryKind: memory.Heap, CacheBytes: 4 << 20, MinFreeBytes: -1, Logger: testLogger("server"),
+	}}
+	if change != nil {
+		change(&n.cfg)
+	}
+	n.start()
+	t.Cleanup(n.stop)
+	return n
+}
+
+func (n *node) start() {
+	n.t.Helper()
+	srv, err := server.New(n.cfg)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := srv.Start(ctx); err != nil {
+		n.t.Fatal(err)
+	}
+	n.srv, n.addr = srv, srv.Addrs()[0].String()
+	n.cfg.Listen = n.addr // the next start takes the same port
+}
+
+func (n *node) stop() {
+	n.t.Helper()
+	if n.srv == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := n.srv.Shutdown(ctx); err != nil {
+		n.t.Errorf("shutdown: %v", err)
+	}
+	n.srv = nil
+}
+
+// config is a client's for this node.
+func (n *node) config() Config {
+	return Config{
+		Servers: []string{n.addr}, Fabric: iwarp.New(iwarp.Options{}), Secret: n.cfg.Secret,
+		HeapMemory: true, Logger: testLogger("client"),
+	}
+}
+
+func (n *node) dial(change func(*Config)) *Client {
+	n.t.Helper()
+	cfg := n.config()
+	if change != nil {
+		change(&cfg)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	c, err := Dial(ctx, cfg)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			n.t.Errorf("close: %v", err)
+		}
+	})
+	return c
+}
+
+// deadPort is an address where nobody listens.
+func deadPort(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// eventually waits until cond holds; what says what was waited for.
+func eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !cond() {
+		if time.Now().After(deadline) {
+			t.Fatalf("did not happen within 20 s: %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
