@@ -22,15 +22,15 @@ func WriteItem(mem []byte, inc uint64, p Place, it Item, s State) {
 	sh := shapeOf(len(it.Key), len(it.Value), it.Expiry != 0)
 	mem = mem[:sh.size]
 	StoreWord(mem, offItemWord0, word0(it.Version, s))
-	StoreWord(mem, offItemWord1, sh.word1())
-	StoreWord(mem, offItemSum, 0)
+	putWord(mem, offItemWord1, sh.word1())
+	putWord(mem, offItemSum, 0)
 	// The padding first: the words that key and value do not fill.
 	if sh.chunks > 0 {
-		StoreWord(mem, sh.valOff-wordSize, 0)
+		putWord(mem, sh.valOff-wordSize, 0)
 	}
-	StoreWord(mem, sh.size-wordSize, 0)
+	putWord(mem, sh.size-wordSize, 0)
 	if sh.expiry {
-		StoreWord(mem, ItemHeaderSize, it.Expiry)
+		putWord(mem, ItemHeaderSize, it.Expiry)
 	}
 	putBytes(mem, sh.keyOff, it.Key)
 	if sh.chunks == 0 {
@@ -43,10 +43,10 @@ func WriteItem(mem []byte, inc uint64, p Place, it Item, s State) {
 		// Sums are taken of what stands in memory, never of the source a
 		// second time: they vouch for the bytes that a reader gets.
 		sum := nonzero(xxh3.HashSeed(mem[sh.valOff+lo:sh.valOff+hi], chunkSeed(inc, p, it.Version, i)))
-		StoreWord(mem, sh.sumsOff+i*wordSize, sum)
+		putWord(mem, sh.sumsOff+i*wordSize, sum)
 	}
 	sum := xxh3.HashSeed(mem[ItemHeaderSize:sh.sumEnd()], itemSeed(inc, p, it.Version, sh.word1()))
-	StoreWord(mem, offItemSum, nonzero(sum))
+	putWord(mem, offItemSum, nonzero(sum))
 }
 
 // SetState changes the state of the item at mem by one atomic store, which

@@ -6,5 +6,8 @@ package layout
 // order. It becomes visible at the latest with the next StoreWord.
 func putBytes(mem []byte, off int, src []byte) { copy(mem[off:off+len(src)], src) }
 
+// putWord is putBytes of one aligned word.
+func putWord(mem []byte, off int, w uint64) { setWord(mem, off, w) }
+
 // ZeroWords clears server memory, in no particular order.
 func ZeroWords(mem []byte) { clear(mem) }

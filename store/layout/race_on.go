@@ -20,6 +20,9 @@ func putBytes(mem []byte, off int, src []byte) {
 	}
 }
 
+// putWord is putBytes of one aligned word.
+func putWord(mem []byte, off int, w uint64) { StoreWord(mem, off, w) }
+
 // ZeroWords clears server memory by atomic 8-byte stores. len(mem) must be a
 // multiple of 8.
 func ZeroWords(mem []byte) {

@@ -1,0 +1,434 @@
+package layout
+
+import (
+	"bytes"
+	"testing"
+)
+
+// A rig is a small store at rest, and gets against it whose READs can be
+// interfered with.
+type rig struct {
+	*world
+	t   testing.TB
+	dir *Dir
+	// before is called with each READ just before it is answered.
+	before func(r *Read)
+	reads  int // READs answered
+	rounds int // batches
+}
+
+func newRig(t testing.TB) *rig {
+	w := newWorld(1, modelHashSeed, twinKeys(), 8, false)
+	w.clock = 1
+	return &rig{world: w, t: t, dir: NewDir(&w.view)}
+}
+
+// do makes the writer do one thing, wholly.
+func (g *rig) do(f func()) {
+	f()
+	for g.busy() {
+		g.tickWriter()
+	}
+}
+
+func (g *rig) put(k *mkey)    { g.do(func() { g.world.put(k) }) }
+func (g *rig) delete(k *mkey) { g.do(func() { g.world.delete(k) }) }
+func (g *rig) grow()          { g.do(g.world.grow) }
+
+// raw writes any item into free memory and any slot for it.
+func (g *rig) raw(k *mkey, off int, it Item, s State) Place {
+	p := PlaceOfByte(uint64(worldItemBase + off))
+	WriteItem(g.mem[worldItemBase+off:], g.view.Incarnation, p, it, Pending)
+	SetState(g.mem[worldItemBase+off:], it.Version, s)
+	class, _ := ClassFor(ItemSize(len(it.Key), len(it.Value), it.Expiry != 0))
+	g.slot(k, class, p)
+	return p
+}
+
+// slot puts a slot with the key's fingerprint into an empty place.
+func (g *rig) slot(k *mkey, class uint8, p Place) int {
+	off := g.emptySlot(k)
+	StoreWord(g.mem, off, uint64(MakeSlot(k.hash.Fingerprint(), class, p)))
+	return off
+}
+
+func (g *rig) get(l *Lookup, k *mkey, cached Loc, maxRead uint32) Action {
+	g.reads, g.rounds = 0, 0
+	l.Start(&g.view, g.dir, 0, k.name, cached, maxRead)
+	for steps := 0; ; steps++ {
+		a := l.Step()
+		if a != ActionRead {
+			if again := l.Step(); again != a {
+				g.t.Fatalf("%v, and then %v", a, again)
+			}
+			return a
+		}
+		if steps > MaxSteps {
+			g.t.Fatalf("more than %d steps", MaxSteps)
+		}
+		g.rounds++
+		for i := range l.Reads {
+			r := &l.Reads[i]
+			if g.before != nil {
+				g.before(r)
+			}
+			g.reads++
+			r.Buf = bytes.Clone(g.mem[r.Place.Byte():][:r.Len])
+		}
+	}
+}
+
+func (g *rig) want(l *Lookup, k *mkey, cached Loc, a Action, reason Reason, batches int) {
+	g.t.Helper()
+	if got := g.get(l, k, cached, 1<<20); got != a || l.Reason != reason || batches > 0 && g.rounds != batches {
+		g.t.Fatalf("got %v (%v) after %d batches, want %v (%v) after %d; %+v", got, l.Reason, g.rounds, a, reason, batches, l.Counts)
+	}
+}
+
+// How many batches a get takes: 4 cold, 2 with the directory known, 1 with the
+// place known; a miss 1.
+func TestLookupBatches(t *testing.T) {
+	g := newRig(t)
+	var l Lookup
+	k := g.keys[2]
+	g.want(&l, k, Loc{}, ActionAbsent, 0, 3) // root, page, pairs
+	g.want(&l, k, Loc{}, ActionAbsent, 0, 1)
+	g.put(k)
+	g.want(&l, k, Loc{}, ActionFound, 0, 2)
+	v, loc := l.Found()
+	if !bytes.Equal(v.Key(), k.name) || v.Version != k.version || loc != (Loc{g.cellPlace(k.cell), worldCellSize, k.version}) {
+		t.Fatalf("found %+v at %+v", v, loc)
+	}
+	g.want(&l, k, loc, ActionFound, 0, 1)
+	if g.reads != 1 {
+		t.Errorf("%d READs with the place known", g.reads)
+	}
+	g.put(k) // the item is elsewhere now
+	g.want(&l, k, loc, ActionFound, 0, 3)
+	if l.Counts.Stale != 1 {
+		t.Errorf("%+v", l.Counts)
+	}
+	g.dir.ForgetAll()
+	g.want(&l, k, Loc{}, ActionFound, 0, 4)
+	g.delete(k)
+	g.want(&l, k, Loc{}, ActionAbsent, 0, 1)
+	// A cached place outside of everything is no reason for trouble.
+	for _, loc := range []Loc{{MaxPlace, 64, 1}, {g.cellPlace(0), 63, 1}, {g.cellPlace(0), 8, 1}, {g.cellPlace(0), 1 << 31, 1}, {0, 64, 1}} {
+		g.want(&l, k, loc, ActionAbsent, 0, 1)
+	}
+}
+
+// Growth: the directory that a client has becomes old, is noticed by the
+// headers and refreshed; doubling changes the root as well.
+func TestLookupFollowsGrowth(t *testing.T) {
+	g := newRig(t)
+	var l Lookup
+	k := g.keys[2]
+	g.put(k)
+	g.want(&l, k, Loc{}, ActionFound, 0, 4)
+	for range 20 {
+		g.grow()
+		// The item is found through the old slots even though they are retired.
+		g.want(&l, k, Loc{}, ActionFound, 0, 2)
+	}
+	g.put(k) // now the old slots lead to a dead item
+	g.want(&l, k, Loc{}, ActionFound, 0, 0)
+	if l.Counts.Marked == 0 || l.Counts.Dead == 0 {
+		t.Errorf("%+v", l.Counts)
+	}
+	g.delete(k)
+	g.want(&l, k, Loc{}, ActionAbsent, 0, 0)
+	if g.dir.Pages() == 0 {
+		t.Error("no page is cached")
+	}
+	// Each key's get ends well from any age of directory.
+	for range 10 {
+		g.grow()
+		for _, k := range g.keys {
+			g.want(&l, k, Loc{}, ActionAbsent, 0, 0)
+		}
+	}
+}
+
+func TestLookupAsks(t *testing.T) {
+	var l Lookup
+	item := func(k *mkey, v Version, n int) Item { return Item{Version: v, Key: k.name, Value: make([]byte, n)} }
+
+	t.Run("slotless", func(t *testing.T) {
+		g := newRig(t)
+		g.do(func() { g.putSlotless(g.keys[2]) })
+		g.want(&l, g.keys[2], Loc{}, ActionAsk, ReasonSlotless, 3)
+		g.put(g.keys[2]) // the count stays, and the item is found all the same
+		g.want(&l, g.keys[2], Loc{}, ActionFound, 0, 2)
+	})
+	t.Run("pebble", func(t *testing.T) {
+		g := newRig(t)
+		g.put(g.keys[2])
+		g.do(func() { g.evict(g.keys[2]) })
+		g.want(&l, g.keys[2], Loc{}, ActionAsk, ReasonPebble, 3)
+	})
+	t.Run("pending", func(t *testing.T) {
+		g := newRig(t)
+		g.raw(g.keys[2], PageSize, item(g.keys[2], 5, 30), Pending)
+		g.want(&l, g.keys[2], Loc{}, ActionAsk, ReasonRetries, 0)
+		if l.Counts.Pending != MaxRounds || l.Counts.Rounds != MaxRounds {
+			t.Errorf("%+v", l.Counts)
+		}
+	})
+	t.Run("held", func(t *testing.T) {
+		g := newRig(t)
+		g.raw(g.keys[2], PageSize, item(g.keys[2], 5, 30), Held)
+		g.want(&l, g.keys[2], Loc{}, ActionAsk, ReasonRetries, 0)
+	})
+	t.Run("candidates", func(t *testing.T) {
+		g := newRig(t)
+		for i := range MaxCandidates + 1 {
+			g.raw(g.keys[2], PageSize*(i+1), item(g.keys[3], Version(i+1), 30), Live)
+		}
+		g.want(&l, g.keys[2], Loc{}, ActionAsk, ReasonCandidates, 3)
+	})
+	t.Run("class", func(t *testing.T) {
+		g := newRig(t)
+		g.slot(g.keys[2], NumClasses+1, 0)
+		g.want(&l, g.keys[2], Loc{}, ActionAsk, ReasonRetries, 0)
+	})
+	t.Run("region of an item", func(t *testing.T) {
+		g := newRig(t)
+		g.slot(g.keys[2], 8, PlaceOfByte(64<<20))
+		g.want(&l, g.keys[2], Loc{}, ActionAsk, ReasonUnknownRegion, 3)
+	})
+	t.Run("item in the index", func(t *testing.T) {
+		g := newRig(t)
+		g.slot(g.keys[2], 8, 0)
+		g.want(&l, g.keys[2], Loc{}, ActionAsk, ReasonUnknownRegion, 3)
+	})
+	t.Run("region of a segment", func(t *testing.T) {
+		g := newRig(t)
+		StoreWord(g.mem, int(g.world.dir.Byte()), MakeDirEntry(PlaceOfByte(64<<20), 0, 0))
+		g.want(&l, g.keys[2], Loc{}, ActionAsk, ReasonUnknownRegion, 3) // root, page, both again
+	})
+	t.Run("region of a directory", func(t *testing.T) {
+		g := newRig(t)
+		StoreWord(g.mem, int(g.view.RootPlace(0).Byte()), MakeRoot(PlaceOfByte(64<<20), 0))
+		g.want(&l, g.keys[2], Loc{}, ActionAsk, ReasonUnknownRegion, 2)
+	})
+	t.Run("no root", func(t *testing.T) {
+		g := newRig(t)
+		StoreWord(g.mem, int(g.view.RootPlace(0).Byte()), 0)
+		g.want(&l, g.keys[2], Loc{}, ActionAsk, ReasonRetries, MaxRounds)
+	})
+	t.Run("no directory", func(t *testing.T) {
+		g := newRig(t)
+		ZeroWords(g.mem[g.world.dir.Byte():][:PageSize])
+		g.want(&l, g.keys[2], Loc{}, ActionAsk, ReasonRetries, 0)
+	})
+	t.Run("shard", func(t *testing.T) {
+		g := newRig(t)
+		l.Start(&g.view, g.dir, 9, g.keys[2].name, Loc{}, 1<<20)
+		if a := l.Step(); a != ActionAsk || l.Reason != ReasonUnknownRegion {
+			t.Errorf("shard that the view does not have: %v %v", a, l.Reason)
+		}
+	})
+}
+
+// Another key's item under the key's fingerprint is looked at twice before it
+// counts for absence.
+func TestLookupProof(t *testing.T) {
+	g := newRig(t)
+	var l Lookup
+	k, twin := g.keys[0], g.keys[1]
+	g.raw(k, PageSize, Item{Version: 5, Key: twin.name, Value: []byte("another key's value")}, Live)
+	g.want(&l, k, Loc{}, ActionAbsent, 0, 6) // root, page, pairs, item; pairs, item
+	if l.Counts.Proofs != 1 || l.Counts.Mismatch != 1 {
+		t.Errorf("%+v", l.Counts)
+	}
+	// Whatever changes between the two looks makes it begin again.
+	for what, change := range map[string]func(g *rig, off int){
+		"version": func(g *rig, off int) {
+			WriteItem(g.mem[off:], g.view.Incarnation, PlaceOfByte(uint64(off)), Item{Version: 6, Key: twin.name, Value: []byte("another key's value")}, Pending)
+			SetState(g.mem[off:], 6, Live)
+		},
+		"state": func(g *rig, off int) { SetState(g.mem[off:], 5, Dead) },
+	} {
+		g := newRig(t)
+		g.raw(k, PageSize, Item{Version: 5, Key: twin.name, Value: []byte("another key's value")}, Live)
+		seen := 0
+		g.before = func(r *Read) {
+			if r.Len > wordSize && r.Len < PairSize { // the item
+				if seen++; seen == 2 {
+					change(g, int(r.Place.Byte()))
+				}
+			}
+		}
+		a := g.get(&l, k, Loc{}, 1<<20)
+		if l.Counts.Rounds == 0 || what == "version" && a != ActionAbsent {
+			t.Errorf("%s changed between the looks: %v, %+v", what, a, l.Counts)
+		}
+	}
+}
+
+// The segment is retired between the first look at a slot and the second: its
+// slots stay as they are, so the same word again says nothing. Without the
+// second look at the headers this get would call a key absent that was there
+// all the time.
+func TestLookupProofNeedsUnmarkedHeaders(t *testing.T) {
+	g := newRig(t)
+	var l Lookup
+	k, other := g.keys[2], g.keys[3]
+	g.put(k)
+	place := g.cellPlace(k.cell)
+	moved := false
+	g.before = func(r *Read) {
+		if r.Place != place || moved {
+			return
+		}
+		moved = true
+		g.grow() // marks, copies, publishes; then the key moves on …
+		g.put(k)
+		for other.cell < 0 || g.cellPlace(other.cell) != place { // … and its place goes to another
+			g.put(other)
+		}
+	}
+	if a := g.get(&l, k, Loc{}, 1<<20); a == ActionAbsent {
+		t.Fatalf("a key that was there all the time is absent; %+v", l.Counts)
+	}
+	if !moved || l.Counts.Mismatch == 0 || l.Counts.Marked == 0 {
+		t.Fatalf("the scene did not happen: %+v", l.Counts)
+	}
+}
+
+// A client's directory leads to memory that was retired long ago and is being
+// made into a new segment while the READ is under way: slots from before, a
+// header from after, which fits the key's own hash. The depth, by which the
+// directory named the segment, tells.
+func TestLookupComparesDepth(t *testing.T) {
+	g := newRig(t)
+	var l Lookup
+	k := g.keys[2]
+	g.want(&l, k, Loc{}, ActionAbsent, 0, 3) // the client knows segment 0/0
+	old := g.segs[0].place
+	g.put(k)
+	// The segment grows into step 1 and on, its memory comes back zeroed and
+	// becomes the segment of one more bit, with the key in it.
+	fresh := &mseg{place: old, depth: 1, prefix: k.hash.Prefix(1)}
+	mixed := false
+	g.before = func(r *Read) {
+		if r.Place >= old && r.Len == PairSize && !mixed {
+			// Header words of the new segment over the slots of the zeroed.
+			ZeroWords(g.mem[old.Byte():][:SegmentBytes(0)])
+			for b := range SegmentBuckets(0) {
+				StoreWord(g.mem, int(old.Byte())+b*BucketSize, uint64(MakeBucketHeader(0, 1, b, 0, 0, fresh.prefix)))
+			}
+		}
+	}
+	if a := g.get(&l, k, Loc{}, 1<<20); a == ActionAbsent || l.Counts.Misfit == 0 {
+		t.Fatalf("%v, %+v: a header of another depth was believed", a, l.Counts)
+	}
+}
+
+// Items larger than one READ: a chunked one is found by its head, another
+// cannot be.
+func TestLookupLargeItems(t *testing.T) {
+	g := newRig(t)
+	var l Lookup
+	k := g.keys[2]
+	value := randBytes(newRand(t, 5), 3*ChunkSize+100)
+	p := g.raw(k, 64<<10, Item{Version: 7, Key: k.name, Value: value}, Live)
+	for _, maxRead := range []uint32{MinMaxRead, 64 << 10, 1 << 20} {
+		if a := g.get(&l, k, Loc{}, maxRead); a != ActionFound {
+			t.Fatalf("%v %v", a, l.Reason)
+		}
+		v, loc := l.Found()
+		if v.Chunks != 4 || loc.Size != uint32(v.Size) || loc.Place != p {
+			t.Fatalf("%+v at %+v", v, loc)
+		}
+		for i := range v.Chunks {
+			off, n := v.ChunkRange(i)
+			at := int(loc.Place.Byte()) + v.ValueOffset() + off
+			if !v.VerifyChunk(i, g.mem[at:][:n]) {
+				t.Errorf("chunk %d", i)
+			}
+			if _, ok := v.Chunk(i); ok != (maxRead == 1<<20) {
+				t.Errorf("chunk %d in a READ of at most %d: %v", i, maxRead, ok)
+			}
+		}
+		if a := g.get(&l, k, loc, maxRead); a != ActionFound || g.reads != 1 {
+			t.Errorf("from the cached place: %v, %d READs", a, g.reads)
+		}
+	}
+	g = newRig(t)
+	g.raw(k, 64<<10, Item{Version: 7, Key: k.name, Value: value[:ChunkSize]}, Live)
+	if a := g.get(&l, k, Loc{}, MinMaxRead); a != ActionAsk || l.Reason != ReasonTooLarge {
+		t.Errorf("a whole item that maxRead cannot hold: %v %v", a, l.Reason)
+	}
+	if a := g.get(&l, k, Loc{}, 1<<20); a != ActionFound {
+		t.Errorf("%v %v", a, l.Reason)
+	}
+}
+
+func TestLookupWrongBuffer(t *testing.T) {
+	g := newRig(t)
+	var l Lookup
+	l.Start(&g.view, g.dir, 0, g.keys[0].name, Loc{}, 1<<20)
+	l.Step()
+	mustPanic(t, "no buffer", func() { l.Step() })
+}
+
+// fill answers a batch into buffers of its own, without allocating.
+func (g *rig) fill(l *Lookup, bufs *[MaxCandidates][PageSize]byte) {
+	for i := range l.Reads {
+		r := &l.Reads[i]
+		r.Buf = bufs[i][:r.Len]
+		copy(r.Buf, g.mem[r.Place.Byte():])
+	}
+}
+
+func TestLookupAllocatesNothing(t *testing.T) {
+	g := newRig(t)
+	k := g.keys[2]
+	g.put(k)
+	var l Lookup
+	var bufs [MaxCandidates][PageSize]byte
+	run := func(cached Loc) {
+		l.Start(&g.view, g.dir, 0, k.name, cached, 1<<20)
+		for l.Step() == ActionRead {
+			g.fill(&l, &bufs)
+		}
+	}
+	run(Loc{})
+	_, loc := l.Found()
+	for what, cached := range map[string]Loc{"cached": loc, "through the index": {}} {
+		if n := testing.AllocsPerRun(100, func() { run(cached) }); n != 0 {
+			t.Errorf("%s: %v allocations", what, n)
+		}
+	}
+}
+
+// The cost of the steps alone: the READs are copies.
+func BenchmarkLookup(b *testing.B) {
+	g := newRig(b)
+	k, absent := g.keys[2], g.keys[3]
+	g.put(k)
+	var l Lookup
+	var bufs [MaxCandidates][PageSize]byte
+	run := func(k *mkey, cached Loc) {
+		l.Start(&g.view, g.dir, 0, k.name, cached, 1<<20)
+		for l.Step() == ActionRead {
+			g.fill(&l, &bufs)
+		}
+	}
+	run(k, Loc{})
+	_, loc := l.Found()
+	for _, c := range []struct {
+		name   string
+		key    *mkey
+		cached Loc
+	}{{"cached", k, loc}, {"index", k, Loc{}}, {"absent", absent, Loc{}}} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				run(c.key, c.cached)
+			}
+		})
+	}
+}
