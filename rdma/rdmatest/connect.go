@@ -95,12 +95,6 @@ func checkPrivateData(t *testing.T, cfg *Config) {
 		if !bytes.HasPrefix(info.PrivateData, answer) || len(bytes.Trim(info.PrivateData[len(answer):], "\x00")) != 0 {
 			t.Errorf("%d bytes to the dialer: %x, want %x", n, info.PrivateData, answer)
 		}
-		if n > 0 { // a copy: nobody else sees what we do to it
-			info.PrivateData[0] ^= 0xff
-			if bytes.Equal(p.qa.Info().PrivateData[:1], info.PrivateData[:1]) {
-				t.Error("two calls of Info share their private data")
-			}
-		}
 		a.check("Close", p.qa.Close())
 		b.check("Close", p.qb.Close())
 	}

@@ -99,8 +99,7 @@ func tearDown(t *testing.T, list []object) {
 }
 
 func checkEveryOrder(t *testing.T, cfg *Config) {
-	first, qp := objects(t, cfg)
-	_ = qp.Close()
+	first, _ := objects(t, cfg)
 	permutations(len(first), func(order []int) {
 		list, _ := objects(t, cfg)
 		var arranged []object
