@@ -25,6 +25,9 @@ func (q *qp) Connect(ctx context.Context, addr string, p rdma.ConnParams) (rdma.
 	}
 	info, err := q.dial(ctx, addr, ird, ord, p.PrivateData)
 	if err != nil {
+		if errors.Is(err, context.Canceled) && ctx.Err() == nil {
+			err = fmt.Errorf("%w: the queue pair was closed while it was connecting", rdma.ErrClosed)
+		}
 		err = opError("connect", addr, err)
 		q.fail(cause{err: err})
 	}
@@ -198,7 +201,8 @@ func setupError(ctx context.Context, step string, err error) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", step, ctxError(ctx))
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("%w: %s: %w", rdma.ErrDeadline, step, err)
+		// The socket's deadline is ctx's, and may fire first.
+		return fmt.Errorf("%w: %w: %s: %w", rdma.ErrDeadline, context.DeadlineExceeded, step, err)
 	}
 	return fmt.Errorf("%w: %s: %w", rdma.ErrPeerGone, step, err)
 }

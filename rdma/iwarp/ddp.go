@@ -105,7 +105,9 @@ type readRequest struct {
 	srcSTag  uint32
 	srcTO    uint64
 
-	rtr bool // not on the wire: the zero-length READ that opened the connection
+	// Not on the wire:
+	rtr bool     // the zero-length READ that opened the connection
+	bad termCode // refused when it came; answered in its turn
 }
 
 // appendTagged writes the header of a tagged segment.

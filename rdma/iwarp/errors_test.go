@@ -98,8 +98,8 @@ func TestEveryReject(t *testing.T) {
 		{name: "MO gap", recvs: 1, send: fixed(append(untagged(opSend, false, queueSend, 1, 0), "abcd"...), untagged(opSend, true, queueSend, 1, 8)), want: termMO, class: rdma.ErrProtocol, recv: rdma.StatusWRFlushErr, header: untaggedLen},
 		{name: "other MSN inside a SEND", recvs: 2, send: fixed(append(untagged(opSend, false, queueSend, 1, 0), "abcd"...), untagged(opSend, true, queueSend, 2, 0)), want: termMSNRange, class: rdma.ErrProtocol, header: untaggedLen},
 		{name: "other opcode inside a SEND", recvs: 2, send: fixed(append(untagged(opSend, false, queueSend, 1, 0), "abcd"...), untagged(opSendSE, true, queueSend, 1, 4)), want: termOpcode, class: rdma.ErrProtocol, header: untaggedLen},
-		{name: "SEND too long", recvs: 1, send: fixed(append(bytes.Clone(send1), make([]byte, 65)...)), want: termTooLong, class: rdma.ErrAccess, recv: rdma.StatusLocLenErr, header: untaggedLen},
-		{name: "SEND too long in pieces", recvs: 1, send: fixed(append(untagged(opSend, false, queueSend, 1, 0), make([]byte, 64)...), append(untagged(opSend, true, queueSend, 1, 64), 1)), want: termTooLong, class: rdma.ErrAccess, recv: rdma.StatusLocLenErr, header: untaggedLen},
+		{name: "SEND too long", recvs: 1, send: fixed(append(bytes.Clone(send1), make([]byte, 65)...)), want: termTooLong, class: rdma.ErrProtocol, recv: rdma.StatusLocLenErr, header: untaggedLen},
+		{name: "SEND too long in pieces", recvs: 1, send: fixed(append(untagged(opSend, false, queueSend, 1, 0), make([]byte, 64)...), append(untagged(opSend, true, queueSend, 1, 64), 1)), want: termTooLong, class: rdma.ErrProtocol, recv: rdma.StatusLocLenErr, header: untaggedLen},
 
 		// READ requests.
 		{name: "READ without QP right", send: one(func(x *target) []byte { return readReq(1, readRequest{size: 8, srcSTag: x.readable.RKey()}) }), want: termAccess, class: rdma.ErrAccess, header: readHdr},
@@ -110,10 +110,16 @@ func TestEveryReject(t *testing.T) {
 		{name: "READ of another PD", access: all, send: one(func(x *target) []byte { return readReq(1, readRequest{size: 8, srcSTag: x.foreign.RKey()}) }), want: termNotAssociated, class: rdma.ErrAccess, header: readHdr},
 		{name: "READ of a region without the right", access: all, send: one(func(x *target) []byte { return readReq(1, readRequest{size: 8, srcSTag: x.writable.RKey()}) }), want: termAccess, class: rdma.ErrAccess, header: readHdr},
 		{name: "READ of a region by its lkey", access: all, send: one(func(x *target) []byte { return readReq(1, readRequest{size: 8, srcSTag: x.local.LKey()}) }), want: termAccess, class: rdma.ErrAccess, header: readHdr},
-		{name: "READ one byte too far", access: all, send: one(func(x *target) []byte { return readReq(1, readRequest{size: 8, srcSTag: x.readable.RKey(), srcTO: 4089}) }), want: termBounds, class: rdma.ErrAccess, header: readHdr},
+		{name: "READ one byte too far", access: all, send: one(func(x *target) []byte {
+			return readReq(1, readRequest{size: 8, srcSTag: x.readable.RKey(), srcTO: 4089})
+		}), want: termBounds, class: rdma.ErrAccess, header: readHdr},
 		{name: "READ of 4 GiB", access: all, send: one(func(x *target) []byte { return readReq(1, readRequest{size: 1<<32 - 1, srcSTag: x.readable.RKey()}) }), want: termBounds, class: rdma.ErrAccess, header: readHdr},
-		{name: "READ far behind", access: all, send: one(func(x *target) []byte { return readReq(1, readRequest{size: 8, srcSTag: x.readable.RKey(), srcTO: 1 << 40}) }), want: termBounds, class: rdma.ErrAccess, header: readHdr},
-		{name: "READ that wraps", access: all, send: one(func(x *target) []byte { return readReq(1, readRequest{size: 16, srcSTag: x.readable.RKey(), srcTO: 1<<64 - 8}) }), want: termTOWrap, class: rdma.ErrAccess, header: readHdr},
+		{name: "READ far behind", access: all, send: one(func(x *target) []byte {
+			return readReq(1, readRequest{size: 8, srcSTag: x.readable.RKey(), srcTO: 1 << 40})
+		}), want: termBounds, class: rdma.ErrAccess, header: readHdr},
+		{name: "READ that wraps", access: all, send: one(func(x *target) []byte {
+			return readReq(1, readRequest{size: 16, srcSTag: x.readable.RKey(), srcTO: 1<<64 - 8})
+		}), want: termTOWrap, class: rdma.ErrAccess, header: readHdr},
 		{name: "READ MSN gap", access: all, send: fixed(readReq(3, readRequest{})), want: termMSNRange, class: rdma.ErrProtocol, header: readHdr},
 		{name: "READ MO", access: all, send: fixed(appendReadRequest(untagged(opReadReq, true, queueRead, 1, 1), readRequest{})), want: termMO, class: rdma.ErrProtocol, header: readHdr},
 		{name: "READ not last", access: all, send: fixed(appendReadRequest(untagged(opReadReq, false, queueRead, 1, 0), readRequest{})), want: termUnspecified, class: rdma.ErrProtocol, header: readHdr},
@@ -222,11 +228,21 @@ func TestRejectResponse(t *testing.T) {
 		seg  func(r readRequest) []byte
 		want termCode
 	}{
-		{"other STag", func(r readRequest) []byte { return append(tagged(opReadResp, true, r.sinkSTag^1, r.sinkTO), make([]byte, 64)...) }, termDDPInvalidSTag},
-		{"other offset", func(r readRequest) []byte { return append(tagged(opReadResp, true, r.sinkSTag, r.sinkTO+8), make([]byte, 64)...) }, termDDPBounds},
-		{"too long", func(r readRequest) []byte { return append(tagged(opReadResp, true, r.sinkSTag, r.sinkTO), make([]byte, 65)...) }, termDDPBounds},
-		{"too short", func(r readRequest) []byte { return append(tagged(opReadResp, true, r.sinkSTag, r.sinkTO), make([]byte, 63)...) }, termDDPBounds},
-		{"not last", func(r readRequest) []byte { return append(tagged(opReadResp, false, r.sinkSTag, r.sinkTO), make([]byte, 64)...) }, termDDPBounds},
+		{"other STag", func(r readRequest) []byte {
+			return append(tagged(opReadResp, true, r.sinkSTag^1, r.sinkTO), make([]byte, 64)...)
+		}, termDDPInvalidSTag},
+		{"other offset", func(r readRequest) []byte {
+			return append(tagged(opReadResp, true, r.sinkSTag, r.sinkTO+8), make([]byte, 64)...)
+		}, termDDPBounds},
+		{"too long", func(r readRequest) []byte {
+			return append(tagged(opReadResp, true, r.sinkSTag, r.sinkTO), make([]byte, 65)...)
+		}, termDDPBounds},
+		{"too short", func(r readRequest) []byte {
+			return append(tagged(opReadResp, true, r.sinkSTag, r.sinkTO), make([]byte, 63)...)
+		}, termDDPBounds},
+		{"not last", func(r readRequest) []byte {
+			return append(tagged(opReadResp, false, r.sinkSTag, r.sinkTO), make([]byte, 64)...)
+		}, termDDPBounds},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := newEnd(t, New(Options{}), rdma.QPConfig{})

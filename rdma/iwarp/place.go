@@ -70,7 +70,9 @@ func (q *qp) badReceive(ulpdu []byte) *cause {
 }
 
 // onReadRequest notes what the peer wants to read. Whether it may is decided
-// when it is served.
+// now, so that nothing that follows a forbidden READ is acted upon, and again
+// when it is served, so that rights taken back meanwhile count. The refusal
+// itself has to wait: the READs before this one get their answers first.
 func (q *qp) onReadRequest(s segment, payload, ulpdu []byte, first bool) *cause {
 	rx := &q.rx
 	if s.msn != rx.readMSN+1 {
@@ -89,6 +91,9 @@ func (q *qp) onReadRequest(s segment, payload, ulpdu []byte, first bool) *cause 
 		return violation(termNoBuffer, ulpdu)
 	}
 	r.rtr = first && r.size == 0
+	if _, r.bad = q.admit(&r); r.bad != 0 {
+		rx.stopped = true
+	}
 	rx.buf.reads = append(rx.buf.reads, r)
 	return nil
 }

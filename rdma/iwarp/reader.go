@@ -16,8 +16,9 @@ type receiver struct {
 	start, end int       // unprocessed bytes of buf
 	eof        bool
 
-	begun bool // the first FPDU has come
-	rtr   RTR  // kind of frame that the peer was to begin with
+	begun   bool // the first FPDU has come
+	stopped bool // a READ was refused: nothing behind it counts
+	rtr     RTR  // kind of frame that the peer was to begin with
 
 	sendMSN uint32 // of the SEND under way, or the last complete one
 	readMSN uint32 // of the last READ request
@@ -132,7 +133,7 @@ func (q *qp) dropBuffer() {
 func (q *qp) round() {
 	rx := &q.rx
 	q.mu.Lock()
-	if q.state == rdma.QPError {
+	if q.state == rdma.QPError || rx.stopped {
 		q.mu.Unlock()
 		rx.start, rx.end = 0, 0 // lingering: read and forget
 		return
@@ -182,6 +183,9 @@ func (q *qp) segments() *cause {
 			return bad
 		}
 		rx.start += n
+		if rx.stopped {
+			return nil
+		}
 	}
 }
 

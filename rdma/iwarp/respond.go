@@ -46,36 +46,35 @@ func (r *responseQueue) pop() {
 	r.head++
 }
 
-// admit decides, under QP.mu, whether the peer may read what it asks for: the
+// admit decides whether the peer may read what it asks for: the
 // right on the QP at this moment, the STag, its PD, its right, and bounds in
 // 64 bits without overflow. A READ of nothing touches no memory, so its STag
 // is not looked at (RFC 5040 section 5.2), but the right on the QP is, except
 // for the RTR frame: it opens the connection, when no right can have been given.
-func (q *qp) admit(r *response) termCode {
+func (q *qp) admit(r *readRequest) (*mr, termCode) {
 	if r.rtr {
-		return 0
+		return nil, 0
 	}
 	if rdma.Access(q.access.Load())&rdma.AccessRemoteRead == 0 {
-		return termAccess
+		return nil, termAccess
 	}
 	if r.size == 0 {
-		return 0
+		return nil, 0
 	}
 	m := q.pd.dev.mrs.get(r.srcSTag)
 	switch {
 	case m == nil:
-		return termInvalidSTag
+		return nil, termInvalidSTag
 	case m.pd != q.pd:
-		return termNotAssociated
+		return nil, termNotAssociated
 	case m.access&rdma.AccessRemoteRead == 0:
-		return termAccess
+		return nil, termAccess
 	case r.srcTO+uint64(r.size) < r.srcTO:
-		return termTOWrap
+		return nil, termTOWrap
 	case !m.within(r.srcTO, r.size):
-		return termBounds
+		return nil, termBounds
 	}
-	r.mr = m
-	return 0
+	return m, 0
 }
 
 // frameResponse appends the next segment of the oldest response to tb. Called
@@ -83,11 +82,15 @@ func (q *qp) admit(r *response) termCode {
 func (q *qp) frameResponse(tb *txBuffer) bool {
 	r := q.resp.front()
 	if !r.started {
-		r.started = true
-		if bad := q.admit(r); bad != 0 {
+		bad := r.bad
+		if bad == 0 {
+			r.mr, bad = q.admit(&r.readRequest)
+		}
+		if bad != 0 {
 			q.refuse(r, bad)
 			return false
 		}
+		r.started = true
 	}
 	n := min(r.size-r.sent, uint32(q.maxPayload))
 	last := r.sent+n == r.size

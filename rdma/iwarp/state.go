@@ -103,12 +103,11 @@ func (q *qp) flushIfSettled() {
 func (q *qp) flush(send, recv rdma.Status) {
 	for q.sq.head != q.sq.tail {
 		w := q.sq.popHead()
-		switch {
-		case !w.done:
+		if w.done { // carried out, but behind a READ that is not
+			q.sendCQ.push(q.failed(w.id, 0))
+		} else {
 			q.sendCQ.push(q.failed(w.id, send))
 			send = 0
-		case w.signaled: // carried out, but behind a READ that is not
-			q.sendCQ.push(q.failed(w.id, 0))
 		}
 		w.free()
 	}

@@ -118,7 +118,7 @@ var termTable = map[termCode]struct {
 	termNoBuffer:           {"no buffer available", rdma.StatusRNRRetryExcErr, rdma.ErrReceiverNotReady},
 	termMSNRange:           {"message sequence number out of range", rdma.StatusGeneralErr, rdma.ErrProtocol},
 	termMO:                 {"invalid message offset", rdma.StatusGeneralErr, rdma.ErrProtocol},
-	termTooLong:            {"message too long for the receive buffer", rdma.StatusRemInvReqErr, rdma.ErrAccess},
+	termTooLong:            {"message too long for the receive buffer", rdma.StatusRemInvReqErr, rdma.ErrProtocol},
 	termDDPUntaggedVersion: {"invalid DDP version (untagged)", rdma.StatusGeneralErr, rdma.ErrProtocol},
 
 	termStreamLost:      {"TCP stream lost", rdma.StatusRemAbortErr, rdma.ErrPeerGone},

@@ -1,0 +1,431 @@
+package iwarp
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/rdma"
+)
+
+// The peer never sees more READs than min(our ORD, its IRD), in order, and a
+// SEND posted behind them waits its turn.
+func TestReadsStayWithinORD(t *testing.T) {
+	const ord, reads = 3, 10
+	a := newEnd(t, New(Options{}), rdma.QPConfig{})
+	defer a.close()
+	sink := a.mr(8*reads, rdma.AccessLocalWrite)
+	p, err := acceptRaw(t, a, rdma.ConnParams{ORD: 5}, func(req mpaFrame) []byte {
+		o := Options{}.withDefaults()
+		rep, _ := o.answer(&req, ord, 1, nil)
+		return rep.append(nil)
+	})
+	check(t, err)
+	if got := a.qp.Info().ORD; got != ord {
+		t.Fatalf("ORD %d", got)
+	}
+	var wrs []rdma.SendWR
+	for i := range uint64(reads) {
+		wrs = append(wrs, rdma.SendWR{ID: i, Op: rdma.OpRDMARead, Flags: rdma.SendSignaled,
+			SGL: []rdma.SGE{{MR: sink, Off: 8 * i, Len: 8}}, Remote: rdma.RemoteAddr{Addr: 100 * i, RKey: 9}})
+	}
+	a.send(append(wrs, rdma.SendWR{ID: reads, Op: rdma.OpSend, Flags: rdma.SendSignaled})...)
+	p.must() // RTR
+	answer := func(r readRequest) {
+		var b [8]byte
+		binary.BigEndian.PutUint64(b[:], r.srcTO)
+		p.send(tagged(opReadResp, true, r.sinkSTag, r.sinkTO), b[:])
+	}
+	var open []readRequest
+	for i := range uint32(reads) {
+		s, body := p.must()
+		r, ok := parseReadRequest(body)
+		if !ok || s.msn != i+1 || r.srcTO != uint64(100*i) {
+			t.Fatalf("request %d: %+v %+v", i, s, r)
+		}
+		open = append(open, r)
+		if len(open) == ord {
+			// Nothing more may come before an answer. A byte would be here by
+			// the time the answer to this one has made a round trip.
+			answer(open[0])
+			open = open[1:]
+			if wc := a.waitOK(1)[0]; wc.ID != uint64(i)-ord+1 {
+				t.Fatalf("completion %d", wc.ID)
+			}
+		}
+		if len(open) > ord {
+			t.Fatalf("%d READs in flight", len(open))
+		}
+	}
+	// The SEND needs no slot: it comes once the last READ has gone out.
+	if s, _ := p.must(); s.op != opSend {
+		t.Fatalf("%+v", s)
+	}
+	for _, r := range open {
+		answer(r)
+	}
+	wcs := a.waitOK(ord)
+	if last := wcs[len(wcs)-1]; last.ID != reads || last.Op != rdma.OpSend {
+		t.Fatalf("%+v", wcs)
+	}
+	for i := range uint64(reads) {
+		if got := binary.BigEndian.Uint64(sink.Bytes()[8*i:]); got != 100*i {
+			t.Fatalf("READ %d brought %d", i, got)
+		}
+	}
+	_ = p.conn.Close()
+}
+
+// A fenced request stays until earlier READs are done, and what is behind it
+// stays too.
+func TestFence(t *testing.T) {
+	a := newEnd(t, New(Options{}), rdma.QPConfig{Cap: rdma.QPCap{MaxInline: 16}})
+	defer a.close()
+	sink := a.mr(8, rdma.AccessLocalWrite)
+	p, err := acceptRaw(t, a, rdma.ConnParams{}, nil)
+	check(t, err)
+	a.send(rdma.SendWR{ID: 1, Op: rdma.OpRDMARead, SGL: []rdma.SGE{{MR: sink, Len: 8}}},
+		rdma.SendWR{ID: 2, Op: rdma.OpSend, Flags: rdma.SendInline, Inline: []byte("free")},
+		rdma.SendWR{ID: 3, Op: rdma.OpSend, Flags: rdma.SendInline | rdma.SendFence | rdma.SendSolicited | rdma.SendSignaled, Inline: []byte("fenced")},
+		rdma.SendWR{ID: 4, Op: rdma.OpSend, Flags: rdma.SendInline, Inline: []byte("behind")})
+	p.must()
+	_, body := p.must()
+	r, _ := parseReadRequest(body)
+	if _, m := p.must(); string(m) != "free" {
+		t.Fatalf("%q", m)
+	}
+	// More of our own sending must not let it slip past.
+	a.send(rdma.SendWR{ID: 5, Op: rdma.OpSend})
+	p.send(tagged(opReadResp, true, r.sinkSTag, r.sinkTO), make([]byte, 8))
+	for _, want := range []string{"fenced", "behind", ""} {
+		s, m := p.must()
+		if string(m) != want || (s.op == opSendSE) != (want == "fenced") {
+			t.Fatalf("%q as %v, want %q", m, s.op, want)
+		}
+	}
+	if wc := a.waitOK(1)[0]; wc.ID != 3 {
+		t.Fatalf("%+v", wc)
+	}
+	_ = p.conn.Close()
+}
+
+// Both ends send and read many megabytes at the same time, far more than the
+// sockets hold: nobody's reader waits for the other's.
+func TestBothWaysAtOnce(t *testing.T) {
+	const n = 1 << 20
+	count := 64
+	if raceEnabled {
+		count = 12 // every word is an instrumented load
+	}
+	a, b := connected(t, pairConfig{
+		acfg: rdma.QPConfig{Access: rdma.AccessRemoteRead}, bcfg: rdma.QPConfig{Access: rdma.AccessRemoteRead},
+	})
+	as, ad := a.mr(n, rdma.AccessRemoteRead), a.mr(2*n, rdma.AccessLocalWrite)
+	bs, bd := b.mr(n, rdma.AccessRemoteRead), b.mr(2*n, rdma.AccessLocalWrite)
+	fill(as.Bytes(), 1)
+	fill(bs.Bytes(), 2)
+	// Receives on both ends first: iWARP has no RNR.
+	var wg sync.WaitGroup
+	recvs := func(e *end, dst rdma.MR) {
+		for i := range count {
+			e.recv(rdma.RecvWR{ID: uint64(i), SGL: []rdma.SGE{{MR: dst, Len: n}}})
+		}
+	}
+	recvs(a, ad)
+	recvs(b, bd)
+	post := func(e *end, key uint32, src, dst rdma.MR) {
+		var sends []rdma.SendWR
+		for range count {
+			sends = append(sends,
+				rdma.SendWR{ID: 1000, Op: rdma.OpSend, Flags: rdma.SendSignaled, SGL: []rdma.SGE{{MR: src, Len: n}}},
+				rdma.SendWR{ID: 2000, Op: rdma.OpRDMARead, Flags: rdma.SendSignaled, SGL: []rdma.SGE{{MR: dst, Off: n, Len: n}}, Remote: rdma.RemoteAddr{RKey: key}})
+		}
+		e.send(sends...)
+	}
+	wg.Go(func() { post(a, bs.RKey(), as, ad) })
+	wg.Go(func() { post(b, as.RKey(), bs, bd) })
+	wg.Wait()
+	a.waitOK(3 * count)
+	b.waitOK(3 * count)
+	for _, c := range []struct{ got, want []byte }{
+		{ad.Bytes()[:n], bs.Bytes()}, {ad.Bytes()[n:], bs.Bytes()}, {bd.Bytes()[:n], as.Bytes()}, {bd.Bytes()[n:], as.Bytes()},
+	} {
+		if !bytes.Equal(c.got, c.want) {
+			t.Fatal("bytes differ")
+		}
+	}
+}
+
+// MR.Close waits for an access under way and lets none begin.
+func TestRegionCloseWaits(t *testing.T) {
+	e := newEnd(t, New(Options{}), rdma.QPConfig{})
+	defer e.close()
+	r, err := e.pd.RegMR(make([]byte, 64), rdma.AccessRemoteRead)
+	check(t, err)
+	m := r.(*mr)
+	if !m.acquire() || !m.acquire() {
+		t.Fatal("not acquired")
+	}
+	closed := make(chan struct{})
+	go func() { _ = r.Close(); close(closed) }()
+	for m.state.Load()&mrClosed == 0 {
+		runtime.Gosched()
+	}
+	if m.acquire() {
+		t.Fatal("acquired while closing")
+	}
+	m.release()
+	select {
+	case <-closed:
+		t.Fatal("closed with an access under way")
+	default:
+	}
+	m.release()
+	<-closed
+	check(t, r.Close())
+	if e.dev.(*device).mrs.get(m.stag) != nil {
+		t.Fatal("still in the table")
+	}
+}
+
+// STags differ, are not zero, and do not come in order.
+func TestSTags(t *testing.T) {
+	s := newSTagSource()
+	seen := make(map[uint32]bool)
+	near := 0
+	var last uint32
+	for range 1 << 17 {
+		v, ok := s.draw()
+		if !ok || v == 0 || seen[v] {
+			t.Fatalf("STag %#x, ok %v, seen %v", v, ok, seen[v])
+		}
+		seen[v] = true
+		if d := v - last; d < 1<<16 || -d < 1<<16 {
+			near++
+		}
+		last = v
+	}
+	// Two random STags lie that close with probability 2^-15: 4 of 2^17.
+	if near > 40 {
+		t.Errorf("%d of 2^17 STags are close to the one before", near)
+	}
+	s.used = 1 << 32
+	if _, ok := s.draw(); ok {
+		t.Error("drew an STag when all were used")
+	}
+}
+
+// What an idle connection costs: two QPs, their goroutines, sockets.
+func TestIdleConnectionMemory(t *testing.T) {
+	if raceEnabled {
+		return // the detector's own memory would be counted; TestThousandConnections runs with it
+	}
+	const n = 200
+	var ends [n][2]*end
+	f := New(Options{})
+	measure := func() uint64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc + m.StackInuse
+	}
+	dev, err := f.Open(t.Context(), "")
+	check(t, err)
+	pd, err := dev.AllocPD()
+	check(t, err)
+	cq, err := dev.CreateCQ(4 * n)
+	check(t, err)
+	l, err := dev.Listen(t.Context(), "127.0.0.1:0")
+	check(t, err)
+	m, err := pd.RegMR(make([]byte, 4096), rdma.AccessRemoteRead|rdma.AccessLocalWrite)
+	check(t, err)
+	before := measure()
+	for i := range ends {
+		for j := range ends[i] {
+			q, err := pd.CreateQP(rdma.QPConfig{SendCQ: cq, RecvCQ: cq, Access: rdma.AccessRemoteRead})
+			check(t, err)
+			ends[i][j] = &end{t: t, dev: dev, pd: pd, cq: cq, qp: q}
+		}
+		done := make(chan error, 1)
+		go func() {
+			r, err := l.Accept(t.Context())
+			if err == nil {
+				_, err = r.Accept(t.Context(), ends[i][1].qp, rdma.ConnParams{})
+			}
+			done <- err
+		}()
+		_, err := ends[i][0].qp.Connect(t.Context(), l.Addr().String(), rdma.ConnParams{})
+		check(t, err)
+		check(t, <-done)
+		// Used once with 8 READs in flight, so that the queues have grown.
+		var wrs []rdma.SendWR
+		for range 8 {
+			wrs = append(wrs, rdma.SendWR{Op: rdma.OpRDMARead, Flags: rdma.SendSignaled, SGL: []rdma.SGE{{MR: m, Len: 64}}, Remote: rdma.RemoteAddr{RKey: m.RKey()}})
+		}
+		ends[i][0].send(wrs...)
+		ends[i][0].waitOK(8)
+	}
+	per := float64(measure()-before) / (2 * n)
+	t.Logf("%.0f bytes of heap and stack for each idle QP", per)
+	if per > 20<<10 {
+		t.Errorf("an idle QP costs %.0f bytes, the aim is 20 KiB", per)
+	}
+	for i := range ends {
+		for _, e := range ends[i] {
+			check(t, e.qp.Disconnect())
+		}
+		for _, e := range ends[i] {
+			check(t, e.qp.Close())
+		}
+	}
+	check(t, l.Close())
+	check(t, m.Close())
+	check(t, cq.Close())
+	check(t, pd.Close())
+	check(t, dev.Close())
+}
+
+// A READ in steady state allocates nothing, at either end.
+func TestReadDoesNotAllocate(t *testing.T) {
+	if raceEnabled {
+		return // sync.Pool drops at random under the race detector
+	}
+	for _, n := range []int{64, 4096, 65536} {
+		r := newBenchReader(t, n)
+		for range 200 {
+			r.round(t)
+		}
+		if got := testing.AllocsPerRun(2000, func() { r.round(t) }); got > 0.05 {
+			t.Errorf("%d bytes: %v allocations a READ", n, got)
+		}
+	}
+}
+
+func TestCQOverrun(t *testing.T) {
+	f := New(Options{})
+	b := newEnd(t, f, rdma.QPConfig{})
+	a := newEnd(t, f, rdma.QPConfig{})
+	small, err := a.dev.CreateCQ(2)
+	check(t, err)
+	q, err := a.pd.CreateQP(rdma.QPConfig{SendCQ: small, RecvCQ: a.cq})
+	check(t, err)
+	check(t, a.qp.Close())
+	a.qp = q
+	l, err := b.dev.Listen(t.Context(), "127.0.0.1:0")
+	check(t, err)
+	go func() {
+		if r, err := l.Accept(t.Context()); err == nil {
+			_, _ = r.Accept(t.Context(), b.qp, rdma.ConnParams{})
+		}
+	}()
+	_, err = q.Connect(t.Context(), l.Addr().String(), rdma.ConnParams{})
+	check(t, err)
+	buf := b.mr(8, rdma.AccessLocalWrite)
+	for range 3 {
+		b.recv(rdma.RecvWR{SGL: []rdma.SGE{{MR: buf, Len: 8}}})
+	}
+	a.send(rdma.SendWR{Op: rdma.OpSend, Flags: rdma.SendSignaled}, rdma.SendWR{Op: rdma.OpSend, Flags: rdma.SendSignaled}, rdma.SendWR{Op: rdma.OpSend, Flags: rdma.SendSignaled})
+	a.dead(rdma.ErrCQOverrun)
+	if _, err := small.Poll(make([]rdma.WC, 4)); !errors.Is(err, rdma.ErrCQOverrun) {
+		t.Errorf("Poll: %v", err)
+	}
+	if err := small.Wait(t.Context()); !errors.Is(err, rdma.ErrCQOverrun) {
+		t.Errorf("Wait: %v", err)
+	}
+	check(t, l.Close())
+	a.close()
+	check(t, small.Close())
+	b.close()
+}
+
+// Posts, disconnects and closes from many goroutines at once, again and again.
+func TestChaos(t *testing.T) {
+	for round := range 30 {
+		a, b := newEnd(t, New(Options{}), rdma.QPConfig{}), newEnd(t, New(Options{MaxPayload: 512}), rdma.QPConfig{Access: rdma.AccessRemoteRead | rdma.AccessRemoteWrite})
+		l, err := b.dev.Listen(t.Context(), "127.0.0.1:0")
+		check(t, err)
+		src := b.mr(1<<16, rdma.AccessRemoteRead|rdma.AccessLocalWrite)
+		dst := a.mr(1<<16, rdma.AccessLocalWrite)
+		accepted := make(chan struct{})
+		go func() {
+			defer close(accepted)
+			if r, err := l.Accept(t.Context()); err == nil {
+				_, _ = r.Accept(t.Context(), b.qp, rdma.ConnParams{})
+			}
+		}()
+		_, err = a.qp.Connect(t.Context(), l.Addr().String(), rdma.ConnParams{})
+		check(t, err)
+		var posted atomic.Int64
+		var wg sync.WaitGroup
+		for g := range 4 {
+			wg.Go(func() {
+				for i := range 50 {
+					wr := rdma.SendWR{Op: rdma.OpRDMARead, Flags: rdma.SendSignaled, SGL: []rdma.SGE{{MR: dst, Off: uint64(g) << 14, Len: 1 << 14}}, Remote: rdma.RemoteAddr{RKey: src.RKey()}}
+					if i%7 == 3 {
+						wr.SGL[0].Len = 32
+					}
+					n, err := a.qp.PostSend([]rdma.SendWR{wr})
+					posted.Add(int64(n))
+					if err != nil && !errors.Is(err, rdma.ErrQueueFull) {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		switch round % 3 {
+		case 0:
+			wg.Go(func() { _ = b.qp.Disconnect() })
+		case 1:
+			wg.Go(func() { _ = a.qp.Disconnect() })
+		}
+		wg.Wait()
+		// Every request completes, whatever happened.
+		got := a.wait(int(posted.Load()))
+		for i, wc := range got {
+			if round%3 == 2 && wc.Status != rdma.StatusSuccess {
+				t.Fatalf("%d: %+v", i, wc)
+			}
+		}
+		<-accepted
+		check(t, l.Close())
+		a.close()
+		b.close()
+	}
+}
+
+// Waiting on a CQ: an event for what comes after Arm only; one event one
+// waiter; the context ends it.
+func TestCQEvents(t *testing.T) {
+	e := newEnd(t, New(Options{}), rdma.QPConfig{})
+	c := e.cq.(*cq)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	c.push(rdma.WC{ID: 1})
+	check(t, c.Arm())
+	if err := c.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("a completion from before Arm raised an event: %v", err)
+	}
+	c.push(rdma.WC{ID: 2})
+	check(t, c.Arm())
+	c.push(rdma.WC{ID: 3}, rdma.WC{ID: 4})
+	c.push(rdma.WC{ID: 5})
+	check(t, c.Wait(t.Context()))
+	check(t, c.Wait(t.Context()))
+	ctx, cancel = context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := c.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("a third event: %v", err)
+	}
+	e.qp.Close()
+	check(t, e.cq.Close())
+	if err := e.cq.Wait(t.Context()); !errors.Is(err, rdma.ErrClosed) {
+		t.Fatal(err)
+	}
+}
