@@ -10,9 +10,9 @@ import (
 // hashes every key of a segment, which a full store should not pay per put.
 const retryAfter = 50 * time.Millisecond
 
-// refusedSlack is how many more keys a segment that could not be parted takes
-// before another attempt.
-const refusedSlack = 16
+// pauseAfter is how many inserts and removals in a segment that could not be
+// parted go by before another attempt.
+const pauseAfter = 16
 
 // plan is the private memory in which growth is worked out. Kept between
 // growths; one growth uses it at a time.
@@ -37,7 +37,7 @@ type image struct {
 // grow replaces the segment by larger or more ones in which h finds room.
 // false: nothing was changed.
 func (ix *Index) grow(now time.Time, seg *segment, h layout.Hash) bool {
-	if !now.IsZero() && now.Before(ix.retryAt) || seg.refused != 0 && seg.keys+1 < seg.refused+refusedSlack {
+	if !now.IsZero() && now.Before(ix.retryAt) || seg.pause > 0 {
 		return false
 	}
 	waiting, most := ix.waiting()
@@ -45,7 +45,7 @@ func (ix *Index) grow(now time.Time, seg *segment, h layout.Hash) bool {
 		return false // growth waits for leases to end
 	}
 	if !ix.gather(seg) {
-		seg.refused = seg.keys + 1
+		seg.pause = pauseAfter
 		return false
 	}
 	// In a hurry the quarter steps are left out: they make the index denser
@@ -60,7 +60,7 @@ func (ix *Index) grow(now time.Time, seg *segment, h layout.Hash) bool {
 	if seg.depth < layout.MaxDepth && ix.planSplit(seg, h) {
 		return ix.replace(now, seg, 2)
 	}
-	seg.refused = seg.keys + 1
+	seg.pause = pauseAfter
 	return false
 }
 
@@ -77,8 +77,9 @@ func (ix *Index) waiting() (now, most uint64) {
 func (ix *Index) gather(seg *segment) bool {
 	ix.scratch.keys = ix.scratch.keys[:0]
 	for b := range 3 * seg.groups {
-		for i := 1; i <= layout.BucketSlots; i++ {
-			s := layout.Slot(layout.LoadWord(seg.mem, b*layout.BucketSize+i*8))
+		words := bucketAt(seg.mem, b)
+		for i := 1; i < len(words); i++ {
+			s := layout.Slot(load(&words[i]))
 			if s.Class() == 0 {
 				continue
 			}

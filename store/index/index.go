@@ -56,8 +56,9 @@ type segment struct {
 	groups   int
 	keys     int
 	slotless counts // of keys without slot
-	// refused is keys+1 when growth found no way to part them; 0 otherwise.
-	refused int
+	// pause counts down the inserts and removals before growth is tried again,
+	// after it found no way to part the keys.
+	pause int
 }
 
 // New makes an empty index of one segment and publishes it in the root table.
@@ -113,17 +114,13 @@ func (ix *Index) segmentOf(h layout.Hash) *segment {
 func (ix *Index) Find(h layout.Hash, eq func(layout.Slot) bool) (Ref, bool) {
 	seg := ix.segmentOf(h)
 	fp := h.Fingerprint()
-	a, b := h.Mains(seg.groups)
-	for _, m := range [2]layout.Main{a, b} {
-		off := m.PairBucket() * layout.BucketSize
-		pair := seg.mem[off : off+2*layout.BucketSize]
-		for i := 8; i < 2*layout.BucketSize; i += 8 {
-			if i == layout.BucketSize {
-				continue // the second bucket's header
-			}
-			s := layout.Slot(layout.LoadWord(pair, i))
+	x, y := h.Mains(seg.groups)
+	for _, b := range [4]int{x.MainBucket(), y.MainBucket(), x.OverflowBucket(), y.OverflowBucket()} {
+		bkt := bucketAt(seg.mem, b)
+		for i := 1; i < len(bkt); i++ {
+			s := layout.Slot(load(&bkt[i]))
 			if s.Fingerprint() == fp && s.Class() != 0 && eq(s) {
-				return Ref{seg, int32(off + i)}, true
+				return Ref{seg, int32(b*layout.BucketSize + i*8)}, true
 			}
 		}
 	}
@@ -160,7 +157,7 @@ func (ix *Index) Set(r Ref, s layout.Slot) {
 		panic(fmt.Sprintf("index: Set of the empty slot %#x: use Clear", uint64(s)))
 	}
 	if r.Slot().Class() == 0 {
-		r.seg.keys++
+		r.seg.count(1)
 		ix.keys++
 	}
 	ix.touched = true
@@ -170,7 +167,7 @@ func (ix *Index) Set(r Ref, s layout.Slot) {
 // Clear empties the slot: one aligned 8-byte store.
 func (ix *Index) Clear(r Ref) {
 	if r.Slot().Class() != 0 {
-		r.seg.keys--
+		r.seg.count(-1)
 		ix.keys--
 	}
 	layout.StoreWord(r.seg.mem, int(r.off), 0)

@@ -22,6 +22,12 @@ func (ix *Index) dropSegment(seg *segment) {
 // holds says whether a key of that hash belongs to the segment.
 func (seg *segment) holds(h layout.Hash) bool { return h.Prefix(seg.depth) == seg.prefix }
 
+// count notes that a slot was taken (1) or emptied (-1).
+func (seg *segment) count(n int) {
+	seg.keys += n
+	seg.pause = max(0, seg.pause-1)
+}
+
 // capacity is the number of slots.
 func (seg *segment) capacity() int { return 3 * seg.groups * layout.BucketSlots }
 
@@ -82,10 +88,10 @@ func (seg *segment) room(h layout.Hash) (off int32, ok bool) {
 	if !ok {
 		return 0, false
 	}
-	for i := 1; i <= layout.BucketSlots; i++ {
-		off := bkt*layout.BucketSize + i*8
-		if layout.Slot(layout.LoadWord(seg.mem, off)).Class() == 0 {
-			return int32(off), true
+	words := bucketAt(seg.mem, bkt)
+	for i := 1; i < len(words); i++ {
+		if layout.Slot(load(&words[i])).Class() == 0 {
+			return int32(bkt*layout.BucketSize + i*8), true
 		}
 	}
 	return 0, false
@@ -93,9 +99,9 @@ func (seg *segment) room(h layout.Hash) (off int32, ok bool) {
 
 // used counts the slots of bucket b that are not empty.
 func (seg *segment) used(b int) (n int) {
-	bucket := seg.mem[b*layout.BucketSize : (b+1)*layout.BucketSize]
-	for i := 8; i < layout.BucketSize; i += 8 {
-		if layout.Slot(layout.LoadWord(bucket, i)).Class() != 0 {
+	words := bucketAt(seg.mem, b)
+	for i := 1; i < len(words); i++ {
+		if layout.Slot(load(&words[i])).Class() != 0 {
 			n++
 		}
 	}
