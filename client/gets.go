@@ -132,7 +132,10 @@ func (c *Client) getWith(p *patience, key []byte, w *want) (server string, err e
 		}
 		server = s.addr
 		err = s.get(p, key, w)
-		if err == nil || !again(err) {
+		if err == nil {
+			return server, nil
+		}
+		if !again(err) {
 			return server, plain(err)
 		}
 		// Nothing of what a former session said is used.
