@@ -33,7 +33,7 @@
 //
 // A key that finds no slot is counted at its first main bucket, and its hash
 // is remembered in private memory, up to a bound. A count is never lowered in
-// place. Growth counts anew, without the keys that have got a slot; where the
+// place. Growth counts anew, without the keys that got a slot since; where the
 // bound was passed it gives the whole count to every bucket that such a key
 // could belong to: it can say too much, never too little. Until SetFilled every
 // header shows 255: while a shard is being filled, a miss proves nothing.

@@ -111,23 +111,6 @@ func (ix *Index) planSplit(seg *segment, h layout.Hash) bool {
 	return true
 }
 
-// has returns a test for which of the given keys the plan has slots.
-func (pl *plan) has(keys []layout.Hash) func(layout.Hash) bool {
-	if len(keys) == 0 {
-		return func(layout.Hash) bool { return false }
-	}
-	slotted := make(map[layout.Hash]bool, len(keys))
-	for _, h := range keys {
-		slotted[h] = false
-	}
-	for i := range pl.keys {
-		if _, counted := slotted[pl.keys[i].hash]; counted {
-			slotted[pl.keys[i].hash] = true
-		}
-	}
-	return func(h layout.Hash) bool { return slotted[h] }
-}
-
 func everyKey(layout.Hash) bool { return true }
 
 // place fills the image with those keys that mine selects; false when one of
@@ -197,11 +180,10 @@ func (ix *Index) replace(now time.Time, seg *segment, n int) bool {
 		return false
 	}
 
-	has := ix.scratch.has(seg.slotless.keys)
 	ix.mark(seg)
 	for i, s := range fresh[:n] {
 		s.keys = ix.scratch.img[i].keys
-		s.slotless = seg.slotless.heir(seg.groups, s.groups, s.holds, has)
+		s.slotless = seg.slotless.heir(seg.groups, s.groups, s.holds)
 		ix.writeSegment(s, ix.scratch.img[i].words)
 		ix.slots += s.capacity()
 		ix.bytes += uint64(len(s.mem))

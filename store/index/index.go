@@ -137,17 +137,19 @@ func (ix *Index) Find(h layout.Hash, eq func(layout.Slot) bool) (Ref, bool) {
 // once). It is not the time of retirement: it was read before the marks.
 func (ix *Index) Room(now time.Time, h layout.Hash) (Ref, bool) {
 	seg := ix.segmentOf(h)
-	if off, ok := seg.room(h); ok {
-		return Ref{seg, off}, true
-	}
-	if !ix.grow(now, seg, h) {
-		return Ref{}, false
-	}
-	seg = ix.segmentOf(h)
 	off, ok := seg.room(h)
 	if !ok {
-		panic(fmt.Sprintf("index: shard %d: growth to depth %d step %d made no room where its plan had it", ix.shard, seg.depth, seg.step))
+		if !ix.grow(now, seg, h) {
+			return Ref{}, false
+		}
+		seg = ix.segmentOf(h)
+		if off, ok = seg.room(h); !ok {
+			panic(fmt.Sprintf("index: shard %d: growth to depth %d step %d made no room where its plan had it", ix.shard, seg.depth, seg.step))
+		}
 	}
+	// If the key was counted, this segment goes on counting it, because its
+	// slot is not set yet; the next one will not.
+	seg.slotless.forget(h)
 	return Ref{seg, off}, true
 }
 

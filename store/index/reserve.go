@@ -42,7 +42,7 @@ func (ix *Index) Reserve(keys int) {
 	old := ix.dir[0]
 	ix.mark(old)
 	for _, s := range fresh {
-		s.slotless = old.slotless.heir(old.groups, s.groups, s.holds, func(layout.Hash) bool { return false })
+		s.slotless = old.slotless.heir(old.groups, s.groups, s.holds)
 		ix.writeSegment(s, nil)
 	}
 	ix.segments = n

@@ -53,7 +53,8 @@ func (c *counts) add(h layout.Hash, groups int) bool {
 // without one is acknowledged, or before its slot is dropped. The count is
 // raised at the first of the key's two main buckets: a reader looks at both,
 // and believes a miss only if both are zero. A key is counted once, however
-// often it is put without a slot.
+// often it is put without a slot, and until Room has found one for it: that it
+// has a slot now does not matter, since the caller may be about to drop it.
 func (ix *Index) AddSlotless(h layout.Hash) {
 	seg := ix.segmentOf(h)
 	if seg.slotless.add(h, seg.groups) && ix.shown.Load() {
@@ -67,8 +68,10 @@ func (ix *Index) AddSlotless(h layout.Hash) {
 // header keeps its count, because a reader may see it beside an older slot;
 // the segments that replace this one leave the key out. The call is optional:
 // without it a count says too much.
-func (ix *Index) RemoveSlotless(h layout.Hash) {
-	c := &ix.segmentOf(h).slotless
+func (ix *Index) RemoveSlotless(h layout.Hash) { ix.segmentOf(h).slotless.forget(h) }
+
+// forget takes a key out of what the next segment will count.
+func (c *counts) forget(h layout.Hash) {
 	if i := slices.Index(c.keys, h); i >= 0 {
 		c.keys = slices.Delete(c.keys, i, i+1)
 	}
@@ -123,13 +126,11 @@ func (ix *Index) show() {
 }
 
 // heir returns the counts for a segment that takes over from this one, with
-// another number of groups, the keys that mine selects. has tells which keys
-// have a slot by now: they are counted no longer. (In the old segment that
-// would be too early; the new one is found by nobody yet.)
-func (c *counts) heir(from, groups int, mine, has func(layout.Hash) bool) (to counts) {
+// another number of groups, the keys that mine selects.
+func (c *counts) heir(from, groups int, mine func(layout.Hash) bool) (to counts) {
 	if !c.vague {
 		for _, h := range c.keys {
-			if mine(h) && !has(h) {
+			if mine(h) {
 				to.add(h, groups)
 			}
 		}

@@ -37,7 +37,7 @@ func TestCarriedCountsCover(t *testing.T) {
 				a, _ := key.Mains(g)
 				old := counts{vague: true}
 				old.raise(a, 1, g)
-				heir := old.heir(g, h, everyKey, nil)
+				heir := old.heir(g, h, everyKey)
 				n, _ := key.Mains(h)
 				if heir.shown[2*n.Group+int(n.Side)] == 0 {
 					t.Fatalf("%d to %d groups: the count of group %d misses group %d (hash %x)", g, h, a.Group, n.Group, key)
@@ -95,6 +95,55 @@ func TestCountsSurviveGrowth(t *testing.T) {
 	}
 	if got := w.ix.Stats().Slotless; got != len(counted) {
 		t.Errorf("%d keys without slot are counted as %d after growth", len(counted), got)
+	}
+}
+
+// A key is counted while its slot is still there, as when the slot is dropped
+// a lease later; growth in between keeps the count.
+func TestCountedBeforeItsSlotIsDropped(t *testing.T) {
+	w := newWorld(t, 64*mib)
+	w.ix.SetFilled()
+	const dropped = 1 << 30
+	w.insert(dropped)
+	w.ix.AddSlotless(hashOf(dropped))
+	next := uint64(1)
+	for range 6 {
+		w.untilGrowth(&next)
+	}
+	r, ok := w.ix.Find(hashOf(dropped), is(dropped))
+	if !ok {
+		t.Fatal("lost")
+	}
+	w.ix.Clear(r)
+	if w.headerSays(hashOf(dropped)) == 0 || !w.ix.Slotless(hashOf(dropped)) {
+		t.Error("the key has no slot and is not counted")
+	}
+}
+
+// A counted key for which Room finds a slot in a new segment is counted there
+// too until the next growth: its slot is set only after the segment is found.
+func TestCountedUntilItsSlotIsSet(t *testing.T) {
+	w := newWorld(t, 64*mib)
+	w.ix.SetFilled()
+	next := uint64(1)
+	for {
+		if _, ok := w.ix.segmentOf(hashOf(next)).room(hashOf(next)); !ok {
+			break
+		}
+		w.insert(next)
+		next++
+	}
+	w.ix.AddSlotless(hashOf(next))
+	w.ix.onStore = func(point string) {
+		if w.ix.dir[0].step > 0 && w.headerSays(hashOf(next)) == 0 {
+			t.Fatal("a new segment is found, and the key is neither in it nor counted")
+		}
+	}
+	if _, ok := w.ix.Room(w.now, hashOf(next)); !ok || w.ix.dir[0].step == 0 {
+		t.Fatal("no growth")
+	}
+	if w.headerSays(hashOf(next)) == 0 {
+		t.Error("not counted, and its slot is not set")
 	}
 }
 
