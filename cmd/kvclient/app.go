@@ -143,6 +143,9 @@ func (a *app) prepare(cmd *cobra.Command) error {
 	if a.output != "text" && a.output != "json" {
 		return usagef("--output is %q, want text or json", a.output)
 	}
+	if !cmd.HasParent() {
+		return nil // no command was given, which is all there is to say
+	}
 	for c := cmd; c != nil; c = c.Parent() {
 		if n := c.Name(); n == "completion" || n == "version" || strings.HasPrefix(n, "__complete") {
 			a.started = true
@@ -190,7 +193,11 @@ func (a *app) withClient(ctx context.Context, f func(*client.Client) error) erro
 	if err != nil {
 		return err
 	}
-	return errors.Join(f(c), c.Close())
+	err = f(c)
+	if closeErr := c.Close(); err == nil {
+		err = closeErr
+	}
+	return err
 }
 
 // logger writes to standard error. Below warn it would only disturb, so info,

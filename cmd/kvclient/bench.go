@@ -297,6 +297,9 @@ func (b *bench) caller(ctx context.Context, w int, end time.Time) (gets, puts *h
 			err = c.Put(ctx, key, value)
 			_ = puts.RecordValue(min(int64(time.Since(start)), histHigh))
 		}
+		if errors.Is(err, client.ErrNotFound) {
+			err = fmt.Errorf("%s is not there: leave out --no-load", quote(key))
+		}
 		if err != nil {
 			return gets, puts, err
 		}

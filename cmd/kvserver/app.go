@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -64,7 +65,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	if err == nil {
 		return exitOK
 	}
-	for line := range strings.SplitSeq(err.Error(), "\n") {
+	for _, line := range distinctLines(err.Error()) {
 		fmt.Fprintf(a.stderr, "kvserver: %s\n", line)
 	}
 	var usage *usageError
@@ -157,11 +158,33 @@ func (a *app) prepare(cmd *cobra.Command) error {
 // logger writes to standard error in the configured form.
 func (a *app) logger() *slog.Logger {
 	levels := map[string]slog.Level{"debug": slog.LevelDebug, "warn": slog.LevelWarn, "error": slog.LevelError}
-	opt := &slog.HandlerOptions{Level: levels[a.cfg.LogLevel]} // info is the zero level
+	opt := &slog.HandlerOptions{Level: levels[a.cfg.LogLevel], ReplaceAttr: plainErrors} // info is the zero level
 	if a.cfg.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(a.stderr, opt))
 	}
 	return slog.New(slog.NewTextHandler(a.stderr, opt))
+}
+
+// plainErrors logs an error as its text. slog would ask it for its details,
+// and those of Pebble's errors are stack traces of several pages.
+func plainErrors(_ []string, attr slog.Attr) slog.Attr {
+	if err, ok := attr.Value.Any().(error); ok {
+		attr.Value = slog.StringValue(strings.Join(distinctLines(err.Error()), "; "))
+	}
+	return attr
+}
+
+// distinctLines takes a message apart and leaves out lines that repeat another:
+// errors that were joined and wrapped several times say everything several
+// times.
+func distinctLines(text string) []string {
+	var out []string
+	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
+		if !slices.Contains(out, line) {
+			out = append(out, line)
+		}
+	}
+	return out
 }
 
 // pickFabric makes the fabric that the configuration names. It is the only
