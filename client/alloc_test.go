@@ -1,0 +1,57 @@
+//go:build !race
+
+package client
+
+import (
+	"fmt"
+	"testing"
+)
+
+// In steady state a get allocates nothing: not on the cached way, not through
+// the index, not for an absent key's proof.
+func TestGetIntoAllocates(t *testing.T) {
+	n := startNode(t, nil)
+	for _, tc := range []struct {
+		name  string
+		cache int
+	}{{"cached place", 0}, {"through the index", -1}} {
+		c := n.dial(func(cfg *Config) { cfg.CacheEntries = tc.cache; cfg.HeapMemory = false })
+		ctx := t.Context()
+		key, dst := []byte("key"), make([]byte, 0, 1000)
+		if err := c.Put(ctx, key, make([]byte, 700)); err != nil {
+			t.Fatal(err)
+		}
+		get := func() {
+			if v, err := c.GetInto(ctx, key, dst); err != nil || len(v) != 700 {
+				t.Fatal(len(v), err)
+			}
+		}
+		for range 100 {
+			get()
+		}
+		if got := testing.AllocsPerRun(300, get); got >= 1 {
+			t.Errorf("%s: %v allocations per get", tc.name, got)
+		}
+	}
+}
+
+// A put allocates little: no timer, no context, no goroutine.
+func TestPutAllocates(t *testing.T) {
+	n := startNode(t, nil)
+	c := n.dial(nil)
+	key, value := []byte("key"), make([]byte, 100)
+	p := c.begin(t.Context())
+	s := c.current.Load()
+	put := func() {
+		if err := s.put(&p, key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put()
+	// The server shares this process, so only a bound can be asserted.
+	if got := testing.AllocsPerRun(100, put); got > 20 {
+		t.Errorf("%v allocations per put, server included", got)
+	} else {
+		t.Log(fmt.Sprint(got, " allocations per put, server included"))
+	}
+}

@@ -1,0 +1,128 @@
+package client
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+func testHash(i uint64) layout.Hash {
+	return layout.HashKey(7, binary.LittleEndian.AppendUint64(nil, i))
+}
+
+func testLoc(i uint64) layout.Loc {
+	return layout.Loc{Place: layout.Place(i * 1024), Size: 64, Version: layout.Version(i + 1)}
+}
+
+func TestLocCache(t *testing.T) {
+	log := newRetiredLog(3)
+	c := newLocCache(1024)
+	for i := range uint64(500) {
+		c.put(testHash(i), testLoc(i), 3)
+	}
+	found := 0
+	for i := range uint64(500) {
+		loc, dropped := c.find(testHash(i), log)
+		if dropped {
+			t.Fatal("dropped without a reason")
+		}
+		if loc.Size != 0 {
+			if loc != testLoc(i) {
+				t.Fatalf("key %d is at %+v", i, loc)
+			}
+			found++
+		}
+	}
+	if found < 480 { // sets of eight, half full
+		t.Errorf("%d of 500 remembered by a cache for 1024", found)
+	}
+	c.put(testHash(1), testLoc(99), 3)
+	if loc, _ := c.find(testHash(1), log); loc != testLoc(99) {
+		t.Errorf("the newer place was not taken: %+v", loc)
+	}
+	c.drop(testHash(1))
+	if loc, _ := c.find(testHash(1), log); loc.Size != 0 {
+		t.Errorf("still there: %+v", loc)
+	}
+	c.put(testHash(2), layout.Loc{}, 3) // no place: nothing to remember
+	var none *locCache = newLocCache(-1)
+	none.put(testHash(1), testLoc(1), 0)
+	none.drop(testHash(1))
+	if loc, dropped := none.find(testHash(1), log); loc.Size != 0 || dropped {
+		t.Error("a cache of no entries remembers")
+	}
+}
+
+// What is used stays, what is not goes: a set that is full of keys in use gives
+// one up only to a clock that has gone round.
+func TestLocCacheKeepsWhatIsUsed(t *testing.T) {
+	log := newRetiredLog(0)
+	c := newLocCache(8) // one set
+	for i := range uint64(8) {
+		c.put(testHash(i), testLoc(i), 0)
+	}
+	for i := uint64(8); i < 200; i++ {
+		c.find(testHash(3), log)
+		c.put(testHash(i), testLoc(i), 0)
+		if loc, _ := c.find(testHash(3), log); loc.Size == 0 {
+			t.Fatalf("a key in constant use was evicted by the %dth", i)
+		}
+	}
+}
+
+// Against a map: a find gives what was put last, or nothing; and nothing that
+// lies in a page retired since it was put.
+func TestLocCacheModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := newLocCache(rapid.SampledFrom([]int{8, 64, 512}).Draw(t, "entries"))
+		log := newRetiredLog(0)
+		type entry struct {
+			loc   layout.Loc
+			since uint64
+		}
+		model := map[uint64]entry{}
+		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			key := rapid.Uint64Range(0, 40).Draw(t, "key")
+			switch rapid.IntRange(0, 4).Draw(t, "what") {
+			case 0, 1:
+				loc := layout.Loc{Place: layout.Place(rapid.Uint64Range(0, 20).Draw(t, "page") * 512), Size: 64, Version: 1}
+				c.put(testHash(key), loc, log.version)
+				model[key] = entry{loc, log.version}
+			case 2:
+				c.drop(testHash(key))
+				delete(model, key)
+			case 3:
+				log = log.extend([]layout.Retired{{
+					Version: log.version + 1, Place: layout.Place(rapid.Uint64Range(0, 20).Draw(t, "page") * 512), Pages: 1,
+				}})
+			case 4:
+				loc, _ := c.find(testHash(key), log)
+				if loc.Size == 0 {
+					break
+				}
+				m, ok := model[key]
+				if !ok || m.loc != loc {
+					t.Fatalf("found %+v, put %+v", loc, m)
+				}
+				if log.retired(loc.Place, loc.Size, m.since) {
+					t.Fatalf("found %+v, retired since version %d", loc, m.since)
+				}
+			}
+		}
+	})
+}
+
+func TestLocCacheAllocates(t *testing.T) {
+	c, log := newLocCache(1024), newRetiredLog(0)
+	h := testHash(1)
+	if n := testing.AllocsPerRun(100, func() {
+		c.put(h, testLoc(1), 0)
+		c.find(h, log)
+		c.drop(h)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
