@@ -158,6 +158,76 @@ func TestPressure(t *testing.T) {
 	}
 }
 
+// Under pressure the emptiest pages of other classes take no new items, run
+// empty as their items go, and change hands; their class gets them back when
+// it has nothing else.
+func TestDraining(t *testing.T) {
+	w := newWorld(t, 3*mib) // 2 MiB of items: 31 pages
+	type place struct {
+		p     layout.Place
+		class uint8
+	}
+	alloc := func(size int) (place, bool) {
+		p, class, err := w.slabs.Alloc(size)
+		return place{p, class}, err == nil
+	}
+	var small []place
+	for {
+		it, ok := alloc(256)
+		if !ok {
+			break
+		}
+		small = append(small, it)
+	}
+	var kept []place
+	for i, it := range small { // one item stays in every page
+		if i%(PageBytes/256) == 0 {
+			kept = append(kept, it)
+		} else {
+			w.slabs.Free(it.p, it.class)
+		}
+	}
+	ofSmall := func() ClassStats {
+		for _, c := range w.slabs.Stats().Classes {
+			if c.Size == 256 {
+				return c
+			}
+		}
+		t.Fatal("the class has no memory")
+		return ClassStats{}
+	}
+	for range 2 * lookEvery * maxDraining {
+		if _, ok := alloc(1024); ok {
+			t.Fatal("memory from nowhere")
+		}
+	}
+	if got := ofSmall(); got.Draining != maxDraining || got.Pages != len(kept) {
+		t.Fatalf("under pressure: %+v", got)
+	}
+	for range (len(kept) - maxDraining) * (PageBytes/256 - 1) {
+		if it, ok := alloc(256); !ok {
+			t.Fatal("the class does not get its own places")
+		} else {
+			small = append(small, it)
+		}
+	}
+	if got := ofSmall(); got.Draining != maxDraining {
+		t.Errorf("new items went to draining pages: %+v", got)
+	}
+	if _, ok := alloc(256); !ok || ofSmall().Draining != maxDraining {
+		t.Errorf("nothing but draining pages left, and: %v, %+v", ok, ofSmall())
+	}
+	// The kept items of draining pages go; under pressure the pages follow.
+	for _, it := range kept {
+		w.slabs.Free(it.p, it.class)
+	}
+	alloc(1024)
+	w.pass(4 * time.Second)
+	if _, ok := alloc(1024); !ok {
+		t.Errorf("no page changed hands: %+v", ofSmall())
+	}
+}
+
 func TestConcurrent(t *testing.T) {
 	w := newWorld(t, 24*mib)
 	var wg sync.WaitGroup
