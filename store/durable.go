@@ -88,16 +88,46 @@ func openFault(dir string, err error) error {
 	return e
 }
 
-// openPebble opens the database in dir, turning panics of Pebble over damaged
-// files into errors.
-func openPebble(dir string, o *pebble.Options) (db *pebble.DB, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			db, err = nil, &CorruptError{Detail: fmt.Sprintf("pebble panicked: %v", r)}
-		}
+// openPebble opens the database in dir. Two habits of Pebble's are turned into
+// errors: it panics over some damaged files, and where it cannot write it
+// tries again for ever, or calls Fatalf. Then the goroutine it runs on stays
+// behind (stuck), with Pebble's lock on dir: the process has to end.
+func openPebble(dir string, o *pebble.Options, f *fence) (db *pebble.DB, stuck bool, err error) {
+	type result struct {
+		db  *pebble.DB
+		err error
+	}
+	opened := make(chan result, 1)
+	go func() {
+		defer func() {
+			if r := recover(); r != nil {
+				opened <- result{err: &CorruptError{Detail: fmt.Sprintf("pebble panicked: %v", r)}}
+			}
+		}()
+		db, err := pebble.Open(dir, o)
+		opened <- result{db, err}
 	}()
-	return pebble.Open(dir, o)
+	select {
+	case r := <-opened:
+		f.opening.Store(false)
+		return r.db, false, r.err
+	case <-f.down:
+		return nil, true, f.failed()
+	}
 }
+
+// probeWrites tries whether files can be made in dir, because Pebble does not
+// give up where they cannot.
+func probeWrites(fsys vfs.FS, dir string) error {
+	path := fsys.PathJoin(dir, probeFile)
+	if err := writeFile(fsys, path, make([]byte, 4096)); err != nil {
+		return err
+	}
+	return fsys.Remove(path)
+}
+
+// probeFile is what probeWrites makes, and is left only by a crash.
+const probeFile = "PROBE"
 
 // freeBytes returns what the file system of dir still has for us, or ok=false
 // where that cannot be told (memory file systems).

@@ -25,10 +25,11 @@ type fence struct {
 	log     *slog.Logger
 	onFatal func(error)
 
-	once   sync.Once
-	down   chan struct{} // closed when fenced
-	err    atomic.Pointer[error]
-	counts eventCounts
+	opening atomic.Bool // Open tells by its error; onFatal is not called
+	once    sync.Once
+	down    chan struct{} // closed when fenced
+	err     atomic.Pointer[error]
+	counts  eventCounts
 
 	noSpace  atomic.Bool // the disk said ENOSPC or is below the floor
 	readOnly atomic.Bool // the disk said EROFS
@@ -52,6 +53,9 @@ func (f *fence) fail(err error) {
 		err := fmt.Errorf("%w: %w", ErrFatal, err)
 		f.err.Store(&err)
 		close(f.down)
+		if f.opening.Load() {
+			return
+		}
 		f.log.Error("fenced: nothing more is acknowledged", "err", err)
 		f.onFatal(err)
 	})
@@ -82,6 +86,10 @@ func (f *fence) Fatalf(format string, args ...any) {
 	select {}
 }
 
+// openTries is how often Pebble may fail at one thing while it opens. It would
+// go on for ever.
+const openTries = 20
+
 // reportEvery is the least time between two log lines of one event. Pebble
 // repeats a failing flush without pause: 17,000 to 50,000 events in seconds
 // were seen.
@@ -104,8 +112,11 @@ func (f *fence) report(level slog.Level, event string, args ...any) {
 func (f *fence) listener() *pebble.EventListener {
 	l := &pebble.EventListener{
 		BackgroundError: func(err error) {
-			f.counts.background.Add(1)
+			n := f.counts.background.Add(1)
 			f.diskError(err)
+			if f.opening.Load() && n > openTries {
+				f.fail(err)
+			}
 			f.report(slog.LevelError, "pebble: background error", "err", err)
 		},
 		DataCorruption: func(info pebble.DataCorruptionInfo) {

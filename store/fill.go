@@ -96,32 +96,42 @@ func (s *Store) runFill() {
 // fillShard fills one shard and arranges for its misses to be believed.
 func (s *Store) fillShard(sh *shard) error {
 	lower, upper := kindBounds(sh.id, kindData)
-	linked := 0
 	for more := true; more; {
-		var n int
 		var err error
-		if n, lower, more, err = s.fillChunk(sh, lower, upper); err != nil {
+		if lower, more, err = s.fillChunk(sh, lower, upper); err != nil {
 			return err
 		}
-		linked += n
 		s.progress(false)
 	}
-	if linked == 0 {
-		s.setFilled(sh)
-		return nil
-	}
-	// The words of one READ come in any order: a reader may have fetched a
-	// slot before its key was filled in, and fetch the header after. So the
-	// headers keep saying 255 until no such READ counts any more.
-	s.reclaim.Retire(time.Time{}, 0, 0, false, func() { s.setFilled(sh) })
+	s.filled(sh)
 	return nil
 }
 
-// setFilled lets a shard's headers show their true counts.
-func (s *Store) setFilled(sh *shard) {
+// filled says that every key of a shard has a slot or is counted. The headers
+// show their true counts only a lease later, unless nothing was ever linked:
+// the words of one READ come in any order, and a reader may have fetched a
+// slot before its key was filled in, and fetch the header after. Until no such
+// READ counts any more, the header must say 255.
+func (s *Store) filled(sh *shard) {
 	sh.mu.Lock()
 	sh.ix.SetFilled()
+	shown := sh.ix.Stats().Shown
 	sh.mu.Unlock()
+	if shown {
+		s.believed()
+		return
+	}
+	// Behind the index's own wait, in the same queue.
+	s.reclaim.After(func() {
+		sh.mu.Lock()
+		sh.ix.Slotless(layout.Hash{}) // any look makes the index show them
+		sh.mu.Unlock()
+		s.believed()
+	})
+}
+
+// believed counts a shard whose misses are believed by readers.
+func (s *Store) believed() {
 	if int(s.filler.shards.Add(1)) == len(s.shards) {
 		s.filler.done.Store(true)
 		s.progress(true)
@@ -130,7 +140,7 @@ func (s *Store) setFilled(sh *shard) {
 
 // fillChunk fills from lower on, out of one snapshot. It returns where the
 // next chunk begins.
-func (s *Store) fillChunk(sh *shard, lower, upper []byte) (linked int, next []byte, more bool, err error) {
+func (s *Store) fillChunk(sh *shard, lower, upper []byte) (next []byte, more bool, err error) {
 	// The order matters: writes that the snapshot does not have are noted.
 	sh.mu.Lock()
 	sh.fill = fillState{touched: make(map[string]struct{})}
@@ -142,7 +152,7 @@ func (s *Store) fillChunk(sh *shard, lower, upper []byte) (linked int, next []by
 	}()
 	iter, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
-		return 0, nil, false, err
+		return nil, false, err
 	}
 	defer func() { err = errors.Join(err, iter.Close()) }()
 	if teeth.Enabled {
@@ -151,31 +161,29 @@ func (s *Store) fillChunk(sh *shard, lower, upper []byte) (linked int, next []by
 	keys, size := 0, 0
 	for iter.First(); iter.Valid(); iter.Next() {
 		if keys == chunkKeys || size >= chunkBytes {
-			return linked, append([]byte(nil), iter.Key()...), true, nil
+			return append([]byte(nil), iter.Key()...), true, nil
 		}
 		if keys%64 == 0 && s.stopping() {
-			return linked, nil, false, errStopped
+			return nil, false, errStopped
 		}
 		value, err := iter.ValueAndErr()
 		if err != nil {
-			return linked, nil, false, err
+			return nil, false, err
 		}
 		_, _, key, _ := parseKey(iter.Key())
 		fate, err := s.fillKey(sh, iter.Key(), key, value)
 		switch {
 		case err != nil:
-			return linked, nil, false, err
+			return nil, false, err
 		case fate == fillVoid:
-			return linked, append([]byte(nil), iter.Key()...), true, nil
-		case fate == fillLinked:
-			linked++
+			return append([]byte(nil), iter.Key()...), true, nil
 		}
 		keys, size = keys+1, size+len(value)
 		s.filler.keys.Add(1)
 		s.filler.bytes.Add(uint64(len(value)))
 	}
 	// A damaged block looks like the end; only this tells.
-	return linked, nil, false, iter.Error()
+	return nil, false, iter.Error()
 }
 
 // A fillFate is what became of a key that the fill read.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -143,5 +142,5 @@ func (s *Store) budgetHold(size int) error {
 // leaseOut makes a hold end by itself a lease from now, by the clock of Beat.
 func (s *Store) leaseOut(held *Held) {
 	s.counts.holds.Add(1)
-	s.reclaim.Retire(time.Time{}, held.Place, 0, false, held.Release)
+	s.reclaim.After(held.Release)
 }

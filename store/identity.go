@@ -139,7 +139,7 @@ func enterDir(c Config, create bool) (lock io.Closer, id identity, created bool,
 
 // harmless are the names that an empty directory may have.
 func harmless(name string) bool {
-	return name == lockFile || name == "lost+found"
+	return name == lockFile || name == probeFile || name == "lost+found"
 }
 
 // makeDir creates dir and makes its name durable.

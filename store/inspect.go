@@ -72,9 +72,10 @@ func Inspect(ctx context.Context, dir string, opt InspectOptions) (Inspection, e
 		in.problem(opt, err)
 	}
 	f := newFence(c.Logger, func(error) {})
+	f.opening.Store(true)
 	o := pebbleOptions(c, f)
 	o.ReadOnly = true
-	db, err := openPebble(c.FS.PathJoin(dir, dataDir), o)
+	db, _, err := openPebble(c.FS.PathJoin(dir, dataDir), o, f)
 	if err != nil {
 		return in, openFault(dir, err)
 	}

@@ -17,9 +17,10 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		// A store that was fenced parks Pebble's goroutines on purpose
-		// (fatal.go): its process must end. TestWALFault does that here.
+		// Who meets a fatal fault in Pebble is parked on purpose (fatal.go).
 		goleak.IgnoreAnyFunction("github.com/rdmakv/rdmakv/store.(*fence).Fatalf"),
+		// Pebble leaves this one behind when its Open fails.
+		goleak.IgnoreTopFunction("github.com/cockroachdb/pebble/v2.(*ConcurrencyLimitScheduler).periodicGranter"),
 	)
 }
 
@@ -189,3 +190,5 @@ func clip(s string) string {
 func pattern(n int, seed string) string {
 	return string(bytes.Repeat([]byte(seed+"."), n/(len(seed)+1)+1)[:n])
 }
+
+func memFS() *vfs.MemFS { return vfs.NewMem() }

@@ -112,7 +112,15 @@ func (s *Store) openDurable() error {
 	if err := checkLedger(c); err != nil {
 		return err
 	}
-	s.db, err = openPebble(c.FS.PathJoin(c.Dir, dataDir), pebbleOptions(c, s.fence))
+	if err := probeWrites(c.FS, c.Dir); err != nil {
+		return err
+	}
+	var stuck bool
+	s.fence.opening.Store(true)
+	s.db, stuck, err = openPebble(c.FS.PathJoin(c.Dir, dataDir), pebbleOptions(c, s.fence), s.fence)
+	if stuck {
+		s.lock = nil // somebody is still at work in there
+	}
 	if err != nil {
 		return err
 	}

@@ -190,7 +190,8 @@ func (s *Store) unlink(sh *shard, w *Write) {
 	sh.fill.touch(w.Key)
 	ref, found := sh.find(w.hash, w.Key)
 	if !found {
-		return // it had no slot; the count of its bucket stays as it is
+		sh.ix.RemoveSlotless(w.hash)
+		return
 	}
 	old := sh.hit
 	s.kill(sh, old)
@@ -227,7 +228,7 @@ func (s *Store) linkSlotless(sh *shard, w *Write, ref index.Ref, found bool) {
 		return
 	}
 	hash := w.hash // w is reused by its caller
-	s.reclaim.Retire(time.Time{}, old.Place(), 0, false, func() {
+	s.reclaim.After(func() {
 		sh.mu.Lock()
 		defer sh.mu.Unlock()
 		s.clearParted(sh, hash, old, v)
