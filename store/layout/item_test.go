@@ -152,13 +152,16 @@ func TestItemLimits(t *testing.T) {
 // it is honest by comparing only some bits of the checksum: then about one tear
 // in 2^bits must pass.
 func TestForcedTears(t *testing.T) {
-	const tears = 1 << 20
+	tears := 1 << 20
+	if raceDetector {
+		tears >>= 4
+	}
 	for _, c := range []struct {
 		bits int
 		mask uint64
 	}{{8, 0xff}, {12, 0xfff << 20}, {16, 0xffff << 48}, {64, allSumBits}} {
 		accepted := forceTears(newRand(t, uint64(c.bits)), tears, c.mask)
-		want := tears * math.Pow(2, -float64(c.bits))
+		want := float64(tears) * math.Pow(2, -float64(c.bits))
 		t.Logf("%2d bits of the checksum: %d of %d torn items accepted, %.1f expected", c.bits, accepted, tears, want)
 		// Five standard deviations of a Poisson count; the seed is fixed.
 		if d := math.Abs(float64(accepted) - want); d > 5*math.Sqrt(want) {

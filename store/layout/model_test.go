@@ -256,7 +256,7 @@ func TestModel(t *testing.T) {
 	switch {
 	case *modelWorlds > 0:
 		worlds = *modelWorlds
-	case testing.Short():
+	case testing.Short(), raceDetector:
 		worlds = 60
 	}
 	var sum tally

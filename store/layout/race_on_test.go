@@ -1,0 +1,6 @@
+//go:build race
+
+package layout
+
+// raceDetector: everything takes ten times as long, so do less of it.
+const raceDetector = true
