@@ -43,6 +43,8 @@ type lane struct {
 	byQPN    map[uint32]*session // device.shared only
 	promised int                 // receives that sessions own
 	existing int                 // receives that were ever posted
+	recvSGE  [1]rdma.SGE         // scratch of a post
+	recvWR   [1]rdma.RecvWR
 }
 
 const (

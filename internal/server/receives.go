@@ -58,11 +58,10 @@ func (s *session) shrinkLocked(n int) {
 // postRecvLocked gives one buffer to the fabric. On failure the QP is dying
 // and the buffer goes back to its pool. s.mu is held; no SRQ.
 func (s *session) postRecvLocked(b *buf) bool {
-	var sge [1]rdma.SGE
-	sge[0] = b.sge(len(b.mem))
-	wr := [1]rdma.RecvWR{{ID: workID(workRecv, b.idx), SGL: sge[:]}}
+	s.recvSGE[0] = b.sge(len(b.mem))
+	s.recvWR[0] = rdma.RecvWR{ID: workID(workRecv, b.idx), SGL: s.recvSGE[:]}
 	s.posted++ // before: the completion may come at once
-	if n, err := s.qp.PostRecv(wr[:]); n == 0 {
+	if n, err := s.qp.PostRecv(s.recvWR[:]); n == 0 {
 		s.posted--
 		s.lane.recvs.put(b)
 		s.endLocked(causePost, err)
@@ -104,7 +103,7 @@ func (l *lane) promise(n int, s *session) (got int) {
 			if err != nil {
 				break
 			}
-			if !l.postShared(b) {
+			if !l.postSharedLocked(b) {
 				l.recvs.put(b)
 				break
 			}
@@ -127,19 +126,18 @@ func (l *lane) unpromise(n int) {
 // room for every buffer, so it cannot fail while the lane lives.
 func (l *lane) repostShared(b *buf) {
 	b.sess, b.n = nil, 0
-	if !l.postShared(b) {
-		l.sharedMu.Lock()
+	l.sharedMu.Lock()
+	defer l.sharedMu.Unlock()
+	if !l.postSharedLocked(b) {
 		l.existing--
-		l.sharedMu.Unlock()
 		l.recvs.put(b)
 	}
 }
 
-func (l *lane) postShared(b *buf) bool {
-	var sge [1]rdma.SGE
-	sge[0] = b.sge(len(b.mem))
-	wr := [1]rdma.RecvWR{{ID: workID(workRecv, b.idx), SGL: sge[:]}}
-	n, _ := l.srq.PostRecv(wr[:])
+func (l *lane) postSharedLocked(b *buf) bool {
+	l.recvSGE[0] = b.sge(len(b.mem))
+	l.recvWR[0] = rdma.RecvWR{ID: workID(workRecv, b.idx), SGL: l.recvSGE[:]}
+	n, _ := l.srq.PostRecv(l.recvWR[:])
 	return n == 1
 }
 

@@ -405,3 +405,5 @@ func TestRestartKeepsData(t *testing.T) {
 		cancel()
 	}
 }
+
+func checksum(b []byte) uint64 { return xxh3.Hash(b) }

@@ -54,9 +54,9 @@ type Server struct {
 	opens    int
 
 	// The sessions with replies of the group that the store is publishing.
-	groupMu    sync.Mutex
-	group      []*session
-	groupSpare []*session
+	groupMu   sync.Mutex
+	group     []*session
+	groupWake chan struct{} // wakes flushLoop; room for one
 }
 
 // New checks the configuration; every fault is in the error.
@@ -67,7 +67,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	srv := &Server{
 		cfg: cfg, began: time.Now(), sessions: make(map[uint64]*session),
-		fenced: make(chan struct{}), beatDone: make(chan struct{}),
+		fenced: make(chan struct{}), beatDone: make(chan struct{}), groupWake: make(chan struct{}, 1),
 	}
 	srv.log = newLimitedLog(cfg.Logger)
 	srv.met = newMetrics(srv)
@@ -118,7 +118,8 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 	for _, l := range d.lanes {
 		srv.lanes.Go(func() { l.run(run) })
 	}
-	srv.wg.Add(2)
+	srv.wg.Add(3)
+	go srv.flushLoop(run)
 	go srv.janitorLoop(run)
 	go srv.acceptLoop(run, d)
 	srv.serving.Store(true)

@@ -80,9 +80,11 @@ type session struct {
 	leaving      bool   // disconnect once everything is sent
 	holds        map[uint64]*hold
 	nextHold     uint64
-	stats        []byte // the snapshot that StatsRequest pages through
-	sendWRs      []rdma.SendWR
+	stats        []byte        // the snapshot that StatsRequest pages through
+	sendWRs      []rdma.SendWR // scratch of a post, as are the next three
 	sges         []rdma.SGE
+	recvWR       [1]rdma.RecvWR
+	recvSGE      [1]rdma.SGE
 
 	fetchSem chan struct{} // bounds large puts that one client has READ at a time
 }

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"context"
+
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store"
@@ -75,20 +77,54 @@ func (srv *Server) wrote(s *session) {
 }
 
 // flushGroup posts the replies of a published group, with one doorbell for
-// each session. It is the store's OnGroup.
+// each session. It is the store's OnGroup and runs on the publishing goroutine,
+// which must get back to publishing: a few sessions are served here, because
+// waking another goroutine costs a lone writer more than the doorbell; more
+// are left to the flusher.
 func (srv *Server) flushGroup() {
 	srv.groupMu.Lock()
-	batch := srv.group
-	srv.group = srv.groupSpare[:0]
-	for _, s := range batch {
-		s.grouped = false
+	n := len(srv.group)
+	var few [2]*session
+	if n <= len(few) {
+		for i, s := range srv.group {
+			few[i] = s
+			s.grouped = false
+		}
+		clear(srv.group)
+		srv.group = srv.group[:0]
 	}
 	srv.groupMu.Unlock()
-	for _, s := range batch {
-		s.flush()
+	if n <= len(few) {
+		for _, s := range few[:n] {
+			s.flush()
+		}
+		return
 	}
-	clear(batch)
-	srv.groupMu.Lock()
-	srv.groupSpare = batch[:0]
-	srv.groupMu.Unlock()
+	select {
+	case srv.groupWake <- struct{}{}:
+	default: // it is awake already and will look again
+	}
+}
+
+// flushLoop posts the replies of large groups until ctx ends.
+func (srv *Server) flushLoop(ctx context.Context) {
+	defer srv.wg.Done()
+	var batch []*session
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-srv.groupWake:
+		}
+		srv.groupMu.Lock()
+		batch, srv.group = srv.group, batch[:0]
+		for _, s := range batch {
+			s.grouped = false
+		}
+		srv.groupMu.Unlock()
+		for _, s := range batch {
+			s.flush()
+		}
+		clear(batch)
+	}
 }

@@ -1,0 +1,216 @@
+package server
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/rdma"
+)
+
+// A deafQP takes every post and completes it at once, with nobody at the other
+// end: READs fail, SENDs succeed. It checks that whatever a session sends is a
+// message.
+type deafQP struct {
+	rdma.QP // methods not needed stay nil
+	t       testing.TB
+	lane    *lane
+	done    chan struct{}
+	once    sync.Once
+
+	mu    sync.Mutex
+	sends []uint64 // IDs of signaled SENDs to complete
+	reads []uint64
+	recvs []uint64 // posted, to be flushed by Close
+	types []wire.Type
+}
+
+func (q *deafQP) PostSend(wrs []rdma.SendWR) (int, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, wr := range wrs {
+		if wr.Op == rdma.OpRDMARead {
+			q.reads = append(q.reads, wr.ID)
+			continue
+		}
+		sge := wr.SGL[0]
+		msg := sge.MR.Bytes()[sge.Off:][:sge.Len]
+		h, err := wire.ParseHeader(msg)
+		if err != nil {
+			q.t.Errorf("the server sends what is no message: %v: %x", err, msg)
+		}
+		if h.Type != wire.TypeGoodbye && !h.Type.IsReply() {
+			q.t.Errorf("the server sends %v", h)
+		}
+		q.types = append(q.types, h.Type)
+		if wr.Flags&rdma.SendSignaled != 0 {
+			q.sends = append(q.sends, wr.ID)
+		}
+	}
+	return len(wrs), nil
+}
+
+func (q *deafQP) PostRecv(wrs []rdma.RecvWR) (int, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, wr := range wrs {
+		q.recvs = append(q.recvs, wr.ID)
+	}
+	return len(wrs), nil
+}
+
+// Close flushes the receives, as a fabric does.
+func (q *deafQP) Close() error {
+	q.Disconnect()
+	q.mu.Lock()
+	recvs := q.recvs
+	q.recvs = nil
+	q.mu.Unlock()
+	q.lane.pollMu.Lock()
+	defer q.lane.pollMu.Unlock()
+	for _, id := range recvs {
+		q.lane.complete(&rdma.WC{ID: id, Status: rdma.StatusWRFlushErr})
+	}
+	return nil
+}
+
+func (q *deafQP) SetAccess(rdma.Access) error { return nil }
+func (q *deafQP) Disconnect() error           { q.once.Do(func() { close(q.done) }); return nil }
+func (q *deafQP) Done() <-chan struct{}       { return q.done }
+func (q *deafQP) Err() error                  { return rdma.ErrPeerGone }
+func (q *deafQP) Info() rdma.ConnInfo         { return rdma.ConnInfo{ORD: 8} }
+func (q *deafQP) QPN() uint32                 { return 1 }
+
+// complete delivers what has been posted; it reports whether there was any.
+func (q *deafQP) complete(l *lane) bool {
+	q.mu.Lock()
+	sends, reads := q.sends, q.reads
+	q.sends, q.reads = nil, nil
+	q.mu.Unlock()
+	l.pollMu.Lock()
+	defer l.pollMu.Unlock()
+	for _, id := range sends {
+		l.complete(&rdma.WC{ID: id, Status: rdma.StatusSuccess})
+	}
+	for _, id := range reads {
+		l.complete(&rdma.WC{ID: id, Status: rdma.StatusRemAccessErr})
+	}
+	for _, s := range l.dirty {
+		s.dirty = false
+		s.flush()
+	}
+	l.dirty = l.dirty[:0]
+	return len(sends)+len(reads) > 0
+}
+
+// deafSession makes an open session over a deafQP.
+func deafSession(t testing.TB, srv *Server, open bool) (*session, *deafQP) {
+	l := srv.devices[0].lanes[0]
+	q := &deafQP{t: t, lane: l, done: make(chan struct{})}
+	l.sessions.Add(1)
+	s := &session{
+		srv: srv, lane: l, qp: q, peer: "fuzz", quiet: make(chan struct{}), fetchSem: make(chan struct{}, 2),
+		connect: []byte("c"), accept: []byte("a"), connected: true, serverCredit: 1,
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.inflight.Store(1)
+	s.allowed.Store(1)
+	s.replySize = minReplySize
+	srv.sessMu.Lock()
+	srv.setups++
+	srv.sessMu.Unlock()
+	srv.remember(s)
+	if open {
+		s.state.Store(uint32(stateOpen))
+		s.allowed.Store(8)
+		srv.opened(s)
+	}
+	return s, q
+}
+
+// feed lets one message arrive and waits until its handler is done.
+func feed(t testing.TB, s *session, q *deafQP, msg []byte) {
+	l := s.lane
+	b, err := l.recvs.get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.n = copy(b.mem, msg)
+	b.sess = s
+	l.pollMu.Lock()
+	l.receive(s, b)
+	l.pollMu.Unlock()
+	deadline := time.Now().Add(20 * time.Second)
+	for q.complete(l) || s.inflight.Load() > 1 {
+		if time.Now().After(deadline) {
+			t.Fatalf("a handler does not end: %x", msg)
+		}
+		runtime.Gosched()
+	}
+	s.flush()
+	q.complete(l)
+}
+
+// endDeaf finishes a deaf session and checks that it has left nothing behind.
+func endDeaf(t testing.TB, s *session, q *deafQP) {
+	q.Disconnect()
+	s.finish()
+	if n := len(s.sent) + len(s.out) + len(s.spent) + len(s.holds) + s.posted; n != 0 {
+		t.Errorf("%d buffers, holds or receives left in the session", n)
+	}
+	for name, p := range map[string]*bufPool{"receives": s.lane.recvs, "small replies": s.lane.small, "large replies": s.lane.big} {
+		// The other session of the server may be on this lane.
+		if _, used := p.count(); used > 16 {
+			t.Errorf("%d %s in use", used, name)
+		}
+	}
+}
+
+// FuzzRequest feeds one arbitrary message to a session, then a Ping: whatever
+// the first was, the server neither panics nor hangs nor leaks, and either
+// answers or ends the session.
+func FuzzRequest(f *testing.F) {
+	key := []byte("key")
+	hello := wire.AppendHello(nil, 1, wire.Hello{ReplySize: 1 << 16})
+	wire.SignHello(hello, nil, []byte("c"), []byte("a"))
+	for _, msg := range [][]byte{
+		hello,
+		wire.AppendPut(nil, 1, wire.Put{Key: key, Value: key}),
+		wire.AppendPutLarge(nil, 1, wire.PutLarge{Key: key, ValueLen: 1 << 16, RKey: 1, Addr: 4096}),
+		wire.AppendPutLarge(nil, 1, wire.PutLarge{Key: key, Checksum: 0x2d06800538d394c2}),
+		wire.AppendDelete(nil, 1, wire.Key{Key: key}),
+		wire.AppendGet(nil, 1, wire.Get{Key: key, MaxInline: 100}),
+		wire.AppendGet(nil, 1, wire.Get{Key: key}),
+		wire.AppendRelease(nil, 1, wire.Release{ID: 1}),
+		wire.AppendExists(nil, 1, wire.Key{Key: key}),
+		wire.AppendScan(nil, 1, wire.Scan{Prefix: []byte("k"), Limit: 2}),
+		wire.AppendStats(nil, 1, wire.StatsRequest{}),
+		wire.AppendViewRequest(nil, 1, wire.ViewRequest{}),
+		wire.AppendPing(nil, 1, wire.Ping{Return: 3}),
+	} {
+		f.Add(msg, true)
+		f.Add(msg, false)
+	}
+	srv := startServer(f, nil)
+	p := dial(f, srv, peerOptions{})
+	if err := p.put("key", "value"); err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, msg []byte, open bool) {
+		if len(msg) > srv.cfg.RequestSize {
+			return // the fabric refuses it
+		}
+		s, q := deafSession(t, srv, open)
+		feed(t, s, q, msg)
+		feed(t, s, q, wire.AppendPing(nil, 99, wire.Ping{}))
+		alive := sessionState(s.state.Load()) == stateOpen
+		answered := len(q.types) > 0 && q.types[len(q.types)-1] == wire.TypePing.Reply()
+		if alive != answered {
+			t.Errorf("alive %v, Ping answered %v: %v", alive, answered, q.types)
+		}
+		endDeaf(t, s, q)
+	})
+}
