@@ -54,6 +54,9 @@ type Lookup struct {
 	fp        uint16
 	refreshed bool
 	root      *dirRoot // whose page or refresh is being READ
+	// rootRead: the root word was READ by this get. fresh: the directory entry
+	// was READ by this get, through a root word that was.
+	rootRead, fresh bool
 	// The segment, by the directory.
 	segment     Place
 	depth, step uint8
@@ -204,7 +207,7 @@ func (l *Lookup) Start(v *View, d *Dir, shard uint16, key []byte, cached Loc, ma
 	l.cached, l.maxRead = cached, int(max(maxRead, MinMaxRead))&^(wordSize-1)
 	l.phase, l.round, l.steps = phaseStart, 0, 0
 	l.Reads, l.Reason, l.Counts = nil, ReasonNone, Counts{}
-	l.root, l.refreshed = nil, false
+	l.root, l.refreshed, l.rootRead, l.fresh = nil, false, false, false
 }
 
 // Step looks at the batch that it asked for last and says what comes next.

@@ -32,8 +32,7 @@ func (l *Lookup) noneFound() Action {
 	case l.pebble:
 		return l.ask(ReasonPebble)
 	case l.marked:
-		l.Counts.Marked++
-		return l.again(true)
+		return l.retired()
 	case l.unsure:
 		return l.again(false)
 	case l.slotless:
@@ -51,8 +50,7 @@ func (l *Lookup) gotProofPairs() Action {
 	case !fit:
 		return l.misfit()
 	case marked:
-		l.Counts.Marked++
-		return l.again(true)
+		return l.retired()
 	case slotless:
 		return l.ask(ReasonSlotless)
 	}

@@ -18,6 +18,7 @@ func (l *Lookup) stepIndex() Action {
 		if word := getWord(l.Reads[0].Buf, 0); word != l.root.word {
 			return l.gotRoot(word)
 		}
+		l.rootRead = true
 		return l.gotPage(l.Reads[1].Buf)
 	case phasePairs:
 		return l.gotPairs()
@@ -56,7 +57,7 @@ func (l *Lookup) gotRoot(word uint64) Action {
 	if !ok {
 		return l.misfit()
 	}
-	l.root = root
+	l.root, l.rootRead = root, true
 	return l.page()
 }
 
@@ -64,6 +65,7 @@ func (l *Lookup) gotRoot(word uint64) Action {
 func (l *Lookup) page() Action {
 	i, entry := l.root.pageOf(l.hash)
 	if p := l.root.pages[i].Load(); p != nil {
+		l.fresh = false
 		return l.entry(p[entry])
 	}
 	l.phase = phasePage
@@ -80,6 +82,7 @@ func (l *Lookup) gotPage(b []byte) Action {
 	l.dir.setPage(l.shard, l.root, i, b)
 	// The entry comes from these very bytes: the cache may have been emptied
 	// or overtaken by another get.
+	l.fresh = l.rootRead
 	return l.entry(getWord(b, entry*wordSize))
 }
 
@@ -121,6 +124,12 @@ func (l *Lookup) unknown() Action {
 // misfit: what the directory said is not so. Begin again with a fresh one.
 func (l *Lookup) misfit() Action {
 	l.Counts.Misfit++
+	return l.again(true)
+}
+
+// retired: the segment is. Begin again with a fresh directory.
+func (l *Lookup) retired() Action {
+	l.Counts.Marked++
 	return l.again(true)
 }
 
@@ -173,11 +182,22 @@ func (l *Lookup) headers() (fit, marked, slotless bool) {
 }
 
 // gotPairs collects the candidates.
+//
+// A marked segment is being copied, or was retired long ago and the directory
+// that this client remembers is old. In the first case its slots still are in
+// force, and the get goes on with them: growth stops no reader. In the second
+// they may lead into pages that have changed class since, where bytes that
+// somebody chose can look like this key's item (rule F9 drops remembered places
+// in such pages, not remembered ways to them). The directory tells the cases
+// apart, if it was READ by this very get.
 func (l *Lookup) gotPairs() Action {
 	var fit bool
 	fit, l.marked, l.slotless = l.headers()
 	if !fit {
 		return l.misfit()
+	}
+	if l.marked && !l.fresh {
+		return l.retired()
 	}
 	l.pebble, l.unsure, l.ncand = false, false, 0
 	for i := range l.Reads {
@@ -220,9 +240,8 @@ func (l *Lookup) items(ph phase) Action {
 	return ActionRead
 }
 
-// gotCandidates accepts the key's item wherever the slot came from: an item
-// vouches for itself, so that gets go on while their segment grows and its
-// headers are marked.
+// gotCandidates accepts the key's item, if it is one of them: it vouches for
+// itself, whatever else the buckets show.
 func (l *Lookup) gotCandidates() Action {
 	for i := range l.ncand {
 		r, c := &l.Reads[i], &l.cands[i]
