@@ -96,6 +96,9 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 		start:         time.Now(),
 		wake:          make(chan struct{}, 1),
 	}
+	if cfg.clock != nil {
+		c.now = cfg.clock
+	}
 	if cfg.HeapMemory {
 		c.memKind = memory.Heap
 	}

@@ -61,6 +61,9 @@ type Config struct {
 	HeapMemory bool
 	// Logger takes connects, losses and refusals. Default: none.
 	Logger *slog.Logger
+
+	// clock replaces the lease clock in tests of this package.
+	clock func() int64
 }
 
 // Defaults and bounds of Config.

@@ -1,0 +1,292 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// The lease and reclaim rules on a server whose every moment the test chooses.
+
+var (
+	fakeKey = []byte("the key")
+	oldSeg  = fakeSegment
+	newSeg  = fakeSegment + layout.PlaceOfByte(1<<17)
+	placeA  = fakeItems + layout.PlaceOfByte(1<<16)
+	placeB  = fakeItems + layout.PlaceOfByte(1<<17)
+)
+
+func newOneSided(t *testing.T) (*fakeServer, *fakeClock, *Client) {
+	f := newFakeServer(77)
+	f.change(func(mem []byte) {
+		f.buildIndex(mem, oldSeg)
+		f.putItem(mem, oldSeg, placeA, fakeKey, []byte("one"), 1)
+	})
+	clock := newFakeClock()
+	return f, clock, f.dial(t, clock, nil)
+}
+
+// renew makes the client see two beats, the second posted now.
+func renew(t *testing.T, f *fakeServer, c *Client, counter uint64) {
+	t.Helper()
+	s := c.current.Load()
+	for i := range uint64(2) {
+		f.beat(counter + i)
+		s.beatWanted.Store(true)
+		s.keepLease()
+	}
+}
+
+func mustGet(t *testing.T, c *Client, want string) {
+	t.Helper()
+	got, err := c.Get(t.Context(), fakeKey)
+	if err != nil || string(got) != want {
+		t.Fatalf("got %q, %v; want %q", got, err, want)
+	}
+}
+
+func TestFakeIndexWorks(t *testing.T) {
+	f, _, c := newOneSided(t)
+	mustGet(t, c, "one")
+	reads := c.Counters().Reads
+	mustGet(t, c, "one")
+	if n := c.Counters().Reads - reads; n != 1 {
+		t.Errorf("%d READs for a get with a cached place", n)
+	}
+	if _, err := c.Get(t.Context(), []byte("absent")); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+	f.change(func(mem []byte) { layout.SetState(mem[placeA.Byte():], 1, layout.Dead) })
+	f.change(func(mem []byte) { f.putItem(mem, oldSeg, placeB, fakeKey, []byte("two"), 2) })
+	mustGet(t, c, "two")
+	if k := c.Counters(); k.CacheStale != 1 || k.Retries.Dead != 1 || k.SendGets != 0 {
+		t.Errorf("%+v", k)
+	}
+}
+
+// slowAbsent is the trace of F4: a get's bucket READ samples the headers while
+// they are unmarked and the slots only after the segment was retired, a lease
+// has gone by, and its memory holds something else. Leases were renewed in
+// between. It returns what the get says; "absent" would be a lie.
+func slowAbsent(t *testing.T) error {
+	f, clock, c := newOneSided(t)
+	mustGet(t, c, "one")
+	c.current.Load().cache.drop(layout.HashKey(42, fakeKey))
+	f.onRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
+		if h.Type != wire.TypeGet {
+			return nil, false
+		}
+		reply := wire.AppendGetReply(nil, h.ID, wire.GetReply{Kind: wire.GetInline, Version: 1, Value: []byte("one")})
+		wire.SetCredits(reply, 1)
+		return reply, true
+	}
+	// The READ of the buckets: each destination gets its headers now and its
+	// slots when the test says so.
+	var late []func(mem []byte)
+	f.mu.Lock()
+	f.onRead = func(addr uint64, dst []byte) {
+		copy(dst, f.mem[addr:])
+		if addr >= oldSeg.Byte() && addr < oldSeg.Byte()+uint64(layout.SegmentBytes(0)) {
+			late = append(late, func(mem []byte) {
+				for off := 8; off < len(dst); off += 8 {
+					if off%layout.BucketSize != 0 {
+						copy(dst[off:off+8], mem[addr+uint64(off):])
+					}
+				}
+			})
+		}
+	}
+	f.mu.Unlock()
+	q := f.lastQP()
+	q.holdReads()
+	result := make(chan error, 1)
+	go func() {
+		_, err := c.Get(context.Background(), fakeKey)
+		result <- err
+	}()
+	eventually(t, "the buckets' headers are sampled", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return len(late) >= 2
+	})
+	// The segment is copied and retired; the directory names the new one.
+	f.change(func(mem []byte) {
+		f.buildIndex(mem, newSeg)
+		f.putItem(mem, newSeg, placeA, fakeKey, []byte("one"), 1)
+	})
+	// Leases go on being renewed while the READ hangs.
+	s := c.current.Load()
+	for i := range uint64(5) {
+		clock.advance(500 * time.Millisecond)
+		f.beat(10 + i)
+		s.lease.observe(layout.Beat{Counter: 10 + i, Incarnation: 77}, clock.now())
+	}
+	// 2.5 s later the old memory is an empty segment of another shard.
+	f.change(func(mem []byte) {
+		f.emptySegment(mem, oldSeg, 1)
+		for _, sample := range late {
+			sample(mem)
+		}
+		f.onRead = nil
+	})
+	q.release()
+	return <-result
+}
+
+func TestRenewalDoesNotExtendAGet(t *testing.T) {
+	if err := slowAbsent(t); err != nil {
+		t.Fatalf("a key that was there all the time: %v", err)
+	}
+}
+
+// reusedPage is the trace of F9: a place is remembered, its page retired and,
+// a lease later, given to another class; now it holds a hostile value that
+// looks like a live item of that key. The lease has been renewed all along.
+func reusedPage(t *testing.T) string {
+	f, clock, c := newOneSided(t)
+	mustGet(t, c, "one") // remembered at placeA
+	renew(t, f, c, 10)
+	f.change(func(mem []byte) {
+		layout.DestroyChecksum(mem[placeA.Byte():])
+		f.putItem(mem, oldSeg, placeB, fakeKey, []byte("two"), 2)
+	})
+	f.retire(placeA, 16)
+	for i := range uint64(6) { // more than a lease goes by, renewed all along
+		clock.advance(500 * time.Millisecond)
+		renew(t, f, c, 20+10*i)
+	}
+	f.change(func(mem []byte) {
+		hostile := layout.Item{Version: 3, Key: fakeKey, Value: []byte("666")}
+		at := mem[placeA.Byte() : placeA.Byte()+uint64(layout.ItemSize(len(fakeKey), 3, false))]
+		layout.WriteItem(at, f.incarnation, placeA, hostile, layout.Pending)
+		layout.SetState(at, 3, layout.Live)
+	})
+	got, err := c.Get(t.Context(), fakeKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(got)
+}
+
+func TestPlacesInRetiredPagesAreDropped(t *testing.T) {
+	if got := reusedPage(t); got != "two" {
+		t.Fatalf("got %q out of a page that was retired", got)
+	}
+}
+
+// A client that lags behind the whole ring drops every place.
+func TestLaggingClientForgetsAll(t *testing.T) {
+	f, clock, c := newOneSided(t)
+	mustGet(t, c, "one")
+	for range 3 * fakeRing {
+		f.retire(fakeItems, 1) // not the page of placeA
+	}
+	clock.advance(time.Second)
+	renew(t, f, c, 10)
+	k := c.Counters()
+	mustGet(t, c, "one")
+	if after := c.Counters(); after.ReclaimDropped != k.ReclaimDropped+1 {
+		t.Errorf("the place survived: %+v", after)
+	}
+	if v := c.current.Load().lease.current.Load().retired.version; v != 3*fakeRing {
+		t.Errorf("reclaim version %d", v)
+	}
+}
+
+// Without a lease in force a get asks, and the answer of READs is not believed.
+func TestNoLeaseMeansAsk(t *testing.T) {
+	f, clock, c := newOneSided(t)
+	mustGet(t, c, "one")
+	asked := 0
+	f.onRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
+		if h.Type != wire.TypeGet {
+			return nil, false
+		}
+		asked++
+		reply := wire.AppendGetReply(nil, h.ID, wire.GetReply{Kind: wire.GetInline, Version: 9, Value: []byte("by SEND")})
+		wire.SetCredits(reply, 1)
+		return reply, true
+	}
+	clock.advance(10 * time.Second) // the server was paused, or we were suspended
+	mustGet(t, c, "by SEND")
+	if k := c.Counters(); asked != 1 || k.Fallbacks.NoLease != 1 || k.SendGets != 1 {
+		t.Errorf("%d asked, %+v", asked, k)
+	}
+	// Two beats later the lease is back.
+	renew(t, f, c, 10)
+	mustGet(t, c, "one")
+	// One that runs out under a get that is under way: the second try has none
+	// either, so it asks.
+	q := f.lastQP()
+	q.holdReads()
+	done := make(chan string)
+	go func() {
+		v, _ := c.Get(context.Background(), fakeKey)
+		done <- string(v)
+	}()
+	eventually(t, "READ posted", func() bool { q.mu.Lock(); defer q.mu.Unlock(); return len(q.held) == 1 })
+	clock.advance(10 * time.Second)
+	q.release()
+	if got := <-done; got != "by SEND" {
+		t.Errorf("a result handled after its lease was believed: %q", got)
+	}
+}
+
+// A beat rides in a get's own batch when one is due, and renews the lease.
+func TestBeatRidesAlong(t *testing.T) {
+	f, clock, c := newOneSided(t)
+	mustGet(t, c, "one")
+	s := c.current.Load()
+	before := c.Counters()
+	clock.advance(600 * time.Millisecond)
+	f.beat(5)
+	s.lease.due.Store(true)
+	mustGet(t, c, "one")
+	clock.advance(600 * time.Millisecond)
+	f.beat(6)
+	s.lease.due.Store(true)
+	mustGet(t, c, "one")
+	after := c.Counters()
+	if after.ReadBatches-before.ReadBatches != 2 || after.Reads-before.Reads != 4 {
+		t.Errorf("%d READs in %d batches", after.Reads-before.Reads, after.ReadBatches-before.ReadBatches)
+	}
+	if after.LeaseRenewals != before.LeaseRenewals+1 || s.lease.due.Load() {
+		t.Errorf("%d renewals", after.LeaseRenewals-before.LeaseRenewals)
+	}
+	mustGet(t, c, "one")
+	if n := c.Counters().Reads - after.Reads; n != 1 {
+		t.Errorf("%d READs with no beat due", n)
+	}
+}
+
+// Chunks are believed one by one: what is overwritten while a large value is
+// read makes it begin again.
+func TestLargeValueOverwrittenMidway(t *testing.T) {
+	f, _, c := newOneSided(t)
+	value := bytes.Repeat([]byte("0123456789abcdef"), 1<<16) // 1 MiB: two windows
+	f.change(func(mem []byte) { f.putItem(mem, oldSeg, placeB, fakeKey, value, 5) })
+	other := bytes.Repeat([]byte("fedcba9876543210"), 1<<16)
+	reads := 0
+	f.mu.Lock()
+	f.onRead = func(addr uint64, dst []byte) {
+		if len(dst) == layout.ChunkSize {
+			if reads++; reads == 6 { // same place, next version
+				f.putItem(f.mem, oldSeg, placeB, fakeKey, other, 6)
+			}
+		}
+		copy(dst, f.mem[addr:])
+	}
+	f.mu.Unlock()
+	got, err := c.Get(t.Context(), fakeKey)
+	if err != nil || !bytes.Equal(got, other) {
+		t.Fatalf("%d bytes, %v", len(got), err)
+	}
+	if k := c.Counters(); k.Retries.Chunk == 0 {
+		t.Errorf("%+v", k)
+	}
+}
