@@ -37,16 +37,19 @@ type image struct {
 // grow replaces the segment by larger or more ones in which h finds room.
 // false: nothing was changed.
 func (ix *Index) grow(now time.Time, seg *segment, h layout.Hash) bool {
-	if !now.IsZero() && now.Before(ix.retryAt) || seg.pause > 0 {
-		return false
+	switch {
+	case !now.IsZero() && now.Before(ix.retryAt):
+		return ix.refuse(NoMemory)
+	case seg.pause > 0:
+		return ix.refuse(NoParting)
 	}
 	waiting, most := ix.waiting()
 	if waiting+uint64(len(seg.mem)) > most {
-		return false // growth waits for leases to end
+		return ix.refuse(Waiting) // for leases to end
 	}
 	if !ix.gather(seg) {
 		seg.pause = pauseAfter
-		return false
+		return ix.refuse(NoParting)
 	}
 	// In a hurry the quarter steps are left out: they make the index denser
 	// but retire five times the memory of a plain split.
@@ -61,7 +64,7 @@ func (ix *Index) grow(now time.Time, seg *segment, h layout.Hash) bool {
 		return ix.replace(now, seg, 2)
 	}
 	seg.pause = pauseAfter
-	return false
+	return ix.refuse(NoParting)
 }
 
 // waiting returns the index memory that waits for leases, and the most that
@@ -177,7 +180,7 @@ func (ix *Index) replace(now time.Time, seg *segment, n int) bool {
 			}
 		}
 		ix.retryAt = now.Add(retryAfter)
-		return false
+		return ix.refuse(NoMemory)
 	}
 
 	ix.mark(seg)

@@ -107,6 +107,9 @@ func TestGrowthWithoutMemory(t *testing.T) {
 		}
 	}
 	w.check()
+	if w.ix.Refusal() != NoMemory {
+		t.Errorf("refused because of %v", w.ix.Refusal())
+	}
 	if st := w.ix.Stats(); st.Bytes+st.Retired > mib || st.Load < 0.8 || st.Slotless < 1000 {
 		t.Errorf("a full index: %+v", st)
 	}
@@ -134,8 +137,8 @@ func TestRetiredIsBounded(t *testing.T) {
 			t.Fatalf("%d bytes wait for a lease, %d are in use", st.Retired, st.InUse)
 		}
 	}
-	if most < mib/2 {
-		t.Errorf("at most %d bytes waited: the test is too easy", most)
+	if most < mib/2 || w.ix.Refusal() != Waiting {
+		t.Errorf("at most %d bytes waited, refused because of %v: the test is too easy", most, w.ix.Refusal())
 	}
 }
 
@@ -152,6 +155,9 @@ func TestUnpartableKeys(t *testing.T) {
 		}
 		w.ix.Set(r, layout.MakeSlot(one.Fingerprint(), 18, layout.Place(k)))
 		n++
+	}
+	if w.ix.Refusal() != NoParting {
+		t.Errorf("refused because of %v", w.ix.Refusal())
 	}
 	if n != 4*layout.BucketSlots {
 		t.Errorf("%d keys of one hash have slots, four buckets hold %d", n, 4*layout.BucketSlots)

@@ -40,6 +40,7 @@ type Index struct {
 
 	retired atomic.Int64 // bytes of this shard that wait; Tick lowers it
 	retryAt time.Time    // no growth before: memory was short
+	refusal Refusal      // why Room last said no
 	scratch plan
 
 	// onStore, set by tests only, runs after each store of a growth.
@@ -131,7 +132,7 @@ func (ix *Index) Find(h layout.Hash, eq func(layout.Slot) bool) (Ref, bool) {
 // segment if it must. Nothing is reserved: the caller Sets the slot before it
 // calls Room again. false means that the key can have no slot now: memory is
 // short or too much of it waits for a lease, or no growth parts the keys that
-// crowd its buckets. Then the caller calls AddSlotless.
+// crowd its buckets; Refusal says which. Then the caller calls AddSlotless.
 //
 // now paces attempts to grow when memory was short (the zero time tries at
 // once). It is not the time of retirement: it was read before the marks.

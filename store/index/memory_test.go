@@ -20,6 +20,8 @@ type sizing struct {
 	shards []*Index
 	number []uint32 // key number by place, in steps of 128 bytes
 	now    time.Time
+	// patient: wait where waiting makes room, as a fill does.
+	patient bool
 }
 
 const (
@@ -67,6 +69,10 @@ func (s *sizing) put(t testing.TB, n uint32) bool {
 	}
 	s.number[p.Byte()/128] = n
 	r, ok := ix.Room(s.now, h)
+	for s.patient && !ok && ix.Refusal() == Waiting {
+		s.tick()
+		r, ok = ix.Room(s.now, h)
+	}
 	if !ok {
 		ix.AddSlotless(h)
 		return false
@@ -126,4 +132,23 @@ func TestMemoryPerKey(t *testing.T) {
 	if slotless > 0 {
 		t.Errorf("%d keys without slot though memory is plentiful", slotless)
 	}
+}
+
+// A fill of unknown size is faster than leases end; with patience every key
+// gets its slot, and the index needs no more memory than by slow puts.
+func TestPatientFill(t *testing.T) {
+	const keys = 600_000 / scale
+	s := newSizing(t, keys)
+	s.patient = true
+	start := s.now
+	for n := range keys { // in no time but for the waiting
+		if !s.put(t, uint32(n)) {
+			t.Fatalf("no slot for key %d: %v", n, s.shards[shardOf(uint32(n))].Refusal())
+		}
+	}
+	for range 30 {
+		s.tick()
+	}
+	total, _, index, _ := s.overhead(keys)
+	t.Logf("%d keys after %v of waiting: %.1f B a key over the payload, of it index %.1f", keys, s.now.Sub(start), total, index)
 }
