@@ -429,3 +429,28 @@ func TestCQEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Buffers are shared by all connections, one after the other: READs that came
+// in one round with a violation must not be answered on the next connection
+// that borrows the buffer.
+func TestBuffersForget(t *testing.T) {
+	for range 20 {
+		x := newTarget(t, rdma.AccessRemoteRead)
+		p := dialRaw(t, x.end, plainRequest(), rtrWrite(true))
+		round := p.frame(readReq(1, readRequest{size: 8, srcSTag: x.readable.RKey()}))
+		p.write(append(round, p.frame(untagged(opSend, true, queueSend, 9, 0))...))
+		p.terminated()
+		x.close()
+		y := newTarget(t, rdma.AccessRemoteRead)
+		p = dialRaw(t, y.end, plainRequest(), rtrWrite(true))
+		y.recv(rdma.RecvWR{})
+		p.send(untagged(opSend, true, queueSend, 1, 0))
+		y.waitOK(1)
+		y.send(rdma.SendWR{Op: rdma.OpSend})
+		if s, _ := p.must(); s.op != opSend {
+			t.Fatalf("got %v, which nobody asked for on this connection", s.op)
+		}
+		_ = p.conn.Close()
+		y.close()
+	}
+}

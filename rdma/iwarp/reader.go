@@ -122,6 +122,7 @@ func (q *qp) readable(fd uintptr) bool {
 
 func (q *qp) dropBuffer() {
 	b := q.rx.buf
+	b.wcs, b.reads = b.wcs[:0], b.reads[:0] // nothing of this connection goes to the next
 	q.rx.buf = nil
 	q.rx.start, q.rx.end = 0, 0
 	rxPool.Put(b)
@@ -150,6 +151,7 @@ func (q *qp) round() {
 	if bad == nil {
 		bad = q.queueResponses()
 	}
+	rx.buf.reads = rx.buf.reads[:0] // also those that a violation has voided
 	q.rxBusy = false
 	if rx.begun && q.txHold {
 		q.txHold = false
@@ -273,9 +275,7 @@ func (q *qp) finishReads() {
 // queueResponses moves the READ requests of this round to the queue, which
 // holds at most IRD. Under mu.
 func (q *qp) queueResponses() *cause {
-	b := q.rx.buf
-	defer func() { b.reads = b.reads[:0] }()
-	for _, r := range b.reads {
+	for _, r := range q.rx.buf.reads {
 		if q.resp.len() >= q.ird {
 			ulpdu := appendUntagged(nil, opReadReq, true, queueRead, q.resp.msn+1, 0)
 			return violation(termNoBuffer, appendReadRequest(ulpdu, r))
