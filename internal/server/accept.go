@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
@@ -26,37 +27,56 @@ func (srv *Server) acceptLoop(ctx context.Context, d *device) {
 			srv.log.Warn(limitAccept, "accepting a connection failed", "err", err)
 			continue
 		}
-		if !srv.admit() {
+		host := hostOf(req.RemoteAddr())
+		if !srv.admit(host) {
 			srv.refuse(req, causeBusy, wire.StatusBusy, nil)
 			continue
 		}
 		srv.wg.Add(1)
 		go func() {
 			defer srv.wg.Done()
-			srv.setUp(ctx, d, req)
+			srv.setUp(ctx, d, req, host)
 		}()
 	}
 }
 
+// hostOf is the part of a peer's address that counts as one machine.
+func hostOf(a net.Addr) string {
+	host, _, err := net.SplitHostPort(a.String())
+	if err != nil {
+		return a.String()
+	}
+	return host
+}
+
 // admit takes one of the places for connections that are being set up.
-func (srv *Server) admit() bool {
+func (srv *Server) admit(host string) bool {
 	if srv.draining.Load() {
 		return false
 	}
 	srv.sessMu.Lock()
 	defer srv.sessMu.Unlock()
-	if srv.setups >= srv.cfg.MaxUnauthenticated || srv.setups+srv.opens >= srv.cfg.MaxSessions {
+	if srv.setups >= srv.cfg.MaxUnauthenticated || srv.setups+srv.opens >= srv.cfg.MaxSessions ||
+		srv.setupsOf[host] >= srv.cfg.MaxSetupsPerHost {
 		return false
 	}
 	srv.setups++
+	srv.setupsOf[host]++
 	return true
 }
 
 // unadmit gives it back.
-func (srv *Server) unadmit() {
+func (srv *Server) unadmit(host string) {
 	srv.sessMu.Lock()
-	srv.setups--
+	srv.unadmitLocked(host)
 	srv.sessMu.Unlock()
+}
+
+func (srv *Server) unadmitLocked(host string) {
+	srv.setups--
+	if srv.setupsOf[host]--; srv.setupsOf[host] <= 0 {
+		delete(srv.setupsOf, host)
+	}
 }
 
 // refuse rejects a request and counts why.
@@ -68,24 +88,24 @@ func (srv *Server) refuse(req rdma.ConnRequest, c cause, st wire.Status, err err
 
 // setUp answers one connection request. The client's MAC is checked before
 // anything is made for it.
-func (srv *Server) setUp(ctx context.Context, d *device, req rdma.ConnRequest) {
+func (srv *Server) setUp(ctx context.Context, d *device, req rdma.ConnRequest, host string) {
 	version, connect, c, st, err := srv.checkConnect(req.PrivateData())
 	if c != causeNone {
 		srv.refuse(req, c, st, err)
-		srv.unadmit()
+		srv.unadmit(host)
 		return
 	}
 	lane := d.pick()
 	if lane == nil {
 		srv.refuse(req, causeBusy, wire.StatusBusy, nil)
-		srv.unadmit()
+		srv.unadmit(host)
 		return
 	}
 	s, err := srv.newSession(lane, req.RemoteAddr().String(), connect)
 	if err != nil {
 		srv.refuse(req, causeResources, wire.StatusBusy, err)
 		lane.sessions.Add(-1)
-		srv.unadmit()
+		srv.unadmit(host)
 		return
 	}
 	var nonce wire.Nonce
@@ -94,6 +114,7 @@ func (srv *Server) setUp(ctx context.Context, d *device, req rdma.ConnRequest) {
 		Version: version, Nonce: nonce, Incarnation: srv.incarnation,
 	})
 	s.accept = accept
+	s.host = host
 	// The session is known before the client can send: its Hello may arrive
 	// before Accept returns.
 	srv.remember(s)
@@ -189,7 +210,7 @@ func (srv *Server) remember(s *session) {
 // opened counts a session over from those being set up to those that are open.
 func (srv *Server) opened(s *session) {
 	srv.sessMu.Lock()
-	srv.setups--
+	srv.unadmitLocked(s.host)
 	srv.opens++
 	s.counted = true
 	srv.sessMu.Unlock()
@@ -208,7 +229,7 @@ func (srv *Server) forget(s *session) {
 	if s.counted {
 		srv.opens--
 	} else {
-		srv.setups--
+		srv.unadmitLocked(s.host)
 	}
 	srv.sessMu.Unlock()
 	s.lane.sessions.Add(-1)

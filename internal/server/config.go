@@ -77,6 +77,9 @@ type Config struct {
 	MaxSessions int
 	// MaxUnauthenticated bounds connections that have not said Hello. Default 128.
 	MaxUnauthenticated int
+	// MaxSetupsPerHost bounds those of one source address, so that one machine
+	// cannot take all places. Default: half of MaxUnauthenticated.
+	MaxSetupsPerHost int
 	// SetupTimeout is how long a connection may take from its request to a
 	// verified Hello. Default 5 s.
 	SetupTimeout time.Duration
@@ -159,6 +162,7 @@ func (c Config) withDefaults() Config {
 	def(&c.ReplySize, 64<<10)
 	def(&c.MaxSessions, 4096)
 	def(&c.MaxUnauthenticated, 128)
+	def(&c.MaxSetupsPerHost, (c.MaxUnauthenticated+1)/2)
 	def(&c.SetupTimeout, 5*time.Second)
 	def(&c.Keepalive, 5*time.Second)
 	def(&c.Idle, 20*time.Second)
@@ -202,6 +206,7 @@ func (c Config) validate() error {
 	between("reply size", c.ReplySize, minReplySize, maxMessageSize)
 	between("max sessions", c.MaxSessions, 1, 1<<20)
 	between("max unauthenticated", c.MaxUnauthenticated, 1, 1<<16)
+	between("max set-ups per host", c.MaxSetupsPerHost, 1, c.MaxUnauthenticated)
 	between("workers", c.Workers, 1, 1<<12)
 	check(c.Beat > 0 && c.Beat < c.Lease, "beat = %v: must be positive and shorter than the lease, %v", c.Beat, c.Lease)
 	for _, d := range []struct {

@@ -51,6 +51,7 @@ type Server struct {
 	sessions map[uint64]*session // being set up and open
 	lastID   uint64
 	setups   int
+	setupsOf map[string]int // of setups, by host
 	opens    int
 
 	// The sessions with replies of the group that the store is publishing.
@@ -66,7 +67,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	srv := &Server{
-		cfg: cfg, began: time.Now(), sessions: make(map[uint64]*session),
+		cfg: cfg, began: time.Now(), sessions: make(map[uint64]*session), setupsOf: make(map[string]int),
 		fenced: make(chan struct{}), beatDone: make(chan struct{}), groupWake: make(chan struct{}, 1),
 	}
 	srv.log = newLimitedLog(cfg.Logger)

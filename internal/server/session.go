@@ -37,6 +37,7 @@ type session struct {
 	qp   rdma.QP
 	id   uint64
 	peer string // address, for the log
+	host string // the part of it that MaxSetupsPerHost counts
 
 	// Until Hello: what both ends said in private data, which its MAC covers.
 	connect, accept []byte

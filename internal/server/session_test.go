@@ -384,11 +384,11 @@ func TestIdleSessionEnds(t *testing.T) {
 }
 
 func TestSessionCaps(t *testing.T) {
-	srv := startServer(t, func(c *Config) { c.MaxSessions = 4; c.MaxUnauthenticated = 2 })
+	srv := startServer(t, func(c *Config) { c.MaxSessions = 4; c.MaxUnauthenticated = 8; c.MaxSetupsPerHost = 2 })
 	a := dial(t, srv, peerOptions{noHello: true})
 	b := dial(t, srv, peerOptions{noHello: true})
 	_, err := tryDial(t, srv, peerOptions{})
-	wantStatus(t, err, wire.StatusBusy) // two are being set up
+	wantStatus(t, err, wire.StatusBusy) // two of this host are being set up
 	for _, p := range []*peer{a, b} {
 		if err := p.hello(peerOptions{}); err != nil {
 			t.Fatal(err)
