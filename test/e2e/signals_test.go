@@ -47,6 +47,63 @@ func TestSignals(t *testing.T) {
 	}
 }
 
+// TestSecondSignal: two signals, one right after the other, end a node at once
+// in one way or the other, and nothing that was acknowledged is lost.
+func TestSecondSignal(t *testing.T) {
+	dir := t.TempDir()
+	n := startNode(t, dir)
+	c := dial(t, n)
+	if err := c.Put(t.Context(), []byte("k"), []byte("v")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := n.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code, err := n.WaitExit(10 * time.Second)
+	if err != nil || code != 0 && code != 1 {
+		t.Fatalf("exit code %d, %v\n%s", code, err, n.Stderr())
+	}
+	again := dial(t, startNode(t, dir))
+	if v, err := again.Get(t.Context(), []byte("k")); err != nil || string(v) != "v" {
+		t.Errorf("after the restart: %q, %v", v, err)
+	}
+}
+
+// TestPausedServer stops a server's process for longer than a lease, as a
+// suspended machine would. Meanwhile nothing is answered, least of all from
+// memory; afterwards everything goes on.
+func TestPausedServer(t *testing.T) {
+	n := startNode(t, t.TempDir(), "--lease", "1s")
+	c := dial(t, n)
+	if err := c.Put(t.Context(), []byte("k"), []byte("old")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Get(t.Context(), []byte("k")); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for start := time.Now(); time.Since(start) < 1500*time.Millisecond; {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		if v, err := c.Get(ctx, []byte("k")); err == nil {
+			t.Errorf("a paused server answered %q", v)
+		}
+		cancel()
+	}
+	if err := n.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := c.Get(t.Context(), []byte("k")); err != nil || string(v) != "old" {
+		t.Errorf("after the pause: %q, %v", v, err)
+	}
+	if err := c.Put(t.Context(), []byte("k"), []byte("new")); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestClosedStandardStreams: a node whose standard input is closed and whose
 // standard output is a closed pipe serves all the same.
 func TestClosedStandardStreams(t *testing.T) {
