@@ -24,29 +24,46 @@ func (s *Store) Close() error {
 }
 
 func (s *Store) close() error {
-	select {
-	case <-s.gate.close():
-	case <-s.fence.down:
+	if !s.awaitUnfenced(s.gate.close()) {
 		close(s.stop)
 		return s.fence.failed()
 	}
 	s.queue.close()
 	close(s.stop)
-	s.workers.Wait()
-	<-s.active.close()
-	if err := s.fence.failed(); err != nil {
-		return err
+	ended := make(chan struct{})
+	go func() {
+		s.workers.Wait() // for ever, if one of them is parked in Fatalf
+		close(ended)
+	}()
+	if !s.awaitUnfenced(ended) || !s.awaitUnfenced(s.active.close()) {
+		return s.fence.failed()
 	}
 	keys := s.keyCounts()
 	err := s.table.Close()
 	if err == nil {
 		err = s.markClean(keys)
 	}
-	err = errors.Join(err, s.db.Close())
+	err = errors.Join(err, s.closePebble())
 	if err == nil {
 		err = writeLedger(s.cfg)
 	}
 	return errors.Join(err, s.lock.Close())
+}
+
+// awaitUnfenced waits for c; false: the store is fenced.
+func (s *Store) awaitUnfenced(c <-chan struct{}) bool {
+	select {
+	case <-c:
+	case <-s.fence.down:
+	}
+	return s.fence.failed() == nil
+}
+
+// closePebble closes the database. After a panic of Pebble's (see guard) some
+// iterator is left open in it, over which Close panics.
+func (s *Store) closePebble() (err error) {
+	defer guard(&err)
+	return s.db.Close()
 }
 
 // keyCounts returns the keys with a slot, per shard. A shard that was not

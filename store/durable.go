@@ -3,8 +3,11 @@ package store
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"regexp"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -53,7 +56,48 @@ func pebbleOptions(c Config, f *fence) *pebble.Options {
 const separateFrom = 1024
 
 // fileName finds what Pebble calls a file in an error text.
-var fileName = regexp.MustCompile(`\b(?:\d{6,}\.(?:log|sst|blob)|MANIFEST-\d+|OPTIONS-\d+|marker\.[\w.-]+)`)
+var fileName = regexp.MustCompile(`\b(?:\d{6,}\.(?:log|sst|blob)|file \d{6,}|MANIFEST-\d+|OPTIONS-\d+|marker\.[\w.-]+)`)
+
+// fileNamed returns the file that an error of Pebble's names, or "".
+func fileNamed(err error) string {
+	return strings.TrimPrefix(fileName.FindString(err.Error()), "file ")
+}
+
+// pebbleCorrupt turns an error that Pebble calls corruption into ours. Pebble
+// wraps it in lines of its own; the first says it all.
+func pebbleCorrupt(err error) *CorruptError {
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	return &CorruptError{File: fileNamed(err), Detail: text, cause: err}
+}
+
+// logFiles returns the names of Pebble's logs: it does not say in which of
+// them it met damage.
+func logFiles(c Config) string {
+	names, _ := c.FS.List(c.FS.PathJoin(c.Dir, dataDir))
+	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasSuffix(name, ".log") })
+	slices.Sort(names)
+	return strings.Join(names, " or ")
+}
+
+// guard turns a panic out of Pebble into an error. It panics over a blob file
+// whose end is damaged. Only calls into Pebble run under it.
+func guard(err *error) {
+	if r := recover(); r != nil {
+		*err = &CorruptError{Detail: fmt.Sprintf("pebble panicked over a damaged file: %v", r)}
+	}
+}
+
+// iterValue is the value at an iterator's position.
+func iterValue(iter *pebble.Iterator) (b []byte, err error) {
+	defer guard(&err)
+	return iter.ValueAndErr()
+}
+
+// dbGet is Pebble's Get.
+func dbGet(db pebble.Reader, key []byte) (b []byte, closer io.Closer, err error) {
+	defer guard(&err)
+	return db.Get(key)
+}
 
 // openFault turns an error met while opening dir into an OpenError that says
 // what it is and what to do.
@@ -70,8 +114,8 @@ func openFault(dir string, err error) error {
 	case errors.Is(err, ErrCorrupt):
 		e.Hint = "restore a backup, or a copy of this file"
 	case pebble.IsCorruptionError(err):
-		e.Err = &CorruptError{File: fileName.FindString(err.Error()), Err: err}
-		e.Hint = "restore a backup, or a copy of this file; nothing was changed"
+		e.Err = pebbleCorrupt(err)
+		e.Hint = "restore a backup, or a copy of this file"
 	case errors.Is(err, fs.ErrPermission):
 		e.Err = fmt.Errorf("%w: %w", ErrNoAccess, err)
 		e.Hint = "give it to the user that runs the server"
@@ -82,7 +126,7 @@ func openFault(dir string, err error) error {
 	case errors.Is(err, syscall.ENOTDIR):
 		e.Err = fmt.Errorf("%w: %w", ErrNotDir, err)
 	case errors.Is(err, fs.ErrNotExist):
-		e.Err = &CorruptError{File: fileName.FindString(err.Error()), Detail: "missing", Err: err}
+		e.Err = &CorruptError{File: fileNamed(err), Detail: "missing", Err: err}
 		e.Hint = "restore a backup, or the missing file"
 	}
 	return e

@@ -85,6 +85,7 @@ type CorruptError struct {
 	File   string // the damaged file, if known
 	Detail string
 	Err    error // the cause, if there is one
+	cause  error // the same, when Detail has its text
 }
 
 // maxQuotedKey is how much of a key an error text shows.
@@ -112,7 +113,12 @@ func (e *CorruptError) Error() string {
 func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
 
 // Unwrap returns the cause.
-func (e *CorruptError) Unwrap() error { return e.Err }
+func (e *CorruptError) Unwrap() error {
+	if e.Err == nil {
+		return e.cause
+	}
+	return e.Err
+}
 
 // quoteKey returns key for an error text, cut if it is long.
 func quoteKey(key []byte) string {

@@ -154,7 +154,11 @@ func (s *Store) fillChunk(sh *shard, lower, upper []byte) (next []byte, more boo
 	if err != nil {
 		return nil, false, err
 	}
-	defer func() { err = errors.Join(err, iter.Close()) }()
+	defer func() {
+		if closeErr := iter.Close(); err == nil { // else it says the same
+			err = closeErr
+		}
+	}()
 	if teeth.Enabled {
 		teeth.At("fill.snapshot", uint64(sh.id))
 	}
@@ -166,7 +170,7 @@ func (s *Store) fillChunk(sh *shard, lower, upper []byte) (next []byte, more boo
 		if keys%64 == 0 && s.stopping() {
 			return nil, false, errStopped
 		}
-		value, err := iter.ValueAndErr()
+		value, err := iterValue(iter)
 		if err != nil {
 			return nil, false, err
 		}
@@ -265,7 +269,7 @@ func (s *Store) fillLink(sh *shard, h layout.Hash, key []byte, v layout.Version,
 // cannot, key by key.
 func (s *Store) fillFailed(sh *shard, err error) {
 	if pebble.IsCorruptionError(err) {
-		err = &CorruptError{Shard: sh.id, File: fileName.FindString(err.Error()), Err: err}
+		err = pebbleCorrupt(err)
 	}
 	err = fmt.Errorf("fill of shard %d stopped, its misses stay unanswered by memory: %w", sh.id, err)
 	s.cfg.Logger.Error("fill", "err", err)

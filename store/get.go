@@ -180,7 +180,7 @@ func (s *Store) readPublished(ctx context.Context, sh *shard, h layout.Hash, key
 // *CorruptError, what the disk said.
 func (s *Store) readRecord(sh *shard, key []byte) (record, io.Closer, error) {
 	pkey := appendKey(make([]byte, 0, 128), sh.id, kindData, key)
-	b, closer, err := s.db.Get(pkey)
+	b, closer, err := dbGet(s.db, pkey)
 	if err != nil {
 		return record{}, nil, s.readFault(sh.id, key, err)
 	}
@@ -198,11 +198,16 @@ func (s *Store) readFault(shard uint16, key []byte, err error) error {
 	switch {
 	case errors.Is(err, pebble.ErrNotFound):
 		return ErrNotFound
-	case errors.Is(err, ErrCorrupt), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, ErrCorrupt):
+		s.counts.corrupt.Add(1)
+		return err
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case pebble.IsCorruptionError(err):
 		s.counts.corrupt.Add(1)
-		return &CorruptError{Shard: shard, Key: bytes.Clone(key), File: fileName.FindString(err.Error()), Err: err}
+		fault := pebbleCorrupt(err)
+		fault.Shard, fault.Key = shard, bytes.Clone(key)
+		return fault
 	}
 	return fmt.Errorf("store: read of key %s: %w", quoteKey(key), err)
 }

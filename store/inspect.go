@@ -127,7 +127,7 @@ func (in *Inspection) shard(ctx context.Context, db *pebble.DB, shard uint16, op
 			return ctx.Err()
 		}
 		_, _, key, _ := parseKey(iter.Key())
-		value, err := iter.ValueAndErr()
+		value, err := iterValue(iter)
 		if err != nil {
 			in.fileProblem(opt, shard, err)
 			return nil
@@ -185,8 +185,9 @@ func (in *Inspection) strays(db *pebble.DB, opt InspectOptions) (err error) {
 
 // fileProblem notes an error of Pebble's while it read a shard.
 func (in *Inspection) fileProblem(opt InspectOptions, shard uint16, err error) {
-	in.problem(opt, &CorruptError{Shard: shard, File: fileName.FindString(err.Error()),
-		Detail: fmt.Sprintf("shard %d cannot be read to its end", shard), Err: err})
+	fault := pebbleCorrupt(err)
+	fault.Shard, fault.Detail = shard, fmt.Sprintf("shard %d cannot be read to its end: %s", shard, fault.Detail)
+	in.problem(opt, fault)
 }
 
 // ignoreCorrupt drops an error that was noted as a problem already.

@@ -19,7 +19,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		// Who meets a fatal fault in Pebble is parked on purpose (fatal.go).
 		goleak.IgnoreAnyFunction("github.com/rdmakv/rdmakv/store.(*fence).Fatalf"),
-		// Pebble leaves this one behind when its Open fails.
+		// Pebble leaves these behind when its Open fails, and after a panic.
+		goleak.IgnoreTopFunction("github.com/cockroachdb/pebble/v2/internal/genericcache.(*shard[...]).releaseLoop"),
 		goleak.IgnoreTopFunction("github.com/cockroachdb/pebble/v2.(*ConcurrencyLimitScheduler).periodicGranter"),
 	)
 }

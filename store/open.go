@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -120,6 +121,13 @@ func (s *Store) openDurable() error {
 	s.db, stuck, err = openPebble(c.FS.PathJoin(c.Dir, dataDir), pebbleOptions(c, s.fence), s.fence)
 	if stuck {
 		s.lock = nil // somebody is still at work in there
+	}
+	if pebble.IsCorruptionError(err) {
+		fault := pebbleCorrupt(err)
+		if fault.File == "" && strings.Contains(fault.Detail, "WAL") {
+			fault.File = logFiles(c)
+		}
+		return fault
 	}
 	if err != nil {
 		return err

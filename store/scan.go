@@ -230,7 +230,7 @@ func (m *merge) entry(c cursor, keysOnly bool, left int, first bool) (e ScanEntr
 	if size > left && !first {
 		return e, false, nil
 	}
-	b, err := c.iter.ValueAndErr()
+	b, err := iterValue(c.iter)
 	if err != nil {
 		return e, false, err
 	}
