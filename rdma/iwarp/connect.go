@@ -111,7 +111,7 @@ func (q *qp) attach(conn *net.TCPConn, t *terms, state rdma.QPState) error {
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("%w: %w", rdma.ErrPeerGone, err)
 	}
-	mss, err := tuneSocket(raw, o.PeerTimeout)
+	mss, err := tuneSocket(raw, &q.rx.sock, o.PeerTimeout)
 	if err != nil {
 		return fmt.Errorf("%w: %w", rdma.ErrPeerGone, err)
 	}

@@ -12,6 +12,7 @@ import (
 // A receiver is the state of the incoming direction. The reader goroutine owns
 // it while QP.rxBusy is set; settle may look at receiving and recv otherwise.
 type receiver struct {
+	sock       sockReader
 	buf        *rxBuffer // only while there are bytes
 	start, end int       // unprocessed bytes of buf
 	eof        bool
@@ -99,24 +100,28 @@ func (q *qp) readable(fd uintptr) bool {
 			rx.buf = rxPool.Get().(*rxBuffer)
 			rx.start, rx.end = 0, 0
 		}
-		n, err := syscall.Read(int(fd), rx.buf.b[rx.end:])
+		n, more, err := rx.sock.read(int(fd), rx.buf.b[rx.end:])
 		switch {
 		case err == syscall.EINTR:
 			continue
 		case err == syscall.EAGAIN:
-			if rx.start == rx.end {
-				q.dropBuffer()
-			}
-			return false
+			more = false
 		case err != nil:
 			q.fail(lost("read", err))
 			return true
 		case n == 0:
 			q.fail(lost("read", nil))
 			return true
+		default:
+			rx.end += n
+			q.round()
 		}
-		rx.end += n
-		q.round()
+		if !more {
+			if rx.start == rx.end {
+				q.dropBuffer()
+			}
+			return false
+		}
 	}
 }
 

@@ -14,7 +14,7 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interv
 
 // tuneSocket sets what every connection needs and returns the segment size in
 // bytes. TCP_NODELAY is Go's default.
-func tuneSocket(raw syscall.RawConn, userTimeout time.Duration) (mss int, err error) {
+func tuneSocket(raw syscall.RawConn, r *sockReader, userTimeout time.Duration) (mss int, err error) {
 	ctlErr := raw.Control(func(fd uintptr) {
 		if err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds())); err != nil {
 			err = fmt.Errorf("TCP_USER_TIMEOUT: %w", err)
@@ -23,6 +23,7 @@ func tuneSocket(raw syscall.RawConn, userTimeout time.Duration) (mss int, err er
 		if mss, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG); err != nil {
 			err = fmt.Errorf("TCP_MAXSEG: %w", err)
 		}
+		r.enable(int(fd))
 	})
 	if ctlErr != nil {
 		return 0, ctlErr

@@ -114,7 +114,7 @@ func (q *qp) tryWrite(tb *txBuffer) error {
 func (q *qp) writeOnce(fd uintptr) bool {
 	tb := q.tx.buf
 	for {
-		q.tx.n, q.tx.err = syscall.Write(int(fd), tb.b[tb.off:])
+		q.tx.n, q.tx.err = sockWrite(int(fd), tb.b[tb.off:])
 		if q.tx.err != syscall.EINTR {
 			return true
 		}
