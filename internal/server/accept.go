@@ -6,10 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
 )
+
+// acceptPause is how long the accept loop rests after a failure.
+const acceptPause = 10 * time.Millisecond
 
 // acceptLoop takes connection requests until the listener is closed. What a
 // request costs before its client has authenticated is bounded: one of
@@ -23,8 +27,13 @@ func (srv *Server) acceptLoop(ctx context.Context, d *device) {
 		case ctx.Err() != nil || errors.Is(err, rdma.ErrClosed):
 			return
 		case err != nil:
-			// The fabric has dropped that request and goes on.
+			// The fabric has dropped that request and goes on. A fault that
+			// stays (no descriptors left, say) must not spin.
 			srv.log.Warn(limitAccept, "accepting a connection failed", "err", err)
+			select {
+			case <-time.After(acceptPause):
+			case <-ctx.Done():
+			}
 			continue
 		}
 		host := hostOf(req.RemoteAddr())
@@ -127,7 +136,7 @@ func (srv *Server) setUp(ctx context.Context, d *device, req rdma.ConnRequest, h
 	s.connected = true
 	s.mu.Unlock()
 	s.flush()
-	s.watch()
+	s.watch(ctx)
 }
 
 // checkConnect checks a request's private data.

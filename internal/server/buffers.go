@@ -21,6 +21,7 @@ type bufPool struct {
 	size   int // bytes of a buffer
 	perBlk int // buffers of a block
 	limit  int // buffers in all
+	class  int // of replies: index in lane.replies
 
 	// all is read by pollers without the lock: it only grows, and a poller
 	// asks only for indices that it has been given.
@@ -150,10 +151,11 @@ func (b *buf) sge(n int) rdma.SGE {
 
 // Work request IDs: what kind of work it was in the top byte, an index below.
 const (
-	workRecv uint64 = iota + 1 // index of a buf in the lane's receive pool
-	workSend                   // index of a buf in the small reply pool
-	workBig                    // index of a buf in the large reply pool
-	workRead                   // index of a fetch in the lane's table
+	workRecv  uint64 = iota + 1 // index of a buf in the lane's receive pool
+	workSmall                   // index of a buf in the lane's pool of small replies
+	workMid                     // … of middle ones
+	workBig                     // … of large ones
+	workRead                    // index of a fetch in the lane's table
 
 	workShift = 56
 )

@@ -144,15 +144,15 @@ func (c collector) sessions(out sink) {
 	out.gauge(descCredits, float64(credits))
 	out.gauge(descHolds, float64(holds))
 	for _, d := range srv.devices {
-		var total, used [3]int
+		var total, used [4]int
 		for _, l := range d.lanes {
-			for i, p := range [...]*bufPool{l.recvs, l.small, l.big} {
+			for i, p := range [...]*bufPool{l.recvs, l.replies[0], l.replies[1], l.replies[2]} {
 				t, u := p.count()
 				total[i] += t
 				used[i] += u
 			}
 		}
-		for i, name := range [...]string{"receive", "small-reply", "large-reply"} {
+		for i, name := range [...]string{"receive", "small-reply", "middle-reply", "large-reply"} {
 			out.gauge(descBuffers, float64(used[i]), name, "used")
 			out.gauge(descBuffers, float64(total[i]-used[i]), name, "free")
 		}

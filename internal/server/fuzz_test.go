@@ -161,7 +161,7 @@ func endDeaf(t testing.TB, s *session, q *deafQP) {
 	if n := len(s.sent) + len(s.out) + len(s.spent) + len(s.holds) + s.posted; n != 0 {
 		t.Errorf("%d buffers, holds or receives left in the session", n)
 	}
-	for name, p := range map[string]*bufPool{"receives": s.lane.recvs, "small replies": s.lane.small, "large replies": s.lane.big} {
+	for name, p := range map[string]*bufPool{"receives": s.lane.recvs, "small replies": s.lane.replies[0], "large replies": s.lane.replies[2]} {
 		// The other session of the server may be on this lane.
 		if _, used := p.count(); used > 16 {
 			t.Errorf("%d %s in use", used, name)

@@ -22,9 +22,8 @@ type lane struct {
 	cq  rdma.CQ
 	srq rdma.SRQ // nil unless device.shared
 
-	recvs *bufPool // requests; access local write
-	small *bufPool // replies of up to smallReply bytes
-	big   *bufPool // replies of up to Config.ReplySize bytes
+	recvs   *bufPool                 // requests; access local write
+	replies [len(workReply)]*bufPool // by class, smallest first
 
 	sessions atomic.Int32 // places taken
 	capacity int          // places that the CQ's depth allows
@@ -47,10 +46,20 @@ type lane struct {
 	recvWR   [1]rdma.RecvWR
 }
 
+const pollBatch = 64
+
+// Replies come in three sizes: most are a header and a few words, most values
+// are below a page, and the rest takes a whole reply of Config.ReplySize. The
+// first two have no bound of their own: every one answers a request that held
+// a credit.
 const (
-	pollBatch  = 64
-	smallReply = 256 // bytes; most replies are a header and a few words
+	smallReply = 256
+	midReply   = 4 << 10
+	bigClass   = 2
 )
+
+// workReply is the kind of work by class of reply.
+var workReply = [...]uint64{workSmall, workMid, workBig}
 
 // perSession is how many completions one session may have outstanding.
 func (d *device) perSession() int {
@@ -90,8 +99,13 @@ func newLane(d *device, i, n int) (*lane, error) {
 	}
 	kind := cfg.MemoryKind
 	l.recvs = newBufPool(d.pd, rdma.AccessLocalWrite, kind, "receives", cfg.RequestSize, min(16, receives), receives)
-	l.small = newBufPool(d.pd, 0, kind, "replies", smallReply, 256, 1<<24)
-	l.big = newBufPool(d.pd, 0, kind, "replies", cfg.ReplySize, min(8, max(1, int(cfg.ReplyBytes)/n/cfg.ReplySize)), int(cfg.ReplyBytes)/n/cfg.ReplySize)
+	bigs := max(1, int(cfg.ReplyBytes)/n/cfg.ReplySize)
+	l.replies[0] = newBufPool(d.pd, 0, kind, "replies", smallReply, 256, 1<<24)
+	l.replies[1] = newBufPool(d.pd, 0, kind, "replies", midReply, 16, 1<<24)
+	l.replies[bigClass] = newBufPool(d.pd, 0, kind, "replies", cfg.ReplySize, min(8, bigs), bigs)
+	for i, p := range l.replies {
+		p.class = i
+	}
 	return l, nil
 }
 
@@ -103,8 +117,9 @@ func (l *lane) close() error {
 	}
 	errs = append(errs, l.cq.Close())
 	l.recvs.close()
-	l.small.close()
-	l.big.close()
+	for _, p := range l.replies {
+		p.close()
+	}
 	return errors.Join(errs...)
 }
 
@@ -186,10 +201,8 @@ func (l *lane) complete(wc *rdma.WC) {
 			return
 		}
 		l.receive(b.sess, b)
-	case workSend:
-		l.sendDone(l.small.at(idx), wc.Status)
-	case workBig:
-		l.sendDone(l.big.at(idx), wc.Status)
+	case workSmall, workMid, workBig:
+		l.sendDone(l.replies[kind-workSmall].at(idx), wc.Status)
 	case workRead:
 		l.fetchMu.Lock()
 		f := l.fetches[idx]
@@ -219,25 +232,51 @@ func (l *lane) sendDone(b *buf, st rdma.Status) {
 	}
 }
 
-// putReply returns a reply's buffer to its pool.
-func (l *lane) putReply(b *buf) { b.pool.put(b) }
-
-// sendID is the work request ID of a reply's buffer.
-func (l *lane) sendID(b *buf) uint64 {
-	if b.pool == l.small {
-		return workID(workSend, b.idx)
+// newReply returns a buffer for a message of n bytes to s; errPoolFull if
+// there is none, or if s has more than its part of the large ones: a client
+// that takes no replies must not have them all.
+func (l *lane) newReply(s *session, n int) (*buf, error) {
+	switch {
+	case n <= smallReply:
+		return l.replies[0].get()
+	case n <= midReply:
+		return l.replies[1].get()
 	}
-	return workID(workBig, b.idx)
+	p := l.replies[bigClass]
+	if int(s.bigHeld.Add(1)) > max(2, p.limit/8) {
+		s.bigHeld.Add(-1)
+		return nil, errPoolFull
+	}
+	b, err := p.get()
+	if err != nil {
+		s.bigHeld.Add(-1)
+		return nil, err
+	}
+	b.sess = s
+	return b, nil
 }
 
-// newReply returns a buffer for a message of n bytes; errPoolFull if there is
-// none. Small ones have no bound of their own: every one answers a request
-// that held a credit.
-func (l *lane) newReply(n int) (*buf, error) {
-	if n <= smallReply {
-		return l.small.get()
+// putReply returns a reply's buffer to its pool.
+func (l *lane) putReply(b *buf) {
+	if b.pool.class == bigClass {
+		b.sess.bigHeld.Add(-1)
 	}
-	return l.big.get()
+	b.pool.put(b)
+}
+
+// sendID is the work request ID of a reply's buffer.
+func (l *lane) sendID(b *buf) uint64 { return workID(workReply[b.pool.class], b.idx) }
+
+// scarce says whether receives are to be kept for those who have none: more
+// than a half of all is in use.
+func (l *lane) scarce() bool {
+	if l.srq != nil {
+		l.sharedMu.Lock()
+		defer l.sharedMu.Unlock()
+		return 2*l.promised > l.recvs.limit
+	}
+	_, used := l.recvs.count()
+	return 2*used > l.recvs.limit
 }
 
 // addFetch gives a fetch its place in the table.

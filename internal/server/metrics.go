@@ -25,7 +25,8 @@ type metrics struct {
 	beats           atomic.Uint64
 	lateBeats       atomic.Uint64
 
-	fill atomic.Pointer[store.Progress]
+	fill       atomic.Pointer[store.Progress]
+	fillLogged atomic.Int64 // when progress was last logged
 }
 
 // statusSlots holds every status of the protocol, and one for others.
@@ -52,7 +53,11 @@ func (m *metrics) fillProgress(p store.Progress) {
 		m.srv.log.Info("memory filled", "keys", p.Keys, "bytes", p.Bytes, "took", p.Elapsed.Round(time.Millisecond), "err", p.Err)
 		return
 	}
-	m.srv.log.Info("filling memory", "keys", p.Keys, "expected", p.Expected, "shards_filled", p.ShardsFilled, "shards", p.Shards)
+	// A line every few seconds is enough; the numbers are in /metrics.
+	if now := m.srv.now(); now-m.fillLogged.Load() > int64(2*time.Second) {
+		m.fillLogged.Store(now)
+		m.srv.log.Info("filling memory", "keys", p.Keys, "expected", p.Expected, "shards_filled", p.ShardsFilled, "shards", p.Shards)
+	}
 }
 
 // A histogram counts durations in buckets of powers of two from 1 µs: coarse,

@@ -328,8 +328,10 @@ func TestManySessions(t *testing.T) {
 		}
 		eventually(t, "all sessions are gone", func() bool { return len(srv.sessionList()) == 0 })
 		for _, l := range srv.devices[0].lanes {
-			if _, used := l.small.count(); used != 0 {
-				t.Errorf("%d replies in use", used)
+			for _, p := range l.replies {
+				if _, used := p.count(); used != 0 {
+					t.Errorf("%d replies of class %d in use", used, p.class)
+				}
 			}
 			if _, used := l.recvs.count(); used != 0 && l.srq == nil {
 				t.Errorf("%d receives in use", used)

@@ -57,6 +57,77 @@ func TestSlowClient(t *testing.T) {
 	endDeaf(t, s, q)
 }
 
+// TestLargeRepliesAreShared: a client that takes no replies cannot have all
+// large buffers.
+func TestLargeRepliesAreShared(t *testing.T) {
+	srv := startServer(t, func(c *Config) { c.ReplyBytes = 64 * int64(64<<10) * 2 })
+	s, q := deafSession(t, srv, true)
+	l := s.lane
+	var held []*buf
+	for {
+		b, err := l.newReply(s, 60<<10)
+		if err != nil {
+			if !errors.Is(err, errPoolFull) {
+				t.Fatal(err)
+			}
+			break
+		}
+		held = append(held, b)
+	}
+	if limit := l.replies[bigClass].limit; len(held) == 0 || len(held) > limit/4 {
+		t.Errorf("one session got %d of %d large buffers", len(held), limit)
+	}
+	// A value that fits none of its buffers is refused with a status.
+	other := dial(t, srv, peerOptions{})
+	if err := other.put("k", strings.Repeat("x", 10000)); err != nil {
+		t.Fatal(err)
+	}
+	feed(t, s, q, wire.AppendGet(nil, 5, wire.Get{Key: []byte("k"), MaxInline: 1 << 20}))
+	if n := srv.met.ops[wire.TypeGet][wire.StatusOverloaded].Load(); n != 1 {
+		t.Errorf("%d refusals", n)
+	}
+	// Others are served.
+	if r, err := other.get("k", 1<<20); err != nil || len(r.Value) != 10000 {
+		t.Errorf("the other client: %v", err)
+	}
+	for _, b := range held {
+		l.putReply(b)
+	}
+	endDeaf(t, s, q)
+}
+
+// TestReceivesRunShort: while receives are scarce a session gets one credit,
+// and one that gets none is told so.
+func TestReceivesRunShort(t *testing.T) {
+	eachQueue(t, func(t *testing.T, change func(*Config)) {
+		srv := startServer(t, func(c *Config) { change(c); c.ReceiveBytes = 2 * 32 * int64(16<<10) })
+		var all []*peer
+		credits := map[int]int{}
+		for {
+			p, err := tryDial(t, srv, peerOptions{receives: 80})
+			if err != nil {
+				wantStatus(t, err, wire.StatusBusy)
+				break
+			}
+			if err := p.put("k", "v"); err != nil {
+				t.Fatal(err)
+			}
+			credits[p.credits-1]++ // put has given its own back
+			if all = append(all, p); len(all) > 64 {
+				t.Fatal("more sessions than receives")
+			}
+		}
+		if credits[8] == 0 || credits[1] < 4 {
+			t.Errorf("sessions by credits: %v", credits)
+		}
+		for _, p := range all {
+			if err := p.ping(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 func TestStaging(t *testing.T) {
 	dev, err := iwarp.New(iwarp.Options{}).Open(context.Background(), "")
 	if err != nil {

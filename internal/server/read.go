@@ -48,7 +48,7 @@ func (r *request) get() {
 // value has grown beyond n bytes meanwhile.
 func (r *request) getInline(shard uint16, key []byte, n int) bool {
 	s := r.s
-	b, err := s.lane.newReply(wire.GetReplyHead + n)
+	b, err := s.lane.newReply(s, wire.GetReplyHead+n)
 	if err != nil {
 		r.refuse(err)
 		return true
@@ -115,7 +115,15 @@ func (r *request) scan() {
 		r.refuse(err)
 		return
 	}
-	r.answer(s.replySize, func(dst []byte) []byte { return appendPage(dst, r.hdr.ID, page, s.replySize, m.KeysOnly) })
+	need := s.replySize - room // what an empty page takes
+	longest := 0
+	for _, e := range page.Entries {
+		need += wire.EntrySize(len(e.Key), len(e.Value))
+		longest = max(longest, len(e.Key))
+	}
+	r.answer(min(need+longest, s.replySize), func(dst []byte) []byte {
+		return appendPage(dst, r.hdr.ID, page, s.replySize, m.KeysOnly)
+	})
 }
 
 // appendPage encodes as many entries as fit into size bytes. The position for
@@ -196,7 +204,7 @@ func (r *request) view() {
 		Shards: v.Shards, RootOffset: v.RootOffset, ReclaimOffset: v.ReclaimOffset,
 		ReclaimEntries: v.ReclaimEntries, Total: uint32(total), From: m.From,
 	}
-	r.answer(s.replySize, func(dst []byte) []byte {
+	r.answer(wire.ViewReplySize(len(out)), func(dst []byte) []byte {
 		return wire.AppendViewReply(dst, r.hdr.ID, reply, out)
 	})
 }

@@ -159,7 +159,7 @@ func (r *request) drop() {
 // fail answers with a refusal.
 func (r *request) fail(st wire.Status, detail string) {
 	n := wire.HeaderSize + min(len(detail), wire.MaxDetail)
-	b, err := r.s.lane.newReply(min(n, smallReply))
+	b, err := r.s.lane.newReply(r.s, min(n, smallReply))
 	if err != nil {
 		r.s.end(causeResources, err)
 		r.drop()
@@ -183,12 +183,14 @@ func (r *request) refuse(err error) {
 
 // answer queues a reply that encode writes into a buffer of at most n bytes.
 func (r *request) answer(n int, encode func(dst []byte) []byte) {
-	b, err := r.s.lane.newReply(n)
+	b, err := r.s.lane.newReply(r.s, n)
 	if err != nil {
 		r.refuse(err)
 		return
 	}
-	b.n = len(encode(b.mem[:0]))
+	if b.n = len(encode(b.mem[:0])); b.n > len(b.mem) {
+		panic(fmt.Sprintf("server: reply to %v has %d bytes, its buffer %d", r.hdr.Type, b.n, len(b.mem)))
+	}
 	r.reply(b, wire.StatusOK)
 }
 
@@ -245,19 +247,23 @@ func (r *request) hello() {
 		r.drop()
 		return
 	}
+	want := cfg.InitialCredits
+	if s.lane.scarce() {
+		want = 1
+	}
 	s.mu.Lock()
 	s.name = string(m.Name)
 	s.replySize = min(cfg.ReplySize, int(m.ReplySize))
 	s.connect, s.accept = nil, nil
 	// One receive is the one Hello came in; one more is for Ping.
-	extra := s.growLocked(cfg.InitialCredits)
+	extra := s.growLocked(want)
 	s.mu.Unlock()
 	if extra == 0 {
 		r.fail(wire.StatusBusy, "no receive buffers left")
 		s.leave(causeBusy, wire.StatusBusy, "no receive buffers left")
 		return
 	}
-	b, err := s.lane.newReply(smallReply)
+	b, err := s.lane.newReply(s, smallReply)
 	if err != nil {
 		s.end(causeResources, err)
 		r.drop()

@@ -94,6 +94,10 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 			srv.abandon()
 		}
 	}()
+	// First, so that health can be asked while the log is replayed.
+	if err := srv.startAdmin(ctx); err != nil {
+		return err
+	}
 	d, err := srv.openDevice(ctx)
 	if err != nil {
 		return err
@@ -109,9 +113,6 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 	srv.staging = newStaging(d, srv.cfg.StagingBytes, srv.cfg.MemoryKind)
 	srv.pool = newPool(srv.cfg.Workers)
 	if err := d.start(ctx); err != nil {
-		return err
-	}
-	if err := srv.startAdmin(ctx); err != nil {
 		return err
 	}
 	srv.store.Beat(time.Now())
@@ -325,6 +326,9 @@ func (srv *Server) closeAll() error {
 func (srv *Server) abandon() {
 	srv.stop()
 	srv.stopBeat()
+	if srv.admin != nil {
+		srv.admin.close()
+	}
 	for _, d := range srv.devices {
 		if d.listener != nil {
 			d.listener.Close()

@@ -81,6 +81,9 @@ func RegionsIn(size int) int {
 	return max(0, (size-HeaderSize-viewFixed)/RegionSize)
 }
 
+// ViewReplySize returns the size of a reply that holds n regions.
+func ViewReplySize(n int) int { return HeaderSize + viewFixed + n*RegionSize }
+
 // AppendViewReply appends a page that holds the given regions; what m holds of
 // its own regions is ignored.
 func AppendViewReply(dst []byte, id uint64, m ViewReply, regions []Region) []byte {

@@ -487,6 +487,9 @@ func TestFits(t *testing.T) {
 			t.Errorf("largest inline GetReply that fits into %d bytes has %d", size, n)
 		}
 		n := RegionsIn(size)
+		if got := len(AppendViewReply(nil, 1, ViewReply{}, make([]Region, n))); got != ViewReplySize(n) {
+			t.Errorf("ViewReplySize(%d) = %d, it has %d", n, ViewReplySize(n), got)
+		}
 		if len(AppendViewReply(nil, 1, ViewReply{}, make([]Region, n))) > size ||
 			len(AppendViewReply(nil, 1, ViewReply{}, make([]Region, n+1))) <= size {
 			t.Errorf("RegionsIn(%d) = %d is not the most that fit", size, n)
