@@ -125,7 +125,7 @@ func (b *batch) post(p *patience) error {
 	if taken == 0 {
 		s.d.Release(b.op)
 		s.finishRead(n)
-		return err
+		return postError(err)
 	}
 	// Some READs are under way and none of them is signaled: the only way to
 	// get their buffer back is the end of the QP, and that is also what a

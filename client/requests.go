@@ -200,10 +200,20 @@ func (sl *slot) post(msg []byte) error {
 	if n, err := s.qp.PostSend(sl.wr[:]); n == 0 {
 		s.d.Release(sent)
 		sl.unpost()
-		return errNotSent{err}
+		return errNotSent{postError(err)}
 	}
 	s.d.Detach(sent) // onSent runs when the buffer is ours again
 	return nil
+}
+
+// postError is why a QP took nothing: mostly because the connection has ended.
+func postError(err error) error {
+	for _, gone := range []error{rdma.ErrNotConnected, rdma.ErrClosed, rdma.ErrFlushed} {
+		if errors.Is(err, gone) {
+			return errLost
+		}
+	}
+	return err
 }
 
 // unpost takes back a request that could not be posted. The end of the session
