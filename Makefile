@@ -53,7 +53,7 @@ race: ## the same under the race detector, shortened
 	$(GO) test -race -short -timeout 20m $(RACE_PKGS)
 
 teeth: ## take each rule out and see a test fail
-	$(GO) test -tags teeth -run Teeth ./...
+	@scripts/teeth
 
 e2e: build ## real processes: kill -9, bad input, the command lines, two million keys
 	$(GO) test -count 1 -timeout 30m ./test/e2e -bin $(CURDIR)/$(BIN) -kills $(KILLS_TEST)
