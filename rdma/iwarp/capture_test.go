@@ -1,12 +1,8 @@
 package iwarp_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -132,24 +128,26 @@ func (c *captureEnd) wait(n int) (got []rdma.Status) {
 type capture struct {
 	a, b *captureEnd
 	tee  *rdmatest.Tee
-	file string
-	// rows are the fields captureFields of each packet with iWARP in it, in
-	// order; a packet with several FPDUs has several values in a field.
-	rows []map[string]string
+	*rdmatest.Dissection
 }
 
-// captureFields are what the tests look at, read by one run of tshark.
-var captureFields = []string{
-	"tcp.srcport",
-	"iwarp_mpa.pdlength", "iwarp_mpa.rev", "iwarp_mpa.crc_flag", "iwarp_mpa.marker_flag", "iwarp_mpa.rej_flag", "iwarp_mpa.privatedata",
-	"iwarp_mpa.ulpdulength", "iwarp_rdma.opcode", "iwarp_ddp.last_flag",
-	"iwarp_rdma.rdmardsz", "iwarp_rdma.srcstag", "iwarp_rdma.srcto", "iwarp_rdma.sinkstag",
-	"iwarp_rdma.term_layer", "iwarp_rdma.term_etype_rdma", "iwarp_rdma.term_errcode_rdma",
-	"iwarp_rdma.term_etype_ddp", "iwarp_rdma.term_errcode_ddp_tagged", "iwarp_rdma.term_errcode_ddp_untagged",
-}
+var (
+	captureArgs = []string{"--enable-heuristic", "iwarp_mpa_tcp",
+		// These guess what a SEND carries, and complain that it is not theirs.
+		"--disable-protocol", "rpcordma", "--disable-protocol", "smb_direct"}
+
+	captureFields = []string{
+		"tcp.srcport",
+		"iwarp_mpa.pdlength", "iwarp_mpa.rev", "iwarp_mpa.crc_flag", "iwarp_mpa.marker_flag", "iwarp_mpa.rej_flag", "iwarp_mpa.privatedata",
+		"iwarp_mpa.ulpdulength", "iwarp_rdma.opcode", "iwarp_ddp.last_flag",
+		"iwarp_rdma.rdmardsz", "iwarp_rdma.srcstag", "iwarp_rdma.srcto", "iwarp_rdma.sinkstag",
+		"iwarp_rdma.term_layer", "iwarp_rdma.term_etype_rdma", "iwarp_rdma.term_errcode_rdma",
+		"iwarp_rdma.term_etype_ddp", "iwarp_rdma.term_errcode_ddp_tagged", "iwarp_rdma.term_errcode_ddp_untagged",
+	}
+)
 
 // record connects two devices through a tee, lets the test speak, closes both
-// ends and writes the capture.
+// ends and has the capture dissected.
 func record(t *testing.T, opts iwarp.Options, recvs int, speak func(c *capture)) *capture {
 	t.Helper()
 	c := &capture{}
@@ -178,44 +176,8 @@ func record(t *testing.T, opts iwarp.Options, recvs int, speak func(c *capture))
 	c.a.check(c.a.qp.Close())
 	c.b.check(c.b.qp.Close())
 	c.tee.Close()
-	c.file = filepath.Join(t.TempDir(), "session.pcap")
-	c.a.check(c.tee.WriteFile(c.file))
+	c.Dissection = c.tee.Dissect(captureArgs, "iwarp_mpa", captureFields)
 	return c
-}
-
-// needTshark finds tshark, or skips. Where RDMAKV_REQUIRE_TSHARK is 1 it must
-// be there.
-func needTshark(t *testing.T) string {
-	t.Helper()
-	path, err := exec.LookPath("tshark")
-	switch {
-	case err == nil:
-	case os.Getenv("RDMAKV_REQUIRE_TSHARK") == "1":
-		t.Fatalf("RDMAKV_REQUIRE_TSHARK=1, but: %v (apt-get install tshark)", err)
-	default:
-		t.Skipf("no tshark here: %v (apt-get install tshark)", err)
-	}
-	return path
-}
-
-// tshark dissects the capture.
-func (c *capture) tshark(args ...string) string {
-	t := c.a.t
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, needTshark(t), append([]string{"-n", "-r", c.file, "--enable-heuristic", "iwarp_mpa_tcp",
-		// These guess what a SEND carries, and complain that it is not theirs.
-		"--disable-protocol", "rpcordma", "--disable-protocol", "smb_direct",
-		"-o", "tcp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE"}, args...)...)
-	// A home of its own: no preferences of whoever runs the tests.
-	cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "XDG_CONFIG_HOME="+t.TempDir())
-	var out, problems bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &problems
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("tshark %v: %v\n%s", args, err, problems.String())
-	}
-	return out.String()
 }
 
 // A fpdu is one frame as the dissector understood it.
@@ -223,109 +185,41 @@ type fpdu struct {
 	side   int
 	opcode int
 	last   bool
-	ulpdu  int // bytes
 }
 
-// dissect checks that every byte of both streams was understood and nothing
-// found fault with, and returns the frames.
-func (c *capture) dissect(crc bool) (frames []fpdu) {
+// frames checks that every byte of both streams was understood and nothing
+// found fault with, and returns the FPDUs.
+func (c *capture) frames(crc bool) (frames []fpdu) {
 	t := c.a.t
 	t.Helper()
-	text := c.tshark("-V")
-	for _, bad := range []string{"Malformed", "Bad CRC", "bad CRC", "Exception", "Unreassembled", "incorrect", "Retransmission", "Out-Of-Order"} {
-		if i := strings.Index(text, bad); i >= 0 {
-			t.Errorf("the dissection says %q:\n%s", bad, text[max(0, i-1500):min(len(text), i+500)])
-		}
-	}
-	for _, severity := range []string{"Expert Info (Warning", "Expert Info (Error"} {
-		if i := strings.Index(text, severity); i >= 0 {
-			t.Errorf("the dissector has a complaint:\n%s", text[max(0, i-1500):min(len(text), i+500)])
-		}
-	}
-	c.readFields()
-	frames, handshake := c.frames()
-	sum := [2]int{}
-	for _, f := range frames {
-		sum[f.side] += (2+f.ulpdu+3)&^3 + 4
-	}
-	for side := range sum {
-		if got, want := sum[side]+handshake[side], c.tee.Sent(side); got != want {
-			t.Errorf("side %d sent %d bytes, %d were dissected", side, want, got)
-		}
-	}
-	if good := strings.Count(text, "(Good CRC32)"); crc && good != len(frames) || !crc && good != 0 {
-		t.Errorf("%d good CRCs in %d FPDUs, CRC in use: %v", good, len(frames), crc)
-	}
-	return frames
-}
-
-// readFields fills rows.
-func (c *capture) readFields() {
-	args := []string{"-Y", "iwarp_mpa", "-T", "fields", "-E", "occurrence=a", "-E", "aggregator=,"}
-	for _, f := range captureFields {
-		args = append(args, "-e", f)
-	}
-	c.rows = nil
-	for line := range strings.Lines(c.tshark(args...)) {
-		row := map[string]string{}
-		for i, v := range strings.Split(strings.TrimRight(line, "\n"), "\t") {
-			row[captureFields[i]] = v
-		}
-		c.rows = append(c.rows, row)
-	}
-}
-
-// all lists every value of a field, over all packets.
-func (c *capture) all(field string) (ns []int) {
-	c.a.t.Helper()
-	for _, row := range c.rows {
-		ns = append(ns, numbers(c.a.t, row[field])...)
-	}
-	return ns
-}
-
-// frames lists the FPDUs and the bytes of the MPA set-up of each side.
-func (c *capture) frames() (frames []fpdu, handshake [2]int) {
-	t := c.a.t
-	t.Helper()
-	for _, row := range c.rows {
+	c.ExpectClean()
+	var dissected [2]int // bytes of each side
+	for _, row := range c.Rows {
 		side := rdmatest.TeeDialer
 		if row["tcp.srcport"] == strconv.Itoa(rdmatest.TeeAcceptorPort) {
 			side = rdmatest.TeeAcceptor
 		}
-		for _, n := range numbers(t, row["iwarp_mpa.pdlength"]) {
-			handshake[side] += 20 + n
+		for _, n := range c.Numbers(row, "iwarp_mpa.pdlength") {
+			dissected[side] += 20 + n // an MPA request or reply
 		}
-		lengths, opcodes, lasts := numbers(t, row["iwarp_mpa.ulpdulength"]), numbers(t, row["iwarp_rdma.opcode"]), numbers(t, row["iwarp_ddp.last_flag"])
+		lengths, opcodes, lasts := c.Numbers(row, "iwarp_mpa.ulpdulength"), c.Numbers(row, "iwarp_rdma.opcode"), c.Numbers(row, "iwarp_ddp.last_flag")
 		if len(lengths) != len(opcodes) || len(lengths) != len(lasts) {
 			t.Fatalf("%d FPDUs, %d opcodes, %d last flags in one packet: %v", len(lengths), len(opcodes), len(lasts), row)
 		}
 		for i := range lengths {
-			frames = append(frames, fpdu{side: side, opcode: opcodes[i], last: lasts[i] == 1, ulpdu: lengths[i]})
+			frames = append(frames, fpdu{side: side, opcode: opcodes[i], last: lasts[i] == 1})
+			dissected[side] += (2+lengths[i]+3)&^3 + 4
 		}
 	}
-	return frames, handshake
-}
-
-// numbers reads "1,0x2,True".
-func numbers(t *testing.T, list string) (ns []int) {
-	t.Helper()
-	for s := range strings.SplitSeq(list, ",") {
-		switch s {
-		case "":
-		case "True", "1":
-			ns = append(ns, 1)
-		case "False", "0":
-			ns = append(ns, 0)
-		default:
-			n, err := strconv.ParseInt(s, 0, 64)
-			if err != nil {
-				t.Fatalf("%q in %q: %v", s, list, err)
-			}
-			ns = append(ns, int(n))
+	for side, got := range dissected {
+		if want := c.tee.Sent(side); got != want {
+			t.Errorf("side %d sent %d bytes, %d were dissected", side, want, got)
 		}
 	}
-	return ns
+	if good := strings.Count(c.Text, "(Good CRC32)"); crc && good != len(frames) || !crc && good != 0 {
+		t.Errorf("%d good CRCs in %d FPDUs, CRC in use: %v", good, len(frames), crc)
+	}
+	return frames
 }
 
 // messages counts whole messages by side and opcode.
@@ -342,7 +236,7 @@ func messages(frames []fpdu) map[[2]int]int {
 // TestCapture: a session with one of everything, by both revisions of MPA, with
 // CRC and without.
 func TestCapture(t *testing.T) {
-	needTshark(t)
+	rdmatest.NeedTshark(t)
 	for _, c := range []struct {
 		name string
 		opts iwarp.Options
@@ -371,7 +265,7 @@ func TestCapture(t *testing.T) {
 					}
 				}
 			})
-			got := messages(s.dissect(c.crc))
+			got := messages(s.frames(c.crc))
 			want := map[[2]int]int{
 				{rdmatest.TeeDialer, opSend}:       3,
 				{rdmatest.TeeDialer, opSendSE}:     1,
@@ -400,7 +294,7 @@ func (c *capture) expectSetUp(rev2, crc bool) {
 		rev = 2
 	}
 	var frames []map[string]string
-	for _, row := range c.rows {
+	for _, row := range c.Rows {
 		if row["iwarp_mpa.rev"] != "" {
 			frames = append(frames, row)
 		}
@@ -410,7 +304,10 @@ func (c *capture) expectSetUp(rev2, crc bool) {
 	}
 	for i, said := range []string{"may I come in", "welcome"} {
 		f := frames[i]
-		flags := numbers(t, strings.Join([]string{f["iwarp_mpa.rev"], f["iwarp_mpa.crc_flag"], f["iwarp_mpa.marker_flag"], f["iwarp_mpa.rej_flag"]}, ","))
+		var flags []int
+		for _, field := range []string{"iwarp_mpa.rev", "iwarp_mpa.crc_flag", "iwarp_mpa.marker_flag", "iwarp_mpa.rej_flag"} {
+			flags = append(flags, c.Numbers(f, field)...)
+		}
 		want := []int{rev, 0, 0, 0}
 		if crc {
 			want[1] = 1
@@ -429,7 +326,7 @@ func (c *capture) expectSetUp(rev2, crc bool) {
 func (c *capture) expectReads(sizes []int) {
 	t := c.a.t
 	t.Helper()
-	size, from, at, into := c.all("iwarp_rdma.rdmardsz"), c.all("iwarp_rdma.srcstag"), c.all("iwarp_rdma.srcto"), c.all("iwarp_rdma.sinkstag")
+	size, from, at, into := c.All("iwarp_rdma.rdmardsz"), c.All("iwarp_rdma.srcstag"), c.All("iwarp_rdma.srcto"), c.All("iwarp_rdma.sinkstag")
 	if !slices.Equal(size, sizes) {
 		t.Fatalf("READ sizes %v, want %v", size, sizes)
 	}
@@ -444,7 +341,7 @@ func (c *capture) expectReads(sizes []int) {
 // TestCaptureTerminate: each breach is answered with a Terminate that names
 // the right layer, type and code (RFC 5040 section 4.8, RFC 5041 section 7).
 func TestCaptureTerminate(t *testing.T) {
-	needTshark(t)
+	rdmatest.NeedTshark(t)
 	const layerRDMA, layerDDP = 0, 1
 	const (
 		protection = 1 // RDMAP: remote protection error
@@ -494,7 +391,7 @@ func TestCaptureTerminate(t *testing.T) {
 					}
 				}
 			})
-			got := messages(s.dissect(true))
+			got := messages(s.frames(true))
 			if n := got[[2]int{rdmatest.TeeAcceptor, opTerminate}]; n != 1 {
 				t.Errorf("%d Terminates of the acceptor in %v", n, got)
 			}
@@ -508,7 +405,7 @@ func TestCaptureTerminate(t *testing.T) {
 					code = "iwarp_rdma.term_errcode_ddp_untagged"
 				}
 			}
-			found := slices.Concat(s.all("iwarp_rdma.term_layer"), s.all(typ), s.all(code))
+			found := slices.Concat(s.All("iwarp_rdma.term_layer"), s.All(typ), s.All(code))
 			if want := []int{c.layer, c.typ, c.code}; !slices.Equal(found, want) {
 				t.Errorf("Terminate with layer, type, code %v, want %v", found, want)
 			}

@@ -113,10 +113,12 @@ func childServer(t *testing.T, cfg *Config) {
 	fmt.Printf("listening %s\n", l.Addr())
 	req, err := l.Accept(context.Background())
 	e.check("Accept", err)
-	const depth = 64
+	// More receives than the parent sends before the end: where a SEND
+	// completes without the peer's doing, only that keeps it from RNR.
+	const depth = 1024
 	qp := e.qp(rdma.QPConfig{Access: rdma.AccessRemoteRead, Cap: rdma.QPCap{MaxRecvWR: depth}})
 	slot := func(i uint64) rdma.RecvWR {
-		return rdma.RecvWR{ID: i, SGL: []rdma.SGE{r.sge(crashRegion/2+int(i)*4096, 4096)}}
+		return rdma.RecvWR{ID: i, SGL: []rdma.SGE{r.sge(crashRegion/2, 4096)}}
 	}
 	for i := range uint64(depth) {
 		_, err := qp.PostRecv([]rdma.RecvWR{slot(i)})

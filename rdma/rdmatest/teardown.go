@@ -206,7 +206,7 @@ func checkUseAfterClose(t *testing.T, cfg *Config) {
 // dies here; with Heap the race detector sees it.
 func checkRegionClosedUnderReads(t *testing.T, cfg *Config) {
 	const size = 256 << 10
-	for round := range 12 {
+	for round := range 40 {
 		p := newPair(t, cfg, pairOptions{})
 		src, sink := p.b.region(size, rdma.AccessRemoteRead), p.a.region(size, rw(p.a))
 		fill(src.bytes(), byte(round))

@@ -3,7 +3,6 @@ package rdmatest
 import (
 	"encoding/binary"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -175,11 +174,6 @@ func internetSum(b []byte) uint16 {
 func (e *Tee) Close() {
 	e.wg.Wait()
 	_ = e.l.Close()
-}
-
-// WriteFile writes the capture. Call it after Close.
-func (e *Tee) WriteFile(name string) error {
-	return os.WriteFile(name, e.pcap, 0o600)
 }
 
 // Sent is how many bytes a side has sent. Call it after Close.
