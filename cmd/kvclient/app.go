@@ -160,21 +160,30 @@ func (a *app) prepare(cmd *cobra.Command) error {
 
 // dial connects to the server with the configuration in force.
 func (a *app) dial(ctx context.Context) (*client.Client, error) {
-	fabric, err := pickFabric(a.cfg.Config)
+	cfg, err := a.clientConfig()
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.Timeout)
+	defer cancel()
+	return client.Dial(ctx, cfg)
+}
+
+// clientConfig translates the configuration into the library's.
+func (a *app) clientConfig() (client.Config, error) {
+	fabric, err := pickFabric(a.cfg.Config)
+	if err != nil {
+		return client.Config{}, err
+	}
 	secret, err := a.cfg.Secret()
 	if err != nil {
-		return nil, err
+		return client.Config{}, err
 	}
 	cache := a.cfg.CacheEntries
 	if cache == 0 {
 		cache = -1 // the library's word for none
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.cfg.Timeout)
-	defer cancel()
-	return client.Dial(ctx, client.Config{
+	return client.Config{
 		Servers:      a.cfg.Servers,
 		Fabric:       fabric,
 		Device:       a.cfg.Device,
@@ -183,7 +192,7 @@ func (a *app) dial(ctx context.Context) (*client.Client, error) {
 		CacheEntries: cache,
 		MaxInflight:  a.cfg.MaxInflight,
 		Logger:       a.logger(),
-	})
+	}, nil
 }
 
 // withClient runs f with a connected client. An error of Close counts only

@@ -3,10 +3,16 @@ package main
 import (
 	"bytes"
 	"context"
+	"os"
+	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/internal/config"
 )
 
 // FuzzArgs gives kvclient arbitrary arguments. It ends with one of its exit
@@ -42,6 +48,48 @@ func FuzzArgs(f *testing.F) {
 			t.Fatalf("%q: standard error %q", args, stderr.String())
 		}
 	})
+}
+
+// TestEveryKeyArrives sets each of the client's keys and wants to see the
+// difference in what the library is given.
+func TestEveryKeyArrives(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("0123456789abcdef"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	base := clientConfigWith(t)
+	for _, env := range []string{"RDMAKV_DEVICE=x", "RDMAKV_SECRET_FILE=" + secret, "RDMAKV_SERVERS=a:1,b:2", "RDMAKV_TIMEOUT=7s",
+		"RDMAKV_CACHE_ENTRIES=0", "RDMAKV_CACHE_ENTRIES=5", "RDMAKV_MAX_INFLIGHT=3"} {
+		if reflect.DeepEqual(clientConfigWith(t, env), base) {
+			t.Errorf("%s does not reach the library", env)
+		}
+	}
+	for _, k := range config.Keys() {
+		if k.Scope == config.ForClient && !strings.Contains("servers timeout cache_entries max_inflight", k.Name) {
+			t.Errorf("the test has no value for %s", k.Name)
+		}
+	}
+	if got := clientConfigWith(t, "RDMAKV_CACHE_ENTRIES=0").CacheEntries; got != -1 {
+		t.Errorf("no cache became %d entries; the library takes 0 for its default", got)
+	}
+}
+
+func clientConfigWith(t *testing.T, env ...string) client.Config {
+	t.Helper()
+	l, err := config.Load(config.Options{Scope: config.ForClient, Search: []string{}, Env: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &app{cfg: l, stderr: new(bytes.Buffer)}
+	cfg, err := a.clientConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cfg.Validate(); err != nil {
+		t.Error(err)
+	}
+	cfg.Fabric, cfg.Logger = nil, nil // made anew each time
+	return cfg
 }
 
 // TestShow: every key is shown so that it is harmless and can be told from

@@ -218,6 +218,36 @@ func TestBadSurroundings(t *testing.T) {
 	})
 }
 
+// TestStoreOfAnotherKind: a store that a newer version wrote, and one with
+// another number of shards. Both are refused before anything is changed.
+func TestStoreOfAnotherKind(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "store")
+	if code, err := startNode(t, dir, "--shards", "8").Stop(20 * time.Second); err != nil || code != 0 {
+		t.Fatal(code, err)
+	}
+	r := runProgram(t, nil, nil, "kvserver", serverArgs(dir, "--shards", "16")...)
+	checkRefused(t, r, 1, dir, "8", "16", "shards")
+
+	identity := filepath.Join(dir, "STORE")
+	data, err := os.ReadFile(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := strings.NewReplacer("format 1\n", "format 99\n", "reader 1\n", "reader 99\n").Replace(string(data))
+	if newer == string(data) {
+		t.Fatalf("the identity has no format version: %q", data)
+	}
+	if err := os.WriteFile(identity, []byte(newer), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	checkRefused(t, runProgram(t, nil, nil, "kvserver", serverArgs(dir, "--shards", "8")...), 1, dir, "99", "too new")
+	checkRefused(t, runProgram(t, nil, nil, "kvserver", "inspect", "--data-dir", dir), 1, "99")
+	if after, err := os.ReadFile(identity); err != nil || string(after) != newer {
+		t.Errorf("the refused store was changed: %q, %v", after, err)
+	}
+}
+
 // TestKeyAndValueSizes: the least and the most that is allowed, and one more.
 func TestKeyAndValueSizes(t *testing.T) {
 	n := startNode(t, t.TempDir(), "--memory-limit", "1GiB")

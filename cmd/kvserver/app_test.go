@@ -1,0 +1,119 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/rdmakv/rdmakv/internal/config"
+	"github.com/rdmakv/rdmakv/internal/server"
+)
+
+// loaded is a configuration with one variable set.
+func loaded(t *testing.T, env ...string) *config.Loaded {
+	t.Helper()
+	l, err := config.Load(config.Options{Scope: config.ForServer, Search: []string{}, Env: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// TestEveryKeyArrives sets each of the server's keys and wants to see the
+// difference in what the server is given: a key that is read and then
+// forgotten would be a promise broken in silence.
+func TestEveryKeyArrives(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("0123456789abcdef"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other := map[string]string{
+		"device": "x", "secret_file": secret, "log_level": "debug", "log_format": "json",
+		"data_dir": "x", "listen": "127.0.0.1:1", "admin_listen": "127.0.0.1:2", "pprof": "true", "sync": "interval",
+		"sync_interval": "1s", "shards": "3", "memory_limit": "512MiB", "region_size": "64MiB", "index_region_size": "8MiB",
+		"lease": "3s", "credits": "7", "max_sessions": "9",
+	}
+	base := server.Config{}
+	for i, env := range append([]string{""}, envs(t, other)...) {
+		a := &app{stderr: new(bytes.Buffer)}
+		if a.cfg = loaded(t); i > 0 {
+			a.cfg = loaded(t, env)
+		}
+		cfg, err := a.serverConfig()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(env, "_LOG_") {
+			if fmt.Sprintf("%T %v", cfg.Logger.Handler(), cfg.Logger.Enabled(t.Context(), slog.LevelDebug)) == "*slog.TextHandler false" {
+				t.Errorf("%s changes nothing in the log", env)
+			}
+			continue
+		}
+		cfg.Fabric, cfg.Logger = nil, nil // made anew each time
+		if i == 0 {
+			base = cfg
+		} else if reflect.DeepEqual(cfg, base) {
+			t.Errorf("%s does not reach the server", env)
+		}
+	}
+	a := &app{cfg: loaded(t, "RDMAKV_REQUIRE_RDMA=true"), stderr: new(bytes.Buffer)}
+	if _, err := a.serverConfig(); err == nil || !strings.Contains(err.Error(), "require_rdma") {
+		t.Errorf("require_rdma: %v", err)
+	}
+}
+
+// envs makes variables of the values, and complains of server keys without.
+func envs(t *testing.T, values map[string]string) (out []string) {
+	t.Helper()
+	for _, k := range config.Keys() {
+		v, ok := values[k.Name]
+		switch {
+		case ok:
+			out = append(out, k.Env+"="+v)
+		case k.Scope&config.ForServer != 0 && k.Name != "fabric" && k.Name != "require_rdma":
+			t.Errorf("the test has no value for %s", k.Name)
+		}
+	}
+	return out
+}
+
+// TestSyncPolicies: every name of the configuration is one of the store's.
+func TestSyncPolicies(t *testing.T) {
+	for _, name := range []string{"always", "interval", "off"} {
+		a := &app{cfg: loaded(t, "RDMAKV_SYNC="+name), stderr: new(bytes.Buffer)}
+		if cfg, err := a.serverConfig(); err != nil || cfg.Sync.String() != name {
+			t.Errorf("%s became %v, %v", name, cfg.Sync, err)
+		}
+	}
+}
+
+// TestDefaultsAreTaken: the server takes the defaults of the configuration.
+func TestDefaultsAreTaken(t *testing.T) {
+	a := &app{cfg: loaded(t), stderr: new(bytes.Buffer)}
+	cfg, err := a.serverConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.New(cfg); err != nil {
+		t.Errorf("the defaults are refused: %v", err)
+	}
+}
+
+func TestMessages(t *testing.T) {
+	got := distinctLines("a\nb\na\nb\n")
+	if len(got) != 2 || got[0] != "a" || got[1] != "b" {
+		t.Errorf("distinct lines are %q", got)
+	}
+	var out bytes.Buffer
+	a := &app{cfg: loaded(t), stderr: &out}
+	a.logger().Warn("x", "err", errors.Join(errors.New("one"), errors.New("two"), errors.New("one")))
+	if !strings.Contains(out.String(), `err="one; two"`) {
+		t.Errorf("logged %q", out.String())
+	}
+}
