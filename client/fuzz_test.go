@@ -1,0 +1,130 @@
+package client
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/wire"
+)
+
+// FuzzReply answers a request with arbitrary bytes. Whatever they are, the
+// client does not panic, the call ends, and a malformed reply costs the server
+// the connection. op chooses the call; with fix set, type and id of the reply
+// are put right, so that the bytes behind them are looked at.
+func FuzzReply(f *testing.F) {
+	hold := wire.AppendGetReply(nil, 0, wire.GetReply{
+		Kind: wire.GetHeld, ValueLen: 100_000, Version: 1, Hold: wire.Hold{ID: 1, Place: uint64(fakeItems), Size: 200_000, KeyLen: 1},
+	})
+	scan := wire.BeginScanReply(nil, 0)
+	scan = wire.AppendScanEntry(scan, wire.ScanEntry{Key: []byte("k"), ValueLen: 1, Value: []byte("v"), HasValue: true})
+	scan = wire.EndScanReply(scan, 0, 1, true, []byte("k"))
+	for op := range uint8(9) {
+		f.Add(op, true, []byte{})
+		f.Add(op, false, hold)
+		f.Add(op, true, hold)
+		f.Add(op, true, scan)
+		f.Add(op, true, wire.AppendError(nil, wire.TypePut, 0, wire.StatusClosing, "bye"))
+		f.Add(op, true, wire.AppendGetReply(nil, 0, wire.GetReply{Kind: wire.GetInline, Value: []byte("v"), Version: 1}))
+		f.Add(op, true, wire.AppendPutReply(nil, wire.TypePut, 0, wire.PutReply{Version: 1}))
+		f.Add(op, true, wire.AppendStatsReply(nil, 0, wire.StatsReply{Total: 2, Data: []byte("{}")}))
+		f.Add(op, false, wire.AppendGoodbye(nil, wire.StatusClosing, "bye"))
+	}
+	f.Fuzz(func(t *testing.T, op uint8, fix bool, bytes []byte) {
+		srv := newFakeServer(9)
+		answered := false
+		srv.onRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
+			if h.Type == wire.TypeHello || h.Type == wire.TypeView && op%9 != 7 {
+				return nil, false
+			}
+			if answered {
+				return nil, true // one answer, then silence
+			}
+			answered = true
+			out := append([]byte(nil), bytes...)
+			if fix && len(out) >= wire.HeaderSize {
+				out[0], out[1] = wire.VersionMax, byte(h.Type.Reply())
+				binary.LittleEndian.PutUint64(out[8:], h.ID)
+				binary.LittleEndian.PutUint32(out[16:], uint32(len(out)-wire.HeaderSize))
+			}
+			return out, true
+		}
+		cfg := srv.config(nil)
+		cfg.Timeout = 20 * time.Millisecond
+		cfg.DialTimeout = 20 * time.Millisecond
+		c, err := Dial(context.Background(), cfg)
+		if err != nil {
+			return // the view was the nonsense
+		}
+		defer func() {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+		defer cancel()
+		s, p := c.current.Load(), c.begin(ctx)
+		switch op % 9 {
+		case 0:
+			w := want{n: -1}
+			err = s.getBySend(&p, []byte("k"), &w)
+		case 1:
+			w := want{infoOnly: true}
+			err = s.getBySend(&p, []byte("k"), &w)
+		case 2:
+			err = c.Put(ctx, []byte("k"), []byte("v"))
+		case 3:
+			err = c.Put(ctx, []byte("k"), make([]byte, 20_000))
+		case 4:
+			_, err = c.Delete(ctx, []byte("k"))
+		case 5:
+			_, err = c.scanPage(ctx, ScanOptions{}, nil, 0)
+		case 6:
+			_, err = c.Stats(ctx)
+		case 7:
+			err = s.refreshView(&p)
+		case 8:
+			_, err = c.Ping(ctx)
+		}
+		if err == nil && !fix && len(bytes) < wire.HeaderSize {
+			t.Error("no reply, and yet an answer")
+		}
+	})
+}
+
+// FuzzMemory lets the server's memory hold arbitrary bytes where a get looks:
+// it ends with a value that verifies, or it asks.
+func FuzzMemory(f *testing.F) {
+	f.Add(uint8(0), []byte{})
+	for where := range uint8(5) {
+		f.Add(where, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 2, 3})
+		f.Add(where, make([]byte, 300))
+	}
+	f.Fuzz(func(t *testing.T, where uint8, bytes []byte) {
+		srv := newFakeServer(9)
+		srv.change(func(mem []byte) {
+			srv.buildIndex(mem, oldSeg)
+			srv.putItem(mem, oldSeg, placeA, fakeKey, []byte("one"), 1)
+			at := []uint64{placeA.Byte(), oldSeg.Byte(), slotAt(oldSeg, fakeKey) - 8, fakeDir.Byte(), 4096}[where%5]
+			copy(mem[at:at+min(uint64(len(bytes)), 4096)], bytes)
+		})
+		srv.onRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
+			if h.Type != wire.TypeGet {
+				return nil, false
+			}
+			reply := wire.AppendGetReply(nil, h.ID, wire.GetReply{Kind: wire.GetInline, Version: 9, Value: []byte("one")})
+			wire.SetCredits(reply, 1)
+			return reply, true
+		}
+		c := srv.dial(t, nil, nil)
+		got, err := c.Get(context.Background(), fakeKey)
+		if err == nil && string(got) != "one" {
+			t.Fatalf("%q", got)
+		}
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			t.Fatal(err)
+		}
+	})
+}
