@@ -25,11 +25,11 @@ func (s *Store) Close() error {
 
 func (s *Store) close() error {
 	if !s.awaitUnfenced(s.gate.close()) {
-		close(s.stop)
+		s.endWork()
 		return s.fence.failed()
 	}
 	s.queue.close()
-	close(s.stop)
+	s.endWork()
 	ended := make(chan struct{})
 	go func() {
 		s.workers.Wait() // for ever, if one of them is parked in Fatalf
@@ -48,6 +48,12 @@ func (s *Store) close() error {
 		err = writeLedger(s.cfg)
 	}
 	return errors.Join(err, s.lock.Close())
+}
+
+// endWork tells the background goroutines to end.
+func (s *Store) endWork() {
+	close(s.stop)
+	s.stopNow()
 }
 
 // awaitUnfenced waits for c; false: the store is fenced.

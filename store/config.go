@@ -127,6 +127,8 @@ type Config struct {
 	OnGroup func()
 	// FillWorkers is how many shards are filled at a time. Default GOMAXPROCS.
 	FillWorkers int
+
+	holdFill chan struct{} // tests: the fill begins when it is closed
 }
 
 // Progress tells how far the fill after a start has come.

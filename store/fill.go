@@ -79,6 +79,9 @@ const progressEvery = 250 * time.Millisecond
 // runFill is one worker: it fills shard after shard.
 func (s *Store) runFill() {
 	defer s.workers.Done()
+	if s.cfg.holdFill != nil {
+		<-s.cfg.holdFill
+	}
 	for {
 		i := int(s.filler.next.Add(1)) - 1
 		if i >= len(s.shards) {
@@ -103,8 +106,28 @@ func (s *Store) fillShard(sh *shard) error {
 		}
 		s.progress(false)
 	}
-	s.filled(sh)
+	sh.mu.Lock()
+	ordered, published := sh.ordered, sh.published
+	sh.mu.Unlock()
+	if published == ordered {
+		s.filled(sh)
+		return nil
+	}
+	s.workers.Add(1)
+	go s.fillAfter(sh, ordered)
 	return nil
+}
+
+// fillAfter declares a shard filled once published has reached what was
+// ordered when its last chunk was read. What was in flight then is in Pebble
+// and not in memory: a value that was dropped, or a delete, whose key the
+// snapshot did not have any more. Until it is published, the index has neither
+// it nor what it replaces, and a miss would say what a crash can take back.
+func (s *Store) fillAfter(sh *shard, ordered layout.Version) {
+	defer s.workers.Done()
+	if s.waitPublished(s.stopCtx, sh, ordered) == nil {
+		s.filled(sh)
+	}
 }
 
 // filled says that every key of a shard has a slot or is counted. The headers

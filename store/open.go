@@ -58,7 +58,9 @@ type Store struct {
 	counts    counters
 
 	workers   sync.WaitGroup
-	stop      chan struct{} // closed when Close has drained the writes
+	stop      chan struct{}   // closed when Close has drained the writes
+	stopCtx   context.Context // ends then, too
+	stopNow   context.CancelFunc
 	active    activity
 	leave     func() // active.leave, bound once
 	closeOnce sync.Once
@@ -79,6 +81,7 @@ func Open(ctx context.Context, c Config) (_ *Store, err error) {
 		return nil, err
 	}
 	s := &Store{cfg: c, opened: time.Now(), stop: make(chan struct{})}
+	s.stopCtx, s.stopNow = context.WithCancel(context.Background())
 	s.fence = newFence(c.Logger, c.OnFatal)
 	s.disk = &disk{fence: s.fence}
 	s.active.idle = make(chan struct{})
@@ -266,6 +269,7 @@ func (s *Store) start() {
 
 // abandon releases what a failed Open had taken.
 func (s *Store) abandon() error {
+	s.stopNow()
 	var err error
 	if s.db != nil {
 		err = s.db.Close()

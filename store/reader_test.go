@@ -20,8 +20,8 @@ type reader struct {
 	buf     [][]byte
 	loc     map[string]layout.Loc // the location cache
 	maxRead uint32
-	// between, if set, runs before each READ of a batch.
-	between func()
+	// mid, if set, runs in each READ behind its first word.
+	mid func()
 
 	found, absent, asked uint64
 	reasons              [layout.NumReasons]uint64
@@ -52,6 +52,9 @@ func (r *reader) read(p layout.Place, n int) []byte {
 	b := make([]byte, n)
 	for off := 0; off < n; off += 8 {
 		binary.LittleEndian.PutUint64(b[off:], layout.LoadWord(mem, off))
+		if off == 0 && r.mid != nil {
+			r.mid()
+		}
 	}
 	return b
 }
@@ -64,9 +67,6 @@ func (r *reader) get(shard int, key string) (v layout.Version, value string, fou
 		switch r.look.Step() {
 		case layout.ActionRead:
 			for i := range r.look.Reads {
-				if r.between != nil {
-					r.between()
-				}
 				rd := &r.look.Reads[i]
 				rd.Buf = r.read(rd.Place, int(rd.Len))
 			}

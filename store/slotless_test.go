@@ -1,0 +1,56 @@
+package store
+
+import (
+	"testing"
+)
+
+// TestDropUnderRead: the words of one READ come in any order. A reader fetches
+// a bucket's header, then a put without memory drops the key's slot, then the
+// reader fetches the slots. The key existed all the time, so the reader must
+// not call it absent.
+func TestDropUnderRead(t *testing.T) {
+	c := testConfig(memFS())
+	c.RegionSize, c.Memory.(*heapMemory).limit = 1<<20, 2<<20
+	n := open(t, c)
+	n.fill()
+	r := n.reader()
+	n.put(0, "k", "small")
+	r.want(0, "k", "small")
+	clear(r.loc)
+	dropped := false
+	r.mid = func() {
+		if !dropped {
+			dropped = true
+			n.put(0, "k", pattern(2<<20, "large"))
+		}
+	}
+	r.wantAsk(0, "k")
+	r.mid = nil
+	r.wantAsk(0, "k")
+	n.want(0, "k", pattern(2<<20, "large"))
+
+	if st := n.Stats(); st.Keys != 1 {
+		t.Errorf("%d slots before the lease is over", st.Keys)
+	}
+	n.lease()
+	if st := n.Stats(); st.Keys != 0 || st.ItemLive != 0 {
+		t.Errorf("%d slots, %d bytes a lease later", st.Keys, st.ItemLive)
+	}
+	r.wantAsk(0, "k")
+
+	// It gets a slot again when a put finds memory, also one that stood in
+	// the way of clearing.
+	n.put(0, "k", "small again")
+	r.want(0, "k", "small again")
+	n.put(0, "k", pattern(2<<20, "large"))
+	n.put(0, "k", "small at last")
+	n.lease()
+	r.want(0, "k", "small at last")
+	n.put(0, "k", pattern(2<<20, "large"))
+	n.del(0, "k")
+	n.lease()
+	n.wantAbsent(0, "k")
+	if st := n.Stats(); st.Keys != 0 || st.ItemLive != 0 {
+		t.Errorf("%d slots, %d bytes at the end", st.Keys, st.ItemLive)
+	}
+}

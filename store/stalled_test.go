@@ -1,0 +1,120 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+// stalledFS is a file system whose logs can be kept from being synced.
+type stalledFS struct {
+	*errorfs.FS
+	mem     *vfs.MemFS
+	mu      sync.Mutex
+	stalled chan struct{} // nil: syncs go through
+}
+
+func newStalledFS() *stalledFS {
+	s := &stalledFS{mem: vfs.NewCrashableMem()}
+	s.FS = errorfs.Wrap(s.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if strings.HasSuffix(op.Path, ".log") && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpFileSyncTo) {
+			s.mu.Lock()
+			c := s.stalled
+			s.mu.Unlock()
+			if c != nil {
+				<-c
+			}
+		}
+		return nil
+	}))
+	return s
+}
+
+// stall keeps syncs from ending until the returned function is called.
+func (s *stalledFS) stall() (release func()) {
+	c := make(chan struct{})
+	s.mu.Lock()
+	s.stalled = c
+	s.mu.Unlock()
+	return sync.OnceFunc(func() {
+		s.mu.Lock()
+		s.stalled = nil
+		s.mu.Unlock()
+		close(c)
+	})
+}
+
+// afterCrash is what a crash now would leave of a key.
+func (s *stalledFS) afterCrash(t *testing.T, shard int, key string) (string, bool) {
+	c := testConfig(s.mem.CrashClone(vfs.CrashCloneCfg{}))
+	c.PredecessorGone = true
+	n := open(t, c)
+	defer n.Close()
+	return n.get(shard, key)
+}
+
+// inPebble waits until Pebble shows a value, durable or not.
+func (n *node) inPebble(shard int, key, value string) {
+	waitFor(n.t, "Pebble to show "+value, func() bool {
+		rec, closer, err := n.readRecord(n.shards[shard], []byte(key))
+		if err != nil {
+			return false
+		}
+		defer closer.Close()
+		return string(rec.value) == value
+	})
+}
+
+// TestFillWaitsForFlight: the fill ends while a put and a delete are in Pebble
+// and not durable. The keys they concern were durable before, so nobody may be
+// told that they are absent: neither by SEND nor one-sidedly.
+func TestFillWaitsForFlight(t *testing.T) {
+	fs := newStalledFS()
+	n := open(t, testConfig(fs))
+	n.put(0, "put", "old")
+	n.put(1, "deleted", "old")
+	n.put(2, "quiet", "old")
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c := testConfig(fs)
+	c.holdFill = make(chan struct{})
+	n = open(t, c)
+	release := fs.stall()
+	defer release()
+	done := make(chan struct{}, 2)
+	for _, w := range []*Write{
+		{Shard: 0, Key: []byte("put"), Value: []byte("new")},
+		{Shard: 1, Key: []byte("deleted"), Delete: true},
+	} {
+		w.Done = func(*Write) { done <- struct{}{} }
+		if err := n.Submit(w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.inPebble(0, "put", "new")
+	close(c.holdFill)
+	waitFor(t, "the fill of the shards without writes", func() bool { n.lease(); return n.Stats().ShardsFilled == 2 })
+	r := n.reader()
+	for shard, key := range []string{"put", "deleted"} {
+		r.wantAsk(shard, key)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		if v, err := n.Get(ctx, uint16(shard), []byte(key), nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Get(%s) = %q, %v before anything is durable", key, v.Data, err)
+		}
+		cancel()
+	}
+	r.want(2, "quiet", "old")
+	release()
+	<-done
+	<-done
+	n.fill()
+	r.want(0, "put", "new")
+	r.wantAbsent(1, "deleted")
+}
