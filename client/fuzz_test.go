@@ -33,6 +33,12 @@ func FuzzReply(f *testing.F) {
 		f.Add(op, false, wire.AppendGoodbye(nil, wire.StatusClosing, "bye"))
 	}
 	f.Fuzz(func(t *testing.T, op uint8, fix bool, bytes []byte) {
+		begin := time.Now()
+		defer func() {
+			if took := time.Since(begin); took > 2*time.Second {
+				t.Errorf("took %v", took)
+			}
+		}()
 		srv := newFakeServer(9)
 		answered := false
 		srv.onRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
