@@ -64,8 +64,9 @@ func (s *session) check(now int64) {
 		s.endLocked(causeSlow, nil)
 	}
 	s.mu.Unlock()
-	// A client whose requests are being handled may well wait in silence.
-	if !slow && s.inflight.Load() == 1 && now-s.heard.Load() > int64(cfg.Idle) {
+	// A client whose requests are being handled may well wait in silence; one
+	// that has not said Hello has a deadline of its own (watch).
+	if !slow && sessionState(s.state.Load()) == stateOpen && s.inflight.Load() == 1 && now-s.heard.Load() > int64(cfg.Idle) {
 		s.leave(causeIdle, wire.StatusIdle, "")
 	}
 	s.expireHolds(now)

@@ -214,3 +214,67 @@ func FuzzRequest(f *testing.F) {
 		endDeaf(t, s, q)
 	})
 }
+
+// TestEveryTypeInEveryState sends every type of message, whole and with an
+// empty body, to a session in every state: what is not in the table below ends
+// the session, and nothing panics.
+func TestEveryTypeInEveryState(t *testing.T) {
+	srv := startServer(t, nil)
+	key := []byte("k")
+	hello := wire.AppendHello(nil, 1, wire.Hello{ReplySize: 1 << 16})
+	wire.SignHello(hello, nil, []byte("c"), []byte("a"))
+	whole := map[wire.Type][]byte{
+		wire.TypeHello:    hello,
+		wire.TypeView:     wire.AppendViewRequest(nil, 1, wire.ViewRequest{}),
+		wire.TypePut:      wire.AppendPut(nil, 1, wire.Put{Key: key, Value: key}),
+		wire.TypePutLarge: wire.AppendPutLarge(nil, 1, wire.PutLarge{Key: key, Checksum: checksum(nil)}),
+		wire.TypeDelete:   wire.AppendDelete(nil, 1, wire.Key{Key: key}),
+		wire.TypeGet:      wire.AppendGet(nil, 1, wire.Get{Key: key}),
+		wire.TypeRelease:  wire.AppendRelease(nil, 1, wire.Release{}),
+		wire.TypeExists:   wire.AppendExists(nil, 1, wire.Key{Key: key}),
+		wire.TypeScan:     wire.AppendScan(nil, 1, wire.Scan{}),
+		wire.TypeStats:    wire.AppendStats(nil, 1, wire.StatsRequest{}),
+		wire.TypePing:     wire.AppendPing(nil, 1, wire.Ping{}),
+	}
+	for typ := range 256 {
+		empty := wire.AppendReleaseReply(nil, 1) // a header and nothing else
+		empty[1] = byte(typ)
+		for _, msg := range [][]byte{empty, whole[wire.Type(typ)]} {
+			for _, state := range []sessionState{stateNew, stateOpen, stateEnd} {
+				for _, draining := range []bool{false, true} {
+					if msg == nil {
+						continue
+					}
+					s, q := deafSession(t, srv, state != stateNew)
+					if state == stateEnd {
+						s.state.Store(uint32(stateEnd))
+					}
+					srv.draining.Store(draining)
+					feed(t, s, q, msg)
+					srv.draining.Store(false)
+					// Whole requests are answered in the state they belong to.
+					// While the node drains it refuses them before it looks at
+					// their bodies, Hello and Ping excepted.
+					isWhole := len(msg) > wire.HeaderSize
+					isRequest := whole[wire.Type(typ)] != nil
+					proper := isRequest && state != stateEnd && (state == stateNew) == (wire.Type(typ) == wire.TypeHello)
+					refused := draining && typ != int(wire.TypePing) && typ != int(wire.TypeHello)
+					answered := proper && (isWhole || refused)
+					last := wire.Type(0)
+					if len(q.types) > 0 {
+						last = q.types[len(q.types)-1]
+					}
+					switch {
+					case answered && last != wire.Type(typ).Reply():
+						t.Errorf("type %d in state %v, draining %v: %v instead of its reply", typ, state, draining, last)
+					case !answered && state != stateEnd && last != wire.TypeGoodbye:
+						t.Errorf("type %d in state %v, draining %v: %v instead of Goodbye", typ, state, draining, last)
+					case state == stateEnd && len(q.types) != 0:
+						t.Errorf("type %d in state %v: answered %v", typ, state, last)
+					}
+					endDeaf(t, s, q)
+				}
+			}
+		}
+	}
+}

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"testing"
@@ -33,8 +32,8 @@ type peer struct {
 	nextID          uint64
 	replies         [][]byte // received and not yet asked for
 	reads           []rdma.WC
-	failed          error // first completion with an error
-	sentPing        int
+	failed          error  // first completion with an error
+	waiting         uint64 // a request whose reply has not been asked for
 }
 
 // Layout of the peer's memory: receives, then one send buffer, then a sink.
@@ -161,8 +160,6 @@ func (p *peer) send(msg []byte) {
 	p.qp.PostSend([]rdma.SendWR{{ID: 1, Op: rdma.OpSend, Flags: rdma.SendSignaled, SGL: []rdma.SGE{{MR: p.mr, Off: uint64(off), Len: uint32(len(msg))}}}})
 	p.poll(func() bool { return p.takeSend() })
 }
-
-var sendDone = rdma.WC{ID: 1}
 
 func (p *peer) takeSend() bool {
 	for i, wc := range p.reads {
@@ -409,5 +406,3 @@ func (p *peer) close() {
 	}
 	p.qp, p.mr, p.pd, p.cq, p.dev = nil, nil, nil, nil, nil
 }
-
-func word(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
