@@ -194,8 +194,9 @@ func (d *Dispatcher) Err() error {
 // Close ends waiting: waiters get ErrClosed, what is still in the CQ is
 // delivered, and the cleanups of detached ops whose completion never came run
 // with StatusWRFlushErr. Every QP on the CQ must be closed before, for only
-// then does no buffer belong to the fabric any more. It does not close the CQ.
-// Closing twice is harmless.
+// then does no buffer belong to the fabric any more, and only then is a waiter
+// that sleeps in the CQ sure to wake. It does not close the CQ, and must not be
+// called from OnRecv or OnDetached. Closing twice is harmless.
 func (d *Dispatcher) Close() error {
 	d.closing.Do(func() { d.closeErr = d.close() })
 	return d.closeErr
