@@ -13,6 +13,9 @@ import (
 	"github.com/rdmakv/rdmakv/rdma"
 )
 
+// keepAlive finds a peer that died without a word while nothing was under way.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
+
 // Connect dials a listener and returns when the QP is in RTS.
 func (q *qp) Connect(ctx context.Context, addr string, p rdma.ConnParams) (rdma.ConnInfo, error) {
 	d := q.pd.dev
@@ -122,6 +125,9 @@ func (q *qp) attach(conn *net.TCPConn, t *terms, state rdma.QPState) error {
 	}
 	q.conn, q.raw, q.state = conn, raw, state
 	q.crc, q.ird, q.ord = t.crc, t.ird, t.ord
+	if t.rtr == RTRRead && t.hold {
+		q.ird = max(q.ird, 1) // the RTR READ itself needs a place
+	}
 	q.maxPayload = payloadFor(o, mss, conn.RemoteAddr())
 	q.txHold = t.hold
 	q.orq.slots = make([]*sendWQE, nextPow2(t.ord+1)) // one more for an RTR READ

@@ -52,15 +52,14 @@ type device struct {
 
 	numPD, numCQ, numMR, numQP, numSRQ count
 
-	mu        sync.Mutex
-	closed    bool
-	users     int // PDs, CQs, listeners
-	listeners map[*listener]struct{}
+	mu     sync.Mutex
+	closed bool
+	users  int // PDs, CQs, listeners
 }
 
 func newDevice(f *Fabric, reason string) *device {
 	o := f.opts
-	d := &device{fabric: f, listeners: make(map[*listener]struct{})}
+	d := &device{fabric: f}
 	d.numPD.limit, d.numCQ.limit, d.numMR.limit = maxPDs, maxCQs, maxMRs
 	d.numQP.limit, d.numSRQ.limit = int64(o.MaxQP), maxSRQs
 	d.attr = rdma.DeviceAttr{

@@ -300,3 +300,18 @@ func TestTerminateReceived(t *testing.T) {
 		})
 	}
 }
+
+// A peer that never stops talking after its Terminate is hung up on.
+func TestLingerEnds(t *testing.T) {
+	x := newTarget(t, 0)
+	p := dialRaw(t, x.end, plainRequest(), rtrWrite(true))
+	p.send(untagged(opSend, true, queueSend, 1, 0)) // no receive
+	x.dead(rdma.ErrReceiverNotReady)
+	flood := make([]byte, 64<<10)
+	for {
+		if _, err := p.conn.Write(flood); err != nil {
+			break // reset: the other end has closed
+		}
+	}
+	x.close()
+}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/rdmakv/rdmakv/rdma"
 )
@@ -30,28 +31,30 @@ type qp struct {
 
 	access atomic.Uint32 // rdma.Access that the peer has; written under mu
 
-	mu        sync.Mutex
-	state     rdma.QPState
-	info      rdma.ConnInfo
-	err       error
-	cause     cause
-	settled   bool // in ERR and everything flushed
-	closed    bool // Close was called
-	sq        sendQueue
-	reads     int // READs sent and not completed; at most ord
-	orq       readRing
-	resp      responseQueue
-	txBusy    bool
-	rxBusy    bool
-	txFraming bool   // the transmitter copies program memory without mu
-	txHold    bool   // an acceptor's silence before the first FPDU from the peer
-	respTurn  bool   // fairness between responses and requests
-	claimed   bool   // by Connect or Accept: a QP connects once
-	abort     func() // ends a Connect under way; nil without one
-	finished  bool   // the last bytes, Terminate or none, have been dealt with
-	conn      *net.TCPConn
-	raw       syscall.RawConn
-	workers   sync.WaitGroup // reader and writer goroutines
+	mu         sync.Mutex
+	state      rdma.QPState
+	info       rdma.ConnInfo
+	err        error
+	cause      cause
+	settled    bool // in ERR and everything flushed
+	closed     bool // Close was called
+	sq         sendQueue
+	reads      int // READs sent and not completed; at most ord
+	orq        readRing
+	resp       responseQueue
+	txBusy     bool
+	rxBusy     bool
+	txFraming  bool      // the transmitter copies program memory without mu
+	txHold     bool      // an acceptor's silence before the first FPDU from the peer
+	respTurn   bool      // fairness between responses and requests
+	claimed    bool      // by Connect or Accept: a QP connects once
+	abort      func()    // ends a Connect under way; nil without one
+	readerGone bool      // the reader has ended: who comes last closes the socket
+	lingerEnd  time.Time // of a dead QP
+	finished   bool      // the last bytes, Terminate or none, have been dealt with
+	conn       *net.TCPConn
+	raw        syscall.RawConn
+	workers    sync.WaitGroup // reader and writer goroutines
 
 	crc        bool
 	maxPayload int

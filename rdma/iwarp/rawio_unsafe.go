@@ -1,4 +1,4 @@
-//go:build !race
+//go:build linux && !race
 
 package iwarp
 
@@ -16,7 +16,7 @@ import (
 //
 // The calls bypass the Go scheduler's bookkeeping for system calls that may
 // block: on such a socket these do not, and half a microsecond counts here.
-// Under the race detector rawio_race.go stands in, because syscall.Read and
+// Under the race detector rawio_plain.go stands in, because syscall.Read and
 // Write tell the detector that bytes carry order from one end to the other.
 type sockReader struct {
 	inq bool // TCP_INQ is on

@@ -67,27 +67,12 @@ func (q *qp) read() {
 	if q.rx.buf != nil {
 		q.dropBuffer()
 	}
-	// A QP that was dead before keeps its first cause.
-	q.fail(lost("read", err))
+	q.fail(lost("read", err)) // a QP that was dead before keeps its first cause
 	q.mu.Lock()
-	busy := q.txBusy
-	q.mu.Unlock()
-	if busy { // a writer with the last bytes: it has the deadline of failLocked
-		q.waitWriter()
-	}
-	_ = q.conn.Close()
-}
-
-// waitWriter waits until the transmitter has stopped or its time is over.
-func (q *qp) waitWriter() {
-	for end := time.Now().Add(lingerTimeout); time.Now().Before(end); {
-		q.mu.Lock()
-		busy := q.txBusy
-		q.mu.Unlock()
-		if !busy {
-			return
-		}
-		time.Sleep(time.Millisecond)
+	defer q.mu.Unlock()
+	q.readerGone = true
+	if !q.txBusy { // else a writer with the last bytes, until failLocked's deadline
+		_ = q.conn.Close()
 	}
 }
 
@@ -114,7 +99,9 @@ func (q *qp) readable(fd uintptr) bool {
 			return true
 		default:
 			rx.end += n
-			q.round()
+			if !q.round() {
+				return true
+			}
 		}
 		if !more {
 			if rx.start == rx.end {
@@ -135,14 +122,15 @@ func (q *qp) dropBuffer() {
 
 // round processes the complete FPDUs in the buffer and then does everything
 // that needs the lock, once: completions, responses, requests that waited for
-// these READs.
-func (q *qp) round() {
+// these READs. It returns false when a dead QP has lingered long enough: a peer
+// that never stops sending would not be stopped by the socket's deadline.
+func (q *qp) round() bool {
 	rx := &q.rx
 	q.mu.Lock()
 	if q.state == rdma.QPError || rx.stopped {
-		q.mu.Unlock()
-		rx.start, rx.end = 0, 0 // lingering: read and forget
-		return
+		defer q.mu.Unlock()
+		rx.start, rx.end = 0, 0 // read and forget
+		return q.state != rdma.QPError || time.Now().Before(q.lingerEnd)
 	}
 	q.rxBusy = true
 	q.mu.Unlock()
@@ -166,6 +154,7 @@ func (q *qp) round() {
 	}
 	q.settle() // if it failed meanwhile
 	q.kick()
+	return true
 }
 
 // segments handles FPDU after FPDU. What is left of the buffer is the start of

@@ -72,8 +72,8 @@ func (q *qp) failLocked(c cause) {
 	}
 	if q.conn != nil {
 		// From here on the socket is on borrowed time, in both directions.
-		end := time.Now().Add(lingerTimeout)
-		_ = q.conn.SetDeadline(end)
+		q.lingerEnd = time.Now().Add(lingerTimeout)
+		_ = q.conn.SetDeadline(q.lingerEnd)
 		q.kick()
 	}
 	q.settle()

@@ -163,8 +163,8 @@ func (q *qp) afterWrite() {
 // stopTransmit ends the reign of this transmitter. Called under mu, with
 // everything written.
 func (q *qp) stopTransmit() {
-	q.releaseTx()
 	q.afterWrite()
+	q.releaseTx()
 	q.settle()
 }
 
@@ -174,6 +174,9 @@ func (q *qp) releaseTx() {
 	q.tx.buf = nil
 	txPool.Put(tb)
 	q.txBusy = false
+	if q.readerGone {
+		_ = q.conn.Close()
+	}
 }
 
 // writeFailed ends the connection: nothing can be sent on it any more.

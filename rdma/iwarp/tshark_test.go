@@ -214,4 +214,3 @@ func pcap(chunks []chunk) []byte {
 	}
 	return out
 }
-

@@ -2,15 +2,11 @@ package iwarp
 
 import (
 	"fmt"
-	"net"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// keepAlive finds a peer that died without a word while nothing was under way.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
 
 // tuneSocket sets what every connection needs and returns the segment size in
 // bytes. TCP_NODELAY is Go's default.

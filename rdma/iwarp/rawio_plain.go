@@ -1,10 +1,11 @@
-//go:build race
+//go:build race || !linux
 
 package iwarp
 
 import "syscall"
 
-// A sockReader as the race detector wants it; see rawio_unsafe.go.
+// A sockReader for the race detector, and for systems without TCP_INQ; see
+// rawio_unsafe.go.
 type sockReader struct{}
 
 func (r *sockReader) enable(int) {}
