@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -86,6 +87,7 @@ func TestPausedServer(t *testing.T) {
 	if err := n.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	waitStopped(t, n.PID())
 	for start := time.Now(); time.Since(start) < 1500*time.Millisecond; {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		if v, err := c.Get(ctx, []byte("k")); err == nil {
@@ -101,6 +103,35 @@ func TestPausedServer(t *testing.T) {
 	}
 	if err := c.Put(t.Context(), []byte("k"), []byte("new")); err != nil {
 		t.Error(err)
+	}
+}
+
+// waitStopped waits until every thread of a process stands still, which takes a
+// moment after the signal, and longer on a busy machine.
+func waitStopped(t *testing.T, pid int) {
+	t.Helper()
+	for start := time.Now(); ; time.Sleep(time.Millisecond) {
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		if err != nil || len(tasks) == 0 {
+			t.Fatal(tasks, err)
+		}
+		stopped := 0
+		for _, task := range tasks {
+			data, err := os.ReadFile(task)
+			if err != nil {
+				continue // the thread has ended
+			}
+			// The state stands behind the name, which is in parentheses.
+			if i := strings.LastIndexByte(string(data), ')'); i >= 0 && strings.HasPrefix(string(data[i:]), ") T") {
+				stopped++
+			}
+		}
+		if stopped == len(tasks) {
+			return
+		}
+		if time.Since(start) > 20*time.Second {
+			t.Fatalf("%d of %d threads stand still", stopped, len(tasks))
+		}
 	}
 }
 
