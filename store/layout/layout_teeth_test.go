@@ -32,7 +32,7 @@ func modelBites(t *testing.T, r teeth.Rule, worlds int) {
 	var last error
 	bites(t, r, func() bool {
 		var sum tally
-		last = runModel(1000, worlds, &sum)
+		last = runModel(1000, worlds, bugNone, &sum)
 		return last != nil
 	})
 	t.Logf("%v pulled: %v", r, last)

@@ -30,7 +30,10 @@ func (w *world) grow() {
 		for b := range SegmentBuckets(old.step) {
 			off := int(old.place.Byte()) + b*BucketSize
 			h := BucketHeader(LoadWord(w.mem, off))
-			out = append(out, w.hot(wstore{off, 8, uint64(h.WithMarked())})...)
+			if w.bug != bugNoMark {
+				h = h.WithMarked()
+			}
+			out = append(out, w.hot(wstore{off, 8, uint64(h)})...)
 		}
 		return out
 	}})
@@ -123,7 +126,9 @@ func (w *world) reuse() {
 	i := w.r.IntN(len(w.waiting))
 	x := w.waiting[i]
 	w.waiting = append(w.waiting[:i:i], w.waiting[i+1:]...)
-	w.lease(x.retired)
+	if w.bug != bugReuseAtOnce {
+		w.lease(x.retired)
+	}
 	w.tally.reuses++
 	if w.r.IntN(4) == 0 {
 		w.steps = append(w.steps, wstep{stores: func() (out []wstore) {

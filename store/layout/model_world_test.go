@@ -95,6 +95,7 @@ type world struct {
 	filled   bool
 
 	version Version
+	bug     bug
 	steps   []wstep
 	stores  []wstore // of the step under way
 	after   func()

@@ -1,5 +1,7 @@
 package layout
 
+import "slices"
+
 // The writer of the model. Each operation is a list of steps in the order of
 // the design; tickWriter makes one store at a time.
 
@@ -9,6 +11,9 @@ func (w *world) tickWriter() {
 		if w.after != nil {
 			w.after()
 			w.after = nil
+			if w.rest > w.clock || len(w.steps) == 0 {
+				return
+			}
 		}
 		if len(w.steps) == 0 {
 			if w.r.IntN(3) == 0 {
@@ -61,12 +66,15 @@ func (w *world) operation() {
 		w.evict(k)
 	case x < 90:
 		w.promote(k)
-	case x < 95:
+	case x < 99:
 		w.putSlotless(k)
 	default:
 		w.dropSlot(k)
 	}
 }
+
+// pause makes the writer rest.
+func (w *world) pause() { w.rest = w.clock + 300 }
 
 func (w *world) begin(k *mkey, absent bool) int {
 	k.newest++
@@ -82,28 +90,40 @@ func (w *world) write(k *mkey, n int, done func()) {
 	}
 	w.version++
 	version, old, oldVersion := w.version, k.cell, k.version
+	if former, _ := LoadState(w.mem[w.cellOff(cell):]); w.bug == bugVersionTwice && former != 0 {
+		version = former
+	}
 	it := w.item(k, n, version)
 	off, place := w.cellOff(cell), w.cellPlace(cell)
 	w.steps = append(w.steps, wstep{stores: func() []wstore {
 		return w.capture(off, worldCellSize, wordSize, func(m []byte) { WriteItem(m, w.view.Incarnation, place, it, Pending) })
 	}})
+	var dead wstep
 	if old >= 0 {
-		w.steps = append(w.steps, w.setState(old, oldVersion, Dead))
+		dead = w.setState(old, oldVersion, Dead)
 	}
 	if k.slotOff == 0 {
 		k.slotOff, k.seg = w.emptySlot(k), w.segmentOf(k.hash)
 	}
 	class, _ := ClassFor(worldCellSize)
-	w.steps = append(w.steps, word(k.slotOff, uint64(MakeSlot(k.hash.Fingerprint(), class, place))))
+	swing := word(k.slotOff, uint64(MakeSlot(k.hash.Fingerprint(), class, place)))
 	live := w.setState(cell, version, Live)
-	live.after = func() {
+	live.after = func() { k.effective = max(k.effective, n) }
+	order := []wstep{dead, swing, live}
+	switch w.bug {
+	case bugKillLast:
+		order = []wstep{swing, live, dead}
+	case bugLiveFirst:
+		order = []wstep{dead, live, swing}
+	}
+	w.steps = append(w.steps, order...)
+	w.steps = append(w.steps, wstep{after: func() {
 		if old >= 0 {
 			w.cells[old] = false
 		}
 		k.cell, k.version, k.pebble, k.counted = cell, version, false, false
 		done()
-	}
-	w.steps = append(w.steps, live)
+	}})
 }
 
 func (w *world) setState(cell int, v Version, s State) wstep {
@@ -126,7 +146,7 @@ func (w *world) put(k *mkey) {
 		return
 	}
 	n := w.begin(k, false)
-	w.write(k, n, func() { k.effective, k.acked = n, n })
+	w.write(k, n, func() { k.acked = n })
 }
 
 func (w *world) delete(k *mkey) {
@@ -143,12 +163,20 @@ func (w *world) delete(k *mkey) {
 // leave: kill, then the slot becomes what it is to be.
 func (w *world) leave(k *mkey, slot Slot, done func()) {
 	old := k.cell
+	var steps []wstep
 	if old >= 0 {
 		dead := w.setState(old, k.version, Dead)
 		dead.after = func() { k.effective = k.newest }
-		w.steps = append(w.steps, dead)
+		steps = append(steps, dead)
 	}
-	after := func() {
+	if k.slotOff != 0 {
+		steps = append(steps, word(k.slotOff, uint64(slot)))
+	}
+	if w.bug == bugSlotBeforeDeath {
+		slices.Reverse(steps)
+	}
+	w.steps = append(w.steps, steps...)
+	w.steps = append(w.steps, wstep{after: func() {
 		if old >= 0 {
 			w.cells[old] = false
 		}
@@ -157,14 +185,7 @@ func (w *world) leave(k *mkey, slot Slot, done func()) {
 			k.slotOff, k.seg = 0, nil
 		}
 		done()
-	}
-	if k.slotOff == 0 {
-		w.steps = append(w.steps, wstep{after: after})
-		return
-	}
-	s := word(k.slotOff, uint64(slot))
-	s.after = after
-	w.steps = append(w.steps, s)
+	}})
 }
 
 // evict: the key stays in Pebble only.
@@ -192,6 +213,9 @@ func (w *world) putSlotless(k *mkey) {
 	k.effective = n // from here on any answer is by SEND, which waits
 	s := w.raise(k)
 	s.after = func() { k.counted, k.acked = true, n }
+	if w.bug == bugAckBeforeCount {
+		w.steps = append(w.steps, wstep{after: func() { k.acked = n }}, wstep{after: w.pause})
+	}
 	w.steps = append(w.steps, s)
 }
 
@@ -214,7 +238,7 @@ func (w *world) dropSlot(k *mkey) {
 		return
 	}
 	s := w.raise(k)
-	s.after = func() { w.lease(w.clock) }
+	s.after = func() { w.leaseUnless(bugDropAtOnce) }
 	w.steps = append(w.steps, s)
 	w.leave(k, 0, func() { k.counted = true })
 }
@@ -237,7 +261,7 @@ func (w *world) fill(k *mkey) {
 		}
 	}
 	w.filled = true
-	w.steps = append(w.steps, wstep{after: func() { w.lease(w.clock) }})
+	w.steps = append(w.steps, wstep{after: func() { w.leaseUnless(bugShownAtOnce) }})
 	w.steps = append(w.steps, wstep{stores: func() (out []wstore) {
 		for _, seg := range w.segs {
 			for b, n := range w.counts(seg) {
