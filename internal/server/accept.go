@@ -132,10 +132,7 @@ func (srv *Server) setUp(ctx context.Context, d *device, req rdma.ConnRequest, h
 		s.end(causeOfAccept(err), err)
 	}
 	cancel()
-	s.mu.Lock()
-	s.connected = true
-	s.mu.Unlock()
-	s.flush()
+	s.nowConnected()
 	s.watch(ctx)
 }
 

@@ -26,7 +26,7 @@ var (
 	descLarge     = newDesc("rendezvous_bytes_total", "Bytes READ from clients for large puts.")
 	descStaging   = newDesc("staging_bytes", "Staging memory in use for large puts.")
 	descStagingQ  = newDesc("staging_waiting", "Large puts that wait for staging memory.")
-	descPool      = newDesc("pool_requests", "Requests on the worker pool, by state.", "state")
+	descPool      = newDesc("pool_requests", "Requests on a worker pool, by pool and state.", "pool", "state")
 	descCredits   = newDesc("credits", "Request credits that clients hold.")
 	descBuffers   = newDesc("buffers", "Message buffers, by kind and state.", "kind", "state")
 	descHolds     = newDesc("holds", "Places held for clients.")
@@ -85,9 +85,11 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	used, waiting := srv.staging.inUse()
 	out.gauge(descStaging, float64(used))
 	out.gauge(descStagingQ, float64(waiting))
-	queued, running := srv.pool.load()
-	out.gauge(descPool, float64(queued), "waiting")
-	out.gauge(descPool, float64(running), "running")
+	for name, p := range map[string]*pool{"gets": srv.pool, "scans": srv.scans} {
+		queued, running := p.load()
+		out.gauge(descPool, float64(queued), name, "waiting")
+		out.gauge(descPool, float64(running), name, "running")
+	}
 	for _, d := range srv.devices {
 		out.gauge(descFabric, 1, d.attr.Fabric, d.dev.Name(), boolText(d.shared))
 	}

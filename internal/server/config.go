@@ -97,7 +97,8 @@ type Config struct {
 	// StagingBytes bounds the memory into which large values are READ.
 	// Default 256 MiB; at least one largest value.
 	StagingBytes int64
-	// Workers bounds requests that wait for the disk. Default 8 x GOMAXPROCS.
+	// Workers bounds gets and deletes that wait for the disk; a quarter as many
+	// scans may run beside them. Default 8 x GOMAXPROCS.
 	Workers int
 	// SharedReceives says whether sessions share receive queues.
 	SharedReceives Shared

@@ -96,7 +96,9 @@ func (r *request) dispatch() {
 	}
 	switch r.hdr.Type {
 	case wire.TypeHello:
-		r.hello()
+		if !r.s.tooEarly(r) {
+			r.hello()
+		}
 	case wire.TypeView:
 		r.view()
 	case wire.TypePut:
@@ -105,12 +107,14 @@ func (r *request) dispatch() {
 		r.putLarge()
 	case wire.TypeRelease:
 		r.release()
-	case wire.TypeDelete, wire.TypeGet, wire.TypeExists, wire.TypeScan, wire.TypeStats:
+	case wire.TypeDelete, wire.TypeGet, wire.TypeExists:
 		srv.pool.submit(r)
+	case wire.TypeScan, wire.TypeStats:
+		srv.scans.submit(r)
 	}
 }
 
-// work handles a request on the pool, where it may wait for the disk.
+// work handles a request on a pool, where it may wait for the disk.
 func (r *request) work() {
 	switch r.hdr.Type {
 	case wire.TypeDelete:

@@ -28,7 +28,8 @@ type Server struct {
 	store       *store.Store
 	incarnation uint64
 	shards      int
-	pool        *pool
+	pool        *pool // gets and deletes
+	scans       *pool // what takes long by nature, so that gets do not queue behind it
 	staging     *staging
 	admin       *admin // nil without an admin port
 
@@ -112,6 +113,7 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 	}
 	srv.staging = newStaging(d, srv.cfg.StagingBytes, srv.cfg.MemoryKind)
 	srv.pool = newPool(srv.cfg.Workers)
+	srv.scans = newPool(max(1, srv.cfg.Workers/4))
 	if err := d.start(ctx); err != nil {
 		return err
 	}
@@ -305,6 +307,7 @@ func (srv *Server) closeAll() error {
 	<-srv.beatDone
 	srv.lanes.Wait()
 	srv.pool.close()
+	srv.scans.close()
 	if srv.admin != nil {
 		srv.admin.close()
 	}
@@ -336,6 +339,7 @@ func (srv *Server) abandon() {
 	}
 	if srv.pool != nil {
 		srv.pool.close()
+		srv.scans.close()
 	}
 	if srv.store != nil {
 		srv.store.Close()

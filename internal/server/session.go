@@ -63,21 +63,22 @@ type session struct {
 
 	// Order of locks: lane.pollMu, then mu, then locks of pools and SRQ.
 	mu           sync.Mutex
-	connected    bool   // Accept has returned: the QP may send
-	dead         bool   // nothing is posted any more
-	why          cause  // the first cause; causeNone while it lives
-	whyErr       error  // with detail for the log; may be nil
-	name         string // from Hello
-	replySize    int    // largest message the client takes
-	serverCredit int    // unasked messages the client is ready for
-	owned        int    // receives (receives.go)
-	spare        int    // own queue: posted beyond owned
-	posted       int    // own queue: receives with the fabric
-	spent        []*buf // receives of answered requests, to be posted again
-	out          []*buf // replies to be posted, oldest first
-	sent         []*buf // replies posted and not completed, oldest first
-	sentSince    int64  // when the oldest of sent was posted or the one before it completed
-	leaving      bool   // disconnect once everything is sent
+	connected    bool     // Accept has returned: the QP is in RTS
+	early        *request // Hello that came before that
+	dead         bool     // nothing is posted any more
+	why          cause    // the first cause; causeNone while it lives
+	whyErr       error    // with detail for the log; may be nil
+	name         string   // from Hello
+	replySize    int      // largest message the client takes
+	serverCredit int      // unasked messages the client is ready for
+	owned        int      // receives (receives.go)
+	spare        int      // own queue: posted beyond owned
+	posted       int      // own queue: receives with the fabric
+	spent        []*buf   // receives of answered requests, to be posted again
+	out          []*buf   // replies to be posted, oldest first
+	sent         []*buf   // replies posted and not completed, oldest first
+	sentSince    int64    // when the oldest of sent was posted or the one before it completed
+	leaving      bool     // disconnect once everything is sent
 	holds        map[uint64]*hold
 	nextHold     uint64
 	stats        []byte        // the snapshot that StatsRequest pages through
@@ -97,6 +98,32 @@ func (s *session) exit() {
 	if s.inflight.Add(-1) == 0 {
 		close(s.quiet)
 	}
+}
+
+// tooEarly keeps a Hello that came while the QP is in RTR: the client may send
+// as soon as it is connected, but rights can be granted and replies sent only
+// in RTS.
+func (s *session) tooEarly(r *request) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.connected && !s.dead {
+		s.early = r
+		return true
+	}
+	return false
+}
+
+// nowConnected is called when the QP is in RTS, or will never be.
+func (s *session) nowConnected() {
+	s.mu.Lock()
+	s.connected = true
+	r := s.early
+	s.early = nil
+	s.mu.Unlock()
+	if r != nil {
+		r.hello()
+	}
+	s.flush()
 }
 
 // enqueue hands over a reply and the receive of the request that it answers;
@@ -131,7 +158,7 @@ func (s *session) flush() {
 	}
 	s.repostLocked()
 	if !s.connected {
-		return // Hello can arrive while the QP is in RTR; setUp flushes
+		return // nothing can be sent yet; nowConnected flushes
 	}
 	n := min(len(s.out), s.lane.dev.sendDepth-len(s.sent))
 	if n > 0 {
