@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/config"
 	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/internal/version"
 )
@@ -30,8 +32,9 @@ func (a *app) serve(ctx context.Context) error {
 		return err
 	}
 	log := cfg.Logger
-	log.Info("starting", "version", version.Of("kvserver").String(), "config", orNone(a.cfg.File), "data_dir", a.cfg.DataDir,
-		"sync", a.cfg.Sync, "memory_limit", a.cfg.MemoryLimit.String())
+	log.Info("starting", "version", version.Of("kvserver").String(), "config", orNone(a.cfg.File))
+	// What is in force, so that a log tells under which settings it was written.
+	log.LogAttrs(ctx, slog.LevelInfo, "settings", a.cfg.Attrs(config.ForServer)...)
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"log/slog"
 )
 
 // WriteTo writes the configuration in force as YAML, each line with where its
@@ -19,4 +20,16 @@ func (l *Loaded) WriteTo(w io.Writer) (int64, error) {
 		}
 	}
 	return b.WriteTo(w)
+}
+
+// Attrs are the settings of a program for its log. There is no secret among
+// them: those stand in files, of which only the names are settings.
+func (l *Loaded) Attrs(scope Scope) []slog.Attr {
+	var attrs []slog.Attr
+	for _, k := range Keys() {
+		if k.Scope&scope != 0 {
+			attrs = append(attrs, slog.String(k.Name, fmt.Sprint(k.raw(&l.Config))))
+		}
+	}
+	return attrs
 }
