@@ -34,8 +34,10 @@ type fence struct {
 	noSpace  atomic.Bool // the disk said ENOSPC or is below the floor
 	readOnly atomic.Bool // the disk said EROFS
 
-	mu   sync.Mutex
-	last map[string]time.Time // per event: when it was last logged
+	mu         sync.Mutex
+	last       map[string]time.Time // per event: when it was last logged
+	stormSince time.Time            // the window in which stormCount were counted
+	stormCount int
 }
 
 // eventCounts counts Pebble's events since Open.
@@ -113,8 +115,8 @@ func (f *fence) listener() *pebble.EventListener {
 	l := &pebble.EventListener{
 		BackgroundError: func(err error) {
 			n := f.counts.background.Add(1)
-			f.diskError(err)
-			if f.opening.Load() && n > openTries {
+			known := f.diskError(err)
+			if f.opening.Load() && n > openTries || !known && f.storm(time.Now()) {
 				f.fail(err)
 			}
 			f.report(slog.LevelError, "pebble: background error", "err", err)
@@ -139,12 +141,35 @@ func (f *fence) listener() *pebble.EventListener {
 	return l
 }
 
-// diskError takes note of errors that say what state the disk is in.
-func (f *fence) diskError(err error) {
+// diskError takes note of errors that say what state the disk is in, which
+// writers are told and which may pass.
+func (f *fence) diskError(err error) (known bool) {
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
 		f.noSpace.Store(true)
 	case errors.Is(err, syscall.EROFS):
 		f.readOnly.Store(true)
+	default:
+		return false
 	}
+	return true
+}
+
+// A background job that fails is started again at once. When it goes on like
+// that (a table was removed under Pebble's hands) the machine does nothing
+// else any more, and the data is not whole: better to stop.
+const (
+	stormErrors = 1000
+	stormWindow = 10 * time.Second
+)
+
+// storm counts an unexplained background error; true: there are too many.
+func (f *fence) storm(now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if now.Sub(f.stormSince) > stormWindow {
+		f.stormSince, f.stormCount = now, 0
+	}
+	f.stormCount++
+	return f.stormCount >= stormErrors
 }

@@ -1,0 +1,240 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+func TestInspect(t *testing.T) {
+	fs := memFS()
+	if _, err := Inspect(t.Context(), "/store", InspectOptions{FS: fs}); !errors.Is(err, ErrNoStore) {
+		t.Errorf("of nothing: %v", err)
+	}
+	n := open(t, testConfig(fs))
+	for i := range 20 {
+		n.put(i%4, fmt.Sprintf("key-%02d", i), pattern(100*i, "v"))
+	}
+	n.del(0, "key-00")
+	last := n.put(3, "last", "v")
+	if _, err := Inspect(t.Context(), "/store", InspectOptions{FS: fs}); !errors.Is(err, ErrLocked) {
+		t.Errorf("of an open store: %v", err)
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before := snapshot(t, fs)
+	seen := 0
+	in, err := Inspect(t.Context(), "/store", InspectOptions{FS: fs, Each: func(e InspectEntry) error {
+		seen++
+		if string(e.Key) != "last" && int(e.Shard) != int(e.Key[5]-'0')%4 && len(e.Value) == 0 {
+			return fmt.Errorf("%+v", e)
+		}
+		return nil
+	}})
+	if err != nil || in.ProblemCount != 0 || in.Keys != 20 || seen != 20 || in.ShardKeys[3] != 6 || in.Newest != last ||
+		!in.CleanStop || !in.Ledger || in.Shards != 4 || in.ID != n.ID() || in.Epoch != 2 {
+		t.Errorf("%+v, %v", in, err)
+	}
+	if in, err = Inspect(t.Context(), "/store", InspectOptions{FS: fs, Prefix: []byte("key-1")}); err != nil || in.Keys != 10 {
+		t.Errorf("by prefix: %+v, %v", in, err)
+	}
+	stop := errors.New("enough")
+	if _, err = Inspect(t.Context(), "/store", InspectOptions{FS: fs, Each: func(InspectEntry) error { return stop }}); !errors.Is(err, stop) {
+		t.Errorf("stopped: %v", err)
+	}
+	if after := snapshot(t, fs); after != before {
+		t.Errorf("Inspect changed the store:\n%s\n%s", before, after)
+	}
+	open(t, testConfig(fs)).want(3, "last", "v")
+}
+
+// snapshot lists the files of a store with their sizes.
+func snapshot(t *testing.T, fs vfs.FS) (s string) {
+	t.Helper()
+	for _, dir := range []string{"/store", "/store/data"} {
+		names, err := fs.List(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(names)
+		for _, name := range names {
+			if info, err := fs.Stat(dir + "/" + name); err == nil && !info.IsDir() {
+				s += fmt.Sprintf("%s/%s %d\n", dir, name, info.Size())
+			}
+		}
+	}
+	return s
+}
+
+// TestCheckFinds: damage of every kind is listed.
+func TestCheckFinds(t *testing.T) {
+	fs := memFS()
+	n := open(t, testConfig(fs))
+	n.put(1, "good", "v")
+	n.put(1, "bad", "v")
+	// Records as a bug or a bad disk could leave them.
+	set := func(pkey, value []byte) {
+		if err := n.db.Set(pkey, value, pebble.Sync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(appendKey(nil, 1, kindData, []byte("bad")), []byte("gibberish"))
+	set(appendKey(nil, 77, kindData, []byte("stray")), []byte("v"))
+	future := appendKey(nil, 2, kindData, []byte("future"))
+	rec := make([]byte, recordSize(1, false))
+	putRecord(rec, future, record{version: layout.MakeVersion(9000, 1), value: []byte("v")})
+	set(future, rec)
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	in, err := Check(t.Context(), "/store", fs)
+	if !errors.Is(err, ErrCorrupt) || in.ProblemCount != 3 || in.Keys != 3 {
+		t.Errorf("%d problems, %d keys: %v", in.ProblemCount, in.Keys, err)
+	}
+	n = open(t, testConfig(fs))
+	n.fill()
+	n.want(1, "good", "v")
+	_, err = n.Get(t.Context(), 1, []byte("bad"), nil)
+	var ce *CorruptError
+	if !errors.As(err, &ce) || string(ce.Key) != "bad" || ce.Shard != 1 {
+		t.Errorf("Get of a damaged record: %v", err)
+	}
+	n.reader().wantAsk(1, "bad")
+	if _, err := n.Delete(t.Context(), 1, []byte("bad")); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("Delete of a damaged record: %v", err)
+	}
+	n.put(1, "bad", "healed")
+	n.want(1, "bad", "healed")
+}
+
+// TestEpochs: a new epoch begins in time, and versions run on into it.
+func TestEpochs(t *testing.T) {
+	fs := memFS()
+	n := open(t, testConfig(fs))
+	v := n.put(0, "k", "v")
+	n.queue.mu.Lock()
+	n.queue.next = n.queue.limit - 2
+	n.queue.mu.Unlock()
+	n.extendEpoch()
+	for range 5 {
+		next := n.put(0, "k", "v")
+		if next <= v {
+			t.Fatalf("%v after %v", next, v)
+		}
+		v = next
+	}
+	if v.Epoch() != n.facts.epoch+1 {
+		t.Errorf("version %v, epoch at Open %d", v, n.facts.epoch)
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n = open(t, testConfig(fs))
+	if next := n.put(0, "k", "v"); next <= v {
+		t.Errorf("%v after %v and a restart", next, v)
+	}
+	// The very last: refused, not wrapped around.
+	n.queue.mu.Lock()
+	n.queue.next = n.queue.limit
+	n.queue.mu.Unlock()
+	if _, err := n.Put(t.Context(), 0, []byte("k"), nil); !errors.Is(err, ErrEpochs) {
+		t.Errorf("Put without a version left: %v", err)
+	}
+}
+
+// TestHeartbeat: one if something was written, none if not.
+func TestHeartbeat(t *testing.T) {
+	n := open(t, testConfig(memFS()))
+	beats := func() uint64 {
+		f, err := readFacts(n.db)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f.beats
+	}
+	n.put(0, "k", "v")
+	n.heartbeat()
+	first := beats()
+	n.heartbeat()
+	if first == 0 || beats() != first {
+		t.Errorf("%d beats after a put, %d after nothing", first, beats())
+	}
+}
+
+// TestBackgroundStorm: errors without end stop the node.
+func TestBackgroundStorm(t *testing.T) {
+	c := testConfig(memFS())
+	fatal := make(chan error, 2)
+	c.OnFatal = func(err error) { fatal <- err }
+	s, err := Open(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		// Pebble itself is well; let it go.
+		s.workers.Wait()
+		if err := errors.Join(s.db.Close(), s.lock.Close()); err != nil {
+			t.Error(err)
+		}
+	}()
+	events := s.fence.listener()
+	for range stormErrors - 1 {
+		events.BackgroundError(syscall.ENOENT)
+	}
+	if s.fence.failed() != nil {
+		t.Error("fenced too early")
+	}
+	events.BackgroundError(syscall.ENOENT)
+	events.BackgroundError(syscall.ENOENT)
+	if err := <-fatal; !errors.Is(err, syscall.ENOENT) || len(fatal) != 0 {
+		t.Errorf("%v, and %d more", err, len(fatal))
+	}
+	if err := s.Close(); !errors.Is(err, ErrFatal) {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// TestLargestValue: 64 MiB there and back, in memory and out of Pebble.
+func TestLargestValue(t *testing.T) {
+	if testing.Short() {
+		t.Log("short: 8 MiB instead of 64")
+	}
+	size := layout.MaxValueLen
+	if testing.Short() {
+		size = 8 << 20
+	}
+	fs := memFS()
+	c := testConfig(fs)
+	c.MemoryLimit = 256 << 20
+	n := open(t, c)
+	value := pattern(size, "large")
+	n.put(2, "large", value)
+	n.want(2, "large", value)
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.Memory = newHeapMemory()
+	c.holdFill = make(chan struct{})
+	n = open(t, c)
+	n.want(2, "large", value) // out of Pebble
+	held, err := n.Hold(t.Context(), 2, []byte("large"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	it, err := layout.ParseItem(n.table.Bytes(held.Place, held.Size), n.Incarnation(), held.Place)
+	if err != nil || it.State != layout.Held || it.ValLen != size {
+		t.Errorf("held copy: %+v, %v", it.State, err)
+	}
+	held.Release()
+	close(c.holdFill)
+	n.fill()
+	n.reader().want(2, "large", value)
+}
