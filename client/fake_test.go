@@ -141,8 +141,11 @@ func (f *fakeServer) reply(h wire.Header, msg []byte) []byte {
 			MaxValue: layout.MaxValueLen, MaxKey: layout.MaxKeyLen, RequestSize: messageSize, ReplySize: messageSize,
 			Shards: 1, Regions: 2, ServerID: []byte("fake"),
 		}
-		if f.welcome != nil {
-			f.welcome(&w)
+		f.mu.Lock()
+		change := f.welcome
+		f.mu.Unlock()
+		if change != nil {
+			change(&w)
 		}
 		out = wire.AppendWelcome(nil, h.ID, w)
 		wire.SetCredits(out, 8)

@@ -16,7 +16,7 @@ import (
 
 func dialError(t *testing.T, cfg Config) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	c, err := Dial(ctx, cfg)
 	if err == nil {
@@ -138,14 +138,12 @@ func TestHandshakeAnswers(t *testing.T) {
 			f.secret = []byte("s")
 			tc.change(f)
 			cfg := f.config(nil)
-			cfg.DialTimeout = 300 * time.Millisecond
-			begin := time.Now()
-			err := dialError(t, cfg)
-			if !errors.Is(err, tc.want) {
-				t.Errorf("%v, want %v", err, tc.want)
+			cfg.DialTimeout = 20 * time.Second
+			if tc.want == ErrTimeout {
+				cfg.DialTimeout = 300 * time.Millisecond
 			}
-			if took := time.Since(begin); took > 5*time.Second {
-				t.Errorf("took %v", took)
+			if err := dialError(t, cfg); !errors.Is(err, tc.want) {
+				t.Errorf("%v, want %v", err, tc.want)
 			}
 		})
 	}

@@ -86,6 +86,9 @@ func (n *node) config() Config {
 	return Config{
 		Servers: []string{n.addr}, Fabric: iwarp.New(iwarp.Options{}), Secret: n.cfg.Secret,
 		HeapMemory: true, Logger: testLogger("client"),
+		// A loaded machine under the race detector is slow; tests of deadlines
+		// set their own.
+		Timeout: time.Minute, DialTimeout: 20 * time.Second,
 	}
 }
 

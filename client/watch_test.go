@@ -1,0 +1,146 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/server"
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/rdma"
+)
+
+// While LeaseKeep lasts the client keeps its lease without gets; afterwards it
+// READs nothing, and the next get goes by SEND and wakes it up again.
+func TestLeaseIsKept(t *testing.T) {
+	n := startNode(t, func(cfg *server.Config) { cfg.Lease, cfg.Beat = 400*time.Millisecond, 40*time.Millisecond })
+	c := n.dial(nil)
+	if err := c.Put(t.Context(), []byte("k"), []byte("v")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "six renewals without a get", func() bool { return c.Counters().LeaseRenewals >= 6 })
+
+	lazy := n.dial(func(cfg *Config) { cfg.LeaseKeep = -1 })
+	s := lazy.current.Load()
+	eventually(t, "the lease lapses", func() bool { return s.lease.lapsed.Load() })
+	before := lazy.Counters()
+	if v, err := lazy.Get(t.Context(), []byte("k")); err != nil || string(v) != "v" {
+		t.Fatal(v, err)
+	}
+	if after := lazy.Counters(); after.Fallbacks.NoLease != before.Fallbacks.NoLease+1 {
+		t.Errorf("%+v", after)
+	}
+	eventually(t, "gets are one-sided again", func() bool {
+		before := lazy.Counters().OneSidedHits
+		_, err := lazy.Get(t.Context(), []byte("k"))
+		return err == nil && lazy.Counters().OneSidedHits > before
+	})
+}
+
+// A region that the client does not know is learned because of the get that
+// meets it.
+func TestNewRegionsAreLearned(t *testing.T) {
+	n := startNode(t, nil)
+	reader, writer := n.dial(nil), n.dial(nil)
+	if err := writer.Put(t.Context(), []byte("k"), []byte("v")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a one-sided get from a region younger than the session", func() bool {
+		_, err := reader.Get(t.Context(), []byte("k"))
+		return err == nil && reader.Counters().OneSidedHits > 0
+	})
+	if reader.Counters().ViewRefreshes == 0 {
+		t.Error("the view was not refreshed")
+	}
+}
+
+// When the server has been away for a timeout, calls do not wait for their own.
+func TestCircuitOpens(t *testing.T) {
+	n := startNode(t, nil)
+	c := n.dial(func(cfg *Config) { cfg.Timeout, cfg.DialTimeout = 100*time.Millisecond, 200*time.Millisecond })
+	n.stop()
+	eventually(t, "the session is lost", func() bool { return c.current.Load() == nil })
+	// Whether it is open already or not, a call does not outlast its time.
+	begin := time.Now()
+	if _, err := c.Get(context.Background(), []byte("k")); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("%v", err)
+	}
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("took %v", took)
+	}
+	eventually(t, "the circuit is open", func() bool {
+		c.conn.mu.Lock()
+		defer c.conn.mu.Unlock()
+		return time.Since(c.conn.lost) > c.cfg.Timeout
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	begin = time.Now()
+	err := c.Put(ctx, []byte("k"), nil)
+	if took := time.Since(begin); !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrTimeout) || took > 15*time.Second {
+		t.Errorf("%v after %v, with 30 s to wait", err, took)
+	}
+	n.start()
+	eventually(t, "it closes again", func() bool { return c.Put(t.Context(), []byte("k"), nil) == nil })
+}
+
+// A client that has been using one store does not take another one for it.
+func TestAnotherStoreIsRefused(t *testing.T) {
+	f := newFakeServer(3)
+	c := f.dial(t, nil, func(cfg *Config) { cfg.Timeout = 200 * time.Millisecond })
+	f.mu.Lock()
+	f.welcome = func(w *wire.Welcome) { w.ServerID = []byte("impostor") }
+	f.mu.Unlock()
+	f.lastQP().die(rdma.ErrPeerGone)
+	eventually(t, "the other store is refused", func() bool {
+		_, err := c.Get(t.Context(), []byte("k"))
+		return errors.Is(err, ErrUnavailable) && c.Server().ID == ""
+	})
+	f.mu.Lock()
+	f.welcome = nil
+	f.mu.Unlock()
+	eventually(t, "the old one is taken again", func() bool { return c.Put(t.Context(), []byte("k"), nil) == nil })
+}
+
+// A put that is refused because the server is closing was not done, and is done
+// on the next session; one whose connection dies is not done again.
+func TestPutsAreNeverRepeatedInDoubt(t *testing.T) {
+	f := newFakeServer(3)
+	puts, mode := 0, wire.StatusOK
+	f.onRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
+		if h.Type != wire.TypePut {
+			return nil, false
+		}
+		puts++
+		switch mode {
+		case wire.StatusClosing:
+			mode = wire.StatusOK
+			return wire.AppendError(nil, h.Type, h.ID, wire.StatusClosing, "bye"), true
+		case wire.StatusIdle: // stands for: no answer, and the line goes dead
+			mode = wire.StatusOK
+			go f.lastQP().die(rdma.ErrPeerGone)
+			return nil, true
+		}
+		return nil, false
+	}
+	c := f.dial(t, nil, nil)
+	for _, tc := range []struct {
+		mode wire.Status
+		want error
+		puts int
+	}{
+		{wire.StatusOK, nil, 1},
+		{wire.StatusClosing, nil, 2},
+		{wire.StatusIdle, ErrOutcomeUnknown, 1},
+		{wire.StatusOK, nil, 1},
+	} {
+		puts, mode = 0, tc.mode
+		if err := c.Put(t.Context(), []byte("k"), []byte("v")); !errors.Is(err, tc.want) || puts != tc.puts {
+			t.Errorf("%v: %v after %d puts, want %v after %d", tc.mode, err, puts, tc.want, tc.puts)
+		}
+	}
+	if k := c.Counters(); k.OutcomeUnknown != 1 {
+		t.Errorf("%d outcomes unknown", k.OutcomeUnknown)
+	}
+}
