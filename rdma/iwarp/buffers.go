@@ -11,12 +11,12 @@ import (
 const (
 	// txTarget is how many bytes the transmitter frames before it writes: one
 	// system call's worth. The last FPDU may begin just below it.
-	txTarget = 64 << 10
+	txTarget = 128 << 10
 	txCap    = txTarget + fpduMaxLen
 	// txInlineBudget bounds what one goroutine writes on behalf of others
 	// before it hands over to a writer goroutine: PostSend must return and the
 	// reader must read.
-	txInlineBudget = 256 << 10
+	txInlineBudget = 1 << 20
 
 	// rxCap holds two of the longest FPDUs, so that one always fits behind
 	// what is left of another.

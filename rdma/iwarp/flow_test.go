@@ -454,3 +454,22 @@ func TestBuffersForget(t *testing.T) {
 		y.close()
 	}
 }
+
+// A peer that is alive and never reads ends the connection, and the requests
+// that wait for it.
+func TestPeerThatNeverReads(t *testing.T) {
+	const n = 64 << 20
+	a := newEnd(t, New(Options{PeerTimeout: 100 * time.Millisecond}), rdma.QPConfig{})
+	src := a.mr(n, 0)
+	p, err := acceptRaw(t, a, rdma.ConnParams{}, nil)
+	check(t, err)
+	a.send(rdma.SendWR{ID: 1, Op: rdma.OpSend, Flags: rdma.SendSignaled, SGL: []rdma.SGE{{MR: src, Len: n}}},
+		rdma.SendWR{ID: 2, Op: rdma.OpSend, Flags: rdma.SendSignaled})
+	wcs := a.wait(2)
+	if wcs[0].ID != 1 || wcs[0].Status != rdma.StatusRetryExcErr || wcs[1].Status != rdma.StatusWRFlushErr {
+		t.Errorf("%+v", wcs)
+	}
+	a.dead(rdma.ErrPeerGone)
+	_ = p.conn.Close()
+	a.close()
+}

@@ -22,10 +22,6 @@ type transmitter struct {
 	rtr     RTR // the frame to begin with, if any
 }
 
-// writeTimeout bounds how long a writer goroutine waits for the peer to read
-// one buffer; TCP's own timeout for a dead peer comes in QP set-up.
-const writeTimeout = 30 * time.Second
-
 // kick sends what can be sent. Called under mu. If somebody transmits already
 // it returns at once: the transmitter looks again before it stops.
 func (q *qp) kick() {
@@ -121,7 +117,9 @@ func (q *qp) writeOnce(fd uintptr) bool {
 	}
 }
 
-// writer carries on where transmit stopped, and waits for the socket.
+// writer carries on where transmit stopped, and waits for the socket: for each
+// buffer as long as TCP would wait for a dead peer, because one that is alive
+// and does not read is no better.
 func (q *qp) writer() {
 	defer q.workers.Done()
 	q.mu.Lock()
@@ -129,7 +127,7 @@ func (q *qp) writer() {
 	for {
 		tb := q.tx.buf
 		if q.state != rdma.QPError {
-			_ = q.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+			_ = q.conn.SetWriteDeadline(time.Now().Add(q.pd.dev.fabric.opts.PeerTimeout))
 		}
 		q.mu.Unlock()
 		n, err := q.conn.Write(tb.b[tb.off:])
