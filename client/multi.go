@@ -32,9 +32,16 @@ func (c *Client) MultiGet(ctx context.Context, keys [][]byte) ([]Result, error) 
 	results := make([]Result, len(keys))
 	var rest []int // to be got one by one
 	for from := 0; from < len(keys); from += groupKeys {
-		to := min(from+groupKeys, len(keys))
+		var group []int
+		for i := from; i < min(from+groupKeys, len(keys)); i++ {
+			group = append(group, i)
+		}
 		p := c.begin(ctx) // Config.Timeout is for a group, not for any number of keys
-		rest = append(rest, c.getGroup(&p, keys, results, from, to)...)
+		left, learned := c.getGroup(&p, keys, results, group)
+		if learned { // a newer view: once more
+			left, _ = c.getGroup(&p, keys, results, left)
+		}
+		rest = append(rest, left...)
 	}
 	c.getRest(ctx, keys, results, rest)
 	for i := range results {
@@ -53,20 +60,18 @@ type member struct {
 	state layout.Action
 }
 
-// getGroup gets keys[from:to] one-sidedly, and returns the indexes of those that
-// did not work out: they are got singly, which has all the ways of a get.
-func (c *Client) getGroup(p *patience, keys [][]byte, results []Result, from, to int) (rest []int) {
+// getGroup gets the keys of a group one-sidedly. It returns the indexes of those
+// that did not work out, to be got singly, which has all the ways of a get; and
+// whether regions have been learned that some of them were missing.
+func (c *Client) getGroup(p *patience, keys [][]byte, results []Result, group []int) (rest []int, learned bool) {
 	s, err := c.session(p)
 	if err != nil || s.lease.lapsed.Load() {
-		for i := from; i < to; i++ {
-			rest = append(rest, i)
-		}
-		return rest
+		return group, false
 	}
 	s.lease.used.Store(true)
 	v := s.view.Load()
-	members := make([]member, 0, to-from)
-	for i := from; i < to; i++ {
+	members := make([]member, 0, len(group))
+	for _, i := range group {
 		if err := checkKey(keys[i]); err != nil {
 			results[i].Err = c.fail("get", keys[i], s.addr, err)
 			continue
@@ -84,15 +89,17 @@ func (c *Client) getGroup(p *patience, keys [][]byte, results []Result, from, to
 		c.stepGroup(s, batch, keys, members, results)
 		batch.release()
 	}
+	strange := false
 	for i := range members {
 		m := &members[i]
 		if results[m.i].Value == nil && results[m.i].Err == nil {
 			rest = append(rest, m.i)
+			strange = strange || m.state == layout.ActionAsk && m.g.lookup.Reason == layout.ReasonUnknownRegion
 		}
 		m.g.release()
 		getPool.Put(m.g)
 	}
-	return rest
+	return rest, strange && s.learnRegions(p, v.Version)
 }
 
 // gather READs for as many members as fit into one batch; the others have their

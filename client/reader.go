@@ -35,6 +35,9 @@ type get struct {
 
 	item layout.ItemView
 	loc  layout.Loc
+
+	strange     bool   // it met a place in no region of the view …
+	viewVersion uint64 // … of this version
 }
 
 var getPool = sync.Pool{New: func() any { return new(get) }}
@@ -97,6 +100,9 @@ func (s *session) oneSided(p *patience, g *get, key []byte) (verdict, error) {
 			return 0, err
 		case answer == verdictAsk:
 			g.release()
+			if g.strange && s.learnRegions(p, g.viewVersion) {
+				continue
+			}
 			return answer, nil
 		case l.holds(g.grant, s.c.now()):
 			if answer == verdictFound {
@@ -123,6 +129,7 @@ func (s *session) oneSided(p *patience, g *get, key []byte) (verdict, error) {
 // clock afterwards.
 func (s *session) oneSidedOnce(p *patience, g *get, key []byte) (verdict, error) {
 	v := s.view.Load()
+	g.strange, g.viewVersion = false, v.Version
 	s.start(g, v, key)
 	for {
 		switch g.lookup.Step() {
@@ -130,6 +137,7 @@ func (s *session) oneSidedOnce(p *patience, g *get, key []byte) (verdict, error)
 			if err := s.readFor(p, g, v); err != nil {
 				s.count(&g.lookup.Counts)
 				if errors.Is(err, errNoRegion) {
+					g.strange = true
 					s.askFor(layout.ReasonUnknownRegion)
 					return verdictAsk, nil
 				}
@@ -151,9 +159,27 @@ func (s *session) oneSidedOnce(p *patience, g *get, key []byte) (verdict, error)
 		default:
 			s.count(&g.lookup.Counts)
 			s.askFor(g.lookup.Reason)
+			g.strange = g.lookup.Reason == layout.ReasonUnknownRegion
 			return verdictAsk, nil
 		}
 	}
+}
+
+// learnRegions fetches a newer view than the one a get was made with, and
+// reports whether there is one now. One get does it, at the cost of the SEND
+// that it would have made anyway; those beside it ask for their value.
+func (s *session) learnRegions(p *patience, version uint64) bool {
+	if s.view.Load().Version > version {
+		return true
+	}
+	if !s.refreshing.CompareAndSwap(false, true) {
+		return false
+	}
+	defer s.refreshing.Store(false)
+	if err := s.refreshView(p); err != nil {
+		return false // the value's own request will meet the reason again
+	}
+	return s.view.Load().Version > version
 }
 
 // readFor READs what the lookup asks for, as one batch, and takes the beat
@@ -201,7 +227,7 @@ func (s *session) count(k *layout.Counts) {
 	n.marked.Add(uint64(k.Marked))
 }
 
-// askFor counts why a get goes by SEND.
+// askFor counts why READs alone gave no answer.
 func (s *session) askFor(r layout.Reason) {
 	n := &s.c.n
 	switch r {
@@ -215,8 +241,6 @@ func (s *session) askFor(r layout.Reason) {
 		n.fbNoRoom.Add(1)
 	case layout.ReasonUnknownRegion:
 		n.fbNoRegion.Add(1)
-		s.viewWanted.Store(s.view.Load().Version + 1)
-		s.c.poke()
 	default:
 		n.fbElse.Add(1)
 	}

@@ -47,12 +47,12 @@ type Counters struct {
 
 // FallbackCounters says why gets went by SEND.
 type FallbackCounters struct {
-	Slotless uint64 `json:"slotless"` // the index says that keys live without a slot here
-	Pebble   uint64 `json:"pebble"`   // the value is on the server's disk only
-	Rounds   uint64 `json:"rounds"`   // the key was written too fast to be read
-	NoLease  uint64 `json:"no_lease"` // no lease in force
-	NoRegion uint64 `json:"no_region"`
-	NoRoom   uint64 `json:"no_room"` // more candidates than one batch holds
+	Slotless uint64 `json:"slotless"`  // the index says that keys live without a slot here
+	Pebble   uint64 `json:"pebble"`    // the value is on the server's disk only
+	Rounds   uint64 `json:"rounds"`    // the key was written too fast to be read
+	NoLease  uint64 `json:"no_lease"`  // no lease in force
+	NoRegion uint64 `json:"no_region"` // a region younger than the view; some of these learn it and READ again
+	NoRoom   uint64 `json:"no_room"`   // more candidates than one batch holds
 	Other    uint64 `json:"other"`
 }
 
