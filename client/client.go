@@ -6,7 +6,7 @@
 // CPU takes no part. A put is a message: the server makes it durable, then
 // visible, then answers.
 //
-//	c, err := client.Dial(ctx, client.Config{Servers: []string{"kv1:7420"}, Fabric: iwarp.New(iwarp.Options{})})
+//	c, err := client.Dial(ctx, client.Config{Servers: []string{"kv1:7400"}, Fabric: iwarp.New(iwarp.Options{})})
 //	…
 //	err = c.Put(ctx, []byte("name"), []byte("value"))
 //	value, err := c.Get(ctx, []byte("name"))
