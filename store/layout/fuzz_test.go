@@ -14,6 +14,8 @@ func FuzzParseItem(f *testing.F) {
 		for _, expiry := range []uint64{0, 77} {
 			mem := testMem(ItemSize(sh.key, sh.val, expiry != 0))
 			WriteItem(mem, testInc, 5, Item{Version: 3, Key: make([]byte, sh.key), Value: make([]byte, sh.val), Expiry: expiry}, Pending)
+			// Of a chunked item the head: large inputs are slow to mutate.
+			mem = mem[:HeadSize(sh.key, sh.val, expiry != 0)]
 			f.Add(bytes.Clone(mem), uint64(testInc), uint64(5))
 			f.Add(bytes.Clone(mem[:len(mem)/2]), uint64(testInc), uint64(5))
 		}

@@ -40,7 +40,7 @@ func (w *world) leaseUnless(b bug) {
 }
 
 // rare are the bugs that take the model seconds to come upon.
-var rare = []bug{bugReuseAtOnce, bugShownAtOnce}
+var rare = []bug{bugReuseAtOnce, bugShownAtOnce, bugVersionTwice}
 
 // TestModelFindsPlantedBugs: the model comes upon every one of them.
 func TestModelFindsPlantedBugs(t *testing.T) {
