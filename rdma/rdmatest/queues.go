@@ -20,6 +20,7 @@ func queueChecks() []check {
 		{"flush on disconnect", checkFlush},
 		{"post to a dead queue pair", checkPostToDead},
 		{"flush of reads under way", checkFlushReads},
+		{"flush of sends under way", checkFlushSends},
 	}
 }
 
@@ -324,5 +325,41 @@ func checkFlushReads(t *testing.T, cfg *Config) {
 				p.a.check("Free", sinks[i].block.Free())
 			}
 		}
+	}
+}
+
+// checkFlushSends: the same for large SENDs. Once the completion is there,
+// flushed or not, nobody reads the source any more: it may be written (the race
+// detector watches, with Heap) or unmapped.
+func checkFlushSends(t *testing.T, cfg *Config) {
+	const size, sends = 1 << 20, 24
+	for round := range 6 {
+		p := newPair(t, cfg, pairOptions{})
+		into := p.b.region(size, rdma.AccessLocalWrite)
+		for range sends {
+			p.b.recv(p.qb, into.sge(0, size))
+		}
+		var sources []*region
+		var wrs []rdma.SendWR
+		for range sends {
+			sources = append(sources, p.a.region(size, rdma.AccessLocalWrite))
+			wrs = append(wrs, send(sources[len(sources)-1], 0, size))
+		}
+		ids := p.a.post(p.qa, wrs...)
+		if round%3 > 0 {
+			p.a.ok(ids[round])
+		}
+		end := p.qa.Disconnect
+		if round%2 == 1 {
+			end = p.qb.Disconnect
+		}
+		p.a.check("Disconnect", end())
+		for i, id := range ids {
+			p.a.wait(id)
+			fill(sources[i].bytes(), 0xff) // ours
+			p.a.check("MR.Close", sources[i].mr.Close())
+			p.a.check("Free", sources[i].block.Free())
+		}
+		p.a.expectDone(p.qa, rdma.ErrClosed, rdma.ErrPeerGone)
 	}
 }

@@ -3,6 +3,7 @@ package rdmatest
 import (
 	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"testing"
@@ -73,6 +74,9 @@ func checkCycles(t *testing.T, cfg *Config) {
 		cycle(i)
 	}
 	goroutines, fds, before := runtime.NumGoroutine(), descriptors(), heap()
+	// No collection meanwhile: finalizers would close what the fabric forgot.
+	percent := debug.SetGCPercent(-1)
+	defer debug.SetGCPercent(percent)
 	for i := range cycles {
 		cycle(i)
 	}

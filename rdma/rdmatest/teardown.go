@@ -18,6 +18,7 @@ func teardownChecks() []check {
 		{"every order, connected", checkEveryOrderConnected},
 		{"use after close", checkUseAfterClose},
 		{"region closed under reads", checkRegionClosedUnderReads},
+		{"sink closed under reads", checkSinkClosedUnderReads},
 		{"sink freed after close", checkSinkFreedAfterClose},
 		{"close from many goroutines", checkConcurrentClose},
 		{"listener", checkListenerTeardown},
@@ -234,6 +235,49 @@ func checkRegionClosedUnderReads(t *testing.T, cfg *Config) {
 		}
 		if good == len(ids) { // all had been served before the Close
 			expectBytes(t, "READs before the Close", sink.bytes(), want)
+		}
+	}
+}
+
+// checkSinkClosedUnderReads: the same at the other end. A sink or a receive
+// buffer whose region is closed takes no byte any more; the work that needed it
+// fails as a local error.
+func checkSinkClosedUnderReads(t *testing.T, cfg *Config) {
+	const size = 256 << 10
+	for round := range 40 {
+		p := newPair(t, cfg, pairOptions{})
+		src := p.b.region(size, rdma.AccessRemoteRead|rdma.AccessLocalWrite)
+		sink := p.a.region(size, rw(p.a))
+		var ids []uint64
+		if round%2 == 0 {
+			var wrs []rdma.SendWR
+			for range 16 {
+				wrs = append(wrs, read(sink, 0, src.remote(0), size))
+			}
+			ids = p.a.post(p.qa, wrs...)
+		} else {
+			for range 16 {
+				ids = append(ids, p.a.recv(p.qa, sink.sge(0, size)))
+			}
+			for range 16 {
+				p.b.post(p.qb, send(src, 0, size))
+			}
+		}
+		p.a.ok(ids[round%4])
+		p.a.check("MR.Close", sink.mr.Close())
+		fill(sink.bytes(), byte(round)) // ours again
+		p.a.check("Free", sink.block.Free())
+		good := 0
+		for _, id := range ids {
+			wc := p.a.wait(id)
+			if wc.Status == rdma.StatusSuccess {
+				good++
+			} else if !isAny(wc.Status.Err(), rdma.ErrLocal, rdma.ErrFlushed) {
+				t.Errorf("round %d: work whose region was closed: %v", round, wc.Status)
+			}
+		}
+		if good < len(ids) {
+			p.a.expectDone(p.qa, rdma.ErrLocal)
 		}
 	}
 }
