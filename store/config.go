@@ -129,6 +129,7 @@ type Config struct {
 	FillWorkers int
 
 	holdFill chan struct{} // tests: the fill begins when it is closed
+	noKeeper bool          // tests: nothing happens by the clock
 }
 
 // Progress tells how far the fill after a start has come.

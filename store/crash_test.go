@@ -27,7 +27,11 @@ type acked struct {
 // write is there afterwards (policy Always), nothing is half there, and no
 // version is given out twice, not even those that the crash took.
 func TestCrash(t *testing.T) {
-	const rounds, keys = 12, 20
+	const keys = 20
+	rounds := 12
+	if underRace {
+		rounds = 4
+	}
 	for _, seed := range []uint64{1, 2, 3} {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 1))

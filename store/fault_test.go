@@ -330,7 +330,7 @@ func TestDiskFloor(t *testing.T) {
 	d := &fakeDisk{FS: memFS()}
 	d.avail.Store(1 << 30)
 	c := testConfig(d)
-	c.MinFreeBytes = 1 << 20
+	c.MinFreeBytes, c.noKeeper = 1<<20, true
 	n := open(t, c)
 	n.put(0, "a", "v")
 	n.put(0, "b", "v")
@@ -357,7 +357,9 @@ func TestDiskFloor(t *testing.T) {
 
 // TestDiskErrors: what Pebble meets in the background reaches the writers.
 func TestDiskErrors(t *testing.T) {
-	n := open(t, testConfig(memFS()))
+	c := testConfig(memFS())
+	c.noKeeper = true
+	n := open(t, c)
 	events := n.fence.listener()
 	for range 1000 {
 		events.BackgroundError(fmt.Errorf("flush: %w", syscall.ENOSPC))

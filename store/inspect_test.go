@@ -118,7 +118,9 @@ func TestCheckFinds(t *testing.T) {
 // TestEpochs: a new epoch begins in time, and versions run on into it.
 func TestEpochs(t *testing.T) {
 	fs := memFS()
-	n := open(t, testConfig(fs))
+	c := testConfig(fs)
+	c.noKeeper = true
+	n := open(t, c)
 	v := n.put(0, "k", "v")
 	n.queue.mu.Lock()
 	n.queue.next = n.queue.limit - 2
@@ -137,7 +139,8 @@ func TestEpochs(t *testing.T) {
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
 	}
-	n = open(t, testConfig(fs))
+	c.Memory = newHeapMemory()
+	n = open(t, c)
 	if next := n.put(0, "k", "v"); next <= v {
 		t.Errorf("%v after %v and a restart", next, v)
 	}
@@ -152,7 +155,9 @@ func TestEpochs(t *testing.T) {
 
 // TestHeartbeat: one if something was written, none if not.
 func TestHeartbeat(t *testing.T) {
-	n := open(t, testConfig(memFS()))
+	c := testConfig(memFS())
+	c.noKeeper = true
+	n := open(t, c)
 	beats := func() uint64 {
 		f, err := readFacts(n.db)
 		if err != nil {
@@ -204,12 +209,9 @@ func TestBackgroundStorm(t *testing.T) {
 
 // TestLargestValue: 64 MiB there and back, in memory and out of Pebble.
 func TestLargestValue(t *testing.T) {
-	if testing.Short() {
-		t.Log("short: 8 MiB instead of 64")
-	}
 	size := layout.MaxValueLen
-	if testing.Short() {
-		size = 8 << 20
+	if testing.Short() || underRace {
+		size = 3 << 20
 	}
 	fs := memFS()
 	c := testConfig(fs)

@@ -24,10 +24,14 @@ func TestModel(t *testing.T) {
 	if *modelSeed != 0 {
 		seeds = []uint64{*modelSeed}
 	}
+	steps := 1500
+	if underRace {
+		steps = 300
+	}
 	for _, seed := range seeds {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			m := newModel(t, seed)
-			for range 1500 {
+			for range steps {
 				m.step()
 			}
 			m.checkAll()

@@ -257,10 +257,13 @@ func (s *Store) start() {
 	s.groups = make(chan *group, groupsInFlight)
 	s.filler.started = s.opened
 	s.disk.look(s.cfg)
-	s.workers.Add(3)
+	s.workers.Add(2)
 	go s.runCommitter()
 	go s.runPublisher()
-	go s.runKeeper()
+	if !s.cfg.noKeeper {
+		s.workers.Add(1)
+		go s.runKeeper()
+	}
 	for range min(s.cfg.FillWorkers, len(s.shards)) {
 		s.workers.Add(1)
 		go s.runFill()
