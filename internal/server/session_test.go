@@ -524,3 +524,25 @@ func TestStrayTCP(t *testing.T) {
 		t.Errorf("the honest client: %v", err)
 	}
 }
+
+// TestFloodOfSilentConnections: connections that never say Hello cost places
+// for a while; clients that are in are served all the time, new ones after it.
+func TestFloodOfSilentConnections(t *testing.T) {
+	srv := startServer(t, func(c *Config) { c.MaxUnauthenticated = 16; c.SetupTimeout = 300 * time.Millisecond })
+	honest := dial(t, srv, peerOptions{})
+	refused := 0
+	for range 40 {
+		if _, err := tryDial(t, srv, peerOptions{noHello: true, receives: 1}); err != nil {
+			wantStatus(t, err, wire.StatusBusy)
+			refused++
+		}
+		if err := honest.ping(); err != nil {
+			t.Fatalf("the honest client: %v", err)
+		}
+	}
+	eventually(t, "the silent ones are gone", func() bool { return len(srv.sessionList()) == 1 })
+	dial(t, srv, peerOptions{})
+	if got := srv.met.ends[causeSetup].Load() + srv.met.ends[causeBusy].Load(); got != 40 || int(srv.met.ends[causeBusy].Load()) != refused {
+		t.Errorf("%d ended or refused, %d of them refused here", got, refused)
+	}
+}

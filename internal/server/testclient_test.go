@@ -38,8 +38,8 @@ type peer struct {
 
 // Layout of the peer's memory: receives, then one send buffer, then a sink.
 const (
-	peerReceives = 128
-	peerSize     = 64 << 10
+	peerReceives = 80
+	peerSize     = 16 << 10
 	peerSink     = 1 << 20
 	peerRecvBit  = 1 << 40
 )
