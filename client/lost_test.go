@@ -413,7 +413,7 @@ func TestCloseUnderLoad(t *testing.T) {
 // absent ones: nothing of the store's code takes part.
 func TestGetsNeedNoHandlers(t *testing.T) {
 	n := startNode(t, func(cfg *server.Config) { cfg.Lease, cfg.Beat = 500*time.Millisecond, 50*time.Millisecond })
-	c := n.dial(func(cfg *Config) { cfg.DialTimeout = 300 * time.Millisecond })
+	c := n.dial(nil)
 	for i := range 100 {
 		if err := c.Put(t.Context(), fmt.Appendf(nil, "k%d", i), []byte("v")); err != nil {
 			t.Fatal(err)

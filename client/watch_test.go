@@ -144,3 +144,25 @@ func TestPutsAreNeverRepeatedInDoubt(t *testing.T) {
 		t.Errorf("%d outcomes unknown", k.OutcomeUnknown)
 	}
 }
+
+// A server whose handlers are stuck answers no ping, but its beat goes on: the
+// session is kept, for gets go on too. When the beat stops as well, it is over.
+func TestSilenceAndBeat(t *testing.T) {
+	f, clock := newFakeServer(3), newFakeClock()
+	f.welcome = func(w *wire.Welcome) { w.Keepalive = 20 * time.Millisecond }
+	f.onRequest = func(h wire.Header, _ []byte) ([]byte, bool) { return nil, h.Type == wire.TypePing }
+	c := f.dial(t, clock, func(cfg *Config) { cfg.DialTimeout = time.Second })
+	s := c.current.Load()
+	eventually(t, "a ping is long overdue", func() bool {
+		pinged := s.pinged.Load()
+		return pinged != 0 && c.coarse.Load()-pinged > int64(1500*time.Millisecond)
+	})
+	if s.isDown() {
+		t.Fatalf("given up although the lease is in force: %v", s.why())
+	}
+	clock.advance(time.Hour) // and no beat in all that time
+	eventually(t, "the session is given up", s.isDown)
+	if err := s.why(); !errors.Is(err, ErrUnavailable) {
+		t.Error(err)
+	}
+}
