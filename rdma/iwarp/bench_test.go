@@ -40,9 +40,11 @@ func newPingPong(t testing.TB, request, response int) *pingPong {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
 	p := &pingPong{out: make([]byte, request), in: make([]byte, response), peerDone: make(chan struct{})}
+	accepted := make(chan struct{})
 	go func() {
 		defer close(p.peerDone)
 		c, err := l.Accept()
+		close(accepted)
 		if err != nil {
 			return
 		}
@@ -59,6 +61,7 @@ func newPingPong(t testing.TB, request, response int) *pingPong {
 	}()
 	p.conn, err = net.Dial("tcp", l.Addr().String())
 	check(t, err)
+	<-accepted // closing the listener before would reset the connection
 	check(t, l.Close())
 	t.Cleanup(func() { p.conn.Close(); <-p.peerDone })
 	return p
