@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -221,6 +222,23 @@ func TestVisibleImpliesDurable(t *testing.T) {
 	if r.found == 0 {
 		t.Error("the reader never saw anything")
 	}
+}
+
+// TestIntervalSyncs: under Interval a write is acknowledged before it is
+// durable, and durable soon after; under Off nobody sees to that.
+func TestIntervalSyncs(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	c := testConfig(fs)
+	c.Sync, c.SyncInterval = Interval, time.Millisecond
+	n := open(t, c)
+	n.put(0, "k", "v")
+	waitFor(t, "the write to be durable", func() bool {
+		c := testConfig(fs.CrashClone(vfs.CrashCloneCfg{}))
+		after := open(t, c)
+		defer after.Close()
+		_, ok := after.get(0, "k")
+		return ok
+	})
 }
 
 // TestStatsJSON: the server shows Stats as JSON.

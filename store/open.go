@@ -240,14 +240,18 @@ func (s *Store) openMemory() error {
 			return fmt.Errorf("store: memory: %w", err)
 		}
 		if clean := s.facts.clean; clean != nil && i < len(clean.keys) {
-			// The number of keys is known: no growth while they come in.
-			sh.ix.Reserve(int(min(clean.keys[i], s.cfg.MemoryLimit/layout.ItemHeaderSize)))
+			// The number of keys is known: no growth while they come in. But
+			// the limit may be lower this time: at most a quarter of it.
+			sh.ix.Reserve(int(min(clean.keys[i], s.cfg.MemoryLimit/4/indexBytesPerKey/uint64(s.cfg.Shards))))
 			s.filler.expected += clean.keys[i]
 		}
 		s.shards = append(s.shards, sh)
 	}
 	return nil
 }
+
+// indexBytesPerKey is roughly what a key costs in the index.
+const indexBytesPerKey = 12
 
 // start begins to serve.
 func (s *Store) start() {
@@ -275,7 +279,7 @@ func (s *Store) abandon() error {
 	s.stopNow()
 	var err error
 	if s.db != nil {
-		err = s.db.Close()
+		err = s.closePebble()
 	}
 	if s.table != nil {
 		err = errors.Join(err, s.table.Close())

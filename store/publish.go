@@ -188,9 +188,9 @@ func (s *Store) kill(sh *shard, slot layout.Slot) {
 // Caller holds mu.
 func (s *Store) unlink(sh *shard, w *Write) {
 	sh.fill.touch(w.Key)
+	sh.ix.RemoveSlotless(w.hash) // if it was counted, the next segment need not
 	ref, found := sh.find(w.hash, w.Key)
 	if !found {
-		sh.ix.RemoveSlotless(w.hash)
 		return
 	}
 	old := sh.hit

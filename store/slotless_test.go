@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"testing"
 )
 
@@ -52,5 +53,32 @@ func TestDropUnderRead(t *testing.T) {
 	n.wantAbsent(0, "k")
 	if st := n.Stats(); st.Keys != 0 || st.ItemLive != 0 {
 		t.Errorf("%d slots, %d bytes at the end", st.Keys, st.ItemLive)
+	}
+}
+
+// TestDropDuringGrowth: a key loses its slot, and before the slot is cleared
+// its segment grows. Growth counts anew, and finds that the key has a slot.
+func TestDropDuringGrowth(t *testing.T) {
+	c := testConfig(memFS())
+	c.RegionSize, c.Memory.(*heapMemory).limit = 1<<20, 2<<20
+	n := open(t, c)
+	n.fill()
+	r := n.reader()
+	for round := range 3 {
+		key := fmt.Sprintf("dropped-%d", round)
+		n.put(0, key, "small")
+		n.put(0, key, pattern(2<<20, "large"))
+		segments, before := 0, n.Stats().IndexBytes
+		for i := 0; n.Stats().IndexBytes == before; i++ {
+			n.put(0, fmt.Sprintf("filler-%d-%d", round, i), "v")
+			if segments++; segments > 5000 {
+				t.Fatal("the index does not grow")
+			}
+		}
+		for range 4 {
+			r.wantAsk(0, key)
+			n.lease()
+		}
+		n.want(0, key, pattern(2<<20, "large"))
 	}
 }
