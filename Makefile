@@ -10,6 +10,8 @@ FUZZ_LONG  ?= 5m
 # kill -9 cycles: in make test, and in make nightly.
 KILLS_TEST    ?= 20
 KILLS_NIGHTLY ?= 200
+# Tests with deadlines run one package at a time (-p 1): each uses all cores by
+# itself, and the deadlines are for a machine that does nothing else.
 # Packages whose tests run under the race detector. The end-to-end tests start
 # processes, in which it would see nothing.
 RACE_PKGS = $$($(GO) list ./... | grep -v -e /test/ -e /demo)
@@ -47,10 +49,11 @@ lint: tools ## gofmt, go vet, staticcheck
 	$(CACHE)/staticcheck ./...
 
 unit: ## go test, all packages but the end-to-end tests
-	$(GO) test $$($(GO) list ./... | grep -v /test/)
+	$(GO) test -p 1 $$($(GO) list ./... | grep -v /test/)
 
 race: ## the same under the race detector, shortened
-	$(GO) test -race -short -timeout 20m $(RACE_PKGS)
+	@$(GO) build -race ./...
+	$(GO) test -race -p 1 -short -timeout 20m $(RACE_PKGS)
 
 teeth: ## take each rule out and see a test fail
 	@scripts/teeth
@@ -69,7 +72,7 @@ bench: build ## the benchmarks
 
 nightly: build ## what takes too long for every change: 200 kills, race in full, long fuzzing
 	$(GO) test -count 1 -timeout 4h ./test/e2e -bin $(CURDIR)/$(BIN) -kills $(KILLS_NIGHTLY)
-	$(GO) test -race -timeout 2h $(RACE_PKGS)
+	$(GO) test -race -p 1 -timeout 2h $(RACE_PKGS)
 	@scripts/fuzz $(FUZZ_LONG)
 
 cover: ## coverage of the tests, as a table and .cache/cover.html
