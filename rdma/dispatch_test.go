@@ -327,6 +327,9 @@ func TestStrayIDs(t *testing.T) {
 			t.Errorf("Complete took %#x", id)
 		}
 	}
+	if d.Complete(op.ID(), WC{}) {
+		t.Error("Complete ended the quarantine of a work request")
+	}
 	cq.done(0) // not a stray: the ID of requests that nobody waits for
 	cq.add(WC{ID: op.ID(), ByteLen: 5})
 	wc, err := d.Wait(t.Context(), op)
@@ -341,6 +344,113 @@ func TestStrayIDs(t *testing.T) {
 	}
 	d.Release(reply) // completed meanwhile: fine
 	closeDispatcher(t, d)
+}
+
+// The lead may be passed to a follower at the moment it gives up. It must not
+// take the lead along.
+func TestQuitPassesTheLeadOn(t *testing.T) {
+	cq := newFakeCQ(t)
+	d := NewDispatcher(cq, DispatcherOptions{})
+	ops := []*Op{d.NewOp(), d.NewOp(), d.NewOp()}
+	for i, op := range ops {
+		if leader, err := d.enter(op); leader != (i == 0) || err != nil {
+			t.Fatalf("op %d: leader %v, %v", i, leader, err)
+		}
+	}
+	d.leave() // ops[0] is gone, ops[2] is the newest …
+	for i := 2; i > 0; i-- {
+		if !ops[i].leads.Load() {
+			t.Fatalf("op %d does not lead", i)
+		}
+		d.quit(ops[i]) // … and gives up before it has noticed
+	}
+	if d.leading {
+		t.Error("nobody waits and somebody leads")
+	}
+	for _, op := range ops {
+		d.Release(op)
+	}
+	closeDispatcher(t, d)
+}
+
+// A reply that comes after the last poll and before the park finds nobody to
+// kick: the leader has to look once more.
+func TestReplyBetweenPollAndPark(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cq := newFakeCQ(t)
+		d := NewDispatcher(cq, DispatcherOptions{})
+		op := d.NewReply()
+		id := op.ID()
+		cq.onPoll = func(n int) {
+			cq.onPoll = nil
+			if !d.Complete(id, WC{ByteLen: 1}) {
+				t.Error("nobody waits")
+			}
+		}
+		if _, err := d.Wait(context.Background(), op); err != nil {
+			t.Error(err)
+		}
+		if n := cq.waits.Load(); n != 0 {
+			t.Errorf("parked %d times", n)
+		}
+		closeDispatcher(t, d)
+	})
+}
+
+// What is in the CQ when Close is called still reaches its owner.
+func TestCloseDelivers(t *testing.T) {
+	cq := newFakeCQ(t)
+	d := NewDispatcher(cq, DispatcherOptions{Batch: 1})
+	var received []uint64
+	d.OnRecv(func(wc WC) { received = append(received, RecvNumber(wc.ID)) })
+	var status []Status
+	op := d.NewOp()
+	op.OnDetached(func(wc WC) { status = append(status, wc.Status) })
+	cq.add(WC{ID: RecvID(5)}, WC{ID: op.ID(), Status: StatusRemAccessErr}, WC{ID: RecvID(6), Status: StatusWRFlushErr})
+	d.Detach(op)
+	closeDispatcher(t, d)
+	if len(received) != 2 || received[0] != 5 || received[1] != 6 {
+		t.Errorf("received %v", received)
+	}
+	if len(status) != 1 || status[0] != StatusRemAccessErr {
+		t.Errorf("the cleanup got %v", status)
+	}
+}
+
+// An eager poller takes the lead from waiters at the first change, although
+// others follow.
+func TestEagerPollerComesBeforeFollowers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cq := newFakeCQ(t)
+		parked := make(chan string, 16)
+		cq.onWait = func(ctx context.Context) {
+			name, _ := ctx.Value(ctxKey{}).(string)
+			parked <- name
+		}
+		d := NewDispatcher(cq, DispatcherOptions{Eager: true})
+		ctx := context.WithValue(context.Background(), ctxKey{}, "waiter")
+		var ids []uint64
+		for range 2 {
+			op := d.NewOp()
+			ids = append(ids, op.ID())
+			go func() {
+				if _, err := d.Wait(ctx, op); err != nil {
+					t.Error(err)
+				}
+			}()
+			synctest.Wait()
+		}
+		d.Start()
+		synctest.Wait()
+		cq.done(ids[0])
+		synctest.Wait()
+		cq.done(ids[1])
+		synctest.Wait()
+		if first, second := <-parked, <-parked; first != "waiter" || second != "" {
+			t.Errorf("%q parked, then %q; want the waiter, then the poller", first, second)
+		}
+		closeDispatcher(t, d)
+	})
 }
 
 func TestWaitAll(t *testing.T) {

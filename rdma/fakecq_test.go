@@ -23,13 +23,13 @@ type fakeCQ struct {
 	err    error
 	closed bool
 
-	event   chan struct{}
-	dead    chan struct{}
-	inPoll  atomic.Int32
-	inWait  atomic.Int32
-	onWait  func(ctx context.Context) // called when somebody is about to park
-	waits   atomic.Int64
-	maxPoll int // longest queue seen
+	event  chan struct{}
+	dead   chan struct{}
+	inPoll atomic.Int32
+	inWait atomic.Int32
+	onWait func(ctx context.Context) // called when somebody is about to park
+	onPoll func(n int)               // called when a Poll is about to return n
+	waits  atomic.Int64
 }
 
 func newFakeCQ(t testing.TB) *fakeCQ {
@@ -70,14 +70,17 @@ func (q *fakeCQ) Poll(wcs []WC) (int, error) {
 	}
 	defer q.inPoll.Add(-1)
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.maxPoll = max(q.maxPoll, len(q.queue))
 	n := copy(wcs, q.queue)
 	q.queue = q.queue[:copy(q.queue, q.queue[n:])]
-	if n == 0 && q.err != nil {
-		return 0, q.err
+	err := q.err
+	q.mu.Unlock()
+	if q.onPoll != nil {
+		q.onPoll(n)
 	}
-	return n, nil
+	if n > 0 {
+		err = nil
+	}
+	return n, err
 }
 
 func (q *fakeCQ) Arm() error {
