@@ -199,8 +199,12 @@ func TestSTags(t *testing.T) {
 	s := newSTagSource()
 	seen := make(map[uint32]bool)
 	near := 0
+	draws := 1 << 17
+	if raceEnabled {
+		draws = 1 << 13
+	}
 	var last uint32
-	for range 1 << 17 {
+	for range draws {
 		v, ok := s.draw()
 		if !ok || v == 0 || seen[v] {
 			t.Fatalf("STag %#x, ok %v, seen %v", v, ok, seen[v])
