@@ -292,7 +292,12 @@ func TestPredecessorWait(t *testing.T) {
 			}
 			c = testConfig(fsys.CrashClone(vfs.CrashCloneCfg{}))
 			c.PredecessorGone = tc.gone
-			c.Lease, c.BeatInterval = 200*time.Millisecond, 10*time.Millisecond
+			// Long where there must be no wait, so that a slow machine is not
+			// taken for one.
+			c.Lease, c.BeatInterval = time.Minute, 10*time.Millisecond
+			if tc.waits {
+				c.Lease = 200 * time.Millisecond
+			}
 			before := time.Now()
 			n = open(t, c)
 			acked := make(chan time.Time, 1)
