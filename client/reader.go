@@ -33,8 +33,9 @@ type get struct {
 	hash   layout.Hash
 	grant  *grant
 
-	item layout.ItemView
-	loc  layout.Loc
+	cached layout.Loc // where the get began to look
+	item   layout.ItemView
+	loc    layout.Loc
 
 	strange     bool   // it met a place in no region of the view …
 	viewVersion uint64 // … of this version
@@ -64,6 +65,7 @@ func (s *session) start(g *get, v *view, key []byte) {
 	} else {
 		s.c.n.cacheMisses.Add(1)
 	}
+	g.cached = cached
 	shard := cluster.ShardOf(key, int(v.Shards))
 	g.lookup.Start(&v.View, s.dir, shard, key, cached, maxItemRead)
 }
@@ -105,10 +107,10 @@ func (s *session) oneSided(p *patience, g *get, key []byte) (verdict, error) {
 			}
 			return answer, nil
 		case l.holds(g.grant, s.c.now()):
-			if answer == verdictFound {
-				s.cache.put(g.hash, g.loc, g.grant.retired.version)
-			} else {
+			if answer == verdictAbsent {
 				s.cache.drop(g.hash)
+			} else if g.loc != g.cached { // find has renewed what is still true
+				s.cache.put(g.hash, g.loc, g.grant.retired.version)
 			}
 			return answer, nil
 		}
