@@ -21,11 +21,14 @@
 //
 // # How to read it
 //
-// env.go has the two ends that every test connects, and the books they keep:
-// whatever a test is about, each work request posted must complete exactly as
-// often as the rules say, or the test fails when its ends close. Then ops.go
-// (what works), faults.go (what is refused), queues.go (receives, flushes,
-// limits), teardown.go, connect.go, cq.go, crash.go and load.go.
+// env.go and pair.go have the two ends that every test connects, books.go the
+// books they keep: whatever a test is about, each work request posted must
+// complete exactly as often as the rules say, or the test fails when its ends
+// close. Then device.go, ops.go and requests.go (what works), faults.go (what
+// is refused), queues.go and buffers.go (receives, flushes, limits, whose memory
+// it is), teardown.go, connect.go and dial.go, cq.go, crash.go (a second process
+// that is killed), load.go and scale.go. bench.go measures. tee.go and tshark.go
+// let somebody else's dissector judge a fabric over TCP.
 //
 // Outcomes are deterministic. Nothing sleeps to let something happen; waits end
 // with an event, and only a broken fabric meets their deadline (patience).
