@@ -20,10 +20,12 @@ type group struct {
 	bytes  int64 // admitted at the gate
 }
 
-// groupsInFlight bounds the batches between committer and publisher. Deep
-// enough that Pebble always has a sync to work on, shallow enough that under
-// load the batches grow instead.
-const groupsInFlight = 16
+// groupsInFlight bounds the batches between committer and publisher, besides
+// one in the hands of each. Two keep a sync always under way, with the next
+// batch in Pebble's queue behind it; what is beyond that gathers in the queue
+// and makes the batches large. With 64 blocking writers this gives 12 puts per
+// batch instead of 3 with a depth of 16, and costs a tenth less CPU per put.
+const groupsInFlight = 2
 
 // groupPool keeps the write slices of published groups.
 type groupPool struct{ sync.Pool }
