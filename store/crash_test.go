@@ -52,7 +52,7 @@ func TestCrash(t *testing.T) {
 				if rng.IntN(2) == 0 {
 					n.fill()
 				}
-				clone := vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng}
+				clone := vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rand.New(rand.NewPCG(rng.Uint64(), 2))}
 				newest = max(newest, loadUntilCrash(n, rng, state, func() { fs = fs.CrashClone(clone) }))
 				if err := n.Close(); err != nil { // of the world in which nothing happened
 					t.Fatal(err)
