@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/rdmakv/rdmakv/internal/teeth"
+	"github.com/rdmakv/rdmakv/store/index"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -41,6 +43,7 @@ type fillState struct {
 	// snapshot of the chunk under way; nil between chunks.
 	touched map[string]struct{}
 	over    bool // too many: the chunk's rest is void
+	hurry   bool // the chunk's first key has waited for room long enough
 }
 
 // touch notes a key. Caller holds the shard's lock.
@@ -70,8 +73,16 @@ type filler struct {
 	err      error // the first fault
 }
 
-// errStopped ends a fill when the store closes.
-var errStopped = errors.New("store: stopped")
+var (
+	// errStopped ends a fill when the store closes.
+	errStopped = errors.New("store: stopped")
+	// errNoRoomYet ends a chunk at a key whose segment grows a lease from now.
+	errNoRoomYet = errors.New("store: retired index memory rests")
+)
+
+// fillPatience is for how many leases the fill waits with one key for room in
+// the index. The first lease frees what was retired when the wait began.
+const fillPatience = 3
 
 // progressEvery is the least time between two calls of Config.Progress.
 const progressEvery = 250 * time.Millisecond
@@ -99,11 +110,24 @@ func (s *Store) runFill() {
 // fillShard fills one shard and arranges for its misses to be believed.
 func (s *Store) fillShard(sh *shard) error {
 	lower, upper := kindBounds(sh.id, kindData)
+	var since time.Time // when the key at lower first found no room; zero: it did not
 	for more := true; more; {
-		var err error
-		if lower, more, err = s.fillChunk(sh, lower, upper); err != nil {
+		hurry := !since.IsZero() && time.Since(since) > fillPatience*s.cfg.Lease
+		next, rest, err := s.fillChunk(sh, lower, upper, hurry)
+		switch {
+		case errors.Is(err, errNoRoomYet):
+			if since.IsZero() || !bytes.Equal(next, lower) {
+				since = time.Now()
+			}
+			if err := s.fillPause(); err != nil {
+				return err
+			}
+		case err != nil:
 			return err
+		default:
+			since = time.Time{}
 		}
+		lower, more = next, rest
 		s.progress(false)
 	}
 	sh.mu.Lock()
@@ -116,6 +140,22 @@ func (s *Store) fillShard(sh *shard) error {
 	s.workers.Add(1)
 	go s.fillAfter(sh, ordered)
 	return nil
+}
+
+// fillPause waits for a beat. A fill is faster than any writer: the segments
+// that it outgrows rest for a lease, and the index bounds what may rest. A key
+// that goes without a slot for that would be answered by SEND from then on, so
+// the fill, which is in no hurry, rather waits.
+func (s *Store) fillPause() error {
+	beat := time.NewTimer(s.cfg.BeatInterval)
+	defer beat.Stop()
+	select {
+	case <-beat.C:
+		return nil
+	case <-s.stop:
+	case <-s.fence.down:
+	}
+	return errStopped
 }
 
 // fillAfter declares a shard filled once published has reached what was
@@ -162,11 +202,11 @@ func (s *Store) believed() {
 }
 
 // fillChunk fills from lower on, out of one snapshot. It returns where the
-// next chunk begins.
-func (s *Store) fillChunk(sh *shard, lower, upper []byte) (next []byte, more bool, err error) {
+// next chunk begins, with errNoRoomYet if it is not yet time for that one.
+func (s *Store) fillChunk(sh *shard, lower, upper []byte, hurry bool) (next []byte, more bool, err error) {
 	// The order matters: writes that the snapshot does not have are noted.
 	sh.mu.Lock()
-	sh.fill = fillState{touched: make(map[string]struct{})}
+	sh.fill = fillState{touched: make(map[string]struct{}), hurry: hurry}
 	sh.mu.Unlock()
 	defer func() {
 		sh.mu.Lock()
@@ -204,6 +244,8 @@ func (s *Store) fillChunk(sh *shard, lower, upper []byte) (next []byte, more boo
 			return nil, false, err
 		case fate == fillVoid:
 			return append([]byte(nil), iter.Key()...), true, nil
+		case fate == fillNoRoomYet:
+			return append([]byte(nil), iter.Key()...), true, errNoRoomYet
 		}
 		keys, size = keys+1, size+len(value)
 		s.filler.keys.Add(1)
@@ -217,10 +259,11 @@ func (s *Store) fillChunk(sh *shard, lower, upper []byte) (next []byte, more boo
 type fillFate uint8
 
 const (
-	fillLinked  fillFate = iota // it has a slot now
-	fillCounted                 // no memory, or damaged: it is counted as slotless
-	fillDropped                 // a newer write knows better
-	fillVoid                    // too many keys were touched: read it again
+	fillLinked    fillFate = iota // it has a slot now
+	fillCounted                   // no memory, or damaged: it is counted as slotless
+	fillDropped                   // a newer write knows better
+	fillVoid                      // too many keys were touched: read it again
+	fillNoRoomYet                 // there will be room a lease from now: likewise
 )
 
 // fillKey brings one key in.
@@ -278,6 +321,10 @@ func (s *Store) fillLink(sh *shard, h layout.Hash, key []byte, v layout.Version,
 	if !found {
 		var room bool
 		if ref, room = sh.ix.Room(time.Now(), h); !room {
+			if sh.ix.Refusal() == index.Waiting && !sh.fill.hurry {
+				return fillNoRoomYet
+			}
+			sh.fill.hurry = false
 			s.addSlotless(sh, h)
 			return fillCounted
 		}

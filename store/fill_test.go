@@ -1,0 +1,55 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// TestFillWaitsForRoom: after a crash nothing says how large the index is going
+// to be, and the fill outgrows segments faster than leases let them go. It
+// waits for them instead of leaving keys without a slot.
+func TestFillWaitsForRoom(t *testing.T) {
+	keys := 240_000
+	fs := vfs.NewCrashableMem()
+	c := testConfig(fs)
+	c.Shards, c.Sync = 1, Off
+	n := open(t, c)
+	done := make(chan struct{}, keys)
+	for i := range keys {
+		w := &Write{Key: fmt.Appendf(nil, "%08d", i), Done: func(*Write) { done <- struct{}{} }}
+		for n.Submit(w) != nil {
+			<-done
+		}
+	}
+	waitFor(t, "the puts", func() bool { return n.Stats().Published == uint64(keys) })
+	if err := n.db.Flush(); err != nil { // sync is off: this is what makes them durable
+		t.Fatal(err)
+	}
+
+	c.FS, c.Memory = fs.CrashClone(vfs.CrashCloneCfg{}), newHeapMemory()
+	c.PredecessorGone = true
+	c.Lease, c.BeatInterval = 2*time.Second, 5*time.Millisecond
+	again := open(t, c)
+	// No lease passes while the fill gets on; only its pauses bring one.
+	var before uint64
+	pauses := 0
+	waitFor(t, "the fill", func() bool {
+		if now := again.Stats().FillKeys; now != before {
+			before = now
+			return false
+		}
+		if before < uint64(keys) {
+			pauses++
+		}
+		again.lease()
+		return again.Filled()
+	})
+	s := again.Stats()
+	if s.Keys != uint64(keys) || s.Slotless != 0 {
+		t.Errorf("%d keys have a slot and %d none; %d were stored", s.Keys, s.Slotless, keys)
+	}
+	t.Logf("%d pauses", pauses)
+}
