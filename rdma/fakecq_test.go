@@ -17,11 +17,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fakeCQ struct {
 	t testing.TB
 
-	mu     sync.Mutex
-	queue  []WC
-	armed  bool
-	err    error
-	closed bool
+	mu    sync.Mutex
+	queue []WC
+	armed bool
+	err   error
 
 	event  chan struct{}
 	dead   chan struct{}

@@ -17,7 +17,6 @@ type reader struct {
 	view    layout.View
 	dir     *layout.Dir
 	look    layout.Lookup
-	buf     [][]byte
 	loc     map[string]layout.Loc // the location cache
 	maxRead uint32
 	// mid, if set, runs in each READ behind its first word.

@@ -50,15 +50,6 @@ func (s *stalledFS) stall() (release func()) {
 	})
 }
 
-// afterCrash is what a crash now would leave of a key.
-func (s *stalledFS) afterCrash(t *testing.T, shard int, key string) (string, bool) {
-	c := testConfig(s.mem.CrashClone(vfs.CrashCloneCfg{}))
-	c.PredecessorGone = true
-	n := open(t, c)
-	defer n.Close()
-	return n.get(shard, key)
-}
-
 // inPebble waits until Pebble shows a value, durable or not.
 func (n *node) inPebble(shard int, key, value string) {
 	waitFor(n.t, "Pebble to show "+value, func() bool {

@@ -15,7 +15,6 @@ import (
 type target struct {
 	*end
 	readable, writable, local, foreign rdma.MR
-	canary                             []byte
 }
 
 func newTarget(t testing.TB, access rdma.Access) *target {

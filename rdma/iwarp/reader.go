@@ -15,7 +15,6 @@ type receiver struct {
 	sock       sockReader
 	buf        *rxBuffer // only while there are bytes
 	start, end int       // unprocessed bytes of buf
-	eof        bool
 
 	begun   bool // the first FPDU has come
 	stopped bool // a READ was refused: nothing behind it counts

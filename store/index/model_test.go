@@ -182,7 +182,7 @@ func TestModel(t *testing.T) {
 					if old := at[k]; old.seg == r.seg && old.off != r.off {
 						t.Fatalf("op %d: key %d moved from %d to %d within its segment", op, k, old.off, r.off)
 					}
-					at[k] = where{r.seg, r.off}
+					at[k] = where(r)
 				case x < 15: // not there
 					k := next + uint64(rng.IntN(1000))
 					if _, ok := w.ix.Find(hashOf(k), is(k)); ok {
@@ -196,7 +196,7 @@ func TestModel(t *testing.T) {
 					if !ok {
 						t.Fatalf("op %d: key %d was just inserted", op, next)
 					}
-					at[next] = where{r.seg, r.off}
+					at[next] = where(r)
 					keys = append(keys, next)
 					next++
 				default:
