@@ -246,7 +246,7 @@ func TestStatsJSON(t *testing.T) {
 	n := open(t, testConfig(memFS()))
 	n.put(0, "k", "v")
 	b, err := json.Marshal(n.Stats())
-	if err != nil || !strings.Contains(string(b), `"Keys":1`) {
+	if err != nil || !strings.Contains(string(b), `"keys":1`) {
 		t.Errorf("%s, %v", b, err)
 	}
 }

@@ -144,7 +144,7 @@ func harmless(name string) bool {
 
 // makeDir creates dir and makes its name durable.
 func makeDir(fsys vfs.FS, dir string) error {
-	if err := fsys.MkdirAll(dir, 0o755); err != nil {
+	if err := fsys.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	return syncDir(fsys, fsys.PathDir(dir))

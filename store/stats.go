@@ -19,65 +19,65 @@ type counters struct {
 // Stats is a store in numbers. Counters run from Open; each value is read at
 // its own moment.
 type Stats struct {
-	Shards       int
-	ShardsFilled int
-	Epoch        uint16
-	Uptime       time.Duration
+	Shards       int           `json:"shards"`
+	ShardsFilled int           `json:"shards_filled"`
+	Epoch        uint16        `json:"epoch"`
+	Uptime       time.Duration `json:"uptime_ns"`
 
-	Keys     uint64 // with a slot
-	Slotless uint64 // upper bound of the keys without one, as far as counted
+	Keys     uint64 `json:"keys"`     // with a slot
+	Slotless uint64 `json:"slotless"` // upper bound of the keys without one, as far as counted
 
 	// Memory, in bytes. MemoryUsed is what the product reports per key: slab
 	// pages and index segments in use, retired ones included.
-	MemoryUsed    uint64
-	MemoryLimit   uint64
-	Regions       int
-	RegionBytes   uint64
-	ItemBytes     uint64 // slab pages and spans in use
-	ItemLive      uint64 // of them, places that hold items
-	IndexBytes    uint64 // segments and directories in use
-	RetiredBytes  uint64 // waiting for a lease
-	HeldBytes     int64  // kept for readers
-	SlabClasses   []slab.ClassStats
-	InflightBytes int64
-	Inflight      int // writes accepted and not done
+	MemoryUsed    uint64            `json:"memory_used"`
+	MemoryLimit   uint64            `json:"memory_limit"`
+	Regions       int               `json:"regions"`
+	RegionBytes   uint64            `json:"region_bytes"`
+	ItemBytes     uint64            `json:"item_bytes"`    // slab pages and spans in use
+	ItemLive      uint64            `json:"item_live"`     // of them, places that hold items
+	IndexBytes    uint64            `json:"index_bytes"`   // segments and directories in use
+	RetiredBytes  uint64            `json:"retired_bytes"` // waiting for a lease
+	HeldBytes     int64             `json:"held_bytes"`    // kept for readers
+	SlabClasses   []slab.ClassStats `json:"slab_classes"`
+	InflightBytes int64             `json:"inflight_bytes"`
+	Inflight      int               `json:"inflight"` // writes accepted and not done
 
-	Published uint64 // writes published
-	Batches   uint64 // Pebble batches
-	Resident  uint64 // reads by SEND answered from memory
-	Absent    uint64 // ... by memory that proves absence
-	FromDisk  uint64 // ... by Pebble
-	Scans     uint64
-	Holds     uint64
-	Probes    uint64 // deletes that had to ask Pebble
-	NoMemory  uint64 // puts and fills for which there was no place
-	Damaged   uint64 // items in memory that did not verify
-	Corrupt   uint64 // records on the disk that did not verify
+	Published uint64 `json:"published"` // writes published
+	Batches   uint64 `json:"batches"`   // Pebble batches
+	Resident  uint64 `json:"resident"`  // reads by SEND answered from memory
+	Absent    uint64 `json:"absent"`    // ... by memory that proves absence
+	FromDisk  uint64 `json:"from_disk"` // ... by Pebble
+	Scans     uint64 `json:"scans"`
+	Holds     uint64 `json:"holds"`
+	Probes    uint64 `json:"probes"`    // deletes that had to ask Pebble
+	NoMemory  uint64 `json:"no_memory"` // puts and fills for which there was no place
+	Damaged   uint64 `json:"damaged"`   // items in memory that did not verify
+	Corrupt   uint64 `json:"corrupt"`   // records on the disk that did not verify
 
-	DiskFree      uint64 // bytes; 0 if unknown
-	PutsRefused   bool   // for want of disk space
-	Fenced        bool   // durability is gone
-	Pebble        PebbleStats
-	FillKeys      uint64
-	FillDropped   uint64
-	FillFault     string // why a shard could not be filled; empty: none
-	ReclaimLatest uint64 // newest reclaim version
+	DiskFree      uint64      `json:"disk_free"`    // bytes; 0 if unknown
+	PutsRefused   bool        `json:"puts_refused"` // for want of disk space
+	Fenced        bool        `json:"fenced"`       // durability is gone
+	Pebble        PebbleStats `json:"pebble"`
+	FillKeys      uint64      `json:"fill_keys"`
+	FillDropped   uint64      `json:"fill_dropped"`
+	FillFault     string      `json:"fill_fault"`     // why a shard could not be filled; empty: none
+	ReclaimLatest uint64      `json:"reclaim_latest"` // newest reclaim version
 }
 
 // PebbleStats is Pebble in numbers.
 type PebbleStats struct {
-	DiskBytes        uint64 // all files
-	WALBytes         uint64 // logs not yet obsolete
-	MemTableBytes    uint64
-	L0Files          int64
-	Compactions      int64
-	Flushes          int64
-	CacheHits        int64
-	CacheMisses      int64
-	BackgroundErrors uint64
-	Corruptions      uint64
-	SlowDisk         uint64
-	WriteStalls      uint64
+	DiskBytes        uint64 `json:"disk_bytes"` // all files
+	WALBytes         uint64 `json:"wal_bytes"`  // logs not yet obsolete
+	MemTableBytes    uint64 `json:"mem_table_bytes"`
+	L0Files          int64  `json:"l0_files"`
+	Compactions      int64  `json:"compactions"`
+	Flushes          int64  `json:"flushes"`
+	CacheHits        int64  `json:"cache_hits"`
+	CacheMisses      int64  `json:"cache_misses"`
+	BackgroundErrors uint64 `json:"background_errors"`
+	Corruptions      uint64 `json:"corruptions"`
+	SlowDisk         uint64 `json:"slow_disk"`
+	WriteStalls      uint64 `json:"write_stalls"`
 }
 
 // Stats reads the numbers. It takes each shard's lock for a moment.

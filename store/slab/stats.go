@@ -13,13 +13,13 @@ type Stats struct {
 
 // ClassStats counts one size class that has or had memory.
 type ClassStats struct {
-	Class    uint8
-	Size     int // bytes of a place
-	Live     int // places that hold items
-	Pages    int // pages (or spans, live and kept) owned
-	Empty    int // of these, without any item
-	Draining int // of these, closed to new items
-	Retired  int // pages or spans that wait for a lease
+	Class    uint8 `json:"class"`
+	Size     int   `json:"size"`     // bytes of a place
+	Live     int   `json:"live"`     // places that hold items
+	Pages    int   `json:"pages"`    // pages (or spans, live and kept) owned
+	Empty    int   `json:"empty"`    // of these, without any item
+	Draining int   `json:"draining"` // of these, closed to new items
+	Retired  int   `json:"retired"`  // pages or spans that wait for a lease
 }
 
 // Stats counts class by class: each class at one instant, not all at the same.

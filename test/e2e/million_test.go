@@ -210,7 +210,12 @@ func checkMemory(t *testing.T, c *client.Client, keys int) {
 	}
 	var server struct {
 		Store struct {
-			Keys, Slotless, MemoryUsed, ItemBytes, ItemLive, IndexBytes, RetiredBytes uint64
+			Keys         uint64 `json:"keys"`
+			Slotless     uint64 `json:"slotless"`
+			MemoryUsed   uint64 `json:"memory_used"`
+			ItemBytes    uint64 `json:"item_bytes"`
+			IndexBytes   uint64 `json:"index_bytes"`
+			RetiredBytes uint64 `json:"retired_bytes"`
 		}
 	}
 	if err := json.Unmarshal(st.Server, &server); err != nil {
