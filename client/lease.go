@@ -102,10 +102,12 @@ func (l *lease) observe(b layout.Beat, posted int64) (reclaim uint64, behind boo
 		// counter than this one has been seen, so this READ has its proof.
 		proved = posted + l.length
 	}
+	// Whatever was retired before a post is in the reclaim version of *that*
+	// READ. The one that proves the lease may have been posted before the one
+	// it counts from, so the versions of all of them are kept.
+	l.pendingReclaim = max(l.pendingReclaim, b.ReclaimVersion)
 	current := l.current.Load()
-	if proved > max(current.deadline, l.pending) {
-		l.pending, l.pendingReclaim = proved, max(l.pendingReclaim, b.ReclaimVersion)
-	}
+	l.pending = max(l.pending, proved)
 	if l.pending <= current.deadline {
 		return 0, false
 	}

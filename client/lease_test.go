@@ -50,6 +50,20 @@ func TestLeaseFromBeats(t *testing.T) {
 	}
 }
 
+// READs may be sampled in another order than they were posted in. The lease
+// counts from the post of one, the READ that proves it was posted before, and a
+// page retired between the two posts is on the list of the first alone.
+func TestLeaseProvedByAnEarlierPost(t *testing.T) {
+	var l lease
+	l.start(2*time.Second, 0, 5)
+	l.observe(layout.Beat{Counter: 1, ReclaimVersion: 5}, second1)
+	l.observe(layout.Beat{Counter: 1, ReclaimVersion: 6}, 3*second1/2)
+	want, behind := l.observe(layout.Beat{Counter: 2, ReclaimVersion: 5}, 5*second1/4)
+	if !behind || want != 6 {
+		t.Fatalf("the lease counts from the second READ, whose list must be known: %d %v", want, behind)
+	}
+}
+
 // A result counts by the grant loaded before the post, whatever was renewed
 // since (F4).
 func TestLeaseHolds(t *testing.T) {
