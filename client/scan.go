@@ -43,13 +43,15 @@ func (c *Client) Scan(ctx context.Context, opts ScanOptions) iter.Seq2[Entry, er
 			}
 			for _, e := range page.entries {
 				if e.Value == nil && !opts.KeysOnly {
-					if e.Value, err = c.Get(ctx, e.Key); errors.Is(err, ErrNotFound) {
+					w := want{n: -1, dst: []byte{}}
+					if err := c.get(ctx, "get", e.Key, &w); errors.Is(err, ErrNotFound) {
 						continue
 					} else if err != nil {
 						yield(Entry{}, err)
 						return
 					}
-					e.Size = int64(len(e.Value))
+					// It may have been written since: all three are of one version.
+					e.Value, e.Size, e.Version = w.dst, w.info.Size, w.info.Version
 				}
 				if !yield(e, nil) {
 					return

@@ -1,0 +1,28 @@
+package client
+
+import (
+	"testing"
+
+	"github.com/rdmakv/rdmakv/internal/wire"
+)
+
+// A value that a page leaves out is got by its key, and may be a newer one than
+// the page tells of: the entry is of one version all the same.
+func TestScanEntryIsOfOneVersion(t *testing.T) {
+	f, _, c := newOneSided(t)
+	f.change(func(mem []byte) { f.putItem(mem, oldSeg, placeB, fakeKey, []byte("newer"), 5) })
+	f.onRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
+		if h.Type != wire.TypeScan {
+			return nil, false
+		}
+		out := wire.AppendScanEntry(wire.BeginScanReply(nil, h.ID), wire.ScanEntry{Version: 1, ValueLen: 3, Key: fakeKey})
+		out = wire.EndScanReply(out, 0, 1, false, nil)
+		wire.SetCredits(out, 1)
+		return out, true
+	}
+	for e, err := range c.Scan(t.Context(), ScanOptions{}) {
+		if err != nil || string(e.Value) != "newer" || e.Size != 5 || e.Version != 5 {
+			t.Errorf("%+v, %v", e, err)
+		}
+	}
+}
