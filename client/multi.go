@@ -226,6 +226,15 @@ func (c *Client) getRest(ctx context.Context, keys [][]byte, results []Result, r
 func (c *Client) MultiPut(ctx context.Context, pairs []Pair) error {
 	errs := make([]error, len(pairs))
 	var under []putUnderWay
+	var others []int // large ones, and those that a closing server refused
+	finish := func(u putUnderWay) {
+		err := c.finishPut(ctx, u, pairs[u.i])
+		if errors.As(err, new(errNotSent)) {
+			others = append(others, u.i) // for the next session
+			return
+		}
+		errs[u.i] = c.fail("put", pairs[u.i].Key, u.s.addr, err)
+	}
 	for i, pair := range pairs {
 		for c.putFits(pair) {
 			if u, ok := c.startPut(ctx, i, pair); ok {
@@ -237,15 +246,20 @@ func (c *Client) MultiPut(ctx context.Context, pairs []Pair) error {
 				break
 			}
 			// No credit is free: the oldest gives one back.
-			errs[under[0].i] = c.finishPut(ctx, under[0], pairs[under[0].i])
+			finish(under[0])
 			under = under[1:]
 		}
 		if !c.putFits(pair) {
-			errs[i] = c.Put(ctx, pair.Key, pair.Value)
+			others = append(others, i)
 		}
 	}
 	for _, u := range under {
-		errs[u.i] = c.finishPut(ctx, u, pairs[u.i])
+		finish(u)
+	}
+	// These wait for slots. Only now does none of them wait for one that an
+	// unfinished put of this very call holds.
+	for _, i := range others {
+		errs[i] = c.Put(ctx, pairs[i].Key, pairs[i].Value)
 	}
 	failed := 0
 	for _, err := range errs {
@@ -290,7 +304,8 @@ func (c *Client) startPut(ctx context.Context, i int, pair Pair) (putUnderWay, b
 	return putUnderWay{i: i, s: s, slot: sl}, true
 }
 
-// finishPut waits for its reply.
+// finishPut waits for its reply. An errNotSent is a refusal by a server that is
+// closing.
 func (c *Client) finishPut(ctx context.Context, u putUnderWay, pair Pair) error {
 	p := c.begin(ctx)
 	r, err := u.slot.await(&p)
@@ -299,8 +314,5 @@ func (c *Client) finishPut(ctx context.Context, u putUnderWay, pair Pair) error 
 	}
 	err = c.judge(r.putDone(err))
 	u.s.cache.drop(layout.HashKey(u.s.view.Load().Seed, pair.Key))
-	if errors.As(err, new(errNotSent)) { // refused by a server that is closing: for the next session
-		_, err = c.putWith(&p, pair.Key, pair.Value)
-	}
-	return c.fail("put", pair.Key, u.s.addr, err)
+	return err
 }
