@@ -77,26 +77,35 @@ func (b *batch) addBeat() {
 	}
 }
 
-// reserve takes the buffer before post does, if one is free: for a caller who
-// holds another buffer and must not wait for a second one.
+// reserve takes buffer and send queue space before post does, if both are free:
+// for a caller who has another batch under way, which he alone can finish. He
+// must wait for neither: callers who do so together would hold all there is and
+// wait for each other.
 func (b *batch) reserve() bool {
-	b.buf, _, _ = b.s.c.buffers.try(b.total)
-	return b.buf != nil
+	if b.buf, _, _ = b.s.c.buffers.try(b.total); b.buf == nil {
+		return false
+	}
+	if !b.s.reads.tryEnter(len(b.wrs)) {
+		b.s.c.buffers.put(b.buf)
+		b.buf = nil
+		return false
+	}
+	return true
 }
 
 // post takes space in the send queue and rings the doorbell. After an error
 // nothing is under way and the batch may be released.
 func (b *batch) post(p *patience) error {
 	s, n := b.s, len(b.wrs)
-	if b.buf == nil { // unless reserve has taken it
+	if b.buf == nil { // unless reserve has taken both
 		buf, err := p.buffer(s.c.buffers, b.total)
 		if err != nil {
 			return err
 		}
 		b.buf = buf
-	}
-	if err := p.enter(s.reads, n); err != nil {
-		return err
+		if err := p.enter(s.reads, n); err != nil {
+			return err
+		}
 	}
 	for i := range b.wrs {
 		sge := &b.sges[i]
@@ -135,8 +144,9 @@ func (b *batch) post(p *patience) error {
 	return errAbandoned
 }
 
-// errAbandoned: the batch belongs to its completion now.
-var errAbandoned = errors.New("READs given up on")
+// errAbandoned: the batch belongs to its completion now, and the session is
+// lost.
+var errAbandoned = fmt.Errorf("READs given up on: %w", errLost)
 
 // abandon leaves the batch, and its buffer, to the completion.
 func (b *batch) abandon() {
@@ -154,11 +164,7 @@ func (b *batch) wait(p *patience) (mine bool, err error) {
 		if q := s.c.buffers.quarantine(buf); q > s.c.maxQuarantine {
 			s.fail(fmt.Errorf("%w: %d bytes of buffers wait for READs that nobody answers", ErrUnavailable, q))
 		}
-		if errors.Is(err, rdma.ErrClosed) || errors.Is(err, rdma.ErrCQOverrun) {
-			s.fail(err)
-			err = errLost
-		}
-		return false, err
+		return false, s.waitError(err)
 	}
 	s.finishRead(len(b.wrs))
 	if wc.Status != rdma.StatusSuccess {

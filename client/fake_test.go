@@ -265,6 +265,7 @@ type fakeCQ struct {
 	mu    sync.Mutex
 	wcs   []rdma.WC
 	armed bool
+	fault error // what Poll fails with
 	event chan struct{}
 }
 
@@ -286,6 +287,9 @@ func (c *fakeCQ) push(wc rdma.WC) {
 func (c *fakeCQ) Poll(wcs []rdma.WC) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.fault != nil {
+		return 0, c.fault
+	}
 	n := copy(wcs, c.wcs)
 	c.wcs = c.wcs[n:]
 	return n, nil

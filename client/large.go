@@ -45,19 +45,27 @@ type source struct {
 // largeSource copies the head out of the get's buffer: the get then holds no
 // buffer while it waits for others.
 func (s *session) largeSource(g *get) *source {
-	head := append([]byte(nil), g.b.bytes(0)...)
-	return &source{
-		item: g.itemOver(head, s.incarnation), place: g.loc.Place, since: g.grant.retired.version,
-	}
-}
-
-// itemOver is the found item over other memory with the same bytes.
-func (g *get) itemOver(head []byte, incarnation uint64) layout.ItemView {
-	item, err := layout.ParseItem(head[:min(len(head), g.item.ValueOffset())], incarnation, g.loc.Place)
+	head := append([]byte(nil), g.head(s.incarnation)...)
+	item, err := layout.ParseItem(head, s.incarnation, g.loc.Place)
 	if err != nil { // it has just been verified
 		panic(fmt.Sprintf("client: verified item does not parse: %v", err))
 	}
-	return item
+	return &source{item: item, place: g.loc.Place, since: g.grant.retired.version}
+}
+
+// head is what was READ of the found item, up to its value. The last batch held
+// an item for every slot with the key's fingerprint, and the one that was found
+// may be any of them: an item verifies at its own place only, so that tells.
+func (g *get) head(incarnation uint64) []byte {
+	for i := range g.b.at {
+		head := g.b.bytes(i)
+		head = head[:min(len(head), g.item.ValueOffset())]
+		item, err := layout.ParseItem(head, incarnation, g.loc.Place)
+		if err == nil && item.Version == g.item.Version {
+			return head
+		}
+	}
+	panic("client: the item that was found stands in no READ")
 }
 
 // A window is some chunks under way.
@@ -124,8 +132,8 @@ func (s *session) readChunks(p *patience, src *source, w *want, from, to int64) 
 	return nil
 }
 
-// postWindow READs the next chunks. With must it waits for a buffer; else it
-// returns nil when none is free.
+// postWindow READs the next chunks. With must it waits for a buffer and for
+// space in the send queue; else it returns nil when they are not free.
 func (s *session) postWindow(p *patience, src *source, next, last int, must bool) (*window, error) {
 	win := &window{grant: s.lease.current.Load(), from: next, to: min(next+windowChunks, last+1)}
 	if !src.held && win.grant.retired.retired(src.place, uint32(src.item.Size), src.since) {

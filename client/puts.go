@@ -81,7 +81,8 @@ func (c *Client) judge(err error) error {
 	if err == nil || errors.As(err, new(errNotSent)) {
 		return err
 	}
-	for _, lost := range []error{errLost, errLate, context.Canceled, context.DeadlineExceeded} {
+	// A reply that makes no sense tells as little as none.
+	for _, lost := range []error{errLost, errLate, ErrProtocol, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, lost) {
 			err = because(ErrOutcomeUnknown, err)
 			break

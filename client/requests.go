@@ -217,12 +217,19 @@ func (sl *slot) await(p *patience) (reply, error) {
 	s := sl.s
 	wc, err := s.d.Wait(p.ctx, sl.op)
 	if err != nil {
-		if errors.Is(err, rdma.ErrClosed) {
-			return reply{}, errLost
-		}
-		return reply{}, err
+		return reply{}, s.waitError(err)
 	}
 	return sl.take(wc)
+}
+
+// waitError is why the dispatcher did not wait any longer: the end of the
+// caller's context, or of the completion queue, which is that of the session.
+func (s *session) waitError(err error) error {
+	if cause := s.d.Err(); cause == nil || !errors.Is(err, cause) {
+		return err
+	}
+	s.fail(fmt.Errorf("completion queue: %w", err))
+	return errLost
 }
 
 // take turns the completion of a reply into the reply.
