@@ -87,7 +87,8 @@ type Config struct {
 	// when the server gives it up. Defaults 5 s and 20 s.
 	Keepalive, Idle time.Duration
 	// SendTimeout is how long a client may leave a posted reply or READ
-	// without completion before its session is ended. Default 15 s.
+	// without completion before its session is ended, and the READs of a large
+	// value may take that long and as long again per 16 MiB. Default 15 s.
 	SendTimeout time.Duration
 
 	// ReceiveBytes bounds the memory of all receive buffers. Default 256 MiB.

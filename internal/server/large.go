@@ -101,6 +101,9 @@ func (s *session) fetch(stage *stage, m wire.PutLarge) error {
 		s.lane.addFetch(f)
 		err := s.readAll(f, stage, m)
 		s.lane.dropFetch(f)
+		if err == nil {
+			err = stage.seal()
+		}
 		if err != nil {
 			return err
 		}
@@ -121,6 +124,10 @@ func (s *session) readAll(f *fetch, stage *stage, m wire.PutLarge) error {
 	var failed error
 	deadline := time.NewTimer(s.srv.cfg.SendTimeout)
 	defer deadline.Stop()
+	// Progress alone is not enough: a client that serves one piece just before
+	// each deadline would keep staging memory, which others wait for, for an hour.
+	whole := time.NewTimer(fetchTime(m.ValueLen, s.srv.cfg.SendTimeout))
+	defer whole.Stop()
 	for failed == nil && next < m.ValueLen || flying > 0 {
 		for failed == nil && flying < depth && next < m.ValueLen {
 			n := min(piece, m.ValueLen-next)
@@ -146,6 +153,9 @@ func (s *session) readAll(f *fetch, stage *stage, m wire.PutLarge) error {
 			// session flushes them.
 			failed = context.DeadlineExceeded
 			s.end(causeSlow, errors.New("READ of a large value made no progress"))
+		case <-whole.C:
+			failed = context.DeadlineExceeded
+			s.end(causeSlow, errors.New("READ of a large value took too long"))
 		}
 	}
 	if failed != nil {
@@ -153,6 +163,12 @@ func (s *session) readAll(f *fetch, stage *stage, m wire.PutLarge) error {
 		return fmt.Errorf("%w: %w", errFetch, failed)
 	}
 	return nil
+}
+
+// fetchTime is how long the READs of a value of n bytes may take: one timeout,
+// and one more for every 16 MiB, which asks 1 MiB/s of a client by default.
+func fetchTime(n uint64, timeout time.Duration) time.Duration {
+	return timeout + time.Duration(n>>10)*timeout>>14
 }
 
 // postRead posts one READ of n bytes at off within the value.

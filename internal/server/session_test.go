@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
@@ -432,6 +433,61 @@ func TestPeerGoneInRendezvous(t *testing.T) {
 	}
 	if st := srv.store.Stats(); st.Published != 0 {
 		t.Errorf("%d writes published", st.Published)
+	}
+}
+
+// slowLink relays one connection to the server, what comes from the client at
+// about 3 MB/s, and returns the address to connect to.
+func slowLink(t *testing.T, srv *Server) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	t.Cleanup(func() { l.Close(); wg.Wait() })
+	wg.Go(func() {
+		client, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer client.Close()
+		server, err := net.Dial("tcp", srv.Addrs()[0].String())
+		if err != nil {
+			return
+		}
+		defer server.Close()
+		wg.Go(func() { io.Copy(client, server); client.Close() })
+		for buf := make([]byte, 64<<10); ; {
+			n, err := client.Read(buf)
+			if err != nil {
+				return
+			}
+			if _, err := server.Write(buf[:n]); err != nil {
+				return
+			}
+			time.Sleep(time.Duration(n) * time.Second / (3 << 20))
+		}
+	})
+	return l.Addr().String()
+}
+
+// TestTrickledValue: a client that serves READs, but hardly, is cut off:
+// others wait for the staging memory that it holds.
+func TestTrickledValue(t *testing.T) {
+	srv := startServer(t, func(c *Config) { c.SendTimeout = 400 * time.Millisecond })
+	p := dial(t, srv, peerOptions{sink: 8 << 20, via: slowLink(t, srv)})
+	value := p.sink()[:8<<20] // 2.7 s on this link, READ in pieces of 80 ms
+	if err := p.putLarge([]byte("k"), len(value), xxh3.Hash(value)); err == nil {
+		t.Error("the put went through")
+	}
+	p.dead()
+	ended(t, srv, causeSlow, 1)
+	if used, waiting := srv.staging.inUse(); used != 0 || waiting != 0 {
+		t.Errorf("%d bytes of staging memory in use, %d wait", used, waiting)
+	}
+	if got := fetchTime(maxValue, 15*time.Second); got != 75*time.Second {
+		t.Errorf("the largest value may take %v", got)
 	}
 }
 

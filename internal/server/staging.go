@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"math/bits"
 	"sync"
 
@@ -33,8 +34,8 @@ type stage struct {
 	pool  *staging
 	class int
 	mem   *memory.Block
-	mr    rdma.MR
-	n     int // bytes asked for
+	mr    rdma.MR // nil once sealed
+	n     int     // bytes asked for
 }
 
 type stageWaiter struct {
@@ -169,12 +170,28 @@ func (g *staging) make(class, n int) (*stage, error) {
 }
 
 func (s *stage) destroy() {
-	s.mr.Close()
+	if s.mr != nil && s.mr.Close() != nil {
+		return // the memory stays: a NIC may still write it
+	}
 	s.mem.Free()
 }
 
 // bytes is the value.
-func (s *stage) bytes() []byte { return s.mr.Bytes()[:s.n:s.n] }
+func (s *stage) bytes() []byte { return s.mem.Bytes()[:s.n:s.n] }
+
+// seal takes away what right a peer has on the memory. No READ into it is
+// outstanding. From here on nobody can change what is checked, made durable
+// and published, three looks at the same bytes.
+func (s *stage) seal() error {
+	if s.pool.access&rdma.AccessRemoteMask == 0 {
+		return nil
+	}
+	if err := s.mr.Close(); err != nil {
+		return fmt.Errorf("server: taking back the right to write a sink: %w", err)
+	}
+	s.mr = nil
+	return nil
+}
 
 // release gives the memory back. No READ into it is outstanding, and the store
 // is done with it. A nil stage is none.

@@ -51,6 +51,7 @@ type peerOptions struct {
 	receives  int
 	replySize uint32
 	sink      int
+	via       string // address to connect to instead of the server's
 }
 
 // dial connects and, unless told otherwise, says Hello.
@@ -100,7 +101,11 @@ func tryDial(t testing.TB, srv *Server, o peerOptions) (*peer, error) {
 	if p.connect == nil {
 		p.connect = wire.AppendConnect(nil, o.secret, wire.Connect{Min: wire.VersionMin, Max: wire.VersionMax, Nonce: nonce})
 	}
-	info, err := p.qp.Connect(ctx, srv.Addrs()[0].String(), rdma.ConnParams{PrivateData: p.connect})
+	addr := srv.Addrs()[0].String()
+	if o.via != "" {
+		addr = o.via
+	}
+	info, err := p.qp.Connect(ctx, addr, rdma.ConnParams{PrivateData: p.connect})
 	if err != nil {
 		if errors.Is(err, rdma.ErrRejected) {
 			rej, perr := wire.ParseReject(info.PrivateData)
