@@ -136,6 +136,9 @@ func (c collector) sessions(out sink) {
 			out.counter(descEnded, float64(n), cause(i).String())
 		}
 	}
+	if !srv.serving.Load() {
+		return // Start is still making devices and lanes
+	}
 	credits, holds := 0, 0
 	for _, s := range srv.sessionList() {
 		credits += int(s.allowed.Load())

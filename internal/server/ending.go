@@ -72,8 +72,8 @@ func (s *session) goodbyeLocked(st wire.Status, detail string) {
 	}
 }
 
-// watch lives as long as the session and clears up after it. When ctx ends,
-// so does the session, however far it has come.
+// watch lives as long as the session and clears up after it. When ctx ends or
+// the node is fenced, so does the session, however far it has come.
 func (s *session) watch(ctx context.Context) {
 	setup := time.NewTimer(s.srv.cfg.SetupTimeout)
 	defer setup.Stop()
@@ -87,6 +87,12 @@ func (s *session) watch(ctx context.Context) {
 			}
 		case <-ctx.Done():
 			s.end(causeShutdown, nil)
+			<-s.qp.Done()
+			alive = false
+		case <-s.srv.fenced:
+			// Here, not in a list of the sessions that there are: one may be
+			// on its way in, and would be given a lease by its Welcome.
+			s.end(causeShutdown, s.srv.fenceErr)
 			<-s.qp.Done()
 			alive = false
 		}

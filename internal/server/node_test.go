@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
@@ -129,6 +131,20 @@ func TestReadSink(t *testing.T) {
 	if err := p.putLarge([]byte("k"), len(value), checksum(value)); err != nil {
 		t.Fatal(err)
 	}
+	// What is checked and stored is out of the client's reach by then.
+	s := srv.sessionList()[0]
+	stage, err := srv.staging.get(s.ctx, len(value))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.fetch(stage, wire.PutLarge{
+		ValueLen: uint64(len(value)), Checksum: checksum(value),
+		RKey: p.mr.RKey(), Addr: p.mr.Addr() + (peerReceives+1)*peerSize,
+	})
+	if err != nil || stage.mr != nil || !bytes.Equal(stage.bytes(), value) {
+		t.Errorf("after the READs: %v, registered: %v", err, stage.mr != nil)
+	}
+	stage.release()
 	srv.staging.mu.Lock()
 	if srv.staging.kept != 0 {
 		t.Error("a sink with REMOTE_WRITE stayed registered")
@@ -172,13 +188,55 @@ func TestFence(t *testing.T) {
 	if code, _ := httpGet(t, srv, "/readyz"); code != 503 {
 		t.Errorf("readyz: %d", code)
 	}
+	shutdownFenced(t, srv, broken)
+}
+
+// shutdownFenced ends a fenced node. A real process ends here; this one's
+// store is whole, so it is closed.
+func shutdownFenced(t *testing.T, srv *Server, broken error) {
+	t.Helper()
 	if err := srv.Shutdown(context.Background()); !errors.Is(err, broken) {
 		t.Errorf("Shutdown: %v", err)
 	}
-	// A real process ends here. This one's store is whole, so it is closed.
 	srv.store.Close()
 	for _, d := range srv.devices {
 		d.close()
+	}
+}
+
+// TestFenceEndsEverySession: also one that no list had when the fence came.
+func TestFenceEndsEverySession(t *testing.T) {
+	srv, err := New(testConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := srv.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	p := dial(t, srv, peerOptions{})
+	silent := dial(t, srv, peerOptions{noHello: true})
+	srv.sessMu.Lock()
+	srv.sessions = make(map[uint64]*session)
+	srv.sessMu.Unlock()
+	broken := errors.New("the log is on fire")
+	srv.fatal(broken)
+	p.dead()
+	silent.dead()
+	shutdownFenced(t, srv, broken)
+}
+
+// TestMetricsDuringStart: a scrape while Start makes devices and lanes leaves
+// them alone; a fault in it would end the process.
+func TestMetricsDuringStart(t *testing.T) {
+	srv, err := New(testConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.devices = []*device{{lanes: make([]*lane, 1)}} // half made
+	ch := make(chan prometheus.Metric, 1000)
+	collector{srv}.Collect(ch)
+	if len(ch) == 0 {
+		t.Error("no numbers at all")
 	}
 }
 

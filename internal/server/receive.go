@@ -245,6 +245,11 @@ func (r *request) hello() {
 		r.drop()
 		return
 	}
+	if err := s.srv.Err(); err != nil {
+		s.end(causeShutdown, err) // a fenced node gives no lease
+		r.drop()
+		return
+	}
 	// Access before the reply: the client READs as soon as it has it.
 	if err := s.qp.SetAccess(rdma.AccessRemoteRead); err != nil {
 		s.end(causeFabric, err)

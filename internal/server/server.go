@@ -201,12 +201,7 @@ func (srv *Server) fatal(err error) {
 		srv.draining.Store(true)
 		close(srv.fenced)
 		srv.log.Error(limitNone, "fatal: this node stops serving", "err", err)
-		srv.stopBeat()
-		go func() {
-			for _, s := range srv.sessionList() {
-				s.end(causeShutdown, err)
-			}
-		}()
+		srv.stopBeat() // each session ends by itself, see watch
 	})
 }
 
