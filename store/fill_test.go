@@ -12,10 +12,10 @@ import (
 // to be, and the fill outgrows segments faster than leases let them go. It
 // waits for them instead of leaving keys without a slot.
 func TestFillWaitsForRoom(t *testing.T) {
-	keys := 240_000
+	const keys = 120_000
 	fs := vfs.NewCrashableMem()
 	c := testConfig(fs)
-	c.Shards, c.Sync = 1, Off
+	c.Shards, c.Sync, c.MemoryLimit = 1, Off, 32<<20
 	n := open(t, c)
 	done := make(chan struct{}, keys)
 	for i := range keys {
