@@ -2,7 +2,9 @@ package iwarp
 
 import (
 	"bytes"
+	"net"
 	"testing"
+	"time"
 
 	"github.com/rdmakv/rdmakv/rdma"
 )
@@ -313,4 +315,42 @@ func TestLingerEnds(t *testing.T) {
 		}
 	}
 	x.close()
+}
+
+// TestNoWriterBehindTheReader: a transmitter that is in the middle of a write
+// while the connection dies and its reader ends leaves no goroutine behind:
+// Close does not wait for one that starts after it.
+func TestNoWriterBehindTheReader(t *testing.T) {
+	a := newEnd(t, New(Options{}), rdma.QPConfig{})
+	defer a.close()
+	p, err := acceptRaw(t, a, rdma.ConnParams{}, nil)
+	check(t, err)
+	q := a.qp.(*qp)
+	until := func(what string, done func() bool) {
+		t.Helper()
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+			q.mu.Lock()
+			ok := done()
+			q.mu.Unlock()
+			if ok {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("still not so: %s", what)
+			}
+		}
+	}
+	until("the RTR frame is out", func() bool { return !q.txBusy })
+	q.mu.Lock()
+	q.txBusy = true // as if in a system call, with more than it may write at once
+	q.tx.buf = &txBuffer{b: make([]byte, 2*txInlineBudget)}
+	q.mu.Unlock()
+	check(t, p.conn.(*net.TCPConn).CloseWrite())
+	until("the reader has ended", func() bool { return q.readerGone })
+	q.mu.Lock()
+	q.transmit()
+	if q.txBusy || q.tx.buf != nil {
+		t.Error("a writer carries on")
+	}
+	q.mu.Unlock()
 }

@@ -79,6 +79,13 @@ func (q *qp) transmit() {
 		}
 		q.retire()
 		if tb.off < len(tb.b) || budget <= 0 {
+			if q.readerGone {
+				// Dead, and nobody hears the rest. A writer now would be one
+				// that Close, which may wait for the workers already, does not
+				// know; while there is a reader, it waits for that.
+				q.writeFailed(nil)
+				return
+			}
 			q.workers.Add(1)
 			go q.writer()
 			return
