@@ -17,12 +17,9 @@ func (c *Client) Ping(ctx context.Context) (time.Duration, error) {
 	p := c.begin(ctx)
 	var took time.Duration
 	err := c.ask(&p, "ping", nil, func(s *session) error {
-		sl := s.openPing(&p)
-		if sl == nil {
-			if err := p.over(); err != nil {
-				return err
-			}
-			return errNotSent{errLost}
+		sl, err := s.openPing(&p)
+		if err != nil {
+			return err
 		}
 		echo := uint64(c.now())
 		begin := time.Now()

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -134,8 +135,8 @@ func (s *session) pingTurnFree() bool {
 // pingQuietly posts a Ping nobody waits for. idle gives the unused credits back
 // but one.
 func (s *session) pingQuietly(idle bool) {
-	sl := s.openPing(nil)
-	if sl == nil {
+	sl, err := s.openPing(nil)
+	if err != nil {
 		return
 	}
 	var m wire.Ping
@@ -147,28 +148,32 @@ func (s *session) pingQuietly(idle bool) {
 	}
 }
 
-// openPing takes the slot of the Ping. Without patience it does not wait.
-func (s *session) openPing(p *patience) *slot {
+// errPingUnderWay: there is a Ping already.
+var errPingUnderWay = errors.New("a ping is under way")
+
+// openPing takes the slot of the Ping. Without patience it does not wait. Every
+// failure is an errNotSent.
+func (s *session) openPing(p *patience) (*slot, error) {
 	if !s.use() {
-		return nil
+		return nil, errNotSent{errLost}
 	}
 	var until int64
 	if p == nil {
 		if !s.pingTurn.tryEnter(1) {
 			s.unuse()
-			return nil
+			return nil, errNotSent{errPingUnderWay}
 		}
 	} else {
 		until = p.until
-		if p.enter(s.pingTurn, 1) != nil {
+		if err := p.enter(s.pingTurn, 1); err != nil {
 			s.unuse()
-			return nil
+			return nil, errNotSent{err}
 		}
 	}
 	s.pinged.Store(s.c.coarse.Load())
 	sl := s.rq.slots[len(s.rq.slots)-1]
 	sl.arm(until)
-	return sl
+	return sl, nil
 }
 
 // poke wakes the keeper.
