@@ -3,7 +3,6 @@ package iwarp
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/rdmakv/rdmakv/rdma"
@@ -111,7 +110,7 @@ type Fabric struct {
 	opts    Options
 	optErr  error // reported by Open, because New returns no error
 	pending pendingSet
-	qpn     atomic.Uint32
+	qpns    qpNumbers
 }
 
 var _ rdma.Fabric = (*Fabric)(nil)

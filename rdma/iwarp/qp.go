@@ -78,6 +78,7 @@ func (p *pd) CreateQP(cfg rdma.QPConfig) (rdma.QP, error) {
 	if err := p.dev.numQP.add("queue pairs"); err != nil {
 		return nil, err
 	}
+	var ok bool
 	undo := []func(){p.dev.numQP.drop}
 	step := func(err error, back func()) error {
 		if err != nil {
@@ -103,8 +104,9 @@ func (p *pd) CreateQP(cfg rdma.QPConfig) (rdma.QP, error) {
 			return nil, err
 		}
 	}
-	// 24 bits, as everywhere; 0 and 1 are special queue pairs elsewhere.
-	q.num = p.dev.fabric.qpn.Add(1)&0xffffff + 1
+	if q.num, ok = p.dev.fabric.qpns.take(); !ok {
+		return nil, step(fmt.Errorf("%w: all numbers of queue pairs are in use", rdma.ErrLimit), nil)
+	}
 	return q, nil
 }
 

@@ -154,6 +154,7 @@ func (q *qp) Close() error {
 	if !first {
 		return nil
 	}
+	q.pd.dev.fabric.qpns.drop(q.num)
 	q.sendCQ.detach(q)
 	q.recvCQ.detach(q)
 	if q.srq != nil {
