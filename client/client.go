@@ -116,6 +116,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, c.fail("dial", nil, "", err)
 	}
 	c.conn.server = s.server
+	c.coarse.Store(int64(time.Since(c.start))) // calls may come before the first tick
 	c.install(s)
 	c.wg.Go(c.watch)
 	c.wg.Go(c.keep)
