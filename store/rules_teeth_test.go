@@ -302,3 +302,12 @@ func TestF7SlotDropped(t *testing.T) {
 		}
 	})
 }
+
+// afterCrash is what a crash now would leave of a key.
+func (s *stalledFS) afterCrash(t *testing.T, shard int, key string) (string, bool) {
+	c := testConfig(s.mem.CrashClone(vfs.CrashCloneCfg{}))
+	c.PredecessorGone = true
+	n := open(t, c)
+	defer n.Close()
+	return n.get(shard, key)
+}

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -269,6 +270,7 @@ func TestStatusOf(t *testing.T) {
 		{store.ErrReadOnlyDisk, wire.StatusNoSpace, false},
 		{errors.New("secret path /var/x"), wire.StatusInternal, false},
 		{errPoolFull, wire.StatusOverloaded, false},
+		{fmt.Errorf("%w: %w", store.ErrFatal, store.ErrOutcomeUnknown), wire.StatusUnknown, true},
 	} {
 		st, text := statusOf(c.err)
 		if st != c.want || (text != "") != c.text {

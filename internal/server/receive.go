@@ -192,6 +192,23 @@ func (r *request) answer(n int, encode func(dst []byte) []byte) {
 		r.refuse(err)
 		return
 	}
+	r.encode(b, encode)
+}
+
+// confirm is answer for a write that has been done. Where there is no buffer
+// to say so the session ends, which leaves the client with an unknown outcome:
+// a refusal would tell it that nothing was changed.
+func (r *request) confirm(encode func(dst []byte) []byte) {
+	b, err := r.s.lane.newReply(r.s, smallReply)
+	if err != nil {
+		r.s.end(causeResources, err)
+		r.drop()
+		return
+	}
+	r.encode(b, encode)
+}
+
+func (r *request) encode(b *buf, encode func(dst []byte) []byte) {
 	if b.n = len(encode(b.mem[:0])); b.n > len(b.mem) {
 		panic(fmt.Sprintf("server: reply to %v has %d bytes, its buffer %d", r.hdr.Type, b.n, len(b.mem)))
 	}

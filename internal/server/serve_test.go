@@ -118,7 +118,10 @@ func TestRefusals(t *testing.T) {
 
 func TestLargePut(t *testing.T) {
 	eachQueue(t, func(t *testing.T, change func(*Config)) {
-		srv := startServer(t, change)
+		srv := startServer(t, func(c *Config) {
+			change(c)
+			c.Lease = 20 * time.Second // holds last through the slowest READ
+		})
 		p := dial(t, srv, peerOptions{sink: 6 << 20})
 		for _, n := range []int{0, 1, 7, 4096, 256 << 10, 256<<10 + 1, 5 << 20} {
 			value := p.sink()[:n]

@@ -21,6 +21,9 @@ var statusTable = []struct {
 	err    error
 	status wire.Status
 }{
+	// First: it comes wrapped together with its cause, and a client takes
+	// every other status for "nothing was changed" and may try again.
+	{store.ErrOutcomeUnknown, wire.StatusUnknown},
 	{store.ErrNotFound, wire.StatusNotFound},
 	{store.ErrKeyEmpty, wire.StatusKeyEmpty},
 	{store.ErrKeyTooLarge, wire.StatusKeyTooLarge},
@@ -31,7 +34,6 @@ var statusTable = []struct {
 	{store.ErrCorrupt, wire.StatusCorrupt},
 	{store.ErrClosed, wire.StatusClosing},
 	{store.ErrFatal, wire.StatusClosing},
-	{store.ErrOutcomeUnknown, wire.StatusUnknown},
 	{errPoolFull, wire.StatusOverloaded},
 	{errChecksum, wire.StatusChecksum},
 	{context.Canceled, wire.StatusClosing},

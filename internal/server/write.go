@@ -52,7 +52,7 @@ func written(w *store.Write) {
 		r.refuse(w.Err)
 	} else {
 		version, existed := uint64(w.Version), w.Existed
-		r.answer(smallReply, func(dst []byte) []byte {
+		r.confirm(func(dst []byte) []byte {
 			if r.hdr.Type == wire.TypeDelete {
 				if !existed {
 					version = 0
