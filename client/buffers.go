@@ -253,11 +253,6 @@ func (p *bufferPool) usage() (total, quarantined int64) {
 	return p.total, p.quarantined.Load()
 }
 
-// sge names n bytes of the buffer from off for a work request.
-func (b *buffer) sge(off, n int) rdma.SGE {
-	return rdma.SGE{MR: b.block.mr, Off: b.off + uint64(off), Len: uint32(n)}
-}
-
 // remote names the buffer for the peer.
 func (b *buffer) remote() rdma.RemoteAddr {
 	return rdma.RemoteAddr{Addr: b.block.mr.Addr() + b.off, RKey: b.block.mr.RKey()}

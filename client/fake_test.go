@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -223,7 +222,7 @@ func (d fakeDevice) Name() string { return "fake0" }
 func (d fakeDevice) Attr() rdma.DeviceAttr {
 	return rdma.DeviceAttr{Fabric: "fake", MaxQPWR: 1 << 16, MaxCQE: 1 << 20}
 }
-func (d fakeDevice) AllocPD() (rdma.PD, error)     { return fakePD{d.f}, nil }
+func (d fakeDevice) AllocPD() (rdma.PD, error)     { return fakePD(d), nil }
 func (d fakeDevice) CreateCQ(int) (rdma.CQ, error) { return newFakeCQ(), nil }
 func (d fakeDevice) Close() error                  { return nil }
 func (d fakeDevice) Listen(context.Context, string) (rdma.Listener, error) {
@@ -232,7 +231,7 @@ func (d fakeDevice) Listen(context.Context, string) (rdma.Listener, error) {
 
 type fakePD struct{ f *fakeServer }
 
-func (p fakePD) Device() rdma.Device             { return fakeDevice{p.f} }
+func (p fakePD) Device() rdma.Device             { return fakeDevice(p) }
 func (p fakePD) CreateSRQ(int) (rdma.SRQ, error) { return nil, rdma.ErrNotSupported }
 func (p fakePD) Close() error                    { return nil }
 func (p fakePD) RegMR(b []byte, a rdma.Access) (rdma.MR, error) {
@@ -489,5 +488,3 @@ func (f *fakeServer) lastQP() *fakeQP {
 	defer f.mu.Unlock()
 	return f.qps[len(f.qps)-1]
 }
-
-var errFake = errors.New("as the test wanted")

@@ -70,10 +70,9 @@ func (g *get) head(incarnation uint64) []byte {
 
 // A window is some chunks under way.
 type window struct {
-	b          *batch
-	grant      *grant
-	from, to   int // chunks
-	mine, done bool
+	b        *batch
+	grant    *grant
+	from, to int // chunks
 }
 
 // readLarge appends the wanted bytes of src. It fails with errMoved if the item

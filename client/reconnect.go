@@ -41,7 +41,6 @@ type connector struct {
 	waiting  int           // calls that wait for a session
 	lost     time.Time     // since when there is no session; zero: there is one
 	lastErr  error         // of the last attempt
-	retired  []*session    // told to end by the server, still answering
 	sessions sync.WaitGroup
 }
 

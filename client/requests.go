@@ -145,14 +145,6 @@ func (sl *slot) arm(until int64) {
 // id is the request id to encode.
 func (sl *slot) id() uint64 { return sl.op.ID() }
 
-// cancel gives a slot back that was opened and not posted.
-func (sl *slot) cancel() {
-	sl.s.d.Release(sl.op)
-	sl.s.rq.credits.leave(1)
-	sl.parts.Store(1)
-	sl.part()
-}
-
 // post sends msg, which was encoded into sl.buf. After an error the slot is
 // gone; the error is an errNotSent.
 func (sl *slot) post(msg []byte) error {
