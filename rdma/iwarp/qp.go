@@ -55,6 +55,8 @@ type qp struct {
 	conn       *net.TCPConn
 	raw        syscall.RawConn
 	workers    sync.WaitGroup // reader and writer goroutines
+	burst      int            // completions of the reader's last round
+	ringing    bool           // a poster has let others run first and then kicks
 
 	crc        bool
 	maxPayload int
@@ -224,7 +226,7 @@ func (q *qp) PostSend(wrs []rdma.SendWR) (int, error) {
 	if q.state == rdma.QPError {
 		q.flushIfSettled()
 	} else if n > 0 {
-		q.kick()
+		q.doorbell()
 	}
 	return n, err
 }

@@ -135,10 +135,12 @@ func (q *qp) round() bool {
 	q.mu.Unlock()
 
 	bad := q.segments()
+	burst := len(rx.buf.wcs) + rx.readsDone
 	q.pushReceives()
 
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.burst = burst
 	q.finishReads()
 	if bad == nil {
 		bad = q.queueResponses()

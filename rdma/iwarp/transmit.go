@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -32,6 +33,30 @@ func (q *qp) kick() {
 	q.tx.buf = txPool.Get().(*txBuffer)
 	q.transmit()
 }
+
+// doorbell is kick for a poster. If the last round completed several requests,
+// the goroutines that wait for them are about to run, and each will post its
+// next one: so the first poster lets them, and then one system call takes what
+// all of them posted. A lone poster never waits. Called under mu, which it lets
+// go of.
+func (q *qp) doorbell() {
+	switch {
+	case q.ringing:
+		return // whoever rings will kick
+	case q.burst < burstMin || q.txBusy:
+		q.kick()
+		return
+	}
+	q.ringing = true
+	q.mu.Unlock()
+	runtime.Gosched()
+	q.mu.Lock()
+	q.ringing = false
+	q.kick()
+}
+
+// burstMin is how many completions in one round promise company.
+const burstMin = 4
 
 // txPending reports whether fill would produce anything.
 func (q *qp) txPending() bool {
