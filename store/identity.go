@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -121,7 +123,7 @@ func enterDir(c Config, create bool) (lock io.Closer, id identity, created bool,
 			return nil, id, false, &OpenError{Dir: c.Dir, Err: ErrNoStore}
 		}
 	}
-	lock, err = fsys.Lock(fsys.PathJoin(c.Dir, lockFile))
+	lock, err = takeLock(fsys, fsys.PathJoin(c.Dir, lockFile))
 	if err != nil {
 		fault := openFault(c.Dir, err)
 		if !errors.Is(fault, ErrNoAccess) && !errors.Is(fault, ErrReadOnlyDisk) && !errors.Is(fault, ErrNoSpace) {
@@ -140,6 +142,21 @@ func enterDir(c Config, create bool) (lock io.Closer, id identity, created bool,
 // harmless are the names that an empty directory may have.
 func harmless(name string) bool {
 	return name == lockFile || name == probeFile || name == "lost+found"
+}
+
+// lockPatience is for how long a start waits for the lock of a server before
+// it. One that was killed holds it until the kernel has taken its memory apart,
+// a second or so for many GiB.
+const lockPatience = 3 * time.Second
+
+// takeLock locks the directory, waiting lockPatience at most.
+func takeLock(fsys vfs.FS, name string) (io.Closer, error) {
+	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		lock, err := fsys.Lock(name)
+		if err == nil || !errors.Is(err, syscall.EAGAIN) || time.Since(begin) >= lockPatience {
+			return lock, err
+		}
+	}
 }
 
 // makeDir creates dir and makes its name durable.
