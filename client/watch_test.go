@@ -66,7 +66,7 @@ func TestCircuitOpens(t *testing.T) {
 	if _, err := c.Get(context.Background(), []byte("k")); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("%v", err)
 	}
-	if took := time.Since(begin); took > 15*time.Second {
+	if took := time.Since(begin); took > 5*time.Second {
 		t.Errorf("took %v", took)
 	}
 	eventually(t, "the circuit is open", func() bool {
