@@ -78,8 +78,8 @@ func VerifyHello(body, secret, connect, accept []byte) bool {
 //
 //	┌session┬incarnation┬lease┬beat┬keepalive┬idle┬view version┬reclaim version┬max value┐
 //	└8      ┴8          ┴8    ┴8   ┴8        ┴8   ┴8           ┴8              ┴8        ┘ 72
-//	┌max key┬request size┬reply size┬shards┬regions┬id length┬ 0 ┬server id┐
-//	└4      ┴4           ┴4         ┴4     ┴4      ┴2        ┴2  ┴…        ┘
+//	┌max key┬request size┬reply size┬shards┬regions┬id length┬flags┬server id┐
+//	└4      ┴4           ┴4         ┴4     ┴4      ┴2        ┴2    ┴…        ┘
 type Welcome struct {
 	Session     uint64        // names the session in the server's log
 	Incarnation uint64        // of the store: the one in Accept
@@ -96,8 +96,25 @@ type Welcome struct {
 	RequestSize, ReplySize uint32
 	Shards                 uint32 // fixed at the store's birth
 	Regions                uint32 // in the view of ViewVersion
+	Flags                  WelcomeFlags
 	ServerID               []byte // stable name of the store; at most MaxName bytes
 }
+
+// WelcomeFlags say what is out of the ordinary in a session. A client that
+// meets one it does not know must end the session, as with anything else that
+// it cannot know the meaning of.
+type WelcomeFlags uint16
+
+const (
+	// WelcomeLeaseOff: a debug mode. The server promises to use no memory again
+	// that a client may read, for as long as its process lives, so READs may be
+	// believed without a lease and without its list of reclaimed pages: also
+	// those from a server that is stopped, cut off or deposed. Welcome.Lease is
+	// the time for everything else that is counted in leases (held places).
+	WelcomeLeaseOff WelcomeFlags = 1 << 0
+
+	welcomeFlagsKnown = WelcomeLeaseOff
+)
 
 // AppendWelcome appends the reply to Hello.
 func AppendWelcome(dst []byte, id uint64, m Welcome) []byte {
@@ -113,7 +130,7 @@ func AppendWelcome(dst []byte, id uint64, m Welcome) []byte {
 		dst = le.AppendUint32(dst, v)
 	}
 	dst = le.AppendUint16(dst, len16(m.ServerID))
-	dst = append(dst, 0, 0)
+	dst = le.AppendUint16(dst, uint16(m.Flags))
 	return finish(append(dst, m.ServerID...), start)
 }
 
@@ -128,7 +145,10 @@ func ParseWelcome(body []byte) (Welcome, error) {
 		Shards: f.u32(), Regions: f.u32(),
 	}
 	n := f.u16()
-	f.zero(2)
+	m.Flags = WelcomeFlags(f.u16())
+	if m.Flags&^welcomeFlagsKnown != 0 {
+		f.fail(ErrReserved)
+	}
 	m.ServerID = f.take(uint64(n))
 	if n > MaxName || m.Shards == 0 || m.Shards > 1<<12 {
 		f.fail(ErrRange)
