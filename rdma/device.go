@@ -203,4 +203,5 @@ type ConnInfo struct {
 	LocalAddr   net.Addr
 	RemoteAddr  net.Addr
 	Detail      string // one line for people: "MPA rev 2, CRC32C, no markers"
+	Path        Path   // what the connection runs over, as far as the fabric knows
 }
