@@ -186,7 +186,7 @@ func (a *app) clientConfig() (client.Config, error) {
 	return client.Config{
 		Servers:      a.cfg.Servers,
 		Fabric:       fabric,
-		Device:       a.cfg.Device,
+		Device:       strings.Join(a.cfg.Device, ","),
 		Secret:       secret,
 		Timeout:      a.cfg.Timeout,
 		CacheEntries: cache,

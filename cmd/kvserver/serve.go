@@ -113,8 +113,8 @@ func (a *app) serverConfig() (server.Config, error) {
 	}
 	cfg := server.Config{
 		Fabric:          fabric,
-		Device:          c.Device,
-		Listen:          c.Listen,
+		Device:          strings.Join(c.Device, ","),
+		Listen:          c.Listen[0],
 		Secret:          secret,
 		Name:            nodeName(),
 		DataDir:         c.DataDir,
@@ -123,7 +123,7 @@ func (a *app) serverConfig() (server.Config, error) {
 		MemoryLimit:     uint64(c.MemoryLimit),
 		RegionSize:      uint64(c.RegionSize),
 		IndexRegionSize: uint64(c.IndexRegionSize),
-		Lease:           c.Lease,
+		Lease:           time.Duration(c.Lease),
 		Credits:         c.Credits,
 		MaxSessions:     c.MaxSessions,
 		AdminListen:     c.AdminListen,

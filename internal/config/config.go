@@ -13,16 +13,23 @@ import (
 // no settings and stand in store/layout.
 type Config struct {
 	// Both programs.
-	Fabric      string `mapstructure:"fabric" scope:"both" usage:"how to do RDMA: auto or iwarp"`
-	Device      string `mapstructure:"device" scope:"both" usage:"RDMA device to open; empty lets the fabric choose and say why"`
-	RequireRDMA bool   `mapstructure:"require_rdma" scope:"both" usage:"refuse a fabric that is done in software"`
-	SecretFile  string `mapstructure:"secret_file" scope:"both" usage:"file with the secret that clients and servers share; empty: everybody may connect"`
-	LogLevel    string `mapstructure:"log_level" scope:"both" usage:"debug, info, warn or error"`
-	LogFormat   string `mapstructure:"log_format" scope:"both" usage:"text or json"`
+	Fabric       string   `mapstructure:"fabric" scope:"both" usage:"how to do RDMA: auto, verbs or iwarp"`
+	Device       []string `mapstructure:"device" scope:"both" usage:"RDMA devices to use; none lets the program choose and say why"`
+	RequireRDMA  bool     `mapstructure:"require_rdma" scope:"both" usage:"refuse a fabric that is done in software"`
+	VerbsConnect string   `mapstructure:"verbs_connect" scope:"both" usage:"how verbs connections are made: cm (librdmacm) or tcp"`
+	GIDIndex     int      `mapstructure:"gid_index" scope:"both" usage:"entry of the port's GID table; -1 chooses by address"`
+	TrafficClass int      `mapstructure:"traffic_class" scope:"both" usage:"traffic class (DSCP << 2) of verbs connections"`
+	ServiceLevel int      `mapstructure:"service_level" scope:"both" usage:"InfiniBand service level of verbs connections"`
+	PathMTU      int      `mapstructure:"path_mtu" scope:"both" usage:"bytes in a packet of a verbs connection; 0 takes the port's"`
+	AckTimeout   int      `mapstructure:"ack_timeout" scope:"both" usage:"exponent of the wait for an acknowledgement: 4.096 us * 2^n"`
+	RetryCount   int      `mapstructure:"retry_count" scope:"both" usage:"times that a verbs device sends again before it gives up"`
+	SecretFile   string   `mapstructure:"secret_file" scope:"both" usage:"file with the secret that clients and servers share; empty: everybody may connect"`
+	LogLevel     string   `mapstructure:"log_level" scope:"both" usage:"debug, info, warn or error"`
+	LogFormat    string   `mapstructure:"log_format" scope:"both" usage:"text or json"`
 
 	// kvserver.
 	DataDir         string        `mapstructure:"data_dir" scope:"server" usage:"directory of the durable store; made when missing"`
-	Listen          string        `mapstructure:"listen" scope:"server" usage:"HOST:PORT for RDMA connections; port 0 picks a free one"`
+	Listen          []string      `mapstructure:"listen" scope:"server" usage:"HOST:PORT for RDMA connections; port 0 picks a free one"`
 	AdminListen     string        `mapstructure:"admin_listen" scope:"server" usage:"HOST:PORT for /metrics, /healthz and /readyz; empty: none"`
 	PProf           bool          `mapstructure:"pprof" scope:"server" usage:"serve Go profiles and the debug switch on the admin port"`
 	Sync            string        `mapstructure:"sync" scope:"server" usage:"when a put is durable: always, interval or off"`
@@ -31,7 +38,8 @@ type Config struct {
 	MemoryLimit     Size          `mapstructure:"memory_limit" scope:"server" usage:"registered memory for index and items"`
 	RegionSize      Size          `mapstructure:"region_size" scope:"server" usage:"size of a region of items; the unit of registration"`
 	IndexRegionSize Size          `mapstructure:"index_region_size" scope:"server" usage:"size of a region of index segments"`
-	Lease           time.Duration `mapstructure:"lease" scope:"server" usage:"how long a client may believe memory it has read a beat from"`
+	HugePages       string        `mapstructure:"huge_pages" scope:"server" usage:"huge pages for registered memory: off, try or on"`
+	Lease           Term          `mapstructure:"lease" scope:"server" usage:"how long a client may believe memory it has read a beat from; off is for debugging"`
 	Credits         int           `mapstructure:"credits" scope:"server" usage:"requests that one session may have in flight"`
 	MaxSessions     int           `mapstructure:"max_sessions" scope:"server" usage:"clients connected at a time"`
 
@@ -45,12 +53,17 @@ type Config struct {
 // Default returns the settings in force where nothing else is said.
 func Default() Config {
 	return Config{
-		Fabric:    "auto",
-		LogLevel:  "info",
-		LogFormat: "text",
+		Fabric:       "auto",
+		Device:       []string{},
+		VerbsConnect: "cm",
+		GIDIndex:     -1,
+		AckTimeout:   14,
+		RetryCount:   6,
+		LogLevel:     "info",
+		LogFormat:    "text",
 
 		DataDir:         "rdmakv-data",
-		Listen:          "127.0.0.1:7400",
+		Listen:          []string{"127.0.0.1:7400"},
 		AdminListen:     "127.0.0.1:7401",
 		Sync:            "always",
 		SyncInterval:    100 * time.Millisecond,
@@ -58,7 +71,8 @@ func Default() Config {
 		MemoryLimit:     1 << 30,
 		RegionSize:      128 << 20,
 		IndexRegionSize: 16 << 20,
-		Lease:           2 * time.Second,
+		HugePages:       "off",
+		Lease:           Term(2 * time.Second),
 		Credits:         64,
 		MaxSessions:     4096,
 

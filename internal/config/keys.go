@@ -39,11 +39,12 @@ const (
 	KindDuration             // 2s, 10ms: always with a unit
 	KindSize                 // 64MiB, 64MB: always with a unit
 	KindList                 // several texts; in variables and flags separated by commas
+	KindTerm                 // a duration, or off
 )
 
 // String is the word that help texts use for a value of this kind.
 func (k Kind) String() string {
-	return [...]string{"text", "number", "switch", "duration", "size", "list"}[k]
+	return [...]string{"text", "number", "switch", "duration", "size", "list", "duration|off"}[k]
 }
 
 // EnvPrefix begins the name of every variable of ours.
@@ -101,6 +102,8 @@ func kindOf(t reflect.Type) Kind {
 	switch t {
 	case reflect.TypeFor[time.Duration]():
 		return KindDuration
+	case reflect.TypeFor[Term]():
+		return KindTerm
 	case reflect.TypeFor[Size]():
 		return KindSize
 	case reflect.TypeFor[string]():

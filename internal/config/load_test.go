@@ -63,7 +63,7 @@ func TestPrecedence(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if l.Lease != tc.want || !strings.HasSuffix(l.Sources["lease"], tc.source) {
+			if time.Duration(l.Lease) != tc.want || !strings.HasSuffix(l.Sources["lease"], tc.source) {
 				t.Errorf("lease = %v from %s, want %v from %s", l.Lease, l.Sources["lease"], tc.want, tc.source)
 			}
 		})
@@ -74,10 +74,11 @@ func TestPrecedence(t *testing.T) {
 // and once in a file, and wants it to arrive.
 func TestEveryKeyInEveryLayer(t *testing.T) {
 	other := map[string]string{
-		"fabric": "iwarp", "device": "siw0", "require_rdma": "true", "secret_file": "/s", "log_level": "debug",
+		"fabric": "iwarp", "device": "siw0,mlx5_0", "require_rdma": "true", "verbs_connect": "tcp", "gid_index": "3",
+		"traffic_class": "106", "service_level": "3", "path_mtu": "1024", "ack_timeout": "18", "retry_count": "0", "secret_file": "/s", "log_level": "debug",
 		"log_format": "json", "data_dir": "/d", "listen": "[::1]:1", "admin_listen": "localhost:2", "pprof": "true",
 		"sync": "off", "sync_interval": "1s", "shards": "7", "memory_limit": "2GiB", "region_size": "64MiB",
-		"index_region_size": "8MiB", "lease": "9s", "credits": "3", "max_sessions": "5", "servers": "a:1",
+		"index_region_size": "8MiB", "huge_pages": "try", "lease": "9s", "credits": "3", "max_sessions": "5", "servers": "a:1",
 		"timeout": "1m", "cache_entries": "0", "max_inflight": "1",
 	}
 	for _, k := range Keys() {
@@ -171,7 +172,7 @@ func TestBadInput(t *testing.T) {
 
 		{"unknown sync", "sync: sometimes", nil, nil, []string{"sync", "always, interval, off"}},
 		{"misspelt sync", "sync: allways", nil, nil, []string{`did you mean "always"?`}},
-		{"unknown fabric", "fabric: tcp", nil, nil, []string{"fabric", "auto, iwarp"}},
+		{"unknown fabric", "fabric: tcp", nil, nil, []string{"fabric", "auto, verbs, iwarp"}},
 		{"software only", "fabric: iwarp\nrequire_rdma: true", nil, nil, []string{"require_rdma"}},
 		{"address without port", "listen: localhost", nil, nil, []string{"listen", "HOST:PORT"}},
 		{"address with a bad port", "listen: localhost:70000", nil, nil, []string{"70000", "65535"}},
@@ -187,6 +188,29 @@ func TestBadInput(t *testing.T) {
 		{"long directory", "data_dir: " + long, nil, nil, []string{"at most 4096"}},
 		{"directory with NUL", `data_dir: "a\0b"`, nil, nil, []string{"NUL"}},
 		{"long device", "device: " + long, nil, nil, []string{"device", "at most 256"}},
+		{"nameless device", "device: [a, '']", nil, nil, []string{"device", "empty name"}},
+		{"device twice", "device: [a, b, a]", nil, nil, []string{"device", `"a" stands in it twice`}},
+		{"no address", "listen: []", nil, nil, []string{"listen", "at least one"}},
+		{"empty address", "listen: ''", nil, nil, []string{"listen", "at least one"}},
+		{"address twice", "listen: ['a:1', 'a:1']", nil, nil, []string{"listen", `"a:1" stands in it twice`}},
+		{"one bad address", "listen: ['a:1', b]", nil, nil, []string{"config.yaml:1: listen", `"b"`, "HOST:PORT"}},
+		{"admin is the second address", "listen: ['a:1', 'a:2']\nadmin_listen: 'a:2'", nil, nil, []string{"admin_listen", "same address"}},
+		{"unknown way to connect", "verbs_connect: rdmacm", nil, nil, []string{"verbs_connect", "cm, tcp"}},
+		{"GID index", "gid_index: 256", nil, nil, []string{"gid_index", "-1 to 255"}},
+		{"GID index below", "", nil, []string{"--gid-index=-2"}, []string{"--gid-index: gid_index: -2 is out of range"}},
+		{"traffic class", "traffic_class: 256", nil, nil, []string{"traffic_class", "0 to 255"}},
+		{"service level", "", []string{"RDMAKV_SERVICE_LEVEL=16"}, nil, []string{"RDMAKV_SERVICE_LEVEL: service_level", "0 to 15"}},
+		{"path MTU", "path_mtu: 1500", nil, nil, []string{"path_mtu", "1500 is not one of 0", "4096"}},
+		{"endless acknowledgement", "ack_timeout: 0", nil, nil, []string{"ack_timeout", "1 to 22"}},
+		{"endless retry", "retry_count: 7", nil, nil, []string{"retry_count", "for ever", "0 to 6"}},
+		{"retry", "retry_count: 8", nil, nil, []string{"retry_count", "0 to 6"}},
+		{"huge pages", "huge_pages: true", nil, nil, []string{"huge_pages", "want text"}},
+		{"huge pages by another name", "huge_pages: always", nil, nil, []string{"huge_pages", "off, try, on"}},
+		{"odd regions", "huge_pages: on\nregion_size: 3MiB", nil, nil, []string{"region_size", "multiple of 2MiB"}},
+		{"lease by another word", "lease: none", nil, nil, []string{"lease", "want off, or", "2s"}},
+		{"lease of nothing", "lease: 0s", nil, nil, []string{"lease", "want off, or"}},
+		{"lease too short", "lease: 999ms", nil, nil, []string{"lease", "1s to 1m"}},
+		{"lease as a switch", "lease: false", nil, nil, []string{"lease", "want off, or", "got false"}},
 
 		{"unknown variable", "", []string{"RDMAKV_LISTN=x"}, nil, []string{`"RDMAKV_LISTN"`, `"RDMAKV_LISTEN"`}},
 		{"variable in other case", "", []string{"RDMAKV_listen=x"}, nil, []string{`"RDMAKV_LISTEN"`}},
@@ -222,7 +246,8 @@ func TestGoodForms(t *testing.T) {
 	for _, text := range []string{
 		"", "\n", "# nothing\n", "---\n", "{}\n", "shards: 32\r\nlease: 2s\r\n",
 		"sync: off\n", "memory_limit: 2 GiB\n", "memory_limit: 4294967296B\n", "admin_listen: ''\n", "shards: '8'\n",
-		"servers: a:1,b:2\n",
+		"servers: a:1,b:2\n", "listen: a:1\n", "listen: [a:1, b:2]\n", "listen: ['[::1]:0']\n", "device: rxe0\n", "device: ''\n", "device: []\n",
+		"gid_index: -1\n", "gid_index: '-1'\n", "lease: off\n", "lease: 'off'\n", "huge_pages: on\n", "huge_pages: off\n", "path_mtu: 4096\n",
 	} {
 		if _, err := load(t, text, []string{"HOME=/x", "OTHER_VAR=1"}); err != nil {
 			t.Errorf("%q: %v", text, err)
@@ -281,7 +306,7 @@ func TestSearch(t *testing.T) {
 // TestWriteRoundTrip: what "kvserver config" prints is a file with the same
 // meaning, whatever is in the values.
 func TestWriteRoundTrip(t *testing.T) {
-	a, err := load(t, "data_dir: \"a: b # c\\t\\x1b\"\nservers: [\"[::1]:1\", 'x:2']\nmemory_limit: 3GiB\nregion_size: 2MiB\nlog_level: warn", nil, "--device=no")
+	a, err := load(t, "data_dir: \"a: b # c\\t\\x1b\"\nservers: [\"[::1]:1\", 'x:2']\nmemory_limit: 3GiB\nregion_size: 2MiB\nlog_level: warn\nlease: off", nil, "--device=no", "--listen=a:0,b:1", "--gid-index=-1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,6 +44,8 @@ func parse(kind Kind, in any) (any, error) {
 		return nil, fmt.Errorf("want true or false, got %s", describe(in))
 	case KindDuration:
 		return parseDuration(in)
+	case KindTerm:
+		return parseTerm(in)
 	case KindSize:
 		switch v := in.(type) {
 		case Size:
@@ -67,8 +69,13 @@ func parseNumber(in any) (any, error) {
 	case int:
 		return v, nil
 	case string:
-		n, err := parseDigits(v)
-		if err == nil && n <= math.MaxInt {
+		digits, minus := strings.CutPrefix(v, "-")
+		n, err := parseDigits(digits)
+		switch {
+		case err != nil || n > math.MaxInt:
+		case minus:
+			return -int(n), nil
+		default:
 			return int(n), nil
 		}
 	}
@@ -90,6 +97,33 @@ func parseDuration(in any) (any, error) {
 	return nil, fmt.Errorf("want %s, got %s", durationGrammar, describe(in))
 }
 
+// A Term is a duration that can be turned off, which is what its zero says.
+type Term time.Duration
+
+// String writes it so that it can be read again.
+func (t Term) String() string {
+	if t == 0 {
+		return "off"
+	}
+	return time.Duration(t).String()
+}
+
+func parseTerm(in any) (any, error) {
+	switch v := in.(type) {
+	case Term:
+		return v, nil
+	case string:
+		if v == "off" {
+			return Term(0), nil
+		}
+		// "0s" would turn something off that nobody has asked to turn off.
+		if d, err := time.ParseDuration(v); err == nil && d != 0 {
+			return Term(d), nil
+		}
+	}
+	return nil, fmt.Errorf("want off, or %s, got %s", durationGrammar, describe(in))
+}
+
 // maxList bounds lists: no setting has a use for more.
 const maxList = 64
 
@@ -107,6 +141,9 @@ func parseList(in any) (any, error) {
 			out = append(out, s)
 		}
 	case string:
+		if v == "" {
+			break // an empty list
+		}
 		for s := range strings.SplitSeq(v, ",") {
 			out = append(out, strings.TrimSpace(s))
 		}

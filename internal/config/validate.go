@@ -12,10 +12,11 @@ import (
 // Limits of numbers, as [least, most]. Those of memory follow from the format
 // in store/layout: regions come in units of 1 MiB, a shard number has 12 bits.
 const (
-	granule   = Size(1) << 20
-	minRegion = Size(2) << 20
-	maxRegion = Size(1) << 36 // 64 GiB
-	maxMemory = Size(1) << 42 // 4 TiB: half of the place space, because places are not used twice
+	granule     = Size(1) << 20
+	hugeGranule = Size(2) << 20
+	minRegion   = Size(2) << 20
+	maxRegion   = Size(1) << 36 // 64 GiB
+	maxMemory   = Size(1) << 42 // 4 TiB: half of the place space, because places are not used twice
 )
 
 // Validate checks the settings against their limits and each other and
@@ -39,6 +40,16 @@ func (k *checker) oneOf(key, v string, allowed ...string) {
 	}
 }
 
+// distinct refuses a list that names something twice.
+func (k *checker) distinct(key string, list []string) {
+	for i, v := range list {
+		if slices.Contains(list[:i], v) {
+			k.fault(key, "%s stands in it twice", quote(v))
+			return
+		}
+	}
+}
+
 func (k *checker) number(key string, v, least, most int) {
 	if v < least || v > most {
 		k.fault(key, "%d is out of range: %d to %d", v, least, most)
@@ -57,6 +68,13 @@ func (k *checker) size(key string, v, least, most Size) {
 		k.fault(key, "%s is out of range: %s to %s", v, least, most)
 	case v%granule != 0:
 		k.fault(key, "%s is not a multiple of %s", v, granule)
+	}
+}
+
+// hugeMultiple is size for memory in huge pages.
+func (k *checker) hugeMultiple(key string, v Size) {
+	if v%granule == 0 && v%hugeGranule != 0 {
+		k.fault(key, "%s is not a multiple of %s, the huge page that huge_pages asks for", v, hugeGranule)
 	}
 }
 
@@ -95,13 +113,20 @@ func (k *checker) path(key, v string, mayBeEmpty bool) {
 // faults checks everything, in the order of the struct.
 func (c *Config) faults() Faults {
 	k := &checker{}
-	k.oneOf("fabric", c.Fabric, "auto", "iwarp")
-	if len(c.Device) > 256 {
-		k.fault("device", "has %d characters, at most 256 are allowed", len(c.Device))
+	k.oneOf("fabric", c.Fabric, "auto", "verbs", "iwarp")
+	k.distinct("device", c.Device)
+	for _, name := range c.Device {
+		switch {
+		case name == "":
+			k.fault("device", "has an empty name in it; [] lets the program choose")
+		case len(name) > 256:
+			k.fault("device", "has %d characters, at most 256 are allowed", len(name))
+		}
 	}
 	if c.RequireRDMA && c.Fabric == "iwarp" {
 		k.fault("require_rdma", "forbids software fabrics, and fabric: iwarp is one")
 	}
+	c.verbsFaults(k)
 	k.path("secret_file", c.SecretFile, true)
 	k.oneOf("log_level", c.LogLevel, "debug", "info", "warn", "error")
 	k.oneOf("log_format", c.LogFormat, "text", "json")
@@ -110,12 +135,37 @@ func (c *Config) faults() Faults {
 	return k.faults
 }
 
+// verbsFaults checks what the fabric verbs makes its connections of; the words
+// are those of ibv_modify_qp(3) and rdma_connect(3).
+func (c *Config) verbsFaults(k *checker) {
+	k.oneOf("verbs_connect", c.VerbsConnect, "cm", "tcp")
+	k.number("gid_index", c.GIDIndex, -1, 255)
+	k.number("traffic_class", c.TrafficClass, 0, 255)
+	k.number("service_level", c.ServiceLevel, 0, 15)
+	if mtus := []int{0, 256, 512, 1024, 2048, 4096}; !slices.Contains(mtus, c.PathMTU) {
+		k.fault("path_mtu", "%d is not one of 0 (the port's), 256, 512, 1024, 2048, 4096", c.PathMTU)
+	}
+	// 0 would be for ever, and 22 is 17 s for one packet.
+	k.number("ack_timeout", c.AckTimeout, 1, 22)
+	if c.RetryCount == 7 {
+		k.fault("retry_count", "7 means for ever on some devices: 0 to 6")
+	} else {
+		k.number("retry_count", c.RetryCount, 0, 6)
+	}
+}
+
 func (c *Config) serverFaults(k *checker) {
 	k.path("data_dir", c.DataDir, false)
-	k.address("listen", c.Listen, true)
+	if len(c.Listen) == 0 {
+		k.fault("listen", "is empty, want at least one HOST:PORT")
+	}
+	k.distinct("listen", c.Listen)
+	for _, addr := range c.Listen {
+		k.address("listen", addr, true)
+	}
 	if c.AdminListen != "" {
 		k.address("admin_listen", c.AdminListen, true)
-		if _, port, _ := net.SplitHostPort(c.Listen); c.AdminListen == c.Listen && port != "0" {
+		if _, port, _ := net.SplitHostPort(c.AdminListen); slices.Contains(c.Listen, c.AdminListen) && port != "0" {
 			k.fault("admin_listen", "is the same address as listen")
 		}
 	}
@@ -132,7 +182,15 @@ func (c *Config) serverFaults(k *checker) {
 		k.fault("memory_limit", "%s holds not even one region of each kind: region_size %s and index_region_size %s need %s",
 			c.MemoryLimit, c.RegionSize, c.IndexRegionSize, need)
 	}
-	k.duration("lease", c.Lease, time.Second, time.Minute)
+	k.oneOf("huge_pages", c.HugePages, "off", "try", "on")
+	if c.HugePages != "off" {
+		// What is left of a huge page behind a region would be lost.
+		k.hugeMultiple("region_size", c.RegionSize)
+		k.hugeMultiple("index_region_size", c.IndexRegionSize)
+	}
+	if c.Lease != 0 {
+		k.duration("lease", time.Duration(c.Lease), time.Second, time.Minute)
+	}
 	k.number("credits", c.Credits, 2, 1024)
 	k.number("max_sessions", c.MaxSessions, 1, 65536)
 }
