@@ -39,10 +39,11 @@ import (
 // All methods are safe for concurrent use, except that OnRecv and Start come
 // before the first Wait.
 type Dispatcher struct {
-	cq     CQ
-	opt    DispatcherOptions
-	onRecv func(WC)
-	ops    opTable
+	cq      CQ
+	spinner Spinner // cq, if it is one
+	opt     DispatcherOptions
+	onRecv  func(WC)
+	ops     opTable
 
 	stats    dispatchCounters
 	parkedOn atomic.Uint64 // ID of the reply that a parked leader waits for, else 0
@@ -74,9 +75,10 @@ type Dispatcher struct {
 
 // DispatcherOptions tune a Dispatcher. The zero value is good for clients.
 type DispatcherOptions struct {
-	// Spin is for how long a leader polls an empty CQ before it parks. Zero
-	// means not at all, which is right wherever the fabric's own threads need
-	// the processor; hardware with cores to spare gains from some 20 µs.
+	// Spin is for how long a waiter that leads polls an empty CQ before it
+	// parks; the background poller never spins. Zero means not at all, which is
+	// right wherever the fabric's own threads need the processor; hardware with
+	// cores to spare gains from some 20 µs.
 	Spin time.Duration
 	// Batch is how many completions one poll takes; 0 means 32.
 	Batch int
@@ -113,6 +115,7 @@ func NewDispatcher(cq CQ, opt DispatcherOptions) *Dispatcher {
 		bgWake: make(chan struct{}, 1),
 		freed:  make(chan struct{}, 1),
 	}
+	d.spinner, _ = cq.(Spinner)
 	d.ops.chunks = make([]atomic.Pointer[[opsPerChunk]Op], (opt.MaxOps+opsPerChunk-1)/opsPerChunk)
 	d.stop, d.cancel = context.WithCancel(context.Background())
 	return d
@@ -216,7 +219,7 @@ func (d *Dispatcher) close() error {
 	d.mu.Unlock()
 	var err error
 	for n := 1; n > 0 && err == nil; {
-		n, err = d.poll()
+		n, err = d.poll(0)
 	}
 	d.drained.Store(true)
 	for i := range d.ops.made.Load() {

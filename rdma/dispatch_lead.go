@@ -159,18 +159,21 @@ func (d *Dispatcher) drive(ctx context.Context, op *Op) error {
 			return ctx.Err()
 		default:
 		}
-		spinning := !spinEnd.IsZero() && time.Now().Before(spinEnd)
-		if !spinning && !armed {
+		var spin time.Duration
+		if !spinEnd.IsZero() {
+			spin = time.Until(spinEnd)
+		}
+		if spin <= 0 && !armed {
 			if err := d.cq.Arm(); err != nil {
 				return d.fail(err)
 			}
 			armed = true
 		}
-		n, err := d.poll()
+		n, err := d.poll(spin)
 		if err != nil {
 			return d.fail(err)
 		}
-		if n > 0 || spinning {
+		if n > 0 || spin > 0 {
 			continue
 		}
 		if err := d.park(ctx, op); err != nil {
@@ -180,9 +183,10 @@ func (d *Dispatcher) drive(ctx context.Context, op *Op) error {
 	}
 }
 
-// poll takes one batch from the CQ and delivers it. Only the leader calls it.
-func (d *Dispatcher) poll() (int, error) {
-	n, err := d.cq.Poll(d.wcs)
+// poll takes one batch from the CQ and delivers it. Only the leader calls it;
+// spin is for how long it may look for one (see look).
+func (d *Dispatcher) poll(spin time.Duration) (int, error) {
+	n, err := d.look(spin)
 	for i := range n {
 		wc := d.wcs[i]
 		switch {
