@@ -55,7 +55,7 @@ var allowed = []struct {
 	{"cmd/kvserver", []string{"internal/server", "internal/inspect", "internal/config", "internal/version", "rdma/..."}},
 	{"cmd/kvclient", []string{"client", "internal/config", "internal/version", "rdma/...", "store/layout"}},
 	{"demo", []string{"client", "rdma/...", "test/node"}},
-	{"examples/...", []string{"client", "rdma/..."}},
+	{"examples/...", []string{"client", "rdma/...", "examples/internal/...", "internal/memory"}},
 	{"test/...", []string{"..."}},
 	{"bench", []string{"..."}}, // has no code but benchmarks
 	{"internal/server", []string{"store/...", "membership", "rdma/...", "internal/..."}},

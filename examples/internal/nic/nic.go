@@ -1,0 +1,68 @@
+// Package nic holds the few lines that the examples would otherwise repeat and
+// that teach nothing: a fabric by its name, the device that goes with an
+// address, and waiting for one completion among many. Example pingpong spells
+// the waiting out and says why it is done this way.
+package nic
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/iwarp"
+)
+
+// Fabrics is what Fabric accepts, for usage texts.
+const Fabrics = "iwarp"
+
+// Fabric makes the fabric with a name. There is no registry to look it up in: a
+// program knows the fabrics it was built with.
+func Fabric(name string) (rdma.Fabric, error) {
+	switch name {
+	case "iwarp":
+		// RDMA over TCP inside this process: needs no device and no privilege.
+		return iwarp.New(iwarp.Options{}), nil
+	}
+	return nil, fmt.Errorf("fabric %q: there are %s", name, Fabrics)
+}
+
+// Side says what an address is to a program.
+type Side bool
+
+const (
+	Listen Side = true  // an address of our own
+	Dial   Side = false // the peer's
+)
+
+// Open opens a device of the fabric. With the empty name, a fabric whose
+// devices are tied to addresses is asked which of them goes with addr
+// (host:port), and any other fabric chooses by itself. It returns the address to
+// use with that device too: a wildcard becomes the device's own address.
+func Open(ctx context.Context, fabric rdma.Fabric, name, addr string, side Side) (rdma.Device, string, error) {
+	if router, ok := fabric.(rdma.Router); ok && name == "" {
+		route, err := route(ctx, router, addr, side)
+		if err != nil {
+			return nil, "", err
+		}
+		name, addr = route.Device, route.Addr
+	}
+	dev, err := fabric.Open(ctx, name)
+	return dev, addr, err
+}
+
+func route(ctx context.Context, router rdma.Router, addr string, side Side) (rdma.Route, error) {
+	if side == Dial {
+		return router.Route(ctx, addr)
+	}
+	local, err := router.Local(ctx, addr)
+	if err != nil {
+		return rdma.Route{}, err
+	}
+	if len(local) == 0 {
+		return rdma.Route{}, fmt.Errorf("%w that can listen at %s", rdma.ErrNoDevice, addr)
+	}
+	return local[0], nil
+}
+
+// DefaultFabric is what the examples use unless told otherwise.
+func DefaultFabric() string { return "iwarp" }
