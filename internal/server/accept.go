@@ -19,17 +19,17 @@ const acceptPause = 10 * time.Millisecond
 // request costs before its client has authenticated is bounded: one of
 // Config.MaxUnauthenticated places, one goroutine, one QP, one receive, and
 // Config.SetupTimeout.
-func (srv *Server) acceptLoop(ctx context.Context, d *device) {
+func (srv *Server) acceptLoop(ctx context.Context, p *port) {
 	defer srv.wg.Done()
 	for {
-		req, err := d.listener.Accept(ctx)
+		req, err := p.ln.Accept(ctx)
 		switch {
 		case ctx.Err() != nil || errors.Is(err, rdma.ErrClosed):
 			return
 		case err != nil:
 			// The fabric has dropped that request and goes on. A fault that
 			// stays (no descriptors left, say) must not spin.
-			srv.log.Warn(limitAccept, "accepting a connection failed", "err", err)
+			srv.log.Warn(limitAccept, "accepting a connection failed", "listener", p.name(), "err", err)
 			select {
 			case <-time.After(acceptPause):
 			case <-ctx.Done():
@@ -44,7 +44,7 @@ func (srv *Server) acceptLoop(ctx context.Context, d *device) {
 		srv.wg.Add(1)
 		go func() {
 			defer srv.wg.Done()
-			srv.setUp(ctx, d, req, host)
+			srv.setUp(ctx, p.dev, req, host)
 		}()
 	}
 }
@@ -172,7 +172,7 @@ func (srv *Server) newSession(l *lane, peer string, connect []byte) (*session, e
 	s := &session{
 		srv: srv, lane: l, qp: qp, peer: peer, connect: connect,
 		quiet: make(chan struct{}), began: srv.now(),
-		fetchSem: make(chan struct{}, 2),
+		fetchSem: make(chan struct{}, min(maxFetches, d.readDepth)),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.inflight.Store(1)
@@ -207,6 +207,9 @@ func (srv *Server) remember(s *session) {
 	srv.sessions[s.id] = s
 	srv.sessMu.Unlock()
 	if s.lane.srq != nil {
+		// A QP that was closed a moment ago may have had the same number. What
+		// it received is not for this session.
+		s.lane.drain()
 		s.lane.sharedMu.Lock()
 		s.lane.byQPN[s.qp.QPN()] = s
 		s.lane.sharedMu.Unlock()
@@ -220,6 +223,7 @@ func (srv *Server) opened(s *session) {
 	srv.opens++
 	s.counted = true
 	srv.sessMu.Unlock()
+	s.lane.dev.opens.Add(1)
 	srv.log.Debug("session open", "session", s.id, "peer", s.peer, "name", s.name)
 }
 
@@ -227,13 +231,16 @@ func (srv *Server) opened(s *session) {
 func (srv *Server) forget(s *session) {
 	if s.lane.srq != nil {
 		s.lane.sharedMu.Lock()
-		delete(s.lane.byQPN, s.qp.QPN())
+		if qpn := s.qp.QPN(); s.lane.byQPN[qpn] == s { // not a later one's
+			delete(s.lane.byQPN, qpn)
+		}
 		s.lane.sharedMu.Unlock()
 	}
 	srv.sessMu.Lock()
 	delete(srv.sessions, s.id)
 	if s.counted {
 		srv.opens--
+		s.lane.dev.opens.Add(-1)
 	} else {
 		srv.unadmitLocked(s.host)
 	}

@@ -19,12 +19,13 @@ import (
 // Config is everything a node needs. Zero means the default where one is
 // named; New reports every fault at once.
 type Config struct {
-	// Fabric does the RDMA. Required.
-	Fabric rdma.Fabric
-	// Device is the device to open; empty lets the fabric choose.
-	Device string
-	// Listen is the HOST:PORT for connections. Default "127.0.0.1:0".
-	Listen string
+	// Listeners are where clients connect; the first is the one that the node
+	// names first.
+	Listeners []Listener
+	// Fabric, Device and Listen are the short form of one listener, for a node
+	// that has no Listeners.
+	Fabric         rdma.Fabric
+	Device, Listen string
 	// Secret is shared with the clients; empty lets everybody in.
 	Secret []byte
 	// Name is this node's name in Welcome and in the log, at most 64 bytes.
@@ -154,7 +155,13 @@ const (
 
 // withDefaults returns the configuration with every default filled in.
 func (c Config) withDefaults() Config {
-	def(&c.Listen, "127.0.0.1:0")
+	if len(c.Listeners) == 0 && c.Fabric != nil {
+		c.Listeners = []Listener{{Fabric: c.Fabric, Device: c.Device, Addr: c.Listen}}
+	}
+	c.Listeners = append([]Listener(nil), c.Listeners...) // not the caller's
+	for i := range c.Listeners {
+		c.Listeners[i] = c.Listeners[i].withDefaults()
+	}
 	def(&c.Name, "kvserver")
 	def(&c.Lease, 2*time.Second)
 	def(&c.Beat, 200*time.Millisecond)
@@ -199,7 +206,14 @@ func (c Config) validate() error {
 	between := func(name string, v, low, high int) {
 		check(v >= low && v <= high, "%s = %d: must be %d to %d", name, v, low, high)
 	}
-	check(c.Fabric != nil, "no fabric given")
+	check(len(c.Listeners) > 0, "no fabric given")
+	check(len(c.Listeners) <= maxListeners, "%d listeners: at most %d", len(c.Listeners), maxListeners)
+	for i := range c.Listeners {
+		for l := &c.Listeners[i]; l != nil; l = l.Else {
+			check(l.Fabric != nil, "listener %d: no fabric given", i)
+			check(l.Else == nil || l.Optional, "listener %d: it has a substitute and is not optional", i)
+		}
+	}
 	check(c.DataDir != "", "no data directory given")
 	check(len(c.Name) <= wire.MaxName, "name %q: at most %d bytes", c.Name, wire.MaxName)
 	between("credits", c.Credits, 1, maxCredits)

@@ -5,21 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 
 	"github.com/rdmakv/rdmakv/rdma"
 )
 
-// A device is one opened RNIC with what the node made on it. There is one
-// today; what must not be shared between devices stands here, so that a second
-// fabric is one more element of Server.devices.
+// A device is one opened RNIC with what the node made on it: all that cannot be
+// shared between devices. The slabs are registered with each.
 type device struct {
-	srv      *Server
-	index    int // in Server.devices and in slab.mrs
-	dev      rdma.Device
-	attr     rdma.DeviceAttr
-	pd       rdma.PD // of slabs and buffers; one until there are tenants
-	lanes    []*lane
-	listener rdma.Listener
+	srv    *Server
+	index  int // in slab.mrs and staging.sinks; no other device ever has it
+	fabric rdma.Fabric
+	asked  string // the name it was opened by; may be empty
+	dev    rdma.Device
+	attr   rdma.DeviceAttr
+	pd     rdma.PD // of slabs and buffers; one until there are tenants
+
+	lanes   []*lane
+	laneErr error // why makeLanes failed
+
+	opens atomic.Int32 // sessions that are open
 
 	shared    bool // sessions take receives from their lane's SRQ
 	sendDepth int  // replies that one QP has posted at most
@@ -32,16 +37,20 @@ type device struct {
 const (
 	maxReadDepth = 16
 	maxReadPiece = 256 << 10
+	// maxFetches is how many values of one client are READ at a time: enough
+	// to keep its link busy, and no more than the device has READs in flight,
+	// because each of them has one at least.
+	maxFetches = 2
 )
 
-// openDevice opens the device and makes its PD; lanes and listener come later,
-// when the store is open.
-func (srv *Server) openDevice(ctx context.Context) (*device, error) {
-	dev, err := srv.cfg.Fabric.Open(ctx, srv.cfg.Device)
+// openDevice opens the device of a listener and makes its PD; lanes and
+// listeners come later, when the store is open.
+func (srv *Server) openDevice(ctx context.Context, l Listener) (*device, error) {
+	dev, err := l.Fabric.Open(ctx, l.Device)
 	if err != nil {
 		return nil, err
 	}
-	d := &device{srv: srv, index: len(srv.devices), dev: dev, attr: dev.Attr()}
+	d := &device{srv: srv, index: len(srv.devices), fabric: l.Fabric, asked: l.Device, dev: dev, attr: dev.Attr()}
 	if d.pd, err = dev.AllocPD(); err != nil {
 		return nil, errors.Join(err, dev.Close())
 	}
@@ -59,6 +68,9 @@ func (srv *Server) openDevice(ctx context.Context) (*device, error) {
 	return d, nil
 }
 
+// name is FABRIC/DEVICE, as logs and statistics have it.
+func (d *device) name() string { return d.attr.Fabric + "/" + d.dev.Name() }
+
 // clampLimit returns want, or a device's limit if that is lower; a device that
 // names none has none.
 func clampLimit(want, limit int) int {
@@ -68,19 +80,16 @@ func clampLimit(want, limit int) int {
 	return min(want, limit)
 }
 
-// start makes the lanes and the listener.
-func (d *device) start(ctx context.Context) error {
+// makeLanes makes the lanes, if they are not there yet.
+func (d *device) makeLanes() error {
 	n := runtime.GOMAXPROCS(0)
-	for i := range n {
-		l, err := newLane(d, i, n)
-		if err != nil {
-			return err
+	for i := len(d.lanes); i < n && d.laneErr == nil; i++ {
+		var l *lane
+		if l, d.laneErr = newLane(d, i, n); d.laneErr == nil {
+			d.lanes = append(d.lanes, l)
 		}
-		d.lanes = append(d.lanes, l)
 	}
-	var err error
-	d.listener, err = d.dev.Listen(ctx, d.srv.cfg.Listen)
-	return err
+	return d.laneErr
 }
 
 // pick chooses the lane with the fewest sessions and reserves a place on it;
@@ -101,8 +110,8 @@ func (d *device) pick() *lane {
 	return best
 }
 
-// close releases everything; sessions and regions must be gone. The listener
-// has been closed by then.
+// close releases everything; sessions and regions must be gone. The listeners
+// have been closed by then.
 func (d *device) close() error {
 	var errs []error
 	for _, l := range d.lanes {

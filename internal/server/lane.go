@@ -26,6 +26,7 @@ type lane struct {
 	replies [len(workReply)]*bufPool // by class, smallest first
 
 	sessions atomic.Int32 // places taken
+	depth    int          // of the CQ
 	capacity int          // places that the CQ's depth allows
 
 	// pollMu serialises polling: the lane's goroutine, and the end of a
@@ -70,18 +71,20 @@ func (d *device) perSession() int {
 	return n
 }
 
-// newLane makes lane i of n.
+// newLane makes lane i of n. Any device may have all sessions, but the memory of
+// buffers is bounded for all devices together.
 func newLane(d *device, i, n int) (*lane, error) {
 	cfg := &d.srv.cfg
+	all := n * max(1, len(d.srv.devices))
 	want := (cfg.MaxSessions + n - 1) / n
-	receives := max(2, int(cfg.ReceiveBytes)/n/cfg.RequestSize)
+	receives := max(2, int(cfg.ReceiveBytes)/all/cfg.RequestSize)
 	depth := want * d.perSession()
 	if d.shared {
 		receives = clampLimit(receives, d.attr.MaxSRQWR)
 		depth += receives
 	}
 	depth = clampLimit(depth, d.attr.MaxCQE)
-	l := &lane{dev: d, srv: d.srv, wcs: make([]rdma.WC, pollBatch)}
+	l := &lane{dev: d, srv: d.srv, depth: depth, wcs: make([]rdma.WC, pollBatch)}
 	l.capacity = depth / d.perSession()
 	if d.shared {
 		l.capacity = (depth - receives) / d.perSession()
@@ -99,7 +102,7 @@ func newLane(d *device, i, n int) (*lane, error) {
 	}
 	kind := cfg.MemoryKind
 	l.recvs = newBufPool(d.pd, rdma.AccessLocalWrite, kind, "receives", cfg.RequestSize, min(16, receives), receives)
-	bigs := max(1, int(cfg.ReplyBytes)/n/cfg.ReplySize)
+	bigs := max(1, int(cfg.ReplyBytes)/all/cfg.ReplySize)
 	l.replies[0] = newBufPool(d.pd, 0, kind, "replies", smallReply, 256, 1<<24)
 	l.replies[1] = newBufPool(d.pd, 0, kind, "replies", midReply, 16, 1<<24)
 	l.replies[bigClass] = newBufPool(d.pd, 0, kind, "replies", cfg.ReplySize, min(8, bigs), bigs)
@@ -162,13 +165,16 @@ func (l *lane) poll() (int, error) {
 	return n, err
 }
 
-// drain handles completions until there is none. After a QP's Close has
-// returned, drain leaves none of its completions behind.
+// drain handles every completion that is there when it is called. After a QP's
+// Close has returned, drain leaves none of its completions behind. It ends
+// although others go on completing: the CQ holds no more than its depth.
 func (l *lane) drain() {
-	for {
-		if n, err := l.poll(); n == 0 || err != nil {
+	for seen := 0; seen <= l.depth; {
+		n, err := l.poll()
+		if n == 0 || err != nil {
 			return
 		}
+		seen += n
 	}
 }
 

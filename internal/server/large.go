@@ -56,15 +56,15 @@ func (r *request) putLarge() {
 // rendezvous runs on a goroutine of its own. m.Key is a view of the receive.
 func (r *request) rendezvous(m wire.PutLarge) {
 	s := r.s
-	// Two at a time per client: enough to keep its link busy, and a client
-	// that serves READs slowly holds little staging memory.
+	// A few at a time per client (maxFetches), so that one that serves READs
+	// slowly holds little staging memory.
 	select {
 	case s.fetchSem <- struct{}{}:
 	case <-s.ctx.Done():
 		r.drop()
 		return
 	}
-	stage, err := s.srv.staging.get(s.ctx, int(m.ValueLen))
+	stage, err := s.srv.staging.get(s.ctx, s.lane.dev.index, int(m.ValueLen))
 	if err == nil {
 		if err = s.fetch(stage, m); err != nil {
 			stage.release()

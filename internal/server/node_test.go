@@ -123,7 +123,7 @@ func (d noSRQDevice) Attr() rdma.DeviceAttr {
 // put only, and no slab ever does.
 func TestReadSink(t *testing.T) {
 	srv := startServer(t, func(c *Config) { c.Fabric = noSRQ{c.Fabric} })
-	if srv.staging.access&rdma.AccessRemoteWrite == 0 || srv.staging.keep {
+	if srv.staging.sinks[0].access&rdma.AccessRemoteWrite == 0 || srv.staging.sinks[0].keep {
 		t.Fatal("the capability was not seen")
 	}
 	p := dial(t, srv, peerOptions{})
@@ -133,7 +133,7 @@ func TestReadSink(t *testing.T) {
 	}
 	// What is checked and stored is out of the client's reach by then.
 	s := srv.sessionList()[0]
-	stage, err := srv.staging.get(s.ctx, len(value))
+	stage, err := srv.staging.get(s.ctx, 0, len(value))
 	if err != nil {
 		t.Fatal(err)
 	}

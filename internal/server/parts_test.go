@@ -139,13 +139,13 @@ func TestStaging(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := &device{pd: pd, attr: dev.Attr()}
-	g := newStaging(d, 256<<10, memory.Heap)
+	g := newStaging([]*device{d}, 256<<10, memory.Heap)
 	ctx := context.Background()
-	a, err := g.get(ctx, 100) // 64 KiB
+	a, err := g.get(ctx, 0, 100) // 64 KiB
 	if err != nil || len(a.bytes()) != 100 {
 		t.Fatal(err)
 	}
-	b, err := g.get(ctx, 64<<10+1) // 128 KiB
+	b, err := g.get(ctx, 0, 64<<10+1) // 128 KiB
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestStaging(t *testing.T) {
 	var wg sync.WaitGroup
 	ask := func(name string, n int) {
 		wg.Go(func() {
-			s, err := g.get(ctx, n)
+			s, err := g.get(ctx, 0, n)
 			order <- got{name, s, err}
 		})
 	}
@@ -169,7 +169,7 @@ func TestStaging(t *testing.T) {
 	eventually(t, "two wait", func() bool { _, n := g.inUse(); return n == 2 })
 	canceled, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := g.get(canceled, 1); !errors.Is(err, context.Canceled) {
+	if _, err := g.get(canceled, 0, 1); !errors.Is(err, context.Canceled) {
 		t.Errorf("with a context that is over: %v", err)
 	}
 	a.release()
@@ -190,7 +190,7 @@ func TestStaging(t *testing.T) {
 	second.s.release()
 	// Kept memory gives way to another size.
 	for _, n := range []int{256 << 10, 1, 200 << 10} {
-		s, err := g.get(ctx, n)
+		s, err := g.get(ctx, 0, n)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -18,20 +19,23 @@ import (
 // What the store itself does not know stands here too: under which address
 // and rkey a device answers for a region.
 type regions struct {
-	pds  []rdma.PD // one per device; fixed
 	kind memory.Kind
 
 	// byID is copied on every change, so that a View can be answered by a
 	// poller without waiting for an allocation under way.
 	byID atomic.Pointer[map[uint32]*slab]
-	mu   sync.Mutex // serialises changes of byID
+	// mu serialises changes of byID and pds. It is held while memory is
+	// registered: nothing but such changes waits for it.
+	mu  sync.Mutex
+	pds []rdma.PD // by device; nil where the device was taken out
 }
 
 // A slab is one region: its memory and its registration with each device.
+// Immutable.
 type slab struct {
 	kind layout.RegionKind
 	mem  *memory.Block
-	mrs  []rdma.MR // by index of regions.pds
+	mrs  []rdma.MR // by device; nil where the device was taken out
 }
 
 func newRegions(kind memory.Kind, pds ...rdma.PD) *regions {
@@ -53,10 +57,14 @@ func (r *regions) Alloc(id uint32, kind layout.RegionKind, size int) ([]byte, er
 	}
 	s := &slab{kind: kind, mem: mem}
 	for _, pd := range r.pds {
-		mr, err := pd.RegMR(mem.Bytes(), rdma.AccessRemoteRead)
-		if err != nil {
-			s.close()
-			return nil, fmt.Errorf("server: registering region %d (%v, %d bytes): %w", id, kind, size, err)
+		var mr rdma.MR
+		if pd != nil {
+			if mr, err = pd.RegMR(mem.Bytes(), rdma.AccessRemoteRead); err != nil {
+				attr := pd.Device().Attr()
+				err = fmt.Errorf("server: registering region %d (%v, %d bytes) with %s/%s: %w",
+					id, kind, size, attr.Fabric, pd.Device().Name(), err)
+				return nil, errors.Join(err, s.close())
+			}
 		}
 		s.mrs = append(s.mrs, mr)
 	}
@@ -90,20 +98,52 @@ func (r *regions) change(f func(map[uint32]*slab)) {
 
 // close deregisters with every device, then frees.
 func (s *slab) close() error {
+	var errs []error
 	for _, mr := range s.mrs {
+		if mr == nil {
+			continue
+		}
 		if err := mr.Close(); err != nil {
-			// The memory stays: a NIC may still read it.
-			return fmt.Errorf("server: deregistering %d bytes of %v: %w", s.mem.Size(), s.kind, err)
+			errs = append(errs, fmt.Errorf("server: deregistering %d bytes of %v: %w", s.mem.Size(), s.kind, err))
 		}
 	}
+	if len(errs) > 0 {
+		// The memory stays: a NIC may still read it.
+		return errors.Join(errs...)
+	}
 	return s.mem.Free()
+}
+
+// detach takes a device out: no region is registered with it any more, and none
+// will be.
+func (r *regions) detach(dev int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pds[dev] = nil
+	var errs []error
+	r.change(func(m map[uint32]*slab) {
+		for id, s := range m {
+			if s.mrs[dev] == nil {
+				continue
+			}
+			if err := s.mrs[dev].Close(); err != nil {
+				errs = append(errs, fmt.Errorf("server: deregistering region %d: %w", id, err))
+				continue
+			}
+			c := *s
+			c.mrs = append([]rdma.MR(nil), s.mrs...)
+			c.mrs[dev] = nil
+			m[id] = &c
+		}
+	})
+	return errors.Join(errs...)
 }
 
 // wire returns how a client of device dev reaches a region. ok is false while
 // the region is not (or no longer) registered.
 func (r *regions) wire(dev int, reg layout.Region) (out wire.Region, ok bool) {
 	s := (*r.byID.Load())[reg.ID]
-	if s == nil || dev >= len(s.mrs) {
+	if s == nil || dev >= len(s.mrs) || s.mrs[dev] == nil {
 		return wire.Region{}, false
 	}
 	mr := s.mrs[dev]

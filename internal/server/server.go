@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,7 +24,8 @@ type Server struct {
 
 	began time.Time // now counts from here
 
-	devices     []*device
+	devices     []*device // each opened once
+	ports       []*port   // in the order of Config.Listeners
 	regions     *regions
 	store       *store.Store
 	incarnation uint64
@@ -79,7 +81,7 @@ func New(cfg Config) (*Server, error) {
 // now is a monotonic clock in nanoseconds since New.
 func (srv *Server) now() int64 { return int64(time.Since(srv.began)) }
 
-// Start opens the device and the store and serves. It returns when clients can
+// Start opens the devices and the store and serves. It returns when clients can
 // connect; until every shard is filled they are served all the same, with more
 // answers by SEND. After an error everything is closed again and the Server is
 // of no more use. ctx bounds the start, not the life of the server.
@@ -99,36 +101,47 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 	if err := srv.startAdmin(ctx); err != nil {
 		return err
 	}
-	d, err := srv.openDevice(ctx)
-	if err != nil {
+	if err := srv.openDevices(ctx); err != nil {
 		return err
 	}
-	srv.devices = append(srv.devices, d)
-	srv.regions = newRegions(srv.cfg.MemoryKind, d.pd)
-	// The device is open before the store takes its lock and closed after it
-	// gives it back. Where it dies with the process, no memory of an earlier
-	// incarnation can be read once the lock is ours.
-	if err := srv.openStore(ctx, d.attr.Caps.Has(rdma.CapDiesWithProcess)); err != nil {
+	var pds []rdma.PD
+	gone := true
+	for _, d := range srv.devices {
+		pds = append(pds, d.pd)
+		gone = gone && d.attr.Caps.Has(rdma.CapDiesWithProcess)
+	}
+	srv.regions = newRegions(srv.cfg.MemoryKind, pds...)
+	// The devices are open before the store takes its lock and closed after it
+	// gives it back. Where all of them die with the process, no memory of an
+	// earlier incarnation can be read once the lock is ours.
+	if err := srv.openStore(ctx, gone); err != nil {
 		return err
 	}
-	srv.staging = newStaging(d, srv.cfg.StagingBytes, srv.cfg.MemoryKind)
+	srv.staging = newStaging(srv.devices, srv.cfg.StagingBytes, srv.cfg.MemoryKind)
 	srv.pool = newPool(srv.cfg.Workers)
 	srv.scans = newPool(max(1, srv.cfg.Workers/4))
-	if err := d.start(ctx); err != nil {
+	if err := srv.listen(ctx); err != nil {
 		return err
 	}
 	srv.store.Beat(time.Now())
 	go srv.beatLoop(beat)
-	for _, l := range d.lanes {
-		srv.lanes.Go(func() { l.run(run) })
+	for _, d := range srv.devices {
+		for _, l := range d.lanes {
+			srv.lanes.Go(func() { l.run(run) })
+		}
 	}
-	srv.wg.Add(3)
+	srv.wg.Add(2 + len(srv.ports))
 	go srv.flushLoop(run)
 	go srv.janitorLoop(run)
-	go srv.acceptLoop(run, d)
+	for _, p := range srv.ports {
+		go srv.acceptLoop(run, p)
+	}
 	srv.serving.Store(true)
-	srv.log.Info("serving", "addr", d.listener.Addr().String(), "fabric", d.attr.Fabric, "device", d.dev.Name(),
-		"reason", d.attr.Reason, "shared_receives", d.shared, "lanes", len(d.lanes), "public", len(srv.cfg.Secret) == 0)
+	for _, p := range srv.ports {
+		d := p.dev
+		srv.log.Info("serving", "addr", p.ln.Addr().String(), "fabric", d.attr.Fabric, "device", d.dev.Name(),
+			"why", p.Why, "reason", d.attr.Reason, "shared_receives", d.shared, "lanes", len(d.lanes), "public", len(srv.cfg.Secret) == 0)
+	}
 	return nil
 }
 
@@ -159,14 +172,26 @@ func (srv *Server) openStore(ctx context.Context, predecessorGone bool) error {
 	return nil
 }
 
-// Addrs returns the addresses that clients connect to. Empty before Start.
+// Addrs returns the addresses that clients connect to, one for each listener
+// that was not left out. Empty before Start.
 func (srv *Server) Addrs() (addrs []net.Addr) {
-	for _, d := range srv.devices {
-		if d.listener != nil {
-			addrs = append(addrs, d.listener.Addr())
+	for _, p := range srv.ports {
+		if p.ln != nil {
+			addrs = append(addrs, p.ln.Addr())
 		}
 	}
 	return addrs
+}
+
+// Devices names the devices in use, each as FABRIC/DEVICE, in the order of
+// Addrs. Empty before Start.
+func (srv *Server) Devices() (names []string) {
+	for _, p := range srv.ports {
+		if name := p.dev.name(); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // Ready reports whether the node serves: Start is done, Shutdown has not begun
@@ -235,9 +260,7 @@ func (srv *Server) doShutdown(ctx context.Context) error {
 	defer cancel()
 	srv.draining.Store(true)
 	srv.log.Info("shutting down")
-	for _, d := range srv.devices {
-		d.listener.Close()
-	}
+	srv.closePorts()
 	srv.gate.unblock() // what waits there is answered: the server is closing
 	srv.drain(ctx)
 	for _, s := range srv.sessionList() {
@@ -327,11 +350,7 @@ func (srv *Server) abandon() {
 	if srv.admin != nil {
 		srv.admin.close()
 	}
-	for _, d := range srv.devices {
-		if d.listener != nil {
-			d.listener.Close()
-		}
-	}
+	srv.closePorts()
 	if srv.pool != nil {
 		srv.pool.close()
 		srv.scans.close()

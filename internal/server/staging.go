@@ -11,27 +11,34 @@ import (
 )
 
 // staging hands out registered memory into which large values are READ. All
-// of it together is bounded; who finds none waits in line. Memory is kept in
-// sizes of powers of two and used again, because mapping and registering cost
-// more than a READ of the same size.
+// of it together is bounded, over all devices; who finds none waits in line.
+// Memory is kept in sizes of powers of two and used again, because mapping and
+// registering cost more than a READ of the same size.
 type staging struct {
-	pd     rdma.PD
-	kind   memory.Kind
-	access rdma.Access
-	keep   bool  // registrations may outlive a READ
-	limit  int64 // bytes in use and kept, together
+	kind  memory.Kind
+	limit int64 // bytes in use and kept, together
 
 	mu      sync.Mutex
-	used    int64                  // bytes handed out, in whole sizes
-	kept    int64                  // bytes in free
-	free    [stageClasses][]*stage // by class
-	waiting []*stageWaiter         // oldest first
+	sinks   []*sinks       // by device
+	used    int64          // bytes handed out, in whole sizes
+	kept    int64          // bytes in the free lists of all sinks
+	waiting []*stageWaiter // oldest first
 	closed  bool
+}
+
+// sinks is the staging memory of one device: what is registered there can be
+// used by no other.
+type sinks struct {
+	pd     rdma.PD
+	access rdma.Access
+	keep   bool                   // registrations may outlive a READ
+	free   [stageClasses][]*stage // by class; guarded by staging.mu
 }
 
 // A stage is one piece of staging memory.
 type stage struct {
 	pool  *staging
+	of    *sinks
 	class int
 	mem   *memory.Block
 	mr    rdma.MR // nil once sealed
@@ -58,37 +65,42 @@ func stageSize(class int) int64 { return 1 << (stageShift + class) }
 // newStaging makes an empty pool. Where the sink of a READ needs REMOTE_WRITE
 // (iWARP NICs) the right is given for the time of one READ only, so nothing
 // that is registered is kept.
-func newStaging(d *device, limit int64, kind memory.Kind) *staging {
-	g := &staging{pd: d.pd, kind: kind, limit: limit, access: rdma.AccessLocalWrite, keep: true}
-	if d.attr.Caps.Has(rdma.CapReadSinkWrite) {
-		g.access |= rdma.AccessRemoteWrite
-		g.keep = false
+func newStaging(devices []*device, limit int64, kind memory.Kind) *staging {
+	g := &staging{kind: kind, limit: limit}
+	for _, d := range devices {
+		k := &sinks{pd: d.pd, access: rdma.AccessLocalWrite, keep: true}
+		if d.attr.Caps.Has(rdma.CapReadSinkWrite) {
+			k.access |= rdma.AccessRemoteWrite
+			k.keep = false
+		}
+		g.sinks = append(g.sinks, k)
 	}
 	return g
 }
 
-// get returns memory for n bytes, waiting until the bound allows it. The
-// caller owns it until release.
-func (g *staging) get(ctx context.Context, n int) (*stage, error) {
+// get returns memory for n bytes that device dev can READ into, waiting until
+// the bound allows it. The caller owns it until release.
+func (g *staging) get(ctx context.Context, dev, n int) (*stage, error) {
 	class := stageClass(n)
 	if err := g.reserve(ctx, class); err != nil {
 		return nil, err
 	}
 	g.mu.Lock()
-	if k := len(g.free[class]); k > 0 {
-		s := g.free[class][k-1]
-		g.free[class] = g.free[class][:k-1]
+	of := g.sinks[dev]
+	if k := len(of.free[class]); k > 0 {
+		s := of.free[class][k-1]
+		of.free[class] = of.free[class][:k-1]
 		g.kept -= stageSize(class)
 		g.mu.Unlock()
 		s.n = n
 		return s, nil
 	}
-	evicted := g.evictLocked(class)
+	evicted := g.evictLocked()
 	g.mu.Unlock()
 	for _, s := range evicted {
 		s.destroy()
 	}
-	s, err := g.make(class, n)
+	s, err := g.make(of, class, n)
 	if err != nil {
 		g.unreserve(class)
 	}
@@ -142,31 +154,33 @@ func (g *staging) admitLocked() {
 	}
 }
 
-// evictLocked takes kept memory of other sizes out until what is in use and
+// evictLocked takes kept memory of other sizes or devices out until what is in use and
 // kept stays within the bound.
-func (g *staging) evictLocked(class int) (out []*stage) {
-	for c := stageClasses - 1; c >= 0 && g.used+g.kept > g.limit; c-- {
-		for len(g.free[c]) > 0 && g.used+g.kept > g.limit {
-			k := len(g.free[c]) - 1
-			out = append(out, g.free[c][k])
-			g.free[c] = g.free[c][:k]
-			g.kept -= stageSize(c)
+func (g *staging) evictLocked() (out []*stage) {
+	for c := stageClasses - 1; c >= 0; c-- {
+		for _, of := range g.sinks {
+			for len(of.free[c]) > 0 && g.used+g.kept > g.limit {
+				k := len(of.free[c]) - 1
+				out = append(out, of.free[c][k])
+				of.free[c] = of.free[c][:k]
+				g.kept -= stageSize(c)
+			}
 		}
 	}
 	return out
 }
 
-func (g *staging) make(class, n int) (*stage, error) {
+func (g *staging) make(of *sinks, class, n int) (*stage, error) {
 	mem, err := memory.Alloc(int(stageSize(class)), memory.Options{Kind: g.kind, Tag: "staging"})
 	if err != nil {
 		return nil, err
 	}
-	mr, err := g.pd.RegMR(mem.Bytes(), g.access)
+	mr, err := of.pd.RegMR(mem.Bytes(), of.access)
 	if err != nil {
 		mem.Free()
 		return nil, err
 	}
-	return &stage{pool: g, class: class, mem: mem, mr: mr, n: n}, nil
+	return &stage{pool: g, of: of, class: class, mem: mem, mr: mr, n: n}, nil
 }
 
 func (s *stage) destroy() {
@@ -183,7 +197,7 @@ func (s *stage) bytes() []byte { return s.mem.Bytes()[:s.n:s.n] }
 // outstanding. From here on nobody can change what is checked, made durable
 // and published, three looks at the same bytes.
 func (s *stage) seal() error {
-	if s.pool.access&rdma.AccessRemoteMask == 0 {
+	if s.of.access&rdma.AccessRemoteMask == 0 {
 		return nil
 	}
 	if err := s.mr.Close(); err != nil {
@@ -201,9 +215,9 @@ func (s *stage) release() {
 	}
 	g := s.pool
 	g.mu.Lock()
-	keep := g.keep && !g.closed && g.used+g.kept <= g.limit
+	keep := s.of.keep && !g.closed && g.used+g.kept <= g.limit
 	if keep {
-		g.free[s.class] = append(g.free[s.class], s)
+		s.of.free[s.class] = append(s.of.free[s.class], s)
 		g.kept += stageSize(s.class)
 	}
 	g.mu.Unlock()
@@ -217,14 +231,17 @@ func (s *stage) release() {
 func (g *staging) close() {
 	g.mu.Lock()
 	g.closed = true
-	free := g.free
-	g.free = [stageClasses][]*stage{}
+	var free []*stage
+	for _, of := range g.sinks {
+		for c := range of.free {
+			free = append(free, of.free[c]...)
+			of.free[c] = nil
+		}
+	}
 	g.kept = 0
 	g.mu.Unlock()
-	for _, list := range free {
-		for _, s := range list {
-			s.destroy()
-		}
+	for _, s := range free {
+		s.destroy()
 	}
 }
 

@@ -1,0 +1,252 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+
+	"github.com/rdmakv/rdmakv/rdma"
+)
+
+// A Listener is one place where clients connect: an address at a device of a
+// fabric. The same host:port may stand in several: fabrics have ports of their
+// own.
+type Listener struct {
+	// Fabric does the RDMA. Required.
+	Fabric rdma.Fabric
+	// Device is the device to open; empty lets the fabric choose. Listeners of
+	// one device share it.
+	Device string
+	// Addr is the HOST:PORT; port 0 picks a free one. Default "127.0.0.1:0".
+	Addr string
+	// Why is the reason for this choice, for the log.
+	Why string
+	// Group ties listeners together that are to have the same port: those with
+	// port 0 take what the first of the group got. Empty: none.
+	Group string
+	// Optional: when the device cannot be opened or the address not be listened
+	// on, the node says so in the log and goes on without, as long as one
+	// listener is left.
+	Optional bool
+	// Else takes the place of an Optional one that failed; may be nil.
+	Else *Listener
+}
+
+func (l Listener) withDefaults() Listener {
+	def(&l.Addr, "127.0.0.1:0")
+	if l.Else != nil {
+		other := l.Else.withDefaults()
+		l.Else = &other
+	}
+	return l
+}
+
+// name is how errors and logs call it.
+func (l Listener) name() string {
+	dev := l.Fabric.Name()
+	if l.Device != "" {
+		dev += "/" + l.Device
+	}
+	return dev + " at " + l.Addr
+}
+
+// A port is an open listener of a device.
+type port struct {
+	Listener
+	dev   *device
+	ln    rdma.Listener // nil until it listens
+	other *port         // stands in for it; nil if there is none
+}
+
+// maxListeners bounds Config.Listeners.
+const maxListeners = 256
+
+// portTries is how often another port is tried when the one that the first
+// listener of a group got is taken on another fabric.
+const portTries = 16
+
+// openDevices opens the devices of all listeners, each device once.
+func (srv *Server) openDevices(ctx context.Context) error {
+	for _, l := range srv.cfg.Listeners {
+		p, err := srv.openPort(ctx, l)
+		if err != nil {
+			return err
+		}
+		if p != nil {
+			srv.ports = append(srv.ports, p)
+		}
+	}
+	if len(srv.ports) == 0 {
+		return errors.New("server: no listener is left: each of them failed, see the log")
+	}
+	return nil
+}
+
+// openPort opens the device of l, and of what may have to stand in for it: the
+// store's memory is registered with all devices at once, so none can come later.
+func (srv *Server) openPort(ctx context.Context, l Listener) (*port, error) {
+	var other *port
+	if l.Else != nil {
+		var err error
+		if other, err = srv.openPort(ctx, *l.Else); err != nil {
+			return nil, err
+		}
+	}
+	d, err := srv.deviceOf(ctx, l)
+	if err == nil {
+		return &port{Listener: l, dev: d, other: other}, nil
+	}
+	err = fmt.Errorf("server: listener %s: %w", l.name(), err)
+	if !l.Optional || ctx.Err() != nil {
+		return nil, err
+	}
+	srv.log.Warn(limitNone, "a listener is left out: its device cannot be used", "listener", l.name(), "err", err)
+	return other, nil
+}
+
+// deviceOf returns the device of l, opening it unless another listener has.
+func (srv *Server) deviceOf(ctx context.Context, l Listener) (*device, error) {
+	for _, d := range srv.devices {
+		if d.fabric == l.Fabric && d.asked == l.Device {
+			return d, nil
+		}
+	}
+	d, err := srv.openDevice(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range srv.devices { // one that was chosen may be one that was named
+		if o.fabric == d.fabric && o.dev.Name() == d.dev.Name() {
+			return o, d.close()
+		}
+	}
+	srv.devices = append(srv.devices, d)
+	return d, nil
+}
+
+// listen makes the lanes of all devices and starts every listener. What fails
+// and may fail is taken out, with its device if nothing else uses it.
+func (srv *Server) listen(ctx context.Context) error {
+	for i := 0; i < len(srv.ports); {
+		end := i + 1
+		for end < len(srv.ports) && srv.ports[i].Group != "" && srv.ports[end].Group == srv.ports[i].Group {
+			end++
+		}
+		if err := srv.listenGroup(ctx, srv.ports[i:end]); err != nil {
+			return err
+		}
+		i = end
+	}
+	var left []*port
+	for _, p := range srv.ports {
+		if p.ln != nil {
+			left = append(left, p)
+		}
+	}
+	srv.ports = left
+	if len(left) == 0 {
+		return errors.New("server: no listener is left: each of them failed, see the log")
+	}
+	return srv.dropIdleDevices()
+}
+
+// listenGroup starts the listeners of one group, all at the port that the
+// first one got. A port that is free for one fabric may be taken for another:
+// then all of them try the next one.
+func (srv *Server) listenGroup(ctx context.Context, group []*port) error {
+	for try := 1; ; try++ {
+		err := srv.listenAt(ctx, group, try == portTries)
+		if err == nil || try == portTries || !errors.Is(err, errTaken) {
+			return err
+		}
+		for _, p := range group {
+			if p.ln != nil {
+				p.ln.Close()
+				p.ln = nil
+			}
+		}
+	}
+}
+
+// errTaken: a port that was free for one fabric is not for another.
+var errTaken = errors.New("server: the port that the group got is taken")
+
+// listenAt is one attempt of listenGroup; last says that no other follows.
+func (srv *Server) listenAt(ctx context.Context, group []*port, last bool) error {
+	got := "" // the port that the first listener with port 0 got
+	for i := 0; i < len(group); i++ {
+		p := group[i]
+		addr, chosen := p.Addr, false
+		if host, num, err := net.SplitHostPort(addr); err == nil && num == "0" && got != "" {
+			addr, chosen = net.JoinHostPort(host, got), true
+		}
+		err := p.start(ctx, addr)
+		switch {
+		case err == nil:
+			if _, num, splitErr := net.SplitHostPort(p.ln.Addr().String()); splitErr == nil && got == "" {
+				got = num
+			}
+			continue
+		case chosen && !last && errors.Is(err, syscall.EADDRINUSE):
+			return errTaken
+		}
+		err = fmt.Errorf("server: listener %s: %w", p.name(), err)
+		if !p.Optional || ctx.Err() != nil {
+			return err
+		}
+		srv.log.Warn(limitNone, "a listener is left out: it cannot listen", "listener", p.name(), "err", err)
+		if p.other != nil {
+			group[i] = p.other // a view of srv.ports
+			i--
+		}
+	}
+	return nil
+}
+
+// start makes the lanes of the device, once, and listens at addr.
+func (p *port) start(ctx context.Context, addr string) (err error) {
+	if err = p.dev.makeLanes(); err != nil {
+		return err
+	}
+	p.ln, err = p.dev.dev.Listen(ctx, addr)
+	if err != nil {
+		p.ln = nil
+	}
+	return err
+}
+
+// dropIdleDevices closes the devices on which nothing listens.
+func (srv *Server) dropIdleDevices() error {
+	used := make(map[*device]bool)
+	for _, p := range srv.ports {
+		used[p.dev] = true
+	}
+	var kept []*device
+	for i, d := range srv.devices {
+		if used[d] {
+			kept = append(kept, d)
+			continue
+		}
+		err := srv.regions.detach(d.index)
+		if err == nil {
+			err = d.close()
+		}
+		if err != nil {
+			srv.devices = append(kept, srv.devices[i:]...)
+			return fmt.Errorf("server: closing %s/%s, on which nothing listens: %w", d.fabric.Name(), d.dev.Name(), err)
+		}
+	}
+	srv.devices = kept
+	return nil
+}
+
+// closePorts stops listening.
+func (srv *Server) closePorts() {
+	for _, p := range srv.ports {
+		if p.ln != nil {
+			p.ln.Close()
+		}
+	}
+}
