@@ -1,0 +1,25 @@
+// Package agent starts programs in a guest of the lab from outside it: from
+// the host, over a virtio serial port, and from another guest, over TCP.
+//
+// One connection carries any number of programs. It is a stream of frames, in
+// both directions, all integers big endian:
+//
+//	+----------------+--------+----------------+------------------------+
+//	| length         | kind   | program        | body                   |
+//	| uint32, <=MaxBody| uint8 | uint32         | length bytes           |
+//	+----------------+--------+----------------+------------------------+
+//
+// The side that starts programs (Client) numbers them. It sends Start with the
+// command line as JSON, Signal, and Data for standard input; the side that runs
+// them (Serve) answers Started or Failed, sends Data for standard output and
+// error, and ends with Exit, which is the last frame of a program.
+//
+// Every stream has a window: at most Window bytes are under way before the
+// receiver has said with a Credit frame that it took some. So a program whose
+// output nobody reads waits, as on a pipe, and stops no other program, and
+// memory on both sides is bounded whatever the other side does.
+//
+// The agent does what it is told as root and asks nobody for a password. It is
+// for guests that live for one test and whose network ends on the loopback
+// interface of the host. Never run it anywhere else.
+package agent

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rdmakv/rdmakv/lab"
+)
+
+// runCommand boots one guest for one program.
+func runCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, error) {
+	var c lab.Config
+	guestFlags(fs, &c)
+	limit := fs.Duration("timeout", 10*time.Minute, "for everything, booting included")
+	if err := fs.Parse(args); err != nil {
+		return 2, err
+	}
+	if fs.NArg() == 0 {
+		return 2, errors.New("run: which program?")
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, *limit, fmt.Errorf("not finished after %v (-timeout)", *limit))
+	defer cancel()
+	if err := shareDir(&c, "run"); err != nil {
+		return 1, err
+	}
+	g, err := lab.Boot(ctx, c)
+	if err != nil {
+		return 1, err
+	}
+	code, err := g.Run(ctx, os.Stdout, os.Stderr, fs.Args()...)
+	if ctx.Err() != nil && err != nil {
+		err = context.Cause(ctx)
+	}
+	return code, errors.Join(err, g.Close())
+}
+
+// shareDir fills in the directory that guests share with the host.
+func shareDir(c *lab.Config, name string) error {
+	if c.Dir != "" {
+		return nil
+	}
+	root, err := lab.Root()
+	if err != nil {
+		return err
+	}
+	c.Dir = filepath.Join(root, ".cache", "lab", "share", name)
+	return os.MkdirAll(c.Dir, 0o755)
+}

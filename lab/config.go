@@ -1,0 +1,150 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Kinds of RDMA device that a guest can have.
+const (
+	RXE  = "rxe"  // Soft-RoCE, of Debian's kernel
+	SIW  = "siw"  // soft-iWARP, whose module must be given in Config.Extra
+	None = "none" // no RDMA device
+)
+
+// A Config describes a guest. The zero value of each field has a meaning.
+type Config struct {
+	Name    string        // host name; g1 if empty
+	Number  int           // 1 to 99: its address is 10.77.0.Number; 1 if zero
+	CPUs    int           // virtual processors; 2 if zero
+	Memory  int           // MiB; 1024 if zero
+	Dir     string        // directory of the host that is /mnt in the guest; a new temporary one if empty
+	RDMA    string        // RXE if empty
+	Ports   int           // RDMA devices: the first on the Ethernet, others on 10.(77+i).0.Number; 1 if zero
+	MTU     int           // of the Ethernet; 4500 if zero, which gives RoCE its largest, 4096
+	Huge    int           // huge pages of 2 MiB, taken from Memory
+	Disk    string        // raw image with an ext4 file system, /data in the guest; see NewDisk
+	Peers   int           // guests g1 to gPeers stand in /etc/hosts; 1 if zero
+	Modules []string      // modules of the kernel to load beside the usual ones
+	Extra   []string      // files of modules to load after those
+	Files   []string      // programs and files of the host to take along, by full path
+	Link    *net.UDPConn  // connected: each datagram is an Ethernet frame; nil means a cable that ends nowhere
+	Cache   string        // where images are kept; .cache/lab of the repository if empty
+	Log     string        // file for the console; none if empty (its end is part of errors anyway)
+	Timeout time.Duration // for booting; 2 minutes if zero
+	// Progress is told in one line each what is going on. It may be nil and is
+	// called by one goroutine at a time.
+	Progress func(string)
+}
+
+// Limits on what a Config may ask for, so that a slip of the finger does not
+// take the host's memory.
+const (
+	maxCPUs   = 16
+	maxMemory = 32 << 10
+	maxPorts  = 4
+	maxNumber = 99
+)
+
+// filled returns the configuration with its defaults, or what is wrong with it,
+// all at once.
+func (c Config) filled() (Config, error) {
+	set := func(p *int, value int) {
+		if *p == 0 {
+			*p = value
+		}
+	}
+	set(&c.Number, 1)
+	set(&c.CPUs, 2)
+	set(&c.Memory, 1024)
+	set(&c.Ports, 1)
+	set(&c.MTU, 4500)
+	set(&c.Peers, max(1, c.Number))
+	if c.Name == "" {
+		c.Name = fmt.Sprintf("g%d", c.Number)
+	}
+	if c.RDMA == "" {
+		c.RDMA = RXE
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 2 * time.Minute
+	}
+	if c.Progress == nil {
+		c.Progress = func(string) {}
+	}
+	var wrong []error
+	in := func(what string, v, low, high int) {
+		if v < low || v > high {
+			wrong = append(wrong, fmt.Errorf("%s is %d and must be from %d to %d", what, v, low, high))
+		}
+	}
+	in("Number", c.Number, 1, maxNumber)
+	in("CPUs", c.CPUs, 1, maxCPUs)
+	in("Memory", c.Memory, 256, maxMemory)
+	in("Ports", c.Ports, 1, maxPorts)
+	in("MTU", c.MTU, 576, 9000)
+	in("Peers", c.Peers, 1, maxNumber)
+	in("Huge", c.Huge, 0, c.Memory/2*3/4)
+	if c.RDMA != RXE && c.RDMA != SIW && c.RDMA != None {
+		wrong = append(wrong, fmt.Errorf("RDMA is %q and must be %s, %s or %s", c.RDMA, RXE, SIW, None))
+	}
+	if !plain(c.Name) {
+		wrong = append(wrong, fmt.Errorf("the name %q must be letters, digits and dashes, at most 32", c.Name))
+	}
+	for _, f := range []string{c.Dir, c.Disk} {
+		if f != "" {
+			if _, err := os.Stat(f); err != nil {
+				wrong = append(wrong, err)
+			}
+		}
+	}
+	if c.Cache == "" {
+		root, err := Root()
+		if err != nil {
+			wrong = append(wrong, err)
+		}
+		c.Cache = filepath.Join(root, ".cache", "lab")
+	}
+	return c, errors.Join(wrong...)
+}
+
+func plain(name string) bool {
+	for _, r := range name {
+		if (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' {
+			return false
+		}
+	}
+	return name != "" && len(name) <= 32
+}
+
+// Root returns the directory of the module that the working directory is in.
+// The lab works from a checkout: it compiles the agent of its guests.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return "", errors.New("the lab must be started inside the repository: there is no go.mod here or above")
+		}
+		dir = up
+	}
+}
+
+// writeLine is a Progress that prints.
+func writeLine(w io.Writer) func(string) {
+	return func(s string) { fmt.Fprintln(w, s) }
+}
+
+// PrintTo returns a Progress function that prints each line to w.
+func PrintTo(w io.Writer) func(string) { return writeLine(w) }

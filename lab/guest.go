@@ -1,0 +1,252 @@
+package lab
+
+import (
+	"bufio"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rdmakv/rdmakv/lab/agent"
+	"github.com/rdmakv/rdmakv/lab/image"
+	"github.com/rdmakv/rdmakv/lab/qmp"
+)
+
+// A Guest is a running virtual machine. Its methods may be called at the same
+// time; after Kill or Close only Close may be called.
+type Guest struct {
+	// Dir is the directory of the host that is /mnt in the guest.
+	Dir string
+	// Addr is the guest's address on the virtual Ethernet.
+	Addr string
+
+	config  Config
+	machine *machine
+	monitor *qmp.Monitor
+	agent   *agent.Client
+	console tail
+	ready   chan struct{} // closed when the guest has said so
+	failed  chan string   // what the guest says has failed
+	tempDir string        // to be removed with the guest, or empty
+	log     *os.File
+
+	closing  sync.Once
+	closeErr error
+}
+
+// ErrBoot is in the chain of every error of Boot that a guest itself caused.
+var ErrBoot = errors.New("the guest did not boot")
+
+//go:embed init.sh
+var initScript []byte
+
+// Boot starts a guest and waits until its RDMA device is ACTIVE and programs
+// can be started in it. When ctx ends later, the guest goes on; Close ends it,
+// and so does the end of this process.
+func Boot(ctx context.Context, c Config) (*Guest, error) {
+	c, err := c.filled()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	from := time.Now()
+	img, err := c.build(ctx)
+	if err != nil {
+		return nil, err
+	}
+	g := &Guest{config: c, ready: make(chan struct{}), failed: make(chan string, 1), Addr: fmt.Sprintf("10.77.0.%d", c.Number)}
+	if c.Dir == "" {
+		if g.tempDir, err = os.MkdirTemp("", "lab-"+c.Name+"-"); err != nil {
+			return nil, err
+		}
+		g.config.Dir = g.tempDir
+	}
+	if g.Dir, err = filepath.Abs(g.config.Dir); err != nil {
+		return nil, err
+	}
+	g.config.Dir = g.Dir
+	if err := g.boot(ctx, img); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	c.Progress(fmt.Sprintf("%s: up after %.1f s", c.Name, time.Since(from).Seconds()))
+	return g, nil
+}
+
+// build makes the image: nothing is done that was done before.
+func (c Config) build(ctx context.Context) (image.Image, error) {
+	root, err := Root()
+	if err != nil {
+		return image.Image{}, err
+	}
+	if err := os.MkdirAll(c.Cache, 0o755); err != nil {
+		return image.Image{}, err
+	}
+	unlock, err := lockDir(ctx, c.Cache)
+	if err != nil {
+		return image.Image{}, err
+	}
+	defer unlock()
+	agentFile := filepath.Join(c.Cache, "agent")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", agentFile, "./lab/cmd/agent")
+	build.Dir = root
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOFLAGS=")
+	if out, err := build.CombinedOutput(); err != nil {
+		return image.Image{}, fmt.Errorf("build the agent: %w\n%s", err, out)
+	}
+	modules := c.Modules
+	if c.RDMA == RXE {
+		modules = append([]string{"rdma_rxe"}, modules...)
+	}
+	return image.Build(ctx, image.Config{
+		Cache: c.Cache, Init: initScript, Agent: agentFile, Modules: modules, Extra: c.Extra, Files: c.Files,
+	})
+}
+
+// boot starts the machine and waits for its word.
+func (g *Guest) boot(ctx context.Context, img image.Image) (err error) {
+	c := g.config
+	c.Progress(fmt.Sprintf("%s: booting Linux %s, %d CPUs, %d MiB", c.Name, img.Release, c.CPUs, c.Memory))
+	if c.Log != "" {
+		if g.log, err = os.Create(c.Log); err != nil {
+			return err
+		}
+	}
+	if g.machine, err = start(c, img); err != nil {
+		return err
+	}
+	go g.readConsole()
+	if g.monitor, err = qmp.New(g.machine.monitor); err != nil {
+		// An option that QEMU does not know ends it with a message.
+		return fmt.Errorf("%w: %w\n%s", ErrBoot, err, g.machine.stderr.lines(20))
+	}
+	select {
+	case <-g.ready:
+	case what := <-g.failed:
+		return fmt.Errorf("%w: %s\n%s", ErrBoot, what, g.tail())
+	case <-g.machine.ended:
+		return fmt.Errorf("%w: the machine ended (%v)\n%s", ErrBoot, g.machine.err, g.tail())
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w\n%s", ErrBoot, ctx.Err(), g.tail())
+	}
+	g.agent = agent.NewClient(g.machine.serial)
+	if code, err := g.agent.Run(ctx, agent.Cmd{Args: []string{"/bin/true"}}, nil, nil); err != nil || code != 0 {
+		return fmt.Errorf("%w: its agent does not answer: code %d, %v\n%s", ErrBoot, code, err, g.tail())
+	}
+	return nil
+}
+
+// tail is the end of everything that may say why.
+func (g *Guest) tail() string {
+	s := g.machine.stderr.lines(20)
+	if s != "" {
+		s = "QEMU says:\n" + s + "\n"
+	}
+	return s + "the end of the console:\n" + g.console.lines(25)
+}
+
+// readConsole keeps the end of the console and looks for lines of init.sh.
+func (g *Guest) readConsole() {
+	r := bufio.NewReaderSize(g.machine.console, 4096)
+	for {
+		line, err := r.ReadString('\n')
+		_, _ = g.console.Write([]byte(line))
+		if g.log != nil {
+			_, _ = g.log.WriteString(line) // a full disk shall not stop the guest
+		}
+		if word, ok := strings.CutPrefix(strings.TrimSpace(line), "lab: "); ok {
+			if word == "ready" {
+				close(g.ready)
+			} else if what, ok := strings.CutPrefix(word, "FAILED: "); ok {
+				select {
+				case g.failed <- what:
+				default:
+				}
+			} else {
+				g.config.Progress(g.config.Name + ": " + word)
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// Agent starts programs in the guest.
+func (g *Guest) Agent() *agent.Client { return g.agent }
+
+// Run runs a program in the guest, with output to the two writers as it comes,
+// and returns its exit code. When ctx ends the program is killed.
+func (g *Guest) Run(ctx context.Context, out, errOut io.Writer, args ...string) (code int, err error) {
+	code, err = g.agent.Run(ctx, agent.Cmd{Args: args}, out, errOut)
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%s: %w\n%s", g.config.Name, err, g.tail())
+	}
+	return code, err
+}
+
+// Output runs a program and returns its standard output; any exit code but 0
+// is an error with the end of standard error.
+func (g *Guest) Output(ctx context.Context, args ...string) (string, error) {
+	var out strings.Builder
+	var errs tail
+	code, err := g.Run(ctx, &out, &errs, args...)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("%s: %s: exit code %d: %s", g.config.Name, strings.Join(args, " "), code, errs.lines(10))
+	}
+	return out.String(), err
+}
+
+// Pause stops the guest's processors: it vanishes without a word.
+func (g *Guest) Pause() error { return g.monitor.Do("stop", nil) }
+
+// Continue lets a paused guest go on where it was.
+func (g *Guest) Continue() error { return g.monitor.Do("cont", nil) }
+
+// SetLink plugs the network cable in or out: the guest sees it.
+func (g *Guest) SetLink(up bool) error {
+	return g.monitor.Do("set_link", map[string]any{"name": "nic0", "up": up})
+}
+
+// Done is closed when the machine has ended.
+func (g *Guest) Done() <-chan struct{} { return g.machine.ended }
+
+// Kill cuts the power: what the guest had not written to its disk is lost.
+func (g *Guest) Kill() error { return g.machine.kill() }
+
+// grace is how long a guest may take to power off.
+const grace = 5 * time.Second
+
+// Close ends the guest and removes what Boot made for it. It may be called more
+// than once and at any time.
+func (g *Guest) Close() error {
+	g.closing.Do(func() {
+		var errs []error
+		if g.machine != nil {
+			// A guest powers off when its agent loses the host. One that is
+			// paused or has failed does not, so it is not waited for long.
+			if g.agent != nil {
+				g.agent.Close()
+				ctx, cancel := context.WithTimeout(context.Background(), grace)
+				_ = g.machine.wait(ctx)
+				cancel()
+			}
+			errs = append(errs, g.machine.kill())
+		}
+		if g.log != nil {
+			errs = append(errs, g.log.Close())
+		}
+		if g.tempDir != "" {
+			errs = append(errs, os.RemoveAll(g.tempDir))
+		}
+		g.closeErr = errors.Join(errs...)
+	})
+	return g.closeErr
+}

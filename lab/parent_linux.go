@@ -1,0 +1,10 @@
+package lab
+
+import "syscall"
+
+// dieWithParent makes the kernel kill a child when the thread that started it
+// ends (prctl(2), PR_SET_PDEATHSIG). In a process group of its own it gets no
+// Ctrl-C from the terminal either: whoever owns the guest ends it.
+func dieWithParent() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
