@@ -59,7 +59,7 @@ var allowed = []struct {
 	{"test/...", []string{"..."}},
 	{"lab/...", []string{"lab/..."}},
 	{"lab/siw/...", []string{"lab/...", "rdma/...", "internal/memory"}}, // the two iWARPs meet there
-	{"bench", []string{"..."}}, // has no code but benchmarks
+	{"bench", []string{"..."}},                                          // has no code but benchmarks
 	{"internal/server", []string{"store/...", "membership", "rdma/...", "internal/..."}},
 	{"client", []string{"rdma/...", "store/layout", "internal/wire", "internal/cluster", "internal/memory", "internal/teeth"}},
 	{"membership", []string{"internal/cluster"}},
