@@ -3,6 +3,7 @@ package iwarp
 import (
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 
 	"github.com/rdmakv/rdmakv/rdma"
 )
@@ -31,6 +32,8 @@ const (
 	termFlagM = 0x80
 	termFlagD = 0x40
 	termFlagR = 0x20
+	// termSiwFlags are the same three as siw writes them.
+	termSiwFlags = 0x07
 )
 
 // A termCode is layer, type and code of a Terminate as they stand on the wire,
@@ -216,12 +219,21 @@ func appendTerminateFPDU(dst []byte, t *terminate, crc bool) []byte {
 // parseTerminate decodes the body of a Terminate, hostile bytes. Embedded
 // headers that are cut short are left out: peers do that, and the code is
 // what counts.
+//
+// Linux's siw (until at least 6.1) lays the bit fields of the first word out
+// from the low end of each byte: type before layer, and R, D, M as bits 2, 1, 0.
+// Its flags stand where the RFC has reserved zeros, which gives it away; without
+// any flag the code is taken as the RFC has it.
 func parseTerminate(b []byte) (t terminate, ok bool) {
 	if len(b) < termControlLen {
 		return t, false
 	}
-	t.code = termSet | termCode(b[0])<<8 | termCode(b[1])
-	flags := b[2]
+	first, flags := b[0], b[2]
+	if flags&(termFlagM|termFlagD|termFlagR) == 0 && flags&termSiwFlags != 0 {
+		first = bits.RotateLeft8(first, 4)
+		flags = bits.Reverse8(flags)
+	}
+	t.code = termSet | termCode(first)<<8 | termCode(b[1])
 	b = b[termControlLen:]
 	if flags&termFlagM == 0 || len(b) < termLengthLen {
 		return t, true

@@ -21,6 +21,11 @@ type transmitter struct {
 	sendMSN uint32 // of the SEND being framed, or the last one
 	readMSN uint32
 	rtr     RTR // the frame to begin with, if any
+	// first is QP.sq.next when the buffer was begun: what is framed in it.
+	first uint64
+	// deaf: the peer has reset the connection, and the reader looks whether
+	// it said why. Under QP.mu.
+	deaf bool
 }
 
 // kick sends what can be sent. Called under mu. If somebody transmits already
@@ -62,6 +67,9 @@ const burstMin = 4
 func (q *qp) txPending() bool {
 	if q.state == rdma.QPError {
 		return !q.finished
+	}
+	if q.tx.deaf {
+		return false
 	}
 	return q.tx.rtr != 0 || q.respReady() || q.sendReady()
 }
@@ -209,9 +217,19 @@ func (q *qp) releaseTx() {
 	}
 }
 
-// writeFailed ends the connection: nothing can be sent on it any more.
+// writeFailed ends the connection: nothing can be sent on it any more. But a
+// peer that refused something says so in a Terminate and closes, and a request
+// that we send meanwhile makes its kernel reset the connection: then the reason
+// stands unread in our socket. So after a reset the reader, who finds either the
+// Terminate or the end of the stream, decides how the connection has ended.
 func (q *qp) writeFailed(err error) {
 	q.releaseTx()
+	if q.state != rdma.QPError && !q.readerGone && isReset(err) {
+		q.tx.deaf = true
+		q.unsend()
+		_ = q.conn.SetReadDeadline(time.Now().Add(lingerTimeout))
+		return
+	}
 	q.finished = true
 	q.failLocked(lost("write", err))
 	// Also when the QP was dead before: nothing is left to say, and the reader
@@ -220,11 +238,29 @@ func (q *qp) writeFailed(err error) {
 	q.settle()
 }
 
+// unsend takes back that the requests of the lost buffer were carried out, so
+// far as nobody has been told yet: they fail with the connection.
+func (q *qp) unsend() {
+	first := max(q.sq.head, q.tx.first)
+	for i := first; i < q.sq.next; i++ {
+		if w := q.sq.at(i); w.op != rdma.OpRDMARead { // of those the reader knows
+			w.done = false
+		}
+	}
+	q.sq.next = first
+}
+
+// isReset reports whether a write failed because the peer has closed.
+func isReset(err error) bool {
+	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+}
+
 // fill frames what may go out into the transmit buffer, about txTarget bytes,
 // in turns one response and one request. Called under mu; it may let go of it
 // while it copies.
 func (q *qp) fill() {
 	tb := q.tx.buf
+	q.tx.first = q.sq.next
 	for len(tb.b) < txTarget {
 		start := len(tb.b)
 		if q.state == rdma.QPError {
