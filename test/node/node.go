@@ -1,4 +1,5 @@
-// Package node runs kvserver as a child process, for tests and for the demo.
+// Package node runs kvserver as a process of its own, for tests and for the
+// demo: on this machine, or wherever a Launcher can start it.
 package node
 
 import (
@@ -9,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,6 +21,7 @@ type Options struct {
 	Bin  string        // the kvserver binary
 	Args []string      // its arguments
 	Env  []string      // variables beside those of this process, of which RDMAKV_ ones are left out
+	On   Launcher      // where it runs; nil means on this machine
 	Log  io.Writer     // gets a copy of its standard error; may be nil
 	Wait time.Duration // limit for the time until it is ready; 0 means a minute
 }
@@ -31,10 +32,11 @@ type Node struct {
 	Admin   string        // address of the admin port; empty if there is none
 	Startup time.Duration // from exec to the ready line
 
-	cmd    *exec.Cmd
+	on     Launcher
+	proc   Process
 	errOut *tail
 	exited chan struct{} // closed when the process is gone
-	err    error         // of cmd.Wait; read after exited is closed
+	code   int           // its exit code; read after exited is closed
 }
 
 // An ExitError is a kvserver that ended before it was ready.
@@ -50,19 +52,14 @@ func (e *ExitError) Error() string {
 // Start starts a node and returns when it is ready. A process that ends
 // before that is an *ExitError.
 func Start(ctx context.Context, opt Options) (*Node, error) {
-	n := &Node{errOut: &tail{also: opt.Log}, exited: make(chan struct{})}
-	n.cmd = exec.Command(opt.Bin, opt.Args...)
-	n.cmd.Env = append(CleanEnv(os.Environ()), opt.Env...)
-	n.cmd.Stderr = n.errOut
-	// Its own group: a Ctrl-C at the terminal is for whoever started us, who
-	// ends the node in the way that is being tested.
-	n.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	stdout, err := n.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
+	n := &Node{errOut: &tail{also: opt.Log}, exited: make(chan struct{}), on: opt.On}
+	if n.on == nil {
+		n.on = local{}
 	}
+	stdout, feed := io.Pipe()
 	start := time.Now()
-	if err := n.cmd.Start(); err != nil {
+	var err error
+	if n.proc, err = n.on.Start(Command{Path: opt.Bin, Args: opt.Args, Env: opt.Env, Stdout: feed, Stderr: n.errOut}); err != nil {
 		return nil, err
 	}
 	first := make(chan string, 1)
@@ -71,7 +68,10 @@ func Start(ctx context.Context, opt Options) (*Node, error) {
 		line, _ := out.ReadString('\n')
 		first <- line
 		_, _ = io.Copy(io.Discard, out)
-		n.err = n.cmd.Wait()
+	}()
+	go func() {
+		n.code, _ = n.proc.Wait()
+		_ = feed.Close()
 		close(n.exited)
 	}()
 	wait := opt.Wait
@@ -86,7 +86,7 @@ func Start(ctx context.Context, opt Options) (*Node, error) {
 		if err := n.parseReady(line); err != nil {
 			_ = n.Kill()
 			if line == "" {
-				return nil, &ExitError{n.cmd.ProcessState.ExitCode(), n.Stderr()}
+				return nil, &ExitError{n.code, n.Stderr()}
 			}
 			return nil, err
 		}
@@ -120,15 +120,20 @@ func (n *Node) parseReady(line string) error {
 }
 
 // PID is the process id.
-func (n *Node) PID() int { return n.cmd.Process.Pid }
+func (n *Node) PID() int { return n.proc.PID() }
+
+// ReadProc reads from the node's directory in /proc: "stat", "task/*/stat".
+func (n *Node) ReadProc(pattern string) ([]byte, error) {
+	return n.on.ReadFiles(fmt.Sprintf("/proc/%d/%s", n.PID(), pattern))
+}
 
 // Signal sends a signal.
-func (n *Node) Signal(s os.Signal) error { return n.cmd.Process.Signal(s) }
+func (n *Node) Signal(s syscall.Signal) error { return n.proc.Signal(s) }
 
 // Kill ends the node by SIGKILL, at once and without warning, and waits until
 // it is gone. Killing a node that is gone is harmless.
 func (n *Node) Kill() error {
-	err := n.cmd.Process.Kill()
+	err := n.proc.Signal(syscall.SIGKILL)
 	<-n.exited
 	if errors.Is(err, os.ErrProcessDone) {
 		return nil
@@ -151,7 +156,7 @@ func (n *Node) WaitExit(limit time.Duration) (code int, err error) {
 	defer timer.Stop()
 	select {
 	case <-n.exited:
-		return n.cmd.ProcessState.ExitCode(), nil
+		return n.code, nil
 	case <-timer.C:
 		_ = n.Kill()
 		return -1, fmt.Errorf("kvserver did not end within %v: %s", limit, n.Stderr())

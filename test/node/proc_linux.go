@@ -3,7 +3,6 @@ package node
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"strconv"
 	"time"
 )
@@ -14,7 +13,7 @@ const clockTick = time.Second / 100
 
 // CPU is the processor time that the node has used so far, user and system.
 func (n *Node) CPU() (time.Duration, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.PID()))
+	data, err := n.ReadProc("stat")
 	if err != nil {
 		return 0, err
 	}
