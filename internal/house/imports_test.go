@@ -53,7 +53,7 @@ var allowed = []struct {
 	others []string
 }{
 	{"cmd/kvserver", []string{"internal/server", "internal/inspect", "internal/config", "internal/version", "rdma/..."}},
-	{"cmd/kvclient", []string{"client", "internal/config", "internal/version", "rdma/...", "store/layout"}},
+	{"cmd/kvclient", []string{"client", "internal/config", "internal/perf", "internal/version", "rdma/...", "store/layout"}},
 	{"demo", []string{"client", "rdma/...", "test/node"}},
 	{"examples/...", []string{"client", "rdma/...", "examples/internal/...", "internal/memory"}},
 	{"test/...", []string{"..."}},
@@ -68,6 +68,7 @@ var allowed = []struct {
 	{"store/...", []string{"store/...", "internal/teeth"}},
 	{"rdma/...", []string{"rdma/...", "internal/memory", "internal/teeth"}},
 	{"internal/wire", []string{"store/layout"}},
+	{"internal/perf", []string{"rdma", "internal/memory"}},
 	{"internal/inspect", []string{"store"}},
 	{"internal/cluster", nil},
 	{"internal/config", nil},
