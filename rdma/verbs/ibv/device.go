@@ -43,8 +43,8 @@ func Open(name string) (*Context, error) {
 	if err := Load(); err != nil {
 		return nil, err
 	}
-	h, info, fd, errno := sysOpen(name)
-	if errno == syscall.ENODEV {
+	h, info, fd, found, errno := sysOpen(name)
+	if !found && errno == 0 {
 		return nil, noSuchDevice(name)
 	}
 	if errno != 0 {

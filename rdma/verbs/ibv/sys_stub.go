@@ -1,3 +1,5 @@
+//go:build !linux || !cgo
+
 package ibv
 
 import (
@@ -17,8 +19,8 @@ func sysLoad(int, string) (cause error, missing bool) { return errNoCgo, false }
 func dupNonblock(int) (int, error)                    { return 0, none }
 
 func sysDevices() ([]DeviceInfo, syscall.Errno) { return nil, none }
-func sysOpen(string) (handle, DeviceInfo, int, syscall.Errno) {
-	return 0, DeviceInfo{}, 0, none
+func sysOpen(string) (h handle, info DeviceInfo, asyncFD int, found bool, e syscall.Errno) {
+	return 0, DeviceInfo{}, 0, false, none
 }
 func sysCloseDevice(handle) syscall.Errno                        { return none }
 func sysQueryDevice(handle) (DeviceAttr, syscall.Errno)          { return DeviceAttr{}, none }

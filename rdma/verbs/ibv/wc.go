@@ -1,7 +1,7 @@
 package ibv
 
-// A WC is struct ibv_wc without what only UD uses. Its layout is that of
-// struct rk_wc in shim.h. Of a WC whose Status is not StatusSuccess only ID,
+// A WC is struct ibv_wc, of which it has the layout: polling fills it in place.
+// What only UD uses has no name here. Of a WC whose Status is not StatusSuccess only ID,
 // Status, VendorErr and QPN count (ibv_poll_cq(3)).
 type WC struct {
 	ID        uint64
@@ -9,10 +9,11 @@ type WC struct {
 	Opcode    WCOpcode
 	VendorErr uint32
 	ByteLen   uint32
+	ImmInv    uint32 // immediate data (network order), or the rkey that was invalidated
 	QPN       uint32
-	ImmInv    uint32 // immediate data, or the rkey that was invalidated
+	_         uint32 // src_qp
 	Flags     uint32 // WCFlag*
-	_         uint32
+	_         uint64 // pkey_index, slid, sl, dlid_path_bits
 }
 
 // WCStatus is enum ibv_wc_status.

@@ -1,0 +1,66 @@
+//go:build linux && cgo
+
+// Finding the libraries at run time.
+
+#include "shim.h"
+#include "shim_table.h"
+
+#include <stdio.h>
+
+#ifdef RK_HAVE_RDMA
+
+#include <dlfcn.h>
+
+#define RK_DEFINE(fn) typeof(fn) *p_##fn;
+RK_VERBS(RK_DEFINE)
+RK_CM(RK_DEFINE)
+ssize_t (*p_ibv_query_gid_table)(struct ibv_context *, void *, size_t, uint32_t, size_t);
+
+struct symbol {
+	const char *name;
+	void **slot;
+	int optional;
+};
+
+#define RK_SYMBOL(fn) {#fn, (void **)&p_##fn, 0},
+static const struct symbol verbs[] = {
+	RK_VERBS(RK_SYMBOL){"_ibv_query_gid_table", (void **)&p_ibv_query_gid_table, 1}, {NULL, NULL, 0}};
+static const struct symbol cm[] = {RK_CM(RK_SYMBOL){NULL, NULL, 0}};
+
+// The library stays open for good: its objects and its threads' state would
+// outlive any dlclose.
+int rk_load(int table, const char *soname, char *err, size_t room)
+{
+	const struct symbol *all = table == RK_TABLE_CM ? cm : verbs, *s;
+	void *lib = dlopen(soname, RTLD_NOW | RTLD_LOCAL);
+
+	if (!lib) {
+		const char *why = dlerror();
+		snprintf(err, room, "%s", why ? why : "unknown error");
+		return RK_NO_LIBRARY;
+	}
+	// Nothing is set before everything was found.
+	for (s = all; s->name; s++) {
+		if (!s->optional && !dlsym(lib, s->name)) {
+			snprintf(err, room, "%s", s->name);
+			dlclose(lib);
+			return RK_NO_SYMBOL;
+		}
+	}
+	// dlsym gives each function's default version.
+	for (s = all; s->name; s++)
+		*s->slot = dlsym(lib, s->name);
+	return RK_LOADED;
+}
+
+#else
+
+int rk_load(int table, const char *soname, char *err, size_t room)
+{
+	(void)table;
+	(void)soname;
+	snprintf(err, room, "built without the headers of rdma-core");
+	return RK_NO_HEADERS;
+}
+
+#endif
