@@ -68,7 +68,7 @@ func (c *Client) Stats(ctx context.Context) (Stats, error) {
 		}
 		return nil
 	})
-	return Stats{Client: c.Counters(), Server: text}, err
+	return Stats{Client: c.Counters(), Session: c.Server(), Server: text}, err
 }
 
 // View returns the region table of the session in force, a copy: what

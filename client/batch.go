@@ -82,11 +82,11 @@ func (b *batch) addBeat() {
 // must wait for neither: callers who do so together would hold all there is and
 // wait for each other.
 func (b *batch) reserve() bool {
-	if b.buf, _, _ = b.s.c.buffers.try(b.total); b.buf == nil {
+	if b.buf, _, _ = b.s.t.buffers.try(b.total); b.buf == nil {
 		return false
 	}
 	if !b.s.reads.tryEnter(len(b.wrs)) {
-		b.s.c.buffers.put(b.buf)
+		b.s.t.buffers.put(b.buf)
 		b.buf = nil
 		return false
 	}
@@ -98,7 +98,7 @@ func (b *batch) reserve() bool {
 func (b *batch) post(p *patience) error {
 	s, n := b.s, len(b.wrs)
 	if b.buf == nil { // unless reserve has taken both
-		buf, err := p.buffer(s.c.buffers, b.total)
+		buf, err := p.buffer(s.t.buffers, b.total)
 		if err != nil {
 			return err
 		}
@@ -150,7 +150,7 @@ var errAbandoned = fmt.Errorf("READs given up on: %w", errLost)
 
 // abandon leaves the batch, and its buffer, to the completion.
 func (b *batch) abandon() {
-	b.s.c.buffers.quarantine(b.buf)
+	b.s.t.buffers.quarantine(b.buf)
 	b.s.d.Detach(b.op)
 }
 
@@ -161,7 +161,7 @@ func (b *batch) wait(p *patience) (mine bool, err error) {
 	wc, err := s.d.Wait(p.ctx, b.op)
 	if err != nil {
 		// The batch may be gone already, buf is only read for its size.
-		if q := s.c.buffers.quarantine(buf); q > s.c.maxQuarantine {
+		if q := s.t.buffers.quarantine(buf); q > s.t.maxQuarantine {
 			s.fail(fmt.Errorf("%w: %d bytes of buffers wait for READs that nobody answers", ErrUnavailable, q))
 		}
 		return false, s.waitError(err)
@@ -185,7 +185,7 @@ func (s *session) finishRead(n int) {
 // latest when the session is torn down: the buffer leaves quarantine.
 func (b *batch) cleanup(rdma.WC) {
 	b.s.finishRead(len(b.wrs))
-	pool := b.s.c.buffers
+	pool := b.s.t.buffers
 	pool.release(b.buf)
 	b.buf = nil
 	batchPool.Put(b)
@@ -199,7 +199,7 @@ func (b *batch) bytes(i int) []byte {
 
 // clear gives the buffer back and readies the batch for other READs.
 func (b *batch) clear() {
-	b.s.c.buffers.put(b.buf)
+	b.s.t.buffers.put(b.buf)
 	b.reset(b.s, b.v)
 }
 

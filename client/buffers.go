@@ -24,6 +24,10 @@ import (
 // Whoever gives up waiting earlier calls quarantine instead of put, and the
 // completion's clean-up calls release.
 //
+// Registering takes a NIC from microseconds to many milliseconds, so it is done
+// by a goroutine of its own: nobody holds mu meanwhile, which the poller's
+// clean-up takes too, and who waits for the memory waits as long as he may.
+//
 // Safe for concurrent use. No lock is taken while mu is held.
 type bufferPool struct {
 	pd       rdma.PD
@@ -36,12 +40,14 @@ type bufferPool struct {
 	quarantined atomic.Int64 // bytes given up on, still owned by the fabric
 
 	mu      sync.Mutex
-	total   int64            // bytes of all blocks
+	total   int64            // bytes of all blocks, and of those being registered
 	classes [][]*bufferBlock // per class: blocks with at least one free buffer
 	blocks  map[*bufferBlock]struct{}
+	growing []*growth     // per class: the registration under way
+	working int           // goroutines that register or deregister
 	freed   chan struct{} // closed and replaced when something comes back; nil: nobody waits
 	out     int           // buffers handed out
-	closed  bool
+	closed  error         // why nothing is handed out any more
 }
 
 // A bufferBlock is one registration, cut into buffers of one class.
@@ -60,8 +66,8 @@ type buffer struct {
 	mem   []byte // length is the class size
 }
 
-// errNoBuffer: the pool's limit is reached and the caller would have to wait.
-var errNoBuffer = errors.New("registered memory is used up")
+// errNoBuffer: no buffer is free and the caller would have to wait.
+var errNoBuffer = errors.New("no registered memory is free")
 
 // minBlock is the smallest registration in bytes: small buffers share one.
 const minBlock = 256 << 10
@@ -72,6 +78,7 @@ func newBufferPool(pd rdma.PD, access rdma.Access, kind memory.Kind, tag string,
 	return &bufferPool{
 		pd: pd, access: access, kind: kind, tag: tag, minShift: minShift, limit: limit,
 		classes: make([][]*bufferBlock, maxShift-minShift+1),
+		growing: make([]*growth, maxShift-minShift+1),
 		blocks:  make(map[*bufferBlock]struct{}),
 	}
 }
@@ -80,44 +87,54 @@ func newBufferPool(pd rdma.PD, access rdma.Access, kind memory.Kind, tag string,
 func (p *bufferPool) largest() int { return 1 << (p.minShift + len(p.classes) - 1) }
 
 // get returns a buffer of at least n bytes, waiting for one if the limit is
-// reached. It fails with ctx's error, ErrClosed or the fabric's refusal to
-// register.
+// reached, or for its registration. It fails with ctx's error, the reason the
+// pool was closed, or the fabric's refusal to register.
 func (p *bufferPool) get(ctx context.Context, n int) (*buffer, error) {
 	for {
-		b, freed, err := p.try(n)
+		b, wait, err := p.try(n)
 		if b != nil || err != nil {
 			return b, err
 		}
 		select {
-		case <-freed:
+		case <-wait.freed:
 		case <-ctx.Done():
 			return nil, because(errNoBuffer, ctx.Err())
+		}
+		if err := p.failed(wait.growth); err != nil {
+			return nil, err
 		}
 	}
 }
 
-// try is one attempt. With neither buffer nor error the caller waits for freed.
-func (p *bufferPool) try(n int) (*buffer, <-chan struct{}, error) {
+// A bufferWait is what to wait for: freed says look again; growth, if there is
+// one, that it may have failed.
+type bufferWait struct {
+	freed  <-chan struct{}
+	growth *growth
+}
+
+// try is one attempt. With neither buffer nor error there is something to wait
+// for.
+func (p *bufferPool) try(n int) (*buffer, bufferWait, error) {
 	class := max(bits.Len(uint(max(n, 1)-1))-p.minShift, 0)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
-		return nil, nil, ErrClosed
+	if p.closed != nil {
+		return nil, bufferWait{}, p.closed
 	}
 	if class >= len(p.classes) {
-		return nil, nil, fmt.Errorf("%w: %d bytes in one piece, the largest is %d", errNoBuffer, n, p.largest())
-	}
-	if len(p.classes[class]) == 0 {
-		if ok, err := p.growLocked(class); err != nil {
-			return nil, nil, err
-		} else if !ok {
-			if p.freed == nil {
-				p.freed = make(chan struct{})
-			}
-			return nil, p.freed, nil
-		}
+		return nil, bufferWait{}, fmt.Errorf("%w: %d bytes in one piece, the largest is %d", errNoBuffer, n, p.largest())
 	}
 	list := p.classes[class]
+	if len(list) == 0 {
+		if err := p.growLocked(class); err != nil {
+			return nil, bufferWait{}, err
+		}
+		if p.freed == nil {
+			p.freed = make(chan struct{})
+		}
+		return nil, bufferWait{p.freed, p.growing[class]}, nil
+	}
 	block := list[len(list)-1]
 	b := block.free[len(block.free)-1]
 	block.free = block.free[:len(block.free)-1]
@@ -125,67 +142,15 @@ func (p *bufferPool) try(n int) (*buffer, <-chan struct{}, error) {
 	if len(block.free) == 0 {
 		p.classes[class] = list[:len(list)-1]
 	}
-	return b, nil, nil
+	return b, bufferWait{}, nil
 }
 
-// growLocked registers one more block for class. False means that the limit
-// forbids it even after every idle block of other classes has been given back.
-func (p *bufferPool) growLocked(class int) (bool, error) {
-	size := 1 << (p.minShift + class)
-	blockSize := max(size, minBlock)
-	if int64(blockSize) > p.limit {
-		return false, fmt.Errorf("%w: a block of %d bytes is more than the limit of %d", errNoBuffer, blockSize, p.limit)
+// wakeLocked lets everybody who waits look again.
+func (p *bufferPool) wakeLocked() {
+	if p.freed != nil {
+		close(p.freed)
+		p.freed = nil
 	}
-	for p.total+int64(blockSize) > p.limit {
-		if !p.shrinkLocked() {
-			return false, nil
-		}
-	}
-	mem, err := memory.Alloc(blockSize, memory.Options{Kind: p.kind, Tag: p.tag})
-	if err != nil {
-		return false, err
-	}
-	mr, err := p.pd.RegMR(mem.Bytes()[:blockSize], p.access)
-	if err != nil {
-		return false, errors.Join(err, mem.Free())
-	}
-	block := &bufferBlock{mem: mem, mr: mr, class: class, all: make([]buffer, blockSize/size)}
-	bytes := mem.Bytes()
-	for i := range block.all {
-		b := &block.all[i]
-		*b = buffer{block: block, off: uint64(i * size), mem: bytes[i*size : (i+1)*size : (i+1)*size]}
-		block.free = append(block.free, b)
-	}
-	p.total += int64(blockSize)
-	p.blocks[block] = struct{}{}
-	p.classes[class] = append(p.classes[class], block)
-	return true, nil
-}
-
-// shrinkLocked gives one idle block back, of whatever class.
-func (p *bufferPool) shrinkLocked() bool {
-	for class, list := range p.classes {
-		for i, block := range list {
-			if len(block.free) != len(block.all) {
-				continue
-			}
-			p.classes[class] = append(list[:i:i], list[i+1:]...)
-			p.dropLocked(block)
-			return true
-		}
-	}
-	return false
-}
-
-func (p *bufferPool) dropLocked(block *bufferBlock) error {
-	delete(p.blocks, block)
-	p.total -= int64(len(block.all)) << (p.minShift + block.class)
-	// An MR that cannot be closed may still be written to: its memory is then
-	// leaked on purpose rather than unmapped under a NIC.
-	if err := block.mr.Close(); err != nil {
-		return err
-	}
-	return block.mem.Free()
 }
 
 // put takes a buffer back. It must not be owned by the fabric any more.
@@ -201,10 +166,7 @@ func (p *bufferPool) put(b *buffer) {
 	if len(block.free) == 1 {
 		p.classes[block.class] = append(p.classes[block.class], block)
 	}
-	if p.freed != nil {
-		close(p.freed)
-		p.freed = nil
-	}
+	p.wakeLocked()
 }
 
 // quarantine counts a buffer whose caller gave up while the fabric still owns
@@ -219,29 +181,30 @@ func (p *bufferPool) release(b *buffer) {
 	p.put(b)
 }
 
-// close deregisters everything. The QPs that used the memory must be closed:
-// then every buffer comes back, and close waits for the callers that are still
-// copying out of theirs.
-func (p *bufferPool) close() error {
+// close deregisters everything; who comes later fails with why. The QPs that
+// used the memory must be closed: then every buffer comes back, and close waits
+// for the callers that are still copying out of theirs.
+func (p *bufferPool) close(why error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.closed = true
-	if p.freed != nil {
-		close(p.freed)
-		p.freed = nil
-	}
-	for p.out > 0 {
-		freed := make(chan struct{})
-		p.freed = freed
+	p.closed = why
+	p.wakeLocked()
+	for p.out > 0 || p.working > 0 {
+		if p.freed == nil {
+			p.freed = make(chan struct{})
+		}
+		freed := p.freed
 		p.mu.Unlock()
 		<-freed
 		p.mu.Lock()
 	}
 	var errs []error
 	for block := range p.blocks {
-		errs = append(errs, p.dropLocked(block))
+		errs = append(errs, block.drop())
 	}
+	clear(p.blocks)
 	clear(p.classes)
+	p.total = 0
 	return errors.Join(errs...)
 }
 

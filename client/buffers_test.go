@@ -54,7 +54,7 @@ func TestBufferClasses(t *testing.T) {
 	if _, err := p.get(t.Context(), 1<<20+1); !errors.Is(err, errNoBuffer) {
 		t.Errorf("too large: %v", err)
 	}
-	if err := p.close(); err != nil {
+	if err := p.close(ErrClosed); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.get(t.Context(), 1); !errors.Is(err, ErrClosed) {
@@ -95,7 +95,7 @@ func TestBufferLimit(t *testing.T) {
 	p.put(two)
 	p.put(<-got)
 	p.put(one)
-	if err := p.close(); err != nil {
+	if err := p.close(ErrClosed); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -109,7 +109,7 @@ func TestBufferCloseWaits(t *testing.T) {
 		t.Errorf("%d bytes in quarantine", q)
 	}
 	closed := make(chan error)
-	go func() { closed <- p.close() }()
+	go func() { closed <- p.close(ErrClosed) }()
 	p.put(a)
 	select {
 	case <-closed:
@@ -168,7 +168,7 @@ func TestBufferModel(t *testing.T) {
 		for b := range held {
 			p.put(b)
 		}
-		if err := p.close(); err != nil {
+		if err := p.close(ErrClosed); err != nil {
 			t.Fatal(err)
 		}
 	})

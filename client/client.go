@@ -33,7 +33,6 @@ package client
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -43,7 +42,6 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/memory"
-	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -56,13 +54,7 @@ type Client struct {
 	name    []byte   // for the server's log
 	memKind memory.Kind
 
-	dev     rdma.Device
-	pd      rdma.PD // of this server alone: nobody else can name what we stage
-	buffers *bufferPool
-	staging *bufferPool
-	// maxQuarantine is how many bytes of buffers may wait for completions that
-	// do not come before the connection is given up.
-	maxQuarantine int64
+	transports transports
 
 	now    func() int64 // the lease clock: bootNanos
 	start  time.Time
@@ -78,24 +70,25 @@ type Client struct {
 	wg      sync.WaitGroup
 }
 
-// Dial opens the fabric's device and connects to the first of the servers that
-// answers. It fails with ErrConfig, ErrUnavailable, ErrAuth, ErrVersion,
-// ErrProtocol, or the fabric's own error if the device cannot be opened.
+// Dial connects to the first of the servers that answers, by the first fabric
+// that reaches it. It fails with ErrConfig, ErrUnavailable, ErrAuth, ErrVersion,
+// ErrProtocol or ErrNoRDMA; the fabric's own error is wrapped if a device cannot
+// be opened or nobody answers.
 func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, &Error{Op: "dial", Err: err}
 	}
 	cfg = cfg.withDefaults()
 	c := &Client{
-		cfg:           cfg,
-		log:           cfg.Logger,
-		name:          []byte(clientName()),
-		memKind:       memory.Mmap,
-		maxQuarantine: cfg.BufferBytes / 4,
-		now:           bootNanos,
-		start:         time.Now(),
-		wake:          make(chan struct{}, 1),
+		cfg:     cfg,
+		log:     cfg.Logger,
+		name:    []byte(clientName()),
+		memKind: memory.Mmap,
+		now:     bootNanos,
+		start:   time.Now(),
+		wake:    make(chan struct{}, 1),
 	}
+	c.transports = transports{c: c, opening: make(chan struct{}, 1), open: make(map[transportKey]*transport)}
 	if cfg.clock != nil {
 		c.now = cfg.clock
 	}
@@ -104,12 +97,9 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	}
 	rand.Read(c.id[:])
 	c.conn.c = c
+	c.conn.called = make(chan struct{}, 1)
 	c.tick.Store(int64(min(maxTick, cfg.Timeout/8)))
 	c.done, c.cancel = context.WithCancel(context.Background())
-	if err := c.openDevice(ctx); err != nil {
-		c.release()
-		return nil, &Error{Op: "dial", Err: err}
-	}
 	s, err := c.conn.dialAny(ctx)
 	if err != nil {
 		c.release()
@@ -121,30 +111,6 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	c.wg.Go(c.watch)
 	c.wg.Go(c.keep)
 	return c, nil
-}
-
-func (c *Client) openDevice(ctx context.Context) (err error) {
-	if c.dev, err = c.cfg.Fabric.Open(ctx, c.cfg.Device); err != nil {
-		return err
-	}
-	if c.pd, err = c.dev.AllocPD(); err != nil {
-		return err
-	}
-	attr := c.dev.Attr()
-	c.log.Info("device opened", "fabric", attr.Fabric, "device", c.dev.Name(), "why", attr.Reason)
-	// The queue must hold every READ and every request at once.
-	c.cfg.MaxReads = min(c.cfg.MaxReads, attr.MaxQPWR-c.cfg.MaxInflight-1)
-	if c.cfg.MaxReads < minReads {
-		return fmt.Errorf("%w: the device takes %d work requests, %d requests in flight leave too few for READs",
-			ErrConfig, attr.MaxQPWR, c.cfg.MaxInflight)
-	}
-	sink := rdma.AccessLocalWrite
-	if attr.Caps.Has(rdma.CapReadSinkWrite) {
-		sink |= rdma.AccessRemoteWrite // the QP never grants it
-	}
-	c.buffers = newBufferPool(c.pd, sink, c.memKind, "client reads", 512, readWindow, c.cfg.BufferBytes)
-	c.staging = newBufferPool(c.pd, rdma.AccessRemoteRead, c.memKind, "client puts", minBlock, layout.MaxValueLen, c.cfg.StagingBytes)
-	return nil
 }
 
 // clientName is what a server's log shows of this program.
@@ -166,22 +132,10 @@ func (c *Client) Close() error {
 	return c.release()
 }
 
-// release frees what Dial took, in reverse.
+// release frees what Dial took.
 func (c *Client) release() error {
 	c.cancel()
-	var errs []error
-	for _, pool := range []*bufferPool{c.buffers, c.staging} {
-		if pool != nil {
-			errs = append(errs, pool.close())
-		}
-	}
-	if c.pd != nil {
-		errs = append(errs, c.pd.Close())
-	}
-	if c.dev != nil {
-		errs = append(errs, c.dev.Close())
-	}
-	if err := errors.Join(errs...); err != nil {
+	if err := c.transports.close(); err != nil {
 		return &Error{Op: "close", Err: err}
 	}
 	return nil
@@ -193,22 +147,14 @@ func (c *Client) Server() ServerInfo {
 	if s == nil || s.isDown() {
 		return ServerInfo{}
 	}
-	return ServerInfo{
-		Address: s.addr, ID: s.server, Incarnation: s.incarnation, Session: s.welcome.Session,
-		Protocol: s.version, Shards: int(s.welcome.Shards),
-		MaxKey: int(s.welcome.MaxKey), MaxValue: int64(s.welcome.MaxValue),
-		Transport: s.qp.Info().Detail,
-	}
+	return s.info()
 }
 
 // Counters returns what this client has done since Dial, without asking the
 // server.
 func (c *Client) Counters() Counters {
 	n := c.n.snapshot()
-	var reads, puts int64
-	n.BufferBytes, reads = c.buffers.usage()
-	n.StagingBytes, puts = c.staging.usage()
-	n.QuarantinedBytes = reads + puts
+	n.BufferBytes, n.StagingBytes, n.QuarantinedBytes = c.transports.usage()
 	return n
 }
 

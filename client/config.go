@@ -5,21 +5,35 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/rdmakv/rdmakv/rdma"
 )
 
-// Config says how to reach a store. Servers and Fabric are required; the zero
+// Config says how to reach a store. Servers and a fabric are required; the zero
 // value of every other field means its default.
 type Config struct {
 	// Servers are host:port addresses of one server, in order of preference:
 	// a server may be reachable by several networks. They are tried in turn.
 	Servers []string
-	// Fabric is the kind of RDMA to use, for example iwarp.New(...).
+	// Fabrics are the kinds of RDMA to use, in order of preference: each
+	// connection is made by the first one that reaches the server's address. A
+	// server that answers and refuses is not asked again by another fabric.
+	// While a later one is in use, the earlier ones are tried again in the
+	// background, and the connection moves over when one of them works.
+	Fabrics []rdma.Fabric
+	// Fabric is short for Fabrics with one entry, for example iwarp.New(...).
 	Fabric rdma.Fabric
-	// Device is the fabric's device; empty lets the fabric choose.
+	// Devices are the devices that may be used, by name; a fabric that has none
+	// of them is not used. Empty: each fabric takes the one that reaches the
+	// server, or chooses.
+	Devices []string
+	// Device is short for Devices with one entry.
 	Device string
+	// RequireRDMA refuses fabrics that are done in software by this program.
+	// What a kernel does in software (Soft-RoCE, siw) is a device like others.
+	RequireRDMA bool
 	// Secret is shared with the server and proves each to the other. Empty
 	// only for a server that was told to be public.
 	Secret []byte
@@ -40,11 +54,12 @@ type Config struct {
 	MaxWaiting int
 	// MaxReads bounds RDMA READs under way at a time. Default 512.
 	MaxReads int
-	// BufferBytes bounds the registered memory that gets land in. Default
-	// 64 MiB, at least 4 MiB.
+	// BufferBytes bounds the registered memory that gets land in, for each
+	// device in use. Default 64 MiB, at least 4 MiB.
 	BufferBytes int64
-	// StagingBytes bounds the registered memory that large puts wait in.
-	// Default 128 MiB; it must hold the largest value that is put.
+	// StagingBytes bounds the registered memory that large puts wait in, for
+	// each device in use. Default 128 MiB; it must hold the largest value that
+	// is put.
 	StagingBytes int64
 	// LeaseKeep is for how long after the last get the client keeps its lease
 	// alive by itself, with one small READ each third of a lease, so that a
@@ -52,7 +67,9 @@ type Config struct {
 	// 1 min; -1 keeps it only by gets.
 	LeaseKeep time.Duration
 	// Spin is for how long a call polls for its completion before it parks.
-	// Default: the dispatcher's.
+	// Default: not at all where this program itself is the RNIC and needs the
+	// processor, else 50 µs: to park and be woken costs more than a READ takes.
+	// -1: never.
 	Spin time.Duration
 
 	// HeapMemory takes registered memory from the Go heap instead of mmap, so
@@ -77,6 +94,7 @@ const (
 	DefaultBufferBytes  = 64 << 20
 	DefaultStagingBytes = 128 << 20
 	DefaultLeaseKeep    = time.Minute
+	DefaultSpin         = 50 * time.Microsecond // on devices
 
 	maxInflight    = 1024
 	maxReads       = 8192
@@ -95,6 +113,12 @@ func (c Config) withDefaults() Config {
 	def(&c.BufferBytes, DefaultBufferBytes)
 	def(&c.StagingBytes, DefaultStagingBytes)
 	def(&c.LeaseKeep, DefaultLeaseKeep)
+	if c.Fabrics == nil && c.Fabric != nil {
+		c.Fabrics = []rdma.Fabric{c.Fabric}
+	}
+	if c.Devices == nil && c.Device != "" {
+		c.Devices = []string{c.Device}
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -126,8 +150,22 @@ func (c Config) Validate() error {
 			bad("Servers: %q has no port to connect to", addr)
 		}
 	}
-	if d.Fabric == nil {
-		bad("Fabric is missing")
+	if len(d.Fabrics) == 0 {
+		bad("Fabrics is empty: name at least one fabric")
+	}
+	for i, f := range d.Fabrics {
+		if f == nil {
+			bad("Fabrics[%d] is nil", i)
+		}
+	}
+	if c.Fabric != nil && c.Fabrics != nil {
+		bad("Fabric and Fabrics are both set")
+	}
+	if c.Device != "" && c.Devices != nil {
+		bad("Device and Devices are both set")
+	}
+	if slices.Contains(d.Devices, "") {
+		bad("Devices has an empty name")
 	}
 	if d.Timeout < time.Millisecond {
 		bad("Timeout is %v, must be at least 1ms", d.Timeout)
@@ -156,8 +194,8 @@ func (c Config) Validate() error {
 	if d.LeaseKeep < -1 {
 		bad("LeaseKeep is %v, must be -1 (off) or positive", d.LeaseKeep)
 	}
-	if d.Spin < 0 {
-		bad("Spin is %v, must not be negative", d.Spin)
+	if d.Spin < -1 {
+		bad("Spin is %v, must be -1 (never) or positive", d.Spin)
 	}
 	return errors.Join(errs...)
 }

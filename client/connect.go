@@ -7,20 +7,21 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// connect makes a session with the server at addr: connection, proof of the
-// secret in both directions, Hello and Welcome, region table, first lease.
-func (c *Client) connect(ctx context.Context, addr string) (_ *session, err error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.DialTimeout)
-	defer cancel()
+// connect makes a session with the server at addr, which is reached by w:
+// connection, proof of the secret in both directions, Hello and Welcome, region
+// table, first lease. reach, a child of ctx, bounds the part in which it may
+// turn out that nobody is to be reached this way. answered says that a server
+// was: then an error is its refusal or its silence, and another way would only
+// lead to the same one.
+func (c *Client) connect(ctx, reach context.Context, addr string, w way, t *transport) (_ *session, answered bool, err error) {
 	s := &session{
-		c: c, addr: addr,
-		reads:    newTurnstile(c.cfg.MaxReads, c.cfg.MaxWaiting),
+		c: c, t: t, addr: addr, way: w, born: time.Now(),
+		reads:    newTurnstile(t.maxReads, c.cfg.MaxWaiting),
 		pingTurn: newTurnstile(1, c.cfg.MaxWaiting),
 		idle:     make(chan struct{}, 1),
 		down:     make(chan struct{}),
@@ -28,8 +29,9 @@ func (c *Client) connect(ctx context.Context, addr string) (_ *session, err erro
 	}
 	s.version = wire.VersionMax
 	if err := s.build(); err != nil {
+		c.transports.retire(t) // what refuses queues today may be gone tomorrow: look anew
 		s.destroy()
-		return nil, err
+		return nil, false, err
 	}
 	defer func() {
 		if err != nil {
@@ -43,36 +45,37 @@ func (c *Client) connect(ctx context.Context, addr string) (_ *session, err erro
 	request := wire.Connect{Min: wire.VersionMin, Max: wire.VersionMax}
 	rand.Read(request.Nonce[:])
 	hello := wire.AppendConnect(nil, secret, request)
-	info, err := s.qp.Connect(ctx, addr, rdma.ConnParams{PrivateData: hello})
+	info, err := s.qp.Connect(reach, w.addr, rdma.ConnParams{PrivateData: hello})
 	if err != nil {
-		return nil, connectError(err, info.PrivateData)
+		answered, err = connectError(err, info.PrivateData)
+		return nil, answered, err
 	}
 	accept, err := wire.ParseAccept(info.PrivateData)
 	if err != nil {
-		return nil, fmt.Errorf("%w: whoever answers at %s does not speak this protocol: %v", ErrProtocol, addr, err)
+		return nil, true, fmt.Errorf("%w: whoever answers at %s does not speak this protocol: %v", ErrProtocol, addr, err)
 	}
 	if !wire.VerifyAccept(secret, hello, info.PrivateData) {
-		return nil, fmt.Errorf("%w: the server does not know the secret", ErrAuth)
+		return nil, true, fmt.Errorf("%w: the server does not know the secret", ErrAuth)
 	}
 	s.version, s.incarnation = accept.Version, accept.Incarnation
 	p := patience{c: c, ctx: ctx}
 	posted, err := s.hello(&p, hello, info.PrivateData)
 	if err != nil {
-		return nil, err
+		return nil, true, err
 	}
 	// The server may now READ what large puts stage for it.
 	if err := s.qp.SetAccess(rdma.AccessRemoteRead); err != nil {
-		return nil, err
+		return nil, true, err
 	}
 	v, reclaim, err := s.fetchView(&p)
 	if err != nil {
-		return nil, err
+		return nil, true, err
 	}
 	s.view.Store(v)
 	s.dir = layout.NewDir(&v.View)
 	s.cache = newLocCache(c.cfg.CacheEntries)
 	s.lease.start(s.welcome.Lease, posted, reclaim)
-	return s, nil
+	return s, true, nil
 }
 
 // hello proves the secret and takes the server's terms. It returns when the
@@ -109,6 +112,7 @@ func (s *session) hello(p *patience, connect, accept []byte) (posted int64, err 
 	s.server = string(w.ServerID)
 	w.ServerID = nil // it was a view of the message
 	s.welcome = w
+	s.lease.off = w.Flags&wire.WelcomeLeaseOff != 0
 	r.done()
 	return posted, nil
 }
@@ -123,28 +127,23 @@ func (s *session) build() error {
 	recvs := slots + spareReceives
 	var err error
 	// Everything that can be outstanding at once has room in the CQ.
-	if s.cq, err = c.dev.CreateCQ(c.cfg.MaxReads + slots + recvs); err != nil {
+	if s.cq, err = s.t.dev.CreateCQ(s.t.maxReads + slots + recvs); err != nil {
 		return err
 	}
-	s.qp, err = c.pd.CreateQP(rdma.QPConfig{
+	s.qp, err = s.t.pd.CreateQP(rdma.QPConfig{
 		SendCQ: s.cq, RecvCQ: s.cq,
-		Cap: rdma.QPCap{MaxSendWR: c.cfg.MaxReads + slots, MaxRecvWR: recvs, MaxSGE: 1},
+		Cap: rdma.QPCap{MaxSendWR: s.t.maxReads + slots, MaxRecvWR: recvs, MaxSGE: 1},
 	})
 	if err != nil {
 		return err
 	}
-	s.d = rdma.NewDispatcher(s.cq, rdma.DispatcherOptions{Spin: c.cfg.Spin})
+	s.d = rdma.NewDispatcher(s.cq, rdma.DispatcherOptions{Spin: max(s.t.spin, 0)})
 	s.d.OnRecv(s.onRecv)
 	size := (slots + recvs) * messageSize
-	if s.mm, err = memory.Alloc(size, memory.Options{Kind: c.memKind, Tag: "client messages"}); err != nil {
+	if s.mm, err = c.transports.takeMessages(s.t, size); err != nil {
 		return err
 	}
-	mem := s.mm.Bytes()[:size]
-	mr, err := c.pd.RegMR(mem, rdma.AccessLocalWrite)
-	if err != nil {
-		return err
-	}
-	s.mr = append(s.mr, mr)
+	mem, mr := s.mm.mem.Bytes()[:size], s.mm.mr
 
 	rq := &s.rq
 	rq.turns = newTurnstile(c.cfg.MaxInflight, c.cfg.MaxWaiting)

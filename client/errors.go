@@ -52,6 +52,9 @@ var (
 	ErrProtocol = errors.New("protocol violation by the server")
 	// ErrServer: the server failed in a way it had no better word for.
 	ErrServer = errors.New("server error")
+	// ErrNoRDMA: Config.RequireRDMA is set, and no fabric but one that is done in
+	// software reaches the server. The text has the reason for each.
+	ErrNoRDMA = errors.New("no RDMA device reaches the server")
 	// ErrConfig: a field of Config is out of range.
 	ErrConfig = errors.New("invalid configuration")
 )

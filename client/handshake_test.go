@@ -177,7 +177,7 @@ func TestConfigFaults(t *testing.T) {
 	}
 	bad := Config{
 		Servers: []string{"no-port", "host:0", ":"}, Timeout: 1, DialTimeout: -1, CacheEntries: -2,
-		MaxInflight: maxInflight + 1, MaxWaiting: -1, MaxReads: 1, BufferBytes: 1, StagingBytes: -1, LeaseKeep: -5, Spin: -1,
+		MaxInflight: maxInflight + 1, MaxWaiting: -1, MaxReads: 1, BufferBytes: 1, StagingBytes: -1, LeaseKeep: -5, Spin: -2,
 	}
 	err := bad.Validate()
 	joined, ok := err.(interface{ Unwrap() []error })

@@ -24,10 +24,10 @@ func settled(t testing.TB, c *Client) {
 		return
 	}
 	eventually(t, "every slot is free", func() bool { free, _ := s.rq.turns.state(); return free == c.cfg.MaxInflight })
-	eventually(t, "the send queue is empty", func() bool { free, _ := s.reads.state(); return free == c.cfg.MaxReads })
-	c.buffers.mu.Lock()
-	out := c.buffers.out
-	c.buffers.mu.Unlock()
+	eventually(t, "the send queue is empty", func() bool { free, _ := s.reads.state(); return free == s.t.maxReads })
+	s.t.buffers.mu.Lock()
+	out := s.t.buffers.out
+	s.t.buffers.mu.Unlock()
 	if out != 0 {
 		t.Errorf("%d buffers are still out", out)
 	}

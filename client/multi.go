@@ -122,7 +122,7 @@ func (s *session) gather(p *patience, v *view, members []member) (b *batch) {
 		for _, r := range reads {
 			bytes += int(r.Len)
 		}
-		if len(b.at) > 0 && (len(b.at)+len(reads) > min(groupReads, s.c.cfg.MaxReads-1) || b.total+bytes > groupBytes) {
+		if len(b.at) > 0 && (len(b.at)+len(reads) > min(groupReads, s.t.maxReads-1) || b.total+bytes > groupBytes) {
 			break
 		}
 		m.first = len(b.at)

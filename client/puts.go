@@ -131,7 +131,7 @@ func (r *reply) putDone(err error) error {
 // checksum is of the copy's source, taken once: the server compares its own
 // copy with it and refuses what is not the value that was put.
 func (s *session) putLarge(p *patience, key, value []byte) error {
-	staged, err := p.buffer(s.c.staging, len(value))
+	staged, err := p.buffer(s.t.staging, len(value))
 	if err != nil {
 		if errors.Is(err, errNoBuffer) {
 			err = because(ErrOverloaded, err)
@@ -141,7 +141,7 @@ func (s *session) putLarge(p *patience, key, value []byte) error {
 	copy(staged.mem, value)
 	sl, err := s.open(p)
 	if err != nil {
-		s.c.staging.put(staged)
+		s.t.staging.put(staged)
 		return err
 	}
 	sl.staged = staged // from here on it is the slot's, which gives it back

@@ -7,15 +7,16 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
-
-	"github.com/rdmakv/rdmakv/internal/wire"
-	"github.com/rdmakv/rdmakv/rdma"
 )
 
 // How the client comes back. When a session is lost one goroutine, and never
-// more than one, tries the servers in turn, at once and then with a back-off
-// that doubles from 10 ms to 1 s, each wait shortened by a random part so that
-// a thousand clients of a restarted server do not come in step.
+// more than one, makes attempts: at once, and then again and again with a rest
+// in between that grows. While calls wait and nobody is there the rest stays
+// below 100 ms, so that they go on as soon as the server is back; a server that
+// answers and refuses, or takes us in and drops us, is left alone for up to 1 s.
+// Each rest is shortened by a random part, so that a thousand clients of a
+// restarted server do not come in step. An attempt may also hang, because the
+// other machine is gone without a word: race.go.
 //
 // Calls wait for it as long as they may. If the server has been away for
 // longer than Config.Timeout the circuit is open: a call then waits for one
@@ -24,15 +25,21 @@ import (
 
 const (
 	backoffFirst = 10 * time.Millisecond
+	backoffCalls = 100 * time.Millisecond // while calls wait for nobody
 	backoffMax   = time.Second
+	// settledFor is how long a session must have lasted for its loss to be news:
+	// one that dies sooner is connected again with a rest, as after a refusal.
+	settledFor = time.Second
 	// reconnectFor is for how long attempts go on although nobody calls.
 	reconnectFor = 30 * time.Second
 )
 
-// A connector makes sessions. Lock order: connector.mu before session.mu.
+// A connector makes sessions. Lock order: connector.mu before session.mu and
+// transports.mu.
 type connector struct {
 	c      *Client
-	server string // the store's name, learned by Dial; others are refused
+	server string        // the store's name, learned by Dial; others are refused
+	called chan struct{} // cap 1: a call waits
 
 	mu       sync.Mutex
 	closed   bool
@@ -41,6 +48,8 @@ type connector struct {
 	waiting  int           // calls that wait for a session
 	lost     time.Time     // since when there is no session; zero: there is one
 	lastErr  error         // of the last attempt
+	backoff  time.Duration // the next rest; 0: none
+	last     *session      // the last one that was in force: how it was reached
 	sessions sync.WaitGroup
 }
 
@@ -55,22 +64,48 @@ func (c *Client) session(p *patience) (*session, error) {
 
 // install makes s the session in force.
 func (c *Client) install(s *session) {
-	c.n.connects.Add(1)
-	c.log.Info("connected", "server", s.addr, "id", s.server, "incarnation", s.incarnation,
-		"session", s.welcome.Session, "transport", s.qp.Info().Detail)
 	k := &c.conn
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.installLocked(s)
+	k.lost, k.lastErr = time.Time{}, nil
+}
+
+func (k *connector) installLocked(s *session) {
+	c := k.c
+	c.n.connects.Add(1)
 	if k.closed {
 		s.fail(ErrClosed)
 	}
-	k.lost, k.lastErr = time.Time{}, nil
+	s.announce()
+	k.last = s
 	c.current.Store(s)
+	c.transports.trim(s.t)
 	k.sessions.Go(func() {
 		<-s.down
 		c.lose(s)
 		<-s.gone
 	})
+	if s.way.fabric > 0 && !k.closed {
+		c.wg.Go(func() { k.improve(s) })
+	}
+}
+
+// announce says in the log what the session runs over, and why.
+func (s *session) announce() {
+	log, info := s.c.log, s.info()
+	log.Info("connected", "server", s.addr, "id", s.server, "incarnation", s.incarnation,
+		"session", s.welcome.Session, "fabric", info.Fabric, "device", info.Device, "why", info.Why, "transport", info.Transport)
+	for _, sk := range s.skipped {
+		if sk.Device == "" { // nothing to be expected of it
+			log.Info("fabric not used", "server", s.addr, "fabric", sk.Fabric, "why", sk.Reason)
+		} else {
+			log.Warn("fabric not used", "server", s.addr, "fabric", sk.Fabric, "device", sk.Device, "why", sk.Reason, "instead", info.Fabric)
+		}
+	}
+	if info.LeaseOff {
+		log.Warn("the server runs without leases (lease: off): what is read is believed for as long as its device answers", "server", s.addr)
+	}
 }
 
 // lose notes that s has ended, and begins to connect again.
@@ -83,6 +118,11 @@ func (c *Client) lose(s *session) {
 	}
 	c.n.sessionsLost.Add(1)
 	c.log.Warn("connection lost", "server", s.addr, "why", s.why())
+	if time.Since(s.born) < settledFor {
+		k.backoff = nextBackoff(k.backoff)
+	} else {
+		k.backoff = 0
+	}
 	k.beginLocked()
 }
 
@@ -107,6 +147,7 @@ func (c *Client) retire(s *session) {
 			s.fail(ErrClosed)
 		}
 	})
+	k.backoff = 0
 	k.beginLocked()
 }
 
@@ -131,6 +172,10 @@ func (k *connector) wait(p *patience) (*session, error) {
 	defer k.mu.Unlock()
 	k.waiting++
 	defer func() { k.waiting-- }()
+	select {
+	case k.called <- struct{}{}:
+	default:
+	}
 	for {
 		if k.closed {
 			return nil, ErrClosed
@@ -170,88 +215,71 @@ func fatal(err error) bool {
 // run connects, attempt after attempt, until there is a session, the client is
 // closed, or nobody has asked for one for a while.
 func (k *connector) run() {
-	backoff := backoffFirst
+	c := k.c
+	answered := true // a session that died at once is as good as a refusal
 	for {
-		s, err := k.dialAny(k.c.done)
-		if err == nil {
-			k.c.install(s)
-		} else {
-			k.c.n.connectsFailed.Add(1)
-			k.c.log.Info("connecting failed", "err", err, "again_in", backoff)
-		}
 		k.mu.Lock()
+		rest := k.backoff
+		k.mu.Unlock()
+		k.rest(rest, answered)
+		s, err := k.race(c.done)
+		answered = refused(err)
+		k.mu.Lock()
+		if err == nil {
+			k.installLocked(s)
+			k.lost = time.Time{}
+		} else {
+			c.n.connectsFailed.Add(1)
+			k.backoff = nextBackoff(k.backoff)
+			c.log.Info("connecting failed", "err", err, "again_in", k.backoff)
+		}
 		k.lastErr = err
 		close(k.attempt)
 		if err == nil || k.closed || k.waiting == 0 && time.Since(k.lost) > reconnectFor {
 			k.running = false
+			if err != nil {
+				k.backoff = 0 // whoever calls next finds out at once
+			}
 			k.mu.Unlock()
 			return
 		}
 		k.attempt = make(chan struct{})
 		k.mu.Unlock()
-		wait := backoff/2 + rand.N(backoff/2)
-		backoff = min(2*backoff, backoffMax)
-		t := time.NewTimer(wait)
+	}
+}
+
+func nextBackoff(d time.Duration) time.Duration {
+	return min(max(2*d, backoffFirst), backoffMax)
+}
+
+// rest waits for between a half and the whole of d, and for no more than
+// backoffCalls while calls wait, unless a server has answered.
+func (k *connector) rest(d time.Duration, answered bool) {
+	if d == 0 {
+		return
+	}
+	begin, share := time.Now(), (1+rand.Float64())/2
+	for {
+		k.mu.Lock()
+		hurry := k.waiting > 0 && !answered
+		k.mu.Unlock()
+		if hurry {
+			d = min(d, backoffCalls)
+		}
+		left := time.Duration(float64(d)*share) - time.Since(begin)
+		if left <= 0 {
+			return
+		}
+		t := time.NewTimer(left)
 		select {
 		case <-t.C:
+		case <-k.called:
+			t.Stop()
 		case <-k.c.done.Done():
 			t.Stop()
+			return
 		}
 	}
-}
-
-// dialAny is one attempt: each server in turn.
-func (k *connector) dialAny(ctx context.Context) (*session, error) {
-	var errs []error
-	for _, addr := range k.c.cfg.Servers {
-		s, err := k.c.connect(ctx, addr)
-		if err == nil && k.server != "" && s.server != k.server {
-			err = fmt.Errorf("%w: store %q answers at %s, this client has been using %q; a client serves one store",
-				ErrUnavailable, s.server, addr, k.server)
-			s.fail(err)
-			<-s.gone
-		}
-		if err == nil {
-			return s, nil
-		}
-		if ctx.Err() != nil {
-			return nil, because(ErrUnavailable, fmt.Errorf("%s: %w", addr, err))
-		}
-		errs = append(errs, fmt.Errorf("%s: %w", addr, err))
-	}
-	return nil, because(dialClass(errs), errors.Join(errs...))
-}
-
-// dialClass is what an attempt that failed everywhere counts as: a refusal that
-// a person must deal with if there was one, else unavailable.
-func dialClass(errs []error) error {
-	for _, class := range []error{ErrAuth, ErrVersion, ErrProtocol} {
-		for _, err := range errs {
-			if errors.Is(err, class) {
-				return class
-			}
-		}
-	}
-	return ErrUnavailable
-}
-
-// connectError explains why a connection was not made.
-func connectError(err error, private []byte) error {
-	if !errors.Is(err, rdma.ErrRejected) {
-		return because(ErrUnavailable, err)
-	}
-	r, perr := wire.ParseReject(private)
-	if perr != nil {
-		return because(ErrUnavailable, err)
-	}
-	switch r.Status {
-	case wire.StatusVersion:
-		return fmt.Errorf("%w: the server speaks %d to %d, this client %d to %d",
-			ErrVersion, r.Min, r.Max, wire.VersionMin, wire.VersionMax)
-	case wire.StatusAuth:
-		return because(ErrAuth, r.Status.Err())
-	}
-	return because(ErrUnavailable, r.Status.Err())
 }
 
 // close ends the current session and forbids new ones; false if it was closed

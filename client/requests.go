@@ -264,7 +264,7 @@ func (sl *slot) part() {
 	s := sl.s
 	sl.inflight.Store(0)
 	if sl.staged != nil { // neither the server nor the fabric can read it any more
-		s.c.staging.put(sl.staged)
+		s.t.staging.put(sl.staged)
 		sl.staged = nil
 	}
 	if sl.isPing() {

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -23,7 +22,11 @@ import (
 // callers to leave.
 type session struct {
 	c           *Client
-	addr        string
+	t           *transport
+	addr        string    // as in Config.Servers
+	way         way       // how it was reached
+	skipped     []Skipped // and how it was not
+	born        time.Time
 	version     uint8 // of the messages
 	incarnation uint64
 	welcome     wire.Welcome
@@ -33,8 +36,7 @@ type session struct {
 	cq rdma.CQ
 	d  *rdma.Dispatcher
 	rq requests
-	mm *memory.Block // message buffers
-	mr []rdma.MR     // over mm
+	mm messages // the slots and receives of rq
 
 	reads *turnstile // send queue space for READs
 	view  atomic.Pointer[view]
@@ -181,15 +183,17 @@ func (s *session) destroy() {
 	if s.d != nil {
 		errs = append(errs, s.d.Close())
 	}
-	for _, mr := range s.mr {
-		errs = append(errs, mr.Close())
-	}
 	if s.cq != nil {
 		errs = append(errs, s.cq.Close())
 	}
-	if s.mm != nil {
-		errs = append(errs, s.mm.Free())
+	switch {
+	case s.mm.mr == nil:
+	case s.rq.posted.Load() != 0: // the fabric has lost some of it: for nobody else
+		errs = append(errs, s.mm.close())
+	default:
+		errs = append(errs, s.c.transports.putMessages(s.t, s.mm))
 	}
+	s.c.transports.leave(s.t)
 	if err := errors.Join(errs...); err != nil {
 		s.c.log.Error("closing a connection", "server", s.addr, "err", err)
 	}
@@ -200,4 +204,23 @@ func (s *session) destroy() {
 func (s *session) goodbye(h wire.Header, body []byte) {
 	s.c.log.Info("server ends the session", "server", s.addr, "why", wire.ParseGoodbye(h, body))
 	s.c.retire(s)
+}
+
+// info describes the session for people.
+func (s *session) info() ServerInfo {
+	conn, attr := s.qp.Info(), s.t.dev.Attr()
+	p := conn.Path
+	if p.Device == "" {
+		p.Device = s.t.dev.Name()
+	}
+	return ServerInfo{
+		Address: s.addr, ID: s.server, Incarnation: s.incarnation, Session: s.welcome.Session,
+		Protocol: s.version, Shards: int(s.welcome.Shards),
+		MaxKey: int(s.welcome.MaxKey), MaxValue: int64(s.welcome.MaxValue),
+		LeaseOff:  s.lease.off,
+		Transport: conn.Detail, Fabric: attr.Fabric, Software: s.t.software, Device: p.Device,
+		Port: p.Port, GID: p.GID, GIDIndex: p.GIDIndex, GIDType: p.GIDType,
+		PeerGID: p.PeerGID, LID: p.LID, MTU: p.MTU,
+		Why: s.way.why, Skipped: s.skipped,
+	}
 }

@@ -37,6 +37,7 @@ type Counters struct {
 	Connects       uint64 `json:"connects"`        // sessions made, the first included
 	ConnectsFailed uint64 `json:"connects_failed"` //
 	SessionsLost   uint64 `json:"sessions_lost"`   //
+	Moves          uint64 `json:"moves"`           // to a fabric that comes before the one in use
 	Timeouts       uint64 `json:"timeouts"`        // calls that ended at their deadline
 	OutcomeUnknown uint64 `json:"outcome_unknown"` // puts and deletes without a reply
 
@@ -83,6 +84,7 @@ type counters struct {
 	renewals, expired, views                atomic.Uint64
 	reclaims, reclaimDropped                atomic.Uint64
 	connects, connectsFailed, sessionsLost  atomic.Uint64
+	moves                                   atomic.Uint64
 	timeouts, unknown                       atomic.Uint64
 }
 
@@ -106,7 +108,7 @@ func (n *counters) snapshot() Counters {
 		},
 		LeaseRenewals: n.renewals.Load(), LeaseExpired: n.expired.Load(), ViewRefreshes: n.views.Load(),
 		ReclaimUpdates: n.reclaims.Load(), ReclaimDropped: n.reclaimDropped.Load(),
-		Connects: n.connects.Load(), ConnectsFailed: n.connectsFailed.Load(), SessionsLost: n.sessionsLost.Load(),
+		Connects: n.connects.Load(), ConnectsFailed: n.connectsFailed.Load(), SessionsLost: n.sessionsLost.Load(), Moves: n.moves.Load(),
 		Timeouts: n.timeouts.Load(), OutcomeUnknown: n.unknown.Load(),
 	}
 }

@@ -37,13 +37,15 @@ type Pair struct {
 
 // Stats are the counters of this client and of the server it talks to.
 type Stats struct {
-	Client Counters        `json:"client"`
-	Server json.RawMessage `json:"server"` // the server's own JSON
+	Client  Counters        `json:"client"`
+	Session ServerInfo      `json:"session"` // the one in force
+	Server  json.RawMessage `json:"server"`  // the server's own JSON
 }
 
-// ServerInfo describes the session in force.
+// ServerInfo describes the session in force: who the server is, and how it is
+// reached. What a fabric does not have is zero.
 type ServerInfo struct {
-	Address     string `json:"address"`
+	Address     string `json:"address"`     // as in Config.Servers
 	ID          string `json:"id"`          // stable name of the store
 	Incarnation uint64 `json:"incarnation"` // new at each start of the server
 	Session     uint64 `json:"session"`     // as in the server's log
@@ -51,5 +53,28 @@ type ServerInfo struct {
 	Shards      int    `json:"shards"`
 	MaxKey      int    `json:"max_key"`   // bytes
 	MaxValue    int64  `json:"max_value"` // bytes
-	Transport   string `json:"transport"` // what the fabric says of the connection
+	// LeaseOff: the server was told to debug without leases. What is READ is
+	// believed for as long as the connection lasts.
+	LeaseOff bool `json:"lease_off,omitempty"`
+
+	Fabric    string    `json:"fabric"`              // "verbs", "iwarp"
+	Software  bool      `json:"software"`            // this program itself is the RNIC
+	Device    string    `json:"device"`              // as the fabric names it
+	Port      int       `json:"port,omitempty"`      // of the device, from 1
+	GID       string    `json:"gid,omitempty"`       // of this end
+	GIDIndex  int       `json:"gid_index,omitempty"` // in the port's GID table
+	GIDType   string    `json:"gid_type,omitempty"`  // "RoCE v2"
+	PeerGID   string    `json:"peer_gid,omitempty"`  // of the other end
+	LID       int       `json:"lid,omitempty"`       // of the other end; InfiniBand only
+	MTU       int       `json:"mtu,omitempty"`       // bytes of payload in one packet
+	Transport string    `json:"transport"`           // what the fabric says of the connection
+	Why       string    `json:"why"`                 // why this fabric and device
+	Skipped   []Skipped `json:"skipped,omitempty"`   // fabrics that come before it
+}
+
+// A Skipped is a fabric that comes before the one in use in Config.Fabrics.
+type Skipped struct {
+	Fabric string `json:"fabric"`
+	Device string `json:"device,omitempty"` // "" if there was none to try
+	Reason string `json:"reason"`           // why it was not used
 }

@@ -23,6 +23,7 @@ const maxTick = 100 * time.Millisecond
 type minding struct {
 	s         *session
 	reads     uint64    // batches done when last looked
+	readAt    int64     // coarse time at which that last changed
 	moved     time.Time // when that last changed, or nothing was under way
 	used      time.Time // when a get was last made
 	dueBefore bool      // the beat was due at the last tick already
@@ -45,7 +46,7 @@ func (c *Client) watch() {
 			continue
 		}
 		if m.s != s {
-			m = minding{s: s, moved: now, used: now}
+			m = minding{s: s, moved: now, used: now, readAt: c.coarse.Load()}
 			tick := min(maxTick, c.cfg.Timeout/8, s.welcome.Lease/16)
 			tick = max(tick, time.Millisecond)
 			c.tick.Store(int64(tick))
@@ -63,6 +64,9 @@ func (c *Client) watch() {
 func (m *minding) mindReads(now time.Time) {
 	s := m.s
 	done := s.readsDone.Load()
+	if done != m.reads {
+		m.readAt = s.c.coarse.Load()
+	}
 	if done != m.reads || s.readsPosted.Load() == done {
 		m.reads, m.moved = done, now
 		return
@@ -78,6 +82,13 @@ func (m *minding) mindReads(now time.Time) {
 func (m *minding) mindLease(now time.Time) {
 	s := m.s
 	l := &s.lease
+	if l.off {
+		if !s.pingTurnFree() { // no answer: does its NIC still give one?
+			s.beatWanted.Store(true)
+			s.c.poke()
+		}
+		return
+	}
 	if l.used.Swap(false) {
 		m.used = now
 	}
@@ -111,7 +122,7 @@ func (m *minding) mindSilence(inflight int) {
 	s := m.s
 	now := s.c.coarse.Load()
 	if !s.pingTurnFree() {
-		if s.lease.lapsed.Load() && now-s.pinged.Load() > int64(s.c.cfg.DialTimeout) {
+		if m.beatStopped(now) && now-s.pinged.Load() > int64(s.c.cfg.DialTimeout) {
 			s.fail(fmt.Errorf("%w: no answer to a ping and no beat for %v", ErrUnavailable, s.c.cfg.DialTimeout))
 		}
 		return
@@ -125,6 +136,15 @@ func (m *minding) mindSilence(inflight int) {
 	if silent || owing {
 		s.pingQuietly(silent && inflight == 0)
 	}
+}
+
+// beatStopped reports that the server shows no sign of life to READs either: its
+// beat stands still or, without leases, its NIC does not answer.
+func (m *minding) beatStopped(now int64) bool {
+	if m.s.lease.off {
+		return now-m.readAt > int64(m.s.c.cfg.DialTimeout)
+	}
+	return m.s.lease.lapsed.Load()
 }
 
 func (s *session) pingTurnFree() bool {

@@ -1,0 +1,159 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/rdmakv/rdmakv/internal/memory"
+)
+
+// How a bufferPool gets its memory and gives it back. Everything that talks to
+// the device runs without the pool's lock.
+
+// A growth is the registration of one more block, under way.
+type growth struct {
+	class int
+	err   error // why it failed; guarded by bufferPool.mu
+}
+
+// growLocked begins to register one more block for class, unless that is under
+// way already or the limit forbids it even after every idle block of other
+// classes has been given back.
+func (p *bufferPool) growLocked(class int) error {
+	size := p.blockSize(class)
+	if size > p.limit {
+		return fmt.Errorf("%w: a block of %d bytes is more than the limit of %d", errNoBuffer, size, p.limit)
+	}
+	if p.growing[class] != nil {
+		return nil
+	}
+	idle, ok := p.makeRoomLocked(size)
+	if !ok {
+		return nil
+	}
+	g := &growth{class: class}
+	p.growing[class] = g
+	p.total += size
+	p.working++
+	go p.grow(g, idle)
+	return nil
+}
+
+// grow gives the idle blocks back and registers one for g.
+func (p *bufferPool) grow(g *growth, idle []*bufferBlock) {
+	for _, block := range idle {
+		_ = block.drop() // its memory is leaked then
+	}
+	block, err := p.register(g.class)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil {
+		p.blocks[block] = struct{}{}
+		p.classes[g.class] = append(p.classes[g.class], block)
+	} else {
+		p.total -= p.blockSize(g.class)
+		g.err = err
+	}
+	p.growing[g.class] = nil
+	p.working--
+	p.wakeLocked()
+}
+
+// register makes a block. It holds no lock.
+func (p *bufferPool) register(class int) (*bufferBlock, error) {
+	size, blockSize := 1<<(p.minShift+class), int(p.blockSize(class))
+	mem, err := memory.Alloc(blockSize, memory.Options{Kind: p.kind, Tag: p.tag})
+	if err != nil {
+		return nil, err
+	}
+	mr, err := p.pd.RegMR(mem.Bytes()[:blockSize], p.access)
+	if err != nil {
+		return nil, errors.Join(err, mem.Free())
+	}
+	block := &bufferBlock{mem: mem, mr: mr, class: class, all: make([]buffer, blockSize/size)}
+	bytes := mem.Bytes()
+	for i := range block.all {
+		b := &block.all[i]
+		*b = buffer{block: block, off: uint64(i * size), mem: bytes[i*size : (i+1)*size : (i+1)*size]}
+		block.free = append(block.free, b)
+	}
+	return block, nil
+}
+
+// blockSize is the size in bytes of one registration for class.
+func (p *bufferPool) blockSize(class int) int64 { return max(int64(1)<<(p.minShift+class), minBlock) }
+
+// failed returns why a growth has failed, if it has.
+func (p *bufferPool) failed(g *growth) error {
+	if g == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return g.err
+}
+
+// makeRoomLocked takes idle blocks of whatever class out of the pool until size
+// more bytes fit under the limit; the caller drops them. It is false, and takes
+// none, if that would not be enough.
+func (p *bufferPool) makeRoomLocked(size int64) (idle []*bufferBlock, ok bool) {
+	room := p.limit - p.total
+	for block := range p.blocks {
+		if room >= size {
+			break
+		}
+		if block.idle() {
+			idle = append(idle, block)
+			room += p.blockSize(block.class)
+		}
+	}
+	if room < size {
+		return nil, false
+	}
+	for _, block := range idle {
+		p.unlinkLocked(block)
+	}
+	return idle, true
+}
+
+func (p *bufferPool) unlinkLocked(block *bufferBlock) {
+	list := p.classes[block.class]
+	i := slices.Index(list, block)
+	p.classes[block.class] = slices.Delete(list, i, i+1)
+	delete(p.blocks, block)
+	p.total -= p.blockSize(block.class)
+}
+
+// trim gives all idle blocks back: nobody is expected to come for them soon.
+func (p *bufferPool) trim() {
+	p.mu.Lock()
+	var idle []*bufferBlock
+	for block := range p.blocks {
+		if block.idle() {
+			idle = append(idle, block)
+			p.unlinkLocked(block)
+		}
+	}
+	p.working++
+	p.mu.Unlock()
+	for _, block := range idle {
+		_ = block.drop()
+	}
+	p.mu.Lock()
+	p.working--
+	p.wakeLocked()
+	p.mu.Unlock()
+}
+
+// idle reports whether all of a block's buffers are free.
+func (b *bufferBlock) idle() bool { return len(b.free) == len(b.all) }
+
+// drop deregisters a block. An MR that cannot be closed may still be written
+// to: its memory is then leaked on purpose rather than unmapped under a NIC.
+func (b *bufferBlock) drop() error {
+	if err := b.mr.Close(); err != nil {
+		return err
+	}
+	return b.mem.Free()
+}
