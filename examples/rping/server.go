@@ -23,6 +23,9 @@ func server(ctx context.Context, dev rdma.Device, addr string, c Config, out io.
 	fmt.Fprintf(out, "server: listening at %v over %s (%s)\n", l.Addr(), dev.Attr().Fabric, dev.Name())
 	for {
 		req, err := l.Accept(ctx)
+		if ctx.Err() != nil && c.Persistent {
+			return nil // interrupted: the usual end
+		}
 		if err != nil {
 			return err
 		}
@@ -32,9 +35,6 @@ func server(ctx context.Context, dev rdma.Device, addr string, c Config, out io.
 		}
 		if err != nil { // one bad client does not end the service
 			fmt.Fprintln(out, "server:", err)
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
 		}
 	}
 }

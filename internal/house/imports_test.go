@@ -106,7 +106,7 @@ var banned = []struct {
 }
 
 // forTests are packages whose code is made for tests.
-var forTests = []string{"rdma/rdmatest", "test/...", "internal/house"}
+var forTests = []string{"rdma/rdmatest", "examples/internal/runs", "test/...", "internal/house"}
 
 // TestImports holds every package to the two lists above.
 func TestImports(t *testing.T) {

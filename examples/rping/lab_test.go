@@ -1,0 +1,81 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/examples/internal/runs"
+	"github.com/rdmakv/rdmakv/rdma"
+)
+
+// These tests need an RDMA device, and rping(1) of rdma-core: the lab has both.
+// 1,000 rounds with the data verified, in every direction.
+
+func TestOnDevice(t *testing.T) {
+	d := runs.NeedDevice(t)
+	server := runs.Start(t, "-s", "-fabric", "verbs", "-a", d.Addr, "-p", "0", "-S", "4000")
+	client := runs.Start(t, "-c", "-fabric", "verbs", "-a", d.Addr, "-p", portOf(t, server), "-C", "1000", "-S", "4000", "-V")
+	if out := client.Wait(0); !strings.Contains(out, "1000 rounds of 4000 bytes, data verified") {
+		t.Errorf("client: %s", out)
+	}
+	if out := server.Wait(0); !strings.Contains(out, "server: 1000 rounds") {
+		t.Errorf("server: %s", out)
+	}
+}
+
+// TestClientOfC: our client, rping(1) as the server. -V is the client's, so it
+// is our comparison of what came back.
+func TestClientOfC(t *testing.T) {
+	d := runs.NeedDevice(t)
+	rping := runs.NeedProgram(t, "rping")
+	for _, size := range []string{"64", "4000"} {
+		t.Run(size, func(t *testing.T) {
+			const port = "7180"
+			server := runs.Command(t, rping, "-s", "-a", d.Addr, "-p", port, "-S", size, "-v")
+			out, code := dialUntilHeard(t, "-c", "-fabric", "verbs", "-a", d.Addr, "-p", port, "-C", "1000", "-S", size, "-V")
+			if code != 0 || !strings.Contains(out, "1000 rounds of "+size+" bytes, data verified") {
+				t.Errorf("client, exit code %d: %s", code, out)
+			}
+			server.Line("server DISCONNECT EVENT")
+			<-server.Ended()
+			if n := strings.Count(server.Output(), "server ping data: rdma-ping-"); n != 1000 {
+				t.Errorf("rping(1) served %d rounds", n)
+			}
+		})
+	}
+}
+
+// dialUntilHeard starts our client again while nobody listens yet: rping(1) says
+// nothing when it is ready.
+func dialUntilHeard(t *testing.T, args ...string) (out string, code int) {
+	t.Helper()
+	for range 100 {
+		client := runs.Start(t, args...)
+		code = <-client.Ended()
+		if out = client.Output(); code == 0 || !strings.Contains(out, rdma.ErrRejected.Error()) {
+			return out, code
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return out, code
+}
+
+// TestServerOfC: our server, rping(1) as the client, which verifies.
+func TestServerOfC(t *testing.T) {
+	d := runs.NeedDevice(t)
+	rping := runs.NeedProgram(t, "rping")
+	for _, size := range []string{"64", "4000"} {
+		t.Run(size, func(t *testing.T) {
+			server := runs.Start(t, "-s", "-fabric", "verbs", "-a", d.Addr, "-p", "0", "-S", size)
+			client := runs.Command(t, rping, "-c", "-V", "-v", "-a", d.Addr, "-p", portOf(t, server), "-C", "1000", "-S", size)
+			out := client.Wait(0)
+			if n := strings.Count(out, "ping data: rdma-ping-"); n != 1000 || strings.Contains(out, "mismatch") {
+				t.Errorf("rping(1) had %d rounds", n)
+			}
+			if out := server.Wait(0); !strings.Contains(out, "server: 1000 rounds") {
+				t.Errorf("server: %s", out)
+			}
+		})
+	}
+}
