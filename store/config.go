@@ -79,6 +79,11 @@ type Config struct {
 	// Lease is how long a client may believe what it read after the beat it
 	// saw. Default 2 s.
 	Lease time.Duration
+	// NoLease is for debugging: clients believe what they read without a lease.
+	// So that they may, no memory is used again that they can read: what an
+	// index outgrew is lost until the store is closed, and memory stays with the
+	// size class that had it first. Lease is what everything else counts in.
+	NoLease bool
 	// BeatInterval is how often Beat is going to be called. Default 200 ms.
 	BeatInterval time.Duration
 	// HoldBytes bounds the memory of held answers. Default MemoryLimit/16,

@@ -227,6 +227,9 @@ func (s *Store) openMemory() error {
 		return fmt.Errorf("store: memory: %w", err)
 	}
 	s.reclaim = reclaim.New(s.table, s.cfg.Lease)
+	if s.cfg.NoLease {
+		s.reclaim = reclaim.NewKeeping(s.table, s.cfg.Lease)
+	}
 	s.slabs = slab.New(s.table, s.reclaim)
 	none := layout.MakeVersion(s.facts.epoch, 0)
 	for i := range s.cfg.Shards {

@@ -16,8 +16,6 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/config"
 	"github.com/rdmakv/rdmakv/internal/version"
-	"github.com/rdmakv/rdmakv/rdma"
-	"github.com/rdmakv/rdmakv/rdma/iwarp"
 )
 
 // Exit codes.
@@ -40,6 +38,7 @@ type app struct {
 	stdout, stderr io.Writer
 	env            []string
 	signals        <-chan os.Signal // SIGTERM and SIGINT
+	fabrics        func(config.Config, *slog.Logger) fabrics
 
 	file    string // --config
 	started bool   // a command's own code runs: errors are no longer usage errors
@@ -185,13 +184,4 @@ func distinctLines(text string) []string {
 		}
 	}
 	return out
-}
-
-// pickFabric makes the fabric that the configuration names. It is the only
-// place in this program that knows which there are.
-func pickFabric(c config.Config) (rdma.Fabric, error) {
-	if c.RequireRDMA {
-		return nil, errors.New("require_rdma is set, but the only fabric in this version is iwarp, which is done in software")
-	}
-	return iwarp.New(iwarp.Options{}), nil
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,18 +35,18 @@ func TestEveryKeyArrives(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := map[string]string{
-		"device": "x", "secret_file": secret, "log_level": "debug", "log_format": "json",
+		"secret_file": secret, "log_level": "debug", "log_format": "json",
 		"data_dir": "x", "listen": "127.0.0.1:1", "admin_listen": "127.0.0.1:2", "pprof": "true", "sync": "interval",
 		"sync_interval": "1s", "shards": "3", "memory_limit": "512MiB", "region_size": "64MiB", "index_region_size": "8MiB",
-		"lease": "3s", "credits": "7", "max_sessions": "9",
+		"huge_pages": "try", "lease": "off", "credits": "7", "max_sessions": "9",
 	}
 	base := server.Config{}
 	for i, env := range append([]string{""}, envs(t, other)...) {
-		a := &app{stderr: new(bytes.Buffer)}
+		a := &app{fabrics: newFabrics, stderr: new(bytes.Buffer)}
 		if a.cfg = loaded(t); i > 0 {
 			a.cfg = loaded(t, env)
 		}
-		cfg, err := a.serverConfig()
+		cfg, err := a.serverConfig(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,18 +56,26 @@ func TestEveryKeyArrives(t *testing.T) {
 			}
 			continue
 		}
-		cfg.Fabric, cfg.Logger = nil, nil // made anew each time
+		cfg.Logger = nil // made anew each time, as is the fabric
+		for i := range cfg.Listeners {
+			cfg.Listeners[i].Fabric, cfg.Listeners[i].Why = nil, ""
+		}
 		if i == 0 {
 			base = cfg
 		} else if reflect.DeepEqual(cfg, base) {
 			t.Errorf("%s does not reach the server", env)
 		}
 	}
-	a := &app{cfg: loaded(t, "RDMAKV_REQUIRE_RDMA=true"), stderr: new(bytes.Buffer)}
-	if _, err := a.serverConfig(); err == nil || !strings.Contains(err.Error(), "require_rdma") {
+	a := &app{fabrics: newFabrics, cfg: loaded(t, "RDMAKV_REQUIRE_RDMA=true"), stderr: new(bytes.Buffer)}
+	if _, err := a.serverConfig(t.Context()); err == nil || !strings.Contains(err.Error(), "require_rdma") {
 		t.Errorf("require_rdma: %v", err)
 	}
 }
+
+// picks are the keys that decide about fabrics: see TestPick and
+// TestVerbsOptions.
+var picks = []string{"fabric", "device", "require_rdma",
+	"verbs_connect", "gid_index", "traffic_class", "service_level", "path_mtu", "ack_timeout", "retry_count"}
 
 // envs makes variables of the values, and complains of server keys without.
 func envs(t *testing.T, values map[string]string) (out []string) {
@@ -76,7 +85,7 @@ func envs(t *testing.T, values map[string]string) (out []string) {
 		switch {
 		case ok:
 			out = append(out, k.Env+"="+v)
-		case k.Scope&config.ForServer != 0 && k.Name != "fabric" && k.Name != "require_rdma":
+		case k.Scope&config.ForServer != 0 && !slices.Contains(picks, k.Name):
 			t.Errorf("the test has no value for %s", k.Name)
 		}
 	}
@@ -86,8 +95,8 @@ func envs(t *testing.T, values map[string]string) (out []string) {
 // TestSyncPolicies: every name of the configuration is one of the store's.
 func TestSyncPolicies(t *testing.T) {
 	for _, name := range []string{"always", "interval", "off"} {
-		a := &app{cfg: loaded(t, "RDMAKV_SYNC="+name), stderr: new(bytes.Buffer)}
-		if cfg, err := a.serverConfig(); err != nil || cfg.Sync.String() != name {
+		a := &app{fabrics: newFabrics, cfg: loaded(t, "RDMAKV_SYNC="+name), stderr: new(bytes.Buffer)}
+		if cfg, err := a.serverConfig(t.Context()); err != nil || cfg.Sync.String() != name {
 			t.Errorf("%s became %v, %v", name, cfg.Sync, err)
 		}
 	}
@@ -95,8 +104,8 @@ func TestSyncPolicies(t *testing.T) {
 
 // TestDefaultsAreTaken: the server takes the defaults of the configuration.
 func TestDefaultsAreTaken(t *testing.T) {
-	a := &app{cfg: loaded(t), stderr: new(bytes.Buffer)}
-	cfg, err := a.serverConfig()
+	a := &app{fabrics: newFabrics, cfg: loaded(t), stderr: new(bytes.Buffer)}
+	cfg, err := a.serverConfig(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +120,7 @@ func TestMessages(t *testing.T) {
 		t.Errorf("distinct lines are %q", got)
 	}
 	var out bytes.Buffer
-	a := &app{cfg: loaded(t), stderr: &out}
+	a := &app{fabrics: newFabrics, cfg: loaded(t), stderr: &out}
 	a.logger().Warn("x", "err", errors.Join(errors.New("one"), errors.New("two"), errors.New("one")))
 	if !strings.Contains(out.String(), `err="one; two"`) {
 		t.Errorf("logged %q", out.String())

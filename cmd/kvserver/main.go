@@ -2,9 +2,9 @@
 //
 // The first line on standard output, once it serves, is
 //
-//	ready data=HOST:PORT admin=HOST:PORT
+//	ready data=HOST:PORT admin=HOST:PORT fabrics=FABRIC/DEVICE,...
 //
-// and it is the only one; the log goes to standard error. SIGTERM and SIGINT
+// and it is the only one; data is the first of several addresses; the log goes to standard error. SIGTERM and SIGINT
 // end it cleanly, a second one at once.
 //
 // Exit codes: 0 ended as it was told to, 1 an error, 2 wrong usage or
@@ -17,6 +17,6 @@ import (
 )
 
 func main() {
-	a := &app{stdout: os.Stdout, stderr: os.Stderr, env: os.Environ(), signals: listenForSignals()}
+	a := &app{stdout: os.Stdout, stderr: os.Stderr, env: os.Environ(), signals: listenForSignals(), fabrics: newFabrics}
 	os.Exit(a.run(context.Background(), os.Args[1:]))
 }

@@ -23,7 +23,7 @@ var errForced = errors.New("ended at once by a second signal: the next start rec
 
 // serve runs the node until a signal ends it, or until durability is gone.
 func (a *app) serve(ctx context.Context) error {
-	cfg, err := a.serverConfig()
+	cfg, err := a.serverConfig(ctx)
 	if err != nil {
 		return err
 	}
@@ -90,20 +90,17 @@ func (a *app) shutdown(srv *server.Server) error {
 // readyLine is the first line on standard output: scripts wait for it and
 // read the addresses from it.
 func readyLine(srv *server.Server) string {
-	line := "ready"
-	for _, addr := range srv.Addrs() {
-		line += " data=" + addr.String()
-	}
+	line := "ready data=" + srv.Addrs()[0].String()
 	if addr := srv.AdminAddr(); addr != nil {
 		line += " admin=" + addr.String()
 	}
-	return line
+	return line + " fabrics=" + strings.Join(srv.Devices(), ",")
 }
 
 // serverConfig translates the configuration into the server's.
-func (a *app) serverConfig() (server.Config, error) {
-	c := a.cfg
-	fabric, err := pickFabric(c.Config)
+func (a *app) serverConfig(ctx context.Context) (server.Config, error) {
+	c, log := a.cfg, a.logger()
+	listeners, err := a.fabrics(c.Config, log).pick(ctx, c.Config, log)
 	if err != nil {
 		return server.Config{}, err
 	}
@@ -112,9 +109,7 @@ func (a *app) serverConfig() (server.Config, error) {
 		return server.Config{}, err
 	}
 	cfg := server.Config{
-		Fabric:          fabric,
-		Device:          strings.Join(c.Device, ","),
-		Listen:          c.Listen[0],
+		Listeners:       listeners,
 		Secret:          secret,
 		Name:            nodeName(),
 		DataDir:         c.DataDir,
@@ -123,18 +118,24 @@ func (a *app) serverConfig() (server.Config, error) {
 		MemoryLimit:     uint64(c.MemoryLimit),
 		RegionSize:      uint64(c.RegionSize),
 		IndexRegionSize: uint64(c.IndexRegionSize),
-		Lease:           time.Duration(c.Lease),
+		Lease:           time.Duration(c.Lease), // 0, when it is off, is the default
+		LeaseOff:        c.Lease == 0,
 		Credits:         c.Credits,
 		MaxSessions:     c.MaxSessions,
 		AdminListen:     c.AdminListen,
 		Debug:           c.PProf,
-		Logger:          a.logger(),
+		Logger:          log,
 	}
 	// The policy by its name. The type is the store's, which this program does
 	// not import; its zero value is the first of three.
 	for cfg.Sync.String() != c.Sync {
 		if cfg.Sync++; cfg.Sync > 2 {
 			return server.Config{}, fmt.Errorf("sync: the store knows no policy %q", c.Sync)
+		}
+	}
+	for cfg.HugePages.String() != c.HugePages {
+		if cfg.HugePages++; cfg.HugePages > server.HugeOn {
+			return server.Config{}, fmt.Errorf("huge_pages: the server knows no %q", c.HugePages)
 		}
 	}
 	return cfg, nil

@@ -139,7 +139,9 @@ func (c *Config) faults() Faults {
 // are those of ibv_modify_qp(3) and rdma_connect(3).
 func (c *Config) verbsFaults(k *checker) {
 	k.oneOf("verbs_connect", c.VerbsConnect, "cm", "tcp")
-	k.number("gid_index", c.GIDIndex, -1, 255)
+	if c.GIDIndex != -1 {
+		k.number("gid_index", c.GIDIndex, 1, 255)
+	}
 	k.number("traffic_class", c.TrafficClass, 0, 255)
 	k.number("service_level", c.ServiceLevel, 0, 15)
 	if mtus := []int{0, 256, 512, 1024, 2048, 4096}; !slices.Contains(mtus, c.PathMTU) {
@@ -147,11 +149,8 @@ func (c *Config) verbsFaults(k *checker) {
 	}
 	// 0 would be for ever, and 22 is 17 s for one packet.
 	k.number("ack_timeout", c.AckTimeout, 1, 22)
-	if c.RetryCount == 7 {
-		k.fault("retry_count", "7 means for ever on some devices: 0 to 6")
-	} else {
-		k.number("retry_count", c.RetryCount, 0, 6)
-	}
+	// 0 gives up a connection for one packet; 7 is for ever on some devices.
+	k.number("retry_count", c.RetryCount, 1, 6)
 }
 
 func (c *Config) serverFaults(k *checker) {

@@ -223,8 +223,10 @@ func (srv *Server) opened(s *session) {
 	srv.opens++
 	s.counted = true
 	srv.sessMu.Unlock()
-	s.lane.dev.opens.Add(1)
-	srv.log.Debug("session open", "session", s.id, "peer", s.peer, "name", s.name)
+	d, path := s.lane.dev, s.qp.Info().Path
+	d.opens.Add(1)
+	d.lastPath.Store(&path)
+	srv.log.Debug("session open", "session", s.id, "peer", s.peer, "name", s.name, "device", d.name(), "path", path)
 }
 
 // forget takes a finished session out and says why it ended.

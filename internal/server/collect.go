@@ -31,6 +31,7 @@ var (
 	descBuffers   = newDesc("buffers", "Message buffers, by kind and state.", "kind", "state")
 	descHolds     = newDesc("holds", "Places held for clients.")
 	descBeats     = newDesc("beats_total", "Beats written.")
+	descNoLease   = newDesc("lease_off", "1 while clients are told to believe memory without a lease.")
 	descLate      = newDesc("late_beats_total", "Beats that came more than half a lease late.")
 	descBlocked   = newDesc("handlers_blocked", "1 while the debug hook stops the handlers.")
 	descReady     = newDesc("ready", "1 while the node serves.")
@@ -40,9 +41,11 @@ var (
 	descFillShard = newDesc("fill_shards", "Shards that are filled.")
 	descMemory    = newDesc("memory_bytes", "Memory outside the Go heap, by purpose.", "purpose")
 	descRegions   = newDesc("registered_bytes", "Memory registered for clients to READ.")
+	descHuge      = newDesc("registered_huge_bytes", "The part of it that is in huge pages.")
 	descView      = newDesc("view_version", "Version of the region table.")
 	descReclaim   = newDesc("reclaim_version", "Version of the list of retired pages.")
-	descFabric    = newDesc("fabric_info", "The fabric in use.", "fabric", "device", "shared_receives")
+	descFabric    = newDesc("fabric_info", "The devices in use.", "fabric", "device", "shared_receives")
+	descOpen      = newDesc("device_sessions", "Open sessions, by device.", "fabric", "device")
 	descStore     = newDesc("store", "Counters and gauges of the store, by name.", "name")
 	descGoroutine = newDesc("goroutines", "Goroutines.")
 )
@@ -64,6 +67,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	out.counter(descLarge, float64(srv.met.rendezvousBytes.Load()))
 	out.counter(descBeats, float64(srv.met.beats.Load()))
 	out.counter(descLate, float64(srv.met.lateBeats.Load()))
+	out.gauge(descNoLease, boolNumber(srv.cfg.LeaseOff))
 	blocked, _ := srv.gate.waiting()
 	out.gauge(descBlocked, boolNumber(blocked))
 	out.gauge(descReady, boolNumber(srv.Ready()))
@@ -79,7 +83,9 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		out.gauge(descFillWant, float64(p.Expected))
 		out.gauge(descFillShard, float64(p.ShardsFilled))
 	}
-	out.gauge(descRegions, float64(srv.regions.bytes()))
+	all, huge := srv.regions.bytes()
+	out.gauge(descRegions, float64(all))
+	out.gauge(descHuge, float64(huge))
 	out.gauge(descView, float64(srv.store.ViewVersion()))
 	out.gauge(descReclaim, float64(srv.store.ReclaimVersion()))
 	used, waiting := srv.staging.inUse()
@@ -92,6 +98,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, d := range srv.devices {
 		out.gauge(descFabric, 1, d.attr.Fabric, d.dev.Name(), boolText(d.shared))
+		out.gauge(descOpen, float64(d.opens.Load()), d.attr.Fabric, d.dev.Name())
 	}
 	for name, v := range storeNumbers(srv.store.Stats()) {
 		out.gauge(descStore, v, name)
@@ -148,8 +155,8 @@ func (c collector) sessions(out sink) {
 	}
 	out.gauge(descCredits, float64(credits))
 	out.gauge(descHolds, float64(holds))
+	var total, used [4]int
 	for _, d := range srv.devices {
-		var total, used [4]int
 		for _, l := range d.lanes {
 			for i, p := range [...]*bufPool{l.recvs, l.replies[0], l.replies[1], l.replies[2]} {
 				t, u := p.count()
@@ -157,10 +164,10 @@ func (c collector) sessions(out sink) {
 				used[i] += u
 			}
 		}
-		for i, name := range [...]string{"receive", "small-reply", "middle-reply", "large-reply"} {
-			out.gauge(descBuffers, float64(used[i]), name, "used")
-			out.gauge(descBuffers, float64(total[i]-used[i]), name, "free")
-		}
+	}
+	for i, name := range [...]string{"receive", "small-reply", "middle-reply", "large-reply"} {
+		out.gauge(descBuffers, float64(used[i]), name, "used")
+		out.gauge(descBuffers, float64(total[i]-used[i]), name, "free")
 	}
 }
 

@@ -50,9 +50,17 @@ type Config struct {
 	// MemoryKind is where registered memory comes from. Default memory.Mmap;
 	// tests under the race detector take memory.Heap.
 	MemoryKind memory.Kind
+	// HugePages says whether the regions, which clients READ, are taken from
+	// huge pages. Default HugeOff.
+	HugePages HugePages
 	// Lease is how long a client may believe what it read after the beat that
 	// it saw. Default 2 s.
 	Lease time.Duration
+	// LeaseOff is for debugging and demonstrations: clients believe this node's
+	// memory without a lease, also when it is stopped, cut off or deposed; in
+	// return the store uses no retired memory again. Lease is then the time for
+	// held places and the like.
+	LeaseOff bool
 	// Beat is how often the beat is rewritten. Default 200 ms.
 	Beat time.Duration
 	// InflightBytes bounds keys and values of writes under way. Default: the
@@ -116,6 +124,31 @@ type Config struct {
 	Debug bool
 	// Logger takes the node's events. Default: none.
 	Logger *slog.Logger
+}
+
+// HugePages says whether memory is taken from huge pages (vm.nr_hugepages): a
+// device registers and translates them many times faster.
+type HugePages uint8
+
+const (
+	// HugeOff takes normal pages.
+	HugeOff HugePages = iota
+	// HugeTry takes normal pages where there are no huge ones, and logs that.
+	HugeTry
+	// HugeOn fails where there are none.
+	HugeOn
+)
+
+func (h HugePages) String() string {
+	switch h {
+	case HugeOff:
+		return "off"
+	case HugeTry:
+		return "try"
+	case HugeOn:
+		return "on"
+	}
+	return fmt.Sprintf("HugePages(%d)", uint8(h))
 }
 
 // Shared says whether sessions take receives from a shared receive queue.
@@ -231,6 +264,7 @@ func (c Config) validate() error {
 	}{{"setup timeout", c.SetupTimeout}, {"keepalive", c.Keepalive}, {"send timeout", c.SendTimeout}, {"drain timeout", c.DrainTimeout}, {"linger", c.Linger}} {
 		check(d.v > 0, "%s = %v: must be positive", d.name, d.v)
 	}
+	check(c.HugePages <= HugeOn, "unknown %v", c.HugePages)
 	check(c.Idle > 2*c.Keepalive, "idle = %v: must be more than two keepalives, %v", c.Idle, 2*c.Keepalive)
 	check(c.StagingBytes >= layout.MaxValueLen, "staging bytes = %d: must hold one value of %d", c.StagingBytes, layout.MaxValueLen)
 	check(c.ReplyBytes >= int64(2*c.ReplySize), "reply bytes = %d: must hold two replies of %d", c.ReplyBytes, c.ReplySize)

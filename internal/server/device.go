@@ -24,7 +24,8 @@ type device struct {
 	lanes   []*lane
 	laneErr error // why makeLanes failed
 
-	opens atomic.Int32 // sessions that are open
+	opens    atomic.Int32              // sessions that are open
+	lastPath atomic.Pointer[rdma.Path] // of the one opened last
 
 	shared    bool // sessions take receives from their lane's SRQ
 	sendDepth int  // replies that one QP has posted at most

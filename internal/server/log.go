@@ -19,6 +19,7 @@ const (
 	limitEnded                 // sessions ended by their client's fault
 	limitInternal              // requests that failed inside
 	limitLate                  // late beats
+	limitMemory                // memory that could not be had or registered
 	limitCount
 )
 

@@ -304,7 +304,12 @@ func (r *request) hello() {
 	// The reclaim version first: places learnt from now on are younger.
 	reclaim := s.srv.store.ReclaimVersion()
 	view := s.srv.store.View()
+	var flags wire.WelcomeFlags
+	if cfg.LeaseOff {
+		flags |= wire.WelcomeLeaseOff
+	}
 	b.n = len(wire.AppendWelcome(b.mem[:0], r.hdr.ID, wire.Welcome{
+		Flags:   flags,
 		Session: s.id, Incarnation: s.srv.incarnation,
 		Lease: cfg.Lease, Beat: cfg.Beat, Keepalive: cfg.Keepalive, Idle: cfg.Idle,
 		ViewVersion: view.Version, ReclaimVersion: reclaim,

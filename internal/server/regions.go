@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/internal/wire"
@@ -20,6 +21,8 @@ import (
 // and rkey a device answers for a region.
 type regions struct {
 	kind memory.Kind
+	huge HugePages
+	log  *limitedLog
 
 	// byID is copied on every change, so that a View can be answered by a
 	// poller without waiting for an allocation under way.
@@ -38,8 +41,8 @@ type slab struct {
 	mrs  []rdma.MR // by device; nil where the device was taken out
 }
 
-func newRegions(kind memory.Kind, pds ...rdma.PD) *regions {
-	r := &regions{pds: pds, kind: kind}
+func newRegions(srv *Server, pds ...rdma.PD) *regions {
+	r := &regions{pds: pds, kind: srv.cfg.MemoryKind, huge: srv.cfg.HugePages, log: srv.log}
 	r.byID.Store(&map[uint32]*slab{})
 	return r
 }
@@ -51,10 +54,12 @@ func (r *regions) Alloc(id uint32, kind layout.RegionKind, size int) ([]byte, er
 	if (*r.byID.Load())[id] != nil {
 		panic(fmt.Sprintf("server: region %d allocated twice", id))
 	}
-	mem, err := memory.Alloc(size, memory.Options{Kind: r.kind, Tag: kind.String()})
+	mem, err := r.alloc(size, kind)
 	if err != nil {
+		r.log.Warn(limitMemory, "no memory for a region", "region", id, "kind", kind.String(), "bytes", size, "err", err)
 		return nil, err
 	}
+	begun := time.Now()
 	s := &slab{kind: kind, mem: mem}
 	for _, pd := range r.pds {
 		var mr rdma.MR
@@ -63,13 +68,32 @@ func (r *regions) Alloc(id uint32, kind layout.RegionKind, size int) ([]byte, er
 				attr := pd.Device().Attr()
 				err = fmt.Errorf("server: registering region %d (%v, %d bytes) with %s/%s: %w",
 					id, kind, size, attr.Fabric, pd.Device().Name(), err)
+				r.log.Warn(limitMemory, "a region cannot be registered", "err", err)
 				return nil, errors.Join(err, s.close())
 			}
 		}
 		s.mrs = append(s.mrs, mr)
 	}
 	r.change(func(m map[uint32]*slab) { m[id] = s })
+	r.log.Debug("region registered", "region", id, "kind", kind.String(), "bytes", size, "memory", mem.Kind().String(),
+		"devices", len(s.mrs), "took", time.Since(begun))
 	return mem.Bytes(), nil
+}
+
+// alloc takes memory of the kind that the configuration asks for.
+func (r *regions) alloc(size int, kind layout.RegionKind) (*memory.Block, error) {
+	opt := memory.Options{Kind: r.kind, Tag: kind.String()}
+	if r.huge == HugeOff {
+		return memory.Alloc(size, opt)
+	}
+	opt.Kind = memory.Huge
+	mem, err := memory.Alloc(size, opt)
+	if r.huge == HugeTry && (errors.Is(err, memory.ErrNoHugePages) || errors.Is(err, memory.ErrNotSupported)) {
+		r.log.Warn(limitMemory, "a region gets normal pages instead of huge ones", "bytes", size, "err", err)
+		opt.Kind = r.kind
+		return memory.Alloc(size, opt)
+	}
+	return mem, err
 }
 
 // Free implements region.Memory: when it returns, no peer reads the region
@@ -153,10 +177,13 @@ func (r *regions) wire(dev int, reg layout.Region) (out wire.Region, ok bool) {
 	}, true
 }
 
-// bytes returns how much memory is registered.
-func (r *regions) bytes() (n int64) {
+// bytes returns how much memory is registered, and how much of it in huge pages.
+func (r *regions) bytes() (all, huge int64) {
 	for _, s := range *r.byID.Load() {
-		n += int64(s.mem.Size())
+		all += int64(s.mem.Size())
+		if s.mem.Kind() == memory.Huge {
+			huge += int64(s.mem.Size())
+		}
 	}
-	return n
+	return all, huge
 }

@@ -110,7 +110,7 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 		pds = append(pds, d.pd)
 		gone = gone && d.attr.Caps.Has(rdma.CapDiesWithProcess)
 	}
-	srv.regions = newRegions(srv.cfg.MemoryKind, pds...)
+	srv.regions = newRegions(srv, pds...)
 	// The devices are open before the store takes its lock and closed after it
 	// gives it back. Where all of them die with the process, no memory of an
 	// earlier incarnation can be read once the lock is ours.
@@ -137,6 +137,10 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 		go srv.acceptLoop(run, p)
 	}
 	srv.serving.Store(true)
+	if srv.cfg.LeaseOff {
+		srv.log.Warn(limitNone, "the lease is OFF, which is for debugging alone: clients believe this node's memory for as long as the device answers, "+
+			"also when this process is stopped or another one has taken its place; memory that the store retires is lost until the next start")
+	}
 	for _, p := range srv.ports {
 		d := p.dev
 		srv.log.Info("serving", "addr", p.ln.Addr().String(), "fabric", d.attr.Fabric, "device", d.dev.Name(),
@@ -153,7 +157,7 @@ func (srv *Server) openStore(ctx context.Context, predecessorGone bool) error {
 		Sync: cfg.Sync, SyncInterval: cfg.SyncInterval,
 		Memory: srv.regions, MemoryLimit: cfg.MemoryLimit,
 		RegionSize: cfg.RegionSize, IndexRegionSize: cfg.IndexRegionSize,
-		Lease: cfg.Lease, BeatInterval: cfg.Beat,
+		Lease: cfg.Lease, NoLease: cfg.LeaseOff, BeatInterval: cfg.Beat,
 		InflightBytes: cfg.InflightBytes, CacheBytes: cfg.CacheBytes, MinFreeBytes: cfg.MinFreeBytes,
 		PredecessorGone: predecessorGone,
 		Logger:          cfg.Logger,

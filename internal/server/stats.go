@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/store"
 )
 
@@ -19,8 +20,9 @@ type Stats struct {
 	UptimeNanos   int64             `json:"uptime_nanos"`
 	Ready         bool              `json:"ready"`
 	Filled        bool              `json:"filled"`
-	Fabric        string            `json:"fabric"`
+	Fabric        string            `json:"fabric"` // of the first listener, as is Device
 	Device        string            `json:"device"`
+	Devices       []DeviceStat      `json:"devices"`
 	Sessions      int               `json:"sessions"`
 	SettingUp     int               `json:"sessions_setting_up"`
 	Credits       int               `json:"credits"`
@@ -29,12 +31,30 @@ type Stats struct {
 	BytesIn       int64             `json:"bytes_in"`
 	BytesOut      int64             `json:"bytes_out"`
 	LargeBytes    int64             `json:"rendezvous_bytes"`
+	LeaseOff      bool              `json:"lease_off"` // debugging
 	Beats         uint64            `json:"beats"`
 	LateBeats     uint64            `json:"late_beats"`
 	Goroutines    int               `json:"goroutines"`
 	Blocked       bool              `json:"handlers_blocked"`
 	Memory        map[string]int64  `json:"memory"` // outside the Go heap, by purpose
+	HugePages     string            `json:"huge_pages"`
+	Registered    int64             `json:"registered_bytes"`      // for clients to READ
+	Huge          int64             `json:"registered_huge_bytes"` // of that, in huge pages
 	Store         store.Stats       `json:"store"`
+}
+
+// DeviceStat is one device that clients reach this node by.
+type DeviceStat struct {
+	Fabric   string   `json:"fabric"`
+	Device   string   `json:"device"`
+	Reason   string   `json:"reason"` // why it was chosen
+	Listen   []string `json:"listen"` // its addresses
+	Sessions int      `json:"sessions"`
+	Shared   bool     `json:"shared_receives"`
+	Lanes    int      `json:"lanes"`
+	// Path is what the session opened last runs over; the fabric fills in what
+	// it knows.
+	Path *rdma.Path `json:"path,omitempty"`
 }
 
 // OpStat counts requests of one type.
@@ -60,9 +80,14 @@ func (srv *Server) Stats() (Stats, error) {
 		Goroutines: runtime.NumGoroutine(), Memory: make(map[string]int64),
 		Store: srv.store.Stats(),
 	}
-	if len(srv.devices) > 0 {
-		st.Fabric, st.Device = srv.devices[0].attr.Fabric, srv.devices[0].dev.Name()
+	st.LeaseOff = srv.cfg.LeaseOff
+	st.HugePages = srv.cfg.HugePages.String()
+	st.Registered, st.Huge = srv.regions.bytes()
+	for _, d := range srv.devices {
+		st.Devices = append(st.Devices, d.stat())
 	}
+	first := srv.ports[0].dev
+	st.Fabric, st.Device = first.attr.Fabric, first.dev.Name()
 	st.Blocked, _ = srv.gate.waiting()
 	srv.sessMu.Lock()
 	st.Sessions, st.SettingUp = srv.opens, srv.setups
@@ -84,6 +109,20 @@ func (srv *Server) Stats() (Stats, error) {
 		st.Memory[u.Tag] = u.Bytes
 	}
 	return st, nil
+}
+
+// stat reads the numbers of one device.
+func (d *device) stat() DeviceStat {
+	st := DeviceStat{
+		Fabric: d.attr.Fabric, Device: d.dev.Name(), Reason: d.attr.Reason,
+		Sessions: int(d.opens.Load()), Shared: d.shared, Lanes: len(d.lanes), Path: d.lastPath.Load(),
+	}
+	for _, p := range d.srv.ports {
+		if p.dev == d {
+			st.Listen = append(st.Listen, p.ln.Addr().String())
+		}
+	}
+	return st
 }
 
 func (m *metrics) opStat(t wire.Type) OpStat {

@@ -73,6 +73,9 @@ func (ix *Index) grow(now time.Time, seg *segment, h layout.Hash) bool {
 // lease, and to stop it there would leave keys without slots for no gain).
 func (ix *Index) waiting() (now, most uint64) {
 	inUse, retired := ix.mem.Used()
+	if ix.reclaim.Keeps() {
+		retired = 0 // it does not wait: it is gone
+	}
 	return retired, max(inUse/8, ix.table.Limit()/32, 1<<20)
 }
 

@@ -19,6 +19,7 @@ const BeatMargin = 200 * time.Millisecond
 type Reclaimer struct {
 	table *region.Table
 	wait  time.Duration // from the stamp to the reuse
+	keep  bool          // nothing is used again
 
 	mu sync.Mutex
 	// queue is in the order of retirement, which is nearly that of the stamps;
@@ -49,6 +50,18 @@ func New(t *region.Table, lease time.Duration) *Reclaimer {
 	return &Reclaimer{table: t, wait: Wait(lease)}
 }
 
+// NewKeeping returns a reclaimer that never lets memory be used again: what a
+// reader may believe without any lease. Calls of After come as ever.
+func NewKeeping(t *region.Table, lease time.Duration) *Reclaimer {
+	r := New(t, lease)
+	r.keep = true
+	return r
+}
+
+// Keeps reports whether retired memory is lost until the table is closed. Who
+// can do without retiring it then should.
+func (r *Reclaimer) Keeps() bool { return r.keep }
+
 // Wait is how long memory rests for a lease of L: L, one per cent for clocks
 // whose rates differ (DESIGN section 6), and one beat.
 func Wait(lease time.Duration) time.Duration { return lease + (lease+99)/100 + BeatMargin }
@@ -56,6 +69,8 @@ func Wait(lease time.Duration) time.Duration { return lease + (lease+99)/100 + B
 // Retire takes over pages pages of 4 KiB at p that no reader is led to any
 // more, and calls free, once and on the goroutine of Tick, when they may be
 // used for something else.
+//
+// A reclaimer that keeps everything takes the memory and calls nothing.
 //
 // listed says that clients may hold places in them: they are published in the
 // ring and the reclaim version is raised and stored in the beat line before
@@ -74,6 +89,9 @@ func (r *Reclaimer) Retire(now time.Time, p layout.Place, pages uint32, listed b
 	if listed {
 		r.table.Retired(p, pages)
 		now = time.Time{}
+	}
+	if r.keep && pages > 0 {
+		return
 	}
 	r.queue = append(r.queue, entry{place: p, pages: pages, stamp: now, tick: r.ticks, free: free})
 	r.pending += uint64(pages) * layout.PageSize

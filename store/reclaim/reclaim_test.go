@@ -162,3 +162,24 @@ func TestDelayedTicker(t *testing.T) {
 		}
 	})
 }
+
+// A keeping reclaimer lists what is retired and gives nothing back, but what
+// only waits for readers comes in its time.
+func TestKeeping(t *testing.T) {
+	r := NewKeeping(newTable(t), lease)
+	if !r.Keeps() || New(newTable(t), lease).Keeps() {
+		t.Error("Keeps does not tell the two apart")
+	}
+	now := time.Unix(1000, 0)
+	came := 0
+	r.Retire(time.Time{}, 1024, 16, true, func() { t.Error("listed memory came back") })
+	r.Retire(now, 2048, 4, false, func() { t.Error("index memory came back") })
+	r.After(func() { came++ })
+	for range 60 {
+		now = now.Add(BeatMargin)
+		r.Tick(now)
+	}
+	if r.Version() != 1 || came != 1 || r.Pending() != 0 {
+		t.Errorf("version %d, %d calls of After came, %d bytes pending", r.Version(), came, r.Pending())
+	}
+}

@@ -123,6 +123,9 @@ func keepEmpty(n int) int { return max(1, n/8) }
 
 // trimPages retires the surplus of empty pages. Caller holds c.mu.
 func (c *class) trimPages(s *Slabs) {
+	if s.reclaim.Keeps() {
+		return // it would be lost for this class too
+	}
 	for c.empty.n > keepEmpty(c.pages) {
 		c.retirePage(s, c.empty.tail)
 	}

@@ -57,6 +57,9 @@ const (
 // as its items are overwritten. It takes one class lock at a time, none on
 // entry, and waits for nothing.
 func (s *Slabs) relieve(c *class) {
+	if s.reclaim.Keeps() {
+		return // what is retired comes to nobody
+	}
 	need := int64(max(c.units*unitBytes, PageBytes))
 	if s.retired.Load() >= 2*need {
 		return // enough is on its way

@@ -44,7 +44,7 @@ func (c *class) freeSpan(s *Slabs, p layout.Place) {
 	c.live--
 	c.freeSpans = append(c.freeSpans, p)
 	s.want.fails.Store(0) // there is something to find again
-	for len(c.freeSpans) > keepEmpty(c.live) {
+	for len(c.freeSpans) > keepEmpty(c.live) && !s.reclaim.Keeps() {
 		c.retireSpan(s)
 	}
 }

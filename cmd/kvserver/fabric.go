@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/config"
+	"github.com/rdmakv/rdmakv/internal/server"
+	"github.com/rdmakv/rdmakv/rdma"
+)
+
+// fabrics are the ways to do RDMA that this program knows.
+type fabrics struct {
+	verbs verbsFabric
+	iwarp rdma.Fabric
+}
+
+// verbsFabric is RDMA devices through rdma-core (package rdma/verbs).
+type verbsFabric interface {
+	rdma.Fabric
+	rdma.Router
+	// Unavailable is nil if rdma-core and a device are here, else it says what
+	// is missing and what to do about it.
+	Unavailable() error
+}
+
+// transportIWARP is the transport of devices that share the port numbers of
+// TCP (RFC 5044), and so with the iWARP in this program.
+const transportIWARP = "iWARP"
+
+// pickLimit bounds the look at devices and addresses before the start.
+const pickLimit = 15 * time.Second
+
+// A picker turns the configuration's fabric, devices and addresses into
+// listeners.
+type picker struct {
+	fabrics
+	cfg config.Config
+	log *slog.Logger
+
+	soft    bool              // iwarp may be used
+	hard    bool              // verbs may be used, and is here
+	because error             // why verbs is not here
+	kind    map[string]string // transport of each verbs device
+	used    map[string]bool   // devices that were named and are used
+}
+
+// pick names the listeners of a server, verbs before iwarp, in the order of the
+// addresses. The error says which key cannot be had, and why.
+func (f fabrics) pick(ctx context.Context, c config.Config, log *slog.Logger) ([]server.Listener, error) {
+	ctx, cancel := context.WithTimeout(ctx, pickLimit)
+	defer cancel()
+	p := &picker{fabrics: f, cfg: c, log: log, kind: make(map[string]string), used: make(map[string]bool)}
+	p.soft = c.Fabric != "verbs" && !c.RequireRDMA
+	if c.Fabric != "iwarp" {
+		if err := p.lookForDevices(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.checkNames(ctx); err != nil {
+		return nil, err
+	}
+	var out []server.Listener
+	for _, addr := range c.Listen {
+		l, err := p.at(ctx, addr)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, l...)
+	}
+	for _, name := range c.Device {
+		if !p.used[name] {
+			return nil, fmt.Errorf("device %s: it has none of the addresses in listen (%s); listen at one of its own", name, strings.Join(c.Listen, ", "))
+		}
+	}
+	return out, nil
+}
+
+// lookForDevices finds out whether verbs can be had. Where it must be had and
+// cannot, the error has the remedy.
+func (p *picker) lookForDevices(ctx context.Context) error {
+	p.because = errors.New("this program was built without the fabric verbs")
+	if p.verbs != nil {
+		p.because = p.verbs.Unavailable()
+	}
+	if p.because != nil {
+		switch {
+		case p.cfg.Fabric == "verbs":
+			return fmt.Errorf("fabric: verbs: %w", p.because)
+		case p.cfg.RequireRDMA:
+			return fmt.Errorf("require_rdma: %w", p.because)
+		}
+		p.log.Info("no RDMA device is used", "fabric", p.cfg.Fabric, "why", p.because)
+		return nil
+	}
+	devices, err := p.verbs.Devices(ctx)
+	if err != nil {
+		return fmt.Errorf("fabric: verbs: %w", err)
+	}
+	for _, d := range devices {
+		p.kind[d.Name] = d.Transport
+	}
+	p.hard = true
+	return nil
+}
+
+// checkNames refuses device names that no fabric in use has.
+func (p *picker) checkNames(ctx context.Context) error {
+	if len(p.cfg.Device) == 0 {
+		return nil
+	}
+	var known []string
+	for name := range p.kind {
+		known = append(known, name)
+	}
+	slices.Sort(known)
+	if p.soft {
+		known = append(known, p.softName(ctx))
+	}
+	for _, name := range p.cfg.Device {
+		if !slices.Contains(known, name) {
+			err := fmt.Errorf("device %q: %w; there is: %s", name, rdma.ErrNoDevice, strings.Join(known, ", "))
+			if p.because != nil {
+				err = fmt.Errorf("%w (%w)", err, p.because)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// softName is the name of the device in software.
+func (p *picker) softName(ctx context.Context) string {
+	list, err := p.iwarp.Devices(ctx)
+	if err != nil || len(list) == 0 {
+		return ""
+	}
+	return list[0].Name
+}
+
+// wanted says whether the configuration allows a device.
+func (p *picker) wanted(name string) bool {
+	return len(p.cfg.Device) == 0 || slices.Contains(p.cfg.Device, name)
+}
+
+// at names the listeners for one address.
+func (p *picker) at(ctx context.Context, addr string) ([]server.Listener, error) {
+	out, why, err := p.hardAt(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	name := p.softName(ctx)
+	if !p.soft || !p.wanted(name) {
+		if len(out) == 0 {
+			return nil, fmt.Errorf("listen %s: no device in use has this address: %w", addr, why)
+		}
+		return out, nil
+	}
+	p.used[name] = true
+	soft := server.Listener{Fabric: p.iwarp, Device: name, Addr: addr, Group: addr, Why: "beside verbs, for clients without an RDMA device"}
+	switch {
+	case p.cfg.Fabric == "iwarp":
+		soft.Why = "fabric: iwarp"
+	case len(out) == 0:
+		soft.Why = fmt.Sprintf("no RDMA device at %s: %v", addr, why)
+	}
+	// A device with iWARP on the wire, and bare verbs, listen at a TCP port,
+	// and there is but one of that number.
+	taken := false
+	for i := range out {
+		l := &out[i]
+		if p.cfg.VerbsConnect != "tcp" && p.kind[l.Device] != transportIWARP {
+			continue
+		}
+		taken = true
+		p.log.Info("iwarp does not listen beside verbs: both need the TCP port, and the device is preferred", "addr", l.Addr, "device", l.Device)
+		if l.Optional {
+			other := soft
+			other.Addr, other.Why = l.Addr, "instead of "+l.Device
+			l.Else = &other
+		}
+	}
+	if taken {
+		return out, nil
+	}
+	return append(out, soft), nil
+}
+
+// hardAt names the listeners of RDMA devices for one address; why says why
+// there are none.
+func (p *picker) hardAt(ctx context.Context, addr string) (out []server.Listener, why, err error) {
+	if !p.hard {
+		return nil, p.because, nil
+	}
+	routes, err := p.verbs.Local(ctx, addr)
+	switch {
+	case ctx.Err() != nil:
+		return nil, nil, fmt.Errorf("listen %s: %w", addr, err)
+	case err != nil && !errors.Is(err, rdma.ErrNoDevice):
+		return nil, nil, fmt.Errorf("listen %s: %w", addr, err)
+	}
+	why = err
+	for _, r := range routes {
+		if !p.wanted(r.Device) {
+			why = fmt.Errorf("%w: %s has it, which device does not name", rdma.ErrNoDevice, r.Device)
+			continue
+		}
+		p.used[r.Device] = true
+		out = append(out, server.Listener{
+			Fabric: p.verbs, Device: r.Device, Addr: r.Addr, Why: r.Reason, Group: addr,
+			// What was named must be had; what was found may be missed.
+			Optional: p.soft && len(p.cfg.Device) == 0,
+		})
+	}
+	return out, why, nil
+}
