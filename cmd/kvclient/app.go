@@ -118,7 +118,7 @@ Exit codes: 0 done (found), 1 error, 2 wrong usage, 3 key not found.`,
 	config.AddFlags(flags, config.ForClient)
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.getCmd(), a.putCmd(), a.deleteCmd(), a.existsCmd(), a.scanCmd(), a.importCmd(), a.exportCmd(),
-		a.statsCmd(), a.pingCmd(), a.versionCmd(), a.inspectCmd(), a.benchCmd())
+		a.statsCmd(), a.pingCmd(), a.versionCmd(), a.inspectCmd(), a.benchCmd(), a.fabricCmd())
 	root.InitDefaultCompletionCmd()
 	strictCompletion(root)
 	return root

@@ -80,7 +80,7 @@ func Run(ctx context.Context, dev rdma.Device, addr string, p Params, opt Option
 		Test: p.Name(), Fabric: attr.Fabric, Device: dev.Name(), Path: pathOf(info), Mode: "poll", Meaning: p.meaning(),
 		Bytes: p.Size, Depth: p.Depth, Batch: p.Batch, SignalEvery: p.SignalEvery, Inline: c.Inline, Warmup: p.Warmup,
 	}
-	if p.Events {
+	if p.Events || e.soft {
 		res.Mode = "events"
 	}
 	watched, stop := c.watch(ctx, opt.Stall)

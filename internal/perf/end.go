@@ -43,9 +43,9 @@ type end struct {
 	qp   rdma.QP
 	// events: wait in the completion channel instead of polling.
 	events bool
-	// yield: polls without success after which the processor is offered to
-	// others. A fabric that is done in this process needs it to get anywhere.
-	yield int
+	// soft: the fabric is done in this process. Who polls takes the processor
+	// away from it, so nobody does.
+	soft bool
 
 	regions []*region
 	recvs   *region // the receives in use, in slots of recvSlot bytes
@@ -66,10 +66,8 @@ type end struct {
 // newEnd makes a PD, a CQ and a QP for sends and recvs work requests in flight.
 // The QP grants nothing.
 func newEnd(dev rdma.Device, sends, recvs, inline int, events bool) (e *end, err error) {
-	e = &end{dev: dev, attr: dev.Attr(), events: events, yield: 256}
-	if e.attr.Caps.Has(rdma.CapDiesWithProcess) {
-		e.yield = 1
-	}
+	e = &end{dev: dev, attr: dev.Attr(), events: events}
+	e.soft = e.attr.Caps.Has(rdma.CapDiesWithProcess)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, e.close())
@@ -252,21 +250,15 @@ func (e *end) look() error {
 	return e.keep(n)
 }
 
-// A spinner is a CQ that polls for a while within one call, which saves a
-// fabric behind cgo the price of many calls.
-type spinner interface {
-	Spin(wcs []rdma.WC, d time.Duration) (int, error)
-}
-
-// spinTime is for how long one call of a spinner polls.
+// spinTime is for how long one call of an rdma.Spinner polls.
 const spinTime = 50 * time.Microsecond
 
 // wait polls, or sleeps, until there is a completion.
 func (e *end) wait(ctx context.Context, wcs []rdma.WC) (int, error) {
-	if e.events {
+	if e.events || e.soft {
 		return e.sleep(ctx, wcs)
 	}
-	spin, can := e.cq.(spinner)
+	spin, can := e.cq.(rdma.Spinner)
 	for i := 1; ; i++ {
 		var n int
 		var err error
@@ -278,7 +270,7 @@ func (e *end) wait(ctx context.Context, wcs []rdma.WC) (int, error) {
 		if n > 0 || err != nil {
 			return n, err
 		}
-		if can || i%e.yield == 0 {
+		if can || i%256 == 0 {
 			runtime.Gosched()
 			if ctx.Err() != nil {
 				return 0, context.Cause(ctx)

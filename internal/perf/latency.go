@@ -116,10 +116,10 @@ func markOf(n uint64) byte { return byte(n%255) + 1 }
 // see looks at the last byte of size bytes of a region until it is mark.
 func (e *end) see(ctx context.Context, r *region, size int, mark byte) error {
 	for i := 1; lastByte(r.bytes(), size) != mark; i++ {
-		if i%e.yield == 0 {
-			runtime.Gosched()
+		if e.soft {
+			e.rest(i)
 		}
-		if i%1024 != 0 {
+		if i%256 != 0 {
 			continue
 		}
 		// A peer that dies shows in the CQ: the receives are flushed.
@@ -135,6 +135,17 @@ func (e *end) see(ctx context.Context, r *region, size int, mark byte) error {
 	}
 	e.moves.Store(e.moves.Load() + 1)
 	return nil
+}
+
+// rest leaves the processor to the fabric after look number i at the memory:
+// for a moment at first, then for longer, so that the runtime sees to the
+// network.
+func (e *end) rest(i int) {
+	if i%16 != 0 {
+		runtime.Gosched()
+		return
+	}
+	time.Sleep(10 * time.Microsecond)
 }
 
 // errInterrupted: a completion came instead of a WRITE.

@@ -77,7 +77,8 @@ type Params struct {
 	// Warmup is the number of messages before the measurement.
 	Warmup uint64
 	// Events waits for completions in the completion channel instead of
-	// polling, at both ends (perftest --events).
+	// polling, at both ends (perftest --events). A fabric in software, whose
+	// own goroutines need the processor, is never polled.
 	Events bool
 	// Inline is the largest payload that is sent inline, in bytes, as far as
 	// the device can; 0 means the default and a negative number none.
