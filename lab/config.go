@@ -141,10 +141,7 @@ func Root() (string, error) {
 	}
 }
 
-// writeLine is a Progress that prints.
-func writeLine(w io.Writer) func(string) {
+// PrintTo returns a Progress function that prints each line to w.
+func PrintTo(w io.Writer) func(string) {
 	return func(s string) { fmt.Fprintln(w, s) }
 }
-
-// PrintTo returns a Progress function that prints each line to w.
-func PrintTo(w io.Writer) func(string) { return writeLine(w) }

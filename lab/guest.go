@@ -3,18 +3,18 @@ package lab
 import (
 	"bufio"
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/rdmakv/rdmakv/lab/agent"
+	"github.com/rdmakv/rdmakv/lab/ether"
 	"github.com/rdmakv/rdmakv/lab/image"
 	"github.com/rdmakv/rdmakv/lab/qmp"
 )
@@ -35,6 +35,7 @@ type Guest struct {
 	ready   chan struct{} // closed when the guest has said so
 	failed  chan string   // what the guest says has failed
 	tempDir string        // to be removed with the guest, or empty
+	cable   *net.UDPConn  // the other end of a cable that ends nowhere, or nil
 	log     *os.File
 
 	closing  sync.Once
@@ -43,9 +44,6 @@ type Guest struct {
 
 // ErrBoot is in the chain of every error of Boot that a guest itself caused.
 var ErrBoot = errors.New("the guest did not boot")
-
-//go:embed init.sh
-var initScript []byte
 
 // Boot starts a guest and waits until its RDMA device is ACTIVE and programs
 // can be started in it. When ctx ends later, the guest goes on; Close ends it,
@@ -58,11 +56,17 @@ func Boot(ctx context.Context, c Config) (*Guest, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	from := time.Now()
-	img, err := c.build(ctx)
+	img, err := c.image(ctx)
 	if err != nil {
 		return nil, err
 	}
 	g := &Guest{config: c, ready: make(chan struct{}), failed: make(chan string, 1), Addr: fmt.Sprintf("10.77.0.%d", c.Number)}
+	if g.config.Link == nil {
+		if g.config.Link, g.cable, err = ether.Cable(); err != nil {
+			return nil, err
+		}
+		defer g.config.Link.Close() // QEMU has its own by then; the other end stays, unread
+	}
 	if c.Dir == "" {
 		if g.tempDir, err = os.MkdirTemp("", "lab-"+c.Name+"-"); err != nil {
 			return nil, err
@@ -78,36 +82,6 @@ func Boot(ctx context.Context, c Config) (*Guest, error) {
 	}
 	c.Progress(fmt.Sprintf("%s: up after %.1f s", c.Name, time.Since(from).Seconds()))
 	return g, nil
-}
-
-// build makes the image: nothing is done that was done before.
-func (c Config) build(ctx context.Context) (image.Image, error) {
-	root, err := Root()
-	if err != nil {
-		return image.Image{}, err
-	}
-	if err := os.MkdirAll(c.Cache, 0o755); err != nil {
-		return image.Image{}, err
-	}
-	unlock, err := lockDir(ctx, c.Cache)
-	if err != nil {
-		return image.Image{}, err
-	}
-	defer unlock()
-	agentFile := filepath.Join(c.Cache, "agent")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", agentFile, "./lab/cmd/agent")
-	build.Dir = root
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOFLAGS=")
-	if out, err := build.CombinedOutput(); err != nil {
-		return image.Image{}, fmt.Errorf("build the agent: %w\n%s", err, out)
-	}
-	modules := c.Modules
-	if c.RDMA == RXE {
-		modules = append([]string{"rdma_rxe"}, modules...)
-	}
-	return image.Build(ctx, image.Config{
-		Cache: c.Cache, Init: initScript, Agent: agentFile, Modules: modules, Extra: c.Extra, Files: c.Files,
-	})
 }
 
 // boot starts the machine and waits for its word.
@@ -239,6 +213,9 @@ func (g *Guest) Close() error {
 				cancel()
 			}
 			errs = append(errs, g.machine.kill())
+		}
+		if g.cable != nil {
+			g.cable.Close()
 		}
 		if g.log != nil {
 			errs = append(errs, g.log.Close())

@@ -39,10 +39,6 @@ type machine struct {
 // arguments are the command line of QEMU. Files are numbers of descriptors.
 func (c Config) arguments(img image.Image, serial, monitor, console, link int) []string {
 	number := strconv.Itoa
-	netdev := "hubport,id=net0,hubid=0" // a hub without other ports
-	if link >= 0 {
-		netdev = "dgram,id=net0,local.type=fd,local.str=" + number(link)
-	}
 	words := []string{
 		"console=ttyS0", "quiet", "panic=-1", "mitigations=off", "nokaslr",
 		// Else two processors make the guest distrust the cycle counter, and
@@ -61,7 +57,7 @@ func (c Config) arguments(img image.Image, serial, monitor, console, link int) [
 		"-chardev", "socket,id=agent,fd=" + number(serial), "-device", "virtserialport,chardev=agent,name=agent",
 		"-fsdev", "local,id=share,security_model=none,multidevs=remap,path=" + comma(c.Dir),
 		"-device", "virtio-9p-pci,fsdev=share,mount_tag=host",
-		"-netdev", netdev,
+		"-netdev", "dgram,id=net0,local.type=fd,local.str=" + number(link),
 		"-device", fmt.Sprintf("virtio-net-pci,id=nic0,netdev=net0,romfile=,host_mtu=%d,mac=52:54:00:77:00:%02x", max(c.MTU, 1500), c.Number),
 		"-device", "virtio-rng-pci",
 	}
@@ -98,17 +94,13 @@ func start(c Config, img image.Image) (*machine, error) {
 		theirs = append(theirs, file)
 	}
 	const first = 3 // number of the first of ExtraFiles in the child
-	link := -1
-	if c.Link != nil {
-		f, err := c.Link.File()
-		if err != nil {
-			m.closeConns()
-			return nil, err
-		}
-		link = first + len(theirs)
-		theirs = append(theirs, f)
+	link, err := c.Link.File()
+	if err != nil {
+		m.closeConns()
+		return nil, err
 	}
-	m.cmd = exec.Command(path, c.arguments(img, first, first+1, first+2, link)...)
+	theirs = append(theirs, link)
+	m.cmd = exec.Command(path, c.arguments(img, first, first+1, first+2, first+3)...)
 	m.cmd.ExtraFiles = theirs
 	m.cmd.Stderr = &m.stderr
 	m.cmd.SysProcAttr = dieWithParent()

@@ -1,14 +1,14 @@
 package agent
 
 import (
-	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 )
 
 // errGone is the answer of a stream whose program or connection has ended.
-var errGone = errors.New("agent: the program has ended")
+var errGone = fmt.Errorf("agent: %w", os.ErrProcessDone)
 
 // An inbox is the receiving end of a stream: at most Window bytes, because the
 // sender has no credit for more. One goroutine reads, another puts.

@@ -6,7 +6,6 @@ package image
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -68,7 +67,10 @@ var tools = []tool{
 }
 
 // handy programs are taken along where they are installed.
-var handy = []string{"strace", "ss", "ping", "taskset"}
+var handy = []string{"strace", "ss", "ping", "taskset", "bash"}
+
+// terminals describes those that people use, for programs that edit lines.
+var terminals = []string{"/lib/terminfo/l/linux", "/lib/terminfo/v/vt100", "/lib/terminfo/x/xterm", "/lib/terminfo/x/xterm-256color", "/lib/terminfo/s/screen", "/lib/terminfo/t/tmux"}
 
 // plugins are libraries that are opened by name at run time, so that no
 // program lists them: providers of libibverbs, what tests of ours open, and
@@ -85,12 +87,12 @@ func Build(ctx context.Context, c Config) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	img := Image{Release: release, Kernel: filepath.Join(root, "boot/vmlinuz-"+release)}
+	img := Image{Release: release, Kernel: unpacked(ctx, filepath.Join(root, "boot/vmlinuz-"+release), root+".vmlinux")}
 	parts, err := collect(c, root, release)
 	if err != nil {
 		return Image{}, err
 	}
-	img.Initrd = filepath.Join(c.Cache, "initrd-"+parts.key()+".gz")
+	img.Initrd = filepath.Join(c.Cache, "initrd-"+parts.key())
 	if exists(img.Initrd) {
 		return img, nil
 	}
@@ -98,7 +100,7 @@ func Build(ctx context.Context, c Config) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	old, _ := filepath.Glob(filepath.Join(c.Cache, "initrd-*.gz"))
+	old, _ := filepath.Glob(filepath.Join(c.Cache, "initrd-*"))
 	if len(old) > 8 { // of other versions of the tools and agent
 		for _, f := range old {
 			os.Remove(f)
@@ -147,12 +149,9 @@ type parts []part
 // collect lists everything that goes into the file system.
 func collect(c Config, root, release string) (parts, error) {
 	var ps parts
-	for _, dir := range []string{
-		"bin", "dev", "proc", "sys", "etc", "etc/libibverbs.d", "lib", "lib64", "lib/modules", "lib/modules/extra", "lib/x86_64-linux-gnu",
-		"mnt", "data", "root", "run", "tmp", "usr", "usr/bin", "usr/lib", "usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/libibverbs",
-		"usr/local", "usr/local/bin", "var", "var/lib", "var/tmp",
-	} {
-		ps = append(ps, part{name: dir, dir: true, perm: 0o755})
+	// Directories that are empty now; those of files appear with them.
+	for _, dir := range []string{"dev", "proc", "sys", "mnt", "data", "root", "run", "tmp", "lib/modules/extra", "usr/local/bin", "var/tmp"} {
+		ps = append(ps, part{name: dir, dir: true})
 	}
 	agent, err := os.ReadFile(c.Agent) // by contents: its time changes with each build
 	if err != nil {
@@ -196,18 +195,8 @@ func moduleParts(c Config, dir, release string) (parts, error) {
 	}
 	base := "lib/modules/" + release
 	var ps parts
-	made := map[string]bool{"lib/modules": true}
-	var mkdir func(d string)
-	mkdir = func(d string) {
-		if !made[d] {
-			made[d] = true
-			mkdir(path.Dir(d))
-			ps = append(ps, part{name: d, dir: true, perm: 0o755})
-		}
-	}
 	for _, file := range files {
 		name := base + "/" + file
-		mkdir(path.Dir(name))
 		ps = append(ps, part{name: name, from: filepath.Join(dir, file), perm: 0o644})
 	}
 	ps = append(ps,
@@ -241,6 +230,11 @@ func userParts(c Config) (parts, error) {
 	for _, name := range handy {
 		if p := find(name); p != "" {
 			files = append(files, p)
+		}
+	}
+	for _, file := range terminals {
+		if exists(file) {
+			files = append(files, file)
 		}
 	}
 	for _, pattern := range plugins {
@@ -292,18 +286,25 @@ func (ps parts) key() string {
 	return fmt.Sprintf("%.8x", h.Sum(nil))
 }
 
-// pack writes the file system as the kernel wants it.
+// pack writes the file system as the kernel wants it. It is not compressed: a
+// guest that unpacks it is slower than a host that reads it.
 func (ps parts) pack() ([]byte, error) {
 	var out bytes.Buffer
-	z, err := gzip.NewWriterLevel(&out, gzip.BestSpeed)
-	if err != nil {
-		return nil, err
+	a := &archive{w: &out}
+	made := map[string]bool{".": true}
+	var mkdir func(name string)
+	mkdir = func(name string) {
+		if !made[name] {
+			made[name] = true
+			mkdir(path.Dir(name))
+			a.dir(name)
+		}
 	}
-	a := &archive{w: z}
 	for _, p := range ps {
+		mkdir(path.Dir(p.name))
 		switch {
 		case p.dir:
-			a.dir(p.name)
+			mkdir(p.name)
 		case p.target != "":
 			a.link(p.name, p.target)
 		case p.from != "":
@@ -316,13 +317,8 @@ func (ps parts) pack() ([]byte, error) {
 			a.file(p.name, p.perm, p.contents)
 		}
 	}
-	if err := a.close(); err != nil {
-		return nil, err
-	}
-	if err := z.Close(); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
+	err := a.close()
+	return out.Bytes(), err
 }
 
 // find returns the full path of a program, also of those for root.

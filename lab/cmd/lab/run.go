@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/lab"
+	"github.com/rdmakv/rdmakv/lab/agent"
 )
 
 // runCommand boots one guest for one program.
@@ -32,7 +33,7 @@ func runCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, erro
 	if err != nil {
 		return 1, err
 	}
-	code, err := g.Run(ctx, os.Stdout, os.Stderr, fs.Args()...)
+	code, err := g.Agent().Run(ctx, agent.Cmd{Args: fs.Args(), Env: testEnv(fs.Arg(0))}, os.Stdout, os.Stderr)
 	if ctx.Err() != nil && err != nil {
 		err = context.Cause(ctx)
 	}

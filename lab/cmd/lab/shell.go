@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/rdmakv/rdmakv/lab"
+	"github.com/rdmakv/rdmakv/lab/agent"
+)
+
+// node starts a server in the guest and waits until it is ready. Its address is
+// the guest's, so that clients use the RDMA device and not the loopback.
+const node = `
+cd /tmp
+kvserver --listen 10.77.0.1:7400 --data-dir /tmp/node --memory-limit 256MiB >/tmp/kvserver.log 2>&1 &
+tries=0
+until wget -q -O /dev/null http://127.0.0.1:7401/readyz 2>/dev/null; do
+	kill -0 $! 2>/dev/null && [ $tries -lt 150 ] || { cat /tmp/kvserver.log; exit 1; }
+	tries=$((tries + 1))
+	sleep 0.2
+done
+`
+
+const welcome = `
+You are root in a virtual machine with a Soft-RoCE device: RDMA verbs as a NIC
+has them, done by the kernel. A kvserver runs at 10.77.0.1:7400. Things to try:
+
+  rdma link; ibv_devinfo -v          the device, its port and its GIDs
+  kvclient put hello world; kvclient get hello
+  kvclient ping                      fabric, device, GID, MTU, round trips
+  kvclient fabric devices            what the product sees
+  pkill -STOP kvserver; kvclient get hello; pkill -CONT kvserver
+                                     gets need no server process
+  ib_read_lat & sleep 1; ib_read_lat 10.77.0.1
+                                     latency of RDMA READ, by perftest
+  rping -s -C 3 & sleep 1; rping -c -a 10.77.0.1 -C 3 -v
+  cat /tmp/kvserver.log              what the server says
+
+/mnt is %s of the host. "exit" ends the machine.
+
+`
+
+// shellCommand boots a guest with a node in it and gives it the terminal.
+func shellCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, error) {
+	var c lab.Config
+	guestFlags(fs, &c)
+	bin := fs.String("bin", "bin", "directory with kvserver and kvclient")
+	if err := fs.Parse(args); err != nil {
+		return 2, err
+	}
+	if err := shareDir(&c, "shell"); err != nil {
+		return 1, err
+	}
+	for _, name := range []string{"kvserver", "kvclient"} {
+		data, err := os.ReadFile(*bin + "/" + name)
+		if err == nil {
+			err = os.WriteFile(c.Dir+"/"+name, data, 0o755)
+		}
+		if err != nil {
+			return 1, fmt.Errorf("%w (make build makes it)", err)
+		}
+	}
+	g, err := lab.Boot(ctx, c)
+	if err != nil {
+		return 1, err
+	}
+	defer g.Close()
+	env := []string{"PATH=/mnt:/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin", "RDMAKV_SERVERS=10.77.0.1:7400"}
+	setup, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	// Its output goes to a file, so that it outlives the program that starts it.
+	code, err := g.Agent().Run(setup, agent.Cmd{Args: []string{"setsid", "sh", "-c", node}, Env: env}, os.Stderr, os.Stderr)
+	if err != nil || code != 0 {
+		return 1, errors.Join(err, errors.New("kvserver did not start in the guest"))
+	}
+	fmt.Printf(welcome, c.Dir)
+	// The terminal passes Ctrl-C on as a byte: signals of this process end it.
+	return attach(ctx, g.Agent(), agent.Cmd{
+		Args: []string{"sh", "-c", "[ -x /usr/bin/bash ] && exec bash --norc -i; exec sh -i"},
+		Env:  append(env, "PS1=guest# "), Dir: "/tmp", Terminal: true,
+	})
+}
