@@ -38,6 +38,30 @@ func (c *Client) Ping(ctx context.Context) (time.Duration, error) {
 	return took, err
 }
 
+// PingRead READs the server's beat, one-sidedly, and returns how long that took:
+// the way to the memory and back, with the server's CPU taking no part. That the
+// memory may be believed is not shown by it.
+func (c *Client) PingRead(ctx context.Context) (time.Duration, error) {
+	p := c.begin(ctx)
+	var took time.Duration
+	err := c.ask(&p, "ping-read", nil, func(s *session) error {
+		b := s.newBatch(s.view.Load())
+		b.addBeat()
+		if b.beat < 0 {
+			b.release()
+			return fmt.Errorf("%w: the region table has no place for the beat", ErrProtocol)
+		}
+		begin := time.Now()
+		mine, err := b.run(&p)
+		took = time.Since(begin)
+		if mine {
+			b.release()
+		}
+		return err
+	})
+	return took, err
+}
+
 // maxStats bounds the server's counters, bytes of JSON.
 const maxStats = 4 << 20
 

@@ -171,7 +171,7 @@ func (a *app) dial(ctx context.Context) (*client.Client, error) {
 
 // clientConfig translates the configuration into the library's.
 func (a *app) clientConfig() (client.Config, error) {
-	fabric, err := pickFabric(a.cfg.Config)
+	fabrics, err := pickFabrics(a.cfg.Config)
 	if err != nil {
 		return client.Config{}, err
 	}
@@ -185,8 +185,9 @@ func (a *app) clientConfig() (client.Config, error) {
 	}
 	return client.Config{
 		Servers:      a.cfg.Servers,
-		Fabric:       fabric,
-		Device:       strings.Join(a.cfg.Device, ","),
+		Fabrics:      fabrics,
+		Devices:      a.cfg.Device,
+		RequireRDMA:  a.cfg.RequireRDMA,
 		Secret:       secret,
 		Timeout:      a.cfg.Timeout,
 		CacheEntries: cache,

@@ -88,7 +88,7 @@ func clientConfigWith(t *testing.T, env ...string) client.Config {
 	if err := cfg.Validate(); err != nil {
 		t.Error(err)
 	}
-	cfg.Fabric, cfg.Logger = nil, nil // made anew each time
+	cfg.Fabrics, cfg.Logger = nil, nil // made anew each time
 	return cfg
 }
 

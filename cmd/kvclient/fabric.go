@@ -8,11 +8,16 @@ import (
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 )
 
-// pickFabric makes the fabric that the configuration names. It is the only
-// place in this program that knows which there are.
-func pickFabric(c config.Config) (rdma.Fabric, error) {
-	if c.RequireRDMA {
-		return nil, errors.New("require_rdma is set, but the only fabric in this version is iwarp, which is done in software")
+// pickFabrics makes the fabrics that the configuration allows, the one to
+// prefer first. It is the only place in this program that knows which there are.
+// Whether one of them reaches the server is found out by the client library.
+func pickFabrics(c config.Config) ([]rdma.Fabric, error) {
+	var list []rdma.Fabric
+	if c.Fabric != "verbs" && !c.RequireRDMA {
+		list = append(list, iwarp.New(iwarp.Options{}))
 	}
-	return iwarp.New(iwarp.Options{}), nil
+	if len(list) == 0 {
+		return nil, errors.New("no RDMA device can be used: this program was built without the fabric verbs")
+	}
+	return list, nil
 }

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -79,43 +78,4 @@ func table(lines []string) string {
 	}
 	_ = w.Flush()
 	return b.String()
-}
-
-func (a *app) pingCmd() *cobra.Command {
-	var count int
-	cmd := &cobra.Command{
-		Use:   "ping",
-		Short: "ask the server for a sign of life, and measure the way there",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if count < 1 || count > 1_000_000 {
-				return usagef("--count is %d, want 1 to 1000000", count)
-			}
-			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				for i := range count {
-					took, err := c.Ping(cmd.Context())
-					if err != nil {
-						return err
-					}
-					if err := a.showPing(c.Server(), i+1, took); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-		},
-	}
-	cmd.Flags().IntVarP(&count, "count", "c", 1, "how often")
-	return cmd
-}
-
-func (a *app) showPing(s client.ServerInfo, n int, took time.Duration) error {
-	if a.output == "json" {
-		return a.printJSON(struct {
-			N       int               `json:"n"`
-			Micros  float64           `json:"us"`
-			Session client.ServerInfo `json:"session"`
-		}{n, float64(took.Nanoseconds()) / 1e3, s})
-	}
-	return a.print(fmt.Sprintf("pong from %s, store %s, in %s (%s)\n", s.Address, s.ID, shortDuration(took), s.Transport))
 }

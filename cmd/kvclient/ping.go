@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// maxPings bounds --count: all round trips are kept for the percentiles.
+const maxPings = 1_000_000
+
+func (a *app) pingCmd() *cobra.Command {
+	var count int
+	cmd := &cobra.Command{
+		Use:   "ping",
+		Short: "show how the server is reached, and measure the way there",
+		Long: `ping tells which fabric and device the connection uses, and why, and measures
+two round trips: a one-sided READ of the server's memory, in which the server's
+CPU takes no part, and a message that the server answers.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if count < 1 || count > maxPings {
+				return usagef("--count is %d, want 1 to %d", count, maxPings)
+			}
+			return a.withClient(cmd.Context(), func(c *client.Client) error {
+				r, err := measurePing(cmd.Context(), c, count)
+				if err != nil {
+					return err
+				}
+				if a.output == "json" {
+					return a.printJSON(r)
+				}
+				return a.print(r.String())
+			})
+		},
+	}
+	cmd.Flags().IntVarP(&count, "count", "c", 100, "how often, each way")
+	return cmd
+}
+
+// A pingReport is what ping prints.
+type pingReport struct {
+	Session client.ServerInfo `json:"session"`
+	Read    roundTrips        `json:"read"` // one-sided READs of the beat
+	Send    roundTrips        `json:"send"` // messages that the server answers
+}
+
+// roundTrips sums up some measurements of one kind.
+type roundTrips struct {
+	Count int `json:"count"`
+	Times struct {
+		Min float64 `json:"min"`
+		P50 float64 `json:"p50"`
+		P99 float64 `json:"p99"`
+		Max float64 `json:"max"`
+	} `json:"us"` // microseconds
+}
+
+// measurePing takes both measures in turn, so that whatever disturbs the
+// machine disturbs both.
+func measurePing(ctx context.Context, c *client.Client, count int) (r pingReport, err error) {
+	// The first of each pays for what is made once.
+	if _, err = c.PingRead(ctx); err == nil {
+		_, err = c.Ping(ctx)
+	}
+	if err != nil {
+		return r, err
+	}
+	reads, sends := make([]time.Duration, count), make([]time.Duration, count)
+	for i := range count {
+		if reads[i], err = c.PingRead(ctx); err != nil {
+			return r, err
+		}
+		if sends[i], err = c.Ping(ctx); err != nil {
+			return r, err
+		}
+	}
+	return pingReport{Session: c.Server(), Read: sumUp(reads), Send: sumUp(sends)}, nil
+}
+
+// sumUp sorts took.
+func sumUp(took []time.Duration) (r roundTrips) {
+	slices.Sort(took)
+	at := func(q float64) float64 {
+		return float64(took[int(q*float64(len(took)-1))].Nanoseconds()) / 1e3
+	}
+	r.Count = len(took)
+	r.Times.Min, r.Times.P50, r.Times.P99, r.Times.Max = at(0), at(0.5), at(0.99), at(1)
+	return r
+}
+
+// String is the report for people.
+func (r pingReport) String() string {
+	s := r.Session
+	lines := []string{fmt.Sprintf("server\t%s, store %s\n", s.Address, s.ID)}
+	row := func(name, format string, args ...any) {
+		lines = append(lines, name+"\t"+fmt.Sprintf(format, args...)+"\n")
+	}
+	fabric := s.Fabric
+	if s.Software {
+		fabric += " (in software)"
+	}
+	row("fabric", "%s", fabric)
+	device := s.Device
+	if s.Port != 0 {
+		device += fmt.Sprintf(", port %d", s.Port)
+	}
+	row("device", "%s", device)
+	if s.GID != "" {
+		row("GID", "%s (%s)", s.GID, strings.TrimPrefix(fmt.Sprintf("%s, index %d", s.GIDType, s.GIDIndex), ", "))
+	}
+	if s.PeerGID != "" {
+		row("peer GID", "%s", s.PeerGID)
+	}
+	if s.LID != 0 {
+		row("peer LID", "%d", s.LID)
+	}
+	if s.MTU != 0 {
+		row("MTU", "%d", s.MTU)
+	}
+	if s.Transport != "" {
+		row("transport", "%s", s.Transport)
+	}
+	if s.Why != "" {
+		row("why", "%s", s.Why)
+	}
+	for _, sk := range s.Skipped {
+		row("not "+sk.Fabric, "%s", sk.Reason)
+	}
+	if s.LeaseOff {
+		row("lease", "off: reads are believed for as long as the device answers")
+	}
+	text := table(lines) + "\n"
+	return text + table([]string{
+		"µs\tmin\tp50\tp99\tmax\n",
+		r.Read.row(fmt.Sprintf("READ of %d B, one-sided", layout.BeatSize)),
+		r.Send.row("SEND and reply"),
+	})
+}
+
+func (r roundTrips) row(name string) string {
+	t := &r.Times
+	return fmt.Sprintf("%s (%d)\t%.1f\t%.1f\t%.1f\t%.1f\n", name, r.Count, t.Min, t.P50, t.P99, t.Max)
+}
