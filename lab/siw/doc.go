@@ -1,0 +1,2 @@
+// Package siw stub comment; replaced below.
+package siw

@@ -1,0 +1,167 @@
+package siw
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/rdmakv/rdmakv/lab"
+)
+
+// VariantEnv is the environment variable that tells the tests in a guest which
+// variant of the driver is loaded: Variant.String.
+const VariantEnv = "RDMAKV_SIW"
+
+// A round is one guest of the matrix: a driver and the tests that run on it.
+type round struct {
+	variant Variant
+	tests   []test
+}
+
+// A test is a test binary of the guest.
+type test struct {
+	pkg  string // of which it is compiled, below the root of the module
+	only string // for -test.run; empty means all
+}
+
+// here is the package whose tests need a guest.
+const here = "./lab/siw"
+
+// matrix is what Run runs. A variant of the driver differs in how it begins a
+// connection, so only what depends on that runs again.
+func matrix() []round {
+	return []round{
+		{Variant{}, []test{{here, ""}}},
+		{Variant{Revision1: true}, []test{{here, setUp}}},
+		{Variant{RequireCRC: true}, []test{{here, setUp}}},
+		{Variant{PeerToPeer: true}, []test{{here, setUp}}},
+	}
+}
+
+// setUp are the tests that depend on how connections are set up.
+const setUp = "^TestRping"
+
+// Run is the command "lab siw": it builds the driver, boots a guest for each
+// round of the matrix and runs the tests in it. It returns the exit code of
+// the command, 0 if all went well.
+func Run(ctx context.Context, args []string) (code int, err error) {
+	fs := flag.NewFlagSet("siw", flag.ContinueOnError)
+	only := fs.String("run", "", "tests to run (a regular expression), instead of all")
+	first := fs.Bool("first", false, "only the driver as it is, not its variants")
+	verbose := fs.Bool("v", false, "print every test")
+	limit := fs.Duration("timeout", 20*time.Minute, "for everything")
+	if err := fs.Parse(args); err != nil {
+		return 2, err
+	}
+	if fs.NArg() > 0 {
+		return 2, fmt.Errorf("siw: what is %q?", fs.Arg(0))
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, *limit, fmt.Errorf("not finished after %v (-timeout)", *limit))
+	defer cancel()
+	root, err := lab.Root()
+	if err != nil {
+		return 1, err
+	}
+	r := runner{root: root, cache: filepath.Join(root, ".cache", "lab"), verbose: *verbose, only: *only}
+	rounds := matrix()
+	if *first {
+		rounds = rounds[:1]
+	}
+	if err := r.compile(ctx, rounds); err != nil {
+		return 1, err
+	}
+	for _, round := range rounds {
+		ok, err := r.guest(ctx, round)
+		if err != nil {
+			if ctx.Err() != nil {
+				err = errors.Join(context.Cause(ctx), err)
+			}
+			return 1, err
+		}
+		if !ok {
+			code = 1
+		}
+	}
+	return code, nil
+}
+
+// A runner runs rounds.
+type runner struct {
+	root, cache string
+	verbose     bool
+	only        string
+}
+
+// share is the directory that is /mnt in the guests.
+func (r *runner) share() string { return filepath.Join(r.cache, "share", "siw") }
+
+// binary names the test binary of a package within share.
+func binary(pkg string) string { return filepath.Base(pkg) + ".test" }
+
+// compile makes the test binaries, each once.
+func (r *runner) compile(ctx context.Context, rounds []round) error {
+	if err := os.MkdirAll(r.share(), 0o755); err != nil {
+		return err
+	}
+	made := map[string]bool{}
+	for _, round := range rounds {
+		for _, t := range round.tests {
+			if made[t.pkg] {
+				continue
+			}
+			made[t.pkg] = true
+			cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", filepath.Join(r.share(), binary(t.pkg)), t.pkg)
+			cmd.Dir = r.root
+			if out, err := cmd.CombinedOutput(); err != nil {
+				return fmt.Errorf("compile the tests of %s: %w\n%s", t.pkg, err, out)
+			}
+		}
+	}
+	return nil
+}
+
+// guest boots one guest with one variant of the driver and runs its tests.
+func (r *runner) guest(ctx context.Context, round round) (ok bool, err error) {
+	say := lab.PrintTo(os.Stdout)
+	module, err := Build(ctx, r.cache, round.variant, say)
+	if err != nil {
+		return false, err
+	}
+	say("siw: the driver " + round.variant.String())
+	g, err := lab.Boot(ctx, lab.Config{
+		Name: "siw", CPUs: 1, Dir: r.share(), RDMA: lab.SIW, Modules: Modules(), Extra: []string{module}, Cache: r.cache,
+		Progress: say,
+	})
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, g.Close()) }()
+	ok = true
+	for _, t := range round.tests {
+		args := []string{"env", VariantEnv + "=" + round.variant.String(), "/mnt/" + binary(t.pkg), "-test.timeout=10m"}
+		if r.verbose {
+			args = append(args, "-test.v")
+		}
+		switch {
+		case r.only != "":
+			args = append(args, "-test.run", r.only)
+		case t.only != "":
+			args = append(args, "-test.run", t.only)
+		}
+		code, err := g.Run(ctx, os.Stdout, os.Stderr, args...)
+		if err != nil {
+			return false, err
+		}
+		if code != 0 {
+			ok = false
+			log, _ := g.Output(ctx, "dmesg")
+			fmt.Printf("siw: %s failed with code %d; the kernel's last words:\n%s\n", t.pkg, code, log[max(0, len(log)-1500):])
+		}
+	}
+	return ok, nil
+}
