@@ -207,13 +207,25 @@ func (e *end) balance() {
 	}
 }
 
-// expectDone waits until a QP is in ERR and wants one of these classes.
+// expectDone waits until a QP is in ERR and wants one of these classes. Of
+// hardware it polls, which is how such a QP learns what has happened to it.
 func (e *end) expectDone(qp rdma.QP, want ...error) {
 	e.t.Helper()
-	select {
-	case <-qp.Done():
-	case <-time.After(patience):
-		e.t.Fatalf("%s: the QP is still in state %v", e.name, qp.State())
+	deadline := time.After(patience)
+	for poll := time.Nanosecond; ; poll = time.Millisecond {
+		if !e.cfg.Hardware {
+			poll = 2 * patience // it knows by itself
+		}
+		select {
+		case <-qp.Done():
+		case <-time.After(poll):
+			// An error here is seen by the books, or is the end in question.
+			_, _ = e.poll()
+			continue
+		case <-deadline:
+			e.t.Fatalf("%s: the QP is still in state %v", e.name, qp.State())
+		}
+		break
 	}
 	if err := qp.Err(); !isAny(err, want...) {
 		e.t.Errorf("%s: the QP ended with %v, want %v", e.name, err, want)

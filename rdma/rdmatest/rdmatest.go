@@ -61,6 +61,11 @@ type Config struct {
 	Child string
 	// Connections is how many the many-connections test opens; 0 means 1000.
 	Connections int
+	// Hardware says that a device, not this process, does the work. Then a QP
+	// that died learns of it from its completions once they are polled; a
+	// completion does not tell whether its message was solicited; and sends and
+	// receives that break a rule may be named by the peer's status.
+	Hardware bool
 	// Want are capabilities that must be there: a fabric that loses one is
 	// caught, although the suite would do without it.
 	Want rdma.Caps

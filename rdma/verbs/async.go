@@ -1,0 +1,111 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
+)
+
+// async hears the device's asynchronous events (ibv_get_async_event(3)) until
+// the device is closed. Each is acknowledged by package ibv before it is seen
+// here.
+func (d *device) async(ctx context.Context) {
+	log := d.fabric.opts.Logger.With("device", d.name)
+	for {
+		ev, err := d.hw.AsyncEvent(ctx)
+		if err != nil {
+			if ctx.Err() == nil && !errors.Is(err, ibv.ErrClosed) {
+				// The descriptor answers no more: the device was unplugged.
+				log.Error("RDMA device is lost", "error", err)
+				d.lose(fmt.Errorf("%w: device %s: no events any more: %w", rdma.ErrPeerGone, d.name, err))
+			}
+			return
+		}
+		switch ev.Type {
+		case ibv.AsyncCQErr:
+			if c := d.findCQ(ev.CQ); c != nil {
+				c.overrun()
+			}
+		case ibv.AsyncQPFatal:
+			d.failQP(ev, fmt.Errorf("%w: the device reports a fatal error of the queue pair", rdma.ErrProtocol))
+		case ibv.AsyncQPReqErr, ibv.AsyncQPAccessErr:
+			// As responder: the peer asked for what it may not have.
+			d.failQP(ev, fmt.Errorf("%w: the device refused a request of the peer", rdma.ErrAccess))
+		case ibv.AsyncCommEst:
+			// Data came before the connection manager's last message.
+			if q := d.findQP(ev.QPN); q != nil {
+				q.heard()
+			}
+		case ibv.AsyncQPLastWQEReached:
+			d.lastWQE.Store(lastWQESeen)
+			if q := d.findQP(ev.QPN); q != nil {
+				q.lastWQEOnce.Do(func() { close(q.lastWQE) })
+			}
+		case ibv.AsyncDeviceFatal:
+			log.Error("RDMA device failed or was removed")
+			d.lose(fmt.Errorf("%w: device %s failed or was removed", rdma.ErrPeerGone, d.name))
+		case ibv.AsyncPortErr:
+			log.Warn("RDMA port is down", "port", ev.Port)
+		case ibv.AsyncPortActive:
+			log.Info("RDMA port is active", "port", ev.Port)
+			d.refreshPort()
+		case ibv.AsyncGIDChange, ibv.AsyncLIDChange, ibv.AsyncPKeyChange, ibv.AsyncClientReregister:
+			log.Info("RDMA port has changed", "port", ev.Port, "event", uint32(ev.Type))
+			d.refreshPort()
+		}
+	}
+}
+
+func (d *device) failQP(ev ibv.AsyncEvent, err error) {
+	if q := d.findQP(ev.QPN); q != nil {
+		q.fail(err)
+	}
+}
+
+// refreshPort looks again at what new connections need to know of the port.
+func (d *device) refreshPort() {
+	ports, err := queryPorts(d.hw, d.ports)
+	if err != nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range ports {
+		if p.num == d.port.num {
+			d.port = p
+		}
+	}
+}
+
+// lose ends everything of a device that is gone: its QPs fail, its CQs wake
+// who waits and answer with why.
+func (d *device) lose(why error) {
+	if !d.dead.CompareAndSwap(nil, &why) {
+		return
+	}
+	d.mu.Lock()
+	var qps []*qp
+	for _, q := range d.qps {
+		qps = append(qps, q)
+	}
+	var cqs []*cq
+	for _, c := range d.cqs {
+		cqs = append(cqs, c)
+	}
+	d.mu.Unlock()
+	for _, q := range qps {
+		q.fail(why)
+	}
+	for _, c := range cqs {
+		c.die(why)
+	}
+}
+
+func (d *device) findCQ(hw *ibv.CQ) *cq {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.cqs[hw]
+}

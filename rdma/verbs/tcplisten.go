@@ -1,0 +1,249 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/rdmakv/rdmakv/rdma"
+)
+
+// A tcpListener accepts sockets, reads their requests and queues them for the
+// program.
+type tcpListener struct {
+	dev     *device
+	tcp     *net.TCPListener
+	queue   requestQueue[*tcpRequest]
+	closed  chan struct{}
+	workers sync.WaitGroup
+	// silent has a place for each peer that has not sent its request.
+	silent chan struct{}
+
+	mu    sync.Mutex
+	conns map[*net.TCPConn]struct{} // of the silent ones, to close them
+}
+
+func (d *device) listenTCP(ctx context.Context, addr string) (rdma.Listener, error) {
+	at, err := resolve(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	lc := net.ListenConfig{KeepAliveConfig: keepAlive}
+	nl, err := lc.Listen(ctx, "tcp", at[0].String())
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", rdma.ErrInvalid, err)
+	}
+	l := &tcpListener{dev: d, tcp: nl.(*net.TCPListener), closed: make(chan struct{}), conns: make(map[*net.TCPConn]struct{})}
+	l.queue.init(d.fabric.opts.MaxPending)
+	l.silent = make(chan struct{}, d.fabric.opts.MaxPending)
+	l.workers.Go(l.serve)
+	return l, nil
+}
+
+// Addr is where the listener listens.
+func (l *tcpListener) Addr() net.Addr { return l.tcp.Addr() }
+
+// serve accepts until the listener is closed. An error of one accept, such as
+// no descriptors left, is waited out. Peers beyond MaxPending wait in the
+// kernel's backlog.
+func (l *tcpListener) serve() {
+	for {
+		select {
+		case l.silent <- struct{}{}:
+		case <-l.closed:
+			return
+		}
+		conn, err := l.tcp.AcceptTCP()
+		if err != nil {
+			<-l.silent
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			select {
+			case <-l.closed:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+			continue
+		}
+		l.workers.Go(func() {
+			defer func() { <-l.silent }()
+			l.receive(conn)
+		})
+	}
+}
+
+// receive reads the request within the set-up time and queues it.
+func (l *tcpListener) receive(conn *net.TCPConn) {
+	timeout := l.dev.fabric.opts.SetupTimeout
+	if !l.hold(conn) {
+		_ = conn.Close()
+		return
+	}
+	_ = conn.SetDeadline(time.Now().Add(timeout))
+	f, err := readFrame(conn)
+	if !l.release(conn) || err != nil || f.kind != frameRequest {
+		_ = conn.Close()
+		return
+	}
+	r := &tcpRequest{l: l, conn: conn, req: f}
+	if !l.queue.put(r) {
+		r.life.finishLocked() // nobody else knows it
+		r.reject([]byte("verbs: too many connection requests"))
+		return
+	}
+	r.life.expireAfter(timeout, r.expire)
+}
+
+// hold and release keep the list of silent peers; release is false if Close
+// has taken this one off.
+func (l *tcpListener) hold(conn *net.TCPConn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conns == nil {
+		return false
+	}
+	l.conns[conn] = struct{}{}
+	return true
+}
+
+func (l *tcpListener) release(conn *net.TCPConn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, here := l.conns[conn]
+	delete(l.conns, conn)
+	return here
+}
+
+// Accept waits for a request.
+func (l *tcpListener) Accept(ctx context.Context) (rdma.ConnRequest, error) {
+	for {
+		r, err := l.queue.get(ctx, l.Addr())
+		if err != nil {
+			return nil, err
+		}
+		if r.life.take() {
+			return r, nil
+		}
+	}
+}
+
+// Close stops listening and rejects requests nobody took.
+func (l *tcpListener) Close() error {
+	if !l.queue.close() {
+		return nil
+	}
+	close(l.closed)
+	_ = l.tcp.Close()
+	l.mu.Lock()
+	for conn := range l.conns {
+		_ = conn.Close()
+	}
+	l.conns = nil
+	l.mu.Unlock()
+	l.workers.Wait()
+	for _, r := range l.queue.rest() {
+		_ = r.Reject([]byte("verbs: listener closed"))
+	}
+	l.dev.unuse()
+	return nil
+}
+
+// A tcpRequest is a peer that wants a connection.
+type tcpRequest struct {
+	l    *tcpListener
+	conn *net.TCPConn
+	req  frame
+	life requestLife
+}
+
+// PrivateData is what the peer sent: hostile bytes until checked.
+func (r *tcpRequest) PrivateData() []byte { return r.req.private }
+
+// RemoteAddr is the peer's address.
+func (r *tcpRequest) RemoteAddr() net.Addr { return r.conn.RemoteAddr() }
+
+// expire drops a request that nobody answered.
+func (r *tcpRequest) expire() {
+	if _, err := r.life.answer(); err == nil {
+		_ = r.conn.Close()
+	}
+}
+
+// Accept connects qp and returns once it is in RTS and the peer has said that
+// it is too.
+func (r *tcpRequest) Accept(ctx context.Context, target rdma.QP, p rdma.ConnParams) (rdma.ConnInfo, error) {
+	claim := func() error {
+		_, err := r.life.answer()
+		return err
+	}
+	return acceptInto(ctx, r.l.dev, target, p, r.conn.RemoteAddr().String(), claim,
+		func(ctx context.Context, q *qp, ird, ord int) (rdma.ConnInfo, error) {
+			info, err := r.accept(ctx, q, ird, ord, p.PrivateData)
+			if err != nil {
+				_ = r.conn.Close()
+			}
+			return info, err
+		})
+}
+
+func (r *tcpRequest) accept(ctx context.Context, q *qp, ird, ord int, private []byte) (rdma.ConnInfo, error) {
+	stop := interruptible(ctx, r.conn)
+	defer stop()
+	theirs := &r.req.end
+	ird, ord = min(ird, int(theirs.ord)), min(ord, int(theirs.ird))
+	mine, g, err := q.endpoint(r.conn, ird, ord)
+	if err != nil {
+		return rdma.ConnInfo{}, err
+	}
+	if err := mine.judge(theirs); err != nil {
+		return rdma.ConnInfo{}, err
+	}
+	path, err := q.bringByHand(&mine, theirs, g, ird, ord)
+	if err != nil {
+		return rdma.ConnInfo{}, err
+	}
+	rep := frame{kind: frameReply, end: mine, private: private}
+	if _, err := r.conn.Write(rep.append(nil)); err != nil {
+		return rdma.ConnInfo{}, tcpError(ctx, "reply", err)
+	}
+	ready, err := readFrame(r.conn)
+	if err != nil {
+		return rdma.ConnInfo{}, tcpError(ctx, "waiting for the peer to be ready", err)
+	}
+	if ready.kind != frameReady {
+		return rdma.ConnInfo{}, fmt.Errorf("%w: %v instead of ready", errExchange, ready.kind)
+	}
+	if !stop() {
+		return rdma.ConnInfo{}, setupError(ctx, "ready", ctx.Err())
+	}
+	info := infoOf("QP data over TCP", r.req.private, ird, ord, r.conn.LocalAddr(), r.conn.RemoteAddr(), path)
+	l := &tcpLink{conn: r.conn}
+	if err := l.attach(q, info); err != nil {
+		return rdma.ConnInfo{}, err
+	}
+	return info, nil
+}
+
+// Reject refuses, with private data for the peer.
+func (r *tcpRequest) Reject(private []byte) error {
+	addr := r.conn.RemoteAddr().String()
+	if len(private) > maxRejectPrivate {
+		return opError("reject", addr, fmt.Errorf("%w: %d bytes of private data, the limit is %d", rdma.ErrInvalid, len(private), maxRejectPrivate))
+	}
+	if _, err := r.life.answer(); err != nil {
+		return opError("reject", addr, err)
+	}
+	r.reject(private)
+	return nil
+}
+
+func (r *tcpRequest) reject(private []byte) {
+	rej := frame{kind: frameReject, private: private}
+	_ = r.conn.SetDeadline(time.Now().Add(time.Second))
+	_, _ = r.conn.Write(rej.append(nil))
+	_ = r.conn.Close()
+}
