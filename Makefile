@@ -1,5 +1,6 @@
 # rdmakv. Bare "make" prints this menu; nothing here needs more than Go, make,
-# gcc and git, except that "make test" also uses tshark where it can have it.
+# gcc and git, except that "make test" also uses tshark and boots a guest of the
+# lab, where scripts/prepare can get what these need.
 
 GO      ?= go
 BIN     := bin
@@ -17,7 +18,7 @@ KILLS_NIGHTLY ?= 200
 RACE_PKGS = $$($(GO) list ./... | grep -v -e /test/ -e /demo)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check lint unit race teeth e2e fuzz fuzz-short bench nightly cover clean tools prepare
+.PHONY: help build demo test test-all lab lab-shell lab-cluster lab-siw check lint unit race teeth e2e fuzz fuzz-short bench nightly cover clean tools prepare
 
 help: ## print this menu
 	@echo "rdmakv: a key-value store read by RDMA. Targets:"; echo
@@ -37,7 +38,10 @@ check: ## the inner loop, under two minutes: format, vet, short tests
 	$(GO) test -short $$($(GO) list ./... | grep -v /test/e2e)
 
 test: ## everything that CI runs, well inside an hour on two cores
-	@scripts/steps prepare lint unit race teeth fuzz-short e2e demo
+	@scripts/steps prepare lint unit race teeth fuzz-short e2e lab demo
+
+test-all: ## test, and what takes longer: lab-cluster, lab-siw, nightly
+	@scripts/steps test lab-cluster lab-siw nightly
 
 prepare: ## get what tests use beside Go, where this machine lets us
 	@scripts/prepare
@@ -60,6 +64,27 @@ teeth: ## take each rule out and see a test fail
 
 e2e: build ## real processes: kill -9, bad input, the command lines, two million keys
 	$(GO) test -count 1 -timeout 30m ./test/e2e -bin $(CURDIR)/$(BIN) -kills $(KILLS_TEST)
+
+# The lab: virtual machines with RDMA devices made by software; see lab/doc.go.
+# RDMAKV_CLUSTER=1 turns on the tests that boot several guests.
+
+lab: build $(BIN)/lab ## boot a guest with Soft-RoCE, run lab/tests.list in it
+	@scripts/lab $(GO) test -count 1 -timeout 20m ./test/lab
+	@scripts/lab $(BIN)/lab test
+
+lab-shell: build $(BIN)/lab ## a guest with Soft-RoCE and a node, and a terminal in it
+	@$(BIN)/lab shell -bin $(BIN)
+
+lab-cluster: build $(BIN)/lab ## three guests on one Ethernet: cuts, losses, kills
+	@RDMAKV_CLUSTER=1 scripts/lab $(GO) test -count 1 -p 1 -timeout 60m $$($(GO) list ./test/lab ./test/roce)
+
+lab-siw: build $(BIN)/lab ## build the kernel's soft-iWARP and run ours against it
+	@scripts/lab $(BIN)/lab siw
+
+.PHONY: $(BIN)/lab
+$(BIN)/lab:
+	@mkdir -p $(BIN)
+	$(GO) build -o $@ ./lab/cmd/lab
 
 fuzz: ## every fuzz target for FUZZ_LONG (5m) each
 	@scripts/fuzz $(FUZZ_LONG)

@@ -22,8 +22,8 @@ type Package struct {
 	Dir     string // holds usr/, lib/, boot/ and so on
 }
 
-// ErrNoDebian says that this machine has no apt-get, dpkg, or no lists of
-// packages: nothing can be had here.
+// ErrNoDebian says that this machine has no apt-get, dpkg, lists of packages, or
+// way to a mirror: nothing can be had here.
 var ErrNoDebian = errors.New("no packages can be had here")
 
 // name is what Debian policy 5.6.7 allows; it also keeps options out of
@@ -83,7 +83,7 @@ func Unpack(ctx context.Context, cache, pkg string) (Package, error) {
 	}
 	defer os.RemoveAll(tmp)
 	if _, err := run(ctx, tmp, "apt-get", "download", "-q", pkg+"="+version); err != nil {
-		return Package{}, fmt.Errorf("download %s: %w", pkg, err)
+		return Package{}, fmt.Errorf("%w: download %s: %w", ErrNoDebian, pkg, err)
 	}
 	files, err := filepath.Glob(filepath.Join(tmp, "*.deb"))
 	if err != nil || len(files) != 1 {

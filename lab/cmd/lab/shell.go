@@ -16,7 +16,7 @@ import (
 // the guest's, so that clients use the RDMA device and not the loopback.
 const node = `
 cd /tmp
-kvserver --listen 10.77.0.1:7400 --data-dir /tmp/node --memory-limit 256MiB >/tmp/kvserver.log 2>&1 &
+setsid kvserver --listen 10.77.0.1:7400 --data-dir /tmp/node --memory-limit 256MiB >/tmp/kvserver.log 2>&1 &
 tries=0
 until wget -q -O /dev/null http://127.0.0.1:7401/readyz 2>/dev/null; do
 	kill -0 $! 2>/dev/null && [ $tries -lt 150 ] || { cat /tmp/kvserver.log; exit 1; }
@@ -72,8 +72,7 @@ func shellCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, er
 	env := []string{"PATH=/mnt:/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin", "RDMAKV_SERVERS=10.77.0.1:7400"}
 	setup, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	// Its output goes to a file, so that it outlives the program that starts it.
-	code, err := g.Agent().Run(setup, agent.Cmd{Args: []string{"setsid", "sh", "-c", node}, Env: env}, os.Stderr, os.Stderr)
+	code, err := g.Agent().Run(setup, agent.Cmd{Args: []string{"sh", "-c", node}, Env: env}, os.Stderr, os.Stderr)
 	if err != nil || code != 0 {
 		return 1, errors.Join(err, errors.New("kvserver did not start in the guest"))
 	}
