@@ -2,14 +2,30 @@ package main
 
 import (
 	"errors"
+	"log/slog"
 
+	"github.com/rdmakv/rdmakv/internal/config"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	"github.com/rdmakv/rdmakv/rdma/verbs"
 )
+
+// newVerbs makes the fabric of RDMA devices with the options of the
+// configuration.
+func newVerbs(c config.Config, log *slog.Logger) *verbs.Fabric {
+	return verbs.New(verbs.Options{
+		Connect: c.VerbsConnect, GIDIndex: c.GIDIndex, TrafficClass: uint8(c.TrafficClass), ServiceLevel: uint8(c.ServiceLevel),
+		PathMTU: c.PathMTU, Timeout: uint8(c.AckTimeout), RetryCount: uint8(c.RetryCount), Logger: log,
+	})
+}
 
 // fabricChoices lists the fabrics that the configuration allows, the one to
 // prefer first.
 func (a *app) fabricChoices() (list []choice) {
 	c := a.cfg.Config
+	if c.Fabric != "iwarp" {
+		hard := newVerbs(c, a.logger())
+		list = append(list, choice{fabric: hard, err: hard.Unavailable()})
+	}
 	if c.Fabric != "verbs" {
 		soft := choice{fabric: iwarp.New(iwarp.Options{})}
 		if c.RequireRDMA {
