@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 
 	"github.com/rdmakv/rdmakv/internal/config"
@@ -24,7 +25,11 @@ func (a *app) fabricChoices() (list []choice) {
 	c := a.cfg.Config
 	if c.Fabric != "iwarp" {
 		hard := newVerbs(c, a.logger())
-		list = append(list, choice{fabric: hard, err: hard.Unavailable()})
+		err := hard.Unavailable()
+		if err != nil {
+			err = fmt.Errorf("verbs: %w", err)
+		}
+		list = append(list, choice{fabric: hard, err: err})
 	}
 	if c.Fabric != "verbs" {
 		soft := choice{fabric: iwarp.New(iwarp.Options{})}
