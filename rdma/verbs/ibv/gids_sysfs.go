@@ -36,9 +36,11 @@ func sysfsGIDs(root, dev string, port uint8, link LinkLayer) ([]GIDEntry, error)
 			return nil, fmt.Errorf("ibv: GID table: %w", err)
 		}
 		e := GIDEntry{Port: port, Index: index}
-		if n, err := hex.Decode(e.GID[:], []byte(strings.ReplaceAll(text, ":", ""))); err != nil || n != len(e.GID) {
+		raw, err := hex.DecodeString(strings.ReplaceAll(text, ":", ""))
+		if err != nil || len(raw) != len(e.GID) {
 			return nil, fmt.Errorf("ibv: GID table: entry %d of %s is %q, no GID", index, dev, text)
 		}
+		e.GID = GID(raw)
 		if e.GID == (GID{}) {
 			continue
 		}

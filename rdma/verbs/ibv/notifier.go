@@ -64,11 +64,14 @@ func (n *notifier) wait(ctx context.Context, try func() (done bool)) error {
 	defer n.interrupt(ctx)()
 	for {
 		err := n.raw.Read(func(uintptr) bool { return try() })
+		select {
+		case <-n.closed: // err is one of package poll's own then
+			return ErrClosed
+		default:
+		}
 		switch {
 		case err == nil:
 			return nil
-		case errors.Is(err, os.ErrClosed):
-			return ErrClosed
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return ctx.Err() // only interrupt sets a deadline
 		case !errors.Is(err, syscall.EINTR):

@@ -1,0 +1,197 @@
+package ibv
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// program says what a program that wants a device gets.
+const program = `package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
+)
+
+func main() {
+	list, err := ibv.Devices()
+	fmt.Println("devices", len(list), "unavailable", errors.Is(err, ibv.ErrUnavailable), "error", err)
+	_, err = ibv.NewEventChannel()
+	fmt.Println("channel", err == nil, "unavailable", errors.Is(err, ibv.ErrUnavailable), "error", err)
+}
+`
+
+// toolchain skips where there is no Go: in a guest, which gets test binaries.
+func toolchain(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("go"); err != nil {
+		if os.Getenv("RDMAKV_LAB") == "" {
+			t.Fatal(err)
+		}
+		t.Skip("no Go in the lab's guest")
+	}
+}
+
+// build compiles the program with more environment.
+func build(t *testing.T, env ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	source := filepath.Join(dir, "main.go")
+	if err := os.WriteFile(source, []byte(program), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(dir, "program")
+	run(t, append(os.Environ(), env...), "go", "build", "-o", bin, source)
+	return bin
+}
+
+func run(t *testing.T, env []string, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Env = env
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %v: %v\n%s", name, args, err, out)
+	}
+	return string(out)
+}
+
+// wantLines checks that both lines of the program say unavailable, and why.
+func wantLines(t *testing.T, out string, why ...string) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if len(lines) != 2 {
+		t.Fatalf("said %q", out)
+	}
+	for _, line := range lines {
+		if !strings.Contains(line, "unavailable true") {
+			t.Errorf("is not ErrUnavailable: %s", line)
+		}
+		for _, w := range why {
+			if !strings.Contains(line, w) {
+				t.Errorf("does not say %q: %s", w, line)
+			}
+		}
+	}
+}
+
+// TestBuildsEverywhere: without cgo, and for systems that have no RDMA.
+func TestBuildsEverywhere(t *testing.T) {
+	toolchain(t)
+	for _, target := range []string{"linux/" + runtime.GOARCH, "linux/arm64", "darwin/arm64", "windows/amd64"} {
+		t.Run(target, func(t *testing.T) {
+			goos, arch, _ := strings.Cut(target, "/")
+			run(t, append(os.Environ(), "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+arch), "go", "vet", ".")
+		})
+	}
+}
+
+func TestWithoutCgo(t *testing.T) {
+	toolchain(t)
+	wantLines(t, run(t, nil, build(t, "CGO_ENABLED=0")), "built without cgo", "CGO_ENABLED=1")
+}
+
+// compiler skips where cgo cannot work.
+func compiler(t *testing.T) {
+	t.Helper()
+	toolchain(t)
+	if out := run(t, os.Environ(), "go", "env", "CGO_ENABLED", "CC"); !strings.HasPrefix(out, "1\n") || runtime.GOOS != "linux" {
+		t.Skipf("no cgo here: %q", out)
+	}
+}
+
+func TestWithoutHeaders(t *testing.T) {
+	compiler(t)
+	bin := build(t, "CGO_ENABLED=1", "CGO_CFLAGS=-O2 -g -DRK_NO_RDMA_HEADERS")
+	wantLines(t, run(t, nil, bin), "built without the headers", "apt-get install libibverbs-dev librdmacm-dev")
+}
+
+// TestOneBinary: a program with all of rdma-core in reach needs none of it to
+// start, and says what to install where it is not.
+func TestOneBinary(t *testing.T) {
+	compiler(t)
+	bin := build(t, "CGO_ENABLED=1")
+	f, err := elf.Open(bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	libs, err := f.ImportedLibraries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.ContainsFunc(libs, func(l string) bool { return strings.Contains(l, "ibverbs") || strings.Contains(l, "rdmacm") }) {
+		t.Errorf("needs %v", libs)
+	}
+	syms, err := f.DynamicSymbols()
+	if err != nil && !errors.Is(err, elf.ErrNoSymbols) {
+		t.Fatal(err)
+	}
+	for _, s := range syms {
+		if n := strings.TrimLeft(s.Name, "_"); strings.HasPrefix(n, "ibv_") || strings.HasPrefix(n, "rdma_") {
+			t.Errorf("has the dynamic symbol %s", s.Name)
+		}
+	}
+	t.Run("without the libraries", func(t *testing.T) {
+		root := machineOf(t, bin)
+		cmd := exec.Command("/program")
+		if !inChroot(cmd, root) {
+			t.Skip("no chroot here")
+		}
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if len(syms) == 0 || strings.Contains(string(out), "without the headers") {
+			t.Skip("no headers here")
+		}
+		wantLines(t, string(out), libVerbs, "cannot be loaded", "apt-get install "+pkgVerbs)
+	})
+	t.Run("with a broken library", func(t *testing.T) {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, libVerbs), bytes.Repeat([]byte("no library"), 100), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		out := run(t, append(os.Environ(), "LD_LIBRARY_PATH="+dir), bin)
+		if strings.Contains(out, "without the headers") {
+			t.Skip("no headers here")
+		}
+		wantLines(t, out, libVerbs, dir, "apt-get install "+pkgVerbs)
+	})
+}
+
+// machineOf is a directory with bin, and the libraries that it names, and
+// nothing else: a machine without rdma-core.
+func machineOf(t *testing.T, bin string) string {
+	t.Helper()
+	root := t.TempDir()
+	install := func(from, to string) {
+		data, err := os.ReadFile(from)
+		if err == nil {
+			err = os.MkdirAll(filepath.Dir(filepath.Join(root, to)), 0o755)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(root, to), data, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	install(bin, "/program")
+	for _, word := range strings.Fields(run(t, os.Environ(), "ldd", bin)) {
+		if strings.HasPrefix(word, "/") {
+			install(word, word)
+		}
+	}
+	return root
+}
