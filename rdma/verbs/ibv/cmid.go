@@ -73,7 +73,11 @@ func (id *CMID) addr(peer bool) netip.AddrPort {
 		return netip.AddrPort{}
 	}
 	defer id.mu.RUnlock()
-	return sysAddr(id.h, peer).addrPort()
+	a := sysAddr(id.h, peer).addrPort()
+	if peer && a.Addr().IsUnspecified() {
+		return netip.AddrPort{} // what a listener has
+	}
+	return a
 }
 
 // Device is the name of the device that the id is tied to, once Bind to one
@@ -190,8 +194,9 @@ func (id *CMID) Establish() error {
 	return id.call("rdma_establish", func(h handle) syscall.Errno { return sysEstablish(h) })
 }
 
-// Disconnect is rdma_disconnect(3): both ends get CMDisconnected. It moves no
-// QP of ours: Modify it to QPSErr to have its work requests flushed.
+// Disconnect is rdma_disconnect(3): the peer gets CMDisconnected, and this end
+// gets it when the peer calls Disconnect, too. It moves no QP of ours: Modify
+// it to QPSErr to have its work requests flushed.
 func (id *CMID) Disconnect() error {
 	return id.call("rdma_disconnect", func(h handle) syscall.Errno { return sysDisconnect(h) })
 }

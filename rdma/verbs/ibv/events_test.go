@@ -123,38 +123,42 @@ func next(t *testing.T, c *Context, want AsyncType) AsyncEvent {
 	}
 }
 
-// TestSRQLimit: the shared receive queue, and the event when it runs low.
+// TestSRQLimit: the shared receive queue, and the event when it runs low, once
+// for each way to arm it.
 func TestSRQLimit(t *testing.T) {
-	c := openAny(t)
-	pd := must(c.AllocPD())(t)
-	closing(t, pd)
-	srq := must(pd.CreateSRQ(64, 1, 0))(t)
-	closing(t, srq)
-	b := newBed(t, options{ctx: c, pd: pd, srq: srq})
-	wrs := make([]RecvWR, 20)
-	for i := range wrs {
-		wrs[i] = b.recv(uint64(i), 4096+i*64, 64)
+	for _, atCreation := range []int{0, 15} {
+		t.Run(fmt.Sprint(atCreation), func(t *testing.T) {
+			c := openAny(t)
+			pd := must(c.AllocPD())(t)
+			closing(t, pd)
+			srq := must(pd.CreateSRQ(64, 1, atCreation))(t)
+			closing(t, srq)
+			b := newBed(t, options{ctx: c, pd: pd, srq: srq})
+			wrs := make([]RecvWR, 20)
+			for i := range wrs {
+				wrs[i] = b.recv(uint64(i), 4096+i*64, 64)
+			}
+			if n, err := srq.PostRecv(wrs); n != 20 || err != nil {
+				t.Fatal(n, err)
+			}
+			if atCreation == 0 {
+				if err := srq.ArmLimit(15); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := range 8 {
+				b.mem[0] = byte(i)
+				send(t, b.a, SendWR{ID: 1, Op: WRSend, Flags: SendSignaled, NumSGE: 1, SGL: b.sge(0, 8)})
+				one(t, b.cqA, StatusSuccess)
+				if wc := one(t, b.cqB, StatusSuccess); wc.ID != uint64(i) || b.mem[4096+i*64] != byte(i) {
+					t.Fatalf("receive %d is %+v", i, wc)
+				}
+			}
+			if ev := next(t, c, AsyncSRQLimitReached); ev.SRQ != srq {
+				t.Errorf("%+v", ev)
+			}
+		})
 	}
-	if n, err := srq.PostRecv(wrs); n != 20 || err != nil {
-		t.Fatal(n, err)
-	}
-	if err := srq.ArmLimit(15); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 8 {
-		b.mem[0] = byte(i)
-		send(t, b.a, SendWR{ID: 1, Op: WRSend, Flags: SendSignaled, NumSGE: 1, SGL: b.sge(0, 8)})
-		one(t, b.cqA, StatusSuccess)
-		if wc := one(t, b.cqB, StatusSuccess); wc.ID != uint64(i) || b.mem[4096+i*64] != byte(i) {
-			t.Fatalf("receive %d is %+v", i, wc)
-		}
-	}
-	if ev := next(t, c, AsyncSRQLimitReached); ev.SRQ != srq {
-		t.Errorf("%+v", ev)
-	}
-	// A limit given to CreateSRQ is armed at once: an empty queue is below it.
-	s2 := must(pd.CreateSRQ(64, 1, 1))(t)
-	closing(t, s2)
 }
 
 // TestCQOverflow: a queue with more completions than places is lost, and the
