@@ -72,7 +72,7 @@ func newByHand(ctx context.Context, name string) (h *byHand, err error) {
 		return h, err
 	}
 	for i := range h.ends {
-		if h.ends[i], err = h.newEnd(); err != nil {
+		if h.ends[i], err = h.newEnd(nil); err != nil {
 			return h, err
 		}
 	}
@@ -226,8 +226,8 @@ func (h *byHand) close() error {
 // statusOf is the same number in both packages: enum ibv_wc_status.
 func statusOf(s ibv.WCStatus) rdma.Status { return rdma.Status(s) }
 
-// newEnd makes memory, CQ and QP.
-func (h *byHand) newEnd() (e *handEnd, err error) {
+// newEnd makes memory, CQ and QP; with srq, a QP that takes its receives there.
+func (h *byHand) newEnd(srq *ibv.SRQ) (e *handEnd, err error) {
 	e = &handEnd{}
 	defer func() {
 		if err != nil {
@@ -252,7 +252,7 @@ func (h *byHand) newEnd() (e *handEnd, err error) {
 		return e, err
 	}
 	e.qp, _, err = h.pd.CreateQP(ibv.QPInit{
-		SendCQ: e.cq, RecvCQ: e.cq,
+		SendCQ: e.cq, RecvCQ: e.cq, SRQ: srq,
 		Cap: ibv.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1},
 	})
 	return e, err

@@ -22,6 +22,7 @@ var scenes = []scene{
 	{"length", "a message is longer than its receive", tooLong},
 	{"local", "a work request names memory that is not ours", localFault},
 	{"gone", "the peer is gone without a word", peerGone},
+	{"events", "asynchronous events: what belongs to no work request", asyncEvents},
 }
 
 func sceneNames() (names []string) {
@@ -79,10 +80,10 @@ func flushed(ctx context.Context, s *stage) error {
 		s.await(ctx, "server", "RECV", id+1)
 	}
 	s.note("what is posted to a queue pair in ERR comes back in the same way")
-	if err := s.server().postRecv(4, receiveSize); err != nil {
+	if err := s.server().send(4, receiveSize); err != nil {
 		return err
 	}
-	s.await(ctx, "server", "RECV", 4)
+	s.await(ctx, "server", "SEND", 4)
 	s.states(ctx)
 	s.note("flushed is never the cause; it says that the buffer is ours again")
 	return s.recover(ctx)
@@ -172,6 +173,20 @@ func peerGone(ctx context.Context, s *stage) error {
 	}
 	s.note("that took %v", time.Since(start).Round(time.Millisecond))
 	s.states(ctx)
+	return s.recover(ctx)
+}
+
+// asyncEvents: a device has a channel of its own for what it has to say about
+// itself, its ports and its queues.
+func asyncEvents(ctx context.Context, s *stage) error {
+	p, ok := s.pair.(interface {
+		runLow(ctx context.Context, s *stage) error
+	})
+	if !ok {
+		s.note("this fabric has none: a queue pair says itself what it died of (QP.Done, QP.Err)")
+	} else if err := p.runLow(ctx, s); err != nil {
+		return err
+	}
 	return s.recover(ctx)
 }
 
