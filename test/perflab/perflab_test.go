@@ -1,0 +1,219 @@
+package perflab
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime/pprof"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/internal/perf"
+	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/verbs"
+	"github.com/rdmakv/rdmakv/test/node"
+)
+
+var (
+	binFlag     = flag.String("bin", "", "directory with kvserver and kvclient")
+	outFlag     = flag.String("out", "", "file for the result as JSON")
+	roundsFlag  = flag.Int("rounds", 5, "rounds; each measures everything once")
+	nFlag       = flag.Int("n", 2000, "messages of one latency measurement; a rate takes ten times as many")
+	addrFlag    = flag.String("addr", "10.77.0.1", "address of the device")
+	deviceFlag  = flag.String("device", "rxe0", "device")
+	profileFlag = flag.String("profile", "", "directory for CPU profiles of this end, one for each of our measurements")
+)
+
+// The shape of all measurements.
+const (
+	size  = 64 // bytes of a value, and of perftest's messages
+	depth = 16 // of the rates: in flight, and with one doorbell
+	keys  = 64
+)
+
+// An env is what the measurements share.
+type env struct {
+	t       *testing.T
+	ctx     context.Context
+	theirs  perftester
+	dev     rdma.Device
+	perf    string         // address of a server of fabric perf
+	cached  *client.Client // one-READ gets
+	uncache *client.Client // two-step gets
+	keys    [][]byte
+	buf     []byte
+}
+
+// measure is one way to get a figure.
+type measure func(e *env) (float64, error)
+
+// TestBesidePerftest measures everything in rounds and prints the comparison.
+func TestBesidePerftest(t *testing.T) {
+	if os.Getenv("RDMAKV_LAB") == "" {
+		t.Skip("needs a guest of the lab: Soft-RoCE, perftest, and nothing else that runs")
+	}
+	e := newEnv(t)
+	figures := map[string]measure{
+		"ib_read_lat": theirLat("ib_read_lat"),
+		"ib_send_lat": theirLat("ib_send_lat"),
+		"ib_read_bw":  (*env).theirRate,
+		"READ":        (*env).rawLat,
+		"READs/s":     (*env).rawRate,
+		"get":         func(e *env) (float64, error) { return e.gets(e.cached) },
+		"get2":        func(e *env) (float64, error) { return e.gets(e.uncache) },
+		"gets/s":      (*env).getRate,
+		"put":         (*env).puts,
+	}
+	// Neighbours in this order are measured within seconds of each other; each
+	// round goes through it the other way round.
+	order := []string{"READ", "ib_read_lat", "get", "get2", "READs/s", "ib_read_bw", "gets/s", "ib_send_lat", "put"}
+	got := make(map[string][]float64)
+	for round := range *roundsFlag {
+		for _, name := range order {
+			v, err := e.profiled(name, figures[name])
+			if err != nil {
+				t.Fatalf("round %d, %s: %v", round+1, name, err)
+			}
+			got[name] = append(got[name], v)
+		}
+		line := fmt.Sprintf("round %d of %d:", round+1, *roundsFlag)
+		for _, name := range slices.Sorted(slices.Values(order)) {
+			line += fmt.Sprintf("  %s %.1f", name, got[name][round])
+		}
+		t.Log(line)
+		slices.Reverse(order)
+	}
+	two := make([]float64, len(got["ib_send_lat"]))
+	for i, v := range got["ib_send_lat"] {
+		two[i] = 2 * v
+	}
+	rows := []Row{
+		{Name: "READ of 64 B (fabric perf)", Unit: "us", Ours: got["READ"], Yardstick: "us ib_read_lat", Theirs: got["ib_read_lat"]},
+		{Name: "one-READ get of 64 B", Unit: "us", Ours: got["get"], Yardstick: "us ib_read_lat", Theirs: got["ib_read_lat"], Goal: 1.25},
+		{Name: "two-step get of 64 B", Unit: "us", Ours: got["get2"], Yardstick: "us ib_read_lat", Theirs: got["ib_read_lat"], Goal: 2.3},
+		{Name: "READs, 16 a doorbell (fabric perf)", Unit: "/s", Ours: got["READs/s"], Yardstick: "/s ib_read_bw", Theirs: got["ib_read_bw"]},
+		{Name: "gets in batches of 16", Unit: "/s", Ours: got["gets/s"], Yardstick: "/s ib_read_bw", Theirs: got["ib_read_bw"], Goal: 0.95, AtLeast: true},
+		{Name: "put of 64 B, sync off", Unit: "us", Ours: got["put"], Yardstick: "us two ib_send_lat", Theirs: two, Goal: 1.3},
+	}
+	for i := range rows {
+		rows[i].judge()
+	}
+	t.Logf("medians of %d rounds, latencies typical (median):\n%s", *roundsFlag, text(rows))
+	e.write(rows)
+}
+
+// newEnv starts a node and a server of fabric perf, as processes of their own,
+// and connects to both.
+func newEnv(t *testing.T) *env {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
+	t.Cleanup(cancel)
+	e := &env{t: t, ctx: ctx, theirs: perftester{device: *deviceFlag, addr: *addrFlag, port: 18600}}
+	any := net.JoinHostPort(*addrFlag, "0")
+	n, err := node.Start(ctx, node.Options{Bin: filepath.Join(*binFlag, "kvserver"), Args: []string{"--data-dir", t.TempDir(), "--listen", any,
+		"--admin-listen", "", "--fabric", "verbs", "--log-level", "warn", "--memory-limit", "64MiB", "--region-size", "16MiB", "--index-region-size", "4MiB", "--sync", "off"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	e.perf = e.perfServer(any)
+	fabric := verbs.New(verbs.Options{})
+	if e.dev, err = fabric.Open(ctx, *deviceFlag); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.dev.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	e.cached, e.uncache = e.dial(n.Data, 0), e.dial(n.Data, -1)
+	value := bytes.Repeat([]byte{0x5a}, size)
+	for i := range keys {
+		key := fmt.Appendf(nil, "perflab/%06d", i)
+		e.keys = append(e.keys, key)
+		if err := e.cached.Put(ctx, key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return e
+}
+
+func (e *env) dial(addr string, cache int) *client.Client {
+	c, err := client.Dial(e.ctx, client.Config{Servers: []string{addr}, Fabrics: []rdma.Fabric{verbs.New(verbs.Options{})},
+		CacheEntries: cache, Timeout: 30 * time.Second, RequireRDMA: true})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	e.t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			e.t.Error(err)
+		}
+	})
+	return c
+}
+
+// profiled runs one measurement, under the profiler if that was asked for.
+func (e *env) profiled(name string, m measure) (float64, error) {
+	if *profileFlag == "" || len(name) > 3 && name[:3] == "ib_" {
+		return m(e)
+	}
+	f, err := os.Create(filepath.Join(*profileFlag, filepath.Base(name+".pprof")))
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return 0, err
+	}
+	defer pprof.StopCPUProfile()
+	return m(e)
+}
+
+func (e *env) write(rows []Row) {
+	if *outFlag == "" {
+		return
+	}
+	host, _ := os.ReadFile("/proc/sys/kernel/osrelease") // it says so itself if it is not there
+	data, err := json.MarshalIndent(struct {
+		Kernel string    `json:"kernel"`
+		Device string    `json:"device"`
+		Time   time.Time `json:"time"`
+		Rounds int       `json:"rounds"`
+		N      int       `json:"messages"`
+		Rows   []Row     `json:"rows"`
+	}{string(bytes.TrimSpace(host)), *deviceFlag, time.Now().UTC(), *roundsFlag, *nFlag, rows}, "", "  ")
+	if err == nil {
+		err = os.WriteFile(*outFlag, append(data, '\n'), 0o644)
+	}
+	if err != nil {
+		e.t.Error(err)
+	}
+}
+
+// rawLat is a READ through the fabric alone.
+func (e *env) rawLat() (float64, error) {
+	r, err := perf.Run(e.ctx, e.dev, e.perf, perf.Params{Op: perf.Read, Kind: perf.Latency, Size: size, Iterations: uint64(*nFlag), Warmup: 100}, perf.Options{})
+	if err != nil {
+		return 0, err
+	}
+	return r.Latency.Typical, nil
+}
+
+func (e *env) rawRate() (float64, error) {
+	r, err := perf.Run(e.ctx, e.dev, e.perf, perf.Params{Op: perf.Read, Kind: perf.Bandwidth, Size: size, Depth: depth, Batch: depth, SignalEvery: 1,
+		Iterations: uint64(10 * *nFlag), Warmup: 160}, perf.Options{})
+	if err != nil {
+		return 0, err
+	}
+	return r.Bandwidth.Rate, nil
+}
