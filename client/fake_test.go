@@ -33,6 +33,7 @@ type fakeServer struct {
 	welcome   func(*wire.Welcome)
 	accept    func(private []byte) []byte // changes the acceptance
 	reject    []byte                      // refuse with this private data
+	connect   func(context.Context) error // waits, or fails, before anything is answered
 
 	view, reclaim uint64
 	qps           []*fakeQP
@@ -64,6 +65,10 @@ func (f *fakeServer) header() layout.RegionHeader {
 func (f *fakeServer) beat(counter uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.beatLocked(counter)
+}
+
+func (f *fakeServer) beatLocked(counter uint64) {
 	layout.StoreBeat(f.mem, layout.Beat{
 		Counter: counter, Incarnation: f.incarnation, ViewVersion: f.view, ReclaimVersion: f.reclaim,
 	})
@@ -347,8 +352,13 @@ func (q *fakeQP) Err() error {
 	return q.err
 }
 
-func (q *fakeQP) Connect(_ context.Context, _ string, p rdma.ConnParams) (rdma.ConnInfo, error) {
+func (q *fakeQP) Connect(ctx context.Context, _ string, p rdma.ConnParams) (rdma.ConnInfo, error) {
 	q.f.dials.Add(1)
+	if q.f.connect != nil {
+		if err := q.f.connect(ctx); err != nil {
+			return rdma.ConnInfo{}, &rdma.OpError{Op: "connect", Fabric: "fake", Err: err}
+		}
+	}
 	if q.f.reject != nil {
 		return rdma.ConnInfo{PrivateData: q.f.reject}, &rdma.OpError{Op: "connect", Fabric: "fake", Err: rdma.ErrRejected}
 	}
@@ -487,4 +497,15 @@ func (f *fakeServer) lastQP() *fakeQP {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.qps[len(f.qps)-1]
+}
+
+// beatOf is the beat that stands in the server's memory.
+func beatOf(f *fakeServer) layout.Beat {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b, err := layout.ParseBeat(f.mem[layout.BeatOffset:], f.incarnation)
+	if err != nil {
+		panic(err)
+	}
+	return b
 }

@@ -53,6 +53,8 @@ func (k *connector) moveTo(better, old *session) {
 	k.installLocked(better)
 	k.mu.Unlock()
 	old.finish()
+	<-old.gone
+	c.transports.trim(better.t) // once more: old held buffers
 }
 
 // finish ends a session that no new call uses, as soon as nothing is under way
