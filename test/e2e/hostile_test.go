@@ -18,7 +18,6 @@ import (
 	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
-	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/test/node"
 )
 
@@ -74,6 +73,7 @@ func hostileStreams(rnd *rand.Rand) map[string][]byte {
 // TestHostileFrames lets strangers at the data port while an honest client
 // works. Nobody notices anything but the strangers.
 func TestHostileFrames(t *testing.T) {
+	onlyIWARP(t)
 	t.Logf("seed %d", *seedFlag)
 	rnd := rand.New(rand.NewPCG(*seedFlag, 4))
 	n := startNode(t, t.TempDir())
@@ -164,7 +164,7 @@ func stranger(t *testing.T, name, addr string, data []byte) {
 // rss is the resident memory of a node, in bytes.
 func rss(t testing.TB, n *node.Node) int64 {
 	t.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", n.PID()))
+	data, err := n.ReadProc("statm")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func rss(t testing.TB, n *node.Node) int64 {
 // connect opens a connection by the fabric with any private data.
 func connect(t *testing.T, addr string, private []byte) (rdma.ConnInfo, error) {
 	t.Helper()
-	dev, err := iwarp.New(iwarp.Options{}).Open(t.Context(), "")
+	dev, err := newFabric().Open(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}

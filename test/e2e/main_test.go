@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,22 +15,43 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	"github.com/rdmakv/rdmakv/rdma/verbs"
+	"github.com/rdmakv/rdmakv/test/launch"
 	"github.com/rdmakv/rdmakv/test/node"
 )
 
 var (
-	binFlag   = flag.String("bin", "", "directory with kvserver and kvclient; empty: build them")
-	killsFlag = flag.Int("kills", 5, "cycles of the kill -9 test")
-	seedFlag  = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of random choices; a failure prints it")
+	binFlag    = flag.String("bin", "", "directory with kvserver and kvclient; empty: build them")
+	killsFlag  = flag.Int("kills", 5, "cycles of the kill -9 test")
+	fabricFlag = flag.String("fabric", "iwarp", "fabric of nodes and clients: iwarp or verbs")
+	hostFlag   = flag.String("host", "127.0.0.1", "address that nodes listen on")
+	agentFlag  = flag.String("agent", "", "HOST:PORT of an agent on another machine that nodes are to run on; empty: on this one. It must see -bin and the temporary directory under the same paths")
+	seedFlag   = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of random choices; a failure prints it")
 )
 
 // bin is the directory of the programs.
 var bin string
 
+// elsewhere starts nodes on another machine; nil if there is none.
+var elsewhere node.Launcher
+
 func TestMain(m *testing.M) {
 	flag.Parse()
 	os.Exit(func() int {
+		if *fabricFlag != "iwarp" && *fabricFlag != "verbs" {
+			fmt.Fprintf(os.Stderr, "-fabric is %q, want iwarp or verbs\n", *fabricFlag)
+			return 2
+		}
+		if *agentFlag != "" {
+			on, err := launch.Dial(context.Background(), *agentFlag)
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 1
+			}
+			elsewhere = on
+		}
 		if bin = *binFlag; bin == "" {
 			dir, err := os.MkdirTemp("", "rdmakv-e2e-")
 			if err != nil {
@@ -48,16 +70,34 @@ func TestMain(m *testing.M) {
 	}())
 }
 
+// newFabric is the fabric that the tests were told to use.
+func newFabric() rdma.Fabric {
+	if *fabricFlag == "verbs" {
+		return verbs.New(verbs.Options{})
+	}
+	return iwarp.New(iwarp.Options{})
+}
+
+// onlyIWARP skips a test that speaks TCP to the data port.
+func onlyIWARP(t *testing.T) {
+	if *fabricFlag != "iwarp" {
+		t.Skipf("about the bytes of the iwarp fabric; this run is on %s", *fabricFlag)
+	}
+}
+
 // serverArgs are the arguments of every node here: free ports, quiet, small.
 func serverArgs(dir string, more ...string) []string {
-	return append([]string{"--data-dir", dir, "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0",
-		"--fabric", "iwarp", "--log-level", "warn", "--memory-limit", "512MiB"}, more...)
+	any := net.JoinHostPort(*hostFlag, "0")
+	return append([]string{"--data-dir", dir, "--listen", any, "--admin-listen", any,
+		"--fabric", *fabricFlag, "--log-level", "warn", "--memory-limit", "512MiB"}, more...)
 }
 
 // startNode starts a node and kills it at the end of the test.
 func startNode(t testing.TB, dir string, more ...string) *node.Node {
 	t.Helper()
-	n, err := node.Start(context.Background(), node.Options{Bin: filepath.Join(bin, "kvserver"), Args: serverArgs(dir, more...)})
+	n, err := node.Start(context.Background(), node.Options{
+		Bin: filepath.Join(bin, "kvserver"), Args: serverArgs(dir, more...), On: elsewhere,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +115,7 @@ func startNode(t testing.TB, dir string, more ...string) *node.Node {
 // dial connects a client to a node, and closes it at the end of the test.
 func dial(t testing.TB, n *node.Node, change ...func(*client.Config)) *client.Client {
 	t.Helper()
-	cfg := client.Config{Servers: []string{n.Data}, Fabric: iwarp.New(iwarp.Options{}), Timeout: 20 * time.Second}
+	cfg := client.Config{Servers: []string{n.Data}, Fabric: newFabric(), Timeout: 20 * time.Second}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -103,7 +143,7 @@ func runProgram(t testing.TB, stdin io.Reader, env []string, name string, args .
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, name), args...)
-	cmd.Env = append(node.CleanEnv(os.Environ()), env...)
+	cmd.Env = append(append(node.CleanEnv(os.Environ()), "RDMAKV_FABRIC="+*fabricFlag), env...)
 	cmd.Stdin = stdin
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -23,7 +23,7 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
 			n, err := node.Start(t.Context(), node.Options{
-				Bin: filepath.Join(bin, "kvserver"), Args: serverArgs(filepath.Join(env.WorkDir, ".data")),
+				Bin: filepath.Join(bin, "kvserver"), Args: serverArgs(filepath.Join(env.WorkDir, ".data")), On: elsewhere,
 			})
 			if err != nil {
 				return err
@@ -31,6 +31,7 @@ func TestScripts(t *testing.T) {
 			env.Defer(func() { _ = n.Kill() })
 			env.Values["node"] = n
 			env.Setenv("RDMAKV_SERVERS", n.Data)
+			env.Setenv("RDMAKV_FABRIC", *fabricFlag)
 			env.Setenv("DATA", filepath.Join(env.WorkDir, ".data"))
 			env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
 			return nil

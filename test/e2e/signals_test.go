@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -12,13 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/test/node"
 )
 
 // TestSignals: SIGTERM and SIGINT end a node with exit code 0, with clients
 // connected and under load too, and the next start finds a clean store.
 func TestSignals(t *testing.T) {
-	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} {
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(sig.String(), func(t *testing.T) {
 			dir := t.TempDir()
 			n := startNode(t, dir)
@@ -87,7 +87,7 @@ func TestPausedServer(t *testing.T) {
 	if err := n.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	waitStopped(t, n.PID())
+	waitStopped(t, n)
 	for start := time.Now(); time.Since(start) < 1500*time.Millisecond; {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		if v, err := c.Get(ctx, []byte("k")); err == nil {
@@ -106,23 +106,20 @@ func TestPausedServer(t *testing.T) {
 	}
 }
 
-// waitStopped waits until every thread of a process stands still, which takes a
+// waitStopped waits until every thread of a node stands still, which takes a
 // moment after the signal, and longer on a busy machine.
-func waitStopped(t *testing.T, pid int) {
+func waitStopped(t *testing.T, n *node.Node) {
 	t.Helper()
 	for start := time.Now(); ; time.Sleep(time.Millisecond) {
-		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-		if err != nil || len(tasks) == 0 {
-			t.Fatal(tasks, err)
+		data, err := n.ReadProc("task/*/stat")
+		if err != nil {
+			t.Fatal(err)
 		}
+		tasks := strings.Split(strings.TrimSpace(string(data)), "\n")
 		stopped := 0
 		for _, task := range tasks {
-			data, err := os.ReadFile(task)
-			if err != nil {
-				continue // the thread has ended
-			}
 			// The state stands behind the name, which is in parentheses.
-			if i := strings.LastIndexByte(string(data), ')'); i >= 0 && strings.HasPrefix(string(data[i:]), ") T") {
+			if i := strings.LastIndexByte(task, ')'); i >= 0 && strings.HasPrefix(task[i:], ") T") {
 				stopped++
 			}
 		}
@@ -144,6 +141,9 @@ func TestClosedStandardStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Close() // every write to w fails from now on
+	if elsewhere != nil {
+		t.Skip("its standard streams are those of an agent when it runs on another machine")
+	}
 	cmd := exec.Command(filepath.Join(bin, "kvserver"), serverArgs(t.TempDir(), "--listen", addr)...)
 	cmd.Env = node.CleanEnv(os.Environ())
 	cmd.Stdout = w
@@ -157,30 +157,43 @@ func TestClosedStandardStreams(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}()
-	n := &node.Node{Data: addr}
 	for start := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		conn, err := net.Dial("tcp", addr)
+		c, err := client.Dial(t.Context(), client.Config{Servers: []string{addr}, Fabric: newFabric(), Timeout: 2 * time.Second})
 		if err == nil {
-			conn.Close()
-			break
+			if err := c.Put(t.Context(), []byte("k"), []byte("v")); err != nil {
+				t.Error(err)
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+			return
 		}
 		if time.Since(start) > 20*time.Second {
-			t.Fatalf("the node does not listen: %v\n%s", err, stderr.String())
+			t.Fatalf("the node does not serve: %v\n%s", err, stderr.String())
 		}
-	}
-	c := dial(t, n)
-	if err := c.Put(t.Context(), []byte("k"), []byte("v")); err != nil {
-		t.Fatal(err)
 	}
 }
 
-// freeAddr is an address that nobody listens on just now.
+// freeAddr is an address that nobody listens on just now. (For a node on another
+// machine, or a fabric with ports of its own, that is likely and no more.)
 func freeAddr(t testing.TB) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", net.JoinHostPort(localHost(), "0"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	return ln.Addr().String()
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return net.JoinHostPort(*hostFlag, port)
+}
+
+// localHost is an address of this machine.
+func localHost() string {
+	if elsewhere != nil {
+		return "127.0.0.1"
+	}
+	return *hostFlag
 }
