@@ -33,9 +33,10 @@ var name = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+$`)
 // Depends returns the first package beginning with prefix on which a package
 // depends: how a name without a version, as linux-image-amd64, is followed.
 func Depends(ctx context.Context, pkg, prefix string) (string, error) {
+	// apt-cache fails when it knows no such package, as without any list.
 	out, err := run(ctx, "", "apt-cache", "depends", "--important", pkg)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("%w: %w", ErrNoDebian, err)
 	}
 	for line := range strings.Lines(out) {
 		if dep, ok := strings.CutPrefix(strings.TrimSpace(line), "Depends: "); ok && strings.HasPrefix(dep, prefix) {
@@ -52,7 +53,7 @@ func Candidate(ctx context.Context, pkg string) (string, error) {
 	}
 	out, err := run(ctx, "", "apt-cache", "policy", pkg)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("%w: %w", ErrNoDebian, err)
 	}
 	for line := range strings.Lines(out) {
 		v, ok := strings.CutPrefix(strings.TrimSpace(line), "Candidate: ")
