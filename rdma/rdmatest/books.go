@@ -145,6 +145,13 @@ func (e *end) wait(id uint64) rdma.WC {
 			continue // poll once more
 		}
 		if err := e.cq.Wait(ctx); err != nil {
+			_, _ = e.poll()
+			e.mu.Lock()
+			_, late := e.got[id]
+			e.mu.Unlock()
+			if late {
+				e.t.Fatalf("%s: no event for the completion of %s %d: %v", e.name, what, id, err)
+			}
 			e.t.Fatalf("%s: %s %d did not complete: %v", e.name, what, id, err)
 		}
 		armed = false

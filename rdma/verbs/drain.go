@@ -138,6 +138,7 @@ func (w *lastWR) step() bool {
 
 func (q *qp) postLastSend() error {
 	_, err := q.hw.PostSend([]ibv.SendWR{{ID: lastSendID, Op: ibv.WRSend, Flags: ibv.SendSignaled}})
+	q.kick()
 	return err
 }
 

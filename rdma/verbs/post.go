@@ -39,6 +39,7 @@ func (q *qp) PostSend(wrs []rdma.SendWR) (int, error) {
 	defer sendPool.Put(scratch)
 	q.sendMu.Lock()
 	defer q.sendMu.Unlock()
+	defer q.kickDead()
 	if q.gone {
 		return 0, fmt.Errorf("%w: the queue pair was closed", rdma.ErrNotConnected)
 	}
@@ -204,15 +205,12 @@ func (q *qp) PostRecv(wrs []rdma.RecvWR) (int, error) {
 	if q.State() == rdma.QPError && q.pd.dev.iwarp {
 		return q.flushRecvs(wrs)
 	}
-	// Held until the state has been looked at again: see kick.
+	// Held until the state has been looked at again: see shutdown.
 	q.recvMu.Lock()
 	defer q.recvMu.Unlock()
+	defer q.kickDead()
 	q.received = true
-	n, err := postRecv(q.pd, q.maxSGE, wrs, q.hw.PostRecv)
-	if n > 0 && q.State() == rdma.QPError {
-		q.kick()
-	}
-	return n, err
+	return postRecv(q.pd, q.maxSGE, wrs, q.hw.PostRecv)
 }
 
 // postRecv checks receives and hands them to post, batch by batch.

@@ -75,10 +75,19 @@ func (q *qp) shutdown() {
 }
 
 // kick moves the QP of the device to ERR. Doing so again makes a device look
-// for receives that were posted since: Soft-RoCE has no doorbell for those.
+// for what was posted since: Soft-RoCE has no doorbell for receives, and
+// flushes some sends only then (its requester counts one send for each doorbell
+// and stops when it is a whole queue behind).
 func (q *qp) kick() {
 	// It fails on a device that is gone, which flushes nothing anyway.
 	_ = q.hw.Modify(&ibv.QPAttr{State: ibv.QPSErr}, ibv.QPMaskState)
+}
+
+// kickDead is kick after a post to a QP that is in ERR by now.
+func (q *qp) kickDead() {
+	if q.State() == rdma.QPError {
+		q.kick()
+	}
 }
 
 // Disconnect moves the QP to ERR and tells the peer.
