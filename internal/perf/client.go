@@ -121,7 +121,7 @@ func (c *client) connect(ctx context.Context, addr string) (rdma.ConnInfo, error
 	defer cancel()
 	info, err := c.qp.Connect(ctx, addr, rdma.ConnParams{PrivateData: header(nil, typeHello)})
 	if err != nil {
-		if r, bad := parseReady(info.PrivateData); errors.Is(err, rdma.ErrRejected) && bad == nil {
+		if r, bad := parseReady(unpadded(info.PrivateData)); errors.Is(err, rdma.ErrRejected) && bad == nil {
 			return info, fmt.Errorf("%w: %s", ErrRefused, r.Reason)
 		}
 		return info, err
@@ -183,6 +183,15 @@ func (c *client) answer(ctx context.Context) ([]byte, error) {
 		}
 		return msg, nil
 	}
+}
+
+// unpadded cuts the zeros off with which InfiniBand's connection manager fills
+// up private data.
+func unpadded(b []byte) []byte {
+	for len(b) > readySize && b[len(b)-1] == 0 {
+		b = b[:len(b)-1]
+	}
+	return b
 }
 
 // addCredit takes a Credit. A server that gives back more than it got is
