@@ -3,14 +3,17 @@ package perflab
 import (
 	"bufio"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/test/node"
 )
 
 // theirLat is the typical latency of one of perftest's programs.
@@ -31,6 +34,7 @@ func (e *env) theirRate() (float64, error) {
 // perfServer starts "kvclient fabric perf --serve" and returns its address.
 func (e *env) perfServer(addr string) string {
 	cmd := exec.Command(filepath.Join(*binFlag, "kvclient"), "--fabric", "verbs", "fabric", "perf", "--serve", addr)
+	cmd.Env = node.CleanEnv(os.Environ())
 	said, err := cmd.StderrPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -38,11 +42,13 @@ func (e *env) perfServer(addr string) string {
 	if err != nil {
 		e.t.Fatal(err)
 	}
+	var last atomic.Value
 	gone := make(chan struct{})
 	found := make(chan string, 1)
 	go func() {
 		defer close(gone)
 		for lines := bufio.NewScanner(said); lines.Scan(); {
+			last.Store(lines.Text())
 			if _, rest, ok := strings.Cut(lines.Text(), "serving on verbs/"+*deviceFlag+" at "); ok {
 				at, _, _ := strings.Cut(rest, " ")
 				found <- at
@@ -60,7 +66,7 @@ func (e *env) perfServer(addr string) string {
 	case at := <-found:
 		return at
 	case <-gone:
-		e.t.Fatal("fabric perf --serve does not serve")
+		e.t.Fatalf("fabric perf --serve does not serve: %v", last.Load())
 	case <-time.After(time.Minute):
 		e.t.Fatal("fabric perf --serve says nothing")
 	}
