@@ -3,11 +3,12 @@
 // done: to poll the completion queue in a loop, or to sleep until the completion
 // channel has an event. Each end chooses its own.
 //
-//	pingpong -listen 127.0.0.1:7410                          on one terminal
-//	pingpong -connect 127.0.0.1:7410 -n 1000 -wait poll      on another
-//	pingpong -connect 127.0.0.1:7410 -n 1000 -wait event
+//	pingpong -listen 10.77.0.1:7410                          on one terminal
+//	pingpong -connect 10.77.0.1:7410 -n 1000 -wait poll      on another
+//	pingpong -connect 10.77.0.1:7410 -n 1000 -wait event
 //
-// See docs/learn/pingpong.md.
+// On a machine without any RDMA device: -fabric iwarp, and 127.0.0.1. See
+// docs/learn/pingpong.md.
 package main
 
 import (
@@ -45,7 +46,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	rounds := f.Int("n", 1000, "number of rounds")
 	size := f.Int("size", 64, "`bytes` of a message")
 	how := f.String("wait", "event", "how to wait for completions: poll or event")
-	fabricName := f.String("fabric", nic.DefaultFabric(), "`name` of the fabric: "+nic.Fabrics)
+	fabricName := f.String("fabric", nic.Default, nic.Fabrics)
 	device := f.String("device", "", "`name` of the device (chosen by the address)")
 	timeout := f.Duration("timeout", 10*time.Second, "longest wait for one message")
 	if err := f.Parse(args); err != nil {

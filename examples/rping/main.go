@@ -3,11 +3,11 @@
 // back into another one. It shows the three ways to move bytes at once: SEND
 // for the small messages, RDMA READ and RDMA WRITE for the data.
 //
-//	rping -s -a 127.0.0.1 -V -v              on one terminal
-//	rping -c -a 127.0.0.1 -V -v -C 10        on another
+//	rping -s -a 10.77.0.1 -v                 on one terminal
+//	rping -c -a 10.77.0.1 -v -V -C 10        on another
 //
-// The options are those of rping(1), with -fabric and -device added. See
-// docs/learn/rping.md.
+// The options are those of rping(1), with -fabric and -device added: on a machine
+// without any RDMA device, -fabric iwarp and 127.0.0.1. See docs/learn/rping.md.
 package main
 
 import (
@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	f.IntVar(&c.Size, "S", 64, "size of the data in `bytes`; a server takes clients with no more than its own")
 	f.BoolVar(&c.Verbose, "v", false, "print the data")
 	f.BoolVar(&c.Validate, "V", false, "client: compare what comes back with what was sent")
-	f.StringVar(&c.Fabric, "fabric", nic.DefaultFabric(), "`name` of the fabric: "+nic.Fabrics)
+	f.StringVar(&c.Fabric, "fabric", nic.Default, nic.Fabrics)
 	f.StringVar(&c.Device, "device", "", "`name` of the device (chosen by the address)")
 	f.DurationVar(&c.Timeout, "timeout", 10*time.Second, "longest wait for any single step")
 	if err := f.Parse(args); err != nil {

@@ -10,20 +10,32 @@ import (
 
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	"github.com/rdmakv/rdmakv/rdma/verbs"
 )
 
-// Fabrics is what Fabric accepts, for usage texts.
-const Fabrics = "iwarp"
+// Fabrics is what Fabric accepts, for usage texts. Default is what the examples
+// use unless told otherwise: they are about devices.
+const (
+	Fabrics = "verbs (an RDMA device) or iwarp (software, no device)"
+	Default = "verbs"
+)
 
 // Fabric makes the fabric with a name. There is no registry to look it up in: a
 // program knows the fabrics it was built with.
 func Fabric(name string) (rdma.Fabric, error) {
 	switch name {
+	case "verbs":
+		// What the machine has: a card, or the kernel's software devices.
+		f := verbs.New(verbs.Options{})
+		if err := f.Unavailable(); err != nil {
+			return nil, fmt.Errorf("%w\n(-fabric iwarp needs no device)", err)
+		}
+		return f, nil
 	case "iwarp":
 		// RDMA over TCP inside this process: needs no device and no privilege.
 		return iwarp.New(iwarp.Options{}), nil
 	}
-	return nil, fmt.Errorf("fabric %q: there are %s", name, Fabrics)
+	return nil, fmt.Errorf("fabric %q: there is %s", name, Fabrics)
 }
 
 // Side says what an address is to a program.
@@ -63,6 +75,3 @@ func route(ctx context.Context, router rdma.Router, addr string, side Side) (rdm
 	}
 	return local[0], nil
 }
-
-// DefaultFabric is what the examples use unless told otherwise.
-func DefaultFabric() string { return "iwarp" }
