@@ -183,7 +183,7 @@ func TestCloseOrder(t *testing.T) {
 	busy(c, "1 CQ, 1 PD, 1 completion channel")
 	busy(pd, "1 QP, 1 SRQ")
 	busy(ch, "1 CQ")
-	busy(cq, "2 QP")
+	busy(cq, "1 QP")
 	busy(srq, "1 QP")
 	// Nothing broke by that.
 	if err := cq.ReqNotify(false); err != nil {

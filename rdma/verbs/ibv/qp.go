@@ -19,16 +19,12 @@ func (p *PD) CreateQP(init QPInit) (*QP, QPCap, error) {
 	if init.SendCQ == nil || init.RecvCQ == nil {
 		return nil, QPCap{}, callError("ibv_create_qp", syscall.EINVAL)
 	}
-	objs := []*object{&p.object, &init.SendCQ.object, &init.RecvCQ.object}
-	if init.SRQ != nil {
-		objs = append(objs, &init.SRQ.object)
-	}
-	release, err := useAll(objs...)
+	q := &QP{object: object{key: newKey()}, pd: p, init: init}
+	release, err := useAll(q.parents()...)
 	if err != nil {
 		return nil, QPCap{}, err
 	}
 	defer release()
-	q := &QP{object: object{key: newKey()}, pd: p, init: init}
 	raw := qpInitRaw{key: q.key, sendCQ: init.SendCQ.h, recvCQ: init.RecvCQ.h, cap: init.Cap, sigAll: init.SigAll}
 	if init.SRQ != nil {
 		raw.srq = init.SRQ.h
@@ -38,11 +34,8 @@ func (p *PD) CreateQP(init QPInit) (*QP, QPCap, error) {
 		return nil, QPCap{}, callError("ibv_create_qp", errno)
 	}
 	q.h, q.num = h, num
-	p.kids.add("QP")
-	init.SendCQ.kids.add("QP")
-	init.RecvCQ.kids.add("QP")
-	if init.SRQ != nil {
-		init.SRQ.kids.add("QP")
+	for _, o := range q.parents() {
+		o.kids.add("QP")
 	}
 	liveQPs.put(q.key, q)
 	return q, caps, nil
@@ -54,6 +47,18 @@ type qpInitRaw struct {
 	sendCQ, recvCQ, srq handle
 	cap                 QPCap
 	sigAll              bool
+}
+
+// parents are what the QP is made of, each once.
+func (q *QP) parents() []*object {
+	objs := []*object{&q.pd.object, &q.init.SendCQ.object}
+	if q.init.RecvCQ != q.init.SendCQ {
+		objs = append(objs, &q.init.RecvCQ.object)
+	}
+	if q.init.SRQ != nil {
+		objs = append(objs, &q.init.SRQ.object)
+	}
+	return objs
 }
 
 // Num is the number of the QP, 24 bits; it stays known after Close.
@@ -154,11 +159,8 @@ func (q *QP) Close() error {
 	done, err := q.destroy("ibv_destroy_qp", sysDestroyQP)
 	if done {
 		liveQPs.drop(q.key)
-		q.pd.kids.done("QP")
-		q.init.SendCQ.kids.done("QP")
-		q.init.RecvCQ.kids.done("QP")
-		if q.init.SRQ != nil {
-			q.init.SRQ.kids.done("QP")
+		for _, o := range q.parents() {
+			o.kids.done("QP")
 		}
 	}
 	return err
