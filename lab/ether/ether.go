@@ -18,6 +18,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -169,7 +170,12 @@ func (s *Switch) forward(from int) {
 		targets = s.route(from, frame[:n], targets[:0])
 		for _, to := range targets {
 			t := s.ports[to-1]
-			if _, err := t.conn.Write(frame[:n]); err == nil {
+			_, err := t.conn.Write(frame[:n])
+			if errors.Is(err, syscall.ECONNREFUSED) {
+				// That an earlier frame was refused; this one was not sent.
+				_, err = t.conn.Write(frame[:n])
+			}
+			if err == nil {
 				t.out.Add(1)
 			}
 		}

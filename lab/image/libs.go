@@ -4,6 +4,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 )
@@ -47,7 +48,7 @@ func Libraries(files ...string) ([]string, error) {
 func needs(file string) ([]string, error) {
 	f, err := elf.Open(file)
 	var format *elf.FormatError
-	if errors.As(err, &format) {
+	if errors.As(err, &format) || errors.Is(err, io.EOF) {
 		return nil, nil
 	}
 	if err != nil {
