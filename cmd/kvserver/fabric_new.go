@@ -5,10 +5,17 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/config"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	"github.com/rdmakv/rdmakv/rdma/verbs"
 )
 
 // newFabrics makes the fabrics. It is the only place in this program that
 // knows which there are.
 func newFabrics(c config.Config, log *slog.Logger) fabrics {
-	return fabrics{iwarp: iwarp.New(iwarp.Options{})}
+	return fabrics{
+		verbs: verbs.New(verbs.Options{
+			Connect: c.VerbsConnect, GIDIndex: c.GIDIndex, TrafficClass: uint8(c.TrafficClass), ServiceLevel: uint8(c.ServiceLevel),
+			PathMTU: c.PathMTU, Timeout: uint8(c.AckTimeout), RetryCount: uint8(c.RetryCount), Logger: log,
+		}),
+		iwarp: iwarp.New(iwarp.Options{}),
+	}
 }
