@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -329,15 +330,10 @@ func TestTransportsComeAndGo(t *testing.T) {
 	a, b := newRig("a"), newRig("b")
 	c := n.rigged([]rdma.Fabric{a, b}, nil)
 	var wg sync.WaitGroup
-	stop := make(chan struct{})
+	var over atomic.Bool
 	wg.Go(func() {
-		for i := 0; ; i++ {
-			select {
-			case <-stop:
-				a.refuse(nil)
-				return
-			case <-time.After(20 * time.Millisecond):
-			}
+		for i := range 8 {
+			time.Sleep(20 * time.Millisecond)
 			if i%2 == 0 {
 				a.refuse(rdma.ErrPeerGone)
 			} else {
@@ -345,11 +341,11 @@ func TestTransportsComeAndGo(t *testing.T) {
 			}
 			a.cut()
 		}
+		over.Store(true)
 	})
-	for range 30 {
+	for !over.Load() {
 		roundTripOrLost(t, c)
 	}
-	close(stop)
 	wg.Wait()
 	roundTrip(t, c)
 	settled(t, c)
@@ -367,5 +363,27 @@ func roundTripOrLost(t *testing.T, c *Client) {
 	}
 	if got, err := c.Get(t.Context(), key); err != nil || !bytes.Equal(got, value) {
 		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}
+
+// Close ends a session too that has been left for a better fabric and still has
+// work under way.
+func TestCloseWhileMoving(t *testing.T) {
+	n := startNode(t, nil)
+	best, bad := newRig("best"), newRig("bad")
+	best.refuse(rdma.ErrPeerGone)
+	c := n.rigged([]rdma.Fabric{best, bad}, nil)
+	old := c.current.Load()
+	if !old.use() { // somebody is at work on it
+		t.Fatal("it is down")
+	}
+	best.refuse(nil)
+	eventually(t, "the move", func() bool { return c.Counters().Moves == 1 })
+	closed := make(chan error)
+	go func() { closed <- c.Close() }()
+	eventually(t, "the old session ends", func() bool { return old.isDown() })
+	old.unuse()
+	if err := <-closed; err != nil {
+		t.Error(err)
 	}
 }

@@ -71,6 +71,7 @@ func (s *session) finish() {
 		case <-s.down:
 			return
 		case <-s.c.done.Done():
+			s.fail(ErrClosed)
 			return
 		}
 	}

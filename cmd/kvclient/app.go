@@ -171,10 +171,7 @@ func (a *app) dial(ctx context.Context) (*client.Client, error) {
 
 // clientConfig translates the configuration into the library's.
 func (a *app) clientConfig() (client.Config, error) {
-	fabrics, err := pickFabrics(a.cfg.Config)
-	if err != nil {
-		return client.Config{}, err
-	}
+	log := a.logger()
 	secret, err := a.cfg.Secret()
 	if err != nil {
 		return client.Config{}, err
@@ -185,14 +182,14 @@ func (a *app) clientConfig() (client.Config, error) {
 	}
 	return client.Config{
 		Servers:      a.cfg.Servers,
-		Fabrics:      fabrics,
+		Fabrics:      pickFabrics(a.cfg.Config, log),
 		Devices:      a.cfg.Device,
 		RequireRDMA:  a.cfg.RequireRDMA,
 		Secret:       secret,
 		Timeout:      a.cfg.Timeout,
 		CacheEntries: cache,
 		MaxInflight:  a.cfg.MaxInflight,
-		Logger:       a.logger(),
+		Logger:       log,
 	}, nil
 }
 

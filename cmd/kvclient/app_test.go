@@ -152,3 +152,28 @@ func TestBenchValues(t *testing.T) {
 		}
 	}
 }
+
+// TestFabrics: which fabrics the library is given, in which order.
+func TestFabrics(t *testing.T) {
+	for env, want := range map[string]string{
+		"":                            "verbs iwarp",
+		"RDMAKV_FABRIC=auto":          "verbs iwarp",
+		"RDMAKV_FABRIC=verbs":         "verbs",
+		"RDMAKV_FABRIC=iwarp":         "iwarp",
+		"RDMAKV_REQUIRE_RDMA=true":    "verbs",
+		"RDMAKV_VERBS_CONNECT=tcp":    "verbs iwarp",
+		"RDMAKV_DEVICE=mlx5_0,iwarp0": "verbs iwarp",
+	} {
+		var got []string
+		l, err := config.Load(config.Options{Scope: config.ForClient, Search: []string{}, Env: strings.Fields(env)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range pickFabrics(l.Config, nil) {
+			got = append(got, f.Name())
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%q: %v, want %v", env, got, want)
+		}
+	}
+}

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"errors"
+	"log/slog"
 
 	"github.com/rdmakv/rdmakv/internal/config"
 	"github.com/rdmakv/rdmakv/rdma"
@@ -9,15 +9,15 @@ import (
 )
 
 // pickFabrics makes the fabrics that the configuration allows, the one to
-// prefer first. It is the only place in this program that knows which there are.
-// Whether one of them reaches the server is found out by the client library.
-func pickFabrics(c config.Config) ([]rdma.Fabric, error) {
+// prefer first. Whether one of them can be had, and reaches the server, is found
+// out by the client library, which says so.
+func pickFabrics(c config.Config, log *slog.Logger) []rdma.Fabric {
 	var list []rdma.Fabric
-	if c.Fabric != "verbs" && !c.RequireRDMA {
+	if c.Fabric != "iwarp" {
+		list = append(list, newVerbs(c, log))
+	}
+	if c.Fabric != "verbs" && !c.RequireRDMA { // iwarp and require_rdma: refused by internal/config
 		list = append(list, iwarp.New(iwarp.Options{}))
 	}
-	if len(list) == 0 {
-		return nil, errors.New("no RDMA device can be used: this program was built without the fabric verbs")
-	}
-	return list, nil
+	return list
 }
