@@ -23,11 +23,14 @@ func theirLat(program string) measure {
 	}
 }
 
+// messages is how many a rate is measured with: whole batches.
+func messages() int { return 10 * *nFlag / depth * depth }
+
 // theirRate is the rate of ib_read_bw with a list of READs at a doorbell, all
 // of them signaled: 16 go out when 16 have come back.
 func (e *env) theirRate() (float64, error) {
 	d := strconv.Itoa(depth)
-	mpps, err := e.theirs.run(e.ctx, "MsgRate[Mpps]", "ib_read_bw", "-s", strconv.Itoa(size), "-n", strconv.Itoa(10**nFlag), "-t", d, "-l", d, "-Q", "1")
+	mpps, err := e.theirs.run(e.ctx, "MsgRate[Mpps]", "ib_read_bw", "-s", strconv.Itoa(size), "-n", strconv.Itoa(messages()), "-t", d, "-l", d, "-Q", "1")
 	return mpps * 1e6, err
 }
 
@@ -120,7 +123,7 @@ func (e *env) gets(c *client.Client) (float64, error) {
 
 // getRate is gets a second, 16 with one doorbell, then the next 16.
 func (e *env) getRate() (float64, error) {
-	n := 10 * *nFlag / depth * depth
+	n := messages()
 	run := func(n int) error {
 		for i := 0; i < n; i += depth {
 			at := i % keys

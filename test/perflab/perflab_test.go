@@ -153,7 +153,7 @@ func newEnv(t *testing.T) *env {
 
 func (e *env) dial(addr string, cache int) *client.Client {
 	c, err := client.Dial(e.ctx, client.Config{Servers: []string{addr}, Fabrics: []rdma.Fabric{verbs.New(verbs.Options{})},
-		CacheEntries: cache, Timeout: 30 * time.Second, RequireRDMA: true})
+		CacheEntries: cache, Timeout: time.Minute, DialTimeout: time.Minute, RequireRDMA: true})
 	if err != nil {
 		e.t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func (e *env) rawLat() (float64, error) {
 
 func (e *env) rawRate() (float64, error) {
 	r, err := perf.Run(e.ctx, e.dev, e.perf, perf.Params{Op: perf.Read, Kind: perf.Bandwidth, Size: size, Depth: depth, Batch: depth, SignalEvery: 1,
-		Iterations: uint64(10 * *nFlag), Warmup: 160}, perf.Options{})
+		Iterations: uint64(messages()), Warmup: 160}, perf.Options{})
 	if err != nil {
 		return 0, err
 	}
