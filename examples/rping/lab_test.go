@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -10,16 +11,22 @@ import (
 )
 
 // These tests need an RDMA device, and rping(1) of rdma-core: the lab has both.
-// 1,000 rounds with the data verified, in every direction.
+// Against rping(1) there are 1,000 rounds with the data verified, each way.
+
+// against are sizes of data in bytes and numbers of rounds.
+var against = []struct {
+	size   string
+	rounds int
+}{{"64", 1000}, {"4000", 100}}
 
 func TestOnDevice(t *testing.T) {
 	d := runs.NeedDevice(t)
 	server := runs.Start(t, "-s", "-fabric", "verbs", "-a", d.Addr, "-p", "0", "-S", "4000")
-	client := runs.Start(t, "-c", "-fabric", "verbs", "-a", d.Addr, "-p", portOf(t, server), "-C", "1000", "-S", "4000", "-V")
-	if out := client.Wait(0); !strings.Contains(out, "1000 rounds of 4000 bytes, data verified") {
+	client := runs.Start(t, "-c", "-fabric", "verbs", "-a", d.Addr, "-p", portOf(t, server), "-C", "100", "-S", "4000", "-V")
+	if out := client.Wait(0); !strings.Contains(out, "100 rounds of 4000 bytes, data verified") {
 		t.Errorf("client: %s", out)
 	}
-	if out := server.Wait(0); !strings.Contains(out, "server: 1000 rounds") {
+	if out := server.Wait(0); !strings.Contains(out, "server: 100 rounds") {
 		t.Errorf("server: %s", out)
 	}
 }
@@ -29,17 +36,18 @@ func TestOnDevice(t *testing.T) {
 func TestClientOfC(t *testing.T) {
 	d := runs.NeedDevice(t)
 	rping := runs.NeedProgram(t, "rping")
-	for _, size := range []string{"64", "4000"} {
+	for _, c := range against {
+		size, rounds := c.size, strconv.Itoa(c.rounds)
 		t.Run(size, func(t *testing.T) {
 			const port = "7180"
 			server := runs.Command(t, rping, "-s", "-a", d.Addr, "-p", port, "-S", size, "-v")
-			out, code := dialUntilHeard(t, "-c", "-fabric", "verbs", "-a", d.Addr, "-p", port, "-C", "1000", "-S", size, "-V")
-			if code != 0 || !strings.Contains(out, "1000 rounds of "+size+" bytes, data verified") {
+			out, code := dialUntilHeard(t, "-c", "-fabric", "verbs", "-a", d.Addr, "-p", port, "-C", rounds, "-S", size, "-V")
+			if code != 0 || !strings.Contains(out, rounds+" rounds of "+size+" bytes, data verified") {
 				t.Errorf("client, exit code %d: %s", code, out)
 			}
 			server.Line("server DISCONNECT EVENT")
 			<-server.Ended()
-			if n := strings.Count(server.Output(), "server ping data: rdma-ping-"); n != 1000 {
+			if n := strings.Count(server.Output(), "server ping data: rdma-ping-"); n != c.rounds {
 				t.Errorf("rping(1) served %d rounds", n)
 			}
 		})
@@ -65,15 +73,16 @@ func dialUntilHeard(t *testing.T, args ...string) (out string, code int) {
 func TestServerOfC(t *testing.T) {
 	d := runs.NeedDevice(t)
 	rping := runs.NeedProgram(t, "rping")
-	for _, size := range []string{"64", "4000"} {
+	for _, c := range against {
+		size, rounds := c.size, strconv.Itoa(c.rounds)
 		t.Run(size, func(t *testing.T) {
 			server := runs.Start(t, "-s", "-fabric", "verbs", "-a", d.Addr, "-p", "0", "-S", size)
-			client := runs.Command(t, rping, "-c", "-V", "-v", "-a", d.Addr, "-p", portOf(t, server), "-C", "1000", "-S", size)
+			client := runs.Command(t, rping, "-c", "-V", "-v", "-a", d.Addr, "-p", portOf(t, server), "-C", rounds, "-S", size)
 			out := client.Wait(0)
-			if n := strings.Count(out, "ping data: rdma-ping-"); n != 1000 || strings.Contains(out, "mismatch") {
+			if n := strings.Count(out, "ping data: rdma-ping-"); n != c.rounds || strings.Contains(out, "mismatch") {
 				t.Errorf("rping(1) had %d rounds", n)
 			}
-			if out := server.Wait(0); !strings.Contains(out, "server: 1000 rounds") {
+			if out := server.Wait(0); !strings.Contains(out, "server: "+rounds+" rounds") {
 				t.Errorf("server: %s", out)
 			}
 		})

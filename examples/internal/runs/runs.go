@@ -77,29 +77,34 @@ func start(t testing.TB, exe string, env, args []string) *Proc {
 		t: t, name: strings.Join(append([]string{exe}, args...), " "), cmd: cmd,
 		done: make(chan struct{}), more: make(chan struct{}),
 	}
-	r, w := io.Pipe()
-	cmd.Stdout, cmd.Stderr = w, w
 	var err error
 	if p.stdin, err = cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
+	// A pipe for each output, so that a line of one never lands within one of
+	// the other.
+	outR, outW := io.Pipe()
+	errR, errW := io.Pipe()
+	cmd.Stdout, cmd.Stderr = outW, errW
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("%s: %v", p.name, err)
 	}
-	var reader sync.WaitGroup
-	reader.Go(func() {
-		s := bufio.NewScanner(r)
-		s.Buffer(nil, 1<<20)
-		for s.Scan() {
-			p.add(s.Text())
-		}
-		_, _ = io.Copy(io.Discard, r) // of a line without end nothing is kept
-	})
+	var readers sync.WaitGroup
+	for _, r := range []io.Reader{outR, errR} {
+		readers.Go(func() {
+			s := bufio.NewScanner(r)
+			s.Buffer(nil, 1<<20)
+			for s.Scan() {
+				p.add(s.Text())
+			}
+			_, _ = io.Copy(io.Discard, r) // of a line without end nothing is kept
+		})
+	}
 	go func() {
 		defer cancel()
 		err := cmd.Wait()
-		_ = w.Close()
-		reader.Wait()
+		_, _ = outW.Close(), errW.Close()
+		readers.Wait()
 		var exit *exec.ExitError
 		switch {
 		case errors.As(err, &exit):
