@@ -50,16 +50,17 @@ func (c *Client) connect(ctx, reach context.Context, addr string, w way, t *tran
 		answered, err = connectError(err, info.PrivateData)
 		return nil, answered, err
 	}
-	accept, err := wire.ParseAccept(info.PrivateData)
+	answer := wire.Unpad(info.PrivateData, wire.AcceptSize)
+	accept, err := wire.ParseAccept(answer)
 	if err != nil {
 		return nil, true, fmt.Errorf("%w: whoever answers at %s does not speak this protocol: %v", ErrProtocol, addr, err)
 	}
-	if !wire.VerifyAccept(secret, hello, info.PrivateData) {
+	if !wire.VerifyAccept(secret, hello, answer) {
 		return nil, true, fmt.Errorf("%w: the server does not know the secret", ErrAuth)
 	}
 	s.version, s.incarnation = accept.Version, accept.Incarnation
 	p := patience{c: c, ctx: ctx}
-	posted, err := s.hello(&p, hello, info.PrivateData)
+	posted, err := s.hello(&p, hello, answer)
 	if err != nil {
 		return nil, true, err
 	}

@@ -257,7 +257,7 @@ func connectError(err error, private []byte) (answered bool, _ error) {
 	if !errors.Is(err, rdma.ErrRejected) {
 		return false, because(ErrUnavailable, err)
 	}
-	r, perr := wire.ParseReject(private)
+	r, perr := wire.ParseReject(wire.Unpad(private, wire.RejectSize))
 	if perr != nil {
 		return false, because(ErrUnavailable, err)
 	}

@@ -176,7 +176,8 @@ type Listener interface {
 // and Reject must be called; a request left alone is dropped by the fabric
 // after its set-up deadline (a bounded number of seconds).
 type ConnRequest interface {
-	// PrivateData is what the peer sent: hostile bytes until checked.
+	// PrivateData is what the peer sent: hostile bytes until checked. On
+	// InfiniBand and RoCE zeros follow, up to the size of a fixed field.
 	PrivateData() []byte
 	RemoteAddr() net.Addr
 	// Accept connects qp, which must be in state INIT and of the listener's
@@ -198,7 +199,7 @@ type ConnParams struct {
 
 // ConnInfo is what came out of the negotiation.
 type ConnInfo struct {
-	PrivateData []byte // the peer's, a copy
+	PrivateData []byte // the peer's, a copy; on InfiniBand and RoCE zeros follow
 	IRD, ORD    int    // in force: READs in flight never exceed ORD
 	LocalAddr   net.Addr
 	RemoteAddr  net.Addr

@@ -138,6 +138,7 @@ func (srv *Server) setUp(ctx context.Context, d *device, req rdma.ConnRequest, h
 
 // checkConnect checks a request's private data.
 func (srv *Server) checkConnect(private []byte) (version uint8, connect []byte, c cause, st wire.Status, err error) {
+	private = wire.Unpad(private, wire.ConnectSize)
 	m, err := wire.ParseConnect(private)
 	switch {
 	case errors.Is(err, wire.ErrMagic):

@@ -108,7 +108,7 @@ func tryDial(t testing.TB, srv *Server, o peerOptions) (*peer, error) {
 	info, err := p.qp.Connect(ctx, addr, rdma.ConnParams{PrivateData: p.connect})
 	if err != nil {
 		if errors.Is(err, rdma.ErrRejected) {
-			rej, perr := wire.ParseReject(info.PrivateData)
+			rej, perr := wire.ParseReject(wire.Unpad(info.PrivateData, wire.RejectSize))
 			must(perr)
 			return p, fmt.Errorf("%w: %w", err, rej.Status.Err())
 		}

@@ -199,6 +199,22 @@ func ParseReject(b []byte) (Reject, error) {
 	return r, nil
 }
 
+// Unpad cuts off the zeros behind private data of the given size: an InfiniBand
+// or RoCE connection manager carries it in a field of fixed length and says
+// nothing about its own (IBTA 12.6.5 to 12.6.8). Whatever is not so padded is
+// returned as it is, and the parsers refuse it.
+func Unpad(b []byte, size int) []byte {
+	if len(b) <= size {
+		return b
+	}
+	for _, v := range b[size:] {
+		if v != 0 {
+			return b
+		}
+	}
+	return b[:size:size]
+}
+
 // private checks the magic and returns the fields behind it.
 func private(b []byte) (fields, error) {
 	if len(b) < len(magic) {

@@ -157,3 +157,30 @@ func TestTexts(t *testing.T) {
 		t.Errorf("%q", err.Error())
 	}
 }
+
+func TestUnpad(t *testing.T) {
+	secret := []byte("a secret")
+	c := AppendConnect(nil, secret, Connect{Min: VersionMin, Max: VersionMax})
+	a := AppendAccept(nil, secret, c, Accept{Version: VersionMax})
+	r := AppendReject(nil, Reject{Min: VersionMin, Max: VersionMax, Status: StatusBusy})
+	for _, m := range []struct {
+		b    []byte
+		size int
+	}{{c, ConnectSize}, {a, AcceptSize}, {r, RejectSize}} {
+		if len(m.b) != m.size {
+			t.Fatalf("%d bytes, want %d", len(m.b), m.size)
+		}
+		for _, zeros := range []int{0, 1, 8, 148} {
+			padded := append(append([]byte{}, m.b...), make([]byte, zeros)...)
+			if got := Unpad(padded, m.size); !bytes.Equal(got, m.b) {
+				t.Errorf("%d bytes and %d zeros: %x", m.size, zeros, got)
+			}
+		}
+		if tail := append(append([]byte{}, m.b...), 0, 1); len(Unpad(tail, m.size)) != len(tail) {
+			t.Error("bytes that are no padding were cut off")
+		}
+		if len(Unpad(m.b[:5], m.size)) != 5 {
+			t.Error("short data was changed")
+		}
+	}
+}

@@ -228,7 +228,7 @@ func TestProtocolVersions(t *testing.T) {
 			if !errors.Is(err, rdma.ErrRejected) {
 				t.Fatalf("error %v, want a refusal", err)
 			}
-			r, err := wire.ParseReject(info.PrivateData)
+			r, err := wire.ParseReject(wire.Unpad(info.PrivateData, wire.RejectSize))
 			if err != nil || r.Status != tc.status || r.Min != wire.VersionMin || r.Max != wire.VersionMax {
 				t.Errorf("refused with %+v, %v, want status %v and versions %d to %d", r, err, tc.status, wire.VersionMin, wire.VersionMax)
 			}
