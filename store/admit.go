@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -15,6 +16,9 @@ type Write struct {
 	Key    []byte // belongs to the store until Done
 	Value  []byte // belongs to the store until Done; ignored by a delete
 	Delete bool
+	// NoWait has Submit fail with ErrGrowing where it would wait until memory
+	// for the item has been registered.
+	NoWait bool
 	// Done is called once, when the write is durable (as far as the sync
 	// policy goes) and published, on the store's publishing goroutine: it
 	// must not block and must not call the store. It is not called if Submit
@@ -42,10 +46,11 @@ type Write struct {
 // Submit orders a write and returns; Done tells the rest. It may be called
 // from any goroutine, and writes of one key take effect in the order of their
 // Submit calls. It does not wait for the disk, except for a delete of a key
-// of which memory alone cannot say whether it exists.
+// of which memory alone cannot say whether it exists; and it waits for a region
+// to be registered, unless NoWait, when the item has no room in those there are.
 //
-// Errors: ErrKeyEmpty, ErrKeyTooLarge, ErrTooLarge, ErrShard, ErrOverloaded
-// (the in-flight bound is reached: nothing is queued beyond it), ErrNoSpace,
+// Errors: ErrKeyEmpty, ErrKeyTooLarge, ErrTooLarge, ErrShard, ErrGrowing,
+// ErrOverloaded (the in-flight bound is reached: nothing is queued beyond it), ErrNoSpace,
 // ErrReadOnlyDisk, ErrClosed, ErrFatal, and ErrCorrupt for a delete whose
 // record cannot be read. After an error nothing was ordered.
 func (s *Store) Submit(w *Write) error {
@@ -92,7 +97,19 @@ func (s *Store) submitAndWait(ctx context.Context, w *Write) error {
 	if err := s.gate.enter(ctx, s.fence.down, w.charge); err != nil {
 		return s.fencedOr(err)
 	}
-	if err := s.order(w); err != nil {
+	w.NoWait = true
+	err := s.order(w)
+	for errors.Is(err, ErrGrowing) {
+		select {
+		case <-s.Growing():
+			err = s.order(w)
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-s.fence.down:
+			err = s.fencedOr(ErrClosed)
+		}
+	}
+	if err != nil {
 		s.gate.leave(w.charge, 1)
 		return err
 	}

@@ -6,18 +6,35 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// Beat rewrites the beat of region 0, by which clients renew their leases, and
-// frees what has waited for a lease. The server calls it every
-// Config.BeatInterval, from one goroutine, for as long as it may serve; a
-// store that is fenced or closed does not beat. now must carry a monotonic
-// reading and rise from call to call.
+// Beat is WriteBeat and then Reclaim: for who has one goroutine for both.
 func (s *Store) Beat(now time.Time) {
+	s.WriteBeat(now)
+	s.Reclaim(now)
+}
+
+// WriteBeat rewrites the beat of region 0, by which clients renew their leases.
+// The server calls it every Config.BeatInterval, from one goroutine, for as
+// long as it may serve; a store that is fenced or closed does not beat. It
+// waits for nothing: no disk, no device, no lock that is held over either. now
+// must rise from call to call.
+func (s *Store) WriteBeat(now time.Time) {
 	leave, err := s.enter()
 	if err != nil {
 		return
 	}
 	defer leave()
 	s.table.Beat(uint64(now.UnixMicro()))
+}
+
+// Reclaim frees what has waited for a lease. It is to be called about every
+// Config.BeatInterval from one goroutine, which may wait for locks of the
+// store. now must carry a monotonic reading taken after the last call returned.
+func (s *Store) Reclaim(now time.Time) {
+	leave, err := s.enter()
+	if err != nil {
+		return
+	}
+	defer leave()
 	s.reclaim.Tick(now)
 }
 

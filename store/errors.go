@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+
+	"github.com/rdmakv/rdmakv/store/region"
 )
 
 // The errors of this package. Test for them with errors.Is: what is returned
@@ -24,6 +26,9 @@ var (
 	// ErrOverloaded: a bound on work in flight is reached; try again after a
 	// moment. Nothing was ordered.
 	ErrOverloaded = errors.New("store: overloaded: too many bytes in flight, try again")
+	// ErrGrowing: memory for this write is being registered, which takes a
+	// device up to seconds. Nothing was ordered; see Store.Growing.
+	ErrGrowing = region.ErrGrowing
 	// ErrNoSpace: free disk space is below the floor; puts are refused until
 	// there is room, gets and deletes go on.
 	ErrNoSpace = errors.New("store: free disk space is below the floor: free some, or delete keys")

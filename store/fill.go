@@ -236,7 +236,7 @@ func (s *Store) fillKey(sh *shard, pkey, key, value []byte) (fillFate, error) {
 		s.addSlotless(sh, h)
 		return fillCounted, nil
 	}
-	place, class := s.reserve(len(key), len(rec.value))
+	place, class, _ := s.reserve(len(key), len(rec.value), false) // waiting, it does not fail
 	var mem []byte
 	if class != 0 {
 		mem = s.table.Bytes(place, layout.ClassSize(class))

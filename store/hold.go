@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -107,7 +108,7 @@ func (s *Store) holdCopy(key []byte, rec record) (*Held, error) {
 	if err := s.budgetHold(size); err != nil {
 		return nil, err
 	}
-	place, class, err := s.slabs.Alloc(size)
+	place, class, err := s.slabs.AllocWithin(size, holdPatience)
 	if err != nil {
 		s.heldBytes.Add(int64(-size))
 		return nil, fmt.Errorf("%w: no memory to hold %d bytes for a reader: %w", ErrOverloaded, size, err)
@@ -129,6 +130,11 @@ func (s *Store) holdCopy(key []byte, rec record) (*Held, error) {
 	s.leaseOut(held)
 	return held, nil
 }
+
+// holdPatience is how long a reader's copy waits for memory to be registered:
+// enough for a region of the usual size. Other readers wait behind it, so then
+// it is told to come again.
+const holdPatience = 100 * time.Millisecond
 
 // budgetHold takes size bytes of the budget. One answer alone may exceed it.
 func (s *Store) budgetHold(size int) error {

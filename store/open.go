@@ -250,6 +250,7 @@ func (s *Store) openMemory() error {
 		}
 		s.shards = append(s.shards, sh)
 	}
+	s.table.Index().Serve()
 	return nil
 }
 

@@ -24,7 +24,10 @@ func (s *Store) order(w *Write) error {
 		// that its answer waits for the writes it was judged against.
 		w.noop = !w.Existed
 	} else {
-		w.place, w.class = s.reserve(len(w.Key), len(w.Value))
+		var err error
+		if w.place, w.class, err = s.reserve(len(w.Key), len(w.Value), w.NoWait); err != nil {
+			return err
+		}
 		sh.mu.Lock()
 	}
 	err := s.queue.push(w)
@@ -40,15 +43,28 @@ func (s *Store) order(w *Write) error {
 	return err
 }
 
-// reserve takes memory for an item; class 0 if there is none.
-func (s *Store) reserve(keyLen, valLen int) (layout.Place, uint8) {
-	place, class, err := s.slabs.Alloc(layout.ItemSize(keyLen, valLen, false))
-	if err != nil {
-		s.counts.noMemory.Add(1)
-		return 0, 0
+// reserve takes memory for an item; class 0 if there is none. Where memory has
+// to be registered first it waits for that, or fails with ErrGrowing.
+func (s *Store) reserve(keyLen, valLen int, noWait bool) (place layout.Place, class uint8, err error) {
+	size := layout.ItemSize(keyLen, valLen, false)
+	if noWait {
+		place, class, err = s.slabs.AllocWithin(size, 0)
+	} else {
+		place, class, err = s.slabs.Alloc(size)
 	}
-	return place, class
+	switch {
+	case err == nil:
+		return place, class, nil
+	case noWait && errors.Is(err, ErrGrowing):
+		return 0, 0, ErrGrowing
+	}
+	s.counts.noMemory.Add(1)
+	return 0, 0, nil
 }
+
+// Growing returns a channel that is closed when no memory is being registered
+// for items: the moment to Submit again what was answered with ErrGrowing.
+func (s *Store) Growing() <-chan struct{} { return s.slabs.Growing() }
 
 // unreserve gives back what reserve took.
 func (s *Store) unreserve(w *Write) {

@@ -1,9 +1,11 @@
 package index
 
 import (
+	"errors"
 	"time"
 
 	"github.com/rdmakv/rdmakv/store/layout"
+	"github.com/rdmakv/rdmakv/store/region"
 )
 
 // retryAfter is how long growth pauses after memory was short: each attempt
@@ -39,7 +41,7 @@ type image struct {
 func (ix *Index) grow(now time.Time, seg *segment, h layout.Hash) bool {
 	switch {
 	case !now.IsZero() && now.Before(ix.retryAt):
-		return ix.refuse(NoMemory)
+		return ix.refuse(ix.retryWhy)
 	case seg.pause > 0:
 		return ix.refuse(NoParting)
 	}
@@ -182,8 +184,11 @@ func (ix *Index) replace(now time.Time, seg *segment, n int) bool {
 				ix.dropSegment(s)
 			}
 		}
-		ix.retryAt = now.Add(retryAfter)
-		return ix.refuse(NoMemory)
+		ix.retryAt, ix.retryWhy = now.Add(retryAfter), NoMemory
+		if errors.Is(err, region.ErrGrowing) {
+			ix.retryWhy = Waiting
+		}
+		return ix.refuse(ix.retryWhy)
 	}
 
 	ix.mark(seg)

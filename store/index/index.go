@@ -38,10 +38,11 @@ type Index struct {
 	shown  atomic.Bool // the third stage is reached
 	due    atomic.Bool // the lease is over: Tick asks for the third stage
 
-	retired atomic.Int64 // bytes of this shard that wait; Tick lowers it
-	retryAt time.Time    // no growth before: memory was short
-	refusal Refusal      // why Room last said no
-	scratch plan
+	retired  atomic.Int64 // bytes of this shard that wait; Tick lowers it
+	retryAt  time.Time    // no growth before: memory was short
+	retryWhy Refusal      // in which way
+	refusal  Refusal      // why Room last said no
+	scratch  plan
 
 	// onStore, set by tests only, runs after each store of a growth.
 	onStore func(point string)

@@ -9,8 +9,8 @@ type Refusal uint8
 const (
 	// NotRefused: Room has not said no yet.
 	NotRefused Refusal = iota
-	// Waiting: too much retired index memory rests. It is free a lease from
-	// now, and then the segment grows.
+	// Waiting: too much retired index memory rests, which is free a lease from
+	// now; or memory is being registered. Then the segment grows.
 	Waiting
 	// NoMemory: the limit is reached.
 	NoMemory
@@ -25,7 +25,7 @@ func (r Refusal) String() string {
 	case NotRefused:
 		return "not refused"
 	case Waiting:
-		return "waiting for a lease"
+		return "waiting for memory"
 	case NoMemory:
 		return "no memory"
 	case NoParting:

@@ -60,12 +60,15 @@ func (t *Table) ReclaimVersion() uint64 {
 // Close frees every region. Nothing may use the table or memory from it
 // afterwards. Closing again does nothing.
 func (t *Table) Close() error {
+	t.addMu.Lock()
+	defer t.addMu.Unlock()
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
+	closed := t.closed
+	t.closed = true
+	t.mu.Unlock()
+	if closed {
 		return nil
 	}
-	t.closed = true
 	var faults []error
 	for _, r := range t.view.Load().Regions {
 		if err := t.cfg.Memory.Free(r.ID); err != nil {

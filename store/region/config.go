@@ -13,7 +13,7 @@ type Memory interface {
 	// Alloc returns exactly size bytes for region id: zeroed, starting on an
 	// 8-byte boundary, and registered REMOTE_READ with every fabric before it
 	// returns. The memory belongs to the table until Free(id). Alloc may be
-	// called from any goroutine that needs memory; calls never overlap.
+	// called from any goroutine; calls never overlap. It may take seconds.
 	Alloc(id uint32, kind layout.RegionKind, size int) ([]byte, error)
 	// Free deregisters and releases region id. Called once for each region
 	// that Alloc returned, when the table is closed.
@@ -92,6 +92,10 @@ func roundUp(n, unit uint64) uint64 { return (n + unit - 1) / unit * unit }
 // ErrNoMemory: the limit is reached, or the system gave no memory. The error
 // itself is a *NoMemoryError with the numbers.
 var ErrNoMemory = errors.New("out of registered memory")
+
+// ErrGrowing: memory for this is being registered at this moment. Who asks again
+// when that is done finds room, unless others were faster.
+var ErrGrowing = errors.New("registered memory is being added")
 
 // NoMemoryError says what was asked for and what stood against it. It matches
 // ErrNoMemory, and Cause when the Memory refused.

@@ -3,6 +3,8 @@ package region
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -11,12 +13,26 @@ import (
 // directories of all shards. An extent is either in use, retired (waiting for
 // the reclaimer), or free. Safe for concurrent use.
 type IndexMemory struct {
+	t      *Table
+	growth Growth
+	// patience in nanoseconds: how long Alloc waits for a region to be added.
+	patience atomic.Int64
+
 	mu      sync.Mutex
-	t       *Table
 	regions []indexRegion // in order of base
 	inUse   uint64        // bytes
 	retired uint64        // bytes
 }
+
+// servingPatience is how long growth of an index may wait for registered
+// memory while the store serves: the writers of a shard, and gets that ask the
+// server, wait with it. A region of the usual size takes a device a few
+// milliseconds. One that takes longer is not waited for, and meanwhile new keys
+// do without a slot.
+const servingPatience = 100 * time.Millisecond
+
+// Serve says that from now on others wait for those who call Alloc.
+func (m *IndexMemory) Serve() { m.patience.Store(int64(servingPatience)) }
 
 type indexRegion struct {
 	base layout.Place
@@ -27,6 +43,7 @@ type indexRegion struct {
 // init takes over the root region, whose first skip pages are spoken for.
 func (m *IndexMemory) init(t *Table, r layout.Region, mem []byte, skip int) {
 	m.t = t
+	m.patience.Store(int64(Forever))
 	m.append(r, mem, skip)
 }
 
@@ -41,25 +58,58 @@ func (m *IndexMemory) append(r layout.Region, mem []byte, skip int) {
 // Alloc returns pages pages in one piece, with their memory. What stands in
 // them is left over from earlier use: the caller writes every word, by atomic
 // stores, because a late reader may still look. It fails with a
-// *NoMemoryError.
+// *NoMemoryError; one that matches ErrGrowing says that memory is on its way.
 func (m *IndexMemory) Alloc(pages int) (layout.Place, []byte, error) {
+	need := uint64(pages) * layout.PageSize
+	for {
+		p, mem, ok, seen := m.find(pages)
+		if ok {
+			return p, mem, nil
+		}
+		if _, err := m.t.CanAdd(layout.KindIndex, need); err != nil {
+			return 0, nil, err
+		}
+		err := m.growth.Run(time.Duration(m.patience.Load()), func() error { return m.add(need, seen) })
+		if err == ErrGrowing {
+			m.t.mu.Lock()
+			defer m.t.mu.Unlock()
+			return 0, nil, m.t.refuse(layout.KindIndex, need, err)
+		}
+		if err != nil {
+			return 0, nil, err
+		}
+	}
+}
+
+// find takes pages from the regions there are, of which it saw so many.
+func (m *IndexMemory) find(pages int) (p layout.Place, mem []byte, ok bool, seen int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range m.regions {
 		if p, mem, ok := m.take(&m.regions[i], pages); ok {
-			return p, mem, nil
+			return p, mem, true, 0
 		}
 	}
-	r, mem, err := m.t.AddAtLeast(layout.KindIndex, uint64(pages)*layout.PageSize)
+	return 0, nil, false, len(m.regions)
+}
+
+// add makes a region with room for need bytes, unless there is one by now that
+// who asked for it has not seen.
+func (m *IndexMemory) add(need uint64, seen int) error {
+	m.mu.Lock()
+	fresh := len(m.regions) > seen
+	m.mu.Unlock()
+	if fresh {
+		return nil
+	}
+	r, mem, err := m.t.AddAtLeast(layout.KindIndex, need)
 	if err != nil {
-		return 0, nil, err
+		return err
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.append(r, mem, 1)
-	p, mem, ok := m.take(&m.regions[len(m.regions)-1], pages)
-	if !ok {
-		panic(fmt.Sprintf("region: a new region of %d bytes does not hold %d pages", r.Length, pages))
-	}
-	return p, mem, nil
+	return nil
 }
 
 func (m *IndexMemory) take(r *indexRegion, pages int) (layout.Place, []byte, bool) {

@@ -23,7 +23,11 @@ const (
 // and take no lock; Add and the index memory (indexmem.go) lock; Close must be
 // the last call.
 //
-// Lock order: IndexMemory.mu, then mu; beatMu is a leaf.
+// Registering a region takes seconds on a device when the region is large. It
+// happens under addMu alone, which nobody holds or waits for who reads, beats or
+// finds room in what there is.
+//
+// Lock order: addMu, then IndexMemory.mu, then mu; beatMu is a leaf.
 type Table struct {
 	cfg  Config
 	hdr0 layout.RegionHeader // of region 0
@@ -34,7 +38,9 @@ type Table struct {
 	blocks [numBlocks]atomic.Pointer[granuleBlock]
 	view   atomic.Pointer[layout.View] // replaced whole under mu
 
-	mu       sync.Mutex // guards adding regions
+	addMu sync.Mutex // one region is added at a time; Close waits for it
+
+	mu       sync.Mutex // guards what follows; changed under addMu only
 	inUse    uint64     // bytes of all regions
 	nextBase uint64     // byte position of the next region; only rises
 	closed   bool
@@ -89,30 +95,22 @@ func (t *Table) Add(kind layout.RegionKind) (layout.Region, []byte, error) {
 
 // AddAtLeast is Add for a caller that needs room for need bytes after the
 // header page in one piece: the region is larger than configured if it must.
+//
+// It waits until the memory is registered.
 func (t *Table) AddAtLeast(kind layout.RegionKind, need uint64) (layout.Region, []byte, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	least := roundUp(need+layout.PageSize, layout.RegionGranule)
-	size := max(t.sizeOf(kind), least)
+	t.addMu.Lock()
+	defer t.addMu.Unlock()
+	size, err := t.CanAdd(kind, need)
+	if err != nil {
+		return layout.Region{}, nil, err
+	}
 	old := t.view.Load()
-	if left := t.cfg.Limit - t.inUse; size > left {
-		size = max(least, left/layout.RegionGranule*layout.RegionGranule)
-	}
-	refuse := func(cause error) error {
-		return &NoMemoryError{Kind: kind, Want: size, InUse: t.inUse, Limit: t.cfg.Limit, Cause: cause}
-	}
-	switch {
-	case t.closed:
-		return layout.Region{}, nil, refuse(ErrClosed)
-	case t.inUse+size > t.cfg.Limit:
-		return layout.Region{}, nil, refuse(nil)
-	case t.nextBase+size > placeSpace || len(old.Regions) >= maxRegions:
-		return layout.Region{}, nil, refuse(errPlaceSpace)
-	}
 	id := uint32(len(old.Regions))
 	mem, err := t.cfg.Memory.Alloc(id, kind, int(size))
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if err != nil {
-		return layout.Region{}, nil, refuse(err)
+		return layout.Region{}, nil, t.refuse(kind, size, err)
 	}
 	if uint64(len(mem)) != size || !wordAligned(mem) {
 		panic(fmt.Sprintf("region: Memory.Alloc returned %d bytes (8-aligned: %v) for %d asked", len(mem), wordAligned(mem), size))
@@ -120,6 +118,32 @@ func (t *Table) AddAtLeast(kind layout.RegionKind, need uint64) (layout.Region, 
 	m := &mapped{Region: layout.Region{ID: id, Kind: kind, Base: layout.PlaceOfByte(t.nextBase), Length: size}, mem: mem}
 	t.publish(m, old)
 	return m.Region, mem, nil
+}
+
+// CanAdd returns the size that AddAtLeast would make a region of, or the
+// *NoMemoryError with which it would fail before it asks for memory.
+func (t *Table) CanAdd(kind layout.RegionKind, need uint64) (size uint64, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	least := roundUp(need+layout.PageSize, layout.RegionGranule)
+	size = max(t.sizeOf(kind), least)
+	if left := t.cfg.Limit - t.inUse; size > left {
+		size = max(least, left/layout.RegionGranule*layout.RegionGranule)
+	}
+	switch {
+	case t.closed:
+		return 0, t.refuse(kind, size, ErrClosed)
+	case t.inUse+size > t.cfg.Limit:
+		return 0, t.refuse(kind, size, nil)
+	case t.nextBase+size > placeSpace || len(t.view.Load().Regions) >= maxRegions:
+		return 0, t.refuse(kind, size, errPlaceSpace)
+	}
+	return size, nil
+}
+
+// refuse says why there is no region of size bytes. Caller holds t.mu.
+func (t *Table) refuse(kind layout.RegionKind, size uint64, cause error) error {
+	return &NoMemoryError{Kind: kind, Want: size, InUse: t.inUse, Limit: t.cfg.Limit, Cause: cause}
 }
 
 // publish writes the header page, maps the granules and replaces the view, in

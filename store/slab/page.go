@@ -21,24 +21,27 @@ type page struct {
 }
 
 // allocPaged returns a place from the fullest end of what the class has, or
-// from a new page. Caller holds c.mu.
-func (c *class) allocPaged(s *Slabs) (layout.Place, error) {
+// from a new page; see alloc. Caller holds c.mu.
+func (c *class) allocPaged(s *Slabs, last bool) (p layout.Place, seen int, ok bool) {
 	pg := c.partial.head
 	if pg == nil {
-		if pg = c.empty.head; pg == nil {
-			fresh, err := s.space.takePage()
-			if err == nil {
-				c.adopt(fresh)
-				pg = fresh
-			} else if pg = c.draining.head; pg == nil {
-				return 0, err
-			}
+		pg = c.empty.head
+	}
+	if pg == nil {
+		if pg, seen = s.space.takePage(); pg != nil {
+			c.adopt(pg)
 		}
+	}
+	if pg == nil && last {
+		pg = c.draining.head
+	}
+	if pg == nil {
+		return 0, seen, false
 	}
 	i := pg.take()
 	c.live++
 	c.file(pg)
-	return pg.base + layout.Place(i*c.size/8), nil
+	return pg.base + layout.Place(i*c.size/8), seen, true
 }
 
 // adopt makes a fresh page one of this class, every place free.

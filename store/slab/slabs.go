@@ -1,9 +1,11 @@
 package slab
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/rdmakv/rdmakv/store/layout"
 	"github.com/rdmakv/rdmakv/store/reclaim"
@@ -73,28 +75,50 @@ func New(t *region.Table, r *reclaim.Reclaimer) *Slabs {
 // class. What stands there is left over: an old dead item or zeros. The place
 // belongs to the caller until Free.
 //
+// Where there is no room but the limit allows another region, Alloc waits until
+// that is registered; nobody else waits for it meanwhile.
+//
 // Errors: *SizeError, and *region.NoMemoryError (region.ErrNoMemory) when the
-// limit is reached. In the latter case Alloc has begun to retire memory of
-// other classes, if there is any to spare, so that a later call may succeed;
-// it never waits for that.
+// limit is reached or the system gives no memory. In the latter case Alloc has
+// begun to retire memory of other classes, if there is any to spare, so that a
+// later call may succeed; it never waits for that.
 func (s *Slabs) Alloc(size int) (p layout.Place, classID uint8, err error) {
+	return s.alloc(size, region.Forever)
+}
+
+// AllocWithin is Alloc for a caller that does not wait for as long as it takes:
+// after its patience (see region.Growth) it returns region.ErrGrowing. The
+// region comes all the same; Growing tells when to call again.
+func (s *Slabs) AllocWithin(size int, patience time.Duration) (p layout.Place, classID uint8, err error) {
+	return s.alloc(size, patience)
+}
+
+// Growing returns a channel that is closed when no region is being added.
+func (s *Slabs) Growing() <-chan struct{} { return s.space.growth.Done() }
+
+func (s *Slabs) alloc(size int, patience time.Duration) (p layout.Place, classID uint8, err error) {
 	classID, ok := layout.ClassFor(max(size, minItem))
 	if !ok {
 		return 0, 0, &SizeError{size}
 	}
 	c := &s.classes[classID]
-	c.mu.Lock()
-	if c.units == 0 {
-		p, err = c.allocPaged(s)
-	} else {
-		p, err = c.allocSpan(s)
-	}
-	c.mu.Unlock()
-	if err != nil {
+	for {
+		p, seen, ok := c.alloc(s, false)
+		if ok {
+			return p, classID, nil
+		}
+		switch err = s.space.grow(c.request(), seen, patience); {
+		case err == nil:
+			continue
+		case errors.Is(err, region.ErrGrowing):
+			return 0, 0, err
+		}
+		if p, _, ok = c.alloc(s, true); ok {
+			return p, classID, nil
+		}
 		s.relieve(c)
 		return 0, 0, err
 	}
-	return p, classID, nil
 }
 
 // Free gives a place back. No slot may lead to it any more and its item is
@@ -126,6 +150,25 @@ func (s *Slabs) free(p layout.Place, classID uint8) {
 // that an item written there may be followed by zeros.
 func (s *Slabs) Bytes(p layout.Place, classID uint8) []byte {
 	return s.table.Bytes(p, s.classes[classID].size)
+}
+
+// alloc returns a place out of the regions there are, of which it saw so many.
+// last: take one in a page that is being emptied, where there is no other.
+func (c *class) alloc(s *Slabs, last bool) (p layout.Place, seen int, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.units == 0 {
+		return c.allocPaged(s, last)
+	}
+	return c.allocSpan(s)
+}
+
+// request is what the class takes from the space, in units.
+func (c *class) request() request {
+	if c.units == 0 {
+		return request{pageUnits, pageUnits}
+	}
+	return request{c.units, 1}
 }
 
 // class is one size class with its pages, or with its spans.

@@ -3,6 +3,7 @@ package slab
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/rdmakv/rdmakv/store/layout"
 	"github.com/rdmakv/rdmakv/store/region"
@@ -10,7 +11,8 @@ import (
 
 // space is the item regions cut into 4 KiB units: what no class owns.
 type space struct {
-	table *region.Table
+	table  *region.Table
+	growth region.Growth
 	// byID holds the items regions at their region ids, nil elsewhere.
 	// Replaced whole under mu; read without a lock.
 	byID atomic.Pointer[[]*itemRegion]
@@ -27,56 +29,78 @@ type itemRegion struct {
 	spans []span          // by unit; each guarded by its class
 }
 
+// A request is units in one piece, starting at a multiple of align.
+type request struct{ units, align int }
+
 // takePage takes 64 KiB that start on a 64 KiB boundary of their region, so
-// that a place leads to its page by a shift.
-func (sp *space) takePage() (*page, error) {
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	r, unit, err := sp.take(pageUnits, pageUnits)
-	if err != nil {
-		return nil, err
+// that a place leads to its page by a shift; nil if there is no room in the
+// regions, of which it saw so many.
+func (sp *space) takePage() (pg *page, seen int) {
+	r, unit, seen := sp.take(request{pageUnits, pageUnits})
+	if r == nil {
+		return nil, seen
 	}
-	pg := &r.pages[unit/pageUnits]
+	pg = &r.pages[unit/pageUnits]
 	pg.base = r.Base + layout.Place(unit*unitBytes/8)
-	return pg, nil
+	return pg, seen
 }
 
 // takeSpan takes units units in one piece.
-func (sp *space) takeSpan(units int) (layout.Place, error) {
+func (sp *space) takeSpan(units int) (p layout.Place, seen int, ok bool) {
+	r, unit, seen := sp.take(request{units, 1})
+	if r == nil {
+		return 0, seen, false
+	}
+	return r.Base + layout.Place(unit*unitBytes/8), seen, true
+}
+
+// take finds units in the regions there are, oldest first; nil if none of them
+// has room.
+func (sp *space) take(q request) (r *itemRegion, unit, seen int) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	r, unit, err := sp.take(units, 1)
-	if err != nil {
-		return 0, err
-	}
-	return r.Base + layout.Place(unit*unitBytes/8), nil
-}
-
-// take finds units in the regions there are, oldest first, or adds a region.
-// Caller holds sp.mu.
-func (sp *space) take(units, align int) (*itemRegion, int, error) {
 	for _, r := range sp.regions {
-		if unit, ok := r.ext.Take(units, align); ok {
-			return r, unit, nil
+		if unit, ok := r.ext.Take(q.units, q.align); ok {
+			return r, unit, 0
 		}
 	}
-	// Alignment may cost up to align-1 units at the front of a region.
-	r, err := sp.add(units + align - 1)
-	if err != nil {
-		return nil, 0, err
-	}
-	unit, ok := r.ext.Take(units, align)
-	if !ok {
-		panic("slab: a new region does not hold what it was made for")
-	}
-	return r, unit, nil
+	return nil, 0, len(sp.regions)
 }
 
-// add makes one more items region with room for units units.
-func (sp *space) add(units int) (*itemRegion, error) {
-	reg, mem, err := sp.table.AddAtLeast(layout.KindItems, uint64(units)*unitBytes)
+// grow sees to it that there is a region which the caller has not seen, waiting
+// for at most its patience. nil: look again. Else a *region.NoMemoryError, or
+// region.ErrGrowing. The caller holds no lock.
+func (sp *space) grow(q request, seen int, patience time.Duration) error {
+	// Alignment may cost up to align-1 units at the front of a region.
+	need := uint64(q.units+q.align-1) * unitBytes
+	if sp.count() > seen {
+		return nil
+	}
+	if _, err := sp.table.CanAdd(layout.KindItems, need); err != nil {
+		if sp.count() > seen { // it was added meanwhile, and took what there was
+			return nil
+		}
+		return err
+	}
+	return sp.growth.Run(patience, func() error {
+		if sp.count() > seen {
+			return nil
+		}
+		return sp.add(need)
+	})
+}
+
+func (sp *space) count() int {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	return len(sp.regions)
+}
+
+// add makes one more items region with room for need bytes.
+func (sp *space) add(need uint64) error {
+	reg, mem, err := sp.table.AddAtLeast(layout.KindItems, need)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	n := len(mem) / unitBytes
 	r := &itemRegion{
@@ -86,13 +110,15 @@ func (sp *space) add(units int) (*itemRegion, error) {
 		spans:  make([]span, n),
 	}
 	r.ext.Take(1, 1) // the header page
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
 	sp.regions = append(sp.regions, r)
 	old := *sp.byID.Load()
-	byID := make([]*itemRegion, reg.ID+1)
+	byID := make([]*itemRegion, max(int(reg.ID)+1, len(old)))
 	copy(byID, old)
 	byID[reg.ID] = r
 	sp.byID.Store(&byID)
-	return r, nil
+	return nil
 }
 
 // give takes back what a class had, after its lease.

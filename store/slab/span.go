@@ -13,24 +13,24 @@ type span struct {
 	live  bool  // it holds an item; otherwise its class keeps it for the next
 }
 
-// allocSpan returns a kept span of the class or a new one. Caller holds c.mu.
-func (c *class) allocSpan(s *Slabs) (layout.Place, error) {
+// allocSpan returns a kept span of the class or a new one; see alloc. Caller
+// holds c.mu.
+func (c *class) allocSpan(s *Slabs) (p layout.Place, seen int, ok bool) {
 	if n := len(c.freeSpans); n > 0 {
 		p := c.freeSpans[n-1]
 		c.freeSpans = c.freeSpans[:n-1]
 		r, unit := s.space.unitOf(p)
 		r.spans[unit] = span{class: c.id, live: true}
 		c.live++
-		return p, nil
+		return p, 0, true
 	}
-	p, err := s.space.takeSpan(c.units)
-	if err != nil {
-		return 0, err
+	if p, seen, ok = s.space.takeSpan(c.units); !ok {
+		return 0, seen, false
 	}
 	r, unit := s.space.unitOf(p)
 	r.spans[unit] = span{class: c.id, live: true}
 	c.live++
-	return p, nil
+	return p, seen, true
 }
 
 // freeSpan gives a span back to its class, and the surplus to any class.
