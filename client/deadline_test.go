@@ -21,7 +21,7 @@ import (
 // Registering takes as long as it takes; nobody waits for it but who needs the
 // memory, and he no longer than he may.
 func TestSlowRegistration(t *testing.T) {
-	n := startNode(t, nil)
+	n := softNode(t, nil)
 	r := newRig("a")
 	c := n.rigged([]rdma.Fabric{r}, nil)
 	small, large := []byte("small"), []byte("large")
@@ -72,7 +72,7 @@ func TestSlowRegistration(t *testing.T) {
 
 // A device that does not register says so to everybody who waits for it.
 func TestRegistrationFails(t *testing.T) {
-	n := startNode(t, nil)
+	n := softNode(t, nil)
 	r := newRig("a")
 	c := n.rigged([]rdma.Fabric{r}, nil)
 	value := bytes.Repeat([]byte("v"), 500_000)
@@ -105,7 +105,7 @@ func TestRegistrationFails(t *testing.T) {
 // The completions of READs do not come: each call ends at its deadline, its
 // buffer waits in quarantine, and when too much waits the queue pair goes.
 func TestQuarantineIsBounded(t *testing.T) {
-	n := startNode(t, nil)
+	n := softNode(t, nil)
 	r := newRig("a")
 	c := n.rigged([]rdma.Fabric{r}, func(cfg *Config) { cfg.BufferBytes = minBufferBytes })
 	value := bytes.Repeat([]byte("v"), 60_000)
@@ -140,7 +140,7 @@ func TestQuarantineIsBounded(t *testing.T) {
 
 // Nothing completes, and the calls have no deadline of their own.
 func TestNothingCompletes(t *testing.T) {
-	n := startNode(t, nil)
+	n := softNode(t, nil)
 	r := newRig("a")
 	c := n.rigged([]rdma.Fabric{r}, func(cfg *Config) { cfg.Timeout, cfg.DialTimeout = 300*time.Millisecond, 300*time.Millisecond })
 	eventually(t, "a put", func() bool { return c.Put(t.Context(), []byte("k"), []byte("v")) == nil })
@@ -172,7 +172,7 @@ func TestNothingCompletes(t *testing.T) {
 
 // The host behind an idle connection vanishes: that is noticed without a call.
 func TestIdleConnectionToNobody(t *testing.T) {
-	n := startNode(t, func(cfg *server.Config) {
+	n := softNode(t, func(cfg *server.Config) {
 		cfg.Keepalive, cfg.Lease, cfg.Beat = 100*time.Millisecond, 400*time.Millisecond, 40*time.Millisecond
 	})
 	r := newRig("a")

@@ -33,7 +33,7 @@ func roundTrip(t *testing.T, c *Client) {
 // The first fabric that reaches the server is used, and why the others are not
 // is told.
 func TestFirstFabricThatReaches(t *testing.T) {
-	n := startNode(t, nil)
+	n := softNode(t, nil)
 	noRoute := &routedRig{newRig("a"), func(addr string) (rdma.Route, error) {
 		return rdma.Route{}, fmt.Errorf("%w: no port is in the network of %s", rdma.ErrNoDevice, addr)
 	}}
@@ -75,7 +75,7 @@ func TestFirstFabricThatReaches(t *testing.T) {
 // Who answers and refuses is not asked again by another fabric: a wrong secret
 // is one everywhere.
 func TestRefusalIsFinal(t *testing.T) {
-	n := startNode(t, func(cfg *server.Config) { cfg.Secret = []byte("sesame") })
+	n := softNode(t, func(cfg *server.Config) { cfg.Secret = []byte("sesame") })
 	first, second := newRig("a"), newRig("b")
 	cfg := n.config()
 	cfg.Fabric, cfg.Fabrics, cfg.Secret = nil, []rdma.Fabric{first, second}, []byte("simsalabim")
@@ -89,7 +89,7 @@ func TestRefusalIsFinal(t *testing.T) {
 
 // A fabric on which nobody answers leaves time for the next one.
 func TestFallbackHasTime(t *testing.T) {
-	n := startNode(t, nil)
+	n := softNode(t, nil)
 	dead := newRig("a")
 	dead.set(func(r *rig) { r.connect = hang })
 	c := n.rigged([]rdma.Fabric{dead, newRig("b")}, func(cfg *Config) { cfg.DialTimeout = 8 * time.Second })
@@ -102,7 +102,7 @@ func TestFallbackHasTime(t *testing.T) {
 
 // RequireRDMA keeps the client off fabrics in software, whatever else fails.
 func TestRequireRDMA(t *testing.T) {
-	n := startNode(t, nil)
+	n := softNode(t, nil)
 	soft := iwarp.New(iwarp.Options{})
 	noRoute := &routedRig{newRig("a"), func(string) (rdma.Route, error) {
 		return rdma.Route{}, fmt.Errorf("%w: install rdma-core", rdma.ErrNoDevice)
@@ -132,7 +132,7 @@ func TestRequireRDMA(t *testing.T) {
 
 // Devices that are named are used, and no others.
 func TestDevicesByName(t *testing.T) {
-	n := startNode(t, nil)
+	n := softNode(t, nil)
 	a, b := newRig("a", "a0", "a1"), newRig("b", "b0", "b1")
 	routed := &routedRig{newRig("r", "r0", "r1"), func(addr string) (rdma.Route, error) {
 		return rdma.Route{Device: "r1", Addr: addr, Reason: "the route goes there"}, nil
@@ -180,7 +180,7 @@ func TestDevicesByName(t *testing.T) {
 // A client on a makeshift fabric moves to a better one as soon as that works,
 // under load, and nothing fails by it.
 func TestMoveToBetterFabric(t *testing.T) {
-	n := startNode(t, nil)
+	n := softNode(t, nil)
 	best, good, bad := newRig("best"), newRig("good"), newRig("bad")
 	best.refuse(rdma.ErrPeerGone)
 	good.refuse(rdma.ErrPeerGone)
@@ -220,7 +220,7 @@ func TestMoveToBetterFabric(t *testing.T) {
 
 // When the connection of a makeshift is lost, the attempt begins with the best.
 func TestReconnectBeginsWithTheBest(t *testing.T) {
-	n := startNode(t, nil)
+	n := softNode(t, nil)
 	best, bad := newRig("best"), newRig("bad")
 	best.refuse(rdma.ErrPeerGone)
 	c := n.rigged([]rdma.Fabric{best, bad}, nil)
@@ -246,7 +246,7 @@ func TestReconnectBeginsWithTheBest(t *testing.T) {
 
 // A device on which nothing can be made any more is opened anew.
 func TestDeviceIsOpenedAnew(t *testing.T) {
-	n := startNode(t, nil)
+	n := softNode(t, nil)
 	r := newRig("a")
 	c := n.rigged([]rdma.Fabric{r}, nil)
 	roundTrip(t, c)
@@ -269,7 +269,7 @@ func TestDeviceIsOpenedAnew(t *testing.T) {
 
 // Sessions pass their message memory on: connecting again registers nothing.
 func TestReconnectRegistersNothing(t *testing.T) {
-	n := startNode(t, nil)
+	n := softNode(t, nil)
 	r := newRig("a")
 	c := n.rigged([]rdma.Fabric{r}, nil)
 	roundTrip(t, c)
@@ -297,7 +297,7 @@ func TestReconnectRegistersNothing(t *testing.T) {
 // Where the sink of a READ needs REMOTE_WRITE, the memory that gets land in has
 // it and no other memory has, and no QP ever grants it.
 func TestReadSinkRights(t *testing.T) {
-	n := startNode(t, nil)
+	n := softNode(t, nil)
 	for _, caps := range []rdma.Caps{0, rdma.CapReadSinkWrite} {
 		r := newRig("a")
 		r.caps = caps
@@ -326,7 +326,7 @@ func TestReadSinkRights(t *testing.T) {
 
 // Many clients at once, on many transports, opened and closed all the time.
 func TestTransportsComeAndGo(t *testing.T) {
-	n := startNode(t, nil)
+	n := softNode(t, nil)
 	a, b := newRig("a"), newRig("b")
 	c := n.rigged([]rdma.Fabric{a, b}, nil)
 	var wg sync.WaitGroup
@@ -369,7 +369,7 @@ func roundTripOrLost(t *testing.T, c *Client) {
 // Close ends a session too that has been left for a better fabric and still has
 // work under way.
 func TestCloseWhileMoving(t *testing.T) {
-	n := startNode(t, nil)
+	n := softNode(t, nil)
 	best, bad := newRig("best"), newRig("bad")
 	best.refuse(rdma.ErrPeerGone)
 	c := n.rigged([]rdma.Fabric{best, bad}, nil)

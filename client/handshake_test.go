@@ -97,6 +97,12 @@ func TestHandshakeAnswers(t *testing.T) {
 		{"other versions", func(f *fakeServer) {
 			f.reject = wire.AppendReject(nil, wire.Reject{Min: 7, Max: 9, Status: wire.StatusVersion})
 		}, ErrVersion},
+		{"other versions, padded", func(f *fakeServer) {
+			f.reject = append(wire.AppendReject(nil, wire.Reject{Min: 7, Max: 9, Status: wire.StatusVersion}), make([]byte, 140)...)
+		}, ErrVersion},
+		{"a padded server without the secret", func(f *fakeServer) {
+			f.accept = func(b []byte) []byte { b[len(b)-1] ^= 1; return append(b, make([]byte, 148)...) }
+		}, ErrAuth},
 		{"bad secret", func(f *fakeServer) {
 			f.reject = wire.AppendReject(nil, wire.Reject{Min: 1, Max: 1, Status: wire.StatusAuth})
 		}, ErrAuth},
@@ -146,6 +152,16 @@ func TestHandshakeAnswers(t *testing.T) {
 				t.Errorf("%v, want %v", err, tc.want)
 			}
 		})
+	}
+}
+
+// A connection manager may carry private data in a field of fixed length.
+func TestPaddedAcceptance(t *testing.T) {
+	f := newFakeServer(5)
+	f.secret = []byte("s")
+	f.accept = func(b []byte) []byte { return append(b, make([]byte, 148)...) }
+	if c := f.dial(t, nil, nil); c.Server().ID != "fake" {
+		t.Errorf("%+v", c.Server())
 	}
 }
 

@@ -137,7 +137,7 @@ func TestServerRestart(t *testing.T) {
 
 // Connections break again and again under load.
 func TestConnectionsBreak(t *testing.T) {
-	n := startNode(t, nil)
+	n := softNode(t, nil)
 	p := newProxy(t, n.addr)
 	c := n.dial(func(cfg *Config) { cfg.Servers = []string{p.addr()} })
 	w := startWriters(t, c, 8, 20*time.Second)
@@ -153,7 +153,7 @@ func TestConnectionsBreak(t *testing.T) {
 
 // A server that answers nothing any more, its connection intact.
 func TestStalledServer(t *testing.T) {
-	n := startNode(t, nil)
+	n := softNode(t, nil)
 	p := newProxy(t, n.addr)
 	c := n.dial(func(cfg *Config) {
 		cfg.Servers, cfg.Timeout, cfg.DialTimeout = []string{p.addr()}, 400*time.Millisecond, 400*time.Millisecond

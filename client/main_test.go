@@ -15,6 +15,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	"github.com/rdmakv/rdmakv/rdma/verbs"
 )
 
 var verbose = flag.Bool("logs", false, "write the logs of client and server to standard error")
@@ -29,22 +30,46 @@ func testLogger(who string) *slog.Logger {
 }
 
 // A node is a server in this process that can be stopped and started again on
-// the same data and address. All its memory is Go memory, so that the race
-// detector sees what the fabric does with it.
+// the same data and address. It runs on iwarp, with all its memory in Go's heap,
+// so that the race detector sees what the fabric does with it; in the lab it
+// runs on an RDMA device.
 type node struct {
 	t    testing.TB
 	cfg  server.Config
 	srv  *server.Server
 	addr string
+	hard bool // on an RDMA device
 }
+
+// inLab: this is a guest of the lab, which has an RDMA device.
+var inLab = os.Getenv("RDMAKV_LAB") != ""
 
 func startNode(t testing.TB, change func(*server.Config)) *node {
 	t.Helper()
-	n := &node{t: t, cfg: server.Config{
+	return startNodeOn(t, inLab, change)
+}
+
+// softNode is a node on iwarp in any case: for what only TCP or a rig can do.
+func softNode(t testing.TB, change func(*server.Config)) *node {
+	t.Helper()
+	return startNodeOn(t, false, change)
+}
+
+func startNodeOn(t testing.TB, hard bool, change func(*server.Config)) *node {
+	t.Helper()
+	n := &node{t: t, hard: hard, cfg: server.Config{
 		Fabric: iwarp.New(iwarp.Options{}), DataDir: "data", FS: vfs.NewMem(),
 		Shards: 4, MemoryLimit: 512 << 20, RegionSize: 80 << 20, IndexRegionSize: 8 << 20,
 		MemoryKind: memory.Heap, CacheBytes: 4 << 20, MinFreeBytes: -1, Logger: testLogger("server"),
 	}}
+	if hard {
+		f := verbs.New(verbs.Options{})
+		routes, err := f.Local(t.Context(), ":0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.cfg.Fabric, n.cfg.Device, n.cfg.Listen, n.cfg.MemoryKind = f, routes[0].Device, routes[0].Addr, memory.Mmap
+	}
 	if change != nil {
 		change(&n.cfg)
 	}
@@ -83,13 +108,17 @@ func (n *node) stop() {
 
 // config is a client's for this node.
 func (n *node) config() Config {
-	return Config{
+	cfg := Config{
 		Servers: []string{n.addr}, Fabric: iwarp.New(iwarp.Options{}), Secret: n.cfg.Secret,
 		HeapMemory: true, Logger: testLogger("client"),
 		// A loaded machine under the race detector is slow; tests of deadlines
 		// set their own.
 		Timeout: time.Minute, DialTimeout: 20 * time.Second,
 	}
+	if n.hard {
+		cfg.Fabric, cfg.HeapMemory = verbs.New(verbs.Options{}), false
+	}
+	return cfg
 }
 
 func (n *node) dial(change func(*Config)) *Client {

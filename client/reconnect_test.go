@@ -15,7 +15,7 @@ import (
 // An attempt that hangs, because what it sent was lost, does not keep calls from
 // the server once that is back: others are made beside it.
 func TestProbesBesideAHangingAttempt(t *testing.T) {
-	n := startNode(t, nil)
+	n := softNode(t, nil)
 	r := newRig("a")
 	c := n.rigged([]rdma.Fabric{r}, func(cfg *Config) { cfg.Timeout, cfg.DialTimeout = time.Hour, time.Hour })
 	roundTrip(t, c)
@@ -62,7 +62,7 @@ func TestProbesBesideAHangingAttempt(t *testing.T) {
 
 // Two attempts succeed at the same moment: one session is used, the other ends.
 func TestOneOfTwoAttemptsWins(t *testing.T) {
-	n := startNode(t, nil)
+	n := softNode(t, nil)
 	r := newRig("a")
 	c := n.rigged([]rdma.Fabric{r}, nil)
 	gate := make(chan struct{})
