@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
 )
 
 // opError wraps err, which wraps a class of package rdma, with what was done to
@@ -51,7 +52,7 @@ func classify(err error) error {
 	if errors.As(err, &errno) {
 		return fmt.Errorf("%w: %w", classOf(errno), err)
 	}
-	if errors.Is(err, os.ErrClosed) {
+	if errors.Is(err, ibv.ErrClosed) || errors.Is(err, os.ErrClosed) {
 		return fmt.Errorf("%w: %w", rdma.ErrClosed, err)
 	}
 	return fmt.Errorf("%w: %w", rdma.ErrProtocol, err)

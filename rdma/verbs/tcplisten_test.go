@@ -1,0 +1,204 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/rdma"
+)
+
+const patience = 30 * time.Second
+
+// deviceless is enough of a device for a listener over TCP: until a request is
+// accepted nothing touches hardware.
+func deviceless(opts Options) *device {
+	d := &device{fabric: New(opts), name: "none0"}
+	d.users = 1 // as Listen counts it
+	d.attr.MaxAcceptPrivate = maxRejectPrivate
+	return d
+}
+
+func listenHere(t *testing.T, opts Options) *tcpListener {
+	t.Helper()
+	opts.Connect = ConnectTCP
+	l, err := deviceless(opts).listenTCP(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l.(*tcpListener)
+}
+
+func dialHere(t *testing.T, l *tcpListener) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	return c
+}
+
+func sendRequest(t *testing.T, c net.Conn, private string) {
+	t.Helper()
+	f := frame{kind: frameRequest, end: goodEndpoint(), private: []byte(private)}
+	if _, err := c.Write(f.append(nil)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func accept(t *testing.T, l *tcpListener) rdma.ConnRequest {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	r, err := l.Accept(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func expectReject(t *testing.T, c net.Conn, private string) {
+	t.Helper()
+	f, err := readFrame(c)
+	if err != nil || f.kind != frameReject || string(f.private) != private {
+		t.Errorf("%+v (%q), %v; want a reject with %q", f, f.private, err, private)
+	}
+}
+
+func TestListenTCPReject(t *testing.T) {
+	l := listenHere(t, Options{})
+	c := dialHere(t, l)
+	sendRequest(t, c, "let me in")
+	r := accept(t, l)
+	if string(r.PrivateData()) != "let me in" || r.RemoteAddr().String() != c.LocalAddr().String() {
+		t.Errorf("request %q from %v", r.PrivateData(), r.RemoteAddr())
+	}
+	if err := r.Reject(make([]byte, maxRejectPrivate+1)); !errors.Is(err, rdma.ErrInvalid) {
+		t.Errorf("too much private data: %v", err)
+	}
+	if err := r.Reject([]byte("no")); err != nil {
+		t.Error(err)
+	}
+	expectReject(t, c, "no")
+	if err := r.Reject(nil); !errors.Is(err, rdma.ErrNotConnected) {
+		t.Errorf("rejected twice: %v", err)
+	}
+}
+
+// Peers that are silent, slow or speak something else cost no more than their
+// place, for a bounded time, and others get through.
+func TestListenTCPHostilePeers(t *testing.T) {
+	l := listenHere(t, Options{SetupTimeout: 300 * time.Millisecond})
+	silent, http, half, wrong := dialHere(t, l), dialHere(t, l), dialHere(t, l), dialHere(t, l)
+	_, _ = http.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
+	_, _ = half.Write([]byte("RKQP"))
+	bye := frame{kind: frameBye}
+	_, _ = wrong.Write(bye.append(nil))
+	good := dialHere(t, l)
+	sendRequest(t, good, "good")
+	r := accept(t, l)
+	if string(r.PrivateData()) != "good" {
+		t.Errorf("accepted %q", r.PrivateData())
+	}
+	for name, c := range map[string]net.Conn{"silent": silent, "http": http, "half": half, "wrong": wrong} {
+		if n, err := c.Read(make([]byte, 1)); n != 0 || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: read %d, %v; want to be dropped", name, n, err)
+		}
+	}
+	// The program forgets its request: the peer is dropped, and it is too late.
+	if _, err := good.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the forgotten peer: %v", err)
+	}
+	if err := r.Reject(nil); !errors.Is(err, rdma.ErrNotConnected) {
+		t.Errorf("a request that was dropped: %v", err)
+	}
+}
+
+// No more wait than MaxPending; the rest is told so.
+func TestListenTCPBounded(t *testing.T) {
+	const limit = 3
+	l := listenHere(t, Options{MaxPending: limit})
+	var waiting []net.Conn
+	for range limit {
+		c := dialHere(t, l)
+		sendRequest(t, c, "")
+		waiting = append(waiting, c)
+	}
+	// Which of them are queued is theirs; one more than fit is refused.
+	refused := make(chan bool, limit+1)
+	late := dialHere(t, l)
+	sendRequest(t, late, "")
+	for _, c := range append(waiting, late) {
+		go func() {
+			f, err := readFrame(c)
+			refused <- err == nil && f.kind == frameReject && string(f.private) == "verbs: too many connection requests"
+		}()
+	}
+	if !<-refused {
+		t.Error("the first to be answered was not refused for the limit")
+	}
+	for range limit {
+		if err := accept(t, l).Reject([]byte("later")); err != nil {
+			t.Error(err)
+		}
+	}
+	for range limit {
+		if <-refused {
+			t.Error("more than one was refused for the limit")
+		}
+	}
+}
+
+func TestListenTCPClose(t *testing.T) {
+	l := listenHere(t, Options{})
+	queued, silent := dialHere(t, l), dialHere(t, l)
+	sendRequest(t, queued, "")
+	for deadline := time.Now().Add(patience); len(l.queue.ch) == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the request never came")
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	expectReject(t, queued, "verbs: listener closed")
+	if _, err := l.Accept(t.Context()); !errors.Is(err, rdma.ErrClosed) {
+		t.Errorf("Accept: %v", err)
+	}
+	if _, err := silent.Read(make([]byte, 1)); err == nil {
+		t.Error("a silent peer outlives the listener")
+	}
+	if err := l.Close(); err != nil {
+		t.Errorf("Close again: %v", err)
+	}
+	if l.dev.users != 0 {
+		t.Errorf("the device has %d users", l.dev.users)
+	}
+}
+
+func TestAcceptForeignQP(t *testing.T) {
+	l := listenHere(t, Options{})
+	c := dialHere(t, l)
+	sendRequest(t, c, "")
+	r := accept(t, l)
+	if _, err := r.Accept(t.Context(), nil, rdma.ConnParams{}); !errors.Is(err, rdma.ErrInvalid) {
+		t.Errorf("without a QP: %v", err)
+	}
+	if _, err := r.Accept(t.Context(), &qp{pd: &pd{dev: deviceless(Options{})}}, rdma.ConnParams{}); !errors.Is(err, rdma.ErrInvalid) {
+		t.Errorf("with the QP of another device: %v", err)
+	}
+	if err := r.Reject(nil); err != nil {
+		t.Errorf("after these mistakes: %v", err)
+	}
+	expectReject(t, c, "")
+}
