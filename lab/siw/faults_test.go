@@ -102,6 +102,7 @@ func TestProtection(t *testing.T) {
 		for _, f := range faults() {
 			t.Run(string(from)+" asks/"+f.op.String()+"/"+f.name, func(t *testing.T) {
 				x := connected(t, at, from, to, iwarp.Options{})
+				said := newKernelLog(t)
 				where, n := f.target(x.b)
 				mr := x.a.sink(n)
 				fill(mr.Bytes(), 0x5a)
@@ -115,6 +116,9 @@ func TestProtection(t *testing.T) {
 					return
 				}
 				x.refused(f.op, id, to == kernel && f.siwBlunt)
+				if got := said.count("siw: got TERMINATE"); from == kernel && got != 1 {
+					t.Errorf("the kernel has got %d Terminates, want 1", got)
+				}
 				if f.op == rdma.OpRDMARead && !bytes.Equal(mr.Bytes(), before) {
 					t.Error("refused, but bytes have come")
 				}
