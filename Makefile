@@ -73,6 +73,7 @@ lab: build $(BIN)/lab ## boot a guest with Soft-RoCE, run lab/tests.list in it
 	@scripts/lab $(BIN)/lab test
 
 lab-shell: build $(BIN)/lab ## a guest with Soft-RoCE and a node, and a terminal in it
+	$(GO) build -o $(BIN)/examples/ ./examples/...
 	@$(BIN)/lab shell -bin $(BIN)
 
 lab-cluster: build $(BIN)/lab ## three guests on one Ethernet: cuts, losses, kills

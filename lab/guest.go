@@ -189,6 +189,9 @@ func (g *Guest) SetLink(up bool) error {
 	return g.monitor.Do("set_link", map[string]any{"name": "nic0", "up": up})
 }
 
+// Pid is the number of the emulator's process.
+func (g *Guest) Pid() int { return g.machine.cmd.Process.Pid }
+
 // Done is closed when the machine has ended.
 func (g *Guest) Done() <-chan struct{} { return g.machine.ended }
 

@@ -122,7 +122,7 @@ func kernel(ctx context.Context, cache string) (release, root string, err error)
 	release = strings.TrimPrefix(pkg, "linux-image-")
 	list := filepath.Join(p.Dir, "lib/modules", release, "modules.dep")
 	if !exists(list) {
-		depmod := find("depmod")
+		depmod := Find("depmod")
 		if depmod == "" {
 			return "", "", fmt.Errorf("%w: no depmod (package kmod)", ErrMissing)
 		}
@@ -210,7 +210,7 @@ func moduleParts(c Config, dir, release string) (parts, error) {
 
 // userParts lists programs and libraries, each under its name here.
 func userParts(c Config) (parts, error) {
-	busybox := find("busybox")
+	busybox := Find("busybox")
 	if busybox == "" {
 		return nil, fmt.Errorf("%w: no busybox (package busybox-static)", ErrMissing)
 	}
@@ -221,14 +221,14 @@ func userParts(c Config) (parts, error) {
 	files := slices.Clone(c.Files)
 	var lack []string
 	for _, t := range tools {
-		if p := find(t.name); p != "" {
+		if p := Find(t.name); p != "" {
 			files = append(files, p)
 		} else {
 			lack = append(lack, t.name+" (package "+t.pkg+")")
 		}
 	}
 	for _, name := range handy {
-		if p := find(name); p != "" {
+		if p := Find(name); p != "" {
 			files = append(files, p)
 		}
 	}
@@ -321,8 +321,8 @@ func (ps parts) pack() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// find returns the full path of a program, also of those for root.
-func find(name string) string {
+// Find returns the full path of a program, also of one for root, or nothing.
+func Find(name string) string {
 	for _, dir := range []string{"/usr/bin", "/bin", "/usr/sbin", "/sbin", "/usr/local/bin"} {
 		if p := filepath.Join(dir, name); exists(p) {
 			return p

@@ -156,7 +156,7 @@ func TestLibraries(t *testing.T) {
 		t.Skip("the shell here is static")
 	}
 	for _, want := range []string{"libc.so.6", "ld-linux"} {
-		if !slices.ContainsFunc(libs, func(l string) bool { return strings.Contains(l, want) }) && find("ldd") != "" {
+		if !slices.ContainsFunc(libs, func(l string) bool { return strings.Contains(l, want) }) && Find("ldd") != "" {
 			t.Errorf("%s is not in %q", want, libs)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // can start others elsewhere through the agents.
 func clusterCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, error) {
 	var c lab.Config
-	guestFlags(fs, &c)
+	guestFlags(fs, &c, 768)
 	n := fs.Int("guests", 3, "how many guests")
 	limit := fs.Duration("timeout", 20*time.Minute, "for everything, booting included")
 	if err := fs.Parse(args); err != nil {

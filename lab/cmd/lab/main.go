@@ -71,10 +71,10 @@ func (c command) main(ctx context.Context) int {
 	return code
 }
 
-// guestFlags are the flags of every command that boots.
-func guestFlags(fs *flag.FlagSet, c *lab.Config) {
+// guestFlags are the flags of every command that boots; memory is in MiB.
+func guestFlags(fs *flag.FlagSet, c *lab.Config, memory int) {
 	fs.IntVar(&c.CPUs, "smp", 0, "virtual processors (2; 1 each when there are several guests)")
-	fs.IntVar(&c.Memory, "mem", 1024, "memory in MiB")
+	fs.IntVar(&c.Memory, "mem", memory, "memory in MiB")
 	fs.StringVar(&c.Dir, "dir", "", "directory that is /mnt in the guest (a directory below .cache/lab/share)")
 	fs.StringVar(&c.RDMA, "rdma", lab.RXE, "RDMA device: rxe, siw or none")
 	fs.IntVar(&c.Ports, "ports", 1, "RDMA devices: the first on the Ethernet, each further one on a network of its own")

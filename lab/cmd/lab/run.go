@@ -16,7 +16,7 @@ import (
 // runCommand boots one guest for one program.
 func runCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, error) {
 	var c lab.Config
-	guestFlags(fs, &c)
+	guestFlags(fs, &c, 1024)
 	limit := fs.Duration("timeout", 10*time.Minute, "for everything, booting included")
 	if err := fs.Parse(args); err != nil {
 		return 2, err

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/rdmakv/rdmakv/lab"
@@ -38,6 +39,8 @@ has them, done by the kernel. A kvserver runs at 10.77.0.1:7400. Things to try:
   ib_read_lat & sleep 1; ib_read_lat 10.77.0.1
                                      latency of RDMA READ, by perftest
   rping -s -C 3 & sleep 1; rping -c -a 10.77.0.1 -C 3 -v
+  ls /mnt/examples                   programs that teach; docs/learn has their pages
+  /mnt/examples/errors               what RDMA errors look like
   cat /tmp/kvserver.log              what the server says
 
 /mnt is %s of the host. "exit" ends the machine.
@@ -47,7 +50,7 @@ has them, done by the kernel. A kvserver runs at 10.77.0.1:7400. Things to try:
 // shellCommand boots a guest with a node in it and gives it the terminal.
 func shellCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, error) {
 	var c lab.Config
-	guestFlags(fs, &c)
+	guestFlags(fs, &c, 1024)
 	bin := fs.String("bin", "bin", "directory with kvserver and kvclient")
 	if err := fs.Parse(args); err != nil {
 		return 2, err
@@ -55,12 +58,14 @@ func shellCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, er
 	if err := shareDir(&c, "shell"); err != nil {
 		return 1, err
 	}
-	for _, name := range []string{"kvserver", "kvclient"} {
-		data, err := os.ReadFile(*bin + "/" + name)
-		if err == nil {
-			err = os.WriteFile(c.Dir+"/"+name, data, 0o755)
-		}
-		if err != nil {
+	// The examples get a directory of their own, which is not in the PATH: one of
+	// them is called rping, as a program of rdma-core is.
+	examples, err := filepath.Glob(filepath.Join(*bin, "examples", "*"))
+	if err != nil {
+		return 1, err
+	}
+	for _, file := range append(examples, filepath.Join(*bin, "kvserver"), filepath.Join(*bin, "kvclient")) {
+		if err := give(*bin, file, c.Dir); err != nil {
 			return 1, fmt.Errorf("%w (make build makes it)", err)
 		}
 	}
@@ -78,8 +83,26 @@ func shellCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, er
 	}
 	fmt.Printf(welcome, c.Dir)
 	// The terminal passes Ctrl-C on as a byte: signals of this process end it.
-	return attach(ctx, g.Agent(), agent.Cmd{
+	_, err = attach(ctx, g.Agent(), agent.Cmd{
 		Args: []string{"sh", "-c", "[ -x /usr/bin/bash ] && exec bash --norc -i; exec sh -i"},
 		Env:  append(env, "PS1=guest# "), Dir: "/tmp", Terminal: true,
 	})
+	return 0, err // the shell's own exit code is that of the last command typed
+}
+
+// give copies a program below the directory bin to the same place below dir.
+func give(bin, file, dir string) error {
+	name, err := filepath.Rel(bin, file)
+	if err != nil {
+		return err
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	to := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o755)
 }

@@ -40,7 +40,7 @@ func readList(list []byte) [][]string {
 // the directory of its package as go test would.
 func testCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, error) {
 	c := lab.Config{}
-	guestFlags(fs, &c)
+	guestFlags(fs, &c, 2048)
 	list := fs.String("list", "lab/tests.list", "file with packages and flags, used when no package is given")
 	limit := fs.Duration("timeout", 40*time.Minute, "for everything, compiling and booting included")
 	race := fs.Bool("race", false, "with the race detector")

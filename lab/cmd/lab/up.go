@@ -126,7 +126,7 @@ type server struct {
 
 func serveFlags(fs *flag.FlagSet) *server {
 	s := &server{fs: fs}
-	guestFlags(fs, &s.config)
+	guestFlags(fs, &s.config, 1024)
 	s.name = fs.String("name", "lab", "name of these guests, for exec and down")
 	s.guests = fs.Int("guests", 1, "how many, on one virtual Ethernet")
 	s.life = fs.Duration("for", 2*time.Hour, "they end by themselves after so long")
