@@ -123,11 +123,13 @@ func meaning(ev ibv.CMEvent) string {
 		return "the connection could not be set up"
 	case ibv.CMRejected:
 		// The reasons are those of the InfiniBand architecture (table of REJ
-		// reasons, section 12.6.7.2); on iWARP the status is an errno.
-		switch ev.Status {
-		case 8:
+		// reasons, section 12.6.7.2). On iWARP the status is an errno, and
+		// nobody at the port is an error of Connect already.
+		const noListener, consumer = 8, 28
+		if ev.Status == noListener {
 			return "nobody listens at that port"
-		case 28:
+		}
+		if ev.Status == consumer || ev.Status < 0 {
 			return fmt.Sprintf("the server refused, and says %q", printable(ev.Param.PrivateData))
 		}
 		return fmt.Sprintf("rejected for reason %d", ev.Status)

@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -64,6 +65,34 @@ func address(t testing.TB, name string) string {
 	for _, e := range table {
 		if a := netip.AddrFrom16(e.GID); a.Is4In6() {
 			return a.Unmap().String()
+		}
+	}
+	if c.Info().Transport == ibv.TransportIWARP {
+		return interfaceAddress(t) // the GID of an iWARP device is a MAC address
+	}
+	return ""
+}
+
+// interfaceAddress is the first IPv4 address of an interface that is up and no
+// loopback: a machine with an iWARP device in the lab has one such interface.
+func interfaceAddress(t testing.TB) string {
+	t.Helper()
+	all, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range all {
+		if i.Flags&net.FlagUp == 0 || i.Flags&net.FlagLoopback != 0 {
+			continue
+		}
+		addrs, err := i.Addrs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() {
+				return p.Addr().String()
+			}
 		}
 	}
 	return ""
