@@ -84,11 +84,7 @@ func (f fabrics) pick(ctx context.Context, c config.Config, log *slog.Logger) ([
 // lookForDevices finds out whether verbs can be had. Where it must be had and
 // cannot, the error has the remedy.
 func (p *picker) lookForDevices(ctx context.Context) error {
-	p.because = errors.New("this program was built without the fabric verbs")
-	if p.verbs != nil {
-		p.because = p.verbs.Unavailable()
-	}
-	if p.because != nil {
+	if p.because = p.verbs.Unavailable(); p.because != nil {
 		switch {
 		case p.cfg.Fabric == "verbs":
 			return fmt.Errorf("fabric: verbs: %w", p.because)

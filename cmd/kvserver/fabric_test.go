@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -216,5 +217,20 @@ func TestFallsBack(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestVerbsOptions: each key about verbs connections arrives, and a machine
+// without RDMA devices says what to do.
+func TestVerbsOptions(t *testing.T) {
+	base := verbsOptions(loaded(t).Config, nil)
+	for _, env := range []string{"VERBS_CONNECT=tcp", "GID_INDEX=3", "TRAFFIC_CLASS=106", "SERVICE_LEVEL=2", "PATH_MTU=1024", "ACK_TIMEOUT=17", "RETRY_COUNT=2"} {
+		if got := verbsOptions(loaded(t, "RDMAKV_"+env).Config, nil); reflect.DeepEqual(got, base) {
+			t.Errorf("%s changes nothing", env)
+		}
+	}
+	f := newFabrics(loaded(t).Config, nil)
+	if err := f.verbs.Unavailable(); err != nil && !errors.Is(err, rdma.ErrNoDevice) {
+		t.Errorf("unavailable: %v", err)
 	}
 }

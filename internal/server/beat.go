@@ -8,8 +8,9 @@ import (
 )
 
 // beatLoop rewrites the beat for as long as this node may serve. It waits for
-// nothing but its clock: no handler, no client, no disk. When it stops, every
-// client stops believing this node's memory within a lease.
+// nothing but its clock: no handler, no client, no disk, no device, no lock
+// that is held over any of them. When it stops, every client stops believing
+// this node's memory within a lease.
 func (srv *Server) beatLoop(ctx context.Context) {
 	defer close(srv.beatDone)
 	tick := time.NewTicker(srv.cfg.Beat)
@@ -22,7 +23,7 @@ func (srv *Server) beatLoop(ctx context.Context) {
 		case <-srv.fenced:
 			return
 		case now := <-tick.C:
-			srv.store.Beat(now)
+			srv.store.WriteBeat(now)
 			srv.met.beats.Add(1)
 			// A late beat is what clients notice first when this process gets
 			// no processor.
@@ -31,6 +32,24 @@ func (srv *Server) beatLoop(ctx context.Context) {
 				srv.log.Warn(limitLate, "beat is late", "by", late)
 			}
 			last = now
+		}
+	}
+}
+
+// reclaimLoop frees what has waited for a lease. It may have to wait for locks
+// of the store, so it is not the goroutine that beats.
+func (srv *Server) reclaimLoop(ctx context.Context) {
+	defer srv.wg.Done()
+	tick := time.NewTicker(srv.cfg.Beat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-srv.fenced:
+			return
+		case <-tick.C:
+			srv.store.Reclaim(time.Now()) // not the tick's time: that may be older than the last call
 		}
 	}
 }

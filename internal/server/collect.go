@@ -26,6 +26,7 @@ var (
 	descLarge     = newDesc("rendezvous_bytes_total", "Bytes READ from clients for large puts.")
 	descStaging   = newDesc("staging_bytes", "Staging memory in use for large puts.")
 	descStagingQ  = newDesc("staging_waiting", "Large puts that wait for staging memory.")
+	descGrowing   = newDesc("growing_waiting", "Puts that wait until memory for them is registered.")
 	descPool      = newDesc("pool_requests", "Requests on a worker pool, by pool and state.", "pool", "state")
 	descCredits   = newDesc("credits", "Request credits that clients hold.")
 	descBuffers   = newDesc("buffers", "Message buffers, by kind and state.", "kind", "state")
@@ -91,6 +92,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	used, waiting := srv.staging.inUse()
 	out.gauge(descStaging, float64(used))
 	out.gauge(descStagingQ, float64(waiting))
+	out.gauge(descGrowing, float64(srv.grow.waiting()))
 	for name, p := range map[string]*pool{"gets": srv.pool, "scans": srv.scans} {
 		queued, running := p.load()
 		out.gauge(descPool, float64(queued), name, "waiting")

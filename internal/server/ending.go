@@ -119,6 +119,7 @@ func (s *session) finish() {
 	s.qp.Close()
 	s.lane.drain()
 	s.srv.gate.drop(s)
+	s.srv.grow.drop(s)
 	for _, b := range spent {
 		s.discard(b)
 	}

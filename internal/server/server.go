@@ -21,6 +21,7 @@ type Server struct {
 	log  *limitedLog
 	met  *metrics
 	gate gate
+	grow growth
 
 	began time.Time // now counts from here
 
@@ -75,6 +76,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	srv.log = newLimitedLog(cfg.Logger)
 	srv.met = newMetrics(srv)
+	srv.grow.wake = make(chan struct{}, 1)
 	return srv, nil
 }
 
@@ -130,7 +132,9 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 			srv.lanes.Go(func() { l.run(run) })
 		}
 	}
-	srv.wg.Add(2 + len(srv.ports))
+	srv.wg.Add(4 + len(srv.ports))
+	go srv.reclaimLoop(run)
+	go srv.growthLoop(run)
 	go srv.flushLoop(run)
 	go srv.janitorLoop(run)
 	for _, p := range srv.ports {

@@ -71,7 +71,7 @@ func TestConnectPrivateData(t *testing.T) {
 		{"a feature that must be understood", must, wire.StatusProtocol, causeVersion},
 		{"another program", []byte("GET / HTTP/1.1\r\n\r\n"), wire.StatusProtocol, causeMagic},
 		{"too short", []byte("RKV1"), wire.StatusProtocol, causeMagic},
-		{"too long", append(append([]byte{}, old...), 0), wire.StatusProtocol, causeMagic},
+		{"something behind it", append(append([]byte{}, old...), 1), wire.StatusProtocol, causeMagic},
 	} {
 		before := srv.met.ends[c.cause].Load()
 		_, err := tryDial(t, srv, peerOptions{connect: c.private})

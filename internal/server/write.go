@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/wire"
@@ -16,7 +17,7 @@ func (r *request) put() {
 		r.violation(causeBody, err)
 		return
 	}
-	r.submit(store.Write{Key: m.Key, Value: m.Value})
+	r.submitNow(store.Write{Key: m.Key, Value: m.Value})
 }
 
 // delete hands a delete to the store. It runs on the pool, because the store
@@ -38,6 +39,28 @@ func (r *request) submit(w store.Write) {
 	r.write = w
 	if err := srv.store.Submit(&r.write); err != nil {
 		r.stage.release()
+		r.refuse(err)
+	}
+}
+
+// submitNow is submit on the lane, which must not wait: a put for which memory
+// has to be registered first is parked.
+func (r *request) submitNow(w store.Write) {
+	srv := r.s.srv
+	w.Shard = cluster.ShardOf(w.Key, srv.shards)
+	w.User, w.Done, w.NoWait = r, written, true
+	r.write = w
+	r.resubmit()
+}
+
+// resubmit orders the write, or parks it.
+func (r *request) resubmit() {
+	switch err := r.s.srv.store.Submit(&r.write); {
+	case errors.Is(err, store.ErrGrowing):
+		if !r.s.srv.grow.park(r) {
+			r.refuse(store.ErrClosed)
+		}
+	case err != nil:
 		r.refuse(err)
 	}
 }

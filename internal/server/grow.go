@@ -1,0 +1,97 @@
+package server
+
+import (
+	"context"
+	"sync"
+)
+
+// growth keeps the puts for which memory is being registered. A device takes up
+// to seconds for a large region; the lane cannot wait for that, because all else
+// that its sessions want, with puts that have room, would wait too. There are as
+// many as sessions have credits at most.
+type growth struct {
+	wake chan struct{} // something was parked; room for one
+
+	mu     sync.Mutex
+	parked []*request
+	closed bool // growthLoop has ended
+}
+
+// park keeps r until growthLoop submits it again; false: nobody will.
+func (g *growth) park(r *request) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return false
+	}
+	g.parked = append(g.parked, r)
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// take takes everything out, oldest first. With last nothing is parked again.
+func (g *growth) take(last bool) []*request {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	parked := g.parked
+	g.parked, g.closed = nil, last
+	return parked
+}
+
+// drop ends the waiting puts of a dead session.
+func (g *growth) drop(s *session) {
+	var mine []*request
+	g.mu.Lock()
+	kept := g.parked[:0]
+	for _, r := range g.parked {
+		if r.s == s {
+			mine = append(mine, r)
+		} else {
+			kept = append(kept, r)
+		}
+	}
+	clear(g.parked[len(kept):])
+	g.parked = kept
+	g.mu.Unlock()
+	for _, r := range mine {
+		r.drop()
+	}
+}
+
+// waiting returns how many puts wait.
+func (g *growth) waiting() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.parked)
+}
+
+// growthLoop submits parked puts again when the memory is there, or known not
+// to come.
+func (srv *Server) growthLoop(ctx context.Context) {
+	defer srv.wg.Done()
+	defer func() {
+		for _, r := range srv.grow.take(true) {
+			r.drop() // its session is ending too
+		}
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-srv.grow.wake:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-srv.store.Growing():
+		}
+		for _, r := range srv.grow.take(false) {
+			s := r.s // r belongs to the next message once it is answered
+			r.resubmit()
+			s.flush()
+		}
+	}
+}
