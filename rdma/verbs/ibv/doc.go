@@ -40,6 +40,11 @@
 // event is acknowledged before it is handed out, since ibv_destroy_cq,
 // ibv_destroy_qp and rdma_destroy_id wait for that.
 //
+// A device that is unplugged says AsyncDeviceFatal, and its ids get
+// CMDeviceRemoval: close all that is made of it. Drivers that cannot take a
+// device away from under a program (rxe) wait for that; librdmacm itself keeps
+// what it was bound to open until the process ends.
+//
 // # Concurrency
 //
 // All methods are safe for concurrent use, Close among them: a method of a

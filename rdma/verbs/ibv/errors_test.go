@@ -7,8 +7,6 @@ import (
 	"testing"
 )
 
-func isInval(err error) bool { return isErrno(err, syscall.EINVAL) }
-
 // isErrno says if err is a CallError with that errno.
 func isErrno(err error, errno syscall.Errno) bool {
 	var call *CallError

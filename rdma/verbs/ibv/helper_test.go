@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,6 +37,8 @@ func anyDevice(t testing.TB) string {
 	t.Skipf("no RDMA device: %v", err)
 	return ""
 }
+
+func isInval(err error) bool { return isErrno(err, syscall.EINVAL) }
 
 func patient(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

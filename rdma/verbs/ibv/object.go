@@ -149,12 +149,6 @@ func (r *registry[T]) drop(key uint64) {
 	delete(r.m, key)
 }
 
-func (r *registry[T]) len() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.m)
-}
-
 // What events can name. rdma-core is one per process, and so are these.
 var (
 	liveCQs  registry[CQ]

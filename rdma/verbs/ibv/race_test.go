@@ -147,7 +147,13 @@ func open(t *testing.T) (fds, objects int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return len(list), liveCQs.len() + liveQPs.len() + liveSRQs.len() + liveIDs.len()
+	return len(list), entries(&liveCQs) + entries(&liveQPs) + entries(&liveSRQs) + entries(&liveIDs)
+}
+
+func entries[T any](r *registry[T]) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.m)
 }
 
 // TestNoLeaks: a thousand times everything, and a hundred connections.
