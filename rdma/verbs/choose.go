@@ -191,16 +191,15 @@ func chooseDevice(list []candidate, wantPort int) (name, reason string, err erro
 				why = append(why, fmt.Sprintf("%s: %v", c.name, c.err))
 				continue
 			}
-			_, reason, err := choosePort(c.ports, wantPort)
-			if err != nil {
+			if _, _, err := choosePort(c.ports, wantPort); err != nil {
 				why = append(why, fmt.Sprintf("%s: %v", c.name, err))
 				continue
 			}
 			which := "the only device"
 			if len(list) > 1 {
-				which = fmt.Sprintf("the first of %d devices with such a port", len(list))
+				which = fmt.Sprintf("the first usable of %d devices", len(list))
 			}
-			return c.name, which + ", " + reason, nil
+			return c.name, which, nil
 		}
 	}
 	if len(why) == 0 {

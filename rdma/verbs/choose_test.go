@@ -109,10 +109,10 @@ func TestChooseDevice(t *testing.T) {
 		text string // in reason or error
 	}{
 		{"the only one", []candidate{{name: "a", ports: up}}, "a", "only device"},
-		{"the first active", []candidate{{name: "a", ports: down}, {name: "b", ports: up}, {name: "c", ports: up}}, "b", "first of 3"},
-		{"RoCE before iWARP", []candidate{{name: "a", transport: ibv.TransportIWARP, ports: up}, {name: "b", ports: up}}, "b", "first of 2"},
-		{"iWARP at last", []candidate{{name: "a", transport: ibv.TransportIWARP, ports: up}, {name: "b", ports: down}}, "a", "first of 2"},
-		{"one that fails", []candidate{{name: "a", err: errors.New("no permission")}, {name: "b", ports: up}}, "b", "first of 2"},
+		{"the first active", []candidate{{name: "a", ports: down}, {name: "b", ports: up}, {name: "c", ports: up}}, "b", "first usable of 3"},
+		{"RoCE before iWARP", []candidate{{name: "a", transport: ibv.TransportIWARP, ports: up}, {name: "b", ports: up}}, "b", "first usable of 2"},
+		{"iWARP at last", []candidate{{name: "a", transport: ibv.TransportIWARP, ports: up}, {name: "b", ports: down}}, "a", "first usable of 2"},
+		{"one that fails", []candidate{{name: "a", err: errors.New("no permission")}, {name: "b", ports: up}}, "b", "first usable of 2"},
 		{"none usable", []candidate{{name: "a", err: errors.New("no permission")}, {name: "b", ports: down}}, "", "no permission"},
 		{"none", nil, "", "no RDMA device"},
 	} {

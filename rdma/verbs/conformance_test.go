@@ -20,6 +20,7 @@ func TestConformanceCM(t *testing.T) {
 func TestConformanceTCP(t *testing.T) {
 	cfg := conformance(t, verbs.Options{Connect: verbs.ConnectTCP})
 	cfg.Child = "TestConformanceChildTCP"
+	cfg.Connections = 200 // a thousand are for the default
 	rdmatest.Run(t, cfg)
 }
 
