@@ -88,7 +88,7 @@ func client(ctx context.Context, to netip.AddrPort, c config, out io.Writer) (er
 	}
 
 	// 6. Work: one message each way.
-	if err := e.send(ctx, c.timeout, "ping"); err != nil {
+	if err := e.send("ping"); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, `6 client: sent "ping"`)

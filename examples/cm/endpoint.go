@@ -119,14 +119,14 @@ func (e *endpoint) param() ibv.ConnParam {
 	}
 }
 
-func (e *endpoint) send(ctx context.Context, timeout time.Duration, text string) error {
+// send posts a message and does not wait for its completion. The buffer is used
+// only once here; and whoever gets the last message may hang up at once, before
+// its card has told ours that it arrived. What proves a message is an answer.
+func (e *endpoint) send(text string) error {
 	n := copy(e.block.Bytes()[messageSize:], text)
 	wr := ibv.SendWR{ID: idSend, Op: ibv.WRSend, Flags: ibv.SendSignaled, NumSGE: 1}
 	wr.SGL[0] = ibv.SGE{Addr: e.mr.Addr + messageSize, Len: uint32(n), LKey: e.mr.LKey}
-	if _, err := e.qp.PostSend([]ibv.SendWR{wr}); err != nil {
-		return err
-	}
-	_, err := e.done(ctx, timeout, idSend)
+	_, err := e.qp.PostSend([]ibv.SendWR{wr})
 	return err
 }
 

@@ -98,7 +98,7 @@ func answer(ctx context.Context, ev *events, req ibv.CMEvent, c config, out io.W
 		return err
 	}
 	fmt.Fprintf(out, "5 server: received %q\n", text)
-	if err := e.send(ctx, c.timeout, "pong"); err != nil {
+	if err := e.send("pong"); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, `        sent "pong"`)

@@ -156,7 +156,7 @@ func client(ctx context.Context, dev rdma.Device, addr string, wait waitFunc, ti
 
 	// The first rounds touch everything for the first time (pages, caches,
 	// goroutine stacks): they are played and not counted.
-	const warmUp = 50
+	warmUp := min(50, rounds)
 	took := make([]time.Duration, 0, rounds)
 	for i := range warmUp + rounds {
 		start := time.Now()

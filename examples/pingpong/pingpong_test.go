@@ -19,7 +19,7 @@ func play(t *testing.T, fabric, host string) {
 			server := runs.Start(t, "-fabric", fabric, "-listen", net.JoinHostPort(host, "0"), "-wait", serverWait)
 			addr := regexp.MustCompile(`listening at (\S+)`).FindStringSubmatch(server.Line("listening at"))[1]
 			for _, c := range []struct{ wait, size, rounds string }{
-				{"event", "1", "50"}, {"event", "65536", "20"}, {"poll", "64", "50"},
+				{"event", "1", "20"}, {"event", "65536", "20"}, {"poll", "64", "20"},
 			} {
 				client := runs.Start(t, "-fabric", fabric, "-connect", addr, "-wait", c.wait, "-size", c.size, "-n", c.rounds)
 				if out := client.Wait(0); !strings.Contains(out, c.rounds+" rounds of "+c.size+" bytes: min ") {

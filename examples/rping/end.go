@@ -70,6 +70,7 @@ type end struct {
 	blocks  []*memory.Block
 	mrs     []rdma.MR
 	msgs    rdma.MR
+	sending bool // a message was posted, and its completion not yet asked for
 }
 
 // newEnd makes everything but the data buffers. access is what the peer may do
@@ -168,16 +169,25 @@ func (e *end) recv(ctx context.Context) (info, error) {
 	return got, e.postRecv()
 }
 
-// send sends one message and waits until its buffer is ours again.
+// send posts one message. It waits for the message before, whose buffer it
+// takes, and not for this one: whoever gets the last message of all may hang up at
+// once, and then its completion is flushed although it has arrived.
 func (e *end) send(ctx context.Context, i info) error {
+	if e.sending {
+		if _, err := e.done(ctx, rdma.OpSend.String(), idSend); err != nil {
+			return err
+		}
+	}
+	e.sending = true
 	i.put(e.msgs.Bytes()[offSend:])
-	return e.post(ctx, rdma.SendWR{
+	_, err := e.qp.PostSend([]rdma.SendWR{{
 		ID: idSend, Op: rdma.OpSend, Flags: rdma.SendSignaled,
 		SGL: []rdma.SGE{{MR: e.msgs, Off: offSend, Len: infoLen}},
-	})
+	}})
+	return err
 }
 
-// post posts one work request and waits for its completion.
+// post posts a READ or a WRITE and waits for its completion.
 func (e *end) post(ctx context.Context, wr rdma.SendWR) error {
 	if _, err := e.qp.PostSend([]rdma.SendWR{wr}); err != nil {
 		return err
