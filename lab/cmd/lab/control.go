@@ -154,7 +154,10 @@ func ctlCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, erro
 		fmt.Println(ctlHelp)
 		return 0, nil
 	}
-	return 1, tell(ctx, *name, strings.Join(fs.Args(), " "))
+	if err := tell(ctx, *name, strings.Join(fs.Args(), " ")); err != nil {
+		return 1, err
+	}
+	return 0, nil
 }
 
 func downCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, error) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path"
@@ -158,7 +159,7 @@ func (s suite) run(ctx context.Context, g *lab.Guest, root string) (ok bool, err
 	defer log.Close()
 	fmt.Printf("--- in the guest: %s %s\n", s.pkg, strings.Join(s.flags, " "))
 	flags := append([]string{"-test.v", "-test.timeout=15m", "-test.paniconexit0"}, s.flags...)
-	out := &report{log: log}
+	out := &report{log: log, out: os.Stdout}
 	from := time.Now()
 	code, err := g.Agent().Run(ctx, agent.Cmd{
 		Args: append([]string{path.Join("/mnt", testDir, s.name()+".test")}, flags...),
@@ -178,7 +179,7 @@ func (s suite) run(ctx context.Context, g *lab.Guest, root string) (ok bool, err
 // A report writes everything to the log and to the standard output what is
 // left without the lines that only say that a test runs or has passed.
 type report struct {
-	log                     *os.File
+	log, out                io.Writer
 	line                    []byte
 	passed, skipped, failed int // top level tests
 }
@@ -220,5 +221,5 @@ func (r *report) print(line string) {
 	if strings.HasPrefix(line, "=== ") || strings.HasPrefix(strings.TrimLeft(line, " "), "--- PASS") {
 		return
 	}
-	fmt.Print(line)
+	fmt.Fprint(r.out, line)
 }

@@ -1,0 +1,88 @@
+package lab
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/lab/image"
+)
+
+func TestDefaults(t *testing.T) {
+	c, err := Config{Number: 3}.filled()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Name != "g3" || c.CPUs != 2 || c.Memory != 1024 || c.RDMA != RXE || c.Ports != 1 || c.MTU != 4500 || c.Peers != 3 || c.Timeout != 2*time.Minute || c.Progress == nil {
+		t.Errorf("%+v", c)
+	}
+	if filepath.Base(c.Cache) != "lab" || !filepath.IsAbs(c.Cache) {
+		t.Errorf("cache %s", c.Cache)
+	}
+}
+
+// TestWrong: every fault is reported, all at once.
+func TestWrong(t *testing.T) {
+	_, err := Config{
+		Name: "a name; reboot", Number: 100, CPUs: 17, Memory: 1, RDMA: "mlx5", Ports: 9, MTU: 10, Huge: 1 << 20, Peers: 1000, Dir: "/no/such/dir", Disk: "/no/such/disk",
+	}.filled()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{"reboot", "Number is 100", "CPUs is 17", "Memory is 1 ", "mlx5", "Ports is 9", "MTU is 10", "Huge", "Peers is 1000", "/no/such/dir", "/no/such/disk"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in %v", want, err)
+		}
+	}
+}
+
+// TestArguments: what goes into QEMU's options cannot become another option.
+func TestArguments(t *testing.T) {
+	c, err := Config{Disk: "", Huge: 8}.filled()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Dir, c.Disk = "/a,b=c", "/d,readonly=on"
+	all := strings.Join(c.arguments(image.Image{Kernel: "K", Initrd: "I"}, 3, 4, 5, 6), "\n")
+	for _, want := range []string{
+		"path=/a,,b=c\n", "file=/d,,readonly=on\n", "-accel\ntcg,", "LAB_DISK=1", "LAB_HUGE=8", "tsc=reliable",
+		"id=agent,fd=3", "id=monitor,fd=4", "id=console,fd=5", "local.str=6", "mac=52:54:00:77:00:01",
+	} {
+		if !strings.Contains(all+"\n", want) {
+			t.Errorf("no %q in\n%s", want, all)
+		}
+	}
+	if strings.Contains(all, "kvm") {
+		t.Error("KVM hangs on some machines")
+	}
+}
+
+func TestTail(t *testing.T) {
+	var tl tail
+	for range 3000 {
+		if _, err := tl.Write([]byte("a line\r\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := tl.Write([]byte("the end")); err != nil {
+		t.Fatal(err)
+	}
+	if len(tl.buf) > 2*tailLen {
+		t.Errorf("%d bytes are kept", len(tl.buf))
+	}
+	if got := tl.lines(2); got != "a line\nthe end" {
+		t.Errorf("tail %q", got)
+	}
+}
+
+func TestCluster(t *testing.T) {
+	for _, n := range []int{0, -1, MaxGuests + 1} {
+		if _, err := NewCluster(t.Context(), n, Config{}); err == nil {
+			t.Errorf("%d guests", n)
+		}
+	}
+	if _, err := NewCluster(t.Context(), 2, Config{Disk: "x"}); err == nil {
+		t.Error("two guests share a disk")
+	}
+}
