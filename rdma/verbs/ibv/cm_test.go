@@ -3,6 +3,7 @@
 package ibv
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/netip"
@@ -118,6 +119,50 @@ func TestReject(t *testing.T) {
 		t.Errorf("%+v", ev)
 	}
 	quiet(t, l.events)
+}
+
+// TestPrivateData: as much as fits in each direction, and not a byte more.
+func TestPrivateData(t *testing.T) {
+	l, d := newParty(t), newParty(t)
+	listener := l.listen(l.addrs[0])
+	fill := func(n int) []byte { return bytes.Repeat([]byte{0xa5}, n) }
+	for _, accept := range []bool{true, false} {
+		id, qd := d.resolve(listener.LocalAddr()), d.newQP()
+		p := hello("", qd)
+		p.PrivateData = fill(MaxPrivateConnect + 1)
+		if err := id.Connect(p); !isInval(err) {
+			t.Errorf("a byte too many to connect: %v", err)
+		}
+		p.PrivateData = fill(MaxPrivateConnect)
+		d.ok(id.Connect(p))
+		req := l.on(CMConnectRequest)
+		closing(t, req.ID)
+		if !bytes.Equal(req.Param.PrivateData, p.PrivateData) {
+			t.Errorf("request with %x", req.Param.PrivateData)
+		}
+		if !accept {
+			if err := req.ID.Reject(fill(MaxPrivateReject + 1)); !isInval(err) {
+				t.Errorf("a byte too many to reject: %v", err)
+			}
+			l.ok(req.ID.Reject(fill(MaxPrivateReject)))
+			if ev := d.on(CMRejected); !bytes.Equal(ev.Param.PrivateData, fill(MaxPrivateReject)) {
+				t.Errorf("rejected with %x", ev.Param.PrivateData)
+			}
+			continue
+		}
+		qa := l.newQP()
+		l.move(req.ID, qa, 0, QPSInit, QPSRTR, QPSRTS)
+		p = hello("", qa)
+		p.PrivateData = fill(MaxPrivateAccept + 1)
+		if err := req.ID.Accept(p); !isInval(err) {
+			t.Errorf("a byte too many to accept: %v", err)
+		}
+		p.PrivateData = fill(MaxPrivateAccept)
+		l.ok(req.ID.Accept(p))
+		if ev := d.on(CMConnectResponse); !bytes.Equal(ev.Param.PrivateData, p.PrivateData) {
+			t.Errorf("response with %x", ev.Param.PrivateData)
+		}
+	}
 }
 
 // TestNobodyThere: no listener, a listener that closed with a request pending,

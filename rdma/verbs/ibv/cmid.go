@@ -2,6 +2,7 @@ package ibv
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 	"sync"
 	"syscall"
@@ -145,26 +146,40 @@ func (id *CMID) InitQPAttr(state QPState) (QPAttr, QPAttrMask, error) {
 	return attr, mask, callError("rdma_init_qp_attr", errno)
 }
 
-// MaxPrivateData bounds ConnParam.PrivateData by what the wire has room for:
-// the request of IB's connection manager has 92 bytes, of which the IP
-// addresses take 36. Replies have more.
-const MaxPrivateData = 56
+// How many bytes of private data a message takes: what IB's connection manager
+// has room for, whose request has 92, of which the IP addresses take 36. It
+// fills them up with zeros to that length; iWARP carries exactly what was given.
+const (
+	MaxPrivateConnect = 56
+	MaxPrivateAccept  = 196
+	MaxPrivateReject  = 148
+)
+
+// checkPrivate refuses what is too long: the kernel would refuse it, too, but
+// answers a wrong rdma_accept by rejecting the request.
+func checkPrivate(call string, private []byte, most int) error {
+	if len(private) > most {
+		return &CallError{Call: call, Errno: syscall.EINVAL, Hint: fmt.Sprintf("%d bytes of private data, at most %d", len(private), most)}
+	}
+	return nil
+}
 
 // Connect is rdma_connect(3), after CMRouteResolved. CMConnectResponse follows:
 // move the QP to RTS and call Establish; or CMRejected, CMUnreachable,
 // CMConnectError. A peer that is there and does not answer gives no event for
 // minutes: use a timeout and Close.
 func (id *CMID) Connect(p ConnParam) error {
-	if err := checkPrivate("rdma_connect", p.PrivateData); err != nil {
+	if err := checkPrivate("rdma_connect", p.PrivateData, MaxPrivateConnect); err != nil {
 		return err
 	}
 	return id.call("rdma_connect", func(h handle) syscall.Errno { return sysConnect(h, &p) })
 }
 
 // Accept is rdma_accept(3), for the id of a CMConnectRequest, with the QP in
-// RTS (on iWARP: in INIT). CMEstablished follows.
+// RTS (on iWARP: in INIT). CMEstablished follows. When it fails, the kernel has
+// rejected the request.
 func (id *CMID) Accept(p ConnParam) error {
-	if err := checkPrivate("rdma_accept", p.PrivateData); err != nil {
+	if err := checkPrivate("rdma_accept", p.PrivateData, MaxPrivateAccept); err != nil {
 		return err
 	}
 	return id.call("rdma_accept", func(h handle) syscall.Errno { return sysAccept(h, &p) })
@@ -173,19 +188,10 @@ func (id *CMID) Accept(p ConnParam) error {
 // Reject is rdma_reject(3), for the id of a CMConnectRequest: the peer gets
 // CMRejected with private.
 func (id *CMID) Reject(private []byte) error {
-	if err := checkPrivate("rdma_reject", private); err != nil {
+	if err := checkPrivate("rdma_reject", private, MaxPrivateReject); err != nil {
 		return err
 	}
 	return id.call("rdma_reject", func(h handle) syscall.Errno { return sysReject(h, private) })
-}
-
-// checkPrivate refuses what a length of eight bits cannot say; what the wire
-// has no room for, the kernel refuses.
-func checkPrivate(call string, private []byte) error {
-	if len(private) > 255 {
-		return callError(call, syscall.EINVAL)
-	}
-	return nil
 }
 
 // Establish is rdma_establish(3), on the connecting side, after

@@ -1,6 +1,7 @@
 package ibv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,7 +74,7 @@ func (n *notifier) wait(ctx context.Context, try func() (done bool)) error {
 		case err == nil:
 			return nil
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			return ctx.Err() // only interrupt sets a deadline
+			return cmp.Or(ctx.Err(), err) // only interrupt sets a deadline
 		case !errors.Is(err, syscall.EINTR):
 			return fmt.Errorf("ibv: %s: %w", n.file.Name(), err)
 		}
