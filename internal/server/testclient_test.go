@@ -157,12 +157,23 @@ func (p *peer) postRecv(i int) {
 	}
 }
 
+// post posts one message n times; its memory belongs to the fabric then.
+func (p *peer) post(msg []byte, n int) {
+	off := peerReceives * peerSize
+	copy(p.mem.Bytes()[off:], msg)
+	for range n {
+		p.postSend(off, len(msg))
+	}
+}
+
+func (p *peer) postSend(off, n int) {
+	p.qp.PostSend([]rdma.SendWR{{ID: 1, Op: rdma.OpSend, Flags: rdma.SendSignaled, SGL: []rdma.SGE{{MR: p.mr, Off: uint64(off), Len: uint32(n)}}}})
+}
+
 // send posts one message and waits until its memory may be used again.
 func (p *peer) send(msg []byte) {
 	p.t.Helper()
-	off := peerReceives * peerSize
-	copy(p.mem.Bytes()[off:], msg)
-	p.qp.PostSend([]rdma.SendWR{{ID: 1, Op: rdma.OpSend, Flags: rdma.SendSignaled, SGL: []rdma.SGE{{MR: p.mr, Off: uint64(off), Len: uint32(len(msg))}}}})
+	p.post(msg, 1)
 	p.poll(func() bool { return p.takeSend() })
 }
 
