@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rdmakv/rdmakv/lab/deb"
 )
@@ -100,13 +101,19 @@ func Build(ctx context.Context, c Config) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	old, _ := filepath.Glob(filepath.Join(c.Cache, "initrd-*"))
-	if len(old) > 8 { // of other versions of the tools and agent
-		for _, f := range old {
+	prune(filepath.Join(c.Cache, "initrd-*"))
+	return img, replace(img.Initrd, data)
+}
+
+// prune removes images that are a day old: of other versions of what they were
+// made of, or soon made anew. QEMU reads one only at its start.
+func prune(pattern string) {
+	old, _ := filepath.Glob(pattern) // the pattern is ours and well formed
+	for _, f := range old {
+		if info, err := os.Stat(f); err == nil && time.Since(info.ModTime()) > 24*time.Hour {
 			os.Remove(f)
 		}
 	}
-	return img, replace(img.Initrd, data)
 }
 
 // kernel returns Debian's newest kernel, unpacked, with its modules listed.

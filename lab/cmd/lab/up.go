@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -198,13 +199,8 @@ func (s *server) serve(ctx context.Context) error {
 	defer control.Close()
 	go accept(control, func(c net.Conn) { answer(ctx, cancel, cluster, c) })
 	fmt.Printf("ready: %d guest(s) called %s, %s is /mnt; they end after %v\n", *s.guests, *s.name, s.config.Dir, *s.life)
-	// Nobody reads this any more: a later write must not end the process.
-	if null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0); err == nil {
-		for fd := range 3 {
-			_ = syscall.Dup3(int(null.Fd()), fd, 0)
-		}
-		null.Close()
-	}
+	// Nobody reads the standard output any more: a write to it must not end us.
+	signal.Ignore(syscall.SIGPIPE)
 	select {
 	case <-ctx.Done():
 	case <-cluster.AllDone():
