@@ -33,7 +33,7 @@ func listen(t *testing.T, d runs.Device, args ...string) (server *runs.Proc, add
 	return server, regexp.MustCompile(`listening at (\S+)`).FindStringSubmatch(server.Line("listening at"))[1]
 }
 
-func TestConnect(t *testing.T) {
+func TestDeviceConnect(t *testing.T) {
 	d := runs.NeedDevice(t)
 	server, addr := listen(t, d, "-count", "3")
 	for range 3 {
@@ -49,7 +49,7 @@ func TestConnect(t *testing.T) {
 	sawInOrder(t, "server", out, append(append(once, once...), once...)...)
 }
 
-func TestReject(t *testing.T) {
+func TestDeviceReject(t *testing.T) {
 	d := runs.NeedDevice(t)
 	server, addr := listen(t, d, "-reject")
 	out := runs.Start(t, "-connect", addr).Wait(1)
@@ -57,8 +57,8 @@ func TestReject(t *testing.T) {
 	server.Wait(0)
 }
 
-// TestNobodyListens: the refusal of a host on which nobody listens.
-func TestNobodyListens(t *testing.T) {
+// TestDeviceNobodyListens: the refusal of a host on which nobody listens.
+func TestDeviceNobodyListens(t *testing.T) {
 	d := runs.NeedDevice(t)
 	out := runs.Start(t, "-connect", net.JoinHostPort(d.Addr, "9")).Wait(1)
 	if d.IWARP { // there the call itself fails

@@ -81,8 +81,8 @@ func TestOnDevice(t *testing.T) {
 	})
 }
 
-// TestEvents: the device says that a shared receive queue runs low.
-func TestEvents(t *testing.T) {
+// TestDeviceEvents: the device says that a shared receive queue runs low.
+func TestDeviceEvents(t *testing.T) {
 	if runs.NeedDevice(t).IWARP {
 		t.Skip("an iWARP device is connected by the connection manager only")
 	}
