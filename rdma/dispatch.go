@@ -219,7 +219,7 @@ func (d *Dispatcher) close() error {
 	d.mu.Unlock()
 	var err error
 	for n := 1; n > 0 && err == nil; {
-		n, err = d.poll(0)
+		n, err = d.poll(0, nil)
 	}
 	d.drained.Store(true)
 	for i := range d.ops.made.Load() {

@@ -169,7 +169,7 @@ func (d *Dispatcher) drive(ctx context.Context, op *Op) error {
 			}
 			armed = true
 		}
-		n, err := d.poll(spin)
+		n, err := d.poll(spin, op)
 		if err != nil {
 			return d.fail(err)
 		}
@@ -184,8 +184,8 @@ func (d *Dispatcher) drive(ctx context.Context, op *Op) error {
 }
 
 // poll takes one batch from the CQ and delivers it. Only the leader calls it;
-// spin is for how long it may look for one (see look).
-func (d *Dispatcher) poll(spin time.Duration) (int, error) {
+// spin is for how long it may look for one (see look), self the op it waits for.
+func (d *Dispatcher) poll(spin time.Duration, self *Op) (int, error) {
 	n, err := d.look(spin)
 	for i := range n {
 		wc := d.wcs[i]
@@ -194,7 +194,7 @@ func (d *Dispatcher) poll(spin time.Duration) (int, error) {
 			d.stats.receives.Add(1)
 			d.onRecv(wc)
 		case wc.ID == 0: // a request that nobody waits for, flushed
-		case wc.ID&(idRecv|idReply) != 0 || !d.finish(wc.ID, wc):
+		case wc.ID&(idRecv|idReply) != 0 || !d.finish(wc.ID, wc, self):
 			d.stats.strays.Add(1)
 		}
 	}

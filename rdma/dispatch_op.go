@@ -236,8 +236,8 @@ func (d *Dispatcher) take(op *Op) WC {
 }
 
 // finish hands wc to the op under this ID. It reports false if nobody waits
-// there.
-func (d *Dispatcher) finish(id uint64, wc WC) bool {
+// there. The caller looks at self by himself: it needs no token.
+func (d *Dispatcher) finish(id uint64, wc WC, self *Op) bool {
 	op, tag := d.ops.find(id)
 	if op == nil {
 		return false
@@ -247,7 +247,9 @@ func (d *Dispatcher) finish(id uint64, wc WC) bool {
 		op.wc = wc
 		d.stats.finished.Add(1)
 		op.state.Store(base | opClaimed | opDone) // wc passes to the waiter
-		op.signal()
+		if op != self {
+			op.signal()
+		}
 		return true
 	}
 	// pending turns into detached, never the other way round, so two looks in
@@ -268,7 +270,7 @@ func (d *Dispatcher) finish(id uint64, wc WC) bool {
 // it was never given out, belongs to a work request, or is answered already.
 // Safe for concurrent use, from any goroutine.
 func (d *Dispatcher) Complete(id uint64, wc WC) bool {
-	if id&idReply == 0 || !d.finish(id, wc) {
+	if id&idReply == 0 || !d.finish(id, wc, nil) {
 		return false
 	}
 	if d.parkedOn.Load() == id {
