@@ -48,8 +48,13 @@ func TestPutAllocates(t *testing.T) {
 		}
 	}
 	put()
-	// The server shares this process, so only a bound can be asserted.
-	if got := testing.AllocsPerRun(100, put); got > 20 {
+	// The server shares this process, so only a bound can be asserted. On a
+	// device each of the waits in a completion channel allocates too.
+	limit := 20.0
+	if n.hard {
+		limit = 100
+	}
+	if got := testing.AllocsPerRun(100, put); got > limit {
 		t.Errorf("%v allocations per put, server included", got)
 	} else {
 		t.Log(fmt.Sprint(got, " allocations per put, server included"))

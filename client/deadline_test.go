@@ -142,7 +142,7 @@ func TestQuarantineIsBounded(t *testing.T) {
 func TestNothingCompletes(t *testing.T) {
 	n := softNode(t, nil)
 	r := newRig("a")
-	c := n.rigged([]rdma.Fabric{r}, func(cfg *Config) { cfg.Timeout, cfg.DialTimeout = 300*time.Millisecond, 300*time.Millisecond })
+	c := n.rigged([]rdma.Fabric{r}, func(cfg *Config) { cfg.Timeout, cfg.DialTimeout = 300*time.Millisecond, 5*time.Second })
 	eventually(t, "a put", func() bool { return c.Put(t.Context(), []byte("k"), []byte("v")) == nil })
 	r.set(func(r *rig) { r.swallow = func(rdma.WC) bool { return true } })
 	var wg sync.WaitGroup
