@@ -47,35 +47,46 @@
 //     session, in which the slabs are registered after authentication; or a
 //     session on a QP of a PD without slabs, which hands out a ticket for a
 //     second QP in the PD with them;
-//   - not knowing where and which: an rkey of siw has 24 bits, the first of a
-//     device at random and the next ones counting up, beside a virtual address
-//     of 64 bits. A wrong guess ends the connection.
+//   - not knowing where and which: an rkey of siw has 24 bits, drawn at random
+//     for each region, and goes with a virtual address. A wrong guess ends the
+//     connection.
 //
 // # Habits of siw to know
+//
+// As a peer on the wire:
 //
 //   - Its Terminates have layer and type, and the flags, in the wrong order of
 //     bits (package iwarp understands both). It does not read those it gets: a
 //     requester on siw sees a refused READ as a flushed one and a lost peer.
 //   - It sends a Terminate and closes at once; a request that is on its way
 //     then resets the connection.
-//   - A READ has one piece of sink memory, which needs no REMOTE_WRITE
-//     (RFC 5040 section 5.2 would allow to ask for it). With no piece at all
-//     the kernel uses what was last in that place of the queue.
-//   - An empty piece in the list of a SEND or WRITE that is not empty itself
-//     makes the kernel dereference NULL.
-//   - A fence on a READ ends the connection.
+//   - A READ's sink needs no REMOTE_WRITE (RFC 5040 section 5.2 lets a device
+//     ask for it).
 //   - An acceptor serves as many READs at a time as the dialer asks for, up to
 //     the device's limit, whatever its own program says.
-//   - rdma_connect waits for TCP within the system call: an address where
-//     nobody listens fails without an event, one that does not answer keeps the
-//     thread for as long as TCP tries.
+//   - With a peer of MPA revision 1 the event of the request has no depths, and
+//     rdma_accept without parameters makes a QP that may not READ.
 //   - Private data of rdma_connect ends at 251 bytes: the length is kept in 8
 //     bits, to which 4 are added.
+//
+// As a device under a program:
+//
 //   - A QP is moved to RTS by rdma_connect and rdma_accept, with qp_num in the
 //     parameters where librdmacm did not make it; there is no RTR. ibv_query_qp
 //     does not tell the state.
-//   - With a peer of MPA revision 1 the event of the request has no depths, and
-//     rdma_accept without parameters makes a QP that may not READ.
+//   - rdma_connect waits for TCP within the system call: an address where
+//     nobody listens fails without an event, one that does not answer keeps the
+//     thread for as long as TCP tries.
 //   - When the peer has gone, posted work is flushed only after rdma_disconnect
-//     or a move to ERR.
+//     or a move to ERR; what is posted after the kernel has noticed is not
+//     flushed at all.
+//   - A SEND or WRITE behind a READ completes before the READ.
+//   - A READ has one piece of sink memory. With none, the kernel takes the piece
+//     that was last in that place of the queue, and writes there.
+//   - An empty piece in the list of a SEND or WRITE that is not empty itself
+//     makes the kernel dereference NULL.
+//   - A fence on a READ is refused and ends the connection.
+//   - Its library takes the 577th KiB of a context's queues for an error: the
+//     creation of a QP or CQ that would begin there fails without errno, again
+//     and again. A large CQ that is made first lies across that place.
 package siw
