@@ -115,6 +115,7 @@ func (e *env) gets(c *client.Client) (float64, error) {
 	if c == e.cached && reads > 1.1 {
 		err = fmt.Errorf("%.2f READs per get with a cache", reads)
 	}
+	e.t.Logf("%.3f READs per get", reads)
 	if c == e.uncache && reads < 1.9 {
 		err = fmt.Errorf("%.2f READs per get without a cache", reads)
 	}

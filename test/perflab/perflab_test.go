@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"runtime/pprof"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,6 +30,7 @@ var (
 	nFlag       = flag.Int("n", 2000, "messages of one latency measurement; a rate takes ten times as many")
 	addrFlag    = flag.String("addr", "10.77.0.1", "address of the device")
 	deviceFlag  = flag.String("device", "rxe0", "device")
+	onlyFlag    = flag.String("only", "", "measure these rows alone, by their numbers from 1: 2,3")
 	profileFlag = flag.String("profile", "", "directory for CPU profiles of this end, one for each of our measurements")
 )
 
@@ -60,53 +63,75 @@ func TestBesidePerftest(t *testing.T) {
 		t.Skip("needs a guest of the lab: Soft-RoCE, perftest, and nothing else that runs")
 	}
 	e := newEnv(t)
-	figures := map[string]measure{
-		"ib_read_lat": theirLat("ib_read_lat"),
-		"ib_send_lat": theirLat("ib_send_lat"),
-		"ib_read_bw":  (*env).theirRate,
-		"READ":        (*env).rawLat,
-		"READs/s":     (*env).rawRate,
-		"get":         func(e *env) (float64, error) { return e.gets(e.cached) },
-		"get2":        func(e *env) (float64, error) { return e.gets(e.uncache) },
-		"gets/s":      (*env).getRate,
-		"put":         (*env).puts,
-	}
-	// Neighbours in this order are measured within seconds of each other; each
-	// round goes through it the other way round.
-	order := []string{"READ", "ib_read_lat", "get", "get2", "READs/s", "ib_read_bw", "gets/s", "ib_send_lat", "put"}
-	got := make(map[string][]float64)
-	for round := range *roundsFlag {
-		for _, name := range order {
-			v, err := e.profiled(name, figures[name])
-			if err != nil {
-				t.Fatalf("round %d, %s: %v", round+1, name, err)
+	rows := comparisons()
+	if *onlyFlag != "" {
+		var some []comparison
+		for _, n := range strings.Split(*onlyFlag, ",") {
+			i, err := strconv.Atoi(n)
+			if err != nil || i < 1 || i > len(rows) {
+				t.Fatalf("-only %s: rows are 1 to %d", *onlyFlag, len(rows))
 			}
-			got[name] = append(got[name], v)
+			some = append(some, rows[i-1])
 		}
+		rows = some
+	}
+	for round := range *roundsFlag {
 		line := fmt.Sprintf("round %d of %d:", round+1, *roundsFlag)
-		for _, name := range slices.Sorted(slices.Values(order)) {
-			line += fmt.Sprintf("  %s %.1f", name, got[name][round])
+		for i := range rows {
+			c := &rows[i]
+			// In turns: in every other round theirs comes first.
+			pair := []struct {
+				measure
+				to *[]float64
+			}{{func(e *env) (float64, error) { return e.profiled(c.Name, c.ours) }, &c.Ours}, {c.theirs, &c.Theirs}}
+			if round%2 == 1 {
+				slices.Reverse(pair)
+			}
+			for _, m := range pair {
+				v, err := m.measure(e)
+				if err != nil {
+					t.Fatalf("round %d, %s: %v", round+1, c.Name, err)
+				}
+				*m.to = append(*m.to, v)
+			}
+			line += fmt.Sprintf("  %s %.1f to %.1f;", c.Name, c.Ours[round], c.Theirs[round])
 		}
 		t.Log(line)
-		slices.Reverse(order)
 	}
-	two := make([]float64, len(got["ib_send_lat"]))
-	for i, v := range got["ib_send_lat"] {
-		two[i] = 2 * v
-	}
-	rows := []Row{
-		{Name: "READ of 64 B (fabric perf)", Unit: "us", Ours: got["READ"], Yardstick: "us ib_read_lat", Theirs: got["ib_read_lat"]},
-		{Name: "one-READ get of 64 B", Unit: "us", Ours: got["get"], Yardstick: "us ib_read_lat", Theirs: got["ib_read_lat"], Goal: 1.25},
-		{Name: "two-step get of 64 B", Unit: "us", Ours: got["get2"], Yardstick: "us ib_read_lat", Theirs: got["ib_read_lat"], Goal: 2.3},
-		{Name: "READs, 16 a doorbell (fabric perf)", Unit: "/s", Ours: got["READs/s"], Yardstick: "/s ib_read_bw", Theirs: got["ib_read_bw"]},
-		{Name: "gets in batches of 16", Unit: "/s", Ours: got["gets/s"], Yardstick: "/s ib_read_bw", Theirs: got["ib_read_bw"], Goal: 0.95, AtLeast: true},
-		{Name: "put of 64 B, sync off", Unit: "us", Ours: got["put"], Yardstick: "us two ib_send_lat", Theirs: two, Goal: 1.3},
-	}
+	var out []Row
 	for i := range rows {
 		rows[i].judge()
+		out = append(out, rows[i].Row)
 	}
-	t.Logf("medians of %d rounds, latencies typical (median):\n%s", *roundsFlag, text(rows))
-	e.write(rows)
+	t.Logf("medians of %d rounds, latencies typical (median):\n%s", *roundsFlag, text(out))
+	e.write(out)
+}
+
+// A comparison is a row and how its figures are measured.
+type comparison struct {
+	Row
+	ours, theirs measure
+}
+
+// comparisons lists all rows, with the goals. Each has a yardstick of its own,
+// measured within seconds.
+func comparisons() []comparison {
+	readLat, sendLat := theirLat("ib_read_lat"), theirLat("ib_send_lat")
+	twoSends := func(e *env) (float64, error) {
+		v, err := sendLat(e)
+		return 2 * v, err
+	}
+	return []comparison{
+		{Row{Name: "READ of 64 B (fabric perf)", Unit: "us", Yardstick: "us ib_read_lat"}, (*env).rawLat, readLat},
+		{Row{Name: "one-READ get of 64 B", Unit: "us", Yardstick: "us ib_read_lat", Goal: 1.25},
+			func(e *env) (float64, error) { return e.gets(e.cached) }, readLat},
+		{Row{Name: "two-step get of 64 B", Unit: "us", Yardstick: "us ib_read_lat", Goal: 2.3},
+			func(e *env) (float64, error) { return e.gets(e.uncache) }, readLat},
+		{Row{Name: "READs, 16 a doorbell (fabric perf)", Unit: "/s", Yardstick: "/s ib_read_bw"}, (*env).rawRate, (*env).theirRate},
+		{Row{Name: "gets in batches of 16", Unit: "/s", Yardstick: "/s ib_read_bw", Goal: 0.95, AtLeast: true}, (*env).getRate, (*env).theirRate},
+		{Row{Name: "SEND (fabric perf), two ways", Unit: "us", Yardstick: "us two ib_send_lat"}, (*env).rawSend, twoSends},
+		{Row{Name: "put of 64 B, sync off", Unit: "us", Yardstick: "us two ib_send_lat", Goal: 1.3}, (*env).puts, twoSends},
+	}
 }
 
 // newEnv starts a node and a server of fabric perf, as processes of their own,
@@ -167,10 +192,11 @@ func (e *env) dial(addr string, cache int) *client.Client {
 
 // profiled runs one measurement, under the profiler if that was asked for.
 func (e *env) profiled(name string, m measure) (float64, error) {
-	if *profileFlag == "" || len(name) > 3 && name[:3] == "ib_" {
+	if *profileFlag == "" {
 		return m(e)
 	}
-	f, err := os.Create(filepath.Join(*profileFlag, filepath.Base(name+".pprof")))
+	name, _, _ = strings.Cut(strings.ReplaceAll(name, " ", "_"), ",")
+	f, err := os.Create(filepath.Join(*profileFlag, name+".pprof"))
 	if err != nil {
 		return 0, err
 	}
@@ -219,4 +245,13 @@ func (e *env) rawRate() (float64, error) {
 		return 0, err
 	}
 	return r.Bandwidth.Rate, nil
+}
+
+// rawSend is a ping and its pong by SEND, the whole way.
+func (e *env) rawSend() (float64, error) {
+	r, err := perf.Run(e.ctx, e.dev, e.perf, perf.Params{Op: perf.Send, Kind: perf.Latency, Size: size, Iterations: uint64(*nFlag), Warmup: 100}, perf.Options{})
+	if err != nil {
+		return 0, err
+	}
+	return 2 * r.Latency.Typical, nil
 }
