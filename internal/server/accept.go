@@ -227,7 +227,7 @@ func (srv *Server) opened(s *session) {
 	d, path := s.lane.dev, s.qp.Info().Path
 	d.opens.Add(1)
 	d.lastPath.Store(&path)
-	srv.log.Debug("session open", "session", s.id, "peer", s.peer, "name", s.name, "device", d.name(), "path", path)
+	srv.log.Debug("session open", "session", s.id, "peer", s.peer, "name", s.name, "device", d.name(), "peer_gid", path.PeerGID, "mtu", path.MTU)
 }
 
 // forget takes a finished session out and says why it ended.

@@ -1,6 +1,10 @@
 // Package server is one node: the only place where the store and the fabric
-// meet. It owns the registered memory, the listener, the sessions, the beat
+// meet. It owns the registered memory, the listeners, the sessions, the beat
 // and the admin port.
+//
+// Clients reach it by several fabrics and devices at once (listeners.go,
+// device.go). The same memory is registered with each device, and a session is
+// handed the region table of its own (regions.go).
 //
 // The way of a request, and the file that tells of each step:
 //
@@ -14,15 +18,16 @@
 //	session.go     credits, the queue of replies, the end of a session
 //
 // Beside it: the beat (beat.go), which keeps clients' leases alive and depends
-// on no handler; the janitor (janitor.go), which ends sessions that are silent
-// or do not take their replies; the gate (gate.go), a debug hook that stops
+// on no handler; the janitor (beat.go), which ends sessions that are silent
+// or do not take their replies; what the store retired, freed by a goroutine
+// that may wait for it; puts that wait for memory (grow.go); the gate (gate.go), a debug hook that stops
 // every handler while fabric and beat go on; metrics.go and admin.go.
 //
 // # Who waits for whom
 //
 // A lane's goroutine never blocks: what may wait (Pebble, a READ from a
-// client) goes to the bounded pool in pool.go or to a goroutine of its own
-// under a bound. A session has bounded receives, replies and bytes in flight;
+// client, a device that registers memory) goes to the bounded pool in pool.go,
+// or to a goroutine of its own under a bound, or is parked (grow.go). A session has bounded receives, replies and bytes in flight;
 // one that does not take its replies is ended, and holds nobody else.
 //
 // # Buffers

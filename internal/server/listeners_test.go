@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -96,13 +97,16 @@ func TestTwoDevices(t *testing.T) {
 	if n := int64(len(all)); left.slabs.Load() != n || right.slabs.Load() != n {
 		t.Errorf("%d regions: %d are registered on the left, %d on the right", n, left.slabs.Load(), right.slabs.Load())
 	}
+	for i, d := range srv.devices {
+		d.lastPath.Store(&rdma.Path{MTU: 4096 + i}) // this fabric knows none
+	}
 	st, err := srv.Stats()
 	if err != nil || len(st.Devices) != 2 {
 		t.Fatalf("devices %+v, %v", st.Devices, err)
 	}
 	for i, want := range []string{"left", "right"} {
 		d := st.Devices[i]
-		if d.Device != want || d.Fabric != "cards" || d.Sessions != 1 || len(d.Listen) != 1 || d.Listen[0] != addrs[i].String() || d.Path == nil {
+		if d.Device != want || d.Fabric != "cards" || d.Sessions != 1 || len(d.Listen) != 1 || d.Listen[0] != addrs[i].String() || d.MTU != 4096+i {
 			t.Errorf("device %d: %+v", i, d)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/internal/wire"
-	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/store"
 )
 
@@ -52,9 +51,12 @@ type DeviceStat struct {
 	Sessions int      `json:"sessions"`
 	Shared   bool     `json:"shared_receives"`
 	Lanes    int      `json:"lanes"`
-	// Path is what the session opened last runs over; the fabric fills in what
-	// it knows.
-	Path *rdma.Path `json:"path,omitempty"`
+	// What the session opened last runs over, as far as its fabric knows.
+	Port     int    `json:"port,omitempty"`
+	GID      string `json:"gid,omitempty"`
+	GIDIndex int    `json:"gid_index,omitempty"`
+	GIDType  string `json:"gid_type,omitempty"`
+	MTU      int    `json:"mtu,omitempty"`
 }
 
 // OpStat counts requests of one type.
@@ -115,7 +117,10 @@ func (srv *Server) Stats() (Stats, error) {
 func (d *device) stat() DeviceStat {
 	st := DeviceStat{
 		Fabric: d.attr.Fabric, Device: d.dev.Name(), Reason: d.attr.Reason,
-		Sessions: int(d.opens.Load()), Shared: d.shared, Lanes: len(d.lanes), Path: d.lastPath.Load(),
+		Sessions: int(d.opens.Load()), Shared: d.shared, Lanes: len(d.lanes),
+	}
+	if p := d.lastPath.Load(); p != nil {
+		st.Port, st.GID, st.GIDIndex, st.GIDType, st.MTU = p.Port, p.GID, p.GIDIndex, p.GIDType, p.MTU
 	}
 	for _, p := range d.srv.ports {
 		if p.dev == d {
