@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/pprof"
 	"slices"
 	"strconv"
@@ -201,6 +202,7 @@ func (e *env) profiled(name string, m measure) (float64, error) {
 		return 0, err
 	}
 	defer f.Close()
+	runtime.SetCPUProfileRate(250) // pprof asks for 100 and is told that it is too late
 	if err := pprof.StartCPUProfile(f); err != nil {
 		return 0, err
 	}
