@@ -171,7 +171,7 @@ func checkOneWaiter(t *testing.T, cfg *Config) {
 func checkNoLostWakeup(t *testing.T, cfg *Config) {
 	const rounds = 3000
 	p := newPair(t, cfg, pairOptions{})
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
 	defer cancel()
 	// These run on goroutines of their own and past the books: two receives
 	// are in flight at each end, all with one ID.

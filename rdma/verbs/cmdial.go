@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
@@ -33,7 +34,10 @@ func (q *qp) dialCM(ctx context.Context, addr string, ird, ord int, private []by
 			}
 			continue // another address of the same host
 		}
-		info, err := q.request(ctx, c, ird, ord, private)
+		if err = c.connect(ctx, q, ird, ord, private); err != nil {
+			return rdma.ConnInfo{}, err
+		}
+		info, err := q.answered(ctx, c, ird, ord)
 		if err != nil {
 			loop.drop(c.id)
 		}
@@ -97,15 +101,47 @@ func unreachable(err error) error {
 	return err
 }
 
-// request sends the request and brings the QP up when the answer is there.
-func (q *qp) request(ctx context.Context, c *cmConn, ird, ord int, private []byte) (rdma.ConnInfo, error) {
+// connect sends the request. If it fails the identifier is destroyed, then or
+// later: for iWARP the kernel connects TCP within the call, which may take it
+// minutes, and no context reaches into it.
+func (c *cmConn) connect(ctx context.Context, q *qp, ird, ord int, private []byte) error {
+	err := q.adoptPort(c.id)
+	if err != nil {
+		c.loop.drop(c.id)
+		return err
+	}
+	param := q.connParam(ird, ord, slices.Clone(private))
+	if !q.pd.dev.iwarp {
+		err = c.id.Connect(param)
+	} else {
+		var over atomic.Bool // whoever is second drops the identifier
+		done := make(chan error, 1)
+		go func() {
+			err := c.id.Connect(param)
+			if !over.CompareAndSwap(false, true) {
+				c.loop.drop(c.id)
+			}
+			done <- err
+		}()
+		select {
+		case err = <-done:
+		case <-ctx.Done():
+			if over.CompareAndSwap(false, true) {
+				return setupError(ctx, "rdma_connect", ctx.Err())
+			}
+			err = <-done
+		}
+	}
+	if err != nil {
+		c.loop.drop(c.id)
+		return setupError(ctx, "rdma_connect", err)
+	}
+	return nil
+}
+
+// answered waits for the answer and brings the QP up.
+func (q *qp) answered(ctx context.Context, c *cmConn, ird, ord int) (rdma.ConnInfo, error) {
 	d := q.pd.dev
-	if err := q.adoptPort(c.id); err != nil {
-		return rdma.ConnInfo{}, err
-	}
-	if err := c.id.Connect(q.connParam(ird, ord, private)); err != nil {
-		return rdma.ConnInfo{}, fmt.Errorf("rdma_connect: %w", classify(err))
-	}
 	want := ibv.CMConnectResponse
 	if d.iwarp {
 		want = ibv.CMEstablished

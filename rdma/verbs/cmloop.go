@@ -18,6 +18,8 @@ type cmLoop struct {
 	stop context.CancelFunc
 	done chan struct{}
 
+	closing atomic.Bool // close has run: whoever drops an identifier closes ec
+
 	mu    sync.Mutex
 	sinks map[*ibv.CMID]cmSink
 }
@@ -83,12 +85,18 @@ func (l *cmLoop) drop(id *ibv.CMID) {
 	delete(l.sinks, id)
 	l.mu.Unlock()
 	_ = id.Close()
+	if l.closing.Load() {
+		_ = l.ec.Close()
+	}
 }
 
-// close ends the goroutine. All identifiers are destroyed by then.
+// close ends the goroutine. All identifiers are destroyed by then, but for one
+// whose rdma_connect still sits in the kernel: the last of these closes the
+// channel, which is busy until then.
 func (l *cmLoop) close() {
 	l.stop()
 	<-l.done
+	l.closing.Store(true)
 	_ = l.ec.Close()
 }
 

@@ -23,6 +23,7 @@ type device struct {
 	attr   rdma.DeviceAttr
 	iwarp  bool
 	ports  int
+	spare  *ibv.CQ // see fillHole; nil on most devices
 
 	dead    atomic.Pointer[error] // why the device is lost; nil while it lives
 	lastWQE atomic.Int32          // lastWQE…: does it say when it has left an SRQ alone
@@ -63,12 +64,16 @@ const (
 )
 
 func openDevice(f *Fabric, name, reason string) (_ *device, err error) {
+	var d *device
 	hw, err := ibv.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", rdma.ErrNoDevice, err)
 	}
 	defer func() {
 		if err != nil {
+			if d != nil && d.spare != nil {
+				_ = d.spare.Close()
+			}
 			_ = hw.Close()
 		}
 	}()
@@ -76,7 +81,7 @@ func openDevice(f *Fabric, name, reason string) (_ *device, err error) {
 	if err != nil {
 		return nil, classify(err)
 	}
-	d := &device{fabric: f, name: name, hw: hw, ports: int(at.PhysPortCnt), qps: make(map[uint32]*qp), cqs: make(map[*ibv.CQ]*cq)}
+	d = &device{fabric: f, name: name, hw: hw, ports: int(at.PhysPortCnt), qps: make(map[uint32]*qp), cqs: make(map[*ibv.CQ]*cq)}
 	d.iwarp = hw.Info().Transport == ibv.TransportIWARP
 	ports, err := queryPorts(hw, d.ports)
 	if err != nil {
@@ -90,6 +95,9 @@ func openDevice(f *Fabric, name, reason string) (_ *device, err error) {
 	var gidReason string
 	if d.gid, gidReason, err = chooseGID(p, f.opts.GIDIndex, netip.Addr{}); err != nil {
 		return nil, err
+	}
+	if d.spare, err = fillHole(hw, at); err != nil {
+		return nil, classify(err)
 	}
 	inline, err := probeInline(hw)
 	if err != nil {
@@ -131,6 +139,17 @@ func attributes(at ibv.DeviceAttr, p ibv.PortAttr, iwarp bool, inline int) rdma.
 		}
 	}
 	return a
+}
+
+// fillHole keeps siw usable: its library takes the map offset 0x90000 for "no
+// queue", so that from 576 KiB of queues on a context can make no more. One
+// large CQ, made first and never used, lies across that offset.
+func fillHole(hw *ibv.Context, at ibv.DeviceAttr) (*ibv.CQ, error) {
+	const siwVendor, entries = 0x626d74, 20000 // of 48 bytes
+	if at.VendorID != siwVendor {
+		return nil, nil
+	}
+	return hw.CreateCQ(min(entries, at.MaxCQE), nil)
 }
 
 // probeInline finds how many bytes a device takes inline, which
@@ -249,6 +268,9 @@ func (d *device) Close() error {
 	d.workers.Wait()
 	if cm != nil {
 		cm.close()
+	}
+	if d.spare != nil {
+		_ = d.spare.Close()
 	}
 	return classify(d.hw.Close())
 }

@@ -85,7 +85,9 @@ func (q *qp) prepare(wr *rdma.SendWR, out *ibv.SendWR, slot int) error {
 	if wr.Flags&rdma.SendSignaled != 0 {
 		out.Flags |= ibv.SendSignaled
 	}
-	if wr.Flags&rdma.SendFence != 0 {
+	// On iWARP a READ behind READs needs no fence, and siw breaks the
+	// connection over one.
+	if wr.Flags&rdma.SendFence != 0 && !(q.pd.dev.iwarp && wr.Op == rdma.OpRDMARead) {
 		out.Flags |= ibv.SendFence
 	}
 	if wr.Flags&rdma.SendSolicited != 0 {
@@ -126,6 +128,9 @@ func (q *qp) prepare(wr *rdma.SendWR, out *ibv.SendWR, slot int) error {
 		}
 	}
 	n, err := fillSGL(q.pd, q.maxSGE, wr.SGL, &out.SGL, right)
+	if n == 0 && sink && q.pd.dev.iwarp {
+		n = emptySGL(&out.SGL)
+	}
 	out.NumSGE = n
 	return err
 }
@@ -169,12 +174,21 @@ func (q *qp) prepareAtomic(wr *rdma.SendWR, out *ibv.SendWR) error {
 	return nil
 }
 
+// emptySGL is a list without bytes as siw wants it for READs and receives: with
+// no entry at all it takes an old one for a READ, and refuses a receive.
+func emptySGL(out *[ibv.MaxSGE]ibv.SGE) uint32 {
+	out[0] = ibv.SGE{}
+	return 1
+}
+
 // fillSGL checks a scatter/gather list and writes it as addresses and lkeys.
+// Entries without bytes are left out: they are lawful, and siw's kernel driver
+// dies of them.
 func fillSGL(p *pd, limit int, sgl []rdma.SGE, out *[ibv.MaxSGE]ibv.SGE, right rdma.Access) (uint32, error) {
 	if len(sgl) > limit {
 		return 0, fmt.Errorf("%w: %d scatter/gather entries, the limit is %d", rdma.ErrInvalid, len(sgl), limit)
 	}
-	total := uint64(0)
+	total, n := uint64(0), 0
 	for i := range sgl {
 		s := &sgl[i]
 		m, ok := s.MR.(*mr)
@@ -188,13 +202,16 @@ func fillSGL(p *pd, limit int, sgl []rdma.SGE, out *[ibv.MaxSGE]ibv.SGE, right r
 		case m.access&right != right:
 			return 0, fmt.Errorf("%w: the region of entry %d has no AccessLocalWrite", rdma.ErrInvalid, i)
 		}
-		total += uint64(s.Len)
-		out[i] = ibv.SGE{Addr: m.hw.Addr + s.Off, Len: s.Len, LKey: m.hw.LKey}
+		if s.Len > 0 {
+			total += uint64(s.Len)
+			out[n] = ibv.SGE{Addr: m.hw.Addr + s.Off, Len: s.Len, LKey: m.hw.LKey}
+			n++
+		}
 	}
 	if total > uint64(p.dev.attr.MaxMsgSize) {
 		return 0, fmt.Errorf("%w: %d bytes, the limit is %d", rdma.ErrInvalid, total, p.dev.attr.MaxMsgSize)
 	}
-	return uint32(len(sgl)), nil
+	return uint32(n), nil
 }
 
 // PostRecv posts receives to the QP's own queue.
@@ -225,6 +242,9 @@ func postRecv(p *pd, maxSGE int, wrs []rdma.RecvWR, post func([]ibv.RecvWR) (int
 			out.ID = wr.ID
 			if out.NumSGE, bad = fillSGL(p, maxSGE, wr.SGL, &out.SGL, rdma.AccessLocalWrite); bad != nil {
 				break
+			}
+			if out.NumSGE == 0 && p.dev.iwarp {
+				out.NumSGE = emptySGL(&out.SGL)
 			}
 			n++
 		}

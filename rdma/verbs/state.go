@@ -132,14 +132,15 @@ func (q *qp) inspect(err error) {
 	if q.State() == rdma.QPError {
 		return
 	}
-	attr, qerr := q.hw.Query(ibv.QPMaskState)
-	if qerr == nil && attr.State == ibv.QPSErr {
+	if q.pd.dev.iwarp {
+		// The kernel moves it to ERR when the peer is gone, too; and not every
+		// driver tells the state.
 		q.sendCQ.pull()
 		q.recvCQ.pull()
-		// The kernel moves QPs of iWARP devices to ERR when the peer is gone.
-		if !q.pd.dev.iwarp {
-			err = fmt.Errorf("%w: the device refused a request of the peer", rdma.ErrAccess)
-		}
+	} else if attr, qerr := q.hw.Query(ibv.QPMaskState); qerr == nil && attr.State == ibv.QPSErr {
+		q.sendCQ.pull()
+		q.recvCQ.pull()
+		err = fmt.Errorf("%w: the device refused a request of the peer", rdma.ErrAccess)
 	}
 	q.fail(err)
 }
