@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -19,14 +20,22 @@ const (
 )
 
 // Devices lists the devices that a provider of rdma-core knows, by name. A
-// machine without any gives an empty list.
+// machine without any gives an empty list; one whose kernel has devices that
+// rdma-core does not show, an error that is ErrUnavailable.
 func Devices() ([]DeviceInfo, error) {
 	if err := Load(); err != nil {
 		return nil, err
 	}
 	list, errno := sysDevices()
+	if errno != 0 {
+		return nil, callError(callDeviceList, errno)
+	}
+	if entries, err := os.ReadDir(sysfsRoot); err == nil && len(list) == 0 && len(entries) > 0 {
+		return nil, fmt.Errorf("%w: the kernel has %s, but libibverbs shows no device: /dev/infiniband/uverbsN is missing (modprobe ib_uverbs), or the provider (Debian: apt-get install ibverbs-providers)",
+			ErrUnavailable, entries[0].Name())
+	}
 	slices.SortFunc(list, func(a, b DeviceInfo) int { return cmp.Compare(a.Name, b.Name) })
-	return list, callError(callDeviceList, errno)
+	return list, nil
 }
 
 // A Context is an open device, struct ibv_context. All methods are safe for

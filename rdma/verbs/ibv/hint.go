@@ -2,6 +2,8 @@ package ibv
 
 import (
 	"fmt"
+	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -65,13 +67,19 @@ func hint(call string, errno syscall.Errno) string {
 	return ""
 }
 
-// hintDevice is for calls that open a device file of module.
+// hintDevice is for calls that open a device file of module. The libraries look
+// for a file elsewhere when they may not open it, and then say ENOENT.
 func hintDevice(errno syscall.Errno, file, module string) string {
+	rights := fmt.Sprintf("no permission for %s: join the group that may use it, often rdma", file)
+	load := fmt.Sprintf("%s is not there: modprobe %s, and have an RDMA device", file, module)
 	switch errno {
 	case syscall.EACCES, syscall.EPERM:
-		return fmt.Sprintf("no permission for %s: join the group that may use it, often rdma", file)
+		return rights
 	case syscall.ENOENT, syscall.ENODEV, syscall.ENXIO, syscall.ENOSYS:
-		return fmt.Sprintf("%s is not there: modprobe %s, and have an RDMA device", file, module)
+		if there, err := filepath.Glob(strings.ReplaceAll(file, "N", "*")); err == nil && len(there) > 0 {
+			return rights + "; or " + load
+		}
+		return load
 	}
 	return ""
 }
