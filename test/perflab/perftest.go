@@ -42,7 +42,8 @@ func parsePerftest(out []byte) (map[string]float64, error) {
 		}
 		values := make(map[string]float64)
 		for i, f := range fields {
-			v, err := strconv.ParseFloat(f, 64)
+			// A deviation may be the root of a negative number: "-nan".
+			v, err := strconv.ParseFloat(strings.TrimPrefix(f, "-"), 64)
 			if err != nil {
 				break
 			}

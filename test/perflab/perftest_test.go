@@ -19,6 +19,10 @@ const latOutput = `Conflicting CPU frequency values detected: 1200.000000 != 200
 ---------------------------------------------------------------------------------------
 `
 
+const nanOutput = ` #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] 
+ 64      500          15.77          113169.86      17.80    	       1175.10     	-nan   		48043.03 		113169.86
+`
+
 const bwOutput = ` #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]
  32         2000             1.46               0.16   		   0.005101
  64         2000             2.92               0.32   		   0.005201
@@ -36,6 +40,7 @@ func TestParsePerftest(t *testing.T) {
 		{latOutput, "99% percentile[usec]", 4352.84, 9},
 		{latOutput, "99.9% percentile[usec]", 5577.08, 9},
 		{latOutput, "#iterations", 500, 9},
+		{nanOutput, "t_typical[usec]", 17.80, 9},
 		{bwOutput, "MsgRate[Mpps]", 0.005201, 5},
 		{bwOutput, "BW average[MB/sec]", 0.32, 5},
 		{bwOutput, "#bytes", 64, 5},
