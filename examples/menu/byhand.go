@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/netip"
 
 	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
@@ -225,7 +226,7 @@ func (h *byHand) connect(_ context.Context, peer card, _ bool) error {
 		MinRNRTimer:     12,                                       // "ask again in 0.64 ms", when no receive is posted
 	}, ibv.QPMaskState|ibv.QPMaskAV|ibv.QPMaskDestQPN|ibv.QPMaskRQPSN|ibv.QPMaskPathMTU|ibv.QPMaskMaxDestRdAtomic|ibv.QPMaskMinRNRTimer)
 	if err != nil {
-		return err
+		return fmt.Errorf("INIT to RTR, from GID %v to GID %s: %w", h.gid.GID, netip.AddrFrom16(peer.gid), err)
 	}
 	h.say("7 QP       INIT → RTR (peer's QP %#06x, PSN %#06x)", peer.qpn, peer.psn)
 
@@ -234,7 +235,7 @@ func (h *byHand) connect(_ context.Context, peer card, _ bool) error {
 		State: ibv.QPSRTS, SQPSN: h.psn, MaxRdAtomic: 1, // READs by us in flight at a time
 		Timeout:  14, // 4.096 us * 2^14 = 67 ms without an answer, then again
 		RetryCnt: 6,  // so often; 7 is for ever on some devices
-		RNRRetry: 7,  // for ever: a SEND waits until the peer says receive
+		RNRRetry: 7,  // for ever: a SEND waits until the peer says receive (rdma_rxe: for a second)
 	}, ibv.QPMaskState|ibv.QPMaskSQPSN|ibv.QPMaskMaxQPRdAtomic|ibv.QPMaskTimeout|ibv.QPMaskRetryCnt|ibv.QPMaskRNRRetry)
 	if err != nil {
 		return err
