@@ -41,6 +41,9 @@ func (c Config) arguments(img image.Image, serial, monitor, console, link int) [
 	number := strconv.Itoa
 	words := []string{
 		"console=ttyS0", "quiet", "panic=-1", "mitigations=off", "nokaslr",
+		// On a busy host the emulated timer may not tick within the moment that the
+		// kernel gives it at its start, and the kernel would panic.
+		"no_timer_check",
 		// Else two processors make the guest distrust the cycle counter, and
 		// every look at the clock becomes a slow system call.
 		"tsc=reliable",

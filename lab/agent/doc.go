@@ -19,7 +19,8 @@
 // output nobody reads waits, as on a pipe, and stops no other program, and
 // memory on both sides is bounded whatever the other side does.
 //
-// The agent does what it is told as root and asks nobody for a password. It is
-// for guests that live for one test and whose network ends on the loopback
-// interface of the host. Never run it anywhere else.
+// The agent does what it is told and asks nobody for a password. It is for
+// guests that live for one test and whose network ends on the loopback interface
+// of the host. On a real machine it gives whoever reaches its port the rights of
+// its user: only on a network of your own, and only while a test runs.
 package agent

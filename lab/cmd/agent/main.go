@@ -1,11 +1,14 @@
 //go:build linux
 
 // Command agent runs inside a guest of the lab and starts programs there for
-// the host (on a virtio serial port) and for other guests (on TCP).
+// the host (on a virtio serial port) and for other guests (on TCP). It can also
+// run on a machine with a NIC, on TCP alone, for the time of a test: whoever
+// reaches its port can then do there what its user can.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"log"
 	"net"
@@ -16,7 +19,7 @@ import (
 
 func main() {
 	serial := flag.String("serial", "", "the virtio serial port to the host; the agent ends with it")
-	listen := flag.String("listen", "", "host:port to listen at for other guests")
+	listen := flag.String("listen", "", "HOST:PORT to listen at for others, who need no password")
 	flag.Parse()
 	log.SetFlags(0)
 	log.SetPrefix("agent: ")
@@ -27,26 +30,33 @@ func main() {
 
 func run(serial, listen string) error {
 	ctx := context.Background()
+	var others net.Listener
+	if listen != "" {
+		var err error
+		if others, err = net.Listen("tcp", listen); err != nil {
+			return err
+		}
+	}
+	switch {
+	case serial == "" && others == nil:
+		return errors.New("neither -serial nor -listen: nobody can reach this agent")
+	case serial == "":
+		return accept(ctx, others)
+	case others != nil:
+		go func() { log.Print(accept(ctx, others)) }()
+	}
 	port, err := os.OpenFile(serial, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
-	if listen != "" {
-		l, err := net.Listen("tcp", listen)
-		if err != nil {
-			return err
-		}
-		go accept(ctx, l)
-	}
 	return agent.Serve(ctx, port, agent.Local)
 }
 
-func accept(ctx context.Context, l net.Listener) {
+func accept(ctx context.Context, l net.Listener) error {
 	for {
 		c, err := l.Accept()
 		if err != nil {
-			log.Print(err)
-			return
+			return err
 		}
 		go func() {
 			if err := agent.Serve(ctx, c, agent.Local); err != nil {

@@ -23,6 +23,7 @@ import (
 type suite struct {
 	pkg   string // path within the module, as rdma/verbs
 	flags []string
+	race  bool // compiled with the race detector
 }
 
 // readList reads a list of packages and flags, as in lab/tests.list.
@@ -67,7 +68,12 @@ func testCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, err
 		}
 		lines = readList(data)
 	}
-	suites, err := compile(ctx, root, lines, *race)
+	if *race {
+		for i := range lines {
+			lines[i] = append([]string{"-race"}, lines[i]...)
+		}
+	}
+	suites, err := compile(ctx, root, lines)
 	if err != nil {
 		return 1, err
 	}
@@ -83,7 +89,7 @@ func testCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, err
 			if ctx.Err() != nil {
 				err = context.Cause(ctx)
 			}
-			return 1, fmt.Errorf("%s: %w", s.pkg, err)
+			return 1, fmt.Errorf("%s: %w", s.name(), err)
 		}
 		if !ok {
 			failed++
@@ -100,7 +106,7 @@ func testCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, err
 const testDir = ".cache/lab/tests"
 
 // compile makes the binaries of the listed packages that have tests.
-func compile(ctx context.Context, root string, lines [][]string, race bool) ([]suite, error) {
+func compile(ctx context.Context, root string, lines [][]string) ([]suite, error) {
 	if err := os.MkdirAll(filepath.Join(root, testDir), 0o755); err != nil {
 		return nil, err
 	}
@@ -121,6 +127,13 @@ func compile(ctx context.Context, root string, lines [][]string, race bool) ([]s
 	}
 	var suites []suite
 	for _, words := range lines {
+		race := words[0] == "-race"
+		if race {
+			words = words[1:]
+		}
+		if len(words) == 0 {
+			return nil, errors.New("-race of which package?")
+		}
 		out, err := command("list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}", words[0])
 		if err != nil {
 			return nil, err
@@ -130,7 +143,7 @@ func compile(ctx context.Context, root string, lines [][]string, race bool) ([]s
 			if pkg == "" {
 				continue
 			}
-			s := suite{pkg: pkg, flags: words[1:]}
+			s := suite{pkg: pkg, flags: words[1:], race: race}
 			build := []string{"test", "-c", "-o", path.Join(testDir, s.name()+".test"), "./" + pkg}
 			if race {
 				build = append([]string{"test", "-race"}, build[1:]...)
@@ -147,7 +160,13 @@ func compile(ctx context.Context, root string, lines [][]string, race bool) ([]s
 	return suites, nil
 }
 
-func (s suite) name() string { return strings.ReplaceAll(s.pkg, "/", "-") }
+func (s suite) name() string {
+	name := strings.ReplaceAll(s.pkg, "/", "-")
+	if s.race {
+		name += "-race"
+	}
+	return name
+}
 
 // run runs a suite in the guest. The log gets all it prints; we print what a
 // reader wants to see.
@@ -157,7 +176,7 @@ func (s suite) run(ctx context.Context, g *lab.Guest, root string) (ok bool, err
 		return false, err
 	}
 	defer log.Close()
-	fmt.Printf("--- in the guest: %s %s\n", s.pkg, strings.Join(s.flags, " "))
+	fmt.Printf("--- in the guest: %s %s\n", s.name(), strings.Join(s.flags, " "))
 	flags := append([]string{"-test.v", "-test.timeout=15m", "-test.paniconexit0"}, s.flags...)
 	out := &report{log: log, out: os.Stdout}
 	from := time.Now()
@@ -172,7 +191,7 @@ func (s suite) run(ctx context.Context, g *lab.Guest, root string) (ok bool, err
 		word = "FAILED"
 	}
 	fmt.Printf("--- %s %s: %d passed, %d skipped, %d failed, exit code %d, %.1f s (%s)\n",
-		word, s.pkg, out.passed, out.skipped, out.failed, code, time.Since(from).Seconds(), path.Join(testDir, s.name()+".log"))
+		word, s.name(), out.passed, out.skipped, out.failed, code, time.Since(from).Seconds(), path.Join(testDir, s.name()+".log"))
 	return code == 0, err
 }
 
