@@ -23,10 +23,14 @@
 //   - A put or delete whose reply was lost fails with ErrOutcomeUnknown and is
 //     never sent again by this package. Gets are repeated over reconnects.
 //   - The connection is made again by itself when it is lost.
+//   - Of several fabrics the first that reaches the server is used; Server says
+//     which one, and why no better one.
 //
-// The parts, one idea a file: session (one connection to one incarnation),
-// requests (SENDs with credits), reader and batch (one-sided gets), lease and
-// reclaim (when a READ may be believed), loccache, buffers, large, reconnect,
+// The parts, one idea a file: transport (an opened device and the memory
+// registered on it), dial (which fabric, which device), session (one connection
+// to one incarnation), requests (SENDs with credits), reader and batch
+// (one-sided gets), lease and reclaim (when a READ may be believed), loccache,
+// buffers, large, reconnect, race and improve (how it comes back, and to what),
 // watch.
 package client
 

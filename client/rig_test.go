@@ -3,10 +3,8 @@ package client
 import (
 	"context"
 	"errors"
-	"net"
 	"slices"
 	"sync"
-	"testing"
 
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
@@ -26,7 +24,7 @@ type rig struct {
 	register func(n int, access rdma.Access) error
 	// queue, if set, is asked before a completion queue is made.
 	queue func() error
-	// swallow says which completions do not come; nil: all do.
+	// swallow says which completions do not come for now; nil: all do.
 	swallow func(rdma.WC) bool
 
 	caps     rdma.Caps
@@ -217,7 +215,8 @@ func (q *rigQP) Close() error {
 	return q.QP.Close()
 }
 
-// A rigCQ keeps completions back, until the QP is closed.
+// A rigCQ keeps completions back, until the rig no longer does or the QP is
+// closed.
 type rigCQ struct {
 	rdma.CQ
 	r *rig
@@ -228,30 +227,39 @@ type rigCQ struct {
 }
 
 func (c *rigCQ) Poll(wcs []rdma.WC) (int, error) {
-	c.r.mu.Lock()
-	swallow := c.r.swallow
-	c.r.mu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.flush && len(c.kept) > 0 {
+	if len(c.kept) > 0 && (c.flush || c.r.swallows() == nil) {
 		n := copy(wcs, c.kept)
 		c.kept = c.kept[n:]
+		for i := range n {
+			if c.flush {
+				wcs[i] = rdma.WC{ID: wcs[i].ID, Status: rdma.StatusWRFlushErr}
+			}
+		}
 		return n, nil
 	}
 	n, err := c.CQ.Poll(wcs)
+	swallow := c.r.swallows() // asked after the poll: what was posted after it was set is kept back
 	if c.flush || swallow == nil {
 		return n, err
 	}
-	kept := 0
+	passed := 0
 	for _, wc := range wcs[:n] {
 		if swallow(wc) {
-			c.kept = append(c.kept, rdma.WC{ID: wc.ID, Status: rdma.StatusWRFlushErr})
+			c.kept = append(c.kept, wc)
 			continue
 		}
-		wcs[kept] = wc
-		kept++
+		wcs[passed] = wc
+		passed++
 	}
-	return kept, err
+	return passed, err
+}
+
+func (r *rig) swallows() func(rdma.WC) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.swallow
 }
 
 // hang is a connect that nobody answers.
@@ -271,14 +279,4 @@ func (n *node) rigged(fabrics []rdma.Fabric, change func(*Config)) *Client {
 			change(cfg)
 		}
 	})
-}
-
-// portOf is the port of a host:port address.
-func portOf(t testing.TB, addr string) string {
-	t.Helper()
-	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }
