@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync"
 
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
@@ -18,6 +19,7 @@ type cmListener struct {
 	id    *ibv.CMID
 	addr  net.Addr
 	queue requestQueue[*cmRequest]
+	once  sync.Once
 }
 
 // kernelBacklog is how many requests the kernel keeps until the loop, which
@@ -57,8 +59,13 @@ func (d *device) listenCM(ctx context.Context, addr string) (rdma.Listener, erro
 
 // cmEvent is called by the loop with each request.
 func (l *cmListener) cmEvent(ev ibv.CMEvent) {
+	if ev.Type == ibv.CMDeviceRemoval {
+		l.dev.fabric.opts.Logger.Error("RDMA device was removed: its listener has ended", "device", l.dev.name, "address", l.addr)
+		l.queue.close()
+		return
+	}
 	if ev.Type != ibv.CMConnectRequest {
-		return // the device was removed: async tells the rest
+		return
 	}
 	r := &cmRequest{l: l, conn: newCMConn(l.loop, ev.ID), param: ev.Param, remote: tcpAddr(ev.ID.PeerAddr())}
 	r.param.PrivateData = slices.Clone(ev.Param.PrivateData)
@@ -77,7 +84,8 @@ func (l *cmListener) cmEvent(ev ibv.CMEvent) {
 // Addr is where the listener listens.
 func (l *cmListener) Addr() net.Addr { return l.addr }
 
-// Accept waits for a request.
+// Accept waits for a request. When the device is removed it fails as if the
+// listener had been closed.
 func (l *cmListener) Accept(ctx context.Context) (rdma.ConnRequest, error) {
 	for {
 		r, err := l.queue.get(ctx, l.addr)
@@ -92,14 +100,14 @@ func (l *cmListener) Accept(ctx context.Context) (rdma.ConnRequest, error) {
 
 // Close stops listening and rejects requests nobody took.
 func (l *cmListener) Close() error {
-	if !l.queue.close() {
-		return nil
-	}
-	l.loop.drop(l.id)
-	for _, r := range l.queue.rest() {
-		_ = r.Reject([]byte("verbs: listener closed"))
-	}
-	l.dev.unuse()
+	l.once.Do(func() {
+		l.queue.close()
+		l.loop.drop(l.id)
+		for _, r := range l.queue.rest() {
+			_ = r.Reject([]byte("verbs: listener closed"))
+		}
+		l.dev.unuse()
+	})
 	return nil
 }
 
