@@ -25,7 +25,7 @@ type cq struct {
 
 	// pollMu makes take and the soft queue one step, so that nobody overtakes.
 	pollMu sync.Mutex
-	soft   []rdma.WC // under pollMu; its first softHead are polled
+	soft   []rdma.WC // its first head are polled
 	head   int
 	raw    [pollBatch]ibv.WC
 	cooked [pollBatch]rdma.WC
@@ -136,8 +136,18 @@ func (c *cq) pull() {
 		if n == 0 || err != nil {
 			return
 		}
-		c.soft = append(c.soft, c.cooked[:n]...)
+		c.append(c.cooked[:n])
 	}
+}
+
+// append adds to the soft queue, which keeps no room for what was polled from
+// it. Called with pollMu held.
+func (c *cq) append(wcs []rdma.WC) {
+	if c.head > 0 {
+		c.soft = c.soft[:copy(c.soft, c.soft[c.head:])]
+		c.head = 0
+	}
+	c.soft = append(c.soft, wcs...)
 }
 
 // push adds completions that software made, and raises an event if one was
@@ -147,7 +157,7 @@ func (c *cq) push(wcs ...rdma.WC) {
 		return
 	}
 	c.pollMu.Lock()
-	c.soft = append(c.soft, wcs...)
+	c.append(wcs)
 	c.pollMu.Unlock()
 	c.wakeMu.Lock()
 	defer c.wakeMu.Unlock()

@@ -26,7 +26,7 @@ type device struct {
 	spare  *ibv.CQ // see fillHole; nil on most devices
 
 	dead    atomic.Pointer[error] // why the device is lost; nil while it lives
-	lastWQE atomic.Int32          // lastWQE…: does it say when it has left an SRQ alone
+	lastWQE atomic.Int32          // does it report that it has left an SRQ alone
 
 	stop    context.CancelFunc // ends the goroutine of async
 	workers sync.WaitGroup
