@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -32,6 +33,7 @@ type Config struct {
 	Peers   int           // guests g1 to gPeers stand in /etc/hosts; 1 if zero
 	Modules []string      // modules of the kernel to load beside the usual ones
 	Extra   []string      // files of modules to load after those
+	Kernel  []string      // further words of the kernel's command line
 	Files   []string      // programs and files of the host to take along, by full path
 	Link    *net.UDPConn  // connected: each datagram is an Ethernet frame; nil means a cable that ends nowhere
 	Cache   string        // where images are kept; .cache/lab of the repository if empty
@@ -95,6 +97,11 @@ func (c Config) filled() (Config, error) {
 	}
 	if !plain(c.Name) {
 		wrong = append(wrong, fmt.Errorf("the name %q must be letters, digits and dashes, at most 32", c.Name))
+	}
+	for _, word := range c.Kernel {
+		if strings.ContainsAny(word, " \t\n\"") {
+			wrong = append(wrong, fmt.Errorf("%q is not one word of a command line", word))
+		}
 	}
 	for _, f := range []string{c.Dir, c.Disk} {
 		if f != "" {

@@ -72,7 +72,7 @@ func (c Config) arguments(img image.Image, serial, monitor, console, link int) [
 		args = append(args, "-drive", "if=virtio,format=raw,cache=writeback,file="+comma(c.Disk))
 		words = append(words, "LAB_DISK=1")
 	}
-	return append(args, "-append", strings.Join(words, " "))
+	return append(args, "-append", strings.Join(append(words, c.Kernel...), " "))
 }
 
 // comma writes a value for an option of QEMU, in which a comma is doubled.

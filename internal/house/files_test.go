@@ -146,7 +146,7 @@ func TestMenu(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, target := range []string{"build", "demo", "check", "test", "lint", "unit", "race", "teeth", "e2e", "fuzz", "bench", "nightly", "cover", "clean"} {
+	for _, target := range []string{"build", "demo", "check", "test", "test-all", "lab", "lab-shell", "lab-cluster", "lab-siw", "lint", "unit", "race", "teeth", "e2e", "fuzz", "bench", "nightly", "cover", "clean"} {
 		if !regexp.MustCompile(`(?m)^` + target + `:.* ## `).Match(makefile) {
 			t.Errorf("the Makefile has no target %s with a line for the menu", target)
 		}

@@ -143,13 +143,22 @@ func pause(t *testing.T, g *lab.Guest) {
 // boot, and says why.
 func TestNoDevice(t *testing.T) {
 	needLab(t)
-	g, err := lab.Boot(t.Context(), lab.Config{RDMA: lab.SIW, Timeout: patience}) // and no module of it
-	if err == nil {
-		g.Close()
-		t.Fatal("it boots")
-	}
-	if !errors.Is(err, lab.ErrBoot) || !strings.Contains(err.Error(), "siw device: is its module loaded?") || !strings.Contains(err.Error(), "console") {
-		t.Errorf("error %v", err)
+	for _, c := range []struct {
+		config lab.Config
+		want   string
+	}{
+		{lab.Config{Kernel: []string{"module_blacklist=rdma_rxe"}}, "can't load module rdma_rxe"},
+		{lab.Config{RDMA: lab.SIW}, "siw device: is its module loaded?"}, // and no module of it
+	} {
+		c.config.Timeout = patience
+		g, err := lab.Boot(t.Context(), c.config)
+		if err == nil {
+			g.Close()
+			t.Fatalf("it boots, and should say %q", c.want)
+		}
+		if !errors.Is(err, lab.ErrBoot) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "console") {
+			t.Errorf("no %q in %v", c.want, err)
+		}
 	}
 }
 
