@@ -45,6 +45,7 @@ func play(t *testing.T, fabric, host string) {
 		server.Type("send " + text + "\n")
 		client.Type("receive\n")
 		client.Line(fmt.Sprintf("received %q", text))
+		server.Line(fmt.Sprintf("sent %q", text)) // or it may still be at it when the client quits
 	}
 	client.Type("show\n9\n")
 	client.Line("in state RTS")
