@@ -110,6 +110,11 @@ func (g *Guest) boot(ctx context.Context, img image.Image) (err error) {
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w\n%s", ErrBoot, ctx.Err(), g.tail())
 	}
+	select {
+	case what := <-g.failed: // before it said that it is ready
+		return fmt.Errorf("%w: %s\n%s", ErrBoot, what, g.tail())
+	default:
+	}
 	g.agent = agent.NewClient(g.machine.serial)
 	if code, err := g.agent.Run(ctx, agent.Cmd{Args: []string{"/bin/true"}}, nil, nil); err != nil || code != 0 {
 		return fmt.Errorf("%w: its agent does not answer: code %d, %v\n%s", ErrBoot, code, err, g.tail())
@@ -129,6 +134,7 @@ func (g *Guest) tail() string {
 // readConsole keeps the end of the console and looks for lines of init.sh.
 func (g *Guest) readConsole() {
 	r := bufio.NewReaderSize(g.machine.console, 4096)
+	var clock clockCheck
 	for {
 		line, err := r.ReadString('\n')
 		_, _ = g.console.Write([]byte(line))
@@ -139,9 +145,10 @@ func (g *Guest) readConsole() {
 			if word == "ready" {
 				close(g.ready)
 			} else if what, ok := strings.CutPrefix(word, "FAILED: "); ok {
-				select {
-				case g.failed <- what:
-				default:
+				g.fail(what)
+			} else if seconds, ok := strings.CutPrefix(word, "clock "); ok {
+				if err := clock.line(seconds, time.Now()); err != nil {
+					g.fail(err.Error())
 				}
 			} else {
 				g.config.Progress(g.config.Name + ": " + word)
@@ -150,6 +157,14 @@ func (g *Guest) readConsole() {
 		if err != nil {
 			return
 		}
+	}
+}
+
+// fail notes why the guest is of no use; the first reason counts.
+func (g *Guest) fail(why string) {
+	select {
+	case g.failed <- why:
+	default:
 	}
 }
 

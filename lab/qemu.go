@@ -68,6 +68,9 @@ func (c Config) arguments(img image.Image, serial, monitor, console, link int) [
 		"-device", fmt.Sprintf("virtio-net-pci,id=nic0,netdev=net0,romfile=,host_mtu=%d,mac=52:54:00:77:00:%02x", max(c.MTU, 1500), c.Number),
 		"-device", "virtio-rng-pci",
 	}
+	if khz := tscKHz(); khz != 0 {
+		words = append(words, "tsc_early_khz="+strconv.FormatUint(khz, 10))
+	}
 	if c.Disk != "" {
 		args = append(args, "-drive", "if=virtio,format=raw,cache=writeback,file="+comma(c.Disk))
 		words = append(words, "LAB_DISK=1")

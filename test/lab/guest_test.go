@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +34,7 @@ func TestGuest(t *testing.T) {
 			}
 		}
 	})
+	t.Run("clock", func(t *testing.T) { clock(t, g) })
 	t.Run("a test binary", func(t *testing.T) { inGuest(t, g, "TestInside") })
 	t.Run("tools", func(t *testing.T) {
 		start(t, g, "up", "sh", "-c", "echo up; exec ib_read_lat -n 100")
@@ -102,6 +104,29 @@ func exitCodes(t *testing.T, g *lab.Guest) {
 	}
 }
 
+// clock: a second is as long there as here, to two percent. Each look at the
+// guest's clock happened between two looks at ours.
+func clock(t *testing.T, g *lab.Guest) {
+	look := func() (before time.Time, seconds float64, after time.Time) {
+		before = time.Now()
+		first, _, _ := strings.Cut(output(t, g, "cat", "/proc/uptime"), " ")
+		after = time.Now()
+		seconds, err := strconv.ParseFloat(first, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return before, seconds, after
+	}
+	before1, one, after1 := look()
+	time.Sleep(3 * time.Second)
+	before2, two, after2 := look()
+	const resolution = 0.02 // of /proc/uptime, twice
+	least, most := before2.Sub(after1).Seconds()*0.98-resolution, after2.Sub(before1).Seconds()*1.02+resolution
+	if passed := two - one; passed < least || passed > most {
+		t.Errorf("%.2f s passed in the guest, and between %.2f and %.2f s here", passed, least, most)
+	}
+}
+
 // pause: a paused guest answers nothing, and later goes on where it was.
 func pause(t *testing.T, g *lab.Guest) {
 	cat, err := g.Agent().Start(within(t), agent.Cmd{Args: []string{"cat"}, Input: true})
@@ -139,16 +164,17 @@ func pause(t *testing.T, g *lab.Guest) {
 	}
 }
 
-// TestNoDevice: a guest without the RDMA device that was asked for does not
-// boot, and says why.
-func TestNoDevice(t *testing.T) {
+// TestRefused: a guest without the RDMA device that was asked for does not boot,
+// nor one with a wrong clock, and it says why.
+func TestRefused(t *testing.T) {
 	needLab(t)
 	for _, c := range []struct {
 		config lab.Config
 		want   string
 	}{
 		{lab.Config{Kernel: []string{"module_blacklist=rdma_rxe"}}, "can't load module rdma_rxe"},
-		{lab.Config{RDMA: lab.SIW}, "siw device: is its module loaded?"}, // and no module of it
+		{lab.Config{RDMA: lab.SIW}, "siw device: is its module loaded?"},                     // and no module of it
+		{lab.Config{Kernel: []string{"tsc_early_khz=200000"}}, "the guest's clock is wrong"}, // five times too fast, or more
 	} {
 		c.config.Timeout = patience
 		g, err := lab.Boot(t.Context(), c.config)
@@ -156,6 +182,7 @@ func TestNoDevice(t *testing.T) {
 			g.Close()
 			t.Fatalf("it boots, and should say %q", c.want)
 		}
+		t.Log(strings.SplitN(err.Error(), "\n", 2)[0])
 		if !errors.Is(err, lab.ErrBoot) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "console") {
 			t.Errorf("no %q in %v", c.want, err)
 		}
