@@ -32,13 +32,10 @@ func clusterCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, 
 	}
 	cl, err := lab.NewCluster(ctx, *n, c)
 	if err != nil {
-		return 1, err
+		return 1, because(ctx, err)
 	}
 	code, err := cl.Guest(1).Agent().Run(ctx, agent.Cmd{Args: fs.Args(), Env: testEnv(fs.Arg(0))}, os.Stdout, os.Stderr)
-	if ctx.Err() != nil && err != nil {
-		err = context.Cause(ctx)
-	}
-	return code, errors.Join(err, cl.Close())
+	return code, errors.Join(because(ctx, err), cl.Close())
 }
 
 // imageCommand makes what guests boot from, so that the first boot is as fast

@@ -54,10 +54,7 @@ func execCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, err
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), *limit, fmt.Errorf("not finished after %v (-timeout)", *limit))
 	defer cancel()
 	code, err := attach(ctx, c, cmd)
-	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	return code, err
+	return code, because(ctx, err)
 }
 
 // testEnv is the environment of test binaries: it tells them that they are in

@@ -31,13 +31,18 @@ func runCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, erro
 	}
 	g, err := lab.Boot(ctx, c)
 	if err != nil {
-		return 1, err
+		return 1, because(ctx, err)
 	}
 	code, err := g.Agent().Run(ctx, agent.Cmd{Args: fs.Args(), Env: testEnv(fs.Arg(0))}, os.Stdout, os.Stderr)
-	if ctx.Err() != nil && err != nil {
-		err = context.Cause(ctx)
+	return code, errors.Join(because(ctx, err), g.Close())
+}
+
+// because says which limit or signal was behind an error, if one was.
+func because(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil {
+		return err
 	}
-	return code, errors.Join(err, g.Close())
+	return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 }
 
 // shareDir fills in the directory that guests share with the host.

@@ -79,17 +79,14 @@ func testCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, err
 	}
 	g, err := lab.Boot(ctx, c)
 	if err != nil {
-		return 1, err
+		return 1, because(ctx, err)
 	}
 	defer g.Close()
 	failed := 0
 	for _, s := range suites {
 		ok, err := s.run(ctx, g, root)
 		if err != nil {
-			if ctx.Err() != nil {
-				err = context.Cause(ctx)
-			}
-			return 1, fmt.Errorf("%s: %w", s.name(), err)
+			return 1, fmt.Errorf("%s: %w", s.name(), because(ctx, err))
 		}
 		if !ok {
 			failed++
