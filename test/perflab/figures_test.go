@@ -17,7 +17,7 @@ import (
 )
 
 // theirLat is the typical latency of one of perftest's programs.
-func theirLat(program string) measure {
+func theirLat(program string, size int) measure {
 	return func(e *env) (float64, error) {
 		return e.theirs.run(e.ctx, "t_typical[usec]", program, "-s", strconv.Itoa(size), "-n", strconv.Itoa(*nFlag))
 	}
@@ -28,10 +28,12 @@ func messages() int { return 10 * *nFlag / depth * depth }
 
 // theirRate is the rate of ib_read_bw with a list of READs at a doorbell, all
 // of them signaled: 16 go out when 16 have come back.
-func (e *env) theirRate() (float64, error) {
-	d := strconv.Itoa(depth)
-	mpps, err := e.theirs.run(e.ctx, "MsgRate[Mpps]", "ib_read_bw", "-s", strconv.Itoa(size), "-n", strconv.Itoa(messages()), "-t", d, "-l", d, "-Q", "1")
-	return mpps * 1e6, err
+func theirRate(size int) measure {
+	return func(e *env) (float64, error) {
+		d := strconv.Itoa(depth)
+		mpps, err := e.theirs.run(e.ctx, "MsgRate[Mpps]", "ib_read_bw", "-s", strconv.Itoa(size), "-n", strconv.Itoa(messages()), "-t", d, "-l", d, "-Q", "1")
+		return mpps * 1e6, err
+	}
 }
 
 // perfServer starts "kvclient fabric perf --serve" and returns its address.

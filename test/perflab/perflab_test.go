@@ -21,6 +21,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/perf"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/verbs"
+	"github.com/rdmakv/rdmakv/store/layout"
 	"github.com/rdmakv/rdmakv/test/node"
 )
 
@@ -41,6 +42,15 @@ const (
 	depth = 16 // of the rates: in flight, and with one doorbell
 	keys  = 64
 )
+
+// keyOf names the keys, and itemSize is what a one-READ get of one READs: the
+// place of the item, with its header and its key.
+func keyOf(i int) []byte { return fmt.Appendf(nil, "perflab/%06d", i) }
+
+var itemSize = func() int {
+	class, _ := layout.ClassFor(layout.ItemSize(len(keyOf(0)), size, false))
+	return layout.ClassSize(class)
+}()
 
 // An env is what the measurements share.
 type env struct {
@@ -117,7 +127,7 @@ type comparison struct {
 // comparisons lists all rows, with the goals. Each has a yardstick of its own,
 // measured within seconds.
 func comparisons() []comparison {
-	readLat, sendLat := theirLat("ib_read_lat"), theirLat("ib_send_lat")
+	readLat, itemLat, sendLat := theirLat("ib_read_lat", size), theirLat("ib_read_lat", itemSize), theirLat("ib_send_lat", size)
 	twoSends := func(e *env) (float64, error) {
 		v, err := sendLat(e)
 		return 2 * v, err
@@ -126,10 +136,13 @@ func comparisons() []comparison {
 		{Row{Name: "READ of 64 B (fabric perf)", Unit: "us", Yardstick: "us ib_read_lat"}, (*env).rawLat, readLat},
 		{Row{Name: "one-READ get of 64 B", Unit: "us", Yardstick: "us ib_read_lat", Goal: 1.25},
 			func(e *env) (float64, error) { return e.gets(e.cached) }, readLat},
+		{Row{Name: fmt.Sprintf("the same, whose READ is of %d B", itemSize), Unit: "us", Yardstick: fmt.Sprintf("us ib_read_lat -s %d", itemSize)},
+			func(e *env) (float64, error) { return e.gets(e.cached) }, itemLat},
 		{Row{Name: "two-step get of 64 B", Unit: "us", Yardstick: "us ib_read_lat", Goal: 2.3},
 			func(e *env) (float64, error) { return e.gets(e.uncache) }, readLat},
-		{Row{Name: "READs, 16 a doorbell (fabric perf)", Unit: "/s", Yardstick: "/s ib_read_bw"}, (*env).rawRate, (*env).theirRate},
-		{Row{Name: "gets in batches of 16", Unit: "/s", Yardstick: "/s ib_read_bw", Goal: 0.95, AtLeast: true}, (*env).getRate, (*env).theirRate},
+		{Row{Name: "READs, 16 a doorbell (fabric perf)", Unit: "/s", Yardstick: "/s ib_read_bw"}, (*env).rawRate, theirRate(size)},
+		{Row{Name: "gets in batches of 16", Unit: "/s", Yardstick: "/s ib_read_bw", Goal: 0.95, AtLeast: true}, (*env).getRate, theirRate(size)},
+		{Row{Name: fmt.Sprintf("the same, whose READs are of %d B", itemSize), Unit: "/s", Yardstick: fmt.Sprintf("/s ib_read_bw -s %d", itemSize)}, (*env).getRate, theirRate(itemSize)},
 		{Row{Name: "SEND (fabric perf), two ways", Unit: "us", Yardstick: "us two ib_send_lat"}, (*env).rawSend, twoSends},
 		{Row{Name: "put of 64 B, sync off", Unit: "us", Yardstick: "us two ib_send_lat", Goal: 1.3}, (*env).puts, twoSends},
 	}
@@ -168,7 +181,7 @@ func newEnv(t *testing.T) *env {
 	e.cached, e.uncache = e.dial(n.Data, 0), e.dial(n.Data, -1)
 	value := bytes.Repeat([]byte{0x5a}, size)
 	for i := range keys {
-		key := fmt.Appendf(nil, "perflab/%06d", i)
+		key := keyOf(i)
 		e.keys = append(e.keys, key)
 		if err := e.cached.Put(ctx, key, value); err != nil {
 			t.Fatal(err)
