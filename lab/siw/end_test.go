@@ -28,10 +28,11 @@ var pairs = []struct{ dialer, acceptor maker }{{soft, kernel}, {kernel, soft}}
 // open opens the device of a maker.
 func (m maker) open(t testing.TB, p port, o iwarp.Options) rdma.Device {
 	t.Helper()
+	o.SetupTimeout = patience / 2
 	var fab rdma.Fabric = iwarp.New(o)
 	name := ""
 	if m == kernel {
-		fab, name = verbs.New(verbs.Options{}), p.device
+		fab, name = verbs.New(verbs.Options{SetupTimeout: patience / 2}), p.device
 	}
 	dev, err := fab.Open(context.Background(), name)
 	if err != nil {

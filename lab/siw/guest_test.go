@@ -28,7 +28,7 @@ func inGuest() bool { return os.Getenv("LAB_RDMA") == "siw" }
 // variant is the driver that is loaded.
 func variant() string { return cmp.Or(os.Getenv(siw.VariantEnv), siw.Variant{}.String()) }
 
-// patience bounds each wait: two processors are emulated, and shared.
+// patience bounds each wait. A healthy end never comes near it.
 const patience = 60 * time.Second
 
 // A port is the RDMA device of the guest.
@@ -81,9 +81,11 @@ func (p port) fresh() string {
 	return fmt.Sprint(7200 + nextPort.Add(1))
 }
 
-// softDevice opens our own iWARP.
+// softDevice opens our own iWARP. A C program may be slow to answer: two
+// processors are emulated, and shared.
 func softDevice(t *testing.T, o iwarp.Options) rdma.Device {
 	t.Helper()
+	o.SetupTimeout = patience / 2
 	dev, err := iwarp.New(o).Open(context.Background(), "")
 	if err != nil {
 		t.Fatal(err)
@@ -116,6 +118,14 @@ func run(ctx context.Context, t *testing.T, args ...string) *program {
 	go func() { p.done <- p.cmd.Wait() }()
 	t.Cleanup(func() { _ = p.cmd.Process.Kill() })
 	return p
+}
+
+// over waits for the end of a program whose exit code says nothing.
+func (p *program) over() {
+	p.t.Helper()
+	if err := <-p.done; err != nil {
+		p.t.Logf("%s: %v\n%s", strings.Join(p.cmd.Args, " "), err, p.out.Bytes())
+	}
 }
 
 // ended waits for exit code 0.

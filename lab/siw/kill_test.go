@@ -26,7 +26,7 @@ const childEnv = "RDMAKV_SIW_CHILD"
 func TestChild(t *testing.T) {
 	by, addr, ok := strings.Cut(os.Getenv(childEnv), " ")
 	if !ok {
-		t.Skip("the second process of TestKill")
+		return
 	}
 	e := newEnd(t, maker(by), maker(by).open(t, siwPort(t), iwarp.Options{}))
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
