@@ -125,9 +125,14 @@ func (l *tcpListener) Accept(ctx context.Context) (rdma.ConnRequest, error) {
 		if err != nil {
 			return nil, err
 		}
-		if r.life.take() {
-			return r, nil
+		if !r.life.take() {
+			continue
 		}
+		if !waits(r.conn) { // it gave up in the queue
+			r.expire()
+			continue
+		}
+		return r, nil
 	}
 }
 

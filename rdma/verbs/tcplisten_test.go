@@ -124,6 +124,30 @@ func TestListenTCPHostilePeers(t *testing.T) {
 	}
 }
 
+// Who gave up while it was queued is not handed to the program.
+func TestListenTCPGaveUp(t *testing.T) {
+	l := listenHere(t, Options{})
+	gone, chatty, here := dialHere(t, l), dialHere(t, l), dialHere(t, l)
+	sendRequest(t, gone, "gone")
+	sendRequest(t, chatty, "chatty")
+	sendRequest(t, chatty, "chatty again")
+	for deadline := time.Now().Add(patience); len(l.queue.ch) < 2; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the requests never came")
+		}
+	}
+	_ = gone.(*net.TCPConn).SetLinger(0) // a reset: nothing is under way behind it
+	_ = gone.Close()
+	sendRequest(t, here, "here")
+	r := accept(t, l)
+	if string(r.PrivateData()) != "here" {
+		t.Errorf("accepted %q", r.PrivateData())
+	}
+	if err := r.Reject(nil); err != nil {
+		t.Error(err)
+	}
+}
+
 // No more wait than MaxPending; the rest is told so.
 func TestListenTCPBounded(t *testing.T) {
 	const limit = 3
