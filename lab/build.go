@@ -49,7 +49,9 @@ func (c Config) image(ctx context.Context) (image.Image, error) {
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", agentFile, "./lab/cmd/agent")
 	build.Dir = root
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOFLAGS=")
-	if out, err := build.CombinedOutput(); err != nil {
+	if out, err := build.CombinedOutput(); ctx.Err() != nil {
+		return image.Image{}, ctx.Err()
+	} else if err != nil {
 		return image.Image{}, fmt.Errorf("build the agent: %w\n%s", err, out)
 	}
 	modules := c.Modules

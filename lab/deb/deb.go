@@ -36,7 +36,7 @@ func Depends(ctx context.Context, pkg, prefix string) (string, error) {
 	// apt-cache fails when it knows no such package, as without any list.
 	out, err := run(ctx, "", "apt-cache", "depends", "--important", pkg)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrNoDebian, err)
+		return "", none(ctx, err)
 	}
 	for line := range strings.Lines(out) {
 		if dep, ok := strings.CutPrefix(strings.TrimSpace(line), "Depends: "); ok && strings.HasPrefix(dep, prefix) {
@@ -53,7 +53,7 @@ func Candidate(ctx context.Context, pkg string) (string, error) {
 	}
 	out, err := run(ctx, "", "apt-cache", "policy", pkg)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrNoDebian, err)
+		return "", none(ctx, err)
 	}
 	for line := range strings.Lines(out) {
 		v, ok := strings.CutPrefix(strings.TrimSpace(line), "Candidate: ")
@@ -84,7 +84,7 @@ func Unpack(ctx context.Context, cache, pkg string) (Package, error) {
 	}
 	defer os.RemoveAll(tmp)
 	if _, err := run(ctx, tmp, "apt-get", "download", "-q", pkg+"="+version); err != nil {
-		return Package{}, fmt.Errorf("%w: download %s: %w", ErrNoDebian, pkg, err)
+		return Package{}, none(ctx, fmt.Errorf("download %s: %w", pkg, err))
 	}
 	files, err := filepath.Glob(filepath.Join(tmp, "*.deb"))
 	if err != nil || len(files) != 1 {
@@ -103,6 +103,15 @@ func Unpack(ctx context.Context, cache, pkg string) (Package, error) {
 	return p, nil
 }
 
+// none marks the failure of a package manager as ErrNoDebian, unless it was only
+// our time that was up.
+func none(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrNoDebian, err)
+}
+
 func run(ctx context.Context, dir string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = dir
@@ -112,6 +121,9 @@ func run(ctx context.Context, dir string, args ...string) (string, error) {
 	out, err := cmd.Output()
 	if errors.Is(err, exec.ErrNotFound) {
 		return "", fmt.Errorf("%w: %s is missing", ErrNoDebian, args[0])
+	}
+	if ctx.Err() != nil && err != nil {
+		return "", fmt.Errorf("%s: %w", strings.Join(args, " "), ctx.Err())
 	}
 	if err != nil {
 		lines := strings.TrimSpace(errs.String())

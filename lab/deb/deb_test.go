@@ -1,11 +1,13 @@
 package deb
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // tools puts programs of the given scripts first in the PATH.
@@ -78,6 +80,12 @@ func TestFailures(t *testing.T) {
 				t.Errorf("left in the cache: %v, %v", entries, err)
 			}
 		})
+	}
+	tools(t, map[string]string{"apt-cache": "exec sleep 1000"})
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	if _, err := Unpack(ctx, t.TempDir(), "thing"); !errors.Is(err, context.Canceled) || errors.Is(err, ErrNoDebian) {
+		t.Errorf("when time is up: %v", err)
 	}
 	t.Setenv("PATH", t.TempDir())
 	if _, err := Unpack(t.Context(), t.TempDir(), "thing"); !errors.Is(err, ErrNoDebian) {
