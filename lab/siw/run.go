@@ -65,6 +65,7 @@ func deviations() []deviation {
 		{suite + "queues/flush_of_sends_under_way", "work is flushed as by a fatal error of the queue pair"},
 		{suite + "teardown/region_closed_under_reads", "a refused READ is a lost peer"},
 		{suite + "teardown/sink_closed_under_reads", "READs whose sink has gone are never completed"},
+		{suite + "crash/server_killed_under_(reads|sends)", "what is posted after the kernel has noticed the end, and before the program has, is never completed"},
 		{suite + "connect/read_depths", "an acceptor serves as many READs as it is asked to"},
 	}
 }
