@@ -86,6 +86,11 @@ func (f *Fabric) usable() error {
 }
 
 func (f *Fabric) routeTo(ctx context.Context, to netip.AddrPort) (rdma.Route, error) {
+	if to.Addr().IsLoopback() {
+		// librdmacm would name some device, on which nobody can listen at this
+		// address: on this host too a device is reached by its own.
+		return rdma.Route{}, fmt.Errorf("%w: %v is no address of an RDMA device", rdma.ErrNoDevice, to.Addr())
+	}
 	local, err := localToward(ctx, to)
 	if err != nil {
 		return rdma.Route{}, err
