@@ -79,6 +79,11 @@ const (
 	// registered the memory is gone, because the process itself answers.
 	// Hardware and kernel providers do not promise that.
 	CapDiesWithProcess
+	// CapAccessIgnored: the device lets every connected peer READ every region
+	// of the QP's protection domain, whatever SetAccess and the region say. No
+	// adapter should; the kernel's siw does. What is left is that a peer must
+	// know rkey and address.
+	CapAccessIgnored
 )
 
 // Has reports whether all of want are present.

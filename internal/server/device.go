@@ -60,6 +60,9 @@ func (srv *Server) openDevice(ctx context.Context, l Listener) (*device, error) 
 	if d.shared && !d.attr.Caps.Has(rdma.CapSRQ) {
 		return nil, errors.Join(fmt.Errorf("server: shared receives: device %q has no SRQ: %w", dev.Name(), rdma.ErrNotSupported), d.close())
 	}
+	if d.attr.Caps.Has(rdma.CapAccessIgnored) {
+		srv.log.Warn(limitNone, "this device ignores the rights of queue pairs and regions: whoever is connected and knows an rkey reads it; without secret_file anybody may connect", "device", d.name())
+	}
 	d.readDepth = clampLimit(maxReadDepth, d.attr.MaxQPInitRdAtom)
 	d.sendDepth = clampLimit(srv.cfg.Credits+2, d.attr.MaxQPWR-d.readDepth)
 	d.maxRead = clampLimit(maxReadPiece, int(min(uint64(d.attr.MaxMsgSize), maxReadPiece)))

@@ -180,4 +180,8 @@ func TestAttributes(t *testing.T) {
 	if want := rdma.CapWrite | rdma.CapReadSinkWrite; iw.Caps != want || iw.MaxSGE != 4 {
 		t.Errorf("iWARP: capabilities %b, want %b; %d SGEs", iw.Caps, want, iw.MaxSGE)
 	}
+	at.VendorID = siwVendor
+	if siw := attributes(at, p, true, 0); !siw.Caps.Has(rdma.CapAccessIgnored) {
+		t.Error("siw ignores the rights of queue pairs, and nobody is told")
+	}
 }

@@ -133,6 +133,7 @@ func attributes(at ibv.DeviceAttr, p ibv.PortAttr, iwarp bool, inline int) rdma.
 		{at.AtomicCap > 0 && !iwarp, rdma.CapAtomics},
 		{!iwarp, rdma.CapRNR | rdma.CapSendDelivers},
 		{iwarp, rdma.CapReadSinkWrite},
+		{at.VendorID == siwVendor, rdma.CapAccessIgnored},
 	} {
 		if c.has {
 			a.Caps |= c.cap
@@ -141,11 +142,14 @@ func attributes(at ibv.DeviceAttr, p ibv.PortAttr, iwarp bool, inline int) rdma.
 	return a
 }
 
+// siwVendor is the vendor of the kernel's soft-iWARP in ibv_query_device(3).
+const siwVendor = 0x626d74
+
 // fillHole keeps siw usable: its library takes the map offset 0x90000 for "no
 // queue", so that from 576 KiB of queues on a context can make no more. One
 // large CQ, made first and never used, lies across that offset.
 func fillHole(hw *ibv.Context, at ibv.DeviceAttr) (*ibv.CQ, error) {
-	const siwVendor, entries = 0x626d74, 20000 // of 48 bytes
+	const entries = 20000 // of 48 bytes
 	if at.VendorID != siwVendor {
 		return nil, nil
 	}
