@@ -258,7 +258,7 @@ func TestStoreOfAnotherKind(t *testing.T) {
 func TestKeyAndValueSizes(t *testing.T) {
 	n := startNode(t, t.TempDir(), "--memory-limit", "1GiB")
 	kv := func(stdin string, args ...string) result {
-		return runProgram(t, strings.NewReader(stdin), nil, "kvclient", append([]string{"--server", n.Data}, args...)...)
+		return runProgram(t, strings.NewReader(stdin), nil, "kvclient", append([]string{"--server", n.Data, "--timeout", "100s"}, args...)...)
 	}
 	for _, key := range []string{"k", strings.Repeat("k", 4096), "\xff\xfe", "a\nb", "\x1b[31mred", "-x", "--", " "} {
 		if r := kv("value", "put", "--", key); r.code != 0 {

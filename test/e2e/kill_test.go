@@ -66,6 +66,7 @@ func TestKill9(t *testing.T) {
 			}
 		}
 		load := startLoad(t, c, keys, rnd.Uint64())
+		load.underWay(t)
 		// Between a moment and a second of load, so that the kill meets the
 		// store in all its states.
 		time.Sleep(time.Duration(20+rnd.IntN(900)) * time.Millisecond)
@@ -139,6 +140,17 @@ func startLoad(t *testing.T, c *client.Client, keys [][]*tracked, seed uint64) *
 		l.wg.Go(func() { l.read(ctx, c, keys, rand.New(rand.NewPCG(seed, uint64(100+r)))) })
 	}
 	return l
+}
+
+// underWay waits until calls are answered: after a kill that takes a lease on a
+// fabric whose memory outlives the process, and longer on a slow machine.
+func (l *load) underWay(t *testing.T) {
+	for start := time.Now(); l.puts.Load() == 0 || l.reads.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Since(start) > 20*time.Second {
+			t.Error("for 20 s there is no answer to puts, or to gets")
+			return
+		}
+	}
 }
 
 // end stops the load once the server is gone: what is still waiting for a

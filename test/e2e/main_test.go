@@ -137,10 +137,10 @@ type result struct {
 	code           int
 }
 
-// runProgram runs one of our programs to its end, which must come in a minute.
+// runProgram runs one of our programs to its end, which must come in two minutes.
 func runProgram(t testing.TB, stdin io.Reader, env []string, name string, args ...string) result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, name), args...)
 	cmd.Env = append(append(node.CleanEnv(os.Environ()), "RDMAKV_FABRIC="+*fabricFlag), env...)
