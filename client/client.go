@@ -31,7 +31,7 @@
 // to one incarnation), requests (SENDs with credits), reader and batch
 // (one-sided gets), lease and reclaim (when a READ may be believed), loccache,
 // buffers, large, reconnect, race and improve (how it comes back, and to what),
-// watch.
+// watch and overdue.
 package client
 
 import (

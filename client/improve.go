@@ -60,20 +60,9 @@ func (k *connector) moveTo(better, old *session) {
 // finish ends a session that no new call uses, as soon as nothing is under way
 // on it, at the latest after Config.Timeout.
 func (s *session) finish() {
-	tick := time.NewTicker(s.c.cfg.Timeout / 100)
-	defer tick.Stop()
-	for range 100 {
-		if s.users.Load() == 0 && s.readsDone.Load() == s.readsPosted.Load() {
-			break
-		}
-		select {
-		case <-tick.C:
-		case <-s.down:
-			return
-		case <-s.c.done.Done():
-			s.fail(ErrClosed)
-			return
-		}
+	s.mindAside(func() bool { return s.users.Load() == 0 && s.readsDone.Load() == s.readsPosted.Load() })
+	if s.c.done.Err() != nil {
+		s.fail(ErrClosed)
 	}
 	s.fail(errSuperseded)
 }

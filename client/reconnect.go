@@ -137,15 +137,11 @@ func (c *Client) retire(s *session) {
 	}
 	// If the server does not end it, we do.
 	k.sessions.Go(func() {
-		t := time.NewTimer(c.cfg.Timeout)
-		defer t.Stop()
-		select {
-		case <-s.down:
-		case <-t.C:
-			s.fail(fmt.Errorf("%w: the server said it would end the session", ErrUnavailable))
-		case <-c.done.Done():
+		s.mindAside(func() bool { return false })
+		if c.done.Err() != nil {
 			s.fail(ErrClosed)
 		}
+		s.fail(fmt.Errorf("%w: the server said it would end the session", ErrUnavailable))
 	})
 	k.backoff = 0
 	k.beginLocked()

@@ -53,7 +53,8 @@ type session struct {
 	heard       atomic.Int64  // coarse time of the last message from the server
 	sentAt      atomic.Int64  // coarse time of the last request
 
-	readsPosted, readsDone atomic.Uint64 // batches; the watch compares them
+	readsPosted, readsDone atomic.Uint64 // batches; mindCalls compares them
+	overdue                overdue
 
 	users   atomic.Int64  // slots in use, and teardown waits for them
 	idle    chan struct{} // cap 1: users has become 0

@@ -22,9 +22,6 @@ const maxTick = 100 * time.Millisecond
 // minding is what the watch remembers of one session.
 type minding struct {
 	s         *session
-	reads     uint64    // batches done when last looked
-	readAt    int64     // coarse time at which that last changed
-	moved     time.Time // when that last changed, or nothing was under way
 	used      time.Time // when a get was last made
 	dueBefore bool      // the beat was due at the last tick already
 }
@@ -46,33 +43,15 @@ func (c *Client) watch() {
 			continue
 		}
 		if m.s != s {
-			m = minding{s: s, moved: now, used: now, readAt: c.coarse.Load()}
+			m = minding{s: s, used: now}
 			tick := min(maxTick, c.cfg.Timeout/8, s.welcome.Lease/16)
 			tick = max(tick, time.Millisecond)
 			c.tick.Store(int64(tick))
 			ticker.Reset(tick)
 		}
-		inflight := s.expire(c.coarse.Load())
-		m.mindReads(now)
+		inflight := s.mindCalls(now)
 		m.mindLease(now)
 		m.mindSilence(inflight)
-	}
-}
-
-// mindReads gives a connection up on which READs are under way and none has
-// completed for a whole timeout: that ends the calls that wait for them.
-func (m *minding) mindReads(now time.Time) {
-	s := m.s
-	done := s.readsDone.Load()
-	if done != m.reads {
-		m.readAt = s.c.coarse.Load()
-	}
-	if done != m.reads || s.readsPosted.Load() == done {
-		m.reads, m.moved = done, now
-		return
-	}
-	if stuck := now.Sub(m.moved); stuck > s.c.cfg.Timeout {
-		s.fail(fmt.Errorf("%w: no READ has completed for %v", ErrUnavailable, stuck.Round(time.Millisecond)))
 	}
 }
 
@@ -142,7 +121,7 @@ func (m *minding) mindSilence(inflight int) {
 // beat stands still or, without leases, its NIC does not answer.
 func (m *minding) beatStopped(now int64) bool {
 	if m.s.lease.off {
-		return now-m.readAt > int64(m.s.c.cfg.DialTimeout)
+		return now-m.s.overdue.readAt() > int64(m.s.c.cfg.DialTimeout)
 	}
 	return m.s.lease.lapsed.Load()
 }
