@@ -393,6 +393,44 @@ func TestHostileAgent(t *testing.T) {
 	}
 }
 
+// TestLateCredit: credit for input may come after the end of the program that
+// did not read it. The connection, and the programs beside it, go on.
+func TestLateCredit(t *testing.T) {
+	ours, theirs := net.Pipe()
+	c := NewClient(ours)
+	t.Cleanup(func() { c.Close() })
+	agentErr := make(chan error, 1)
+	go func() {
+		agent := &conn{rw: theirs}
+		for i := range uint32(2) {
+			f, err := readFrame(theirs)
+			if err != nil || f.kind != kindStart {
+				agentErr <- fmt.Errorf("%v: %v", f.kind, err)
+				return
+			}
+			_ = agent.send(kindStarted, f.program, 0, 0, 0, byte(i+1))
+			_ = agent.send(kindExit, f.program, 0, 0, 0, 0, 0)
+			_ = agent.send(kindCredit, f.program, stdin, 0, 0, 0, 1)
+		}
+		agentErr <- nil
+	}()
+	for range 2 {
+		if code, err := c.Run(within(t), Cmd{Args: []string{"x"}, Input: true}, nil, nil); code != 0 || err != nil {
+			t.Errorf("code %d, %v", code, err)
+		}
+	}
+	if err := <-agentErr; err != nil {
+		t.Error(err)
+	}
+	// Credit for a program that was never started is none.
+	_ = (&conn{rw: theirs}).send(kindCredit, 99, stdin, 0, 0, 0, 1)
+	select {
+	case <-c.Done():
+	case <-time.After(patience):
+		t.Error("credit for nobody is taken")
+	}
+}
+
 // TestTCP: Dial finds the port by itself.
 func TestTCP(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -187,8 +187,11 @@ func (c *Client) read() {
 
 func (c *Client) handle(f frame) error {
 	c.mu.Lock()
-	p := c.programs[f.program]
+	p, started := c.programs[f.program], f.program <= c.last
 	c.mu.Unlock()
+	if p == nil && f.kind == kindCredit && started {
+		return nil // input crossed the end of the program on its way
+	}
 	if p == nil {
 		return fmt.Errorf("%w: %v of unknown program %d", ErrProtocol, f.kind, f.program)
 	}
