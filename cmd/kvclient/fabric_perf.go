@@ -99,6 +99,10 @@ func (o *perfOptions) size(flag, s string) (int, error) {
 func (o *perfOptions) plan(sizeGiven bool) (plan []perf.Params, err error) {
 	var sizes []int
 	switch {
+	case len(o.tests) == 0:
+		return nil, usagef("--test names no test; there are: %s", strings.Join(perf.Tests(), ", "))
+	case len(o.sizes) == 0:
+		return nil, usagef("--size names no size")
 	case o.sweep && sizeGiven:
 		return nil, usagef("both --size and --sweep are given")
 	case o.sweep:
@@ -240,7 +244,9 @@ func (a *app) perfServe(ctx context.Context, o *perfOptions) (err error) {
 	for _, w := range ways {
 		s, dev, err := a.perfListen(ctx, w, o.limits, told)
 		if err != nil {
+			mu.Lock() // the servers before it may be telling something
 			fmt.Fprintf(a.stderr, "kvclient: not used: %v\n", err)
+			mu.Unlock()
 			continue
 		}
 		running++

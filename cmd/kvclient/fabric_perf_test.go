@@ -102,6 +102,8 @@ func TestPerfUsage(t *testing.T) {
 		{"127.0.0.1:1 --serve 127.0.0.1:2", "either HOST:PORT"},
 		{"127.0.0.1:1 -t read", "there are: read_lat"},
 		{"127.0.0.1:1 -s 0", "--size is 0"},
+		{"127.0.0.1:1 --test=", "names no test"},
+		{"127.0.0.1:1 --size=", "names no size"},
 		{"127.0.0.1:1 -s 4Kib", "not a size"},
 		{"127.0.0.1:1 -s 1GiB", "--size is 1GiB"},
 		{"127.0.0.1:1 -a -s 64", "both --size and --sweep"},
