@@ -25,8 +25,12 @@ import (
 	"github.com/rdmakv/rdmakv/rdma"
 )
 
-// maxSize bounds -size in bytes, and with it what a server accepts.
-const maxSize = 64 << 10
+// maxSize bounds -size in bytes, and with it what a server accepts. maxRounds
+// bounds -n: each round is kept, for the percentiles.
+const (
+	maxSize   = 64 << 10
+	maxRounds = 1 << 27
+)
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -59,8 +63,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return errors.New("one of -listen and -connect is needed")
 	case *size < 1 || *size > maxSize:
 		return fmt.Errorf("-size %d is not within 1 and %d", *size, maxSize)
-	case *rounds < 1:
-		return fmt.Errorf("-n %d is not positive", *rounds)
+	case *rounds < 1 || *rounds > maxRounds:
+		return fmt.Errorf("-n %d is not within 1 and %d", *rounds, maxRounds)
 	case *how != "poll" && *how != "event":
 		return fmt.Errorf("-wait %q is neither poll nor event", *how)
 	}
@@ -157,7 +161,7 @@ func client(ctx context.Context, dev rdma.Device, addr string, wait waitFunc, ti
 	// The first rounds touch everything for the first time (pages, caches,
 	// goroutine stacks): they are played and not counted.
 	warmUp := min(50, rounds)
-	took := make([]time.Duration, 0, rounds)
+	took := make([]time.Duration, 0, min(rounds, 1<<16)) // and grows
 	for i := range warmUp + rounds {
 		start := time.Now()
 		if err := e.send(ctx, timeout, size); err != nil {

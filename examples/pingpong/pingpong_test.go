@@ -36,6 +36,21 @@ func TestOnIWARP(t *testing.T) { play(t, "iwarp", "127.0.0.1") }
 
 func TestOnDevice(t *testing.T) { play(t, "verbs", runs.NeedDevice(t).Addr) }
 
+// TestUsage: a number of rounds that no memory can hold is an error, as are
+// numbers that are none.
+func TestUsage(t *testing.T) {
+	server := runs.Start(t, "-fabric", "iwarp", "-listen", "127.0.0.1:0")
+	addr := regexp.MustCompile(`listening at (\S+)`).FindStringSubmatch(server.Line("listening at"))[1]
+	for _, rounds := range []string{"0", "-1", "9000000000000000000", "9223372036854775807"} {
+		client := runs.Start(t, "-fabric", "iwarp", "-connect", addr, "-n", rounds)
+		if out := client.Wait(1); strings.Contains(out, "connected") {
+			t.Errorf("%s rounds: %s", rounds, out)
+		}
+	}
+	server.Interrupt()
+	server.Wait(0)
+}
+
 // TestServerGone: a client whose server is gone ends with an error, not with a
 // report.
 func TestServerGone(t *testing.T) {
