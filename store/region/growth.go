@@ -88,6 +88,14 @@ func (g *Growth) run(c *growing, add func() error) {
 	close(c.done)
 }
 
+// Running reports whether a region is being added. Until that is over, what add
+// made may be counted and not yet be there to be found.
+func (g *Growth) Running() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.current != nil
+}
+
 // Done returns a channel that is closed when no region is being added: at once
 // if none is.
 func (g *Growth) Done() <-chan struct{} {

@@ -66,19 +66,37 @@ func (m *IndexMemory) Alloc(pages int) (layout.Place, []byte, error) {
 		if ok {
 			return p, mem, nil
 		}
-		if _, err := m.t.CanAdd(layout.KindIndex, need); err != nil {
-			return 0, nil, err
-		}
-		err := m.growth.Run(time.Duration(m.patience.Load()), func() error { return m.add(need, seen) })
-		if err == ErrGrowing {
-			m.t.mu.Lock()
-			defer m.t.mu.Unlock()
-			return 0, nil, m.t.refuse(layout.KindIndex, need, err)
-		}
-		if err != nil {
+		if err := m.grow(need, seen); err != nil {
 			return 0, nil, err
 		}
 	}
+}
+
+// grow sees to it that there is a region which the caller has not seen, and
+// waits for that as long as m is patient. nil: look again.
+func (m *IndexMemory) grow(need uint64, seen int) error {
+	_, err := m.t.CanAdd(layout.KindIndex, need)
+	// In this order: the region that took what the limit allowed is on its way,
+	// or it has been appended.
+	if err != nil && !m.growth.Running() {
+		if m.count() > seen {
+			return nil
+		}
+		return err
+	}
+	err = m.growth.Run(time.Duration(m.patience.Load()), func() error { return m.add(need, seen) })
+	if err == ErrGrowing {
+		m.t.mu.Lock()
+		defer m.t.mu.Unlock()
+		return m.t.refuse(layout.KindIndex, need, err)
+	}
+	return err
+}
+
+func (m *IndexMemory) count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.regions)
 }
 
 // find takes pages from the regions there are, of which it saw so many.
@@ -96,10 +114,7 @@ func (m *IndexMemory) find(pages int) (p layout.Place, mem []byte, ok bool, seen
 // add makes a region with room for need bytes, unless there is one by now that
 // who asked for it has not seen.
 func (m *IndexMemory) add(need uint64, seen int) error {
-	m.mu.Lock()
-	fresh := len(m.regions) > seen
-	m.mu.Unlock()
-	if fresh {
+	if m.count() > seen {
 		return nil
 	}
 	r, mem, err := m.t.AddAtLeast(layout.KindIndex, need)

@@ -76,8 +76,10 @@ func (sp *space) grow(q request, seen int, patience time.Duration) error {
 	if sp.count() > seen {
 		return nil
 	}
-	if _, err := sp.table.CanAdd(layout.KindItems, need); err != nil {
-		if sp.count() > seen { // it was added meanwhile, and took what there was
+	// In this order: the region that took what the limit allowed is on its way,
+	// or it is there.
+	if _, err := sp.table.CanAdd(layout.KindItems, need); err != nil && !sp.growth.Running() {
+		if sp.count() > seen {
 			return nil
 		}
 		return err
