@@ -387,3 +387,49 @@ func TestCloseWhileMoving(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A device that cannot be opened, and does not say so, keeps nobody from one
+// that is open.
+func TestOpenHangs(t *testing.T) {
+	n := softNode(t, nil)
+	bad := newRig("bad")
+	gate := make(chan struct{})
+	best := &stuckRig{rig: newRig("best"), gate: gate, stuck: make(chan struct{}, 1)}
+	best.refuse(rdma.ErrPeerGone)
+	c := n.rigged([]rdma.Fabric{best, bad}, func(cfg *Config) { cfg.DialTimeout = time.Second })
+	defer close(gate)
+	roundTrip(t, c)
+	// From now on nothing can be made on the better device, and to open it anew
+	// takes for ever: as soon as the next attempt to improve comes by.
+	best.mu.Lock()
+	best.queue = func() error { return rdma.ErrNoDevice }
+	best.mu.Unlock()
+	best.hang.Store(true)
+	<-best.stuck
+	bad.cut()
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	if _, err := c.Get(ctx, []byte("k10")); err != nil {
+		t.Error(err)
+	}
+}
+
+// A stuckRig does not open when told so, whatever becomes of the context.
+type stuckRig struct {
+	*rig
+	gate  chan struct{}
+	stuck chan struct{}
+	hang  atomic.Bool
+}
+
+func (r *stuckRig) Open(ctx context.Context, name string) (rdma.Device, error) {
+	if r.hang.Load() {
+		select {
+		case r.stuck <- struct{}{}:
+		default:
+		}
+		<-r.gate
+		return nil, rdma.ErrNoDevice
+	}
+	return r.rig.Open(ctx, name)
+}

@@ -73,32 +73,50 @@ var errSoftware = errors.New("it is done in software, and RequireRDMA is set")
 // use returns the transport of a device and opens it if need be. The caller
 // leaves it when he is done.
 func (ts *transports) use(ctx context.Context, key transportKey) (*transport, error) {
+	t := ts.find(key) // without waiting for a device that does not let itself be opened
+	if t == nil {
+		var err error
+		if t, err = ts.findOrOpen(ctx, key); err != nil {
+			return nil, err
+		}
+	}
+	if t.software && ts.c.cfg.RequireRDMA {
+		ts.leave(t)
+		return nil, errSoftware
+	}
+	return t, nil
+}
+
+// find is use for a device that is open already; nil if it is not.
+func (ts *transports) find(key transportKey) *transport {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	t := ts.open[key]
+	if t != nil {
+		t.users++
+	}
+	return t
+}
+
+// findOrOpen opens a device, unless somebody else just has: none is opened twice.
+func (ts *transports) findOrOpen(ctx context.Context, key transportKey) (*transport, error) {
 	select {
 	case ts.opening <- struct{}{}:
 		defer func() { <-ts.opening }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	if t := ts.find(key); t != nil {
+		return t, nil
+	}
+	t, err := ts.c.openTransport(ctx, key)
+	if err != nil {
+		return nil, err
+	}
 	ts.mu.Lock()
-	t := ts.open[key]
-	if t != nil {
-		t.users++
-	}
-	ts.mu.Unlock()
-	if t == nil {
-		var err error
-		if t, err = ts.c.openTransport(ctx, key); err != nil {
-			return nil, err
-		}
-		ts.mu.Lock()
-		t.users++
-		ts.open[key] = t
-		ts.mu.Unlock()
-	}
-	if t.software && ts.c.cfg.RequireRDMA {
-		ts.leave(t)
-		return nil, errSoftware
-	}
+	defer ts.mu.Unlock()
+	t.users++
+	ts.open[key] = t
 	return t, nil
 }
 
