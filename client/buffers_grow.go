@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/rdma"
 )
 
 // How a bufferPool gets its memory and gives it back. Everything that talks to
@@ -53,11 +54,23 @@ func (p *bufferPool) grow(g *growth, idle []*bufferBlock) {
 		p.classes[g.class] = append(p.classes[g.class], block)
 	} else {
 		p.total -= p.blockSize(g.class)
-		g.err = err
+		g.err = growthError(err)
 	}
 	p.growing[g.class] = nil
 	p.working--
 	p.wakeLocked()
+}
+
+// growthError is what a registration that failed means to the calls that wait
+// for it: a device that has gone takes their connection with it; else a bound was
+// reached, that of locked memory for example.
+func growthError(err error) error {
+	for _, gone := range []error{rdma.ErrNoDevice, rdma.ErrClosed, rdma.ErrPeerGone} {
+		if errors.Is(err, gone) {
+			return because(errLost, err)
+		}
+	}
+	return because(ErrOverloaded, err)
 }
 
 // register makes a block. It holds no lock.

@@ -280,3 +280,47 @@ func TestStoppedServer(t *testing.T) {
 	eventually(t, "gets are back", func() bool { return get(time.Second) == nil })
 	settled(t, c)
 }
+
+// A device that can register nothing more is a bound that was reached; one that
+// has gone takes the connection with it, and the call is made again.
+func TestRegistrationErrors(t *testing.T) {
+	n := softNode(t, nil)
+	r := newRig("a")
+	c := n.rigged([]rdma.Fabric{r}, nil)
+	value := bytes.Repeat([]byte("v"), 500_000)
+	if err := c.Put(t.Context(), []byte("k"), value); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*session{c.current.Load()} { // no memory is left over
+		s.t.buffers.trim()
+		s.t.staging.trim()
+	}
+	r.set(func(r *rig) { r.register = func(int, rdma.Access) error { return rdma.ErrLimit } })
+	if _, err := c.Get(t.Context(), []byte("k")); !errors.Is(err, ErrOverloaded) || !errors.Is(err, rdma.ErrLimit) {
+		t.Errorf("get: %v", err)
+	}
+	if _, err := c.PingRead(t.Context()); err != nil && !errors.Is(err, ErrOverloaded) {
+		t.Errorf("ping: %v", err)
+	}
+	if err := c.Put(t.Context(), []byte("k"), value); !errors.Is(err, ErrOverloaded) || errors.Is(err, ErrOutcomeUnknown) {
+		t.Errorf("put: %v", err)
+	}
+	var gone sync.Once
+	r.set(func(r *rig) {
+		r.register = func(int, rdma.Access) error {
+			gone.Do(func() { go r.cut() })
+			return rdma.ErrNoDevice
+		}
+	})
+	done := make(chan error)
+	go func() { done <- second(c.Get(t.Context(), []byte("k"))) }()
+	eventually(t, "the connection is lost", func() bool { return c.Counters().SessionsLost > 0 })
+	r.set(func(r *rig) { r.register = nil })
+	if err := <-done; err != nil {
+		t.Errorf("get: %v", err)
+	}
+	if err := c.Put(t.Context(), []byte("k"), value); err != nil {
+		t.Errorf("put: %v", err)
+	}
+	settled(t, c)
+}

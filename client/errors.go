@@ -36,8 +36,8 @@ var (
 	// it too.
 	ErrOutcomeUnknown = errors.New("outcome unknown: the request was sent, but no reply came")
 	// ErrOverloaded: a bound was reached, here (calls waiting for a free
-	// credit, staging memory) or at the server. Nothing was changed; try again
-	// later.
+	// credit, staging memory, memory that the device registers) or at the
+	// server. Nothing was changed; try again later.
 	ErrOverloaded = errors.New("too much in flight")
 	// ErrNoSpace: the server's disk is full. Nothing was changed.
 	ErrNoSpace = errors.New("server has no disk space left")
