@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,11 +20,12 @@ type tcpListener struct {
 	queue   requestQueue[*tcpRequest]
 	closed  chan struct{}
 	workers sync.WaitGroup
-	// silent has a place for each peer that has not sent its request.
-	silent chan struct{}
+	// places bounds the peers that have not sent their request.
+	places chan struct{}
 
-	mu    sync.Mutex
-	conns map[*net.TCPConn]struct{} // of the silent ones, to close them
+	mu     sync.Mutex
+	silent []*net.TCPConn // their sockets, oldest first
+	shut   bool
 }
 
 func (d *device) listenTCP(ctx context.Context, addr string) (rdma.Listener, error) {
@@ -36,9 +38,9 @@ func (d *device) listenTCP(ctx context.Context, addr string) (rdma.Listener, err
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", rdma.ErrInvalid, err)
 	}
-	l := &tcpListener{dev: d, tcp: nl.(*net.TCPListener), closed: make(chan struct{}), conns: make(map[*net.TCPConn]struct{})}
+	l := &tcpListener{dev: d, tcp: nl.(*net.TCPListener), closed: make(chan struct{})}
 	l.queue.init(d.fabric.opts.MaxPending)
-	l.silent = make(chan struct{}, d.fabric.opts.MaxPending)
+	l.places = make(chan struct{}, d.fabric.opts.MaxPending)
 	l.workers.Go(l.serve)
 	return l, nil
 }
@@ -47,18 +49,12 @@ func (d *device) listenTCP(ctx context.Context, addr string) (rdma.Listener, err
 func (l *tcpListener) Addr() net.Addr { return l.tcp.Addr() }
 
 // serve accepts until the listener is closed. An error of one accept, such as
-// no descriptors left, is waited out. Peers beyond MaxPending wait in the
-// kernel's backlog.
+// no descriptors left, is waited out. Beyond MaxPending the peer that has been
+// silent longest makes room: silence must not keep others out.
 func (l *tcpListener) serve() {
 	for {
-		select {
-		case l.silent <- struct{}{}:
-		case <-l.closed:
-			return
-		}
 		conn, err := l.tcp.AcceptTCP()
 		if err != nil {
-			<-l.silent
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
@@ -69,20 +65,32 @@ func (l *tcpListener) serve() {
 			}
 			continue
 		}
+		select {
+		case l.places <- struct{}{}:
+		default:
+			l.dropOldest()
+			select {
+			case l.places <- struct{}{}:
+			case <-l.closed:
+				_ = conn.Close()
+				return
+			}
+		}
+		if !l.hold(conn) {
+			_ = conn.Close()
+			return
+		}
 		l.workers.Go(func() {
-			defer func() { <-l.silent }()
+			defer func() { <-l.places }()
 			l.receive(conn)
 		})
 	}
 }
 
-// receive reads the request within the set-up time and queues it.
+// receive reads the request of a peer that is held, within the set-up time, and
+// queues it.
 func (l *tcpListener) receive(conn *net.TCPConn) {
 	timeout := l.dev.fabric.opts.SetupTimeout
-	if !l.hold(conn) {
-		_ = conn.Close()
-		return
-	}
 	_ = conn.SetDeadline(time.Now().Add(timeout))
 	f, err := readFrame(conn)
 	if !l.release(conn) || err != nil || f.kind != frameRequest {
@@ -98,24 +106,38 @@ func (l *tcpListener) receive(conn *net.TCPConn) {
 	r.life.expireAfter(timeout, r.expire)
 }
 
-// hold and release keep the list of silent peers; release is false if Close
-// has taken this one off.
+// hold and release keep the list of silent peers; release is false if somebody
+// else has taken this one off.
 func (l *tcpListener) hold(conn *net.TCPConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.conns == nil {
+	if l.shut {
 		return false
 	}
-	l.conns[conn] = struct{}{}
+	l.silent = append(l.silent, conn)
 	return true
 }
 
 func (l *tcpListener) release(conn *net.TCPConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, here := l.conns[conn]
-	delete(l.conns, conn)
-	return here
+	i := slices.Index(l.silent, conn)
+	if i < 0 {
+		return false
+	}
+	l.silent = slices.Delete(l.silent, i, i+1)
+	return true
+}
+
+// dropOldest gives up the peer that has been silent longest. Where there is
+// none, all places are about to be free.
+func (l *tcpListener) dropOldest() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.silent) > 0 {
+		_ = l.silent[0].Close()
+		l.silent = slices.Delete(l.silent, 0, 1)
+	}
 }
 
 // Accept waits for a request.
@@ -144,10 +166,10 @@ func (l *tcpListener) Close() error {
 	close(l.closed)
 	_ = l.tcp.Close()
 	l.mu.Lock()
-	for conn := range l.conns {
+	for _, conn := range l.silent {
 		_ = conn.Close()
 	}
-	l.conns = nil
+	l.silent, l.shut = nil, true
 	l.mu.Unlock()
 	l.workers.Wait()
 	for _, r := range l.queue.rest() {

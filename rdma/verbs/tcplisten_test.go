@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -121,6 +122,37 @@ func TestListenTCPHostilePeers(t *testing.T) {
 	}
 	if err := r.Reject(nil); !errors.Is(err, rdma.ErrNotConnected) {
 		t.Errorf("a request that was dropped: %v", err)
+	}
+}
+
+// Many who say nothing do not keep out who does, though each of them might for
+// the whole set-up time.
+func TestListenTCPFlood(t *testing.T) {
+	const limit = 4
+	l := listenHere(t, Options{MaxPending: limit, SetupTimeout: 10 * patience})
+	var silent []net.Conn
+	for range 5 * limit {
+		silent = append(silent, dialHere(t, l))
+	}
+	good := dialHere(t, l)
+	sendRequest(t, good, "good")
+	r := accept(t, l)
+	if string(r.PrivateData()) != "good" {
+		t.Errorf("accepted %q", r.PrivateData())
+	}
+	if err := r.Reject(nil); err != nil {
+		t.Error(err)
+	}
+	expectReject(t, good, "")
+	// The oldest had to go, the latest may stay.
+	if _, err := silent[0].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the first silent peer: %v", err)
+	}
+	if err := silent[len(silent)-1].SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := silent[len(silent)-1].Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the last silent peer: %v", err)
 	}
 }
 
