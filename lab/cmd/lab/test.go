@@ -44,7 +44,7 @@ func testCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, err
 	c := lab.Config{}
 	guestFlags(fs, &c, 2048)
 	list := fs.String("list", "lab/tests.list", "file with packages and flags, used when no package is given")
-	limit := fs.Duration("timeout", 40*time.Minute, "for everything, compiling and booting included")
+	limit := fs.Duration("timeout", 55*time.Minute, "for everything, compiling and booting included")
 	race := fs.Bool("race", false, "with the race detector")
 	if err := fs.Parse(args); err != nil {
 		return 2, err
@@ -174,7 +174,7 @@ func (s suite) run(ctx context.Context, g *lab.Guest, root string) (ok bool, err
 	}
 	defer log.Close()
 	fmt.Printf("--- in the guest: %s %s\n", s.name(), strings.Join(s.flags, " "))
-	flags := append([]string{"-test.v", "-test.timeout=15m", "-test.paniconexit0"}, s.flags...)
+	flags := append([]string{"-test.v", "-test.timeout=20m", "-test.paniconexit0"}, s.flags...)
 	out := &report{log: log, out: os.Stdout}
 	from := time.Now()
 	code, err := g.Agent().Run(ctx, agent.Cmd{
