@@ -72,3 +72,35 @@ func TestLimitOnSessionLeft(t *testing.T) {
 	}
 	settled(t, c)
 }
+
+// A device that does not flush the READs of a dead connection keeps nobody: not
+// the call that waits for one, and not Close.
+func TestReadsAreNotFlushed(t *testing.T) {
+	n := softNode(t, nil)
+	r := newRig("a")
+	c := n.rigged([]rdma.Fabric{r}, func(cfg *Config) { cfg.Timeout = time.Hour })
+	if err := c.Put(t.Context(), []byte("k"), []byte("v")); err != nil {
+		t.Fatal(err)
+	}
+	first := c.current.Load()
+	qpn := first.qp.QPN()
+	r.set(func(r *rig) {
+		r.lose = func(wc rdma.WC) bool { return wc.QPN == qpn && wc.ID == rdma.RecvNumber(wc.ID) } // no receive
+	})
+	posted := first.readsPosted.Load()
+	got := make(chan error, 1)
+	go func() { got <- second(c.Get(context.Background(), []byte("k"))) }()
+	eventually(t, "the READ is under way", func() bool { return first.readsPosted.Load() > posted })
+	r.cut()
+	eventually(t, "the session ends", func() bool { return first.isDown() })
+	select {
+	case err := <-got:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the call hangs")
+	}
+	<-first.gone
+	settled(t, c)
+}

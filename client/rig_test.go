@@ -26,6 +26,8 @@ type rig struct {
 	queue func() error
 	// swallow says which completions do not come for now; nil: all do.
 	swallow func(rdma.WC) bool
+	// lose says which completions never come, not even when the QP is closed.
+	lose func(rdma.WC) bool
 
 	caps     rdma.Caps
 	opens    map[string]int // by device
@@ -240,6 +242,7 @@ func (c *rigCQ) Poll(wcs []rdma.WC) (int, error) {
 		return n, nil
 	}
 	n, err := c.CQ.Poll(wcs)
+	n = c.r.without(wcs[:n])
 	swallow := c.r.swallows() // asked after the poll: what was posted after it was set is kept back
 	if c.flush || swallow == nil {
 		return n, err
@@ -254,6 +257,16 @@ func (c *rigCQ) Poll(wcs []rdma.WC) (int, error) {
 		passed++
 	}
 	return passed, err
+}
+
+// without takes out what is lost, and returns how many are left.
+func (r *rig) without(wcs []rdma.WC) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lose == nil {
+		return len(wcs)
+	}
+	return len(slices.DeleteFunc(wcs, r.lose))
 }
 
 func (r *rig) swallows() func(rdma.WC) bool {

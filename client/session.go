@@ -119,8 +119,8 @@ func (s *session) watchQP() {
 	}
 }
 
-// drainPatience bounds the wait for a fabric that does not flush its receives
-// although Close has returned: a broken fabric must not hang Close.
+// drainPatience bounds the wait for a fabric that does not flush its receives, or
+// its READs, although Close has returned: a broken fabric must not hang Close.
 const drainPatience = 5 * time.Second
 
 // teardown runs once, after fail. The order matters: replies that have already
@@ -154,7 +154,14 @@ func (s *session) teardown() {
 			}
 		}
 	}
+	// Who waits for a READ that the fabric has lost sleeps in the queue: its end
+	// wakes him.
+	wake := time.AfterFunc(drainPatience, func() {
+		s.c.log.Error("fabric did not flush all READs", "server", s.addr)
+		_ = s.cq.Close() // destroy says what is wrong with it
+	})
 	s.d.Close() // flushes what is left: SENDs, READs given up on
+	wake.Stop()
 	for s.users.Load() != 0 {
 		<-s.idle
 	}
