@@ -23,6 +23,9 @@ func (srv *Server) beatLoop(ctx context.Context) {
 		case <-srv.fenced:
 			return
 		case now := <-tick.C:
+			if srv.Err() != nil {
+				return // both had come
+			}
 			srv.store.WriteBeat(now)
 			srv.met.beats.Add(1)
 			// A late beat is what clients notice first when this process gets
