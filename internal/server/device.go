@@ -23,6 +23,7 @@ type device struct {
 
 	lanes   []*lane
 	laneErr error // why makeLanes failed
+	lost    error // why the store's memory is not registered with it
 
 	opens    atomic.Int32              // sessions that are open
 	lastPath atomic.Pointer[rdma.Path] // of the one opened last

@@ -126,9 +126,26 @@ func (srv *Server) deviceOf(ctx context.Context, l Listener) (*device, error) {
 	return d, nil
 }
 
+// spareDevices says of each device whether every listener on it may be missed.
+func (srv *Server) spareDevices() []bool {
+	spare := make([]bool, len(srv.devices))
+	for i := range spare {
+		spare[i] = true
+	}
+	for _, p := range srv.ports {
+		for ; p != nil; p = p.other {
+			spare[p.dev.index] = spare[p.dev.index] && p.Optional
+		}
+	}
+	return spare
+}
+
 // listen makes the lanes of all devices and starts every listener. What fails
 // and may fail is taken out, with its device if nothing else uses it.
 func (srv *Server) listen(ctx context.Context) error {
+	for dev, why := range srv.regions.settle() {
+		srv.devices[dev].lost = why
+	}
 	for i := 0; i < len(srv.ports); {
 		end := i + 1
 		for end < len(srv.ports) && srv.ports[i].Group != "" && srv.ports[end].Group == srv.ports[i].Group {
@@ -207,6 +224,9 @@ func (srv *Server) listenAt(ctx context.Context, group []*port, last bool) error
 
 // start makes the lanes of the device, once, and listens at addr.
 func (p *port) start(ctx context.Context, addr string) (err error) {
+	if p.dev.lost != nil {
+		return p.dev.lost
+	}
 	if err = p.dev.makeLanes(); err != nil {
 		return err
 	}

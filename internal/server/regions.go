@@ -31,6 +31,10 @@ type regions struct {
 	// registered: nothing but such changes waits for it.
 	mu  sync.Mutex
 	pds []rdma.PD // by device; nil where the device was taken out
+	// spare says which devices the node may go on without, until settle; lost
+	// is why it does.
+	spare []bool
+	lost  []error
 }
 
 // A slab is one region: its memory and its registration with each device.
@@ -42,7 +46,7 @@ type slab struct {
 }
 
 func newRegions(srv *Server, pds ...rdma.PD) *regions {
-	r := &regions{pds: pds, kind: srv.cfg.MemoryKind, huge: srv.cfg.HugePages, log: srv.log}
+	r := &regions{pds: pds, lost: make([]error, len(pds)), kind: srv.cfg.MemoryKind, huge: srv.cfg.HugePages, log: srv.log}
 	r.byID.Store(&map[uint32]*slab{})
 	return r
 }
@@ -61,7 +65,7 @@ func (r *regions) Alloc(id uint32, kind layout.RegionKind, size int) ([]byte, er
 	}
 	begun := time.Now()
 	s := &slab{kind: kind, mem: mem}
-	for _, pd := range r.pds {
+	for dev, pd := range r.pds {
 		var mr rdma.MR
 		if pd != nil {
 			if mr, err = pd.RegMR(mem.Bytes(), rdma.AccessRemoteRead); err != nil {
@@ -69,6 +73,10 @@ func (r *regions) Alloc(id uint32, kind layout.RegionKind, size int) ([]byte, er
 				err = fmt.Errorf("server: registering region %d (%v, %d bytes) with %s/%s: %w",
 					id, kind, size, attr.Fabric, pd.Device().Name(), err)
 				r.log.Warn(limitMemory, "a region cannot be registered", "err", err)
+				if r.giveUpLocked(dev, err) {
+					s.mrs = append(s.mrs, nil)
+					continue
+				}
 				return nil, errors.Join(err, s.close())
 			}
 		}
@@ -138,11 +146,42 @@ func (s *slab) close() error {
 	return s.mem.Free()
 }
 
+// maySpare says which devices the node can do without: one with which a region
+// cannot be registered (locked memory is short, say) is taken out, as long as
+// nobody has been told of it.
+func (r *regions) maySpare(spare []bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.spare = spare
+}
+
+// settle ends that: clients are about to come. It returns why devices were
+// taken out; nil for those that were not.
+func (r *regions) settle() (lost []error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.spare = nil
+	return r.lost
+}
+
+// giveUpLocked takes a device out if the node can do without it.
+func (r *regions) giveUpLocked(dev int, err error) bool {
+	if r.spare == nil || !r.spare[dev] || r.detachLocked(dev) != nil {
+		return false
+	}
+	r.lost[dev] = err
+	return true
+}
+
 // detach takes a device out: no region is registered with it any more, and none
 // will be.
 func (r *regions) detach(dev int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.detachLocked(dev)
+}
+
+func (r *regions) detachLocked(dev int) error {
 	r.pds[dev] = nil
 	var errs []error
 	r.change(func(m map[uint32]*slab) {

@@ -113,6 +113,7 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 		gone = gone && d.attr.Caps.Has(rdma.CapDiesWithProcess)
 	}
 	srv.regions = newRegions(srv, pds...)
+	srv.regions.maySpare(srv.spareDevices())
 	// The devices are open before the store takes its lock and closed after it
 	// gives it back. Where all of them die with the process, no memory of an
 	// earlier incarnation can be read once the lock is ours.
