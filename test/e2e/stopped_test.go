@@ -247,7 +247,7 @@ func TestKilledServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(500 * time.Millisecond)
-	n = startNode(t, dir, "--listen", addr)
+	startNode(t, dir, "--listen", addr)
 	back := time.Now()
 	if err := stillGet(t.Context(), c, 1); err != nil {
 		t.Fatal(err)
