@@ -31,7 +31,7 @@ func (s *session) mindCalls(now time.Time) (inflight int) {
 	o := &s.overdue
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	coarse := s.c.coarse.Load()
+	coarse := int64(now.Sub(s.c.start)) // what the watch sets the clock to
 	inflight = s.expire(coarse)
 	done := s.readsDone.Load()
 	if done != o.reads || o.moved.IsZero() {
@@ -62,7 +62,8 @@ func (s *session) mindAside(over func() bool) {
 		select {
 		case <-ticker.C:
 			s.mindCalls(time.Now())
-		case <-end.C:
+		case <-end.C: // a last look, however late the ticks have come
+			s.mindCalls(time.Now())
 			return
 		case <-s.down:
 			return
