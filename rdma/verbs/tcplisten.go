@@ -24,9 +24,19 @@ type tcpListener struct {
 	places chan struct{}
 
 	mu     sync.Mutex
-	silent []*net.TCPConn // their sockets, oldest first
+	silent []silentPeer // oldest first
 	shut   bool
 }
+
+// A silentPeer has not sent its request.
+type silentPeer struct {
+	conn  *net.TCPConn
+	since time.Time
+}
+
+// grace is how long a peer may be silent before another may take its place:
+// longer than a request is on its way.
+const grace = 250 * time.Millisecond
 
 func (d *device) listenTCP(ctx context.Context, addr string) (rdma.Listener, error) {
 	at, err := resolve(ctx, addr)
@@ -65,18 +75,7 @@ func (l *tcpListener) serve() {
 			}
 			continue
 		}
-		select {
-		case l.places <- struct{}{}:
-		default:
-			l.dropOldest()
-			select {
-			case l.places <- struct{}{}:
-			case <-l.closed:
-				_ = conn.Close()
-				return
-			}
-		}
-		if !l.hold(conn) {
+		if !l.place() || !l.hold(conn) {
 			_ = conn.Close()
 			return
 		}
@@ -84,6 +83,27 @@ func (l *tcpListener) serve() {
 			defer func() { <-l.places }()
 			l.receive(conn)
 		})
+	}
+}
+
+// place takes a place for one more; false once the listener is closed.
+func (l *tcpListener) place() bool {
+	for {
+		select {
+		case l.places <- struct{}{}:
+			return true
+		default:
+		}
+		t := time.NewTimer(l.dropOldest())
+		select {
+		case l.places <- struct{}{}:
+			t.Stop()
+			return true
+		case <-l.closed:
+			t.Stop()
+			return false
+		case <-t.C:
+		}
 	}
 }
 
@@ -114,14 +134,14 @@ func (l *tcpListener) hold(conn *net.TCPConn) bool {
 	if l.shut {
 		return false
 	}
-	l.silent = append(l.silent, conn)
+	l.silent = append(l.silent, silentPeer{conn, time.Now()})
 	return true
 }
 
 func (l *tcpListener) release(conn *net.TCPConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	i := slices.Index(l.silent, conn)
+	i := slices.IndexFunc(l.silent, func(p silentPeer) bool { return p.conn == conn })
 	if i < 0 {
 		return false
 	}
@@ -129,15 +149,20 @@ func (l *tcpListener) release(conn *net.TCPConn) bool {
 	return true
 }
 
-// dropOldest gives up the peer that has been silent longest. Where there is
-// none, all places are about to be free.
-func (l *tcpListener) dropOldest() {
+// dropOldest gives up the peer that has been silent longest, if that is longer
+// than grace. It returns when to look again.
+func (l *tcpListener) dropOldest() (wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.silent) > 0 {
-		_ = l.silent[0].Close()
-		l.silent = slices.Delete(l.silent, 0, 1)
+	if len(l.silent) == 0 {
+		return grace // all places are about to be free
 	}
+	if left := grace - time.Since(l.silent[0].since); left > 0 {
+		return left
+	}
+	_ = l.silent[0].conn.Close()
+	l.silent = slices.Delete(l.silent, 0, 1)
+	return grace
 }
 
 // Accept waits for a request.
@@ -166,8 +191,8 @@ func (l *tcpListener) Close() error {
 	close(l.closed)
 	_ = l.tcp.Close()
 	l.mu.Lock()
-	for _, conn := range l.silent {
-		_ = conn.Close()
+	for _, p := range l.silent {
+		_ = p.conn.Close()
 	}
 	l.silent, l.shut = nil, true
 	l.mu.Unlock()
