@@ -36,12 +36,12 @@ func (d *device) async(ctx context.Context) {
 			d.failQP(ev, fmt.Errorf("%w: the device refused a request of the peer", rdma.ErrAccess))
 		case ibv.AsyncCommEst:
 			// Data came before the connection manager's last message.
-			if q := d.findQP(ev.QPN); q != nil {
+			if q := d.qpOf(ev); q != nil {
 				q.heard()
 			}
 		case ibv.AsyncQPLastWQEReached:
 			d.lastWQE.Store(lastWQESeen)
-			if q := d.findQP(ev.QPN); q != nil {
+			if q := d.qpOf(ev); q != nil {
 				q.lastWQEOnce.Do(func() { close(q.lastWQE) })
 			}
 		case ibv.AsyncDeviceFatal:
@@ -60,9 +60,18 @@ func (d *device) async(ctx context.Context) {
 }
 
 func (d *device) failQP(ev ibv.AsyncEvent, err error) {
-	if q := d.findQP(ev.QPN); q != nil {
+	if q := d.qpOf(ev); q != nil {
 		q.fail(err)
 	}
+}
+
+// qpOf is the QP that an event is about, nil if it is gone: the number alone
+// may be that of a younger one by now.
+func (d *device) qpOf(ev ibv.AsyncEvent) *qp {
+	if q := d.findQP(ev.QPN); q != nil && q.hw == ev.QP {
+		return q
+	}
+	return nil
 }
 
 // refreshPort looks again at what new connections need to know of the port.

@@ -303,6 +303,23 @@ func (d *device) gidAt(num uint8, i int) (ibv.GIDEntry, bool) {
 	return ibv.GIDEntry{}, false
 }
 
+// enter makes a QP known by its number.
+func (d *device) enter(q *qp) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.qps[q.num] = q
+}
+
+// leave takes it out, but not a younger one: a device may give the number away
+// as soon as the QP is destroyed.
+func (d *device) leave(q *qp) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.qps[q.num] == q {
+		delete(d.qps, q.num)
+	}
+}
+
 // findQP is the QP with that number, nil if it is gone.
 func (d *device) findQP(num uint32) *qp {
 	d.mu.Lock()

@@ -53,12 +53,8 @@ func (q *qp) Close() error {
 		q.sendCQ.pull()
 		q.recvCQ.pull()
 	}
-	d := q.pd.dev
-	d.mu.Lock()
-	delete(d.qps, q.num)
-	d.mu.Unlock()
+	q.pd.dev.leave(q)
 	q.sendMu.Lock()
-	q.gone = true
 	if q.inline != nil {
 		_ = q.inline.Free()
 	}
@@ -79,18 +75,22 @@ func (q *qp) Close() error {
 // device that is.
 func (q *qp) drain() {
 	d := q.pd.dev
+	// What is posted from here on could come behind the last work request, and
+	// would never complete.
+	q.sendMu.Lock()
+	q.shut = true
+	sends := lastWR{cq: q.sendCQ, back: &q.sendDrained, done: !q.sent, post: q.postLastSend}
+	q.sendMu.Unlock()
+	q.recvMu.Lock()
+	q.recvShut = true
+	recvs := lastWR{cq: q.recvCQ, back: &q.recvDrained, done: !q.received, post: q.postLastRecv}
+	q.recvMu.Unlock()
 	if d.iwarp {
 		// These flush while they enter ERR, and take no work request after it.
 		q.sendCQ.pull()
 		q.recvCQ.pull()
 		return
 	}
-	q.sendMu.Lock()
-	sends := lastWR{cq: q.sendCQ, back: &q.sendDrained, done: !q.sent, post: q.postLastSend}
-	q.sendMu.Unlock()
-	q.recvMu.Lock()
-	recvs := lastWR{cq: q.recvCQ, back: &q.recvDrained, done: !q.received, post: q.postLastRecv}
-	q.recvMu.Unlock()
 	deadline := time.Now().Add(drainTimeout)
 	for pause := 20 * time.Microsecond; ; pause = min(2*pause, 2*time.Millisecond) {
 		sendsBack, recvsBack := sends.step(), recvs.step()

@@ -40,7 +40,7 @@ func (q *qp) PostSend(wrs []rdma.SendWR) (int, error) {
 	q.sendMu.Lock()
 	defer q.sendMu.Unlock()
 	defer q.kickDead()
-	if q.gone {
+	if q.shut {
 		return 0, fmt.Errorf("%w: the queue pair was closed", rdma.ErrNotConnected)
 	}
 	q.sent = true
@@ -226,6 +226,9 @@ func (q *qp) PostRecv(wrs []rdma.RecvWR) (int, error) {
 	q.recvMu.Lock()
 	defer q.recvMu.Unlock()
 	defer q.kickDead()
+	if q.recvShut {
+		return 0, fmt.Errorf("%w: the queue pair was closed", rdma.ErrNotConnected)
+	}
 	q.received = true
 	return postRecv(q.pd, q.maxSGE, wrs, q.hw.PostRecv)
 }

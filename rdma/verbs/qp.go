@@ -28,11 +28,12 @@ type qp struct {
 
 	sendMu sync.Mutex
 	sent   bool          // something was posted
-	gone   bool          // Close has freed inline
+	shut   bool          // Close takes no more sends, and frees inline
 	inline *memory.Block // where inline payloads wait for the call; nil without
 
 	recvMu   sync.Mutex
 	received bool // a receive was posted
+	recvShut bool // Close takes no more receives
 
 	modMu sync.Mutex // one ibv_modify_qp with access flags at a time
 
@@ -106,9 +107,7 @@ func (p *pd) CreateQP(cfg rdma.QPConfig) (rdma.QP, error) {
 			return nil, fmt.Errorf("%w: %w", rdma.ErrLimit, err)
 		}
 	}
-	p.dev.mu.Lock()
-	p.dev.qps[q.num] = q
-	p.dev.mu.Unlock()
+	p.dev.enter(q)
 	return q, nil
 }
 
