@@ -183,7 +183,8 @@ func AppendReject(dst []byte, r Reject) []byte {
 }
 
 // ParseReject reads a refusal's private data. It carries no MAC: nobody has
-// authenticated yet, and what it says is only ever shown to a person.
+// authenticated yet. Whoever can forge one can keep a client out, which whoever
+// stands on the way can anyhow; nothing is ever let in because of it.
 func ParseReject(b []byte) (Reject, error) {
 	f, err := private(b)
 	if err != nil {
