@@ -211,17 +211,18 @@ func (q *qp) Access() rdma.Access { return rdma.Access(q.access.Load()) }
 
 // SetAccess replaces the remote rights of the peer. The device knows them when
 // ibv_modify_qp has returned. Before the connection they are noted, and set
-// with the transition to RTR.
+// with the transition to RTR; on iWARP, where the kernel makes that transition,
+// they are set at once.
 func (q *qp) SetAccess(a rdma.Access) error {
 	if err := q.pd.dev.checkAccess(a); err != nil {
 		return err
 	}
 	q.modMu.Lock()
 	defer q.modMu.Unlock()
-	switch s := q.State(); s {
-	case rdma.QPError:
+	switch s := q.State(); {
+	case s == rdma.QPError:
 		return fmt.Errorf("%w: the queue pair is in state %v", rdma.ErrNotConnected, s)
-	case rdma.QPInit:
+	case s == rdma.QPInit && !q.pd.dev.iwarp:
 	default:
 		attr := ibv.QPAttr{AccessFlags: remoteRights(a)}
 		if err := q.hw.Modify(&attr, ibv.QPMaskAccessFlags); err != nil {
