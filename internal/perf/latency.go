@@ -117,7 +117,7 @@ func markOf(n uint64) byte { return byte(n%255) + 1 }
 func (e *end) see(ctx context.Context, r *region, size int, mark byte) error {
 	for i := 1; lastByte(r.bytes(), size) != mark; i++ {
 		if e.soft {
-			e.rest(i)
+			rest(ctx, i)
 		}
 		if i%256 != 0 {
 			continue
@@ -139,13 +139,18 @@ func (e *end) see(ctx context.Context, r *region, size int, mark byte) error {
 
 // rest leaves the processor to the fabric after look number i at the memory:
 // for a moment at first, then for longer, so that the runtime sees to the
-// network.
-func (e *end) rest(i int) {
+// network. It ends with ctx.
+func rest(ctx context.Context, i int) {
 	if i%16 != 0 {
 		runtime.Gosched()
 		return
 	}
-	time.Sleep(10 * time.Microsecond)
+	timer := time.NewTimer(10 * time.Microsecond)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 // errInterrupted: a completion came instead of a WRITE.
