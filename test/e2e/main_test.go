@@ -65,9 +65,36 @@ func TestMain(m *testing.M) {
 				return 1
 			}
 			bin = dir
+		} else if elsewhere == nil {
+			dir, err := copyPrograms(bin)
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 1
+			}
+			defer os.RemoveAll(dir)
+			bin = dir
 		}
 		return m.Run()
 	}())
+}
+
+// copyPrograms copies the programs to the temporary directory. In a guest they
+// lie on a file system of the host that caches nothing: each page of them would
+// be fetched when it is first executed, in the middle of somebody's deadline.
+func copyPrograms(from string) (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "rdmakv-e2e-"); err != nil {
+		return "", err
+	}
+	for _, name := range []string{"kvserver", "kvclient"} {
+		data, err := os.ReadFile(filepath.Join(from, name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), data, 0o755)
+		}
+		if err != nil {
+			return "", errors.Join(err, os.RemoveAll(dir))
+		}
+	}
+	return dir, nil
 }
 
 // newFabric is the fabric that the tests were told to use.
