@@ -168,14 +168,15 @@ func TestBadSurroundings(t *testing.T) {
 		t.Fatal(err)
 	}
 	inUse := filepath.Join(dir, "in use")
-	taken := startNode(t, inUse).Data
+	busy := startNode(t, inUse)
+	taken := busy.Data
 
 	server := func(args ...string) result {
 		return runProgram(t, nil, nil, "kvserver", serverArgs(filepath.Join(dir, "fresh"), args...)...)
 	}
 	t.Run("port in use", func(t *testing.T) { checkRefused(t, server("--listen", taken), 1, taken, "in use") })
 	t.Run("admin port in use", func(t *testing.T) {
-		checkRefused(t, server("--admin-listen", taken), 1, taken, "in use")
+		checkRefused(t, server("--admin-listen", busy.Admin), 1, busy.Admin, "in use")
 	})
 	t.Run("address of another machine", func(t *testing.T) { checkRefused(t, server("--listen", "192.0.2.1:7400"), 1, "192.0.2.1") })
 	t.Run("host that is not", func(t *testing.T) {
