@@ -9,40 +9,6 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// A Write is one put or delete on its way. The caller fills the first part,
-// the store the second. It may be used again after Done.
-type Write struct {
-	Shard  uint16
-	Key    []byte // belongs to the store until Done
-	Value  []byte // belongs to the store until Done; ignored by a delete
-	Delete bool
-	// NoWait has Submit fail with ErrGrowing where it would wait until memory
-	// for the item has been registered.
-	NoWait bool
-	// Done is called once, when the write is durable (as far as the sync
-	// policy goes) and published, on the store's publishing goroutine: it
-	// must not block and must not call the store. It is not called if Submit
-	// returned an error, nor after the store was fenced (Config.OnFatal).
-	Done func(*Write)
-	User any // the caller's
-
-	// Version is the write's place in the order; set when Submit returns. A
-	// delete of a key that was not there has one too.
-	Version layout.Version
-	// Existed says, after a delete, whether the key was there before it.
-	Existed bool
-	// Err is why nothing was written, or nil. Not yet used by puts and
-	// deletes, which cannot fail once Submit accepted them.
-	Err error
-
-	hash   layout.Hash
-	place  layout.Place // reserved memory; with class
-	class  uint8        // 0: none, the key goes without a slot
-	noop   bool         // nothing to commit: a delete of what was not there
-	older  *Write       // overlay: the next older write of this hash in flight
-	charge int64        // bytes admitted
-}
-
 // Submit orders a write and returns; Done tells the rest. It may be called
 // from any goroutine, and writes of one key take effect in the order of their
 // Submit calls. It does not wait for the disk, except for a delete of a key
@@ -80,7 +46,7 @@ func (s *Store) Put(ctx context.Context, shard uint16, key, value []byte) (layou
 
 // Delete removes key and reports whether it was there. Otherwise as Put.
 func (s *Store) Delete(ctx context.Context, shard uint16, key []byte) (existed bool, err error) {
-	w := &Write{Shard: shard, Key: append([]byte(nil), key...), Delete: true}
+	w := &Write{Shard: shard, Key: append([]byte(nil), key...), Op: OpDelete}
 	err = s.submitAndWait(ctx, w)
 	return err == nil && w.Existed, err
 }
@@ -135,8 +101,11 @@ func (s *Store) checkWrite(w *Write) error {
 	if err := s.checkKey(w.Shard, w.Key); err != nil {
 		return err
 	}
-	if w.Delete {
+	if w.Op != OpPut {
 		w.Value = nil
+	}
+	if w.Op > OpDelete || w.If != CondNone || w.TTL != 0 || w.ID.Seq != 0 {
+		return ErrUnsupported
 	}
 	if len(w.Value) > layout.MaxValueLen {
 		return ErrTooLarge
@@ -144,7 +113,7 @@ func (s *Store) checkWrite(w *Write) error {
 	if err := s.fence.failed(); err != nil {
 		return err
 	}
-	return s.disk.admits(w.Delete)
+	return s.disk.admits(w.removes())
 }
 
 // checkKey refuses keys and shards that cannot exist.

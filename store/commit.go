@@ -133,7 +133,7 @@ func (s *Store) encode(g *group) *pebble.Batch {
 	for _, w := range g.writes {
 		switch {
 		case w.noop:
-		case w.Delete:
+		case w.removes():
 			op := b.DeleteDeferred(keyPrefixLen + len(w.Key))
 			appendKey(op.Key[:0], w.Shard, kindData, w.Key)
 			s.mustFinish(op)

@@ -42,8 +42,8 @@ func TestConcurrent(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(id), 5))
 			for range rounds {
 				i := id + writers*rng.IntN(keys/writers)
-				w := &Write{Shard: uint16(i % 4), Key: fmt.Appendf(nil, "key-%d", i), Delete: rng.IntN(5) == 0}
-				if !w.Delete {
+				w := &Write{Shard: uint16(i % 4), Key: fmt.Appendf(nil, "key-%d", i), Op: deleteIf(rng.IntN(5) == 0)}
+				if !w.removes() {
 					size := 200
 					if rng.IntN(10) == 0 {
 						size = 200_000
@@ -121,7 +121,7 @@ func TestConcurrent(t *testing.T) {
 		w := final[i].Load()
 		key := fmt.Sprintf("key-%d", i)
 		switch {
-		case w == nil || w.Delete:
+		case w == nil || w.removes():
 			n.wantAbsent(i%4, key)
 		default:
 			n.want(i%4, key, string(w.Value))
@@ -198,7 +198,7 @@ func TestDeleteJudged(t *testing.T) {
 	var order []*Write
 	done := make(chan *Write, 16)
 	submit := func(del bool) {
-		w := &Write{Key: []byte("k"), Delete: del, Done: func(w *Write) { done <- w }}
+		w := &Write{Key: []byte("k"), Op: deleteIf(del), Done: func(w *Write) { done <- w }}
 		if err := n.Submit(w); err != nil {
 			t.Fatal(err)
 		}
@@ -218,7 +218,7 @@ func TestDeleteJudged(t *testing.T) {
 	}
 	var got []bool
 	for _, w := range order {
-		if w.Delete {
+		if w.removes() {
 			got = append(got, w.Existed)
 		}
 	}

@@ -29,6 +29,23 @@ var (
 	// ErrGrowing: memory for this write is being registered, which takes a
 	// device up to seconds. Nothing was ordered; see Store.Growing.
 	ErrGrowing = region.ErrGrowing
+	// ErrMustAsk: whether the write may take effect cannot be told without the
+	// disk, and the caller does not wait. Nothing was ordered: Submit it again
+	// without NoWait, where waiting is allowed.
+	ErrMustAsk = errors.New("store: the disk must be asked: submit where waiting is allowed")
+	// ErrCondition: the key was not as the write demands; see Write.Actual.
+	ErrCondition = errors.New("store: the condition does not hold")
+	// ErrNotNumber: an increment met a value that is no decimal int64.
+	ErrNotNumber = errors.New("store: the value is not a decimal number of 64 bits")
+	// ErrNumberRange: an increment would leave the range of int64.
+	ErrNumberRange = errors.New("store: the number would leave the range of 64 bits")
+	// ErrCrossShard: the keys of a batch are in different shards. Give them the
+	// same tag in braces.
+	ErrCrossShard = errors.New("store: the keys of a batch must be in one shard: give them a common {tag}")
+	// ErrBatch: a batch is empty or too large, or has a key twice.
+	ErrBatch = errors.New("store: bad batch")
+	// ErrUnsupported: this store does not do that (mode, operation).
+	ErrUnsupported = errors.New("store: not supported by this store")
 	// ErrNoSpace: free disk space is below the floor; puts are refused until
 	// there is room, gets and deletes go on.
 	ErrNoSpace = errors.New("store: free disk space is below the floor: free some, or delete keys")
@@ -37,9 +54,9 @@ var (
 	// ErrFatal: the log could not be written. Nothing is acknowledged any
 	// more; the node must end and be started again.
 	ErrFatal = errors.New("store: durability is gone: the log could not be written")
-	// ErrOutcomeUnknown: the wait for a write ended before the write did. It
-	// may or may not be there.
-	ErrOutcomeUnknown = errors.New("store: outcome unknown: the wait ended before the write did")
+	// ErrOutcomeUnknown: the wait for a write ended before the write did, or a
+	// retry came so late that nobody remembers. It may or may not be there.
+	ErrOutcomeUnknown = errors.New("store: outcome unknown: the write may or may not have taken effect")
 
 	// ErrCorrupt: bytes on the disk are not what was written there. See
 	// CorruptError for which.

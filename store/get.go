@@ -21,12 +21,14 @@ import (
 type Value struct {
 	Version layout.Version
 	Data    []byte // dst with the value appended
+	Expiry  uint64 // server time in microseconds since 1970; 0: never
 }
 
 // Info is an answer of Stat.
 type Info struct {
 	Version layout.Version
-	ValLen  int // bytes
+	ValLen  int    // bytes
+	Expiry  uint64 // as in Value
 }
 
 // copyLocked is the value size up to which a resident value is copied under

@@ -193,3 +193,11 @@ func pattern(n int, seed string) string {
 }
 
 func memFS() *vfs.MemFS { return vfs.NewMem() }
+
+// deleteIf is the operation of a write that is a delete or a put.
+func deleteIf(del bool) Op {
+	if del {
+		return OpDelete
+	}
+	return OpPut
+}

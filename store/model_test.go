@@ -158,16 +158,16 @@ func (m *model) burst() {
 	var want []bool
 	for range n {
 		key := fmt.Sprintf("k%d", m.rng.IntN(5))
-		w := &Write{Shard: uint16(m.shardOf(key)), Key: []byte(key), Delete: m.rng.IntN(3) == 0, Done: func(w *Write) { done <- w }}
+		w := &Write{Shard: uint16(m.shardOf(key)), Key: []byte(key), Op: deleteIf(m.rng.IntN(3) == 0), Done: func(w *Write) { done <- w }}
 		_, exists := m.keys[key]
-		want = append(want, w.Delete && exists)
-		if !w.Delete {
+		want = append(want, w.removes() && exists)
+		if !w.removes() {
 			w.Value = []byte(m.value())
 		}
 		if err := m.Submit(w); err != nil {
 			m.t.Fatal(err)
 		}
-		if w.Delete {
+		if w.removes() {
 			delete(m.keys, key)
 		} else {
 			m.keys[key] = modelValue{w.Version, string(w.Value)}

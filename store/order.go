@@ -14,7 +14,7 @@ func (s *Store) order(w *Write) error {
 	sh := s.shards[w.Shard]
 	w.hash = layout.HashKey(s.seed, w.Key)
 	w.noop, w.Existed, w.Err, w.class, w.older = false, false, nil, 0, nil
-	if w.Delete {
+	if w.removes() {
 		state, err := s.lockJudged(sh, w.hash, w.Key)
 		if err != nil {
 			return err
@@ -83,7 +83,7 @@ type keyState struct {
 
 // stateAfter is the state of a key once w has taken effect.
 func stateAfter(w *Write) keyState {
-	return keyState{exists: !w.Delete, version: w.Version}
+	return keyState{exists: !w.removes(), version: w.Version}
 }
 
 // lockJudged returns the ordered state of a key, with the shard locked, so

@@ -78,7 +78,7 @@ func (s *Store) publish(w *Write) {
 	sh.durable = w.Version
 	switch {
 	case w.noop:
-	case w.Delete:
+	case w.removes():
 		s.unlink(sh, w)
 	case w.class != 0:
 		s.link(sh, w, mem)

@@ -82,7 +82,7 @@ func TestFillWaitsForFlight(t *testing.T) {
 	done := make(chan struct{}, 2)
 	for _, w := range []*Write{
 		{Shard: 0, Key: []byte("put"), Value: []byte("new")},
-		{Shard: 1, Key: []byte("deleted"), Delete: true},
+		{Shard: 1, Key: []byte("deleted"), Op: OpDelete},
 	} {
 		w.Done = func(*Write) { done <- struct{}{} }
 		if err := n.Submit(w); err != nil {

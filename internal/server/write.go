@@ -28,7 +28,7 @@ func (r *request) delete() {
 		r.violation(causeBody, err)
 		return
 	}
-	r.submit(store.Write{Key: m.Key, Delete: true})
+	r.submit(store.Write{Key: m.Key, Op: store.OpDelete})
 }
 
 // submit orders a write; written answers it.

@@ -1,0 +1,154 @@
+package store
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// An Op says what a Write does.
+type Op uint8
+
+const (
+	OpPut       Op = iota // store Value under Key
+	OpDelete              // take Key away
+	OpIncrement           // add Delta to the decimal number under Key
+	OpTouch               // give Key another expiry; its value stays
+	OpBatch               // put and delete the keys of Parts, all or nothing
+	numOps
+)
+
+// String names the operation.
+func (o Op) String() string {
+	switch o {
+	case OpPut:
+		return "put"
+	case OpDelete:
+		return "delete"
+	case OpIncrement:
+		return "increment"
+	case OpTouch:
+		return "touch"
+	case OpBatch:
+		return "batch"
+	}
+	return fmt.Sprintf("Op(%d)", uint8(o))
+}
+
+// A Cond is what must hold of the key for a write to take effect.
+type Cond uint8
+
+const (
+	CondNone    Cond = iota // always
+	CondAbsent              // the key does not exist
+	CondVersion             // the key exists, at version IfVersion
+	CondExists              // the key exists
+	numConds
+)
+
+// String names the condition.
+func (c Cond) String() string {
+	switch c {
+	case CondNone:
+		return "none"
+	case CondAbsent:
+		return "absent"
+	case CondVersion:
+		return "version"
+	case CondExists:
+		return "exists"
+	}
+	return fmt.Sprintf("Cond(%d)", uint8(c))
+}
+
+// A RequestID names a request for ever, so that a retry of it is told from a
+// new one (dedup.go). The zero ID asks for no such thing.
+type RequestID struct {
+	// Client is random, and one client's own for as long as it lives.
+	Client [16]byte
+	// Slot is one of the client's places for a request in flight. A client
+	// has one request at a time in a slot.
+	Slot uint16
+	// Seq rises with every new request of a slot; a retry has the same. 0: none.
+	Seq uint64
+	// Age is how long ago, by the client's own clock, it first sent this
+	// request. What is too old to be remembered is not applied.
+	Age time.Duration
+}
+
+// MaxParts is how many parts a batch may have, and MaxBatchBytes how many
+// bytes of keys and values together.
+const (
+	MaxParts      = 4096
+	MaxBatchBytes = 4 << 20
+)
+
+// A Part is one key of a batch. Key and Value belong to the store until Done.
+type Part struct {
+	Key, Value []byte
+	Delete     bool
+	If         Cond
+	IfVersion  layout.Version
+	TTL        time.Duration // of a put; as Write.TTL
+
+	// Existed says, after the batch, whether the key was there before it.
+	Existed bool
+}
+
+// A Write is one operation on its way that changes something. The caller fills
+// the first part, the store the second. It may be used again after Done.
+type Write struct {
+	Shard uint16
+	Key   []byte // belongs to the store until Done; of a batch: empty
+	Value []byte // of a put; belongs to the store until Done
+	Op    Op
+	// NoWait has Submit fail where it would wait: with ErrGrowing until memory
+	// for the item has been registered, with ErrMustAsk for the disk.
+	NoWait bool
+	// Done is called once, when the write is durable (as far as the sync
+	// policy goes) and published, on the store's publishing goroutine: it
+	// must not block and must not call the store. It is not called if Submit
+	// returned an error, nor after the store was fenced (Config.OnFatal).
+	Done func(*Write)
+	User any // the caller's
+
+	// If is the condition under which the write takes effect; it is judged
+	// once, when the write is ordered. A batch has conditions in its parts.
+	If        Cond
+	IfVersion layout.Version // with CondVersion
+	// TTL is after how long, by the server's time, the key expires. A put or
+	// touch with 0 makes it last; an increment keeps what the key has.
+	TTL   time.Duration
+	Delta int64  // of an increment
+	Parts []Part // of a batch: at least one, at most MaxParts; no key twice
+	// ID makes retries of this write one with it.
+	ID RequestID
+
+	// Version is the write's place in the order; set when Submit returns. A
+	// write without effect has one too. A batch has the version of its last
+	// part; its parts have the versions up to it, in order.
+	Version layout.Version
+	// Existed says whether the key was there before. Known after a delete, an
+	// increment, a touch, and any write with a condition.
+	Existed bool
+	// Err is why the write had no effect, or nil: ErrCondition, ErrNotNumber,
+	// ErrNumberRange, ErrOutcomeUnknown.
+	Err error
+	// Actual is, with ErrCondition, the version that the key had; 0: it did
+	// not exist. Part is then the part of a batch that was refused.
+	Actual layout.Version
+	Part   int
+	// Number is the value after an increment.
+	Number int64
+
+	hash   layout.Hash
+	place  layout.Place // reserved memory; with class
+	class  uint8        // 0: none, the key goes without a slot
+	noop   bool         // nothing to commit: a delete of what was not there
+	older  *Write       // overlay: the next older write of this hash in flight
+	charge int64        // bytes admitted
+}
+
+// removes says whether the key is gone after the write.
+func (w *Write) removes() bool { return w.Op == OpDelete }
