@@ -18,7 +18,7 @@ KILLS_NIGHTLY ?= 200
 RACE_PKGS = $$($(GO) list ./... | grep -v -e /test/ -e /demo)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-all lab lab-shell lab-cluster lab-siw check lint unit race teeth e2e fuzz fuzz-short bench nightly cover clean tools prepare
+.PHONY: help build demo test test-all lab lab-shell lab-cluster lab-siw check lint unit race mutants e2e fuzz fuzz-short bench nightly cover clean tools prepare
 
 help: ## print this menu
 	@echo "rdmakv: a key-value store read by RDMA. Targets:"; echo
@@ -38,7 +38,7 @@ check: ## the inner loop, under two minutes: format, vet, short tests
 	$(GO) test -short $$($(GO) list ./... | grep -v /test/e2e)
 
 test: ## everything that CI runs, well inside an hour on two cores
-	@scripts/steps prepare lint unit race teeth fuzz-short e2e lab demo
+	@scripts/steps prepare lint unit race mutants fuzz-short e2e lab demo
 
 test-all: ## test, and what takes longer: lab-cluster, lab-siw, nightly
 	@scripts/steps test lab-cluster lab-siw nightly
@@ -59,8 +59,8 @@ race: ## the same under the race detector, shortened
 	@$(GO) build -race ./...
 	$(GO) test -race -p 1 -short -timeout 20m $(RACE_PKGS)
 
-teeth: ## take each rule out and see a test fail
-	@scripts/teeth
+mutants: ## break each rule, one at a time, and see its test fail (SECONDS=: again and again)
+	@$(GO) run ./internal/teeth/mutants -seconds $(or $(SECONDS),0)
 
 e2e: build ## real processes: kill -9, bad input, the command lines, two million keys
 	$(GO) test -count 1 -timeout 30m ./test/e2e -bin $(CURDIR)/$(BIN) -kills $(KILLS_TEST)

@@ -146,7 +146,7 @@ func TestMenu(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, target := range []string{"build", "demo", "check", "test", "test-all", "lab", "lab-shell", "lab-cluster", "lab-siw", "lint", "unit", "race", "teeth", "e2e", "fuzz", "bench", "nightly", "cover", "clean"} {
+	for _, target := range []string{"build", "demo", "check", "test", "test-all", "lab", "lab-shell", "lab-cluster", "lab-siw", "lint", "unit", "race", "mutants", "e2e", "fuzz", "bench", "nightly", "cover", "clean"} {
 		if !regexp.MustCompile(`(?m)^` + target + `:.* ## `).Match(makefile) {
 			t.Errorf("the Makefile has no target %s with a line for the menu", target)
 		}
@@ -159,35 +159,5 @@ func TestMenu(t *testing.T) {
 		if !bytes.Contains(readme, []byte(want)) {
 			t.Errorf("README.md does not say %q", want)
 		}
-	}
-}
-
-// ruleName finds the constants of internal/teeth.
-var ruleName = regexp.MustCompile(`(?m)^\t(F\d+[A-Za-z]+)\b`)
-
-// TestEveryRuleHasATest: a rule that a test can take out is taken out by one.
-func TestEveryRuleHasATest(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join(root, "internal/teeth/rule.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	untested := map[string]bool{}
-	for _, m := range ruleName.FindAllSubmatch(data, -1) {
-		untested[string(m[1])] = true
-	}
-	if len(untested) < 10 {
-		t.Errorf("found only %d rules", len(untested))
-	}
-	goFiles(t, func(path string, data []byte) {
-		if strings.HasSuffix(path, "_test.go") && bytes.HasPrefix(data, []byte("//go:build teeth")) && !strings.HasPrefix(path, "internal/teeth/") {
-			for rule := range untested {
-				if bytes.Contains(data, []byte("teeth."+rule)) {
-					delete(untested, rule)
-				}
-			}
-		}
-	})
-	for rule := range untested {
-		t.Errorf("no test with the tag teeth takes out the rule %s", rule)
 	}
 }

@@ -74,6 +74,7 @@ var allowed = []struct {
 	{"internal/config", nil},
 	{"internal/memory", nil},
 	{"internal/teeth", nil},
+	{"internal/teeth/mutants", []string{"internal/teeth"}},
 	{"internal/version", nil},
 	{"internal/house", nil},
 }

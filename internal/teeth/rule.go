@@ -19,11 +19,16 @@
 //
 // Rules and hook are the process's: tests that pull one do not run in
 // parallel with others of the same binary.
+//
+// Each rule, its wrong way being a mutant of the program, has a line in the
+// table of package mutants, which names the test that catches it. A new rule is
+// added at the end of the list below, with its name, and gets its line there.
 package teeth
 
 import "fmt"
 
-// A Rule names one rule of the design, by its number in the design review.
+// A Rule names one rule: F1 to F32 are numbers of the design review, D4 to D7
+// sections of the design.
 type Rule uint8
 
 const (

@@ -45,3 +45,21 @@ func TestHook(t *testing.T) {
 		t.Errorf("hook saw %v, want [7 8]", got)
 	}
 }
+
+// A rule can be out from the start, for tests that know nothing of it.
+func TestPulledByEnvironment(t *testing.T) {
+	t.Setenv(Variable, F2VersionInSum.String())
+	kept := rules
+	defer func() { rules = kept }()
+	rules = fromEnvironment()
+	if !Off(F2VersionInSum) || Off(F3MismatchNotAbsent) {
+		t.Error("the variable must take out its own rule and no other")
+	}
+	t.Setenv(Variable, "F2")
+	defer func() {
+		if recover() == nil {
+			t.Error("a name of no rule must panic")
+		}
+	}()
+	fromEnvironment()
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/rdmakv/rdmakv/internal/teeth"
+)
+
+// A mutant is the program with one rule broken, and the test that catches it.
+type mutant struct {
+	rule teeth.Rule
+	// broken says in a few words what the program does instead.
+	broken string
+	// dir is the directory of the package of the test, name the test: one that
+	// pulls the rule itself (in a file with the build tag teeth) and wants the
+	// violation to be found, or any other, which has to fail when the rule is
+	// out.
+	dir, name string
+}
+
+// mutants has at least one line for each rule, in the order of the rules.
+var mutants = []mutant{
+	{teeth.F1PutOrder, "the new item is live before the old one is dead", "store", "TestF1PutOrder"},
+	{teeth.F1PutOrder, "the same, for an insert", "store", "TestF1Insert"},
+	{teeth.F2VersionInSum, "the checksum leaves the version out", "store/layout", "TestTeethF2Scene"},
+	{teeth.F2VersionInSum, "the same, found by the model alone", "store/layout", "TestTeethF2Model"},
+	{teeth.F3MismatchNotAbsent, "an item with another key proves absence", "store/layout", "TestTeethF3Scene"},
+	{teeth.F3MismatchNotAbsent, "the same, found by the model alone", "store/layout", "TestTeethF3Model"},
+	{teeth.F4NoRenewal, "a lease renewed meanwhile counts for a get", "client", "TestTeethF4NoRenewal"},
+	{teeth.F5Published, "answers do not wait for what they reflect", "store", "TestF5Published"},
+	{teeth.F6FillVersion, "a fill brings in what its snapshot says", "store", "TestF6Delete"},
+	{teeth.F6FillVersion, "the same, for a put", "store", "TestF6Put"},
+	{teeth.F6FillVersion, "the same, while the write is in flight", "store", "TestF6Unpublished"},
+	{teeth.F7CountSlotless, "keys without slot are not counted", "store", "TestF7NoMemory"},
+	{teeth.F7CountSlotless, "the same, when a slot is dropped", "store", "TestF7SlotDropped"},
+	{teeth.F8HeaderCheck, "headers are not compared with the key's hash", "store/layout", "TestTeethF8Scene"},
+	{teeth.F8HeaderCheck, "the same, found by the model alone", "store/layout", "TestTeethF8Model"},
+	{teeth.F9ReclaimList, "a page changes class at once, its checksums kept", "store/slab", "TestF9HasTeeth"},
+	{teeth.F9ReclaimList, "places in retired pages are remembered", "client", "TestTeethF9ReclaimList"},
+	{teeth.F15CopyOnce, "a responder copies once for the checksum, once for the wire", "rdma/iwarp", "TestCopyOnce"},
+}
+
+// markdown writes the table for docs/correctness.md.
+func markdown() string {
+	var b strings.Builder
+	b.WriteString("| rule | the break | caught by |\n|---|---|---|\n")
+	last := teeth.Rule(0)
+	for _, m := range mutants {
+		rule := m.rule.String()
+		if m.rule == last {
+			rule = ""
+		}
+		last = m.rule
+		fmt.Fprintf(&b, "| %s | %s | `%s` %s |\n", rule, m.broken, m.dir, m.name)
+	}
+	return b.String()
+}
