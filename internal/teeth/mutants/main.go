@@ -24,10 +24,13 @@ import (
 func main() {
 	seconds := flag.Int("seconds", 0, "go through the table again and again for so many `seconds`; 0: once")
 	only := flag.String("run", "", "only lines whose rule or test contains this `text`")
-	table := flag.Bool("table", false, "print the table for docs/correctness.md and run nothing")
+	doc := flag.Bool("doc", false, "put the table into docs/correctness.md and run nothing")
 	flag.Parse()
-	if *table {
-		fmt.Print(markdown())
+	if *doc {
+		if err := writeTable(document); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

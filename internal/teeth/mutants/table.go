@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/rdmakv/rdmakv/internal/teeth"
@@ -55,4 +56,25 @@ func markdown() string {
 		fmt.Fprintf(&b, "| %s | %s | `%s` %s |\n", rule, m.broken, m.dir, m.name)
 	}
 	return b.String()
+}
+
+// document holds the table for readers, between two marks.
+const (
+	document = "docs/correctness.md"
+	begin    = "<!-- mutants: go run ./internal/teeth/mutants -doc -->\n"
+	end      = "<!-- end of mutants -->\n"
+)
+
+// writeTable replaces the table in the document at path.
+func writeTable(path string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	before, rest, found := strings.Cut(string(data), begin)
+	_, after, closed := strings.Cut(rest, end)
+	if !found || !closed {
+		return fmt.Errorf("%s has no marks for the table of mutants", path)
+	}
+	return os.WriteFile(path, []byte(before+begin+markdown()+end+after), 0o644)
 }
