@@ -45,7 +45,7 @@ func (s *Store) close() error {
 	}
 	err = errors.Join(err, s.closePebble())
 	if err == nil {
-		err = writeLedger(s.cfg)
+		err = writeWhole(s.cfg, s.facts.beats)
 	}
 	return errors.Join(err, s.lock.Close())
 }

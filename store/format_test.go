@@ -2,8 +2,12 @@ package store
 
 import (
 	"bytes"
+	"fmt"
+	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/zeebo/xxh3"
 
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -100,10 +104,11 @@ func TestParseSmall(t *testing.T) {
 		t.Errorf("a newer identity with an unknown line: %+v, %v", got, err)
 	}
 
-	lines := []ledgerLine{{"000001.log", 17, "0123456789abcdef"}, {"000002.sst", 99, noSum}}
-	text := encodeLedger(lines)
+	book := ledgerText{state: ledgerRunning, beat: 77, lines: []ledgerLine{
+		{"000001.log", 17, "0123456789abcdef"}, {"000002.sst", 99, noSum}, {"/a disk/000003.log", 1, "0123456789abcdef"}}}
+	text := book.encode()
 	back, err := parseLedger(text)
-	if err != nil || len(back) != 2 || back[0] != lines[0] || back[1] != lines[1] {
+	if err != nil || !reflect.DeepEqual(back, book) {
 		t.Errorf("ledger %v, %v", back, err)
 	}
 	for i := range text {
@@ -157,11 +162,13 @@ func FuzzParseIdentity(f *testing.F) {
 }
 
 func FuzzParseLedger(f *testing.F) {
-	f.Add(encodeLedger([]ledgerLine{{"a", 1, noSum}}))
+	f.Add(ledgerText{state: ledgerWhole, beat: 1, lines: []ledgerLine{{"a", 1, noSum}}}.encode())
+	old := []byte("rdmakv ledger 1\na 1 -\n")
+	f.Add(fmt.Appendf(old, "end 1 %016x\n", xxh3.Hash(old)))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if lines, err := parseLedger(b); err == nil {
-			if _, err := parseLedger(encodeLedger(lines)); err != nil {
-				t.Fatal(err)
+		if l, err := parseLedger(b); err == nil {
+			if again, err := parseLedger(l.encode()); err != nil || !reflect.DeepEqual(again, l) {
+				t.Fatalf("%+v became %+v, %v", l, again, err)
 			}
 		}
 	})

@@ -23,7 +23,7 @@ import (
 //	LOCK       held while the store is open
 //	STORE      text: what this is. Written last when a store is created
 //	STORE.new  the same, while creation is under way
-//	LEDGER     after a clean stop: Pebble's files (ledger.go)
+//	LEDGER     what Pebble's files must hold (ledger.go)
 //	data/      Pebble
 //
 // STORE is read before Pebble is touched, because opening would already raise

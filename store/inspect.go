@@ -40,7 +40,7 @@ type Inspection struct {
 	Shards    int
 	Epoch     uint16
 	CleanStop bool // the last server ended cleanly
-	Ledger    bool // the files were compared with the list of the last clean stop
+	Ledger    bool // the files were compared with the ledger
 
 	Keys      uint64
 	KeyBytes  uint64
@@ -68,7 +68,8 @@ func Inspect(ctx context.Context, dir string, opt InspectOptions) (Inspection, e
 	defer lock.Close()
 	in.ID, in.Format, in.Shards = id.id, id.format, int(id.shards)
 	in.ShardKeys = make([]uint64, in.Shards)
-	if in.Ledger, err = compareLedger(c); err != nil {
+	var book ledgerText
+	if book, in.Ledger, err = compareLedger(c); err != nil {
 		in.problem(opt, err)
 	}
 	f := newFence(c.Logger, func(error) {})
@@ -85,6 +86,9 @@ func Inspect(ctx context.Context, dir string, opt InspectOptions) (Inspection, e
 		in.problem(opt, err)
 	}
 	in.Epoch, in.CleanStop = facts.epoch, facts.clean != nil
+	if err := book.compareBeat(facts.beats); err != nil {
+		in.problem(opt, err)
+	}
 	if facts.id != id.id || facts.shards != id.shards || facts.format != id.format {
 		in.problem(opt, &CorruptError{File: dataDir, Detail: identityFile + " and the data say different things about the store"})
 	}

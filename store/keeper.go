@@ -55,7 +55,13 @@ func (s *Store) heartbeat() {
 		return
 	}
 	s.facts.beats++
-	s.setMetaNow(metaBeat, binary.LittleEndian.AppendUint64(nil, s.facts.beats))
+	if !s.setMetaNow(metaBeat, binary.LittleEndian.AppendUint64(nil, s.facts.beats)) {
+		return
+	}
+	// From here on a log or manifest that has lost its end is found out.
+	if err := s.ledger.raise(s.facts.beats); err != nil {
+		s.fence.report(levelError, "ledger", "err", err)
+	}
 }
 
 // extendEpoch makes the next epoch durable when half of this one's sequence

@@ -11,37 +11,65 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/zeebo/xxh3"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/rdmakv/rdmakv/internal/teeth"
 )
 
-// The ledger closes holes in what Pebble can tell after a clean stop. Damage
-// in the middle of a MANIFEST looks like its end to Pebble, and so does damage
-// behind the last sync that a log records: the store would open, and be an
-// older one. So the last act of Close is to write down every file of Pebble's
-// with its size, and for those that are small and matter most (manifests,
-// logs, options, markers) a checksum. Open compares, then removes the ledger
-// before Pebble may change a file.
+// The ledger closes holes in what Pebble can tell. Damage in the middle of a
+// MANIFEST looks like its end to Pebble, and so does damage behind the last
+// sync that a log records: the store would open, and be an older one. So the
+// store keeps a book of its own beside Pebble, and Open compares.
+//
+//   - While the store runs the book says of every manifest and log how many of
+//     its first bytes are synced, and their checksum: those must be there, and
+//     be the same, whatever a crash took behind them. It is written before
+//     Pebble acts on a change of its manifest, before a log or manifest goes,
+//     and after each heartbeat (ledgerfs.go).
+//   - It also carries a number that was written into Pebble, synced, before:
+//     the heartbeat. Whatever loses the end of log or manifest loses that too,
+//     and then the store shows an older one.
+//   - The last act of Close, and of a backup, is to write down every file with
+//     its size, and for those that are small and matter most a checksum of all.
 //
 // LEDGER is text:
 //
-//	rdmakv ledger 1
-//	FILE SIZE CHECKSUM       one line per file, by name; "-": no checksum
+//	rdmakv ledger 2
+//	state running            or: whole
+//	beat NUMBER
+//	file SIZE CHECKSUM NAME  one line per file; "-": no checksum
 //	end COUNT CHECKSUM       of all lines above
 //
-// After a crash there is none, and nothing is compared; Pebble's own checks
-// and the heartbeats in the log (keeper.go) are what there is then.
+// Version 1 knew only whole ledgers and had "NAME SIZE CHECKSUM" in its lines;
+// it is read and replaced by version 2.
 const ledgerFile = "LEDGER"
 
 const (
-	ledgerMagic = "rdmakv ledger 1"
-	noSum       = "-"
+	ledgerMagic  = "rdmakv ledger 2"
+	ledgerMagic1 = "rdmakv ledger 1"
+	noSum        = "-"
 )
+
+// A ledgerState says what the lines of a ledger are.
+type ledgerState string
+
+const (
+	ledgerRunning ledgerState = "running" // the first bytes of manifests and logs
+	ledgerWhole   ledgerState = "whole"   // every file, and nobody had it open
+)
+
+// A ledgerText is the content of LEDGER.
+type ledgerText struct {
+	state ledgerState
+	beat  uint64 // a heartbeat that is durable in Pebble
+	lines []ledgerLine
+}
 
 // A ledgerLine is one file.
 type ledgerLine struct {
-	name string
+	name string // in data/, or a full path
 	size int64
 	sum  string // 16 hex digits, or noSum
 }
@@ -75,7 +103,7 @@ func listData(c Config) ([]ledgerLine, error) {
 		}
 		line := ledgerLine{name: name, size: info.Size(), sum: noSum}
 		if summed(name) {
-			if line.sum, err = fileSum(c.FS, path); err != nil {
+			if line.sum, err = fileSum(c.FS, path, info.Size()); err != nil {
 				return nil, err
 			}
 		}
@@ -84,113 +112,214 @@ func listData(c Config) ([]ledgerLine, error) {
 	return lines, nil
 }
 
-// fileSum returns the checksum of a file's content.
-func fileSum(fsys vfs.FS, path string) (string, error) {
+// fileSum returns the checksum of a file's first bytes; io.ErrUnexpectedEOF if
+// there are fewer.
+func fileSum(fsys vfs.FS, path string, size int64) (string, error) {
 	f, err := fsys.Open(path, vfs.SequentialReadsOption)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
 	h := xxh3.New()
-	if _, err := io.Copy(h, f); err != nil {
+	n, err := io.Copy(h, io.LimitReader(f, size))
+	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%016x", h.Sum64()), nil
+	if n < size {
+		return "", io.ErrUnexpectedEOF
+	}
+	return sumText(h.Sum64()), nil
 }
 
-// encodeLedger returns the text of a ledger.
-func encodeLedger(lines []ledgerLine) []byte {
-	b := []byte(ledgerMagic + "\n")
-	for _, l := range lines {
-		b = fmt.Appendf(b, "%s %d %s\n", l.name, l.size, l.sum)
+// sumText is how a checksum is written.
+func sumText(sum uint64) string { return fmt.Sprintf("%016x", sum) }
+
+// encode returns the text of a ledger.
+func (l ledgerText) encode() []byte {
+	b := fmt.Appendf(nil, "%s\nstate %s\nbeat %d\n", ledgerMagic, l.state, l.beat)
+	for _, f := range l.lines {
+		b = fmt.Appendf(b, "file %d %s %s\n", f.size, f.sum, f.name)
 	}
-	return fmt.Appendf(b, "end %d %016x\n", len(lines), xxh3.Hash(b))
+	return fmt.Appendf(b, "end %d %s\n", len(l.lines), sumText(xxh3.Hash(b)))
 }
 
 // parseLedger reads the text of a ledger.
-func parseLedger(b []byte) ([]ledgerLine, error) {
+func parseLedger(b []byte) (ledgerText, error) {
+	var l ledgerText
 	r := bufio.NewScanner(bytes.NewReader(b))
-	if !r.Scan() || r.Text() != ledgerMagic {
-		return nil, errors.New("does not start with " + strconv.Quote(ledgerMagic))
+	r.Buffer(nil, 1<<20)
+	if !r.Scan() || r.Text() != ledgerMagic && r.Text() != ledgerMagic1 {
+		return l, errors.New("does not start with " + strconv.Quote(ledgerMagic))
 	}
-	at := len(ledgerMagic) + 1
-	var lines []ledgerLine
-	for r.Scan() {
-		f := strings.Split(r.Text(), " ")
-		if len(f) != 3 {
-			return nil, fmt.Errorf("line of %d fields", len(f))
-		}
-		size, err := strconv.ParseInt(f[1], 10, 64)
-		if err != nil || size < 0 {
-			return nil, fmt.Errorf("size %q of %q", f[1], f[0])
-		}
-		if f[0] == "end" {
-			if int(size) != len(lines) || f[2] != fmt.Sprintf("%016x", xxh3.Hash(b[:at])) {
-				return nil, errors.New("its checksum does not hold")
+	old := r.Text() == ledgerMagic1
+	if old {
+		l.state = ledgerWhole
+	}
+	for at := len(r.Text()) + 1; r.Scan(); at += len(r.Text()) + 1 {
+		word, rest, _ := strings.Cut(r.Text(), " ")
+		if word == "end" {
+			if rest != fmt.Sprintf("%d %s", len(l.lines), sumText(xxh3.Hash(b[:at]))) {
+				return l, errors.New("its checksum does not hold")
 			}
-			return lines, nil
+			if l.state != ledgerRunning && l.state != ledgerWhole {
+				return l, fmt.Errorf("state %q", l.state)
+			}
+			return l, nil
 		}
-		lines = append(lines, ledgerLine{name: f[0], size: size, sum: f[2]})
-		at += len(r.Text()) + 1
+		var err error
+		switch {
+		case old:
+			err = l.parseFile(rest, word)
+		case word == "state":
+			l.state = ledgerState(rest)
+		case word == "beat":
+			l.beat, err = strconv.ParseUint(rest, 10, 64)
+		case word == "file":
+			sizeAndSum, name := rest, ""
+			if i := strings.Index(rest, " "); i >= 0 {
+				if j := strings.Index(rest[i+1:], " "); j >= 0 {
+					sizeAndSum, name = rest[:i+1+j], rest[i+1+j+1:]
+				}
+			}
+			err = l.parseFile(sizeAndSum, name)
+		default:
+			err = fmt.Errorf("line %q", clipText(r.Text()))
+		}
+		if err != nil {
+			return l, err
+		}
 	}
-	return nil, errors.New("it has no end")
+	return l, errors.New("it has no end")
 }
 
-// writeLedger writes down the files of a store whose Pebble was just closed.
-func writeLedger(c Config) error {
+// parseFile adds the line of one file: "SIZE CHECKSUM", and its name.
+func (l *ledgerText) parseFile(sizeAndSum, name string) error {
+	text, sum, ok := strings.Cut(sizeAndSum, " ")
+	size, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || size < 0 || !ok || name == "" || sum != noSum && len(sum) != 16 || strings.Contains(sum, " ") {
+		return fmt.Errorf("line of file %q", clipText(name))
+	}
+	l.lines = append(l.lines, ledgerLine{name: name, size: size, sum: sum})
+	return nil
+}
+
+// clipText bounds what of a damaged file goes into an error.
+func clipText(s string) string { return s[:min(len(s), maxQuotedKey)] }
+
+// writeLedger puts a ledger in the place of the one before, durably: after a
+// crash one of the two is there, whole.
+func writeLedger(c Config, l ledgerText) error {
+	path := c.FS.PathJoin(c.Dir, ledgerFile)
+	err := writeFile(c.FS, path+".new", l.encode())
+	if err == nil {
+		err = c.FS.Rename(path+".new", path)
+	}
+	if err == nil {
+		err = syncDir(c.FS, c.Dir)
+	}
+	if err != nil {
+		return fmt.Errorf("store: ledger: %w", err)
+	}
+	return nil
+}
+
+// writeWhole writes down the files of a store whose Pebble was just closed.
+func writeWhole(c Config, beat uint64) error {
 	lines, err := listData(c)
 	if err != nil {
 		return fmt.Errorf("store: ledger: %w", err)
 	}
-	return writeFile(c.FS, c.FS.PathJoin(c.Dir, ledgerFile), encodeLedger(lines))
+	return writeLedger(c, ledgerText{state: ledgerWhole, beat: beat, lines: lines})
 }
 
-// compareLedger compares the files with the ledger, if there is one.
-func compareLedger(c Config) (found bool, err error) {
+// compareLedger compares the files with the ledger; found=false if there is
+// none. Removing LEDGER is how an operator says that he knows better.
+func compareLedger(c Config) (l ledgerText, found bool, err error) {
 	b, err := readFile(c.FS, c.FS.PathJoin(c.Dir, ledgerFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+		return l, false, nil
 	}
 	if err != nil {
-		return false, err
+		return l, false, err
 	}
-	want, err := parseLedger(b)
-	if err != nil {
+	if l, err = parseLedger(b); err != nil {
 		// It was written whole and synced; but it is not the data, and a
 		// store must not be lost over it. Written over by hand, it says so.
-		return true, &CorruptError{File: ledgerFile, Err: err, Detail: "remove it to open without this check"}
+		return l, true, &CorruptError{File: ledgerFile, Err: err, Detail: "remove it to open without this check"}
 	}
+	if teeth.Off(teeth.F38Ledger) {
+		return l, true, nil
+	}
+	if l.state == ledgerWhole {
+		return l, true, l.compareWhole(c)
+	}
+	return l, true, l.compareRunning(c)
+}
+
+// compareWhole compares every file with its line.
+func (l ledgerText) compareWhole(c Config) error {
 	have, err := listData(c)
 	if err != nil {
-		return true, err
+		return err
 	}
 	byName := make(map[string]ledgerLine, len(have))
 	for _, l := range have {
 		byName[l.name] = l
 	}
-	for _, w := range want {
+	for _, w := range l.lines {
 		switch h, ok := byName[w.name]; {
 		case !ok:
-			return true, &CorruptError{File: w.name, Detail: "missing since the last clean stop"}
+			return &CorruptError{File: w.name, Detail: "missing since the last clean stop"}
 		case h.size != w.size:
-			return true, &CorruptError{File: w.name,
+			return &CorruptError{File: w.name,
 				Detail: fmt.Sprintf("%d bytes, %d at the last clean stop", h.size, w.size)}
 		case h.sum != w.sum:
-			return true, &CorruptError{File: w.name, Detail: "changed since the last clean stop"}
+			return &CorruptError{File: w.name, Detail: "changed since the last clean stop"}
 		}
 	}
-	return true, nil
+	return nil
 }
 
-// checkLedger compares, and removes the ledger durably: from now on the files
-// may change.
-func checkLedger(c Config) error {
-	found, err := compareLedger(c)
-	if err != nil || !found {
-		return err
+// compareRunning compares what was synced of manifests and logs.
+func (l ledgerText) compareRunning(c Config) error {
+	known := false
+	desc, err := pebble.Peek(c.FS.PathJoin(c.Dir, dataDir), c.FS)
+	if err != nil {
+		return &CorruptError{File: dataDir, Detail: "which manifest is in force cannot be told", Err: err}
 	}
-	if err := c.FS.Remove(c.FS.PathJoin(c.Dir, ledgerFile)); err != nil {
-		return err
+	for _, w := range l.lines {
+		path := ledgerPath(c, w.name)
+		sum, err := fileSum(c.FS, path, w.size)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return &CorruptError{File: w.name, Detail: "missing since the crash"}
+		case errors.Is(err, io.ErrUnexpectedEOF):
+			return &CorruptError{File: w.name, Detail: fmt.Sprintf("shorter than the %d bytes that were synced", w.size)}
+		case err != nil:
+			return err
+		case sum != w.sum:
+			return &CorruptError{File: w.name, Detail: fmt.Sprintf("changed within the first %d bytes, which were synced", w.size)}
+		}
+		known = known || path == desc.ManifestFilename
 	}
-	return syncDir(c.FS, c.Dir)
+	if !known {
+		return &CorruptError{File: c.FS.PathBase(desc.ManifestFilename), Detail: "Pebble calls it the manifest in force, the ledger does not know it"}
+	}
+	return nil
+}
+
+// compareBeat compares the heartbeat that Pebble shows with the ledger's.
+func (l ledgerText) compareBeat(beats uint64) error {
+	if beats >= l.beat || teeth.Off(teeth.F38Ledger) {
+		return nil
+	}
+	return &CorruptError{File: dataDir, Detail: fmt.Sprintf("its newest heartbeat is number %d, but %d was durable: the end of a log or of the manifest is lost", beats, l.beat)}
+}
+
+// ledgerPath returns the path of a file by its name in the ledger.
+func ledgerPath(c Config, name string) string {
+	if strings.ContainsAny(name, `/\`) {
+		return name
+	}
+	return c.FS.PathJoin(c.FS.PathJoin(c.Dir, dataDir), name)
 }

@@ -34,10 +34,11 @@ type Store struct {
 	seed        uint64 // of the key hash in the index
 	opened      time.Time
 
-	lock  io.Closer
-	db    *pebble.DB
-	fence *fence
-	disk  *disk
+	lock   io.Closer
+	db     *pebble.DB
+	fence  *fence
+	disk   *disk
+	ledger *ledger
 
 	table   *region.Table
 	reclaim *reclaim.Reclaimer
@@ -113,7 +114,8 @@ func (s *Store) openDurable() error {
 	}
 	s.lock = lock
 	locked := time.Now()
-	if err := checkLedger(c); err != nil {
+	found, err := s.openLedger(created)
+	if err != nil {
 		return err
 	}
 	if err := probeWrites(c.FS, c.Dir); err != nil {
@@ -121,7 +123,9 @@ func (s *Store) openDurable() error {
 	}
 	var stuck bool
 	s.fence.opening.Store(true)
-	s.db, stuck, err = openPebble(c.FS.PathJoin(c.Dir, dataDir), pebbleOptions(c, s.fence), s.fence)
+	o := pebbleOptions(c, s.fence)
+	o.FS = &ledgerFS{FS: c.FS, ledger: s.ledger}
+	s.db, stuck, err = openPebble(c.FS.PathJoin(c.Dir, dataDir), o, s.fence)
 	if stuck {
 		s.lock = nil // somebody is still at work in there
 	}
@@ -144,6 +148,9 @@ func (s *Store) openDurable() error {
 		return err
 	}
 	if err := s.facts.check(c); err != nil {
+		return err
+	}
+	if err := found.compareBeat(s.facts.beats); err != nil {
 		return err
 	}
 	if s.facts.id != id.id {

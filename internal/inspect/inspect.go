@@ -114,9 +114,9 @@ func summary(w io.Writer, in store.Inspection, opt Options) error {
 	if in.CleanStop {
 		ended = "cleanly"
 	}
-	compared := "no list of a clean stop to compare with"
+	compared := "no ledger to compare with"
 	if in.Ledger {
-		compared = "compared with the list of the last clean stop"
+		compared = "compared with the ledger"
 	}
 	_, err := fmt.Fprintf(w, `store      %s
 id         %s

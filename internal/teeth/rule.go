@@ -53,6 +53,20 @@ const (
 	F9ReclaimList
 	// F15CopyOnce: a software responder copies once, by aligned 8-byte loads.
 	F15CopyOnce
+	// F38Ledger: files are compared with the store's own ledger at Open.
+	F38Ledger
+	// F12ServerDecides: the server's time, never the client's clock, says what has expired.
+	F12ServerDecides
+	// F12TwoBeats: a beat bounds the time of a READ only if another one came in between.
+	F12TwoBeats
+	// F12LowBefore: an item has expired if that was known before its READ was posted.
+	F12LowBefore
+	// F31SameID: a retry of a write carries the id of its first sending.
+	F31SameID
+	// F31UnknownStays: what may have been applied is never reported as failed.
+	F31UnknownStays
+	// D4Checksum: an item is believed only if its checksum holds.
+	D4Checksum
 
 	numRules
 )
@@ -68,6 +82,13 @@ var ruleNames = [numRules]string{
 	F8HeaderCheck:       "F8 header checked against the key's hash",
 	F9ReclaimList:       "F9 reclaim list before a new lease",
 	F15CopyOnce:         "F15 copy once, by words",
+	F38Ledger:           "F38 ledger compared at open",
+	F12ServerDecides:    "F12 server decides expiry",
+	F12TwoBeats:         "F12 bound by the second beat",
+	F12LowBefore:        "F12 expired before the READ",
+	F31SameID:           "F31 retry under the same id",
+	F31UnknownStays:     "F31 unknown is not failed",
+	D4Checksum:          "D4 checksum holds",
 }
 
 // String names the rule for test output.
