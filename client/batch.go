@@ -225,6 +225,7 @@ func (s *session) observeBeat(raw []byte, posted int64) {
 	if err != nil {
 		return // not begun to beat yet
 	}
+	s.time.beat(beat.TimeMicros, posted)
 	before := s.lease.current.Load()
 	_, behind := s.lease.observe(beat, posted)
 	if g := s.lease.current.Load(); g != before {

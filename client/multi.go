@@ -178,13 +178,17 @@ func (c *Client) stepGroup(s *session, b *batch, keys [][]byte, members []member
 			continue
 		}
 		if m.state == layout.ActionAbsent {
-			s.cache.drop(m.g.hash)
-			c.n.gets.Add(1)
-			c.n.misses.Add(1)
-			results[m.i].Err = &Error{Op: "get", Server: s.addr, Key: quoteKey(keys[m.i]), Err: ErrNotFound}
+			m.absent(c, s, keys[m.i], results)
 			continue
 		}
 		item, loc := m.g.lookup.Found()
+		if v := s.judgeExpiry(&item, m.g.low, now); v == expiryAsk {
+			m.state = layout.ActionAsk
+			continue
+		} else if v == expiryPassed {
+			m.absent(c, s, keys[m.i], results)
+			continue
+		}
 		s.cache.put(m.g.hash, loc, m.g.grant.retired.version)
 		if item.Chunks > 0 {
 			m.state = layout.ActionAsk // large: got singly
@@ -194,6 +198,14 @@ func (c *Client) stepGroup(s *session, b *batch, keys [][]byte, members []member
 		c.n.hits.Add(1)
 		results[m.i].Value = append(make([]byte, 0, item.ValLen), item.Value()...)
 	}
+}
+
+// absent notes that the member's key does not exist.
+func (m *member) absent(c *Client, s *session, key []byte, results []Result) {
+	s.cache.drop(m.g.hash)
+	c.n.gets.Add(1)
+	c.n.misses.Add(1)
+	results[m.i].Err = &Error{Op: "get", Server: s.addr, Key: quoteKey(key), Err: ErrNotFound}
 }
 
 // getRest gets single keys, a few at a time.

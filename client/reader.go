@@ -32,6 +32,7 @@ type get struct {
 	b      *batch
 	hash   layout.Hash
 	grant  *grant
+	low    uint64 // what the server's time was at least, before the first READ
 
 	cached layout.Loc // where the get began to look
 	item   layout.ItemView
@@ -55,6 +56,7 @@ func (g *get) release() {
 // start begins the lookup of key under the lease in force now.
 func (s *session) start(g *get, v *view, key []byte) {
 	g.grant = s.lease.current.Load() // once, before the first READ: rule F4
+	g.low = s.time.low.Load()        // likewise: rule F12
 	g.hash = layout.HashKey(v.Seed, key)
 	cached, dropped := s.cache.find(g.hash, g.grant.retired)
 	if dropped {
@@ -96,6 +98,7 @@ func (s *session) oneSided(p *patience, g *get, key []byte) (verdict, error) {
 			break
 		}
 		answer, err := s.oneSidedOnce(p, g, key)
+		now := s.c.now()
 		switch {
 		case err != nil:
 			g.release()
@@ -106,7 +109,16 @@ func (s *session) oneSided(p *patience, g *get, key []byte) (verdict, error) {
 				continue
 			}
 			return answer, nil
-		case l.holds(g.grant, s.c.now()):
+		case l.holds(g.grant, now):
+			if answer == verdictFound && g.item.Expiry != 0 {
+				switch s.judgeExpiry(&g.item, g.low, now) {
+				case expiryPassed:
+					answer = verdictAbsent
+				case expiryAsk:
+					g.release()
+					return verdictAsk, nil
+				}
+			}
 			if answer == verdictAbsent {
 				s.cache.drop(g.hash)
 			} else if g.loc != g.cached { // find has renewed what is still true

@@ -43,6 +43,7 @@ type session struct {
 	dir   *layout.Dir
 	cache *locCache
 	lease lease
+	time  serverTime
 
 	wantCredits atomic.Bool   // somebody waits for credits: tell the server
 	viewWanted  atomic.Uint64 // a view version that is known to exist

@@ -9,6 +9,7 @@ type Counters struct {
 	Gets           uint64 `json:"gets"`             // keys asked for: Get, GetInto, GetRange, Exists, Stat, each key of MultiGet
 	OneSidedHits   uint64 `json:"one_sided_hits"`   // found by READs alone
 	OneSidedMisses uint64 `json:"one_sided_misses"` // proved absent by READs alone
+	ExpiredMisses  uint64 `json:"expired_misses"`   // of these, items that had expired
 	SendGets       uint64 `json:"send_gets"`        // answered by SEND
 
 	Reads       uint64 `json:"reads"`        // RDMA READs posted, of any kind
@@ -54,6 +55,7 @@ type FallbackCounters struct {
 	NoLease  uint64 `json:"no_lease"`  // no lease in force
 	NoRegion uint64 `json:"no_region"` // a region younger than the view; some of these learn it and READ again
 	NoRoom   uint64 `json:"no_room"`   // more candidates than one batch holds
+	Expiry   uint64 `json:"expiry"`    // whether the key has expired was too close to tell
 	Other    uint64 `json:"other"`
 }
 
@@ -79,6 +81,7 @@ type counters struct {
 	puts, largePuts, deletes, scanPages     atomic.Uint64
 	fbSlotless, fbPebble, fbRounds          atomic.Uint64
 	fbNoLease, fbNoRegion, fbNoRoom, fbElse atomic.Uint64
+	fbExpiry, expiredItems                  atomic.Uint64
 	torn, pending, dead, misfit, marked     atomic.Uint64
 	mismatch, chunk, leaseRetry, lost       atomic.Uint64
 	renewals, expired, views                atomic.Uint64
@@ -92,14 +95,14 @@ type counters struct {
 // exactly, the same moment.
 func (n *counters) snapshot() Counters {
 	return Counters{
-		Gets: n.gets.Load(), OneSidedHits: n.hits.Load(), OneSidedMisses: n.misses.Load(), SendGets: n.sendGets.Load(),
+		Gets: n.gets.Load(), OneSidedHits: n.hits.Load(), OneSidedMisses: n.misses.Load(), SendGets: n.sendGets.Load(), ExpiredMisses: n.expiredItems.Load(),
 		Reads: n.reads.Load(), ReadBytes: n.readBytes.Load(), ReadBatches: n.readBatches.Load(),
 		CacheHits: n.cacheHits.Load(), CacheMisses: n.cacheMisses.Load(), CacheStale: n.cacheStale.Load(),
 		LargeReads: n.largeReads.Load(),
 		Puts:       n.puts.Load(), LargePuts: n.largePuts.Load(), Deletes: n.deletes.Load(), ScanPages: n.scanPages.Load(),
 		Fallbacks: FallbackCounters{
 			Slotless: n.fbSlotless.Load(), Pebble: n.fbPebble.Load(), Rounds: n.fbRounds.Load(),
-			NoLease: n.fbNoLease.Load(), NoRegion: n.fbNoRegion.Load(), NoRoom: n.fbNoRoom.Load(), Other: n.fbElse.Load(),
+			NoLease: n.fbNoLease.Load(), NoRegion: n.fbNoRegion.Load(), NoRoom: n.fbNoRoom.Load(), Expiry: n.fbExpiry.Load(), Other: n.fbElse.Load(),
 		},
 		Retries: RetryCounters{
 			Torn: n.torn.Load(), Pending: n.pending.Load(), Dead: n.dead.Load(), Misfit: n.misfit.Load(),

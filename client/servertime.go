@@ -1,0 +1,203 @@
+package client
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rdmakv/rdmakv/internal/teeth"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// Only the server decides when a key has expired (F12), by its own time, which
+// never goes back. A client that READs an item with an expiry E must therefore
+// know what the server's time S is, or rather two bounds that are certain; its
+// own wall clock is not asked at all.
+//
+//	       low ≤ S          S ≤ high
+//	────────┼───────────────────┼──────────▶ server time
+//	E ≤ low │    in between     │ high < E
+//	absent  │    ask by SEND    │ accept
+//
+// So nobody sees a key as expired and somebody later sees it again.
+//
+// # The lower bound
+//
+// Every time that the server has ever shown. It is not advanced by our own
+// clock: a server whose machine sleeps has a clock that stands still. What
+// counts is the bound that was known before the first READ was posted: from
+// then on the item was expired wherever it was found. A bound learned later
+// would not do. The item may have been sampled while it was good, given a later
+// expiry by somebody, and only then have passed the old one: the key was there
+// all the time.
+//
+// # The upper bound
+//
+// It holds for one instant p of the lease clock and is carried forward with the
+// bound on clock rates of 1 %. There are two sources:
+//
+//	Ping     posted at p, answered with time s:  s was read after p, S(p) ≤ s
+//	beats    a READ posted at p showed T0; others showed T1 > T0 and T2 > T1:
+//	         S(p) ≤ T2
+//
+// Why two later times, and not one: the server reads its clock and then writes
+// the beat, and it may be stopped in between for as long as you like. So T1 may
+// have been read before p although it was written after. T2 may not: the server
+// beats in one goroutine, so it read T2 after it had written T1 or something
+// later, and at p the beat was still T0. Only the time word is looked at, never
+// the counter beside it: the words of a READ may be of different moments.
+//
+// The bound from beats alone lags by two beats that were READ, over a second.
+// So while items that expire are being READ, the watch sends a Ping each second.
+//
+// Safe for concurrent use. Of one session, like everything else that is READ.
+type serverTime struct {
+	low  atomic.Uint64             // microseconds since 1970
+	high atomic.Pointer[timeBound] // nil: none yet
+
+	wanted atomic.Bool  // an item that expires was READ since the last Ping
+	asked  atomic.Int64 // coarse time of the last Ping sent for that reason
+
+	mu    sync.Mutex
+	beats [maxBeats]seenBeat // T0 == 0: free
+}
+
+// maxBeats is how many beats wait for their two successors. Beats that are READ
+// in order need three.
+const maxBeats = 4
+
+// A timeBound says that the server's time was at most micros when the lease
+// clock showed at. Immutable.
+type timeBound struct {
+	at     int64 // nanoseconds
+	micros uint64
+}
+
+// A seenBeat is a time that a READ has shown, and the first one seen after it.
+type seenBeat struct {
+	posted int64 // latest post of a READ that showed t0
+	t0, t1 uint64
+}
+
+// carry is the bound at a later instant of the lease clock. Before its own it
+// is the bound itself: time does not go back.
+func (b *timeBound) carry(now int64) uint64 {
+	if b == nil {
+		return math.MaxUint64
+	}
+	micros := uint64(max(now-b.at, 0)/1000) + 1
+	return b.micros + micros + micros/100 + 1
+}
+
+// beat notes the time in a beat that a READ posted at the given time has shown.
+func (t *serverTime) beat(micros uint64, posted int64) {
+	if micros == 0 {
+		return
+	}
+	t.raise(micros)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	lowest, known := 0, false
+	for i := range t.beats {
+		b := &t.beats[i]
+		switch {
+		case b.t0 == 0: // free
+		case b.t0 == micros:
+			b.posted, known = max(b.posted, posted), true
+		case b.t0 > micros: // READs overtake one another
+		case teeth.Off(teeth.F12TwoBeats):
+			t.tightenLocked(timeBound{b.posted, micros})
+			*b = seenBeat{}
+		case b.t1 == 0 || b.t1 == micros:
+			b.t1 = micros
+		default:
+			t.tightenLocked(timeBound{b.posted, max(b.t1, micros)})
+			*b = seenBeat{}
+		}
+		if b.t0 < t.beats[lowest].t0 {
+			lowest = i
+		}
+	}
+	if !known {
+		t.beats[lowest] = seenBeat{posted: posted, t0: micros}
+	}
+}
+
+// pong notes the time in the reply to a Ping that was posted at the given time.
+func (t *serverTime) pong(micros uint64, posted int64) {
+	t.raise(micros)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.tightenLocked(timeBound{posted, micros})
+}
+
+func (t *serverTime) raise(micros uint64) {
+	for {
+		low := t.low.Load()
+		if micros <= low || t.low.CompareAndSwap(low, micros) {
+			return
+		}
+	}
+}
+
+// tightenLocked takes a bound into use unless the one in force is as good.
+func (t *serverTime) tightenLocked(b timeBound) {
+	old := t.high.Load()
+	if old != nil {
+		// Both grow at the same rate, so who is lower at the later of the two
+		// instants stays so.
+		if at := max(old.at, b.at); old.carry(at) <= b.carry(at) {
+			return
+		}
+	}
+	t.high.Store(&b)
+}
+
+// An expiryVerdict is what a client may say of an item that expires.
+type expiryVerdict uint8
+
+const (
+	expiryAsk    expiryVerdict = iota // nobody but the server knows
+	expiryAlive                       // it had not expired when it was READ
+	expiryPassed                      // it had expired before it was READ
+)
+
+// judge decides about an item with an expiry, in microseconds since 1970: low is
+// what t.low was before its first READ was posted, now the lease clock after
+// the last completion.
+func (t *serverTime) judge(expiry, low uint64, now int64) expiryVerdict {
+	if !t.wanted.Load() {
+		t.wanted.Store(true)
+	}
+	if teeth.Off(teeth.F12LowBefore) {
+		low = t.low.Load()
+	}
+	switch {
+	case low >= expiry:
+		return expiryPassed
+	case t.high.Load().carry(now) < expiry:
+		return expiryAlive
+	}
+	return expiryAsk
+}
+
+// judgeExpiry is judge for what a get has found under its grant.
+func (s *session) judgeExpiry(item *layout.ItemView, low uint64, now int64) expiryVerdict {
+	if item.Expiry == 0 {
+		return expiryAlive
+	}
+	if teeth.Off(teeth.F12ServerDecides) { // the wrong rule: our own clock
+		if uint64(s.c.wall()) >= item.Expiry {
+			return expiryPassed
+		}
+		return expiryAlive
+	}
+	v := s.time.judge(item.Expiry, low, now)
+	switch v {
+	case expiryAsk:
+		s.c.n.fbExpiry.Add(1)
+	case expiryPassed:
+		s.c.n.expiredItems.Add(1)
+	}
+	return v
+}
