@@ -240,7 +240,7 @@ func (s *Store) fillKey(sh *shard, pkey, key, value []byte) (fillFate, error) {
 	var mem []byte
 	if class != 0 {
 		mem = s.table.Bytes(place, layout.ClassSize(class))
-		s.writePending(mem, place, layout.Item{Version: rec.version, Key: key, Value: rec.value, Expiry: rec.expiry})
+		s.writePending(mem, place, layout.Item{Version: rec.version, Shard: sh.id, Key: key, Value: rec.value, Expiry: rec.expiry})
 	}
 	if teeth.Enabled {
 		teeth.At("fill.judge", uint64(sh.id), uint64(rec.version))

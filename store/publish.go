@@ -72,7 +72,7 @@ func (s *Store) publish(w *Write) {
 		// The first step of the order below, before the lock: the place is
 		// this write's alone, and copying a large value takes milliseconds.
 		mem = s.table.Bytes(w.place, layout.ClassSize(w.class))
-		s.writePending(mem, w.place, layout.Item{Version: w.Version, Key: w.Key, Value: w.Value})
+		s.writePending(mem, w.place, layout.Item{Version: w.Version, Shard: w.Shard, Key: w.Key, Value: w.Value})
 	}
 	sh.mu.Lock()
 	sh.durable = w.Version

@@ -154,8 +154,8 @@ func (h BucketHeader) String() string {
 //	│ fingerprint 16 │ class 8 │ place 40 │
 //
 // Class 0 is an empty slot. Class 255 is a key that is in Pebble only: the
-// place bits then hold more hash bits and low version bits for the server, and
-// a reader whose fingerprint it shows asks. Any other class is the size class
+// place bits then hold more hash bits for the server (PebbleSlot), and a reader
+// whose fingerprint it shows asks. Any other class is the size class
 // of the item at the place.
 type Slot uint64
 
@@ -193,7 +193,7 @@ func (s Slot) String() string {
 	case ClassEmpty:
 		return "empty"
 	case ClassPebble:
-		return fmt.Sprintf("%04x pebble %#x", s.Fingerprint(), uint64(s.Place()))
+		return s.pebbleString()
 	}
 	return fmt.Sprintf("%04x class %d %v", s.Fingerprint(), s.Class(), s.Place())
 }

@@ -44,7 +44,7 @@ package layout
 
 // FormatVersion stands in every region header. A reader that knows another
 // number refuses the region (ErrFormatVersion).
-const FormatVersion = 1
+const FormatVersion = 2
 
 const (
 	// PageSize is the unit in which index memory is allotted and retired, and

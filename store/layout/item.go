@@ -9,7 +9,7 @@ import (
 // An item:
 //
 //	 0 │ version 56                                      │ state 8 │
-//	 8 │ key length 13 │ value length 27 │ flags 24                │
+//	 8 │ key length 13 │ value length 27 │ shard 12 │ flags 12     │
 //	16 │ checksum                                                  │
 //	24 │ expiry, microseconds since 1970         only if flagged   │
 //	   │ checksum of chunk 0, chunk 1, …         only if chunked   │
@@ -44,7 +44,8 @@ const (
 	valLenBits = 27
 	keyLenPos  = 24 + valLenBits
 	valLenPos  = 24
-	flagsMask  = 1<<24 - 1
+	shardPos   = 12
+	flagsMask  = 1<<shardPos - 1
 
 	flagExpiry  = 1 << 0
 	flagChunked = 1 << 1
@@ -60,12 +61,16 @@ const (
 // The lengths must fit their fields.
 var _ [1<<13 - 1 - MaxKeyLen]struct{}
 var _ [1<<valLenBits - 1 - MaxValueLen]struct{}
+var _ [1<<(valLenPos-shardPos) - MaxShards]struct{}
 
 // An Item is what WriteItem writes. Key and Value are only read.
 type Item struct {
 	Version    Version
 	Key, Value []byte
 	Expiry     uint64 // microseconds since 1970, server time; 0: never
+	// Shard is whose item it is: memory is shared by the shards, and who finds
+	// an item there (eviction does) must know whose lock to take.
+	Shard uint16
 }
 
 // A shape is where things are in an item of given lengths.
@@ -104,8 +109,8 @@ func (s *shape) sumEnd() int {
 	return s.size
 }
 
-func (s *shape) word1() uint64 {
-	w := uint64(s.keyLen)<<keyLenPos | uint64(s.valLen)<<valLenPos
+func (s *shape) word1(shard uint16) uint64 {
+	w := uint64(s.keyLen)<<keyLenPos | uint64(s.valLen)<<valLenPos | uint64(shard)<<shardPos
 	if s.expiry {
 		w |= flagExpiry
 	}

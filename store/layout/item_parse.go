@@ -16,6 +16,8 @@ type ItemView struct {
 	ValLen, Chunks int
 	// Expiry is in microseconds since 1970, server time; 0 means never.
 	Expiry uint64
+	// Shard is whose item it is.
+	Shard uint16
 	// Size is that of the whole item, in bytes, a multiple of 8.
 	Size int
 
@@ -127,7 +129,7 @@ func (v *ItemView) parse(b []byte, inc uint64, p Place, sumBits uint64) error {
 	if (sum^nonzero(xxh3.HashSeed(b[ItemHeaderSize:end], itemSeed(inc, p, version, w1))))&sumBits != 0 {
 		return ErrTorn
 	}
-	v.Version, v.State = version, state
+	v.Version, v.State, v.Shard = version, state, uint16(w1>>shardPos)&(MaxShards-1)
 	v.ValLen, v.Chunks, v.Size = valLen, sh.chunks, sh.size
 	v.b, v.inc, v.place, v.sum = b[:min(len(b), sh.size)], inc, p, sum
 	v.keyOff, v.keyLen, v.valOff, v.sumsOff = sh.keyOff, keyLen, sh.valOff, sh.sumsOff

@@ -16,13 +16,14 @@ import (
 // The caller owns the place; key and value are only read, and are read once.
 func WriteItem(mem []byte, inc uint64, p Place, it Item, s State) {
 	checkLens(len(it.Key), len(it.Value))
-	if it.Version == 0 || it.Version > MaxVersion || s != Pending && s != Held {
-		panic(fmt.Sprintf("layout: WriteItem with version %#x, state %v", uint64(it.Version), s))
+	if it.Version == 0 || it.Version > MaxVersion || it.Shard >= MaxShards || s != Pending && s != Held {
+		panic(fmt.Sprintf("layout: WriteItem with version %#x, shard %d, state %v", uint64(it.Version), it.Shard, s))
 	}
 	sh := shapeOf(len(it.Key), len(it.Value), it.Expiry != 0)
 	mem = mem[:sh.size]
 	StoreWord(mem, offItemWord0, word0(it.Version, s))
-	putWord(mem, offItemWord1, sh.word1())
+	word1 := sh.word1(it.Shard)
+	putWord(mem, offItemWord1, word1)
 	putWord(mem, offItemSum, 0)
 	// The padding first: the words that key and value do not fill.
 	if sh.chunks > 0 {
@@ -45,7 +46,7 @@ func WriteItem(mem []byte, inc uint64, p Place, it Item, s State) {
 		sum := nonzero(xxh3.HashSeed(mem[sh.valOff+lo:sh.valOff+hi], chunkSeed(inc, p, it.Version, i)))
 		putWord(mem, sh.sumsOff+i*wordSize, sum)
 	}
-	sum := xxh3.HashSeed(mem[ItemHeaderSize:sh.sumEnd()], itemSeed(inc, p, it.Version, sh.word1()))
+	sum := xxh3.HashSeed(mem[ItemHeaderSize:sh.sumEnd()], itemSeed(inc, p, it.Version, word1))
 	putWord(mem, offItemSum, nonzero(sum))
 }
 

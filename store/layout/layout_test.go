@@ -76,7 +76,7 @@ func TestStringers(t *testing.T) {
 		{ReasonSlotless.String(), "slotless"}, {Reason(99).String(), "Reason(99)"},
 		{Place(2).String(), "@0x10"}, {Slot(0).String(), "empty"},
 		{MakeSlot(0xabcd, 3, 2).String(), "abcd class 3 @0x10"},
-		{MakeSlot(0xabcd, ClassPebble, 2).String(), "abcd pebble 0x2"},
+		{MakeSlot(0xabcd, ClassPebble, 2).String(), "abcd pebble prefix 00000"},
 		{BucketHeader(0).String(), "no header (0x0)"},
 		{MakeBucketHeader(1, 3, 17, 2, 5, 0b101).WithMarked().String(), "shard 5 segment 101/3 step 1 bucket 17 slotless 2 MARKED"},
 	} {
