@@ -165,7 +165,7 @@ func (f *fakeServer) reply(h wire.Header, msg []byte) []byte {
 	case wire.TypePing:
 		return wire.AppendPingReply(nil, h.ID, wire.PingReply{})
 	case wire.TypePut:
-		out = wire.AppendPutReply(nil, wire.TypePut, h.ID, wire.PutReply{Version: 1})
+		out = wire.AppendWriteReply(nil, wire.TypePut, h.ID, wire.WriteReply{Version: 1, Applied: true})
 	default:
 		out = wire.AppendError(nil, h.Type, h.ID, wire.StatusInternal, "not in this fake")
 	}

@@ -28,7 +28,7 @@ func FuzzReply(f *testing.F) {
 		f.Add(op, true, scan)
 		f.Add(op, true, wire.AppendError(nil, wire.TypePut, 0, wire.StatusClosing, "bye"))
 		f.Add(op, true, wire.AppendGetReply(nil, 0, wire.GetReply{Kind: wire.GetInline, Value: []byte("v"), Version: 1}))
-		f.Add(op, true, wire.AppendPutReply(nil, wire.TypePut, 0, wire.PutReply{Version: 1}))
+		f.Add(op, true, wire.AppendWriteReply(nil, wire.TypePut, 0, wire.WriteReply{Version: 1, Applied: true}))
 		f.Add(op, true, wire.AppendStatsReply(nil, 0, wire.StatsReply{Total: 2, Data: []byte("{}")}))
 		f.Add(op, false, wire.AppendGoodbye(nil, wire.StatusClosing, "bye"))
 	}

@@ -14,7 +14,7 @@ func TestMultiPutSmallThenLarge(t *testing.T) {
 		if h.Type != wire.TypePutLarge {
 			return nil, false
 		}
-		out := wire.AppendPutReply(nil, wire.TypePutLarge, h.ID, wire.PutReply{Version: 2})
+		out := wire.AppendWriteReply(nil, wire.TypePutLarge, h.ID, wire.WriteReply{Version: 2, Applied: true})
 		wire.SetCredits(out, 1)
 		return out, true
 	}

@@ -117,7 +117,7 @@ func (r *reply) putDone(err error) error {
 	if err != nil {
 		return err
 	}
-	if _, err := wire.ParsePutReply(r.body); err != nil {
+	if _, err := wire.ParseWriteReply(r.body); err != nil {
 		// It says that the put was done, in words that make no sense.
 		return because(ErrOutcomeUnknown, r.malformed(err))
 	}
@@ -159,11 +159,11 @@ func (s *session) delete(p *patience, key []byte) (existed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	r, err := sl.call(p, wire.AppendDelete(sl.buf[:0], sl.id(), wire.Key{Key: key}))
+	r, err := sl.call(p, wire.AppendDelete(sl.buf[:0], sl.id(), wire.Delete{Key: key}))
 	if err != nil {
 		return false, err
 	}
-	m, err := wire.ParseDeleteReply(r.body)
+	m, err := wire.ParseWriteReply(r.body)
 	if err != nil {
 		return false, because(ErrOutcomeUnknown, r.malformed(err))
 	}

@@ -65,7 +65,7 @@ func (r *request) getInline(shard uint16, key []byte, n int) bool {
 		return false
 	}
 	b.n = len(v.Data)
-	wire.FinishGetInline(b.mem[:b.n], r.hdr.ID, uint64(v.Version))
+	wire.FinishGetInline(b.mem[:b.n], r.hdr.ID, uint64(v.Version), 0)
 	r.reply(b, wire.StatusOK)
 	return true
 }

@@ -42,7 +42,7 @@ func (l *lane) receive(s *session, b *buf) {
 	case err != nil:
 		r.violation(causeHeader, err)
 		return
-	case h.Type > wire.MaxRequest:
+	case !h.Type.IsRequest():
 		r.violation(causeHeader, fmt.Errorf("%v is not a request", h.Type))
 		return
 	}
@@ -111,6 +111,8 @@ func (r *request) dispatch() {
 		srv.pool.submit(r)
 	case wire.TypeScan, wire.TypeStats:
 		srv.scans.submit(r)
+	default:
+		r.fail(wire.StatusUnsupported, "")
 	}
 }
 

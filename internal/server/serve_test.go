@@ -64,11 +64,11 @@ func TestWriteAndRead(t *testing.T) {
 			t.Errorf("exists: %+v, %v", e, err)
 		}
 		for _, existed := range []bool{true, false} {
-			body, err := p.call(func(id uint64) []byte { return wire.AppendDelete(nil, id, wire.Key{Key: []byte("k7")}) })
+			body, err := p.call(func(id uint64) []byte { return wire.AppendDelete(nil, id, wire.Delete{Key: []byte("k7")}) })
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, err := wire.ParseDeleteReply(body)
+			d, err := wire.ParseWriteReply(body)
 			if err != nil || d.Existed != existed || (d.Version != 0) != existed {
 				t.Errorf("delete: %+v, %v", d, err)
 			}

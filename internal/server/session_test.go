@@ -193,7 +193,7 @@ func TestBodiesOfEveryType(t *testing.T) {
 	for name, msg := range map[string][]byte{
 		"put":       wire.AppendPut(nil, 9, wire.Put{Key: key, Value: key}),
 		"put large": wire.AppendPutLarge(nil, 9, wire.PutLarge{Key: key}),
-		"delete":    wire.AppendDelete(nil, 9, wire.Key{Key: key}),
+		"delete":    wire.AppendDelete(nil, 9, wire.Delete{Key: key}),
 		"get":       wire.AppendGet(nil, 9, wire.Get{Key: key}),
 		"release":   wire.AppendRelease(nil, 9, wire.Release{}),
 		"exists":    wire.AppendExists(nil, 9, wire.Key{Key: key}),

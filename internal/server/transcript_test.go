@@ -223,8 +223,8 @@ func (tr *transcript) request(d *datadriven.TestData, p *peer) {
 	case "exists":
 		tr.call(p, func(id uint64) []byte { return wire.AppendExists(nil, id, wire.Key{Key: key}) })
 	case "delete":
-		if body := tr.call(p, func(id uint64) []byte { return wire.AppendDelete(nil, id, wire.Key{Key: key}) }); body != nil {
-			r, _ := wire.ParseDeleteReply(body)
+		if body := tr.call(p, func(id uint64) []byte { return wire.AppendDelete(nil, id, wire.Delete{Key: key}) }); body != nil {
+			r, _ := wire.ParseWriteReply(body)
 			tr.printf("  existed: %v", r.Existed)
 		}
 	case "scan":

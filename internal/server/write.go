@@ -23,7 +23,7 @@ func (r *request) put() {
 // delete hands a delete to the store. It runs on the pool, because the store
 // may have to ask the disk whether the key exists.
 func (r *request) delete() {
-	m, err := wire.ParseKey(r.body)
+	m, err := wire.ParseDelete(r.body)
 	if err != nil {
 		r.violation(causeBody, err)
 		return
@@ -80,9 +80,9 @@ func written(w *store.Write) {
 				if !existed {
 					version = 0
 				}
-				return wire.AppendDeleteReply(dst, r.hdr.ID, wire.DeleteReply{Version: version, Existed: existed})
+				return wire.AppendWriteReply(dst, r.hdr.Type, r.hdr.ID, wire.WriteReply{Version: version, Applied: true, Existed: existed})
 			}
-			return wire.AppendPutReply(dst, r.hdr.Type, r.hdr.ID, wire.PutReply{Version: version})
+			return wire.AppendWriteReply(dst, r.hdr.Type, r.hdr.ID, wire.WriteReply{Version: version, Applied: true})
 		})
 	}
 	stage.release()

@@ -9,8 +9,8 @@ import (
 // Versions of the protocol that this package speaks. The two ends agree on
 // one in the connection's private data; it then stands in every header.
 const (
-	VersionMin = 1
-	VersionMax = 1
+	VersionMin = 2
+	VersionMax = 2
 )
 
 // HeaderSize is the size in bytes of the header of every message.
@@ -71,18 +71,25 @@ const (
 	TypeStats    Type = 10 // the server's counters as JSON
 	TypePing     Type = 11 // keepalive; needs no credit, no store lock
 	TypeGoodbye  Type = 12 // server to client, unasked: the session will end
+	// What version 2 brought.
+	TypeUpdate     Type = 13 // increment or touch
+	TypeBatch      Type = 14 // several keys of one shard, all or nothing
+	TypeBatchLarge Type = 15 // the same, READ from the client
+	TypeWatch      Type = 16 // long poll for events
+	TypeReport     Type = 17 // one-sided reads and damage, as the client saw them
 
 	// ReplyBit marks the reply to a request of the type below it.
 	ReplyBit Type = 0x80
 )
 
 // MaxRequest is the highest request type.
-const MaxRequest = TypePing
+const MaxRequest = TypeReport
 
 var typeNames = [...]string{
 	TypeHello: "Hello", TypeView: "View", TypePut: "Put", TypePutLarge: "PutLarge",
 	TypeDelete: "Delete", TypeGet: "Get", TypeRelease: "Release", TypeExists: "Exists",
 	TypeScan: "Scan", TypeStats: "Stats", TypePing: "Ping", TypeGoodbye: "Goodbye",
+	TypeUpdate: "Update", TypeBatch: "Batch", TypeBatchLarge: "BatchLarge", TypeWatch: "Watch", TypeReport: "Report",
 }
 
 // Reply returns the type of the reply to t.
@@ -96,9 +103,11 @@ func (t Type) Request() Type { return t &^ ReplyBit }
 
 // valid: requests, their replies, and Goodbye, which has none.
 func (t Type) valid() bool {
-	r := t.Request()
-	return r >= TypeHello && r <= MaxRequest || t == TypeGoodbye
+	return t.Request().IsRequest() || t == TypeGoodbye
 }
+
+// IsRequest reports whether t is what a client asks.
+func (t Type) IsRequest() bool { return t >= TypeHello && t <= MaxRequest && t != TypeGoodbye }
 
 func (t Type) String() string {
 	r := t.Request()

@@ -77,11 +77,12 @@ func TestChoose(t *testing.T) {
 		want   uint8
 		status Status
 	}{
-		{Connect{Min: 1, Max: 1}, 1, StatusOK},
-		{Connect{Min: 1, Max: 9}, 1, StatusOK},
-		{Connect{Min: 2, Max: 9}, 0, StatusVersion},
-		{Connect{Min: 1, Max: 1, Features: 0x0001}, 1, StatusOK},
-		{Connect{Min: 1, Max: 1, Features: 0x0100}, 0, StatusProtocol},
+		{Connect{Min: 2, Max: 2}, 2, StatusOK},
+		{Connect{Min: 1, Max: 9}, 2, StatusOK},
+		{Connect{Min: 1, Max: 1}, 0, StatusVersion},
+		{Connect{Min: 3, Max: 9}, 0, StatusVersion},
+		{Connect{Min: 2, Max: 2, Features: 0x0001}, 2, StatusOK},
+		{Connect{Min: 2, Max: 2, Features: 0x0100}, 0, StatusProtocol},
 	} {
 		if v, st := c.c.Choose(); v != c.want || st != c.status {
 			t.Errorf("%+v: %d, %v", c.c, v, st)

@@ -54,14 +54,15 @@ func (k GetKind) String() string {
 
 // A GetReply answers Get.
 //
-//	┌kind┬ 0 ┬value length┬version┐ inline: ┌value┐
-//	└1   ┴3  ┴4           ┴8      ┘ 16      └…    ┘
-//	                                held:   ┌hold id┬place┬size┬key length┬ 0 ┐
-//	                                        └8      ┴8    ┴4   ┴2         ┴2  ┘
+//	┌kind┬ 0 ┬value length┬version┬expiry┐ inline: ┌value┐
+//	└1   ┴3  ┴4           ┴8      ┴8     ┘ 24      └…    ┘
+//	                                       held:   ┌hold id┬place┬size┬key length┬ 0 ┐
+//	                                               └8      ┴8    ┴4   ┴2         ┴2  ┘
 type GetReply struct {
 	Kind     GetKind
 	ValueLen uint32 // bytes of the value, inline or held
 	Version  uint64 // layout.Version
+	Expiry   uint64 // microseconds since 1970, server time; 0: never
 	Value    []byte // GetInline
 	Hold     Hold   // GetHeld
 }
@@ -77,7 +78,7 @@ type Hold struct {
 
 // GetReplyHead is where the value begins in an encoded inline GetReply,
 // counted from the first byte of the header.
-const GetReplyHead = HeaderSize + 16
+const GetReplyHead = HeaderSize + 24
 
 // InlineFits reports whether a value of n bytes fits into a reply of
 // replySize bytes.
@@ -90,7 +91,7 @@ func AppendGetReply(dst []byte, id uint64, m GetReply) []byte {
 		start := len(dst)
 		dst = append(dst, make([]byte, GetReplyHead)...)
 		dst = append(dst, m.Value...)
-		FinishGetInline(dst[start:], id, m.Version)
+		FinishGetInline(dst[start:], id, m.Version, m.Expiry)
 		return dst
 	}
 	start := len(dst)
@@ -98,6 +99,7 @@ func AppendGetReply(dst []byte, id uint64, m GetReply) []byte {
 	dst = append(dst, byte(m.Kind), 0, 0, 0)
 	dst = le.AppendUint32(dst, m.ValueLen)
 	dst = le.AppendUint64(dst, m.Version)
+	dst = le.AppendUint64(dst, m.Expiry)
 	dst = le.AppendUint64(dst, m.Hold.ID)
 	dst = le.AppendUint64(dst, m.Hold.Place)
 	dst = le.AppendUint32(dst, m.Hold.Size)
@@ -108,12 +110,13 @@ func AppendGetReply(dst []byte, id uint64, m GetReply) []byte {
 // FinishGetInline writes header and fields of an inline GetReply in front of
 // a value that already stands at msg[GetReplyHead:]: the store appends values
 // where they will be sent from, without another copy.
-func FinishGetInline(msg []byte, id uint64, version uint64) {
+func FinishGetInline(msg []byte, id uint64, version, expiry uint64) {
 	n := uint32(len(msg) - GetReplyHead)
 	head := begin(msg[:0], TypeGet.Reply(), id)
 	head = append(head, byte(GetInline), 0, 0, 0)
 	head = le.AppendUint32(head, n)
-	le.AppendUint64(head, version)
+	head = le.AppendUint64(head, version)
+	le.AppendUint64(head, expiry)
 	finish(msg, 0)
 }
 
@@ -123,7 +126,7 @@ func ParseGetReply(body []byte) (GetReply, error) {
 	m := GetReply{Kind: GetKind(f.u8())}
 	f.zero(3)
 	m.ValueLen = f.u32()
-	m.Version = f.u64()
+	m.Version, m.Expiry = f.u64(), f.u64()
 	switch m.Kind {
 	case GetInline:
 		m.Value = f.take(uint64(m.ValueLen))
@@ -172,13 +175,43 @@ func ParseReleaseReply(body []byte) error {
 	return f.done()
 }
 
+// A Key is the body of Exists: a key and nothing else.
+//
+//	┌key length┬ 0 ┬key┐
+//	└2         ┴6  ┴…  ┘
+type Key struct {
+	Key []byte
+}
+
+// AppendExists appends an Exists.
+func AppendExists(dst []byte, id uint64, m Key) []byte {
+	start := len(dst)
+	dst = begin(dst, TypeExists, id)
+	dst = le.AppendUint16(dst, len16(m.Key))
+	dst = append(dst, 0, 0, 0, 0, 0, 0)
+	return finish(append(dst, m.Key...), start)
+}
+
+// ParseKey reads the body of an Exists.
+func ParseKey(body []byte) (Key, error) {
+	f := fields{b: body}
+	kl := f.u16()
+	f.zero(6)
+	m := Key{Key: f.take(uint64(kl))}
+	if err := f.done(); err != nil {
+		return Key{}, err
+	}
+	return m, nil
+}
+
 // An ExistsReply answers Exists for a key that does; for another the status is
 // StatusNotFound.
 //
-//	┌version┬value length┬ 0 ┐
-//	└8      ┴4           ┴4  ┘
+//	┌version┬expiry┬value length┬ 0 ┐
+//	└8      ┴8     ┴4           ┴4  ┘
 type ExistsReply struct {
 	Version  uint64
+	Expiry   uint64 // microseconds since 1970, server time; 0: never
 	ValueLen uint32 // bytes
 }
 
@@ -187,6 +220,7 @@ func AppendExistsReply(dst []byte, id uint64, m ExistsReply) []byte {
 	start := len(dst)
 	dst = begin(dst, TypeExists.Reply(), id)
 	dst = le.AppendUint64(dst, m.Version)
+	dst = le.AppendUint64(dst, m.Expiry)
 	dst = le.AppendUint32(dst, m.ValueLen)
 	return finish(append(dst, 0, 0, 0, 0), start)
 }
@@ -194,7 +228,7 @@ func AppendExistsReply(dst []byte, id uint64, m ExistsReply) []byte {
 // ParseExistsReply reads the body of the reply to an Exists.
 func ParseExistsReply(body []byte) (ExistsReply, error) {
 	f := fields{b: body}
-	m := ExistsReply{Version: f.u64(), ValueLen: f.u32()}
+	m := ExistsReply{Version: f.u64(), Expiry: f.u64(), ValueLen: f.u32()}
 	f.zero(4)
 	return m, f.done()
 }

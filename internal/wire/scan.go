@@ -2,14 +2,18 @@ package wire
 
 // A Scan asks for one page of keys in byte order.
 //
-//	┌limit┬max bytes┬prefix length┬after length┬keys only┬ 0 ┬prefix┬after┐
-//	└4    ┴4        ┴2            ┴2           ┴1        ┴3  ┴…     ┴…    ┘
+//	┌limit┬max bytes┬prefix length┬after length┬end length┬keys only┬from┬prefix┬after┬end┐
+//	└4    ┴4        ┴2            ┴2           ┴2         ┴1        ┴1   ┴…     ┴…    ┴…  ┘
 type Scan struct {
 	Limit    uint32 // entries wanted; 0 means as many as fit
 	MaxBytes uint32 // of keys and values; 0 means as many as fit
 	KeysOnly bool
 	Prefix   []byte
 	After    []byte // only keys after this one; ScanReply.Next of the page before
+	// From says that After itself belongs to what is wanted: it is the first
+	// key of a range.
+	From bool
+	End  []byte // only keys before this one; empty: no bound
 }
 
 // AppendScan appends a Scan.
@@ -20,19 +24,20 @@ func AppendScan(dst []byte, id uint64, m Scan) []byte {
 	dst = le.AppendUint32(dst, m.MaxBytes)
 	dst = le.AppendUint16(dst, len16(m.Prefix))
 	dst = le.AppendUint16(dst, len16(m.After))
-	dst = append(dst, bit(m.KeysOnly), 0, 0, 0)
+	dst = le.AppendUint16(dst, len16(m.End))
+	dst = append(dst, bit(m.KeysOnly), bit(m.From))
 	dst = append(dst, m.Prefix...)
-	return finish(append(dst, m.After...), start)
+	dst = append(dst, m.After...)
+	return finish(append(dst, m.End...), start)
 }
 
 // ParseScan reads the body of a Scan.
 func ParseScan(body []byte) (Scan, error) {
 	f := fields{b: body}
 	m := Scan{Limit: f.u32(), MaxBytes: f.u32()}
-	pl, al := f.u16(), f.u16()
-	m.KeysOnly = f.flag()
-	f.zero(3)
-	m.Prefix, m.After = f.take(uint64(pl)), f.take(uint64(al))
+	pl, al, el := f.u16(), f.u16(), f.u16()
+	m.KeysOnly, m.From = f.flag(), f.flag()
+	m.Prefix, m.After, m.End = f.take(uint64(pl)), f.take(uint64(al)), f.take(uint64(el))
 	if err := f.done(); err != nil {
 		return Scan{}, err
 	}
@@ -52,10 +57,11 @@ type ScanReply struct {
 
 // A ScanEntry is one key of a page.
 //
-//	┌version┬value length┬key length┬has value┬ 0 ┬key┬value┐
-//	└8      ┴4           ┴2         ┴1        ┴1  ┴…  ┴…    ┘
+//	┌version┬expiry┬value length┬key length┬has value┬ 0 ┬key┬value┐
+//	└8      ┴8     ┴4           ┴2         ┴1        ┴1  ┴…  ┴…    ┘
 type ScanEntry struct {
 	Version  uint64
+	Expiry   uint64 // microseconds since 1970, server time; 0: never
 	ValueLen uint32 // bytes of the value, present or not
 	Key      []byte
 	// Value is the value if HasValue; otherwise keys were asked for, or the
@@ -67,7 +73,7 @@ type ScanEntry struct {
 // scanFixed and entryFixed are the sizes before the variable parts.
 const (
 	scanFixed  = 8
-	entryFixed = 16
+	entryFixed = 24
 )
 
 // ScanRoom returns how many bytes of entries fit into a reply of replySize
@@ -89,6 +95,7 @@ func BeginScanReply(dst []byte, id uint64) []byte {
 // AppendScanEntry appends one entry to a page.
 func AppendScanEntry(dst []byte, e ScanEntry) []byte {
 	dst = le.AppendUint64(dst, e.Version)
+	dst = le.AppendUint64(dst, e.Expiry)
 	dst = le.AppendUint32(dst, e.ValueLen)
 	dst = le.AppendUint16(dst, len16(e.Key))
 	dst = append(dst, bit(e.HasValue), 0)
@@ -135,7 +142,7 @@ func ParseScanReply(body []byte) (ScanReply, error) {
 
 // entry reads one entry.
 func (f *fields) entry() ScanEntry {
-	e := ScanEntry{Version: f.u64(), ValueLen: f.u32()}
+	e := ScanEntry{Version: f.u64(), Expiry: f.u64(), ValueLen: f.u32()}
 	kl := f.u16()
 	e.HasValue = f.flag()
 	f.zero(1)

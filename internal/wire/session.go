@@ -17,7 +17,7 @@ type Hello struct {
 	// MAC covers both private data and the rest of this body; SignHello
 	// computes it, VerifyHello checks it.
 	MAC      [FullMACSize]byte
-	ClientID [16]byte // random per client program, outlives connections
+	ClientID [16]byte // random per client program, outlives connections; see RequestID
 	// ReplySize is the size in bytes of the receives that the client posts:
 	// the largest message that it takes.
 	ReplySize uint32
@@ -178,14 +178,16 @@ func (f *fields) micros() time.Duration {
 // no credit; one may be under way at a time. The server's poller answers it
 // without any lock of the store.
 //
-//	┌echo┬return┬ 0 ┐
-//	└8   ┴2     ┴6  ┘
+//	┌echo┬return┬touches┬ 0 ┬touches …┐
+//	└8   ┴2     ┴2      ┴4  ┴…        ┘
 type Ping struct {
 	Echo uint64 // comes back
 	// Return is how many unused credits the client gives back: a client that
 	// has been idle for a while keeps one, so that thousands of idle sessions
 	// do not hold receives. The client must not use them after posting this.
 	Return uint16
+	// Touches are reads that the server has not seen; at most MaxTouches.
+	Touches Touches
 }
 
 // AppendPing appends a Ping.
@@ -194,15 +196,22 @@ func AppendPing(dst []byte, id uint64, m Ping) []byte {
 	dst = begin(dst, TypePing, id)
 	dst = le.AppendUint64(dst, m.Echo)
 	dst = le.AppendUint16(dst, m.Return)
-	return finish(append(dst, 0, 0, 0, 0, 0, 0), start)
+	dst = le.AppendUint16(dst, m.Touches.count16())
+	dst = append(dst, 0, 0, 0, 0)
+	return finish(append(dst, m.Touches...), start)
 }
 
 // ParsePing reads the body of a Ping.
 func ParsePing(body []byte) (Ping, error) {
 	f := fields{b: body}
 	m := Ping{Echo: f.u64(), Return: f.u16()}
-	f.zero(6)
-	return m, f.done()
+	n := f.u16()
+	f.zero(4)
+	m.Touches = f.touches(n)
+	if err := f.done(); err != nil {
+		return Ping{}, err
+	}
+	return m, nil
 }
 
 // A PingReply answers Ping.
@@ -211,7 +220,7 @@ func ParsePing(body []byte) (Ping, error) {
 //	└8   ┴8          ┴8           ┘
 type PingReply struct {
 	Echo        uint64
-	TimeMicros  uint64 // the server's wall clock, microseconds since 1970
+	TimeMicros  uint64 // the server's time, microseconds since 1970
 	ViewVersion uint64
 }
 

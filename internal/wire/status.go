@@ -31,7 +31,12 @@ const (
 	StatusUnknown     Status = 16 // the outcome of a write is not known
 	StatusIdle        Status = 17 // the session was silent for too long
 	StatusProtocol    Status = 18 // the peer broke the protocol
-	statusCount              = 19
+	StatusNotNumber   Status = 19 // the value to be incremented is no decimal int64
+	StatusNumberRange Status = 20 // the sum does not fit into an int64
+	StatusCrossShard  Status = 21 // the keys of a batch are not all of one shard
+	StatusBadBatch    Status = 22 // a batch is empty, too long, or names a key twice
+	StatusUnsupported Status = 23 // not in this mode of the server
+	statusCount              = 24
 )
 
 var statusTable = [statusCount]struct{ name, text string }{
@@ -54,6 +59,11 @@ var statusTable = [statusCount]struct{ name, text string }{
 	StatusUnknown:     {"unknown", "outcome of the write is not known"},
 	StatusIdle:        {"idle", "session was silent for too long"},
 	StatusProtocol:    {"protocol", "protocol violation"},
+	StatusNotNumber:   {"not-number", "value is not a decimal integer"},
+	StatusNumberRange: {"number-range", "number would leave the range of 64 bits"},
+	StatusCrossShard:  {"cross-shard", "keys of a batch belong to different shards"},
+	StatusBadBatch:    {"bad-batch", "batch is empty, too large, or names a key twice"},
+	StatusUnsupported: {"unsupported", "server does not support this in its mode"},
 }
 
 // String is the short name of the status, as metrics use it.

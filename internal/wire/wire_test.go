@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -96,24 +95,22 @@ func encodeCase(t *testing.T, d *datadriven.TestData) []byte {
 			{ID: 1, Kind: 2, Base: 2 << 20, Length: 128 << 20, Addr: 0x7f0001000000, RKey: 0x11223344},
 		})
 	case "put":
-		msg = AppendPut(nil, id, Put{Key: s("key"), Value: s("value")})
+		msg = AppendPut(nil, id, Put{Key: s("key"), Value: s("value"), Terms: termsCase(t, d)})
 	case "put-large":
-		msg = AppendPutLarge(nil, id, PutLarge{RKey: uint32(n("rkey")), ValueLen: n("len"), Checksum: n("sum"), Addr: n("addr"), Key: s("key")})
-	case "put-reply":
-		msg = AppendPutReply(nil, TypePut, id, PutReply{Version: n("version")})
-	case "put-large-reply":
-		msg = AppendPutReply(nil, TypePutLarge, id, PutReply{Version: n("version")})
+		msg = AppendPutLarge(nil, id, PutLarge{RKey: uint32(n("rkey")), ValueLen: n("len"), Checksum: n("sum"), Addr: n("addr"), Key: s("key"), Terms: termsCase(t, d)})
+	case "write-reply":
+		msg = AppendWriteReply(nil, Type(n("type")), id, WriteReply{
+			Version: n("version"), Applied: n("applied") == 1, Existed: n("existed") == 1, Number: -int64(n("minus")),
+		})
 	case "delete":
-		msg = AppendDelete(nil, id, Key{Key: s("key")})
-	case "delete-reply":
-		msg = AppendDeleteReply(nil, id, DeleteReply{Version: n("version"), Existed: n("existed") == 1})
+		msg = AppendDelete(nil, id, Delete{Key: s("key"), Terms: termsCase(t, d)})
 	case "get":
 		msg = AppendGet(nil, id, Get{MaxInline: uint32(n("max-inline")), Key: s("key")})
 	case "get-inline":
-		msg = AppendGetReply(nil, id, GetReply{Kind: GetInline, Version: n("version"), Value: s("value")})
+		msg = AppendGetReply(nil, id, GetReply{Kind: GetInline, Version: n("version"), Expiry: n("expiry"), Value: s("value")})
 	case "get-held":
 		msg = AppendGetReply(nil, id, GetReply{
-			Kind: GetHeld, Version: n("version"), ValueLen: uint32(n("len")),
+			Kind: GetHeld, Version: n("version"), Expiry: n("expiry"), ValueLen: uint32(n("len")),
 			Hold: Hold{ID: n("hold"), Place: n("place"), Size: uint32(n("size")), KeyLen: uint16(n("key-len"))},
 		})
 	case "release":
@@ -123,20 +120,23 @@ func encodeCase(t *testing.T, d *datadriven.TestData) []byte {
 	case "exists":
 		msg = AppendExists(nil, id, Key{Key: s("key")})
 	case "exists-reply":
-		msg = AppendExistsReply(nil, id, ExistsReply{Version: n("version"), ValueLen: uint32(n("len"))})
+		msg = AppendExistsReply(nil, id, ExistsReply{Version: n("version"), Expiry: n("expiry"), ValueLen: uint32(n("len"))})
 	case "scan":
-		msg = AppendScan(nil, id, Scan{Limit: uint32(n("limit")), MaxBytes: uint32(n("max-bytes")), KeysOnly: n("keys-only") == 1, Prefix: s("prefix"), After: s("after")})
+		msg = AppendScan(nil, id, Scan{
+			Limit: uint32(n("limit")), MaxBytes: uint32(n("max-bytes")), KeysOnly: n("keys-only") == 1,
+			Prefix: s("prefix"), After: s("after"), From: n("from") == 1, End: s("end"),
+		})
 	case "scan-reply":
 		msg = BeginScanReply(nil, id)
 		msg = AppendScanEntry(msg, ScanEntry{Version: 9, ValueLen: 3, Key: []byte("ka"), Value: []byte("abc"), HasValue: true})
-		msg = AppendScanEntry(msg, ScanEntry{Version: 10, ValueLen: 1 << 20, Key: []byte("kb")})
+		msg = AppendScanEntry(msg, ScanEntry{Version: 10, Expiry: 1 << 50, ValueLen: 1 << 20, Key: []byte("kb")})
 		msg = EndScanReply(msg, 0, 2, n("more") == 1, s("next"))
 	case "stats":
 		msg = AppendStats(nil, id, StatsRequest{Offset: uint32(n("offset"))})
 	case "stats-reply":
 		msg = AppendStatsReply(nil, id, StatsReply{Total: uint32(n("total")), Offset: uint32(n("offset")), Data: s("data")})
 	case "ping":
-		msg = AppendPing(nil, id, Ping{Echo: n("echo"), Return: uint16(n("return"))})
+		msg = AppendPing(nil, id, Ping{Echo: n("echo"), Return: uint16(n("return")), Touches: touchesCase(n("touches"))})
 	case "ping-reply":
 		msg = AppendPingReply(nil, id, PingReply{Echo: n("echo"), TimeMicros: n("time"), ViewVersion: n("view")})
 	case "goodbye":
@@ -144,7 +144,10 @@ func encodeCase(t *testing.T, d *datadriven.TestData) []byte {
 	case "refusal":
 		msg = AppendError(nil, Type(n("type")), id, Status(n("status")), string(s("text")))
 	default:
-		t.Fatalf("%s: unknown message %q", d.Pos, kind)
+		var ok bool
+		if msg, ok = encodeNewer(t, d, kind, id); !ok {
+			t.Fatalf("%s: unknown message %q", d.Pos, kind)
+		}
 	}
 	SetCredits(msg, uint16(n("credits")))
 	SetFlags(msg, Flags(n("flags")))
@@ -164,7 +167,7 @@ func privateCase(t *testing.T, d *datadriven.TestData) []byte {
 		return b
 	case "accept":
 		connect := str(d, "connect")
-		b := AppendAccept(nil, secret, connect, Accept{Version: 1, Nonce: nonce, Incarnation: num(t, d, "incarnation")})
+		b := AppendAccept(nil, secret, connect, Accept{Version: 2, Nonce: nonce, Incarnation: num(t, d, "incarnation")})
 		if _, err := ParseAccept(b); err != nil || !VerifyAccept(secret, connect, b) {
 			t.Fatalf("%s: %v", d.Pos, err)
 		}
@@ -239,15 +242,12 @@ func reencodeBody(h Header, body []byte) ([]byte, error) {
 	case TypePutLarge:
 		m, err := ParsePutLarge(body)
 		return AppendPutLarge(nil, h.ID, m), err
-	case TypePut.Reply(), TypePutLarge.Reply():
-		m, err := ParsePutReply(body)
-		return AppendPutReply(nil, h.Type.Request(), h.ID, m), err
+	case TypePut.Reply(), TypePutLarge.Reply(), TypeDelete.Reply(), TypeUpdate.Reply(), TypeBatch.Reply(), TypeBatchLarge.Reply():
+		m, err := ParseWriteReply(body)
+		return AppendWriteReply(nil, h.Type.Request(), h.ID, m), err
 	case TypeDelete:
-		m, err := ParseKey(body)
+		m, err := ParseDelete(body)
 		return AppendDelete(nil, h.ID, m), err
-	case TypeDelete.Reply():
-		m, err := ParseDeleteReply(body)
-		return AppendDeleteReply(nil, h.ID, m), err
 	case TypeGet:
 		m, err := ParseGet(body)
 		return AppendGet(nil, h.ID, m), err
@@ -288,7 +288,7 @@ func reencodeBody(h Header, body []byte) ([]byte, error) {
 		m, err := ParsePingReply(body)
 		return AppendPingReply(nil, h.ID, m), err
 	}
-	return nil, fmt.Errorf("no parser for %v", h.Type)
+	return reencodeNewer(h, body)
 }
 
 // allMessages has one message of each kind, for tests that go over all.
@@ -301,16 +301,16 @@ func allMessages() map[string][]byte {
 	scan := BeginScanReply(nil, 1)
 	scan = AppendScanEntry(scan, ScanEntry{Version: 9, ValueLen: 3, Key: []byte("ka"), Value: []byte("abc"), HasValue: true})
 	scan = AppendScanEntry(scan, ScanEntry{Version: 10, ValueLen: 99, Key: []byte("kb")})
-	return map[string][]byte{
+	return withNewer(map[string][]byte{
 		"hello":      AppendHello(nil, 1, Hello{ReplySize: 1 << 16, Name: []byte("c")}),
 		"welcome":    AppendWelcome(nil, 1, welcome),
 		"view":       AppendViewRequest(nil, 1, ViewRequest{From: 2}),
 		"view-reply": AppendViewReply(nil, 1, ViewReply{Incarnation: 1, Shards: 4, Total: 3, From: 1}, []Region{{ID: 1, Kind: 2, Length: 1 << 20, RKey: 9}}),
 		"put":        AppendPut(nil, 1, Put{Key: []byte("key"), Value: []byte("value")}),
 		"put-large":  AppendPutLarge(nil, 1, PutLarge{RKey: 1, ValueLen: 1 << 20, Checksum: 7, Addr: 4096, Key: []byte("key")}),
-		"put-reply":  AppendPutReply(nil, TypePut, 1, PutReply{Version: 8}),
-		"delete":     AppendDelete(nil, 1, Key{Key: []byte("key")}),
-		"deleted":    AppendDeleteReply(nil, 1, DeleteReply{Version: 4, Existed: true}),
+		"put-reply":  AppendWriteReply(nil, TypePut, 1, WriteReply{Version: 8, Applied: true}),
+		"delete":     AppendDelete(nil, 1, Delete{Key: []byte("key"), Terms: Terms{If: CondVersion, IfVersion: 7}}),
+		"deleted":    AppendWriteReply(nil, TypeDelete, 1, WriteReply{Version: 4, Existed: true}),
 		"get":        AppendGet(nil, 1, Get{MaxInline: 100, Key: []byte("key")}),
 		"inline":     AppendGetReply(nil, 1, GetReply{Kind: GetInline, Version: 3, Value: []byte("value")}),
 		"held":       AppendGetReply(nil, 1, GetReply{Kind: GetHeld, Version: 3, ValueLen: 5, Hold: Hold{ID: 1, Place: 2, Size: 3, KeyLen: 4}}),
@@ -326,7 +326,7 @@ func allMessages() map[string][]byte {
 		"pong":       AppendPingReply(nil, 1, PingReply{Echo: 3, TimeMicros: 4, ViewVersion: 5}),
 		"goodbye":    AppendGoodbye(nil, StatusClosing, "bye"),
 		"refusal":    AppendError(nil, TypeGet, 1, StatusNotFound, "nothing there"),
-	}
+	})
 }
 
 // TestCutAnywhere cuts every message at every length and flips its reserved
@@ -371,9 +371,10 @@ func TestHeaderFaults(t *testing.T) {
 		want error
 	}{
 		{"version 0", offVersion, 0, ErrVersion},
-		{"version 2", offVersion, 2, ErrVersion},
+		{"version 1", offVersion, 1, ErrVersion},
+		{"version 3", offVersion, 3, ErrVersion},
 		{"type 0", offType, 0, ErrType},
-		{"type 13", offType, 13, ErrType},
+		{"type 18", offType, byte(MaxRequest) + 1, ErrType},
 		{"a reply to Goodbye", offType, byte(TypeGoodbye | ReplyBit), ErrType},
 		{"a reply of no type", offType, 0x80, ErrType},
 		{"status in a request", offStatus, 1, ErrRange},
@@ -424,12 +425,12 @@ func parseOnly(t Type, body []byte) (err error) {
 		_, err = ParsePut(body)
 	case TypePutLarge:
 		_, err = ParsePutLarge(body)
-	case TypePut.Reply(), TypePutLarge.Reply():
-		_, err = ParsePutReply(body)
-	case TypeDelete, TypeExists:
+	case TypePut.Reply(), TypePutLarge.Reply(), TypeDelete.Reply():
+		_, err = ParseWriteReply(body)
+	case TypeExists:
 		_, err = ParseKey(body)
-	case TypeDelete.Reply():
-		_, err = ParseDeleteReply(body)
+	case TypeDelete:
+		_, err = ParseDelete(body)
 	case TypeGet:
 		_, err = ParseGet(body)
 	case TypeGet.Reply():
@@ -455,6 +456,8 @@ func parseOnly(t Type, body []byte) (err error) {
 		_, err = ParsePing(body)
 	case TypePing.Reply():
 		_, err = ParsePingReply(body)
+	default:
+		err = parseNewer(t, body)
 	}
 	return err
 }
@@ -462,8 +465,8 @@ func parseOnly(t Type, body []byte) (err error) {
 func TestGetInlineInPlace(t *testing.T) {
 	// The store appends the value behind room for the head.
 	msg := append(make([]byte, GetReplyHead), "the value"...)
-	FinishGetInline(msg, 77, 5)
-	want := AppendGetReply(nil, 77, GetReply{Kind: GetInline, Version: 5, Value: []byte("the value")})
+	FinishGetInline(msg, 77, 5, 6)
+	want := AppendGetReply(nil, 77, GetReply{Kind: GetInline, Version: 5, Expiry: 6, Value: []byte("the value")})
 	if !bytes.Equal(msg, want) {
 		t.Errorf("\n%x\n%x", msg, want)
 	}

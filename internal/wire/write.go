@@ -2,14 +2,15 @@ package wire
 
 // A Put carries its value in the message.
 //
-//	┌key length┬ 0 ┬value length┬key┬value┐
-//	└2         ┴2  ┴4           ┴…  ┴…    ┘
+//	┌key length┬ 0 ┬value length┬terms┬key┬value┐
+//	└2         ┴2  ┴4           ┴32   ┴…  ┴…    ┘
 type Put struct {
 	Key, Value []byte
+	Terms
 }
 
 // putFixed is the size of the fields of a Put before the key.
-const putFixed = 8
+const putFixed = 8 + termsSize
 
 // PutFits reports whether a Put of these lengths fits into a message of
 // requestSize bytes (Welcome.RequestSize); if not, PutLarge is the way.
@@ -24,6 +25,7 @@ func AppendPut(dst []byte, id uint64, m Put) []byte {
 	dst = le.AppendUint16(dst, len16(m.Key))
 	dst = append(dst, 0, 0)
 	dst = le.AppendUint32(dst, len32(m.Value))
+	dst = appendTerms(dst, m.Terms)
 	dst = append(dst, m.Key...)
 	return finish(append(dst, m.Value...), start)
 }
@@ -34,7 +36,8 @@ func ParsePut(body []byte) (Put, error) {
 	kl := f.u16()
 	f.zero(2)
 	vl := f.u32()
-	m := Put{Key: f.take(uint64(kl)), Value: f.take(uint64(vl))}
+	m := Put{Terms: f.terms()}
+	m.Key, m.Value = f.take(uint64(kl)), f.take(uint64(vl))
 	if err := f.done(); err != nil {
 		return Put{}, err
 	}
@@ -45,14 +48,15 @@ func ParsePut(body []byte) (Put, error) {
 // READs it, and refuses with StatusChecksum when what it has read is not what
 // Checksum was computed over: the memory belongs to the put until the reply.
 //
-//	┌key length┬ 0 ┬rkey┬value length┬checksum┬address┬key┐
-//	└2         ┴2  ┴4   ┴8           ┴8       ┴8      ┴…  ┘
+//	┌key length┬ 0 ┬rkey┬value length┬checksum┬address┬terms┬key┐
+//	└2         ┴2  ┴4   ┴8           ┴8       ┴8      ┴32   ┴…  ┘
 type PutLarge struct {
 	RKey     uint32
 	ValueLen uint64 // bytes
 	Checksum uint64 // XXH3-64 of the value
 	Addr     uint64
 	Key      []byte
+	Terms
 }
 
 // AppendPutLarge appends a PutLarge.
@@ -65,6 +69,7 @@ func AppendPutLarge(dst []byte, id uint64, m PutLarge) []byte {
 	dst = le.AppendUint64(dst, m.ValueLen)
 	dst = le.AppendUint64(dst, m.Checksum)
 	dst = le.AppendUint64(dst, m.Addr)
+	dst = appendTerms(dst, m.Terms)
 	return finish(append(dst, m.Key...), start)
 }
 
@@ -73,7 +78,7 @@ func ParsePutLarge(body []byte) (PutLarge, error) {
 	f := fields{b: body}
 	kl := f.u16()
 	f.zero(2)
-	m := PutLarge{RKey: f.u32(), ValueLen: f.u64(), Checksum: f.u64(), Addr: f.u64()}
+	m := PutLarge{RKey: f.u32(), ValueLen: f.u64(), Checksum: f.u64(), Addr: f.u64(), Terms: f.terms()}
 	m.Key = f.take(uint64(kl))
 	if err := f.done(); err != nil {
 		return PutLarge{}, err
@@ -81,84 +86,132 @@ func ParsePutLarge(body []byte) (PutLarge, error) {
 	return m, nil
 }
 
-// A PutReply answers Put and PutLarge: the write is durable and visible.
+// A Delete removes a key. It has no TTL.
 //
-//	┌version┐
-//	└8      ┘
-type PutReply struct {
-	Version uint64 // layout.Version that the key now has
-}
-
-// AppendPutReply appends the reply to a Put or PutLarge, told by t.
-func AppendPutReply(dst []byte, t Type, id uint64, m PutReply) []byte {
-	start := len(dst)
-	dst = begin(dst, t.Reply(), id)
-	return finish(le.AppendUint64(dst, m.Version), start)
-}
-
-// ParsePutReply reads the body of the reply to a Put or PutLarge.
-func ParsePutReply(body []byte) (PutReply, error) {
-	f := fields{b: body}
-	m := PutReply{Version: f.u64()}
-	return m, f.done()
-}
-
-// A Key is the body of Delete and Exists: a key and nothing else.
-//
-//	┌key length┬ 0 ┬key┐
-//	└2         ┴6  ┴…  ┘
-type Key struct {
+//	┌key length┬ 0 ┬terms┬key┐
+//	└2         ┴6  ┴32   ┴…  ┘
+type Delete struct {
 	Key []byte
-}
-
-func appendKey(dst []byte, t Type, id uint64, m Key) []byte {
-	start := len(dst)
-	dst = begin(dst, t, id)
-	dst = le.AppendUint16(dst, len16(m.Key))
-	dst = append(dst, 0, 0, 0, 0, 0, 0)
-	return finish(append(dst, m.Key...), start)
+	Terms
 }
 
 // AppendDelete appends a Delete.
-func AppendDelete(dst []byte, id uint64, m Key) []byte { return appendKey(dst, TypeDelete, id, m) }
+func AppendDelete(dst []byte, id uint64, m Delete) []byte {
+	start := len(dst)
+	dst = begin(dst, TypeDelete, id)
+	dst = le.AppendUint16(dst, len16(m.Key))
+	dst = append(dst, 0, 0, 0, 0, 0, 0)
+	dst = appendTerms(dst, m.Terms)
+	return finish(append(dst, m.Key...), start)
+}
 
-// AppendExists appends an Exists.
-func AppendExists(dst []byte, id uint64, m Key) []byte { return appendKey(dst, TypeExists, id, m) }
-
-// ParseKey reads the body of a Delete or an Exists.
-func ParseKey(body []byte) (Key, error) {
+// ParseDelete reads the body of a Delete.
+func ParseDelete(body []byte) (Delete, error) {
 	f := fields{b: body}
 	kl := f.u16()
 	f.zero(6)
-	m := Key{Key: f.take(uint64(kl))}
+	m := Delete{Terms: f.terms()}
+	m.Key = f.take(uint64(kl))
+	if m.TTLMicros != 0 {
+		f.fail(ErrRange)
+	}
 	if err := f.done(); err != nil {
-		return Key{}, err
+		return Delete{}, err
 	}
 	return m, nil
 }
 
-// A DeleteReply answers Delete. Deleting a key that does not exist is no
-// error: Existed is false.
+// UpdateOp is what an Update does to the value that is there.
+type UpdateOp uint8
+
+const (
+	// UpdateIncrement adds Delta to the value, a decimal int64 in ASCII; a key
+	// that does not exist counts as 0. A new key gets TTLMicros, an old one
+	// keeps its expiry.
+	UpdateIncrement UpdateOp = 1
+	// UpdateTouch gives the key the expiry of TTLMicros and leaves its value.
+	UpdateTouch UpdateOp = 2
+)
+
+func (o UpdateOp) String() string {
+	switch o {
+	case UpdateIncrement:
+		return "increment"
+	case UpdateTouch:
+		return "touch"
+	}
+	return "UpdateOp(?)"
+}
+
+// An Update changes what is there at its place in the order.
 //
-//	┌version┬existed┬ 0 ┐
-//	└8      ┴1      ┴7  ┘
-type DeleteReply struct {
-	Version uint64 // of the delete; 0 if nothing was there
-	Existed bool
+//	┌key length┬op┬ 0 ┬delta┬terms┬key┐
+//	└2         ┴1 ┴5  ┴8    ┴32   ┴…  ┘
+type Update struct {
+	Op    UpdateOp
+	Delta int64 // UpdateIncrement; else 0
+	Key   []byte
+	Terms
 }
 
-// AppendDeleteReply appends the reply to a Delete.
-func AppendDeleteReply(dst []byte, id uint64, m DeleteReply) []byte {
+// AppendUpdate appends an Update.
+func AppendUpdate(dst []byte, id uint64, m Update) []byte {
 	start := len(dst)
-	dst = begin(dst, TypeDelete.Reply(), id)
-	dst = le.AppendUint64(dst, m.Version)
-	return finish(append(dst, bit(m.Existed), 0, 0, 0, 0, 0, 0, 0), start)
+	dst = begin(dst, TypeUpdate, id)
+	dst = le.AppendUint16(dst, len16(m.Key))
+	dst = append(dst, byte(m.Op), 0, 0, 0, 0, 0)
+	dst = le.AppendUint64(dst, uint64(m.Delta))
+	dst = appendTerms(dst, m.Terms)
+	return finish(append(dst, m.Key...), start)
 }
 
-// ParseDeleteReply reads the body of the reply to a Delete.
-func ParseDeleteReply(body []byte) (DeleteReply, error) {
+// ParseUpdate reads the body of an Update.
+func ParseUpdate(body []byte) (Update, error) {
 	f := fields{b: body}
-	m := DeleteReply{Version: f.u64(), Existed: f.flag()}
-	f.zero(7)
+	kl := f.u16()
+	m := Update{Op: UpdateOp(f.u8())}
+	f.zero(5)
+	m.Delta = int64(f.u64())
+	m.Terms = f.terms()
+	m.Key = f.take(uint64(kl))
+	if m.Op != UpdateIncrement && m.Op != UpdateTouch || m.Op == UpdateTouch && m.Delta != 0 {
+		f.fail(ErrRange)
+	}
+	if err := f.done(); err != nil {
+		return Update{}, err
+	}
+	return m, nil
+}
+
+// A WriteReply answers Put, PutLarge, Delete, Update, Batch and BatchLarge:
+// the write is durable and visible, or its condition refused it.
+//
+//	┌version┬number┬applied┬existed┬ 0 ┐
+//	└8      ┴8     ┴1      ┴1      ┴6  ┘
+type WriteReply struct {
+	// Version is the layout.Version of the write. Where Applied is false it is
+	// the one that the key has, 0 if there is no such key; where a delete found
+	// nothing it is 0.
+	Version uint64
+	// Applied is false if the condition did not hold; nothing was changed.
+	Applied bool
+	Existed bool  // the key existed before the write
+	Number  int64 // the new value of an increment
+}
+
+// AppendWriteReply appends the reply to a write of type t.
+func AppendWriteReply(dst []byte, t Type, id uint64, m WriteReply) []byte {
+	start := len(dst)
+	dst = begin(dst, t.Reply(), id)
+	dst = le.AppendUint64(dst, m.Version)
+	dst = le.AppendUint64(dst, uint64(m.Number))
+	return finish(append(dst, bit(m.Applied), bit(m.Existed), 0, 0, 0, 0, 0, 0), start)
+}
+
+// ParseWriteReply reads the body of the reply to a write.
+func ParseWriteReply(body []byte) (WriteReply, error) {
+	f := fields{b: body}
+	m := WriteReply{Version: f.u64(), Number: int64(f.u64()), Applied: f.flag(), Existed: f.flag()}
+	f.zero(6)
 	return m, f.done()
 }
