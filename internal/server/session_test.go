@@ -146,7 +146,8 @@ func TestHostileMessages(t *testing.T) {
 		}{
 			{"nothing", nil, causeHeader},
 			{"one byte", []byte{1}, causeHeader},
-			{"another version", patch(0, 2), causeHeader},
+			{"another version", patch(0, 1), causeHeader},
+			{"a version to come", patch(0, 3), causeHeader},
 			{"type 0", patch(1, 0), causeHeader},
 			{"a reply", patch(1, 0x83), causeHeader},
 			{"a Goodbye", wire.AppendGoodbye(nil, wire.StatusClosing, ""), causeHeader},

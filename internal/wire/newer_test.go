@@ -38,17 +38,17 @@ func someParts() []byte {
 func someEvents(id uint64, next Cursor, skipped bool) []byte {
 	msg := BeginWatchReply(nil, id)
 	msg = AppendEvent(msg, Event{Version: 9, Op: EventPut, Key: []byte("ka"), ValueLen: 3, Value: []byte("abc"), HasValue: true, More: true})
-	msg = AppendEvent(msg, Event{Version: 9, Op: EventDelete, Key: []byte("kb")})
-	msg = AppendEvent(msg, Event{Version: 10, Op: EventPut, Key: []byte("kc"), ValueLen: 1 << 20})
-	msg = AppendEvent(msg, Event{Version: 11, Op: EventExpire, Key: []byte("kd")})
-	msg = AppendEvent(msg, Event{Version: 12, Op: EventTouch, Key: []byte("ke")})
+	msg = AppendEvent(msg, Event{Version: 10, Op: EventDelete, Key: []byte("kb")})
+	msg = AppendEvent(msg, Event{Version: 11, Op: EventPut, Key: []byte("kc"), ValueLen: 1 << 20})
+	msg = AppendEvent(msg, Event{Version: 12, Op: EventExpire, Key: []byte("kd")})
+	msg = AppendEvent(msg, Event{Version: 13, Op: EventTouch, Key: []byte("ke")})
 	return EndWatchReply(msg, 0, 5, next, skipped)
 }
 
 func encodeNewer(t *testing.T, d *datadriven.TestData, kind string, id uint64) ([]byte, bool) {
 	n := func(name string) uint64 { return num(t, d, name) }
 	s := func(name string) []byte { return str(d, name) }
-	cursor := Cursor{Incarnation: n("incarnation"), Version: n("version"), Part: uint32(n("part"))}
+	cursor := Cursor{Incarnation: n("incarnation"), Version: n("version")}
 	switch kind {
 	case "increment":
 		return AppendUpdate(nil, id, Update{Op: UpdateIncrement, Delta: -int64(n("minus")), Key: s("key"), Terms: termsCase(t, d)}), true
@@ -161,8 +161,8 @@ func withNewer(all map[string][]byte) map[string][]byte {
 		"batched":      AppendWriteReply(nil, TypeBatch, 1, WriteReply{Version: 3, Applied: true}),
 		"batch-large":  AppendBatchLarge(nil, 1, BatchLarge{ID: terms.ID, Count: 3, RKey: 1, Length: 1 << 20, Checksum: 7, Addr: 4096}),
 		"batched-l":    AppendWriteReply(nil, TypeBatchLarge, 1, WriteReply{Version: 3}),
-		"watch":        AppendWatch(nil, 1, Watch{From: Cursor{Incarnation: 1, Version: 2, Part: 3}, WaitMillis: 4, MaxBytes: 5, Values: true, Prefix: []byte("p")}),
-		"events":       someEvents(1, Cursor{Incarnation: 1, Version: 10, Part: 1}, true),
+		"watch":        AppendWatch(nil, 1, Watch{From: Cursor{Incarnation: 1, Version: 2}, WaitMillis: 4, MaxBytes: 5, Values: true, Prefix: []byte("p")}),
+		"events":       someEvents(1, Cursor{Incarnation: 1, Version: 10}, true),
 		"no-events":    EndWatchReply(BeginWatchReply(nil, 1), 0, 0, Cursor{Incarnation: 1, Version: 10}, false),
 		"report":       AppendReport(nil, 1, touchesCase(2), []Damage{{Place: 1, Version: 2, Shard: 3, Key: []byte("key")}, {Key: []byte("k")}}),
 		"reported":     AppendReportReply(nil, 1),

@@ -3,22 +3,19 @@ package wire
 // A Cursor is a place in the order of the store's published writes: the next
 // event is the first one behind it. The zero Cursor means "from now".
 //
-//	┌incarnation┬version┬part┐
-//	└8          ┴8      ┴4   ┘ 20
+//	┌incarnation┬version┐
+//	└8          ┴8      ┘ 16
 type Cursor struct {
 	Incarnation uint64 // of the store that gave the cursor out
-	// Version is the last write that has been seen, whole if Part is 0; with
-	// another Part so many events of that write (a batch) have been passed.
-	Version uint64
-	Part    uint32
+	Version     uint64 // of the last write that has been seen
 }
 
 // A Watch asks for the events behind a cursor of keys with a prefix. If there
 // are none the server keeps the request, without holding up others, and
 // answers when there are or when the time is over: with no event then.
 //
-//	┌incarnation┬version┬part┬wait┬max bytes┬prefix length┬values┬ 0 ┬prefix┐
-//	└8          ┴8      ┴4   ┴4   ┴4        ┴2            ┴1     ┴1  ┴…     ┘
+//	┌incarnation┬version┬wait┬max bytes┬prefix length┬values┬ 0 ┬prefix┐
+//	└8          ┴8      ┴4   ┴4        ┴2            ┴1     ┴5  ┴…     ┘
 type Watch struct {
 	From       Cursor
 	WaitMillis uint32 // how long to wait for the first event; the server bounds it
@@ -35,18 +32,16 @@ func AppendWatch(dst []byte, id uint64, m Watch) []byte {
 	dst = le.AppendUint32(dst, m.WaitMillis)
 	dst = le.AppendUint32(dst, m.MaxBytes)
 	dst = le.AppendUint16(dst, len16(m.Prefix))
-	dst = append(dst, bit(m.Values), 0)
+	dst = append(dst, bit(m.Values), 0, 0, 0, 0, 0)
 	return finish(append(dst, m.Prefix...), start)
 }
 
 func appendCursor(dst []byte, c Cursor) []byte {
-	dst = le.AppendUint64(dst, c.Incarnation)
-	dst = le.AppendUint64(dst, c.Version)
-	return le.AppendUint32(dst, c.Part)
+	return le.AppendUint64(le.AppendUint64(dst, c.Incarnation), c.Version)
 }
 
 func (f *fields) cursor() Cursor {
-	return Cursor{Incarnation: f.u64(), Version: f.u64(), Part: f.u32()}
+	return Cursor{Incarnation: f.u64(), Version: f.u64()}
 }
 
 // ParseWatch reads the body of a Watch.
@@ -55,7 +50,7 @@ func ParseWatch(body []byte) (Watch, error) {
 	m := Watch{From: f.cursor(), WaitMillis: f.u32(), MaxBytes: f.u32()}
 	pl := f.u16()
 	m.Values = f.flag()
-	f.zero(1)
+	f.zero(5)
 	m.Prefix = f.take(uint64(pl))
 	if err := f.done(); err != nil {
 		return Watch{}, err
@@ -87,8 +82,8 @@ func (o EventOp) String() string {
 type Event struct {
 	Version uint64
 	Op      EventOp
-	// More says that the write has further events behind this one: a batch is
-	// whole with the first event without More. They may come in the next reply.
+	// More says that the next event is of the same batch as this one: a batch
+	// is whole with the first event without More. It may be in the next reply.
 	More     bool
 	Key      []byte
 	ValueLen uint32 // bytes of the value of a put, present or not
@@ -107,8 +102,8 @@ const (
 // A WatchReply holds the events behind a cursor, in the order of their
 // publication, which is that of their versions.
 //
-//	┌incarnation┬version┬part┬count┬skipped┬ 0 ┬events …┐
-//	└8          ┴8      ┴4   ┴4    ┴1      ┴7  ┴…       ┘
+//	┌incarnation┬version┬count┬skipped┬ 0 ┬events …┐
+//	└8          ┴8      ┴4    ┴1      ┴3  ┴…       ┘
 type WatchReply struct {
 	Next  Cursor // to be asked from next
 	Count uint32
@@ -118,7 +113,7 @@ type WatchReply struct {
 	events  []byte
 }
 
-const watchFixed = 32
+const watchFixed = 24
 
 // WatchRoom returns how many bytes of events fit into a reply of replySize
 // bytes; EventSize says what one takes.
@@ -161,7 +156,7 @@ func EndWatchReply(dst []byte, start int, count uint32, next Cursor, skipped boo
 func ParseWatchReply(body []byte) (WatchReply, error) {
 	f := fields{b: body}
 	m := WatchReply{Next: f.cursor(), Count: f.u32(), Skipped: f.flag()}
-	f.zero(7)
+	f.zero(3)
 	m.events = f.b
 	for range m.Count {
 		if f.event(); f.err != nil {
