@@ -133,7 +133,7 @@ func (sh *shard) locate(s *Store, h layout.Hash, key []byte) (item, location) {
 		return it, inMemory
 	}
 	// A damaged item could have been this key's.
-	if sh.damaged || sh.ix.Slotless(h) {
+	if sh.damaged || sh.pebbled || sh.ix.Slotless(h) {
 		return item{}, inPebble
 	}
 	s.counts.absent.Add(1)

@@ -45,11 +45,13 @@ type shard struct {
 	eq      func(layout.Slot) bool
 	key     []byte
 	hit     layout.Slot // the slot that find found
-	damaged bool        // a candidate did not verify: whose it is is unknown
+	hash    layout.Hash
+	damaged bool // a candidate did not verify: whose it is is unknown
+	pebbled bool // find met a Pebble-only slot that may be the key's
 
 	fill  fillState
 	held  map[layout.Place]*pinned // live items that are kept for a reader
-	slots uint64                   // keys with a slot
+	slots uint64                   // keys whose slot leads to an item
 }
 
 // A publishWaiter waits until published >= version.
@@ -91,7 +93,7 @@ func (sh *shard) inflight(h layout.Hash, key []byte) *Write {
 
 // find returns the slot of key; what it says is in sh.hit. Caller holds mu.
 func (sh *shard) find(h layout.Hash, key []byte) (index.Ref, bool) {
-	sh.key = key
+	sh.key, sh.hash, sh.pebbled = key, h, false
 	ref, ok := sh.ix.Find(h, sh.eq)
 	sh.key = nil
 	return ref, ok
@@ -99,6 +101,10 @@ func (sh *shard) find(h layout.Hash, key []byte) (index.Ref, bool) {
 
 // holds reports whether slot leads to the item of sh.key. Caller holds mu.
 func (sh *shard) holds(s *Store, slot layout.Slot) bool {
+	if slot.Class() == layout.ClassPebble {
+		sh.pebbled = sh.pebbled || slot == layout.PebbleSlot(sh.hash)
+		return false
+	}
 	it, ok := s.itemAt(slot)
 	if !ok {
 		sh.damaged = true

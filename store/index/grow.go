@@ -19,8 +19,9 @@ const pauseAfter = 16
 // plan is the private memory in which growth is worked out. Kept between
 // growths; one growth uses it at a time.
 type plan struct {
-	keys []planKey
-	img  [2]image
+	keys  []planKey
+	twins int // Pebble-only slots left out, because there is the same again
+	img   [2]image
 }
 
 type planKey struct {
@@ -81,9 +82,11 @@ func (ix *Index) waiting() (now, most uint64) {
 	return retired, max(inUse/8, ix.table.Limit()/32, 1<<20)
 }
 
-// gather hashes every key of the segment into the plan.
+// gather hashes every key of the segment into the plan. Of Pebble-only slots
+// that say the same, one will do: no reader of the new segment has ever seen
+// two (see pebble.go).
 func (ix *Index) gather(seg *segment) bool {
-	ix.scratch.keys = ix.scratch.keys[:0]
+	ix.scratch.keys, ix.scratch.twins = ix.scratch.keys[:0], 0
 	for b := range 3 * seg.groups {
 		words := bucketAt(seg.mem, b)
 		for i := 1; i < len(words); i++ {
@@ -91,9 +94,15 @@ func (ix *Index) gather(seg *segment) bool {
 			if s.Class() == 0 {
 				continue
 			}
-			h, ok := ix.hashOf(s)
-			if !ok {
-				return false
+			h, ok := s.PebbleHash()
+			switch {
+			case !ok:
+				if h, ok = ix.hashOf(s); !ok {
+					return false
+				}
+			case seg.sameBefore(h, s, b, i):
+				ix.scratch.twins++
+				continue
 			}
 			ix.scratch.keys = append(ix.scratch.keys, planKey{h, s})
 		}
@@ -199,6 +208,8 @@ func (ix *Index) replace(now time.Time, seg *segment, n int) bool {
 		ix.slots += s.capacity()
 		ix.bytes += uint64(len(s.mem))
 	}
+	ix.keys -= ix.scratch.twins
+	ix.pebble -= ix.scratch.twins
 	ix.segments += n - 1
 	ix.slots -= seg.capacity()
 	ix.bytes -= uint64(len(seg.mem))

@@ -27,7 +27,9 @@ type Index struct {
 	dirMem   []byte // the registered directory
 
 	keys     int
-	touched  bool // a slot was set once
+	pebble   int              // of them, Pebble-only slots
+	touched  bool             // a slot was set once
+	twins    map[Ref][]*Twins // both slots of each that waits for its lease
 	segments int
 	slots    int
 	bytes    uint64 // segments and directory in use
@@ -160,9 +162,18 @@ func (ix *Index) Set(r Ref, s layout.Slot) {
 	if s.Class() == 0 {
 		panic(fmt.Sprintf("index: Set of the empty slot %#x: use Clear", uint64(s)))
 	}
-	if r.Slot().Class() == 0 {
+	if len(ix.twins) > 0 {
+		ix.part(r)
+	}
+	switch r.Slot().Class() {
+	case layout.ClassEmpty:
 		r.seg.count(1)
 		ix.keys++
+	case layout.ClassPebble:
+		ix.pebble--
+	}
+	if s.Class() == layout.ClassPebble {
+		ix.pebble++
 	}
 	ix.touched = true
 	layout.StoreWord(r.seg.mem, int(r.off), uint64(s))
@@ -170,9 +181,17 @@ func (ix *Index) Set(r Ref, s layout.Slot) {
 
 // Clear empties the slot: one aligned 8-byte store.
 func (ix *Index) Clear(r Ref) {
-	if r.Slot().Class() != 0 {
+	if len(ix.twins) > 0 {
+		ix.part(r)
+	}
+	switch r.Slot().Class() {
+	case layout.ClassPebble:
+		ix.pebble--
+		fallthrough
+	default:
 		r.seg.count(-1)
 		ix.keys--
+	case layout.ClassEmpty:
 	}
 	layout.StoreWord(r.seg.mem, int(r.off), 0)
 }
@@ -201,6 +220,7 @@ func (ix *Index) All(yield func(Ref) bool) {
 // Stats counts one shard's index.
 type Stats struct {
 	Keys     int     // slots that are not empty
+	Pebble   int     // of them, Pebble-only ones
 	Segments int     // in use
 	Depth    uint8   // of the directory
 	Slots    int     // of all segments in use
@@ -215,7 +235,7 @@ type Stats struct {
 // Stats counts. It walks the directory.
 func (ix *Index) Stats() Stats {
 	s := Stats{
-		Keys: ix.keys, Segments: ix.segments, Depth: ix.depth, Slots: ix.slots,
+		Keys: ix.keys, Pebble: ix.pebble, Segments: ix.segments, Depth: ix.depth, Slots: ix.slots,
 		Load: float64(ix.keys) / float64(ix.slots), Bytes: ix.bytes,
 		Retired: uint64(max(0, ix.retired.Load())), Filled: ix.filled, Shown: ix.shown.Load(),
 	}
