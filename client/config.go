@@ -79,6 +79,12 @@ type Config struct {
 	// Logger takes connects, losses and refusals. Default: none.
 	Logger *slog.Logger
 
+	// Clock is the clock of leases: nanoseconds that never go back and count the
+	// time that the machine sleeps; its rate may be 1 % off. Default: the
+	// machine's CLOCK_BOOTTIME. A simulation, where time is not the machine's,
+	// brings its own.
+	Clock func() int64
+
 	// clock replaces the lease clock in tests of this package.
 	clock func() int64
 }
@@ -113,6 +119,9 @@ func (c Config) withDefaults() Config {
 	def(&c.BufferBytes, DefaultBufferBytes)
 	def(&c.StagingBytes, DefaultStagingBytes)
 	def(&c.LeaseKeep, DefaultLeaseKeep)
+	if c.clock == nil {
+		c.clock = c.Clock
+	}
 	if c.Fabrics == nil && c.Fabric != nil {
 		c.Fabrics = []rdma.Fabric{c.Fabric}
 	}
