@@ -105,10 +105,6 @@ func (sh *shard) holds(s *Store, slot layout.Slot) bool {
 		sh.pebbled = sh.pebbled || slot == layout.PebbleSlot(sh.hash)
 		return false
 	}
-	if slot.Class() == layout.ClassPebble {
-		sh.pebbled = sh.pebbled || slot == layout.PebbleSlot(sh.hash)
-		return false
-	}
 	it, ok := s.itemAt(slot)
 	if !ok {
 		sh.damaged = true
