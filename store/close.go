@@ -94,6 +94,9 @@ func (s *Store) markClean(keys []uint64) error {
 	if err := setMeta(b, metaClean, cleanMark{version: uint64(s.queue.next), keys: keys}.encode()); err != nil {
 		return err
 	}
+	if err := s.markWatch(b); err != nil {
+		return err
+	}
 	return b.Commit(pebble.Sync)
 }
 

@@ -99,6 +99,10 @@ type Config struct {
 	// it. Default 4 MiB.
 	BatchBytes int
 
+	// WatchBytes bounds the events kept for Watch, in bytes; at least
+	// MinWatchBytes. 0: none, and Watch is not supported.
+	WatchBytes int
+
 	// CacheBytes is Pebble's block cache. Default 64 MiB.
 	CacheBytes int64
 	// MemTableBytes is Pebble's memtable. It bounds the log that a start
@@ -210,6 +214,7 @@ func (c Config) validate() error {
 	bad(c.HoldBytes > 0, "hold bytes = %d: must be positive", c.HoldBytes)
 	bad(c.BatchBytes > 0 && c.BatchBytes <= 64<<20, "batch bytes = %d: must be 1 to 64 MiB", c.BatchBytes)
 	bad(c.MemTableBytes >= 1<<20 && c.MemTableBytes <= 1<<30, "memtable = %d bytes: must be 1 MiB to 1 GiB", c.MemTableBytes)
+	bad(c.WatchBytes == 0 || c.WatchBytes >= MinWatchBytes && c.WatchBytes <= MaxWatchBytes, "watch bytes = %d: must be 0, or %d to %d", c.WatchBytes, MinWatchBytes, MaxWatchBytes)
 	bad(c.FillWorkers > 0, "fill workers = %d: must be positive", c.FillWorkers)
 	return errors.Join(errs...)
 }

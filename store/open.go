@@ -58,6 +58,8 @@ type Store struct {
 	unbeaten  atomic.Bool // there were commits since the last heartbeat
 	counts    counters
 
+	watch *watch // nil: no events are kept
+
 	workers   sync.WaitGroup
 	stop      chan struct{}   // closed when Close has drained the writes
 	stopCtx   context.Context // ends then, too
@@ -99,6 +101,9 @@ func Open(ctx context.Context, c Config) (_ *Store, err error) {
 		return nil, err
 	}
 	if err := s.openMemory(); err != nil {
+		return nil, err
+	}
+	if err := s.openWatch(); err != nil {
 		return nil, err
 	}
 	s.start()

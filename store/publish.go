@@ -40,6 +40,9 @@ func (s *Store) publishGroup(g *group) {
 	}
 	s.gate.leave(g.bytes, len(g.writes))
 	for _, w := range g.writes {
+		s.watch.note(w)
+	}
+	for _, w := range g.writes {
 		w.Done(w) // w is the caller's again
 	}
 	s.pool.put(g)
