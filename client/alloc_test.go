@@ -40,10 +40,8 @@ func TestPutAllocates(t *testing.T) {
 	n := startNode(t, nil)
 	c := n.dial(nil)
 	key, value := []byte("key"), make([]byte, 100)
-	p := c.begin(t.Context())
-	s := c.current.Load()
 	put := func() {
-		if err := s.put(&p, key, value); err != nil {
+		if err := c.Put(t.Context(), key, value); err != nil {
 			t.Fatal(err)
 		}
 	}

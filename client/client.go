@@ -67,6 +67,7 @@ type Client struct {
 	tick   atomic.Int64 // nanoseconds between ticks
 
 	n       counters
+	ids     *requestIDs
 	current atomic.Pointer[session]
 	conn    connector
 	wake    chan struct{} // cap 1: the keeper has something to do
@@ -102,6 +103,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 		c.memKind = memory.Heap
 	}
 	rand.Read(c.id[:])
+	c.ids = newRequestIDs(cfg.MaxInflight, cfg.MaxWaiting)
 	c.conn.c = c
 	c.conn.called = make(chan struct{}, 1)
 	c.tick.Store(int64(min(maxTick, cfg.Timeout/8)))

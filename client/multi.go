@@ -5,7 +5,6 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -227,104 +226,4 @@ func (c *Client) getRest(ctx context.Context, keys [][]byte, results []Result, r
 	}
 	close(next)
 	wg.Wait()
-}
-
-// MultiPut stores many pairs. It returns nil if all were stored and otherwise a
-// *MultiError with the outcome of each, as Put would have reported it. The pairs
-// are independent writes in no particular order: of two pairs with the same key
-// either may be the one that stays.
-//
-// Without a deadline in ctx, Config.Timeout is for each pair.
-func (c *Client) MultiPut(ctx context.Context, pairs []Pair) error {
-	errs := make([]error, len(pairs))
-	var under []putUnderWay
-	var others []int // large ones, and those that a closing server refused
-	finish := func(u putUnderWay) {
-		err := c.finishPut(ctx, u, pairs[u.i])
-		if errors.As(err, new(errNotSent)) {
-			others = append(others, u.i) // for the next session
-			return
-		}
-		errs[u.i] = c.fail("put", pairs[u.i].Key, u.s.addr, err)
-	}
-	for i, pair := range pairs {
-		for c.putFits(pair) {
-			if u, ok := c.startPut(ctx, i, pair); ok {
-				under = append(under, u)
-				break
-			}
-			if len(under) == 0 {
-				errs[i] = c.Put(ctx, pair.Key, pair.Value) // waits for its turn
-				break
-			}
-			// No credit is free: the oldest gives one back.
-			finish(under[0])
-			under = under[1:]
-		}
-		if !c.putFits(pair) {
-			others = append(others, i)
-		}
-	}
-	for _, u := range under {
-		finish(u)
-	}
-	// These wait for slots. Only now does none of them wait for one that an
-	// unfinished put of this very call holds.
-	for _, i := range others {
-		errs[i] = c.Put(ctx, pairs[i].Key, pairs[i].Value)
-	}
-	failed := 0
-	for _, err := range errs {
-		if err != nil {
-			failed++
-		}
-	}
-	if failed == 0 {
-		return nil
-	}
-	return &MultiError{Errs: errs, Failed: failed}
-}
-
-// putUnderWay is a put that has been posted.
-type putUnderWay struct {
-	i    int
-	s    *session
-	slot *slot
-}
-
-// putFits reports whether a pair goes into one message.
-func (c *Client) putFits(pair Pair) bool {
-	return checkKey(pair.Key) == nil && wire.PutFits(messageSize, len(pair.Key), len(pair.Value))
-}
-
-// startPut posts a put if it can do so without waiting.
-func (c *Client) startPut(ctx context.Context, i int, pair Pair) (putUnderWay, bool) {
-	s := c.current.Load()
-	if s == nil || len(pair.Key) > int(s.welcome.MaxKey) ||
-		!wire.PutFits(s.requestSize(), len(pair.Key), len(pair.Value)) {
-		return putUnderWay{}, false
-	}
-	p := c.begin(ctx)
-	sl := s.tryOpen(&p)
-	if sl == nil {
-		return putUnderWay{}, false
-	}
-	if sl.post(wire.AppendPut(sl.buf[:0], sl.id(), wire.Put{Key: pair.Key, Value: pair.Value})) != nil {
-		return putUnderWay{}, false
-	}
-	c.n.puts.Add(1)
-	return putUnderWay{i: i, s: s, slot: sl}, true
-}
-
-// finishPut waits for its reply. An errNotSent is a refusal by a server that is
-// closing.
-func (c *Client) finishPut(ctx context.Context, u putUnderWay, pair Pair) error {
-	p := c.begin(ctx)
-	r, err := u.slot.await(&p)
-	if err == nil {
-		r, err = r.check(wire.TypePut.Reply())
-	}
-	err = c.judge(r.putDone(err))
-	u.s.cache.drop(layout.HashKey(u.s.view.Load().Seed, pair.Key))
-	return err
 }

@@ -4,171 +4,178 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store/layout"
-	"github.com/zeebo/xxh3"
 )
 
 // errClosing: the server refused because it is shutting down; nothing happened.
 var errClosing = errors.New("server is shutting down")
 
+// PutOptions say when a put takes effect, and for how long. The zero value is a
+// plain put. At most one condition can be set.
+type PutOptions struct {
+	// IfAbsent stores the value only if the key does not exist.
+	IfAbsent bool
+	// IfVersion, if not 0, stores it only if the key exists with that version:
+	// that of a GetItem, Stat, Scan or an earlier put.
+	IfVersion uint64
+	// TTL, if not 0, is how long the key lives from when the server orders the
+	// put, by the server's time, in microseconds rounded up. A put without one
+	// makes the key last, also where it had an expiry before.
+	TTL time.Duration
+}
+
 // Put stores value under key. When it returns nil the value is durable, as far
 // as the server's sync policy goes, and every get that begins afterwards sees
 // it or something newer.
 //
-// It fails with ErrKeyEmpty, ErrKeyTooLarge, ErrTooLarge, ErrOverloaded,
-// ErrNoSpace, ErrTimeout, ErrUnavailable, ErrClosed: then nothing was changed;
-// or with ErrOutcomeUnknown: then it may have been. A put is never sent twice.
+// A put whose reply was lost, or that the server had no room for, is sent again
+// until the call's time is over, over reconnects and restarts of the server, and
+// takes effect once. It fails with ErrKeyEmpty, ErrKeyTooLarge, ErrTooLarge,
+// ErrOverloaded, ErrNoSpace, ErrTimeout, ErrUnavailable, ErrClosed: then nothing
+// was changed; or with ErrOutcomeUnknown: then it may have been, or may still be.
 func (c *Client) Put(ctx context.Context, key, value []byte) error {
-	if err := checkKey(key); err != nil {
-		return c.fail("put", key, "", err)
-	}
-	p := c.begin(ctx)
-	server, err := c.putWith(&p, key, value)
-	return c.fail("put", key, server, err)
+	_, err := c.putWith(ctx, key, value, PutOptions{})
+	return err
 }
 
-func (c *Client) putWith(p *patience, key, value []byte) (server string, err error) {
-	if len(value) > layout.MaxValueLen {
-		return "", fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(value), layout.MaxValueLen)
+// PutWith is Put under a condition or for a limited time. It returns the version
+// that the key then has. Whether a condition holds is judged once, in the order
+// of all writes: of two clients that put if absent at the same time, one stores.
+//
+// Beyond what Put fails with there are ErrExists (IfAbsent) and
+// ErrVersionMismatch (IfVersion), both a *VersionError with the version that the
+// key has: then nothing was changed. So a put with IfAbsent or IfVersion that
+// fails with ErrOutcomeUnknown can be made again by the caller without risk.
+func (c *Client) PutWith(ctx context.Context, key, value []byte, opts PutOptions) (version uint64, err error) {
+	return c.putWith(ctx, key, value, opts)
+}
+
+func (c *Client) putWith(ctx context.Context, key, value []byte, opts PutOptions) (version uint64, err error) {
+	w, err := newPut(key, value, opts)
+	if err != nil {
+		return 0, c.fail("put", key, "", err)
 	}
 	c.n.puts.Add(1)
-	return c.write(p, key, func(s *session) error { return s.put(p, key, value) })
+	err = c.writeKey(ctx, "put", &w)
+	return w.reply.Version, err
 }
 
-// Delete removes key and reports whether it existed. It fails as Put does.
-func (c *Client) Delete(ctx context.Context, key []byte) (existed bool, err error) {
+// newPut checks a put.
+func newPut(key, value []byte, opts PutOptions) (w write, err error) {
 	if err := checkKey(key); err != nil {
+		return write{}, err
+	}
+	if len(value) > layout.MaxValueLen {
+		return write{}, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(value), layout.MaxValueLen)
+	}
+	w = write{typ: wire.TypePut, key: key, data: value}
+	w.terms.TTLMicros, err = ttlMicros(opts.TTL)
+	switch {
+	case err != nil:
+		return write{}, err
+	case opts.IfAbsent && opts.IfVersion != 0:
+		return write{}, fmt.Errorf("%w: IfAbsent and IfVersion exclude each other", ErrOptions)
+	case opts.IfAbsent:
+		w.terms.If = wire.CondAbsent
+	case opts.IfVersion != 0:
+		w.terms.If, w.terms.IfVersion = wire.CondVersion, opts.IfVersion
+	}
+	return w, nil
+}
+
+// ttlMicros is a time to live as it is sent: never 0 unless it is none.
+func ttlMicros(ttl time.Duration) (uint64, error) {
+	if ttl < 0 {
+		return 0, fmt.Errorf("%w: a TTL of %v", ErrOptions, ttl)
+	}
+	return uint64((ttl + time.Microsecond - 1) / time.Microsecond), nil
+}
+
+// writeKey carries out a write of one key.
+func (c *Client) writeKey(ctx context.Context, op string, w *write) error {
+	p := c.begin(ctx)
+	server, err := c.do(&p, w)
+	if err != nil {
+		w.reply = wire.WriteReply{}
+	}
+	return c.fail(op, w.key, server, err)
+}
+
+// Delete removes key and reports whether it existed. It fails as Put does, and
+// is sent again as a put is: existed is what the first copy found.
+func (c *Client) Delete(ctx context.Context, key []byte) (existed bool, err error) {
+	w, err := newDelete(key, 0)
+	if err != nil {
 		return false, c.fail("delete", key, "", err)
 	}
-	p := c.begin(ctx)
 	c.n.deletes.Add(1)
-	server, err := c.write(&p, key, func(s *session) error {
-		existed, err = s.delete(&p, key)
-		return err
-	})
-	return existed && err == nil, c.fail("delete", key, server, err)
+	err = c.writeKey(ctx, "delete", &w)
+	return w.reply.Existed, err
 }
 
-// write does f on a session, and on another one only if f certainly was not
-// sent.
-func (c *Client) write(p *patience, key []byte, f func(*session) error) (server string, err error) {
-	for {
-		if err := p.over(); err != nil {
-			return server, err
-		}
-		s, err := c.session(p)
-		if err != nil {
-			return server, err
-		}
-		server = s.addr
-		err = c.judge(f(s))
-		s.cache.drop(layout.HashKey(s.view.Load().Seed, key))
-		if not := (errNotSent{}); !errors.As(err, &not) {
-			return server, err
-		} else if !again(err) {
-			return server, not.cause
-		}
-		c.n.lost.Add(1)
-		s.settle(p)
+// DeleteIf removes key if it has the given version, which must not be 0. It
+// fails as Put does, with ErrVersionMismatch if the key has another version
+// (*VersionError tells which), and with ErrNotFound if it does not exist.
+func (c *Client) DeleteIf(ctx context.Context, key []byte, version uint64) error {
+	w, err := newDelete(key, version)
+	if err == nil && version == 0 {
+		err = fmt.Errorf("%w: version 0 is none that a key can have", ErrOptions)
 	}
-}
-
-// judge says what a failed write means: what was not sent has no effect, what
-// the server refused neither, and of the rest nobody knows.
-func (c *Client) judge(err error) error {
-	if err == nil || errors.As(err, new(errNotSent)) {
-		return err
+	if err != nil {
+		return c.fail("delete-if", key, "", err)
 	}
-	// A reply that makes no sense tells as little as none.
-	for _, lost := range []error{errLost, errLate, ErrProtocol, context.Canceled, context.DeadlineExceeded} {
-		if errors.Is(err, lost) {
-			err = because(ErrOutcomeUnknown, err)
-			break
-		}
-	}
-	if errors.Is(err, ErrOutcomeUnknown) {
-		c.n.unknown.Add(1)
+	c.n.deletes.Add(1)
+	err = c.writeKey(ctx, "delete-if", &w)
+	if v := (*VersionError)(nil); errors.As(err, &v) && v.Actual == 0 {
+		return c.fail("delete-if", key, err.(*Error).Server, ErrNotFound)
 	}
 	return err
 }
 
-func (s *session) put(p *patience, key, value []byte) error {
-	if uint64(len(value)) > s.welcome.MaxValue {
-		return errNotSent{fmt.Errorf("%w: %d bytes, this server takes up to %d", ErrTooLarge, len(value), s.welcome.MaxValue)}
+func newDelete(key []byte, version uint64) (write, error) {
+	w := write{typ: wire.TypeDelete, key: key}
+	if version != 0 {
+		w.terms.If, w.terms.IfVersion = wire.CondVersion, version
 	}
-	if len(key) > int(s.welcome.MaxKey) {
-		return errNotSent{fmt.Errorf("%w: %d bytes, this server takes up to %d", ErrKeyTooLarge, len(key), s.welcome.MaxKey)}
-	}
-	if !wire.PutFits(s.requestSize(), len(key), len(value)) {
-		return s.putLarge(p, key, value)
-	}
-	sl, err := s.open(p)
-	if err != nil {
-		return err
-	}
-	r, err := sl.call(p, wire.AppendPut(sl.buf[:0], sl.id(), wire.Put{Key: key, Value: value}))
-	return r.putDone(err)
+	return w, checkKey(key)
 }
 
-// putDone reads the reply of a put.
-func (r *reply) putDone(err error) error {
-	if err != nil {
-		return err
+// Increment adds delta to the number under key and returns the sum. A number is
+// a decimal int64 in ASCII, as strconv writes it; a key that does not exist
+// counts as 0. An expiry stays as it is. It is done by the server in one step:
+// increments by many clients all count, and one whose reply was lost counts
+// once.
+//
+// It fails as Put does, with ErrNotNumber if the value is no number, and with
+// ErrNumberRange if the sum does not fit; then nothing was changed.
+func (c *Client) Increment(ctx context.Context, key []byte, delta int64) (int64, error) {
+	if err := checkKey(key); err != nil {
+		return 0, c.fail("increment", key, "", err)
 	}
-	if _, err := wire.ParseWriteReply(r.body); err != nil {
-		// It says that the put was done, in words that make no sense.
-		return because(ErrOutcomeUnknown, r.malformed(err))
-	}
-	r.done()
-	return nil
+	c.n.updates.Add(1)
+	w := write{typ: wire.TypeUpdate, op: wire.UpdateIncrement, key: key, delta: delta}
+	err := c.writeKey(ctx, "increment", &w)
+	return w.reply.Number, err
 }
 
-// putLarge copies the value into registered memory, where the server READs it.
-// The memory belongs to the put until its reply or the end of the QP, whatever
-// becomes of the caller; the caller's own memory was only read by the copy. The
-// checksum is of the copy's source, taken once: the server compares its own
-// copy with it and refuses what is not the value that was put.
-func (s *session) putLarge(p *patience, key, value []byte) error {
-	staged, err := p.buffer(s.t.staging, len(value))
-	if err != nil {
-		if errors.Is(err, errNoBuffer) {
-			err = because(ErrOverloaded, err)
-		}
-		return errNotSent{err}
+// Touch gives key another time to live, from when the server orders it; 0 makes
+// it last. The value stays, the version rises. It fails as Put does, and with
+// ErrNotFound if there is no such key.
+func (c *Client) Touch(ctx context.Context, key []byte, ttl time.Duration) error {
+	w := write{typ: wire.TypeUpdate, op: wire.UpdateTouch, key: key}
+	err := checkKey(key)
+	if err == nil {
+		w.terms.TTLMicros, err = ttlMicros(ttl)
 	}
-	copy(staged.mem, value)
-	sl, err := s.open(p)
 	if err != nil {
-		s.t.staging.put(staged)
-		return err
+		return c.fail("touch", key, "", err)
 	}
-	sl.staged = staged // from here on it is the slot's, which gives it back
-	s.c.n.largePuts.Add(1)
-	remote := staged.remote()
-	r, err := sl.call(p, wire.AppendPutLarge(sl.buf[:0], sl.id(), wire.PutLarge{
-		RKey: remote.RKey, Addr: remote.Addr,
-		ValueLen: uint64(len(value)), Checksum: xxh3.Hash(staged.mem[:len(value)]), Key: key,
-	}))
-	return r.putDone(err)
-}
-
-func (s *session) delete(p *patience, key []byte) (existed bool, err error) {
-	sl, err := s.open(p)
-	if err != nil {
-		return false, err
-	}
-	r, err := sl.call(p, wire.AppendDelete(sl.buf[:0], sl.id(), wire.Delete{Key: key}))
-	if err != nil {
-		return false, err
-	}
-	m, err := wire.ParseWriteReply(r.body)
-	if err != nil {
-		return false, because(ErrOutcomeUnknown, r.malformed(err))
-	}
-	r.done()
-	return m.Existed, nil
+	c.n.updates.Add(1)
+	w.terms.If = wire.CondExists
+	return c.writeKey(ctx, "touch", &w)
 }
 
 // statusError turns a server's refusal into an error of this package.
@@ -198,6 +205,16 @@ func statusError(err error) error {
 		return because(ErrOutcomeUnknown, err)
 	case wire.StatusProtocol:
 		return because(ErrProtocol, err)
+	case wire.StatusNotNumber:
+		return because(ErrNotNumber, err)
+	case wire.StatusNumberRange:
+		return because(ErrNumberRange, err)
+	case wire.StatusCrossShard:
+		return because(ErrCrossShard, err)
+	case wire.StatusBadBatch:
+		return because(ErrBatch, err)
+	case wire.StatusUnsupported:
+		return because(ErrUnsupported, err)
 	}
 	return because(ErrServer, err)
 }

@@ -68,7 +68,7 @@ type slot struct {
 
 	// staged is the value of a large put, which the server READs. It belongs
 	// to the put until the reply or the end of the QP, whoever waits.
-	staged *buffer
+	staged *staged
 
 	onSent, onLate func(rdma.WC) // bound once, so that posting does not allocate
 }
@@ -263,8 +263,8 @@ func (sl *slot) part() {
 	}
 	s := sl.s
 	sl.inflight.Store(0)
-	if sl.staged != nil { // neither the server nor the fabric can read it any more
-		s.t.staging.put(sl.staged)
+	if sl.staged != nil { // the server reads it no more for this request
+		sl.staged.drop()
 		sl.staged = nil
 	}
 	if sl.isPing() {

@@ -23,6 +23,8 @@ type Counters struct {
 	Puts      uint64 `json:"puts"`
 	LargePuts uint64 `json:"large_puts"` // of these, READ by the server
 	Deletes   uint64 `json:"deletes"`
+	Updates   uint64 `json:"updates"` // increments and touches
+	Batches   uint64 `json:"batches"`
 	ScanPages uint64 `json:"scan_pages"`
 
 	// Fallbacks counts by cause why a get went by SEND.
@@ -70,6 +72,7 @@ type RetryCounters struct {
 	Chunk    uint64 `json:"chunk"`    // a chunk of a large value was overwritten
 	Lease    uint64 `json:"lease"`    // the lease ran out before the result was handled
 	Session  uint64 `json:"session"`  // the connection was lost
+	Write    uint64 `json:"write"`    // a write that was refused for now, or whose outcome the server did not know
 }
 
 // counters is the live form of Counters.
@@ -79,6 +82,7 @@ type counters struct {
 	cacheHits, cacheMisses, cacheStale      atomic.Uint64
 	largeReads                              atomic.Uint64
 	puts, largePuts, deletes, scanPages     atomic.Uint64
+	updates, batches, writeRetry            atomic.Uint64
 	fbSlotless, fbPebble, fbRounds          atomic.Uint64
 	fbNoLease, fbNoRegion, fbNoRoom, fbElse atomic.Uint64
 	fbExpiry, expiredItems                  atomic.Uint64
@@ -99,7 +103,7 @@ func (n *counters) snapshot() Counters {
 		Reads: n.reads.Load(), ReadBytes: n.readBytes.Load(), ReadBatches: n.readBatches.Load(),
 		CacheHits: n.cacheHits.Load(), CacheMisses: n.cacheMisses.Load(), CacheStale: n.cacheStale.Load(),
 		LargeReads: n.largeReads.Load(),
-		Puts:       n.puts.Load(), LargePuts: n.largePuts.Load(), Deletes: n.deletes.Load(), ScanPages: n.scanPages.Load(),
+		Puts:       n.puts.Load(), LargePuts: n.largePuts.Load(), Deletes: n.deletes.Load(), Updates: n.updates.Load(), Batches: n.batches.Load(), ScanPages: n.scanPages.Load(),
 		Fallbacks: FallbackCounters{
 			Slotless: n.fbSlotless.Load(), Pebble: n.fbPebble.Load(), Rounds: n.fbRounds.Load(),
 			NoLease: n.fbNoLease.Load(), NoRegion: n.fbNoRegion.Load(), NoRoom: n.fbNoRoom.Load(), Expiry: n.fbExpiry.Load(), Other: n.fbElse.Load(),
@@ -107,7 +111,7 @@ func (n *counters) snapshot() Counters {
 		Retries: RetryCounters{
 			Torn: n.torn.Load(), Pending: n.pending.Load(), Dead: n.dead.Load(), Misfit: n.misfit.Load(),
 			Marked: n.marked.Load(), Mismatch: n.mismatch.Load(), Chunk: n.chunk.Load(),
-			Lease: n.leaseRetry.Load(), Session: n.lost.Load(),
+			Lease: n.leaseRetry.Load(), Session: n.lost.Load(), Write: n.writeRetry.Load(),
 		},
 		LeaseRenewals: n.renewals.Load(), LeaseExpired: n.expired.Load(), ViewRefreshes: n.views.Load(),
 		ReclaimUpdates: n.reclaims.Load(), ReclaimDropped: n.reclaimDropped.Load(),

@@ -1,0 +1,137 @@
+package client
+
+import (
+	"context"
+
+	"github.com/rdmakv/rdmakv/internal/wire"
+)
+
+// MultiPut stores many pairs. It returns nil if all were stored and otherwise a
+// *MultiError with the outcome of each, as Put would have reported it. The pairs
+// are independent writes in no particular order: of two pairs with the same key
+// either may be the one that stays. For pairs that belong together there is
+// WriteBatch.
+//
+// As many are under way as there are credits, from one goroutine. Without a
+// deadline in ctx, Config.Timeout is for each pair.
+func (c *Client) MultiPut(ctx context.Context, pairs []Pair) error {
+	m := multiPut{c: c, ctx: ctx, pairs: pairs, errs: make([]error, len(pairs))}
+	var large []int
+	for i, pair := range pairs {
+		if !m.fits(pair) {
+			large = append(large, i)
+			continue
+		}
+		for !m.start(i) {
+			if len(m.under) == 0 {
+				m.repeat() // they hold slots, which a put may have to wait for
+				m.put(i)
+				break
+			}
+			m.finishOldest() // it gives a credit back
+		}
+	}
+	for len(m.under) > 0 {
+		m.finishOldest()
+	}
+	m.repeat()
+	// These wait for slots. Only now does none of them wait for one that an
+	// unfinished put of this very call holds.
+	for _, i := range large {
+		m.put(i)
+	}
+	failed := 0
+	for _, err := range m.errs {
+		if err != nil {
+			failed++
+		}
+	}
+	if failed == 0 {
+		return nil
+	}
+	return &MultiError{Errs: m.errs, Failed: failed}
+}
+
+// A multiPut is one call of MultiPut.
+type multiPut struct {
+	c     *Client
+	ctx   context.Context
+	pairs []Pair
+	errs  []error
+	under []*putUnderWay // oldest first
+	lost  []*putUnderWay // to be sent again, each with its slot
+}
+
+// A putUnderWay is a put that has been posted.
+type putUnderWay struct {
+	i    int
+	s    *session
+	slot *slot
+	w    write
+}
+
+// fits reports whether a pair goes into one message.
+func (m *multiPut) fits(pair Pair) bool {
+	return checkKey(pair.Key) == nil && wire.PutFits(messageSize, len(pair.Key), len(pair.Value))
+}
+
+// start posts a put if it can do so without waiting.
+func (m *multiPut) start(i int) bool {
+	c, pair := m.c, m.pairs[i]
+	s := c.current.Load()
+	if s == nil || len(pair.Key) > int(s.welcome.MaxKey) || uint64(len(pair.Value)) > s.welcome.MaxValue ||
+		!wire.PutFits(s.requestSize(), len(pair.Key), len(pair.Value)) {
+		return false
+	}
+	w, err := newPut(pair.Key, pair.Value, PutOptions{})
+	if err != nil {
+		return false
+	}
+	if w.terms.ID, w.named = c.ids.tryTake(); !w.named {
+		return false
+	}
+	p := c.begin(m.ctx)
+	sl := s.tryOpen(&p)
+	if sl == nil || sl.post(w.encode(sl, false)) != nil {
+		c.finished(&w)
+		return false
+	}
+	c.n.puts.Add(1)
+	m.under = append(m.under, &putUnderWay{i: i, s: s, slot: sl, w: w})
+	return true
+}
+
+// finishOldest waits for the reply of the put that was posted first.
+func (m *multiPut) finishOldest() {
+	u := m.under[0]
+	m.under = m.under[1:]
+	p := m.c.begin(m.ctx)
+	r, err := u.slot.await(&p)
+	if err == nil {
+		r, err = r.check(wire.TypePut.Reply())
+	}
+	err = u.w.take(&r, err)
+	u.s.forget(&u.w)
+	switch u.w.judge(err) {
+	case writeDone:
+		err = u.w.refusal()
+	case writeLost, writeLater:
+		m.lost = append(m.lost, u)
+		return
+	default:
+		err = m.c.ended(&u.w, plain(err))
+	}
+	m.c.finished(&u.w)
+	m.errs[u.i] = m.c.fail("put", u.w.key, u.s.addr, err)
+}
+
+// repeat sends the lost ones again, under the ids that they have.
+func (m *multiPut) repeat() {
+	for _, u := range m.lost {
+		m.errs[u.i] = m.c.writeKey(m.ctx, "put", &u.w)
+	}
+	m.lost = m.lost[:0]
+}
+
+// put is a put like any other, which waits for its turn.
+func (m *multiPut) put(i int) { m.errs[i] = m.c.Put(m.ctx, m.pairs[i].Key, m.pairs[i].Value) }
