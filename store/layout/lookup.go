@@ -38,6 +38,10 @@ type Lookup struct {
 	Reason Reason
 	// Counts says what the get met; reset by Start.
 	Counts Counts
+	// Torn is the last item that said it was live and did not verify, Size being
+	// how much of it was READ; Size 0: there was none. What does not change any
+	// more and still does not verify is damaged.
+	Torn Loc
 
 	view    *View
 	dir     *Dir
@@ -206,7 +210,7 @@ func (l *Lookup) Start(v *View, d *Dir, shard uint16, key []byte, cached Loc, ma
 	l.view, l.dir, l.key, l.shard = v, d, key, shard
 	l.cached, l.maxRead = cached, int(max(maxRead, MinMaxRead))&^(wordSize-1)
 	l.phase, l.round, l.steps = phaseStart, 0, 0
-	l.Reads, l.Reason, l.Counts = nil, ReasonNone, Counts{}
+	l.Reads, l.Reason, l.Counts, l.Torn = nil, ReasonNone, Counts{}, Loc{}
 	l.root, l.refreshed, l.rootRead, l.fresh = nil, false, false, false
 }
 
@@ -313,6 +317,7 @@ func (l *Lookup) judge(b []byte, p Place) verdict {
 	}
 	if err := l.item.parse(b, l.view.Incarnation, p, allSumBits); err != nil {
 		l.Counts.Torn++
+		l.Torn = Loc{Place: p, Size: uint32(len(b))}
 		if err == ErrShort {
 			return verdictShort
 		}
