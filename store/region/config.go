@@ -42,6 +42,8 @@ type Config struct {
 	RegionSize      uint64 // of an items region; larger for an item that needs it
 	IndexRegionSize uint64 // of an index region; larger for a directory that needs it
 	Limit           uint64 // of all regions together
+	ItemsLimit      uint64 // of items regions; default Limit
+	IndexLimit      uint64 // of index regions; default Limit
 	ReclaimEntries  int    // ring of retired pages that a client can still ask for
 }
 
@@ -50,6 +52,8 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.RegionSize, DefaultRegionSize)
 	setDefault(&c.IndexRegionSize, DefaultIndexRegionSize)
 	setDefault(&c.Limit, DefaultLimit)
+	setDefault(&c.ItemsLimit, c.Limit)
+	setDefault(&c.IndexLimit, c.Limit)
 	if c.ReclaimEntries == 0 {
 		c.ReclaimEntries = DefaultReclaimEntries
 	}

@@ -70,6 +70,21 @@ func (e *Extents) Release(start, n int) {
 	e.failed = [2]int{}
 }
 
+// TakeAt marks n units from start taken, if all of them are free.
+func (e *Extents) TakeAt(start, n int) bool {
+	if start < 0 || n <= 0 || start+n > e.units || e.next(start, true) < start+n {
+		return false
+	}
+	e.set(start, n, true)
+	return true
+}
+
+// IsFree reports whether a unit is free.
+func (e *Extents) IsFree(unit int) bool { return e.used[unit/64]>>(unit%64)&1 == 0 }
+
+// Units is the number of units.
+func (e *Extents) Units() int { return e.units }
+
 // Free is the number of free units.
 func (e *Extents) Free() int { return e.free }
 

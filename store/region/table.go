@@ -42,6 +42,7 @@ type Table struct {
 
 	mu       sync.Mutex // guards what follows; changed under addMu only
 	inUse    uint64     // bytes of all regions
+	items    uint64     // of them, of items regions
 	nextBase uint64     // byte position of the next region; only rises
 	closed   bool
 
@@ -127,18 +128,28 @@ func (t *Table) CanAdd(kind layout.RegionKind, need uint64) (size uint64, err er
 	defer t.mu.Unlock()
 	least := roundUp(need+layout.PageSize, layout.RegionGranule)
 	size = max(t.sizeOf(kind), least)
-	if left := t.cfg.Limit - t.inUse; size > left {
+	left := t.left(kind)
+	if size > left {
 		size = max(least, left/layout.RegionGranule*layout.RegionGranule)
 	}
 	switch {
 	case t.closed:
 		return 0, t.refuse(kind, size, ErrClosed)
-	case t.inUse+size > t.cfg.Limit:
+	case size > left:
 		return 0, t.refuse(kind, size, nil)
 	case t.nextBase+size > placeSpace || len(t.view.Load().Regions) >= maxRegions:
 		return 0, t.refuse(kind, size, errPlaceSpace)
 	}
 	return size, nil
+}
+
+// left is how many bytes more of a kind there may be. Caller holds t.mu.
+func (t *Table) left(kind layout.RegionKind) uint64 {
+	mine, most := t.items, t.cfg.ItemsLimit
+	if kind == layout.KindIndex {
+		mine, most = t.inUse-t.items, t.cfg.IndexLimit
+	}
+	return min(t.cfg.Limit-min(t.inUse, t.cfg.Limit), most-min(mine, most))
 }
 
 // refuse says why there is no region of size bytes. Caller holds t.mu.
@@ -168,6 +179,9 @@ func (t *Table) publish(m *mapped, old *layout.View) {
 	}
 	t.nextBase += m.Length
 	t.inUse += m.Length
+	if m.Kind == layout.KindItems {
+		t.items += m.Length
+	}
 
 	v := *old
 	v.Version++

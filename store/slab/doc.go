@@ -21,7 +21,11 @@
 //	    └── free for any class ◀── a lease (package reclaim) ◀─────┘
 //
 // Bookkeeping stands on the Go heap: one bit for a place, some words for a
-// page, one byte for each 4 KiB of spans. Nothing is kept per item.
+// page, twelve bytes for each 4 KiB unit. Nothing is kept per small item.
+//
+// The package knows places, not what they are worth. Who does (the store)
+// samples them (sample.go) and frees those that it can do without; for memory
+// of another class, or for a large item, it clears a run of memory (clearing.go).
 //
 // Pages are shared by all shards, so a store with few keys of many sizes has
 // one page for each size, not one for each size and shard.

@@ -3,6 +3,7 @@ package slab
 import (
 	"fmt"
 	"math/bits"
+	"sync/atomic"
 
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -14,9 +15,13 @@ type page struct {
 	base layout.Place
 	live int32 // bits set
 	// Invariant: no place below word hint is free.
-	hint       int32
-	class      uint8 // 0: none
-	on         *list // the list it stands on; nil when it is full
+	hint int32
+	pos  int32 // in its class's all
+	// class is who owns it, 0: nobody. Written under that class's lock; others
+	// read it to know whose lock to take, and look again under it.
+	class      atomic.Uint32
+	clearing   *Clearing // it is emptied for this; no place is given out
+	on         *list     // the list it stands on; nil when it is full
 	next, prev *page
 }
 
@@ -55,7 +60,9 @@ func (c *class) adopt(pg *page) {
 	if tail := c.perPage % 64; tail != 0 {
 		pg.used[words-1] = ^uint64(0) << tail // places that do not exist
 	}
-	pg.class, pg.live, pg.hint = c.id, 0, 0
+	pg.live, pg.hint, pg.pos = 0, 0, int32(len(c.all))
+	pg.class.Store(uint32(c.id))
+	c.all = append(c.all, pg)
 	c.pages++
 }
 
@@ -76,7 +83,7 @@ func (pg *page) take() int {
 // freePaged gives a place back to its page. Caller holds c.mu.
 func (c *class) freePaged(s *Slabs, p layout.Place) {
 	pg := s.space.pageOf(p)
-	if pg == nil || pg.class != c.id {
+	if pg == nil || pg.class.Load() != uint32(c.id) {
 		panic(fmt.Sprintf("slab: place %d is in no page of class %d", p, c.id))
 	}
 	off := int(p-pg.base) * 8
@@ -88,6 +95,12 @@ func (c *class) freePaged(s *Slabs, p layout.Place) {
 	pg.hint = min(pg.hint, int32(i/64))
 	pg.live--
 	c.live--
+	if pg.clearing != nil {
+		if pg.live == 0 {
+			c.clearedPage(s, pg)
+		}
+		return
+	}
 	c.file(pg)
 	if pg.live == 0 {
 		s.want.fails.Store(0) // there is something to find again
@@ -100,6 +113,8 @@ func (c *class) freePaged(s *Slabs, p layout.Place) {
 func (c *class) file(pg *page) {
 	var to *list
 	switch {
+	case pg.clearing != nil:
+		return // on no list until it is empty
 	case pg.live == 0:
 		to = &c.empty
 	case int(pg.live) == c.perPage:
@@ -141,9 +156,18 @@ func (c *class) retirePage(s *Slabs, pg *page) {
 		panic(fmt.Sprintf("slab: page at place %d retired with %d live items", pg.base, pg.live))
 	}
 	c.empty.remove(pg)
-	pg.class = 0
+	c.disown(pg)
+	s.retire(c, pg.base, PageBytes, c.perPage, nil)
+}
+
+// disown takes a page out of the class. Caller holds c.mu.
+func (c *class) disown(pg *page) {
+	last := c.all[len(c.all)-1]
+	c.all[pg.pos], last.pos = last, pg.pos
+	c.all[len(c.all)-1] = nil
+	c.all = c.all[:len(c.all)-1]
+	pg.class.Store(0)
 	c.pages--
-	s.retire(c, pg.base, PageBytes, c.perPage)
 }
 
 // list is a list of pages, newest first.

@@ -14,9 +14,9 @@ import (
 // posts a READ during the wait would find a valid item in memory that has no
 // owner; without the list a client that learned of a place an hour ago would
 // read it after the reuse, under a lease that is quite fresh. Caller holds c.mu.
-func (s *Slabs) retire(c *class, p layout.Place, bytes, places int) {
+func (s *Slabs) retire(c *class, p layout.Place, bytes, places int, to *Clearing) {
 	if teeth.Off(teeth.F9ReclaimList) {
-		s.space.give(p, bytes) // the wrong way: at once
+		s.give(p, bytes, to) // the wrong way: at once
 		return
 	}
 	mem := s.table.Bytes(p, bytes)
@@ -26,7 +26,7 @@ func (s *Slabs) retire(c *class, p layout.Place, bytes, places int) {
 	c.retired++
 	s.retired.Add(int64(bytes))
 	s.reclaim.Retire(time.Time{}, p, uint32(bytes/unitBytes), true, func() {
-		s.space.give(p, bytes)
+		s.give(p, bytes, to)
 		s.retired.Add(-int64(bytes))
 		c.mu.Lock()
 		c.retired--

@@ -50,6 +50,12 @@ type Slabs struct {
 
 	retired atomic.Int64 // bytes that wait for a lease
 	want    pressure
+
+	// full: the last look for memory outside the classes was in vain.
+	full atomic.Bool
+	// short is called when there is no memory outside the classes and few free
+	// places are left in one: under its lock, so it must not call back.
+	short func(classID uint8)
 }
 
 // New returns an empty allocator over item regions of t, which it adds as it
@@ -113,6 +119,7 @@ func (s *Slabs) alloc(size int, patience time.Duration) (p layout.Place, classID
 		case errors.Is(err, region.ErrGrowing):
 			return 0, 0, err
 		}
+		s.full.Store(true)
 		if p, _, ok = c.alloc(s, true); ok {
 			return p, classID, nil
 		}
@@ -158,9 +165,14 @@ func (c *class) alloc(s *Slabs, last bool) (p layout.Place, seen int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.units == 0 {
-		return c.allocPaged(s, last)
+		p, seen, ok = c.allocPaged(s, last)
+	} else {
+		p, seen, ok = c.allocSpan(s)
 	}
-	return c.allocSpan(s)
+	if ok && s.short != nil && s.full.Load() && c.needs() > 0 {
+		s.short(c.id)
+	}
+	return p, seen, ok
 }
 
 // request is what the class takes from the space, in units.
@@ -182,10 +194,16 @@ type class struct {
 	pages   int // pages owned, empty and draining ones included
 	live    int // places allocated
 	retired int // pages or spans that wait for a lease
+	closed  int // pages that are being cleared
 
 	partial  list // some places free, some not: where the next place comes from
 	empty    list // every place free, kept against the next burst
 	draining list // no place is given out here while others have one
 
 	freeSpans []layout.Place // spans without an item, kept for the next one
+
+	all   []*page        // every page owned
+	spans []layout.Place // every span with an item
+	// clearing has the spans that are given up when their item goes.
+	clearing map[layout.Place]*Clearing
 }

@@ -17,6 +17,8 @@ type space struct {
 	// Replaced whole under mu; read without a lock.
 	byID atomic.Pointer[[]*itemRegion]
 
+	busy atomic.Bool // more than half of the limit is registered
+
 	mu      sync.Mutex
 	regions []*itemRegion // in the order in which they were added
 }
@@ -112,6 +114,7 @@ func (sp *space) add(need uint64) error {
 		spans:  make([]span, n),
 	}
 	r.ext.Take(1, 1) // the header page
+	sp.busy.Store(sp.table.InUse() > sp.table.Limit()/2)
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	sp.regions = append(sp.regions, r)
@@ -142,6 +145,15 @@ func (sp *space) unitOf(p layout.Place) (*itemRegion, int) {
 		return nil, 0
 	}
 	return byID[reg.ID], int(off / unitBytes)
+}
+
+// spanAt returns the entry of the unit of p; nil outside items regions.
+func (sp *space) spanAt(p layout.Place) *span {
+	r, unit := sp.unitOf(p)
+	if r == nil {
+		return nil
+	}
+	return &r.spans[unit]
 }
 
 // pageOf returns the page that p would lie in; nil outside items regions.

@@ -2,6 +2,7 @@ package slab
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -9,7 +10,10 @@ import (
 // span describes a run of 4 KiB units for one large item, in the entry of its
 // first unit. Guarded by the lock of its class.
 type span struct {
-	class uint8 // 0: no span starts here
+	// class is whose span starts here, 0: none does. As with a page's, others
+	// read it to know whose lock to take.
+	class atomic.Uint32
+	pos   int32 // in its class's spans, while live
 	live  bool  // it holds an item; otherwise its class keeps it for the next
 }
 
@@ -17,18 +21,15 @@ type span struct {
 // holds c.mu.
 func (c *class) allocSpan(s *Slabs) (p layout.Place, seen int, ok bool) {
 	if n := len(c.freeSpans); n > 0 {
-		p := c.freeSpans[n-1]
+		p = c.freeSpans[n-1]
 		c.freeSpans = c.freeSpans[:n-1]
-		r, unit := s.space.unitOf(p)
-		r.spans[unit] = span{class: c.id, live: true}
-		c.live++
-		return p, 0, true
-	}
-	if p, seen, ok = s.space.takeSpan(c.units); !ok {
+	} else if p, seen, ok = s.space.takeSpan(c.units); !ok {
 		return 0, seen, false
 	}
-	r, unit := s.space.unitOf(p)
-	r.spans[unit] = span{class: c.id, live: true}
+	sp := s.space.spanAt(p)
+	sp.class.Store(uint32(c.id))
+	sp.live, sp.pos = true, int32(len(c.spans))
+	c.spans = append(c.spans, p)
 	c.live++
 	return p, seen, true
 }
@@ -36,12 +37,22 @@ func (c *class) allocSpan(s *Slabs) (p layout.Place, seen int, ok bool) {
 // freeSpan gives a span back to its class, and the surplus to any class.
 // Caller holds c.mu.
 func (c *class) freeSpan(s *Slabs, p layout.Place) {
-	r, unit := s.space.unitOf(p)
-	if r == nil || r.spans == nil || r.spans[unit] != (span{class: c.id, live: true}) || p.Byte()%unitBytes != 0 {
+	sp := s.space.spanAt(p)
+	if sp == nil || sp.class.Load() != uint32(c.id) || !sp.live || p.Byte()%unitBytes != 0 {
 		panic(fmt.Sprintf("slab: place %d is no allocated span of class %d: freed twice?", p, c.id))
 	}
-	r.spans[unit] = span{class: c.id}
+	last := c.spans[len(c.spans)-1]
+	c.spans[sp.pos] = last
+	s.space.spanAt(last).pos = sp.pos
+	c.spans = c.spans[:len(c.spans)-1]
+	sp.live = false
 	c.live--
+	if to := c.clearing[p]; to != nil {
+		delete(c.clearing, p)
+		sp.class.Store(0)
+		s.retire(c, p, c.units*unitBytes, 1, to)
+		return
+	}
 	c.freeSpans = append(c.freeSpans, p)
 	s.want.fails.Store(0) // there is something to find again
 	for len(c.freeSpans) > keepEmpty(c.live) && !s.reclaim.Keeps() {
@@ -54,7 +65,6 @@ func (c *class) freeSpan(s *Slabs, p layout.Place) {
 func (c *class) retireSpan(s *Slabs) {
 	p := c.freeSpans[0]
 	c.freeSpans = append(c.freeSpans[:0], c.freeSpans[1:]...)
-	r, unit := s.space.unitOf(p)
-	r.spans[unit] = span{}
-	s.retire(c, p, c.units*unitBytes, 1)
+	s.space.spanAt(p).class.Store(0)
+	s.retire(c, p, c.units*unitBytes, 1, nil)
 }

@@ -49,7 +49,7 @@ func (c *class) stats() ClassStats {
 	if c.units > 0 {
 		cs.Pages, cs.Empty = c.live+len(c.freeSpans), len(c.freeSpans)
 	} else {
-		cs.Pages, cs.Empty, cs.Draining = c.pages, c.empty.n, c.draining.n
+		cs.Pages, cs.Empty, cs.Draining = c.pages, c.empty.n, c.draining.n+c.closed
 	}
 	return cs
 }
