@@ -67,6 +67,22 @@ const (
 	F31UnknownStays
 	// D4Checksum: an item is believed only if its checksum holds.
 	D4Checksum
+	// F5OrderedState: conditions are judged on ordered state, writes in flight included.
+	F5OrderedState
+	// F5RefusalInOrder: a refusal is told when what it was judged against is published.
+	F5RefusalInOrder
+	// F12DurableTime: the server's time begins behind every time shown before.
+	F12DurableTime
+	// F12ExpiredAbsent: what has expired by the server's time is absent.
+	F12ExpiredAbsent
+	// F12HideTouched: a key on whose life a write in flight depends is not readable.
+	F12HideTouched
+	// F13BatchOrder: a batch kills all old items before its first new one is live.
+	F13BatchOrder
+	// F31RecordInBatch: the record of a request is in the Pebble batch of its write.
+	F31RecordInBatch
+	// F31RetryAge: a request too old to be remembered is not applied.
+	F31RetryAge
 
 	numRules
 )
@@ -89,6 +105,14 @@ var ruleNames = [numRules]string{
 	F31SameID:           "F31 retry under the same id",
 	F31UnknownStays:     "F31 unknown is not failed",
 	D4Checksum:          "D4 checksum holds",
+	F5OrderedState:      "F5 conditions on ordered state",
+	F5RefusalInOrder:    "F5 refusal told in order",
+	F12DurableTime:      "F12 time goes on after a restart",
+	F12ExpiredAbsent:    "F12 expired is absent",
+	F12HideTouched:      "F12 touched keys do not expire meanwhile",
+	F13BatchOrder:       "F13 batch order",
+	F31RecordInBatch:    "F31 record in the same batch",
+	F31RetryAge:         "F31 old requests are not applied",
 }
 
 // String names the rule for test output.
