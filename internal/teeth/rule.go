@@ -83,6 +83,24 @@ const (
 	F31RecordInBatch
 	// F31RetryAge: a request too old to be remembered is not applied.
 	F31RetryAge
+	// D4EvictKills: an evicted item is killed before its slot says so.
+	D4EvictKills
+	// D4PairOnce: a value comes back to no place where it stood less than a lease ago.
+	D4PairOnce
+	// D4TwinLease: of two Pebble-only slots that say the same, one goes a lease later.
+	D4TwinLease
+	// D5EvictIdle: nothing is evicted while a write of it is in flight.
+	D5EvictIdle
+	// F6Promotion: a promotion never wins over a write ordered since it was read.
+	F6Promotion
+	// F7TakeOver: a Pebble-only slot is no key's own, whatever its bits.
+	F7TakeOver
+	// F7DropCounted: a key is counted before its slot is dropped.
+	F7DropCounted
+	// F7DropLease: a slot is dropped a lease after its key was counted.
+	F7DropLease
+	// F6EvictFill: a fill does not bring back what was evicted since its snapshot.
+	F6EvictFill
 
 	numRules
 )
@@ -113,6 +131,15 @@ var ruleNames = [numRules]string{
 	F13BatchOrder:       "F13 batch order",
 	F31RecordInBatch:    "F31 record in the same batch",
 	F31RetryAge:         "F31 old requests are not applied",
+	D4EvictKills:        "D4 eviction kills first",
+	D4PairOnce:          "D4 place and version once",
+	D4TwinLease:         "D4 twin slot goes a lease later",
+	D5EvictIdle:         "D5 no eviction under a write",
+	F6Promotion:         "F6 promotion under a probe",
+	F7TakeOver:          "F7 no slot is taken over",
+	F7DropCounted:       "F7 counted before dropped",
+	F7DropLease:         "F7 dropped a lease later",
+	F6EvictFill:         "F6 fill knows of evictions",
 }
 
 // String names the rule for test output.
