@@ -16,6 +16,8 @@ import (
 type ScanRequest struct {
 	Prefix   []byte // only keys that start with this; empty: all
 	After    []byte // only keys behind this one; empty: from the first
+	From     bool   // After itself is wanted too
+	End      []byte // only keys before this one; empty: to the last
 	Limit    int    // entries; 0 means 1000, at most 10,000
 	MaxBytes int    // keys and values of the page; 0 means 1 MiB, at most 64 MiB
 	KeysOnly bool   // leave values out
@@ -57,7 +59,10 @@ func (s *Store) Scan(ctx context.Context, req ScanRequest) (ScanPage, error) {
 		return ScanPage{}, err
 	}
 	defer leave()
-	if len(req.Prefix) > layout.MaxKeyLen || len(req.After) > layout.MaxKeyLen {
+	if s.db == nil {
+		return ScanPage{}, ErrUnsupported // memory alone has no order of keys
+	}
+	if max(len(req.Prefix), len(req.After), len(req.End)) > layout.MaxKeyLen {
 		return ScanPage{}, ErrKeyTooLarge
 	}
 	req.Limit = min(orDefault(max(req.Limit, 0), scanLimit), maxScanLimit)
@@ -128,9 +133,17 @@ func (s *Store) openMerge(req ScanRequest) (*merge, error) {
 	for _, sh := range s.shards {
 		lower, upper := prefixBounds(sh.id, req.Prefix)
 		if len(req.After) > 0 {
-			// The first key behind After is After with a zero byte.
-			if after := append(appendKey(nil, sh.id, kindData, req.After), 0); bytes.Compare(after, lower) > 0 {
+			after := appendKey(nil, sh.id, kindData, req.After)
+			if !req.From {
+				after = append(after, 0) // the first key behind it
+			}
+			if bytes.Compare(after, lower) > 0 {
 				lower = after
+			}
+		}
+		if len(req.End) > 0 {
+			if end := appendKey(nil, sh.id, kindData, req.End); bytes.Compare(end, upper) < 0 {
+				upper = end
 			}
 		}
 		if bytes.Compare(lower, upper) >= 0 {

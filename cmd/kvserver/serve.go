@@ -120,11 +120,15 @@ func (a *app) serverConfig(ctx context.Context) (server.Config, error) {
 		IndexRegionSize: uint64(c.IndexRegionSize),
 		Lease:           time.Duration(c.Lease), // 0, when it is off, is the default
 		LeaseOff:        c.Lease == 0,
+		WatchBytes:      int64(c.WatchBytes),
 		Credits:         c.Credits,
 		MaxSessions:     c.MaxSessions,
 		AdminListen:     c.AdminListen,
 		Debug:           c.PProf,
 		Logger:          log,
+	}
+	if c.WatchBytes == 0 {
+		cfg.WatchBytes = -1 // none; 0 is the default
 	}
 	// The policy by its name. The type is the store's, which this program does
 	// not import; its zero value is the first of three.

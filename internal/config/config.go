@@ -32,12 +32,15 @@ type Config struct {
 	Listen          []string      `mapstructure:"listen" scope:"server" usage:"HOST:PORT for RDMA connections; port 0 picks a free one"`
 	AdminListen     string        `mapstructure:"admin_listen" scope:"server" usage:"HOST:PORT for /metrics, /healthz and /readyz; empty: none"`
 	PProf           bool          `mapstructure:"pprof" scope:"server" usage:"serve Go profiles and the debug switch on the admin port"`
+	Mode            string        `mapstructure:"mode" scope:"server" usage:"durable keeps everything on disk, cache keeps what memory holds"`
 	Sync            string        `mapstructure:"sync" scope:"server" usage:"when a put is durable: always, interval or off"`
 	SyncInterval    time.Duration `mapstructure:"sync_interval" scope:"server" usage:"time between two syncs with --sync interval"`
 	Shards          int           `mapstructure:"shards" scope:"server" usage:"shards of a new store; fixed at its birth"`
 	MemoryLimit     Size          `mapstructure:"memory_limit" scope:"server" usage:"registered memory for index and items"`
 	RegionSize      Size          `mapstructure:"region_size" scope:"server" usage:"size of a region of items; the unit of registration"`
 	IndexRegionSize Size          `mapstructure:"index_region_size" scope:"server" usage:"size of a region of index segments"`
+	WatchBytes      Size          `mapstructure:"watch_bytes" scope:"server" usage:"memory for the events that watches are answered from; 0: no watches"`
+	ScrubRate       Size          `mapstructure:"scrub_rate" scope:"server" usage:"bytes of items verified in memory per second; 0: none"`
 	HugePages       string        `mapstructure:"huge_pages" scope:"server" usage:"huge pages for registered memory: off, try or on"`
 	Lease           Term          `mapstructure:"lease" scope:"server" usage:"how long a client may believe memory it has read a beat from; off is for debugging"`
 	Credits         int           `mapstructure:"credits" scope:"server" usage:"requests that one session may have in flight"`
@@ -65,12 +68,15 @@ func Default() Config {
 		DataDir:         "rdmakv-data",
 		Listen:          []string{"127.0.0.1:7400"},
 		AdminListen:     "127.0.0.1:7401",
+		Mode:            "durable",
 		Sync:            "always",
 		SyncInterval:    100 * time.Millisecond,
 		Shards:          32,
 		MemoryLimit:     1 << 30,
 		RegionSize:      128 << 20,
 		IndexRegionSize: 16 << 20,
+		WatchBytes:      16 << 20,
+		ScrubRate:       8 << 20,
 		HugePages:       "off",
 		Lease:           Term(2 * time.Second),
 		Credits:         64,

@@ -78,7 +78,7 @@ func TestEveryKeyInEveryLayer(t *testing.T) {
 		"traffic_class": "106", "service_level": "3", "path_mtu": "1024", "ack_timeout": "18", "retry_count": "3", "secret_file": "/s", "log_level": "debug",
 		"log_format": "json", "data_dir": "/d", "listen": "[::1]:1", "admin_listen": "localhost:2", "pprof": "true",
 		"sync": "off", "sync_interval": "1s", "shards": "7", "memory_limit": "2GiB", "region_size": "64MiB",
-		"index_region_size": "8MiB", "huge_pages": "try", "lease": "9s", "credits": "3", "max_sessions": "5", "servers": "a:1",
+		"index_region_size": "8MiB", "mode": "cache", "watch_bytes": "0", "scrub_rate": "1GiB", "huge_pages": "try", "lease": "9s", "credits": "3", "max_sessions": "5", "servers": "a:1",
 		"timeout": "1m", "cache_entries": "0", "max_inflight": "1",
 	}
 	for _, k := range Keys() {
@@ -168,6 +168,10 @@ func TestBadInput(t *testing.T) {
 		{"negative size", "memory_limit: -1GiB", nil, nil, []string{"not a size"}},
 		{"overflowing size", "memory_limit: 99999999TiB", nil, nil, []string{"too large"}},
 		{"size that is no multiple", "region_size: 64MB", nil, nil, []string{"62500KiB", "multiple of 1MiB"}},
+		{"another mode", "mode: cached", nil, nil, []string{"mode", `did you mean "cache"`}},
+		{"a ring too small", "watch_bytes: 512KiB", nil, nil, []string{"watch_bytes", "1MiB to 1GiB"}},
+		{"a ring too large", "watch_bytes: 2GiB", nil, nil, []string{"watch_bytes", "1MiB to 1GiB"}},
+		{"scrubbing faster than memory", "scrub_rate: 1TiB", nil, nil, []string{"scrub_rate", "64GiB"}},
 		{"regions larger than memory", "memory_limit: 16MiB", nil, nil, []string{"memory_limit", "region_size 128MiB"}},
 
 		{"unknown sync", "sync: sometimes", nil, nil, []string{"sync", "always, interval, off"}},

@@ -16,6 +16,9 @@ const (
 	hugeGranule = Size(2) << 20
 	minRegion   = Size(2) << 20
 	maxRegion   = Size(1) << 36 // 64 GiB
+	minWatch    = Size(1) << 20
+	maxWatch    = Size(1) << 30 // the store's bound
+	maxScrub    = Size(1) << 36 // more than any memory delivers
 	maxMemory   = Size(1) << 42 // 4 TiB: half of the place space, because places are not used twice
 )
 
@@ -171,6 +174,7 @@ func (c *Config) serverFaults(k *checker) {
 	if c.PProf && c.AdminListen == "" {
 		k.fault("pprof", "needs admin_listen, which is empty")
 	}
+	k.oneOf("mode", c.Mode, "durable", "cache")
 	k.oneOf("sync", c.Sync, "always", "interval", "off")
 	k.duration("sync_interval", c.SyncInterval, time.Millisecond, time.Minute)
 	k.number("shards", c.Shards, 1, 4096)
@@ -180,6 +184,12 @@ func (c *Config) serverFaults(k *checker) {
 	if need := c.RegionSize + c.IndexRegionSize; need > c.MemoryLimit {
 		k.fault("memory_limit", "%s holds not even one region of each kind: region_size %s and index_region_size %s need %s",
 			c.MemoryLimit, c.RegionSize, c.IndexRegionSize, need)
+	}
+	if c.WatchBytes != 0 {
+		k.size("watch_bytes", c.WatchBytes, minWatch, maxWatch)
+	}
+	if c.ScrubRate > maxScrub {
+		k.fault("scrub_rate", "%s is out of range: 0 to %s", c.ScrubRate, maxScrub)
 	}
 	k.oneOf("huge_pages", c.HugePages, "off", "try", "on")
 	if c.HugePages != "off" {

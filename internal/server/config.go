@@ -66,6 +66,14 @@ type Config struct {
 	// InflightBytes bounds keys and values of writes under way. Default: the
 	// store's.
 	InflightBytes int64
+	// WatchBytes bounds the memory of the events that watches are answered
+	// from. Default 16 MiB; negative: none, and watches are refused.
+	WatchBytes int64
+	// MaxWatches bounds the watches that wait for events. Default 4096.
+	MaxWatches int
+	// MaxPoll bounds how long one waits before it is answered with nothing.
+	// Default 10 s.
+	MaxPoll time.Duration
 	// CacheBytes is Pebble's block cache. Default: the store's.
 	CacheBytes int64
 	// MinFreeBytes is the floor of free disk space. Default: the store's.
@@ -203,6 +211,9 @@ func (c Config) withDefaults() Config {
 	def(&c.RequestSize, 16<<10)
 	def(&c.ReplySize, 64<<10)
 	def(&c.MaxSessions, 4096)
+	def(&c.WatchBytes, 16<<20)
+	def(&c.MaxWatches, 4096)
+	def(&c.MaxPoll, 10*time.Second)
 	def(&c.MaxUnauthenticated, 128)
 	def(&c.MaxSetupsPerHost, (c.MaxUnauthenticated+1)/2)
 	def(&c.SetupTimeout, 5*time.Second)
@@ -256,12 +267,15 @@ func (c Config) validate() error {
 	between("max sessions", c.MaxSessions, 1, 1<<20)
 	between("max unauthenticated", c.MaxUnauthenticated, 1, 1<<16)
 	between("max set-ups per host", c.MaxSetupsPerHost, 1, c.MaxUnauthenticated)
+	between("max watches", c.MaxWatches, 1, 1<<20)
+	check(c.WatchBytes < 0 || c.WatchBytes >= store.MinWatchBytes && c.WatchBytes <= store.MaxWatchBytes,
+		"watch bytes = %d: must be negative, or %d to %d", c.WatchBytes, store.MinWatchBytes, store.MaxWatchBytes)
 	between("workers", c.Workers, 1, 1<<12)
 	check(c.Beat > 0 && c.Beat < c.Lease, "beat = %v: must be positive and shorter than the lease, %v", c.Beat, c.Lease)
 	for _, d := range []struct {
 		name string
 		v    time.Duration
-	}{{"setup timeout", c.SetupTimeout}, {"keepalive", c.Keepalive}, {"send timeout", c.SendTimeout}, {"drain timeout", c.DrainTimeout}, {"linger", c.Linger}} {
+	}{{"setup timeout", c.SetupTimeout}, {"keepalive", c.Keepalive}, {"send timeout", c.SendTimeout}, {"max poll", c.MaxPoll}, {"drain timeout", c.DrainTimeout}, {"linger", c.Linger}} {
 		check(d.v > 0, "%s = %v: must be positive", d.name, d.v)
 	}
 	check(c.HugePages <= HugeOn, "unknown %v", c.HugePages)

@@ -120,6 +120,7 @@ func (s *session) finish() {
 	s.lane.drain()
 	s.srv.gate.drop(s)
 	s.srv.grow.drop(s)
+	s.srv.watches.drop(s)
 	for _, b := range spent {
 		s.discard(b)
 	}

@@ -174,6 +174,7 @@ func endDeaf(t testing.TB, s *session, q *deafQP) {
 // answers or ends the session.
 func FuzzRequest(f *testing.F) {
 	key := []byte("key")
+	srv := startServer(f, func(c *Config) { c.MaxPoll = time.Millisecond })
 	hello := wire.AppendHello(nil, 1, wire.Hello{ReplySize: 1 << 16})
 	wire.SignHello(hello, nil, []byte("c"), []byte("a"))
 	for _, msg := range [][]byte{
@@ -190,11 +191,20 @@ func FuzzRequest(f *testing.F) {
 		wire.AppendStats(nil, 1, wire.StatsRequest{}),
 		wire.AppendViewRequest(nil, 1, wire.ViewRequest{}),
 		wire.AppendPing(nil, 1, wire.Ping{Return: 3}),
+		wire.AppendPut(nil, 1, wire.Put{Key: key, Value: key, Terms: wire.Terms{If: wire.CondVersion, IfVersion: 9, TTLMicros: 5}}),
+		wire.AppendPut(nil, 1, wire.Put{Key: key, Value: key, Terms: wire.Terms{ID: wire.RequestID{Slot: 1, Seq: 2, AgeMillis: 3}}}),
+		wire.AppendUpdate(nil, 1, wire.Update{Op: wire.UpdateIncrement, Delta: 1, Key: []byte("n")}),
+		wire.AppendUpdate(nil, 1, wire.Update{Op: wire.UpdateTouch, Key: key, Terms: wire.Terms{TTLMicros: 1 << 40}}),
+		wire.AppendBatch(nil, 1, wire.RequestID{}, 1, wire.AppendBatchPart(nil, wire.BatchPart{Key: key, Value: key})),
+		wire.AppendBatch(nil, 1, wire.RequestID{}, 2, wire.AppendBatchPart(wire.AppendBatchPart(nil, wire.BatchPart{Key: key}), wire.BatchPart{Key: []byte("z"), Delete: true})),
+		wire.AppendBatchLarge(nil, 1, wire.BatchLarge{Count: 3, Length: 1 << 10, RKey: 1, Addr: 4096}),
+		wire.AppendWatch(nil, 1, wire.Watch{Prefix: key}),
+		wire.AppendWatch(nil, 1, wire.Watch{From: wire.Cursor{Incarnation: srv.incarnation, Version: 1 << 40}, WaitMillis: 5, Values: true}),
+		wire.AppendReport(nil, 1, wire.Touches(nil).Append(wire.Touch{Hash: 1, Count: 2}), []wire.Damage{{Shard: 1, Place: 1 << 20, Version: 1 << 40, Key: key}}),
 	} {
 		f.Add(msg, true)
 		f.Add(msg, false)
 	}
-	srv := startServer(f, nil)
 	p := dial(f, srv, peerOptions{})
 	if err := p.put("key", "value"); err != nil {
 		f.Fatal(err)
@@ -235,6 +245,12 @@ func TestEveryTypeInEveryState(t *testing.T) {
 		wire.TypeScan:     wire.AppendScan(nil, 1, wire.Scan{}),
 		wire.TypeStats:    wire.AppendStats(nil, 1, wire.StatsRequest{}),
 		wire.TypePing:     wire.AppendPing(nil, 1, wire.Ping{}),
+
+		wire.TypeUpdate:     wire.AppendUpdate(nil, 1, wire.Update{Op: wire.UpdateTouch, Key: key}),
+		wire.TypeBatch:      wire.AppendBatch(nil, 1, wire.RequestID{}, 1, wire.AppendBatchPart(nil, wire.BatchPart{Key: key})),
+		wire.TypeBatchLarge: wire.AppendBatchLarge(nil, 1, wire.BatchLarge{Checksum: checksum(nil)}),
+		wire.TypeWatch:      wire.AppendWatch(nil, 1, wire.Watch{}),
+		wire.TypeReport:     wire.AppendReport(nil, 1, nil, nil),
 	}
 	for typ := range 256 {
 		empty := wire.AppendReleaseReply(nil, 1) // a header and nothing else

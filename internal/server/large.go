@@ -48,40 +48,61 @@ func (r *request) putLarge() {
 		r.violation(causeBody, fmt.Errorf("value of %d bytes at %#x wraps around", m.ValueLen, m.Addr))
 		return
 	}
+	w := store.Write{Key: m.Key}
+	if !r.terms(&w, m.Terms) {
+		return
+	}
 	// A goroutine per large put: at most one for each credit, and all but
 	// those that hold staging memory are parked.
-	go r.rendezvous(m)
+	go r.rendezvous(m, w)
 }
 
 // rendezvous runs on a goroutine of its own. m.Key is a view of the receive.
-func (r *request) rendezvous(m wire.PutLarge) {
+func (r *request) rendezvous(m wire.PutLarge, w store.Write) {
+	s := r.s
+	defer s.flush()
+	stage, err := r.fetch(remoteValue{rkey: m.RKey, addr: m.Addr, size: m.ValueLen, checksum: m.Checksum})
+	switch {
+	case errors.Is(err, errFetch):
+		r.drop()
+	case err != nil:
+		r.refuse(err)
+	default:
+		r.stage = stage
+		w.Value = stage.bytes()
+		r.submit(w)
+	}
+}
+
+// A remoteValue is memory of the client that the server READs.
+type remoteValue struct {
+	rkey     uint32
+	addr     uint64
+	size     uint64 // bytes
+	checksum uint64 // XXH3-64 of them
+}
+
+// fetch READs memory of the client into staging memory, which is the caller's.
+// errFetch: the session is dead, or dying.
+func (r *request) fetch(m remoteValue) (*stage, error) {
 	s := r.s
 	// A few at a time per client (maxFetches), so that one that serves READs
 	// slowly holds little staging memory.
 	select {
 	case s.fetchSem <- struct{}{}:
 	case <-s.ctx.Done():
-		r.drop()
-		return
+		return nil, errFetch
 	}
-	stage, err := s.srv.staging.get(s.ctx, s.lane.dev.index, int(m.ValueLen))
-	if err == nil {
-		if err = s.fetch(stage, m); err != nil {
-			stage.release()
-		}
+	defer func() { <-s.fetchSem }()
+	stage, err := s.srv.staging.get(s.ctx, s.lane.dev.index, int(m.size))
+	if err != nil {
+		return nil, err
 	}
-	<-s.fetchSem
-	switch {
-	case errors.Is(err, errFetch):
-		r.drop() // the session is dead
-		return
-	case err != nil:
-		r.refuse(err)
-	default:
-		r.stage = stage
-		r.submit(store.Write{Key: m.Key, Value: stage.bytes()})
+	if err := s.fetch(stage, m); err != nil {
+		stage.release()
+		return nil, err
 	}
-	s.flush()
+	return stage, nil
 }
 
 // errFetch: the READ did not complete; the session has been ended for it.
@@ -95,8 +116,8 @@ type fetch struct {
 
 // fetch READs the value into stage and checks it. It returns only when no READ
 // is outstanding: stage is the caller's again.
-func (s *session) fetch(stage *stage, m wire.PutLarge) error {
-	if m.ValueLen > 0 {
+func (s *session) fetch(stage *stage, m remoteValue) error {
+	if m.size > 0 {
 		f := &fetch{done: make(chan rdma.Status, maxReadDepth)}
 		s.lane.addFetch(f)
 		err := s.readAll(f, stage, m)
@@ -108,15 +129,15 @@ func (s *session) fetch(stage *stage, m wire.PutLarge) error {
 			return err
 		}
 	}
-	s.srv.met.rendezvousBytes.Add(int64(m.ValueLen))
-	if xxh3.Hash(stage.bytes()) != m.Checksum {
+	s.srv.met.rendezvousBytes.Add(int64(m.size))
+	if xxh3.Hash(stage.bytes()) != m.checksum {
 		return errChecksum
 	}
 	return nil
 }
 
 // readAll keeps up to depth pieces in flight until all have arrived.
-func (s *session) readAll(f *fetch, stage *stage, m wire.PutLarge) error {
+func (s *session) readAll(f *fetch, stage *stage, m remoteValue) error {
 	depth := max(1, min(s.lane.dev.readDepth, s.qp.Info().ORD)/cap(s.fetchSem))
 	piece := uint64(s.lane.dev.maxRead)
 	var next uint64
@@ -126,11 +147,11 @@ func (s *session) readAll(f *fetch, stage *stage, m wire.PutLarge) error {
 	defer deadline.Stop()
 	// Progress alone is not enough: a client that serves one piece just before
 	// each deadline would keep staging memory, which others wait for, for an hour.
-	whole := time.NewTimer(fetchTime(m.ValueLen, s.srv.cfg.SendTimeout))
+	whole := time.NewTimer(fetchTime(m.size, s.srv.cfg.SendTimeout))
 	defer whole.Stop()
-	for failed == nil && next < m.ValueLen || flying > 0 {
-		for failed == nil && flying < depth && next < m.ValueLen {
-			n := min(piece, m.ValueLen-next)
+	for failed == nil && next < m.size || flying > 0 {
+		for failed == nil && flying < depth && next < m.size {
+			n := min(piece, m.size-next)
 			if err := s.postRead(f, stage, m, next, uint32(n)); err != nil {
 				failed = err
 				break
@@ -172,11 +193,11 @@ func fetchTime(n uint64, timeout time.Duration) time.Duration {
 }
 
 // postRead posts one READ of n bytes at off within the value.
-func (s *session) postRead(f *fetch, stage *stage, m wire.PutLarge, off uint64, n uint32) error {
+func (s *session) postRead(f *fetch, stage *stage, m remoteValue, off uint64, n uint32) error {
 	sge := [1]rdma.SGE{{MR: stage.mr, Off: off, Len: n}}
 	wr := [1]rdma.SendWR{{
 		ID: workID(workRead, f.idx), Op: rdma.OpRDMARead, Flags: rdma.SendSignaled,
-		SGL: sge[:], Remote: rdma.RemoteAddr{Addr: m.Addr + off, RKey: m.RKey},
+		SGL: sge[:], Remote: rdma.RemoteAddr{Addr: m.addr + off, RKey: m.rkey},
 	}}
 	s.mu.Lock()
 	defer s.mu.Unlock()

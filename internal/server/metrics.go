@@ -24,13 +24,15 @@ type metrics struct {
 	rendezvousBytes atomic.Int64
 	beats           atomic.Uint64
 	lateBeats       atomic.Uint64
+	touches         atomic.Uint64 // keys that clients reported as read
+	damageReports   atomic.Uint64 // places that clients reported as damaged
 
 	fill       atomic.Pointer[store.Progress]
 	fillLogged atomic.Int64 // when progress was last logged
 }
 
 // statusSlots holds every status of the protocol, and one for others.
-const statusSlots = 24
+const statusSlots = 32
 
 func newMetrics(srv *Server) *metrics { return &metrics{srv: srv} }
 

@@ -137,9 +137,9 @@ func TestReadSink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = s.fetch(stage, wire.PutLarge{
-		ValueLen: uint64(len(value)), Checksum: checksum(value),
-		RKey: p.mr.RKey(), Addr: p.mr.Addr() + (peerReceives+1)*peerSize,
+	err = s.fetch(stage, remoteValue{
+		size: uint64(len(value)), checksum: checksum(value),
+		rkey: p.mr.RKey(), addr: p.mr.Addr() + (peerReceives+1)*peerSize,
 	})
 	if err != nil || stage.mr != nil || !bytes.Equal(stage.bytes(), value) {
 		t.Errorf("after the READs: %v, registered: %v", err, stage.mr != nil)

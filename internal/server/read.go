@@ -65,7 +65,7 @@ func (r *request) getInline(shard uint16, key []byte, n int) bool {
 		return false
 	}
 	b.n = len(v.Data)
-	wire.FinishGetInline(b.mem[:b.n], r.hdr.ID, uint64(v.Version), 0)
+	wire.FinishGetInline(b.mem[:b.n], r.hdr.ID, uint64(v.Version), v.Expiry)
 	r.reply(b, wire.StatusOK)
 	return true
 }
@@ -85,7 +85,7 @@ func (r *request) exists() {
 	}
 	r.answer(smallReply, func(dst []byte) []byte {
 		return wire.AppendExistsReply(dst, r.hdr.ID, wire.ExistsReply{
-			Version: uint64(info.Version), ValueLen: uint32(info.ValLen),
+			Version: uint64(info.Version), Expiry: info.Expiry, ValueLen: uint32(info.ValLen),
 		})
 	})
 }
@@ -109,7 +109,7 @@ func (r *request) scan() {
 		limit = min(limit, uint64(m.Limit))
 	}
 	page, err := s.srv.store.Scan(s.ctx, store.ScanRequest{
-		Prefix: m.Prefix, After: m.After, Limit: int(limit), MaxBytes: bytes, KeysOnly: m.KeysOnly,
+		Prefix: m.Prefix, After: m.After, From: m.From, End: m.End, Limit: int(limit), MaxBytes: bytes, KeysOnly: m.KeysOnly,
 	})
 	if err != nil {
 		r.refuse(err)

@@ -20,7 +20,9 @@ type request struct {
 	body  []byte
 	begun int64 // Server.now
 	write store.Write
-	stage *stage // of a large put
+	stage *stage // of a large put or batch
+	asks  bool   // the write waits for the disk, on the pool
+	poll  poll   // of a watch
 	grant int    // credits that the reply gives
 }
 
@@ -105,19 +107,29 @@ func (r *request) dispatch() {
 		r.put()
 	case wire.TypePutLarge:
 		r.putLarge()
+	case wire.TypeUpdate:
+		r.update()
+	case wire.TypeBatch:
+		r.batch()
+	case wire.TypeBatchLarge:
+		r.batchLarge()
+	case wire.TypeReport:
+		r.report()
 	case wire.TypeRelease:
 		r.release()
 	case wire.TypeDelete, wire.TypeGet, wire.TypeExists:
 		srv.pool.submit(r)
-	case wire.TypeScan, wire.TypeStats:
+	case wire.TypeScan, wire.TypeStats, wire.TypeWatch:
 		srv.scans.submit(r)
-	default:
-		r.fail(wire.StatusUnsupported, "")
 	}
 }
 
 // work handles a request on a pool, where it may wait for the disk.
 func (r *request) work() {
+	if r.asks {
+		r.ask()
+		return
+	}
 	switch r.hdr.Type {
 	case wire.TypeDelete:
 		r.delete()
@@ -129,6 +141,8 @@ func (r *request) work() {
 		r.scan()
 	case wire.TypeStats:
 		r.statistics()
+	case wire.TypeWatch:
+		r.watch()
 	}
 }
 
@@ -150,8 +164,9 @@ func (r *request) reply(b *buf, st wire.Status) {
 // clear drops what the request refers to, so that an idle buffer keeps
 // nothing alive.
 func (r *request) clear() {
-	r.body, r.stage = nil, nil
+	r.body, r.stage, r.asks = nil, nil, false
 	r.write = store.Write{}
+	r.poll = poll{}
 }
 
 // drop ends a request without an answer: its session is dead.
@@ -240,6 +255,7 @@ func (r *request) ping() {
 		s.shrinkLocked(int(n))
 		s.mu.Unlock()
 	}
+	s.srv.touched(m.Touches)
 	r.answer(smallReply, func(dst []byte) []byte {
 		return wire.AppendPingReply(dst, r.hdr.ID, wire.PingReply{
 			Echo: m.Echo, TimeMicros: uint64(time.Now().UnixMicro()), ViewVersion: s.srv.store.ViewVersion(),
@@ -280,7 +296,7 @@ func (r *request) hello() {
 		want = 1
 	}
 	s.mu.Lock()
-	s.name = string(m.Name)
+	s.name, s.clientID = string(m.Name), m.ClientID
 	s.replySize = min(cfg.ReplySize, int(m.ReplySize))
 	s.connect, s.accept = nil, nil
 	// One receive is the one Hello came in; one more is for Ping.

@@ -17,11 +17,12 @@ import (
 // A Server is one node. New, then Start, then Shutdown. All methods are safe
 // for concurrent use; Start is called once.
 type Server struct {
-	cfg  Config
-	log  *limitedLog
-	met  *metrics
-	gate gate
-	grow growth
+	cfg     Config
+	log     *limitedLog
+	met     *metrics
+	gate    gate
+	grow    growth
+	watches watches // long polls that wait (watch.go)
 
 	began time.Time // now counts from here
 
@@ -163,6 +164,7 @@ func (srv *Server) openStore(ctx context.Context, predecessorGone bool) error {
 		Memory: srv.regions, MemoryLimit: cfg.MemoryLimit,
 		RegionSize: cfg.RegionSize, IndexRegionSize: cfg.IndexRegionSize,
 		Lease: cfg.Lease, NoLease: cfg.LeaseOff, BeatInterval: cfg.Beat,
+		WatchBytes:    int(max(0, cfg.WatchBytes)),
 		InflightBytes: cfg.InflightBytes, CacheBytes: cfg.CacheBytes, MinFreeBytes: cfg.MinFreeBytes,
 		PredecessorGone: predecessorGone,
 		Logger:          cfg.Logger,
@@ -271,6 +273,7 @@ func (srv *Server) doShutdown(ctx context.Context) error {
 	srv.log.Info("shutting down")
 	srv.closePorts()
 	srv.gate.unblock() // what waits there is answered: the server is closing
+	srv.watches.close()
 	srv.drain(ctx)
 	for _, s := range srv.sessionList() {
 		s.farewell()

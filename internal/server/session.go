@@ -60,6 +60,7 @@ type session struct {
 	dirty   bool // in lane.dirty; guarded by lane.pollMu
 	grouped bool // in Server.group; guarded by Server.groupMu
 	counted bool // among Server.opens; guarded by Server.sessMu
+	polls   int  // watches that wait; guarded by watches.mu
 
 	// Order of locks: lane.pollMu, then mu, then locks of pools and SRQ.
 	mu           sync.Mutex
@@ -69,6 +70,7 @@ type session struct {
 	why          cause    // the first cause; causeNone while it lives
 	whyErr       error    // with detail for the log; may be nil
 	name         string   // from Hello
+	clientID     [16]byte // from Hello; not changed after it
 	replySize    int      // largest message the client takes
 	serverCredit int      // unasked messages the client is ready for
 	owned        int      // receives (receives.go)

@@ -59,15 +59,17 @@ func TestPublicServerRefusesSecret(t *testing.T) {
 
 func TestConnectPrivateData(t *testing.T) {
 	srv := startServer(t, nil)
-	old := wire.AppendConnect(nil, nil, wire.Connect{Min: wire.VersionMax + 1, Max: wire.VersionMax + 3})
-	must := wire.AppendConnect(nil, nil, wire.Connect{Min: 1, Max: 1, Features: 0x8000})
+	later := wire.AppendConnect(nil, nil, wire.Connect{Min: wire.VersionMax + 1, Max: wire.VersionMax + 3})
+	old := wire.AppendConnect(nil, nil, wire.Connect{Min: 1, Max: 1})
+	must := wire.AppendConnect(nil, nil, wire.Connect{Min: wire.VersionMin, Max: wire.VersionMax, Features: 0x8000})
 	for _, c := range []struct {
 		name    string
 		private []byte
 		want    wire.Status
 		cause   cause
 	}{
-		{"versions of the future", old, wire.StatusVersion, causeVersion},
+		{"versions of the future", later, wire.StatusVersion, causeVersion},
+		{"the version before this", old, wire.StatusVersion, causeVersion},
 		{"a feature that must be understood", must, wire.StatusProtocol, causeVersion},
 		{"another program", []byte("GET / HTTP/1.1\r\n\r\n"), wire.StatusProtocol, causeMagic},
 		{"too short", []byte("RKV1"), wire.StatusProtocol, causeMagic},

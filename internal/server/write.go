@@ -1,12 +1,13 @@
 package server
 
 import (
-	"context"
 	"errors"
+	"time"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store"
+	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // put hands a small put to the store. Key and value stay where they arrived:
@@ -17,137 +18,157 @@ func (r *request) put() {
 		r.violation(causeBody, err)
 		return
 	}
-	r.submitNow(store.Write{Key: m.Key, Value: m.Value})
+	w := store.Write{Key: m.Key, Value: m.Value}
+	if r.terms(&w, m.Terms) {
+		r.submitNow(w)
+	}
 }
 
-// delete hands a delete to the store. It runs on the pool, because the store
-// may have to ask the disk whether the key exists.
+// delete hands a delete to the store.
 func (r *request) delete() {
 	m, err := wire.ParseDelete(r.body)
 	if err != nil {
 		r.violation(causeBody, err)
 		return
 	}
-	r.submit(store.Write{Key: m.Key, Op: store.OpDelete})
-}
-
-// submit orders a write; written answers it.
-func (r *request) submit(w store.Write) {
-	srv := r.s.srv
-	w.Shard = cluster.ShardOf(w.Key, srv.shards)
-	w.User, w.Done = r, written
-	r.write = w
-	if err := srv.store.Submit(&r.write); err != nil {
-		r.stage.release()
-		r.refuse(err)
+	w := store.Write{Key: m.Key, Op: store.OpDelete}
+	if r.terms(&w, m.Terms) {
+		r.submitNow(w)
 	}
 }
 
-// submitNow is submit on the lane, which must not wait: a put for which memory
-// has to be registered first is parked.
+// update hands an increment or a touch to the store.
+func (r *request) update() {
+	m, err := wire.ParseUpdate(r.body)
+	if err != nil {
+		r.violation(causeBody, err)
+		return
+	}
+	w := store.Write{Key: m.Key, Op: store.OpTouch}
+	if m.Op == wire.UpdateIncrement {
+		w.Op, w.Delta = store.OpIncrement, m.Delta
+	}
+	if r.terms(&w, m.Terms) {
+		r.submitNow(w)
+	}
+}
+
+// maxTTL bounds times to live, in microseconds: 100 years. The server's time
+// and one of these add up to far less than 64 bits.
+const maxTTL = 100 * 366 * 24 * 3600 * 1_000_000
+
+// terms fills in what every write of one key carries. false: it was refused.
+func (r *request) terms(w *store.Write, t wire.Terms) bool {
+	var ok bool
+	if w.ID, ok = r.requestID(t.ID); !ok {
+		return false
+	}
+	w.If, w.IfVersion = store.Cond(t.If), layout.Version(t.IfVersion)
+	w.TTL = time.Duration(t.TTLMicros) * time.Microsecond
+	return r.sane(t.If, t.IfVersion, t.TTLMicros)
+}
+
+// The conditions have the same numbers here and there.
+var _ = [1]struct{}{}[wire.CondAbsent-wire.Cond(store.CondAbsent)|wire.CondVersion-wire.Cond(store.CondVersion)|wire.CondExists-wire.Cond(store.CondExists)]
+
+// sane refuses conditions and times that cannot be meant.
+func (r *request) sane(c wire.Cond, version, ttl uint64) bool {
+	switch {
+	case c == wire.CondVersion && (version == 0 || version > uint64(layout.MaxVersion)):
+		r.fail(wire.StatusBadRequest, "no write has the version that is compared")
+	case ttl > maxTTL:
+		r.fail(wire.StatusBadRequest, "time to live of more than 100 years")
+	default:
+		return true
+	}
+	return false
+}
+
+// requestID is the write's name across connections. false: it was refused.
+func (r *request) requestID(m wire.RequestID) (store.RequestID, bool) {
+	if m.Seq == 0 {
+		return store.RequestID{}, true
+	}
+	if r.s.clientID == ([16]byte{}) {
+		r.fail(wire.StatusBadRequest, "a numbered write of a client without an id")
+		return store.RequestID{}, false
+	}
+	return store.RequestID{
+		Client: r.s.clientID, Slot: m.Slot, Seq: m.Seq, Age: time.Duration(m.AgeMillis) * time.Millisecond,
+	}, true
+}
+
+// submit orders a write where waiting is allowed; written answers it.
+func (r *request) submit(w store.Write) {
+	r.prepare(w)
+	r.ask()
+}
+
+// submitNow orders a write on the lane, which must not wait: one for which
+// memory has to be registered first is parked, one for which the disk must be
+// asked goes to the pool.
 func (r *request) submitNow(w store.Write) {
-	srv := r.s.srv
-	w.Shard = cluster.ShardOf(w.Key, srv.shards)
-	w.User, w.Done, w.NoWait = r, written, true
-	r.write = w
+	w.NoWait = true
+	r.prepare(w)
 	r.resubmit()
 }
 
-// resubmit orders the write, or parks it.
+func (r *request) prepare(w store.Write) {
+	if w.Op != store.OpBatch {
+		w.Shard = cluster.ShardOf(w.Key, r.s.srv.shards)
+	}
+	w.User, w.Done = r, written
+	r.write = w
+}
+
+// resubmit orders the write, or has it ordered later. r is not the caller's
+// afterwards.
 func (r *request) resubmit() {
 	switch err := r.s.srv.store.Submit(&r.write); {
 	case errors.Is(err, store.ErrGrowing):
 		if !r.s.srv.grow.park(r) {
 			r.refuse(store.ErrClosed)
 		}
+	case errors.Is(err, store.ErrMustAsk):
+		r.asks = true
+		r.s.srv.pool.submit(r)
 	case err != nil:
 		r.refuse(err)
 	}
 }
 
-// written is the store's callback: the write is durable and visible. It runs
-// on the store's publishing goroutine, so it only queues the reply; the
-// session is flushed once for the whole group.
+// ask orders the write and waits for what it needs. It runs on the pool, or on
+// a goroutine of its own.
+func (r *request) ask() {
+	r.asks, r.write.NoWait = false, false
+	if err := r.s.srv.store.Submit(&r.write); err != nil {
+		r.stage.release()
+		r.refuse(err)
+	}
+}
+
+// written is the store's callback: the write is durable and visible, or was
+// refused by what is. It runs on the store's publishing goroutine, so it only
+// queues the reply; the session is flushed once for the whole group.
 func written(w *store.Write) {
 	r := w.User.(*request)
 	s, stage := r.s, r.stage
-	if w.Err != nil {
+	m := wire.WriteReply{Version: uint64(w.Version), Applied: true, Existed: w.Existed, Number: w.Number}
+	switch {
+	case errors.Is(w.Err, store.ErrCondition):
+		m = wire.WriteReply{Version: uint64(w.Actual), Existed: w.Actual != 0}
+		if w.Op == store.OpBatch {
+			m.Number = int64(w.Part)
+		}
+	case w.Err != nil:
 		r.refuse(w.Err)
-	} else {
-		version, existed := uint64(w.Version), w.Existed
-		r.confirm(func(dst []byte) []byte {
-			if r.hdr.Type == wire.TypeDelete {
-				if !existed {
-					version = 0
-				}
-				return wire.AppendWriteReply(dst, r.hdr.Type, r.hdr.ID, wire.WriteReply{Version: version, Applied: true, Existed: existed})
-			}
-			return wire.AppendWriteReply(dst, r.hdr.Type, r.hdr.ID, wire.WriteReply{Version: version, Applied: true})
-		})
+		stage.release()
+		s.srv.wrote(s)
+		return
+	case w.Op == store.OpDelete && !w.Existed:
+		m.Version = 0
 	}
+	r.confirm(func(dst []byte) []byte { return wire.AppendWriteReply(dst, r.hdr.Type, r.hdr.ID, m) })
 	stage.release()
 	s.srv.wrote(s)
-}
-
-// wrote notes that s has replies of the group being published.
-func (srv *Server) wrote(s *session) {
-	srv.groupMu.Lock()
-	defer srv.groupMu.Unlock()
-	if !s.grouped {
-		s.grouped = true
-		srv.group = append(srv.group, s)
-	}
-}
-
-// flushGroup posts the replies of a published group, with one doorbell for
-// each session. It is the store's OnGroup and runs on the publishing goroutine,
-// which must get back to publishing: a few sessions are served here, because
-// waking another goroutine costs a lone writer more than the doorbell; more
-// are left to the flusher.
-func (srv *Server) flushGroup() {
-	srv.groupMu.Lock()
-	n := len(srv.group)
-	var few [2]*session
-	if n <= len(few) {
-		for i, s := range srv.group {
-			few[i] = s
-			s.grouped = false
-		}
-		clear(srv.group)
-		srv.group = srv.group[:0]
-	}
-	srv.groupMu.Unlock()
-	if n <= len(few) {
-		for _, s := range few[:n] {
-			s.flush()
-		}
-		return
-	}
-	select {
-	case srv.groupWake <- struct{}{}:
-	default: // it is awake already and will look again
-	}
-}
-
-// flushLoop posts the replies of large groups until ctx ends.
-func (srv *Server) flushLoop(ctx context.Context) {
-	defer srv.wg.Done()
-	var batch []*session
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-srv.groupWake:
-		}
-		srv.groupMu.Lock()
-		batch, srv.group = srv.group, batch[:0]
-		for _, s := range batch {
-			s.grouped = false
-		}
-		srv.groupMu.Unlock()
-		for _, s := range batch {
-			s.flush()
-		}
-		clear(batch)
-	}
 }

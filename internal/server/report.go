@@ -1,0 +1,41 @@
+package server
+
+import (
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// report takes in what a client has seen of memory that this side cannot see:
+// how often keys are read, and damage. It runs on the lane; the store takes
+// both without waiting. Neither is believed: touches are weights of a guess
+// about what to keep, and damage is looked at by the store itself.
+func (r *request) report() {
+	m, err := wire.ParseReport(r.body)
+	if err != nil {
+		r.violation(causeBody, err)
+		return
+	}
+	srv := r.s.srv
+	srv.touched(m.Touches)
+	for d := range m.Damages {
+		if int(d.Shard) >= srv.shards || len(d.Key) == 0 || len(d.Key) > maxKey {
+			continue
+		}
+		srv.met.damageReports.Add(1)
+		if st, ok := any(srv.store).(interface {
+			Damaged(uint16, []byte, layout.Place, layout.Version)
+		}); ok {
+			st.Damaged(d.Shard, d.Key, layout.Place(d.Place), layout.Version(d.Version))
+		}
+	}
+	r.answer(smallReply, func(dst []byte) []byte { return wire.AppendReportReply(dst, r.hdr.ID) })
+}
+
+// touched hands reads that clients have counted to the store.
+func (srv *Server) touched(list wire.Touches) {
+	n := list.Len()
+	if n == 0 {
+		return
+	}
+	srv.met.touches.Add(uint64(n))
+}

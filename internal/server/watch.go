@@ -1,0 +1,226 @@
+package server
+
+import (
+	"sync"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/store"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// A watch is a long poll. What is behind its cursor is looked at on the pool;
+// if there is nothing it waits in a table, on no goroutine, until the store
+// notes an event of its prefix or its time is over. It keeps the receive it
+// came in and one credit; how many wait is bounded, per session and in all.
+
+// maxPolls bounds the waiting watches of one session.
+const maxPolls = 16
+
+// A poll is how far a watch has come. It is part of its request.
+type poll struct {
+	begun bool
+	from  store.WatchCursor
+	until int64 // Server.now; the answer is due whatever there is
+}
+
+// A parked watch is one that waits. Guarded by watches.mu.
+type parked struct {
+	r      *request
+	timer  *time.Timer
+	waiter *store.EventWaiter // nil until the store has it
+}
+
+// watches are the waiting ones.
+type watches struct {
+	mu     sync.Mutex
+	all    map[*parked]struct{}
+	closed bool
+}
+
+// watch answers a watch, or has it wait. It runs on the pool; each time the
+// request is woken it runs again.
+func (r *request) watch() {
+	m, err := wire.ParseWatch(r.body)
+	if err != nil {
+		r.violation(causeBody, err)
+		return
+	}
+	s, srv := r.s, r.s.srv
+	if !r.poll.begun {
+		wait := min(time.Duration(m.WaitMillis)*time.Millisecond, srv.cfg.MaxPoll)
+		r.poll = poll{
+			begun: true, until: srv.now() + int64(wait),
+			from: store.WatchCursor{Incarnation: m.From.Incarnation, Version: layout.Version(m.From.Version)},
+		}
+	}
+	room := wire.WatchRoom(s.replySize)
+	if m.MaxBytes > 0 {
+		// The longest key without its value must fit, or the watch could not go on.
+		room = min(room, max(int(m.MaxBytes), wire.EventSize(maxKey, 0)))
+	}
+	req := store.WatchRequest{
+		From: r.poll.from, Prefix: m.Prefix, Values: m.Values, MaxBytes: room, Overhead: wire.EventSize(0, 0),
+	}
+	fresh := req.From == store.WatchCursor{}
+	for {
+		page, err := srv.store.Watch(req)
+		if err != nil {
+			r.refuse(err)
+			return
+		}
+		switch left := r.poll.until - srv.now(); {
+		case len(page.Events) > 0 || page.Skipped || fresh:
+			r.events(page)
+			return
+		case page.More && s.ctx.Err() == nil:
+			// Many events of others: on, but others want the store's lock too.
+		case left <= 0 || s.ctx.Err() != nil:
+			r.events(page)
+			return
+		default:
+			r.poll.from = page.Next
+			if srv.watches.park(r, m.Prefix, time.Duration(left)) {
+				return
+			}
+		}
+		req.From = page.Next
+	}
+}
+
+// events answers with a page.
+func (r *request) events(p store.WatchPage) {
+	need := r.s.replySize - wire.WatchRoom(r.s.replySize)
+	for i := range p.Events {
+		need += wire.EventSize(len(p.Events[i].Key), len(p.Events[i].Value))
+	}
+	r.answer(need, func(dst []byte) []byte {
+		start := len(dst)
+		dst = wire.BeginWatchReply(dst, r.hdr.ID)
+		for _, e := range p.Events {
+			dst = wire.AppendEvent(dst, wire.Event{
+				Version: uint64(e.Version), Op: wire.EventOp(e.Op), More: e.More, Key: e.Key,
+				ValueLen: uint32(e.ValLen), Value: e.Value, HasValue: e.HasValue,
+			})
+		}
+		next := wire.Cursor{Incarnation: p.Next.Incarnation, Version: uint64(p.Next.Version)}
+		return wire.EndWatchReply(dst, start, uint32(len(p.Events)), next, p.Skipped)
+	})
+}
+
+// The operations have the same numbers here and there.
+var _ = [1]struct{}{}[wire.EventPut-wire.EventOp(store.EventPut)|wire.EventDelete-wire.EventOp(store.EventDelete)|
+	wire.EventExpire-wire.EventOp(store.EventExpire)|wire.EventTouch-wire.EventOp(store.EventTouch)]
+
+// park has r wait for an event or the time. true: r is not the caller's any
+// more. false: there may be events behind its cursor by now.
+func (ws *watches) park(r *request, prefix []byte, wait time.Duration) bool {
+	srv, p := r.s.srv, &parked{r: r}
+	from := r.poll.from
+	ws.mu.Lock()
+	switch {
+	case ws.closed:
+		ws.mu.Unlock()
+		r.fail(wire.StatusClosing, "")
+		return true
+	case r.s.polls >= maxPolls || len(ws.all) >= srv.cfg.MaxWatches:
+		ws.mu.Unlock()
+		r.fail(wire.StatusOverloaded, "too many watches wait")
+		return true
+	}
+	if ws.all == nil {
+		ws.all = make(map[*parked]struct{})
+	}
+	ws.all[p] = struct{}{}
+	r.s.polls++
+	p.timer = time.AfterFunc(wait, func() { ws.wake(srv, p) })
+	ws.mu.Unlock()
+	// From here on it may be woken at any moment, and r be somebody else's.
+	waiter := srv.store.AwaitEvents(prefix, from, func() { ws.wakeByStore(srv, p) })
+	ws.mu.Lock()
+	_, waits := ws.all[p]
+	if waits && waiter != nil {
+		p.waiter = waiter
+		ws.mu.Unlock()
+		return true
+	}
+	if waits {
+		ws.removeLocked(p)
+	}
+	ws.mu.Unlock()
+	srv.store.ForgetEvents(waiter)
+	return !waits
+}
+
+// removeLocked takes p out. Its request is the caller's.
+func (ws *watches) removeLocked(p *parked) {
+	delete(ws.all, p)
+	p.r.s.polls--
+	p.timer.Stop()
+}
+
+// wake lets a watch look again, because its time is over.
+func (ws *watches) wake(srv *Server, p *parked) {
+	if waiter, ok := ws.take(p); ok {
+		srv.store.ForgetEvents(waiter)
+		srv.scans.submit(p.r)
+	}
+}
+
+// wakeByStore is wake on the store's publishing goroutine: the store has
+// forgotten the waiter and is not to be called.
+func (ws *watches) wakeByStore(srv *Server, p *parked) {
+	if _, ok := ws.take(p); ok {
+		srv.scans.submit(p.r)
+	}
+}
+
+// take takes p out if it still waits.
+func (ws *watches) take(p *parked) (*store.EventWaiter, bool) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if _, ok := ws.all[p]; !ok {
+		return nil, false
+	}
+	ws.removeLocked(p)
+	return p.waiter, true
+}
+
+// takeAll takes out those of a session, or all of them for nil.
+func (ws *watches) takeAll(s *session) (out []*parked) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for p := range ws.all {
+		if s == nil || p.r.s == s {
+			ws.removeLocked(p)
+			out = append(out, p)
+		}
+	}
+	ws.closed = ws.closed || s == nil
+	return out
+}
+
+// drop ends the watches of a dead session.
+func (ws *watches) drop(s *session) {
+	for _, p := range ws.takeAll(s) {
+		s.srv.store.ForgetEvents(p.waiter)
+		p.r.drop()
+	}
+}
+
+// close answers every watch: the server is closing. No watch waits from then on.
+func (ws *watches) close() {
+	for _, p := range ws.takeAll(nil) {
+		s := p.r.s
+		s.srv.store.ForgetEvents(p.waiter)
+		p.r.fail(wire.StatusClosing, "")
+		s.flush()
+	}
+}
+
+// waiting returns how many watches wait.
+func (ws *watches) waiting() int {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return len(ws.all)
+}
