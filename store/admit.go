@@ -23,16 +23,28 @@ func (s *Store) Submit(w *Write) error {
 	if err := s.checkWrite(w); err != nil {
 		return err
 	}
-	w.charge = int64(len(w.Key) + len(w.Value))
-	if err := s.gate.tryEnter(w.charge); err != nil {
-		return err
+	w.charge = w.cost()
+	for {
+		charged := w.charge
+		if err := s.gate.tryEnter(charged); err != nil {
+			return err
+		}
+		err := s.order(w, patience{disk: !w.NoWait, memory: !w.NoWait})
+		if err == nil {
+			return nil
+		}
+		s.gate.leave(charged, 1)
+		if err != errCharge {
+			return err
+		}
 	}
-	if err := s.order(w); err != nil {
-		s.gate.leave(w.charge, 1)
-		return err
-	}
-	return nil
 }
+
+// Do is the blocking form of Submit: it waits for room, for memory, and until
+// the write is durable and published. When ctx ends after the write was
+// ordered, the error is ErrOutcomeUnknown together with ctx's; w and what it
+// refers to may then still be in use.
+func (s *Store) Do(ctx context.Context, w *Write) error { return s.submitAndWait(ctx, w) }
 
 // Put stores value under key and returns its version once that is durable and
 // published. It waits for room where Submit would say ErrOverloaded. key and
@@ -59,25 +71,30 @@ func (s *Store) submitAndWait(ctx context.Context, w *Write) error {
 	}
 	done := make(chan struct{})
 	w.Done = func(*Write) { close(done) }
-	w.charge = int64(len(w.Key) + len(w.Value))
-	if err := s.gate.enter(ctx, s.fence.down, w.charge); err != nil {
-		return s.fencedOr(err)
-	}
-	w.NoWait = true
-	err := s.order(w)
-	for errors.Is(err, ErrGrowing) {
-		select {
-		case <-s.Growing():
-			err = s.order(w)
-		case <-ctx.Done():
-			err = ctx.Err()
-		case <-s.fence.down:
-			err = s.fencedOr(ErrClosed)
+	w.charge = w.cost()
+	for again := true; again; {
+		charged := w.charge
+		if err := s.gate.enter(ctx, s.fence.down, charged); err != nil {
+			return s.fencedOr(err)
 		}
-	}
-	if err != nil {
-		s.gate.leave(w.charge, 1)
-		return err
+		wait := patience{disk: true}
+		err := s.order(w, wait)
+		for errors.Is(err, ErrGrowing) {
+			select {
+			case <-s.Growing():
+				err = s.order(w, wait)
+			case <-ctx.Done():
+				err = ctx.Err()
+			case <-s.fence.down:
+				err = s.fencedOr(ErrClosed)
+			}
+		}
+		if err != nil {
+			s.gate.leave(charged, 1)
+		}
+		if again = err == errCharge; err != nil && !again {
+			return err
+		}
 	}
 	select {
 	case <-done:
@@ -93,40 +110,6 @@ func (s *Store) submitAndWait(ctx context.Context, w *Write) error {
 	case <-s.fence.down:
 		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, s.fence.failed())
 	}
-}
-
-// checkWrite refuses what can be refused without looking at any state that
-// orders writes.
-func (s *Store) checkWrite(w *Write) error {
-	if err := s.checkKey(w.Shard, w.Key); err != nil {
-		return err
-	}
-	if w.Op != OpPut {
-		w.Value = nil
-	}
-	if w.Op > OpDelete || w.If != CondNone || w.TTL != 0 || w.ID.Seq != 0 {
-		return ErrUnsupported
-	}
-	if len(w.Value) > layout.MaxValueLen {
-		return ErrTooLarge
-	}
-	if err := s.fence.failed(); err != nil {
-		return err
-	}
-	return s.disk.admits(w.removes())
-}
-
-// checkKey refuses keys and shards that cannot exist.
-func (s *Store) checkKey(shard uint16, key []byte) error {
-	switch {
-	case len(key) == 0:
-		return ErrKeyEmpty
-	case len(key) > layout.MaxKeyLen:
-		return ErrKeyTooLarge
-	case int(shard) >= len(s.shards):
-		return ErrShard
-	}
-	return nil
 }
 
 // fencedOr returns the error that fenced the store, or err if it is not.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/binary"
 	"errors"
 	"math"
 	"sync"
@@ -93,6 +94,14 @@ func (s *Store) markClean(keys []uint64) error {
 	defer b.Close()
 	if err := setMeta(b, metaClean, cleanMark{version: uint64(s.queue.next), keys: keys}.encode()); err != nil {
 		return err
+	}
+	if s.clock.bounded() {
+		// Nobody is shown a later time any more.
+		now := s.clock.now()
+		s.clock.setBound(now)
+		if err := setMeta(b, metaClock, binary.LittleEndian.AppendUint64(nil, now)); err != nil {
+			return err
+		}
 	}
 	if err := s.markWatch(b); err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 
 // A group is the writes of one batch, in order.
 type group struct {
-	batch  *pebble.Batch // nil: nothing to commit (deletes of what was not there)
+	batch  *pebble.Batch // nil: nothing to commit (writes without effect)
 	writes []*Write
 	bytes  int64 // admitted at the gate
 }
@@ -115,45 +115,5 @@ func (s *Store) commit(g *group) bool {
 		return true
 	case <-s.fence.down:
 		return false
-	}
-}
-
-// encode returns the batch of a group, or nil if it would be empty.
-func (s *Store) encode(g *group) *pebble.Batch {
-	size := 0
-	for _, w := range g.writes {
-		if !w.noop {
-			size += keyPrefixLen + len(w.Key) + recordHeader + len(w.Value) + batchOverhead
-		}
-	}
-	if size == 0 {
-		return nil
-	}
-	b := s.db.NewBatchWithSize(size + batchOverhead)
-	for _, w := range g.writes {
-		switch {
-		case w.noop:
-		case w.removes():
-			op := b.DeleteDeferred(keyPrefixLen + len(w.Key))
-			appendKey(op.Key[:0], w.Shard, kindData, w.Key)
-			s.mustFinish(op)
-		default:
-			// Encoded in place: the value is copied once, into the batch.
-			op := b.SetDeferred(keyPrefixLen+len(w.Key), recordSize(len(w.Value), false))
-			appendKey(op.Key[:0], w.Shard, kindData, w.Key)
-			putRecord(op.Value, op.Key, record{version: w.Version, value: w.Value})
-			s.mustFinish(op)
-		}
-	}
-	return b
-}
-
-// batchOverhead bounds what Pebble adds per entry: kind and two varints.
-const batchOverhead = 16
-
-// mustFinish ends a deferred operation. It fails only in indexed batches.
-func (s *Store) mustFinish(op *pebble.DeferredBatchOp) {
-	if err := op.Finish(); err != nil {
-		panic(fmt.Sprintf("store: batch: %v", err))
 	}
 }

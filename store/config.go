@@ -139,6 +139,9 @@ type Config struct {
 
 	holdFill chan struct{} // tests: the fill begins when it is closed
 	noKeeper bool          // tests: nothing happens by the clock
+	clock    timeSource    // tests: instead of the machine's clocks
+	// dedupEntries bounds the results kept for retries. Tests set it.
+	dedupEntries int
 }
 
 // Progress tells how far the fill after a start has come.
@@ -175,6 +178,7 @@ func (c Config) withDefaults() Config {
 	c.InflightBytes = orDefault(c.InflightBytes, defaultInflight)
 	c.InflightWrites = orDefault(c.InflightWrites, 1<<16)
 	c.BatchBytes = orDefault(c.BatchBytes, 4<<20)
+	c.dedupEntries = orDefault(c.dedupEntries, dedupLimit)
 	c.CacheBytes = orDefault(c.CacheBytes, 64<<20)
 	c.MemTableBytes = orDefault(c.MemTableBytes, 32<<20)
 	c.MinFreeBytes = orDefault(c.MinFreeBytes, 64<<20)

@@ -236,7 +236,7 @@ func (s *Store) fillKey(sh *shard, pkey, key, value []byte) (fillFate, error) {
 		s.addSlotless(sh, h)
 		return fillCounted, nil
 	}
-	place, class, _ := s.reserve(len(key), len(rec.value), false) // waiting, it does not fail
+	place, class, _ := s.reserve(len(key), len(rec.value), rec.expiry != 0, false) // waiting, it does not fail
 	var mem []byte
 	if class != 0 {
 		mem = s.table.Bytes(place, layout.ClassSize(class))
@@ -266,7 +266,9 @@ func (s *Store) fillLink(sh *shard, h layout.Hash, key []byte, v layout.Version,
 			return fillVoid
 		}
 		_, touched := sh.fill.touched[string(key)]
-		if v > sh.published || found || touched {
+		// A write in flight will link the key, and may depend on the life of
+		// what the snapshot has (hide).
+		if v > sh.published || found || touched || sh.inflight(h, key) != nil {
 			return fillDropped
 		}
 	}
@@ -286,6 +288,6 @@ func (s *Store) fillLink(sh *shard, h layout.Hash, key []byte, v layout.Version,
 		}
 		sh.slots++
 	}
-	s.makeLive(sh, ref, layout.MakeSlot(h.Fingerprint(), class, place), v, mem, 0)
+	s.makeLive(sh, ref, layout.MakeSlot(h.Fingerprint(), class, place), v, mem, 0, layout.Live)
 	return fillLinked
 }

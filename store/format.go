@@ -40,8 +40,10 @@ type kind uint8
 
 const (
 	kindData  kind = 1 // a user's key
-	kindDedup kind = 2 // results kept for exactly-once; reserved, not written yet
+	kindDedup kind = 2 // results kept for exactly-once (dedup.go)
 	kindMeta  kind = 3 // facts about a shard or the store
+	// kindExpiry lists keys by the second in which they expire (expire.go).
+	kindExpiry kind = 4
 )
 
 // String names the kind for tools.
@@ -53,6 +55,8 @@ func (k kind) String() string {
 		return "dedup"
 	case kindMeta:
 		return "meta"
+	case kindExpiry:
+		return "expiry"
 	}
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }

@@ -53,13 +53,13 @@ func (s *Store) Get(ctx context.Context, shard uint16, key, dst []byte) (Value, 
 	it, where := sh.locate(s, h, key)
 	switch {
 	case where == inMemory && it.ValLen <= copyLocked:
-		v := Value{Version: it.Version, Data: append(dst, it.value()...)}
+		v := Value{Version: it.Version, Data: append(dst, it.value()...), Expiry: it.Expiry}
 		sh.mu.Unlock()
 		return v, nil
 	case where == inMemory:
 		s.slabs.Pin(it.slot.Place())
 		sh.mu.Unlock()
-		v := Value{Version: it.Version, Data: append(dst, it.value()...)}
+		v := Value{Version: it.Version, Data: append(dst, it.value()...), Expiry: it.Expiry}
 		ok := it.verified(v.Data[len(dst):])
 		s.slabs.Unpin(it.slot.Place())
 		if ok {
@@ -77,7 +77,7 @@ func (s *Store) Get(ctx context.Context, shard uint16, key, dst []byte) (Value, 
 		return Value{}, err
 	}
 	defer closer.Close()
-	return Value{Version: rec.version, Data: append(dst, rec.value...)}, nil
+	return Value{Version: rec.version, Data: append(dst, rec.value...), Expiry: rec.expiry}, nil
 }
 
 // Stat returns version and length of key's value. Errors as Get.
@@ -91,7 +91,7 @@ func (s *Store) Stat(ctx context.Context, shard uint16, key []byte) (Info, error
 
 	sh.mu.Lock()
 	it, where := sh.locate(s, h, key)
-	info := Info{Version: it.Version, ValLen: it.ValLen}
+	info := Info{Version: it.Version, ValLen: it.ValLen, Expiry: it.Expiry}
 	sh.mu.Unlock()
 	switch where {
 	case inMemory:
@@ -104,7 +104,7 @@ func (s *Store) Stat(ctx context.Context, shard uint16, key []byte) (Info, error
 		return Info{}, err
 	}
 	defer closer.Close()
-	return Info{Version: rec.version, ValLen: len(rec.value)}, nil
+	return Info{Version: rec.version, ValLen: len(rec.value), Expiry: rec.expiry}, nil
 }
 
 // enterRead checks what can be checked without the shard, and keeps Close
@@ -129,8 +129,16 @@ const (
 func (sh *shard) locate(s *Store, h layout.Hash, key []byte) (item, location) {
 	sh.damaged = false
 	if it, ok := sh.resident(s, h, key); ok {
-		s.counts.resident.Add(1)
-		return it, inMemory
+		if !s.isExpired(it.Expiry) {
+			s.counts.resident.Add(1)
+			return it, inMemory
+		}
+		// A write in flight may have been judged while the key was there, so
+		// that it never was absent: then the answer waits for that one.
+		if sh.inflight(h, key) != nil {
+			return item{}, inPebble
+		}
+		return item{}, nowhere
 	}
 	// A damaged item could have been this key's.
 	if sh.damaged || sh.pebbled || sh.ix.Slotless(h) {
@@ -140,41 +148,83 @@ func (sh *shard) locate(s *Store, h layout.Hash, key []byte) (item, location) {
 	return item{}, nowhere
 }
 
-// resident returns key's live item. Caller holds mu.
+// resident returns key's live item. If there is a slot and its item is not
+// live, or does not verify, memory does not know (damaged). Caller holds mu.
 func (sh *shard) resident(s *Store, h layout.Hash, key []byte) (item, bool) {
 	if _, ok := sh.find(h, key); !ok {
 		return item{}, false
 	}
 	it, ok := s.itemAt(sh.hit)
-	return it, ok && it.State == layout.Live
+	ok = ok && it.State == layout.Live
+	sh.damaged = sh.damaged || !ok
+	return it, ok
 }
 
 // readPublished reads key from Pebble and returns once everything that the
-// answer reflects is published. The record is good until closer is closed.
+// answer reflects is published. The record is good until closer is closed. A
+// key that has expired is ErrNotFound.
 func (s *Store) readPublished(ctx context.Context, sh *shard, h layout.Hash, key []byte) (record, io.Closer, error) {
-	s.counts.pebble.Add(1)
-	rec, closer, err := s.readRecord(sh, key)
-	if err != nil && !errors.Is(err, ErrNotFound) {
-		return record{}, nil, err
-	}
-	// Ordered is noted after the read: what Pebble showed was ordered before.
-	// Only this key's writes matter, so only the newest of those is waited
-	// for; if none is in flight, all that Pebble can have shown is published.
-	sh.mu.Lock()
-	var newest layout.Version
-	if w := sh.inflight(h, key); w != nil {
-		newest = w.Version
-	}
-	sh.mu.Unlock()
-	if newest != 0 {
-		if waitErr := s.waitPublished(ctx, sh, newest); waitErr != nil {
+	for {
+		s.counts.pebble.Add(1)
+		rec, closer, err := s.readRecord(sh, key)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return record{}, nil, err
+		}
+		// Ordered is noted after the read: what Pebble showed was ordered
+		// before. Only this key's writes matter, so only the newest of those is
+		// waited for; if none is in flight, all that Pebble can have shown is
+		// published.
+		sh.mu.Lock()
+		newest := sh.newest(h, key)
+		sh.mu.Unlock()
+		if waitErr := s.waitFlight(ctx, sh, newest); waitErr != nil {
 			if closer != nil {
 				closer.Close()
 			}
 			return record{}, nil, waitErr
 		}
+		if err != nil || !s.isExpired(rec.expiry) {
+			return rec, closer, err
+		}
+		closer.Close()
+		if gone, err := s.surelyExpired(ctx, sh, h, key); err != nil {
+			return record{}, nil, err
+		} else if gone {
+			return record{}, nil, ErrNotFound
+		}
 	}
-	return rec, closer, err
+}
+
+// newest returns the version of the newest write of key in flight, or 0.
+// Caller holds mu.
+func (sh *shard) newest(h layout.Hash, key []byte) layout.Version {
+	if w := sh.inflight(h, key); w != nil {
+		return w.Version
+	}
+	return 0
+}
+
+// waitFlight is waitPublished for what newest said.
+func (s *Store) waitFlight(ctx context.Context, sh *shard, newest layout.Version) error {
+	if newest == 0 {
+		return nil
+	}
+	return s.waitPublished(ctx, sh, newest)
+}
+
+// surelyExpired says whether a key whose record has expired is absent. It is
+// not if a write was ordered before the expiry, while the key was there, and
+// gave it a longer life: that write may be in flight, or have been published
+// since the record was read. false: something has changed, look again.
+func (s *Store) surelyExpired(ctx context.Context, sh *shard, h layout.Hash, key []byte) (gone bool, err error) {
+	state, err := s.lockJudged(sh, h, key)
+	if err != nil {
+		return false, err
+	}
+	newest := sh.newest(h, key)
+	gone = newest == 0 && !state.alive(s.clock.now())
+	sh.mu.Unlock()
+	return gone, s.waitFlight(ctx, sh, newest)
 }
 
 // readRecord reads key's record from Pebble as it is now, published or not.

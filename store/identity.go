@@ -207,6 +207,16 @@ func finishCreation(c Config) error {
 	return syncDir(c.FS, c.Dir)
 }
 
+// upgradeIdentity makes STORE say the newest format, before anything is written
+// that an older program would misread. It is whole at every moment.
+func upgradeIdentity(c Config, id identity) error {
+	id.format, id.reader = formatVersion, formatVersion
+	if err := writeFile(c.FS, c.FS.PathJoin(c.Dir, creatingFile), id.encode()); err != nil {
+		return err
+	}
+	return finishCreation(c)
+}
+
 // maxSmallFile bounds the files that are read whole.
 const maxSmallFile = 64 << 20
 

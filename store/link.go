@@ -42,7 +42,7 @@ func (s *Store) link(sh *shard, w *Write, mem []byte) {
 	if !found {
 		old = 0
 	}
-	s.makeLive(sh, ref, slot, w.Version, mem, old)
+	s.makeLive(sh, ref, slot, w.Version, mem, old, w.visible())
 	if found {
 		s.slabs.Free(old.Place(), old.Class())
 	} else {
@@ -52,7 +52,7 @@ func (s *Store) link(sh *shard, w *Write, mem []byte) {
 
 // makeLive runs the steps of link behind the first: kill the item of old, if
 // that is not empty; swing; live. Caller holds mu.
-func (s *Store) makeLive(sh *shard, ref index.Ref, slot layout.Slot, v layout.Version, mem []byte, old layout.Slot) {
+func (s *Store) makeLive(sh *shard, ref index.Ref, slot layout.Slot, v layout.Version, mem []byte, old layout.Slot, state layout.State) {
 	if teeth.Off(teeth.F1PutOrder) {
 		sh.ix.Set(ref, slot)
 		teeth.At("publish.swung", uint64(v), uint64(slot.Place()))
@@ -71,7 +71,7 @@ func (s *Store) makeLive(sh *shard, ref index.Ref, slot layout.Slot, v layout.Ve
 	if teeth.Enabled {
 		teeth.At("publish.swung", uint64(v), uint64(slot.Place()))
 	}
-	layout.SetState(mem, v, layout.Live)
+	layout.SetState(mem, v, state)
 	if teeth.Enabled {
 		teeth.At("publish.live", uint64(v), uint64(slot.Place()))
 	}

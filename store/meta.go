@@ -21,13 +21,20 @@ const (
 	metaHash   = "hash"   // text: how keys are mapped to shards; a fixed parameter
 	metaEpoch  = "epoch"  // u16: the newest epoch of any version given out
 	metaClean  = "clean"  // only after a clean stop: see cleanMark
-	metaBeat   = "beat"   // u64: counter; a small synced write that lets Pebble
+	// metaClock, see clock.go: u64
+	metaBeat = "beat" // u64: counter; a small synced write that lets Pebble
 	// see damage in the log that lies before it
 )
 
 // formatVersion is what this code writes. A newer one is refused; when it is
 // raised, Open learns to upgrade.
-const formatVersion = 1
+//
+//	1  keys without expiry, no records of requests
+//	2  keys may expire; kinds dedup and expiry
+//
+// A store of format 1 is one of format 2 in which nothing of that has happened
+// yet: it is upgraded by saying so.
+const formatVersion = 2
 
 // shardHash names the mapping of keys to shards. The store is told the shard
 // of each key; that those who tell it agree for ever is recorded here.
@@ -72,6 +79,7 @@ type facts struct {
 	epoch  uint16
 	clean  *cleanMark // nil: the last incarnation did not end cleanly
 	beats  uint64
+	clock  uint64 // no server time above it was shown; 0: nothing could expire
 }
 
 // cleanMark is what a clean stop leaves behind.
@@ -135,6 +143,9 @@ func readFacts(db pebble.Reader) (facts, error) {
 	}
 	if b := get(metaBeat, 8); b != nil {
 		f.beats = binary.LittleEndian.Uint64(b)
+	}
+	if b := get(metaClock, 8); b != nil {
+		f.clock = binary.LittleEndian.Uint64(b)
 	}
 	if b := get(metaClean, -1); b != nil {
 		var err error

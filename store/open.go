@@ -58,6 +58,9 @@ type Store struct {
 	unbeaten  atomic.Bool // there were commits since the last heartbeat
 	counts    counters
 
+	clock *clock // the server's time
+	dedup *dedup // results of requests
+
 	watch *watch // nil: no events are kept
 
 	workers   sync.WaitGroup
@@ -101,6 +104,9 @@ func Open(ctx context.Context, c Config) (_ *Store, err error) {
 		return nil, err
 	}
 	if err := s.openMemory(); err != nil {
+		return nil, err
+	}
+	if err := s.openRequests(); err != nil {
 		return nil, err
 	}
 	if err := s.openWatch(); err != nil {
@@ -168,6 +174,12 @@ func (s *Store) openDurable() error {
 	} else {
 		s.predecessorOver = true
 	}
+	if s.facts.format < formatVersion {
+		if err := upgradeIdentity(c, id); err != nil {
+			return err
+		}
+	}
+	s.clock = newClock(c.clock, s.facts.clock)
 	return s.beginEpoch()
 }
 
@@ -220,6 +232,12 @@ func (s *Store) beginEpoch() error {
 	if err := b.Delete(metaKey(metaClean), nil); err != nil {
 		return err
 	}
+	if s.facts.format < formatVersion {
+		format := binary.LittleEndian.AppendUint32(nil, formatVersion)
+		if err := setMeta(b, metaFormat, binary.LittleEndian.AppendUint32(format, formatVersion)); err != nil {
+			return err
+		}
+	}
 	return b.Commit(pebble.Sync)
 }
 
@@ -249,6 +267,7 @@ func (s *Store) openMemory() error {
 			id: uint16(i), ordered: none, durable: none, published: none,
 			overlay: make(map[layout.Hash]*Write),
 			held:    make(map[layout.Place]*pinned),
+			nextDue: neverDue,
 		}
 		sh.eq = func(slot layout.Slot) bool { return sh.holds(s, slot) }
 		if sh.ix, err = index.New(s.table, s.reclaim, sh.id, s.hashOf); err != nil {
@@ -281,8 +300,11 @@ func (s *Store) start() {
 	go s.runCommitter()
 	go s.runPublisher()
 	if !s.cfg.noKeeper {
-		s.workers.Add(1)
+		s.workers.Add(4)
 		go s.runKeeper()
+		go s.runClock()
+		go s.runExpirer()
+		go s.runForget()
 	}
 	for range min(s.cfg.FillWorkers, len(s.shards)) {
 		s.workers.Add(1)

@@ -1,40 +1,67 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"sync"
 
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
+// A patience says for what an ordering may wait.
+type patience struct {
+	disk   bool // else ErrMustAsk
+	memory bool // for memory to be registered; else ErrGrowing
+}
+
 // order gives a write its place in the shard's order and hands it to the
 // committer. From here on it cannot fail: the memory it needs is reserved
 // first, and where there is none the key will go without a slot (F32).
-func (s *Store) order(w *Write) error {
+func (s *Store) order(w *Write, wait patience) error {
 	sh := s.shards[w.Shard]
-	w.hash = layout.HashKey(s.seed, w.Key)
-	w.noop, w.Existed, w.Err, w.class, w.older = false, false, nil, 0, nil
-	if w.removes() {
-		state, err := s.lockJudged(sh, w.hash, w.Key)
+	w.begin(s.seed)
+	if w.mayExpire() {
+		if err := s.needClock(wait.disk); err != nil {
+			return err
+		}
+	}
+	for {
+		// Memory is asked for outside the shard's lock: it may have to be taken
+		// from keys of other shards. What an increment or a touch needs is known
+		// only once it was judged, so these come by twice.
+		if err := s.reserveAll(w, wait.memory); err != nil {
+			s.unreserve(w)
+			return err
+		}
+		if err := s.lockEffects(sh, w.effects, wait.disk); err != nil {
+			s.unreserve(w)
+			return err
+		}
+		ready, err := s.decide(sh, w)
 		if err != nil {
+			sh.mu.Unlock()
+			s.unreserve(w)
 			return err
 		}
-		w.Existed = state.exists
-		// Nothing to take away: no tombstone. It still travels in order, so
-		// that its answer waits for the writes it was judged against.
-		w.noop = !w.Existed
-	} else {
-		var err error
-		if w.place, w.class, err = s.reserve(len(w.Key), len(w.Value), w.NoWait); err != nil {
-			return err
+		if ready {
+			break
 		}
-		sh.mu.Lock()
+		sh.mu.Unlock()
+	}
+	if w.noop {
+		s.unreserve(w) // from the queue on it is somebody else's
 	}
 	err := s.queue.push(w)
 	if err == nil {
 		sh.ordered = w.Version
-		sh.overlayPut(w)
-		sh.tellProbes(w)
+		for _, e := range w.effects {
+			if !e.noop {
+				sh.overlayPut(e)
+				sh.tellProbes(e)
+			}
+			e.state = keyState{} // it refers to others
+		}
+		s.dedup.ordered(w)
 	}
 	sh.mu.Unlock()
 	if err != nil {
@@ -43,10 +70,84 @@ func (s *Store) order(w *Write) error {
 	return err
 }
 
+// decide judges a write whose effects' states are known. ready: it may be
+// queued as it is; else it needs memory of another size, or a key expired just
+// now, and it is to be judged again. Caller holds mu.
+func (s *Store) decide(sh *shard, w *Write) (ready bool, err error) {
+	if w.Op == opForget {
+		s.stillObsolete(w)
+		return true, nil
+	}
+	again, err := s.dedup.look(w)
+	if err != nil {
+		return false, err
+	}
+	if again {
+		w.repeat()
+		return true, nil
+	}
+	for _, e := range w.effects {
+		if e.TTL > 0 && !e.judged() {
+			e.state, _ = sh.judge(s, e.hash, e.Key, false) // for unlist alone
+		}
+	}
+	w.evaluate(s.clock)
+	if w.noop {
+		return true, nil
+	}
+	for _, e := range w.effects {
+		if e.puts() && e.size != e.itemSize() {
+			if e.Op == OpTouch && int64(len(e.Key)+len(e.Value)) > w.charge {
+				w.charge = int64(len(e.Key) + len(e.Value))
+				return false, errCharge
+			}
+			return false, nil
+		}
+	}
+	if !s.hide(sh, w) {
+		return false, nil
+	}
+	if w.Op == OpTouch {
+		w.Value = bytes.Clone(w.Value) // it is an item's or another write's
+	}
+	return true, nil
+}
+
+// errCharge: the value that a touch found is larger than what it was admitted
+// with; it is to be admitted again with what is in charge now.
+var errCharge = errors.New("store: admitted with less than it takes")
+
+// itemSize is the size of the item that a put stores.
+func (w *Write) itemSize() int {
+	return layout.ItemSize(len(w.Key), len(w.Value), w.expiry != 0)
+}
+
+// reserveAll takes memory for the items of a write as far as their size is
+// known. It may be called again when they have changed.
+func (s *Store) reserveAll(w *Write, wait bool) error {
+	for _, e := range w.effects {
+		expires := e.expiry != 0 || e.TTL > 0
+		switch {
+		case e.Op == OpDelete, e.size == 0 && e.needsValue() && e.Value == nil:
+			continue
+		case e.size == layout.ItemSize(len(e.Key), len(e.Value), expires):
+			continue
+		}
+		s.unreserveKey(e)
+		place, class, err := s.reserve(len(e.Key), len(e.Value), expires, !wait)
+		if err != nil {
+			return err
+		}
+		e.place, e.class = place, class
+		e.size = layout.ItemSize(len(e.Key), len(e.Value), expires)
+	}
+	return nil
+}
+
 // reserve takes memory for an item; class 0 if there is none. Where memory has
 // to be registered first it waits for that, or fails with ErrGrowing.
-func (s *Store) reserve(keyLen, valLen int, noWait bool) (place layout.Place, class uint8, err error) {
-	size := layout.ItemSize(keyLen, valLen, false)
+func (s *Store) reserve(keyLen, valLen int, expires, noWait bool) (place layout.Place, class uint8, err error) {
+	size := layout.ItemSize(keyLen, valLen, expires)
 	if noWait {
 		place, class, err = s.slabs.AllocWithin(size, 0)
 	} else {
@@ -66,108 +167,18 @@ func (s *Store) reserve(keyLen, valLen int, noWait bool) (place layout.Place, cl
 // for items: the moment to Submit again what was answered with ErrGrowing.
 func (s *Store) Growing() <-chan struct{} { return s.slabs.Growing() }
 
-// unreserve gives back what reserve took.
+// unreserve gives back what reserveAll took.
 func (s *Store) unreserve(w *Write) {
-	if w.class != 0 {
-		s.slabs.Free(w.place, w.class)
-		w.class = 0
+	for _, e := range w.effects {
+		s.unreserveKey(e)
 	}
 }
 
-// A keyState is what conditions are judged on: a key in the ordered state,
-// which is what is published and the writes in flight on top.
-type keyState struct {
-	exists  bool
-	version layout.Version // 0: does not exist, or not known
-}
-
-// stateAfter is the state of a key once w has taken effect.
-func stateAfter(w *Write) keyState {
-	return keyState{exists: !w.removes(), version: w.Version}
-}
-
-// lockJudged returns the ordered state of a key, with the shard locked, so
-// that a write ordered before unlocking is judged against exactly it. After
-// an error the shard is not locked.
-//
-// Writes in flight and memory are asked first. Where memory does not hold the
-// key and cannot prove its absence, Pebble decides; it is read outside the
-// lock, under a probe that learns of the writes ordered meanwhile.
-func (s *Store) lockJudged(sh *shard, h layout.Hash, key []byte) (keyState, error) {
-	sh.mu.Lock()
-	if state, sure := sh.judge(s, h, key); sure {
-		return state, nil
+func (s *Store) unreserveKey(e *Write) {
+	if e.class != 0 {
+		s.slabs.Free(e.place, e.class)
 	}
-	p := &probe{hash: h, key: key}
-	sh.probes = append(sh.probes, p)
-	sh.mu.Unlock()
-
-	s.counts.probes.Add(1)
-	rec, closer, err := s.readRecord(sh, key)
-	if err == nil {
-		closer.Close()
-	}
-	sh.mu.Lock()
-	sh.dropProbe(p)
-	switch {
-	case p.told:
-		// Whatever Pebble said is older.
-		return p.state, nil
-	case err == nil:
-		return keyState{exists: true, version: rec.version}, nil
-	case errors.Is(err, ErrNotFound):
-		return keyState{}, nil
-	}
-	sh.mu.Unlock()
-	return keyState{}, err
-}
-
-// judge returns the ordered state of a key if the writes in flight or memory
-// know it. Caller holds mu.
-func (sh *shard) judge(s *Store, h layout.Hash, key []byte) (state keyState, sure bool) {
-	if w := sh.inflight(h, key); w != nil {
-		if w.noop {
-			return keyState{}, true // judged absent, and still is
-		}
-		return stateAfter(w), true
-	}
-	sh.damaged = false
-	if it, ok := sh.resident(s, h, key); ok {
-		return keyState{exists: true, version: it.Version}, true
-	}
-	return keyState{}, !sh.damaged && !sh.pebbled && !sh.ix.Slotless(h)
-}
-
-// A probe is a look into Pebble on behalf of an operation to be ordered.
-// When it begins there is no write of the key in flight, so Pebble holds all
-// that were ordered; those ordered while it looks are told to it.
-type probe struct {
-	hash  layout.Hash
-	key   []byte
-	told  bool
-	state keyState // with told: after the newest write ordered since
-}
-
-// tellProbes tells those who look at w's key of w. Caller holds mu.
-func (sh *shard) tellProbes(w *Write) {
-	for _, p := range sh.probes {
-		if p.hash == w.hash && string(p.key) == string(w.Key) {
-			p.told, p.state = true, stateAfter(w)
-		}
-	}
-}
-
-// dropProbe ends a probe. Caller holds mu.
-func (sh *shard) dropProbe(p *probe) {
-	for i := range sh.probes {
-		if sh.probes[i] == p {
-			last := len(sh.probes) - 1
-			sh.probes[i] = sh.probes[last]
-			sh.probes[last] = nil
-			sh.probes = sh.probes[:last]
-			return
-		}
-	}
+	e.class, e.size = 0, 0
 }
 
 // A queue takes ordered writes to the committer and numbers them. One lock for
@@ -195,11 +206,21 @@ func (q *queue) push(w *Write) error {
 	switch {
 	case q.closed:
 		return ErrClosed
-	case q.next >= q.limit:
+	case q.next+layout.Version(max(1, len(w.effects))) > q.limit:
 		return ErrEpochs
 	}
-	w.Version = q.next
-	q.next++
+	// A version for each part of a batch, so that none is used twice; the
+	// batch has the last. One that has no effect needs one.
+	if !w.noop {
+		for _, e := range w.effects {
+			e.Version = q.next
+			q.next++
+		}
+		w.Version = q.next - 1
+	} else {
+		w.Version = q.next
+		q.next++
+	}
 	q.writes = append(q.writes, w)
 	if len(q.writes) == 1 {
 		select {

@@ -70,12 +70,16 @@ func (s *Store) waitPredecessor() bool {
 // publish makes one durable write visible.
 func (s *Store) publish(w *Write) {
 	sh := s.shards[w.Shard]
+	if w.Op == OpBatch {
+		s.publishBatch(sh, w)
+		return
+	}
 	var mem []byte
 	if w.class != 0 {
 		// The first step of the order below, before the lock: the place is
 		// this write's alone, and copying a large value takes milliseconds.
 		mem = s.table.Bytes(w.place, layout.ClassSize(w.class))
-		s.writePending(mem, w.place, layout.Item{Version: w.Version, Shard: w.Shard, Key: w.Key, Value: w.Value})
+		s.writePending(mem, w.place, w.item())
 	}
 	sh.mu.Lock()
 	sh.durable = w.Version
@@ -89,9 +93,31 @@ func (s *Store) publish(w *Write) {
 		ref, found := sh.find(w.hash, w.Key)
 		s.linkSlotless(sh, w, ref, found)
 	}
-	sh.overlayRemove(w)
-	sh.raisePublished(w.Version)
+	s.settle(sh, w)
+}
+
+// settle is the end of publishing: what was ordered is published now. It
+// unlocks the shard.
+func (s *Store) settle(sh *shard, w *Write) {
+	for _, e := range w.effects {
+		if !e.noop {
+			sh.overlayRemove(e)
+			sh.listed(e)
+		}
+	}
+	version := w.Version
+	s.dedup.published(w) // a retry gets the version of the first
+	sh.raisePublished(version)
 	sh.mu.Unlock()
+}
+
+// visible is the state that w's item is published in. One on whose life a later
+// write in flight depends is never live (hide).
+func (w *Write) visible() layout.State {
+	if w.hidden {
+		return layout.Dead
+	}
+	return layout.Live
 }
 
 // writePending writes an item into free memory.

@@ -49,6 +49,8 @@ type shard struct {
 	damaged bool // a candidate did not verify: whose it is is unknown
 	pebbled bool // find met a Pebble-only slot that may be the key's
 
+	nextDue uint64 // no listed key is due before this second (expire.go)
+
 	fill  fillState
 	held  map[layout.Place]*pinned // live items that are kept for a reader
 	slots uint64                   // keys whose slot leads to an item

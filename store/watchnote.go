@@ -7,6 +7,12 @@ func (w *watch) note(wr *Write) {
 	if w == nil || wr.noop {
 		return
 	}
+	if wr.Op == OpBatch {
+		for _, e := range wr.effects {
+			w.note(e)
+		}
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	op := EventPut

@@ -17,6 +17,8 @@ const (
 	OpTouch               // give Key another expiry; its value stays
 	OpBatch               // put and delete the keys of Parts, all or nothing
 	numOps
+
+	opForget // internal: records of requests that nobody retries any more
 )
 
 // String names the operation.
@@ -145,10 +147,68 @@ type Write struct {
 	hash   layout.Hash
 	place  layout.Place // reserved memory; with class
 	class  uint8        // 0: none, the key goes without a slot
-	noop   bool         // nothing to commit: a delete of what was not there
+	size   int          // of the item for which memory was asked; 0: not yet
+	noop   bool         // the key stays as it is
+	hidden bool         // published dead: the next write in flight depends on this one's life
+	expiry uint64       // server time in microseconds since 1970; 0: never
+	unlist uint64       // the second under which the expiry that it replaces is listed; 0: none
+	due    uint64       // a delete by the expirer: the second under which the key was listed
 	older  *Write       // overlay: the next older write of this hash in flight
-	charge int64        // bytes admitted
+	state  keyState     // the key as it was judged; while it is being ordered
+	digits [maxDigits]byte
+
+	effects []*Write  // of a write that was begun: itself, or the parts of a batch
+	one     [1]*Write // backs effects
+	batch   *Write    // of a part: its batch
+	again   bool      // a retry: it takes the result of the first (dedup.go)
+	forget  []dedupKey
+	charge  int64 // bytes admitted
 }
 
 // removes says whether the key is gone after the write.
 func (w *Write) removes() bool { return w.Op == OpDelete }
+
+// item is what a put stores in memory.
+func (w *Write) item() layout.Item {
+	return layout.Item{Version: w.Version, Key: w.Key, Value: w.Value, Expiry: w.expiry, Shard: w.Shard}
+}
+
+// begin makes a write ready to be ordered, for the first time or again.
+func (w *Write) begin(seed uint64) {
+	w.Version, w.Existed, w.Err, w.Actual, w.Part, w.Number = 0, false, nil, 0, 0, 0
+	w.class, w.size, w.noop, w.hidden, w.expiry, w.unlist = 0, 0, false, false, 0, 0
+	w.older, w.state, w.again, w.batch = nil, keyState{}, false, nil
+	switch w.Op {
+	case OpBatch:
+		parts := make([]Write, len(w.Parts))
+		w.effects = make([]*Write, len(parts))
+		for i := range parts {
+			p, e := &w.Parts[i], &parts[i]
+			*e = Write{Shard: w.Shard, Key: p.Key, Value: p.Value, If: p.If, IfVersion: p.IfVersion, TTL: p.TTL, batch: w}
+			if p.Delete {
+				e.Op, e.Value = OpDelete, nil
+			}
+			e.hash = layout.HashKey(seed, e.Key)
+			w.effects[i] = e
+		}
+	case opForget:
+		w.effects, w.noop = nil, true
+	default:
+		if w.needsValue() {
+			w.Value = nil
+		}
+		w.hash = layout.HashKey(seed, w.Key)
+		w.one[0] = w
+		w.effects = w.one[:]
+	}
+}
+
+// mayExpire says whether the write gives a key an expiry of its own.
+func (w *Write) mayExpire() bool {
+	for i := range w.Parts {
+		if w.Parts[i].TTL > 0 {
+			return true
+		}
+	}
+	return w.TTL > 0
+}

@@ -1,0 +1,212 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/rdmakv/rdmakv/internal/teeth"
+)
+
+// The server's time, by which keys expire (rule F12): only the server decides
+// what has expired, and what it once called expired it never shows again.
+//
+//	within an incarnation  the machine's monotonic clock, drawn towards the
+//	                       wall clock by at most slewPPM; it may stand still,
+//	                       it never jumps and never goes back
+//	from one to the next   it begins at max(wall clock, bound), where bound is
+//	                       durable and no time above it was ever shown
+//
+// Clients carry a time that they were shown forward with a rate of 1 %; a jump
+// would break what they conclude from that (client/servertime.go).
+//
+// The bound is written ahead of time, only in a store that has ever been given
+// a key that expires: before the first one is ordered, then every two seconds.
+// A disk that stalls makes the clock stand still at the bound. After a crash
+// the clock may thus begin boundAhead early, at most.
+
+const (
+	slewPPM      = 5000 // 0.5 %
+	clockEvery   = 500 * time.Millisecond
+	boundAhead   = 6 * time.Second
+	boundRefresh = 4 * time.Second // the bound is raised when it is nearer than that
+
+	metaClock = "clock" // u64: no server time above it, in microseconds, was shown
+)
+
+// A timeSource is where a clock gets its time from: the wall clock, and a
+// reading that rises with real time and nothing else.
+type timeSource func() (wall time.Time, mono time.Duration)
+
+// systemTime is the machine's.
+func systemTime() timeSource {
+	start := time.Now()
+	return func() (time.Time, time.Duration) {
+		now := time.Now()
+		return now, now.Sub(start)
+	}
+}
+
+// A clock is the server's time in microseconds since 1970. Safe for
+// concurrent use; nothing is held over a wait.
+type clock struct {
+	source timeSource
+
+	mu    sync.Mutex
+	mono  time.Duration // the reading at which
+	base  uint64        // the time was this,
+	ppm   int64         // and from which on it runs so much too fast
+	last  uint64        // the newest time shown
+	bound uint64        // durable: no time above it may be shown
+
+	raising sync.Mutex // one writer of the bound at a time
+}
+
+// newClock makes a clock that starts behind every time that was shown before.
+// shown is the durable bound of the last incarnation, 0 if there is none.
+func newClock(source timeSource, shown uint64) *clock {
+	if source == nil {
+		source = systemTime()
+	}
+	wall, mono := source()
+	c := &clock{source: source, mono: mono, bound: math.MaxUint64}
+	c.base = uint64(max(wall.UnixMicro(), 1))
+	if !teeth.Off(teeth.F12DurableTime) {
+		c.base = max(c.base, shown)
+	}
+	c.last = c.base
+	return c
+}
+
+// now is the server's time.
+func (c *clock) now() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, mono := c.source()
+	return c.nowLocked(mono)
+}
+
+func (c *clock) nowLocked(mono time.Duration) uint64 {
+	passed := max(int64(mono-c.mono), 0) / 1000
+	t := c.base + uint64(passed+passed*c.ppm/1_000_000)
+	if t > c.bound {
+		// It goes on from here, when it may, at its own pace: no jump.
+		t = c.bound
+		c.mono, c.base = mono, t
+	}
+	c.last = max(c.last, t)
+	return c.last
+}
+
+// expired says whether a key with this expiry is gone. 0 never is.
+func (c *clock) expired(expiry uint64) bool { return expiry != 0 && expiry <= c.now() }
+
+// after is the expiry of a key that is to live for ttl from now; 0 for 0.
+func expiryAfter(now uint64, ttl time.Duration) uint64 {
+	if ttl <= 0 {
+		return 0
+	}
+	return now + uint64((ttl-1)/time.Microsecond) + 1
+}
+
+// draw sets the rate for the next while, so that the clock comes nearer to the
+// wall clock.
+func (c *clock) draw(every time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	wall, mono := c.source()
+	t := c.nowLocked(mono)
+	c.mono, c.base = mono, t
+	behind := wall.UnixMicro() - int64(t)
+	c.ppm = min(max(behind*1_000_000/every.Microseconds(), -slewPPM), slewPPM)
+}
+
+// bounded says whether the clock has a durable bound.
+func (c *clock) bounded() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.bound != math.MaxUint64
+}
+
+// near says whether the bound is to be raised.
+func (c *clock) near() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, mono := c.source()
+	return c.bound != math.MaxUint64 && c.bound-c.nowLocked(mono) < uint64(boundRefresh.Microseconds())
+}
+
+// setBound takes a bound into use that is durable by now.
+func (c *clock) setBound(bound uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bound = bound
+}
+
+// Now is the server's time: what the beat shows, and what keys expire by.
+func (s *Store) Now() time.Time { return time.UnixMicro(int64(s.clock.now())) }
+
+// boundClock makes a bound ahead of the clock durable. It waits for the disk.
+// false: the store is fenced. Caller holds clock.raising.
+func (s *Store) boundClock(ahead time.Duration) bool {
+	bound := s.clock.now() + uint64(ahead.Microseconds())
+	b := s.db.NewBatch()
+	defer b.Close()
+	err := setMeta(b, metaClock, binary.LittleEndian.AppendUint64(nil, bound))
+	if err == nil {
+		mode := pebble.Sync
+		if s.cfg.Sync == Off { // it promises nothing about a crash of the machine
+			mode = pebble.NoSync
+		}
+		err = b.Commit(mode)
+	}
+	if err != nil {
+		s.fence.fail(fmt.Errorf("write of %s: %w", metaClock, err))
+		return false
+	}
+	s.clock.setBound(bound)
+	return true
+}
+
+// needClock makes sure that there is a durable bound before anything is
+// ordered that can expire. It waits for the disk once in the life of a store.
+func (s *Store) needClock(wait bool) error {
+	if s.clock.bounded() || s.db == nil {
+		return nil
+	}
+	if !wait {
+		return ErrMustAsk
+	}
+	s.clock.raising.Lock()
+	defer s.clock.raising.Unlock()
+	if !s.clock.bounded() && !s.boundClock(boundAhead) {
+		return s.fence.failed()
+	}
+	return nil
+}
+
+// runClock draws the clock and keeps its bound ahead.
+func (s *Store) runClock() {
+	defer s.workers.Done()
+	tick := time.NewTicker(clockEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-s.fence.down:
+			return
+		case <-tick.C:
+			s.clock.draw(clockEvery)
+			if s.clock.near() {
+				s.clock.raising.Lock()
+				s.boundClock(boundAhead)
+				s.clock.raising.Unlock()
+			}
+		}
+	}
+}

@@ -1,0 +1,361 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/teeth"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// Exactly once (rule F31). A client that got no reply sends its request again,
+// with the same RequestID, and is answered with what became of the first: the
+// result is kept, in memory and, in the same Pebble batch as the write itself,
+// on the disk. Whatever a crash takes, it takes both or none.
+//
+// A client has one request at a time in a slot, so the newest result of each
+// slot is enough. A request of a slot
+//
+//	with a higher number     is new: applied
+//	with the same number     is a retry: it travels in order, changes nothing and
+//	                         takes the result of the first, in flight or not
+//	with a lower number      comes too late: ErrOutcomeUnknown
+//	of an unknown slot       is new, if it was never sent before (Age 0), or if a
+//	                         result of it could not have been forgotten
+//
+// Results are forgotten after forgetAfter, and those least recently used when
+// there are too many. Both are judged by time in which this process ran, not by
+// a clock: a server that was stopped for an hour finds retries in its queues
+// that were sent a second after the first. After a start all begin anew.
+//
+// The records are kept under the shard of the write; the table is one for the
+// store, so that a slot costs one entry however many shards it has been to.
+
+const (
+	// MaxRetryAge is the age from which a request is refused with
+	// ErrOutcomeUnknown if it may have been sent before.
+	MaxRetryAge = 9 * time.Minute
+	forgetAfter = 10 * time.Minute
+
+	dedupTick = 5 * time.Second
+	// dedupMargin is how long a request may take from its client, who says its
+	// age, to its place in the order.
+	dedupMargin = time.Minute
+
+	dedupStripes = 16
+	dedupLimit   = 1 << 18 // entries of about 150 bytes, over all stripes
+)
+
+// A dedupKey names a slot of a client.
+type dedupKey struct {
+	client [16]byte
+	slot   uint16
+}
+
+func (id *RequestID) key() dedupKey { return dedupKey{id.Client, id.Slot} }
+
+// An outcome is how a write ended, as it is recorded.
+type outcome uint8
+
+const (
+	outcomeDone outcome = iota
+	outcomeCondition
+	outcomeNotNumber
+	outcomeNumberRange
+	numOutcomes
+)
+
+var outcomeErrs = [numOutcomes]error{
+	outcomeCondition: ErrCondition, outcomeNotNumber: ErrNotNumber, outcomeNumberRange: ErrNumberRange,
+}
+
+func outcomeOf(err error) outcome {
+	for o, e := range outcomeErrs {
+		if e == err {
+			return outcome(o)
+		}
+	}
+	panic(fmt.Sprintf("store: no outcome for %v", err))
+}
+
+// A result is what a retry is told.
+type result struct {
+	seq     uint64
+	version layout.Version
+	actual  layout.Version
+	number  int64
+	part    uint16
+	outcome outcome
+	existed bool
+}
+
+func resultOf(w *Write) result {
+	return result{
+		seq: w.ID.Seq, version: w.Version, actual: w.Actual, number: w.Number,
+		part: uint16(w.Part), outcome: outcomeOf(w.Err), existed: w.Existed,
+	}
+}
+
+// repeat makes a write one that takes its result from an earlier one.
+func (w *Write) repeat() {
+	w.again, w.noop, w.Err = true, true, nil
+	for _, e := range w.effects {
+		e.noop = true
+	}
+}
+
+// give sets the results of a write.
+func (r *result) give(w *Write) {
+	w.Version, w.Actual, w.Number = r.version, r.actual, r.number
+	w.Part, w.Err, w.Existed = int(r.part), outcomeErrs[r.outcome], r.existed
+}
+
+// A dedup is the table of results. Its locks are taken under those of shards.
+type dedup struct {
+	ticks   atomic.Int64 // of dedupTick, that this process ran
+	used    atomic.Bool  // there are records, or have been
+	stripes [dedupStripes]dedupStripe
+}
+
+// A dedupStripe is the part of the table for some clients.
+type dedupStripe struct {
+	mu      sync.Mutex
+	limit   int
+	entries map[dedupKey]*dedupEntry
+	// The list of entries by use: newest is next of the root, oldest is prev.
+	root dedupEntry
+	// early is the last use of the newest entry that had to go before its
+	// time; -1: none had.
+	early int64
+}
+
+type dedupEntry struct {
+	key        dedupKey
+	result     result
+	shard      uint16 // where the newest record is
+	flying     bool   // ordered, not published: result has only the seq
+	used       int64  // tick of the last use
+	prev, next *dedupEntry
+}
+
+func newDedup(limit int) *dedup {
+	d := &dedup{}
+	for i := range d.stripes {
+		st := &d.stripes[i]
+		st.limit, st.early = max(1, limit/dedupStripes), -1
+		st.entries = make(map[dedupKey]*dedupEntry)
+		st.root.prev, st.root.next = &st.root, &st.root
+	}
+	return d
+}
+
+func (d *dedup) stripe(k *dedupKey) *dedupStripe { return &d.stripes[k.client[0]%dedupStripes] }
+
+// recorded says whether the write's result is to be recorded.
+func (w *Write) recorded() bool { return w.ID.Seq != 0 && !w.again }
+
+// look says whether w was seen before: again, or ErrOutcomeUnknown if that
+// cannot be told. Caller holds the lock of w's shard, until ordered.
+func (d *dedup) look(w *Write) (again bool, err error) {
+	if w.ID.Seq == 0 {
+		return false, nil
+	}
+	k := w.ID.key()
+	st := d.stripe(&k)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	e := st.entries[k]
+	switch {
+	case e != nil && e.result.seq == w.ID.Seq:
+		return true, nil
+	case e != nil && e.result.seq > w.ID.Seq:
+		return false, ErrOutcomeUnknown
+	case teeth.Off(teeth.F31RetryAge):
+		return false, nil
+	case w.ID.Age > MaxRetryAge:
+		return false, ErrOutcomeUnknown
+	case e == nil && w.ID.Age > 0:
+		// The first of these was sent at sent or later. Had it been applied,
+		// its result would have been used then or later.
+		sent := d.ticks.Load() - int64((w.ID.Age+dedupMargin)/dedupTick) - 1
+		if sent <= st.early {
+			return false, ErrOutcomeUnknown
+		}
+	}
+	return false, nil
+}
+
+// ordered notes a write that was just ordered. Caller holds the shard's lock.
+func (d *dedup) ordered(w *Write) {
+	if !w.recorded() {
+		return
+	}
+	k := w.ID.key()
+	st := d.stripe(&k)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	d.used.Store(true)
+	e := st.entries[k]
+	if e == nil {
+		e = &dedupEntry{key: k}
+		st.entries[k] = e
+		st.shrink()
+	} else {
+		if e.result.seq > w.ID.Seq {
+			return // two at once in a slot: no client does that
+		}
+		e.unlink()
+	}
+	e.result, e.shard, e.flying, e.used = result{seq: w.ID.Seq}, w.Shard, true, d.ticks.Load()
+	st.root.insert(e)
+}
+
+// published notes the result of a write, or gives it to one that came again.
+// Caller holds the shard's lock.
+func (d *dedup) published(w *Write) {
+	if w.ID.Seq == 0 {
+		return
+	}
+	k := w.ID.key()
+	st := d.stripe(&k)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	e := st.entries[k]
+	switch {
+	case !w.again:
+		if e != nil && e.result.seq == w.ID.Seq {
+			e.result, e.flying = resultOf(w), false
+		}
+	case e == nil || e.result.seq != w.ID.Seq || e.flying:
+		w.Err = ErrOutcomeUnknown // forgotten while it was on its way
+	default:
+		e.result.give(w)
+		e.unlink()
+		e.used = d.ticks.Load()
+		st.root.insert(e)
+	}
+}
+
+// shrink drops the entries that were not used for longest, if there are too
+// many. Caller holds mu.
+func (st *dedupStripe) shrink() {
+	for e := st.root.prev; len(st.entries) > st.limit && e != &st.root; {
+		old := e
+		e = e.prev
+		if old.flying {
+			continue // bounded by the writes in flight
+		}
+		st.early = max(st.early, old.used)
+		st.drop(old)
+	}
+}
+
+// drop takes an entry out. Caller holds mu.
+func (st *dedupStripe) drop(e *dedupEntry) {
+	e.unlink()
+	delete(st.entries, e.key)
+}
+
+func (e *dedupEntry) unlink() { e.prev.next, e.next.prev = e.next, e.prev }
+
+// insert puts e behind the root, where the newest are.
+func (root *dedupEntry) insert(e *dedupEntry) {
+	e.prev, e.next = root, root.next
+	root.next.prev, root.next = e, e
+}
+
+// tick lets dedupTick pass and drops what has been silent for forgetAfter.
+func (d *dedup) tick() {
+	now := d.ticks.Add(1)
+	for i := range d.stripes {
+		st := &d.stripes[i]
+		st.mu.Lock()
+		for e := st.root.prev; e != &st.root; {
+			old := e
+			e = e.prev
+			if now-old.used <= int64(forgetAfter/dedupTick) {
+				break
+			}
+			if !old.flying {
+				st.drop(old)
+			}
+		}
+		st.mu.Unlock()
+	}
+}
+
+// current says whether the newest record of a slot is in this shard, so that
+// it is to be kept there.
+func (d *dedup) current(shard uint16, k dedupKey) bool {
+	st := d.stripe(&k)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	e := st.entries[k]
+	return e != nil && e.shard == shard
+}
+
+// size returns the number of entries.
+func (d *dedup) size() (n int) {
+	for i := range d.stripes {
+		st := &d.stripes[i]
+		st.mu.Lock()
+		n += len(st.entries)
+		st.mu.Unlock()
+	}
+	return n
+}
+
+// The record of a result, under the key client 16 | slot 2 (big endian):
+//
+//	 0        8        16       24        25      26     28
+//	+--------+--------+--------+---------+-------+------+-----
+//	| seq    | actual | number | outcome | flags | part | 0
+//	| u64    | u64    | i64    | u8      | u8    | u16  | u32
+//	+--------+--------+--------+---------+-------+------+-----
+//
+// The write's version stands in the record's header. Flag 1: the key existed.
+const (
+	dedupKeyLen   = 18
+	dedupValueLen = 32
+)
+
+func (k *dedupKey) append(dst []byte) []byte {
+	return binary.BigEndian.AppendUint16(append(dst, k.client[:]...), k.slot)
+}
+
+func parseDedupKey(b []byte) (k dedupKey, ok bool) {
+	if len(b) != dedupKeyLen {
+		return k, false
+	}
+	copy(k.client[:], b)
+	k.slot = binary.BigEndian.Uint16(b[16:])
+	return k, true
+}
+
+func (r *result) encode(b []byte) {
+	le := binary.LittleEndian
+	le.PutUint64(b, r.seq)
+	le.PutUint64(b[8:], uint64(r.actual))
+	le.PutUint64(b[16:], uint64(r.number))
+	b[24], b[25] = byte(r.outcome), 0
+	if r.existed {
+		b[25] = 1
+	}
+	le.PutUint16(b[26:], r.part)
+	le.PutUint32(b[28:], 0)
+}
+
+// parseResult reads what encode wrote.
+func parseResult(version layout.Version, b []byte) (r result, ok bool) {
+	if len(b) != dedupValueLen || outcome(b[24]) >= numOutcomes {
+		return r, false
+	}
+	le := binary.LittleEndian
+	return result{
+		seq: le.Uint64(b), version: version, actual: layout.Version(le.Uint64(b[8:])),
+		number: int64(le.Uint64(b[16:])), outcome: outcome(b[24]), existed: b[25]&1 != 0, part: le.Uint16(b[26:]),
+	}, true
+}
