@@ -1,7 +1,6 @@
 package linear
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,11 +8,6 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
-)
-
-var (
-	seedFlag   = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of random choices; a failure prints it")
-	replayFlag = flag.String("replay", "", "file of a saved history, which TestReplay judges again")
 )
 
 // runFake lets workers work at a fake store and judges what they saw.

@@ -254,17 +254,20 @@ func stepBatch(s state, o *Op) (bool, state) {
 	case !all:
 		return o.Out.Unknown, s
 	}
+	// The version told is that of the last part, those before it have lower ones
+	// in a row, but parts that change nothing may have none.
+	first := o.Out.Version - min(o.Out.Version, uint64(len(o.In.Parts)-1))
 	for _, p := range o.In.Parts {
 		k := &s[p.Key]
-		fits := false
-		if p.Delete {
-			fits = k.remove(o.Out.Version)
-		} else {
-			fits = k.set(p.Val, deadline{}, o.Out.Version)
-		}
-		if !fits {
+		if o.Out.Version != 0 && o.Out.Version < k.floor {
 			return false, s
 		}
+		if p.Delete {
+			k.remove(0)
+		} else {
+			k.set(p.Val, deadline{}, 0)
+		}
+		k.floor = max(k.floor, first)
 	}
 	return true, s
 }

@@ -1,0 +1,281 @@
+package linear
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	"github.com/rdmakv/rdmakv/rdma/verbs"
+	"github.com/rdmakv/rdmakv/test/node"
+)
+
+// lease is that of the nodes here, the shortest there is.
+const lease = time.Second
+
+// TestProcesses lets clients work at a kvserver with little memory while it is
+// killed and started again, stopped for shorter and for longer than a lease, and
+// cut off, and judges what they saw.
+func TestProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts and kills processes for a minute: make linearizability")
+	}
+	t.Logf("seed %d", *seedFlag)
+	r := startRig(t)
+	c := &Checker{
+		Name: *fabricFlag, Seed: *seedFlag, Dir: outDir(), Jobs: 2, Limit: 2 * time.Minute,
+		// A restart puts the server's clock ahead of ours, for as long as it is
+		// behind again it may stand: a deadline may come at any time.
+		Slack: Slack{Forget: true},
+	}
+	w := New(Config{
+		Seed: *seedFlag, Ops: *opsFlag, Stores: r.stores, Can: ClientCan,
+		Workers: 12, Objects: 16, OpsPerObject: 600,
+		Sizes:      []int{9, 16, 40, 100, 100, 300, 1000, 3000, 20_000, 70_000},
+		ShortEvery: 50, ShortUpTo: 20 * time.Millisecond,
+		TTLFrom: 20 * time.Millisecond, TTLUpTo: 2 * time.Second,
+		Done: c.Add,
+	})
+	ctx, cancel := t.Context(), context.CancelFunc(func() {})
+	if *secondsFlag > 0 {
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(*secondsFlag)*time.Second)
+	}
+	defer cancel()
+	start := time.Now()
+	faults := r.startFaults(ctx)
+	ballast := r.startBallast(ctx)
+	if err := w.Run(ctx); err != nil {
+		t.Error(err)
+	}
+	did := faults()
+	ballast()
+	took := time.Since(start)
+	if err := w.Finish(t.Context()); err != nil {
+		t.Error(err)
+	}
+	sum, failures := c.Close()
+	for _, f := range failures {
+		t.Error(f)
+	}
+	t.Logf("%d operations in %v, judged %v later: %v; kinds %v; %+v", sum.Ops, took.Round(time.Millisecond),
+		(time.Since(start) - took).Round(time.Millisecond), sum, sum.ByKind, did)
+	addTotal(*fabricFlag, sum, did, 0)
+}
+
+// A rig is a node that is killed and comes back at the same address, and clients
+// that stay.
+type rig struct {
+	t      *testing.T
+	dir    string
+	node   *node.Node
+	proxy  *cutter // nil where the fabric is not TCP
+	stores []Store
+	heavy  *client.Client // for the ballast
+}
+
+func startRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{t: t, dir: t.TempDir()}
+	programs.get(t)
+	if err := r.start(net.JoinHostPort(*hostFlag, "0")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.node.Kill(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("the node's standard error:\n%s", r.node.Stderr())
+		}
+	})
+	if *fabricFlag == "iwarp" {
+		r.proxy = newCutter(t, r.node.Data)
+	}
+	for i := range 4 {
+		c := r.dial(i%2 == 1, i == 2)
+		r.stores = append(r.stores, NewClient(c))
+	}
+	r.heavy = r.dial(false, false)
+	return r
+}
+
+// start starts the node.
+func (r *rig) start(listen string) error {
+	n, err := node.Start(r.t.Context(), node.Options{
+		Bin: filepath.Join(programs.dir, "kvserver"),
+		Args: []string{"--data-dir", r.dir, "--listen", listen, "--fabric", *fabricFlag, "--log-level", "warn",
+			"--lease", lease.String(), "--memory-limit", "16MiB", "--region-size", "4MiB", "--index-region-size", "2MiB"},
+	})
+	if err == nil {
+		r.node = n
+	}
+	return err
+}
+
+// dial connects a client, through the proxy if there is one and it is asked for,
+// and with or without a cache of places.
+func (r *rig) dial(proxied, noCache bool) *client.Client {
+	r.t.Helper()
+	cfg := client.Config{Servers: []string{r.node.Data}, Fabric: newFabric(), Timeout: 20 * time.Second}
+	if proxied && r.proxy != nil {
+		cfg.Servers = []string{r.proxy.l.Addr().String()}
+	}
+	if noCache {
+		cfg.CacheEntries = -1
+	}
+	c, err := client.Dial(r.t.Context(), cfg)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		if err := c.Close(); err != nil && !errors.Is(err, client.ErrClosed) {
+			r.t.Error(err)
+		}
+	})
+	return c
+}
+
+func newFabric() rdma.Fabric {
+	if *fabricFlag == "verbs" {
+		return verbs.New(verbs.Options{})
+	}
+	return iwarp.New(iwarp.Options{})
+}
+
+// faultCounts is what was done to a node.
+type faultCounts struct{ kills, stops, cuts int }
+
+// startFaults disturbs the node until the context ends or the returned function
+// is called, which leaves it running and tells what was done.
+func (r *rig) startFaults(ctx context.Context) func() faultCounts {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	var did faultCounts
+	go func() {
+		defer close(done)
+		rng := rand.New(rand.NewPCG(*seedFlag, 11))
+		for {
+			pause(ctx, time.Duration(200+rng.IntN(1500))*time.Millisecond)
+			if ctx.Err() != nil {
+				return
+			}
+			switch n := rng.IntN(6); {
+			case n < 2:
+				did.kills++
+				if err := r.killAndStart(ctx, rng); err != nil {
+					r.t.Errorf("seed %d: %v", *seedFlag, err)
+					return
+				}
+			case n == 2:
+				did.stops++
+				r.stopFor(ctx, time.Duration(1+rng.IntN(500))*time.Millisecond)
+			case n == 3:
+				did.stops++
+				r.stopFor(ctx, lease+time.Duration(rng.IntN(1000))*time.Millisecond)
+			case r.proxy != nil && n == 4:
+				did.cuts++
+				r.proxy.cut()
+			case r.proxy != nil:
+				did.cuts++
+				r.proxy.pass(false)
+				pause(ctx, time.Duration(rng.IntN(1500))*time.Millisecond)
+				if rng.IntN(2) == 0 {
+					r.proxy.cut()
+				}
+				r.proxy.pass(true)
+			}
+		}
+	}()
+	return func() faultCounts {
+		cancel()
+		<-done
+		return did
+	}
+}
+
+// killAndStart kills the node, and starts it again at the same address.
+func (r *rig) killAndStart(ctx context.Context, rng *rand.Rand) error {
+	addr := r.node.Data
+	if err := r.node.Kill(); err != nil {
+		return err
+	}
+	pause(ctx, time.Duration(rng.IntN(300))*time.Millisecond)
+	if r.t.Context().Err() != nil {
+		return nil
+	}
+	return r.start(addr)
+}
+
+// stopFor stops every thread of the node and lets it go on.
+func (r *rig) stopFor(ctx context.Context, d time.Duration) {
+	if err := r.node.Signal(syscall.SIGSTOP); err != nil {
+		r.t.Error(err)
+		return
+	}
+	pause(ctx, d)
+	if err := r.node.Signal(syscall.SIGCONT); err != nil {
+		r.t.Error(err)
+	}
+}
+
+// ballastKeys of ballastSize bytes are four times the memory of the node.
+const (
+	ballastKeys  = 4096
+	ballastSize  = 16 << 10
+	ballastBatch = 16
+)
+
+func ballast(i int) client.Pair {
+	return client.Pair{Key: fmt.Appendf(nil, "ballast %d", i), Value: Value{N: int64(i)}.Bytes(ballastSize)}
+}
+
+// startBallast writes and reads keys that nobody else uses, many times what the
+// memory holds, so that everything is evicted now and then. Each has one value
+// for ever.
+func (r *rig) startBallast(ctx context.Context) func() {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		rng := rand.New(rand.NewPCG(*seedFlag, 12))
+		for n := 0; ctx.Err() == nil; n += ballastBatch {
+			var pairs []client.Pair
+			for i := range ballastBatch {
+				pairs = append(pairs, ballast((n+i)%ballastKeys))
+			}
+			err := r.heavy.MultiPut(ctx, pairs)
+			for range ballastBatch {
+				if err == nil || errors.Is(err, ErrNothing) {
+					err = r.readBallast(ctx, rng.IntN(min(n+1, ballastKeys)))
+				}
+			}
+			if _, err = judge(Output{}, err); err != nil && !errors.Is(err, ErrNothing) {
+				r.t.Errorf("seed %d: %v", *seedFlag, err)
+				return
+			}
+			pause(ctx, time.Millisecond)
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+func (r *rig) readBallast(ctx context.Context, i int) error {
+	p := ballast(i)
+	b, err := r.heavy.Get(ctx, p.Key)
+	if err == nil && !bytes.Equal(b, p.Value) {
+		err = fmt.Errorf("%s has another value of %d bytes", p.Key, len(b))
+	}
+	return err
+}
