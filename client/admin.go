@@ -32,6 +32,7 @@ func (c *Client) Ping(ctx context.Context) (time.Duration, error) {
 		if err != nil || m.Echo != echo {
 			return r.malformed(errors.Join(err, fmt.Errorf("echo %d of %d", m.Echo, echo)))
 		}
+		s.time.pong(m.TimeMicros, sl.begun)
 		r.done()
 		return nil
 	})

@@ -75,6 +75,8 @@ func (c *Client) connect(ctx, reach context.Context, addr string, w way, t *tran
 	s.view.Store(v)
 	s.dir = layout.NewDir(&v.View)
 	s.cache = newLocCache(c.cfg.CacheEntries)
+	s.touches.start()
+	s.suspects.start()
 	s.lease.start(s.welcome.Lease, posted, reclaim)
 	return s, true, nil
 }

@@ -207,14 +207,14 @@ func (s *session) get(p *patience, key []byte, w *want) error {
 				err = w.take(g.item.Value())
 			}
 			g.release()
-			n.hits.Add(1)
+			s.hit(g.hash)
 			return err
 		}
 		src := s.largeSource(g)
 		g.release()
 		switch err := s.readLarge(p, src, w); {
 		case err == nil:
-			n.hits.Add(1)
+			s.hit(g.hash)
 			return nil
 		case !errors.Is(err, errMoved):
 			return err
@@ -274,6 +274,7 @@ func (s *session) getBySend(p *patience, key []byte, w *want) error {
 		if err := p.over(); err != nil {
 			return err
 		}
+		s.c.rest(p, heldRest)
 	}
 	return fmt.Errorf("%w: a value held by the server could not be read in %d leases", ErrUnavailable, heldTries)
 }

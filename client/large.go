@@ -1,8 +1,10 @@
 package client
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -28,6 +30,9 @@ const (
 	// heldTries is how often a hold is asked for: each must bring some bytes
 	// of the value, or the next one starts from nothing again.
 	heldTries = 64
+	// heldRest is the rest before the next one: if it was damaged, the server is
+	// about to repair it.
+	heldRest = 10 * time.Millisecond
 )
 
 // errMoved: the value is not there any more, in that version.
@@ -184,6 +189,11 @@ func (s *session) takeWindow(p *patience, src *source, win *window, w *want, fro
 		off, n := src.item.ChunkRange(i)
 		data := win.b.bytes(i - win.from)[:n]
 		if !src.item.VerifyChunk(i, data) {
+			if src.held {
+				s.suspects.add(suspect{key: bytes.Clone(src.item.Key()), sure: true,
+					torn: layout.Loc{Place: src.place, Size: uint32(src.item.Size), Version: src.item.Version}})
+				s.c.poke()
+			}
 			return errMoved
 		}
 		lo, hi := max(from-int64(off), 0), min(to-int64(off), int64(n))

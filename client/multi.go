@@ -194,7 +194,7 @@ func (c *Client) stepGroup(s *session, b *batch, keys [][]byte, members []member
 			continue
 		}
 		c.n.gets.Add(1)
-		c.n.hits.Add(1)
+		s.hit(m.g.hash)
 		results[m.i].Value = append(make([]byte, 0, item.ValLen), item.Value()...)
 	}
 }

@@ -173,6 +173,9 @@ func (s *session) oneSidedOnce(p *patience, g *get, key []byte) (verdict, error)
 		default:
 			s.count(&g.lookup.Counts)
 			s.askFor(g.lookup.Reason)
+			if g.lookup.Reason == layout.ReasonRetries && g.lookup.Counts.Torn > 1 {
+				s.suspect(key, g.lookup.Torn)
+			}
 			g.strange = g.lookup.Reason == layout.ReasonUnknownRegion
 			return verdictAsk, nil
 		}

@@ -65,6 +65,7 @@ type slot struct {
 	// reply may still come and then frees the slot.
 	inflight, late atomic.Uint64
 	until          atomic.Int64 // coarse time at which the reply is overdue; 0: never
+	begun          int64        // of a Ping: the lease clock before it was posted
 
 	// staged is the value of a large put, which the server READs. It belongs
 	// to the put until the reply or the end of the QP, whoever waits.
@@ -287,6 +288,11 @@ func (sl *slot) sent(rdma.WC) { sl.part() }
 // lateReply runs when the reply of a caller who gave up has come, or will not.
 func (sl *slot) lateReply(wc rdma.WC) {
 	if wc.Status == rdma.StatusSuccess {
+		if sl.isPing() {
+			if m, err := wire.ParsePingReply(wire.Body(sl.s.received(int(wc.ID), wc.ByteLen))); err == nil {
+				sl.s.time.pong(m.TimeMicros, sl.begun)
+			}
+		}
 		sl.s.repost(int(wc.ID))
 	} else if wc.Status == rdma.StatusRespTimeoutErr {
 		return // told by the watch; the reply itself is still to come

@@ -55,8 +55,8 @@ type serverTime struct {
 	low  atomic.Uint64             // microseconds since 1970
 	high atomic.Pointer[timeBound] // nil: none yet
 
-	wanted atomic.Bool  // an item that expires was READ since the last Ping
-	asked  atomic.Int64 // coarse time of the last Ping sent for that reason
+	wanted atomic.Bool // an item that expires was READ since the last Ping
+	asked  int64       // coarse time of the last Ping sent for that reason; of the watch alone
 
 	mu    sync.Mutex
 	beats [maxBeats]seenBeat // T0 == 0: free

@@ -38,12 +38,14 @@ type session struct {
 	rq requests
 	mm messages // the slots and receives of rq
 
-	reads *turnstile // send queue space for READs
-	view  atomic.Pointer[view]
-	dir   *layout.Dir
-	cache *locCache
-	lease lease
-	time  serverTime
+	reads    *turnstile // send queue space for READs
+	view     atomic.Pointer[view]
+	dir      *layout.Dir
+	cache    *locCache
+	lease    lease
+	time     serverTime
+	touches  touches
+	suspects suspects
 
 	wantCredits atomic.Bool   // somebody waits for credits: tell the server
 	viewWanted  atomic.Uint64 // a view version that is known to exist

@@ -40,6 +40,8 @@ type Counters struct {
 	Connects       uint64 `json:"connects"`        // sessions made, the first included
 	ConnectsFailed uint64 `json:"connects_failed"` //
 	SessionsLost   uint64 `json:"sessions_lost"`   //
+	Reports        uint64 `json:"reports"`         // samples of hits that the server was told of
+	Damaged        uint64 `json:"damaged"`         // items that the server was told are damaged in its memory
 	Moves          uint64 `json:"moves"`           // to a fabric that comes before the one in use
 	Timeouts       uint64 `json:"timeouts"`        // calls that ended at their deadline
 	OutcomeUnknown uint64 `json:"outcome_unknown"` // puts and deletes without a reply
@@ -91,7 +93,7 @@ type counters struct {
 	renewals, expired, views                atomic.Uint64
 	reclaims, reclaimDropped                atomic.Uint64
 	connects, connectsFailed, sessionsLost  atomic.Uint64
-	moves                                   atomic.Uint64
+	moves, reports, damaged                 atomic.Uint64
 	timeouts, unknown                       atomic.Uint64
 }
 
@@ -116,6 +118,7 @@ func (n *counters) snapshot() Counters {
 		LeaseRenewals: n.renewals.Load(), LeaseExpired: n.expired.Load(), ViewRefreshes: n.views.Load(),
 		ReclaimUpdates: n.reclaims.Load(), ReclaimDropped: n.reclaimDropped.Load(),
 		Connects: n.connects.Load(), ConnectsFailed: n.connectsFailed.Load(), SessionsLost: n.sessionsLost.Load(), Moves: n.moves.Load(),
+		Reports: n.reports.Load(), Damaged: n.damaged.Load(),
 		Timeouts: n.timeouts.Load(), OutcomeUnknown: n.unknown.Load(),
 	}
 }

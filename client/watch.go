@@ -51,6 +51,8 @@ func (c *Client) watch() {
 		}
 		inflight := s.mindCalls(now)
 		m.mindLease(now)
+		m.mindTime()
+		m.mindTouches()
 		m.mindSilence(inflight)
 	}
 }
@@ -113,8 +115,21 @@ func (m *minding) mindSilence(inflight int) {
 	silent := now-s.sentAt.Load() >= quiet
 	owing := inflight > 0 && now-max(s.heard.Load(), s.sentAt.Load()) >= min(quiet, int64(time.Second))
 	if silent || owing {
-		s.pingQuietly(silent && inflight == 0)
+		s.pingQuietly(silent && inflight == 0, nil)
 	}
+}
+
+// mindTime sends a Ping each second while items that expire are being READ: its
+// reply narrows what is known of the server's time.
+func (m *minding) mindTime() {
+	s, t := m.s, &m.s.time
+	now := s.c.coarse.Load()
+	if !t.wanted.Load() || !s.pingTurnFree() || now-t.asked < int64(time.Second) && t.asked != 0 {
+		return
+	}
+	t.wanted.Store(false)
+	t.asked = now
+	s.pingQuietly(false, nil)
 }
 
 // beatStopped reports that the server shows no sign of life to READs either: its
@@ -131,14 +146,14 @@ func (s *session) pingTurnFree() bool {
 	return free > 0
 }
 
-// pingQuietly posts a Ping nobody waits for. idle gives the unused credits back
-// but one.
-func (s *session) pingQuietly(idle bool) {
+// pingQuietly posts a Ping nobody waits for, with touches. idle gives the unused
+// credits back but one.
+func (s *session) pingQuietly(idle bool, t wire.Touches) {
 	sl, err := s.openPing(nil)
 	if err != nil {
 		return
 	}
-	var m wire.Ping
+	m := wire.Ping{Touches: t}
 	if idle {
 		m.Return = uint16(min(s.rq.credits.takeIdle(1), 1<<16-1))
 	}
@@ -171,6 +186,7 @@ func (s *session) openPing(p *patience) (*slot, error) {
 	}
 	s.pinged.Store(s.c.coarse.Load())
 	sl := s.rq.slots[len(s.rq.slots)-1]
+	sl.begun = s.c.now()
 	sl.arm(until)
 	return sl, nil
 }
@@ -195,6 +211,7 @@ func (c *Client) keep() {
 			continue
 		}
 		s.keepLease()
+		s.examine()
 		if s.viewWanted.Load() > s.view.Load().Version && s.refreshing.CompareAndSwap(false, true) {
 			// A goroutine of its own: a server with stuck handlers must not
 			// keep the keeper from the lease.

@@ -103,48 +103,6 @@ func TestAnotherStoreIsRefused(t *testing.T) {
 	eventually(t, "the old one is taken again", func() bool { return c.Put(t.Context(), []byte("k"), nil) == nil })
 }
 
-// A put that is refused because the server is closing was not done, and is done
-// on the next session; one whose connection dies is not done again.
-func TestPutsAreNeverRepeatedInDoubt(t *testing.T) {
-	f := newFakeServer(3)
-	puts, mode := 0, wire.StatusOK
-	f.onRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
-		if h.Type != wire.TypePut {
-			return nil, false
-		}
-		puts++
-		switch mode {
-		case wire.StatusClosing:
-			mode = wire.StatusOK
-			return wire.AppendError(nil, h.Type, h.ID, wire.StatusClosing, "bye"), true
-		case wire.StatusIdle: // stands for: no answer, and the line goes dead
-			mode = wire.StatusOK
-			go f.lastQP().die(rdma.ErrPeerGone)
-			return nil, true
-		}
-		return nil, false
-	}
-	c := f.dial(t, nil, nil)
-	for _, tc := range []struct {
-		mode wire.Status
-		want error
-		puts int
-	}{
-		{wire.StatusOK, nil, 1},
-		{wire.StatusClosing, nil, 2},
-		{wire.StatusIdle, ErrOutcomeUnknown, 1},
-		{wire.StatusOK, nil, 1},
-	} {
-		puts, mode = 0, tc.mode
-		if err := c.Put(t.Context(), []byte("k"), []byte("v")); !errors.Is(err, tc.want) || puts != tc.puts {
-			t.Errorf("%v: %v after %d puts, want %v after %d", tc.mode, err, puts, tc.want, tc.puts)
-		}
-	}
-	if k := c.Counters(); k.OutcomeUnknown != 1 {
-		t.Errorf("%d outcomes unknown", k.OutcomeUnknown)
-	}
-}
-
 // A server whose handlers are stuck answers no ping, but its beat goes on: the
 // session is kept, for gets go on too. When the beat stops as well, it is over.
 func TestSilenceAndBeat(t *testing.T) {
