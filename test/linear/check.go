@@ -88,6 +88,9 @@ func (c *Checker) judge(o *Object) {
 		return // the first ones tell enough
 	}
 	text := fmt.Sprintf("object %d, %d operations: %v after %v (seed %d)", o.ID, len(o.Ops), res.Verdict, res.Took.Round(time.Millisecond), c.Seed)
+	if res.Verdict == porcupine.Illegal {
+		text += "\n  " + o.Explain(c.Slack)
+	}
 	if c.Dir != "" {
 		path, err := c.save(o, limit)
 		if err != nil {

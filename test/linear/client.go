@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/rdmakv/rdmakv/client"
 )
@@ -13,7 +14,7 @@ import (
 func NewClient(c *client.Client) Store { return &clientStore{c} }
 
 // ClientCan is what a client can do.
-var ClientCan = Abilities{Scan: true}
+var ClientCan = Abilities{Versions: true, Increment: true, TTL: true, Batch: true, Scan: true}
 
 type clientStore struct{ c *client.Client }
 
@@ -51,6 +52,19 @@ func found(value []byte, err error, whole bool) (Output, error) {
 	return Output{Present: true, Val: v}, err
 }
 
+// refused turns the refusal of a condition into an answer, and leaves other
+// errors alone.
+func refused(out Output, err error) (Output, error) {
+	var v *client.VersionError
+	switch {
+	case errors.As(err, &v):
+		return Output{Refused: true, Version: v.Actual, Absent: v.Actual == 0, Part: v.Part}, nil
+	case errors.Is(err, client.ErrNotNumber):
+		return Output{NotNumber: true}, nil
+	}
+	return judge(out, err)
+}
+
 // Do implements Store.
 func (s *clientStore) Do(ctx context.Context, key []byte, in *Input, size int) (Output, error) {
 	switch in.Op {
@@ -60,12 +74,33 @@ func (s *clientStore) Do(ctx context.Context, key []byte, in *Input, size int) (
 		info, err := s.c.Stat(ctx, key)
 		return judge(Output{Present: true, Version: info.Version}, err)
 	case OpPut:
-		return judge(Output{}, s.c.Put(ctx, key, in.Val.Bytes(size)))
+		version, err := s.c.PutWith(ctx, key, in.Val.Bytes(size), putOptions(in.If, in.IfVersion, in.TTL))
+		return refused(Output{Version: version}, err)
 	case OpDelete:
+		if in.If == CondVersion {
+			err := s.c.DeleteIf(ctx, key, in.IfVersion)
+			if errors.Is(err, client.ErrNotFound) {
+				return Output{Refused: true, Absent: true}, nil
+			}
+			return refused(Output{Present: true}, err)
+		}
 		existed, err := s.c.Delete(ctx, key)
 		return judge(Output{Present: existed}, err)
+	case OpIncrement:
+		n, err := s.c.Increment(ctx, key, in.Delta)
+		return refused(Output{Val: Value{Num: true, N: n}}, err)
+	case OpTouch:
+		return judge(Output{Present: true}, s.c.Touch(ctx, key, in.TTL))
 	}
 	return Output{}, fmt.Errorf("the client has no %v", in.Op)
+}
+
+func putOptions(c Cond, version uint64, ttl time.Duration) client.PutOptions {
+	o := client.PutOptions{IfAbsent: c == CondAbsent, TTL: ttl}
+	if c == CondVersion {
+		o.IfVersion = version
+	}
+	return o
 }
 
 func (s *clientStore) get(ctx context.Context, key []byte, how string) (Output, error) {
@@ -80,7 +115,19 @@ func (s *clientStore) get(ctx context.Context, key []byte, how string) (Output, 
 
 // Batch implements Store.
 func (s *clientStore) Batch(ctx context.Context, keys [][]byte, in *Input, size int) (Output, error) {
-	return Output{}, errors.New("the client has no batches")
+	var b client.Batch
+	for _, p := range in.Parts {
+		switch {
+		case p.Delete && p.If == CondVersion:
+			b.DeleteIf(keys[p.Key], p.IfVersion)
+		case p.Delete:
+			b.Delete(keys[p.Key])
+		default:
+			b.PutWith(keys[p.Key], p.Val.Bytes(size), putOptions(p.If, p.IfVersion, 0))
+		}
+	}
+	version, err := s.c.WriteBatch(ctx, &b)
+	return refused(Output{Version: version}, err)
 }
 
 // MultiGet implements Store.

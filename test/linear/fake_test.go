@@ -82,7 +82,7 @@ func (f *fake) Do(ctx context.Context, key []byte, in *Input, size int) (out Out
 	}
 	if in.If != CondNone && !f.errs("condition ignored") {
 		if in.If == CondAbsent && it.present || in.If == CondVersion && !(it.present && it.version == in.IfVersion) {
-			return Output{Refused: true, Version: it.version, Absent: !it.present}, nil
+			return Output{Refused: true, Version: it.actual(), Absent: !it.present}, nil
 		}
 	}
 	next := fakeItem{present: true}
@@ -155,6 +155,14 @@ func (it *fakeItem) orNone() *fakeItem {
 	return it
 }
 
+// actual is the version that a refusal tells.
+func (it *fakeItem) actual() uint64 {
+	if !it.present {
+		return 0
+	}
+	return it.version
+}
+
 func (f *fake) get(key []byte, in *Input) Output {
 	it := f.item(key)
 	if it.old != nil && it.old.present && f.errs("stale read") {
@@ -179,10 +187,10 @@ func (f *fake) get(key []byte, in *Input) Output {
 func (f *fake) Batch(ctx context.Context, keys [][]byte, in *Input, size int) (Output, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, p := range in.Parts {
+	for i, p := range in.Parts {
 		it := f.item(keys[p.Key])
 		if p.If == CondAbsent && it.present || p.If == CondVersion && !(it.present && it.version == p.IfVersion) {
-			return Output{Refused: true}, nil
+			return Output{Refused: true, Part: i, Version: it.actual(), Absent: !it.present}, nil
 		}
 	}
 	split, half := f.errs("split batch"), f.errs("half a batch")

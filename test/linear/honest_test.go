@@ -95,6 +95,6 @@ func TestReplay(t *testing.T) {
 	res := o.Check(slack, 5*time.Minute)
 	t.Logf("%d operations: %v after %v", len(o.Ops), res.Verdict, res.Took)
 	if res.Verdict != porcupine.Ok {
-		t.Fail()
+		t.Error(o.Explain(slack))
 	}
 }

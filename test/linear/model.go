@@ -182,13 +182,8 @@ func (k *keyState) apply(in *Input, out *Output, due deadline) bool {
 		if !k.present {
 			return true
 		}
-		// It may have given the item a new version, and may not.
-		k.from, k.to = due.from, due.to
-		if k.version != 0 {
-			k.floor = k.version
-		}
-		k.version = 0
-		return k.sawVersion(out.Version)
+		// The version rises, the value stays.
+		return k.set(k.val, due, out.Version)
 	}
 	return false
 }
@@ -239,7 +234,7 @@ func (k *keyState) remove(version uint64) bool {
 
 // stepBatch does all of a batch or nothing.
 func stepBatch(s state, o *Op) (bool, state) {
-	all := true
+	all := true // conditions hold
 	for _, p := range o.In.Parts {
 		holds, known := s[p.Key].holds(p.If, p.IfVersion)
 		if !known && !o.Out.Unknown && !o.Out.Refused {
@@ -250,7 +245,12 @@ func stepBatch(s state, o *Op) (bool, state) {
 	}
 	switch {
 	case o.Out.Refused:
-		return !all, s
+		if i := o.Out.Part; i < len(o.In.Parts) {
+			p := o.In.Parts[i]
+			in := Input{If: p.If, IfVersion: p.IfVersion}
+			return s[p.Key].refuses(&in, &o.Out), s
+		}
+		return false, s
 	case !all:
 		return o.Out.Unknown, s
 	}

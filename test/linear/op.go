@@ -95,6 +95,8 @@ type Output struct {
 	// Absent: a refusal says that the key was not there (Version 0 alone says
 	// that the call does not tell).
 	Absent bool `json:"absent,omitempty"`
+	// Part is the part of a batch whose condition did not hold.
+	Part int `json:"part,omitempty"`
 }
 
 // Infinity is when an operation returns whose outcome nobody knows.
