@@ -16,6 +16,7 @@ import (
 func (s *Store) runPublisher() {
 	defer s.workers.Done()
 	for g := range s.groups {
+		s.watch.noteCommitted(g)
 		if g.batch != nil && s.cfg.Sync == Always {
 			if err := g.batch.SyncWait(); err != nil {
 				s.fence.fail(fmt.Errorf("commit: %w", err))
@@ -39,9 +40,7 @@ func (s *Store) publishGroup(g *group) {
 		g.batch.Close() // ours again after SyncWait; always nil
 	}
 	s.gate.leave(g.bytes, len(g.writes))
-	for _, w := range g.writes {
-		s.watch.note(w)
-	}
+	s.watch.noteGroup(g)
 	for _, w := range g.writes {
 		w.Done(w) // w is the caller's again
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -235,7 +236,7 @@ func (w *watch) resume(c WatchCursor) (from layout.Version, skipped bool) {
 		return w.ring.dropped, true
 	}
 	if from < w.ring.dropped {
-		return w.ring.dropped, true
+		return w.ring.dropped, !teeth.Off(teeth.D5WatchSkipped)
 	}
 	return from, false
 }

@@ -101,6 +101,12 @@ const (
 	F7DropLease
 	// F6EvictFill: a fill does not bring back what was evicted since its snapshot.
 	F6EvictFill
+	// F5WatchPublished: a watch is told of a write when it is published.
+	F5WatchPublished
+	// D5WatchSkipped: a watch that may have missed events is told so.
+	D5WatchSkipped
+	// D5WatchBatch: a watch is told where a batch goes on.
+	D5WatchBatch
 
 	numRules
 )
@@ -140,6 +146,9 @@ var ruleNames = [numRules]string{
 	F7DropCounted:       "F7 counted before dropped",
 	F7DropLease:         "F7 dropped a lease later",
 	F6EvictFill:         "F6 fill knows of evictions",
+	F5WatchPublished:    "F5 events told after publishing",
+	D5WatchSkipped:      "D5 missed events are admitted",
+	D5WatchBatch:        "D5 batches of events are marked",
 }
 
 // String names the rule for test output.

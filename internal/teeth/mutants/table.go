@@ -40,6 +40,9 @@ var mutants = []mutant{
 	{teeth.F9ReclaimList, "a page changes class at once, its checksums kept", "store/slab", "TestF9HasTeeth"},
 	{teeth.F9ReclaimList, "places in retired pages are remembered", "client", "TestTeethF9ReclaimList"},
 	{teeth.F15CopyOnce, "a responder copies once for the checksum, once for the wire", "rdma/iwarp", "TestCopyOnce"},
+	{teeth.F5WatchPublished, "events are told when they are committed", "store", "TestWatchPublished"},
+	{teeth.D5WatchSkipped, "a watch that fell behind goes on in silence", "store", "TestWatchRing"},
+	{teeth.D5WatchBatch, "events of a batch look like single ones", "store", "TestWatchBatch"},
 }
 
 // markdown writes the table for docs/correctness.md.
