@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -120,6 +121,8 @@ type dedup struct {
 	stripes [dedupStripes]dedupStripe
 }
 
+const neverEarly = math.MinInt64
+
 // A dedupStripe is the part of the table for some clients.
 type dedupStripe struct {
 	mu      sync.Mutex
@@ -128,7 +131,7 @@ type dedupStripe struct {
 	// The list of entries by use: newest is next of the root, oldest is prev.
 	root dedupEntry
 	// early is the last use of the newest entry that had to go before its
-	// time; -1: none had.
+	// time, or neverEarly.
 	early int64
 }
 
@@ -145,7 +148,7 @@ func newDedup(limit int) *dedup {
 	d := &dedup{}
 	for i := range d.stripes {
 		st := &d.stripes[i]
-		st.limit, st.early = max(1, limit/dedupStripes), -1
+		st.limit, st.early = max(1, limit/dedupStripes), neverEarly
 		st.entries = make(map[dedupKey]*dedupEntry)
 		st.root.prev, st.root.next = &st.root, &st.root
 	}
@@ -295,6 +298,32 @@ func (d *dedup) current(shard uint16, k dedupKey) bool {
 	defer st.mu.Unlock()
 	e := st.entries[k]
 	return e != nil && e.shard == shard
+}
+
+// short says whether results had to go before their time, not long ago.
+func (d *dedup) short() bool {
+	now := d.ticks.Load()
+	for i := range d.stripes {
+		st := &d.stripes[i]
+		st.mu.Lock()
+		early := st.early
+		st.mu.Unlock()
+		if early != neverEarly && now-early <= int64((forgetAfter+2*dedupMargin)/dedupTick) {
+			return true
+		}
+	}
+	return false
+}
+
+// wasShort says that an earlier incarnation was short of room for results: of
+// what was sent before now, unknown means nothing.
+func (d *dedup) wasShort() {
+	for i := range d.stripes {
+		st := &d.stripes[i]
+		st.mu.Lock()
+		st.early = max(st.early, 0)
+		st.mu.Unlock()
+	}
 }
 
 // size returns the number of entries.

@@ -10,6 +10,9 @@ import (
 // Records of requests on the disk: read at a start, removed when nobody can
 // ask for them any more.
 
+// metaShort: u8 1: records were removed before their time.
+const metaShort = "short"
+
 const (
 	forgetChunk = 512  // records per ordered removal
 	forgetLook  = 8192 // records looked at per tick
@@ -49,6 +52,9 @@ func (s *Store) openRequests() error {
 		for _, sh := range s.shards {
 			sh.nextDue = 0
 		}
+	}
+	if s.facts.short {
+		s.dedup.wasShort()
 	}
 	return s.loadDedup()
 }
@@ -142,8 +148,35 @@ type forgetCursor struct {
 	key   []byte // the next Pebble key; nil: the shard's first
 }
 
+// noteShort keeps a mark on the disk while records may be removed before their
+// time: the next incarnation must not take what it does not know for new.
+func (s *Store) noteShort() error {
+	short := s.dedup.short()
+	if short == s.facts.short {
+		return nil
+	}
+	b := s.db.NewBatch()
+	defer b.Close()
+	var err error
+	if short {
+		err = setMeta(b, metaShort, []byte{1})
+	} else {
+		err = b.Delete(metaKey(metaShort), nil)
+	}
+	if err == nil {
+		err = b.Commit(pebble.Sync)
+	}
+	if err == nil {
+		s.facts.short = short
+	}
+	return err
+}
+
 // forgetSome looks at some records and has those removed that are obsolete.
 func (s *Store) forgetSome(at *forgetCursor) error {
+	if err := s.noteShort(); err != nil {
+		return err
+	}
 	for looked := 0; looked < forgetLook; {
 		sh := s.shards[at.shard]
 		lower, upper := kindBounds(sh.id, kindDedup)

@@ -164,6 +164,9 @@ func (sh *shard) resident(s *Store, h layout.Hash, key []byte) (item, bool) {
 // answer reflects is published. The record is good until closer is closed. A
 // key that has expired is ErrNotFound.
 func (s *Store) readPublished(ctx context.Context, sh *shard, h layout.Hash, key []byte) (record, io.Closer, error) {
+	if s.db == nil {
+		return s.readCached(ctx, sh, h, key)
+	}
 	for {
 		s.counts.pebble.Add(1)
 		rec, closer, err := s.readRecord(sh, key)
@@ -191,6 +194,27 @@ func (s *Store) readPublished(ctx context.Context, sh *shard, h layout.Hash, key
 			return record{}, nil, err
 		} else if gone {
 			return record{}, nil, ErrNotFound
+		}
+	}
+}
+
+// readCached is readPublished where memory is all there is. It is asked for keys
+// that are damaged, which are lost, and for those that a write in flight hides.
+func (s *Store) readCached(ctx context.Context, sh *shard, h layout.Hash, key []byte) (record, io.Closer, error) {
+	for {
+		sh.mu.Lock()
+		if it, where := sh.locate(s, h, key); where == inMemory {
+			rec := record{version: it.Version, expiry: it.Expiry, value: bytes.Clone(it.value())}
+			sh.mu.Unlock()
+			return rec, io.NopCloser(nil), nil
+		}
+		newest := sh.newest(h, key)
+		sh.mu.Unlock()
+		if newest == 0 {
+			return record{}, nil, ErrNotFound
+		}
+		if err := s.waitFlight(ctx, sh, newest); err != nil {
+			return record{}, nil, err
 		}
 	}
 }

@@ -54,6 +54,9 @@ func (sh *shard) judge(s *Store, h layout.Hash, key []byte, value bool) (state k
 		}
 		return state, true
 	}
+	if s.db == nil {
+		return keyState{}, true // there is nobody else to ask
+	}
 	return keyState{}, !sh.damaged && !sh.pebbled && !sh.ix.Slotless(h)
 }
 

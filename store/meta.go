@@ -79,6 +79,7 @@ type facts struct {
 	epoch  uint16
 	clean  *cleanMark // nil: the last incarnation did not end cleanly
 	beats  uint64
+	short  bool   // results of requests were forgotten early (forget.go)
 	clock  uint64 // no server time above it was shown; 0: nothing could expire
 }
 
@@ -147,6 +148,7 @@ func readFacts(db pebble.Reader) (facts, error) {
 	if b := get(metaClock, 8); b != nil {
 		f.clock = binary.LittleEndian.Uint64(b)
 	}
+	f.short = get(metaShort, 1) != nil
 	if b := get(metaClean, -1); b != nil {
 		var err error
 		if f.clean, err = parseCleanMark(b); err != nil {

@@ -1,0 +1,111 @@
+package store
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A fakeTime is a wall clock and a monotonic one that a test moves.
+type fakeTime struct {
+	mu   sync.Mutex
+	wall time.Time
+	mono time.Duration
+}
+
+func newFakeTime() *fakeTime { return &fakeTime{wall: time.Unix(1_800_000_000, 0)} }
+
+func (f *fakeTime) source() (time.Time, time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.wall, f.mono
+}
+
+// pass lets time go by, for both clocks.
+func (f *fakeTime) pass(d time.Duration) { f.step(d, d) }
+
+// step moves each by its own.
+func (f *fakeTime) step(wall, mono time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.wall, f.mono = f.wall.Add(wall), f.mono+mono
+}
+
+// TestClockSlews lets the wall clock jump at random. The server's time goes on
+// at the monotonic clock's pace, off by 0.5 % at most, and never back; and it
+// gets nearer to a wall clock that stays where it is.
+func TestClockSlews(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	f := newFakeTime()
+	c := newClock(f.source, 0)
+	last := c.now()
+	for range 100_000 {
+		if rng.IntN(100) == 0 {
+			f.step(time.Duration(rng.Int64N(int64(time.Hour)))-30*time.Minute, 0)
+		}
+		d := time.Duration(rng.Int64N(int64(clockEvery)))
+		f.pass(d)
+		if rng.IntN(2) == 0 {
+			c.draw(clockEvery)
+		}
+		now := c.now()
+		ran := int64(now - last)
+		if low, high := d.Microseconds()*(1_000_000-slewPPM)/1_000_000-2, d.Microseconds()*(1_000_000+slewPPM)/1_000_000+2; ran < low || ran > high || now < last {
+			t.Fatalf("in %v the clock ran %d µs", d, ran)
+		}
+		last = now
+	}
+	c = newClock(f.source, 0)
+	f.step(10*time.Second, 0)
+	for range 10_000 {
+		f.pass(clockEvery)
+		c.draw(clockEvery)
+	}
+	wall, _ := f.source()
+	if off := wall.UnixMicro() - int64(c.now()); off < -1000 || off > 1000 {
+		t.Errorf("still %d µs from the wall clock", off)
+	}
+}
+
+// TestClockBound: no time above the bound is shown, and the clock goes on from
+// there at its own pace.
+func TestClockBound(t *testing.T) {
+	f := newFakeTime()
+	c := newClock(f.source, 0)
+	start := c.now()
+	c.setBound(start + 3_000_000)
+	f.pass(2 * time.Second)
+	if !c.near() {
+		t.Error("2 s of 3 are gone, and the bound is not near")
+	}
+	f.pass(10 * time.Second)
+	if got := c.now(); got != start+3_000_000 {
+		t.Fatalf("%d µs after the start, bound at 3 s", got-start)
+	}
+	c.setBound(start + 60_000_000)
+	if got := c.now(); got != start+3_000_000 {
+		t.Fatalf("a new bound made the clock jump to %d µs", got-start)
+	}
+	f.pass(time.Second)
+	if got := c.now(); got != start+4_000_000 {
+		t.Fatalf("%d µs after a second more", got-start)
+	}
+}
+
+// TestClockStartsBehindTheLast begins with a wall clock that went back.
+func TestClockStartsBehindTheLast(t *testing.T) {
+	f := newFakeTime()
+	shown := newClock(f.source, 0).now() + 5_000_000
+	f.step(-time.Hour, 0)
+	if got := newClock(f.source, shown).now(); got != shown {
+		t.Errorf("the clock starts at %d, %d was shown", got, shown)
+	}
+	f.step(2*time.Hour, 0)
+	wall, _ := f.source()
+	if got := newClock(f.source, shown).now(); got != uint64(wall.UnixMicro()) {
+		t.Errorf("the clock starts at %d, the wall clock is at %d", got, wall.UnixMicro())
+	}
+}
