@@ -3,7 +3,6 @@ package server
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
@@ -258,7 +257,7 @@ func (r *request) ping() {
 	s.srv.touched(m.Touches)
 	r.answer(smallReply, func(dst []byte) []byte {
 		return wire.AppendPingReply(dst, r.hdr.ID, wire.PingReply{
-			Echo: m.Echo, TimeMicros: uint64(time.Now().UnixMicro()), ViewVersion: s.srv.store.ViewVersion(),
+			Echo: m.Echo, TimeMicros: uint64(s.srv.store.Now().UnixMicro()), ViewVersion: s.srv.store.ViewVersion(),
 		})
 	})
 }
