@@ -43,6 +43,12 @@ var mutants = []mutant{
 	{teeth.F5WatchPublished, "events are told when they are committed", "store", "TestWatchPublished"},
 	{teeth.D5WatchSkipped, "a watch that fell behind goes on in silence", "store", "TestWatchRing"},
 	{teeth.D5WatchBatch, "events of a batch look like single ones", "store", "TestWatchBatch"},
+	{teeth.F12ServerDecides, "a client goes by its own clock", "client", "TestExpiryByTheServersTime"},
+	{teeth.F12TwoBeats, "the next beat is taken for a bound", "client", "TestBeatReadLongBeforeItIsWritten"},
+	{teeth.F12TwoBeats, "the same, found by the model alone", "client", "TestServerTimeBounds"},
+	{teeth.F12LowBefore, "an expiry that passes during a get makes it absent", "client", "TestExpiryPassesDuringTheGet"},
+	{teeth.F31SameID, "a retry is a new request", "client", "TestIncrementsCountOnce"},
+	{teeth.F31UnknownStays, "a put that may have been done is reported as failed", "client", "TestUnknownIsNotFailed"},
 }
 
 // markdown writes the table for docs/correctness.md.
