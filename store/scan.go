@@ -35,9 +35,10 @@ type ScanPage struct {
 type ScanEntry struct {
 	Key []byte
 	// Version is 0 if only the key was read (KeysOnly, value of 1 KiB and up,
-	// which lies apart from the key).
+	// which lies apart from the key, in a store where nothing ever expired).
 	Version layout.Version
-	ValLen  int // bytes
+	ValLen  int    // bytes
+	Expiry  uint64 // server time in microseconds since 1970; 0: never
 	Value   []byte
 	// Omitted says that there is a value and it was left out because it
 	// alone is larger than MaxBytes. Get it by its key.
@@ -74,6 +75,8 @@ func (s *Store) Scan(ctx context.Context, req ScanRequest) (ScanPage, error) {
 		return ScanPage{}, err
 	}
 	defer m.close()
+	// What is in the snapshot and expires was ordered behind the clock's bound.
+	m.expires = s.clock.bounded()
 	// The snapshot is taken. All it can show was ordered before this moment.
 	marks := make([]layout.Version, len(s.shards))
 	for i, sh := range s.shards {
@@ -96,6 +99,8 @@ func (s *Store) Scan(ctx context.Context, req ScanRequest) (ScanPage, error) {
 // A merge walks the data keys of all shards in order: a heap of one iterator
 // per shard over one snapshot. Not safe for concurrent use.
 type merge struct {
+	store   *Store
+	expires bool // some of the keys may
 	snap    *pebble.Snapshot
 	cursors cursors
 	all     []*pebble.Iterator
@@ -129,7 +134,7 @@ func (c *cursors) Pop() any {
 
 // openMerge positions an iterator at the first key of each shard.
 func (s *Store) openMerge(req ScanRequest) (*merge, error) {
-	m := &merge{snap: s.db.NewSnapshot()}
+	m := &merge{store: s, snap: s.db.NewSnapshot()}
 	for _, sh := range s.shards {
 		lower, upper := prefixBounds(sh.id, req.Prefix)
 		if len(req.After) > 0 {
@@ -193,76 +198,124 @@ func (m *merge) next() error {
 	return err
 }
 
+// maxScanLook bounds the keys that one page looks at, of which many may have
+// expired; a page may be empty and have more behind it.
+const maxScanLook = 4 * maxScanLimit
+
 // page reads entries until a bound is reached.
 func (m *merge) page(ctx context.Context, req ScanRequest) (ScanPage, error) {
 	var p ScanPage
 	left := req.MaxBytes
+	var last []byte // the last key looked at
 	for n := 0; len(m.cursors) > 0; n++ {
 		if n%256 == 255 && ctx.Err() != nil {
 			return ScanPage{}, ctx.Err()
 		}
-		if len(p.Entries) == req.Limit {
+		if len(p.Entries) == req.Limit || n == maxScanLook {
 			p.More = true
 			break
 		}
-		e, fits, err := m.entry(m.cursors[0], req.KeysOnly, left, len(p.Entries) == 0)
+		e, kind, err := m.entry(ctx, m.cursors[0], req.KeysOnly, left, len(p.Entries) == 0)
 		if err != nil {
 			return ScanPage{}, err
 		}
-		if !fits {
+		if kind == entryTooLarge {
 			p.More = true
 			break
 		}
-		left -= len(e.Key) + len(e.Value)
-		p.Entries = append(p.Entries, e)
+		if last = e.Key; kind == entryFits {
+			left -= len(e.Key) + len(e.Value)
+			p.Entries = append(p.Entries, e)
+		}
 		if err := m.next(); err != nil {
 			return ScanPage{}, err
 		}
 	}
 	if p.More {
-		p.Next = p.Entries[len(p.Entries)-1].Key
+		p.Next = last
 	}
 	return p, nil
 }
 
-// entry reads the entry at a cursor; fits=false if left bytes are too few for
-// it and it is not the page's first.
-func (m *merge) entry(c cursor, keysOnly bool, left int, first bool) (e ScanEntry, fits bool, err error) {
+// What entry says of an entry.
+type entryKind uint8
+
+const (
+	entryFits     entryKind = iota
+	entryTooLarge           // for what is left of the page, and it is not the first
+	entryExpired            // it is not there any more
+)
+
+// entry reads the entry at a cursor. Its key is always set.
+func (m *merge) entry(ctx context.Context, c cursor, keysOnly bool, left int, first bool) (e ScanEntry, kind entryKind, err error) {
 	e.Key = bytes.Clone(c.key)
 	lazy := c.iter.LazyValue()
 	e.ValLen = lazy.Len() - recordHeader
-	if keysOnly && lazy.Len() >= separateFrom {
-		// The value lies in a blob file: leave it there. Nothing writes an
-		// expiry yet, so the header has its short form.
-		return e, first || len(e.Key) <= left, nil
-	}
-	size := len(e.Key)
-	if !keysOnly {
-		size += max(e.ValLen, 0)
-	}
-	if size > left && !first {
-		return e, false, nil
+	switch {
+	case keysOnly && !first && len(e.Key) > left:
+		return e, entryTooLarge, nil
+	case keysOnly && lazy.Len() >= separateFrom && !m.expires:
+		// The value lies in a blob file: leave it there.
+		return e, entryFits, nil
+	case keysOnly && lazy.Len() >= separateFrom:
+		return m.ask(ctx, c, e, true, left, first)
+	case !keysOnly && !first && len(e.Key)+max(e.ValLen-8, 0) > left: // 8: it may have an expiry
+		return e, entryTooLarge, nil
 	}
 	b, err := iterValue(c.iter)
 	if err != nil {
-		return e, false, err
+		return e, 0, err
 	}
 	rec, err := parseRecord(b, c.iter.Key())
 	if err != nil {
-		return e, false, &CorruptError{Shard: c.shard, Key: e.Key, Detail: err.Error()}
+		return e, 0, &CorruptError{Shard: c.shard, Key: e.Key, Detail: err.Error()}
 	}
-	e.Version, e.ValLen = rec.version, len(rec.value)
-	switch {
-	case keysOnly:
-	case size > left:
-		e.Omitted = true
-	default:
+	if m.store.isExpired(rec.expiry) {
+		return m.ask(ctx, c, e, keysOnly, left, first)
+	}
+	e.Version, e.Expiry, e.ValLen = rec.version, rec.expiry, len(rec.value)
+	if !keysOnly && len(e.Key)+e.ValLen <= left {
 		e.Value = bytes.Clone(rec.value)
+	}
+	return e.fitted(keysOnly, left, first)
+}
+
+// ask answers for one key as Get and Stat do: of a key that has expired only
+// they know whether a write that was judged before makes it live on.
+func (m *merge) ask(ctx context.Context, c cursor, e ScanEntry, keysOnly bool, left int, first bool) (ScanEntry, entryKind, error) {
+	info, err := m.store.Stat(ctx, c.shard, e.Key)
+	if err == nil && !keysOnly && len(e.Key)+info.ValLen <= left {
+		var v Value
+		v, err = m.store.Get(ctx, c.shard, e.Key, nil)
+		info, e.Value = Info{Version: v.Version, ValLen: len(v.Data), Expiry: v.Expiry}, v.Data
+	}
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return e, entryExpired, nil
+	case err != nil:
+		return e, 0, err
+	}
+	e.Version, e.Expiry, e.ValLen = info.Version, info.Expiry, info.ValLen
+	return e.fitted(keysOnly, left, first)
+}
+
+// fitted is the end of entry: a value that is too large for the page is left
+// out if the entry is its first.
+func (e ScanEntry) fitted(keysOnly bool, left int, first bool) (ScanEntry, entryKind, error) {
+	if keysOnly {
+		return e, entryFits, nil
+	}
+	switch {
+	case len(e.Key)+e.ValLen <= left:
 		if e.Value == nil {
 			e.Value = []byte{}
 		}
+	case first:
+		e.Value, e.Omitted = nil, true
+	default:
+		return e, entryTooLarge, nil
 	}
-	return e, true, nil
+	return e, entryFits, nil
 }
 
 // close releases iterators and snapshot. Errors were looked at before.

@@ -116,7 +116,7 @@ func (r *request) scan() {
 		return
 	}
 	need := s.replySize - room // what an empty page takes
-	longest := 0
+	longest := len(page.Next)
 	for _, e := range page.Entries {
 		need += wire.EntrySize(len(e.Key), len(e.Value))
 		longest = max(longest, len(e.Key))
@@ -127,7 +127,8 @@ func (r *request) scan() {
 }
 
 // appendPage encodes as many entries as fit into size bytes. The position for
-// the next page is the last key that is in this one.
+// the next page is the last key that is in this one, or behind it if the store
+// has passed keys that are not there any more: a page may be empty.
 func appendPage(dst []byte, id uint64, page store.ScanPage, size int, keysOnly bool) []byte {
 	start := len(dst)
 	dst = wire.BeginScanReply(dst, id)
@@ -135,7 +136,7 @@ func appendPage(dst []byte, id uint64, page store.ScanPage, size int, keysOnly b
 	var last []byte
 	for _, e := range page.Entries {
 		out := wire.ScanEntry{
-			Version: uint64(e.Version), ValueLen: uint32(e.ValLen),
+			Version: uint64(e.Version), Expiry: e.Expiry, ValueLen: uint32(e.ValLen),
 			Key: e.Key, Value: e.Value, HasValue: !keysOnly && !e.Omitted,
 		}
 		need := entrySize(out)
@@ -157,7 +158,7 @@ func appendPage(dst []byte, id uint64, page store.ScanPage, size int, keysOnly b
 	switch {
 	case !more:
 		next = nil
-	case count == len(page.Entries) && len(page.Next) > 0 && len(page.Next) <= len(last):
+	case count == len(page.Entries) && used <= wire.ScanRoom(size, len(page.Next)):
 		next = page.Next
 	}
 	return wire.EndScanReply(dst, start, uint32(count), more, next)

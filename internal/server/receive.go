@@ -116,7 +116,9 @@ func (r *request) dispatch() {
 		r.report()
 	case wire.TypeRelease:
 		r.release()
-	case wire.TypeDelete, wire.TypeGet, wire.TypeExists:
+	case wire.TypeDelete:
+		r.delete()
+	case wire.TypeGet, wire.TypeExists:
 		srv.pool.submit(r)
 	case wire.TypeScan, wire.TypeStats, wire.TypeWatch:
 		srv.scans.submit(r)
@@ -130,8 +132,6 @@ func (r *request) work() {
 		return
 	}
 	switch r.hdr.Type {
-	case wire.TypeDelete:
-		r.delete()
 	case wire.TypeGet:
 		r.get()
 	case wire.TypeExists:

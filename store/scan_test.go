@@ -1,0 +1,99 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// keys returns the keys of a whole scan, page by page.
+func (n *node) keys(req ScanRequest) (out []string) {
+	n.t.Helper()
+	for pages := 0; ; pages++ {
+		p, err := n.Scan(n.t.Context(), req)
+		if err != nil {
+			n.t.Fatalf("Scan: %v", err)
+		}
+		for _, e := range p.Entries {
+			out = append(out, string(e.Key))
+		}
+		if !p.More {
+			return out
+		}
+		if string(p.Next) <= string(req.After) && pages > 0 {
+			n.t.Fatalf("the scan does not go on: next %q after %q", p.Next, req.After)
+		}
+		req.After, req.From = p.Next, false
+	}
+}
+
+func TestScanRange(t *testing.T) {
+	n := open(t, testConfig(memFS()))
+	for i, key := range []string{"a", "b", "b\x00", "ba", "c", "\xff"} {
+		n.put(i%4, key, "v")
+	}
+	for _, c := range []struct {
+		req  ScanRequest
+		want []string
+	}{
+		{ScanRequest{}, []string{"a", "b", "b\x00", "ba", "c", "\xff"}},
+		{ScanRequest{After: []byte("b")}, []string{"b\x00", "ba", "c", "\xff"}},
+		{ScanRequest{After: []byte("b"), From: true}, []string{"b", "b\x00", "ba", "c", "\xff"}},
+		{ScanRequest{From: true}, []string{"a", "b", "b\x00", "ba", "c", "\xff"}},
+		{ScanRequest{End: []byte("b")}, []string{"a"}},
+		{ScanRequest{End: []byte("b\x00")}, []string{"a", "b"}},
+		{ScanRequest{After: []byte("a"), End: []byte("c")}, []string{"b", "b\x00", "ba"}},
+		{ScanRequest{After: []byte("c"), End: []byte("a")}, nil},
+		{ScanRequest{Prefix: []byte("b"), End: []byte("ba")}, []string{"b", "b\x00"}},
+		{ScanRequest{Prefix: []byte("b"), End: []byte("a")}, nil},
+		{ScanRequest{Prefix: []byte("b"), After: []byte("a"), From: true, End: []byte("z")}, []string{"b", "b\x00", "ba"}},
+		{ScanRequest{Prefix: []byte("\xff")}, []string{"\xff"}},
+	} {
+		for _, limit := range []int{0, 1, 2} {
+			c.req.Limit = limit
+			if got := n.keys(c.req); !slices.Equal(got, c.want) {
+				t.Errorf("prefix %q from %q (%v) to %q, %d at a time: %q, want %q",
+					c.req.Prefix, c.req.After, c.req.From, c.req.End, limit, got, c.want)
+			}
+		}
+	}
+}
+
+// TestScanExpiry: keys that have expired are left out, whatever lies in Pebble,
+// and large values are no exception where only keys are asked for.
+func TestScanExpiry(t *testing.T) {
+	n := open(t, testConfig(memFS()))
+	for i, size := range []int{0, 10, separateFrom, 100_000} {
+		for _, ttl := range []time.Duration{0, time.Nanosecond, time.Hour} {
+			n.do(Write{Shard: uint16(i), Key: fmt.Appendf(nil, "%d/%v", i, ttl), Value: []byte(pattern(size, "v")), TTL: ttl})
+		}
+	}
+	waitFor(t, "the shortest to be over", func() bool { return n.clock.now() > 0 && len(n.keys(ScanRequest{})) == 8 })
+	for _, req := range []ScanRequest{{}, {KeysOnly: true}, {MaxBytes: 50}, {MaxBytes: 50, KeysOnly: true}, {Limit: 1}} {
+		var got []string
+		for {
+			p, err := n.Scan(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range p.Entries {
+				got = append(got, string(e.Key))
+				if wantExpiry := string(e.Key[2:]) == "1h0m0s"; (e.Expiry != 0) != wantExpiry {
+					t.Errorf("%s: expiry %d", e.Key, e.Expiry)
+				}
+				if size := []int{0, 10, separateFrom, 100_000}[e.Key[0]-'0']; e.ValLen != size || !req.KeysOnly && !e.Omitted && len(e.Value) != size {
+					t.Errorf("%s: %d bytes announced, %d there, omitted %v", e.Key, e.ValLen, len(e.Value), e.Omitted)
+				}
+			}
+			if !p.More {
+				break
+			}
+			req.After = p.Next
+		}
+		want := []string{"0/0s", "0/1h0m0s", "1/0s", "1/1h0m0s", "2/0s", "2/1h0m0s", "3/0s", "3/1h0m0s"}
+		if !slices.Equal(got, want) {
+			t.Errorf("%+v: %q, want %q", req, got, want)
+		}
+	}
+}
