@@ -174,6 +174,9 @@ func (c Config) withDefaults() Config {
 	c.MemoryLimit = orDefault(c.MemoryLimit, defaultMemory)
 	c.Lease = orDefault(c.Lease, 2*time.Second)
 	c.BeatInterval = orDefault(c.BeatInterval, 200*time.Millisecond)
+	// The first index region must leave room for items.
+	c.IndexRegionSize = min(orDefault(c.IndexRegionSize, region.DefaultIndexRegionSize),
+		max(c.MemoryLimit/(2*indexShare), layout.RegionGranule)/layout.RegionGranule*layout.RegionGranule)
 	c.HoldBytes = orDefault(c.HoldBytes, max(int64(c.MemoryLimit/16), min(2*int64(layout.MaxItemSize), int64(c.MemoryLimit/4))))
 	c.InflightBytes = orDefault(c.InflightBytes, defaultInflight)
 	c.InflightWrites = orDefault(c.InflightWrites, 1<<16)
@@ -221,6 +224,22 @@ func (c Config) validate() error {
 	bad(c.WatchBytes == 0 || c.WatchBytes >= MinWatchBytes && c.WatchBytes <= MaxWatchBytes, "watch bytes = %d: must be 0, or %d to %d", c.WatchBytes, MinWatchBytes, MaxWatchBytes)
 	bad(c.FillWorkers > 0, "fill workers = %d: must be positive", c.FillWorkers)
 	return errors.Join(errs...)
+}
+
+// indexShare of the limit is kept for the index: items do not take it, however
+// many there are. With values of 1 KiB eight times as many keys as fit in memory
+// have slots then. Where items are small the index may take twice that, as long
+// as it is there.
+const indexShare = 8
+
+// itemsLimit bounds the memory of items.
+func (c Config) itemsLimit() uint64 {
+	return c.MemoryLimit - max(c.MemoryLimit/indexShare/layout.RegionGranule, 1)*layout.RegionGranule
+}
+
+// indexLimit bounds the memory of indexes. Every shard needs some.
+func (c Config) indexLimit() uint64 {
+	return max(2*c.MemoryLimit/indexShare, uint64(c.Shards)*(32<<10)+4<<20)
 }
 
 // predecessorWait is how long an earlier incarnation's memory may still be

@@ -216,7 +216,7 @@ type fillFate uint8
 
 const (
 	fillLinked    fillFate = iota // it has a slot now
-	fillCounted                   // no memory, or damaged: it is counted as slotless
+	fillCounted                   // no memory, or damaged: its slot says Pebble only, or it is counted
 	fillDropped                   // a newer write knows better
 	fillVoid                      // too many keys were touched: read it again
 	fillNoRoomYet                 // there will be room a lease from now: likewise
@@ -236,7 +236,7 @@ func (s *Store) fillKey(sh *shard, pkey, key, value []byte) (fillFate, error) {
 		s.addSlotless(sh, h)
 		return fillCounted, nil
 	}
-	place, class, _ := s.reserve(len(key), len(rec.value), rec.expiry != 0, false) // waiting, it does not fail
+	place, class := s.fillPlace(sh, layout.ItemSize(len(key), len(rec.value), rec.expiry != 0), rec.version)
 	var mem []byte
 	if class != 0 {
 		mem = s.table.Bytes(place, layout.ClassSize(class))
@@ -258,6 +258,23 @@ func (s *Store) fillKey(sh *shard, pkey, key, value []byte) (fillFate, error) {
 	return fate, nil
 }
 
+// fillPlace finds memory for a key that the fill brings in; class 0 if there is
+// none left. The fill evicts nothing: it knows no better than what is there.
+// Keys beyond the limit are in Pebble only, until they are asked for.
+func (s *Store) fillPlace(sh *shard, size int, v layout.Version) (place layout.Place, class uint8) {
+	place, class, err := s.slabs.Alloc(size)
+	switch {
+	case err != nil:
+		s.counts.noMemory.Add(1)
+		return 0, 0
+	case s.tooSoon(sh, place, v):
+		// It was put, and evicted from here, since the snapshot.
+		s.slabs.Free(place, class)
+		return 0, 0
+	}
+	return place, class
+}
+
 // fillLink judges a key by rule F6 and links it. Caller holds mu.
 func (s *Store) fillLink(sh *shard, h layout.Hash, key []byte, v layout.Version, place layout.Place, class uint8, mem []byte) fillFate {
 	ref, found := sh.find(h, key)
@@ -272,11 +289,10 @@ func (s *Store) fillLink(sh *shard, h layout.Hash, key []byte, v layout.Version,
 			return fillDropped
 		}
 	}
-	if class == 0 {
-		s.addSlotless(sh, h)
-		return fillCounted
-	}
 	if !found {
+		if class == 0 && sh.pebbled {
+			return fillCounted // there is a slot that says as much
+		}
 		var room bool
 		if ref, room = sh.ix.Room(time.Now(), h); !room {
 			if sh.ix.Refusal() == index.Waiting && !sh.fill.hurry {
@@ -284,6 +300,10 @@ func (s *Store) fillLink(sh *shard, h layout.Hash, key []byte, v layout.Version,
 			}
 			sh.fill.hurry = false
 			s.addSlotless(sh, h)
+			return fillCounted
+		}
+		if class == 0 {
+			sh.ix.Set(ref, layout.PebbleSlot(h))
 			return fillCounted
 		}
 		sh.slots++

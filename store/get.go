@@ -48,6 +48,8 @@ func (s *Store) Get(ctx context.Context, shard uint16, key, dst []byte) (Value, 
 	}
 	defer leave()
 	sh, h := s.shards[shard], layout.HashKey(s.seed, key)
+	s.touch(h)
+	var back *probe // to bring the key back into memory
 
 	sh.mu.Lock()
 	it, where := sh.locate(s, h, key)
@@ -66,17 +68,20 @@ func (s *Store) Get(ctx context.Context, shard uint16, key, dst []byte) (Value, 
 			return v, nil
 		}
 		s.counts.damaged.Add(1) // Pebble has it right
-	default:
+	case where == nowhere:
 		sh.mu.Unlock()
-		if where == nowhere {
-			return Value{}, ErrNotFound
-		}
+		return Value{}, ErrNotFound
+	default:
+		back = s.beginPromotion(sh, h, key)
+		sh.mu.Unlock()
 	}
 	rec, closer, err := s.readPublished(ctx, sh, h, key)
 	if err != nil {
+		s.endPromotion(sh, back)
 		return Value{}, err
 	}
 	defer closer.Close()
+	s.promote(sh, back, rec)
 	return Value{Version: rec.version, Data: append(dst, rec.value...), Expiry: rec.expiry}, nil
 }
 

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -46,6 +47,7 @@ func (s *Store) Hold(ctx context.Context, shard uint16, key []byte) (*Held, erro
 	}
 	defer leave()
 	sh, h := s.shards[shard], layout.HashKey(s.seed, key)
+	s.touch(h)
 
 	sh.mu.Lock()
 	it, where := sh.locate(s, h, key)
@@ -54,15 +56,27 @@ func (s *Store) Hold(ctx context.Context, shard uint16, key []byte) (*Held, erro
 		sh.mu.Unlock()
 		return held, err
 	}
-	sh.mu.Unlock()
 	if where == nowhere {
+		sh.mu.Unlock()
 		return nil, ErrNotFound
 	}
+	back := s.beginPromotion(sh, h, key)
+	sh.mu.Unlock()
 	rec, closer, err := s.readPublished(ctx, sh, h, key)
 	if err != nil {
+		s.endPromotion(sh, back)
 		return nil, err
 	}
 	defer closer.Close()
+	if s.promote(sh, back, rec) {
+		sh.mu.Lock()
+		if it, where := sh.locate(s, h, key); where == inMemory && it.Version == rec.version {
+			held, err := s.holdLive(sh, it)
+			sh.mu.Unlock()
+			return held, err
+		}
+		sh.mu.Unlock()
+	}
 	return s.holdCopy(key, rec)
 }
 
@@ -109,6 +123,12 @@ func (s *Store) holdCopy(key []byte, rec record) (*Held, error) {
 		return nil, err
 	}
 	place, class, err := s.slabs.AllocWithin(size, holdPatience)
+	if err != nil && !errors.Is(err, ErrGrowing) {
+		var ok bool
+		if place, class, ok = s.makeRoom(size); ok {
+			err = nil
+		}
+	}
 	if err != nil {
 		s.heldBytes.Add(int64(-size))
 		return nil, fmt.Errorf("%w: no memory to hold %d bytes for a reader: %w", ErrOverloaded, size, err)

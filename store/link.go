@@ -107,62 +107,88 @@ func (s *Store) unlink(sh *shard, w *Write) {
 	sh.slots--
 }
 
-// linkSlotless publishes a put for which there is no memory: the key is
-// counted as one without a slot (rule F7), before the put is acknowledged, so
-// that no miss there is believed from now on. Caller holds mu.
-//
-// If the key has a slot, its old item is killed at once and the slot stays for
-// a lease, leading to a dead item, which makes readers ask. It may not be
-// cleared earlier: the words of one READ come in any order, so a reader may
-// have fetched the bucket's header before the count was raised and fetch the
-// slots after they were cleared, and would call an existing key absent. After
-// a lease no such READ counts any more.
+// linkSlotless publishes a put for which there is no memory: from now on the
+// key is in Pebble only. Caller holds mu. Its slot says so, or there is one that
+// says so of all keys with its bits, or else the key is counted as one without
+// a slot (rule F7): before the put is acknowledged, so that no miss there is
+// believed from then on. A cache drops the key instead.
 func (s *Store) linkSlotless(sh *shard, w *Write, ref index.Ref, found bool) {
+	pebbled := sh.pebbled && !found // find's; what follows asks for others
 	sh.fill.touch(w.Key)
-	s.addSlotless(sh, w.hash)
-	if !found {
+	switch {
+	case found:
+		s.demote(sh, w.hash, ref)
+	case s.db == nil:
+		s.counts.dropped.Add(1)
+	case teeth.Off(teeth.F7CountSlotless):
+	case pebbled:
+	default:
+		if ref, room := sh.ix.Room(time.Now(), w.hash); room {
+			sh.ix.Set(ref, layout.PebbleSlot(w.hash))
+			return
+		}
+		s.addSlotless(sh, w.hash)
+	}
+}
+
+// demote takes the item of slot ref, of a key of that hash, out of memory: kill
+// it, let the slot say that the key is in Pebble only, free the place. The key
+// is there all the time: before the kill readers find it, and after that they
+// ask. Caller holds mu.
+func (s *Store) demote(sh *shard, h layout.Hash, ref index.Ref) {
+	old := ref.Slot()
+	if !teeth.Off(teeth.D4EvictKills) {
+		s.kill(sh, old)
+	}
+	sh.slots--
+	switch {
+	case s.db == nil:
+		// In a cache this is a delete.
+		sh.ix.Clear(ref)
+		s.counts.dropped.Add(1)
+	case teeth.Off(teeth.F7CountSlotless):
+		sh.ix.Clear(ref)
+	default:
+		sh.ix.Set(ref, layout.PebbleSlot(h))
+		s.pairTwins(sh, h, ref)
+	}
+	s.slabs.Free(old.Place(), old.Class())
+}
+
+// pairTwins has one of two Pebble-only slots that say the same cleared a lease
+// from now. A key that was put again has one from before: nobody can tell
+// whether that was its own, so it was left where it was. Caller holds mu.
+func (s *Store) pairTwins(sh *shard, h layout.Hash, ref index.Ref) {
+	twins := sh.ix.Pair(h, ref)
+	if twins == nil {
 		return
 	}
-	old := sh.hit
-	mem := s.table.Bytes(old.Place(), layout.ItemHeaderSize)
-	v, state := layout.LoadState(mem)
-	if state != layout.Live {
-		return // on its way out already
-	}
-	s.kill(sh, old)
-	if teeth.Off(teeth.F7CountSlotless) {
-		s.clearParted(sh, w.hash, old, v)
+	if teeth.Off(teeth.D4TwinLease) {
+		sh.ix.ClearTwin(twins)
 		return
 	}
-	hash := w.hash // w is reused by its caller
-	s.reclaim.After(func() {
+	s.afterLease(func() {
 		sh.mu.Lock()
 		defer sh.mu.Unlock()
-		s.clearParted(sh, hash, old, v)
+		sh.ix.ClearTwin(twins)
 	})
 }
 
-// addSlotless counts a key that has no slot.
+// afterLease calls f when no READ can count any more that was posted before.
+// Without leases that is never.
+func (s *Store) afterLease(f func()) {
+	if !s.cfg.NoLease {
+		s.reclaim.After(f)
+	}
+}
+
+// addSlotless counts a key that has no slot, and sees to it that there will be
+// more of them. Caller holds mu.
 func (s *Store) addSlotless(sh *shard, h layout.Hash) {
 	s.counts.slotless.Add(1)
 	if teeth.Off(teeth.F7CountSlotless) {
 		return
 	}
 	sh.ix.AddSlotless(h)
-}
-
-// clearParted clears a slot that has led to a dead item for a lease, unless
-// the key was put or deleted since. Caller holds mu.
-func (s *Store) clearParted(sh *shard, h layout.Hash, old layout.Slot, v layout.Version) {
-	ref, found := sh.ix.Find(h, func(slot layout.Slot) bool { return slot == old })
-	if !found {
-		return
-	}
-	// The same slot word may lead to a newer item at the same place.
-	if now, state := layout.LoadState(s.table.Bytes(old.Place(), layout.ItemHeaderSize)); now != v || state == layout.Live {
-		return
-	}
-	sh.ix.Clear(ref)
-	s.slabs.Free(old.Place(), old.Class())
-	sh.slots--
+	s.dropNear(sh, h)
 }

@@ -53,7 +53,8 @@ type Store struct {
 	publishFrom     time.Time // no write is published before: the predecessor's leases
 	predecessorOver bool      // publisher only
 
-	filler    filler
+	filler filler
+	fullMemory
 	heldBytes atomic.Int64
 	unbeaten  atomic.Bool // there were commits since the last heartbeat
 	counts    counters
@@ -251,7 +252,8 @@ func (s *Store) openMemory() error {
 	s.table, err = region.NewTable(region.Config{
 		Memory: s.cfg.Memory, Incarnation: s.incarnation, Seed: s.seed, Shards: s.cfg.Shards,
 		RegionSize: s.cfg.RegionSize, IndexRegionSize: s.cfg.IndexRegionSize,
-		Limit: s.cfg.MemoryLimit, ReclaimEntries: s.cfg.ReclaimEntries,
+		Limit: s.cfg.MemoryLimit, ItemsLimit: s.cfg.itemsLimit(), IndexLimit: s.cfg.indexLimit(),
+		ReclaimEntries: s.cfg.ReclaimEntries,
 	})
 	if err != nil {
 		return fmt.Errorf("store: memory: %w", err)
@@ -261,6 +263,7 @@ func (s *Store) openMemory() error {
 		s.reclaim = reclaim.NewKeeping(s.table, s.cfg.Lease)
 	}
 	s.slabs = slab.New(s.table, s.reclaim)
+	s.openFull()
 	none := layout.MakeVersion(s.facts.epoch, 0)
 	for i := range s.cfg.Shards {
 		sh := &shard{
@@ -275,8 +278,8 @@ func (s *Store) openMemory() error {
 		}
 		if clean := s.facts.clean; clean != nil && i < len(clean.keys) {
 			// The number of keys is known: no growth while they come in. But
-			// the limit may be lower this time: at most a quarter of it.
-			sh.ix.Reserve(int(min(clean.keys[i], s.cfg.MemoryLimit/4/indexBytesPerKey/uint64(s.cfg.Shards))))
+			// the limit may be lower this time: at most an eighth of it.
+			sh.ix.Reserve(int(min(clean.keys[i], s.cfg.MemoryLimit/8/indexBytesPerKey/uint64(s.cfg.Shards))))
 			s.filler.expected += clean.keys[i]
 		}
 		s.shards = append(s.shards, sh)
@@ -296,7 +299,8 @@ func (s *Store) start() {
 	s.groups = make(chan *group, groupsInFlight)
 	s.filler.started = s.opened
 	s.disk.look(s.cfg)
-	s.workers.Add(2)
+	s.workers.Add(3)
+	go s.runEvictor()
 	go s.runCommitter()
 	go s.runPublisher()
 	if !s.cfg.noKeeper {

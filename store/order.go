@@ -20,6 +20,9 @@ type patience struct {
 func (s *Store) order(w *Write, wait patience) error {
 	sh := s.shards[w.Shard]
 	w.begin(s.seed)
+	for _, e := range w.effects {
+		s.touch(e.hash)
+	}
 	if w.mayExpire() {
 		if err := s.needClock(wait.disk); err != nil {
 			return err
@@ -158,6 +161,9 @@ func (s *Store) reserve(keyLen, valLen int, expires, noWait bool) (place layout.
 		return place, class, nil
 	case noWait && errors.Is(err, ErrGrowing):
 		return 0, 0, ErrGrowing
+	}
+	if place, class, ok := s.makeRoom(size); ok {
+		return place, class, nil
 	}
 	s.counts.noMemory.Add(1)
 	return 0, 0, nil

@@ -51,6 +51,7 @@ type shard struct {
 
 	nextDue uint64 // no listed key is due before this second (expire.go)
 
+	coldShard
 	fill  fillState
 	held  map[layout.Place]*pinned // live items that are kept for a reader
 	slots uint64                   // keys whose slot leads to an item

@@ -14,6 +14,9 @@ type counters struct {
 	scans, holds, probes        atomic.Uint64
 	noMemory, slotless          atomic.Uint64
 	damaged, corrupt, published atomic.Uint64
+
+	evicted, promoted, refused, promotionsLost atomic.Uint64
+	slotsDropped, dropped, cleared, touches    atomic.Uint64
 }
 
 // Stats is a store in numbers. Counters run from Open; each value is read at
@@ -24,8 +27,20 @@ type Stats struct {
 	Epoch        uint16        `json:"epoch"`
 	Uptime       time.Duration `json:"uptime_ns"`
 
-	Keys     uint64 `json:"keys"`     // with a slot
-	Slotless uint64 `json:"slotless"` // upper bound of the keys without one, as far as counted
+	Keys       uint64 `json:"keys"`        // in memory
+	PebbleOnly uint64 `json:"pebble_only"` // slots of keys that are not, some of them stale
+	Slotless   uint64 `json:"slotless"`    // upper bound of the keys without a slot, as far as counted
+
+	// A full memory: docs/decisions says what is evicted.
+	Evicted      uint64 `json:"evicted"`       // items that left memory for others
+	Promoted     uint64 `json:"promoted"`      // items that a get brought back
+	Refused      uint64 `json:"refused"`       // gets whose key was not worth the coldest item
+	Overtaken    uint64 `json:"overtaken"`     // promotions that a write was faster than
+	SlotsDropped uint64 `json:"slots_dropped"` // Pebble-only slots given up for a count
+	Dropped      uint64 `json:"dropped"`       // mode cache: keys that are gone
+	Cleared      uint64 `json:"cleared"`       // runs of memory emptied for another size class
+	Touches      uint64 `json:"touches"`       // gets reported by clients
+	SketchBytes  uint64 `json:"sketch_bytes"`  // on the heap, not part of the limit
 
 	// Memory, in bytes. MemoryUsed is what the product reports per key: slab
 	// pages and index segments in use, retired ones included.
@@ -101,6 +116,9 @@ func (s *Store) Stats() Stats {
 		FillKeys: s.filler.keys.Load(), FillDropped: s.filler.dropped.Load(),
 		ReclaimLatest: s.reclaim.Version(),
 	}
+	st.Evicted, st.Promoted, st.Refused, st.Overtaken = c.evicted.Load(), c.promoted.Load(), c.refused.Load(), c.promotionsLost.Load()
+	st.SlotsDropped, st.Dropped, st.Cleared, st.Touches = c.slotsDropped.Load(), c.dropped.Load(), c.cleared.Load(), c.touches.Load()
+	st.SketchBytes = uint64(len(s.sketch.words) * 8)
 	st.InflightBytes, st.Inflight = s.gate.inside()
 	for _, sh := range s.shards {
 		sh.mu.Lock()
@@ -108,6 +126,7 @@ func (s *Store) Stats() Stats {
 		st.Keys += sh.slots
 		sh.mu.Unlock()
 		st.Slotless += uint64(ix.Slotless)
+		st.PebbleOnly += uint64(ix.Pebble)
 		st.IndexBytes += ix.Bytes
 		st.RetiredBytes += ix.Retired
 	}

@@ -122,6 +122,16 @@ func (w *Clearing) place(unit int) layout.Place {
 	return w.r.Base + layout.Place(unit*unitBytes/8)
 }
 
+// All reports whether the run is of that class already.
+func (w *Clearing) All(classID uint8) bool {
+	for _, b := range w.list {
+		if b.class != classID {
+			return false
+		}
+	}
+	return true
+}
+
 // Bytes is how much memory the run is.
 func (w *Clearing) Bytes() int { return w.units * unitBytes }
 
