@@ -207,7 +207,7 @@ func TestUnknownIsNotFailed(t *testing.T) {
 		name string
 		what fate
 		want bool
-	}{{"took effect", lostAfter, true}, {"lost", lostBefore, true}, {"refused", closing, false}, {"overloaded", overloaded, false}} {
+	}{{"took effect", lostAfter, true}, {"lost", lostBefore, true}, {"refused", closing, false}} {
 		t.Run(tc.name, func(t *testing.T) {
 			l := newLedger()
 			c := l.f.dial(t, nil, func(cfg *Config) { cfg.Timeout, cfg.DialTimeout = 300*time.Millisecond, 100*time.Millisecond })
@@ -220,13 +220,29 @@ func TestUnknownIsNotFailed(t *testing.T) {
 			if got := errors.Is(err, ErrOutcomeUnknown); err == nil || got != tc.want {
 				t.Errorf("%v; unknown is %v, want %v", err, got, tc.want)
 			}
-			if tc.what == overloaded && !errors.Is(err, ErrOverloaded) {
-				t.Errorf("%v does not say that the server is overloaded", err)
-			}
 			if k := c.Counters(); (k.OutcomeUnknown == 1) != tc.want {
 				t.Errorf("%d outcomes unknown", k.OutcomeUnknown)
 			}
 		})
+	}
+}
+
+// A server that has no room until the time is over has changed nothing, and is
+// what the error tells. (If the time is over while a copy is under way, nobody
+// knows: then again.)
+func TestOverloadedToTheEnd(t *testing.T) {
+	l := newLedger()
+	l.fate = func() fate { return overloaded }
+	c := l.f.dial(t, nil, func(cfg *Config) { cfg.Timeout = 100 * time.Millisecond })
+	eventually(t, "the error is ErrOverloaded", func() bool {
+		err := c.Put(t.Context(), fakeKey, nil)
+		if !errors.Is(err, ErrOverloaded) && !errors.Is(err, ErrOutcomeUnknown) {
+			t.Fatal(err)
+		}
+		return errors.Is(err, ErrTimeout) && !errors.Is(err, ErrOutcomeUnknown)
+	})
+	if len(l.ids) < 3 || l.number != 0 {
+		t.Errorf("%d copies", len(l.ids))
 	}
 }
 
