@@ -92,7 +92,7 @@ func (c *Checker) judge(o *Object) {
 		text += "\n  " + o.Explain(c.Slack)
 	}
 	if c.Dir != "" {
-		path, err := c.save(o, limit)
+		path, err := Save(c.Dir, c.Name, c.Seed, c.Slack, o)
 		if err != nil {
 			text += fmt.Sprintf("; it could not be saved: %v", err)
 		} else {
@@ -127,22 +127,25 @@ type savedHistory struct {
 	Object *Object `json:"object"`
 }
 
-// save writes the history as JSON and as a picture, and returns the path of the
-// first.
-func (c *Checker) save(o *Object, limit time.Duration) (string, error) {
-	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
+// pictureTime bounds the search for what the picture of a history shows.
+const pictureTime = time.Minute
+
+// Save writes a history as JSON and as a picture into a directory, and returns
+// the path of the first.
+func Save(dir, name string, seed uint64, slack Slack, o *Object) (string, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	base := filepath.Join(c.Dir, fmt.Sprintf("%s-%d-object-%d", c.Name, c.Seed, o.ID))
-	data, err := json.Marshal(savedHistory{Name: c.Name, Seed: c.Seed, Slack: c.Slack, Object: o})
+	base := filepath.Join(dir, fmt.Sprintf("%s-%d-object-%d", name, seed, o.ID))
+	data, err := json.Marshal(savedHistory{Name: name, Seed: seed, Slack: slack, Object: o})
 	if err != nil {
 		return "", err
 	}
 	if err := os.WriteFile(base+".json", data, 0o644); err != nil {
 		return "", err
 	}
-	m := newModel(c.Slack)
-	_, info := porcupine.CheckOperationsVerbose(m, o.operations(), limit)
+	m := newModel(slack)
+	_, info := porcupine.CheckOperationsVerbose(m, o.operations(), pictureTime)
 	return base + ".json", porcupine.VisualizePath(m, info, base+".html")
 }
 
