@@ -24,6 +24,7 @@ type metrics struct {
 	rendezvousBytes atomic.Int64
 	beats           atomic.Uint64
 	lateBeats       atomic.Uint64
+	asked           atomic.Uint64 // writes that had to ask the disk
 	touches         atomic.Uint64 // keys that clients reported as read
 	damageReports   atomic.Uint64 // places that clients reported as damaged
 

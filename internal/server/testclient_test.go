@@ -51,6 +51,7 @@ type peerOptions struct {
 	receives  int
 	replySize uint32
 	sink      int
+	client    [16]byte
 	via       string // address to connect to instead of the server's
 }
 
@@ -133,7 +134,7 @@ func (p *peer) hello(o peerOptions) error {
 		size = peerSize
 	}
 	id := p.id()
-	msg := wire.AppendHello(nil, id, wire.Hello{ReplySize: size, Name: []byte("test")})
+	msg := wire.AppendHello(nil, id, wire.Hello{ReplySize: size, ClientID: o.client, Name: []byte("test")})
 	wire.SetCredits(msg, 2)
 	wire.SignHello(msg, o.secret, p.connect, p.accept)
 	p.send(msg)

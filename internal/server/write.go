@@ -131,6 +131,7 @@ func (r *request) resubmit() {
 		}
 	case errors.Is(err, store.ErrMustAsk):
 		r.asks = true
+		r.s.srv.met.asked.Add(1)
 		r.s.srv.pool.submit(r)
 	case err != nil:
 		r.refuse(err)
