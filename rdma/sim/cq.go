@@ -12,7 +12,7 @@ import (
 type cq struct {
 	dev     *device
 	depth   int
-	list    []rdma.WC
+	list    []entry
 	armed   bool
 	overrun bool
 	closed  bool
@@ -23,6 +23,12 @@ type cq struct {
 	// elements have no size, so the capacity costs nothing.
 	events chan struct{}
 	done   chan struct{} // closed by Close and by an overrun
+}
+
+// An entry is a completion and whose it is.
+type entry struct {
+	q  *qp
+	wc rdma.WC
 }
 
 func newCQ(d *device, depth int) *cq {
@@ -41,7 +47,7 @@ func (c *cq) usable() error {
 
 // push adds a completion and raises an event if one was asked for. When the
 // depth is passed the CQ dies, and its QPs with it.
-func (c *cq) push(wc rdma.WC) {
+func (c *cq) push(q *qp, wc rdma.WC) {
 	if c.closed || c.overrun {
 		return
 	}
@@ -56,12 +62,12 @@ func (c *cq) push(wc rdma.WC) {
 		})
 		return
 	}
-	c.list = append(c.list, wc)
+	c.list = append(c.list, entry{q, wc})
 	if !c.armed {
 		return
 	}
 	c.armed = false
-	if c.dev.life.paused {
+	if c.dev.life.paused && q.state != rdma.QPError {
 		c.missed = true
 		return
 	}
@@ -91,11 +97,20 @@ func (c *cq) Poll(wcs []rdma.WC) (int, error) {
 	if err := c.usable(); err != nil {
 		return 0, err
 	}
-	if c.dev.life.paused {
-		return 0, nil
+	k := 0
+	kept := c.list[:0]
+	for _, e := range c.list {
+		// A paused program gets nothing, but for what is left of connections
+		// that it ended: they are gone for it, and nobody else can tell.
+		if k == len(wcs) || c.dev.life.paused && e.q.state != rdma.QPError {
+			kept = append(kept, e)
+			continue
+		}
+		wcs[k] = e.wc
+		k++
 	}
-	k := copy(wcs, c.list)
-	c.list = c.list[:copy(c.list, c.list[k:])]
+	clear(c.list[len(kept):])
+	c.list = kept
 	return k, nil
 }
 

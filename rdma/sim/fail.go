@@ -33,7 +33,7 @@ func (q *qp) fail(c cause) {
 	n.logf("%s: dies: %v", q.label(), c.err)
 	close(q.done)
 	flush := func(cq *cq, id uint64, s rdma.Status) {
-		cq.push(rdma.WC{ID: id, Status: s, QPN: q.num})
+		cq.push(q, rdma.WC{ID: id, Status: s, QPN: q.num})
 	}
 	status := c.status
 	for _, w := range q.sq {

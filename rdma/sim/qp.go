@@ -243,7 +243,7 @@ func (q *qp) post(wr *rdma.SendWR) error {
 		}
 	}
 	if q.state == rdma.QPError {
-		q.sendCQ.push(rdma.WC{ID: w.id, Status: rdma.StatusWRFlushErr, QPN: q.num})
+		q.sendCQ.push(q, rdma.WC{ID: w.id, Status: rdma.StatusWRFlushErr, QPN: q.num})
 		return nil
 	}
 	if len(q.sq) >= q.limits.MaxSendWR {
@@ -270,7 +270,7 @@ func (q *qp) PostRecv(wrs []rdma.RecvWR) (int, error) {
 			if _, err := makeSGL(wrs[i].SGL, q.limits.MaxSGE); err != nil {
 				return i, err
 			}
-			q.recvCQ.push(rdma.WC{ID: wrs[i].ID, Status: rdma.StatusWRFlushErr, QPN: q.num})
+			q.recvCQ.push(q, rdma.WC{ID: wrs[i].ID, Status: rdma.StatusWRFlushErr, QPN: q.num})
 		}
 		return len(wrs), nil
 	}

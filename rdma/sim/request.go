@@ -76,7 +76,7 @@ func (q *qp) finish(w *wqe, s rdma.Status, why error) {
 		q.sent--
 		first.over = true
 		if first.signaled {
-			q.sendCQ.push(rdma.WC{ID: first.id, Op: first.op, QPN: q.num, ByteLen: uint32(first.sgl.total)})
+			q.sendCQ.push(q, rdma.WC{ID: first.id, Op: first.op, QPN: q.num, ByteLen: uint32(first.sgl.total)})
 		}
 	}
 	q.launch()

@@ -70,7 +70,7 @@ func (q *qp) receive(w *wqe) bool {
 	e := q.takeRecv()
 	n.counts.Sends++
 	broken := func(s rdma.Status, err error) bool {
-		q.recvCQ.push(rdma.WC{ID: e.id, Status: s, QPN: q.num})
+		q.recvCQ.push(q, rdma.WC{ID: e.id, Status: s, QPN: q.num})
 		q.fail(cause{err: err, peer: fmt.Errorf("%w: the peer refused a SEND", rdma.ErrPeerGone)})
 		return true
 	}
@@ -86,7 +86,7 @@ func (q *qp) receive(w *wqe) bool {
 		wc.Flags = rdma.WCSolicited
 	}
 	n.logf("%s: SEND %d of %d bytes from %s", q.label(), w.seq, len(payload), from.label())
-	q.recvCQ.push(wc)
+	q.recvCQ.push(q, wc)
 	q.ack(w)
 	return true
 }
@@ -209,7 +209,8 @@ func (q *qp) plan(w *wqe) (list []piece, gaps []gap) {
 		case late:
 			gaps[i].time = die.delay(n.adverse.LateMost)
 		case bySteps:
-			gaps[i] = gap{die.delay(n.adverse.Delay), 1 + die.n(6)}
+			// The time is for the case that no steps come.
+			gaps[i] = gap{die.delay(n.adverse.Delay) + 20*time.Microsecond, 1 + die.n(6)}
 		default:
 			gaps[i].time = die.delay(n.adverse.Delay)
 		}

@@ -1,0 +1,36 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+// disk is the file system as the server sees it: syncs of the log take their
+// time, so that writes are ordered well before they are durable. Only those,
+// because elsewhere Pebble holds locks, and time does not pass in a bubble while
+// somebody waits for a lock.
+func (w *World) disk() vfs.FS {
+	if w.sync == 0 {
+		return w.fs
+	}
+	var mu sync.Mutex
+	rng := rand.New(rand.NewPCG(w.seed, 2))
+	return errorfs.Wrap(w.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		switch op.Kind {
+		case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
+			if !strings.HasSuffix(op.Path, ".log") {
+				break
+			}
+			mu.Lock()
+			d := time.Duration(rng.Int64N(int64(w.sync)))
+			mu.Unlock()
+			time.Sleep(d)
+		}
+		return nil
+	}))
+}

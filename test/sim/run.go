@@ -1,0 +1,115 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/rdma/sim"
+	"github.com/rdmakv/rdmakv/test/linear"
+)
+
+// An Outcome is what a run showed.
+type Outcome struct {
+	Ops, Unknown int
+	Virtual      time.Duration
+	Real         time.Duration
+	Network      sim.Counts
+	Clients      client.Counters // of the first client
+	Err          error           // what must not happen; nil: all is well
+	Failed       *linear.Object  // the history that is not linearizable
+}
+
+// Run plays one run in a bubble of its own. log, if not nil, takes the schedule.
+// The test is not failed by what the run shows, only by a bubble that does not
+// end.
+func Run(t *testing.T, seed uint64, sc Scenario, log func(string)) (out Outcome) {
+	t.Helper()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	real := time.Now()
+	var objects []*linear.Object
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		objects, out.Err = play(seed, &sc, log, &out)
+		out.Virtual = time.Since(began)
+	})
+	for _, o := range objects {
+		n, unknown := o.Size()
+		out.Ops, out.Unknown = out.Ops+n, out.Unknown+unknown
+		if out.Err != nil {
+			continue
+		}
+		if res := o.Check(linear.Slack{Rate: 0.02, Early: time.Second, Late: 10 * time.Second}, time.Minute); res.Verdict != porcupine.Ok {
+			out.Failed = o
+			out.Err = fmt.Errorf("the history of object %d, %d operations, is not linearizable (%v)", o.ID, n, res.Verdict)
+		}
+	}
+	out.Real = time.Since(real)
+	return out
+}
+
+// play runs the world inside the bubble.
+func play(seed uint64, sc *Scenario, log func(string), out *Outcome) (objects []*linear.Object, err error) {
+	w, err := newWorld(seed, sc, log)
+	if err != nil {
+		return nil, fmt.Errorf("making the world: %w", err)
+	}
+	stores := make([]linear.Store, len(w.clients))
+	for i, c := range w.clients {
+		stores[i] = newThinker(c, seed, uint64(i), sc.Eager)
+	}
+	can := linear.ClientCan
+	if sc.Plain {
+		can = linear.Abilities{}
+	}
+	can.Scan = can.Scan && !sc.NoScan
+	cfg := linear.Config{
+		Seed: seed, Ops: sc.Ops, Stores: stores, Workers: sc.Workers, Objects: sc.Objects, OpsPerObject: sc.PerObject,
+		Unknowns: 4, Sizes: sc.Sizes, Timeout: 15 * time.Second, ShortEvery: 12, ShortUpTo: 50 * time.Millisecond,
+		Can: can, TTLFrom: 300 * time.Millisecond, TTLUpTo: 6 * time.Second,
+		Done: func(o *linear.Object) { objects = append(objects, o) },
+	}
+	orInt(&cfg.Workers, 6)
+	orInt(&cfg.Objects, 3)
+	orInt(&cfg.OpsPerObject, 150)
+	load := linear.New(cfg)
+
+	done, disturbed := make(chan struct{}), make(chan error, 1)
+	undo := interrupt(w.net, seed, sc.Steps)
+	go func() {
+		if sc.Disturb == nil {
+			disturbed <- nil
+			return
+		}
+		disturbed <- sc.Disturb(w, done)
+	}()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	err = load.Run(ctx)
+	close(done)
+	err = errors.Join(err, <-disturbed)
+	undo()
+	w.net.SetAdversity(sim.Adversity{})
+	out.Network = w.net.Counts()
+	if err == nil {
+		err = load.Finish(ctx)
+	}
+	out.Clients = w.clients[0].Counters()
+	if e := w.close(); err == nil && e != nil {
+		err = fmt.Errorf("the end: %w", e)
+	}
+	return objects, err
+}
+
+func orInt(p *int, v int) {
+	if *p == 0 {
+		*p = v
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !teeth
+
+package sim
+
+const tagFlag = ""

@@ -1,0 +1,182 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/internal/server"
+	"github.com/rdmakv/rdmakv/rdma/sim"
+)
+
+const serverAddr = "10.0.0.1:7400"
+
+// A World is a network with one node and its clients. It lives in one bubble.
+type World struct {
+	seed  uint64
+	rng   *rand.Rand // of what is done to the world; one goroutine's
+	net   *sim.Network
+	host  *sim.Host
+	fs    *vfs.MemFS
+	sync  time.Duration // what a sync takes at most
+	conf  server.Config
+	srv   *server.Server
+	began time.Time
+
+	clients []*client.Client
+	hosts   []*sim.Host
+
+	zombies sync.WaitGroup // dead servers that clear up
+
+	mu    sync.Mutex
+	fault error // the first thing that must not happen
+}
+
+// fail notes what must not happen.
+func (w *World) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fault == nil {
+		w.fault = err
+	}
+}
+
+func (w *World) failed() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.fault
+}
+
+// newWorld makes a network with a node and clients on it.
+func newWorld(seed uint64, sc *Scenario, log func(string)) (*World, error) {
+	w := &World{seed: seed, sync: sc.Disk, rng: rand.New(rand.NewPCG(seed, 1)), began: time.Now(), fs: vfs.NewCrashableMem()}
+	w.net = sim.New(sim.Options{Seed: seed, Log: log})
+	var err error
+	if w.host, err = w.net.Host("server", "10.0.0.1"); err != nil {
+		return nil, err
+	}
+	w.conf = server.Config{
+		Fabric: w.host, Listen: serverAddr, DataDir: "data", Shards: 2,
+		MemoryLimit: 16 << 20, RegionSize: 1 << 20, IndexRegionSize: 1 << 20,
+		StagingBytes: 80 << 20, CacheBytes: 4 << 20, MinFreeBytes: -1, Workers: 8, MemoryKind: memoryKind(),
+		SharedReceives: server.Shared(w.rng.IntN(3)),
+	}
+	if log != nil {
+		w.conf.Logger = slog.New(slog.NewTextHandler(lineWriter{log}, nil))
+	}
+	if sc.Config != nil {
+		sc.Config(&w.conf)
+	}
+	if err := w.start(); err != nil {
+		return nil, err
+	}
+	for i := range 3 {
+		if err := w.dial(i); err != nil {
+			return nil, errors.Join(err, w.close())
+		}
+	}
+	w.net.SetAdversity(sc.Adversity)
+	return w, nil
+}
+
+// A lineWriter gives each line to the run's log.
+type lineWriter struct{ log func(string) }
+
+func (l lineWriter) Write(b []byte) (int, error) {
+	l.log(string(b[:max(0, len(b)-1)]))
+	return len(b), nil
+}
+
+func memoryKind() memory.Kind {
+	if underRace {
+		return memory.Heap // the race detector sees what the fabric does with it
+	}
+	return memory.Mmap
+}
+
+// start starts a node on what the file system holds.
+func (w *World) start() error {
+	w.conf.FS = w.disk()
+	srv, err := server.New(w.conf)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := srv.Start(ctx); err != nil {
+		return fmt.Errorf("start of the server: %w", err)
+	}
+	w.srv = srv
+	return nil
+}
+
+// dial makes a client on a host of its own, whose clock runs up to 2 % faster or
+// slower than the server's: both may be wrong by 1 %.
+func (w *World) dial(i int) error {
+	h, err := w.net.Host(fmt.Sprintf("client%d", i), fmt.Sprintf("10.0.1.%d", i+1))
+	if err != nil {
+		return err
+	}
+	rate := []float64{1, 0.981, 1.019}[i%3]
+	cfg := client.Config{
+		Servers: []string{serverAddr}, Fabric: h, Spin: -1, HeapMemory: underRace,
+		Clock:       func() int64 { return int64(float64(time.Since(w.began)) * rate) },
+		BufferBytes: 4 << 20, StagingBytes: 4 << 20, Logger: w.conf.Logger,
+	}
+	if i == 1 {
+		cfg.CacheEntries = -1 // every get looks its key up
+	}
+	c, err := client.Dial(context.Background(), cfg)
+	if err != nil {
+		return fmt.Errorf("client %d: %w", i, err)
+	}
+	w.clients = append(w.clients, c)
+	w.hosts = append(w.hosts, h)
+	return nil
+}
+
+// crash kills the server as kill -9 and a power failure do together: of what was
+// not synced, a part is lost. Its memory can be read for the time linger. Then a
+// new incarnation starts on the data.
+func (w *World) crash(linger time.Duration) error {
+	old := w.srv
+	w.host.Kill(linger)
+	w.fs = w.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: w.rng.IntN(101), RNG: rand.New(rand.NewPCG(w.seed, w.rng.Uint64()))})
+	w.zombies.Go(func() {
+		// Nobody hears it. What it says of its clearing up does not matter, but
+		// it must end.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = old.Shutdown(ctx)
+	})
+	return w.start()
+}
+
+// pause stops the server's program for a while; its adapter works on.
+func (w *World) pause(d time.Duration) {
+	w.host.Pause()
+	time.Sleep(d)
+	w.host.Resume()
+}
+
+// close ends everything, and says what did not end well.
+func (w *World) close() error {
+	w.net.SetAdversity(sim.Adversity{})
+	var errs []error
+	for _, c := range w.clients {
+		errs = append(errs, c.Close())
+	}
+	if w.srv != nil {
+		errs = append(errs, w.srv.Shutdown(context.Background()))
+	}
+	w.zombies.Wait()
+	return errors.Join(errs...)
+}
