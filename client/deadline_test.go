@@ -150,7 +150,7 @@ func TestNothingCompletes(t *testing.T) {
 		"get":   func() error { return second(c.Get(context.Background(), []byte("k"))) },
 		"large": func() error { return c.Put(context.Background(), []byte("l"), make([]byte, 1<<20)) },
 		"put":   func() error { return c.Put(context.Background(), []byte("k"), nil) },
-		"scan":  func() error { return second(c.scanPage(context.Background(), ScanOptions{}, nil, 0)) },
+		"scan":  func() error { return second(c.scanPage(context.Background(), ScanOptions{}, nil, false, 0)) },
 		"ping":  func() error { return second(c.Ping(context.Background())) },
 		"read":  func() error { return second(c.PingRead(context.Background())) },
 	} {

@@ -88,7 +88,7 @@ func FuzzReply(f *testing.F) {
 		case 4:
 			_, err = c.Delete(ctx, []byte("k"))
 		case 5:
-			_, err = c.scanPage(ctx, ScanOptions{}, nil, 0)
+			_, err = c.scanPage(ctx, ScanOptions{}, nil, false, 0)
 		case 6:
 			_, err = c.Stats(ctx)
 		case 7:

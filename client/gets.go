@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
@@ -83,7 +84,17 @@ func (c *Client) GetRange(ctx context.Context, key []byte, off, n int64) ([]byte
 	return w.dst, nil
 }
 
-// Stat returns size and version of the value of key. It fails as Get does.
+// GetItem is Get that also tells version and expiry: what PutWith takes for
+// IfVersion, and DeleteIf. All of it is of one moment. It fails as Get does.
+func (c *Client) GetItem(ctx context.Context, key []byte) (Item, error) {
+	w := want{n: -1, dst: []byte{}}
+	if err := c.get(ctx, "get", key, &w); err != nil {
+		return Item{}, err
+	}
+	return Item{Value: w.dst, Version: w.info.Version, Expiry: w.info.Expiry}, nil
+}
+
+// Stat returns size, version and expiry of the value of key. It fails as Get does.
 func (c *Client) Stat(ctx context.Context, key []byte) (Info, error) {
 	w := want{infoOnly: true}
 	if err := c.get(ctx, "stat", key, &w); err != nil {
@@ -201,7 +212,7 @@ func (s *session) get(p *patience, key []byte, w *want) error {
 		case verdictAsk:
 			return s.getBySend(p, key, w)
 		}
-		w.info = Info{Size: int64(g.item.ValLen), Version: uint64(g.item.Version)}
+		w.info = Info{Size: int64(g.item.ValLen), Version: uint64(g.item.Version), Expiry: expiryTime(g.item.Expiry)}
 		if w.infoOnly || g.item.Chunks == 0 {
 			if !w.infoOnly {
 				err = w.take(g.item.Value())
@@ -252,7 +263,7 @@ func (s *session) getBySend(p *patience, key []byte, w *want) error {
 		if err != nil {
 			return r.malformed(err)
 		}
-		w.info = Info{Size: int64(m.ValueLen), Version: m.Version}
+		w.info = Info{Size: int64(m.ValueLen), Version: m.Version, Expiry: expiryTime(m.Expiry)}
 		if m.Kind == wire.GetInline {
 			w.dst = w.dst[:len(w.dst)-h.taken]
 			err = w.take(m.Value)
@@ -296,10 +307,18 @@ func (s *session) existsBySend(p *patience, key []byte, w *want) error {
 		return r.malformed(err)
 	}
 	r.done()
-	w.info = Info{Size: int64(m.ValueLen), Version: m.Version}
+	w.info = Info{Size: int64(m.ValueLen), Version: m.Version, Expiry: expiryTime(m.Expiry)}
 	s.c.n.sendGets.Add(1)
 	return nil
 }
 
 // grow makes room for n more bytes at once.
 func (w *want) grow(n int) { w.dst = slices.Grow(w.dst, n) }
+
+// expiryTime is an expiry in microseconds since 1970; 0 is never.
+func expiryTime(micros uint64) time.Time {
+	if micros == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(int64(min(micros, 1<<62)))
+}

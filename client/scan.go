@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,11 +23,12 @@ import (
 // the key has gone in between its entry is left out. Each page is of one moment,
 // the pages together are not: a key written or deleted meanwhile may be seen or
 // not, every other key of the range is seen exactly once. After an error, which
-// is as of Get, the loop ends. ctx covers the whole loop; without a deadline
+// is as of Get or ErrUnsupported (a server without a disk has no order of keys),
+// the loop ends; another Scan with After set to the last key goes on. ctx covers the whole loop; without a deadline
 // Config.Timeout is for each page.
 func (c *Client) Scan(ctx context.Context, opts ScanOptions) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		if len(opts.Prefix) > layout.MaxKeyLen || len(opts.After) > layout.MaxKeyLen {
+		if max(len(opts.Prefix), len(opts.Start), len(opts.After), len(opts.End)) > layout.MaxKeyLen {
 			yield(Entry{}, c.fail("scan", nil, "", fmt.Errorf("%w: no key is longer than %d bytes", ErrKeyTooLarge, layout.MaxKeyLen)))
 			return
 		}
@@ -35,8 +37,12 @@ func (c *Client) Scan(ctx context.Context, opts ScanOptions) iter.Seq2[Entry, er
 			return
 		}
 		after, left := opts.After, opts.Limit
+		from := len(opts.Start) > 0 && (len(after) == 0 || bytes.Compare(after, opts.Start) < 0)
+		if from {
+			after = opts.Start
+		}
 		for {
-			page, err := c.scanPage(ctx, opts, after, left)
+			page, err := c.scanPage(ctx, opts, after, from, left)
 			if err != nil {
 				yield(Entry{}, err)
 				return
@@ -50,8 +56,8 @@ func (c *Client) Scan(ctx context.Context, opts ScanOptions) iter.Seq2[Entry, er
 						yield(Entry{}, err)
 						return
 					}
-					// It may have been written since: all three are of one version.
-					e.Value, e.Size, e.Version = w.dst, w.info.Size, w.info.Version
+					// It may have been written since: all of it is of one version.
+					e.Value, e.Size, e.Version, e.Expiry = w.dst, w.info.Size, w.info.Version, w.info.Expiry
 				}
 				if !yield(e, nil) {
 					return
@@ -63,7 +69,7 @@ func (c *Client) Scan(ctx context.Context, opts ScanOptions) iter.Seq2[Entry, er
 			if !page.more {
 				return
 			}
-			after = page.next
+			after, from = page.next, false
 		}
 	}
 }
@@ -78,10 +84,10 @@ type scanPage struct {
 // maxPageEntries is how many entries a page may have; the message bounds it too.
 const maxPageEntries = 1000
 
-func (c *Client) scanPage(ctx context.Context, opts ScanOptions, after []byte, left int) (scanPage, error) {
+func (c *Client) scanPage(ctx context.Context, opts ScanOptions, after []byte, from bool, left int) (scanPage, error) {
 	p := c.begin(ctx)
 	req := wire.Scan{
-		Limit: maxPageEntries, KeysOnly: opts.KeysOnly, Prefix: opts.Prefix, After: after,
+		Limit: maxPageEntries, KeysOnly: opts.KeysOnly, Prefix: opts.Prefix, After: after, From: from, End: opts.End,
 	}
 	if left > 0 {
 		req.Limit = uint32(min(left, maxPageEntries))
@@ -118,7 +124,7 @@ func copyPage(m *wire.ScanReply) scanPage {
 	for e := range m.Entries {
 		both := make([]byte, 0, len(e.Key)+len(e.Value))
 		both = append(append(both, e.Key...), e.Value...)
-		out := Entry{Key: both[:len(e.Key):len(e.Key)], Size: int64(e.ValueLen), Version: e.Version}
+		out := Entry{Key: both[:len(e.Key):len(e.Key)], Size: int64(e.ValueLen), Version: e.Version, Expiry: expiryTime(e.Expiry)}
 		if e.HasValue {
 			out.Value = both[len(e.Key):]
 		}

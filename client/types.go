@@ -1,27 +1,43 @@
 package client
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Info is what is known of a key without its value.
 type Info struct {
-	Size    int64  // bytes of the value
-	Version uint64 // rises with every write of the key; never used twice
+	Size    int64     // bytes of the value
+	Version uint64    // rises with every write of the key; never used twice
+	Expiry  time.Time // when the key expires, by the server's time; zero: never
+}
+
+// Item is what GetItem returns.
+type Item struct {
+	Value   []byte    // belongs to the caller
+	Version uint64    // rises with every write of the key; never used twice
+	Expiry  time.Time // when the key expires, by the server's time; zero: never
 }
 
 // Entry is one key of a Scan. Its slices belong to the caller.
 type Entry struct {
 	Key     []byte
-	Value   []byte // nil with ScanOptions.KeysOnly
-	Size    int64  // bytes of the value, whether it is here or not
-	Version uint64
+	Value   []byte    // nil with ScanOptions.KeysOnly
+	Size    int64     // bytes of the value, whether it is here or not
+	Version uint64    // 0 where KeysOnly kept the server from reading it
+	Expiry  time.Time // by the server's time; zero: never
 }
 
 // ScanOptions narrow a Scan. The zero value means all keys with their values.
 type ScanOptions struct {
-	Prefix   []byte // only keys that begin so
-	After    []byte // only keys behind this one, in byte order
-	Limit    int    // at most so many; 0 means all
-	KeysOnly bool   // leave the values out
+	Prefix []byte // only keys that begin so
+	Start  []byte // only keys from this one on, in byte order
+	End    []byte // only keys before this one
+	// After is only keys behind this one: a scan that goes on where another one
+	// ended, behind its last key.
+	After    []byte
+	Limit    int  // at most so many; 0 means all
+	KeysOnly bool // leave the values out
 }
 
 // Result is the answer to one key of a MultiGet.

@@ -1,0 +1,235 @@
+package client
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// EventOp is what happened to a key.
+type EventOp uint8
+
+const (
+	EventPut    = EventOp(wire.EventPut) // put, or incremented
+	EventDelete = EventOp(wire.EventDelete)
+	EventExpire = EventOp(wire.EventExpire) // its time was over
+	EventTouch  = EventOp(wire.EventTouch)  // another expiry and version, the value as it was
+	// EventSkip is no change of a key: changes between the event before it and
+	// the one behind it may have been missed. Whoever needs to know all reads
+	// the keys again.
+	EventSkip EventOp = 255
+)
+
+// String names the operation.
+func (o EventOp) String() string {
+	if o == EventSkip {
+		return "skip"
+	}
+	return wire.EventOp(o).String()
+}
+
+// An Event is one change of one key, as Watch tells it. Its slices belong to the
+// caller.
+type Event struct {
+	Op      EventOp
+	Key     []byte // nil for EventSkip
+	Version uint64 // that the key has by it; rises from event to event
+	// Value is that of an EventPut if HasValue. Otherwise it was not asked for,
+	// or is too large for the server to keep and must be got by its key.
+	Value    []byte
+	HasValue bool
+	Size     int64 // bytes of the value of an EventPut, whether it is here or not
+	// More says that the next event is of the same batch.
+	More    bool
+	Skipped bool // Op is EventSkip
+	// Position is behind this event: where a later Watch goes on.
+	Position Position
+}
+
+// A Position is a place in the order of all writes of a store. It is good over
+// reconnects, and over a restart of the server if that was stopped in an orderly
+// way and nothing was written since; where it is not, Watch says EventSkip. The
+// zero Position means from now. Its text form (String, ParsePosition) can be
+// kept.
+type Position struct{ c wire.Cursor }
+
+// String is 32 hexadecimal digits; "" for the zero Position.
+func (p Position) String() string {
+	if p == (Position{}) {
+		return ""
+	}
+	b := binary.BigEndian.AppendUint64(nil, p.c.Incarnation)
+	return hex.EncodeToString(binary.BigEndian.AppendUint64(b, p.c.Version))
+}
+
+// ParsePosition reads what String has written. It fails with ErrOptions.
+func ParsePosition(text string) (Position, error) {
+	if text == "" {
+		return Position{}, nil
+	}
+	b, err := hex.DecodeString(text)
+	if err != nil || len(b) != 16 {
+		return Position{}, fmt.Errorf("%w: a position has 32 hexadecimal digits", ErrOptions)
+	}
+	return Position{wire.Cursor{Incarnation: binary.BigEndian.Uint64(b), Version: binary.BigEndian.Uint64(b[8:])}}, nil
+}
+
+// WatchOptions say what Watch tells. The zero value is: the keys, from now.
+type WatchOptions struct {
+	From   Position // only what was written behind it
+	Values bool     // the values of puts too
+}
+
+// maxPoll is for how long the server is asked to wait for an event.
+const maxPoll = 10 * time.Second
+
+// Position returns the place in the order of all writes that the store has reached:
+// what is acknowledged later lies behind it. A program that reads some keys and
+// then wants to learn what becomes of them takes it first, and watches from
+// there. It fails as Get does, and with ErrUnsupported if the server keeps no
+// events.
+func (c *Client) Position(ctx context.Context) (Position, error) {
+	page, err := c.poll(ctx, nil, WatchOptions{})
+	return page.next, err
+}
+
+// Watch tells of the changes of all keys that begin with prefix, in the order in
+// which they took effect, as they happen:
+//
+//	for event, err := range c.Watch(ctx, []byte("user:"), client.WatchOptions{Values: true}) {
+//		if err != nil { … }
+//		…
+//	}
+//
+// An event is told after a get can see it, and a batch is told whole: all of its
+// events but the last have More. The server keeps the newest events only, in a
+// bounded ring; a program that is too slow for it is told by EventSkip that
+// there is a gap, and so is one whose server has crashed meanwhile. Nothing is
+// fetched ahead: while the loop's body runs nobody asks the server.
+//
+// The loop goes on over reconnects. It ends when ctx does, or with an error as of
+// Get, when the server could not be reached for Config.Timeout, say; a later
+// Watch from the last event's Position goes on behind it. It also fails with
+// ErrOverloaded if the server has too many watchers, and with ErrUnsupported if
+// it keeps no events.
+func (c *Client) Watch(ctx context.Context, prefix []byte, opts WatchOptions) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		if len(prefix) > layout.MaxKeyLen {
+			yield(Event{}, c.fail("watch", prefix, "", fmt.Errorf("%w: no key is longer than %d bytes", ErrKeyTooLarge, layout.MaxKeyLen)))
+			return
+		}
+		for {
+			page, err := c.poll(ctx, prefix, opts)
+			if err != nil {
+				yield(Event{}, err)
+				return
+			}
+			if page.skipped {
+				first := page.next
+				if len(page.events) > 0 { // to be told again if the caller ends here
+					first = opts.From
+				}
+				if !yield(Event{Op: EventSkip, Skipped: true, Position: first}, nil) {
+					return
+				}
+			}
+			for _, e := range page.events {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			opts.From = page.next
+		}
+	}
+}
+
+// An eventPage is what one poll has brought, in memory of its own.
+type eventPage struct {
+	events  []Event
+	next    Position
+	skipped bool
+}
+
+// poll asks once. The server answers when there is something, or at once where
+// the position is that of now, or after a while with nothing.
+func (c *Client) poll(ctx context.Context, prefix []byte, opts WatchOptions) (page eventPage, err error) {
+	p := c.begin(ctx)
+	pause := retryFirst
+	for {
+		err = c.ask(&p, "watch", prefix, func(s *session) (err error) {
+			page, err = s.poll(&p, prefix, opts)
+			return err
+		})
+		if !errors.Is(err, ErrOverloaded) || p.over() != nil {
+			return page, err
+		}
+		c.rest(&p, pause) // too many watch at the moment
+		pause = min(2*pause, retryMost)
+	}
+}
+
+// poll is one request on one session. What waits at the server has a slot and a
+// credit meanwhile, so it only waits if others find one too.
+func (s *session) poll(p *patience, prefix []byte, opts WatchOptions) (page eventPage, err error) {
+	wait := min(maxPoll, s.c.cfg.Timeout/2)
+	if deadline, ok := p.ctx.Deadline(); ok {
+		wait = min(wait, max(time.Until(deadline), 0))
+	}
+	hurry := !s.spare()
+	if hurry {
+		wait = 0
+		s.wantCredits.Store(true)
+	}
+	sl, err := s.open(p)
+	if err != nil {
+		return page, err
+	}
+	r, err := sl.call(p, wire.AppendWatch(sl.buf[:0], sl.id(), wire.Watch{
+		From: opts.From.c, WaitMillis: uint32(wait.Milliseconds()), Values: opts.Values, Prefix: prefix,
+	}))
+	if err != nil {
+		return page, err
+	}
+	m, err := wire.ParseWatchReply(r.body)
+	if err == nil && (m.Next == wire.Cursor{} || len(prefix) > layout.MaxKeyLen) {
+		err = errors.New("a page that leads nowhere")
+	}
+	if err != nil {
+		return page, r.malformed(err)
+	}
+	page = eventPage{next: Position{m.Next}, skipped: m.Skipped}
+	for e := range m.Events {
+		both := make([]byte, 0, len(e.Key)+len(e.Value))
+		both = append(append(both, e.Key...), e.Value...)
+		out := Event{
+			Op: EventOp(e.Op), Key: both[:len(e.Key):len(e.Key)], Version: e.Version, HasValue: e.HasValue,
+			Size: int64(e.ValueLen), More: e.More, Position: Position{wire.Cursor{Incarnation: m.Next.Incarnation, Version: e.Version}},
+		}
+		if e.HasValue {
+			out.Value = both[len(e.Key):]
+		}
+		page.events = append(page.events, out)
+	}
+	r.done()
+	if hurry && len(page.events) == 0 {
+		s.c.rest(p, pollRest)
+	}
+	return page, nil
+}
+
+// pollRest is the rest between two polls that do not wait at the server.
+const pollRest = 50 * time.Millisecond
+
+// spare reports that a slot and a credit would be left for others.
+func (s *session) spare() bool {
+	turns, _ := s.rq.turns.state()
+	credits, _ := s.rq.credits.state()
+	return turns > 1 && credits > 1
+}
