@@ -114,6 +114,30 @@ type watch struct {
 
 type watchCounts struct{ noted, told, skips uint64 }
 
+// WatchStats is the watching in numbers. Counters run from Open.
+type WatchStats struct {
+	Bytes   int    `json:"bytes"`   // memory of the events that are kept
+	Events  int    `json:"events"`  // that are kept
+	Waiting int    `json:"waiting"` // prefixes that somebody waits for
+	Noted   uint64 `json:"noted"`   // events kept since Open
+	Told    uint64 `json:"told"`    // events given out, once for each who asked
+	Skipped uint64 `json:"skipped"` // answers that had to say "skipped"
+}
+
+// WatchStats reads the numbers; all zero if no events are kept.
+func (s *Store) WatchStats() WatchStats {
+	w := s.watch
+	if w == nil {
+		return WatchStats{}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return WatchStats{
+		Bytes: w.ring.bytes(), Events: w.ring.events, Waiting: len(w.waiters),
+		Noted: w.counts.noted, Told: w.counts.told, Skipped: w.counts.skips,
+	}
+}
+
 // watchIdle is after how long without anybody asking the events are dropped
 // and not kept any more: what is not watched costs nothing. It also bounds for
 // how long a cursor is good that nobody comes back with.

@@ -47,6 +47,11 @@ var (
 	descReclaim   = newDesc("reclaim_version", "Version of the list of retired pages.")
 	descFabric    = newDesc("fabric_info", "The devices in use.", "fabric", "device", "shared_receives")
 	descOpen      = newDesc("device_sessions", "Open sessions, by device.", "fabric", "device")
+	descAsked     = newDesc("writes_asked_disk_total", "Writes for which the disk had to be asked whether they may take effect.")
+	descTouches   = newDesc("touches_reported_total", "Keys that clients reported as read one-sidedly.")
+	descDamages   = newDesc("damage_reported_total", "Places that clients reported as damaged.")
+	descPolls     = newDesc("watches_waiting", "Watches that wait for events.")
+	descWatch     = newDesc("watch", "Counters and gauges of the events kept for watches, by name.", "name")
 	descStore     = newDesc("store", "Counters and gauges of the store, by name.", "name")
 	descGoroutine = newDesc("goroutines", "Goroutines.")
 )
@@ -68,6 +73,10 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	out.counter(descLarge, float64(srv.met.rendezvousBytes.Load()))
 	out.counter(descBeats, float64(srv.met.beats.Load()))
 	out.counter(descLate, float64(srv.met.lateBeats.Load()))
+	out.counter(descAsked, float64(srv.met.asked.Load()))
+	out.counter(descTouches, float64(srv.met.touches.Load()))
+	out.counter(descDamages, float64(srv.met.damageReports.Load()))
+	out.gauge(descPolls, float64(srv.watches.waiting()))
 	out.gauge(descNoLease, boolNumber(srv.cfg.LeaseOff))
 	blocked, _ := srv.gate.waiting()
 	out.gauge(descBlocked, boolNumber(blocked))
@@ -101,6 +110,9 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for _, d := range srv.devices {
 		out.gauge(descFabric, 1, d.attr.Fabric, d.dev.Name(), boolText(d.shared))
 		out.gauge(descOpen, float64(d.opens.Load()), d.attr.Fabric, d.dev.Name())
+	}
+	for name, v := range watchNumbers(srv.store.WatchStats()) {
+		out.gauge(descWatch, v, name)
 	}
 	for name, v := range storeNumbers(srv.store.Stats()) {
 		out.gauge(descStore, v, name)

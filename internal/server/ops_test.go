@@ -458,3 +458,37 @@ func TestScanRange(t *testing.T) {
 	_, err := p.call(func(id uint64) []byte { return wire.AppendScan(nil, id, wire.Scan{End: make([]byte, 4097)}) })
 	wantStatus(t, err, wire.StatusKeyTooLarge)
 }
+
+// TestReports: touches and damage are taken from Ping and Report; what they say
+// of shards and keys that cannot be is left aside.
+func TestReports(t *testing.T) {
+	srv := startServer(t, nil)
+	p := dial(t, srv, peerOptions{})
+	var touches wire.Touches
+	for i := range wire.MaxTouches {
+		touches = touches.Append(wire.Touch{Hash: uint64(i) << 40, Count: math.MaxUint32})
+	}
+	key := []byte("k")
+	damages := []wire.Damage{
+		{Shard: 1, Place: 1 << 60, Version: 1 << 62, Key: key},
+		{Shard: 4, Key: key},
+		{Shard: 0},
+		{Shard: 0, Key: make([]byte, 4097)},
+	}
+	body, err := p.call(func(id uint64) []byte { return wire.AppendReport(nil, id, touches, damages) })
+	if err != nil || wire.ParseReportReply(body) != nil {
+		t.Errorf("report: %x, %v", body, err)
+	}
+	if _, err := p.call(func(id uint64) []byte { return wire.AppendPing(nil, id, wire.Ping{Touches: touches}) }); err != nil {
+		t.Error(err)
+	}
+	if got := srv.met.touches.Load(); got != 2*wire.MaxTouches {
+		t.Errorf("%d touches taken, want %d", got, 2*wire.MaxTouches)
+	}
+	if got := srv.met.damageReports.Load(); got != 1 {
+		t.Errorf("%d damages taken, want 1", got)
+	}
+	if err := p.put("k", "still served"); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,7 +1,10 @@
 package server
 
 import (
+	"math"
+
 	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/store"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -38,4 +41,10 @@ func (srv *Server) touched(list wire.Touches) {
 		return
 	}
 	srv.met.touches.Add(uint64(n))
+	touches := make([]store.Touch, n)
+	for i := range touches {
+		t := list.At(i)
+		touches[i] = store.Touch{Hash: t.Hash, Count: uint8(min(t.Count, math.MaxUint8))}
+	}
+	srv.store.Touched(touches)
 }

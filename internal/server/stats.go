@@ -39,6 +39,11 @@ type Stats struct {
 	HugePages     string            `json:"huge_pages"`
 	Registered    int64             `json:"registered_bytes"`      // for clients to READ
 	Huge          int64             `json:"registered_huge_bytes"` // of that, in huge pages
+	Asked         uint64            `json:"writes_that_asked_disk"`
+	Touches       uint64            `json:"touches_reported"` // keys read one-sidedly, as clients say
+	Damages       uint64            `json:"damage_reported"`  // places, as clients say
+	Polls         int               `json:"watches_waiting"`
+	Watch         store.WatchStats  `json:"watch"`
 	Store         store.Stats       `json:"store"`
 }
 
@@ -82,6 +87,8 @@ func (srv *Server) Stats() (Stats, error) {
 		Goroutines: runtime.NumGoroutine(), Memory: make(map[string]int64),
 		Store: srv.store.Stats(),
 	}
+	st.Asked, st.Touches, st.Damages = m.asked.Load(), m.touches.Load(), m.damageReports.Load()
+	st.Polls, st.Watch = srv.watches.waiting(), srv.store.WatchStats()
 	st.LeaseOff = srv.cfg.LeaseOff
 	st.HugePages = srv.cfg.HugePages.String()
 	st.Registered, st.Huge = srv.regions.bytes()
@@ -158,6 +165,13 @@ func (srv *Server) statsJSON() ([]byte, error) {
 // storeNumbers flattens the store's numbers to metric names, so that a number
 // that the store learns to count appears here by itself.
 func storeNumbers(st store.Stats) map[string]float64 {
+	out := make(map[string]float64)
+	flatten(out, "", reflect.ValueOf(st))
+	return out
+}
+
+// watchNumbers does the same for the events.
+func watchNumbers(st store.WatchStats) map[string]float64 {
 	out := make(map[string]float64)
 	flatten(out, "", reflect.ValueOf(st))
 	return out

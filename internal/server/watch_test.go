@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -241,6 +242,30 @@ func TestWatchStorm(t *testing.T) {
 		}
 		if fmt.Sprint(r.seen) != fmt.Sprint(want[0]) && fmt.Sprint(r.seen) != fmt.Sprint(want[1]) {
 			t.Errorf("saw %d events, not those of its prefix in order", len(r.seen))
+		}
+	}
+}
+
+// TestWatchNumbers: what happens to watches and reports is in /metrics and in
+// the statistics.
+func TestWatchNumbers(t *testing.T) {
+	srv := startServer(t, func(c *Config) { c.AdminListen = "127.0.0.1:0" })
+	p := dial(t, srv, peerOptions{})
+	from := p.now()
+	p.must(putOf("k", "v", wire.Terms{}))
+	p.events(p.call(watchOf(wire.Watch{From: from})))
+	p.wait(srv, wire.Watch{From: p.now(), WaitMillis: 60_000})
+	st, err := srv.Stats()
+	if err != nil || st.Polls != 1 || st.Watch.Noted != 1 || st.Watch.Told != 1 || st.Watch.Events != 1 || st.Watch.Waiting != 1 || st.Watch.Bytes == 0 {
+		t.Errorf("%+v, %d wait, %v", st.Watch, st.Polls, err)
+	}
+	_, text := httpGet(t, srv, "/metrics")
+	for _, line := range []string{
+		`rdmakv_watches_waiting 1`, `rdmakv_watch{name="told"} 1`, `rdmakv_writes_asked_disk_total 0`,
+		`rdmakv_touches_reported_total 0`, `rdmakv_damage_reported_total 0`, `rdmakv_store{name="evicted"} 0`, `rdmakv_store{name="promoted"} 0`,
+	} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("/metrics lacks %q", line)
 		}
 	}
 }
