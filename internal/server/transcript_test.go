@@ -34,6 +34,7 @@ type transcript struct {
 	t     *testing.T
 	srv   *Server
 	peers map[string]*peer
+	at    wire.Cursor // of the last watch
 	out   *strings.Builder
 }
 
@@ -167,7 +168,9 @@ func (tr *transcript) request(d *datadriven.TestData, p *peer) {
 	switch d.Cmd {
 	case "hello":
 		body := tr.call(p, func(id uint64) []byte {
-			msg := wire.AppendHello(nil, id, wire.Hello{ReplySize: peerSize, Name: []byte(d.CmdArgs[0].Key)})
+			m := wire.Hello{ReplySize: peerSize, Name: []byte(d.CmdArgs[0].Key)}
+			copy(m.ClientID[:], "client of "+d.CmdArgs[0].Key)
+			msg := wire.AppendHello(nil, id, m)
 			wire.SetCredits(msg, 2)
 			wire.SignHello(msg, arg(d, "secret"), p.connect, p.accept)
 			return msg
@@ -187,6 +190,10 @@ func (tr *transcript) request(d *datadriven.TestData, p *peer) {
 	case "read":
 		tr.read(p)
 	case "put":
+		if tr.terms(d) != (wire.Terms{}) {
+			tr.written(p, putOf(string(key), string(value), tr.terms(d)))
+			return
+		}
 		tr.call(p, func(id uint64) []byte {
 			msg := wire.AppendPut(nil, id, wire.Put{Key: key, Value: value})
 			if d.HasArg("want") {
@@ -223,6 +230,10 @@ func (tr *transcript) request(d *datadriven.TestData, p *peer) {
 	case "exists":
 		tr.call(p, func(id uint64) []byte { return wire.AppendExists(nil, id, wire.Key{Key: key}) })
 	case "delete":
+		if tr.terms(d) != (wire.Terms{}) {
+			tr.written(p, deleteOf(string(key), tr.terms(d)))
+			return
+		}
 		if body := tr.call(p, func(id uint64) []byte { return wire.AppendDelete(nil, id, wire.Delete{Key: key}) }); body != nil {
 			r, _ := wire.ParseWriteReply(body)
 			tr.printf("  existed: %v", r.Existed)
@@ -245,6 +256,44 @@ func (tr *transcript) request(d *datadriven.TestData, p *peer) {
 			}
 			return wire.AppendPing(nil, id, m)
 		})
+	case "increment":
+		var by int64
+		d.ScanArgs(tr.t, "by", &by)
+		tr.written(p, incrementOf(string(key), by, tr.terms(d)))
+	case "touch":
+		var ttl int
+		d.ScanArgs(tr.t, "ttl", &ttl)
+		tr.written(p, touchOf(string(key), time.Duration(ttl)*time.Second))
+	case "batch":
+		var parts []wire.BatchPart
+		for _, line := range strings.Fields(d.Input) {
+			k, v, put := strings.Cut(line, "=")
+			parts = append(parts, wire.BatchPart{Key: []byte(k), Value: []byte(v), Delete: !put})
+		}
+		tr.written(p, namedBatch(tr.terms(d).ID, parts...))
+	case "watch":
+		m := wire.Watch{From: tr.at, Prefix: arg(d, "prefix"), Values: true, WaitMillis: 20_000}
+		if d.HasArg("now") {
+			m.From = wire.Cursor{}
+		}
+		if d.HasArg("lost") {
+			m.From.Incarnation++
+		}
+		if d.HasArg("wait") {
+			p.waiting = p.id()
+			msg := wire.AppendWatch(nil, p.waiting, m)
+			tr.sent(msg)
+			p.t = tr.t
+			p.send(msg)
+			return
+		}
+		if body := tr.call(p, func(id uint64) []byte { return wire.AppendWatch(nil, id, m) }); body != nil {
+			tr.events(body)
+		}
+	case "report":
+		tr.call(p, func(id uint64) []byte {
+			return wire.AppendReport(nil, id, wire.Touches(nil).Append(wire.Touch{Hash: 1, Count: 2}), []wire.Damage{{Key: key}})
+		})
 	case "send": // a request whose reply is awaited later, or never comes
 		p.waiting = p.id()
 		msg := wire.AppendPut(nil, p.waiting, wire.Put{Key: key, Value: value})
@@ -255,6 +304,9 @@ func (tr *transcript) request(d *datadriven.TestData, p *peer) {
 		p.t = tr.t
 		if h, body, err := p.await(p.waiting); err == nil {
 			tr.got(h, body)
+			if h.Type == wire.TypeWatch.Reply() && h.Status == wire.StatusOK {
+				tr.events(body)
+			}
 		} else {
 			tr.end(p)
 		}
@@ -269,6 +321,50 @@ func (tr *transcript) request(d *datadriven.TestData, p *peer) {
 	default:
 		tr.t.Fatalf("%s: unknown command %q", d.Pos, d.Cmd)
 	}
+}
+
+// terms reads the terms of a write. A version is told by its number in the life
+// of the node.
+func (tr *transcript) terms(d *datadriven.TestData) (m wire.Terms) {
+	n := func(name string) (v uint64) {
+		if d.HasArg(name) {
+			d.ScanArgs(tr.t, name, &v)
+		}
+		return v
+	}
+	m.ID = wire.RequestID{Slot: uint16(n("slot")), Seq: n("seq"), AgeMillis: uint32(n("age"))}
+	switch {
+	case d.HasArg("if-absent"):
+		m.If = wire.CondAbsent
+	case d.HasArg("if-exists"):
+		m.If = wire.CondExists
+	case d.HasArg("if-version"):
+		m.If, m.IfVersion = wire.CondVersion, uint64(layout.MakeVersion(2, n("if-version")))
+	}
+	return m
+}
+
+// written sends a write and prints what its reply says.
+func (tr *transcript) written(p *peer, encode func(uint64) []byte) {
+	if body := tr.call(p, encode); body != nil {
+		m, _ := wire.ParseWriteReply(body)
+		v := layout.Version(m.Version)
+		tr.printf("  applied: %v, existed: %v, version %d.%d, number %d", m.Applied, m.Existed, v.Epoch(), v.Sequence(), m.Number)
+	}
+}
+
+// events prints the reply to a watch and keeps its cursor.
+func (tr *transcript) events(body []byte) {
+	m, _ := wire.ParseWatchReply(body)
+	for e := range m.Events {
+		more := ""
+		if e.More {
+			more = ", the batch goes on"
+		}
+		tr.printf("  %v %s=%s at %d%s", e.Op, e.Key, e.Value, layout.Version(e.Version).Sequence(), more)
+	}
+	tr.at = m.Next
+	tr.printf("  skipped: %v, next %d", m.Skipped, layout.Version(m.Next.Version).Sequence())
 }
 
 // read READs the header page of the first region, with what any session of the
