@@ -42,13 +42,13 @@ func (s *Store) close() error {
 	keys := s.keyCounts()
 	err := s.table.Close()
 	if err == nil {
-		err = s.markClean(keys)
+		err = s.fenceable(func() error { return s.markClean(keys) })
 	}
-	err = errors.Join(err, s.closePebble())
+	err = errors.Join(err, s.fenceable(s.closePebble))
 	if err == nil {
 		err = writeWhole(s.cfg, s.facts.beats)
 	}
-	return errors.Join(err, s.lock.Close())
+	return errors.Join(err, s.unlock())
 }
 
 // endWork tells the background goroutines to end.

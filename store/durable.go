@@ -153,7 +153,6 @@ func openPebble(dir string, o *pebble.Options, f *fence) (db *pebble.DB, stuck b
 	}()
 	select {
 	case r := <-opened:
-		f.opening.Store(false)
 		return r.db, false, r.err
 	case <-f.down:
 		return nil, true, f.failed()

@@ -19,9 +19,12 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		// Who meets a fatal fault in Pebble is parked on purpose (fatal.go).
 		goleak.IgnoreAnyFunction("github.com/rdmakv/rdmakv/store.(*fence).Fatalf"),
-		// Pebble leaves these behind when its Open fails, and after a panic.
+		// Pebble leaves these behind when its Open fails, and after a panic or a
+		// fence, when it cannot be closed.
+		goleak.IgnoreAnyFunction("github.com/cockroachdb/pebble/v2.(*cleanupManager).mainLoop"),
+		goleak.IgnoreAnyFunction("github.com/cockroachdb/pebble/v2/record.(*LogWriter).flushLoop"),
 		goleak.IgnoreTopFunction("github.com/cockroachdb/pebble/v2/internal/genericcache.(*shard[...]).releaseLoop"),
-		goleak.IgnoreTopFunction("github.com/cockroachdb/pebble/v2.(*ConcurrencyLimitScheduler).periodicGranter"),
+		goleak.IgnoreAnyFunction("github.com/cockroachdb/pebble/v2.(*ConcurrencyLimitScheduler).periodicGranter"),
 	)
 }
 

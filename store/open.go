@@ -35,6 +35,7 @@ type Store struct {
 	opened      time.Time
 
 	lock   io.Closer
+	stuck  bool // a goroutine of Pebble's never came back: the lock stays
 	db     *pebble.DB
 	fence  *fence
 	disk   *disk
@@ -133,14 +134,10 @@ func (s *Store) openDurable() error {
 	if err := probeWrites(c.FS, c.Dir); err != nil {
 		return err
 	}
-	var stuck bool
 	s.fence.opening.Store(true)
 	o := pebbleOptions(c, s.fence)
-	o.FS = &ledgerFS{FS: c.FS, ledger: s.ledger}
-	s.db, stuck, err = openPebble(c.FS.PathJoin(c.Dir, dataDir), o, s.fence)
-	if stuck {
-		s.lock = nil // somebody is still at work in there
-	}
+	o.FS = &stopFS{FS: &ledgerFS{FS: c.FS, ledger: s.ledger}, fence: s.fence, failover: c.WALFailoverDir != ""}
+	s.db, s.stuck, err = openPebble(c.FS.PathJoin(c.Dir, dataDir), o, s.fence)
 	if pebble.IsCorruptionError(err) {
 		fault := pebbleCorrupt(err)
 		if fault.File == "" && strings.Contains(fault.Detail, "WAL") {
@@ -152,7 +149,7 @@ func (s *Store) openDurable() error {
 		return err
 	}
 	if created {
-		if err := s.create(id); err != nil {
+		if err := s.fenceable(func() error { return s.create(id) }); err != nil {
 			return err
 		}
 	}
@@ -181,7 +178,11 @@ func (s *Store) openDurable() error {
 		}
 	}
 	s.clock = newClock(c.clock, s.facts.clock)
-	return s.beginEpoch()
+	if err := s.fenceable(s.beginEpoch); err != nil {
+		return err
+	}
+	s.fence.opening.Store(false)
+	return nil
 }
 
 // create writes the first keys of a new store.
@@ -321,13 +322,10 @@ func (s *Store) abandon() error {
 	s.stopNow()
 	var err error
 	if s.db != nil {
-		err = s.closePebble()
+		err = s.fenceable(s.closePebble)
 	}
 	if s.table != nil {
 		err = errors.Join(err, s.table.Close())
 	}
-	if s.lock != nil {
-		err = errors.Join(err, s.lock.Close())
-	}
-	return err
+	return errors.Join(err, s.unlock())
 }
