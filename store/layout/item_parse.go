@@ -1,6 +1,10 @@
 package layout
 
-import "github.com/zeebo/xxh3"
+import (
+	"github.com/zeebo/xxh3"
+
+	"github.com/rdmakv/rdmakv/internal/teeth"
+)
 
 // An ItemView is a verified item over the caller's buffer: nothing is copied,
 // and the view is good as long as the buffer is. The zero view is no item.
@@ -126,7 +130,7 @@ func (v *ItemView) parse(b []byte, inc uint64, p Place, sumBits uint64) error {
 		return ErrShort
 	}
 	sum := getWord(b, offItemSum)
-	if (sum^nonzero(xxh3.HashSeed(b[ItemHeaderSize:end], itemSeed(inc, p, version, w1))))&sumBits != 0 {
+	if (sum^nonzero(xxh3.HashSeed(b[ItemHeaderSize:end], itemSeed(inc, p, version, w1))))&sumBits != 0 && !teeth.Off(teeth.D4Checksum) {
 		return ErrTorn
 	}
 	v.Version, v.State, v.Shard = version, state, uint16(w1>>shardPos)&(MaxShards-1)

@@ -49,6 +49,17 @@ var mutants = []mutant{
 	{teeth.F12LowBefore, "an expiry that passes during a get makes it absent", "client", "TestExpiryPassesDuringTheGet"},
 	{teeth.F31SameID, "a retry is a new request", "client", "TestIncrementsCountOnce"},
 	{teeth.F31UnknownStays, "a put that may have been done is reported as failed", "client", "TestUnknownIsNotFailed"},
+	{teeth.F5OrderedState, "conditions are judged on what is published", "store", "TestIncrementsPipelined"},
+	{teeth.F5RefusalInOrder, "a refusal is told at once", "store", "TestRefusalWaits"},
+	{teeth.F12DurableTime, "after a restart the time is that of the wall clock", "store", "TestExpiredStaysExpired"},
+	{teeth.F12ExpiredAbsent, "an expired key is there until it is removed", "store", "TestExpiry"},
+	{teeth.F12HideTouched, "a touched key can expire before the touch is published", "store", "TestTouchHides"},
+	{teeth.F13BatchOrder, "a batch goes live key by key", "store", "TestF13BatchOrder"},
+	{teeth.F31RecordInBatch, "the result of a request is kept in memory only", "store", "TestRetries"},
+	{teeth.F31RetryAge, "what is unknown is taken for new", "store", "TestResultsForgotten"},
+	{teeth.F12SteadyTime, "the server's time is the wall clock's", "store", "TestClockSlews"},
+	{teeth.F2PartVersions, "the parts of a batch share one version", "store", "TestBatch"},
+	{teeth.D4Checksum, "an item is believed although its checksum is wrong", "client", "TestDamageIsReported"},
 }
 
 // markdown writes the table for docs/correctness.md.

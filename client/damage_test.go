@@ -1,0 +1,161 @@
+package client
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// damagedServer is a fake whose one item has a wrong bit in its value, and which
+// answers by SEND and collects reports.
+func damagedServer(t *testing.T) (*fakeServer, *Client, chan wire.Damage, *atomic.Int64) {
+	f, _, c := newOneSided(t)
+	reports, asked := make(chan wire.Damage, 100), new(atomic.Int64)
+	f.onRequest = func(h wire.Header, msg []byte) (out []byte, handled bool) {
+		switch h.Type {
+		case wire.TypeGet:
+			asked.Add(1)
+			out = wire.AppendGetReply(nil, h.ID, wire.GetReply{Kind: wire.GetInline, Version: 1, Value: []byte("one")})
+		case wire.TypeReport:
+			m, err := wire.ParseReport(wire.Body(msg))
+			if err != nil {
+				t.Error(err)
+			}
+			for d := range m.Damages {
+				d.Key = append([]byte(nil), d.Key...)
+				reports <- d
+			}
+			out = wire.AppendReportReply(nil, h.ID)
+		default:
+			return nil, false
+		}
+		wire.SetCredits(out, 1)
+		return out, true
+	}
+	return f, c, reports, asked
+}
+
+func flip(mem []byte) {
+	mem[placeA.Byte()+uint64(layout.ItemSize(len(fakeKey), 3, false))-8] ^= 4
+}
+
+// A damaged item is not believed. The server is asked, and told where it is.
+func TestDamageIsReported(t *testing.T) {
+	f, c, reports, asked := damagedServer(t)
+	f.change(flip)
+	mustGet(t, c, "one")
+	if asked.Load() != 1 {
+		t.Fatalf("asked %d times", asked.Load())
+	}
+	select {
+	case d := <-reports:
+		if layout.Place(d.Place) != placeA || d.Version != 1 || d.Shard != 0 || string(d.Key) != string(fakeKey) {
+			t.Errorf("%+v", d)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("no report")
+	}
+	// The same place is not reported again and again.
+	for range 10 {
+		mustGet(t, c, "one")
+	}
+	eventually(t, "the suspects were looked at", func() bool { return len(c.current.Load().suspects.queue) == 0 })
+	if n := c.Counters().Damaged; n != 1 || len(reports) != 0 {
+		t.Errorf("%d damages told", n)
+	}
+	settled(t, c)
+}
+
+// What does not verify because it is being written is no damage.
+func TestTornIsNoDamage(t *testing.T) {
+	f, c, reports, _ := damagedServer(t)
+	reads := 0
+	f.change(func(mem []byte) {
+		flip(mem)
+		f.onRead = func(place uint64, dst []byte) { // other bytes each time
+			copy(dst, f.mem[place:])
+			if place == placeA.Byte() {
+				reads++
+				dst[layout.ItemHeaderSize] ^= byte(reads)
+			}
+		}
+	})
+	looked := func() int {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return reads
+	}
+	mustGet(t, c, "one")
+	met := looked()
+	eventually(t, "the item was looked at again", func() bool { return looked() >= met+2 && len(c.current.Load().suspects.queue) == 0 })
+	time.Sleep(4 * lookRest)
+	if n := c.Counters().Damaged; n != 0 || len(reports) != 0 {
+		t.Errorf("%d damages told", n)
+	}
+}
+
+// The server is told of hits that it cannot see: of each of a few, and of a
+// sample of many that stands for all.
+func TestTouchesAreReported(t *testing.T) {
+	f, _, c := newOneSided(t)
+	var total atomic.Int64
+	f.onRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
+		if h.Type != wire.TypePing {
+			return nil, false
+		}
+		m, err := wire.ParsePing(wire.Body(msg))
+		if err != nil {
+			t.Error(err)
+		}
+		for i := range m.Touches.Len() {
+			touch := m.Touches.At(i)
+			if touch.Hash != layout.HashKey(42, fakeKey).Hi {
+				t.Errorf("%+v", touch)
+			}
+			total.Add(int64(touch.Count))
+		}
+		return wire.AppendPingReply(nil, h.ID, wire.PingReply{Echo: m.Echo}), true
+	}
+	const few = 20
+	for range few {
+		mustGet(t, c, "one")
+	}
+	eventually(t, "each of a few hits is told", func() bool { return total.Load() == few })
+	const many = 200_000
+	for range many {
+		mustGet(t, c, "one")
+	}
+	eventually(t, "the sample stands for all hits", func() bool { n := total.Load(); return n > many/3 && n < many*3 })
+	if n := c.Counters().Reports; n > 1000 {
+		t.Errorf("%d reports of %d hits", n, many)
+	}
+	t.Logf("%d hits, told as %d with %d reports", many+few, total.Load(), c.Counters().Reports)
+}
+
+// The sample is bounded, whatever is read.
+func TestTouchesAreBounded(t *testing.T) {
+	var s touches
+	s.start()
+	for i := range uint64(100_000) {
+		s.add(i * 0x9e3779b97f4a7c15)
+	}
+	if list := s.take(0, 3); list.Len() != wire.MaxTouches || list.At(0).Count < 8 {
+		t.Errorf("%d touches, the first %+v", list.Len(), list.At(0))
+	}
+	if list := s.take(0, 0); list.Len() != 0 {
+		t.Errorf("%d touches are told twice", list.Len())
+	}
+	s.sampled = 1 << 20
+	if s.look(1e9); s.shift.Load() == 64 {
+		t.Error("the sample did not become smaller")
+	}
+	for i := range int64(30) {
+		s.look((2 + i) * 1e9)
+	}
+	if s.shift.Load() != 64 {
+		t.Error("the sample did not become larger again")
+	}
+}

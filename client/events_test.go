@@ -1,0 +1,172 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/server"
+	"github.com/rdmakv/rdmakv/internal/wire"
+)
+
+// A watch tells what happens, in order, once, over reconnects.
+func TestWatch(t *testing.T) {
+	n := softNode(t, nil)
+	p := newProxy(t, n.addr)
+	writer, c := n.dial(nil), n.dial(func(cfg *Config) { cfg.Servers = []string{p.addr()} })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	from, err := c.Position(ctx)
+	if err != nil || from == (Position{}) {
+		t.Fatal(from, err)
+	}
+	put := func(key, value string) {
+		t.Helper()
+		if err := writer.Put(ctx, []byte(key), []byte(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("w:a", "1")
+	put("other", "x")
+	var b Batch
+	b.Put([]byte("w:{t}1"), []byte("b1"))
+	b.Put([]byte("x:{t}"), []byte("no"))
+	b.Delete([]byte("w:{t}2"))
+	b.Put([]byte("w:{t}3"), []byte("b3"))
+	if _, err := writer.WriteBatch(ctx, &b); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := writer.Delete(ctx, []byte("w:a")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := writer.PutWith(ctx, []byte("w:short"), nil, PutOptions{TTL: 10 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	var last Event
+	cuts := 0
+	for e, err := range c.Watch(ctx, []byte("w:"), WatchOptions{From: from, Values: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Version <= last.Version {
+			t.Errorf("version %d after %d", e.Version, last.Version)
+		}
+		last = e
+		got = append(got, fmt.Sprintf("%v %s=%s", e.Op, e.Key, e.Value))
+		if e.Op == EventExpire {
+			break
+		}
+		if cuts++; cuts%2 == 0 {
+			p.cut() // what was fetched is told, then the loop goes on
+		}
+	}
+	want := []string{"put w:a=1", "put w:{t}1=b1", "delete w:{t}2=", "put w:{t}3=b3", "delete w:a=", "put w:short=", "expire w:short="}
+	// (A delete of what is not there is no change.)
+	if fmt.Sprint(got) != fmt.Sprint(want) && fmt.Sprint(got) != fmt.Sprint(append(append([]string{}, want[:2]...), want[3:]...)) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	// What is awaited comes when it happens, and a text brings back a position.
+	pos, err := ParsePosition(last.Position.String())
+	if err != nil || pos != last.Position {
+		t.Fatal(pos, err)
+	}
+	go func() {
+		time.Sleep(20 * time.Millisecond)
+		_ = writer.Put(ctx, []byte("w:later"), []byte("now"))
+	}()
+	for e, err := range c.Watch(ctx, []byte("w:"), WatchOptions{From: pos}) {
+		if err != nil || string(e.Key) != "w:later" || e.HasValue || e.Size != 3 {
+			t.Errorf("%+v %v", e, err)
+		}
+		break
+	}
+	settled(t, writer)
+}
+
+// The watch of a restarted server goes on; the watcher is told if there may be a
+// gap. One that ends with its context says so.
+func TestWatchOverRestart(t *testing.T) {
+	n := softNode(t, nil)
+	c := n.dial(nil)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	seen, skips := 0, 0
+	if err := c.Put(ctx, []byte("before"), nil); err != nil {
+		t.Fatal(err)
+	}
+	from, err := c.Position(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.stop()
+	n.start()
+	if err := c.Put(ctx, []byte("w0"), nil); err != nil {
+		t.Fatal(err)
+	}
+	for e, err := range c.Watch(ctx, []byte("w"), WatchOptions{From: from}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Skipped {
+			skips++
+			continue
+		}
+		if seen++; seen == 3 {
+			break
+		}
+		if err := c.Put(ctx, fmt.Appendf(nil, "w%d", seen), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if seen != 3 || skips > 1 {
+		t.Errorf("%d events, %d gaps", seen, skips)
+	}
+	short, end := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer end()
+	for e, err := range c.Watch(short, []byte("nothing"), WatchOptions{}) {
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%+v %v", e, err)
+		}
+	}
+	// A position that no server has given out is a gap, not an error.
+	for e, err := range c.Watch(ctx, nil, WatchOptions{From: Position{wire.Cursor{Incarnation: 1, Version: 1}}}) {
+		if err != nil || e.Op != EventSkip || !e.Skipped || e.Key != nil {
+			t.Errorf("%+v %v", e, err)
+		}
+		break
+	}
+	if _, err := ParsePosition("zz"); !errors.Is(err, ErrOptions) {
+		t.Error(err)
+	}
+}
+
+// A watch leaves a slot to others even where there is one only.
+func TestWatchLeavesASlot(t *testing.T) {
+	n := startNode(t, func(cfg *server.Config) {})
+	c := n.dial(func(cfg *Config) { cfg.MaxInflight = 1 })
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	from, err := c.Position(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for i := range 20 {
+			if err := c.Put(ctx, fmt.Appendf(nil, "k%d", i), nil); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	seen := 0
+	for _, err := range c.Watch(ctx, nil, WatchOptions{From: from}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen++; seen == 20 {
+			break
+		}
+	}
+}
