@@ -199,6 +199,45 @@ func TestIncrementsPipelined(t *testing.T) {
 	n.want(3, "counter", strconv.Itoa(writes))
 }
 
+// TestRefusalWaits: a condition is refused because of a write that is not
+// durable yet. A crash could take that write; so the refusal waits for it.
+func TestRefusalWaits(t *testing.T) {
+	fs := newStalledFS()
+	n := open(t, testConfig(fs))
+	n.fill()
+	n.put(0, "warm", "v")
+	release := fs.stall()
+	defer release()
+	var order []string
+	done := make(chan struct{}, 3)
+	submit := func(name string, w Write) {
+		w.Key, w.Done = []byte("k"), func(w *Write) {
+			order = append(order, fmt.Sprintf("%s %v", name, w.Err))
+			done <- struct{}{}
+		}
+		if err := n.Submit(&w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	submit("put", Write{Value: []byte("v")})
+	submit("if absent", Write{If: CondAbsent})
+	submit("delete of version", Write{Op: OpDelete, If: CondVersion, IfVersion: 1})
+	select {
+	case <-done:
+		t.Fatalf("told before the put was durable: %s", order)
+	case <-time.After(20 * time.Millisecond):
+	}
+	release()
+	for range 3 {
+		<-done
+	}
+	want := fmt.Sprintf("[put <nil> if absent %v delete of version %v]", ErrCondition, ErrCondition)
+	if got := fmt.Sprint(order); got != want {
+		t.Errorf("told %s, want %s", got, want)
+	}
+	n.want(0, "k", "v")
+}
+
 func TestBatchesRefused(t *testing.T) {
 	n := open(t, testConfig(memFS()))
 	many := make([]Part, MaxParts+1)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -53,6 +54,13 @@ func (s *Store) order(w *Write, wait patience) error {
 	}
 	if w.noop {
 		s.unreserve(w) // from the queue on it is somebody else's
+	}
+	if w.Err != nil && teeth.Off(teeth.F5RefusalInOrder) {
+		// It changes nothing, so why wait?
+		sh.mu.Unlock()
+		s.gate.leave(w.charge, 1)
+		w.Done(w)
+		return nil
 	}
 	err := s.queue.push(w)
 	if err == nil {
@@ -218,9 +226,11 @@ func (q *queue) push(w *Write) error {
 	// A version for each part of a batch, so that none is used twice; the
 	// batch has the last. One that has no effect needs one.
 	if !w.noop {
-		for _, e := range w.effects {
+		for i, e := range w.effects {
 			e.Version = q.next
-			q.next++
+			if !teeth.Off(teeth.F2PartVersions) || i == len(w.effects)-1 {
+				q.next++
+			}
 		}
 		w.Version = q.next - 1
 	} else {

@@ -34,6 +34,7 @@ func (s *Store) publishBatch(sh *shard, w *Write) {
 			// Key by key, as if they were single writes.
 			s.batchSwing(sh, e, &old[i])
 			s.batchLive(sh, e)
+			teeth.At("batch.one", uint64(e.Version))
 		}
 	}
 	if teeth.Enabled {

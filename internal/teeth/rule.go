@@ -107,6 +107,10 @@ const (
 	D5WatchSkipped
 	// D5WatchBatch: a watch is told where a batch goes on.
 	D5WatchBatch
+	// F12SteadyTime: the server's time follows the monotonic clock, whatever the wall clock does.
+	F12SteadyTime
+	// F2PartVersions: each part of a batch has a version of its own.
+	F2PartVersions
 
 	numRules
 )
@@ -149,6 +153,8 @@ var ruleNames = [numRules]string{
 	F5WatchPublished:    "F5 events told after publishing",
 	D5WatchSkipped:      "D5 missed events are admitted",
 	D5WatchBatch:        "D5 batches of events are marked",
+	F12SteadyTime:       "F12 time does not jump",
+	F2PartVersions:      "F2 versions of parts",
 }
 
 // String names the rule for test output.

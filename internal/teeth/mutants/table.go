@@ -59,7 +59,6 @@ var mutants = []mutant{
 	{teeth.F31RetryAge, "what is unknown is taken for new", "store", "TestResultsForgotten"},
 	{teeth.F12SteadyTime, "the server's time is the wall clock's", "store", "TestClockSlews"},
 	{teeth.F2PartVersions, "the parts of a batch share one version", "store", "TestBatch"},
-	{teeth.D4Checksum, "an item is believed although its checksum is wrong", "client", "TestDamageIsReported"},
 }
 
 // markdown writes the table for docs/correctness.md.
