@@ -20,6 +20,7 @@ type Held struct {
 	Version layout.Version
 	KeyLen  int
 	ValLen  int
+	Expiry  uint64 // server time in microseconds since 1970; 0: never
 
 	once    sync.Once
 	release func()
@@ -94,7 +95,7 @@ func (s *Store) holdLive(sh *shard, it item) (*Held, error) {
 	}
 	p.holders++
 	s.slabs.Pin(place)
-	held := &Held{Place: place, Size: it.Size, Version: version, KeyLen: len(it.Key()), ValLen: it.ValLen}
+	held := &Held{Place: place, Size: it.Size, Version: version, KeyLen: len(it.Key()), ValLen: it.ValLen, Expiry: it.Expiry}
 	held.release = func() {
 		leave, err := s.enter()
 		if err != nil {
@@ -136,7 +137,7 @@ func (s *Store) holdCopy(key []byte, rec record) (*Held, error) {
 	mem := s.table.Bytes(place, layout.ClassSize(class))
 	layout.WriteItem(mem, s.incarnation, place,
 		layout.Item{Version: rec.version, Key: key, Value: rec.value, Expiry: rec.expiry}, layout.Held)
-	held := &Held{Place: place, Size: size, Version: rec.version, KeyLen: len(key), ValLen: len(rec.value)}
+	held := &Held{Place: place, Size: size, Version: rec.version, KeyLen: len(key), ValLen: len(rec.value), Expiry: rec.expiry}
 	held.release = func() {
 		leave, err := s.enter()
 		if err != nil {

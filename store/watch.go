@@ -150,8 +150,8 @@ const (
 )
 
 // watchLook bounds the events looked at under the lock, which the publisher
-// wants: a few hundred microseconds. A batch is looked at to its end.
-const watchLook = 4096
+// wants: about a hundred microseconds. A batch is looked at to its end.
+const watchLook = 1024
 
 // newWatch returns the events of a life that begins behind birth. limit 0: none.
 func newWatch(limit int, incarnation uint64, birth layout.Version, before WatchCursor) *watch {

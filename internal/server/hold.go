@@ -53,7 +53,7 @@ func (r *request) hold(shard uint16, key []byte) {
 	}
 	r.answer(smallReply, func(dst []byte) []byte {
 		return wire.AppendGetReply(dst, r.hdr.ID, wire.GetReply{
-			Kind: wire.GetHeld, ValueLen: uint32(held.ValLen), Version: uint64(held.Version),
+			Kind: wire.GetHeld, ValueLen: uint32(held.ValLen), Version: uint64(held.Version), Expiry: held.Expiry,
 			Hold: wire.Hold{ID: id, Place: uint64(held.Place), Size: uint32(held.Size), KeyLen: uint16(held.KeyLen)},
 		})
 	})
