@@ -63,8 +63,15 @@ type clock struct {
 	last  uint64        // the newest time shown
 	bound uint64        // durable: no time above it may be shown
 
-	raising sync.Mutex // one writer of the bound at a time
+	raising turn // one writer of the bound at a time; held over a write to the disk
 }
+
+// A turn is a mutex for what waits for a disk or a network. It is a channel, so
+// that in a simulation (testing/synctest) time passes while somebody waits.
+type turn chan struct{}
+
+func (t turn) Lock()   { t <- struct{}{} }
+func (t turn) Unlock() { <-t }
 
 // newClock makes a clock that starts behind every time that was shown before.
 // shown is the durable bound of the last incarnation, 0 if there is none.
@@ -73,7 +80,7 @@ func newClock(source timeSource, shown uint64) *clock {
 		source = systemTime()
 	}
 	wall, mono := source()
-	c := &clock{source: source, mono: mono, bound: math.MaxUint64}
+	c := &clock{source: source, mono: mono, bound: math.MaxUint64, raising: make(turn, 1)}
 	c.base = uint64(max(wall.UnixMicro(), 1))
 	if !teeth.Off(teeth.F12DurableTime) {
 		c.base = max(c.base, shown)
