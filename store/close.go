@@ -39,6 +39,9 @@ func (s *Store) close() error {
 	if !s.awaitUnfenced(ended) || !s.awaitUnfenced(s.active.close()) {
 		return s.fence.failed()
 	}
+	if s.db == nil {
+		return s.closeCache()
+	}
 	keys := s.keyCounts()
 	err := s.table.Close()
 	if err == nil {

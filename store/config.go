@@ -53,7 +53,10 @@ func ParseSyncPolicy(s string) (SyncPolicy, error) {
 
 // Config is what Open needs. Zero means the default where one is named.
 type Config struct {
-	// Dir is the store's directory; created if missing. Required.
+	// Mode says whether keys are kept on disk. Default Durable.
+	Mode Mode
+	// Dir is the store's directory; created if missing. Required, but for a
+	// cache, which writes nothing.
 	Dir string
 	// FS is the file system Dir lives on. Default: the machine's.
 	FS vfs.FS
@@ -209,7 +212,8 @@ func (c Config) validate() error {
 			errs = append(errs, fmt.Errorf("store: "+format, args...))
 		}
 	}
-	bad(c.Dir != "", "no directory given")
+	bad(c.Dir != "" || c.Mode == Cache, "no directory given")
+	bad(c.Mode <= Cache, "unknown mode %v", c.Mode)
 	bad(c.Memory != nil, "no memory given")
 	bad(c.Shards >= 1 && c.Shards <= maxShards, "shards = %d: must be 1 to %d", c.Shards, maxShards)
 	bad(c.Sync <= Off, "unknown sync policy %v", c.Sync)

@@ -16,7 +16,7 @@ func (s *Store) encode(g *group) *pebble.Batch {
 	for _, w := range g.writes {
 		size += w.encodedSize()
 	}
-	if size == 0 {
+	if size == 0 || s.db == nil {
 		return nil
 	}
 	b := s.db.NewBatchWithSize(size + batchOverhead)

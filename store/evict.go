@@ -72,16 +72,25 @@ func (s *Store) coldest(class uint8, n int, buf *sampler) (best victim, ok bool)
 
 // peek describes the item at a place as a victim, if there is one.
 func (s *Store) peek(p layout.Place, class uint8, key *[]byte) (victim, bool) {
+	it, ok := s.peekItem(p, class, key)
+	if !ok {
+		return victim{}, false
+	}
+	return s.candidate(p, class, it), true
+}
+
+// peekItem is what stands at a place of a class. The key is put into a buffer.
+func (s *Store) peekItem(p layout.Place, class uint8, key *[]byte) (layout.Peek, bool) {
 	mem := s.table.Bytes(p, layout.ClassSize(class))
 	if mem == nil {
-		return victim{}, false
+		return layout.Peek{}, false
 	}
 	it, ok := layout.PeekItem(mem, *key)
 	if !ok || int(it.Shard) >= len(s.shards) {
-		return victim{}, false
+		return layout.Peek{}, false
 	}
 	*key = it.Key
-	return s.candidate(p, class, it), true
+	return it, true
 }
 
 // evictOne frees a place of the class, if it has an item that may go.

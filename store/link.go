@@ -31,7 +31,7 @@ func (s *Store) link(sh *shard, w *Write, mem []byte) {
 	old := sh.hit
 	if !found {
 		var room bool
-		if ref, room = sh.ix.Room(time.Now(), w.hash); !room {
+		if ref, room = s.room(sh, w.hash); !room {
 			layout.SetState(mem, w.Version, layout.Dead)
 			s.slabs.Free(w.place, w.class)
 			s.linkSlotless(sh, w, ref, false)

@@ -51,6 +51,9 @@ type Store struct {
 	groups chan *group
 	pool   groupPool
 
+	// firstVersion to lastVersion, exclusive, are the versions of this life.
+	firstVersion, lastVersion layout.Version
+
 	publishFrom     time.Time // no write is published before: the predecessor's leases
 	predecessorOver bool      // publisher only
 
@@ -99,7 +102,9 @@ func Open(ctx context.Context, c Config) (_ *Store, err error) {
 			err = openFault(c.Dir, errors.Join(err, s.abandon()))
 		}
 	}()
-	if err := s.openDurable(); err != nil {
+	if c.Mode == Cache {
+		s.openCache()
+	} else if err := s.openDurable(); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -265,7 +270,11 @@ func (s *Store) openMemory() error {
 	}
 	s.slabs = slab.New(s.table, s.reclaim)
 	s.openFull()
-	none := layout.MakeVersion(s.facts.epoch, 0)
+	if s.firstVersion == 0 {
+		s.firstVersion = layout.MakeVersion(s.facts.epoch, 1)
+		s.lastVersion = s.firstVersion - 1 + 1<<40
+	}
+	none := s.firstVersion - 1
 	for i := range s.cfg.Shards {
 		sh := &shard{
 			id: uint16(i), ordered: none, durable: none, published: none,
@@ -294,22 +303,28 @@ const indexBytesPerKey = 12
 
 // start begins to serve.
 func (s *Store) start() {
-	first := layout.MakeVersion(s.facts.epoch, 1)
-	s.queue = newQueue(first, layout.MakeVersion(s.facts.epoch, 0)+1<<40)
+	s.queue = newQueue(s.firstVersion, s.lastVersion)
 	s.gate = newGate(s.cfg.InflightBytes, s.cfg.InflightWrites)
 	s.groups = make(chan *group, groupsInFlight)
 	s.filler.started = s.opened
-	s.disk.look(s.cfg)
 	s.workers.Add(3)
 	go s.runEvictor()
 	go s.runCommitter()
 	go s.runPublisher()
 	if !s.cfg.noKeeper {
-		s.workers.Add(4)
-		go s.runKeeper()
+		s.workers.Add(2)
 		go s.runClock()
-		go s.runExpirer()
 		go s.runForget()
+	}
+	if s.db == nil {
+		s.startCache()
+		return
+	}
+	s.disk.look(s.cfg)
+	if !s.cfg.noKeeper {
+		s.workers.Add(2)
+		go s.runKeeper()
+		go s.runExpirer()
 	}
 	for range min(s.cfg.FillWorkers, len(s.shards)) {
 		s.workers.Add(1)

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"time"
+
 	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/store/index"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -88,14 +90,25 @@ func (s *Store) dropped(sh *shard, slots []layout.Slot) {
 	}
 }
 
+// room is a slot for a key that has none; see index.Room. A cache makes one, if
+// it must: what is evicted there leaves its slot at once. Caller holds mu.
+func (s *Store) room(sh *shard, h layout.Hash) (index.Ref, bool) {
+	ref, ok := sh.ix.Room(time.Now(), h)
+	if !ok && s.db == nil {
+		s.coolNear(sh, h)
+		ref, ok = sh.ix.Room(time.Now(), h)
+	}
+	return ref, ok
+}
+
 // coolNear evicts the coldest item in the four buckets of a hash: its slot will
-// be the next to be dropped. Caller holds mu.
+// be the next to be dropped, or is free at once in a cache. Caller holds mu.
 func (s *Store) coolNear(sh *shard, h layout.Hash) {
 	var best victim
 	var at index.Ref
 	sh.ix.Near(h, func(r index.Ref) bool {
 		it, ok := s.itemAt(r.Slot())
-		if !ok {
+		if !ok || it.State != layout.Live {
 			return true
 		}
 		v := s.candidate(it.slot.Place(), it.slot.Class(), layout.Peek{
@@ -107,6 +120,8 @@ func (s *Store) coolNear(sh *shard, h layout.Hash) {
 	})
 	if best.key != nil {
 		s.evictAt(sh, &best, at)
-		s.dropSlots(sh, []layout.Slot{layout.PebbleSlot(best.hash)})
+		if s.db != nil {
+			s.dropSlots(sh, []layout.Slot{layout.PebbleSlot(best.hash)})
+		}
 	}
 }

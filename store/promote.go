@@ -23,7 +23,7 @@ const maxPromotions = 32
 // Pebble; nil: it is not going to be. Caller holds mu, and calls promote or
 // endPromotion with what it gets.
 func (s *Store) beginPromotion(sh *shard, h layout.Hash, key []byte) *probe {
-	if s.cfg.NoLease || sh.inflight(h, key) != nil || len(sh.probes) >= maxPromotions {
+	if s.db == nil || s.cfg.NoLease || sh.inflight(h, key) != nil || len(sh.probes) >= maxPromotions {
 		return nil
 	}
 	p := &probe{hash: h, key: key}

@@ -1,8 +1,6 @@
 package store
 
 import (
-	"time"
-
 	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -99,7 +97,7 @@ func (s *Store) batchSwing(sh *shard, e *Write, old *layout.Slot) {
 		return
 	case !found:
 		var room bool
-		if ref, room = sh.ix.Room(time.Now(), e.hash); !room {
+		if ref, room = s.room(sh, e.hash); !room {
 			layout.SetState(s.table.Bytes(e.place, layout.ItemHeaderSize), e.Version, layout.Dead)
 			s.slabs.Free(e.place, e.class)
 			e.class = 0

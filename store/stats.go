@@ -144,6 +144,9 @@ func (s *Store) Stats() Stats {
 }
 
 func (s *Store) pebbleStats() PebbleStats {
+	if s.db == nil {
+		return PebbleStats{}
+	}
 	m, e := s.db.Metrics(), &s.fence.counts
 	return PebbleStats{
 		DiskBytes: m.DiskSpaceUsage(), WALBytes: m.WAL.Size, MemTableBytes: m.MemTable.Size,

@@ -10,6 +10,7 @@ type Peek struct {
 	State   State
 	Shard   uint16
 	Size    int    // of the item, bytes
+	Expiry  uint64 // microseconds since 1970; 0: never
 	Key     []byte // in the buffer that was handed in
 }
 
@@ -28,6 +29,9 @@ func PeekItem(mem, buf []byte) (p Peek, ok bool) {
 		return Peek{}, false
 	}
 	p.Size = sh.size
+	if sh.expiry {
+		p.Expiry = LoadWord(mem, ItemHeaderSize)
+	}
 	// The key begins on a word: everything before it is words.
 	buf = buf[:0]
 	for off := sh.keyOff; off < sh.keyOff+keyLen; off += wordSize {

@@ -30,7 +30,7 @@ func TestPeekItem(t *testing.T) {
 		}
 		SetState(mem, it.Version, Live)
 		p, ok := PeekItem(mem, buf)
-		if !ok || p.Version != it.Version || p.Shard != it.Shard || !bytes.Equal(p.Key, it.Key) || p.Size != ItemSize(len(it.Key), len(it.Value), it.Expiry != 0) {
+		if !ok || p.Version != it.Version || p.Shard != it.Shard || !bytes.Equal(p.Key, it.Key) || p.Expiry != it.Expiry || p.Size != ItemSize(len(it.Key), len(it.Value), it.Expiry != 0) {
 			t.Fatalf("%+v, %v of %+v", p, ok, it)
 		}
 		v, err := ParseItem(mem, 7, 9)
