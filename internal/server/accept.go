@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
 )
@@ -165,6 +166,9 @@ func (srv *Server) newSession(l *lane, peer string, connect []byte) (*session, e
 	}
 	if l.srq == nil {
 		cfg.Cap.MaxRecvWR = srv.cfg.Credits + 1
+	}
+	if teeth.Off(teeth.D7RightsAfterHello) {
+		cfg.Access = rdma.AccessRemoteRead
 	}
 	qp, err := d.pd.CreateQP(cfg)
 	if err != nil {

@@ -111,6 +111,12 @@ const (
 	F12SteadyTime
 	// F2PartVersions: each part of a batch has a version of its own.
 	F2PartVersions
+	// D7RightsAfterHello: a connection reads nothing before its client has proved the secret.
+	D7RightsAfterHello
+	// D7ValueChecksum: what was READ from a client is what it announced.
+	D7ValueChecksum
+	// D7CreditsCounted: a client that sends more than it has credits is cut off.
+	D7CreditsCounted
 
 	numRules
 )
@@ -155,6 +161,9 @@ var ruleNames = [numRules]string{
 	D5WatchBatch:        "D5 batches of events are marked",
 	F12SteadyTime:       "F12 time does not jump",
 	F2PartVersions:      "F2 versions of parts",
+	D7RightsAfterHello:  "D7 no rights before Hello",
+	D7ValueChecksum:     "D7 checksum of what was READ",
+	D7CreditsCounted:    "D7 credits are counted",
 }
 
 // String names the rule for test output.

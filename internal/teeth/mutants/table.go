@@ -59,6 +59,10 @@ var mutants = []mutant{
 	{teeth.F31RetryAge, "what is unknown is taken for new", "store", "TestResultsForgotten"},
 	{teeth.F12SteadyTime, "the server's time is the wall clock's", "store", "TestClockSlews"},
 	{teeth.F2PartVersions, "the parts of a batch share one version", "store", "TestBatch"},
+	{teeth.D4Checksum, "an item is believed although its checksum is wrong", "client", "TestDamageIsReported"},
+	{teeth.D7RightsAfterHello, "a connection can READ from the start", "internal/server", "TestReadBeforeHello"},
+	{teeth.D7ValueChecksum, "a value READ from a client is not compared", "internal/server", "TestLargeBatch"},
+	{teeth.D7CreditsCounted, "requests without a credit are taken", "internal/server", "TestOverrunOpenSession"},
 }
 
 // markdown writes the table for docs/correctness.md.
