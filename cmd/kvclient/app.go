@@ -117,7 +117,8 @@ Exit codes: 0 done (found), 1 error, 2 wrong usage, 3 key not found.`,
 	flags.StringVarP(&a.output, "output", "o", "text", "form of the output: text or json")
 	config.AddFlags(flags, config.ForClient)
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
-	root.AddCommand(a.getCmd(), a.putCmd(), a.deleteCmd(), a.existsCmd(), a.scanCmd(), a.importCmd(), a.exportCmd(),
+	root.AddCommand(a.getCmd(), a.putCmd(), a.deleteCmd(), a.existsCmd(), a.scanCmd(),
+		a.incrCmd(), a.touchCmd(), a.batchCmd(), a.watchCmd(), a.importCmd(), a.exportCmd(),
 		a.statsCmd(), a.pingCmd(), a.versionCmd(), a.inspectCmd(), a.benchCmd(), a.fabricCmd())
 	root.InitDefaultCompletionCmd()
 	strictCompletion(root)

@@ -20,7 +20,7 @@ import (
 // it is told, so nothing takes long.
 func FuzzArgs(f *testing.F) {
 	for _, line := range []string{"get k", "put k v", "scan --prefix a --limit 3", "bench --keys 1", "inspect --region 0", "import -",
-		"--hex get 00", "-o json exists k", "get k --offset 1", "completion bash", "help get", "--timeout 1ms ping", "__complete get ''"} {
+		"--hex get 00", "-o json exists k", "get k --offset 1", "incr k --by -3", "touch k 10s", "batch -", "watch --count 1", "put k v --if-absent --ttl 1h", "get --meta k", "completion bash", "help get", "--timeout 1ms ping", "__complete get ''"} {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, line string) {

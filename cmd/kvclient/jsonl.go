@@ -10,8 +10,10 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
+	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -30,8 +32,13 @@ type record struct {
 	// Beside key and value, in output only.
 	Size    *int64
 	Version *uint64
+	Expires time.Time // zero: never
 	Existed *bool
 	Exists  *bool
+	Number  *int64
+	// Beside key and value, in a batch only.
+	Delete bool
+	client.PutOptions
 }
 
 // appendRecord appends the record as one line.
@@ -45,6 +52,13 @@ func appendRecord(dst []byte, r record) []byte {
 	}
 	if r.Version != nil {
 		dst = strconv.AppendUint(append(dst, `,"version":`...), *r.Version, 10)
+	}
+	if !r.Expires.IsZero() {
+		dst = append(dst, `,"expires":"`...)
+		dst = append(r.Expires.UTC().AppendFormat(dst, time.RFC3339Nano), '"')
+	}
+	if r.Number != nil {
+		dst = strconv.AppendInt(append(dst, `,"number":`...), *r.Number, 10)
 	}
 	if r.Existed != nil {
 		dst = strconv.AppendBool(append(dst, `,"existed":`...), *r.Existed)
@@ -74,7 +88,10 @@ func appendField(dst []byte, name string, b []byte) []byte {
 // guess: unknown, missing or repeated names, both forms at once, text that is
 // no UTF-8. encoding/json forgives all of that (it takes the last of two, and
 // replaces bad text by other text), so the object is read token by token.
-func parseRecord(text []byte) (record, error) {
+func parseRecord(text []byte) (record, error) { return parseLine(text, false) }
+
+// parseLine is parseRecord, or reads a line of a batch, which may have more.
+func parseLine(text []byte, batch bool) (record, error) {
 	if !utf8.Valid(text) {
 		return record{}, errors.New("is not UTF-8: write such keys and values as key_b64 and value_b64")
 	}
@@ -85,9 +102,10 @@ func parseRecord(text []byte) (record, error) {
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
 		return record{}, errors.New(`is no record {"key":...,"value":...}`)
 	}
+	r := record{HasValue: true}
 	fields := make(map[string][]byte, 2)
 	for dec.More() {
-		if err := parseField(dec, fields); err != nil {
+		if err := parseField(dec, fields, batch, &r); err != nil {
 			return record{}, err
 		}
 	}
@@ -97,12 +115,17 @@ func parseRecord(text []byte) (record, error) {
 	if _, err := dec.Token(); err != io.EOF {
 		return record{}, errors.New("has something behind the record")
 	}
-	r := record{HasValue: true}
 	var err error
 	if r.Key, err = oneOf(fields, "key"); err != nil {
 		return record{}, err
 	}
-	if r.Value, err = oneOf(fields, "value"); err != nil {
+	if r.Delete {
+		_, asText := fields["value"]
+		_, asRaw := fields["value_b64"]
+		if asText || asRaw || r.TTL != 0 || r.IfAbsent {
+			return record{}, errors.New("deletes a key and has a value, ttl or if_absent for it")
+		}
+	} else if r.Value, err = oneOf(fields, "value"); err != nil {
 		return record{}, err
 	}
 	switch {
@@ -117,7 +140,7 @@ func parseRecord(text []byte) (record, error) {
 }
 
 // parseField reads one name and its value.
-func parseField(dec *json.Decoder, fields map[string][]byte) error {
+func parseField(dec *json.Decoder, fields map[string][]byte, batch bool, r *record) error {
 	t, err := dec.Token()
 	if err != nil {
 		return jsonReason(err)
@@ -126,8 +149,21 @@ func parseField(dec *json.Decoder, fields map[string][]byte) error {
 	if _, twice := fields[name]; twice {
 		return fmt.Errorf("has %s twice", quote([]byte(name)))
 	}
+	if batch {
+		if known, err := r.parseTerm(dec, name); known || err != nil {
+			fields[name] = nil
+			return err
+		}
+	}
 	switch name {
-	case "size", "version": // written by scan -o json; of no meaning here
+	case "expires": // written by scan -o json, as are the next; of no meaning here
+		fields[name] = nil
+		var s string
+		if err := dec.Decode(&s); err != nil {
+			return jsonReason(err)
+		}
+		return nil
+	case "size", "version":
 		var n json.Number
 		if err := dec.Decode(&n); err != nil {
 			return jsonReason(err)
@@ -151,6 +187,41 @@ func parseField(dec *json.Decoder, fields map[string][]byte) error {
 		}
 	}
 	return nil
+}
+
+// parseTerm reads what only a line of a batch may have; known tells if it is
+// that.
+func (r *record) parseTerm(dec *json.Decoder, name string) (known bool, err error) {
+	var ttl string
+	var into any
+	switch name {
+	case "delete":
+		into = &r.Delete
+	case "if_absent":
+		into = &r.IfAbsent
+	case "if_version":
+		into = &r.IfVersion
+	case "ttl":
+		into = &ttl
+	default:
+		return false, nil
+	}
+	var raw json.RawMessage
+	if err := dec.Decode(&raw); err != nil {
+		return true, jsonReason(err)
+	}
+	if string(raw) == "null" || json.Unmarshal(raw, into) != nil {
+		return true, fmt.Errorf("has %s as %s", quote(raw), name)
+	}
+	if into == &r.IfVersion && r.IfVersion == 0 {
+		return true, errors.New("has 0 as if_version, which no key has")
+	}
+	if into == &ttl {
+		if r.TTL, err = parseTTL(ttl); err != nil {
+			return true, fmt.Errorf("has the ttl %s: %w", quote([]byte(ttl)), err)
+		}
+	}
+	return true, nil
 }
 
 // oneOf returns the field that stands there as text or in base64.

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdmakv/rdmakv/client"
+)
+
+func (a *app) batchCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "batch [FILE]",
+		Short: "write several keys, all or nothing",
+		Long: `batch writes the lines of FILE or, with no FILE or "-", of standard input, all
+together or not at all, for readers too. A line is a JSON object:
+
+  {"key":"{alice}:name","value":"Alice"}
+  {"key":"{alice}:seen","value":"now","ttl":"15m"}
+  {"key":"{alice}:new","value":"","if_absent":true}
+  {"key":"{alice}:mail","value":"a@b","if_version":17}
+  {"key":"{alice}:draft","delete":true}
+
+Bytes that are no text stand in base64 as key_b64 and value_b64. The keys must
+be of one shard, which keys with the same {tag} always are; no key may be there
+twice. If one condition does not hold nothing is written, and the exit code is
+1. It prints the version of the last write.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in, name, _, err := a.openInput(args)
+			if err != nil {
+				return err
+			}
+			defer in.Close()
+			b, err := readBatch(in, name)
+			if err != nil {
+				return err
+			}
+			return a.withClient(cmd.Context(), func(c *client.Client) error {
+				version, err := c.WriteBatch(cmd.Context(), b)
+				switch {
+				case err != nil:
+					return err
+				case a.output == "json":
+					return a.printJSON(struct {
+						Writes  int    `json:"writes"`
+						Version uint64 `json:"version"`
+					}{b.Len(), version})
+				}
+				return a.print(fmt.Sprintln(version))
+			})
+		},
+	}
+}
+
+// readBatch reads a batch, line by line. It stops where the bounds of a batch
+// are passed, however much there is to read.
+func readBatch(in io.Reader, name string) (*client.Batch, error) {
+	var b client.Batch
+	lines, bytes := bufio.NewReaderSize(in, 64<<10), 0
+	for n := 1; ; n++ {
+		text, err := readLine(lines)
+		if err == io.EOF {
+			return &b, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s, line %d: %w", name, n, cause(err))
+		}
+		if len(text) == 0 {
+			continue
+		}
+		r, err := parseLine(text, true)
+		if err != nil {
+			return nil, fmt.Errorf("%s, line %d %w", name, n, err)
+		}
+		if bytes += len(r.Key) + len(r.Value); bytes > client.MaxBatchBytes || b.Len() == client.MaxBatchKeys {
+			return nil, fmt.Errorf("%s, line %d: %w: at most %d keys and %d bytes", name, n, client.ErrBatch, client.MaxBatchKeys, client.MaxBatchBytes)
+		}
+		switch {
+		case !r.Delete:
+			b.PutWith(r.Key, r.Value, r.PutOptions)
+		case r.IfVersion != 0:
+			b.DeleteIf(r.Key, r.IfVersion)
+		default:
+			b.Delete(r.Key)
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdmakv/rdmakv/client"
+)
+
+// parseTTL reads how long a key lives; 0 is for ever.
+func parseTTL(text string) (time.Duration, error) {
+	if text == "never" || text == "" {
+		return 0, nil
+	}
+	ttl, err := time.ParseDuration(text)
+	if err != nil || ttl <= 0 {
+		return 0, errors.New(`want a time such as 90s, 15m or 1.5h, or "never"`)
+	}
+	return ttl, nil
+}
+
+func (a *app) incrCmd() *cobra.Command {
+	var by int64
+	cmd := &cobra.Command{
+		Use:     "incr KEY",
+		Aliases: []string{"increment"},
+		Short:   "add to the number under a key, and print the sum",
+		Long: `incr adds 1, or --by, to the decimal number under KEY and prints the sum. A key
+that is not there counts as 0. It is done by the server in one step, once, also
+where a reply was lost on the way.`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			key, err := a.key(args[0])
+			if err != nil {
+				return err
+			}
+			return a.withClient(cmd.Context(), func(c *client.Client) error {
+				sum, err := c.Increment(cmd.Context(), key, by)
+				switch {
+				case err != nil:
+					return err
+				case a.output == "json":
+					return a.print(string(appendRecord(nil, record{Key: key, Number: &sum})))
+				}
+				return a.print(fmt.Sprintln(sum))
+			})
+		},
+	}
+	cmd.Flags().Int64Var(&by, "by", 1, "what to add; may be negative")
+	return cmd
+}
+
+func (a *app) touchCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "touch KEY TTL",
+		Short: "give a key another time to live; exit code 3 if it is not there",
+		Long: `touch has KEY expire TTL after the server has done it, whatever it had before.
+TTL is a time such as 90s, 15m or 1.5h, or "never".`,
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			key, err := a.key(args[0])
+			if err != nil {
+				return err
+			}
+			ttl, err := parseTTL(args[1])
+			if err != nil {
+				return usagef("TTL %s: %v", quote([]byte(args[1])), err)
+			}
+			return a.withClient(cmd.Context(), func(c *client.Client) error {
+				return c.Touch(cmd.Context(), key, ttl)
+			})
+		},
+	}
+}
