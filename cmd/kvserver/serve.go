@@ -137,6 +137,11 @@ func (a *app) serverConfig(ctx context.Context) (server.Config, error) {
 			return server.Config{}, fmt.Errorf("sync: the store knows no policy %q", c.Sync)
 		}
 	}
+	for cfg.Mode.String() != c.Mode {
+		if cfg.Mode++; cfg.Mode > 1 {
+			return server.Config{}, fmt.Errorf("mode: the store knows no %q", c.Mode)
+		}
+	}
 	for cfg.HugePages.String() != c.HugePages {
 		if cfg.HugePages++; cfg.HugePages > server.HugeOn {
 			return server.Config{}, fmt.Errorf("huge_pages: the server knows no %q", c.HugePages)

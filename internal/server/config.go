@@ -32,7 +32,10 @@ type Config struct {
 	// Default "kvserver".
 	Name string
 
-	// DataDir is the directory of the durable store. Required.
+	// Mode says whether keys are kept on disk. Default store.Durable.
+	Mode store.Mode
+	// DataDir is the directory of the durable store. Required, but for
+	// store.Cache.
 	DataDir string
 	// FS is the file system of DataDir. Default: the machine's.
 	FS vfs.FS
@@ -258,7 +261,8 @@ func (c Config) validate() error {
 			check(l.Else == nil || l.Optional, "listener %d: it has a substitute and is not optional", i)
 		}
 	}
-	check(c.DataDir != "", "no data directory given")
+	check(c.DataDir != "" || c.Mode == store.Cache, "no data directory given")
+	check(c.Mode <= store.Cache, "unknown %v", c.Mode)
 	check(len(c.Name) <= wire.MaxName, "name %q: at most %d bytes", c.Name, wire.MaxName)
 	between("credits", c.Credits, 1, maxCredits)
 	between("initial credits", c.InitialCredits, 1, c.Credits)

@@ -159,7 +159,7 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 func (srv *Server) openStore(ctx context.Context, predecessorGone bool) error {
 	cfg := &srv.cfg
 	st, err := store.Open(ctx, store.Config{
-		Dir: cfg.DataDir, FS: cfg.FS, Shards: cfg.Shards,
+		Mode: cfg.Mode, Dir: cfg.DataDir, FS: cfg.FS, Shards: cfg.Shards,
 		Sync: cfg.Sync, SyncInterval: cfg.SyncInterval,
 		Memory: srv.regions, MemoryLimit: cfg.MemoryLimit,
 		RegionSize: cfg.RegionSize, IndexRegionSize: cfg.IndexRegionSize,

@@ -15,6 +15,7 @@ import (
 // only ever added.
 type Stats struct {
 	Name          string            `json:"name"`
+	Mode          string            `json:"mode"`               // durable or cache
 	Incarnation   uint64            `json:"incarnation,string"` // 64 bits do not fit a JSON number
 	UptimeNanos   int64             `json:"uptime_nanos"`
 	Ready         bool              `json:"ready"`
@@ -79,7 +80,7 @@ func (srv *Server) Stats() (Stats, error) {
 	}
 	m := srv.met
 	st := Stats{
-		Name: srv.cfg.Name, Incarnation: srv.incarnation, UptimeNanos: srv.now(),
+		Name: srv.cfg.Name, Mode: srv.cfg.Mode.String(), Incarnation: srv.incarnation, UptimeNanos: srv.now(),
 		Ready: srv.Ready(), Filled: srv.Filled(),
 		Requests: make(map[string]OpStat), SessionsEnded: make(map[string]uint64),
 		BytesIn: m.bytesIn.Load(), BytesOut: m.bytesOut.Load(), LargeBytes: m.rendezvousBytes.Load(),
