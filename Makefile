@@ -62,6 +62,10 @@ race: ## the same under the race detector, shortened
 mutants: ## break each rule, one at a time, and see its test fail (SECONDS=: again and again)
 	@$(GO) run ./internal/teeth/mutants -seconds $(or $(SECONDS),0)
 
+.PHONY: linearizability
+linearizability: ## what clients see is one order: 200,000 operations (OPS=, SECONDS=) under kills, stops, cuts
+	@scripts/linearizability "$(or $(OPS),0)" "$(or $(SECONDS),0)"
+
 e2e: build ## real processes: kill -9, bad input, the command lines, two million keys
 	$(GO) test -count 1 -timeout 30m ./test/e2e -bin $(CURDIR)/$(BIN) -kills $(KILLS_TEST)
 

@@ -109,6 +109,12 @@ func (s *clientStore) get(ctx context.Context, key []byte, how string) (Output, 
 		part, err := s.c.GetRange(ctx, key, 0, 20)
 		return found(part, err, false)
 	}
+	if how == "item" {
+		item, err := s.c.GetItem(ctx, key)
+		out, err := found(item.Value, err, true)
+		out.Version = item.Version
+		return out, err
+	}
 	value, err := s.c.Get(ctx, key)
 	return found(value, err, true)
 }

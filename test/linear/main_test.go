@@ -21,35 +21,7 @@ var (
 	fabricFlag  = flag.String("fabric", "iwarp", "fabric of nodes and clients: iwarp or verbs")
 	hostFlag    = flag.String("host", "127.0.0.1", "address that nodes listen on")
 	outFlag     = flag.String("out", "", "directory of failing histories; empty: .cache/linearizability of the repository")
-	lineFlag    = flag.Bool("line", false, "print one line with PASS or FAIL and the counts at the end")
 )
-
-// total is what all runs of this process judged.
-var total struct {
-	sync.Mutex
-	runs                              []string
-	sum                               Summary
-	kills, stops, cuts, watches, made int
-}
-
-// addTotal counts a run.
-func addTotal(name string, sum Summary, f faultCounts, events int) {
-	total.Lock()
-	defer total.Unlock()
-	total.runs = append(total.runs, fmt.Sprintf("%s %d", name, sum.Ops))
-	s := &total.sum
-	s.Ops += sum.Ops
-	s.Keys += sum.Keys
-	s.Objects += sum.Objects
-	s.Unknown += sum.Unknown
-	s.Refused += sum.Refused
-	s.Failures += sum.Failures
-	s.Slowest = max(s.Slowest, sum.Slowest)
-	total.kills += f.kills
-	total.stops += f.stops
-	total.cuts += f.cuts
-	total.watches += events
-}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -60,15 +32,6 @@ func TestMain(m *testing.M) {
 		}
 		code := m.Run()
 		programs.remove()
-		if *lineFlag {
-			verdict := "PASS"
-			if code != 0 || total.sum.Failures > 0 || total.sum.Ops == 0 {
-				verdict = "FAIL"
-			}
-			fmt.Printf("%s linearizability: %d ops %v, %d keys, %d histories, %d kills, %d stops, %d cuts, %d unknown outcomes, %d refused conditions, %d watch events, slowest verdict %v, %d wrong; seed %d\n",
-				verdict, total.sum.Ops, total.runs, total.sum.Keys, total.sum.Objects, total.kills, total.stops, total.cuts,
-				total.sum.Unknown, total.sum.Refused, total.watches, total.sum.Slowest.Round(time.Millisecond), total.sum.Failures, *seedFlag)
-		}
 		return code
 	}())
 }

@@ -1,7 +1,6 @@
 package linear
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -38,12 +37,12 @@ func TestProcesses(t *testing.T) {
 		Slack: Slack{Forget: true},
 	}
 	w := New(Config{
-		Seed: *seedFlag, Ops: *opsFlag, Stores: r.stores, Can: ClientCan,
+		Seed: *seedFlag, Ops: *opsFlag, Stores: r.stores, Can: ClientCan, Prefix: watchedPrefix,
 		Workers: 12, Objects: 16, OpsPerObject: 600,
 		Sizes:      []int{9, 16, 40, 100, 100, 300, 1000, 3000, 20_000, 70_000},
 		ShortEvery: 50, ShortUpTo: 20 * time.Millisecond,
 		TTLFrom: 20 * time.Millisecond, TTLUpTo: 2 * time.Second,
-		Done: c.Add,
+		Done: func(o *Object) { r.done(c, o) },
 	})
 	ctx, cancel := t.Context(), context.CancelFunc(func() {})
 	if *secondsFlag > 0 {
@@ -51,6 +50,7 @@ func TestProcesses(t *testing.T) {
 	}
 	defer cancel()
 	start := time.Now()
+	watch := r.startWatch(ctx, w.Clock())
 	faults := r.startFaults(ctx)
 	ballast := r.startBallast(ctx)
 	if err := w.Run(ctx); err != nil {
@@ -58,6 +58,7 @@ func TestProcesses(t *testing.T) {
 	}
 	did := faults()
 	ballast()
+	watch()
 	took := time.Since(start)
 	if err := w.Finish(t.Context()); err != nil {
 		t.Error(err)
@@ -66,9 +67,19 @@ func TestProcesses(t *testing.T) {
 	for _, f := range failures {
 		t.Error(f)
 	}
+	if stats, err := r.heavy.Stats(t.Context()); err != nil {
+		t.Error(err)
+	} else {
+		t.Logf("the node, since it was started last: %s", stats.Server)
+	}
 	t.Logf("%d operations in %v, judged %v later: %v; kinds %v; %+v", sum.Ops, took.Round(time.Millisecond),
 		(time.Since(start) - took).Round(time.Millisecond), sum, sum.ByKind, did)
-	addTotal(*fabricFlag, sum, did, 0)
+	events, gaps := r.watched.Count()
+	fmt.Printf("linear %s: ops=%d histories=%d keys=%d kills=%d stops=%d cuts=%d unknown=%d refused=%d watched=%d gaps=%d wrong=%d\n",
+		*fabricFlag, sum.Ops, sum.Objects, sum.Keys, did.kills, did.stops, did.cuts, sum.Unknown, sum.Refused, events, gaps, sum.Failures)
+	if sum.Ops > 10_000 && (events == 0 || sum.Refused == 0) {
+		t.Error("there were no watch events, or no conditions that did not hold")
+	}
 }
 
 // A rig is a node that is killed and comes back at the same address, and clients
@@ -79,7 +90,9 @@ type rig struct {
 	node   *node.Node
 	proxy  *cutter // nil where the fabric is not TCP
 	stores []Store
-	heavy  *client.Client // for the ballast
+	heavy  *client.Client // for the ballast, and to watch
+
+	watched *Watched // set before the workers begin
 }
 
 func startRig(t *testing.T) *rig {
@@ -163,36 +176,20 @@ func (r *rig) startFaults(ctx context.Context) func() faultCounts {
 	go func() {
 		defer close(done)
 		rng := rand.New(rand.NewPCG(*seedFlag, 11))
+		var round []int // faults of this round, in an order of its own
 		for {
-			pause(ctx, time.Duration(200+rng.IntN(1500))*time.Millisecond)
+			pause(ctx, time.Duration(100+rng.IntN(1400))*time.Millisecond)
 			if ctx.Err() != nil {
 				return
 			}
-			switch n := rng.IntN(6); {
-			case n < 2:
-				did.kills++
-				if err := r.killAndStart(ctx, rng); err != nil {
-					r.t.Errorf("seed %d: %v", *seedFlag, err)
-					return
-				}
-			case n == 2:
-				did.stops++
-				r.stopFor(ctx, time.Duration(1+rng.IntN(500))*time.Millisecond)
-			case n == 3:
-				did.stops++
-				r.stopFor(ctx, lease+time.Duration(rng.IntN(1000))*time.Millisecond)
-			case r.proxy != nil && n == 4:
-				did.cuts++
-				r.proxy.cut()
-			case r.proxy != nil:
-				did.cuts++
-				r.proxy.pass(false)
-				pause(ctx, time.Duration(rng.IntN(1500))*time.Millisecond)
-				if rng.IntN(2) == 0 {
-					r.proxy.cut()
-				}
-				r.proxy.pass(true)
+			if len(round) == 0 {
+				round = rng.Perm(numFaults)
 			}
+			if err := r.fault(ctx, rng, round[0], &did); err != nil {
+				r.t.Errorf("seed %d: %v", *seedFlag, err)
+				return
+			}
+			round = round[1:]
 		}
 	}()
 	return func() faultCounts {
@@ -200,6 +197,36 @@ func (r *rig) startFaults(ctx context.Context) func() faultCounts {
 		<-done
 		return did
 	}
+}
+
+// numFaults is how many kinds of them there are.
+const numFaults = 6
+
+// fault does one to the node.
+func (r *rig) fault(ctx context.Context, rng *rand.Rand, kind int, did *faultCounts) error {
+	switch {
+	case kind < 2:
+		did.kills++
+		return r.killAndStart(ctx, rng)
+	case kind == 2:
+		did.stops++
+		return r.stopFor(ctx, time.Duration(1+rng.IntN(500))*time.Millisecond)
+	case kind == 3:
+		did.stops++
+		return r.stopFor(ctx, lease+time.Duration(rng.IntN(1000))*time.Millisecond)
+	case r.proxy != nil && kind == 4:
+		did.cuts++
+		r.proxy.cut()
+	case r.proxy != nil:
+		did.cuts++
+		r.proxy.pass(false)
+		pause(ctx, time.Duration(rng.IntN(1500))*time.Millisecond)
+		if rng.IntN(2) == 0 {
+			r.proxy.cut()
+		}
+		r.proxy.pass(true)
+	}
+	return nil
 }
 
 // killAndStart kills the node, and starts it again at the same address.
@@ -216,66 +243,10 @@ func (r *rig) killAndStart(ctx context.Context, rng *rand.Rand) error {
 }
 
 // stopFor stops every thread of the node and lets it go on.
-func (r *rig) stopFor(ctx context.Context, d time.Duration) {
+func (r *rig) stopFor(ctx context.Context, d time.Duration) error {
 	if err := r.node.Signal(syscall.SIGSTOP); err != nil {
-		r.t.Error(err)
-		return
+		return err
 	}
 	pause(ctx, d)
-	if err := r.node.Signal(syscall.SIGCONT); err != nil {
-		r.t.Error(err)
-	}
-}
-
-// ballastKeys of ballastSize bytes are four times the memory of the node.
-const (
-	ballastKeys  = 4096
-	ballastSize  = 16 << 10
-	ballastBatch = 16
-)
-
-func ballast(i int) client.Pair {
-	return client.Pair{Key: fmt.Appendf(nil, "ballast %d", i), Value: Value{N: int64(i)}.Bytes(ballastSize)}
-}
-
-// startBallast writes and reads keys that nobody else uses, many times what the
-// memory holds, so that everything is evicted now and then. Each has one value
-// for ever.
-func (r *rig) startBallast(ctx context.Context) func() {
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		rng := rand.New(rand.NewPCG(*seedFlag, 12))
-		for n := 0; ctx.Err() == nil; n += ballastBatch {
-			var pairs []client.Pair
-			for i := range ballastBatch {
-				pairs = append(pairs, ballast((n+i)%ballastKeys))
-			}
-			err := r.heavy.MultiPut(ctx, pairs)
-			for range ballastBatch {
-				if err == nil || errors.Is(err, ErrNothing) {
-					err = r.readBallast(ctx, rng.IntN(min(n+1, ballastKeys)))
-				}
-			}
-			if _, err = judge(Output{}, err); err != nil && !errors.Is(err, ErrNothing) {
-				r.t.Errorf("seed %d: %v", *seedFlag, err)
-				return
-			}
-			pause(ctx, time.Millisecond)
-		}
-	}()
-	return func() {
-		cancel()
-		<-done
-	}
-}
-
-func (r *rig) readBallast(ctx context.Context, i int) error {
-	p := ballast(i)
-	b, err := r.heavy.Get(ctx, p.Key)
-	if err == nil && !bytes.Equal(b, p.Value) {
-		err = fmt.Errorf("%s has another value of %d bytes", p.Key, len(b))
-	}
-	return err
+	return r.node.Signal(syscall.SIGCONT)
 }

@@ -193,10 +193,31 @@ func (h *written) complete(o *Object, events []WatchEvent, first, last uint64, s
 			continue
 		}
 		for _, p := range op.In.Parts {
-			if !p.Delete && !p.Val.Num && !records[keyVersion{p.Key, p.Val.N}] {
-				return fmt.Errorf("object %d: the watch left out %v of the batch %v", o.ID, p.Val, op)
+			if !p.Delete && !p.Val.Num && !records[keyVersion{p.Key, p.Val.N}] && !bare(events, p.Key, v-parts+1, v) {
+				return fmt.Errorf("object %d: the watch left out %v of the batch %v; it told %+v", o.ID, p.Val, op, near(events, v))
 			}
 		}
 	}
 	return nil
+}
+
+// bare reports whether there is an event without a value, which is too large for
+// it, of a key and with one of the versions of a batch.
+func bare(events []WatchEvent, key int, first, last uint64) bool {
+	for _, e := range events {
+		if e.Key == key && !e.Gone && !e.HasVal && e.Version >= first && e.Version <= last {
+			return true
+		}
+	}
+	return false
+}
+
+// near is the events about a version.
+func near(events []WatchEvent, v uint64) (out []WatchEvent) {
+	for _, e := range events {
+		if e.Version+4 > v && e.Version < v+4 {
+			out = append(out, e)
+		}
+	}
+	return out
 }
