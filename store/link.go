@@ -29,6 +29,14 @@ import (
 func (s *Store) link(sh *shard, w *Write, mem []byte) {
 	ref, found := sh.find(w.hash, w.Key)
 	old := sh.hit
+	if !found && teeth.Off(teeth.F7TakeOver) {
+		ref, found = sh.ix.Find(w.hash, func(slot layout.Slot) bool { return slot.Class() == layout.ClassPebble })
+		if found {
+			s.makeLive(sh, ref, layout.MakeSlot(w.hash.Fingerprint(), w.class, w.place), w.Version, mem, 0, w.visible())
+			sh.slots++
+			return
+		}
+	}
 	if !found {
 		var room bool
 		if ref, room = s.room(sh, w.hash); !room {

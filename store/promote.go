@@ -51,6 +51,14 @@ func (s *Store) promote(sh *shard, p *probe, rec record) (done bool) {
 		s.endPromotion(sh, p)
 		return false
 	}
+	if s.tooSoon(sh, place, rec.version) {
+		// Freed places are given out first, so this one may well be its own.
+		other, _, err := s.slabs.AllocWithin(layout.ClassSize(class), 0)
+		if err == nil {
+			place, other = other, place
+			s.slabs.Free(other, class)
+		}
+	}
 	mem := s.table.Bytes(place, layout.ClassSize(class))
 	if !s.tooSoon(sh, place, rec.version) {
 		s.writePending(mem, place, layout.Item{Version: rec.version, Shard: sh.id, Key: p.key, Value: rec.value, Expiry: rec.expiry})

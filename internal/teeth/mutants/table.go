@@ -63,6 +63,15 @@ var mutants = []mutant{
 	{teeth.D7RightsAfterHello, "a connection can READ from the start", "internal/server", "TestReadBeforeHello"},
 	{teeth.D7ValueChecksum, "a value READ from a client is not compared", "internal/server", "TestLargeBatch"},
 	{teeth.D7CreditsCounted, "requests without a credit are taken", "internal/server", "TestOverrunOpenSession"},
+	{teeth.D4EvictKills, "an evicted item stays readable", "store", "TestEvictedItemIsDead"},
+	{teeth.D4PairOnce, "a value comes back at once to the place where it stood", "store", "TestPairOnce"},
+	{teeth.D4TwinLease, "one of two equal Pebble-only slots goes at once", "store", "TestTwinGoesALeaseLater"},
+	{teeth.D5EvictIdle, "a cache evicts a key under a judged write", "store", "TestNoEvictionUnderAWrite"},
+	{teeth.F6Promotion, "a promotion overwrites what was put since it was read", "store", "TestF6Promotion"},
+	{teeth.F7TakeOver, "a put takes over a Pebble-only slot with its fingerprint", "store", "TestTwinsKeepTheirSlots"},
+	{teeth.F7DropCounted, "a slot is dropped and its key not counted", "store", "TestDropCounted"},
+	{teeth.F7DropLease, "a slot goes as soon as its key is counted", "store", "TestDropCounted"},
+	{teeth.F6EvictFill, "a fill brings back what was evicted since its snapshot", "store", "TestF6EvictFill"},
 }
 
 // markdown writes the table for docs/correctness.md.
