@@ -19,12 +19,18 @@ import (
 // An Outcome is what a run showed.
 type Outcome struct {
 	Ops, Unknown int
+	Histories    int
+	Keys         int
+	Kills        int
+	Pauses       int
+	Cuts         int
 	Virtual      time.Duration
 	Real         time.Duration
 	Network      sim.Counts
 	Clients      client.Counters // of the first client
 	Err          error           // what must not happen; nil: all is well
 	Failed       *linear.Object  // the history that is not linearizable
+	Slack        linear.Slack    // with which it was judged
 }
 
 // Run plays one run in a bubble of its own. log, if not nil, takes the schedule.
@@ -43,11 +49,12 @@ func Run(t *testing.T, seed uint64, sc Scenario, log func(string)) (out Outcome)
 	for _, o := range objects {
 		n, unknown := o.Size()
 		out.Ops, out.Unknown = out.Ops+n, out.Unknown+unknown
+		out.Histories, out.Keys = out.Histories+1, out.Keys+o.Keys
 		if out.Err != nil {
 			continue
 		}
-		if res := o.Check(linear.Slack{Rate: 0.02, Early: time.Second, Late: 10 * time.Second}, time.Minute); res.Verdict != porcupine.Ok {
-			out.Failed = o
+		if res := o.Check(sc.slack(), time.Minute); res.Verdict != porcupine.Ok {
+			out.Failed, out.Slack = o, sc.slack()
 			out.Err = fmt.Errorf("the history of object %d, %d operations, is not linearizable (%v)", o.ID, n, res.Verdict)
 		}
 	}
@@ -97,7 +104,7 @@ func play(seed uint64, sc *Scenario, log func(string), out *Outcome) (objects []
 	err = errors.Join(err, <-disturbed)
 	undo()
 	w.net.SetAdversity(sim.Adversity{})
-	out.Network = w.net.Counts()
+	out.Network, out.Kills, out.Pauses, out.Cuts = w.net.Counts(), w.kills, w.pauses, w.cuts
 	if err == nil {
 		err = load.Finish(ctx)
 	}
@@ -112,4 +119,15 @@ func orInt(p *int, v int) {
 	if *p == 0 {
 		*p = v
 	}
+}
+
+// slack is how far from their time keys may expire. A new incarnation of a server
+// that did not stop cleanly may begin with its clock ahead by the bound that the
+// last one had made durable.
+func (sc *Scenario) slack() linear.Slack {
+	s := linear.Slack{Rate: 0.01, Early: 20 * time.Millisecond, Late: 50 * time.Millisecond}
+	if sc.Crashes {
+		s.Early = 7 * time.Second
+	}
+	return s
 }

@@ -20,11 +20,12 @@ type Scenario struct {
 	NoScan    bool  // values that a scan may leave out
 	Plain     bool  // gets, puts and deletes alone
 	Eager     bool  // workers hardly ever wait between two calls
-	// Steps is how often, of 16 times, others do whole calls at a point that the
-	// store marks; 0 means 1, and less often shorter ones.
-	Steps  int
-	Disk   time.Duration // bounds what a sync takes
-	Config func(*server.Config)
+	// Steps is how often, of 256 times, others do whole calls at a point that the
+	// store marks; 0 means 16. More often they do less.
+	Steps   int
+	Disk    time.Duration // bounds what a sync takes
+	Crashes bool          // Disturb kills the server
+	Config  func(*server.Config)
 	// Disturb runs beside the workers until done is closed, on a goroutine of
 	// its own, and is what happens to the node.
 	Disturb func(w *World, done <-chan struct{}) error
@@ -49,22 +50,22 @@ var small = []int{9, 16, 16, 16, 24, 100}
 // Scenarios is all of them.
 func Scenarios() []Scenario {
 	return []Scenario{
-		{Name: "race", Adversity: race(), Ops: 600, Workers: 10, Objects: 1, Sizes: []int{16}, PerObject: 250, Plain: true, Eager: true, Steps: 5},
+		{Name: "race", Adversity: race(), Ops: 600, Workers: 10, Objects: 1, Sizes: []int{16}, PerObject: 250, Plain: true, Eager: true, Steps: 64},
 		{Name: "storm", Adversity: slow(), Ops: 500, Objects: 2, Sizes: small, PerObject: 200},
 		{Name: "one-size", Adversity: slow(), Ops: 500, Objects: 2, Sizes: []int{16}, PerObject: 200},
 		{Name: "disk", Adversity: slow(), Ops: 400, Objects: 4, Sizes: small, Disk: 20 * time.Millisecond},
 		{Name: "faults", Adversity: faults(), Ops: 400, Sizes: small},
 		{Name: "large", Adversity: slow(), Ops: 200, Objects: 2, NoScan: true, Sizes: []int{16, 2000, 9000, 20_000, 65_536, 70_000, 150_000}},
 		{Name: "pause", Adversity: slow(), Ops: 400, Sizes: small, Disturb: pauses},
-		{Name: "kill", Adversity: slow(), Ops: 400, Sizes: small, Disturb: kills, Disk: 5 * time.Millisecond},
-		{Name: "kill-faults", Adversity: faults(), Ops: 400, Sizes: small, Disturb: kills, Disk: 5 * time.Millisecond},
+		{Name: "kill", Adversity: slow(), Ops: 400, Sizes: small, Disturb: kills, Crashes: true, Disk: 5 * time.Millisecond},
+		{Name: "kill-faults", Adversity: faults(), Ops: 400, Sizes: small, Disturb: kills, Crashes: true, Disk: 5 * time.Millisecond},
 		{Name: "cut", Adversity: faults(), Ops: 300, Sizes: small, Disturb: cuts},
-		{Name: "growth", Adversity: slow(), Ops: 400, Sizes: small, Disturb: growth},
-		{Name: "reuse", Adversity: slow(), Ops: 400, Sizes: []int{16, 300, 1000, 1600}, Disturb: reuse,
+		{Name: "growth", Adversity: slow(), Ops: 400, Sizes: small, Steps: 1, Disturb: growth},
+		{Name: "reuse", Adversity: slow(), Ops: 400, Sizes: []int{16, 300, 1000, 1600}, Steps: 1, Disturb: reuse,
 			Config: func(c *server.Config) { c.MemoryLimit, c.RegionSize = 6<<20, 1<<20 }},
-		{Name: "full", Adversity: slow(), Ops: 400, Objects: 4, Sizes: []int{16, 300, 1000}, Disturb: full,
+		{Name: "full", Adversity: slow(), Ops: 400, Objects: 4, Sizes: []int{16, 300, 1000}, Steps: 1, Disturb: full,
 			Config: func(c *server.Config) { c.MemoryLimit, c.RegionSize = 5<<20, 1<<20 }},
-		{Name: "everything", Adversity: faults(), Ops: 400, Sizes: []int{16, 16, 100, 1000, 9000}, Disturb: everything},
+		{Name: "everything", Adversity: faults(), Ops: 400, Sizes: []int{16, 16, 100, 1000, 9000}, Disturb: everything, Crashes: true},
 	}
 }
 
@@ -108,6 +109,7 @@ func kills(w *World, done <-chan struct{}) error {
 // cuts: connections, devices and paths come and go.
 func cuts(w *World, done <-chan struct{}) error {
 	for w.rest(2*time.Second, done) {
+		w.cuts++
 		switch w.rng.IntN(4) {
 		case 0:
 			w.host.CutConnections()

@@ -16,6 +16,7 @@ var (
 	seedFlag = flag.Uint64("seed", 0, "seed of the one run to play; 0: many")
 	scenario = flag.String("scenario", "", "the scenario to play; empty: all")
 	seconds  = flag.Float64("seconds", 20, "for how long TestSeeds tries seeds")
+	wanted   = flag.Int("ops", 0, "until how many operations are checked TestSeeds tries seeds; 0: for -seconds")
 	times    = flag.Int("times", 1, "how often to play the run of -seed")
 	schedule = flag.Bool("schedule", false, "print the schedule of the run of -seed")
 	saveDir  = flag.String("save", "", "directory for histories that do not fit")
@@ -57,21 +58,31 @@ func TestSeeds(t *testing.T) {
 	}
 	first := rand.Uint64N(1 << 40)
 	t.Logf("seeds from %d", first)
-	var runs, ops int
-	var virtual time.Duration
-	for end := time.Now().Add(budget); !t.Failed() && (runs < len(list) || time.Now().Before(end)); runs++ {
+	var sum Outcome
+	var runs int
+	end := time.Now().Add(budget)
+	more := func() bool {
+		if *wanted > 0 {
+			return sum.Ops < *wanted
+		}
+		return runs < len(list) || time.Now().Before(end)
+	}
+	for ; !t.Failed() && more(); runs++ {
 		sc, seed := list[runs%len(list)], first+uint64(runs)
 		out := Run(t, seed, sc, nil)
 		report(t, seed, sc, out, testing.Verbose() && runs < len(list))
-		ops += out.Ops
-		virtual += out.Virtual
+		sum.Ops, sum.Unknown, sum.Virtual = sum.Ops+out.Ops, sum.Unknown+out.Unknown, sum.Virtual+out.Virtual
+		sum.Histories, sum.Keys = sum.Histories+out.Histories, sum.Keys+out.Keys
+		sum.Kills, sum.Pauses, sum.Cuts = sum.Kills+out.Kills, sum.Pauses+out.Pauses, sum.Cuts+out.Cuts
 	}
 	verdict := "PASS"
 	if t.Failed() {
 		verdict = "FAIL"
 	}
 	fmt.Printf("%s sim: %d runs of %d scenarios, %d checked operations, %v of virtual time, first seed %d\n",
-		verdict, runs, len(list), ops, virtual.Round(time.Second), first)
+		verdict, runs, len(list), sum.Ops, sum.Virtual.Round(time.Second), first)
+	fmt.Printf("linear sim: ops=%d histories=%d keys=%d kills=%d pauses=%d cuts=%d unknown=%d\n",
+		sum.Ops, sum.Histories, sum.Keys, sum.Kills, sum.Pauses, sum.Cuts, sum.Unknown)
 }
 
 // report prints what a run showed, and how to play it again if it failed.
@@ -96,19 +107,14 @@ func saved(seed uint64, sc Scenario, out Outcome) string {
 	if out.Failed == nil {
 		return ""
 	}
-	var b strings.Builder
-	for i, op := range out.Failed.Ops {
-		if i >= len(out.Failed.Ops)-12 {
-			fmt.Fprintf(&b, "\n    [%d %d] client %d: %v", op.Call, op.Return, op.Client, op)
-		}
-	}
+	why := "\n" + out.Failed.Explain(out.Slack)
 	if *saveDir == "" {
-		return b.String()
+		return why
 	}
 	path := filepath.Join(*saveDir, fmt.Sprintf("sim-%s-%d.json", sc.Name, seed))
 	data, err := json.Marshal(out.Failed)
 	if err == nil {
 		err = os.WriteFile(path, data, 0o644)
 	}
-	return fmt.Sprintf("\n  history %s (%v)%s", path, err, b.String())
+	return fmt.Sprintf("\n  history %s (%v)%s", path, err, why)
 }

@@ -11,11 +11,13 @@ import (
 )
 
 // interrupt lets others come in at the points that the code marks: the loads of
-// READs that the fabric has put off by steps, and, of 16 times as often as
+// READs that the fabric has put off by steps, and, so many of 256 times as
 // asked, whole calls of other goroutines, as far as they need no time. Which
 // points, the seed and the point's number decide.
 func interrupt(net *sim.Network, seed uint64, often int) (undo func()) {
-	often = max(often, 1)
+	if often == 0 {
+		often = 16
+	}
 	var passed atomic.Uint64
 	teeth.SetHook(func(string, ...uint64) {
 		net.Step()
@@ -23,12 +25,12 @@ func interrupt(net *sim.Network, seed uint64, often int) (undo func()) {
 		x := (seed ^ n) * 0x9e3779b97f4a7c15
 		x ^= x >> 29
 		turns := 0
-		switch k := int(x * 0xbf58476d1ce4e5b9 >> 60); {
+		switch k := int(x * 0xbf58476d1ce4e5b9 >> 56); {
 		case k < often:
 			turns = 400 // a few whole gets
-		case k < often+2:
+		case k < 3*often:
 			turns = 40
-		case k < often+5:
+		case k < 6*often:
 			turns = 6
 		}
 		for range turns {

@@ -34,25 +34,9 @@ type World struct {
 	clients []*client.Client
 	hosts   []*sim.Host
 
+	kills, pauses, cuts int // what was done; of the goroutine that disturbs
+
 	zombies sync.WaitGroup // dead servers that clear up
-
-	mu    sync.Mutex
-	fault error // the first thing that must not happen
-}
-
-// fail notes what must not happen.
-func (w *World) fail(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.fault == nil {
-		w.fault = err
-	}
-}
-
-func (w *World) failed() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.fault
 }
 
 // newWorld makes a network with a node and clients on it.
@@ -147,6 +131,7 @@ func (w *World) dial(i int) error {
 // not synced, a part is lost. Its memory can be read for the time linger. Then a
 // new incarnation starts on the data.
 func (w *World) crash(linger time.Duration) error {
+	w.kills++
 	old := w.srv
 	w.host.Kill(linger)
 	w.fs = w.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: w.rng.IntN(101), RNG: rand.New(rand.NewPCG(w.seed, w.rng.Uint64()))})
@@ -162,6 +147,7 @@ func (w *World) crash(linger time.Duration) error {
 
 // pause stops the server's program for a while; its adapter works on.
 func (w *World) pause(d time.Duration) {
+	w.pauses++
 	w.host.Pause()
 	time.Sleep(d)
 	w.host.Resume()
