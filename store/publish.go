@@ -35,7 +35,7 @@ func (s *Store) publishGroup(g *group) {
 	for _, w := range g.writes {
 		s.publish(w)
 	}
-	s.counts.published.Add(uint64(len(g.writes)))
+	s.tally(g)
 	if g.batch != nil {
 		g.batch.Close() // ours again after SyncWait; always nil
 	}

@@ -17,6 +17,8 @@ type counters struct {
 
 	evicted, promoted, refused, promotionsLost atomic.Uint64
 	slotsDropped, dropped, cleared, touches    atomic.Uint64
+
+	retries, conditions, batchWrites, expired atomic.Uint64
 }
 
 // Stats is a store in numbers. Counters run from Open; each value is read at
@@ -69,6 +71,12 @@ type Stats struct {
 	Damaged   uint64 `json:"damaged"`   // items in memory that did not verify
 	Corrupt   uint64 `json:"corrupt"`   // records on the disk that did not verify
 
+	Retries     uint64 `json:"retries"`            // writes that came again and were answered as before
+	Remembered  int    `json:"results_remembered"` // results of requests, for that
+	Conditions  uint64 `json:"conditions_refused"` // writes whose condition did not hold
+	BatchWrites uint64 `json:"batch_writes"`       // batches of callers
+	Expired     uint64 `json:"expired"`            // keys removed because their time was over
+
 	DiskFree      uint64      `json:"disk_free"`    // bytes; 0 if unknown
 	PutsRefused   bool        `json:"puts_refused"` // for want of disk space
 	Fenced        bool        `json:"fenced"`       // durability is gone
@@ -119,6 +127,8 @@ func (s *Store) Stats() Stats {
 	st.Evicted, st.Promoted, st.Refused, st.Overtaken = c.evicted.Load(), c.promoted.Load(), c.refused.Load(), c.promotionsLost.Load()
 	st.SlotsDropped, st.Dropped, st.Cleared, st.Touches = c.slotsDropped.Load(), c.dropped.Load(), c.cleared.Load(), c.touches.Load()
 	st.SketchBytes = uint64(len(s.sketch.words) * 8)
+	st.Retries, st.Conditions, st.BatchWrites, st.Expired = c.retries.Load(), c.conditions.Load(), c.batchWrites.Load(), c.expired.Load()
+	st.Remembered = s.dedup.count()
 	st.InflightBytes, st.Inflight = s.gate.inside()
 	for _, sh := range s.shards {
 		sh.mu.Lock()
