@@ -54,6 +54,8 @@ type model struct {
 	rd    *reader
 	held  []heldValue
 	steps int
+
+	evicted, promoted, dropped uint64
 }
 
 type heldValue struct {
@@ -106,6 +108,11 @@ func (m *model) value() string {
 func (m *model) step() {
 	m.steps++
 	switch p := m.rng.IntN(1000); {
+	case p < 40:
+		key := m.key()
+		m.evictKey(m.shardOf(key), key)
+	case p < 50:
+		m.dropNearKey(m.key())
 	case p < 350:
 		m.putOne()
 	case p < 450:
@@ -129,6 +136,7 @@ func (m *model) step() {
 		m.lease()
 		m.held = nil // a lease is over
 	default:
+		m.account()
 		if err := m.node.Close(); err != nil {
 			m.t.Fatal(err)
 		}
@@ -137,6 +145,21 @@ func (m *model) step() {
 			m.fill()
 		}
 	}
+}
+
+// account adds up what the store counts in each of its lives.
+func (m *model) account() {
+	st := m.Stats()
+	m.evicted, m.promoted, m.dropped = m.evicted+st.Evicted, m.promoted+st.Promoted, m.dropped+st.SlotsDropped
+}
+
+// dropNearKey drops all Pebble-only slots around a key, or evicts one if there
+// is none.
+func (m *model) dropNearKey(key string) {
+	sh := m.shards[m.shardOf(key)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	m.Store.dropNear(sh, layout.HashKey(m.seed, []byte(key)))
 }
 
 func (m *model) putOne() {
@@ -291,6 +314,11 @@ func (m *model) checkAll() {
 	if st.HeldBytes != 0 || st.Inflight != 0 || st.Damaged != 0 || st.Corrupt != 0 {
 		m.t.Errorf("at the end: %+v", st)
 	}
+	m.account()
+	if (m.evicted == 0 || m.promoted == 0 || m.dropped == 0) && m.steps > 1000 {
+		m.t.Errorf("%d evicted, %d promoted, %d slots dropped: too little", m.evicted, m.promoted, m.dropped)
+	}
+	m.t.Logf("%d evicted, %d promoted, %d slots dropped", m.evicted, m.promoted, m.dropped)
 	m.t.Logf("%d keys, %d with a slot; reads: %d memory, %d absent, %d disk; one-sided: %d found, %d absent, %d asked",
 		len(m.keys), st.Keys, st.Resident, st.Absent, st.FromDisk, m.rd.found, m.rd.absent, m.rd.asked)
 }
