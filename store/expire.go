@@ -30,6 +30,7 @@ import (
 const (
 	expireEvery = 250 * time.Millisecond
 	expireChunk = 256 // keys deleted at a time, over all shards
+	expireRetry = 2   // seconds until the next try, where one has failed
 )
 
 // second is under which second an expiry is listed: by its end the key is gone.
@@ -106,7 +107,7 @@ func (s *Store) expireSome(n int) (more bool, err error) {
 	var found []*Write
 	for _, sh := range s.shards {
 		if len(found) == n {
-			return true, s.runInternal(found)
+			return true, s.removeExpired(found)
 		}
 		sh.mu.Lock()
 		due := sh.nextDue <= now
@@ -126,7 +127,23 @@ func (s *Store) expireSome(n int) (more bool, err error) {
 			break
 		}
 	}
-	return len(found) == n, errors.Join(err, s.runInternal(found))
+	return len(found) == n, errors.Join(err, s.removeExpired(found))
+}
+
+// removeExpired runs the deletes of the expirer. After an error it will look at
+// their shards again, but not at once.
+func (s *Store) removeExpired(found []*Write) error {
+	err := s.runInternal(found)
+	if err != nil {
+		again := s.clock.now()/1_000_000 + expireRetry
+		for _, w := range found {
+			sh := s.shards[w.Shard]
+			sh.mu.Lock()
+			sh.nextDue = min(sh.nextDue, again)
+			sh.mu.Unlock()
+		}
+	}
+	return err
 }
 
 // findDue appends deletes for the keys of a shard whose second has come, up to
@@ -160,19 +177,23 @@ func (s *Store) findDue(sh *shard, now uint64, found []*Write, n int) (_ []*Writ
 }
 
 // runInternal orders writes of the store's own and waits until all that were
-// ordered are published, or the store ends. They pass the same gate as others.
+// ordered are published, or the store ends. They pass the same gate as others;
+// when that is closed to them the rest is left out. One that fails does not
+// keep the others from being tried.
 func (s *Store) runInternal(writes []*Write) (err error) {
 	done := make(chan struct{}, len(writes))
 	n := 0
 	for _, w := range writes {
 		w.Done = func(*Write) { done <- struct{}{} }
 		w.charge = int64(len(w.Key) + len(w.forget)*dedupKeyLen)
-		if err = s.gate.tryEnter(w.charge); err != nil {
+		if full := s.gate.tryEnter(w.charge); full != nil {
+			err = errors.Join(err, full)
 			break
 		}
-		if err = s.order(w, patience{disk: true, memory: true}); err != nil {
+		if fault := s.order(w, patience{disk: true, memory: true}); fault != nil {
 			s.gate.leave(w.charge, 1)
-			break
+			err = errors.Join(err, fault)
+			continue
 		}
 		n++
 	}

@@ -248,6 +248,64 @@ func expiredAfterRestart(t testing.TB, crash bool) {
 	}
 }
 
+// TestTimeWhileClosed: what expired while the store was closed is gone when it
+// is opened.
+func TestTimeWhileClosed(t *testing.T) {
+	c, f := timedConfig(testConfig(memFS()))
+	n := open(t, c)
+	n.do(Write{Key: []byte("short"), Value: []byte("v"), TTL: time.Minute})
+	n.do(Write{Key: []byte("long"), Value: []byte("v"), TTL: time.Hour})
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f.pass(30 * time.Minute)
+	c.Memory = newHeapMemory()
+	n = open(t, c)
+	n.wantAbsent(0, "short")
+	n.want(0, "long", "v")
+	n.expire()
+	if left := n.listedKeys(); left != 1 {
+		t.Errorf("%d entries are left", left)
+	}
+}
+
+// TestExpirerHeldUp: while the gate is full the expirer removes nothing, and
+// comes back to it.
+func TestExpirerHeldUp(t *testing.T) {
+	fs := newStalledFS()
+	c, f := timedConfig(testConfig(fs))
+	c.InflightWrites = 3
+	n := open(t, c)
+	for i := range 10 {
+		n.do(Write{Key: fmt.Appendf(nil, "%d", i), TTL: time.Second})
+	}
+	n.pass(f, 2*time.Second)
+	release := fs.stall()
+	defer release()
+	done := make(chan struct{}, c.InflightWrites)
+	for range c.InflightWrites {
+		if err := n.Submit(&Write{Key: []byte("k"), Done: func(*Write) { done <- struct{}{} }}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := n.expireSome(expireChunk); !errors.Is(err, ErrOverloaded) {
+		t.Errorf("with a full gate: %v", err)
+	}
+	release()
+	for range c.InflightWrites {
+		<-done
+	}
+	for range 10 { // three at a time
+		n.pass(f, expireRetry*time.Second)
+		if _, err := n.expireSome(expireChunk); err != nil && !errors.Is(err, ErrOverloaded) {
+			t.Fatal(err)
+		}
+	}
+	if left := n.listedKeys(); left != 0 {
+		t.Errorf("%d entries are left", left)
+	}
+}
+
 // TestTouchHides holds a touch between its order and its publishing, while the
 // old expiry passes. Nobody may then see the key as expired: neither by SEND,
 // nor by the item in memory, which must not be live.

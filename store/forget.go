@@ -45,8 +45,7 @@ func (s *Store) openRequests() error {
 		return nil
 	}
 	if s.facts.clock != 0 {
-		s.clock.setBound(s.facts.clock) // it stands at its bound until
-		if !s.boundClock(boundAhead) {  // there is a new one
+		if !s.boundClock(boundAhead) {
 			return s.fence.failed()
 		}
 		for _, sh := range s.shards {

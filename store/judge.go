@@ -22,6 +22,7 @@ type keyState struct {
 	// value is there if it was asked for. It may be the memory of a write in
 	// flight or of an item: good while the shard's lock is held.
 	value []byte
+	owned bool   // value is a copy of its own
 	from  *Write // the write in flight that makes it so, or nil
 }
 
@@ -79,7 +80,7 @@ func (sh *shard) tellProbes(w *Write) {
 			p.told, p.state, p.err = true, stateAfter(w), nil
 			p.state.from = nil // it may be over by the time of asking
 			if p.value {
-				p.state.value = bytes.Clone(w.Value)
+				p.state.value, p.state.owned = bytes.Clone(w.Value), true
 			}
 		}
 	}
@@ -111,7 +112,7 @@ func (s *Store) look(sh *shard, p *probe) (state keyState, err error) {
 	defer closer.Close()
 	state = keyState{exists: true, version: rec.version, expiry: rec.expiry}
 	if p.value {
-		state.value = bytes.Clone(rec.value)
+		state.value, state.owned = bytes.Clone(rec.value), true
 	}
 	return state, nil
 }

@@ -118,7 +118,7 @@ func (s *Store) decide(sh *shard, w *Write) (ready bool, err error) {
 	if !s.hide(sh, w) {
 		return false, nil
 	}
-	if w.Op == OpTouch {
+	if w.Op == OpTouch && !w.state.owned {
 		w.Value = bytes.Clone(w.Value) // it is an item's or another write's
 	}
 	return true, nil
