@@ -57,6 +57,12 @@ func TestPublicServerRefusesSecret(t *testing.T) {
 	wantStatus(t, err, wire.StatusAuth)
 }
 
+// patchIn changes one byte of a message.
+func patchIn(msg []byte, at int, b byte) []byte {
+	msg[at] = b
+	return msg
+}
+
 func TestConnectPrivateData(t *testing.T) {
 	srv := startServer(t, nil)
 	later := wire.AppendConnect(nil, nil, wire.Connect{Min: wire.VersionMax + 1, Max: wire.VersionMax + 3})
@@ -161,6 +167,15 @@ func TestHostileMessages(t *testing.T) {
 			{"a second Hello", wire.AppendHello(nil, 9, wire.Hello{ReplySize: 1 << 16}), causeOrder},
 			{"credits that it does not have", wire.AppendPing(nil, 9, wire.Ping{Return: 1000}), causeCredits},
 			{"a value that wraps around", wire.AppendPutLarge(nil, 9, wire.PutLarge{Key: []byte("k"), ValueLen: 100, Addr: 1<<64 - 50}), causeBody},
+			{"an unknown condition", patch(wire.HeaderSize+22, 9), causeBody},
+			{"a name without a number", patch(wire.HeaderSize+20, 1), causeBody},
+			{"a delete with a time to live", wire.AppendDelete(nil, 9, wire.Delete{Key: []byte("k"), Terms: wire.Terms{TTLMicros: 1}}), causeBody},
+			{"an unknown update", wire.AppendUpdate(nil, 9, wire.Update{Op: 7, Key: []byte("k")}), causeBody},
+			{"a batch of more parts than it has", wire.AppendBatch(nil, 9, wire.RequestID{}, 2, wire.AppendBatchPart(nil, wire.BatchPart{Key: []byte("k")})), causeBody},
+			{"a batch of fewer", wire.AppendBatch(nil, 9, wire.RequestID{}, 0, wire.AppendBatchPart(nil, wire.BatchPart{Key: []byte("k")})), causeBody},
+			{"a watch with a prefix cut off", patchIn(wire.AppendWatch(nil, 9, wire.Watch{}), wire.HeaderSize+24, 5), causeBody},
+			{"touches that are not there", patchIn(wire.AppendPing(nil, 9, wire.Ping{}), wire.HeaderSize+10, 5), causeBody},
+			{"too many damages", patchIn(wire.AppendReport(nil, 9, nil, make([]wire.Damage, wire.MaxDamages)), wire.HeaderSize+2, wire.MaxDamages+1), causeBody},
 		} {
 			before := srv.met.ends[c.cause].Load()
 			p := dial(t, srv, peerOptions{})
