@@ -91,6 +91,16 @@ $(BIN)/lab:
 	@mkdir -p $(BIN)
 	$(GO) build -o $@ ./lab/cmd/lab
 
+.PHONY: tears sim
+tears: ## torn reads by force, none accepted: COUNT= (1 million), or for SECONDS=
+	@out=$$(cd store/layout && $(GO) test -count 1 -timeout 24h -run 'TestForcedTears$$' \
+		-tears.count "$(or $(COUNT),1000000)" -tears.seconds "$(or $(SECONDS),0)"); code=$$?; \
+	echo "$$out" | grep -v -e '^PASS$$' -e '^ok '; exit $$code
+
+sim: ## nodes and clients on the adversarial fabric, seed after seed for SECONDS= (40)
+	@out=$$(cd test/sim && $(GO) test -tags teeth -count 1 -timeout 24h -run 'TestSeeds$$' -seconds "$(or $(SECONDS),40)"); code=$$?; \
+	echo "$$out" | grep -v -e '^PASS$$' -e '^ok ' -e '^linear sim'; exit $$code
+
 fuzz: ## every fuzz target for FUZZ_LONG (5m) each
 	@scripts/fuzz $(FUZZ_LONG)
 

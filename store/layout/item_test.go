@@ -3,8 +3,6 @@ package layout
 import (
 	"bytes"
 	"fmt"
-	"math"
-	"math/rand/v2"
 	"testing"
 )
 
@@ -147,71 +145,8 @@ func TestItemLimits(t *testing.T) {
 	}
 }
 
-// Two items at one place, one after the other, and a READ that takes some
-// words of each: never accepted, in a million forced tears. The rig shows that
-// it is honest by comparing only some bits of the checksum: then about one tear
-// in 2^bits must pass.
-func TestForcedTears(t *testing.T) {
-	tears := 1 << 20
-	if raceDetector {
-		tears >>= 4
-	}
-	for _, c := range []struct {
-		bits int
-		mask uint64
-	}{{8, 0xff}, {12, 0xfff << 20}, {16, 0xffff << 48}, {64, allSumBits}} {
-		accepted := forceTears(newRand(t, uint64(c.bits)), tears, c.mask)
-		want := float64(tears) * math.Pow(2, -float64(c.bits))
-		t.Logf("%2d bits of the checksum: %d of %d torn items accepted, %.1f expected", c.bits, accepted, tears, want)
-		// Five standard deviations of a Poisson count; the seed is fixed.
-		if d := math.Abs(float64(accepted) - want); d > 5*math.Sqrt(want) {
-			t.Errorf("%d bits: %d accepted, expected %.1f", c.bits, accepted, want)
-		}
-		if c.bits == 64 && accepted != 0 {
-			t.Errorf("%d torn items accepted", accepted)
-		}
-	}
-}
-
-// forceTears mixes the words of successive items at one place, and counts the
-// mixtures that verify in the given bits of the checksum.
-func forceTears(r *rand.Rand, tears int, mask uint64) (accepted int) {
-	const keyLen, valLen, perPair = 11, 26, 64
-	size := ItemSize(keyLen, valLen, false)
-	words := size / wordSize
-	images := [2][]byte{testMem(size), testMem(size)}
-	version := Version(1)
-	write := func(b []byte) {
-		version++
-		WriteItem(b, testInc, 500, Item{Version: version, Key: randBytes(r, keyLen), Value: randBytes(r, valLen)}, Pending)
-		SetState(b, version, Live)
-	}
-	write(images[0])
-	torn := make([]byte, size)
-	var v ItemView
-	for range tears / perPair {
-		images[0], images[1] = images[1], images[0]
-		write(images[0])
-		for range perPair {
-			// Any proper mixture; word 1 is the same in both, so it decides
-			// nothing and is left out of the choice.
-			pick := uint64(0)
-			for pick == 0 || pick == 1<<words-1-2 {
-				pick = r.Uint64() & (1<<words - 1 - 2)
-			}
-			for w := range words {
-				copy(torn[w*wordSize:], images[pick>>w&1][w*wordSize:][:wordSize])
-			}
-			if v.parse(torn, testInc, 500, mask) == nil {
-				accepted++
-			}
-		}
-	}
-	return accepted
-}
-
-// The same for the chunks of a large value: a chunk that holds bytes of the
-// next version does not verify under the head of this one.
+// A chunk that holds bytes of the next version does not verify under the head of
+// this one. (TestForcedTears does the same at length.)
 func TestForcedChunkTears(t *testing.T) {
 	r := newRand(t, 11)
 	const valLen = 2*ChunkSize + 1000
