@@ -20,13 +20,18 @@
 //   - Errors are *Error and wrap the sentinels of this package (ErrNotFound …).
 //   - A get sees every put that was acknowledged before it began, its own and
 //     others', and never goes back in time.
-//   - A put or delete whose reply was lost fails with ErrOutcomeUnknown and is
-//     never sent again by this package. Gets are repeated over reconnects.
+//   - A write (put, delete, increment, touch, batch) whose reply was lost is sent
+//     again over reconnects and restarts of the server, and takes effect once. It
+//     fails with ErrOutcomeUnknown if its time is over before its outcome is
+//     known, and with nothing else if it may have taken effect.
+//   - Whether a key has expired is decided by the server's time alone.
 //   - The connection is made again by itself when it is lost.
 //   - Of several fabrics the first that reaches the server is used; Server says
 //     which one, and why no better one.
 //
-// The parts, one idea a file: transport (an opened device and the memory
+// The parts, one idea a file: write, requestid and staged (writes that take effect
+// once), servertime (expiry), events (watches), touches and damage (what the
+// server is told of), transport (an opened device and the memory
 // registered on it), dial (which fabric, which device), session (one connection
 // to one incarnation), requests (SENDs with credits), reader and batch
 // (one-sided gets), lease and reclaim (when a READ may be believed), loccache,

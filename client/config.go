@@ -46,8 +46,9 @@ type Config struct {
 	// worth one round trip and about 64 bytes. Default 65,536; -1 turns the
 	// cache off.
 	CacheEntries int
-	// MaxInflight bounds requests by SEND under way at a time; the server may
-	// grant less. Default 64, at most 1,024.
+	// MaxInflight bounds requests by SEND under way at a time, and writes, those
+	// that wait to be sent again included; the server may grant less. Default 64,
+	// at most 1,024.
 	MaxInflight int
 	// MaxWaiting bounds calls that wait for their turn to SEND; beyond it they
 	// fail with ErrOverloaded. Default 65,536.

@@ -26,18 +26,19 @@ var (
 	// ErrTimeout: the call's context, or without a deadline in it
 	// Config.Timeout, ended before the server had answered. A context that
 	// was cancelled or ran out shows as its own error too (errors.Is with
-	// context.Canceled or context.DeadlineExceeded). For a put or delete that
-	// may have reached the server the error is ErrOutcomeUnknown instead.
+	// context.Canceled or context.DeadlineExceeded). For a write that may have
+	// taken effect the error is ErrOutcomeUnknown instead.
 	ErrTimeout = errors.New("no answer in time")
 	// ErrUnavailable: no server could be reached. Nothing was changed.
 	ErrUnavailable = errors.New("server is unavailable")
-	// ErrOutcomeUnknown: a put or delete was sent and no reply came, so it may
-	// or may not have taken effect. Reading the key tells, unless others write
-	// it too.
+	// ErrOutcomeUnknown: a write was sent, perhaps several times, and its time
+	// was over before a reply came. It may have taken effect, once, or may still
+	// do so within the server's time for a session that is silent. Reading the
+	// key tells, unless others write it too.
 	ErrOutcomeUnknown = errors.New("outcome unknown: the request was sent, but no reply came")
 	// ErrOverloaded: a bound was reached, here (calls waiting for a free
-	// credit, staging memory, memory that the device registers) or at the
-	// server. Nothing was changed; try again later.
+	// credit, staging memory, memory that the device registers) or, until the
+	// call's time was over, at the server. Nothing was changed; try again later.
 	ErrOverloaded = errors.New("too much in flight")
 	// ErrNoSpace: the server's disk is full. Nothing was changed.
 	ErrNoSpace = errors.New("server has no disk space left")

@@ -228,6 +228,7 @@ func (s *session) readHeld(p *patience, h *heldRead, hold wire.Hold, valueLen ui
 		return err
 	}
 	src.until = asked + s.lease.length // the server holds for a lease after its reply
+	w.info.Expiry = expiryTime(src.item.Expiry)
 	if src.item.Chunks == 0 {
 		defer b.release()
 		if s.c.now() >= src.until {

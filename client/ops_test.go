@@ -195,6 +195,32 @@ func TestTTLSeenThenUnseen(t *testing.T) {
 	}
 }
 
+// A large value with a TTL, got by SEND while the server's time is not known yet
+// and one-sidedly afterwards: the same item.
+func TestLargeWithTTL(t *testing.T) {
+	n := startNode(t, nil)
+	c := n.dial(nil)
+	key, value := []byte("large"), bytes.Repeat([]byte("0123456789"), 30_000)
+	version, err := c.PutWith(t.Context(), key, value, PutOptions{TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh := n.dial(nil)
+	same := func() {
+		t.Helper()
+		item, err := fresh.GetItem(t.Context(), key)
+		if err != nil || !bytes.Equal(item.Value, value) || item.Version != version || time.Until(item.Expiry) < 50*time.Minute {
+			t.Fatalf("%d bytes, version %d, expiry %v, %v", len(item.Value), item.Version, item.Expiry, err)
+		}
+	}
+	same()
+	if k := fresh.Counters(); k.SendGets != 1 {
+		t.Errorf("%d gets by SEND", k.SendGets)
+	}
+	eventually(t, "it is got one-sidedly", func() bool { same(); return fresh.Counters().LargeReads > fresh.Counters().SendGets })
+	settled(t, fresh)
+}
+
 func TestTouch(t *testing.T) {
 	n := startNode(t, nil)
 	c := n.dial(nil)

@@ -47,8 +47,9 @@ func (c *Client) Put(ctx context.Context, key, value []byte) error {
 //
 // Beyond what Put fails with there are ErrExists (IfAbsent) and
 // ErrVersionMismatch (IfVersion), both a *VersionError with the version that the
-// key has: then nothing was changed. So a put with IfAbsent or IfVersion that
-// fails with ErrOutcomeUnknown can be made again by the caller without risk.
+// key has: then nothing was changed. A put with IfVersion that fails with
+// ErrOutcomeUnknown can be made again by the caller: it cannot take effect
+// twice, because no version comes back.
 func (c *Client) PutWith(ctx context.Context, key, value []byte, opts PutOptions) (version uint64, err error) {
 	return c.putWith(ctx, key, value, opts)
 }

@@ -125,6 +125,9 @@ func (t *serverTime) beat(micros uint64, posted int64) {
 
 // pong notes the time in the reply to a Ping that was posted at the given time.
 func (t *serverTime) pong(micros uint64, posted int64) {
+	if micros == 0 {
+		return // no time
+	}
 	t.raise(micros)
 	t.mu.Lock()
 	defer t.mu.Unlock()
