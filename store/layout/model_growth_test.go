@@ -71,18 +71,29 @@ func (w *world) buildSegment(s, old *mseg) (out []wstore) {
 		words[b*BucketSize/wordSize] = uint64(MakeBucketHeader(s.step, s.depth, b, n, 0, s.prefix))
 	}
 	for _, k := range w.keys {
-		if old == nil || k.slotOff == 0 || k.hash.Prefix(s.depth) != s.prefix {
+		if old == nil || k.hash.Prefix(s.depth) != s.prefix {
 			continue
 		}
 		a, b := k.hash.Mains(SegmentGroups(s.step))
-		for {
-			m := []Main{a, b}[w.r.IntN(2)]
-			off := (m.PairBucket()+w.r.IntN(2))*BucketSize + SlotOffset(w.r.IntN(BucketSlots))
-			if words[off/wordSize] == 0 {
-				words[off/wordSize] = LoadWord(w.mem, k.slotOff)
-				k.slotOff, k.seg = base+off, s
-				break
+		move := func(from int) int {
+			for {
+				m := []Main{a, b}[w.r.IntN(2)]
+				off := (m.PairBucket()+w.r.IntN(2))*BucketSize + SlotOffset(w.r.IntN(BucketSlots))
+				if words[off/wordSize] == 0 {
+					words[off/wordSize] = LoadWord(w.mem, from)
+					return base + off
+				}
 			}
+		}
+		if k.slotOff != 0 {
+			k.slotOff, k.seg = move(k.slotOff), s
+		}
+		// Of slots that say the same, one is enough.
+		if k.pebble {
+			k.stale = nil
+		}
+		if len(k.stale) > 0 {
+			k.stale = []int{move(k.stale[0])}
 		}
 	}
 	for i, v := range words {

@@ -48,7 +48,8 @@ type mkey struct {
 	seg       *mseg
 	slotOff   int // byte offset of its slot in memory, 0: none
 	pebble    bool
-	counted   bool // present without slot, counted in a main bucket
+	stale     []int // Pebble-only slots that were left when the key got another
+	counted   bool  // present without slot, counted in a main bucket
 }
 
 func (k *mkey) present() bool { return !k.absent[k.newest] }

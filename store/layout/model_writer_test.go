@@ -66,8 +66,10 @@ func (w *world) operation() {
 		w.evict(k)
 	case x < 90:
 		w.promote(k)
-	case x < 99:
+	case x < 97:
 		w.putSlotless(k)
+	case x < 99:
+		w.dropStale(k)
 	default:
 		w.dropSlot(k)
 	}
@@ -102,6 +104,7 @@ func (w *world) write(k *mkey, n int, done func()) {
 	if old >= 0 {
 		dead = w.setState(old, oldVersion, Dead)
 	}
+	k.leaveSlot()
 	if k.slotOff == 0 {
 		k.slotOff, k.seg = w.emptySlot(k), w.segmentOf(k.hash)
 	}
@@ -124,6 +127,16 @@ func (w *world) write(k *mkey, n int, done func()) {
 		k.cell, k.version, k.pebble, k.counted = cell, version, false, false
 		done()
 	}})
+}
+
+// leaveSlot leaves the key's Pebble-only slot where it is: nobody can tell whose
+// it is, so no write takes it over.
+func (k *mkey) leaveSlot() {
+	if k.pebble && k.slotOff != 0 {
+		k.stale = append(k.stale, k.slotOff)
+		k.slotOff = 0
+	}
+	k.pebble = false
 }
 
 func (w *world) setState(cell int, v Version, s State) wstep {
@@ -156,6 +169,7 @@ func (w *world) delete(k *mkey) {
 	n := w.begin(k, true)
 	if k.cell < 0 {
 		k.effective = n // no item to kill: readers ask, and SENDs wait
+		k.leaveSlot()
 	}
 	w.leave(k, 0, func() { k.acked = n })
 }
@@ -193,8 +207,32 @@ func (w *world) evict(k *mkey) {
 	if k.cell < 0 {
 		return
 	}
-	slot := MakeSlot(k.hash.Fingerprint(), ClassPebble, Place(w.r.Uint64()&placeMask))
-	w.leave(k, slot, func() { k.pebble = true })
+	w.leave(k, PebbleSlot(k.hash), func() { k.pebble = true })
+	if len(k.stale) == 0 || len(k.stale) < 3 && w.r.IntN(2) == 0 {
+		return
+	}
+	// Two slots say the same: one goes, a lease later.
+	w.steps = append(w.steps, wstep{after: func() { w.lease(w.clock) }}, wstep{stores: func() []wstore {
+		s := wstore{k.slotOff, 8, 0}
+		k.slotOff = k.stale[len(k.stale)-1]
+		k.stale = k.stale[:len(k.stale)-1]
+		return []wstore{s}
+	}})
+}
+
+// dropStale: a Pebble-only slot that nobody may need any more goes like one
+// that somebody does: counted, and a lease later.
+func (w *world) dropStale(k *mkey) {
+	if len(k.stale) == 0 {
+		return
+	}
+	s := w.raise(k)
+	s.after = func() { w.leaseUnless(bugDropAtOnce) }
+	w.steps = append(w.steps, s, wstep{stores: func() []wstore {
+		s := wstore{k.stale[0], 8, 0}
+		k.stale = k.stale[1:]
+		return []wstore{s}
+	}})
 }
 
 func (w *world) promote(k *mkey) {
@@ -211,6 +249,12 @@ func (w *world) putSlotless(k *mkey) {
 	}
 	n := w.begin(k, false)
 	k.effective = n // from here on any answer is by SEND, which waits
+	if last := len(k.stale) - 1; last >= 0 {
+		// There is a slot that says as much.
+		k.slotOff, k.seg, k.stale, k.pebble = k.stale[last], w.segmentOf(k.hash), k.stale[:last], true
+		w.steps = append(w.steps, wstep{after: func() { k.acked = n }})
+		return
+	}
 	s := w.raise(k)
 	s.after = func() { k.counted, k.acked = true, n }
 	if w.bug == bugAckBeforeCount {
