@@ -326,17 +326,6 @@ func (d *dedup) wasShort() {
 	}
 }
 
-// size returns the number of entries.
-func (d *dedup) size() (n int) {
-	for i := range d.stripes {
-		st := &d.stripes[i]
-		st.mu.Lock()
-		n += len(st.entries)
-		st.mu.Unlock()
-	}
-	return n
-}
-
 // The record of a result, under the key client 16 | slot 2 (big endian):
 //
 //	 0        8        16       24        25      26     28

@@ -163,8 +163,8 @@ func TestResultsForgotten(t *testing.T) {
 	for range forgetAfter/dedupTick + 1 {
 		n.dedup.tick()
 	}
-	if n.dedup.size() != 0 {
-		t.Fatalf("%d results are kept after 10 minutes of silence", n.dedup.size())
+	if n.dedup.count() != 0 {
+		t.Fatalf("%d results are kept after 10 minutes of silence", n.dedup.count())
 	}
 	if err := n.Do(t.Context(), &Write{Key: []byte("n"), Op: OpIncrement, Delta: 1, ID: rid(0, 1).sent(forgetAfter)}); err != ErrOutcomeUnknown {
 		t.Errorf("after 20 minutes: %v", err)
@@ -174,7 +174,7 @@ func TestResultsForgotten(t *testing.T) {
 		n.dedup.tick()
 		n.do(Write{Key: []byte("n"), Op: OpIncrement, Delta: 1, ID: rid(slot, 7)})
 	}
-	if got := n.dedup.size(); got > c.dedupEntries {
+	if got := n.dedup.count(); got > c.dedupEntries {
 		t.Errorf("%d results are kept, bound %d", got, c.dedupEntries)
 	}
 	n.want(0, "n", "101")
@@ -195,8 +195,8 @@ func TestResultsForgotten(t *testing.T) {
 	if err := n.forgetSome(&at); err != nil {
 		t.Fatal(err)
 	}
-	if got := n.recordsOnDisk(); got != n.dedup.size() {
-		t.Errorf("%d records on the disk, %d in the table", got, n.dedup.size())
+	if got := n.recordsOnDisk(); got != n.dedup.count() {
+		t.Errorf("%d records on the disk, %d in the table", got, n.dedup.count())
 	}
 	n.want(0, "n", "102")
 	// The next incarnation knows that it does not know all.
@@ -239,8 +239,8 @@ func TestSlotMovesBetweenShards(t *testing.T) {
 	for seq := range uint64(20) {
 		n.do(Write{Shard: uint16(seq % 4), Key: fmt.Appendf(nil, "k%d", seq%4), Op: OpIncrement, Delta: 1, ID: rid(3, seq+1)})
 	}
-	if n.dedup.size() != 1 || n.recordsOnDisk() != 4 {
-		t.Errorf("%d entries, %d records", n.dedup.size(), n.recordsOnDisk())
+	if n.dedup.count() != 1 || n.recordsOnDisk() != 4 {
+		t.Errorf("%d entries, %d records", n.dedup.count(), n.recordsOnDisk())
 	}
 	if err := n.Close(); err != nil {
 		t.Fatal(err)

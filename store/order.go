@@ -91,6 +91,7 @@ func (s *Store) decide(sh *shard, w *Write) (ready bool, err error) {
 	}
 	again, err := s.dedup.look(w)
 	if err != nil {
+		s.counts.tooLate.Add(1)
 		return false, err
 	}
 	if again {

@@ -14,6 +14,7 @@ type counters struct {
 	scans, holds, probes        atomic.Uint64
 	noMemory, slotless          atomic.Uint64
 	damaged, corrupt, published atomic.Uint64
+	tooLate                     atomic.Uint64
 
 	evicted, promoted, refused, promotionsLost atomic.Uint64
 	slotsDropped, dropped, cleared, touches    atomic.Uint64
@@ -76,6 +77,10 @@ type Stats struct {
 	Conditions  uint64 `json:"conditions_refused"` // writes whose condition did not hold
 	BatchWrites uint64 `json:"batch_writes"`       // batches of callers
 	Expired     uint64 `json:"expired"`            // keys removed because their time was over
+	TooLate     uint64 `json:"retries_too_late"`   // retries of which nothing is remembered
+	// ResultsShort: results had to be forgotten early, there are too many.
+	ResultsShort bool      `json:"results_short"`
+	ServerTime   time.Time `json:"server_time"` // by which keys expire
 
 	DiskFree      uint64      `json:"disk_free"`    // bytes; 0 if unknown
 	PutsRefused   bool        `json:"puts_refused"` // for want of disk space
@@ -128,7 +133,8 @@ func (s *Store) Stats() Stats {
 	st.SlotsDropped, st.Dropped, st.Cleared, st.Touches = c.slotsDropped.Load(), c.dropped.Load(), c.cleared.Load(), c.touches.Load()
 	st.SketchBytes = uint64(len(s.sketch.words) * 8)
 	st.Retries, st.Conditions, st.BatchWrites, st.Expired = c.retries.Load(), c.conditions.Load(), c.batchWrites.Load(), c.expired.Load()
-	st.Remembered = s.dedup.count()
+	st.Remembered, st.TooLate, st.ResultsShort = s.dedup.count(), c.tooLate.Load(), s.dedup.short()
+	st.ServerTime = s.Now()
 	st.InflightBytes, st.Inflight = s.gate.inside()
 	for _, sh := range s.shards {
 		sh.mu.Lock()
