@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"reflect"
 	"runtime"
+	"time"
 
 	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/internal/wire"
@@ -182,6 +183,10 @@ func flatten(out map[string]float64, prefix string, v reflect.Value) {
 	for i := range v.NumField() {
 		name := prefix + snake(v.Type().Field(i).Name)
 		switch f := v.Field(i); {
+		case f.Type() == reflect.TypeFor[time.Time]():
+			if t := f.Interface().(time.Time); !t.IsZero() {
+				out[name] = float64(t.UnixMicro()) / 1e6 // seconds since 1970
+			}
 		case f.Kind() == reflect.Struct:
 			flatten(out, name+"_", f)
 		case f.CanUint():
