@@ -130,7 +130,10 @@ func (w *world) check() {
 					continue
 				}
 				in++
-				kh, _ := ix.hashOf(s)
+				kh, ok := s.PebbleHash()
+				if !ok {
+					kh, _ = ix.hashOf(s)
+				}
 				x, y := kh.Mains(seg.groups)
 				if b != x.MainBucket() && b != x.OverflowBucket() && b != y.MainBucket() && b != y.OverflowBucket() ||
 					!h.Fits(ix.shard, kh, b, step) || s.Fingerprint() != kh.Fingerprint() {
