@@ -15,13 +15,19 @@ import (
 // the connection. op chooses the call; with fix set, type and id of the reply
 // are put right, so that the bytes behind them are looked at.
 func FuzzReply(f *testing.F) {
+	const fuzzOps = 15
 	hold := wire.AppendGetReply(nil, 0, wire.GetReply{
 		Kind: wire.GetHeld, ValueLen: 100_000, Version: 1, Hold: wire.Hold{ID: 1, Place: uint64(fakeItems), Size: 200_000, KeyLen: 1},
 	})
 	scan := wire.BeginScanReply(nil, 0)
 	scan = wire.AppendScanEntry(scan, wire.ScanEntry{Key: []byte("k"), ValueLen: 1, Value: []byte("v"), HasValue: true})
 	scan = wire.EndScanReply(scan, 0, 1, true, []byte("k"))
-	for op := range uint8(9) {
+	watch := wire.BeginWatchReply(nil, 0)
+	watch = wire.AppendEvent(watch, wire.Event{Version: 3, Op: wire.EventPut, Key: []byte("k"), ValueLen: 1, Value: []byte("v"), HasValue: true})
+	watch = wire.EndWatchReply(watch, 0, 1, wire.Cursor{Incarnation: 9, Version: 3}, true)
+	for op := range uint8(fuzzOps) {
+		f.Add(op, true, watch)
+		f.Add(op, true, wire.AppendWriteReply(nil, wire.TypeBatch, 0, wire.WriteReply{Version: 1, Number: 1 << 62}))
 		f.Add(op, true, []byte{})
 		f.Add(op, false, hold)
 		f.Add(op, true, hold)
@@ -44,7 +50,7 @@ func FuzzReply(f *testing.F) {
 		srv := newFakeServer(9)
 		answered := false
 		srv.onRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
-			if h.Type == wire.TypeHello || h.Type == wire.TypeView && op%9 != 7 {
+			if h.Type == wire.TypeHello || h.Type == wire.TypeView && op%fuzzOps != 7 {
 				return nil, false
 			}
 			if answered {
@@ -74,7 +80,7 @@ func FuzzReply(f *testing.F) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
 		defer cancel()
 		s, p := c.current.Load(), c.begin(ctx)
-		switch op % 9 {
+		switch op % fuzzOps {
 		case 0:
 			w := want{n: -1}
 			err = s.getBySend(&p, []byte("k"), &w)
@@ -95,6 +101,23 @@ func FuzzReply(f *testing.F) {
 			err = s.refreshView(&p)
 		case 8:
 			_, err = c.Ping(ctx)
+		case 9:
+			_, err = c.PutWith(ctx, []byte("k"), []byte("v"), PutOptions{IfAbsent: true})
+		case 10:
+			_, err = c.Increment(ctx, []byte("k"), 1)
+		case 11:
+			err = c.Touch(ctx, []byte("k"), time.Second)
+		case 12, 13:
+			var b Batch
+			b.PutWith([]byte("a"), nil, PutOptions{IfVersion: 3})
+			b.Put([]byte("k"), make([]byte, int(op%fuzzOps-12)*20_000))
+			_, err = c.WriteBatch(ctx, &b)
+		case 14:
+			for _, err = range c.Watch(ctx, []byte("k"), WatchOptions{Values: true}) {
+				if err != nil {
+					break
+				}
+			}
 		}
 		if err == nil && !fix && len(bytes) < wire.HeaderSize {
 			t.Error("no reply, and yet an answer")
