@@ -479,12 +479,12 @@ func TestReports(t *testing.T) {
 	if err != nil || wire.ParseReportReply(body) != nil {
 		t.Errorf("report: %x, %v", body, err)
 	}
-	if _, err := p.call(func(id uint64) []byte { return wire.AppendPing(nil, id, wire.Ping{Touches: touches}) }); err != nil {
-		t.Error(err)
-	}
-	if got := srv.met.touches.Load(); got != 2*wire.MaxTouches {
-		t.Errorf("%d touches taken, want %d", got, 2*wire.MaxTouches)
-	}
+	eventually(t, "the touches of a Ping to be taken", func() bool {
+		if _, err := p.call(func(id uint64) []byte { return wire.AppendPing(nil, id, wire.Ping{Touches: touches}) }); err != nil {
+			t.Fatal(err)
+		}
+		return srv.met.touches.Load() == 2*wire.MaxTouches // what comes too soon is left aside
+	})
 	if got := srv.met.damageReports.Load(); got != 1 {
 		t.Errorf("%d damages taken, want 1", got)
 	}

@@ -255,7 +255,7 @@ func (r *request) ping() {
 		s.shrinkLocked(int(n))
 		s.mu.Unlock()
 	}
-	s.srv.touched(m.Touches)
+	s.touched(m.Touches)
 	r.answer(smallReply, func(dst []byte) []byte {
 		return wire.AppendPingReply(dst, r.hdr.ID, wire.PingReply{
 			Echo: m.Echo, TimeMicros: uint64(s.srv.store.Now().UnixMicro()), ViewVersion: s.srv.store.ViewVersion(),

@@ -2,6 +2,7 @@ package server
 
 import (
 	"math"
+	"time"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store"
@@ -19,7 +20,7 @@ func (r *request) report() {
 		return
 	}
 	srv := r.s.srv
-	srv.touched(m.Touches)
+	r.s.touched(m.Touches)
 	for d := range m.Damages {
 		if int(d.Shard) >= srv.shards || len(d.Key) == 0 || len(d.Key) > maxKey {
 			continue
@@ -34,12 +35,18 @@ func (r *request) report() {
 	r.answer(smallReply, func(dst []byte) []byte { return wire.AppendReportReply(dst, r.hdr.ID) })
 }
 
-// touched hands reads that clients have counted to the store.
-func (srv *Server) touched(list wire.Touches) {
-	n := list.Len()
-	if n == 0 {
+// touchEvery is how often the touches of one session are taken; what comes in
+// between is left aside, for it costs the lane time that others want.
+const touchEvery = int64(20 * time.Millisecond)
+
+// touched hands reads that the client has counted to the store. It does not
+// wait.
+func (s *session) touched(list wire.Touches) {
+	n, now, srv := list.Len(), s.srv.now(), s.srv
+	if n == 0 || now < s.nextTouches.Load() {
 		return
 	}
+	s.nextTouches.Store(now + touchEvery)
 	srv.met.touches.Add(uint64(n))
 	touches := make([]store.Touch, n)
 	for i := range touches {

@@ -50,7 +50,9 @@ type session struct {
 	pinging atomic.Bool  // a Ping is being answered
 	heard   atomic.Int64 // when the last message came, Server.now
 	bigHeld atomic.Int32 // large reply buffers
-	began   int64
+	// nextTouches is when touches are taken again, Server.now.
+	nextTouches atomic.Int64
+	began       int64
 
 	// inflight counts requests being handled and one for the session itself;
 	// quiet is closed when it reaches zero.
