@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/rdmakv/rdmakv/internal/teeth"
 )
 
 // The committer is one goroutine that turns queued writes of all shards into
@@ -109,6 +111,12 @@ func (s *Store) commit(g *group) bool {
 		}
 		s.counts.batches.Add(1)
 		s.unbeaten.Store(true)
+	}
+	if teeth.Off(teeth.D5AckDurable) {
+		for _, w := range g.writes {
+			w.Done(w)
+			w.Done = func(*Write) {}
+		}
 	}
 	select {
 	case s.groups <- g: // the group belongs to the publisher from here

@@ -115,6 +115,9 @@ type Config struct {
 	// refused with ErrNoSpace; deletes go on down to half of it. Default
 	// 64 MiB; negative: no floor.
 	MinFreeBytes int64
+	// ScrubRate is how many bytes of items are verified in memory per second.
+	// Default 8 MiB; negative: none, but for those that clients report.
+	ScrubRate int64
 	// WALFailoverDir is a second directory, best on another disk, to which
 	// Pebble's log switches while the first is slow or failing. Default: none.
 	WALFailoverDir string
@@ -185,6 +188,7 @@ func (c Config) withDefaults() Config {
 	c.InflightWrites = orDefault(c.InflightWrites, 1<<16)
 	c.BatchBytes = orDefault(c.BatchBytes, 4<<20)
 	c.dedupEntries = orDefault(c.dedupEntries, dedupLimit)
+	c.ScrubRate = orDefault(c.ScrubRate, 8<<20)
 	c.CacheBytes = orDefault(c.CacheBytes, 64<<20)
 	c.MemTableBytes = orDefault(c.MemTableBytes, 32<<20)
 	c.MinFreeBytes = orDefault(c.MinFreeBytes, 64<<20)

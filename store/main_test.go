@@ -22,6 +22,8 @@ func TestMain(m *testing.M) {
 		// Pebble leaves these behind when its Open fails, and after a panic or a
 		// fence, when it cannot be closed.
 		goleak.IgnoreAnyFunction("github.com/cockroachdb/pebble/v2.(*cleanupManager).mainLoop"),
+		goleak.IgnoreAnyFunction("github.com/cockroachdb/pebble/v2.(*DB).collectTableStats"),
+		goleak.IgnoreAnyFunction("github.com/cockroachdb/pebble/v2.(*DB).maybeCollectTableStatsLocked.gowrap1"),
 		goleak.IgnoreAnyFunction("github.com/cockroachdb/pebble/v2/record.(*LogWriter).flushLoop"),
 		goleak.IgnoreTopFunction("github.com/cockroachdb/pebble/v2/internal/genericcache.(*shard[...]).releaseLoop"),
 		goleak.IgnoreAnyFunction("github.com/cockroachdb/pebble/v2.(*ConcurrencyLimitScheduler).periodicGranter"),

@@ -58,6 +58,7 @@ type Store struct {
 	predecessorOver bool      // publisher only
 
 	filler filler
+	scrub  scrubber
 	fullMemory
 	heldBytes atomic.Int64
 	unbeaten  atomic.Bool // there were commits since the last heartbeat
@@ -307,14 +308,17 @@ func (s *Store) start() {
 	s.gate = newGate(s.cfg.InflightBytes, s.cfg.InflightWrites)
 	s.groups = make(chan *group, groupsInFlight)
 	s.filler.started = s.opened
+	s.scrub.reports = make(chan damageReport, reportsQueued)
+	s.scrub.suspects = make(map[layout.Slot]layout.Version)
 	s.workers.Add(3)
 	go s.runEvictor()
 	go s.runCommitter()
 	go s.runPublisher()
 	if !s.cfg.noKeeper {
-		s.workers.Add(2)
+		s.workers.Add(3)
 		go s.runClock()
 		go s.runForget()
+		go s.runScrub()
 	}
 	if s.db == nil {
 		s.startCache()

@@ -19,7 +19,10 @@ type counters struct {
 	evicted, promoted, refused, promotionsLost atomic.Uint64
 	slotsDropped, dropped, cleared, touches    atomic.Uint64
 
-	retries, conditions, batchWrites, expired atomic.Uint64
+	retries, conditions, batchWrites, expired   atomic.Uint64
+	scrubbed, scrubbedBytes, scrubPasses        atomic.Uint64
+	repaired, repairsLost, orphans              atomic.Uint64
+	damageReports, reportsDropped, reportsFalse atomic.Uint64
 }
 
 // Stats is a store in numbers. Counters run from Open; each value is read at
@@ -60,17 +63,26 @@ type Stats struct {
 	InflightBytes int64             `json:"inflight_bytes"`
 	Inflight      int               `json:"inflight"` // writes accepted and not done
 
-	Published uint64 `json:"published"` // writes published
-	Batches   uint64 `json:"batches"`   // Pebble batches
-	Resident  uint64 `json:"resident"`  // reads by SEND answered from memory
-	Absent    uint64 `json:"absent"`    // ... by memory that proves absence
-	FromDisk  uint64 `json:"from_disk"` // ... by Pebble
-	Scans     uint64 `json:"scans"`
-	Holds     uint64 `json:"holds"`
-	Probes    uint64 `json:"probes"`    // deletes that had to ask Pebble
-	NoMemory  uint64 `json:"no_memory"` // puts and fills for which there was no place
-	Damaged   uint64 `json:"damaged"`   // items in memory that did not verify
-	Corrupt   uint64 `json:"corrupt"`   // records on the disk that did not verify
+	Published      uint64 `json:"published"` // writes published
+	Batches        uint64 `json:"batches"`   // Pebble batches
+	Resident       uint64 `json:"resident"`  // reads by SEND answered from memory
+	Absent         uint64 `json:"absent"`    // ... by memory that proves absence
+	FromDisk       uint64 `json:"from_disk"` // ... by Pebble
+	Scans          uint64 `json:"scans"`
+	Holds          uint64 `json:"holds"`
+	Probes         uint64 `json:"probes"`    // deletes that had to ask Pebble
+	NoMemory       uint64 `json:"no_memory"` // puts and fills for which there was no place
+	Damaged        uint64 `json:"damaged"`   // items in memory that did not verify
+	Scrubbed       uint64 `json:"scrubbed"`  // items verified by the background pass
+	ScrubbedBytes  uint64 `json:"scrubbed_bytes"`
+	ScrubPasses    uint64 `json:"scrub_passes"`    // over all of memory
+	Repaired       uint64 `json:"repaired"`        // damaged items rewritten from disk, or sent there
+	RepairsLost    uint64 `json:"repairs_lost"`    // ... that gave way to a newer write
+	Orphans        uint64 `json:"orphans"`         // damaged items that were nobody's, or had no copy
+	DamageReports  uint64 `json:"damage_reports"`  // of clients
+	ReportsFalse   uint64 `json:"reports_false"`   // ... where the server found nothing
+	ReportsDropped uint64 `json:"reports_dropped"` // ... beyond the bound
+	Corrupt        uint64 `json:"corrupt"`         // records on the disk that did not verify
 
 	Retries     uint64 `json:"retries"`            // writes that came again and were answered as before
 	Remembered  int    `json:"results_remembered"` // results of requests, for that
@@ -125,6 +137,9 @@ func (s *Store) Stats() Stats {
 		Resident: c.resident.Load(), Absent: c.absent.Load(), FromDisk: c.pebble.Load(),
 		Scans: c.scans.Load(), Holds: c.holds.Load(), Probes: c.probes.Load(),
 		NoMemory: c.noMemory.Load(), Damaged: c.damaged.Load(), Corrupt: c.corrupt.Load(),
+		Scrubbed: c.scrubbed.Load(), ScrubbedBytes: c.scrubbedBytes.Load(), ScrubPasses: c.scrubPasses.Load(),
+		Repaired: c.repaired.Load(), RepairsLost: c.repairsLost.Load(), Orphans: c.orphans.Load(),
+		DamageReports: c.damageReports.Load(), ReportsFalse: c.reportsFalse.Load(), ReportsDropped: c.reportsDropped.Load(),
 		DiskFree: s.disk.free.Load(), PutsRefused: s.disk.admits(false) != nil,
 		FillKeys: s.filler.keys.Load(), FillDropped: s.filler.dropped.Load(),
 		ReclaimLatest: s.reclaim.Version(),

@@ -117,6 +117,16 @@ const (
 	D7ValueChecksum
 	// D7CreditsCounted: a client that sends more than it has credits is cut off.
 	D7CreditsCounted
+	// D5SyncFirst: a write is published, and acknowledged, after its fsync.
+	D5SyncFirst
+	// D5AckDurable: a write is acknowledged after its fsync.
+	D5AckDurable
+	// F6Repair: a repair never wins over a write that was ordered since its read.
+	F6Repair
+	// D5ScrubTrusts: memory is repaired if it is damaged, not because a client says so.
+	D5ScrubTrusts
+	// D5RepairFromMemory: a damaged item is repaired from Pebble.
+	D5RepairFromMemory
 
 	numRules
 )
@@ -164,6 +174,11 @@ var ruleNames = [numRules]string{
 	D7RightsAfterHello:  "D7 no rights before Hello",
 	D7ValueChecksum:     "D7 checksum of what was READ",
 	D7CreditsCounted:    "D7 credits are counted",
+	D5SyncFirst:         "D5 publish after fsync",
+	D5AckDurable:        "D5 acknowledge after fsync",
+	F6Repair:            "F6 repair gives way to newer writes",
+	D5ScrubTrusts:       "D5 repair only what the server saw",
+	D5RepairFromMemory:  "D5 repair from disk",
 }
 
 // String names the rule for test output.

@@ -72,6 +72,12 @@ var mutants = []mutant{
 	{teeth.F7DropCounted, "a slot is dropped and its key not counted", "store", "TestDropCounted"},
 	{teeth.F7DropLease, "a slot goes as soon as its key is counted", "store", "TestDropCounted"},
 	{teeth.F6EvictFill, "a fill brings back what was evicted since its snapshot", "store", "TestF6EvictFill"},
+	{teeth.F38Ledger, "files are not compared with the ledger", "store", "TestEveryByteFlipped"},
+	{teeth.D5SyncFirst, "readers see a write before its fsync", "store", "TestCrashAtEveryCall"},
+	{teeth.D5AckDurable, "a write is acknowledged before its fsync", "store", "TestCrashAtEveryCall"},
+	{teeth.F6Repair, "a repair brings back what it read before a newer write", "store", "TestF6Repair"},
+	{teeth.D5ScrubTrusts, "an item is moved because a client calls it damaged", "store", "TestDamageReports"},
+	{teeth.D5RepairFromMemory, "a damaged item is its own repair", "store", "TestScrub"},
 }
 
 // markdown writes the table for docs/correctness.md.

@@ -1,0 +1,271 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// blindSpots is everything that a flipped byte can do without being noticed
+// and without being harmless: what no design that keeps one copy could see, or
+// that this one does not. The test fails over a wrong answer anywhere else, and
+// over a line of this table that is not needed any more.
+var blindSpots = []struct {
+	state string         // how the server before had ended
+	file  *regexp.Regexp // in the store's directory
+	// behind: only bytes behind those that the ledger knows; else all of them.
+	behind bool
+	why    string
+}{
+	{"killed before a heartbeat", regexp.MustCompile(`^data/\d+\.log$`), true,
+		"the end of a log, written within a second of the crash: damage there looks like the end that a crash leaves"},
+}
+
+// A flipped store is a small store whose bytes are damaged, one at a time.
+type flipped struct {
+	state string
+	fs    *vfs.MemFS
+	keys  map[string]string // what it holds
+	gone  []string          // what it held
+}
+
+// smallStore makes a store in which every kind of file has a part of the data.
+// It ended cleanly, or was killed after a heartbeat, or a moment before one.
+func smallStore(t *testing.T, state string) flipped {
+	fs := vfs.NewCrashableMem()
+	c := testConfig(fs)
+	c.noKeeper = true
+	f := flipped{state: state, keys: make(map[string]string)}
+	n := open(t, c)
+	put := func(i, size int) {
+		key := fmt.Sprintf("key-%d", i)
+		f.keys[key] = pattern(size, fmt.Sprint(i, "-", len(f.keys)))
+		n.put(i%4, key, f.keys[key])
+	}
+	for i := range 6 {
+		put(i, 20+10*i)
+	}
+	put(6, 1100) // in a blob file
+	if err := n.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	n.heartbeat()
+	put(7, 30)
+	n.del(1, "key-1")
+	delete(f.keys, "key-1")
+	f.gone = append(f.gone, "key-1", "never")
+	if err := n.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	put(2, 50)
+	n.heartbeat()
+	put(8, 40)
+	if state == "killed after a heartbeat" {
+		n.heartbeat()
+	}
+	f.fs = fs.CrashClone(vfs.CrashCloneCfg{})
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if state == "stopped" {
+		f.fs = fs
+	}
+	return f
+}
+
+// files lists the files that may be damaged.
+func (f flipped) files(t *testing.T) (files []string) {
+	for _, dir := range []string{"/store", "/store/data"} {
+		names, err := f.fs.List(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(names)
+		for _, name := range names {
+			if info, err := f.fs.Stat(path.Join(dir, name)); err == nil && !info.IsDir() {
+				files = append(files, path.Join(dir, name))
+			}
+		}
+	}
+	return files
+}
+
+// An flipOutcome is what became of one flip.
+type flipOutcome int
+
+const (
+	flipRefused flipOutcome = iota // Open says why not
+	flipRight                      // every get is right
+	flipErrors                     // some say ErrCorrupt, the others are right
+	flipWrong                      // a wrong answer
+)
+
+// try damages one byte and looks at everything.
+func (f flipped) try(name string, off int64, mask byte) (flipOutcome, error) {
+	disk := vfs.NewMem()
+	if ok, err := vfs.Clone(f.fs, disk, "/store", "/store"); err != nil || !ok {
+		return 0, fmt.Errorf("clone: %v, %w", ok, err)
+	}
+	if err := flipByte(disk, name, off, mask); err != nil {
+		return 0, err
+	}
+	c := testConfig(disk)
+	c.noKeeper, c.PredecessorGone, c.FillWorkers = true, true, 1
+	c.MemoryLimit, c.RegionSize, c.IndexRegionSize = 8<<20, 1<<20, 256<<10
+	s, err := Open(context.Background(), c)
+	if err != nil {
+		var open *OpenError
+		if !errors.As(err, &open) {
+			return flipWrong, fmt.Errorf("refused with an untyped error: %w", err)
+		}
+		return flipRefused, nil
+	}
+	defer s.Close() // may fail over the damage
+	result := flipRight
+	for key, value := range f.keys {
+		got, err := s.Get(context.Background(), uint16(key[4]-'0')%4, []byte(key), nil)
+		switch {
+		case errors.Is(err, ErrCorrupt):
+			result = flipErrors
+		case err != nil || string(got.Data) != value:
+			return flipWrong, fmt.Errorf("Get(%s) = %s, %v", key, clip(string(got.Data)), err)
+		}
+	}
+	for _, key := range f.gone {
+		got, err := s.Get(context.Background(), 1, []byte(key), nil)
+		switch {
+		case errors.Is(err, ErrCorrupt):
+			result = flipErrors
+		case !errors.Is(err, ErrNotFound):
+			return flipWrong, fmt.Errorf("Get(%s) = %s, %v; it was deleted", key, clip(string(got.Data)), err)
+		}
+	}
+	page, err := s.Scan(context.Background(), ScanRequest{})
+	if err == nil && len(page.Entries) != len(f.keys) {
+		return flipWrong, fmt.Errorf("a scan shows %d keys of %d", len(page.Entries), len(f.keys))
+	}
+	return result, nil
+}
+
+// flipByte changes one byte.
+func flipByte(fs vfs.FS, name string, off int64, mask byte) error {
+	f, err := fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	var b [1]byte
+	if _, err := f.ReadAt(b[:], off); err != nil && err != io.EOF {
+		return errors.Join(err, f.Close())
+	}
+	b[0] ^= mask
+	_, err = f.WriteAt(b[:], off)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// TestEveryByteFlipped flips every byte of small stores, one at a time: each
+// get is right or an explicit error, or Open refuses, but for what blindSpots
+// lists. With -crash.seconds every bit is flipped, not one in each byte.
+func TestEveryByteFlipped(t *testing.T) {
+	stride, masks := int64(17), 1
+	switch {
+	case testing.Short() || underRace:
+		stride = 97
+	case *crashSeconds > 0:
+		stride, masks = 1, 8
+	}
+	used := make([]int, len(blindSpots))
+	var counts [4]int
+	var mu sync.Mutex
+	type job struct {
+		f    flipped
+		name string
+		off  int64
+		mask byte
+	}
+	jobs := make(chan job)
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for j := range jobs {
+				got, err := j.f.try(j.name, j.off, j.mask)
+				mu.Lock()
+				if counts[got]++; got == flipWrong {
+					if i := blindSpot(t, j.f, j.name, j.off); i >= 0 {
+						used[i]++
+					} else {
+						t.Errorf("%s, %s, byte %d ^ %#02x: %v", j.f.state, j.name, j.off, j.mask, err)
+					}
+				} else if err != nil {
+					t.Error(err)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for _, state := range []string{"stopped", "killed after a heartbeat", "killed before a heartbeat"} {
+		f := smallStore(t, state)
+		var bytes int64
+		for _, name := range f.files(t) {
+			info, err := f.fs.Stat(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bytes += info.Size()
+			for off := int64(0); off < info.Size() && !t.Failed(); off += stride {
+				for m := range masks {
+					jobs <- job{f, name, off, 1 << ((int(off*5) + m) % 8)}
+				}
+			}
+		}
+		t.Logf("%s: %d bytes in %d files", state, bytes, len(f.files(t)))
+	}
+	close(jobs)
+	wg.Wait()
+	for i, b := range blindSpots {
+		t.Logf("blind: %s, %v, behind the ledger %v, %d flips: %s", b.state, b.file, b.behind, used[i], b.why)
+		if used[i] == 0 && stride == 1 {
+			t.Errorf("line %d of blindSpots is not needed any more", i)
+		}
+	}
+	if counts[flipRefused] == 0 || counts[flipErrors] == 0 || counts[flipRight] == 0 {
+		t.Errorf("%v: the test does not test", counts)
+	}
+	tally(t, "every %d. byte: %d flips: %d refused, %d right, %d explicit errors, %d wrong and listed",
+		stride, counts[0]+counts[1]+counts[2]+counts[3], counts[flipRefused], counts[flipRight], counts[flipErrors], counts[flipWrong])
+}
+
+// blindSpot returns the line of the table for a flip, or -1.
+func blindSpot(t *testing.T, f flipped, name string, off int64) int {
+	text, err := readFile(f.fs, "/store/LEDGER")
+	if err != nil {
+		t.Error(err)
+		return -1
+	}
+	book, err := parseLedger(text)
+	if err != nil {
+		t.Error(err)
+		return -1
+	}
+	known := int64(0)
+	for _, l := range book.lines {
+		if l.name == path.Base(name) {
+			known = l.size
+		}
+	}
+	for i, b := range blindSpots {
+		if b.state == f.state && b.file.MatchString(strings.TrimPrefix(name, "/store/")) && (!b.behind || off >= known) {
+			return i
+		}
+	}
+	return -1
+}
