@@ -44,6 +44,11 @@ func (v *victim) colder(o *victim) bool {
 	return v.version < o.version
 }
 
+// yields is the policy of admission: whether an item goes for a key that comes
+// back from Pebble and was used so often. What was used as often stays: the
+// newcomer would soon be in its place.
+func (v *victim) yields(use uint8) bool { return use > v.use }
+
 // candidate describes an item as a victim.
 func (s *Store) candidate(p layout.Place, class uint8, it layout.Peek) victim {
 	h := layout.HashKey(s.seed, it.Key)

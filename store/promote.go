@@ -133,7 +133,7 @@ func (s *Store) admit(size int, h layout.Hash) (place layout.Place, class uint8,
 		place, class, err := s.slabs.AllocWithin(size, 0)
 		return place, class, err == nil
 	}
-	if s.sketch.estimate(h.Hi) <= v.use {
+	if !v.yields(s.sketch.estimate(h.Hi)) {
 		s.counts.refused.Add(1)
 		return 0, 0, false
 	}
