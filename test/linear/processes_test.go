@@ -178,7 +178,12 @@ func (r *rig) startFaults(ctx context.Context) func() faultCounts {
 		rng := rand.New(rand.NewPCG(*seedFlag, 11))
 		var round []int // faults of this round, in an order of its own
 		for {
-			pause(ctx, time.Duration(100+rng.IntN(1400))*time.Millisecond)
+			rest := time.Duration(100+rng.IntN(1400)) * time.Millisecond
+			if *fabricFlag != "iwarp" {
+				// After a kill there is a lease to wait for, and a guest is slow.
+				rest *= 5
+			}
+			pause(ctx, rest)
 			if ctx.Err() != nil {
 				return
 			}
