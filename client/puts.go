@@ -82,15 +82,29 @@ func newPut(key, value []byte, opts PutOptions) (w write, err error) {
 	case opts.IfAbsent:
 		w.terms.If = wire.CondAbsent
 	case opts.IfVersion != 0:
+		if err := checkVersion(opts.IfVersion); err != nil {
+			return write{}, err
+		}
 		w.terms.If, w.terms.IfVersion = wire.CondVersion, opts.IfVersion
 	}
 	return w, nil
 }
 
+// checkVersion refuses versions that no key has.
+func checkVersion(version uint64) error {
+	if version == 0 || version > uint64(layout.MaxVersion) {
+		return fmt.Errorf("%w: version %d is none that a key can have", ErrOptions, version)
+	}
+	return nil
+}
+
+// maxTTL is what servers take.
+const maxTTL = 100 * 366 * 24 * time.Hour
+
 // ttlMicros is a time to live as it is sent: never 0 unless it is none.
 func ttlMicros(ttl time.Duration) (uint64, error) {
-	if ttl < 0 {
-		return 0, fmt.Errorf("%w: a TTL of %v", ErrOptions, ttl)
+	if ttl < 0 || ttl > maxTTL {
+		return 0, fmt.Errorf("%w: a TTL of %v, must be 0 (none) to 100 years", ErrOptions, ttl)
 	}
 	return uint64((ttl + time.Microsecond - 1) / time.Microsecond), nil
 }
@@ -122,8 +136,8 @@ func (c *Client) Delete(ctx context.Context, key []byte) (existed bool, err erro
 // (*VersionError tells which), and with ErrNotFound if it does not exist.
 func (c *Client) DeleteIf(ctx context.Context, key []byte, version uint64) error {
 	w, err := newDelete(key, version)
-	if err == nil && version == 0 {
-		err = fmt.Errorf("%w: version 0 is none that a key can have", ErrOptions)
+	if err == nil {
+		err = checkVersion(version)
 	}
 	if err != nil {
 		return c.fail("delete-if", key, "", err)

@@ -51,8 +51,8 @@ func (b *Batch) Delete(key []byte) {
 // DeleteIf removes key if it has the given version.
 func (b *Batch) DeleteIf(key []byte, version uint64) {
 	w, err := newDelete(key, version)
-	if err == nil && version == 0 {
-		err = fmt.Errorf("%w: version 0 is none that a key can have", ErrOptions)
+	if err == nil {
+		err = checkVersion(version)
 	}
 	b.add(&w, err)
 }
