@@ -121,6 +121,7 @@ func (a *app) serverConfig(ctx context.Context) (server.Config, error) {
 		Lease:           time.Duration(c.Lease), // 0, when it is off, is the default
 		LeaseOff:        c.Lease == 0,
 		WatchBytes:      int64(c.WatchBytes),
+		ScrubRate:       int64(c.ScrubRate),
 		Credits:         c.Credits,
 		MaxSessions:     c.MaxSessions,
 		AdminListen:     c.AdminListen,
@@ -129,6 +130,9 @@ func (a *app) serverConfig(ctx context.Context) (server.Config, error) {
 	}
 	if c.WatchBytes == 0 {
 		cfg.WatchBytes = -1 // none; 0 is the default
+	}
+	if c.ScrubRate == 0 {
+		cfg.ScrubRate = -1
 	}
 	// The policy by its name. The type is the store's, which this program does
 	// not import; its zero value is the first of three.

@@ -188,8 +188,8 @@ func (c *Config) serverFaults(k *checker) {
 	if c.WatchBytes != 0 {
 		k.size("watch_bytes", c.WatchBytes, minWatch, maxWatch)
 	}
-	if c.ScrubRate > maxScrub {
-		k.fault("scrub_rate", "%s is out of range: 0 to %s", c.ScrubRate, maxScrub)
+	if c.ScrubRate != 0 {
+		k.size("scrub_rate", c.ScrubRate, granule, maxScrub)
 	}
 	k.oneOf("huge_pages", c.HugePages, "off", "try", "on")
 	if c.HugePages != "off" {

@@ -72,6 +72,9 @@ type Config struct {
 	// WatchBytes bounds the memory of the events that watches are answered
 	// from. Default 16 MiB; negative: none, and watches are refused.
 	WatchBytes int64
+	// ScrubRate is how many bytes of items are verified in memory per second.
+	// Default: the store's; negative: none.
+	ScrubRate int64
 	// MaxWatches bounds the watches that wait for events. Default 4096.
 	MaxWatches int
 	// MaxPoll bounds how long one waits before it is answered with nothing.

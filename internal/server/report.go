@@ -26,11 +26,7 @@ func (r *request) report() {
 			continue
 		}
 		srv.met.damageReports.Add(1)
-		if st, ok := any(srv.store).(interface {
-			Damaged(uint16, []byte, layout.Place, layout.Version)
-		}); ok {
-			st.Damaged(d.Shard, d.Key, layout.Place(d.Place), layout.Version(d.Version))
-		}
+		srv.store.Damaged(d.Shard, d.Key, layout.Place(d.Place), layout.Version(d.Version))
 	}
 	r.answer(smallReply, func(dst []byte) []byte { return wire.AppendReportReply(dst, r.hdr.ID) })
 }

@@ -165,6 +165,7 @@ func (srv *Server) openStore(ctx context.Context, predecessorGone bool) error {
 		RegionSize: cfg.RegionSize, IndexRegionSize: cfg.IndexRegionSize,
 		Lease: cfg.Lease, NoLease: cfg.LeaseOff, BeatInterval: cfg.Beat,
 		WatchBytes:    int(max(0, cfg.WatchBytes)),
+		ScrubRate:     cfg.ScrubRate,
 		InflightBytes: cfg.InflightBytes, CacheBytes: cfg.CacheBytes, MinFreeBytes: cfg.MinFreeBytes,
 		PredecessorGone: predecessorGone,
 		Logger:          cfg.Logger,

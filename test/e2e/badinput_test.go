@@ -63,6 +63,7 @@ var badTexts = map[string][]string{
 	"device":        {"no-such-device"},
 	"verbs_connect": {"", "udp", "CM"},
 	"huge_pages":    {"", "always"},
+	"mode":          {"", "Cache", "memory"},
 	"lease":         {"", "5", "5 s", "-1s", "999999h", "never"},
 	"gid_index":     {"", "x", "-2", "1.5", "99999999999999999999"},
 }
@@ -241,7 +242,7 @@ func TestStoreOfAnotherKind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newer := strings.NewReplacer("format 1\n", "format 99\n", "reader 1\n", "reader 99\n").Replace(string(data))
+	newer := strings.NewReplacer("format 2\n", "format 99\n", "reader 2\n", "reader 99\n").Replace(string(data))
 	if newer == string(data) {
 		t.Fatalf("the identity has no format version: %q", data)
 	}
