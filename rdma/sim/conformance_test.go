@@ -24,8 +24,13 @@ func conformance(kind memory.Kind, opts sim.Options) rdmatest.Config {
 			return h
 		}
 	}
+	connections := 0
+	if testing.Short() {
+		connections = 100
+	}
 	return rdmatest.Config{
-		New: host(net), NewImpatient: host(hasty), Memory: kind, OneProcess: true,
+		Connections: connections,
+		New:         host(net), NewImpatient: host(hasty), Memory: kind, OneProcess: true,
 		Want: (rdma.CapSRQ | rdma.CapInline | rdma.CapRNR | rdma.CapSendDelivers) &^ opts.Without,
 	}
 }
@@ -35,6 +40,9 @@ func TestConformanceHeap(t *testing.T) {
 }
 
 func TestConformanceMmap(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestConformanceHeap and TestConformanceDelays do the most of it")
+	}
 	rdmatest.Run(t, conformance(memory.Mmap, sim.Options{}))
 }
 
@@ -46,5 +54,8 @@ func TestConformanceDelays(t *testing.T) {
 
 // TestConformanceNoRNR: as on adapters without RNR and shared queues.
 func TestConformanceNoRNR(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestConformanceHeap and TestConformanceDelays do the most of it")
+	}
 	rdmatest.Run(t, conformance(memory.Heap, sim.Options{Without: rdma.CapRNR | rdma.CapSRQ | rdma.CapInline}))
 }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 )
 
@@ -57,6 +58,10 @@ func (n *Network) at(t int64, run func()) *event {
 // afterSteps makes an event for the k-th step from now, or for a time if the
 // steps do not come.
 func (n *Network) afterSteps(k int, d time.Duration, run func()) {
+	if len(n.stepping) >= n.sweep { // forget those whose time came first
+		n.stepping = slices.DeleteFunc(n.stepping, func(e *event) bool { return e.index < 0 })
+		n.sweep = max(64, 2*len(n.stepping))
+	}
 	e := n.after(d, run)
 	e.steps = k
 	n.stepping = append(n.stepping, e)

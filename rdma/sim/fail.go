@@ -35,17 +35,15 @@ func (q *qp) fail(c cause) {
 	flush := func(cq *cq, id uint64, s rdma.Status) {
 		cq.push(q, rdma.WC{ID: id, Status: s, QPN: q.num})
 	}
-	status := c.status
-	for _, w := range q.sq {
+	for i, w := range q.sq {
 		w.over = true
 		s := rdma.StatusWRFlushErr
 		switch {
-		case w.done && w.status != rdma.StatusSuccess && w.status != rdma.StatusWRFlushErr && status == 0:
-			s = w.status // the one that the connection dies of
-			status = rdma.StatusWRFlushErr
-		case w.done && w.status == rdma.StatusSuccess: // carried out, but behind one that was not
-		case status != 0:
-			s, status = status, rdma.StatusWRFlushErr
+		case i > 0: // behind the first one everything is flushed, also what was carried out
+		case w.done:
+			s = w.status // what the connection dies of
+		case c.status != 0:
+			s = c.status
 		}
 		flush(q.sendCQ, w.id, s)
 	}

@@ -45,6 +45,7 @@ type Network struct {
 	mu        sync.Mutex
 	events    eventHeap
 	stepping  []*event
+	sweep     int // of stepping, when it is as long as this
 	seq       uint64
 	turning   bool
 	timer     *time.Timer
