@@ -162,16 +162,18 @@ func (s *Store) hide(sh *shard, w *Write) bool {
 		if first == 0 || e.state.expiry < first {
 			first = e.state.expiry
 		}
-		if old := e.state.from; old != nil {
-			// Not published yet: it will be without ever being live.
-			was := old.hidden
-			old.hidden = true
-			undo = append(undo, func() { old.hidden = was })
-			continue
+		// What is in flight will be published without ever being live. All of
+		// it, and what it replaces: an increment goes on with the life of what
+		// it found.
+		for old := e.state.from; old != nil; old = old.older {
+			if was := old.hidden; !was && bytes.Equal(old.Key, e.Key) {
+				old.hidden = true
+				undo = append(undo, func() { old.hidden = false })
+			}
 		}
 		it, ok := sh.resident(s, e.hash, e.Key)
-		if !ok {
-			continue // readers ask
+		if !ok || it.Expiry == 0 {
+			continue // readers ask, or it never expires
 		}
 		s.kill(sh, it.slot)
 		undo = append(undo, func() { s.revive(sh, it.slot) })

@@ -310,14 +310,15 @@ func TestExpirerHeldUp(t *testing.T) {
 // old expiry passes. Nobody may then see the key as expired: neither by SEND,
 // nor by the item in memory, which must not be live.
 func TestTouchHides(t *testing.T) {
-	for _, inflight := range []bool{false, true} {
-		t.Run(fmt.Sprintf("put-in-flight=%v", inflight), func(t *testing.T) {
+	for _, before := range []string{"nothing", "put", "increment"} {
+		t.Run(before+" in flight", func(t *testing.T) {
+			inflight := before == "put"
 			fs := newStalledFS()
 			c, f := timedConfig(testConfig(fs))
 			n := open(t, c)
 			n.fill()
 			n.do(Write{Key: []byte("warm"), Value: []byte("v"), TTL: time.Hour})
-			put := Write{Key: []byte("k"), Value: []byte("v"), TTL: 3 * time.Second}
+			put := Write{Key: []byte("k"), Value: []byte("1"), TTL: 3 * time.Second}
 			if !inflight {
 				n.do(put)
 			}
@@ -332,7 +333,14 @@ func TestTouchHides(t *testing.T) {
 				if err := n.Submit(&put); err != nil {
 					t.Fatal(err)
 				}
-				n.inPebble(0, "k", "v")
+				n.inPebble(0, "k", "1")
+			}
+			value := "1"
+			if before == "increment" {
+				value = "2" // and the item that it found is still there
+				if err := n.Submit(&Write{Key: []byte("k"), Op: OpIncrement, Delta: 1, Done: func(*Write) {}}); err != nil {
+					t.Fatal(err)
+				}
 			}
 			done := make(chan error, 1)
 			w := &Write{Key: []byte("k"), Op: OpTouch, TTL: time.Minute, Done: func(w *Write) { done <- w.Err }}
@@ -359,7 +367,7 @@ func TestTouchHides(t *testing.T) {
 			if err := <-done; err != nil {
 				t.Fatal(err)
 			}
-			if answer := <-got; answer != "v <nil>" {
+			if answer := <-got; answer != value+" <nil>" {
 				t.Errorf("get: %s", answer)
 			}
 			n.liveItem("k", true)

@@ -14,8 +14,8 @@ import (
 const metaShort = "short"
 
 const (
-	forgetChunk = 512  // records per ordered removal
-	forgetLook  = 8192 // records looked at per tick
+	forgetChunk = 512   // records per ordered removal
+	forgetLook  = 32768 // records looked at per tick
 )
 
 // loadDedup reads the records of all shards into the table. They all begin
