@@ -8,9 +8,8 @@ CACHE   := .cache
 # How long each fuzz target runs: in make test, and in make fuzz.
 FUZZ_SHORT ?= 5s
 FUZZ_LONG  ?= 5m
-# kill -9 cycles: in make test, and in make nightly.
-KILLS_TEST    ?= 20
-KILLS_NIGHTLY ?= 200
+# kill -9 cycles of make e2e; make nightly has KILLS=200.
+KILLS_TEST ?= 20
 # Tests with deadlines run one package at a time (-p 1): each uses all cores by
 # itself, and the deadlines are for a machine that does nothing else.
 # Packages whose tests run under the race detector. The end-to-end tests start
@@ -38,10 +37,10 @@ check: ## the inner loop, under two minutes: format, vet, short tests
 	$(GO) test -short $$($(GO) list ./... | grep -v /test/e2e)
 
 test: ## everything that CI runs, well inside an hour on two cores
-	@scripts/steps prepare lint unit race mutants fuzz-short e2e lab demo
+	@scripts/steps prepare lint unit race mutants tears sim linearizability fuzz-short e2e lab demo
 
-test-all: ## test, and what takes longer: lab-cluster, lab-siw, nightly
-	@scripts/steps test lab-cluster lab-siw nightly
+test-all: ## test, and what takes longer: model, lab-cluster, lab-siw, nightly
+	@scripts/steps test model lab-cluster lab-siw nightly
 
 prepare: ## get what tests use beside Go, where this machine lets us
 	@scripts/prepare
@@ -110,10 +109,16 @@ fuzz-short: ## every fuzz target for FUZZ_SHORT (5s) each
 bench: build ## the benchmarks
 	@scripts/bench $(BIN)
 
-nightly: build ## what takes too long for every change: 200 kills, race in full, long fuzzing
-	$(GO) test -count 1 -timeout 4h ./test/e2e -bin $(CURDIR)/$(BIN) -kills $(KILLS_NIGHTLY)
+.PHONY: model race-full
+model: ## check the models of the rules with spin, each rule taken out once (SECONDS=: in part)
+	@SECONDS_MAX=$(or $(SECONDS),0) model/run
+
+race-full: ## the race detector, nothing shortened
+	@$(GO) build -race ./...
 	$(GO) test -race -p 1 -timeout 2h $(RACE_PKGS)
-	@scripts/fuzz $(FUZZ_LONG)
+
+nightly: build ## all at length: linearizability, crashes, tears, mutants, models, kills, race, fuzzing
+	@scripts/nightly
 
 cover: ## coverage of the tests, as a table and .cache/cover.html
 	@mkdir -p $(CACHE)
