@@ -6,8 +6,11 @@
 // The way of a write, and the file that tells of each step:
 //
 //	Submit      admit.go    bounded by bytes and number in flight
-//	  order     order.go    under the shard's lock: version, memory, overlay
+//	  order     order.go    under the shard's lock: version, memory, overlay;
+//	                        conditions are judged here (judge.go, effect.go), retries
+//	                        known (dedup.go), the time stamped in (clock.go)
 //	  commit    commit.go   one goroutine: queued writes of all shards -> one Pebble batch
+//	                        (encode.go: keys, their expiries, results of requests)
 //	  publish   publish.go  one goroutine: fsync over -> pending, kill, swing, live
 //	Done                    the caller may say it happened
 //

@@ -20,7 +20,14 @@ import (
 //	+--------+------+---------------------------
 //
 // Big endian, so that a shard is one span and keys inside it keep their order.
-// Shard 0xffff holds what concerns the whole store (kind meta only).
+// Shard 0xffff holds what concerns the whole store (kind meta only). Behind the
+// kind stand
+//
+//	data    the user's key
+//	dedup   client id 16 | slot 2 (BE): the newest result of that slot (dedup.go)
+//	meta    a name (meta.go)
+//	expiry  second 8 (BE) | the user's key: it expires by the end of that second
+//	        of server time, unless it was written since (expire.go)
 //
 // Value (little endian), called a record:
 //

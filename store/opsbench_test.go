@@ -79,3 +79,33 @@ func benchOps(b *testing.B, policy SyncPolicy, op string) {
 	b.StopTimer()
 	b.ReportMetric(float64((cpuTime(b)-cpu).Nanoseconds())/float64(b.N), "cpu-ns/op")
 }
+
+// BenchmarkLoadResults is what a start does with the results of requests.
+func BenchmarkLoadResults(b *testing.B) {
+	const results = 100_000
+	c := diskConfig(b)
+	c.Sync = Off
+	n := open(b, c)
+	done := make(chan struct{}, results)
+	for i := range results {
+		id := RequestID{Client: [16]byte{byte(i), byte(i >> 8), byte(i >> 16)}, Slot: uint16(i % 64), Seq: 1}
+		w := &Write{Shard: uint16(i % 32), Key: fmt.Appendf(nil, "%d", i%1000), ID: id, Done: func(*Write) { done <- struct{}{} }}
+		for n.Submit(w) != nil {
+			<-done
+		}
+	}
+	<-n.gateIdle()
+	if err := n.db.Flush(); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		n.dedup = newDedup(dedupLimit)
+		if err := n.loadDedup(); err != nil {
+			b.Fatal(err)
+		}
+		if n.dedup.count() != results {
+			b.Fatalf("%d results", n.dedup.count())
+		}
+	}
+	b.ReportMetric(float64(results)*float64(b.N)/b.Elapsed().Seconds(), "results/s")
+}
