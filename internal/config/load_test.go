@@ -172,7 +172,7 @@ func TestBadInput(t *testing.T) {
 		{"a ring too small", "watch_bytes: 512KiB", nil, nil, []string{"watch_bytes", "1MiB to 1GiB"}},
 		{"a ring too large", "watch_bytes: 2GiB", nil, nil, []string{"watch_bytes", "1MiB to 1GiB"}},
 		{"scrubbing faster than memory", "scrub_rate: 1TiB", nil, nil, []string{"scrub_rate", "64GiB"}},
-		{"scrubbing by bytes", "scrub_rate: 1MB", nil, nil, []string{"scrub_rate", "multiple of 1MiB"}},
+		{"scrubbing by bytes", "scrub_rate: 3MB", nil, nil, []string{"scrub_rate", "multiple of 1MiB"}},
 		{"regions larger than memory", "memory_limit: 16MiB", nil, nil, []string{"memory_limit", "region_size 128MiB"}},
 
 		{"unknown sync", "sync: sometimes", nil, nil, []string{"sync", "always, interval, off"}},
