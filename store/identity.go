@@ -179,7 +179,7 @@ func readIdentity(c Config, create bool) (id identity, created bool, err error) 
 			return id, false, err
 		}
 		id = identity{format: formatVersion, reader: formatVersion, shards: uint32(c.Shards)}
-		rand.Read(id.id[:]) // never fails
+		id.id = newIdentity()
 		return id, true, writeFile(c.FS, c.FS.PathJoin(c.Dir, creatingFile), id.encode())
 	}
 	if err != nil {
@@ -257,4 +257,10 @@ func syncDir(fsys vfs.FS, dir string) error {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
+}
+
+// newIdentity makes up the id of a store.
+func newIdentity() (id [16]byte) {
+	rand.Read(id[:]) // never fails
+	return id
 }

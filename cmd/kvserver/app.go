@@ -121,6 +121,9 @@ Exit codes: 0 ended as told, 1 error, 2 wrong usage or configuration.`,
 			},
 		},
 		a.inspectCmd(),
+		a.checkCmd(),
+		a.backupCmd(),
+		a.restoreCmd(),
 	)
 	root.InitDefaultCompletionCmd()
 	strictCompletion(root)

@@ -1,6 +1,6 @@
-// Package inspect shows and checks a stopped store, for "kvserver inspect". It
-// is the offline tool: it needs no server, changes nothing, and reads every
-// record.
+// Package inspect is the work of the commands of kvserver that look at a store
+// on the disk: inspect and check, which read every record of a stopped one and
+// change nothing, backup and restore.
 package inspect
 
 import (
@@ -45,10 +45,16 @@ func (e *DamagedError) Unwrap() error { return e.First }
 // is listed and then returned as a *DamagedError; other errors are those of
 // store.Inspect, or of writing.
 func Run(ctx context.Context, w io.Writer, dir string, opt Options) error {
+	return run(ctx, w, dir, opt, func(store.InspectEntry) {})
+}
+
+// run is Run with a look at each entry.
+func run(ctx context.Context, w io.Writer, dir string, opt Options, each func(store.InspectEntry)) error {
 	out := bufio.NewWriter(w)
 	in, err := store.Inspect(ctx, dir, store.InspectOptions{
 		Prefix: opt.Prefix,
 		Each: func(e store.InspectEntry) error {
+			each(e)
 			if !opt.Keys {
 				return nil
 			}

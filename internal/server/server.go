@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/control"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/store"
 )
@@ -35,7 +36,8 @@ type Server struct {
 	pool        *pool // gets and deletes
 	scans       *pool // what takes long by nature, so that gets do not queue behind it
 	staging     *staging
-	admin       *admin // nil without an admin port
+	admin       *admin          // nil without an admin port
+	control     *control.Server // nil if it cannot be
 
 	draining atomic.Bool
 	serving  atomic.Bool
@@ -177,6 +179,7 @@ func (srv *Server) openStore(ctx context.Context, predecessorGone bool) error {
 		return err
 	}
 	srv.store = st
+	srv.startControl()
 	srv.incarnation = st.Incarnation()
 	srv.shards = int(st.View().Shards)
 	id := st.ID()
@@ -346,6 +349,7 @@ func (srv *Server) closeAll() error {
 		// The store may still hold buffers of ours. The process is ending.
 		return err
 	}
+	srv.stopControl()
 	// Frees the regions, hence ends remote access, before the clean-stop mark.
 	errs = append(errs, srv.store.Close())
 	srv.staging.close()
@@ -368,6 +372,7 @@ func (srv *Server) abandon() {
 		srv.pool.close()
 		srv.scans.close()
 	}
+	srv.stopControl()
 	if srv.store != nil {
 		srv.store.Close()
 	}

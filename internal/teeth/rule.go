@@ -127,6 +127,8 @@ const (
 	D5ScrubTrusts
 	// D5RepairFromMemory: a damaged item is repaired from Pebble.
 	D5RepairFromMemory
+	// F5Backup: a backup holds nothing that is not published when it is handed out.
+	F5Backup
 
 	numRules
 )
@@ -179,6 +181,7 @@ var ruleNames = [numRules]string{
 	F6Repair:            "F6 repair gives way to newer writes",
 	D5ScrubTrusts:       "D5 repair only what the server saw",
 	D5RepairFromMemory:  "D5 repair from disk",
+	F5Backup:            "F5 backup after published",
 }
 
 // String names the rule for test output.

@@ -78,6 +78,7 @@ var mutants = []mutant{
 	{teeth.F6Repair, "a repair brings back what it read before a newer write", "store", "TestF6Repair"},
 	{teeth.D5ScrubTrusts, "an item is moved because a client calls it damaged", "store", "TestDamageReports"},
 	{teeth.D5RepairFromMemory, "a damaged item is its own repair", "store", "TestScrub"},
+	{teeth.F5Backup, "a backup is handed out before what it holds is published", "store", "TestBackupIsPublished"},
 }
 
 // markdown writes the table for docs/correctness.md.

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/rdmakv/rdmakv/internal/inspect"
+)
+
+func (a *app) backupCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "backup DEST",
+		Short: "copy the store to a new directory, while a server serves it or not",
+		Long: `backup copies the store in --data-dir to DEST, which must not exist or be empty,
+and verifies the copy. If a server runs on the store it goes on serving: the copy
+is one state of it, with everything that was acknowledged before. The command
+must run as the server's user, on its machine. Exit code 1 if it fails.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return inspect.Backup(cmd.Context(), a.stderr, a.cfg.DataDir, args[0])
+		},
+	}
+}
+
+func (a *app) restoreCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "restore SRC",
+		Short: "make a new store out of a backup",
+		Long: `restore verifies the backup in SRC and makes a store of it in --data-dir, which
+must not exist or be empty. The new store has an id of its own; versions of keys
+stay. Start a server on it as usual.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return inspect.Restore(cmd.Context(), a.stderr, args[0], a.cfg.DataDir)
+		},
+	}
+}
+
+func (a *app) checkCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check [DIR]",
+		Short: "verify a stopped store or a backup from end to end",
+		Long: `check compares the files in DIR (else --data-dir) with the store's ledger and
+reads every record and its checksum. It changes nothing, and needs no more memory
+for a large store than for a small one. Exit code 1 if anything is damaged.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir := a.cfg.DataDir
+			if len(args) > 0 {
+				dir = args[0]
+			}
+			return inspect.Check(cmd.Context(), a.stdout, a.stderr, dir)
+		},
+	}
+}

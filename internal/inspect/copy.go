@@ -1,0 +1,192 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/control"
+	"github.com/rdmakv/rdmakv/store"
+)
+
+// Backup copies the store in dir to dest, which must not exist. A server that
+// runs goes on serving meanwhile; a stopped store is locked. The copy is
+// verified, every record of it. Progress goes to out, in lines.
+func Backup(ctx context.Context, out io.Writer, dir, dest string) error {
+	if err := newDir(dest); err != nil {
+		return err
+	}
+	from, release, err := control.Backup(ctx, dir)
+	switch {
+	case errors.Is(err, control.ErrNotRunning):
+		fmt.Fprintf(out, "no server runs on %s: copying the stopped store\n", dir)
+		if release, err = store.LockStopped(dir, store.InspectOptions{}); err != nil {
+			return err
+		}
+		from = dir
+	case err != nil:
+		return err
+	}
+	err = copyStore(ctx, out, from, dest)
+	if err = errors.Join(err, release()); err != nil {
+		return fmt.Errorf("backup: %w", err)
+	}
+	return verify(ctx, out, dest)
+}
+
+// Restore makes a new store in dir out of the backup in src, which is verified
+// before. dir must not exist, or be empty. The copy has a new id.
+func Restore(ctx context.Context, out io.Writer, src, dir string) error {
+	if err := newDir(dir); err != nil {
+		return err
+	}
+	if err := verify(ctx, out, src); err != nil {
+		return err
+	}
+	id, err := os.ReadFile(filepath.Join(src, "STORE"))
+	if err != nil {
+		return err
+	}
+	release, err := store.LockStopped(src, store.InspectOptions{})
+	if err != nil {
+		return err
+	}
+	err = copyStore(ctx, out, src, dir)
+	if err = errors.Join(err, release()); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	// Until Adopt has written it anew, the copy is no store.
+	if err := os.Remove(filepath.Join(dir, "STORE")); err != nil {
+		return err
+	}
+	newID, err := store.Adopt(dir, store.InspectOptions{}, id)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "restored as store %x\n", newID)
+	return verify(ctx, out, dir)
+}
+
+// newDir makes a directory, or finds an empty one.
+func newDir(dir string) error {
+	names, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return os.MkdirAll(dir, 0o700)
+	}
+	if err == nil && len(names) > 0 {
+		err = fmt.Errorf("%s is not empty: it holds %s", dir, names[0].Name())
+	}
+	return err
+}
+
+// verify reads every record of a store.
+func verify(ctx context.Context, out io.Writer, dir string) error {
+	if err := Check(ctx, io.Discard, out, dir); err != nil {
+		return fmt.Errorf("verifying %s: %w", dir, err)
+	}
+	return nil
+}
+
+// progress prints a line now and then.
+type progress struct {
+	out  io.Writer
+	last time.Time
+}
+
+// every is the time between two lines.
+const every = time.Second
+
+func (p *progress) say(format string, args ...any) {
+	if now := time.Now(); now.Sub(p.last) >= every {
+		p.last = now
+		fmt.Fprintf(p.out, format+"\n", args...)
+	}
+}
+
+// copyStore copies the files of a store and makes them durable; STORE, which
+// makes it one, last.
+func copyStore(ctx context.Context, out io.Writer, from, to string) error {
+	names, sizes, err := store.BackupFiles(from, store.InspectOptions{})
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(filepath.Join(to, "data"), 0o700); err != nil {
+		return err
+	}
+	var total, done int64
+	for _, n := range sizes {
+		total += n
+	}
+	p := progress{out: out, last: time.Now()}
+	for i, name := range names {
+		if name == "STORE" {
+			if err := syncDir(filepath.Join(to, "data")); err != nil {
+				return err
+			}
+		}
+		err := copyFile(ctx, filepath.Join(from, name), filepath.Join(to, name), func(n int64) {
+			done += n
+			p.say("copied %d of %d MiB", done>>20, total>>20)
+		})
+		if err != nil {
+			return err
+		}
+		_ = i
+	}
+	fmt.Fprintf(out, "copied %d files, %d bytes\n", len(names), done)
+	return syncDir(to)
+}
+
+// copyFile copies one file and syncs it. ctx ends it between pieces.
+func copyFile(ctx context.Context, from, to string, note func(int64)) error {
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	for err == nil {
+		if err = ctx.Err(); err != nil {
+			break
+		}
+		var n int64
+		n, err = io.CopyN(dst, src, 4<<20)
+		note(n)
+	}
+	if err == io.EOF {
+		err = dst.Sync()
+	}
+	return errors.Join(err, dst.Close())
+}
+
+// syncDir makes the names in a directory durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Check verifies a stopped store from end to end: the ledger, every file, every
+// record, its own facts. A summary goes to w, progress to out. Damage that it
+// finds is a *DamagedError.
+func Check(ctx context.Context, w, out io.Writer, dir string) error {
+	p := progress{out: out, last: time.Now()}
+	var keys, bytes uint64
+	return run(ctx, w, dir, Options{}, func(e store.InspectEntry) {
+		keys++
+		bytes += uint64(e.DiskLen)
+		if keys%1024 == 0 {
+			p.say("checked %d keys, %d MiB, shard %d", keys, bytes>>20, e.Shard)
+		}
+	})
+}

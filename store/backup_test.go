@@ -1,0 +1,148 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// restored opens a copy of a backup as a store of its own.
+func restored(t *testing.T, fs *vfs.MemFS, dir string) *node {
+	t.Helper()
+	id, err := readFile(fs, dir+"/STORE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := vfs.NewMem()
+	if ok, err := vfs.Clone(fs, to, dir, "/store"); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if err := to.Remove("/store/STORE"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), testConfig(to)); !errors.Is(err, ErrForeignDir) {
+		t.Fatalf("a copy that was not adopted opens: %v", err)
+	}
+	newID, err := Adopt("/store", InspectOptions{FS: to}, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := Check(t.Context(), "/store", to)
+	if err != nil || in.CleanStop || in.ID != newID {
+		t.Fatalf("%+v, %v", in, err)
+	}
+	c := testConfig(to)
+	c.PredecessorGone = true
+	return open(t, c)
+}
+
+// TestBackup: a backup under load is one state. Writers put counters that rise;
+// two keys of a batch are equal; what was acknowledged before is there.
+func TestBackup(t *testing.T) {
+	fs := vfs.NewMem()
+	c := testConfig(fs)
+	n := open(t, c)
+	n.fill()
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	var acked [4]atomic.Int64
+	go func() {
+		defer close(done)
+		for i := int64(1); ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			for k := range 4 {
+				value := fmt.Appendf(nil, "%08d", i)
+				w := &Write{Shard: uint16(k), Op: OpBatch, Parts: []Part{
+					{Key: fmt.Appendf(nil, "a-%d", k), Value: value}, {Key: fmt.Appendf(nil, "b-%d", k), Value: value}}}
+				if err := n.submitAndWait(context.Background(), w); err != nil {
+					t.Error(err)
+					return
+				}
+				acked[k].Store(i)
+			}
+		}
+	}()
+	for round := range 3 {
+		waitFor(t, "writes", func() bool { return acked[3].Load() > int64(20*round) })
+		var before [4]int64
+		for k := range before {
+			before[k] = acked[k].Load()
+		}
+		dir := fmt.Sprintf("/store/backup-%d", round)
+		if err := n.Backup(t.Context(), dir); err != nil {
+			t.Fatal(err)
+		}
+		if in, err := Check(t.Context(), dir, fs); err != nil || in.Keys != 8 || !in.Ledger {
+			t.Fatalf("the backup: %+v, %v", in, err)
+		}
+		r := restored(t, fs, dir)
+		if r.ID() == n.ID() || r.Stats().Epoch < n.Stats().Epoch+epochsPerRestore {
+			t.Errorf("store %x in epoch %d out of store %x in epoch %d", r.ID(), r.Stats().Epoch, n.ID(), n.Stats().Epoch)
+		}
+		for k := range 4 {
+			a, _ := r.get(k, fmt.Sprintf("a-%d", k))
+			b, _ := r.get(k, fmt.Sprintf("b-%d", k))
+			if a != b || a < fmt.Sprintf("%08d", before[k]) {
+				t.Errorf("shard %d: %s and %s, %d was acknowledged before", k, a, b, before[k])
+			}
+		}
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	<-done
+	if err := n.Backup(t.Context(), "/store/backup-0"); !errors.Is(err, ErrBackupDir) {
+		t.Errorf("into a directory that is there: %v", err)
+	}
+}
+
+// TestBackupIsPublished: while published lags behind what Pebble shows, a
+// backup is not handed out.
+func TestBackupIsPublished(t *testing.T) {
+	var held atomic.Bool
+	release := make(chan struct{})
+	fs := vfs.NewMem()
+	n := open(t, testConfig(fs))
+	n.fill()
+	n.put(1, "k", "old")
+	// Hold the publisher in the answer of a write, with another behind it.
+	first := &Write{Shard: 1, Key: []byte("first"), Value: []byte("v"), Done: func(*Write) { held.Store(true); <-release }}
+	if err := n.Submit(first); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the publisher to be held", held.Load)
+	if err := n.Submit(&Write{Shard: 1, Key: []byte("k"), Value: []byte("new"), Done: func(*Write) {}}); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "Pebble to have it", func() bool {
+		rec, closer, err := n.readRecord(n.shards[1], []byte("k"))
+		if err != nil {
+			return false
+		}
+		defer closer.Close()
+		return string(rec.value) == "new"
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	err := n.Backup(ctx, "/store/backup-1")
+	if err == nil {
+		t.Error("a backup with an unpublished write was handed out")
+	} else if !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	close(release)
+	if err := n.Backup(t.Context(), "/store/backup-2"); err != nil {
+		t.Fatal(err)
+	}
+	restored(t, fs, "/store/backup-2").want(1, "k", "new")
+}
