@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/rdmakv/rdmakv/internal/teeth"
 )
 
 var (
@@ -82,7 +84,11 @@ func (p *builtPrograms) make() {
 	}
 	to := filepath.Join(p.dir, "kvserver")
 	if *binFlag == "" {
-		out, err := exec.Command("go", "build", "-o", to, "../../cmd/kvserver").CombinedOutput()
+		args := []string{"build", "-o", to}
+		if teeth.Enabled { // a rule that is out for the tests is out for it too
+			args = append(args, "-tags", "teeth")
+		}
+		out, err := exec.Command("go", append(args, "../../cmd/kvserver")...).CombinedOutput()
 		if err != nil {
 			p.err = fmt.Errorf("build kvserver: %w\n%s", err, out)
 		}
