@@ -67,6 +67,8 @@ type modelRequest struct {
 }
 
 type opsModel struct {
+	evicted, promoted uint64
+
 	t       *testing.T
 	n       *node
 	f       *fakeTime
@@ -106,12 +108,15 @@ func runOpsModel(t *testing.T, seed uint64, rounds int) {
 		case 6:
 			var at forgetCursor
 			m.check(m.n.forgetSome(&at))
+		case 11, 12:
+			m.n.lease()
 		case 7, 8, 9, 10:
 			m.n.pass(m.f, time.Duration(m.rng.IntN(3000))*time.Millisecond)
 		}
 	}
 	m.compare(true)
 	m.close()
+	m.t.Logf("%d keys left memory, %d came back", m.evicted, m.promoted)
 }
 
 func (m *opsModel) check(err error) {
@@ -125,6 +130,8 @@ func (m *opsModel) check(err error) {
 func (m *opsModel) close() {
 	m.t.Helper()
 	m.release()
+	st := m.n.Stats()
+	m.evicted, m.promoted = m.evicted+st.Evicted, m.promoted+st.Promoted
 	m.check(m.n.Close())
 }
 
@@ -137,6 +144,8 @@ func (m *opsModel) open() {
 		c.holdFill = make(chan struct{}) // let go by close
 	case 1:
 		c.Memory.(*heapMemory).limit = 1 << 20 // no room for items
+	case 2:
+		c.MemoryLimit, c.RegionSize = 4<<20, 1<<20 // room for some: they come and go
 	}
 	m.f.step(time.Duration(m.rng.IntN(20_000)-10_000)*time.Millisecond, 0)
 	n, err := tryOpen(m.t, c)
@@ -255,8 +264,8 @@ func (m *opsModel) key(i int) []byte { return fmt.Appendf(nil, "key-%d", i) }
 
 func (m *opsModel) value() []byte {
 	switch m.rng.IntN(8) {
-	case 0:
-		return []byte(pattern(100_000, strconv.Itoa(m.rng.IntN(1000))))
+	case 0, 4:
+		return []byte(pattern(100_000+m.rng.IntN(300_000), strconv.Itoa(m.rng.IntN(1000))))
 	case 1:
 		return []byte{}
 	case 2, 3:
