@@ -101,6 +101,7 @@ func (s *Store) Scan(ctx context.Context, req ScanRequest) (ScanPage, error) {
 type merge struct {
 	store   *Store
 	expires bool // some of the keys may
+	look    int  // keys that a page looks at, at most
 	snap    *pebble.Snapshot
 	cursors cursors
 	all     []*pebble.Iterator
@@ -134,7 +135,7 @@ func (c *cursors) Pop() any {
 
 // openMerge positions an iterator at the first key of each shard.
 func (s *Store) openMerge(req ScanRequest) (*merge, error) {
-	m := &merge{store: s, snap: s.db.NewSnapshot()}
+	m := &merge{store: s, look: maxScanLook, snap: s.db.NewSnapshot()}
 	for _, sh := range s.shards {
 		lower, upper := prefixBounds(sh.id, req.Prefix)
 		if len(req.After) > 0 {
@@ -211,7 +212,7 @@ func (m *merge) page(ctx context.Context, req ScanRequest) (ScanPage, error) {
 		if n%256 == 255 && ctx.Err() != nil {
 			return ScanPage{}, ctx.Err()
 		}
-		if len(p.Entries) == req.Limit || n == maxScanLook {
+		if len(p.Entries) == req.Limit || n == m.look {
 			p.More = true
 			break
 		}

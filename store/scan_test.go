@@ -97,3 +97,32 @@ func TestScanExpiry(t *testing.T) {
 		}
 	}
 }
+
+// TestScanLook: a page ends after so many keys, although all of them have
+// expired, and the next one goes on behind them.
+func TestScanLook(t *testing.T) {
+	n := open(t, testConfig(memFS()))
+	var parts []Part
+	for i := range 10 {
+		parts = append(parts, Part{Key: fmt.Appendf(nil, "k%d", i), Value: []byte("v"), TTL: time.Microsecond})
+	}
+	parts = append(parts, Part{Key: []byte("l"), Value: []byte("v")})
+	n.do(Write{Shard: 1, Op: OpBatch, Parts: parts})
+	m, err := n.openMerge(ScanRequest{}) // its snapshot has all of them, whatever is removed now
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.close()
+	m.expires, m.look = true, 4
+	waitFor(t, "the keys to expire", func() bool { return n.keys(ScanRequest{})[0] == "l" })
+	req := ScanRequest{Limit: 5, MaxBytes: 1000}
+	for _, want := range []struct {
+		next string
+		keys int
+	}{{"k3", 0}, {"k7", 0}, {"", 1}} {
+		p, err := m.page(t.Context(), req)
+		if err != nil || len(p.Entries) != want.keys || string(p.Next) != want.next || p.More != (want.next != "") {
+			t.Fatalf("%d entries, next %q, more %v, %v; want %+v", len(p.Entries), p.Next, p.More, err, want)
+		}
+	}
+}

@@ -195,8 +195,10 @@ type WriteReply struct {
 	Version uint64
 	// Applied is false if the condition did not hold; nothing was changed.
 	Applied bool
-	Existed bool  // the key existed before the write
-	Number  int64 // the new value of an increment
+	Existed bool // the key existed before the write
+	// Number is the new value of an increment; of a refused batch it is the part
+	// whose condition did not hold, counted from 0.
+	Number int64
 }
 
 // AppendWriteReply appends the reply to a write of type t.
