@@ -109,8 +109,14 @@ func (l *lease) observe(b layout.Beat, posted int64) (reclaim uint64, behind boo
 	case b.Counter > l.counter:
 		// The server beat again after l.posted.
 		proved = l.posted + l.length
+		if teeth.Off(teeth.D6LeaseFromFirst) {
+			proved = posted + l.length
+		}
 		l.counter, l.posted = b.Counter, posted
 	case b.Counter == l.counter:
+		if teeth.Off(teeth.D6HigherCounter) {
+			proved = l.posted + l.length
+		}
 		l.posted = max(l.posted, posted) // the same beat, seen later still
 	default:
 		// Completions of two READs were handled out of order: a higher

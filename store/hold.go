@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -94,7 +95,9 @@ func (s *Store) holdLive(sh *shard, it item) (*Held, error) {
 		sh.held[place] = p
 	}
 	p.holders++
-	s.slabs.Pin(place)
+	if !teeth.Off(teeth.F11HeldPlace) {
+		s.slabs.Pin(place)
+	}
 	held := &Held{Place: place, Size: it.Size, Version: version, KeyLen: len(it.Key()), ValLen: it.ValLen, Expiry: it.Expiry}
 	held.release = func() {
 		leave, err := s.enter()

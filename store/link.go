@@ -92,7 +92,7 @@ func (s *Store) kill(sh *shard, slot layout.Slot) {
 	mem := s.table.Bytes(slot.Place(), layout.ItemHeaderSize)
 	v, _ := layout.LoadState(mem)
 	state := layout.Dead
-	if h := sh.held[slot.Place()]; h != nil {
+	if h := sh.held[slot.Place()]; h != nil && !teeth.Off(teeth.F11HeldState) {
 		h.killed = true
 		state = layout.Held
 	}

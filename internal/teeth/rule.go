@@ -129,6 +129,54 @@ const (
 	D5RepairFromMemory
 	// F5Backup: a backup holds nothing that is not published when it is handed out.
 	F5Backup
+	// D4DirectoryDepth: a bucket's depth must be the directory's.
+	D4DirectoryDepth
+	// D4OldSegment: the slots of a marked segment count only under a fresh directory.
+	D4OldSegment
+	// D4MarkedMiss: a miss in a marked segment proves nothing.
+	D4MarkedMiss
+	// D4ProofSlot: the proof of absence looks at the slot twice.
+	D4ProofSlot
+	// D4ProofItem: the proof of absence looks at the item twice.
+	D4ProofItem
+	// D4ProofUnmarked: the second look at a slot is under unmarked headers.
+	D4ProofUnmarked
+	// D4KeyEqual: an item answers for its own key only.
+	D4KeyEqual
+	// D4OnlyLive: pending, dead and held items are no answer.
+	D4OnlyLive
+	// D4ChunkSum: each chunk of a large value is verified.
+	D4ChunkSum
+	// D4PlaceInSum: an item's checksum covers its place.
+	D4PlaceInSum
+	// D4IncarnationInSum: an item's checksum covers the incarnation.
+	D4IncarnationInSum
+	// D4GrowthMarks: growth marks the old segment before the new one changes.
+	D4GrowthMarks
+	// F7PebbleSlot: a Pebble-only slot with the fingerprint means: ask.
+	F7PebbleSlot
+	// F7CountRead: a miss where keys are counted means: ask.
+	F7CountRead
+	// D6ReuseWaits: retired memory rests for a lease.
+	D6ReuseWaits
+	// D6StampAfter: the lease to wait for begins after the retirement.
+	D6StampAfter
+	// D6RetiredListed: retired pages of items are listed before they rest.
+	D6RetiredListed
+	// D6HigherCounter: a lease is proved by a higher counter.
+	D6HigherCounter
+	// D6LeaseFromFirst: a lease runs from the READ of the lower counter.
+	D6LeaseFromFirst
+	// D6FencedBeat: a fenced server does not beat.
+	D6FencedBeat
+	// F14PredecessorWait: nothing is acknowledged within the predecessor's leases.
+	F14PredecessorWait
+	// F11HeldState: an overwritten item that is held can still be verified.
+	F11HeldState
+	// F11HeldPlace: the place of a held item is not used again.
+	F11HeldPlace
+	// F6FillFlight: a shard is filled when what was in flight is published.
+	F6FillFlight
 
 	numRules
 )
@@ -182,6 +230,30 @@ var ruleNames = [numRules]string{
 	D5ScrubTrusts:       "D5 repair only what the server saw",
 	D5RepairFromMemory:  "D5 repair from disk",
 	F5Backup:            "F5 backup after published",
+	D4DirectoryDepth:    "D4 depth by the directory",
+	D4OldSegment:        "D4 no way through old segments",
+	D4MarkedMiss:        "D4 a marked miss is none",
+	D4ProofSlot:         "D4 proof: the slot again",
+	D4ProofItem:         "D4 proof: the item again",
+	D4ProofUnmarked:     "D4 proof: headers unmarked",
+	D4KeyEqual:          "D4 the key is equal",
+	D4OnlyLive:          "D4 only live items",
+	D4ChunkSum:          "D4 checksum of chunks",
+	D4PlaceInSum:        "D4 place in checksum",
+	D4IncarnationInSum:  "D4 incarnation in checksum",
+	D4GrowthMarks:       "D4 growth marks first",
+	F7PebbleSlot:        "F7 a Pebble-only slot asks",
+	F7CountRead:         "F7 counts are read",
+	D6ReuseWaits:        "D6 retired memory rests",
+	D6StampAfter:        "D6 the wait begins afterwards",
+	D6RetiredListed:     "D6 retired pages are listed",
+	D6HigherCounter:     "D6 a higher counter renews",
+	D6LeaseFromFirst:    "D6 a lease from the first post",
+	D6FencedBeat:        "D6 no beat once fenced",
+	F14PredecessorWait:  "F14 the predecessor's leases",
+	F11HeldState:        "F11 held items verify",
+	F11HeldPlace:        "F11 held places stay",
+	F6FillFlight:        "F6 fill waits for writes in flight",
 }
 
 // String names the rule for test output.

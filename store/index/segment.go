@@ -1,6 +1,7 @@
 package index
 
 import (
+	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -75,6 +76,9 @@ func (seg *segment) slotlessAt(b int) uint8 {
 // mark marks every header of a segment as retired. What the headers say
 // otherwise, and all slots, stay as they are.
 func (ix *Index) mark(seg *segment) {
+	if teeth.Off(teeth.D4GrowthMarks) {
+		return
+	}
 	for b := range 3 * seg.groups {
 		h := layout.BucketHeader(layout.LoadWord(seg.mem, b*layout.BucketSize))
 		ix.store(seg.mem, b*layout.BucketSize, uint64(h.WithMarked()), "index.mark")

@@ -166,6 +166,12 @@ func itemSeed(inc uint64, p Place, v Version, word1 uint64) uint64 {
 	if teeth.Off(teeth.F2VersionInSum) {
 		v = 0
 	}
+	if teeth.Off(teeth.D4PlaceInSum) {
+		p = 0
+	}
+	if teeth.Off(teeth.D4IncarnationInSum) {
+		inc = 0
+	}
 	return mix(inc, uint64(p), uint64(v), word1)
 }
 

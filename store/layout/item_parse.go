@@ -72,7 +72,7 @@ func (v *ItemView) VerifyChunk(i int, data []byte) bool {
 		return false
 	}
 	want := getWord(v.b, v.sumsOff+i*wordSize)
-	return want == nonzero(xxh3.HashSeed(data, chunkSeed(v.inc, v.place, v.Version, i)))
+	return want == nonzero(xxh3.HashSeed(data, chunkSeed(v.inc, v.place, v.Version, i))) || teeth.Off(teeth.D4ChunkSum)
 }
 
 // Chunk is chunk i, if all of it was in the buffer that was parsed and it

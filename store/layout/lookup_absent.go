@@ -29,13 +29,13 @@ import "github.com/rdmakv/rdmakv/internal/teeth"
 // noneFound: no candidate was the key's item.
 func (l *Lookup) noneFound() Action {
 	switch {
-	case l.pebble:
+	case l.pebble && !teeth.Off(teeth.F7PebbleSlot):
 		return l.ask(ReasonPebble)
-	case l.marked:
+	case l.marked && !teeth.Off(teeth.D4MarkedMiss):
 		return l.retired()
 	case l.unsure:
 		return l.again(false)
-	case l.slotless:
+	case l.slotless && !teeth.Off(teeth.F7CountRead):
 		return l.ask(ReasonSlotless)
 	case l.ncand == 0 || teeth.Off(teeth.F3MismatchNotAbsent):
 		return l.end(ActionAbsent)
@@ -49,14 +49,14 @@ func (l *Lookup) gotProofPairs() Action {
 	switch {
 	case !fit:
 		return l.misfit()
-	case marked:
+	case marked && !teeth.Off(teeth.D4ProofUnmarked):
 		return l.retired()
 	case slotless:
 		return l.ask(ReasonSlotless)
 	}
 	for i := range l.ncand {
 		c := &l.cands[i]
-		if Slot(getWord(l.Reads[c.pair].Buf, int(c.off))) != c.slot {
+		if Slot(getWord(l.Reads[c.pair].Buf, int(c.off))) != c.slot && !teeth.Off(teeth.D4ProofSlot) {
 			return l.again(false)
 		}
 	}
@@ -68,6 +68,9 @@ func (l *Lookup) gotProofItems() Action {
 	for i := range l.ncand {
 		r, c := &l.Reads[i], &l.cands[i]
 		err := l.item.parse(r.Buf, l.view.Incarnation, r.Place, allSumBits)
+		if teeth.Off(teeth.D4ProofItem) {
+			continue
+		}
 		if err != nil || l.item.State != Live || l.item.Version != c.version || l.item.sum != c.sum {
 			return l.again(false)
 		}

@@ -171,7 +171,7 @@ func (l *Lookup) headers() (fit, marked, slotless bool) {
 		for j := range 2 {
 			h := BucketHeader(getWord(l.Reads[i].Buf, j*BucketSize))
 			if !teeth.Off(teeth.F8HeaderCheck) &&
-				(h.Depth() != l.depth || !h.Fits(l.shard, l.hash, m.PairBucket()+j, l.step)) {
+				(h.Depth() != l.depth && !teeth.Off(teeth.D4DirectoryDepth) || !h.Fits(l.shard, l.hash, m.PairBucket()+j, l.step)) {
 				fit = false
 			}
 			marked = marked || h.Marked()
@@ -196,7 +196,7 @@ func (l *Lookup) gotPairs() Action {
 	if !fit {
 		return l.misfit()
 	}
-	if l.marked && !l.fresh {
+	if l.marked && !l.fresh && !teeth.Off(teeth.D4OldSegment) {
 		return l.retired()
 	}
 	l.pebble, l.unsure, l.ncand = false, false, 0

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/store/layout"
 	"github.com/rdmakv/rdmakv/store/region"
 )
@@ -86,7 +87,7 @@ func Wait(lease time.Duration) time.Duration { return lease + (lease+99)/100 + B
 func (r *Reclaimer) Retire(now time.Time, p layout.Place, pages uint32, listed bool, free func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if listed {
+	if listed && !teeth.Off(teeth.D6RetiredListed) {
 		r.table.Retired(p, pages)
 		now = time.Time{}
 	}
@@ -121,14 +122,14 @@ func (r *Reclaimer) take(now time.Time) []entry {
 		e := &r.queue[i]
 		// Retired when tick e.tick had begun, so possibly after the time of
 		// tick e.tick+1 was read; that of e.tick+2 was read after it.
-		if e.stamp.IsZero() && r.ticks >= e.tick+2 {
+		if e.stamp.IsZero() && (r.ticks >= e.tick+2 || teeth.Off(teeth.D6StampAfter)) {
 			e.stamp = now
 		}
 	}
 	n := r.head
 	for n < len(r.queue) {
 		e := &r.queue[n]
-		if e.stamp.IsZero() || now.Sub(e.stamp) < r.wait {
+		if (e.stamp.IsZero() || now.Sub(e.stamp) < r.wait) && !teeth.Off(teeth.D6ReuseWaits) {
 			break
 		}
 		r.pending -= uint64(e.pages) * layout.PageSize

@@ -44,7 +44,7 @@ func main() {
 // run goes through the table at least once and until length has passed.
 func run(ctx context.Context, only string, length time.Duration) error {
 	var lines []mutant
-	for _, m := range mutants {
+	for _, m := range sorted() {
 		if strings.Contains(m.rule.String(), only) || strings.Contains(m.name, only) {
 			lines = append(lines, m)
 		}

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/rdmakv/rdmakv/internal/teeth"
@@ -20,7 +22,8 @@ type mutant struct {
 	dir, name string
 }
 
-// mutants has at least one line for each rule, in the order of the rules.
+// mutants has at least one line for each rule. New lines go to the end, and are
+// sorted for readers.
 var mutants = []mutant{
 	{teeth.F1PutOrder, "the new item is live before the old one is dead", "store", "TestF1PutOrder"},
 	{teeth.F1PutOrder, "the same, for an insert", "store", "TestF1Insert"},
@@ -48,6 +51,7 @@ var mutants = []mutant{
 	{teeth.F12TwoBeats, "the same, found by the model alone", "client", "TestServerTimeBounds"},
 	{teeth.F12LowBefore, "an expiry that passes during a get makes it absent", "client", "TestExpiryPassesDuringTheGet"},
 	{teeth.F31SameID, "a retry is a new request", "client", "TestIncrementsCountOnce"},
+	{teeth.F31SameID, "the same, between processes that are killed and cut off", "test/linear", "TestProcesses"},
 	{teeth.F31UnknownStays, "a put that may have been done is reported as failed", "client", "TestUnknownIsNotFailed"},
 	{teeth.F5OrderedState, "conditions are judged on what is published", "store", "TestIncrementsPipelined"},
 	{teeth.F5RefusalInOrder, "a refusal is told at once", "store", "TestRefusalWaits"},
@@ -79,6 +83,49 @@ var mutants = []mutant{
 	{teeth.D5ScrubTrusts, "an item is moved because a client calls it damaged", "store", "TestDamageReports"},
 	{teeth.D5RepairFromMemory, "a damaged item is its own repair", "store", "TestScrub"},
 	{teeth.F5Backup, "a backup is handed out before what it holds is published", "store", "TestBackupIsPublished"},
+	{teeth.D4DirectoryDepth, "a segment of another depth passes for the key's", "store/layout", "TestLookupComparesDepth"},
+	{teeth.D4OldSegment, "slots of a segment retired long ago are followed", "store/layout", "TestLookupLeavesOldSegments"},
+	{teeth.D4MarkedMiss, "a miss in a segment that was copied proves absence", "store/layout", "TestModel"},
+	{teeth.D4ProofSlot, "the proof does not compare the slot again", "store/layout", "TestModel"},
+	{teeth.D4ProofItem, "the proof does not compare the item again", "store/layout", "TestLookupProof"},
+	{teeth.D4ProofUnmarked, "the second look at a slot takes marked headers", "store/layout", "TestLookupProofNeedsUnmarkedHeaders"},
+	{teeth.D4KeyEqual, "an item with the fingerprint is the answer", "store/layout", "TestModel"},
+	{teeth.D4OnlyLive, "pending and dead items are believed", "store/layout", "TestModel"},
+	{teeth.D4ChunkSum, "chunks of large values are not verified", "store/layout", "TestForcedChunkTears"},
+	{teeth.D4PlaceInSum, "the checksum leaves the place out", "store/layout", "TestItemBinding"},
+	{teeth.D4IncarnationInSum, "the checksum leaves the incarnation out", "store/layout", "TestItemBinding"},
+	{teeth.D4GrowthMarks, "growth does not mark the old segment", "store/index", "TestOrderOfStores"},
+	{teeth.F7PebbleSlot, "a Pebble-only slot proves absence", "store/layout", "TestLookupAsks"},
+	{teeth.F7CountRead, "a miss proves absence whatever the count is", "store/layout", "TestLookupAsks"},
+	{teeth.D6ReuseWaits, "retired memory is used again at once", "store/reclaim", "TestWhenItIsFreed"},
+	{teeth.D6StampAfter, "the wait is counted from a clock read before", "store/reclaim", "TestDelayedTicker"},
+	{teeth.D6RetiredListed, "retired pages are not listed", "store/reclaim", "TestListing"},
+	{teeth.D6HigherCounter, "an equal counter renews a lease", "client", "TestLeaseFromBeats"},
+	{teeth.D6LeaseFromFirst, "a lease runs from the READ that proved it", "client", "TestLeaseFromBeats"},
+	{teeth.D6FencedBeat, "a fenced server beats on", "internal/server", "TestNoBeatOnceFenced"},
+	{teeth.F14PredecessorWait, "a new incarnation does not wait", "store", "TestPredecessorWait"},
+	{teeth.F11HeldState, "an item that is held dies when it is overwritten", "store", "TestHold"},
+	{teeth.F11HeldPlace, "the place of a held item is used again", "store", "TestHeldStays"},
+	{teeth.F6FillFlight, "misses are believed while writes are in flight", "store", "TestFillWaitsForFlight"},
+}
+
+// sorted returns the lines by number of the review, then section of the design.
+func sorted() []mutant {
+	out := slices.Clone(mutants)
+	slices.SortStableFunc(out, func(a, b mutant) int {
+		return cmp.Or(cmp.Compare(number(a.rule), number(b.rule)), cmp.Compare(a.rule, b.rule))
+	})
+	return out
+}
+
+// number is where a rule stands: F3 before F12, and F32 before D4.
+func number(r teeth.Rule) (n int) {
+	var letter byte
+	fmt.Sscanf(r.String(), "%c%d", &letter, &n)
+	if letter == 'D' {
+		n += 100
+	}
+	return n
 }
 
 // markdown writes the table for docs/correctness.md.
@@ -86,7 +133,7 @@ func markdown() string {
 	var b strings.Builder
 	b.WriteString("| rule | the break | caught by |\n|---|---|---|\n")
 	last := teeth.Rule(0)
-	for _, m := range mutants {
+	for _, m := range sorted() {
 		rule := m.rule.String()
 		if m.rule == last {
 			rule = ""

@@ -75,19 +75,13 @@ func TestEveryRuleHasAMutant(t *testing.T) {
 	}
 }
 
-// TestTable: each line names a test that is there, and the lines of a rule
-// stand together in the order of the rules.
+// TestTable: each line names a test that is there, and says what is broken.
 func TestTable(t *testing.T) {
 	seen := map[string]bool{}
-	last := mutants[0].rule
 	for _, m := range mutants {
 		if _, err := pullsItselfIn(filepath.Join(root, m.dir), m.name); err != nil {
 			t.Error(err)
 		}
-		if m.rule < last {
-			t.Errorf("%s: %v stands after %v", m.name, m.rule, last)
-		}
-		last = m.rule
 		key := m.rule.String() + m.dir + m.name
 		if seen[key] {
 			t.Errorf("%s stands in the table twice", m.name)
