@@ -63,7 +63,6 @@ type modelResult struct {
 type modelRequest struct {
 	write  Write // as it was sent
 	result modelResult
-	sent   uint64
 }
 
 type opsModel struct {
