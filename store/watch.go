@@ -374,7 +374,8 @@ func (w *watch) countLengths() {
 }
 
 // metaWatch is written with the clean-stop mark, which says whether it counts:
-// u64 incarnation, u64 version of the newest write.
+// u64 incarnation, u64 version of the newest write, u64 epoch of that life. The
+// epoch must be the one before this life's: in a restored copy it is not.
 const metaWatch = "watch"
 
 // markWatch adds to the batch of the clean-stop mark where this life ends.
@@ -386,7 +387,8 @@ func (s *Store) markWatch(b *pebble.Batch) error {
 	last := s.watch.last
 	s.watch.mu.Unlock()
 	v := binary.LittleEndian.AppendUint64(nil, s.incarnation)
-	return setMeta(b, metaWatch, binary.LittleEndian.AppendUint64(v, uint64(last)))
+	v = binary.LittleEndian.AppendUint64(v, uint64(last))
+	return setMeta(b, metaWatch, binary.LittleEndian.AppendUint64(v, uint64(s.facts.epoch)))
 }
 
 // openWatch begins to keep events. Nothing has been ordered yet.
@@ -397,7 +399,7 @@ func (s *Store) openWatch() error {
 		if err != nil {
 			return err
 		}
-		if len(b) == 16 {
+		if len(b) == 24 && binary.LittleEndian.Uint64(b[16:])+1 == uint64(s.facts.epoch) {
 			before.Incarnation = binary.LittleEndian.Uint64(b)
 			before.Version = layout.Version(binary.LittleEndian.Uint64(b[8:]))
 		}

@@ -205,6 +205,10 @@ func TestWatchRestart(t *testing.T) {
 	if p := n.page(at, ""); !p.Skipped || len(p.Events) != 0 {
 		t.Errorf("after a crash: skipped %v, %q", p.Skipped, story(p))
 	}
+	// A life that ended cleanly, but not the one before this.
+	if p := n.page(end, ""); !p.Skipped {
+		t.Error("two lives later: not told that there was one between")
+	}
 }
 
 // TestWatchPublished: an event is a promise like a reply. While its write could
