@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/rdmakv/rdmakv/internal/teeth"
 )
 
 // Close ends the store: writes that were accepted are finished and answered,
@@ -44,6 +46,11 @@ func (s *Store) close() error {
 	}
 	keys := s.keyCounts()
 	err := s.table.Close()
+	// The mark speaks for whoever came before, too: one that was killed a moment
+	// ago may have readers still.
+	if !teeth.Off(teeth.F14MarkWaits) && !s.waitPredecessor() {
+		return s.fence.failed()
+	}
 	if err == nil {
 		err = s.fenceable(func() error { return s.markClean(keys) })
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/store/index"
 	"github.com/rdmakv/rdmakv/store/layout"
 	"github.com/rdmakv/rdmakv/store/reclaim"
@@ -231,11 +232,16 @@ func (s *Store) beginEpoch() error {
 	if s.facts.epoch == math.MaxUint16 {
 		return &OpenError{Dir: s.cfg.Dir, Err: ErrEpochs}
 	}
-	s.facts.epoch++
+	if !teeth.Off(teeth.D4EpochRaised) {
+		s.facts.epoch++
+	}
 	b := s.db.NewBatch()
 	defer b.Close()
 	if err := setMeta(b, metaEpoch, binary.LittleEndian.AppendUint16(nil, s.facts.epoch)); err != nil {
 		return err
+	}
+	if teeth.Off(teeth.F14MarkSpent) {
+		return b.Commit(pebble.Sync)
 	}
 	if err := b.Delete(metaKey(metaClean), nil); err != nil {
 		return err

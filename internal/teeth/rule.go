@@ -177,6 +177,12 @@ const (
 	F11HeldPlace
 	// F6FillFlight: a shard is filled when what was in flight is published.
 	F6FillFlight
+	// F14MarkSpent: a clean-stop mark counts for one start.
+	F14MarkSpent
+	// F14MarkWaits: a clean stop outlasts the predecessor's leases.
+	F14MarkWaits
+	// D4EpochRaised: each opening has versions of its own.
+	D4EpochRaised
 
 	numRules
 )
@@ -254,6 +260,9 @@ var ruleNames = [numRules]string{
 	F11HeldState:        "F11 held items verify",
 	F11HeldPlace:        "F11 held places stay",
 	F6FillFlight:        "F6 fill waits for writes in flight",
+	F14MarkSpent:        "F14 clean-stop mark is spent",
+	F14MarkWaits:        "F14 clean stop outlasts leases",
+	D4EpochRaised:       "D4 an epoch for each opening",
 }
 
 // String names the rule for test output.

@@ -107,6 +107,9 @@ var mutants = []mutant{
 	{teeth.F11HeldState, "an item that is held dies when it is overwritten", "store", "TestHold"},
 	{teeth.F11HeldPlace, "the place of a held item is used again", "store", "TestHeldStays"},
 	{teeth.F6FillFlight, "misses are believed while writes are in flight", "store", "TestFillWaitsForFlight"},
+	{teeth.F14MarkSpent, "the clean-stop mark is left in place", "store", "TestCleanMarkIsSpent"},
+	{teeth.F14MarkWaits, "a clean stop does not wait for the leases of a killed predecessor", "store", "TestCleanStopOutlastsPredecessor"},
+	{teeth.D4EpochRaised, "versions are given out again after a crash", "store", "TestVersionsAfterCrash"},
 }
 
 // sorted returns the lines by number of the review, then section of the design.
