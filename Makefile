@@ -61,6 +61,10 @@ race: ## the same under the race detector, shortened
 mutants: ## break each rule, one at a time, and see its test fail (SECONDS=: again and again)
 	@$(GO) run ./internal/teeth/mutants -seconds $(or $(SECONDS),0)
 
+.PHONY: crash
+crash: ## a crash and an error at every call of the disk, every byte flipped (SECONDS=: random seeds more)
+	@scripts/crash "$(or $(SECONDS),0)"
+
 .PHONY: linearizability
 linearizability: ## what clients see is one order: 200,000 operations (OPS=, SECONDS=) under kills, stops, cuts
 	@scripts/linearizability "$(or $(OPS),0)" "$(or $(SECONDS),0)"

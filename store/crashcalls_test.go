@@ -21,9 +21,9 @@ import (
 // opened and must bear it out.
 func TestCrashAtEveryCall(t *testing.T) {
 	total, lives := 0, 0
-	usual := 2
-	if underRace || testing.Short() {
-		usual = 1
+	usual := 1
+	if *crashFull {
+		usual = 8
 	}
 	seeds(t, usual, func(seed uint64) {
 		n, l := crashWorld(t, seed)
@@ -105,10 +105,11 @@ func crashWorld(t *testing.T, seed uint64) (crashes, lives int) {
 				break
 			}
 			w.adopt(states)
+			w.mu.Lock()
 			disk = clone
+			w.mu.Unlock()
 		}
 	}
-	w.atCall = nil
 	close(pending)
 	checkers.Wait()
 	return w.calls, lives - 1
@@ -140,7 +141,7 @@ func (w *world) live(n *node) {
 	rounds := 10
 	var wg sync.WaitGroup
 	for id := range 2 {
-		rng := rand.New(rand.NewPCG(w.rng.Uint64(), uint64(id)))
+		rng := w.random()
 		wg.Go(func() { // a writer, with keys of its own
 			for range rounds {
 				var waits []func() error
@@ -156,7 +157,7 @@ func (w *world) live(n *node) {
 		})
 	}
 	var readers sync.WaitGroup
-	rng := rand.New(rand.NewPCG(w.rng.Uint64(), 9))
+	rng := w.random()
 	readers.Go(func() { // who asks by SEND
 		for ctx.Err() == nil {
 			w.ask(ctx, n.Store, rng.IntN(worldKeys))

@@ -25,6 +25,7 @@ import (
 
 var (
 	crashSeed    = flag.Uint64("crash.seed", 0, "seed of the crash and fault tests; 0: the usual ones")
+	crashFull    = flag.Bool("crash.full", false, "every call, every byte: not a sample of them")
 	crashSeconds = flag.Int("crash.seconds", 0, "go on with new seeds for so many `seconds`")
 )
 
@@ -266,6 +267,13 @@ func (w *world) adopt(states [worldKeys]int) {
 	}
 }
 
+// random returns a generator for one goroutine.
+func (w *world) random() *rand.Rand {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return rand.New(rand.NewPCG(w.rng.Uint64(), 5))
+}
+
 // seeds calls f with seeds: the usual, one given, or new ones for a time.
 func seeds(t *testing.T, usual int, f func(seed uint64)) {
 	if *crashSeed != 0 {
@@ -276,10 +284,9 @@ func seeds(t *testing.T, usual int, f func(seed uint64)) {
 		f(seed + 1)
 	}
 	if *crashSeconds > 0 {
-		var first [1]uint64
-		first[0] = uint64(time.Now().UnixNano())
-		for end := time.Now().Add(time.Duration(*crashSeconds) * time.Second); time.Now().Before(end) && !t.Failed(); first[0]++ {
-			f(first[0])
+		seed := uint64(time.Now().UnixNano())
+		for end := time.Now().Add(time.Duration(*crashSeconds) * time.Second); time.Now().Before(end) && !t.Failed(); seed++ {
+			f(seed)
 		}
 	}
 }

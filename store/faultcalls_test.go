@@ -31,8 +31,11 @@ func TestFaultAtEveryCall(t *testing.T) {
 	}
 	var mu sync.Mutex
 	sum := make(map[string]int)
-	stride := 1
-	if testing.Short() || underRace {
+	stride := 5
+	switch {
+	case *crashFull:
+		stride = 1
+	case testing.Short() || underRace:
 		stride = 23
 	}
 	seeds(t, 1, func(seed uint64) {

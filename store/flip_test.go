@@ -174,14 +174,16 @@ func flipByte(fs vfs.FS, name string, off int64, mask byte) error {
 
 // TestEveryByteFlipped flips every byte of small stores, one at a time: each
 // get is right or an explicit error, or Open refuses, but for what blindSpots
-// lists. With -crash.seconds every bit is flipped, not one in each byte.
+// lists. With -crash.full all bytes are, and with ten minutes to go all bits.
 func TestEveryByteFlipped(t *testing.T) {
-	stride, masks := int64(17), 1
+	stride, masks := int64(43), 1
 	switch {
+	case *crashFull && *crashSeconds >= 600:
+		stride, masks = 1, 8
+	case *crashFull:
+		stride = 1
 	case testing.Short() || underRace:
 		stride = 97
-	case *crashSeconds > 0:
-		stride, masks = 1, 8
 	}
 	used := make([]int, len(blindSpots))
 	var counts [4]int
