@@ -39,7 +39,9 @@ func TestOpsModel(t *testing.T) {
 			rounds = 100
 		}
 	}
-	runOpsModel(t, seed, rounds)
+	for _, mode := range []Mode{Durable, Cache} {
+		t.Run(mode.String(), func(t *testing.T) { runOpsModel(t, mode, seed, rounds) })
+	}
 }
 
 // modelKey is a key as it ought to be.
@@ -73,15 +75,17 @@ type opsModel struct {
 	f       *fakeTime
 	fs      *vfs.MemFS
 	rng     *rand.Rand
+	mode    Mode
 	keys    [4]map[string]modelKey
 	release func()                   // of the fill
 	last    map[uint16]*modelRequest // by slot
 	old     []*modelRequest          // superseded in their slot
 }
 
-func runOpsModel(t *testing.T, seed uint64, rounds int) {
+func runOpsModel(t *testing.T, mode Mode, seed uint64, rounds int) {
 	m := &opsModel{
-		t: t, f: newFakeTime(), fs: vfs.NewCrashableMem(), rng: rand.New(rand.NewPCG(seed, 7)),
+		mode: mode,
+		t:    t, f: newFakeTime(), fs: vfs.NewCrashableMem(), rng: rand.New(rand.NewPCG(seed, 7)),
 		last: make(map[uint16]*modelRequest),
 	}
 	for i := range m.keys {
@@ -90,7 +94,11 @@ func runOpsModel(t *testing.T, seed uint64, rounds int) {
 	m.open()
 	for range rounds {
 		m.round()
-		switch m.rng.IntN(40) {
+		what := m.rng.IntN(40)
+		if mode == Cache && what < 7 {
+			continue // nothing outlives a restart, and nothing is listed
+		}
+		switch what {
 		case 0:
 			m.close()
 			m.open()
@@ -138,7 +146,11 @@ func (m *opsModel) close() {
 func (m *opsModel) open() {
 	c := testConfig(m.fs)
 	c.clock, c.noKeeper, c.PredecessorGone = m.f.source, true, true
-	switch m.rng.IntN(4) {
+	what := m.rng.IntN(4)
+	if c.Mode = m.mode; c.Mode == Cache {
+		c.Dir, c.FS, what = "", nil, 3
+	}
+	switch what {
 	case 0:
 		c.holdFill = make(chan struct{}) // let go by close
 	case 1:
