@@ -38,6 +38,7 @@ func (s *Store) openFull() {
 type evictor struct {
 	wake   chan struct{}     // capacity 1
 	wanted [4]atomic.Uint64  // bit by class: short of free places
+	must   [256]atomic.Bool  // by class: somebody waits for an answer of that size
 	looked [256]atomic.Int64 // by class: when memory of others was last looked for, UnixNano
 }
 
@@ -50,6 +51,13 @@ func (e *evictor) want(class uint8) {
 	case e.wake <- struct{}{}:
 	default:
 	}
+}
+
+// need says that an answer of that class is to be held for a reader and finds
+// no memory: whatever is coldest goes for it.
+func (e *evictor) need(class uint8) {
+	e.must[class].Store(true)
+	e.want(class)
 }
 
 // take returns one class that is short, and forgets it.
@@ -127,10 +135,12 @@ const clearPatience = 4
 func (s *Store) clearFor(class uint8, under []*clearance, buf *sampler) *clearance {
 	now := time.Now()
 	last := &s.evictor.looked[class]
-	if now.Sub(time.Unix(0, last.Load())) < clearEvery || s.cfg.NoLease || !s.mayCache(class) {
+	must := s.evictor.must[class].Load()
+	if now.Sub(time.Unix(0, last.Load())) < clearEvery || s.cfg.NoLease || !must && !s.mayCache(class) {
 		return nil
 	}
 	last.Store(now.UnixNano())
+	s.evictor.must[class].Store(false)
 	moving := 0
 	for _, c := range under {
 		if c.class == class && uint64(layout.ClassSize(class)) > slab.MaxPaged {
@@ -138,7 +148,7 @@ func (s *Store) clearFor(class uint8, under []*clearance, buf *sampler) *clearan
 		}
 		moving += c.Bytes()
 	}
-	if limit := int(s.cfg.itemsLimit() / 16); moving > limit && len(under) > 0 {
+	if limit := int(s.cfg.itemsLimit() / 16); moving > limit && len(under) > 0 && !must {
 		return nil
 	}
 	own, few := s.worth(class, buf)
@@ -154,7 +164,7 @@ func (s *Store) clearFor(class uint8, under []*clearance, buf *sampler) *clearan
 			best, bestUse = w, use
 		}
 	}
-	if best == nil || !(bestUse < own || few && bestUse <= own) || !best.Begin() {
+	if best == nil || !(must || bestUse < own || few && bestUse <= own) || !best.Begin() {
 		return nil
 	}
 	s.counts.cleared.Add(1)

@@ -271,3 +271,33 @@ func TestLeastMemory(t *testing.T) {
 	}
 	t.Logf("%d of %d keys in memory, %d Pebble-only, %d counted", st.Keys, keys, st.PebbleOnly, st.Slotless)
 }
+
+// TestHoldWhenFull: a value too large for a reply can be held for a reader
+// though memory is full of others, at the latest when he comes again.
+func TestHoldWhenFull(t *testing.T) {
+	n := open(t, fullConfig(12<<20))
+	n.fill()
+	defer n.beats()()
+	big := pattern(3<<20, "big")
+	n.put(1, "big", big)
+	n.putMany(60_000, func(k int) (int, string, string) { return k % 4, fmt.Sprintf("k%d", k), fullValue(k, 0, 300) })
+	for i := range 10 {
+		n.want(0, "k0", fullValue(0, 0, 300))
+		n.evictKey(1, "big")
+		var h *Held
+		waitFor(t, "a place for the large value", func() bool {
+			var err error
+			h, err = n.Hold(context.Background(), 1, []byte("big"))
+			if err != nil && !errors.Is(err, ErrOverloaded) {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
+		it, err := layout.ParseItem(n.table.Bytes(h.Place, h.Size), n.Incarnation(), h.Place)
+		if err != nil || it.ValLen != len(big) {
+			t.Errorf("round %d: %+v, %v", i, it.ValLen, err)
+		}
+		h.Release()
+		n.limitHeld()
+	}
+}

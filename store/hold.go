@@ -131,6 +131,8 @@ func (s *Store) holdCopy(key []byte, rec record) (*Held, error) {
 		var ok bool
 		if place, class, ok = s.makeRoom(size); ok {
 			err = nil
+		} else if class, ok := s.slabs.Class(size); ok {
+			s.evictor.need(class) // he will come again
 		}
 	}
 	if err != nil {
