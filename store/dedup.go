@@ -172,6 +172,8 @@ func (d *dedup) look(w *Write) (again bool, err error) {
 	defer st.mu.Unlock()
 	e := st.entries[k]
 	switch {
+	case e != nil && e.flying && teeth.Off(teeth.F31InFlight):
+		return false, nil
 	case e != nil && e.result.seq == w.ID.Seq:
 		return true, nil
 	case e != nil && e.result.seq > w.ID.Seq:

@@ -183,6 +183,8 @@ const (
 	F14MarkWaits
 	// D4EpochRaised: each opening has versions of its own.
 	D4EpochRaised
+	// F31InFlight: a retry of what is in flight waits for it.
+	F31InFlight
 
 	numRules
 )
@@ -228,7 +230,7 @@ var ruleNames = [numRules]string{
 	F12SteadyTime:       "F12 time does not jump",
 	F2PartVersions:      "F2 versions of parts",
 	D7RightsAfterHello:  "D7 no rights before Hello",
-	D7ValueChecksum:     "D7 checksum of what was READ",
+	D7ValueChecksum:     "F10 checksum of what was READ",
 	D7CreditsCounted:    "D7 credits are counted",
 	D5SyncFirst:         "D5 publish after fsync",
 	D5AckDurable:        "D5 acknowledge after fsync",
@@ -263,6 +265,7 @@ var ruleNames = [numRules]string{
 	F14MarkSpent:        "F14 clean-stop mark is spent",
 	F14MarkWaits:        "F14 clean stop outlasts leases",
 	D4EpochRaised:       "D4 an epoch for each opening",
+	F31InFlight:         "F31 retry in flight",
 }
 
 // String names the rule for test output.

@@ -122,3 +122,29 @@ func TestDocument(t *testing.T) {
 		t.Errorf("%s has another table: go run ./internal/teeth/mutants -doc", document)
 	}
 }
+
+// TestNamedTests: the tests that the document names are there.
+func TestNamedTests(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(root, document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing := map[string]bool{}
+	for _, m := range regexp.MustCompile("`((?:Test|Fuzz)\\w+)").FindAllSubmatch(data, -1) {
+		missing[string(m[1])] = true
+	}
+	if len(missing) < 50 {
+		t.Fatalf("found only %d names", len(missing))
+	}
+	test := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	sources(t, func(path, text string) {
+		if strings.HasSuffix(path, "_test.go") {
+			for _, m := range test.FindAllStringSubmatch(text, -1) {
+				delete(missing, m[1])
+			}
+		}
+	})
+	for name := range missing {
+		t.Errorf("%s names %s, which is not there", document, name)
+	}
+}
