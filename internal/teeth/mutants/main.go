@@ -45,6 +45,9 @@ func main() {
 func run(ctx context.Context, only string, length time.Duration) error {
 	var lines []mutant
 	for _, m := range sorted() {
+		if slow[m.name] && length == 0 && only == "" {
+			continue
+		}
 		if strings.Contains(m.rule.String(), only) || strings.Contains(m.name, only) {
 			lines = append(lines, m)
 		}

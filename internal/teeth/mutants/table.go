@@ -109,3 +109,7 @@ var mutants = []mutant{
 	{teeth.F7CountSlotless, "the same, found by the simulation alone", "test/sim", "TestFindsSlotless"},
 	{teeth.F15CopyOnce, "the same, by a responder of the simulation", "rdma/sim", "TestHalfWords"},
 }
+
+// slow are tests that take a minute and more. They run with -seconds only; each
+// of their rules has a line with a quick test.
+var slow = map[string]bool{"TestProcesses": true}

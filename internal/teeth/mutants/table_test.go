@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/rdmakv/rdmakv/internal/teeth"
 )
 
 const root = "../../.."
@@ -77,8 +79,9 @@ func TestEveryRuleHasAMutant(t *testing.T) {
 
 // TestTable: each line names a test that is there, and says what is broken.
 func TestTable(t *testing.T) {
-	seen := map[string]bool{}
+	seen, quick := map[string]bool{}, map[teeth.Rule]bool{}
 	for _, m := range mutants {
+		quick[m.rule] = quick[m.rule] || !slow[m.name]
 		if _, err := pullsItselfIn(filepath.Join(root, m.dir), m.name); err != nil {
 			t.Error(err)
 		}
@@ -89,6 +92,11 @@ func TestTable(t *testing.T) {
 		seen[key] = true
 		if m.broken == "" {
 			t.Errorf("%s: what is broken?", m.name)
+		}
+	}
+	for rule, found := range quick {
+		if !found {
+			t.Errorf("%v has slow tests only: make test would not run them", rule)
 		}
 	}
 }
