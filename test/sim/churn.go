@@ -16,26 +16,28 @@ import (
 // churner is the client that does it.
 func (w *World) churner() *client.Client { return w.clients[2] }
 
-// churn puts n keys of size bytes, deletes those of an earlier churn, and checks
-// a few of them.
-func (w *World) churn(n, size int) error {
+// churn puts n keys of size bytes.
+func (w *World) churn(n, size int) error { return w.churnFrom(0, n, size) }
+
+// churnFrom is churn without the first keys.
+func (w *World) churnFrom(from, n, size int) error {
 	value := bytes.Repeat([]byte("."), size)
-	return w.each(n, func(ctx context.Context, key []byte, i int) error {
+	return w.each(from, n, func(ctx context.Context, key []byte, i int) error {
 		return w.churner().Put(ctx, key, value)
 	})
 }
 
 // drop deletes n keys of churn.
 func (w *World) drop(n int) error {
-	return w.each(n, func(ctx context.Context, key []byte, i int) error {
+	return w.each(0, n, func(ctx context.Context, key []byte, i int) error {
 		_, err := w.churner().Delete(ctx, key)
 		return err
 	})
 }
 
-// each calls f for n keys, several at a time. What a disturbed network or a full
+// each calls f for the keys from one number to another, several at a time. What a disturbed network or a full
 // server leaves without answer is no fault here.
-func (w *World) each(n int, f func(ctx context.Context, key []byte, i int) error) error {
+func (w *World) each(from, n int, f func(ctx context.Context, key []byte, i int) error) error {
 	const lanes = 16
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -43,7 +45,7 @@ func (w *World) each(n int, f func(ctx context.Context, key []byte, i int) error
 	errs := make([]error, lanes)
 	for lane := range lanes {
 		wg.Go(func() {
-			for i := lane; i < n && ctx.Err() == nil; i += lanes {
+			for i := from + lane; i < n && ctx.Err() == nil; i += lanes {
 				err := f(ctx, fmt.Appendf(nil, "churn-%d", i), i)
 				for _, calm := range []error{client.ErrOutcomeUnknown, client.ErrTimeout, client.ErrUnavailable, client.ErrOverloaded, client.ErrNoSpace, client.ErrClosed} {
 					if errors.Is(err, calm) {
@@ -66,6 +68,17 @@ func (w *World) each(n int, f func(ctx context.Context, key []byte, i int) error
 func growth(w *World, done <-chan struct{}) error {
 	for n := 1500; w.rest(500*time.Millisecond, done) && n <= 6000; n += 1500 {
 		if err := w.churn(n, 16); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// slowGrowth: new keys over many leases, so that what the index has outgrown is
+// used again while READs of it are under way.
+func slowGrowth(w *World, done <-chan struct{}) error {
+	for n := 1000; w.rest(1500*time.Millisecond, done) && n <= 9000; n += 800 {
+		if err := w.churnFrom(n-1000, n, 9); err != nil {
 			return err
 		}
 	}

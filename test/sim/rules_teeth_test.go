@@ -34,12 +34,12 @@ func found(t *testing.T, rule teeth.Rule, names ...string) {
 		t.Logf("%v: found by run %d (%s, seed %d) after %v: %v", rule, i+1, sc.Name, seed, time.Since(began).Round(time.Millisecond), out.Err)
 		// And again: a seed that found something finds it when it is played again.
 		again := 0
-		for range 5 {
+		for range 3 {
 			if Run(t, seed, sc, nil).Err != nil {
 				again++
 			}
 		}
-		fmt.Printf("sim teeth: %-45v found by run %3d (%s, seed %d); played again 5 times it was found %d times\n", rule, i+1, sc.Name, seed, again)
+		fmt.Printf("sim teeth: %-45v found by run %3d (%s, seed %d); played again 3 times it was found %d times\n", rule, i+1, sc.Name, seed, again)
 		return
 	}
 	t.Errorf("%v: pulled, and %d runs found nothing in %v", rule, *teethSeeds, time.Since(began).Round(time.Second))
@@ -55,13 +55,9 @@ func named(t *testing.T, name string) Scenario {
 	return Scenario{}
 }
 
-func TestFindsPutOrder(t *testing.T)     { found(t, teeth.F1PutOrder, "one-size", "storm") }
-func TestFindsVersionInSum(t *testing.T) { found(t, teeth.F2VersionInSum, "one-size", "storm") }
-func TestFindsMismatch(t *testing.T)     { found(t, teeth.F3MismatchNotAbsent, "one-size", "storm") }
-func TestFindsRenewal(t *testing.T)      { found(t, teeth.F4NoRenewal, "reuse", "growth", "pause") }
-func TestFindsPublished(t *testing.T)    { found(t, teeth.F5Published, "storm", "full") }
-func TestFindsFillVersion(t *testing.T)  { found(t, teeth.F6FillVersion, "kill") }
-func TestFindsSlotless(t *testing.T)     { found(t, teeth.F7CountSlotless, "full") }
-func TestFindsHeaderCheck(t *testing.T)  { found(t, teeth.F8HeaderCheck, "growth") }
-func TestFindsReclaimList(t *testing.T)  { found(t, teeth.F9ReclaimList, "reuse") }
-func TestFindsCopyOnce(t *testing.T)     { found(t, teeth.F15CopyOnce, "storm") }
+// Those that need luck, or hours, stand in no line: TEETH_PULL="RULE" go test
+// -tags teeth ./test/sim -run TestSeeds -scenario NAME -seconds N tries any rule.
+
+func TestFindsPutOrder(t *testing.T) { found(t, teeth.F1PutOrder, "race") }
+func TestFindsMismatch(t *testing.T) { found(t, teeth.F3MismatchNotAbsent, "one-size") }
+func TestFindsSlotless(t *testing.T) { found(t, teeth.F7CountSlotless, "full") }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,6 +40,9 @@ type Outcome struct {
 func Run(t *testing.T, seed uint64, sc Scenario, log func(string)) (out Outcome) {
 	t.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	// A collection in the middle would move the goroutines' turns.
+	runtime.GC()
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	real := time.Now()
 	var objects []*linear.Object
 	synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -44,6 +45,13 @@ func race() sim.Adversity {
 	return sim.Adversity{Torn: 0.6, ReuseKeys: true}
 }
 
+// late is a network where many READs take longer than a lease.
+func late() sim.Adversity {
+	a := slow()
+	a.Late, a.LateMost, a.Torn = 0.2, 5*time.Second, 0.9
+	return a
+}
+
 // small are values of a few size classes, so that freed places come back at once.
 var small = []int{9, 16, 16, 16, 24, 100}
 
@@ -65,6 +73,8 @@ func Scenarios() []Scenario {
 			Config: func(c *server.Config) { c.MemoryLimit, c.RegionSize = 6<<20, 1<<20 }},
 		{Name: "full", Adversity: slow(), Ops: 400, Objects: 4, Sizes: []int{16, 300, 1000}, Steps: 1, Disturb: full,
 			Config: func(c *server.Config) { c.MemoryLimit, c.RegionSize = 5<<20, 1<<20 }},
+		{Name: "late", Adversity: late(), Ops: 500, Workers: 8, Objects: 6, Sizes: small, PerObject: 300, Disturb: slowGrowth, Steps: 1},
+		{Name: "restart", Adversity: slow(), Ops: 400, Objects: 6, Sizes: small, Disturb: restarts, Crashes: true},
 		{Name: "everything", Adversity: faults(), Ops: 400, Sizes: []int{16, 16, 100, 1000, 9000}, Disturb: everything, Crashes: true},
 	}
 }
@@ -100,6 +110,21 @@ func pauses(w *World, done <-chan struct{}) error {
 func kills(w *World, done <-chan struct{}) error {
 	for w.rest(4*time.Second, done) {
 		if err := w.crash(time.Duration(w.rng.Int64N(int64(4 * time.Second)))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restarts: the server stops cleanly and starts again, and is written to while it
+// fills its memory.
+func restarts(w *World, done <-chan struct{}) error {
+	for w.rest(3*time.Second, done) {
+		if err := w.srv.Shutdown(context.Background()); err != nil {
+			return fmt.Errorf("clean stop: %w", err)
+		}
+		w.kills++
+		if err := w.start(); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ package sim
 import (
 	"runtime"
 	"sync/atomic"
+	"time"
 
 	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/rdma/sim"
@@ -19,11 +20,14 @@ func interrupt(net *sim.Network, seed uint64, often int) (undo func()) {
 		often = 16
 	}
 	var passed atomic.Uint64
-	teeth.SetHook(func(string, ...uint64) {
+	teeth.SetHook(func(point string, _ ...uint64) {
 		net.Step()
 		n := passed.Add(1)
 		x := (seed ^ n) * 0x9e3779b97f4a7c15
 		x ^= x >> 29
+		if point == "fill.snapshot" { // no lock is held here: a slow disk
+			time.Sleep(time.Duration(x>>8) % (3 * time.Second))
+		}
 		turns := 0
 		switch k := int(x * 0xbf58476d1ce4e5b9 >> 56); {
 		case k < often:

@@ -50,7 +50,7 @@ func newWorld(seed uint64, sc *Scenario, log func(string)) (*World, error) {
 	w.conf = server.Config{
 		Fabric: w.host, Listen: serverAddr, DataDir: "data", Shards: 2,
 		MemoryLimit: 16 << 20, RegionSize: 1 << 20, IndexRegionSize: 1 << 20,
-		StagingBytes: 80 << 20, CacheBytes: 4 << 20, MinFreeBytes: -1, Workers: 8, MemoryKind: memoryKind(),
+		StagingBytes: 80 << 20, ScrubRate: 2 << 10, CacheBytes: 4 << 20, MinFreeBytes: -1, Workers: 8, MemoryKind: memoryKind(),
 		SharedReceives: server.Shared(w.rng.IntN(3)),
 	}
 	if log != nil {
