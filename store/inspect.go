@@ -96,6 +96,9 @@ func Inspect(ctx context.Context, dir string, opt InspectOptions) (Inspection, e
 		if err := in.shard(ctx, db, uint16(shard), opt); err != nil {
 			return in, err
 		}
+		if err := in.others(ctx, db, uint16(shard), opt); err != nil {
+			return in, err
+		}
 	}
 	return in, in.strays(db, opt)
 }
@@ -149,6 +152,11 @@ func (in *Inspection) shard(ctx context.Context, db *pebble.DB, shard uint16, op
 		if rec.version.Epoch() > in.Epoch {
 			in.problem(opt, &CorruptError{Shard: shard, Key: bytes.Clone(key),
 				Detail: fmt.Sprintf("version %v is of an epoch that has not begun (newest: %d)", rec.version, in.Epoch)})
+		}
+		if missing, err := unlisted(db, shard, key, rec.expiry); err != nil {
+			in.fileProblem(opt, shard, err)
+		} else if missing {
+			in.problem(opt, &CorruptError{Shard: shard, Key: bytes.Clone(key), Detail: "it expires, and is not listed as such"})
 		}
 		if opt.Each != nil {
 			err = opt.Each(InspectEntry{Shard: shard, Key: key, Version: rec.version, Value: rec.value, DiskLen: len(iter.Key()) + len(value)})

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -113,6 +114,36 @@ func TestCheckFinds(t *testing.T) {
 	}
 	n.put(1, "bad", "healed")
 	n.want(1, "bad", "healed")
+}
+
+// TestCheckOtherKinds: what is no data is looked at, too.
+func TestCheckOtherKinds(t *testing.T) {
+	fs := memFS()
+	n := open(t, testConfig(fs))
+	set := func(pkey, value []byte) {
+		if err := n.db.Set(pkey, value, pebble.Sync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Results of requests and expiries, whole and not.
+	ttl := &Write{Shard: 3, Key: []byte("ttl"), Value: []byte("v"), TTL: time.Hour, ID: RequestID{Slot: 1, Seq: 7}}
+	if err := n.submitAndWait(t.Context(), ttl); err != nil {
+		t.Fatal(err)
+	}
+	set(appendKey(nil, 2, kindDedup, []byte("short")), []byte("gibberish"))
+	set(appendKey(nil, 2, kindExpiry, []byte("short")), nil)
+	set(appendKey(nil, 2, 9, []byte("kind")), nil)
+	unlisted := appendKey(nil, 3, kindData, []byte("unlisted"))
+	rec := make([]byte, recordSize(1, true))
+	putRecord(rec, unlisted, record{version: ttl.Version, expiry: 1 << 60, value: []byte("v")})
+	set(unlisted, rec)
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	in, err := Check(t.Context(), "/store", fs)
+	if !errors.Is(err, ErrCorrupt) || in.ProblemCount != 4 || in.Keys != 2 {
+		t.Errorf("%d problems, %d keys: %v", in.ProblemCount, in.Keys, err)
+	}
 }
 
 // TestEpochs: a new epoch begins in time, and versions run on into it.
