@@ -99,7 +99,7 @@ func report(t *testing.T, seed uint64, sc Scenario, out Outcome, verbose bool) {
 
 // Replay is the command that plays a run again.
 func Replay(seed uint64, sc Scenario) string {
-	return fmt.Sprintf("play it again: go test%s ./test/sim -run TestSeeds -scenario %s -seed %d -times 5 -v", tagFlag, sc.Name, seed)
+	return fmt.Sprintf("play it again: go test%s ./test/sim -run TestSeeds -scenario %s -seed %d -times 20 -v", tagFlag, sc.Name, seed)
 }
 
 // saved writes the history that does not fit.
