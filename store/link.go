@@ -109,7 +109,9 @@ func (s *Store) unlink(sh *shard, w *Write) {
 		return
 	}
 	old := sh.hit
-	s.kill(sh, old)
+	if !teeth.Off(teeth.D4DeleteKills) {
+		s.kill(sh, old)
+	}
 	sh.ix.Clear(ref)
 	s.slabs.Free(old.Place(), old.Class())
 	sh.slots--

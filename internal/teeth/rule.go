@@ -185,6 +185,14 @@ const (
 	D4EpochRaised
 	// F31InFlight: a retry of what is in flight waits for it.
 	F31InFlight
+	// D4DeleteKills: a delete kills the item.
+	D4DeleteKills
+	// F7ShownLater: counts are shown a lease after the fill.
+	F7ShownLater
+	// F7CountSticks: a full count stays.
+	F7CountSticks
+	// D6ReclaimAtOnce: the reclaim version is in the beat at the retirement.
+	D6ReclaimAtOnce
 
 	numRules
 )
@@ -266,6 +274,10 @@ var ruleNames = [numRules]string{
 	F14MarkWaits:        "F14 clean stop outlasts leases",
 	D4EpochRaised:       "D4 an epoch for each opening",
 	F31InFlight:         "F31 retry in flight",
+	D4DeleteKills:       "D4 a delete kills the item",
+	F7ShownLater:        "F7 counts shown a lease later",
+	F7CountSticks:       "F7 a full count stays",
+	D6ReclaimAtOnce:     "D6 reclaim version at once",
 }
 
 // String names the rule for test output.

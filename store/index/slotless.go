@@ -3,6 +3,7 @@ package index
 import (
 	"slices"
 
+	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -29,6 +30,10 @@ func (c *counts) raise(m layout.Main, n int, groups int) {
 		c.shown = make([]uint8, 2*groups)
 	}
 	v := &c.shown[2*m.Group+int(m.Side)]
+	if teeth.Off(teeth.F7CountSticks) {
+		*v += uint8(n)
+		return
+	}
 	*v = uint8(min(layout.SlotlessMany, int(*v)+n))
 }
 
@@ -103,7 +108,7 @@ func (ix *Index) SetFilled() {
 		return
 	}
 	ix.filled = true
-	if !ix.touched {
+	if !ix.touched || teeth.Off(teeth.F7ShownLater) {
 		ix.show()
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -46,7 +47,9 @@ func (t *Table) Retired(p layout.Place, pages uint32) (version uint64) {
 	defer t.beatMu.Unlock()
 	t.beat.ReclaimVersion++
 	layout.PutRetired(t.root, t.hdr0, layout.Retired{Version: t.beat.ReclaimVersion, Place: p, Pages: pages})
-	layout.StoreReclaimVersion(t.root, t.beat.ReclaimVersion)
+	if !teeth.Off(teeth.D6ReclaimAtOnce) { // else the next beat shows it
+		layout.StoreReclaimVersion(t.root, t.beat.ReclaimVersion)
+	}
 	return t.beat.ReclaimVersion
 }
 

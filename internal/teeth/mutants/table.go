@@ -112,6 +112,10 @@ var mutants = []mutant{
 	{teeth.F3MismatchNotAbsent, "the same, found by the simulation alone", "test/sim", "TestFindsMismatch"},
 	{teeth.F7CountSlotless, "the same, found by the simulation alone", "test/sim", "TestFindsSlotless"},
 	{teeth.F15CopyOnce, "the same, by a responder of the simulation", "rdma/sim", "TestHalfWords"},
+	{teeth.D4DeleteKills, "a delete clears the slot and leaves the item alive", "store", "TestConcurrent"},
+	{teeth.F7ShownLater, "counts are shown at once after the fill", "store/index", "TestFilledIsShownALeaseLater"},
+	{teeth.F7CountSticks, "a count of keys without slot runs over", "store/index", "TestCountSticks"},
+	{teeth.D6ReclaimAtOnce, "the reclaim version is raised at the next beat", "store/region", "TestBeat"},
 }
 
 // slow are tests that take a minute and more. They run with -seconds only; each
