@@ -32,11 +32,11 @@ func raise(m *atomic.Int64, n int64) {
 // for a small part of the keys, of sizes that change.
 func TestFullMemoryConcurrently(t *testing.T) {
 	for _, seed := range []uint64{1, 2} {
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { fullConcurrently(t, seed, 3*time.Second) })
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { fullConcurrently(t, seed) })
 	}
 }
 
-func fullConcurrently(t *testing.T, seed uint64, d time.Duration) {
+func fullConcurrently(t *testing.T, seed uint64) {
 	c := fullConfig(6 << 20)
 	c.Lease = 200 * time.Millisecond
 	n := open(t, c)
@@ -59,7 +59,11 @@ func fullConcurrently(t *testing.T, seed uint64, d time.Duration) {
 	defer func() { close(quit); background.Wait() }()
 	waitFor(t, "fill", n.Filled)
 
-	const writers, each = 4, 3000
+	const writers, each = 4, 4000
+	putsEach, getsEach := 4000, 20_000
+	if underRace {
+		putsEach, getsEach = 300, 2000
+	}
 	keys := make([]*fullKey, writers*each)
 	for i := range keys {
 		keys[i] = &fullKey{shard: i % 4, name: fmt.Sprintf("k%d", i)}
@@ -75,12 +79,20 @@ func fullConcurrently(t *testing.T, seed uint64, d time.Duration) {
 		return pattern(size, fmt.Sprintf("%d:%d", k, w))
 	}
 	ctx := context.Background()
-	until := time.Now().Add(d)
+	first := rand.New(rand.NewPCG(seed, 50))
+	n.putMany(len(keys), func(i int) (int, string, string) { return keys[i].shard, keys[i].name, value(first, i, 1) })
+	for _, k := range keys {
+		k.begun.Store(1)
+		k.acked.Store(1)
+	}
 	var puts, gets, late atomic.Int64
 	for id := range writers {
 		all.Go(func() {
 			rng := rand.New(rand.NewPCG(seed, uint64(id)))
-			for time.Now().Before(until) && !t.Failed() {
+			for range putsEach {
+				if t.Failed() {
+					return
+				}
 				i := id*each + rng.IntN(each)
 				k := keys[i]
 				w := k.begun.Add(1)
@@ -98,7 +110,10 @@ func fullConcurrently(t *testing.T, seed uint64, d time.Duration) {
 			rng := rand.New(rand.NewPCG(seed, uint64(100+id)))
 			rd := n.reader()
 			z := rand.NewZipf(rng, 1.2, 4, uint64(len(keys)-1))
-			for time.Now().Before(until) && !t.Failed() {
+			for range getsEach {
+				if t.Failed() {
+					return
+				}
 				i := int(z.Uint64())
 				k := keys[i]
 				lo := max(k.acked.Load(), k.told.Load())

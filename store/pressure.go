@@ -26,6 +26,9 @@ func (s *Store) dropNear(sh *shard, h layout.Hash) {
 	if s.db == nil || s.cfg.NoLease || !sh.ix.Filled() || len(sh.dropping) >= maxDropping {
 		return
 	}
+	if sh.ix.Refusal() == index.Waiting {
+		return // a lease from now there is room without it
+	}
 	var found []layout.Slot
 	on := false // something there is on its way already
 	sh.ix.Near(h, func(r index.Ref) bool {
