@@ -133,8 +133,6 @@ const (
 	D4DirectoryDepth
 	// D4OldSegment: the slots of a marked segment count only under a fresh directory.
 	D4OldSegment
-	// D4MarkedMiss: a miss in a marked segment proves nothing.
-	D4MarkedMiss
 	// D4ProofSlot: the proof of absence looks at the slot twice.
 	D4ProofSlot
 	// D4ProofItem: the proof of absence looks at the item twice.
@@ -248,7 +246,6 @@ var ruleNames = [numRules]string{
 	F5Backup:            "F5 backup after published",
 	D4DirectoryDepth:    "D4 depth by the directory",
 	D4OldSegment:        "D4 no way through old segments",
-	D4MarkedMiss:        "D4 a marked miss is none",
 	D4ProofSlot:         "D4 proof: the slot again",
 	D4ProofItem:         "D4 proof: the item again",
 	D4ProofUnmarked:     "D4 proof: headers unmarked",

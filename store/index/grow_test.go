@@ -69,7 +69,7 @@ func TestRetiredSegmentRests(t *testing.T) {
 func TestOrderOfStores(t *testing.T) {
 	w := newWorld(t, 64*mib)
 	rank := map[string]int{"index.mark": 1, "index.wipe": 2, "index.slot": 3, "index.header": 4, "index.newdir": 5, "index.root": 6, "index.entry": 6}
-	last, splits := 0, 0
+	last, splits, marks := 0, 0, 0
 	w.ix.onStore = func(point string) {
 		now := rank[point]
 		if now == 0 {
@@ -79,8 +79,11 @@ func TestOrderOfStores(t *testing.T) {
 		if now < last && !(now == 2 && last == 4) {
 			t.Errorf("%s after step %d", point, last)
 		}
-		if point == "index.root" {
+		switch point {
+		case "index.root":
 			splits++
+		case "index.mark":
+			marks++
 		}
 		last = now
 	}
@@ -90,8 +93,8 @@ func TestOrderOfStores(t *testing.T) {
 			t.Fatal("no room")
 		}
 	}
-	if splits < 2 {
-		t.Errorf("%d directory doublings", splits)
+	if splits < 2 || marks == 0 {
+		t.Errorf("%d directory doublings, %d headers marked", splits, marks)
 	}
 }
 

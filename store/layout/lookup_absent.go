@@ -31,7 +31,7 @@ func (l *Lookup) noneFound() Action {
 	switch {
 	case l.pebble && !teeth.Off(teeth.F7PebbleSlot):
 		return l.ask(ReasonPebble)
-	case l.marked && !teeth.Off(teeth.D4MarkedMiss):
+	case l.marked:
 		return l.retired()
 	case l.unsure:
 		return l.again(false)

@@ -81,7 +81,6 @@ var mutants = []mutant{
 	{teeth.F5Backup, "a backup is handed out before what it holds is published", "store", "TestBackupIsPublished"},
 	{teeth.D4DirectoryDepth, "a segment of another depth passes for the key's", "store/layout", "TestLookupComparesDepth"},
 	{teeth.D4OldSegment, "slots of a segment retired long ago are followed", "store/layout", "TestLookupLeavesOldSegments"},
-	{teeth.D4MarkedMiss, "a miss in a segment that was copied proves absence", "store/layout", "TestModel"},
 	{teeth.D4ProofSlot, "the proof does not compare the slot again", "store/layout", "TestModel"},
 	{teeth.D4ProofItem, "the proof does not compare the item again", "store/layout", "TestLookupProof"},
 	{teeth.D4ProofUnmarked, "the second look at a slot takes marked headers", "store/layout", "TestLookupProofNeedsUnmarkedHeaders"},
@@ -107,15 +106,10 @@ var mutants = []mutant{
 	{teeth.F14MarkWaits, "a clean stop does not wait for the leases of a killed predecessor", "store", "TestCleanStopOutlastsPredecessor"},
 	{teeth.D4EpochRaised, "versions are given out again after a crash", "store", "TestVersionsAfterCrash"},
 	{teeth.F31InFlight, "only results that are there are remembered", "store", "TestRetryInFlight"},
-	{teeth.F1PutOrder, "the same, found by the simulation alone", "test/sim", "TestFindsPutOrder"},
-	{teeth.F2VersionInSum, "the same, found by the simulation alone", "test/sim", "TestFindsVersionInSum"},
-	{teeth.F3MismatchNotAbsent, "the same, found by the simulation alone", "test/sim", "TestFindsMismatch"},
-	{teeth.F7CountSlotless, "the same, found by the simulation alone", "test/sim", "TestFindsSlotless"},
-	{teeth.F15CopyOnce, "the same, by a responder of the simulation", "rdma/sim", "TestHalfWords"},
 	{teeth.D4DeleteKills, "a delete clears the slot and leaves the item alive", "store", "TestConcurrent"},
 	{teeth.F7ShownLater, "counts are shown at once after the fill", "store/index", "TestFilledIsShownALeaseLater"},
 	{teeth.F7CountSticks, "a count of keys without slot runs over", "store/index", "TestCountSticks"},
-	{teeth.D6ReclaimAtOnce, "the reclaim version is raised at the next beat", "store/region", "TestBeat"},
+	{teeth.D6ReclaimAtOnce, "the reclaim version is raised at the next beat", "store/region", "TestRetiredIsListedBeforeItIsSaid"},
 }
 
 // slow are tests that take a minute and more. They run with -seconds only; each
