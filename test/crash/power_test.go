@@ -1,0 +1,132 @@
+package crash
+
+import (
+	"bufio"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/lab"
+)
+
+var (
+	cutsFlag = flag.Int("cuts", 0, "power cuts to make; 0: skip the test, which boots a guest for each")
+	seedFlag = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of the moments at which the power goes")
+)
+
+// TestPowerCuts kills a guest under load, -cuts times, and after each cut reads
+// every key that was acknowledged, from the disk that is left: it has what was
+// acknowledged last, or something newer, whole.
+//
+//	go test ./test/crash -run TestPowerCuts -cuts 50 -timeout 2h -v
+func TestPowerCuts(t *testing.T) {
+	if *cutsFlag == 0 {
+		t.Skip("boots a guest for each power cut: -cuts 50")
+	}
+	rng := rand.New(rand.NewPCG(*seedFlag, 1))
+	t.Logf("seed %d", *seedFlag)
+	dir := t.TempDir()
+	out, err := exec.Command("go", "build", "-o", dir+"/", "../../cmd/kvserver", "./writer").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	disk := filepath.Join(t.TempDir(), "disk")
+	if err := lab.NewDisk(disk, 512); err != nil {
+		t.Fatal(err)
+	}
+	told := make(map[int]uint64)
+	acks, verified := 0, 0
+	for cut := range *cutsFlag + 1 { // the last life only verifies
+		var text strings.Builder
+		for key, seq := range told {
+			fmt.Fprintln(&text, key, seq)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "told"), []byte(text.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		a, v := life(t, dir, disk, cut, cut == *cutsFlag, time.Duration(100+rng.IntN(4000))*time.Millisecond, told)
+		acks, verified = acks+a, verified+v
+	}
+	t.Logf("%d power cuts, %d puts acknowledged, %d keys verified after a cut", *cutsFlag, acks, verified)
+	if acks == 0 || verified == 0 {
+		t.Error("there was no load")
+	}
+}
+
+// life boots a guest, waits until it has verified, and cuts its power some time
+// after.
+func life(t *testing.T, dir, disk string, cut int, last bool, after time.Duration, told map[int]uint64) (acks, verified int) {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	g, err := lab.Boot(ctx, lab.Config{Dir: dir, Disk: disk, RDMA: lab.None})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	r, w := io.Pipe()
+	var errOut strings.Builder
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		script := fmt.Sprintf("/mnt/kvserver --data-dir /data/store --fabric iwarp --listen 127.0.0.1:7400 --admin-listen '' --memory-limit 128MiB --log-level warn >/dev/null & "+
+			"exec /mnt/writer -told /mnt/told -first %d", cut*1_000_000+1)
+		code, err := g.Run(ctx, w, &errOut, "/bin/sh", "-c", script)
+		w.CloseWithError(fmt.Errorf("code %d: %v", code, err))
+	}()
+	cutAt := make(<-chan time.Time)
+	lines := make(chan string, 1024)
+	go func() {
+		defer close(lines)
+		for s := bufio.NewScanner(r); s.Scan(); {
+			lines <- s.Text()
+		}
+	}()
+	begun := false
+	for {
+		select {
+		case line, ok := <-lines:
+			if !ok {
+				<-ended
+				t.Fatalf("life %d ended before the cut: %s", cut, errOut.String())
+			}
+			var key int
+			var seq uint64
+			if n, _ := fmt.Sscanf(line, "ack %d %d", &key, &seq); n == 2 {
+				told[key] = max(told[key], seq)
+				acks++
+			} else if n, _ := fmt.Sscanf(line, "verified %d", &verified); n == 1 {
+				begun = true
+				if last {
+					after = 0
+				}
+				cutAt = time.After(after)
+			}
+		case <-cutAt:
+			if !begun {
+				t.Fatal("cut too early")
+			}
+			if err := g.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			for line := range lines { // what was told before the cut and is still on its way
+				var key int
+				var seq uint64
+				if n, _ := fmt.Sscanf(line, "ack %d %d\n", &key, &seq); n == 2 {
+					told[key] = max(told[key], seq)
+					acks++
+				}
+			}
+			<-ended
+			t.Logf("cut %d after %v: %d acknowledged, %d verified", cut, after, acks, verified)
+			return acks, verified
+		}
+	}
+}
