@@ -44,7 +44,6 @@ var mutants = []mutant{
 	{teeth.D5WatchBatch, "events of a batch look like single ones", "store", "TestWatchBatch"},
 	{teeth.F12ServerDecides, "a client goes by its own clock", "client", "TestExpiryByTheServersTime"},
 	{teeth.F12TwoBeats, "the next beat is taken for a bound", "client", "TestBeatReadLongBeforeItIsWritten"},
-	{teeth.F12TwoBeats, "the same, found by the model alone", "client", "TestServerTimeBounds"},
 	{teeth.F12LowBefore, "an expiry that passes during a get makes it absent", "client", "TestExpiryPassesDuringTheGet"},
 	{teeth.F31SameID, "a retry is a new request", "client", "TestIncrementsCountOnce"},
 	{teeth.F31SameID, "the same, between processes that are killed and cut off", "test/linear", "TestProcesses"},
