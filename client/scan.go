@@ -24,8 +24,8 @@ import (
 // the pages together are not: a key written or deleted meanwhile may be seen or
 // not, every other key of the range is seen exactly once. After an error, which
 // is as of Get or ErrUnsupported (a server without a disk has no order of keys),
-// the loop ends; another Scan with After set to the last key goes on. ctx covers the whole loop; without a deadline
-// Config.Timeout is for each page.
+// the loop ends; another Scan with After set to the last key goes on. ctx covers
+// the whole loop; without a deadline Config.Timeout is for each page.
 func (c *Client) Scan(ctx context.Context, opts ScanOptions) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		if max(len(opts.Prefix), len(opts.Start), len(opts.After), len(opts.End)) > layout.MaxKeyLen {
@@ -106,7 +106,8 @@ func (c *Client) scanPage(ctx context.Context, opts ScanOptions, after []byte, f
 		if err != nil {
 			return r.malformed(err)
 		}
-		if m.More && (len(m.Next) == 0 || string(m.Next) <= string(after)) {
+		// A page of a range may be its first key alone, which is where it began.
+		if on := bytes.Compare(m.Next, after); m.More && (len(m.Next) == 0 || on < 0 || on == 0 && !from) {
 			return r.malformed(errors.New("a page that leads nowhere"))
 		}
 		page = copyPage(&m)

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
@@ -23,6 +24,30 @@ func TestScanEntryIsOfOneVersion(t *testing.T) {
 	for e, err := range c.Scan(t.Context(), ScanOptions{}) {
 		if err != nil || string(e.Value) != "newer" || e.Size != 5 || e.Version != 5 {
 			t.Errorf("%+v, %v", e, err)
+		}
+	}
+}
+
+// The first page of a range may hold its first key alone: it was asked for no
+// more, or no more fits.
+func TestScanFromAKeyThatFillsThePage(t *testing.T) {
+	n := startNode(t, nil)
+	c := n.dial(nil)
+	for i := range 3 {
+		if err := c.Put(t.Context(), fmt.Appendf(nil, "k%d", i), make([]byte, 10_000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for limit, want := range []int{3, 1, 2} {
+		got := 0
+		for e, err := range c.Scan(t.Context(), ScanOptions{Start: []byte("k0"), Limit: limit}) {
+			if err != nil || string(e.Key) != fmt.Sprintf("k%d", got) || len(e.Value) != 10_000 {
+				t.Fatalf("limit %d: %q, %v", limit, e.Key, err)
+			}
+			got++
+		}
+		if got != want {
+			t.Errorf("limit %d: %d keys, want %d", limit, got, want)
 		}
 	}
 }
