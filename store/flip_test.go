@@ -122,6 +122,9 @@ func (f flipped) try(name string, off int64, mask byte) (flipOutcome, error) {
 	c := testConfig(disk)
 	c.noKeeper, c.PredecessorGone, c.FillWorkers = true, true, 1
 	c.MemoryLimit, c.RegionSize, c.IndexRegionSize = 8<<20, 1<<20, 256<<10
+	// Pebble meets some damage in the background, again and again: then the
+	// node stops and says what it was.
+	c.OnFatal = func(error) {}
 	s, err := Open(context.Background(), c)
 	if err != nil {
 		var open *OpenError
@@ -135,7 +138,7 @@ func (f flipped) try(name string, off int64, mask byte) (flipOutcome, error) {
 	for key, value := range f.keys {
 		got, err := s.Get(context.Background(), uint16(key[4]-'0')%4, []byte(key), nil)
 		switch {
-		case errors.Is(err, ErrCorrupt):
+		case errors.Is(err, ErrCorrupt), errors.Is(err, ErrFatal):
 			result = flipErrors
 		case err != nil || string(got.Data) != value:
 			return flipWrong, fmt.Errorf("Get(%s) = %s, %v", key, clip(string(got.Data)), err)
@@ -144,7 +147,7 @@ func (f flipped) try(name string, off int64, mask byte) (flipOutcome, error) {
 	for _, key := range f.gone {
 		got, err := s.Get(context.Background(), 1, []byte(key), nil)
 		switch {
-		case errors.Is(err, ErrCorrupt):
+		case errors.Is(err, ErrCorrupt), errors.Is(err, ErrFatal):
 			result = flipErrors
 		case !errors.Is(err, ErrNotFound):
 			return flipWrong, fmt.Errorf("Get(%s) = %s, %v; it was deleted", key, clip(string(got.Data)), err)
