@@ -113,4 +113,4 @@ var mutants = []mutant{
 
 // slow are tests that take a minute and more. They run with -seconds only; each
 // of their rules has a line with a quick test.
-var slow = map[string]bool{"TestProcesses": true}
+var slow = map[string]bool{"TestProcesses": true, "TestServerTimeBounds": true}
