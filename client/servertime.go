@@ -33,8 +33,9 @@ import (
 //
 // # The upper bound
 //
-// It holds for one instant p of the lease clock and is carried forward with the
-// bound on clock rates of 1 %. There are two sources:
+// It holds for one instant p of the lease clock and is carried forward 2 % fast:
+// the rates of two clocks may differ by 1 %, and the server draws its time
+// towards its wall clock by up to 0.5 % more. There are two sources:
 //
 //	Ping     posted at p, answered with time s:  s was read after p, S(p) ≤ s
 //	beats    a READ posted at p showed T0; others showed T1 > T0 and T2 > T1:
@@ -86,7 +87,7 @@ func (b *timeBound) carry(now int64) uint64 {
 		return math.MaxUint64
 	}
 	micros := uint64(max(now-b.at, 0)/1000) + 1
-	return b.micros + micros + micros/100 + 1
+	return b.micros + micros + micros/50 + 1
 }
 
 // beat notes the time in a beat that a READ posted at the given time has shown.
