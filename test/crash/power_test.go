@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -64,19 +65,19 @@ func TestPowerCuts(t *testing.T) {
 // life boots a guest, waits until it has verified, and cuts its power some time
 // after.
 func life(t *testing.T, dir, disk string, cut int, last bool, after time.Duration, told map[int]uint64) (acks, verified int) {
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	g, err := lab.Boot(ctx, lab.Config{Dir: dir, Disk: disk, RDMA: lab.None})
+	g, err := lab.Boot(ctx, lab.Config{Dir: dir, Disk: disk, RDMA: lab.None, Progress: func(s string) { t.Log(s) }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer g.Close()
 	r, w := io.Pipe()
-	var errOut strings.Builder
+	var errOut lockedText
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		script := fmt.Sprintf("/mnt/kvserver --data-dir /data/store --fabric iwarp --listen 127.0.0.1:7400 --admin-listen '' --memory-limit 128MiB --log-level warn >/dev/null & "+
+		script := fmt.Sprintf("/mnt/kvserver --data-dir /data/store --fabric iwarp --listen 127.0.0.1:7400 --admin-listen '' --memory-limit 128MiB --region-size 32MiB --log-level warn >/dev/null & "+
 			"exec /mnt/writer -told /mnt/told -first %d", cut*1_000_000+1)
 		code, err := g.Run(ctx, w, &errOut, "/bin/sh", "-c", script)
 		w.CloseWithError(fmt.Errorf("code %d: %v", code, err))
@@ -109,6 +110,8 @@ func life(t *testing.T, dir, disk string, cut int, last bool, after time.Duratio
 				}
 				cutAt = time.After(after)
 			}
+		case <-ctx.Done():
+			t.Fatalf("life %d: nothing is written: %v; standard error: %s", cut, ctx.Err(), errOut.String())
 		case <-cutAt:
 			if !begun {
 				t.Fatal("cut too early")
@@ -129,4 +132,22 @@ func life(t *testing.T, dir, disk string, cut int, last bool, after time.Duratio
 			return acks, verified
 		}
 	}
+}
+
+// A lockedText is what programs in the guest write to standard error.
+type lockedText struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lockedText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lockedText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
