@@ -115,7 +115,7 @@ type Config struct {
 	// refused with ErrNoSpace; deletes go on down to half of it. Default
 	// 64 MiB; negative: no floor.
 	MinFreeBytes int64
-	// ScrubRate is how many bytes of items are verified in memory per second.
+	// ScrubRate is how many bytes of items and index are looked at per second.
 	// Default 8 MiB; negative: none, but for those that clients report.
 	ScrubRate int64
 	// WALFailoverDir is a second directory, best on another disk, to which

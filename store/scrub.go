@@ -17,6 +17,9 @@ const (
 	// scrubStep is how many bytes of items are verified under a shard's lock
 	// at a time: some 10 µs. Items in chunks count their head.
 	scrubStep = 32 << 10
+	// slotBytes is what a slot counts that was looked at. An index may be large
+	// and hold few items, or none: looking at it is work, too.
+	slotBytes = 8
 	// scrubTick is how often the scrubber does what its rate allows.
 	scrubTick = 100 * time.Millisecond
 	// reportsQueued bounds the reports of clients that wait.
@@ -94,15 +97,15 @@ func (s *Store) runScrub() {
 	}
 }
 
-// scrubSome verifies about scrubStep bytes and returns how many it was; never
-// less than one, so that empty shards end, too.
+// scrubSome verifies about scrubStep bytes, or looks at as many of the index,
+// and returns how many it was in all; never less than one.
 func (s *Store) scrubSome() (bytes int) {
 	sc := &s.scrub
 	sh := s.shards[sc.shard]
 	var bad []layout.Slot
 	var large []item
 	sh.mu.Lock()
-	next, done := sh.ix.Walk(sc.at, func(r index.Ref) bool {
+	next, looked, done := sh.ix.Walk(sc.at, scrubStep/slotBytes, func(r index.Ref) bool {
 		slot := r.Slot()
 		if slot.Class() > layout.NumClasses {
 			return true // in Pebble only
@@ -146,7 +149,7 @@ func (s *Store) scrubSome() (bytes int) {
 	if done {
 		s.scrubbedShard(sh)
 	}
-	return max(bytes, 1)
+	return max(bytes+looked*slotBytes, 1)
 }
 
 // scrubbedShard goes on to the next shard, or begins anew.

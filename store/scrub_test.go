@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -209,4 +210,42 @@ func TestScrubRuns(t *testing.T) {
 	n.damage(1, "k", 100)
 	waitFor(t, "repair", func() bool { return n.Stats().Repaired > 0 })
 	n.reader().want(1, "k", pattern(500, "v"))
+}
+
+// TestScrubCountsIndex: a pass over an index without items costs what it looks
+// at, and never looks at much of it under the lock at a time. Else an idle store
+// would scrub nothing, as fast as it can.
+func TestScrubCountsIndex(t *testing.T) {
+	c := testConfig(memFS())
+	c.noKeeper = true
+	n := open(t, c)
+	n.fill()
+	for _, del := range []bool{false, true} {
+		for first := range 5 {
+			w := Write{Op: OpBatch}
+			for i := range MaxParts {
+				w.Parts = append(w.Parts, Part{Key: fmt.Append(nil, "key-", first, "-", i), Delete: del})
+			}
+			if err := n.Do(context.Background(), &w); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	slots := 0
+	for _, sh := range n.shards {
+		sh.mu.Lock()
+		slots += sh.ix.Stats().Slots
+		sh.mu.Unlock()
+	}
+	sum, calls := 0, 0
+	for n.Stats().ScrubPasses == 0 {
+		bytes := n.scrubSome()
+		if bytes > scrubStep {
+			t.Fatalf("%d bytes of an empty index at a time", bytes)
+		}
+		sum, calls = sum+bytes, calls+1
+	}
+	if sum < slots*slotBytes {
+		t.Errorf("a pass over %d slots counts %d bytes, in %d calls", slots, sum, calls)
+	}
 }

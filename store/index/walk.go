@@ -11,23 +11,28 @@ type Cursor struct {
 }
 
 // Walk calls yield for slots from the cursor on that are not empty, until it
-// returns false, and returns where to go on; done: there are no more. yield
-// must not change the index, except for Set and Clear of the slot it was given.
-func (ix *Index) Walk(from Cursor, yield func(Ref) bool) (next Cursor, done bool) {
+// returns false or most slots were looked at, empty ones too. It returns where to
+// go on and how many it looked at; done: there are no more. yield must not change
+// the index, except for Set and Clear of the slot it was given.
+func (ix *Index) Walk(from Cursor, most int, yield func(Ref) bool) (next Cursor, looked int, done bool) {
 	for {
 		seg := ix.dir[from.prefix>>(layout.MaxDepth-ix.depth)]
 		slots := 3 * seg.groups * layout.BucketSlots
 		for ; from.slot < slots; from.slot++ {
+			if looked == most {
+				return from, looked, false
+			}
+			looked++
 			b, i := from.slot/layout.BucketSlots, from.slot%layout.BucketSlots
 			r := Ref{seg, int32(b*layout.BucketSize + layout.SlotOffset(i))}
 			if r.Slot().Class() != 0 && !yield(r) {
 				from.slot++
-				return from, false
+				return from, looked, false
 			}
 		}
 		end := uint64(seg.prefix+1) << (layout.MaxDepth - seg.depth)
 		if end >= 1<<layout.MaxDepth {
-			return Cursor{}, true
+			return Cursor{}, looked, true
 		}
 		from = Cursor{prefix: uint32(end)}
 	}
