@@ -27,7 +27,7 @@ import (
 // of backups that are being fetched.
 const (
 	socketName   = "control.sock"
-	backupPrefix = "backup-"
+	backupPrefix = "backup-under-way-"
 )
 
 // maxLine bounds what a peer may send; patience, how long it may take.
@@ -56,10 +56,15 @@ type Server struct {
 // Serve begins to answer for the node whose data is in dir. Backups that an
 // earlier server left behind are removed.
 func Serve(dir string, node Node, log *slog.Logger) (*Server, error) {
-	left, _ := filepath.Glob(filepath.Join(dir, backupPrefix+"*"))
-	for _, path := range left {
-		if err := os.RemoveAll(path); err != nil {
-			return nil, err
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name.Name(), backupPrefix) {
+			if err := os.RemoveAll(filepath.Join(dir, name.Name())); err != nil {
+				return nil, err
+			}
 		}
 	}
 	path := filepath.Join(dir, socketName)
@@ -67,7 +72,7 @@ func Serve(dir string, node Node, log *slog.Logger) (*Server, error) {
 		return nil, err
 	}
 	var ln net.Listener
-	err := inDir(dir, func(short string) (err error) {
+	err = inDir(dir, func(short string) (err error) {
 		ln, err = net.Listen("unix", short)
 		return err
 	})

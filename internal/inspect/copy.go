@@ -18,6 +18,9 @@ import (
 // runs goes on serving meanwhile; a stopped store is locked. The copy is
 // verified, every record of it. Progress goes to out, in lines.
 func Backup(ctx context.Context, out io.Writer, dir, dest string) error {
+	if err := apart(dir, dest); err != nil {
+		return err
+	}
 	if err := newDir(dest); err != nil {
 		return err
 	}
@@ -32,7 +35,7 @@ func Backup(ctx context.Context, out io.Writer, dir, dest string) error {
 	case err != nil:
 		return err
 	}
-	err = copyStore(ctx, out, from, dest)
+	err = copyStore(ctx, out, from, dest, true)
 	if err = errors.Join(err, release()); err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
@@ -42,6 +45,9 @@ func Backup(ctx context.Context, out io.Writer, dir, dest string) error {
 // Restore makes a new store in dir out of the backup in src, which is verified
 // before. dir must not exist, or be empty. The copy has a new id.
 func Restore(ctx context.Context, out io.Writer, src, dir string) error {
+	if err := apart(src, dir); err != nil {
+		return err
+	}
 	if err := newDir(dir); err != nil {
 		return err
 	}
@@ -56,13 +62,11 @@ func Restore(ctx context.Context, out io.Writer, src, dir string) error {
 	if err != nil {
 		return err
 	}
-	err = copyStore(ctx, out, src, dir)
+	// Until Adopt has written a STORE, the copy is none: it never goes by the id of
+	// the old one, also if we are killed here.
+	err = copyStore(ctx, out, src, dir, false)
 	if err = errors.Join(err, release()); err != nil {
 		return fmt.Errorf("restore: %w", err)
-	}
-	// Until Adopt has written it anew, the copy is no store.
-	if err := os.Remove(filepath.Join(dir, "STORE")); err != nil {
-		return err
 	}
 	newID, err := store.Adopt(dir, store.InspectOptions{}, id)
 	if err != nil {
@@ -82,6 +86,32 @@ func newDir(dir string) error {
 		err = fmt.Errorf("%s is not empty: it holds %s", dir, names[0].Name())
 	}
 	return err
+}
+
+// apart refuses a copy inside the directory of the store: there the store may
+// take its files for its own.
+func apart(dir, dest string) error {
+	store, err := os.Stat(dir)
+	if err != nil {
+		return nil // whoever opens it says so
+	}
+	at, err := filepath.Abs(dest)
+	if err != nil {
+		return err
+	}
+	for {
+		if info, err := os.Stat(at); err == nil && os.SameFile(info, store) {
+			return fmt.Errorf("%s lies inside the store in %s: choose a directory elsewhere", dest, dir)
+		}
+		up := filepath.Dir(at)
+		if real, err := filepath.EvalSymlinks(at); err == nil {
+			up = filepath.Dir(real)
+		}
+		if up == at {
+			return nil
+		}
+		at = up
+	}
 }
 
 // verify reads every record of a store.
@@ -109,8 +139,9 @@ func (p *progress) say(format string, args ...any) {
 }
 
 // copyStore copies the files of a store and makes them durable; STORE, which
-// makes it one, last.
-func copyStore(ctx context.Context, out io.Writer, from, to string) error {
+// makes it one, last, or not at all if it is not whole. What it has copied when
+// it fails it removes.
+func copyStore(ctx context.Context, out io.Writer, from, to string, whole bool) (err error) {
 	names, sizes, err := store.BackupFiles(from, store.InspectOptions{})
 	if err != nil {
 		return err
@@ -118,15 +149,26 @@ func copyStore(ctx context.Context, out io.Writer, from, to string) error {
 	if err := os.Mkdir(filepath.Join(to, "data"), 0o700); err != nil {
 		return err
 	}
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, name := range append(names, "data") {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(to, name)))
+		}
+	}()
 	var total, done int64
 	for _, n := range sizes {
 		total += n
 	}
 	p := progress{out: out, last: time.Now()}
-	for i, name := range names {
+	for _, name := range names {
 		if name == "STORE" {
 			if err := syncDir(filepath.Join(to, "data")); err != nil {
 				return err
+			}
+			if !whole {
+				break
 			}
 		}
 		err := copyFile(ctx, filepath.Join(from, name), filepath.Join(to, name), func(n int64) {
@@ -136,10 +178,9 @@ func copyStore(ctx context.Context, out io.Writer, from, to string) error {
 		if err != nil {
 			return err
 		}
-		_ = i
 	}
 	fmt.Fprintf(out, "copied %d files, %d bytes\n", len(names), done)
-	return syncDir(to)
+	return errors.Join(syncDir(to), syncDir(filepath.Dir(filepath.Clean(to))))
 }
 
 // copyFile copies one file and syncs it. ctx ends it between pieces.
