@@ -106,7 +106,7 @@ func (c *clock) nowLocked(mono time.Duration) uint64 {
 	t := c.base + uint64(passed+passed*c.ppm/1_000_000)
 	if t > c.bound {
 		// It goes on from here, when it may, at its own pace: no jump.
-		t = c.bound
+		t = max(c.bound, c.last)
 		c.mono, c.base = mono, t
 	}
 	c.last = max(c.last, t)
@@ -143,12 +143,13 @@ func (c *clock) bounded() bool {
 	return c.bound != math.MaxUint64
 }
 
-// near says whether the bound is to be raised.
+// near says whether the bound is to be raised. The clock may be beyond its first
+// bound, which took longer to write than it reaches: then it stands still.
 func (c *clock) near() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, mono := c.source()
-	return c.bound != math.MaxUint64 && c.bound-c.nowLocked(mono) < uint64(boundRefresh.Microseconds())
+	return c.bound != math.MaxUint64 && c.bound < c.nowLocked(mono)+uint64(boundRefresh.Microseconds())
 }
 
 // setBound takes a bound into use that is durable by now.

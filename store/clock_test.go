@@ -95,6 +95,29 @@ func TestClockBound(t *testing.T) {
 	}
 }
 
+// TestClockBoundTooLate: the first bound was so long in coming that the clock is
+// beyond it. The clock stands still, but not for ever.
+func TestClockBoundTooLate(t *testing.T) {
+	f := newFakeTime()
+	c := newClock(f.source, 0)
+	start := c.now()
+	f.pass(10 * time.Second)
+	late := c.now()
+	c.setBound(start + 6_000_000)
+	f.pass(time.Second)
+	if got := c.now(); got != late {
+		t.Fatalf("the clock went on to %d µs behind its bound", got-late)
+	}
+	if !c.near() {
+		t.Fatal("nobody raises a bound that the clock has passed")
+	}
+	c.setBound(late + 60_000_000)
+	f.pass(time.Second)
+	if got := c.now(); got != late+1_000_000 {
+		t.Errorf("%d µs passed in a second", int64(got-late))
+	}
+}
+
 // TestClockStartsBehindTheLast begins with a wall clock that went back.
 func TestClockStartsBehindTheLast(t *testing.T) {
 	f := newFakeTime()
