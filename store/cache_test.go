@@ -192,3 +192,24 @@ func TestCacheModel(t *testing.T) {
 		})
 	}
 }
+
+// TestCacheDamagedLarge: where memory is all there is, a damaged value is lost.
+// Nobody gets it, nor does a touch write it again with a good checksum.
+func TestCacheDamagedLarge(t *testing.T) {
+	ctx := context.Background()
+	c := cacheConfig(64 << 20)
+	c.noKeeper = true
+	n := open(t, c)
+	big := pattern(3*layout.ChunkSize, "big")
+	n.put(0, "big", big)
+	n.want(0, "big", big)
+	n.damage(0, "big", 2*layout.ChunkSize)
+	n.wantAbsent(0, "big")
+	w := Write{Key: []byte("big"), Op: OpTouch, TTL: time.Hour}
+	if err := n.Do(ctx, &w); !errors.Is(err, ErrCondition) {
+		t.Errorf("touch of a damaged value: %v", err)
+	}
+	n.wantAbsent(0, "big")
+	n.put(0, "big", big)
+	n.want(0, "big", big)
+}

@@ -208,7 +208,7 @@ func (s *Store) readPublished(ctx context.Context, sh *shard, h layout.Hash, key
 func (s *Store) readCached(ctx context.Context, sh *shard, h layout.Hash, key []byte) (record, io.Closer, error) {
 	for {
 		sh.mu.Lock()
-		if it, where := sh.locate(s, h, key); where == inMemory {
+		if it, where := sh.locate(s, h, key); where == inMemory && it.verified(it.value()) {
 			rec := record{version: it.Version, expiry: it.Expiry, value: bytes.Clone(it.value())}
 			sh.mu.Unlock()
 			return rec, io.NopCloser(nil), nil

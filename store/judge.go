@@ -48,10 +48,16 @@ func (sh *shard) judge(s *Store, h layout.Hash, key []byte, value bool) (state k
 	sh.damaged = false
 	if it, ok := sh.resident(s, h, key); ok {
 		state = keyState{exists: true, version: it.Version, expiry: it.Expiry}
-		if value {
-			state.value = it.value()
-			// A large value is not copied under the lock if there is a choice.
-			return state, it.ValLen <= copyLocked || s.db == nil
+		if !value {
+			return state, true
+		}
+		// A large value is neither verified nor copied under the lock if there
+		// is a choice. A damaged one is lost where there is nobody else to ask.
+		if state.value = it.value(); it.ValLen > copyLocked && s.db != nil {
+			return state, false
+		}
+		if !it.verified(state.value) {
+			return keyState{}, s.db == nil
 		}
 		return state, true
 	}
