@@ -182,14 +182,14 @@ func (s *session) poll(p *patience, prefix []byte, opts WatchOptions) (page even
 	if deadline, ok := p.ctx.Deadline(); ok {
 		wait = min(wait, max(time.Until(deadline), 0))
 	}
-	hurry := !s.spare()
+	sl := s.tryOpenLeaving(p, 1)
+	hurry := sl == nil
 	if hurry {
 		wait = 0
 		s.wantCredits.Store(true)
-	}
-	sl, err := s.open(p)
-	if err != nil {
-		return page, err
+		if sl, err = s.open(p); err != nil {
+			return page, err
+		}
 	}
 	r, err := sl.call(p, wire.AppendWatch(sl.buf[:0], sl.id(), wire.Watch{
 		From: opts.From.c, WaitMillis: uint32(wait.Milliseconds()), Values: opts.Values, Prefix: prefix,
@@ -226,10 +226,3 @@ func (s *session) poll(p *patience, prefix []byte, opts WatchOptions) (page even
 
 // pollRest is the rest between two polls that do not wait at the server.
 const pollRest = 50 * time.Millisecond
-
-// spare reports that a slot and a credit would be left for others.
-func (s *session) spare() bool {
-	turns, _ := s.rq.turns.state()
-	credits, _ := s.rq.credits.state()
-	return turns > 1 && credits > 1
-}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -167,6 +168,37 @@ func TestWatchLeavesASlot(t *testing.T) {
 		}
 		if seen++; seen == 20 {
 			break
+		}
+	}
+}
+
+// However many watches begin in the same moment: what may wait at the server
+// leaves a slot and a credit to others.
+func TestWatchesTogetherLeaveASlot(t *testing.T) {
+	n := startNode(t, nil)
+	c := n.dial(func(cfg *Config) { cfg.MaxInflight = 4 })
+	s, p := c.current.Load(), c.begin(t.Context())
+	for range 100 {
+		var mu sync.Mutex
+		var held []*slot
+		var watches sync.WaitGroup
+		for range 8 {
+			watches.Go(func() {
+				if sl := s.tryOpenLeaving(&p, 1); sl != nil {
+					mu.Lock()
+					held = append(held, sl)
+					mu.Unlock()
+				}
+			})
+		}
+		watches.Wait()
+		turns, _ := s.rq.turns.state()
+		credits, _ := s.rq.credits.state()
+		if turns < 1 || credits < 1 || len(held) == 0 {
+			t.Fatalf("%d slots and %d credits are left, %d watches wait", turns, credits, len(held))
+		}
+		for _, sl := range held {
+			sl.unpost()
 		}
 	}
 }

@@ -112,12 +112,15 @@ func (s *session) open(p *patience) (*slot, error) {
 }
 
 // tryOpen is open for requests that can be left out.
-func (s *session) tryOpen(p *patience) *slot {
+func (s *session) tryOpen(p *patience) *slot { return s.tryOpenLeaving(p, 0) }
+
+// tryOpenLeaving is tryOpen that leaves some slots and credits to others.
+func (s *session) tryOpenLeaving(p *patience, left int) *slot {
 	if !s.use() {
 		return nil
 	}
-	if s.rq.turns.tryEnter(1) {
-		if s.rq.credits.tryEnter(1) {
+	if s.rq.turns.tryEnterLeaving(1, left) {
+		if s.rq.credits.tryEnterLeaving(1, left) {
 			return s.takeSlot(p)
 		}
 		s.rq.turns.leave(1)

@@ -34,9 +34,12 @@ func newTurnstile(free, maxWaiting int) *turnstile {
 }
 
 // tryEnter takes n units if nobody is waiting and they are free.
-func (t *turnstile) tryEnter(n int) bool {
+func (t *turnstile) tryEnter(n int) bool { return t.tryEnterLeaving(n, 0) }
+
+// tryEnterLeaving is tryEnter that leaves some units free.
+func (t *turnstile) tryEnterLeaving(n, left int) bool {
 	t.mu.Lock()
-	ok := t.shut == nil && t.head == nil && t.free >= n
+	ok := t.shut == nil && t.head == nil && t.free-left >= n
 	if ok {
 		t.free -= n
 	}
