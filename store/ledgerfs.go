@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/zeebo/xxh3"
 )
@@ -45,6 +46,16 @@ func newLedger(c Config, found ledgerText) *ledger {
 		}
 	}
 	return l
+}
+
+// admit takes in the manifest in force without a byte of it.
+func (l *ledger) admit() error {
+	dir := l.c.FS.PathJoin(l.c.Dir, dataDir)
+	desc, err := pebble.Peek(dir, l.c.FS)
+	if err == nil && desc.Exists {
+		l.files[l.c.FS.PathBase(desc.ManifestFilename)] = &ledgerEntry{sum: sumText(xxh3.Hash(nil))}
+	}
+	return err
 }
 
 // followed says whether the ledger follows a file while it is written.

@@ -24,7 +24,9 @@ func (s *Store) openLedger(created bool) (found ledgerText, err error) {
 	s.ledger = newLedger(c, found)
 	if !known {
 		c.Logger.Warn("there is no ledger: damage to manifest and log may go unnoticed", "file", ledgerFile)
-		return found, nil // the first manifest that is written begins one
+		// The first manifest that is written begins one. Until Pebble calls that
+		// one the manifest in force, it is this, of which nothing is known.
+		return found, s.ledger.admit()
 	}
 	// Before Pebble changes a file that a ledger of all files has.
 	return found, s.ledger.write()
