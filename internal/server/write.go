@@ -121,9 +121,24 @@ func (r *request) prepare(w store.Write) {
 	r.write = w
 }
 
+// lieLong is how long a request may lie here before that counts: the store
+// allows for a minute on the way.
+const lieLong = 30 * time.Second
+
+// addAge adds to the age of the write how long it has been here. A copy that was
+// sent first, and says so, may come last: a retry of it, over another connection,
+// was done meanwhile, and what is remembered of that is forgotten after a time.
+// Who is submitted twice counts twice: to be older than it is does no harm.
+func (r *request) addAge() {
+	if here := time.Duration(r.s.srv.now() - r.begun); here > lieLong {
+		r.write.ID.Age += here
+	}
+}
+
 // resubmit orders the write, or has it ordered later. r is not the caller's
 // afterwards.
 func (r *request) resubmit() {
+	r.addAge()
 	switch err := r.s.srv.store.Submit(&r.write); {
 	case errors.Is(err, store.ErrGrowing):
 		if !r.s.srv.grow.park(r) {
@@ -142,6 +157,7 @@ func (r *request) resubmit() {
 // a goroutine of its own.
 func (r *request) ask() {
 	r.asks, r.write.NoWait = false, false
+	r.addAge()
 	if err := r.s.srv.store.Submit(&r.write); err != nil {
 		r.stage.release()
 		r.refuse(err)
