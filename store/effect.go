@@ -87,7 +87,9 @@ func (e *Write) evaluateKey(c *clock) {
 		// that its answer waits for the writes it was judged against.
 		e.noop = !was
 	case OpTouch:
-		e.Value = e.state.value
+		if e.Value = e.state.value; e.Value == nil {
+			e.Value = []byte{} // nil is not known yet (reserveAll)
+		}
 		e.expiry = expiryAfter(t, e.TTL)
 	case OpIncrement:
 		e.increment(was)

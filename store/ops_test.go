@@ -238,6 +238,45 @@ func TestRefusalWaits(t *testing.T) {
 	n.want(0, "k", "v")
 }
 
+// TestTouchOfEmptyInFlight: a value of no bytes is known, also where it is that
+// of a put in flight. The touch is ordered behind it at once: it did wait for the
+// put, spinning.
+func TestTouchOfEmptyInFlight(t *testing.T) {
+	fs := newStalledFS()
+	n := open(t, testConfig(fs))
+	n.fill()
+	n.do(Write{Key: []byte("warm"), Value: []byte("v"), TTL: time.Hour}) // the clock has its bound
+	release := fs.stall()
+	defer release()
+	done := make(chan *Write, 2)
+	ordered := make(chan error)
+	go func() {
+		tell := func(w *Write) { done <- w }
+		err := n.Submit(&Write{Key: []byte("k"), Done: tell})
+		if err == nil {
+			err = n.Submit(&Write{Key: []byte("k"), Op: OpTouch, TTL: time.Hour, Done: tell})
+		}
+		ordered <- err
+	}()
+	select {
+	case err := <-ordered:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the touch is not ordered before the put is published")
+		release()
+		<-ordered
+	}
+	release()
+	for range 2 {
+		if w := <-done; w.Err != nil {
+			t.Errorf("%v: %v", w.Op, w.Err)
+		}
+	}
+	n.want(0, "k", "")
+}
+
 func TestBatchesRefused(t *testing.T) {
 	n := open(t, testConfig(memFS()))
 	many := make([]Part, MaxParts+1)
