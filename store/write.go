@@ -93,9 +93,6 @@ type Part struct {
 	If         Cond
 	IfVersion  layout.Version
 	TTL        time.Duration // of a put; as Write.TTL
-
-	// Existed says, after the batch, whether the key was there before it.
-	Existed bool
 }
 
 // A Write is one operation on its way that changes something. The caller fills
