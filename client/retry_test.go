@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -450,7 +451,7 @@ func TestBatchIsChecked(t *testing.T) {
 	}
 	var v *VersionError
 	reply = wire.WriteReply{Version: 5, Number: 1}
-	if _, err := c.WriteBatch(ctx, &b); !errors.As(err, &v) || !errors.Is(err, ErrExists) || v.Part != 1 || v.Actual != 5 {
+	if _, err := c.WriteBatch(ctx, &b); !errors.As(err, &v) || !errors.Is(err, ErrExists) || v.Part != 1 || v.Actual != 5 || !strings.Contains(err.Error(), `write 1, of "b"`) {
 		t.Error(err)
 	}
 	reply.Number = 7

@@ -126,7 +126,7 @@ func (w *write) batchRefusal() error {
 	i := 0
 	for part := range w.parts() {
 		if int64(i) == w.reply.Number {
-			return conditionError(part.If, w.reply.Version, i)
+			return fmt.Errorf("write %d, of %s: %w", i, quoteKey(part.Key), conditionError(part.If, w.reply.Version, i))
 		}
 		i++
 	}
