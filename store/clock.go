@@ -132,8 +132,9 @@ func (c *clock) draw(every time.Duration) {
 	wall, mono := c.source()
 	t := c.nowLocked(mono)
 	c.mono, c.base = mono, t
-	behind := wall.UnixMicro() - int64(t)
-	c.ppm = min(max(behind*1_000_000/every.Microseconds(), -slewPPM), slewPPM)
+	most := every.Microseconds() // beyond, the product could overflow
+	behind := min(max(wall.UnixMicro()-int64(t), -most), most)
+	c.ppm = min(max(behind*1_000_000/most, -slewPPM), slewPPM)
 }
 
 // bounded says whether the clock has a durable bound.

@@ -118,6 +118,22 @@ func TestClockBoundTooLate(t *testing.T) {
 	}
 }
 
+// TestClockFarOff: a clock that is years from the wall clock is drawn towards it,
+// not away.
+func TestClockFarOff(t *testing.T) {
+	for _, off := range []time.Duration{400 * 24 * time.Hour, -400 * 24 * time.Hour} {
+		f := newFakeTime()
+		c := newClock(f.source, 0)
+		f.step(off, 0)
+		c.draw(clockEvery)
+		start := c.now()
+		f.pass(1000 * time.Second)
+		if ran := int64(c.now()-start) - 1_000_000_000; ran != 5_000_000 && ran != -5_000_000 || (ran > 0) != (off > 0) {
+			t.Errorf("the wall clock is %v ahead, and the clock runs %d µs faster in 1000 s", off, ran)
+		}
+	}
+}
+
 // TestClockStartsBehindTheLast begins with a wall clock that went back.
 func TestClockStartsBehindTheLast(t *testing.T) {
 	f := newFakeTime()
