@@ -1,11 +1,13 @@
 package store
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	mathrand "math/rand/v2"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -46,14 +48,21 @@ func ParseMode(s string) (Mode, error) {
 
 // openCache begins a life out of nothing. There may have been one before, whose
 // memory clients still believe: it is waited for, unless its end is known
-// (Config.PredecessorGone). Nothing is written that could say so here.
-func (s *Store) openCache() {
+// (Config.PredecessorGone). Nothing is written that could say so here. Until then
+// not even gets are answered: that every key is gone is news that nobody may be
+// told while another can still read one.
+func (s *Store) openCache(ctx context.Context) error {
 	rand.Read(s.facts.id[:]) // never fails
 	s.facts.shards = uint32(s.cfg.Shards)
-	if s.cfg.PredecessorGone {
-		s.predecessorOver = true
-	} else {
-		s.publishFrom = s.opened.Add(s.cfg.predecessorWait())
+	s.predecessorOver = true
+	if !s.cfg.PredecessorGone && !teeth.Off(teeth.F14PredecessorWait) {
+		over := time.NewTimer(time.Until(s.opened.Add(s.cfg.predecessorWait())))
+		defer over.Stop()
+		select {
+		case <-over.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	// A condition on a version of an earlier life must not hold by chance. So
 	// versions begin at the time of day, in units of which no life uses more
@@ -61,6 +70,7 @@ func (s *Store) openCache() {
 	s.firstVersion = min(layout.Version(s.opened.UnixMilli())<<14, layout.MaxVersion-1<<50) + 1
 	s.lastVersion = layout.MaxVersion
 	s.facts.epoch = s.firstVersion.Epoch()
+	return nil
 }
 
 // startCache: every shard has all its keys, none.

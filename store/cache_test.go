@@ -99,16 +99,22 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// TestCacheWaitsForPredecessor: nobody is told of a write while clients may
-// believe the memory of a life before.
+// TestCacheWaitsForPredecessor: nobody is told anything while clients may believe
+// the memory of a life before, not even that its keys are gone.
 func TestCacheWaitsForPredecessor(t *testing.T) {
 	c := cacheConfig(64 << 20)
 	c.PredecessorGone, c.Lease = false, 300*time.Millisecond
 	start := time.Now()
 	n := open(t, c)
+	n.wantAbsent(0, "k")
+	if took := time.Since(start); took < c.predecessorWait() {
+		t.Errorf("a key was called absent after %v, the leases before may last for %v", took, c.predecessorWait())
+	}
 	n.put(0, "k", "v")
-	if took := time.Since(start); took < c.Lease {
-		t.Errorf("a put was answered after %v, with a lease of %v", took, c.Lease)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if s, err := Open(ctx, c); !errors.Is(err, context.Canceled) {
+		t.Errorf("Open that nobody waits for: %v, %v", s, err)
 	}
 }
 

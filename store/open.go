@@ -105,8 +105,11 @@ func Open(ctx context.Context, c Config) (_ *Store, err error) {
 		}
 	}()
 	if c.Mode == Cache {
-		s.openCache()
-	} else if err := s.openDurable(); err != nil {
+		err = s.openCache(ctx)
+	} else {
+		err = s.openDurable()
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
