@@ -277,7 +277,14 @@ func (s *Store) fillPlace(sh *shard, size int, v layout.Version) (place layout.P
 
 // fillLink judges a key by rule F6 and links it. Caller holds mu.
 func (s *Store) fillLink(sh *shard, h layout.Hash, key []byte, v layout.Version, place layout.Place, class uint8, mem []byte) fillFate {
+	sh.damaged = false
 	ref, found := sh.find(h, key)
+	if !found && sh.damaged {
+		// It may be the key's, and newer than what was read. The scrubber
+		// sees to it; until then who misses asks.
+		s.addSlotless(sh, h)
+		return fillCounted
+	}
 	if !teeth.Off(teeth.F6FillVersion) { // else: what the snapshot says goes in
 		if sh.fill.over {
 			return fillVoid

@@ -1,11 +1,14 @@
 package store
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // TestFillWaitsForRoom: after a crash nothing says how large the index is going
@@ -52,4 +55,34 @@ func TestFillWaitsForRoom(t *testing.T) {
 		t.Errorf("%d keys have a slot and %d none; %d were stored", s.Keys, s.Slotless, keys)
 	}
 	t.Logf("%d pauses", pauses)
+}
+
+// TestFillBesideDamage: a key was written since the snapshot of the fill, and its
+// item is damaged. It has no slot that says so, and what the fill has is old.
+func TestFillBesideDamage(t *testing.T) {
+	c := testConfig(memFS())
+	c.noKeeper, c.holdFill = true, make(chan struct{})
+	n := open(t, c)
+	defer close(c.holdFill)
+	n.put(0, "k", "old")
+	pkey := appendKey(nil, 0, kindData, []byte("k"))
+	b, closer, err := dbGet(n.db, pkey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := bytes.Clone(b)
+	closer.Close()
+	sh := n.shards[0]
+	sh.mu.Lock()
+	sh.fill.touched = make(map[string]struct{})
+	sh.mu.Unlock()
+	n.put(0, "k", "new")
+	n.damage(0, "k", layout.ItemHeaderSize) // its key
+	if _, err := n.fillKey(sh, pkey, []byte("k"), old); err != nil {
+		t.Fatal(err)
+	}
+	n.want(0, "k", "new")
+	if _, got, found, _ := n.reader().get(0, "k"); found && got != "new" {
+		t.Errorf("a reader finds %q", got)
+	}
 }
