@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"errors"
+	"slices"
 
 	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -196,7 +197,15 @@ func (s *Store) lockEffects(sh *shard, effects []*Write, wait bool) error {
 
 // endProbes ends all of them. Caller holds mu.
 func (sh *shard) endProbes(probes map[*Write]*probe) {
-	for _, p := range probes {
-		sh.dropProbe(p)
+	if len(probes) == 0 {
+		return
 	}
+	ended := make(map[*probe]struct{}, len(probes))
+	for _, p := range probes {
+		ended[p] = struct{}{}
+	}
+	sh.probes = slices.DeleteFunc(sh.probes, func(p *probe) bool {
+		_, over := ended[p]
+		return over
+	})
 }
