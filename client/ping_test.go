@@ -3,8 +3,11 @@ package client
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -35,5 +38,38 @@ func TestPingWaitsItsTurn(t *testing.T) {
 	}
 	if n := c.Counters().Retries.Session; n != 0 {
 		t.Errorf("%d calls took the session for lost", n)
+	}
+}
+
+// A client that READs alone gives the credits back that it has no use for, while
+// it reports what it reads.
+func TestReaderGivesCreditsBack(t *testing.T) {
+	n := startNode(t, func(cfg *server.Config) { cfg.Keepalive = 2 * time.Second })
+	c := n.dial(nil)
+	key := []byte("k")
+	var puts sync.WaitGroup
+	for range 32 {
+		puts.Go(func() {
+			for range 20 {
+				if err := c.Put(t.Context(), key, key); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	puts.Wait()
+	s := c.current.Load()
+	credits := func() int { free, _ := s.rq.credits.state(); return free }
+	if n := credits(); n < 2 {
+		t.Fatalf("%d credits: the test is none", n)
+	}
+	eventually(t, "one credit is left", func() bool {
+		if _, err := c.Get(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		return credits() == 1
+	})
+	if n := c.Counters().Reports; n == 0 {
+		t.Error("nothing was reported: the test is none")
 	}
 }

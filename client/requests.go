@@ -158,6 +158,9 @@ func (sl *slot) post(msg []byte) error {
 	}
 	wire.SetVersion(msg, s.version)
 	s.sentAt.Store(s.c.coarse.Load())
+	if !sl.isPing() {
+		s.askedAt.Store(s.c.coarse.Load())
+	}
 	if n := s.rq.regrant.Swap(0); n != 0 {
 		wire.SetCredits(msg, uint16(n))
 	}

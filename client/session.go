@@ -55,6 +55,7 @@ type session struct {
 	pinged      atomic.Int64  // coarse time of the last Ping
 	heard       atomic.Int64  // coarse time of the last message from the server
 	sentAt      atomic.Int64  // coarse time of the last request
+	askedAt     atomic.Int64  // likewise, Pings aside
 
 	readsPosted, readsDone atomic.Uint64 // batches; mindCalls compares them
 	overdue                overdue

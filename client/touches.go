@@ -125,5 +125,5 @@ func (m *minding) mindTouches() {
 		return
 	}
 	s.c.n.reports.Add(1)
-	s.pingQuietly(false, s.touches.take(now, k))
+	m.ping(s.touches.take(now, k))
 }

@@ -24,6 +24,7 @@ type minding struct {
 	s         *session
 	used      time.Time // when a get was last made
 	dueBefore bool      // the beat was due at the last tick already
+	inflight  int       // requests under way
 }
 
 func (c *Client) watch() {
@@ -49,11 +50,11 @@ func (c *Client) watch() {
 			c.tick.Store(int64(tick))
 			ticker.Reset(tick)
 		}
-		inflight := s.mindCalls(now)
+		m.inflight = s.mindCalls(now)
 		m.mindLease(now)
 		m.mindTime()
 		m.mindTouches()
-		m.mindSilence(inflight)
+		m.mindSilence()
 	}
 }
 
@@ -99,7 +100,7 @@ func (m *minding) mindLease(now time.Time) {
 // answer it in time, and whose beat does not go on either, is gone: RC has no
 // keepalive of its own. One whose beat goes on is alive with its handlers stuck;
 // gets go on one-sidedly, and requests end by their deadlines.
-func (m *minding) mindSilence(inflight int) {
+func (m *minding) mindSilence() {
 	s := m.s
 	now := s.c.coarse.Load()
 	if !s.pingTurnFree() {
@@ -108,15 +109,26 @@ func (m *minding) mindSilence(inflight int) {
 		}
 		return
 	}
-	quiet := int64(s.welcome.Keepalive)
-	if quiet <= 0 {
-		quiet = int64(time.Second)
+	quiet := s.quiet()
+	owing := m.inflight > 0 && now-max(s.heard.Load(), s.sentAt.Load()) >= min(quiet, int64(time.Second))
+	if owing || now-s.sentAt.Load() >= quiet {
+		m.ping(nil)
 	}
-	silent := now-s.sentAt.Load() >= quiet
-	owing := inflight > 0 && now-max(s.heard.Load(), s.sentAt.Load()) >= min(quiet, int64(time.Second))
-	if silent || owing {
-		s.pingQuietly(silent && inflight == 0, nil)
+}
+
+// quiet is for how long, in nanoseconds, a client may be silent.
+func (s *session) quiet() int64 {
+	if k := int64(s.welcome.Keepalive); k > 0 {
+		return k
 	}
+	return int64(time.Second)
+}
+
+// ping posts a Ping. One that has READ alone for a while has no use for its
+// credits, whatever the Ping is for.
+func (m *minding) ping(t wire.Touches) {
+	s := m.s
+	s.pingQuietly(m.inflight == 0 && s.c.coarse.Load()-s.askedAt.Load() >= s.quiet(), t)
 }
 
 // mindTime sends a Ping each second while items that expire are being READ: its
@@ -129,7 +141,7 @@ func (m *minding) mindTime() {
 	}
 	t.wanted.Store(false)
 	t.asked = now
-	s.pingQuietly(false, nil)
+	m.ping(nil)
 }
 
 // beatStopped reports that the server shows no sign of life to READs either: its
