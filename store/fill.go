@@ -262,7 +262,7 @@ func (s *Store) fillKey(sh *shard, pkey, key, value []byte) (fillFate, error) {
 // none left. The fill evicts nothing: it knows no better than what is there.
 // Keys beyond the limit are in Pebble only, until they are asked for.
 func (s *Store) fillPlace(sh *shard, size int, v layout.Version) (place layout.Place, class uint8) {
-	place, class, err := s.slabs.Alloc(size)
+	place, class, err := s.slabs.AllocSilent(size)
 	switch {
 	case err != nil:
 		s.counts.noMemory.Add(1)

@@ -89,27 +89,33 @@ func New(t *region.Table, r *reclaim.Reclaimer) *Slabs {
 // begun to retire memory of other classes, if there is any to spare, so that a
 // later call may succeed; it never waits for that.
 func (s *Slabs) Alloc(size int) (p layout.Place, classID uint8, err error) {
-	return s.alloc(size, region.Forever)
+	return s.alloc(size, region.Forever, true)
+}
+
+// AllocSilent is Alloc for a caller on whose account nothing is to be freed: it
+// takes what is there and calls no OnShort.
+func (s *Slabs) AllocSilent(size int) (p layout.Place, classID uint8, err error) {
+	return s.alloc(size, region.Forever, false)
 }
 
 // AllocWithin is Alloc for a caller that does not wait for as long as it takes:
 // after its patience (see region.Growth) it returns region.ErrGrowing. The
 // region comes all the same; Growing tells when to call again.
 func (s *Slabs) AllocWithin(size int, patience time.Duration) (p layout.Place, classID uint8, err error) {
-	return s.alloc(size, patience)
+	return s.alloc(size, patience, true)
 }
 
 // Growing returns a channel that is closed when no region is being added.
 func (s *Slabs) Growing() <-chan struct{} { return s.space.growth.Done() }
 
-func (s *Slabs) alloc(size int, patience time.Duration) (p layout.Place, classID uint8, err error) {
+func (s *Slabs) alloc(size int, patience time.Duration, tell bool) (p layout.Place, classID uint8, err error) {
 	classID, ok := layout.ClassFor(max(size, minItem))
 	if !ok {
 		return 0, 0, &SizeError{size}
 	}
 	c := &s.classes[classID]
 	for {
-		p, seen, ok := c.alloc(s, false)
+		p, seen, ok := c.alloc(s, false, tell)
 		if ok {
 			return p, classID, nil
 		}
@@ -120,7 +126,7 @@ func (s *Slabs) alloc(size int, patience time.Duration) (p layout.Place, classID
 			return 0, 0, err
 		}
 		s.full.Store(true)
-		if p, _, ok = c.alloc(s, true); ok {
+		if p, _, ok = c.alloc(s, true, tell); ok {
 			return p, classID, nil
 		}
 		s.relieve(c)
@@ -160,8 +166,9 @@ func (s *Slabs) Bytes(p layout.Place, classID uint8) []byte {
 }
 
 // alloc returns a place out of the regions there are, of which it saw so many.
-// last: take one in a page that is being emptied, where there is no other.
-func (c *class) alloc(s *Slabs, last bool) (p layout.Place, seen int, ok bool) {
+// last: take one in a page that is being emptied, where there is no other. tell:
+// say so when few are left.
+func (c *class) alloc(s *Slabs, last, tell bool) (p layout.Place, seen int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.units == 0 {
@@ -169,7 +176,7 @@ func (c *class) alloc(s *Slabs, last bool) (p layout.Place, seen int, ok bool) {
 	} else {
 		p, seen, ok = c.allocSpan(s)
 	}
-	if ok && s.short != nil && s.full.Load() && c.needs() > 0 {
+	if ok && tell && s.short != nil && s.full.Load() && c.needs() > 0 {
 		s.short(c.id)
 	}
 	return p, seen, ok
