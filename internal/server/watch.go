@@ -113,7 +113,8 @@ var _ = [1]struct{}{}[wire.EventPut-wire.EventOp(store.EventPut)|wire.EventDelet
 	wire.EventExpire-wire.EventOp(store.EventExpire)|wire.EventTouch-wire.EventOp(store.EventTouch)]
 
 // park has r wait for an event or the time. true: r is not the caller's any
-// more. false: there may be events behind its cursor by now.
+// more. false: there may be events behind its cursor by now, or its session is
+// dead.
 func (ws *watches) park(r *request, prefix []byte, wait time.Duration) bool {
 	srv, p := r.s.srv, &parked{r: r}
 	from := r.poll.from
@@ -127,6 +128,9 @@ func (ws *watches) park(r *request, prefix []byte, wait time.Duration) bool {
 		ws.mu.Unlock()
 		r.fail(wire.StatusOverloaded, "too many watches wait")
 		return true
+	case r.s.ctx.Err() != nil: // drop has been here, or will not find it
+		ws.mu.Unlock()
+		return false
 	}
 	if ws.all == nil {
 		ws.all = make(map[*parked]struct{})

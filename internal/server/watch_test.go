@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/store"
 )
 
 func watchOf(m wire.Watch) func(uint64) []byte {
@@ -268,4 +269,23 @@ func TestWatchNumbers(t *testing.T) {
 			t.Errorf("/metrics lacks %q", line)
 		}
 	}
+}
+
+// A watch that is about to wait when its session ends does not: the session
+// would not be gone before its time is over.
+func TestWatchDoesNotWaitForADeadSession(t *testing.T) {
+	srv := startServer(t, nil)
+	s, q := deafSession(t, srv, true)
+	page, err := srv.store.Watch(store.WatchRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &request{s: s, poll: poll{begun: true, from: page.Next}}
+	s.stop()
+	srv.watches.drop(s)
+	if srv.watches.park(r, nil, time.Minute) || srv.watches.waiting() != 0 {
+		t.Errorf("%d watches wait", srv.watches.waiting())
+		srv.watches.takeAll(s)
+	}
+	endDeaf(t, s, q)
 }
