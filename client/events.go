@@ -121,6 +121,7 @@ func (c *Client) Position(ctx context.Context) (Position, error) {
 // it keeps no events.
 func (c *Client) Watch(ctx context.Context, prefix []byte, opts WatchOptions) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
+		opts := opts // each loop begins anew
 		if len(prefix) > layout.MaxKeyLen {
 			yield(Event{}, c.fail("watch", prefix, "", fmt.Errorf("%w: no key is longer than %d bytes", ErrKeyTooLarge, layout.MaxKeyLen)))
 			return

@@ -202,3 +202,35 @@ func TestWatchesTogetherLeaveASlot(t *testing.T) {
 		}
 	}
 }
+
+// A loop over the same watch begins where the watch begins, not where another
+// loop has come to.
+func TestWatchIsTakenTwice(t *testing.T) {
+	c := startNode(t, nil).dial(nil)
+	from, err := c.Position(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(key string) {
+		if err := c.Put(t.Context(), []byte(key), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("a")
+	watch := c.Watch(t.Context(), nil, WatchOptions{From: from})
+	for range 2 {
+		var seen string
+		for e, err := range watch {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if seen += string(e.Key); len(seen) == 2 {
+				break
+			}
+			put("b") // on the next page
+		}
+		if seen != "ab" {
+			t.Errorf("seen %q", seen)
+		}
+	}
+}
