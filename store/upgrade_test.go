@@ -32,6 +32,15 @@ func TestUpgrade(t *testing.T) {
 	if err := writeFile(fs, store, identity{format: 1, reader: 1, shards: 4, id: id}.encode()); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := Check(t.Context(), c.Dir, fs); err != nil {
+		t.Errorf("check of format 1: %v", err)
+	}
+	if err := upgradeIdentity(c, identity{shards: 4, id: id}); err != nil { // and then the power went
+		t.Fatal(err)
+	}
+	if _, err := Check(t.Context(), c.Dir, fs); err != nil {
+		t.Errorf("check of an upgrade that was cut short: %v", err)
+	}
 	for range 2 {
 		n = open(t, testConfig(fs))
 		n.want(2, "k", "v")
