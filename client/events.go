@@ -117,8 +117,8 @@ func (c *Client) Position(ctx context.Context) (Position, error) {
 // The loop goes on over reconnects. It ends when ctx does, or with an error as of
 // Get, when the server could not be reached for Config.Timeout, say; a later
 // Watch from the last event's Position goes on behind it. It also fails with
-// ErrOverloaded if the server has too many watchers, and with ErrUnsupported if
-// it keeps no events.
+// ErrUnsupported if the server keeps no events. Where more watch than the server
+// lets wait, the others ask it now and then.
 func (c *Client) Watch(ctx context.Context, prefix []byte, opts WatchOptions) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		opts := opts // each loop begins anew
@@ -162,32 +162,40 @@ type eventPage struct {
 // the position is that of now, or after a while with nothing.
 func (c *Client) poll(ctx context.Context, prefix []byte, opts WatchOptions) (page eventPage, err error) {
 	p := c.begin(ctx)
-	pause := retryFirst
+	pause, hurry := retryFirst, false
 	for {
 		err = c.ask(&p, "watch", prefix, func(s *session) (err error) {
-			page, err = s.poll(&p, prefix, opts)
+			page, err = s.poll(&p, prefix, opts, hurry)
 			return err
 		})
 		if !errors.Is(err, ErrOverloaded) || p.over() != nil {
 			return page, err
 		}
-		c.rest(&p, pause) // too many watch at the moment
+		// So many wait at the server that this one cannot: it asks now and then.
+		hurry = true
+		c.rest(&p, pause)
 		pause = min(2*pause, retryMost)
 	}
 }
 
 // poll is one request on one session. What waits at the server has a slot and a
-// credit meanwhile, so it only waits if others find one too.
-func (s *session) poll(p *patience, prefix []byte, opts WatchOptions) (page eventPage, err error) {
+// credit meanwhile, so it only waits if others find one too, and not in a hurry.
+func (s *session) poll(p *patience, prefix []byte, opts WatchOptions, hurry bool) (page eventPage, err error) {
 	wait := min(maxPoll, s.c.cfg.Timeout/2)
 	if deadline, ok := p.ctx.Deadline(); ok {
 		wait = min(wait, max(time.Until(deadline), 0))
+	} else { // some of the time may be gone: with connecting, say
+		wait = min(wait, max(time.Duration(p.until-s.c.coarse.Load())/2, 0))
 	}
 	sl := s.tryOpenLeaving(p, 1)
-	hurry := sl == nil
+	if sl == nil {
+		hurry = true
+		s.wantCredits.Store(true)
+	}
 	if hurry {
 		wait = 0
-		s.wantCredits.Store(true)
+	}
+	if sl == nil {
 		if sl, err = s.open(p); err != nil {
 			return page, err
 		}

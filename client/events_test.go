@@ -234,3 +234,46 @@ func TestWatchIsTakenTwice(t *testing.T) {
 		}
 	}
 }
+
+// More watches than the server lets wait: all of them are told.
+func TestMoreWatchesThanMayWait(t *testing.T) {
+	n := startNode(t, func(cfg *server.Config) { cfg.MaxWatches = 1 })
+	const timeout = 500 * time.Millisecond
+	c := n.dial(func(cfg *Config) { cfg.Timeout = timeout })
+	from, err := c.Position(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var watches sync.WaitGroup
+	for range 4 {
+		watches.Go(func() {
+			for e, err := range c.Watch(t.Context(), nil, WatchOptions{From: from}) {
+				if err != nil || string(e.Key) != "k" {
+					t.Error(string(e.Key), err)
+				}
+				return
+			}
+		})
+	}
+	time.Sleep(3 * timeout) // each has asked several times
+	if err := c.Put(t.Context(), []byte("k"), nil); err != nil {
+		t.Error(err)
+	}
+	watches.Wait()
+}
+
+// A poll that has spent most of its time on something else, on a reconnect say,
+// comes back in time all the same.
+func TestPollWithLittleTimeLeft(t *testing.T) {
+	c := startNode(t, nil).dial(func(cfg *Config) { cfg.Timeout = 20 * time.Second })
+	from, err := c.Position(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := c.begin(t.Context())
+	p.until -= int64(18 * time.Second)
+	page, err := c.current.Load().poll(&p, nil, WatchOptions{From: from}, false)
+	if err != nil || len(page.events) > 0 {
+		t.Error(page.events, err)
+	}
+}
