@@ -82,12 +82,16 @@ type probe struct {
 
 // tellProbes tells those who look at w's key of w. Caller holds mu.
 func (sh *shard) tellProbes(w *Write) {
+	var value []byte // one copy for all: nobody changes it
 	for _, p := range sh.probes {
 		if p.hash == w.hash && bytes.Equal(p.key, w.Key) {
 			p.told, p.state, p.err = true, stateAfter(w), nil
 			p.state.from = nil // it may be over by the time of asking
 			if p.value {
-				p.state.value, p.state.owned = bytes.Clone(w.Value), true
+				if value == nil {
+					value = bytes.Clone(w.Value)
+				}
+				p.state.value, p.state.owned = value, true
 			}
 		}
 	}
