@@ -51,7 +51,7 @@ func TestFaultAtEveryCall(t *testing.T) {
 					slots <- true
 					wg.Go(func() {
 						defer func() { <-slots }()
-						counts, err := runFaults(t, fmt.Sprintf("%d %d %v %d %d %d", seed, kind, sticky, from, min(calls, from+60*stride-1), stride))
+						counts, err := runCases(t, "TestFaultAtEveryCall", fmt.Sprintf("%d %d %v %d %d %d", seed, kind, sticky, from, min(calls, from+60*stride-1), stride))
 						mu.Lock()
 						defer mu.Unlock()
 						if err != nil {
@@ -73,16 +73,16 @@ func TestFaultAtEveryCall(t *testing.T) {
 		sum["calls"], stride, sum["refused"]+sum["fenced"]+sum["served"], sum["refused"], sum["fenced"], sum["served"])
 }
 
-// runFaults runs cases in a child.
-func runFaults(t *testing.T, args string) (counts map[string]int, err error) {
+// runCases runs cases of a test in a child process, and returns what it counts.
+func runCases(t *testing.T, test, args string) (counts map[string]int, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestFaultAtEveryCall$")
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+test+"$")
 	cmd.Env = append(os.Environ(), childEnv+"="+args)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		text := string(out)
-		return nil, fmt.Errorf("cases %q: %v\n%s\nagain: %s=%q go test ./store -run '^TestFaultAtEveryCall$'", args, err, text[max(0, len(text)-6000):], childEnv, args)
+		return nil, fmt.Errorf("cases %q: %v\n%s\nagain: %s=%q go test ./store -run '^%s$'", args, err, text[max(0, len(text)-6000):], childEnv, args, test)
 	}
 	counts = make(map[string]int)
 	for line := range strings.SplitSeq(string(out), "\n") {
