@@ -152,10 +152,7 @@ func (z *zipf) next() uint64 {
 // eighth of the keys in memory.
 func TestHitRates(t *testing.T) {
 	const size, keys = 10_000, 80_000
-	gets, ahead := 600_000, 2.0 // ahead: in percent of all gets
-	if underRace {
-		gets, ahead = 200_000, 1 // too short to forget the old keys
-	}
+	const gets, ahead = 600_000, 2 // ahead: in percent of all gets
 	traces := []struct {
 		name string
 		key  func(rng *rand.Rand, z *zipf, i int) uint64
