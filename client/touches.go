@@ -20,8 +20,8 @@ import (
 // adapts to about maxTouchRate samples a second: a slow client reports each of
 // its gets, a fast one every 2^k-th, which then counts 2^k.
 const (
-	maxTouchRate  = 1280 // samples a second
-	maxTouchShift = 20   // never fewer than one in a million
+	maxTouchRate  = wire.MaxTouches // samples a second: one message
+	maxTouchShift = 20              // never fewer than one in a million
 	touchSlots    = 2 * wire.MaxTouches
 	// touchEvery is how long a few touches may wait for more, in nanoseconds.
 	touchEvery = 1e9
