@@ -13,7 +13,9 @@ import (
 // Ping sends a message to the server and returns how long the answer took. The
 // server answers it without its store, so it shows that the connection lives,
 // not that puts succeed.
-func (c *Client) Ping(ctx context.Context) (time.Duration, error) {
+func (c *Client) Ping(ctx context.Context) (time.Duration, error) { return c.solo.ping(ctx) }
+
+func (c *peer) ping(ctx context.Context) (time.Duration, error) {
 	p := c.begin(ctx)
 	var took time.Duration
 	err := c.ask(&p, "ping", nil, func(s *session) error {
@@ -42,7 +44,9 @@ func (c *Client) Ping(ctx context.Context) (time.Duration, error) {
 // PingRead READs the server's beat, one-sidedly, and returns how long that took:
 // the way to the memory and back, with the server's CPU taking no part. That the
 // memory may be believed is not shown by it.
-func (c *Client) PingRead(ctx context.Context) (time.Duration, error) {
+func (c *Client) PingRead(ctx context.Context) (time.Duration, error) { return c.solo.pingRead(ctx) }
+
+func (c *peer) pingRead(ctx context.Context) (time.Duration, error) {
 	p := c.begin(ctx)
 	var took time.Duration
 	err := c.ask(&p, "ping-read", nil, func(s *session) error {
@@ -67,7 +71,9 @@ func (c *Client) PingRead(ctx context.Context) (time.Duration, error) {
 const maxStats = 4 << 20
 
 // Stats returns the counters of this client and of the server.
-func (c *Client) Stats(ctx context.Context) (Stats, error) {
+func (c *Client) Stats(ctx context.Context) (Stats, error) { return c.solo.stats(ctx) }
+
+func (c *peer) stats(ctx context.Context) (Stats, error) {
 	p := c.begin(ctx)
 	var text []byte
 	err := c.ask(&p, "stats", nil, func(s *session) error {
@@ -93,12 +99,14 @@ func (c *Client) Stats(ctx context.Context) (Stats, error) {
 		}
 		return nil
 	})
-	return Stats{Client: c.Counters(), Session: c.Server(), Server: text}, err
+	return Stats{Client: c.counters(), Session: c.serverInfo(), Server: text}, err
 }
 
 // View returns the region table of the session in force, a copy: what
 // ReadRegion can read.
-func (c *Client) View(ctx context.Context) (*layout.View, error) {
+func (c *Client) View(ctx context.Context) (*layout.View, error) { return c.solo.view(ctx) }
+
+func (c *peer) view(ctx context.Context) (*layout.View, error) {
 	p := c.begin(ctx)
 	s, err := c.session(&p)
 	if err != nil {
@@ -113,6 +121,10 @@ func (c *Client) View(ctx context.Context) (*layout.View, error) {
 // none of the promises of a get. It fails with ErrRange if the region or the
 // bytes do not exist.
 func (c *Client) ReadRegion(ctx context.Context, region uint32, off uint64, dst []byte) error {
+	return c.solo.readRegion(ctx, region, off, dst)
+}
+
+func (c *peer) readRegion(ctx context.Context, region uint32, off uint64, dst []byte) error {
 	p := c.begin(ctx)
 	return c.ask(&p, "read-region", nil, func(s *session) error {
 		v := s.view.Load()

@@ -24,13 +24,13 @@ func TestLimitOnRetiredSession(t *testing.T) {
 	}
 	const timeout = 2 * time.Second
 	c := f.dial(t, nil, func(cfg *Config) { cfg.Timeout = timeout })
-	first := c.current.Load()
+	first := c.solo.current.Load()
 	put := make(chan error)
 	go func() { put <- c.Put(context.Background(), []byte("k"), nil) }()
 	<-asked
 	time.Sleep(timeout / 2)
 	f.qps[0].deliver(wire.AppendGoodbye(nil, wire.StatusClosing, "bye"))
-	eventually(t, "another session", func() bool { s := c.current.Load(); return s != nil && s != first })
+	eventually(t, "another session", func() bool { s := c.solo.current.Load(); return s != nil && s != first })
 	if err := <-put; !errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, errLate) {
 		t.Errorf("%v", err)
 	}
@@ -48,7 +48,7 @@ func TestLimitOnSessionLeft(t *testing.T) {
 	if err := c.Put(t.Context(), []byte("k"), []byte("v")); err != nil {
 		t.Fatal(err)
 	}
-	first := c.current.Load()
+	first := c.solo.current.Load()
 	bad.set(func(r *rig) { r.swallow = func(rdma.WC) bool { return true } })
 	begun := time.Now()
 	put := make(chan error)
@@ -82,7 +82,7 @@ func TestReadsAreNotFlushed(t *testing.T) {
 	if err := c.Put(t.Context(), []byte("k"), []byte("v")); err != nil {
 		t.Fatal(err)
 	}
-	first := c.current.Load()
+	first := c.solo.current.Load()
 	qpn := first.qp.QPN()
 	r.set(func(r *rig) {
 		r.lose = func(wc rdma.WC) bool { return wc.QPN == qpn && wc.ID == rdma.RecvNumber(wc.ID) } // no receive

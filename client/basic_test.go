@@ -107,14 +107,14 @@ func TestSizesBySend(t *testing.T) {
 	n := startNode(t, nil)
 	c := n.dial(nil)
 	ctx := t.Context()
-	s := c.current.Load()
+	s := c.solo.current.Load()
 	for _, size := range []int{0, 1, 8000, 16 << 10, 20_000, 65536, 65537, 1 << 20, 3<<20 + 5} {
 		key := fmt.Appendf(nil, "key-%d", size)
 		value := bytes.Repeat([]byte{byte(size), 1, 2, 3, 5, 7, 11}, size/7+1)[:size]
 		if err := c.Put(ctx, key, value); err != nil {
 			t.Fatal(err)
 		}
-		p := c.begin(ctx)
+		p := c.solo.begin(ctx)
 		w := want{n: -1}
 		if err := s.getBySend(&p, key, &w); err != nil || !bytes.Equal(w.dst, value) {
 			t.Fatalf("%d bytes: %d, %v", size, len(w.dst), err)
@@ -131,7 +131,7 @@ func TestSizesBySend(t *testing.T) {
 			t.Fatalf("info of %d bytes: %+v, %v", size, w.info, err)
 		}
 	}
-	p := c.begin(ctx)
+	p := c.solo.begin(ctx)
 	for _, w := range []want{{n: -1}, {infoOnly: true}} {
 		if err := s.getBySend(&p, []byte("absent"), &w); !errors.Is(err, ErrNotFound) {
 			t.Fatalf("absent key: %v", err)

@@ -29,7 +29,8 @@
 //   - Of several fabrics the first that reaches the server is used; Server says
 //     which one, and why no better one.
 //
-// The parts, one idea a file: write, requestid and staged (writes that take effect
+// The parts, one idea a file: client (what a program sees), peer (what is behind
+// it for one server), write, requestid and staged (writes that take effect
 // once), servertime (expiry), events (watches), touches and damage (what the
 // server is told of), transport (an opened device and the memory
 // registered on it), dial (which fabric, which device), session (one connection
@@ -41,44 +42,16 @@ package client
 
 import (
 	"context"
-	"crypto/rand"
-	"fmt"
+	"errors"
 	"log/slog"
-	"os"
-	"path/filepath"
-	"sync"
-	"sync/atomic"
-	"time"
-
-	"github.com/rdmakv/rdmakv/internal/memory"
-	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // A Client is a connection to a store that keeps itself alive. All methods are
 // safe for concurrent use. Close it to give its memory and connection back.
 type Client struct {
-	cfg     Config
-	log     *slog.Logger
-	id      [16]byte // random; outlives connections
-	name    []byte   // for the server's log
-	memKind memory.Kind
-
-	transports transports
-
-	now    func() int64 // the lease clock: bootNanos
-	wall   func() int64 // microseconds since 1970; tests show that nothing goes by it
-	start  time.Time
-	coarse atomic.Int64 // nanoseconds since start, at the last tick of watch
-	tick   atomic.Int64 // nanoseconds between ticks
-
-	n       counters
-	ids     *requestIDs
-	current atomic.Pointer[session]
-	conn    connector
-	wake    chan struct{} // cap 1: the keeper has something to do
-	done    context.Context
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup
+	cfg  Config
+	log  *slog.Logger
+	solo *peer // the one server that there is
 }
 
 // Dial connects to the first of the servers that answers, by the first fabric
@@ -90,94 +63,41 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, &Error{Op: "dial", Err: err}
 	}
 	cfg = cfg.withDefaults()
-	c := &Client{
-		cfg:     cfg,
-		log:     cfg.Logger,
-		name:    []byte(clientName()),
-		memKind: memory.Mmap,
-		now:     bootNanos,
-		wall:    func() int64 { return time.Now().UnixMicro() },
-		start:   time.Now(),
-		wake:    make(chan struct{}, 1),
+	c := &Client{cfg: cfg, log: cfg.Logger}
+	p := newPeer(cfg)
+	if err := p.dial(ctx); err != nil {
+		return nil, err
 	}
-	c.transports = transports{c: c, opening: make(chan struct{}, 1), open: make(map[transportKey]*transport)}
-	if cfg.clock != nil {
-		c.now = cfg.clock
-	}
-	if cfg.HeapMemory {
-		c.memKind = memory.Heap
-	}
-	rand.Read(c.id[:])
-	c.ids = newRequestIDs(cfg.MaxInflight, cfg.MaxWaiting)
-	c.conn.c = c
-	c.conn.called = make(chan struct{}, 1)
-	c.tick.Store(int64(min(maxTick, cfg.Timeout/8)))
-	c.done, c.cancel = context.WithCancel(context.Background())
-	s, err := c.conn.dialAny(ctx)
-	if err != nil {
-		c.release()
-		return nil, c.fail("dial", nil, "", err)
-	}
-	c.conn.server = s.server
-	c.coarse.Store(int64(time.Since(c.start))) // calls may come before the first tick
-	c.install(s)
-	c.wg.Go(c.watch)
-	c.wg.Go(c.keep)
+	c.solo = p
 	return c, nil
-}
-
-// clientName is what a server's log shows of this program.
-func clientName() string {
-	host, _ := os.Hostname()
-	name := fmt.Sprintf("%s@%s/%d", filepath.Base(os.Args[0]), host, os.Getpid())
-	return name[:min(len(name), 64)]
 }
 
 // Close ends the session and gives everything back. Calls under way fail with
 // ErrClosed; puts that were sent, with ErrOutcomeUnknown. Closing twice is
 // harmless.
-func (c *Client) Close() error {
-	if !c.conn.close() {
-		return nil
-	}
-	c.cancel()
-	c.wg.Wait()
-	return c.release()
-}
-
-// release frees what Dial took.
-func (c *Client) release() error {
-	c.cancel()
-	if err := c.transports.close(); err != nil {
-		return &Error{Op: "close", Err: err}
-	}
-	return nil
-}
+func (c *Client) Close() error { return c.solo.close() }
 
 // Server describes the session in force; the zero value if there is none.
-func (c *Client) Server() ServerInfo {
-	s := c.current.Load()
-	if s == nil || s.isDown() {
-		return ServerInfo{}
-	}
-	return s.info()
-}
+func (c *Client) Server() ServerInfo { return c.solo.serverInfo() }
 
 // Counters returns what this client has done since Dial, without asking the
 // server.
-func (c *Client) Counters() Counters {
-	n := c.n.snapshot()
-	n.BufferBytes, n.StagingBytes, n.QuarantinedBytes = c.transports.usage()
-	return n
+func (c *Client) Counters() Counters { return c.solo.counters() }
+
+// get answers one key.
+func (c *Client) get(ctx context.Context, op string, key []byte, w *want) error {
+	return c.solo.get(ctx, op, key, w)
 }
 
-// checkKey refuses keys that no server takes.
-func checkKey(key []byte) error {
-	switch {
-	case len(key) == 0:
-		return ErrKeyEmpty
-	case len(key) > layout.MaxKeyLen:
-		return fmt.Errorf("%w: %d bytes, at most %d", ErrKeyTooLarge, len(key), layout.MaxKeyLen)
+// writeKey carries out a write of one key, or of a batch.
+func (c *Client) writeKey(ctx context.Context, op string, w *write) error {
+	return c.solo.writeKey(ctx, op, w)
+}
+
+// fail makes the *Error of a call that came to no server.
+func (c *Client) fail(op string, key []byte, err error) error {
+	if e := (*Error)(nil); err == nil || errors.As(err, &e) {
+		return err
 	}
-	return nil
+	return &Error{Op: op, Key: quoteKey(key), Err: err}
 }

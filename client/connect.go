@@ -18,7 +18,7 @@ import (
 // turn out that nobody is to be reached this way. answered says that a server
 // was: then an error is its refusal or its silence, and another way would only
 // lead to the same one.
-func (c *Client) connect(ctx, reach context.Context, addr string, w way, t *transport) (_ *session, answered bool, err error) {
+func (c *peer) connect(ctx, reach context.Context, addr string, w way, t *transport) (_ *session, answered bool, err error) {
 	s := &session{
 		c: c, t: t, addr: addr, way: w, born: time.Now(),
 		reads:    newTurnstile(t.maxReads, c.cfg.MaxWaiting),

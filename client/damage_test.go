@@ -62,7 +62,7 @@ func TestDamageIsReported(t *testing.T) {
 	for range 10 {
 		mustGet(t, c, "one")
 	}
-	eventually(t, "the suspects were looked at", func() bool { return len(c.current.Load().suspects.queue) == 0 })
+	eventually(t, "the suspects were looked at", func() bool { return len(c.solo.current.Load().suspects.queue) == 0 })
 	if n := c.Counters().Damaged; n != 1 || len(reports) != 0 {
 		t.Errorf("%d damages told", n)
 	}
@@ -92,7 +92,7 @@ func TestTornIsNoDamage(t *testing.T) {
 	// Each READ of the item by the get was torn, and counted; what comes beyond
 	// them is the keeper's, who may have looked before the get was answered.
 	met := int(c.Counters().Retries.Torn)
-	eventually(t, "the item was looked at again", func() bool { return looked() >= met+2 && len(c.current.Load().suspects.queue) == 0 })
+	eventually(t, "the item was looked at again", func() bool { return looked() >= met+2 && len(c.solo.current.Load().suspects.queue) == 0 })
 	time.Sleep(4 * lookRest)
 	if n := c.Counters().Damaged; n != 0 || len(reports) != 0 {
 		t.Errorf("%d damages told", n)

@@ -119,7 +119,7 @@ func TestQuarantineIsBounded(t *testing.T) {
 	}
 	// (On a slow machine even a good get may take longer than that.)
 	eventually(t, "the get works", func() bool { return get() == nil })
-	first := c.current.Load()
+	first := c.solo.current.Load()
 	r.set(func(r *rig) { r.swallow = func(wc rdma.WC) bool { return wc.Op == rdma.OpRDMARead } })
 	most := int64(0)
 	eventually(t, "the session is given up", func() bool {
@@ -150,7 +150,7 @@ func TestNothingCompletes(t *testing.T) {
 		"get":   func() error { return second(c.Get(context.Background(), []byte("k"))) },
 		"large": func() error { return c.Put(context.Background(), []byte("l"), make([]byte, 1<<20)) },
 		"put":   func() error { return c.Put(context.Background(), []byte("k"), nil) },
-		"scan":  func() error { return second(c.scanPage(context.Background(), ScanOptions{}, nil, false, 0)) },
+		"scan":  func() error { return second(c.solo.scanPage(context.Background(), ScanOptions{}, nil, false, 0)) },
 		"ping":  func() error { return second(c.Ping(context.Background())) },
 		"read":  func() error { return second(c.PingRead(context.Background())) },
 	} {
@@ -177,7 +177,7 @@ func TestIdleConnectionToNobody(t *testing.T) {
 	})
 	r := newRig("a")
 	c := n.rigged([]rdma.Fabric{r}, func(cfg *Config) { cfg.DialTimeout, cfg.LeaseKeep = 500*time.Millisecond, -1 })
-	first := c.current.Load()
+	first := c.solo.current.Load()
 	r.set(func(r *rig) {
 		r.swallow = func(rdma.WC) bool { return true }
 		r.connect = hang
@@ -272,7 +272,7 @@ func TestStoppedServer(t *testing.T) {
 	if c.Counters().OneSidedHits == hits {
 		t.Error("no get was answered although the lease was in force")
 	}
-	eventually(t, "the session is given up", func() bool { return c.current.Load() == nil })
+	eventually(t, "the session is given up", func() bool { return c.solo.current.Load() == nil })
 	if err := get(50 * time.Millisecond); !errors.Is(err, ErrTimeout) || !errors.Is(err, ErrUnavailable) {
 		t.Errorf("while it is away: %v", err)
 	}
@@ -291,7 +291,7 @@ func TestRegistrationErrors(t *testing.T) {
 	if err := c.Put(t.Context(), []byte("k"), value); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []*session{c.current.Load()} { // no memory is left over
+	for _, s := range []*session{c.solo.current.Load()} { // no memory is left over
 		s.t.buffers.trim()
 		s.t.staging.trim()
 	}

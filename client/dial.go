@@ -34,7 +34,7 @@ type way struct {
 
 // ways lists how fabric i could reach addr, best first. It fails if there is no
 // way, and says why.
-func (c *Client) ways(ctx context.Context, i int, addr string) ([]way, error) {
+func (c *peer) ways(ctx context.Context, i int, addr string) ([]way, error) {
 	f, devices := c.cfg.Fabrics[i], c.cfg.Devices
 	router, routes := f.(rdma.Router)
 	if routes {

@@ -96,7 +96,7 @@ const maxPoll = 10 * time.Second
 // there. It fails as Get does, and with ErrUnsupported if the server keeps no
 // events.
 func (c *Client) Position(ctx context.Context) (Position, error) {
-	page, err := c.poll(ctx, nil, WatchOptions{})
+	page, err := c.solo.poll(ctx, nil, WatchOptions{})
 	return page.next, err
 }
 
@@ -123,11 +123,11 @@ func (c *Client) Watch(ctx context.Context, prefix []byte, opts WatchOptions) it
 	return func(yield func(Event, error) bool) {
 		opts := opts // each loop begins anew
 		if len(prefix) > layout.MaxKeyLen {
-			yield(Event{}, c.fail("watch", prefix, "", fmt.Errorf("%w: no key is longer than %d bytes", ErrKeyTooLarge, layout.MaxKeyLen)))
+			yield(Event{}, c.fail("watch", prefix, fmt.Errorf("%w: no key is longer than %d bytes", ErrKeyTooLarge, layout.MaxKeyLen)))
 			return
 		}
 		for {
-			page, err := c.poll(ctx, prefix, opts)
+			page, err := c.solo.poll(ctx, prefix, opts)
 			if err != nil {
 				yield(Event{}, err)
 				return
@@ -160,7 +160,7 @@ type eventPage struct {
 
 // poll asks once. The server answers when there is something, or at once where
 // the position is that of now, or after a while with nothing.
-func (c *Client) poll(ctx context.Context, prefix []byte, opts WatchOptions) (page eventPage, err error) {
+func (c *peer) poll(ctx context.Context, prefix []byte, opts WatchOptions) (page eventPage, err error) {
 	p := c.begin(ctx)
 	pause, hurry := retryFirst, false
 	for {

@@ -177,7 +177,7 @@ func TestWatchLeavesASlot(t *testing.T) {
 func TestWatchesTogetherLeaveASlot(t *testing.T) {
 	n := startNode(t, nil)
 	c := n.dial(func(cfg *Config) { cfg.MaxInflight = 4 })
-	s, p := c.current.Load(), c.begin(t.Context())
+	s, p := c.solo.current.Load(), c.solo.begin(t.Context())
 	for range 100 {
 		var mu sync.Mutex
 		var held []*slot
@@ -270,9 +270,9 @@ func TestPollWithLittleTimeLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := c.begin(t.Context())
+	p := c.solo.begin(t.Context())
 	p.until -= int64(18 * time.Second)
-	page, err := c.current.Load().poll(&p, nil, WatchOptions{From: from}, false)
+	page, err := c.solo.current.Load().poll(&p, nil, WatchOptions{From: from}, false)
 	if err != nil || len(page.events) > 0 {
 		t.Error(page.events, err)
 	}

@@ -207,14 +207,14 @@ func TestMoveToBetterFabric(t *testing.T) {
 	settled(t, c)
 	// What the devices left behind kept for later is given back.
 	eventually(t, "the others hold no memory", func() bool {
-		c.transports.mu.Lock()
-		defer c.transports.mu.Unlock()
-		for _, tr := range c.transports.open {
-			if total, _ := tr.buffers.usage(); total != 0 && tr != c.current.Load().t {
+		c.solo.transports.mu.Lock()
+		defer c.solo.transports.mu.Unlock()
+		for _, tr := range c.solo.transports.open {
+			if total, _ := tr.buffers.usage(); total != 0 && tr != c.solo.current.Load().t {
 				return false
 			}
 		}
-		return len(c.transports.open) == 3
+		return len(c.solo.transports.open) == 3
 	})
 }
 
@@ -230,7 +230,7 @@ func TestReconnectBeginsWithTheBest(t *testing.T) {
 	// The better fabric works once there is no connection: not by moving.
 	best.set(func(r *rig) {
 		r.connect = func(context.Context, string, string) error {
-			if c.current.Load() != nil {
+			if c.solo.current.Load() != nil {
 				return rdma.ErrPeerGone
 			}
 			return nil
@@ -274,9 +274,9 @@ func TestReconnectRegistersNothing(t *testing.T) {
 	c := n.rigged([]rdma.Fabric{r}, nil)
 	roundTrip(t, c)
 	again := func() {
-		old := c.current.Load()
+		old := c.solo.current.Load()
 		r.cut()
-		eventually(t, "another session", func() bool { s := c.current.Load(); return s != nil && s != old })
+		eventually(t, "another session", func() bool { s := c.solo.current.Load(); return s != nil && s != old })
 		<-old.gone
 		roundTrip(t, c)
 	}
@@ -373,7 +373,7 @@ func TestCloseWhileMoving(t *testing.T) {
 	best, bad := newRig("best"), newRig("bad")
 	best.refuse(rdma.ErrPeerGone)
 	c := n.rigged([]rdma.Fabric{best, bad}, nil)
-	old := c.current.Load()
+	old := c.solo.current.Load()
 	if !old.use() { // somebody is at work on it
 		t.Fatal("it is down")
 	}

@@ -79,7 +79,7 @@ func FuzzReply(f *testing.F) {
 		}()
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
 		defer cancel()
-		s, p := c.current.Load(), c.begin(ctx)
+		s, p := c.solo.current.Load(), c.solo.begin(ctx)
 		switch op % fuzzOps {
 		case 0:
 			w := want{n: -1}
@@ -94,7 +94,7 @@ func FuzzReply(f *testing.F) {
 		case 4:
 			_, err = c.Delete(ctx, []byte("k"))
 		case 5:
-			_, err = c.scanPage(ctx, ScanOptions{}, nil, false, 0)
+			_, err = c.solo.scanPage(ctx, ScanOptions{}, nil, false, 0)
 		case 6:
 			_, err = c.Stats(ctx)
 		case 7:

@@ -72,7 +72,7 @@ func (c *Client) GetInto(ctx context.Context, key, dst []byte) ([]byte, error) {
 // one call are of one version of the value.
 func (c *Client) GetRange(ctx context.Context, key []byte, off, n int64) ([]byte, error) {
 	if off < 0 || n < 0 {
-		return nil, c.fail("get-range", key, "", fmt.Errorf("%w: offset %d, length %d", ErrRange, off, n))
+		return nil, c.fail("get-range", key, fmt.Errorf("%w: offset %d, length %d", ErrRange, off, n))
 	}
 	w := want{off: off, n: n}
 	if err := c.get(ctx, "get-range", key, &w); err != nil {
@@ -118,7 +118,7 @@ func (c *Client) Exists(ctx context.Context, key []byte) (bool, error) {
 }
 
 // get answers one key, over as many sessions as it takes.
-func (c *Client) get(ctx context.Context, op string, key []byte, w *want) error {
+func (c *peer) get(ctx context.Context, op string, key []byte, w *want) error {
 	if err := checkKey(key); err != nil {
 		return c.fail(op, key, "", err)
 	}
@@ -130,7 +130,7 @@ func (c *Client) get(ctx context.Context, op string, key []byte, w *want) error 
 	return nil
 }
 
-func (c *Client) getWith(p *patience, key []byte, w *want) (server string, err error) {
+func (c *peer) getWith(p *patience, key []byte, w *want) (server string, err error) {
 	c.n.gets.Add(1)
 	base := len(w.dst)
 	for {

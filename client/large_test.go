@@ -15,8 +15,8 @@ func TestWindowsAheadDoNotWait(t *testing.T) {
 	f, _, c := newOneSided(t)
 	value := bytes.Repeat([]byte("0123456789abcdef"), 1<<16) // two windows
 	f.change(func(mem []byte) { f.putItem(mem, oldSeg, placeB, fakeKey, value, 5) })
-	s := c.current.Load()
-	taken := c.current.Load().t.maxReads - windowChunks // by others, for as long as this get takes
+	s := c.solo.current.Load()
+	taken := c.solo.current.Load().t.maxReads - windowChunks // by others, for as long as this get takes
 	if !s.reads.tryEnter(taken) {
 		t.Fatal("the send queue is not empty")
 	}

@@ -25,7 +25,7 @@ func TestLeaseOff(t *testing.T) {
 	stop, resume := stoppable(f)
 	clock := newFakeClock()
 	c := f.dial(t, clock, func(cfg *Config) { cfg.DialTimeout = 300 * time.Millisecond })
-	s := c.current.Load()
+	s := c.solo.current.Load()
 	if !c.Server().LeaseOff || !s.lease.off {
 		t.Error("it is not told")
 	}

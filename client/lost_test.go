@@ -19,7 +19,7 @@ import (
 func settled(t testing.TB, c *Client) {
 	t.Helper()
 	eventually(t, "buffers leave quarantine", func() bool { return c.Counters().QuarantinedBytes == 0 })
-	s := c.current.Load()
+	s := c.solo.current.Load()
 	if s == nil {
 		return
 	}
@@ -196,7 +196,7 @@ func TestStalledServer(t *testing.T) {
 	for name, call := range map[string]func() error{
 		"get":  func() error { return second(c.Get(context.Background(), key)) },
 		"put":  func() error { return c.Put(context.Background(), key, nil) },
-		"scan": func() error { return second(c.scanPage(context.Background(), ScanOptions{}, nil, false, 0)) },
+		"scan": func() error { return second(c.solo.scanPage(context.Background(), ScanOptions{}, nil, false, 0)) },
 		"ping": func() error { return second(c.Ping(context.Background())) },
 	} {
 		begin := time.Now()
@@ -250,7 +250,7 @@ func TestCancelAnywhere(t *testing.T) {
 				case 2:
 					_, err = c.MultiGet(ctx, keys)
 				case 3:
-					_, err = c.scanPage(ctx, ScanOptions{}, nil, false, 0)
+					_, err = c.solo.scanPage(ctx, ScanOptions{}, nil, false, 0)
 				case 4:
 					_, err = c.GetRange(ctx, key, 0, 5)
 				case 5:

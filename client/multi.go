@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -29,12 +30,23 @@ const (
 // one moment; each one is as Get would have answered during the call.
 func (c *Client) MultiGet(ctx context.Context, keys [][]byte) ([]Result, error) {
 	results := make([]Result, len(keys))
-	var rest []int // to be got one by one
-	for from := 0; from < len(keys); from += groupKeys {
-		var group []int
-		for i := from; i < min(from+groupKeys, len(keys)); i++ {
-			group = append(group, i)
+	all := make([]int, len(keys))
+	for i := range all {
+		all[i] = i
+	}
+	c.solo.multiGet(ctx, keys, results, all)
+	for i := range results {
+		if err := results[i].Err; err != nil && !errors.Is(err, ErrNotFound) {
+			return results, err
 		}
+	}
+	return results, nil
+}
+
+// multiGet gets the keys of which the indexes are given at one server.
+func (c *peer) multiGet(ctx context.Context, keys [][]byte, results []Result, which []int) {
+	var rest []int // to be got one by one
+	for group := range slices.Chunk(which, groupKeys) {
 		p := c.begin(ctx) // Config.Timeout is for a group, not for any number of keys
 		left, learned := c.getGroup(&p, keys, results, group)
 		if learned { // a newer view: once more
@@ -43,12 +55,6 @@ func (c *Client) MultiGet(ctx context.Context, keys [][]byte) ([]Result, error) 
 		rest = append(rest, left...)
 	}
 	c.getRest(ctx, keys, results, rest)
-	for i := range results {
-		if err := results[i].Err; err != nil && !errors.Is(err, ErrNotFound) {
-			return results, err
-		}
-	}
-	return results, nil
 }
 
 // member is one key of a group.
@@ -62,7 +68,7 @@ type member struct {
 // getGroup gets the keys of a group one-sidedly. It returns the indexes of those
 // that did not work out, to be got singly, which has all the ways of a get; and
 // whether regions have been learned that some of them were missing.
-func (c *Client) getGroup(p *patience, keys [][]byte, results []Result, group []int) (rest []int, learned bool) {
+func (c *peer) getGroup(p *patience, keys [][]byte, results []Result, group []int) (rest []int, learned bool) {
 	s, err := c.session(p)
 	if err != nil || s.lease.lapsed.Load() {
 		return group, false
@@ -152,7 +158,7 @@ func (s *session) gather(p *patience, v *view, members []member) (b *batch) {
 }
 
 // stepGroup lets every member look at what came for it.
-func (c *Client) stepGroup(s *session, b *batch, keys [][]byte, members []member, results []Result) {
+func (c *peer) stepGroup(s *session, b *batch, keys [][]byte, members []member, results []Result) {
 	now := c.now() // one reading per batch, after the poll
 	for i := range members {
 		m := &members[i]
@@ -200,7 +206,7 @@ func (c *Client) stepGroup(s *session, b *batch, keys [][]byte, members []member
 }
 
 // absent notes that the member's key does not exist.
-func (m *member) absent(c *Client, s *session, key []byte, results []Result) {
+func (m *member) absent(c *peer, s *session, key []byte, results []Result) {
 	s.cache.drop(m.g.hash)
 	c.n.gets.Add(1)
 	c.n.misses.Add(1)
@@ -208,7 +214,7 @@ func (m *member) absent(c *Client, s *session, key []byte, results []Result) {
 }
 
 // getRest gets single keys, a few at a time.
-func (c *Client) getRest(ctx context.Context, keys [][]byte, results []Result, rest []int) {
+func (c *peer) getRest(ctx context.Context, keys [][]byte, results []Result, rest []int) {
 	if len(rest) == 0 {
 		return
 	}
@@ -217,7 +223,12 @@ func (c *Client) getRest(ctx context.Context, keys [][]byte, results []Result, r
 	for range min(groupAsks, len(rest)) {
 		wg.Go(func() {
 			for i := range next {
-				results[i].Value, results[i].Err = c.Get(ctx, keys[i])
+				w := want{n: -1, dst: []byte{}}
+				if err := c.get(ctx, "get", keys[i], &w); err != nil {
+					results[i].Err = err
+				} else {
+					results[i].Value = w.dst
+				}
 			}
 		})
 	}

@@ -15,6 +15,11 @@ import (
 // As many are under way as there are credits, from one goroutine. Without a
 // deadline in ctx, Config.Timeout is for each pair.
 func (c *Client) MultiPut(ctx context.Context, pairs []Pair) error {
+	return c.solo.multiPut(ctx, pairs)
+}
+
+// multiPut is MultiPut at one server.
+func (c *peer) multiPut(ctx context.Context, pairs []Pair) error {
 	m := multiPut{c: c, ctx: ctx, pairs: pairs, errs: make([]error, len(pairs))}
 	var large []int
 	for i, pair := range pairs {
@@ -54,7 +59,7 @@ func (c *Client) MultiPut(ctx context.Context, pairs []Pair) error {
 
 // A multiPut is one call of MultiPut.
 type multiPut struct {
-	c     *Client
+	c     *peer
 	ctx   context.Context
 	pairs []Pair
 	errs  []error
@@ -128,10 +133,16 @@ func (m *multiPut) finishOldest() {
 // repeat sends the lost ones again, under the ids that they have.
 func (m *multiPut) repeat() {
 	for _, u := range m.lost {
-		m.errs[u.i] = m.c.writeKey(m.ctx, "put", &u.w)
+		m.errs[u.i] = m.c.finishWrite(m.ctx, "put", &u.w)
 	}
 	m.lost = m.lost[:0]
 }
 
 // put is a put like any other, which waits for its turn.
-func (m *multiPut) put(i int) { m.errs[i] = m.c.Put(m.ctx, m.pairs[i].Key, m.pairs[i].Value) }
+func (m *multiPut) put(i int) {
+	w, err := newPut(m.pairs[i].Key, m.pairs[i].Value, PutOptions{})
+	if err == nil {
+		err = m.c.writeKey(m.ctx, "put", &w)
+	}
+	m.errs[i] = m.c.fail("put", m.pairs[i].Key, "", err)
+}

@@ -34,7 +34,7 @@ func newOneSided(t *testing.T) (*fakeServer, *fakeClock, *Client) {
 // renew makes the client see two beats, the second posted now.
 func renew(t *testing.T, f *fakeServer, c *Client, counter uint64) {
 	t.Helper()
-	s := c.current.Load()
+	s := c.solo.current.Load()
 	for i := range uint64(2) {
 		f.beat(counter + i)
 		s.beatWanted.Store(true)
@@ -76,7 +76,7 @@ func TestFakeIndexWorks(t *testing.T) {
 func slowAbsent(t *testing.T) error {
 	f, clock, c := newOneSided(t)
 	mustGet(t, c, "one")
-	c.current.Load().cache.drop(layout.HashKey(42, fakeKey))
+	c.solo.current.Load().cache.drop(layout.HashKey(42, fakeKey))
 	f.onRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
 		if h.Type != wire.TypeGet {
 			return nil, false
@@ -120,7 +120,7 @@ func slowAbsent(t *testing.T) error {
 		f.putItem(mem, newSeg, placeA, fakeKey, []byte("one"), 1)
 	})
 	// Leases go on being renewed while the READ hangs.
-	s := c.current.Load()
+	s := c.solo.current.Load()
 	for i := range uint64(5) {
 		clock.advance(500 * time.Millisecond)
 		f.beat(10 + i)
@@ -193,7 +193,7 @@ func TestLaggingClientForgetsAll(t *testing.T) {
 	if after := c.Counters(); after.ReclaimDropped != k.ReclaimDropped+1 {
 		t.Errorf("the place survived: %+v", after)
 	}
-	if v := c.current.Load().lease.current.Load().retired.version; v != 3*fakeRing {
+	if v := c.solo.current.Load().lease.current.Load().retired.version; v != 3*fakeRing {
 		t.Errorf("reclaim version %d", v)
 	}
 }
@@ -241,7 +241,7 @@ func TestNoLeaseMeansAsk(t *testing.T) {
 func TestBeatRidesAlong(t *testing.T) {
 	f, clock, c := newOneSided(t)
 	mustGet(t, c, "one")
-	s := c.current.Load()
+	s := c.solo.current.Load()
 	before := c.Counters()
 	clock.advance(600 * time.Millisecond)
 	f.beat(5)

@@ -16,13 +16,13 @@ import (
 // giving up a connection on which nothing moves (watch.go). The limit is kept
 // to within two ticks.
 type patience struct {
-	c     *Client
+	c     *peer
 	ctx   context.Context
 	until int64 // coarse nanoseconds; 0: ctx has a deadline of its own
 }
 
 // begin starts the patience of one call.
-func (c *Client) begin(ctx context.Context) patience {
+func (c *peer) begin(ctx context.Context) patience {
 	p := patience{c: c, ctx: ctx}
 	if _, ok := ctx.Deadline(); !ok {
 		p.until = c.coarse.Load() + int64(c.cfg.Timeout) + c.tick.Load()
@@ -72,7 +72,7 @@ func (p *patience) buffer(pool *bufferPool, n int) (*buffer, error) {
 
 // fail makes the *Error that a call returns. A context's end becomes
 // ErrTimeout if it was a deadline and stays itself if it was a cancellation.
-func (c *Client) fail(op string, key []byte, server string, err error) error {
+func (c *peer) fail(op string, key []byte, server string, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -15,7 +15,7 @@ func TestPatienceBeginsAfterDial(t *testing.T) {
 		return private
 	}
 	c := f.dial(t, nil, func(cfg *Config) { cfg.Timeout = timeout })
-	p := c.begin(t.Context())
+	p := c.solo.begin(t.Context())
 	// c.start is from before the connection was accepted.
 	if until := time.Duration(p.until); until < 4*timeout {
 		t.Errorf("the first call may wait until %v after the start of Dial", until)

@@ -17,7 +17,7 @@ func TestPingWaitsItsTurn(t *testing.T) {
 	f := newFakeServer(77)
 	f.onRequest = func(h wire.Header, _ []byte) ([]byte, bool) { return nil, h.Type == wire.TypePing }
 	c := f.dial(t, nil, func(cfg *Config) { cfg.MaxWaiting = 1 })
-	s := c.current.Load()
+	s := c.solo.current.Load()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	for range 2 { // the first is under way, the second waits
@@ -58,7 +58,7 @@ func TestReaderGivesCreditsBack(t *testing.T) {
 		})
 	}
 	puts.Wait()
-	s := c.current.Load()
+	s := c.solo.current.Load()
 	credits := func() int { free, _ := s.rq.credits.state(); return free }
 	if n := credits(); n < 2 {
 		t.Fatalf("%d credits: the test is none", n)

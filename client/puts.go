@@ -57,9 +57,8 @@ func (c *Client) PutWith(ctx context.Context, key, value []byte, opts PutOptions
 func (c *Client) putWith(ctx context.Context, key, value []byte, opts PutOptions) (version uint64, err error) {
 	w, err := newPut(key, value, opts)
 	if err != nil {
-		return 0, c.fail("put", key, "", err)
+		return 0, c.fail("put", key, err)
 	}
-	c.n.puts.Add(1)
 	err = c.writeKey(ctx, "put", &w)
 	return w.reply.Version, err
 }
@@ -109,24 +108,13 @@ func ttlMicros(ttl time.Duration) (uint64, error) {
 	return uint64((ttl + time.Microsecond - 1) / time.Microsecond), nil
 }
 
-// writeKey carries out a write of one key.
-func (c *Client) writeKey(ctx context.Context, op string, w *write) error {
-	p := c.begin(ctx)
-	server, err := c.do(&p, w)
-	if err != nil {
-		w.reply = wire.WriteReply{}
-	}
-	return c.fail(op, w.key, server, err)
-}
-
 // Delete removes key and reports whether it existed. It fails as Put does, and
 // is sent again as a put is: existed is what the first copy found.
 func (c *Client) Delete(ctx context.Context, key []byte) (existed bool, err error) {
 	w, err := newDelete(key, 0)
 	if err != nil {
-		return false, c.fail("delete", key, "", err)
+		return false, c.fail("delete", key, err)
 	}
-	c.n.deletes.Add(1)
 	err = c.writeKey(ctx, "delete", &w)
 	return w.reply.Existed, err
 }
@@ -140,12 +128,11 @@ func (c *Client) DeleteIf(ctx context.Context, key []byte, version uint64) error
 		err = checkVersion(version)
 	}
 	if err != nil {
-		return c.fail("delete-if", key, "", err)
+		return c.fail("delete-if", key, err)
 	}
-	c.n.deletes.Add(1)
 	err = c.writeKey(ctx, "delete-if", &w)
 	if v := (*VersionError)(nil); errors.As(err, &v) && v.Actual == 0 {
-		return c.fail("delete-if", key, err.(*Error).Server, ErrNotFound)
+		return &Error{Op: "delete-if", Server: err.(*Error).Server, Key: quoteKey(key), Err: ErrNotFound}
 	}
 	return err
 }
@@ -168,9 +155,8 @@ func newDelete(key []byte, version uint64) (write, error) {
 // ErrNumberRange if the sum does not fit; then nothing was changed.
 func (c *Client) Increment(ctx context.Context, key []byte, delta int64) (int64, error) {
 	if err := checkKey(key); err != nil {
-		return 0, c.fail("increment", key, "", err)
+		return 0, c.fail("increment", key, err)
 	}
-	c.n.updates.Add(1)
 	w := write{typ: wire.TypeUpdate, op: wire.UpdateIncrement, key: key, delta: delta}
 	err := c.writeKey(ctx, "increment", &w)
 	return w.reply.Number, err
@@ -186,9 +172,8 @@ func (c *Client) Touch(ctx context.Context, key []byte, ttl time.Duration) error
 		w.terms.TTLMicros, err = ttlMicros(ttl)
 	}
 	if err != nil {
-		return c.fail("touch", key, "", err)
+		return c.fail("touch", key, err)
 	}
-	c.n.updates.Add(1)
 	w.terms.If = wire.CondExists
 	return c.writeKey(ctx, "touch", &w)
 }

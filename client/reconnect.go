@@ -37,7 +37,7 @@ const (
 // A connector makes sessions. Lock order: connector.mu before session.mu and
 // transports.mu.
 type connector struct {
-	c      *Client
+	c      *peer
 	server string        // the store's name, learned by Dial; others are refused
 	called chan struct{} // cap 1: a call waits
 
@@ -55,7 +55,7 @@ type connector struct {
 
 // session returns a session that was alive a moment ago, waiting for one if
 // need be.
-func (c *Client) session(p *patience) (*session, error) {
+func (c *peer) session(p *patience) (*session, error) {
 	if s := c.current.Load(); s != nil && !s.isDown() {
 		return s, nil
 	}
@@ -63,7 +63,7 @@ func (c *Client) session(p *patience) (*session, error) {
 }
 
 // install makes s the session in force.
-func (c *Client) install(s *session) {
+func (c *peer) install(s *session) {
 	k := &c.conn
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -109,7 +109,7 @@ func (s *session) announce() {
 }
 
 // lose notes that s has ended, and begins to connect again.
-func (c *Client) lose(s *session) {
+func (c *peer) lose(s *session) {
 	k := &c.conn
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -128,7 +128,7 @@ func (c *Client) lose(s *session) {
 
 // retire takes s out of use because the server will end it. What is under way
 // on it is still answered.
-func (c *Client) retire(s *session) {
+func (c *peer) retire(s *session) {
 	k := &c.conn
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -146,7 +146,7 @@ func TestSessionsThatDieAtOnce(t *testing.T) {
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		k := &connector{c: &Client{done: ctx}, called: make(chan struct{}, 1)}
+		k := &connector{c: &peer{done: ctx}, called: make(chan struct{}, 1)}
 		rest := func(d time.Duration, answered bool) time.Duration {
 			begin := time.Now()
 			k.rest(d, answered)

@@ -275,9 +275,9 @@ func TestSlotAfterUnknown(t *testing.T) {
 func TestSlotsAreOneWriteEach(t *testing.T) {
 	l := newLedger()
 	c := l.f.dial(t, nil, func(cfg *Config) { cfg.MaxInflight = 3 })
-	ids := c.ids
+	ids := c.solo.ids
 	taken := map[uint16]bool{}
-	p := c.begin(t.Context())
+	p := c.solo.begin(t.Context())
 	for range 3 {
 		id, err := ids.take(&p)
 		if err != nil || taken[id.Slot] || id.Slot >= 3 {
@@ -314,7 +314,7 @@ func TestLargePutIsStagedOnce(t *testing.T) {
 	}
 	settled(t, c)
 	eventually(t, "the staging memory is back", func() bool {
-		pool := c.current.Load().t.staging
+		pool := c.solo.current.Load().t.staging
 		pool.mu.Lock()
 		defer pool.mu.Unlock()
 		return pool.out == 0

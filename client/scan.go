@@ -29,11 +29,11 @@ import (
 func (c *Client) Scan(ctx context.Context, opts ScanOptions) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		if max(len(opts.Prefix), len(opts.Start), len(opts.After), len(opts.End)) > layout.MaxKeyLen {
-			yield(Entry{}, c.fail("scan", nil, "", fmt.Errorf("%w: no key is longer than %d bytes", ErrKeyTooLarge, layout.MaxKeyLen)))
+			yield(Entry{}, c.fail("scan", nil, fmt.Errorf("%w: no key is longer than %d bytes", ErrKeyTooLarge, layout.MaxKeyLen)))
 			return
 		}
 		if opts.Limit < 0 {
-			yield(Entry{}, c.fail("scan", nil, "", fmt.Errorf("%w: limit %d", ErrRange, opts.Limit)))
+			yield(Entry{}, c.fail("scan", nil, fmt.Errorf("%w: limit %d", ErrRange, opts.Limit)))
 			return
 		}
 		after, left := opts.After, opts.Limit
@@ -42,7 +42,7 @@ func (c *Client) Scan(ctx context.Context, opts ScanOptions) iter.Seq2[Entry, er
 			after = opts.Start
 		}
 		for {
-			page, err := c.scanPage(ctx, opts, after, from, left)
+			page, err := c.solo.scanPage(ctx, opts, after, from, left)
 			if err != nil {
 				yield(Entry{}, err)
 				return
@@ -84,7 +84,7 @@ type scanPage struct {
 // maxPageEntries is how many entries a page may have; the message bounds it too.
 const maxPageEntries = 1000
 
-func (c *Client) scanPage(ctx context.Context, opts ScanOptions, after []byte, from bool, left int) (scanPage, error) {
+func (c *peer) scanPage(ctx context.Context, opts ScanOptions, after []byte, from bool, left int) (scanPage, error) {
 	p := c.begin(ctx)
 	req := wire.Scan{
 		Limit: maxPageEntries, KeysOnly: opts.KeysOnly, Prefix: opts.Prefix, After: after, From: from, End: opts.End,
@@ -135,7 +135,7 @@ func copyPage(m *wire.ScanReply) scanPage {
 }
 
 // ask does f, which changes nothing, over as many sessions as it takes.
-func (c *Client) ask(p *patience, op string, key []byte, f func(*session) error) error {
+func (c *peer) ask(p *patience, op string, key []byte, f func(*session) error) error {
 	server := ""
 	for {
 		if err := p.over(); err != nil {

@@ -194,8 +194,8 @@ func (f *fakeServer) putExpiring(mem []byte, at layout.Place, key, value []byte,
 func TestExpiryByTheServersTime(t *testing.T) {
 	for _, own := range []int64{0, 1 << 60} {
 		_, clock, c, asked := expiring(t, 5_000_000)
-		c.wall = func() int64 { return own }
-		s := c.current.Load()
+		c.solo.wall = func() int64 { return own }
+		s := c.solo.current.Load()
 		s.time.pong(4_000_000, clock.now())
 		mustGet(t, c, "one")
 		clock.advance(999 * time.Millisecond) // too close to tell
@@ -219,7 +219,7 @@ func TestExpiryByTheServersTime(t *testing.T) {
 // bytes that were READ have expired by now.
 func TestExpiryPassesDuringTheGet(t *testing.T) {
 	f, clock, c, asked := expiring(t, 5_000_000)
-	s := c.current.Load()
+	s := c.solo.current.Load()
 	s.time.pong(4_999_000, clock.now())
 	f.change(func([]byte) {
 		f.onRead = func(place uint64, dst []byte) {
@@ -257,7 +257,7 @@ func TestTimeIsAsked(t *testing.T) {
 		mustGet(t, c, "one")
 		return c.Counters().OneSidedHits > before
 	})
-	if high := c.current.Load().time.high.Load().carry(clock.now()); high < 3_000_000 || high > 3_100_000 {
+	if high := c.solo.current.Load().time.high.Load().carry(clock.now()); high < 3_000_000 || high > 3_100_000 {
 		t.Errorf("upper bound %d", high)
 	}
 }

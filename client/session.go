@@ -21,7 +21,7 @@ import (
 // goroutine of its own, waits for the fabric to let go of every buffer and for
 // callers to leave.
 type session struct {
-	c           *Client
+	c           *peer
 	t           *transport
 	addr        string    // as in Config.Servers
 	way         way       // how it was reached

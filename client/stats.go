@@ -1,6 +1,10 @@
 package client
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/rdmakv/rdmakv/internal/wire"
+)
 
 // Counters is a snapshot of what a client has done since Dial. Where a get
 // was answered tells whether the one-sided way works: on a healthy store
@@ -95,6 +99,20 @@ type counters struct {
 	connects, connectsFailed, sessionsLost  atomic.Uint64
 	moves, reports, damaged                 atomic.Uint64
 	timeouts, unknown                       atomic.Uint64
+}
+
+// wrote counts a write.
+func (n *counters) wrote(typ wire.Type) {
+	switch typ {
+	case wire.TypePut:
+		n.puts.Add(1)
+	case wire.TypeDelete:
+		n.deletes.Add(1)
+	case wire.TypeUpdate:
+		n.updates.Add(1)
+	case wire.TypeBatch:
+		n.batches.Add(1)
+	}
 }
 
 // snapshot reads every counter once. The numbers belong to nearly, not

@@ -59,7 +59,7 @@ type transportKey struct {
 
 // transports are all devices that a client has open.
 type transports struct {
-	c       *Client
+	c       *peer
 	opening chan struct{} // cap 1: held by whoever opens a device
 
 	mu      sync.Mutex
@@ -195,7 +195,7 @@ func (ts *transports) usage() (buffers, staging, quarantined int64) {
 }
 
 // openTransport opens a device.
-func (c *Client) openTransport(ctx context.Context, key transportKey) (_ *transport, err error) {
+func (c *peer) openTransport(ctx context.Context, key transportKey) (_ *transport, err error) {
 	t := &transport{key: key, maxQuarantine: c.cfg.BufferBytes / 4}
 	defer func() {
 		if err != nil {

@@ -27,7 +27,7 @@ type minding struct {
 	inflight  int       // requests under way
 }
 
-func (c *Client) watch() {
+func (c *peer) watch() {
 	ticker := time.NewTicker(time.Duration(c.tick.Load()))
 	defer ticker.Stop()
 	var m minding
@@ -204,14 +204,14 @@ func (s *session) openPing(p *patience) (*slot, error) {
 }
 
 // poke wakes the keeper.
-func (c *Client) poke() {
+func (c *peer) poke() {
 	select {
 	case c.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (c *Client) keep() {
+func (c *peer) keep() {
 	for {
 		select {
 		case <-c.wake:

@@ -22,7 +22,7 @@ func TestLeaseIsKept(t *testing.T) {
 	eventually(t, "six renewals without a get", func() bool { return c.Counters().LeaseRenewals >= 6 })
 
 	lazy := n.dial(func(cfg *Config) { cfg.LeaseKeep = -1 })
-	s := lazy.current.Load()
+	s := lazy.solo.current.Load()
 	eventually(t, "the lease lapses", func() bool { return s.lease.lapsed.Load() })
 	before := lazy.Counters()
 	if v, err := lazy.Get(t.Context(), []byte("k")); err != nil || string(v) != "v" {
@@ -60,7 +60,7 @@ func TestCircuitOpens(t *testing.T) {
 	n := startNode(t, nil)
 	c := n.dial(func(cfg *Config) { cfg.Timeout, cfg.DialTimeout = 100*time.Millisecond, 200*time.Millisecond })
 	n.stop()
-	eventually(t, "the session is lost", func() bool { return c.current.Load() == nil })
+	eventually(t, "the session is lost", func() bool { return c.solo.current.Load() == nil })
 	// Whether it is open already or not, a call does not outlast its time.
 	begin := time.Now()
 	if _, err := c.Get(context.Background(), []byte("k")); !errors.Is(err, ErrUnavailable) {
@@ -70,9 +70,9 @@ func TestCircuitOpens(t *testing.T) {
 		t.Errorf("took %v", took)
 	}
 	eventually(t, "the circuit is open", func() bool {
-		c.conn.mu.Lock()
-		defer c.conn.mu.Unlock()
-		return time.Since(c.conn.lost) > c.cfg.Timeout
+		c.solo.conn.mu.Lock()
+		defer c.solo.conn.mu.Unlock()
+		return time.Since(c.solo.conn.lost) > c.cfg.Timeout
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -110,10 +110,10 @@ func TestSilenceAndBeat(t *testing.T) {
 	f.welcome = func(w *wire.Welcome) { w.Keepalive = 20 * time.Millisecond }
 	f.onRequest = func(h wire.Header, _ []byte) ([]byte, bool) { return nil, h.Type == wire.TypePing }
 	c := f.dial(t, clock, func(cfg *Config) { cfg.DialTimeout = time.Second })
-	s := c.current.Load()
+	s := c.solo.current.Load()
 	eventually(t, "a ping is long overdue", func() bool {
 		pinged := s.pinged.Load()
-		return pinged != 0 && c.coarse.Load()-pinged > int64(1500*time.Millisecond)
+		return pinged != 0 && c.solo.coarse.Load()-pinged > int64(1500*time.Millisecond)
 	})
 	if s.isDown() {
 		t.Fatalf("given up although the lease is in force: %v", s.why())

@@ -39,8 +39,24 @@ type write struct {
 	reply wire.WriteReply
 }
 
+// writeKey carries out a write of one key, or of a batch, and counts it.
+func (c *peer) writeKey(ctx context.Context, op string, w *write) error {
+	c.n.wrote(w.typ)
+	return c.finishWrite(ctx, op, w)
+}
+
+// finishWrite is writeKey for a write that has been counted.
+func (c *peer) finishWrite(ctx context.Context, op string, w *write) error {
+	p := c.begin(ctx)
+	server, err := c.do(&p, w)
+	if err != nil {
+		w.reply = wire.WriteReply{}
+	}
+	return c.fail(op, w.key, server, err)
+}
+
 // do carries out a write. It is the only caller of attempt.
-func (c *Client) do(p *patience, w *write) (server string, err error) {
+func (c *peer) do(p *patience, w *write) (server string, err error) {
 	defer c.finished(w)
 	var refused error // why the last copy was not applied, for now
 	pause := retryFirst
@@ -83,7 +99,7 @@ func (c *Client) do(p *patience, w *write) (server string, err error) {
 }
 
 // finished gives back what a write holds when no copy will be sent any more.
-func (c *Client) finished(w *write) {
+func (c *peer) finished(w *write) {
 	if w.staged != nil {
 		w.staged.drop()
 		w.staged = nil
@@ -95,7 +111,7 @@ func (c *Client) finished(w *write) {
 }
 
 // ended is the error of a write that ends without an answer.
-func (c *Client) ended(w *write, err error) error {
+func (c *peer) ended(w *write, err error) error {
 	if w.sent && !teeth.Off(teeth.F31UnknownStays) {
 		err = because(ErrOutcomeUnknown, err)
 	}
@@ -285,7 +301,7 @@ func (s *session) forget(w *write) {
 }
 
 // rest waits for a part of d, or until the call's time is over.
-func (c *Client) rest(p *patience, d time.Duration) {
+func (c *peer) rest(p *patience, d time.Duration) {
 	ctx, cancel := p.bounded()
 	defer cancel()
 	t := time.NewTimer(d/2 + rand.N(d/2+1))

@@ -102,11 +102,10 @@ func (b *Batch) add(w *write, err error) {
 func (c *Client) WriteBatch(ctx context.Context, b *Batch) (version uint64, err error) {
 	switch {
 	case b.err != nil:
-		return 0, c.fail("batch", nil, "", b.err)
+		return 0, c.fail("batch", nil, b.err)
 	case b.Len() == 0:
-		return 0, c.fail("batch", nil, "", fmt.Errorf("%w: it is empty", ErrBatch))
+		return 0, c.fail("batch", nil, fmt.Errorf("%w: it is empty", ErrBatch))
 	}
-	c.n.batches.Add(1)
 	w := write{typ: wire.TypeBatch, data: b.parts, count: b.Len()}
 	err = c.writeKey(ctx, "batch", &w)
 	return w.reply.Version, err
