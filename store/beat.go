@@ -58,3 +58,15 @@ func (s *Store) ID() [16]byte { return s.facts.id }
 
 // Filled reports whether every shard is filled: misses are believed.
 func (s *Store) Filled() bool { return s.filler.done.Load() }
+
+// BumpView raises the view version although the regions are the same, so that
+// clients come for a new view. It returns the version; ErrClosed or ErrFatal
+// when the store does not serve any more.
+func (s *Store) BumpView() (uint64, error) {
+	leave, err := s.enter()
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
+	return s.table.Bump(), nil
+}

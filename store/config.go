@@ -111,6 +111,8 @@ type Config struct {
 	// MemTableBytes is Pebble's memtable. It bounds the log that a start
 	// after a crash must replay (about 40 MB/s). Default 32 MiB.
 	MemTableBytes uint64
+	// MaxOpenFiles is how many files Pebble keeps open. Default 4096.
+	MaxOpenFiles int
 	// MinFreeBytes is the floor of free disk space under which puts are
 	// refused with ErrNoSpace; deletes go on down to half of it. Default
 	// 64 MiB; negative: no floor.
@@ -137,6 +139,10 @@ type Config struct {
 	// Progress is called while the memory is being filled from Pebble, at
 	// most a few times a second and once when all is done. It must not block.
 	Progress func(Progress)
+	// OnView, if not nil, is called after each change of the region table
+	// (View), on the goroutine that made it, also while Open is at work. It must
+	// not block, and not call methods of the store that wait.
+	OnView func()
 	// OnGroup is called after the Done calls of each group of writes that
 	// were published together: the moment to flush replies. It must not block.
 	OnGroup func()
@@ -191,6 +197,7 @@ func (c Config) withDefaults() Config {
 	c.ScrubRate = orDefault(c.ScrubRate, 8<<20)
 	c.CacheBytes = orDefault(c.CacheBytes, 64<<20)
 	c.MemTableBytes = orDefault(c.MemTableBytes, 32<<20)
+	c.MaxOpenFiles = orDefault(c.MaxOpenFiles, 4096)
 	c.MinFreeBytes = orDefault(c.MinFreeBytes, 64<<20)
 	c.FillWorkers = orDefault(c.FillWorkers, runtime.GOMAXPROCS(0))
 	if c.Logger == nil {
@@ -229,6 +236,7 @@ func (c Config) validate() error {
 	bad(c.HoldBytes > 0, "hold bytes = %d: must be positive", c.HoldBytes)
 	bad(c.BatchBytes > 0 && c.BatchBytes <= 64<<20, "batch bytes = %d: must be 1 to 64 MiB", c.BatchBytes)
 	bad(c.MemTableBytes >= 1<<20 && c.MemTableBytes <= 1<<30, "memtable = %d bytes: must be 1 MiB to 1 GiB", c.MemTableBytes)
+	bad(c.MaxOpenFiles >= 64, "max open files = %d: must be at least 64", c.MaxOpenFiles)
 	bad(c.WatchBytes == 0 || c.WatchBytes >= MinWatchBytes && c.WatchBytes <= MaxWatchBytes, "watch bytes = %d: must be 0, or %d to %d", c.WatchBytes, MinWatchBytes, MaxWatchBytes)
 	bad(c.FillWorkers > 0, "fill workers = %d: must be positive", c.FillWorkers)
 	return errors.Join(errs...)

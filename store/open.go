@@ -269,7 +269,7 @@ func (s *Store) openMemory() error {
 		Memory: s.cfg.Memory, Incarnation: s.incarnation, Seed: s.seed, Shards: s.cfg.Shards,
 		RegionSize: s.cfg.RegionSize, IndexRegionSize: s.cfg.IndexRegionSize,
 		Limit: s.cfg.MemoryLimit, ItemsLimit: s.cfg.itemsLimit(), IndexLimit: s.cfg.indexLimit(),
-		ReclaimEntries: s.cfg.ReclaimEntries,
+		ReclaimEntries: s.cfg.ReclaimEntries, OnView: s.cfg.OnView,
 	})
 	if err != nil {
 		return fmt.Errorf("store: memory: %w", err)

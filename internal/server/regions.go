@@ -35,6 +35,8 @@ type regions struct {
 	// is why it does.
 	spare []bool
 	lost  []error
+
+	bump bumper
 }
 
 // A slab is one region: its memory and its registration with each device.

@@ -45,6 +45,10 @@ type Config struct {
 	ItemsLimit      uint64 // of items regions; default Limit
 	IndexLimit      uint64 // of index regions; default Limit
 	ReclaimEntries  int    // ring of retired pages that a client can still ask for
+
+	// OnView, if not nil, is called after each change of the view, with no lock
+	// held, on the goroutine that made it. It must not block.
+	OnView func()
 }
 
 // withDefaults fills in zeros, rounds and checks. Every fault is reported.

@@ -40,7 +40,9 @@ type Table struct {
 
 	addMu sync.Mutex // one region is added at a time; Close waits for it
 
-	mu       sync.Mutex // guards what follows; changed under addMu only
+	nextID atomic.Uint32 // of the next region; only rises, under addMu
+
+	mu       sync.Mutex // guards what follows, and is held to replace view
 	inUse    uint64     // bytes of all regions
 	items    uint64     // of them, of items regions
 	nextBase uint64     // byte position of the next region; only rises
@@ -99,25 +101,33 @@ func (t *Table) Add(kind layout.RegionKind) (layout.Region, []byte, error) {
 //
 // It waits until the memory is registered.
 func (t *Table) AddAtLeast(kind layout.RegionKind, need uint64) (layout.Region, []byte, error) {
+	r, mem, err := t.add(kind, need)
+	if err == nil {
+		t.changed()
+	}
+	return r, mem, err
+}
+
+func (t *Table) add(kind layout.RegionKind, need uint64) (layout.Region, []byte, error) {
 	t.addMu.Lock()
 	defer t.addMu.Unlock()
 	size, err := t.CanAdd(kind, need)
 	if err != nil {
 		return layout.Region{}, nil, err
 	}
-	old := t.view.Load()
-	id := uint32(len(old.Regions))
+	id := t.nextID.Load()
 	mem, err := t.cfg.Memory.Alloc(id, kind, int(size))
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err != nil {
 		return layout.Region{}, nil, t.refuse(kind, size, err)
 	}
+	t.nextID.Store(id + 1)
 	if uint64(len(mem)) != size || !wordAligned(mem) {
 		panic(fmt.Sprintf("region: Memory.Alloc returned %d bytes (8-aligned: %v) for %d asked", len(mem), wordAligned(mem), size))
 	}
 	m := &mapped{Region: layout.Region{ID: id, Kind: kind, Base: layout.PlaceOfByte(t.nextBase), Length: size}, mem: mem}
-	t.publish(m, old)
+	t.publish(m)
 	return m.Region, mem, nil
 }
 
@@ -160,7 +170,7 @@ func (t *Table) refuse(kind layout.RegionKind, size uint64, cause error) error {
 // publish writes the header page, maps the granules and replaces the view, in
 // this order: a region is complete before anybody can hear of it.
 // Caller holds t.mu.
-func (t *Table) publish(m *mapped, old *layout.View) {
+func (t *Table) publish(m *mapped) {
 	h := t.hdr0
 	h.Incarnation, h.Seed, h.Shards, h.Region = t.cfg.Incarnation, t.cfg.Seed, uint32(t.cfg.Shards), m.Region
 	if m.ID == 0 {
@@ -183,13 +193,9 @@ func (t *Table) publish(m *mapped, old *layout.View) {
 		t.items += m.Length
 	}
 
-	v := *old
-	v.Version++
-	// A view is immutable: the list is copied, never appended to in place.
-	v.Regions = append(make([]layout.Region, 0, len(old.Regions)+1), old.Regions...)
-	v.Regions = append(v.Regions, m.Region)
-	t.view.Store(&v)
-	t.storeViewVersion(v.Version)
+	t.replaceView(func(old []layout.Region) []layout.Region {
+		return append(append(make([]layout.Region, 0, len(old)+1), old...), m.Region)
+	})
 }
 
 func (t *Table) sizeOf(kind layout.RegionKind) uint64 {
