@@ -65,7 +65,7 @@ func TestEveryKeyArrives(t *testing.T) {
 		}
 	}
 	for _, k := range config.Keys() {
-		if k.Scope == config.ForClient && !strings.Contains("servers timeout cache_entries max_inflight", k.Name) {
+		if k.Scope == config.ForClient && !strings.Contains("servers timeout cache_entries max_inflight tenant", k.Name) {
 			t.Errorf("the test has no value for %s", k.Name)
 		}
 	}

@@ -23,7 +23,8 @@ type Config struct {
 	PathMTU      int      `mapstructure:"path_mtu" scope:"both" usage:"bytes in a packet of a verbs connection; 0 takes the port's"`
 	AckTimeout   int      `mapstructure:"ack_timeout" scope:"both" usage:"exponent of the wait for an acknowledgement: 4.096 us * 2^n"`
 	RetryCount   int      `mapstructure:"retry_count" scope:"both" usage:"times that a verbs device sends again before it gives up"`
-	SecretFile   string   `mapstructure:"secret_file" scope:"both" usage:"file with the secret that clients and servers share; empty: everybody may connect"`
+	SecretFile   string   `mapstructure:"secret_file" scope:"both" usage:"file with the secret that clients and servers share (or its text in $RDMAKV_SECRET); empty: everybody may connect"`
+	TLS          TLS      `mapstructure:"tls" scope:"both"`
 	LogLevel     string   `mapstructure:"log_level" scope:"both" usage:"debug, info, warn or error"`
 	LogFormat    string   `mapstructure:"log_format" scope:"both" usage:"text or json"`
 
@@ -46,11 +47,60 @@ type Config struct {
 	Credits         int           `mapstructure:"credits" scope:"server" usage:"requests that one session may have in flight"`
 	MaxSessions     int           `mapstructure:"max_sessions" scope:"server" usage:"clients connected at a time"`
 
+	MaxSessionsPerHost int      `mapstructure:"max_sessions_per_host" scope:"server" usage:"of those, from one address; 0: half of them"`
+	TenantsFile        string   `mapstructure:"tenants_file" scope:"server" usage:"file that lists the tenants, their secrets and rights; empty: none"`
+	RkeyMaxAge         Term     `mapstructure:"rkey_max_age" scope:"server" usage:"age at which a region gets another rkey"`
+	RegionIdle         Term     `mapstructure:"region_idle" scope:"server" usage:"time after which a region without an item is given back"`
+	NodeID             string   `mapstructure:"node_id" scope:"server" usage:"this node's name in its cluster, for ever; empty: a server alone"`
+	Advertise          []string `mapstructure:"advertise" scope:"server" usage:"HOST that clients of the cluster are told; none: those of listen"`
+	Insecure           bool     `mapstructure:"insecure" scope:"server" usage:"allow a cluster without a gossip key, a secret or a name of its own"`
+	Gossip             Gossip   `mapstructure:"gossip" scope:"server"`
+	Cluster            Cluster  `mapstructure:"cluster" scope:"server"`
+
 	// kvclient.
 	Servers      []string      `mapstructure:"servers" scope:"client" flag:"server" usage:"HOST:PORT of the server"`
 	Timeout      time.Duration `mapstructure:"timeout" scope:"client" usage:"limit for one operation, connecting included"`
 	CacheEntries int           `mapstructure:"cache_entries" scope:"client" usage:"places of items to remember; a remembered one is read in one READ"`
 	MaxInflight  int           `mapstructure:"max_inflight" scope:"client" usage:"requests by SEND in flight at a time; more wait"`
+	Tenant       string        `mapstructure:"tenant" scope:"client" usage:"name of the tenant whose secret this is; empty: the server's own secret"`
+}
+
+// TLS is the section tls: what iwarp encrypts its connections with, at both
+// ends.
+type TLS struct {
+	Cert string `mapstructure:"cert" usage:"file with this end's certificate, PEM: iwarp goes over TLS, and both ends prove themselves"`
+	Key  string `mapstructure:"key" usage:"file with its private key, PEM"`
+	CA   string `mapstructure:"ca" usage:"file with the certificates that the other end's must be signed by, PEM"`
+}
+
+// Gossip is the section gossip: how the nodes of a cluster find each other.
+type Gossip struct {
+	Bind      string   `mapstructure:"bind" usage:"HOST:PORT for gossip, TCP and UDP; empty: this server is alone"`
+	Advertise string   `mapstructure:"advertise" usage:"HOST:PORT that other nodes are told for gossip; empty: that of gossip.bind"`
+	Join      []string `mapstructure:"join" flag:"join" usage:"gossip HOST:PORT of nodes of the cluster; they need not be up"`
+	KeyFile   string   `mapstructure:"key_file" usage:"file with the gossip keys, base64, one a line, the first in use (or in $RDMAKV_GOSSIP_KEY)"`
+	Profile   string   `mapstructure:"profile" usage:"how soon a silent node is given up: lan, fast or wan"`
+	Allow     []string `mapstructure:"allow" usage:"networks whose nodes may gossip, as 10.0.0.0/8; none: all"`
+}
+
+// Cluster is the section cluster.
+type Cluster struct {
+	Name string `mapstructure:"name" usage:"name of the cluster; nodes of another one are not heard"`
+}
+
+// DefaultCluster is the name of a cluster that needs none of its own.
+const DefaultCluster = "rdmakv"
+
+// Clustered says whether this server is a node of a cluster.
+func (c *Config) Clustered() bool { return c.Gossip.Bind != "" }
+
+// ClusterName is the name in force: without security nobody has to think of
+// one.
+func (c *Config) ClusterName() string {
+	if c.Cluster.Name == "" {
+		return DefaultCluster
+	}
+	return c.Cluster.Name
 }
 
 // Default returns the settings in force where nothing else is said.
@@ -81,6 +131,9 @@ func Default() Config {
 		Lease:           Term(2 * time.Second),
 		Credits:         64,
 		MaxSessions:     4096,
+		RegionIdle:      Term(10 * time.Minute),
+		Advertise:       []string{},
+		Gossip:          Gossip{Join: []string{}, Profile: "lan", Allow: []string{}},
 
 		Servers:      []string{"127.0.0.1:7400"},
 		Timeout:      10 * time.Second,

@@ -88,7 +88,7 @@ func FuzzConfig(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(shipped, "64MiB")
-	for _, s := range []string{"", "shards: 3", "servers: [a:1]", "sync: off", "listen: *a", "? [a]\n: b", "a: &b [*b]", "lease: 2s\n---\n", "<<: *x", "shards: 0o17", "pprof: !!bool yes"} {
+	for _, s := range []string{"", "shards: 3", "servers: [a:1]", "sync: off", "listen: *a", "? [a]\n: b", "a: &b [*b]", "lease: 2s\n---\n", "gossip:\n  bind: a:1\n  join: [b:1]\nnode_id: a\ninsecure: true", "tls:\n  cert: [", "<<: *x", "shards: 0o17", "pprof: !!bool yes"} {
 		f.Add([]byte(s), "1")
 	}
 	dir := f.TempDir()

@@ -25,12 +25,19 @@ func TestShippedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	var order []string
-	def := Default()
+	def, section := Default(), ""
 	for block := range strings.SplitSeq(string(data), "\n\n") {
 		lines := strings.Split(strings.TrimSpace(block), "\n")
-		name, _, _ := strings.Cut(lines[len(lines)-1], ":")
+		name, value, _ := strings.Cut(lines[len(lines)-1], ":")
 		if strings.HasPrefix(name, "#") || name == "" {
 			continue
+		}
+		if value == "" { // the head of a section, whose keys are indented
+			section = name
+			continue
+		}
+		if key, indented := strings.CutPrefix(name, "  "); indented {
+			name = section + "." + key
 		}
 		order = append(order, name)
 		for _, k := range Keys() {

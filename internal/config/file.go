@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// MaxFileSize bounds the configuration file, in bytes. Ours has about 10 KiB.
+// MaxFileSize bounds the configuration file, in bytes. Ours has about 20 KiB.
 const MaxFileSize = 1 << 20
 
 // readFile reads a configuration file of bounded size. What is not a regular
@@ -94,26 +94,70 @@ func checkTree(name string, data []byte) (lines map[string]int, faults Faults) {
 		fault(root.Line, "", "want lines of the form \"key: value\"")
 		return lines, faults
 	}
-	names := keyNames()
-	for i := 0; i+1 < len(root.Content); i += 2 {
-		key, val := root.Content[i], root.Content[i+1]
+	w := &walker{fault: fault, lines: lines, names: keyNames(), sections: sectionNames()}
+	w.mapping(root, "")
+	return lines, faults
+}
+
+// A walker goes through the mappings of a file.
+type walker struct {
+	fault           func(line int, key, format string, args ...any)
+	lines           map[string]int // of keys and sections that were met
+	names, sections []string
+}
+
+// mapping goes through the keys of a section; prefix is its name and a dot, or
+// "" at the top.
+func (w *walker) mapping(node *yaml.Node, prefix string) {
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		key, val := node.Content[i], node.Content[i+1]
+		name := prefix + key.Value
+		section := prefix == "" && contains(w.sections, name)
 		switch {
 		case key.Kind != yaml.ScalarNode:
-			fault(key.Line, "", "a key must be a plain word")
+			w.fault(key.Line, "", "a key must be a plain word")
 			continue
-		case !contains(names, key.Value):
-			fault(key.Line, "", "unknown key %s%s", quote(key.Value), didYouMean(key.Value, names))
+		case prefix == "" && !section && contains(w.names, name) && strings.Contains(name, "."):
+			head, tail, _ := strings.Cut(name, ".")
+			w.fault(key.Line, name, "is written as a section: \"%s:\", and \"  %s: ...\" in the line below", head, tail)
 			continue
-		case lines[key.Value] != 0:
-			fault(key.Line, key.Value, "stands twice: first in line %d", lines[key.Value])
+		case !section && !contains(w.names, name):
+			w.fault(key.Line, "", "unknown key %s%s", quote(name), didYouMean(name, append(w.names, w.sections...)))
+			continue
+		case w.lines[name] != 0:
+			w.fault(key.Line, name, "stands twice: first in line %d", w.lines[name])
 			continue
 		}
-		lines[key.Value] = key.Line
-		if reason := checkValue(val); reason != "" {
-			fault(val.Line, key.Value, "%s", reason)
+		w.lines[name] = key.Line
+		reason := ""
+		if section {
+			reason = checkSection(val)
+		} else {
+			reason = checkValue(val)
+		}
+		switch {
+		case reason != "":
+			w.fault(val.Line, name, "%s", reason)
+		case section:
+			w.mapping(val, name+".")
 		}
 	}
-	return lines, faults
+}
+
+// checkSection refuses what is no mapping of its own. A section without a key
+// reads as if something had been meant and was lost.
+func checkSection(val *yaml.Node) string {
+	switch {
+	case val.Kind == yaml.AliasNode || val.Anchor != "":
+		return "anchors and aliases are not used here"
+	case val.Style&yaml.TaggedStyle != 0:
+		return "tags are not used here"
+	case val.Kind == yaml.ScalarNode && val.Tag == "!!null":
+		return "is a section without keys: take the line out, or indent its keys below it"
+	case val.Kind != yaml.MappingNode:
+		return "is a section, want keys below it, as in \"  key: value\""
+	}
+	return ""
 }
 
 // checkValue refuses forms of YAML that a setting never needs: each of them

@@ -2,6 +2,7 @@ package config
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 )
@@ -56,34 +57,59 @@ const EnvFile = EnvPrefix + "CONFIG"
 
 // A Key describes one setting.
 type Key struct {
-	Name  string // as in config.yaml: data_dir
+	Name  string // as in config.yaml: data_dir; in a section: gossip.bind
 	Flag  string // without the dashes: data-dir
 	Env   string // RDMAKV_DATA_DIR
 	Kind  Kind
 	Scope Scope
 	Usage string // one line of help
-	field int    // index in Config
+	field []int  // path of indexes in Config
 }
 
+// Section is the part of the name before the dot: gossip; "" at the top.
+func (k Key) Section() string {
+	section, _, ok := strings.Cut(k.Name, ".")
+	if !ok {
+		return ""
+	}
+	return section
+}
+
+// dashed turns a key into a flag, and underlined into a variable.
+var (
+	dashed     = strings.NewReplacer("_", "-", ".", "-")
+	underlined = strings.NewReplacer(".", "_")
+)
+
 // Keys lists every setting in the order of Config, derived from its tags.
-func Keys() []Key {
-	t := reflect.TypeFor[Config]()
+func Keys() []Key { return keysOf(reflect.TypeFor[Config](), "", "", nil) }
+
+// keysOf lists the settings of a struct. A struct in it is a section, whose
+// keys have its name before theirs and its scope.
+func keysOf(t reflect.Type, prefix, scope string, path []int) []Key {
 	keys := make([]Key, 0, t.NumField())
 	for i := range t.NumField() {
 		f := t.Field(i)
-		name := f.Tag.Get("mapstructure")
+		name, at := prefix+f.Tag.Get("mapstructure"), append(slices.Clone(path), i)
+		if prefix == "" {
+			scope = f.Tag.Get("scope")
+		}
+		if f.Type.Kind() == reflect.Struct {
+			keys = append(keys, keysOf(f.Type, name+".", scope, at)...)
+			continue
+		}
 		k := Key{
 			Name:  name,
-			Flag:  strings.ReplaceAll(name, "_", "-"),
-			Env:   EnvPrefix + strings.ToUpper(name),
+			Flag:  dashed.Replace(name),
+			Env:   EnvPrefix + strings.ToUpper(underlined.Replace(name)),
 			Kind:  kindOf(f.Type),
 			Usage: f.Tag.Get("usage"),
-			field: i,
+			field: at,
 		}
 		if flag := f.Tag.Get("flag"); flag != "" {
 			k.Flag = flag
 		}
-		switch f.Tag.Get("scope") {
+		switch scope {
 		case "server":
 			k.Scope = ForServer
 		case "client":
@@ -125,5 +151,5 @@ func (k Key) value(c *Config) string {
 
 // raw returns the setting's value in c as the Go value it is.
 func (k Key) raw(c *Config) any {
-	return reflect.ValueOf(c).Elem().Field(k.field).Interface()
+	return reflect.ValueOf(c).Elem().FieldByIndex(k.field).Interface()
 }

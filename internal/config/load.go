@@ -36,6 +36,9 @@ type Loaded struct {
 	File string
 	// Sources says for each key where its value came from.
 	Sources map[string]string
+
+	// The secrets that the environment holds.
+	secret, gossipKey hidden
 }
 
 // Load reads all layers, lays them over each other and validates the result.
@@ -50,6 +53,7 @@ func Load(opt Options) (*Loaded, error) {
 	}
 	faults := l.layFile(v, opt)
 	faults = append(faults, l.layEnv(v, opt.Env)...)
+	l.takeSecrets(opt.Env)
 	l.layFlags(v, opt.Flags)
 
 	// The value of a key that is already at fault is not decoded again.
@@ -73,6 +77,13 @@ func Load(opt Options) (*Loaded, error) {
 		if !bad[f.Key] {
 			f.Source = l.Sources[f.Key]
 			faults = append(faults, f)
+		}
+	}
+	if opt.Scope&ForServer != 0 {
+		for _, f := range l.openDoors() {
+			if !bad[f.Key] {
+				faults = append(faults, f)
+			}
 		}
 	}
 	return l, faults.orNil()
@@ -125,7 +136,7 @@ func (l *Loaded) layFile(v *viper.Viper, opt Options) Faults {
 // with flags: that is how an address is turned off.
 func (l *Loaded) layEnv(v *viper.Viper, env []string) (faults Faults) {
 	byEnv := map[string]Key{}
-	names := []string{EnvFile}
+	names := []string{EnvFile, EnvSecret, EnvGossipKey}
 	for _, k := range Keys() {
 		byEnv[k.Env] = k
 		names = append(names, k.Env)
@@ -136,13 +147,25 @@ func (l *Loaded) layEnv(v *viper.Viper, env []string) (faults Faults) {
 		if !strings.HasPrefix(name, EnvPrefix) || name == EnvFile {
 			continue
 		}
+		if name == EnvSecret || name == EnvGossipKey {
+			continue // no keys: see takeSecrets
+		}
 		k, ok := byEnv[name]
 		if !ok {
 			faults = append(faults, Fault{Source: "environment",
 				Reason: "unknown variable " + quote(name) + didYouMean(name, names)})
 			continue
 		}
-		layer[k.Name] = value
+		if section := k.Section(); section == "" {
+			layer[k.Name] = value
+		} else {
+			m, _ := layer[section].(map[string]any)
+			if m == nil {
+				m = make(map[string]any)
+				layer[section] = m
+			}
+			m[strings.TrimPrefix(k.Name, section+".")] = value
+		}
 		l.Sources[k.Name] = k.Env
 	}
 	if err := v.MergeConfigMap(layer); err != nil {
@@ -209,6 +232,17 @@ func keyNames() []string {
 	var names []string
 	for _, k := range Keys() {
 		names = append(names, k.Name)
+	}
+	return names
+}
+
+// sectionNames are the names before the dots.
+func sectionNames() []string {
+	var names []string
+	for _, k := range Keys() {
+		if s := k.Section(); s != "" && !contains(names, s) {
+			names = append(names, s)
+		}
 	}
 	return names
 }

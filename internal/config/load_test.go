@@ -79,7 +79,23 @@ func TestEveryKeyInEveryLayer(t *testing.T) {
 		"log_format": "json", "data_dir": "/d", "listen": "[::1]:1", "admin_listen": "localhost:2", "pprof": "true",
 		"sync": "off", "sync_interval": "1s", "shards": "7", "memory_limit": "2GiB", "region_size": "64MiB",
 		"index_region_size": "8MiB", "mode": "cache", "watch_bytes": "0", "scrub_rate": "1GiB", "huge_pages": "try", "lease": "9s", "credits": "3", "max_sessions": "5", "servers": "a:1",
-		"timeout": "1m", "cache_entries": "0", "max_inflight": "1",
+		"timeout": "1m", "cache_entries": "0", "max_inflight": "1", "tenant": "blue",
+		"tls.cert": "/c", "tls.key": "/k", "tls.ca": "/a", "max_sessions_per_host": "7", "tenants_file": "/t", "rkey_max_age": "1h", "region_idle": "off",
+		"node_id": "n2", "advertise": "kv1.example,10.0.0.1", "insecure": "true",
+		"gossip.bind": "10.0.0.9:7402", "gossip.advertise": "10.0.0.1:7402", "gossip.join": "10.0.0.2:7402,kv3:7402",
+		"gossip.key_file": "/g", "gossip.profile": "fast", "gossip.allow": "10.0.0.0/8,fd00::/8", "cluster.name": "red",
+	}
+	// Some keys need others beside them.
+	tls := []string{"RDMAKV_TLS_CERT=/1", "RDMAKV_TLS_KEY=/2", "RDMAKV_TLS_CA=/3"}
+	node := []string{"RDMAKV_NODE_ID=n1", "RDMAKV_GOSSIP_BIND=10.0.0.1:1", "RDMAKV_INSECURE=true"}
+	beside := func(k Key) (env []string) {
+		switch {
+		case k.Section() == "tls":
+			env = tls
+		case k.Section() == "gossip", k.Section() == "cluster", k.Name == "node_id", k.Name == "advertise":
+			env = node
+		}
+		return slices.DeleteFunc(slices.Clone(env), func(pair string) bool { return strings.HasPrefix(pair, k.Env+"=") })
 	}
 	for _, k := range Keys() {
 		v, ok := other[k.Name]
@@ -90,16 +106,24 @@ func TestEveryKeyInEveryLayer(t *testing.T) {
 		if k.Kind == KindText || k.Kind == KindList {
 			inFile = `"` + v + `"`
 		}
-		viaFlag, err1 := load(t, "", nil, "--"+k.Flag+"="+v)
-		viaEnv, err2 := load(t, "", []string{k.Env + "=" + v})
-		viaFile, err3 := load(t, k.Name+": "+inFile, nil)
+		if k.Kind == KindTerm {
+			inFile = "'" + v + "'"
+		}
+		line := k.Name + ": " + inFile
+		if section, key, ok := strings.Cut(k.Name, "."); ok {
+			line = section + ":\n  " + key + ": " + inFile
+		}
+		env := beside(k)
+		viaFlag, err1 := load(t, "", env, "--"+k.Flag+"="+v)
+		viaEnv, err2 := load(t, "", append(slices.Clone(env), k.Env+"="+v))
+		viaFile, err3 := load(t, line, env)
 		for _, err := range []error{err1, err2, err3} {
 			if err != nil {
 				t.Errorf("%s: %v", k.Name, err)
 			}
 		}
 		def := Default()
-		if reflect.DeepEqual(viaFlag.Config, def) {
+		if k.value(&viaFlag.Config) == k.value(&def) {
 			t.Errorf("%s: the flag changed nothing", k.Name)
 		}
 		if !reflect.DeepEqual(viaFlag.Config, viaEnv.Config) || !reflect.DeepEqual(viaFlag.Config, viaFile.Config) {

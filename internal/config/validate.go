@@ -131,6 +131,7 @@ func (c *Config) faults() Faults {
 	}
 	c.verbsFaults(k)
 	k.path("secret_file", c.SecretFile, true)
+	c.tlsFaults(k)
 	k.oneOf("log_level", c.LogLevel, "debug", "info", "warn", "error")
 	k.oneOf("log_format", c.LogFormat, "text", "json")
 	c.serverFaults(k)
@@ -202,6 +203,17 @@ func (c *Config) serverFaults(k *checker) {
 	}
 	k.number("credits", c.Credits, 2, 1024)
 	k.number("max_sessions", c.MaxSessions, 1, 65536)
+	if c.MaxSessionsPerHost != 0 {
+		k.number("max_sessions_per_host", c.MaxSessionsPerHost, 1, c.MaxSessions)
+	}
+	k.path("tenants_file", c.TenantsFile, true)
+	if c.RkeyMaxAge != 0 {
+		k.duration("rkey_max_age", time.Duration(c.RkeyMaxAge), 5*time.Second, 10000*time.Hour)
+	}
+	if c.RegionIdle != 0 {
+		k.duration("region_idle", time.Duration(c.RegionIdle), time.Second, 10000*time.Hour)
+	}
+	c.clusterFaults(k)
 }
 
 func (c *Config) clientFaults(k *checker) {
@@ -214,4 +226,7 @@ func (c *Config) clientFaults(k *checker) {
 	k.duration("timeout", c.Timeout, time.Millisecond, time.Hour)
 	k.number("cache_entries", c.CacheEntries, 0, 1<<26)
 	k.number("max_inflight", c.MaxInflight, 1, 1024)
+	if c.Tenant != "" {
+		k.name("tenant", c.Tenant)
+	}
 }

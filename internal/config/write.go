@@ -5,18 +5,38 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 )
 
 // WriteTo writes the configuration in force as YAML, each line with where its
-// value came from. What it writes can be read again as a file.
+// value came from. What it writes can be read again as a file. A secret is not
+// among it: files are named, and of variables the last lines say that they are
+// set.
 func (l *Loaded) WriteTo(w io.Writer) (int64, error) {
 	var b bytes.Buffer
 	for _, scope := range []Scope{ForServer | ForClient, ForServer, ForClient} {
 		fmt.Fprintf(&b, "# %s\n", scope)
+		section := ""
 		for _, k := range Keys() {
-			if k.Scope == scope {
-				fmt.Fprintf(&b, "%-40s # %s\n", k.Name+": "+k.value(&l.Config), l.Sources[k.Name])
+			if k.Scope != scope {
+				continue
 			}
+			name := k.Name
+			if s := k.Section(); s != "" {
+				if s != section {
+					fmt.Fprintf(&b, "%s:\n", s)
+				}
+				section, name = s, "  "+strings.TrimPrefix(name, s+".")
+			}
+			fmt.Fprintf(&b, "%-40s # %s\n", name+": "+k.value(&l.Config), l.Sources[k.Name])
+		}
+	}
+	for _, one := range []struct {
+		name string
+		text hidden
+	}{{EnvSecret, l.secret}, {EnvGossipKey, l.gossipKey}} {
+		if one.text.text != nil {
+			fmt.Fprintf(&b, "# %s is set; it is not shown\n", one.name)
 		}
 	}
 	return b.WriteTo(w)

@@ -66,6 +66,23 @@ var badTexts = map[string][]string{
 	"mode":          {"", "Cache", "memory"},
 	"lease":         {"", "5", "5 s", "-1s", "999999h", "never"},
 	"gid_index":     {"", "x", "-2", "1.5", "99999999999999999999"},
+
+	"tls.cert":         {"/nonexistent/cert"},
+	"tls.key":          {"/nonexistent/key"},
+	"tls.ca":           {"/nonexistent/ca"},
+	"tenants_file":     {"/nonexistent/tenants", "/"},
+	"rkey_max_age":     {"", "5", "1s", "never"},
+	"region_idle":      {"", "0s", "1ms", "never"},
+	"node_id":          {"Node", "a/b", "-a", "a b"},
+	"advertise":        {"0.0.0.0", "a:1", "a b"},
+	"gossip.bind":      {"localhost", "localhost:x", "a b:1"},
+	"gossip.advertise": {"0.0.0.0:1", "localhost"},
+	"gossip.join":      {"localhost", "localhost:0", "a:1,,b:2"},
+	"gossip.key_file":  {"/nonexistent/key", "/"},
+	"gossip.profile":   {"", "lam", "LAN"},
+	"gossip.allow":     {"10.0.0.1", "10.0.0.1/8", "all"},
+	"cluster.name":     {"Red", "my cluster"},
+	"tenant":           {"Blue", "a/b"},
 }
 
 // TestEveryKeyRefusesNonsense gives every flag and every variable of both
