@@ -1,10 +1,3 @@
-// Package cluster decides where a key lives. Everything in it is a pure
-// function of its arguments: no clock, no socket, no state, so that every
-// process that is handed the same facts comes to the same answer.
-//
-// Today there is one such function, key -> shard. The shard is the unit of
-// order and of placement, and the number of shards is fixed when a cluster is
-// born; so the mapping below is part of the storage format and never changes.
 package cluster
 
 import (

@@ -1,0 +1,176 @@
+package cluster
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+)
+
+// A Map says which node owns which shard. It is law: a node serves the shards
+// that its durable map gives it, and no others, whoever gossip believes alive.
+// Immutable.
+type Map struct {
+	Cluster [16]byte  // random, drawn at the cluster's birth
+	Name    string    // the cluster's name, for people
+	Version uint64    // from 1
+	Nodes   []MapNode // by ID, strictly rising
+	Owner   []uint16  // by shard: index in Nodes
+}
+
+// A MapNode is a node that may own shards.
+type MapNode struct {
+	ID     string
+	Weight uint32 // its share of the shards, relative to the others'; 1..MaxWeight
+}
+
+// MaxWeight bounds a node's weight.
+const MaxWeight = 1 << 16
+
+// Check holds a map to its rules. ErrMalformed.
+func (m *Map) Check() error {
+	if err := CheckName(m.Name); err != nil {
+		return err
+	}
+	switch {
+	case m.Cluster == [16]byte{}:
+		return malformed("a shard map without a cluster")
+	case m.Version == 0:
+		return malformed("a shard map of version 0")
+	case len(m.Owner) < 1 || len(m.Owner) > MaxShards:
+		return malformed("a shard map of %d shards, 1 to %d are possible", len(m.Owner), MaxShards)
+	case len(m.Nodes) < 1 || len(m.Nodes) > MaxNodes:
+		return malformed("a shard map of %d nodes, 1 to %d are possible", len(m.Nodes), MaxNodes)
+	}
+	for i, n := range m.Nodes {
+		if err := CheckNodeID(n.ID); err != nil {
+			return err
+		}
+		if i > 0 && m.Nodes[i-1].ID >= n.ID {
+			return malformed("node %q stands behind %q in a shard map", n.ID, m.Nodes[i-1].ID)
+		}
+		if n.Weight < 1 || n.Weight > MaxWeight {
+			return malformed("node %q has weight %d, 1 to %d are possible", n.ID, n.Weight, MaxWeight)
+		}
+	}
+	for shard, i := range m.Owner {
+		if int(i) >= len(m.Nodes) {
+			return malformed("shard %d belongs to node %d of %d", shard, i, len(m.Nodes))
+		}
+	}
+	return nil
+}
+
+// OwnerOf returns the id of the node that owns a shard. It panics if there is
+// no such shard: shards come from ShardOf with this map's own number.
+func (m *Map) OwnerOf(shard uint16) string { return m.Nodes[m.Owner[shard]].ID }
+
+// Has reports whether the node stands in the map.
+func (m *Map) Has(node string) bool { return m.index(node) >= 0 }
+
+// Owns reports whether the node owns the shard; false for one that the map
+// does not have.
+func (m *Map) Owns(node string, shard uint16) bool {
+	return int(shard) < len(m.Owner) && m.OwnerOf(shard) == node
+}
+
+// Shards returns the shards of a node, rising; nil if it has none.
+func (m *Map) Shards(node string) []uint16 {
+	i := m.index(node)
+	var shards []uint16
+	for shard, owner := range m.Owner {
+		if int(owner) == i {
+			shards = append(shards, uint16(shard))
+		}
+	}
+	return shards
+}
+
+func (m *Map) index(node string) int {
+	i, ok := slices.BinarySearchFunc(m.Nodes, node, func(n MapNode, id string) int { return cmp.Compare(n.ID, id) })
+	if !ok {
+		return -1
+	}
+	return i
+}
+
+// Digest returns the first 8 bytes of the SHA-256 of the map's encoding: two
+// maps are the same if version and digest are.
+func (m *Map) Digest() uint64 {
+	sum := sha256.Sum256(AppendMap(nil, m))
+	return le.Uint64(sum[:])
+}
+
+func (m *Map) identity() string { return fmt.Sprintf("%q (%x)", m.Name, m.Cluster[:4]) }
+
+// String names the map in a log line.
+func (m *Map) String() string {
+	return fmt.Sprintf("shard map of cluster %s, version %d, digest %016x: %d shards on %d nodes", m.identity(), m.Version, m.Digest(), len(m.Owner), len(m.Nodes))
+}
+
+const mapFormat = 1
+
+// MaxMap bounds the bytes of an encoded map.
+const MaxMap = 32 + MaxName + MaxNodes*(1+MaxName+4) + MaxShards*2
+
+// AppendMap appends a map, for the wire and for the disk:
+//
+//	┌format┬ 0 ┬nodes┬shards┬ 0 ┬version┬cluster┬name┐
+//	└1     ┴1  ┴2    ┴2     ┴2  ┴8      ┴16     ┴1+n ┘
+//	per node: ┌id ┬weight┐   per shard: ┌owner┐
+//	          └1+n┴4     ┘              └2    ┘
+//
+// It panics if m.Check would fail on what decides the layout.
+func AppendMap(dst []byte, m *Map) []byte {
+	if len(m.Nodes) > MaxNodes || len(m.Owner) > MaxShards {
+		panic(fmt.Sprintf("cluster: a map of %d nodes and %d shards", len(m.Nodes), len(m.Owner)))
+	}
+	dst = append(dst, mapFormat, 0)
+	dst = le.AppendUint16(dst, uint16(len(m.Nodes)))
+	dst = le.AppendUint16(dst, uint16(len(m.Owner)))
+	dst = append(dst, 0, 0)
+	dst = le.AppendUint64(dst, m.Version)
+	dst = append(dst, m.Cluster[:]...)
+	dst = appendText(dst, m.Name)
+	for _, n := range m.Nodes {
+		dst = le.AppendUint32(appendText(dst, n.ID), n.Weight)
+	}
+	for _, i := range m.Owner {
+		dst = le.AppendUint16(dst, i)
+	}
+	return dst
+}
+
+// ParseMap reads what AppendMap wrote, and checks it. ErrMalformed.
+func ParseMap(b []byte) (*Map, error) {
+	f := fields{b: b}
+	f.format("a shard map", mapFormat)
+	f.zero(1)
+	nodes, shards := int(f.u16()), int(f.u16())
+	f.zero(2)
+	m := &Map{Version: f.u64()}
+	copy(m.Cluster[:], f.take(16))
+	m.Name = f.text()
+	if nodes > MaxNodes || shards > MaxShards {
+		f.fail(malformed("a shard map of %d nodes and %d shards, at most %d and %d", nodes, shards, MaxNodes, MaxShards))
+	}
+	if f.room(nodes, 1+4) {
+		m.Nodes = make([]MapNode, 0, nodes)
+	}
+	for i := 0; i < nodes && f.err == nil; i++ {
+		m.Nodes = append(m.Nodes, MapNode{ID: f.text(), Weight: f.u32()})
+	}
+	if f.room(shards, 2) {
+		m.Owner = make([]uint16, 0, shards)
+	}
+	for i := 0; i < shards && f.err == nil; i++ {
+		m.Owner = append(m.Owner, f.u16())
+	}
+	if err := f.done(); err != nil {
+		return nil, err
+	}
+	if err := m.Check(); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
