@@ -4,7 +4,8 @@
 // sum, as QEMU's "dgram" network sends and takes it. The switch learns which
 // address is behind which port and floods what it does not know, as any other
 // (IEEE 802.1D, 7.8 and 7.9). What passes from one port to another can be cut in
-// one direction or both, and thinned out.
+// one direction or both, all of it or the traffic of some TCP and UDP ports
+// alone, thinned out, and held up.
 //
 //	guest 1 ---- port 1 +--------+ port 2 ---- guest 2
 //	                    | switch |
@@ -13,9 +14,10 @@ package ether
 
 import (
 	"errors"
-	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -35,25 +37,22 @@ type Switch struct {
 
 	mu    sync.Mutex
 	paths map[path]*rule
+	lines map[path]chan late // delay lines that were ever needed
 	rand  *rand.Rand
 	table map[address]int // port behind which an address is
 
-	done sync.WaitGroup
+	closed chan struct{}
+	once   sync.Once
+	done   sync.WaitGroup
 }
 
 type address [6]byte
 
 type path struct{ from, to int }
 
-// A rule is what is wrong with a path.
-type rule struct {
-	cut  bool
-	loss float64 // 0 to 1
-}
-
 type port struct {
-	conn *net.UDPConn // connected to the other end of the cable
-	end  *net.UDPConn // that end, given away by Port
+	conn io.ReadWriteCloser // one frame each Read and Write
+	end  *net.UDPConn       // the other end of a cable, given away by Port; nil without one
 
 	in, out, dropped atomic.Uint64
 }
@@ -64,19 +63,39 @@ type Counters struct{ In, Out, Dropped uint64 }
 
 // New makes a switch with n ports. seed decides which frames are lost.
 func New(n int, seed uint64) (*Switch, error) {
-	s := &Switch{paths: map[path]*rule{}, table: map[address]int{}, rand: rand.New(rand.NewPCG(seed, 0))}
+	var ports []*port
 	for range n {
 		a, b, err := Cable()
 		if err != nil {
-			s.Close()
+			for _, p := range ports {
+				p.close()
+			}
 			return nil, err
 		}
-		s.ports = append(s.ports, &port{conn: a, end: b})
+		ports = append(ports, &port{conn: a, end: b})
+	}
+	return start(ports, seed), nil
+}
+
+// NewOn makes a switch whose port n is ends[n-1], of which each Read and Write is
+// one frame: TAP devices, say. They belong to the switch, which closes them.
+func NewOn(ends []io.ReadWriteCloser, seed uint64) *Switch {
+	var ports []*port
+	for _, e := range ends {
+		ports = append(ports, &port{conn: e})
+	}
+	return start(ports, seed)
+}
+
+func start(ports []*port, seed uint64) *Switch {
+	s := &Switch{
+		ports: ports, paths: map[path]*rule{}, lines: map[path]chan late{}, table: map[address]int{},
+		rand: rand.New(rand.NewPCG(seed, 0)), closed: make(chan struct{}),
 	}
 	for i := range s.ports {
 		s.done.Go(func() { s.forward(i + 1) })
 	}
-	return s, nil
+	return s
 }
 
 // Port returns the end of the cable that is plugged into a port. It belongs to
@@ -89,62 +108,33 @@ func (s *Switch) Counters(n int) Counters {
 	return Counters{p.in.Load(), p.out.Load(), p.dropped.Load()}
 }
 
-// Cut stops all frames between two ports.
-func (s *Switch) Cut(a, b int) {
-	s.CutOneWay(a, b)
-	s.CutOneWay(b, a)
-}
-
-// CutOneWay stops the frames from one port to another. What goes back passes.
-func (s *Switch) CutOneWay(from, to int) {
-	s.change(from, to, func(r *rule) { r.cut = true })
-}
-
-// Isolate cuts a port from all others.
-func (s *Switch) Isolate(n int) {
-	for i := range s.ports {
-		if i+1 != n {
-			s.Cut(n, i+1)
-		}
-	}
-}
-
-// Lose makes frames between two ports vanish at random, each with the given
-// probability, in both directions.
-func (s *Switch) Lose(a, b int, probability float64) {
-	set := func(r *rule) { r.loss = min(max(probability, 0), 1) }
-	s.change(a, b, set)
-	s.change(b, a, set)
-}
-
-// Heal ends every cut and every loss.
-func (s *Switch) Heal() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	clear(s.paths)
-}
-
-func (s *Switch) change(from, to int, f func(*rule)) {
-	if from < 1 || to < 1 || from > len(s.ports) || to > len(s.ports) {
-		panic(fmt.Sprintf("ether: ports %d and %d of %d", from, to, len(s.ports)))
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := path{from, to}
-	if s.paths[p] == nil {
-		s.paths[p] = &rule{}
-	}
-	f(s.paths[p])
-}
-
 // Close ends the switch. Frames under way are lost.
 func (s *Switch) Close() error {
+	s.once.Do(func() { close(s.closed) })
 	for _, p := range s.ports {
-		p.conn.Close()
-		p.end.Close()
+		p.close()
 	}
 	s.done.Wait()
 	return nil
+}
+
+func (p *port) close() {
+	p.conn.Close()
+	if p.end != nil {
+		p.end.Close()
+	}
+}
+
+// send writes a frame to a port. One that cannot be written is lost.
+func (p *port) send(frame []byte) {
+	_, err := p.conn.Write(frame)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		// That an earlier frame was refused; this one was not sent.
+		_, err = p.conn.Write(frame)
+	}
+	if err == nil {
+		p.out.Add(1)
+	}
 }
 
 // forward passes on what comes from one port until the switch is closed.
@@ -154,7 +144,7 @@ func (s *Switch) forward(from int) {
 	var targets []int
 	for {
 		n, err := p.conn.Read(frame)
-		if errors.Is(err, net.ErrClosed) {
+		if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrClosed) {
 			return
 		}
 		if err != nil {
@@ -169,15 +159,7 @@ func (s *Switch) forward(from int) {
 		p.in.Add(1)
 		targets = s.route(from, frame[:n], targets[:0])
 		for _, to := range targets {
-			t := s.ports[to-1]
-			_, err := t.conn.Write(frame[:n])
-			if errors.Is(err, syscall.ECONNREFUSED) {
-				// That an earlier frame was refused; this one was not sent.
-				_, err = t.conn.Write(frame[:n])
-			}
-			if err == nil {
-				t.out.Add(1)
-			}
+			s.ports[to-1].send(frame[:n])
 		}
 	}
 }
@@ -202,9 +184,15 @@ func (s *Switch) route(from int, frame []byte, targets []int) []int {
 		if to == from {
 			continue
 		}
-		if r := s.paths[path{from, to}]; r != nil && (r.cut || r.loss > 0 && s.rand.Float64() < r.loss) {
-			s.ports[to-1].dropped.Add(1)
-			continue
+		if r := s.paths[path{from, to}]; r != nil {
+			if r.stops(frame) || r.loss > 0 && s.rand.Float64() < r.loss {
+				s.ports[to-1].dropped.Add(1)
+				continue
+			}
+			if r.delay > 0 {
+				s.hold(path{from, to}, frame, r.delay)
+				continue
+			}
 		}
 		targets = append(targets, to)
 	}

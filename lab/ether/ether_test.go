@@ -255,7 +255,7 @@ func TestGuestComesLate(t *testing.T) {
 func TestStranger(t *testing.T) {
 	b := newBench(t, 2)
 	b.meet(2)
-	c, err := net.DialUDP("udp4", nil, b.ports[0].conn.LocalAddr().(*net.UDPAddr))
+	c, err := net.DialUDP("udp4", nil, b.Port(1).RemoteAddr().(*net.UDPAddr))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,9 @@ type Process interface {
 	Wait() (code int, err error)
 }
 
-// local starts processes on this machine.
+// Local starts processes on this machine, from the thread that calls.
+func Local() Launcher { return local{} }
+
 type local struct{}
 
 func (local) ReadFiles(pattern string) (all []byte, err error) {
