@@ -30,7 +30,7 @@ func pebbleOptions(c Config, f *fence) *pebble.Options {
 		MemTableSize:                c.MemTableBytes,
 		MemTableStopWritesThreshold: 4,
 		L0StopWritesThreshold:       24,
-		MaxOpenFiles:                4096,
+		MaxOpenFiles:                c.MaxOpenFiles,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
 	}
 	// Values from 1 KiB on live in blob files: a scan of keys alone is about

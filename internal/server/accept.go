@@ -105,13 +105,22 @@ func (srv *Server) setUp(ctx context.Context, d *device, req rdma.ConnRequest, h
 		srv.unadmit(host)
 		return
 	}
-	lane := d.pick()
+	// From here on everything is the space's, queue pair and PD included.
+	sp := srv.spaceOf("")
+	if sp == nil || !sp.enter() {
+		srv.refuse(req, causeBusy, wire.StatusBusy, nil)
+		srv.unadmit(host)
+		return
+	}
+	defer sp.wg.Done()
+	ctx = sp.run
+	lane := sp.laneFor(d)
 	if lane == nil {
 		srv.refuse(req, causeBusy, wire.StatusBusy, nil)
 		srv.unadmit(host)
 		return
 	}
-	s, err := srv.newSession(lane, req.RemoteAddr().String(), connect)
+	s, err := sp.newSession(lane, req.RemoteAddr().String(), connect)
 	if err != nil {
 		srv.refuse(req, causeResources, wire.StatusBusy, err)
 		lane.sessions.Add(-1)
@@ -121,13 +130,13 @@ func (srv *Server) setUp(ctx context.Context, d *device, req rdma.ConnRequest, h
 	var nonce wire.Nonce
 	rand.Read(nonce[:]) // never fails
 	accept := wire.AppendAccept(nil, srv.cfg.Secret, connect, wire.Accept{
-		Version: version, Nonce: nonce, Incarnation: srv.incarnation,
+		Version: version, Nonce: nonce, Incarnation: sp.incarnation,
 	})
 	s.accept = accept
 	s.host = host
 	// The session is known before the client can send: its Hello may arrive
 	// before Accept returns.
-	srv.remember(s)
+	sp.remember(s)
 	actx, cancel := context.WithTimeout(ctx, srv.cfg.SetupTimeout)
 	if _, err := req.Accept(actx, s.qp, rdma.ConnParams{PrivateData: accept, ORD: d.readDepth}); err != nil {
 		s.end(causeOfAccept(err), err)
@@ -206,9 +215,8 @@ func causeOfAccept(err error) cause {
 
 // remember enters a session that is being set up into the table.
 func (srv *Server) remember(s *session) {
+	s.id = srv.root.lastID.Add(1)
 	srv.sessMu.Lock()
-	srv.lastID++
-	s.id = srv.lastID
 	srv.sessions[s.id] = s
 	srv.sessMu.Unlock()
 	if s.lane.srq != nil {
@@ -223,11 +231,17 @@ func (srv *Server) remember(s *session) {
 
 // opened counts a session over from those being set up to those that are open.
 func (srv *Server) opened(s *session) {
-	srv.sessMu.Lock()
-	srv.unadmitLocked(s.host)
-	srv.opens++
+	root := srv.root
+	root.sessMu.Lock()
+	root.unadmitLocked(s.host)
+	root.opens++
 	s.counted = true
-	srv.sessMu.Unlock()
+	if srv != root {
+		srv.sessMu.Lock()
+		srv.opens++
+		srv.sessMu.Unlock()
+	}
+	root.sessMu.Unlock()
 	d, path := s.lane.dev, s.qp.Info().Path
 	d.opens.Add(1)
 	d.lastPath.Store(&path)
@@ -243,15 +257,25 @@ func (srv *Server) forget(s *session) {
 		}
 		s.lane.sharedMu.Unlock()
 	}
-	srv.sessMu.Lock()
-	delete(srv.sessions, s.id)
+	root := srv.root
+	root.sessMu.Lock()
 	if s.counted {
-		srv.opens--
+		root.opens--
 		s.lane.dev.opens.Add(-1)
 	} else {
-		srv.unadmitLocked(s.host)
+		root.unadmitLocked(s.host)
 	}
-	srv.sessMu.Unlock()
+	if srv != root {
+		srv.sessMu.Lock()
+		if s.counted {
+			srv.opens--
+		}
+	}
+	delete(srv.sessions, s.id)
+	if srv != root {
+		srv.sessMu.Unlock()
+	}
+	root.sessMu.Unlock()
 	s.lane.sessions.Add(-1)
 	srv.met.ended(s.why)
 	if s.why.blame() {

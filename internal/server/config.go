@@ -85,6 +85,15 @@ type Config struct {
 	// MinFreeBytes is the floor of free disk space. Default: the store's.
 	MinFreeBytes int64
 
+	// MemTableBytes is Pebble's memtable, MaxOpenFiles how many files it keeps
+	// open. Defaults: the store's.
+	MemTableBytes uint64
+	MaxOpenFiles  int
+
+	// Spaces are the parts of the node that tenants with one-sided access have
+	// for themselves; see SpaceConfig.
+	Spaces []SpaceConfig
+
 	// Credits is how many requests one session may have in flight. Default 64.
 	Credits int
 	// InitialCredits is what a session starts with; it is granted more as it
@@ -124,6 +133,8 @@ type Config struct {
 	// Workers bounds gets and deletes that wait for the disk; a quarter as many
 	// scans may run beside them. Default 8 x GOMAXPROCS.
 	Workers int
+	// Lanes is how many completion queues a device has. Default GOMAXPROCS.
+	Lanes int
 	// SharedReceives says whether sessions share receive queues.
 	SharedReceives Shared
 	// DrainTimeout ends Shutdown's wait for requests under way. Default 10 s.
@@ -198,6 +209,7 @@ const (
 	minReplySize   = 12 << 10
 	maxMessageSize = 1 << 20
 	maxCredits     = 1024
+	minStaging     = layout.MaxValueLen
 )
 
 // withDefaults returns the configuration with every default filled in.
@@ -230,6 +242,11 @@ func (c Config) withDefaults() Config {
 	def(&c.ReplyBytes, 64<<20)
 	def(&c.StagingBytes, 256<<20)
 	def(&c.Workers, 8*runtime.GOMAXPROCS(0))
+	def(&c.Lanes, runtime.GOMAXPROCS(0))
+	c.Spaces = append([]SpaceConfig(nil), c.Spaces...) // not the caller's
+	for i := range c.Spaces {
+		c.Spaces[i] = c.Spaces[i].withDefaults(&c)
+	}
 	def(&c.DrainTimeout, 10*time.Second)
 	def(&c.Linger, 300*time.Millisecond)
 	if c.Logger == nil {
@@ -287,7 +304,9 @@ func (c Config) validate() error {
 	}
 	check(c.HugePages <= HugeOn, "unknown %v", c.HugePages)
 	check(c.Idle > 2*c.Keepalive, "idle = %v: must be more than two keepalives, %v", c.Idle, 2*c.Keepalive)
-	check(c.StagingBytes >= layout.MaxValueLen, "staging bytes = %d: must hold one value of %d", c.StagingBytes, layout.MaxValueLen)
+	between("lanes", c.Lanes, 1, 1<<10)
+	errs = append(errs, c.checkSpaces(c.Spaces)...)
+	check(c.StagingBytes >= minStaging, "staging bytes = %d: must hold one value of %d", c.StagingBytes, layout.MaxValueLen)
 	check(c.ReplyBytes >= int64(2*c.ReplySize), "reply bytes = %d: must hold two replies of %d", c.ReplyBytes, c.ReplySize)
 	check(c.ReceiveBytes >= int64(4*c.RequestSize), "receive bytes = %d: must hold four requests of %d", c.ReceiveBytes, c.RequestSize)
 	return errors.Join(errs...)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync/atomic"
 
 	"github.com/rdmakv/rdmakv/rdma"
@@ -19,7 +18,8 @@ type device struct {
 	asked  string // the name it was opened by; may be empty
 	dev    rdma.Device
 	attr   rdma.DeviceAttr
-	pd     rdma.PD // of slabs and buffers; one until there are tenants
+	pd     rdma.PD // of slabs and buffers
+	shares bool    // dev is the node's: this device is a space's
 
 	lanes   []*lane
 	laneErr error // why makeLanes failed
@@ -52,16 +52,22 @@ func (srv *Server) openDevice(ctx context.Context, l Listener) (*device, error) 
 	if err != nil {
 		return nil, err
 	}
-	d := &device{srv: srv, index: len(srv.devices), fabric: l.Fabric, asked: l.Device, dev: dev, attr: dev.Attr()}
+	return srv.newDevice(l.Fabric, l.Device, dev, false)
+}
+
+// newDevice makes a PD on an opened device. A space shares it with the node and
+// leaves it open; whatever it makes on it is in a PD of its own.
+func (srv *Server) newDevice(f rdma.Fabric, asked string, dev rdma.Device, shares bool) (_ *device, err error) {
+	d := &device{srv: srv, index: len(srv.devices), fabric: f, asked: asked, dev: dev, attr: dev.Attr(), shares: shares}
 	if d.pd, err = dev.AllocPD(); err != nil {
-		return nil, errors.Join(err, dev.Close())
+		return nil, errors.Join(err, d.close())
 	}
 	d.shared = srv.cfg.SharedReceives == SharedOn ||
 		srv.cfg.SharedReceives == SharedAuto && d.attr.Caps.Has(rdma.CapSRQ|rdma.CapRNR)
 	if d.shared && !d.attr.Caps.Has(rdma.CapSRQ) {
 		return nil, errors.Join(fmt.Errorf("server: shared receives: device %q has no SRQ: %w", dev.Name(), rdma.ErrNotSupported), d.close())
 	}
-	if d.attr.Caps.Has(rdma.CapAccessIgnored) {
+	if d.attr.Caps.Has(rdma.CapAccessIgnored) && !shares {
 		srv.log.Warn(limitNone, "this device ignores the rights of queue pairs and regions: whoever is connected and knows an rkey reads it; without secret_file anybody may connect", "device", d.name())
 	}
 	d.readDepth = clampLimit(maxReadDepth, d.attr.MaxQPInitRdAtom)
@@ -87,7 +93,7 @@ func clampLimit(want, limit int) int {
 
 // makeLanes makes the lanes, if they are not there yet.
 func (d *device) makeLanes() error {
-	n := runtime.GOMAXPROCS(0)
+	n := d.srv.cfg.Lanes
 	for i := len(d.lanes); i < n && d.laneErr == nil; i++ {
 		var l *lane
 		if l, d.laneErr = newLane(d, i, n); d.laneErr == nil {
@@ -125,5 +131,8 @@ func (d *device) close() error {
 	if d.pd != nil {
 		errs = append(errs, d.pd.Close())
 	}
-	return errors.Join(append(errs, d.dev.Close())...)
+	if !d.shares {
+		errs = append(errs, d.dev.Close())
+	}
+	return errors.Join(errs...)
 }

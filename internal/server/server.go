@@ -17,8 +17,14 @@ import (
 
 // A Server is one node. New, then Start, then Shutdown. All methods are safe
 // for concurrent use; Start is called once.
+//
+// A Server inside the node, which has root set to another, is one of its spaces
+// (space.go).
 type Server struct {
 	cfg     Config
+	root    *Server // the node; itself unless this is a space
+	space   string  // its name; empty for the node itself
+	spaces  spaces  // of the node
 	log     *limitedLog
 	met     *metrics
 	gate    gate
@@ -41,7 +47,9 @@ type Server struct {
 
 	draining atomic.Bool
 	serving  atomic.Bool
-	stop     context.CancelFunc // ends accept, janitor, lanes
+	run      context.Context    // ends accept, sessions, janitor, lanes
+	stop     context.CancelFunc // ends it
+	beat     context.Context
 	stopBeat context.CancelFunc
 	beatDone chan struct{}
 	wg       sync.WaitGroup // accept loops, set-ups and sessions, janitor
@@ -54,12 +62,16 @@ type Server struct {
 	shutdown    sync.Once
 	shutdownErr error
 
+	// A space has its own sessions, and counts those that are open; the bounds
+	// are the node's, and so are the other counts. The node's sessMu is taken
+	// before a space's, never after it.
+	lastID   atomic.Uint64 // the node's
 	sessMu   sync.Mutex
 	sessions map[uint64]*session // being set up and open
-	lastID   uint64
 	setups   int
 	setupsOf map[string]int // of setups, by host
-	opens    int
+	opens    int            // of the node: in all its spaces
+	sealed   bool           // enter lets no session in any more
 
 	// The sessions with replies of the group that the store is publishing.
 	groupMu   sync.Mutex
@@ -73,14 +85,21 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	return newServer(cfg), nil
+}
+
+func newServer(cfg Config) *Server {
 	srv := &Server{
 		cfg: cfg, began: time.Now(), sessions: make(map[uint64]*session), setupsOf: make(map[string]int),
 		fenced: make(chan struct{}), beatDone: make(chan struct{}), groupWake: make(chan struct{}, 1),
 	}
+	srv.root = srv
 	srv.log = newLimitedLog(cfg.Logger)
 	srv.met = newMetrics(srv)
 	srv.grow.wake = make(chan struct{}, 1)
-	return srv, nil
+	srv.run, srv.stop = context.WithCancel(context.Background())
+	srv.beat, srv.stopBeat = context.WithCancel(context.Background())
+	return srv
 }
 
 // now is a monotonic clock in nanoseconds since New.
@@ -94,9 +113,6 @@ func (srv *Server) now() int64 { return int64(time.Since(srv.began)) }
 // Errors: what the fabric says of device and address, store.OpenError, and
 // those of the admin address.
 func (srv *Server) Start(ctx context.Context) (err error) {
-	run, stop := context.WithCancel(context.Background())
-	beat, stopBeat := context.WithCancel(context.Background())
-	srv.stop, srv.stopBeat = stop, stopBeat
 	defer func() {
 		if err != nil {
 			srv.abandon()
@@ -109,42 +125,24 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 	if err := srv.openDevices(ctx); err != nil {
 		return err
 	}
-	var pds []rdma.PD
-	gone := true
-	for _, d := range srv.devices {
-		pds = append(pds, d.pd)
-		gone = gone && d.attr.Caps.Has(rdma.CapDiesWithProcess)
-	}
-	srv.regions = newRegions(srv, pds...)
-	srv.regions.maySpare(srv.spareDevices())
-	// The devices are open before the store takes its lock and closed after it
-	// gives it back. Where all of them die with the process, no memory of an
-	// earlier incarnation can be read once the lock is ours.
-	if err := srv.openStore(ctx, gone); err != nil {
+	if err := srv.openParts(ctx); err != nil {
 		return err
 	}
-	srv.staging = newStaging(srv.devices, srv.cfg.StagingBytes, srv.cfg.MemoryKind)
-	srv.pool = newPool(srv.cfg.Workers)
-	srv.scans = newPool(max(1, srv.cfg.Workers/4))
 	if err := srv.listen(ctx); err != nil {
 		return err
 	}
-	srv.store.Beat(time.Now())
-	go srv.beatLoop(beat)
-	for _, d := range srv.devices {
-		for _, l := range d.lanes {
-			srv.lanes.Go(func() { l.run(run) })
-		}
+	srv.stateLimits(srv.cfg.Spaces)
+	// One that cannot be opened is no reason to leave the others alone; it has
+	// been logged. A fault of the list was found by New.
+	_ = srv.setSpaces(ctx, srv.cfg.Spaces)
+	if err := ctx.Err(); err != nil {
+		return err
 	}
-	srv.wg.Add(4 + len(srv.ports))
-	go srv.reclaimLoop(run)
-	go srv.growthLoop(run)
-	go srv.flushLoop(run)
-	go srv.janitorLoop(run)
+	srv.runParts()
+	srv.wg.Add(len(srv.ports))
 	for _, p := range srv.ports {
-		go srv.acceptLoop(run, p)
+		go srv.acceptLoop(srv.run, p)
 	}
-	srv.serving.Store(true)
 	if srv.cfg.LeaseOff {
 		srv.log.Warn(limitNone, "the lease is OFF, which is for debugging alone: clients believe this node's memory for as long as the device answers, "+
 			"also when this process is stopped or another one has taken its place; memory that the store retires is lost until the next start")
@@ -155,6 +153,49 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 			"why", p.Why, "reason", d.attr.Reason, "shared_receives", d.shared, "lanes", len(d.lanes), "public", len(srv.cfg.Secret) == 0)
 	}
 	return nil
+}
+
+// openParts opens what the node, or a space of it, has for itself over its
+// devices: regions, store, staging, pools.
+func (srv *Server) openParts(ctx context.Context) error {
+	var pds []rdma.PD
+	gone := true
+	for _, d := range srv.devices {
+		pds = append(pds, d.pd)
+		gone = gone && d.attr.Caps.Has(rdma.CapDiesWithProcess)
+	}
+	srv.regions = newRegions(srv, pds...)
+	if srv.root == srv {
+		srv.regions.maySpare(srv.spareDevices())
+	}
+	// The devices are open before the store takes its lock and closed after it
+	// gives it back. Where all of them die with the process, no memory of an
+	// earlier incarnation can be read once the lock is ours. A space that was
+	// closed while the node goes on has ended all READs of its memory itself.
+	if err := srv.openStore(ctx, gone); err != nil {
+		return err
+	}
+	srv.staging = newStaging(srv.devices, srv.cfg.StagingBytes, srv.cfg.MemoryKind)
+	srv.pool = newPool(srv.cfg.Workers)
+	srv.scans = newPool(max(1, srv.cfg.Workers/4))
+	return nil
+}
+
+// runParts begins to serve with them; sessions may come.
+func (srv *Server) runParts() {
+	srv.store.Beat(time.Now())
+	go srv.beatLoop(srv.beat)
+	for _, d := range srv.devices {
+		for _, l := range d.lanes {
+			srv.lanes.Go(func() { l.run(srv.run) })
+		}
+	}
+	srv.wg.Add(4)
+	go srv.reclaimLoop(srv.run)
+	go srv.growthLoop(srv.run)
+	go srv.flushLoop(srv.run)
+	go srv.janitorLoop(srv.run)
+	srv.serving.Store(true)
 }
 
 // openStore opens the store over memory of the open devices.
@@ -169,6 +210,7 @@ func (srv *Server) openStore(ctx context.Context, predecessorGone bool) error {
 		WatchBytes:    int(max(0, cfg.WatchBytes)),
 		ScrubRate:     cfg.ScrubRate,
 		InflightBytes: cfg.InflightBytes, CacheBytes: cfg.CacheBytes, MinFreeBytes: cfg.MinFreeBytes,
+		MemTableBytes: cfg.MemTableBytes, MaxOpenFiles: cfg.MaxOpenFiles,
 		PredecessorGone: predecessorGone,
 		Logger:          cfg.Logger,
 		OnFatal:         srv.fatal,
@@ -276,6 +318,8 @@ func (srv *Server) doShutdown(ctx context.Context) error {
 	srv.draining.Store(true)
 	srv.log.Info("shutting down")
 	srv.closePorts()
+	spacesEnded := make(chan error, 1)
+	go func() { spacesEnded <- srv.shutdownSpaces(ctx) }()
 	srv.gate.unblock() // what waits there is answered: the server is closing
 	srv.watches.close()
 	srv.drain(ctx)
@@ -289,9 +333,12 @@ func (srv *Server) doShutdown(ctx context.Context) error {
 	for _, s := range srv.sessionList() {
 		s.end(causeShutdown, nil)
 	}
+	srv.sessMu.Lock()
+	srv.sealed = true
+	srv.sessMu.Unlock()
 	srv.stop()
 	srv.wg.Wait()
-	return srv.closeAll()
+	return errors.Join(<-spacesEnded, srv.closeAll())
 }
 
 // drain waits until no session has a request under way.
@@ -368,6 +415,9 @@ func (srv *Server) abandon() {
 		srv.admin.close()
 	}
 	srv.closePorts()
+	if err := srv.shutdownSpaces(context.Background()); err != nil {
+		srv.log.Error(limitNone, "closing a space", "err", err)
+	}
 	if srv.pool != nil {
 		srv.pool.close()
 		srv.scans.close()

@@ -16,6 +16,7 @@ import (
 // only ever added.
 type Stats struct {
 	Name          string            `json:"name"`
+	Space         string            `json:"space,omitempty"`    // whose numbers these are; of the node itself if empty
 	Mode          string            `json:"mode"`               // durable or cache
 	Incarnation   uint64            `json:"incarnation,string"` // 64 bits do not fit a JSON number
 	UptimeNanos   int64             `json:"uptime_nanos"`
@@ -24,7 +25,7 @@ type Stats struct {
 	Fabric        string            `json:"fabric"` // of the first listener, as is Device
 	Device        string            `json:"device"`
 	Devices       []DeviceStat      `json:"devices"`
-	Sessions      int               `json:"sessions"`
+	Sessions      int               `json:"sessions"` // of the node: in all its spaces
 	SettingUp     int               `json:"sessions_setting_up"`
 	Credits       int               `json:"credits"`
 	Requests      map[string]OpStat `json:"requests"` // by type; only those seen
@@ -47,6 +48,7 @@ type Stats struct {
 	Polls         int               `json:"watches_waiting"`
 	Watch         store.WatchStats  `json:"watch"`
 	Store         store.Stats       `json:"store"`
+	Spaces        []SpaceStat       `json:"spaces,omitempty"` // of the node alone
 }
 
 // DeviceStat is one device that clients reach this node by.
@@ -81,7 +83,7 @@ func (srv *Server) Stats() (Stats, error) {
 	}
 	m := srv.met
 	st := Stats{
-		Name: srv.cfg.Name, Mode: srv.cfg.Mode.String(), Incarnation: srv.incarnation, UptimeNanos: srv.now(),
+		Name: srv.cfg.Name, Space: srv.space, Mode: srv.cfg.Mode.String(), Incarnation: srv.incarnation, UptimeNanos: srv.now(),
 		Ready: srv.Ready(), Filled: srv.Filled(),
 		Requests: make(map[string]OpStat), SessionsEnded: make(map[string]uint64),
 		BytesIn: m.bytesIn.Load(), BytesOut: m.bytesOut.Load(), LargeBytes: m.rendezvousBytes.Load(),
@@ -97,7 +99,7 @@ func (srv *Server) Stats() (Stats, error) {
 	for _, d := range srv.devices {
 		st.Devices = append(st.Devices, d.stat())
 	}
-	first := srv.ports[0].dev
+	first := srv.root.ports[0].dev
 	st.Fabric, st.Device = first.attr.Fabric, first.dev.Name()
 	st.Blocked, _ = srv.gate.waiting()
 	srv.sessMu.Lock()
@@ -116,6 +118,11 @@ func (srv *Server) Stats() (Stats, error) {
 			st.SessionsEnded[cause(i).String()] = n
 		}
 	}
+	if srv.root != srv {
+		st.Goroutines = 0 // the process is not the tenant's to look into
+		return st, nil
+	}
+	st.Spaces = srv.Spaces()
 	for _, u := range memory.Process().Usage() {
 		st.Memory[u.Tag] = u.Bytes
 	}
@@ -131,8 +138,8 @@ func (d *device) stat() DeviceStat {
 	if p := d.lastPath.Load(); p != nil {
 		st.Port, st.GID, st.GIDIndex, st.GIDType, st.MTU = p.Port, p.GID, p.GIDIndex, p.GIDType, p.MTU
 	}
-	for _, p := range d.srv.ports {
-		if p.dev == d {
+	for _, p := range d.srv.root.ports {
+		if p.dev.dev == d.dev {
 			st.Listen = append(st.Listen, p.ln.Addr().String())
 		}
 	}
