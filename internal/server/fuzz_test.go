@@ -199,6 +199,7 @@ func FuzzRequest(f *testing.F) {
 		wire.AppendBatch(nil, 1, wire.RequestID{}, 2, wire.AppendBatchPart(wire.AppendBatchPart(nil, wire.BatchPart{Key: key}), wire.BatchPart{Key: []byte("z"), Delete: true})),
 		wire.AppendBatchLarge(nil, 1, wire.BatchLarge{Count: 3, Length: 1 << 10, RKey: 1, Addr: 4096}),
 		wire.AppendWatch(nil, 1, wire.Watch{Prefix: key}),
+		wire.AppendAdmin(nil, 1, wire.Admin{Op: wire.AdminRotate, Name: []byte("status")}),
 		wire.AppendWatch(nil, 1, wire.Watch{From: wire.Cursor{Incarnation: srv.incarnation, Version: 1 << 40}, WaitMillis: 5, Values: true}),
 		wire.AppendReport(nil, 1, wire.Touches(nil).Append(wire.Touch{Hash: 1, Count: 2}), []wire.Damage{{Shard: 1, Place: 1 << 20, Version: 1 << 40, Key: key}}),
 	} {
@@ -251,6 +252,7 @@ func TestEveryTypeInEveryState(t *testing.T) {
 		wire.TypeBatchLarge: wire.AppendBatchLarge(nil, 1, wire.BatchLarge{Checksum: checksum(nil)}),
 		wire.TypeWatch:      wire.AppendWatch(nil, 1, wire.Watch{}),
 		wire.TypeReport:     wire.AppendReport(nil, 1, nil, nil),
+		wire.TypeAdmin:      wire.AppendAdmin(nil, 1, wire.Admin{Op: wire.AdminRotate, Name: []byte("status")}),
 	}
 	for typ := range 256 {
 		empty := wire.AppendReleaseReply(nil, 1) // a header and nothing else

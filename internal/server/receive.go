@@ -121,7 +121,7 @@ func (r *request) dispatch() {
 		r.delete()
 	case wire.TypeGet, wire.TypeExists:
 		srv.pool.submit(r)
-	case wire.TypeScan, wire.TypeStats, wire.TypeWatch:
+	case wire.TypeScan, wire.TypeStats, wire.TypeWatch, wire.TypeAdmin:
 		srv.scans.submit(r)
 	}
 }
@@ -143,6 +143,8 @@ func (r *request) work() {
 		r.statistics()
 	case wire.TypeWatch:
 		r.watch()
+	case wire.TypeAdmin:
+		r.adminOp()
 	}
 }
 

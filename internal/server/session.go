@@ -86,6 +86,7 @@ type session struct {
 	holds        map[uint64]*hold
 	nextHold     uint64
 	stats        []byte        // the snapshot that StatsRequest pages through
+	adminText    []byte        // the answer that Admin pages through
 	sendWRs      []rdma.SendWR // scratch of a post, as are the next three
 	sges         []rdma.SGE
 	recvWR       [1]rdma.RecvWR

@@ -77,19 +77,22 @@ const (
 	TypeBatchLarge Type = 15 // the same, READ from the client
 	TypeWatch      Type = 16 // long poll for events
 	TypeReport     Type = 17 // one-sided reads and damage, as the client saw them
+	// What version 3 brought.
+	TypeAdmin Type = 20 // something for the operator of a node
 
 	// ReplyBit marks the reply to a request of the type below it.
 	ReplyBit Type = 0x80
 )
 
 // MaxRequest is the highest request type.
-const MaxRequest = TypeReport
+const MaxRequest = TypeAdmin
 
 var typeNames = [...]string{
 	TypeHello: "Hello", TypeView: "View", TypePut: "Put", TypePutLarge: "PutLarge",
 	TypeDelete: "Delete", TypeGet: "Get", TypeRelease: "Release", TypeExists: "Exists",
 	TypeScan: "Scan", TypeStats: "Stats", TypePing: "Ping", TypeGoodbye: "Goodbye",
 	TypeUpdate: "Update", TypeBatch: "Batch", TypeBatchLarge: "BatchLarge", TypeWatch: "Watch", TypeReport: "Report",
+	TypeAdmin: "Admin",
 }
 
 // Reply returns the type of the reply to t.
@@ -107,7 +110,9 @@ func (t Type) valid() bool {
 }
 
 // IsRequest reports whether t is what a client asks.
-func (t Type) IsRequest() bool { return t >= TypeHello && t <= MaxRequest && t != TypeGoodbye }
+func (t Type) IsRequest() bool {
+	return int(t) < len(typeNames) && typeNames[t] != "" && t != TypeGoodbye
+}
 
 func (t Type) String() string {
 	r := t.Request()

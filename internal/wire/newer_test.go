@@ -9,7 +9,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// What version 2 brought: writes with terms, batches, watch, reports.
+// What versions 2 and 3 brought: writes with terms, batches, watch, reports;
+// requests of operators.
 
 func termsCase(t *testing.T, d *datadriven.TestData) Terms {
 	return Terms{
@@ -70,6 +71,10 @@ func encodeNewer(t *testing.T, d *datadriven.TestData, kind string, id uint64) (
 		return AppendReport(nil, id, touchesCase(n("touches")), []Damage{{Place: n("place"), Version: n("version"), Shard: uint16(n("shard")), Key: s("key")}}), true
 	case "report-reply":
 		return AppendReportReply(nil, id), true
+	case "admin":
+		return AppendAdmin(nil, id, Admin{Op: AdminOp(n("op")), Offset: uint32(n("offset")), Name: s("name")}), true
+	case "admin-reply":
+		return AppendAdminReply(nil, id, AdminReply{Total: uint32(n("total")), Offset: uint32(n("offset")), Data: s("data")}), true
 	}
 	return nil, false
 }
@@ -115,6 +120,12 @@ func reencodeNewer(h Header, body []byte) ([]byte, error) {
 		return AppendReport(nil, h.ID, touches, all), nil
 	case TypeReport.Reply():
 		return AppendReportReply(nil, h.ID), ParseReportReply(body)
+	case TypeAdmin:
+		m, err := ParseAdmin(body)
+		return AppendAdmin(nil, h.ID, m), err
+	case TypeAdmin.Reply():
+		m, err := ParseAdminReply(body)
+		return AppendAdminReply(nil, h.ID, m), err
 	}
 	return nil, fmt.Errorf("no parser for %v", h.Type)
 }
@@ -146,6 +157,10 @@ func parseNewer(t Type, body []byte) (err error) {
 		}
 	case TypeReport.Reply():
 		err = ParseReportReply(body)
+	case TypeAdmin:
+		_, err = ParseAdmin(body)
+	case TypeAdmin.Reply():
+		_, err = ParseAdminReply(body)
 	}
 	return err
 }
@@ -166,6 +181,8 @@ func withNewer(all map[string][]byte) map[string][]byte {
 		"no-events":    EndWatchReply(BeginWatchReply(nil, 1), 0, 0, Cursor{Incarnation: 1, Version: 10}, false),
 		"report":       AppendReport(nil, 1, touchesCase(2), []Damage{{Place: 1, Version: 2, Shard: 3, Key: []byte("key")}, {Key: []byte("k")}}),
 		"reported":     AppendReportReply(nil, 1),
+		"admin":        AppendAdmin(nil, 1, Admin{Op: AdminRevoke, Name: []byte("tenant")}),
+		"admin-text":   AppendAdminReply(nil, 1, AdminReply{Total: 10, Offset: 8, Data: []byte("{}")}),
 		"ping-touches": AppendPing(nil, 1, Ping{Echo: 3, Return: 4, Touches: touchesCase(3)}),
 	} {
 		all[name] = msg
@@ -208,6 +225,7 @@ func TestBounds(t *testing.T) {
 		"a part's condition":        second(ParseBatchParts(AppendBatchPart(nil, BatchPart{Key: key, If: condCount}), 1)),
 		"an unknown event":          second(ParseWatchReply(Body(oneEvent(Event{Op: 5, Key: key})))),
 		"a delete with a value":     second(ParseWatchReply(Body(oneEvent(Event{Op: EventDelete, Key: key, ValueLen: 1, Value: key, HasValue: true})))),
+		"a name beyond bounds":      second(ParseAdmin(Body(AppendAdmin(nil, 1, Admin{Name: make([]byte, MaxAdminName+1)})))),
 	} {
 		if !errors.Is(err, ErrRange) {
 			t.Errorf("%s: %v", name, err)

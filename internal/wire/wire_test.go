@@ -341,7 +341,7 @@ func TestCutAnywhere(t *testing.T) {
 				continue
 			}
 			h, _ := ParseHeader(msg)
-			if _, err := reencodeBody(h, msg[HeaderSize:n]); err == nil && h.Status == StatusOK && h.Type != TypeStats.Reply() {
+			if _, err := reencodeBody(h, msg[HeaderSize:n]); err == nil && h.Status == StatusOK && h.Type != TypeStats.Reply() && h.Type != TypeAdmin.Reply() {
 				t.Errorf("%s: body cut to %d of %d bytes accepted", name, n, len(msg))
 			}
 		}
@@ -354,7 +354,7 @@ func TestCutAnywhere(t *testing.T) {
 		if _, err := ParseHeader(longer); !errors.Is(err, ErrTrailing) {
 			t.Errorf("%s with a byte behind it: %v", name, err)
 		}
-		if h.Status == StatusOK && h.Type != TypeStats.Reply() {
+		if h.Status == StatusOK && h.Type != TypeStats.Reply() && h.Type != TypeAdmin.Reply() {
 			if _, err := reencodeBody(h, longer[HeaderSize:]); err == nil {
 				t.Errorf("%s: body with a byte behind it accepted", name)
 			}
