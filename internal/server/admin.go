@@ -116,6 +116,11 @@ func (srv *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "starting", http.StatusServiceUnavailable)
 	case srv.Filled():
 		fmt.Fprintln(w, "ready, filled")
+		for _, st := range srv.Spaces() { // of one that has failed, others need not suffer
+			if st.State != "serving" {
+				fmt.Fprintf(w, "space %s: %s: %s\n", st.Name, st.State, st.Detail)
+			}
+		}
 	default:
 		p := srv.met.fill.Load()
 		if p == nil {

@@ -10,11 +10,19 @@ import (
 )
 
 // collector shows the node's counters to Prometheus. It is one collector over
-// everything: each scrape reads the atomics once.
+// everything: each scrape reads the atomics once. What is counted in a space of
+// the node stands under names of its own, rdmakv_space_..., with the label
+// space: the sums of the others stay what they are.
 type collector struct{ srv *Server }
 
-func newDesc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("rdmakv_"+name, help, labels, nil)
+// A desc is a metric of the node, and the same of its spaces.
+type desc struct{ node, space *prometheus.Desc }
+
+func newDesc(name, help string, labels ...string) desc {
+	return desc{
+		node:  prometheus.NewDesc("rdmakv_"+name, help, labels, nil),
+		space: prometheus.NewDesc("rdmakv_space_"+name, "By space: "+help, append([]string{"space"}, labels...), nil),
+	}
 }
 
 var (
@@ -54,6 +62,7 @@ var (
 	descWatch     = newDesc("watch", "Counters and gauges of the events kept for watches, by name.", "name")
 	descStore     = newDesc("store", "Counters and gauges of the store, by name.", "name")
 	descGoroutine = newDesc("goroutines", "Goroutines.")
+	descSpaces    = newDesc("spaces", "Spaces of tenants, by state.", "state")
 )
 
 // Describe implements prometheus.Collector.
@@ -63,11 +72,32 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
-	out := sink{ch}
+	out := sink{ch: ch}
+	out.gauge(descGoroutine, float64(runtime.NumGoroutine()))
+	for _, u := range memory.Process().Usage() {
+		out.gauge(descMemory, float64(u.Bytes), u.Tag)
+	}
+	c.server(out)
+	if !c.srv.serving.Load() {
+		return
+	}
+	for _, sp := range c.srv.everySpace()[1:] {
+		collector{sp}.server(sink{ch, sp.space})
+	}
+	states := make(map[string]int)
+	for _, st := range c.srv.Spaces() {
+		states[st.State]++
+	}
+	for state, n := range states {
+		out.gauge(descSpaces, float64(n), state)
+	}
+}
+
+// server shows what is counted for the node itself and for each space.
+func (c collector) server(out sink) {
 	srv := c.srv
 	c.requests(out)
 	c.sessions(out)
-	out.gauge(descGoroutine, float64(runtime.NumGoroutine()))
 	out.counter(descBytes, float64(srv.met.bytesIn.Load()), "in")
 	out.counter(descBytes, float64(srv.met.bytesOut.Load()), "out")
 	out.counter(descLarge, float64(srv.met.rendezvousBytes.Load()))
@@ -81,9 +111,6 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	blocked, _ := srv.gate.waiting()
 	out.gauge(descBlocked, boolNumber(blocked))
 	out.gauge(descReady, boolNumber(srv.Ready()))
-	for _, u := range memory.Process().Usage() {
-		out.gauge(descMemory, float64(u.Bytes), u.Tag)
-	}
 	if !srv.serving.Load() {
 		return
 	}
@@ -139,7 +166,7 @@ func (c collector) requests(out sink) {
 			}
 		}
 		if total > 0 {
-			out.ch <- prometheus.MustNewConstHistogram(descLatency, total, float64(h.sum.Load())/1e9, cumulative, t.String())
+			out.histogram(descLatency, total, float64(h.sum.Load())/1e9, cumulative, t.String())
 		}
 	}
 }
@@ -185,15 +212,33 @@ func (c collector) sessions(out sink) {
 	}
 }
 
-// sink is a channel of metrics with the two forms that are used here.
-type sink struct{ ch chan<- prometheus.Metric }
-
-func (s sink) counter(d *prometheus.Desc, v float64, labels ...string) {
-	s.ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+// sink is a channel of metrics with the forms that are used here, for the node
+// or for one of its spaces.
+type sink struct {
+	ch    chan<- prometheus.Metric
+	space string
 }
 
-func (s sink) gauge(d *prometheus.Desc, v float64, labels ...string) {
-	s.ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+func (s sink) of(d desc, labels []string) (*prometheus.Desc, []string) {
+	if s.space == "" {
+		return d.node, labels
+	}
+	return d.space, append([]string{s.space}, labels...)
+}
+
+func (s sink) counter(d desc, v float64, labels ...string) {
+	p, labels := s.of(d, labels)
+	s.ch <- prometheus.MustNewConstMetric(p, prometheus.CounterValue, v, labels...)
+}
+
+func (s sink) gauge(d desc, v float64, labels ...string) {
+	p, labels := s.of(d, labels)
+	s.ch <- prometheus.MustNewConstMetric(p, prometheus.GaugeValue, v, labels...)
+}
+
+func (s sink) histogram(d desc, count uint64, sum float64, buckets map[float64]uint64, labels ...string) {
+	p, labels := s.of(d, labels)
+	s.ch <- prometheus.MustNewConstHistogram(p, count, sum, buckets, labels...)
 }
 
 func boolNumber(v bool) float64 {

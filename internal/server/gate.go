@@ -73,12 +73,16 @@ func (g *gate) waiting() (bool, int) {
 // Fabric, beat, keepalive and writes already submitted go on. For tests and
 // the debug endpoint.
 func (srv *Server) BlockHandlers() {
-	srv.gate.block()
+	for _, sp := range srv.everySpace() {
+		sp.gate.block()
+	}
 	srv.log.Warn(limitNone, "debug: handlers blocked")
 }
 
 // UnblockHandlers undoes BlockHandlers.
 func (srv *Server) UnblockHandlers() {
-	srv.gate.unblock()
+	for _, sp := range srv.everySpace() {
+		sp.gate.unblock()
+	}
 	srv.log.Warn(limitNone, "debug: handlers unblocked")
 }

@@ -39,6 +39,8 @@ import (
 func (c Config) forSpace(sp SpaceConfig) Config {
 	c.Listeners, c.AdminListen, c.Spaces = nil, "", nil
 	c.DataDir = c.spaceDir(sp.Name)
+	nodeLimit := c.MemoryLimit
+	def(&nodeLimit, 1<<30)
 	c.MemoryLimit, c.MaxSessions = sp.MemoryLimit, sp.MaxSessions
 	// Units of registration that fit the limit: an eighth of it for items.
 	c.RegionSize = clampSize(c.RegionSize, sp.MemoryLimit/8, 4<<20)
@@ -49,6 +51,11 @@ func (c Config) forSpace(sp SpaceConfig) Config {
 	c.InflightBytes = smaller(c.InflightBytes, 16<<20)
 	if c.WatchBytes > 0 {
 		c.WatchBytes = min(c.WatchBytes, 2<<20)
+	}
+	// In proportion: a sweep of a space takes as long as one of the node.
+	if c.ScrubRate >= 0 {
+		def(&c.ScrubRate, 8<<20)
+		c.ScrubRate = max(256<<10, int64(float64(c.ScrubRate)*float64(sp.MemoryLimit)/float64(max(1, nodeLimit))))
 	}
 	c.MaxWatches = min(c.MaxWatches, 4*sp.MaxSessions)
 	c.ReceiveBytes = max(int64(4*c.RequestSize), min(c.ReceiveBytes/4, int64(sp.MaxSessions*(c.Credits+1)*c.RequestSize)))

@@ -1,0 +1,167 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/store"
+)
+
+// setSpaces is Server.setSpaces that must succeed.
+func setSpaces(t testing.TB, srv *Server, list ...SpaceConfig) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	if err := srv.setSpaces(ctx, list); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSpaceFaults: a list of spaces that cannot be is refused as a whole, with
+// every fault, before anything starts and while a node runs.
+func TestSpaceFaults(t *testing.T) {
+	many := make([]SpaceConfig, MaxSpaces+1)
+	for i := range many {
+		many[i].Name = fmt.Sprint("s", i)
+	}
+	for _, c := range []struct {
+		name  string
+		list  []SpaceConfig
+		texts []string
+	}{
+		{"too many", many, []string{"65 spaces: at most 64"}},
+		{"names", []SpaceConfig{{Name: ""}, {Name: "main"}, {Name: "../etc"}, {Name: ".."}, {Name: "A"}, {Name: "a/b"}, {Name: strings.Repeat("x", 64)}, {Name: "-x"}},
+			[]string{`space ""`, `space "main"`, `space "../etc"`, `space ".."`, `space "A"`, `space "a/b"`, `space "xxxx`, `space "-x"`}},
+		{"twice", []SpaceConfig{{Name: "a"}, {Name: "a"}}, []string{`"a" is named twice`}},
+		{"limits", []SpaceConfig{{Name: "a", MemoryLimit: 1 << 20, MaxSessions: 5000}}, []string{"memory limit = 1048576 bytes", "max sessions = 5000"}},
+		{"more than the machine", []SpaceConfig{{Name: "a", MemoryLimit: 1 << 50}}, []string{"lower memory_limit or the tenants'"}},
+	} {
+		cfg := testConfig()
+		cfg.Spaces = c.list
+		_, err := New(cfg)
+		for _, text := range c.texts {
+			if err == nil || !strings.Contains(err.Error(), text) {
+				t.Errorf("%s: %v; want %q in it", c.name, err, text)
+			}
+		}
+	}
+	srv := startServer(t, nil)
+	setSpaces(t, srv, SpaceConfig{Name: "a"})
+	if err := srv.setSpaces(context.Background(), []SpaceConfig{{Name: "b"}, {Name: "b"}}); err == nil {
+		t.Error("a faulty list was taken")
+	}
+	if srv.spaceOf("a") == nil || srv.spaceOf("b") != nil {
+		t.Error("a faulty list changed the spaces")
+	}
+}
+
+// TestSpaceLife: spaces come and go while the node runs; each has its own
+// directory, identity, incarnation and PD; the files of one that was taken away
+// stay, and with them its keys.
+func TestSpaceLife(t *testing.T) {
+	dir := t.TempDir()
+	onDisk := func(c *Config) { c.DataDir, c.FS = dir, nil }
+	srv := startServer(t, onDisk)
+	if srv.spaceOf("") != srv || srv.spaceOf("main") != srv || srv.spaceOf("a") != nil || len(srv.Spaces()) != 0 {
+		t.Fatal("a node without spaces has some")
+	}
+	setSpaces(t, srv, SpaceConfig{Name: "a"}, SpaceConfig{Name: "b.2", MemoryLimit: 32 << 20, MaxSessions: 3})
+	a, b := srv.spaceOf("a"), srv.spaceOf("b.2")
+	if a == nil || b == nil {
+		t.Fatalf("not open: %+v", srv.Spaces())
+	}
+	if a.incarnation == b.incarnation || a.incarnation == srv.incarnation || a.store.ID() == b.store.ID() || a.store.ID() == srv.store.ID() {
+		t.Error("spaces share identity or incarnation")
+	}
+	if a.devices[0].pd == b.devices[0].pd || a.devices[0].pd == srv.devices[0].pd || a.devices[0].dev != srv.devices[0].dev {
+		t.Error("spaces share a PD, or do not share the device")
+	}
+	if list := srv.Spaces(); len(list) != 2 || list[0].Name != "a" || list[1].Name != "b.2" || list[1].Limit != 32<<20 || list[0].Used <= 0 {
+		t.Errorf("spaces: %+v", list)
+	}
+	put(t, a.store, "key", "of a")
+	put(t, b.store, "key", "of b")
+	put(t, srv.store, "key", "of the node")
+	for st, want := range map[*store.Store]string{a.store: "of a", b.store: "of b", srv.store: "of the node"} {
+		if got := get(t, st, "key"); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	beats := b.met.beats.Load()
+	setSpaces(t, srv, SpaceConfig{Name: "b.2", MemoryLimit: 32 << 20, MaxSessions: 3})
+	if srv.spaceOf("a") != nil || srv.spaceOf("b.2") != b {
+		t.Error("one was to go, the other to stay")
+	}
+	in, err := store.Inspect(context.Background(), filepath.Join(dir, "tenants", "a"), store.InspectOptions{})
+	if err != nil || in.Keys != 1 || !in.CleanStop {
+		t.Errorf("the files that stay: %+v, %v", in, err)
+	}
+	setSpaces(t, srv, SpaceConfig{Name: "a"}, SpaceConfig{Name: "b.2", MemoryLimit: 32 << 20, MaxSessions: 3})
+	if a = srv.spaceOf("a"); a == nil || get(t, a.store, "key") != "of a" {
+		t.Error("a space that came back has lost its key")
+	}
+	for deadline := time.Now().Add(20 * time.Second); b.met.beats.Load() == beats; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("a space does not beat")
+		}
+	}
+}
+
+// TestSpaceStarts: spaces that stand in the configuration are open when Start
+// returns; one whose directory cannot be a store's does not stop the others,
+// and is tried again.
+func TestSpaceStarts(t *testing.T) {
+	dir := t.TempDir()
+	list := []SpaceConfig{{Name: "a"}, {Name: "c"}}
+	bad := filepath.Join(dir, "tenants", "c")
+	letter := filepath.Join(bad, "letter")
+	if srv := startServer(t, func(c *Config) { c.Spaces = list }); srv.spaceOf("a") == nil || srv.spaceOf("c") == nil {
+		t.Fatalf("not open: %+v", srv.Spaces())
+	}
+	srv := startServer(t, func(c *Config) { c.DataDir, c.FS = dir, nil })
+	if err := os.MkdirAll(bad, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(letter, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := srv.setSpaces(context.Background(), list)
+	if !errors.Is(err, store.ErrForeignDir) || !strings.Contains(err.Error(), `space "c"`) {
+		t.Errorf("%v", err)
+	}
+	if srv.spaceOf("a") == nil || srv.spaceOf("c") != nil || !srv.Ready() {
+		t.Error("a space that failed stopped others")
+	}
+	if st := srv.Spaces(); len(st) != 2 || st[1].State != "failed" || !strings.Contains(st[1].Detail, "letter") {
+		t.Errorf("%+v", st)
+	}
+	if err := os.Remove(letter); err != nil {
+		t.Fatal(err)
+	}
+	setSpaces(t, srv, list...)
+	if srv.spaceOf("c") == nil {
+		t.Error("not tried again")
+	}
+}
+
+func put(t *testing.T, st *store.Store, key, value string) {
+	t.Helper()
+	if _, err := st.Put(context.Background(), 0, []byte(key), []byte(value)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func get(t *testing.T, st *store.Store, key string) string {
+	t.Helper()
+	v, err := st.Get(context.Background(), 0, []byte(key), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(v.Data)
+}
