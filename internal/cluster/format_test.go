@@ -33,7 +33,7 @@ func TestFormat(t *testing.T) {
 		case "name":
 			var out strings.Builder
 			for _, s := range strings.Split(d.Input, "\n") {
-				fmt.Fprintf(&out, "%q node id: %v, cluster: %v\n", s, CheckNodeID(s) == nil, CheckName(s) == nil)
+				fmt.Fprintf(&out, "%q %v\n", s, CheckNodeID(s) == nil && CheckName(s) == nil)
 			}
 			return out.String()
 		}
@@ -86,7 +86,7 @@ func sampleMember() Member {
 
 func sampleView() *View {
 	b := Member{ID: "node-b", Role: RoleServer, Incarnation: 9, State: Dead}
-	return &View{Version: 42, Self: "node-a", Members: []Member{sampleMember(), b}}
+	return &View{Version: 42, Cluster: "demo", Self: "node-a", Members: []Member{sampleMember(), b}}
 }
 
 func sampleTable() *Table {

@@ -13,30 +13,28 @@ const (
 // '.', beginning and ending with a letter or digit. It is the name under
 // which operators, maps and logs know the node for ever.
 func CheckNodeID(id string) error {
-	if !named(id, false) {
+	if !named(id) {
 		return malformed("node id %q: 1 to %d of a-z, 0-9, '-' and '.' are needed, a letter or digit first and last", clip(id), MaxName)
 	}
 	return nil
 }
 
-// CheckName says whether name can name a cluster: like a node id, with capital
-// letters and '_' allowed.
+// CheckName says whether name can name a cluster: the rule of node ids.
 func CheckName(name string) error {
-	if !named(name, true) {
-		return malformed("cluster name %q: 1 to %d of letters, digits, '-', '_' and '.' are needed, a letter or digit first and last", clip(name), MaxName)
+	if !named(name) {
+		return malformed("cluster name %q: 1 to %d of a-z, 0-9, '-' and '.' are needed, a letter or digit first and last", clip(name), MaxName)
 	}
 	return nil
 }
 
-func named(s string, more bool) bool {
+func named(s string) bool {
 	if len(s) < 1 || len(s) > MaxName {
 		return false
 	}
 	for i := range len(s) {
 		switch c := s[i]; {
 		case c >= 'a' && c <= 'z', c >= '0' && c <= '9':
-		case c >= 'A' && c <= 'Z' && more:
-		case c == '-' || c == '.' || c == '_' && more:
+		case c == '-' || c == '.':
 			if i == 0 || i == len(s)-1 {
 				return false
 			}

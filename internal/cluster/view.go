@@ -9,7 +9,10 @@ import (
 // A View is who is in the cluster, as one node sees it. Immutable: whoever
 // holds one may read it without a lock, for ever.
 type View struct {
-	Version uint64   // the teller's own count of changes; rises; says nothing about another teller's
+	// Version is the teller's own count of changes. It rises while the teller
+	// runs: compare it only between views of one Self in one incarnation of it.
+	Version uint64
+	Cluster string   // the cluster's name
 	Self    string   // the teller's node id; "" if it is no member
 	Members []Member // by ID, strictly rising
 }
@@ -27,6 +30,11 @@ func (v *View) Member(id string) *Member {
 func (v *View) Check() error {
 	if len(v.Members) > MaxNodes {
 		return malformed("a view of %d members, at most %d", len(v.Members), MaxNodes)
+	}
+	if v.Cluster != "" {
+		if err := CheckName(v.Cluster); err != nil {
+			return err
+		}
 	}
 	if v.Self != "" {
 		if err := CheckNodeID(v.Self); err != nil {
@@ -61,8 +69,8 @@ const (
 
 // AppendView appends a view, for clients and for tools:
 //
-//	┌format┬ 0 ┬members┬version┬self┐
-//	└1     ┴1  ┴2      ┴8      ┴1+n ┘
+//	┌format┬ 0 ┬members┬version┬cluster┬self┐
+//	└1     ┴1  ┴2      ┴8      ┴1+n    ┴1+n ┘
 //	per member: ┌id ┬state┬since┬gossip┬metadata, see AppendMeta┐
 //	            └1+n┴1    ┴8    ┴1+n   ┴1+n                     ┘
 //
@@ -76,7 +84,7 @@ func AppendView(dst []byte, v *View) []byte {
 	dst = append(dst, viewFormat, 0)
 	dst = le.AppendUint16(dst, uint16(len(v.Members)))
 	dst = le.AppendUint64(dst, v.Version)
-	dst = appendText(dst, v.Self)
+	dst = appendText(appendText(dst, v.Cluster), v.Self)
 	for i := range v.Members {
 		m := &v.Members[i]
 		dst = append(appendText(dst, m.ID), byte(m.State))
@@ -105,7 +113,7 @@ func ParseView(b []byte) (*View, error) {
 	f.format("a view", viewFormat)
 	f.zero(1)
 	count := int(f.u16())
-	v := &View{Version: f.u64(), Self: f.text()}
+	v := &View{Version: f.u64(), Cluster: f.text(), Self: f.text()}
 	if count > MaxNodes {
 		f.fail(malformed("a view of %d members, at most %d", count, MaxNodes))
 	}
