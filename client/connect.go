@@ -59,6 +59,9 @@ func (c *peer) connect(ctx, reach context.Context, addr string, w way, t *transp
 		return nil, true, fmt.Errorf("%w: the server does not know the secret", ErrAuth)
 	}
 	s.version, s.incarnation = accept.Version, accept.Incarnation
+	out, in := wire.NewSeals(secret, hello, answer)
+	s.sealOut = out
+	s.sealIn.Store(in)
 	p := patience{c: c, ctx: ctx}
 	posted, err := s.hello(&p, hello, answer)
 	if err != nil {

@@ -261,6 +261,9 @@ func connectError(err error, private []byte) (answered bool, _ error) {
 	if perr != nil {
 		return false, because(ErrUnavailable, err)
 	}
+	if r.Status == wire.StatusProtocol && (r.Max < wire.VersionMin || r.Min > wire.VersionMax) {
+		r.Status = wire.StatusVersion // version 2 does not know what it has before it
+	}
 	switch r.Status {
 	case wire.StatusVersion:
 		return true, fmt.Errorf("%w: the server speaks %d to %d, this client %d to %d",

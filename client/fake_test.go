@@ -328,6 +328,8 @@ type fakeQP struct {
 	recvs  []rdma.RecvWR
 	access rdma.Access
 	info   rdma.ConnInfo
+	in     *wire.Seal // of what the client sends
+	out    *wire.Seal
 	err    error
 	done   chan struct{}
 	held   []rdma.WC // completions of READs held back
@@ -368,6 +370,7 @@ func (q *fakeQP) Connect(ctx context.Context, _ string, p rdma.ConnParams) (rdma
 	if q.f.accept != nil {
 		private = q.f.accept(private)
 	}
+	q.in, q.out = wire.NewSeals(q.f.secret, p.PrivateData, wire.Unpad(private, wire.AcceptSize))
 	q.info = rdma.ConnInfo{PrivateData: private, LocalAddr: &net.TCPAddr{}, RemoteAddr: &net.TCPAddr{}}
 	return q.info, nil
 }
@@ -401,7 +404,11 @@ func (q *fakeQP) PostSend(wrs []rdma.SendWR) (int, error) {
 			q.cq.push(rdma.WC{ID: wr.ID, Op: wr.Op})
 			s := wr.SGL[0]
 			msg := append([]byte(nil), s.MR.Bytes()[s.Off:s.Off+uint64(s.Len)]...)
-			h, err := wire.ParseHeader(msg)
+			err := q.in.Open(msg) // the client posts under a lock
+			h := wire.Header{}
+			if err == nil {
+				h, err = wire.ParseHeader(msg)
+			}
 			if err != nil {
 				q.die(err)
 				continue
@@ -446,9 +453,23 @@ func (q *fakeQP) deliver(msg []byte) {
 		q.die(rdma.ErrReceiverNotReady)
 		return
 	}
+	defer q.mu.Unlock() // the seals and the completions are in one order
+	if msg = append([]byte(nil), msg...); len(msg) >= wire.HeaderSize {
+		q.out.Seal(msg)
+	}
+	q.landLocked(msg)
+}
+
+// land is a SEND as it is, whoever made it.
+func (q *fakeQP) land(msg []byte) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.landLocked(msg)
+}
+
+func (q *fakeQP) landLocked(msg []byte) {
 	wr := q.recvs[0]
 	q.recvs = q.recvs[1:]
-	q.mu.Unlock()
 	s := wr.SGL[0]
 	n := copy(s.MR.Bytes()[s.Off:s.Off+uint64(s.Len)], msg)
 	q.cq.push(rdma.WC{ID: wr.ID, Op: rdma.OpRecv, ByteLen: uint32(n)})

@@ -103,6 +103,9 @@ func TestHandshakeAnswers(t *testing.T) {
 		{"a padded server without the secret", func(f *fakeServer) {
 			f.accept = func(b []byte) []byte { b[len(b)-1] ^= 1; return append(b, make([]byte, 148)...) }
 		}, ErrAuth},
+		{"a server of version 2, which did not understand", func(f *fakeServer) {
+			f.reject = wire.AppendReject(nil, wire.Reject{Min: 2, Max: 2, Status: wire.StatusProtocol})
+		}, ErrVersion},
 		{"bad secret", func(f *fakeServer) {
 			f.reject = wire.AppendReject(nil, wire.Reject{Min: 1, Max: 1, Status: wire.StatusAuth})
 		}, ErrAuth},

@@ -68,6 +68,15 @@ func (s *session) onRecv(wc rdma.WC) {
 	s.rq.posted.Add(-1)
 	s.heard.Store(s.c.coarse.Load())
 	msg := s.received(n, wc.ByteLen)
+	in := s.sealIn.Load()
+	if in == nil {
+		s.protocolError(n, fmt.Errorf("%w: a message before the connection stands", ErrProtocol))
+		return
+	}
+	if err := in.Open(msg); err != nil {
+		s.protocolError(n, fmt.Errorf("%w: %v", ErrProtocol, err))
+		return
+	}
 	h, err := wire.ParseHeader(msg)
 	if err != nil {
 		s.protocolError(n, fmt.Errorf("%w: %v", ErrProtocol, err))

@@ -177,12 +177,26 @@ func (sl *slot) post(msg []byte) error {
 		sl.unpost()
 		return errNotSent{errLost}
 	}
-	if n, err := s.qp.PostSend(sl.wr[:]); n == 0 {
+	if err := sl.seal(msg); err != nil {
 		s.d.Release(sent)
 		sl.unpost()
 		return errNotSent{postError(err)}
 	}
 	s.d.Detach(sent) // onSent runs when the buffer is ours again
+	return nil
+}
+
+// seal numbers and signs msg and posts it, with nobody between.
+func (sl *slot) seal(msg []byte) error {
+	s := sl.s
+	s.sealMu.Lock()
+	defer s.sealMu.Unlock()
+	s.sealOut.Seal(msg)
+	n, err := s.qp.PostSend(sl.wr[:])
+	if n == 0 {
+		s.sealOut.Unseal()
+		return err
+	}
 	return nil
 }
 

@@ -32,6 +32,10 @@ type session struct {
 	welcome     wire.Welcome
 	server      string // welcome.ServerID, copied
 
+	sealIn  atomic.Pointer[wire.Seal] // of what comes; whoever polls the CQ opens it
+	sealMu  sync.Mutex                // messages are posted in the order of their numbers
+	sealOut *wire.Seal                // guarded by sealMu
+
 	qp rdma.QP
 	cq rdma.CQ
 	d  *rdma.Dispatcher

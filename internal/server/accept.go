@@ -133,6 +133,7 @@ func (srv *Server) setUp(ctx context.Context, d *device, req rdma.ConnRequest, h
 		Version: version, Nonce: nonce, Incarnation: sp.incarnation,
 	})
 	s.accept = accept
+	s.sealIn, s.sealOut = wire.NewSeals(srv.cfg.Secret, connect, accept)
 	s.host = host
 	// The session is known before the client can send: its Hello may arrive
 	// before Accept returns.
@@ -150,14 +151,11 @@ func (srv *Server) setUp(ctx context.Context, d *device, req rdma.ConnRequest, h
 func (srv *Server) checkConnect(private []byte) (version uint8, connect []byte, c cause, st wire.Status, err error) {
 	private = wire.Unpad(private, wire.ConnectSize)
 	m, err := wire.ParseConnect(private)
-	switch {
-	case errors.Is(err, wire.ErrMagic):
-		return 0, nil, causeMagic, wire.StatusProtocol, err
-	case err != nil:
+	if err != nil && !errors.Is(err, wire.ErrVersion) {
 		return 0, nil, causeMagic, wire.StatusProtocol, err
 	}
 	version, st = m.Choose()
-	if st != wire.StatusOK {
+	if st != wire.StatusOK { // also of a client that speaks older versions alone
 		return 0, nil, causeVersion, st, fmt.Errorf("client speaks versions %d to %d, features %#x; this server %d to %d", m.Min, m.Max, m.Features, wire.VersionMin, wire.VersionMax)
 	}
 	if !wire.VerifyConnect(srv.cfg.Secret, private) {

@@ -17,6 +17,7 @@ const (
 	causeMagic           // private data of another program
 	causeVersion         // no version in common
 	causeAuth            // wrong secret
+	causeTampered        // a message that was altered, repeated or made up on the way
 	causeHeader          // a message without a proper header
 	causeBody            // a body that does not parse
 	causeOrder           // a request before Hello, or a second Hello
@@ -29,7 +30,7 @@ const (
 )
 
 var causeNames = [causeCount]string{
-	"none", "peer", "shutdown", "idle", "slow", "setup-timeout", "busy", "magic", "version", "auth",
+	"none", "peer", "shutdown", "idle", "slow", "setup-timeout", "busy", "magic", "version", "auth", "tampered",
 	"header", "body", "order", "credits", "access", "post", "fabric", "resources",
 }
 
@@ -43,7 +44,7 @@ func (c cause) String() string {
 // blame reports whether the cause is the client's doing, worth a warning.
 func (c cause) blame() bool {
 	switch c {
-	case causeMagic, causeVersion, causeAuth, causeHeader, causeBody, causeOrder, causeCredits, causeAccess, causeSlow, causeSetup:
+	case causeMagic, causeVersion, causeAuth, causeTampered, causeHeader, causeBody, causeOrder, causeCredits, causeAccess, causeSlow, causeSetup:
 		return true
 	}
 	return false

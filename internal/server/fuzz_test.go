@@ -20,6 +20,7 @@ type deafQP struct {
 	lane    *lane
 	done    chan struct{}
 	once    sync.Once
+	seal    *wire.Seal // of what feed lets arrive
 
 	mu    sync.Mutex
 	sends []uint64 // IDs of signaled SENDs to complete
@@ -115,6 +116,8 @@ func deafSession(t testing.TB, srv *Server, open bool) (*session, *deafQP) {
 		srv: srv, lane: l, qp: q, peer: "fuzz", quiet: make(chan struct{}), fetchSem: make(chan struct{}, 2),
 		connect: []byte("c"), accept: []byte("a"), connected: true, serverCredit: 1,
 	}
+	s.sealIn, s.sealOut = wire.NewSeals(nil, nil, nil)
+	q.seal, _ = wire.NewSeals(nil, nil, nil)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.inflight.Store(1)
 	s.allowed.Store(1)
@@ -139,6 +142,9 @@ func feed(t testing.TB, s *session, q *deafQP, msg []byte) {
 		t.Fatal(err)
 	}
 	b.n = copy(b.mem, msg)
+	if b.n >= wire.HeaderSize {
+		q.seal.Seal(b.mem[:b.n])
+	}
 	b.sess = s
 	l.pollMu.Lock()
 	l.receive(s, b)

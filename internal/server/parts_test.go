@@ -31,6 +31,7 @@ func TestSlowClient(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.n, b.sess = copy(b.mem, wire.AppendViewRequest(nil, 1, wire.ViewRequest{})), s
+		q.seal.Seal(b.mem[:b.n])
 		l.pollMu.Lock()
 		l.receive(s, b)
 		l.dirty = l.dirty[:0]

@@ -34,13 +34,18 @@ func (l *lane) receive(s *session, b *buf) {
 	l.touch(s)
 	r := &b.req
 	r.s, r.buf, r.begun, r.grant = s, b, now, 1
-	h, err := wire.ParseHeader(b.mem[:b.n])
-	r.hdr = h
 	l.srv.met.bytesIn.Add(int64(b.n))
-	switch {
-	case sessionState(s.state.Load()) == stateEnd:
+	if sessionState(s.state.Load()) == stateEnd {
 		r.drop()
 		return
+	}
+	if err := s.sealIn.Open(b.mem[:b.n]); err != nil {
+		r.unsealed(err)
+		return
+	}
+	h, err := wire.ParseHeader(b.mem[:b.n])
+	r.hdr = h
+	switch {
 	case err != nil:
 		r.violation(causeHeader, err)
 		return
@@ -238,6 +243,20 @@ func (r *request) encode(b *buf, encode func(dst []byte) []byte) {
 func (r *request) violation(c cause, err error) {
 	r.s.leave(c, wire.StatusProtocol, err.Error())
 	r.drop()
+}
+
+// unsealed ends the session over a message whose seal is wrong. Before Hello
+// that is somebody who has seen a handshake and does not know the secret.
+func (r *request) unsealed(err error) {
+	switch {
+	case !errors.Is(err, wire.ErrTampered):
+		r.violation(causeHeader, err)
+	case sessionState(r.s.state.Load()) == stateNew:
+		r.s.leave(causeAuth, wire.StatusAuth, "")
+		r.drop()
+	default:
+		r.violation(causeTampered, err)
+	}
 }
 
 // ping answers the keepalive and takes back the credits it returns.

@@ -39,6 +39,8 @@ type session struct {
 
 	// Until Hello: what both ends said in private data, which its MAC covers.
 	connect, accept []byte
+	sealIn          *wire.Seal // of requests; guarded by lane.pollMu
+	sealOut         *wire.Seal // of what is sent; guarded by mu, under which it is posted
 
 	state atomic.Uint32 // sessionState
 	ctx   context.Context
@@ -193,6 +195,7 @@ func (s *session) postLocked(n int) {
 		if b.isPing {
 			s.pinging.Store(false)
 		}
+		s.sealOut.Seal(b.mem[:b.n]) // the last touch
 		s.sges = append(s.sges, b.sge(b.n))
 		wr := rdma.SendWR{ID: s.lane.sendID(b), Op: rdma.OpSend, SGL: s.sges[i : i+1 : i+1]}
 		if i == n-1 {

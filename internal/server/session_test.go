@@ -66,7 +66,9 @@ func patchIn(msg []byte, at int, b byte) []byte {
 func TestConnectPrivateData(t *testing.T) {
 	srv := startServer(t, nil)
 	later := wire.AppendConnect(nil, nil, wire.Connect{Min: wire.VersionMax + 1, Max: wire.VersionMax + 3})
-	old := wire.AppendConnect(nil, nil, wire.Connect{Min: 1, Max: 1})
+	// Version 2's was 40 bytes long.
+	old := append([]byte("RKV1\x02\x02\x00\x00"), make([]byte, 32)...)
+	good := wire.AppendConnect(nil, nil, wire.Connect{Min: wire.VersionMin, Max: wire.VersionMax})
 	must := wire.AppendConnect(nil, nil, wire.Connect{Min: wire.VersionMin, Max: wire.VersionMax, Features: 0x8000})
 	for _, c := range []struct {
 		name    string
@@ -79,7 +81,7 @@ func TestConnectPrivateData(t *testing.T) {
 		{"a feature that must be understood", must, wire.StatusProtocol, causeVersion},
 		{"another program", []byte("GET / HTTP/1.1\r\n\r\n"), wire.StatusProtocol, causeMagic},
 		{"too short", []byte("RKV1"), wire.StatusProtocol, causeMagic},
-		{"something behind it", append(append([]byte{}, old...), 1), wire.StatusProtocol, causeMagic},
+		{"something behind it", append(append([]byte{}, good...), 1), wire.StatusProtocol, causeMagic},
 	} {
 		before := srv.met.ends[c.cause].Load()
 		_, err := tryDial(t, srv, peerOptions{connect: c.private})
@@ -155,7 +157,7 @@ func TestHostileMessages(t *testing.T) {
 			{"nothing", nil, causeHeader},
 			{"one byte", []byte{1}, causeHeader},
 			{"another version", patch(0, 1), causeHeader},
-			{"a version to come", patch(0, 3), causeHeader},
+			{"a version to come", patch(0, wire.VersionMax+1), causeHeader},
 			{"type 0", patch(1, 0), causeHeader},
 			{"a reply", patch(1, 0x83), causeHeader},
 			{"a Goodbye", wire.AppendGoodbye(nil, wire.StatusClosing, ""), causeHeader},

@@ -27,6 +27,7 @@ type peer struct {
 	size int // of a receive and of the send buffer
 
 	connect, accept []byte
+	sealIn, sealOut *wire.Seal
 	wel             wire.Welcome
 	credits         int
 	nextID          uint64
@@ -122,10 +123,18 @@ func tryDial(t testing.TB, srv *Server, o peerOptions) (*peer, error) {
 	if o.connect == nil && !wire.VerifyAccept(o.secret, p.connect, p.accept) {
 		return p, errors.New("the server's MAC is wrong")
 	}
+	p.sealOut, p.sealIn = wire.NewSeals(o.secret, p.connect, p.accept)
 	if o.noHello {
 		return p, nil
 	}
 	return p, p.hello(o)
+}
+
+// seal makes msg the next one of this client's.
+func (p *peer) seal(msg []byte) {
+	if len(msg) >= wire.HeaderSize && p.sealOut != nil {
+		p.sealOut.Seal(msg)
+	}
 }
 
 func (p *peer) hello(o peerOptions) error {
@@ -158,11 +167,13 @@ func (p *peer) postRecv(i int) {
 	}
 }
 
-// post posts one message n times; its memory belongs to the fabric then.
+// post posts one message n times, each with a number and a place of its own: all
+// but the first lie in the sink. Their memory belongs to the fabric then.
 func (p *peer) post(msg []byte, n int) {
-	off := peerReceives * peerSize
-	copy(p.mem.Bytes()[off:], msg)
-	for range n {
+	for i := range n {
+		off := (peerReceives + i) * peerSize
+		copy(p.mem.Bytes()[off:], msg)
+		p.seal(p.mem.Bytes()[off : off+len(msg)])
 		p.postSend(off, len(msg))
 	}
 }
@@ -244,6 +255,9 @@ func (p *peer) complete(wc rdma.WC) {
 	}
 	i := int(wc.ID &^ peerRecvBit)
 	msg := append([]byte(nil), p.mem.Bytes()[i*peerSize:][:wc.ByteLen]...)
+	if err := p.sealIn.Open(msg); err != nil {
+		p.t.Errorf("message of the server: %v", err)
+	}
 	if h, err := wire.ParseHeader(msg); err == nil {
 		p.credits += int(h.Credits)
 	}

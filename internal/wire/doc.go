@@ -2,7 +2,7 @@
 // a server, and the private data of the connection that carries them: encode
 // and decode, nothing else. It knows no fabric, no clock and no store.
 //
-// One SEND carries exactly one message, a 24-byte header and a body:
+// One SEND carries exactly one message, a 48-byte header and a body:
 //
 //	 0        1        2            4            6            8
 //	┌────────┬────────┬────────────┬────────────┬────────────┐
@@ -12,6 +12,10 @@
 //	├────────────────────────────┬───────────────────────────┤ 16
 //	│ body length                │ reserved, zero            │
 //	├────────────────────────────┴───────────────────────────┤ 24
+//	│ sequence                                               │
+//	├────────────────────────────────────────────────────────┤ 32
+//	│ tag, 16 bytes                                          │
+//	├────────────────────────────────────────────────────────┤ 48
 //	│ body …                                                 │
 //	└────────────────────────────────────────────────────────┘
 //
@@ -26,6 +30,9 @@
 // may be under way at any time. A server spends the client's credits only on
 // messages that nobody asked for (Goodbye); for the reply to a request the
 // client always keeps a receive posted.
+//
+// Sequence and tag are the message's seal (seal.go): written by the sender when
+// it posts, checked by the receiver before anything else is looked at.
 //
 // # Rules of the codecs
 //

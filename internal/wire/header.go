@@ -9,12 +9,12 @@ import (
 // Versions of the protocol that this package speaks. The two ends agree on
 // one in the connection's private data; it then stands in every header.
 const (
-	VersionMin = 2
-	VersionMax = 2
+	VersionMin = 3
+	VersionMax = 3
 )
 
 // HeaderSize is the size in bytes of the header of every message.
-const HeaderSize = 24
+const HeaderSize = 48
 
 // Offsets of the header fields, each derived from the one before.
 const (
@@ -26,12 +26,15 @@ const (
 	offID       = offCredits + 2
 	offLength   = offID + 8
 	offReserved = offLength + 4
+	offSequence = offReserved + 4
+	offTag      = offSequence + SequenceSize
 )
 
-// The header ends where it says, and its 8-byte field is aligned.
+// The header ends where it says, and its 8-byte fields are aligned.
 var (
-	_ = [1]struct{}{}[offReserved+4-HeaderSize]
+	_ = [1]struct{}{}[offTag+TagSize-HeaderSize]
 	_ = [1]struct{}{}[offID%8]
+	_ = [1]struct{}{}[offSequence%8]
 )
 
 // Faults of a message. All are violations of the protocol: the session that
@@ -146,7 +149,8 @@ func (f Flags) String() string {
 	return fmt.Sprintf("Flags(%#x)", uint16(f))
 }
 
-// A Header is the first 24 bytes of a message.
+// A Header is the first 48 bytes of a message, without the seal at their end
+// (seal.go).
 type Header struct {
 	Version uint8
 	Type    Type
@@ -172,7 +176,7 @@ func (h Header) String() string {
 }
 
 // ParseHeader reads the header of msg, which is one whole SEND; the body is
-// Body(msg). It fails with ErrShort, ErrVersion, ErrType, ErrReserved,
+// Body(msg). The seal is not looked at: Seal.Open has checked it. It fails with ErrShort, ErrVersion, ErrType, ErrReserved,
 // ErrRange or ErrTrailing.
 func ParseHeader(msg []byte) (Header, error) {
 	if len(msg) < HeaderSize {
@@ -209,8 +213,12 @@ func Body(msg []byte) []byte { return msg[HeaderSize:] }
 func begin(dst []byte, t Type, id uint64) []byte {
 	dst = append(dst, VersionMax, byte(t), 0, 0, 0, 0, 0, 0)
 	dst = binary.LittleEndian.AppendUint64(dst, id)
-	return append(dst, 0, 0, 0, 0, 0, 0, 0, 0)
+	dst = append(dst, 0, 0, 0, 0, 0, 0, 0, 0)
+	return append(dst, unsealed[:]...)
 }
+
+// unsealed stands in the header until the message is sealed.
+var unsealed [SequenceSize + TagSize]byte
 
 // finish writes the body length into the header that begin appended at start.
 func finish(dst []byte, start int) []byte {

@@ -8,8 +8,8 @@ import (
 // The private data of the connection. The client's travels with the
 // connection request, the server's with the acceptance or the refusal:
 //
-//	Connect  ┌magic "RKV1"┬min┬max┬flags┬client nonce┬MAC ┐  40 bytes (at most 56 fit)
-//	         └4           ┴1  ┴1  ┴2    ┴16          ┴16  ┘
+//	Connect  ┌magic "RKV1"┬min┬max┬flags┬tenant┬client nonce┬MAC ┐  48 bytes (at most 56 fit)
+//	         └4           ┴1  ┴1  ┴2    ┴8     ┴16          ┴16  ┘
 //	Accept   ┌magic "RKV1"┬ver┬ 0 ┬flags┬server nonce┬incarnation┬MAC ┐  48 bytes
 //	         └4           ┴1  ┴1  ┴2    ┴16          ┴8          ┴16  ┘
 //	Reject   ┌magic "RKV1"┬min┬max┬status┐  8 bytes
@@ -25,11 +25,12 @@ import (
 // With an empty secret the same bytes travel, keyed by nothing: the store is
 // public, and a client that has a secret is refused like one with a wrong one.
 const (
+	TenantSize  = 8
 	NonceSize   = 16
 	MACSize     = 16 // truncated, in private data
 	FullMACSize = 32 // in Hello
 
-	ConnectSize = 4 + 1 + 1 + 2 + NonceSize + MACSize
+	ConnectSize = 4 + 1 + 1 + 2 + TenantSize + NonceSize + MACSize
 	AcceptSize  = 4 + 1 + 1 + 2 + NonceSize + 8 + MACSize
 	RejectSize  = 4 + 1 + 1 + 2
 )
@@ -48,10 +49,25 @@ const featuresMustKnow = 0xff00
 // A Nonce is 16 random bytes, fresh for every connection.
 type Nonce [NonceSize]byte
 
+// A Tenant says whose secret the MACs are under. It is no secret, and proves
+// nothing.
+type Tenant [TenantSize]byte
+
+// TenantOf returns the Tenant of a name: the first bytes of a hash, so that a
+// name of any length fits. "" has the zero Tenant: the main secret's.
+func TenantOf(name string) (t Tenant) {
+	if name != "" {
+		sum := sha256.Sum256([]byte("rkv tenant" + name))
+		copy(t[:], sum[:])
+	}
+	return t
+}
+
 // A Connect is the private data of a connection request.
 type Connect struct {
 	Min, Max uint8 // versions that the client speaks
 	Features uint16
+	Tenant   Tenant
 	Nonce    Nonce
 	MAC      [MACSize]byte
 }
@@ -78,19 +94,27 @@ func AppendConnect(dst []byte, secret []byte, c Connect) []byte {
 	dst = append(dst, magic...)
 	dst = append(dst, c.Min, c.Max)
 	dst = le.AppendUint16(dst, c.Features)
+	dst = append(dst, c.Tenant[:]...)
 	dst = append(dst, c.Nonce[:]...)
 	sum := mac(secret, "rkv connect", dst[start:])
 	return append(dst, sum[:MACSize]...)
 }
 
 // ParseConnect reads a connection request's private data. The MAC is not
-// checked: VerifyConnect does that. ErrMagic, ErrShort, ErrTrailing, ErrRange.
+// checked: VerifyConnect does that. ErrMagic, ErrShort, ErrTrailing, ErrRange;
+// ErrVersion, with the versions, for a client that speaks older ones alone: its
+// request has another shape behind them.
 func ParseConnect(b []byte) (Connect, error) {
 	f, err := private(b)
 	if err != nil {
 		return Connect{}, err
 	}
-	c := Connect{Min: f.u8(), Max: f.u8(), Features: f.u16()}
+	c := Connect{Min: f.u8(), Max: f.u8()}
+	if f.err == nil && c.Min != 0 && c.Min <= c.Max && c.Max < VersionMin {
+		return c, ErrVersion
+	}
+	c.Features = f.u16()
+	copy(c.Tenant[:], f.take(TenantSize))
 	copy(c.Nonce[:], f.take(NonceSize))
 	copy(c.MAC[:], f.take(MACSize))
 	if err := f.done(); err != nil {

@@ -9,8 +9,8 @@ import (
 
 // handshake makes both private data and a signed Hello.
 func handshake(secret string) (connect, accept, hello []byte) {
-	connect = AppendConnect(nil, []byte(secret), Connect{Min: 1, Max: 1, Nonce: Nonce{1}})
-	accept = AppendAccept(nil, []byte(secret), connect, Accept{Version: 1, Nonce: Nonce{2}, Incarnation: 42})
+	connect = AppendConnect(nil, []byte(secret), Connect{Min: 3, Max: 3, Nonce: Nonce{1}})
+	accept = AppendAccept(nil, []byte(secret), connect, Accept{Version: 3, Nonce: Nonce{2}, Incarnation: 42})
 	hello = AppendHello(nil, 1, Hello{ReplySize: 1 << 16, Name: []byte("c")})
 	SignHello(hello, []byte(secret), connect, accept)
 	return connect, accept, hello
@@ -77,12 +77,12 @@ func TestChoose(t *testing.T) {
 		want   uint8
 		status Status
 	}{
-		{Connect{Min: 2, Max: 2}, 2, StatusOK},
-		{Connect{Min: 1, Max: 9}, 2, StatusOK},
-		{Connect{Min: 1, Max: 1}, 0, StatusVersion},
-		{Connect{Min: 3, Max: 9}, 0, StatusVersion},
-		{Connect{Min: 2, Max: 2, Features: 0x0001}, 2, StatusOK},
-		{Connect{Min: 2, Max: 2, Features: 0x0100}, 0, StatusProtocol},
+		{Connect{Min: 3, Max: 3}, 3, StatusOK},
+		{Connect{Min: 1, Max: 9}, 3, StatusOK},
+		{Connect{Min: 1, Max: 2}, 0, StatusVersion},
+		{Connect{Min: 4, Max: 9}, 0, StatusVersion},
+		{Connect{Min: 3, Max: 3, Features: 0x0001}, 3, StatusOK},
+		{Connect{Min: 3, Max: 3, Features: 0x0100}, 0, StatusProtocol},
 	} {
 		if v, st := c.c.Choose(); v != c.want || st != c.status {
 			t.Errorf("%+v: %d, %v", c.c, v, st)
@@ -102,9 +102,15 @@ func TestPrivateFaults(t *testing.T) {
 		t.Errorf("long: %v", err)
 	}
 	bad := bytes.Clone(connect)
-	bad[4], bad[5] = 2, 1
+	bad[4], bad[5] = 4, 3
 	if _, err := ParseConnect(bad); !errors.Is(err, ErrRange) {
 		t.Errorf("min above max: %v", err)
+	}
+	// A request of version 2 is shorter; it is told apart from garbage.
+	old := bytes.Clone(connect[:40])
+	old[4], old[5] = 1, 2
+	if c, err := ParseConnect(old); !errors.Is(err, ErrVersion) || c.Max != 2 {
+		t.Errorf("version 2: %+v, %v", c, err)
 	}
 	bad = bytes.Clone(accept)
 	bad[4] = 9

@@ -30,6 +30,8 @@ func TestMessages(t *testing.T) {
 			return h.String() + "\n" + hex.Dump(msg)
 		case "private":
 			return hex.Dump(privateCase(t, d))
+		case "seal":
+			return sealCase(t, d)
 		case "parse":
 			return parseCase(t, d)
 		}
@@ -160,14 +162,14 @@ func privateCase(t *testing.T, d *datadriven.TestData) []byte {
 	secret := str(d, "secret")
 	switch kind := d.CmdArgs[0].Key; kind {
 	case "connect":
-		b := AppendConnect(nil, secret, Connect{Min: uint8(num(t, d, "min")), Max: uint8(num(t, d, "max")), Features: uint16(num(t, d, "features")), Nonce: nonce})
+		b := AppendConnect(nil, secret, Connect{Min: uint8(num(t, d, "min")), Max: uint8(num(t, d, "max")), Features: uint16(num(t, d, "features")), Tenant: TenantOf(string(str(d, "tenant"))), Nonce: nonce})
 		if _, err := ParseConnect(b); err != nil || !VerifyConnect(secret, b) {
 			t.Fatalf("%s: %v", d.Pos, err)
 		}
 		return b
 	case "accept":
 		connect := str(d, "connect")
-		b := AppendAccept(nil, secret, connect, Accept{Version: 2, Nonce: nonce, Incarnation: num(t, d, "incarnation")})
+		b := AppendAccept(nil, secret, connect, Accept{Version: 3, Nonce: nonce, Incarnation: num(t, d, "incarnation")})
 		if _, err := ParseAccept(b); err != nil || !VerifyAccept(secret, connect, b) {
 			t.Fatalf("%s: %v", d.Pos, err)
 		}
@@ -372,7 +374,8 @@ func TestHeaderFaults(t *testing.T) {
 	}{
 		{"version 0", offVersion, 0, ErrVersion},
 		{"version 1", offVersion, 1, ErrVersion},
-		{"version 3", offVersion, 3, ErrVersion},
+		{"version 2", offVersion, 2, ErrVersion},
+		{"version 4", offVersion, 4, ErrVersion},
 		{"type 0", offType, 0, ErrType},
 		{"type 18", offType, byte(MaxRequest) + 1, ErrType},
 		{"a reply to Goodbye", offType, byte(TypeGoodbye | ReplyBit), ErrType},
