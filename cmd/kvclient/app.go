@@ -68,6 +68,8 @@ func (a *app) run(ctx context.Context, args []string) int {
 	switch {
 	case err == nil:
 		return exitOK
+	case err == errUnwell:
+		return exitError
 	case err == errNotFound:
 		return exitNotFound
 	case !a.started || errors.As(err, &usage) || errors.As(err, &faults):
@@ -119,7 +121,7 @@ Exit codes: 0 done (found), 1 error, 2 wrong usage, 3 key not found.`,
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.getCmd(), a.putCmd(), a.deleteCmd(), a.existsCmd(), a.scanCmd(),
 		a.incrCmd(), a.touchCmd(), a.batchCmd(), a.watchCmd(), a.importCmd(), a.exportCmd(),
-		a.statsCmd(), a.pingCmd(), a.versionCmd(), a.inspectCmd(), a.benchCmd(), a.fabricCmd())
+		a.statsCmd(), a.pingCmd(), a.versionCmd(), a.inspectCmd(), a.benchCmd(), a.fabricCmd(), a.doctorCmd())
 	root.InitDefaultCompletionCmd()
 	strictCompletion(root)
 	return root

@@ -53,7 +53,7 @@ var allowed = []struct {
 	others []string
 }{
 	{"cmd/kvserver", []string{"internal/server", "internal/inspect", "internal/config", "internal/version", "rdma/..."}},
-	{"cmd/kvclient", []string{"client", "internal/config", "internal/perf", "internal/version", "rdma/...", "store/layout"}},
+	{"cmd/kvclient", []string{"client", "internal/cluster", "internal/config", "internal/doctor", "internal/perf", "internal/version", "internal/wire", "rdma/...", "store/layout"}},
 	{"demo", []string{"client", "rdma/...", "test/node"}},
 	{"examples/...", []string{"client", "rdma/...", "examples/internal/...", "internal/memory"}},
 	{"test/...", []string{"..."}},
@@ -69,6 +69,7 @@ var allowed = []struct {
 	{"rdma/...", []string{"rdma/...", "internal/memory", "internal/teeth"}},
 	{"internal/wire", []string{"store/layout"}},
 	{"internal/perf", []string{"rdma", "internal/memory"}},
+	{"internal/doctor", []string{"client", "rdma/...", "store/layout"}},
 	{"internal/inspect", []string{"store", "internal/control"}},
 	{"internal/control", nil},
 	{"internal/cluster", nil},

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/internal/config"
+	"github.com/rdmakv/rdmakv/internal/doctor"
+)
+
+// Roles of the machine that doctor examines.
+const (
+	roleAuto   = "auto"
+	roleNode   = "node"
+	roleClient = "client"
+)
+
+func (a *app) doctorCmd() *cobra.Command {
+	var role string
+	cmd := &cobra.Command{
+		Use:   "doctor [HOST:PORT...]",
+		Short: "examine this machine, its configuration and the way to the other nodes",
+		Long: `doctor examines step by step what a node or a client rests on, and names the
+step that fails, why, and what to do: kernel modules and libraries, devices,
+ports, GIDs, MTU, locked memory, huge pages, control groups, clocks, key files,
+the data directory, the ports to listen at, then for each peer its name, its
+gossip and data ports, a session, messages, one-sided READs, small and large,
+and its clock. It needs no running node, and changes nothing.
+
+It reads the configuration of the node too: run it with the node's --config (or
+flags) and as the node's user. Peers are the data addresses that are given, else
+--server; if they are of a cluster, all its nodes. Gossip ports are those of
+--join.
+
+Each line begins with ok, warn, FAIL or skip, and has a code of what is wrong
+that does not change between versions; -o json is the same for scripts.
+Exit codes: 0 nothing failed (there may be warnings), 1 something failed, 2
+wrong usage.`,
+		Args: cobra.ArbitraryArgs,
+		// Instead of the root's: a configuration that is wrong is a finding.
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if a.output != "text" && a.output != "json" {
+				return usagef("--output is %q, want text or json", a.output)
+			}
+			if role != roleAuto && role != roleNode && role != roleClient {
+				return usagef("--role is %q, want auto, node or client", role)
+			}
+			a.started = true
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.doctor(cmd, role, args) },
+	}
+	cmd.Flags().StringVar(&role, "role", roleAuto, "what this machine is: node, client, or auto: a node if the configuration has a key of kvserver's")
+	addServerFlags(cmd.Flags())
+	return cmd
+}
+
+// addServerFlags adds the flags that kvserver has and kvclient has not.
+func addServerFlags(to *pflag.FlagSet) {
+	mine, theirs := pflag.NewFlagSet("", pflag.ContinueOnError), pflag.NewFlagSet("", pflag.ContinueOnError)
+	config.AddFlags(mine, config.ForClient)
+	config.AddFlags(theirs, config.ForServer)
+	theirs.VisitAll(func(f *pflag.Flag) {
+		if mine.Lookup(f.Name) == nil {
+			to.AddFlag(f)
+		}
+	})
+}
+
+// errUnwell ends doctor with exitError. What is to be said has been said.
+var errUnwell = errors.New("something failed")
+
+func (a *app) doctor(cmd *cobra.Command, role string, args []string) error {
+	settings, pre, usable := a.doctorSettings(cmd, role, args)
+	report := &doctor.Report{Role: role, Good: true, Steps: []doctor.Step{}}
+	if usable {
+		host := doctor.This()
+		host.Dial = a.dialDirect
+		report = doctor.Run(cmd.Context(), host, pre, settings)
+	} else {
+		report.Add(pre...)
+	}
+	var err error
+	if a.output == "json" {
+		err = a.printJSON(report)
+	} else {
+		err = a.print(report.Text())
+	}
+	if err == nil && !report.Good {
+		return errUnwell
+	}
+	return err
+}
+
+// doctorSettings loads the configuration; what is wrong with it are the first
+// findings. Without one that can be read nothing else is examined.
+func (a *app) doctorSettings(cmd *cobra.Command, role string, args []string) (s doctor.Settings, found []doctor.Step, usable bool) {
+	opt := config.Options{Scope: config.ForClient, File: a.file, Flags: cmd.Flags(), Env: a.env}
+	loaded, err := config.Load(opt)
+	if err != nil {
+		return s, configSteps(err, nil), false
+	}
+	a.cfg = loaded
+	node := role == roleNode || role == roleAuto && hasServerKeys(loaded)
+	if node { // a node's configuration must also be safe
+		opt.Scope, opt.File = config.ForClient|config.ForServer, loaded.File
+		_, err = config.Load(opt)
+		found = configSteps(err, found)
+	}
+	if len(found) == 0 {
+		file := loaded.File
+		if file == "" {
+			file = "no file"
+		}
+		found = append(found, doctor.Step{Name: "configuration", Subject: file, Level: doctor.OK, Text: describeRole(loaded, node)})
+	}
+	s = a.settingsOf(cmd.Context(), loaded, node, args)
+	if loaded.SecretFile == "" {
+		found = configSteps(s.NoSession, found) // that of the environment
+	}
+	if node && loaded.Gossip.KeyFile == "" {
+		found = configSteps(s.NoGossip, found)
+	}
+	return s, found, true
+}
+
+// configSteps makes a finding of each fault.
+func configSteps(err error, found []doctor.Step) []doctor.Step {
+	var faults config.Faults
+	switch {
+	case err == nil:
+	case errors.As(err, &faults):
+		for _, f := range faults {
+			found = append(found, doctor.Step{Name: "configuration", Subject: f.Key, Level: doctor.Fail, Code: doctor.CodeConfig, Text: f.String(),
+				Do: "correct it; config.yaml of the project documents every key"})
+		}
+	default:
+		found = append(found, doctor.Step{Name: "configuration", Level: doctor.Fail, Code: doctor.CodeConfig, Text: err.Error()})
+	}
+	return found
+}
+
+// hasServerKeys reports whether somebody has said anything about a node.
+func hasServerKeys(l *config.Loaded) bool {
+	for _, k := range config.Keys() {
+		if k.Scope == config.ForServer && l.Sources[k.Name] != "default" {
+			return true
+		}
+	}
+	return false
+}
+
+func describeRole(l *config.Loaded, node bool) string {
+	switch {
+	case !node:
+		return "a client of " + strings.Join(l.Servers, ", ")
+	case l.Clustered():
+		return fmt.Sprintf("node %s of the cluster %s", l.NodeID, l.ClusterName())
+	}
+	return "a node alone (gossip.bind is empty)"
+}
+
+// settingsOf translates the configuration into plain values.
+func (a *app) settingsOf(ctx context.Context, l *config.Loaded, node bool, args []string) doctor.Settings {
+	s := doctor.Settings{
+		Node: node, Fabric: l.Fabric, Devices: l.Device, RequireRDMA: l.RequireRDMA, VerbsConnect: l.VerbsConnect,
+		GIDIndex: l.GIDIndex, PathMTU: l.PathMTU,
+		NodeID: l.NodeID, DataDir: l.DataDir, Cache: l.Mode == "cache", Listen: l.Listen, Admin: l.AdminListen,
+		MemoryLimit: uint64(l.MemoryLimit), RegionSize: uint64(l.RegionSize), IndexRegion: uint64(l.IndexRegionSize), HugePages: l.HugePages,
+		Gossip: l.Gossip.Bind, Join: l.Gossip.Join, Cluster: l.ClusterName(),
+	}
+	_, secretErr := l.Secret()
+	s.NoSession = secretErr
+	keys, keysErr := l.GossipKeys()
+	s.GossipKeys, s.NoGossip = keys, keysErr
+	for _, f := range []struct {
+		key, path string
+		secret    bool
+		server    bool
+		err       error
+	}{
+		{"secret_file", l.SecretFile, true, false, secretErr},
+		{"gossip.key_file", l.Gossip.KeyFile, true, true, keysErr},
+		{"tenants_file", l.TenantsFile, false, true, nil},
+		{"tls.cert", l.TLS.Cert, false, false, nil},
+		{"tls.key", l.TLS.Key, true, false, nil},
+		{"tls.ca", l.TLS.CA, false, false, nil},
+	} {
+		if f.path != "" && (node || !f.server) {
+			s.Files = append(s.Files, doctor.KeyFile{Key: f.key, Path: f.path, Secret: f.secret, Err: f.err})
+		}
+	}
+	if node {
+		for _, addr := range l.Listen {
+			r := a.listenReport(ctx, addr)
+			s.Ways = append(s.Ways, doctor.Way{Address: addr, Listen: true, Use: r.Use, Not: r.Not})
+		}
+	}
+	switch {
+	case len(args) > 0:
+		s.Peers = args
+	case !node || l.Sources["servers"] != "default":
+		s.Peers = l.Servers
+	default:
+		s.SelfPeers = l.Listen // if it runs
+	}
+	for _, addr := range s.Peers {
+		r := a.connectReport(ctx, addr)
+		s.Ways = append(s.Ways, doctor.Way{Address: addr, Use: r.Use, Not: r.Not})
+	}
+	return s
+}
+
+// dialDirect makes a session with the node at an address, and no other.
+func (a *app) dialDirect(ctx context.Context, addr string) (doctor.Peer, error) {
+	cfg, err := a.clientConfig()
+	if err != nil {
+		return nil, err
+	}
+	cfg.Servers = []string{addr}
+	c, err := client.Dial(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}

@@ -1,0 +1,217 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
+)
+
+// defaultPatience is enough for the retries of a device (half a second) and of
+// TCP's first segments, many times.
+const defaultPatience = 5 * time.Second
+
+// softDevice is the name of the device of the fabric iwarp.
+const softDevice = "iwarp0"
+
+// This is the machine that the program runs on. Dial is left to the caller,
+// who has the configuration of a client.
+func This() Host {
+	return Host{
+		Root: "/",
+		Libraries: func() (verbs, cm error) {
+			_, verbs = ibv.Devices()
+			if cm = ibv.LoadCM(); cm != nil {
+				return verbs, cm
+			}
+			ch, err := ibv.NewEventChannel()
+			if err != nil {
+				return verbs, err
+			}
+			return verbs, ch.Close()
+		},
+		Device: askDevice,
+		Resolve: func(ctx context.Context, host string) ([]netip.Addr, error) {
+			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		},
+		Now:      time.Now,
+		Patience: defaultPatience,
+	}
+}
+
+func askDevice(name string) (at ibv.DeviceAttr, ports []ibv.PortAttr, err error) {
+	c, err := ibv.Open(name)
+	if err != nil {
+		return at, nil, err
+	}
+	defer c.Close()
+	if at, err = c.QueryDevice(); err != nil {
+		return at, nil, err
+	}
+	for n := range int(at.PhysPortCnt) {
+		p, err := c.QueryPort(uint8(n + 1))
+		if err != nil {
+			return at, ports, err
+		}
+		ports = append(ports, p)
+	}
+	return at, ports, nil
+}
+
+// An exam is one examination.
+type exam struct {
+	Host
+	set    Settings
+	report Report
+	nodes  map[uint64]string // incarnation of a node -> an address that leads there
+	active map[string]int    // "mlx5_0 port 1" -> active MTU
+	holder map[int]bool      // processes that hold ports of this node: kvserver
+}
+
+// Run examines everything, in the order in which things rest on each other.
+// It ends early only if ctx does; the report says what was not examined. found
+// are findings of the caller's, which come first.
+func Run(ctx context.Context, h Host, found []Step, s Settings) *Report {
+	e := &exam{Host: h, set: s, nodes: make(map[uint64]string), active: make(map[string]int), holder: make(map[int]bool)}
+	e.report = Report{Role: "client", Good: true, Steps: []Step{}}
+	if s.Node {
+		e.report.Role = "node"
+	}
+	e.report.Add(found...)
+	e.keyFiles()
+	e.rdma()
+	e.ways()
+	if s.Node {
+		e.ports()
+	}
+	e.memlock()
+	if s.Node {
+		e.hugePages()
+		e.cgroup()
+	}
+	e.clock()
+	if s.Node {
+		e.dataDir()
+	}
+	e.peers(ctx)
+	return &e.report
+}
+
+// peers examines the way to everybody else.
+func (e *exam) peers(ctx context.Context) {
+	s := &e.set
+	for _, addr := range s.Join {
+		switch {
+		case ctx.Err() != nil:
+		case s.NoGossip != nil:
+			e.skip("gossip with", addr, "the gossip keys cannot be read")
+		default:
+			e.gossipPeer(ctx, addr)
+		}
+	}
+	list := s.Peers
+	if len(e.holder) > 0 {
+		list = append(slices.Clone(list), s.SelfPeers...)
+	}
+	if len(list) == 0 {
+		e.skip("peer", "", "no data address of a node is known, and none runs here: name some (kvclient doctor HOST:PORT...)")
+	}
+	for _, addr := range list {
+		switch {
+		case ctx.Err() != nil:
+		case s.NoSession != nil:
+			e.skip("peer", addr, "the secret cannot be read")
+		default:
+			e.peer(ctx, addr)
+		}
+	}
+	if ctx.Err() != nil {
+		e.skip("examination", "", "it was interrupted: peers were left out")
+	}
+}
+
+func (e *exam) ok(name, subject, format string, args ...any) {
+	e.report.Add(Step{Name: name, Subject: subject, Level: OK, Text: fmt.Sprintf(format, args...)})
+}
+
+func (e *exam) skip(name, subject, format string, args ...any) {
+	e.report.Add(Step{Name: name, Subject: subject, Level: Skip, Text: fmt.Sprintf(format, args...)})
+}
+
+// bad appends a step that is not ok.
+func (e *exam) bad(level Level, name, subject, code, do, format string, args ...any) {
+	e.report.Add(Step{Name: name, Subject: subject, Level: level, Code: code, Do: do, Text: fmt.Sprintf(format, args...)})
+}
+
+// hard reports whether the configuration insists on an RDMA device, so that
+// what keeps one from being used is a failure and not a loss of speed.
+func (e *exam) hard() bool {
+	return e.set.Fabric == "verbs" || e.set.RequireRDMA || slices.ContainsFunc(e.set.Devices, func(d string) bool { return d != softDevice })
+}
+
+// without is the level of something that keeps RDMA devices from being used.
+func (e *exam) without() Level {
+	if e.hard() {
+		return Fail
+	}
+	return Warn
+}
+
+// path is a path of the machine.
+func (h *Host) path(elem ...string) string {
+	return filepath.Join(append([]string{h.Root}, elem...)...)
+}
+
+// line reads a file of one line; empty if it cannot be read.
+func (h *Host) line(elem ...string) string {
+	data, err := os.ReadFile(h.path(elem...))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}
+
+// number reads a file that holds one number.
+func (h *Host) number(elem ...string) (uint64, bool) {
+	n, err := strconv.ParseUint(h.line(elem...), 10, 64)
+	return n, err == nil
+}
+
+// names lists a directory, sorted; empty if it cannot be read.
+func (h *Host) names(elem ...string) (names []string) {
+	list, err := os.ReadDir(h.path(elem...))
+	if err != nil {
+		return nil
+	}
+	for _, entry := range list {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+func (h *Host) exists(elem ...string) bool {
+	_, err := os.Stat(h.path(elem...))
+	return err == nil
+}
+
+// Bytes writes a size for people.
+func Bytes(n uint64) string {
+	const unit = 1024
+	if n < unit {
+		return fmt.Sprintf("%d B", n)
+	}
+	f, i := float64(n), -1
+	for f >= unit && i < 5 {
+		f /= unit
+		i++
+	}
+	return fmt.Sprintf("%.1f %ciB", f, "KMGTPE"[i])
+}

@@ -1,0 +1,170 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+const (
+	// pings of each kind that a session is tried with.
+	pings = 8
+	// largeRead is many packets of any MTU, and many segments of TCP.
+	largeRead = 64 << 10
+)
+
+// peer examines the way to a node's data address, and a session with it, as a
+// client makes one.
+func (e *exam) peer(ctx context.Context, addr string) {
+	if !e.resolve(ctx, "peer", addr) {
+		return
+	}
+	if e.set.Fabric != "verbs" && !e.set.RequireRDMA && !e.peerTCP(ctx, addr) {
+		return
+	}
+	dial, cancel := context.WithTimeout(ctx, 2*e.Patience)
+	p, err := e.Dial(dial, addr)
+	cancel()
+	if err != nil {
+		e.badSession(addr, err)
+		return
+	}
+	defer p.Close()
+	info := p.Server()
+	e.session(addr, info)
+	if !e.pinged(ctx, "send", addr, CodeSend, p.Ping,
+		"the session stands, and a message is not answered", "is the node stopped (SIGSTOP), or its machine without processor? kvclient stats, its log") {
+		return
+	}
+	if !e.pinged(ctx, "read", addr, CodeRead, p.PingRead,
+		"messages are answered, and one-sided READs of the same session fail", "the tenant may have no one-sided right; else an rkey or a QP without REMOTE_READ: its log, and rdma statistic of both devices") {
+		return
+	}
+	view := e.large(ctx, p, addr, info)
+	if view != nil {
+		e.peerClock(ctx, p, addr, view)
+	}
+}
+
+// peerTCP tries the port by TCP, which the fabric iwarp needs, and which tells
+// a closed port from a blocked one.
+func (e *exam) peerTCP(ctx context.Context, addr string) bool {
+	ctx, cancel := context.WithTimeout(ctx, e.Patience)
+	defer cancel()
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", addr)
+	if err == nil {
+		_ = c.Close()
+		return true
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) && len(e.names("sys/class/infiniband")) > 0 {
+		return true // it may listen by verbs alone
+	}
+	e.badDial("peer", addr+"/tcp", "the data port (listen there)", err)
+	return false
+}
+
+// session says over what it runs, and finds a fall-back that nobody noticed.
+func (e *exam) session(addr string, s client.ServerInfo) {
+	text := fmt.Sprintf("store %s, %s/%s", s.ID, s.Fabric, s.Device)
+	if s.GID != "" {
+		text += fmt.Sprintf(", GID %s (%s, index %d), peer %s, MTU %d", s.GID, s.GIDType, s.GIDIndex, s.PeerGID, s.MTU)
+	}
+	if s.Why != "" {
+		text += ": " + s.Why
+	}
+	if first, seen := e.nodes[s.Incarnation]; seen && first != addr {
+		e.bad(Warn, "session", addr, CodeSamePeer, "correct servers: if two nodes were meant", "%s: that is the node at %s, too", text, first)
+	} else if mine := e.active[fmt.Sprintf("%s port %d", s.Device, s.Port)]; s.MTU > 0 && mine > s.MTU && e.set.PathMTU == 0 {
+		e.bad(Warn, "session", addr, CodeMTUMismatch, "the same MTU on both ends and the switches between: kvclient fabric devices on both",
+			"%s: the port here has an MTU of %d, the connection came to %d", text, mine, s.MTU)
+	} else if s.Software && len(s.Skipped) > 0 && len(e.names("sys/class/infiniband")) > 0 {
+		not := ""
+		for _, sk := range s.Skipped {
+			not += "; not " + sk.Fabric + ": " + sk.Reason
+		}
+		e.bad(Warn, "session", addr, CodeSlower, "dial the address of the device's interface; require_rdma: true makes this an error", "%s%s", text, not)
+	} else {
+		e.ok("session", addr, "%s", text)
+	}
+	e.nodes[s.Incarnation] = addr
+}
+
+// pinged takes one of the two measures of kvclient ping.
+func (e *exam) pinged(ctx context.Context, name, addr, code string, ping func(context.Context) (time.Duration, error), text, do string) bool {
+	ctx, cancel := context.WithTimeout(ctx, e.Patience)
+	defer cancel()
+	best := time.Duration(1<<63 - 1)
+	for range pings {
+		took, err := ping(ctx)
+		if err != nil {
+			e.bad(Fail, name, addr, code, do, "%s: %v", text, err)
+			return false
+		}
+		best = min(best, took)
+	}
+	e.ok(name, addr, "%d of %d, the fastest in %v", pings, pings, best.Round(100*time.Nanosecond))
+	return true
+}
+
+// large READs a region in pieces of many packets: where the path carries less
+// than both ends believe, small ones pass and these do not.
+func (e *exam) large(ctx context.Context, p Peer, addr string, info client.ServerInfo) *layout.View {
+	ctx, cancel := context.WithTimeout(ctx, 2*e.Patience)
+	defer cancel()
+	view, err := p.View(ctx)
+	if err != nil || len(view.Regions) == 0 {
+		e.skip("large read", addr, "no region to read: %v", err)
+		return nil
+	}
+	r := view.Regions[0]
+	n := int(min(largeRead, r.Length)) &^ 7
+	begin := time.Now()
+	if err := p.ReadRegion(ctx, r.ID, 0, make([]byte, n)); err != nil {
+		e.bad(Fail, "large read", addr, CodePathMTU,
+			fmt.Sprintf("small READs pass and this one does not: one end, or a switch between, carries less than the MTU in use (%s). ping -M do -s 8972 %s finds the size; then the same MTU everywhere, or path_mtu: 1024 on all ends",
+				mtuText(info.MTU), hostOf(addr)),
+			"a READ of %s: %v", Bytes(uint64(n)), err)
+		return view
+	}
+	e.ok("large read", addr, "%s in %v", Bytes(uint64(n)), time.Since(begin).Round(time.Microsecond))
+	return view
+}
+
+func mtuText(n int) string {
+	if n == 0 {
+		return "of the interface"
+	}
+	return fmt.Sprint(n)
+}
+
+// peerClock READs the node's beat, which has its time, and compares.
+func (e *exam) peerClock(ctx context.Context, p Peer, addr string, view *layout.View) {
+	ctx, cancel := context.WithTimeout(ctx, e.Patience)
+	defer cancel()
+	region, off, ok := view.Locate(view.BeatPlace(), layout.BeatSize)
+	if !ok {
+		return
+	}
+	raw := make([]byte, layout.BeatSize)
+	before := e.Now()
+	if err := p.ReadRegion(ctx, view.Regions[region].ID, off, raw); err != nil {
+		e.skip("clock of peer", addr, "its beat cannot be read: %v", err)
+		return
+	}
+	after := e.Now()
+	b, err := layout.ParseBeat(raw, view.Incarnation)
+	if err != nil {
+		e.skip("clock of peer", addr, "its beat makes no sense: %v", err)
+		return
+	}
+	// The beat was written up to a period before it was READ.
+	const period = 200 * time.Millisecond
+	e.skew(addr, time.UnixMicro(int64(b.TimeMicros)), after, after.Sub(before)+2*period)
+}
