@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/config"
+	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/internal/version"
 )
@@ -107,6 +108,11 @@ func (a *app) serverConfig(ctx context.Context) (server.Config, error) {
 	secret, err := c.Secret()
 	if err != nil {
 		return server.Config{}, err
+	}
+	if len(secret) > 0 || c.TenantsFile != "" || c.Gossip.KeyFile != "" {
+		if err := memory.KeepSecret(); err != nil {
+			log.Warn("a core dump of this process would have its secrets in it", "err", err)
+		}
 	}
 	cfg := server.Config{
 		Listeners:       listeners,

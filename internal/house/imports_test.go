@@ -52,8 +52,8 @@ var allowed = []struct {
 	part   string
 	others []string
 }{
-	{"cmd/kvserver", []string{"internal/server", "internal/inspect", "internal/config", "internal/version", "rdma/..."}},
-	{"cmd/kvclient", []string{"client", "internal/cluster", "internal/config", "internal/doctor", "internal/perf", "internal/version", "internal/wire", "rdma/...", "store/layout"}},
+	{"cmd/kvserver", []string{"internal/server", "internal/inspect", "internal/config", "internal/memory", "internal/version", "rdma/..."}},
+	{"cmd/kvclient", []string{"client", "internal/cluster", "internal/config", "internal/doctor", "internal/memory", "internal/perf", "internal/version", "internal/wire", "rdma/...", "store/layout"}},
 	{"demo", []string{"client", "rdma/...", "test/node"}},
 	{"examples/...", []string{"client", "rdma/...", "examples/internal/...", "internal/memory"}},
 	{"test/...", []string{"..."}},
