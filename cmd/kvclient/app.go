@@ -14,6 +14,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/internal/config"
+	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/internal/version"
 )
 
@@ -178,6 +179,9 @@ func (a *app) clientConfig() (client.Config, error) {
 	secret, err := a.cfg.Secret()
 	if err != nil {
 		return client.Config{}, err
+	}
+	if len(secret) > 0 {
+		_ = memory.KeepSecret() // best effort: this process lives for moments
 	}
 	cache := a.cfg.CacheEntries
 	if cache == 0 {
