@@ -35,6 +35,9 @@ func (k *worker) work(ctx context.Context) {
 			// No answer: the server is away. What does not wait does not help it.
 			pause(ctx, time.Duration(1+k.rng.IntN(5))*time.Millisecond)
 		}
+		if p := k.w.cfg.Pace; p > 0 {
+			pause(ctx, time.Duration(k.rng.Int64N(int64(p))))
+		}
 	}
 }
 

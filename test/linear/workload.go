@@ -31,6 +31,7 @@ type Config struct {
 	ShortUpTo  time.Duration
 	TTLFrom    time.Duration // of what is to expire; default 50 ms
 	TTLUpTo    time.Duration // default 1 s
+	Pace       time.Duration // up to so long a worker rests after each operation; default: not at all
 
 	// Done takes an object that nobody uses any more. Safe for concurrent use.
 	Done func(*Object)

@@ -1,0 +1,87 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rdmakv/rdmakv/test/linear"
+)
+
+// LoadOptions say what a load does. Stores is required.
+type LoadOptions struct {
+	Name    string // of the run, for the files of histories
+	Seed    uint64
+	Stores  []linear.Store
+	Workers int    // default 8
+	Prefix  string // of all keys; default "w"
+	Dir     string // where histories go that do not fit
+	Pace    time.Duration
+}
+
+// A Load is clients at work on few keys, of which each has many writers and
+// readers. What they saw is judged while they go on, and at the end.
+type Load struct {
+	w      *linear.Workload
+	c      *linear.Checker
+	cancel context.CancelFunc
+	done   chan error
+}
+
+// Verdict is what a load came to.
+type Verdict struct {
+	linear.Summary
+	Wrong []string // histories that are not linearizable, and those that could not be judged
+}
+
+// StartLoad starts workers, which stop at Finish.
+func StartLoad(ctx context.Context, o LoadOptions) *Load {
+	if o.Workers == 0 {
+		o.Workers = 8
+	}
+	if o.Prefix == "" {
+		o.Prefix = "w"
+	}
+	l := &Load{done: make(chan error, 1)}
+	l.c = &linear.Checker{
+		Name: o.Name, Seed: o.Seed, Dir: o.Dir, Jobs: 1, Limit: 2 * time.Minute,
+		// A restart puts the server's clock ahead of ours: a deadline may come at
+		// any time.
+		Slack: linear.Slack{Forget: true},
+	}
+	can := linear.ClientCan
+	// A scan of a cluster asks every node, and one that is away fails it: the
+	// tests of scans are elsewhere.
+	can.Scan = false
+	l.w = linear.New(linear.Config{
+		Seed: o.Seed, Stores: o.Stores, Can: can, Prefix: o.Prefix,
+		Workers: o.Workers, Objects: 24, OpsPerObject: 500, Sizes: []int{9, 16, 40, 100, 300, 1000, 3000, 70_000},
+		ShortEvery: 50, ShortUpTo: 50 * time.Millisecond,
+		TTLFrom: 20 * time.Millisecond, TTLUpTo: 2 * time.Second,
+		Pace: o.Pace, Done: l.c.Add,
+	})
+	ctx, l.cancel = context.WithCancel(ctx)
+	go func() { l.done <- l.w.Run(ctx) }()
+	return l
+}
+
+// Ops is how many operations were recorded so far.
+func (l *Load) Ops() int { return l.w.Ops() }
+
+// Finish stops the workers, reads every key once more, in peace, and judges. The
+// error is of something that must not happen at all. It is called once.
+func (l *Load) Finish(ctx context.Context) (Verdict, error) {
+	l.cancel()
+	err := <-l.done
+	if err == nil {
+		err = l.w.Finish(ctx)
+	}
+	sum, failures := l.c.Close()
+	return Verdict{sum, failures}, err
+}
+
+// String is a line about the verdict.
+func (v Verdict) String() string {
+	return fmt.Sprintf("ops=%d histories=%d keys=%d unknown=%d refused=%d wrong=%d undecided=%d",
+		v.Ops, v.Objects, v.Keys, v.Unknown, v.Refused, v.Failures-v.Undecided, v.Undecided)
+}

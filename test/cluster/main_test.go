@@ -1,0 +1,293 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	"github.com/rdmakv/rdmakv/test/cluster/hosts"
+	"github.com/rdmakv/rdmakv/test/node"
+)
+
+var (
+	seedFlag = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of random choices; a failure prints it")
+	binFlag  = flag.String("bin", "", "directory with kvserver and kvclient; empty: build them")
+	keysFlag = flag.Int("keys", 60_000, "keys of the test that reads every key")
+	outFlag  = flag.String("out", "", "directory of failing histories; empty: .cache/linearizability of the repository")
+	loopFlag = flag.Bool("loopback", false, "hosts on loopback addresses, though there may be namespaces")
+)
+
+// cannot says why there are no namespaces.
+var cannot error
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	cannot = hosts.Enter()
+	code := m.Run()
+	programs.remove()
+	os.Exit(code)
+}
+
+// programs are kvserver and kvclient, made when a test first asks for them.
+var programs builtPrograms
+
+type builtPrograms struct {
+	once sync.Once
+	dir  string
+	temp bool
+	err  error
+}
+
+// get returns their directory.
+func (p *builtPrograms) get(t testing.TB) string {
+	t.Helper()
+	p.once.Do(func() {
+		if p.dir = *binFlag; p.dir != "" {
+			p.dir, p.err = filepath.Abs(p.dir)
+			return
+		}
+		if p.dir, p.err = os.MkdirTemp("", "rdmakv-cluster-"); p.err != nil {
+			return
+		}
+		p.temp = true
+		out, err := exec.Command("go", "build", "-o", p.dir+"/", "../../cmd/kvserver", "../../cmd/kvclient").CombinedOutput()
+		if err != nil {
+			p.err = fmt.Errorf("build the programs: %w\n%s", err, out)
+		}
+	})
+	if p.err != nil {
+		t.Fatal(p.err)
+	}
+	return p.dir
+}
+
+func (p *builtPrograms) remove() {
+	if p.temp {
+		if err := os.RemoveAll(p.dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+}
+
+// patience is how long anything may take that must happen. A machine with much
+// else to do takes its time.
+const patience = 90 * time.Second
+
+// Deadlines of calls: of those that must succeed unless their node is away for
+// longer, and of those that find out soon that it is away.
+const (
+	callLimit = 20 * time.Second
+	soonLimit = 2 * time.Second
+)
+
+func within(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// names of hosts: five that are in use, and one to move to.
+var names = []string{"one", "two", "three", "spare", "east", "west"}
+
+// A world is a rig on hosts of this machine, and clients on two of them.
+type world struct {
+	*Rig
+	t    *testing.T
+	net  hosts.Net
+	dir  string
+	logs *lines
+}
+
+// newWorld makes hosts and prepares nodes on the first three.
+func newWorld(t *testing.T, change ...func(*Options)) *world {
+	t.Helper()
+	t.Logf("seed %d", *seedFlag)
+	w := &world{t: t, dir: t.TempDir(), logs: &lines{}}
+	var err error
+	if *loopFlag || cannot != nil {
+		w.net, err = hosts.Loopback(names...)
+	} else {
+		w.net, err = hosts.Namespaces(names...)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.net.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	o := Options{Bin: programs.get(t), Dir: w.dir, Log: w.logs}
+	for _, name := range names[:3] {
+		o.Places = append(o.Places, w.net.Host(name))
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	if w.Rig, err = NewRig(o); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.Rig.Close(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("what the nodes said:\n%s", w.logs)
+		}
+	})
+	return w
+}
+
+// born starts the nodes and makes a cluster of them.
+func (w *world) born() *world {
+	w.t.Helper()
+	if err := w.Start(within(w.t)); err != nil {
+		w.t.Fatal(err)
+	}
+	w.initMap()
+	return w
+}
+
+// needsFaults skips where the network cannot cut single ports or slow links down.
+func (w *world) needsFaults() {
+	w.t.Helper()
+	if w.net.Kind() != "namespaces" {
+		w.t.Skipf("single ports cannot be cut on loopback addresses; no namespaces: %v", cannot)
+	}
+}
+
+// kvclient runs it on a host, to its end.
+func (w *world) kvclient(host string, args ...string) (stdout string, code int, stderr string) {
+	w.t.Helper()
+	var out, errOut bytes.Buffer
+	env := []string{"RDMAKV_FABRIC=iwarp"}
+	if w.Secret != nil {
+		env = append(env, "RDMAKV_SECRET_FILE="+w.SecretFile())
+	}
+	p, err := w.net.Host(host).On().Start(node.Command{Path: filepath.Join(programs.get(w.t), "kvclient"), Args: args, Env: env, Stdout: &out, Stderr: &errOut})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	timer := time.AfterFunc(patience, func() { _ = p.Signal(9) })
+	defer timer.Stop()
+	code, _ = p.Wait()
+	return out.String(), code, errOut.String()
+}
+
+// must runs kvclient on a host; it must end well.
+func (w *world) must(host string, args ...string) string {
+	w.t.Helper()
+	out, code, errOut := w.kvclient(host, args...)
+	if code != 0 {
+		w.t.Fatalf("kvclient %q: exit code %d\n%s%s", args, code, out, errOut)
+	}
+	return out
+}
+
+// admin calls the admin port of a node, from a host.
+func (w *world) admin(s *Server, method, path string) (code int, body string) {
+	w.t.Helper()
+	from := w.net.Host("east")
+	c := http.Client{Transport: &http.Transport{DialContext: from.Dial, DisableKeepAlives: true}}
+	req, err := http.NewRequestWithContext(within(w.t), method, "http://"+hostPort(s.Place().IP(), AdminPort)+path, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	res, err := c.Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(res.Body, 16<<20))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return res.StatusCode, string(data)
+}
+
+// keysOf makes keys that a node owns.
+func (w *world) keysOf(id, prefix string, n int) [][]byte {
+	w.t.Helper()
+	m := w.shardMap()
+	var keys [][]byte
+	for i := 0; len(keys) < n; i++ {
+		k := fmt.Appendf(nil, "%s %d", prefix, i)
+		if m.OwnerOf(cluster.ShardOf(k, len(m.Owner))) == id {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// A pair of probes calls one node from one client: one is patient, and its calls
+// must succeed unless the node is away for long; the other finds out soon.
+type pair struct{ patient, soon *Probe }
+
+// startProbes calls every node from every client, by host and node.
+func (w *world) startProbes(ctx context.Context, clients map[string]*conn) map[string]map[string]pair {
+	w.t.Helper()
+	all := map[string]map[string]pair{}
+	for host, c := range clients {
+		all[host] = map[string]pair{}
+		for _, s := range w.Nodes {
+			start := func(word string, limit time.Duration) *Probe {
+				return StartProbe(ctx, ProbeOptions{
+					Name: host + " to " + s.ID + ", " + word, Client: c, Limit: limit, Pace: 20 * time.Millisecond,
+					Keys: w.keysOf(s.ID, word+" probe of "+host, 4),
+				})
+			}
+			all[host][s.ID] = pair{start("patient", callLimit), start("soon", soonLimit)}
+		}
+	}
+	return all
+}
+
+// newFabric is the fabric of a client on a host.
+func (w *world) newFabric(host string) rdma.Fabric {
+	return w.net.Host(host).Fabric(iwarp.New(iwarp.Options{}))
+}
+
+// outDir is where failing histories go.
+func outDir() string {
+	if *outFlag != "" {
+		return *outFlag
+	}
+	return filepath.Join("..", "..", ".cache", "linearizability")
+}
+
+// lines keeps what nodes say, up to a bound.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+const maxLines = 1 << 20
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.buf.Write(p)
+	if extra := l.buf.Len() - maxLines; extra > 0 {
+		l.buf.Next(extra)
+	}
+	return len(p), nil
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}

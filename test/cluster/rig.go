@@ -1,0 +1,293 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rdmakv/rdmakv/test/node"
+)
+
+// Ports of every node.
+const (
+	DataPort   = 7400
+	AdminPort  = 7480
+	GossipPort = 7946
+	// RoCEPort is where RoCE v2 goes (InfiniBand specification, annex 17).
+	RoCEPort = 4791
+)
+
+// A Place is where a node can run: a host of package hosts, or a guest.
+type Place interface {
+	Name() string
+	IP() string
+	On() node.Launcher
+}
+
+// Options say what nodes a rig has. Zero fields mean their defaults.
+type Options struct {
+	Bin    string // directory of the programs, as the places see it
+	Dir    string // directory of data and secrets, as the places see it
+	Places []Place
+	Fabric string        // default iwarp
+	Lease  time.Duration // default 1 s, the shortest there is
+	Memory string        // default 256MiB
+	Args   []string      // more, for every node
+	Open   bool          // no keys and no secret: --insecure
+	Log    io.Writer     // gets what nodes write to standard error; may be nil
+	Wait   time.Duration // for a node to be ready; 0: a minute
+}
+
+// A Rig is a cluster: one node on each place, n1 on the first.
+type Rig struct {
+	opt    Options
+	Secret []byte // of clients; nil if Open
+	Nodes  []*Server
+}
+
+// A Server is a kvserver that can be killed and started again.
+type Server struct {
+	ID   string
+	rig  *Rig
+	args []string // of the last start, beside those of every node
+
+	mu    sync.Mutex
+	place Place
+	node  *node.Node
+	past  []string // standard error of earlier processes
+}
+
+// Alone makes nodes that know nothing of each other.
+var Alone = true
+
+// NewRig prepares the nodes, and starts none.
+func NewRig(opt Options) (*Rig, error) {
+	if opt.Fabric == "" {
+		opt.Fabric = "iwarp"
+	}
+	if opt.Lease == 0 {
+		opt.Lease = time.Second
+	}
+	if opt.Memory == "" {
+		opt.Memory = "256MiB"
+	}
+	r := &Rig{opt: opt}
+	for i, p := range opt.Places {
+		r.Nodes = append(r.Nodes, r.NewServer(fmt.Sprintf("n%d", i+1), p))
+	}
+	if opt.Open {
+		return r, nil
+	}
+	r.Secret = []byte(rand.Text())
+	key := make([]byte, 32)
+	rand.Read(key)
+	return r, errors.Join(
+		os.WriteFile(r.SecretFile(), r.Secret, 0o600),
+		os.WriteFile(r.keyFile(), []byte(base64.StdEncoding.EncodeToString(key)+"\n"), 0o600))
+}
+
+// NewServer is one more server, which is no member of anything yet.
+func (r *Rig) NewServer(id string, p Place) *Server { return &Server{ID: id, rig: r, place: p} }
+
+// SecretFile is the file of the secret that clients share with the nodes.
+func (r *Rig) SecretFile() string { return filepath.Join(r.opt.Dir, "secret") }
+
+func (r *Rig) keyFile() string { return filepath.Join(r.opt.Dir, "gossip.key") }
+
+// Node returns a node by its id.
+func (r *Rig) Node(id string) *Server {
+	for _, s := range r.Nodes {
+		if s.ID == id {
+			return s
+		}
+	}
+	return nil
+}
+
+// Start starts all nodes at the same time.
+func (r *Rig) Start(ctx context.Context) error {
+	errs := make([]error, len(r.Nodes))
+	var wg sync.WaitGroup
+	for i, s := range r.Nodes {
+		wg.Go(func() { errs[i] = s.Start(ctx) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// Close kills what is left.
+func (r *Rig) Close() error {
+	var errs []error
+	for _, s := range r.Nodes {
+		errs = append(errs, s.Kill())
+	}
+	return errors.Join(errs...)
+}
+
+// Addrs are the addresses of the nodes for clients.
+func (r *Rig) Addrs() []string {
+	var all []string
+	for _, s := range r.Nodes {
+		all = append(all, s.Addr())
+	}
+	return all
+}
+
+// Addr is the node's address for clients.
+func (s *Server) Addr() string { return hostPort(s.Place().IP(), DataPort) }
+
+func hostPort(ip string, port int) string { return net.JoinHostPort(ip, fmt.Sprint(port)) }
+
+// Place is where the node runs, or ran last.
+func (s *Server) Place() Place {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.place
+}
+
+// MoveTo makes the next start one somewhere else, with the same data.
+func (s *Server) MoveTo(p Place) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.place = p
+}
+
+// Dir is the node's data directory.
+func (s *Server) Dir() string { return filepath.Join(s.rig.opt.Dir, s.ID) }
+
+// Start starts the node and returns when it is ready. The arguments come behind
+// the usual ones, and win.
+func (s *Server) Start(ctx context.Context, more ...string) error {
+	p, o := s.Place(), &s.rig.opt
+	args := []string{
+		"--data-dir", s.Dir(), "--listen", hostPort(p.IP(), DataPort), "--admin-listen", hostPort(p.IP(), AdminPort),
+		"--fabric", o.Fabric, "--lease", o.Lease.String(), "--memory-limit", o.Memory, "--log-level", "info",
+	}
+	if !Alone {
+		args = append(args, "--node-id", s.ID, "--gossip-bind", hostPort(p.IP(), GossipPort), "--join", strings.Join(s.rig.others(s), ","))
+	}
+	switch {
+	case !o.Open && Alone:
+		args = append(args, "--secret-file", s.rig.SecretFile())
+	case !o.Open:
+		args = append(args, "--gossip-key-file", s.rig.keyFile(), "--secret-file", s.rig.SecretFile(), "--cluster-name", "test")
+	case !Alone:
+		args = append(args, "--insecure")
+	}
+	n, err := node.Start(ctx, node.Options{
+		Bin: filepath.Join(o.Bin, "kvserver"), On: p.On(), Args: append(append(args, o.Args...), more...), Log: s.log(), Wait: o.Wait,
+	})
+	if err != nil {
+		return fmt.Errorf("node %s on %s: %w", s.ID, p.Name(), err)
+	}
+	s.mu.Lock()
+	s.node = n
+	s.mu.Unlock()
+	return nil
+}
+
+// others are the gossip addresses of the other nodes.
+func (r *Rig) others(s *Server) []string {
+	var all []string
+	for _, o := range r.Nodes {
+		if o != s {
+			all = append(all, hostPort(o.Place().IP(), GossipPort))
+		}
+	}
+	return all
+}
+
+func (s *Server) log() io.Writer {
+	if s.rig.opt.Log == nil {
+		return nil
+	}
+	return named{s.ID, s.rig.opt.Log}
+}
+
+// named writes a name before what it passes on.
+type named struct {
+	name string
+	w    io.Writer
+}
+
+func (n named) Write(p []byte) (int, error) {
+	if _, err := fmt.Fprintf(n.w, "%s: %s", n.name, p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Process is the running process; nil if none was started.
+func (s *Server) Process() *node.Node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.node
+}
+
+// Kill ends the node by SIGKILL. One that does not run is left alone.
+func (s *Server) Kill() error {
+	n := s.Process()
+	if n == nil {
+		return nil
+	}
+	err := n.Kill()
+	s.ended()
+	return err
+}
+
+// ended keeps what the process said.
+func (s *Server) ended() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.node != nil {
+		s.past = append(s.past, s.node.Stderr())
+		s.node = nil
+	}
+}
+
+// Stop ends the node by SIGTERM. It must end well.
+func (s *Server) Stop(limit time.Duration) error {
+	n := s.Process()
+	if n == nil {
+		return fmt.Errorf("node %s does not run", s.ID)
+	}
+	code, err := n.Stop(limit)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("exit code %d: %s", code, n.Stderr())
+	}
+	s.ended()
+	if err != nil {
+		return fmt.Errorf("node %s, SIGTERM: %w", s.ID, err)
+	}
+	return nil
+}
+
+// Signal sends a signal to the process.
+func (s *Server) Signal(sig syscall.Signal) error {
+	n := s.Process()
+	if n == nil {
+		return fmt.Errorf("node %s does not run", s.ID)
+	}
+	return n.Signal(sig)
+}
+
+// Said is what the node's processes wrote to standard error, the last of each.
+func (s *Server) Said() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := strings.Join(s.past, "")
+	if s.node != nil {
+		all += s.node.Stderr()
+	}
+	return all
+}
