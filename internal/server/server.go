@@ -147,6 +147,7 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 		srv.log.Warn(limitNone, "the lease is OFF, which is for debugging alone: clients believe this node's memory for as long as the device answers, "+
 			"also when this process is stopped or another one has taken its place; memory that the store retires is lost until the next start")
 	}
+	srv.warnOfUsers()
 	for _, p := range srv.ports {
 		d := p.dev
 		srv.log.Info("serving", "addr", p.ln.Addr().String(), "fabric", d.attr.Fabric, "device", d.dev.Name(),
@@ -400,7 +401,9 @@ func (srv *Server) closeAll() error {
 	// Frees the regions, hence ends remote access, before the clean-stop mark.
 	errs = append(errs, srv.store.Close())
 	srv.staging.close()
+	held := srv.spaceFenced() // the PD of one that has failed stays, and its device
 	for _, d := range srv.devices {
+		d.shares = d.shares || held
 		errs = append(errs, d.close())
 	}
 	srv.log.Info("stopped")

@@ -299,6 +299,19 @@ func (srv *Server) closeSpace(sp *Server) {
 	srv.log.Info("space closed; its files stay", "space", sp.space, "dir", sp.cfg.DataDir)
 }
 
+// spaceFenced says whether a space of this node has lost its durability.
+func (srv *Server) spaceFenced() bool {
+	if srv.root != srv {
+		return false
+	}
+	for _, sp := range srv.everySpace()[1:] {
+		if sp.Err() != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // shutdownSpaces ends all of them, at once, before the node ends itself.
 func (srv *Server) shutdownSpaces(ctx context.Context) error {
 	if srv.root != srv {
