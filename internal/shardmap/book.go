@@ -1,0 +1,293 @@
+package shardmap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/shardmap/format"
+)
+
+// Options say where a Book is and whose.
+type Options struct {
+	FS   vfs.FS // default: the machine's
+	Dir  string // exists
+	Node string // this node's id
+	Name string // the cluster's
+	// Shards is the number of shards of the node's store.
+	Shards int
+	// Empty returns nil if the node holds no keys, else an error that says so.
+	// It is asked under the Book's lock whenever a map is prepared: a node may
+	// come into a cluster without keys only, for another node may own theirs.
+	Empty func(context.Context) error
+}
+
+// Errors of the steps, beside those of package cluster.
+var (
+	// ErrCommitted: a committed map is never given up.
+	ErrCommitted = errors.New("shardmap: a map is committed, and stays")
+	// ErrNotPromised: a map is committed only where it was prepared.
+	ErrNotPromised = errors.New("shardmap: this map was not prepared here")
+	// ErrNotIn: the map has no shards for this node.
+	ErrNotIn = errors.New("shardmap: this node is not in the map")
+	// ErrShards: the map is of another number of shards.
+	ErrShards = errors.New("shardmap: another number of shards")
+)
+
+// A Book keeps the map of one node. It implements cluster.Authority. All
+// methods are safe for concurrent use.
+type Book struct {
+	opt Options
+
+	mu       sync.Mutex // serialises the steps; held while the disk is waited for
+	promised *cluster.Map
+	// unsure: the last step failed at the disk, so that what stands there may
+	// be newer than what is known here. Every step writes the whole file, which
+	// settles it.
+	unsure bool
+	// begun: a commit was asked for and failed at the disk. It may stand there,
+	// and other nodes may have committed: the promise is not taken back.
+	begun bool
+
+	committed atomic.Pointer[cluster.Map]
+	known     atomic.Pointer[cluster.Map] // promised, for those who do not take mu
+}
+
+var _ cluster.Authority = (*Book)(nil)
+
+// Open reads what the node has of a map. Nobody else may have the directory
+// open. Errors: a file that is damaged, newer, or another cluster's; what the
+// file system said.
+func Open(opt Options) (*Book, error) {
+	if opt.FS == nil {
+		opt.FS = vfs.Default
+	}
+	b := &Book{opt: opt}
+	data, err := readFile(opt.FS, opt.FS.PathJoin(opt.Dir, format.MapFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return b, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("shardmap: %w", err)
+	}
+	state, m, err := format.ParseMap(data)
+	if err != nil {
+		return nil, fmt.Errorf("shardmap: %s is %w: every node of the cluster has the same file: stop one, and copy its %s here", opt.FS.PathJoin(opt.Dir, format.MapFile), err, format.MapFile)
+	}
+	if err := b.suits(m); err != nil {
+		return nil, fmt.Errorf("shardmap: %s holds a map that is not this node's: %w", opt.FS.PathJoin(opt.Dir, format.MapFile), err)
+	}
+	if state == format.Committed {
+		b.committed.Store(m)
+	} else {
+		b.promise(m)
+	}
+	return b, nil
+}
+
+// suits says whether a map can be this node's at all.
+func (b *Book) suits(m *cluster.Map) error {
+	switch {
+	case m.Name != b.opt.Name:
+		return fmt.Errorf("%w: the map is of cluster %q, this node belongs to %q (cluster.name)", cluster.ErrOtherCluster, m.Name, b.opt.Name)
+	case len(m.Owner) != b.opt.Shards:
+		return fmt.Errorf("%w: the map has %d shards, the store of node %q has %d (shards)", ErrShards, len(m.Owner), b.opt.Node, b.opt.Shards)
+	case !m.Has(b.opt.Node):
+		return fmt.Errorf("%w: node %q stands nowhere in it", ErrNotIn, b.opt.Node)
+	}
+	return nil
+}
+
+// Map implements cluster.Authority.
+func (b *Book) Map() *cluster.Map { return b.committed.Load() }
+
+// Promised returns the map that was prepared and is not committed; nil if there
+// is none. It does not wait.
+func (b *Book) Promised() *cluster.Map { return b.known.Load() }
+
+func (b *Book) promise(m *cluster.Map) {
+	b.promised = m
+	b.known.Store(m)
+}
+
+// Prepare promises a map: from here on this node commits it or none. The same
+// map again is fine; so is the one that is committed.
+//
+// Errors: those of cluster.CheckChange, ErrOtherMap if another one is promised,
+// ErrShards, ErrNotIn, what Options.Empty says, what the disk says.
+func (b *Book) Prepare(ctx context.Context, m *cluster.Map) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.check(m); err != nil || b.Map() != nil {
+		return err // nil: it is the committed one
+	}
+	if same(b.promised, m) && !b.unsure {
+		return nil
+	}
+	if b.promised != nil && !same(b.promised, m) {
+		return fmt.Errorf("%w: node %q has promised %v; finish that one, or abandon it", cluster.ErrOtherMap, b.opt.Node, b.promised)
+	}
+	if b.opt.Empty != nil {
+		if err := b.opt.Empty(ctx); err != nil {
+			return err
+		}
+	}
+	if err := b.write(format.Promised, m); err != nil {
+		return err
+	}
+	b.promise(m)
+	return nil
+}
+
+// check says whether a map may be this node's, now.
+func (b *Book) check(m *cluster.Map) error {
+	if err := cluster.CheckChange(b.Map(), m); err != nil {
+		return err
+	}
+	return b.suits(m)
+}
+
+// Commit puts the promised map in force. The committed one again is fine.
+//
+// Errors: those of cluster.CheckChange, ErrNotPromised, what the disk says:
+// then it is not in force, and may be after a crash.
+func (b *Book) Commit(m *cluster.Map) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.commit(m)
+}
+
+func (b *Book) commit(m *cluster.Map) error {
+	if err := b.check(m); err != nil || b.Map() != nil {
+		return err
+	}
+	if !same(b.promised, m) {
+		return fmt.Errorf("%w: prepare it at every node first", ErrNotPromised)
+	}
+	b.begun = true
+	if err := b.write(format.Committed, b.promised); err != nil {
+		return err
+	}
+	b.committed.Store(b.promised)
+	b.promise(nil)
+	return nil
+}
+
+// Abandon forgets the promise of a map, so that another one can be agreed on.
+// A promise that there is not is fine; a committed map stays: ErrCommitted.
+func (b *Book) Abandon(m *cluster.Map) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.Map() != nil:
+		return fmt.Errorf("%w: %v", ErrCommitted, b.Map())
+	case b.promised != nil && !same(b.promised, m):
+		return fmt.Errorf("%w: node %q has promised %v", cluster.ErrOtherMap, b.opt.Node, b.promised)
+	case b.begun:
+		return fmt.Errorf("%w: its commit has begun; ask for it again", ErrCommitted)
+	case b.promised == nil && !b.unsure:
+		return nil
+	}
+	if err := b.remove(); err != nil {
+		return err
+	}
+	b.promise(nil)
+	return nil
+}
+
+// Change implements cluster.Authority: both steps at this node alone. The
+// previous map must be the one in force (nil: none).
+func (b *Book) Change(ctx context.Context, previous, next *cluster.Map) error {
+	if now := b.Map(); !same(now, previous) {
+		return fmt.Errorf("%w: %v", cluster.ErrOtherMap, describe(now))
+	}
+	if err := b.Prepare(ctx, next); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.commit(next)
+}
+
+func describe(m *cluster.Map) string {
+	if m == nil {
+		return "none is in force"
+	}
+	return m.String()
+}
+
+// same reports whether both are nil, or the same map.
+func same(a, b *cluster.Map) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Version == b.Version && a.Digest() == b.Digest()
+}
+
+// write makes the content of MAP durable. b.mu is held.
+func (b *Book) write(s format.State, m *cluster.Map) error {
+	b.unsure = true
+	if err := replaceFile(b.opt.FS, b.opt.Dir, format.MapFile, format.AppendMap(nil, s, m)); err != nil {
+		return fmt.Errorf("shardmap: the map cannot be made durable: %w", err)
+	}
+	b.unsure = false
+	return nil
+}
+
+func (b *Book) remove() error {
+	b.unsure = true
+	err := b.opt.FS.Remove(b.opt.FS.PathJoin(b.opt.Dir, format.MapFile))
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		err = syncDir(b.opt.FS, b.opt.Dir)
+	}
+	if err != nil {
+		return fmt.Errorf("shardmap: the promise cannot be taken back: %w", err)
+	}
+	b.unsure = false
+	return nil
+}
+
+func readFile(fsys vfs.FS, path string) ([]byte, error) {
+	f, err := fsys.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, format.MaxFile+1))
+}
+
+// replaceFile writes a file anew: whole in its new form or whole in its old one
+// after a crash, and in its new one once it has returned.
+func replaceFile(fsys vfs.FS, dir, name string, content []byte) error {
+	fresh := fsys.PathJoin(dir, name+".new")
+	f, err := fsys.Create(fresh, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := fsys.Rename(fresh, fsys.PathJoin(dir, name)); err != nil {
+		return err
+	}
+	return syncDir(fsys, dir)
+}
+
+func syncDir(fsys vfs.FS, dir string) error {
+	d, err := fsys.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

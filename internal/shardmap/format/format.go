@@ -1,0 +1,140 @@
+// Package format is the bytes of the two files by which a node of a cluster
+// knows, after any crash, who it is and what it has promised. It touches no
+// disk, so tools may read the files without what keeps them (package
+// shardmap).
+//
+//	NODE   text: the node's id and the cluster's name. Written once
+//	MAP    the shard map that the node has promised or committed
+//
+// Both end in a checksum over everything before it: a file that was damaged is
+// found, and never half believed.
+package format
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+)
+
+// Names of the files in the data directory.
+const (
+	NodeFile = "NODE"
+	MapFile  = "MAP"
+)
+
+// MaxFile bounds either file, in bytes.
+const MaxFile = cluster.MaxMap + 1024
+
+// ErrDamaged: a file is not as it was written.
+var ErrDamaged = errors.New("damaged")
+
+// ErrNewer: a file was written by a newer version of this program.
+var ErrNewer = errors.New("written by a newer version of this program")
+
+// version of both files.
+const version = 1
+
+// An Identity says whose a data directory is.
+type Identity struct {
+	Node    string // node_id
+	Cluster string // cluster.name
+}
+
+const nodeMagic = "rdmakv node"
+
+// AppendIdentity appends the content of NODE: lines of "name value", the last
+// one with the SHA-256 of those above it.
+func AppendIdentity(dst []byte, id Identity) []byte {
+	start := len(dst)
+	dst = fmt.Appendf(dst, "%s\nformat %d\nnode %s\ncluster %s\n", nodeMagic, version, id.Node, id.Cluster)
+	sum := sha256.Sum256(dst[start:])
+	return fmt.Appendf(dst, "sum %x\n", sum)
+}
+
+// ParseIdentity reads NODE. Errors wrap ErrDamaged or ErrNewer.
+func ParseIdentity(b []byte) (id Identity, err error) {
+	text, found := strings.CutPrefix(string(b), nodeMagic+"\nformat ")
+	if !found || len(b) > 1024 {
+		return id, fmt.Errorf("%w: it does not begin as it should", ErrDamaged)
+	}
+	var v int
+	if n, err := fmt.Sscanf(text, "%d\n", &v); n == 1 && err == nil && v > version {
+		return id, ErrNewer
+	}
+	at := strings.LastIndex(string(b), "sum ")
+	if at < 0 {
+		return id, fmt.Errorf("%w: it has no checksum", ErrDamaged)
+	}
+	lines := strings.Split(text, "\n")
+	if len(lines) == 5 {
+		id.Node = strings.TrimPrefix(lines[1], "node ")
+		id.Cluster = strings.TrimPrefix(lines[2], "cluster ")
+	}
+	// Equal to what would be written, to the last byte, or not ours.
+	if !bytes.Equal(AppendIdentity(nil, id), b) || cluster.CheckNodeID(id.Node) != nil || cluster.CheckName(id.Cluster) != nil {
+		return Identity{}, fmt.Errorf("%w: the checksum does not fit", ErrDamaged)
+	}
+	return id, nil
+}
+
+// A State is how far a map has come at this node.
+type State uint8
+
+const (
+	Promised  State = 1 // this map and no other
+	Committed State = 2 // in force
+)
+
+var mapMagic = [8]byte{'r', 'k', 'v', ' ', 'm', 'a', 'p', version}
+
+const mapFixed = 8 + 1 + 3 + 4
+
+// AppendMap appends the content of MAP:
+//
+//	┌magic and version┬state┬ 0 ┬length┬map, see cluster.AppendMap┬SHA-256┐
+//	└8                ┴1    ┴3  ┴4     ┴…                         ┴32     ┘
+//
+// It is the same on every node of a cluster.
+func AppendMap(dst []byte, s State, m *cluster.Map) []byte {
+	start := len(dst)
+	body := cluster.AppendMap(nil, m)
+	dst = append(dst, mapMagic[:]...)
+	dst = append(dst, byte(s), 0, 0, 0)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(body)))
+	dst = append(dst, body...)
+	sum := sha256.Sum256(dst[start:])
+	return append(dst, sum[:]...)
+}
+
+// ParseMap reads MAP. Errors wrap ErrDamaged or ErrNewer.
+func ParseMap(b []byte) (State, *cluster.Map, error) {
+	if len(b) < mapFixed+sha256.Size || len(b) > MaxFile || !bytes.Equal(b[:7], mapMagic[:7]) {
+		return 0, nil, fmt.Errorf("%w: it does not begin as it should", ErrDamaged)
+	}
+	end := len(b) - sha256.Size
+	if sum := sha256.Sum256(b[:end]); !bytes.Equal(sum[:], b[end:]) {
+		return 0, nil, fmt.Errorf("%w: the checksum does not fit", ErrDamaged)
+	}
+	if b[7] > version {
+		return 0, nil, ErrNewer
+	}
+	s := State(b[8])
+	n := binary.LittleEndian.Uint32(b[12:])
+	if b[7] != version || s != Promised && s != Committed || b[9]|b[10]|b[11] != 0 || uint64(n) != uint64(end-mapFixed) {
+		return 0, nil, fmt.Errorf("%w: its head makes no sense", ErrDamaged)
+	}
+	m, err := cluster.ParseMap(b[mapFixed:end])
+	if err != nil {
+		return 0, nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return s, m, nil
+}
+
+// Short is the first bytes of a cluster's id, as people see it.
+func Short(id [16]byte) string { return hex.EncodeToString(id[:4]) }

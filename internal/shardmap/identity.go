@@ -1,0 +1,88 @@
+package shardmap
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rdmakv/rdmakv/internal/shardmap/format"
+)
+
+// Identities that do not fit together.
+var (
+	// ErrOtherNode: the directory belongs to another node, or to the same one
+	// in another cluster.
+	ErrOtherNode = errors.New("shardmap: the data directory belongs to another node")
+	// ErrClustered: the directory belongs to a node of a cluster that has a map,
+	// and a server that is alone would answer for keys which are not here.
+	ErrClustered = errors.New("shardmap: the data directory belongs to a node of a cluster")
+)
+
+// ReadIdentity says whose the directory is. It changes nothing, and a server
+// may be running on it. fs.ErrNotExist if it is no node's; else what
+// format.ParseIdentity says.
+func ReadIdentity(fsys vfs.FS, dir string) (format.Identity, error) {
+	if fsys == nil {
+		fsys = vfs.Default
+	}
+	path := fsys.PathJoin(dir, format.NodeFile)
+	b, err := readFile(fsys, path)
+	if err != nil {
+		return format.Identity{}, err
+	}
+	id, err := format.ParseIdentity(b)
+	if err != nil {
+		return id, fmt.Errorf("shardmap: %s is %w", path, err)
+	}
+	return id, nil
+}
+
+// CheckIdentity says whether want may use the directory: it is nobody's yet, or
+// this very node's. It changes nothing, so it can be asked before a store is
+// opened. ErrOtherNode; what reading says.
+func CheckIdentity(fsys vfs.FS, dir string, want format.Identity) error {
+	id, err := ReadIdentity(fsys, dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case id != want:
+		return fmt.Errorf("%w: %s is node %q of cluster %q, and this server was to be node %q of cluster %q: give it its own data_dir, or node_id and cluster.name of before",
+			ErrOtherNode, dir, id.Node, id.Cluster, want.Node, want.Cluster)
+	}
+	return nil
+}
+
+// Claim makes the directory want's, durably, unless it is already.
+func Claim(fsys vfs.FS, dir string, want format.Identity) error {
+	if err := CheckIdentity(fsys, dir, want); err != nil {
+		return err
+	}
+	if fsys == nil {
+		fsys = vfs.Default
+	}
+	if _, err := ReadIdentity(fsys, dir); err == nil {
+		return nil
+	}
+	if err := replaceFile(fsys, dir, format.NodeFile, format.AppendIdentity(nil, want)); err != nil {
+		return fmt.Errorf("shardmap: the node's identity cannot be made durable: %w", err)
+	}
+	return nil
+}
+
+// CheckAlone says whether a server that is alone may use the directory: not if
+// it has a map, or the promise of one. ErrClustered.
+func CheckAlone(fsys vfs.FS, dir string) error {
+	if fsys == nil {
+		fsys = vfs.Default
+	}
+	if _, err := fsys.Stat(fsys.PathJoin(dir, format.MapFile)); err != nil {
+		return nil // none; a directory that cannot be read is the store's to report
+	}
+	id, _ := ReadIdentity(fsys, dir)
+	return fmt.Errorf("%w: %s is node %q of cluster %q and holds a part of the keys: start it with its node_id and gossip.bind, or make a store of its own out of it with kvserver backup and restore",
+		ErrClustered, dir, id.Node, id.Cluster)
+}
