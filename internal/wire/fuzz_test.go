@@ -34,6 +34,9 @@ func FuzzBody(f *testing.F) {
 		f.Add(Body(msg))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
+		if m, err := ParseMoved(body); err == nil && !bytes.Equal(Body(AppendMoved(nil, TypeGet, 1, m)), body) {
+			t.Fatalf("moved not canonical: %x", body)
+		}
 		for typ := TypeHello; typ <= MaxRequest; typ++ {
 			for _, typ := range [...]Type{typ, typ.Reply()} {
 				h := Header{Version: VersionMax, Type: typ, ID: 1}

@@ -81,7 +81,9 @@ const (
 	TypeWatch      Type = 16 // long poll for events
 	TypeReport     Type = 17 // one-sided reads and damage, as the client saw them
 	// What version 3 brought.
-	TypeAdmin Type = 20 // something for the operator of a node
+	TypeCluster   Type = 18 // what the node knows of its cluster, one part
+	TypeMapChange Type = 19 // a step towards a shard map
+	TypeAdmin     Type = 20 // something for the operator of a node
 
 	// ReplyBit marks the reply to a request of the type below it.
 	ReplyBit Type = 0x80
@@ -95,7 +97,7 @@ var typeNames = [...]string{
 	TypeDelete: "Delete", TypeGet: "Get", TypeRelease: "Release", TypeExists: "Exists",
 	TypeScan: "Scan", TypeStats: "Stats", TypePing: "Ping", TypeGoodbye: "Goodbye",
 	TypeUpdate: "Update", TypeBatch: "Batch", TypeBatchLarge: "BatchLarge", TypeWatch: "Watch", TypeReport: "Report",
-	TypeAdmin: "Admin",
+	TypeCluster: "Cluster", TypeMapChange: "MapChange", TypeAdmin: "Admin",
 }
 
 // Reply returns the type of the reply to t.

@@ -76,6 +76,25 @@ func encodeNewer(t *testing.T, d *datadriven.TestData, kind string, id uint64) (
 	case "admin-reply":
 		return AppendAdminReply(nil, id, AdminReply{Total: uint32(n("total")), Offset: uint32(n("offset")), Data: s("data")}), true
 	}
+	return encodeCluster(t, d, kind, id)
+}
+
+func encodeCluster(t *testing.T, d *datadriven.TestData, kind string, id uint64) ([]byte, bool) {
+	n := func(name string) uint64 { return num(t, d, name) }
+	s := func(name string) []byte { return str(d, name) }
+	total, offset := uint32(n("total")), uint32(n("offset"))
+	switch kind {
+	case "cluster":
+		return AppendClusterRequest(nil, id, ClusterRequest{What: ClusterWhat(n("what")), Offset: offset}), true
+	case "cluster-reply":
+		return AppendClusterReply(nil, id, ClusterReply{Total: total, Offset: offset, Version: n("version"), Data: s("data")}), true
+	case "map-change":
+		return AppendMapChange(nil, id, MapChange{Step: MapStep(n("step")), Total: total, Offset: offset, Data: s("data")}), true
+	case "map-change-reply":
+		return AppendMapChangeReply(nil, id, MapChangeReply{State: MapState(n("state")), Digest: n("digest"), Text: s("text")}), true
+	case "moved":
+		return AppendMoved(nil, Type(n("type")), id, Moved{MapVersion: n("version"), MapDigest: n("digest"), Owner: s("owner")}), true
+	}
 	return nil, false
 }
 
@@ -126,6 +145,18 @@ func reencodeNewer(h Header, body []byte) ([]byte, error) {
 	case TypeAdmin.Reply():
 		m, err := ParseAdminReply(body)
 		return AppendAdminReply(nil, h.ID, m), err
+	case TypeCluster:
+		m, err := ParseClusterRequest(body)
+		return AppendClusterRequest(nil, h.ID, m), err
+	case TypeCluster.Reply():
+		m, err := ParseClusterReply(body)
+		return AppendClusterReply(nil, h.ID, m), err
+	case TypeMapChange:
+		m, err := ParseMapChange(body)
+		return AppendMapChange(nil, h.ID, m), err
+	case TypeMapChange.Reply():
+		m, err := ParseMapChangeReply(body)
+		return AppendMapChangeReply(nil, h.ID, m), err
 	}
 	return nil, fmt.Errorf("no parser for %v", h.Type)
 }
@@ -161,6 +192,14 @@ func parseNewer(t Type, body []byte) (err error) {
 		_, err = ParseAdmin(body)
 	case TypeAdmin.Reply():
 		_, err = ParseAdminReply(body)
+	case TypeCluster:
+		_, err = ParseClusterRequest(body)
+	case TypeCluster.Reply():
+		_, err = ParseClusterReply(body)
+	case TypeMapChange:
+		_, err = ParseMapChange(body)
+	case TypeMapChange.Reply():
+		_, err = ParseMapChangeReply(body)
 	}
 	return err
 }
@@ -182,6 +221,11 @@ func withNewer(all map[string][]byte) map[string][]byte {
 		"report":       AppendReport(nil, 1, touchesCase(2), []Damage{{Place: 1, Version: 2, Shard: 3, Key: []byte("key")}, {Key: []byte("k")}}),
 		"reported":     AppendReportReply(nil, 1),
 		"admin":        AppendAdmin(nil, 1, Admin{Op: AdminRevoke, Name: []byte("tenant")}),
+		"cluster":      AppendClusterRequest(nil, 1, ClusterRequest{What: ClusterMap, Offset: 2}),
+		"clustered":    AppendClusterReply(nil, 1, ClusterReply{Total: 10, Offset: 8, Version: 3, Data: []byte("ab")}),
+		"map-change":   AppendMapChange(nil, 1, MapChange{Step: MapCommit, Total: 10, Offset: 8, Data: []byte("ab")}),
+		"map-changed":  AppendMapChangeReply(nil, 1, MapChangeReply{State: MapPromised, Digest: 3, Text: []byte("why")}),
+		"moved":        AppendMoved(nil, TypeGet, 1, Moved{MapVersion: 1, MapDigest: 2, Owner: []byte("n1")}),
 		"admin-text":   AppendAdminReply(nil, 1, AdminReply{Total: 10, Offset: 8, Data: []byte("{}")}),
 		"ping-touches": AppendPing(nil, 1, Ping{Echo: 3, Return: 4, Touches: touchesCase(3)}),
 	} {
@@ -225,6 +269,14 @@ func TestBounds(t *testing.T) {
 		"a part's condition":        second(ParseBatchParts(AppendBatchPart(nil, BatchPart{Key: key, If: condCount}), 1)),
 		"an unknown event":          second(ParseWatchReply(Body(oneEvent(Event{Op: 5, Key: key})))),
 		"a delete with a value":     second(ParseWatchReply(Body(oneEvent(Event{Op: EventDelete, Key: key, ValueLen: 1, Value: key, HasValue: true})))),
+		"more than the whole":       second(ParseClusterReply(Body(AppendClusterReply(nil, 1, ClusterReply{Total: 1, Data: []byte("ab")})))),
+		"something else":            second(ParseClusterRequest(Body(AppendClusterRequest(nil, 1, ClusterRequest{What: clusterWhats})))),
+		"an unknown step":           second(ParseMapChange(Body(AppendMapChange(nil, 1, MapChange{Step: 4, Total: 1, Data: key})))),
+		"an empty part of a map":    second(ParseMapChange(Body(AppendMapChange(nil, 1, MapChange{Step: MapCommit, Total: 1})))),
+		"more than the map":         second(ParseMapChange(Body(AppendMapChange(nil, 1, MapChange{Step: MapCommit, Offset: 1, Total: 1, Data: key})))),
+		"an unknown state":          second(ParseMapChangeReply(Body(AppendMapChangeReply(nil, 1, MapChangeReply{State: 3})))),
+		"moved to nobody":           second(ParseMoved(Body(AppendMoved(nil, TypeGet, 1, Moved{})))),
+		"moved to a long name":      second(ParseMoved(append(Body(AppendMoved(nil, TypeGet, 1, Moved{Owner: bytes.Repeat(key, MaxOwner)})), 'x'))),
 		"a name beyond bounds":      second(ParseAdmin(Body(AppendAdmin(nil, 1, Admin{Name: make([]byte, MaxAdminName+1)})))),
 	} {
 		if !errors.Is(err, ErrRange) {

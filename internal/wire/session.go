@@ -112,8 +112,11 @@ const (
 	// those from a server that is stopped, cut off or deposed. Welcome.Lease is
 	// the time for everything else that is counted in leases (held places).
 	WelcomeLeaseOff WelcomeFlags = 1 << 0
+	// WelcomeClustered: the server is a node of a cluster and owns a part of the
+	// keys. Who owns the others is asked with a ClusterRequest.
+	WelcomeClustered WelcomeFlags = 1 << 1
 
-	welcomeFlagsKnown = WelcomeLeaseOff
+	welcomeFlagsKnown = WelcomeLeaseOff | WelcomeClustered
 )
 
 // AppendWelcome appends the reply to Hello.

@@ -36,7 +36,10 @@ const (
 	StatusCrossShard  Status = 21 // the keys of a batch are not all of one shard
 	StatusBadBatch    Status = 22 // a batch is empty, too long, or names a key twice
 	StatusUnsupported Status = 23 // not in this mode of the server
-	statusCount              = 24
+	StatusMoved       Status = 24 // the key is another node's; the body is a Moved
+	StatusNoMap       Status = 25 // a node of a cluster that has no shard map yet
+	StatusDenied      Status = 26 // the tenant has not the right
+	statusCount              = 27
 )
 
 var statusTable = [statusCount]struct{ name, text string }{
@@ -64,6 +67,9 @@ var statusTable = [statusCount]struct{ name, text string }{
 	StatusCrossShard:  {"cross-shard", "keys of a batch belong to different shards"},
 	StatusBadBatch:    {"bad-batch", "batch is empty, too large, or names a key twice"},
 	StatusUnsupported: {"unsupported", "server does not support this in its mode"},
+	StatusMoved:       {"moved", "key belongs to another node"},
+	StatusNoMap:       {"no-map", "cluster has no shard map yet: run kvclient cluster init"},
+	StatusDenied:      {"denied", "tenant has not the right"},
 }
 
 // String is the short name of the status, as metrics use it.
@@ -138,10 +144,18 @@ func AppendError(dst []byte, t Type, id uint64, s Status, detail string) []byte 
 }
 
 // ReplyError turns a reply's header and body into an error: nil for StatusOK,
-// else a RemoteError. It copies the text.
+// else a RemoteError. It copies the text. The body of StatusMoved is no text,
+// see ParseMoved.
 func ReplyError(h Header, body []byte) error {
-	if h.Status == StatusOK {
+	switch h.Status {
+	case StatusOK:
 		return nil
+	case StatusMoved:
+		m, err := ParseMoved(body)
+		if err != nil {
+			return &RemoteError{Status: h.Status}
+		}
+		return &RemoteError{Status: h.Status, Detail: "key belongs to node " + cleanText(m.Owner)}
 	}
 	return &RemoteError{Status: h.Status, Detail: cleanText(body)}
 }
