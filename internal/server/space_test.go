@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/inspect"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/store"
 )
 
@@ -147,6 +150,138 @@ func TestSpaceStarts(t *testing.T) {
 	setSpaces(t, srv, list...)
 	if srv.spaceOf("c") == nil {
 		t.Error("not tried again")
+	}
+}
+
+// TestSpaceFenced: a space whose durability is gone stops by itself and is not
+// opened again; the node and the other spaces go on.
+func TestSpaceFenced(t *testing.T) {
+	cfg := testConfig()
+	cfg.Spaces = []SpaceConfig{{Name: "a"}, {Name: "b"}}
+	cfg.AdminListen = "127.0.0.1:0"
+	srv, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := srv.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	a, b := srv.spaceOf("a"), srv.spaceOf("b")
+	broken := errors.New("the log is on fire")
+	a.fatal(broken)
+	<-a.beatDone
+	if srv.spaceOf("a") != nil || srv.spaceOf("b") != b || !srv.Ready() || srv.Err() != nil {
+		t.Error("the fence of a space is not its own")
+	}
+	put(t, b.store, "key", "value")
+	if code, body := httpGet(t, srv, "/readyz"); code != 200 || !strings.Contains(body, "space a: fenced: the log is on fire") {
+		t.Errorf("readyz: %d %s", code, body)
+	}
+	if code, body := httpGet(t, srv, "/metrics"); code != 200 || !strings.Contains(body, `rdmakv_spaces{state="fenced"} 1`) ||
+		!strings.Contains(body, `rdmakv_space_ready{space="a"} 0`) || !strings.Contains(body, `rdmakv_space_ready{space="b"} 1`) ||
+		!strings.Contains(body, "rdmakv_ready 1") {
+		t.Errorf("metrics: %d %s", code, body)
+	}
+	setSpaces(t, srv, SpaceConfig{Name: "b"}) // a goes and comes back in the configuration
+	setSpaces(t, srv, cfg.Spaces...)
+	if srv.spaceOf("a") != nil || srv.Spaces()[0].State != "fenced" {
+		t.Errorf("a fenced space serves again: %+v", srv.Spaces())
+	}
+	if err := srv.Shutdown(context.Background()); !errors.Is(err, broken) || !strings.Contains(err.Error(), `space "a"`) {
+		t.Errorf("Shutdown: %v", err)
+	}
+	// A real process ends here; this one's stores are whole, so they are closed.
+	a.store.Close()
+	for _, d := range a.devices {
+		d.close()
+	}
+	for _, d := range srv.devices {
+		if err := d.dev.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestSpaceTools: a space is checked, inspected and backed up like a store of
+// its own, the backup while it serves.
+func TestSpaceTools(t *testing.T) {
+	dir := t.TempDir()
+	srv := startServer(t, func(c *Config) { c.DataDir, c.FS, c.Spaces = dir, nil, []SpaceConfig{{Name: "a"}, {Name: "b"}} })
+	for i := range 100 {
+		put(t, srv.spaceOf("a").store, fmt.Sprint("key", i), "value")
+	}
+	put(t, srv.spaceOf("b").store, "other", "value")
+	from, to := filepath.Join(dir, "tenants", "a"), filepath.Join(t.TempDir(), "copy")
+	var out bytes.Buffer
+	if err := inspect.Backup(context.Background(), &out, from, to); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	if err := inspect.Check(context.Background(), &out, &out, to); err != nil {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	// The node's own backup has the node's keys.
+	to = filepath.Join(t.TempDir(), "copy")
+	if err := inspect.Backup(context.Background(), &out, dir, to); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	setSpaces(t, srv, SpaceConfig{Name: "b"})
+	out.Reset()
+	if err := inspect.Run(context.Background(), &out, from, inspect.Options{Keys: true}); err != nil || strings.Count(out.String(), "key") < 100 || strings.Contains(out.String(), "other") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	if err := inspect.Check(context.Background(), &out, &out, from); err != nil {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+}
+
+// TestMemoryRights: nothing that the node or a space has registered lets a peer
+// write, and slabs let it read and no more. What is asked here is what the
+// fabric says of each region; attempts are in the tests of sessions.
+func TestMemoryRights(t *testing.T) {
+	srv := startServer(t, func(c *Config) { c.Spaces = []SpaceConfig{{Name: "a"}} })
+	p := dial(t, srv, peerOptions{})
+	if err := p.put("key", strings.Repeat("v", 8000)); err != nil {
+		t.Fatal(err)
+	}
+	value := p.sink()[:1<<20]
+	if err := p.putLarge([]byte("k"), len(value), checksum(value)); err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, sp := range srv.everySpace() {
+		for id, s := range *sp.regions.byID.Load() {
+			for _, mr := range s.mrs {
+				seen++
+				if mr.Access() != rdma.AccessRemoteRead || mr.PD() == nil {
+					t.Errorf("space %q: region %d is registered with %v", sp.space, id, mr.Access())
+				}
+			}
+		}
+		for _, d := range sp.devices {
+			for _, l := range d.lanes {
+				for _, pool := range append(l.replies[:], l.recvs) {
+					for _, b := range pool.blocks {
+						seen++
+						if b.mr.Access()&rdma.AccessRemoteMask != 0 || b.mr.RKey() != 0 {
+							t.Errorf("space %q: buffers %q are registered with %v", sp.space, pool.tag, b.mr.Access())
+						}
+					}
+				}
+			}
+		}
+		for _, of := range sp.staging.sinks {
+			for _, class := range of.free {
+				for _, st := range class {
+					seen++
+					if st.mr.Access()&rdma.AccessRemoteMask != 0 {
+						t.Errorf("space %q: staging is registered with %v", sp.space, st.mr.Access())
+					}
+				}
+			}
+		}
+	}
+	if seen < 6 {
+		t.Errorf("only %d registrations were looked at", seen)
 	}
 }
 
