@@ -69,3 +69,31 @@ func (c *conn) MultiGet(ctx context.Context, keys [][]byte) ([]*linear.Output, e
 func (c *conn) Scan(ctx context.Context, prefix []byte, values bool) ([]linear.Found, error) {
 	return nil, linear.ErrNothing
 }
+
+func (c *conn) stats(ctx context.Context, id string) ([]byte, error) {
+	s, err := c.by[id].Stats(ctx)
+	return s.Server, err
+}
+
+func (c *conn) counters(id string) client.Counters { return c.by[id].Counters() }
+
+func (c *conn) multiGet(ctx context.Context, keys [][]byte) ([]client.Result, error) {
+	all := make([]client.Result, len(keys))
+	for id, cl := range c.by {
+		var mine [][]byte
+		var at []int
+		for i, k := range keys {
+			if c.m.OwnerOf(cluster.ShardOf(k, len(c.m.Owner))) == id {
+				mine, at = append(mine, k), append(at, i)
+			}
+		}
+		rs, err := cl.MultiGet(ctx, mine)
+		if err != nil {
+			return nil, err
+		}
+		for j, i := range at {
+			all[i] = rs[j]
+		}
+	}
+	return all, nil
+}
