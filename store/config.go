@@ -143,6 +143,10 @@ type Config struct {
 	// (View), on the goroutine that made it, also while Open is at work. It must
 	// not block, and not call methods of the store that wait.
 	OnView func()
+	// Withheld, if not nil, is asked once for each shard while the store is
+	// opened: true has its index say "ask" for every miss, filled or not, until
+	// Release. For a node that may not own the shard.
+	Withheld func(shard uint16) bool
 	// OnGroup is called after the Done calls of each group of writes that
 	// were published together: the moment to flush replies. It must not block.
 	OnGroup func()

@@ -29,10 +29,17 @@ func (s *Store) fillAfter(sh *shard, ordered layout.Version) {
 // the words of one READ come in any order, and a reader may have fetched a
 // slot before its key was filled in, and fetch the header after. Until no such
 // READ counts any more, the header must say 255.
+//
+// A shard that is withheld goes on saying 255; it counts as filled, because
+// nothing more is to come.
 func (s *Store) filled(sh *shard) {
 	sh.mu.Lock()
-	sh.ix.SetFilled()
-	shown := sh.ix.Stats().Shown
+	sh.full = true
+	withheld := sh.withheld
+	if !withheld {
+		sh.ix.SetFilled()
+	}
+	shown := withheld || sh.ix.Stats().Shown
 	sh.mu.Unlock()
 	if shown {
 		s.believed()

@@ -139,9 +139,11 @@ func enterDir(c Config, create bool) (lock io.Closer, id identity, created bool,
 	return lock, id, created, nil
 }
 
-// harmless are the names that an empty directory may have.
+// harmless are the names that an empty directory may have. NODE and MAP are
+// what a node of a cluster has beside its store, and has without one, too, when
+// it was a cache.
 func harmless(name string) bool {
-	return name == lockFile || name == probeFile || name == "lost+found"
+	return name == lockFile || name == probeFile || name == "lost+found" || name == "NODE" || name == "MAP"
 }
 
 // lockPatience is for how long a start waits for the lock of a server before

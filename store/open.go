@@ -288,9 +288,10 @@ func (s *Store) openMemory() error {
 	for i := range s.cfg.Shards {
 		sh := &shard{
 			id: uint16(i), ordered: none, durable: none, published: none,
-			overlay: make(map[layout.Hash]*Write),
-			held:    make(map[layout.Place]*pinned),
-			nextDue: neverDue,
+			overlay:  make(map[layout.Hash]*Write),
+			held:     make(map[layout.Place]*pinned),
+			nextDue:  neverDue,
+			withheld: s.cfg.Withheld != nil && s.cfg.Withheld(uint16(i)),
 		}
 		sh.eq = func(slot layout.Slot) bool { return sh.holds(s, slot) }
 		if sh.ix, err = index.New(s.table, s.reclaim, sh.id, s.hashOf); err != nil {

@@ -51,6 +51,9 @@ type shard struct {
 
 	nextDue uint64 // no listed key is due before this second (expire.go)
 
+	withheld bool // withhold.go
+	full     bool // the fill is over
+
 	coldShard
 	fill  fillState
 	held  map[layout.Place]*pinned // live items that are kept for a reader
