@@ -40,6 +40,8 @@ const (
 	CodeUnreachable   = "unreachable"     // no route
 	CodeGossipKey     = "gossip-key"      // the peer cannot read what our gossip key seals
 	CodeGossipLabel   = "gossip-label"    // the peer is of another cluster.name
+	CodeGossipAllow   = "gossip-allow"    // the peer does not gossip with this address
+	CodeGossipBusy    = "gossip-busy"     // the peer has too many connections
 	CodeGossipUDP     = "gossip-udp"      // gossip passes by TCP and not by UDP
 	CodeNotOurs       = "not-a-node"      // something else answers there
 	CodeSecret        = "secret"          // authentication failed

@@ -62,7 +62,10 @@ func (e *exam) gossipTCP(ctx context.Context, g *gossipCodec, addr string) (pass
 	}
 	msg, err := g.fromStream(c)
 	said, isErr := errText(msg)
+	no, refused := parseRefusal(msg)
 	switch {
+	case err == nil && refused:
+		e.gossipRefused(addr, no)
 	case err == nil && isAck(msg, seq):
 		return true
 	case errors.Is(err, errSealed):
@@ -85,6 +88,21 @@ func (e *exam) gossipTCP(ctx context.Context, g *gossipCodec, addr string) (pass
 		e.bad(Fail, name, addr, CodeNotOurs, "is that the gossip port of a kvserver?", "it answers a ping with something else (%d bytes)", len(msg))
 	}
 	return false
+}
+
+// gossipRefused names what a node of ours says against us.
+func (e *exam) gossipRefused(addr string, no refusal) {
+	const name = "gossip with"
+	switch no.reason {
+	case refusedLabel:
+		e.bad(Fail, name, addr, CodeGossipLabel, "the same cluster.name on all nodes of a cluster; or correct gossip.join", "it is of the cluster %q, this machine of %q", no.text, e.set.Cluster)
+	case refusedAllow:
+		e.bad(Fail, name, addr, CodeGossipAllow, "add this machine's network to gossip.allow there", "it does not gossip with this machine's address: %q", no.text)
+	case refusedBusy:
+		e.bad(Warn, name, addr, CodeGossipBusy, "try again; if it stays so, look for who makes the connections there (ss -tn)", "it has too many gossip connections just now: %q", no.text)
+	default:
+		e.bad(Fail, name, addr, CodeNotOurs, "compare the releases", "it refuses for reason %d, which this release does not know: %q", no.reason, no.text)
+	}
 }
 
 // gossipUDP sends pings until one is answered. A packet may be lost without
@@ -113,7 +131,7 @@ func (e *exam) gossipUDP(ctx context.Context, g *gossipCodec, addr string) bool 
 			if err != nil {
 				break // no answer in time, or the port is closed: try again
 			}
-			if msg, err := g.fromPacket(bytes.Clone(buf[:n])); err == nil && isAck(msg, seq) {
+			if msg, err := g.fromPacket(bytes.Clone(buf[:n])); err == nil && hasAck(msg, seq) {
 				return true
 			}
 		}

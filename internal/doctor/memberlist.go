@@ -34,6 +34,7 @@ import (
 const (
 	gossipPing     = 0
 	gossipAck      = 2
+	gossipCompound = 7
 	gossipSealed   = 10
 	gossipCRC      = 12
 	gossipErr      = 13
@@ -158,6 +159,34 @@ func (g *gossipCodec) fromPacket(b []byte) ([]byte, error) {
 	return b, nil
 }
 
+// hasAck reports whether msg answers the ping seq, alone or among other
+// messages: a member puts what it has to tell everybody into the same packet.
+//
+//	┌───┬─ n ─┬ length 2, n times ┬ messages ┐
+//	│ 7 │     │                   │          │
+//	└───┴─────┴───────────────────┴──────────┘
+func hasAck(msg []byte, seq uint32) bool {
+	if len(msg) < 2 || msg[0] != gossipCompound {
+		return isAck(msg, seq)
+	}
+	n := int(msg[1])
+	if len(msg) < 2+2*n {
+		return false
+	}
+	lengths, rest := msg[2:2+2*n], msg[2+2*n:]
+	for i := range n {
+		size := int(binary.BigEndian.Uint16(lengths[2*i:]))
+		if size > len(rest) {
+			return false
+		}
+		if isAck(rest[:size], seq) {
+			return true
+		}
+		rest = rest[size:]
+	}
+	return false
+}
+
 // fromStream reads the message that comes back on a stream. io.EOF: the peer
 // closed it without a word. A peer of another key answers all the same, with an
 // error that is sealed with its own.
@@ -203,6 +232,31 @@ func isAck(msg []byte, seq uint32) bool {
 		return binary.BigEndian.Uint32(rest[1:]) == seq
 	}
 	return false
+}
+
+// A refusal is what a node of ours says in clear before it closes a stream: that
+// it is of another cluster, does not talk to this address, or has no time.
+//
+//	┌─────┬─────┬────────┬────────┬──────┐
+//	│ 0xE7│ RKV │ reason │ length │ text │
+//	└─────┴─────┴────────┴────────┴──────┘
+type refusal struct {
+	reason byte
+	text   string // for refusedLabel: the peer's own label
+}
+
+const (
+	refusedLabel = 1
+	refusedAllow = 2
+	refusedBusy  = 3
+)
+
+func parseRefusal(msg []byte) (r refusal, ok bool) {
+	rest, ok := bytes.CutPrefix(msg, []byte("\xe7RKV"))
+	if !ok || len(rest) < 2 || len(rest) < 2+int(rest[1]) {
+		return refusal{}, false
+	}
+	return refusal{rest[0], oneLine(string(rest[2 : 2+int(rest[1])]))}, true
 }
 
 // errText is the text of an error that a peer answered, for people.
