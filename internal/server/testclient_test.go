@@ -53,7 +53,10 @@ type peerOptions struct {
 	replySize uint32
 	sink      int
 	client    [16]byte
-	via       string // address to connect to instead of the server's
+	fabric    rdma.Fabric // default iwarp, from the Go heap
+	kind      memory.Kind // with fabric: of the memory
+	via       string      // address to connect to instead of the server's
+	tenant    string      // whose secret it is
 }
 
 // dial connects and, unless told otherwise, says Hello.
@@ -79,7 +82,10 @@ func tryDial(t testing.TB, srv *Server, o peerOptions) (*peer, error) {
 		}
 	}
 	var err error
-	p.dev, err = iwarp.New(iwarp.Options{}).Open(ctx, "")
+	if o.fabric == nil {
+		o.fabric, o.kind = iwarp.New(iwarp.Options{}), memory.Heap
+	}
+	p.dev, err = o.fabric.Open(ctx, "")
 	must(err)
 	p.pd, err = p.dev.AllocPD()
 	must(err)
@@ -88,7 +94,7 @@ func tryDial(t testing.TB, srv *Server, o peerOptions) (*peer, error) {
 	if o.receives == 0 {
 		o.receives = peerReceives
 	}
-	p.mem, err = memory.Alloc((peerReceives+1)*peerSize+max(o.sink, peerSink), memory.Options{Kind: memory.Heap, Tag: "test"})
+	p.mem, err = memory.Alloc((peerReceives+1)*peerSize+max(o.sink, peerSink), memory.Options{Kind: o.kind, Tag: "test"})
 	must(err)
 	p.mr, err = p.pd.RegMR(p.mem.Bytes(), rdma.AccessLocalWrite|rdma.AccessRemoteRead)
 	must(err)
@@ -101,7 +107,7 @@ func tryDial(t testing.TB, srv *Server, o peerOptions) (*peer, error) {
 	rand.Read(nonce[:])
 	p.connect = o.connect
 	if p.connect == nil {
-		p.connect = wire.AppendConnect(nil, o.secret, wire.Connect{Min: wire.VersionMin, Max: wire.VersionMax, Nonce: nonce})
+		p.connect = wire.AppendConnect(nil, o.secret, wire.Connect{Min: wire.VersionMin, Max: wire.VersionMax, Tenant: wire.TenantOf(o.tenant), Nonce: nonce})
 	}
 	addr := srv.Addrs()[0].String()
 	if o.via != "" {
@@ -116,7 +122,7 @@ func tryDial(t testing.TB, srv *Server, o peerOptions) (*peer, error) {
 		}
 		return p, err
 	}
-	p.accept = info.PrivateData
+	p.accept = wire.Unpad(info.PrivateData, wire.AcceptSize) // verbs has zeros behind it
 	if _, err := wire.ParseAccept(p.accept); err != nil {
 		return p, err
 	}
