@@ -28,7 +28,7 @@ func (w *world) dial(host string, change ...func(*client.Config)) *conn {
 	w.t.Helper()
 	c := &conn{m: w.shardMap(), by: map[string]*client.Client{}}
 	for _, s := range w.Nodes {
-		cfg := client.Config{Servers: []string{s.Addr()}, Fabric: w.newFabric(host), Secret: w.Secret, Timeout: callLimit}
+		cfg := client.Config{Servers: []string{s.Addr()}, Fabric: w.newFabric(host), Secret: w.Secret, Timeout: PatientLimit}
 		for _, f := range change {
 			f(&cfg)
 		}

@@ -85,13 +85,6 @@ func (p *builtPrograms) remove() {
 // else to do takes its time.
 const patience = 90 * time.Second
 
-// Deadlines of calls: of those that must succeed unless their node is away for
-// longer, and of those that find out soon that it is away.
-const (
-	callLimit = 20 * time.Second
-	soonLimit = 2 * time.Second
-)
-
 func within(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -230,29 +223,6 @@ func (w *world) keysOf(id, prefix string, n int) [][]byte {
 		}
 	}
 	return keys
-}
-
-// A pair of probes calls one node from one client: one is patient, and its calls
-// must succeed unless the node is away for long; the other finds out soon.
-type pair struct{ patient, soon *Probe }
-
-// startProbes calls every node from every client, by host and node.
-func (w *world) startProbes(ctx context.Context, clients map[string]*conn) map[string]map[string]pair {
-	w.t.Helper()
-	all := map[string]map[string]pair{}
-	for host, c := range clients {
-		all[host] = map[string]pair{}
-		for _, s := range w.Nodes {
-			start := func(word string, limit time.Duration) *Probe {
-				return StartProbe(ctx, ProbeOptions{
-					Name: host + " to " + s.ID + ", " + word, Client: c, Limit: limit, Pace: 20 * time.Millisecond,
-					Keys: w.keysOf(s.ID, word+" probe of "+host, 4),
-				})
-			}
-			all[host][s.ID] = pair{start("patient", callLimit), start("soon", soonLimit)}
-		}
-	}
-	return all
 }
 
 // newFabric is the fabric of a client on a host.

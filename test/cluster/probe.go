@@ -173,15 +173,17 @@ var classes = []struct {
 	{client.ErrAuth, "auth"},
 }
 
-// class names an error; what has no class that a caller may rely on when a node is
-// away is "untyped".
+// untyped is the class of errors that no caller can be told to expect.
+const untyped = "untyped"
+
+// class names an error.
 func class(err error) string {
 	for _, c := range classes {
 		if errors.Is(err, c.err) {
 			return c.name
 		}
 	}
-	return "untyped"
+	return untyped
 }
 
 // Tally is what was booked so far.
