@@ -25,7 +25,7 @@ func (c *peer) ping(ctx context.Context) (time.Duration, error) {
 		}
 		echo := uint64(c.now())
 		begin := time.Now()
-		r, err := sl.call(&p, wire.AppendPing(sl.buf[:0], sl.id(), wire.Ping{Echo: echo}))
+		r, err := sl.call(&p, wire.AppendPing(sl.buf[:0], sl.id(), wire.Ping{Echo: echo, View: s.viewInPing()}))
 		if err != nil {
 			return err
 		}
@@ -35,6 +35,7 @@ func (c *peer) ping(ctx context.Context) (time.Duration, error) {
 			return r.malformed(errors.Join(err, fmt.Errorf("echo %d of %d", m.Echo, echo)))
 		}
 		s.time.pong(m.TimeMicros, sl.begun)
+		s.sawView(m.ViewVersion)
 		r.done()
 		return nil
 	})

@@ -22,7 +22,8 @@ type batch struct {
 	v     *view
 	wrs   []rdma.SendWR
 	sges  []rdma.SGE
-	at    []int // offset in buf of each READ
+	from  []layout.Place // of each READ
+	at    []int          // offset in buf of each READ
 	total int   // bytes
 
 	buf *buffer
@@ -48,7 +49,7 @@ func (s *session) newBatch(v *view) *batch {
 
 func (b *batch) reset(s *session, v *view) {
 	b.s, b.v = s, v
-	b.wrs, b.sges, b.at = b.wrs[:0], b.sges[:0], b.at[:0]
+	b.wrs, b.sges, b.from, b.at = b.wrs[:0], b.sges[:0], b.from[:0], b.at[:0]
 	b.total, b.beat, b.buf = 0, -1, nil
 }
 
@@ -59,15 +60,12 @@ func (b *batch) add(p layout.Place, n int) (int, error) {
 	if !ok || n <= 0 {
 		return 0, errNoRegion
 	}
-	b.addRemote(remote, n)
-	return len(b.at) - 1, nil
-}
-
-func (b *batch) addRemote(remote rdma.RemoteAddr, n int) {
 	b.wrs = append(b.wrs, rdma.SendWR{Op: rdma.OpRDMARead, Remote: remote})
 	b.sges = append(b.sges, rdma.SGE{Len: uint32(n)})
+	b.from = append(b.from, p)
 	b.at = append(b.at, b.total)
 	b.total += n
+	return len(b.at) - 1, nil
 }
 
 // addBeat lets the batch renew the lease on the way.
@@ -93,8 +91,10 @@ func (b *batch) reserve() bool {
 	return true
 }
 
-// post takes space in the send queue and rings the doorbell. After an error
-// nothing is under way and the batch may be released.
+// post takes space in the send queue and rings the doorbell. The READs go by the
+// view in force at that moment, whichever they were added under: errNoRegion if it
+// does not have a place any more. After an error nothing is under way and the
+// batch may be released.
 func (b *batch) post(p *patience) error {
 	s, n := b.s, len(b.wrs)
 	if b.buf == nil { // unless reserve has taken both
@@ -112,6 +112,10 @@ func (b *batch) post(p *patience) error {
 		sge.MR, sge.Off = b.buf.block.mr, b.buf.off+uint64(b.at[i])
 		b.wrs[i].SGL = b.sges[i : i+1]
 		b.wrs[i].ID, b.wrs[i].Flags = 0, 0
+	}
+	if err := b.enterView(); err != nil {
+		s.reads.leave(n)
+		return err
 	}
 	b.op = s.d.NewOp()
 	b.op.OnDetached(b.onGone)
@@ -133,7 +137,7 @@ func (b *batch) post(p *patience) error {
 	}
 	if taken == 0 {
 		s.d.Release(b.op)
-		s.finishRead(n)
+		b.finish()
 		return postError(err)
 	}
 	// Some READs are under way and none of them is signaled: the only way to
@@ -166,7 +170,7 @@ func (b *batch) wait(p *patience) (mine bool, err error) {
 		}
 		return false, s.waitError(err)
 	}
-	s.finishRead(len(b.wrs))
+	b.finish()
 	if wc.Status != rdma.StatusSuccess {
 		return true, errLost // the cause stands in the QP; watchQP fetches it
 	}
@@ -176,15 +180,17 @@ func (b *batch) wait(p *patience) (mine bool, err error) {
 	return true, nil
 }
 
-func (s *session) finishRead(n int) {
-	s.readsDone.Add(1)
-	s.reads.leave(n)
+// finish notes that the READs are no longer under way.
+func (b *batch) finish() {
+	b.v.under.Add(-1)
+	b.s.readsDone.Add(1)
+	b.s.reads.leave(len(b.wrs))
 }
 
 // cleanup runs when the completion of an abandoned batch arrives, at the
 // latest when the session is torn down: the buffer leaves quarantine.
 func (b *batch) cleanup(rdma.WC) {
-	b.s.finishRead(len(b.wrs))
+	b.finish()
 	pool := b.s.t.buffers
 	pool.release(b.buf)
 	b.buf = nil
@@ -234,8 +240,8 @@ func (s *session) observeBeat(raw []byte, posted int64) {
 			s.lease.lapsed.Store(false)
 		}
 	}
-	if behind || beat.ViewVersion > s.view.Load().Version {
-		s.viewWanted.Store(beat.ViewVersion)
+	if behind {
 		s.c.poke()
 	}
+	s.sawView(beat.ViewVersion)
 }

@@ -76,6 +76,8 @@ func (c *peer) connect(ctx, reach context.Context, addr string, w way, t *transp
 		return nil, true, err
 	}
 	s.view.Store(v)
+	s.toldView.Store(v.Version) // it has told us
+	s.looked.Store(c.coarse.Load())
 	s.dir = layout.NewDir(&v.View)
 	s.cache = newLocCache(c.cfg.CacheEntries)
 	s.touches.start()

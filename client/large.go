@@ -160,6 +160,9 @@ func (s *session) postWindow(p *patience, src *source, next, last int, must bool
 		if !errors.Is(err, errAbandoned) {
 			win.b.release()
 		}
+		if errors.Is(err, errNoRegion) {
+			err = errMoved
+		}
 		return nil, err
 	}
 	return win, nil
@@ -278,6 +281,9 @@ func (s *session) readHeldHead(p *patience, hold wire.Hold, valueLen uint32, ver
 	if err != nil {
 		if mine {
 			b.release()
+		}
+		if errors.Is(err, errNoRegion) {
+			err = errMoved
 		}
 		return nil, nil, err
 	}

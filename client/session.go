@@ -53,6 +53,9 @@ type session struct {
 
 	wantCredits atomic.Bool   // somebody waits for credits: tell the server
 	viewWanted  atomic.Uint64 // a view version that is known to exist
+	toldView    atomic.Uint64 // what the last Ping said (viewuse.go)
+	looked      atomic.Int64  // coarse time at which a beat or Ping showed the view version
+	replaced    replaced
 	refreshing  atomic.Bool   // somebody is fetching a view
 	beatWanted  atomic.Bool   // the keeper should READ a beat
 	pingTurn    *turnstile    // one Ping at a time

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
@@ -16,6 +17,10 @@ import (
 type view struct {
 	layout.View
 	remote []rdma.RemoteAddr // of each region's first byte, by index in Regions
+
+	// under counts the batches that are posted under it and have not completed:
+	// when it has been replaced and this is 0, nothing of it is used any more.
+	under atomic.Int64
 }
 
 // maxRegions bounds the table: 8 TiB in regions of 1 MiB would be more, but a
@@ -125,14 +130,6 @@ func (s *session) refreshView(p *patience) error {
 	if err != nil {
 		return err
 	}
-	for {
-		old := s.view.Load()
-		if old != nil && old.Version >= v.Version {
-			return nil
-		}
-		if s.view.CompareAndSwap(old, v) {
-			s.c.n.views.Add(1)
-			return nil
-		}
-	}
+	s.takeView(v)
+	return nil
 }

@@ -54,6 +54,7 @@ func (c *peer) watch() {
 		m.mindLease(now)
 		m.mindTime()
 		m.mindTouches()
+		m.mindView()
 		m.mindSilence()
 	}
 }
@@ -165,7 +166,7 @@ func (s *session) pingQuietly(idle bool, t wire.Touches) {
 	if err != nil {
 		return
 	}
-	m := wire.Ping{Touches: t}
+	m := wire.Ping{Touches: t, View: s.viewInPing()}
 	if idle {
 		m.Return = uint16(min(s.rq.credits.takeIdle(1), 1<<16-1))
 	}

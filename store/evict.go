@@ -85,12 +85,9 @@ func (s *Store) peek(p layout.Place, class uint8, key *[]byte) (victim, bool) {
 }
 
 // peekItem is what stands at a place of a class. The key is put into a buffer.
-func (s *Store) peekItem(p layout.Place, class uint8, key *[]byte) (layout.Peek, bool) {
-	mem := s.table.Bytes(p, layout.ClassSize(class))
-	if mem == nil {
-		return layout.Peek{}, false
-	}
-	it, ok := layout.PeekItem(mem, *key)
+func (s *Store) peekItem(p layout.Place, class uint8, key *[]byte) (it layout.Peek, ok bool) {
+	// Nobody holds the place: its region may be on its way out.
+	s.table.Look(p, layout.ClassSize(class), func(mem []byte) { it, ok = layout.PeekItem(mem, *key) })
 	if !ok || int(it.Shard) >= len(s.shards) {
 		return layout.Peek{}, false
 	}

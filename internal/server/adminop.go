@@ -19,7 +19,9 @@ import (
 type adminFunc func(srv *Server, ctx context.Context, s *session, name string) (any, error)
 
 // adminOps is the table of what there is.
-var adminOps = [wire.MaxAdminOps]adminFunc{}
+var adminOps = [wire.MaxAdminOps]adminFunc{
+	wire.AdminRotate: (*Server).adminRotate,
+}
 
 // An adminRefusal says why an operation is not done.
 type adminRefusal struct {

@@ -26,12 +26,13 @@ const (
 	causePost            // work could not be posted
 	causeFabric          // the connection broke in another way
 	causeResources       // no memory, no QP
+	causeTable           // did not take the new region table
 	causeCount
 )
 
 var causeNames = [causeCount]string{
 	"none", "peer", "shutdown", "idle", "slow", "setup-timeout", "busy", "magic", "version", "auth", "tampered",
-	"header", "body", "order", "credits", "access", "post", "fabric", "resources",
+	"header", "body", "order", "credits", "access", "post", "fabric", "resources", "table",
 }
 
 func (c cause) String() string {

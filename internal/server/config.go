@@ -94,6 +94,13 @@ type Config struct {
 	// for themselves; see SpaceConfig.
 	Spaces []SpaceConfig
 
+	// RKeyMaxAge is after how long the rkeys of all regions are renewed. 0: only
+	// when an operator asks.
+	RKeyMaxAge time.Duration
+	// RegionIdle is after how long a region of items in which nothing stands is
+	// given back. 0: never.
+	RegionIdle time.Duration
+
 	// Credits is how many requests one session may have in flight. Default 64.
 	Credits int
 	// InitialCredits is what a session starts with; it is granted more as it
@@ -295,6 +302,8 @@ func (c Config) validate() error {
 	check(c.WatchBytes < 0 || c.WatchBytes >= store.MinWatchBytes && c.WatchBytes <= store.MaxWatchBytes,
 		"watch bytes = %d: must be negative, or %d to %d", c.WatchBytes, store.MinWatchBytes, store.MaxWatchBytes)
 	between("workers", c.Workers, 1, 1<<12)
+	check(c.RKeyMaxAge == 0 || c.RKeyMaxAge >= time.Second, "rkey max age = %v: must be 0, or a second at least", c.RKeyMaxAge)
+	check(c.RegionIdle >= 0, "region idle = %v: must not be negative", c.RegionIdle)
 	check(c.Beat > 0 && c.Beat < c.Lease, "beat = %v: must be positive and shorter than the lease, %v", c.Beat, c.Lease)
 	for _, d := range []struct {
 		name string

@@ -180,6 +180,7 @@ func (r *request) view() {
 		return
 	}
 	s, srv := r.s, r.s.srv
+	s.learnsTable(srv.store.ViewVersion()) // before anything of it is looked at
 	v := srv.store.View()
 	total := len(v.Regions)
 	if uint64(m.From) > uint64(total) {

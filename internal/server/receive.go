@@ -128,6 +128,8 @@ func (r *request) dispatch() {
 		srv.pool.submit(r)
 	case wire.TypeScan, wire.TypeStats, wire.TypeWatch, wire.TypeAdmin:
 		srv.scans.submit(r)
+	default:
+		r.violation(causeHeader, fmt.Errorf("%v is not served here", r.hdr.Type))
 	}
 }
 
@@ -276,6 +278,11 @@ func (r *request) ping() {
 		s.shrinkLocked(int(n))
 		s.mu.Unlock()
 	}
+	if m.View > s.srv.store.ViewVersion() {
+		r.violation(causeBody, fmt.Errorf("a view of version %d, which it cannot have", m.View))
+		return
+	}
+	s.usesTable(m.View)
 	s.touched(m.Touches)
 	r.answer(smallReply, func(dst []byte) []byte {
 		return wire.AppendPingReply(dst, r.hdr.ID, wire.PingReply{

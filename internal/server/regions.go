@@ -36,7 +36,13 @@ type regions struct {
 	spare []bool
 	lost  []error
 
-	bump bumper
+	// old has the registrations that renew has replaced and nobody has dropped
+	// yet, by region. Guarded by mu.
+	old map[uint32][]rdma.MR
+
+	bump      bumper
+	rotation  rotation
+	published published
 }
 
 // A slab is one region: its memory and its registration with each device.
@@ -49,6 +55,8 @@ type slab struct {
 
 func newRegions(srv *Server, pds ...rdma.PD) *regions {
 	r := &regions{pds: pds, lost: make([]error, len(pds)), kind: srv.cfg.MemoryKind, huge: srv.cfg.HugePages, log: srv.log}
+	r.old = make(map[uint32][]rdma.MR)
+	r.rotation.asked = make(chan struct{}, 1)
 	r.byID.Store(&map[uint32]*slab{})
 	return r
 }
@@ -116,6 +124,9 @@ func (r *regions) Free(id uint32) error {
 		return fmt.Errorf("server: region %d is not registered", id)
 	}
 	r.change(func(m map[uint32]*slab) { delete(m, id) })
+	if err := r.dropOldLocked(id); err != nil {
+		return errors.Join(err, s.deregister()) // the memory stays
+	}
 	return s.close()
 }
 
@@ -132,6 +143,13 @@ func (r *regions) change(f func(map[uint32]*slab)) {
 
 // close deregisters with every device, then frees.
 func (s *slab) close() error {
+	if err := s.deregister(); err != nil {
+		return err // the memory stays: a NIC may still read it
+	}
+	return s.mem.Free()
+}
+
+func (s *slab) deregister() error {
 	var errs []error
 	for _, mr := range s.mrs {
 		if mr == nil {
@@ -141,11 +159,7 @@ func (s *slab) close() error {
 			errs = append(errs, fmt.Errorf("server: deregistering %d bytes of %v: %w", s.mem.Size(), s.kind, err))
 		}
 	}
-	if len(errs) > 0 {
-		// The memory stays: a NIC may still read it.
-		return errors.Join(errs...)
-	}
-	return s.mem.Free()
+	return errors.Join(errs...)
 }
 
 // maySpare says which devices the node can do without: one with which a region

@@ -191,8 +191,9 @@ func (srv *Server) runParts() {
 			srv.lanes.Go(func() { l.run(srv.run) })
 		}
 	}
-	srv.wg.Add(4)
+	srv.wg.Add(5)
 	go srv.reclaimLoop(srv.run)
+	go srv.regionsLoop(srv.run)
 	go srv.growthLoop(srv.run)
 	go srv.flushLoop(srv.run)
 	go srv.janitorLoop(srv.run)
@@ -216,6 +217,7 @@ func (srv *Server) openStore(ctx context.Context, predecessorGone bool) error {
 		Logger:          cfg.Logger,
 		OnFatal:         srv.fatal,
 		OnGroup:         srv.flushGroup,
+		OnView:          srv.regions.changed,
 		Progress:        srv.met.fillProgress,
 	})
 	if err != nil {

@@ -55,6 +55,9 @@ type session struct {
 	// nextTouches is when touches are taken again, Server.now.
 	nextTouches atomic.Int64
 	began       int64
+	// table is the oldest view version that the client's READs may still use; 0
+	// until it has asked for one (rotate.go).
+	table atomic.Uint64
 
 	// inflight counts requests being handled and one for the session itself;
 	// quiet is closed when it reaches zero.

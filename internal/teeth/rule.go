@@ -191,6 +191,12 @@ const (
 	F7CountSticks
 	// D6ReclaimAtOnce: the reclaim version is in the beat at the retirement.
 	D6ReclaimAtOnce
+	// D6OldKeysRest: an old registration stays for a lease.
+	D6OldKeysRest
+	// D6SessionsSpeak: an old registration stays until every session is past it.
+	D6SessionsSpeak
+	// D6ReadsEndFirst: a client says so when its READs by the old table have ended.
+	D6ReadsEndFirst
 
 	numRules
 )
@@ -275,6 +281,9 @@ var ruleNames = [numRules]string{
 	F7ShownLater:        "F7 counts shown a lease later",
 	F7CountSticks:       "F7 a full count stays",
 	D6ReclaimAtOnce:     "D6 reclaim version at once",
+	D6OldKeysRest:       "D6 old rkeys rest",
+	D6SessionsSpeak:     "D6 old rkeys outlive their sessions",
+	D6ReadsEndFirst:     "D6 old READs end first",
 }
 
 // String names the rule for test output.

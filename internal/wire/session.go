@@ -181,14 +181,19 @@ func (f *fields) micros() time.Duration {
 // no credit; one may be under way at a time. The server's poller answers it
 // without any lock of the store.
 //
-//	┌echo┬return┬touches┬ 0 ┬touches …┐
-//	└8   ┴2     ┴2      ┴4  ┴…        ┘
+//	┌echo┬return┬touches┬ 0 ┬view┬touches …┐
+//	└8   ┴2     ┴2      ┴4  ┴8   ┴…        ┘
 type Ping struct {
 	Echo uint64 // comes back
 	// Return is how many unused credits the client gives back: a client that
 	// has been idle for a while keeps one, so that thousands of idle sessions
 	// do not hold receives. The client must not use them after posting this.
 	Return uint16
+	// View is the oldest version of the region table that READs of this session
+	// may still use: none with an rkey from before is under way, or will be
+	// posted. 0: the client has no table yet. The server keeps what it has
+	// deregistered from a version on until every session is there.
+	View uint64
 	// Touches are reads that the server has not seen; at most MaxTouches.
 	Touches Touches
 }
@@ -201,6 +206,7 @@ func AppendPing(dst []byte, id uint64, m Ping) []byte {
 	dst = le.AppendUint16(dst, m.Return)
 	dst = le.AppendUint16(dst, m.Touches.count16())
 	dst = append(dst, 0, 0, 0, 0)
+	dst = le.AppendUint64(dst, m.View)
 	return finish(append(dst, m.Touches...), start)
 }
 
@@ -210,6 +216,7 @@ func ParsePing(body []byte) (Ping, error) {
 	m := Ping{Echo: f.u64(), Return: f.u16()}
 	n := f.u16()
 	f.zero(4)
+	m.View = f.u64()
 	m.Touches = f.touches(n)
 	if err := f.done(); err != nil {
 		return Ping{}, err

@@ -68,14 +68,21 @@ func (t *Table) Close() error {
 	t.mu.Lock()
 	closed := t.closed
 	t.closed = true
+	ids := make([]uint32, 0, len(t.retired))
+	for id := range t.retired {
+		ids = append(ids, id)
+	}
 	t.mu.Unlock()
 	if closed {
 		return nil
 	}
 	var faults []error
 	for _, r := range t.view.Load().Regions {
-		if err := t.cfg.Memory.Free(r.ID); err != nil {
-			faults = append(faults, fmt.Errorf("region %d: %w", r.ID, err))
+		ids = append(ids, r.ID)
+	}
+	for _, id := range ids {
+		if err := t.cfg.Memory.Free(id); err != nil {
+			faults = append(faults, fmt.Errorf("region %d: %w", id, err))
 		}
 	}
 	return errors.Join(faults...)

@@ -16,7 +16,8 @@ type Memory interface {
 	// called from any goroutine; calls never overlap. It may take seconds.
 	Alloc(id uint32, kind layout.RegionKind, size int) ([]byte, error)
 	// Free deregisters and releases region id. Called once for each region
-	// that Alloc returned, when the table is closed.
+	// that Alloc returned: when its time is over (retire.go), or when the table
+	// is closed.
 	Free(id uint32) error
 }
 

@@ -23,8 +23,8 @@ const (
 // and take no lock; Add and the index memory (indexmem.go) lock; Close must be
 // the last call.
 //
-// Registering a region takes seconds on a device when the region is large. It
-// happens under addMu alone, which nobody holds or waits for who reads, beats or
+// Registering a region takes seconds on a device when the region is large. It,
+// and its end, happen under addMu alone, which nobody holds or waits for who reads, beats or
 // finds room in what there is.
 //
 // Lock order: addMu, then IndexMemory.mu, then mu; beatMu is a leaf.
@@ -47,6 +47,9 @@ type Table struct {
 	items    uint64     // of them, of items regions
 	nextBase uint64     // byte position of the next region; only rises
 	closed   bool
+	retired  map[uint32]*mapped // out of the view, not freed yet (retire.go)
+
+	guests sync.RWMutex // held by Look; a leaf
 
 	index IndexMemory
 
@@ -69,7 +72,7 @@ func NewTable(cfg Config) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Table{cfg: cfg}
+	t := &Table{cfg: cfg, retired: make(map[uint32]*mapped)}
 	reclaimOff := uint64(layout.PageSize + layout.RootTableSize(cfg.Shards))
 	fixed := reclaimOff + uint64(layout.ReclaimRingSize(cfg.ReclaimEntries))
 	t.hdr0 = layout.RegionHeader{

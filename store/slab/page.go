@@ -13,7 +13,8 @@ import (
 type page struct {
 	used []uint64 // bit set: place allocated. Its capacity survives the class
 	base layout.Place
-	live int32 // bits set
+	r    *itemRegion // it lies in
+	live int32       // bits set
 	// Invariant: no place below word hint is free.
 	hint int32
 	pos  int32 // in its class's all
@@ -73,7 +74,9 @@ func (pg *page) take() int {
 			i := bits.TrailingZeros64(v)
 			pg.used[w] |= 1 << i
 			pg.hint = int32(w)
-			pg.live++
+			if pg.live++; pg.live == 1 {
+				pg.r.enter()
+			}
 			return w*64 + i
 		}
 	}
@@ -93,7 +96,9 @@ func (c *class) freePaged(s *Slabs, p layout.Place) {
 	}
 	pg.used[i/64] &^= 1 << (i % 64)
 	pg.hint = min(pg.hint, int32(i/64))
-	pg.live--
+	if pg.live--; pg.live == 0 {
+		pg.r.leave()
+	}
 	c.live--
 	if pg.clearing != nil {
 		if pg.live == 0 {

@@ -83,7 +83,7 @@ func (s *Slabs) relieve(c *class) {
 			found += PageBytes
 		}
 		for len(o.freeSpans) > 0 && found < need {
-			o.retireSpan(s)
+			o.retireSpan(s, 0)
 			found += int64(o.units) * unitBytes
 		}
 		if pg := o.emptiest(); pg != nil && int(pg.live)*bestOf <= bestLive*o.perPage {

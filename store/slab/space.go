@@ -21,6 +21,7 @@ type space struct {
 
 	mu      sync.Mutex
 	regions []*itemRegion // in the order in which they were added
+	added   int           // how many there ever were
 }
 
 // itemRegion is one region of items with its bookkeeping.
@@ -29,6 +30,8 @@ type itemRegion struct {
 	ext   *region.Extents // guarded by space.mu
 	pages []page          // by byte offset / PageBytes; each guarded by its class
 	spans []span          // by unit; each guarded by its class
+
+	idle // idle.go
 }
 
 // A request is units in one piece, starting at a multiple of align.
@@ -36,14 +39,14 @@ type request struct{ units, align int }
 
 // takePage takes 64 KiB that start on a 64 KiB boundary of their region, so
 // that a place leads to its page by a shift; nil if there is no room in the
-// regions, of which it saw so many.
+// regions: of those that there ever were it has seen so many.
 func (sp *space) takePage() (pg *page, seen int) {
 	r, unit, seen := sp.take(request{pageUnits, pageUnits})
 	if r == nil {
 		return nil, seen
 	}
 	pg = &r.pages[unit/pageUnits]
-	pg.base = r.Base + layout.Place(unit*unitBytes/8)
+	pg.base, pg.r = r.Base+layout.Place(unit*unitBytes/8), r
 	return pg, seen
 }
 
@@ -66,7 +69,7 @@ func (sp *space) take(q request) (r *itemRegion, unit, seen int) {
 			return r, unit, 0
 		}
 	}
-	return nil, 0, len(sp.regions)
+	return nil, 0, sp.added
 }
 
 // grow sees to it that there is a region which the caller has not seen, waiting
@@ -94,10 +97,11 @@ func (sp *space) grow(q request, seen int, patience time.Duration) error {
 	})
 }
 
+// count is how many regions there ever were.
 func (sp *space) count() int {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	return len(sp.regions)
+	return sp.added
 }
 
 // add makes one more items region with room for need bytes.
@@ -118,6 +122,7 @@ func (sp *space) add(need uint64) error {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	sp.regions = append(sp.regions, r)
+	sp.added++
 	old := *sp.byID.Load()
 	byID := make([]*itemRegion, max(int(reg.ID)+1, len(old)))
 	copy(byID, old)

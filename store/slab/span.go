@@ -26,7 +26,9 @@ func (c *class) allocSpan(s *Slabs) (p layout.Place, seen int, ok bool) {
 	} else if p, seen, ok = s.space.takeSpan(c.units); !ok {
 		return 0, seen, false
 	}
-	sp := s.space.spanAt(p)
+	r, unit := s.space.unitOf(p)
+	r.enter()
+	sp := &r.spans[unit]
 	sp.class.Store(uint32(c.id))
 	sp.live, sp.pos = true, int32(len(c.spans))
 	c.spans = append(c.spans, p)
@@ -37,10 +39,12 @@ func (c *class) allocSpan(s *Slabs) (p layout.Place, seen int, ok bool) {
 // freeSpan gives a span back to its class, and the surplus to any class.
 // Caller holds c.mu.
 func (c *class) freeSpan(s *Slabs, p layout.Place) {
-	sp := s.space.spanAt(p)
-	if sp == nil || sp.class.Load() != uint32(c.id) || !sp.live || p.Byte()%unitBytes != 0 {
+	r, unit := s.space.unitOf(p)
+	if r == nil || r.spans[unit].class.Load() != uint32(c.id) || !r.spans[unit].live || p.Byte()%unitBytes != 0 {
 		panic(fmt.Sprintf("slab: place %d is no allocated span of class %d: freed twice?", p, c.id))
 	}
+	r.leave()
+	sp := &r.spans[unit]
 	last := c.spans[len(c.spans)-1]
 	c.spans[sp.pos] = last
 	s.space.spanAt(last).pos = sp.pos
@@ -56,15 +60,15 @@ func (c *class) freeSpan(s *Slabs, p layout.Place) {
 	c.freeSpans = append(c.freeSpans, p)
 	s.want.fails.Store(0) // there is something to find again
 	for len(c.freeSpans) > keepEmpty(c.live) && !s.reclaim.Keeps() {
-		c.retireSpan(s)
+		c.retireSpan(s, 0)
 	}
 }
 
-// retireSpan sends the span that has been free for longest on its way.
+// retireSpan sends a kept span on its way; the first has been free for longest.
 // Caller holds c.mu.
-func (c *class) retireSpan(s *Slabs) {
-	p := c.freeSpans[0]
-	c.freeSpans = append(c.freeSpans[:0], c.freeSpans[1:]...)
+func (c *class) retireSpan(s *Slabs, at int) {
+	p := c.freeSpans[at]
+	c.freeSpans = append(c.freeSpans[:at], c.freeSpans[at+1:]...)
 	s.space.spanAt(p).class.Store(0)
 	s.retire(c, p, c.units*unitBytes, 1, nil)
 }
