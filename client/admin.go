@@ -12,8 +12,14 @@ import (
 
 // Ping sends a message to the server and returns how long the answer took. The
 // server answers it without its store, so it shows that the connection lives,
-// not that puts succeed.
-func (c *Client) Ping(ctx context.Context) (time.Duration, error) { return c.solo.ping(ctx) }
+// not that puts succeed. In a cluster it asks each node that owns keys, side by
+// side, and returns the longest; it fails with a *PartialError.
+func (c *Client) Ping(ctx context.Context) (time.Duration, error) {
+	if c.fleet != nil {
+		return c.fleet.slowest(ctx, "ping", func(p *peer) (time.Duration, error) { return p.ping(ctx) })
+	}
+	return c.solo.ping(ctx)
+}
 
 func (c *peer) ping(ctx context.Context) (time.Duration, error) {
 	p := c.begin(ctx)
@@ -44,8 +50,13 @@ func (c *peer) ping(ctx context.Context) (time.Duration, error) {
 
 // PingRead READs the server's beat, one-sidedly, and returns how long that took:
 // the way to the memory and back, with the server's CPU taking no part. That the
-// memory may be believed is not shown by it.
-func (c *Client) PingRead(ctx context.Context) (time.Duration, error) { return c.solo.pingRead(ctx) }
+// memory may be believed is not shown by it. In a cluster it is as Ping is.
+func (c *Client) PingRead(ctx context.Context) (time.Duration, error) {
+	if c.fleet != nil {
+		return c.fleet.slowest(ctx, "ping-read", func(p *peer) (time.Duration, error) { return p.pingRead(ctx) })
+	}
+	return c.solo.pingRead(ctx)
+}
 
 func (c *peer) pingRead(ctx context.Context) (time.Duration, error) {
 	p := c.begin(ctx)
@@ -71,8 +82,15 @@ func (c *peer) pingRead(ctx context.Context) (time.Duration, error) {
 // maxStats bounds the server's counters, bytes of JSON.
 const maxStats = 4 << 20
 
-// Stats returns the counters of this client and of the server.
-func (c *Client) Stats(ctx context.Context) (Stats, error) { return c.solo.stats(ctx) }
+// Stats returns the counters of this client and of the server. In a cluster each
+// node that owns keys is asked, side by side; what some could not be asked for is
+// a *PartialError beside the stats of the others.
+func (c *Client) Stats(ctx context.Context) (Stats, error) {
+	if c.fleet != nil {
+		return c.fleet.stats(ctx)
+	}
+	return c.solo.stats(ctx)
+}
 
 func (c *peer) stats(ctx context.Context) (Stats, error) {
 	p := c.begin(ctx)
@@ -104,8 +122,13 @@ func (c *peer) stats(ctx context.Context) (Stats, error) {
 }
 
 // View returns the region table of the session in force, a copy: what
-// ReadRegion can read.
-func (c *Client) View(ctx context.Context) (*layout.View, error) { return c.solo.view(ctx) }
+// ReadRegion can read. In a cluster each node has its own: see Node.
+func (c *Client) View(ctx context.Context) (*layout.View, error) {
+	if c.fleet != nil {
+		return nil, c.fail("view", nil, errNameNode)
+	}
+	return c.solo.view(ctx)
+}
 
 func (c *peer) view(ctx context.Context) (*layout.View, error) {
 	p := c.begin(ctx)
@@ -120,8 +143,11 @@ func (c *peer) view(ctx context.Context) (*layout.View, error) {
 // both must be multiples of 8. What it returns is what stood in the server's
 // memory word by word, at moments of the READ: it is for looking, and carries
 // none of the promises of a get. It fails with ErrRange if the region or the
-// bytes do not exist.
+// bytes do not exist. In a cluster each node has its own regions: see Node.
 func (c *Client) ReadRegion(ctx context.Context, region uint32, off uint64, dst []byte) error {
+	if c.fleet != nil {
+		return c.fail("read-region", nil, errNameNode)
+	}
 	return c.solo.readRegion(ctx, region, off, dst)
 }
 

@@ -43,55 +43,109 @@ package client
 import (
 	"context"
 	"errors"
-	"log/slog"
+
+	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
-// A Client is a connection to a store that keeps itself alive. All methods are
-// safe for concurrent use. Close it to give its memory and connection back.
+// A Client is a connection to a store, to one server or to all nodes of a
+// cluster, that keeps itself alive. All methods are safe for concurrent use.
+// Close it to give its memory and connections back.
 type Client struct {
-	cfg  Config
-	log  *slog.Logger
-	solo *peer // the one server that there is
+	// One of the two: the only server there is, or the nodes of a cluster.
+	solo  *peer
+	fleet *fleet
 }
 
 // Dial connects to the first of the servers that answers, by the first fabric
-// that reaches it. It fails with ErrConfig, ErrUnavailable, ErrAuth, ErrVersion,
-// ErrProtocol or ErrNoRDMA; the fabric's own error is wrapped if a device cannot
-// be opened or nobody answers.
+// that reaches it. If that is a node of a cluster, it learns from it where the
+// keys live; the other nodes are connected when a call needs them. It fails with
+// ErrConfig, ErrUnavailable, ErrAuth, ErrVersion, ErrProtocol or ErrNoRDMA; the
+// fabric's own error is wrapped if a device cannot be opened or nobody answers.
 func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, &Error{Op: "dial", Err: err}
 	}
 	cfg = cfg.withDefaults()
-	c := &Client{cfg: cfg, log: cfg.Logger}
 	p := newPeer(cfg)
-	if err := p.dial(ctx); err != nil {
-		return nil, err
+	var f *fleet
+	if !cfg.Direct {
+		f = newFleet(cfg)
+		p.fleet = f
 	}
-	c.solo = p
-	return c, nil
+	s, err := p.dial(ctx)
+	if err != nil {
+		p.release()
+		if f != nil {
+			f.close()
+		}
+		return nil, p.fail("dial", nil, "", err)
+	}
+	if s.node != "" {
+		p.node = s.node
+		f.adopt(p)
+		p.serve(s)
+		f.wg.Go(f.keep)
+		return &Client{fleet: f}, nil
+	}
+	p.fleet, p.conn.server = nil, s.server
+	p.serve(s)
+	return &Client{solo: p}, nil
 }
 
-// Close ends the session and gives everything back. Calls under way fail with
+// Close ends the sessions and gives everything back. Calls under way fail with
 // ErrClosed; puts that were sent, with ErrOutcomeUnknown. Closing twice is
 // harmless.
-func (c *Client) Close() error { return c.solo.close() }
+func (c *Client) Close() error {
+	if c.solo != nil {
+		return c.solo.close()
+	}
+	return c.fleet.close()
+}
 
-// Server describes the session in force; the zero value if there is none.
-func (c *Client) Server() ServerInfo { return c.solo.serverInfo() }
+// Server describes the session in force; the zero value if there is none. In a
+// cluster it is one of them: Nodes has each.
+func (c *Client) Server() ServerInfo {
+	if c.solo != nil {
+		return c.solo.serverInfo()
+	}
+	for _, p := range c.fleet.known() {
+		if info := p.serverInfo(); info.Address != "" {
+			return info
+		}
+	}
+	return ServerInfo{}
+}
 
-// Counters returns what this client has done since Dial, without asking the
-// server.
-func (c *Client) Counters() Counters { return c.solo.counters() }
+// Counters returns what this client has done since Dial, at all servers
+// together, without asking them.
+func (c *Client) Counters() Counters {
+	if c.solo != nil {
+		return c.solo.counters()
+	}
+	return c.fleet.counters()
+}
 
 // get answers one key.
 func (c *Client) get(ctx context.Context, op string, key []byte, w *want) error {
-	return c.solo.get(ctx, op, key, w)
+	if c.solo != nil {
+		return c.solo.get(ctx, op, key, w)
+	}
+	return c.fleet.get(ctx, op, key, w)
 }
 
-// writeKey carries out a write of one key, or of a batch.
+// writeKey carries out a write of one key.
 func (c *Client) writeKey(ctx context.Context, op string, w *write) error {
-	return c.solo.writeKey(ctx, op, w)
+	if c.solo != nil {
+		return c.solo.writeKey(ctx, op, w)
+	}
+	key := w.key
+	if w.typ == wire.TypeBatch { // its keys are of one shard, or it is refused
+		for part := range w.parts() {
+			key = part.Key
+			break
+		}
+	}
+	return c.fleet.writeKey(ctx, op, key, w)
 }
 
 // fail makes the *Error of a call that came to no server.

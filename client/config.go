@@ -14,8 +14,9 @@ import (
 // Config says how to reach a store. Servers and a fabric are required; the zero
 // value of every other field means its default.
 type Config struct {
-	// Servers are host:port addresses of one server, in order of preference:
-	// a server may be reachable by several networks. They are tried in turn.
+	// Servers are host:port addresses, tried in turn until one answers: of one
+	// server, which may be reachable by several networks, or of any nodes of one
+	// cluster. The other nodes are learned from it.
 	Servers []string
 	// Fabrics are the kinds of RDMA to use, in order of preference: each
 	// connection is made by the first one that reaches the server's address. A
@@ -37,6 +38,13 @@ type Config struct {
 	// Secret is shared with the server and proves each to the other. Empty
 	// only for a server that was told to be public.
 	Secret []byte
+	// Tenant is whose secret that is: a name that the server's operator has given
+	// it. Empty: the server's main secret.
+	Tenant string
+	// Direct uses the one server of Servers that answers and no other, also if it
+	// is a node of a cluster: for tools that look at single nodes. Calls for keys
+	// of other nodes then fail with ErrMoved.
+	Direct bool
 	// Timeout ends a call whose context has no deadline. Default 5 s.
 	Timeout time.Duration
 	// DialTimeout ends one attempt to connect. Default 3 s.

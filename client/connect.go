@@ -83,6 +83,9 @@ func (c *peer) connect(ctx, reach context.Context, addr string, w way, t *transp
 	s.touches.start()
 	s.suspects.start()
 	s.lease.start(s.welcome.Lease, posted, reclaim)
+	if err := s.join(&p); err != nil {
+		return nil, true, err
+	}
 	return s, true, nil
 }
 

@@ -129,7 +129,7 @@ func TestQuarantineIsBounded(t *testing.T) {
 		most = max(most, c.Counters().QuarantinedBytes)
 		return first.isDown()
 	})
-	if most == 0 || most > c.cfg.BufferBytes/2 {
+	if most == 0 || most > c.solo.cfg.BufferBytes/2 {
 		t.Errorf("%d bytes in quarantine", most)
 	}
 	r.set(func(r *rig) { r.swallow = nil })

@@ -74,7 +74,11 @@ func (c *peer) ways(ctx context.Context, i int, addr string) ([]way, error) {
 // dialAny is one attempt: each server in turn.
 func (k *connector) dialAny(ctx context.Context) (*session, error) {
 	var errs []error
-	for _, addr := range k.c.cfg.Servers {
+	servers := k.c.servers()
+	if len(servers) == 0 {
+		return nil, fmt.Errorf("%w: nobody knows an address of node %q for the fabrics of this client", ErrUnavailable, k.c.node)
+	}
+	for _, addr := range servers {
 		s, err := k.dialAddr(ctx, addr, len(k.c.cfg.Fabrics))
 		if err == nil {
 			return s, nil
@@ -241,7 +245,7 @@ func (d *dialing) dialWay(ctx, reach context.Context, w way) (*session, bool, er
 // dialClass is what an attempt that failed everywhere counts as: a refusal that
 // a person must deal with if there was one, else unavailable.
 func dialClass(errs []error) error {
-	for _, class := range []error{ErrAuth, ErrVersion, ErrProtocol, ErrNoRDMA} {
+	for _, class := range []error{ErrAuth, ErrVersion, ErrOtherCluster, ErrProtocol, ErrNoRDMA} {
 		for _, err := range errs {
 			if errors.Is(err, class) {
 				return class

@@ -56,6 +56,20 @@ var (
 	// ErrNoRDMA: Config.RequireRDMA is set, and no fabric but one that is done in
 	// software reaches the server. The text has the reason for each.
 	ErrNoRDMA = errors.New("no RDMA device reaches the server")
+	// ErrDenied: the tenant has not the right to do this. Nothing was changed.
+	ErrDenied = errors.New("not allowed for this tenant")
+	// ErrNoMap: the nodes of the cluster have not agreed yet which of them owns
+	// which keys: ClusterInit has them do that, once.
+	ErrNoMap = errors.New("the cluster has no shard map yet: run kvclient cluster init NODE...")
+	// ErrMoved: the node that was asked does not own the key. A Client that is not
+	// Config.Direct meets it only if nodes contradict each other. Nothing was
+	// changed.
+	ErrMoved = errors.New("the key belongs to another node")
+	// ErrOtherCluster: the server belongs to another cluster than the one that
+	// this Client uses, or has another shard map than that. It was not used.
+	ErrOtherCluster = errors.New("server of another cluster")
+	// ErrUnknownNode: no node of the cluster has that id.
+	ErrUnknownNode = errors.New("no such node is known")
 	// ErrConfig: a field of Config is out of range.
 	ErrConfig = errors.New("invalid configuration")
 )
@@ -64,6 +78,7 @@ var (
 type Error struct {
 	Op     string // "get", "put", "dial", …
 	Server string // address, or "" when none was involved
+	Node   string // id of the node in a cluster, or ""
 	Key    string // quoted, cut to a few dozen bytes; "" when the call has no key
 	Err    error  // wraps one of the sentinels above, and the cause if there is one
 }
@@ -74,7 +89,12 @@ func (e *Error) Error() string {
 	if e.Key != "" {
 		s += " " + e.Key
 	}
-	if e.Server != "" {
+	switch {
+	case e.Node != "" && e.Server != "":
+		s += " at " + e.Node + " (" + e.Server + ")"
+	case e.Node != "":
+		s += " at " + e.Node
+	case e.Server != "":
 		s += " at " + e.Server
 	}
 	return s + ": " + e.Err.Error()

@@ -2,8 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"iter"
@@ -45,40 +43,13 @@ type Event struct {
 	// or is too large for the server to keep and must be got by its key.
 	Value    []byte
 	HasValue bool
-	Size     int64 // bytes of the value of an EventPut, whether it is here or not
+	Size     int64  // bytes of the value of an EventPut, whether it is here or not
+	Node     string // whose event it is, in a cluster
 	// More says that the next event is of the same batch.
 	More    bool
 	Skipped bool // Op is EventSkip
 	// Position is behind this event: where a later Watch goes on.
 	Position Position
-}
-
-// A Position is a place in the order of all writes of a store. It is good over
-// reconnects, and over a restart of the server if that was stopped in an orderly
-// way and nothing was written since; where it is not, Watch says EventSkip. The
-// zero Position means from now. Its text form (String, ParsePosition) can be
-// kept.
-type Position struct{ c wire.Cursor }
-
-// String is 32 hexadecimal digits; "" for the zero Position.
-func (p Position) String() string {
-	if p == (Position{}) {
-		return ""
-	}
-	b := binary.BigEndian.AppendUint64(nil, p.c.Incarnation)
-	return hex.EncodeToString(binary.BigEndian.AppendUint64(b, p.c.Version))
-}
-
-// ParsePosition reads what String has written. It fails with ErrOptions.
-func ParsePosition(text string) (Position, error) {
-	if text == "" {
-		return Position{}, nil
-	}
-	b, err := hex.DecodeString(text)
-	if err != nil || len(b) != 16 {
-		return Position{}, fmt.Errorf("%w: a position has 32 hexadecimal digits", ErrOptions)
-	}
-	return Position{wire.Cursor{Incarnation: binary.BigEndian.Uint64(b), Version: binary.BigEndian.Uint64(b[8:])}}, nil
 }
 
 // WatchOptions say what Watch tells. The zero value is: the keys, from now.
@@ -96,6 +67,9 @@ const maxPoll = 10 * time.Second
 // there. It fails as Get does, and with ErrUnsupported if the server keeps no
 // events.
 func (c *Client) Position(ctx context.Context) (Position, error) {
+	if c.fleet != nil {
+		return c.fleet.position(ctx)
+	}
 	page, err := c.solo.poll(ctx, nil, WatchOptions{})
 	return page.next, err
 }
@@ -119,11 +93,21 @@ func (c *Client) Position(ctx context.Context) (Position, error) {
 // Watch from the last event's Position goes on behind it. It also fails with
 // ErrUnsupported if the server keeps no events. Where more watch than the server
 // lets wait, the others ask it now and then.
+//
+// In a cluster the order is that of each node; events of different nodes come as
+// they come, batches whole. Each node is asked by itself, for one page at a time.
+// One that cannot be reached is asked again for as long as others can, and told
+// of in the log: what happens there meanwhile comes when it is back, or is told
+// by an EventSkip. The loop ends when no node can be reached.
 func (c *Client) Watch(ctx context.Context, prefix []byte, opts WatchOptions) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		opts := opts // each loop begins anew
 		if len(prefix) > layout.MaxKeyLen {
 			yield(Event{}, c.fail("watch", prefix, fmt.Errorf("%w: no key is longer than %d bytes", ErrKeyTooLarge, layout.MaxKeyLen)))
+			return
+		}
+		if c.fleet != nil {
+			c.fleet.watch(ctx, prefix, opts, yield)
 			return
 		}
 		for {
@@ -201,7 +185,7 @@ func (s *session) poll(p *patience, prefix []byte, opts WatchOptions, hurry bool
 		}
 	}
 	r, err := sl.call(p, wire.AppendWatch(sl.buf[:0], sl.id(), wire.Watch{
-		From: opts.From.c, WaitMillis: uint32(wait.Milliseconds()), Values: opts.Values, Prefix: prefix,
+		From: opts.From.of(s.c.node), WaitMillis: uint32(wait.Milliseconds()), Values: opts.Values, Prefix: prefix,
 	}))
 	if err != nil {
 		return page, err
@@ -213,13 +197,13 @@ func (s *session) poll(p *patience, prefix []byte, opts WatchOptions, hurry bool
 	if err != nil {
 		return page, r.malformed(err)
 	}
-	page = eventPage{next: Position{m.Next}, skipped: m.Skipped}
+	page = eventPage{next: Position{c: m.Next}, skipped: m.Skipped}
 	for e := range m.Events {
 		both := make([]byte, 0, len(e.Key)+len(e.Value))
 		both = append(append(both, e.Key...), e.Value...)
 		out := Event{
 			Op: EventOp(e.Op), Key: both[:len(e.Key):len(e.Key)], Version: e.Version, HasValue: e.HasValue,
-			Size: int64(e.ValueLen), More: e.More, Position: Position{wire.Cursor{Incarnation: m.Next.Incarnation, Version: e.Version}},
+			Size: int64(e.ValueLen), More: e.More, Position: Position{c: wire.Cursor{Incarnation: m.Next.Incarnation, Version: e.Version}}, Node: s.c.node,
 		}
 		if e.HasValue {
 			out.Value = both[len(e.Key):]

@@ -133,7 +133,7 @@ func TestWatchOverRestart(t *testing.T) {
 		}
 	}
 	// A position that no server has given out is a gap, not an error.
-	for e, err := range c.Watch(ctx, nil, WatchOptions{From: Position{wire.Cursor{Incarnation: 1, Version: 1}}}) {
+	for e, err := range c.Watch(ctx, nil, WatchOptions{From: Position{c: wire.Cursor{Incarnation: 1, Version: 1}}}) {
 		if err != nil || e.Op != EventSkip || !e.Skipped || e.Key != nil {
 			t.Errorf("%+v %v", e, err)
 		}

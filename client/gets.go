@@ -207,6 +207,9 @@ func (s *session) get(p *patience, key []byte, w *want) error {
 		switch verdict {
 		case verdictAbsent:
 			g.release()
+			if !s.owns(key) {
+				return s.getBySend(p, key, w)
+			}
 			n.misses.Add(1)
 			return ErrNotFound
 		case verdictAsk:

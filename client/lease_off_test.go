@@ -34,7 +34,7 @@ func TestLeaseOff(t *testing.T) {
 	before := c.Counters()
 	clock.advance(time.Hour)
 	// For longer than a silent server is left alone: its READs are its life sign.
-	for end := time.Now().Add(4 * c.cfg.DialTimeout); time.Now().Before(end); {
+	for end := time.Now().Add(4 * c.solo.cfg.DialTimeout); time.Now().Before(end); {
 		mustGet(t, c, "one")
 		if _, err := c.Get(t.Context(), []byte("absent")); !errors.Is(err, ErrNotFound) {
 			t.Fatal(err)
@@ -42,7 +42,7 @@ func TestLeaseOff(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	// And while nobody gets anything.
-	time.Sleep(4 * c.cfg.DialTimeout)
+	time.Sleep(4 * c.solo.cfg.DialTimeout)
 	mustGet(t, c, "one")
 	after := c.Counters()
 	if after.SendGets != before.SendGets || after.LeaseExpired != 0 || after.LeaseRenewals != 0 || after.ReclaimUpdates != 0 || after.SessionsLost != 0 {

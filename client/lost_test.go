@@ -23,7 +23,7 @@ func settled(t testing.TB, c *Client) {
 	if s == nil {
 		return
 	}
-	eventually(t, "every slot is free", func() bool { free, _ := s.rq.turns.state(); return free == c.cfg.MaxInflight })
+	eventually(t, "every slot is free", func() bool { free, _ := s.rq.turns.state(); return free == c.solo.cfg.MaxInflight })
 	eventually(t, "the send queue is empty", func() bool { free, _ := s.reads.state(); return free == s.t.maxReads })
 	eventually(t, "no buffer is out", func() bool { // the keeper may be reading a beat
 		s.t.buffers.mu.Lock()

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -25,16 +24,18 @@ const (
 )
 
 // MultiGet gets many keys. Result i is that of keys[i]: a value, ErrNotFound, or
-// why that key was not answered. The error is the first Err that is neither nil
-// nor ErrNotFound: nil means that every key was answered. The keys are not of
-// one moment; each one is as Get would have answered during the call.
+// why that key was not answered. The error is nil if every key was answered.
+// Otherwise it is the first Err that is neither nil nor ErrNotFound or, in a
+// cluster, a *PartialError that names the nodes; what others have answered counts.
+// The keys are not of one moment; each one is as Get would have answered during
+// the call. The nodes of a cluster are asked side by side, each once for all of
+// its keys.
 func (c *Client) MultiGet(ctx context.Context, keys [][]byte) ([]Result, error) {
 	results := make([]Result, len(keys))
-	all := make([]int, len(keys))
-	for i := range all {
-		all[i] = i
+	if c.fleet != nil {
+		return results, c.fleet.multiGet(ctx, keys, results)
 	}
-	c.solo.multiGet(ctx, keys, results, all)
+	c.solo.multiGet(ctx, keys, results, upTo(len(keys)))
 	for i := range results {
 		if err := results[i].Err; err != nil && !errors.Is(err, ErrNotFound) {
 			return results, err
@@ -43,14 +44,30 @@ func (c *Client) MultiGet(ctx context.Context, keys [][]byte) ([]Result, error) 
 	return results, nil
 }
 
+// upTo returns 0 to n-1.
+func upTo(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
 // multiGet gets the keys of which the indexes are given at one server.
 func (c *peer) multiGet(ctx context.Context, keys [][]byte, results []Result, which []int) {
 	var rest []int // to be got one by one
-	for group := range slices.Chunk(which, groupKeys) {
+	for begin := 0; begin < len(which); begin += groupKeys {
+		group := which[begin:min(begin+groupKeys, len(which))]
 		p := c.begin(ctx) // Config.Timeout is for a group, not for any number of keys
-		left, learned := c.getGroup(&p, keys, results, group)
+		left, learned, err := c.getGroup(&p, keys, results, group)
+		if err != nil { // nobody is there: it would be so for each of the others, too
+			for _, i := range which[begin:] {
+				results[i].Err = c.fail("get", keys[i], "", err)
+			}
+			break
+		}
 		if learned { // a newer view: once more
-			left, _ = c.getGroup(&p, keys, results, left)
+			left, _, _ = c.getGroup(&p, keys, results, left)
 		}
 		rest = append(rest, left...)
 	}
@@ -67,11 +84,15 @@ type member struct {
 
 // getGroup gets the keys of a group one-sidedly. It returns the indexes of those
 // that did not work out, to be got singly, which has all the ways of a get; and
-// whether regions have been learned that some of them were missing.
-func (c *peer) getGroup(p *patience, keys [][]byte, results []Result, group []int) (rest []int, learned bool) {
+// whether regions have been learned that some of them were missing. It fails if
+// there is no session to be had.
+func (c *peer) getGroup(p *patience, keys [][]byte, results []Result, group []int) (rest []int, learned bool, err error) {
 	s, err := c.session(p)
-	if err != nil || s.lease.lapsed.Load() {
-		return group, false
+	if err != nil {
+		return group, false, err
+	}
+	if s.lease.lapsed.Load() {
+		return group, false, nil
 	}
 	s.lease.used.Store(true)
 	v := s.view.Load()
@@ -104,7 +125,7 @@ func (c *peer) getGroup(p *patience, keys [][]byte, results []Result, group []in
 		m.g.release()
 		getPool.Put(m.g)
 	}
-	return rest, strange && s.learnRegions(p, v.Version)
+	return rest, strange && s.learnRegions(p, v.Version), nil
 }
 
 // gather READs for as many members as fit into one batch; the others have their
@@ -183,7 +204,7 @@ func (c *peer) stepGroup(s *session, b *batch, keys [][]byte, members []member, 
 			continue
 		}
 		if m.state == layout.ActionAbsent {
-			m.absent(c, s, keys[m.i], results)
+			m.absent(s, keys[m.i], results)
 			continue
 		}
 		item, loc := m.g.lookup.Found()
@@ -191,7 +212,7 @@ func (c *peer) stepGroup(s *session, b *batch, keys [][]byte, members []member, 
 			m.state = layout.ActionAsk
 			continue
 		} else if v == expiryPassed {
-			m.absent(c, s, keys[m.i], results)
+			m.absent(s, keys[m.i], results)
 			continue
 		}
 		s.cache.put(m.g.hash, loc, m.g.grant.retired.version)
@@ -205,12 +226,16 @@ func (c *peer) stepGroup(s *session, b *batch, keys [][]byte, members []member, 
 	}
 }
 
-// absent notes that the member's key does not exist.
-func (m *member) absent(c *peer, s *session, key []byte, results []Result) {
+// absent notes that the member's key does not exist, if this server can know.
+func (m *member) absent(s *session, key []byte, results []Result) {
 	s.cache.drop(m.g.hash)
-	c.n.gets.Add(1)
-	c.n.misses.Add(1)
-	results[m.i].Err = &Error{Op: "get", Server: s.addr, Key: quoteKey(key), Err: ErrNotFound}
+	if !s.owns(key) {
+		m.state = layout.ActionAsk
+		return
+	}
+	s.c.n.gets.Add(1)
+	s.c.n.misses.Add(1)
+	results[m.i].Err = &Error{Op: "get", Server: s.addr, Node: s.node, Key: quoteKey(key), Err: ErrNotFound}
 }
 
 // getRest gets single keys, a few at a time.

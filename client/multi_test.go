@@ -19,7 +19,7 @@ func TestMultiPutSmallThenLarge(t *testing.T) {
 		return out, true
 	}
 	var pairs []Pair
-	for range 2 * c.cfg.MaxInflight {
+	for range 2 * c.solo.cfg.MaxInflight {
 		pairs = append(pairs, Pair{Key: fakeKey, Value: []byte("small")})
 	}
 	pairs = append(pairs, Pair{Key: fakeKey, Value: make([]byte, 2*messageSize)}, Pair{Key: fakeKey}, Pair{})

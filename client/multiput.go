@@ -2,28 +2,49 @@ package client
 
 import (
 	"context"
+	"errors"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
 // MultiPut stores many pairs. It returns nil if all were stored and otherwise a
-// *MultiError with the outcome of each, as Put would have reported it. The pairs
-// are independent writes in no particular order: of two pairs with the same key
+// *MultiError with the outcome of each, as Put would have reported it; in a
+// cluster it is a *PartialError that names the nodes, too. The pairs are
+// independent writes in no particular order: of two pairs with the same key
 // either may be the one that stays. For pairs that belong together there is
 // WriteBatch.
 //
-// As many are under way as there are credits, from one goroutine. Without a
-// deadline in ctx, Config.Timeout is for each pair.
+// As many are under way as there are credits, from one goroutine for each node.
+// Without a deadline in ctx, Config.Timeout is for each pair.
 func (c *Client) MultiPut(ctx context.Context, pairs []Pair) error {
-	return c.solo.multiPut(ctx, pairs)
+	if c.fleet != nil {
+		return c.fleet.multiPut(ctx, pairs)
+	}
+	errs := make([]error, len(pairs))
+	c.solo.multiPut(ctx, pairs, errs, upTo(len(pairs)))
+	return multiError(errs)
 }
 
-// multiPut is MultiPut at one server.
-func (c *peer) multiPut(ctx context.Context, pairs []Pair) error {
-	m := multiPut{c: c, ctx: ctx, pairs: pairs, errs: make([]error, len(pairs))}
+// multiError is nil if all are.
+func multiError(errs []error) error {
+	failed := 0
+	for _, err := range errs {
+		if err != nil {
+			failed++
+		}
+	}
+	if failed == 0 {
+		return nil
+	}
+	return &MultiError{Errs: errs, Failed: failed}
+}
+
+// multiPut stores the pairs of which the indexes are given at one server.
+func (c *peer) multiPut(ctx context.Context, pairs []Pair, errs []error, which []int) {
+	m := multiPut{c: c, ctx: ctx, pairs: pairs, errs: errs}
 	var large []int
-	for i, pair := range pairs {
-		if !m.fits(pair) {
+	for n, i := range which {
+		if !m.fits(pairs[i]) {
 			large = append(large, i)
 			continue
 		}
@@ -35,6 +56,12 @@ func (c *peer) multiPut(ctx context.Context, pairs []Pair) error {
 			}
 			m.finishOldest() // it gives a credit back
 		}
+		if m.nobody(i) {
+			m.failAll(which[n+1:], i)
+			m.failAll(large, i)
+			large = nil
+			break
+		}
 	}
 	for len(m.under) > 0 {
 		m.finishOldest()
@@ -42,19 +69,30 @@ func (c *peer) multiPut(ctx context.Context, pairs []Pair) error {
 	m.repeat()
 	// These wait for slots. Only now does none of them wait for one that an
 	// unfinished put of this very call holds.
-	for _, i := range large {
+	for n, i := range large {
 		m.put(i)
-	}
-	failed := 0
-	for _, err := range m.errs {
-		if err != nil {
-			failed++
+		if m.nobody(i) {
+			m.failAll(large[n+1:], i)
+			break
 		}
 	}
-	if failed == 0 {
-		return nil
+}
+
+// nobody reports whether pair i has failed because nobody is there: it would be
+// so for the others, too, each after as long a wait.
+func (m *multiPut) nobody(i int) bool {
+	return errors.Is(m.errs[i], ErrUnavailable) && !errors.Is(m.errs[i], ErrOutcomeUnknown) && m.c.current.Load() == nil
+}
+
+// failAll notes that pairs have failed as pair i did.
+func (m *multiPut) failAll(which []int, i int) {
+	why := m.errs[i]
+	if e := (*Error)(nil); errors.As(why, &e) {
+		why = e.Err
 	}
-	return &MultiError{Errs: m.errs, Failed: failed}
+	for _, j := range which {
+		m.errs[j] = m.c.fail("put", m.pairs[j].Key, "", why)
+	}
 }
 
 // A multiPut is one call of MultiPut.

@@ -85,5 +85,5 @@ func (c *peer) fail(op string, key []byte, server string, err error) error {
 	if errors.Is(err, ErrTimeout) {
 		c.n.timeouts.Add(1)
 	}
-	return &Error{Op: op, Server: server, Key: quoteKey(key), Err: err}
+	return &Error{Op: op, Server: server, Node: c.node, Key: quoteKey(key), Err: err}
 }

@@ -26,10 +26,16 @@ type peer struct {
 	name    []byte   // for the server's log
 	memKind memory.Kind
 
+	// Of a node of a cluster. They are set before the peer is used.
+	fleet   *fleet          // nil: this server is all there is
+	node    string          // who must answer; "": whoever does
+	servers func() []string // where it may listen, host:port
+
 	transports transports
 
 	now    func() int64 // the lease clock: bootNanos
 	wall   func() int64 // microseconds since 1970; tests show that nothing goes by it
+	awake  atomic.Bool  // watch and keep are at work
 	start  time.Time
 	coarse atomic.Int64 // nanoseconds since start, at the last tick of watch
 	tick   atomic.Int64 // nanoseconds between ticks
@@ -65,6 +71,7 @@ func newPeer(cfg Config) *peer {
 	}
 	rand.Read(c.id[:])
 	c.ids = newRequestIDs(cfg.MaxInflight, cfg.MaxWaiting)
+	c.servers = func() []string { return cfg.Servers }
 	c.conn.c = c
 	c.conn.called = make(chan struct{}, 1)
 	c.tick.Store(int64(min(maxTick, cfg.Timeout/8)))
@@ -72,19 +79,27 @@ func newPeer(cfg Config) *peer {
 	return c
 }
 
-// dial makes the first session. After an error nothing is left of the peer.
-func (c *peer) dial(ctx context.Context) error {
-	s, err := c.conn.dialAny(ctx)
-	if err != nil {
-		c.release()
-		return c.fail("dial", nil, "", err)
-	}
-	c.conn.server = s.server
-	c.coarse.Store(int64(time.Since(c.start))) // calls may come before the first tick
+// dial makes the first session.
+func (c *peer) dial(ctx context.Context) (*session, error) { return c.conn.dialAny(ctx) }
+
+// serve begins with the session that dial has made.
+func (c *peer) serve(s *session) {
+	c.rouse() // calls may come before the first tick
 	c.install(s)
+}
+
+// rouse starts what minds a peer, before the first call. Safe for concurrent use.
+func (c *peer) rouse() {
+	k := &c.conn
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed || c.awake.Load() {
+		return
+	}
+	c.coarse.Store(int64(time.Since(c.start)))
 	c.wg.Go(c.watch)
 	c.wg.Go(c.keep)
-	return nil
+	c.awake.Store(true)
 }
 
 // clientName is what a server's log shows of this program.

@@ -213,6 +213,10 @@ func statusError(err error) error {
 		return because(ErrCrossShard, err)
 	case wire.StatusBadBatch:
 		return because(ErrBatch, err)
+	case wire.StatusNoMap:
+		return because(ErrNoMap, err)
+	case wire.StatusDenied:
+		return because(ErrDenied, err)
 	case wire.StatusUnsupported:
 		return because(ErrUnsupported, err)
 	}

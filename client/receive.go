@@ -42,10 +42,24 @@ func (r reply) check(want wire.Type) (reply, error) {
 		if r.h.Status == wire.StatusClosing {
 			r.slot.s.c.retire(r.slot.s)
 		}
+		if r.h.Status == wire.StatusMoved {
+			err = r.moved()
+		} else {
+			err = statusError(err)
+		}
 		r.done()
-		return reply{}, statusError(err)
+		return reply{}, err
 	}
 	return r, nil
+}
+
+// moved reads who owns the shard of the key.
+func (r *reply) moved() error {
+	m, err := wire.ParseMoved(r.body)
+	if err != nil {
+		return because(ErrMoved, err)
+	}
+	return &movedError{s: r.slot.s, version: m.MapVersion, digest: m.MapDigest, owner: string(m.Owner)}
 }
 
 // malformed ends the session over a reply whose body does not parse.

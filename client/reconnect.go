@@ -205,7 +205,7 @@ func (k *connector) wait(p *patience) (*session, error) {
 
 // fatal: trying again cannot help unless somebody changes a configuration.
 func fatal(err error) bool {
-	return errors.Is(err, ErrAuth) || errors.Is(err, ErrVersion)
+	return errors.Is(err, ErrAuth) || errors.Is(err, ErrVersion) || errors.Is(err, ErrOtherCluster)
 }
 
 // run connects, attempt after attempt, until there is a session, the client is
@@ -228,6 +228,9 @@ func (k *connector) run() {
 			c.n.connectsFailed.Add(1)
 			k.backoff = nextBackoff(k.backoff)
 			c.log.Info("connecting failed", "err", err, "again_in", k.backoff)
+			if c.fleet != nil {
+				c.fleet.poke() // perhaps the node listens somewhere else now
+			}
 		}
 		k.lastErr = err
 		close(k.attempt)

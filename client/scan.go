@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sync"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -26,6 +27,10 @@ import (
 // is as of Get or ErrUnsupported (a server without a disk has no order of keys),
 // the loop ends; another Scan with After set to the last key goes on. ctx covers
 // the whole loop; without a deadline Config.Timeout is for each page.
+//
+// In a cluster the pages of all nodes are merged, so the order is that of all
+// keys; a node that cannot be reached ends the loop, for who skipped its keys
+// could not tell.
 func (c *Client) Scan(ctx context.Context, opts ScanOptions) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		if max(len(opts.Prefix), len(opts.Start), len(opts.After), len(opts.End)) > layout.MaxKeyLen {
@@ -36,42 +41,117 @@ func (c *Client) Scan(ctx context.Context, opts ScanOptions) iter.Seq2[Entry, er
 			yield(Entry{}, c.fail("scan", nil, fmt.Errorf("%w: limit %d", ErrRange, opts.Limit)))
 			return
 		}
-		after, left := opts.After, opts.Limit
-		from := len(opts.Start) > 0 && (len(after) == 0 || bytes.Compare(after, opts.Start) < 0)
-		if from {
-			after = opts.Start
+		scans, err := c.scanners(ctx, opts)
+		if err != nil {
+			yield(Entry{}, err)
+			return
 		}
-		for {
-			page, err := c.solo.scanPage(ctx, opts, after, from, left)
+		for left := opts.Limit; ; {
+			e, err := nextOf(ctx, scans, left)
 			if err != nil {
 				yield(Entry{}, err)
 				return
 			}
-			for _, e := range page.entries {
-				if e.Value == nil && !opts.KeysOnly {
-					w := want{n: -1, dst: []byte{}}
-					if err := c.get(ctx, "get", e.Key, &w); errors.Is(err, ErrNotFound) {
-						continue
-					} else if err != nil {
-						yield(Entry{}, err)
-						return
-					}
-					// It may have been written since: all of it is of one version.
-					e.Value, e.Size, e.Version, e.Expiry = w.dst, w.info.Size, w.info.Version, w.info.Expiry
-				}
-				if !yield(e, nil) {
-					return
-				}
-				if left--; left == 0 {
-					return
-				}
-			}
-			if !page.more {
+			if e == nil {
 				return
 			}
-			after, from = page.next, false
+			if e.Value == nil && !opts.KeysOnly {
+				w := want{n: -1, dst: []byte{}}
+				if err := c.get(ctx, "get", e.Key, &w); errors.Is(err, ErrNotFound) {
+					continue
+				} else if err != nil {
+					yield(Entry{}, err)
+					return
+				}
+				// It may have been written since: all of it is of one version.
+				e.Value, e.Size, e.Version, e.Expiry = w.dst, w.info.Size, w.info.Version, w.info.Expiry
+			}
+			if !yield(*e, nil) {
+				return
+			}
+			if left--; left == 0 {
+				return
+			}
 		}
 	}
+}
+
+// A scanner goes through the keys of one server.
+type scanner struct {
+	p       *peer
+	opts    ScanOptions
+	after   []byte
+	from    bool // after itself is the first
+	more    bool // there is, or may be, another page
+	entries []Entry
+}
+
+// scanners is one for each server, with its first page.
+func (c *Client) scanners(ctx context.Context, opts ScanOptions) ([]*scanner, error) {
+	peers := []*peer{c.solo}
+	if c.fleet != nil {
+		var err error
+		if peers, err = c.fleet.ownersNow(ctx); err != nil {
+			return nil, c.fail("scan", nil, err)
+		}
+	}
+	scans := make([]*scanner, len(peers))
+	for i, p := range peers {
+		s := &scanner{p: p, opts: opts, after: opts.After, more: true}
+		if len(opts.Start) > 0 && (len(s.after) == 0 || bytes.Compare(s.after, opts.Start) < 0) {
+			s.after, s.from = opts.Start, true
+		}
+		scans[i] = s
+	}
+	if len(scans) == 1 {
+		return scans, nil
+	}
+	errs := make([]error, len(scans))
+	var wg sync.WaitGroup
+	for i, s := range scans {
+		wg.Go(func() { errs[i] = s.fill(ctx, opts.Limit) })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return scans, nil
+}
+
+// fill sees to it that an entry is there, if there is one. left is how many may
+// still be wanted; 0: all.
+func (s *scanner) fill(ctx context.Context, left int) error {
+	for len(s.entries) == 0 && s.more {
+		page, err := s.p.scanPage(ctx, s.opts, s.after, s.from, left)
+		if err != nil {
+			return err
+		}
+		s.entries, s.more = page.entries, page.more
+		s.after, s.from = page.next, false
+	}
+	return nil
+}
+
+// nextOf takes the entry with the lowest key; nil: there are no more. Of few
+// servers, so they are gone through one by one.
+func nextOf(ctx context.Context, scans []*scanner, left int) (*Entry, error) {
+	var first *scanner
+	for _, s := range scans {
+		if err := s.fill(ctx, left); err != nil {
+			return nil, err
+		}
+		if len(s.entries) > 0 && (first == nil || bytes.Compare(s.entries[0].Key, first.entries[0].Key) < 0) {
+			first = s
+		}
+	}
+	if first == nil {
+		return nil, nil
+	}
+	e := &first.entries[0]
+	first.entries = first.entries[1:]
+	return e, nil
 }
 
 // A scanPage is a page in memory of its own.
@@ -132,6 +212,16 @@ func copyPage(m *wire.ScanReply) scanPage {
 		page.entries = append(page.entries, out)
 	}
 	return page
+}
+
+// askOnce does f, which may change something, once: it is not sent again after a
+// session was lost, but it waits for one.
+func (c *peer) askOnce(p *patience, op string, f func(*session) error) error {
+	s, err := c.session(p)
+	if err != nil {
+		return c.fail(op, nil, "", err)
+	}
+	return c.fail(op, nil, s.addr, plain(f(s)))
 }
 
 // ask does f, which changes nothing, over as many sessions as it takes.

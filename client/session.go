@@ -31,6 +31,7 @@ type session struct {
 	incarnation uint64
 	welcome     wire.Welcome
 	server      string // welcome.ServerID, copied
+	node        string // who he has proved to be, in a cluster
 
 	sealIn  atomic.Pointer[wire.Seal] // of what comes; whoever polls the CQ opens it
 	sealMu  sync.Mutex                // messages are posted in the order of their numbers
@@ -233,7 +234,7 @@ func (s *session) info() ServerInfo {
 		p.Device = s.t.dev.Name()
 	}
 	return ServerInfo{
-		Address: s.addr, ID: s.server, Incarnation: s.incarnation, Session: s.welcome.Session,
+		Address: s.addr, ID: s.server, Node: s.node, Incarnation: s.incarnation, Session: s.welcome.Session,
 		Protocol: s.version, Shards: int(s.welcome.Shards),
 		MaxKey: int(s.welcome.MaxKey), MaxValue: int64(s.welcome.MaxValue),
 		LeaseOff:  s.lease.off,

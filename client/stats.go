@@ -1,6 +1,7 @@
 package client
 
 import (
+	"reflect"
 	"sync/atomic"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
@@ -138,5 +139,23 @@ func (n *counters) snapshot() Counters {
 		Connects: n.connects.Load(), ConnectsFailed: n.connectsFailed.Load(), SessionsLost: n.sessionsLost.Load(), Moves: n.moves.Load(),
 		Reports: n.reports.Load(), Damaged: n.damaged.Load(),
 		Timeouts: n.timeouts.Load(), OutcomeUnknown: n.unknown.Load(),
+	}
+}
+
+// add adds what another peer has counted.
+func (c *Counters) add(other *Counters) {
+	addNumbers(reflect.ValueOf(c).Elem(), reflect.ValueOf(other).Elem())
+}
+
+func addNumbers(sum, v reflect.Value) {
+	for i := range v.NumField() {
+		switch a, b := sum.Field(i), v.Field(i); b.Kind() {
+		case reflect.Uint64:
+			a.SetUint(a.Uint() + b.Uint())
+		case reflect.Int64:
+			a.SetInt(a.Int() + b.Int())
+		case reflect.Struct:
+			addNumbers(a, b)
+		}
 	}
 }

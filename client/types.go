@@ -54,18 +54,22 @@ type Pair struct {
 // Stats are the counters of this client and of the server it talks to.
 type Stats struct {
 	Client  Counters        `json:"client"`
-	Session ServerInfo      `json:"session"` // the one in force
-	Server  json.RawMessage `json:"server"`  // the server's own JSON
+	Session ServerInfo      `json:"session"`          // the one in force
+	Server  json.RawMessage `json:"server,omitempty"` // the server's own JSON
+	// Nodes are those of each node of a cluster, by id; Client is then their sum,
+	// and Session and Server are empty.
+	Nodes map[string]Stats `json:"nodes,omitempty"`
 }
 
 // ServerInfo describes the session in force: who the server is, and how it is
 // reached. What a fabric does not have is zero.
 type ServerInfo struct {
-	Address     string `json:"address"`     // as in Config.Servers
-	ID          string `json:"id"`          // stable name of the store
-	Incarnation uint64 `json:"incarnation"` // new at each start of the server
-	Session     uint64 `json:"session"`     // as in the server's log
-	Protocol    uint8  `json:"protocol"`    // version of the messages
+	Address     string `json:"address"`        // as in Config.Servers
+	ID          string `json:"id"`             // stable name of the store
+	Node        string `json:"node,omitempty"` // id of the node, in a cluster
+	Incarnation uint64 `json:"incarnation"`    // new at each start of the server
+	Session     uint64 `json:"session"`        // as in the server's log
+	Protocol    uint8  `json:"protocol"`       // version of the messages
 	Shards      int    `json:"shards"`
 	MaxKey      int    `json:"max_key"`   // bytes
 	MaxValue    int64  `json:"max_value"` // bytes

@@ -243,6 +243,7 @@ func (s *session) keepView() {
 		s.c.log.Info("refreshing the region table failed", "server", s.addr, "err", err)
 		return
 	}
+	s.keepNews(&p)
 	// A version that somebody only guessed at is not asked for again.
 	s.viewWanted.CompareAndSwap(want, 0)
 }

@@ -72,7 +72,7 @@ func TestCircuitOpens(t *testing.T) {
 	eventually(t, "the circuit is open", func() bool {
 		c.solo.conn.mu.Lock()
 		defer c.solo.conn.mu.Unlock()
-		return time.Since(c.solo.conn.lost) > c.cfg.Timeout
+		return time.Since(c.solo.conn.lost) > c.solo.cfg.Timeout
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()

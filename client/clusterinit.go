@@ -1,0 +1,241 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/wire"
+)
+
+// The birth of a cluster's map.
+//
+//	ask     each node for the map in force, else for the one it has promised
+//	choose  one of those, if there is any; else a new proposal
+//	prepare at every node: it promises this map or none
+//	commit  at every node, once all have promised
+//
+// Why a map that one node has committed can be finished by anybody: all had
+// promised it, and a promise is only taken back (abandon) by who knows that a
+// node has refused, so that nobody can have committed.
+
+// candidate is a node of the map to be.
+type candidate struct {
+	p         *peer
+	shards    int
+	name      string
+	committed *cluster.Map
+	promised  *cluster.Map
+}
+
+func (f *fleet) birth(ctx context.Context, nodes []NodeWeight) error {
+	want := make([]cluster.MapNode, 0, len(nodes))
+	for _, n := range nodes {
+		want = append(want, cluster.MapNode{ID: n.ID, Weight: max(n.Weight, 1)})
+	}
+	slices.SortFunc(want, func(a, b cluster.MapNode) int { return cmp.Compare(a.ID, b.ID) })
+	if len(want) == 0 {
+		return fmt.Errorf("%w: no nodes are named", ErrOptions)
+	}
+	if err := f.refresh(ctx, nil); err != nil {
+		return err
+	}
+	var all []*candidate
+	for _, n := range want {
+		p, err := f.peer(n.ID)
+		if err != nil {
+			return err
+		}
+		all = append(all, &candidate{p: p})
+	}
+	if err := f.atEach(all, func(c *candidate) error { return c.ask(ctx) }); err != nil {
+		return err
+	}
+	m, err := choose(all, want)
+	if err != nil {
+		return err
+	}
+	if err := f.prepare(ctx, all, m); err != nil {
+		return err
+	}
+	err = f.atEach(all, func(c *candidate) error { return c.step(ctx, wire.MapCommit, m, wire.MapCommitted) })
+	if err != nil {
+		return fmt.Errorf("all nodes have promised the map, and not all have confirmed that it is in force; run it again: %w", err)
+	}
+	return nil
+}
+
+// ask learns what a node has already.
+func (c *candidate) ask(ctx context.Context) error {
+	p := c.p.begin(ctx)
+	return c.p.ask(&p, "cluster-init", nil, func(s *session) error {
+		n, err := s.fetchNews(&p)
+		if err != nil {
+			return err
+		}
+		c.shards, c.name, c.committed, c.promised = int(s.welcome.Shards), n.view.Cluster, n.m, nil
+		if n.m != nil {
+			return nil
+		}
+		text, err := s.fetchCluster(&p, wire.ClusterPromise)
+		if errors.Is(err, ErrNoMap) {
+			return nil
+		}
+		if err == nil {
+			c.promised, err = cluster.ParseMap(text)
+		}
+		if err != nil {
+			return s.badNews(err)
+		}
+		return nil
+	})
+}
+
+// choose says which map it will be.
+func choose(all []*candidate, want []cluster.MapNode) (*cluster.Map, error) {
+	for _, c := range all[1:] {
+		if c.shards != all[0].shards || c.name != all[0].name {
+			return nil, fmt.Errorf("%w: node %q has %d shards in cluster %q, node %q %d in %q", ErrOtherCluster,
+				all[0].p.node, all[0].shards, all[0].name, c.p.node, c.shards, c.name)
+		}
+	}
+	var m *cluster.Map
+	for _, c := range all {
+		switch {
+		case c.committed == nil:
+		case m != nil && m.Digest() != c.committed.Digest():
+			return nil, fmt.Errorf("%w: nodes have committed %v and %v", ErrOtherMap, m, c.committed)
+		default:
+			m = c.committed
+		}
+	}
+	if m == nil { // of several that were begun, each run takes the same
+		for _, c := range all {
+			if c.promised != nil && (m == nil || c.promised.Digest() < m.Digest()) {
+				m = c.promised
+			}
+		}
+	}
+	if m == nil {
+		var id [16]byte
+		rand.Read(id[:])
+		m, err := cluster.Propose(id, all[0].name, all[0].shards, want)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrOptions, err)
+		}
+		return m, nil
+	}
+	if !slices.Equal(m.Nodes, want) {
+		return nil, fmt.Errorf("%w: %v, of nodes %s; to finish it, name those", ErrOtherMap, m, nodeList(m.Nodes))
+	}
+	return m, nil
+}
+
+func nodeList(nodes []cluster.MapNode) string {
+	var list []string
+	for _, n := range nodes {
+		id := n.ID
+		if n.Weight != 1 {
+			id = fmt.Sprintf("%s:%d", id, n.Weight)
+		}
+		list = append(list, id)
+	}
+	return strings.Join(list, " ")
+}
+
+// prepare has every node promise m. If one refuses, the others' promises are
+// taken back; if one did not answer they stay, for another run.
+func (f *fleet) prepare(ctx context.Context, all []*candidate, m *cluster.Map) error {
+	err := f.atEach(all, func(c *candidate) error { return c.step(ctx, wire.MapPrepare, m, wire.MapPromised) })
+	if err == nil || !errors.Is(err, errRefusedMap) {
+		return err
+	}
+	for _, c := range all {
+		if c.committed != nil { // all had promised: it will be finished
+			return err
+		}
+	}
+	back := f.atEach(all, func(c *candidate) error { return c.step(ctx, wire.MapAbandon, m, wire.MapNone) })
+	if back != nil && !errors.Is(back, errRefusedMap) {
+		return fmt.Errorf("%w (not all promises could be taken back: run it again)", err)
+	}
+	return err
+}
+
+// errRefusedMap: a node has said no.
+var errRefusedMap = errors.New("the node refuses the shard map")
+
+// step does one step at one node, which then has the map in state want, or a
+// later one.
+func (c *candidate) step(ctx context.Context, step wire.MapStep, m *cluster.Map, want wire.MapState) error {
+	text, digest := cluster.AppendMap(nil, m), m.Digest()
+	p := c.p.begin(ctx)
+	return c.p.ask(&p, "cluster-init "+step.String(), nil, func(s *session) error { // each step may be done twice
+		r, err := s.sendMap(&p, step, text)
+		switch {
+		case err != nil:
+			return err
+		case step == wire.MapAbandon && (r.state == wire.MapNone || r.digest != digest):
+			return nil
+		case step != wire.MapAbandon && r.state >= want && r.digest == digest:
+			return nil
+		}
+		return fmt.Errorf("%w (it has state %q): %s", errRefusedMap, r.state, cmp.Or(r.text, "it does not say why"))
+	})
+}
+
+type mapReply struct {
+	state  wire.MapState
+	digest uint64
+	text   string
+}
+
+// sendMap sends a map, in parts if need be.
+func (s *session) sendMap(p *patience, step wire.MapStep, text []byte) (out mapReply, err error) {
+	room := wire.MapChangeRoom(s.requestSize())
+	for off := 0; off < len(text); off += room {
+		sl, err := s.open(p)
+		if err != nil {
+			return out, err
+		}
+		r, err := sl.call(p, wire.AppendMapChange(sl.buf[:0], sl.id(), wire.MapChange{
+			Step: step, Total: uint32(len(text)), Offset: uint32(off), Data: text[off:min(off+room, len(text))],
+		}))
+		if err != nil {
+			return out, err
+		}
+		m, err := wire.ParseMapChangeReply(r.body)
+		if err != nil {
+			return out, r.malformed(err)
+		}
+		out = mapReply{m.State, m.Digest, wire.CleanText(m.Text)}
+		r.done()
+	}
+	return out, nil
+}
+
+// atEach does one step at all nodes, side by side.
+func (f *fleet) atEach(all []*candidate, do func(*candidate) error) error {
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, c := range all {
+		wg.Go(func() { errs[i] = do(c) })
+	}
+	wg.Wait()
+	e := &PartialError{Total: len(all)}
+	for i, err := range errs {
+		if err != nil {
+			e.Failures = append(e.Failures, Failure{Index: -1, Node: all[i].p.node, Err: err})
+		}
+	}
+	if e.Failures == nil {
+		return nil
+	}
+	return e
+}

@@ -1,0 +1,255 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+
+	"github.com/rdmakv/rdmakv/internal/wire"
+)
+
+// A watch of a cluster is a watch of each node, brought together:
+//
+//	poller of node 1 ──page──┐
+//	poller of node 2 ──page──┼──▶ one loop ──▶ events, each with the position
+//	poller of node 3 ──page──┘        │         that all nodes have reached by it
+//	      ▲                           │
+//	      └───── go on ◀──────────────┘ when the page has been told
+//
+// A poller has one page and waits until it has been told, so nothing piles up.
+// A batch may be split over pages; its node's next page is then told before any
+// other's.
+
+// A polled is what one poller has brought.
+type polled struct {
+	i    int // whose
+	page eventPage
+	err  error
+}
+
+// A fanIn is one watch of a cluster. It is used by one goroutine, but for pages
+// and on.
+type fanIn struct {
+	f       *fleet
+	peers   []*peer
+	pages   chan polled
+	on      []chan Position // by poller: go on from here
+	cursors map[string]wire.Cursor
+	early   []polled // came while a batch of another node was to be finished
+	away    []bool   // by poller: the node could not be reached last time
+	down    int      // how many of them
+}
+
+// errOtherPosition: of a single server, or of another time of this one.
+var errOtherPosition = fmt.Errorf("%w: the position is not one of a cluster", ErrOptions)
+
+// asTimeout is the end of a context as calls tell it.
+func asTimeout(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return because(ErrTimeout, err)
+	}
+	return err
+}
+
+// position is where all nodes are.
+func (f *fleet) position(ctx context.Context) (Position, error) {
+	var mu sync.Mutex
+	v := make(map[string]wire.Cursor)
+	err := f.each(ctx, "position", func(p *peer) error {
+		page, err := p.poll(ctx, nil, WatchOptions{})
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			v[p.node] = page.next.c
+		}
+		return err
+	})
+	if err != nil {
+		return Position{}, err
+	}
+	return Position{rest: vectorText(v)}, nil
+}
+
+// watch is Watch for a cluster.
+func (f *fleet) watch(ctx context.Context, prefix []byte, opts WatchOptions, yield func(Event, error) bool) {
+	if opts.From != (Position{}) && opts.From.node == "" && opts.From.rest == "" {
+		yield(Event{}, f.fail("watch", prefix, errOtherPosition))
+		return
+	}
+	peers, err := f.ownersNow(ctx)
+	if err != nil {
+		yield(Event{}, f.fail("watch", prefix, err))
+		return
+	}
+	w := &fanIn{f: f, peers: peers, pages: make(chan polled), cursors: opts.From.vector(), away: make([]bool, len(peers))}
+	if err := w.start(ctx); err != nil {
+		yield(Event{}, f.fail("watch", prefix, err))
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for i, p := range peers {
+		on := make(chan Position, 1)
+		w.on = append(w.on, on)
+		from := opts
+		from.From = Position{c: w.cursors[p.node], node: p.node}
+		wg.Go(func() { w.poller(ctx, i, p, prefix, from, on) })
+	}
+	w.loop(ctx, yield)
+}
+
+// start finds out where the nodes are of which the caller has no position: every
+// event is then told with the positions of all.
+func (w *fanIn) start(ctx context.Context) error {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var last error
+	for _, p := range w.peers {
+		if w.cursors[p.node] != (wire.Cursor{}) {
+			continue
+		}
+		wg.Go(func() {
+			page, err := p.poll(ctx, nil, WatchOptions{})
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				last = err // its poller begins with what is now when it is back
+				return
+			}
+			w.cursors[p.node] = page.next.c
+		})
+	}
+	wg.Wait()
+	if last != nil && (len(w.cursors) == 0 || !errors.Is(last, ErrUnavailable) && !errors.Is(last, ErrTimeout)) {
+		return last
+	}
+	return nil
+}
+
+// poller brings the pages of one node, one at a time.
+func (w *fanIn) poller(ctx context.Context, i int, p *peer, prefix []byte, opts WatchOptions, on <-chan Position) {
+	for {
+		page, err := p.poll(ctx, prefix, opts)
+		select {
+		case w.pages <- polled{i, page, err}:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case at := <-on:
+			opts.From = at
+		case <-ctx.Done():
+			return
+		}
+		if err != nil {
+			pause := patience{c: p, ctx: ctx}
+			p.rest(&pause, retryMost)
+		}
+	}
+}
+
+// loop tells what the pollers bring, until the caller has enough or there is
+// nobody to ask.
+func (w *fanIn) loop(ctx context.Context, yield func(Event, error) bool) {
+	for {
+		var got polled
+		if len(w.early) > 0 {
+			got, w.early = w.early[0], w.early[1:]
+		} else {
+			select {
+			case got = <-w.pages:
+			case <-ctx.Done():
+				yield(Event{}, w.f.fail("watch", nil, asTimeout(ctx.Err())))
+				return
+			}
+		}
+		for {
+			more, ok := w.tell(ctx, got, yield)
+			if !ok {
+				return
+			}
+			if !more {
+				break
+			}
+			if got, ok = w.nextOf(ctx, got.i); !ok {
+				yield(Event{}, w.f.fail("watch", nil, asTimeout(ctx.Err())))
+				return
+			}
+		}
+	}
+}
+
+// nextOf waits for the next page of one node; others' pages wait.
+func (w *fanIn) nextOf(ctx context.Context, i int) (polled, bool) {
+	for {
+		select {
+		case got := <-w.pages:
+			if got.i == i {
+				return got, true
+			}
+			w.early = append(w.early, got) // at most one of each
+		case <-ctx.Done():
+			return polled{}, false
+		}
+	}
+}
+
+// tell yields the events of one page and lets its poller go on. more: a batch
+// goes on in the next page of the node.
+func (w *fanIn) tell(ctx context.Context, got polled, yield func(Event, error) bool) (more, ok bool) {
+	p, node := w.peers[got.i], w.peers[got.i].node
+	if got.err != nil {
+		if ctx.Err() != nil || !w.lost(got) {
+			yield(Event{}, got.err)
+			return false, false
+		}
+		w.on[got.i] <- Position{c: w.cursors[node], node: node}
+		return false, true
+	}
+	if w.away[got.i] {
+		w.away[got.i] = false
+		w.down--
+		p.log.Info("watch: node is back", "node", node)
+	}
+	others := maps.Clone(w.cursors)
+	delete(others, node)
+	rest := vectorText(others)
+	at := func(c wire.Cursor) Position { return Position{c: c, node: node, rest: rest} }
+	if got.page.skipped {
+		first := got.page.next.c
+		if len(got.page.events) > 0 { // to be told again if the caller ends here
+			first = w.cursors[node]
+		}
+		if !yield(Event{Op: EventSkip, Skipped: true, Position: at(first), Node: node}, nil) {
+			return false, false
+		}
+	}
+	for _, e := range got.page.events {
+		e.Position = at(e.Position.c)
+		if !yield(e, nil) {
+			return false, false
+		}
+		more = e.More
+	}
+	w.cursors[node] = got.page.next.c
+	w.on[got.i] <- Position{c: got.page.next.c, node: node}
+	return more, true
+}
+
+// lost notes that a node could not be asked, and reports whether the watch goes
+// on without it.
+func (w *fanIn) lost(got polled) bool {
+	if !errors.Is(got.err, ErrUnavailable) && !errors.Is(got.err, ErrTimeout) && !errors.Is(got.err, ErrNoMap) {
+		return false
+	}
+	if !w.away[got.i] {
+		w.away[got.i] = true
+		w.down++
+		w.peers[got.i].log.Warn("watch: node cannot be asked", "node", w.peers[got.i].node, "err", got.err)
+	}
+	return w.down < len(w.peers)
+}

@@ -1,0 +1,190 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// A node that is asked for a key of another's shard says so, and nothing has
+// happened. The client then asks for the map and goes where that leads. Both are
+// bounded: a map changes seldom, so who is sent from node to node is being told
+// nonsense by one of them.
+
+const (
+	maxReroutes  = 8
+	rerouteFirst = 10 * time.Millisecond
+	rerouteMost  = 200 * time.Millisecond
+)
+
+// A rerouting is how far one call has been sent around. The zero value is a call
+// that has not been.
+type rerouting struct {
+	n      int
+	pause  time.Duration
+	cancel context.CancelFunc
+}
+
+// end gives back what begin took.
+func (r *rerouting) end() {
+	if r.cancel != nil {
+		r.cancel()
+	}
+}
+
+// again decides whether a call that failed with err may be made again by the map
+// in force then, and waits for news as long as it may. It returns the context
+// for the rest of the call, nil if there is none.
+func (f *fleet) again(ctx context.Context, r *rerouting, err error) context.Context {
+	moved := (*movedError)(nil)
+	switch {
+	case errors.Is(err, ErrOutcomeUnknown): // it may have taken effect where it was
+		return nil
+	case errors.As(err, &moved), errors.Is(err, ErrNoMap):
+	case errors.Is(err, ErrClosed) && f.done.Err() == nil: // the node has left the map
+	default:
+		return nil
+	}
+	if r.n++; r.n > maxReroutes {
+		return nil
+	}
+	if r.n == 1 {
+		r.pause = rerouteFirst
+		if _, ok := ctx.Deadline(); !ok {
+			ctx, r.cancel = context.WithTimeout(ctx, f.cfg.Timeout)
+		}
+	}
+	before := f.routing.Load()
+	if err := f.refresh(ctx, moved.teller()); err != nil && (before.m == nil || ctx.Err() != nil) {
+		return nil
+	}
+	after := f.routing.Load()
+	switch {
+	case after.m == nil:
+		return nil // nobody has a map
+	case before.m != nil && before.m.Version == after.m.Version:
+		// They do not agree, perhaps for a moment only.
+		t := time.NewTimer(r.pause/2 + rand.N(r.pause/2+1))
+		defer t.Stop()
+		r.pause = min(2*r.pause, rerouteMost)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return ctx
+}
+
+// A movedError is a node's word that the shard of a key is another's.
+type movedError struct {
+	s       *session // who says so
+	version uint64   // of the map that he has
+	digest  uint64
+	owner   string // by that map
+}
+
+func (e *movedError) Error() string {
+	return fmt.Sprintf("%v: %q, by version %d of the shard map", ErrMoved, e.owner, e.version)
+}
+
+func (e *movedError) Unwrap() error { return ErrMoved }
+
+// teller is the session of who has said so; nil for no error.
+func (e *movedError) teller() *session {
+	if e == nil {
+		return nil
+	}
+	return e.s
+}
+
+// asking is one refresh, and those who wait for it.
+type asking struct {
+	done chan struct{}
+	err  error
+}
+
+// refresh brings news of the cluster, from s if it is not nil and alive, else
+// from any node that there is a session with, else from Config.Servers. Many who
+// want it at a time share one. It fails if nobody could be asked.
+func (f *fleet) refresh(ctx context.Context, s *session) error {
+	f.mu.Lock()
+	if f.closed {
+		f.mu.Unlock()
+		return ErrClosed
+	}
+	a := f.asking
+	if a == nil {
+		a = &asking{done: make(chan struct{})}
+		f.asking = a
+		f.wg.Go(func() {
+			ctx, cancel := context.WithTimeout(f.done, f.cfg.Timeout)
+			defer cancel()
+			a.err = f.ask(ctx, s)
+			f.mu.Lock()
+			f.asking = nil
+			f.mu.Unlock()
+			close(a.done)
+		})
+	}
+	f.mu.Unlock()
+	select {
+	case <-a.done:
+		return a.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// askPart is how much of a refresh's time one node may take that does not
+// answer.
+const askPart = 4
+
+func (f *fleet) ask(ctx context.Context, first *session) error {
+	sessions := make([]*session, 0, 8)
+	if first != nil {
+		sessions = append(sessions, first)
+	}
+	for _, p := range f.routing.Load().peers { // in no order
+		if s := p.current.Load(); s != nil && s != first && len(sessions) < cap(sessions) {
+			sessions = append(sessions, s)
+		}
+	}
+	var errs []error
+	for _, s := range sessions {
+		if s.isDown() || s.node == "" {
+			continue
+		}
+		part, cancel := context.WithTimeout(ctx, f.cfg.Timeout/askPart)
+		err := s.refreshNews(&patience{c: s.c, ctx: part})
+		cancel()
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", s.node, plain(err)))
+	}
+	if err := f.askServers(ctx); err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	return nil
+}
+
+// askServers begins anew, with Config.Servers: for the time of one answer.
+func (f *fleet) askServers(ctx context.Context) error {
+	p := newPeer(f.cfg)
+	p.fleet = f
+	defer p.release()
+	s, err := p.conn.dialAny(ctx)
+	if err != nil {
+		return err
+	}
+	clustered := s.node != ""
+	s.fail(errSuperseded)
+	<-s.gone
+	if !clustered {
+		return fmt.Errorf("%w: the server at %s is no node of a cluster", ErrOtherCluster, s.addr)
+	}
+	return nil
+}
