@@ -66,13 +66,21 @@ func (srv *Server) admit(host string) bool {
 	}
 	srv.sessMu.Lock()
 	defer srv.sessMu.Unlock()
-	if srv.setups >= srv.cfg.MaxUnauthenticated || srv.setups+srv.opens >= srv.cfg.MaxSessions ||
-		srv.setupsOf[host] >= srv.cfg.MaxSetupsPerHost {
-		return false
+	switch {
+	case srv.setups >= srv.cfg.MaxUnauthenticated:
+		srv.limitHit(limitSetups)
+	case srv.setups+srv.opens >= srv.cfg.MaxSessions:
+		srv.limitHit(limitSessions)
+	case srv.setupsOf[host] >= srv.cfg.MaxSetupsPerHost:
+		srv.limitHit(limitHostSetups)
+	case srv.opensOf[host] >= srv.cfg.MaxSessionsPerHost:
+		srv.limitHit(limitHostSessions)
+	default:
+		srv.setups++
+		srv.setupsOf[host]++
+		return true
 	}
-	srv.setups++
-	srv.setupsOf[host]++
-	return true
+	return false
 }
 
 // unadmit gives it back.
@@ -99,14 +107,14 @@ func (srv *Server) refuse(req rdma.ConnRequest, c cause, st wire.Status, err err
 // setUp answers one connection request. The client's MAC is checked before
 // anything is made for it.
 func (srv *Server) setUp(ctx context.Context, d *device, req rdma.ConnRequest, host string) {
-	version, connect, c, st, err := srv.checkConnect(req.PrivateData())
+	version, connect, who, c, st, err := srv.checkConnect(req.PrivateData())
 	if c != causeNone {
 		srv.refuse(req, c, st, err)
 		srv.unadmit(host)
 		return
 	}
 	// From here on everything is the space's, queue pair and PD included.
-	sp := srv.spaceOf("")
+	sp := srv.spaceOf(who.Space)
 	if sp == nil || !sp.enter() {
 		srv.refuse(req, causeBusy, wire.StatusBusy, nil)
 		srv.unadmit(host)
@@ -129,12 +137,12 @@ func (srv *Server) setUp(ctx context.Context, d *device, req rdma.ConnRequest, h
 	}
 	var nonce wire.Nonce
 	rand.Read(nonce[:]) // never fails
-	accept := wire.AppendAccept(nil, srv.cfg.Secret, connect, wire.Accept{
+	accept := wire.AppendAccept(nil, who.Secret.Reveal(), connect, wire.Accept{
 		Version: version, Nonce: nonce, Incarnation: sp.incarnation,
 	})
 	s.accept = accept
-	s.sealIn, s.sealOut = wire.NewSeals(srv.cfg.Secret, connect, accept)
-	s.host = host
+	s.sealIn, s.sealOut = wire.NewSeals(who.Secret.Reveal(), connect, accept)
+	s.host, s.login = host, who
 	// The session is known before the client can send: its Hello may arrive
 	// before Accept returns.
 	sp.remember(s)
@@ -147,21 +155,23 @@ func (srv *Server) setUp(ctx context.Context, d *device, req rdma.ConnRequest, h
 	s.watch(ctx)
 }
 
-// checkConnect checks a request's private data.
-func (srv *Server) checkConnect(private []byte) (version uint8, connect []byte, c cause, st wire.Status, err error) {
+// checkConnect checks a request's private data. A tenant that does not exist, is
+// revoked, or has another secret: all the same to the peer, and as much work.
+func (srv *Server) checkConnect(private []byte) (version uint8, connect []byte, who *login, c cause, st wire.Status, err error) {
 	private = wire.Unpad(private, wire.ConnectSize)
 	m, err := wire.ParseConnect(private)
 	if err != nil && !errors.Is(err, wire.ErrVersion) {
-		return 0, nil, causeMagic, wire.StatusProtocol, err
+		return 0, nil, nil, causeMagic, wire.StatusProtocol, err
 	}
 	version, st = m.Choose()
 	if st != wire.StatusOK { // also of a client that speaks older versions alone
-		return 0, nil, causeVersion, st, fmt.Errorf("client speaks versions %d to %d, features %#x; this server %d to %d", m.Min, m.Max, m.Features, wire.VersionMin, wire.VersionMax)
+		return 0, nil, nil, causeVersion, st, fmt.Errorf("client speaks versions %d to %d, features %#x; this server %d to %d", m.Min, m.Max, m.Features, wire.VersionMin, wire.VersionMax)
 	}
-	if !wire.VerifyConnect(srv.cfg.Secret, private) {
-		return 0, nil, causeAuth, wire.StatusAuth, nil
+	who = srv.logins.find(m.Tenant)
+	if !wire.VerifyConnect(who.Secret.Reveal(), private) {
+		return 0, nil, nil, causeAuth, wire.StatusAuth, nil
 	}
-	return version, append([]byte(nil), private...), causeNone, wire.StatusOK, nil
+	return version, append([]byte(nil), private...), who, causeNone, wire.StatusOK, nil
 }
 
 // newSession makes a session with a QP that has no rights and one receive.
@@ -183,7 +193,7 @@ func (srv *Server) newSession(l *lane, peer string, connect []byte) (*session, e
 	}
 	s := &session{
 		srv: srv, lane: l, qp: qp, peer: peer, connect: connect,
-		quiet: make(chan struct{}), began: srv.now(),
+		quiet: make(chan struct{}), closed: make(chan struct{}), began: srv.now(),
 		fetchSem: make(chan struct{}, min(maxFetches, d.readDepth)),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -227,10 +237,15 @@ func (srv *Server) remember(s *session) {
 	}
 }
 
-// opened counts a session over from those being set up to those that are open.
-func (srv *Server) opened(s *session) {
+// opened counts a session over from those being set up to those that are open,
+// or says which bound is in the way.
+func (srv *Server) opened(s *session) error {
 	root := srv.root
 	root.sessMu.Lock()
+	if err := srv.admitSessionLocked(s); err != nil {
+		root.sessMu.Unlock()
+		return err
+	}
 	root.unadmitLocked(s.host)
 	root.opens++
 	s.counted = true
@@ -243,7 +258,8 @@ func (srv *Server) opened(s *session) {
 	d, path := s.lane.dev, s.qp.Info().Path
 	d.opens.Add(1)
 	d.lastPath.Store(&path)
-	srv.log.Debug("session open", "session", s.id, "peer", s.peer, "name", s.name, "device", d.name(), "peer_gid", path.PeerGID, "mtu", path.MTU)
+	srv.log.Debug("session open", "session", s.id, "peer", s.peer, "tenant", s.login.label(), "name", s.name, "device", d.name(), "peer_gid", path.PeerGID, "mtu", path.MTU)
+	return nil
 }
 
 // forget takes a finished session out and says why it ended.
@@ -258,6 +274,7 @@ func (srv *Server) forget(s *session) {
 	root := srv.root
 	root.sessMu.Lock()
 	if s.counted {
+		srv.unadmitSessionLocked(s)
 		root.opens--
 		s.lane.dev.opens.Add(-1)
 	} else {
@@ -277,7 +294,7 @@ func (srv *Server) forget(s *session) {
 	s.lane.sessions.Add(-1)
 	srv.met.ended(s.why)
 	if s.why.blame() {
-		srv.log.Warn(limitEnded, "session ended", "session", s.id, "peer", s.peer, "name", s.name, "cause", s.why, "err", s.whyErr)
+		srv.log.Warn(limitEnded, "session ended", "session", s.id, "peer", s.peer, "tenant", s.login.label(), "name", s.name, "cause", s.why, "err", s.whyErr)
 		return
 	}
 	srv.log.Debug("session ended", "session", s.id, "peer", s.peer, "name", s.name, "cause", s.why, "err", s.whyErr)

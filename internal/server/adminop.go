@@ -78,6 +78,13 @@ func (r *request) adminOp() {
 
 // doAdmin does an operation. It is the node's, whatever space the session is in.
 func (srv *Server) doAdmin(s *session, op wire.AdminOp, name string) ([]byte, error) {
+	if do := loginOp(op); do != nil {
+		answer, err := do(srv.root, name)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(answer)
+	}
 	if int(op) >= len(adminOps) || adminOps[op] == nil {
 		return nil, refuseAdmin(wire.StatusUnsupported, "%v: this server does not know it", op)
 	}

@@ -39,7 +39,7 @@ func (r *request) batchWrite(id wire.RequestID, parts wire.BatchParts) (w store.
 	}
 	w.Op, w.Parts = store.OpBatch, make([]store.Part, 0, parts.Count())
 	for p := range parts.All {
-		if !r.sane(p.If, p.IfVersion, p.TTLMicros) {
+		if !r.mayKey(p.Key) || !r.sane(p.If, p.IfVersion, p.TTLMicros) {
 			return w, false
 		}
 		shard := cluster.ShardOf(p.Key, r.s.srv.shards)
@@ -77,7 +77,9 @@ func (r *request) batchLarge() {
 		r.violation(causeBody, fmt.Errorf("batch of %d bytes at %#x wraps around", m.Length, m.Addr))
 		return
 	}
-	go r.rendezvousBatch(m)
+	if r.takeMore(uint64(m.Length)) {
+		go r.rendezvousBatch(m)
+	}
 }
 
 // rendezvousBatch runs on a goroutine of its own.

@@ -26,13 +26,14 @@ const (
 	causePost            // work could not be posted
 	causeFabric          // the connection broke in another way
 	causeResources       // no memory, no QP
+	causeRevoked         // its tenant was revoked, changed or removed
 	causeTable           // did not take the new region table
 	causeCount
 )
 
 var causeNames = [causeCount]string{
 	"none", "peer", "shutdown", "idle", "slow", "setup-timeout", "busy", "magic", "version", "auth", "tampered",
-	"header", "body", "order", "credits", "access", "post", "fabric", "resources", "table",
+	"header", "body", "order", "credits", "access", "post", "fabric", "resources", "revoked", "table",
 }
 
 func (c cause) String() string {

@@ -28,6 +28,9 @@ type Config struct {
 	Device, Listen string
 	// Secret is shared with the clients; empty lets everybody in.
 	Secret []byte
+	// Tenants have secrets of their own. With tenants and no Secret everybody
+	// must be one of them.
+	Tenants []Tenant
 	// Name is this node's name in Welcome and in the log, at most 64 bytes.
 	// Default "kvserver".
 	Name string
@@ -119,6 +122,9 @@ type Config struct {
 	// MaxSetupsPerHost bounds those of one source address, so that one machine
 	// cannot take all places. Default: half of MaxUnauthenticated.
 	MaxSetupsPerHost int
+	// MaxSessionsPerHost bounds the sessions of one source address. Default:
+	// MaxSessions, which is no bound of its own.
+	MaxSessionsPerHost int
 	// SetupTimeout is how long a connection may take from its request to a
 	// verified Hello. Default 5 s.
 	SetupTimeout time.Duration
@@ -241,6 +247,7 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxPoll, 10*time.Second)
 	def(&c.MaxUnauthenticated, 128)
 	def(&c.MaxSetupsPerHost, (c.MaxUnauthenticated+1)/2)
+	def(&c.MaxSessionsPerHost, c.MaxSessions)
 	def(&c.SetupTimeout, 5*time.Second)
 	def(&c.Keepalive, 5*time.Second)
 	def(&c.Idle, 20*time.Second)
@@ -298,6 +305,10 @@ func (c Config) validate() error {
 	between("max sessions", c.MaxSessions, 1, 1<<20)
 	between("max unauthenticated", c.MaxUnauthenticated, 1, 1<<16)
 	between("max set-ups per host", c.MaxSetupsPerHost, 1, c.MaxUnauthenticated)
+	between("max sessions per host", c.MaxSessionsPerHost, 1, c.MaxSessions)
+	if err := c.checkTenants(c.Tenants); err != nil {
+		errs = append(errs, err)
+	}
 	between("max watches", c.MaxWatches, 1, 1<<20)
 	check(c.WatchBytes < 0 || c.WatchBytes >= store.MinWatchBytes && c.WatchBytes <= store.MaxWatchBytes,
 		"watch bytes = %d: must be negative, or %d to %d", c.WatchBytes, store.MinWatchBytes, store.MaxWatchBytes)

@@ -117,6 +117,7 @@ func (s *session) finish() {
 
 	s.stop()
 	s.qp.Close()
+	close(s.closed)
 	s.lane.drain()
 	s.srv.gate.drop(s)
 	s.srv.grow.drop(s)

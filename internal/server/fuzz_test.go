@@ -115,6 +115,7 @@ func deafSession(t testing.TB, srv *Server, open bool) (*session, *deafQP) {
 	s := &session{
 		srv: srv, lane: l, qp: q, peer: "fuzz", quiet: make(chan struct{}), fetchSem: make(chan struct{}, 2),
 		connect: []byte("c"), accept: []byte("a"), connected: true, serverCredit: 1,
+		login: srv.logins.find(wire.Tenant{}), closed: make(chan struct{}),
 	}
 	s.sealIn, s.sealOut = wire.NewSeals(nil, nil, nil)
 	q.seal, _ = wire.NewSeals(nil, nil, nil)
@@ -129,7 +130,9 @@ func deafSession(t testing.TB, srv *Server, open bool) (*session, *deafQP) {
 	if open {
 		s.state.Store(uint32(stateOpen))
 		s.allowed.Store(8)
-		srv.opened(s)
+		if err := srv.opened(s); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return s, q
 }

@@ -50,7 +50,7 @@ func (r *request) putLarge() {
 		return
 	}
 	w := store.Write{Key: m.Key}
-	if !r.terms(&w, m.Terms) {
+	if !r.terms(&w, m.Terms) || !r.takeMore(m.ValueLen) {
 		return
 	}
 	// A goroutine per large put: at most one for each credit, and all but

@@ -21,6 +21,9 @@ type metrics struct {
 	bytesIn  atomic.Int64
 	bytesOut atomic.Int64
 
+	limits [limitKinds]atomic.Uint64 // bounds that peers have met; the node's alone
+	denied atomic.Uint64             // requests without the right; likewise
+
 	rendezvousBytes atomic.Int64
 	beats           atomic.Uint64
 	lateBeats       atomic.Uint64

@@ -22,6 +22,9 @@ func (r *request) get() {
 		r.violation(causeBody, err)
 		return
 	}
+	if !r.mayKey(m.Key) {
+		return
+	}
 	s := r.s
 	shard := cluster.ShardOf(m.Key, s.srv.shards)
 	limit := int(min(uint64(m.MaxInline), uint64(s.replySize-wire.GetReplyHead)))
@@ -78,6 +81,9 @@ func (r *request) exists() {
 		r.violation(causeBody, err)
 		return
 	}
+	if !r.mayKey(m.Key) {
+		return
+	}
 	info, err := r.s.srv.store.Stat(r.s.ctx, cluster.ShardOf(m.Key, r.s.srv.shards), m.Key)
 	if err != nil {
 		r.refuse(err)
@@ -95,6 +101,9 @@ func (r *request) scan() {
 	m, err := wire.ParseScan(r.body)
 	if err != nil {
 		r.violation(causeBody, err)
+		return
+	}
+	if !r.mayKey(m.Prefix) {
 		return
 	}
 	s := r.s

@@ -14,16 +14,17 @@ import (
 // buffer in which it arrived, so that taking a request costs no allocation,
 // and ends with exactly one call of reply, fail or drop.
 type request struct {
-	s     *session
-	buf   *buf // its receive; key and value are views of it
-	hdr   wire.Header
-	body  []byte
-	begun int64 // Server.now
-	write store.Write
-	stage *stage // of a large put or batch
-	asks  bool   // the write waits for the disk, on the pool
-	poll  poll   // of a watch
-	grant int    // credits that the reply gives
+	s      *session
+	buf    *buf // its receive; key and value are views of it
+	hdr    wire.Header
+	body   []byte
+	begun  int64 // Server.now
+	write  store.Write
+	stage  *stage // of a large put or batch
+	flight int64  // bytes for which it counts among those in flight (limits.go)
+	asks   bool   // the write waits for the disk, on the pool
+	poll   poll   // of a watch
+	grant  int    // credits that the reply gives
 }
 
 // receive takes one message in. It runs on the lane and does not wait.
@@ -71,6 +72,9 @@ func (l *lane) receive(s *session, b *buf) {
 	if h.Type == wire.TypePing {
 		r.grant = 0
 		r.ping()
+		return
+	}
+	if h.Type != wire.TypeHello && (!r.take(b.n) || !r.permit()) {
 		return
 	}
 	if l.srv.gate.park(r) {
@@ -173,6 +177,7 @@ func (r *request) reply(b *buf, st wire.Status) {
 // clear drops what the request refers to, so that an idle buffer keeps
 // nothing alive.
 func (r *request) clear() {
+	r.untake()
 	r.body, r.stage, r.asks = nil, nil, false
 	r.write = store.Write{}
 	r.poll = poll{}
@@ -302,8 +307,9 @@ func (r *request) hello() {
 		r.violation(causeBody, err)
 		return
 	}
-	if !wire.VerifyHello(r.body, cfg.Secret, s.connect, s.accept) {
-		// No detail to the peer: StatusAuth is all it learns.
+	if !wire.VerifyHello(r.body, s.login.Secret.Reveal(), s.connect, s.accept) || s.login.gone.Load() {
+		// No detail to the peer: StatusAuth is all it learns. A login that is
+		// revoked from now on finds this session in the list and ends it.
 		s.leave(causeAuth, wire.StatusAuth, "")
 		r.drop()
 		return
@@ -314,10 +320,12 @@ func (r *request) hello() {
 		return
 	}
 	// Access before the reply: the client READs as soon as it has it.
-	if err := s.qp.SetAccess(rdma.AccessRemoteRead); err != nil {
-		s.end(causeFabric, err)
-		r.drop()
-		return
+	if s.login.oneSided {
+		if err := s.qp.SetAccess(rdma.AccessRemoteRead); err != nil {
+			s.end(causeFabric, err)
+			r.drop()
+			return
+		}
 	}
 	want := cfg.InitialCredits
 	if s.lane.scarce() {
@@ -346,7 +354,12 @@ func (r *request) hello() {
 		r.drop()
 		return
 	}
-	s.srv.opened(s)
+	if err := s.srv.opened(s); err != nil {
+		s.lane.putReply(b)
+		r.fail(wire.StatusBusy, err.Error())
+		s.leave(causeBusy, wire.StatusBusy, err.Error())
+		return
+	}
 	// The reclaim version first: places learnt from now on are younger.
 	reclaim := s.srv.store.ReclaimVersion()
 	view := s.srv.store.View()

@@ -26,6 +26,7 @@ type Server struct {
 	space   string  // its name; empty for the node itself
 	spaces  spaces  // of the node
 	log     *limitedLog
+	logins  logins // of the node; its spaces have none
 	met     *metrics
 	gate    gate
 	grow    growth
@@ -70,6 +71,7 @@ type Server struct {
 	sessions map[uint64]*session // being set up and open
 	setups   int
 	setupsOf map[string]int // of setups, by host
+	opensOf  map[string]int // of opens, by host
 	opens    int            // of the node: in all its spaces
 	sealed   bool           // enter lets no session in any more
 
@@ -81,16 +83,18 @@ type Server struct {
 
 // New checks the configuration; every fault is in the error.
 func New(cfg Config) (*Server, error) {
-	cfg = cfg.withDefaults()
+	cfg = cfg.withDefaults().withSpaces()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return newServer(cfg), nil
+	srv := newServer(cfg)
+	srv.logins.start(&srv.cfg)
+	return srv, nil
 }
 
 func newServer(cfg Config) *Server {
 	srv := &Server{
-		cfg: cfg, began: time.Now(), sessions: make(map[uint64]*session), setupsOf: make(map[string]int),
+		cfg: cfg, began: time.Now(), sessions: make(map[uint64]*session), setupsOf: make(map[string]int), opensOf: make(map[string]int),
 		fenced: make(chan struct{}), beatDone: make(chan struct{}), groupWake: make(chan struct{}, 1),
 	}
 	srv.root = srv
@@ -126,6 +130,9 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 		return err
 	}
 	if err := srv.openParts(ctx); err != nil {
+		return err
+	}
+	if err := srv.loadRevoked(); err != nil {
 		return err
 	}
 	if err := srv.listen(ctx); err != nil {

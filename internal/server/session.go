@@ -35,7 +35,10 @@ type session struct {
 	qp   rdma.QP
 	id   uint64
 	peer string // address, for the log
-	host string // the part of it that MaxSetupsPerHost counts
+	host string // the part of it that bounds per host count
+	// login is who has opened it; set before its QP is connected.
+	login  *login
+	closed chan struct{} // closed when its QP is, and no READ of the peer completes
 
 	// Until Hello: what both ends said in private data, which its MAC covers.
 	connect, accept []byte

@@ -38,6 +38,7 @@ import (
 // the bounds here are those of one tenant that is busy.
 func (c Config) forSpace(sp SpaceConfig) Config {
 	c.Listeners, c.AdminListen, c.Spaces = nil, "", nil
+	c.Secret, c.Tenants = nil, nil // who comes in is the node's affair
 	c.DataDir = c.spaceDir(sp.Name)
 	nodeLimit := c.MemoryLimit
 	def(&nodeLimit, 1<<30)

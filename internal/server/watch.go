@@ -46,6 +46,9 @@ func (r *request) watch() {
 		r.violation(causeBody, err)
 		return
 	}
+	if !r.mayKey(m.Prefix) {
+		return
+	}
 	s, srv := r.s, r.s.srv
 	if !r.poll.begun {
 		wait := min(time.Duration(m.WaitMillis)*time.Millisecond, srv.cfg.MaxPoll)

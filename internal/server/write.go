@@ -60,6 +60,9 @@ const maxTTL = 100 * 366 * 24 * 3600 * 1_000_000
 // terms fills in what every write of one key carries. false: it was refused.
 func (r *request) terms(w *store.Write, t wire.Terms) bool {
 	var ok bool
+	if !r.mayKey(w.Key) {
+		return false
+	}
 	if w.ID, ok = r.requestID(t.ID); !ok {
 		return false
 	}

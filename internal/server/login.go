@@ -1,0 +1,107 @@
+package server
+
+import (
+	"crypto/rand"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rdmakv/rdmakv/internal/secret"
+	"github.com/rdmakv/rdmakv/internal/wire"
+)
+
+// A login is who a session belongs to: whose secret opened it, what it may do,
+// and what it uses. It is made from a Tenant and never changed; another one
+// takes its place when the tenant does.
+type login struct {
+	Tenant // with defaults; Name is "" for the main login
+
+	id       wire.Tenant
+	admin    bool
+	write    bool
+	oneSided bool   // READs are let through, rkeys are told
+	prefix   []byte // of every key that it may name
+
+	// gone: it is revoked, changed or removed. Set before its sessions are ended
+	// and looked at by each that is on its way in, so that none slips through.
+	gone atomic.Bool
+
+	sessions atomic.Int32 // open ones
+	requests atomic.Int32 // in flight
+	bytes    atomic.Int64 // of them
+	hits     [limitKinds]atomic.Uint64
+}
+
+// label is the name in metrics and in the log.
+func (l *login) label() string {
+	if l.Name == "" {
+		return mainSpace
+	}
+	return l.Name
+}
+
+func newLogin(t Tenant) *login {
+	return &login{
+		Tenant: t, id: wire.TenantOf(t.Name),
+		admin: t.Admin, write: !t.ReadOnly, oneSided: t.Prefix == "" && !t.SendOnly, prefix: []byte(t.Prefix),
+	}
+}
+
+// mainLogin is the node's own, with all rights and the node's own limits.
+func mainLogin(cfg *Config) *login {
+	return newLogin(Tenant{
+		Secret: secret.New(cfg.Secret), Space: mainSpace, Admin: true,
+		MaxSessions: cfg.MaxSessions, MaxRequests: cfg.MaxSessions * (cfg.Credits + 1), MaxInflightBytes: 1 << 62,
+	})
+}
+
+// logins are those of a node.
+type logins struct {
+	// stranger has a secret that nobody knows: a name that does not exist costs
+	// as much to refuse as a wrong secret, and is answered the same.
+	stranger *login
+
+	mu      sync.RWMutex
+	byID    map[wire.Tenant]*login
+	revoked map[string]bool
+
+	change sync.Mutex // held by whoever changes them, for as long as that takes
+}
+
+// start makes the logins of a configuration that has been checked.
+func (ls *logins) start(cfg *Config) {
+	nobody := make([]byte, 32)
+	rand.Read(nobody) // never fails
+	ls.stranger = newLogin(Tenant{Name: "-", Secret: secret.New(nobody)})
+	ls.byID, ls.revoked = make(map[wire.Tenant]*login), make(map[string]bool)
+	// With tenants and without a main secret nobody comes in nameless.
+	if len(cfg.Secret) > 0 || len(cfg.Tenants) == 0 {
+		ls.byID[wire.Tenant{}] = mainLogin(cfg)
+	}
+	for _, t := range cfg.Tenants {
+		l := newLogin(t)
+		ls.byID[l.id] = l
+	}
+}
+
+// find returns the login that a request names; the stranger if there is none, or
+// it is revoked. The id is no secret, so looking it up may take what it takes;
+// secrets are compared by their MACs alone, in constant time.
+func (ls *logins) find(id wire.Tenant) *login {
+	ls.mu.RLock()
+	defer ls.mu.RUnlock()
+	if l := ls.byID[id]; l != nil && !l.gone.Load() {
+		return l
+	}
+	return ls.stranger
+}
+
+// list returns all logins, in no order.
+func (ls *logins) list() []*login {
+	ls.mu.RLock()
+	defer ls.mu.RUnlock()
+	all := make([]*login, 0, len(ls.byID))
+	for _, l := range ls.byID {
+		all = append(all, l)
+	}
+	return all
+}
