@@ -1,0 +1,164 @@
+package deploy
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rdmakv/rdmakv/internal/config"
+)
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// unit reads a systemd unit: the last value of each key of a section.
+func unit(t *testing.T, name string) map[string]string {
+	t.Helper()
+	out, section := make(map[string]string), ""
+	for line := range strings.Lines(read(t, name)) {
+		line = strings.TrimSpace(line)
+		switch key, value, ok := strings.Cut(line, "="); {
+		case line == "" || line[0] == '#':
+		case line[0] == '[':
+			section = strings.Trim(line, "[]")
+		case !ok || section == "":
+			t.Errorf("%s: %q", name, line)
+		default:
+			out[section+"."+key] = value
+		}
+	}
+	return out
+}
+
+// TestUnit: what the unit promises about the program holds.
+func TestUnit(t *testing.T) {
+	u := unit(t, "systemd/kvserver.service")
+	for key, want := range map[string]string{
+		"Service.LimitMEMLOCK": "infinity", "Service.LimitCORE": "0", "Service.KillSignal": "SIGTERM", "Service.NoNewPrivileges": "yes",
+		"Service.Type": "exec", // the program does not speak sd_notify
+	} {
+		if u[key] != want {
+			t.Errorf("%s=%s, want %s", key, u[key], want)
+		}
+	}
+	if strings.Contains(read(t, "../cmd/kvserver/serve.go"), "NOTIFY_SOCKET") {
+		t.Error("kvserver speaks sd_notify: Type=notify then")
+	}
+	// systemd must wait longer than the program does.
+	m := regexp.MustCompile(`shutdownLimit = (\d+) \* time\.Second`).FindStringSubmatch(read(t, "../cmd/kvserver/serve.go"))
+	if m == nil {
+		t.Fatal("cmd/kvserver/serve.go has no shutdownLimit")
+	}
+	limit, _ := strconv.Atoi(m[1])
+	if stop, err := strconv.Atoi(u["Service.TimeoutStopSec"]); err != nil || stop <= limit {
+		t.Errorf("TimeoutStopSec=%s, the program takes up to %d s", u["Service.TimeoutStopSec"], limit)
+	}
+	user := u["Service.User"]
+	if sys := read(t, "systemd/rdmakv.sysusers"); user == "" || !strings.Contains(sys, "\nu "+user+" ") {
+		t.Errorf("the user %q is not in rdmakv.sysusers", user)
+	}
+	words := strings.Fields(u["Service.ExecStart"])
+	if len(words) != 3 || words[1] != "--config" || words[2] != "/etc/rdmakv/config.yaml" {
+		t.Errorf("ExecStart=%s", u["Service.ExecStart"])
+	}
+}
+
+// TestUnitVerify: systemd itself finds nothing wrong with it.
+func TestUnitVerify(t *testing.T) {
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Skip("needs systemd-analyze")
+	}
+	// It looks for the program, too.
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "kvserver.service")
+	if err := os.WriteFile(path, []byte(strings.Replace(read(t, "systemd/kvserver.service"), "/usr/bin/kvserver", self, 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("systemd-analyze", "verify", path).CombinedOutput()
+	if err != nil || len(out) > 0 {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestThreeNodes: the programs take the files, and the nodes fit together.
+func TestThreeNodes(t *testing.T) {
+	nodes := map[string]*config.Loaded{}
+	for _, id := range []string{"kv1", "kv2", "kv3"} {
+		l, err := config.Load(config.Options{Scope: config.ForServer, File: "three-nodes/" + id + ".yaml"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.NodeID != id || !l.Clustered() || l.Insecure || l.Sync != "always" {
+			t.Errorf("%s: node_id %q", id, l.NodeID)
+		}
+		nodes[id] = l
+	}
+	client, err := config.Load(config.Options{Scope: config.ForClient, File: "three-nodes/client.yaml"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listen := map[string]bool{}
+	for id, l := range nodes {
+		if len(l.Listen) != 1 || listen[l.Listen[0]] || !slices.Contains(client.Servers, id+".example:7400") {
+			t.Errorf("%s listens at %v, the client dials %v", id, l.Listen, client.Servers)
+		}
+		listen[l.Listen[0]] = true
+		for other, o := range nodes {
+			seed := other + ".example:7946"
+			if slices.Contains(l.Gossip.Join, seed) == (id == other) {
+				t.Errorf("%s joins %v", id, l.Gossip.Join)
+			}
+			if l.ClusterName() != o.ClusterName() || l.SecretFile != o.SecretFile || l.Gossip.KeyFile != o.Gossip.KeyFile || l.Shards != o.Shards || l.TrafficClass != client.TrafficClass {
+				t.Errorf("%s and %s differ in what must be the same", id, other)
+			}
+		}
+	}
+}
+
+// TestFlags: flags and variables that the documents and files use exist.
+func TestFlags(t *testing.T) {
+	flags := map[string]bool{"config": true, "output": true, "role": true, "all": true, "timeout": true, "help": true}
+	vars := map[string]bool{config.EnvFile: true, config.EnvSecret: true, config.EnvGossipKey: true}
+	for _, k := range config.Keys() {
+		flags[k.Flag], vars[k.Env] = true, true
+	}
+	command := regexp.MustCompile("(?m)(?:kvserver|kvclient) [^\n`|;)#]*")
+	flag := regexp.MustCompile(`\s--([a-z][a-z-]*)`)
+	variable := regexp.MustCompile(`RDMAKV_[A-Z_]+`)
+	seen := 0
+	for _, name := range []string{"README.md", "../docs/deploy-roce.md", "systemd/kvserver.service", "kubernetes/rdmakv.yaml", "three-nodes/kv1.yaml"} {
+		text := read(t, name)
+		for _, c := range command.FindAllString(text, -1) {
+			if strings.Contains(c, "fabric perf") {
+				continue // has flags of its own
+			}
+			for _, m := range flag.FindAllStringSubmatch(c, -1) {
+				if seen++; !flags[m[1]] {
+					t.Errorf("%s: %q: there is no flag --%s", name, c, m[1])
+				}
+			}
+		}
+		for _, v := range variable.FindAllString(text, -1) {
+			if seen++; !vars[v] {
+				t.Errorf("%s: there is no variable %s", name, v)
+			}
+		}
+	}
+	if seen < 10 {
+		t.Errorf("only %d flags and variables were looked at", seen)
+	}
+}
