@@ -122,7 +122,7 @@ func (c *Client) AdminAll(ctx context.Context, op AdminOp, name string) (map[str
 }
 
 // maxAdmin bounds an answer, bytes of JSON.
-const maxAdmin = 4 << 20
+const maxAdmin = 16 << 20
 
 func (c *peer) admin(ctx context.Context, op AdminOp, name string) (json.RawMessage, error) {
 	if len(name) > wire.MaxAdminName {
