@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/internal/teeth"
 )
 
 // A space is the part of a node that one tenant with one-sided access has for
@@ -114,6 +115,9 @@ func (srv *Server) openSpace(ctx context.Context, c SpaceConfig) (_ *Server, err
 		own, err := sp.newDevice(d.fabric, d.asked, d.dev, true)
 		if err != nil {
 			return nil, err
+		}
+		if teeth.Off(teeth.F16OwnPD) {
+			own.pd = d.pd
 		}
 		sp.devices = append(sp.devices, own)
 	}

@@ -62,7 +62,7 @@ func validSpaceName(name string) bool {
 	return true
 }
 
-// checkSpaces returns every fault of a set of spaces, which have their defaults.
+// checkSpaces returns every fault of a set of spaces.
 func (c Config) checkSpaces(list []SpaceConfig) []error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("server: "+format, args...)) }
@@ -72,6 +72,7 @@ func (c Config) checkSpaces(list []SpaceConfig) []error {
 	seen := make(map[string]bool)
 	total := c.MemoryLimit
 	for _, sp := range list {
+		sp = sp.withDefaults(&c)
 		if !validSpaceName(sp.Name) {
 			fault("space %q: the name must be 1 to %d of [a-z0-9-.], begin with a letter or a digit, and not be %q", sp.Name, maxSpaceName, mainSpace)
 		}

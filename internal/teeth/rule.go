@@ -197,6 +197,8 @@ const (
 	D6SessionsSpeak
 	// D6ReadsEndFirst: a client says so when its READs by the old table have ended.
 	D6ReadsEndFirst
+	// F16OwnPD: a space has a protection domain of its own.
+	F16OwnPD
 
 	numRules
 )
@@ -284,6 +286,7 @@ var ruleNames = [numRules]string{
 	D6OldKeysRest:       "D6 old rkeys rest",
 	D6SessionsSpeak:     "D6 old rkeys outlive their sessions",
 	D6ReadsEndFirst:     "D6 old READs end first",
+	F16OwnPD:            "F16 a PD for each space",
 }
 
 // String names the rule for test output.

@@ -109,6 +109,7 @@ var mutants = []mutant{
 	{teeth.F7ShownLater, "counts are shown at once after the fill", "store/index", "TestFilledIsShownALeaseLater"},
 	{teeth.F7CountSticks, "a count of keys without slot runs over", "store/index", "TestCountSticks"},
 	{teeth.D6ReclaimAtOnce, "the reclaim version is raised at the next beat", "store/region", "TestRetiredIsListedBeforeItIsSaid"},
+	{teeth.F16OwnPD, "spaces have regions of their own in one protection domain", "internal/server", "TestSpaceAccess"},
 }
 
 // slow are tests that take a minute and more. They run with -seconds only; each
