@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -12,23 +11,17 @@ import (
 	"unicode/utf8"
 )
 
-// A record is a key and its value.
-type record struct {
-	Key   string `json:"key"`
-	Value string `json:"value"`
-}
-
 // realData is what this machine has to tell about itself, at most n records: which
 // package each file came from, and what the package database says of each package;
 // without one, the files below /usr.
-func realData(t *testing.T, n int) []record {
+func realData(t *testing.T, n int) []Record {
 	t.Helper()
-	var all []record
+	var all []Record
 	seen := map[string]bool{}
 	add := func(key, value string) {
 		if len(all) < n && key != "" && len(key) < 1000 && utf8.ValidString(key) && utf8.ValidString(value) && !seen[key] {
 			seen[key] = true
-			all = append(all, record{key, value})
+			all = append(all, Record{key, value})
 		}
 	}
 	if data, err := os.ReadFile("/var/lib/dpkg/status"); err == nil {
@@ -66,17 +59,15 @@ func realData(t *testing.T, n int) []record {
 	return all
 }
 
-// writeRecords writes records in the form that kvclient imports.
-func writeRecords(t *testing.T, path string, records []record) {
+// writeRecords writes records into a file.
+func writeRecords(t *testing.T, path string, records []Record) {
 	t.Helper()
 	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	for _, r := range records {
-		if err := enc.Encode(r); err != nil {
-			t.Fatal(err)
-		}
+	err := WriteRecords(&b, records)
+	if err == nil {
+		err = os.WriteFile(path, b.Bytes(), 0o600)
 	}
-	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
 }

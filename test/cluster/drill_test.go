@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/test/linear"
 )
 
@@ -17,7 +16,17 @@ type drill struct {
 	*Rig
 	t        *testing.T
 	name     string // of the run
+	net      faulty
 	stations map[string]Station
+	at       map[string]string // place of each station
+}
+
+// faulty is what can happen to the links of a drill. hosts.Net has the words.
+type faulty interface {
+	Cut(a, b string, ports ...uint16) error
+	CutOneWay(from, to string, ports ...uint16) error
+	Delay(a, b string, d time.Duration) error
+	Heal() error
 }
 
 // clientHosts are the hosts of clients.
@@ -27,20 +36,17 @@ var clientHosts = []string{"east", "west"}
 // a load whose clients are on both.
 func newDrill(w *world) *drill {
 	w.t.Helper()
-	d := &drill{Rig: w.Rig, t: w.t, name: "cluster-" + w.net.Kind(), stations: map[string]Station{}}
+	d := &drill{Rig: w.Rig, t: w.t, name: "cluster-" + w.net.Kind(), net: w.net, stations: map[string]Station{}, at: map[string]string{}}
 	var stores []linear.Store
 	for _, host := range clientHosts {
-		stores = append(stores, w.dial(host).store(), w.dial(host, func(c *client.Config) { c.CacheEntries = -1 }).store())
+		stores = append(stores, w.dial(host).Store(), w.dial(host, func(o *ConnOptions) { o.NoCache = true }).Store())
 	}
 	load := StartLoad(w.t.Context(), LoadOptions{
 		Name: d.name, Seed: *seedFlag, Stores: stores, Dir: outDir(), Pace: 20 * time.Millisecond,
 	})
 	for _, host := range clientHosts {
-		o := StationOptions{Host: host, Client: w.dial(host), Keys: map[string]func(string) [][]byte{}, Load: load}
-		for _, s := range w.Nodes {
-			o.Keys[s.ID] = func(prefix string) [][]byte { return w.keysOf(s.ID, prefix, 4) }
-		}
-		d.stations[host] = NewStation(w.t.Context(), o)
+		d.at[host] = host
+		d.stations[host] = NewStation(w.t.Context(), StationOptions{Host: host, Conn: w.dial(host), Load: load})
 		load = nil // finished by one
 	}
 	d.allWell(w.t, "before anything goes wrong")

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/test/cluster/hosts"
@@ -24,7 +23,7 @@ import (
 var (
 	seedFlag = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of random choices; a failure prints it")
 	binFlag  = flag.String("bin", "", "directory with kvserver and kvclient; empty: build them")
-	keysFlag = flag.Int("keys", 60_000, "keys of the test that reads every key")
+	keysFlag = flag.Int("keys", 100_000, "keys of the test that reads every key")
 	outFlag  = flag.String("out", "", "directory of failing histories; empty: .cache/linearizability of the repository")
 	loopFlag = flag.Bool("loopback", false, "hosts on loopback addresses, though there may be namespaces")
 )
@@ -211,24 +210,28 @@ func (w *world) admin(s *Server, method, path string) (code int, body string) {
 	return res.StatusCode, string(data)
 }
 
-// keysOf makes keys that a node owns.
-func (w *world) keysOf(id, prefix string, n int) [][]byte {
+// dial makes a client on a host.
+func (w *world) dial(host string, change ...func(*ConnOptions)) *Conn {
 	w.t.Helper()
-	m := w.shardMap()
-	var keys [][]byte
-	for i := 0; len(keys) < n; i++ {
-		k := fmt.Appendf(nil, "%s %d", prefix, i)
-		if m.OwnerOf(cluster.ShardOf(k, len(m.Owner))) == id {
-			keys = append(keys, k)
-		}
+	o := ConnOptions{Addrs: w.Addrs(), Secret: w.Secret, Fabric: func() rdma.Fabric {
+		return w.net.Host(host).Fabric(iwarp.New(iwarp.Options{}))
+	}}
+	for _, f := range change {
+		f(&o)
 	}
-	return keys
+	c, err := Dial(within(w.t), o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			w.t.Error(err)
+		}
+	})
+	return c
 }
 
-// newFabric is the fabric of a client on a host.
-func (w *world) newFabric(host string) rdma.Fabric {
-	return w.net.Host(host).Fabric(iwarp.New(iwarp.Options{}))
-}
+func (w *world) initMap() {}
 
 // outDir is where failing histories go.
 func outDir() string {

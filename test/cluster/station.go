@@ -42,11 +42,10 @@ const Enough = 6
 
 // StationOptions say what a station calls.
 type StationOptions struct {
-	Host   string // its name
-	Client Caller
-	Keys   map[string]func(prefix string) [][]byte // by node: some keys of it
-	Load   *Load                                   // that the station finishes; may be nil
-	Pace   time.Duration                           // rest between two calls; default 20 ms
+	Host string // its name
+	Conn *Conn
+	Load *Load         // that the station finishes; may be nil
+	Pace time.Duration // rest between two calls; default 20 ms
 }
 
 // A local station is in this process.
@@ -64,11 +63,12 @@ func NewStation(ctx context.Context, o StationOptions) Station {
 	if o.Pace == 0 {
 		o.Pace = 20 * time.Millisecond
 	}
-	for id, keys := range o.Keys {
+	for _, n := range o.Conn.Map().Nodes {
+		id := n.ID
 		start := func(word string, limit time.Duration) *Probe {
 			return StartProbe(ctx, ProbeOptions{
-				Name: o.Host + " to " + id + ", " + word, Client: o.Client, Limit: limit, Pace: o.Pace,
-				Keys: keys(word + " probe of " + o.Host),
+				Name: o.Host + " to " + id + ", " + word, Client: o.Conn, Limit: limit, Pace: o.Pace,
+				Keys: o.Conn.KeysOf(id, word+" probe of "+o.Host, 4),
 			})
 		}
 		s.pairs[id] = pair{start("patient", PatientLimit), start("soon", soonLimit)}
