@@ -1,0 +1,357 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// quick makes leases, and what follows from them, short.
+func quick(c *Config) {
+	c.Lease, c.Beat = 200*time.Millisecond, 20*time.Millisecond
+	c.Keepalive, c.Idle, c.SendTimeout = time.Second, 20*time.Second, 10*time.Second
+	c.RegionSize, c.IndexRegionSize = 2<<20, 1<<20
+}
+
+// speak tells the server that READs go by a view of that version from now on.
+func (p *peer) speak(version uint64) error {
+	p.t.Helper()
+	_, err := p.call(func(id uint64) []byte { return wire.AppendPing(nil, id, wire.Ping{View: version}) })
+	return err
+}
+
+// follow does what a client does: it takes each new table and says so.
+func (p *peer) follow(srv *Server, over func() bool) {
+	p.t.Helper()
+	eventually(p.t, "the rotation ends", func() bool {
+		view, _ := p.regions()
+		if err := p.speak(view.Version); err != nil {
+			p.t.Fatal(err)
+		}
+		return over()
+	})
+}
+
+func rotated(srv *Server) func() bool {
+	return func() bool { return !srv.rotationStat().Running }
+}
+
+// TestRotation: every region gets a new rkey on the same memory; the old ones
+// stay good until the session has said that it does without them, however long
+// that takes, and are refused afterwards.
+func TestRotation(t *testing.T) {
+	srv := startServer(t, quick)
+	p := dial(t, srv, peerOptions{})
+	if err := p.put("key", strings.Repeat("v", 100)); err != nil {
+		t.Fatal(err)
+	}
+	_, old := p.regions()
+	table := srv.RegionTable("n1")
+	if err := srv.startRotation(); err != nil {
+		t.Fatal(err)
+	}
+	if err := srv.startRotation(); !errors.Is(err, errRotating) {
+		t.Errorf("a second rotation beside the first: %v", err)
+	}
+	eventually(t, "a region has been renewed", func() bool { return srv.rotationStat().Renewed > 0 })
+	// Many leases, in which the session does not say a word about it.
+	for range 50 {
+		if err := p.speak(0); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range old {
+			if b, err := p.read(r.Addr, r.RKey, layout.PageSize); err != nil || len(b) == 0 {
+				t.Fatalf("region %d under its old rkey: %v", r.ID, err)
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if st := srv.rotationStat(); !st.Running || st.Waiting != 1 || st.Old != 1 {
+		t.Errorf("it waits for nobody: %+v", st)
+	}
+	p.follow(srv, rotated(srv))
+	st := srv.rotationStat()
+	_, now := p.regions()
+	if st.Renewed != len(old) || st.Error != "" || st.Old != 0 || len(now) != len(old) {
+		t.Errorf("%d regions before, %d now: %+v", len(old), len(now), st)
+	}
+	for i, r := range now {
+		if r.RKey == old[i].RKey {
+			t.Errorf("region %d kept its rkey", r.ID)
+		}
+		if _, err := p.read(r.Addr, r.RKey, layout.PageSize); err != nil {
+			t.Fatalf("region %d under its new rkey: %v", r.ID, err)
+		}
+	}
+	if !p.holds(strings.Repeat("v", 100)) {
+		t.Error("the value is not found under the new rkeys")
+	}
+	if after := srv.RegionTable("n1"); after.Version <= table.Version || after.Check() != nil {
+		t.Errorf("the table told to the cluster: version %d, before %d: %v", after.Version, table.Version, after.Check())
+	}
+	if srv.RegionTable("n1") != srv.RegionTable("n1") {
+		t.Error("a table that has not changed is made anew")
+	}
+	// Deliberately stale: refused, and that connection's end alone.
+	other := dial(t, srv, peerOptions{})
+	if _, err := p.read(old[0].Addr, old[0].RKey, layout.PageSize); err == nil {
+		t.Error("an old rkey still reads")
+	}
+	p.dead()
+	if err := other.ping(); err != nil {
+		t.Errorf("another session: %v", err)
+	}
+}
+
+// TestRotationOfSilentSession: one that never takes the new table is told to
+// connect again, and does not hold up the rotation for ever.
+func TestRotationOfSilentSession(t *testing.T) {
+	srv := startServer(t, func(c *Config) {
+		quick(c)
+		c.Keepalive, c.Idle, c.SendTimeout = 100*time.Millisecond, 300*time.Millisecond, 500*time.Millisecond
+	})
+	p := dial(t, srv, peerOptions{})
+	p.regions()
+	fresh := dial(t, srv, peerOptions{}) // has no table: nobody waits for it
+	if err := srv.startRotation(); err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan error, 1)
+	go func() { // it lives, and says nothing of its table
+		for p.ping() == nil && fresh.ping() == nil {
+			time.Sleep(20 * time.Millisecond)
+		}
+		over <- nil
+	}()
+	<-over
+	if bye := p.goodbye(); !errors.Is(bye, wire.StatusClosing.Err()) {
+		t.Errorf("Goodbye says %v", bye)
+	}
+	if n := srv.met.ends[causeTable].Load(); n != 1 {
+		eventually(t, "the session is counted among those that did not take the table", func() bool { return srv.met.ends[causeTable].Load() == 1 })
+	}
+	eventually(t, "the rotation ends", rotated(srv))
+	if st := srv.rotationStat(); st.Error != "" || st.Renewed != st.Regions {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestRotationWithoutRoom: where the device registers nothing more, the old
+// registrations stay as they are and the error is told; where it has room for
+// one, that is enough.
+func TestRotationWithoutRoom(t *testing.T) {
+	short := errors.New("no memlock")
+	for room := range 3 {
+		t.Run(fmt.Sprint(room), func(t *testing.T) {
+			cfg := testConfig()
+			quick(&cfg)
+			left, right := twoCards(&cfg)
+			srv, err := New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := srv.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			defer srv.Shutdown(t.Context())
+			p := dial(t, srv, peerOptions{})
+			for i := range 12 { // some regions
+				if err := p.put(fmt.Sprint(i), strings.Repeat("v", 12000)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, old := p.regions()
+			have := right.slabs.Load()
+			var most atomic.Int64
+			right.atRegister(func(int) error {
+				if n := right.slabs.Load(); n >= have+int64(room) {
+					return short
+				} else if n >= most.Load() {
+					most.Store(n + 1)
+				}
+				return nil
+			})
+			if err := srv.startRotation(); err != nil {
+				t.Fatal(err)
+			}
+			p.follow(srv, rotated(srv))
+			st := srv.rotationStat()
+			_, now := p.regions()
+			if room == 0 {
+				if !strings.Contains(st.Error, short.Error()) || st.Renewed != 0 {
+					t.Errorf("%+v", st)
+				}
+				for i, r := range now {
+					if b, err := p.read(r.Addr, r.RKey, 4096); err != nil || len(b) == 0 || r != old[i] {
+						t.Errorf("region %d, before %+v, now %+v: %v", r.ID, old[i], r, err)
+					}
+				}
+			} else if st.Error != "" || st.Renewed != len(old) || most.Load() > have+int64(room) {
+				t.Errorf("%d registrations at most, %d at first: %+v", most.Load(), have, st)
+			}
+			if left.slabs.Load() != have || right.slabs.Load() != have {
+				t.Errorf("%d and %d regions are registered, %d before", left.slabs.Load(), right.slabs.Load(), have)
+			}
+		})
+	}
+}
+
+// TestRotationBesideGrowth: regions that are added while rkeys are renewed are
+// in the table with an rkey that is good.
+func TestRotationBesideGrowth(t *testing.T) {
+	srv := startServer(t, quick)
+	p := dial(t, srv, peerOptions{})
+	value := strings.Repeat("v", 12000)
+	n := 0
+	for range 3 {
+		if err := srv.startRotation(); err != nil {
+			t.Fatal(err)
+		}
+		p.follow(srv, func() bool {
+			for range 20 {
+				n++
+				if err := p.put(fmt.Sprint("key", n), value); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, all := p.regions()
+			for _, r := range all {
+				if _, err := p.read(r.Addr, r.RKey, 4096); err != nil {
+					t.Fatalf("region %d of %d: %v", r.ID, len(all), err)
+				}
+			}
+			return rotated(srv)()
+		})
+		if st := srv.rotationStat(); st.Error != "" {
+			t.Fatal(st.Error)
+		}
+	}
+	if view, _ := p.regions(); int(view.Total) < 3 {
+		t.Errorf("only %d regions: nothing was added", view.Total)
+	}
+}
+
+// TestAdminRotate: what an operator is answered.
+func TestAdminRotate(t *testing.T) {
+	srv := startServer(t, quick)
+	p := dial(t, srv, peerOptions{})
+	ask := func(op wire.AdminOp, name string) (string, error) {
+		body, err := p.call(func(id uint64) []byte {
+			return wire.AppendAdmin(nil, id, wire.Admin{Op: op, Name: []byte(name)})
+		})
+		if err != nil {
+			return "", err
+		}
+		m, err := wire.ParseAdminReply(body)
+		return string(m.Data), err
+	}
+	p.regions()
+	if text, err := ask(wire.AdminRotate, "start"); err != nil || !strings.Contains(text, `"running":true`) || !strings.Contains(text, `"space":"main"`) {
+		t.Errorf("%s %v", text, err)
+	}
+	if _, err := ask(wire.AdminRotate, ""); !errors.Is(err, wire.StatusOverloaded.Err()) || !strings.Contains(err.Error(), "under way") {
+		t.Errorf("a second one: %v", err)
+	}
+	if _, err := ask(wire.AdminRotate, "stop"); !errors.Is(err, wire.StatusBadRequest.Err()) {
+		t.Errorf("stop: %v", err)
+	}
+	if _, err := ask(200, ""); !errors.Is(err, wire.StatusUnsupported.Err()) {
+		t.Errorf("an operation that does not exist: %v", err)
+	}
+	p.follow(srv, rotated(srv))
+	if text, err := ask(wire.AdminRotate, "status"); err != nil || !strings.Contains(text, `"running":false`) || !strings.Contains(text, `"old":0`) {
+		t.Errorf("%s %v", text, err)
+	}
+	// A version that nobody was told of is no word that counts.
+	view, _ := p.regions()
+	if err := p.speak(view.Version + 1000); err == nil {
+		t.Error("a view that does not exist was believed")
+	}
+}
+
+// TestRetiredRegion: a region without items leaves the table, is told to the
+// cluster as retired, stays readable until the session is past it, and is then
+// gone, with its memory.
+func TestRetiredRegion(t *testing.T) {
+	var changes atomic.Int32
+	srv := startServer(t, func(c *Config) {
+		quick(c)
+		c.RegionIdle = 200 * time.Millisecond
+	})
+	srv.regions.OnChange(func() { changes.Add(1) })
+	p := dial(t, srv, peerOptions{replySize: 64 << 10})
+	p.put("stays", "v")
+	_, before := p.regions()
+	bytes, _ := srv.regions.bytes()
+	for i := range 400 {
+		if err := p.put(fmt.Sprint("goes", i), strings.Repeat("v", 12000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	view, grown := p.regions()
+	if err := p.speak(view.Version); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 400 {
+		if _, err := p.call(func(id uint64) []byte { return wire.AppendDelete(nil, id, wire.Delete{Key: fmt.Append(nil, "goes", i)}) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "a region is retired", func() bool { return p.ping() == nil && len(srv.store.RetiredRegions()) > 0 })
+	gone := srv.store.RetiredRegions()[0]
+	if r := srv.RegionTable("n1").Region(gone.ID); r == nil || r.State != cluster.Retired || len(r.Keys) != 1 {
+		t.Errorf("the cluster is told %+v of region %d", r, gone.ID)
+	}
+	// The session has not said that it is past it.
+	for range 20 {
+		for _, r := range grown {
+			if _, err := p.read(r.Addr, r.RKey, 4096); err != nil {
+				t.Fatalf("region %d, retired, with a session that knows it: %v", r.ID, err)
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	var after []wire.Region
+	p.follow(srv, func() bool {
+		_, after = p.regions()
+		now, _ := srv.regions.bytes()
+		return len(after) <= len(before)+1 && len(srv.store.RetiredRegions()) == 0 && now <= bytes+2<<20
+	})
+	if srv.RegionTable("n1").Region(gone.ID) != nil || changes.Load() == 0 {
+		t.Errorf("region %d is still told; %d changes", gone.ID, changes.Load())
+	}
+	if !p.holds("v") {
+		t.Error("what stays is gone")
+	}
+	// What comes next is another region, in another place.
+	for i := range 400 {
+		if err := p.put(fmt.Sprint("again", i), strings.Repeat("w", 12000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	view, again := p.regions()
+	if err := p.speak(view.Version); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range again {
+		for _, o := range grown {
+			if r.ID == o.ID && r.Base != o.Base || r.ID != o.ID && r.Base == o.Base {
+				t.Errorf("region %d at %d was region %d at %d", r.ID, r.Base, o.ID, o.Base)
+			}
+		}
+	}
+	for _, r := range grown {
+		if r.ID == gone.ID {
+			if _, err := p.read(r.Addr, r.RKey, 4096); err == nil {
+				t.Error("a region that was given back can be read")
+			}
+		}
+	}
+}
