@@ -1,0 +1,145 @@
+package membership
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+)
+
+// A Profile is a set of intervals.
+type Profile string
+
+const (
+	LAN  Profile = "lan"  // one building: a dead node is noticed in 5 to 8 s
+	Fast Profile = "fast" // quick and nervous: 1 to 2 s; a starved process is called dead
+	WAN  Profile = "wan"  // between sites: half a minute
+)
+
+// Config says how to take part. Zero values mean the default.
+type Config struct {
+	NodeID  string // see cluster.CheckNodeID
+	Cluster string // the cluster's name, memberlist's label: who has another is not let in
+
+	Bind      string   // HOST:PORT, for UDP and TCP; port 0 takes a free one
+	Advertise string   // HOST or HOST:PORT under which others reach us; default: Bind, or a private address if that is a wildcard
+	Join      []string // HOST:PORT of any members; our own address among them does not harm
+
+	// Keys for encryption and authentication of all gossip, 16, 24 or 32 bytes
+	// each. The first one encrypts, all decrypt. Without any, Insecure must be
+	// said: gossip carries rkeys, and those are capabilities.
+	Keys     [][]byte
+	Insecure bool
+	Allow    []netip.Prefix // from where gossip is taken; none: from everywhere
+
+	Profile Profile        // default LAN
+	Self    cluster.Member // incarnation, endpoints, map; what SetSelf can change later
+	Table   *cluster.Table // published from the start, if there is one
+	Logger  *slog.Logger   // default: none
+
+	// Transport carries the gossip instead of sockets; nil: UDP and TCP on Bind.
+	Transport memberlist.NodeAwareTransport
+}
+
+// Errors of Start and Join. Errors of others than ourselves are in the log and
+// in Stats, too: they come to light again and again.
+var (
+	ErrConfig       = errors.New("membership: configuration")
+	ErrDuplicateID  = errors.New("membership: another node of the cluster has our node id")
+	ErrWrongKey     = errors.New("membership: the gossip keys differ: give both ends a common key in gossip.key_file")
+	ErrWrongCluster = errors.New("membership: the names of the clusters differ (cluster.name)")
+	ErrNotAllowed   = errors.New("membership: the other end does not take gossip from this address (gossip.allow)")
+	ErrBusy         = errors.New("membership: the other end has too many gossip connections just now")
+	ErrClosed       = errors.New("membership: closed")
+)
+
+// timing is what a Profile stands for, beyond memberlist's own settings.
+type timing struct {
+	rejoin  time.Duration // between attempts to reach seeds and dead members
+	grace   time.Duration // for an advert to come before a table is asked for
+	request time.Duration // for an answer to such a request
+	forget  time.Duration // how long the dead and the gone stay in the view
+	suspect time.Duration // how long a suspicion that we hear no more of is shown
+}
+
+func (p Profile) settings() (*memberlist.Config, timing, error) {
+	t := timing{rejoin: 5 * time.Second, grace: 600 * time.Millisecond, request: 3 * time.Second, forget: 24 * time.Hour}
+	var c *memberlist.Config
+	switch p {
+	case LAN, "":
+		c = memberlist.DefaultLANConfig()
+		// An idle round of gossip sends nothing, so half of the usual interval
+		// costs little, and brings an advert to a hundred nodes within a second.
+		c.GossipInterval = 100 * time.Millisecond
+		c.TCPTimeout = 5 * time.Second
+		c.DeadNodeReclaimTime = 10 * time.Second
+	case Fast:
+		c = memberlist.DefaultLANConfig()
+		c.ProbeInterval, c.ProbeTimeout = 200*time.Millisecond, 100*time.Millisecond
+		c.SuspicionMult, c.SuspicionMaxTimeoutMult = 3, 2
+		c.GossipInterval = 50 * time.Millisecond
+		c.PushPullInterval = 5 * time.Second
+		c.TCPTimeout = 2 * time.Second
+		c.DeadNodeReclaimTime = 2 * time.Second
+		t.rejoin, t.grace, t.request = time.Second, 300*time.Millisecond, time.Second
+	case WAN:
+		c = memberlist.DefaultWANConfig()
+		c.GossipInterval = 200 * time.Millisecond
+		c.TCPTimeout = 15 * time.Second
+		c.DeadNodeReclaimTime = time.Minute
+		t.rejoin, t.grace, t.request = 15*time.Second, 2*time.Second, 10*time.Second
+	default:
+		return nil, t, fmt.Errorf("%w: profile %q: lan, fast and wan are known", ErrConfig, p)
+	}
+	c.EnableCompression = false // slow, and a way to make a small packet large
+	c.QueueCheckInterval = time.Minute
+	t.suspect = time.Duration(c.SuspicionMult*c.SuspicionMaxTimeoutMult*4) * c.ProbeInterval
+	return c, t, nil
+}
+
+func (c *Config) check() error {
+	if err := cluster.CheckNodeID(c.NodeID); err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if err := cluster.CheckName(c.Cluster); err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if len(c.Keys) == 0 && !c.Insecure {
+		return fmt.Errorf("%w: a gossip key is needed (gossip.key_file), because gossip carries rkeys; or say insecure", ErrConfig)
+	}
+	for i, k := range c.Keys {
+		if err := memberlist.ValidateKey(k); err != nil {
+			return fmt.Errorf("%w: gossip key %d has %d bytes; 16, 24 or 32 are possible", ErrConfig, i+1, len(k))
+		}
+	}
+	return nil
+}
+
+// hostPort splits an address and finds the one IP it stands for.
+func hostPort(what, addr, port string) (netip.Addr, uint16, error) {
+	host, p, err := net.SplitHostPort(addr)
+	if err != nil && port != "" {
+		host, p, err = net.SplitHostPort(net.JoinHostPort(addr, port))
+	}
+	if err != nil {
+		return netip.Addr{}, 0, fmt.Errorf("%w: %s %q is no HOST:PORT: %w", ErrConfig, what, addr, err)
+	}
+	n, err := net.LookupPort("udp", p)
+	if err != nil {
+		return netip.Addr{}, 0, fmt.Errorf("%w: %s %q: %w", ErrConfig, what, addr, err)
+	}
+	if host == "" {
+		return netip.IPv4Unspecified(), uint16(n), nil
+	}
+	ips, err := lookup(host)
+	if err != nil {
+		return netip.Addr{}, 0, fmt.Errorf("%w: %s %q: %w", ErrConfig, what, addr, err)
+	}
+	return ips[0], uint16(n), nil
+}

@@ -1,0 +1,203 @@
+package membership
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+)
+
+// joiner reaches for the seeds that are not members yet, and for members that
+// are called dead: after a long cut, neither side would look for the other by
+// itself. It goes on for ever, at intervals with jitter.
+func (m *Members) joiner() {
+	defer m.wg.Done()
+	wait := time.Duration(0)
+	moved := false // others have us at an old address
+	begun := time.Now()
+	// joined: from then on it is a twin that is too late, not we.
+	joined := false
+	for first := true; ; first = false {
+		select {
+		case <-time.After(wait):
+		case t := <-m.twin:
+			moved = m.meet(t, !joined) || moved
+			wait = m.time.rejoin / 2
+			continue
+		case <-m.ctx.Done():
+			return
+		}
+		again := moved
+		moved = false
+		for _, seed := range m.cfg.Join {
+			if m.ctx.Err() != nil {
+				return
+			}
+			answered := m.reach(seed, again)
+			// Who has our id, the first answer tells: memberlist has compared
+			// the lists before it returns.
+			select {
+			case t := <-m.twin:
+				moved = m.meet(t, !joined) || moved
+			default:
+				joined = joined || answered
+			}
+		}
+		joined = joined || m.settled(begun)
+		if !first {
+			m.revive()
+		}
+		wait = m.time.rejoin/2 + rand.N(m.time.rejoin)
+	}
+}
+
+// settled reports whether this node has its place, although no seed has let it
+// in: others came to it, there is nobody to ask, or nobody answers for long.
+func (m *Members) settled(begun time.Time) bool {
+	others := slices.ContainsFunc(m.cfg.Join, func(seed string) bool { return !m.local(seed) })
+	return !others || m.count.Load() > 1 || time.Since(begun) > 30*time.Second
+}
+
+// meet looks whether the other node of our id is alive. If it is, and was
+// there before us, this node must not go on. If it is not, it was us before we
+// moved: others let us in once they call it dead, if we ask again.
+func (m *Members) meet(t twin, joining bool) (moved bool) {
+	addr, err := net.ResolveUDPAddr("udp", t.addr)
+	if err != nil {
+		return false
+	}
+	if _, err := m.list.Ping(m.cfg.NodeID, addr); err != nil {
+		return true
+	}
+	err = fmt.Errorf("%w: %s is alive at %s", ErrDuplicateID, m.cfg.NodeID, t.addr)
+	m.say(event{kind: sayTwin, msg: "another node with our node id is alive: one of the two must get its own node_id and data_dir", args: []any{"node", m.cfg.NodeID, "at", t.addr}})
+	if joining {
+		m.fail(err)
+	}
+	return false
+}
+
+// reach joins by one seed, unless it is ourselves, or, if again is not said, a
+// member. It reports whether somebody else has answered.
+func (m *Members) reach(seed string, again bool) bool {
+	n, err := m.join(m.ctx, seed, again)
+	if m.ctx.Err() != nil {
+		return false
+	}
+	if err == nil {
+		m.stats.joined(seed, "")
+		if n > 0 {
+			m.say(event{level: slog.LevelDebug, kind: sayJoin, msg: "gossip: joined", args: []any{"by", seed}})
+		}
+		return n > 0
+	}
+	m.stats.joined(seed, err.Error())
+	m.say(event{level: slog.LevelWarn, kind: sayJoin + " " + clean(seed), msg: "gossip: a seed cannot be joined; it will be tried again", args: []any{"seed", seed, "err", err}})
+	return false
+}
+
+// Join reaches for more members, now. It returns how many answered, and the
+// error of the last that did not if none did. Seeds that are members already
+// are not asked again.
+func (m *Members) Join(ctx context.Context, seeds ...string) (int, error) {
+	total := 0
+	var last error
+	for _, seed := range seeds {
+		n, err := m.join(ctx, seed, false)
+		total += n
+		if err != nil {
+			last = err
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if total > 0 {
+		last = nil
+	}
+	return total, last
+}
+
+// join tries the addresses of one seed, in order, until one answers.
+func (m *Members) join(ctx context.Context, seed string, again bool) (int, error) {
+	host, port, err := net.SplitHostPort(seed)
+	if err != nil {
+		return 0, fmt.Errorf("%w: seed %q is no HOST:PORT: %w", ErrConfig, clean(seed), err)
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return 0, fmt.Errorf("%w: seed %q has no port: %w", ErrConfig, clean(seed), err)
+	}
+	ips, err := lookup(host)
+	if err != nil {
+		return 0, fmt.Errorf("membership: seed %s: %w", clean(seed), err)
+	}
+	for _, ip := range ips {
+		addr := netip.AddrPortFrom(ip, uint16(n)).String()
+		if m.local(addr) || m.knows(addr) && !again {
+			return 0, nil
+		}
+	}
+	for _, ip := range ips {
+		addr := netip.AddrPortFrom(ip, uint16(n)).String()
+		if err = m.dial(ctx, addr); err == nil {
+			return 1, nil
+		}
+		if ctx.Err() != nil || m.ctx.Err() != nil {
+			break
+		}
+	}
+	return 0, fmt.Errorf("membership: joining by %s: %w", clean(seed), whyNot(err))
+}
+
+// dial runs memberlist's Join, which knows no context: it ends by its own
+// time, or with Close.
+func (m *Members) dial(ctx context.Context, addr string) error {
+	done := make(chan error, 1)
+	if !m.begin() {
+		return ErrClosed
+	}
+	go func() {
+		defer m.wg.Done()
+		_, err := m.list.Join([]string{addr})
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-m.ctx.Done():
+		return ErrClosed
+	}
+}
+
+// knows reports whether a living member gossips at an address.
+func (m *Members) knows(addr string) bool {
+	return slices.ContainsFunc(m.View().Members, func(p cluster.Member) bool {
+		return p.Gossip == addr && (p.State == cluster.Alive || p.State == cluster.Suspect)
+	})
+}
+
+// revive knocks at one of the dead, chosen at random: it may be we who were
+// cut off. Those that said goodbye are left in peace.
+func (m *Members) revive() {
+	var dead []string
+	for _, p := range m.View().Members {
+		if p.State == cluster.Dead {
+			dead = append(dead, p.Gossip)
+		}
+	}
+	if len(dead) == 0 {
+		return
+	}
+	// No word in the log: this fails as a rule.
+	_ = m.dial(m.ctx, dead[rand.IntN(len(dead))])
+}

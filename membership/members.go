@@ -1,0 +1,478 @@
+package membership
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+)
+
+// Members is this node's part in the cluster. Safe for concurrent use.
+type Members struct {
+	cfg     Config
+	time    timing
+	log     *slog.Logger
+	list    *memberlist.Memberlist
+	door    *transport
+	queue   memberlist.TransmitLimitedQueue
+	keyring *memberlist.Keyring // nil: no encryption
+	stats   counters
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	once   sync.Once
+
+	meta  atomic.Pointer[[]byte] // what we say of ourselves, for memberlist
+	count atomic.Int64           // members, for the queue
+
+	inbox     chan message  // what came in, for run
+	inboxSize atomic.Int64  // its bytes
+	dirty     chan struct{} // members changed, for run
+	changed   chan struct{} // our metadata changed, for advertise
+	out       chan sending  // for the senders
+	lines     chan event    // for writeLog
+	twin      chan twin     // somebody has our id, for joiner
+	failed    chan struct{} // closed when err is set
+
+	view atomic.Pointer[cluster.View]
+
+	mu         sync.Mutex
+	self       cluster.Member
+	history    cluster.History // of our own tables
+	own        *table          // the last of them
+	peers      map[string]*peer
+	byHash     map[uint64]string // of peers
+	tableBytes int
+	next       chan struct{} // closed at the next change of view or tables
+	err        error
+	left       bool
+}
+
+// A peer is what we know of another node. Guarded by mu.
+type peer struct {
+	cluster.Member
+	node    memberlist.Node // where to send; a copy
+	suspect time.Time       // of our own last probe that failed; zero: none since
+	bye     uint64          // the incarnation that said goodbye, 0: none
+	table   *table
+	heard   uint64 // highest table version that an advert of this incarnation named
+	want    *wanted
+}
+
+// Start begins to take part. It returns as soon as the node listens; joining
+// goes on behind it, for ever, because all nodes of a cluster may be starting.
+// What is wrong with the configuration or the address is an ErrConfig or the
+// system's error; what is wrong with others is in the log and in Stats. Close
+// ends it; ctx bounds Start alone.
+func Start(ctx context.Context, cfg Config) (*Members, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	conf, timing, err := cfg.Profile.settings()
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	m := &Members{
+		cfg: cfg, time: timing, log: cfg.Logger, self: cfg.Self,
+		inbox: make(chan message, 1024), dirty: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		out: make(chan sending, 64), lines: make(chan event, logQueue), twin: make(chan twin, 1),
+		failed: make(chan struct{}), next: make(chan struct{}),
+		peers: map[string]*peer{}, byHash: map[uint64]string{},
+	}
+	m.self.ID, m.self.State, m.self.Since = cfg.NodeID, cluster.Alive, time.Now()
+	m.self.Role = cmp.Or(m.self.Role, cluster.RoleServer)
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m.queue.NumNodes = func() int { return int(m.count.Load()) }
+	m.queue.RetransmitMult = conf.RetransmitMult
+	m.count.Store(1)
+	if err := m.encodeSelfLocked(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if cfg.Table != nil {
+		if err := m.Publish(cfg.Table); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+	}
+	m.publishView()
+
+	conf.Name, conf.Label = cfg.NodeID, cfg.Cluster
+	conf.Logger = log.New(libraryLog{m}, "", 0)
+	if len(cfg.Keys) > 0 {
+		if m.keyring, err = memberlist.NewKeyring(cfg.Keys[1:], cfg.Keys[0]); err != nil {
+			return nil, fmt.Errorf("%w: gossip keys: %w", ErrConfig, err)
+		}
+		conf.Keyring = m.keyring
+	}
+	conf.DelegateProtocolMin, conf.DelegateProtocolMax, conf.DelegateProtocolVersion = 1, 1, 1
+	calls := &callbacks{m}
+	conf.Delegate, conf.Events, conf.Alive, conf.Merge, conf.Conflict, conf.Ping = calls, calls, calls, calls, calls, calls
+	for _, p := range cfg.Allow {
+		conf.CIDRsAllowed = append(conf.CIDRsAllowed, net.IPNet{IP: p.Masked().Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())})
+	}
+	if err := m.listen(ctx, conf); err != nil {
+		m.cancel()
+		return nil, err
+	}
+	m.wg.Add(6)
+	go m.run()
+	go m.advertise()
+	go m.joiner()
+	go m.sender()
+	go m.sender()
+	go m.writeLog()
+	return m, nil
+}
+
+// listen opens the sockets, behind the doorman, and starts memberlist.
+func (m *Members) listen(ctx context.Context, conf *memberlist.Config) error {
+	inner := m.cfg.Transport
+	if inner == nil {
+		ip, port, err := hostPort("gossip.bind", m.cfg.Bind, "")
+		if err != nil {
+			return err
+		}
+		var any netip.Addr
+		if m.cfg.Advertise != "" {
+			if any, _, err = hostPort("gossip.advertise", m.cfg.Advertise, "0"); err != nil {
+				return err
+			}
+		} else if ip.IsUnspecified() && ip.Is6() {
+			return fmt.Errorf("%w: gossip.bind is %s, every address: say in gossip.advertise under which one others reach this node", ErrConfig, m.cfg.Bind)
+		}
+		sockets, err := open(ctx, ip, int(port), conf.Logger)
+		if err != nil {
+			return fmt.Errorf("membership: gossip cannot listen at %s: %w", m.cfg.Bind, err)
+		}
+		inner = sockets
+		conf.BindAddr, conf.BindPort = ip.String(), sockets.GetAutoBindPort()
+		conf.AdvertisePort = conf.BindPort
+		if any.IsValid() {
+			conf.AdvertiseAddr = any.String()
+			if _, p, err := hostPort("gossip.advertise", m.cfg.Advertise, "0"); err == nil && p != 0 {
+				conf.AdvertisePort = int(p)
+			}
+		}
+	}
+	m.door = newTransport(inner, m.cfg.Cluster, m.cfg.Allow, &m.stats, m.say)
+	conf.Transport = m.door
+	list, err := memberlist.Create(conf)
+	if err != nil {
+		_ = m.door.Shutdown()
+		return fmt.Errorf("membership: %w", err)
+	}
+	m.list = list
+	addr := list.LocalNode().Address()
+	m.mu.Lock()
+	m.self.Gossip = addr
+	m.mu.Unlock()
+	m.publishView()
+	m.log.Info("gossip listens", "at", addr, "cluster", m.cfg.Cluster, "profile", cmp.Or(m.cfg.Profile, LAN), "encrypted", len(m.cfg.Keys) > 0)
+	if len(m.cfg.Keys) == 0 {
+		m.log.Warn("gossip is neither encrypted nor authenticated: whoever reaches this port can read rkeys and forge members (insecure was said)")
+	}
+	return nil
+}
+
+// open makes UDP and TCP listen on one port. If any will do, the one that TCP
+// got may be taken for UDP: then another try is made.
+func open(ctx context.Context, ip netip.Addr, port int, logger *log.Logger) (*memberlist.NetTransport, error) {
+	for try := 0; ; try++ {
+		t, err := memberlist.NewNetTransport(&memberlist.NetTransportConfig{BindAddrs: []string{ip.String()}, BindPort: port, Logger: logger})
+		if err == nil || port != 0 || try == 10 || ctx.Err() != nil {
+			return t, err
+		}
+	}
+}
+
+// View returns who is in the cluster, as far as this node knows. Never nil.
+func (m *Members) View() *cluster.View { return m.view.Load() }
+
+// Changed returns a channel that is closed at the next change of the view or
+// of a table. Take it before looking at what may change.
+func (m *Members) Changed() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.next
+}
+
+// Failed returns a channel that is closed when this node must not go on in
+// the cluster: Err says why. Today that is ErrDuplicateID, while joining.
+func (m *Members) Failed() <-chan struct{} { return m.failed }
+
+// Err returns why Failed is closed, nil if it is not.
+func (m *Members) Err() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.err
+}
+
+func (m *Members) fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err == nil {
+		m.err = err
+		close(m.failed)
+	}
+}
+
+// SetSelf changes what this node says of itself: incarnation, endpoints, map.
+// ID, state, gossip address and what Publish sets stay as they are. f is called
+// under a lock: it must only assign. ErrMalformed of package cluster if the
+// result is too large; then nothing has changed.
+func (m *Members) SetSelf(f func(*cluster.Member)) error {
+	m.mu.Lock()
+	old := m.self
+	next := old
+	next.Endpoints = slices.Clone(old.Endpoints)
+	f(&next)
+	next.ID, next.Role, next.Gossip, next.State, next.Since = old.ID, old.Role, old.Gossip, old.State, old.Since
+	next.TableVersion, next.TableDigest, next.Regions = old.TableVersion, old.TableDigest, old.Regions
+	m.self = next
+	var err error
+	if next.Incarnation != old.Incarnation && m.own != nil {
+		// The table is of another life of the store: forget it.
+		m.self.TableVersion, m.self.TableDigest, m.self.Regions = 0, 0, 0
+		m.own, m.history = nil, cluster.History{}
+	}
+	if err = m.encodeSelfLocked(); err != nil {
+		m.self = old
+	}
+	m.mu.Unlock()
+	if err == nil {
+		signal(m.changed)
+		signal(m.dirty)
+	}
+	return err
+}
+
+// encodeSelfLocked makes the metadata anew.
+func (m *Members) encodeSelfLocked() error {
+	b, err := cluster.AppendMeta(nil, &m.self)
+	if err == nil {
+		m.meta.Store(&b)
+	}
+	return err
+}
+
+// advertise tells memberlist of changed metadata. That waits until the news
+// is out, so changes in the meantime become one.
+func (m *Members) advertise() {
+	defer m.wg.Done()
+	for {
+		select {
+		case <-m.changed:
+			if err := m.list.UpdateNode(2 * time.Second); err != nil && m.ctx.Err() == nil {
+				m.say(event{level: slog.LevelDebug, kind: "advertise", msg: "the news of changed metadata is slow to go out", args: []any{"err", err}})
+			}
+		case <-m.ctx.Done():
+			return
+		}
+	}
+}
+
+// signal wakes the goroutine behind a channel of capacity one.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// publishView makes a new view if anything differs from the last one, and
+// wakes who waits for changes.
+func (m *Members) publishView() {
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v := &cluster.View{Version: 1, Cluster: m.cfg.Cluster, Self: m.cfg.NodeID, Members: []cluster.Member{m.self}}
+	alive := int64(1)
+	for id, p := range m.peers {
+		if p.State == cluster.Suspect && now.Sub(p.suspect) > m.time.suspect {
+			p.State, p.Since = cluster.Alive, now // it was refuted, or we would know
+		}
+		gone := p.State == cluster.Left || p.State == cluster.Dead
+		if gone && now.Sub(p.Since) > m.time.forget {
+			m.forgetLocked(id)
+			continue
+		}
+		if !gone {
+			alive++
+		}
+		member := p.Member
+		if t := p.table; t != nil && t.incarnation == p.Incarnation && t.version > member.TableVersion {
+			member.TableVersion, member.TableDigest, member.Regions = t.version, t.digest, t.regions
+		}
+		v.Members = append(v.Members, member)
+	}
+	m.count.Store(alive)
+	slices.SortFunc(v.Members, func(a, b cluster.Member) int { return cmp.Compare(a.ID, b.ID) })
+	old := m.view.Load()
+	if old != nil {
+		if slices.EqualFunc(old.Members, v.Members, sameMember) {
+			return
+		}
+		v.Version = old.Version + 1
+		m.tell(old, v)
+	}
+	m.view.Store(v)
+	close(m.next)
+	m.next = make(chan struct{})
+}
+
+func sameMember(a, b cluster.Member) bool {
+	return a.ID == b.ID && a.Role == b.Role && a.Incarnation == b.Incarnation && a.Gossip == b.Gossip &&
+		a.State == b.State && a.Since.Equal(b.Since) && a.Regions == b.Regions &&
+		a.TableVersion == b.TableVersion && a.TableDigest == b.TableDigest &&
+		a.MapVersion == b.MapVersion && a.MapDigest == b.MapDigest && slices.Equal(a.Endpoints, b.Endpoints)
+}
+
+// tell logs who came and went.
+func (m *Members) tell(old, v *cluster.View) {
+	for i := range v.Members {
+		p := &v.Members[i]
+		was := old.Member(p.ID)
+		switch {
+		case p.ID == v.Self:
+		case was == nil || was.State != p.State:
+			level := slog.LevelInfo
+			if p.State == cluster.Dead || p.State == cluster.Suspect {
+				level = slog.LevelWarn
+			}
+			m.say(event{level: level, kind: sayState + " " + p.ID, msg: "gossip: a node is " + p.State.String(), args: []any{"node", p.ID, "at", p.Gossip, "incarnation", fmt.Sprintf("%016x", p.Incarnation)}})
+		case was.Incarnation != p.Incarnation:
+			m.say(event{level: slog.LevelInfo, kind: sayState + " " + p.ID, msg: "gossip: a node has restarted", args: []any{"node", p.ID, "at", p.Gossip, "incarnation", fmt.Sprintf("%016x", p.Incarnation)}})
+		}
+	}
+}
+
+// Leave says goodbye, so that others need not find out. It returns when the
+// news is on its way, or when ctx ends. The node still hears gossip; Close
+// follows.
+func (m *Members) Leave(ctx context.Context) error {
+	m.mu.Lock()
+	first := !m.left
+	m.left = true
+	bye := goodbye{m.cfg.NodeID, m.self.Incarnation}
+	m.mu.Unlock()
+	if !first || m.ctx.Err() != nil {
+		return nil
+	}
+	m.broadcast("bye "+bye.node, bye.append(nil))
+	patience := 5 * time.Second
+	if deadline, ok := ctx.Deadline(); ok {
+		patience = min(patience, max(time.Until(deadline), time.Millisecond))
+	}
+	done := make(chan error, 1)
+	if !m.begin() {
+		return ErrClosed
+	}
+	go func() {
+		defer m.wg.Done()
+		defer func() {
+			if recover() != nil { // memberlist's way to say that it was shut down meanwhile
+				done <- ErrClosed
+			}
+		}()
+		done <- m.list.Leave(patience)
+	}()
+	select {
+	case err := <-done:
+		if err == nil {
+			m.drain(ctx)
+		}
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// drain waits until our own goodbye has gone out beside memberlist's, a round
+// later as a rule. Alone, it would wait for ever: hence the bound.
+func (m *Members) drain(ctx context.Context) {
+	for range 50 {
+		if m.queue.NumQueued() == 0 {
+			return
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return
+		case <-m.ctx.Done():
+			return
+		}
+	}
+}
+
+// begin enters one more goroutine into the books, unless Close has begun.
+func (m *Members) begin() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ctx.Err() != nil {
+		return false
+	}
+	m.wg.Add(1)
+	return true
+}
+
+// Close ends everything: when it returns, no goroutine of ours is left, and
+// memberlist's end by themselves within a probe's time. Without a Leave before
+// it, others will call this node dead. The last View and tables stay readable.
+func (m *Members) Close() error {
+	m.once.Do(func() {
+		m.mu.Lock()
+		m.cancel()
+		m.mu.Unlock()
+		if err := m.list.Shutdown(); err != nil {
+			m.log.Warn("gossip: shutting down", "err", err)
+		}
+		m.wg.Wait()
+	})
+	return nil
+}
+
+// lookup resolves a host within a bound.
+func lookup(host string) ([]netip.Addr, error) {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{ip.Unmap()}, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, err
+	}
+	if len(ips) == 0 {
+		return nil, errors.New("no address of that name")
+	}
+	for i := range ips {
+		ips[i] = ips[i].Unmap()
+	}
+	// IPv4 first: a wildcard of one family is the usual mistake.
+	slices.SortStableFunc(ips, func(a, b netip.Addr) int { return cmp.Compare(a.BitLen(), b.BitLen()) })
+	return ips[:min(len(ips), 16)], nil
+}
+
+var _ io.Writer = libraryLog{}
+
+// local reports whether a text is our own gossip address.
+func (m *Members) local(addr string) bool {
+	return strings.EqualFold(addr, m.list.LocalNode().Address())
+}

@@ -1,0 +1,234 @@
+package membership
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+)
+
+// Our own messages, inside memberlist's: the first byte is the kind. Integers
+// are little-endian, a text is one length byte and that many bytes.
+//
+//	advert   ┌1┬cluster.Delta┐
+//	goodbye  ┌2┬incarnation┬node┐           a node leaves of its own will
+//	         └1┴8          ┴1+n ┘
+//	want     ┌3┬incarnation┬offset┬from┬node┐    from asks for node's table
+//	         └1┴8          ┴4     ┴1+n ┴1+n ┘
+//	part     ┌4┬incarnation┬version┬digest┬total┬offset┬node┬bytes┐
+//	         └1┴8          ┴8      ┴8     ┴4    ┴4     ┴1+n ┴...  ┘
+type kind uint8
+
+const (
+	kindAdvert kind = 1 + iota
+	kindGoodbye
+	kindWant
+	kindPart
+)
+
+// Bounds of messages.
+const (
+	maxAdvert = 1000           // of a broadcast, the kind included: it shares a packet of 1400 with others
+	maxPart   = 1 << 20        // of a table's bytes in a part
+	maxState  = 128 << 10      // of a push/pull without tables: 1024 digests are 32 KiB
+	maxJoin   = 4 << 20        // of one with tables, for a node that joins
+	maxOne    = maxPart + 1024 // of any single message
+)
+
+var errMessage = errors.New("membership: malformed message")
+
+type goodbye struct {
+	node        string
+	incarnation uint64
+}
+
+type want struct {
+	from, node  string
+	incarnation uint64
+	offset      uint32
+}
+
+type part struct {
+	node                         string
+	incarnation, version, digest uint64
+	total, offset                uint32
+	bytes                        []byte
+}
+
+var le = binary.LittleEndian
+
+func appendText(dst []byte, s string) []byte {
+	return append(append(dst, byte(len(s))), s...)
+}
+
+func (m goodbye) append(dst []byte) []byte {
+	dst = append(dst, byte(kindGoodbye))
+	return appendText(le.AppendUint64(dst, m.incarnation), m.node)
+}
+
+func (m want) append(dst []byte) []byte {
+	dst = append(dst, byte(kindWant))
+	dst = le.AppendUint64(dst, m.incarnation)
+	dst = le.AppendUint32(dst, m.offset)
+	return appendText(appendText(dst, m.from), m.node)
+}
+
+func (m part) append(dst []byte) []byte {
+	dst = append(dst, byte(kindPart))
+	dst = le.AppendUint64(dst, m.incarnation)
+	dst = le.AppendUint64(dst, m.version)
+	dst = le.AppendUint64(dst, m.digest)
+	dst = le.AppendUint32(dst, m.total)
+	dst = le.AppendUint32(dst, m.offset)
+	return append(appendText(dst, m.node), m.bytes...)
+}
+
+// parseMessage reads a message: a *cluster.Delta, goodbye, want or part. The
+// result of part aliases b.
+func parseMessage(b []byte) (any, error) {
+	if len(b) == 0 || len(b) > maxOne {
+		return nil, fmt.Errorf("%w: %d bytes", errMessage, len(b))
+	}
+	r := reader{b: b[1:]}
+	switch kind(b[0]) {
+	case kindAdvert:
+		if len(b) > maxAdvert {
+			return nil, fmt.Errorf("%w: an advert of %d bytes", errMessage, len(b))
+		}
+		return cluster.ParseDelta(b[1:])
+	case kindGoodbye:
+		m := goodbye{incarnation: r.u64(), node: r.id()}
+		return m, r.done()
+	case kindWant:
+		m := want{incarnation: r.u64(), offset: r.u32(), from: r.id(), node: r.id()}
+		return m, r.done()
+	case kindPart:
+		m := part{incarnation: r.u64(), version: r.u64(), digest: r.u64(), total: r.u32(), offset: r.u32(), node: r.id()}
+		m.bytes, r.b = r.b, nil
+		switch n := uint32(len(m.bytes)); {
+		case r.bad:
+		case m.version == 0, m.total > cluster.MaxTable, m.offset > m.total, n == 0, n > maxPart, n > m.total-m.offset:
+			r.bad = true
+		}
+		return m, r.done()
+	}
+	return nil, fmt.Errorf("%w: kind %d", errMessage, b[0])
+}
+
+// A digest is what a push/pull says of one table.
+type digest struct {
+	node                         uint64 // cluster.Hash of the id
+	incarnation, version, digest uint64
+}
+
+const (
+	stateFormat = 1
+	digestSize  = 32
+)
+
+// A state is what we add to a push/pull.
+//
+//	┌format┬ 0 ┬digests┬tables┬from┐ per digest: ┌node hash┬incarnation┬version┬digest┐
+//	└1     ┴1  ┴2      ┴2     ┴1+n ┘             └8        ┴8          ┴8      ┴8     ┘
+//	per table: ┌length┬cluster.Table┐
+//	           └4     ┴             ┘
+type state struct {
+	from    string
+	digests []digest
+	tables  [][]byte // encoded; alias the message
+}
+
+func (s *state) append(dst []byte) []byte {
+	dst = append(dst, stateFormat, 0)
+	dst = le.AppendUint16(dst, uint16(len(s.digests)))
+	dst = le.AppendUint16(dst, uint16(len(s.tables)))
+	dst = appendText(dst, s.from)
+	for _, d := range s.digests {
+		for _, v := range [...]uint64{d.node, d.incarnation, d.version, d.digest} {
+			dst = le.AppendUint64(dst, v)
+		}
+	}
+	for _, t := range s.tables {
+		dst = le.AppendUint32(dst, uint32(len(t)))
+		dst = append(dst, t...)
+	}
+	return dst
+}
+
+func parseState(b []byte) (*state, error) {
+	r := reader{b: b}
+	format, zero := r.u8(), r.u8()
+	digests, tables := int(r.u16()), int(r.u16())
+	s := &state{from: r.id()}
+	if format != stateFormat || zero != 0 || digests > cluster.MaxNodes || tables > digests || len(r.b) < digests*digestSize {
+		return nil, fmt.Errorf("%w: a push/pull state of format %d with %d digests and %d tables in %d bytes", errMessage, format, digests, tables, len(b))
+	}
+	for range digests {
+		s.digests = append(s.digests, digest{r.u64(), r.u64(), r.u64(), r.u64()})
+	}
+	for i := 0; i < tables && !r.bad; i++ {
+		s.tables = append(s.tables, r.take(int(r.u32())))
+	}
+	return s, r.done()
+}
+
+// A reader reads fields and remembers whether any was missing.
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+func (r *reader) take(n int) []byte {
+	if n < 0 || len(r.b) < n {
+		r.b, r.bad = nil, true
+		return nil
+	}
+	out := r.b[:n:n]
+	r.b = r.b[n:]
+	return out
+}
+
+func (r *reader) u8() uint8 {
+	if b := r.take(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (r *reader) u16() uint16 {
+	if b := r.take(2); b != nil {
+		return le.Uint16(b)
+	}
+	return 0
+}
+
+func (r *reader) u32() uint32 {
+	if b := r.take(4); b != nil {
+		return le.Uint32(b)
+	}
+	return 0
+}
+
+func (r *reader) u64() uint64 {
+	if b := r.take(8); b != nil {
+		return le.Uint64(b)
+	}
+	return 0
+}
+
+// id reads the name of a node.
+func (r *reader) id() string {
+	id := string(r.take(int(r.u8())))
+	if !r.bad && cluster.CheckNodeID(id) != nil {
+		r.bad = true
+	}
+	return id
+}
+
+func (r *reader) done() error {
+	if r.bad || len(r.b) != 0 {
+		return fmt.Errorf("%w: a field is missing, wrong, or too long", errMessage)
+	}
+	return nil
+}

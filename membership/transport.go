@@ -1,0 +1,341 @@
+package membership
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// Bounds of connections from others, before any of them has proved anything.
+const (
+	maxStreams     = 256 // in all
+	maxStreamsHost = 64  // from one address
+	greetTime      = 5 * time.Second
+	// streamTime ends a stream on which nobody else has set a deadline.
+	streamTime = 30 * time.Second
+)
+
+// transport is memberlist's transport with a doorman: sources outside the
+// allow-list and clusters of another name come no further, streams are
+// counted, and all of them end when it closes.
+type transport struct {
+	inner memberlist.NodeAwareTransport
+	label string
+	allow []netip.Prefix
+	stats *counters
+	say   func(event)
+
+	packets chan *memberlist.Packet
+	streams chan net.Conn
+
+	ctx    context.Context // ends with Shutdown
+	cancel context.CancelFunc
+	gone   chan struct{} // closed once inner is shut down
+	once   sync.Once
+	wg     sync.WaitGroup
+
+	mu     sync.Mutex
+	conns  map[net.Conn]struct{} // all that are open, both ways
+	inside map[netip.Addr]int    // from others, by address
+	total  int
+}
+
+func newTransport(inner memberlist.NodeAwareTransport, label string, allow []netip.Prefix, stats *counters, say func(event)) *transport {
+	t := &transport{
+		inner: inner, label: label, allow: allow, stats: stats, say: say,
+		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
+		gone: make(chan struct{}), conns: map[net.Conn]struct{}{}, inside: map[netip.Addr]int{},
+	}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	t.wg.Add(2)
+	go t.forwardPackets()
+	go t.forwardStreams()
+	return t
+}
+
+// forwardPackets goes on taking packets until inner has shut down: a listener
+// that waits for us would never end.
+func (t *transport) forwardPackets() {
+	defer t.wg.Done()
+	for {
+		select {
+		case p := <-t.inner.PacketCh():
+			if !t.welcome(p) {
+				continue
+			}
+			select {
+			case t.packets <- p:
+			case <-t.ctx.Done():
+			}
+		case <-t.gone:
+			return
+		}
+	}
+}
+
+// welcome looks at a packet's source and label. What is inside, memberlist
+// decrypts and judges.
+func (t *transport) welcome(p *memberlist.Packet) bool {
+	if !t.allowed(p.From) {
+		t.refused(p.From, refuseAddress, "")
+		return false
+	}
+	if _, label, err := memberlist.RemoveLabelHeaderFromPacket(p.Buf); err != nil || label != t.label {
+		t.refused(p.From, refuseLabel, label)
+		return false
+	}
+	return true
+}
+
+func (t *transport) forwardStreams() {
+	defer t.wg.Done()
+	for {
+		select {
+		case conn := <-t.inner.StreamCh():
+			reason := refusal(0)
+			if !t.allowed(conn.RemoteAddr()) {
+				reason = refuseAddress
+			}
+			if s, ok := t.track(conn); ok {
+				t.wg.Add(1)
+				go t.greet(s, reason)
+			} else {
+				// Not even a word: that would cost a goroutine.
+				t.refused(conn.RemoteAddr(), refuseBusy, "")
+				_ = conn.Close()
+			}
+		case <-t.gone:
+			return
+		}
+	}
+}
+
+// greet reads the label of a stream before memberlist sees it, so that the
+// other end is told when it knocks at the wrong cluster.
+func (t *transport) greet(s *stream, reason refusal) {
+	defer t.wg.Done()
+	_ = s.Conn.SetDeadline(time.Now().Add(greetTime))
+	conn, label, err := memberlist.RemoveLabelHeaderFromStream(s)
+	switch {
+	case reason != 0:
+	case err == nil && label == t.label:
+		// memberlist wants to read the label itself.
+		head := append([]byte{hasLabel, byte(len(label))}, label...)
+		_ = s.Conn.SetDeadline(time.Now().Add(streamTime))
+		select {
+		case t.streams <- &prefixed{Conn: conn, head: head}:
+		case <-t.ctx.Done():
+			_ = s.Close()
+		}
+		return
+	default:
+		reason = refuseLabel
+		if err != nil {
+			label = err.Error()
+		}
+	}
+	t.refused(s.RemoteAddr(), reason, label)
+	_, _ = s.Write(reason.append(nil, t.label))
+	_ = s.Close()
+}
+
+// hasLabel opens a stream that has a label.
+const hasLabel = 244
+
+// prefixed puts bytes that were read already in front of a stream again.
+type prefixed struct {
+	net.Conn
+	head []byte
+}
+
+func (p *prefixed) Read(b []byte) (int, error) {
+	if len(p.head) > 0 {
+		n := copy(b, p.head)
+		p.head = p.head[n:]
+		return n, nil
+	}
+	return p.Conn.Read(b)
+}
+
+func (t *transport) allowed(from net.Addr) bool {
+	if len(t.allow) == 0 {
+		return true
+	}
+	ip := addrOf(from)
+	for _, p := range t.allow {
+		if p.Contains(ip) {
+			return true
+		}
+	}
+	return false
+}
+
+// addrOf is the IP of an address, without the form IPv4-in-IPv6.
+func addrOf(a net.Addr) netip.Addr {
+	if a == nil {
+		return netip.Addr{}
+	}
+	ap, err := netip.ParseAddrPort(a.String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return ap.Addr().Unmap().WithZone("")
+}
+
+func (t *transport) refused(from net.Addr, reason refusal, label string) {
+	addr := ""
+	if from != nil {
+		addr = from.String()
+	}
+	t.stats.refuse(reason, addr)
+	switch reason {
+	case refuseLabel:
+		t.say(event{kind: sayLabel, msg: "gossip of a cluster of another name is refused", args: []any{"from", addr, "its cluster.name", clean(label), "ours", t.label}})
+	case refuseAddress:
+		t.say(event{kind: sayAllow, msg: "gossip from outside gossip.allow is refused", args: []any{"from", addr}})
+	case refuseBusy:
+		t.say(event{kind: sayBusy, msg: "too many gossip connections: one is refused", args: []any{"from", addr, "limit", maxStreams, "limit per host", maxStreamsHost}})
+	}
+}
+
+// A stream is an open connection, in the books until it closes.
+type stream struct {
+	net.Conn
+	t      *transport
+	from   netip.Addr // of one that others opened
+	closed atomic.Bool
+
+	// Of one that we opened: what the first bytes of the answer are.
+	dialed bool
+	first  []byte
+	fresh  bool // nothing was read yet
+}
+
+// track enters a connection into the books; ok is false if there are too many
+// from others, or if we are closing. One that is only let in to be told that
+// it may not come in counts as well, for its time.
+func (t *transport) track(conn net.Conn) (*stream, bool) {
+	s := &stream{Conn: conn, t: t, from: addrOf(conn.RemoteAddr())}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ctx.Err() != nil || t.total >= maxStreams || t.inside[s.from] >= maxStreamsHost {
+		return nil, false
+	}
+	t.total++
+	t.inside[s.from]++
+	t.conns[conn] = struct{}{}
+	return s, true
+}
+
+func (s *stream) Close() error {
+	if !s.closed.CompareAndSwap(false, true) {
+		return nil
+	}
+	t := s.t
+	t.mu.Lock()
+	delete(t.conns, s.Conn)
+	if !s.dialed {
+		t.total--
+		if t.inside[s.from]--; t.inside[s.from] == 0 {
+			delete(t.inside, s.from)
+		}
+	}
+	t.mu.Unlock()
+	return s.Conn.Close()
+}
+
+// Read returns a refusal of the other end as an error, if the stream begins
+// with one.
+func (s *stream) Read(b []byte) (int, error) {
+	if s.dialed && s.fresh {
+		s.fresh = false
+		var head [1]byte
+		if n, err := s.Conn.Read(head[:]); n == 0 {
+			return 0, err
+		}
+		if head[0] == refusalMark {
+			return 0, readRefusal(s.Conn)
+		}
+		s.first = head[:]
+	}
+	if len(s.first) > 0 {
+		n := copy(b, s.first)
+		s.first = s.first[n:]
+		return n, nil
+	}
+	return s.Conn.Read(b)
+}
+
+// FinalAdvertiseAddr implements memberlist.Transport.
+func (t *transport) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error) {
+	return t.inner.FinalAdvertiseAddr(ip, port)
+}
+
+// WriteTo implements memberlist.Transport.
+func (t *transport) WriteTo(b []byte, addr string) (time.Time, error) {
+	return t.inner.WriteTo(b, addr)
+}
+
+// WriteToAddress implements memberlist.NodeAwareTransport.
+func (t *transport) WriteToAddress(b []byte, addr memberlist.Address) (time.Time, error) {
+	return t.inner.WriteToAddress(b, addr)
+}
+
+// PacketCh implements memberlist.Transport.
+func (t *transport) PacketCh() <-chan *memberlist.Packet { return t.packets }
+
+// StreamCh implements memberlist.Transport.
+func (t *transport) StreamCh() <-chan net.Conn { return t.streams }
+
+// DialTimeout implements memberlist.Transport.
+func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
+	return t.DialAddressTimeout(memberlist.Address{Addr: addr}, timeout)
+}
+
+// DialAddressTimeout implements memberlist.NodeAwareTransport.
+func (t *transport) DialAddressTimeout(addr memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	var conn net.Conn
+	var err error
+	if _, sockets := t.inner.(*memberlist.NetTransport); sockets {
+		d := net.Dialer{Timeout: timeout}
+		conn, err = d.DialContext(t.ctx, "tcp", addr.Addr) // ends with Shutdown, too
+	} else {
+		conn, err = t.inner.DialAddressTimeout(addr, timeout)
+	}
+	if err != nil {
+		return nil, err
+	}
+	// memberlist sets no deadline where it sends our messages.
+	_ = conn.SetDeadline(time.Now().Add(streamTime))
+	s := &stream{Conn: conn, t: t, dialed: true, fresh: true}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ctx.Err() != nil {
+		_ = conn.Close()
+		return nil, ErrClosed
+	}
+	t.conns[conn] = struct{}{}
+	return s, nil
+}
+
+// Shutdown implements memberlist.Transport: when it returns, no goroutine of
+// ours is left, and all streams are closed.
+func (t *transport) Shutdown() error {
+	t.once.Do(func() {
+		t.cancel()
+		_ = t.inner.Shutdown()
+		close(t.gone)
+		t.mu.Lock()
+		for conn := range t.conns {
+			_ = conn.Close()
+		}
+		t.mu.Unlock()
+		t.wg.Wait()
+	})
+	return nil
+}
