@@ -60,7 +60,7 @@ func (c Config) forSpace(sp SpaceConfig) Config {
 		c.ScrubRate = max(256<<10, int64(float64(c.ScrubRate)*float64(sp.MemoryLimit)/float64(max(1, nodeLimit))))
 	}
 	c.MaxWatches = min(c.MaxWatches, 4*sp.MaxSessions)
-	c.ReceiveBytes = max(int64(4*c.RequestSize), min(c.ReceiveBytes/4, int64(sp.MaxSessions*(c.Credits+1)*c.RequestSize)))
+	c.ReceiveBytes = max(int64(4*c.RequestSize), min(c.ReceiveBytes/16, int64(sp.MaxSessions*(c.Credits+1)*c.RequestSize)))
 	c.ReplyBytes = max(int64(2*c.ReplySize), c.ReplyBytes/8)
 	c.StagingBytes = max(minStaging, c.StagingBytes/4)
 	c.Workers = max(2, c.Workers/4)

@@ -127,8 +127,15 @@ func TestLabSpaceAccess(t *testing.T) {
 	if os.Getenv("RDMAKV_LAB") == "" {
 		t.Skip("needs an RDMA device: make lab")
 	}
+	fabric, addr := labFabric(t)
+	testSpaceAccess(t, newSpaceRig(t, peerOptions{fabric: fabric, kind: memory.Mmap, receives: 16}, addr))
+}
+
+// labFabric is verbs, and an address of its first device.
+func labFabric(t testing.TB) (rdma.Fabric, string) {
+	t.Helper()
 	fabric := verbs.New(verbs.Options{})
-	routes, err := fabric.Local(t.Context(), ":0")
+	routes, err := fabric.Local(context.Background(), ":0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +143,7 @@ func TestLabSpaceAccess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testSpaceAccess(t, newSpaceRig(t, peerOptions{fabric: fabric, kind: memory.Mmap, receives: 16}, net.JoinHostPort(host, "0")))
+	return fabric, net.JoinHostPort(host, "0")
 }
 
 func testSpaceAccess(t *testing.T, r *spaceRig) {
