@@ -40,7 +40,7 @@ func (c *peer) ping(ctx context.Context) (time.Duration, error) {
 		if err != nil || m.Echo != echo {
 			return r.malformed(errors.Join(err, fmt.Errorf("echo %d of %d", m.Echo, echo)))
 		}
-		s.time.pong(m.TimeMicros, sl.begun)
+		s.pong(m, sl.begun)
 		s.sawView(m.ViewVersion)
 		r.done()
 		return nil

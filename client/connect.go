@@ -42,7 +42,7 @@ func (c *peer) connect(ctx, reach context.Context, addr string, w way, t *transp
 	go s.watchQP()
 
 	secret := c.cfg.Secret
-	request := wire.Connect{Min: wire.VersionMin, Max: wire.VersionMax}
+	request := wire.Connect{Min: wire.VersionMin, Max: wire.VersionMax, Tenant: wire.TenantOf(c.cfg.Tenant)}
 	rand.Read(request.Nonce[:])
 	hello := wire.AppendConnect(nil, secret, request)
 	info, err := s.qp.Connect(reach, w.addr, rdma.ConnParams{PrivateData: hello})
@@ -124,6 +124,8 @@ func (s *session) hello(p *patience, connect, accept []byte) (posted int64, err 
 	w.ServerID = nil // it was a view of the message
 	s.welcome = w
 	s.lease.off = w.Flags&wire.WelcomeLeaseOff != 0
+	s.sendOnly = w.Flags&wire.WelcomeSendOnly != 0
+	s.touches.wanted.Store(w.Flags&wire.WelcomeTouches != 0)
 	r.done()
 	return posted, nil
 }

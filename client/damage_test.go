@@ -103,6 +103,7 @@ func TestTornIsNoDamage(t *testing.T) {
 // sample of many that stands for all.
 func TestTouchesAreReported(t *testing.T) {
 	f, _, c := newOneSided(t)
+	c.solo.current.Load().touches.wanted.Store(true) // as Welcome may say
 	var total atomic.Int64
 	f.onRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
 		if h.Type != wire.TypePing {
@@ -119,7 +120,7 @@ func TestTouchesAreReported(t *testing.T) {
 			}
 			total.Add(int64(touch.Count))
 		}
-		return wire.AppendPingReply(nil, h.ID, wire.PingReply{Echo: m.Echo}), true
+		return wire.AppendPingReply(nil, h.ID, wire.PingReply{Echo: m.Echo, Touches: true}), true
 	}
 	const few = 20
 	for range few {
@@ -137,6 +138,39 @@ func TestTouchesAreReported(t *testing.T) {
 	t.Logf("%d hits, told as %d with %d reports", many+few, total.Load(), c.Counters().Reports)
 }
 
+// A server that has room for everything is not told of anything; what it says in
+// a reply to a Ping changes that.
+func TestTouchesThatNobodyWants(t *testing.T) {
+	f, _, c := newOneSided(t)
+	var told atomic.Int64
+	var wanted atomic.Bool
+	f.onRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
+		if h.Type != wire.TypePing {
+			return nil, false
+		}
+		m, err := wire.ParsePing(wire.Body(msg))
+		if err != nil {
+			t.Error(err)
+		}
+		told.Add(int64(m.Touches.Len()))
+		return wire.AppendPingReply(nil, h.ID, wire.PingReply{Echo: m.Echo, Touches: wanted.Load()}), true
+	}
+	for start := time.Now(); time.Since(start) < 3*time.Second/2; { // touches that are wanted go after a second
+		mustGet(t, c, "one")
+	}
+	if n := c.Counters().Reports; n != 0 || told.Load() != 0 {
+		t.Errorf("%d reports of %d keys to a server that does not want any", n, told.Load())
+	}
+	wanted.Store(true)
+	if _, err := c.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the server is told when it wants to be", func() bool {
+		mustGet(t, c, "one")
+		return told.Load() > 0
+	})
+}
+
 // The sample is bounded, whatever is read.
 func TestTouchesAreBounded(t *testing.T) {
 	var s touches
@@ -151,11 +185,11 @@ func TestTouchesAreBounded(t *testing.T) {
 		t.Errorf("%d touches are told twice", list.Len())
 	}
 	s.sampled = 1 << 20
-	if s.look(1e9); s.shift.Load() == 64 {
+	if s.look(1e9, time.Hour); s.shift.Load() == 64 {
 		t.Error("the sample did not become smaller")
 	}
 	for i := range int64(30) {
-		s.look((2 + i) * 1e9)
+		s.look((2+i)*1e9, time.Hour)
 	}
 	if s.shift.Load() != 64 {
 		t.Error("the sample did not become larger again")

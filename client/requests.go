@@ -310,7 +310,7 @@ func (sl *slot) lateReply(wc rdma.WC) {
 	if wc.Status == rdma.StatusSuccess {
 		if sl.isPing() {
 			if m, err := wire.ParsePingReply(wire.Body(sl.s.received(int(wc.ID), wc.ByteLen))); err == nil {
-				sl.s.time.pong(m.TimeMicros, sl.begun)
+				sl.s.pong(m, sl.begun)
 				sl.s.sawView(m.ViewVersion)
 			}
 		}

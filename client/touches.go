@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -27,9 +28,14 @@ const (
 	touchEvery = 1e9
 )
 
+// A server whose memory is far from full does not want to know. Then the sample
+// goes with one Ping each keepalive, for that is how the client learns that it
+// does now; see wire.PingReply.
+
 // touches is the sample of a session. Safe for concurrent use.
 type touches struct {
-	shift atomic.Uint32 // 64 - k: see hit
+	shift  atomic.Uint32 // 64 - k: see hit
+	wanted atomic.Bool   // by the server
 
 	mu      sync.Mutex
 	n       int // keys in slots
@@ -77,8 +83,9 @@ func (t *touches) add(hash uint64) {
 }
 
 // look adapts the rate to what has been sampled since the last look, and says
-// whether there is something to report. now is coarse time.
-func (t *touches) look(now int64) (due bool) {
+// whether there is something to report. now is coarse time; keepalive is how long
+// a server that does not want it is left alone.
+func (t *touches) look(now int64, keepalive time.Duration) (due bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if past := now - t.looked; past > 0 {
@@ -95,6 +102,9 @@ func (t *touches) look(now int64) (due bool) {
 		}
 		defer t.shift.Store(uint32(64 - k))
 		t.sampled, t.looked = 0, now
+	}
+	if !t.wanted.Load() {
+		return t.n > 0 && now-t.sent >= int64(keepalive)
 	}
 	return due || t.n >= wire.MaxTouches/2 || t.n > 0 && now-t.sent >= touchEvery
 }
@@ -121,9 +131,16 @@ func (t *touches) take(now int64, k int) (list wire.Touches) {
 func (m *minding) mindTouches() {
 	s, now := m.s, m.s.c.coarse.Load()
 	k := 64 - int(s.touches.shift.Load())
-	if due := s.touches.look(now); !due || !s.pingTurnFree() {
+	if due := s.touches.look(now, s.welcome.Keepalive); !due || !s.pingTurnFree() {
 		return
 	}
 	s.c.n.reports.Add(1)
 	m.ping(s.touches.take(now, k))
+}
+
+// pong takes what the reply to a Ping says, which was posted at the given time of
+// the lease clock.
+func (s *session) pong(m wire.PingReply, posted int64) {
+	s.time.pong(m.TimeMicros, posted)
+	s.touches.wanted.Store(m.Touches)
 }

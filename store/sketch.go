@@ -108,11 +108,15 @@ type Touch struct {
 // than it can have done is not to empty memory of everything else.
 const maxTouchCount = 8
 
+// WantsTouches reports whether it matters by now what is read one-sidedly: memory
+// is more than half full.
+func (s *Store) WantsTouches() bool { return s.slabs.Busy() }
+
 // Touched takes clients' reports of keys that they read one-sidedly. It costs
 // little and never fails; what it says can only make memory hold other keys
 // than it might.
 func (s *Store) Touched(touches []Touch) {
-	if !s.slabs.Busy() {
+	if !s.WantsTouches() {
 		return
 	}
 	s.counts.touches.Add(uint64(len(touches)))

@@ -128,9 +128,9 @@ func (r *request) dispatch() {
 		r.release()
 	case wire.TypeDelete:
 		r.delete()
-	case wire.TypeGet, wire.TypeExists:
+	case wire.TypeGet, wire.TypeExists, wire.TypeFetch:
 		srv.pool.submit(r)
-	case wire.TypeScan, wire.TypeStats, wire.TypeWatch, wire.TypeAdmin:
+	case wire.TypeScan, wire.TypeStats, wire.TypeWatch, wire.TypeAdmin, wire.TypeCluster, wire.TypeMapChange:
 		srv.scans.submit(r)
 	default:
 		r.violation(causeHeader, fmt.Errorf("%v is not served here", r.hdr.Type))
@@ -148,12 +148,18 @@ func (r *request) work() {
 		r.get()
 	case wire.TypeExists:
 		r.exists()
+	case wire.TypeFetch:
+		r.fetchHeld()
 	case wire.TypeScan:
 		r.scan()
 	case wire.TypeStats:
 		r.statistics()
 	case wire.TypeWatch:
 		r.watch()
+	case wire.TypeCluster:
+		r.clusterPart()
+	case wire.TypeMapChange:
+		r.mapChange()
 	case wire.TypeAdmin:
 		r.adminOp()
 	}
@@ -291,7 +297,7 @@ func (r *request) ping() {
 	s.touched(m.Touches)
 	r.answer(smallReply, func(dst []byte) []byte {
 		return wire.AppendPingReply(dst, r.hdr.ID, wire.PingReply{
-			Echo: m.Echo, TimeMicros: uint64(s.srv.store.Now().UnixMicro()), ViewVersion: s.srv.store.ViewVersion(),
+			Echo: m.Echo, TimeMicros: uint64(s.srv.store.Now().UnixMicro()), ViewVersion: s.srv.store.ViewVersion(), Touches: s.srv.store.WantsTouches(),
 		})
 	})
 }
@@ -366,6 +372,16 @@ func (r *request) hello() {
 	var flags wire.WelcomeFlags
 	if cfg.LeaseOff {
 		flags |= wire.WelcomeLeaseOff
+	}
+	if !s.login.oneSided {
+		flags |= wire.WelcomeSendOnly
+		view.Regions = nil
+	}
+	if s.srv.root.cluster != nil {
+		flags |= wire.WelcomeClustered
+	}
+	if s.srv.store.WantsTouches() {
+		flags |= wire.WelcomeTouches
 	}
 	b.n = len(wire.AppendWelcome(b.mem[:0], r.hdr.ID, wire.Welcome{
 		Flags:   flags,

@@ -116,7 +116,11 @@ const (
 	// keys. Who owns the others is asked with a ClusterRequest.
 	WelcomeClustered WelcomeFlags = 1 << 1
 
-	welcomeFlagsKnown = WelcomeLeaseOff | WelcomeClustered
+	// WelcomeTouches: memory is scarce, and the server wants to be told of what
+	// is read one-sidedly; see PingReply.Touches, which changes it.
+	WelcomeTouches WelcomeFlags = 1 << 2
+
+	welcomeFlagsKnown = WelcomeLeaseOff | WelcomeClustered | WelcomeTouches
 )
 
 // AppendWelcome appends the reply to Hello.
@@ -149,7 +153,7 @@ func ParseWelcome(body []byte) (Welcome, error) {
 	}
 	n := f.u16()
 	m.Flags = WelcomeFlags(f.u16())
-	if m.Flags&^welcomeFlagsKnown != 0 {
+	if m.Flags&^(welcomeFlagsKnown|WelcomeSendOnly) != 0 {
 		f.fail(ErrReserved)
 	}
 	m.ServerID = f.take(uint64(n))
@@ -226,12 +230,16 @@ func ParsePing(body []byte) (Ping, error) {
 
 // A PingReply answers Ping.
 //
-//	┌echo┬server time┬view version┐
-//	└8   ┴8          ┴8           ┘
+//	┌echo┬server time┬view version┬touches┬ 0 ┐
+//	└8   ┴8          ┴8           ┴1      ┴7  ┘
 type PingReply struct {
 	Echo        uint64
 	TimeMicros  uint64 // the server's time, microseconds since 1970
 	ViewVersion uint64
+	// Touches: the server wants to be told of reads that it does not see. It
+	// does not while everything it has fits into its memory: then a client that
+	// only reads costs it nothing but a Ping now and then.
+	Touches bool
 }
 
 // AppendPingReply appends the reply to a Ping.
@@ -240,13 +248,15 @@ func AppendPingReply(dst []byte, id uint64, m PingReply) []byte {
 	dst = begin(dst, TypePing.Reply(), id)
 	dst = le.AppendUint64(dst, m.Echo)
 	dst = le.AppendUint64(dst, m.TimeMicros)
-	return finish(le.AppendUint64(dst, m.ViewVersion), start)
+	dst = le.AppendUint64(dst, m.ViewVersion)
+	return finish(append(dst, bit(m.Touches), 0, 0, 0, 0, 0, 0, 0), start)
 }
 
 // ParsePingReply reads the body of the reply to a Ping.
 func ParsePingReply(body []byte) (PingReply, error) {
 	f := fields{b: body}
-	m := PingReply{Echo: f.u64(), TimeMicros: f.u64(), ViewVersion: f.u64()}
+	m := PingReply{Echo: f.u64(), TimeMicros: f.u64(), ViewVersion: f.u64(), Touches: f.flag()}
+	f.zero(7)
 	return m, f.done()
 }
 

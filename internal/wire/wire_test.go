@@ -140,7 +140,7 @@ func encodeCase(t *testing.T, d *datadriven.TestData) []byte {
 	case "ping":
 		msg = AppendPing(nil, id, Ping{Echo: n("echo"), Return: uint16(n("return")), Touches: touchesCase(n("touches"))})
 	case "ping-reply":
-		msg = AppendPingReply(nil, id, PingReply{Echo: n("echo"), TimeMicros: n("time"), ViewVersion: n("view")})
+		msg = AppendPingReply(nil, id, PingReply{Echo: n("echo"), TimeMicros: n("time"), ViewVersion: n("view"), Touches: n("touches") == 1})
 	case "goodbye":
 		msg = AppendGoodbye(nil, Status(n("status")), string(s("text")))
 	case "refusal":
@@ -367,7 +367,7 @@ func TestCutAnywhere(t *testing.T) {
 // isPart: the type carries a part of something, as much as there is.
 func isPart(t Type) bool {
 	switch t {
-	case TypeStats.Reply(), TypeAdmin.Reply(), TypeCluster.Reply(), TypeMapChange:
+	case TypeStats.Reply(), TypeAdmin.Reply(), TypeCluster.Reply(), TypeMapChange, TypeFetch.Reply():
 		return true
 	}
 	return false
