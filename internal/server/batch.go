@@ -44,7 +44,9 @@ func (r *request) batchWrite(id wire.RequestID, parts wire.BatchParts) (w store.
 		}
 		shard := cluster.ShardOf(p.Key, r.s.srv.shards)
 		if len(w.Parts) == 0 {
-			w.Shard = shard
+			if w.Shard = shard; !r.ours(shard) {
+				return w, false
+			}
 		}
 		if shard != w.Shard {
 			r.refuse(store.ErrCrossShard)

@@ -104,6 +104,9 @@ type Config struct {
 	// given back. 0: never.
 	RegionIdle time.Duration
 
+	// Cluster makes this server a node of a cluster. nil: it is alone.
+	Cluster *ClusterConfig
+
 	// Credits is how many requests one session may have in flight. Default 64.
 	Credits int
 	// InitialCredits is what a session starts with; it is granted more as it
@@ -295,7 +298,10 @@ func (c Config) validate() error {
 			check(l.Else == nil || l.Optional, "listener %d: it has a substitute and is not optional", i)
 		}
 	}
-	check(c.DataDir != "" || c.Mode == store.Cache, "no data directory given")
+	check(c.DataDir != "" || c.Mode == store.Cache && c.Cluster == nil, "no data directory given")
+	if c.Cluster != nil {
+		errs = append(errs, c.Cluster.check()...)
+	}
 	check(c.Mode <= store.Cache, "unknown %v", c.Mode)
 	check(len(c.Name) <= wire.MaxName, "name %q: at most %d bytes", c.Name, wire.MaxName)
 	between("credits", c.Credits, 1, maxCredits)

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"slices"
+
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store"
@@ -27,6 +29,9 @@ func (r *request) get() {
 	}
 	s := r.s
 	shard := cluster.ShardOf(m.Key, s.srv.shards)
+	if !r.ours(shard) {
+		return
+	}
 	limit := int(min(uint64(m.MaxInline), uint64(s.replySize-wire.GetReplyHead)))
 	for range getTries {
 		// The length first: a value of 64 MiB must not be copied to learn
@@ -84,6 +89,9 @@ func (r *request) exists() {
 	if !r.mayKey(m.Key) {
 		return
 	}
+	if !r.oursKey(m.Key) {
+		return
+	}
 	info, err := r.s.srv.store.Stat(r.s.ctx, cluster.ShardOf(m.Key, r.s.srv.shards), m.Key)
 	if err != nil {
 		r.refuse(err)
@@ -107,6 +115,9 @@ func (r *request) scan() {
 		return
 	}
 	s := r.s
+	if !r.mapped() {
+		return
+	}
 	room := wire.ScanRoom(s.replySize, 0)
 	bytes := room
 	if m.MaxBytes > 0 {
@@ -124,6 +135,7 @@ func (r *request) scan() {
 		r.refuse(err)
 		return
 	}
+	page.Entries = slices.DeleteFunc(page.Entries, func(e store.ScanEntry) bool { return s.srv.foreign(e.Key) })
 	need := s.replySize - room // what an empty page takes
 	longest := len(page.Next)
 	for _, e := range page.Entries {

@@ -28,6 +28,7 @@ type Server struct {
 	log     *limitedLog
 	logins  logins // of the node; its spaces have none
 	met     *metrics
+	cluster *clustered // nil: the server is alone, or a space
 	gate    gate
 	grow    growth
 	watches watches // long polls that wait (watch.go)
@@ -100,6 +101,7 @@ func newServer(cfg Config) *Server {
 	srv.root = srv
 	srv.log = newLimitedLog(cfg.Logger)
 	srv.met = newMetrics(srv)
+	srv.cluster = newClustered(srv, cfg.Cluster)
 	srv.grow.wake = make(chan struct{}, 1)
 	srv.run, srv.stop = context.WithCancel(context.Background())
 	srv.beat, srv.stopBeat = context.WithCancel(context.Background())
@@ -126,6 +128,9 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 	if err := srv.startAdmin(ctx); err != nil {
 		return err
 	}
+	if err := srv.checkDir(); err != nil {
+		return err
+	}
 	if err := srv.openDevices(ctx); err != nil {
 		return err
 	}
@@ -142,10 +147,19 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 	// One that cannot be opened is no reason to leave the others alone; it has
 	// been logged. A fault of the list was found by New.
 	_ = srv.setSpaces(ctx, srv.cfg.Spaces)
+	if srv.cluster != nil {
+		if err := srv.cluster.startGossip(ctx); err != nil {
+			return err
+		}
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	srv.runParts()
+	if srv.cluster != nil {
+		srv.wg.Add(1)
+		go srv.cluster.run(srv.run)
+	}
 	srv.wg.Add(len(srv.ports))
 	for _, p := range srv.ports {
 		go srv.acceptLoop(srv.run, p)
@@ -225,6 +239,7 @@ func (srv *Server) openStore(ctx context.Context, predecessorGone bool) error {
 		OnFatal:         srv.fatal,
 		OnGroup:         srv.flushGroup,
 		OnView:          srv.regions.changed,
+		Withheld:        srv.withheld(),
 		Progress:        srv.met.fillProgress,
 	})
 	if err != nil {
@@ -236,6 +251,12 @@ func (srv *Server) openStore(ctx context.Context, predecessorGone bool) error {
 	srv.shards = int(st.View().Shards)
 	id := st.ID()
 	srv.log.out.Store(cfg.Logger.With("store", fmt.Sprintf("%x", id[:4]), "incarnation", fmt.Sprintf("%016x", srv.incarnation)))
+	if srv.cluster != nil {
+		if err := srv.cluster.openBook(ctx); err != nil {
+			return err
+		}
+	}
+	srv.releaseOwned()
 	return nil
 }
 
@@ -328,6 +349,7 @@ func (srv *Server) doShutdown(ctx context.Context) error {
 	srv.draining.Store(true)
 	srv.log.Info("shutting down")
 	srv.closePorts()
+	srv.wg.Go(srv.cluster.leave)
 	spacesEnded := make(chan error, 1)
 	go func() { spacesEnded <- srv.shutdownSpaces(ctx) }()
 	srv.gate.unblock() // what waits there is answered: the server is closing
@@ -348,6 +370,7 @@ func (srv *Server) doShutdown(ctx context.Context) error {
 	srv.sessMu.Unlock()
 	srv.stop()
 	srv.wg.Wait()
+	srv.cluster.stopGossip()
 	return errors.Join(<-spacesEnded, srv.closeAll())
 }
 
@@ -409,6 +432,7 @@ func (srv *Server) closeAll() error {
 	srv.stopControl()
 	// Frees the regions, hence ends remote access, before the clean-stop mark.
 	errs = append(errs, srv.store.Close())
+	srv.cluster.close()
 	srv.staging.close()
 	held := srv.spaceFenced() // the PD of one that has failed stays, and its device
 	for _, d := range srv.devices {
@@ -427,6 +451,7 @@ func (srv *Server) abandon() {
 		srv.admin.close()
 	}
 	srv.closePorts()
+	srv.cluster.stopGossip()
 	if err := srv.shutdownSpaces(context.Background()); err != nil {
 		srv.log.Error(limitNone, "closing a space", "err", err)
 	}
@@ -438,6 +463,7 @@ func (srv *Server) abandon() {
 	if srv.store != nil {
 		srv.store.Close()
 	}
+	srv.cluster.close()
 	if srv.staging != nil {
 		srv.staging.close()
 	}

@@ -62,6 +62,9 @@ type session struct {
 	// until it has asked for one (rotate.go).
 	table atomic.Uint64
 
+	clusterText *clusterText // mapchange.go; guarded by mu
+	mapParts    []byte       // likewise
+
 	// inflight counts requests being handled and one for the session itself;
 	// quiet is closed when it reaches zero.
 	inflight atomic.Int32

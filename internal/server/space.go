@@ -38,7 +38,7 @@ import (
 // costs when nothing happens in it stands in the documentation of the server;
 // the bounds here are those of one tenant that is busy.
 func (c Config) forSpace(sp SpaceConfig) Config {
-	c.Listeners, c.AdminListen, c.Spaces = nil, "", nil
+	c.Listeners, c.AdminListen, c.Spaces, c.Cluster = nil, "", nil, nil
 	c.Secret, c.Tenants = nil, nil // who comes in is the node's affair
 	c.DataDir = c.spaceDir(sp.Name)
 	nodeLimit := c.MemoryLimit

@@ -269,6 +269,9 @@ func (srv *Server) openSpaces(ctx context.Context, wanted map[string]SpaceConfig
 				srv.spaces.open[c.Name] = sp
 			}
 			srv.spaces.mu.Unlock()
+			if sp != nil {
+				sp.releaseOwned() // a map may have come while it was opened
+			}
 			if err != nil {
 				srv.log.Error(limitNone, "a space cannot be opened: its tenants are refused, the others are served", "space", c.Name, "err", err)
 				mu.Lock()

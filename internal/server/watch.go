@@ -49,6 +49,9 @@ func (r *request) watch() {
 	if !r.mayKey(m.Prefix) {
 		return
 	}
+	if !r.mapped() {
+		return
+	}
 	s, srv := r.s, r.s.srv
 	if !r.poll.begun {
 		wait := min(time.Duration(m.WaitMillis)*time.Millisecond, srv.cfg.MaxPoll)

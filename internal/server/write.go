@@ -63,6 +63,9 @@ func (r *request) terms(w *store.Write, t wire.Terms) bool {
 	if !r.mayKey(w.Key) {
 		return false
 	}
+	if !r.oursKey(w.Key) {
+		return false
+	}
 	if w.ID, ok = r.requestID(t.ID); !ok {
 		return false
 	}

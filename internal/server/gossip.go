@@ -1,0 +1,208 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/membership"
+)
+
+// publishEvery is the shortest time between two tables that are gossiped, so
+// that a burst of new regions is one advert. An advert must be everywhere within
+// a second.
+const publishEvery = 50 * time.Millisecond
+
+// leaveLimit bounds how long a node that ends waits for others to hear of it.
+const leaveLimit = 3 * time.Second
+
+// startGossip begins to take part. The listeners are there; nobody is accepted
+// yet. It does not wait for other nodes: whoever is not there is tried again in
+// the background.
+func (c *clustered) startGossip(ctx context.Context) error {
+	srv := c.srv
+	var self cluster.Member
+	self.Role = cluster.RoleServer
+	self.Endpoints = srv.endpoints(c.cfg.Hosts, "")
+	c.self(&self)
+	members, err := membership.Start(ctx, membership.Config{
+		NodeID: c.cfg.NodeID, Cluster: c.cfg.Name,
+		Bind: c.cfg.Bind, Advertise: c.cfg.Advertise, Join: c.cfg.Join,
+		Keys: c.cfg.Keys, Insecure: c.cfg.Insecure, Allow: c.cfg.Allow, Profile: c.cfg.Profile,
+		Self: self, Logger: srv.cfg.Logger, Transport: c.cfg.Transport,
+	})
+	if err != nil {
+		return fmt.Errorf("server: gossip: %w", err)
+	}
+	c.members = members
+	// Only now it is known under which address others reach this node.
+	host, _, _ := net.SplitHostPort(c.gossipAddr())
+	endpoints := srv.endpoints(c.cfg.Hosts, host)
+	if len(endpoints) == 0 {
+		return errors.New("server: no address to tell clients: every listener is on a wildcard address; say where they reach this node (advertise)")
+	}
+	if err := members.SetSelf(func(m *cluster.Member) { m.Endpoints = endpoints }); err != nil {
+		return fmt.Errorf("server: gossip: %w", err)
+	}
+	c.look()
+	srv.log.Info("gossip", "node", c.cfg.NodeID, "cluster", c.cfg.Name, "addr", c.gossipAddr(), "encrypted", len(c.cfg.Keys) > 0,
+		"join", c.cfg.Join, "endpoints", fmt.Sprint(endpoints))
+	if len(c.cfg.Keys) == 0 {
+		srv.log.Warn(limitNone, "gossip is neither encrypted nor authenticated (insecure): whoever reaches this port joins the cluster and learns rkeys", "addr", c.gossipAddr())
+	}
+	return nil
+}
+
+// self writes what this node says of itself and may change.
+func (c *clustered) self(m *cluster.Member) {
+	m.Incarnation = c.srv.incarnation
+	if own := c.owned.Load(); own != nil {
+		m.MapVersion, m.MapDigest = own.m.Version, own.digest
+	}
+}
+
+// gossipAddr is where others gossip with this node; "" before gossip begins.
+func (c *clustered) gossipAddr() string {
+	if c.members == nil {
+		return ""
+	}
+	if m := c.members.View().Member(c.cfg.NodeID); m != nil {
+		return m.Gossip
+	}
+	return ""
+}
+
+// GossipAddr is where other nodes gossip with this one; "" on a server that is
+// alone.
+func (srv *Server) GossipAddr() string {
+	if srv.cluster == nil {
+		return ""
+	}
+	return srv.cluster.gossipAddr()
+}
+
+// endpoints are where clients reach the node, in the order of its listeners:
+// hosts, or where there are none the listener's own; fallback (if there is one)
+// for a listener on every address.
+func (srv *Server) endpoints(hosts []string, fallback string) []cluster.Endpoint {
+	var out []cluster.Endpoint
+	for _, p := range srv.ports {
+		host, port, err := net.SplitHostPort(p.ln.Addr().String())
+		if err != nil {
+			continue
+		}
+		at := hosts
+		if len(at) == 0 {
+			if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+				host = fallback
+			}
+			at = []string{host}
+		}
+		for _, h := range at {
+			e := cluster.Endpoint{Fabric: p.dev.attr.Fabric, Addr: net.JoinHostPort(h, port)}
+			if h != "" && !slices.Contains(out, e) && len(out) < cluster.MaxEndpoints {
+				out = append(out, e)
+			}
+		}
+	}
+	return out
+}
+
+// run tells the other nodes of regions, and clients of the other nodes, until
+// ctx ends. It is started when the node serves.
+func (c *clustered) run(ctx context.Context) {
+	defer c.srv.wg.Done()
+	c.srv.regions.OnChange(func() {
+		select {
+		case c.wake <- struct{}{}:
+		default: // it is awake already and will look again
+		}
+	})
+	c.publish()
+	rest := time.NewTimer(0)
+	defer rest.Stop()
+	wake, failed := c.wake, c.members.Failed()
+	for {
+		changed := c.members.Changed()
+		c.look() // after the channel: a change in between closes it
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-failed:
+			// Somebody else is this node. Two of them would both serve its shards.
+			c.srv.fatal(fmt.Errorf("server: gossip: %w", c.members.Err()))
+			return
+		case <-wake:
+			c.publish()
+			wake = nil
+			rest.Reset(publishEvery)
+		case <-rest.C:
+			wake = c.wake
+		}
+	}
+}
+
+// publish gossips the region table as it is now. Tables of spaces are nobody
+// else's.
+func (c *clustered) publish() {
+	t := c.srv.RegionTable(c.cfg.NodeID)
+	if t == nil {
+		return
+	}
+	if err := c.members.Publish(t); err != nil {
+		c.srv.log.Warn(limitNone, "the region table cannot be gossiped", "regions", len(t.Regions), "err", err)
+	}
+}
+
+// look takes the view of the cluster as it is now. Clients are told if it says
+// anything about their way that is new.
+func (c *clustered) look() {
+	next := c.members.View()
+	last := c.shown.Load()
+	if last != nil && last.view == next {
+		return
+	}
+	c.shown.Store(&shownView{view: next})
+	if last != nil && !sameWay(last.view, next) {
+		c.bump()
+	}
+}
+
+// sameWay reports whether two views lead a client the same way. Versions of
+// tables, and who is suspected for the moment, change far more often and do not
+// matter to it.
+func sameWay(a, b *cluster.View) bool {
+	there := func(s cluster.State) bool { return s == cluster.Alive || s == cluster.Suspect }
+	return slices.EqualFunc(a.Members, b.Members, func(x, y cluster.Member) bool {
+		return x.ID == y.ID && there(x.State) == there(y.State) && x.Incarnation == y.Incarnation &&
+			x.MapVersion == y.MapVersion && x.MapDigest == y.MapDigest && slices.Equal(x.Endpoints, y.Endpoints)
+	})
+}
+
+// leave says goodbye to the other nodes. Nothing is said after it.
+func (c *clustered) leave() {
+	if c == nil || c.members == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
+	defer cancel()
+	if err := c.members.Leave(ctx); err != nil {
+		c.srv.log.Warn(limitNone, "the other nodes could not be told that this one ends; they will call it dead", "err", err)
+	}
+}
+
+// stopGossip ends it at once.
+func (c *clustered) stopGossip() {
+	if c == nil || c.members == nil {
+		return
+	}
+	if err := c.members.Close(); err != nil {
+		c.srv.log.Warn(limitNone, "gossip ended with an error", "err", err)
+	}
+}

@@ -1,0 +1,112 @@
+package wire
+
+import "time"
+
+// NodeStatus is a node as it sees itself: the JSON that AdminStatus answers.
+// Fields are only ever added. Numbers of 64 bits that a JSON number may not hold
+// are hexadecimal text.
+type NodeStatus struct {
+	NodeID      string    `json:"node_id"`      // empty: a server that is alone
+	ClusterName string    `json:"cluster_name"` // empty with it
+	ClusterID   string    `json:"cluster_id"`   // 32 hex digits; empty before there is a map
+	Version     string    `json:"version"`      // of the program
+	Incarnation string    `json:"incarnation"`  // 16 hex digits
+	Uptime      float64   `json:"uptime_seconds"`
+	Time        time.Time `json:"time"` // the node's wall clock
+	Ready       bool      `json:"ready"`
+	Filled      bool      `json:"filled"`
+
+	Map       MapStatus     `json:"map"`
+	Shards    ShardStatus   `json:"shards"`
+	View      ViewStatus    `json:"view"`
+	Endpoints []string      `json:"endpoints"` // FABRIC://HOST:PORT, as clients are told
+	Fabrics   []string      `json:"fabrics"`   // FABRIC/DEVICE at HOST:PORT, as they are
+	Regions   RegionStatus  `json:"regions"`   // of the node's own keys
+	Memory    MemoryStatus  `json:"memory"`    // as above
+	LeaseMS   int64         `json:"lease_ms"`  // 0: off
+	BeatAgeMS int64         `json:"beat_age_ms"`
+	Lag       LagStatus     `json:"lag"`
+	Sessions  int           `json:"sessions"` // in all spaces
+	Spaces    int           `json:"spaces"`
+	Tenants   int           `json:"tenants"`
+	Table     TableStatus   `json:"table"`
+	Gossip    *GossipStatus `json:"gossip,omitempty"` // nil: a server that is alone
+}
+
+// MapStatus is the shard map that a node has.
+type MapStatus struct {
+	State   string `json:"state"` // none, prepared, committed
+	Version uint64 `json:"version"`
+	Digest  string `json:"digest"` // 16 hex digits; empty if there is none
+}
+
+// ShardStatus says which shards are the node's.
+type ShardStatus struct {
+	Owned int      `json:"owned"`
+	Total int      `json:"total"`
+	List  []uint16 `json:"list"`
+}
+
+// ViewStatus is the node's view of the cluster.
+type ViewStatus struct {
+	Version uint64 `json:"version"`
+}
+
+// RegionStatus counts regions and what they hold, bytes.
+type RegionStatus struct {
+	Index       int    `json:"index"`
+	Items       int    `json:"items"`
+	Retired     int    `json:"retired"`
+	Bytes       uint64 `json:"bytes"`
+	ViewVersion uint64 `json:"view_version"`
+}
+
+// MemoryStatus is the registered memory, bytes.
+type MemoryStatus struct {
+	Limit uint64 `json:"limit"`
+	Used  uint64 `json:"used"`
+}
+
+// LagStatus says how far what readers see is behind what was ordered.
+type LagStatus struct {
+	Unpublished  int `json:"unpublished_writes"`
+	NotDurable   int `json:"shards_not_durable"`   // ordered beyond durable
+	NotPublished int `json:"shards_not_published"` // durable beyond published
+}
+
+// TableStatus is the region table as the cluster was told of it.
+type TableStatus struct {
+	Version uint64 `json:"version"`
+	Digest  string `json:"digest"`
+	Regions int    `json:"regions"`
+}
+
+// GossipStatus is what gossip knows.
+type GossipStatus struct {
+	Addr         string            `json:"addr"` // HOST:PORT, as others are told
+	Encrypted    bool              `json:"encrypted"`
+	Members      []MemberStatus    `json:"members"`
+	KeyDigests   []string          `json:"key_digests"` // the first is in use
+	WrongKey     uint64            `json:"wrong_key"`   // gossip turned away
+	WrongCluster uint64            `json:"wrong_label"`
+	NotAllowed   uint64            `json:"not_allowed"`
+	Conflicts    uint64            `json:"conflicts"` // about two nodes of one id
+	LastRefused  string            `json:"last_refused,omitempty"`
+	LastConflict string            `json:"last_conflict,omitempty"`
+	JoinErrors   map[string]string `json:"join_errors,omitempty"` // by seed
+	Health       int               `json:"health"`                // 0 is well
+	Tables       int               `json:"tables"`                // region tables of others
+}
+
+// MemberStatus is one node as gossip sees it.
+type MemberStatus struct {
+	ID          string    `json:"id"`
+	State       string    `json:"state"`
+	Since       time.Time `json:"since"`
+	Gossip      string    `json:"gossip"`
+	Incarnation string    `json:"incarnation"`
+	Endpoints   []string  `json:"endpoints"`
+	MapVersion  uint64    `json:"map_version"`
+	MapDigest   string    `json:"map_digest"`
+	Regions     uint32    `json:"regions"`
+}
