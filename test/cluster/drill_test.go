@@ -19,6 +19,7 @@ type drill struct {
 	net      faulty
 	stations map[string]Station
 	at       map[string]string // place of each station
+	places   map[string]Place  // of nodes and stations, by name
 }
 
 // faulty is what can happen to the links of a drill. hosts.Net has the words.
@@ -36,7 +37,10 @@ var clientHosts = []string{"east", "west"}
 // a load whose clients are on both.
 func newDrill(w *world) *drill {
 	w.t.Helper()
-	d := &drill{Rig: w.Rig, t: w.t, name: "cluster-" + w.net.Kind(), net: w.net, stations: map[string]Station{}, at: map[string]string{}}
+	d := &drill{Rig: w.Rig, t: w.t, name: "cluster-" + w.net.Kind(), net: w.net, stations: map[string]Station{}, at: map[string]string{}, places: map[string]Place{}}
+	for _, name := range names {
+		d.places[name] = w.net.Host(name)
+	}
 	var stores []linear.Store
 	for _, host := range clientHosts {
 		stores = append(stores, w.dial(host).Store(), w.dial(host, func(o *ConnOptions) { o.NoCache = true }).Store())

@@ -17,7 +17,6 @@ import (
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/test/cluster/hosts"
-	"github.com/rdmakv/rdmakv/test/node"
 )
 
 var (
@@ -161,32 +160,10 @@ func (w *world) needsFaults() {
 	}
 }
 
-// kvclient runs it on a host, to its end.
-func (w *world) kvclient(host string, args ...string) (stdout string, code int, stderr string) {
-	w.t.Helper()
-	var out, errOut bytes.Buffer
-	env := []string{"RDMAKV_FABRIC=iwarp"}
-	if w.Secret != nil {
-		env = append(env, "RDMAKV_SECRET_FILE="+w.SecretFile())
-	}
-	p, err := w.net.Host(host).On().Start(node.Command{Path: filepath.Join(programs.get(w.t), "kvclient"), Args: args, Env: env, Stdout: &out, Stderr: &errOut})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	timer := time.AfterFunc(patience, func() { _ = p.Signal(9) })
-	defer timer.Stop()
-	code, _ = p.Wait()
-	return out.String(), code, errOut.String()
-}
-
 // must runs kvclient on a host; it must end well.
 func (w *world) must(host string, args ...string) string {
 	w.t.Helper()
-	out, code, errOut := w.kvclient(host, args...)
-	if code != 0 {
-		w.t.Fatalf("kvclient %q: exit code %d\n%s%s", args, code, out, errOut)
-	}
-	return out
+	return w.Rig.must(w.t, w.net.Host(host), args...)
 }
 
 // admin calls the admin port of a node, from a host.

@@ -37,7 +37,8 @@ type Place interface {
 // Options say what nodes a rig has. Zero fields mean their defaults.
 type Options struct {
 	Bin    string // directory of the programs, as the places see it
-	Dir    string // directory of data and secrets, as the places see it
+	Dir    string // directory of data and secrets
+	Seen   string // that directory as the places see it; empty: the same
 	Places []Place
 	Fabric string        // default iwarp
 	Lease  time.Duration // default 1 s, the shortest there is
@@ -78,6 +79,9 @@ func NewRig(opt Options) (*Rig, error) {
 	if opt.Lease == 0 {
 		opt.Lease = time.Second
 	}
+	if opt.Seen == "" {
+		opt.Seen = opt.Dir
+	}
 	if opt.Memory == "" {
 		opt.Memory = "256MiB"
 	}
@@ -98,6 +102,9 @@ func NewRig(opt Options) (*Rig, error) {
 
 // NewServer is one more server, which is no member of anything yet.
 func (r *Rig) NewServer(id string, p Place) *Server { return &Server{ID: id, rig: r, place: p} }
+
+// seen is a path below Dir as the places see it.
+func (r *Rig) seen(path string) string { return r.opt.Seen + strings.TrimPrefix(path, r.opt.Dir) }
 
 // SecretFile is the file of the secret that clients share with the nodes.
 func (r *Rig) SecretFile() string { return filepath.Join(r.opt.Dir, "secret") }
@@ -170,7 +177,7 @@ func (s *Server) Dir() string { return filepath.Join(s.rig.opt.Dir, s.ID) }
 func (s *Server) Start(ctx context.Context, more ...string) error {
 	p, o := s.Place(), &s.rig.opt
 	args := []string{
-		"--data-dir", s.Dir(), "--listen", hostPort(p.IP(), DataPort), "--admin-listen", hostPort(p.IP(), AdminPort),
+		"--data-dir", s.rig.seen(s.Dir()), "--listen", hostPort(p.IP(), DataPort), "--admin-listen", hostPort(p.IP(), AdminPort),
 		"--fabric", o.Fabric, "--lease", o.Lease.String(), "--memory-limit", o.Memory, "--log-level", "info",
 	}
 	if !Alone {
@@ -178,9 +185,9 @@ func (s *Server) Start(ctx context.Context, more ...string) error {
 	}
 	switch {
 	case !o.Open && Alone:
-		args = append(args, "--secret-file", s.rig.SecretFile())
+		args = append(args, "--secret-file", s.rig.seen(s.rig.SecretFile()))
 	case !o.Open:
-		args = append(args, "--gossip-key-file", s.rig.keyFile(), "--secret-file", s.rig.SecretFile(), "--cluster-name", "test")
+		args = append(args, "--gossip-key-file", s.rig.seen(s.rig.keyFile()), "--secret-file", s.rig.seen(s.rig.SecretFile()), "--cluster-name", "test")
 	case !Alone:
 		args = append(args, "--insecure")
 	}
