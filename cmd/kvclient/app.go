@@ -122,7 +122,7 @@ Exit codes: 0 done (found), 1 error, 2 wrong usage, 3 key not found.`,
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.getCmd(), a.putCmd(), a.deleteCmd(), a.existsCmd(), a.scanCmd(),
 		a.incrCmd(), a.touchCmd(), a.batchCmd(), a.watchCmd(), a.importCmd(), a.exportCmd(),
-		a.statsCmd(), a.pingCmd(), a.versionCmd(), a.inspectCmd(), a.benchCmd(), a.fabricCmd(), a.doctorCmd())
+		a.statsCmd(), a.pingCmd(), a.versionCmd(), a.inspectCmd(), a.benchCmd(), a.fabricCmd(), a.doctorCmd(), a.clusterCmd(), a.adminCmd())
 	root.InitDefaultCompletionCmd()
 	strictCompletion(root)
 	return root

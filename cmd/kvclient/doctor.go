@@ -223,7 +223,7 @@ func (a *app) dialDirect(ctx context.Context, addr string) (doctor.Peer, error) 
 	if err != nil {
 		return nil, err
 	}
-	cfg.Servers = []string{addr}
+	cfg.Servers, cfg.Direct = []string{addr}, true
 	c, err := client.Dial(ctx, cfg)
 	if err != nil {
 		return nil, err

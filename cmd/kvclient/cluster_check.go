@@ -1,0 +1,310 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/internal/doctor"
+	"github.com/rdmakv/rdmakv/internal/wire"
+)
+
+// Codes of cluster check, beside doctor's; never renamed.
+const (
+	codeNoMap      = "no-map"        // kvclient cluster init has not been run
+	codeUnreached  = "not-reached"   // no one-sided READ of a node
+	codeOrphan     = "shard-orphan"  // a shard's owner is not reached
+	codeMapDiffers = "map-differs"   // a node has another map, or none
+	codeViews      = "views-differ"  // gossip has not converged
+	codeVersions   = "versions"      // nodes run different releases
+	codeNoStatus   = "no-status"     // a node says nothing of itself
+	codeTable      = "table-differs" // gossip tells of other regions or rkeys than the node has
+	codeOpinion    = "gossip-opinion"
+)
+
+func (a *app) clusterCheckCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check",
+		Short: "say whether the cluster is as it should be",
+		Long: `check holds the nodes against each other: each is reached by a one-sided READ of
+its memory, every shard belongs to a node that is reached, all have the same map,
+gossip has converged on all of them, they run the same release, and the regions
+and rkeys that gossip tells of a node are those of a session with it.
+
+Output and exit codes are those of doctor: 0 if nothing failed, else 1.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withClient(cmd.Context(), func(c *client.Client) error {
+				st, err := a.clusterStatus(cmd.Context(), c)
+				if err != nil {
+					return err
+				}
+				report := checkCluster(st)
+				checkTables(cmd.Context(), st, report)
+				if a.output == "json" {
+					err = a.printJSON(report)
+				} else {
+					err = a.print(report.Text())
+				}
+				if err == nil && !report.Good {
+					return errUnwell
+				}
+				return err
+			})
+		},
+	}
+}
+
+// A checker collects what cluster check finds.
+type checker struct{ r *doctor.Report }
+
+func (k checker) ok(name, subject, format string, args ...any) {
+	k.r.Add(doctor.Step{Name: name, Subject: subject, Level: doctor.OK, Text: fmt.Sprintf(format, args...)})
+}
+
+func (k checker) bad(level doctor.Level, name, subject, code, do, format string, args ...any) {
+	k.r.Add(doctor.Step{Name: name, Subject: subject, Level: level, Code: code, Do: do, Text: fmt.Sprintf(format, args...)})
+}
+
+// checkCluster judges a status; it looks at nothing but that.
+func checkCluster(st *statusReport) *doctor.Report {
+	k := checker{&doctor.Report{Role: "cluster", Good: true, Steps: []doctor.Step{}}}
+	if !st.Clustered {
+		k.bad(doctor.Fail, "cluster", "", codeNoMap, "start nodes with gossip.bind and node_id", "the server is alone, and no node of a cluster")
+		return k.r
+	}
+	if st.Map.Version == 0 {
+		k.bad(doctor.Fail, "map", "", codeNoMap, "kvclient cluster init NODE...", "there is no shard map yet: nobody owns a key")
+	} else {
+		k.ok("map", "", "version %d, digest %s, %d shards", st.Map.Version, st.Map.Digest, st.Map.Shards)
+	}
+	reached := make(map[string]bool)
+	for i := range st.Nodes {
+		if n := &st.Nodes[i]; n.wanted() || n.State == "alive" {
+			k.reached(n)
+			reached[n.ID] = n.Reached
+		}
+	}
+	k.shards(st, reached)
+	k.maps(st)
+	k.views(st)
+	k.versions(st)
+	return k.r
+}
+
+// wanted: the map has shards for the node.
+func (n *nodeReport) wanted() bool { return n.Weight > 0 }
+
+func (k checker) reached(n *nodeReport) {
+	switch {
+	case !n.Reached && n.wanted():
+		k.bad(doctor.Fail, "node", n.ID, codeUnreached, "kvclient doctor "+address(n)+" names the step that fails", "no one-sided READ of it: %s; gossip believes it %s", oneLine(n.Error), n.State)
+	case !n.Reached:
+		k.bad(doctor.Warn, "node", n.ID, codeUnreached, "", "it owns no shard, gossip believes it %s, and it is not reached: %s", n.State, oneLine(n.Error))
+	case !n.Agree:
+		k.bad(doctor.Warn, "node", n.ID, codeOpinion, "look at its gossip port: kvclient doctor on another node", "reached by %s/%s, and gossip believes it %s", n.Fabric, n.Device, n.State)
+	default:
+		k.ok("node", n.ID, "reached by %s/%s: a one-sided READ in %.1f µs; gossip believes it %s", n.Fabric, n.Device, n.ReadUS, n.State)
+	}
+	if n.Reached && n.Status == nil {
+		k.bad(doctor.Fail, "status", n.ID, codeNoStatus, "with the main secret, or a tenant with the right admin", "%s", oneLine(n.StatusError))
+	}
+}
+
+func address(n *nodeReport) string {
+	if len(n.Endpoints) == 0 {
+		return "HOST:PORT"
+	}
+	_, addr, _ := strings.Cut(n.Endpoints[0], "://")
+	return addr
+}
+
+// shards: each belongs to somebody who is there.
+func (k checker) shards(st *statusReport, reached map[string]bool) {
+	orphans := make(map[string]int)
+	for _, owner := range st.Map.Owners {
+		if !reached[owner] {
+			orphans[owner]++
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(orphans)) {
+		k.bad(doctor.Fail, "shards", id, codeOrphan, "bring the node back: nobody else may serve its shards", "%d shards belong to it, and it is not reached", orphans[id])
+	}
+	if len(orphans) == 0 && st.Map.Version > 0 {
+		k.ok("shards", "", "all %d belong to nodes that are reached", st.Map.Shards)
+	}
+}
+
+// maps: the same one everywhere, in force.
+func (k checker) maps(st *statusReport) {
+	same := 0
+	for i := range st.Nodes {
+		n := &st.Nodes[i]
+		if n.Status == nil || !n.wanted() {
+			continue
+		}
+		m := n.Status.Map
+		if m.State != "committed" || m.Digest != st.Map.Digest || m.Version != st.Map.Version {
+			k.bad(doctor.Fail, "map of", n.ID, codeMapDiffers, "if it is only prepared: kvclient cluster init again with the same nodes; else its data directory is of another cluster",
+				"it has %s, version %d, digest %s", m.State, m.Version, orNoneText(m.Digest))
+			continue
+		}
+		if n.Status.Shards.Owned != n.Shards {
+			k.bad(doctor.Fail, "map of", n.ID, codeMapDiffers, "", "it serves %d shards, the map gives it %d", n.Status.Shards.Owned, n.Shards)
+			continue
+		}
+		same++
+	}
+	if same > 0 {
+		k.ok("maps", "", "%d nodes have this one in force", same)
+	}
+}
+
+// views: every node that says something knows every other one as it is.
+func (k checker) views(st *statusReport) {
+	alike := 0
+	for i := range st.Nodes {
+		n := &st.Nodes[i]
+		if n.Status == nil || n.Status.Gossip == nil {
+			continue
+		}
+		known := make(map[string]wire.MemberStatus)
+		for _, m := range n.Status.Gossip.Members {
+			known[m.ID] = m
+		}
+		var differs []string
+		for j := range st.Nodes {
+			o := &st.Nodes[j]
+			if o.Status == nil {
+				continue
+			}
+			switch m, there := known[o.ID]; {
+			case !there:
+				differs = append(differs, fmt.Sprintf("does not know %s", o.ID))
+			case m.State != "alive":
+				differs = append(differs, fmt.Sprintf("believes %s %s", o.ID, m.State))
+			case m.Incarnation != o.Status.Incarnation:
+				differs = append(differs, fmt.Sprintf("knows %s from before its last start", o.ID))
+			}
+		}
+		if len(differs) > 0 {
+			k.bad(doctor.Fail, "view of", n.ID, codeViews, "wait some seconds, then again; if it stays so, its gossip port: kvclient doctor there", "it %s", strings.Join(differs, ", "))
+			continue
+		}
+		alike++
+	}
+	if alike > 0 {
+		k.ok("views", "", "gossip has converged on %d nodes", alike)
+	}
+}
+
+func (k checker) versions(st *statusReport) {
+	by := make(map[string][]string)
+	for i := range st.Nodes {
+		if n := &st.Nodes[i]; n.Status != nil {
+			by[n.Status.Version] = append(by[n.Status.Version], n.ID)
+		}
+	}
+	switch versions := slices.Sorted(maps.Keys(by)); len(versions) {
+	case 0:
+	case 1:
+		k.ok("versions", "", "all are %s", versions[0])
+	default:
+		text := ""
+		for _, v := range versions {
+			text += fmt.Sprintf("; %s: %s", v, strings.Join(by[v], ", "))
+		}
+		k.bad(doctor.Warn, "versions", "", codeVersions, "finish the rolling upgrade", "different releases%s", text)
+	}
+}
+
+// checkTables holds the regions that gossip tells of each node against those
+// of the session with it: numbers by what the teller knows, rkeys by the table
+// that another node has learned.
+func checkTables(ctx context.Context, st *statusReport, r *doctor.Report) {
+	k := checker{r}
+	for i := range st.Nodes {
+		n := &st.Nodes[i]
+		if !n.Reached || n.Status == nil || n.Status.Gossip == nil {
+			continue
+		}
+		learner := otherReached(st, n.ID)
+		if learner == nil {
+			k.r.Add(doctor.Step{Name: "table of", Subject: n.ID, Level: doctor.Skip, Text: "no other node is reached that could have learned of it"})
+			continue
+		}
+		var learned learnedTable
+		text, err := learner.node.Admin(ctx, wire.AdminStatus, "table "+n.ID)
+		if err == nil {
+			err = json.Unmarshal(text, &learned)
+		}
+		keys, keysErr := n.node.RegionKeys(ctx)
+		switch {
+		case err != nil:
+			k.bad(doctor.Warn, "table of", n.ID, codeTable, "", "%s does not tell what gossip told it: %v", learner.ID, err)
+		case keysErr != nil:
+			k.bad(doctor.Fail, "table of", n.ID, codeUnreached, "", "%v", keysErr)
+		default:
+			missing := learned.missing(keys)
+			if len(missing) > 0 {
+				k.bad(doctor.Fail, "table of", n.ID, codeTable, "regions may just have come or gone: again in some seconds",
+					"%s has learned by gossip of %d regions, and not of these of the session, or with other rkeys: %v", learner.ID, len(learned.Regions), missing)
+				continue
+			}
+			k.ok("table of", n.ID, "the rkeys of %d regions of the session are those that %s has learned by gossip", len(keys), learner.ID)
+		}
+	}
+}
+
+func otherReached(st *statusReport, id string) *nodeReport {
+	for i := range st.Nodes {
+		if n := &st.Nodes[i]; n.ID != id && n.Reached && n.Status != nil {
+			return n
+		}
+	}
+	return nil
+}
+
+// A learnedTable is a node's regions as another one knows them by gossip.
+type learnedTable struct {
+	Devices []string `json:"devices"`
+	Regions []struct {
+		ID   uint32 `json:"id"`
+		Keys []struct {
+			Device int    `json:"device"`
+			Addr   uint64 `json:"addr"`
+			RKey   uint32 `json:"rkey"`
+		} `json:"keys"`
+	} `json:"regions"`
+}
+
+// missing lists the regions of a session that the table does not have, or not
+// with this key. The device at the other end has a name of its own there, so
+// any device will do; an address and an rkey meet by chance in no table.
+func (t *learnedTable) missing(keys []client.RegionKey) (ids []uint32) {
+	have := make(map[client.RegionKey]bool)
+	for _, r := range t.Regions {
+		for _, key := range r.Keys {
+			have[client.RegionKey{Region: r.ID, Addr: key.Addr, RKey: key.RKey}] = true
+		}
+	}
+	for _, key := range keys {
+		if !have[key] {
+			ids = append(ids, key.Region)
+		}
+	}
+	return ids
+}
+
+func orNoneText(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}

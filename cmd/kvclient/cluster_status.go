@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/internal/wire"
+)
+
+// What cluster status shows, in its JSON form, on which scripts rely: names are
+// never changed, new ones may come. Numbers of 64 bits are hexadecimal texts.
+type (
+	statusReport struct {
+		Clustered bool         `json:"clustered"`
+		Name      string       `json:"name"`
+		ID        string       `json:"id"` // "" before there is a map
+		Map       mapReport    `json:"map"`
+		View      viewReport   `json:"view"`
+		Nodes     []nodeReport `json:"nodes"` // by id; of the map, and those that gossip knows
+	}
+	mapReport struct {
+		Version uint64   `json:"version"` // 0: there is none yet
+		Digest  string   `json:"digest"`
+		Shards  int      `json:"shards"`
+		Owners  []string `json:"owners"` // node id, by shard
+	}
+	viewReport struct {
+		Teller  string `json:"teller"`
+		Version uint64 `json:"version"`
+	}
+	nodeReport struct {
+		ID     string `json:"id"`
+		Weight uint32 `json:"weight"` // 0: not in the map
+		Shards int    `json:"shards"`
+
+		// What gossip believes, as the teller knows it.
+		State       string    `json:"state"` // alive, suspect, left, dead, unknown
+		Since       time.Time `json:"since"`
+		Gossip      string    `json:"gossip"`
+		Endpoints   []string  `json:"endpoints"` // FABRIC://HOST:PORT
+		Incarnation string    `json:"incarnation"`
+		Table       tableInfo `json:"table"`
+		MapVersion  uint64    `json:"map_version"`
+		MapDigest   string    `json:"map_digest"`
+
+		// What the data path says: a session was made, and its memory read.
+		Reached bool    `json:"reached"`
+		Error   string  `json:"error,omitempty"`
+		Agree   bool    `json:"agree"` // alive and reached, or neither
+		Fabric  string  `json:"fabric"`
+		Device  string  `json:"device"`
+		ReadUS  float64 `json:"read_us"` // one one-sided READ
+		SendUS  float64 `json:"send_us"` // one message and its answer
+
+		// What the node says of itself; nil if it does not.
+		Status      *wire.NodeStatus `json:"status"`
+		StatusError string           `json:"status_error,omitempty"`
+
+		node *client.Node
+	}
+	tableInfo struct {
+		Version uint64 `json:"version"`
+		Digest  string `json:"digest"`
+		Regions uint32 `json:"regions"`
+	}
+)
+
+func (a *app) clusterStatusCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "show the nodes of the cluster, by gossip and by the data path",
+		Long: `status shows each node twice: as gossip believes it to be (a hint), and as it is
+found by a session and a one-sided READ of its memory; then what the node says of
+itself: shards, regions, fabrics, lease, memory, what is not durable or published
+yet. It works with a server that is alone, too, and before there is a shard map.
+
+-o json is made for scripts: names in it are never changed.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withClient(cmd.Context(), func(c *client.Client) error {
+				r, err := a.clusterStatus(cmd.Context(), c)
+				if err != nil {
+					return err
+				}
+				if a.output == "json" {
+					return a.printJSON(r)
+				}
+				return a.print(r.text())
+			})
+		},
+	}
+}
+
+// nodePatience bounds what is asked of one node: one that is gone must not
+// hold up the report about the others.
+const nodePatience = 3 * time.Second
+
+// clusterStatus asks a node for the cluster, and then each node for itself,
+// side by side.
+func (a *app) clusterStatus(ctx context.Context, c *client.Client) (*statusReport, error) {
+	info, err := c.Cluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &statusReport{
+		Clustered: info.Clustered, Name: info.Name, ID: info.ID, View: viewReport{info.Teller, info.ViewVersion},
+		Map: mapReport{info.MapVersion, hex16(info.MapDigest), info.Shards, append([]string{}, info.Owners...)}, Nodes: []nodeReport{},
+	}
+	for _, n := range info.Nodes {
+		m := nodeReport{
+			ID: n.ID, Weight: n.Weight, Shards: n.Shards, State: n.State, Since: n.Since, Gossip: n.Gossip, Endpoints: []string{},
+			Incarnation: hex16(n.Incarnation), Table: tableInfo{n.TableVersion, hex16(n.TableDigest), n.Regions},
+			MapVersion: n.MapVersion, MapDigest: hex16(n.MapDigest),
+		}
+		for _, e := range n.Endpoints {
+			m.Endpoints = append(m.Endpoints, e.Fabric+"://"+e.Addr)
+		}
+		r.Nodes = append(r.Nodes, m)
+	}
+	if !info.Clustered {
+		r.Nodes = append(r.Nodes, nodeReport{State: "alive", Endpoints: []string{}})
+	}
+	var wg sync.WaitGroup
+	for i := range r.Nodes {
+		wg.Go(func() { r.Nodes[i].visit(ctx, c) })
+	}
+	wg.Wait()
+	return r, ctx.Err()
+}
+
+// visit fills in what the data path and the node itself say.
+func (n *nodeReport) visit(ctx context.Context, c *client.Client) {
+	ctx, cancel := context.WithTimeout(ctx, nodePatience)
+	defer cancel()
+	node, err := c.Node(n.ID)
+	var read, send time.Duration
+	if err == nil {
+		n.node = node
+		// The first READ pays for the session.
+		if _, err = node.PingRead(ctx); err == nil {
+			read, err = node.PingRead(ctx)
+		}
+	}
+	if err == nil {
+		send, err = node.Ping(ctx)
+	}
+	alive := n.State == "alive" || n.State == "suspect"
+	n.Reached, n.Agree = err == nil, (err == nil) == alive
+	if err != nil {
+		n.Error = err.Error()
+		return
+	}
+	s := node.Server()
+	n.Fabric, n.Device = s.Fabric, s.Device
+	n.ReadUS, n.SendUS = float64(read.Nanoseconds())/1e3, float64(send.Nanoseconds())/1e3
+	text, err := node.Admin(ctx, wire.AdminStatus, "")
+	if err == nil {
+		n.Status = new(wire.NodeStatus)
+		err = json.Unmarshal(text, n.Status)
+	}
+	if err != nil {
+		n.Status, n.StatusError = nil, err.Error()
+		if errors.Is(err, client.ErrDenied) {
+			n.StatusError = "this tenant has no admin right"
+		}
+	}
+}
+
+// text is the report for people.
+func (r *statusReport) text() string {
+	var b strings.Builder
+	switch {
+	case !r.Clustered:
+		b.WriteString("a server alone: gossip.bind is empty there\n\n")
+	case r.Map.Version == 0:
+		fmt.Fprintf(&b, "cluster %s, no shard map yet: kvclient cluster init NODE...\n\n", r.Name)
+	default:
+		fmt.Fprintf(&b, "cluster %s (%s)\nshard map version %d, digest %s, %d shards\n\n", r.Name, r.ID, r.Map.Version, r.Map.Digest, r.Map.Shards)
+	}
+	lines := []string{"node\tshards\tgossip\tdata path\tread µs\tsend µs\tmap\tregions\tmemory\tlag\tsessions\n"}
+	notes := ""
+	for i := range r.Nodes {
+		line, note := r.Nodes[i].text(r)
+		lines = append(lines, line)
+		notes += note
+	}
+	return b.String() + table(lines) + notes
+}
+
+// text is a node as a line of the table, and what is to be said below it.
+func (n *nodeReport) text(r *statusReport) (line, note string) {
+	name, path := n.ID, "not reached"
+	if name == "" {
+		name = "-"
+	}
+	read, send := "-", "-"
+	if n.Reached {
+		path = n.Fabric + "/" + n.Device
+		read, send = fmt.Sprintf("%.1f", n.ReadUS), fmt.Sprintf("%.1f", n.SendUS)
+	} else {
+		note += fmt.Sprintf("\n%s is not reached: %s\n", name, oneLine(n.Error))
+	}
+	if !n.Agree {
+		note += fmt.Sprintf("\n%s: gossip believes it %s, the data path says otherwise\n", name, n.State)
+	}
+	cells := []string{"-", "-", "-", "-", "-"}
+	if s := n.Status; s != nil {
+		state := s.Map.State
+		if s.Map.State == "committed" && s.Map.Digest == r.Map.Digest {
+			state = "same"
+		} else if s.Map.State == "committed" {
+			state = "OTHER"
+		}
+		cells = []string{
+			state, fmt.Sprintf("%d+%d", s.Regions.Index, s.Regions.Items),
+			byteCount(int64(s.Memory.Used)) + " of " + byteCount(int64(s.Memory.Limit)),
+			fmt.Sprint(s.Lag.Unpublished), fmt.Sprint(s.Sessions),
+		}
+		if s.Regions.Retired > 0 {
+			cells[1] += fmt.Sprintf(" (%d retired)", s.Regions.Retired)
+		}
+		note += fmt.Sprintf("\n%s: %s, up %s, lease %d ms, beat %d ms ago, at %s\n", name, s.Version,
+			(time.Duration(s.Uptime) * time.Second).String(), s.LeaseMS, s.BeatAgeMS, strings.Join(s.Fabrics, ", "))
+	} else if n.StatusError != "" {
+		note += fmt.Sprintf("\n%s says nothing of itself: %s\n", name, oneLine(n.StatusError))
+	}
+	return strings.Join(append([]string{name, fmt.Sprint(n.Shards), n.State, path, read, send}, cells...), "\t") + "\n", note
+}
+
+// oneLine keeps what others said from breaking a table.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
