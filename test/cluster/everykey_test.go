@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/client"
 )
 
 // TestEveryKey stores what this machine knows about its files from two clients,
@@ -65,20 +65,6 @@ func TestEveryKey(t *testing.T) {
 func (w *world) imports(host string, records []Record) {
 	w.t.Helper()
 	file := filepath.Join(w.dir, "import-"+host)
-	if Alone {
-		for _, s := range w.Nodes {
-			c := w.dial(host)
-			var mine []Record
-			for _, r := range records {
-				if c.owner([]byte(r.Key)) == s.ID {
-					mine = append(mine, r)
-				}
-			}
-			writeRecords(w.t, file, mine)
-			w.must(host, "--server", s.Addr(), "import", file)
-		}
-		return
-	}
 	writeRecords(w.t, file, records)
 	w.must(host, "--server", w.Nodes[0].Addr(), "import", file)
 }
@@ -86,28 +72,31 @@ func (w *world) imports(host string, records []Record) {
 // checkSpread: each node has its fair share of the shards, and all keys of them.
 func (w *world) checkSpread(c *Conn, records []Record) {
 	w.t.Helper()
-	m := c.Map()
 	owned := map[string]uint64{}
 	for _, r := range records {
-		owned[m.OwnerOf(cluster.ShardOf([]byte(r.Key), len(m.Owner)))]++
+		owned[c.Owner([]byte(r.Key))]++
 	}
-	for _, s := range w.Nodes {
-		shards := len(m.Shards(s.ID))
-		if shards < len(m.Owner)/3 || shards > len(m.Owner)/3+1 {
-			w.t.Errorf("node %s has %d of %d shards", s.ID, shards, len(m.Owner))
+	info := c.Info()
+	for _, s := range info.Nodes {
+		if all := info.Shards; s.Shards < all/3 || s.Shards > all/3+1 {
+			w.t.Errorf("node %s has %d of %d shards", s.ID, s.Shards, all)
 		}
 		var st struct {
 			Store struct {
 				Keys uint64 `json:"keys"`
 			} `json:"store"`
 		}
-		text, err := c.Stats(within(w.t), s.ID)
+		n, err := c.Node(s.ID)
+		var text client.Stats
 		if err == nil {
-			err = json.Unmarshal(text, &st)
+			text, err = n.Stats(within(w.t))
+		}
+		if err == nil {
+			err = json.Unmarshal(text.Server, &st)
 		}
 		if err != nil || st.Store.Keys != owned[s.ID] {
 			w.t.Errorf("node %s has %d keys, %v, and owns %d", s.ID, st.Store.Keys, err, owned[s.ID])
 		}
-		w.t.Logf("%s: %2d shards, %6d keys, %4.1f %%", s.ID, shards, st.Store.Keys, 100*float64(st.Store.Keys)/float64(len(records)))
+		w.t.Logf("%s: %2d shards, %6d keys, %4.1f %%", s.ID, s.Shards, st.Store.Keys, 100*float64(st.Store.Keys)/float64(len(records)))
 	}
 }

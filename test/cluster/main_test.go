@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/test/cluster/hosts"
 )
@@ -190,9 +189,7 @@ func (w *world) admin(s *Server, method, path string) (code int, body string) {
 // dial makes a client on a host.
 func (w *world) dial(host string, change ...func(*ConnOptions)) *Conn {
 	w.t.Helper()
-	o := ConnOptions{Addrs: w.Addrs(), Secret: w.Secret, Fabric: func() rdma.Fabric {
-		return w.net.Host(host).Fabric(iwarp.New(iwarp.Options{}))
-	}}
+	o := ConnOptions{Addrs: w.Addrs(), Secret: w.Secret, Fabric: w.net.Host(host).Fabric(iwarp.New(iwarp.Options{}))}
 	for _, f := range change {
 		f(&o)
 	}
@@ -208,7 +205,11 @@ func (w *world) dial(host string, change ...func(*ConnOptions)) *Conn {
 	return c
 }
 
-func (w *world) initMap() {}
+// initMap agrees on the shard map, once.
+func (w *world) initMap() {
+	w.t.Helper()
+	w.must("east", "--server", w.Nodes[0].Addr(), "cluster", "init", "n1", "n2", "n3")
+}
 
 // outDir is where failing histories go.
 func outDir() string {

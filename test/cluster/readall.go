@@ -49,11 +49,11 @@ func WriteRecords(w io.Writer, records []Record) error {
 // for what.
 func (c *Conn) ReadAll(ctx context.Context, records []Record) (string, error) {
 	owned, before := map[string]uint64{}, map[string]client.Counters{}
-	for _, n := range c.Map().Nodes {
-		owned[n.ID], before[n.ID] = 0, c.Counters(n.ID)
+	for _, id := range c.IDs() {
+		owned[id], before[id] = 0, c.At(id)
 	}
 	for _, r := range records {
-		owned[c.owner([]byte(r.Key))]++
+		owned[c.Owner([]byte(r.Key))]++
 	}
 	start := time.Now()
 	for part := range slices.Chunk(records, 1000) {
@@ -76,7 +76,7 @@ func (c *Conn) ReadAll(ctx context.Context, records []Record) (string, error) {
 	var table strings.Builder
 	fmt.Fprintf(&table, "%d gets in %v:", len(records), took.Round(time.Millisecond))
 	for _, id := range slices.Sorted(maps.Keys(owned)) {
-		was, now := before[id], c.Counters(id)
+		was, now := before[id], c.At(id)
 		hits, sends, reads := now.OneSidedHits-was.OneSidedHits, now.SendGets-was.SendGets, now.Reads-was.Reads
 		if hits != owned[id] || sends != 0 {
 			errs = append(errs, fmt.Errorf("%d keys were READ from node %s and %d asked for by SEND, it owns %d: %+v", hits, id, sends, owned[id], now.Fallbacks))
@@ -94,8 +94,8 @@ func (c *Conn) WaitOneSided(ctx context.Context) error {
 		keys = append(keys, fmt.Appendf(nil, "surely absent %d", i))
 	}
 	misses := func() (n uint64) {
-		for _, node := range c.Map().Nodes {
-			n += c.Counters(node.ID).OneSidedMisses
+		for _, id := range c.IDs() {
+			n += c.At(id).OneSidedMisses
 		}
 		return n
 	}

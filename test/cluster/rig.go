@@ -68,9 +68,6 @@ type Server struct {
 	past  []string // standard error of earlier processes
 }
 
-// Alone makes nodes that know nothing of each other.
-var Alone = true
-
 // NewRig prepares the nodes, and starts none.
 func NewRig(opt Options) (*Rig, error) {
 	if opt.Fabric == "" {
@@ -179,17 +176,12 @@ func (s *Server) Start(ctx context.Context, more ...string) error {
 	args := []string{
 		"--data-dir", s.rig.seen(s.Dir()), "--listen", hostPort(p.IP(), DataPort), "--admin-listen", hostPort(p.IP(), AdminPort),
 		"--fabric", o.Fabric, "--lease", o.Lease.String(), "--memory-limit", o.Memory, "--log-level", "info",
+		"--node-id", s.ID, "--gossip-bind", hostPort(p.IP(), GossipPort), "--join", strings.Join(s.rig.others(s), ","),
 	}
-	if !Alone {
-		args = append(args, "--node-id", s.ID, "--gossip-bind", hostPort(p.IP(), GossipPort), "--join", strings.Join(s.rig.others(s), ","))
-	}
-	switch {
-	case !o.Open && Alone:
-		args = append(args, "--secret-file", s.rig.seen(s.rig.SecretFile()))
-	case !o.Open:
-		args = append(args, "--gossip-key-file", s.rig.seen(s.rig.keyFile()), "--secret-file", s.rig.seen(s.rig.SecretFile()), "--cluster-name", "test")
-	case !Alone:
+	if o.Open {
 		args = append(args, "--insecure")
+	} else {
+		args = append(args, "--gossip-key-file", s.rig.keyFile(), "--secret-file", s.rig.SecretFile(), "--cluster-name", "test")
 	}
 	n, err := node.Start(ctx, node.Options{
 		Bin: filepath.Join(o.Bin, "kvserver"), On: p.On(), Args: append(append(args, o.Args...), more...), Log: s.log(), Wait: o.Wait,

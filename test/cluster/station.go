@@ -63,8 +63,7 @@ func NewStation(ctx context.Context, o StationOptions) Station {
 	if o.Pace == 0 {
 		o.Pace = 20 * time.Millisecond
 	}
-	for _, n := range o.Conn.Map().Nodes {
-		id := n.ID
+	for _, id := range o.Conn.IDs() {
 		start := func(word string, limit time.Duration) *Probe {
 			return StartProbe(ctx, ProbeOptions{
 				Name: o.Host + " to " + id + ", " + word, Client: o.Conn, Limit: limit, Pace: o.Pace,

@@ -31,12 +31,10 @@ func main() {
 		read    = flag.String("read", "", "file of records to read back, and no more")
 	)
 	flag.Parse()
-	o := cluster.ConnOptions{Addrs: strings.Split(*servers, ","), Fabric: func() rdma.Fabric {
-		if *fabric == "iwarp" {
-			return iwarp.New(iwarp.Options{})
-		}
-		return verbs.New(verbs.Options{})
-	}}
+	o := cluster.ConnOptions{Addrs: strings.Split(*servers, ","), Fabric: rdma.Fabric(verbs.New(verbs.Options{}))}
+	if *fabric == "iwarp" {
+		o.Fabric = iwarp.New(iwarp.Options{})
+	}
 	err := func() error {
 		if *secret != "" {
 			text, err := os.ReadFile(*secret)
