@@ -277,5 +277,8 @@ func connectError(err error, private []byte) (answered bool, _ error) {
 	case wire.StatusClosing:
 		return true, because(ErrUnavailable, because(errClosing, r.Status.Err()))
 	}
+	if r.Status == wire.StatusBusy { // a bound on connections is reached
+		return true, because(ErrUnavailable, because(ErrOverloaded, r.Status.Err()))
+	}
 	return true, because(ErrUnavailable, r.Status.Err())
 }

@@ -196,6 +196,9 @@ const largeTries = 3
 
 // get is one try on one session.
 func (s *session) get(p *patience, key []byte, w *want) error {
+	if s.sendOnly {
+		return s.getBySend(p, key, w)
+	}
 	g := getPool.Get().(*get)
 	defer getPool.Put(g)
 	n := &s.c.n

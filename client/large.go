@@ -222,6 +222,9 @@ type heldRead struct {
 // was over before all was read; what was read stays in w.dst and counts if the
 // next hold is of the same version.
 func (s *session) readHeld(p *patience, h *heldRead, hold wire.Hold, valueLen uint32, version uint64, asked int64, key []byte, w *want) error {
+	if s.sendOnly {
+		return s.fetchHeld(p, hold, valueLen, version, asked, key, w)
+	}
 	if h.version != version {
 		w.dst = w.dst[:len(w.dst)-h.taken]
 		*h = heldRead{version: version}
@@ -257,19 +260,14 @@ func (s *session) readHeld(p *patience, h *heldRead, hold wire.Hold, valueLen ui
 // one. The item of a small one stands in the batch, that of a large one has a
 // copy of its own.
 func (s *session) readHeldHead(p *patience, hold wire.Hold, valueLen uint32, version uint64, key []byte) (*source, *batch, error) {
-	size, head := int64(hold.Size), int64(hold.Size)
-	if valueLen > layout.ChunkSize {
-		head -= int64(valueLen+7) &^ 7
-	}
-	if size > layout.MaxItemSize || size%8 != 0 || head < layout.ItemHeaderSize || head > int64(maxItemRead) ||
-		hold.Place > uint64(layout.MaxPlace) {
-		err := fmt.Errorf("%w: held item of %d bytes at %#x with a value of %d", ErrProtocol, hold.Size, hold.Place, valueLen)
+	head, err := heldHead(hold, valueLen)
+	if err != nil {
 		s.fail(err)
 		return nil, nil, err
 	}
 	place := layout.Place(hold.Place)
 	b := s.newBatch(s.view.Load())
-	if _, err := b.add(place, int(head)); err != nil {
+	if _, err := b.add(place, head); err != nil {
 		b.release()
 		// The region is younger than our view.
 		if err := s.refreshView(p); err != nil {

@@ -91,7 +91,7 @@ func (c *peer) getGroup(p *patience, keys [][]byte, results []Result, group []in
 	if err != nil {
 		return group, false, err
 	}
-	if s.lease.lapsed.Load() {
+	if s.sendOnly || s.lease.lapsed.Load() {
 		return group, false, nil
 	}
 	s.lease.used.Store(true)

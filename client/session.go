@@ -28,6 +28,7 @@ type session struct {
 	skipped     []Skipped // and how it was not
 	born        time.Time
 	version     uint8 // of the messages
+	sendOnly    bool  // no right to READ (sendonly.go)
 	incarnation uint64
 	welcome     wire.Welcome
 	server      string // welcome.ServerID, copied

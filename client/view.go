@@ -82,6 +82,9 @@ func (s *session) fetchViewOnce(p *patience) (*view, uint64, error) {
 		switch {
 		case m.Incarnation != s.incarnation || m.Shards != s.welcome.Shards:
 			return nil, 0, r.malformed(errors.New("view of another store"))
+		case s.sendOnly && m.Total == 0:
+			defer r.done()
+			return s.emptyView(&m)
 		case m.Total > maxRegions || m.Count() == 0 || int(m.From) != len(all):
 			return nil, 0, r.malformed(fmt.Errorf("%d of %d regions from %d", m.Count(), m.Total, m.From))
 		case m.Version != v.Version || m.Total != total:

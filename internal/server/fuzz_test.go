@@ -260,6 +260,7 @@ func TestEveryTypeInEveryState(t *testing.T) {
 		wire.TypeBatch:      wire.AppendBatch(nil, 1, wire.RequestID{}, 1, wire.AppendBatchPart(nil, wire.BatchPart{Key: key})),
 		wire.TypeBatchLarge: wire.AppendBatchLarge(nil, 1, wire.BatchLarge{Checksum: checksum(nil)}),
 		wire.TypeWatch:      wire.AppendWatch(nil, 1, wire.Watch{}),
+		wire.TypeFetch:      wire.AppendFetch(nil, 1, wire.Fetch{Hold: 1, Length: 8}),
 		wire.TypeCluster:    wire.AppendClusterRequest(nil, 1, wire.ClusterRequest{}),
 		wire.TypeMapChange:  wire.AppendMapChange(nil, 1, wire.MapChange{Step: wire.MapPrepare, Total: 1, Data: key}),
 		wire.TypeReport:     wire.AppendReport(nil, 1, nil, nil),

@@ -12,6 +12,7 @@ import (
 type hold struct {
 	held    *store.Held
 	expires int64 // Server.now by which the store has let it go
+	until   int64 // and until when it certainly has not
 }
 
 // release gives the place back to the store. Idempotent.
@@ -24,12 +25,13 @@ const maxHolds = 256
 // hold answers with a held place. It runs on the pool.
 func (r *request) hold(shard uint16, key []byte) {
 	s := r.s
+	asked := s.srv.now()
 	held, err := s.srv.store.Hold(s.ctx, shard, key)
 	if err != nil {
 		r.refuse(err)
 		return
 	}
-	h := &hold{held: held, expires: s.srv.now() + int64(2*s.srv.cfg.Lease)}
+	h := &hold{held: held, until: asked + int64(s.srv.cfg.Lease), expires: s.srv.now() + int64(2*s.srv.cfg.Lease)}
 	s.mu.Lock()
 	full := len(s.holds) >= maxHolds
 	if !full && !s.dead {

@@ -6,6 +6,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store"
+	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // The SEND path of reads. It answers every key at any time; what it answers
@@ -201,8 +202,14 @@ func (r *request) view() {
 		return
 	}
 	s, srv := r.s, r.s.srv
-	s.learnsTable(srv.store.ViewVersion()) // before anything of it is looked at
+	if s.login.oneSided {
+		s.learnsTable(srv.store.ViewVersion()) // before anything of it is looked at
+	}
 	v := srv.store.View()
+	if !s.login.oneSided {
+		// A version to refresh at, and nothing else: no rkey, no hash seed.
+		v = layout.View{Incarnation: v.Incarnation, Version: v.Version, Shards: v.Shards}
+	}
 	total := len(v.Regions)
 	if uint64(m.From) > uint64(total) {
 		r.fail(wire.StatusBadRequest, "first region is beyond the table")

@@ -49,6 +49,9 @@ func (r *request) watch() {
 	if !r.mayKey(m.Prefix) {
 		return
 	}
+	if !r.mayKey(m.Prefix) {
+		return
+	}
 	if !r.mapped() {
 		return
 	}

@@ -84,20 +84,21 @@ const (
 	TypeCluster   Type = 18 // what the node knows of its cluster, one part
 	TypeMapChange Type = 19 // a step towards a shard map
 	TypeAdmin     Type = 20 // something for the operator of a node
+	TypeFetch     Type = 21 // a part of a held place, by SEND
 
 	// ReplyBit marks the reply to a request of the type below it.
 	ReplyBit Type = 0x80
 )
 
 // MaxRequest is the highest request type.
-const MaxRequest = TypeAdmin
+const MaxRequest = TypeFetch
 
 var typeNames = [...]string{
 	TypeHello: "Hello", TypeView: "View", TypePut: "Put", TypePutLarge: "PutLarge",
 	TypeDelete: "Delete", TypeGet: "Get", TypeRelease: "Release", TypeExists: "Exists",
 	TypeScan: "Scan", TypeStats: "Stats", TypePing: "Ping", TypeGoodbye: "Goodbye",
 	TypeUpdate: "Update", TypeBatch: "Batch", TypeBatchLarge: "BatchLarge", TypeWatch: "Watch", TypeReport: "Report",
-	TypeCluster: "Cluster", TypeMapChange: "MapChange", TypeAdmin: "Admin",
+	TypeCluster: "Cluster", TypeMapChange: "MapChange", TypeAdmin: "Admin", TypeFetch: "Fetch",
 }
 
 // Reply returns the type of the reply to t.

@@ -51,6 +51,10 @@ func encodeNewer(t *testing.T, d *datadriven.TestData, kind string, id uint64) (
 	s := func(name string) []byte { return str(d, name) }
 	cursor := Cursor{Incarnation: n("incarnation"), Version: n("version")}
 	switch kind {
+	case "fetch":
+		return AppendFetch(nil, id, Fetch{Hold: n("hold"), Offset: uint32(n("offset")), Length: uint32(n("length"))}), true
+	case "fetch-reply":
+		return FinishFetch(append(AppendFetchHead(nil, id, uint32(n("offset"))), s("data")...), 0), true
 	case "increment":
 		return AppendUpdate(nil, id, Update{Op: UpdateIncrement, Delta: -int64(n("minus")), Key: s("key"), Terms: termsCase(t, d)}), true
 	case "touch":
@@ -145,6 +149,12 @@ func reencodeNewer(h Header, body []byte) ([]byte, error) {
 	case TypeAdmin.Reply():
 		m, err := ParseAdminReply(body)
 		return AppendAdminReply(nil, h.ID, m), err
+	case TypeFetch:
+		m, err := ParseFetch(body)
+		return AppendFetch(nil, h.ID, m), err
+	case TypeFetch.Reply():
+		m, err := ParseFetchReply(body)
+		return FinishFetch(append(AppendFetchHead(nil, h.ID, m.Offset), m.Data...), 0), err
 	case TypeCluster:
 		m, err := ParseClusterRequest(body)
 		return AppendClusterRequest(nil, h.ID, m), err
@@ -192,6 +202,10 @@ func parseNewer(t Type, body []byte) (err error) {
 		_, err = ParseAdmin(body)
 	case TypeAdmin.Reply():
 		_, err = ParseAdminReply(body)
+	case TypeFetch:
+		_, err = ParseFetch(body)
+	case TypeFetch.Reply():
+		_, err = ParseFetchReply(body)
 	case TypeCluster:
 		_, err = ParseClusterRequest(body)
 	case TypeCluster.Reply():
@@ -207,6 +221,8 @@ func parseNewer(t Type, body []byte) (err error) {
 func withNewer(all map[string][]byte) map[string][]byte {
 	terms := Terms{ID: RequestID{Slot: 3, Seq: 4, AgeMillis: 5}, If: CondVersion, IfVersion: 6, TTLMicros: 7}
 	for name, msg := range map[string][]byte{
+		"fetch":        AppendFetch(nil, 1, Fetch{Hold: 9, Offset: 8, Length: 64}),
+		"fetched":      FinishFetch(append(AppendFetchHead(nil, 1, 8), "8 bytes."...), 0),
 		"put-terms":    AppendPut(nil, 1, Put{Key: []byte("key"), Value: []byte("value"), Terms: terms}),
 		"increment":    AppendUpdate(nil, 1, Update{Op: UpdateIncrement, Delta: -3, Key: []byte("key"), Terms: terms}),
 		"touch":        AppendUpdate(nil, 1, Update{Op: UpdateTouch, Key: []byte("key"), Terms: Terms{TTLMicros: 9}}),
