@@ -58,9 +58,9 @@ type Rig struct {
 
 // A Server is a kvserver that can be killed and started again.
 type Server struct {
-	ID   string
-	rig  *Rig
-	args []string // of the last start, beside those of every node
+	ID  string
+	rig *Rig
+	dir string // of its data
 
 	mu    sync.Mutex
 	place Place
@@ -98,7 +98,9 @@ func NewRig(opt Options) (*Rig, error) {
 }
 
 // NewServer is one more server, which is no member of anything yet.
-func (r *Rig) NewServer(id string, p Place) *Server { return &Server{ID: id, rig: r, place: p} }
+func (r *Rig) NewServer(id string, p Place) *Server {
+	return &Server{ID: id, rig: r, dir: filepath.Join(r.opt.Dir, id), place: p}
+}
 
 // seen is a path below Dir as the places see it.
 func (r *Rig) seen(path string) string { return r.opt.Seen + strings.TrimPrefix(path, r.opt.Dir) }
@@ -167,7 +169,7 @@ func (s *Server) MoveTo(p Place) {
 }
 
 // Dir is the node's data directory.
-func (s *Server) Dir() string { return filepath.Join(s.rig.opt.Dir, s.ID) }
+func (s *Server) Dir() string { return s.dir }
 
 // Start starts the node and returns when it is ready. The arguments come behind
 // the usual ones, and win.
