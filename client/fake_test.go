@@ -35,6 +35,8 @@ type fakeServer struct {
 	reject    []byte                      // refuse with this private data
 	connect   func(context.Context) error // waits, or fails, before anything is answered
 
+	shards        uint32                 // 0: one
+	others        map[string]*fakeServer // by address: who else can be connected to
 	view, reclaim uint64
 	qps           []*fakeQP
 	dials         atomic.Int64
@@ -143,7 +145,7 @@ func (f *fakeServer) reply(h wire.Header, msg []byte) []byte {
 			Session: 1, Incarnation: f.incarnation, Lease: 2 * time.Second, Beat: 200 * time.Millisecond,
 			Keepalive: time.Hour, Idle: 2 * time.Hour, ViewVersion: f.view, ReclaimVersion: f.reclaim,
 			MaxValue: layout.MaxValueLen, MaxKey: layout.MaxKeyLen, RequestSize: messageSize, ReplySize: messageSize,
-			Shards: 1, Regions: 2, ServerID: []byte("fake"),
+			Shards: max(f.shards, 1), Regions: 2, ServerID: []byte("fake"),
 		}
 		f.mu.Lock()
 		change := f.welcome
@@ -157,7 +159,7 @@ func (f *fakeServer) reply(h wire.Header, msg []byte) []byte {
 	case wire.TypeView:
 		out = wire.AppendViewReply(nil, h.ID, wire.ViewReply{
 			Incarnation: f.incarnation, Seed: 42, Version: f.view, ReclaimVersion: f.reclaim,
-			Shards: 1, RootOffset: 4096, ReclaimOffset: 8192, ReclaimEntries: fakeRing, Total: 2,
+			Shards: max(f.shards, 1), RootOffset: 4096, ReclaimOffset: 8192, ReclaimEntries: fakeRing, Total: 2,
 		}, []wire.Region{
 			{ID: 0, Kind: uint8(layout.KindIndex), Base: 0, Length: fakeRegion0, Addr: 0, RKey: 1},
 			{ID: 1, Kind: uint8(layout.KindItems), Base: fakeRegion0 / 8, Length: fakeRegion1, Addr: fakeRegion0, RKey: 1},
@@ -244,9 +246,6 @@ func (p fakePD) RegMR(b []byte, a rdma.Access) (rdma.MR, error) {
 }
 func (p fakePD) CreateQP(cfg rdma.QPConfig) (rdma.QP, error) {
 	q := &fakeQP{f: p.f, pd: p, cq: cfg.SendCQ.(*fakeCQ), done: make(chan struct{})}
-	p.f.mu.Lock()
-	p.f.qps = append(p.f.qps, q)
-	p.f.mu.Unlock()
 	return q, nil
 }
 
@@ -354,7 +353,13 @@ func (q *fakeQP) Err() error {
 	return q.err
 }
 
-func (q *fakeQP) Connect(ctx context.Context, _ string, p rdma.ConnParams) (rdma.ConnInfo, error) {
+func (q *fakeQP) Connect(ctx context.Context, addr string, p rdma.ConnParams) (rdma.ConnInfo, error) {
+	if other := q.f.others[addr]; other != nil {
+		q.f = other
+	}
+	q.f.mu.Lock()
+	q.f.qps = append(q.f.qps, q)
+	q.f.mu.Unlock()
 	q.f.dials.Add(1)
 	if q.f.connect != nil {
 		if err := q.f.connect(ctx); err != nil {
