@@ -30,6 +30,7 @@ const (
 	CodeClockSkew     = "clock-skew"      // a peer's time differs
 	CodeDataDir       = "data-dir"        // cannot be used
 	CodeDataOther     = "data-dir-other"  // holds another node's data
+	CodeMapPromised   = "map-promised"    // cluster init was cut short
 	CodeDataSpace     = "data-space"      // nearly full
 	CodeDataSlow      = "data-slow"       // syncs take long, or mean nothing
 	CodePortInUse     = "port-in-use"     // somebody else listens there
@@ -51,5 +52,6 @@ const (
 	CodeSend          = "send"            // messages are not answered
 	CodeRead          = "read"            // one-sided READs fail
 	CodeSlower        = "software-fabric" // the session runs in software though there is a device
+	CodeUnknown       = "no-address"      // a node of the map that gossip knows nothing of
 	CodeSamePeer      = "same-node"       // two addresses lead to one store
 )

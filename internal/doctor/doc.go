@@ -90,6 +90,11 @@ type Peer interface {
 	Close() error
 }
 
+// A Clustered peer tells of the other nodes of its cluster.
+type Clustered interface {
+	Cluster(context.Context) (client.ClusterInfo, error)
+}
+
 // A Host is the machine. All functions must be set; This sets them.
 type Host struct {
 	Root string // under which /proc, /sys and /dev are read: "/"

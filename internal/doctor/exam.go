@@ -19,6 +19,9 @@ import (
 // TCP's first segments, many times.
 const defaultPatience = 5 * time.Second
 
+// maxPeers bounds the sessions that are tried.
+const maxPeers = 256
+
 // softDevice is the name of the device of the fabric iwarp.
 const softDevice = "iwarp0"
 
@@ -117,20 +120,24 @@ func (e *exam) peers(ctx context.Context) {
 			e.gossipPeer(ctx, addr)
 		}
 	}
-	list := s.Peers
+	list := slices.Clone(s.Peers)
 	if len(e.holder) > 0 {
-		list = append(slices.Clone(list), s.SelfPeers...)
+		list = append(list, s.SelfPeers...)
 	}
 	if len(list) == 0 {
 		e.skip("peer", "", "no data address of a node is known, and none runs here: name some (kvclient doctor HOST:PORT...)")
 	}
-	for _, addr := range list {
-		switch {
+	for i := 0; i < len(list) && i < maxPeers; i++ { // grows while it is gone through
+		switch addr := list[i]; {
 		case ctx.Err() != nil:
 		case s.NoSession != nil:
 			e.skip("peer", addr, "the secret cannot be read")
 		default:
-			e.peer(ctx, addr)
+			for _, other := range e.peer(ctx, addr) {
+				if !slices.Contains(list, other) {
+					list = append(list, other)
+				}
+			}
 		}
 	}
 	if ctx.Err() != nil {

@@ -20,36 +20,66 @@ const (
 )
 
 // peer examines the way to a node's data address, and a session with it, as a
-// client makes one.
-func (e *exam) peer(ctx context.Context, addr string) {
+// client makes one. If the node is of a cluster, it returns where the other
+// nodes of it are.
+func (e *exam) peer(ctx context.Context, addr string) (others []string) {
 	if !e.resolve(ctx, "peer", addr) {
-		return
+		return nil
 	}
 	if e.set.Fabric != "verbs" && !e.set.RequireRDMA && !e.peerTCP(ctx, addr) {
-		return
+		return nil
 	}
 	dial, cancel := context.WithTimeout(ctx, 2*e.Patience)
 	p, err := e.Dial(dial, addr)
 	cancel()
 	if err != nil {
 		e.badSession(addr, err)
-		return
+		return nil
 	}
 	defer p.Close()
 	info := p.Server()
 	e.session(addr, info)
+	others = e.others(ctx, p, addr, info.Node)
 	if !e.pinged(ctx, "send", addr, CodeSend, p.Ping,
 		"the session stands, and a message is not answered", "is the node stopped (SIGSTOP), or its machine without processor? kvclient stats, its log") {
-		return
+		return others
 	}
 	if !e.pinged(ctx, "read", addr, CodeRead, p.PingRead,
 		"messages are answered, and one-sided READs of the same session fail", "the tenant may have no one-sided right; else an rkey or a QP without REMOTE_READ: its log, and rdma statistic of both devices") {
-		return
+		return others
 	}
 	view := e.large(ctx, p, addr, info)
 	if view != nil {
 		e.peerClock(ctx, p, addr, view)
 	}
+	return others
+}
+
+// others asks a node for its cluster: an address of each other node that owns
+// shards or is alive, the one that it prefers.
+func (e *exam) others(ctx context.Context, p Peer, addr, node string) (list []string) {
+	c, ok := p.(Clustered)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.Patience)
+	defer cancel()
+	info, err := c.Cluster(ctx)
+	if err != nil || !info.Clustered {
+		return nil
+	}
+	for _, n := range info.Nodes {
+		if n.ID == node || n.Weight == 0 && n.State != "alive" {
+			continue
+		}
+		if len(n.Endpoints) == 0 {
+			e.bad(Warn, "node", n.ID, CodeUnknown, "is it up? Its gossip port: kvclient doctor there", "%s knows it by the shard map and has no address of it: gossip has not told", addr)
+			continue
+		}
+		list = append(list, n.Endpoints[0].Addr)
+	}
+	e.ok("cluster", addr, "node %s of %s, which has %d nodes", node, info.Name, len(info.Nodes))
+	return list
 }
 
 // peerTCP tries the port by TCP, which the fabric iwarp needs, and which tells

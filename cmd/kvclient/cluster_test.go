@@ -1,0 +1,195 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/internal/doctor"
+	"github.com/rdmakv/rdmakv/internal/wire"
+)
+
+// goodCluster is a status in which all is as it should be.
+func goodCluster() *statusReport {
+	st := &statusReport{Clustered: true, Name: "prod", ID: "01", Map: mapReport{Version: 1, Digest: "00000000000000aa", Shards: 4, Owners: []string{"kv1", "kv2", "kv1", "kv2"}}}
+	var members []wire.MemberStatus
+	for i, id := range []string{"kv1", "kv2"} {
+		members = append(members, wire.MemberStatus{ID: id, State: "alive", Incarnation: fmt.Sprint(i)})
+	}
+	for i, id := range []string{"kv1", "kv2"} {
+		st.Nodes = append(st.Nodes, nodeReport{
+			ID: id, Weight: 1, Shards: 2, State: "alive", Reached: true, Agree: true, Fabric: "iwarp", Device: "iwarp0", Endpoints: []string{"iwarp://10.0.0.1:7400"},
+			Status: &wire.NodeStatus{
+				NodeID: id, Version: "v1", Incarnation: fmt.Sprint(i), Map: wire.MapStatus{State: "committed", Version: 1, Digest: "00000000000000aa"},
+				Shards: wire.ShardStatus{Owned: 2, Total: 4}, Gossip: &wire.GossipStatus{Members: slices.Clone(members)},
+			},
+		})
+	}
+	return st
+}
+
+// TestClusterCheck: what differs is found, and nothing else.
+func TestClusterCheck(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		spoil func(*statusReport)
+		codes string
+	}{
+		{"all is well", func(*statusReport) {}, ""},
+		{"a server alone", func(st *statusReport) { st.Clustered = false }, "no-map"},
+		{"no map", func(st *statusReport) {
+			st.Map = mapReport{}
+			for i := range st.Nodes {
+				n := &st.Nodes[i]
+				n.Weight, n.Shards, n.Status.Map, n.Status.Shards = 0, 0, wire.MapStatus{State: "none"}, wire.ShardStatus{}
+			}
+		}, "no-map"},
+		{"a node is gone", func(st *statusReport) {
+			n := &st.Nodes[1]
+			n.State, n.Reached, n.Status, n.Error = "dead", false, nil, "no answer"
+			st.Nodes[0].Status.Gossip.Members[1].State = "dead"
+		}, "not-reached shard-orphan"},
+		{"gossip is cut", func(st *statusReport) {
+			st.Nodes[1].State, st.Nodes[1].Agree = "dead", false
+			st.Nodes[0].Status.Gossip.Members[1].State = "dead"
+		}, "gossip-opinion views-differ"},
+		{"another map", func(st *statusReport) { st.Nodes[1].Status.Map.Digest = "00000000000000bb" }, "map-differs"},
+		{"a map only promised", func(st *statusReport) { st.Nodes[0].Status.Map.State = "prepared" }, "map-differs"},
+		{"it serves other shards", func(st *statusReport) { st.Nodes[0].Status.Shards.Owned = 1 }, "map-differs"},
+		{"not converged", func(st *statusReport) {
+			st.Nodes[0].Status.Gossip.Members = st.Nodes[0].Status.Gossip.Members[:1]
+		}, "views-differ"},
+		{"from before its last start", func(st *statusReport) { st.Nodes[0].Status.Gossip.Members[1].Incarnation = "old" }, "views-differ"},
+		{"different releases", func(st *statusReport) { st.Nodes[1].Status.Version = "v2" }, "versions"},
+		{"no right", func(st *statusReport) { st.Nodes[1].Status, st.Nodes[1].StatusError = nil, "denied" }, "no-status"},
+	} {
+		st := goodCluster()
+		c.spoil(st)
+		r := checkCluster(st)
+		var codes []string
+		for _, s := range r.Steps {
+			if s.Code != "" {
+				codes = append(codes, s.Code)
+			}
+		}
+		if strings.Join(codes, " ") != c.codes || r.Good != (r.Failed == 0) {
+			t.Errorf("%s: %v, want %s\n%s", c.name, codes, c.codes, r.Text())
+		}
+	}
+}
+
+// TestLearnedTable: a region whose rkey, address or self gossip does not know.
+func TestLearnedTable(t *testing.T) {
+	var learned learnedTable
+	err := json.Unmarshal([]byte(`{"devices":["iwarp/iwarp0"],"regions":[
+		{"id":0,"keys":[{"device":0,"addr":4096,"rkey":7}]}, {"id":1,"keys":[{"device":0,"addr":8192,"rkey":8},{"device":1,"addr":1,"rkey":2}]}]}`), &learned)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		keys []client.RegionKey
+		want string
+	}{
+		{[]client.RegionKey{{Region: 0, Addr: 4096, RKey: 7}, {Region: 1, Addr: 8192, RKey: 8}}, "[]"},
+		{[]client.RegionKey{{Region: 0, Addr: 4096, RKey: 8}}, "[0]"},
+		{[]client.RegionKey{{Region: 1, Addr: 4096, RKey: 8}, {Region: 2, Addr: 1, RKey: 2}}, "[1 2]"},
+	} {
+		if got := fmt.Sprint(learned.missing(c.keys)); got != c.want {
+			t.Errorf("%v: %s, want %s", c.keys, got, c.want)
+		}
+	}
+}
+
+// TestStatusText: what people see of a cluster with one node away.
+func TestStatusText(t *testing.T) {
+	st := goodCluster()
+	n := &st.Nodes[1]
+	n.Reached, n.Agree, n.Status, n.Error = false, false, nil, "no\nanswer"
+	text := st.text()
+	for _, want := range []string{"cluster prod (01)", "shard map version 1", "kv2 is not reached: no answer", "gossip believes it alive, the data path says otherwise", "iwarp/iwarp0"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
+
+// operator runs kvclient with these words against nobody.
+func operator(t *testing.T, line string, env ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &errs, env: append(env, "HOME=/nonexistent", "RDMAKV_FABRIC=iwarp")}
+	return a.run(t.Context(), strings.Fields(line)), out.String(), errs.String()
+}
+
+// TestOperatorUsage: wrong usage is said before anybody is dialed, and a key on
+// the command line is not repeated.
+func TestOperatorUsage(t *testing.T) {
+	const key = "c2VjcmV0IHNlY3JldCBzZWNyZXQgc2VjcmV0IDEyMzQ="
+	for _, c := range []struct {
+		line, want string
+		code       int
+	}{
+		{"cluster", "needs one of: init", exitUsage},
+		{"cluster init", "requires at least 1", exitUsage},
+		{"cluster init kv1:0", "number from 1 to", exitUsage},
+		{"cluster init kv1:x", "number from 1 to", exitUsage},
+		{"cluster init KV1", "KV1", exitUsage},
+		{"cluster init kv1 kv2 kv1", "named twice", exitUsage},
+		{"cluster add kv4", "not possible yet", exitError},
+		{"cluster remove kv4", "kvserver backup", exitError},
+		{"cluster move 3 kv4", "Offline", exitError},
+		{"admin", "needs one of: rotate-rkeys", exitUsage},
+		{"admin revoke", "accepts 1 arg", exitUsage},
+		{"admin gossip-keys", "needs one of: list", exitUsage},
+		{"admin gossip-keys add " + key, "travels neither", exitUsage},
+		{"admin gossip-keys use " + key, "wants a digest", exitUsage},
+		{"admin gossip-keys use", "needs one of", exitUsage},
+		{"doctor --role both", "--role is", exitUsage},
+		{"doctor -o xml", "--output is", exitUsage},
+	} {
+		code, _, stderr := operator(t, c.line)
+		if code != c.code || !strings.Contains(stderr, c.want) || strings.Contains(stderr, key) {
+			t.Errorf("%q: exit code %d, %s", c.line, code, stderr)
+		}
+	}
+}
+
+// TestDoctorFindsConfig: a wrong configuration is a finding; what a node needs
+// is looked at where the configuration is a node's.
+func TestDoctorFindsConfig(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct {
+		line, env  string
+		role, code string
+		good       bool
+	}{
+		{"doctor --lease 5", "", "", doctor.CodeConfig, false},
+		{"doctor", "RDMAKV_NODEID=x", "", doctor.CodeConfig, false},
+		{"doctor --gossip-bind 127.0.0.1:0 --node-id kv1 --admin-listen= --listen 127.0.0.1:0 --data-dir " + dir, "", "node", doctor.CodeConfig, false},
+		{"doctor --insecure --gossip-bind 127.0.0.1:0 --node-id kv1 --admin-listen= --listen 127.0.0.1:0 --data-dir " + dir, "", "node", "", true},
+		{"doctor --role client --server 127.0.0.1:1", "", "client", doctor.CodeRefused, false},
+		{"doctor --role client --secret-file /nonexistent/secret --server 127.0.0.1:1", "", "client", doctor.CodeKeyFile, false},
+		{"doctor --role client --server 127.0.0.1:1", "RDMAKV_SECRET=short", "client", doctor.CodeConfig, false},
+	} {
+		env := []string{}
+		if c.env != "" {
+			env = append(env, c.env)
+		}
+		code, stdout, stderr := operator(t, c.line+" -o json", env...)
+		var r doctor.Report
+		if err := json.Unmarshal([]byte(stdout), &r); err != nil {
+			t.Fatalf("%s: %v: %s%s", c.line, err, stdout, stderr)
+		}
+		want := exitError
+		if c.good {
+			want = exitOK
+		}
+		if code != want || r.Good != c.good || r.First != c.code || c.role != "" && r.Role != c.role || strings.Contains(stdout, "=short") {
+			t.Errorf("%s: exit code %d, %+v", c.line, code, r)
+		}
+	}
+}
