@@ -73,8 +73,12 @@ func (m *Members) meet(t twin, joining bool) (moved bool) {
 	if err != nil {
 		return false
 	}
-	if _, err := m.list.Ping(m.cfg.NodeID, addr); err != nil {
-		return true
+	for try := 0; ; try++ {
+		if _, err := m.list.Ping(m.cfg.NodeID, addr); err == nil {
+			break
+		} else if try == 3 || m.ctx.Err() != nil { // a packet may be lost
+			return true
+		}
 	}
 	err = fmt.Errorf("%w: %s is alive at %s", ErrDuplicateID, m.cfg.NodeID, t.addr)
 	m.say(event{kind: sayTwin, msg: "another node with our node id is alive: one of the two must get its own node_id and data_dir", args: []any{"node", m.cfg.NodeID, "at", t.addr}})

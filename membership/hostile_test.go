@@ -1,0 +1,255 @@
+package membership
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+)
+
+// An enemy is a member with the right key and label that keeps to no rule of
+// ours: memberlist itself, with whatever a test puts into its mouth.
+type enemy struct {
+	*memberlist.Memberlist
+	meta  []byte
+	state []byte
+	out   [][]byte // broadcasts, once each
+}
+
+func (e *enemy) NodeMeta(int) []byte             { return e.meta }
+func (e *enemy) NotifyMsg([]byte)                {}
+func (e *enemy) LocalState(bool) []byte          { return e.state }
+func (e *enemy) MergeRemoteState([]byte, bool)   {}
+func (e *enemy) GetBroadcasts(int, int) [][]byte { return nil }
+
+func infiltrate(t *testing.T, n *memNet, name string, meta []byte) *enemy {
+	t.Helper()
+	conf, _, err := Fast.settings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &enemy{meta: meta}
+	conf.Name, conf.Label, conf.SecretKey, conf.Delegate = name, "demo", keyA, e
+	conf.DelegateProtocolMin, conf.DelegateProtocolMax, conf.DelegateProtocolVersion = 1, 1, 1
+	conf.Transport = n.end()
+	conf.Logger = log.New(io.Discard, "", 0)
+	if e.Memberlist, err = memberlist.Create(conf); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Shutdown() })
+	return e
+}
+
+func goodMeta(t *testing.T) []byte {
+	t.Helper()
+	b, err := cluster.AppendMeta(nil, &cluster.Member{Role: cluster.RoleServer, Incarnation: 13})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// tell sends a message to a node, by the reliable channel.
+func (e *enemy) tell(t *testing.T, to *node, msg []byte) {
+	t.Helper()
+	for _, m := range e.Members() {
+		if m.Name == to.cfg.NodeID {
+			if err := e.SendReliable(m, msg); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+	}
+	t.Fatalf("%s is not known to the enemy", to.cfg.NodeID)
+}
+
+// Members whose name or metadata breaks a rule are not let in.
+func TestBadMembersStayOut(t *testing.T) {
+	n := newMemNet()
+	a := launch(t, n, "a", nil)
+	b := launch(t, n, "b", joining(a))
+	seesAll(t, a, b)
+	for _, x := range []struct {
+		name string
+		meta []byte
+	}{
+		{"large", bytes.Repeat([]byte{1}, 300)},
+		{"empty", nil},
+		{"short", goodMeta(t)[:20]},
+		{"UPPER", goodMeta(t)},
+		{strings.Repeat("n", 64), goodMeta(t)},
+		{"format", append([]byte{9}, goodMeta(t)[1:]...)},
+	} {
+		e := infiltrate(t, n, x.name, x.meta)
+		if _, err := e.Join([]string{string(a.end.addr)}); err != nil {
+			t.Logf("%s: %v", x.name, err)
+		}
+		if p := a.View().Member(x.name); p != nil {
+			t.Errorf("%s was let in: %+v", x.name, p)
+		}
+	}
+	good := infiltrate(t, n, "good", goodMeta(t))
+	if _, err := good.Join([]string{string(a.end.addr)}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, b.Members, "who keeps the rules is let in", func() bool { return stateOf(b.Members, "good") == cluster.Alive })
+	if got := len(b.View().Members); got != 3 {
+		t.Errorf("b sees %d members: %+v", got, b.View())
+	}
+	if a.Stats().Malformed == 0 {
+		t.Error("nothing malformed was counted")
+	}
+}
+
+// Forged adverts, tables and digests about a: all nodes end with what a says
+// itself.
+func TestForgeriesDoNotLast(t *testing.T) {
+	n := newMemNet()
+	a := launch(t, n, "a", nil)
+	b := launch(t, n, "b", joining(a))
+	c := launch(t, n, "c", joining(a))
+	seesAll(t, a, b, c)
+	truth := regions(10)
+	if err := a.Publish(truth); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, b.Members, "b knows", func() bool { return hasTable(b.Members, "a", truth) })
+	e := infiltrate(t, n, "enemy", goodMeta(t))
+	if _, err := e.Join([]string{string(a.end.addr)}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, b.Members, "the enemy is in", func() bool { return stateOf(b.Members, "enemy") == cluster.Alive })
+	for len(e.Members()) < 4 {
+		time.Sleep(10 * time.Millisecond)
+	}
+
+	inc := cluster.Hash("a")
+	lie := regions(3)
+	lie.Node, lie.Incarnation = "a", inc
+	advert := func(edit func(*cluster.Table)) []byte {
+		l := *lie
+		edit(&l)
+		return cluster.AppendDelta([]byte{byte(kindAdvert)}, l.Diff(nil))
+	}
+	// Believed for a moment, and then a hears of it.
+	for v := uint64(5); v < 8; v++ {
+		e.tell(t, b, advert(func(l *cluster.Table) { l.Version = v }))
+	}
+	eventually(t, a.Members, "a refutes", func() bool { return a.Stats().Refuted > 0 })
+	for _, x := range []*node{a, b, c} {
+		eventually(t, x.Members, x.cfg.NodeID+" has the truth again", func() bool {
+			p := x.View().Member("a")
+			return hasTable(x.Members, "a", truth) && p.TableVersion > 7
+		})
+	}
+	// Never believed.
+	bad := b.Stats().Malformed
+	e.tell(t, b, advert(func(l *cluster.Table) { l.Version = 1 << 40 }))                  // out of reach
+	e.tell(t, b, advert(func(l *cluster.Table) { l.Version, l.Incarnation = 99, inc+1 })) // of another life
+	e.tell(t, b, advert(func(l *cluster.Table) { l.Version, l.Node = 99, "nobody" }))     // of nobody
+	whole := cluster.AppendTable(nil, func() *cluster.Table { l := *lie; l.Version = 20; return &l }())
+	e.tell(t, b, part{"a", inc, 20, 1, uint32(len(whole)), 0, whole}.append(nil)) // not asked for
+	e.tell(t, b, part{"a", inc, 20, 1, 1 << 30, 0, whole}.append(nil))            // too large
+	e.tell(t, b, want{"enemy", "a", inc, 1 << 31}.append(nil))
+	e.tell(t, b, want{"nobody", "a", inc, 0}.append(nil))
+	e.tell(t, b, goodbye{"c", 12345}.append(nil))
+	e.tell(t, b, goodbye{"c", cluster.Hash("c")}.append(nil)) // c is alive, whatever it says
+	e.tell(t, b, []byte{0})
+	e.tell(t, b, bytes.Repeat([]byte{byte(kindAdvert)}, 2000))
+	rng := rand.New(rand.NewPCG(1, 2)) // fixed: the sequence is the same each time
+	for range 100 {
+		junk := make([]byte, 1+rng.IntN(300))
+		for i := range junk {
+			junk[i] = byte(rng.Uint32())
+		}
+		junk[0] = byte(1 + rng.IntN(4))
+		e.tell(t, b, junk)
+	}
+	e.state = []byte("no state at all")
+	if _, err := e.Join([]string{string(b.end.addr)}); err != nil {
+		t.Fatal(err)
+	}
+	e.state = (&state{from: "enemy", digests: []digest{{cluster.Hash("a"), inc, 1 << 50, 7}, {cluster.Hash("b"), cluster.Hash("b"), 4, 4}}}).append(nil)
+	if _, err := e.Join([]string{string(b.end.addr)}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, b.Members, "what is malformed is counted", func() bool { return b.Stats().Malformed > bad+50 })
+	truth = regions(700) // too large for an advert: must be asked for
+	if err := a.Publish(truth); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []*node{b, c} {
+		eventually(t, x.Members, x.cfg.NodeID+" still learns", func() bool { return hasTable(x.Members, "a", truth) })
+	}
+	if s := stateOf(b.Members, "c"); s != cluster.Alive {
+		t.Errorf("c is %v for b after a forged goodbye", s)
+	}
+}
+
+// What a member says of a table that it then does not have, or sends cut
+// short, costs a few requests and nothing else.
+func TestFalseTeller(t *testing.T) {
+	n := newMemNet()
+	a := launch(t, n, "a", nil)
+	b := launch(t, n, "b", joining(a))
+	e := infiltrate(t, n, "enemy", goodMeta(t))
+	if _, err := e.Join([]string{string(a.end.addr)}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, b.Members, "the enemy is in", func() bool { return stateOf(b.Members, "enemy") == cluster.Alive })
+	// The enemy's own table: named in its metadata, and never given.
+	meta, err := cluster.AppendMeta(nil, &cluster.Member{Role: cluster.RoleServer, Incarnation: 13, TableVersion: 3, TableDigest: 4, Regions: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.meta = meta
+	if err := e.UpdateNode(time.Second); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, b.Members, "b asks for it", func() bool { return b.Stats().TablesAsked >= 2 })
+	if b.Table("enemy") != nil {
+		t.Error("a table from nowhere")
+	}
+	if err := a.Publish(regions(100)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, b.Members, "others are not held up", func() bool { return hasTable(b.Members, "a", regions(100)) })
+}
+
+// A cluster takes MaxNodes members and no more, and the dead make room.
+func TestMembersAreBounded(t *testing.T) {
+	n := newMemNet()
+	a := launch(t, n, "a", nil)
+	calls := &callbacks{a.Members}
+	meta := goodMeta(t)
+	name := func(i int) string { return fmt.Sprintf("n%04d", i) }
+	for i := range cluster.MaxNodes + 50 {
+		x := &memberlist.Node{Name: name(i), Addr: []byte{10, 9, 9, 9}, Port: 1, Meta: meta}
+		if calls.NotifyAlive(x) == nil {
+			calls.NotifyJoin(x)
+		}
+	}
+	eventually(t, a.Members, "the view is full", func() bool { return len(a.View().Members) == cluster.MaxNodes })
+	if err := a.View().Check(); err != nil {
+		t.Error(err)
+	}
+	late := &memberlist.Node{Name: "late", Addr: []byte{10, 9, 9, 9}, Port: 1, Meta: meta}
+	if err := calls.NotifyAlive(late); err == nil {
+		t.Error("one more is let in")
+	}
+	calls.NotifyLeave(&memberlist.Node{Name: name(0)})
+	if err := calls.NotifyAlive(late); err != nil {
+		t.Errorf("a dead one makes no room: %v", err)
+	}
+	if err := calls.NotifyMerge(make([]*memberlist.Node, cluster.MaxNodes+1)); err == nil {
+		t.Error("a list that is too long is merged")
+	}
+}
