@@ -49,6 +49,7 @@ type device struct {
 	fabric *Fabric
 	attr   rdma.DeviceAttr
 	mrs    mrTable
+	egress *egress
 
 	numPD, numCQ, numMR, numQP, numSRQ count
 
@@ -59,7 +60,7 @@ type device struct {
 
 func newDevice(f *Fabric, reason string) *device {
 	o := f.opts
-	d := &device{fabric: f}
+	d := &device{fabric: f, egress: newEgress()}
 	d.numPD.limit, d.numCQ.limit, d.numMR.limit = maxPDs, maxCQs, maxMRs
 	d.numQP.limit, d.numSRQ.limit = int64(o.MaxQP), maxSRQs
 	d.attr = rdma.DeviceAttr{
@@ -155,6 +156,8 @@ type pd struct {
 	mu     sync.Mutex
 	closed bool
 	users  int // MRs, QPs, SRQs
+
+	turns []*turnWaiter // under device.egress.mu
 }
 
 // Device returns the parent.

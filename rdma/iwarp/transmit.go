@@ -95,7 +95,7 @@ func (q *qp) sendReady() bool {
 // socket is full or the budget is spent; in the last two cases a writer
 // goroutine carries on. Called under mu with txBusy set; returns under mu.
 func (q *qp) transmit() {
-	for budget := txInlineBudget; ; {
+	for budget := q.inlineBudget(); ; {
 		q.fill()
 		tb := q.tx.buf
 		if tb.off == len(tb.b) {
@@ -166,21 +166,38 @@ func (q *qp) writer() {
 	defer q.mu.Unlock()
 	for {
 		tb := q.tx.buf
-		if q.state != rdma.QPError {
-			_ = q.conn.SetWriteDeadline(time.Now().Add(q.pd.dev.fabric.opts.PeerTimeout))
-		}
-		q.mu.Unlock()
-		n, err := q.conn.Write(tb.b[tb.off:])
-		q.mu.Lock()
-		tb.off += n
-		if err != nil {
-			q.writeFailed(err)
-			return
+		if tb.off < len(tb.b) {
+			if q.state != rdma.QPError {
+				_ = q.conn.SetWriteDeadline(time.Now().Add(q.pd.dev.fabric.opts.PeerTimeout))
+			}
+			q.mu.Unlock()
+			n, err := q.conn.Write(tb.b[tb.off:])
+			q.mu.Lock()
+			tb.off += n
+			if err != nil {
+				q.writeFailed(err)
+				return
+			}
 		}
 		tb.b, tb.off = tb.b[:0], 0
 		q.afterWrite()
+		turn := q.takeTurn()
 		q.fill()
 		q.retire()
+		if turn {
+			// What the socket takes belongs to the turn, too: it is most of the work.
+			q.mu.Unlock()
+			err := q.tryWrite(tb)
+			q.pd.dev.egress.give()
+			q.mu.Lock()
+			if err != nil {
+				q.writeFailed(err)
+				return
+			}
+			if len(tb.b) > 0 {
+				continue
+			}
+		}
 		if len(tb.b) == 0 {
 			if q.state != rdma.QPError {
 				_ = q.conn.SetWriteDeadline(time.Time{})
