@@ -35,6 +35,38 @@ func TestGetIntoAllocates(t *testing.T) {
 	}
 }
 
+// Neither does one that has to find its node first.
+func TestClusterGetIntoAllocates(t *testing.T) {
+	nodes := born(t, 2)
+	c := dialCluster(t, nodes, func(cfg *Config) { cfg.HeapMemory = false })
+	ctx := t.Context()
+	var keys [][]byte
+	for i := range 10 {
+		keys = append(keys, fmt.Appendf(nil, "key%d", i))
+		if err := c.Put(ctx, keys[i], make([]byte, 700)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dst := make([]byte, 0, 1000)
+	i := 0
+	get := func() {
+		i++
+		if v, err := c.GetInto(ctx, keys[i%len(keys)], dst); err != nil || len(v) != 700 {
+			t.Fatal(len(v), err)
+		}
+	}
+	eventually(t, "gets are one-sided", func() bool {
+		before := c.Counters().SendGets
+		for range 100 {
+			get()
+		}
+		return c.Counters().SendGets == before
+	})
+	if got := testing.AllocsPerRun(300, get); got >= 1 {
+		t.Errorf("%v allocations per get", got)
+	}
+}
+
 // A put allocates little: no timer, no context, no goroutine.
 func TestPutAllocates(t *testing.T) {
 	n := startNode(t, nil)

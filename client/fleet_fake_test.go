@@ -249,7 +249,7 @@ func swapped(m *cluster.Map) *cluster.Map {
 	return &next
 }
 
-func within(t *testing.T, d time.Duration) context.Context {
+func within(t testing.TB, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx
