@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
 )
 
 // What rdma examines: from the kernel's modules up to the devices' ports.
@@ -22,14 +24,13 @@ func (e *exam) rdma() {
 		e.ok("rdma", "", "this kernel shows no RDMA device, and the configuration asks for none: iwarp is used, in software")
 		return
 	}
-	e.modules(devices)
-	e.libraries()
 	if len(devices) == 0 {
 		e.bad(Fail, "devices", "", CodeNoDevice,
 			"load the NIC's module (mlx5_ib, irdma, bnxt_re, qedr, cxgb4) or, on an ordinary interface: modprobe rdma_rxe; rdma link add rxe0 type rxe netdev INTERFACE",
 			"this kernel shows no RDMA device, and the configuration insists on one")
-		return
 	}
+	e.modules(devices)
+	e.libraries()
 	for _, name := range e.chosen(devices) {
 		e.device(name)
 	}
@@ -72,6 +73,9 @@ func (e *exam) libraries() {
 			e.skip("library", l.name, "verbs_connect: tcp does not use it")
 		case l.err == nil:
 			e.ok("library", l.name, "loaded and answers")
+		case !errors.As(l.err, new(*ibv.LoadError)):
+			e.bad(e.without(), "library", l.name, CodeModule, "modprobe ib_uverbs rdma_ucm and the module of the NIC; in a container hand /dev/infiniband in",
+				"it is here, and the kernel does not answer it: %v", l.err)
 		default:
 			e.bad(e.without(), "library", l.name, CodeLibrary, "Debian and Ubuntu: apt-get install rdma-core ibverbs-providers librdmacm1; Fedora, RHEL: dnf install rdma-core libibverbs librdmacm",
 				"%v", l.err)
