@@ -38,6 +38,7 @@ type app struct {
 	stdout, stderr io.Writer
 	env            []string
 	signals        <-chan os.Signal // SIGTERM and SIGINT
+	reloads        <-chan os.Signal // SIGHUP
 	fabrics        func(config.Config, *slog.Logger) fabrics
 
 	file    string // --config
@@ -51,6 +52,13 @@ func listenForSignals() <-chan os.Signal {
 	signal.Ignore(syscall.SIGPIPE)
 	c := make(chan os.Signal, 4)
 	signal.Notify(c, syscall.SIGTERM, syscall.SIGINT)
+	return c
+}
+
+// listenForReloads takes over the signal to read tenants and keys again.
+func listenForReloads() <-chan os.Signal {
+	c := make(chan os.Signal, 1) // one that waits covers those behind it
+	signal.Notify(c, syscall.SIGHUP)
 	return c
 }
 

@@ -2,10 +2,11 @@
 //
 // The first line on standard output, once it serves, is
 //
-//	ready data=HOST:PORT admin=HOST:PORT fabrics=FABRIC/DEVICE,...
+//	ready data=HOST:PORT admin=HOST:PORT node=ID gossip=HOST:PORT fabrics=FABRIC/DEVICE,...
 //
-// and it is the only one; data is the first of several addresses; the log goes to standard error. SIGTERM and SIGINT
-// end it cleanly, a second one at once.
+// and it is the only one; data is the first of several addresses; node and gossip are there for a node of a cluster; the
+// log goes to standard error. SIGTERM and SIGINT end it cleanly, a second one at once. At SIGHUP it reads tenants and
+// gossip keys again.
 //
 // Exit codes: 0 ended as it was told to, 1 an error, 2 wrong usage or
 // configuration.
@@ -17,6 +18,6 @@ import (
 )
 
 func main() {
-	a := &app{stdout: os.Stdout, stderr: os.Stderr, env: os.Environ(), signals: listenForSignals(), fabrics: newFabrics}
+	a := &app{stdout: os.Stdout, stderr: os.Stderr, env: os.Environ(), signals: listenForSignals(), reloads: listenForReloads(), fabrics: newFabrics}
 	os.Exit(a.run(context.Background(), os.Args[1:]))
 }

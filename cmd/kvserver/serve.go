@@ -64,13 +64,17 @@ func (a *app) serve(ctx context.Context) error {
 	if _, err := fmt.Fprintln(a.stdout, readyLine(srv)); err != nil {
 		log.Warn("the ready line cannot be written to standard output", "err", err)
 	}
-	select {
-	case sig := <-a.signals:
-		log.Info("ending", "signal", sig.String())
-		return a.shutdown(srv)
-	case <-srv.Fatal():
-		_ = a.shutdown(srv)
-		return fmt.Errorf("this node cannot go on: %w", srv.Err())
+	for {
+		select {
+		case sig := <-a.signals:
+			log.Info("ending", "signal", sig.String())
+			return a.shutdown(srv)
+		case <-a.reloads:
+			a.reload(ctx, srv, log)
+		case <-srv.Fatal():
+			_ = a.shutdown(srv)
+			return fmt.Errorf("this node cannot go on: %w", srv.Err())
+		}
 	}
 }
 
@@ -95,6 +99,9 @@ func readyLine(srv *server.Server) string {
 	if addr := srv.AdminAddr(); addr != nil {
 		line += " admin=" + addr.String()
 	}
+	if addr := srv.GossipAddr(); addr != "" {
+		line += " node=" + srv.Name() + " gossip=" + addr
+	}
 	return line + " fabrics=" + strings.Join(srv.Devices(), ",")
 }
 
@@ -109,7 +116,15 @@ func (a *app) serverConfig(ctx context.Context) (server.Config, error) {
 	if err != nil {
 		return server.Config{}, err
 	}
-	if len(secret) > 0 || c.TenantsFile != "" || c.Gossip.KeyFile != "" {
+	node, err := clusterConfig(c)
+	if err != nil {
+		return server.Config{}, err
+	}
+	list, err := a.tenants()
+	if err != nil {
+		return server.Config{}, err
+	}
+	if len(secret) > 0 || len(list) > 0 || node != nil && len(node.Keys) > 0 {
 		if err := memory.KeepSecret(); err != nil {
 			log.Warn("a core dump of this process would have its secrets in it", "err", err)
 		}
@@ -117,7 +132,9 @@ func (a *app) serverConfig(ctx context.Context) (server.Config, error) {
 	cfg := server.Config{
 		Listeners:       listeners,
 		Secret:          secret,
+		Tenants:         list,
 		Name:            nodeName(),
+		Cluster:         node,
 		DataDir:         c.DataDir,
 		Shards:          c.Shards,
 		SyncInterval:    c.SyncInterval,
@@ -130,9 +147,16 @@ func (a *app) serverConfig(ctx context.Context) (server.Config, error) {
 		ScrubRate:       int64(c.ScrubRate),
 		Credits:         c.Credits,
 		MaxSessions:     c.MaxSessions,
-		AdminListen:     c.AdminListen,
-		Debug:           c.PProf,
-		Logger:          log,
+		RKeyMaxAge:      time.Duration(c.RkeyMaxAge),
+		RegionIdle:      time.Duration(c.RegionIdle),
+
+		MaxSessionsPerHost: c.MaxSessionsPerHost, // 0: as many
+		AdminListen:        c.AdminListen,
+		Debug:              c.PProf,
+		Logger:             log,
+	}
+	if node != nil {
+		cfg.Name = node.NodeID
 	}
 	if c.WatchBytes == 0 {
 		cfg.WatchBytes = -1 // none; 0 is the default

@@ -47,7 +47,7 @@ type Config struct {
 	Credits         int           `mapstructure:"credits" scope:"server" usage:"requests that one session may have in flight"`
 	MaxSessions     int           `mapstructure:"max_sessions" scope:"server" usage:"clients connected at a time"`
 
-	MaxSessionsPerHost int      `mapstructure:"max_sessions_per_host" scope:"server" usage:"of those, from one address; 0: half of them"`
+	MaxSessionsPerHost int      `mapstructure:"max_sessions_per_host" scope:"server" usage:"of those, from one address; 0: as many"`
 	TenantsFile        string   `mapstructure:"tenants_file" scope:"server" usage:"file that lists the tenants, their secrets and rights; empty: none"`
 	RkeyMaxAge         Term     `mapstructure:"rkey_max_age" scope:"server" usage:"age at which a region gets another rkey"`
 	RegionIdle         Term     `mapstructure:"region_idle" scope:"server" usage:"time after which a region without an item is given back"`

@@ -28,6 +28,7 @@ func (srv *Server) beatLoop(ctx context.Context) {
 				return // both had come
 			}
 			srv.store.WriteBeat(now)
+			srv.lastBeat.Store(srv.now())
 			srv.met.beats.Add(1)
 			// A late beat is what clients notice first when this process gets
 			// no processor.
@@ -39,6 +40,9 @@ func (srv *Server) beatLoop(ctx context.Context) {
 		}
 	}
 }
+
+// beatAge is how long ago the last beat was written.
+func (srv *Server) beatAge() time.Duration { return time.Duration(srv.now() - srv.lastBeat.Load()) }
 
 // reclaimLoop frees what has waited for a lease. It may have to wait for locks
 // of the store, so it is not the goroutine that beats.

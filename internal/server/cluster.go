@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -47,8 +48,9 @@ type ClusterConfig struct {
 	// Insecure allows gossip without a key.
 	Insecure bool
 	// Allow are the networks that gossip is taken from; none: all.
-	Allow   []netip.Prefix
-	Profile membership.Profile
+	Allow []netip.Prefix
+	// Profile is lan, fast or wan: see membership.Profile. Default lan.
+	Profile string
 	// Hosts are what clients are told to connect to, with the ports of the
 	// listeners. None: the listeners' own; where that is every address, the host
 	// of the gossip address.
@@ -87,6 +89,7 @@ type clustered struct {
 
 	members *membership.Members // nil before gossip begins
 	wake    chan struct{}       // the region table has changed; room for one
+	keys    sync.Mutex          // held by who changes gossip keys
 }
 
 // ownership is which shards are this node's. Immutable.

@@ -33,7 +33,7 @@ func (c *clustered) startGossip(ctx context.Context) error {
 	members, err := membership.Start(ctx, membership.Config{
 		NodeID: c.cfg.NodeID, Cluster: c.cfg.Name,
 		Bind: c.cfg.Bind, Advertise: c.cfg.Advertise, Join: c.cfg.Join,
-		Keys: c.cfg.Keys, Insecure: c.cfg.Insecure, Allow: c.cfg.Allow, Profile: c.cfg.Profile,
+		Keys: c.cfg.Keys, Insecure: c.cfg.Insecure, Allow: c.cfg.Allow, Profile: membership.Profile(c.cfg.Profile),
 		Self: self, Logger: srv.cfg.Logger, Transport: c.cfg.Transport,
 	})
 	if err != nil {

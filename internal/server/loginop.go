@@ -24,7 +24,7 @@ func loginOp(op wire.AdminOp) func(srv *Server, name string) (any, error) {
 	case wire.AdminTenants:
 		return func(srv *Server, _ string) (any, error) { return srv.Tenants(), nil }
 	}
-	return nil
+	return clusterOp(op)
 }
 
 // A TenantStat is one tenant: what he may, and what he uses of it.

@@ -54,6 +54,7 @@ type Server struct {
 	beat     context.Context
 	stopBeat context.CancelFunc
 	beatDone chan struct{}
+	lastBeat atomic.Int64   // now
 	wg       sync.WaitGroup // accept loops, set-ups and sessions, janitor
 	lanes    sync.WaitGroup
 
@@ -206,6 +207,7 @@ func (srv *Server) openParts(ctx context.Context) error {
 // runParts begins to serve with them; sessions may come.
 func (srv *Server) runParts() {
 	srv.store.Beat(time.Now())
+	srv.lastBeat.Store(srv.now())
 	go srv.beatLoop(srv.beat)
 	for _, d := range srv.devices {
 		for _, l := range d.lanes {

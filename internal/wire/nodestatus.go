@@ -109,4 +109,34 @@ type MemberStatus struct {
 	MapVersion  uint64    `json:"map_version"`
 	MapDigest   string    `json:"map_digest"`
 	Regions     uint32    `json:"regions"`
+
+	TableVersion uint64 `json:"table_version"`
+	TableDigest  string `json:"table_digest"`
+}
+
+// TableAnswer is a region table that a node has, its own or another's.
+type TableAnswer struct {
+	Node        string        `json:"node"`
+	Incarnation string        `json:"incarnation"`
+	Version     uint64        `json:"version"`
+	Digest      string        `json:"digest"`
+	Devices     []string      `json:"devices"`
+	Regions     []TableRegion `json:"regions"`
+}
+
+// TableRegion is a region in it.
+type TableRegion struct {
+	ID     uint32     `json:"id"`
+	Kind   uint8      `json:"kind"`
+	State  string     `json:"state"`
+	Base   uint64     `json:"base"`
+	Length uint64     `json:"length"`
+	Keys   []TableKey `json:"keys"`
+}
+
+// TableKey is how a device answers for a region.
+type TableKey struct {
+	Device uint8  `json:"device"` // index in devices
+	Addr   uint64 `json:"addr,string"`
+	RKey   uint32 `json:"rkey"`
 }
