@@ -81,6 +81,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	if !c.srv.serving.Load() {
 		return
 	}
+	c.logins(out)
 	for _, sp := range c.srv.everySpace()[1:] {
 		collector{sp}.server(sink{ch, sp.space})
 	}

@@ -1,0 +1,36 @@
+package server
+
+// What metrics tell about tenants and about the bounds on peers. Names of tenants
+// are labels; nothing else of them is.
+var (
+	descTenantSessions = newDesc("tenant_sessions", "Open sessions, by tenant.", "tenant")
+	descTenantRequests = newDesc("tenant_requests_in_flight", "Requests in flight, by tenant.", "tenant")
+	descTenantBytes    = newDesc("tenant_bytes_in_flight", "Bytes of requests in flight, by tenant.", "tenant")
+	descTenantRefused  = newDesc("tenant_refused_total", "Sessions and requests refused for a limit, by tenant and limit.", "tenant", "limit")
+	descTenantRevoked  = newDesc("tenant_revoked", "1 for tenants that are revoked.", "tenant")
+	descLimit          = newDesc("limit", "Bounds on peers, by name.", "limit")
+	descLimitUsed      = newDesc("limit_used", "How much of a bound is in use; of those per host, by the host that uses most.", "limit")
+	descLimitHits      = newDesc("limit_hits_total", "How often a peer was refused for a bound.", "limit")
+	descDenied         = newDesc("requests_denied_total", "Requests refused because the tenant has not the right.")
+)
+
+// logins shows tenants and limits; of the node alone.
+func (c collector) logins(out sink) {
+	for _, st := range c.srv.Tenants() {
+		out.gauge(descTenantSessions, float64(st.Sessions), st.Name)
+		out.gauge(descTenantRequests, float64(st.Requests), st.Name)
+		out.gauge(descTenantBytes, float64(st.Bytes), st.Name)
+		out.gauge(descTenantRevoked, boolNumber(st.Revoked), st.Name)
+		for limit, n := range st.Refused {
+			out.counter(descTenantRefused, float64(n), st.Name, limit)
+		}
+	}
+	for _, l := range c.srv.Limits() {
+		if l.Max > 0 {
+			out.gauge(descLimit, float64(l.Max), l.Name)
+			out.gauge(descLimitUsed, float64(l.Used), l.Name)
+		}
+		out.counter(descLimitHits, float64(l.Hits), l.Name)
+	}
+	out.counter(descDenied, float64(c.srv.met.denied.Load()))
+}
