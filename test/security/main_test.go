@@ -142,16 +142,23 @@ func startRig(t *testing.T, change func(*server.Config)) *rig {
 
 func (r *rig) start() {
 	r.t.Helper()
+	if err := r.tryStart(); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) tryStart() error {
 	srv, err := server.New(r.cfg)
 	if err != nil {
-		r.t.Fatal(err)
+		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := srv.Start(ctx); err != nil {
-		r.t.Fatal(err)
+		return err
 	}
 	r.srv = srv
+	return nil
 }
 
 func (r *rig) stop() {
