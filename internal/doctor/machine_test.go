@@ -157,7 +157,9 @@ func TestBrokenMachines(t *testing.T) {
 		{"no device", func(r *rig) { r.remove("sys/class/infiniband") }, CodeNoDevice, Fail, "rdma link add rxe0"},
 		{"module missing", func(r *rig) { r.remove("sys/module/rdma_ucm") }, CodeModule, Fail, "modprobe rdma_ucm"},
 		{"library missing", func(r *rig) {
-			r.host.Libraries = func() (error, error) { return nil, &ibv.LoadError{Library: "librdmacm.so.1", Package: "librdmacm1", Cause: errors.New("not found")} }
+			r.host.Libraries = func() (error, error) {
+				return nil, &ibv.LoadError{Library: "librdmacm.so.1", Package: "librdmacm1", Cause: errors.New("not found")}
+			}
 		}, CodeLibrary, Fail, "librdmacm1"},
 		{"no device file", func(r *rig) { r.remove("dev/infiniband/uverbs0") }, CodeDeviceFile, Fail, "modprobe ib_uverbs"},
 		{"the device does not answer", func(r *rig) {
