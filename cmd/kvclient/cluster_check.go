@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -239,27 +241,58 @@ func checkTables(ctx context.Context, st *statusReport, r *doctor.Report) {
 			k.r.Add(doctor.Step{Name: "table of", Subject: n.ID, Level: doctor.Skip, Text: "no other node is reached that could have learned of it"})
 			continue
 		}
-		var learned learnedTable
-		text, err := learner.node.Admin(ctx, wire.AdminStatus, "table "+n.ID)
-		if err == nil {
-			err = json.Unmarshal(text, &learned)
-		}
-		keys, keysErr := n.node.RegionKeys(ctx)
+		k.table(ctx, n, learner)
+	}
+}
+
+// tableTries is how often a table is compared, half a second apart: a region
+// that has just come is not known everywhere yet.
+const tableTries = 4
+
+func (k checker) table(ctx context.Context, n, learner *nodeReport) {
+	for try := 1; ; try++ {
+		learned, keys, err := tables(ctx, n, learner)
 		switch {
-		case err != nil:
-			k.bad(doctor.Warn, "table of", n.ID, codeTable, "", "%s does not tell what gossip told it: %v", learner.ID, err)
-		case keysErr != nil:
-			k.bad(doctor.Fail, "table of", n.ID, codeUnreached, "", "%v", keysErr)
-		default:
-			missing := learned.missing(keys)
-			if len(missing) > 0 {
-				k.bad(doctor.Fail, "table of", n.ID, codeTable, "regions may just have come or gone: again in some seconds",
-					"%s has learned by gossip of %d regions, and not of these of the session, or with other rkeys: %v", learner.ID, len(learned.Regions), missing)
-				continue
+		case err != nil && try == tableTries:
+			k.bad(doctor.Fail, "table of", n.ID, codeTable, "", "%v", err)
+			return
+		case err == nil:
+			missing := missingKeys(learned, keys)
+			if len(missing) == 0 {
+				k.ok("table of", n.ID, "the rkeys of %d regions of the session are those that %s has learned by gossip", len(keys), learner.ID)
+				return
 			}
-			k.ok("table of", n.ID, "the rkeys of %d regions of the session are those that %s has learned by gossip", len(keys), learner.ID)
+			if try == tableTries {
+				k.bad(doctor.Fail, "table of", n.ID, codeTable, "look at gossip between the two: kvclient doctor on both",
+					"%s has learned by gossip of %d regions, and not of these of the session, or with other rkeys: %v", learner.ID, len(learned.Regions), missing)
+				return
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(500 * time.Millisecond):
 		}
 	}
+}
+
+// tables are what learner has learned of n, and the regions of the session.
+func tables(ctx context.Context, n, learner *nodeReport) (*wire.TableAnswer, []client.RegionKey, error) {
+	ctx, cancel := context.WithTimeout(ctx, nodePatience)
+	defer cancel()
+	text, err := learner.node.Admin(ctx, wire.AdminStatus, "table "+n.ID)
+	if errors.Is(err, client.ErrNotFound) {
+		return nil, nil, fmt.Errorf("%s has learned of no region of it", learner.ID)
+	}
+	learned := new(wire.TableAnswer)
+	if err == nil {
+		err = json.Unmarshal(text, learned)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s does not tell what gossip told it: %w", learner.ID, err)
+	}
+	keys, err := n.node.RegionKeys(ctx)
+	return learned, keys, err
 }
 
 func otherReached(st *statusReport, id string) *nodeReport {
@@ -271,23 +304,9 @@ func otherReached(st *statusReport, id string) *nodeReport {
 	return nil
 }
 
-// A learnedTable is a node's regions as another one knows them by gossip.
-type learnedTable struct {
-	Devices []string `json:"devices"`
-	Regions []struct {
-		ID   uint32 `json:"id"`
-		Keys []struct {
-			Device int    `json:"device"`
-			Addr   uint64 `json:"addr"`
-			RKey   uint32 `json:"rkey"`
-		} `json:"keys"`
-	} `json:"regions"`
-}
-
-// missing lists the regions of a session that the table does not have, or not
-// with this key. The device at the other end has a name of its own there, so
-// any device will do; an address and an rkey meet by chance in no table.
-func (t *learnedTable) missing(keys []client.RegionKey) (ids []uint32) {
+// missingKeys lists the regions of a session that a table does not have, or not
+// with this address and rkey. Whichever of the node's devices has them will do.
+func missingKeys(t *wire.TableAnswer, keys []client.RegionKey) (ids []uint32) {
 	have := make(map[client.RegionKey]bool)
 	for _, r := range t.Regions {
 		for _, key := range r.Keys {

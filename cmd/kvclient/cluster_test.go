@@ -84,9 +84,9 @@ func TestClusterCheck(t *testing.T) {
 
 // TestLearnedTable: a region whose rkey, address or self gossip does not know.
 func TestLearnedTable(t *testing.T) {
-	var learned learnedTable
+	var learned wire.TableAnswer
 	err := json.Unmarshal([]byte(`{"devices":["iwarp/iwarp0"],"regions":[
-		{"id":0,"keys":[{"device":0,"addr":4096,"rkey":7}]}, {"id":1,"keys":[{"device":0,"addr":8192,"rkey":8},{"device":1,"addr":1,"rkey":2}]}]}`), &learned)
+		{"id":0,"keys":[{"device":0,"addr":"4096","rkey":7}]}, {"id":1,"keys":[{"device":0,"addr":"8192","rkey":8},{"device":1,"addr":"1","rkey":2}]}]}`), &learned)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestLearnedTable(t *testing.T) {
 		{[]client.RegionKey{{Region: 0, Addr: 4096, RKey: 8}}, "[0]"},
 		{[]client.RegionKey{{Region: 1, Addr: 4096, RKey: 8}, {Region: 2, Addr: 1, RKey: 2}}, "[1 2]"},
 	} {
-		if got := fmt.Sprint(learned.missing(c.keys)); got != c.want {
+		if got := fmt.Sprint(missingKeys(&learned, c.keys)); got != c.want {
 			t.Errorf("%v: %s, want %s", c.keys, got, c.want)
 		}
 	}

@@ -134,8 +134,8 @@ func TestOtherNodes(t *testing.T) {
 	r := newRig(t)
 	var dialed []string
 	at := func(addr string) []client.Endpoint { return []client.Endpoint{{Fabric: "verbs", Addr: addr}} }
-	info := client.ClusterInfo{Clustered: true, Name: "prod", Nodes: []client.ClusterNode{
-		{ID: "", Weight: 1, Endpoints: at("10.0.0.2:7400")}, {ID: "kv2", Weight: 1, Endpoints: at("10.0.0.3:7400")},
+	info := client.ClusterInfo{Clustered: true, Name: "prod", Teller: "kv1", Nodes: []client.ClusterNode{
+		{ID: "kv1", Weight: 1, Endpoints: at("10.0.0.2:7400")}, {ID: "kv2", Weight: 1, Endpoints: at("10.0.0.3:7400")},
 		{ID: "kv3", Weight: 1, State: "unknown"}, {ID: "kv4", State: "left", Endpoints: at("10.0.0.9:7400")},
 	}}
 	r.host.Dial = func(_ context.Context, addr string) (Peer, error) {

@@ -39,7 +39,7 @@ func (e *exam) peer(ctx context.Context, addr string) (others []string) {
 	defer p.Close()
 	info := p.Server()
 	e.session(addr, info)
-	others = e.others(ctx, p, addr, info.Node)
+	others = e.others(ctx, p, addr)
 	if !e.pinged(ctx, "send", addr, CodeSend, p.Ping,
 		"the session stands, and a message is not answered", "is the node stopped (SIGSTOP), or its machine without processor? kvclient stats, its log") {
 		return others
@@ -57,7 +57,7 @@ func (e *exam) peer(ctx context.Context, addr string) (others []string) {
 
 // others asks a node for its cluster: an address of each other node that owns
 // shards or is alive, the one that it prefers.
-func (e *exam) others(ctx context.Context, p Peer, addr, node string) (list []string) {
+func (e *exam) others(ctx context.Context, p Peer, addr string) (list []string) {
 	c, ok := p.(Clustered)
 	if !ok {
 		return nil
@@ -69,7 +69,7 @@ func (e *exam) others(ctx context.Context, p Peer, addr, node string) (list []st
 		return nil
 	}
 	for _, n := range info.Nodes {
-		if n.ID == node || n.Weight == 0 && n.State != "alive" {
+		if n.ID == info.Teller || n.Weight == 0 && n.State != "alive" {
 			continue
 		}
 		if len(n.Endpoints) == 0 {
@@ -78,7 +78,7 @@ func (e *exam) others(ctx context.Context, p Peer, addr, node string) (list []st
 		}
 		list = append(list, n.Endpoints[0].Addr)
 	}
-	e.ok("cluster", addr, "node %s of %s, which has %d nodes", node, info.Name, len(info.Nodes))
+	e.ok("cluster", addr, "node %s of %s, which has %d nodes", info.Teller, info.Name, len(info.Nodes))
 	return list
 }
 
