@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
@@ -28,13 +29,13 @@ func TestStrangers(t *testing.T) {
 		rand.Read(key)
 		must(t, os.WriteFile(file, []byte(base64.StdEncoding.EncodeToString(key)), 0o600))
 		s := w.NewServer("n4", spare)
-		_ = s.Start(within(t), "--gossip-key-file", file) // whether it starts or not
-		w.staysOut(t, s, "key")
+		must(t, s.Start(within(t), "--gossip-key-file", file))
+		w.staysOut(t, s, []string{"gossip keys differ"}, []string{"gossip keys differ"})
 	})
 	d.part("wrong label", all, func(t *testing.T) {
 		s := w.NewServer("n5", spare)
-		_ = s.Start(within(t), "--cluster-name", "someone-else")
-		w.staysOut(t, s, "someone-else")
+		must(t, s.Start(within(t), "--cluster-name", "someone-else"))
+		w.staysOut(t, s, []string{"cluster of another name", "someone-else", "ours=test"}, []string{"names of the clusters differ", "test"})
 	})
 	d.part("id in use", all, func(t *testing.T) {
 		s := w.NewServer("n1", spare)
@@ -71,31 +72,47 @@ func TestStrangers(t *testing.T) {
 	d.end()
 }
 
-// staysOut waits until both a stranger and a node of the cluster have said a word
-// about it, and checks that neither is in the other's view; then it ends.
-func (w *world) staysOut(t *testing.T, s *Server, word string) {
+// warned returns a line of a log that warns and has all words; "" if there is none.
+func warned(log string, words []string) string {
+lines:
+	for line := range strings.SplitSeq(log, "\n") {
+		if !strings.Contains(line, "level=WARN") && !strings.Contains(line, "level=ERROR") {
+			continue
+		}
+		for _, w := range words {
+			if !strings.Contains(line, w) {
+				continue lines
+			}
+		}
+		return line
+	}
+	return ""
+}
+
+// staysOut waits until a node of the cluster and a stranger have each warned with
+// some words, and checks that neither is in the other's view; then it ends.
+func (w *world) staysOut(t *testing.T, s *Server, here, there []string) {
 	t.Helper()
 	ctx := within(t)
-	said := func() (here, there bool) {
+	ours, theirs := "", ""
+	for ours == "" || theirs == "" {
 		for _, n := range w.Nodes {
-			here = here || strings.Contains(n.Said(), word)
+			ours = cmp.Or(ours, warned(n.Said(), here))
 		}
-		return here, strings.Contains(s.Said(), word)
-	}
-	for {
-		here, there := said()
-		if here && there {
-			break
-		}
+		theirs = warned(s.Said(), there)
 		if pause(ctx, 50*time.Millisecond); ctx.Err() != nil {
-			t.Fatalf("the word %q: said by the cluster %v, by the stranger %v:\n%s", word, here, there, s.Said())
+			t.Fatalf("warnings with %q here and %q there: %q, %q; the stranger:\n%s", here, there, ours, theirs, s.Said())
 		}
 	}
-	st, err := w.status(t, w.net.Host("east"), w.Node("n1"))
-	must(t, err)
-	for _, n := range st.Nodes {
-		if n.ID == s.ID {
-			t.Errorf("%s is in the view of the cluster: %+v", s.ID, n)
+	t.Logf("the cluster: %s", ours)
+	t.Logf("the stranger: %s", theirs)
+	for _, by := range []*Server{w.Node("n1"), s} {
+		st, err := w.status(t, w.net.Host("east"), by)
+		must(t, err)
+		for _, n := range st.Nodes {
+			if (n.ID == s.ID) != (by == s) {
+				t.Errorf("%s is in the view of %s: %+v", n.ID, by.ID, n)
+			}
 		}
 	}
 	must(t, s.Kill())
