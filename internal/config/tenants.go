@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -52,6 +53,9 @@ func (c *Config) Tenants(env []string) ([]Tenant, error) {
 	data, err := readFile(c.TenantsFile)
 	if err == nil {
 		err = checkText(data)
+	}
+	if st, serr := os.Stat(c.TenantsFile); err == nil && serr == nil && st.Mode().Perm()&0o022 != 0 {
+		err = fmt.Errorf("has mode %04o: others may change who has which rights; make it 0644 or less", st.Mode().Perm())
 	}
 	if err != nil {
 		return nil, Faults{{Source: c.TenantsFile, Key: "tenants_file", Reason: err.Error()}}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -125,6 +126,13 @@ func TestBadTenants(t *testing.T) {
 		})
 	}
 	c := Default()
+	c.TenantsFile = filepath.Join(t.TempDir(), "open")
+	if err := errors.Join(os.WriteFile(c.TenantsFile, []byte("tenants: []"), 0o600), os.Chmod(c.TenantsFile, 0o664)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Tenants(nil); err == nil || !strings.Contains(err.Error(), "mode 0664") {
+		t.Errorf("a file that others may change: %v", err)
+	}
 	c.TenantsFile = "/nonexistent/tenants"
 	if _, err := c.Tenants(nil); err == nil || !strings.Contains(err.Error(), "tenants_file: no such file") {
 		t.Errorf("no file: %v", err)

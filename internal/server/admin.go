@@ -114,6 +114,9 @@ func (srv *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "shutting down", http.StatusServiceUnavailable)
 	case !srv.serving.Load():
 		http.Error(w, "starting", http.StatusServiceUnavailable)
+	case srv.cluster != nil && srv.cluster.owned.Load() == nil:
+		// Ready all the same: this is how the node is reached to be given one.
+		fmt.Fprintln(w, "ready, without a shard map: kvclient cluster init NODE...")
 	case srv.Filled():
 		fmt.Fprintln(w, "ready, filled")
 		for _, st := range srv.Spaces() { // of one that has failed, others need not suffer

@@ -19,6 +19,7 @@ import (
 // clusterOf makes a configuration a node's.
 func clusterOf(id string, seeds ...string) func(*Config) {
 	return func(c *Config) {
+		c.AdminListen = "127.0.0.1:0"
 		c.Cluster = &ClusterConfig{NodeID: id, Name: "red", Bind: "127.0.0.1:0", Join: seeds, Insecure: true, Profile: string(membership.Fast)}
 	}
 }

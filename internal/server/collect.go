@@ -82,6 +82,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	c.logins(out)
+	c.cluster(out)
 	for _, sp := range c.srv.everySpace()[1:] {
 		collector{sp}.server(sink{ch, sp.space})
 	}

@@ -19,7 +19,7 @@ import (
 const publishEvery = 50 * time.Millisecond
 
 // leaveLimit bounds how long a node that ends waits for others to hear of it.
-const leaveLimit = 3 * time.Second
+const leaveLimit = 2 * time.Second
 
 // startGossip begins to take part. The listeners are there; nobody is accepted
 // yet. It does not wait for other nodes: whoever is not there is tried again in
@@ -50,11 +50,8 @@ func (c *clustered) startGossip(ctx context.Context) error {
 		return fmt.Errorf("server: gossip: %w", err)
 	}
 	c.look()
-	srv.log.Info("gossip", "node", c.cfg.NodeID, "cluster", c.cfg.Name, "addr", c.gossipAddr(), "encrypted", len(c.cfg.Keys) > 0,
+	srv.log.Info("node of a cluster", "node", c.cfg.NodeID, "cluster", c.cfg.Name, "addr", c.gossipAddr(),
 		"join", c.cfg.Join, "endpoints", fmt.Sprint(endpoints))
-	if len(c.cfg.Keys) == 0 {
-		srv.log.Warn(limitNone, "gossip is neither encrypted nor authenticated (insecure): whoever reaches this port joins the cluster and learns rkeys", "addr", c.gossipAddr())
-	}
 	return nil
 }
 
@@ -136,7 +133,7 @@ func (c *clustered) run(ctx context.Context) {
 		case <-changed:
 		case <-failed:
 			// Somebody else is this node. Two of them would both serve its shards.
-			c.srv.fatal(fmt.Errorf("server: gossip: %w", c.members.Err()))
+			c.srv.standDown(fmt.Errorf("server: gossip: %w", c.members.Err()))
 			return
 		case <-wake:
 			c.publish()
@@ -193,7 +190,7 @@ func (c *clustered) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
 	defer cancel()
 	if err := c.members.Leave(ctx); err != nil {
-		c.srv.log.Warn(limitNone, "the other nodes could not be told that this one ends; they will call it dead", "err", err)
+		c.srv.log.Info("no other node is known to have heard that this one ends; whoever has not will call it dead", "err", err)
 	}
 }
 

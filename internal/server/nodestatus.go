@@ -107,6 +107,22 @@ func (c *clustered) status(st *wire.NodeStatus) {
 	st.Gossip = g
 }
 
+// stat is the short form, for Stats; nil on a server that is alone.
+func (c *clustered) stat() *ClusterStat {
+	if c == nil {
+		return nil
+	}
+	state, digest := c.mapState()
+	st := &ClusterStat{Node: c.id.Node, Cluster: c.id.Cluster, Map: state.String(), MapDigest: hex64(digest), Members: make(map[string]int)}
+	if own := c.owned.Load(); own != nil {
+		st.MapVersion, st.Shards = own.m.Version, len(own.m.Shards(c.id.Node))
+	}
+	for state, n := range c.members.Stats().Members {
+		st.Members[state.String()] = n
+	}
+	return st
+}
+
 func hex64(v uint64) string { return fmt.Sprintf("%016x", v) }
 
 func endpointTexts(list []cluster.Endpoint) []string {

@@ -61,6 +61,8 @@ type Server struct {
 	fenced   chan struct{} // closed when durability is gone
 	fenceErr error         // set before
 	fence    sync.Once
+	// stoodDown: it was not the store that fenced the node, and it can be closed.
+	stoodDown atomic.Bool
 
 	shutdown    sync.Once
 	shutdownErr error
@@ -320,6 +322,12 @@ func (srv *Server) fatal(err error) {
 	})
 }
 
+// standDown is fatal for a node whose store is well.
+func (srv *Server) standDown(err error) {
+	srv.stoodDown.Store(true)
+	srv.fatal(err)
+}
+
 // sessionList returns the sessions as they are now.
 func (srv *Server) sessionList() []*session {
 	srv.sessMu.Lock()
@@ -427,7 +435,7 @@ func (srv *Server) closeAll() error {
 	if srv.admin != nil {
 		srv.admin.close()
 	}
-	if err := srv.Err(); err != nil {
+	if err := srv.Err(); err != nil && !srv.stoodDown.Load() {
 		// The store may still hold buffers of ours. The process is ending.
 		return err
 	}

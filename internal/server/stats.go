@@ -18,6 +18,7 @@ type Stats struct {
 	Name          string            `json:"name"`
 	Space         string            `json:"space,omitempty"`    // whose numbers these are; of the node itself if empty
 	Mode          string            `json:"mode"`               // durable or cache
+	Cluster       *ClusterStat      `json:"cluster,omitempty"`  // nil: a server that is alone
 	Incarnation   uint64            `json:"incarnation,string"` // 64 bits do not fit a JSON number
 	UptimeNanos   int64             `json:"uptime_nanos"`
 	Ready         bool              `json:"ready"`
@@ -49,6 +50,17 @@ type Stats struct {
 	Watch         store.WatchStats  `json:"watch"`
 	Store         store.Stats       `json:"store"`
 	Spaces        []SpaceStat       `json:"spaces,omitempty"` // of the node alone
+}
+
+// ClusterStat is a node's part in its cluster.
+type ClusterStat struct {
+	Node       string         `json:"node"`
+	Cluster    string         `json:"cluster"`
+	Map        string         `json:"map"` // none, prepared, committed
+	MapVersion uint64         `json:"map_version"`
+	MapDigest  string         `json:"map_digest"`
+	Shards     int            `json:"shards_owned"`
+	Members    map[string]int `json:"members"` // by state, as gossip sees them
 }
 
 // DeviceStat is one device that clients reach this node by.
@@ -94,6 +106,7 @@ func (srv *Server) Stats() (Stats, error) {
 	st.Asked, st.Touches, st.Damages = m.asked.Load(), m.touches.Load(), m.damageReports.Load()
 	st.Polls, st.Watch = srv.watches.waiting(), srv.store.WatchStats()
 	st.LeaseOff = srv.cfg.LeaseOff
+	st.Cluster = srv.root.cluster.stat()
 	st.HugePages = srv.cfg.HugePages.String()
 	st.Registered, st.Huge = srv.regions.bytes()
 	for _, d := range srv.devices {
