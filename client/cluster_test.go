@@ -11,7 +11,6 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/server"
-	"github.com/rdmakv/rdmakv/membership"
 )
 
 // startCluster starts nodes n1, n2, … of one cluster in this process and waits
@@ -26,7 +25,7 @@ func startCluster(t testing.TB, n int, change func(*server.Config)) []*node {
 			cfg.Shards, cfg.MemoryLimit, cfg.RegionSize, cfg.IndexRegionSize = 8, 96<<20, 16<<20, 8<<20
 			cfg.Secret = []byte("a secret of all nodes")
 			cfg.Cluster = &server.ClusterConfig{
-				NodeID: fmt.Sprintf("n%d", i+1), Name: "tests", Bind: "127.0.0.1:0", Join: join, Insecure: true, Profile: membership.Fast,
+				NodeID: fmt.Sprintf("n%d", i+1), Name: "tests", Bind: "127.0.0.1:0", Join: join, Insecure: true, Profile: "fast",
 			}
 			if change != nil {
 				change(cfg)

@@ -52,6 +52,18 @@ func (c *Client) node(id string) (*peer, error) {
 	return c.solo, nil
 }
 
+// NodeOf returns the node that owns key. It fails with ErrNoMap.
+func (c *Client) NodeOf(key []byte) (*Node, error) {
+	if c.solo != nil {
+		return &Node{c.solo}, nil
+	}
+	p, err := c.fleet.owner(key)
+	if err != nil {
+		return nil, c.fail("node", key, err)
+	}
+	return &Node{p}, nil
+}
+
 // ID is the node's id; "" for a server that is the only one.
 func (n *Node) ID() string { return n.p.node }
 

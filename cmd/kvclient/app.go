@@ -193,6 +193,7 @@ func (a *app) clientConfig() (client.Config, error) {
 		Devices:      a.cfg.Device,
 		RequireRDMA:  a.cfg.RequireRDMA,
 		Secret:       secret,
+		Tenant:       a.cfg.Tenant,
 		Timeout:      a.cfg.Timeout,
 		CacheEntries: cache,
 		MaxInflight:  a.cfg.MaxInflight,

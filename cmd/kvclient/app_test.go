@@ -59,7 +59,7 @@ func TestEveryKeyArrives(t *testing.T) {
 	}
 	base := clientConfigWith(t)
 	for _, env := range []string{"RDMAKV_DEVICE=x", "RDMAKV_SECRET_FILE=" + secret, "RDMAKV_SERVERS=a:1,b:2", "RDMAKV_TIMEOUT=7s",
-		"RDMAKV_CACHE_ENTRIES=0", "RDMAKV_CACHE_ENTRIES=5", "RDMAKV_MAX_INFLIGHT=3"} {
+		"RDMAKV_CACHE_ENTRIES=0", "RDMAKV_CACHE_ENTRIES=5", "RDMAKV_MAX_INFLIGHT=3", "RDMAKV_TENANT=red"} {
 		if reflect.DeepEqual(clientConfigWith(t, env), base) {
 			t.Errorf("%s does not reach the library", env)
 		}
@@ -112,7 +112,7 @@ func TestShow(t *testing.T) {
 // TestProgress: the display survives any width of terminal.
 func TestProgress(t *testing.T) {
 	var out bytes.Buffer
-	p := newProgress(&out, "imported", 1000)
+	p := newProgress(&out, "imported", 1000, nil)
 	p.keys.Add(1_234_567)
 	p.bytes.Add(500)
 	for columns := range 200 {

@@ -211,7 +211,7 @@ const loadWorkers = 128
 func (b *bench) load(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	show := newProgress(b.stderr, "stored", 0)
+	show := newProgress(b.stderr, "stored", 0, nil)
 	var wg sync.WaitGroup
 	for w := range loadWorkers {
 		wg.Go(func() {

@@ -50,7 +50,7 @@ Keys that are written while export runs are in it with their old or new value.`,
 
 func (a *app) runExport(ctx context.Context, c *client.Client, prefix []byte, w io.Writer) error {
 	out := bufio.NewWriterSize(w, 256<<10)
-	show := newProgress(a.stderr, "exported", 0)
+	show := newProgress(a.stderr, "exported", 0, nil)
 	defer show.finish()
 	var line []byte
 	for e, err := range c.Scan(ctx, client.ScanOptions{Prefix: prefix}) {

@@ -86,7 +86,7 @@ const importBytes = 64 << 20
 func (a *app) runImport(ctx context.Context, c *client.Client, in io.Reader, name string, size int64, workers int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	show := newProgress(a.stderr, "imported", size)
+	show := newProgress(a.stderr, "imported", size, func() map[string]uint64 { return spreadOf(c) })
 	room := newBudget(importBytes)
 	seed := maphash.MakeSeed()
 
@@ -129,11 +129,26 @@ func (a *app) runImport(ctx context.Context, c *client.Client, in io.Reader, nam
 			Keys    int64   `json:"keys"`
 			Bytes   int64   `json:"bytes"`
 			Seconds float64 `json:"seconds"`
+			// Nodes are the keys that each node of a cluster was given.
+			Nodes map[string]uint64 `json:"nodes,omitempty"`
 		}
-		r := result{show.keys.Load(), show.bytes.Load(), time.Since(show.start).Seconds()}
+		r := result{show.keys.Load(), show.bytes.Load(), time.Since(show.start).Seconds(), spreadOf(c)}
 		return errors.Join(readErr, a.printJSON(r))
 	}
 	return readErr
+}
+
+// spreadOf is how many puts went to each node of a cluster; nil if there is none.
+func spreadOf(c *client.Client) map[string]uint64 {
+	nodes := c.Nodes()
+	if len(nodes) == 0 || nodes[0].ID() == "" {
+		return nil
+	}
+	puts := make(map[string]uint64)
+	for _, n := range nodes {
+		puts[n.ID()] = n.Counters().Puts
+	}
+	return puts
 }
 
 // readRecords calls put for each record of the stream, in order.

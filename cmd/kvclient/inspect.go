@@ -15,13 +15,15 @@ import (
 func (a *app) inspectCmd() *cobra.Command {
 	var region int64
 	var limit int
+	var node string
 	cmd := &cobra.Command{
 		Use:   "inspect [KEY]",
 		Short: "look at a live server's memory by RDMA READ",
 		Long: `inspect reads the memory of a live server one-sidedly and shows what stands
 there: with no argument the regions, their headers and the beat; with KEY the
 way from the root of the index to the item; with --region the buckets of an
-index region, their slots, and the items that the slots name.
+index region, their slots, and the items that the slots name. In a cluster KEY is
+looked for at the node that owns it, everything else needs --node.
 
 It shows words as they are at that moment. A line may be out of date when it is
 printed; nothing of it carries the promises of a get.`,
@@ -41,7 +43,7 @@ printed; nothing of it carries the promises of a get.`,
 				}
 			}
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				in, err := newInspector(cmd.Context(), a, c)
+				in, err := newInspector(cmd.Context(), a, c, node, key)
 				switch {
 				case err != nil:
 					return err
@@ -55,6 +57,7 @@ printed; nothing of it carries the promises of a get.`,
 		},
 	}
 	cmd.Flags().Int64Var(&region, "region", 0, "show the buckets of this region")
+	a.nodeFlag(cmd, &node)
 	cmd.Flags().IntVar(&limit, "limit", 20, "buckets to show at most; empty ones do not count")
 	return cmd
 }
@@ -63,16 +66,39 @@ printed; nothing of it carries the promises of a get.`,
 type inspector struct {
 	*app
 	ctx  context.Context
-	c    *client.Client
+	c    *client.Node
 	view *layout.View
 }
 
-func newInspector(ctx context.Context, a *app, c *client.Client) (*inspector, error) {
-	view, err := c.View(ctx)
+func newInspector(ctx context.Context, a *app, c *client.Client, node string, key []byte) (*inspector, error) {
+	n, err := inspected(c, node, key)
 	if err != nil {
 		return nil, err
 	}
-	return &inspector{app: a, ctx: ctx, c: c, view: view}, nil
+	view, err := n.View(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &inspector{app: a, ctx: ctx, c: n, view: view}, nil
+}
+
+// inspected is the server to look at.
+func inspected(c *client.Client, node string, key []byte) (*client.Node, error) {
+	if node != "" {
+		return c.Node(node)
+	}
+	if key != nil {
+		return c.NodeOf(key)
+	}
+	nodes := c.Nodes()
+	if len(nodes) == 1 {
+		return nodes[0], nil
+	}
+	var ids []string
+	for _, n := range nodes {
+		ids = append(ids, n.ID())
+	}
+	return nil, usagef("each node of a cluster has its own memory: say --node, one of %q", ids)
 }
 
 // read READs n bytes, a multiple of 8, at a place.

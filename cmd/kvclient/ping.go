@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,35 +19,75 @@ const maxPings = 1_000_000
 
 func (a *app) pingCmd() *cobra.Command {
 	var count int
+	var node string
 	cmd := &cobra.Command{
 		Use:   "ping",
 		Short: "show how the server is reached, and measure the way there",
 		Long: `ping tells which fabric and device the connection uses, and why, and measures
 two round trips: a one-sided READ of the server's memory, in which the server's
-CPU takes no part, and a message that the server answers.`,
+CPU takes no part, and a message that the server answers. In a cluster it does so
+for every node that owns keys, one after the other.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if count < 1 || count > maxPings {
 				return usagef("--count is %d, want 1 to %d", count, maxPings)
 			}
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				r, err := measurePing(cmd.Context(), c, count)
-				if err != nil {
-					return err
-				}
-				if a.output == "json" {
-					return a.printJSON(r)
-				}
-				return a.print(r.String())
+				return a.runPing(cmd.Context(), c, node, count)
 			})
 		},
 	}
+	a.nodeFlag(cmd, &node)
 	cmd.Flags().IntVarP(&count, "count", "c", 100, "how often, each way")
 	return cmd
 }
 
+// runPing measures the way to one server, or to each node in turn.
+func (a *app) runPing(ctx context.Context, c *client.Client, node string, count int) error {
+	nodes := c.Nodes()
+	if node != "" {
+		n, err := c.Node(node)
+		if err != nil {
+			return err
+		}
+		nodes = []*client.Node{n}
+	}
+	if len(nodes) == 0 {
+		return client.ErrNoMap
+	}
+	if len(nodes) == 1 {
+		r, err := measurePing(ctx, nodes[0], count)
+		if err != nil {
+			return err
+		}
+		if a.output == "json" {
+			return a.printJSON(r)
+		}
+		return a.print(r.String())
+	}
+	all := map[string]pingReport{}
+	var errs []error
+	for _, n := range nodes {
+		r, err := measurePing(ctx, n, count)
+		if err != nil {
+			r.Fault = err.Error()
+			errs = append(errs, err)
+		}
+		if all[n.ID()] = r; a.output == "text" && err == nil {
+			if err := a.print(r.String() + "\n"); err != nil {
+				return err
+			}
+		}
+	}
+	if a.output == "json" {
+		errs = append(errs, a.printJSON(map[string]any{"nodes": all}))
+	}
+	return errors.Join(errs...)
+}
+
 // A pingReport is what ping prints.
 type pingReport struct {
+	Fault   string            `json:"fault,omitempty"` // why there is nothing below
 	Session client.ServerInfo `json:"session"`
 	Read    roundTrips        `json:"read"` // one-sided READs of the beat
 	Send    roundTrips        `json:"send"` // messages that the server answers
@@ -65,7 +106,7 @@ type roundTrips struct {
 
 // measurePing takes both measures in turn, so that whatever disturbs the
 // machine disturbs both.
-func measurePing(ctx context.Context, c *client.Client, count int) (r pingReport, err error) {
+func measurePing(ctx context.Context, c *client.Node, count int) (r pingReport, err error) {
 	// The first of each pays for what is made once.
 	if _, err = c.PingRead(ctx); err == nil {
 		_, err = c.Ping(ctx)
@@ -100,6 +141,9 @@ func sumUp(took []time.Duration) (r roundTrips) {
 func (r pingReport) String() string {
 	s := r.Session
 	lines := []string{fmt.Sprintf("server\t%s, store %s\n", s.Address, s.ID)}
+	if s.Node != "" {
+		lines = append([]string{fmt.Sprintf("node\t%s\n", s.Node)}, lines...)
+	}
 	row := func(name, format string, args ...any) {
 		lines = append(lines, name+"\t"+fmt.Sprintf(format, args...)+"\n")
 	}

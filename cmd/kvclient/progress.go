@@ -3,7 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
+	"math"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -19,6 +22,9 @@ type progress struct {
 	verb  string // "imported"
 	total int64  // bytes to come; 0 if nobody knows
 	start time.Time
+	// spread is how many keys each node of a cluster got; it may be nil, or return
+	// nil.
+	spread func() map[string]uint64
 
 	keys  atomic.Int64
 	bytes atomic.Int64 // of the stream, for the bar
@@ -33,9 +39,10 @@ const (
 )
 
 // newProgress starts to show; finish ends it.
-func newProgress(w io.Writer, verb string, total int64) *progress {
+func newProgress(w io.Writer, verb string, total int64, spread func() map[string]uint64) *progress {
 	p := &progress{
-		w: w, tty: isTerminal(w), verb: verb, total: total, start: time.Now(),
+		spread: spread,
+		w:      w, tty: isTerminal(w), verb: verb, total: total, start: time.Now(),
 		stop: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	go p.run()
@@ -78,8 +85,34 @@ func (p *progress) finish() {
 func (p *progress) line() string {
 	elapsed := time.Since(p.start)
 	keys := p.keys.Load()
-	return fmt.Sprintf("%s %s keys, %s in %s, %s keys/s", p.verb, thousands(keys), byteCount(p.bytes.Load()),
-		shortDuration(elapsed), thousands(int64(float64(keys)/max(elapsed.Seconds(), 1e-9))))
+	return fmt.Sprintf("%s %s keys, %s in %s, %s keys/s%s", p.verb, thousands(keys), byteCount(p.bytes.Load()),
+		shortDuration(elapsed), thousands(int64(float64(keys)/max(elapsed.Seconds(), 1e-9))), p.shares())
+}
+
+// maxShares bounds the nodes that are shown by themselves.
+const maxShares = 8
+
+// shares is what each node of a cluster has got.
+func (p *progress) shares() string {
+	if p.spread == nil {
+		return ""
+	}
+	nodes := p.spread()
+	if len(nodes) == 0 {
+		return ""
+	}
+	if len(nodes) > maxShares {
+		least, most := uint64(math.MaxUint64), uint64(0)
+		for _, n := range nodes {
+			least, most = min(least, n), max(most, n)
+		}
+		return fmt.Sprintf(" (%d nodes: %s to %s each)", len(nodes), thousands(int64(least)), thousands(int64(most)))
+	}
+	var parts []string
+	for _, id := range slices.Sorted(maps.Keys(nodes)) {
+		parts = append(parts, id+" "+thousands(int64(nodes[id])))
+	}
+	return " (" + strings.Join(parts, ", ") + ")"
 }
 
 // bar draws the state into the given number of columns, or as much of it as

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -14,25 +16,47 @@ import (
 )
 
 func (a *app) statsCmd() *cobra.Command {
-	return &cobra.Command{
+	var node string
+	cmd := &cobra.Command{
 		Use:   "stats",
 		Short: "print the counters of this client and of the server",
 		Long: `stats prints the counters of the server and of this client; the latter are
-those of this one call, and of interest in programs that use the library.`,
+those of this one call, and of interest in programs that use the library. In a
+cluster every node that owns keys is asked.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				st, err := c.Stats(cmd.Context())
-				if err != nil {
+				st, err := statsOf(cmd.Context(), c, node)
+				if err != nil && len(st.Nodes) == 0 {
 					return err
 				}
+				// What some nodes have said counts, if others cannot be reached.
 				if a.output == "json" {
-					return a.printJSON(st)
+					return errors.Join(a.printJSON(st), err)
 				}
-				return a.print(flatten(st))
+				return errors.Join(a.print(flatten(st)), err)
 			})
 		},
 	}
+	a.nodeFlag(cmd, &node)
+	return cmd
+}
+
+// nodeFlag is for commands that may be about one node of a cluster.
+func (a *app) nodeFlag(cmd *cobra.Command, node *string) {
+	cmd.Flags().StringVar(node, "node", "", "only this node of the cluster, by its id")
+	_ = cmd.RegisterFlagCompletionFunc("node", cobra.NoFileCompletions)
+}
+
+func statsOf(ctx context.Context, c *client.Client, node string) (client.Stats, error) {
+	if node == "" {
+		return c.Stats(ctx)
+	}
+	n, err := c.Node(node)
+	if err != nil {
+		return client.Stats{}, err
+	}
+	return n.Stats(ctx)
 }
 
 // flatten writes anything that has a JSON form as lines "name.name  value",
