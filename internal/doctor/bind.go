@@ -70,7 +70,7 @@ func (e *exam) inUse(name, network, addr string) {
 	pid, program := e.owner(network, addr)
 	switch {
 	case program == "kvserver":
-		e.holder[pid] = true
+		e.holder[pid], e.held[addr] = true, true
 		e.ok(name, subject, "held by kvserver (process %d), taken for this node, which runs", pid)
 	case pid != 0:
 		e.bad(Fail, name, subject, CodePortInUse, fmt.Sprintf("stop it, or take another port (%s)", keyOf(name)), "in use by %s (process %d)", program, pid)

@@ -76,14 +76,15 @@ type exam struct {
 	report Report
 	nodes  map[uint64]string // incarnation of a node -> an address that leads there
 	active map[string]int    // "mlx5_0 port 1" -> active MTU
-	holder map[int]bool      // processes that hold ports of this node: kvserver
+	holder map[int]bool      // processes that hold what is this node's: kvserver
+	held   map[string]bool   // addresses that they hold
 }
 
 // Run examines everything, in the order in which things rest on each other.
 // It ends early only if ctx does; the report says what was not examined. found
 // are findings of the caller's, which come first.
 func Run(ctx context.Context, h Host, found []Step, s Settings) *Report {
-	e := &exam{Host: h, set: s, nodes: make(map[uint64]string), active: make(map[string]int), holder: make(map[int]bool)}
+	e := &exam{Host: h, set: s, nodes: make(map[uint64]string), active: make(map[string]int), holder: make(map[int]bool), held: make(map[string]bool)}
 	e.report = Report{Role: "client", Good: true, Steps: []Step{}}
 	if s.Node {
 		e.report.Role = "node"
@@ -121,8 +122,10 @@ func (e *exam) peers(ctx context.Context) {
 		}
 	}
 	list := slices.Clone(s.Peers)
-	if len(e.holder) > 0 {
-		list = append(list, s.SelfPeers...)
+	for _, addr := range s.SelfPeers {
+		if e.runs(addr) {
+			list = append(list, addr)
+		}
 	}
 	if len(list) == 0 {
 		e.skip("peer", "", "no data address of a node is known, and none runs here: name some (kvclient doctor HOST:PORT...)")
@@ -143,6 +146,13 @@ func (e *exam) peers(ctx context.Context) {
 	if ctx.Err() != nil {
 		e.skip("examination", "", "it was interrupted: peers were left out")
 	}
+}
+
+// runs reports whether this node is found running at one of its addresses. A
+// port of librdmacm is not seen: there the lock of the data directory tells.
+func (e *exam) runs(addr string) bool {
+	_, port, err := net.SplitHostPort(addr)
+	return err == nil && port != "0" && (e.held[addr] || e.set.Fabric == "verbs" && len(e.holder) > 0)
 }
 
 func (e *exam) ok(name, subject, format string, args ...any) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"syscall"
 	"time"
 
@@ -67,6 +68,9 @@ func (e *exam) others(ctx context.Context, p Peer, addr string) (list []string) 
 	info, err := c.Cluster(ctx)
 	if err != nil || !info.Clustered {
 		return nil
+	}
+	if slices.Contains(e.set.SelfPeers, addr) && info.Teller != e.set.NodeID {
+		e.bad(Fail, "port", addr, CodePortInUse, "stop that one, or another port (listen)", "it is held by node %s of %s, and not by node %s", info.Teller, info.Name, e.set.NodeID)
 	}
 	for _, n := range info.Nodes {
 		if n.ID == info.Teller || n.Weight == 0 && n.State != "alive" {
