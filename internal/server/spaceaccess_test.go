@@ -39,7 +39,8 @@ func newSpaceRig(t testing.TB, o peerOptions, listen string) *spaceRig {
 		if o.fabric != nil {
 			c.Fabric, c.MemoryKind, c.Listen = o.fabric, o.kind, listen
 		}
-		c.Secret = secretOf("")
+		c.Secret, c.MemoryLimit, c.RegionSize, c.IndexRegionSize = secretOf(""), 64<<20, 4<<20, 2<<20
+		c.Idle = 10 * time.Minute // looking through whole regions takes long under the race detector
 		for _, name := range spaceNames[1:] {
 			c.Tenants = append(c.Tenants, Tenant{Name: name, Secret: secret.New(secretOf(name)), Space: "own"})
 		}
