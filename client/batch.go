@@ -24,7 +24,7 @@ type batch struct {
 	sges  []rdma.SGE
 	from  []layout.Place // of each READ
 	at    []int          // offset in buf of each READ
-	total int   // bytes
+	total int            // bytes
 
 	buf *buffer
 

@@ -58,13 +58,13 @@ type session struct {
 	toldView    atomic.Uint64 // what the last Ping said (viewuse.go)
 	looked      atomic.Int64  // coarse time at which a beat or Ping showed the view version
 	replaced    replaced
-	refreshing  atomic.Bool   // somebody is fetching a view
-	beatWanted  atomic.Bool   // the keeper should READ a beat
-	pingTurn    *turnstile    // one Ping at a time
-	pinged      atomic.Int64  // coarse time of the last Ping
-	heard       atomic.Int64  // coarse time of the last message from the server
-	sentAt      atomic.Int64  // coarse time of the last request
-	askedAt     atomic.Int64  // likewise, Pings aside
+	refreshing  atomic.Bool  // somebody is fetching a view
+	beatWanted  atomic.Bool  // the keeper should READ a beat
+	pingTurn    *turnstile   // one Ping at a time
+	pinged      atomic.Int64 // coarse time of the last Ping
+	heard       atomic.Int64 // coarse time of the last message from the server
+	sentAt      atomic.Int64 // coarse time of the last request
+	askedAt     atomic.Int64 // likewise, Pings aside
 
 	readsPosted, readsDone atomic.Uint64 // batches; mindCalls compares them
 	overdue                overdue

@@ -110,6 +110,37 @@ func TestRotation(t *testing.T) {
 	}
 }
 
+// TestOldKeysRest: an old registration stays for a lease after the new one came,
+// although no session knows of it: the network may carry READs yet.
+func TestOldKeysRest(t *testing.T) {
+	cfg := testConfig()
+	quick(&cfg)
+	cfg.Lease = 2 * time.Second
+	_, right := twoCards(&cfg)
+	srv, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := srv.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer srv.Shutdown(t.Context())
+	var begun atomic.Int64 // when the first of a wave was registered
+	have := right.slabs.Load()
+	right.atRegister(func(int) error {
+		begun.CompareAndSwap(0, srv.now())
+		return nil
+	})
+	if err := srv.startRotation(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a second registration", func() bool { return srv.rotationStat().Renewed > 0 })
+	eventually(t, "its end", func() bool { return right.slabs.Load() == have })
+	if rested := time.Duration(srv.now() - begun.Load()); rested < cfg.Lease {
+		t.Errorf("an old registration went after %v, the lease is %v", rested, cfg.Lease)
+	}
+}
+
 // TestRotationOfSilentSession: one that never takes the new table is told to
 // connect again, and does not hold up the rotation for ever.
 func TestRotationOfSilentSession(t *testing.T) {
@@ -300,7 +331,9 @@ func TestRetiredRegion(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 400 {
-		if _, err := p.call(func(id uint64) []byte { return wire.AppendDelete(nil, id, wire.Delete{Key: fmt.Append(nil, "goes", i)}) }); err != nil {
+		if _, err := p.call(func(id uint64) []byte {
+			return wire.AppendDelete(nil, id, wire.Delete{Key: fmt.Append(nil, "goes", i)})
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}

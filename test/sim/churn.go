@@ -105,6 +105,23 @@ func reuse(w *World, done <-chan struct{}) error {
 	return nil
 }
 
+// turnover: regions fill and run empty, while the server renews all rkeys as fast
+// as it can; the network hands them out again at once.
+func turnover(w *World, done <-chan struct{}) error {
+	for w.rest(500*time.Millisecond, done) {
+		if err := w.churn(24, 128<<10); err != nil {
+			return err
+		}
+		if err := w.drop(24); err != nil {
+			return err
+		}
+		if !w.rest(6*time.Second, done) {
+			return nil
+		}
+	}
+	return nil
+}
+
 // full: more data than memory, so that keys lose their items and their slots.
 func full(w *World, done <-chan struct{}) error {
 	for n := 3000; w.rest(500*time.Millisecond, done) && n <= 9000; n += 3000 {

@@ -60,4 +60,5 @@ func named(t *testing.T, name string) Scenario {
 
 func TestFindsPutOrder(t *testing.T) { found(t, teeth.F1PutOrder, "race") }
 func TestFindsMismatch(t *testing.T) { found(t, teeth.F3MismatchNotAbsent, "one-size") }
+func TestFindsOldKeys(t *testing.T)  { found(t, teeth.D6SessionsSpeak, "turnover") }
 func TestFindsSlotless(t *testing.T) { found(t, teeth.F7CountSlotless, "full") }

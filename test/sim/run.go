@@ -113,6 +113,11 @@ func play(seed uint64, sc *Scenario, log func(string), out *Outcome) (objects []
 		err = load.Finish(ctx)
 	}
 	out.Clients = w.clients[0].Counters()
+	for i, c := range w.clients {
+		if lost := c.Counters().SessionsLost; sc.Steady && lost > 0 && err == nil {
+			err = fmt.Errorf("client %d has lost its connection %d times, and nobody cut it", i, lost)
+		}
+	}
 	if e := w.close(); err == nil && e != nil {
 		err = fmt.Errorf("the end: %w", e)
 	}

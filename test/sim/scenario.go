@@ -26,6 +26,7 @@ type Scenario struct {
 	Steps   int
 	Disk    time.Duration // bounds what a sync takes
 	Crashes bool          // Disturb kills the server
+	Steady  bool          // no connection may be lost
 	Config  func(*server.Config)
 	// Disturb runs beside the workers until done is closed, on a goroutine of
 	// its own, and is what happens to the node.
@@ -52,6 +53,14 @@ func late() sim.Adversity {
 	return a
 }
 
+// patient is a network where READs take longer than a lease, for clients that
+// wait for them.
+func patient() sim.Adversity {
+	a := slow()
+	a.Late, a.LateMost = 0.05, 2*time.Second
+	return a
+}
+
 // small are values of a few size classes, so that freed places come back at once.
 var small = []int{9, 16, 16, 16, 24, 100}
 
@@ -75,6 +84,12 @@ func Scenarios() []Scenario {
 			Config: func(c *server.Config) { c.MemoryLimit, c.RegionSize = 5<<20, 1<<20 }},
 		{Name: "late", Adversity: late(), Ops: 500, Workers: 8, Objects: 6, Sizes: small, PerObject: 300, Disturb: slowGrowth, Steps: 1},
 		{Name: "restart", Adversity: slow(), Ops: 400, Objects: 6, Sizes: small, Disturb: restarts, Crashes: true},
+		{Name: "turnover", Adversity: patient(), Ops: 400, Sizes: []int{16, 300, 1000, 70_000}, NoScan: true, Steps: 1, Disturb: turnover, Steady: true,
+			Config: func(c *server.Config) {
+				c.MemoryLimit, c.RegionSize = 12<<20, 1<<20
+				c.Lease, c.Beat = 300*time.Millisecond, 30*time.Millisecond
+				c.RKeyMaxAge, c.RegionIdle = time.Second, 500*time.Millisecond
+			}},
 		{Name: "everything", Adversity: faults(), Ops: 400, Sizes: []int{16, 16, 100, 1000, 9000}, Disturb: everything, Crashes: true},
 	}
 }

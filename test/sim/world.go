@@ -21,15 +21,18 @@ const serverAddr = "10.0.0.1:7400"
 
 // A World is a network with one node and its clients. It lives in one bubble.
 type World struct {
-	seed  uint64
-	rng   *rand.Rand // of what is done to the world; one goroutine's
-	net   *sim.Network
-	host  *sim.Host
-	fs    *vfs.MemFS
-	sync  time.Duration // what a sync takes at most
-	conf  server.Config
-	srv   *server.Server
-	began time.Time
+	seed uint64
+	rng  *rand.Rand // of what is done to the world; one goroutine's
+	net  *sim.Network
+	host *sim.Host
+	fs   *vfs.MemFS
+	sync time.Duration // what a sync takes at most
+	// patience is how long clients wait for a server that does not answer; 0:
+	// their default.
+	patience time.Duration
+	conf     server.Config
+	srv      *server.Server
+	began    time.Time
 
 	clients []*client.Client
 	hosts   []*sim.Host
@@ -46,6 +49,9 @@ func newWorld(seed uint64, sc *Scenario, log func(string)) (*World, error) {
 	var err error
 	if w.host, err = w.net.Host("server", "10.0.0.1"); err != nil {
 		return nil, err
+	}
+	if sc.Steady {
+		w.patience = time.Minute
 	}
 	w.conf = server.Config{
 		Fabric: w.host, Listen: serverAddr, DataDir: "data", Shards: 2,
@@ -114,6 +120,9 @@ func (w *World) dial(i int) error {
 		Servers: []string{serverAddr}, Fabric: h, Spin: -1, HeapMemory: underRace,
 		Clock:       func() int64 { return int64(float64(time.Since(w.began)) * rate) },
 		BufferBytes: 4 << 20, StagingBytes: 4 << 20, Logger: w.conf.Logger,
+	}
+	if w.patience > 0 {
+		cfg.Timeout, cfg.DialTimeout = w.patience, w.patience
 	}
 	if i == 1 {
 		cfg.CacheEntries = -1 // every get looks its key up

@@ -109,6 +109,10 @@ var mutants = []mutant{
 	{teeth.F7ShownLater, "counts are shown at once after the fill", "store/index", "TestFilledIsShownALeaseLater"},
 	{teeth.F7CountSticks, "a count of keys without slot runs over", "store/index", "TestCountSticks"},
 	{teeth.D6ReclaimAtOnce, "the reclaim version is raised at the next beat", "store/region", "TestRetiredIsListedBeforeItIsSaid"},
+	{teeth.D6SessionsSpeak, "an old rkey goes although a session may use it", "internal/server", "TestRotation"},
+	{teeth.D6SessionsSpeak, "the same, found by the simulation", "test/sim", "TestFindsOldKeys"},
+	{teeth.D6OldKeysRest, "an old rkey goes before a lease is over", "internal/server", "TestOldKeysRest"},
+	{teeth.D6ReadsEndFirst, "a client takes the new table for its word that the old one is out of use", "client", "TestReadsEndFirst"},
 	{teeth.F16OwnPD, "spaces have regions of their own in one protection domain", "internal/server", "TestSpaceAccess"},
 }
 
