@@ -48,7 +48,7 @@ func (q *qp) begin() error {
 	return nil
 }
 
-// dial sets up TCP and MPA as the initiator.
+// dial sets up TCP, TLS if that is wanted, and MPA as the initiator.
 func (q *qp) dial(ctx context.Context, addr string, ird, ord int, private []byte) (rdma.ConnInfo, error) {
 	o := &q.pd.dev.fabric.opts
 	ctx, cancel := context.WithTimeout(ctx, o.SetupTimeout)
@@ -63,7 +63,12 @@ func (q *qp) dial(ctx context.Context, addr string, ird, ord int, private []byte
 		return rdma.ConnInfo{}, setupError(ctx, "dial", err)
 	}
 	conn := c.(*net.TCPConn)
-	info, err := q.handshake(ctx, conn, o, ird, ord, private)
+	str, err := dialTLS(ctx, conn, o.TLS, addr)
+	if err != nil {
+		_ = conn.Close()
+		return rdma.ConnInfo{}, err
+	}
+	info, err := q.handshake(ctx, str, conn, o, ird, ord, private)
 	if err != nil {
 		_ = conn.Close()
 	}
@@ -71,7 +76,7 @@ func (q *qp) dial(ctx context.Context, addr string, ird, ord int, private []byte
 }
 
 // handshake exchanges the MPA frames and starts the connection.
-func (q *qp) handshake(ctx context.Context, conn *net.TCPConn, o *Options, ird, ord int, private []byte) (rdma.ConnInfo, error) {
+func (q *qp) handshake(ctx context.Context, conn stream, tcp *net.TCPConn, o *Options, ird, ord int, private []byte) (rdma.ConnInfo, error) {
 	stop := interruptible(ctx, conn)
 	req := o.request(ird, ord, private)
 	if _, err := conn.Write(req.append(nil)); err != nil {
@@ -83,11 +88,14 @@ func (q *qp) handshake(ctx context.Context, conn *net.TCPConn, o *Options, ird, 
 		err = ctx.Err()
 	}
 	if err != nil {
+		if refused := (*net.OpError)(nil); o.TLS != nil && errors.As(err, &refused) && refused.Op == "remote error" {
+			return rdma.ConnInfo{}, tlsError(ctx, err)
+		}
 		return rdma.ConnInfo{}, setupError(ctx, "MPA reply", err)
 	}
 	if rep.reject {
 		info := rdma.ConnInfo{PrivateData: slices.Clone(rep.private), LocalAddr: conn.LocalAddr(), RemoteAddr: conn.RemoteAddr()}
-		return info, fmt.Errorf("%w by the peer (MPA revision %d, %d bytes of private data)", rdma.ErrRejected, rep.revision, len(rep.private))
+		return info, rejection(&rep)
 	}
 	t, code, err := judgeReply(&req, &rep, ird, ord)
 	if err != nil {
@@ -97,7 +105,7 @@ func (q *qp) handshake(ctx context.Context, conn *net.TCPConn, o *Options, ird, 
 		}
 		return rdma.ConnInfo{}, err
 	}
-	if err := q.attach(conn, &t, rdma.QPRTS); err != nil {
+	if err := q.attach(conn, tcp, &t, rdma.QPRTS); err != nil {
 		return rdma.ConnInfo{}, err
 	}
 	return q.Info(), nil
@@ -105,9 +113,9 @@ func (q *qp) handshake(ctx context.Context, conn *net.TCPConn, o *Options, ird, 
 
 // attach gives the QP its socket and starts the reader. The acceptor of a
 // peer-to-peer connection passes RTR and waits for the first FPDU.
-func (q *qp) attach(conn *net.TCPConn, t *terms, state rdma.QPState) error {
+func (q *qp) attach(conn stream, tcp *net.TCPConn, t *terms, state rdma.QPState) error {
 	o := &q.pd.dev.fabric.opts
-	raw, err := conn.SyscallConn()
+	raw, err := tcp.SyscallConn()
 	if err != nil {
 		return fmt.Errorf("%w: %w", rdma.ErrPeerGone, err)
 	}
@@ -124,6 +132,7 @@ func (q *qp) attach(conn *net.TCPConn, t *terms, state rdma.QPState) error {
 		return fmt.Errorf("%w: while connecting", rdma.ErrClosed)
 	}
 	q.conn, q.raw, q.state = conn, raw, state
+	q.secure, _ = conn.(*secure)
 	q.crc, q.ird, q.ord = t.crc, t.ird, t.ord
 	if t.rtr == RTRRead && t.hold {
 		q.ird = max(q.ird, 1) // the RTR READ itself needs a place
@@ -144,6 +153,9 @@ func (q *qp) attach(conn *net.TCPConn, t *terms, state rdma.QPState) error {
 		PrivateData: slices.Clone(t.private), IRD: t.ird, ORD: t.ord,
 		LocalAddr: conn.LocalAddr(), RemoteAddr: conn.RemoteAddr(), Detail: t.detail(),
 	}
+	if q.secure != nil {
+		q.info.Detail += ", " + q.secure.describe()
+	}
 	q.workers.Add(1)
 	go q.read()
 	q.kick()
@@ -156,6 +168,9 @@ func (q *qp) attach(conn *net.TCPConn, t *terms, state rdma.QPState) error {
 func payloadFor(o *Options, mss int, peer net.Addr) int {
 	if o.MaxPayload != 0 {
 		return o.MaxPayload &^ 7
+	}
+	if o.TLS != nil {
+		return loopbackPayload // TLS cuts records as it likes
 	}
 	if a, ok := peer.(*net.TCPAddr); ok && a.IP.IsLoopback() {
 		return loopbackPayload

@@ -270,7 +270,7 @@ func runRaw(t testing.TB, q *qp, tm terms, f func(c net.Conn)) []byte {
 	defer peer.Close()
 	own, err := l.AcceptTCP()
 	check(t, err)
-	check(t, q.attach(own, &tm, rdma.QPRTS))
+	check(t, q.attach(own, own, &tm, rdma.QPRTS))
 	check(t, peer.SetDeadline(time.Now().Add(10*time.Second)))
 	said := make(chan []byte)
 	go func() {

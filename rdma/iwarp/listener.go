@@ -102,9 +102,10 @@ func (l *listener) Close() error {
 
 // A connRequest is a peer that wants a connection.
 type connRequest struct {
-	l    *listener
-	conn *net.TCPConn
-	req  mpaFrame
+	l      *listener
+	conn   *net.TCPConn // to end it at any time
+	stream stream       // conn, or TLS over it, once that stands
+	req    mpaFrame
 
 	mu    sync.Mutex
 	state requestState
@@ -122,13 +123,17 @@ const (
 	requestAnswered                     // accepted, rejected or dropped
 )
 
-// receive reads the MPA request within the set-up time and queues it. Until
-// then the peer costs a socket and a small goroutine.
+// receive does the TLS handshake, if there is one, and reads the MPA request,
+// both within the set-up time, and queues it. Until then the peer costs a
+// socket and a small goroutine.
 func (r *connRequest) receive() {
 	defer r.l.workers.Done()
 	o := &r.l.dev.fabric.opts
 	_ = r.conn.SetDeadline(time.Now().Add(o.SetupTimeout))
-	req, err := readMPA(r.conn, false)
+	if r.acceptTLS(o.TLS) != nil {
+		return
+	}
+	req, err := readMPA(r.stream, false)
 	if err != nil {
 		r.l.dev.fabric.pending.remove(r)
 		_ = r.conn.Close()
@@ -229,7 +234,7 @@ func (r *connRequest) accept(ctx context.Context, q *qp, ird, ord int, private [
 	rep, t := o.answer(&r.req, ird, ord, private)
 	_ = r.conn.SetDeadline(time.Now().Add(o.SetupTimeout))
 	stop := interruptible(ctx, r.conn)
-	_, err := r.conn.Write(rep.append(nil))
+	_, err := r.stream.Write(rep.append(nil))
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
@@ -241,7 +246,7 @@ func (r *connRequest) accept(ctx context.Context, q *qp, ird, ord int, private [
 	if t.rtr != 0 {
 		state = rdma.QPRTR
 	}
-	if err := q.attach(r.conn, &t, state); err != nil {
+	if err := q.attach(r.stream, r.conn, &t, state); err != nil {
 		_ = r.conn.Close()
 		return err
 	}
@@ -276,6 +281,12 @@ func (r *connRequest) Reject(private []byte) error {
 // reject sends the refusal, in the peer's own revision or our newest, and
 // closes.
 func (r *connRequest) reject(private []byte) {
+	r.refuse(private)
+	_ = r.conn.Close()
+}
+
+// refuse sends the refusal.
+func (r *connRequest) refuse(private []byte) {
 	rep := mpaFrame{
 		reply: true, reject: true, crc: r.req.crc || !r.l.dev.fabric.opts.NoCRC,
 		revision: min(max(r.req.revision, 1), 2), private: private,
@@ -285,6 +296,5 @@ func (r *connRequest) reject(private []byte) {
 		rep.ird, rep.ord = mpaNoNegotiation, mpaNoNegotiation
 	}
 	_ = r.conn.SetDeadline(time.Now().Add(time.Second))
-	_, _ = r.conn.Write(rep.append(nil))
-	_ = r.conn.Close()
+	_, _ = r.stream.Write(rep.append(nil))
 }

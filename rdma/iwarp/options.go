@@ -2,6 +2,7 @@ package iwarp
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"time"
 
@@ -41,6 +42,12 @@ type Options struct {
 	// PeerTimeout is how long TCP may go unacknowledged, or the peer not read,
 	// before the connection ends; 0 means 20 s.
 	PeerTimeout time.Duration
+	// TLS runs every connection inside TLS 1.3, with certificates of both
+	// ends: Certificates is what this end shows, RootCAs and ClientCAs whom it
+	// believes when it dials and when it listens. The peer's certificate must
+	// have the host of the dialled address, or ServerName if that is set. nil:
+	// plain TCP. It implies NoCRC. See tls.go.
+	TLS *tls.Config
 }
 
 // Defaults and bounds of Options.
@@ -79,6 +86,7 @@ func (o Options) withDefaults() Options {
 	if o.PeerTimeout == 0 {
 		o.PeerTimeout = defaultPeerTimeout
 	}
+	o.NoCRC = o.NoCRC || o.TLS != nil
 	return o
 }
 
@@ -97,6 +105,7 @@ func (o Options) validate() error {
 		{o.MaxPending < 1, fmt.Sprintf("MaxPending %d is not positive", o.MaxPending)},
 		{o.SetupTimeout < 0, fmt.Sprintf("SetupTimeout %v is negative", o.SetupTimeout)},
 		{o.PeerTimeout < 0, fmt.Sprintf("PeerTimeout %v is negative", o.PeerTimeout)},
+		{checkTLS(o.TLS) != "", checkTLS(o.TLS)},
 	} {
 		if c.bad {
 			return fmt.Errorf("%w: %s", rdma.ErrInvalid, c.text)

@@ -2,7 +2,6 @@ package iwarp
 
 import (
 	"fmt"
-	"net"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -52,11 +51,12 @@ type qp struct {
 	readerGone bool      // the reader has ended: who comes last closes the socket
 	lingerEnd  time.Time // of a dead QP
 	finished   bool      // the last bytes, Terminate or none, have been dealt with
-	conn       *net.TCPConn
-	raw        syscall.RawConn
-	workers    sync.WaitGroup // reader and writer goroutines
-	burst      int            // completions of the reader's last round
-	ringing    bool           // a poster has let others run first and then kicks
+	conn       stream
+	raw        syscall.RawConn // of the TCP connection
+	secure     *secure         // conn, if it is TLS; then raw is of no use
+	workers    sync.WaitGroup  // reader and writer goroutines
+	burst      int             // completions of the reader's last round
+	ringing    bool            // a poster has let others run first and then kicks
 
 	crc        bool
 	maxPayload int

@@ -62,7 +62,12 @@ func (r *readRing) front() (w *sendWQE, ok bool) {
 // the socket is readable.
 func (q *qp) read() {
 	defer q.workers.Done()
-	err := q.raw.Read(q.readable)
+	var err error
+	if q.secure != nil {
+		err = q.readSecure()
+	} else {
+		err = q.raw.Read(q.readable)
+	}
 	if q.rx.buf != nil {
 		q.dropBuffer()
 	}

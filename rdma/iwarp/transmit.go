@@ -102,15 +102,17 @@ func (q *qp) transmit() {
 			q.stopTransmit()
 			return
 		}
-		q.mu.Unlock()
-		err := q.tryWrite(tb)
-		q.mu.Lock()
-		budget -= tb.off
-		if err != nil {
-			q.writeFailed(err)
-			return
-		}
-		q.retire()
+		if q.secure == nil {
+			q.mu.Unlock()
+			err := q.tryWrite(tb)
+			q.mu.Lock()
+			budget -= tb.off
+			if err != nil {
+				q.writeFailed(err)
+				return
+			}
+			q.retire()
+		} // else: TLS knows no write that does not wait
 		if tb.off < len(tb.b) || budget <= 0 {
 			if q.readerGone {
 				// Dead, and nobody hears the rest. A writer now would be one
@@ -185,9 +187,13 @@ func (q *qp) writer() {
 		q.fill()
 		q.retire()
 		if turn {
-			// What the socket takes belongs to the turn, too: it is most of the work.
+			// What the socket takes belongs to the turn, too: it is most of the
+			// work. Over TLS, where a write may wait, the turn ends before it.
 			q.mu.Unlock()
-			err := q.tryWrite(tb)
+			var err error
+			if q.secure == nil {
+				err = q.tryWrite(tb)
+			}
 			q.pd.dev.egress.give()
 			q.mu.Lock()
 			if err != nil {
@@ -210,8 +216,21 @@ func (q *qp) writer() {
 
 // afterWrite says goodbye once the last bytes of a dead QP are in the socket.
 func (q *qp) afterWrite() {
-	if q.finished {
+	if !q.finished {
+		return
+	}
+	if q.secure == nil {
 		_ = q.conn.CloseWrite()
+		return
+	}
+	// TLS has a last word of its own, and may wait for the socket. With the
+	// reader gone nobody waits for it, and the connection is closed anyway.
+	if !q.readerGone {
+		q.workers.Add(1)
+		go func() {
+			defer q.workers.Done()
+			_ = q.conn.CloseWrite()
+		}()
 	}
 }
 
