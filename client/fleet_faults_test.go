@@ -253,3 +253,33 @@ func TestFleetDirect(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Who learns of a newer view version by a READ of the beat, learns of the cluster
+// what is new, without asking for anything else.
+func TestFleetNewsByBeat(t *testing.T) {
+	nodes := fakeCluster(t, 2, true)
+	clock := newFakeClock()
+	c := dialFakes(t, nodes, func(cfg *Config) { cfg.clock = clock.now })
+	next := swapped(nodes[0].m)
+	nodes[0].set(func(n *fakeNode) {
+		n.m = next
+		v := *n.view
+		v.Version, v.Members = 2, slices.Clone(v.Members)
+		v.Members[1].State = cluster.Suspect
+		n.view = &v
+	})
+	f := nodes[0].fakeServer
+	f.mu.Lock()
+	f.view++ // the server raises it when its view of the cluster changes
+	f.beatLocked(2)
+	f.mu.Unlock()
+	eventually(t, "the client has the news", func() bool {
+		if n, err := c.Node("n1"); err != nil {
+			t.Fatal(err)
+		} else if _, err := n.PingRead(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		info := c.fleet.info()
+		return info.MapVersion == next.Version && info.Nodes[1].State == "suspect"
+	})
+}

@@ -142,13 +142,18 @@ func (s *session) fetchClusterOnce(p *patience, what wire.ClusterWhat) ([]byte, 
 	return text, nil
 }
 
-// keepNews refreshes what is known of the cluster, beside the region table: the
-// beat counts the changes of both.
-func (s *session) keepNews(p *patience) {
-	if s.c.fleet == nil || s.node == "" {
-		return
-	}
-	if err := s.refreshNews(p); err != nil && !errors.Is(err, context.Canceled) {
+// keepNews refreshes what is known of the cluster when the server shows a newer
+// view version, which counts the changes of the cluster, too.
+func (s *session) keepNews() {
+	defer func() {
+		s.newsAsked.Store(false)
+		if s.newsDue.Load() { // once more
+			s.c.poke()
+		}
+	}()
+	ctx, cancel := context.WithTimeout(s.c.done, s.c.cfg.Timeout)
+	defer cancel()
+	if err := s.refreshNews(&patience{c: s.c, ctx: ctx}); err != nil && ctx.Err() == nil {
 		s.c.log.Info("refreshing the view of the cluster failed", "server", s.addr, "node", s.node, "err", err)
 	}
 }

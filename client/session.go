@@ -31,8 +31,10 @@ type session struct {
 	sendOnly    bool  // no right to READ (sendonly.go)
 	incarnation uint64
 	welcome     wire.Welcome
-	server      string // welcome.ServerID, copied
-	node        string // who he has proved to be, in a cluster
+	server      string      // welcome.ServerID, copied
+	node        string      // who he has proved to be, in a cluster
+	newsDue     atomic.Bool // it may see another cluster now
+	newsAsked   atomic.Bool // somebody is asking it
 
 	sealIn  atomic.Pointer[wire.Seal] // of what comes; whoever polls the CQ opens it
 	sealMu  sync.Mutex                // messages are posted in the order of their numbers

@@ -42,6 +42,8 @@ func (s *session) takeView(v *view) {
 			return
 		}
 		r.list = append(r.list, old)
+		s.newsDue.Store(true) // the version counts the changes of the cluster, too
+		s.c.poke()
 	}
 	s.view.Store(v)
 	s.c.n.views.Add(1)

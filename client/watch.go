@@ -230,6 +230,10 @@ func (c *peer) keep() {
 			// keep the keeper from the lease.
 			c.wg.Go(s.keepView)
 		}
+		if s.node != "" && s.newsDue.Load() && s.newsAsked.CompareAndSwap(false, true) {
+			s.newsDue.Store(false)
+			c.wg.Go(s.keepNews)
+		}
 	}
 }
 
@@ -243,7 +247,6 @@ func (s *session) keepView() {
 		s.c.log.Info("refreshing the region table failed", "server", s.addr, "err", err)
 		return
 	}
-	s.keepNews(&p)
 	// A version that somebody only guessed at is not asked for again.
 	s.viewWanted.CompareAndSwap(want, 0)
 }
