@@ -183,13 +183,17 @@ func (a *app) clientConfig() (client.Config, error) {
 	if len(secret) > 0 {
 		_ = memory.KeepSecret() // best effort: this process lives for moments
 	}
+	fabrics, err := pickFabrics(a.cfg.Config, log)
+	if err != nil {
+		return client.Config{}, err
+	}
 	cache := a.cfg.CacheEntries
 	if cache == 0 {
 		cache = -1 // the library's word for none
 	}
 	return client.Config{
 		Servers:      a.cfg.Servers,
-		Fabrics:      pickFabrics(a.cfg.Config, log),
+		Fabrics:      fabrics,
 		Devices:      a.cfg.Device,
 		RequireRDMA:  a.cfg.RequireRDMA,
 		Secret:       secret,

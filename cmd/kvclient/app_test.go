@@ -169,7 +169,11 @@ func TestFabrics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range pickFabrics(l.Config, nil) {
+		list, err := pickFabrics(l.Config, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range list {
 			got = append(got, f.Name())
 		}
 		if strings.Join(got, " ") != want {

@@ -10,14 +10,18 @@ import (
 
 // pickFabrics makes the fabrics that the configuration allows, the one to
 // prefer first. Whether one of them can be had, and reaches the server, is found
-// out by the client library, which says so.
-func pickFabrics(c config.Config, log *slog.Logger) []rdma.Fabric {
+// out by the client library, which says so. An error is about the TLS files.
+func pickFabrics(c config.Config, log *slog.Logger) ([]rdma.Fabric, error) {
 	var list []rdma.Fabric
 	if c.Fabric != "iwarp" {
 		list = append(list, newVerbs(c, log))
 	}
 	if c.Fabric != "verbs" && !c.RequireRDMA { // iwarp and require_rdma: refused by internal/config
-		list = append(list, iwarp.New(iwarp.Options{}))
+		tls, err := c.TLSConfig()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, iwarp.New(iwarp.Options{TLS: tls}))
 	}
-	return list
+	return list, nil
 }

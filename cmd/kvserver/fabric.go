@@ -18,6 +18,7 @@ import (
 type fabrics struct {
 	verbs verbsFabric
 	iwarp rdma.Fabric
+	err   error // of the TLS files: nothing is served then
 }
 
 // verbsFabric is RDMA devices through rdma-core (package rdma/verbs).
@@ -53,6 +54,9 @@ type picker struct {
 // pick names the listeners of a server, verbs before iwarp, in the order of the
 // addresses. The error says which key cannot be had, and why.
 func (f fabrics) pick(ctx context.Context, c config.Config, log *slog.Logger) ([]server.Listener, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
 	ctx, cancel := context.WithTimeout(ctx, pickLimit)
 	defer cancel()
 	p := &picker{fabrics: f, cfg: c, log: log, kind: make(map[string]string), used: make(map[string]bool)}

@@ -11,7 +11,8 @@ import (
 // newFabrics makes the fabrics. It is the only place in this program that
 // knows which there are.
 func newFabrics(c config.Config, log *slog.Logger) fabrics {
-	return fabrics{verbs: verbs.New(verbsOptions(c, log)), iwarp: iwarp.New(iwarp.Options{})}
+	tls, err := c.TLSConfig()
+	return fabrics{verbs: verbs.New(verbsOptions(c, log)), iwarp: iwarp.New(iwarp.Options{TLS: tls}), err: err}
 }
 
 // verbsOptions translates the configuration, whose limits hold already.
