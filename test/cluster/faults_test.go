@@ -15,6 +15,7 @@ func TestFaults(t *testing.T) {
 	d.shortPauses()
 	d.linkCut()
 	d.oneWayCuts()
+	d.newKeys()
 	d.rollingRestart()
 	d.allKilled()
 	d.end()

@@ -19,11 +19,12 @@ import (
 )
 
 var (
-	seedFlag = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of random choices; a failure prints it")
-	binFlag  = flag.String("bin", "", "directory with kvserver and kvclient; empty: build them")
-	keysFlag = flag.Int("keys", 100_000, "keys of the test that reads every key")
-	outFlag  = flag.String("out", "", "directory of failing histories; empty: .cache/linearizability of the repository")
-	loopFlag = flag.Bool("loopback", false, "hosts on loopback addresses, though there may be namespaces")
+	seedFlag    = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of random choices; a failure prints it")
+	binFlag     = flag.String("bin", "", "directory with kvserver and kvclient; empty: build them")
+	keysFlag    = flag.Int("keys", 100_000, "keys of the test that reads every key")
+	secondsFlag = flag.Int("seconds", 40, "how long the storm lasts")
+	outFlag     = flag.String("out", "", "directory of failing histories; empty: .cache/linearizability of the repository")
+	loopFlag    = flag.Bool("loopback", false, "hosts on loopback addresses, though there may be namespaces")
 )
 
 // cannot says why there are no namespaces.

@@ -121,6 +121,17 @@ func (d *drill) oneWayCuts() {
 	}
 }
 
+// newKeys gives every region another rkey, twice, while clients read.
+func (d *drill) newKeys() {
+	d.part("rkeys rotate", d.both("n1", "n2", "n3"), func(t *testing.T) {
+		for range 2 {
+			d.must(t, d.places["east"], "--server", d.Node("n1").Addr(), "admin", "rotate-rkeys")
+			d.allWell(t, "with other rkeys")
+			pause(t.Context(), 2*d.opt.Lease) // the old ones are withdrawn
+		}
+	})
+}
+
 func (d *drill) slowLink() {
 	d.part("slow link", d.both("n1", "n2", "n3"), func(t *testing.T) {
 		must(t, d.net.Delay(d.at["east"], d.victim(), 50*time.Millisecond))

@@ -3,9 +3,9 @@
 // or, where namespaces cannot be made, loopback addresses.
 //
 //	       namespaces                                loopback
-//	host a: TAP 10.88.0.1 --+--------+        host a: 127.88.0.1
-//	host b: TAP 10.88.0.2 --| switch |        host b: 127.88.0.2   proxies between
-//	host c: TAP 10.88.0.3 --+--------+        host c: 127.88.0.3   clients and nodes
+//	host a: TAP 10.88.0.1 --+--------+        host a: 127.0.0.81
+//	host b: TAP 10.88.0.2 --| switch |        host b: 127.0.0.82   proxies between
+//	host c: TAP 10.88.0.3 --+--------+        host c: 127.0.0.83   clients and nodes
 //
 // A namespace has no name and leaves nothing behind: it ends with the last process
 // in it. Namespaces need the right to make them, which root has and, where the
@@ -71,10 +71,7 @@ func New(names ...string) (n Net, why error, err error) {
 	return n, why, err
 }
 
-// address is the address of the i-th host, from 0, in a network of 24 bits.
-func address(network string, i int) string { return fmt.Sprintf("%s.%d", network, i+1) }
-
-// maxHosts fit into a network of 24 bits, and into nobody's memory.
+// maxHosts is more than any test needs.
 const maxHosts = 32
 
 func checkNames(names []string) error {

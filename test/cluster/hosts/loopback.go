@@ -12,8 +12,9 @@ import (
 	"github.com/rdmakv/rdmakv/test/node"
 )
 
-// loopbackNetwork has the addresses of hosts on the loopback interface.
-const loopbackNetwork = "127.88.0"
+// firstLoopback is the last byte of the first host's address, 127.0.0.x: beyond those
+// that other programs are likely to have taken.
+const firstLoopback = 81
 
 // Loopback makes each host an address of the loopback interface. What can be cut
 // there is the way of a client in this process (Host.Fabric, Host.Dial) to another
@@ -24,7 +25,7 @@ func Loopback(names ...string) (Net, error) {
 	}
 	n := &loop{by: map[string]*loopHost{}, links: map[[2]string]*link{}}
 	for i, name := range names {
-		h := &loopHost{n: n, name: name, ip: address(loopbackNetwork, i)}
+		h := &loopHost{n: n, name: name, ip: fmt.Sprintf("127.0.0.%d", firstLoopback+i)}
 		l, err := net.Listen("tcp", net.JoinHostPort(h.ip, "0"))
 		if err != nil {
 			return nil, fmt.Errorf("host %s: %w", name, err)

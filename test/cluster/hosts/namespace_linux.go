@@ -34,7 +34,7 @@ func Namespaces(names ...string) (Net, error) {
 	var ends []io.ReadWriteCloser
 	var err error
 	for i, name := range names {
-		s := &space{name: name, ip: address(network, i), port: i + 1}
+		s := &space{name: name, ip: fmt.Sprintf("%s.%d", network, i+1), port: i + 1}
 		var tap *os.File
 		if s.ns, tap, err = newSpace(s.ip); err != nil {
 			err = fmt.Errorf("network namespace of %s: %w", name, err)
