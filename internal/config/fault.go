@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 )
 
@@ -33,6 +34,11 @@ func (f Faults) Error() string {
 		lines[i] = one.String()
 	}
 	return strings.Join(lines, "\n")
+}
+
+// about reports whether a key is at fault.
+func (f Faults) about(key string) bool {
+	return slices.ContainsFunc(f, func(one Fault) bool { return one.Key == key })
 }
 
 // orNil makes an error of the faults: nil when there are none, which a bare

@@ -79,7 +79,8 @@ func Load(opt Options) (*Loaded, error) {
 			faults = append(faults, f)
 		}
 	}
-	if opt.Scope&ForServer != 0 {
+	// Who has yet to say properly that there is a cluster has time for its doors.
+	if opt.Scope&ForServer != 0 && !faults.about("gossip.bind") {
 		for _, f := range l.openDoors() {
 			if !bad[f.Key] {
 				faults = append(faults, f)

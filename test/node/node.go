@@ -30,6 +30,8 @@ type Options struct {
 type Node struct {
 	Data    string        // address for RDMA connections
 	Admin   string        // address of the admin port; empty if there is none
+	ID      string        // node id, and
+	Gossip  string        // gossip address; empty for a server that is alone
 	Startup time.Duration // from exec to the ready line
 
 	on     Launcher
@@ -99,7 +101,7 @@ func Start(ctx context.Context, opt Options) (*Node, error) {
 	}
 }
 
-// parseReady reads "ready data=HOST:PORT admin=HOST:PORT".
+// parseReady reads "ready data=HOST:PORT admin=HOST:PORT node=ID gossip=HOST:PORT".
 func (n *Node) parseReady(line string) error {
 	words := strings.Fields(line)
 	if len(words) == 0 || words[0] != "ready" {
@@ -111,6 +113,10 @@ func (n *Node) parseReady(line string) error {
 			n.Data = value
 		case "admin":
 			n.Admin = value
+		case "node":
+			n.ID = value
+		case "gossip":
+			n.Gossip = value
 		}
 	}
 	if n.Data == "" {
