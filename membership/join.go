@@ -24,12 +24,13 @@ func (m *Members) joiner() {
 	begun := time.Now()
 	// joined: from then on it is a twin that is too late, not we.
 	joined := false
-	for first := true; ; first = false {
+	for round := 0; ; round++ {
 		select {
 		case <-time.After(wait):
 		case t := <-m.twin:
 			moved = m.meet(t, !joined) || moved
 			wait = m.time.rejoin / 2
+			round--
 			continue
 		case <-m.ctx.Done():
 			return
@@ -51,8 +52,11 @@ func (m *Members) joiner() {
 			}
 		}
 		joined = joined || m.settled(begun)
-		if !first {
+		if round > 0 {
 			m.revive()
+		}
+		if round > 0 && round <= mingleRounds {
+			m.mingle()
 		}
 		wait = m.time.rejoin/2 + rand.N(m.time.rejoin)
 	}
@@ -188,6 +192,25 @@ func (m *Members) knows(addr string) bool {
 	return slices.ContainsFunc(m.View().Members, func(p cluster.Member) bool {
 		return p.Gossip == addr && (p.State == cluster.Alive || p.State == cluster.Suspect)
 	})
+}
+
+// mingleRounds is how often a node that has just come compares notes with
+// another one by itself. When many nodes start at once, each learns of some of
+// the others by gossip only, some packets are lost, and memberlist's own next
+// push/pull is up to minutes away in a large cluster.
+const mingleRounds = 3
+
+// mingle does a push/pull with one of the living, chosen at random.
+func (m *Members) mingle() {
+	var alive []string
+	for _, p := range m.View().Members {
+		if p.State == cluster.Alive && p.ID != m.cfg.NodeID {
+			alive = append(alive, p.Gossip)
+		}
+	}
+	if len(alive) > 0 {
+		_ = m.dial(m.ctx, alive[rand.IntN(len(alive))])
+	}
 }
 
 // revive knocks at one of the dead, chosen at random: it may be we who were

@@ -58,6 +58,7 @@ type Members struct {
 	peers      map[string]*peer
 	byHash     map[uint64]string // of peers
 	tableBytes int
+	tableNews  bool          // a table came or went since the last look
 	next       chan struct{} // closed at the next change of view or tables
 	err        error
 	left       bool
@@ -325,8 +326,14 @@ func (m *Members) publishView() {
 	m.count.Store(alive)
 	slices.SortFunc(v.Members, func(a, b cluster.Member) int { return cmp.Compare(a.ID, b.ID) })
 	old := m.view.Load()
+	news := m.tableNews
+	m.tableNews = false
 	if old != nil {
 		if slices.EqualFunc(old.Members, v.Members, sameMember) {
+			if news { // the metadata told of it before
+				close(m.next)
+				m.next = make(chan struct{})
+			}
 			return
 		}
 		v.Version = old.Version + 1

@@ -3,15 +3,12 @@ package membership
 import (
 	"fmt"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
 )
-
-var osExit = os.Exit
 
 // A memNet is a network in memory, for many nodes in one process. Packets are
 // dropped when a receiver is slow, as UDP's are, and links can be cut, one way

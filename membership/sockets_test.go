@@ -40,7 +40,7 @@ func onLoopback(t *testing.T, id string, edit func(*Config)) *node {
 	return x
 }
 
-func (n *node) addr() string { return n.list.LocalNode().Address() }
+func (n *node) addr() string { return n.View().Member(n.cfg.NodeID).Gossip }
 
 func TestRealSockets(t *testing.T) {
 	a := onLoopback(t, "a", nil)

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hashicorp/memberlist"
+
 	"github.com/rdmakv/rdmakv/internal/cluster"
 )
 
@@ -54,7 +56,7 @@ func (m *Members) setTableLocked(p *peer, t *table) bool {
 			return false
 		}
 	}
-	p.table, m.tableBytes = t, size
+	p.table, m.tableBytes, m.tableNews = t, size, true
 	return true
 }
 
@@ -100,6 +102,7 @@ func (m *Members) Publish(t *cluster.Table) error {
 		return err
 	}
 	m.spread(advert)
+	m.hurry(advert)
 	return nil
 }
 
@@ -121,25 +124,59 @@ func (m *Members) spread(advert []byte) {
 	signal(m.dirty)
 }
 
+// hurryNodes is to how many nodes an advert goes at once, when it is new.
+const hurryNodes = 3
+
+// hurry sends an advert on without waiting for the next round of gossip: to a
+// few nodes, each of which does the same. Where that does not reach, the
+// rounds do.
+func (m *Members) hurry(advert []byte) {
+	if m.list == nil {
+		return // published before there is anybody to tell
+	}
+	var to [hurryNodes]memberlist.Node
+	n := 0
+	m.mu.Lock()
+	for _, p := range m.peers { // in random order
+		if p.State == cluster.Alive {
+			to[n] = p.node
+			if n++; n == hurryNodes {
+				break
+			}
+		}
+	}
+	m.mu.Unlock()
+	for i := range n {
+		_ = m.list.SendBestEffort(&to[i], advert)
+	}
+}
+
 // advert handles a delta of a table that came by gossip; b is the message.
 func (m *Members) advert(d *cluster.Delta, b []byte) {
+	if m.learn(d, b) {
+		m.hurry(b)
+	}
+}
+
+// learn takes a delta and passes it on, if it is new.
+func (m *Members) learn(d *cluster.Delta, b []byte) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if d.Node == m.cfg.NodeID {
 		m.forgedLocked(d.Incarnation, d.To, d.Digest)
-		return
+		return false
 	}
 	p := m.peers[d.Node]
 	switch {
 	case p == nil || p.Incarnation != d.Incarnation:
 		m.stats.old.Add(1) // of a node, or a life of it, that we know nothing of, or nothing any more
-		return
+		return false
 	case d.To > p.TableVersion+maxLead:
 		m.stats.malformed.Add(1)
-		return
+		return false
 	case d.To <= p.heard || p.table != nil && p.table.version >= d.To:
 		m.stats.old.Add(1)
-		return
+		return false
 	}
 	p.heard = d.To
 	m.stats.fresh.Add(1)
@@ -154,6 +191,7 @@ func (m *Members) advert(d *cluster.Delta, b []byte) {
 	}
 	// New to us, so new to others. The queue has a lock of its own, innermost.
 	m.broadcast("table "+d.Node, b)
+	return true
 }
 
 // forgedLocked answers word of a table of ours that we never made: whoever

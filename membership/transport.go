@@ -133,11 +133,19 @@ func (t *transport) greet(s *stream, reason refusal) {
 			_ = s.Close()
 		}
 		return
+	case err != nil: // nothing, or no whole label, came in time: nobody to talk to
+		_ = s.Close()
+		return
 	default:
-		reason = refuseLabel
-		if err != nil {
-			label = err.Error()
+		// No label, or another. One that ended without a word, as a probe does
+		// whose time is over, is no knock at the door.
+		if label == "" {
+			if n, _ := conn.Read(make([]byte, 1)); n == 0 {
+				_ = s.Close()
+				return
+			}
 		}
+		reason = refuseLabel
 	}
 	t.refused(s.RemoteAddr(), reason, label)
 	_, _ = s.Write(reason.append(nil, t.label))

@@ -132,7 +132,9 @@ func (q *qp) attach(conn stream, tcp *net.TCPConn, t *terms, state rdma.QPState)
 		return fmt.Errorf("%w: while connecting", rdma.ErrClosed)
 	}
 	q.conn, q.raw, q.state = conn, raw, state
-	q.secure, _ = conn.(*secure)
+	if q.secure, _ = conn.(*secure); q.secure != nil {
+		q.raw = nil // whoever wrote to it would write past the encryption
+	}
 	q.crc, q.ird, q.ord = t.crc, t.ird, t.ord
 	if t.rtr == RTRRead && t.hold {
 		q.ird = max(q.ird, 1) // the RTR READ itself needs a place

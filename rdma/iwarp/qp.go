@@ -52,8 +52,8 @@ type qp struct {
 	lingerEnd  time.Time // of a dead QP
 	finished   bool      // the last bytes, Terminate or none, have been dealt with
 	conn       stream
-	raw        syscall.RawConn // of the TCP connection
-	secure     *secure         // conn, if it is TLS; then raw is of no use
+	raw        syscall.RawConn // of conn; nil if that is TLS
+	secure     *secure         // conn, if it is TLS
 	workers    sync.WaitGroup  // reader and writer goroutines
 	burst      int             // completions of the reader's last round
 	ringing    bool            // a poster has let others run first and then kicks
