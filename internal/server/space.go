@@ -46,7 +46,7 @@ func (c Config) forSpace(sp SpaceConfig) Config {
 	c.MemoryLimit, c.MaxSessions = sp.MemoryLimit, sp.MaxSessions
 	// Units of registration that fit the limit: an eighth of it for items.
 	c.RegionSize = clampSize(c.RegionSize, sp.MemoryLimit/8, 4<<20)
-	c.IndexRegionSize = clampSize(c.IndexRegionSize, sp.MemoryLimit/16, 2<<20)
+	c.IndexRegionSize = clampSize(c.IndexRegionSize, sp.MemoryLimit/32, 2<<20)
 	c.CacheBytes = smaller(c.CacheBytes, 4<<20)
 	c.MemTableBytes = 4 << 20
 	c.MaxOpenFiles = 256
