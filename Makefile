@@ -37,7 +37,7 @@ check: ## the inner loop, under two minutes: format, vet, short tests
 	$(GO) test -short $$($(GO) list ./... | grep -v /test/e2e)
 
 test: ## everything that CI runs, well inside an hour on two cores
-	@scripts/steps prepare lint unit race mutants crash tears sim linearizability fuzz-short e2e cluster-test lab demo
+	@scripts/steps prepare lint unit race mutants crash tears sim linearizability fuzz-short e2e security cluster-test lab demo
 
 test-all: ## test, and what takes longer: model, lab-cluster, lab-siw, nightly
 	@scripts/steps test model lab-cluster lab-siw nightly
@@ -71,6 +71,10 @@ linearizability: ## what clients see is one order: 200,000 operations (OPS=, SEC
 
 e2e: build ## real processes: kill -9, bad input, the command lines, two million keys
 	$(GO) test -count 1 -timeout 30m ./test/e2e -bin $(CURDIR)/$(BIN) -kills $(KILLS_TEST)
+
+.PHONY: security
+security: build ## attacks from outside: secrets, rkeys, altered messages, half-open connections
+	$(GO) test -count 1 -timeout 10m ./test/security -bin $(CURDIR)/$(BIN)
 
 .PHONY: cluster-test
 cluster-test: build ## three nodes and two clients as separate hosts: kills, pauses, cuts, restarts

@@ -284,20 +284,8 @@ func (r *rig) tenant(name string) server.TenantStat {
 }
 
 // metrics is what the admin port tells Prometheus.
-func (r *rig) metrics() string { return r.fetch("/metrics") }
-
-func (r *rig) fetch(path string) string {
-	r.t.Helper()
-	resp, err := http.Get("http://" + r.srv.AdminAddr().String() + path)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return string(data)
+func (r *rig) metrics() string {
+	return fetchAny(r.t, "http://"+r.srv.AdminAddr().String()+"/metrics")
 }
 
 // metric is one value of a page of metrics; 0 if it is not there.
@@ -325,4 +313,19 @@ func (r *rig) noSecrets(what, text string) {
 			}
 		}
 	}
+}
+
+// fetchAny is the page at a URL, whatever its status.
+func fetchAny(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
 }

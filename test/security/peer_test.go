@@ -56,11 +56,7 @@ func newPeer(t testing.TB) *peer {
 			t.Fatal(err)
 		}
 	}
-	device := ""
-	if *fabricFlag == "verbs" {
-		device = "rxe0"
-	}
-	p.dev, err = newFabric().Open(ctx, device)
+	p.dev, err = newFabric().Open(ctx, "")
 	must(err)
 	p.pd, err = p.dev.AllocPD()
 	must(err)
