@@ -55,6 +55,14 @@ func TestUnit(t *testing.T) {
 	if strings.Contains(read(t, "../cmd/kvserver/serve.go"), "NOTIFY_SOCKET") {
 		t.Error("kvserver speaks sd_notify: Type=notify then")
 	}
+	// ExecReload sends SIGHUP, by which a program that does not know it ends.
+	handled := false
+	for _, name := range sources(t, "../cmd/kvserver/*.go") {
+		handled = handled || strings.Contains(read(t, name), "SIGHUP")
+	}
+	if !strings.Contains(u["Service.ExecReload"], "-HUP") || !handled {
+		t.Errorf("ExecReload=%s, and kvserver handles SIGHUP: %v", u["Service.ExecReload"], handled)
+	}
 	// systemd must wait longer than the program does.
 	m := regexp.MustCompile(`shutdownLimit = (\d+) \* time\.Second`).FindStringSubmatch(read(t, "../cmd/kvserver/serve.go"))
 	if m == nil {
@@ -72,6 +80,15 @@ func TestUnit(t *testing.T) {
 	if len(words) != 3 || words[1] != "--config" || words[2] != "/etc/rdmakv/config.yaml" {
 		t.Errorf("ExecStart=%s", u["Service.ExecStart"])
 	}
+}
+
+func sources(t *testing.T, pattern string) []string {
+	t.Helper()
+	names, err := filepath.Glob(pattern)
+	if err != nil || len(names) == 0 {
+		t.Fatalf("%s: %v", pattern, err)
+	}
+	return names
 }
 
 // TestUnitVerify: systemd itself finds nothing wrong with it.
@@ -129,6 +146,42 @@ func TestThreeNodes(t *testing.T) {
 	}
 }
 
+// documents tell people what to type.
+var documents = []string{"README.md", "../docs/deploy-roce.md", "systemd/kvserver.service", "kubernetes/rdmakv.yaml", "three-nodes/kv1.yaml"}
+
+// TestCommands: commands that the documents use exist.
+func TestCommands(t *testing.T) {
+	words := map[string]map[string]bool{"kvclient": {}, "kvserver": {}}
+	use := regexp.MustCompile(`(?:Use:\s+|wire\.Admin\w+, |\{)"([a-z-]+)`)
+	for program, known := range words {
+		for _, name := range sources(t, "../cmd/"+program+"/*.go") {
+			for _, m := range use.FindAllStringSubmatch(read(t, name), -1) {
+				known[m[1]] = true
+			}
+		}
+	}
+	command := regexp.MustCompile(`\b(kvserver|kvclient)((?: --[a-z-]+ [^ ]+)*)((?: [a-z]+(?:-[a-z]+)*)+)`)
+	groups := map[string]bool{"cluster": true, "admin": true, "fabric": true}
+	seen := 0
+	for _, name := range documents {
+		for _, block := range regexp.MustCompile("(?s)```.*?```|`[^`\n]+`").FindAllString(read(t, name), -1) {
+			for _, m := range command.FindAllStringSubmatch(block, -1) {
+				f := strings.Fields(m[3])
+				if words[f[0]] != nil {
+					continue // the programs themselves, to be installed
+				}
+				if groups[f[0]] && len(f) > 1 && !words[m[1]][f[1]] || !words[m[1]][f[0]] {
+					t.Errorf("%s: there is no %s %s", name, m[1], strings.Join(f, " "))
+				}
+				seen++
+			}
+		}
+	}
+	if seen < 20 {
+		t.Errorf("only %d commands were looked at", seen)
+	}
+}
+
 // TestFlags: flags and variables that the documents and files use exist.
 func TestFlags(t *testing.T) {
 	flags := map[string]bool{"config": true, "output": true, "role": true, "all": true, "timeout": true, "help": true}
@@ -140,7 +193,7 @@ func TestFlags(t *testing.T) {
 	flag := regexp.MustCompile(`\s--([a-z][a-z-]*)`)
 	variable := regexp.MustCompile(`RDMAKV_[A-Z_]+`)
 	seen := 0
-	for _, name := range []string{"README.md", "../docs/deploy-roce.md", "systemd/kvserver.service", "kubernetes/rdmakv.yaml", "three-nodes/kv1.yaml"} {
+	for _, name := range documents {
 		text := read(t, name)
 		for _, c := range command.FindAllString(text, -1) {
 			if strings.Contains(c, "fabric perf") {

@@ -237,6 +237,10 @@ func manifestConfig(t *testing.T, m object, set *statefulSet) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// "kubectl exec … kvclient" finds the same file, and the secret by it.
+	if c, err := config.Load(config.Options{Scope: config.ForClient, File: file, Env: env}); err != nil || c.SecretFile != l.SecretFile {
+		t.Errorf("kvclient in the pod: %v", err)
+	}
 	if l.NodeID != "rdmakv-0" || l.Gossip.Advertise != "10.1.2.3:7946" || !slices.Equal(l.Advertise, []string{"10.1.2.3"}) || l.Insecure || len(l.Gossip.Join) != set.Replicas {
 		t.Errorf("%+v", l.Config)
 	}

@@ -142,6 +142,15 @@ func TestGoodMachine(t *testing.T) {
 	}
 }
 
+// TestVLAN: the VLAN of an interface is said with the GID.
+func TestVLAN(t *testing.T) {
+	r := newRig(t)
+	r.file("proc/net/vlan/config", "VLAN Dev name    | VLAN ID\nName-Type: VLAN_NAME_TYPE_RAW_PLUS_VID_NO_PAD\neth2           | 100  | eth0")
+	if report, failed, _ := r.run(); len(failed) > 0 || !strings.Contains(report.Text(), "that of 10.0.0.1, VLAN 100 of eth0") {
+		t.Errorf("%v\n%s", failed, report.Text())
+	}
+}
+
 // TestBrokenMachines breaks one thing each: it is what fails, alone, with what
 // helps.
 func TestBrokenMachines(t *testing.T) {
