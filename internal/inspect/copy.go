@@ -39,6 +39,7 @@ func Backup(ctx context.Context, out io.Writer, dir, dest string) error {
 	if err = errors.Join(err, release()); err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
+	noteSpaces(out, dir)
 	return verify(ctx, out, dest)
 }
 
@@ -221,6 +222,7 @@ func syncDir(dir string) error {
 // record, its own facts. A summary goes to w, progress to out. Damage that it
 // finds is a *DamagedError.
 func Check(ctx context.Context, w, out io.Writer, dir string) error {
+	noteSpaces(out, dir)
 	p := progress{out: out, last: time.Now()}
 	var keys, bytes uint64
 	return run(ctx, w, dir, Options{}, func(e store.InspectEntry) {

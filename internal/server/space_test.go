@@ -221,8 +221,8 @@ func TestSpaceTools(t *testing.T) {
 	}
 	// The node's own backup has the node's keys.
 	to = filepath.Join(t.TempDir(), "copy")
-	if err := inspect.Backup(context.Background(), &out, dir, to); err != nil {
-		t.Fatalf("%v\n%s", err, out.String())
+	if err := inspect.Backup(context.Background(), &out, dir, to); err != nil || !strings.Contains(out.String(), from) {
+		t.Fatalf("%v, or not a word of the spaces:\n%s", err, out.String())
 	}
 	setSpaces(t, srv, SpaceConfig{Name: "b"})
 	out.Reset()
