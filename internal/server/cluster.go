@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -128,7 +129,11 @@ func (c *Config) fs() vfs.FS {
 func (srv *Server) checkDir() error {
 	cfg := &srv.cfg
 	if srv.cluster != nil {
-		return shardmap.CheckIdentity(cfg.fs(), cfg.DataDir, srv.cluster.id)
+		err := shardmap.CheckIdentity(cfg.fs(), cfg.DataDir, srv.cluster.id)
+		if errors.Is(err, fs.ErrPermission) {
+			return nil // the store says it better, and openBook looks again
+		}
+		return err
 	}
 	if cfg.DataDir == "" || cfg.Mode == store.Cache {
 		return nil

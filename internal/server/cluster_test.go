@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -396,6 +397,7 @@ func TestNewsTravel(t *testing.T) {
 		}
 	}
 	tables()
+	var begun time.Time
 	// A large value needs a region of its own.
 	for i := 0; ; i++ {
 		key := fmt.Sprint("key", i)
@@ -403,6 +405,7 @@ func TestNewsTravel(t *testing.T) {
 			continue
 		}
 		regions := len(nodes[0].store.View().Regions)
+		begun = time.Now()
 		if err := dial(t, nodes[0], peerOptions{}).put(key, strings.Repeat("v", 10000)); err != nil {
 			t.Fatal(err)
 		}
@@ -412,6 +415,7 @@ func TestNewsTravel(t *testing.T) {
 		break
 	}
 	tables()
+	t.Logf("a new region was known everywhere after %v", time.Since(begun).Round(time.Millisecond))
 	p := dial(t, nodes[0], peerOptions{})
 	before, _ := p.regions()
 	if err := nodes[2].Shutdown(context.Background()); err != nil {
@@ -422,4 +426,19 @@ func TestNewsTravel(t *testing.T) {
 		return c != nil && c.State == cluster.Left
 	})
 	eventually(t, "the beat tells of it", func() bool { return nodes[0].store.ViewVersion() > before.Version })
+}
+
+// TestEndpointsFit: a node with more addresses than gossip has room for tells of
+// the first ones, and starts.
+func TestEndpointsFit(t *testing.T) {
+	srv := startServer(t, func(c *Config) {
+		clusterOf("a")(c)
+		for i := range 12 {
+			c.Cluster.Hosts = append(c.Cluster.Hosts, fmt.Sprintf("2001:db8:1:2:3:4:5:%x", i+1))
+		}
+	})
+	m := dial(t, srv, peerOptions{}).view().Member("a")
+	if len(m.Endpoints) < 4 || len(m.Endpoints) > cluster.MaxEndpoints || !strings.Contains(m.Endpoints[0].Addr, "[2001:db8:1:2:3:4:5:1]:") {
+		t.Errorf("clients are told %v", m.Endpoints)
+	}
 }

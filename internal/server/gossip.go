@@ -28,7 +28,7 @@ func (c *clustered) startGossip(ctx context.Context) error {
 	srv := c.srv
 	var self cluster.Member
 	self.Role = cluster.RoleServer
-	self.Endpoints = srv.endpoints(c.cfg.Hosts, "")
+	self.Endpoints = c.fit(srv.endpoints(c.cfg.Hosts, ""))
 	c.self(&self)
 	members, err := membership.Start(ctx, membership.Config{
 		NodeID: c.cfg.NodeID, Cluster: c.cfg.Name,
@@ -42,7 +42,7 @@ func (c *clustered) startGossip(ctx context.Context) error {
 	c.members = members
 	// Only now it is known under which address others reach this node.
 	host, _, _ := net.SplitHostPort(c.gossipAddr())
-	endpoints := srv.endpoints(c.cfg.Hosts, host)
+	endpoints := c.fit(srv.endpoints(c.cfg.Hosts, host))
 	if len(endpoints) == 0 {
 		return errors.New("server: no address to tell clients: every listener is on a wildcard address; say where they reach this node (advertise)")
 	}
@@ -102,12 +102,26 @@ func (srv *Server) endpoints(hosts []string, fallback string) []cluster.Endpoint
 		}
 		for _, h := range at {
 			e := cluster.Endpoint{Fabric: p.dev.attr.Fabric, Addr: net.JoinHostPort(h, port)}
-			if h != "" && !slices.Contains(out, e) && len(out) < cluster.MaxEndpoints {
+			if h != "" && !slices.Contains(out, e) {
 				out = append(out, e)
 			}
 		}
 	}
 	return out
+}
+
+// fit leaves out endpoints at the end for which there is no room in what gossip
+// says of a node.
+func (c *clustered) fit(list []cluster.Endpoint) []cluster.Endpoint {
+	for n := len(list); ; n-- {
+		_, err := cluster.AppendMeta(nil, &cluster.Member{ID: c.cfg.NodeID, Role: cluster.RoleServer, Endpoints: list[:n]})
+		if err == nil || n == 0 {
+			if n < len(list) {
+				c.srv.log.Warn(limitNone, "clients are not told of every address: there is no room in gossip for all (advertise names those that count)", "left_out", fmt.Sprint(list[n:]))
+			}
+			return list[:n]
+		}
+	}
 }
 
 // run tells the other nodes of regions, and clients of the other nodes, until

@@ -25,10 +25,10 @@ func (srv *Server) NodeStatus() (*wire.NodeStatus, error) {
 	st := &wire.NodeStatus{
 		Version: version.Of("kvserver").Version, Incarnation: hex64(srv.incarnation),
 		Uptime: time.Duration(srv.now()).Seconds(), Time: now.UTC(), Ready: srv.Ready(), Filled: srv.Filled(),
-		Map:    wire.MapStatus{State: wire.MapNone.String()},
-		Shards: wire.ShardStatus{Total: srv.shards, List: []uint16{}},
-		Lag:    wire.LagStatus{Unpublished: lag.Unpublished, NotDurable: lag.NotDurable, NotPublished: lag.NotPublished},
-		Spaces: len(srv.everySpace()) - 1, Tenants: len(srv.cfg.Tenants),
+		Map:     wire.MapStatus{State: wire.MapNone.String()},
+		Shards:  wire.ShardStatus{Total: srv.shards, List: []uint16{}},
+		Lag:     wire.LagStatus{Unpublished: lag.Unpublished, NotDurable: lag.NotDurable, NotPublished: lag.NotPublished},
+		Spaces:  len(srv.everySpace()) - 1,
 		Regions: wire.RegionStatus{Retired: len(retired), ViewVersion: view.Version},
 		Memory:  wire.MemoryStatus{Limit: srv.cfg.MemoryLimit},
 	}
@@ -43,6 +43,11 @@ func (srv *Server) NodeStatus() (*wire.NodeStatus, error) {
 			st.Regions.Items++
 		}
 		st.Regions.Bytes += r.Length
+	}
+	for _, l := range srv.logins.list() {
+		if l.Name != "" {
+			st.Tenants++
+		}
 	}
 	used, _ := srv.regions.bytes()
 	st.Memory.Used = uint64(used)
