@@ -125,7 +125,7 @@ func (m *Members) spread(advert []byte) {
 }
 
 // hurryNodes is to how many nodes an advert goes at once, when it is new.
-const hurryNodes = 3
+const hurryNodes = 5
 
 // hurry sends an advert on without waiting for the next round of gossip: to a
 // few nodes, each of which does the same. Where that does not reach, the

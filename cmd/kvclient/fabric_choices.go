@@ -32,7 +32,8 @@ func (a *app) fabricChoices() (list []choice) {
 		list = append(list, choice{fabric: hard, err: err})
 	}
 	if c.Fabric != "verbs" {
-		soft := choice{fabric: iwarp.New(iwarp.Options{})}
+		tls, err := c.TLSConfig()
+		soft := choice{fabric: iwarp.New(iwarp.Options{TLS: tls}), err: err}
 		if c.RequireRDMA {
 			soft.err = errors.New("iwarp: it is done in software, and require_rdma is set")
 		}
