@@ -66,7 +66,6 @@ func TestDevice(t *testing.T) {
 		return append([]string{"--fabric", "verbs", "--device", roceDevice, "--listen", roceIP + ":7400", "--admin-listen", "", "--data-dir", filepath.Join(dir, "data"),
 			"--memory-limit", "64MiB", "--region-size", "8MiB", "--index-region-size", "8MiB"}, more...)
 	}
-	h := here(t)
 	has := func(t *testing.T, r *report, level, code, says string) {
 		t.Helper()
 		for _, s := range r.Steps {
@@ -78,15 +77,15 @@ func TestDevice(t *testing.T) {
 	}
 
 	t.Run("well", func(t *testing.T) {
-		r := h.doctor(node()...)
-		h.want(r, "", "that of "+roceIP)
+		r := here(t).doctor(node()...)
+		here(t).want(r, "", "that of "+roceIP)
 		has(t, r, "ok", "", "active MTU 4096")
 	})
 	t.Run("a session over it", func(t *testing.T) {
-		n := h.start(node()...)
+		n := here(t).start(node()...)
 		defer n.Kill()
-		r := h.doctor("--fabric", "verbs", "--timeout", "20s", roceIP+":7400")
-		h.want(r, "", "large read")
+		r := here(t).doctor("--fabric", "verbs", "--timeout", "20s", roceIP+":7400")
+		here(t).want(r, "", "large read")
 		has(t, r, "ok", "", "verbs/"+roceDevice)
 		// A step of the wall clock: the node's time follows slowly.
 		var now unix.Timespec
@@ -103,9 +102,9 @@ func TestDevice(t *testing.T) {
 			}
 		}
 		step(3600)
-		r = h.doctor("--fabric", "verbs", "--timeout", "20s", roceIP+":7400")
+		r = here(t).doctor("--fabric", "verbs", "--timeout", "20s", roceIP+":7400")
 		step(-3600)
-		h.want(r, "clock-skew", "behind this machine's wall clock")
+		here(t).want(r, "clock-skew", "behind this machine's wall clock")
 	})
 	for _, c := range []struct {
 		name string
@@ -115,11 +114,11 @@ func TestDevice(t *testing.T) {
 	}{
 		{"device that does not exist", []string{"--device", "mlx5_9"}, "device-name", "this kernel has"},
 		{"empty entry of the GID table", node("--gid-index", "77"), "gid-index", "index 77"},
-		{"huge pages that are not there", node("--huge-pages", "on"), "huge-pages", "vm.nr_hugepages="},
+		{"huge pages that are not there", node("--huge-pages", "on", "--memory-limit", "1GiB"), "huge-pages", "vm.nr_hugepages="},
 		{"address that no device has", append(node(), "--listen", "127.0.0.1:7400"), "fabric", "device's interface"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := h.doctor(c.args...)
+			r := here(t).doctor(c.args...)
 			has(t, r, "fail", c.code, c.says)
 			if r.First != c.code {
 				t.Errorf("the first failure is %s\n%v", r.First, r)
@@ -129,20 +128,20 @@ func TestDevice(t *testing.T) {
 	t.Run("small MTU", func(t *testing.T) {
 		sh(t, "/sbin/ip link set "+roceNetdev+" mtu 1500")
 		defer sh(t, "/sbin/ip link set "+roceNetdev+" mtu 4500")
-		r := h.doctor(node()...)
-		h.want(r, "", "mtu-small")
+		r := here(t).doctor(node()...)
+		here(t).want(r, "", "mtu-small")
 		has(t, r, "warn", "mtu-small", "active MTU 1024 of at most 4096")
-		h.want(h.doctor(node("--path-mtu", "4096")...), "mtu-mismatch", "path_mtu is 4096 and the port's active MTU 1024")
+		here(t).want(here(t).doctor(node("--path-mtu", "4096")...), "mtu-mismatch", "path_mtu is 4096 and the port's active MTU 1024")
 	})
 	t.Run("no address", func(t *testing.T) {
 		sh(t, "/sbin/ip address flush dev "+roceNetdev+" scope global")
 		defer sh(t, "/sbin/ip address add "+roceIP+"/24 dev "+roceNetdev)
-		has(t, h.doctor(node()...), "warn", "gid-link-local", "ip address add")
+		has(t, here(t).doctor(node()...), "warn", "gid-link-local", "ip address add")
 	})
 	t.Run("interface down", func(t *testing.T) {
 		sh(t, "/sbin/ip link set "+roceNetdev+" down")
 		until(t, port+"state", "DOWN")
-		r := h.doctor(node()...)
+		r := here(t).doctor(node()...)
 		sh(t, "/sbin/ip link set "+roceNetdev+" up")
 		until(t, port+"state", "ACTIVE")
 		has(t, r, "fail", "port-down", "ip link set "+roceNetdev+" up")
