@@ -254,6 +254,9 @@ func (s *session) keepView() {
 // keepLease READs a beat if one is wanted, and the reclaim list if a proved
 // lease waits for it.
 func (s *session) keepLease() {
+	if s.sendOnly {
+		return // it READs nothing, so no beat
+	}
 	ctx, cancel := context.WithTimeout(s.c.done, max(s.welcome.Lease, time.Second))
 	defer cancel()
 	p := patience{c: s.c, ctx: ctx}
