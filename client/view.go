@@ -18,6 +18,7 @@ type view struct {
 	layout.View
 	remote []rdma.RemoteAddr // of each region's first byte, by index in Regions
 
+	_ [64]byte // a line of its own: what follows is written by every READ
 	// under counts the batches that are posted under it and have not completed:
 	// when it has been replaced and this is 0, nothing of it is used any more.
 	under atomic.Int64
