@@ -8,8 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,8 +28,8 @@ const (
 	floodDepth = 8
 )
 
-// BenchmarkUnderFlood reports what the victim's READs take beside 0, 4 and 32
-// flooding connections of one other domain.
+// BenchmarkUnderFlood reports what the victim's READs, small and large, take
+// beside 0, 4 and 32 flooding connections of one other domain, and what those get.
 func BenchmarkUnderFlood(b *testing.B) {
 	responder := startRole(b, "responder", "")
 	line, err := bufio.NewReader(responder).ReadString('\n')
@@ -41,29 +42,44 @@ func BenchmarkUnderFlood(b *testing.B) {
 		b.Fatal(line, err)
 	}
 	for _, n := range []int{0, 4, 32} {
-		b.Run(fmt.Sprintf("flooders=%d", n), func(b *testing.B) {
-			if n > 0 {
-				flood := startRole(b, fmt.Sprintf("flood %d", n), fmt.Sprint(floodAt, " ", floodTag))
-				if _, err := bufio.NewReader(flood).ReadString('\n'); err != nil {
-					b.Fatal(err)
+		for _, size := range []uint32{64, 1 << 20} {
+			b.Run(fmt.Sprintf("flooders=%d/size=%d", n, size), func(b *testing.B) {
+				flooded := new(atomic.Int64) // bytes
+				if n > 0 {
+					flood := bufio.NewReader(startRole(b, fmt.Sprintf("flood %d", n), fmt.Sprint(floodAt, " ", floodTag)))
+					readCount(flood, flooded)
+					go func() {
+						for readCount(flood, flooded) {
+						}
+					}()
 				}
-			}
-			e := newFloodEnd(b, victimAt)
-			defer e.close()
-			took := make([]time.Duration, 0, b.N)
-			for begun := time.Now(); time.Since(begun) < 4*time.Second; {
-				at := time.Now()
-				e.read(b, victimTag, 64, 1)
-				took = append(took, time.Since(at))
-				time.Sleep(200 * time.Microsecond)
-			}
-			slices.Sort(took)
-			for name, q := range map[string]float64{"p50-us": 0.5, "p99-us": 0.99, "p999-us": 0.999} {
-				b.ReportMetric(float64(took[int(q*float64(len(took)-1))].Nanoseconds())/1000, name)
-			}
-			b.ReportMetric(float64(len(took)), "reads")
-		})
+				e := newFloodEnd(b, victimAt)
+				defer e.close()
+				var took []time.Duration
+				begun, before := time.Now(), flooded.Load()
+				for time.Since(begun) < 4*time.Second {
+					at := time.Now()
+					e.read(b, victimTag, size, 1)
+					took = append(took, time.Since(at))
+					time.Sleep(200 * time.Microsecond)
+				}
+				b.ReportMetric(float64(flooded.Load()-before)/time.Since(begun).Seconds()/(1<<20), "flood-MiB/s")
+				slices.Sort(took)
+				for name, q := range map[string]float64{"p50-us": 0.5, "p99-us": 0.99, "p999-us": 0.999} {
+					b.ReportMetric(float64(took[int(q*float64(len(took)-1))].Nanoseconds())/1000, name)
+				}
+				b.ReportMetric(float64(len(took)), "reads")
+			})
+		}
 	}
+}
+
+// readCount reads a line of a flood: the bytes that it has READ so far.
+func readCount(r *bufio.Reader, n *atomic.Int64) bool {
+	line, err := r.ReadString('\n')
+	v, _ := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
+	n.Store(max(v, n.Load()))
+	return err == nil
 }
 
 // TestFloodRole is the body of the processes; it does nothing without a role.
@@ -140,18 +156,20 @@ func floodFlood(t *testing.T, n int) {
 	var addr string
 	var stag uint32
 	fmt.Sscan(os.Getenv(floodPlace), &addr, &stag)
-	var wg sync.WaitGroup
+	var bytes atomic.Int64
 	for range n {
 		e := newFloodEnd(t, addr)
-		wg.Go(func() {
+		go func() {
 			for {
 				e.read(t, stag, floodBytes, floodDepth)
+				bytes.Add(floodBytes * floodDepth)
 			}
-		})
+		}()
 	}
-	time.Sleep(time.Second)
-	fmt.Println("flooding")
-	wg.Wait()
+	for { // until the parent ends us
+		time.Sleep(500 * time.Millisecond)
+		fmt.Println(bytes.Load())
+	}
 }
 
 // A floodEnd is a connected QP that READs.
