@@ -172,11 +172,13 @@ func (a *app) settingsOf(ctx context.Context, l *config.Loaded, node bool, args 
 		Node: node, Fabric: l.Fabric, Devices: l.Device, RequireRDMA: l.RequireRDMA, VerbsConnect: l.VerbsConnect,
 		GIDIndex: l.GIDIndex, PathMTU: l.PathMTU,
 		NodeID: l.NodeID, DataDir: l.DataDir, Cache: l.Mode == "cache", Listen: l.Listen, Admin: l.AdminListen,
+		MaxSessions: l.MaxSessions, TLS: doctor.TLS{Cert: l.TLS.Cert, Key: l.TLS.Key, CA: l.TLS.CA},
 		MemoryLimit: uint64(l.MemoryLimit), RegionSize: uint64(l.RegionSize), IndexRegion: uint64(l.IndexRegionSize), HugePages: l.HugePages,
 		Gossip: l.Gossip.Bind, Join: l.Gossip.Join, Cluster: l.ClusterName(),
 	}
 	_, secretErr := l.Secret()
 	s.NoSession = secretErr
+	_, tenantsErr := l.Tenants(a.env)
 	keys, keysErr := l.GossipKeys()
 	s.GossipKeys, s.NoGossip = keys, keysErr
 	for _, f := range []struct {
@@ -187,7 +189,7 @@ func (a *app) settingsOf(ctx context.Context, l *config.Loaded, node bool, args 
 	}{
 		{"secret_file", l.SecretFile, true, false, secretErr},
 		{"gossip.key_file", l.Gossip.KeyFile, true, true, keysErr},
-		{"tenants_file", l.TenantsFile, false, true, nil},
+		{"tenants_file", l.TenantsFile, false, true, tenantsErr},
 		{"tls.cert", l.TLS.Cert, false, false, nil},
 		{"tls.key", l.TLS.Key, true, false, nil},
 		{"tls.ca", l.TLS.CA, false, false, nil},

@@ -6,6 +6,8 @@ const (
 	CodeConfig        = "config"          // the configuration itself is wrong
 	CodeKeyFile       = "key-file"        // a key file is missing, unreadable, malformed
 	CodeKeyMode       = "key-mode"        // others may read a key file
+	CodeTLS           = "tls"             // certificates that are not believed
+	CodeOpenFiles     = "open-files"      // fewer descriptors than sessions
 	CodeModule        = "module-missing"  // a kernel module is not loaded
 	CodeLibrary       = "library-missing" // a library of rdma-core is not here
 	CodeNoDevice      = "no-device"       // RDMA is wanted and there is no device

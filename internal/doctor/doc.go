@@ -39,6 +39,7 @@ type Settings struct {
 	GIDIndex     int    // -1: chosen by address
 	PathMTU      int    // 0: the port's
 	Files        []KeyFile
+	TLS          TLS
 	Ways         []Way // which fabrics are used, and why others are not
 
 	// A node.
@@ -51,6 +52,7 @@ type Settings struct {
 	Gossip      string   // HOST:PORT, "" for a standalone node
 	Join        []string // gossip addresses of other nodes
 	GossipKeys  [][]byte // the primary one first
+	MaxSessions int
 	MemoryLimit uint64
 	RegionSize  uint64
 	IndexRegion uint64

@@ -91,6 +91,7 @@ func Run(ctx context.Context, h Host, found []Step, s Settings) *Report {
 	}
 	e.report.Add(found...)
 	e.keyFiles()
+	e.tls()
 	e.rdma()
 	e.ways()
 	if s.Node {
@@ -98,6 +99,7 @@ func Run(ctx context.Context, h Host, found []Step, s Settings) *Report {
 	}
 	e.memlock()
 	if s.Node {
+		e.openFiles()
 		e.hugePages()
 		e.cgroup()
 	}

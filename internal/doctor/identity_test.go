@@ -155,7 +155,7 @@ func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	report := Run(ctx, r.host, nil, r.set)
-	if !strings.Contains(report.Text(), "interrupted") || strings.Contains(report.Text(), "session") {
+	if !strings.Contains(report.Text(), "interrupted") || strings.Contains(report.Text(), "session 10.0.0.2") {
 		t.Errorf("%s", report.Text())
 	}
 }

@@ -55,7 +55,7 @@ func newRig(t *testing.T) *rig {
 	}
 	r.set = Settings{
 		Node: true, Fabric: "verbs", VerbsConnect: "cm", GIDIndex: -1, DataDir: data,
-		Listen: []string{"10.0.0.1:7400"}, MemoryLimit: 1 << 30, RegionSize: 128 << 20, IndexRegion: 16 << 20, HugePages: "on",
+		Listen: []string{"10.0.0.1:7400"}, MaxSessions: 4096, MemoryLimit: 1 << 30, RegionSize: 128 << 20, IndexRegion: 16 << 20, HugePages: "on",
 		Ways:  []Way{{Address: "10.0.0.1:7400", Listen: true, Use: []string{"verbs/mlx5_0: its own address"}}},
 		Peers: []string{"10.0.0.2:7400"},
 	}
@@ -70,7 +70,7 @@ func newRig(t *testing.T) *rig {
 		net + "mtu": "4500", net + "flags": "0x1003", net + "carrier": "1",
 		huge + "nr_hugepages": "600", huge + "free_hugepages": "600", huge + "resv_hugepages": "0",
 		"proc/meminfo":       "MemTotal:       16384000 kB\nHugepagesize:       2048 kB",
-		"proc/self/limits":   "Limit                     Soft Limit           Hard Limit           Units\nMax locked memory         unlimited            unlimited            bytes",
+		"proc/self/limits":   "Limit                     Soft Limit           Hard Limit           Units\nMax locked memory         unlimited            unlimited            bytes\nMax open files            65536                65536                files",
 		"proc/self/status":   "Name:\tkvclient\nCapEff:\t0000000000000000",
 		"proc/self/cgroup":   "0::/system.slice/rdmakv.service",
 		"proc/net/vlan/none": "",
@@ -209,6 +209,9 @@ func TestBrokenMachines(t *testing.T) {
 		{"memlock that can be raised", func(r *rig) {
 			r.file("proc/self/limits", "Max locked memory         8388608              unlimited            bytes")
 		}, CodeMemlock, Fail, "ulimit -l unlimited"},
+		{"few open files", func(r *rig) {
+			r.file("proc/self/limits", "Max locked memory         unlimited            unlimited            bytes\nMax open files            1024                 4096                 files")
+		}, CodeOpenFiles, Warn, "LimitNOFILE="},
 		{"few memory regions", func(r *rig) { r.at.MaxMR = 32 }, CodeMRLimit, Fail, "raise region_size"},
 		{"small memory regions", func(r *rig) { r.at.MaxMRSize = 64 << 20 }, CodeMRLimit, Fail, "lower region_size"},
 		{"no huge pages", func(r *rig) { r.remove("sys/kernel/mm/hugepages") }, CodeHugePages, Fail, "this kernel has none"},

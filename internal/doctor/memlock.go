@@ -22,20 +22,8 @@ const clientBuffers = 192 << 20
 // memlockOf reads the limit of locked memory of a process, and whether it has
 // CAP_IPC_LOCK (bit 14), for which the limit does not count.
 func (h *Host) memlockOf(pid string) (soft, hard int64, ipcLock bool, err error) {
-	data, err := os.ReadFile(h.path("proc", pid, "limits"))
-	if err != nil {
+	if soft, hard, err = h.limitOf(pid, "Max locked memory"); err != nil {
 		return 0, 0, false, err
-	}
-	found := false
-	for line := range strings.Lines(string(data)) {
-		if rest, ok := strings.CutPrefix(line, "Max locked memory"); ok {
-			if f := strings.Fields(rest); len(f) >= 2 {
-				soft, hard, found = limit(f[0]), limit(f[1]), true
-			}
-		}
-	}
-	if !found {
-		return 0, 0, false, fmt.Errorf("/proc/%s/limits has no line about locked memory", pid)
 	}
 	status, err := os.ReadFile(h.path("proc", pid, "status"))
 	if err != nil {
@@ -48,6 +36,52 @@ func (h *Host) memlockOf(pid string) (soft, hard int64, ipcLock bool, err error)
 		}
 	}
 	return soft, hard, ipcLock, nil
+}
+
+// limitOf reads a line of /proc/PID/limits.
+func (h *Host) limitOf(pid, name string) (soft, hard int64, err error) {
+	data, err := os.ReadFile(h.path("proc", pid, "limits"))
+	if err != nil {
+		return 0, 0, err
+	}
+	for line := range strings.Lines(string(data)) {
+		if rest, ok := strings.CutPrefix(line, name); ok {
+			if f := strings.Fields(rest); len(f) >= 2 {
+				return limit(f[0]), limit(f[1]), nil
+			}
+		}
+	}
+	return 0, 0, fmt.Errorf("/proc/%s/limits has no line %q", pid, name)
+}
+
+// examined is the process whose limits count: the node that runs, or else this
+// one, which is another shell than the node may get.
+func (e *exam) examined() (pid, whose string) {
+	for p := range e.holder {
+		return strconv.Itoa(p), fmt.Sprintf("the running node (process %d)", p)
+	}
+	return "self", "this shell (a node started elsewhere, as by systemd, has its own)"
+}
+
+// fileReserve are descriptors beside those of sessions: the store's files,
+// listeners, gossip.
+const fileReserve = 512
+
+// openFiles holds the limit of open files against the sessions that are
+// allowed: with iwarp each has a socket.
+func (e *exam) openFiles() {
+	pid, whose := e.examined()
+	soft, _, err := e.limitOf(pid, "Max open files")
+	need := int64(e.set.MaxSessions) + fileReserve
+	switch {
+	case err != nil:
+		e.skip("open files", "", "the limit is unknown: %v", err)
+	case soft != Unlimited && soft < need:
+		e.bad(Warn, "open files", "", CodeOpenFiles, fmt.Sprintf("LimitNOFILE=%d (systemd), ulimit -n %d; or lower max_sessions", max(need, 65536), need),
+			"the limit of %s is %d; max_sessions %d and what a node opens beside them need about %d", whose, soft, e.set.MaxSessions, need)
+	default:
+		e.ok("open files", "", "the limit of %s allows %d sessions", whose, e.set.MaxSessions)
+	}
 }
 
 func limit(s string) int64 {
@@ -66,10 +100,7 @@ func (e *exam) memlock() {
 		e.skip("locked memory", "", "no RDMA device pins memory here")
 		return
 	}
-	pid, whose := "self", "this shell (a node started elsewhere, as by systemd, has its own)"
-	for p := range e.holder {
-		pid, whose = strconv.Itoa(p), fmt.Sprintf("the running node (process %d)", p)
-	}
+	pid, whose := e.examined()
 	soft, hard, ipcLock, err := e.memlockOf(pid)
 	if err != nil {
 		e.skip("locked memory", "", "the limit is unknown: %v", err)

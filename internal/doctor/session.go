@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/rdma/iwarp"
 )
 
 // badSession names what keeps a session from being made, when the port itself
@@ -14,6 +15,8 @@ func (e *exam) badSession(addr string, err error) {
 	switch {
 	case errors.Is(err, client.ErrAuth):
 		say(CodeSecret, "the same secret_file (or RDMAKV_SECRET) and tenant on both ends: compare sha256sum of the files; kvserver logs whom it refuses, and why", "wrong secret or tenant")
+	case errors.Is(err, iwarp.ErrTLS):
+		say(CodeTLS, "tls.cert, tls.key and tls.ca on both ends, or on none; certificates signed by a CA that the other end has, names as they are dialed", "TLS does not come about")
 	case errors.Is(err, client.ErrVersion):
 		say(CodeVersion, "the same release on both ends; kvclient version, kvserver version", "no protocol version in common")
 	case errors.Is(err, client.ErrNoRDMA):
