@@ -37,8 +37,8 @@ func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(fo
 type app struct {
 	stdout, stderr io.Writer
 	env            []string
-	signals        <-chan os.Signal // SIGTERM and SIGINT
-	reloads        <-chan os.Signal // SIGHUP
+	signals        <-chan os.Signal        // SIGTERM and SIGINT
+	reloads        func() <-chan os.Signal // takes over SIGHUP; nil: nobody does
 	fabrics        func(config.Config, *slog.Logger) fabrics
 
 	file    string // --config

@@ -37,6 +37,10 @@ func (a *app) serve(ctx context.Context) error {
 	// What is in force, so that a log tells under which settings it was written.
 	log.LogAttrs(ctx, slog.LevelInfo, "settings", a.cfg.Attrs(config.ForServer)...)
 
+	var reloads <-chan os.Signal
+	if a.reloads != nil {
+		reloads = a.reloads()
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	started := make(chan error, 1)
@@ -69,7 +73,7 @@ func (a *app) serve(ctx context.Context) error {
 		case sig := <-a.signals:
 			log.Info("ending", "signal", sig.String())
 			return a.shutdown(srv)
-		case <-a.reloads:
+		case <-reloads:
 			a.reload(ctx, srv, log)
 		case <-srv.Fatal():
 			_ = a.shutdown(srv)

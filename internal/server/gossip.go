@@ -49,6 +49,9 @@ func (c *clustered) startGossip(ctx context.Context) error {
 	if err := members.SetSelf(func(m *cluster.Member) { m.Endpoints = endpoints }); err != nil {
 		return fmt.Errorf("server: gossip: %w", err)
 	}
+	if far := hidden(endpoints, host); len(far) > 0 {
+		srv.log.Warn(limitNone, "clients and nodes on other machines cannot reach this node: it listens on its own loopback address alone; see listen and advertise", "told", fmt.Sprint(far))
+	}
 	c.look()
 	srv.log.Info("node of a cluster", "node", c.cfg.NodeID, "cluster", c.cfg.Name, "addr", c.gossipAddr(),
 		"join", c.cfg.Join, "endpoints", fmt.Sprint(endpoints))
@@ -108,6 +111,25 @@ func (srv *Server) endpoints(hosts []string, fallback string) []cluster.Endpoint
 		}
 	}
 	return out
+}
+
+// hidden are the endpoints on loopback addresses, of a node whose gossip goes
+// further than that.
+func hidden(list []cluster.Endpoint, gossip string) (out []cluster.Endpoint) {
+	if loopback(gossip) {
+		return nil
+	}
+	for _, e := range list {
+		if host, _, err := net.SplitHostPort(e.Addr); err == nil && loopback(host) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+func loopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 // fit leaves out endpoints at the end for which there is no room in what gossip
