@@ -183,7 +183,7 @@ func (s *Server) Start(ctx context.Context, more ...string) error {
 	if o.Open {
 		args = append(args, "--insecure")
 	} else {
-		args = append(args, "--gossip-key-file", s.rig.keyFile(), "--secret-file", s.rig.SecretFile(), "--cluster-name", "test")
+		args = append(args, "--gossip-key-file", s.rig.seen(s.rig.keyFile()), "--secret-file", s.rig.seen(s.rig.SecretFile()), "--cluster-name", "test")
 	}
 	n, err := node.Start(ctx, node.Options{
 		Bin: filepath.Join(o.Bin, "kvserver"), On: p.On(), Args: append(append(args, o.Args...), more...), Log: s.log(), Wait: o.Wait,
