@@ -226,6 +226,9 @@ func (a *app) dialDirect(ctx context.Context, addr string) (doctor.Peer, error) 
 		return nil, err
 	}
 	cfg.Servers, cfg.Direct = []string{addr}, true
+	if a.cfg.LogLevel != "debug" {
+		cfg.Logger = nil // what it would say are findings
+	}
 	c, err := client.Dial(ctx, cfg)
 	if err != nil {
 		return nil, err

@@ -259,6 +259,58 @@ func TestGossipKeys(t *testing.T) {
 	h.want(h.doctor(args...), "", "answers by TCP and UDP")
 }
 
+// TestTenants: an operator puts a tenant out and lets him in again, at all nodes.
+func TestTenants(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	own := write("web.secret", "the secret of the tenant web")
+	tenants := write("tenants.yaml", "tenants:\n  - name: web\n    secret_file: web.secret\n    space: main\n")
+	g := newGroup(t, "kv1", "kv2")
+	for _, m := range g.members {
+		if code, err := m.node.Stop(time.Minute); code != 0 || err != nil {
+			t.Fatalf("exit code %d, %v", code, err)
+		}
+		m.args = append(m.args, "--tenants-file", tenants)
+		m.node = here(t).start(m.args...)
+	}
+	first := g.members[0]
+	g.must(first, "cluster", "init", "kv1", "kv2")
+	g.check(first, "")
+	web := func(args ...string) (code int, stderr string) {
+		as := *g
+		as.secret = own
+		code, _, stderr = as.kvclient(first, append([]string{"--tenant", "web", "--timeout", "20s"}, args...)...)
+		return code, stderr
+	}
+	put := func(want int, says string) {
+		t.Helper()
+		for i := range 4 { // keys of both nodes
+			if code, stderr := web("put", fmt.Sprint("key", i), "value"); code != want || !strings.Contains(stderr, says) {
+				t.Errorf("exit code %d, want %d, %q in %s", code, want, says, stderr)
+			}
+		}
+	}
+	put(0, "")
+	if code, stderr := web("admin", "revoke", "main"); code != 1 || !strings.Contains(stderr, "not allowed") {
+		t.Errorf("a tenant without the right: exit code %d, %s", code, stderr)
+	}
+	g.must(g.members[1], "admin", "revoke", "web")
+	put(1, "authentication")
+	if list := g.must(first, "admin", "tenants", "-o", "json"); strings.Count(list, `"revoked":true`) != 2 || strings.Contains(list, "the secret of") {
+		t.Errorf("%s", list)
+	}
+	h := here(t)
+	h.want(h.doctor("--fabric", "iwarp", "--tenant", "web", "--secret-file", own, first.data), "secret", "tenant")
+	g.must(first, "admin", "allow", "web")
+	put(0, "")
+}
+
 // TestGossipBroken: what keeps a node from its cluster, by real nodes.
 func TestGossipBroken(t *testing.T) {
 	g := newGroup(t, "kv1")

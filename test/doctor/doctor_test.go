@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -162,4 +163,55 @@ func TestHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.want(h.doctor(with(n.Data)...), "", "ok   large read")
+}
+
+// TestLargeReadsVanish: a way that carries small packets and loses large ones,
+// as a switch with a smaller MTU does.
+func TestLargeReadsVanish(t *testing.T) {
+	h := here(t)
+	n := h.start(standalone(t, freePort(t))...)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go narrow(c, n.Data)
+		}
+	}()
+	h.want(h.doctor("--fabric", "iwarp", "--timeout", "4s", l.Addr().String()), "path-mtu", "small READs pass and this one does not")
+}
+
+// narrow passes bytes between a client and a node until more than a small
+// packet comes from the node at once; then that direction is silent.
+func narrow(c net.Conn, to string) {
+	defer c.Close()
+	up, err := net.Dial("tcp", to)
+	if err != nil {
+		return
+	}
+	defer up.Close()
+	go func() {
+		_, _ = io.Copy(up, c)
+		_ = up.Close()
+	}()
+	buf := make([]byte, 64<<10)
+	lost := false
+	for {
+		n, err := up.Read(buf)
+		if err != nil {
+			return
+		}
+		if lost = lost || n > 9000; lost {
+			continue
+		}
+		if _, err := c.Write(buf[:n]); err != nil {
+			return
+		}
+	}
 }
