@@ -69,7 +69,7 @@ type timing struct {
 }
 
 func (p Profile) settings() (*memberlist.Config, timing, error) {
-	t := timing{rejoin: 5 * time.Second, grace: 600 * time.Millisecond, request: 3 * time.Second, forget: 24 * time.Hour}
+	t := timing{rejoin: 5 * time.Second, grace: 600 * time.Millisecond, request: time.Second, forget: 24 * time.Hour}
 	var c *memberlist.Config
 	switch p {
 	case LAN, "":
@@ -93,7 +93,7 @@ func (p Profile) settings() (*memberlist.Config, timing, error) {
 		c.GossipInterval = 200 * time.Millisecond
 		c.TCPTimeout = 15 * time.Second
 		c.DeadNodeReclaimTime = time.Minute
-		t.rejoin, t.grace, t.request = 15*time.Second, 2*time.Second, 10*time.Second
+		t.rejoin, t.grace, t.request = 15*time.Second, 2*time.Second, 5*time.Second
 	default:
 		return nil, t, fmt.Errorf("%w: profile %q: lan, fast and wan are known", ErrConfig, p)
 	}

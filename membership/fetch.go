@@ -176,7 +176,7 @@ func (m *Members) askLocked(id string, p *peer, to *peer, offset uint32) bool {
 	m.stats.asked.Add(1)
 	w.asked, w.teller = true, to.ID
 	// Longer each time, and never in step with others.
-	wait := m.time.request << min(w.tries, 5)
+	wait := m.time.request << min(max(w.tries-1, 0), 4)
 	w.next = time.Now().Add(wait/2 + rand.N(wait))
 	return true
 }

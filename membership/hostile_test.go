@@ -73,6 +73,7 @@ func (e *enemy) tell(t *testing.T, to *node, msg []byte) {
 
 // Members whose name or metadata breaks a rule are not let in.
 func TestBadMembersStayOut(t *testing.T) {
+	t.Parallel()
 	n := newMemNet()
 	a := launch(t, n, "a", nil)
 	b := launch(t, n, "b", joining(a))
@@ -112,6 +113,7 @@ func TestBadMembersStayOut(t *testing.T) {
 // Forged adverts, tables and digests about a: all nodes end with what a says
 // itself.
 func TestForgeriesDoNotLast(t *testing.T) {
+	t.Parallel()
 	n := newMemNet()
 	a := launch(t, n, "a", nil)
 	b := launch(t, n, "b", joining(a))
@@ -197,6 +199,7 @@ func TestForgeriesDoNotLast(t *testing.T) {
 // What a member says of a table that it then does not have, or sends cut
 // short, costs a few requests and nothing else.
 func TestFalseTeller(t *testing.T) {
+	t.Parallel()
 	n := newMemNet()
 	a := launch(t, n, "a", nil)
 	b := launch(t, n, "b", joining(a))
@@ -226,6 +229,7 @@ func TestFalseTeller(t *testing.T) {
 
 // A cluster takes MaxNodes members and no more, and the dead make room.
 func TestMembersAreBounded(t *testing.T) {
+	t.Parallel()
 	n := newMemNet()
 	a := launch(t, n, "a", nil)
 	calls := &callbacks{a.Members}

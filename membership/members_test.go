@@ -143,6 +143,7 @@ func hasTable(m *Members, id string, want *cluster.Table) bool {
 }
 
 func TestMeetPublishLeave(t *testing.T) {
+	t.Parallel()
 	n := newMemNet()
 	a := launch(t, n, "a", nil)
 	b := launch(t, n, "b", joining(a))
@@ -208,6 +209,7 @@ func TestMeetPublishLeave(t *testing.T) {
 
 // A node that comes back with another store forgets its old table everywhere.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	n := newMemNet()
 	a := launch(t, n, "a", nil)
 	b := launch(t, n, "b", joining(a))
@@ -235,6 +237,7 @@ func TestRestart(t *testing.T) {
 
 // A cut network heals: both halves look for the other again.
 func TestPartitionHeals(t *testing.T) {
+	t.Parallel()
 	n := newMemNet()
 	a := launch(t, n, "a", nil)
 	b := launch(t, n, "b", joining(a))
@@ -260,6 +263,7 @@ func TestPartitionHeals(t *testing.T) {
 
 // Adverts that get lost are made up for by push/pull and by asking.
 func TestLossyNetwork(t *testing.T) {
+	t.Parallel()
 	n := newMemNet()
 	var mu sync.Mutex
 	count := 0
@@ -289,6 +293,7 @@ func TestLossyNetwork(t *testing.T) {
 }
 
 func TestWrongKeyAndLabelAreNamedOnBothSides(t *testing.T) {
+	t.Parallel()
 	n := newMemNet()
 	a := launch(t, n, "a", nil)
 	key := launch(t, n, "key", func(c *Config) { joining(a)(c); c.Keys = [][]byte{keyB} })
@@ -315,6 +320,7 @@ func TestWrongKeyAndLabelAreNamedOnBothSides(t *testing.T) {
 }
 
 func TestDuplicateIDIsRefused(t *testing.T) {
+	t.Parallel()
 	n := newMemNet()
 	a := launch(t, n, "a", nil)
 	b := launch(t, n, "b", joining(a))
@@ -343,6 +349,7 @@ func TestDuplicateIDIsRefused(t *testing.T) {
 // A node that moved to another address is let in again once the old one is
 // dead.
 func TestMovedNode(t *testing.T) {
+	t.Parallel()
 	n := newMemNet()
 	a := launch(t, n, "a", nil)
 	b := launch(t, n, "b", joining(a))
@@ -359,6 +366,7 @@ func TestMovedNode(t *testing.T) {
 }
 
 func TestConfigIsChecked(t *testing.T) {
+	t.Parallel()
 	for name, edit := range map[string]func(*Config){
 		"id":      func(c *Config) { c.NodeID = "" },
 		"cluster": func(c *Config) { c.Cluster = "A" },

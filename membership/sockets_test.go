@@ -43,6 +43,7 @@ func onLoopback(t *testing.T, id string, edit func(*Config)) *node {
 func (n *node) addr() string { return n.View().Member(n.cfg.NodeID).Gossip }
 
 func TestRealSockets(t *testing.T) {
+	t.Parallel()
 	a := onLoopback(t, "a", nil)
 	b := onLoopback(t, "b", func(c *Config) { c.Join = []string{a.addr()} })
 	c := onLoopback(t, "c", func(c *Config) {
@@ -86,6 +87,7 @@ func TestRealSockets(t *testing.T) {
 
 // A new key comes in and the old one goes, with no member lost on the way.
 func TestKeysRotate(t *testing.T) {
+	t.Parallel()
 	a := onLoopback(t, "a", nil)
 	b := onLoopback(t, "b", func(c *Config) { c.Join = []string{a.addr()} })
 	seesAll(t, a, b)
@@ -134,6 +136,7 @@ func TestKeysRotate(t *testing.T) {
 }
 
 func TestAllowList(t *testing.T) {
+	t.Parallel()
 	a := onLoopback(t, "a", func(c *Config) {
 		c.Allow = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("127.0.0.1/32")}
 	})
@@ -165,6 +168,7 @@ func TestAllowList(t *testing.T) {
 // Streams that say nothing cost a slot for a while, never more, and members
 // still get through.
 func TestHalfOpenStreams(t *testing.T) {
+	t.Parallel()
 	a := onLoopback(t, "a", nil)
 	var idle []net.Conn
 	defer func() {
