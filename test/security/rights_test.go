@@ -156,6 +156,28 @@ func TestPrefixTenant(t *testing.T) {
 	stop()
 }
 
+// TestPrefixTenantStays: his session outlives leases and keepalives, of which he
+// has no READs.
+func TestPrefixTenantStays(t *testing.T) {
+	r := startRig(t, func(c *server.Config) {
+		c.Lease, c.Beat, c.Keepalive, c.Idle = 200*time.Millisecond, 50*time.Millisecond, 150*time.Millisecond, 2*time.Second
+	})
+	clerk := r.dial("clerk", clerkWord)
+	session := clerk.Server().Session
+	for i, until := 0, time.Now().Add(3*time.Second); time.Now().Before(until); i++ {
+		if err := clerk.Put(t.Context(), []byte("desk/k"), fmt.Append(nil, i)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := clerk.Get(t.Context(), []byte("desk/k")); err != nil || string(got) != fmt.Sprint(i) {
+			t.Fatalf("%q, %v", got, err)
+		}
+		time.Sleep(time.Duration(i%10) * 50 * time.Millisecond) // also longer than a lease
+	}
+	if now := clerk.Server().Session; now != session {
+		t.Errorf("it is another session: %d after %d", now, session)
+	}
+}
+
 // TestPrefixTenantHasNoREAD: he is told no region, and a READ with a true rkey
 // ends his session.
 func TestPrefixTenantHasNoREAD(t *testing.T) {
