@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -122,7 +123,7 @@ func (c *Config) check() error {
 }
 
 // hostPort splits an address and finds the one IP it stands for.
-func hostPort(what, addr, port string) (netip.Addr, uint16, error) {
+func hostPort(ctx context.Context, what, addr, port string) (netip.Addr, uint16, error) {
 	host, p, err := net.SplitHostPort(addr)
 	if err != nil && port != "" {
 		host, p, err = net.SplitHostPort(net.JoinHostPort(addr, port))
@@ -137,7 +138,7 @@ func hostPort(what, addr, port string) (netip.Addr, uint16, error) {
 	if host == "" {
 		return netip.IPv4Unspecified(), uint16(n), nil
 	}
-	ips, err := lookup(host)
+	ips, err := lookup(ctx, host)
 	if err != nil {
 		return netip.Addr{}, 0, fmt.Errorf("%w: %s %q: %w", ErrConfig, what, addr, err)
 	}

@@ -101,14 +101,30 @@ func (m *Members) reach(seed string, again bool) bool {
 	}
 	if err == nil {
 		m.stats.joined(seed, "")
+		delete(m.told, seed)
 		if n > 0 {
 			m.say(event{level: slog.LevelDebug, kind: sayJoin, msg: "gossip: joined", args: []any{"by", seed}})
 		}
 		return n > 0
 	}
 	m.stats.joined(seed, err.Error())
-	m.say(event{level: slog.LevelWarn, kind: sayJoin + " " + clean(seed), msg: "gossip: a seed cannot be joined; it will be tried again", args: []any{"seed", seed, "err", err}})
+	level := slog.LevelWarn
+	if last := m.told[seed]; last.why == err.Error() && time.Since(last.at) < tellAgain {
+		level = slog.LevelDebug // the same as the last time
+	} else {
+		m.told[seed] = told{err.Error(), time.Now()}
+	}
+	m.say(event{level: level, kind: sayJoin + " " + clean(seed), msg: "gossip: a seed cannot be joined; it will be tried again", args: []any{"seed", seed, "err", err}})
 	return false
+}
+
+// tellAgain is how often the log names a seed that fails in the same way.
+const tellAgain = time.Minute
+
+// A told is what the log said of a seed last.
+type told struct {
+	why string
+	at  time.Time
 }
 
 // Join reaches for more members, now. It returns how many answered, and the
@@ -143,7 +159,7 @@ func (m *Members) join(ctx context.Context, seed string, again bool) (int, error
 	if err != nil {
 		return 0, fmt.Errorf("%w: seed %q has no port: %w", ErrConfig, clean(seed), err)
 	}
-	ips, err := lookup(host)
+	ips, err := lookup(ctx, host)
 	if err != nil {
 		return 0, fmt.Errorf("membership: seed %s: %w", clean(seed), err)
 	}

@@ -40,14 +40,15 @@ type Members struct {
 	meta  atomic.Pointer[[]byte] // what we say of ourselves, for memberlist
 	count atomic.Int64           // members, for the queue
 
-	inbox     chan message  // what came in, for run
-	inboxSize atomic.Int64  // its bytes
-	dirty     chan struct{} // members changed, for run
-	changed   chan struct{} // our metadata changed, for advertise
-	out       chan sending  // for the senders
-	lines     chan event    // for writeLog
-	twin      chan twin     // somebody has our id, for joiner
-	failed    chan struct{} // closed when err is set
+	inbox     chan message    // what came in, for run
+	inboxSize atomic.Int64    // its bytes
+	dirty     chan struct{}   // members changed, for run
+	changed   chan struct{}   // our metadata changed, for advertise
+	out       chan sending    // for the senders
+	lines     chan event      // for writeLog
+	twin      chan twin       // somebody has our id, for joiner
+	told      map[string]told // by seed; joiner's own
+	failed    chan struct{}   // closed when err is set
 
 	view atomic.Pointer[cluster.View]
 
@@ -96,7 +97,7 @@ func Start(ctx context.Context, cfg Config) (*Members, error) {
 		inbox: make(chan message, 1024), dirty: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 		out: make(chan sending, 64), lines: make(chan event, logQueue), twin: make(chan twin, 1),
 		failed: make(chan struct{}), next: make(chan struct{}),
-		peers: map[string]*peer{}, byHash: map[uint64]string{},
+		peers: map[string]*peer{}, byHash: map[uint64]string{}, told: map[string]told{},
 	}
 	m.self.ID, m.self.State, m.self.Since = cfg.NodeID, cluster.Alive, time.Now()
 	m.self.Role = cmp.Or(m.self.Role, cluster.RoleServer)
@@ -146,13 +147,13 @@ func Start(ctx context.Context, cfg Config) (*Members, error) {
 func (m *Members) listen(ctx context.Context, conf *memberlist.Config) error {
 	inner := m.cfg.Transport
 	if inner == nil {
-		ip, port, err := hostPort("gossip.bind", m.cfg.Bind, "")
+		ip, port, err := hostPort(ctx, "gossip.bind", m.cfg.Bind, "")
 		if err != nil {
 			return err
 		}
 		var any netip.Addr
 		if m.cfg.Advertise != "" {
-			if any, _, err = hostPort("gossip.advertise", m.cfg.Advertise, "0"); err != nil {
+			if any, _, err = hostPort(ctx, "gossip.advertise", m.cfg.Advertise, "0"); err != nil {
 				return err
 			}
 		} else if ip.IsUnspecified() && ip.Is6() {
@@ -167,13 +168,21 @@ func (m *Members) listen(ctx context.Context, conf *memberlist.Config) error {
 		conf.AdvertisePort = conf.BindPort
 		if any.IsValid() {
 			conf.AdvertiseAddr = any.String()
-			if _, p, err := hostPort("gossip.advertise", m.cfg.Advertise, "0"); err == nil && p != 0 {
+			if _, p, err := hostPort(ctx, "gossip.advertise", m.cfg.Advertise, "0"); err == nil && p != 0 {
 				conf.AdvertisePort = int(p)
 			}
 		}
 	}
 	m.door = newTransport(inner, m.cfg.Cluster, m.cfg.Allow, &m.stats, m.say)
 	conf.Transport = m.door
+	// memberlist takes it for granted that it lets itself in.
+	if ip, _, err := m.door.FinalAdvertiseAddr(conf.AdvertiseAddr, conf.AdvertisePort); err != nil {
+		_ = m.door.Shutdown()
+		return fmt.Errorf("%w: no address to advertise: say one in gossip.advertise: %w", ErrConfig, err)
+	} else if !m.door.allowed(&net.UDPAddr{IP: ip}) {
+		_ = m.door.Shutdown()
+		return fmt.Errorf("%w: this node's own address %v is outside gossip.allow", ErrConfig, ip)
+	}
 	list, err := memberlist.Create(conf)
 	if err != nil {
 		_ = m.door.Shutdown()
@@ -297,79 +306,6 @@ func signal(c chan struct{}) {
 	}
 }
 
-// publishView makes a new view if anything differs from the last one, and
-// wakes who waits for changes.
-func (m *Members) publishView() {
-	now := time.Now()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	v := &cluster.View{Version: 1, Cluster: m.cfg.Cluster, Self: m.cfg.NodeID, Members: []cluster.Member{m.self}}
-	alive := int64(1)
-	for id, p := range m.peers {
-		if p.State == cluster.Suspect && now.Sub(p.suspect) > m.time.suspect {
-			p.State, p.Since = cluster.Alive, now // it was refuted, or we would know
-		}
-		gone := p.State == cluster.Left || p.State == cluster.Dead
-		if gone && now.Sub(p.Since) > m.time.forget {
-			m.forgetLocked(id)
-			continue
-		}
-		if !gone {
-			alive++
-		}
-		member := p.Member
-		if t := p.table; t != nil && t.incarnation == p.Incarnation && t.version > member.TableVersion {
-			member.TableVersion, member.TableDigest, member.Regions = t.version, t.digest, t.regions
-		}
-		v.Members = append(v.Members, member)
-	}
-	m.count.Store(alive)
-	slices.SortFunc(v.Members, func(a, b cluster.Member) int { return cmp.Compare(a.ID, b.ID) })
-	old := m.view.Load()
-	news := m.tableNews
-	m.tableNews = false
-	if old != nil {
-		if slices.EqualFunc(old.Members, v.Members, sameMember) {
-			if news { // the metadata told of it before
-				close(m.next)
-				m.next = make(chan struct{})
-			}
-			return
-		}
-		v.Version = old.Version + 1
-		m.tell(old, v)
-	}
-	m.view.Store(v)
-	close(m.next)
-	m.next = make(chan struct{})
-}
-
-func sameMember(a, b cluster.Member) bool {
-	return a.ID == b.ID && a.Role == b.Role && a.Incarnation == b.Incarnation && a.Gossip == b.Gossip &&
-		a.State == b.State && a.Since.Equal(b.Since) && a.Regions == b.Regions &&
-		a.TableVersion == b.TableVersion && a.TableDigest == b.TableDigest &&
-		a.MapVersion == b.MapVersion && a.MapDigest == b.MapDigest && slices.Equal(a.Endpoints, b.Endpoints)
-}
-
-// tell logs who came and went.
-func (m *Members) tell(old, v *cluster.View) {
-	for i := range v.Members {
-		p := &v.Members[i]
-		was := old.Member(p.ID)
-		switch {
-		case p.ID == v.Self:
-		case was == nil || was.State != p.State:
-			level := slog.LevelInfo
-			if p.State == cluster.Dead || p.State == cluster.Suspect {
-				level = slog.LevelWarn
-			}
-			m.say(event{level: level, kind: sayState + " " + p.ID, msg: "gossip: a node is " + p.State.String(), args: []any{"node", p.ID, "at", p.Gossip, "incarnation", fmt.Sprintf("%016x", p.Incarnation)}})
-		case was.Incarnation != p.Incarnation:
-			m.say(event{level: slog.LevelInfo, kind: sayState + " " + p.ID, msg: "gossip: a node has restarted", args: []any{"node", p.ID, "at", p.Gossip, "incarnation", fmt.Sprintf("%016x", p.Incarnation)}})
-		}
-	}
-}
-
 // Leave says goodbye, so that others need not find out. It returns when the
 // news is on its way, or when ctx ends. The node still hears gossip; Close
 // follows.
@@ -456,11 +392,11 @@ func (m *Members) Close() error {
 }
 
 // lookup resolves a host within a bound.
-func lookup(host string) ([]netip.Addr, error) {
+func lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{ip.Unmap()}, nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {

@@ -151,11 +151,10 @@ func TestAllowList(t *testing.T) {
 	if a.View().Member("out") != nil {
 		t.Error("an address outside the list is a member")
 	}
-	// A listener that takes nobody at all tells who knocks.
-	closed := onLoopback(t, "closed", func(c *Config) {
-		c.Allow = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/30")}
-	})
-	_ = closed
+	if _, err := Start(t.Context(), Config{NodeID: "x", Cluster: "demo", Keys: [][]byte{keyA}, Bind: "127.0.0.1:0", Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "gossip.allow") {
+		t.Errorf("a node that may not gossip with itself: %v", err)
+	}
+	// Who is turned away at the door is told so.
 	none := onLoopback(t, "none", func(c *Config) {
 		c.Bind, c.Allow = "127.0.0.3:0", []netip.Prefix{netip.MustParsePrefix("127.0.0.3/32")}
 	})
