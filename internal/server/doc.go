@@ -23,6 +23,10 @@
 // that may wait for it; puts that wait for memory (grow.go); the gate (gate.go), a debug hook that stops
 // every handler while fabric and beat go on; metrics.go and admin.go.
 //
+// A tenant with one-sided access has a space of its own (space.go, spaces.go): a
+// Server inside this one, with another PD, other regions and another store. In a
+// handler session.srv is the space, and root the node.
+//
 // # Who waits for whom
 //
 // A lane's goroutine never blocks: what may wait (Pebble, a READ from a

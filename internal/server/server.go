@@ -201,6 +201,9 @@ func (srv *Server) openParts(ctx context.Context) error {
 		return err
 	}
 	srv.staging = newStaging(srv.devices, srv.cfg.StagingBytes, srv.cfg.MemoryKind)
+	if srv.root != srv {
+		srv.staging.node = srv.root.staging
+	}
 	srv.pool = newPool(srv.cfg.Workers)
 	srv.scans = newPool(max(1, srv.cfg.Workers/4))
 	return nil

@@ -171,15 +171,22 @@ func (srv *Server) enter() bool {
 	return true
 }
 
-// stateLimits logs what memory the node has promised, and to whom.
+// memTables is how many of Pebble's there are before writes wait.
+const memTables = 4
+
+// stateLimits logs what memory the node has promised, and to whom; and what all
+// spaces together take beside that when each is as busy as it may be.
 func (srv *Server) stateLimits(list []SpaceConfig) {
 	if len(list) == 0 {
 		return
 	}
-	sum := uint64(0)
+	sum, buffers := uint64(0), int64(0)
 	for _, c := range list {
-		sum += c.withDefaults(&srv.cfg).MemoryLimit
+		c = c.withDefaults(&srv.cfg)
+		own := srv.cfg.forSpace(c)
+		sum += c.MemoryLimit
+		buffers += own.ReceiveBytes + own.ReplyBytes + own.CacheBytes + memTables*int64(own.MemTableBytes)
 	}
 	srv.log.Info("memory limits", "node", srv.cfg.MemoryLimit, "spaces", len(list), "their_sum", sum,
-		"together", srv.cfg.MemoryLimit+sum, "machine", memory.Machine())
+		"together", srv.cfg.MemoryLimit+sum, "machine", memory.Machine(), "their_buffers_at_most", buffers)
 }

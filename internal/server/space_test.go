@@ -234,6 +234,60 @@ func TestSpaceTools(t *testing.T) {
 	}
 }
 
+// TestSpacesShareStaging: the bound of the node's staging memory holds for all
+// its spaces together, and who gives up waiting leaves nothing behind.
+func TestSpacesShareStaging(t *testing.T) {
+	srv := startServer(t, func(c *Config) { c.StagingBytes, c.Spaces = minStaging, []SpaceConfig{{Name: "a"}, {Name: "b"}} })
+	a, b := srv.spaceOf("a").staging, srv.spaceOf("b").staging
+	held, err := a.get(t.Context(), 0, minStaging/2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	type got struct {
+		s   *stage
+		err error
+	}
+	results := make(chan got, 2)
+	ask := func(ctx context.Context, g *staging) {
+		s, err := g.get(ctx, 0, minStaging)
+		results <- got{s, err}
+	}
+	go ask(ctx, b)
+	eventually(t, "b waits", func() bool { _, waiting := srv.staging.inUse(); return waiting == 1 })
+	cancel()
+	if r := <-results; !errors.Is(r.err, context.Canceled) {
+		t.Errorf("%v", r.err)
+	}
+	if used, waiting := b.inUse(); used != 0 || waiting != 0 {
+		t.Errorf("%d bytes in use and %d waiting after giving up", used, waiting)
+	}
+	go ask(t.Context(), b)
+	eventually(t, "b waits", func() bool { _, waiting := srv.staging.inUse(); return waiting == 1 })
+	held.release()
+	r := <-results
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	r.s.release()
+	for _, g := range []*staging{a, b, srv.staging} {
+		g.mu.Lock()
+		if g.used != 0 || g.kept > minStaging || len(g.waiting) != 0 {
+			t.Errorf("in use %d, kept %d, waiting %d", g.used, g.kept, len(g.waiting))
+		}
+		g.mu.Unlock()
+	}
+	srv.staging.mu.Lock()
+	kept := srv.staging.kept
+	srv.staging.mu.Unlock()
+	setSpaces(t, srv)
+	srv.staging.mu.Lock()
+	if kept == 0 || srv.staging.kept != 0 {
+		t.Errorf("kept %d with the spaces, %d without them", kept, srv.staging.kept)
+	}
+	srv.staging.mu.Unlock()
+}
+
 // TestMemoryRights: nothing that the node or a space has registered lets a peer
 // write, and slabs let it read and no more. What is asked here is what the
 // fabric says of each region; attempts are in the tests of sessions.

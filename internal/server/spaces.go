@@ -70,6 +70,7 @@ func (c Config) checkSpaces(list []SpaceConfig) []error {
 		fault("%d spaces: at most %d", len(list), MaxSpaces)
 	}
 	seen := make(map[string]bool)
+	def(&c.MemoryLimit, 1<<30) // the store's
 	total := c.MemoryLimit
 	for _, sp := range list {
 		sp = sp.withDefaults(&c)

@@ -11,12 +11,15 @@ import (
 )
 
 // staging hands out registered memory into which large values are READ. All
-// of it together is bounded, over all devices; who finds none waits in line.
+// of it together is bounded, over all devices; who finds none waits in line. A
+// space has a bound of its own below the node's, and waits for both.
+// Order of locks: a space's mu, then the node's.
 // Memory is kept in sizes of powers of two and used again, because mapping and
 // registering cost more than a READ of the same size.
 type staging struct {
 	kind  memory.Kind
-	limit int64 // bytes in use and kept, together
+	limit int64    // bytes in use and kept, together
+	node  *staging // of a space: the node's, whose bound holds for all spaces together
 
 	mu      sync.Mutex
 	sinks   []*sinks       // by device
@@ -85,12 +88,18 @@ func (g *staging) get(ctx context.Context, dev, n int) (*stage, error) {
 	if err := g.reserve(ctx, class); err != nil {
 		return nil, err
 	}
+	if g.node != nil {
+		if err := g.node.reserve(ctx, class); err != nil {
+			g.unreserveOwn(class)
+			return nil, err
+		}
+	}
 	g.mu.Lock()
 	of := g.sinks[dev]
 	if k := len(of.free[class]); k > 0 {
 		s := of.free[class][k-1]
 		of.free[class] = of.free[class][:k-1]
-		g.kept -= stageSize(class)
+		g.unkeepLocked(class)
 		g.mu.Unlock()
 		s.n = n
 		return s, nil
@@ -137,7 +146,46 @@ func (g *staging) reserve(ctx context.Context, class int) error {
 	return ctx.Err()
 }
 
+// unreserve counts it out, with the node too.
 func (g *staging) unreserve(class int) {
+	g.unreserveOwn(class)
+	if g.node != nil {
+		g.node.unreserveOwn(class)
+	}
+}
+
+// keepLocked counts a piece as kept, if the bounds allow it.
+func (g *staging) keepLocked(class int) bool {
+	size := stageSize(class)
+	if g.closed || g.used+g.kept > g.limit {
+		return false
+	}
+	if n := g.node; n != nil {
+		n.mu.Lock()
+		fits := n.used+n.kept <= n.limit
+		if fits {
+			n.kept += size
+		}
+		n.mu.Unlock()
+		if !fits {
+			return false
+		}
+	}
+	g.kept += size
+	return true
+}
+
+// unkeepLocked undoes it.
+func (g *staging) unkeepLocked(class int) {
+	g.kept -= stageSize(class)
+	if n := g.node; n != nil {
+		n.mu.Lock()
+		n.kept -= stageSize(class)
+		n.mu.Unlock()
+	}
+}
+
+func (g *staging) unreserveOwn(class int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.used -= stageSize(class)
@@ -163,7 +211,7 @@ func (g *staging) evictLocked() (out []*stage) {
 				k := len(of.free[c]) - 1
 				out = append(out, of.free[c][k])
 				of.free[c] = of.free[c][:k]
-				g.kept -= stageSize(c)
+				g.unkeepLocked(c)
 			}
 		}
 	}
@@ -215,10 +263,9 @@ func (s *stage) release() {
 	}
 	g := s.pool
 	g.mu.Lock()
-	keep := s.of.keep && !g.closed && g.used+g.kept <= g.limit
+	keep := s.of.keep && g.keepLocked(s.class)
 	if keep {
 		s.of.free[s.class] = append(s.of.free[s.class], s)
-		g.kept += stageSize(s.class)
 	}
 	g.mu.Unlock()
 	if !keep {
@@ -234,11 +281,13 @@ func (g *staging) close() {
 	var free []*stage
 	for _, of := range g.sinks {
 		for c := range of.free {
+			for range of.free[c] {
+				g.unkeepLocked(c)
+			}
 			free = append(free, of.free[c]...)
 			of.free[c] = nil
 		}
 	}
-	g.kept = 0
 	g.mu.Unlock()
 	for _, s := range free {
 		s.destroy()
