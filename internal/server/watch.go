@@ -1,6 +1,7 @@
 package server
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -49,9 +50,6 @@ func (r *request) watch() {
 	if !r.mayKey(m.Prefix) {
 		return
 	}
-	if !r.mayKey(m.Prefix) {
-		return
-	}
 	if !r.mapped() {
 		return
 	}
@@ -78,6 +76,7 @@ func (r *request) watch() {
 			r.refuse(err)
 			return
 		}
+		page.Events = slices.DeleteFunc(page.Events, func(e store.Event) bool { return srv.foreign(e.Key) })
 		switch left := r.poll.until - srv.now(); {
 		case len(page.Events) > 0 || page.Skipped || fresh:
 			r.events(page)
