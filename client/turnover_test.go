@@ -53,8 +53,8 @@ func rotateRKeys(t *testing.T, c *Client) {
 
 // turnoverNode has short leases and small regions, and gives back those that are
 // empty at once.
-func turnoverNode(t *testing.T) *node {
-	return startNode(t, func(c *server.Config) {
+func turnoverNode(t *testing.T, start func(testing.TB, func(*server.Config)) *node) *node {
+	return start(t, func(c *server.Config) {
 		c.Lease, c.Beat, c.Keepalive, c.Idle = 300*time.Millisecond, 30*time.Millisecond, 200*time.Millisecond, 30*time.Second
 		c.RegionSize, c.IndexRegionSize, c.RegionIdle = 4<<20, 1<<20, 100*time.Millisecond
 	})
@@ -88,7 +88,7 @@ func (l *turnoverLoad) run(what string, f func(i int) error) {
 // TestTurnover: rkeys are renewed again and again, and regions come and go, while
 // clients read: no get fails, no answer is wrong, and no connection is lost.
 func TestTurnover(t *testing.T) {
-	n := turnoverNode(t)
+	n := turnoverNode(t, startNode)
 	ctx := t.Context()
 	admin, writer := n.dial(nil), n.dial(nil)
 	reader := n.dial(func(c *Config) { c.LeaseKeep = time.Minute })
@@ -198,7 +198,7 @@ func TestTurnover(t *testing.T) {
 // TestReadsEndFirst: a client that has a newer view says so when what it has
 // posted under the old one has completed, and not before.
 func TestReadsEndFirst(t *testing.T) {
-	n := turnoverNode(t)
+	n := turnoverNode(t, softNode)
 	r := newRig("slow")
 	c := n.rigged([]rdma.Fabric{r}, nil)
 	if err := c.Put(t.Context(), []byte("k"), []byte("v")); err != nil {
@@ -239,7 +239,7 @@ func TestReadsEndFirst(t *testing.T) {
 // TestBatchGoesByTheNewView: what was prepared under a view is posted by the one
 // in force, place by place, and not at all where a place is gone.
 func TestBatchGoesByTheNewView(t *testing.T) {
-	n := turnoverNode(t)
+	n := turnoverNode(t, startNode)
 	c := n.dial(nil)
 	s := c.solo.current.Load()
 	p := c.solo.begin(t.Context())

@@ -127,6 +127,7 @@ func (c collector) server(out sink) {
 	out.gauge(descHuge, float64(huge))
 	out.gauge(descView, float64(srv.store.ViewVersion()))
 	out.gauge(descReclaim, float64(srv.store.ReclaimVersion()))
+	c.turnover(out)
 	used, waiting := srv.staging.inUse()
 	out.gauge(descStaging, float64(used))
 	out.gauge(descStagingQ, float64(waiting))

@@ -42,6 +42,8 @@ type regions struct {
 
 	bump      bumper
 	rotation  rotation
+	renewed   atomic.Uint64 // regions that got a new rkey
+	gone      atomic.Uint64 // regions given back
 	published published
 }
 

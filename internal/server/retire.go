@@ -28,7 +28,9 @@ func (srv *Server) retireIdle(ctx context.Context) {
 	for _, id := range ids {
 		if err := srv.store.FreeRegion(id); err != nil {
 			srv.log.Error(limitMemory, "a region cannot be given back: its memory stays", "region", id, "err", err)
+			continue
 		}
+		srv.regions.gone.Add(1)
 	}
 	srv.regions.changed()
 }

@@ -186,6 +186,7 @@ func (srv *Server) renewAll(ctx context.Context) (renewed int, err error) {
 			return renewed, err
 		}
 		renewed += len(wave)
+		srv.regions.renewed.Add(uint64(len(wave)))
 		srv.regions.rotation.note(func(st *RotationStat) {
 			st.Renewed, st.Old, st.ViewVersion = renewed, len(wave), version
 		})

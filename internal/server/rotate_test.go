@@ -307,6 +307,38 @@ func TestAdminRotate(t *testing.T) {
 	}
 }
 
+// TestRotationByAge: rkeys are renewed without being asked, those of the tenants'
+// spaces too; and at a word of the operator in all of them.
+func TestRotationByAge(t *testing.T) {
+	srv := startServer(t, func(c *Config) {
+		quick(c)
+		c.RKeyMaxAge = time.Second
+		c.Spaces = []SpaceConfig{{Name: "tenant", MemoryLimit: 16 << 20}}
+	})
+	p := dial(t, srv, peerOptions{})
+	_, old := p.regions()
+	p.follow(srv, func() bool {
+		_, now := p.regions()
+		for i := range now {
+			if now[i].RKey == old[i].RKey {
+				return false
+			}
+		}
+		return srv.regions.renewed.Load() >= uint64(len(old)) && srv.spaceOf("tenant").regions.renewed.Load() > 0
+	})
+	if st, err := srv.Stats(); err != nil || st.RKeys.Regions != len(old) || st.RKeys.Space != "main" {
+		t.Errorf("%+v %v", st.RKeys, err)
+	}
+	p.follow(srv, func() bool { // the ones that run end first
+		p.follow(srv, func() bool { return rotated(srv)() && rotated(srv.spaceOf("tenant"))() })
+		answer, err := srv.adminRotate(t.Context(), &session{peer: "test"}, "start")
+		if err != nil {
+			return false // their age was faster
+		}
+		return strings.Contains(fmt.Sprintf("%+v", answer), "Space:tenant Running:true")
+	})
+}
+
 // TestRetiredRegion: a region without items leaves the table, is told to the
 // cluster as retired, stays readable until the session is past it, and is then
 // gone, with its memory.

@@ -6,6 +6,22 @@ import (
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
+var (
+	descRenewed = newDesc("rkeys_renewed_total", "Regions that got a new rkey.")
+	descOldKeys = newDesc("rkeys_old", "Old registrations that wait until nobody can use them.")
+	descBehind  = newDesc("rkeys_sessions_waited_for", "Sessions that may still use them.")
+	descGone    = newDesc("regions_given_back_total", "Regions without items that were given back.")
+)
+
+// turnover shows how rkeys and regions change.
+func (c collector) turnover(out sink) {
+	out.counter(descRenewed, float64(c.srv.regions.renewed.Load()))
+	out.counter(descGone, float64(c.srv.regions.gone.Load()))
+	st := c.srv.rotationStat()
+	out.gauge(descOldKeys, float64(st.Old))
+	out.gauge(descBehind, float64(st.Waiting))
+}
+
 // adminRotate begins a rotation in every space of the node, or tells how far
 // they are.
 func (srv *Server) adminRotate(_ context.Context, s *session, name string) (any, error) {

@@ -43,6 +43,8 @@ type Stats struct {
 	HugePages     string            `json:"huge_pages"`
 	Registered    int64             `json:"registered_bytes"`      // for clients to READ
 	Huge          int64             `json:"registered_huge_bytes"` // of that, in huge pages
+	RKeys         RotationStat      `json:"rkeys"`                 // the last rotation
+	RegionsGone   uint64            `json:"regions_given_back"`
 	Asked         uint64            `json:"writes_that_asked_disk"`
 	Touches       uint64            `json:"touches_reported"` // keys read one-sidedly, as clients say
 	Damages       uint64            `json:"damage_reported"`  // places, as clients say
@@ -109,6 +111,7 @@ func (srv *Server) Stats() (Stats, error) {
 	st.Cluster = srv.root.cluster.stat()
 	st.HugePages = srv.cfg.HugePages.String()
 	st.Registered, st.Huge = srv.regions.bytes()
+	st.RKeys, st.RegionsGone = srv.rotationStat(), srv.regions.gone.Load()
 	for _, d := range srv.devices {
 		st.Devices = append(st.Devices, d.stat())
 	}
