@@ -71,6 +71,7 @@ linearizability: ## what clients see is one order: 200,000 operations (OPS=, SEC
 
 e2e: build ## real processes: kill -9, bad input, the command lines, two million keys
 	$(GO) test -count 1 -timeout 30m ./test/e2e -bin $(CURDIR)/$(BIN) -kills $(KILLS_TEST)
+	$(GO) test -count 1 -timeout 10m ./test/doctor -bin $(CURDIR)/$(BIN)
 
 .PHONY: security
 security: build ## attacks from outside: secrets, rkeys, altered messages, half-open connections

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -140,18 +139,4 @@ func (e *exam) program(pid string) string {
 	}
 	name, _, _ := bytes.Cut(data, []byte{0})
 	return string(name[bytes.LastIndexByte(name, '/')+1:])
-}
-
-// ours reports whether an address is one of this machine.
-func ours(ip netip.Addr) bool {
-	list, err := net.InterfaceAddrs()
-	if err != nil {
-		return false
-	}
-	for _, a := range list {
-		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Unmap() == ip.Unmap() {
-			return true
-		}
-	}
-	return false
 }

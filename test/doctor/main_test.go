@@ -28,6 +28,10 @@ var noNamespaces error
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if testing.Short() {
+		fmt.Println("left out with -short: each test starts programs")
+		return
+	}
 	noNamespaces = hosts.Enter()
 	os.Exit(func() int {
 		if bin = *binFlag; bin != "" {
