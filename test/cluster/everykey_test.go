@@ -14,7 +14,7 @@ import (
 // and reads every key back from both, one-sidedly, from the node that owns it: at
 // last while no handler of any node works, for longer than two leases.
 func TestEveryKey(t *testing.T) {
-	const lease = 3 * time.Second
+	const lease = 4 * time.Second
 	w := newWorld(t, func(o *Options) { o.Args = []string{"--pprof"}; o.Lease = lease }).born()
 	records := realData(t, *keysFlag)
 	half := len(records) / 2

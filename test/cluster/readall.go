@@ -44,6 +44,10 @@ func WriteRecords(w io.Writer, records []Record) error {
 	return nil
 }
 
+// ErrStarved: some gets were asked for by SEND, and rightly, because the client was
+// not given the processor for a whole lease.
+var ErrStarved = errors.New("the client has had no lease")
+
 // ReadAll gets every record, and compares. Every get must be READs alone, and each
 // node be asked for its own keys and no others. It returns a table of who was asked
 // for what.
@@ -79,7 +83,11 @@ func (c *Conn) ReadAll(ctx context.Context, records []Record) (string, error) {
 		was, now := before[id], c.At(id)
 		hits, sends, reads := now.OneSidedHits-was.OneSidedHits, now.SendGets-was.SendGets, now.Reads-was.Reads
 		if hits != owned[id] || sends != 0 {
-			errs = append(errs, fmt.Errorf("%d keys were READ from node %s and %d asked for by SEND, it owns %d: %+v", hits, id, sends, owned[id], now.Fallbacks))
+			err := fmt.Errorf("%d keys were READ from node %s and %d asked for by SEND, it owns %d: %+v", hits, id, sends, owned[id], now.Fallbacks)
+			if hits+sends == owned[id] && now.Fallbacks.NoLease-was.Fallbacks.NoLease == sends {
+				err = fmt.Errorf("%w: %w", ErrStarved, err)
+			}
+			errs = append(errs, err)
 		}
 		fmt.Fprintf(&table, " %s %d keys, %.2f READs each;", id, hits, float64(reads)/float64(max(1, hits)))
 	}
