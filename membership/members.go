@@ -415,7 +415,10 @@ func lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 
 var _ io.Writer = libraryLog{}
 
-// local reports whether a text is our own gossip address.
+// local reports whether a text is our own gossip address. memberlist's own
+// record of it is written anew with each change of our metadata.
 func (m *Members) local(addr string) bool {
-	return strings.EqualFold(addr, m.list.LocalNode().Address())
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return strings.EqualFold(addr, m.self.Gossip)
 }
