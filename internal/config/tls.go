@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 )
 
@@ -25,24 +26,13 @@ func (c *Config) TLSConfig() (*tls.Config, error) {
 	fault := func(key, path string, err error) (*tls.Config, error) {
 		return nil, Faults{{Source: path, Key: key, Reason: err.Error()}}
 	}
-	certPEM, err := readPEM(c.TLS.Cert)
-	if err != nil {
-		return fault("tls.cert", c.TLS.Cert, err)
-	}
-	keyPEM, err := readPrivate(c.TLS.Key, maxPEM)
-	if err != nil {
-		return fault("tls.key", c.TLS.Key, err)
-	}
-	cert, err := tls.X509KeyPair(certPEM, keyPEM)
-	if err != nil {
-		return fault("tls.cert", c.TLS.Cert, fmt.Errorf("%w (with the key of %s)", err, c.TLS.Key))
-	}
-	if cert.Leaf == nil {
-		return fault("tls.cert", c.TLS.Cert, errors.New("has no certificate"))
-	}
-	if now := time.Now(); now.After(cert.Leaf.NotAfter) || now.Before(cert.Leaf.NotBefore) {
-		return fault("tls.cert", c.TLS.Cert, fmt.Errorf("is valid from %s to %s, and it is %s: nobody would take it",
-			cert.Leaf.NotBefore.UTC().Format(time.RFC3339), cert.Leaf.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339)))
+	pair := &keyPair{cert: c.TLS.Cert, key: c.TLS.Key}
+	if key, err := pair.load(); err != nil {
+		path := c.TLS.Cert
+		if key == "tls.key" {
+			path = c.TLS.Key
+		}
+		return fault(key, path, err)
 	}
 	caPEM, err := readPEM(c.TLS.CA)
 	if err != nil {
@@ -52,7 +42,80 @@ func (c *Config) TLSConfig() (*tls.Config, error) {
 	if err != nil {
 		return fault("tls.ca", c.TLS.CA, err)
 	}
-	return &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: pool, ClientCAs: pool, MinVersion: tls.VersionTLS13}, nil
+	return &tls.Config{
+		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.current(), nil },
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair.current(), nil },
+		RootCAs:              pool, ClientCAs: pool, MinVersion: tls.VersionTLS13,
+	}, nil
+}
+
+// A keyPair is our certificate and its key, read again when the files change,
+// so that short-lived certificates need no restart. Files that do not serve
+// are left alone, and the pair before them goes on: whoever replaces two files
+// replaces one of them first.
+type keyPair struct {
+	cert, key string // paths
+
+	mu     sync.Mutex
+	now    *tls.Certificate
+	looked time.Time // when the files were looked at last
+	seen   [2]time.Time
+}
+
+// keyPairAge is how long a pair is believed without a look at its files.
+const keyPairAge = 10 * time.Second
+
+// current returns the pair in force.
+func (p *keyPair) current() *tls.Certificate {
+	p.mu.Lock()
+	stale := time.Since(p.looked) > keyPairAge && p.changed() != p.seen
+	p.mu.Unlock()
+	if stale {
+		_, _ = p.load()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.now
+}
+
+// changed returns when the files were written.
+func (p *keyPair) changed() (at [2]time.Time) {
+	p.looked = time.Now()
+	for i, path := range [...]string{p.cert, p.key} {
+		if st, err := os.Stat(path); err == nil {
+			at[i] = st.ModTime()
+		}
+	}
+	return at
+}
+
+// load reads the pair. An error comes with the key of the configuration that
+// it is about, and changes nothing.
+func (p *keyPair) load() (key string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := p.changed()
+	certPEM, err := readPEM(p.cert)
+	if err != nil {
+		return "tls.cert", err
+	}
+	keyPEM, err := readPrivate(p.key, maxPEM)
+	if err != nil {
+		return "tls.key", err
+	}
+	cert, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return "tls.cert", fmt.Errorf("%w (with the key of %s)", err, p.key)
+	}
+	if cert.Leaf == nil {
+		return "tls.cert", errors.New("has no certificate")
+	}
+	if now := time.Now(); now.After(cert.Leaf.NotAfter) || now.Before(cert.Leaf.NotBefore) {
+		return "tls.cert", fmt.Errorf("is valid from %s to %s, and it is %s: nobody would take it",
+			cert.Leaf.NotBefore.UTC().Format(time.RFC3339), cert.Leaf.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+	}
+	p.now, p.seen = &cert, at
+	return "", nil
 }
 
 // parseCAs reads every certificate of a file. One that does not parse is an

@@ -24,7 +24,7 @@ func selfSigned(t *testing.T, until time.Time) (cert, key []byte) {
 	}
 	tmpl := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kv"}, DNSNames: []string{"kv"},
-		NotBefore: until.Add(-time.Hour), NotAfter: until, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: until, IsCA: true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &priv.PublicKey, priv)
 	if err != nil {
@@ -56,7 +56,7 @@ func TestTLSConfig(t *testing.T) {
 		t.Errorf("without keys: %v, %v", got, err)
 	}
 	got, err := (&Config{TLS: TLS{Cert: c, Key: k, CA: c}}).TLSConfig()
-	if err != nil || len(got.Certificates) != 1 || got.RootCAs == nil || got.ClientCAs == nil {
+	if err != nil || got.GetCertificate == nil || got.GetClientCertificate == nil || got.RootCAs == nil || got.ClientCAs == nil {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	for name, tc := range map[string]struct {
@@ -88,5 +88,52 @@ func TestTLSConfig(t *testing.T) {
 		if strings.Contains(err.Error(), "BEGIN") {
 			t.Errorf("%s: a file is shown: %v", name, err)
 		}
+	}
+}
+
+// New files are taken without a restart, and broken ones are not.
+func TestTLSFilesAreReadAgain(t *testing.T) {
+	dir := t.TempDir()
+	p := &keyPair{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem")}
+	at := time.Now().Add(-time.Hour)
+	write := func(path string, data []byte) {
+		t.Helper()
+		at = at.Add(time.Minute) // file systems count in coarse steps
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	later := func() []byte {
+		p.mu.Lock()
+		p.looked = time.Time{}
+		p.mu.Unlock()
+		return p.current().Certificate[0]
+	}
+	cert, key := selfSigned(t, time.Now().Add(time.Hour))
+	write(p.cert, cert)
+	write(p.key, key)
+	if _, err := p.load(); err != nil {
+		t.Fatal(err)
+	}
+	first := later()
+	if string(later()) != string(first) {
+		t.Error("the pair changed by itself")
+	}
+	cert, key = selfSigned(t, time.Now().Add(2*time.Hour))
+	write(p.cert, cert)
+	if string(later()) != string(first) {
+		t.Error("half of a new pair is in force")
+	}
+	write(p.key, key)
+	second := later()
+	if string(second) == string(first) {
+		t.Error("the new pair is not in force")
+	}
+	write(p.key, []byte("no key"))
+	if string(later()) != string(second) {
+		t.Error("a broken file took the pair away")
 	}
 }
