@@ -24,6 +24,9 @@ func (w *world) refused(words []string, args ...string) {
 // TestBirth: what a cluster is before and after its shard map is agreed on, once
 // and for ever, also over a restart.
 func TestBirth(t *testing.T) {
+	if testing.Short() {
+		t.Skip("restarts a cluster: make cluster-test")
+	}
 	w := newWorld(t)
 	must(t, w.Start(within(t)))
 	any, east := w.Nodes[1], w.net.Host("east")

@@ -14,6 +14,9 @@ import (
 // and reads every key back from both, one-sidedly, from the node that owns it: at
 // last while no handler of any node works, for longer than two leases.
 func TestEveryKey(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads for half a minute: make cluster-test")
+	}
 	const lease = 4 * time.Second
 	w := newWorld(t, func(o *Options) { o.Args = []string{"--pprof"}; o.Lease = lease }).born()
 	records := realData(t, *keysFlag)
