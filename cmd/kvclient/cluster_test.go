@@ -117,6 +117,44 @@ func TestStatusText(t *testing.T) {
 	}
 }
 
+// TestStatusNames: scripts read these names, so none of them may go.
+func TestStatusNames(t *testing.T) {
+	const want = `clustered id map map.digest map.owners map.shards map.version name nodes nodes.agree nodes.device nodes.endpoints nodes.error nodes.fabric nodes.gossip nodes.id nodes.incarnation nodes.map_digest nodes.map_version nodes.reached nodes.read_us nodes.send_us nodes.shards nodes.since nodes.state nodes.status nodes.status.beat_age_ms nodes.status.fabrics nodes.status.gossip nodes.status.incarnation nodes.status.lag nodes.status.lease_ms nodes.status.map nodes.status.memory nodes.status.node_id nodes.status.ready nodes.status.regions nodes.status.sessions nodes.status.shards nodes.status.version nodes.status_error nodes.table nodes.table.digest nodes.table.regions nodes.table.version nodes.weight view view.teller view.version`
+	st := goodCluster()
+	st.Nodes = st.Nodes[:1]
+	st.Nodes[0].Error, st.Nodes[0].StatusError = "x", "x"
+	text, err := json.Marshal(st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tree any
+	if err := json.Unmarshal(text, &tree); err != nil {
+		t.Fatal(err)
+	}
+	have := make(map[string]bool)
+	var walk func(string, any)
+	walk = func(name string, v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for k, inner := range v {
+				path := strings.TrimPrefix(name+"."+k, ".")
+				have[path] = true
+				walk(path, inner)
+			}
+		case []any:
+			for _, inner := range v {
+				walk(name, inner)
+			}
+		}
+	}
+	walk("", tree)
+	for name := range strings.FieldsSeq(want) {
+		if !have[name] {
+			t.Errorf("%s is gone", name)
+		}
+	}
+}
+
 // operator runs kvclient with these words against nobody.
 func operator(t *testing.T, line string, env ...string) (code int, stdout, stderr string) {
 	t.Helper()

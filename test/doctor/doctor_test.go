@@ -134,9 +134,18 @@ func TestOtherUser(t *testing.T) {
 	if err := os.Mkdir(data, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	// Where he may run it, too.
+	program := filepath.Join(dir, "kvclient")
+	text, err := os.ReadFile(filepath.Join(bin, "kvclient"))
+	if err == nil {
+		err = os.WriteFile(program, text, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	as := func(args ...string) *report {
 		h := here(t)
-		return h.run(setpriv, append([]string{"--reuid", "65534", "--regid", "65534", "--clear-groups", filepath.Join(bin, "kvclient"), "doctor", "-o", "json", "--fabric", "iwarp"}, args...)...)
+		return h.run(setpriv, append([]string{"--reuid", "65534", "--regid", "65534", "--clear-groups", program, "doctor", "-o", "json", "--fabric", "iwarp"}, args...)...)
 	}
 	h := here(t)
 	h.want(as("--secret-file", file, "--role", "client", "127.0.0.1:1"), "key-file", "may not read it")
