@@ -27,6 +27,6 @@ func (e *exam) badSession(addr string, err error) {
 		say(CodeSession, "is it stopped or starting (its log, /readyz)? Is that the data port of a kvserver? By verbs: is 4791/udp open both ways, is rdma_ucm loaded there?",
 			"the port takes connections, and no session comes of it in time")
 	default:
-		say(CodeSession, "its log says what it refused; tls.* on one end alone looks like this, too; kvclient ping shows the same from here", "no session")
+		say(CodeSession, "its log says what it refused; kvclient ping shows the same from here", "no session")
 	}
 }
