@@ -116,6 +116,7 @@ func newWorld(t *testing.T, change ...func(*Options)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Logf("hosts are %s; why not namespaces: %v", w.net.Kind(), cannot)
 	t.Cleanup(func() {
 		if err := w.net.Close(); err != nil {
 			t.Error(err)
