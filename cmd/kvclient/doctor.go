@@ -174,7 +174,7 @@ func (a *app) settingsOf(ctx context.Context, l *config.Loaded, node bool, args 
 		NodeID: l.NodeID, DataDir: l.DataDir, Cache: l.Mode == "cache", Listen: l.Listen, Admin: l.AdminListen,
 		MaxSessions: l.MaxSessions, TLS: doctor.TLS{Cert: l.TLS.Cert, Key: l.TLS.Key, CA: l.TLS.CA},
 		MemoryLimit: uint64(l.MemoryLimit), RegionSize: uint64(l.RegionSize), IndexRegion: uint64(l.IndexRegionSize), HugePages: l.HugePages,
-		Gossip: l.Gossip.Bind, Join: l.Gossip.Join, Cluster: l.ClusterName(),
+		Gossip: l.Gossip.Bind, Advertise: l.Gossip.Advertise, Join: l.Gossip.Join, Cluster: l.ClusterName(),
 	}
 	_, secretErr := l.Secret()
 	s.NoSession = secretErr

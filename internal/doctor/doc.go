@@ -50,6 +50,7 @@ type Settings struct {
 	Listen      []string
 	Admin       string
 	Gossip      string   // HOST:PORT, "" for a standalone node
+	Advertise   string   // gossip address that others are told; "" is Gossip
 	Join        []string // gossip addresses of other nodes
 	GossipKeys  [][]byte // the primary one first
 	MaxSessions int

@@ -117,6 +117,8 @@ func (e *exam) peers(ctx context.Context) {
 	for _, addr := range s.Join {
 		switch {
 		case ctx.Err() != nil:
+		case e.isSelf(ctx, addr):
+			e.skip("gossip with", addr, "that is this node itself")
 		case s.NoGossip != nil:
 			e.skip("gossip with", addr, "the gossip keys cannot be read")
 		default:

@@ -142,6 +142,31 @@ func TestGossipWays(t *testing.T) {
 	}
 }
 
+// TestSeedIsSelf: lists of seeds have this node in them, too.
+func TestSeedIsSelf(t *testing.T) {
+	for _, c := range []struct {
+		bind, advertise, seed string
+		want                  bool
+	}{
+		{"10.0.0.1:7946", "", "10.0.0.1:7946", true},
+		{"10.0.0.1:7946", "kv1.example:7946", "kv1.example:7946", true},
+		{"127.0.0.1:7946", "", "kv1.example:7946", true}, // resolves so
+		{"0.0.0.0:7946", "", "kv1.example:7946", true},
+		{":7946", "", "127.0.0.1:7946", true},
+		{"0.0.0.0:7946", "", "192.0.2.1:7946", false},
+		{"127.0.0.2:7946", "", "127.0.0.1:7946", false},
+		{"127.0.0.1:7946", "", "127.0.0.1:7947", false},
+		{"", "", "127.0.0.1:7946", false},
+	} {
+		r := newRig(t)
+		r.set.Gossip, r.set.Advertise = c.bind, c.advertise
+		e := &exam{Host: r.host, set: r.set}
+		if got := e.isSelf(t.Context(), c.seed); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
 // FuzzGossipAnswer: what a stranger answers is bounded, and never an ack that
 // was not sealed with our key.
 func FuzzGossipAnswer(f *testing.F) {

@@ -133,7 +133,9 @@ func (p clusteredPeer) Cluster(context.Context) (client.ClusterInfo, error) { re
 func TestOtherNodes(t *testing.T) {
 	r := newRig(t)
 	var dialed []string
-	at := func(addr string) []client.Endpoint { return []client.Endpoint{{Fabric: "verbs", Addr: addr}} }
+	at := func(addr string) []client.Endpoint {
+		return []client.Endpoint{{Fabric: "iwarp", Addr: "192.0.2.1:7400"}, {Fabric: "verbs", Addr: addr}}
+	}
 	info := client.ClusterInfo{Clustered: true, Name: "prod", Teller: "kv1", Nodes: []client.ClusterNode{
 		{ID: "kv1", Weight: 1, Endpoints: at("10.0.0.2:7400")}, {ID: "kv2", Weight: 1, Endpoints: at("10.0.0.3:7400")},
 		{ID: "kv3", Weight: 1, State: "unknown"}, {ID: "kv4", State: "left", Endpoints: at("10.0.0.9:7400")},

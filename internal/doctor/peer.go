@@ -80,10 +80,25 @@ func (e *exam) others(ctx context.Context, p Peer, addr string) (list []string) 
 			e.bad(Warn, "node", n.ID, CodeUnknown, "is it up? Its gossip port: kvclient doctor there", "%s knows it by the shard map and has no address of it: gossip has not told", addr)
 			continue
 		}
-		list = append(list, n.Endpoints[0].Addr)
+		list = append(list, e.endpoint(n.Endpoints))
 	}
 	e.ok("cluster", addr, "node %s of %s, which has %d nodes", info.Teller, info.Name, len(info.Nodes))
 	return list
+}
+
+// endpoint is where a client on this machine goes: a device's address, if there
+// is a device here to reach it by, and one of iwarp otherwise.
+func (e *exam) endpoint(list []client.Endpoint) string {
+	want := "iwarp"
+	if e.set.Fabric == "verbs" || e.set.Fabric != "iwarp" && len(e.names("sys/class/infiniband")) > 0 {
+		want = "verbs"
+	}
+	for _, p := range list {
+		if p.Fabric == want {
+			return p.Addr
+		}
+	}
+	return list[0].Addr
 }
 
 // peerTCP tries the port by TCP, which the fabric iwarp needs, and which tells

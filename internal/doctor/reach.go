@@ -34,6 +34,49 @@ func (e *exam) resolve(ctx context.Context, name, addr string) bool {
 	return true
 }
 
+// isSelf reports whether a gossip address is this node's own: lists of seeds are
+// often the same on all nodes.
+func (e *exam) isSelf(ctx context.Context, addr string) bool {
+	if addr == e.set.Gossip || addr == e.set.Advertise {
+		return true
+	}
+	bind, port, err := net.SplitHostPort(e.set.Gossip)
+	host, other, err2 := net.SplitHostPort(addr)
+	if err != nil || err2 != nil || port != other {
+		return false
+	}
+	ips := []netip.Addr{}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		ips = append(ips, ip)
+	} else {
+		ctx, cancel := context.WithTimeout(ctx, e.Patience)
+		defer cancel()
+		ips, _ = e.Resolve(ctx, host) // a name without an address is nobody, and a finding of resolve
+	}
+	at, err := netip.ParseAddr(bind)
+	wild := bind == "" || err == nil && at.IsUnspecified()
+	for _, ip := range ips {
+		if wild && ours(ip) || !wild && ip.Unmap() == at.Unmap() {
+			return true
+		}
+	}
+	return false
+}
+
+// ours reports whether an interface of this machine has the address.
+func ours(ip netip.Addr) bool {
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return false
+	}
+	for _, a := range list {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Unmap() == ip.Unmap() {
+			return true
+		}
+	}
+	return false
+}
+
 // badDial names what keeps a TCP connection from being made.
 func (e *exam) badDial(name, subject, what string, err error) {
 	switch {

@@ -224,3 +224,27 @@ func narrow(c net.Conn, to string) {
 		}
 	}
 }
+
+// TestExamples: kvserver takes the example configurations, and doctor says what
+// this machine lacks for one, without end of its own.
+func TestExamples(t *testing.T) {
+	for _, name := range []string{"kv1", "kv2", "kv3"} {
+		file := filepath.Join("..", "..", "deploy", "three-nodes", name+".yaml")
+		out, err := exec.Command(filepath.Join(bin, "kvserver"), "config", "--config", file).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "node_id: "+name) {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
+	}
+	if noNamespaces != nil {
+		t.Skipf("needs network namespaces: %v", noNamespaces)
+	}
+	_, on := apart(t, "kv9") // where nothing of the example is
+	file, err := filepath.Abs("../../deploy/three-nodes/kv1.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := on["kv9"].doctor("--config", file)
+	if r.OK || r.First != "key-file" || r.Role != "node" || !strings.Contains(r.String(), "port-address") || !strings.Contains(r.String(), "head -c 32 /dev/urandom") {
+		t.Errorf("%v", r)
+	}
+}
