@@ -131,7 +131,10 @@ func (c *peer) get(ctx context.Context, op string, key []byte, w *want) error {
 }
 
 func (c *peer) getWith(p *patience, key []byte, w *want) (server string, err error) {
-	c.n.gets.Add(1)
+	var begun time.Time
+	if c.n.gets.Add(1)%latencyEvery == 0 {
+		begun = time.Now()
+	}
 	base := len(w.dst)
 	for {
 		if err := p.over(); err != nil {
@@ -143,6 +146,9 @@ func (c *peer) getWith(p *patience, key []byte, w *want) (server string, err err
 		}
 		server = s.addr
 		err = s.get(p, key, w)
+		if !begun.IsZero() && (err == nil || err == ErrNotFound) {
+			c.n.getTimes.observe(time.Since(begun))
+		}
 		if err == nil {
 			return server, nil
 		}
@@ -224,14 +230,14 @@ func (s *session) get(p *patience, key []byte, w *want) error {
 				err = w.take(g.item.Value())
 			}
 			g.release()
-			s.hit(g.hash)
+			s.hit(g)
 			return err
 		}
 		src := s.largeSource(g)
 		g.release()
 		switch err := s.readLarge(p, src, w); {
 		case err == nil:
-			s.hit(g.hash)
+			s.hit(g)
 			return nil
 		case !errors.Is(err, errMoved):
 			return err

@@ -112,6 +112,24 @@ func (c *locCache) put(h layout.Hash, loc layout.Loc, since uint64) {
 	s.marked |= 1 << at
 }
 
+// len is how many places are remembered.
+func (c *locCache) len() (n int) {
+	if c == nil {
+		return 0
+	}
+	for i := range c.sets {
+		s := &c.sets[i]
+		s.mu.Lock()
+		for j := range s.entries {
+			if s.entries[j].loc.Size != 0 {
+				n++
+			}
+		}
+		s.mu.Unlock()
+	}
+	return n
+}
+
 // drop forgets a key.
 func (c *locCache) drop(h layout.Hash) {
 	if c == nil {

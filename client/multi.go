@@ -221,7 +221,7 @@ func (c *peer) stepGroup(s *session, b *batch, keys [][]byte, members []member, 
 			continue
 		}
 		c.n.gets.Add(1)
-		s.hit(m.g.hash)
+		s.hit(m.g)
 		results[m.i].Value = append(make([]byte, 0, item.ValLen), item.Value()...)
 	}
 }

@@ -31,6 +31,20 @@ func (c *Client) Nodes() []*Node {
 	return nodes
 }
 
+// Known returns all nodes that this Client has anything to do with: those that own
+// keys, and others that it was asked about. It is for monitoring: it waits for
+// nothing and connects nothing.
+func (c *Client) Known() []*Node {
+	if c.solo != nil {
+		return []*Node{{c.solo}}
+	}
+	var nodes []*Node
+	for _, p := range c.fleet.known() {
+		nodes = append(nodes, &Node{p})
+	}
+	return nodes
+}
+
 // Node returns one node by its id, also one that owns no keys (yet). It fails
 // with ErrUnknownNode. Whether it can be reached its methods tell. A server that
 // is the only one has the id "".

@@ -41,9 +41,11 @@ func (s *session) mindCalls(now time.Time) (inflight int) {
 		o.reads, o.moved = done, now
 		return inflight
 	}
-	// READs are under way and none has completed for a whole timeout: giving up
-	// the connection ends the calls that wait for them.
-	if stuck := now.Sub(o.moved); stuck > s.c.cfg.Timeout {
+	// READs are under way and none has completed for a whole timeout, and the tick
+	// that calls have beyond it: giving up the connection ends the calls that wait
+	// for them. Not sooner: requests that are overdue at the same moment would be
+	// sent again on another connection with no time left for an answer.
+	if stuck := now.Sub(o.moved); stuck > s.c.cfg.Timeout+time.Duration(s.c.tick.Load()) {
 		s.fail(fmt.Errorf("%w: no READ has completed for %v", ErrUnavailable, stuck.Round(time.Millisecond)))
 	}
 	return inflight

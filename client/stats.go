@@ -13,6 +13,7 @@ import (
 type Counters struct {
 	Gets           uint64 `json:"gets"`             // keys asked for: Get, GetInto, GetRange, Exists, Stat, each key of MultiGet
 	OneSidedHits   uint64 `json:"one_sided_hits"`   // found by READs alone
+	OneReadHits    uint64 `json:"one_read_hits"`    // of these, by one READ: of the item, at a remembered place
 	OneSidedMisses uint64 `json:"one_sided_misses"` // proved absent by READs alone
 	ExpiredMisses  uint64 `json:"expired_misses"`   // of these, items that had expired
 	SendGets       uint64 `json:"send_gets"`        // answered by SEND
@@ -85,6 +86,7 @@ type RetryCounters struct {
 // counters is the live form of Counters.
 type counters struct {
 	gets, hits, misses, sendGets            atomic.Uint64
+	longHits                                atomic.Uint64 // of hits, by more than one READ
 	reads, readBytes, readBatches           atomic.Uint64
 	cacheHits, cacheMisses, cacheStale      atomic.Uint64
 	largeReads                              atomic.Uint64
@@ -100,6 +102,7 @@ type counters struct {
 	connects, connectsFailed, sessionsLost  atomic.Uint64
 	moves, reports, damaged                 atomic.Uint64
 	timeouts, unknown                       atomic.Uint64
+	getTimes, writeTimes                    latency
 }
 
 // wrote counts a write.
@@ -119,8 +122,11 @@ func (n *counters) wrote(typ wire.Type) {
 // snapshot reads every counter once. The numbers belong to nearly, not
 // exactly, the same moment.
 func (n *counters) snapshot() Counters {
+	long := n.longHits.Load() // before the hits, which are more
+	hits := n.hits.Load()
 	return Counters{
-		Gets: n.gets.Load(), OneSidedHits: n.hits.Load(), OneSidedMisses: n.misses.Load(), SendGets: n.sendGets.Load(), ExpiredMisses: n.expiredItems.Load(),
+		OneReadHits: hits - min(long, hits),
+		Gets:        n.gets.Load(), OneSidedHits: hits, OneSidedMisses: n.misses.Load(), SendGets: n.sendGets.Load(), ExpiredMisses: n.expiredItems.Load(),
 		Reads: n.reads.Load(), ReadBytes: n.readBytes.Load(), ReadBatches: n.readBatches.Load(),
 		CacheHits: n.cacheHits.Load(), CacheMisses: n.cacheMisses.Load(), CacheStale: n.cacheStale.Load(),
 		LargeReads: n.largeReads.Load(),

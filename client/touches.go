@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
-	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // The server cannot see what is read one-sidedly, and yet it has to keep in
@@ -54,11 +53,14 @@ type touch struct {
 func (t *touches) start() { t.shift.Store(64) }
 
 // hit counts a hit, and takes it into the sample if it is its turn.
-func (s *session) hit(h layout.Hash) {
+func (s *session) hit(g *get) {
+	if g.lookup.Counts.Reads > 1 {
+		s.c.n.longHits.Add(1)
+	}
 	x := s.c.n.hits.Add(1) * 0x9e3779b97f4a7c15
 	x = (x ^ x>>29) * 0xbf58476d1ce4e5b9
 	if x>>s.touches.shift.Load() == 0 { // a shift by 64 leaves nothing: all of them
-		s.touches.add(h.Hi)
+		s.touches.add(g.hash.Hi)
 	}
 }
 

@@ -42,7 +42,12 @@ type write struct {
 // writeKey carries out a write of one key, or of a batch, and counts it.
 func (c *peer) writeKey(ctx context.Context, op string, w *write) error {
 	c.n.wrote(w.typ)
-	return c.finishWrite(ctx, op, w)
+	begun := time.Now()
+	err := c.finishWrite(ctx, op, w)
+	if err == nil {
+		c.n.writeTimes.observe(time.Since(begun))
+	}
+	return err
 }
 
 // finishWrite is writeKey for a write that has been counted.

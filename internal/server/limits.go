@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
@@ -111,3 +112,6 @@ func (r *request) untake() {
 		r.flight = 0
 	}
 }
+
+// isLimit reports whether a bound was met.
+func isLimit(err error) bool { return errors.As(err, new(errLimit)) }
