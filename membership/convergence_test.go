@@ -32,7 +32,7 @@ func TestConvergence(t *testing.T) {
 			sizes = append(sizes, n)
 		}
 	}
-	t.Logf("%5s %9s | %28s | %28s | %s", "nodes", "joined", "small table: first p50 last", "1000 regions: first p50 last", "idle, per node: cpu, goroutines, packets/s, B/s")
+	t.Logf("%5s %9s | %20s | %20s | %20s | %s", "nodes", "joined", "small: first p50 last", "1000 regions at once", "one more of 1000", "idle, per node: cpu, goroutines, packets/s, B/s")
 	for _, n := range sizes {
 		converge(t, n, idle)
 	}
@@ -88,9 +88,15 @@ func converge(t *testing.T, n int, idle time.Duration) {
 	joined := time.Since(begun)
 
 	small := spread(t, nodes, 5, func(i int) *cluster.Table { return regions(10 + i) })
-	// A thousand regions: the table is asked for once, then one new region at
-	// a time travels in adverts.
-	spread(t, nodes, 1, func(int) *cluster.Table { return regions(1000) })
+	// A thousand regions that all change must be asked for; one more travels in
+	// an advert.
+	whole := spread(t, nodes, 5, func(i int) *cluster.Table { // all rkeys are new each time
+		table := regions(1000)
+		for r := range table.Regions {
+			table.Regions[r].Keys[0].RKey += uint32(i) << 20
+		}
+		return table
+	})
 	large := spread(t, nodes, 5, func(i int) *cluster.Table { return regions(1001 + i) })
 
 	time.Sleep(2 * time.Second) // the last news dies down
@@ -99,7 +105,13 @@ func converge(t *testing.T, n int, idle time.Duration) {
 	time.Sleep(idle)
 	took := time.Since(start)
 	per := func(v int64) float64 { return float64(v) / took.Seconds() / float64(n) }
-	t.Logf("%5d %9v | %28s | %28s | %.2f milli-cores, %.1f, %.1f, %.0f", n, joined.Round(time.Millisecond), small, large,
+	var asked, got, dropped, given uint64
+	for _, m := range nodes {
+		s := m.Stats()
+		asked, got, dropped, given = asked+s.TablesAsked, got+s.TablesGot, dropped+s.Dropped, given+s.TablesGiven
+	}
+	t.Logf("tables asked for %d times, given %d, got %d, messages dropped %d", asked, given, got, dropped)
+	t.Logf("%5d %9v | %20s | %20s | %20s | %.2f milli-cores, %.1f, %.1f, %.0f", n, joined.Round(time.Millisecond), small, whole, large,
 		1000*(cpuTime(t)-cpu).Seconds()/took.Seconds()/float64(n), float64(runtime.NumGoroutine()-before)/float64(n),
 		per(net.packets.Load()-packets), per(net.packetBytes.Load()-bytes))
 }

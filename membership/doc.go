@@ -39,7 +39,7 @@
 // memberlist calls us from its own goroutines, often under its own lock. Such
 // a callback copies what it is given, takes mu for a few instructions, and
 // never calls memberlist. All else happens in our goroutines: run (messages,
-// tables, views), advertise (metadata), joiner, two senders, the logger. They
+// tables, views), advertise (metadata), joiner, the senders, the logger. They
 // never call memberlist under mu. The order is: memberlist's locks, then mu.
 // Every queue between them is bounded, and drops and counts when it is full;
 // the next push/pull mends what was dropped.

@@ -34,8 +34,11 @@ type sending struct {
 	bytes func() []byte // made when it is sent: 64 waiting parts would be 64 MiB
 }
 
-// sender sends messages, each over a connection of its own. There are two, so
-// that a peer that does not take its message does not stop the others.
+// senders is how many goroutines send: a peer that does not take its message
+// does not stop the others.
+const senders = 4
+
+// sender sends messages, each over a connection of its own.
 func (m *Members) sender() {
 	defer m.wg.Done()
 	for {

@@ -21,7 +21,6 @@ type enemy struct {
 	*memberlist.Memberlist
 	meta  []byte
 	state []byte
-	out   [][]byte // broadcasts, once each
 }
 
 func (e *enemy) NodeMeta(int) []byte             { return e.meta }

@@ -133,12 +133,13 @@ func Start(ctx context.Context, cfg Config) (*Members, error) {
 		m.cancel()
 		return nil, err
 	}
-	m.wg.Add(6)
+	m.wg.Add(4 + senders)
 	go m.run()
 	go m.advertise()
 	go m.joiner()
-	go m.sender()
-	go m.sender()
+	for range senders {
+		go m.sender()
+	}
 	go m.writeLog()
 	return m, nil
 }

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -124,6 +125,11 @@ func (m *Members) spread(advert []byte) {
 	signal(m.dirty)
 }
 
+// askSpread, times the number of nodes, is the time over which they ask a node
+// for its table when its advert was too large a change: that node can answer
+// some hundred a second.
+const askSpread = 2 * time.Millisecond
+
 // hurryNodes is to how many nodes an advert goes at once, when it is new.
 const hurryNodes = 5
 
@@ -186,8 +192,9 @@ func (m *Members) learn(d *cluster.Delta, b []byte) bool {
 		m.setTableLocked(p, newTable(next))
 		signal(m.dirty)
 	case errors.Is(err, cluster.ErrGap):
+		// No other advert will mend that: ask soon, but not all nodes at once.
 		m.stats.gap.Add(1)
-		m.wantLocked(p, d.To, "", m.time.grace)
+		m.wantLocked(p, d.To, "", rand.N(time.Duration(1+m.count.Load())*askSpread))
 	}
 	// New to us, so new to others. The queue has a lock of its own, innermost.
 	m.broadcast("table "+d.Node, b)

@@ -22,7 +22,7 @@ type Authority interface {
 
 // Errors about maps.
 var (
-	ErrNoMap        = errors.New("cluster: no shard map yet: run kvclient cluster init NODE...")
+	ErrNoMap        = errors.New("cluster: no shard map yet: run kvclient cluster init with the ids of its nodes")
 	ErrOtherCluster = errors.New("cluster: the shard map of another cluster")
 	ErrOtherMap     = errors.New("cluster: another shard map is in force")
 	ErrNotYet       = errors.New("cluster: changing the map of a live cluster is not possible yet: back up per shard with kvserver backup, and restore into a new cluster")
