@@ -45,7 +45,7 @@ func (srv *Server) acceptLoop(ctx context.Context, p *port) {
 		srv.wg.Add(1)
 		go func() {
 			defer srv.wg.Done()
-			srv.setUp(ctx, p.dev, req, host)
+			srv.setUp(p.dev, req, host)
 		}()
 	}
 }
@@ -106,7 +106,7 @@ func (srv *Server) refuse(req rdma.ConnRequest, c cause, st wire.Status, err err
 
 // setUp answers one connection request. The client's MAC is checked before
 // anything is made for it.
-func (srv *Server) setUp(ctx context.Context, d *device, req rdma.ConnRequest, host string) {
+func (srv *Server) setUp(d *device, req rdma.ConnRequest, host string) {
 	version, connect, who, c, st, err := srv.checkConnect(req.PrivateData())
 	if c != causeNone {
 		srv.refuse(req, c, st, err)
@@ -121,7 +121,7 @@ func (srv *Server) setUp(ctx context.Context, d *device, req rdma.ConnRequest, h
 		return
 	}
 	defer sp.wg.Done()
-	ctx = sp.run
+	ctx := sp.run
 	lane := sp.laneFor(d)
 	if lane == nil {
 		srv.refuse(req, causeBusy, wire.StatusBusy, nil)

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
@@ -112,6 +111,3 @@ func (r *request) untake() {
 		r.flight = 0
 	}
 }
-
-// isLimit reports whether a bound was met.
-func isLimit(err error) bool { return errors.As(err, new(errLimit)) }
