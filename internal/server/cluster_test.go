@@ -13,7 +13,6 @@ import (
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/shardmap"
 	"github.com/rdmakv/rdmakv/internal/wire"
-	"github.com/rdmakv/rdmakv/membership"
 	"github.com/rdmakv/rdmakv/store"
 )
 
@@ -21,7 +20,7 @@ import (
 func clusterOf(id string, seeds ...string) func(*Config) {
 	return func(c *Config) {
 		c.AdminListen = "127.0.0.1:0"
-		c.Cluster = &ClusterConfig{NodeID: id, Name: "red", Bind: "127.0.0.1:0", Join: seeds, Insecure: true, Profile: string(membership.Fast)}
+		c.Cluster = &ClusterConfig{NodeID: id, Name: "red", Bind: "127.0.0.1:0", Join: seeds, Insecure: true}
 	}
 }
 

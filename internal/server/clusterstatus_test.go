@@ -74,18 +74,19 @@ func TestNodeStatus(t *testing.T) {
 			t.Errorf("nonsense: %v", err)
 		}
 	}
-	stats, err := nodes[0].Stats()
-	if err != nil || stats.Cluster == nil || stats.Cluster.Node != "a" || stats.Cluster.MapVersion != 1 || stats.Cluster.Members["alive"] != 2 {
-		t.Errorf("stats: %+v, %v", stats.Cluster, err)
-	}
-	_, text := httpGet(t, nodes[0], "/metrics")
+	// A node that gets no processor for long is suspected for a while.
+	eventually(t, "both are alive in the statistics", func() bool {
+		stats, err := nodes[0].Stats()
+		return err == nil && stats.Cluster != nil && stats.Cluster.Node == "a" && stats.Cluster.MapVersion == 1 && stats.Cluster.Members["alive"] == 2
+	})
 	for _, want := range []string{
 		`rdmakv_cluster_members{state="alive"} 2`, `rdmakv_cluster_map_info{cluster="red",digest="` + hex64(m.Digest()) + `",node="a",state="committed",version="1"} 1`,
 		`rdmakv_cluster_shards_owned 2`, `rdmakv_gossip_total{name="wrong_key"} 0`,
 	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("metrics lack %s", want)
-		}
+		eventually(t, "metrics have "+want, func() bool {
+			_, text := httpGet(t, nodes[0], "/metrics")
+			return strings.Contains(text, want)
+		})
 	}
 }
 
