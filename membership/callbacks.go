@@ -223,7 +223,7 @@ func (m *Members) broadcast(name string, b []byte) {
 	if len(b) > maxAdvert {
 		panic(fmt.Sprintf("membership: a broadcast of %d bytes would stay in the queue for ever", len(b)))
 	}
-	m.queue.QueueBroadcast(&broadcast{name, b})
+	m.queue.QueueBroadcast(&broadcast{name: name, bytes: b})
 	if m.queue.NumQueued() > maxQueue {
 		m.queue.Prune(maxQueue)
 		m.say(event{level: slog.LevelDebug, kind: "prune", msg: "gossip: adverts were dropped, push/pull will mend it"})
@@ -235,8 +235,9 @@ const maxQueue = 2 * cluster.MaxNodes
 
 // A broadcast is a memberlist.NamedBroadcast.
 type broadcast struct {
-	name  string
-	bytes []byte
+	name     string
+	bytes    []byte
+	finished chan struct{} // closed when it is sent no more; nil if nobody waits
 }
 
 func (b *broadcast) Name() string { return b.name }
@@ -245,4 +246,8 @@ func (b *broadcast) Invalidates(other memberlist.Broadcast) bool {
 	return ok && o.Name() == b.name
 }
 func (b *broadcast) Message() []byte { return b.bytes }
-func (b *broadcast) Finished()       {}
+func (b *broadcast) Finished() {
+	if b.finished != nil {
+		close(b.finished)
+	}
+}

@@ -308,8 +308,8 @@ func signal(c chan struct{}) {
 }
 
 // Leave says goodbye, so that others need not find out. It returns when the
-// news is on its way, or when ctx ends. The node still hears gossip; Close
-// follows.
+// news has gone out as often as gossip repeats it, when nobody is left to hear
+// it, or when ctx ends. The node still hears gossip; Close follows.
 func (m *Members) Leave(ctx context.Context) error {
 	m.mu.Lock()
 	first := !m.left
@@ -319,50 +319,43 @@ func (m *Members) Leave(ctx context.Context) error {
 	if !first || m.ctx.Err() != nil {
 		return nil
 	}
-	m.broadcast("bye "+bye.node, bye.append(nil))
-	patience := 5 * time.Second
-	if deadline, ok := ctx.Deadline(); ok {
-		patience = min(patience, max(time.Until(deadline), time.Millisecond))
-	}
-	done := make(chan error, 1)
-	if !m.begin() {
-		return ErrClosed
-	}
-	go func() {
-		defer m.wg.Done()
-		defer func() {
-			if recover() != nil { // memberlist's way to say that it was shut down meanwhile
-				done <- ErrClosed
-			}
-		}()
-		done <- m.list.Leave(patience)
-	}()
-	select {
-	case err := <-done:
-		if err == nil {
-			m.drain(ctx)
+	m.announceLeave()
+	// memberlist's own word goes into each packet before ours: once ours is
+	// through, so is that.
+	out := &broadcast{name: "bye " + bye.node, bytes: bye.append(nil), finished: make(chan struct{})}
+	m.queue.QueueBroadcast(out)
+	for {
+		changed := m.Changed()
+		if m.alone() {
+			return nil
 		}
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
+		select {
+		case <-out.finished:
+			return nil
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-m.ctx.Done():
+			return ErrClosed
+		}
 	}
 }
 
-// drain waits until our own goodbye has gone out beside memberlist's, a round
-// later as a rule. Alone, it would wait for ever: hence the bound.
-func (m *Members) drain(ctx context.Context) {
-	for range 50 {
-		if m.queue.NumQueued() == 0 {
-			return
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return
-		case <-m.ctx.Done():
-			return
+// announceLeave makes memberlist say goodbye. It would wait for the news to go
+// out, whatever happens meanwhile: we wait ourselves.
+func (m *Members) announceLeave() {
+	defer func() { _ = recover() }() // its way to say that it was shut down meanwhile
+	_ = m.list.Leave(time.Millisecond)
+}
+
+// alone reports whether no other member is alive.
+func (m *Members) alone() bool {
+	for _, p := range m.View().Members {
+		if p.ID != m.cfg.NodeID && (p.State == cluster.Alive || p.State == cluster.Suspect) {
+			return false
 		}
 	}
+	return true
 }
 
 // begin enters one more goroutine into the books, unless Close has begun.

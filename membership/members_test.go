@@ -207,6 +207,41 @@ func TestMeetPublishLeave(t *testing.T) {
 	}
 }
 
+// All nodes go at the same moment: none of them waits for somebody to tell.
+func TestAllLeaveAtOnce(t *testing.T) {
+	t.Parallel()
+	n := newMemNet()
+	a := launch(t, n, "a", nil)
+	b := launch(t, n, "b", joining(a))
+	c := launch(t, n, "c", joining(a))
+	seesAll(t, a, b, c)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	done := make(chan error, 3)
+	for _, x := range []*node{a, b, c} {
+		go func() {
+			done <- x.Leave(ctx)
+			_ = x.Close()
+		}()
+	}
+	for range 3 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	alone := launch(t, n, "alone", nil)
+	if err := alone.Leave(ctx); err != nil {
+		t.Errorf("alone: %v", err)
+	}
+	if err := alone.Leave(ctx); err != nil {
+		t.Errorf("twice: %v", err)
+	}
+	_ = alone.Close()
+	if err := alone.Leave(ctx); err != nil {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
 // A node that comes back with another store forgets its old table everywhere.
 func TestRestart(t *testing.T) {
 	t.Parallel()
