@@ -78,13 +78,14 @@ type exam struct {
 	active map[string]int    // "mlx5_0 port 1" -> active MTU
 	holder map[int]bool      // processes that hold what is this node's: kvserver
 	held   map[string]bool   // addresses that they hold
+	self   map[string]bool   // where this node itself is dialed
 }
 
 // Run examines everything, in the order in which things rest on each other.
 // It ends early only if ctx does; the report says what was not examined. found
 // are findings of the caller's, which come first.
 func Run(ctx context.Context, h Host, found []Step, s Settings) *Report {
-	e := &exam{Host: h, set: s, nodes: make(map[uint64]string), active: make(map[string]int), holder: make(map[int]bool), held: make(map[string]bool)}
+	e := &exam{Host: h, set: s, nodes: make(map[uint64]string), active: make(map[string]int), holder: make(map[int]bool), held: make(map[string]bool), self: make(map[string]bool)}
 	e.report = Report{Role: "client", Good: true, Steps: []Step{}}
 	if s.Node {
 		e.report.Role = "node"
@@ -94,8 +95,9 @@ func Run(ctx context.Context, h Host, found []Step, s Settings) *Report {
 	e.tls()
 	e.rdma()
 	e.ways()
-	if s.Node {
+	if s.Node { // both find out whether the node runs, whose limits then count
 		e.ports()
+		e.dataDir()
 	}
 	e.memlock()
 	if s.Node {
@@ -104,9 +106,6 @@ func Run(ctx context.Context, h Host, found []Step, s Settings) *Report {
 		e.cgroup()
 	}
 	e.clock()
-	if s.Node {
-		e.dataDir()
-	}
 	e.peers(ctx)
 	return &e.report
 }
@@ -127,8 +126,8 @@ func (e *exam) peers(ctx context.Context) {
 	}
 	list := slices.Clone(s.Peers)
 	for _, addr := range s.SelfPeers {
-		if e.runs(addr) {
-			list = append(list, addr)
+		if at, ok := e.runs(addr); ok {
+			list, e.self[at] = append(list, at), true
 		}
 	}
 	if len(list) == 0 {
@@ -152,11 +151,19 @@ func (e *exam) peers(ctx context.Context) {
 	}
 }
 
-// runs reports whether this node is found running at one of its addresses. A
-// port of librdmacm is not seen: there the lock of the data directory tells.
-func (e *exam) runs(addr string) bool {
-	_, port, err := net.SplitHostPort(addr)
-	return err == nil && port != "0" && (e.held[addr] || e.set.Fabric == "verbs" && len(e.holder) > 0)
+// runs says where to dial this node at one of the addresses it listens at, if
+// it is found running. A port of librdmacm is not seen: there the lock of the
+// data directory tells.
+func (e *exam) runs(addr string) (at string, ok bool) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || port == "0" || !e.held[addr] && (e.set.Fabric != "verbs" || len(e.holder) == 0) {
+		return "", false
+	}
+	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+		// A device answers at its own addresses alone.
+		return net.JoinHostPort("127.0.0.1", port), e.set.Fabric != "verbs"
+	}
+	return addr, true
 }
 
 func (e *exam) ok(name, subject, format string, args ...any) {

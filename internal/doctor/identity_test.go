@@ -161,3 +161,29 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("%s", report.Text())
 	}
 }
+
+// TestRuns: where a node that runs is dialed.
+func TestRuns(t *testing.T) {
+	for _, c := range []struct {
+		fabric, addr, held string
+		locked             bool
+		at                 string
+	}{
+		{"auto", "10.0.0.1:7400", "10.0.0.1:7400", false, "10.0.0.1:7400"},
+		{"auto", "10.0.0.1:7400", "", true, ""}, // somebody else's port, or none
+		{"auto", "0.0.0.0:7400", "0.0.0.0:7400", false, "127.0.0.1:7400"},
+		{"auto", ":7400", ":7400", false, "127.0.0.1:7400"},
+		{"auto", "127.0.0.1:0", "127.0.0.1:0", true, ""},
+		{"verbs", "10.0.0.1:7400", "", true, "10.0.0.1:7400"},
+		{"verbs", "10.0.0.1:7400", "", false, ""},
+		{"verbs", "0.0.0.0:7400", "", true, ""},
+	} {
+		e := &exam{set: Settings{Fabric: c.fabric}, held: map[string]bool{c.held: true}, holder: map[int]bool{}}
+		if c.locked {
+			e.holder[1] = true
+		}
+		if at, ok := e.runs(c.addr); ok != (c.at != "") || ok && at != c.at {
+			t.Errorf("%+v: %q, %v", c, at, ok)
+		}
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"syscall"
 	"time"
 
@@ -69,7 +68,7 @@ func (e *exam) others(ctx context.Context, p Peer, addr string) (list []string) 
 	if err != nil || !info.Clustered {
 		return nil
 	}
-	if slices.Contains(e.set.SelfPeers, addr) && info.Teller != e.set.NodeID {
+	if e.self[addr] && info.Teller != e.set.NodeID {
 		e.bad(Fail, "port", addr, CodePortInUse, "stop that one, or another port (listen)", "it is held by node %s of %s, and not by node %s", info.Teller, info.Name, e.set.NodeID)
 	}
 	for _, n := range info.Nodes {
