@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,9 @@ import (
 func (r *Rig) kvclient(t testing.TB, at Place, args ...string) (stdout string, code int, stderr string) {
 	t.Helper()
 	var out, errOut bytes.Buffer
+	if !slices.Contains(args, "--timeout") {
+		args = append(args, "--timeout", "30s")
+	}
 	env := []string{"RDMAKV_FABRIC=" + r.opt.Fabric}
 	if r.Secret != nil {
 		env = append(env, "RDMAKV_SECRET_FILE="+r.seen(r.SecretFile()))

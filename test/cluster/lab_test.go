@@ -83,7 +83,10 @@ func TestLab(t *testing.T) {
 		}
 	})
 	logs := &lines{}
-	o := Options{Bin: "/mnt/bin", Dir: filepath.Join(dir, "data"), Seen: "/mnt/data", Fabric: "verbs", Lease: 4 * time.Second, Log: logs, Wait: patience}
+	o := Options{Bin: "/mnt/bin", Dir: filepath.Join(dir, "data"), Seen: "/mnt/data", Fabric: "verbs", Lease: 4 * time.Second, Log: logs, Wait: patience,
+		// Emulated processors are slow, and each pair of guests has one of the host's.
+		Args: []string{"--gossip-profile", "wan"},
+	}
 	for i := range cl.Len() {
 		o.Places = append(o.Places, guest{cl.Guest(i + 1), i + 1})
 	}

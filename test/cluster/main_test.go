@@ -81,7 +81,7 @@ func (p *builtPrograms) remove() {
 
 // patience is how long anything may take that must happen. A machine with much
 // else to do takes its time.
-const patience = 90 * time.Second
+const patience = 3 * time.Minute
 
 func within(t testing.TB) context.Context {
 	t.Helper()
