@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"syscall"
 	"time"
@@ -130,10 +131,19 @@ func (q *qp) transmit() {
 	}
 }
 
-// tryWrite gives the socket what it takes without waiting.
+// tryWrite gives the socket what it takes without waiting. A deadline bounds
+// waiting; one that has passed while this goroutine was not running (on a
+// starved machine, half a second is not long) must not cost the peer our
+// Terminate, so it is put off, once.
 func (q *qp) tryWrite(tb *txBuffer) error {
-	for tb.off < len(tb.b) {
-		if err := q.raw.Write(q.tx.write); err != nil {
+	for late := false; tb.off < len(tb.b); {
+		err := q.raw.Write(q.tx.write)
+		if errors.Is(err, os.ErrDeadlineExceeded) && !late {
+			late = true
+			_ = q.conn.SetWriteDeadline(time.Now().Add(lingerTimeout))
+			continue
+		}
+		if err != nil {
 			return err
 		}
 		if q.tx.err == syscall.EAGAIN {
