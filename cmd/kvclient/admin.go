@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/internal/doctor"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -112,23 +113,21 @@ type adminReport struct {
 func ask(ctx context.Context, nodes map[string]*client.Node, op wire.AdminOp, name string) adminReport {
 	r := adminReport{Op: op.String(), Nodes: make(map[string]json.RawMessage), Failed: make(map[string]string)}
 	var mu sync.Mutex
-	var wg sync.WaitGroup
-	for id, n := range nodes {
-		wg.Go(func() {
-			text, err := n.Admin(ctx, op, name)
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case errors.Is(err, client.ErrNotFound):
-				r.Failed[id] = fmt.Sprintf("there is no %q (kvclient admin tenants lists them)", name)
-			case err != nil:
-				r.Failed[id] = oneLine(err.Error())
-			default:
-				r.Nodes[id] = text
-			}
-		})
-	}
-	wg.Wait()
+	ids := slices.Sorted(maps.Keys(nodes))
+	atOnce(len(ids), func(i int) {
+		id := ids[i]
+		text, err := nodes[id].Admin(ctx, op, name)
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case errors.Is(err, client.ErrNotFound):
+			r.Failed[id] = fmt.Sprintf("there is no %q (kvclient admin tenants lists them)", name)
+		case err != nil:
+			r.Failed[id] = doctor.OneLine(err.Error())
+		default:
+			r.Nodes[id] = text
+		}
+	})
 	return r
 }
 
@@ -227,7 +226,7 @@ func (a *app) rotate(ctx context.Context, c *client.Client, where target, noWait
 			} else {
 				for _, s := range state.Spaces {
 					if s.Error != "" {
-						r.Failed[id] = fmt.Sprintf("space %s: %s", s.Space, oneLine(s.Error))
+						r.Failed[id] = fmt.Sprintf("space %s: %s", s.Space, doctor.OneLine(s.Error))
 					}
 				}
 			}

@@ -106,16 +106,16 @@ func (n *nodeReport) wanted() bool { return n.Weight > 0 }
 func (k checker) reached(n *nodeReport) {
 	switch {
 	case !n.Reached && n.wanted():
-		k.bad(doctor.Fail, "node", n.ID, codeUnreached, "kvclient doctor "+address(n)+" names the step that fails", "no one-sided READ of it: %s; gossip believes it %s", oneLine(n.Error), n.State)
+		k.bad(doctor.Fail, "node", n.ID, codeUnreached, "kvclient doctor "+address(n)+" names the step that fails", "no one-sided READ of it: %s; gossip believes it %s", doctor.OneLine(n.Error), n.State)
 	case !n.Reached:
-		k.bad(doctor.Warn, "node", n.ID, codeUnreached, "", "it owns no shard, gossip believes it %s, and it is not reached: %s", n.State, oneLine(n.Error))
+		k.bad(doctor.Warn, "node", n.ID, codeUnreached, "", "it owns no shard, gossip believes it %s, and it is not reached: %s", n.State, doctor.OneLine(n.Error))
 	case !n.Agree:
 		k.bad(doctor.Warn, "node", n.ID, codeOpinion, "look at its gossip port: kvclient doctor on another node", "reached by %s/%s, and gossip believes it %s", n.Fabric, n.Device, n.State)
 	default:
 		k.ok("node", n.ID, "reached by %s/%s: a one-sided READ in %.1f µs; gossip believes it %s", n.Fabric, n.Device, n.ReadUS, n.State)
 	}
 	if n.Reached && n.Status == nil {
-		k.bad(doctor.Fail, "status", n.ID, codeNoStatus, "with the main secret, or a tenant with the right admin", "%s", oneLine(n.StatusError))
+		k.bad(doctor.Fail, "status", n.ID, codeNoStatus, "with the main secret, or a tenant with the right admin", "%s", doctor.OneLine(n.StatusError))
 	}
 }
 

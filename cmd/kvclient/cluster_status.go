@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/internal/doctor"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -128,11 +129,7 @@ func (a *app) clusterStatus(ctx context.Context, c *client.Client) (*statusRepor
 	if !info.Clustered {
 		r.Nodes = append(r.Nodes, nodeReport{State: "alive", Endpoints: []string{}})
 	}
-	var wg sync.WaitGroup
-	for i := range r.Nodes {
-		wg.Go(func() { r.Nodes[i].visit(ctx, c) })
-	}
-	wg.Wait()
+	atOnce(len(r.Nodes), func(i int) { r.Nodes[i].visit(ctx, c) })
 	return r, ctx.Err()
 }
 
@@ -206,14 +203,14 @@ func (n *nodeReport) text(r *statusReport) (line, note string) {
 		path = n.Fabric + "/" + n.Device
 		read, send = fmt.Sprintf("%.1f", n.ReadUS), fmt.Sprintf("%.1f", n.SendUS)
 	} else {
-		note += fmt.Sprintf("\n%s is not reached: %s\n", name, oneLine(n.Error))
+		note += fmt.Sprintf("\n%s is not reached: %s\n", name, doctor.OneLine(n.Error))
 	}
 	if !n.Agree {
 		note += fmt.Sprintf("\n%s: gossip believes it %s, the data path says otherwise\n", name, n.State)
 	}
 	cells := []string{"-", "-", "-", "-", "-"}
 	if s := n.Status; s != nil {
-		state := s.Map.State
+		state := doctor.OneLine(s.Map.State)
 		if s.Map.State == "committed" && s.Map.Digest == r.Map.Digest {
 			state = "same"
 		} else if s.Map.State == "committed" {
@@ -227,13 +224,27 @@ func (n *nodeReport) text(r *statusReport) (line, note string) {
 		if s.Regions.Retired > 0 {
 			cells[1] += fmt.Sprintf(" (%d retired)", s.Regions.Retired)
 		}
-		note += fmt.Sprintf("\n%s: %s, up %s, lease %d ms, beat %d ms ago, at %s\n", name, s.Version,
-			(time.Duration(s.Uptime) * time.Second).String(), s.LeaseMS, s.BeatAgeMS, strings.Join(s.Fabrics, ", "))
+		note += fmt.Sprintf("\n%s: %s, up %s, lease %d ms, beat %d ms ago, at %s\n", name, doctor.OneLine(s.Version),
+			(time.Duration(s.Uptime) * time.Second).String(), s.LeaseMS, s.BeatAgeMS, doctor.OneLine(strings.Join(s.Fabrics, ", ")))
 	} else if n.StatusError != "" {
-		note += fmt.Sprintf("\n%s says nothing of itself: %s\n", name, oneLine(n.StatusError))
+		note += fmt.Sprintf("\n%s says nothing of itself: %s\n", name, doctor.OneLine(n.StatusError))
 	}
 	return strings.Join(append([]string{name, fmt.Sprint(n.Shards), n.State, path, read, send}, cells...), "\t") + "\n", note
 }
 
-// oneLine keeps what others said from breaking a table.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+// maxAtOnce bounds how many nodes are asked at a time.
+const maxAtOnce = 32
+
+// atOnce calls f for 0 to n-1, some at a time.
+func atOnce(n int, f func(int)) {
+	var wg sync.WaitGroup
+	places := make(chan struct{}, maxAtOnce)
+	for i := range n {
+		places <- struct{}{}
+		wg.Go(func() {
+			f(i)
+			<-places
+		})
+	}
+	wg.Wait()
+}

@@ -109,7 +109,11 @@ func TestStatusText(t *testing.T) {
 	st := goodCluster()
 	n := &st.Nodes[1]
 	n.Reached, n.Agree, n.Status, n.Error = false, false, nil, "no\nanswer"
+	st.Nodes[0].Status.Version, st.Nodes[0].Status.Fabrics = "v1\x1b[31m\nkv9", []string{"iwarp\r"} // a terminal does not obey another node
 	text := st.text()
+	if strings.ContainsAny(text, "\x1b\r") || strings.Contains(text, "\nkv9") {
+		t.Errorf("%q", text)
+	}
 	for _, want := range []string{"cluster prod (01)", "shard map version 1", "kv2 is not reached: no answer", "gossip believes it alive, the data path says otherwise", "iwarp/iwarp0"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)

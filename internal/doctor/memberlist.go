@@ -256,7 +256,7 @@ func parseRefusal(msg []byte) (r refusal, ok bool) {
 	if !ok || len(rest) < 2 || len(rest) < 2+int(rest[1]) {
 		return refusal{}, false
 	}
-	return refusal{rest[0], oneLine(string(rest[2 : 2+int(rest[1])]))}, true
+	return refusal{rest[0], OneLine(string(rest[2 : 2+int(rest[1])]))}, true
 }
 
 // errText is the text of an error that a peer answered, for people.
@@ -272,5 +272,5 @@ func errText(msg []byte) (text string, ok bool) {
 	for len(rest) > 0 && (rest[0] < ' ' || rest[0] > '~') {
 		rest = rest[1:]
 	}
-	return oneLine(string(rest)), true
+	return OneLine(string(rest)), true
 }

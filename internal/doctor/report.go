@@ -70,9 +70,9 @@ func (r *Report) Text() string {
 		if s.Code != "" {
 			text = s.Code + ": " + text
 		}
-		fmt.Fprintf(&b, "%-4s  %s: %s\n", level, what, oneLine(text))
+		fmt.Fprintf(&b, "%-4s  %s: %s\n", level, what, OneLine(text))
 		if s.Do != "" {
-			fmt.Fprintf(&b, "      -> %s\n", oneLine(s.Do))
+			fmt.Fprintf(&b, "      -> %s\n", OneLine(s.Do))
 		}
 	}
 	b.WriteByte('\n')
@@ -92,9 +92,9 @@ func (r *Report) Text() string {
 	return b.String()
 }
 
-// oneLine keeps what others said (an error, a file) from breaking the form,
-// and a terminal from obeying it.
-func oneLine(s string) string {
+// OneLine keeps what others said (an error, a file, another node) from breaking
+// the form of an output, and a terminal from obeying it.
+func OneLine(s string) string {
 	return strings.Map(func(c rune) rune {
 		switch {
 		case c == '\n', c == '\t':
