@@ -28,9 +28,16 @@
 //   - The connection is made again by itself when it is lost.
 //   - Of several fabrics the first that reaches the server is used; Server says
 //     which one, and why no better one.
+//   - In a cluster each key leads to the node that owns it, by the shard map that
+//     the nodes have agreed on; any of them will do for Dial. A node that is away
+//     costs the calls for its own keys alone: they fail with ErrUnavailable, those
+//     with many keys with a *PartialError beside what the others have answered.
 //
 // The parts, one idea a file: client (what a program sees), peer (what is behind
-// it for one server), write, requestid and staged (writes that take effect
+// it for one server); for clusters fleet (the peers and the map), learn (what is
+// believed, and of whom), join (a server proves to be the right node), routed,
+// reroute and fanout (calls for one key, told to go elsewhere, for many), fanin
+// and position (watches), nodes, clusterinfo, clusterinit; then write, requestid and staged (writes that take effect
 // once), servertime (expiry), events (watches), touches and damage (what the
 // server is told of), transport (an opened device and the memory
 // registered on it), dial (which fabric, which device), session (one connection

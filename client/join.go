@@ -67,7 +67,7 @@ func (s *session) fetchNews(p *patience) (*news, error) {
 		n.view, err = cluster.ParseView(text)
 	}
 	if err == nil && n.view.Self == "" {
-		err = errors.New("a view without the name of its node")
+		err = fmt.Errorf("%w: a view without the name of its node", cluster.ErrMalformed)
 	}
 	if err != nil {
 		return nil, s.badNews(err)

@@ -3,12 +3,16 @@
 //
 //	kvserver --data-dir /tmp/hello &
 //	go run ./examples/hello 127.0.0.1:7400
+//
+// Against a cluster it is the same: any node, or several with commas between, and
+// the client finds the one that owns the key.
 package main
 
 import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
@@ -17,7 +21,7 @@ import (
 
 func main() {
 	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: hello HOST:PORT")
+		fmt.Fprintln(os.Stderr, "usage: hello HOST:PORT[,HOST:PORT...]")
 		os.Exit(2)
 	}
 	if err := hello(os.Args[1]); err != nil {
@@ -26,11 +30,11 @@ func main() {
 	}
 }
 
-func hello(server string) error {
+func hello(servers string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	c, err := client.Dial(ctx, client.Config{
-		Servers: []string{server},
+		Servers: strings.Split(servers, ","),
 		Fabric:  iwarp.New(iwarp.Options{}), // RDMA over TCP, in this process: runs everywhere
 	})
 	if err != nil {
