@@ -125,7 +125,7 @@ func (d *drill) oneWayCuts() {
 func (d *drill) newKeys() {
 	d.part("rkeys rotate", d.both("n1", "n2", "n3"), func(t *testing.T) {
 		for range 2 {
-			d.must(t, d.places["east"], "--server", d.Node("n1").Addr(), "admin", "rotate-rkeys")
+			d.must(t, d.places["east"], "--server", d.Node("n1").Addr(), "admin", "rotate-rkeys", "--all")
 			d.allWell(t, "with other rkeys")
 			pause(t.Context(), 2*d.opt.Lease) // the old ones are withdrawn
 		}

@@ -61,7 +61,7 @@ func (d *drill) stormProcesses(ctx context.Context, rng *rand.Rand) error {
 			}
 		case 3:
 			// Of what is away at the moment it fails, and says so.
-			_, _, _ = d.kvclient(d.t, d.east(), "--server", s.Addr(), "--timeout", "3s", "admin", "rotate-rkeys")
+			_, _, _ = d.kvclient(d.t, d.east(), "--server", s.Addr(), "--timeout", "3s", "admin", "rotate-rkeys", "--all")
 		}
 		if err != nil {
 			return err
