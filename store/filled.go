@@ -35,7 +35,7 @@ func (s *Store) fillAfter(sh *shard, ordered layout.Version) {
 func (s *Store) filled(sh *shard) {
 	sh.mu.Lock()
 	sh.full = true
-	withheld := sh.withheld
+	withheld := sh.withheld && !teeth.Off(teeth.D8Withheld)
 	if !withheld {
 		sh.ix.SetFilled()
 	}

@@ -75,7 +75,7 @@ var allowed = []struct {
 	{"internal/inspect", []string{"store", "internal/control"}},
 	{"internal/control", nil},
 	{"internal/cluster", nil},
-	{"internal/shardmap", []string{"internal/cluster", "internal/shardmap/format"}},
+	{"internal/shardmap", []string{"internal/cluster", "internal/shardmap/format", "internal/teeth"}},
 	{"internal/shardmap/format", []string{"internal/cluster"}},
 	{"internal/config", nil},
 	{"internal/memory", nil},

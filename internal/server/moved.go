@@ -2,6 +2,7 @@ package server
 
 import (
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -18,7 +19,7 @@ func (r *request) ours(shard uint16) bool {
 	case own == nil:
 		r.noMap()
 		return false
-	case int(shard) < len(own.mine) && own.mine[shard]:
+	case int(shard) < len(own.mine) && own.mine[shard] || teeth.Off(teeth.D8OwnedOnly):
 		return true
 	}
 	r.moved(own, shard)

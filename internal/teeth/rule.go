@@ -199,6 +199,12 @@ const (
 	D6ReadsEndFirst
 	// F16OwnPD: a space has a protection domain of its own.
 	F16OwnPD
+	// D8OwnedOnly: a node answers for the shards that its map gives it.
+	D8OwnedOnly
+	// D8Withheld: nobody believes a miss in a shard of another node.
+	D8Withheld
+	// D8OnePromise: a node that has promised a map promises no other.
+	D8OnePromise
 
 	numRules
 )
@@ -287,6 +293,9 @@ var ruleNames = [numRules]string{
 	D6SessionsSpeak:     "D6 old rkeys outlive their sessions",
 	D6ReadsEndFirst:     "D6 old READs end first",
 	F16OwnPD:            "F16 a PD for each space",
+	D8OwnedOnly:         "D8 own shards only",
+	D8Withheld:          "D8 shards of others are withheld",
+	D8OnePromise:        "D8 one promise at a time",
 }
 
 // String names the rule for test output.

@@ -113,6 +113,9 @@ var mutants = []mutant{
 	{teeth.D6SessionsSpeak, "the same, found by the simulation", "test/sim", "TestFindsOldKeys"},
 	{teeth.D6OldKeysRest, "an old rkey goes before a lease is over", "internal/server", "TestOldKeysRest"},
 	{teeth.D6ReadsEndFirst, "a client takes the new table for its word that the old one is out of use", "client", "TestReadsEndFirst"},
+	{teeth.D8OwnedOnly, "a node answers for keys of other nodes", "internal/server", "TestMapBirth"},
+	{teeth.D8Withheld, "misses in shards of other nodes are believed", "store", "TestWithheld"},
+	{teeth.D8OnePromise, "a node promises a second map beside the first", "internal/shardmap", "TestSteps"},
 	{teeth.F16OwnPD, "spaces have regions of their own in one protection domain", "internal/server", "TestSpaceAccess"},
 }
 
