@@ -90,14 +90,15 @@ func converge(t *testing.T, n int, idle time.Duration) {
 	small := spread(t, nodes, 5, func(i int) *cluster.Table { return regions(10 + i) })
 	// A thousand regions that all change must be asked for; one more travels in
 	// an advert.
-	whole := spread(t, nodes, 5, func(i int) *cluster.Table { // all rkeys are new each time
-		table := regions(1000)
+	renewed := func(n, round int) *cluster.Table { // with rkeys of its own in each round
+		table := regions(n)
 		for r := range table.Regions {
-			table.Regions[r].Keys[0].RKey += uint32(i) << 20
+			table.Regions[r].Keys[0].RKey += uint32(round) << 20
 		}
 		return table
-	})
-	large := spread(t, nodes, 5, func(i int) *cluster.Table { return regions(1001 + i) })
+	}
+	whole := spread(t, nodes, 5, func(i int) *cluster.Table { return renewed(1000, i) })
+	large := spread(t, nodes, 5, func(i int) *cluster.Table { return renewed(1001+i, 4) })
 
 	time.Sleep(2 * time.Second) // the last news dies down
 	cpu, packets, bytes := cpuTime(t), net.packets.Load(), net.packetBytes.Load()
