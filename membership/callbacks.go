@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -71,6 +72,11 @@ func (c *callbacks) NotifyAlive(n *memberlist.Node) error {
 	}
 	if n.Name == c.m.cfg.NodeID {
 		return nil // ours, or memberlist will refute it
+	}
+	if len(n.Addr) != net.IPv4len && len(n.Addr) != net.IPv6len {
+		// memberlist takes any bytes for an address; a view takes none such.
+		c.m.stats.malformed.Add(1)
+		return fmt.Errorf("an address of %d bytes", len(n.Addr))
 	}
 	if _, err := cluster.ParseMeta(n.Meta); err != nil {
 		c.m.stats.malformed.Add(1)

@@ -256,3 +256,27 @@ func TestMembersAreBounded(t *testing.T) {
 		t.Error("a list that is too long is merged")
 	}
 }
+
+// A member whose address is none is not let in: the view of it could not be
+// told to anybody.
+func TestBadAddressesStayOut(t *testing.T) {
+	t.Parallel()
+	a := launch(t, newMemNet(), "a", nil)
+	calls := &callbacks{a.Members}
+	for _, length := range []int{0, 1, 5, 15, 17, 100} {
+		x := &memberlist.Node{Name: fmt.Sprintf("n%d", length), Addr: make([]byte, length), Port: 1, Meta: goodMeta(t)}
+		if err := calls.NotifyAlive(x); err == nil {
+			t.Errorf("an address of %d bytes is let in", length)
+			calls.NotifyJoin(x)
+		}
+	}
+	a.publishView()
+	if err := a.View().Check(); err != nil {
+		t.Errorf("the view: %v", err)
+	}
+	for _, length := range []int{4, 16} {
+		if err := calls.NotifyAlive(&memberlist.Node{Name: "good", Addr: make([]byte, length), Port: 1, Meta: goodMeta(t)}); err != nil {
+			t.Errorf("an address of %d bytes: %v", length, err)
+		}
+	}
+}
