@@ -96,7 +96,7 @@ func TestRotation(t *testing.T) {
 	if after := srv.RegionTable("n1"); after.Version <= table.Version || after.Check() != nil {
 		t.Errorf("the table told to the cluster: version %d, before %d: %v", after.Version, table.Version, after.Check())
 	}
-	if srv.RegionTable("n1") != srv.RegionTable("n1") {
+	if again, first := srv.RegionTable("n1"), srv.RegionTable("n1"); again != first {
 		t.Error("a table that has not changed is made anew")
 	}
 	// Deliberately stale: refused, and that connection's end alone.
