@@ -1,11 +1,6 @@
 package doctor
 
-import (
-	"errors"
-	"time"
-
-	"golang.org/x/sys/unix"
-)
+import "time"
 
 // Bounds of what clocks may differ by. Answers do not depend on wall clocks
 // (leases go by elapsed time, and a server's time never jumps); keys that expire
@@ -17,8 +12,7 @@ const (
 
 // clock examines the clocks of this machine alone; peers come later.
 func (e *exam) clock() {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+	if err := bootClock(); err != nil {
 		e.bad(Fail, "clock", "", CodeClockSource, "a Linux kernel of 2.6.39 or later", "CLOCK_BOOTTIME, by which leases run, cannot be read: %v", err)
 		return
 	}
@@ -32,16 +26,14 @@ func (e *exam) clock() {
 	if !e.set.Node {
 		return
 	}
-	var tx unix.Timex
-	state, err := unix.Adjtimex(&tx)
-	switch {
+	switch synced, within, err := wallClock(); {
 	case err != nil:
-		e.skip("wall clock", "", "whether somebody keeps it right is not known: %v", errors.Unwrap(err))
-	case state == unix.TIME_ERROR || tx.Status&unix.STA_UNSYNC != 0:
+		e.skip("wall clock", "", "whether somebody keeps it right is not known: %v", err)
+	case !synced:
 		e.bad(Warn, "wall clock", "", CodeClockUnsynced, "run chrony or systemd-timesyncd (in a virtual machine: on its host)",
 			"the kernel says that nobody synchronises it: keys expire by it")
 	default:
-		e.ok("wall clock", "", "synchronised, says the kernel (error at most %v)", time.Duration(tx.Maxerror)*time.Microsecond)
+		e.ok("wall clock", "", "synchronised, says the kernel (error at most %v)", within)
 	}
 }
 

@@ -96,8 +96,8 @@ func (e *exam) space(dir string) (enough bool) {
 		e.bad(Fail, "data directory", dir, CodeDataDir, "", "%v", err)
 		return false
 	}
-	free := fs.Bavail * uint64(fs.Bsize)
-	if fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.RAMFS_MAGIC {
+	free := uint64(max(fs.Bavail, 0)) * uint64(fs.Bsize)
+	if inMemory(&fs) {
 		e.bad(Warn, "data directory", dir, CodeDataSlow, "a directory on a disk; or mode: cache, if nothing needs to survive", "it is on tmpfs: what is durable there ends with the machine")
 	}
 	switch {

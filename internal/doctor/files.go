@@ -15,7 +15,7 @@ func (e *exam) keyFiles() {
 	for _, f := range e.set.Files {
 		st, err := os.Stat(f.Path)
 		create := ""
-		if f.Secret {
+		if f.Secret && f.Key != "tls.key" {
 			create = fmt.Sprintf("for a new one: (umask 077; head -c 32 /dev/urandom | base64 >%s), the same on every node; ", f.Path)
 		}
 		switch {
