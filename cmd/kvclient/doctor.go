@@ -36,7 +36,7 @@ and its clock. It needs no running node, and changes nothing.
 It reads the configuration of the node too: run it with the node's --config (or
 flags) and as the node's user. Peers are the data addresses that are given, else
 --server; if they are of a cluster, all its nodes. Gossip ports are those of
---join.
+--join. A step that waits for somebody ends after half of --timeout, 5 s at least.
 
 Each line begins with ok, warn, FAIL or skip, and has a code of what is wrong
 that does not change between versions; -o json is the same for scripts.
@@ -82,6 +82,7 @@ func (a *app) doctor(cmd *cobra.Command, role string, args []string) error {
 	if usable {
 		host := doctor.This()
 		host.Dial = a.dialDirect
+		host.Patience = max(host.Patience, a.cfg.Timeout/2)
 		report = doctor.Run(cmd.Context(), host, pre, settings)
 	} else {
 		report.Add(pre...)

@@ -84,7 +84,7 @@ func TestDevice(t *testing.T) {
 	t.Run("a session over it", func(t *testing.T) {
 		n := here(t).start(node()...)
 		defer n.Kill()
-		r := here(t).doctor("--fabric", "verbs", "--timeout", "20s", roceIP+":7400")
+		r := here(t).doctor("--fabric", "verbs", "--timeout", "120s", roceIP+":7400")
 		here(t).want(r, "", "large read")
 		has(t, r, "ok", "", "verbs/"+roceDevice)
 		// A step of the wall clock: the node's time follows slowly.
@@ -102,7 +102,7 @@ func TestDevice(t *testing.T) {
 			}
 		}
 		step(3600)
-		r = here(t).doctor("--fabric", "verbs", "--timeout", "20s", roceIP+":7400")
+		r = here(t).doctor("--fabric", "verbs", "--timeout", "120s", roceIP+":7400")
 		step(-3600)
 		here(t).want(r, "clock-skew", "behind this machine's wall clock")
 	})

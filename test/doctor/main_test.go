@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rdmakv/rdmakv/test/cluster/hosts"
 	"github.com/rdmakv/rdmakv/test/node"
@@ -119,7 +120,7 @@ func apart(t *testing.T, names ...string) (hosts.Net, map[string]host) {
 // start starts a node.
 func (h host) start(args ...string) *node.Node {
 	h.t.Helper()
-	n, err := node.Start(h.t.Context(), node.Options{Bin: filepath.Join(bin, "kvserver"), Args: args, On: h.on})
+	n, err := node.Start(h.t.Context(), node.Options{Bin: filepath.Join(bin, "kvserver"), Args: args, On: h.on, Wait: 5 * time.Minute})
 	if err != nil {
 		h.t.Fatal(err)
 	}
