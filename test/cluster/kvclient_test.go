@@ -110,6 +110,9 @@ func (r *Rig) awaitViews(t *testing.T, at Place, by []string, about string, want
 	defer cancel()
 	for {
 		st, err := r.status(t, at, r.Node(by[0]))
+		if err != nil {
+			t.Log(err) // it is asked again
+		}
 		var rest []string
 		for _, id := range by {
 			if state := st.takesFor(id, about); err != nil || !strings.Contains(" "+strings.Join(want, " ")+" ", " "+state+" ") {

@@ -102,11 +102,13 @@ func station(o cluster.ConnOptions, host string, seed uint64, out string) error 
 		}
 		conns = append(conns, c)
 	}
+	// An emulated processor that is busy with this leaves nothing for the node beside it.
+	const pace = 400 * time.Millisecond
 	load := cluster.StartLoad(context.Background(), cluster.LoadOptions{
-		Name: "lab-" + host, Seed: seed, Dir: out, Prefix: host, Workers: 3, Pace: 150 * time.Millisecond,
+		Name: "lab-" + host, Seed: seed, Dir: out, Prefix: host, Workers: 3, Pace: pace,
 		Stores: []linear.Store{conns[0].Store(), conns[1].Store()},
 	})
-	s := cluster.NewStation(context.Background(), cluster.StationOptions{Host: host, Conn: conns[2], Load: load, Pace: 150 * time.Millisecond})
+	s := cluster.NewStation(context.Background(), cluster.StationOptions{Host: host, Conn: conns[2], Load: load, Pace: pace})
 	err := cluster.Serve(context.Background(), s, os.Stdin, os.Stdout)
 	for _, c := range conns {
 		err = errors.Join(err, c.Close())
