@@ -60,7 +60,7 @@ var (
 	ErrDenied = errors.New("not allowed for this tenant")
 	// ErrNoMap: the nodes of the cluster have not agreed yet which of them owns
 	// which keys: ClusterInit has them do that, once.
-	ErrNoMap = errors.New("the cluster has no shard map yet: run kvclient cluster init NODE...")
+	ErrNoMap = errors.New("the cluster has no shard map yet: \"kvclient cluster init\" with the ids of all nodes gives it one")
 	// ErrMoved: the node that was asked does not own the key. A Client that is not
 	// Config.Direct meets it only if nodes contradict each other. Nothing was
 	// changed.

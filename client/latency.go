@@ -30,14 +30,6 @@ type LatencyHistogram struct {
 // UpperBound is the longest time in bucket i.
 func (LatencyHistogram) UpperBound(i int) time.Duration { return latencyFirst << i }
 
-func (h *LatencyHistogram) add(o *LatencyHistogram) {
-	for i := range h.Buckets {
-		h.Buckets[i] += o.Buckets[i]
-	}
-	h.Count += o.Count
-	h.Sum += o.Sum
-}
-
 // Latencies are the times of calls since Dial.
 type Latencies struct {
 	Gets   LatencyHistogram // of one in 8 gets of one key
