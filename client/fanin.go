@@ -20,7 +20,7 @@ import (
 //
 // A poller has one page and waits until it has been told, so nothing piles up.
 // A batch may be split over pages; its node's next page is then told before any
-// other's.
+// other's. If that does not come the others go on behind an EventSkip.
 
 // A polled is what one poller has brought.
 type polled struct {
@@ -38,8 +38,10 @@ type fanIn struct {
 	on      []chan Position // by poller: go on from here
 	cursors map[string]wire.Cursor
 	early   []polled // came while a batch of another node was to be finished
+	amid    bool     // the last event told was not the last of its batch
 	away    []bool   // by poller: the node could not be reached last time
-	down    int      // how many of them
+	blind   []bool   // by poller: it begins somewhere behind where the watch does
+	down    int      // how many of them are away
 }
 
 // errOtherPosition: of a single server, or of another time of this one.
@@ -83,8 +85,8 @@ func (f *fleet) watch(ctx context.Context, prefix []byte, opts WatchOptions, yie
 		yield(Event{}, f.fail("watch", prefix, err))
 		return
 	}
-	w := &fanIn{f: f, peers: peers, pages: make(chan polled), cursors: opts.From.vector(), away: make([]bool, len(peers))}
-	if err := w.start(ctx); err != nil {
+	w := &fanIn{f: f, peers: peers, pages: make(chan polled), cursors: opts.From.vector(), away: make([]bool, len(peers)), blind: make([]bool, len(peers))}
+	if err := w.start(ctx, opts.From != Position{}); err != nil {
 		yield(Event{}, f.fail("watch", prefix, err))
 		return
 	}
@@ -103,15 +105,21 @@ func (f *fleet) watch(ctx context.Context, prefix []byte, opts WatchOptions, yie
 }
 
 // start finds out where the nodes are of which the caller has no position: every
-// event is then told with the positions of all.
-func (w *fanIn) start(ctx context.Context) error {
+// event is then told with the positions of all. What such a node did before that,
+// or does until it can be asked, is missed, and told as a gap: unless the watch is
+// to begin now, and it could be asked now.
+func (w *fanIn) start(ctx context.Context, resumed bool) error {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var last error
-	for _, p := range w.peers {
-		if w.cursors[p.node] != (wire.Cursor{}) {
+	for i, p := range w.peers {
+		mu.Lock()
+		known := w.cursors[p.node] != wire.Cursor{}
+		mu.Unlock()
+		if known {
 			continue
 		}
+		w.blind[i] = true
 		wg.Go(func() {
 			page, err := p.poll(ctx, nil, WatchOptions{})
 			mu.Lock()
@@ -120,7 +128,7 @@ func (w *fanIn) start(ctx context.Context) error {
 				last = err // its poller begins with what is now when it is back
 				return
 			}
-			w.cursors[p.node] = page.next.c
+			w.cursors[p.node], w.blind[i] = page.next.c, resumed
 		})
 	}
 	wg.Wait()
@@ -202,10 +210,20 @@ func (w *fanIn) nextOf(ctx context.Context, i int) (polled, bool) {
 // goes on in the next page of the node.
 func (w *fanIn) tell(ctx context.Context, got polled, yield func(Event, error) bool) (more, ok bool) {
 	p, node := w.peers[got.i], w.peers[got.i].node
+	others := maps.Clone(w.cursors)
+	delete(others, node)
+	rest := vectorText(others)
+	at := func(c wire.Cursor) Position { return Position{c: c, node: node, rest: rest} }
 	if got.err != nil {
 		if ctx.Err() != nil || !w.lost(got) {
 			yield(Event{}, got.err)
 			return false, false
+		}
+		if w.amid { // what others do meanwhile is not of the batch
+			w.amid = false
+			if !yield(Event{Op: EventSkip, Skipped: true, Position: at(w.cursors[node]), Node: node}, nil) {
+				return false, false
+			}
 		}
 		w.on[got.i] <- Position{c: w.cursors[node], node: node}
 		return false, true
@@ -215,11 +233,8 @@ func (w *fanIn) tell(ctx context.Context, got polled, yield func(Event, error) b
 		w.down--
 		p.log.Info("watch: node is back", "node", node)
 	}
-	others := maps.Clone(w.cursors)
-	delete(others, node)
-	rest := vectorText(others)
-	at := func(c wire.Cursor) Position { return Position{c: c, node: node, rest: rest} }
-	if got.page.skipped {
+	if got.page.skipped || w.blind[got.i] {
+		w.blind[got.i] = false
 		first := got.page.next.c
 		if len(got.page.events) > 0 { // to be told again if the caller ends here
 			first = w.cursors[node]
@@ -235,7 +250,7 @@ func (w *fanIn) tell(ctx context.Context, got polled, yield func(Event, error) b
 		}
 		more = e.More
 	}
-	w.cursors[node] = got.page.next.c
+	w.amid, w.cursors[node] = more, got.page.next.c
 	w.on[got.i] <- Position{c: got.page.next.c, node: node}
 	return more, true
 }
