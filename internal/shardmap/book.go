@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -56,6 +57,11 @@ type Book struct {
 	// begun: a commit was asked for and failed at the disk. It may stand there,
 	// and other nodes may have committed: the promise is not taken back.
 	begun bool
+	// refused are digests of maps that were refused for the sake of another one.
+	// They stay so for as long as the process lives: on the word of this refusal
+	// other nodes take their promises of such a map back, so it must be true from
+	// then on, also for a run that has heard their promises before.
+	refused []uint64
 
 	committed atomic.Pointer[cluster.Map]
 	known     atomic.Pointer[cluster.Map] // promised, for those who do not take mu
@@ -121,8 +127,9 @@ func (b *Book) promise(m *cluster.Map) {
 // Prepare promises a map: from here on this node commits it or none. The same
 // map again is fine; so is the one that is committed.
 //
-// Errors: those of cluster.CheckChange, ErrOtherMap if another one is promised,
-// ErrShards, ErrNotIn, what Options.Empty says, what the disk says.
+// Errors: those of cluster.CheckChange, ErrOtherMap if another one is promised or
+// this one was refused for that reason before, ErrShards, ErrNotIn, what
+// Options.Empty says, what the disk says.
 func (b *Book) Prepare(ctx context.Context, m *cluster.Map) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -133,7 +140,11 @@ func (b *Book) Prepare(ctx context.Context, m *cluster.Map) error {
 		return nil
 	}
 	if b.promised != nil && !same(b.promised, m) && !teeth.Off(teeth.D8OnePromise) {
+		b.refuse(m.Digest())
 		return fmt.Errorf("%w: node %q has promised %v; finish that one, or abandon it", cluster.ErrOtherMap, b.opt.Node, b.promised)
+	}
+	if slices.Contains(b.refused, m.Digest()) {
+		return fmt.Errorf("%w: node %q has refused %v for another one, and others may have given it up; run it once more", cluster.ErrOtherMap, b.opt.Node, m)
 	}
 	if b.opt.Empty != nil {
 		if err := b.opt.Empty(ctx); err != nil {
@@ -145,6 +156,20 @@ func (b *Book) Prepare(ctx context.Context, m *cluster.Map) error {
 	}
 	b.promise(m)
 	return nil
+}
+
+// maxRefused bounds Book.refused; whoever comes that far has the admin right and
+// makes maps on purpose.
+const maxRefused = 1024
+
+func (b *Book) refuse(digest uint64) {
+	if slices.Contains(b.refused, digest) {
+		return
+	}
+	if len(b.refused) == maxRefused {
+		b.refused = b.refused[:copy(b.refused, b.refused[1:])]
+	}
+	b.refused = append(b.refused, digest)
 }
 
 // check says whether a map may be this node's, now.

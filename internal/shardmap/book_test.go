@@ -184,6 +184,41 @@ func TestNotEmpty(t *testing.T) {
 	}
 }
 
+// TestRefusedForGood: whoever takes promises back does so because a node has
+// refused the map. Were it to promise it afterwards, to a run that has the others'
+// promises from before, that run would commit a map which the others are free to
+// replace.
+func TestRefusedForGood(t *testing.T) {
+	first, second := mapOf(t, 1, "red", 8, "a", "b"), mapOf(t, 2, "red", 8, "a", "b")
+	node := func(id string) *Book {
+		b, err := Open(Options{FS: newDisk(t), Dir: dir, Node: id, Name: "red", Shards: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	a, b := node("a"), node("b")
+	must := func(err, want error) {
+		t.Helper()
+		if !errors.Is(err, want) {
+			t.Fatalf("%v, want %v", err, want)
+		}
+	}
+	must(b.Prepare(t.Context(), second), nil)                 // run 2, of which a has not heard yet
+	must(a.Prepare(t.Context(), first), nil)                  // run 1, which is slow
+	must(a.Prepare(t.Context(), second), cluster.ErrOtherMap) // run 2 is refused, and
+	must(b.Prepare(t.Context(), first), cluster.ErrOtherMap)  // so is run 3, which found the first map at a
+	must(b.Abandon(second), nil)                              // run 2 takes back
+	must(a.Abandon(first), nil)                               // run 3 takes back
+	if err := b.Prepare(t.Context(), first); err == nil {     // run 1 goes on: a has promised it, long ago
+		must(b.Commit(first), nil)
+		must(a.Prepare(t.Context(), mapOf(t, 3, "red", 8, "a", "c")), nil)
+		t.Fatal("b has committed a map that a is no longer bound by")
+	}
+	third := mapOf(t, 4, "red", 8, "a", "b")
+	must(errors.Join(a.Prepare(t.Context(), third), b.Prepare(t.Context(), third)), nil)
+}
+
 // TestDamaged: a file is refused whatever bit of it is flipped, and wherever it
 // is cut.
 func TestDamaged(t *testing.T) {
