@@ -18,6 +18,12 @@ const (
 	greetTime      = 5 * time.Second
 	// streamTime ends a stream on which nobody else has set a deadline.
 	streamTime = 30 * time.Second
+	// memberlist reads a whole message, of up to 20 MiB, before it looks whether
+	// that is sealed with our key. A node that joins, with all tables that it may
+	// bring (maxJoin) and a thousand members, needs 5 MiB.
+	maxStreamBytes = 8 << 20   // of one stream
+	maxHostBytes   = 32 << 20  // of all streams of one address that are open
+	maxAllBytes    = 128 << 20 // of all that are open
 )
 
 // transport is memberlist's transport with a doorman: sources outside the
@@ -43,13 +49,15 @@ type transport struct {
 	conns  map[net.Conn]struct{} // all that are open, both ways
 	inside map[netip.Addr]int    // from others, by address
 	total  int
+	taken  map[netip.Addr]int // bytes that came in by those, by address
+	all    int                // bytes of them all
 }
 
 func newTransport(inner memberlist.NodeAwareTransport, label string, allow []netip.Prefix, stats *counters, say func(event)) *transport {
 	t := &transport{
 		inner: inner, label: label, allow: allow, stats: stats, say: say,
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
-		gone: make(chan struct{}), conns: map[net.Conn]struct{}{}, inside: map[netip.Addr]int{},
+		gone: make(chan struct{}), conns: map[net.Conn]struct{}{}, inside: map[netip.Addr]int{}, taken: map[netip.Addr]int{},
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.wg.Add(2)
@@ -207,7 +215,7 @@ func (t *transport) refused(from net.Addr, reason refusal, label string) {
 	case refuseAddress:
 		t.say(event{kind: sayAllow, msg: "gossip from outside gossip.allow is refused", args: []any{"from", addr}})
 	case refuseBusy:
-		t.say(event{kind: sayBusy, msg: "too many gossip connections: one is refused", args: []any{"from", addr, "limit", maxStreams, "limit per host", maxStreamsHost}})
+		t.say(event{kind: sayBusy, msg: "too many gossip connections, or too many bytes by them: one is refused", args: []any{"from", addr, "limit", maxStreams, "limit per host", maxStreamsHost, "limit of bytes", maxStreamBytes}})
 	}
 }
 
@@ -216,6 +224,7 @@ type stream struct {
 	net.Conn
 	t      *transport
 	from   netip.Addr // of one that others opened
+	taken  int        // bytes read of it; guarded by transport.mu
 	closed atomic.Bool
 
 	// Of one that we opened: what the first bytes of the answer are.
@@ -252,15 +261,50 @@ func (s *stream) Close() error {
 		if t.inside[s.from]--; t.inside[s.from] == 0 {
 			delete(t.inside, s.from)
 		}
+		t.all -= s.taken
+		if t.taken[s.from] -= s.taken; t.taken[s.from] <= 0 {
+			delete(t.taken, s.from)
+		}
+		s.taken = 0
 	}
 	t.mu.Unlock()
 	return s.Conn.Close()
 }
 
+// take counts n bytes that came in by a stream that others opened, or says that
+// they are too many: nobody has proved anything yet.
+func (s *stream) take(n int) error {
+	t := s.t
+	t.mu.Lock()
+	if s.closed.Load() {
+		t.mu.Unlock()
+		return net.ErrClosed
+	}
+	s.taken += n
+	t.taken[s.from] += n
+	t.all += n
+	over := s.taken > maxStreamBytes || t.taken[s.from] > maxHostBytes || t.all > maxAllBytes
+	t.mu.Unlock()
+	if over {
+		t.refused(s.RemoteAddr(), refuseBusy, "")
+		return ErrBusy
+	}
+	return nil
+}
+
 // Read returns a refusal of the other end as an error, if the stream begins
 // with one.
 func (s *stream) Read(b []byte) (int, error) {
-	if s.dialed && s.fresh {
+	if !s.dialed {
+		n, err := s.Conn.Read(b)
+		if n > 0 {
+			if over := s.take(n); over != nil {
+				return 0, over
+			}
+		}
+		return n, err
+	}
+	if s.fresh {
 		s.fresh = false
 		var head [1]byte
 		if n, err := s.Conn.Read(head[:]); n == 0 {
