@@ -64,7 +64,8 @@ type logins struct {
 	byID    map[wire.Tenant]*login
 	revoked map[string]bool
 
-	change sync.Mutex // held by whoever changes them, for as long as that takes
+	reload sync.Mutex // held by SetTenants, for as long as opening spaces takes; before change
+	change sync.Mutex // held by whoever changes them, until the sessions have ended
 }
 
 // start makes the logins of a configuration that has been checked.

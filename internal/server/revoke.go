@@ -144,19 +144,23 @@ func (srv *Server) SetTenants(ctx context.Context, list []Tenant) error {
 		return err
 	}
 	ls := &root.logins
+	ls.reload.Lock()
+	defer ls.reload.Unlock()
 	ls.change.Lock()
-	defer ls.change.Unlock()
 	next, gone := ls.plan(full, len(root.cfg.Secret) > 0)
-	ended, err := root.endLogins(gone...) // first: opening a space may take long
-	if err2 := root.setSpaces(ctx, spaces); err == nil {
-		err = err2 // their tenants are refused; the others come in
-	}
+	ended, err := root.endLogins(gone...)
 	ls.mu.Lock()
 	ls.byID = next
 	for _, l := range next {
 		l.gone.Store(ls.revoked[l.Name])
 	}
 	ls.mu.Unlock()
+	// Opening a space may take long, and somebody else is to be revoked meanwhile.
+	// The tenants of one that is not open yet are refused; the others come in.
+	ls.change.Unlock()
+	if err2 := root.setSpaces(ctx, spaces); err == nil {
+		err = err2
+	}
 	root.log.Warn(limitNone, "tenants reloaded", "tenants", len(full), "changed_or_removed", len(gone), "sessions_ended", ended, "err", err)
 	return err
 }
