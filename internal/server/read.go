@@ -251,7 +251,7 @@ func (r *request) statistics() {
 	text := s.stats
 	s.mu.Unlock()
 	if m.Offset == 0 {
-		if text, err = s.srv.statsJSON(); err != nil {
+		if text, err = s.srv.statsJSON(s.login); err != nil {
 			r.refuse(err)
 			return
 		}

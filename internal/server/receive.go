@@ -361,6 +361,7 @@ func (r *request) hello() {
 		return
 	}
 	if err := s.srv.opened(s); err != nil {
+		_ = s.qp.SetAccess(0) // a slow peer would READ until it has taken the refusal
 		s.lane.putReply(b)
 		r.fail(wire.StatusBusy, err.Error())
 		s.leave(causeBusy, wire.StatusBusy, err.Error())

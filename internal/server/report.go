@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"math"
 	"time"
 
@@ -22,7 +23,7 @@ func (r *request) report() {
 	srv := r.s.srv
 	r.s.touched(m.Touches)
 	for d := range m.Damages {
-		if int(d.Shard) >= srv.shards || len(d.Key) == 0 || len(d.Key) > maxKey {
+		if int(d.Shard) >= srv.shards || len(d.Key) == 0 || len(d.Key) > maxKey || !bytes.HasPrefix(d.Key, r.s.login.prefix) {
 			continue
 		}
 		srv.met.damageReports.Add(1)
@@ -39,7 +40,8 @@ const touchEvery = int64(20 * time.Millisecond)
 // wait.
 func (s *session) touched(list wire.Touches) {
 	n, now, srv := list.Len(), s.srv.now(), s.srv
-	if n == 0 || now < s.nextTouches.Load() {
+	// Who has not the right to READ has read nothing that the server did not see.
+	if n == 0 || now < s.nextTouches.Load() || !s.login.oneSided {
 		return
 	}
 	s.nextTouches.Store(now + touchEvery)

@@ -178,11 +178,15 @@ func (m *metrics) opStat(t wire.Type) OpStat {
 	return op
 }
 
-// statsJSON is the text that the Stats request pages through.
-func (srv *Server) statsJSON() ([]byte, error) {
+// statsJSON is the text that the Stats request of a login pages through. The
+// spaces are those of tenants: who they are is for administrators to see.
+func (srv *Server) statsJSON(l *login) ([]byte, error) {
 	st, err := srv.Stats()
 	if err != nil {
 		return nil, err
+	}
+	if !l.admin {
+		st.Spaces = nil
 	}
 	return json.Marshal(st)
 }

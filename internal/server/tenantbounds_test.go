@@ -1,0 +1,148 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/secret"
+	"github.com/rdmakv/rdmakv/internal/wire"
+)
+
+// boundTenants are one of each kind: with a space of his own, in the node's space
+// without a prefix, and with one.
+func boundTenants() []Tenant {
+	return []Tenant{
+		{Name: "anna", Secret: secret.New(secretOf("anna")), MaxSessions: 1},
+		{Name: "guest", Secret: secret.New(secretOf("guest")), Space: "main"},
+		{Name: "clerk", Secret: secret.New(secretOf("clerk")), Prefix: "desk/"},
+	}
+}
+
+func boundServer(t *testing.T) *Server {
+	return startServer(t, func(c *Config) {
+		c.Secret, c.MemoryLimit, c.RegionSize, c.IndexRegionSize = secretOf(""), 64<<20, 4<<20, 2<<20
+		c.Tenants = boundTenants()
+	})
+}
+
+func as(tenant string) peerOptions { return peerOptions{tenant: tenant, secret: secretOf(tenant)} }
+
+// TestRevokeWhileSpacesOpen: a reload that opens spaces, which may take minutes,
+// keeps nobody from being revoked.
+func TestRevokeWhileSpacesOpen(t *testing.T) {
+	srv := boundServer(t)
+	p := dial(t, srv, as("guest"))
+	srv.spaces.change.Lock() // as an opening holds it
+	reloaded := make(chan error, 1)
+	go func() {
+		reloaded <- srv.SetTenants(context.Background(), append(boundTenants(), Tenant{Name: "late", Secret: secret.New(secretOf("late"))}))
+	}()
+	known := func() bool { return srv.logins.find(wire.TenantOf("late")) != srv.logins.stranger }
+	for end := time.Now().Add(10 * time.Second); !known() && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if !known() {
+		t.Error("the new tenants wait for spaces")
+	}
+	revoked := make(chan error, 1)
+	go func() {
+		_, err := srv.Revoke("guest")
+		revoked <- err
+	}()
+	select {
+	case err := <-revoked:
+		if err != nil {
+			t.Error(err)
+		}
+		if err := p.dead(); err == nil {
+			t.Error("the session lives")
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("a revocation waits for a space that is being opened")
+	}
+	if _, err := tryDial(t, srv, as("late")); !errors.Is(err, wire.StatusBusy.Err()) {
+		t.Errorf("the tenant of a space that is not open yet: %v", err)
+	}
+	srv.spaces.change.Unlock()
+	if err := <-reloaded; err != nil {
+		t.Fatal(err)
+	}
+	dial(t, srv, as("late"))
+	if _, err := tryDial(t, srv, as("guest")); !errors.Is(err, wire.StatusAuth.Err()) {
+		t.Errorf("the revoked tenant after the reload: %v", err)
+	}
+}
+
+// TestStatsNameNoTenants: the names of spaces, which are those of tenants, are for
+// administrators.
+func TestStatsNameNoTenants(t *testing.T) {
+	srv := boundServer(t)
+	for tenant, want := range map[string]int{"": 1, "guest": 0, "anna": 0} {
+		p := dial(t, srv, as(tenant))
+		var text []byte
+		for total := 1; len(text) < total; {
+			body, err := p.call(func(id uint64) []byte {
+				return wire.AppendStats(nil, id, wire.StatsRequest{Offset: uint32(len(text))})
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := wire.ParseStatsReply(body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, total = append(text, m.Data...), int(m.Total)
+		}
+		var st Stats
+		if err := json.Unmarshal(text, &st); err != nil || len(st.Spaces) != want {
+			t.Errorf("tenant %q sees spaces %+v (%v), want %d", tenant, st.Spaces, err, want)
+		}
+		p.close()
+	}
+}
+
+// TestReportWithinPrefix: who is limited to a prefix reports damage of his own
+// keys alone, and no reads, which he cannot have made.
+func TestReportWithinPrefix(t *testing.T) {
+	srv := boundServer(t)
+	p := dial(t, srv, as("clerk"))
+	var damages []wire.Damage
+	for _, key := range []string{"desk/1", "safe/1", "d", "desk"} {
+		damages = append(damages, wire.Damage{Shard: cluster.ShardOf([]byte(key), srv.shards), Key: []byte(key)})
+	}
+	touches := wire.Touches(nil).Append(wire.Touch{Hash: 1, Count: 9})
+	if _, err := p.call(func(id uint64) []byte { return wire.AppendReport(nil, id, touches, damages) }); err != nil {
+		t.Fatal(err)
+	}
+	if got := srv.met.damageReports.Load(); got != 1 {
+		t.Errorf("%d reports of damage are taken, want 1", got)
+	}
+	if got := srv.met.touches.Load(); got != 0 {
+		t.Errorf("%d touches are taken of one who cannot READ", got)
+	}
+}
+
+// TestNoRightsBeyondLimit: a session that is one too many does not READ while it
+// is being shown out.
+func TestNoRightsBeyondLimit(t *testing.T) {
+	srv := boundServer(t)
+	first := dial(t, srv, as("anna"))
+	_, table := first.regions()
+	for round := range 60 {
+		p, err := tryDial(t, srv, as("anna"))
+		if !errors.Is(err, wire.StatusBusy.Err()) {
+			t.Fatalf("round %d: a session beyond the limit: %v", round, err)
+		}
+		if _, err := p.read(table[0].Addr, table[0].RKey, 4096); err == nil {
+			t.Fatalf("round %d: a session that was refused has READ", round)
+		}
+		p.close()
+	}
+	if _, err := first.read(table[0].Addr, table[0].RKey, 4096); err != nil {
+		t.Error(err)
+	}
+}
