@@ -47,6 +47,20 @@ func (t *Table) Retire(id uint32) (viewVersion uint64, err error) {
 	return version, nil
 }
 
+// Spare reports whether regions of so many bytes together may go and all that
+// Limit allows can still be added afterwards: the place space that they leave is
+// not used again. Memory that is kept for nothing can be used again; without
+// places there would be no more, until the next incarnation.
+func (t *Table) Spare(bytes uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	staying := t.inUse - bytes
+	for _, m := range t.retired {
+		staying -= m.Length
+	}
+	return t.nextBase+t.cfg.Limit-min(staying, t.cfg.Limit) <= placeSpace
+}
+
 // take unmaps the granules of a region of items. Caller holds t.mu.
 func (t *Table) take(id uint32) *mapped {
 	for _, r := range t.view.Load().Regions {

@@ -140,3 +140,39 @@ func TestBump(t *testing.T) {
 		t.Errorf("version %d with %d regions, began with %d; the beat: %+v", v.Version, len(v.Regions), begun, tab.Beat(2))
 	}
 }
+
+// TestSpare: no region goes if its places would be missed.
+func TestSpare(t *testing.T) {
+	tab := newTestTable(t, nil)
+	a, _, _ := tab.Add(layout.KindItems)
+	tab.mu.Lock()
+	tab.nextBase = placeSpace - 16*mib + tab.inUse - 4*mib // there can be 2 of these once more, and no 3
+	tab.mu.Unlock()
+	b, _, err := tab.Add(layout.KindItems)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !tab.Spare(a.Length) || !tab.Spare(a.Length+b.Length) || tab.Spare(a.Length+b.Length+1) {
+		t.Error("which may go is miscounted")
+	}
+	for _, r := range []layout.Region{a, b} {
+		if !tab.Spare(r.Length) {
+			t.Errorf("region %d may not go", r.ID)
+		}
+		if _, err := tab.Retire(r.ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := tab.FreeRetired(r.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for tab.InUse() < tab.Limit() {
+		r, _, err := tab.Add(layout.KindItems)
+		if err != nil {
+			t.Fatalf("with %d bytes of %d in use: %v", tab.InUse(), tab.Limit(), err)
+		}
+		if tab.Spare(r.Length) {
+			t.Error("one more may go")
+		}
+	}
+}

@@ -59,7 +59,7 @@ func (i *idle) empty(now time.Time, while time.Duration) bool {
 // calls can tell: they are to come more often than that, from one goroutine. It
 // takes out of the allocator, and returns, those that are free from end to end:
 // no place in them is given out any more, and none can lead there. The last
-// region stays. now is any clock that does not go back.
+// region stays, and what the table cannot spare. now is any clock that does not go back.
 func (s *Slabs) Idle(now time.Time, while time.Duration) (gone []layout.Region) {
 	if s.reclaim.Keeps() {
 		return nil // readers believe for ever what they have read there
@@ -69,12 +69,13 @@ func (s *Slabs) Idle(now time.Time, while time.Duration) (gone []layout.Region) 
 	sp.mu.Lock()
 	all := slices.Clone(sp.regions)
 	sp.mu.Unlock()
+	bytes := uint64(0)
 	for _, r := range all {
-		if !r.empty(now, while) {
+		if !r.empty(now, while) || !sp.table.Spare(bytes+r.Length) {
 			continue
 		}
 		if sp.close(r) {
-			gone = append(gone, r.Region)
+			gone, bytes = append(gone, r.Region), bytes+r.Length
 		} else {
 			s.trimRegion(r)
 		}

@@ -103,6 +103,26 @@ func TestIdleRegions(t *testing.T) {
 	}
 }
 
+// TestIdleKeepsPlaces: nothing is given back whose part of the place space would
+// be missed.
+func TestIdleKeepsPlaces(t *testing.T) {
+	w := newWorld(t, 8<<40) // all that there are
+	for range 3 {
+		p, c, err := w.slabs.Alloc(2 * mib)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.slabs.Free(p, c)
+	}
+	if _, _, err := w.slabs.Alloc(20 * mib); err != nil {
+		t.Fatal(err)
+	}
+	before := len(w.table.View().Regions)
+	if gone := w.idle(5 * idleWhile); gone != 0 || before < 3 {
+		t.Errorf("%d of %d regions were given back", gone, before)
+	}
+}
+
 // TestIdleIsInterrupted: one item, however short it stays, begins the wait anew;
 // and what was taken out is not found by those who had drawn it to clear it.
 func TestIdleIsInterrupted(t *testing.T) {
