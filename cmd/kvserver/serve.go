@@ -128,7 +128,8 @@ func (a *app) serverConfig(ctx context.Context) (server.Config, error) {
 	if err != nil {
 		return server.Config{}, err
 	}
-	if len(secret) > 0 || len(list) > 0 || node != nil && len(node.Keys) > 0 {
+	// SIGHUP may bring tenants later.
+	if len(secret) > 0 || c.TenantsFile != "" || c.TLS.Key != "" || node != nil && len(node.Keys) > 0 {
 		if err := memory.KeepSecret(); err != nil {
 			log.Warn("a core dump of this process would have its secrets in it", "err", err)
 		}
@@ -137,6 +138,7 @@ func (a *app) serverConfig(ctx context.Context) (server.Config, error) {
 		Listeners:       listeners,
 		Secret:          secret,
 		Tenants:         list,
+		Private:         c.TenantsFile != "", // an empty list opens no door
 		Name:            nodeName(),
 		Cluster:         node,
 		DataDir:         c.DataDir,

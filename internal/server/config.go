@@ -31,6 +31,9 @@ type Config struct {
 	// Tenants have secrets of their own. With tenants and no Secret everybody
 	// must be one of them.
 	Tenants []Tenant
+	// Private: nobody comes in without a secret, also while there are neither
+	// Secret nor Tenants, as when the last tenant was taken out of a file.
+	Private bool
 	// Name is this node's name in Welcome and in the log, at most 64 bytes.
 	// Default "kvserver".
 	Name string

@@ -75,7 +75,7 @@ func (ls *logins) start(cfg *Config) {
 	ls.stranger = newLogin(Tenant{Name: "-", Secret: secret.New(nobody)})
 	ls.byID, ls.revoked = make(map[wire.Tenant]*login), make(map[string]bool)
 	// With tenants and without a main secret nobody comes in nameless.
-	if len(cfg.Secret) > 0 || len(cfg.Tenants) == 0 {
+	if len(cfg.Secret) > 0 || len(cfg.Tenants) == 0 && !cfg.Private {
 		ls.byID[wire.Tenant{}] = mainLogin(cfg)
 	}
 	for _, t := range cfg.Tenants {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/control"
+	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/store"
 )
@@ -175,7 +176,7 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 	for _, p := range srv.ports {
 		d := p.dev
 		srv.log.Info("serving", "addr", p.ln.Addr().String(), "fabric", d.attr.Fabric, "device", d.dev.Name(),
-			"why", p.Why, "reason", d.attr.Reason, "shared_receives", d.shared, "lanes", len(d.lanes), "public", len(srv.cfg.Secret) == 0)
+			"why", p.Why, "reason", d.attr.Reason, "shared_receives", d.shared, "lanes", len(d.lanes), "public", srv.logins.find(wire.Tenant{}).Secret.Empty())
 	}
 	return nil
 }

@@ -77,6 +77,31 @@ func TestRevokeWhileSpacesOpen(t *testing.T) {
 	}
 }
 
+// TestNoTenantsOpenNoDoor: a list of tenants that is empty at the start, and no
+// main secret, let nobody in; tenants that come later they do.
+func TestNoTenantsOpenNoDoor(t *testing.T) {
+	srv := startServer(t, func(c *Config) { c.Private = true })
+	nobody := func(when string) {
+		t.Helper()
+		if _, err := tryDial(t, srv, peerOptions{}); !errors.Is(err, wire.StatusAuth.Err()) {
+			t.Errorf("%s somebody without a secret: %v", when, err)
+		}
+	}
+	nobody("without tenants")
+	guest := []Tenant{{Name: "guest", Secret: secret.New(secretOf("guest")), Space: "main"}}
+	for range 2 {
+		if err := srv.SetTenants(context.Background(), guest); err != nil {
+			t.Fatal(err)
+		}
+		dial(t, srv, as("guest"))
+		nobody("with a tenant")
+		if err := srv.SetTenants(context.Background(), nil); err != nil {
+			t.Fatal(err)
+		}
+		nobody("with none left")
+	}
+}
+
 // TestStatsNameNoTenants: the names of spaces, which are those of tenants, are for
 // administrators.
 func TestStatsNameNoTenants(t *testing.T) {
