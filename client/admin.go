@@ -94,6 +94,10 @@ func (c *Client) Stats(ctx context.Context) (Stats, error) {
 
 func (c *peer) stats(ctx context.Context) (Stats, error) {
 	p := c.begin(ctx)
+	if err := p.enter(c.statsTurn, 1); err != nil {
+		return Stats{Client: c.counters(), Session: c.serverInfo()}, c.fail("stats", nil, "", err)
+	}
+	defer c.statsTurn.leave(1)
 	var text []byte
 	err := c.ask(&p, "stats", nil, func(s *session) error {
 		text = text[:0]

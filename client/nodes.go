@@ -155,6 +155,10 @@ func (c *peer) admin(ctx context.Context, op AdminOp, name string) (json.RawMess
 		return nil, c.fail("admin", nil, "", fmt.Errorf("%w: a name of %d bytes, at most %d", ErrOptions, len(name), wire.MaxAdminName))
 	}
 	p := c.begin(ctx)
+	if err := p.enter(c.adminTurn, 1); err != nil {
+		return nil, c.fail("admin "+op.String(), nil, "", err)
+	}
+	defer c.adminTurn.leave(1)
 	var text []byte
 	err := c.askOnce(&p, "admin "+op.String(), func(s *session) error {
 		text = text[:0]

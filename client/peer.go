@@ -44,10 +44,14 @@ type peer struct {
 	ids     *requestIDs
 	current atomic.Pointer[session]
 	conn    connector
-	wake    chan struct{} // cap 1: the keeper has something to do
-	done    context.Context
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup
+	// One call at a time reads the pages of an answer of which the server keeps
+	// one for each session.
+	adminTurn, statsTurn *turnstile
+
+	wake   chan struct{} // cap 1: the keeper has something to do
+	done   context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
 }
 
 // newPeer makes a peer that has no session yet. cfg is valid and complete.
@@ -72,6 +76,7 @@ func newPeer(cfg Config) *peer {
 	rand.Read(c.id[:])
 	c.ids = newRequestIDs(cfg.MaxInflight, cfg.MaxWaiting)
 	c.servers = func() []string { return cfg.Servers }
+	c.adminTurn, c.statsTurn = newTurnstile(1, cfg.MaxWaiting), newTurnstile(1, cfg.MaxWaiting)
 	c.conn.c = c
 	c.conn.called = make(chan struct{}, 1)
 	c.tick.Store(int64(min(maxTick, cfg.Timeout/8)))
