@@ -181,6 +181,13 @@ func TestGrowth(t *testing.T) {
 	put.Store(int64(keys))
 	wg.Wait()
 	n.lease()
+	r := n.reader()
+	for i := range keys { // whatever the counts below say, no key is missed
+		key := fmt.Sprintf("key-%d", i)
+		if _, value, found, ask := r.get(i%4, key); !ask && (!found || value != key) {
+			t.Errorf("one-sided get of %s afterwards: %q, %v", key, value, found)
+		}
+	}
 	st := n.Stats()
 	if st.Keys != uint64(keys) || st.Slotless != 0 {
 		t.Errorf("%d keys with a slot, %d without; want %d, 0", st.Keys, st.Slotless, keys)
