@@ -2,6 +2,7 @@ package server
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"sync"
 	"sync/atomic"
 
@@ -37,6 +38,18 @@ func (l *login) label() string {
 		return mainSpace
 	}
 	return l.Name
+}
+
+// client is the name under which writes of a client program are remembered; zero
+// for one without an id. The id travels in the clear: a tenant who has seen
+// another's must not answer for his writes, so each has names of his own.
+func (l *login) client(id [16]byte) (name [16]byte) {
+	if id == name || l.id == (wire.Tenant{}) {
+		return id
+	}
+	sum := sha256.Sum256(append(append([]byte("rkv client"), l.id[:]...), id[:]...))
+	copy(name[:], sum[:])
+	return name
 }
 
 func newLogin(t Tenant) *login {

@@ -338,7 +338,7 @@ func (r *request) hello() {
 		want = 1
 	}
 	s.mu.Lock()
-	s.name, s.clientID = string(m.Name), m.ClientID
+	s.name, s.clientID = string(m.Name), s.login.client(m.ClientID)
 	s.replySize = min(cfg.ReplySize, int(m.ReplySize))
 	s.connect, s.accept = nil, nil
 	// One receive is the one Hello came in; one more is for Ping.

@@ -83,7 +83,7 @@ type session struct {
 	why          cause    // the first cause; causeNone while it lives
 	whyErr       error    // with detail for the log; may be nil
 	name         string   // from Hello
-	clientID     [16]byte // from Hello; not changed after it
+	clientID     [16]byte // from Hello, by login.client; not changed after it
 	replySize    int      // largest message the client takes
 	serverCredit int      // unasked messages the client is ready for
 	owned        int      // receives (receives.go)

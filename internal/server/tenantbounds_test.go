@@ -130,6 +130,42 @@ func TestStatsNameNoTenants(t *testing.T) {
 	}
 }
 
+// TestNumbersAreTenantsOwn: who has seen another's client id, which travels in the
+// clear, cannot use up his numbers: both writes are done.
+func TestNumbersAreTenantsOwn(t *testing.T) {
+	srv := boundServer(t)
+	same := func(tenant string) *peer {
+		o := as(tenant)
+		o.client = [16]byte{1, 2, 3}
+		return dial(t, srv, o)
+	}
+	thief, owner := same("clerk"), same("guest")
+	numbered := func(p *peer, key string, seq uint64) error {
+		_, err := p.call(func(id uint64) []byte {
+			return wire.AppendPut(nil, id, wire.Put{Key: []byte(key), Value: []byte(key), Terms: wire.Terms{ID: wire.RequestID{Slot: 3, Seq: seq}}})
+		})
+		return err
+	}
+	for seq, key := range []string{"one", "two"} {
+		if err := numbered(thief, "desk/"+key, uint64(1+5*seq)); err != nil {
+			t.Fatal(err)
+		}
+		if err := numbered(owner, key, uint64(1+seq)); err != nil {
+			t.Errorf("the owner's write %d: %v", 1+seq, err)
+		}
+		if _, err := owner.get(key, 100); err != nil {
+			t.Errorf("a write that was answered was not done: %v", err)
+		}
+	}
+	// His own numbers are the same in every session.
+	if err := numbered(same("guest"), "three", 2); err != nil {
+		t.Error(err)
+	}
+	if _, err := owner.get("three", 100); !errors.Is(err, wire.StatusNotFound.Err()) {
+		t.Errorf("a number that was used up was used again: %v", err)
+	}
+}
+
 // TestReportWithinPrefix: who is limited to a prefix reports damage of his own
 // keys alone, and no reads, which he cannot have made.
 func TestReportWithinPrefix(t *testing.T) {
