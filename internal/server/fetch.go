@@ -30,7 +30,17 @@ func (r *request) fetchHeld() {
 	}
 	msg := wire.AppendFetchHead(b.mem[:0], r.hdr.ID, m.Offset)
 	at := len(msg)
-	if err := s.srv.store.ReadHeld(h.held, int(m.Offset), msg[at:at+n]); err != nil {
+	err = s.srv.store.ReadHeld(h.held, int(m.Offset), msg[at:at+n])
+	if err == nil && s.srv.now() >= h.until {
+		// This goroutine was not run for so long that the memory may be another
+		// item's by now, of which this client must not see a byte. That is so after
+		// a Release too, for memory rests a lease.
+		clear(msg[at : at+n])
+		s.lane.putReply(b)
+		r.fail(wire.StatusNoHold, "")
+		return
+	}
+	if err != nil {
 		s.lane.putReply(b)
 		r.refuse(err)
 		return
