@@ -160,5 +160,5 @@ func (c *Client) fail(op string, key []byte, err error) error {
 	if e := (*Error)(nil); err == nil || errors.As(err, &e) {
 		return err
 	}
-	return &Error{Op: op, Key: quoteKey(key), Err: err}
+	return &Error{Op: op, Key: quoteKey(key), Err: asTimeout(err)}
 }

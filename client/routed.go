@@ -59,5 +59,8 @@ func (f *fleet) fail(op string, key []byte, err error) error {
 	if e := (*Error)(nil); err == nil || errors.As(err, &e) {
 		return err
 	}
+	if !errors.Is(err, ErrOutcomeUnknown) {
+		err = asTimeout(err)
+	}
 	return &Error{Op: op, Key: quoteKey(key), Err: err}
 }
