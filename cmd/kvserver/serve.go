@@ -68,16 +68,41 @@ func (a *app) serve(ctx context.Context) error {
 	if _, err := fmt.Fprintln(a.stdout, readyLine(srv)); err != nil {
 		log.Warn("the ready line cannot be written to standard output", "err", err)
 	}
+	if sig := a.attend(ctx, srv.Fatal(), reloads, func(ctx context.Context) { a.reload(ctx, srv, log) }); sig != nil {
+		log.Info("ending", "signal", sig.String())
+		return a.shutdown(srv)
+	}
+	_ = a.shutdown(srv)
+	return fmt.Errorf("this node cannot go on: %w", srv.Err())
+}
+
+// attend waits for what ends the node: a signal, or nil if it has failed.
+// Meanwhile it reloads when that is asked for. Opening spaces may take minutes,
+// in which the node must be as easy to end as ever; so a reload has a goroutine of
+// its own, one at a time, and its context ends with attend.
+func (a *app) attend(ctx context.Context, failed <-chan struct{}, reloads <-chan os.Signal, reload func(context.Context)) os.Signal {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var over chan struct{} // closed when the reload under way is; nil: none is
 	for {
+		ask := reloads
+		if over != nil {
+			ask = nil // the signal stays in its channel
+		}
 		select {
 		case sig := <-a.signals:
-			log.Info("ending", "signal", sig.String())
-			return a.shutdown(srv)
-		case <-reloads:
-			a.reload(ctx, srv, log)
-		case <-srv.Fatal():
-			_ = a.shutdown(srv)
-			return fmt.Errorf("this node cannot go on: %w", srv.Err())
+			return sig
+		case <-failed:
+			return nil
+		case <-ask:
+			done := make(chan struct{})
+			over = done
+			go func() {
+				defer close(done)
+				reload(ctx)
+			}()
+		case <-over:
+			over = nil
 		}
 	}
 }
