@@ -40,7 +40,7 @@ func (l *lane) receive(s *session, b *buf) {
 		r.drop()
 		return
 	}
-	if err := s.sealIn.Open(b.mem[:b.n]); err != nil {
+	if err := s.sealIn.Open(b.mem[:b.n]); err != nil && !teeth.Off(teeth.D7SealChecked) {
 		r.unsealed(err)
 		return
 	}

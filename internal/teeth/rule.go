@@ -205,6 +205,8 @@ const (
 	D8Withheld
 	// D8OnePromise: a node that has promised a map promises no other.
 	D8OnePromise
+	// D7SealChecked: a message whose seal is wrong is not believed.
+	D7SealChecked
 
 	numRules
 )
@@ -296,6 +298,7 @@ var ruleNames = [numRules]string{
 	D8OwnedOnly:         "D8 own shards only",
 	D8Withheld:          "D8 shards of others are withheld",
 	D8OnePromise:        "D8 one promise at a time",
+	D7SealChecked:       "D7 seals are checked",
 }
 
 // String names the rule for test output.

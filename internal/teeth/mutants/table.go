@@ -62,6 +62,8 @@ var mutants = []mutant{
 	{teeth.D7RightsAfterHello, "a connection can READ from the start", "internal/server", "TestReadBeforeHello"},
 	{teeth.D7ValueChecksum, "a value READ from a client is not compared", "internal/server", "TestLargeBatch"},
 	{teeth.D7CreditsCounted, "requests without a credit are taken", "internal/server", "TestOverrunOpenSession"},
+	{teeth.D7SealChecked, "a server takes messages whose seal is wrong", "test/security", "TestTamperedMessage"},
+	{teeth.D7SealChecked, "a client believes replies whose seal is wrong", "client", "TestAlteredReply"},
 	{teeth.D4EvictKills, "an evicted item stays readable", "store", "TestEvictedItemIsDead"},
 	{teeth.D4PairOnce, "a value comes back at once to the place where it stood", "store", "TestPairOnce"},
 	{teeth.D4TwinLease, "one of two equal Pebble-only slots goes at once", "store", "TestTwinGoesALeaseLater"},
