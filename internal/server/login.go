@@ -30,6 +30,7 @@ type login struct {
 	requests atomic.Int32 // in flight
 	bytes    atomic.Int64 // of them
 	hits     [limitKinds]atomic.Uint64
+	polls    int // watches that wait; guarded by watches.mu of the one space it uses
 }
 
 // label is the name in metrics and in the log.

@@ -166,6 +166,48 @@ func TestNumbersAreTenantsOwn(t *testing.T) {
 	}
 }
 
+// TestWatchesOfOneTenant: one tenant of the node's own space does not take every
+// place for watches.
+func TestWatchesOfOneTenant(t *testing.T) {
+	srv := startServer(t, func(c *Config) {
+		c.Secret, c.Tenants, c.MaxWatches = secretOf(""), boundTenants()[1:], 4
+	})
+	watch := func(from wire.Cursor, millis uint32) func(id uint64) []byte {
+		return func(id uint64) []byte {
+			return wire.AppendWatch(nil, id, wire.Watch{From: from, WaitMillis: millis, Prefix: []byte("desk/")})
+		}
+	}
+	p := dial(t, srv, as("clerk"))
+	body, err := p.call(watch(wire.Cursor{}, 50))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, err := wire.ParseWatchReply(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		p.send(watch(now.Next, 10_000)(p.id()))
+	}
+	for end := time.Now().Add(4 * time.Second); srv.watches.waiting() < 2 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	if _, err := p.call(watch(now.Next, 50)); !errors.Is(err, wire.StatusOverloaded.Err()) {
+		t.Errorf("the tenant's third: %v", err)
+	}
+	if _, err := dial(t, srv, as("")).call(watch(now.Next, 50)); err != nil {
+		t.Errorf("somebody else's: %v", err)
+	}
+	p.close()
+	for end := time.Now().Add(10 * time.Second); srv.watches.waiting() > 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	p = dial(t, srv, as("clerk"))
+	if _, err := p.call(watch(now.Next, 50)); err != nil {
+		t.Errorf("when they are over: %v", err)
+	}
+}
+
 // TestReportWithinPrefix: who is limited to a prefix reports damage of his own
 // keys alone, and no reads, which he cannot have made.
 func TestReportWithinPrefix(t *testing.T) {

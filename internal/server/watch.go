@@ -18,6 +18,15 @@ import (
 // maxPolls bounds the waiting watches of one session.
 const maxPolls = 16
 
+// maxPolls bounds the waiting watches of one tenant in the node's own space, which
+// others share: half of the places.
+func (l *login) maxPolls(srv *Server) int {
+	if l.Name == "" {
+		return srv.cfg.MaxWatches
+	}
+	return max(1, srv.cfg.MaxWatches/2)
+}
+
 // A poll is how far a watch has come. It is part of its request.
 type poll struct {
 	begun bool
@@ -132,7 +141,7 @@ func (ws *watches) park(r *request, prefix []byte, wait time.Duration) bool {
 		ws.mu.Unlock()
 		r.fail(wire.StatusClosing, "")
 		return true
-	case r.s.polls >= maxPolls || len(ws.all) >= srv.cfg.MaxWatches:
+	case r.s.polls >= maxPolls || len(ws.all) >= srv.cfg.MaxWatches || srv.root == srv && r.s.login.polls >= r.s.login.maxPolls(srv):
 		ws.mu.Unlock()
 		r.fail(wire.StatusOverloaded, "too many watches wait")
 		return true
@@ -145,6 +154,7 @@ func (ws *watches) park(r *request, prefix []byte, wait time.Duration) bool {
 	}
 	ws.all[p] = struct{}{}
 	r.s.polls++
+	r.s.login.polls++
 	p.timer = time.AfterFunc(wait, func() { ws.wake(srv, p) })
 	ws.mu.Unlock()
 	// From here on it may be woken at any moment, and r be somebody else's.
@@ -168,6 +178,7 @@ func (ws *watches) park(r *request, prefix []byte, wait time.Duration) bool {
 func (ws *watches) removeLocked(p *parked) {
 	delete(ws.all, p)
 	p.r.s.polls--
+	p.r.s.login.polls--
 	p.timer.Stop()
 }
 
