@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/rdmakv/rdmakv/test/node"
 )
 
 const secret = "0123456789abcdef0123456789abcdef"
@@ -230,7 +232,9 @@ func narrow(c net.Conn, to string) {
 func TestExamples(t *testing.T) {
 	for _, name := range []string{"kv1", "kv2", "kv3"} {
 		file := filepath.Join("..", "..", "deploy", "three-nodes", name+".yaml")
-		out, err := exec.Command(filepath.Join(bin, "kvserver"), "config", "--config", file).CombinedOutput()
+		cmd := exec.Command(filepath.Join(bin, "kvserver"), "config", "--config", file)
+		cmd.Env = node.CleanEnv(os.Environ()) // what tells tests apart is no setting
+		out, err := cmd.CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "node_id: "+name) {
 			t.Errorf("%s: %v: %s", name, err, out)
 		}
