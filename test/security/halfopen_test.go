@@ -117,7 +117,10 @@ func heap() int64 {
 // TestHalfOpenFabric is the same over any fabric, with fewer: connections that
 // are accepted and never say Hello.
 func TestHalfOpenFabric(t *testing.T) {
-	r := startRig(t, func(c *server.Config) { c.MaxUnauthenticated = 24; c.MaxSetupsPerHost = 16 })
+	r := startRig(t, func(c *server.Config) {
+		c.MaxUnauthenticated, c.MaxSetupsPerHost = 24, 16
+		c.SetupTimeout = 15 * time.Second // longer than it takes to knock forty times
+	})
 	stop := r.honest("alice", aliceWord)
 	refused := 0
 	var peers []*peer
