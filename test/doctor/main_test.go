@@ -33,7 +33,13 @@ func TestMain(m *testing.M) {
 		fmt.Println("left out with -short: each test starts programs")
 		return
 	}
-	noNamespaces = hosts.Enter()
+	if os.Getenv("RDMAKV_LAB") == "" {
+		noNamespaces = hosts.Enter()
+	} else {
+		// TestDevice makes a device of the guest's own network, which nobody may from
+		// within a user namespace; and the guest's kernel has no TAP devices.
+		noNamespaces = errors.New("the guest has one network, with a device to break")
+	}
 	os.Exit(func() int {
 		if bin = *binFlag; bin != "" {
 			return m.Run()
