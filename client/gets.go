@@ -16,6 +16,7 @@ type want struct {
 	off, n   int64 // bytes of the value wanted; n < 0: to the end
 	dst      []byte
 	info     Info
+	path     Path // how it was answered
 }
 
 // span returns which bytes of a value of size bytes are wanted.
@@ -215,6 +216,7 @@ func (s *session) get(p *patience, key []byte, w *want) error {
 		}
 		switch verdict {
 		case verdictAbsent:
+			w.path = readPath(g.lookup.Counts.Reads)
 			g.release()
 			if !s.owns(key) {
 				return s.getBySend(p, key, w)
@@ -225,6 +227,7 @@ func (s *session) get(p *patience, key []byte, w *want) error {
 			return s.getBySend(p, key, w)
 		}
 		w.info = Info{Size: int64(g.item.ValLen), Version: uint64(g.item.Version), Expiry: expiryTime(g.item.Expiry)}
+		w.path = readPath(g.lookup.Counts.Reads)
 		if w.infoOnly || g.item.Chunks == 0 {
 			if !w.infoOnly {
 				err = w.take(g.item.Value())
@@ -233,6 +236,7 @@ func (s *session) get(p *patience, key []byte, w *want) error {
 			s.hit(g)
 			return err
 		}
+		w.path = PathLarge
 		src := s.largeSource(g)
 		g.release()
 		switch err := s.readLarge(p, src, w); {
@@ -252,6 +256,7 @@ func (s *session) get(p *patience, key []byte, w *want) error {
 // getBySend asks the server. A value too large for a reply is held by it and
 // READ.
 func (s *session) getBySend(p *patience, key []byte, w *want) error {
+	w.path = PathSend
 	if w.infoOnly {
 		return s.existsBySend(p, key, w)
 	}
