@@ -67,7 +67,7 @@ func TestConcurrentReaders(t *testing.T) {
 	var stop atomic.Bool
 	for r := range readers {
 		wg.Go(func() {
-			var l Lookup
+			l := Lookup{PairByPair: r%2 != 0}
 			d := NewDir(v)
 			var bufs [MaxCandidates][PageSize]byte
 			var last uint64

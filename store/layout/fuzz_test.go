@@ -220,6 +220,7 @@ func FuzzLookup(f *testing.F) {
 		var l Lookup
 		var pairs [2][]byte
 		dir := NewDir(&base.view)
+		l.PairByPair = seed&4 != 0
 		l.Start(&base.view, dir, 0, k.name, cached, uint32(seed>>16))
 		for step := 0; ; step++ {
 			if step > MaxSteps+2 {

@@ -42,6 +42,10 @@ type Lookup struct {
 	Reason Reason
 	// Counts says what the get met; reset by Start.
 	Counts Counts
+	// PairByPair has the get look at the first of its two bucket pairs alone, and
+	// READ both only if its item is not there: for a driver whose READs cost a
+	// cache miss and no round trip. It is the driver's; Start leaves it.
+	PairByPair bool
 	// Torn is the last item that said it was live and did not verify, Size being
 	// how much of it was READ; Size 0: there was none. What does not change any
 	// more and still does not verify is damaged.
@@ -189,6 +193,8 @@ const (
 	phaseRoot
 	phasePage
 	phaseRefresh
+	phaseFirstPair
+	phaseFirstCands
 	phasePairs
 	phaseCands
 	phaseProofPairs
@@ -307,11 +313,7 @@ const (
 // is equal. The state is looked at first because it costs nothing; by itself it
 // proves nothing either, and all but Live only mean to read again.
 func (l *Lookup) judge(b []byte, p Place) verdict {
-	state := State(b[offItemWord0] & stateMask)
-	if teeth.Off(teeth.D4OnlyLive) {
-		state = Live
-	}
-	switch state {
+	switch stateOf(b) {
 	case Pending:
 		l.Counts.Pending++
 		return verdictUnsure
@@ -331,9 +333,19 @@ func (l *Lookup) judge(b []byte, p Place) verdict {
 		}
 		return verdictUnsure
 	}
-	if string(l.item.Key()) != string(l.key) && !teeth.Off(teeth.D4KeyEqual) {
+	if !sameKey(l.item.Key(), l.key) {
 		l.Counts.Mismatch++
 		return verdictOther
 	}
 	return verdictMine
 }
+
+// stateOf is the state that the first word of an item shows.
+func stateOf(b []byte) State {
+	if teeth.Off(teeth.D4OnlyLive) {
+		return Live
+	}
+	return State(b[offItemWord0] & stateMask)
+}
+
+func sameKey(a, b []byte) bool { return string(a) == string(b) || teeth.Off(teeth.D4KeyEqual) }

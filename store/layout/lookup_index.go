@@ -20,6 +20,10 @@ func (l *Lookup) stepIndex() Action {
 		}
 		l.rootRead = true
 		return l.gotPage(l.Reads[1].Buf)
+	case phaseFirstPair:
+		return l.gotFirstPair()
+	case phaseFirstCands:
+		return l.gotFirstCandidates()
 	case phasePairs:
 		return l.gotPairs()
 	case phaseCands:
@@ -95,6 +99,9 @@ func (l *Lookup) entry(word uint64) Action {
 	}
 	a, b := l.hash.Mains(SegmentGroups(l.step))
 	l.mains = [2]Main{a, b}
+	if l.PairByPair && l.round == 0 {
+		return l.firstPair()
+	}
 	return l.pairs(phasePairs)
 }
 
@@ -161,13 +168,14 @@ func (l *Lookup) again(refresh bool) Action {
 	return l.read(place, PageSize)
 }
 
-// headers looks at the four headers of the two pairs. The depth must be the
+// headers looks at the headers of the pairs that were READ, two each. The depth must be the
 // directory's as well: depth and step of a key's segment only grow, so the
 // three together are of that one segment, and not of a later one that was
 // being built in its memory while the READ was under way.
 func (l *Lookup) headers() (fit, marked, slotless bool) {
 	fit = true
-	for i, m := range l.mains {
+	for i := range l.Reads { // one for each pair
+		m := l.mains[i]
 		for j := range 2 {
 			h := BucketHeader(getWord(l.Reads[i].Buf, j*BucketSize))
 			if !teeth.Off(teeth.F8HeaderCheck) &&
@@ -199,6 +207,18 @@ func (l *Lookup) gotPairs() Action {
 	if l.marked && !l.fresh && !teeth.Off(teeth.D4OldSegment) {
 		return l.retired()
 	}
+	if !l.collect() {
+		return l.ask(ReasonCandidates)
+	}
+	if l.ncand == 0 {
+		return l.noneFound()
+	}
+	return l.items(phaseCands)
+}
+
+// collect notes the slots with the key's fingerprint in the pairs that were READ.
+// It is false if there are more of them than candidates may be.
+func (l *Lookup) collect() bool {
 	l.pebble, l.unsure, l.ncand = false, false, 0
 	for i := range l.Reads {
 		for off := wordSize; off < PairSize; off += wordSize {
@@ -212,17 +232,14 @@ func (l *Lookup) gotPairs() Action {
 			case class > NumClasses:
 				l.unsure = true
 			case l.ncand == MaxCandidates:
-				return l.ask(ReasonCandidates)
+				return false
 			default:
 				l.cands[l.ncand] = candidate{slot: s, pair: uint8(i), off: uint8(off)}
 				l.ncand++
 			}
 		}
 	}
-	if l.ncand == 0 {
-		return l.noneFound()
-	}
-	return l.items(phaseCands)
+	return true
 }
 
 // items READs all candidates, in one batch.

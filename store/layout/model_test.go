@@ -80,6 +80,7 @@ func (w *world) startGet(r *mreader) {
 	if w.r.IntN(3) == 0 { // any place: the key may have been there once
 		cached = Loc{Place: w.cellPlace(w.r.IntN(w.ncell)), Size: worldCellSize}
 	}
+	r.l.PairByPair = w.clock&1 != 0 // no draw of its own: what seeds have found they find again
 	r.l.Start(&w.view, r.dirs[w.r.IntN(len(r.dirs))], 0, r.k.name, cached, 1<<20)
 }
 
