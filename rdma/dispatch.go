@@ -49,7 +49,14 @@ type Dispatcher struct {
 	parkedOn atomic.Uint64 // ID of the reply that a parked leader waits for, else 0
 	down     atomic.Bool   // cause is set: no more waiting
 
-	wcs []WC // the leader's
+	born time.Time // what nanos counts from
+
+	// The leader's: the completions of one poll; how long waits spin, for work
+	// requests and for replies; and which op's PostSend has spun since when.
+	wcs                 []WC
+	workSpin, replySpin *SpinBudget
+	spunFor             uint64
+	spunSince           int64
 
 	// mu guards what follows. No callback runs under it and it is held for a
 	// few instructions only; there is no other lock to order it against.
@@ -75,10 +82,11 @@ type Dispatcher struct {
 
 // DispatcherOptions tune a Dispatcher. The zero value is good for clients.
 type DispatcherOptions struct {
-	// Spin is for how long a waiter that leads polls an empty CQ before it
-	// parks; the background poller never spins. Zero means not at all, which is
-	// right wherever the fabric's own threads need the processor; hardware with
-	// cores to spare gains from some 20 µs.
+	// Wait says how a waiter that leads spends the time until a completion
+	// comes; the background poller never spins.
+	Wait WaitMode
+	// Spin is for how long a wait polls an empty CQ before it parks, at most; in
+	// mode adaptive mostly for less. Zero means not at all: see SpinTime.
 	Spin time.Duration
 	// Batch is how many completions one poll takes; 0 means 32.
 	Batch int
@@ -111,11 +119,13 @@ func NewDispatcher(cq CQ, opt DispatcherOptions) *Dispatcher {
 	d := &Dispatcher{
 		cq:     cq,
 		opt:    opt,
+		born:   time.Now(),
 		wcs:    make([]WC, opt.Batch),
 		bgWake: make(chan struct{}, 1),
 		freed:  make(chan struct{}, 1),
 	}
 	d.spinner, _ = cq.(Spinner)
+	d.workSpin, d.replySpin = NewSpinBudget(opt.Wait, opt.Spin), NewSpinBudget(opt.Wait, opt.Spin)
 	d.ops.chunks = make([]atomic.Pointer[[opsPerChunk]Op], (opt.MaxOps+opsPerChunk-1)/opsPerChunk)
 	d.stop, d.cancel = context.WithCancel(context.Background())
 	return d

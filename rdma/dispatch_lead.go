@@ -140,29 +140,26 @@ func (d *Dispatcher) drive(ctx context.Context, op *Op) error {
 	// event may have come meanwhile; then the next Wait returns at once, which
 	// costs one turn and loses nothing.
 	armed := false
-	var spinEnd time.Time
-	if d.opt.Spin > 0 && op != nil {
-		spinEnd = time.Now().Add(d.opt.Spin)
-	}
+	w := d.begin(op)
 	before := d.stats.finished.Load()
 	for {
 		switch {
 		case op != nil && op.finished():
+			w.ends(true)
 			return nil
 		case d.down.Load():
+			w.ends(false)
 			return d.Err()
 		case op == nil && !d.opt.Eager && d.stats.finished.Load() != before:
 			return nil
 		}
 		select {
 		case <-done:
+			w.ends(false)
 			return ctx.Err()
 		default:
 		}
-		var spin time.Duration
-		if !spinEnd.IsZero() {
-			spin = time.Until(spinEnd)
-		}
+		spin := w.left()
 		if spin <= 0 && !armed {
 			if err := d.cq.Arm(); err != nil {
 				return d.fail(err)
@@ -171,11 +168,18 @@ func (d *Dispatcher) drive(ctx context.Context, op *Op) error {
 		}
 		n, err := d.poll(spin, op)
 		if err != nil {
+			w.ends(false)
 			return d.fail(err)
 		}
+		if op != nil && op.finished() {
+			w.ends(true) // before looked reads the clock
+			return nil
+		}
+		w.looked(n, min(spin, spinSlice))
 		if n > 0 || spin > 0 {
 			continue
 		}
+		w.sleeps()
 		if err := d.park(ctx, op); err != nil {
 			return d.fail(err)
 		}
@@ -187,6 +191,12 @@ func (d *Dispatcher) drive(ctx context.Context, op *Op) error {
 // spin is for how long it may look for one (see look), self the op it waits for.
 func (d *Dispatcher) poll(spin time.Duration, self *Op) (int, error) {
 	n, err := d.look(spin)
+	d.deliver(n, self)
+	return n, err
+}
+
+// deliver hands out the first n completions of wcs. Only the leader calls it.
+func (d *Dispatcher) deliver(n int, self *Op) {
 	for i := range n {
 		wc := d.wcs[i]
 		switch {
@@ -198,7 +208,6 @@ func (d *Dispatcher) poll(spin time.Duration, self *Op) (int, error) {
 			d.stats.strays.Add(1)
 		}
 	}
-	return n, err
 }
 
 // park sleeps in the CQ until an event has come or ctx has ended. A leader that
@@ -337,11 +346,17 @@ type DispatcherStats struct {
 	Parks    uint64 // how often a leader slept in the CQ
 	Looks    uint64 // how often the background poller looked whether it is needed
 	InUse    int64  // ops now: waited for, posted or detached
+	// Spins counts the waits that polled before they slept, for work requests
+	// and for replies together.
+	Spins SpinStats
 }
 
 // Stats reads the counters, each by itself.
 func (d *Dispatcher) Stats() DispatcherStats {
+	spins := d.workSpin.Stats()
+	spins.Add(d.replySpin.Stats())
 	return DispatcherStats{
+		Spins:    spins,
 		Finished: d.stats.finished.Load(),
 		Receives: d.stats.receives.Load(),
 		Strays:   d.stats.strays.Load(),

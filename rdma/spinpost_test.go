@@ -1,0 +1,157 @@
+package rdma
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// postQP is a QP that can post and poll in one call; nothing else of it works.
+type postQP struct {
+	QP
+	plain, fused int
+	complete     func(wrs []SendWR) // what the device does with a post
+	refuse       error
+}
+
+func (q *postQP) PostSend(wrs []SendWR) (int, error) {
+	q.plain++
+	q.complete(wrs)
+	return len(wrs), q.refuse
+}
+
+func (q *postQP) PostSendSpin(wrs []SendWR, cq CQ, wcs []WC, d time.Duration) (int, int, error) {
+	q.fused++
+	if q.refuse != nil {
+		return 0, 0, q.refuse
+	}
+	q.complete(wrs)
+	n, _ := cq.(Spinner).Spin(wcs, d)
+	return len(wrs), n, nil
+}
+
+// A lone post takes its completion along; Wait then does not poll. With other
+// work under way, or somebody in the lead, it is an ordinary post.
+func TestPostSpins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newSlowCQ(t)
+		d := NewDispatcher(q, DispatcherOptions{Spin: 100 * time.Microsecond})
+		qp := &postQP{complete: func(wrs []SendWR) { q.done(wrs[len(wrs)-1].ID) }}
+		post := func(op *Op) {
+			t.Helper()
+			if n, err := d.PostSend(qp, []SendWR{{}, {ID: op.ID()}}, op); n != 2 || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		wait := func(op *Op) {
+			t.Helper()
+			if wc, err := d.Wait(t.Context(), op); err != nil || wc.Status != StatusSuccess {
+				t.Fatal(wc, err)
+			}
+		}
+		for i := range 20 {
+			op := d.NewOp()
+			post(op)
+			if qp.fused != i+1 || !op.finished() {
+				t.Fatalf("%d fused, done %v", qp.fused, op.finished())
+			}
+			spins := q.spins.Load()
+			if wait(op); q.spins.Load() != spins {
+				t.Error("Wait polled for a completion that was there")
+			}
+		}
+		if s := d.Stats().Spins; s.Got != 20 || s.Vain != 0 {
+			t.Errorf("%+v", s)
+		}
+
+		// Two at a time: each posts, whoever waits first polls for both.
+		a, b := d.NewOp(), d.NewOp()
+		post(a)
+		post(b)
+		if qp.plain != 2 || qp.fused != 20 {
+			t.Errorf("%d plain and %d fused posts", qp.plain, qp.fused)
+		}
+		wait(b)
+		wait(a)
+
+		op := d.NewOp()
+		qp.refuse = ErrQueueFull
+		if n, err := d.PostSend(qp, []SendWR{{ID: op.ID()}}, op); n != 0 || err != ErrQueueFull {
+			t.Errorf("%d, %v", n, err)
+		}
+		d.Release(op)
+		if n := spinners.Load(); n != 0 {
+			t.Errorf("%d spin", n)
+		}
+		closeDispatcher(t, d)
+	})
+}
+
+// What does not come within the call is waited for by Wait: it spins for the
+// rest of the time, not for all of it again, and then sleeps.
+func TestPostSpinsInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const spin = postSlice + 10*time.Microsecond
+		q := newSlowCQ(t)
+		d := NewDispatcher(q, DispatcherOptions{Spin: spin})
+		qp := &postQP{complete: func(wrs []SendWR) { q.doneAfter(time.Millisecond, wrs[0].ID) }}
+		op := d.NewOp()
+		if _, err := d.PostSend(qp, []SendWR{{ID: op.ID()}}, op); err != nil || op.finished() {
+			t.Fatal(err, op.finished())
+		}
+		if n := spinners.Load(); n != 0 {
+			t.Errorf("%d spin between post and wait", n)
+		}
+		if _, err := d.Wait(t.Context(), op); err != nil {
+			t.Fatal(err)
+		}
+		if spun := time.Duration(q.spun.Load()); spun != spin {
+			t.Errorf("spun for %v", spun)
+		}
+		if s := d.Stats(); s.Parks != 1 || s.Spins != (SpinStats{Vain: 1, Time: spin}) {
+			t.Errorf("%+v", s)
+		}
+		// In the middle of what Wait spins.
+		qp.complete = func(wrs []SendWR) { q.doneAfter(postSlice+4*time.Microsecond, wrs[0].ID) }
+		op = d.NewOp()
+		if _, err := d.PostSend(qp, []SendWR{{ID: op.ID()}}, op); err != nil || op.finished() {
+			t.Fatal(err, op.finished())
+		}
+		if _, err := d.Wait(t.Context(), op); err != nil {
+			t.Fatal(err)
+		}
+		if s := d.Stats(); s.Parks != 1 || s.Spins.Got != 1 {
+			t.Errorf("%+v", s)
+		}
+		q.wg.Wait()
+		closeDispatcher(t, d)
+	})
+}
+
+// A CQ says how long to spin on it if nobody asks for a time.
+func TestSpinTime(t *testing.T) {
+	plain, spinner := newFakeCQ(t), &spinCQ{fakeCQ: newFakeCQ(t)}
+	for _, c := range []struct {
+		cq          CQ
+		mode        WaitMode
+		asked, want time.Duration
+	}{
+		{plain, WaitAdaptive, 0, 0},
+		{plain, WaitPoll, 0, 0},
+		{plain, WaitAdaptive, 5, 5},
+		{spinner, WaitAdaptive, 0, DefaultSpin},
+		{spinner, WaitPoll, 0, MaxSpin},
+		{spinner, WaitPoll, 7, 7},
+		{spinner, WaitAdaptive, -1, 0},
+		{knowingCQ{spinner}, WaitAdaptive, 0, 9},
+		{knowingCQ{spinner}, WaitAdaptive, 5, 5},
+	} {
+		if got := SpinTime(c.cq, c.mode, c.asked); got != c.want {
+			t.Errorf("%T, %v, %v asked: %v", c.cq, c.mode, c.asked, got)
+		}
+	}
+}
+
+type knowingCQ struct{ *spinCQ }
+
+func (knowingCQ) DefaultSpin() time.Duration { return 9 }
