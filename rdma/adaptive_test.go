@@ -100,7 +100,6 @@ func TestFixedModes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newSlowCQ(t)
 		d := NewDispatcher(q, DispatcherOptions{Wait: WaitEvent, Spin: 100 * time.Microsecond})
-		d.Start()
 		q.waits(t, d, 50, 12*time.Microsecond)
 		if s := d.Stats(); s.Spins != (SpinStats{}) || s.Parks < 50 || q.spins.Load() != 0 {
 			t.Errorf("event: %+v, %d calls to spin", s, q.spins.Load())
@@ -109,12 +108,12 @@ func TestFixedModes(t *testing.T) {
 
 		q = newSlowCQ(t)
 		d = NewDispatcher(q, DispatcherOptions{Wait: WaitPoll, Spin: 100 * time.Microsecond})
-		d.Start()
 		q.waits(t, d, 50, 3*time.Millisecond)
 		if s := d.Stats(); s.Spins.Vain != 50 || s.Spins.Time < 50*100*time.Microsecond {
 			t.Errorf("poll: %+v", s)
 		}
 		calls := q.spins.Load()
+		d.Start()
 		time.Sleep(time.Minute)
 		if q.spins.Load() != calls {
 			t.Error("it spins though nobody waits")
