@@ -40,6 +40,9 @@ var (
 	// ErrNoHugePages: too few huge pages are reserved; the text says which
 	// sysctl raises them.
 	ErrNoHugePages = errors.New("memory: not enough huge pages")
+	// ErrUnsealed: a descriptor that another process has passed could be cut off
+	// under a reader, or is shorter than was said.
+	ErrUnsealed = errors.New("memory: descriptor refused")
 	// ErrNotSupported: this operating system cannot do it.
 	ErrNotSupported = errors.New("memory: not supported here")
 )
@@ -76,8 +79,20 @@ const MaxSize = 1 << 40
 // process's ledger.
 type Options struct {
 	Kind Kind
+	// Shared puts Mmap and Huge pages into a sealed memfd, so that other
+	// processes can be let read them (BackingOf). Heap ignores it.
+	Shared bool
 	// Tag names the purpose in the ledger: "slab", "index", "recv", …
 	Tag string
+	// Node is the NUMA node that the pages are to come from as long as it has
+	// some; nil: any. Not for Heap.
+	Node *int
+	// Transparent asks for transparent huge pages; where there are none, the
+	// pages are of the normal size. Mmap only.
+	Transparent bool
+	// Prefault takes the pages from the machine before Alloc returns, on several
+	// threads; else each is taken when it is first written to. Not for Heap.
+	Prefault bool
 	// Ledger counts the block and may refuse it; nil means Process().
 	Ledger *Ledger
 }
@@ -92,6 +107,7 @@ type Block struct {
 	kind   Kind
 	tag    string
 	ledger *Ledger
+	shared bool
 	size   int   // as asked, bytes
 	footed int64 // bytes counted in the ledger: size rounded up to pages
 
@@ -127,7 +143,7 @@ func Alloc(size int, opt Options) (*Block, error) {
 		b.bytes = heapBytes(rounded)[:size:size]
 		return b, nil
 	}
-	raw, err := mapPages(rounded, opt.Kind)
+	raw, err := mapPages(rounded, opt)
 	if err != nil {
 		ledger.give(opt.Tag, b.footed)
 		return nil, fmt.Errorf("allocating %d bytes for %q: %w", rounded, opt.Tag, err)
@@ -180,7 +196,11 @@ func (b *Block) Free() error {
 		return nil
 	}
 	if b.raw != nil {
-		if err := unmapPages(b.raw); err != nil {
+		unmap := unmapPages
+		if b.shared {
+			unmap = unmapShared
+		}
+		if err := unmap(b.raw); err != nil {
 			return fmt.Errorf("memory: unmapping %d bytes of %q: %w", len(b.raw), b.tag, err)
 		}
 	}

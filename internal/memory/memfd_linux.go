@@ -1,0 +1,221 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Shared memory. The pages of a shared block belong to a memfd, so that another
+// process can map them; the kernel keeps it to reading:
+//
+//	memfd_create ─ ftruncate ─ mmap read-write ─ seal ─▶ descriptor may be passed on
+//	                           (this process only)        │
+//	                                                      └─ whoever gets it can map it for
+//	                                                         reading, and nothing else
+//
+// The seals, fcntl(2): F_SEAL_SHRINK, so that no reader ever meets a page that is
+// gone (SIGBUS); F_SEAL_GROW; F_SEAL_FUTURE_WRITE, which refuses every writable
+// mapping, write(2) and hole that comes after our own mapping; F_SEAL_SEAL.
+
+// sealsOfOurs are the seals of a shared block.
+const sealsOfOurs = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_SEAL
+
+// A backing is the memfd behind the pages of a shared block.
+type backing struct {
+	base uintptr
+	size int
+	fd   int
+}
+
+// backings finds the memfd of an address. Sorted by base; the pieces are disjoint.
+var backings struct {
+	mu   sync.RWMutex
+	list []backing
+}
+
+// mapShared maps size bytes, a multiple of the kind's granule, of a new memfd.
+func mapShared(size int, kind Kind) ([]byte, error) {
+	flags := unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	var info hugePages
+	if kind == Huge {
+		var err error
+		if info, err = hugeInfo(); err != nil {
+			return nil, err
+		}
+		flags |= unix.MFD_HUGETLB | bits.Len(uint(info.size)-1)<<unix.MFD_HUGE_SHIFT
+	}
+	fd, err := unix.MemfdCreate("rdmakv", flags)
+	if err != nil {
+		return nil, fmt.Errorf("%w: memfd_create: %v", ErrNotSupported, err)
+	}
+	raw, err := mapNew(fd, size)
+	if err != nil {
+		_ = unix.Close(fd)
+		if errors.Is(err, unix.ENOMEM) && kind == Huge {
+			return nil, hugeError(size, info)
+		}
+		if errors.Is(err, unix.ENOMEM) {
+			return nil, fmt.Errorf("%w: %v", ErrNoMemory, err)
+		}
+		return nil, err
+	}
+	backings.mu.Lock()
+	defer backings.mu.Unlock()
+	i, _ := slices.BinarySearchFunc(backings.list, addrOf(raw), compareBase)
+	backings.list = slices.Insert(backings.list, i, backing{base: addrOf(raw), size: size, fd: fd})
+	return raw, nil
+}
+
+func compareBase(b backing, base uintptr) int {
+	switch {
+	case b.base < base:
+		return -1
+	case b.base > base:
+		return 1
+	}
+	return 0
+}
+
+// mapNew sizes a new memfd, maps it and seals it.
+func mapNew(fd, size int) ([]byte, error) {
+	if err := unix.Ftruncate(fd, int64(size)); err != nil {
+		return nil, fmt.Errorf("ftruncate of a memfd to %d bytes: %w", size, err)
+	}
+	raw, err := mapAdvisedFD(fd, size, unix.PROT_READ|unix.PROT_WRITE)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, sealsOfOurs); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: sealing a memfd for readers (F_SEAL_FUTURE_WRITE, Linux 5.1): %w", ErrNotSupported, err), unix.Munmap(raw))
+	}
+	return raw, nil
+}
+
+// mapAdvisedFD maps a memfd and keeps it out of children and core dumps.
+func mapAdvisedFD(fd, size, prot int) ([]byte, error) {
+	raw, err := unix.Mmap(fd, 0, size, prot, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("mmap of %d bytes of a memfd: %w", size, err)
+	}
+	for _, advice := range []int{unix.MADV_DONTFORK, unix.MADV_DONTDUMP} {
+		if err := unix.Madvise(raw, advice); err != nil {
+			return nil, errors.Join(fmt.Errorf("madvise %d of %d bytes of a memfd: %w", advice, size, err), unix.Munmap(raw))
+		}
+	}
+	return raw, nil
+}
+
+// unmapShared forgets the memfd of a block and closes its descriptor. Readers
+// that have mapped it keep its pages until they let go.
+func unmapShared(raw []byte) error {
+	backings.mu.Lock()
+	i, ok := slices.BinarySearchFunc(backings.list, addrOf(raw), compareBase)
+	if !ok {
+		backings.mu.Unlock()
+		return fmt.Errorf("memory: no memfd stands behind a shared block of %d bytes", len(raw))
+	}
+	fd := backings.list[i].fd
+	backings.list = slices.Delete(backings.list, i, i+1)
+	backings.mu.Unlock()
+	return errors.Join(unix.Munmap(raw), unix.Close(fd))
+}
+
+// A Backing says where in which memfd some bytes lie.
+type Backing struct {
+	FD     int   // open for as long as the block is not freed; not to be closed
+	Offset int64 // of the first byte
+	Size   int64 // of the whole memfd
+}
+
+// BackingOf finds the memfd behind bytes of a shared block; false if b is other
+// memory. Safe for concurrent use; b must not be freed meanwhile.
+func BackingOf(b []byte) (Backing, bool) {
+	if len(b) == 0 {
+		return Backing{}, false
+	}
+	at := addrOf(b)
+	backings.mu.RLock()
+	defer backings.mu.RUnlock()
+	i, exact := slices.BinarySearchFunc(backings.list, at, compareBase)
+	if !exact {
+		i--
+	}
+	if i < 0 {
+		return Backing{}, false
+	}
+	e := &backings.list[i]
+	off := at - e.base
+	if off >= uintptr(e.size) || uintptr(len(b)) > uintptr(e.size)-off {
+		return Backing{}, false
+	}
+	return Backing{FD: e.fd, Offset: int64(off), Size: int64(e.size)}, true
+}
+
+// MapSealed maps a memfd that another process has passed, for reading, once the
+// kernel has said that it cannot shrink: whoever could cut it off could kill us
+// by SIGBUS. It must be a memfd (or a file of the same kind) with F_SEAL_SHRINK,
+// and at least size bytes long. The descriptor stays the caller's; the mapping
+// ends with UnmapSealed.
+func MapSealed(fd int, size int64) ([]byte, error) {
+	if size <= 0 || size > MaxSize {
+		return nil, fmt.Errorf("%w: a descriptor of %d bytes, allowed are 1 to %d", ErrSize, size, int64(MaxSize))
+	}
+	if err := checkSealed(fd, size); err != nil {
+		return nil, err
+	}
+	return mapAdvisedFD(fd, int(size), unix.PROT_READ)
+}
+
+// MapChannel is MapSealed for memory that both ends write, with the same check.
+func MapChannel(fd int, size int64) ([]byte, error) {
+	if err := checkSealed(fd, size); err != nil {
+		return nil, err
+	}
+	return mapAdvisedFD(fd, int(size), unix.PROT_READ|unix.PROT_WRITE)
+}
+
+func checkSealed(fd int, size int64) error {
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil {
+		return fmt.Errorf("%w: a descriptor that can have no seals: %w", ErrUnsealed, err)
+	}
+	if seals&unix.F_SEAL_SHRINK == 0 {
+		return fmt.Errorf("%w: seals %#x lack F_SEAL_SHRINK", ErrUnsealed, seals)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("fstat of a passed descriptor: %w", err)
+	}
+	if st.Size < size {
+		return fmt.Errorf("%w: %d bytes, %d were promised", ErrUnsealed, st.Size, size)
+	}
+	return nil
+}
+
+// UnmapSealed ends a mapping of MapSealed or MapChannel.
+func UnmapSealed(raw []byte) error { return unix.Munmap(raw) }
+
+// NewChannel makes a memfd of size bytes that can neither shrink nor grow, for
+// two processes that both write it, and maps it. The descriptor is the caller's
+// to pass on and to close.
+func NewChannel(size int) (raw []byte, fd int, err error) {
+	fd, err = unix.MemfdCreate("rdmakv-channel", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, -1, fmt.Errorf("%w: memfd_create: %v", ErrNotSupported, err)
+	}
+	if err = unix.Ftruncate(fd, int64(size)); err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	}
+	if err == nil {
+		raw, err = mapAdvisedFD(fd, size, unix.PROT_READ|unix.PROT_WRITE)
+	}
+	if err != nil {
+		return nil, -1, errors.Join(fmt.Errorf("a memfd of %d bytes: %w", size, err), unix.Close(fd))
+	}
+	return raw, fd, nil
+}
