@@ -14,6 +14,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/internal/config"
+	"github.com/rdmakv/rdmakv/internal/machine"
 	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/internal/version"
 )
@@ -159,7 +160,13 @@ func (a *app) prepare(cmd *cobra.Command) error {
 	var err error
 	a.cfg, err = config.Load(config.Options{Scope: config.ForClient, File: a.file, Flags: cmd.Flags(), Env: a.env})
 	a.started = true
-	return err
+	if err != nil {
+		return err
+	}
+	if err := machine.Pin(a.cfg.Cores); err != nil {
+		return fmt.Errorf("cores: %w", err)
+	}
+	return nil
 }
 
 // dial connects to the server with the configuration in force.

@@ -43,7 +43,7 @@ func TestEveryKeyArrives(t *testing.T) {
 		"secret_file": secret, "log_level": "debug", "log_format": "json",
 		"data_dir": "x", "listen": "127.0.0.1:1", "admin_listen": "127.0.0.1:2", "pprof": "true", "sync": "interval",
 		"sync_interval": "1s", "shards": "3", "memory_limit": "512MiB", "region_size": "64MiB", "index_region_size": "8MiB",
-		"huge_pages": "try", "lease": "off", "credits": "7", "max_sessions": "9",
+		"huge_pages": "try", "numa_node": "0", "prefault": "true", "lease": "off", "credits": "7", "max_sessions": "9",
 		"mode": "cache", "watch_bytes": "0", "scrub_rate": "0",
 	}
 	base := server.Config{}
@@ -82,7 +82,12 @@ func TestEveryKeyArrives(t *testing.T) {
 // TestVerbsOptions.
 var picks = []string{"fabric", "device", "require_rdma",
 	"verbs_connect", "gid_index", "traffic_class", "service_level", "path_mtu", "ack_timeout", "retry_count",
-	"tls.cert", "tls.key", "tls.ca"}
+	"tls.cert", "tls.key", "tls.ca",
+	"wait", "spin", "shm", "shm_dir"}
+
+// ofTheProcess are the keys that the server is not told of: see
+// test/e2e, TestCores.
+var ofTheProcess = []string{"cores"}
 
 // clusterKeys make a node of a cluster: see TestClusterKeysArrive.
 var clusterKeys = []string{"node_id", "advertise", "insecure", "cluster.name",
@@ -96,7 +101,7 @@ func envs(t *testing.T, values map[string]string) (out []string) {
 		switch {
 		case ok:
 			out = append(out, k.Env+"="+v)
-		case k.Scope&config.ForServer != 0 && !slices.Contains(picks, k.Name) && !slices.Contains(clusterKeys, k.Name):
+		case k.Scope&config.ForServer != 0 && !slices.Contains(picks, k.Name) && !slices.Contains(ofTheProcess, k.Name) && !slices.Contains(clusterKeys, k.Name):
 			t.Errorf("the test has no value for %s", k.Name)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/config"
+	"github.com/rdmakv/rdmakv/internal/machine"
 	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/internal/version"
@@ -24,6 +25,10 @@ var errForced = errors.New("ended at once by a second signal: the next start rec
 
 // serve runs the node until a signal ends it, or until durability is gone.
 func (a *app) serve(ctx context.Context) error {
+	// Before there is work, memory or a device.
+	if err := machine.Pin(a.cfg.Cores); err != nil {
+		return fmt.Errorf("cores: %w", err)
+	}
 	cfg, err := a.serverConfig(ctx)
 	if err != nil {
 		return err
@@ -172,6 +177,7 @@ func (a *app) serverConfig(ctx context.Context) (server.Config, error) {
 		MemoryLimit:     uint64(c.MemoryLimit),
 		RegionSize:      uint64(c.RegionSize),
 		IndexRegionSize: uint64(c.IndexRegionSize),
+		Prefault:        c.Prefault,
 		Lease:           time.Duration(c.Lease), // 0, when it is off, is the default
 		LeaseOff:        c.Lease == 0,
 		WatchBytes:      int64(c.WatchBytes),
@@ -188,6 +194,9 @@ func (a *app) serverConfig(ctx context.Context) (server.Config, error) {
 	}
 	if node != nil {
 		cfg.Name = node.NodeID
+	}
+	if c.NUMANode >= 0 {
+		cfg.NUMANode = &c.NUMANode
 	}
 	if c.WatchBytes == 0 {
 		cfg.WatchBytes = -1 // none; 0 is the default

@@ -13,7 +13,7 @@ import (
 // no settings and stand in store/layout.
 type Config struct {
 	// Both programs.
-	Fabric       string   `mapstructure:"fabric" scope:"both" usage:"how to do RDMA: auto, verbs or iwarp"`
+	Fabric       string   `mapstructure:"fabric" scope:"both" usage:"how to do RDMA: auto, verbs, iwarp or shm"`
 	Device       []string `mapstructure:"device" scope:"both" usage:"RDMA devices to use; none lets the program choose and say why"`
 	RequireRDMA  bool     `mapstructure:"require_rdma" scope:"both" usage:"refuse a fabric that is done in software"`
 	VerbsConnect string   `mapstructure:"verbs_connect" scope:"both" usage:"how verbs connections are made: cm (librdmacm) or tcp"`
@@ -23,6 +23,11 @@ type Config struct {
 	PathMTU      int      `mapstructure:"path_mtu" scope:"both" usage:"bytes in a packet of a verbs connection; 0 takes the port's"`
 	AckTimeout   int      `mapstructure:"ack_timeout" scope:"both" usage:"exponent of the wait for an acknowledgement: 4.096 us * 2^n"`
 	RetryCount   int      `mapstructure:"retry_count" scope:"both" usage:"times that a verbs device sends again before it gives up"`
+	Wait         string   `mapstructure:"wait" scope:"both" usage:"how to wait for messages and completions: adaptive, poll or event"`
+	Spin         Spin     `mapstructure:"spin" scope:"both" usage:"longest time to spin before sleeping; auto leaves it to the fabric"`
+	Cores        CPUs     `mapstructure:"cores" scope:"both" usage:"processors that this process runs on, as 0,2-5; none: all it may use"`
+	Shm          string   `mapstructure:"shm" scope:"both" usage:"shared memory with processes of this host: user (of the same user), trusted or off"`
+	ShmDir       string   `mapstructure:"shm_dir" scope:"both" usage:"directory of the UNIX sockets of shared memory; empty: the usual one"`
 	SecretFile   string   `mapstructure:"secret_file" scope:"both" usage:"file with the secret that clients and servers share (or its text in $RDMAKV_SECRET); empty: everybody may connect"`
 	TLS          TLS      `mapstructure:"tls" scope:"both"`
 	LogLevel     string   `mapstructure:"log_level" scope:"both" usage:"debug, info, warn or error"`
@@ -43,6 +48,8 @@ type Config struct {
 	WatchBytes      Size          `mapstructure:"watch_bytes" scope:"server" usage:"memory for the events that watches are answered from; 0: no watches"`
 	ScrubRate       Size          `mapstructure:"scrub_rate" scope:"server" usage:"bytes of items verified in memory per second; 0: none"`
 	HugePages       string        `mapstructure:"huge_pages" scope:"server" usage:"huge pages for registered memory: off, try or on"`
+	NUMANode        int           `mapstructure:"numa_node" scope:"server" usage:"NUMA node that registered memory is taken from; -1: any"`
+	Prefault        bool          `mapstructure:"prefault" scope:"server" usage:"take the pages of a region from the machine when it is made, not when they are first used"`
 	Lease           Term          `mapstructure:"lease" scope:"server" usage:"how long a client may believe memory it has read a beat from; off is for debugging"`
 	Credits         int           `mapstructure:"credits" scope:"server" usage:"requests that one session may have in flight"`
 	MaxSessions     int           `mapstructure:"max_sessions" scope:"server" usage:"clients connected at a time"`
@@ -112,6 +119,10 @@ func Default() Config {
 		GIDIndex:     -1,
 		AckTimeout:   14,
 		RetryCount:   6,
+		Wait:         "adaptive",
+		Spin:         SpinAuto,
+		Cores:        CPUs{},
+		Shm:          "user",
 		LogLevel:     "info",
 		LogFormat:    "text",
 
@@ -128,6 +139,7 @@ func Default() Config {
 		WatchBytes:      16 << 20,
 		ScrubRate:       8 << 20,
 		HugePages:       "off",
+		NUMANode:        -1,
 		Lease:           Term(2 * time.Second),
 		Credits:         64,
 		MaxSessions:     4096,

@@ -30,6 +30,8 @@ func flagDefault(k Key, def *Config) string {
 		return v
 	case []string:
 		return strings.Join(v, ",")
+	case CPUs:
+		return v.joined()
 	}
 	return k.value(def)
 }
@@ -46,7 +48,7 @@ func (f *flagText) String() string { return f.text }
 // Set takes the text. A list grows when its flag is repeated; anything else
 // is replaced by the last one.
 func (f *flagText) Set(s string) error {
-	if f.kind == KindList && f.given {
+	if (f.kind == KindList || f.kind == KindCPUs) && f.given {
 		s = f.text + "," + s
 	}
 	f.text, f.given = s, true

@@ -41,11 +41,13 @@ const (
 	KindSize                 // 64MiB, 64MB: always with a unit
 	KindList                 // several texts; in variables and flags separated by commas
 	KindTerm                 // a duration, or off
+	KindSpin                 // a duration, or auto
+	KindCPUs                 // numbers of processors and ranges of them, separated by commas
 )
 
 // String is the word that help texts use for a value of this kind.
 func (k Kind) String() string {
-	return [...]string{"text", "number", "switch", "duration", "size", "list", "duration|off"}[k]
+	return [...]string{"text", "number", "switch", "duration", "size", "list", "duration|off", "duration|auto", "cpus"}[k]
 }
 
 // EnvPrefix begins the name of every variable of ours.
@@ -130,6 +132,10 @@ func kindOf(t reflect.Type) Kind {
 		return KindDuration
 	case reflect.TypeFor[Term]():
 		return KindTerm
+	case reflect.TypeFor[Spin]():
+		return KindSpin
+	case reflect.TypeFor[CPUs]():
+		return KindCPUs
 	case reflect.TypeFor[Size]():
 		return KindSize
 	case reflect.TypeFor[string]():

@@ -76,6 +76,7 @@ func TestEveryKeyInEveryLayer(t *testing.T) {
 	other := map[string]string{
 		"fabric": "iwarp", "device": "siw0,mlx5_0", "require_rdma": "true", "verbs_connect": "tcp", "gid_index": "3",
 		"traffic_class": "106", "service_level": "3", "path_mtu": "1024", "ack_timeout": "18", "retry_count": "3", "secret_file": "/s", "log_level": "debug",
+		"wait": "poll", "spin": "20us", "cores": "0,2-3", "shm": "trusted", "shm_dir": "/r", "numa_node": "1", "prefault": "true",
 		"log_format": "json", "data_dir": "/d", "listen": "[::1]:1", "admin_listen": "localhost:2", "pprof": "true",
 		"sync": "off", "sync_interval": "1s", "shards": "7", "memory_limit": "2GiB", "region_size": "64MiB",
 		"index_region_size": "8MiB", "mode": "cache", "watch_bytes": "0", "scrub_rate": "1GiB", "huge_pages": "try", "lease": "9s", "credits": "3", "max_sessions": "5", "servers": "a:1",
@@ -103,7 +104,7 @@ func TestEveryKeyInEveryLayer(t *testing.T) {
 			t.Fatalf("the test has no value for %s", k.Name)
 		}
 		inFile := v
-		if k.Kind == KindText || k.Kind == KindList {
+		if k.Kind == KindText || k.Kind == KindList || k.Kind == KindCPUs {
 			inFile = `"` + v + `"`
 		}
 		if k.Kind == KindTerm {
@@ -241,6 +242,22 @@ func TestBadInput(t *testing.T) {
 		{"lease too short", "lease: 999ms", nil, nil, []string{"lease", "1s to 1m"}},
 		{"lease as a switch", "lease: false", nil, nil, []string{"lease", "want off, or", "got false"}},
 
+		{"another way to wait", "wait: busy", nil, nil, []string{"wait", "adaptive, poll, event"}},
+		{"spinning for ever", "spin: 1s", nil, nil, []string{"spin", "1s is out of range: 0s to 1ms"}},
+		{"spinning backwards", "spin: -1ns", nil, nil, []string{"spin", "want auto, or"}},
+		{"spinning by a number", "spin: 20", nil, nil, []string{"spin", "want auto, or", "number 20"}},
+		{"processors by name", "cores: all", nil, nil, []string{"cores", "0 to 1023", `"all"`}},
+		{"processor twice", "cores: [1, 0-2]", nil, nil, []string{"cores", "processor 1 twice"}},
+		{"processors backwards", "cores: 3-1", nil, nil, []string{"cores", `"3-1"`}},
+		{"processor below zero", "cores: [-1]", nil, nil, []string{"cores", "number -1"}},
+		{"too many processors", "cores: 0-1024", nil, nil, []string{"cores", "0 to 1023"}},
+		{"memory by half", "cores: 1.5", nil, nil, []string{"cores", "processor numbers"}},
+		{"node below any", "numa_node: -2", nil, nil, []string{"numa_node", "0 to 1023"}},
+		{"shared with all", "shm: all", nil, nil, []string{"shm", "user, trusted, off"}},
+		{"shared memory on and off", "shm: 'off'\nfabric: shm", nil, nil, []string{"shm: is off", "fabric: shm"}},
+		{"shared memory is software", "require_rdma: true\nfabric: shm", nil, nil, []string{"require_rdma", "fabric: shm is one"}},
+		{"long socket", "shm_dir: " + long[:65], nil, nil, []string{"shm_dir", "65 bytes", "at most 64"}},
+
 		{"unknown variable", "", []string{"RDMAKV_LISTN=x"}, nil, []string{`"RDMAKV_LISTN"`, `"RDMAKV_LISTEN"`}},
 		{"variable in other case", "", []string{"RDMAKV_listen=x"}, nil, []string{`"RDMAKV_LISTEN"`}},
 		{"bad variable", "", []string{"RDMAKV_SHARDS=1x"}, nil, []string{"RDMAKV_SHARDS", "whole number"}},
@@ -277,6 +294,7 @@ func TestGoodForms(t *testing.T) {
 		"sync: off\n", "memory_limit: 2 GiB\n", "memory_limit: 4294967296B\n", "admin_listen: ''\n", "shards: '8'\n",
 		"servers: a:1,b:2\n", "listen: a:1\n", "listen: [a:1, b:2]\n", "listen: ['[::1]:0']\n", "device: rxe0\n", "device: ''\n", "device: []\n",
 		"gid_index: -1\n", "gid_index: '-1'\n", "lease: off\n", "lease: 'off'\n", "huge_pages: on\n", "huge_pages: off\n", "path_mtu: 4096\n",
+		"cores: 3\n", "cores: [0, 2-5]\n", "cores: 0, 2-5\n", "cores: []\n", "cores: ''\n", "spin: 0s\n", "spin: auto\n", "spin: 1ms\n", "shm: off\n", "numa_node: 0\n",
 	} {
 		if _, err := load(t, text, []string{"HOME=/x", "OTHER_VAR=1"}); err != nil {
 			t.Errorf("%q: %v", text, err)
@@ -285,6 +303,9 @@ func TestGoodForms(t *testing.T) {
 	l, err := load(t, "", nil, "--server", "a:1", "--server", "b:2,c:3")
 	if err != nil || !slices.Equal(l.Servers, []string{"a:1", "b:2", "c:3"}) {
 		t.Errorf("repeated --server gave %q, %v", l.Servers, err)
+	}
+	if l, err = load(t, "", nil, "--cores", "0", "--cores", "2-4"); err != nil || !slices.Equal(l.Cores, CPUs{0, 2, 3, 4}) {
+		t.Errorf("repeated --cores gave %v, %v", l.Cores, err)
 	}
 }
 

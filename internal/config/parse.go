@@ -60,6 +60,10 @@ func parse(kind Kind, in any) (any, error) {
 		return nil, fmt.Errorf("want %s, got %s", sizeGrammar, describe(in))
 	case KindList:
 		return parseList(in)
+	case KindSpin:
+		return parseSpin(in)
+	case KindCPUs:
+		return parseCPUs(in)
 	}
 	panic("config: kind " + kind.String() + " has no parser")
 }

@@ -116,7 +116,7 @@ func (k *checker) path(key, v string, mayBeEmpty bool) {
 // faults checks everything, in the order of the struct.
 func (c *Config) faults() Faults {
 	k := &checker{}
-	k.oneOf("fabric", c.Fabric, "auto", "verbs", "iwarp")
+	k.oneOf("fabric", c.Fabric, "auto", "verbs", "iwarp", "shm")
 	k.distinct("device", c.Device)
 	for _, name := range c.Device {
 		switch {
@@ -126,10 +126,11 @@ func (c *Config) faults() Faults {
 			k.fault("device", "has %d characters, at most 256 are allowed", len(name))
 		}
 	}
-	if c.RequireRDMA && c.Fabric == "iwarp" {
-		k.fault("require_rdma", "forbids software fabrics, and fabric: iwarp is one")
+	if c.RequireRDMA && (c.Fabric == "iwarp" || c.Fabric == "shm") {
+		k.fault("require_rdma", "forbids software fabrics, and fabric: %s is one", c.Fabric)
 	}
 	c.verbsFaults(k)
+	c.waitingFaults(k)
 	k.path("secret_file", c.SecretFile, true)
 	c.tlsFaults(k)
 	k.oneOf("log_level", c.LogLevel, "debug", "info", "warn", "error")
@@ -197,6 +198,9 @@ func (c *Config) serverFaults(k *checker) {
 		// What is left of a huge page behind a region would be lost.
 		k.hugeMultiple("region_size", c.RegionSize)
 		k.hugeMultiple("index_region_size", c.IndexRegionSize)
+	}
+	if c.NUMANode != -1 {
+		k.number("numa_node", c.NUMANode, 0, maxNode)
 	}
 	if c.Lease != 0 {
 		k.duration("lease", time.Duration(c.Lease), time.Second, time.Minute)

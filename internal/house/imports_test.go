@@ -52,8 +52,8 @@ var allowed = []struct {
 	part   string
 	others []string
 }{
-	{"cmd/kvserver", []string{"internal/server", "internal/inspect", "internal/config", "internal/memory", "internal/secret", "internal/version", "rdma/..."}},
-	{"cmd/kvclient", []string{"client", "internal/cluster", "internal/config", "internal/doctor", "internal/memory", "internal/perf", "internal/version", "internal/wire", "rdma/...", "store/layout"}},
+	{"cmd/kvserver", []string{"internal/server", "internal/inspect", "internal/config", "internal/machine", "internal/memory", "internal/secret", "internal/version", "rdma/..."}},
+	{"cmd/kvclient", []string{"client", "internal/cluster", "internal/config", "internal/doctor", "internal/machine", "internal/memory", "internal/perf", "internal/version", "internal/wire", "rdma/...", "store/layout"}},
 	{"demo", []string{"client", "rdma/...", "test/node"}},
 	{"examples/...", []string{"client", "rdma/...", "examples/internal/...", "internal/memory"}},
 	{"test/...", []string{"..."}},
@@ -78,6 +78,7 @@ var allowed = []struct {
 	{"internal/shardmap", []string{"internal/cluster", "internal/shardmap/format", "internal/teeth"}},
 	{"internal/shardmap/format", []string{"internal/cluster"}},
 	{"internal/config", nil},
+	{"internal/machine", nil},
 	{"internal/memory", nil},
 	{"internal/teeth", nil},
 	{"internal/teeth/mutants", []string{"internal/teeth"}},

@@ -23,10 +23,11 @@ func hugePageSize() (int, error) {
 	return info.size, nil
 }
 
-// mapPages maps size bytes, a multiple of the kind's granule.
-func mapPages(size int, kind Kind) ([]byte, error) {
+// mapPages maps size bytes, a multiple of the kind's granule, and does to them
+// what the options ask for.
+func mapPages(size int, opt Options) ([]byte, error) {
 	flags := unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
-	if kind == Huge {
+	if opt.Kind == Huge {
 		info, err := hugeInfo()
 		if err != nil {
 			return nil, err
@@ -34,13 +35,13 @@ func mapPages(size int, kind Kind) ([]byte, error) {
 		// The size is said explicitly: without it the kernel would take its
 		// default, which may have changed since it was read.
 		flags |= unix.MAP_HUGETLB | bits.Len(uint(info.size)-1)<<unix.MAP_HUGE_SHIFT
-		raw, err := mapAdvised(size, flags)
+		raw, err := mapAdvised(size, flags, opt)
 		if errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EINVAL) {
 			return nil, hugeError(size, info)
 		}
 		return raw, err
 	}
-	raw, err := mapAdvised(size, flags)
+	raw, err := mapAdvised(size, flags, opt)
 	if errors.Is(err, unix.ENOMEM) {
 		return nil, fmt.Errorf("%w: mmap: %v (see ulimit -v, vm.max_map_count and vm.overcommit_memory)", ErrNoMemory, err)
 	}
@@ -48,7 +49,7 @@ func mapPages(size int, kind Kind) ([]byte, error) {
 }
 
 // mapAdvised maps and keeps the pages out of children and core dumps.
-func mapAdvised(size, flags int) ([]byte, error) {
+func mapAdvised(size, flags int, opt Options) ([]byte, error) {
 	raw, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, flags)
 	if err != nil {
 		return nil, fmt.Errorf("mmap of %d bytes: %w", size, err)
@@ -60,6 +61,9 @@ func mapAdvised(size, flags int) ([]byte, error) {
 		if err := unix.Madvise(raw, advice.code); err != nil {
 			return nil, errors.Join(fmt.Errorf("madvise %s of %d bytes: %w", advice.name, size, err), unix.Munmap(raw))
 		}
+	}
+	if err := settle(raw, opt); err != nil {
+		return nil, errors.Join(err, unix.Munmap(raw))
 	}
 	return raw, nil
 }

@@ -16,7 +16,7 @@ func hugePageSize() (int, error) {
 // mapPages takes page-aligned memory from the Go heap. Only pure Go fabrics
 // exist outside Linux, they run in this process, and Go's collector does not
 // move objects: all they need is memory that stays put while it is referenced.
-func mapPages(size int, _ Kind) ([]byte, error) {
+func mapPages(size int, _ Options) ([]byte, error) {
 	page := pageSize()
 	raw := heapBytes(size + page)
 	skip := (page - int(addrOf(raw)%uintptr(page))) % page

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/rdmakv/rdmakv/internal/machine"
 	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
@@ -62,6 +63,11 @@ type Config struct {
 	// HugePages says whether the regions, which clients READ, are taken from
 	// huge pages. Default HugeOff.
 	HugePages HugePages
+	// NUMANode is the node that the regions are taken from as long as it has
+	// memory; nil: any.
+	NUMANode *int
+	// Prefault takes the pages of a region from the machine before it is used.
+	Prefault bool
 	// Lease is how long a client may believe what it read after the beat that
 	// it saw. Default 2 s.
 	Lease time.Duration
@@ -332,6 +338,10 @@ func (c Config) validate() error {
 		check(d.v > 0, "%s = %v: must be positive", d.name, d.v)
 	}
 	check(c.HugePages <= HugeOn, "unknown %v", c.HugePages)
+	if c.NUMANode != nil {
+		err := machine.CheckNode(*c.NUMANode)
+		check(err == nil, "numa_node: %w", err)
+	}
 	check(c.Idle > 2*c.Keepalive, "idle = %v: must be more than two keepalives, %v", c.Idle, 2*c.Keepalive)
 	between("lanes", c.Lanes, 1, 1<<10)
 	errs = append(errs, c.checkSpaces(c.Spaces)...)

@@ -22,6 +22,7 @@ import (
 type regions struct {
 	kind memory.Kind
 	huge HugePages
+	opt  memory.Options // what else the configuration says of the pages
 	log  *limitedLog
 
 	// byID is copied on every change, so that a View can be answered by a
@@ -57,6 +58,7 @@ type slab struct {
 
 func newRegions(srv *Server, pds ...rdma.PD) *regions {
 	r := &regions{pds: pds, lost: make([]error, len(pds)), kind: srv.cfg.MemoryKind, huge: srv.cfg.HugePages, log: srv.log}
+	r.opt = memory.Options{Node: srv.cfg.NUMANode, Prefault: srv.cfg.Prefault}
 	r.old = make(map[uint32][]rdma.MR)
 	r.rotation.asked = make(chan struct{}, 1)
 	r.byID.Store(&map[uint32]*slab{})
@@ -102,15 +104,16 @@ func (r *regions) Alloc(id uint32, kind layout.RegionKind, size int) ([]byte, er
 
 // alloc takes memory of the kind that the configuration asks for.
 func (r *regions) alloc(size int, kind layout.RegionKind) (*memory.Block, error) {
-	opt := memory.Options{Kind: r.kind, Tag: kind.String()}
+	opt := r.opt
+	opt.Kind, opt.Tag = r.kind, kind.String()
 	if r.huge == HugeOff {
 		return memory.Alloc(size, opt)
 	}
 	opt.Kind = memory.Huge
 	mem, err := memory.Alloc(size, opt)
 	if r.huge == HugeTry && (errors.Is(err, memory.ErrNoHugePages) || errors.Is(err, memory.ErrNotSupported)) {
-		r.log.Warn(limitMemory, "a region gets normal pages instead of huge ones", "bytes", size, "err", err)
-		opt.Kind = r.kind
+		r.log.Warn(limitMemory, "a region gets normal pages instead of huge ones, transparent ones where the kernel has them", "bytes", size, "err", err)
+		opt.Kind, opt.Transparent = r.kind, true
 		return memory.Alloc(size, opt)
 	}
 	return mem, err

@@ -65,6 +65,12 @@ var badTexts = map[string][]string{
 	"huge_pages":    {"", "always"},
 	"mode":          {"", "Cache", "memory"},
 	"lease":         {"", "5", "5 s", "-1s", "999999h", "never"},
+	"wait":          {"", "busy", "Poll"},
+	"spin":          {"", "20", "-1us", "2ms", "never"},
+	"cores":         {"x", "-1", "3-1", "0,0", "1024", "0;1"},
+	"shm":           {"", "on", "User"},
+	"shm_dir":       {strings.Repeat("d", 65)},
+	"numa_node":     {"", "x", "-2", "1.5", "1024"},
 	"gid_index":     {"", "x", "-2", "1.5", "99999999999999999999"},
 
 	"tls.cert":         {"/nonexistent/cert"},

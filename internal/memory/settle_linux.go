@@ -1,0 +1,104 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// prefaultStep is what one thread takes at a time, bytes: a multiple of
+	// every huge page up to it, and small enough that threads end together.
+	prefaultStep = 32 << 20
+	// prefaultThreads bounds the threads: beyond a few, memory bandwidth is
+	// what they wait for.
+	prefaultThreads = 8
+)
+
+// settle does to pages that were just mapped what the options ask for: first
+// where they are to come from, then their size, and at last it takes them. What
+// is an optimisation alone and cannot be had (transparent huge pages) is no
+// error.
+func settle(raw []byte, opt Options) error {
+	if opt.Node != nil {
+		if err := preferNode(raw, *opt.Node); err != nil {
+			return err
+		}
+	}
+	if opt.Transparent {
+		// EINVAL: this kernel has none.
+		if err := unix.Madvise(raw, unix.MADV_HUGEPAGE); err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("madvise MADV_HUGEPAGE of %d bytes: %w", len(raw), err)
+		}
+	}
+	if !opt.Prefault {
+		return nil
+	}
+	return inParallel(raw, prefaultStep, func(part []byte) error {
+		if err := populate(part); err != nil {
+			return err
+		}
+		if opt.Transparent && opt.Kind != Huge {
+			collapse(part)
+		}
+		return nil
+	})
+}
+
+// collapse puts pages that are there into transparent huge ones, now. For
+// anonymous memory the faults have done it; pages of files in memory get none by
+// faults unless the machine is set so. It is best effort: there may be no room in
+// one piece, or the kernel is older than 6.1.
+func collapse(part []byte) { _ = unix.Madvise(part, unix.MADV_COLLAPSE) }
+
+// populate takes the pages of a part that nobody has written to yet.
+// MADV_POPULATE_WRITE is of Linux 5.14.
+func populate(part []byte) error {
+	err := unix.Madvise(part, unix.MADV_POPULATE_WRITE)
+	switch {
+	case errors.Is(err, unix.EINVAL):
+		// An older kernel. The memory is zeroed and nobody's but ours.
+		for i := 0; i < len(part); i += unix.Getpagesize() {
+			part[i] = 0
+		}
+		return nil
+	case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EFAULT), errors.Is(err, unix.EHWPOISON):
+		return fmt.Errorf("%w: taking %d bytes at once: %v", ErrNoMemory, len(part), err)
+	case err != nil:
+		return fmt.Errorf("madvise MADV_POPULATE_WRITE of %d bytes: %w", len(part), err)
+	}
+	return nil
+}
+
+// inParallel calls f for steps of raw on as many threads as may run, and waits
+// for all. It returns the first error.
+func inParallel(raw []byte, step int, f func([]byte) error) error {
+	parts := make(chan []byte)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var first error
+	for range min(runtime.GOMAXPROCS(0), prefaultThreads, (len(raw)+step-1)/step) {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for part := range parts {
+				if err := f(part); err != nil {
+					mu.Lock()
+					if first == nil {
+						first = err
+					}
+					mu.Unlock()
+				}
+			}
+		}()
+	}
+	for i := 0; i < len(raw); i += step {
+		parts <- raw[i:min(i+step, len(raw))]
+	}
+	close(parts)
+	wg.Wait()
+	return first
+}
