@@ -15,7 +15,8 @@ import (
 // that were chosen, and one goroutine that hears its asynchronous events.
 //
 // Lock order, over the whole package: cq.pollMu before qp.mu before device.mu;
-// qp.sendMu and qp.recvMu are taken alone.
+// qp.sendMu and qp.recvMu are taken alone, but that who holds cq.pollMu tries for
+// qp.sendMu (PostSendSpin).
 type device struct {
 	fabric *Fabric
 	name   string

@@ -244,6 +244,10 @@ func TestDataPathAllocatesNothing(t *testing.T) {
 			_, _ = qa.PostSend(reads)
 			finish(1, spin)
 		},
+		"READ, posted and polled in one call": func() {
+			_, n, _ := qa.(rdma.SpinPoster).PostSendSpin(reads, r.cq, wcs[:], 50*time.Microsecond)
+			finish(1-n, spin)
+		},
 		"receive and inline SEND": func() {
 			_, _ = qb.PostRecv(recvs)
 			_, _ = qa.PostSend(sends)

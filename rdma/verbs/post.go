@@ -19,10 +19,7 @@ type (
 	recvScratch [postBatch]ibv.RecvWR
 )
 
-var (
-	sendPool = sync.Pool{New: func() any { return new(sendScratch) }}
-	recvPool = sync.Pool{New: func() any { return new(recvScratch) }}
-)
+var recvPool = sync.Pool{New: func() any { return new(recvScratch) }}
 
 // PostSend posts a batch, with one doorbell for each postBatch requests.
 func (q *qp) PostSend(wrs []rdma.SendWR) (int, error) {
@@ -35,14 +32,23 @@ func (q *qp) PostSend(wrs []rdma.SendWR) (int, error) {
 	default:
 		return 0, fmt.Errorf("%w: state %v", rdma.ErrNotConnected, s)
 	}
-	scratch := sendPool.Get().(*sendScratch)
-	defer sendPool.Put(scratch)
 	q.sendMu.Lock()
-	defer q.sendMu.Unlock()
-	defer q.kickDead()
+	n, err := q.postLocked(wrs)
+	q.kickDead()
+	q.sendMu.Unlock()
+	return n, err
+}
+
+// postLocked posts with sendMu held. It is apart because a function with a loop
+// pays for each of its defers.
+func (q *qp) postLocked(wrs []rdma.SendWR) (int, error) {
 	if q.shut {
 		return 0, fmt.Errorf("%w: the queue pair was closed", rdma.ErrNotConnected)
 	}
+	if q.scratch == nil {
+		q.scratch = new(sendScratch)
+	}
+	scratch := q.scratch
 	q.sent = true
 	for done := 0; done < len(wrs); {
 		n := 0

@@ -26,10 +26,11 @@ type qp struct {
 	access atomic.Uint32 // rdma.Access that the peer has; written under modMu
 	ord    atomic.Int32  // READs that the peer serves at a time
 
-	sendMu sync.Mutex
-	sent   bool          // something was posted
-	shut   bool          // Close takes no more sends, and frees inline
-	inline *memory.Block // where inline payloads wait for the call; nil without
+	sendMu  sync.Mutex
+	scratch *sendScratch  // requests in the device's words, of the post under way; nil before the first
+	sent    bool          // something was posted
+	shut    bool          // Close takes no more sends, and frees inline
+	inline  *memory.Block // where inline payloads wait for the call; nil without
 
 	recvMu   sync.Mutex
 	received bool // a receive was posted

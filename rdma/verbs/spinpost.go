@@ -1,0 +1,72 @@
+package verbs
+
+import (
+	"time"
+
+	"github.com/rdmakv/rdmakv/rdma"
+)
+
+// PostSendSpin posts and polls in one call into C. What is not simple (a batch of
+// more than one doorbell, a request that is refused, completions that wait in
+// software, a QP that is not in RTS) goes the way of PostSend and polls nothing.
+func (q *qp) PostSendSpin(wrs []rdma.SendWR, on rdma.CQ, wcs []rdma.WC, d time.Duration) (posted, polled int, err error) {
+	c, ok := on.(*cq)
+	if !ok || c != q.sendCQ || len(wrs) == 0 || len(wrs) > postBatch || len(wcs) == 0 ||
+		q.State() != rdma.QPRTS || !c.pollMu.TryLock() {
+		posted, err = q.PostSend(wrs)
+		return posted, 0, err
+	}
+	posted, polled, err = q.postSpin(wrs, c, wcs, d)
+	c.pollMu.Unlock()
+	if posted < 0 {
+		posted, err = q.PostSend(wrs)
+	}
+	return posted, polled, err
+}
+
+// postSpin is PostSendSpin with c.pollMu held; posted is -1 if it did nothing.
+// It only tries for sendMu: whoever has that may be long about it, and pollMu is
+// wanted by all QPs of the CQ.
+func (q *qp) postSpin(wrs []rdma.SendWR, c *cq, wcs []rdma.WC, d time.Duration) (posted, polled int, err error) {
+	if c.down.Load() != nil || len(c.soft) > c.head || !q.sendMu.TryLock() {
+		return -1, 0, nil
+	}
+	if q.shut || !q.prepareAll(wrs) {
+		q.sendMu.Unlock()
+		return -1, 0, nil // PostSend says why
+	}
+	q.sent = true
+	raw := c.raw[:min(len(wcs), pollBatch)]
+	posted, got, err := q.hw.PostSendSpin(q.scratch[:len(wrs)], c.hw, raw, d)
+	q.kickDead()
+	q.sendMu.Unlock()
+	for i := range raw[:got] {
+		if c.cook(&raw[i], &wcs[polled]) {
+			polled++
+		}
+	}
+	switch {
+	case posted == len(wrs):
+		err = nil // of the poll, if any: the next one meets it again
+	case err != nil:
+		err = postError(err)
+	}
+	return posted, polled, err
+}
+
+// prepareAll writes at most postBatch requests in the device's words; false if
+// one of them cannot be. Called with sendMu held.
+func (q *qp) prepareAll(wrs []rdma.SendWR) bool {
+	if q.scratch == nil {
+		q.scratch = new(sendScratch)
+	}
+	for i := range wrs {
+		if q.prepare(&wrs[i], &q.scratch[i], i) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+var _ rdma.SpinPoster = (*qp)(nil)
+var _ rdma.Spinner = (*cq)(nil)
