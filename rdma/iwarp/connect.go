@@ -122,6 +122,9 @@ func (q *qp) attach(conn stream, tcp *net.TCPConn, t *terms, state rdma.QPState)
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("%w: %w", rdma.ErrPeerGone, err)
 	}
+	if err := raw.Control(func(fd uintptr) { q.fd = int(fd) }); err != nil {
+		return fmt.Errorf("%w: %w", rdma.ErrPeerGone, err)
+	}
 	mss, err := tuneSocket(raw, &q.rx.sock, o.PeerTimeout)
 	if err != nil {
 		return fmt.Errorf("%w: %w", rdma.ErrPeerGone, err)
@@ -158,6 +161,8 @@ func (q *qp) attach(conn stream, tcp *net.TCPConn, t *terms, state rdma.QPState)
 	if q.secure != nil {
 		q.info.Detail += ", " + q.secure.describe()
 	}
+	q.rx.budget = o.budget()
+	q.lookable.Store(q.secure == nil)
 	q.workers.Add(1)
 	go q.read()
 	q.kick()

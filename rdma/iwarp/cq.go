@@ -3,6 +3,8 @@ package iwarp
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -19,6 +21,8 @@ type cq struct {
 	// poller need not take the lock to learn that there are none. Written
 	// under mu.
 	queued atomic.Int64
+	// looked are the QPs of qps, for who does not hold mu.
+	looked atomic.Pointer[[]*qp]
 
 	mu      sync.Mutex
 	ring    []rdma.WC // length a power of two
@@ -55,7 +59,17 @@ func (c *cq) attach(q *qp) error {
 		return rdma.ErrCQOverrun
 	}
 	c.qps[q]++
+	c.listQPs()
 	return nil
+}
+
+// listQPs renews looked. A long list is of no use to anybody. Under mu.
+func (c *cq) listQPs() {
+	var list []*qp
+	if len(c.qps) <= lookQPs {
+		list = slices.Collect(maps.Keys(c.qps))
+	}
+	c.looked.Store(&list)
 }
 
 func (c *cq) detach(q *qp) {
@@ -64,6 +78,7 @@ func (c *cq) detach(q *qp) {
 	if c.qps[q]--; c.qps[q] <= 0 {
 		delete(c.qps, q)
 	}
+	c.listQPs()
 }
 
 // push adds completions and raises an event if one was asked for. When the
@@ -147,8 +162,16 @@ func (c *cq) Poll(wcs []rdma.WC) (int, error) {
 	return n, nil
 }
 
-// Arm asks for one event at the next completion.
+// Arm asks for one event at the next completion. Whoever does that is about to
+// sleep and looks no more.
 func (c *cq) Arm() error {
+	if list := c.looked.Load(); list != nil {
+		for _, q := range *list {
+			if q.hushed.Load() {
+				q.look(false)
+			}
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {

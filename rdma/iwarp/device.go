@@ -50,6 +50,8 @@ type device struct {
 	attr   rdma.DeviceAttr
 	mrs    mrTable
 	egress *egress
+	keeper keeper
+	spins  spinners
 
 	numPD, numCQ, numMR, numQP, numSRQ count
 

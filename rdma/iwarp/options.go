@@ -42,6 +42,13 @@ type Options struct {
 	// PeerTimeout is how long TCP may go unacknowledged, or the peer not read,
 	// before the connection ends; 0 means 20 s.
 	PeerTimeout time.Duration
+	// Wait says whether the goroutine that answers READs looks for the next one
+	// before it sleeps; how waiters do is up to them (CQ.Spin). The zero value is
+	// adaptive. It does nothing over TLS.
+	Wait rdma.WaitMode
+	// Spin is for how long at most it looks; 0 leaves that to the fabric, below 0
+	// it does not look.
+	Spin time.Duration
 	// TLS runs every connection inside TLS 1.3, with certificates of both
 	// ends: Certificates is what this end shows, RootCAs and ClientCAs whom it
 	// believes when it dials and when it listens. The peer's certificate must
@@ -87,6 +94,14 @@ func (o Options) withDefaults() Options {
 		o.PeerTimeout = defaultPeerTimeout
 	}
 	o.NoCRC = o.NoCRC || o.TLS != nil
+	switch {
+	case o.Spin < 0:
+		o.Wait = rdma.WaitEvent
+	case o.Spin == 0 && o.Wait == rdma.WaitPoll:
+		o.Spin = rdma.MaxSpin
+	case o.Spin == 0:
+		o.Spin = rdma.DefaultSpin
+	}
 	return o
 }
 
@@ -105,6 +120,7 @@ func (o Options) validate() error {
 		{o.MaxPending < 1, fmt.Sprintf("MaxPending %d is not positive", o.MaxPending)},
 		{o.SetupTimeout < 0, fmt.Sprintf("SetupTimeout %v is negative", o.SetupTimeout)},
 		{o.PeerTimeout < 0, fmt.Sprintf("PeerTimeout %v is negative", o.PeerTimeout)},
+		{o.Spin > rdma.MaxSpin, fmt.Sprintf("Spin %v is above %v", o.Spin, rdma.MaxSpin)},
 		{checkTLS(o.TLS) != "", checkTLS(o.TLS)},
 	} {
 		if c.bad {

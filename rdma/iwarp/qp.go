@@ -15,7 +15,7 @@ import (
 //
 // Ownership. mu guards everything in its block. The transmitter, whoever set
 // txBusy, owns the fields of tx alone and may let go of mu while it copies and
-// writes. The reader, while it has set rxBusy, owns those of rx. Buffers of the
+// writes. The receiver, while it has set rxBusy, owns those of rx. Buffers of the
 // program are touched by these two only; so when the QP is in ERR and neither
 // is busy, everything can be flushed (settle).
 type qp struct {
@@ -29,6 +29,13 @@ type qp struct {
 	ownRQ  recvQueue
 
 	access atomic.Uint32 // rdma.Access that the peer has; written under mu
+
+	// rxMu is held by whoever is the receiver, see look.go. It comes before mu.
+	rxMu      sync.Mutex
+	fd        int          // of conn, open until rx.ended; set once
+	lookable  atomic.Bool  // not TLS, and not ended
+	hushed    atomic.Bool  // SO_RCVLOWAT is raised; written under rxMu
+	lastBurst atomic.Int32 // burst, for who does not hold mu
 
 	mu         sync.Mutex
 	state      rdma.QPState

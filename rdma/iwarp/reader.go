@@ -3,18 +3,23 @@ package iwarp
 import (
 	"fmt"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/rdmakv/rdmakv/rdma"
 )
 
-// A receiver is the state of the incoming direction. The reader goroutine owns
-// it while QP.rxBusy is set; settle may look at receiving and recv otherwise.
+// A receiver is the state of the incoming direction. It belongs to whoever holds
+// QP.rxMu (look.go); over TLS to the reader goroutine. While QP.rxBusy is set it
+// is in use; settle may look at receiving and recv otherwise.
 type receiver struct {
 	sock       sockReader
 	buf        *rxBuffer // only while there are bytes
 	start, end int       // unprocessed bytes of buf
+
+	ended  bool   // the reader goroutine has gone, or is about to
+	looks  uint64 // by waiters, for the keeper
+	served uint64 // READ requests that have come
+	attendant
 
 	begun   bool // the first FPDU has come
 	stopped bool // a READ was refused: nothing behind it counts
@@ -68,9 +73,7 @@ func (q *qp) read() {
 	} else {
 		err = q.raw.Read(q.readable)
 	}
-	if q.rx.buf != nil {
-		q.dropBuffer()
-	}
+	q.stopLooks()
 	q.fail(lost("read", err)) // a QP that was dead before keeps its first cause
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -82,38 +85,13 @@ func (q *qp) read() {
 
 // readable is the RawConn callback: it takes what the socket has. It returns
 // false to be called again when there is more, true to end.
-func (q *qp) readable(fd uintptr) bool {
-	rx := &q.rx
-	for {
-		if rx.buf == nil {
-			rx.buf = rxPool.Get().(*rxBuffer)
-			rx.start, rx.end = 0, 0
-		}
-		n, more, err := rx.sock.read(int(fd), rx.buf.b[rx.end:])
-		switch {
-		case err == syscall.EINTR:
-			continue
-		case err == syscall.EAGAIN:
-			more = false
-		case err != nil:
-			q.fail(lost("read", err))
-			return true
-		case n == 0:
-			q.fail(lost("read", nil))
-			return true
-		default:
-			rx.end += n
-			if !q.round() {
-				return true
-			}
-		}
-		if !more {
-			if rx.start == rx.end {
-				q.dropBuffer()
-			}
-			return false
-		}
+func (q *qp) readable(uintptr) bool {
+	q.rxMu.Lock()
+	defer q.rxMu.Unlock()
+	if q.rx.ended {
+		return true
 	}
+	return q.drain() == drainEnd || q.attend() == drainEnd
 }
 
 func (q *qp) dropBuffer() {
@@ -146,6 +124,8 @@ func (q *qp) round() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.burst = burst
+	q.lastBurst.Store(int32(burst))
+	rx.served += uint64(len(rx.buf.reads))
 	q.finishReads()
 	if bad == nil {
 		bad = q.queueResponses()

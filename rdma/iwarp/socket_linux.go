@@ -26,3 +26,10 @@ func tuneSocket(raw syscall.RawConn, r *sockReader, userTimeout time.Duration) (
 	}
 	return mss, err
 }
+
+// setLowat sets from how many bytes on the kernel says that a socket is
+// readable; it reports whether that can be done. If there are as many already,
+// the kernel says so at once (since 4.18).
+func setLowat(fd, n int) bool {
+	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, n) == nil
+}

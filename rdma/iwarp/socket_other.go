@@ -12,3 +12,6 @@ import (
 func tuneSocket(syscall.RawConn, *sockReader, time.Duration) (mss int, err error) {
 	return 1460, nil
 }
+
+// setLowat: whoever looks is looked for as well.
+func setLowat(int, int) bool { return false }

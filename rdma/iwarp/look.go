@@ -1,0 +1,188 @@
+package iwarp
+
+import (
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/rdmakv/rdmakv/rdma"
+)
+
+// Who reads the socket. The reader goroutine sleeps in the netpoller and reads
+// when it is woken. To be woken takes several times as long as a round trip on
+// the loopback, so somebody who has nothing better to do may look himself,
+// without waiting: a waiter, through CQ.Spin, at the connections of its CQ, and
+// the reader, when it has just answered a READ and expects another. Whoever
+// holds QP.rxMu is the receiver; there is one at a time.
+//
+// While somebody looks, every arrival would still wake the reader, in vain and
+// at the cost of the processor that the peer may need. So the connection is
+// hushed: SO_RCVLOWAT is raised, and the kernel announces less than that to
+// nobody (but an end or an error of the connection it does announce). Whoever
+// stops looking lowers it again, which announces what is there by then. A waiter
+// that has got what it wanted leaves the connection hushed, because it is likely
+// to come back; if it does not within keepEvery, the keeper lowers it.
+
+const (
+	// hushBytes is the mark while somebody looks: more than that is in the
+	// socket only if he cannot keep up.
+	hushBytes = 256 << 10
+	// keepEvery is for how long at most bytes can lie in a hushed socket at
+	// which nobody looks, and half of that at least.
+	keepEvery = 2 * time.Millisecond
+	// lookQPs is how many connections a CQ may have for Spin to look at them:
+	// each look is a system call, and with many of them the netpoller is better.
+	lookQPs = 4
+	// bigBurst is how many completions in one round let others run before the
+	// next look.
+	bigBurst = burstMin
+)
+
+// Spin is Poll that looks into the sockets of the CQ's connections itself, for
+// up to d. With more than lookQPs of them, or inside TLS, it only polls.
+func (c *cq) Spin(wcs []rdma.WC, d time.Duration) (int, error) {
+	if n, err := c.Poll(wcs); n > 0 || err != nil {
+		return n, err
+	}
+	list := c.looked.Load()
+	if list == nil || len(*list) == 0 {
+		return 0, nil
+	}
+	var start time.Time
+	for {
+		able := false
+		for _, q := range *list {
+			able = q.look(true) || able
+		}
+		if c.queued.Load() != 0 {
+			return c.Poll(wcs)
+		}
+		switch now := time.Now(); {
+		case !able:
+			return c.Poll(wcs) // also tells of a CQ that has died
+		case start.IsZero():
+			start = now
+		case now.Sub(start) >= d:
+			return c.Poll(wcs)
+		}
+	}
+}
+
+var _ rdma.Spinner = (*cq)(nil)
+
+// look takes what the socket has, unless somebody else does. It reports false
+// if there is no use in looking again. hush says that the caller will.
+func (q *qp) look(hush bool) bool {
+	if !q.lookable.Load() {
+		return false
+	}
+	if hush && q.lastBurst.Load() >= bigBurst {
+		// Those whose requests were completed in the last round are about to
+		// post the next ones: let them, so that they travel together.
+		q.lastBurst.Store(0)
+		runtime.Gosched()
+	}
+	if !q.rxMu.TryLock() {
+		return true
+	}
+	defer q.rxMu.Unlock()
+	if q.rx.ended {
+		return false
+	}
+	if hush {
+		q.rx.looks++
+		q.hush()
+	} else {
+		q.unhush()
+	}
+	if q.drain() == drainEnd {
+		q.endLook()
+		return false
+	}
+	return true
+}
+
+// endLook makes the reader goroutine end a connection of which somebody else has
+// found the end. Under rxMu.
+func (q *qp) endLook() {
+	q.rx.ended = true
+	q.lookable.Store(false)
+	_ = q.conn.SetReadDeadline(time.Unix(1, 0))
+}
+
+// stopLooks ends all looking: the reader goroutine, who calls it, has ended.
+func (q *qp) stopLooks() {
+	q.rxMu.Lock()
+	defer q.rxMu.Unlock()
+	q.rx.ended = true
+	q.lookable.Store(false)
+	q.hushed.Store(false)
+	q.pd.dev.keeper.drop(q)
+	if q.rx.noted {
+		q.pd.dev.spins.drop(q.rx.budget)
+	}
+	if q.rx.buf != nil {
+		q.dropBuffer()
+	}
+}
+
+// Outcomes of drain.
+const (
+	drainEmpty = iota // the socket has no more
+	drainEnd          // the connection has no more
+)
+
+// drain reads until the socket is empty and does what the bytes say. Under rxMu.
+func (q *qp) drain() int {
+	rx := &q.rx
+	for {
+		if rx.buf == nil {
+			rx.buf = rxPool.Get().(*rxBuffer)
+			rx.start, rx.end = 0, 0
+		}
+		n, more, err := rx.sock.read(q.fd, rx.buf.b[rx.end:])
+		switch {
+		case err == syscall.EINTR:
+			continue
+		case err == syscall.EAGAIN:
+			more = false
+		case err != nil:
+			q.fail(lost("read", err))
+			return drainEnd
+		case n == 0:
+			q.fail(lost("read", nil))
+			return drainEnd
+		default:
+			rx.end += n
+			if !q.round() {
+				return drainEnd
+			}
+		}
+		if !more {
+			if rx.start == rx.end && !q.hushed.Load() {
+				q.dropBuffer()
+			}
+			return drainEmpty
+		}
+	}
+}
+
+// hush raises the mark below which the kernel announces nothing. Under rxMu.
+func (q *qp) hush() {
+	if q.hushed.Load() || !setLowat(q.fd, hushBytes) {
+		return
+	}
+	q.hushed.Store(true)
+	q.pd.dev.keeper.add(q)
+}
+
+// unhush lowers it; what has come meanwhile is announced now. Under rxMu.
+func (q *qp) unhush() {
+	if !q.hushed.Load() {
+		return
+	}
+	q.hushed.Store(false)
+	if !q.rx.ended {
+		setLowat(q.fd, 1)
+	}
+}
