@@ -21,7 +21,7 @@ func pickFabrics(c config.Config, log *slog.Logger) ([]rdma.Fabric, error) {
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, iwarp.New(iwarp.Options{TLS: tls}))
+		list = append(list, iwarp.New(iwarpOptions(c, tls)))
 	}
 	return list, nil
 }

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/rdmakv/rdmakv/internal/config"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/rdma/verbs"
 )
@@ -17,6 +20,19 @@ func newVerbs(c config.Config, log *slog.Logger) *verbs.Fabric {
 		Connect: c.VerbsConnect, GIDIndex: c.GIDIndex, TrafficClass: uint8(c.TrafficClass), ServiceLevel: uint8(c.ServiceLevel),
 		PathMTU: c.PathMTU, Timeout: uint8(c.AckTimeout), RetryCount: uint8(c.RetryCount), Logger: log,
 	})
+}
+
+// iwarpOptions translates the configuration.
+func iwarpOptions(c config.Config, tls *tls.Config) iwarp.Options {
+	o := iwarp.Options{TLS: tls, Spin: time.Duration(c.Spin)}
+	o.Wait, _ = rdma.ParseWaitMode(c.Wait) // checked by internal/config
+	switch c.Spin {
+	case config.SpinAuto:
+		o.Spin = 0
+	case 0:
+		o.Spin = -1
+	}
+	return o
 }
 
 // fabricChoices lists the fabrics that the configuration allows, the one to
@@ -33,7 +49,7 @@ func (a *app) fabricChoices() (list []choice) {
 	}
 	if c.Fabric != "verbs" {
 		tls, err := c.TLSConfig()
-		soft := choice{fabric: iwarp.New(iwarp.Options{TLS: tls}), err: err}
+		soft := choice{fabric: iwarp.New(iwarpOptions(c, tls)), err: err}
 		if c.RequireRDMA {
 			soft.err = errors.New("iwarp: it is done in software, and require_rdma is set")
 		}

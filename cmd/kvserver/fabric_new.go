@@ -1,9 +1,12 @@
 package main
 
 import (
+	"crypto/tls"
 	"log/slog"
+	"time"
 
 	"github.com/rdmakv/rdmakv/internal/config"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/rdma/verbs"
 )
@@ -12,7 +15,20 @@ import (
 // knows which there are.
 func newFabrics(c config.Config, log *slog.Logger) fabrics {
 	tls, err := c.TLSConfig()
-	return fabrics{verbs: verbs.New(verbsOptions(c, log)), iwarp: iwarp.New(iwarp.Options{TLS: tls}), err: err}
+	return fabrics{verbs: verbs.New(verbsOptions(c, log)), iwarp: iwarp.New(iwarpOptions(c, tls)), err: err}
+}
+
+// iwarpOptions translates the configuration.
+func iwarpOptions(c config.Config, tls *tls.Config) iwarp.Options {
+	o := iwarp.Options{TLS: tls, Spin: time.Duration(c.Spin)}
+	o.Wait, _ = rdma.ParseWaitMode(c.Wait) // checked by internal/config
+	switch c.Spin {
+	case config.SpinAuto:
+		o.Spin = 0
+	case 0:
+		o.Spin = -1
+	}
+	return o
 }
 
 // verbsOptions translates the configuration, whose limits hold already.

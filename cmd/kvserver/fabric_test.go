@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rdmakv/rdmakv/internal/config"
 	"github.com/rdmakv/rdmakv/internal/server"
@@ -232,5 +233,23 @@ func TestVerbsOptions(t *testing.T) {
 	f := newFabrics(loaded(t).Config, nil)
 	if err := f.verbs.Unavailable(); err != nil && !errors.Is(err, rdma.ErrNoDevice) {
 		t.Errorf("unavailable: %v", err)
+	}
+}
+
+// TestIWARPOptions: how to wait arrives, and spin: auto is not spin: 0.
+func TestIWARPOptions(t *testing.T) {
+	base := iwarpOptions(loaded(t).Config, nil)
+	if base.Spin != 0 || base.Wait != rdma.WaitAdaptive {
+		t.Errorf("by default %+v", base)
+	}
+	for env, want := range map[string]iwarp.Options{
+		"WAIT=event": {Wait: rdma.WaitEvent},
+		"WAIT=poll":  {Wait: rdma.WaitPoll},
+		"SPIN=0s":    {Spin: -1},
+		"SPIN=30us":  {Spin: 30 * time.Microsecond},
+	} {
+		if got := iwarpOptions(loaded(t, "RDMAKV_"+env).Config, nil); got != want {
+			t.Errorf("%s gives %+v", env, got)
+		}
 	}
 }
