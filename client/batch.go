@@ -31,6 +31,7 @@ type batch struct {
 	beat   int   // index of the beat's READ, or -1
 	posted int64 // boot time just before the post, if there is a beat
 	op     *rdma.Op
+	lone   bool // waited for as soon as it is posted
 	onGone func(rdma.WC) // bound once
 }
 
@@ -50,7 +51,7 @@ func (s *session) newBatch(v *view) *batch {
 func (b *batch) reset(s *session, v *view) {
 	b.s, b.v = s, v
 	b.wrs, b.sges, b.from, b.at = b.wrs[:0], b.sges[:0], b.from[:0], b.at[:0]
-	b.total, b.beat, b.buf = 0, -1, nil
+	b.total, b.beat, b.buf, b.lone = 0, -1, nil, false
 }
 
 // add asks for n bytes, a multiple of 8, from a place. It returns the index for
@@ -124,7 +125,12 @@ func (b *batch) post(p *patience) error {
 		b.posted = s.c.now()
 	}
 	s.readsPosted.Add(1)
-	taken, err := s.qp.PostSend(b.wrs)
+	taken, err := 0, error(nil)
+	if b.lone {
+		taken, err = s.d.PostSend(s.qp, b.wrs, b.op)
+	} else {
+		taken, err = s.qp.PostSend(b.wrs)
+	}
 	if taken == n {
 		c := &s.c.n
 		c.readBatches.Add(1)
@@ -218,6 +224,7 @@ func (b *batch) release() {
 
 // run posts and waits. mine is false when the batch is no longer the caller's.
 func (b *batch) run(p *patience) (mine bool, err error) {
+	b.lone = true // it is waited for at once
 	if err := b.post(p); err != nil {
 		return !errors.Is(err, errAbandoned), err
 	}

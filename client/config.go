@@ -75,10 +75,13 @@ type Config struct {
 	// get after a pause still needs no help from the server's CPU. Default
 	// 1 min; -1 keeps it only by gets.
 	LeaseKeep time.Duration
-	// Spin is for how long a call polls for its completion before it parks.
-	// Default: not at all where this program itself is the RNIC and needs the
-	// processor, else 50 µs: to park and be woken costs more than a READ takes.
-	// -1: never.
+	// Wait says how a call waits for its completion. The zero value,
+	// rdma.WaitAdaptive, polls for a time that each connection learns from its
+	// last waits, and then parks.
+	Wait rdma.WaitMode
+	// Spin is for how long a call polls before it parks, at most. Default: what
+	// suits the fabric, see rdma.SpinTime; to park and be woken costs more than a
+	// READ takes. -1: never.
 	Spin time.Duration
 
 	// HeapMemory takes registered memory from the Go heap instead of mmap, so
@@ -109,7 +112,7 @@ const (
 	DefaultBufferBytes  = 64 << 20
 	DefaultStagingBytes = 128 << 20
 	DefaultLeaseKeep    = time.Minute
-	DefaultSpin         = 50 * time.Microsecond // on devices
+	DefaultSpin         = rdma.DefaultSpin // on devices
 
 	maxInflight    = 1024
 	maxReads       = 8192
@@ -211,6 +214,9 @@ func (c Config) Validate() error {
 	}
 	if d.LeaseKeep < -1 {
 		bad("LeaseKeep is %v, must be -1 (off) or positive", d.LeaseKeep)
+	}
+	if d.Wait > rdma.WaitEvent {
+		bad("Wait is %v, must be adaptive, poll or event", d.Wait)
 	}
 	if d.Spin < -1 {
 		bad("Spin is %v, must be -1 (never) or positive", d.Spin)

@@ -150,7 +150,8 @@ func (s *session) build() error {
 	if err != nil {
 		return err
 	}
-	s.d = rdma.NewDispatcher(s.cq, rdma.DispatcherOptions{Spin: max(s.t.spin, 0)})
+	s.d = rdma.NewDispatcher(s.cq, rdma.DispatcherOptions{Wait: c.cfg.Wait, Spin: rdma.SpinTime(s.cq, c.cfg.Wait, c.cfg.Spin)})
+	c.waits.begin(s.d)
 	s.d.OnRecv(s.onRecv)
 	size := (slots + recvs) * messageSize
 	if s.mm, err = c.transports.takeMessages(s.t, size); err != nil {

@@ -41,6 +41,7 @@ type peer struct {
 	tick   atomic.Int64 // nanoseconds between ticks
 
 	n       counters
+	waits   waits
 	ids     *requestIDs
 	current atomic.Pointer[session]
 	conn    connector
@@ -145,6 +146,7 @@ func (c *peer) serverInfo() ServerInfo {
 // counters is what was done at this server.
 func (c *peer) counters() Counters {
 	n := c.n.snapshot()
+	n.Waits = c.waits.counters()
 	n.BufferBytes, n.StagingBytes, n.QuarantinedBytes = c.transports.usage()
 	return n
 }

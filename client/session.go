@@ -205,6 +205,7 @@ func (s *session) destroy() {
 	}
 	if s.d != nil {
 		errs = append(errs, s.d.Close())
+		s.c.waits.end(s.d)
 	}
 	if s.cq != nil {
 		errs = append(errs, s.cq.Close())

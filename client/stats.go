@@ -37,6 +37,8 @@ type Counters struct {
 	Fallbacks FallbackCounters `json:"fallbacks"`
 	// Retries counts by cause why something was READ or sent again.
 	Retries RetryCounters `json:"retries"`
+	// Waits counts how calls have waited.
+	Waits WaitCounters `json:"waits"`
 
 	LeaseRenewals  uint64 `json:"lease_renewals"`
 	LeaseExpired   uint64 `json:"lease_expired"` // results thrown away because the lease had run out

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
@@ -30,7 +29,6 @@ type transport struct {
 	// do not come before the connection is given up.
 	maxQuarantine int64
 	maxReads      int // READs under way at a time: Config.MaxReads, if the device takes that many
-	spin          time.Duration
 
 	// Guarded by transports.mu.
 	users    int  // sessions, and attempts to make one
@@ -224,10 +222,6 @@ func (c *peer) openTransport(ctx context.Context, key transportKey) (_ *transpor
 		// never grants it, so the server can use it for nothing else; and what
 		// lies there is what the server has sent us anyway.
 		sink |= rdma.AccessRemoteWrite
-	}
-	t.spin = c.cfg.Spin
-	if t.spin == 0 && !t.software {
-		t.spin = DefaultSpin
 	}
 	t.buffers = newBufferPool(t.pd, sink, c.memKind, "client reads", 512, readWindow, c.cfg.BufferBytes)
 	t.staging = newBufferPool(t.pd, rdma.AccessRemoteRead, c.memKind, "client puts", minBlock, layout.MaxValueLen, c.cfg.StagingBytes)

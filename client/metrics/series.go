@@ -18,6 +18,7 @@ func counts(desc descriptor) []count {
 	retries := desc("retries_total", "What was READ or sent again, by cause.", "cause")
 	writes := desc("writes_total", "Writes by kind; a batch is one.", "kind")
 	cache := desc("location_cache_total", "Gets by what the location cache knew.", "result")
+	waits := desc("waits_total", "How waits for completions went; one that spun in vain slept after.", "how")
 	of := func(d *prometheus.Desc, f func(*C) uint64, labels ...string) count { return count{d, labels, f} }
 	plain := func(name, help string, f func(*C) uint64) count { return count{desc(name, help), nil, f} }
 	return []count{
@@ -58,6 +59,11 @@ func counts(desc descriptor) []count {
 		plain("reads_total", "RDMA READs posted.", func(c *C) uint64 { return c.Reads }),
 		plain("read_bytes_total", "Bytes of them.", func(c *C) uint64 { return c.ReadBytes }),
 		plain("read_batches_total", "Doorbells for them.", func(c *C) uint64 { return c.ReadBatches }),
+		of(waits, func(c *C) uint64 { return c.Waits.SpinsGot }, "spun"),
+		of(waits, func(c *C) uint64 { return c.Waits.SpinsVain }, "spun_in_vain"),
+		of(waits, func(c *C) uint64 { return c.Waits.Parks }, "slept"),
+		plain("spin_nanoseconds_total", "Time that waits spent polling.", func(c *C) uint64 { return c.Waits.SpinNanos }),
+
 		plain("scan_pages_total", "Pages of scans.", func(c *C) uint64 { return c.ScanPages }),
 		plain("lease_renewals_total", "Leases renewed by a READ of the beat.", func(c *C) uint64 { return c.LeaseRenewals }),
 		plain("lease_expired_total", "Results thrown away because the lease had run out.", func(c *C) uint64 { return c.LeaseExpired }),
