@@ -60,7 +60,7 @@ func (c *peer) connect(ctx, reach context.Context, addr string, w way, t *transp
 	}
 	s.version, s.incarnation = accept.Version, accept.Incarnation
 	out, in := wire.NewSeals(secret, hello, answer)
-	s.sealOut = out
+	s.outbox.seal = out
 	s.sealIn.Store(in)
 	p := patience{c: c, ctx: ctx}
 	posted, err := s.hello(&p, hello, answer)
@@ -171,7 +171,6 @@ func (s *session) build() error {
 		at := (recvs + i) * messageSize
 		sl := &slot{s: s, index: i, buf: mem[at : at+messageSize : at+messageSize]}
 		sl.sgl[0] = rdma.SGE{MR: mr, Off: uint64(at)}
-		sl.wr[0] = rdma.SendWR{Op: rdma.OpSend, Flags: rdma.SendSignaled, SGL: sl.sgl[:]}
 		sl.onSent, sl.onLate = sl.sent, sl.lateReply
 		rq.slots = append(rq.slots, sl)
 		if i < slots-1 {

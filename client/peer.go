@@ -38,6 +38,7 @@ type peer struct {
 	awake  atomic.Bool  // watch and keep are at work
 	start  time.Time
 	coarse atomic.Int64 // nanoseconds since start, at the last tick of watch
+	ticked atomic.Int64 // the lease clock at the last tick; reading that is a system call
 	tick   atomic.Int64 // nanoseconds between ticks
 
 	n       counters
@@ -74,6 +75,7 @@ func newPeer(cfg Config) *peer {
 	if cfg.HeapMemory {
 		c.memKind = memory.Heap
 	}
+	c.ticked.Store(c.now())
 	rand.Read(c.id[:])
 	c.ids = newRequestIDs(cfg.MaxInflight, cfg.MaxWaiting)
 	c.servers = func() []string { return cfg.Servers }
@@ -103,6 +105,7 @@ func (c *peer) rouse() {
 		return
 	}
 	c.coarse.Store(int64(time.Since(c.start)))
+	c.ticked.Store(c.now())
 	c.wg.Go(c.watch)
 	c.wg.Go(c.keep)
 	c.awake.Store(true)

@@ -55,10 +55,10 @@ type slot struct {
 	index int
 	buf   []byte // messageSize bytes, registered
 	sgl   [1]rdma.SGE
-	wr    [1]rdma.SendWR
 
-	op    *rdma.Op     // the reply; its ID is the request id
-	parts atomic.Int32 // completion and reply still to come; at 0 the slot is free
+	op     *rdma.Op     // the reply; its ID is the request id
+	before *slot        // posted with it, just before: freed by the same completion
+	parts  atomic.Int32 // completion and reply still to come; at 0 the slot is free
 
 	// inflight is the request id while a reply is due, for the watch and for
 	// the end of the session. late is an id whose waiter was told errLate: its
@@ -167,35 +167,15 @@ func (sl *slot) post(msg []byte) error {
 	if s.wantCredits.CompareAndSwap(true, false) {
 		wire.SetFlags(msg, wire.FlagWantCredits)
 	}
-	sent := s.d.NewOp()
-	sent.OnDetached(sl.onSent)
 	sl.sgl[0].Len = uint32(len(msg))
-	sl.wr[0].ID = sent.ID()
 	sl.inflight.Store(sl.op.ID())
 	if s.isDown() { // looked at after inflight is set: see session.fail
-		s.d.Release(sent)
 		sl.unpost()
 		return errNotSent{errLost}
 	}
-	if err := sl.seal(msg); err != nil {
-		s.d.Release(sent)
+	if err := s.send(sl, msg); err != nil {
 		sl.unpost()
 		return errNotSent{postError(err)}
-	}
-	s.d.Detach(sent) // onSent runs when the buffer is ours again
-	return nil
-}
-
-// seal numbers and signs msg and posts it, with nobody between.
-func (sl *slot) seal(msg []byte) error {
-	s := sl.s
-	s.sealMu.Lock()
-	defer s.sealMu.Unlock()
-	s.sealOut.Seal(msg)
-	n, err := s.qp.PostSend(sl.wr[:])
-	if n == 0 {
-		s.sealOut.Unseal()
-		return err
 	}
 	return nil
 }
@@ -302,8 +282,16 @@ func (sl *slot) part() {
 // isPing: the last slot is kept for Ping, which needs neither turn nor credit.
 func (sl *slot) isPing() bool { return sl.index == len(sl.s.rq.slots)-1 }
 
-// sent runs when a SEND has completed or was flushed.
-func (sl *slot) sent(rdma.WC) { sl.part() }
+// sent runs when the SEND of sl, and with it those posted before it, has
+// completed or was flushed.
+func (sl *slot) sent(rdma.WC) {
+	for sl != nil {
+		before := sl.before
+		sl.before = nil
+		sl.part()
+		sl = before
+	}
+}
 
 // lateReply runs when the reply of a caller who gave up has come, or will not.
 func (sl *slot) lateReply(wc rdma.WC) {

@@ -36,9 +36,8 @@ type session struct {
 	newsDue     atomic.Bool // it may see another cluster now
 	newsAsked   atomic.Bool // somebody is asking it
 
-	sealIn  atomic.Pointer[wire.Seal] // of what comes; whoever polls the CQ opens it
-	sealMu  sync.Mutex                // messages are posted in the order of their numbers
-	sealOut *wire.Seal                // guarded by sealMu
+	sealIn atomic.Pointer[wire.Seal] // of what comes; whoever polls the CQ opens it
+	outbox outbox                    // of what is sent
 
 	qp rdma.QP
 	cq rdma.CQ

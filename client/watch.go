@@ -39,6 +39,7 @@ func (c *peer) watch() {
 		}
 		now := time.Now()
 		c.coarse.Store(int64(now.Sub(c.start)))
+		c.ticked.Store(c.now())
 		s := c.current.Load()
 		if s == nil || s.isDown() {
 			continue

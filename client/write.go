@@ -32,7 +32,7 @@ type write struct {
 	delta int64
 
 	named  bool  // terms.ID holds a slot
-	first  int64 // lease clock just before the first copy was posted; 0: none was
+	first  int64 // lease clock at the last tick before the first copy was posted; 0: none was
 	sent   bool  // a copy may have been applied
 	staged *staged
 
@@ -233,10 +233,10 @@ func (s *session) prepare(p *patience, w *write) (large bool, err error) {
 // encode writes the request into a slot's buffer, which then belongs to the
 // post.
 func (w *write) encode(sl *slot, large bool) []byte {
-	if now := sl.s.c.now(); w.first == 0 {
-		w.first, w.terms.ID.AgeMillis = now, 0
+	if w.first == 0 {
+		w.first, w.terms.ID.AgeMillis = sl.s.c.ticked.Load(), 0
 	} else {
-		w.terms.ID.AgeMillis = uint32(min((now-w.first)/1e6+1, 1<<32-1))
+		w.terms.ID.AgeMillis = uint32(min((sl.s.c.now()-w.first)/1e6+1, 1<<32-1))
 	}
 	if teeth.Off(teeth.F31SameID) && w.sent { // the wrong rule: a new request
 		w.terms.ID.Seq = sl.s.c.ids.next(w.terms.ID.Slot)
