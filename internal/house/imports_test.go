@@ -53,7 +53,7 @@ var allowed = []struct {
 	others []string
 }{
 	{"cmd/kvserver", []string{"internal/server", "internal/inspect", "internal/config", "internal/machine", "internal/memory", "internal/secret", "internal/version", "rdma/..."}},
-	{"cmd/kvclient", []string{"client", "internal/cluster", "internal/config", "internal/doctor", "internal/machine", "internal/memory", "internal/perf", "internal/version", "internal/wire", "rdma/...", "store/layout"}},
+	{"cmd/kvclient", []string{"client", "internal/chart", "internal/load/...", "internal/cluster", "internal/config", "internal/doctor", "internal/machine", "internal/memory", "internal/perf", "internal/version", "internal/wire", "rdma/...", "store/layout"}},
 	{"demo", []string{"client", "rdma/...", "test/node"}},
 	{"examples/...", []string{"client", "rdma/...", "examples/internal/...", "internal/memory"}},
 	{"test/...", []string{"..."}},
@@ -72,6 +72,9 @@ var allowed = []struct {
 	{"rdma/...", []string{"rdma/...", "internal/memory", "internal/teeth"}},
 	{"internal/wire", []string{"store/layout"}},
 	{"internal/perf", []string{"rdma", "internal/memory"}},
+	{"internal/load", nil}, // knows no store
+	{"internal/load/rdmakv", []string{"internal/load", "client"}},
+	{"internal/chart", nil},
 	{"internal/doctor", []string{"client", "internal/shardmap/format", "internal/cluster", "rdma/...", "store/layout"}},
 	{"deploy", nil}, // has no code but tests
 	{"internal/inspect", []string{"store", "internal/control"}},

@@ -1,0 +1,143 @@
+// Package rdmakv lets package load measure a rdmakv store through package client.
+package rdmakv
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/internal/load"
+)
+
+// Open returns a function for load.Options.Open: caller number w has client w,
+// modulo their number. The clients stay the program's, who closes them.
+func Open(clients ...*client.Client) func(context.Context, int) (load.Store, error) {
+	return func(_ context.Context, worker int) (load.Store, error) {
+		return &store{c: clients[worker%len(clients)]}, nil
+	}
+}
+
+// A store is one caller's.
+type store struct {
+	c     *client.Client
+	pairs []client.Pair
+}
+
+// paths are those of the client under the names of the load.
+var paths = [...]load.Path{
+	client.PathUnknown:   load.PathNone,
+	client.PathOneRead:   load.PathRead1,
+	client.PathTwoReads:  load.PathRead2,
+	client.PathMoreReads: load.PathReadMore,
+	client.PathLarge:     load.PathLarge,
+	client.PathSend:      load.PathSend,
+}
+
+func pathOf(p client.Path) load.Path {
+	if int(p) < len(paths) {
+		return paths[p]
+	}
+	return load.PathNone
+}
+
+func (s *store) Get(ctx context.Context, key, dst []byte) ([]byte, load.Path, error) {
+	value, path, err := s.c.GetPath(ctx, key, dst)
+	if err != nil {
+		return nil, pathOf(path), missing(err)
+	}
+	return value, pathOf(path), nil
+}
+
+func (s *store) Put(ctx context.Context, key, value []byte) error { return s.c.Put(ctx, key, value) }
+
+func (s *store) Delete(ctx context.Context, key []byte) error {
+	_, err := s.c.Delete(ctx, key)
+	return err
+}
+
+func (s *store) Scan(ctx context.Context, start []byte, n int) (found int, err error) {
+	for _, err := range s.c.Scan(ctx, client.ScanOptions{Start: start, Limit: n}) {
+		if err != nil {
+			return found, err
+		}
+		found++
+	}
+	return found, nil
+}
+
+func (s *store) GetMany(ctx context.Context, keys, values [][]byte, errs []error) {
+	results, err := s.c.MultiGet(ctx, keys)
+	for i := range results {
+		values[i], errs[i] = results[i].Value, missing(results[i].Err)
+	}
+	for i := len(results); i < len(keys); i++ {
+		errs[i] = err
+	}
+}
+
+func (s *store) PutMany(ctx context.Context, keys, values [][]byte, errs []error) {
+	s.pairs = s.pairs[:0]
+	for i := range keys {
+		s.pairs = append(s.pairs, client.Pair{Key: keys[i], Value: values[i]})
+	}
+	err := s.c.MultiPut(ctx, s.pairs)
+	if err == nil {
+		return
+	}
+	if many := (*client.MultiError)(nil); errors.As(err, &many) && len(many.Errs) == len(errs) {
+		copy(errs, many.Errs)
+		return
+	}
+	for i := range errs {
+		errs[i] = err
+	}
+}
+
+// Close leaves the client to its owner.
+func (s *store) Close() error { return nil }
+
+// missing is ErrNotFound in the load's words.
+func missing(err error) error {
+	if errors.Is(err, client.ErrNotFound) {
+		return notFound{err}
+	}
+	return err
+}
+
+// notFound is an error of the client that is also load.ErrNotFound.
+type notFound struct{ error }
+
+func (e notFound) Unwrap() []error { return []error{load.ErrNotFound, e.error} }
+
+// Classify names the kind of an error, for load.Options.Classify.
+func Classify(err error) string {
+	for _, k := range kinds {
+		if errors.Is(err, k.err) {
+			return k.name
+		}
+	}
+	return "other"
+}
+
+// kinds are looked through in order: what tells more comes first.
+var kinds = []struct {
+	err  error
+	name string
+}{
+	{load.ErrWrongValue, "wrong value"},
+	{load.ErrNotFound, "not found"},
+	{load.ErrUnsupported, "unsupported"},
+	{client.ErrOutcomeUnknown, "outcome unknown"},
+	{client.ErrOverloaded, "overloaded"},
+	{client.ErrNoSpace, "no space"},
+	{client.ErrTooLarge, "too large"},
+	{client.ErrDenied, "denied"},
+	{client.ErrCorrupt, "corrupt"},
+	{client.ErrUnavailable, "unavailable"},
+	{client.ErrTimeout, "timeout"},
+	{client.ErrClosed, "closed"},
+	{client.ErrProtocol, "protocol"},
+	{client.ErrServer, "server"},
+	{context.Canceled, "cancelled"},
+	{context.DeadlineExceeded, "timeout"},
+}

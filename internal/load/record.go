@@ -1,0 +1,167 @@
+package load
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// Histograms hold 8 ns to 60 s with three figures; what took longer counts as 60
+// s, but for the maximum, which is exact. One takes about 220 KB.
+const (
+	histLow, histHigh = 8, int64(60 * time.Second)
+	histFigures       = 3
+)
+
+// A dist is a distribution of times in nanoseconds. The zero value is empty; it
+// takes memory with the first time.
+type dist struct {
+	h              *hdrhistogram.Histogram
+	sum            float64
+	least, longest int64
+}
+
+// add counts n calls that took so long each.
+func (d *dist) add(nanos, n int64) {
+	if d.h == nil {
+		d.h, d.least = hdrhistogram.New(histLow, histHigh, histFigures), math.MaxInt64
+	}
+	d.longest, d.least = max(d.longest, nanos), min(d.least, nanos)
+	d.sum += float64(nanos) * float64(n)
+	_ = d.h.RecordValues(min(max(nanos, 0), histHigh), n) // in range, so it cannot fail
+}
+
+func (d *dist) merge(other *dist) {
+	if other.h == nil {
+		return
+	}
+	if d.h == nil {
+		d.h, d.least = hdrhistogram.New(histLow, histHigh, histFigures), math.MaxInt64
+	}
+	d.h.Merge(other.h)
+	d.sum += other.sum
+	d.longest, d.least = max(d.longest, other.longest), min(d.least, other.least)
+}
+
+func (d *dist) count() int64 {
+	if d.h == nil {
+		return 0
+	}
+	return d.h.TotalCount()
+}
+
+func (d *dist) latency() (l Latency) {
+	n := d.count()
+	if n == 0 {
+		return l
+	}
+	// A bucket of the histogram stands for its upper end, which the longest time
+	// need not reach.
+	at := func(percent float64) float64 { return micros(min(d.h.ValueAtQuantile(percent), d.longest)) }
+	return Latency{Min: micros(d.least), Mean: d.sum / float64(n) / 1e3, P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Max: micros(d.longest)}
+}
+
+func (d *dist) curve() (list []Quantile) {
+	if d.count() == 0 {
+		return nil
+	}
+	for _, q := range curve() {
+		list = append(list, Quantile{q, micros(min(d.h.ValueAtQuantile(q*100), d.longest))})
+	}
+	return list
+}
+
+// maxRecorders bounds how many recorders a run has, whatever its callers.
+const maxRecorders = 16
+
+// A recorder takes down what happens to one caller, or, when there are many, to
+// some of them: then, and only then, they take turns.
+type recorder struct {
+	shared bool
+	mu     sync.Mutex
+
+	times    [numOps][numPaths]dist
+	notFound [numOps]int64
+	keys     [numOps]int64 // that scans have read
+	lag      dist
+	series   series
+	_        [64]byte // no recorder shares a cache line with the next one
+}
+
+// note counts n answered, or failed, keys of one call that ended at a moment
+// since the beginning of the measurement.
+func (r *recorder) note(op Op, path Path, at, took, n int64) {
+	if r.shared {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+	}
+	r.times[op][path].add(took, n)
+	r.series.add(at, took, n, path == pathFailed)
+}
+
+// noteMore counts what is seldom: keys that were not there, keys of scans.
+func (r *recorder) noteMore(op Op, notFound, keys int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.notFound[op] += notFound
+	r.keys[op] += keys
+}
+
+func (r *recorder) noteLag(nanos int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lag.add(nanos, 1)
+}
+
+// summarize adds all recorders up.
+func summarize(recorders []*recorder, mix Mix, elapsed time.Duration) *Result {
+	sum := recorders[0]
+	for _, r := range recorders[1:] {
+		for op := range r.times {
+			for path := range r.times[op] {
+				sum.times[op][path].merge(&r.times[op][path])
+			}
+			sum.notFound[op] += r.notFound[op]
+			sum.keys[op] += r.keys[op]
+		}
+		sum.lag.merge(&r.lag)
+		sum.series.merge(&r.series)
+	}
+	seconds := max(elapsed.Seconds(), 1e-9)
+	res := &Result{Seconds: elapsed.Seconds(), Operations: map[string]OpResult{}, Series: sum.series.points(elapsed)}
+	var all dist
+	for op := range numOps {
+		var ofOp dist
+		o := OpResult{NotFound: sum.notFound[op], Keys: sum.keys[op], Paths: map[string]PathResult{}}
+		for path := range sum.times[op] {
+			d := &sum.times[op][path]
+			if Path(path) == pathFailed {
+				o.Errors = d.count()
+			} else {
+				ofOp.merge(d)
+			}
+		}
+		o.Ops = ofOp.count()
+		if o.Ops == 0 && o.Errors == 0 && mix[op] == 0 {
+			continue
+		}
+		for path := range sum.times[op] {
+			d := &sum.times[op][path]
+			if path := Path(path); path != PathNone && d.count() > 0 {
+				o.Paths[path.String()] = PathResult{Ops: d.count(), Share: float64(d.count()) / float64(o.Ops+o.Errors), Latency: d.latency()}
+			}
+		}
+		o.OpsPerSecond, o.Latency, o.Curve = float64(o.Ops)/seconds, ofOp.latency(), ofOp.curve()
+		res.Operations[op.String()] = o
+		res.Ops += o.Ops
+		res.Errors += o.Errors
+		all.merge(&ofOp)
+	}
+	res.OpsPerSecond, res.Latency = float64(res.Ops)/seconds, all.latency()
+	if sum.lag.count() > 0 {
+		res.OpenLoop = &OpenLoop{Lag: sum.lag.latency()}
+	}
+	return res
+}
