@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/server"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/store"
 )
@@ -24,11 +25,19 @@ const (
 	serveDir     = "RDMAKV_BENCH_SERVE_DIR"
 	serveSync    = "RDMAKV_BENCH_SERVE_SYNC"
 	serveProfile = "RDMAKV_BENCH_SERVE_PROFILE" // file for its CPU profile; "" is none
+	serveWait    = "RDMAKV_BENCH_SERVE_WAIT"    // rdma.WaitMode; "" is adaptive
 )
 
 func TestMain(m *testing.M) {
 	if os.Getenv(serveDir) != "" {
 		if err := serve(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	if os.Getenv(serveFloor) != "" {
+		if err := floorMain(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -42,8 +51,9 @@ func serve() error {
 	if err != nil {
 		return err
 	}
+	wait, _ := strconv.Atoi(os.Getenv(serveWait))
 	srv, err := server.New(server.Config{
-		Fabric: iwarp.New(iwarp.Options{}), DataDir: os.Getenv(serveDir), Sync: store.SyncPolicy(sync), MemoryLimit: 1 << 30,
+		Fabric: iwarp.New(iwarp.Options{Wait: rdma.WaitMode(wait)}), DataDir: os.Getenv(serveDir), Sync: store.SyncPolicy(sync), MemoryLimit: 1 << 30,
 	})
 	if err != nil {
 		return err
