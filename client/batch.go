@@ -31,7 +31,7 @@ type batch struct {
 	beat   int   // index of the beat's READ, or -1
 	posted int64 // boot time just before the post, if there is a beat
 	op     *rdma.Op
-	lone   bool // waited for as soon as it is posted
+	lone   bool          // waited for as soon as it is posted
 	onGone func(rdma.WC) // bound once
 }
 
@@ -122,7 +122,7 @@ func (b *batch) post(p *patience) error {
 	b.op.OnDetached(b.onGone)
 	b.wrs[n-1].ID, b.wrs[n-1].Flags = b.op.ID(), rdma.SendSignaled
 	if b.beat >= 0 {
-		b.posted = s.c.now()
+		b.posted = s.now()
 	}
 	s.readsPosted.Add(1)
 	taken, err := 0, error(nil)
@@ -243,7 +243,7 @@ func (s *session) observeBeat(raw []byte, posted int64) {
 	_, behind := s.lease.observe(beat, posted)
 	if g := s.lease.current.Load(); g != before {
 		s.c.n.renewals.Add(1)
-		if s.lease.lapsed.Load() && s.c.now() < g.deadline {
+		if s.lease.lapsed.Load() && s.now() < g.deadline {
 			s.lease.lapsed.Store(false)
 		}
 	}

@@ -41,7 +41,7 @@
 // once), servertime (expiry), events (watches), touches and damage (what the
 // server is told of), transport (an opened device and the memory
 // registered on it), dial (which fabric, which device), session (one connection
-// to one incarnation), requests (SENDs with credits), reader and batch
+// to one incarnation), requests (SENDs with credits), reader, direct and batch
 // (one-sided gets), lease and reclaim (when a READ may be believed), loccache,
 // buffers, large, reconnect, race and improve (how it comes back, and to what),
 // watch and overdue.

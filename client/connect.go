@@ -20,7 +20,7 @@ import (
 // lead to the same one.
 func (c *peer) connect(ctx, reach context.Context, addr string, w way, t *transport) (_ *session, answered bool, err error) {
 	s := &session{
-		c: c, t: t, addr: addr, way: w, born: time.Now(),
+		c: c, t: t, addr: addr, way: w, born: time.Now(), now: c.now,
 		reads:    newTurnstile(t.maxReads, c.cfg.MaxWaiting),
 		pingTurn: newTurnstile(1, c.cfg.MaxWaiting),
 		idle:     make(chan struct{}, 1),
@@ -101,7 +101,7 @@ func (s *session) hello(p *patience, connect, accept []byte) (posted int64, err 
 	})
 	wire.SignHello(msg, s.c.cfg.Secret, connect, accept)
 	s.rq.regrant.Store(unaskedReceives)
-	posted = s.c.now()
+	posted = s.now()
 	r, err := sl.call(p, msg)
 	if err != nil {
 		return 0, err
@@ -149,6 +149,12 @@ func (s *session) build() error {
 	})
 	if err != nil {
 		return err
+	}
+	if d, ok := s.qp.(rdma.DirectReader); ok {
+		s.direct = d
+		if c.cfg.clock == nil {
+			s.now = monoNanos
+		}
 	}
 	s.d = rdma.NewDispatcher(s.cq, rdma.DispatcherOptions{Wait: c.cfg.Wait, Spin: rdma.SpinTime(s.cq, c.cfg.Wait, c.cfg.Spin)})
 	c.waits.begin(s.d)

@@ -35,6 +35,7 @@ type fakeServer struct {
 	reject    []byte                      // refuse with this private data
 	connect   func(context.Context) error // waits, or fails, before anything is answered
 
+	direct        bool                   // its memory is mapped: rdma.DirectReader
 	shards        uint32                 // 0: one
 	others        map[string]*fakeServer // by address: who else can be connected to
 	view, reclaim uint64
@@ -246,6 +247,9 @@ func (p fakePD) RegMR(b []byte, a rdma.Access) (rdma.MR, error) {
 }
 func (p fakePD) CreateQP(cfg rdma.QPConfig) (rdma.QP, error) {
 	q := &fakeQP{f: p.f, pd: p, cq: cfg.SendCQ.(*fakeCQ), done: make(chan struct{})}
+	if p.f.direct {
+		return directQP{q}, nil
+	}
 	return q, nil
 }
 
@@ -444,6 +448,23 @@ func (q *fakeQP) PostSend(wrs []rdma.SendWR) (int, error) {
 		}
 	}
 	return len(wrs), nil
+}
+
+// A directQP is a fakeQP of a server whose memory is mapped.
+type directQP struct{ *fakeQP }
+
+func (q directQP) ReadDirect(sink []byte, remote rdma.RemoteAddr) rdma.Status {
+	if q.Err() != nil {
+		return rdma.StatusWRFlushErr
+	}
+	q.f.mu.Lock()
+	defer q.f.mu.Unlock()
+	if q.f.onRead != nil {
+		q.f.onRead(remote.Addr, sink)
+	} else {
+		copy(sink, q.f.mem[remote.Addr:])
+	}
+	return rdma.StatusSuccess
 }
 
 // deliver is a SEND from the server.

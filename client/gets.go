@@ -123,6 +123,9 @@ func (c *peer) get(ctx context.Context, op string, key []byte, w *want) error {
 	if err := checkKey(key); err != nil {
 		return c.fail(op, key, "", err)
 	}
+	if s := c.current.Load(); s != nil && s.direct != nil && !s.isDown() && s.getQuickly(ctx, key, w) {
+		return nil
+	}
 	p := c.begin(ctx)
 	server, err := c.getWith(&p, key, w)
 	if err != nil {
@@ -266,7 +269,7 @@ func (s *session) getBySend(p *patience, key []byte, w *want) error {
 		if err != nil {
 			return err
 		}
-		asked := s.c.now()
+		asked := s.now()
 		r, err := sl.call(p, wire.AppendGet(sl.buf[:0], sl.id(), wire.Get{
 			MaxInline: uint32(s.welcome.ReplySize), Key: key,
 		}))

@@ -50,27 +50,12 @@ type source struct {
 // largeSource copies the head out of the get's buffer: the get then holds no
 // buffer while it waits for others.
 func (s *session) largeSource(g *get) *source {
-	head := append([]byte(nil), g.head(s.incarnation)...)
+	head := append([]byte(nil), g.item.Head()...)
 	item, err := layout.ParseItem(head, s.incarnation, g.loc.Place)
 	if err != nil { // it has just been verified
 		panic(fmt.Sprintf("client: verified item does not parse: %v", err))
 	}
 	return &source{item: item, place: g.loc.Place, since: g.grant.retired.version}
-}
-
-// head is what was READ of the found item, up to its value. The last batch held
-// an item for every slot with the key's fingerprint, and the one that was found
-// may be any of them: an item verifies at its own place only, so that tells.
-func (g *get) head(incarnation uint64) []byte {
-	for i := range g.b.at {
-		head := g.b.bytes(i)
-		head = head[:min(len(head), g.item.ValueOffset())]
-		item, err := layout.ParseItem(head, incarnation, g.loc.Place)
-		if err == nil && item.Version == g.item.Version {
-			return head
-		}
-	}
-	panic("client: the item that was found stands in no READ")
 }
 
 // A window is some chunks under way.
@@ -179,7 +164,7 @@ func (s *session) takeWindow(p *patience, src *source, win *window, w *want, fro
 	if err != nil {
 		return err
 	}
-	now := s.c.now()
+	now := s.now()
 	if src.held {
 		if now >= src.until {
 			return errMoved
@@ -237,7 +222,7 @@ func (s *session) readHeld(p *patience, h *heldRead, hold wire.Hold, valueLen ui
 	w.info.Expiry = expiryTime(src.item.Expiry)
 	if src.item.Chunks == 0 {
 		defer b.release()
-		if s.c.now() >= src.until {
+		if s.now() >= src.until {
 			return errMoved
 		}
 		return w.take(src.item.Value())

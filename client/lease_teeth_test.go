@@ -21,7 +21,9 @@ func TestTeethF4NoRenewal(t *testing.T) {
 // With the rule pulled, a hostile value in a reused page is returned.
 func TestTeethF9ReclaimList(t *testing.T) {
 	defer teeth.Pull(teeth.F9ReclaimList)()
-	if got := reusedPage(t); got != "666" {
-		t.Fatalf("F9 pulled, and yet the hostile value was not believed: %q", got)
+	for _, direct := range []bool{false, true} {
+		if got := reusedPage(t, direct); got != "666" {
+			t.Fatalf("F9 pulled, and yet the hostile value was not believed: %q", got)
+		}
 	}
 }

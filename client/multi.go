@@ -180,7 +180,7 @@ func (s *session) gather(p *patience, v *view, members []member) (b *batch) {
 
 // stepGroup lets every member look at what came for it.
 func (c *peer) stepGroup(s *session, b *batch, keys [][]byte, members []member, results []Result) {
-	now := c.now() // one reading per batch, after the poll
+	now := s.now() // one reading per batch, after the poll
 	for i := range members {
 		m := &members[i]
 		if m.state != layout.ActionRead || m.first < 0 {

@@ -38,7 +38,7 @@ func (c *peer) state() NodeState {
 	deadline := s.lease.current.Load().deadline
 	if s.lease.off {
 		st.Leased = true
-	} else if left := deadline - c.now(); left > 0 {
+	} else if left := deadline - s.now(); left > 0 {
 		st.Leased, st.LeaseLeft = true, time.Duration(left)
 	}
 	slots, waitSlots := s.rq.turns.state()

@@ -21,8 +21,13 @@ var (
 	placeB  = fakeItems + layout.PlaceOfByte(1<<17)
 )
 
-func newOneSided(t *testing.T) (*fakeServer, *fakeClock, *Client) {
+func newOneSided(t *testing.T) (*fakeServer, *fakeClock, *Client) { return newFakeStore(t, false) }
+
+// newFakeStore is a fake with one key and its client; direct says whether the
+// client's READs are copies.
+func newFakeStore(t *testing.T, direct bool) (*fakeServer, *fakeClock, *Client) {
 	f := newFakeServer(77)
+	f.direct = direct
 	f.change(func(mem []byte) {
 		f.buildIndex(mem, oldSeg)
 		f.putItem(mem, oldSeg, placeA, fakeKey, []byte("one"), 1)
@@ -147,8 +152,8 @@ func TestRenewalDoesNotExtendAGet(t *testing.T) {
 // reusedPage is the trace of F9: a place is remembered, its page retired and,
 // a lease later, given to another class; now it holds a hostile value that
 // looks like a live item of that key. The lease has been renewed all along.
-func reusedPage(t *testing.T) string {
-	f, clock, c := newOneSided(t)
+func reusedPage(t *testing.T, direct bool) string {
+	f, clock, c := newFakeStore(t, direct)
 	mustGet(t, c, "one") // remembered at placeA
 	renew(t, f, c, 10)
 	f.change(func(mem []byte) {
@@ -174,7 +179,7 @@ func reusedPage(t *testing.T) string {
 }
 
 func TestPlacesInRetiredPagesAreDropped(t *testing.T) {
-	if got := reusedPage(t); got != "two" {
+	if got := reusedPage(t, false); got != "two" {
 		t.Fatalf("got %q out of a page that was retired", got)
 	}
 }

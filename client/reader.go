@@ -40,9 +40,14 @@ type get struct {
 
 	strange     bool   // it met a place in no region of the view …
 	viewVersion uint64 // … of this version
+
+	// For READs that are copies (direct.go).
+	stripe int
+	sink   []byte
+	beat   [layout.BeatSize]byte
 }
 
-var getPool = sync.Pool{New: func() any { return new(get) }}
+var getPool = sync.Pool{New: func() any { return &get{stripe: int(nextStripe.Add(1) % stripes)} }}
 
 // release lets go of the buffer.
 func (g *get) release() {
@@ -51,6 +56,9 @@ func (g *get) release() {
 		g.b = nil
 	}
 	g.item, g.grant = layout.ItemView{}, nil
+	if len(g.sink) > int(maxItemRead) {
+		g.sink = nil // several large candidates: seldom
+	}
 }
 
 // start begins the lookup of key under the lease in force now.
@@ -69,6 +77,7 @@ func (s *session) start(g *get, v *view, key []byte) {
 	}
 	g.cached = cached
 	shard := cluster.ShardOf(key, int(v.Shards))
+	g.lookup.PairByPair = s.direct != nil // a READ costs a cache miss, no round trip
 	g.lookup.Start(&v.View, s.dir, shard, key, cached, maxItemRead)
 }
 
@@ -98,7 +107,7 @@ func (s *session) oneSided(p *patience, g *get, key []byte) (verdict, error) {
 			break
 		}
 		answer, err := s.oneSidedOnce(p, g, key)
-		now := s.c.now()
+		now := s.now()
 		switch {
 		case err != nil:
 			g.release()
@@ -202,6 +211,11 @@ func (s *session) learnRegions(p *patience, version uint64) bool {
 // readFor READs what the lookup asks for, as one batch, and takes the beat
 // along if one is due.
 func (s *session) readFor(p *patience, g *get, v *view) error {
+	if s.direct != nil {
+		if err := s.readAllDirect(g); err != errUnmapped {
+			return err
+		}
+	}
 	if g.b == nil {
 		g.b = s.newBatch(v)
 	} else {

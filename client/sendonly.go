@@ -38,7 +38,7 @@ func (s *session) fetchHeld(p *patience, hold wire.Hold, valueLen uint32, versio
 	w.info.Expiry = expiryTime(item.Expiry)
 	until := asked + s.lease.length
 	if item.Chunks == 0 {
-		if s.c.now() >= until {
+		if s.now() >= until {
 			return errMoved
 		}
 		return w.take(item.Value())
@@ -53,7 +53,7 @@ func (s *session) fetchHeld(p *patience, hold wire.Hold, valueLen uint32, versio
 	for i := int(from / layout.ChunkSize); i <= int((to-1)/layout.ChunkSize); i++ {
 		off, n := item.ChunkRange(i)
 		data, err := s.fetchBytes(p, hold.ID, item.ValueOffset()+off, (n+7)&^7, chunk[:0])
-		if err == nil && (s.c.now() >= until || !item.VerifyChunk(i, data[:n])) {
+		if err == nil && (s.now() >= until || !item.VerifyChunk(i, data[:n])) {
 			err = errMoved
 		}
 		if err != nil {

@@ -190,13 +190,7 @@ func (s *session) judgeExpiry(item *layout.ItemView, low uint64, now int64) expi
 	if item.Expiry == 0 {
 		return expiryAlive
 	}
-	if teeth.Off(teeth.F12ServerDecides) { // the wrong rule: our own clock
-		if uint64(s.c.wall()) >= item.Expiry {
-			return expiryPassed
-		}
-		return expiryAlive
-	}
-	v := s.time.judge(item.Expiry, low, now)
+	v := s.expiryOf(item, low, now)
 	switch v {
 	case expiryAsk:
 		s.c.n.fbExpiry.Add(1)
@@ -204,4 +198,15 @@ func (s *session) judgeExpiry(item *layout.ItemView, low uint64, now int64) expi
 		s.c.n.expiredItems.Add(1)
 	}
 	return v
+}
+
+// expiryOf is what can be said of an item that expires.
+func (s *session) expiryOf(item *layout.ItemView, low uint64, now int64) expiryVerdict {
+	if teeth.Off(teeth.F12ServerDecides) { // the wrong rule: our own clock
+		if uint64(s.c.wall()) >= item.Expiry {
+			return expiryPassed
+		}
+		return expiryAlive
+	}
+	return s.time.judge(item.Expiry, low, now)
 }

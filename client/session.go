@@ -39,11 +39,13 @@ type session struct {
 	sealIn atomic.Pointer[wire.Seal] // of what comes; whoever polls the CQ opens it
 	outbox outbox                    // of what is sent
 
-	qp rdma.QP
-	cq rdma.CQ
-	d  *rdma.Dispatcher
-	rq requests
-	mm messages // the slots and receives of rq
+	qp     rdma.QP
+	direct rdma.DirectReader // qp, if its READs can be done without it
+	now    func() int64      // the lease clock: the peer's, or monoNanos
+	cq     rdma.CQ
+	d      *rdma.Dispatcher
+	rq     requests
+	mm     messages // the slots and receives of rq
 
 	reads    *turnstile // send queue space for READs
 	view     atomic.Pointer[view]

@@ -20,7 +20,7 @@ type Counters struct {
 
 	Reads       uint64 `json:"reads"`        // RDMA READs posted, of any kind
 	ReadBytes   uint64 `json:"read_bytes"`   //
-	ReadBatches uint64 `json:"read_batches"` // doorbells
+	ReadBatches uint64 `json:"read_batches"` // doorbells, and READs that were copies
 	CacheHits   uint64 `json:"cache_hits"`   // gets that began with a remembered place
 	CacheMisses uint64 `json:"cache_misses"` //
 	CacheStale  uint64 `json:"cache_stale"`  // remembered places that did not hold the key any more
@@ -105,6 +105,9 @@ type counters struct {
 	moves, reports, damaged                 atomic.Uint64
 	timeouts, unknown                       atomic.Uint64
 	getTimes, writeTimes                    latency
+
+	_     [64]byte
+	quick [stripes]stripe // gets, one-sided hits, READs and cache hits of direct.go
 }
 
 // wrote counts a write.
@@ -125,12 +128,17 @@ func (n *counters) wrote(typ wire.Type) {
 // exactly, the same moment.
 func (n *counters) snapshot() Counters {
 	long := n.longHits.Load() // before the hits, which are more
-	hits := n.hits.Load()
+	var quick, quickBytes uint64
+	for i := range n.quick {
+		quick += n.quick[i].hits.Load()
+		quickBytes += n.quick[i].bytes.Load()
+	}
+	hits := n.hits.Load() + quick
 	return Counters{
 		OneReadHits: hits - min(long, hits),
-		Gets:        n.gets.Load(), OneSidedHits: hits, OneSidedMisses: n.misses.Load(), SendGets: n.sendGets.Load(), ExpiredMisses: n.expiredItems.Load(),
-		Reads: n.reads.Load(), ReadBytes: n.readBytes.Load(), ReadBatches: n.readBatches.Load(),
-		CacheHits: n.cacheHits.Load(), CacheMisses: n.cacheMisses.Load(), CacheStale: n.cacheStale.Load(),
+		Gets:        n.gets.Load() + quick, OneSidedHits: hits, OneSidedMisses: n.misses.Load(), SendGets: n.sendGets.Load(), ExpiredMisses: n.expiredItems.Load(),
+		Reads: n.reads.Load() + quick, ReadBytes: n.readBytes.Load() + quickBytes, ReadBatches: n.readBatches.Load() + quick,
+		CacheHits: n.cacheHits.Load() + quick, CacheMisses: n.cacheMisses.Load(), CacheStale: n.cacheStale.Load(),
 		LargeReads: n.largeReads.Load(),
 		Puts:       n.puts.Load(), LargePuts: n.largePuts.Load(), Deletes: n.deletes.Load(), Updates: n.updates.Load(), Batches: n.batches.Load(), ScanPages: n.scanPages.Load(),
 		Fallbacks: FallbackCounters{

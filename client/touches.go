@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // The server cannot see what is read one-sidedly, and yet it has to keep in
@@ -57,10 +58,15 @@ func (s *session) hit(g *get) {
 	if g.lookup.Counts.Reads > 1 {
 		s.c.n.longHits.Add(1)
 	}
-	x := s.c.n.hits.Add(1) * 0x9e3779b97f4a7c15
+	s.touches.hit(s.c.n.hits.Add(1), g.hash)
+}
+
+// hit takes hit number n into the sample if it is its turn.
+func (t *touches) hit(n uint64, hash layout.Hash) {
+	x := n * 0x9e3779b97f4a7c15
 	x = (x ^ x>>29) * 0xbf58476d1ce4e5b9
-	if x>>s.touches.shift.Load() == 0 { // a shift by 64 leaves nothing: all of them
-		s.touches.add(g.hash.Hi)
+	if x>>t.shift.Load() == 0 { // a shift by 64 leaves nothing: all of them
+		t.add(hash.Hi)
 	}
 }
 

@@ -22,6 +22,20 @@ type view struct {
 	// under counts the batches that are posted under it and have not completed:
 	// when it has been replaced and this is 0, nothing of it is used any more.
 	under atomic.Int64
+	// direct counts likewise the READs that their callers do themselves.
+	direct [stripes]paddedCount
+}
+
+// inUse reports whether a READ goes by the view. Of one that has been replaced it
+// stays false once it is: each count is looked at after the replacement, and who
+// raises it later looks again and lets go.
+func (v *view) inUse() bool {
+	for i := range v.direct {
+		if v.direct[i].n.Load() != 0 {
+			return true
+		}
+	}
+	return v.under.Load() != 0
 }
 
 // maxRegions bounds the table: 8 TiB in regions of 1 MiB would be more, but a

@@ -63,7 +63,7 @@ func (s *session) usedView() uint64 {
 	for _, v := range r.list {
 		// Who is about to post under it has counted itself, or will see that it
 		// was replaced.
-		if v.under.Load() != 0 {
+		if v.inUse() {
 			kept = append(kept, v)
 			oldest = min(oldest, v.Version)
 		}

@@ -76,7 +76,7 @@ func (m *minding) mindLease(now time.Time) {
 	if l.used.Swap(false) {
 		m.used = now
 	}
-	boot := s.c.now()
+	boot := s.now()
 	lapsed := boot >= l.current.Load().deadline
 	l.lapsed.Store(lapsed)
 	age := boot - l.lastPost()
@@ -200,7 +200,7 @@ func (s *session) openPing(p *patience) (*slot, error) {
 	}
 	s.pinged.Store(s.c.coarse.Load())
 	sl := s.rq.slots[len(s.rq.slots)-1]
-	sl.begun = s.c.now()
+	sl.begun = s.now()
 	sl.arm(until)
 	return sl, nil
 }
@@ -262,7 +262,7 @@ func (s *session) keepLease() {
 	defer cancel()
 	p := patience{c: s.c, ctx: ctx}
 	l := &s.lease
-	old := l.lapsed.Load() && s.c.now()-l.lastPost() >= int64(s.welcome.Beat)
+	old := l.lapsed.Load() && s.now()-l.lastPost() >= int64(s.welcome.Beat)
 	if s.beatWanted.Swap(false) || old {
 		b := s.newBatch(s.view.Load())
 		b.addBeat()

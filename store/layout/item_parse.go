@@ -46,6 +46,10 @@ func (v *ItemView) Value() []byte {
 	return v.b[v.valOff : v.valOff+v.ValLen : v.valOff+v.ValLen]
 }
 
+// Head is the item up to its value, in the buffer: of a chunked item all that
+// ParseItem needs.
+func (v *ItemView) Head() []byte { return v.b[:v.valOff:v.valOff] }
+
 // ValueOffset is where the value begins, in bytes from the item's place; for a
 // chunked item it is a multiple of 8.
 func (v *ItemView) ValueOffset() int { return v.valOff }
