@@ -198,7 +198,10 @@ func (a *app) clientConfig() (client.Config, error) {
 	if cache == 0 {
 		cache = -1 // the library's word for none
 	}
+	wait, spin := waiting(a.cfg.Config)
 	return client.Config{
+		Wait:         wait,
+		Spin:         spin,
 		Servers:      a.cfg.Servers,
 		Fabrics:      fabrics,
 		Devices:      a.cfg.Device,

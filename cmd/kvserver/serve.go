@@ -195,6 +195,7 @@ func (a *app) serverConfig(ctx context.Context) (server.Config, error) {
 	if node != nil {
 		cfg.Name = node.NodeID
 	}
+	cfg.Wait, cfg.Spin = waiting(c.Config)
 	if c.NUMANode >= 0 {
 		cfg.NUMANode = &c.NUMANode
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/rdma"
 )
 
 // collector shows the node's counters to Prometheus. It is one collector over
@@ -38,6 +39,8 @@ var (
 	descPool      = newDesc("pool_requests", "Requests on a worker pool, by pool and state.", "pool", "state")
 	descCredits   = newDesc("credits", "Request credits that clients hold.")
 	descBuffers   = newDesc("buffers", "Message buffers, by kind and state.", "kind", "state")
+	descSpins     = newDesc("spins_total", "Waits that polled before they slept, by whose they were (lane: for requests; responder: a fabric's own, for READs) and what came of it.", "by", "result")
+	descSpinTime  = newDesc("spin_seconds_total", "Time that they spent polling.", "by")
 	descHolds     = newDesc("holds", "Places held for clients.")
 	descBeats     = newDesc("beats_total", "Beats written.")
 	descNoLease   = newDesc("lease_off", "1 while clients are told to believe memory without a lease.")
@@ -200,7 +203,11 @@ func (c collector) sessions(out sink) {
 	out.gauge(descCredits, float64(credits))
 	out.gauge(descHolds, float64(holds))
 	var total, used [4]int
+	var spins, fabrics rdma.SpinStats
 	for _, d := range srv.devices {
+		lanes, responder := d.spins()
+		spins.Add(lanes)
+		fabrics.Add(responder)
 		for _, l := range d.lanes {
 			for i, p := range [...]*bufPool{l.recvs, l.replies[0], l.replies[1], l.replies[2]} {
 				t, u := p.count()
@@ -208,6 +215,11 @@ func (c collector) sessions(out sink) {
 				used[i] += u
 			}
 		}
+	}
+	for by, s := range map[string]rdma.SpinStats{"lane": spins, "responder": fabrics} {
+		out.counter(descSpins, float64(s.Got), by, "got")
+		out.counter(descSpins, float64(s.Vain), by, "vain")
+		out.counter(descSpinTime, s.Time.Seconds(), by)
 	}
 	for i, name := range [...]string{"receive", "small-reply", "middle-reply", "large-reply"} {
 		out.gauge(descBuffers, float64(used[i]), name, "used")

@@ -63,6 +63,12 @@ type Config struct {
 	// HugePages says whether the regions, which clients READ, are taken from
 	// huge pages. Default HugeOff.
 	HugePages HugePages
+	// Wait says how the goroutines that handle requests wait for the next ones,
+	// after one has come; clients that only READ let them sleep in any mode. Spin
+	// is the longest time to poll before sleeping: 0 what suits the fabric, -1
+	// never.
+	Wait rdma.WaitMode
+	Spin time.Duration
 	// NUMANode is the node that the regions are taken from as long as it has
 	// memory; nil: any.
 	NUMANode *int

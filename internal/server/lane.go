@@ -37,10 +37,8 @@ type lane struct {
 	wcs    []rdma.WC
 	dirty  []*session // with replies to post after this batch
 
-	// spinner is the CQ, if it can look for a while by itself. Of the goroutine
-	// of the lane: fruitless counts the spins in a row that found nothing.
-	spinner   rdma.Spinner
-	fruitless int
+	spinner rdma.Spinner     // the CQ, if it can look for a while by itself
+	budget  *rdma.SpinBudget // of the goroutine of the lane
 
 	fetchMu   sync.Mutex
 	fetches   []*fetch // by index in the work request's ID
@@ -103,6 +101,7 @@ func newLane(d *device, i, n int) (*lane, error) {
 		return nil, err
 	}
 	l.spinner, _ = l.cq.(rdma.Spinner)
+	l.budget = rdma.NewSpinBudget(cfg.Wait, rdma.SpinTime(l.cq, cfg.Wait, cfg.Spin))
 	if d.shared {
 		if l.srq, err = d.pd.CreateSRQ(receives); err != nil {
 			return nil, errors.Join(err, l.cq.Close())
@@ -139,14 +138,19 @@ func (l *lane) close() error {
 func (l *lane) run(ctx context.Context) {
 	for busy := false; ; {
 		n, err := l.poll()
+		begun := time.Time{}
 		if err == nil && n == 0 && busy {
-			n, err = l.spin(ctx)
+			begun = time.Now()
+			n, err = l.spin(ctx, begun)
 		}
 		busy = n > 0
 		if err == nil && n == 0 {
 			if err = l.cq.Arm(); err == nil {
 				if n, err = l.poll(); err == nil && n == 0 {
 					err = l.cq.Wait(ctx)
+					if !begun.IsZero() {
+						l.budget.Slept(time.Since(begun))
+					}
 				}
 				busy = true // whatever it was, something has come
 			}
@@ -161,33 +165,47 @@ func (l *lane) run(ctx context.Context) {
 	}
 }
 
-// After work has come, a lane goes on looking for spinFor before it sleeps: on
-// hardware a wake-up costs more than the answer to a request, and a client that
-// has one answer often sends its next request at once. A lane to which nothing
-// comes (clients that only READ) never spins, and one that spins in vain
-// spinLimit times in a row does so at each spinLimit-th occasion only.
-const (
-	spinFor   = 50 * time.Microsecond
-	spinSlice = 5 * time.Microsecond // of looking without letting others in
-	spinLimit = 16
-)
+// spinSlice is for how long a lane looks without letting others in.
+const spinSlice = 5 * time.Microsecond
 
-// spin looks for the next completions for a while and handles them.
-func (l *lane) spin(ctx context.Context) (n int, err error) {
-	if l.spinner == nil {
+// spin looks for the next completions for a while and handles them. After work
+// has come, a lane does so before it sleeps: to be woken costs more than the
+// answer to a request, and a client that has one answer often sends its next
+// request at once. A lane to which nothing comes (clients that only READ) never
+// spins.
+func (l *lane) spin(ctx context.Context, begun time.Time) (n int, err error) {
+	longest := l.budget.Next()
+	if longest == 0 {
 		return 0, nil
 	}
-	if l.fruitless++; l.fruitless > spinLimit && l.fruitless%spinLimit != 0 {
-		return 0, nil
-	}
-	for begun := time.Now(); n == 0 && err == nil && ctx.Err() == nil && time.Since(begun) < spinFor; {
-		n, err = l.pollFor(spinSlice)
+	for spent := time.Duration(0); ; {
+		n, err = l.pollFor(min(longest-spent, spinSlice))
 		runtime.Gosched() // to who makes the answer that is waited for
+		spent = time.Since(begun)
+		switch {
+		case n > 0:
+			l.budget.Got(spent)
+			return n, err
+		case err != nil || ctx.Err() != nil:
+			l.budget.Quit()
+			return n, err
+		case spent >= longest:
+			l.budget.Vain(spent)
+			return n, err
+		}
 	}
-	if n > 0 {
-		l.fruitless = 0
+}
+
+// spins tells how the lanes of a device have spun, and a fabric that serves
+// READs in software.
+func (d *device) spins() (lanes, responder rdma.SpinStats) {
+	for _, l := range d.lanes {
+		lanes.Add(l.budget.Stats())
 	}
-	return n, err
+	if s, ok := d.dev.(interface{ SpinStats() rdma.SpinStats }); ok {
+		responder = s.SpinStats()
+	}
+	return lanes, responder
 }
 
 // poll handles one batch of completions and returns how many there were.
@@ -197,7 +215,7 @@ func (l *lane) poll() (int, error) { return l.pollFor(0) }
 func (l *lane) pollFor(d time.Duration) (n int, err error) {
 	l.pollMu.Lock()
 	defer l.pollMu.Unlock()
-	if d > 0 {
+	if d > 0 && l.spinner != nil {
 		n, err = l.spinner.Spin(l.wcs, d)
 	} else {
 		n, err = l.cq.Poll(l.wcs)

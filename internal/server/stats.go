@@ -8,6 +8,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/store"
 )
 
@@ -74,12 +75,27 @@ type DeviceStat struct {
 	Sessions int      `json:"sessions"`
 	Shared   bool     `json:"shared_receives"`
 	Lanes    int      `json:"lanes"`
+	// Spins tells how its lanes have waited for requests, ResponderSpins how a
+	// fabric in software has waited for READs.
+	Spins          SpinStat `json:"spins"`
+	ResponderSpins SpinStat `json:"responder_spins"`
 	// What the session opened last runs over, as far as its fabric knows.
 	Port     int    `json:"port,omitempty"`
 	GID      string `json:"gid,omitempty"`
 	GIDIndex int    `json:"gid_index,omitempty"`
 	GIDType  string `json:"gid_type,omitempty"`
 	MTU      int    `json:"mtu,omitempty"`
+}
+
+// SpinStat counts the waits that polled before they slept.
+type SpinStat struct {
+	Got   uint64 `json:"got"`
+	Vain  uint64 `json:"vain"`
+	Nanos int64  `json:"nanos"` // spent polling
+}
+
+func spinStat(s rdma.SpinStats) SpinStat {
+	return SpinStat{Got: s.Got, Vain: s.Vain, Nanos: int64(s.Time)}
 }
 
 // OpStat counts requests of one type.
@@ -154,6 +170,8 @@ func (d *device) stat() DeviceStat {
 	if p := d.lastPath.Load(); p != nil {
 		st.Port, st.GID, st.GIDIndex, st.GIDType, st.MTU = p.Port, p.GID, p.GIDIndex, p.GIDType, p.MTU
 	}
+	lanes, responder := d.spins()
+	st.Spins, st.ResponderSpins = spinStat(lanes), spinStat(responder)
 	for _, p := range d.srv.root.ports {
 		if p.dev.dev == d.dev {
 			st.Listen = append(st.Listen, p.ln.Addr().String())
