@@ -12,9 +12,10 @@ type DirectReader interface {
 	// atomic, as with every READ. The checks are those of a posted READ: the rights
 	// of QP and region, the rkey, the bounds.
 	//
-	// It returns StatusSuccess, or the status with which the READ would have
-	// completed; the QP is in ERR then, the content of sink undefined. It does not
-	// wait and does not allocate. Safe for concurrent use, also with Close and
-	// Disconnect.
+	// It returns StatusSuccess; or StatusLocQPOpErr if this region is not mapped
+	// here (yet), which says nothing about it: the QP lives, and the READ is to be
+	// posted; or the status with which the READ would have completed: the QP is in
+	// ERR then, the content of sink undefined. It does not wait and does not
+	// allocate. Safe for concurrent use, also with Close and Disconnect.
 	ReadDirect(sink []byte, remote RemoteAddr) Status
 }

@@ -96,7 +96,7 @@ func (e *end) region(size int, access rdma.Access) *region {
 
 func (e *end) regionIn(pd rdma.PD, size int, access rdma.Access) *region {
 	e.t.Helper()
-	block, err := memory.Alloc(size, memory.Options{Kind: e.cfg.Memory, Tag: "rdmatest"})
+	block, err := memory.Alloc(size, memory.Options{Kind: e.cfg.Memory, Shared: e.cfg.Shared, Tag: "rdmatest"})
 	e.check("Alloc", err)
 	e.closeLater("block", block.Free)
 	mr, err := pd.RegMR(block.Bytes(), access)

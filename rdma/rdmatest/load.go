@@ -241,7 +241,7 @@ func checkDispatcherGivesUp(t *testing.T, cfg *Config) {
 	fill(src.bytes(), 8)
 	var freed, waited, gaveUp atomic.Int64
 	for range n {
-		block, err := memory.Alloc(size, memory.Options{Kind: cfg.Memory, Tag: "rdmatest"})
+		block, err := memory.Alloc(size, memory.Options{Kind: cfg.Memory, Shared: cfg.Shared, Tag: "rdmatest"})
 		p.a.check("Alloc", err)
 		mr, err := p.a.pd.RegMR(block.Bytes(), rw(p.a))
 		p.a.check("RegMR", err)

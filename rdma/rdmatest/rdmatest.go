@@ -57,6 +57,8 @@ type Config struct {
 	Listen string
 	// Memory is the kind that buffers come from.
 	Memory memory.Kind
+	// Shared puts it into memfds, for a fabric that lets peers map them.
+	Shared bool
 	// Child names the test function that calls Child in this test binary.
 	Child string
 	// OneProcess says that the fabric does not reach beyond this process: what

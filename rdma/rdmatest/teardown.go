@@ -46,7 +46,7 @@ func objects(t *testing.T, cfg *Config) (list []object, qp rdma.QP) {
 	fail("AllocPD", err)
 	cq, err := dev.CreateCQ(16)
 	fail("CreateCQ", err)
-	block, err := memory.Alloc(64, memory.Options{Kind: cfg.Memory, Tag: "rdmatest"})
+	block, err := memory.Alloc(64, memory.Options{Kind: cfg.Memory, Shared: cfg.Shared, Tag: "rdmatest"})
 	fail("Alloc", err)
 	t.Cleanup(func() { _ = block.Free() })
 	mr, err := pd.RegMR(block.Bytes(), rdma.AccessLocalWrite)
@@ -173,7 +173,7 @@ func checkUseAfterClose(t *testing.T, cfg *Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	block, err := memory.Alloc(64, memory.Options{Kind: cfg.Memory, Tag: "rdmatest"})
+	block, err := memory.Alloc(64, memory.Options{Kind: cfg.Memory, Shared: cfg.Shared, Tag: "rdmatest"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,2 @@
+// Package shm is the fabric for two processes on one host.
+package shm

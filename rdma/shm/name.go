@@ -1,0 +1,119 @@
+//go:build linux
+
+package shm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/rdmakv/rdmakv/rdma"
+	"golang.org/x/sys/unix"
+)
+
+// errNameTaken: another process listens there.
+var errNameTaken = errors.New("another process listens at this address in shared memory")
+
+// A lockedName is a socket's file, which a lock beside it makes ours: a process
+// that is killed leaves the socket behind, and the next one must know whether it
+// may take it away. The lock goes with the process, however it ends.
+type lockedName struct {
+	path string
+	lock *os.File
+}
+
+// listenSocket listens at path. A socket that nobody serves any more is replaced.
+func listenSocket(path string, mode os.FileMode) (*lockedName, *net.UnixListener, error) {
+	if len(path) >= len(unix.RawSockaddrUnix{}.Path) {
+		return nil, nil, fmt.Errorf("the path of a socket has at most %d bytes, %s has %d: set shm_dir to a shorter one",
+			len(unix.RawSockaddrUnix{}.Path)-1, path, len(path))
+	}
+	n, err := lockName(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	fail := func(err error) (*lockedName, *net.UnixListener, error) {
+		n.release()
+		return nil, nil, err
+	}
+	if info, err := os.Lstat(path); err == nil {
+		if info.Mode().Type() != os.ModeSocket {
+			return fail(fmt.Errorf("%s is no socket and is left alone", path))
+		}
+		if err := os.Remove(path); err != nil {
+			return fail(err)
+		}
+	}
+	sock, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		return fail(err)
+	}
+	sock.SetUnlinkOnClose(false) // release does it, while the lock is ours
+	if err := os.Chmod(path, mode); err != nil {
+		_ = sock.Close()
+		return fail(err)
+	}
+	return n, sock, nil
+}
+
+// lockName takes the lock of a path.
+func lockName(path string) (*lockedName, error) {
+	name := path + ".lock"
+	for {
+		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			_ = f.Close()
+			if errors.Is(err, unix.EWOULDBLOCK) {
+				return nil, fmt.Errorf("%w: %s", errNameTaken, path)
+			}
+			return nil, fmt.Errorf("flock of %s: %w", name, err)
+		}
+		// The last owner may have removed the file between our open and our lock.
+		mine, err1 := f.Stat()
+		there, err2 := os.Lstat(name)
+		if err1 == nil && err2 == nil && os.SameFile(mine, there) {
+			return &lockedName{path: path, lock: f}, nil
+		}
+		_ = f.Close()
+	}
+}
+
+// release takes socket and lock away.
+func (n *lockedName) release() {
+	_ = os.Remove(n.path)
+	_ = os.Remove(n.path + ".lock")
+	_ = n.lock.Close()
+}
+
+// A proofFile is a descriptor that is held, and nothing else.
+type proofFile interface{ Close() error }
+
+func fileOf(fd int) proofFile { return os.NewFile(uintptr(fd), "proof") }
+
+// dupOf is a descriptor for the same open file; -1 if there are none left.
+func dupOf(f *os.File) int {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return -1
+	}
+	return fd
+}
+
+// setupError gives an error of connection set-up its class.
+func setupError(ctx context.Context, step string, err error) error {
+	switch {
+	case errors.Is(err, rdma.ErrProtocol), errors.Is(err, rdma.ErrRejected):
+		return err
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: %w", step, ctxError(ctx))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		// The socket's deadline is ctx's, and may fire first.
+		return fmt.Errorf("%w: %w: %s: %w", rdma.ErrDeadline, context.DeadlineExceeded, step, err)
+	}
+	return fmt.Errorf("%w: %s: %w", rdma.ErrPeerGone, step, err)
+}

@@ -1,0 +1,172 @@
+//go:build linux
+
+package shm
+
+import (
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/rdma"
+	"golang.org/x/sys/unix"
+)
+
+// The socket of a connection carries, after the set-up, wake-ups and descriptors,
+// and hangs up when a process dies. An eventfd would be a little cheaper to wake
+// with, but it is one open file for both ends: a hostile peer can clear its
+// O_NONBLOCK and fill it, and our next wake-up would block in the kernel. Two ends
+// of a socket have nothing in common but what is sent.
+
+// wakeByte is a wake-up; sending it copies it, so that all may share it.
+var wakeByte = []byte{msgWake}
+
+// wakePeer wakes the peer if it sleeps.
+func (q *qp) wakePeer() {
+	if q.tx.h.asleep.Load() != 0 && q.tx.h.asleep.Swap(0) != 0 {
+		q.wake()
+	}
+}
+
+// wake sends a wake-up. It does not wait: if the socket is full, there are
+// wake-ups enough in it.
+func (q *qp) wake() {
+	_ = q.raw.Control(func(fd uintptr) {
+		_ = unix.Sendto(int(fd), wakeByte, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
+	})
+}
+
+// sendMessage sends a datagram with descriptors. It waits for room, until the
+// connection is closed.
+func (q *qp) sendMessage(b []byte, fds []int) error {
+	_, _, err := q.conn.WriteMsgUnix(b, unix.UnixRights(fds...), nil)
+	return err
+}
+
+// listen hears the socket until it hangs up.
+func (q *qp) listen() {
+	buf := make([]byte, maxMessage)
+	oob := make([]byte, unix.CmsgSpace(4*maxNotices))
+	for {
+		n, fds, err := readMessage(q.conn, buf, oob)
+		if err == nil && n > 0 && buf[0] != msgWake {
+			err = q.onMessage(buf[:n], fds)
+			if err != nil {
+				q.hangup(fmt.Errorf("%w: %w", rdma.ErrProtocol, err))
+				return
+			}
+			continue
+		}
+		closeAll(fds)
+		if err != nil || n == 0 {
+			q.hangup(nil)
+			return
+		}
+		q.serve()
+	}
+}
+
+// readMessage reads one datagram and its descriptors, which are the caller's to
+// close. A datagram of 0 bytes is the end, io.EOF.
+func readMessage(conn *net.UnixConn, buf, oob []byte) (n int, fds []int, err error) {
+	n, oobn, flags, _, err := conn.ReadMsgUnix(buf, oob)
+	if oobn > 0 {
+		fds = descriptors(oob[:oobn])
+	}
+	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		err = fmt.Errorf("%w: a message or its descriptors were cut off", rdma.ErrProtocol)
+	}
+	if err == nil && n == 0 {
+		err = io.EOF
+	}
+	if err != nil {
+		closeAll(fds)
+		return 0, nil, err
+	}
+	return n, fds, nil
+}
+
+// descriptors takes what the kernel has put into our table.
+func descriptors(oob []byte) (fds []int) {
+	list, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil
+	}
+	for i := range list {
+		if got, err := unix.ParseUnixRights(&list[i]); err == nil {
+			fds = append(fds, got...)
+		}
+	}
+	return fds
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+}
+
+// onMessage acts on a datagram of the peer. It closes the descriptors.
+func (q *qp) onMessage(b []byte, fds []int) error {
+	defer func() { closeAll(fds) }()
+	if b[0] != msgRegions {
+		return fmt.Errorf("message %q", b[0])
+	}
+	list, err := parseRegions(b[1:], len(fds))
+	if err != nil {
+		return err
+	}
+	add := make(map[uint32]*remote)
+	for _, s := range list {
+		if s.gone {
+			if r := add[s.key]; r != nil {
+				delete(add, s.key)
+				q.seen.forget(r)
+				continue
+			}
+			q.seen.drop(s.key)
+			continue
+		}
+		r, err := q.mapRegion(s, fds[0])
+		fds = shift(fds)
+		if err != nil {
+			for _, r := range add {
+				q.seen.forget(r)
+			}
+			return err
+		}
+		if r != nil {
+			if add[s.key] != nil || q.seen.has(s.key) {
+				q.seen.forget(r)
+				return fmt.Errorf("rkey %#x shown twice", s.key)
+			}
+			add[s.key] = r
+		}
+	}
+	q.seen.add(add)
+	return nil
+}
+
+// shift closes the first descriptor and returns the others.
+func shift(fds []int) []int {
+	_ = unix.Close(fds[0])
+	return fds[1:]
+}
+
+// mapRegion maps a region that the peer shows. nil without an error: it is beyond
+// our bounds, and will be read through the rings.
+func (q *qp) mapRegion(s shown, fd int) (*remote, error) {
+	if !q.seen.fits(int64(s.size)) {
+		return nil, nil
+	}
+	raw, err := memory.MapSealed(fd, int64(s.size))
+	if err != nil {
+		q.seen.unfit(int64(s.size))
+		return nil, err
+	}
+	r := &remote{
+		slot: &q.ch.in.slots[s.slot], want: slotValid | uint64(s.key),
+		data: raw[s.off : s.off+s.n], raw: raw, idle: make(chan struct{}),
+	}
+	return r, nil
+}
