@@ -97,19 +97,25 @@ func (q *qp) attend() int {
 // await looks for up to d, until a READ has come. Under rxMu.
 func (q *qp) await(d time.Duration) int {
 	rx, spins := &q.rx, &q.pd.dev.spins
-	q.hush()
 	start := time.Now()
-	for {
-		if q.drain() == drainEnd {
+	if !q.hush() {
+		rx.budget.Quit()
+		return drainEmpty
+	}
+	for turn := 1; ; turn++ {
+		if q.glance() == drainEnd {
 			rx.budget.Quit()
 			return drainEnd
 		}
-		took := time.Since(start)
-		switch {
-		case rx.served != rx.attended:
+		if rx.served != rx.attended {
 			rx.wakes = spins.wakes.Load()
-			rx.budget.Got(took)
+			rx.budget.Got(time.Since(start))
 			return drainEmpty
+		}
+		if turn%clockTurns != 0 {
+			continue
+		}
+		switch took := time.Since(start); {
 		case took >= d:
 			rx.budget.Vain(took)
 			return drainEmpty

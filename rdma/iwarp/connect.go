@@ -145,7 +145,6 @@ func (q *qp) attach(conn stream, tcp *net.TCPConn, t *terms, state rdma.QPState)
 	q.maxPayload = payloadFor(o, mss, conn.RemoteAddr())
 	q.txHold = t.hold
 	q.orq.slots = make([]*sendWQE, nextPow2(t.ord+1)) // one more for an RTR READ
-	q.tx.write = q.writeOnce
 	if t.hold {
 		q.rx.rtr = t.rtr
 		if t.rtr != 0 {

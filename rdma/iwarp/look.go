@@ -33,6 +33,8 @@ const (
 	// lookQPs is how many connections a CQ may have for Spin to look at them:
 	// each look is a system call, and with many of them the netpoller is better.
 	lookQPs = 4
+	// clockTurns is how many looks pay for one at the clock.
+	clockTurns = 4
 	// bigBurst is how many completions in one round let others run before the
 	// next look.
 	bigBurst = burstMin
@@ -48,21 +50,14 @@ func (c *cq) Spin(wcs []rdma.WC, d time.Duration) (int, error) {
 	if list == nil || len(*list) == 0 {
 		return 0, nil
 	}
-	var start time.Time
-	for {
+	start := time.Now()
+	for turn := 1; ; turn++ {
 		able := false
 		for _, q := range *list {
 			able = q.look(true) || able
 		}
-		if c.queued.Load() != 0 {
-			return c.Poll(wcs)
-		}
-		switch now := time.Now(); {
-		case !able:
-			return c.Poll(wcs) // also tells of a CQ that has died
-		case start.IsZero():
-			start = now
-		case now.Sub(start) >= d:
+		// Poll also tells of a CQ that has died.
+		if c.queued.Load() != 0 || !able || turn%clockTurns == 0 && time.Since(start) >= d {
 			return c.Poll(wcs)
 		}
 	}
@@ -89,13 +84,15 @@ func (q *qp) look(hush bool) bool {
 	if q.rx.ended {
 		return false
 	}
-	if hush {
+	outcome := drainEmpty
+	if hush && q.hush() {
 		q.rx.looks++
-		q.hush()
+		outcome = q.glance()
 	} else {
 		q.unhush()
+		outcome = q.drain()
 	}
-	if q.drain() == drainEnd {
+	if outcome == drainEnd {
 		q.endLook()
 		return false
 	}
@@ -136,27 +133,14 @@ const (
 func (q *qp) drain() int {
 	rx := &q.rx
 	for {
-		if rx.buf == nil {
-			rx.buf = rxPool.Get().(*rxBuffer)
-			rx.start, rx.end = 0, 0
-		}
-		n, more, err := rx.sock.read(q.fd, rx.buf.b[rx.end:])
+		n, more, err := rx.sock.read(q.fd, q.space())
 		switch {
 		case err == syscall.EINTR:
 			continue
 		case err == syscall.EAGAIN:
 			more = false
-		case err != nil:
-			q.fail(lost("read", err))
+		case q.took(n, err) == drainEnd:
 			return drainEnd
-		case n == 0:
-			q.fail(lost("read", nil))
-			return drainEnd
-		default:
-			rx.end += n
-			if !q.round() {
-				return drainEnd
-			}
 		}
 		if !more {
 			if rx.start == rx.end && !q.hushed.Load() {
@@ -167,13 +151,55 @@ func (q *qp) drain() int {
 	}
 }
 
-// hush raises the mark below which the kernel announces nothing. Under rxMu.
-func (q *qp) hush() {
-	if q.hushed.Load() || !setLowat(q.fd, hushBytes) {
-		return
+// glance reads once, for who looks again soon: what it leaves in the socket is
+// announced to nobody. Under rxMu.
+func (q *qp) glance() int {
+	n, err := q.rx.sock.glance(q.fd, q.space())
+	if err == syscall.EAGAIN || err == syscall.EINTR {
+		return drainEmpty
+	}
+	return q.took(n, err)
+}
+
+// space is where the next bytes go.
+func (q *qp) space() []byte {
+	rx := &q.rx
+	if rx.buf == nil {
+		rx.buf = rxPool.Get().(*rxBuffer)
+		rx.start, rx.end = 0, 0
+	}
+	return rx.buf.b[rx.end:]
+}
+
+// took does what the n bytes say that a read has put into space.
+func (q *qp) took(n int, err error) int {
+	switch {
+	case err != nil:
+		q.fail(lost("read", err))
+		return drainEnd
+	case n == 0:
+		q.fail(lost("read", nil))
+		return drainEnd
+	}
+	q.rx.end += n
+	if !q.round() {
+		return drainEnd
+	}
+	return drainEmpty
+}
+
+// hush raises the mark below which the kernel announces nothing; false: it
+// cannot. Under rxMu.
+func (q *qp) hush() bool {
+	if q.hushed.Load() {
+		return true
+	}
+	if !setLowat(q.fd, hushBytes) {
+		return false
 	}
 	q.hushed.Store(true)
 	q.pd.dev.keeper.add(q)
+	return true
 }
 
 // unhush lowers it; what has come meanwhile is announced now. Under rxMu.

@@ -246,11 +246,10 @@ func (q *qp) enqueueSends(wrs []rdma.SendWR) (int, error) {
 		if wrs[i].Op == rdma.OpRDMARead && q.ord == 0 && q.state == rdma.QPRTS {
 			return i, fmt.Errorf("%w: the peer serves no READs (ORD 0)", rdma.ErrInvalid)
 		}
-		w, err := q.newSendWQE(&wrs[i])
-		if err != nil {
+		if err := q.sq.vacant().set(&wrs[i], q); err != nil {
 			return i, err
 		}
-		q.sq.put(w)
+		q.sq.put()
 	}
 	return len(wrs), nil
 }

@@ -2,7 +2,6 @@ package iwarp
 
 import (
 	"fmt"
-	"sync"
 
 	"github.com/rdmakv/rdmakv/rdma"
 )
@@ -28,13 +27,10 @@ type sendWQE struct {
 	done bool
 }
 
-// wqePool lends out requests: an idle QP holds none.
-var wqePool = sync.Pool{New: func() any { return new(sendWQE) }}
-
+// free drops references, so that a request that is over keeps no region alive.
 func (w *sendWQE) free() {
 	w.sgl.clear()
 	w.inline = nil
-	wqePool.Put(w)
 }
 
 // A sendQueue is the ring of requests that are not completed. All of it is
@@ -53,7 +49,9 @@ func (s *sendQueue) len() int { return int(s.tail - s.head) }
 
 func (s *sendQueue) at(i uint64) *sendWQE { return s.ring[i&uint64(len(s.ring)-1)] }
 
-func (s *sendQueue) put(w *sendWQE) {
+// vacant is the request behind the newest one, to be filled in and then put.
+// Requests stay in their slots when they are over and are used again.
+func (s *sendQueue) vacant() *sendWQE {
 	if s.len() == len(s.ring) {
 		old := s.ring
 		s.ring = make([]*sendWQE, max(8, 2*len(old)))
@@ -61,15 +59,19 @@ func (s *sendQueue) put(w *sendWQE) {
 			s.ring[i&uint64(len(s.ring)-1)] = old[i&uint64(len(old)-1)]
 		}
 	}
-	s.ring[s.tail&uint64(len(s.ring)-1)] = w
-	s.tail++
+	w := &s.ring[s.tail&uint64(len(s.ring)-1)]
+	if *w == nil {
+		*w = new(sendWQE)
+	}
+	return *w
 }
 
-// popHead takes the oldest request off; the caller frees it.
+// put adds what vacant gave.
+func (s *sendQueue) put() { s.tail++ }
+
+// popHead takes the oldest request off. It must be freed before the next vacant.
 func (s *sendQueue) popHead() *sendWQE {
-	i := s.head & uint64(len(s.ring)-1)
-	w := s.ring[i]
-	s.ring[i] = nil
+	w := s.at(s.head)
 	s.head++
 	if s.next < s.head {
 		s.next = s.head
@@ -77,29 +79,28 @@ func (s *sendQueue) popHead() *sendWQE {
 	return w
 }
 
-// newSendWQE checks a request against the QP's limits and copies it.
-func (q *qp) newSendWQE(wr *rdma.SendWR) (*sendWQE, error) {
+// set checks a request against the QP's limits and copies it.
+func (w *sendWQE) set(wr *rdma.SendWR, q *qp) error {
 	switch wr.Op {
 	case rdma.OpSend, rdma.OpRDMARead, rdma.OpRDMAWrite:
 	case rdma.OpSendInv, rdma.OpLocalInv, rdma.OpAtomicCmpSwap, rdma.OpAtomicFetchAdd, rdma.OpBindWindow:
-		return nil, fmt.Errorf("%w: %v", rdma.ErrNotSupported, wr.Op)
+		return fmt.Errorf("%w: %v", rdma.ErrNotSupported, wr.Op)
 	default:
-		return nil, fmt.Errorf("%w: %v is not a send operation", rdma.ErrInvalid, wr.Op)
+		return fmt.Errorf("%w: %v is not a send operation", rdma.ErrInvalid, wr.Op)
 	}
-	w := wqePool.Get().(*sendWQE)
 	w.id, w.op, w.remote = wr.ID, wr.Op, wr.Remote
 	w.signaled = q.cfg.SignalAll || wr.Flags&rdma.SendSignaled != 0
 	w.fence = wr.Flags&rdma.SendFence != 0
 	w.solicit = wr.Flags&rdma.SendSolicited != 0
 	w.sent, w.done, w.inline = 0, false, nil
-	if err := w.setData(wr, q.cfg.Cap); err != nil {
+	err := w.setData(wr, &q.cfg.Cap)
+	if err != nil {
 		w.free()
-		return nil, err
 	}
-	return w, nil
+	return err
 }
 
-func (w *sendWQE) setData(wr *rdma.SendWR, limits rdma.QPCap) error {
+func (w *sendWQE) setData(wr *rdma.SendWR, limits *rdma.QPCap) error {
 	if wr.Flags&rdma.SendInline == 0 {
 		if err := w.sgl.set(wr.SGL, limits.MaxSGE); err != nil {
 			return err

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"syscall"
 	"time"
@@ -15,10 +14,6 @@ import (
 // A transmitter is what the goroutine that set QP.txBusy needs.
 type transmitter struct {
 	buf *txBuffer // set while txBusy
-	// write is the RawConn callback, made once, and its result.
-	write   func(fd uintptr) bool
-	n       int
-	err     error
 	sendMSN uint32 // of the SEND being framed, or the last one
 	readMSN uint32
 	rtr     RTR // the frame to begin with, if any
@@ -131,42 +126,21 @@ func (q *qp) transmit() {
 	}
 }
 
-// tryWrite gives the socket what it takes without waiting. A deadline bounds
-// waiting; one that has passed while this goroutine was not running (on a
-// starved machine, half a second is not long) must not cost the peer our
-// Terminate, so it is put off, once.
+// tryWrite gives the socket what it takes without waiting. It goes past RawConn,
+// whose deadline is for those who wait; who transmits keeps the socket open.
 func (q *qp) tryWrite(tb *txBuffer) error {
-	for late := false; tb.off < len(tb.b); {
-		err := q.raw.Write(q.tx.write)
-		if errors.Is(err, os.ErrDeadlineExceeded) && !late {
-			late = true
-			_ = q.conn.SetWriteDeadline(time.Now().Add(lingerTimeout))
-			continue
-		}
-		if err != nil {
+	for tb.off < len(tb.b) {
+		n, err := sockWrite(q.fd, tb.b[tb.off:])
+		switch {
+		case err == nil:
+			tb.off += n
+		case err == syscall.EAGAIN:
+			return nil
+		case err != syscall.EINTR:
 			return err
 		}
-		if q.tx.err == syscall.EAGAIN {
-			return nil
-		}
-		if q.tx.err != nil {
-			return q.tx.err
-		}
-		tb.off += q.tx.n
 	}
 	return nil
-}
-
-// writeOnce is the RawConn callback behind tryWrite: one system call, and
-// always done, so that RawConn does not wait.
-func (q *qp) writeOnce(fd uintptr) bool {
-	tb := q.tx.buf
-	for {
-		q.tx.n, q.tx.err = sockWrite(int(fd), tb.b[tb.off:])
-		if q.tx.err != syscall.EINTR {
-			return true
-		}
-	}
 }
 
 // writer carries on where transmit stopped, and waits for the socket: for each
