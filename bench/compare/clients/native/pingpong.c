@@ -33,7 +33,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_BYTES = 4 << 20, MOST_FILE = 256 << 20, MOST_SAMPLES = 8 << 20, MOST_CONNECTIONS = 1024 };
+enum { MOST_BYTES = 4 << 20, MOST_FILE = 256 << 20, MOST_SAMPLES = 8 << 20, MOST_CONNECTIONS = 1024, SHOWN = 20 };
 
 static int flags; /* MSG_DONTWAIT when spinning */
 
@@ -196,7 +196,7 @@ static void ask_next(int fd)
 static int answered(const char *buf, int64_t asked, int64_t t)
 {
 	if (m.first && buf[0] != m.first[0]) {
-		fprintf(stderr, "pingpong: the answer begins with %.20s\n", buf);
+		fprintf(stderr, "pingpong: the answer begins with %.*s\n", SHOWN, buf);
 		_exit(1);
 	}
 	if (asked >= m.from && m.n < MOST_SAMPLES) {
@@ -233,7 +233,7 @@ static void many(const int *fd, int n, int spin)
 {
 	size_t have[MOST_CONNECTIONS] = { 0 };
 	int64_t asked[MOST_CONNECTIONS];
-	char first[MOST_CONNECTIONS][1];
+	static char begins[MOST_CONNECTIONS][SHOWN + 1];
 	struct epoll_event ev[64];
 	int ep = epoll_create1(0);
 	if (ep < 0)
@@ -261,13 +261,13 @@ static void many(const int *fd, int n, int spin)
 				die("recv");
 			}
 			if (have[i] == 0)
-				first[i][0] = m.buf[0];
+				memcpy(begins[i], m.buf, got < SHOWN ? got : SHOWN);
 			have[i] += got;
 			if (have[i] < m.answer)
 				continue;
 			have[i] = 0;
 			int64_t t = now();
-			if (!answered(first[i], asked[i], t))
+			if (!answered(begins[i], asked[i], t))
 				return;
 			asked[i] = t;
 			ask_next(fd[i]);

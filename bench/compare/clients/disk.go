@@ -1,0 +1,125 @@
+package clients
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/rdmakv/rdmakv/bench/compare/report"
+)
+
+// Appends is the floor of a durable write: a record is appended to a file, and
+// fdatasync called, by one thread.
+func Appends(dir string, record int, d time.Duration) (s report.Sample, err error) {
+	f, err := os.Create(filepath.Join(dir, "appends"))
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
+	b := make([]byte, record)
+	return sample(d, func() error {
+		if _, err := f.Write(b); err != nil {
+			return err
+		}
+		return syscall.Fdatasync(int(f.Fd()))
+	})
+}
+
+// A Commit is what bare Pebble is asked for: callers that each set one key after
+// the other, in a process without a network.
+type Commit struct {
+	Callers  int
+	Value    int // bytes
+	Keys     uint64
+	Sync     bool
+	Duration time.Duration
+}
+
+// Commits measures Pebble in a new directory below dir.
+func Commits(dir string, c Commit) (s report.Sample, err error) {
+	dir, err = os.MkdirTemp(dir, "pebble-")
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	db, err := pebble.Open(dir, &pebble.Options{FormatMajorVersion: pebble.FormatNewest, Logger: silent{}})
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	opts := pebble.NoSync
+	if c.Sync {
+		opts = pebble.Sync
+	}
+	value := make([]byte, c.Value)
+	var next atomic.Uint64
+	put := func(key []byte) error {
+		return db.Set(fmt.Appendf(key[:0], "key:%012d", next.Add(1)%c.Keys), value, opts)
+	}
+	return together(c.Callers, c.Duration, put)
+}
+
+// together lets callers put at the same time.
+func together(callers int, d time.Duration, put func(key []byte) error) (report.Sample, error) {
+	samples, errs := make([]report.Sample, callers), make([]error, callers)
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			key := make([]byte, 0, 32)
+			samples[i], errs[i] = sample(d, func() error { return put(key) })
+		})
+	}
+	wg.Wait()
+	var all report.Sample
+	var p50, p99 []float64
+	for _, s := range samples {
+		all.Ops += s.Ops
+		all.Rate += s.Rate
+		all.Seconds = max(all.Seconds, s.Seconds)
+		all.Max = max(all.Max, s.Max)
+		p50, p99 = append(p50, s.P50), append(p99, s.P99)
+	}
+	// Callers are alike: the middle one's percentiles stand for all.
+	all.P50, all.P99 = report.Summarize(p50).Median, report.Summarize(p99).Median
+	return all, errors.Join(errs...)
+}
+
+// silent keeps Pebble's log out of the output, but not its end.
+type silent struct{}
+
+func (silent) Infof(string, ...any)              {}
+func (silent) Errorf(string, ...any)             {}
+func (silent) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+
+// Copies is the floor of a read from memory: values of so many bytes are copied
+// from random places of 64 MiB. Batches are timed, so there are no percentiles;
+// P50 is of the mean of batches.
+func Copies(size int, d time.Duration) (report.Sample, error) {
+	const room, batch = 64 << 20, 256
+	from, to := make([]byte, room), make([]byte, size)
+	for i := range from {
+		from[i] = byte(i) // so that all pages are there
+	}
+	at, slots := uint64(1), uint64(room/size)
+	s, err := sample(d, func() error {
+		for range batch {
+			at = at*6364136223846793005 + 1442695040888963407
+			off := int(at>>33%slots) * size
+			copy(to, from[off:off+size])
+		}
+		return nil
+	})
+	s.Ops *= batch
+	s.Rate *= batch
+	for _, v := range []*float64{&s.P50, &s.P90, &s.P99, &s.P999, &s.Max} {
+		*v /= batch
+	}
+	return s, err
+}

@@ -1,0 +1,119 @@
+package clients
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/rdmakv/rdmakv/bench/compare/report"
+)
+
+//go:embed native/pingpong.c
+var pingpongSource []byte
+
+// A Native is the compiled client in C.
+type Native struct{ path string }
+
+// CompileNative compiles it into a directory.
+func CompileNative(ctx context.Context, dir string) (*Native, error) {
+	source, program := filepath.Join(dir, "pingpong.c"), filepath.Join(dir, "pingpong")
+	if err := os.WriteFile(source, pingpongSource, 0o600); err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, "gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", program, source)
+	cmd.WaitDelay = time.Second
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("the client in C cannot be compiled: %w: %s", err, bytes.TrimSpace(out))
+	}
+	return &Native{program}, nil
+}
+
+// A PingPong is a floor: a request and an answer of so many bytes between two
+// processes, with nothing to do.
+type PingPong struct {
+	Network         string // tcp or unix
+	Spin            bool   // both ends
+	Request, Answer int    // bytes
+	Duration        time.Duration
+}
+
+func waiting(spin bool) string {
+	if spin {
+		return "spin"
+	}
+	return "sleep"
+}
+
+// Floor measures a ping-pong in C.
+func (n *Native) Floor(ctx context.Context, p PingPong) (report.Sample, error) {
+	return n.run(ctx, 1, p.Network, waiting(p.Spin), fmt.Sprint(p.Request), fmt.Sprint(p.Answer), seconds(p.Duration))
+}
+
+// Ask is how the client in C asks a server.
+type Ask struct {
+	TCP, Unix   string // one of them
+	Spin        bool   // the client; the server waits as it does
+	Requests    *Requests
+	Connections int
+	Duration    time.Duration
+}
+
+// Ask measures a server. Batches of the requests count as so many operations.
+func (n *Native) Ask(ctx context.Context, a Ask) (report.Sample, error) {
+	where := "unix:" + a.Unix
+	if a.TCP != "" {
+		_, port, ok := bytes.Cut([]byte(a.TCP), []byte(":"))
+		if !ok {
+			return report.Sample{}, fmt.Errorf("%q is no address", a.TCP)
+		}
+		where = "tcp:" + string(port)
+	}
+	r := a.Requests
+	return n.run(ctx, r.Batch, where, waiting(a.Spin), fmt.Sprint(r.Request), fmt.Sprint(r.Answer), seconds(a.Duration),
+		r.File, r.First, fmt.Sprint(a.Connections))
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.3f", d.Seconds()) }
+
+func (n *Native) run(ctx context.Context, batch int, args ...string) (report.Sample, error) {
+	cmd := exec.CommandContext(ctx, n.path, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.WaitDelay = time.Second
+	out, err := cmd.Output()
+	if err != nil {
+		return report.Sample{}, fmt.Errorf("the client in C: %w: %s", err, stderr(err))
+	}
+	s, err := parseNative(out, batch)
+	if err == nil {
+		// Of the whole run, a tenth of which was not counted.
+		s.ClientCPU = micros(cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime()) / 1.1 / float64(s.Ops)
+	}
+	return s, err
+}
+
+func parseNative(out []byte, batch int) (report.Sample, error) {
+	var got struct {
+		Ops     uint64  `json:"ops"`
+		Seconds float64 `json:"seconds"`
+		P50     float64 `json:"p50_ns"`
+		P90     float64 `json:"p90_ns"`
+		P99     float64 `json:"p99_ns"`
+		P999    float64 `json:"p999_ns"`
+		Max     float64 `json:"max_ns"`
+	}
+	if err := json.Unmarshal(out, &got); err != nil || got.Ops == 0 || got.Seconds <= 0 {
+		return report.Sample{}, fmt.Errorf("%w: the client in C: %.200q", ErrProtocol, out)
+	}
+	ops := got.Ops * uint64(batch)
+	return report.Sample{
+		Ops: ops, Seconds: got.Seconds, Rate: float64(ops) / got.Seconds,
+		P50: got.P50 / 1e3, P90: got.P90 / 1e3, P99: got.P99 / 1e3, P999: got.P999 / 1e3, Max: got.Max / 1e3,
+	}, nil
+}

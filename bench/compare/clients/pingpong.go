@@ -1,0 +1,183 @@
+package clients
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/rdmakv/rdmakv/bench/compare/report"
+)
+
+// The floor in Go: what any store written in Go on sockets stands on.
+
+// AnswerPingPong answers one connection of l until it is closed.
+func AnswerPingPong(l net.Listener, p PingPong) error {
+	conn, err := l.Accept()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	e, err := newEnd(conn, p.Spin)
+	if err != nil {
+		return err
+	}
+	in, out := make([]byte, p.Request), make([]byte, p.Answer)
+	for {
+		if err := e.receive(in); errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if _, err := conn.Write(out); err != nil {
+			return err
+		}
+	}
+}
+
+// RunPingPong asks at addr for p.Duration, after a tenth of it to warm up.
+func RunPingPong(ctx context.Context, addr string, p PingPong) (report.Sample, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, p.Network, addr)
+	if err != nil {
+		return report.Sample{}, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	e, err := newEnd(conn, p.Spin)
+	if err != nil {
+		return report.Sample{}, err
+	}
+	out, in := make([]byte, p.Request), make([]byte, p.Answer)
+	return sample(p.Duration, func() error {
+		if _, err := conn.Write(out); err != nil {
+			return err
+		}
+		return e.receive(in)
+	})
+}
+
+// sample calls f again and again, and times each call: the end of one is the
+// beginning of the next.
+func sample(d time.Duration, f func() error) (report.Sample, error) {
+	begin := time.Now()
+	clock := func() time.Duration { return time.Since(begin) }
+	var took []uint32
+	var first, last time.Duration
+	from := d / 10
+	for last < from+d && len(took) < maxSamples {
+		if err := f(); err != nil {
+			return report.Sample{}, err
+		}
+		now := clock()
+		if last >= from {
+			if took == nil {
+				took, first = make([]uint32, 0, 1<<16), last
+			}
+			took = append(took, uint32(min(now-last, 1<<32-1)))
+		}
+		last = now
+	}
+	if len(took) == 0 {
+		return report.Sample{}, fmt.Errorf("nothing was done within %v", d)
+	}
+	slices.Sort(took)
+	at := func(q float64) float64 { return float64(took[int(q*float64(len(took)-1))]) / 1e3 }
+	elapsed := (last - first).Seconds()
+	return report.Sample{
+		Ops: uint64(len(took)), Seconds: elapsed, Rate: float64(len(took)) / elapsed,
+		P50: at(0.5), P90: at(0.9), P99: at(0.99), P999: at(0.999), Max: at(1),
+	}, nil
+}
+
+// maxSamples bounds the memory of a measurement.
+const maxSamples = 64 << 20
+
+// An end is one end of a ping-pong.
+type end struct {
+	conn net.Conn
+	raw  syscall.RawConn // nil: sleeps
+}
+
+func newEnd(conn net.Conn, spin bool) (*end, error) {
+	e := &end{conn: conn}
+	if !spin {
+		return e, nil
+	}
+	sc, ok := conn.(syscall.Conn)
+	if !ok {
+		return nil, fmt.Errorf("%T has no descriptor to spin on", conn)
+	}
+	var err error
+	e.raw, err = sc.SyscallConn()
+	return e, err
+}
+
+// receive fills b.
+func (e *end) receive(b []byte) error {
+	if e.raw == nil {
+		_, err := io.ReadFull(e.conn, b)
+		return err
+	}
+	var failed error
+	err := e.raw.Read(func(fd uintptr) bool {
+		for len(b) > 0 {
+			n, err := syscall.Read(int(fd), b)
+			switch {
+			case err == syscall.EAGAIN || err == syscall.EINTR:
+			case err != nil:
+				failed = err
+				return true
+			case n == 0:
+				failed = io.EOF
+				return true
+			default:
+				b = b[n:]
+			}
+		}
+		return true
+	})
+	return errors.Join(err, failed)
+}
+
+// A Stream is raw TCP throughput: one end writes without a pause.
+type Stream struct {
+	Chunk    int // bytes of a write and of a read
+	Duration time.Duration
+}
+
+// SendStream writes to one connection of l until it is closed.
+func SendStream(l net.Listener, s Stream) error {
+	conn, err := l.Accept()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	chunk := make([]byte, s.Chunk)
+	for {
+		if _, err := conn.Write(chunk); err != nil {
+			if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+// ReceiveStream reads from addr; an operation is a chunk.
+func ReceiveStream(ctx context.Context, addr string, s Stream) (report.Sample, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return report.Sample{}, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	chunk := make([]byte, s.Chunk)
+	return sample(s.Duration, func() error {
+		_, err := io.ReadFull(conn, chunk)
+		return err
+	})
+}

@@ -1,0 +1,93 @@
+package clients
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// Requests are ready-made requests in a file, for the client in C: all as long
+// as each other, and so are their answers.
+type Requests struct {
+	File            string
+	Request, Answer int    // bytes, of a batch
+	First           string // what answers begin with
+	Batch           int    // operations in a request
+}
+
+// A Dialect is the protocol of a peer, as far as requests of one length go.
+type Dialect struct {
+	Name string
+	get  func(dst, key []byte) []byte
+	set  func(dst, key, value []byte) []byte
+	// Answers to a get that hits, and to a set.
+	hit    func(value int) int
+	stored string
+	first  string // of a hit
+}
+
+// RedisDialect and MemcacheDialect are the peers' protocols.
+func RedisDialect() Dialect {
+	return Dialect{"redis", AppendRedisGet, AppendRedisSet,
+		func(n int) int { return len("$\r\n\r\n") + len(strconv.Itoa(n)) + n }, "+OK\r\n", "$"}
+}
+
+// MemcacheDialect is that of the meta commands.
+func MemcacheDialect() Dialect {
+	return Dialect{"memcached", AppendMemcacheGet, AppendMemcacheSet,
+		func(n int) int { return len("VA \r\n\r\n") + len(strconv.Itoa(n)) + n }, "HD\r\n", "V"}
+}
+
+// Gets writes requests for keys with values of so many bytes, batch of them
+// together. What is left over of the keys is not asked for.
+func (d Dialect) Gets(dir string, keys [][]byte, value, batch int) (*Requests, error) {
+	return d.write(dir, "get", keys, batch, d.hit(value), d.first, d.get)
+}
+
+// Sets writes requests that store values of so many bytes.
+func (d Dialect) Sets(dir string, keys [][]byte, value, batch int) (*Requests, error) {
+	v := make([]byte, value)
+	for i := range v {
+		v[i] = byte('a' + i%26)
+	}
+	return d.write(dir, "set", keys, batch, len(d.stored), d.stored[:1], func(dst, key []byte) []byte { return d.set(dst, key, v) })
+}
+
+func (d Dialect) write(dir, kind string, keys [][]byte, batch, answer int, first string, add func(dst, key []byte) []byte) (*Requests, error) {
+	f, err := os.CreateTemp(dir, d.Name+"-"+kind+"-")
+	if err != nil {
+		return nil, err
+	}
+	r := &Requests{File: filepath.Clean(f.Name()), Answer: answer * batch, First: first, Batch: batch}
+	w := bufio.NewWriter(f)
+	var one []byte
+	for len(keys) >= batch {
+		one = one[:0]
+		for _, key := range keys[:batch] {
+			one = add(one, key)
+		}
+		keys = keys[batch:]
+		if r.Request == 0 {
+			r.Request = len(one)
+		}
+		if len(one) != r.Request {
+			f.Close()
+			return nil, fmt.Errorf("a request of %d bytes among ones of %d: keys must be of one length", len(one), r.Request)
+		}
+		if _, err := w.Write(one); err != nil {
+			f.Close()
+			return nil, err
+		}
+	}
+	if r.Request == 0 {
+		f.Close()
+		return nil, fmt.Errorf("%d keys are no batch of %d", len(keys), batch)
+	}
+	if err := w.Flush(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return r, f.Close()
+}
