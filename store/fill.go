@@ -10,8 +10,6 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/rdmakv/rdmakv/internal/teeth"
-	"github.com/rdmakv/rdmakv/store/index"
-	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // After a start memory is empty and Pebble has everything. The store serves at
@@ -29,7 +27,7 @@ import (
 // looked at under the shard's lock together with the last three steps.
 
 const (
-	chunkKeys  = 1024
+	chunkKeys  = 4096
 	chunkBytes = 4 << 20
 	// maxTouched bounds the keys remembered per chunk; beyond it the rest of
 	// the chunk is read again from a new snapshot.
@@ -92,12 +90,15 @@ func (s *Store) runFill() {
 	if s.cfg.holdFill != nil {
 		<-s.cfg.holdFill
 	}
+	batch := &fillBatch{s: s, keys: make([]fillKey, 0, batchKeys)}
+	defer batch.places.release(s)
 	for {
 		i := int(s.filler.next.Add(1)) - 1
 		if i >= len(s.shards) {
 			return
 		}
-		switch err := s.fillShard(s.shards[i]); {
+		batch.sh = s.shards[i]
+		switch err := s.fillShard(batch); {
 		case errors.Is(err, errStopped):
 			return
 		case err != nil:
@@ -106,13 +107,15 @@ func (s *Store) runFill() {
 	}
 }
 
-// fillShard fills one shard and arranges for its misses to be believed.
-func (s *Store) fillShard(sh *shard) error {
+// fillShard fills the shard of the batch and arranges for its misses to be
+// believed.
+func (s *Store) fillShard(batch *fillBatch) error {
+	sh := batch.sh
 	lower, upper := kindBounds(sh.id, kindData)
 	var since time.Time // when the key at lower first found no room; zero: it did not
 	for more := true; more; {
 		hurry := !since.IsZero() && time.Since(since) > fillPatience*s.cfg.Lease
-		next, rest, err := s.fillChunk(sh, lower, upper, hurry)
+		next, rest, err := s.fillChunk(batch, lower, upper, hurry)
 		switch {
 		case errors.Is(err, errNoRoomYet):
 			if since.IsZero() || !bytes.Equal(next, lower) {
@@ -159,7 +162,8 @@ func (s *Store) fillPause() error {
 
 // fillChunk fills from lower on, out of one snapshot. It returns where the
 // next chunk begins, with errNoRoomYet if it is not yet time for that one.
-func (s *Store) fillChunk(sh *shard, lower, upper []byte, hurry bool) (next []byte, more bool, err error) {
+func (s *Store) fillChunk(batch *fillBatch, lower, upper []byte, hurry bool) (next []byte, more bool, err error) {
+	sh := batch.sh
 	// The order matters: writes that the snapshot does not have are noted.
 	sh.mu.Lock()
 	sh.fill = fillState{touched: make(map[string]struct{}), hurry: hurry}
@@ -184,31 +188,33 @@ func (s *Store) fillChunk(sh *shard, lower, upper []byte, hurry bool) (next []by
 	keys, size := 0, 0
 	for iter.First(); iter.Valid(); iter.Next() {
 		if keys == chunkKeys || size >= chunkBytes {
-			return append([]byte(nil), iter.Key()...), true, nil
-		}
-		if keys%64 == 0 && s.stopping() {
-			return nil, false, errStopped
+			next = append([]byte(nil), iter.Key()...)
+			break
 		}
 		value, err := iterValue(iter)
 		if err != nil {
+			// What was read before it is as good as ever.
+			_, _, _ = batch.end()
 			return nil, false, err
 		}
 		_, _, key, _ := parseKey(iter.Key())
-		fate, err := s.fillKey(sh, iter.Key(), key, value)
-		switch {
-		case err != nil:
-			return nil, false, err
-		case fate == fillVoid:
-			return append([]byte(nil), iter.Key()...), true, nil
-		case fate == fillNoRoomYet:
-			return append([]byte(nil), iter.Key()...), true, errNoRoomYet
-		}
+		batch.add(iter.Key(), key, value)
 		keys, size = keys+1, size+len(value)
-		s.filler.keys.Add(1)
-		s.filler.bytes.Add(uint64(len(value)))
+		if batch.full() {
+			if s.stopping() {
+				batch.drop()
+				return nil, false, errStopped
+			}
+			if next, more, err := batch.end(); more {
+				return next, true, err
+			}
+		}
+	}
+	if first, early, err := batch.end(); early {
+		return first, true, err
 	}
 	// A damaged block looks like the end; only this tells.
-	return nil, false, iter.Error()
+	return next, next != nil, iter.Error()
 }
 
 // A fillFate is what became of a key that the fill read.
@@ -221,100 +227,3 @@ const (
 	fillVoid                      // too many keys were touched: read it again
 	fillNoRoomYet                 // there will be room a lease from now: likewise
 )
-
-// fillKey brings one key in.
-func (s *Store) fillKey(sh *shard, pkey, key, value []byte) (fillFate, error) {
-	h := layout.HashKey(s.seed, key)
-	rec, err := parseRecord(value, pkey)
-	if err != nil {
-		// Counted: readers ask, and are told what is the matter.
-		s.counts.corrupt.Add(1)
-		s.fence.report(levelError, "fill: damaged record", "err",
-			&CorruptError{Shard: sh.id, Key: append([]byte(nil), key...), Detail: err.Error()})
-		sh.mu.Lock()
-		defer sh.mu.Unlock()
-		s.addSlotless(sh, h)
-		return fillCounted, nil
-	}
-	place, class := s.fillPlace(sh, layout.ItemSize(len(key), len(rec.value), rec.expiry != 0), rec.version)
-	var mem []byte
-	if class != 0 {
-		mem = s.table.Bytes(place, layout.ClassSize(class))
-		s.writePending(mem, place, layout.Item{Version: rec.version, Shard: sh.id, Key: key, Value: rec.value, Expiry: rec.expiry})
-	}
-	if teeth.Enabled {
-		teeth.At("fill.judge", uint64(sh.id), uint64(rec.version))
-	}
-	sh.mu.Lock()
-	fate := s.fillLink(sh, h, key, rec.version, place, class, mem)
-	sh.mu.Unlock()
-	if fate != fillLinked && class != 0 {
-		layout.SetState(mem, rec.version, layout.Dead)
-		s.slabs.Free(place, class)
-	}
-	if fate == fillDropped {
-		s.filler.dropped.Add(1)
-	}
-	return fate, nil
-}
-
-// fillPlace finds memory for a key that the fill brings in; class 0 if there is
-// none left. The fill evicts nothing: it knows no better than what is there.
-// Keys beyond the limit are in Pebble only, until they are asked for.
-func (s *Store) fillPlace(sh *shard, size int, v layout.Version) (place layout.Place, class uint8) {
-	place, class, err := s.slabs.AllocSilent(size)
-	switch {
-	case err != nil:
-		s.counts.noMemory.Add(1)
-		return 0, 0
-	case s.tooSoon(sh, place, v):
-		// It was put, and evicted from here, since the snapshot.
-		s.slabs.Free(place, class)
-		return 0, 0
-	}
-	return place, class
-}
-
-// fillLink judges a key by rule F6 and links it. Caller holds mu.
-func (s *Store) fillLink(sh *shard, h layout.Hash, key []byte, v layout.Version, place layout.Place, class uint8, mem []byte) fillFate {
-	sh.damaged = false
-	ref, found := sh.find(h, key)
-	if !found && sh.damaged {
-		// It may be the key's, and newer than what was read. The scrubber
-		// sees to it; until then who misses asks.
-		s.addSlotless(sh, h)
-		return fillCounted
-	}
-	if !teeth.Off(teeth.F6FillVersion) { // else: what the snapshot says goes in
-		if sh.fill.over {
-			return fillVoid
-		}
-		_, touched := sh.fill.touched[string(key)]
-		// A write in flight will link the key, and may depend on the life of
-		// what the snapshot has (hide).
-		if v > sh.published || found || touched || sh.inflight(h, key) != nil {
-			return fillDropped
-		}
-	}
-	if !found {
-		if class == 0 && sh.pebbled {
-			return fillCounted // there is a slot that says as much
-		}
-		var room bool
-		if ref, room = sh.ix.Room(time.Now(), h); !room {
-			if sh.ix.Refusal() == index.Waiting && !sh.fill.hurry {
-				return fillNoRoomYet
-			}
-			sh.fill.hurry = false
-			s.addSlotless(sh, h)
-			return fillCounted
-		}
-		if class == 0 {
-			sh.ix.Set(ref, layout.PebbleSlot(h))
-			return fillCounted
-		}
-		sh.slots++
-	}
-	s.makeLive(sh, ref, layout.MakeSlot(h.Fingerprint(), class, place), v, mem, 0, layout.Live)
-	return fillLinked
-}

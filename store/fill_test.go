@@ -78,9 +78,12 @@ func TestFillBesideDamage(t *testing.T) {
 	sh.mu.Unlock()
 	n.put(0, "k", "new")
 	n.damage(0, "k", layout.ItemHeaderSize) // its key
-	if _, err := n.fillKey(sh, pkey, []byte("k"), old); err != nil {
-		t.Fatal(err)
+	batch := &fillBatch{s: n.Store, sh: sh}
+	batch.add(pkey, []byte("k"), old)
+	if fate, _ := batch.link(); fate != fillLinked {
+		t.Fatalf("the batch ended early: %d", fate)
 	}
+	batch.places.release(n.Store)
 	n.want(0, "k", "new")
 	if _, got, found, _ := n.reader().get(0, "k"); found && got != "new" {
 		t.Errorf("a reader finds %q", got)

@@ -3,6 +3,7 @@ package store
 import (
 	"math/bits"
 	"slices"
+	"sync/atomic"
 
 	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -21,6 +22,9 @@ import (
 type gone struct {
 	young, old []uint64 // bits
 	turning    bool     // a turn is on its way
+	// any is set before the first place that is noted here is freed, and stays:
+	// who was given a place and finds it unset knows without the lock.
+	any atomic.Bool
 }
 
 const (
@@ -54,6 +58,7 @@ func (s *Store) left(sh *shard, p layout.Place, v layout.Version) {
 		n := max(goneLeast, goneBits/(1<<bits.Len(uint(len(s.shards)-1)))) / 64
 		g.young, g.old = make([]uint64, n), make([]uint64, n)
 	}
+	g.any.Store(true)
 	w, m := g.bit(p, v)
 	g.young[w] |= m
 	if !g.turning {

@@ -80,8 +80,12 @@ func (s *Store) promote(sh *shard, p *probe, rec record) (done bool) {
 }
 
 // tooSoon says that an item of that version stood at the place less than a
-// lease ago, or may have. It has to be asked before the item is written there.
+// lease ago, or may have. It has to be asked before the item is written there,
+// by who was given the place.
 func (s *Store) tooSoon(sh *shard, p layout.Place, v layout.Version) bool {
+	if !sh.gone.any.Load() {
+		return false
+	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	return sh.gone.has(p, v)

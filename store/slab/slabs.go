@@ -98,6 +98,31 @@ func (s *Slabs) AllocSilent(size int) (p layout.Place, classID uint8, err error)
 	return s.alloc(size, region.Forever, false)
 }
 
+// AllocMany appends to dst up to n places for small items of size bytes, one at
+// least, out of the memory that the class has or gets now; else it is
+// AllocSilent. For a caller that brings many items in.
+func (s *Slabs) AllocMany(dst []layout.Place, size, n int) ([]layout.Place, uint8, error) {
+	p, classID, err := s.AllocSilent(size)
+	if err != nil {
+		return dst, 0, err
+	}
+	dst = append(dst, p)
+	c := &s.classes[classID]
+	if c.units != 0 {
+		return dst, classID, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(dst) < n {
+		if p, _, ok := c.allocPaged(s, false); ok {
+			dst = append(dst, p)
+			continue
+		}
+		break // a new region is AllocSilent's to get
+	}
+	return dst, classID, nil
+}
+
 // AllocWithin is Alloc for a caller that does not wait for as long as it takes:
 // after its patience (see region.Growth) it returns region.ErrGrowing. The
 // region comes all the same; Growing tells when to call again.
