@@ -17,10 +17,7 @@ import (
 var keep = flag.String("keep", "", "directory to leave the charts in, to look at")
 
 // samples are charts of the kinds that benchmarks draw.
-func samples() map[string]interface {
-	SVG() ([]byte, error)
-	PNG(float64) ([]byte, error)
-} {
+func samples() map[string]Chart {
 	curve := func(base float64) (p []Point) {
 		for i := range 60 {
 			x := float64(i) / 15
@@ -47,11 +44,9 @@ func samples() map[string]interface {
 			{"Redis, UNIX socket", []Bar{{Value: 3e4, Low: 2e4, High: 5e4}, {Value: 1000, Text: "1,000 (of 2,000)"}}},
 		},
 	}
-	return map[string]interface {
-		SVG() ([]byte, error)
-		PNG(float64) ([]byte, error)
-	}{
-		"line": line, "over": over, "bars": bars,
+	return map[string]Chart{
+		"column": Column{line, over, bars},
+		"line":   line, "over": over, "bars": bars,
 		"linear-bars": Bars{Rows: []Row{{"a", []Bar{{Value: 3}}}, {"b", []Bar{{Value: 7}}}}, Value: Axis{Label: "x"}},
 		"one-point":   Line{Series: []Series{{"x", []Point{{1, 5}}}}},
 		"flat":        Line{Series: []Series{{"x", []Point{{1, 0}, {2, 0}}}}},
@@ -121,6 +116,8 @@ func TestRefused(t *testing.T) {
 	many := make([]Series, MaxSeries+1)
 	for name, draw := range map[string]func() ([]byte, error){
 		"no lines":      Line{}.SVG,
+		"no charts":     Column{}.SVG,
+		"bad part":      Column{Line{}}.SVG,
 		"no positive":   Line{Y: Axis{Log: true}, Series: []Series{{"x", []Point{{1, 0}}}}}.SVG,
 		"only NaN":      Line{Series: []Series{{"x", []Point{{1, math.NaN()}}}}}.SVG,
 		"too many":      Line{Series: many}.SVG,

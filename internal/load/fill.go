@@ -42,7 +42,7 @@ func Fill(ctx context.Context, o Options) (Filled, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	o.Progress.reset()
-	f := &filling{o: o, values: newValues(o.Values, o.Seed), template: o.Keys.template()}
+	f := &filling{o: o, values: newValues(o.Values), template: o.Keys.template()}
 	begun := time.Now()
 	var wg sync.WaitGroup
 	for _, s := range stores {

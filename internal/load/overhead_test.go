@@ -31,7 +31,7 @@ func BenchmarkOverhead(b *testing.B) {
 					Records: 1, Values: FixedSize(64), Workers: workers, Choice: bc.choice, Operations: uint64(b.N), Keys: Keys{Prefix: "bench/"},
 				}
 				o.Mix[bc.op] = 1
-				value := newValues(o.Values, 0).make(nil, 0, 0)
+				value := newValues(o.Values).make(nil, 0, 0)
 				o.Open = func(context.Context, int) (Store, error) { return &nullStore{value: value}, nil }
 				b.ReportAllocs()
 				b.ResetTimer()
@@ -50,7 +50,7 @@ func BenchmarkOverhead(b *testing.B) {
 // nothing to do with what is measured.
 func TestNoAllocation(t *testing.T) {
 	o := Options{Records: 1, Values: FixedSize(64), Workers: 1, Choice: Zipfian, Mix: Mix{OpGet: 1, OpPut: 1, OpRMW: 1}, Operations: 1, Keys: Keys{Prefix: "bench/"}}
-	value := newValues(o.Values, 0).make(nil, 0, 0)
+	value := newValues(o.Values).make(nil, 0, 0)
 	o.Open = func(context.Context, int) (Store, error) { return &nullStore{value: value}, nil }
 	run := func(ops uint64) float64 {
 		o.Operations = ops

@@ -8,10 +8,10 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Histograms hold 8 ns to 60 s with three figures; what took longer counts as 60
-// s, but for the maximum, which is exact. One takes about 220 KB.
+// Histograms hold 1 ns to 60 s with three figures; what took longer counts as 60
+// s, but for the maximum, which is exact. One takes about 230 KB.
 const (
-	histLow, histHigh = 8, int64(60 * time.Second)
+	histLow, histHigh = 1, int64(60 * time.Second)
 	histFigures       = 3
 )
 

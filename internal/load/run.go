@@ -60,7 +60,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 
 func newRun(o Options, stores []Store) *run {
 	r := &run{
-		o: o, base: time.Now(), values: newValues(o.Values, o.Seed), template: o.Keys.template(), bounds: o.Mix.bounds(),
+		o: o, base: time.Now(), values: newValues(o.Values), template: o.Keys.template(), bounds: o.Mix.bounds(),
 		frontier: newFrontier(o.Records), failures: failures{classify: o.Classify}, missing: o.Mix[OpDelete] > 0,
 	}
 	if o.Rate > 0 {
