@@ -33,6 +33,7 @@ type bufferPool struct {
 	pd       rdma.PD
 	access   rdma.Access
 	kind     memory.Kind
+	shared   bool // the blocks are memfds, which the peer may map
 	tag      string
 	minShift int   // smallest class is 1<<minShift bytes
 	limit    int64 // bytes of all blocks

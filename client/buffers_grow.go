@@ -76,7 +76,7 @@ func growthError(err error) error {
 // register makes a block. It holds no lock.
 func (p *bufferPool) register(class int) (*bufferBlock, error) {
 	size, blockSize := 1<<(p.minShift+class), int(p.blockSize(class))
-	mem, err := memory.Alloc(blockSize, memory.Options{Kind: p.kind, Tag: p.tag})
+	mem, err := memory.Alloc(blockSize, memory.Options{Kind: p.kind, Shared: p.shared, Tag: p.tag})
 	if err != nil {
 		return nil, err
 	}

@@ -205,7 +205,9 @@ func (c *peer) openTransport(ctx context.Context, key transportKey) (_ *transpor
 	}
 	attr := t.dev.Attr()
 	t.reason = attr.Reason
-	t.software = attr.Caps.Has(rdma.CapDiesWithProcess)
+	// What the processors of the two ends do: not what RequireRDMA asks for.
+	mapped := attr.Caps.Has(rdma.CapMapped)
+	t.software = mapped || attr.Caps.Has(rdma.CapDiesWithProcess)
 	// The queues must hold every READ and every request at once.
 	slots := c.cfg.MaxInflight + 1
 	t.maxReads = min(c.cfg.MaxReads, attr.MaxQPWR-slots, attr.MaxCQE-2*slots-spareReceives)
@@ -225,6 +227,7 @@ func (c *peer) openTransport(ctx context.Context, key transportKey) (_ *transpor
 	}
 	t.buffers = newBufferPool(t.pd, sink, c.memKind, "client reads", 512, readWindow, c.cfg.BufferBytes)
 	t.staging = newBufferPool(t.pd, rdma.AccessRemoteRead, c.memKind, "client puts", minBlock, layout.MaxValueLen, c.cfg.StagingBytes)
+	t.staging.shared = mapped // the server copies from there itself
 	c.log.Info("device opened", "fabric", attr.Fabric, "device", t.dev.Name(), "why", attr.Reason)
 	return t, nil
 }

@@ -84,6 +84,12 @@ const (
 	// adapter should; the kernel's siw does. What is left is that a peer must
 	// know rkey and address.
 	CapAccessIgnored
+	// CapMapped: the peer maps the memory, and READs are copies that its own
+	// processor makes. Well-behaved peers keep to SetAccess and to regions that
+	// are closed; but a mapping cannot be taken back from one that does not, and
+	// the memory is there until the last of them has let go, also when the process
+	// that registered it is gone.
+	CapMapped
 )
 
 // Has reports whether all of want are present.

@@ -13,10 +13,15 @@ import (
 // out by the client library, which says so. An error is about the TLS files.
 func pickFabrics(c config.Config, log *slog.Logger) ([]rdma.Fabric, error) {
 	var list []rdma.Fabric
-	if c.Fabric != "iwarp" {
+	if (c.Fabric == "auto" || c.Fabric == "shm") && !c.RequireRDMA {
+		if near := newShm(c); near != nil {
+			list = append(list, near)
+		}
+	}
+	if c.Fabric == "auto" || c.Fabric == "verbs" {
 		list = append(list, newVerbs(c, log))
 	}
-	if c.Fabric != "verbs" && !c.RequireRDMA { // iwarp and require_rdma: refused by internal/config
+	if (c.Fabric == "auto" || c.Fabric == "iwarp") && !c.RequireRDMA { // iwarp and require_rdma: refused by internal/config
 		tls, err := c.TLSConfig()
 		if err != nil {
 			return nil, err

@@ -10,6 +10,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/config"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	"github.com/rdmakv/rdmakv/rdma/shm"
 	"github.com/rdmakv/rdmakv/rdma/verbs"
 )
 
@@ -20,6 +21,17 @@ func newVerbs(c config.Config, log *slog.Logger) *verbs.Fabric {
 		Connect: c.VerbsConnect, GIDIndex: c.GIDIndex, TrafficClass: uint8(c.TrafficClass), ServiceLevel: uint8(c.ServiceLevel),
 		PathMTU: c.PathMTU, Timeout: uint8(c.AckTimeout), RetryCount: uint8(c.RetryCount), Logger: log,
 	})
+}
+
+// newShm makes the fabric of servers on this host; nil if it is switched off.
+func newShm(c config.Config) *shm.Fabric {
+	switch c.Shm {
+	case "off":
+		return nil
+	case "trusted":
+		return shm.New(shm.Options{Dir: c.ShmDir, Trust: shm.Trusted})
+	}
+	return shm.New(shm.Options{Dir: c.ShmDir})
 }
 
 // iwarpOptions translates the configuration.
@@ -39,7 +51,16 @@ func iwarpOptions(c config.Config, tls *tls.Config) iwarp.Options {
 // prefer first.
 func (a *app) fabricChoices() (list []choice) {
 	c := a.cfg.Config
-	if c.Fabric != "iwarp" {
+	if c.Fabric == "auto" || c.Fabric == "shm" {
+		if near := newShm(c); near != nil {
+			l := choice{fabric: near}
+			if c.RequireRDMA {
+				l.err = errors.New("shm: it is done in software, and require_rdma is set")
+			}
+			list = append(list, l)
+		}
+	}
+	if c.Fabric == "auto" || c.Fabric == "verbs" {
 		hard := newVerbs(c, a.logger())
 		err := hard.Unavailable()
 		if err != nil {
@@ -47,7 +68,7 @@ func (a *app) fabricChoices() (list []choice) {
 		}
 		list = append(list, choice{fabric: hard, err: err})
 	}
-	if c.Fabric != "verbs" {
+	if c.Fabric == "auto" || c.Fabric == "iwarp" {
 		tls, err := c.TLSConfig()
 		soft := choice{fabric: iwarp.New(iwarpOptions(c, tls)), err: err}
 		if c.RequireRDMA {

@@ -112,7 +112,7 @@ func (a *app) devicesReport(ctx context.Context) devicesReport {
 	r := devicesReport{Devices: []deviceInfo{}, Software: []string{}, Listen: []wayReport{}, Connect: []wayReport{}, Advice: []string{}}
 	r.RDMACore, r.Devices = verbsDevices()
 	for _, c := range a.fabricChoices() {
-		if c.fabric == nil || c.fabric.Name() != "iwarp" {
+		if c.fabric == nil || c.fabric.Name() == "verbs" {
 			continue
 		}
 		list, err := c.fabric.Devices(ctx)

@@ -18,6 +18,7 @@ import (
 type fabrics struct {
 	verbs verbsFabric
 	iwarp rdma.Fabric
+	shm   rdma.Fabric // nil: switched off
 	err   error // of the TLS files: nothing is served then
 }
 
@@ -45,6 +46,7 @@ type picker struct {
 	log *slog.Logger
 
 	soft    bool              // iwarp may be used
+	mapped  bool              // shm may be used
 	hard    bool              // verbs may be used, and is here
 	because error             // why verbs is not here
 	kind    map[string]string // transport of each verbs device
@@ -60,8 +62,9 @@ func (f fabrics) pick(ctx context.Context, c config.Config, log *slog.Logger) ([
 	ctx, cancel := context.WithTimeout(ctx, pickLimit)
 	defer cancel()
 	p := &picker{fabrics: f, cfg: c, log: log, kind: make(map[string]string), used: make(map[string]bool)}
-	p.soft = c.Fabric != "verbs" && !c.RequireRDMA
-	if c.Fabric != "iwarp" {
+	p.soft = (c.Fabric == "auto" || c.Fabric == "iwarp") && !c.RequireRDMA
+	p.mapped = (c.Fabric == "auto" || c.Fabric == "shm") && !c.RequireRDMA && f.shm != nil
+	if c.Fabric == "auto" || c.Fabric == "verbs" {
 		if err := p.lookForDevices(ctx); err != nil {
 			return nil, err
 		}
@@ -122,6 +125,9 @@ func (p *picker) checkNames(ctx context.Context) error {
 	if p.soft {
 		known = append(known, p.softName(ctx))
 	}
+	if p.mapped {
+		known = append(known, p.mappedName(ctx))
+	}
 	for _, name := range p.cfg.Device {
 		if !slices.Contains(known, name) {
 			err := fmt.Errorf("device %q: %w; there is: %s", name, rdma.ErrNoDevice, strings.Join(known, ", "))
@@ -143,13 +149,62 @@ func (p *picker) softName(ctx context.Context) string {
 	return list[0].Name
 }
 
+// mappedName is the name of the device of shared memory; "" if there is none.
+func (p *picker) mappedName(ctx context.Context) string {
+	list, err := p.shm.Devices(ctx)
+	if err != nil || len(list) == 0 {
+		return ""
+	}
+	return list[0].Name
+}
+
 // wanted says whether the configuration allows a device.
 func (p *picker) wanted(name string) bool {
 	return len(p.cfg.Device) == 0 || slices.Contains(p.cfg.Device, name)
 }
 
-// at names the listeners for one address.
+// at names the listeners for one address: that of shared memory comes last,
+// because it stands beside the others for clients of this host, at their port.
 func (p *picker) at(ctx context.Context, addr string) ([]server.Listener, error) {
+	beside, err := p.mappedAt(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	if len(beside) > 0 && (p.cfg.Fabric == "shm" || slices.Equal(p.cfg.Device, []string{beside[0].Device})) {
+		beside[0].Optional = false // it is all there is
+		return beside, nil
+	}
+	out, err := p.wiredAt(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	return append(out, beside...), nil
+}
+
+// mappedAt names the listener in shared memory. Where it may be missed, what
+// keeps it from listening is logged when it is tried.
+func (p *picker) mappedAt(ctx context.Context, addr string) ([]server.Listener, error) {
+	name := ""
+	if p.mapped {
+		name = p.mappedName(ctx)
+	}
+	must := p.cfg.Fabric == "shm"
+	if name == "" || !p.wanted(name) {
+		if must {
+			return nil, fmt.Errorf("fabric: shm: %w here: shared memory needs Linux, shm: user or trusted, and a device list with shm0 or none", rdma.ErrNoDevice)
+		}
+		return nil, nil
+	}
+	p.used[name] = true
+	why := "fabric: shm"
+	if !must {
+		why = "beside the others, for clients of this host"
+	}
+	return []server.Listener{{Fabric: p.shm, Device: name, Addr: addr, Group: addr, Why: why, Optional: !must}}, nil
+}
+
+// wiredAt names the listeners for one address that other hosts reach.
+func (p *picker) wiredAt(ctx context.Context, addr string) ([]server.Listener, error) {
 	out, why, err := p.hardAt(ctx, addr)
 	if err != nil {
 		return nil, err

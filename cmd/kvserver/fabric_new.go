@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/config"
+	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	"github.com/rdmakv/rdmakv/rdma/shm"
 	"github.com/rdmakv/rdmakv/rdma/verbs"
 )
 
@@ -15,7 +17,23 @@ import (
 // knows which there are.
 func newFabrics(c config.Config, log *slog.Logger) fabrics {
 	tls, err := c.TLSConfig()
-	return fabrics{verbs: verbs.New(verbsOptions(c, log)), iwarp: iwarp.New(iwarpOptions(c, tls)), err: err}
+	f := fabrics{verbs: verbs.New(verbsOptions(c, log)), iwarp: iwarp.New(iwarpOptions(c, tls)), err: err}
+	if c.Shm != "off" {
+		f.shm = shm.New(shmOptions(c))
+	}
+	return f
+}
+
+// shmOptions translates the configuration.
+func shmOptions(c config.Config) shm.Options {
+	o := shm.Options{Dir: c.ShmDir}
+	if c.Shm == "trusted" {
+		o.Trust = shm.Trusted
+	}
+	if c.Mode != "cache" {
+		o.Proof = server.ReaderProof(c.DataDir)
+	}
+	return o
 }
 
 // iwarpOptions translates the configuration.

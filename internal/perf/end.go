@@ -67,7 +67,7 @@ type end struct {
 // The QP grants nothing.
 func newEnd(dev rdma.Device, sends, recvs, inline int, events bool) (e *end, err error) {
 	e = &end{dev: dev, attr: dev.Attr(), events: events}
-	e.soft = e.attr.Caps.Has(rdma.CapDiesWithProcess)
+	e.soft = e.attr.Caps.Has(rdma.CapDiesWithProcess) || e.attr.Caps.Has(rdma.CapMapped)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, e.close())

@@ -59,6 +59,9 @@ type slab struct {
 func newRegions(srv *Server, pds ...rdma.PD) *regions {
 	r := &regions{pds: pds, lost: make([]error, len(pds)), kind: srv.cfg.MemoryKind, huge: srv.cfg.HugePages, log: srv.log}
 	r.opt = memory.Options{Node: srv.cfg.NUMANode, Prefault: srv.cfg.Prefault}
+	for _, pd := range pds {
+		r.opt.Shared = r.opt.Shared || pd.Device().Attr().Caps.Has(rdma.CapMapped)
+	}
 	r.old = make(map[uint32][]rdma.MR)
 	r.rotation.asked = make(chan struct{}, 1)
 	r.byID.Store(&map[uint32]*slab{})

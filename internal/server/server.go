@@ -141,6 +141,9 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 	if err := srv.openParts(ctx); err != nil {
 		return err
 	}
+	if err := srv.waitReaders(ctx); err != nil {
+		return err
+	}
 	if err := srv.loadRevoked(); err != nil {
 		return err
 	}
@@ -188,7 +191,7 @@ func (srv *Server) openParts(ctx context.Context) error {
 	gone := true
 	for _, d := range srv.devices {
 		pds = append(pds, d.pd)
-		gone = gone && d.attr.Caps.Has(rdma.CapDiesWithProcess)
+		gone = gone && (d.attr.Caps.Has(rdma.CapDiesWithProcess) || d.attr.Caps.Has(rdma.CapMapped) && srv.hasReaderLock())
 	}
 	srv.regions = newRegions(srv, pds...)
 	if srv.root == srv {
@@ -196,7 +199,8 @@ func (srv *Server) openParts(ctx context.Context) error {
 	}
 	// The devices are open before the store takes its lock and closed after it
 	// gives it back. Where all of them die with the process, no memory of an
-	// earlier incarnation can be read once the lock is ours. A space that was
+	// earlier incarnation can be read once the lock is ours; where clients had it
+	// mapped, waitReaders waits for them before anybody is served. A space that was
 	// closed while the node goes on has ended all READs of its memory itself.
 	if err := srv.openStore(ctx, gone); err != nil {
 		return err

@@ -24,7 +24,7 @@ func conformance(kind memory.Kind, shared bool) rdmatest.Config {
 		NewImpatient: func(testing.TB) rdma.Fabric { return shm.New(impatient) },
 		Memory:       kind, Shared: shared,
 		Child: "TestConformanceChild",
-		Want:  rdma.CapSRQ | rdma.CapInline | rdma.CapWrite,
+		Want:  rdma.CapSRQ | rdma.CapInline | rdma.CapWrite | rdma.CapMapped,
 	}
 }
 

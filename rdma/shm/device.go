@@ -66,7 +66,7 @@ func newDevice(f *Fabric, reason string) *device {
 	d.numQP.limit, d.numSRQ.limit = int64(o.MaxQP), maxSRQs
 	d.attr = rdma.DeviceAttr{
 		Fabric: f.Name(), Reason: reason,
-		Caps:  rdma.CapSRQ | rdma.CapInline | rdma.CapWrite,
+		Caps:  rdma.CapSRQ | rdma.CapInline | rdma.CapWrite | rdma.CapMapped,
 		MaxQP: o.MaxQP, MaxQPWR: maxQPWR, MaxSGE: maxSGE, MaxCQ: maxCQs, MaxCQE: maxCQE,
 		MaxMR: maxMRs, MaxMRSize: 1 << 46, MaxPD: maxPDs, MaxSRQ: maxSRQs, MaxSRQWR: maxSRQWR,
 		MaxQPRdAtom: o.ReadDepth, MaxQPInitRdAtom: o.ReadDepth,

@@ -14,7 +14,7 @@ import (
 )
 
 // errNameTaken: another process listens there.
-var errNameTaken = errors.New("another process listens at this address in shared memory")
+var errNameTaken = fmt.Errorf("%w: another process listens at this address in shared memory", unix.EADDRINUSE)
 
 // A lockedName is a socket's file, which a lock beside it makes ours: a process
 // that is killed leaves the socket behind, and the next one must know whether it

@@ -17,6 +17,7 @@ import (
 	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	"github.com/rdmakv/rdmakv/rdma/shm"
 	"github.com/rdmakv/rdmakv/rdma/verbs"
 	"github.com/rdmakv/rdmakv/test/launch"
 	"github.com/rdmakv/rdmakv/test/node"
@@ -25,7 +26,7 @@ import (
 var (
 	binFlag    = flag.String("bin", "", "directory with kvserver and kvclient; empty: build them")
 	killsFlag  = flag.Int("kills", 5, "cycles of the kill -9 test")
-	fabricFlag = flag.String("fabric", "iwarp", "fabric of nodes and clients: iwarp or verbs")
+	fabricFlag = flag.String("fabric", "iwarp", "fabric of nodes and clients: iwarp, verbs or shm")
 	hostFlag   = flag.String("host", "127.0.0.1", "address that nodes listen on")
 	agentFlag  = flag.String("agent", "", "HOST:PORT of an agent on another machine that nodes are to run on; empty: on this one. It must see -bin and the temporary directory under the same paths")
 	seedFlag   = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of random choices; a failure prints it")
@@ -40,8 +41,8 @@ var elsewhere node.Launcher
 func TestMain(m *testing.M) {
 	flag.Parse()
 	os.Exit(func() int {
-		if *fabricFlag != "iwarp" && *fabricFlag != "verbs" {
-			fmt.Fprintf(os.Stderr, "-fabric is %q, want iwarp or verbs\n", *fabricFlag)
+		if *fabricFlag != "iwarp" && *fabricFlag != "verbs" && *fabricFlag != "shm" {
+			fmt.Fprintf(os.Stderr, "-fabric is %q, want iwarp, verbs or shm\n", *fabricFlag)
 			return 2
 		}
 		if *agentFlag != "" {
@@ -99,8 +100,11 @@ func copyPrograms(from string) (dir string, err error) {
 
 // newFabric is the fabric that the tests were told to use.
 func newFabric() rdma.Fabric {
-	if *fabricFlag == "verbs" {
+	switch *fabricFlag {
+	case "verbs":
 		return verbs.New(verbs.Options{})
+	case "shm":
+		return shm.New(shm.Options{})
 	}
 	return iwarp.New(iwarp.Options{})
 }

@@ -20,7 +20,7 @@ var (
 	opsFlag     = flag.Int("ops", 20_000, "operations of each run")
 	secondsFlag = flag.Int("seconds", 0, "end each run after so many seconds; 0: when its operations are done")
 	binFlag     = flag.String("bin", "", "directory with kvserver; empty: build it")
-	fabricFlag  = flag.String("fabric", "iwarp", "fabric of nodes and clients: iwarp or verbs")
+	fabricFlag  = flag.String("fabric", "iwarp", "fabric of nodes and clients: iwarp, verbs or shm")
 	hostFlag    = flag.String("host", "127.0.0.1", "address that nodes listen on")
 	outFlag     = flag.String("out", "", "directory of failing histories; empty: .cache/linearizability of the repository")
 )
@@ -28,8 +28,8 @@ var (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	os.Exit(func() int {
-		if *fabricFlag != "iwarp" && *fabricFlag != "verbs" {
-			fmt.Fprintf(os.Stderr, "-fabric is %q, want iwarp or verbs\n", *fabricFlag)
+		if *fabricFlag != "iwarp" && *fabricFlag != "verbs" && *fabricFlag != "shm" {
+			fmt.Fprintf(os.Stderr, "-fabric is %q, want iwarp, verbs or shm\n", *fabricFlag)
 			return 2
 		}
 		code := m.Run()

@@ -15,6 +15,7 @@ import (
 	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	"github.com/rdmakv/rdmakv/rdma/shm"
 	"github.com/rdmakv/rdmakv/rdma/verbs"
 	"github.com/rdmakv/rdmakv/test/node"
 )
@@ -156,8 +157,11 @@ func (r *rig) dial(proxied, noCache bool) *client.Client {
 }
 
 func newFabric() rdma.Fabric {
-	if *fabricFlag == "verbs" {
+	switch *fabricFlag {
+	case "verbs":
 		return verbs.New(verbs.Options{})
+	case "shm":
+		return shm.New(shm.Options{})
 	}
 	return iwarp.New(iwarp.Options{})
 }
