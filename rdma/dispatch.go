@@ -57,6 +57,7 @@ type Dispatcher struct {
 	workSpin, replySpin *SpinBudget
 	spunFor             uint64
 	spunSince           int64
+	posts               uint64 // that found their completion
 
 	// mu guards what follows. No callback runs under it and it is held for a
 	// few instructions only; there is no other lock to order it against.
@@ -91,7 +92,8 @@ type DispatcherOptions struct {
 	// Batch is how many completions one poll takes; 0 means 32.
 	Batch int
 	// Grace is for how long the CQ may stay unattended after the last waiter
-	// left, before the background poller takes over; 0 means 2 ms. Short
+	// left, before the background poller takes over; 0 means 2 ms, and it may be
+	// eight times that when waiters have come and gone all the time. Short
 	// enough for receives that nobody waits for, long enough that a goroutine
 	// which waits again and again always finds the lead free.
 	Grace time.Duration

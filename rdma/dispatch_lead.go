@@ -290,12 +290,16 @@ func (d *Dispatcher) fail(err error) error {
 
 // background leads while nobody else does. It looks once per grace period: if
 // the lead was free all the time it takes it; if one leader had it all the time
-// it sleeps until that one leaves; else the program is busy and it stays away.
+// it sleeps until that one leaves; else the program is busy and it stays away,
+// each time for twice as long, up to busyGraces grace periods: every look wakes
+// a thread.
 func (d *Dispatcher) background() {
-	timer := time.NewTimer(d.opt.Grace)
+	grace := d.opt.Grace
+	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	seen := d.turnsNow()
 	for !d.down.Load() {
+		busy := false
 		d.stats.looks.Add(1)
 		d.mu.Lock()
 		switch {
@@ -313,13 +317,17 @@ func (d *Dispatcher) background() {
 				return
 			}
 		default:
+			busy = true
 			d.mu.Unlock()
 		}
 		seen = d.turnsNow()
 		if d.opt.Eager {
 			continue
 		}
-		timer.Reset(d.opt.Grace)
+		if grace = min(2*grace, busyGraces*d.opt.Grace); !busy {
+			grace = d.opt.Grace
+		}
+		timer.Reset(grace)
 		select {
 		case <-timer.C:
 		case <-d.stop.Done():
@@ -327,6 +335,10 @@ func (d *Dispatcher) background() {
 		}
 	}
 }
+
+// busyGraces bounds how many grace periods the background poller of a busy
+// program stays away.
+const busyGraces = 8
 
 func (d *Dispatcher) turnsNow() uint64 {
 	d.mu.Lock()

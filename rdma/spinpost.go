@@ -1,5 +1,7 @@
 package rdma
 
+import "runtime"
+
 // PostSend is qp.PostSend for work that ends with op, for a caller who then
 // waits for op at once: nothing else to post comes in between. If op is the only
 // one under way and nobody leads, it posts and looks for the completion in one
@@ -12,23 +14,33 @@ func (d *Dispatcher) PostSend(qp QP, wrs []SendWR, op *Op) (int, error) {
 	if !can || d.opt.Spin <= 0 || d.ops.inUse.Load() > 1 || !d.tryLead() {
 		return qp.PostSend(wrs)
 	}
-	n, err := d.postSpin(p, wrs, op)
+	n, rest, err := d.postSpin(p, wrs, op)
 	d.leave()
+	if rest {
+		runtime.Gosched()
+	}
 	return n, err
 }
 
-// postSpin is PostSend of a leader.
-func (d *Dispatcher) postSpin(p SpinPoster, wrs []SendWR, op *Op) (int, error) {
+// restEvery is after how many waits that found what they wait for in their own
+// post the goroutine lets others run. Such waits never leave the processor by
+// themselves, and who keeps it for 10 ms is interrupted by a signal, which costs
+// more.
+const restEvery = 64
+
+// postSpin is PostSend of a leader. rest says that it is time to let others run.
+func (d *Dispatcher) postSpin(p SpinPoster, wrs []SendWR, op *Op) (n int, rest bool, err error) {
 	w := d.begin(op)
 	slice := min(w.budget, postSlice)
 	n, got, err := p.PostSendSpin(wrs, d.cq, d.wcs, slice)
 	d.deliver(got, op)
 	if w.state == waitOver {
-		return n, err // this wait is not to spin
+		return n, false, err // this wait is not to spin
 	}
 	if op.finished() {
 		w.ends(true)
-		return n, err
+		d.posts++
+		return n, d.posts%restEvery == 0, err
 	}
 	// Wait goes on spinning for what is left of the time.
 	w.ends(false)
@@ -41,7 +53,7 @@ func (d *Dispatcher) postSpin(p SpinPoster, wrs []SendWR, op *Op) (int, error) {
 		}
 		d.spunFor, d.spunSince = op.ID(), w.begun
 	}
-	return n, err
+	return n, false, err
 }
 
 // tryLead takes the lead if it is free.

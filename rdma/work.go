@@ -103,7 +103,7 @@ const (
 )
 
 // A WC is a work completion (ibv_poll_cq(3)). With an error status only ID,
-// Status, QPN and VendorErr are valid.
+// Status, QPN, VendorErr and Polled are valid.
 type WC struct {
 	ID              uint64
 	Status          Status
@@ -113,6 +113,9 @@ type WC struct {
 	ByteLen         uint32 // bytes received or read
 	InvalidatedRKey uint32
 	VendorErr       uint32
+	// Polled is the machine's CLOCK_BOOTTIME in nanoseconds just after the poll
+	// that took the completion from the device; 0: the fabric did not look.
+	Polled int64
 }
 
 // A CQ is a completion queue with its completion channel. All methods are

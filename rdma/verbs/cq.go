@@ -178,7 +178,7 @@ func (c *cq) rouse() {
 // cook turns a completion of the device into one of package rdma. It is false
 // for those of our own.
 func (c *cq) cook(raw *ibv.WC, wc *rdma.WC) bool {
-	*wc = rdma.WC{ID: raw.ID, Status: rdma.Status(raw.Status), QPN: raw.QPN}
+	*wc = rdma.WC{ID: raw.ID, Status: rdma.Status(raw.Status), QPN: raw.QPN, Polled: raw.Polled}
 	if raw.Status != ibv.StatusSuccess {
 		wc.VendorErr = raw.VendorErr
 		if q := c.dev.findQP(raw.QPN); q != nil {

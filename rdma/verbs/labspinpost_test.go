@@ -1,3 +1,5 @@
+//go:build linux
+
 package verbs_test
 
 import (
@@ -7,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
@@ -26,6 +30,7 @@ func TestPostSendSpin(t *testing.T) {
 		}
 		p := qa.(rdma.SpinPoster)
 		var wcs [8]rdma.WC
+		var last rdma.WC
 		// run posts wrs, the last of which is signaled, and waits for that one.
 		run := func(wrs []rdma.SendWR) rdma.Status {
 			t.Helper()
@@ -41,6 +46,7 @@ func TestPostSendSpin(t *testing.T) {
 			if wc.ID != wrs[len(wrs)-1].ID {
 				t.Errorf("completion of %d, want %d", wc.ID, wrs[len(wrs)-1].ID)
 			}
+			last = wc
 			return wc.Status
 		}
 		for n := range 40 { // one doorbell, and more than one
@@ -50,8 +56,12 @@ func TestPostSendSpin(t *testing.T) {
 				wrs[i].Flags, wrs[i].SGL[0].Off, wrs[i].Remote.Addr = 0, uint64(64*i), from.Addr()+uint64(64*i)
 			}
 			wrs[n].ID, wrs[n].Flags = uint64(n+1), rdma.SendSignaled
+			begun := bootTime()
 			if st := run(wrs); st != rdma.StatusSuccess {
 				t.Fatalf("%d READs: %v", n+1, st)
+			}
+			if last.Polled < begun || last.Polled > bootTime() {
+				t.Errorf("polled at %d, between %d and %d expected", last.Polled, begun, bootTime())
 			}
 			if k := 64 * (n + 1); !bytes.Equal(sink.Bytes()[:k], from.Bytes()[:k]) {
 				t.Errorf("%d READs brought something else", n+1)
@@ -78,6 +88,15 @@ func TestPostSendSpin(t *testing.T) {
 			t.Errorf("after Close: %d, %v", n, err)
 		}
 	})
+}
+
+// bootTime is the clock of WC.Polled.
+func bootTime() int64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		panic(err)
+	}
+	return ts.Nano()
 }
 
 // TestDispatcherPosts: goroutines that post through a Dispatcher and wait, alone

@@ -82,14 +82,15 @@ int rk_reg_mr(rk_h pd, uintptr_t addr, size_t length, uint32_t access, rk_h *mr,
 int rk_dereg_mr(rk_h mr);
 
 // Completions. struct rk_wc has the layout of struct ibv_wc: polling fills it
-// in place.
+// in place, but for polled.
 
 struct rk_wc {
 	uint64_t id;
 	uint32_t status, opcode, vendor_err, byte_len, imm_inv, qpn, src_qp, flags;
-	uint16_t pkey_index, slid;
-	uint8_t sl, dlid_path_bits;
-	uint8_t pad[2];
+	// Nanoseconds of CLOCK_BOOTTIME just after the poll that took it, 0 where
+	// there is no such clock. Here struct ibv_wc has what is of UD alone:
+	// pkey_index, slid, sl, dlid_path_bits.
+	int64_t polled;
 };
 
 int rk_create_channel(rk_h ctx, rk_h *channel, int *fd);

@@ -74,6 +74,7 @@ func offsets() map[string][2]uintptr {
 		"WC.ImmInv":         {unsafe.Offsetof(w.ImmInv), unsafe.Offsetof(cw.imm_inv)},
 		"WC.QPN":            {unsafe.Offsetof(w.QPN), unsafe.Offsetof(cw.qpn)},
 		"WC.Flags":          {unsafe.Offsetof(w.Flags), unsafe.Offsetof(cw.flags)},
+		"WC.Polled":         {unsafe.Offsetof(w.Polled), unsafe.Offsetof(cw.polled)},
 	}
 }
 

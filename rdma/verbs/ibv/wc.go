@@ -1,7 +1,8 @@
 package ibv
 
 // A WC is struct ibv_wc, of which it has the layout: polling fills it in place.
-// What only UD uses has no name here. Of a WC whose Status is not StatusSuccess only ID,
+// What only UD uses has no name here, and in place of some of it stands when it
+// was polled. Of a WC whose Status is not StatusSuccess only ID,
 // Status, VendorErr and QPN count (ibv_poll_cq(3)).
 type WC struct {
 	ID        uint64
@@ -13,7 +14,7 @@ type WC struct {
 	QPN       uint32
 	_         uint32 // src_qp
 	Flags     uint32 // WCFlag*
-	_         uint64 // pkey_index, slid, sl, dlid_path_bits
+	Polled    int64  // CLOCK_BOOTTIME in nanoseconds just after the poll; 0 where there is none
 }
 
 // WCStatus is enum ibv_wc_status.
