@@ -39,7 +39,8 @@ var backings struct {
 }
 
 // mapShared maps size bytes, a multiple of the kind's granule, of a new memfd.
-func mapShared(size int, kind Kind) ([]byte, error) {
+func mapShared(size int, opt Options) ([]byte, error) {
+	kind := opt.Kind
 	flags := unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	var info hugePages
 	if kind == Huge {
@@ -53,7 +54,7 @@ func mapShared(size int, kind Kind) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: memfd_create: %v", ErrNotSupported, err)
 	}
-	raw, err := mapNew(fd, size)
+	raw, err := mapNew(fd, size, opt)
 	if err != nil {
 		_ = unix.Close(fd)
 		if errors.Is(err, unix.ENOMEM) && kind == Huge {
@@ -82,7 +83,7 @@ func compareBase(b backing, base uintptr) int {
 }
 
 // mapNew sizes a new memfd, maps it and seals it.
-func mapNew(fd, size int) ([]byte, error) {
+func mapNew(fd, size int, opt Options) ([]byte, error) {
 	if err := unix.Ftruncate(fd, int64(size)); err != nil {
 		return nil, fmt.Errorf("ftruncate of a memfd to %d bytes: %w", size, err)
 	}
@@ -90,21 +91,26 @@ func mapNew(fd, size int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, sealsOfOurs); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: sealing a memfd for readers (F_SEAL_FUTURE_WRITE, Linux 5.1): %w", ErrNotSupported, err), unix.Munmap(raw))
+	if _, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, sealsOfOurs); err != nil {
+		err = fmt.Errorf("%w: sealing a memfd for readers (F_SEAL_FUTURE_WRITE, Linux 5.1): %w", ErrNotSupported, err)
+	} else {
+		err = settle(raw, opt)
+	}
+	if err != nil {
+		return nil, errors.Join(err, unmapFile(raw))
 	}
 	return raw, nil
 }
 
 // mapAdvisedFD maps a memfd and keeps it out of children and core dumps.
 func mapAdvisedFD(fd, size, prot int) ([]byte, error) {
-	raw, err := unix.Mmap(fd, 0, size, prot, unix.MAP_SHARED)
+	raw, err := mapFile(fd, size, prot)
 	if err != nil {
-		return nil, fmt.Errorf("mmap of %d bytes of a memfd: %w", size, err)
+		return nil, err
 	}
 	for _, advice := range []int{unix.MADV_DONTFORK, unix.MADV_DONTDUMP} {
 		if err := unix.Madvise(raw, advice); err != nil {
-			return nil, errors.Join(fmt.Errorf("madvise %d of %d bytes of a memfd: %w", advice, size, err), unix.Munmap(raw))
+			return nil, errors.Join(fmt.Errorf("madvise %d of %d bytes of a memfd: %w", advice, size, err), unmapFile(raw))
 		}
 	}
 	return raw, nil
@@ -122,7 +128,7 @@ func unmapShared(raw []byte) error {
 	fd := backings.list[i].fd
 	backings.list = slices.Delete(backings.list, i, i+1)
 	backings.mu.Unlock()
-	return errors.Join(unix.Munmap(raw), unix.Close(fd))
+	return errors.Join(unmapFile(raw), unix.Close(fd))
 }
 
 // A Backing says where in which memfd some bytes lie.
@@ -198,7 +204,7 @@ func checkSealed(fd int, size int64) error {
 }
 
 // UnmapSealed ends a mapping of MapSealed or MapChannel.
-func UnmapSealed(raw []byte) error { return unix.Munmap(raw) }
+func UnmapSealed(raw []byte) error { return unmapFile(raw) }
 
 // NewChannel makes a memfd of size bytes that can neither shrink nor grow, for
 // two processes that both write it, and maps it. The descriptor is the caller's

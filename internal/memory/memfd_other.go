@@ -3,6 +3,6 @@
 package memory
 
 // mapShared: only Linux has memfds.
-func mapShared(int, Kind) ([]byte, error) { return nil, ErrNotSupported }
+func mapShared(int, Options) ([]byte, error) { return nil, ErrNotSupported }
 
 func unmapShared([]byte) error { return ErrNotSupported }

@@ -143,7 +143,11 @@ func Alloc(size int, opt Options) (*Block, error) {
 		b.bytes = heapBytes(rounded)[:size:size]
 		return b, nil
 	}
-	raw, err := mapPages(rounded, opt)
+	pages := mapPages
+	if b.shared = opt.Shared; b.shared {
+		pages = mapShared
+	}
+	raw, err := pages(rounded, opt)
 	if err != nil {
 		ledger.give(opt.Tag, b.footed)
 		return nil, fmt.Errorf("allocating %d bytes for %q: %w", rounded, opt.Tag, err)

@@ -46,6 +46,9 @@ func listen(ctx context.Context, d *device, addr string) (*listener, error) {
 	if err != nil {
 		return fail(err)
 	}
+	if !ownAddr(at.Addr()) {
+		return fail(fmt.Errorf("%w: %s is no address of this host", unix.EADDRNOTAVAIL, at.Addr()))
+	}
 	dir, err := d.fabric.makeDir()
 	if err != nil {
 		return fail(err)

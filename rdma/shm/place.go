@@ -218,6 +218,15 @@ func owns(self, want netip.AddrPort, ns uint64) bool {
 	if !self.Addr().IsUnspecified() {
 		return self.Addr() == ip
 	}
+	return ownAddr(ip)
+}
+
+// ownAddr reports whether an address is one of this host, in our network
+// namespace.
+func ownAddr(ip netip.Addr) bool {
+	if ip.IsUnspecified() || ip.IsLoopback() {
+		return true
+	}
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
 		return false

@@ -1,0 +1,71 @@
+//go:build linux
+
+package shm
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/rdmakv/rdmakv/rdma"
+)
+
+// TestReadDirect: a READ by the caller brings what a posted one does, from the
+// grant on; what was taken back ends the connection at both ends.
+func TestReadDirect(t *testing.T) {
+	for _, how := range []string{"closed", "revoked", "bounds"} {
+		t.Run(how, func(t *testing.T) {
+			a, b := connected(t, Options{}, Options{})
+			m := b.mr(1<<16, rdma.AccessRemoteRead)
+			for i := range m.Bytes() {
+				m.Bytes()[i] = byte(i * 7)
+			}
+			d := a.qp.(rdma.DirectReader)
+			sink := make([]byte, 256)
+			if s := d.ReadDirect(sink, remoteOf(m)); s != rdma.StatusLocQPOpErr || a.qp.Err() != nil {
+				t.Fatalf("before the grant: %v, %v", s, a.qp.Err())
+			}
+			check(t, b.qp.SetAccess(rdma.AccessRemoteRead))
+			a.mapped(m)
+			at := remoteOf(m)
+			at.Addr += 512
+			if s := d.ReadDirect(sink, at); s != rdma.StatusSuccess || !bytes.Equal(sink, m.Bytes()[512:768]) {
+				t.Fatalf("%v", s)
+			}
+			if n := testing.AllocsPerRun(100, func() { d.ReadDirect(sink, at) }); n != 0 && !raceEnabled {
+				t.Errorf("%v allocations in a READ", n)
+			}
+			switch how {
+			case "closed":
+				check(t, m.Close())
+			case "revoked":
+				check(t, b.qp.SetAccess(0))
+			case "bounds":
+				at.Addr = 1<<16 - 248
+			}
+			// A region that was closed may be unmapped by now: then the QP lives, and a
+			// posted READ would be refused.
+			if s := d.ReadDirect(sink, at); s == rdma.StatusSuccess || s != rdma.StatusRemAccessErr && how != "closed" {
+				t.Errorf("after that: %v", s)
+			} else if s == rdma.StatusRemAccessErr {
+				a.dead(rdma.ErrAccess)
+				b.dead(rdma.ErrAccess)
+				if s := d.ReadDirect(sink, at); s != rdma.StatusWRFlushErr {
+					t.Errorf("on a dead QP: %v", s)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkReadDirect(b *testing.B) {
+	x, y := connected(b, Options{}, Options{})
+	m := y.mr(1<<20, rdma.AccessRemoteRead)
+	check(b, y.qp.SetAccess(rdma.AccessRemoteRead))
+	x.mapped(m)
+	d, at, sink := x.qp.(rdma.DirectReader), remoteOf(m), make([]byte, 256)
+	for b.Loop() {
+		if s := d.ReadDirect(sink, at); s != rdma.StatusSuccess {
+			b.Fatal(s)
+		}
+	}
+}
