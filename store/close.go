@@ -84,14 +84,14 @@ func (s *Store) closePebble() (err error) {
 }
 
 // keyCounts returns the keys with a slot, per shard. A shard that was not
-// filled has at least what the last stop counted.
+// filled has at least what was counted before this start.
 func (s *Store) keyCounts() []uint64 {
 	keys := make([]uint64, len(s.shards))
 	for i, sh := range s.shards {
 		sh.mu.Lock()
-		keys[i] = sh.slots
-		if clean := s.facts.clean; clean != nil && i < len(clean.keys) && !sh.ix.Filled() {
-			keys[i] = max(keys[i], clean.keys[i])
+		keys[i] = uint64(sh.ix.Keys())
+		if !sh.ix.Filled() && s.facts.keys != nil {
+			keys[i] = max(keys[i], s.facts.keys[i])
 		}
 		sh.mu.Unlock()
 	}

@@ -89,3 +89,55 @@ func TestFillBesideDamage(t *testing.T) {
 		t.Errorf("a reader finds %q", got)
 	}
 }
+
+// TestKeysNoted: after a crash the index is as large as after a clean stop, by a
+// note of the keeper, and is not in the way of a store that has shrunk since.
+func TestKeysNoted(t *testing.T) {
+	const keys = 40_000
+	fs := vfs.NewCrashableMem()
+	c := testConfig(fs)
+	c.Sync, c.noKeeper = Off, true
+	n := open(t, c)
+	n.fill()
+	done := make(chan struct{}, keys)
+	for i := range keys {
+		w := &Write{Shard: uint16(i % 4), Key: fmt.Appendf(nil, "%08d", i), Done: func(*Write) { done <- struct{}{} }}
+		for n.Submit(w) != nil {
+			<-done
+		}
+	}
+	waitFor(t, "the puts", func() bool { return n.Stats().Published == uint64(keys) })
+	n.noteKeys()
+	noted := n.noted
+	n.put(0, "one more", "")
+	if n.noteKeys(); noted != keys || n.noted != noted {
+		t.Errorf("noted %d keys, then %d: want %d, and no note of one more", noted, n.noted, keys)
+	}
+	if err := n.db.Flush(); err != nil { // sync is off: this is what makes them durable
+		t.Fatal(err)
+	}
+	for _, end := range []string{"crash", "clean stop"} {
+		c.FS, c.Memory, c.PredecessorGone = fs.CrashClone(vfs.CrashCloneCfg{}), newHeapMemory(), true
+		c.holdFill = make(chan struct{})
+		if end == "clean stop" {
+			if err := n.Close(); err != nil {
+				t.Fatal(err)
+			}
+			c.FS = fs
+		}
+		again := open(t, c)
+		before := again.Stats().IndexBytes
+		close(c.holdFill)
+		again.fill()
+		s := again.Stats()
+		if s.Keys < keys || s.Slotless != 0 || s.IndexBytes > before+before/20 {
+			t.Errorf("%s: %d keys in %d bytes of index, which was made with %d; %d without slot", end, s.Keys, s.IndexBytes, before, s.Slotless)
+		}
+		if c.FS == fs {
+			continue
+		}
+		if err := again.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -41,6 +41,7 @@ func (s *Store) runKeeper() {
 		case <-disk.C:
 			s.disk.look(s.cfg)
 			s.extendEpoch()
+			s.noteKeys()
 		}
 	}
 }

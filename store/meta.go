@@ -21,6 +21,7 @@ const (
 	metaHash   = "hash"   // text: how keys are mapped to shards; a fixed parameter
 	metaEpoch  = "epoch"  // u16: the newest epoch of any version given out
 	metaClean  = "clean"  // only after a clean stop: see cleanMark
+	metaKeys   = "keys"   // u64 per shard: keys not long ago, see presize.go
 	// metaClock, see clock.go: u64
 	metaBeat = "beat" // u64: counter; a small synced write that lets Pebble
 	// see damage in the log that lies before it
@@ -78,6 +79,7 @@ type facts struct {
 	hash   string
 	epoch  uint16
 	clean  *cleanMark // nil: the last incarnation did not end cleanly
+	keys   []uint64   // keys of each shard not long before the end; nil: unknown
 	beats  uint64
 	short  bool   // results of requests were forgotten early (forget.go)
 	clock  uint64 // no server time above it was shown; 0: nothing could expire
@@ -149,6 +151,9 @@ func readFacts(db pebble.Reader) (facts, error) {
 		f.clock = binary.LittleEndian.Uint64(b)
 	}
 	f.short = get(metaShort, 1) != nil
+	for b := get(metaKeys, 8*int(f.shards)); len(b) > 0; b = b[8:] {
+		f.keys = append(f.keys, binary.LittleEndian.Uint64(b))
+	}
 	if b := get(metaClean, -1); b != nil {
 		var err error
 		if f.clean, err = parseCleanMark(b); err != nil {

@@ -51,6 +51,8 @@ type Store struct {
 	queue  *queue
 	groups chan *group
 	pool   groupPool
+	// unpublished counts the groups that the publisher has or will get.
+	unpublished atomic.Int32
 
 	// firstVersion to lastVersion, exclusive, are the versions of this life.
 	firstVersion, lastVersion layout.Version
@@ -59,6 +61,7 @@ type Store struct {
 	predecessorOver bool      // publisher only
 
 	filler filler
+	noted  uint64 // keys of the newest note (presize.go); the keeper's
 	scrub  scrubber
 	fullMemory
 	heldBytes atomic.Int64
@@ -297,20 +300,12 @@ func (s *Store) openMemory() error {
 		if sh.ix, err = index.New(s.table, s.reclaim, sh.id, s.hashOf); err != nil {
 			return fmt.Errorf("store: memory: %w", err)
 		}
-		if clean := s.facts.clean; clean != nil && i < len(clean.keys) {
-			// The number of keys is known: no growth while they come in. But
-			// the limit may be lower this time: at most an eighth of it.
-			sh.ix.Reserve(int(min(clean.keys[i], s.cfg.MemoryLimit/8/indexBytesPerKey/uint64(s.cfg.Shards))))
-			s.filler.expected += clean.keys[i]
-		}
 		s.shards = append(s.shards, sh)
 	}
+	s.presize()
 	s.table.Index().Serve()
 	return nil
 }
-
-// indexBytesPerKey is roughly what a key costs in the index.
-const indexBytesPerKey = 12
 
 // start begins to serve.
 func (s *Store) start() {

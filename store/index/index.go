@@ -217,6 +217,9 @@ func (ix *Index) All(yield func(Ref) bool) {
 	}
 }
 
+// Keys is the number of slots that are not empty.
+func (ix *Index) Keys() int { return ix.keys }
+
 // Stats counts one shard's index.
 type Stats struct {
 	Keys     int     // slots that are not empty

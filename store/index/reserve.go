@@ -5,8 +5,9 @@ import (
 )
 
 // reserveLoad is the load at which Reserve fills segments: low enough that
-// chance leaves nearly every one of them below the point where it must grow.
-const reserveLoad = 0.88
+// chance leaves most of them below the point where they must grow: the index
+// ends up less than 2 % larger than reserved.
+const reserveLoad = 0.91
 
 // Reserve prepares a new index for the given number of keys: a fill of known
 // size then grows next to nothing. It does nothing once a slot was set or the
