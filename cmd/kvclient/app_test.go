@@ -139,30 +139,18 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// TestBenchValues: a value is checked for whose it is.
-func TestBenchValues(t *testing.T) {
-	for _, size := range []int{0, 3, 8, 16, 100} {
-		b := &bench{benchOptions: benchOptions{ValueSize: size}}
-		v := b.value(nil, 7, 3)
-		if err := b.checkValue(v, 7); len(v) != size || err != nil {
-			t.Errorf("size %d: %d bytes, %v", size, len(v), err)
-		}
-		if err := b.checkValue(v, 8); size >= 8 && err == nil {
-			t.Errorf("size %d: the value of another key passes", size)
-		}
-	}
-}
-
 // TestFabrics: which fabrics the library is given, in which order.
 func TestFabrics(t *testing.T) {
 	for env, want := range map[string]string{
-		"":                            "verbs iwarp",
-		"RDMAKV_FABRIC=auto":          "verbs iwarp",
+		"":                            "shm verbs iwarp",
+		"RDMAKV_FABRIC=auto":          "shm verbs iwarp",
+		"RDMAKV_FABRIC=shm":           "shm",
+		"RDMAKV_SHM=off":              "verbs iwarp",
 		"RDMAKV_FABRIC=verbs":         "verbs",
 		"RDMAKV_FABRIC=iwarp":         "iwarp",
 		"RDMAKV_REQUIRE_RDMA=true":    "verbs",
-		"RDMAKV_VERBS_CONNECT=tcp":    "verbs iwarp",
-		"RDMAKV_DEVICE=mlx5_0,iwarp0": "verbs iwarp",
+		"RDMAKV_VERBS_CONNECT=tcp":    "shm verbs iwarp",
+		"RDMAKV_DEVICE=mlx5_0,iwarp0": "shm verbs iwarp",
 	} {
 		var got []string
 		l, err := config.Load(config.Options{Scope: config.ForClient, Search: []string{}, Env: strings.Fields(env)})

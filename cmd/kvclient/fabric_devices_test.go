@@ -165,7 +165,7 @@ func TestDevices(t *testing.T) {
 		if err := json.Unmarshal(stdout.Bytes(), &r); err != nil {
 			t.Fatal(err)
 		}
-		if r.RDMACore.Verbs == "" || r.Memlock.Verdict == "" || len(r.Listen) != 1 || len(r.Connect) != 1 || len(r.Software) != 1 {
+		if r.RDMACore.Verbs == "" || r.Memlock.Verdict == "" || len(r.Listen) != 1 || len(r.Connect) != 1 || len(r.Software) != 2 {
 			t.Errorf("%+v", r)
 		}
 		if os.Getenv("RDMAKV_LAB") != "" && (r.RDMACore != coreReport{"ok", "ok"} || len(r.Devices) == 0) {

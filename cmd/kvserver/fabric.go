@@ -19,7 +19,7 @@ type fabrics struct {
 	verbs verbsFabric
 	iwarp rdma.Fabric
 	shm   rdma.Fabric // nil: switched off
-	err   error // of the TLS files: nothing is served then
+	err   error       // of the TLS files: nothing is served then
 }
 
 // verbsFabric is RDMA devices through rdma-core (package rdma/verbs).

@@ -17,6 +17,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	"github.com/rdmakv/rdmakv/rdma/shm"
 )
 
 // fakeVerbs has devices with addresses; nothing of it can be opened.
@@ -126,6 +127,12 @@ func TestPick(t *testing.T) {
 		{"one device by name, and no other", nil, "LISTEN=0.0.0.0:1 DEVICE=mlx5_1", "verbs/mlx5_1@10.0.0.2:1", "", ""},
 		{"software by name", nil, "LISTEN=10.0.0.1:1 DEVICE=iwarp0", "iwarp/iwarp0@10.0.0.1:1", "", ""},
 		{"iwarp", nil, "LISTEN=10.0.0.1:1 FABRIC=iwarp", "iwarp/iwarp0@10.0.0.1:1", "", ""},
+		{"auto with shared memory", nil, "LISTEN=10.0.0.1:1 SHM_DIR=/run/kv", "verbs/mlx5_0@10.0.0.1:1? iwarp/iwarp0@10.0.0.1:1 shm/shm0@10.0.0.1:1?", "", ""},
+		{"shared memory alone", nil, "LISTEN=10.0.0.1:1 FABRIC=shm SHM_DIR=/run/kv", "shm/shm0@10.0.0.1:1", "", ""},
+		{"shared memory by name", nil, "LISTEN=10.0.0.1:1 DEVICE=shm0 SHM_DIR=/run/kv", "shm/shm0@10.0.0.1:1", "", ""},
+		{"other devices by name", nil, "LISTEN=10.0.0.1:1 DEVICE=iwarp0 SHM_DIR=/run/kv", "iwarp/iwarp0@10.0.0.1:1", "", ""},
+		{"RDMA required beside shared memory", nil, "LISTEN=10.0.0.1:1 REQUIRE_RDMA=true SHM_DIR=/run/kv", "verbs/mlx5_0@10.0.0.1:1", "", ""},
+		{"shared memory where there is none", nil, "LISTEN=10.0.0.1:1 FABRIC=shm", "", "fabric: shm|no such device", ""},
 		{"verbs", nil, "LISTEN=10.0.0.1:1 FABRIC=verbs", "verbs/mlx5_0@10.0.0.1:1", "", ""},
 		{"RDMA required", nil, "LISTEN=10.0.0.1:1 REQUIRE_RDMA=true", "verbs/mlx5_0@10.0.0.1:1", "", ""},
 
@@ -146,7 +153,11 @@ func TestPick(t *testing.T) {
 				env = append(env, "RDMAKV_"+v)
 			}
 			var log bytes.Buffer
-			got, err := testFabrics(tc.missing).pick(t.Context(), loaded(t, env...).Config, slog.New(slog.NewTextHandler(&log, nil)))
+			f, c := testFabrics(tc.missing), loaded(t, env...).Config
+			if c.ShmDir != "" {
+				f.shm = shm.New(shmOptions(c))
+			}
+			got, err := f.pick(t.Context(), c, slog.New(slog.NewTextHandler(&log, nil)))
 			if tc.err == "" && (err != nil || show(got) != tc.want) {
 				t.Errorf("got  %s, %v\nwant %s", show(got), err, tc.want)
 			}

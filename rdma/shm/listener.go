@@ -79,6 +79,7 @@ func listenAt(d *device, dir string, self netip.AddrPort) (*listener, error) {
 	if f.opts.Trust == Trusted {
 		mode = 0o666
 	}
+	sweep(dir)
 	name, sock, err := listenSocket(filepath.Join(dir, socketName(self)), mode)
 	if err != nil {
 		return nil, err

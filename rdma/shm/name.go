@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/rdmakv/rdmakv/rdma"
 	"golang.org/x/sys/unix"
@@ -56,6 +58,27 @@ func listenSocket(path string, mode os.FileMode) (*lockedName, *net.UnixListener
 		return fail(err)
 	}
 	return n, sock, nil
+}
+
+// maxSweep bounds the sockets that sweep looks at.
+const maxSweep = 256
+
+// sweep removes sockets that processes have left behind which are gone: those
+// whose lock nobody holds.
+func sweep(dir string) {
+	locks, err := filepath.Glob(filepath.Join(dir, "*.sock.lock"))
+	if err != nil {
+		return
+	}
+	for _, name := range locks[:min(len(locks), maxSweep)] {
+		path := strings.TrimSuffix(name, ".lock")
+		if info, err := os.Lstat(path); err != nil || info.Mode().Type() != os.ModeSocket {
+			continue
+		}
+		if n, err := lockName(path); err == nil {
+			n.release()
+		}
+	}
 }
 
 // lockName takes the lock of a path.
