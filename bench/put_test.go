@@ -16,10 +16,10 @@ import (
 	"github.com/rdmakv/rdmakv/store"
 )
 
-// BenchmarkPuts is puts/s of 16 B keys with 100 B values over iWARP, by writers
-// that wait for each of theirs: on one connection, or each with one of its own;
-// with the server in this process, or in one of its own. In alternating slices
-// of the same run, on the same disk:
+// BenchmarkPuts is puts/s of 16 B keys with 100 B values, by writers that wait
+// for each of theirs: on one connection, or each with one of its own; with the
+// server in this process, or in one of its own. In alternating slices of the
+// same run, on the same disk:
 //
 //	ratio        to bare Pebble with as many goroutines that each commit one
 //	             key with Sync; the goal for one writer is at least 0.9
@@ -27,27 +27,19 @@ import (
 //	             installed: against appendfsync always, the goal with 50 is at
 //	             least 1.5; with sync off against one without AOF, at least 1.3
 func BenchmarkPuts(b *testing.B) {
-	for _, policy := range []store.SyncPolicy{store.Always, store.Off} {
-		for _, writers := range []int{1, 50} {
-			for _, own := range []bool{false, true} {
-				for _, two := range []bool{false, true} {
-					if own && writers == 1 {
-						continue
-					}
-					name := fmt.Sprintf("sync=%v/writers=%d/connections=%d/processes=%d", policy, writers, pick(own, writers, 1), pick(two, 2, 1))
-					b.Run(name, func(b *testing.B) { puts(b, policy, writers, own, two) })
-				}
+	for _, fabric := range []string{"iwarp", "shm"} {
+		for _, policy := range []store.SyncPolicy{store.Always, store.Off} {
+			for _, m := range []putMix{{1, 1, 1}, {1, 1, 2}, {50, 1, 1}, {50, 1, 2}, {50, 50, 1}, {50, 50, 2}} {
+				name := fmt.Sprintf("fabric=%s/sync=%v/writers=%d/connections=%d/processes=%d", fabric, policy, m.writers, m.connections, m.processes)
+				b.Run(name, func(b *testing.B) { puts(b, fabric, policy, m) })
 			}
 		}
 	}
 }
 
-func pick(yes bool, a, b int) int {
-	if yes {
-		return a
-	}
-	return b
-}
+// A putMix is who puts: writers share connections to a server in so many
+// processes, theirs counted.
+type putMix struct{ writers, connections, processes int }
 
 // A rate is how often something was done in how long.
 type rate struct {
@@ -58,20 +50,30 @@ type rate struct {
 func (r *rate) add(took time.Duration, n int64) { r.took, r.n = r.took+took, r.n+n }
 func (r *rate) perSecond() float64              { return float64(r.n) / r.took.Seconds() }
 
-func puts(b *testing.B, policy store.SyncPolicy, writers int, own, two bool) {
+func puts(b *testing.B, fabric string, policy store.SyncPolicy, m putMix) {
 	ctx := context.Background()
+	set, writers := serving{dir: shortDir(b), fabric: fabric, sync: policy}, m.writers
 	var addr string
 	serverCPU := func() time.Duration { return 0 }
-	if two {
-		p := startProcess(b, policy)
+	if m.processes == 2 {
+		p := startServing(b, set)
 		addr = p.addr
 		serverCPU = func() time.Duration { return p.cpu(b) }
 	} else {
-		addr = startServer(b, policy)
+		srv, err := set.start()
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() {
+			if err := shutdown(srv); err != nil {
+				b.Error(err)
+			}
+		})
+		addr = srv.Addrs()[0].String()
 	}
-	clients := make([]*client.Client, pick(own, writers, 1))
+	clients := make([]*client.Client, m.connections)
 	for i := range clients {
-		clients[i] = dial(b, addr, nil)
+		clients[i] = dial(b, addr, func(c *client.Config) { c.Fabric = set.newFabric() })
 	}
 	// Without sync, Pebble would leave compactions behind that run on in our turn.
 	var db *pebble.DB
@@ -104,7 +106,7 @@ func puts(b *testing.B, policy store.SyncPolicy, writers int, own, two bool) {
 		b.ReportMetric(mine.perSecond()/theirs.perSecond(), "redis-ratio")
 	}
 	b.ReportMetric(float64((cpu+served).Nanoseconds())/1e3/float64(mine.n), "cpu-µs/put")
-	if two {
+	if m.processes == 2 {
 		b.ReportMetric(float64(served.Nanoseconds())/1e3/float64(mine.n), "server-µs/put")
 	}
 }
@@ -121,6 +123,9 @@ func openPebble(b *testing.B) *pebble.DB {
 	})
 	return db
 }
+
+// There are so many keys, as redis-benchmark has.
+const putKeys = 100_000
 
 var nextKey atomic.Uint64
 
@@ -139,7 +144,7 @@ func together(b *testing.B, workers int, put func(worker int, key []byte) error)
 			n := int64(0)
 			key := make([]byte, 16)
 			for ; time.Now().Before(end); n++ {
-				binary.BigEndian.PutUint64(key[8:], nextKey.Add(1)*0x9e3779b97f4a7c15)
+				binary.BigEndian.PutUint64(key[8:], nextKey.Add(1)*0x9e3779b97f4a7c15%putKeys)
 				if err := put(w, key); err != nil {
 					b.Error(err)
 					return

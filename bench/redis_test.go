@@ -58,9 +58,12 @@ func startRedis(b *testing.B, durable bool) *redis {
 // set has redis-benchmark set keys over so many connections. The rate is its
 // own figure, so that its start does not count.
 func (r *redis) set(b *testing.B, connections, size int) (time.Duration, int64) {
-	n := int64(pick(connections == 1, 5000, 20_000))
+	n := int64(20_000)
+	if connections == 1 {
+		n = 5000
+	}
 	out, err := exec.Command("redis-benchmark", "-p", r.port, "-c", strconv.Itoa(connections),
-		"-n", fmt.Sprint(n), "-d", strconv.Itoa(size), "-r", "1000000", "-t", "set", "--csv").Output()
+		"-n", fmt.Sprint(n), "-d", strconv.Itoa(size), "-r", strconv.Itoa(putKeys), "-t", "set", "--csv").Output()
 	if err != nil {
 		b.Fatal(err)
 	}

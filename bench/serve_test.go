@@ -16,6 +16,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	"github.com/rdmakv/rdmakv/rdma/shm"
 	"github.com/rdmakv/rdmakv/store"
 )
 
@@ -23,6 +24,7 @@ import (
 // with these set. It serves a directory until its standard input ends.
 const (
 	serveDir     = "RDMAKV_BENCH_SERVE_DIR"
+	serveFabric  = "RDMAKV_BENCH_SERVE_FABRIC"
 	serveSync    = "RDMAKV_BENCH_SERVE_SYNC"
 	serveProfile = "RDMAKV_BENCH_SERVE_PROFILE" // file for its CPU profile; "" is none
 	serveWait    = "RDMAKV_BENCH_SERVE_WAIT"    // rdma.WaitMode; "" is adaptive
@@ -46,21 +48,48 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// A serving is how a server is started.
+type serving struct {
+	dir    string // it keeps its data in dir/data, and its sockets in dir/shm
+	fabric string
+	sync   store.SyncPolicy
+	wait   rdma.WaitMode
+}
+
+func (s serving) newFabric() rdma.Fabric {
+	if s.fabric == "shm" {
+		return shm.New(shm.Options{Dir: s.dir + "/shm"})
+	}
+	return iwarp.New(iwarp.Options{Wait: s.wait})
+}
+
+func (s serving) start() (*server.Server, error) {
+	if err := os.MkdirAll(s.dir+"/shm", 0o700); err != nil {
+		return nil, err
+	}
+	srv, err := server.New(server.Config{Fabric: s.newFabric(), DataDir: s.dir + "/data", Sync: s.sync, MemoryLimit: 1 << 30})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	return srv, srv.Start(ctx)
+}
+
+func shutdown(srv *server.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	return srv.Shutdown(ctx)
+}
+
 func serve() error {
 	sync, err := strconv.Atoi(os.Getenv(serveSync))
 	if err != nil {
 		return err
 	}
 	wait, _ := strconv.Atoi(os.Getenv(serveWait))
-	srv, err := server.New(server.Config{
-		Fabric: iwarp.New(iwarp.Options{Wait: rdma.WaitMode(wait)}), DataDir: os.Getenv(serveDir), Sync: store.SyncPolicy(sync), MemoryLimit: 1 << 30,
-	})
+	srv, err := serving{os.Getenv(serveDir), os.Getenv(serveFabric), store.SyncPolicy(sync), rdma.WaitMode(wait)}.start()
 	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	if err := srv.Start(ctx); err != nil {
 		return err
 	}
 	if path := os.Getenv(serveProfile); path != "" {
@@ -76,9 +105,21 @@ func serve() error {
 	}
 	fmt.Println(srv.Addrs()[0])
 	_, _ = io.Copy(io.Discard, os.Stdin)
-	ctx, cancel = context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	return srv.Shutdown(ctx)
+	return shutdown(srv)
+}
+
+// shortDir is b.TempDir with a name that leaves room for those of sockets.
+func shortDir(b *testing.B) string {
+	dir, err := os.MkdirTemp("", "rkv")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			b.Error(err)
+		}
+	})
+	return dir
 }
 
 // A process is a server in a process of its own.
@@ -87,15 +128,21 @@ type process struct {
 	pid  int
 }
 
-// startProcess starts one on a directory of its own.
+// startProcess starts one over iWARP on a directory of its own.
 func startProcess(b *testing.B, sync store.SyncPolicy) *process {
+	b.Helper()
+	return startServing(b, serving{dir: b.TempDir(), fabric: "iwarp", sync: sync})
+}
+
+// startServing starts one.
+func startServing(b *testing.B, set serving) *process {
 	b.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		b.Fatal(err)
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), serveDir+"="+b.TempDir(), serveSync+"="+strconv.Itoa(int(sync)))
+	cmd.Env = append(os.Environ(), serveDir+"="+set.dir, serveFabric+"="+set.fabric, serveSync+"="+strconv.Itoa(int(set.sync)))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -29,6 +29,12 @@ type group struct {
 // batch instead of 3 with a depth of 16, and costs a tenth less CPU per put.
 const groupsInFlight = 2
 
+// groupWithoutSync bounds the writes of a group where no sync is waited for: the
+// first of many writers are answered while what the others have sent is still
+// being committed, so that both ends are at work. With 50 writers in another
+// process that gives a tenth more puts than one group of all.
+const groupWithoutSync = 24
+
 // groupPool keeps the write slices of published groups.
 type groupPool struct{ sync.Pool }
 
@@ -55,6 +61,9 @@ func (s *Store) runCommitter() {
 		writes, done := s.queue.take(spare)
 		for rest := writes; len(rest) > 0; {
 			n, bytes := cut(rest, s.cfg.BatchBytes)
+			if s.cfg.Sync != Always && n > groupWithoutSync {
+				n, bytes = cut(rest[:groupWithoutSync], s.cfg.BatchBytes)
+			}
 			g := s.pool.get()
 			g.writes, g.bytes = append(g.writes, rest[:n]...), bytes
 			if !s.commit(g) {
@@ -118,6 +127,12 @@ func (s *Store) commit(g *group) bool {
 			w.Done = func(*Write) {}
 		}
 	}
+	// With no sync to wait for and nothing more to commit, waking the publisher
+	// would cost more than doing its work here.
+	if s.cfg.Sync != Always && s.unpublished.Load() == 0 && s.queue.idle() {
+		return s.finishGroup(g)
+	}
+	s.unpublished.Add(1)
 	select {
 	case s.groups <- g: // the group belongs to the publisher from here
 		return true

@@ -257,6 +257,13 @@ func (q *queue) take(spare []*Write) (writes []*Write, done bool) {
 	return writes, q.closed
 }
 
+// idle says whether nothing is queued.
+func (q *queue) idle() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.writes) == 0
+}
+
 // close refuses further writes and wakes the committer.
 func (q *queue) close() {
 	q.mu.Lock()

@@ -10,24 +10,35 @@ import (
 
 // The publisher is one goroutine that makes committed writes visible, in
 // order. It is the only one that changes what readers see, but for the fill
-// after a start and the clearing of slots, which obey the same order of steps.
+// after a start and the clearing of slots, which obey the same order of steps,
+// and the committer where the publisher has nothing to do (commit).
 
 // runPublisher publishes until the committer closes the channel.
 func (s *Store) runPublisher() {
 	defer s.workers.Done()
 	for g := range s.groups {
-		s.watch.noteCommitted(g)
-		if g.batch != nil && s.cfg.Sync == Always && !teeth.Off(teeth.D5SyncFirst) {
-			if err := g.batch.SyncWait(); err != nil {
-				s.fence.fail(fmt.Errorf("commit: %w", err))
-				return
-			}
-		}
-		if !s.waitPredecessor() {
+		if !s.finishGroup(g) {
 			return
 		}
-		s.publishGroup(g)
+		s.unpublished.Add(-1)
 	}
+}
+
+// finishGroup publishes a committed group once it is durable. false: the store
+// is fenced.
+func (s *Store) finishGroup(g *group) bool {
+	s.watch.noteCommitted(g)
+	if g.batch != nil && s.cfg.Sync == Always && !teeth.Off(teeth.D5SyncFirst) {
+		if err := g.batch.SyncWait(); err != nil {
+			s.fence.fail(fmt.Errorf("commit: %w", err))
+			return false
+		}
+	}
+	if !s.waitPredecessor() {
+		return false
+	}
+	s.publishGroup(g)
+	return true
 }
 
 // publishGroup publishes a durable group and answers its writers.
