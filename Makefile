@@ -124,6 +124,10 @@ fuzz-short: ## every fuzz target for FUZZ_SHORT (5s) each
 bench: build ## the benchmarks
 	@scripts/bench $(BIN)
 
+.PHONY: bench-compare
+bench-compare: build ## rdmakv beside Redis and memcached: docs/benchmarks.md (ROUNDS=, ROWS=, ARGS=-quick)
+	@ROUNDS="$(ROUNDS)" ROWS="$(ROWS)" ARGS="$(ARGS)" scripts/bench-compare $(BIN)
+
 .PHONY: model race-full
 model: ## check the models of the rules with spin, each rule taken out once (SECONDS=: in part)
 	@SECONDS_MAX=$(or $(SECONDS),0) model/run

@@ -35,8 +35,8 @@ func (s *Summary) Spread() float64 {
 	return (s.Max - s.Min) / s.Median
 }
 
-// of is the row's figure in a sample.
-func (f Figure) of(s Sample) float64 {
+// Of is the row's figure in a sample.
+func (f Figure) Of(s Sample) float64 {
 	switch f.Name {
 	case "p50":
 		return s.P50
@@ -48,9 +48,9 @@ func (f Figure) of(s Sample) float64 {
 	return s.Value
 }
 
-// valid says whether a figure can be compared: one of 0 or below would make
+// Valid says whether a figure can be compared: one of 0 or below would make
 // ratios of nothing. Memory beyond key and value may be anything that is finite.
-func (f Figure) valid(v float64) bool {
+func (f Figure) Valid(v float64) bool {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return false
 	}
@@ -61,7 +61,7 @@ func (f Figure) valid(v float64) bool {
 func (c *Contender) by(f Figure) map[int]float64 {
 	out := make(map[int]float64)
 	for _, r := range c.Rounds {
-		if v := f.of(r.Sample); r.Error == "" && f.valid(v) {
+		if v := f.Of(r.Sample); r.Error == "" && f.Valid(v) {
 			out[r.Round] = v
 		}
 	}

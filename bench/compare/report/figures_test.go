@@ -68,16 +68,16 @@ func TestRatiosAreOfOneRound(t *testing.T) {
 func TestFigures(t *testing.T) {
 	s := Sample{P50: 1, Rate: 2, BytesPerKey: 3, Value: 4}
 	for name, want := range map[string]float64{"p50": 1, "rate": 2, "bytes_per_key": 3, "seconds": 4} {
-		if got := (Figure{Name: name}).of(s); got != want {
+		if got := (Figure{Name: name}).Of(s); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
 	}
 	for _, v := range []float64{0, -1, math.NaN(), math.Inf(1)} {
-		if p50.valid(v) {
+		if p50.Valid(v) {
 			t.Errorf("%v counts as a latency", v)
 		}
 	}
-	if !(Figure{Name: "bytes_per_key"}).valid(-3) {
+	if !(Figure{Name: "bytes_per_key"}).Valid(-3) {
 		t.Error("memory below the payload is not believed")
 	}
 	if !p50.better(1, 2) || p50.better(2, 1) || !rate.better(2, 1) || rate.better(1, 2) {

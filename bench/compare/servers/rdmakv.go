@@ -90,10 +90,12 @@ func (s *Server) parseReady(line string) error {
 }
 
 // Restart ends the process with a signal, SIGTERM or SIGKILL, and runs it again
-// on the same store. It returns when the ready line is there.
-func (r Rdmakv) Restart(ctx context.Context, s *Server, sig syscall.Signal) error {
+// on the same store; begin is called in between. It returns when the ready line
+// is there.
+func (r Rdmakv) Restart(ctx context.Context, s *Server, sig syscall.Signal, begin func()) error {
 	if err := s.end(sig); err != nil {
 		return err
 	}
+	begin()
 	return r.launch(ctx, s)
 }

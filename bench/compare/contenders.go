@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/rdmakv/rdmakv/bench/compare/clients"
+	"github.com/rdmakv/rdmakv/bench/compare/report"
+	"github.com/rdmakv/rdmakv/bench/compare/servers"
+)
+
+// A workload is what a row asks for.
+type workload struct {
+	op      string // get or put
+	callers int    // or connections, of peers
+	batch   int    // keys in a call; 0: single calls
+}
+
+func (w workload) keys() int { return max(1, w.batch) }
+
+func (w workload) words() string {
+	s := "one caller"
+	if w.callers > 1 {
+		s = fmt.Sprintf("%d goroutines", w.callers)
+	}
+	if w.batch > 1 {
+		s += fmt.Sprintf(", %d keys a call", w.batch)
+	}
+	return s
+}
+
+// A way is how rdmakv is reached.
+type way struct {
+	fabric, wait, sync string
+	cache              int
+	touch              bool
+}
+
+// ours is rdmakv: kvserver in one process, package client in another.
+func ours(o options, name string, w way, d dataset, l workload) contender {
+	how := fmt.Sprintf("kvserver --sync %s --wait %s; package client over %s, one connection, %s", w.sync, w.wait, w.fabric, l.words())
+	switch {
+	case w.cache < 0:
+		how += ", no location cache"
+	case w.touch:
+		how += ", every key read once before"
+	}
+	rec := rdmakvServer(o, w, d)
+	return contender{
+		Contender: report.Contender{Name: name, Kind: report.Ours, System: "rdmakv " + w.fabric, Waiting: w.wait, How: how},
+		group:     "rdmakv " + w.fabric, standard: true,
+		measure: func(ctx context.Context, r *rig) (report.Sample, error) {
+			return loaded(ctx, r, rec, d, l, w.touch)
+		},
+	}
+}
+
+// rdmakvSettings are those of the kvserver of a row.
+func rdmakvSettings(o options, w way, d dataset) servers.Rdmakv {
+	// Twice what keys, values and their headers take: memory is not what is asked.
+	limit := max(256<<20, 2*d.records*uint64(d.value+160))
+	return servers.Rdmakv{
+		Bin: filepath.Join(o.bin, "kvserver"), Sync: w.sync, Wait: w.wait, Shm: w.fabric == "shm", Memory: fmt.Sprintf("%dMiB", limit>>20),
+	}
+}
+
+// rdmakvServer is the recipe of a kvserver.
+func rdmakvServer(o options, w way, d dataset) recipe {
+	return recipe{
+		name:  fmt.Sprintf("kvserver %s %s %s", w.fabric, w.wait, w.sync),
+		start: rdmakvSettings(o, w, d).Start,
+		target: func(s *servers.Server) target {
+			return target{System: "rdmakv", Addr: s.TCP, Fabric: w.fabric, ShmDir: s.ShmDir, Wait: w.wait, Cache: w.cache}
+		},
+	}
+}
+
+// loaded runs the load generator against a server.
+func loaded(ctx context.Context, r *rig, rec recipe, d dataset, l workload, touch bool) (report.Sample, error) {
+	s, err := r.server(ctx, rec, d)
+	if err != nil {
+		return report.Sample{}, err
+	}
+	t := rec.target(s)
+	t.PID = s.PID()
+	return employ(ctx, job{Load: &loadJob{
+		Target: t, Records: d.records, Value: d.value, Op: l.op, Choice: d.choice, Callers: l.callers, Batch: l.batch,
+		Warm: warm(r.o), Duration: r.o.slice, Touch: touch, Seed: r.o.seed,
+	}})
+}
+
+// A peer is Redis or memcached, reached in one way.
+type peer struct {
+	system  string // redis or memcached
+	network string // tcp or unix
+	fsync   string // Redis: appendfsync
+}
+
+func (p peer) String() string {
+	name := map[string]string{"redis": "Redis", "memcached": "memcached"}[p.system]
+	if p.network == "unix" {
+		return name + " UNIX"
+	}
+	return name + " TCP"
+}
+
+func (p peer) dialect() clients.Dialect {
+	if p.system == "redis" {
+		return clients.RedisDialect()
+	}
+	return clients.MemcacheDialect()
+}
+
+// recipe starts the peer. Redis listens on both; memcached on one of them.
+func (p peer) recipe(d dataset) recipe {
+	if p.system == "redis" {
+		return recipe{
+			name:   "redis " + p.fsync,
+			start:  servers.Redis{AppendFsync: p.fsync}.Start,
+			target: func(s *servers.Server) target { return p.target(s) },
+		}
+	}
+	m := servers.Memcached{MemoryMB: int(256 + d.records*uint64(2*d.value+256)>>20), Unix: p.network == "unix"}
+	if d.value >= 1<<20-1024 {
+		m.LargestMB = "4m"
+	}
+	return recipe{name: "memcached " + p.network, start: m.Start, target: func(s *servers.Server) target { return p.target(s) }}
+}
+
+func (p peer) target(s *servers.Server) target {
+	t := target{System: p.system, Network: p.network, Addr: s.TCP, PID: s.PID()}
+	if p.network == "unix" {
+		t.Addr = s.Unix
+	}
+	return t
+}
+
+// where is the address for a client that takes one of two.
+func (p peer) where(s *servers.Server) (tcp, unix string) {
+	if p.network == "unix" {
+		return "", s.Unix
+	}
+	return s.TCP, ""
+}
+
+// inGo is the peer asked by the load generator.
+func (p peer) inGo(d dataset, l workload) contender {
+	how := fmt.Sprintf("the load generator of rdmakv, %d connections", l.callers)
+	if l.callers == 1 {
+		how = "the load generator of rdmakv, one connection"
+	}
+	if l.batch > 1 {
+		how += fmt.Sprintf(", %d requests a write", l.batch)
+	}
+	return p.contender("Go", "sleeps", how, true, func(ctx context.Context, r *rig) (report.Sample, error) {
+		return loaded(ctx, r, p.recipe(d), d, l, false)
+	})
+}
+
+// inC is the peer asked by the client in C, asleep or spinning.
+func (p peer) inC(d dataset, l workload, spin bool) contender {
+	waits, how := "sleeps", "pingpong.c with requests made before"
+	name := "C"
+	if spin {
+		waits, name = "client spins", "C spinning"
+	}
+	if l.batch > 1 {
+		how += fmt.Sprintf(", %d of them a write", l.batch)
+	}
+	if l.callers > 1 {
+		how += fmt.Sprintf(", %d connections, epoll", l.callers)
+	}
+	return p.contender(name, waits, how, !spin, func(ctx context.Context, r *rig) (report.Sample, error) {
+		s, err := r.server(ctx, p.recipe(d), d)
+		if err != nil {
+			return report.Sample{}, err
+		}
+		native, err := r.compiled(ctx)
+		if err != nil {
+			return report.Sample{}, err
+		}
+		q, err := r.asked(p.dialect(), l.op, d, l.keys())
+		if err != nil {
+			return report.Sample{}, err
+		}
+		tcp, unix := p.where(s)
+		return withServerCPU(s, r.o.slice, func() (report.Sample, error) {
+			return native.Ask(ctx, clients.Ask{TCP: tcp, Unix: unix, Spin: spin, Requests: q, Connections: l.callers, Duration: r.o.slice})
+		})
+	})
+}
+
+// withServerCPU adds what a server used while a client of another program ran, its
+// warming up taken off by its share of the time.
+func withServerCPU(s *servers.Server, slice time.Duration, f func() (report.Sample, error)) (report.Sample, error) {
+	before, err := servers.CPU(s.PID())
+	if err != nil {
+		return report.Sample{}, err
+	}
+	begin := time.Now()
+	got, err := f()
+	if err != nil {
+		return got, err
+	}
+	took := time.Since(begin)
+	after, err := servers.CPU(s.PID())
+	got.ServerCPU = micros(after-before) * min(1, slice.Seconds()/took.Seconds()) / float64(got.Ops)
+	return got, err
+}
+
+// inBench is Redis asked by redis-benchmark. It takes a number of requests and
+// not a time: the first turn finds out how many, and later ones go by the last.
+func (p peer) inBench(d dataset, l workload) contender {
+	test := map[string]string{"get": "get", "put": "set"}[l.op]
+	how := fmt.Sprintf("redis-benchmark -t %s -c %d -P %d -d %d -r %d", test, l.callers, l.keys(), d.value, d.records)
+	known := 0.0 // operations per second
+	return p.contender("redis-benchmark", "sleeps", how, true, func(ctx context.Context, r *rig) (report.Sample, error) {
+		s, err := r.server(ctx, p.recipe(d), d)
+		if err != nil {
+			return report.Sample{}, err
+		}
+		b := clients.RedisBench{Test: test, Clients: l.callers, Pipeline: l.keys(), Value: d.value, Keys: d.records}
+		b.TCP, b.Unix = p.where(s)
+		if known == 0 {
+			b.Requests = uint64(500 * l.keys() * min(l.callers, 10))
+			got, err := b.Run(ctx)
+			if err != nil {
+				return got, err
+			}
+			known = got.Rate
+		}
+		b.Requests = uint64(max(known*r.o.slice.Seconds(), 100))
+		got, err := withServerCPU(s, r.o.slice, func() (report.Sample, error) { return b.Run(ctx) })
+		if err == nil {
+			known = got.Rate
+		}
+		return got, err
+	})
+}
+
+func (p peer) contender(client, waits, how string, standard bool, f func(context.Context, *rig) (report.Sample, error)) contender {
+	group := p.system + " " + p.network
+	return contender{
+		Contender: report.Contender{Name: p.String() + ", " + client, Kind: report.Peer, System: p.system, Waiting: waits, How: how},
+		group:     group, standard: standard, measure: f,
+	}
+}
+
+// asked are all the ways in which a peer is asked with this load.
+func (p peer) ways(d dataset, l workload) (all []contender) {
+	all = append(all, p.inGo(d, l), p.inC(d, l, false))
+	if l.callers == 1 {
+		all = append(all, p.inC(d, l, true))
+	}
+	if p.system == "redis" && d.choice == "uniform" {
+		all = append(all, p.inBench(d, l))
+	}
+	return all
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rdmakv/rdmakv/bench/compare/clients"
+	"github.com/rdmakv/rdmakv/bench/compare/report"
+)
+
+// workerArg makes this program a worker.
+const workerArg = "worker"
+
+// A job is what a worker is to do, as JSON on its standard input. One of the
+// pointers is set.
+type job struct {
+	Load     *loadJob          `json:",omitempty"`
+	Fill     *loadJob          `json:",omitempty"`
+	PingPong *clients.PingPong `json:",omitempty"`
+	Stream   *clients.Stream   `json:",omitempty"`
+	// Answer makes it the other end of a ping-pong or a stream: it prints its
+	// address, serves one connection and ends.
+	Answer  bool
+	Appends *appendsJob     `json:",omitempty"`
+	Commit  *clients.Commit `json:",omitempty"`
+	Copy    *copyJob        `json:",omitempty"`
+
+	Dir string // for what writes to disk
+}
+
+// A target is the server that a load is for.
+type target struct {
+	System  string // rdmakv, redis or memcached
+	Network string // tcp or unix, of peers
+	Addr    string
+	Fabric  string // shm or iwarp, of rdmakv
+	ShmDir  string
+	Wait    string
+	// Cache is CacheEntries of the client: 0 is its default, -1 no cache.
+	Cache int
+	// PID is the server's, whose processor time is measured.
+	PID int
+}
+
+// A loadJob is a load on one server.
+type loadJob struct {
+	Target   target
+	Records  uint64
+	Value    int
+	Op       string // get or put
+	Choice   string // uniform or zipf
+	Callers  int
+	Batch    int
+	Warm     time.Duration
+	Duration time.Duration
+	// Touch gets every key once beforehand, so that its place is known.
+	Touch bool
+	Seed  uint64
+}
+
+type appendsJob struct {
+	Record   int
+	Duration time.Duration
+}
+
+type copyJob struct {
+	Size     int
+	Duration time.Duration
+}
+
+// employ runs a worker and returns what it measured. The worker dies with this
+// process.
+func employ(ctx context.Context, j job) (s report.Sample, err error) {
+	cmd, err := worker(ctx, j)
+	if err != nil {
+		return s, err
+	}
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		return s, fmt.Errorf("%w: %s", worded(ctx, err), lastLines(said.String()))
+	}
+	if err := json.Unmarshal(out, &s); err != nil {
+		return s, fmt.Errorf("a worker said %.200q: %w", out, err)
+	}
+	return s, nil
+}
+
+func worker(ctx context.Context, j job) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(j)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self, workerArg)
+	cmd.Stdin = bytes.NewReader(text)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.WaitDelay = 2 * time.Second
+	return cmd, nil
+}
+
+// worded says why a worker ended: by itself, or for lack of time.
+func worded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("took too long: %w", context.Cause(ctx))
+	}
+	return err
+}
+
+func lastLines(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-3):], " | ")
+}
+
+// facing runs an answering worker and one that asks it.
+func facing(ctx context.Context, j job) (s report.Sample, err error) {
+	answer := j
+	answer.Answer = true
+	cmd, err := worker(ctx, answer)
+	if err != nil {
+		return s, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return s, err
+	}
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	if err := cmd.Start(); err != nil {
+		return s, err
+	}
+	defer func() {
+		_ = cmd.Process.Kill() // its connection has ended, and so has it, but in failures
+		_ = cmd.Wait()
+	}()
+	line := make([]byte, 256)
+	n, err := out.Read(line)
+	if err != nil && !errors.Is(err, io.EOF) || n == 0 {
+		return s, fmt.Errorf("the answering end: %v: %s", err, lastLines(said.String()))
+	}
+	j.Dir = strings.TrimSpace(string(line[:n]))
+	return employ(ctx, j)
+}

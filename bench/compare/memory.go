@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rdmakv/rdmakv/bench/compare/clients"
+	"github.com/rdmakv/rdmakv/bench/compare/report"
+	"github.com/rdmakv/rdmakv/bench/compare/servers"
+)
+
+// memoryPerKey is what a key costs beyond its own bytes and its value's.
+func memoryPerKey(o options) *row {
+	n := o.few(1_000_000)
+	r := newRow("memory", "Memory per key beyond key and value, 1 M keys of 16 B + 64 B",
+		"What the server says of itself after the load, less what it said before: rdmakv memory_used (pages and segments in use, retired ones included), Redis used_memory. memcached does not tell what its hash table and slabs take, so the growth of its resident memory stands there, and that of the others beside it; that of kvserver has Pebble's caches in it and memory that was made ready before it is needed.",
+		report.Figure{Name: "bytes_per_key", Unit: "B"})
+	r.once = true
+	add := func(records uint64, suffix string) {
+		d := dataset{records, 64, "uniform"}
+		kv := rdmakvServer(o, way{fabric: "iwarp", wait: "adaptive", sync: "off"}, d)
+		redis, memcached := peer{"redis", "tcp", ""}.recipe(d), peer{"memcached", "tcp", ""}.recipe(d)
+		r.add(
+			perKey("rdmakv"+suffix, report.Ours, "rdmakv", "memory_used of kvserver", kv, d, usedByRdmakv),
+			perKey("rdmakv, resident"+suffix, report.Ours, "rdmakv", "growth of resident memory", kv, d, resident),
+			perKey("Redis"+suffix, report.Peer, "redis", "used_memory", redis, d, usedByRedis),
+			perKey("Redis, resident"+suffix, report.Peer, "redis", "growth of resident memory", redis, d, resident),
+			perKey("memcached, resident"+suffix, report.Peer, "memcached", "growth of resident memory", memcached, d, resident),
+		)
+		r.target("at most 40 B"+suffix, "rdmakv"+suffix, "", report.AtMost, 40)
+		r.aside("against Redis"+suffix, "rdmakv"+suffix, "redis", report.AtMost, 1)
+	}
+	add(n, "")
+	if o.big {
+		add(10_000_000, ", 10 M keys")
+	}
+	return r
+}
+
+// perKey is one server, which is started for it alone.
+func perKey(name, kind, system, how string, rec recipe, d dataset, used func(context.Context, *servers.Server, recipe) (uint64, error)) contender {
+	return contender{
+		Contender: report.Contender{Name: name, Kind: kind, System: system, How: how}, group: system, standard: true,
+		measure: func(ctx context.Context, r *rig) (s report.Sample, err error) {
+			srv, err := rec.start(ctx, r.place)
+			if err != nil {
+				return s, err
+			}
+			defer func() { err = errors.Join(err, srv.Stop()) }()
+			before, err := used(ctx, srv, rec)
+			if err != nil {
+				return s, err
+			}
+			t := rec.target(srv)
+			t.PID = srv.PID()
+			ctx, cancel := context.WithTimeout(ctx, fillLimit)
+			defer cancel()
+			if s, err = employ(ctx, job{Fill: &loadJob{Target: t, Records: d.records, Value: d.value, Seed: r.o.seed}}); err != nil {
+				return s, err
+			}
+			after, err := used(ctx, srv, rec)
+			if err != nil {
+				return s, err
+			}
+			s.BytesPerKey = (float64(after)-float64(before))/float64(d.records) - float64(keys().Size+d.value)
+			return s, nil
+		},
+	}
+}
+
+func resident(_ context.Context, s *servers.Server, _ recipe) (uint64, error) {
+	all, _, err := servers.Resident(s.PID())
+	return all, err
+}
+
+func usedByRedis(ctx context.Context, s *servers.Server, _ recipe) (uint64, error) {
+	c, err := clients.DialRedis(ctx, "tcp", s.TCP)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	n, err := c.Info("memory", "used_memory")
+	return uint64(max(n, 0)), err
+}
+
+func usedByRdmakv(ctx context.Context, s *servers.Server, rec recipe) (uint64, error) {
+	st, err := storeStats(ctx, rec.target(s))
+	return st.MemoryUsed, err
+}
+
+// stats are those of a kvserver's store that matter here.
+type stats struct {
+	Keys         uint64 `json:"keys"`
+	MemoryUsed   uint64 `json:"memory_used"`
+	Shards       int    `json:"shards"`
+	ShardsFilled int    `json:"shards_filled"`
+}
+
+func storeStats(ctx context.Context, t target) (st stats, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	c, err := t.dial(ctx)
+	if err != nil {
+		return st, err
+	}
+	defer c.Close()
+	all, err := c.Stats(ctx)
+	if err != nil {
+		return st, err
+	}
+	var server struct{ Store *stats }
+	if err := json.Unmarshal(all.Server, &server); err != nil {
+		return st, err
+	}
+	if server.Store == nil || server.Store.MemoryUsed == 0 && server.Store.Shards == 0 {
+		return st, fmt.Errorf("kvserver tells nothing of its store: %.200s", all.Server)
+	}
+	return *server.Store, nil
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/rdmakv/rdmakv/bench/compare/report"
+)
+
+// Where results go, below the root.
+const (
+	resultsFile = "bench/results/latest.json"
+	pageFile    = "docs/benchmarks.md"
+	pictures    = "docs" // benchmarks-*.svg
+)
+
+// partDir is where the results of a part of the rows go, below the directory of
+// the stores: the page is of whole runs.
+const partDir = "last"
+
+// write writes the results: of a whole run to the repository, else beside the
+// stores.
+func write(o options, res *report.Result, log io.Writer) error {
+	if o.dry {
+		return res.WriteJSON(log)
+	}
+	root := o.root
+	if o.rows != "" || o.quick {
+		root = filepath.Join(o.dir, partDir)
+	}
+	if err := put(filepath.Join(root, resultsFile), func(w io.Writer) error { return res.WriteJSON(w) }); err != nil {
+		return err
+	}
+	if err := writePage(root, res); err != nil {
+		return err
+	}
+	fmt.Fprintf(log, "\nwrote %s, %s and pictures below %s\n", resultsFile, pageFile, root)
+	return nil
+}
+
+// rewrite makes the page anew from results that stand there.
+func rewrite(o options) error {
+	f, err := os.Open(filepath.Join(o.root, resultsFile))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	res, err := report.ReadJSON(f)
+	if err != nil {
+		return err
+	}
+	for i := range res.Rows {
+		res.Rows[i].Judge()
+	}
+	return writePage(o.root, res)
+}
+
+func writePage(root string, res *report.Result) error {
+	pics, err := report.Pictures(res)
+	if err != nil {
+		return err
+	}
+	for name, svg := range pics {
+		if err := put(filepath.Join(root, pictures, name), func(w io.Writer) error {
+			_, err := w.Write(svg)
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return put(filepath.Join(root, pageFile), func(w io.Writer) error { return report.Page(w, res) })
+}
+
+// put writes a file whole or not at all.
+func put(path string, f func(io.Writer) error) (err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(tmp.Name()))
+		}
+	}()
+	if err := errors.Join(f(tmp), tmp.Chmod(0o644), tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), path)
+}
+
+// versions asks the programs who they are. One that cannot be asked is told so:
+// its contenders will say why.
+func versions(ctx context.Context, o options) (list []report.Version) {
+	ask := func(name, path string, args ...string) {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		out, err := exec.CommandContext(ctx, path, args...).Output()
+		text, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+		if err != nil {
+			text = "missing: " + err.Error()
+		}
+		list = append(list, report.Version{Name: name, Text: text})
+	}
+	ask("rdmakv", filepath.Join(o.bin, "kvserver"), "version")
+	if info, ok := debug.ReadBuildInfo(); ok {
+		list = append(list, report.Version{Name: "Go", Text: info.GoVersion})
+		for _, d := range info.Deps {
+			if strings.HasPrefix(d.Path, "github.com/cockroachdb/pebble/") {
+				list = append(list, report.Version{Name: "Pebble", Text: d.Version})
+			}
+		}
+	}
+	ask("Redis", "redis-server", "--version")
+	ask("redis-benchmark", "redis-benchmark", "--version")
+	ask("memcached", "memcached", "--version")
+	ask("C compiler", "gcc", "--version")
+	return list
+}

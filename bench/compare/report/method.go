@@ -1,0 +1,75 @@
+package report
+
+import "fmt"
+
+// method says how it was measured, so that a reader can judge whether it is fair.
+func (p *page) method() {
+	m, res := p.res.Machine, p.res
+	p.say("## How it is measured\n")
+	p.say("| | |")
+	p.say("|---|---|")
+	virtual := ""
+	if m.Virtual {
+		virtual = ", a virtual machine"
+	}
+	p.say("| machine | %d cores of %s%s, %.0f GiB of memory |", m.Cores, cell(m.CPU), virtual, float64(m.MemoryBytes)/(1<<30))
+	p.say("| system | %s, Linux %s, %s |", cell(m.OS), cell(m.Kernel), m.Arch)
+	p.say("| disk | %s |", cell(m.Disk))
+	for _, v := range res.Versions {
+		p.say("| %s | %s |", v.Name, cell(v.Text))
+	}
+	p.say("| rounds | %d of every contender, %s each, seed %d |\n", res.Rounds, secondsWord(res.Slice), res.Seed)
+	p.say(`**Interleaved.** In each round of a row every contender has one turn, in an order drawn anew. A ratio is made of two
+turns of one round. So what disturbs the machine for a while disturbs all, and a lucky round of one side decides nothing.
+
+**Processes.** Each server is a process of its own, started for its row, filled, and idle while it is not its turn. The
+load is one other process, new for each turn. Nobody is pinned to a core and nobody has another priority: with two
+cores, server and client have one each if the kernel sees fit. Everything goes over the loopback interface, UNIX sockets
+or shared memory; no network is measured.
+
+**The same work.** All have 16 B keys (%s), the same values, and the same keys in the same distribution,
+from one seed. Except by redis-benchmark and by the client in C, which look at lengths and at the first byte of an answer,
+every value that comes back is compared with what was stored. Each turn warms up for a quarter of its time before it
+counts. Keys that were not found, or any call that failed, make the turn a failure.
+
+**The peers get their best.** Redis is asked by its own redis-benchmark, by rdmakv's load generator with a bare RESP
+loop (no client library between), and by a client in C that sends ready-made requests; memcached by the latter two, with
+its meta commands. The best of them counts in every ratio. Redis runs with one thread for commands, as it does by
+default (its I/O threads want more cores than two), memcached with its four. Neither writes snapshots; Redis has no
+append-only file unless the row says so.
+
+**What is not the same, and speaks for rdmakv or against it.**
+
+- *Polling.* Most of the gap between a polled READ and Redis is polling. On this machine two processes that sleep in
+  recv hand a message over in some 60 µs, because an idle core of a virtual machine has to be woken; two that spin do so
+  in 3 to 6. rdmakv's adaptive mode spins for as long as its last waits took, and sleeps when that is in vain. The
+  clients of Redis sleep, as they all do. So each such row also has a Redis client that spins ("client spins"), which
+  exists only in this benchmark, and rdmakv with both ends asleep. What spinning costs stands in the CPU column.
+- *Luck of the scheduler.* When the kernel puts both ends of a sleeping pair on one core, a round trip takes 8 µs rather
+  than 60, because nobody has to be woken. It happens in some rounds to some contenders, on either side; the spreads
+  show it, and medians over rounds mostly leave it out.
+- *Connections.* 50 callers of rdmakv share one connection of one process, as its clients do; the peers have 50
+  connections, as theirs do.
+- *Places known.* rdmakv's gets are one READ when the client remembers where the item is. Rows say whether it does;
+  the ones on growth and on Zipf have the cache at its default size, and gets without any.
+- *Checksums.* rdmakv verifies a checksum of every value at the client; the peers have none.
+- *Durability.* rdmakv writes to Pebble, an LSM tree, in every mode; Redis without AOF and memcached write nothing.
+- *The client in C* counts the whole processor time of its run, a tenth of which was not measured, and divides it so.
+
+**Larger or other machines** will show other ratios: with more cores memcached and Redis' I/O threads get faster, on
+bare metal sleeping costs less, and a real RNIC takes the responder's side of a READ off the server's processor
+altogether, which no row here can show. The rows over Soft-RoCE are those of `+"`make lab-bench`"+`.
+
+    make bench-compare                        # all of it, and this page
+    make bench-compare ROUNDS=9 ROWS=get-shm,get-iwarp   # some rows, to .cache/compare/last
+    make bench-compare ARGS=-big              # stores of 10 million keys, too
+    make bench-compare ROWS=restart           # a restart of 10 million keys
+`, "`key:000000000000` on")
+}
+
+func secondsWord(s float64) string {
+	if s == 1 {
+		return "one second"
+	}
+	return fmt.Sprintf("%g seconds", s)
+}

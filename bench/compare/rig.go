@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rdmakv/rdmakv/bench/compare/clients"
+	"github.com/rdmakv/rdmakv/bench/compare/servers"
+	"github.com/rdmakv/rdmakv/internal/load"
+)
+
+// A rig has what the contenders of one row share: servers with their keys, the
+// client in C, files of requests. All are made when they are first wanted, so
+// that what cannot be had fails the contenders that want it and no others. Not
+// for concurrent use.
+type rig struct {
+	o      options
+	place  servers.Place
+	dir    string // for all else
+	native *clients.Native
+
+	servers  map[string]*servers.Server
+	requests map[string]*clients.Requests
+}
+
+// newRig makes the directories of a row: files below dir, sockets where the path
+// is short.
+func newRig(o options) (*rig, error) {
+	if err := os.MkdirAll(o.dir, 0o700); err != nil {
+		return nil, err
+	}
+	disk, err := os.MkdirTemp(o.dir, "row-")
+	if err != nil {
+		return nil, err
+	}
+	if disk, err = filepath.Abs(disk); err != nil {
+		return nil, err
+	}
+	sockets, err := os.MkdirTemp("", "kvc")
+	if err != nil {
+		return nil, errors.Join(err, os.Remove(disk))
+	}
+	return &rig{
+		o: o, place: servers.Place{Disk: disk, Sockets: sockets}, dir: disk,
+		servers: make(map[string]*servers.Server), requests: make(map[string]*clients.Requests),
+	}, nil
+}
+
+// close ends all servers and removes what they have left.
+func (r *rig) close() error {
+	var errs []error
+	for _, s := range r.servers {
+		errs = append(errs, s.Stop())
+	}
+	errs = append(errs, os.RemoveAll(r.place.Disk), os.RemoveAll(r.place.Sockets))
+	return errors.Join(errs...)
+}
+
+// A data set is what a row's stores hold.
+type dataset struct {
+	records uint64
+	value   int
+	choice  string // uniform or zipf
+}
+
+// fillLimit bounds the load phase.
+const fillLimit = 10 * time.Minute
+
+// A recipe says how to start a server and how to reach it.
+type recipe struct {
+	name   string // what tells it from others of the row
+	start  func(context.Context, servers.Place) (*servers.Server, error)
+	target func(*servers.Server) target
+}
+
+// server returns the running server of a recipe, filled with the data set.
+func (r *rig) server(ctx context.Context, rec recipe, d dataset) (*servers.Server, error) {
+	name := fmt.Sprintf("%s %d*%d", rec.name, d.records, d.value)
+	if s := r.servers[name]; s != nil {
+		err := s.Alive()
+		if err == nil {
+			return s, nil
+		}
+		delete(r.servers, name) // the next round starts another one
+		return nil, errors.Join(err, os.RemoveAll(s.Dir))
+	}
+	s, err := rec.start(ctx, r.place)
+	if err != nil {
+		return nil, err
+	}
+	if d.records > 0 {
+		ctx, cancel := context.WithTimeout(ctx, fillLimit)
+		defer cancel()
+		t := rec.target(s)
+		t.PID = s.PID()
+		fill := loadJob{Target: t, Records: d.records, Value: d.value, Seed: r.o.seed}
+		if _, err := employ(ctx, job{Fill: &fill}); err != nil {
+			return nil, errors.Join(fmt.Errorf("filling %s: %w", rec.name, err), s.Stop())
+		}
+	}
+	r.servers[name] = s
+	return s, nil
+}
+
+// compiled returns the client in C.
+func (r *rig) compiled(ctx context.Context) (*clients.Native, error) {
+	if r.native == nil {
+		n, err := clients.CompileNative(ctx, r.dir)
+		if err != nil {
+			return nil, err
+		}
+		r.native = n
+	}
+	return r.native, nil
+}
+
+// drawn is how many keys a file of requests has: enough that they do not repeat
+// within a processor's caches, and as the distribution has them.
+const drawn = 1 << 18
+
+// asked returns a file of requests for keys of the data set.
+func (r *rig) asked(d clients.Dialect, op string, set dataset, batch int) (*clients.Requests, error) {
+	name := fmt.Sprintf("%s %s %v %d", d.Name, op, set, batch)
+	if q := r.requests[name]; q != nil {
+		return q, nil
+	}
+	l := loadJob{Records: set.records, Value: set.value, Op: op, Choice: set.choice, Callers: 1, Duration: time.Second, Seed: r.o.seed}
+	o, err := l.options(func(context.Context, int) (load.Store, error) { return nil, load.ErrUnsupported })
+	if err != nil {
+		return nil, err
+	}
+	// The file is held in memory by the client: fewer requests where they are large.
+	n := drawn
+	if op == "put" {
+		n = max(1, min(drawn, 64<<20/(set.value+64)))
+	}
+	keys, err := o.Draw(max(n, batch))
+	if err != nil {
+		return nil, err
+	}
+	var q *clients.Requests
+	if op == "put" {
+		q, err = d.Sets(r.dir, keys, set.value, batch)
+	} else {
+		q, err = d.Gets(r.dir, keys, set.value, batch)
+	}
+	if err == nil {
+		r.requests[name] = q
+	}
+	return q, err
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rdmakv/rdmakv/bench/compare/report"
+)
+
+// A row is a question and who is asked.
+type row struct {
+	report.Row
+	// rare rows are measured only where they are named.
+	rare bool
+	// once: more rounds would bring the same figure, or take too long.
+	once  bool
+	asked []contender
+}
+
+// A contender is one way of asking one system.
+type contender struct {
+	report.Contender
+	group string // what targets call it by, with others
+	// standard marks clients that wait as clients usually do; targets against a
+	// group count these alone, unless they say otherwise.
+	standard bool
+	measure  func(context.Context, *rig) (report.Sample, error)
+}
+
+// newRow begins a row.
+func newRow(name, title, text string, f report.Figure) *row {
+	return &row{Row: report.Row{Name: name, Title: title, Text: text, Figure: f}}
+}
+
+// Figures of rows.
+func p50() report.Figure  { return report.Figure{Name: "p50", Unit: "µs"} }
+func rate() report.Figure { return report.Figure{Name: "rate", Unit: "/s", More: true} }
+
+// add adds a contender.
+func (r *row) add(cs ...contender) *row {
+	for _, c := range cs {
+		r.asked = append(r.asked, c)
+		r.Contenders = append(r.Contenders, c.Contender)
+	}
+	return r
+}
+
+// group names the contenders of groups, separated by commas.
+func (r *row) group(groups string, all bool) (names []string) {
+	wanted := strings.Split(groups, ",")
+	for _, c := range r.asked {
+		if slices.Contains(wanted, c.group) && (all || c.standard) {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// target holds ours to a limit, against the best standard client of a group; ""
+// is the figure alone.
+func (r *row) target(text, ours, group, want string, limit float64) *row {
+	t := report.Target{Text: text, Ours: ours, Want: want, Limit: limit}
+	if group != "" {
+		t.Theirs = r.group(group, false)
+	}
+	r.Targets = append(r.Targets, t)
+	return r
+}
+
+// versus holds ours to a limit against one contender.
+func (r *row) versus(text, ours, theirs, want string, limit float64) *row {
+	r.Targets = append(r.Targets, report.Target{Text: text, Ours: ours, Theirs: []string{theirs}, Want: want, Limit: limit})
+	return r
+}
+
+// aside tells a ratio that is no target: against all ways of asking a group.
+func (r *row) aside(text, ours, group, want string, limit float64) *row {
+	r.Targets = append(r.Targets, report.Target{Text: text, Ours: ours, Theirs: r.group(group, true), Want: want, Limit: limit, Aside: true})
+	return r
+}
+
+// asideOne is one against the standard clients of a group.
+func (r *row) asideOne(text, ours, group, want string, limit float64) *row {
+	r.target(text, ours, group, want, limit).last().Aside = true
+	return r
+}
+
+// last is the target that was added last.
+func (r *row) last() *report.Target { return &r.Targets[len(r.Targets)-1] }
+
+// warm is how long a load runs before it is measured.
+func warm(o options) time.Duration { return max(o.slice/4, 20*time.Millisecond) }
+
+// turnLimit bounds a turn beside what it measures.
+const turnLimit = 60 * time.Second
