@@ -100,6 +100,10 @@ lab-cluster: build $(BIN)/lab ## three guests on one Ethernet: a cluster, cuts, 
 lab-siw: build $(BIN)/lab ## build the kernel's soft-iWARP and run ours against it
 	@scripts/lab $(BIN)/lab siw
 
+.PHONY: lab-bench
+lab-bench: ## gets and puts over Soft-RoCE in a guest, beside perftest and Redis (ROUNDS=, N=, ROWS=)
+	@scripts/lab scripts/lab-bench
+
 .PHONY: $(BIN)/lab
 $(BIN)/lab:
 	@mkdir -p $(BIN)

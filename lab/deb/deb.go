@@ -131,3 +131,22 @@ func run(ctx context.Context, dir string, args ...string) (string, error) {
 	}
 	return string(out), nil
 }
+
+// Libraries returns the packages of libraries that a package depends on, by name.
+func Libraries(ctx context.Context, pkg string) ([]string, error) {
+	if !name.MatchString(pkg) {
+		return nil, fmt.Errorf("%q is no name of a package", pkg)
+	}
+	out, err := run(ctx, "", "apt-cache", "depends", "--important", pkg)
+	if err != nil {
+		return nil, none(ctx, err)
+	}
+	var libs []string
+	for line := range strings.Lines(out) {
+		dep, ok := strings.CutPrefix(strings.TrimSpace(line), "Depends: ")
+		if ok && name.MatchString(dep) && (strings.HasPrefix(dep, "lib") || strings.HasPrefix(dep, "lua")) && dep != "libc6" {
+			libs = append(libs, dep)
+		}
+	}
+	return libs, nil
+}

@@ -33,6 +33,9 @@ var (
 	addrFlag    = flag.String("addr", "10.77.0.1", "address of the device")
 	deviceFlag  = flag.String("device", "rxe0", "device")
 	onlyFlag    = flag.String("only", "", "measure these rows alone, by their numbers from 1: 2,3")
+	redisFlag   = flag.String("redis", "", "directory with bin and lib of Redis; TestLabBench needs it")
+	rowsFlag    = flag.String("rows", "", "of TestLabBench these rows alone: lab-get-64,lab-batch-64")
+	seedFlag    = flag.Int64("seed", 1, "of the orders of TestLabBench")
 	profileFlag = flag.String("profile", "", "directory for CPU profiles of this end, one for each of our measurements")
 )
 
@@ -58,6 +61,7 @@ type env struct {
 	ctx     context.Context
 	theirs  perftester
 	dev     rdma.Device
+	node    *node.Node
 	perf    string         // address of a server of fabric perf
 	cached  *client.Client // one-READ gets
 	uncache *client.Client // two-step gets
@@ -168,7 +172,7 @@ func newEnv(t *testing.T) *env {
 			t.Logf("the node's standard error:\n%s", n.Stderr())
 		}
 	})
-	e.perf = e.perfServer(any)
+	e.node, e.perf = n, e.perfServer(any)
 	fabric := verbs.New(verbs.Options{})
 	if e.dev, err = fabric.Open(ctx, *deviceFlag); err != nil {
 		t.Fatal(err)

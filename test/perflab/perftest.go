@@ -69,9 +69,22 @@ type perftester struct {
 	port   int    // of the next pair: each has its own
 }
 
-// run runs a program as server and as client, and returns one column of the
-// client's table.
+// run is table of which one column is wanted.
 func (p *perftester) run(ctx context.Context, want, program string, args ...string) (float64, error) {
+	row, err := p.table(ctx, program, args...)
+	if err != nil {
+		return 0, err
+	}
+	v, ok := row[want]
+	if !ok {
+		return 0, fmt.Errorf("%s: no column %q in %v", program, want, row)
+	}
+	return v, nil
+}
+
+// table runs a program as server and as client, and returns the last row of the
+// client's table, by column.
+func (p *perftester) table(ctx context.Context, program string, args ...string) (map[string]float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, perftestTime)
 	defer cancel()
 	p.port++
@@ -80,7 +93,7 @@ func (p *perftester) run(ctx context.Context, want, program string, args ...stri
 	server := exec.CommandContext(ctx, program, args...)
 	server.Stdout, server.Stderr = &said, &said
 	if err := server.Start(); err != nil {
-		return 0, err
+		return nil, err
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Wait() }()
@@ -89,21 +102,17 @@ func (p *perftester) run(ctx context.Context, want, program string, args ...stri
 		<-ended
 	}()
 	if err := listening(ctx, p.port, ended); err != nil {
-		return 0, fmt.Errorf("%s: the server: %w\n%s", program, err, said.Bytes())
+		return nil, fmt.Errorf("%s: the server: %w\n%s", program, err, said.Bytes())
 	}
 	out, err := exec.CommandContext(ctx, program, append(args, p.addr)...).CombinedOutput()
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w\n%s", program, err, out)
+		return nil, fmt.Errorf("%s: %w\n%s", program, err, out)
 	}
 	row, err := parsePerftest(out)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w\n%s", program, err, out)
+		return nil, fmt.Errorf("%s: %w\n%s", program, err, out)
 	}
-	v, ok := row[want]
-	if !ok {
-		return 0, fmt.Errorf("%s: no column %q in %v", program, want, row)
-	}
-	return v, nil
+	return row, nil
 }
 
 // listening waits until somebody listens at a TCP port. It does not connect:

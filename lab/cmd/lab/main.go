@@ -28,6 +28,7 @@ func commands() []command {
 		{"cluster", "[flags] -- CMD ARGS... boot several guests, run CMD in the first", clusterCommand},
 		{"shell", "[flags]                 a guest with a node running, and a terminal in it", shellCommand},
 		{"siw", "[flags]                   build soft-iWARP's module and run its tests in a guest", siwCommand},
+		{"fetch", "-to DIR -packages A,B PROGRAM...  programs of Debian packages and their libraries, for a guest to run", fetchCommand},
 		{"image", "                        make what guests boot from, or say what is missing", imageCommand},
 		{"up", "[flags]                   boot guests that stay, for a fast inner loop", upCommand},
 		{"exec", "[flags] -- CMD ARGS...  run CMD in a guest that is up", execCommand},
