@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -145,8 +146,8 @@ func strictCompletion(root *cobra.Command) {
 // prepare runs before each command: it checks what all of them share and
 // loads the configuration.
 func (a *app) prepare(cmd *cobra.Command) error {
-	if a.output != "text" && a.output != "json" {
-		return usagef("--output is %q, want text or json", a.output)
+	if err := a.checkOutput(cmd); err != nil {
+		return err
 	}
 	if !cmd.HasParent() {
 		return nil // no command was given, which is all there is to say
@@ -167,6 +168,23 @@ func (a *app) prepare(cmd *cobra.Command) error {
 		return fmt.Errorf("cores: %w", err)
 	}
 	return nil
+}
+
+// moreOutputs annotates a command that has other forms of output besides text
+// and json, separated by commas.
+const moreOutputs = "outputs"
+
+// checkOutput checks --output, for the command that is called.
+func (a *app) checkOutput(cmd *cobra.Command) error {
+	forms := []string{"text", "json"}
+	if more := cmd.Annotations[moreOutputs]; more != "" {
+		forms = append(forms, strings.Split(more, ",")...)
+	}
+	if slices.Contains(forms, a.output) {
+		return nil
+	}
+	last := len(forms) - 1
+	return usagef("--output is %q, want %s or %s", a.output, strings.Join(forms[:last], ", "), forms[last])
 }
 
 // dial connects to the server with the configuration in force.

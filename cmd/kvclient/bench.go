@@ -1,341 +1,285 @@
 package main
 
 import (
-	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
-	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/internal/load"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// benchOptions are the flags of bench.
-type benchOptions struct {
-	Keys      int           `json:"keys"`
-	ValueSize int           `json:"value_size"` // bytes
-	ReadShare float64       `json:"read_share"` // 0 to 1
-	Clients   int           `json:"clients"`    // callers at a time
-	Sessions  int           `json:"sessions"`   // connections that they share
-	Duration  time.Duration `json:"duration_ns"`
-	Prefix    string        `json:"prefix"`
-	Seed      uint64        `json:"seed"`
-	NoLoad    bool          `json:"no_load"`
+// benchFlags are the flags of bench as they are typed.
+type benchFlags struct {
+	workload, mix string
+	readShare     float64
+	records       int
+	valueSize     string
+	keySize       int
+	hashed        bool
+	prefix        string
+	distribution  string
+	theta         float64
+	scanLength    int
+	clients       int
+	connections   int
+	batch         int
+	rate          float64
+	duration      time.Duration
+	operations    int64
+	warmup        time.Duration
+	seed          uint64
+	skipLoad      bool
+	loadOnly      bool
+	reports       []string
 }
 
+// benchOutputs are the forms of the result, also by the names of files.
+var benchOutputs = []string{"text", "json", "csv", "html", "png"}
+
+// Bounds of flags that package load has none for.
+const (
+	minBenchDuration = 10 * time.Millisecond
+	maxPrefix        = 256
+	maxConnections   = 1024
+	maxReports       = 16
+)
+
 func (a *app) benchCmd() *cobra.Command {
-	var o benchOptions
+	var f benchFlags
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "measure gets and puts",
-		Long: `bench stores --keys keys and then lets --clients callers get and put them, each
-at random, one call after the other, for --duration. It prints calls per second
-and percentiles of the time of a call, as the callers see it. Each value carries
-its key's number and is checked.
+		Short: "measure a store: YCSB workloads and others",
+		Long: `bench stores --records keys, lets --clients callers make operations, and prints
+operations per second and percentiles of their time, as the callers see it, by
+operation and by path (1 READ, 2 READs, a message). Every value that is got is
+checked. It writes to the store, under --prefix, and leaves the keys there.
 
-It writes to the store, under --prefix, and leaves the keys there.`,
-		Args: cobra.NoArgs,
+Workloads (--workload): a to f are those of YCSB, with its mixes, choices of keys
+and records of 1,000 B (10 fields of 100 B, here as one value):
+
+  a  50 % get, 50 % put           d  95 % get, 5 % insert, the latest most often
+  b  95 % get, 5 % put            e  95 % scan of up to 100 keys, 5 % insert
+  c  gets                         f  50 % get, 50 % read-modify-write
+  get, put  one operation, keys chosen uniformly, values of 100 B
+
+--mix has any other: get=80,put=15,delete=5. Operations: get, put, insert, scan,
+rmw, delete.
+
+Callers: --clients is how many calls are under way at a time. They are goroutines
+of this process and share --connections clients of the library, each with
+its own connections and memory; one is what a program would have. Without --rate
+each caller makes one call after the other (closed loop). With --rate calls are
+due at fixed moments whatever the store does, and their time counts from when
+they were due, so that a slow call is seen in those that had to wait for it.
+
+Values (--value-size): 100, 4KiB, a range 64-1024, a list with shares
+64:90,1-4096:9,1MiB:1, a law lognormal:MEDIAN:SIGMA, or etc (Facebook's ETC pool).
+
+-o takes csv, html (a page with charts) and png besides text and json; --report
+writes further forms to files, by their extension. Times are in microseconds. The
+exit code is 1 if an operation failed. Ctrl-C ends it with the result so far.`,
+		Args:        cobra.NoArgs,
+		Annotations: map[string]string{moreOutputs: strings.Join(benchOutputs[2:], ",")},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(); err != nil {
+			o, err := f.options(cmd.Flags().Changed)
+			if err != nil {
 				return err
 			}
-			b := &bench{app: a, benchOptions: o}
+			b := &bench{app: a, flags: &f, o: o}
 			return b.run(cmd.Context())
 		},
 	}
-	f := cmd.Flags()
-	f.IntVar(&o.Keys, "keys", 100_000, "number of keys")
-	f.IntVar(&o.ValueSize, "value-size", 100, "bytes of a value")
-	f.Float64Var(&o.ReadShare, "read-share", 1, "share of gets among the calls, 0 to 1")
-	f.IntVar(&o.Clients, "clients", 1, "callers at a time")
-	f.IntVar(&o.Sessions, "sessions", 1, "connections that the callers share")
-	f.DurationVar(&o.Duration, "duration", 5*time.Second, "how long to measure")
-	f.StringVar(&o.Prefix, "prefix", "bench/", "what the keys begin with")
-	f.Uint64Var(&o.Seed, "seed", 1, "seed of the random choices")
-	f.BoolVar(&o.NoLoad, "no-load", false, "the keys are there already, from a call with the same --keys, --value-size and --prefix")
+	f.add(cmd.Flags())
+	_ = cmd.RegisterFlagCompletionFunc("distribution", cobra.FixedCompletions([]string{"zipf", "uniform", "latest"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("workload", cobra.FixedCompletions(workloadNames(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-func (o *benchOptions) check() error {
+func workloadNames() (names []string) {
+	for _, w := range load.Workloads() {
+		names = append(names, w.Name)
+	}
+	return names
+}
+
+// benchAliases are former names of flags, which still work.
+var benchAliases = map[string]string{"keys": "records", "sessions": "connections", "no-load": "skip-load"}
+
+func (f *benchFlags) add(set *pflag.FlagSet) {
+	set.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if now, ok := benchAliases[name]; ok {
+			name = now
+		}
+		return pflag.NormalizedName(name)
+	})
+	set.StringVar(&f.workload, "workload", "get", "a to f (YCSB), get or put")
+	set.StringVar(&f.mix, "mix", "", "operations and their shares instead of the workload's: get=95,put=5")
+	set.Float64Var(&f.readShare, "read-share", 1, "short for --mix: share of gets, 0 to 1; the others are puts")
+	set.IntVar(&f.records, "records", 100_000, "number of keys that are stored before (also --keys)")
+	set.StringVar(&f.valueSize, "value-size", "", "bytes of a value, or a distribution (default: the workload's, 1000 or 100)")
+	set.IntVar(&f.keySize, "key-size", 0, "bytes of a key (default: the prefix and 10 digits)")
+	set.BoolVar(&f.hashed, "hashed-keys", false, "keys are hashes of their numbers (16 digits), as YCSB's insertorder=hashed")
+	set.StringVar(&f.prefix, "prefix", "bench/", "what the keys begin with")
+	set.StringVar(&f.distribution, "distribution", "", "which keys: zipf, uniform or latest (default: the workload's)")
+	set.Float64Var(&f.theta, "theta", 0.99, "skew of zipf and latest, above 0 and below 1")
+	set.IntVar(&f.scanLength, "scan-length", 100, "a scan is of 1 to so many keys")
+	set.IntVar(&f.clients, "clients", 1, "callers at a time")
+	set.IntVar(&f.connections, "connections", 1, "clients of the library that the callers share (also --sessions)")
+	set.IntVar(&f.batch, "batch", 1, "keys in one call: MultiGet and MultiPut")
+	set.Float64Var(&f.rate, "rate", 0, "operations per second, all callers together; 0: as fast as they can")
+	set.DurationVar(&f.duration, "duration", 5*time.Second, "how long to measure; with --operations only if it is given")
+	set.Int64Var(&f.operations, "operations", 0, "end after so many operations; 0: when --duration is over")
+	set.DurationVar(&f.warmup, "warmup", 0, "how long to run before measuring (default: a tenth of --duration, at most 5s)")
+	set.Uint64Var(&f.seed, "seed", 1, "seed of the random choices")
+	set.BoolVar(&f.skipLoad, "skip-load", false, "the keys are there already, from a call with the same --records, --value-size, --prefix (also --no-load)")
+	set.BoolVar(&f.loadOnly, "load-only", false, "store the keys and measure nothing")
+	set.StringArrayVar(&f.reports, "report", nil, "write the result to a file, too: .json, .csv, .html, .png, .txt; may be repeated")
+}
+
+// options checks the flags, all of them, and makes the options of the load.
+func (f *benchFlags) options(given func(string) bool) (o load.Options, err error) {
 	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, usagef(format, args...)) }
 	between := func(name string, v, least, most int) {
 		if v < least || v > most {
-			errs = append(errs, usagef("--%s is %d, want %d to %d", name, v, least, most))
+			bad("--%s is %d, want %d to %d", name, v, least, most)
 		}
 	}
-	between("keys", o.Keys, 1, 1<<30)
-	between("value-size", o.ValueSize, 0, layout.MaxValueLen)
-	between("clients", o.Clients, 1, 4096)
-	between("sessions", o.Sessions, 1, 1024)
-	if !(o.ReadShare >= 0 && o.ReadShare <= 1) {
-		errs = append(errs, usagef("--read-share is %v, want 0 to 1", o.ReadShare))
+	w, ok := load.WorkloadByName(f.workload)
+	if !ok {
+		bad("--workload is %q, want one of %s", f.workload, strings.Join(workloadNames(), ", "))
 	}
-	if o.Duration < 10*time.Millisecond || o.Duration > 24*time.Hour {
-		errs = append(errs, usagef("--duration is %v, want 10ms to 24h", o.Duration))
+	if f.duration < minBenchDuration || f.duration > load.MaxDuration {
+		bad("--duration is %v, want %v to %v", f.duration, minBenchDuration, load.MaxDuration)
 	}
-	if len(o.Prefix) > 256 {
-		errs = append(errs, usagef("--prefix has %d bytes, want at most 256", len(o.Prefix)))
+	if f.warmup < 0 || f.warmup > load.MaxDuration {
+		bad("--warmup is %v, want 0 to %v", f.warmup, load.MaxDuration)
 	}
-	return errors.Join(errs...)
-}
-
-// A bench is one run.
-type bench struct {
-	*app
-	benchOptions
-	sessions []*client.Client
-}
-
-// opResult is what is known of one kind of call at the end.
-type opResult struct {
-	Calls     int64   `json:"calls"`
-	PerSecond float64 `json:"per_second"`
-	P50       float64 `json:"p50_us"`
-	P99       float64 `json:"p99_us"`
-	P999      float64 `json:"p99_9_us"`
-	Max       float64 `json:"max_us"`
-}
-
-// benchResult is the JSON output of bench.
-type benchResult struct {
-	Options     benchOptions `json:"options"`
-	LoadSeconds float64      `json:"load_seconds"`
-	Seconds     float64      `json:"seconds"`
-	Gets        opResult     `json:"gets"`
-	Puts        opResult     `json:"puts"`
-	Reads       uint64       `json:"reads"` // READs posted for the gets
-	ReadsPerGet float64      `json:"reads_per_get"`
-	OneSided    float64      `json:"one_sided_share"` // of the gets
-	Retries     uint64       `json:"retries"`
-}
-
-func (b *bench) run(ctx context.Context) (err error) {
-	for range b.Sessions {
-		c, err := b.dial(ctx)
-		if err != nil {
-			return err
+	o = load.Options{
+		Records: uint64(max(f.records, 0)), Keys: load.Keys{Prefix: f.prefix, Size: f.keySize, Hashed: f.hashed},
+		Mix: w.Mix, Choice: w.Choice, Theta: f.theta, ScanMax: f.scanLength, Workers: f.clients, Batch: f.batch, Rate: f.rate,
+		Duration: f.duration, Operations: uint64(max(f.operations, 0)), Warmup: f.warmup, Seed: f.seed,
+	}
+	f.chooseMix(&o, given, bad)
+	size := f.valueSize
+	if size == "" {
+		size = fmt.Sprint(w.Value)
+	}
+	if o.Values, err = load.ParseSizes(size); err != nil {
+		bad("--value-size: %w", err)
+	} else if o.Values.Max() > layout.MaxValueLen {
+		bad("--value-size is up to %d, want at most %d", o.Values.Max(), layout.MaxValueLen)
+	}
+	if f.distribution != "" {
+		if o.Choice, ok = load.ChoiceByName(f.distribution); !ok {
+			bad("--distribution is %q, want zipf, uniform or latest", f.distribution)
 		}
-		defer c.Close()
-		b.sessions = append(b.sessions, c)
 	}
-	res := benchResult{Options: b.benchOptions}
-	if !b.NoLoad {
-		start := time.Now()
-		if err := b.load(ctx); err != nil {
-			return err
-		}
-		res.LoadSeconds = time.Since(start).Seconds()
+	if f.records < 1 || f.records > load.MaxRecords {
+		bad("--records (--keys) is %d, want 1 to %d", f.records, load.MaxRecords)
 	}
-	before := b.counters()
-	start := time.Now()
-	gets, puts, err := b.measure(ctx)
-	if err != nil {
-		return err
+	between("clients", f.clients, 1, load.MaxWorkers)
+	between("connections", f.connections, 1, maxConnections)
+	between("batch", f.batch, 1, load.MaxBatch)
+	between("scan-length", f.scanLength, 1, load.MaxScan)
+	if !(f.theta > 0 && f.theta < 1) {
+		bad("--theta is %v, want above 0 and below 1", f.theta)
 	}
-	elapsed := time.Since(start)
-	after := b.counters()
-	res.Seconds = elapsed.Seconds()
-	res.Gets, res.Puts = summary(gets, elapsed), summary(puts, elapsed)
-	if n := float64(after.Gets - before.Gets); n > 0 {
-		res.Reads = after.Reads - before.Reads
-		res.ReadsPerGet = float64(res.Reads) / n
-		res.OneSided = float64(after.OneSidedHits+after.OneSidedMisses-before.OneSidedHits-before.OneSidedMisses) / n
+	if !(f.rate >= 0 && f.rate <= load.MaxRate) {
+		bad("--rate is %v, want 0 (as fast as possible) to %.0f", f.rate, float64(load.MaxRate))
 	}
-	res.Retries = retries(after) - retries(before)
-	if b.output == "json" {
-		return b.printJSON(res)
+	if f.operations < 0 {
+		bad("--operations is %d, want 0 or more", f.operations)
 	}
-	return b.print(res.text())
+	if len(f.prefix) > maxPrefix {
+		bad("--prefix has %d bytes, want at most %d", len(f.prefix), maxPrefix)
+	}
+	if f.skipLoad && f.loadOnly {
+		bad("--skip-load and --load-only leave nothing to do")
+	}
+	f.checkReports(bad)
+	if len(errs) > 0 {
+		return o, errors.Join(errs...)
+	}
+	if f.operations > 0 && !given("duration") {
+		o.Duration = 0
+	}
+	if !given("warmup") {
+		o.Warmup = min(o.Duration/10, 5*time.Second)
+	}
+	o.FillWorkers, o.FillBatch = loadWorkers*f.connections, 1
+	o.FillWorkers = min(o.FillWorkers, load.MaxWorkers)
+	o.Open = noStore
+	if err := o.Validate(); err != nil {
+		return o, &usageError{err}
+	}
+	return o, nil
 }
 
-// counters adds up those of all sessions.
-func (b *bench) counters() (sum client.Counters) {
-	for _, s := range b.sessions {
-		c := s.Counters()
-		sum.Gets += c.Gets
-		sum.Reads += c.Reads
-		sum.OneSidedHits += c.OneSidedHits
-		sum.OneSidedMisses += c.OneSidedMisses
-		sum.Retries.Torn += retries(c)
-	}
-	return sum
-}
-
-func retries(c client.Counters) uint64 {
-	r := c.Retries
-	return r.Torn + r.Pending + r.Dead + r.Misfit + r.Marked + r.Mismatch + r.Chunk + r.Lease + r.Session
-}
-
-// key is the name of key i: sortable, of one length.
-func (b *bench) key(dst []byte, i int) []byte {
-	return fmt.Appendf(append(dst, b.Prefix...), "%010d", i)
-}
-
-// value fills dst with value number n of key i: both numbers, as far as they
-// fit, and then bytes that follow from them.
-func (b *bench) value(dst []byte, i int, n uint64) []byte {
-	dst = dst[:0]
-	var head [16]byte
-	binary.LittleEndian.PutUint64(head[:], uint64(i))
-	binary.LittleEndian.PutUint64(head[8:], n)
-	dst = append(dst, head[:min(16, b.ValueSize)]...)
-	for len(dst) < b.ValueSize {
-		dst = append(dst, byte(len(dst)*31+i))
-	}
-	return dst
-}
-
-// checkValue says whether v can be a value of key i.
-func (b *bench) checkValue(v []byte, i int) error {
-	if len(v) != b.ValueSize {
-		return fmt.Errorf("key %d has a value of %d bytes, want %d", i, len(v), b.ValueSize)
-	}
-	if len(v) >= 8 && binary.LittleEndian.Uint64(v) != uint64(i) {
-		return fmt.Errorf("key %d has the value of key %d", i, binary.LittleEndian.Uint64(v))
-	}
-	return nil
-}
-
-// loadWorkers is how many puts the loading has in flight: enough for the
-// server to put many under one sync.
+// loadWorkers is how many puts the loading has in flight on one connection:
+// enough for the server to put many under one sync.
 const loadWorkers = 128
 
-// load stores every key once.
-func (b *bench) load(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	show := newProgress(b.stderr, "stored", 0, nil)
-	var wg sync.WaitGroup
-	for w := range loadWorkers {
-		wg.Go(func() {
-			c := b.sessions[w%len(b.sessions)]
-			var key, value []byte
-			for i := w; i < b.Keys && ctx.Err() == nil; i += loadWorkers {
-				key, value = b.key(key[:0], i), b.value(value, i, 0)
-				if err := c.Put(ctx, key, value); err != nil {
-					cancel(err)
-					return
-				}
-				show.keys.Add(1)
-				show.bytes.Add(int64(len(key) + len(value)))
-			}
-		})
+// chooseMix takes the mix from --workload, --mix or --read-share, of which one
+// may be given.
+func (f *benchFlags) chooseMix(o *load.Options, given func(string) bool, bad func(string, ...any)) {
+	var names []string
+	for _, name := range []string{"workload", "mix", "read-share"} {
+		if given(name) {
+			names = append(names, "--"+name)
+		}
 	}
-	wg.Wait()
-	show.finish()
-	return context.Cause(ctx)
+	if len(names) > 1 {
+		bad("%s exclude each other", strings.Join(names, " and "))
+	}
+	if given("read-share") {
+		if !(f.readShare >= 0 && f.readShare <= 1) {
+			bad("--read-share is %v, want 0 to 1", f.readShare)
+			return
+		}
+		o.Mix = load.Mix{load.OpGet: f.readShare, load.OpPut: 1 - f.readShare}
+	}
+	if given("mix") {
+		var err error
+		if o.Mix, err = load.ParseMix(f.mix); err != nil {
+			bad("--mix: %w", err)
+		}
+	}
+	if f.batch > 1 && (o.Mix[load.OpScan] > 0 || o.Mix[load.OpRMW] > 0 || o.Mix[load.OpDelete] > 0) {
+		bad("--batch is %d, and there are calls for many keys only of get, put and insert", f.batch)
+	}
 }
 
-// Histograms hold 100 ns to 60 s with three figures.
-const (
-	histLow, histHigh = 100, int64(60 * time.Second)
-	histFigures       = 3
-)
-
-func newHist() *hdrhistogram.Histogram { return hdrhistogram.New(histLow, histHigh, histFigures) }
-
-// measure runs the callers and returns the times of their gets and puts.
-func (b *bench) measure(ctx context.Context) (gets, puts *hdrhistogram.Histogram, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	gets, puts = newHist(), newHist()
-	end := time.Now().Add(b.Duration)
-	var mu sync.Mutex // guards gets and puts
-	var wg sync.WaitGroup
-	for w := range b.Clients {
-		wg.Go(func() {
-			g, p, err := b.caller(ctx, w, end)
-			if err != nil {
-				cancel(err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			gets.Merge(g)
-			puts.Merge(p)
-		})
+// checkReports looks at the names of files before anything is measured.
+func (f *benchFlags) checkReports(bad func(string, ...any)) {
+	if len(f.reports) > maxReports {
+		bad("--report is there %d times, at most %d", len(f.reports), maxReports)
 	}
-	wg.Wait()
-	return gets, puts, context.Cause(ctx)
-}
-
-// caller is one of the callers: one call after the other until the end.
-func (b *bench) caller(ctx context.Context, w int, end time.Time) (gets, puts *hdrhistogram.Histogram, err error) {
-	gets, puts = newHist(), newHist()
-	rnd := rand.New(rand.NewPCG(b.Seed, uint64(w)))
-	c := b.sessions[w%len(b.sessions)]
-	buf := make([]byte, b.ValueSize)
-	var key, value []byte
-	for n := uint64(1); ; n++ {
-		if n%16 == 0 && ctx.Err() != nil {
-			return gets, puts, nil // another caller has said why
-		}
-		i := rnd.IntN(b.Keys)
-		key = b.key(key[:0], i)
-		reading := rnd.Float64() < b.ReadShare
-		if !reading {
-			value = b.value(value, i, n)
-		}
-		start := time.Now()
-		if !start.Before(end) {
-			return gets, puts, nil
-		}
-		if reading {
-			buf, err = c.GetInto(ctx, key, buf)
-			took := time.Since(start)
-			if err == nil {
-				err = b.checkValue(buf, i)
-			}
-			_ = gets.RecordValue(min(int64(took), histHigh))
-		} else {
-			err = c.Put(ctx, key, value)
-			_ = puts.RecordValue(min(int64(time.Since(start)), histHigh))
-		}
-		if errors.Is(err, client.ErrNotFound) {
-			err = fmt.Errorf("%s is not there: leave out --no-load", quote(key))
-		}
-		if err != nil {
-			return gets, puts, err
+	for _, path := range f.reports {
+		if reportForm(path) == "" {
+			bad("--report %s: want a name that ends in .json, .csv, .html, .png or .txt", quote([]byte(path)))
+		} else if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
+			bad("--report %s: there is no such directory", quote([]byte(path)))
 		}
 	}
 }
 
-func summary(h *hdrhistogram.Histogram, elapsed time.Duration) opResult {
-	us := func(ns int64) float64 { return float64(ns) / 1e3 }
-	r := opResult{Calls: h.TotalCount(), PerSecond: float64(h.TotalCount()) / elapsed.Seconds()}
-	if r.Calls > 0 {
-		r.P50, r.P99, r.P999 = us(h.ValueAtQuantile(50)), us(h.ValueAtQuantile(99)), us(h.ValueAtQuantile(99.9))
-		r.Max = us(h.Max())
+// reportForm is the form that the name of a file asks for.
+func reportForm(path string) string {
+	form := strings.TrimPrefix(filepath.Ext(path), ".")
+	if form == "txt" {
+		return "text"
 	}
-	return r
-}
-
-// text is the result as a table.
-func (r benchResult) text() string {
-	o := r.Options
-	head := fmt.Sprintf("%s keys of %d B, %.0f %% gets, %d callers on %d sessions, %s\n", thousands(int64(o.Keys)), o.ValueSize,
-		o.ReadShare*100, o.Clients, o.Sessions, shortDuration(time.Duration(r.Seconds*1e9)))
-	rows := []string{"\tcalls\tper second\tp50\tp99\tp99.9\tmax\n"}
-	for _, op := range []struct {
-		name string
-		opResult
-	}{{"get", r.Gets}, {"put", r.Puts}} {
-		if op.Calls == 0 {
-			continue
-		}
-		us := func(v float64) string { return shortDuration(time.Duration(v * 1e3)) }
-		rows = append(rows, strings.Join([]string{op.name, thousands(op.Calls), thousands(int64(op.PerSecond)),
-			us(op.P50), us(op.P99), us(op.P999), us(op.Max)}, "\t")+"\n")
+	if form != "text" && slices.Contains(benchOutputs, form) {
+		return form
 	}
-	tail := ""
-	if r.Gets.Calls > 0 {
-		tail = fmt.Sprintf("READs per get %.2f, answered one-sidedly %.2f %%, retries %s\n", r.ReadsPerGet, r.OneSided*100, thousands(int64(r.Retries)))
-	}
-	return head + table(rows) + tail
+	return ""
 }

@@ -149,3 +149,28 @@ func closeAll(stores []Store) (first error) {
 	}
 	return first
 }
+
+// Probe gets the first and the last record and checks them: whether Fill was
+// there, with the same keys and sizes.
+func Probe(ctx context.Context, o Options) error {
+	o = o.withDefaults()
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	stores, err := openAll(ctx, o, 1, false)
+	if err != nil {
+		return errors.Join(err, closeAll(stores))
+	}
+	v := newValues(o.Values)
+	for _, i := range []uint64{0, o.Records - 1} {
+		key := o.Keys.Append(nil, i)
+		value, _, err := stores[0].Get(ctx, key, nil)
+		if err == nil {
+			err = v.check(value, i)
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("%q: %w", key, err), closeAll(stores))
+		}
+	}
+	return closeAll(stores)
+}

@@ -56,12 +56,12 @@ func (m Mix) validate() error {
 	return nil
 }
 
-// String writes the mix as ParseMix reads it.
+// String writes the mix as ParseMix reads it, shares in nine figures.
 func (m Mix) String() string {
 	var parts []string
 	for op, share := range m {
 		if share > 0 {
-			parts = append(parts, opNames[op]+"="+strconv.FormatFloat(share, 'g', -1, 64))
+			parts = append(parts, opNames[op]+"="+strconv.FormatFloat(share, 'g', 9, 64))
 		}
 	}
 	return strings.Join(parts, ",")
