@@ -108,8 +108,10 @@ type Config struct {
 
 	// CacheBytes is Pebble's block cache. Default 64 MiB.
 	CacheBytes int64
-	// MemTableBytes is Pebble's memtable. It bounds the log that a start
-	// after a crash must replay (about 40 MB/s). Default 32 MiB.
+	// MemTableBytes is Pebble's memtable. Two and a half times it, and a batch,
+	// bounds the log that a start after a crash must replay (about 40 MB/s): one
+	// is being filled, one flushed, and the first of a life are smaller. Default
+	// 11 MiB, for a log of less than 32 MiB.
 	MemTableBytes uint64
 	// MaxOpenFiles is how many files Pebble keeps open. Default 4096.
 	MaxOpenFiles int
@@ -200,7 +202,7 @@ func (c Config) withDefaults() Config {
 	c.dedupEntries = orDefault(c.dedupEntries, dedupLimit)
 	c.ScrubRate = orDefault(c.ScrubRate, 8<<20)
 	c.CacheBytes = orDefault(c.CacheBytes, 64<<20)
-	c.MemTableBytes = orDefault(c.MemTableBytes, 32<<20)
+	c.MemTableBytes = orDefault(c.MemTableBytes, 11<<20)
 	c.MaxOpenFiles = orDefault(c.MaxOpenFiles, 4096)
 	c.MinFreeBytes = orDefault(c.MinFreeBytes, 64<<20)
 	c.FillWorkers = orDefault(c.FillWorkers, runtime.GOMAXPROCS(0))
