@@ -25,19 +25,28 @@ func (r *benchResult) charts() (list []chart.Chart) {
 		Y: chart.Axis{Label: "latency (µs)", Log: true},
 	}
 	for _, op := range opOrder {
-		if o, ok := r.Operations[op]; ok && len(o.Curve) > 0 {
-			curves.Series = append(curves.Series, chart.Series{Name: op, Points: curvePoints(o)})
+		o, ok := r.Operations[op]
+		if !ok || len(o.Curve) == 0 {
+			continue
+		}
+		curves.Series = append(curves.Series, chart.Series{Name: op, Points: curvePoints(o.Curve, o.Ops)})
+		for _, path := range pathOrder {
+			if p, ok := o.Paths[path]; ok && len(o.Paths) > 1 {
+				curves.Series = append(curves.Series, chart.Series{Name: op + ", " + pathTexts[path], Points: curvePoints(p.Curve, p.Ops)})
+			}
 		}
 	}
 	if len(curves.Series) > 0 {
+		curves.Series = curves.Series[:min(len(curves.Series), chart.MaxSeries)]
 		list = append(list, curves)
 	}
+	overTime := chart.Axis{Label: "time (s)", Max: r.Seconds}
 	through := chart.Line{
-		Title: "Throughput over time", X: chart.Axis{Label: "time (s)"}, Y: chart.Axis{Label: "operations per second"},
+		Title: "Throughput over time", X: overTime, Y: chart.Axis{Label: "operations per second"},
 		Series: []chart.Series{{Name: "operations"}}, Height: 280,
 	}
 	times := chart.Line{
-		Title: "Latency over time", X: chart.Axis{Label: "time (s)"}, Y: chart.Axis{Label: "latency (µs)", Log: true},
+		Title: "Latency over time", X: overTime, Y: chart.Axis{Label: "latency (µs)", Log: true},
 		Series: []chart.Series{{Name: "mean"}, {Name: "longest"}}, Height: 280,
 	}
 	for _, p := range settled(r.Series) {
@@ -67,9 +76,9 @@ func nines(q float64) float64 { return -math.Log10(1 - q) }
 
 // curvePoints are the quantiles that were measured: of n operations none beyond
 // 1-1/n.
-func curvePoints(o load.OpResult) (points []chart.Point) {
-	for _, q := range o.Curve {
-		if q.Q == 0 || (1-q.Q)*float64(o.Ops) >= 1 {
+func curvePoints(curve []load.Quantile, ops int64) (points []chart.Point) {
+	for _, q := range curve {
+		if q.Q == 0 || (1-q.Q)*float64(ops) >= 1 {
 			points = append(points, chart.Point{X: nines(q.Q), Y: q.Micros})
 		}
 	}

@@ -95,7 +95,7 @@ func (l Line) draw(c canvas) error {
 	if l.Y.Label != "" {
 		leftEdge += labelSize + 6
 	}
-	rightEdge := width - margin - 10
+	rightEdge := width - margin - 20 // the last tick's label stands half outside
 	if rightEdge-leftEdge < 20 || bottom-top < 20 {
 		return fmt.Errorf("%w: %.0f by %.0f pixels leave no room", ErrChart, width, height)
 	}

@@ -150,7 +150,7 @@ func summarize(recorders []*recorder, mix Mix, elapsed time.Duration) *Result {
 		for path := range sum.times[op] {
 			d := &sum.times[op][path]
 			if path := Path(path); path != PathNone && d.count() > 0 {
-				o.Paths[path.String()] = PathResult{Ops: d.count(), Share: float64(d.count()) / float64(o.Ops+o.Errors), Latency: d.latency()}
+				o.Paths[path.String()] = PathResult{Ops: d.count(), Share: float64(d.count()) / float64(o.Ops+o.Errors), Latency: d.latency(), Curve: d.curve()}
 			}
 		}
 		o.OpsPerSecond, o.Latency, o.Curve = float64(o.Ops)/seconds, ofOp.latency(), ofOp.curve()

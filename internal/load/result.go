@@ -57,6 +57,8 @@ type PathResult struct {
 	Ops   int64   `json:"ops"`
 	Share float64 `json:"share"` // of the operation's calls, failed ones included
 	Latency
+	// Curve is the latency at many quantiles, for a chart.
+	Curve []Quantile `json:"-"`
 }
 
 // A Quantile is a point of a distribution.
