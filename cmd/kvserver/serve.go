@@ -29,9 +29,16 @@ func (a *app) serve(ctx context.Context) error {
 	if err := machine.Pin(a.cfg.Cores); err != nil {
 		return fmt.Errorf("cores: %w", err)
 	}
+	fill := newBar(a.stderr)
+	if fill != nil {
+		a.stderr = fill
+	}
 	cfg, err := a.serverConfig(ctx)
 	if err != nil {
 		return err
+	}
+	if fill != nil {
+		cfg.OnFill = fill.filled
 	}
 	srv, err := server.New(cfg)
 	if err != nil {
@@ -185,6 +192,7 @@ func (a *app) serverConfig(ctx context.Context) (server.Config, error) {
 		Credits:         c.Credits,
 		MaxSessions:     c.MaxSessions,
 		RKeyMaxAge:      time.Duration(c.RkeyMaxAge),
+		MapTenants:      c.Shm == "trusted",
 		RegionIdle:      time.Duration(c.RegionIdle),
 
 		MaxSessionsPerHost: c.MaxSessionsPerHost, // 0: as many

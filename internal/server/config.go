@@ -119,6 +119,11 @@ type Config struct {
 	// given back. 0: never.
 	RegionIdle time.Duration
 
+	// MapTenants lets tenants with one-sided access come by fabrics where they map
+	// the memory (rdma.CapMapped), which nobody can take back from them. Without it
+	// they are sent on to another fabric.
+	MapTenants bool
+
 	// Cluster makes this server a node of a cluster. nil: it is alone.
 	Cluster *ClusterConfig
 
@@ -178,9 +183,15 @@ type Config struct {
 	AdminListen string
 	// Debug adds Go profiles and the gate to the admin port.
 	Debug bool
+	// OnFill, if not nil, is told how far memory has been filled after a start,
+	// instead of the log. It must not block.
+	OnFill func(FillProgress)
 	// Logger takes the node's events. Default: none.
 	Logger *slog.Logger
 }
+
+// FillProgress tells how far memory has been filled after a start.
+type FillProgress = store.Progress
 
 // HugePages says whether memory is taken from huge pages (vm.nr_hugepages): a
 // device registers and translates them many times faster.

@@ -55,14 +55,18 @@ func (m *metrics) ended(c cause) { m.ends[c].Add(1) }
 // fillProgress notes how far the fill has come; the store calls it.
 func (m *metrics) fillProgress(p store.Progress) {
 	m.fill.Store(&p)
+	if tell := m.srv.cfg.OnFill; tell != nil {
+		tell(p)
+	}
 	if p.Done {
 		m.srv.log.Info("memory filled", "keys", p.Keys, "bytes", p.Bytes, "took", p.Elapsed.Round(time.Millisecond), "err", p.Err)
 		return
 	}
 	// A line every few seconds is enough; the numbers are in /metrics.
-	if now := m.srv.now(); now-m.fillLogged.Load() > int64(2*time.Second) {
+	if now := m.srv.now(); m.srv.cfg.OnFill == nil && now-m.fillLogged.Load() > int64(2*time.Second) {
 		m.fillLogged.Store(now)
-		m.srv.log.Info("filling memory", "keys", p.Keys, "expected", p.Expected, "shards_filled", p.ShardsFilled, "shards", p.Shards)
+		m.srv.log.Info("filling memory", "keys", p.Keys, "expected", p.Expected, "shards_filled", p.ShardsFilled, "shards", p.Shards,
+			"keys_per_second", int64(float64(p.Keys)/max(p.Elapsed.Seconds(), 1e-3)))
 	}
 }
 
