@@ -113,6 +113,15 @@ func (srv *Server) setUp(d *device, req rdma.ConnRequest, host string) {
 		srv.unadmit(host)
 		return
 	}
+	if d.attr.Caps.Has(rdma.CapMapped) && !srv.cfg.MapTenants && who.Name != "" && who.oneSided {
+		// What is mapped cannot be taken back when the tenant is revoked. Whoever
+		// knows the secret may hear so; it is not our protocol's refusal, so that a
+		// client goes on to the next fabric.
+		srv.log.Info("a tenant is not let map memory: it is asked to come by another fabric (shm: trusted lets it)", "tenant", who.label(), "peer", req.RemoteAddr())
+		_ = req.Reject([]byte("tenants are served by other fabrics here, unless shm is trusted"))
+		srv.unadmit(host)
+		return
+	}
 	// From here on everything is the space's, queue pair and PD included.
 	sp := srv.spaceOf(who.Space)
 	if sp == nil || !sp.enter() {
