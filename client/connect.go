@@ -79,7 +79,7 @@ func (c *peer) connect(ctx, reach context.Context, addr string, w way, t *transp
 	s.toldView.Store(v.Version) // it has told us
 	s.looked.Store(c.coarse.Load())
 	s.dir = layout.NewDir(&v.View)
-	s.cache = newLocCache(c.cfg.CacheEntries)
+	s.cache = newLocCache(c.cfg.CacheEntries, reclaim)
 	s.touches.start()
 	s.suspects.start()
 	s.lease.start(s.welcome.Lease, posted, reclaim)

@@ -115,8 +115,8 @@ func (s *session) quick(q *quick, key []byte, w *want) bool {
 	low := s.time.low.Load()        // likewise: rule F12
 	hash := layout.HashKey(s.view.Load().Seed, key)
 	loc, dropped := s.cache.find(hash, grant.retired)
-	if dropped {
-		s.c.n.reclaimDropped.Add(1)
+	if dropped > 0 {
+		s.c.n.reclaimDropped.Add(uint64(dropped))
 	}
 	if loc.Size == 0 || loc.Size > maxItemRead {
 		return false

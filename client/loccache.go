@@ -1,133 +1,182 @@
 package client
 
 import (
+	"math"
+	"math/bits"
 	"sync"
+	"sync/atomic"
 
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // A locCache remembers where items were, so that a get needs one READ. What it
 // says is a hint: the item itself carries its key, and a place that holds
-// another one costs a second READ, never a wrong answer. The one thing an item
-// cannot vouch for is the page it lies in; therefore each place is kept with
-// the reclaim version at which it was known to be good (reclaim.go).
+// another one costs a second READ, never a wrong answer. Therefore an entry is one
+// word and knows its key by 16 bits of its hash only:
 //
-// It is a table of sets of eight entries; a key's hash names the set, and a
-// full set evicts by the clock algorithm: each hit marks its entry, the hand
-// passes marked ones once. There is no list to maintain on a hit and no
-// pointer for the garbage collector to follow. Bounded by construction.
+//	│ tag 16 │ size class 8 │ place 40 │      like a slot of the index
 //
-// Safe for concurrent use: each set has its lock.
+// Seven of them and a word about them are a set, which is one line of the
+// processor's cache; a key's hash names its set. There is no pointer for the
+// garbage collector to follow, and find takes no lock and writes nothing, but that
+// an entry's use is counted, up to three.
+//
+// The one thing an item cannot vouch for is the page it lies in; therefore each set
+// knows the reclaim version at which all of its places were good (reclaim.go).
+// Who comes with a newer log first drops what that knows to be retired.
+//
+// A full set gives up an entry that was not used since it came or since all were
+// last aged. So what is asked for once replaces only what was asked for once, and a
+// scan leaves the rest alone; what comes back soon after it was given up has one
+// use ahead (docs/decisions/2026-11-21-location-cache.md has hit rates).
+//
+// The table begins small and grows fourfold when it gives up many entries, up to
+// its bound. Places are found in the former one until the new one is warm. So the
+// memory is at most 64 bytes for each seven entries, and once a quarter more.
+//
+// Safe for concurrent use.
 type locCache struct {
+	most  int // sets
+	table atomic.Pointer[locTable]
+
+	growing sync.Mutex
+}
+
+// A locTable is all sets of one size.
+type locTable struct {
+	base uint64 // reclaim version from which the sets count
 	sets []locSet
-	mask uint64
+	old  atomic.Pointer[locTable] // where to look for what is not here
+	// news counts the entries that were new to the table, givenUp those that they
+	// have replaced.
+	news, givenUp atomic.Int64
+	locks         [64]paddedMutex // of the sets, by index: who changes entries
 }
 
-const locWays = 8
+type paddedMutex struct {
+	sync.Mutex
+	_ [56]byte
+}
 
+const (
+	locWays = 7
+	// firstSets is the least size of a new cache: 32 KiB, 3,584 places.
+	firstSets = 512
+
+	locTagPos   = 48
+	locClassPos = 40
+	locPlaceMax = 1<<locClassPos - 1
+)
+
+// A locSet is a line of the processor's cache. State, from the top:
+//
+//	│ since 29, counted from base │ ghosts 2 × 8 │ hand 3 │ … │ uses 7 × 2 │
+//
+// A ghost is eight bits of the tag of an entry that was given up. Entries change
+// under the set's lock; uses, also by finds, by compare-and-swap of the state.
 type locSet struct {
-	mu      sync.Mutex
-	marked  uint8 // bit i: entry i was used since the hand passed
-	hand    uint8 // next entry to consider for eviction
-	entries [locWays]locEntry
+	state   atomic.Uint64
+	entries [locWays]atomic.Uint64 // 0: free
 }
 
-type locEntry struct {
-	hash  layout.Hash
-	loc   layout.Loc // Size 0: free
-	since uint64     // reclaim version at which loc was good
-}
+const (
+	sinceBits = 29
+	sincePos  = 64 - sinceBits
+	sinceMax  = 1<<sinceBits - 1
+	ghostPos  = sincePos - 16
+	handPos   = ghostPos - 3
+	mostUses  = 3
+)
 
-// newLocCache makes a cache for about that many entries, rounded up to a power
-// of two; nil, which remembers nothing, if there are to be none.
-func newLocCache(entries int) *locCache {
+// newLocCache makes a cache that grows up to about that many entries; nil, which
+// remembers nothing, if there are to be none. base is the reclaim version now.
+func newLocCache(entries int, base uint64) *locCache {
 	if entries <= 0 {
 		return nil
 	}
-	n := 1
-	for n*locWays < entries {
-		n *= 2
+	c := &locCache{most: (entries + locWays - 1) / locWays}
+	first := c.most
+	for first/4 >= firstSets {
+		first /= 4
 	}
-	return &locCache{sets: make([]locSet, n), mask: uint64(n - 1)}
+	c.table.Store(newLocTable(first, base))
+	return c
 }
 
-// set picks the set by bits that the index does not use for its groups alone.
-func (c *locCache) set(h layout.Hash) *locSet { return &c.sets[(h.Lo^h.Hi>>17)&c.mask] }
+func newLocTable(sets int, base uint64) *locTable {
+	return &locTable{base: base, sets: make([]locSet, sets)}
+}
 
-// find returns the remembered place of a key. A place in a page that log knows
-// to be retired is dropped; dropped then is true.
-func (c *locCache) find(h layout.Hash, log *retiredLog) (loc layout.Loc, dropped bool) {
+// at is the set of a key and the lock of that set.
+func (t *locTable) at(h layout.Hash) (*locSet, *paddedMutex) {
+	i, _ := bits.Mul64(h.Lo^h.Hi>>16*0x9e3779b97f4a7c15, uint64(len(t.sets)))
+	return &t.sets[i], &t.locks[i%uint64(len(t.locks))]
+}
+
+func locTag(h layout.Hash) uint64 { return h.Hi << locTagPos }
+
+// find returns the remembered place of a key, and how large the places there are;
+// Version stays 0. Places of the key's set that log knows to be retired are dropped
+// before; dropped counts them.
+func (c *locCache) find(h layout.Hash, log *retiredLog) (loc layout.Loc, dropped int) {
 	if c == nil {
-		return layout.Loc{}, false
+		return layout.Loc{}, 0
 	}
-	s := c.set(h)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range s.entries {
-		e := &s.entries[i]
-		if e.hash != h || e.loc.Size == 0 {
-			continue
+	t := c.table.Load()
+	loc, dropped = t.find(h, log)
+	if old := t.old.Load(); old != nil && loc.Size == 0 {
+		var more int
+		if loc, more = old.find(h, log); loc.Size != 0 {
+			t.put(h, loc, log)
 		}
-		if e.since < log.version {
-			if log.retired(e.loc.Place, e.loc.Size, e.since) {
-				*e = locEntry{}
-				return layout.Loc{}, true
-			}
-			e.since = log.version // compared with all of it
-		}
-		s.marked |= 1 << i
-		return e.loc, false
+		dropped += more
 	}
-	return layout.Loc{}, false
+	return loc, dropped
 }
 
-// put remembers a place that a get has just found live under a grant with the
-// reclaim version since.
-func (c *locCache) put(h layout.Hash, loc layout.Loc, since uint64) {
+// put remembers a place that a get has just found live under a grant with that log.
+func (c *locCache) put(h layout.Hash, loc layout.Loc, log *retiredLog) {
 	if c == nil || loc.Size == 0 {
 		return
 	}
-	s := c.set(h)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	at := -1
-	for i := range s.entries {
-		if s.entries[i].hash == h && s.entries[i].loc.Size != 0 {
-			at = i
-			break
+	t := c.table.Load()
+	if !t.put(h, loc, log) { // it cannot count that far
+		c.growing.Lock()
+		if c.table.Load() == t {
+			c.table.Store(newLocTable(len(t.sets), log.version))
 		}
-		if at < 0 && s.entries[i].loc.Size == 0 {
-			at = i
-		}
+		c.growing.Unlock()
+		return
 	}
-	for at < 0 { // at most two turns: the first takes every mark away
-		if bit := uint8(1) << s.hand; s.marked&bit != 0 {
-			s.marked &^= bit
-		} else {
-			at = int(s.hand)
-		}
-		s.hand = (s.hand + 1) % locWays
+	if t.givenUp.Load() >= int64(len(t.sets)) {
+		c.grow(t, log)
 	}
-	s.entries[at] = locEntry{hash: h, loc: loc, since: since}
-	s.marked |= 1 << at
+	if old := t.old.Load(); old != nil && t.news.Load() >= int64(locWays*len(old.sets)) {
+		t.old.Store(nil) // what is used has come over
+	}
 }
 
-// len is how many places are remembered.
-func (c *locCache) len() (n int) {
-	if c == nil {
-		return 0
+// grow replaces a table that gives up many entries.
+func (c *locCache) grow(t *locTable, log *retiredLog) {
+	if !c.growing.TryLock() {
+		return
 	}
-	for i := range c.sets {
-		s := &c.sets[i]
-		s.mu.Lock()
-		for j := range s.entries {
-			if s.entries[j].loc.Size != 0 {
-				n++
-			}
-		}
-		s.mu.Unlock()
+	defer c.growing.Unlock()
+	if c.table.Load() != t {
+		return
 	}
-	return n
+	if len(t.sets) == c.most {
+		t.givenUp.Store(math.MinInt64) // for good
+		return
+	}
+	t.old.Store(nil)
+	sets := 4 * len(t.sets)
+	if sets+sets/8 > c.most {
+		sets = c.most
+	}
+	next := newLocTable(sets, log.version)
+	next.old.Store(t)
+	c.table.Store(next)
 }
 
 // drop forgets a key.
@@ -135,12 +184,191 @@ func (c *locCache) drop(h layout.Hash) {
 	if c == nil {
 		return
 	}
-	s := c.set(h)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range s.entries {
-		if s.entries[i].hash == h {
-			s.entries[i] = locEntry{}
+	for t := c.table.Load(); t != nil; t = t.old.Load() {
+		s, mu := t.at(h)
+		mu.Lock()
+		if i := s.index(h); i >= 0 {
+			s.entries[i].Store(0)
+		}
+		mu.Unlock()
+	}
+}
+
+// len is how many places are remembered, size how many bytes that takes.
+func (c *locCache) len() (n int) {
+	if c == nil {
+		return 0
+	}
+	t := c.table.Load()
+	for i := range t.sets {
+		for j := range t.sets[i].entries {
+			if t.sets[i].entries[j].Load() != 0 {
+				n++
+			}
 		}
 	}
+	return n
+}
+
+func (c *locCache) size() (n int) {
+	if c == nil {
+		return 0
+	}
+	for t := c.table.Load(); t != nil; t = t.old.Load() {
+		n += len(t.sets) * 64
+	}
+	return n
+}
+
+// index is which entry of the set has the key's tag, -1 if none has.
+func (s *locSet) index(h layout.Hash) int {
+	tag := locTag(h)
+	for i := range s.entries {
+		if e := s.entries[i].Load(); (e^tag)>>locTagPos == 0 && e != 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+func (t *locTable) find(h layout.Hash, log *retiredLog) (loc layout.Loc, dropped int) {
+	s, mu := t.at(h)
+	state := s.state.Load() // before the entries: what is good now stays good in them
+	if t.base+state>>sincePos < log.version {
+		mu.Lock()
+		_, dropped = t.advance(s, log)
+		mu.Unlock()
+		if state = s.state.Load(); t.base+state>>sincePos < log.version {
+			return layout.Loc{}, dropped // beyond what it can count
+		}
+	}
+	tag := locTag(h)
+	for i := range s.entries {
+		e := s.entries[i].Load()
+		if (e^tag)>>locTagPos != 0 || e == 0 {
+			continue
+		}
+		if uses := state >> (2 * i) & mostUses; uses < mostUses {
+			s.state.CompareAndSwap(state, state+1<<(2*i)) // or not, if somebody else does something
+		}
+		return locOf(e), dropped
+	}
+	return layout.Loc{}, dropped
+}
+
+func locOf(e uint64) layout.Loc {
+	return layout.Loc{Place: layout.Place(e & locPlaceMax), Size: uint32(layout.ClassSize(uint8(e >> locClassPos)))}
+}
+
+// advance drops the places that log knows to be retired, under the set's lock. It
+// is false if the set knows of newer retirements than log, or cannot count so far.
+func (t *locTable) advance(s *locSet, log *retiredLog) (ok bool, dropped int) {
+	since := t.base + s.state.Load()>>sincePos
+	switch {
+	case since > log.version || log.version-t.base > sinceMax:
+		return false, 0
+	case since == log.version:
+		return true, 0
+	}
+	for i := range s.entries {
+		if e := s.entries[i].Load(); e != 0 {
+			if loc := locOf(e); log.retired(loc.Place, loc.Size, since) {
+				s.entries[i].Store(0)
+				dropped++
+			}
+		}
+	}
+	s.change(func(state uint64) uint64 { return state&(1<<sincePos-1) | (log.version-t.base)<<sincePos })
+	return true, dropped
+}
+
+func (s *locSet) change(f func(uint64) uint64) {
+	for {
+		if old := s.state.Load(); s.state.CompareAndSwap(old, f(old)) {
+			return
+		}
+	}
+}
+
+// put is false if the table cannot count as far as log goes.
+func (t *locTable) put(h layout.Hash, loc layout.Loc, log *retiredLog) bool {
+	class, ok := layout.ClassFor(int(loc.Size))
+	if !ok || loc.Place > locPlaceMax {
+		return true
+	}
+	s, mu := t.at(h)
+	mu.Lock()
+	defer mu.Unlock()
+	if ok, _ := t.advance(s, log); !ok {
+		// Newer retirements than the get knew of, perhaps of this very place: it is
+		// not worth a comparison.
+		return log.version < t.base || log.version-t.base <= sinceMax
+	}
+	e := locTag(h) | uint64(class)<<locClassPos | uint64(loc.Place)
+	if i := s.index(h); i >= 0 {
+		s.entries[i].Store(e)
+		return true
+	}
+	uses := uint64(0)
+	s.change(func(state uint64) uint64 {
+		state, uses = takeGhost(state, h)
+		return state
+	})
+	i := s.free()
+	if i < 0 {
+		i = s.giveUp()
+		t.givenUp.Add(1)
+	}
+	t.news.Add(1)
+	s.entries[i].Store(e)
+	s.change(func(state uint64) uint64 { return state&^(mostUses<<(2*i)) | uses<<(2*i) })
+	return true
+}
+
+// free is an entry that is free, -1 if none is.
+func (s *locSet) free() int {
+	for i := range s.entries {
+		if s.entries[i].Load() == 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// giveUp chooses the entry to replace: the next one, from the hand on, without a
+// use; if all have been used they are aged first. Its ghost takes the older one's
+// place.
+func (s *locSet) giveUp() (at int) {
+	s.change(func(state uint64) uint64 {
+		const ones = 1 << (2 * locWays) / 3 // 01 for each entry
+		hand := int(state >> handPos & 7)
+		for {
+			for j := range locWays {
+				i := (hand + j) % locWays
+				if state>>(2*i)&mostUses == 0 {
+					at = i
+					ghost := s.entries[i].Load() >> locTagPos & 0xff
+					ghosts := state>>ghostPos<<8&0xff00 | ghost
+					state &^= 0xffff<<ghostPos | 7<<handPos
+					return state | ghosts<<ghostPos | uint64((i+1)%locWays)<<handPos
+				}
+			}
+			state -= ones
+		}
+	})
+	return at
+}
+
+// takeGhost says with how many uses a key begins: one, if it was given up lately.
+func takeGhost(state uint64, h layout.Hash) (without, uses uint64) {
+	ghost := h.Hi & 0xff
+	if ghost == 0 {
+		return state, 0 // none is 0, too
+	}
+	for i := range 2 {
+		if pos := ghostPos + 8*i; state>>pos&0xff == ghost {
+			return state &^ (0xff << pos), 1
+		}
+	}
+	return state, 0
 }

@@ -14,19 +14,19 @@ func testHash(i uint64) layout.Hash {
 }
 
 func testLoc(i uint64) layout.Loc {
-	return layout.Loc{Place: layout.Place(i * 1024), Size: 64, Version: layout.Version(i + 1)}
+	return layout.Loc{Place: layout.Place(i * 1024), Size: 64}
 }
 
 func TestLocCache(t *testing.T) {
 	log := newRetiredLog(3)
-	c := newLocCache(1024)
+	c := newLocCache(1024, log.version)
 	for i := range uint64(500) {
-		c.put(testHash(i), testLoc(i), 3)
+		c.put(testHash(i), testLoc(i), log)
 	}
 	found := 0
 	for i := range uint64(500) {
 		loc, dropped := c.find(testHash(i), log)
-		if dropped {
+		if dropped > 0 {
 			t.Fatal("dropped without a reason")
 		}
 		if loc.Size != 0 {
@@ -39,7 +39,7 @@ func TestLocCache(t *testing.T) {
 	if found < 480 { // sets of eight, half full
 		t.Errorf("%d of 500 remembered by a cache for 1024", found)
 	}
-	c.put(testHash(1), testLoc(99), 3)
+	c.put(testHash(1), testLoc(99), log)
 	if loc, _ := c.find(testHash(1), log); loc != testLoc(99) {
 		t.Errorf("the newer place was not taken: %+v", loc)
 	}
@@ -47,11 +47,11 @@ func TestLocCache(t *testing.T) {
 	if loc, _ := c.find(testHash(1), log); loc.Size != 0 {
 		t.Errorf("still there: %+v", loc)
 	}
-	c.put(testHash(2), layout.Loc{}, 3) // no place: nothing to remember
-	var none *locCache = newLocCache(-1)
-	none.put(testHash(1), testLoc(1), 0)
+	c.put(testHash(2), layout.Loc{}, log) // no place: nothing to remember
+	var none *locCache = newLocCache(-1, 0)
+	none.put(testHash(1), testLoc(1), log)
 	none.drop(testHash(1))
-	if loc, dropped := none.find(testHash(1), log); loc.Size != 0 || dropped {
+	if loc, dropped := none.find(testHash(1), log); loc.Size != 0 || dropped > 0 {
 		t.Error("a cache of no entries remembers")
 	}
 }
@@ -60,13 +60,13 @@ func TestLocCache(t *testing.T) {
 // one up only to a clock that has gone round.
 func TestLocCacheKeepsWhatIsUsed(t *testing.T) {
 	log := newRetiredLog(0)
-	c := newLocCache(8) // one set
-	for i := range uint64(8) {
-		c.put(testHash(i), testLoc(i), 0)
+	c := newLocCache(locWays, 0) // one set
+	for i := range uint64(locWays) {
+		c.put(testHash(i), testLoc(i), log)
 	}
-	for i := uint64(8); i < 200; i++ {
+	for i := uint64(locWays); i < 200; i++ {
 		c.find(testHash(3), log)
-		c.put(testHash(i), testLoc(i), 0)
+		c.put(testHash(i), testLoc(i), log)
 		if loc, _ := c.find(testHash(3), log); loc.Size == 0 {
 			t.Fatalf("a key in constant use was evicted by the %dth", i)
 		}
@@ -77,7 +77,7 @@ func TestLocCacheKeepsWhatIsUsed(t *testing.T) {
 // lies in a page retired since it was put.
 func TestLocCacheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := newLocCache(rapid.SampledFrom([]int{8, 64, 512}).Draw(t, "entries"))
+		c := newLocCache(rapid.SampledFrom([]int{7, 64, 512}).Draw(t, "entries"), 0)
 		log := newRetiredLog(0)
 		type entry struct {
 			loc   layout.Loc
@@ -88,8 +88,8 @@ func TestLocCacheModel(t *testing.T) {
 			key := rapid.Uint64Range(0, 40).Draw(t, "key")
 			switch rapid.IntRange(0, 4).Draw(t, "what") {
 			case 0, 1:
-				loc := layout.Loc{Place: layout.Place(rapid.Uint64Range(0, 20).Draw(t, "page") * 512), Size: 64, Version: 1}
-				c.put(testHash(key), loc, log.version)
+				loc := layout.Loc{Place: layout.Place(rapid.Uint64Range(0, 20).Draw(t, "page") * 512), Size: 64}
+				c.put(testHash(key), loc, log)
 				model[key] = entry{loc, log.version}
 			case 2:
 				c.drop(testHash(key))
@@ -116,10 +116,11 @@ func TestLocCacheModel(t *testing.T) {
 }
 
 func TestLocCacheAllocates(t *testing.T) {
-	c, log := newLocCache(1024), newRetiredLog(0)
+	log := newRetiredLog(0)
+	c := newLocCache(1024, 0)
 	h := testHash(1)
 	if n := testing.AllocsPerRun(100, func() {
-		c.put(h, testLoc(1), 0)
+		c.put(h, testLoc(1), log)
 		c.find(h, log)
 		c.drop(h)
 	}); n != 0 {

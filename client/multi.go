@@ -215,7 +215,9 @@ func (c *peer) stepGroup(s *session, b *batch, keys [][]byte, members []member, 
 			m.absent(s, keys[m.i], results)
 			continue
 		}
-		s.cache.put(m.g.hash, loc, m.g.grant.retired.version)
+		if loc.Place != m.g.cached.Place || loc.Size > m.g.cached.Size {
+			s.cache.put(m.g.hash, loc, m.g.grant.retired)
+		}
 		if item.Chunks > 0 {
 			m.state = layout.ActionAsk // large: got singly
 			continue

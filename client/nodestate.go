@@ -15,6 +15,7 @@ type NodeState struct {
 	Inflight     int // requests under way
 	Waiting      int // calls that wait for a credit, a slot or space for READs
 	CachedPlaces int // remembered places of items
+	CacheBytes   int // memory that they take
 	ViewVersion  uint64
 	Incarnation  uint64
 	Regions      int // regions that can be READ
@@ -33,7 +34,7 @@ func (c *peer) state() NodeState {
 	}
 	st := NodeState{
 		Connected: true, ViewVersion: s.view.Load().Version, Incarnation: s.incarnation,
-		Regions: len(s.view.Load().Regions), CachedPlaces: s.cache.len(),
+		Regions: len(s.view.Load().Regions), CachedPlaces: s.cache.len(), CacheBytes: s.cache.size(),
 	}
 	deadline := s.lease.current.Load().deadline
 	if s.lease.off {

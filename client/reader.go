@@ -67,8 +67,8 @@ func (s *session) start(g *get, v *view, key []byte) {
 	g.low = s.time.low.Load()        // likewise: rule F12
 	g.hash = layout.HashKey(v.Seed, key)
 	cached, dropped := s.cache.find(g.hash, g.grant.retired)
-	if dropped {
-		s.c.n.reclaimDropped.Add(1)
+	if dropped > 0 {
+		s.c.n.reclaimDropped.Add(uint64(dropped))
 	}
 	if cached.Size != 0 {
 		s.c.n.cacheHits.Add(1)
@@ -130,9 +130,9 @@ func (s *session) oneSided(p *patience, g *get, key []byte) (verdict, error) {
 			}
 			if answer == verdictAbsent {
 				s.cache.drop(g.hash)
-			} else if g.loc != g.cached { // find has renewed what is still true
-				s.cache.put(g.hash, g.loc, g.grant.retired.version)
-			}
+			} else if g.loc.Place != g.cached.Place || g.loc.Size > g.cached.Size {
+				s.cache.put(g.hash, g.loc, g.grant.retired)
+			} // else find has renewed what is still true
 			return answer, nil
 		}
 		// Handled too late: the answer is worth nothing.

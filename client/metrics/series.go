@@ -91,6 +91,7 @@ func gauges(desc descriptor) []gauge {
 		of("inflight", "Requests under way.", func(s S, _ *C) float64 { return float64(s.Inflight) }),
 		of("waiting", "Calls that wait for their turn.", func(s S, _ *C) float64 { return float64(s.Waiting) }),
 		of("cached_places", "Remembered places of items.", func(s S, _ *C) float64 { return float64(s.CachedPlaces) }),
+		of("cached_places_bytes", "Memory that they take.", func(s S, _ *C) float64 { return float64(s.CacheBytes) }),
 		of("view_version", "Version of the region table in use.", func(s S, _ *C) float64 { return float64(s.ViewVersion) }),
 		of("regions", "Regions that can be READ.", func(s S, _ *C) float64 { return float64(s.Regions) }),
 		of("buffer_bytes", "Registered memory for gets.", func(_ S, c *C) float64 { return float64(c.BufferBytes) }),

@@ -149,7 +149,7 @@ func Default() Config {
 
 		Servers:      []string{"127.0.0.1:7400"},
 		Timeout:      10 * time.Second,
-		CacheEntries: 65536,
+		CacheEntries: 2_000_000,
 		MaxInflight:  64,
 	}
 }
