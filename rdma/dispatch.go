@@ -57,7 +57,8 @@ type Dispatcher struct {
 	workSpin, replySpin *SpinBudget
 	spunFor             uint64
 	spunSince           int64
-	posts               uint64 // that found their completion
+	polled, rested      int64  // WC.Polled of the last completion, and when it was time to rest
+	delivered           uint64 // completions, for restDue
 
 	// mu guards what follows. No callback runs under it and it is held for a
 	// few instructions only; there is no other lock to order it against.

@@ -3,6 +3,7 @@ package rdma
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync/atomic"
 	"time"
 )
@@ -88,7 +89,11 @@ func token(ch chan struct{}) {
 // lead drives the CQ until op is done, and passes the lead on.
 func (d *Dispatcher) lead(ctx context.Context, op *Op) error {
 	err := d.drive(ctx, op)
+	rest := d.restDue()
 	d.leave()
+	if rest {
+		runtime.Gosched()
+	}
 	return err
 }
 
@@ -197,6 +202,10 @@ func (d *Dispatcher) poll(spin time.Duration, self *Op) (int, error) {
 
 // deliver hands out the first n completions of wcs. Only the leader calls it.
 func (d *Dispatcher) deliver(n int, self *Op) {
+	if n > 0 {
+		d.polled = d.wcs[n-1].Polled
+		d.delivered += uint64(n)
+	}
 	for i := range n {
 		wc := d.wcs[i]
 		switch {

@@ -184,3 +184,30 @@ func (w *wait) ends(done bool) {
 	}
 	w.state = waitOver
 }
+
+// Waits that find what they wait for by spinning never leave the processor by
+// themselves. A goroutine that has kept one for 10 ms loses it in the middle of
+// each longer call into C, by the runtime's monitor, which then keeps a core
+// busy itself. So the leader makes room before that, as often as it needs to:
+// every restAfter, or every restCount completions where those do not say when
+// they were polled.
+const (
+	restAfter = 4 * time.Millisecond
+	restCount = 256
+)
+
+// restDue reports whether it is time for the leader to let others run.
+func (d *Dispatcher) restDue() bool {
+	if d.polled != 0 {
+		if d.polled-d.rested < int64(restAfter) {
+			return false
+		}
+		d.rested = d.polled
+		return true
+	}
+	if d.delivered < restCount {
+		return false
+	}
+	d.delivered = 0
+	return true
+}

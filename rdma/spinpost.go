@@ -14,7 +14,8 @@ func (d *Dispatcher) PostSend(qp QP, wrs []SendWR, op *Op) (int, error) {
 	if !can || d.opt.Spin <= 0 || d.ops.inUse.Load() > 1 || !d.tryLead() {
 		return qp.PostSend(wrs)
 	}
-	n, rest, err := d.postSpin(p, wrs, op)
+	n, err := d.postSpin(p, wrs, op)
+	rest := d.restDue()
 	d.leave()
 	if rest {
 		runtime.Gosched()
@@ -22,25 +23,18 @@ func (d *Dispatcher) PostSend(qp QP, wrs []SendWR, op *Op) (int, error) {
 	return n, err
 }
 
-// restEvery is after how many waits that found what they wait for in their own
-// post the goroutine lets others run. Such waits never leave the processor by
-// themselves, and who keeps it for 10 ms is interrupted by a signal, which costs
-// more.
-const restEvery = 64
-
-// postSpin is PostSend of a leader. rest says that it is time to let others run.
-func (d *Dispatcher) postSpin(p SpinPoster, wrs []SendWR, op *Op) (n int, rest bool, err error) {
+// postSpin is PostSend of a leader.
+func (d *Dispatcher) postSpin(p SpinPoster, wrs []SendWR, op *Op) (int, error) {
 	w := d.begin(op)
 	slice := min(w.budget, postSlice)
 	n, got, err := p.PostSendSpin(wrs, d.cq, d.wcs, slice)
 	d.deliver(got, op)
 	if w.state == waitOver {
-		return n, false, err // this wait is not to spin
+		return n, err // this wait is not to spin
 	}
 	if op.finished() {
 		w.ends(true)
-		d.posts++
-		return n, d.posts%restEvery == 0, err
+		return n, err
 	}
 	// Wait goes on spinning for what is left of the time.
 	w.ends(false)
@@ -53,7 +47,7 @@ func (d *Dispatcher) postSpin(p SpinPoster, wrs []SendWR, op *Op) (n int, rest b
 		}
 		d.spunFor, d.spunSince = op.ID(), w.begun
 	}
-	return n, false, err
+	return n, err
 }
 
 // tryLead takes the lead if it is free.

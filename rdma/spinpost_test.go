@@ -155,3 +155,31 @@ func TestSpinTime(t *testing.T) {
 type knowingCQ struct{ *spinCQ }
 
 func (knowingCQ) DefaultSpin() time.Duration { return 9 }
+
+// Whoever always finds what it waits for leaves the processor every now and then.
+func TestRest(t *testing.T) {
+	d := NewDispatcher(newFakeCQ(t), DispatcherOptions{})
+	due := 0
+	for i := range 10_000 { // a completion every 10 µs, for 100 ms
+		d.wcs[0] = WC{Polled: int64(time.Hour) + int64(i)*10_000}
+		d.deliver(1, nil)
+		if d.restDue() {
+			due++
+		}
+	}
+	if due != 25 {
+		t.Errorf("%d rests in 100 ms, want 25", due)
+	}
+	due = 0
+	for range 10 * restCount { // of a fabric without that clock
+		d.wcs[0] = WC{}
+		d.deliver(1, nil)
+		if d.restDue() {
+			due++
+		}
+	}
+	if due < 9 || due > 11 {
+		t.Errorf("%d rests, want 10", due)
+	}
+	closeDispatcher(t, d)
+}
