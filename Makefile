@@ -132,6 +132,10 @@ bench: build ## the benchmarks
 bench-compare: build ## rdmakv beside Redis and memcached: docs/benchmarks.md (ROUNDS=, ROWS=, ARGS=-quick)
 	@ROUNDS="$(ROUNDS)" ROWS="$(ROWS)" ARGS="$(ARGS)" scripts/bench-compare $(BIN)
 
+.PHONY: ycsb
+ycsb: build ## go-ycsb's workloads a to f, by the binding in bench/ycsb, against a node
+	cd bench/ycsb && $(GO) vet ./... && $(GO) test -count 1 ./... -bin $(CURDIR)/$(BIN)
+
 .PHONY: model race-full
 model: ## check the models of the rules with spin, each rule taken out once (SECONDS=: in part)
 	@SECONDS_MAX=$(or $(SECONDS),0) model/run
