@@ -111,6 +111,8 @@ type Block struct {
 	size   int   // as asked, bytes
 	footed int64 // bytes counted in the ledger: size rounded up to pages
 
+	transparent bool // as asked
+
 	mu    sync.Mutex
 	bytes []byte // what Bytes returns; nil once freed
 	raw   []byte // the whole mapping, as munmap wants it; nil for Heap
@@ -131,7 +133,7 @@ func Alloc(size int, opt Options) (*Block, error) {
 	if ledger == nil {
 		ledger = Process()
 	}
-	b := &Block{kind: opt.Kind, tag: opt.Tag, ledger: ledger, size: size}
+	b := &Block{kind: opt.Kind, tag: opt.Tag, ledger: ledger, size: size, transparent: opt.Transparent && opt.Kind == Mmap}
 	rounded := (size + unit - 1) / unit * unit
 	b.footed = int64(rounded)
 	// Counted before it is mapped, so that two callers cannot pass the limit
@@ -179,6 +181,34 @@ func (b *Block) Bytes() []byte {
 		panic(fmt.Sprintf("memory: Bytes of a freed block (%d bytes, kind %v, tag %q)", b.size, b.kind, b.tag))
 	}
 	return b.bytes
+}
+
+// Gather puts the pages of a block that was to have transparent huge pages into
+// such, and takes those that are missing; for memory that has been filled, and
+// whose pages came one by one. Others may read and write meanwhile; each step of
+// some megabytes holds them up for less than a millisecond. What cannot be had, on
+// a busy or an older machine, stays as it is; so do pages that a device has
+// pinned. It returns early when ok says false, or when the block is freed.
+func (b *Block) Gather(ok func() bool) {
+	if !b.transparent {
+		return
+	}
+	for off := 0; ok() && b.gatherAt(off); off += gatherStep {
+	}
+}
+
+// gatherStep is the part of a block that Gather does under its lock.
+const gatherStep = 4 << 20
+
+// gatherAt gathers one step; false: there is none.
+func (b *Block) gatherAt(off int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if off >= len(b.raw) {
+		return false
+	}
+	collapse(b.raw[off:min(off+gatherStep, len(b.raw))])
+	return true
 }
 
 // Size is the number of bytes asked for. It stays valid after Free.

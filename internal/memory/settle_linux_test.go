@@ -1,7 +1,9 @@
 package memory
 
 import (
+	"encoding/binary"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -67,5 +69,61 @@ func TestNode(t *testing.T) {
 	}
 	if n := ledger.Total(); n != 0 {
 		t.Errorf("%d bytes stay counted", n)
+	}
+}
+
+// TestGather: while the pages of a block are put into huge ones, what stands
+// there is what was written, and goes on being written.
+func TestGather(t *testing.T) {
+	const size = 12 << 20
+	for _, shared := range []bool{false, true} {
+		b, err := Alloc(size, Options{Tag: "t", Ledger: NewLedger(0), Transparent: true, Shared: shared})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mem := b.Bytes()
+		for i := 0; i < size; i += 4096 {
+			binary.NativeEndian.PutUint64(mem[i:], uint64(i)+1)
+		}
+		var stop atomic.Bool
+		rounds := make(chan uint64)
+		go func() { // the second word of each page belongs to this one
+			n := uint64(0)
+			for ; !stop.Load(); n++ {
+				for i := 0; i < size; i += 4096 {
+					if n > 0 && binary.NativeEndian.Uint64(mem[i+8:]) != n-1 {
+						t.Errorf("shared %v: the word at %d is %d in round %d", shared, i+8, binary.NativeEndian.Uint64(mem[i+8:]), n)
+					}
+					binary.NativeEndian.PutUint64(mem[i+8:], n)
+				}
+			}
+			rounds <- n
+		}()
+		for range 3 {
+			b.Gather(func() bool { return true })
+		}
+		asked := 0
+		b.Gather(func() bool { asked++; return false })
+		if asked != 1 {
+			t.Errorf("Gather went on %d times after it was told to end", asked)
+		}
+		stop.Store(true)
+		n := <-rounds
+		for i := 0; i < size; i += 4096 {
+			if got := binary.NativeEndian.Uint64(mem[i:]); got != uint64(i)+1 {
+				t.Fatalf("shared %v: the word at %d is %d", shared, i, got)
+			}
+		}
+		huge := "none"
+		for line := range strings.Lines(smaps(t, addrOf(mem))) {
+			if v, ok := strings.CutPrefix(line, map[bool]string{false: "AnonHugePages:", true: "ShmemPmdMapped:"}[shared]); ok {
+				huge = strings.TrimSpace(v)
+			}
+		}
+		t.Logf("shared %v: %d rounds meanwhile, %s of %d KiB in huge pages", shared, n, huge, size>>10)
+		if err := b.Free(); err != nil {
+			t.Error(err)
+		}
+		b.Gather(func() bool { return true }) // there is nothing left
 	}
 }

@@ -41,6 +41,7 @@ type regions struct {
 	// yet, by region. Guarded by mu.
 	old map[uint32][]rdma.MR
 
+	gathering gathering
 	bump      bumper
 	rotation  rotation
 	renewed   atomic.Uint64 // regions that got a new rkey
@@ -64,6 +65,7 @@ func newRegions(srv *Server, pds ...rdma.PD) *regions {
 	}
 	r.old = make(map[uint32][]rdma.MR)
 	r.rotation.asked = make(chan struct{}, 1)
+	r.gathering.asked = make(chan struct{}, 1)
 	r.byID.Store(&map[uint32]*slab{})
 	return r
 }
@@ -100,6 +102,7 @@ func (r *regions) Alloc(id uint32, kind layout.RegionKind, size int) ([]byte, er
 		s.mrs = append(s.mrs, mr)
 	}
 	r.change(func(m map[uint32]*slab) { m[id] = s })
+	r.gathering.ask() // the one before it is full
 	r.log.Debug("region registered", "region", id, "kind", kind.String(), "bytes", size, "memory", mem.Kind().String(),
 		"devices", len(s.mrs), "took", time.Since(begun))
 	return mem.Bytes(), nil

@@ -273,6 +273,8 @@ func (srv *Server) regionsLoop(ctx context.Context) {
 			return
 		case <-srv.regions.rotation.asked:
 			srv.rotate(ctx)
+		case <-srv.regions.gathering.asked:
+			srv.regions.gather(ctx)
 		case <-age:
 			srv.startRotation() // refused: one is about to begin
 		case <-look:
