@@ -67,6 +67,9 @@ func (q *qp) attend() int {
 		return drainEmpty
 	}
 	for {
+		if q.sending() {
+			break // the peer has not got all yet, and who sends may need this processor
+		}
 		d := rx.budget.Next()
 		if d <= 0 {
 			break
@@ -92,6 +95,13 @@ func (q *qp) attend() int {
 	}
 	q.unhush()
 	return q.drain() // what came before the kernel was asked to announce it
+}
+
+// sending reports whether somebody transmits: a writer, who waits for the socket.
+func (q *qp) sending() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.txBusy
 }
 
 // await looks for up to d, until a READ has come. Under rxMu.

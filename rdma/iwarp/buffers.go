@@ -12,6 +12,7 @@ const (
 	// txTarget is how many bytes the transmitter frames before it writes: one
 	// system call's worth. The last FPDU may begin just below it.
 	txTarget = 128 << 10
+	txFirst  = 32 << 10 // of the first one
 	txCap    = txTarget + fpduMaxLen
 	// txInlineBudget bounds what one goroutine writes on behalf of others
 	// before it hands over to a writer goroutine: PostSend must return and the

@@ -26,7 +26,7 @@ import (
 const (
 	// hushBytes is the mark while somebody looks: more than that is in the
 	// socket only if he cannot keep up.
-	hushBytes = 256 << 10
+	hushBytes = 1 << 20
 	// keepEvery is for how long at most bytes can lie in a hushed socket at
 	// which nobody looks, and half of that at least.
 	keepEvery = 2 * time.Millisecond
@@ -35,13 +35,19 @@ const (
 	lookQPs = 4
 	// clockTurns is how many looks pay for one at the clock.
 	clockTurns = 4
+	// lookOwed is a large READ, or many: that many bytes take longer to make and
+	// to move than a peer takes to answer at all.
+	lookOwed = 16 << 10
+	// lookMax bounds one call of Spin.
+	lookMax = time.Millisecond
 	// bigBurst is how many completions in one round let others run before the
 	// next look.
 	bigBurst = burstMin
 )
 
 // Spin is Poll that looks into the sockets of the CQ's connections itself, for
-// up to d. With more than lookQPs of them, or inside TLS, it only polls.
+// up to d. A large READ is given more time: while one is under way, and once bytes
+// have come, it goes on until none do for a while, or lookMax is over. With more than lookQPs of them, or inside TLS, it only polls.
 func (c *cq) Spin(wcs []rdma.WC, d time.Duration) (int, error) {
 	if n, err := c.Poll(wcs); n > 0 || err != nil {
 		return n, err
@@ -50,14 +56,36 @@ func (c *cq) Spin(wcs []rdma.WC, d time.Duration) (int, error) {
 	if list == nil || len(*list) == 0 {
 		return 0, nil
 	}
-	start := time.Now()
+	for _, q := range *list {
+		if q.owed.Load() >= lookOwed {
+			d = max(d, rdma.DefaultSpin)
+		}
+	}
+	begun := time.Now()
+	last := begun
 	for turn := 1; ; turn++ {
-		able := false
+		able, came := false, false
 		for _, q := range *list {
-			able = q.look(true) || able
+			switch q.look(true) {
+			case lookCame:
+				able, came = true, true
+			case lookEmpty:
+				able = true
+			}
 		}
 		// Poll also tells of a CQ that has died.
-		if c.queued.Load() != 0 || !able || turn%clockTurns == 0 && time.Since(start) >= d {
+		if c.queued.Load() != 0 || !able {
+			return c.Poll(wcs)
+		}
+		if !came && turn%clockTurns != 0 {
+			continue
+		}
+		now := time.Now()
+		if came {
+			// The rest of a response is on its way.
+			last, d = now, max(d, rdma.DefaultSpin)
+		}
+		if now.Sub(last) >= d || now.Sub(begun) >= lookMax {
 			return c.Poll(wcs)
 		}
 	}
@@ -65,11 +93,18 @@ func (c *cq) Spin(wcs []rdma.WC, d time.Duration) (int, error) {
 
 var _ rdma.Spinner = (*cq)(nil)
 
-// look takes what the socket has, unless somebody else does. It reports false
-// if there is no use in looking again. hush says that the caller will.
-func (q *qp) look(hush bool) bool {
+// Outcomes of look.
+const (
+	lookUseless = iota // there is no use in looking again
+	lookEmpty          // nothing, or somebody else looks
+	lookCame           // there was something
+)
+
+// look takes what the socket has, unless somebody else does. hush says that the
+// caller will look again.
+func (q *qp) look(hush bool) int {
 	if !q.lookable.Load() {
-		return false
+		return lookUseless
 	}
 	if hush && q.lastBurst.Load() >= bigBurst {
 		// Those whose requests were completed in the last round are about to
@@ -78,13 +113,13 @@ func (q *qp) look(hush bool) bool {
 		runtime.Gosched()
 	}
 	if !q.rxMu.TryLock() {
-		return true
+		return lookEmpty
 	}
 	defer q.rxMu.Unlock()
 	if q.rx.ended {
-		return false
+		return lookUseless
 	}
-	outcome := drainEmpty
+	var outcome int
 	if hush && q.hush() {
 		q.rx.looks++
 		outcome = q.glance()
@@ -92,11 +127,14 @@ func (q *qp) look(hush bool) bool {
 		q.unhush()
 		outcome = q.drain()
 	}
-	if outcome == drainEnd {
+	switch outcome {
+	case drainEnd:
 		q.endLook()
-		return false
+		return lookUseless
+	case drainSome:
+		return lookCame
 	}
-	return true
+	return lookEmpty
 }
 
 // endLook makes the reader goroutine end a connection of which somebody else has
@@ -126,6 +164,7 @@ func (q *qp) stopLooks() {
 // Outcomes of drain.
 const (
 	drainEmpty = iota // the socket has no more
+	drainSome         // it had something
 	drainEnd          // the connection has no more
 )
 
@@ -133,7 +172,7 @@ const (
 func (q *qp) drain() int {
 	rx := &q.rx
 	for {
-		n, more, err := rx.sock.read(q.fd, q.space())
+		n, more, err := q.fetch(true)
 		switch {
 		case err == syscall.EINTR:
 			continue
@@ -154,14 +193,33 @@ func (q *qp) drain() int {
 // glance reads once, for who looks again soon: what it leaves in the socket is
 // announced to nobody. Under rxMu.
 func (q *qp) glance() int {
-	n, err := q.rx.sock.glance(q.fd, q.space())
+	n, _, err := q.fetch(false)
 	if err == syscall.EAGAIN || err == syscall.EINTR {
 		return drainEmpty
 	}
 	return q.took(n, err)
 }
 
-// space is where the next bytes go.
+// fetch reads once, to where the next bytes belong. more is valid if it was
+// asked for.
+func (q *qp) fetch(more bool) (int, bool, error) {
+	if q.rx.direct.left > 0 {
+		if n, more, err, ok := q.readDirect(); ok {
+			return n, more, err
+		}
+	}
+	b := q.space()
+	if more {
+		n, more, err := q.rx.sock.read(q.fd, b)
+		q.rx.end += max(n, 0)
+		return n, more, err
+	}
+	n, err := q.rx.sock.glance(q.fd, b)
+	q.rx.end += max(n, 0)
+	return n, false, err
+}
+
+// space is where the next bytes of the stream go that have no other place.
 func (q *qp) space() []byte {
 	rx := &q.rx
 	if rx.buf == nil {
@@ -171,7 +229,7 @@ func (q *qp) space() []byte {
 	return rx.buf.b[rx.end:]
 }
 
-// took does what the n bytes say that a read has put into space.
+// took does what the n bytes say that fetch has brought.
 func (q *qp) took(n int, err error) int {
 	switch {
 	case err != nil:
@@ -180,12 +238,13 @@ func (q *qp) took(n int, err error) int {
 	case n == 0:
 		q.fail(lost("read", nil))
 		return drainEnd
+	case q.rx.direct.left > 0:
+		return drainSome // nothing for a round yet
 	}
-	q.rx.end += n
 	if !q.round() {
 		return drainEnd
 	}
-	return drainEmpty
+	return drainSome
 }
 
 // hush raises the mark below which the kernel announces nothing; false: it

@@ -121,17 +121,9 @@ func (q *qp) onReadResponse(s segment, payload, ulpdu []byte) *cause {
 		return badResponse(termDDPBounds, ulpdu)
 	}
 	if len(payload) > 0 && !w.sgl.scatter(uint64(rx.readGot), payload) {
-		c := violation(termDDPInvalidSTag, ulpdu)
-		c.err = fmt.Errorf("%w: the sink of a READ was closed while it was under way", rdma.ErrLocal)
-		c.status = rdma.StatusLocProtErr
-		return c
+		return q.lostSink(ulpdu)
 	}
-	rx.readGot += uint32(len(payload))
-	if s.last {
-		rx.readGot = 0
-		rx.readsDone++
-		q.orq.head++
-	}
+	q.placed(uint32(len(payload)), s.last)
 	return nil
 }
 

@@ -36,6 +36,7 @@ type qp struct {
 	lookable  atomic.Bool  // not TLS, and not ended
 	hushed    atomic.Bool  // SO_RCVLOWAT is raised; written under rxMu
 	lastBurst atomic.Int32 // burst, for who does not hold mu
+	owed      atomic.Int64 // bytes of READs that were sent and are not complete; written under mu
 
 	mu         sync.Mutex
 	state      rdma.QPState

@@ -15,6 +15,11 @@ func (r *sockReader) read(fd int, b []byte) (n int, more bool, err error) {
 	return max(n, 0), true, err
 }
 
+// readTwo fills a alone.
+func (r *sockReader) readTwo(fd int, a, _ []byte) (n int, more bool, err error) {
+	return r.read(fd, a)
+}
+
 func (r *sockReader) glance(fd int, b []byte) (int, error) {
 	n, err := syscall.Read(fd, b)
 	return max(n, 0), err

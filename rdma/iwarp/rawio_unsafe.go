@@ -20,7 +20,7 @@ import (
 // Write tell the detector that bytes carry order from one end to the other.
 type sockReader struct {
 	inq bool // TCP_INQ is on
-	iov unix.Iovec
+	iov [2]unix.Iovec
 	msg unix.Msghdr
 	oob [24]byte // one control message with an int: CmsgSpace(4)
 }
@@ -33,15 +33,29 @@ func (r *sockReader) enable(fd int) {
 // read fills b, which is not empty. n = 0 with no error is the end of the
 // stream. more is false only if a further read would say EAGAIN.
 func (r *sockReader) read(fd int, b []byte) (n int, more bool, err error) {
-	r.iov.Base = unsafe.SliceData(b)
-	r.iov.SetLen(len(b))
-	r.msg = unix.Msghdr{Iov: &r.iov, Iovlen: 1}
+	return r.receive(fd, b, nil)
+}
+
+// readTwo is read into a and, once that is full, b; neither is empty.
+func (r *sockReader) readTwo(fd int, a, b []byte) (n int, more bool, err error) {
+	return r.receive(fd, a, b)
+}
+
+func (r *sockReader) receive(fd int, a, b []byte) (n int, more bool, err error) {
+	r.iov[0].Base = unsafe.SliceData(a)
+	r.iov[0].SetLen(len(a))
+	r.msg = unix.Msghdr{Iov: &r.iov[0], Iovlen: 1}
+	if len(b) > 0 {
+		r.iov[1].Base = unsafe.SliceData(b)
+		r.iov[1].SetLen(len(b))
+		r.msg.Iovlen = 2
+	}
 	if r.inq {
 		r.msg.Control = &r.oob[0]
 		r.msg.SetControllen(len(r.oob))
 	}
 	got, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&r.msg)), unix.MSG_DONTWAIT)
-	r.iov.Base = nil
+	r.iov[0].Base, r.iov[1].Base = nil, nil
 	if errno != 0 {
 		return 0, false, syscall.Errno(errno)
 	}

@@ -20,6 +20,7 @@ type receiver struct {
 	looks  uint64 // by waiters, for the keeper
 	served uint64 // READ requests that have come
 	attendant
+	direct direct
 
 	begun   bool // the first FPDU has come
 	stopped bool // a READ was refused: nothing behind it counts
@@ -148,12 +149,21 @@ func (q *qp) round() bool {
 func (q *qp) segments() *cause {
 	rx := &q.rx
 	for {
+		if rx.direct.w != nil {
+			done, bad := q.endDirect()
+			if bad != nil {
+				return bad
+			}
+			if !done {
+				return nil
+			}
+		}
 		ulpdu, n, want, err := nextFPDU(rx.buf.b[rx.start:rx.end], q.crc)
 		if err != nil {
 			return violation(termCRC, nil)
 		}
 		if n == 0 {
-			if rx.start == rx.end {
+			if rx.start == rx.end || q.beginDirect(rx.buf.b[rx.start:rx.end], want) {
 				rx.start, rx.end = 0, 0
 			} else if rx.start+want > len(rx.buf.b) || rx.start+fpduLengthLen > len(rx.buf.b) {
 				rx.end = copy(rx.buf.b, rx.buf.b[rx.start:rx.end])
@@ -243,6 +253,9 @@ func (q *qp) finishReads() {
 	q.reads -= n
 	for ; n > 0; n-- {
 		w := q.orq.slots[q.orq.retired&uint64(len(q.orq.slots)-1)]
+		if w != nil {
+			q.owed.Add(-int64(w.length))
+		}
 		q.orq.slots[q.orq.retired&uint64(len(q.orq.slots)-1)] = nil
 		q.orq.retired++
 		if w != nil {

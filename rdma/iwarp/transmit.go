@@ -13,8 +13,9 @@ import (
 
 // A transmitter is what the goroutine that set QP.txBusy needs.
 type transmitter struct {
-	buf *txBuffer // set while txBusy
-	sendMSN uint32 // of the SEND being framed, or the last one
+	buf     *txBuffer // set while txBusy
+	target  int       // bytes of the next buffer: the first ones are short, so that the peer has something to do soon
+	sendMSN uint32    // of the SEND being framed, or the last one
 	readMSN uint32
 	rtr     RTR // the frame to begin with, if any
 	// first is QP.sq.next when the buffer was begun: what is framed in it.
@@ -31,7 +32,10 @@ func (q *qp) kick() {
 		return
 	}
 	q.txBusy = true
-	q.tx.buf = txPool.Get().(*txBuffer)
+	q.tx.buf, q.tx.target = txPool.Get().(*txBuffer), txTarget
+	if q.pd.dev.numPD.n.Load() < 2 { // else the first one is what needs no turn
+		q.tx.target = txFirst
+	}
 	q.transmit()
 }
 
@@ -275,13 +279,14 @@ func isReset(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
-// fill frames what may go out into the transmit buffer, about txTarget bytes,
+// fill frames what may go out into the transmit buffer, about tx.target bytes,
 // in turns one response and one request. Called under mu; it may let go of it
 // while it copies.
 func (q *qp) fill() {
 	tb := q.tx.buf
 	q.tx.first = q.sq.next
-	for len(tb.b) < txTarget {
+	defer func() { q.tx.target = min(2*q.tx.target, txTarget) }()
+	for len(tb.b) < q.tx.target {
 		start := len(tb.b)
 		if q.state == rdma.QPError {
 			q.fillLast(tb)
