@@ -16,6 +16,7 @@ type workload struct {
 	op      string // get or put
 	callers int    // or connections, of peers
 	batch   int    // keys in a call; 0: single calls
+	pins    pins
 }
 
 func (w workload) keys() int { return max(1, w.batch) }
@@ -47,7 +48,10 @@ func ours(o options, name string, w way, d dataset, l workload) contender {
 	case w.touch:
 		how += ", every key read once before"
 	}
-	rec := rdmakvServer(o, w, d)
+	if l.pins.on {
+		how += ", pinned to " + l.pins.String()
+	}
+	rec := rdmakvServer(o, w, d).on(l.pins)
 	return contender{
 		Contender: report.Contender{Name: name, Kind: report.Ours, System: "rdmakv " + w.fabric, Waiting: w.wait, How: how},
 		group:     "rdmakv " + w.fabric, standard: true,
@@ -85,7 +89,7 @@ func loaded(ctx context.Context, r *rig, rec recipe, d dataset, l workload, touc
 	}
 	t := rec.target(s)
 	t.PID = s.PID()
-	return employ(ctx, job{Load: &loadJob{
+	return employ(ctx, job{pins: l.pins, Load: &loadJob{
 		Target: t, Records: d.records, Value: d.value, Op: l.op, Choice: d.choice, Callers: l.callers, Batch: l.batch,
 		Warm: warm(r.o), Duration: r.o.slice, Touch: touch, Seed: r.o.seed,
 	}})
@@ -155,7 +159,7 @@ func (p peer) inGo(d dataset, l workload) contender {
 		how += fmt.Sprintf(", %d requests a write", l.batch)
 	}
 	return p.contender("Go", "sleeps", how, true, func(ctx context.Context, r *rig) (report.Sample, error) {
-		return loaded(ctx, r, p.recipe(d), d, l, false)
+		return loaded(ctx, r, p.recipe(d).on(l.pins), d, l, false)
 	})
 }
 
@@ -172,12 +176,16 @@ func (p peer) inC(d dataset, l workload, spin bool) contender {
 	if l.callers > 1 {
 		how += fmt.Sprintf(", %d connections, epoll", l.callers)
 	}
-	return p.contender(name, waits, how, !spin, func(ctx context.Context, r *rig) (report.Sample, error) {
-		s, err := r.server(ctx, p.recipe(d), d)
+	if l.pins.on {
+		name += ", " + l.pins.String()
+		how += ", pinned to " + l.pins.String()
+	}
+	return p.contender(name, waits, how, !spin && !l.pins.on, func(ctx context.Context, r *rig) (report.Sample, error) {
+		s, err := r.server(ctx, p.recipe(d).on(l.pins), d)
 		if err != nil {
 			return report.Sample{}, err
 		}
-		native, err := r.compiled(ctx)
+		native, err := r.compiled(ctx, l.pins)
 		if err != nil {
 			return report.Sample{}, err
 		}

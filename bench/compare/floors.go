@@ -23,8 +23,16 @@ func sizesOf(value int) (request, answer int) {
 
 // pingPongInGo is the floor of a get over sockets in Go.
 func pingPongInGo(value int, spin bool) contender {
+	return pinnedPingPong(value, spin, pins{})
+}
+
+func pinnedPingPong(value int, spin bool, on pins) contender {
 	request, answer := sizesOf(value)
-	return pingPong(fmt.Sprintf("TCP ping-pong in Go, %s", waitsWord(spin)), "Go", clients.PingPong{Network: "tcp", Spin: spin, Request: request, Answer: answer})
+	name := "TCP ping-pong in Go, " + waitsWord(spin)
+	if on.on {
+		name += ", " + on.String()
+	}
+	return pingPong(name, "Go", clients.PingPong{Network: "tcp", Spin: spin, Request: request, Answer: answer}, on)
 }
 
 func waitsWord(spin bool) string {
@@ -34,14 +42,14 @@ func waitsWord(spin bool) string {
 	return "both sleep"
 }
 
-func pingPong(name, language string, p clients.PingPong) contender {
+func pingPong(name, language string, p clients.PingPong, on pins) contender {
 	return floor(name, p.Network, waitsWord(p.Spin), fmt.Sprintf("%d B there and %d B back, two processes in %s, nothing parsed", p.Request, p.Answer, language),
 		func(ctx context.Context, r *rig) (report.Sample, error) {
 			p.Duration = r.o.slice
 			if language == "Go" {
-				return facing(ctx, job{PingPong: &p})
+				return facing(ctx, job{PingPong: &p, pins: on})
 			}
-			native, err := r.compiled(ctx)
+			native, err := r.compiled(ctx, pins{})
 			if err != nil {
 				return report.Sample{}, err
 			}
@@ -53,7 +61,7 @@ func pingPong(name, language string, p clients.PingPong) contender {
 func pingPongInC(network string, value int, spin bool) contender {
 	request, answer := sizesOf(value)
 	name := map[string]string{"tcp": "TCP", "unix": "UNIX"}[network]
-	return pingPong(fmt.Sprintf("%s ping-pong in C, %s", name, waitsWord(spin)), "C", clients.PingPong{Network: network, Spin: spin, Request: request, Answer: answer})
+	return pingPong(fmt.Sprintf("%s ping-pong in C, %s", name, waitsWord(spin)), "C", clients.PingPong{Network: network, Spin: spin, Request: request, Answer: answer}, pins{})
 }
 
 // stream is raw TCP throughput.

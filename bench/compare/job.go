@@ -10,11 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/rdmakv/rdmakv/bench/compare/clients"
 	"github.com/rdmakv/rdmakv/bench/compare/report"
+	"github.com/rdmakv/rdmakv/bench/compare/servers"
 )
 
 // workerArg makes this program a worker.
@@ -34,7 +34,9 @@ type job struct {
 	Commit  *clients.Commit `json:",omitempty"`
 	Copy    *copyJob        `json:",omitempty"`
 
-	Dir string // for what writes to disk
+	Dir string // for what writes to disk; the address of an answering end
+	// pins is where the processes run.
+	pins pins
 }
 
 // A target is the server that a load is for.
@@ -77,6 +79,36 @@ type copyJob struct {
 	Duration time.Duration
 }
 
+// pins are the processors of the two ends; the zero value is any.
+type pins struct {
+	on             bool
+	server, client int
+}
+
+func (p pins) clientCore() int {
+	if p.on {
+		return p.client
+	}
+	return -1
+}
+
+func (p pins) serverCore() int {
+	if p.on {
+		return p.server
+	}
+	return -1
+}
+
+func (p pins) String() string {
+	switch {
+	case !p.on:
+		return "any"
+	case p.server == p.client:
+		return "one core"
+	}
+	return "two cores"
+}
+
 // employ runs a worker and returns what it measured. The worker dies with this
 // process.
 func employ(ctx context.Context, j job) (s report.Sample, err error) {
@@ -84,14 +116,16 @@ func employ(ctx context.Context, j job) (s report.Sample, err error) {
 	if err != nil {
 		return s, err
 	}
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	out, err := cmd.Output()
+	var said, out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	if err = servers.StartOn(cmd, j.pins.clientCore()); err == nil {
+		err = cmd.Wait()
+	}
 	if err != nil {
 		return s, fmt.Errorf("%w: %s", worded(ctx, err), lastLines(said.String()))
 	}
-	if err := json.Unmarshal(out, &s); err != nil {
-		return s, fmt.Errorf("a worker said %.200q: %w", out, err)
+	if err := json.Unmarshal(out.Bytes(), &s); err != nil {
+		return s, fmt.Errorf("a worker said %.200q: %w", out.Bytes(), err)
 	}
 	return s, nil
 }
@@ -107,7 +141,7 @@ func worker(ctx context.Context, j job) (*exec.Cmd, error) {
 	}
 	cmd := exec.CommandContext(ctx, self, workerArg)
 	cmd.Stdin = bytes.NewReader(text)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = servers.Attached()
 	cmd.WaitDelay = 2 * time.Second
 	return cmd, nil
 }
@@ -139,7 +173,7 @@ func facing(ctx context.Context, j job) (s report.Sample, err error) {
 	}
 	var said bytes.Buffer
 	cmd.Stderr = &said
-	if err := cmd.Start(); err != nil {
+	if err := servers.StartOn(cmd, j.pins.serverCore()); err != nil {
 		return s, err
 	}
 	defer func() {

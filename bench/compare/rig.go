@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -75,6 +76,16 @@ type recipe struct {
 	name   string // what tells it from others of the row
 	start  func(context.Context, servers.Place) (*servers.Server, error)
 	target func(*servers.Server) target
+	pins   pins
+}
+
+// on is the same recipe for a server on the processor of the pins.
+func (rec recipe) on(p pins) recipe {
+	if p.on {
+		rec.name += " on " + p.String()
+		rec.pins = p
+	}
+	return rec
 }
 
 // server returns the running server of a recipe, filled with the data set.
@@ -88,7 +99,9 @@ func (r *rig) server(ctx context.Context, rec recipe, d dataset) (*servers.Serve
 		delete(r.servers, name) // the next round starts another one
 		return nil, errors.Join(err, os.RemoveAll(s.Dir))
 	}
-	s, err := rec.start(ctx, r.place)
+	place := r.place
+	place.Pinned, place.Core = rec.pins.on, rec.pins.server
+	s, err := rec.start(ctx, place)
 	if err != nil {
 		return nil, err
 	}
@@ -106,8 +119,8 @@ func (r *rig) server(ctx context.Context, rec recipe, d dataset) (*servers.Serve
 	return s, nil
 }
 
-// compiled returns the client in C.
-func (r *rig) compiled(ctx context.Context) (*clients.Native, error) {
+// compiled returns the client in C, to be run on the processor of the pins.
+func (r *rig) compiled(ctx context.Context, p pins) (*clients.Native, error) {
 	if r.native == nil {
 		n, err := clients.CompileNative(ctx, r.dir)
 		if err != nil {
@@ -115,7 +128,12 @@ func (r *rig) compiled(ctx context.Context) (*clients.Native, error) {
 		}
 		r.native = n
 	}
-	return r.native, nil
+	n := *r.native
+	n.Start = func(cmd *exec.Cmd) error {
+		cmd.SysProcAttr = servers.Attached()
+		return servers.StartOn(cmd, p.clientCore())
+	}
+	return &n, nil
 }
 
 // drawn is how many keys a file of requests has: enough that they do not repeat

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/bench/compare/report"
+	"github.com/rdmakv/rdmakv/bench/compare/servers"
 )
 
 // A row is a question and who is asked.
@@ -83,15 +84,30 @@ func (r *row) aside(text, ours, group, want string, limit float64) *row {
 
 // asideOne is one against the standard clients of a group.
 func (r *row) asideOne(text, ours, group, want string, limit float64) *row {
-	r.target(text, ours, group, want, limit).last().Aside = true
+	return r.target(text, ours, group, want, limit).beside()
+}
+
+// beside makes the target that was added last one for honesty only.
+func (r *row) beside() *row {
+	r.Targets[len(r.Targets)-1].Aside = true
 	return r
 }
 
-// last is the target that was added last.
-func (r *row) last() *report.Target { return &r.Targets[len(r.Targets)-1] }
+// warm is how long a load runs before it is measured: long enough that a location
+// cache is as full as it gets.
+func warm(o options) time.Duration {
+	if o.quick {
+		return o.slice / 4
+	}
+	return max(o.slice/4, 250*time.Millisecond)
+}
 
-// warm is how long a load runs before it is measured.
-func warm(o options) time.Duration { return max(o.slice/4, 20*time.Millisecond) }
+// placements are two ways to put two processes onto cores: both on one, and one on
+// each. Where there is only one core, the latter fails.
+func placements() []pins {
+	cores := append(servers.Cores(), servers.NoCore, servers.NoCore)
+	return []pins{{true, cores[0], cores[0]}, {true, cores[0], cores[1]}}
+}
 
 // turnLimit bounds a turn beside what it measures.
 const turnLimit = 60 * time.Second

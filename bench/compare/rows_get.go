@@ -69,15 +69,25 @@ func getIwarp(o options) *row {
 	for _, wait := range []string{"poll", "event", "adaptive"} {
 		r.add(ours(o, "rdmakv iwarp, "+wait, way{fabric: "iwarp", wait: wait, sync: "off", touch: true}, d, single("get")))
 	}
+	// Asleep, it depends on where the kernel puts the two ends: so they are also put
+	// on one core, and on one each.
+	for _, on := range placements() {
+		l := single("get")
+		l.pins = on
+		r.add(ours(o, "rdmakv iwarp, event, "+on.String(), way{fabric: "iwarp", wait: "event", sync: "off", touch: true}, d, l),
+			pinnedPingPong(64, false, on), peer{"redis", "tcp", ""}.inC(d, l, false))
+	}
 	r.add(pingPongInGo(64, true), pingPongInGo(64, false), pingPongInC("tcp", 64, true), pingPongInC("tcp", 64, false))
 	r.add(peer{"redis", "tcp", ""}.ways(d, single("get"))...)
 	r.add(peer{"memcached", "tcp", ""}.ways(d, single("get"))...)
 	return r.
 		versus("spinning: at most 1.1 of a TCP ping-pong in Go", "rdmakv iwarp, poll", "TCP ping-pong in Go, both spin", report.AtMost, 1.1).
-		versus("sleeping: at most 1.1 of a TCP ping-pong in Go", "rdmakv iwarp, event", "TCP ping-pong in Go, both sleep", report.AtMost, 1.1).
+		versus("sleeping, a core for each end: at most 1.1 of a TCP ping-pong in Go", "rdmakv iwarp, event, two cores", "TCP ping-pong in Go, both sleep, two cores", report.AtMost, 1.1).
+		versus("sleeping, both on one core: at most 1.1 of a TCP ping-pong in Go", "rdmakv iwarp, event, one core", "TCP ping-pong in Go, both sleep, one core", report.AtMost, 1.1).
 		target("adaptive: at most half of Redis' GET", "rdmakv iwarp, adaptive", "redis tcp", report.AtMost, 0.5).
 		aside("the same against a Redis client that spins", "rdmakv iwarp, adaptive", "redis tcp", report.AtMost, 0.5).
-		asideOne("asleep at both ends, as Redis is", "rdmakv iwarp, event", "redis tcp", report.AtMost, 1)
+		versus("asleep at both ends, as Redis is, a core for each", "rdmakv iwarp, event, two cores", "Redis TCP, C, two cores", report.AtMost, 1).beside().
+		versus("asleep at both ends, as Redis is, on one core", "rdmakv iwarp, event, one core", "Redis TCP, C, one core", report.AtMost, 1).beside()
 }
 
 // Gets of many callers by iWARP.
@@ -179,7 +189,7 @@ func growth(o options) *row {
 		for _, name := range []string{"rdmakv shm, ", "rdmakv iwarp, "} {
 			r.versus(name+s.name+" keys: at most 1.3 of 100 k keys", name+s.name, name+"100 k", report.AtMost, 1.3)
 		}
-		r.versus("rdmakv shm, no cache, "+s.name+" keys against 100 k keys", "rdmakv shm, no cache, "+s.name, "rdmakv shm, no cache, 100 k", report.AtMost, 1.3).last().Aside = true
+		r.versus("rdmakv shm, no cache, "+s.name+" keys against 100 k keys", "rdmakv shm, no cache, "+s.name, "rdmakv shm, no cache, 100 k", report.AtMost, 1.3).beside()
 	}
 	return r
 }

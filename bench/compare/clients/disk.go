@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -28,7 +27,7 @@ func Appends(dir string, record int, d time.Duration) (s report.Sample, err erro
 		if _, err := f.Write(b); err != nil {
 			return err
 		}
-		return syscall.Fdatasync(int(f.Fd()))
+		return datasync(f)
 	})
 }
 

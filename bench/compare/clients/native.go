@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/rdmakv/rdmakv/bench/compare/report"
@@ -19,7 +18,11 @@ import (
 var pingpongSource []byte
 
 // A Native is the compiled client in C.
-type Native struct{ path string }
+type Native struct {
+	path string
+	// Start starts a command; nil: as usual.
+	Start func(*exec.Cmd) error
+}
 
 // CompileNative compiles it into a directory.
 func CompileNative(ctx context.Context, dir string) (*Native, error) {
@@ -32,7 +35,7 @@ func CompileNative(ctx context.Context, dir string) (*Native, error) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("the client in C cannot be compiled: %w: %s", err, bytes.TrimSpace(out))
 	}
-	return &Native{program}, nil
+	return &Native{path: program}, nil
 }
 
 // A PingPong is a floor: a request and an answer of so many bytes between two
@@ -84,13 +87,21 @@ func seconds(d time.Duration) string { return fmt.Sprintf("%.3f", d.Seconds()) }
 
 func (n *Native) run(ctx context.Context, batch int, args ...string) (report.Sample, error) {
 	cmd := exec.CommandContext(ctx, n.path, args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = time.Second
-	out, err := cmd.Output()
-	if err != nil {
-		return report.Sample{}, fmt.Errorf("the client in C: %w: %s", err, stderr(err))
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	start := n.Start
+	if start == nil {
+		start = (*exec.Cmd).Start
 	}
-	s, err := parseNative(out, batch)
+	err := start(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		return report.Sample{}, fmt.Errorf("the client in C: %w: %s", err, bytes.TrimSpace(said.Bytes()))
+	}
+	s, err := parseNative(out.Bytes(), batch)
 	if err == nil {
 		// Of the whole run, a tenth of which was not counted.
 		s.ClientCPU = micros(cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime()) / 1.1 / float64(s.Ops)

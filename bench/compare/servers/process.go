@@ -34,6 +34,7 @@ type Server struct {
 	Dir string
 
 	sockets string
+	core    int // it runs on; -1: any
 	cmd     *exec.Cmd
 	out     *tail
 	done    chan struct{} // closed when the process is gone
@@ -45,6 +46,9 @@ type Server struct {
 // bytes.
 type Place struct {
 	Disk, Sockets string
+	// Pinned puts the servers on processor Core.
+	Pinned bool
+	Core   int
 }
 
 // server makes the directories of a server that is to be started.
@@ -57,7 +61,11 @@ func (p Place) server(name string) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, os.Remove(dir))
 	}
-	return &Server{Name: name, Dir: dir, sockets: sockets}, nil
+	s := &Server{Name: name, Dir: dir, sockets: sockets, core: -1}
+	if p.Pinned {
+		s.core = p.Core
+	}
+	return s, nil
 }
 
 func (s *Server) remove() error {
@@ -81,12 +89,11 @@ func start(s *Server, path string, args []string, line func(string)) error {
 	s.cmd = exec.Command(path, args...)
 	s.cmd.Dir = s.Dir
 	s.cmd.Stdout, s.cmd.Stderr = s.out, s.out
-	// A group of its own: Ctrl-C is for this program, which then stops its servers.
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	s.cmd.SysProcAttr = Attached()
 	s.cmd.Env = cleanEnv(os.Environ())
 	s.Command = strings.NewReplacer(s.Dir, "DIR", s.sockets, "SOCKETS").Replace(strings.Join(append([]string{s.Name}, quoted(args)...), " "))
 	s.done = make(chan struct{})
-	if err := s.cmd.Start(); err != nil {
+	if err := StartOn(s.cmd, s.core); err != nil {
 		return fmt.Errorf("%s does not start: %w", s.Name, err)
 	}
 	go func() {

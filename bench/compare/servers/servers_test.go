@@ -4,6 +4,8 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -129,5 +131,32 @@ func TestPeers(t *testing.T) {
 	}
 	if left, err := os.ReadDir(at.Disk); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// TestStartOn: the process has one processor, and this one has all it had.
+func TestStartOn(t *testing.T) {
+	cores := Cores()
+	if cores == nil {
+		t.Skip("processors cannot be told here")
+	}
+	var out strings.Builder
+	cmd := exec.Command("grep", "Cpus_allowed_list", "/proc/self/status")
+	cmd.Stdout = &out
+	last := cores[len(cores)-1]
+	if err := StartOn(cmd, last); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Fields(out.String())[1]; got != strconv.Itoa(last) {
+		t.Errorf("it may run on %s, want %d", got, last)
+	}
+	if after := Cores(); !slices.Equal(after, cores) {
+		t.Errorf("this process may run on %v, before that %v", after, cores)
+	}
+	if StartOn(exec.Command("true"), NoCore) == nil {
+		t.Error("started on a processor that is not there")
 	}
 }
