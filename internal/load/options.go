@@ -70,7 +70,9 @@ func (o Options) withDefaults() Options {
 	def(&o.Batch, 1)
 	def(&o.FillWorkers, defaultFill)
 	def(&o.FillBatch, 1)
-	o.FillWorkers = int(min(uint64(o.FillWorkers), max(o.Records, 1)))
+	if uint64(max(o.FillWorkers, 0)) > o.Records && o.Records > 0 {
+		o.FillWorkers = int(o.Records)
+	}
 	o.Keys = o.Keys.withDefaults()
 	if o.Classify == nil {
 		o.Classify = classify
