@@ -25,6 +25,9 @@ const maxPeers = 256
 // softDevice is the name of the device of the fabric iwarp.
 const softDevice = "iwarp0"
 
+// nearDevice is that of the fabric shm.
+const nearDevice = "shm0"
+
 // This is the machine that the program runs on. Dial is left to the caller,
 // who has the configuration of a client.
 func This() Host {
@@ -182,7 +185,7 @@ func (e *exam) bad(level Level, name, subject, code, do, format string, args ...
 // hard reports whether the configuration insists on an RDMA device, so that
 // what keeps one from being used is a failure and not a loss of speed.
 func (e *exam) hard() bool {
-	return e.set.Fabric == "verbs" || e.set.RequireRDMA || slices.ContainsFunc(e.set.Devices, func(d string) bool { return d != softDevice })
+	return e.set.Fabric == "verbs" || e.set.RequireRDMA || slices.ContainsFunc(e.set.Devices, func(d string) bool { return d != softDevice && d != nearDevice })
 }
 
 // without is the level of something that keeps RDMA devices from being used.

@@ -14,8 +14,8 @@ import (
 
 // What rdma examines: from the kernel's modules up to the devices' ports.
 func (e *exam) rdma() {
-	if e.set.Fabric == "iwarp" {
-		e.skip("rdma", "", "fabric: iwarp is done in software; no RDMA device is used")
+	if e.set.Fabric == "iwarp" || e.set.Fabric == "shm" {
+		e.skip("rdma", "", "fabric: %s is done in software; no RDMA device is used", e.set.Fabric)
 		return
 	}
 	devices := e.names("sys/class/infiniband")
@@ -91,7 +91,7 @@ func (e *exam) chosen(devices []string) []string {
 		switch {
 		case slices.Contains(devices, name):
 			list = append(list, name)
-		case name != softDevice:
+		case name != softDevice && name != nearDevice:
 			e.bad(Fail, "device", name, CodeDeviceName, "correct device: in the configuration, or name none to let the program choose",
 				"there is no such device; this kernel has %s, and %s is the one in software", orNone(devices), softDevice)
 		}

@@ -26,7 +26,7 @@ func (e *exam) peer(ctx context.Context, addr string) (others []string) {
 	if !e.resolve(ctx, "peer", addr) {
 		return nil
 	}
-	if e.set.Fabric != "verbs" && !e.set.RequireRDMA && !e.peerTCP(ctx, addr) {
+	if e.set.Fabric != "verbs" && e.set.Fabric != "shm" && !e.set.RequireRDMA && !e.peerTCP(ctx, addr) {
 		return nil
 	}
 	dial, cancel := context.WithTimeout(ctx, 2*e.Patience)
