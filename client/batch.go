@@ -31,6 +31,7 @@ type batch struct {
 	beat   int   // index of the beat's READ, or -1
 	posted int64 // boot time just before the post, if there is a beat
 	op     *rdma.Op
+	polled int64         // when its completion was polled, on the lease clock; 0: nobody looked
 	lone   bool          // waited for as soon as it is posted
 	onGone func(rdma.WC) // bound once
 }
@@ -52,6 +53,7 @@ func (b *batch) reset(s *session, v *view) {
 	b.s, b.v = s, v
 	b.wrs, b.sges, b.from, b.at = b.wrs[:0], b.sges[:0], b.from[:0], b.at[:0]
 	b.total, b.beat, b.buf, b.lone = 0, -1, nil, false
+	b.polled = 0
 }
 
 // add asks for n bytes, a multiple of 8, from a place. It returns the index for
@@ -177,6 +179,9 @@ func (b *batch) wait(p *patience) (mine bool, err error) {
 		return false, s.waitError(err)
 	}
 	b.finish()
+	if s.direct == nil && s.c.cfg.clock == nil { // then the lease clock is CLOCK_BOOTTIME
+		b.polled = wc.Polled
+	}
 	if wc.Status != rdma.StatusSuccess {
 		return true, errLost // the cause stands in the QP; watchQP fetches it
 	}
@@ -184,6 +189,24 @@ func (b *batch) wait(p *patience) (mine bool, err error) {
 		s.observeBeat(b.bytes(b.beat), b.posted)
 	}
 	return true, nil
+}
+
+// handled is the time at which what the batch brought was polled, on the lease
+// clock: the one reading that a batch takes, which costs a system call only where
+// the fabric has not looked.
+func (b *batch) handled() int64 {
+	if b.polled != 0 {
+		return b.polled
+	}
+	return b.s.now()
+}
+
+// handled is batch.handled of the last batch of a get, or now.
+func (g *get) handled(s *session) int64 {
+	if g.b != nil {
+		return g.b.handled()
+	}
+	return s.now()
 }
 
 // finish notes that the READs are no longer under way.
