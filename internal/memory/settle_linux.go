@@ -13,6 +13,8 @@ const (
 	// prefaultStep is what one thread takes at a time, bytes: a multiple of
 	// every huge page up to it, and small enough that threads end together.
 	prefaultStep = 32 << 20
+	// hugeStep is the usual size of a huge page.
+	hugeStep = 2 << 20
 	// prefaultThreads bounds the threads: beyond a few, memory bandwidth is
 	// what they wait for.
 	prefaultThreads = 8
@@ -38,13 +40,15 @@ func settle(raw []byte, opt Options) error {
 		return nil
 	}
 	return inParallel(raw, prefaultStep, func(part []byte) error {
-		if err := populate(part); err != nil {
-			return err
-		}
 		if opt.Transparent && opt.Kind != Huge {
-			collapse(part)
+			// Pages of a memfd come huge this way alone, and in a third of the
+			// time; of anonymous memory they do by the faults.
+			for i := 0; opt.Shared && i < len(part); i += hugeStep {
+				part[i] = 0 // where there is nothing there is nothing to collapse
+				collapse(part[i:min(i+hugeStep, len(part))])
+			}
 		}
-		return nil
+		return populate(part)
 	})
 }
 
