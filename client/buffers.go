@@ -55,6 +55,7 @@ type bufferPool struct {
 type bufferBlock struct {
 	mem   *memory.Block
 	mr    rdma.MR
+	owner *Buffer // nil: the pool
 	class int
 	all   []buffer
 	free  []*buffer // a stack: the warmest buffer is handed out first
@@ -156,7 +157,11 @@ func (p *bufferPool) wakeLocked() {
 
 // put takes a buffer back. It must not be owned by the fabric any more.
 func (p *bufferPool) put(b *buffer) {
-	if b == nil {
+	switch {
+	case b == nil:
+		return
+	case b.block.owner != nil:
+		b.block.owner.unuse()
 		return
 	}
 	p.mu.Lock()
@@ -173,11 +178,19 @@ func (p *bufferPool) put(b *buffer) {
 // quarantine counts a buffer whose caller gave up while the fabric still owns
 // it, and returns the bytes in quarantine now.
 func (p *bufferPool) quarantine(b *buffer) int64 {
+	if o := b.block.owner; o != nil {
+		o.abandoned.Add(1)
+		return p.quarantined.Load() // its size is the caller's choice, and bounded
+	}
 	return p.quarantined.Add(int64(len(b.mem)))
 }
 
 // release ends a quarantine: the completion, or the flush, has come.
 func (p *bufferPool) release(b *buffer) {
+	if b.block.owner != nil {
+		p.put(b)
+		return
+	}
 	p.quarantined.Add(-int64(len(b.mem)))
 	p.put(b)
 }

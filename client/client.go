@@ -50,6 +50,7 @@ package client
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
@@ -61,6 +62,8 @@ type Client struct {
 	// One of the two: the only server there is, or the nodes of a cluster.
 	solo  *peer
 	fleet *fleet
+
+	bufferBytes atomic.Int64 // of all Buffers
 }
 
 // Dial connects to the first of the servers that answers, by the first fabric

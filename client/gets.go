@@ -15,6 +15,7 @@ type want struct {
 	infoOnly bool
 	off, n   int64 // bytes of the value wanted; n < 0: to the end
 	dst      []byte
+	sink     *Buffer // dst is its memory, into which chunks may be READ; or nil
 	info     Info
 	path     Path // how it was answered
 }

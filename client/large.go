@@ -72,6 +72,9 @@ func (s *session) readLarge(p *patience, src *source, w *want) error {
 	if err != nil || from == to {
 		return err
 	}
+	if w.sink != nil && !w.sink.takes(int64(src.item.ValLen)) {
+		return w.sink.tooSmall(int64(src.item.ValLen))
+	}
 	base := len(w.dst)
 	w.grow(int(to - from))
 	if err = s.readChunks(p, src, w, from, to); err != nil {
@@ -99,14 +102,14 @@ func (s *session) readChunks(p *patience, src *source, w *want, from, to int64) 
 		ahead = nil
 		if cur == nil {
 			var err error
-			if cur, err = s.postWindow(p, src, next, last, true); err != nil {
+			if cur, err = s.postWindow(p, src, w, next, last, true); err != nil {
 				return err
 			}
 			next = cur.to
 		}
 		if next <= last {
 			var err error
-			if ahead, err = s.postWindow(p, src, next, last, false); err != nil {
+			if ahead, err = s.postWindow(p, src, w, next, last, false); err != nil {
 				cur.settle(p)
 				return err
 			}
@@ -123,7 +126,7 @@ func (s *session) readChunks(p *patience, src *source, w *want, from, to int64) 
 
 // postWindow READs the next chunks. With must it waits for a buffer and for
 // space in the send queue; else it returns nil when they are not free.
-func (s *session) postWindow(p *patience, src *source, next, last int, must bool) (*window, error) {
+func (s *session) postWindow(p *patience, src *source, w *want, next, last int, must bool) (*window, error) {
 	win := &window{grant: s.lease.current.Load(), from: next, to: min(next+windowChunks, last+1)}
 	if !src.held && win.grant.retired.retired(src.place, uint32(src.item.Size), src.since) {
 		return nil, errMoved
@@ -137,9 +140,9 @@ func (s *session) postWindow(p *patience, src *source, next, last int, must bool
 			return nil, errMoved
 		}
 	}
-	if !must && !win.b.reserve() {
+	if ok, err := win.b.room(p, w, next*layout.ChunkSize, must); !ok {
 		win.b.release()
-		return nil, nil
+		return nil, err
 	}
 	if err := win.b.post(p); err != nil {
 		if !errors.Is(err, errAbandoned) {
@@ -183,6 +186,10 @@ func (s *session) takeWindow(p *patience, src *source, win *window, w *want, fro
 				s.c.poke()
 			}
 			return errMoved
+		}
+		if win.b.buf.block.owner != nil {
+			w.dst = w.dst[:off+n] // it stands there
+			continue
 		}
 		lo, hi := max(from-int64(off), 0), min(to-int64(off), int64(n))
 		w.dst = append(w.dst, data[lo:hi]...)

@@ -32,6 +32,16 @@ func (w *write) stage(p *patience, t *transport, data []byte) error {
 		w.staged.drop() // another device knows nothing of it
 		w.staged = nil
 	}
+	if w.own != nil {
+		buf, err := w.own.on(t)
+		if err != nil {
+			return errNotSent{err}
+		}
+		w.own.use()
+		w.staged = &staged{t: t, buf: buf, n: len(data), sum: xxh3.Hash(data)}
+		w.staged.refs.Store(1)
+		return nil
+	}
 	buf, err := p.buffer(t.staging, len(data))
 	if err != nil {
 		if errors.Is(err, errNoBuffer) {

@@ -29,6 +29,7 @@ type transport struct {
 	// do not come before the connection is given up.
 	maxQuarantine int64
 	maxReads      int // READs under way at a time: Config.MaxReads, if the device takes that many
+	owned         ownedBuffers
 
 	// Guarded by transports.mu.
 	users    int  // sessions, and attempts to make one
@@ -238,6 +239,7 @@ func (t *transport) close(why error) error {
 	for _, m := range t.messages {
 		errs = append(errs, m.close())
 	}
+	errs = append(errs, t.owned.close())
 	for _, pool := range []*bufferPool{t.buffers, t.staging} {
 		if pool != nil {
 			errs = append(errs, pool.close(why))

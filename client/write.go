@@ -31,9 +31,10 @@ type write struct {
 	op    wire.UpdateOp
 	delta int64
 
-	named  bool  // terms.ID holds a slot
-	first  int64 // lease clock at the last tick before the first copy was posted; 0: none was
-	sent   bool  // a copy may have been applied
+	own    *Buffer // data is its memory, where the server may READ it; or nil
+	named  bool    // terms.ID holds a slot
+	first  int64   // lease clock at the last tick before the first copy was posted; 0: none was
+	sent   bool    // a copy may have been applied
 	staged *staged
 
 	reply wire.WriteReply
