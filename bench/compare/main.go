@@ -22,8 +22,8 @@
 // A contender that fails is told so in its place, and the others go on.
 //
 // The files, one idea each: main (flags), run (rounds), rig (servers of a row),
-// row (what a row is made of), ours, peers, floors (contenders), rows_* (the
-// questions), memory (bytes per key), restart, worker and job (the process that
+// row (what a row is made of), contenders, floors, rows_get and rows_put (the
+// questions), memory (bytes per key), restart, job and worker (the process that
 // makes the load), output (what is written).
 package main
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 // Where results go, below the root.
 const (
 	resultsFile = "bench/results/latest.json"
+	labFile     = "bench/results/lab.json" // of make lab-bench; may be missing
 	pageFile    = "docs/benchmarks.md"
 	pictures    = "docs" // benchmarks-*.svg
 )
@@ -48,23 +50,42 @@ func write(o options, res *report.Result, log io.Writer) error {
 
 // rewrite makes the page anew from results that stand there.
 func rewrite(o options) error {
-	f, err := os.Open(filepath.Join(o.root, resultsFile))
+	res, err := readResults(filepath.Join(o.root, resultsFile))
 	if err != nil {
 		return err
-	}
-	defer f.Close()
-	res, err := report.ReadJSON(f)
-	if err != nil {
-		return err
-	}
-	for i := range res.Rows {
-		res.Rows[i].Judge()
 	}
 	return writePage(o.root, res)
 }
 
+func readResults(path string) (*report.Result, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	res, err := report.ReadJSON(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	for i := range res.Rows {
+		res.Rows[i].Judge()
+	}
+	return res, nil
+}
+
+// writePage writes the page and its pictures; what the lab has measured stands at
+// its end.
 func writePage(root string, res *report.Result) error {
+	lab, err := readResults(filepath.Join(root, labFile))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	pics, err := report.Pictures(res)
+	if err == nil && lab != nil {
+		var more map[string][]byte
+		more, err = report.Pictures(lab)
+		maps.Copy(pics, more)
+	}
 	if err != nil {
 		return err
 	}
@@ -76,7 +97,7 @@ func writePage(root string, res *report.Result) error {
 			return err
 		}
 	}
-	return put(filepath.Join(root, pageFile), func(w io.Writer) error { return report.Page(w, res) })
+	return put(filepath.Join(root, pageFile), func(w io.Writer) error { return report.Page(w, res, lab) })
 }
 
 // put writes a file whole or not at all.

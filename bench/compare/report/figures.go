@@ -44,17 +44,20 @@ func (f Figure) Of(s Sample) float64 {
 		return s.Rate
 	case "bytes_per_key":
 		return s.BytesPerKey
+	case "server_cpu_us":
+		return s.ServerCPU
 	}
 	return s.Value
 }
 
 // Valid says whether a figure can be compared: one of 0 or below would make
-// ratios of nothing. Memory beyond key and value may be anything that is finite.
+// ratios of nothing. Memory beyond key and value may be anything that is finite,
+// and processor time may be none.
 func (f Figure) Valid(v float64) bool {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return false
 	}
-	return v > 0 || f.Name == "bytes_per_key"
+	return v > 0 || f.Name == "bytes_per_key" || f.Name == "server_cpu_us" && v == 0
 }
 
 // by returns the figure of each round that did not fail.

@@ -23,14 +23,15 @@ func (p *page) method() {
 turns of one round. So what disturbs the machine for a while disturbs all, and a lucky round of one side decides nothing.
 
 **Processes.** Each server is a process of its own, started for its row, filled, and idle while it is not its turn. The
-load is one other process, new for each turn. Nobody is pinned to a core and nobody has another priority: with two
-cores, server and client have one each if the kernel sees fit. Everything goes over the loopback interface, UNIX sockets
-or shared memory; no network is measured.
+load is one other process, new for each turn. Nobody is pinned to a core, but in the lines that say "one core" or "two
+cores", and nobody has another priority: server and client have a core each if the kernel sees fit. Everything goes over
+the loopback interface, UNIX sockets or shared memory; no network is measured.
 
 **The same work.** All have 16 B keys (%s), the same values, and the same keys in the same distribution,
 from one seed. Except by redis-benchmark and by the client in C, which look at lengths and at the first byte of an answer,
-every value that comes back is compared with what was stored. Each turn warms up for a quarter of its time before it
-counts. Keys that were not found, or any call that failed, make the turn a failure.
+every value that comes back is compared with what was stored. Each turn warms up before it counts, for a quarter of its
+time and at least 250 ms under the load generator, for a tenth under the client in C, not at all under redis-benchmark.
+Keys that were not found, or any call that failed, make the turn a failure.
 
 **The peers get their best.** Redis is asked by its own redis-benchmark, by rdmakv's load generator with a bare RESP
 loop (no client library between), and by a client in C that sends ready-made requests; memcached by the latter two, with
@@ -40,14 +41,15 @@ append-only file unless the row says so.
 
 **What is not the same, and speaks for rdmakv or against it.**
 
-- *Polling.* Most of the gap between a polled READ and Redis is polling. On this machine two processes that sleep in
-  recv hand a message over in some 60 µs, because an idle core of a virtual machine has to be woken; two that spin do so
-  in 3 to 6. rdmakv's adaptive mode spins for as long as its last waits took, and sleeps when that is in vain. The
-  clients of Redis sleep, as they all do. So each such row also has a Redis client that spins ("client spins"), which
-  exists only in this benchmark, and rdmakv with both ends asleep. What spinning costs stands in the CPU column.
-- *Luck of the scheduler.* When the kernel puts both ends of a sleeping pair on one core, a round trip takes 8 µs rather
-  than 60, because nobody has to be woken. It happens in some rounds to some contenders, on either side; the spreads
-  show it, and medians over rounds mostly leave it out.
+- *Polling.* Most of the gap between a polled READ and Redis is polling. Two processes that sleep in recv hand a message
+  over in many times what two take that spin (see the floors), because an idle core has to be woken, which on a virtual
+  machine is an affair of the hypervisor. rdmakv's adaptive mode spins for as long as its last waits took, and sleeps
+  when that is in vain. The clients of Redis sleep, as they all do. So each such row also has a client of the peer that
+  spins ("client spins"), which exists only in this benchmark, and the row on iWARP has rdmakv with both ends asleep.
+  What spinning costs stands in the CPU column. By shared memory the client copies the item itself: nobody waits at all.
+- *Luck of the scheduler.* When the kernel puts both ends of a sleeping pair on one core, nobody has to be woken, and a
+  round trip takes a fraction of the time. It happens in some rounds to some contenders, on either side: the spreads
+  show it, and the lines with pinned ends show both cases.
 - *Connections.* 50 callers of rdmakv share one connection of one process, as its clients do; the peers have 50
   connections, as theirs do.
 - *Places known.* rdmakv's gets are one READ when the client remembers where the item is. Rows say whether it does;

@@ -45,6 +45,8 @@ func Number(v float64) string {
 		return strconv.FormatFloat(v, 'f', 2, 64)
 	case abs == 0:
 		return "0"
+	case abs >= 0.0995:
+		return strconv.FormatFloat(v, 'f', 3, 64)
 	}
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
