@@ -32,6 +32,8 @@ type SpinBudget struct {
 	rest  int           // how many that will be the next time
 	slot  bool          // this one counts among spinners
 	turn  uint8
+	asked uint32
+	room  int32 // for spinners, when it was last asked
 
 	got, vain, spun atomic.Uint64
 }
@@ -71,8 +73,13 @@ func (b *SpinBudget) Next() time.Duration {
 		b.skip--
 		return 0
 	}
-	// Some processor must be left to who makes what is waited for.
-	if int(spinners.Add(1)) > max(1, runtime.GOMAXPROCS(0)-1) {
+	// Some processor must be left to who makes what is waited for. How many there
+	// are is asked now and then: the answer takes a lock of the scheduler.
+	if b.asked%64 == 0 {
+		b.room = max(1, int32(runtime.GOMAXPROCS(0)-1))
+	}
+	b.asked++
+	if spinners.Add(1) > b.room {
 		spinners.Add(-1)
 		return 0
 	}
