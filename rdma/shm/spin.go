@@ -13,7 +13,7 @@ const looksPerClock = 8
 
 // defaultSpin is how long a wait for a peer that is awake may take: some round
 // trips, and the work between them.
-const defaultSpin = 20 * time.Microsecond
+const defaultSpin = 50 * time.Microsecond
 
 // DefaultSpin is the longest spin that pays on this fabric: a sleeper costs two
 // system calls, one at each end, and a wake-up by the scheduler.
