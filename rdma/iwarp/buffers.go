@@ -13,6 +13,9 @@ const (
 	// system call's worth. The last FPDU may begin just below it.
 	txTarget = 128 << 10
 	txFirst  = 32 << 10 // of the first one
+	// txFrames is how many frames at most go with one system call: the peer has
+	// something to do while the rest is made.
+	txFrames = 32
 	txCap    = txTarget + fpduMaxLen
 	// txInlineBudget bounds what one goroutine writes on behalf of others
 	// before it hands over to a writer goroutine: PostSend must return and the

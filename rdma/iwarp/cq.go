@@ -167,7 +167,7 @@ func (c *cq) Poll(wcs []rdma.WC) (int, error) {
 func (c *cq) Arm() error {
 	if list := c.looked.Load(); list != nil {
 		for _, q := range *list {
-			if q.hushed.Load() {
+			if q.hushed.Load() || q.rings.Load() {
 				q.look(false)
 			}
 		}

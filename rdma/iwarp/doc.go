@@ -14,25 +14,33 @@
 // mpa.go, fpdu.go, ddp.go and terminate.go are the bytes: pure functions, each
 // with its picture. stag.go, mr.go, recvq.go, sendq.go and cq.go are the
 // objects of the verbs. qp.go is the connection; reader.go takes what comes,
-// transmit.go and respond.go make what goes, state.go ends it. connect.go and
+// direct.go takes what is long, transmit.go and respond.go make what goes,
+// state.go ends it. connect.go and
 // listener.go set it up.
 //
 // # Who runs
 //
 // A connection has one goroutine of its own, the reader, parked in the
-// netpoller without a buffer. Whoever has something to send writes to the
-// socket itself, without waiting: the caller of PostSend, or the reader with
-// its READ responses. One at a time is the transmitter (QP.txBusy); who finds
-// it taken leaves his work in the queue, and the transmitter takes it along.
+// netpoller without a buffer. Who is awake anyway may read the socket for it, one
+// at a time (look.go): a waiter that polls, through CQ.Spin, and the reader
+// itself, which looks for the next READ for a while after it has answered one
+// (attend.go). Meanwhile the kernel wakes nobody.
+//
+// Whoever has something to send writes to the socket itself, without waiting: the
+// caller of PostSend, or the reader with its READ responses. One at a time is the
+// transmitter (QP.txBusy); who finds it taken leaves his work in the queue, and
+// the transmitter takes it along. After a round that completed many READs the
+// next requests wait for each other, so that one system call takes them (QP.ring).
 // Only when the socket is full does a writer goroutine take over, until the
 // queue is empty. So the reader never waits for the peer to read, and two ends
 // that both send cannot block each other.
 //
-// Rejected: letting the goroutine in CQ.Wait read the socket itself, to save the
-// hop from reader to waiter. It was built and measured: a lone READ of 4 KiB
-// gains a fifth, but batches of 32 took two to three times as long, because then
-// the process sleeps at every turn, and the socket needs a keeper for whenever
-// nobody waits. What was kept is cheaper: one system call a read (rawio_unsafe.go).
+// Rejected: letting the goroutine in CQ.Wait sleep in the netpoller itself, to
+// save the hop from reader to waiter. It was built and measured: a lone READ of
+// 4 KiB gains a fifth, but batches of 32 took two to three times as long, because
+// then the process sleeps at every turn, and the socket needs a keeper for
+// whenever nobody waits. Who can afford to look has no hop, and for the others one
+// system call a read was kept (rawio_unsafe.go).
 //
 // # What a peer can do
 //

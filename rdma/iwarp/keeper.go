@@ -65,10 +65,12 @@ func (k *keeper) run(quit <-chan struct{}) {
 }
 
 func (k *keeper) visit(q *qp) {
+	q.ring()
 	if !q.rxMu.TryLock() {
 		return // somebody looks
 	}
 	defer q.rxMu.Unlock()
+	q.ring() // no round can ask for that now
 	k.mu.Lock()
 	seen, ok := k.list[q]
 	if ok {

@@ -40,9 +40,6 @@ const (
 	lookOwed = 16 << 10
 	// lookMax bounds one call of Spin.
 	lookMax = time.Millisecond
-	// bigBurst is how many completions in one round let others run before the
-	// next look.
-	bigBurst = burstMin
 )
 
 // Spin is Poll that looks into the sockets of the CQ's connections itself, for
@@ -106,11 +103,13 @@ func (q *qp) look(hush bool) int {
 	if !q.lookable.Load() {
 		return lookUseless
 	}
-	if hush && q.lastBurst.Load() >= bigBurst {
+	if q.rings.Load() {
 		// Those whose requests were completed in the last round are about to
 		// post the next ones: let them, so that they travel together.
-		q.lastBurst.Store(0)
-		runtime.Gosched()
+		if hush {
+			runtime.Gosched()
+		}
+		q.ring()
 	}
 	if !q.rxMu.TryLock() {
 		return lookEmpty
@@ -135,6 +134,17 @@ func (q *qp) look(hush bool) int {
 		return lookCame
 	}
 	return lookEmpty
+}
+
+// ring sends what was posted since a round that completed many requests at once.
+func (q *qp) ring() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.rings.Load() {
+		q.rings.Store(false)
+		q.ringing = false
+		q.kick()
+	}
 }
 
 // endLook makes the reader goroutine end a connection of which somebody else has

@@ -31,12 +31,12 @@ type qp struct {
 	access atomic.Uint32 // rdma.Access that the peer has; written under mu
 
 	// rxMu is held by whoever is the receiver, see look.go. It comes before mu.
-	rxMu      sync.Mutex
-	fd        int          // of conn, open until rx.ended; set once
-	lookable  atomic.Bool  // not TLS, and not ended
-	hushed    atomic.Bool  // SO_RCVLOWAT is raised; written under rxMu
-	lastBurst atomic.Int32 // burst, for who does not hold mu
-	owed      atomic.Int64 // bytes of READs that were sent and are not complete; written under mu
+	rxMu     sync.Mutex
+	fd       int          // of conn, open until rx.ended; set once
+	lookable atomic.Bool  // not TLS, and not ended
+	hushed   atomic.Bool  // SO_RCVLOWAT is raised; written under rxMu
+	rings    atomic.Bool  // whoever looks next is to ring; written under mu
+	owed     atomic.Int64 // bytes of READs that were sent and are not complete; written under mu
 
 	mu         sync.Mutex
 	state      rdma.QPState
@@ -64,7 +64,7 @@ type qp struct {
 	secure     *secure         // conn, if it is TLS
 	workers    sync.WaitGroup  // reader and writer goroutines
 	burst      int             // completions of the reader's last round
-	ringing    bool            // a poster has let others run first and then kicks
+	ringing    bool            // somebody has let others run first and then kicks
 
 	crc        bool
 	maxPayload int

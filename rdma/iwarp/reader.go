@@ -119,13 +119,13 @@ func (q *qp) round() bool {
 	q.mu.Unlock()
 
 	bad := q.segments()
-	burst := len(rx.buf.wcs) + rx.readsDone
+	reads := rx.readsDone
+	burst := len(rx.buf.wcs) + reads
 	q.pushReceives()
 
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.burst = burst
-	q.lastBurst.Store(int32(burst))
 	rx.served += uint64(len(rx.buf.reads))
 	q.finishReads()
 	if bad == nil {
@@ -140,6 +140,11 @@ func (q *qp) round() bool {
 		q.failLocked(*bad)
 	}
 	q.settle() // if it failed meanwhile
+	if reads >= burstMin && q.hushed.Load() && !q.respReady() && q.state == rdma.QPRTS {
+		q.ringing = true // company is coming: who looks next rings for all
+		q.rings.Store(true)
+		return true
+	}
 	q.kick()
 	return true
 }

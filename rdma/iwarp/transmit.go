@@ -286,7 +286,7 @@ func (q *qp) fill() {
 	tb := q.tx.buf
 	q.tx.first = q.sq.next
 	defer func() { q.tx.target = min(2*q.tx.target, txTarget) }()
-	for len(tb.b) < q.tx.target {
+	for frames := 0; len(tb.b) < q.tx.target && frames < txFrames; frames++ {
 		start := len(tb.b)
 		if q.state == rdma.QPError {
 			q.fillLast(tb)
