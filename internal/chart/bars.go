@@ -23,6 +23,9 @@ type Bars struct {
 	Series      []string // names; with one there is no legend
 	Rows        []Row
 	Width       float64 // pixels; default 720. The height is as needed.
+	// OneBar says that a row has a bar of one series only, and is as high as that:
+	// the series are kinds of rows.
+	OneBar bool
 }
 
 // SVG draws the chart. It fails with ErrChart.
@@ -39,6 +42,9 @@ const (
 )
 
 func (b Bars) rowHeight() float64 {
+	if b.OneBar {
+		return barHeight + rowGap
+	}
 	return float64(max(len(b.Series), 1))*(barHeight+barGap) + rowGap
 }
 
@@ -113,7 +119,11 @@ func (b Bars) draw(c canvas) error {
 		c.text(xy{leftEdge - 6, y + (b.rowHeight()-rowGap)/2 + labelSize*0.35}, r.Label, textStyle{size: labelSize, align: right})
 		for j, bar := range r.Bars {
 			if b.shown(bar) {
-				b.drawBar(c, x, bar, y+float64(j)*(barHeight+barGap), j)
+				at := y + float64(j)*(barHeight+barGap)
+				if b.OneBar {
+					at = y
+				}
+				b.drawBar(c, x, bar, at, j)
 			}
 		}
 	}

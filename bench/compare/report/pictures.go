@@ -62,7 +62,7 @@ func picture(r *Row) ([]byte, error) {
 	return chart.Bars{
 		Title: r.Title, Note: "median of the rounds and their extremes; " + lessOrMore(r.Figure) + " is better; logarithmic",
 		Value:  chart.Axis{Label: figureWords(r.Figure) + ", " + r.Figure.Unit, Log: true},
-		Series: []string{"rdmakv", "peers", "floors"}, Rows: rows,
+		Series: []string{"rdmakv", "peers", "floors"}, Rows: rows, OneBar: true,
 	}.SVG()
 }
 
@@ -75,7 +75,7 @@ func overview(res *Result) ([]byte, error) {
 	}
 	return chart.Bars{
 		Title: "A get of 64 B, one client", Note: "median latency, logarithmic; less is better",
-		Value: chart.Axis{Label: "µs", Log: true}, Series: []string{"rdmakv", "peers", "floors"}, Rows: rows,
+		Value: chart.Axis{Label: "µs", Log: true}, Series: []string{"rdmakv", "peers", "floors"}, Rows: rows, OneBar: true,
 	}.SVG()
 }
 
