@@ -8,15 +8,18 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// Many keys at once. MultiGet steps the lookups of many keys together and READs
-// what they ask for with one doorbell, so that a hundred keys cost as many round
-// trips as one. MultiPut keeps as many requests under way as there are credits,
+// Many keys at once. MultiGet steps the lookups of many keys together (group.go) and
+// READs what they ask for with a few doorbells, so that a hundred keys cost as many
+// round trips as one. MultiPut keeps as many requests under way as there are credits,
 // from one goroutine.
 
 const (
-	// groupKeys is how many lookups are stepped together.
+	// groupKeys is how many lookups are stepped together, partKeys how many share a
+	// batch: while the READs of one part are under way the next one is made ready,
+	// or what came for the one before is looked at.
 	groupKeys = 128
-	// groupReads and groupBytes bound one batch of theirs.
+	partKeys  = 32
+	// groupReads and groupBytes bound one batch.
 	groupReads = 128
 	groupBytes = readWindow - layout.PageSize
 	// groupAsks is how many keys of one call go by SEND at a time.
@@ -55,6 +58,10 @@ func upTo(n int) []int {
 
 // multiGet gets the keys of which the indexes are given at one server.
 func (c *peer) multiGet(ctx context.Context, keys [][]byte, results []Result, which []int) {
+	if s := c.current.Load(); s != nil && s.direct != nil {
+		c.getDirectly(ctx, keys, results, which)
+		return
+	}
 	var rest []int // to be got one by one
 	for begin := 0; begin < len(which); begin += groupKeys {
 		group := which[begin:min(begin+groupKeys, len(which))]
@@ -72,172 +79,6 @@ func (c *peer) multiGet(ctx context.Context, keys [][]byte, results []Result, wh
 		rest = append(rest, left...)
 	}
 	c.getRest(ctx, keys, results, rest)
-}
-
-// member is one key of a group.
-type member struct {
-	g     *get
-	i     int // index in keys
-	first int // its first READ in the batch
-	state layout.Action
-}
-
-// getGroup gets the keys of a group one-sidedly. It returns the indexes of those
-// that did not work out, to be got singly, which has all the ways of a get; and
-// whether regions have been learned that some of them were missing. It fails if
-// there is no session to be had.
-func (c *peer) getGroup(p *patience, keys [][]byte, results []Result, group []int) (rest []int, learned bool, err error) {
-	s, err := c.session(p)
-	if err != nil {
-		return group, false, err
-	}
-	if s.sendOnly || s.lease.lapsed.Load() {
-		return group, false, nil
-	}
-	s.lease.used.Store(true)
-	v := s.view.Load()
-	members := make([]member, 0, len(group))
-	for _, i := range group {
-		if err := checkKey(keys[i]); err != nil {
-			results[i].Err = c.fail("get", keys[i], s.addr, err)
-			continue
-		}
-		m := member{g: getPool.Get().(*get), i: i}
-		s.start(m.g, v, keys[i])
-		m.state = m.g.lookup.Step()
-		members = append(members, m)
-	}
-	for {
-		batch := s.gather(p, v, members)
-		if batch == nil {
-			break
-		}
-		c.stepGroup(s, batch, keys, members, results)
-		batch.release()
-	}
-	strange := false
-	for i := range members {
-		m := &members[i]
-		if results[m.i].Value == nil && results[m.i].Err == nil {
-			rest = append(rest, m.i)
-			strange = strange || m.state == layout.ActionAsk && m.g.lookup.Reason == layout.ReasonUnknownRegion
-		}
-		m.g.release()
-		getPool.Put(m.g)
-	}
-	return rest, strange && s.learnRegions(p, v.Version), nil
-}
-
-// gather READs for as many members as fit into one batch; the others have their
-// turn in the next one. It returns nil when nobody asks for anything any more,
-// the session is lost, or the time is over.
-func (s *session) gather(p *patience, v *view, members []member) (b *batch) {
-	for i := range members {
-		members[i].first = -1 // those behind a full batch are not in it
-	}
-	for i := range members {
-		m := &members[i]
-		if m.state != layout.ActionRead {
-			continue
-		}
-		if b == nil {
-			b = s.newBatch(v)
-		}
-		reads := m.g.lookup.Reads
-		bytes := 0
-		for _, r := range reads {
-			bytes += int(r.Len)
-		}
-		if len(b.at) > 0 && (len(b.at)+len(reads) > min(groupReads, s.t.maxReads-1) || b.total+bytes > groupBytes) {
-			break
-		}
-		m.first = len(b.at)
-		for _, r := range reads {
-			if _, err := b.add(r.Place, int(r.Len)); err != nil {
-				m.state = layout.ActionAsk // a region we do not know
-				break
-			}
-		}
-	}
-	if b == nil || len(b.at) == 0 {
-		if b != nil {
-			b.release()
-		}
-		return nil
-	}
-	if l := &s.lease; l.due.Load() && l.due.CompareAndSwap(true, false) {
-		b.addBeat()
-	}
-	mine, err := b.run(p)
-	if err != nil {
-		if mine {
-			b.release()
-		}
-		return nil
-	}
-	return b
-}
-
-// stepGroup lets every member look at what came for it.
-func (c *peer) stepGroup(s *session, b *batch, keys [][]byte, members []member, results []Result) {
-	now := s.now() // one reading per batch, after the poll
-	for i := range members {
-		m := &members[i]
-		if m.state != layout.ActionRead || m.first < 0 {
-			continue
-		}
-		for j := range m.g.lookup.Reads {
-			m.g.lookup.Reads[j].Buf = b.bytes(m.first + j)
-		}
-		m.state = m.g.lookup.Step()
-		if m.state == layout.ActionRead {
-			continue
-		}
-		s.count(&m.g.lookup.Counts)
-		if m.state == layout.ActionAsk {
-			s.askFor(m.g.lookup.Reason)
-			continue
-		}
-		if !s.lease.holds(m.g.grant, now) {
-			c.n.expired.Add(1)
-			m.state = layout.ActionAsk
-			continue
-		}
-		if m.state == layout.ActionAbsent {
-			m.absent(s, keys[m.i], results)
-			continue
-		}
-		item, loc := m.g.lookup.Found()
-		if v := s.judgeExpiry(&item, m.g.low, now); v == expiryAsk {
-			m.state = layout.ActionAsk
-			continue
-		} else if v == expiryPassed {
-			m.absent(s, keys[m.i], results)
-			continue
-		}
-		if loc.Place != m.g.cached.Place || loc.Size > m.g.cached.Size {
-			s.cache.put(m.g.hash, loc, m.g.grant.retired)
-		}
-		if item.Chunks > 0 {
-			m.state = layout.ActionAsk // large: got singly
-			continue
-		}
-		c.n.gets.Add(1)
-		s.hit(m.g)
-		results[m.i].Value = append(make([]byte, 0, item.ValLen), item.Value()...)
-	}
-}
-
-// absent notes that the member's key does not exist, if this server can know.
-func (m *member) absent(s *session, key []byte, results []Result) {
-	s.cache.drop(m.g.hash)
-	if !s.owns(key) {
-		m.state = layout.ActionAsk
-		return
-	}
-	s.c.n.gets.Add(1)
-	s.c.n.misses.Add(1)
-	results[m.i].Err = &Error{Op: "get", Server: s.addr, Node: s.node, Key: quoteKey(key), Err: ErrNotFound}
 }
 
 // getRest gets single keys, a few at a time.
@@ -264,4 +105,22 @@ func (c *peer) getRest(ctx context.Context, keys [][]byte, results []Result, res
 	}
 	close(next)
 	wg.Wait()
+}
+
+// getDirectly gets keys where a READ is a copy: there is nothing to be gained by
+// making several at a time. Of those that are answered by SEND, which has to be
+// waited for, only the first is got by itself.
+func (c *peer) getDirectly(ctx context.Context, keys [][]byte, results []Result, which []int) {
+	for at, i := range which {
+		w := want{n: -1, dst: []byte{}}
+		if err := c.get(ctx, "get", keys[i], &w); err != nil {
+			results[i].Err = err
+		} else {
+			results[i].Value = w.dst
+		}
+		if w.path == PathSend {
+			c.getRest(ctx, keys, results, which[at+1:])
+			return
+		}
+	}
 }

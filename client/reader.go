@@ -63,10 +63,9 @@ func (g *get) release() {
 
 // start begins the lookup of key under the lease in force now.
 func (s *session) start(g *get, v *view, key []byte) {
-	g.grant = s.lease.current.Load() // once, before the first READ: rule F4
-	g.low = s.time.low.Load()        // likewise: rule F12
-	g.hash = layout.HashKey(v.Seed, key)
-	cached, dropped := s.cache.find(g.hash, g.grant.retired)
+	grant := s.lease.current.Load() // once, before the first READ: rule F4
+	hash := layout.HashKey(v.Seed, key)
+	cached, dropped := s.cache.find(hash, grant.retired)
 	if dropped > 0 {
 		s.c.n.reclaimDropped.Add(uint64(dropped))
 	}
@@ -75,7 +74,15 @@ func (s *session) start(g *get, v *view, key []byte) {
 	} else {
 		s.c.n.cacheMisses.Add(1)
 	}
-	g.cached = cached
+	s.startAt(g, v, key, hash, cached, grant)
+}
+
+// startAt is start where it is known what the cache remembers, by the retired pages
+// that grant knows.
+func (s *session) startAt(g *get, v *view, key []byte, hash layout.Hash, cached layout.Loc, grant *grant) {
+	g.grant = grant
+	g.low = s.time.low.Load() // before the first READ: rule F12
+	g.hash, g.cached = hash, cached
 	shard := cluster.ShardOf(key, int(v.Shards))
 	g.lookup.PairByPair = s.direct != nil // a READ costs a cache miss, no round trip
 	g.lookup.Start(&v.View, s.dir, shard, key, cached, maxItemRead)
@@ -107,7 +114,7 @@ func (s *session) oneSided(p *patience, g *get, key []byte) (verdict, error) {
 			break
 		}
 		answer, err := s.oneSidedOnce(p, g, key)
-		now := s.now()
+		now := g.handled(s)
 		switch {
 		case err != nil:
 			g.release()
