@@ -13,12 +13,12 @@ import (
 // modulo their number. The clients stay the program's, who closes them.
 func Open(clients ...*client.Client) func(context.Context, int) (load.Store, error) {
 	return func(_ context.Context, worker int) (load.Store, error) {
-		return &store{c: clients[worker%len(clients)]}, nil
+		return &caller{c: clients[worker%len(clients)]}, nil
 	}
 }
 
-// A store is one caller's.
-type store struct {
+// A caller is the store as one caller has it.
+type caller struct {
 	c     *client.Client
 	pairs []client.Pair
 }
@@ -40,7 +40,7 @@ func pathOf(p client.Path) load.Path {
 	return load.PathNone
 }
 
-func (s *store) Get(ctx context.Context, key, dst []byte) ([]byte, load.Path, error) {
+func (s *caller) Get(ctx context.Context, key, dst []byte) ([]byte, load.Path, error) {
 	value, path, err := s.c.GetPath(ctx, key, dst)
 	if err != nil {
 		return nil, pathOf(path), missing(err)
@@ -48,14 +48,14 @@ func (s *store) Get(ctx context.Context, key, dst []byte) ([]byte, load.Path, er
 	return value, pathOf(path), nil
 }
 
-func (s *store) Put(ctx context.Context, key, value []byte) error { return s.c.Put(ctx, key, value) }
+func (s *caller) Put(ctx context.Context, key, value []byte) error { return s.c.Put(ctx, key, value) }
 
-func (s *store) Delete(ctx context.Context, key []byte) error {
+func (s *caller) Delete(ctx context.Context, key []byte) error {
 	_, err := s.c.Delete(ctx, key)
 	return err
 }
 
-func (s *store) Scan(ctx context.Context, start []byte, n int) (found int, err error) {
+func (s *caller) Scan(ctx context.Context, start []byte, n int) (found int, err error) {
 	for _, err := range s.c.Scan(ctx, client.ScanOptions{Start: start, Limit: n}) {
 		if err != nil {
 			return found, err
@@ -65,7 +65,7 @@ func (s *store) Scan(ctx context.Context, start []byte, n int) (found int, err e
 	return found, nil
 }
 
-func (s *store) GetMany(ctx context.Context, keys, values [][]byte, errs []error) {
+func (s *caller) GetMany(ctx context.Context, keys, values [][]byte, errs []error) {
 	results, err := s.c.MultiGet(ctx, keys)
 	for i := range results {
 		values[i], errs[i] = results[i].Value, missing(results[i].Err)
@@ -75,7 +75,7 @@ func (s *store) GetMany(ctx context.Context, keys, values [][]byte, errs []error
 	}
 }
 
-func (s *store) PutMany(ctx context.Context, keys, values [][]byte, errs []error) {
+func (s *caller) PutMany(ctx context.Context, keys, values [][]byte, errs []error) {
 	s.pairs = s.pairs[:0]
 	for i := range keys {
 		s.pairs = append(s.pairs, client.Pair{Key: keys[i], Value: values[i]})
@@ -94,7 +94,7 @@ func (s *store) PutMany(ctx context.Context, keys, values [][]byte, errs []error
 }
 
 // Close leaves the client to its owner.
-func (s *store) Close() error { return nil }
+func (s *caller) Close() error { return nil }
 
 // missing is ErrNotFound in the load's words.
 func missing(err error) error {
