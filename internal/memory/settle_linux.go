@@ -40,13 +40,14 @@ func settle(raw []byte, opt Options) error {
 		return nil
 	}
 	return inParallel(raw, prefaultStep, func(part []byte) error {
-		if opt.Transparent && opt.Kind != Huge {
+		if opt.Transparent && opt.Shared && opt.Kind != Huge {
 			// Pages of a memfd come huge this way alone, and in a third of the
-			// time; of anonymous memory they do by the faults.
-			for i := 0; opt.Shared && i < len(part); i += hugeStep {
+			// time; of anonymous memory they do by the faults. In one call: each
+			// waits for every processor.
+			for i := 0; i < len(part); i += hugeStep {
 				part[i] = 0 // where there is nothing there is nothing to collapse
-				collapse(part[i:min(i+hugeStep, len(part))])
 			}
+			collapse(part)
 		}
 		return populate(part)
 	})

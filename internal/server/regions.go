@@ -77,12 +77,12 @@ func (r *regions) Alloc(id uint32, kind layout.RegionKind, size int) ([]byte, er
 	if (*r.byID.Load())[id] != nil {
 		panic(fmt.Sprintf("server: region %d allocated twice", id))
 	}
+	begun := time.Now()
 	mem, err := r.alloc(size, kind)
 	if err != nil {
 		r.log.Warn(limitMemory, "no memory for a region", "region", id, "kind", kind.String(), "bytes", size, "err", err)
 		return nil, err
 	}
-	begun := time.Now()
 	s := &slab{kind: kind, mem: mem}
 	for dev, pd := range r.pds {
 		var mr rdma.MR
