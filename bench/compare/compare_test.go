@@ -86,7 +86,7 @@ func TestRows(t *testing.T) {
 func TestRounds(t *testing.T) {
 	r := newRow("test", "Test", "A test.", p50())
 	ask := func(name string, f func() (report.Sample, error)) contender {
-		return contender{Contender: report.Contender{Name: name, Kind: report.Ours}, group: "x", standard: true,
+		return contender{Contender: report.Contender{Name: name, Kind: report.Ours}, group: "x",
 			measure: func(context.Context, *rig) (report.Sample, error) { return f() }}
 	}
 	r.add(

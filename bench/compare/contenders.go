@@ -54,7 +54,7 @@ func ours(o options, name string, w way, d dataset, l workload) contender {
 	rec := rdmakvServer(o, w, d).on(l.pins)
 	return contender{
 		Contender: report.Contender{Name: name, Kind: report.Ours, System: "rdmakv " + w.fabric, Waiting: w.wait, How: how},
-		group:     "rdmakv " + w.fabric, standard: true,
+		group:     "rdmakv " + w.fabric,
 		measure: func(ctx context.Context, r *rig) (report.Sample, error) {
 			return loaded(ctx, r, rec, d, l, w.touch)
 		},
@@ -158,7 +158,7 @@ func (p peer) inGo(d dataset, l workload) contender {
 	if l.batch > 1 {
 		how += fmt.Sprintf(", %d requests a write", l.batch)
 	}
-	return p.contender("Go", "sleeps", how, true, func(ctx context.Context, r *rig) (report.Sample, error) {
+	return p.contender("Go", "sleeps", how, usual, func(ctx context.Context, r *rig) (report.Sample, error) {
 		return loaded(ctx, r, p.recipe(d).on(l.pins), d, l, false)
 	})
 }
@@ -166,9 +166,9 @@ func (p peer) inGo(d dataset, l workload) contender {
 // inC is the peer asked by the client in C, asleep or spinning.
 func (p peer) inC(d dataset, l workload, spin bool) contender {
 	waits, how := "sleeps", "pingpong.c with requests made before"
-	name := "C"
+	name, counted := "C", usual
 	if spin {
-		waits, name = "client spins", "C spinning"
+		waits, name, counted = "client spins", "C spinning", spinning
 	}
 	if l.batch > 1 {
 		how += fmt.Sprintf(", %d of them a write", l.batch)
@@ -179,8 +179,9 @@ func (p peer) inC(d dataset, l workload, spin bool) contender {
 	if l.pins.on {
 		name += ", " + l.pins.String()
 		how += ", pinned to " + l.pins.String()
+		counted = pinned
 	}
-	return p.contender(name, waits, how, !spin && !l.pins.on, func(ctx context.Context, r *rig) (report.Sample, error) {
+	return p.contender(name, waits, how, counted, func(ctx context.Context, r *rig) (report.Sample, error) {
 		s, err := r.server(ctx, p.recipe(d).on(l.pins), d)
 		if err != nil {
 			return report.Sample{}, err
@@ -224,7 +225,7 @@ func (p peer) inBench(d dataset, l workload) contender {
 	test := map[string]string{"get": "get", "put": "set"}[l.op]
 	how := fmt.Sprintf("redis-benchmark -t %s -c %d -P %d -d %d -r %d", test, l.callers, l.keys(), d.value, d.records)
 	known := 0.0 // operations per second
-	return p.contender("redis-benchmark", "sleeps", how, true, func(ctx context.Context, r *rig) (report.Sample, error) {
+	return p.contender("redis-benchmark", "sleeps", how, usual, func(ctx context.Context, r *rig) (report.Sample, error) {
 		s, err := r.server(ctx, p.recipe(d), d)
 		if err != nil {
 			return report.Sample{}, err
@@ -248,11 +249,11 @@ func (p peer) inBench(d dataset, l workload) contender {
 	})
 }
 
-func (p peer) contender(client, waits, how string, standard bool, f func(context.Context, *rig) (report.Sample, error)) contender {
+func (p peer) contender(client, waits, how string, counted kind, f func(context.Context, *rig) (report.Sample, error)) contender {
 	group := p.system + " " + p.network
 	return contender{
 		Contender: report.Contender{Name: p.String() + ", " + client, Kind: report.Peer, System: p.system, Waiting: waits, How: how},
-		group:     group, standard: standard, measure: f,
+		group:     group, client: counted, measure: f,
 	}
 }
 

@@ -105,7 +105,7 @@ func pebble(d dataset, callers int, sync bool) contender {
 func floor(name, system, waits, how string, f func(context.Context, *rig) (report.Sample, error)) contender {
 	return contender{
 		Contender: report.Contender{Name: name, Kind: report.Floor, System: system, Waiting: waits, How: how},
-		group:     "floor " + system, standard: true, measure: f,
+		group:     "floor " + system, measure: f,
 	}
 }
 

@@ -105,7 +105,7 @@ func parse(args []string, log io.Writer) (o options, err error) {
 	f.StringVar(&o.root, "root", ".", "root of the repository, where docs/ and bench/results/ are written")
 	f.StringVar(&o.rows, "rows", "", "only these rows, by name, separated by commas; -list tells the names")
 	f.IntVar(&o.rounds, "rounds", 5, "rounds of every row")
-	f.DurationVar(&o.slice, "slice", time.Second, "for how long a contender is measured in a round")
+	f.DurationVar(&o.slice, "slice", 800*time.Millisecond, "for how long a contender is measured in a round")
 	f.Uint64Var(&o.seed, "seed", 0, "seed of orders and keys; 0 draws one")
 	f.BoolVar(&o.quick, "quick", false, "few rounds of few milliseconds and small stores: a test of the program, not of the machine")
 	f.BoolVar(&o.page, "page", false, "measure nothing: write the page and the pictures from the last results")

@@ -43,7 +43,7 @@ func memoryPerKey(o options) *row {
 // perKey is one server, which is started for it alone.
 func perKey(name, kind, system, how string, rec recipe, d dataset, used func(context.Context, *servers.Server, recipe) (uint64, error)) contender {
 	return contender{
-		Contender: report.Contender{Name: name, Kind: kind, System: system, How: how}, group: system, standard: true,
+		Contender: report.Contender{Name: name, Kind: kind, System: system, How: how}, group: system,
 		measure: func(ctx context.Context, r *rig) (s report.Sample, err error) {
 			srv, err := rec.start(ctx, r.place)
 			if err != nil {

@@ -23,12 +23,22 @@ type row struct {
 // A contender is one way of asking one system.
 type contender struct {
 	report.Contender
-	group string // what targets call it by, with others
-	// standard marks clients that wait as clients usually do; targets against a
-	// group count these alone, unless they say otherwise.
-	standard bool
-	measure  func(context.Context, *rig) (report.Sample, error)
+	group   string // what targets call it by, with others
+	client  kind
+	measure func(context.Context, *rig) (report.Sample, error)
 }
+
+// A kind says how a contender is counted.
+type kind uint8
+
+const (
+	// usual clients wait as clients do: targets against a group are against these.
+	usual kind = iota
+	// spinning clients exist in this benchmark only; what they come to is told aside.
+	spinning
+	// pinned ones are compared with others that are pinned alike.
+	pinned
+)
 
 // newRow begins a row.
 func newRow(name, title, text string, f report.Figure) *row {
@@ -49,22 +59,25 @@ func (r *row) add(cs ...contender) *row {
 }
 
 // group names the contenders of groups, separated by commas.
-func (r *row) group(groups string, all bool) (names []string) {
+func (r *row) group(groups string, of kind) (names []string) {
 	wanted := strings.Split(groups, ",")
 	for _, c := range r.asked {
-		if slices.Contains(wanted, c.group) && (all || c.standard) {
+		if slices.Contains(wanted, c.group) && c.client == of {
 			names = append(names, c.Name)
 		}
+	}
+	if names == nil {
+		return []string{"nobody of " + groups} // which Check finds
 	}
 	return names
 }
 
-// target holds ours to a limit, against the best standard client of a group; ""
+// target holds ours to a limit, against the best usual client of groups; ""
 // is the figure alone.
 func (r *row) target(text, ours, group, want string, limit float64) *row {
 	t := report.Target{Text: text, Ours: ours, Want: want, Limit: limit}
 	if group != "" {
-		t.Theirs = r.group(group, false)
+		t.Theirs = r.group(group, usual)
 	}
 	r.Targets = append(r.Targets, t)
 	return r
@@ -76,14 +89,14 @@ func (r *row) versus(text, ours, theirs, want string, limit float64) *row {
 	return r
 }
 
-// aside tells a ratio that is no target: against all ways of asking a group.
-func (r *row) aside(text, ours, group, want string, limit float64) *row {
-	r.Targets = append(r.Targets, report.Target{Text: text, Ours: ours, Theirs: r.group(group, true), Want: want, Limit: limit, Aside: true})
+// spun tells a ratio that is no target: against the clients of a group that spin.
+func (r *row) spun(text, ours, group, want string, limit float64) *row {
+	r.Targets = append(r.Targets, report.Target{Text: text, Ours: ours, Theirs: r.group(group, spinning), Want: want, Limit: limit, Aside: true})
 	return r
 }
 
-// asideOne is one against the standard clients of a group.
-func (r *row) asideOne(text, ours, group, want string, limit float64) *row {
+// aside tells one against the usual clients of a group.
+func (r *row) aside(text, ours, group, want string, limit float64) *row {
 	return r.target(text, ours, group, want, limit).beside()
 }
 

@@ -41,7 +41,7 @@ func getShm(o options) *row {
 	return r.
 		target("p50 at most 1 µs", "rdmakv shm", "", report.AtMost, 1).
 		target("p50 at most 1/10 of Redis over its UNIX socket", "rdmakv shm", "redis unix", report.AtMost, 0.1).
-		aside("the same against a Redis client that spins as well", "rdmakv shm", "redis unix", report.AtMost, 0.1)
+		spun("the same against a Redis client that spins as well", "rdmakv shm", "redis unix", report.AtMost, 0.1)
 }
 
 // Gets per second of one thread by shared memory.
@@ -58,7 +58,7 @@ func rateShm(o options) *row {
 	return r.
 		target("at least 1.5 M gets/s", "rdmakv shm", "", report.AtLeast, 1.5e6).
 		target("at least 10 times memcached with one connection", "rdmakv shm", "memcached tcp,memcached unix", report.AtLeast, 10).
-		aside("the same against a memcached client that spins", "rdmakv shm", "memcached tcp,memcached unix", report.AtLeast, 10)
+		spun("the same against a memcached client that spins", "rdmakv shm", "memcached tcp,memcached unix", report.AtLeast, 10)
 }
 
 // A get of one client by iWARP, in three ways of waiting.
@@ -85,7 +85,7 @@ func getIwarp(o options) *row {
 		versus("sleeping, a core for each end: at most 1.1 of a TCP ping-pong in Go", "rdmakv iwarp, event, two cores", "TCP ping-pong in Go, both sleep, two cores", report.AtMost, 1.1).
 		versus("sleeping, both on one core: at most 1.1 of a TCP ping-pong in Go", "rdmakv iwarp, event, one core", "TCP ping-pong in Go, both sleep, one core", report.AtMost, 1.1).
 		target("adaptive: at most half of Redis' GET", "rdmakv iwarp, adaptive", "redis tcp", report.AtMost, 0.5).
-		aside("the same against a Redis client that spins", "rdmakv iwarp, adaptive", "redis tcp", report.AtMost, 0.5).
+		spun("the same against a Redis client that spins", "rdmakv iwarp, adaptive", "redis tcp", report.AtMost, 0.5).
 		versus("asleep at both ends, as Redis is, a core for each", "rdmakv iwarp, event, two cores", "Redis TCP, C, two cores", report.AtMost, 1).beside().
 		versus("asleep at both ends, as Redis is, on one core", "rdmakv iwarp, event, one core", "Redis TCP, C, one core", report.AtMost, 1).beside()
 }
@@ -104,8 +104,8 @@ func rateIwarp(o options) *row {
 	r.add(peer{"memcached", "tcp", ""}.ways(d, l)...)
 	return r.
 		target("at least 2 times Redis with 50 connections", "rdmakv iwarp", "redis tcp", report.AtLeast, 2).
-		asideOne("against Redis over its UNIX socket", "rdmakv iwarp", "redis unix", report.AtLeast, 2).
-		asideOne("against memcached", "rdmakv iwarp", "memcached tcp", report.AtLeast, 2)
+		aside("against Redis over its UNIX socket", "rdmakv iwarp", "redis unix", report.AtLeast, 2).
+		aside("against memcached", "rdmakv iwarp", "memcached tcp", report.AtLeast, 2)
 }
 
 // Batches of one caller.
@@ -121,7 +121,7 @@ func multiGet(o options) *row {
 	r.add(peer{"memcached", "tcp", ""}.ways(d, l)...)
 	return r.
 		target("at least Redis with one connection and -P 64", "rdmakv iwarp", "redis tcp", report.AtLeast, 1).
-		aside("the same against a Redis client that spins", "rdmakv iwarp", "redis tcp", report.AtLeast, 1)
+		spun("the same against a Redis client that spins", "rdmakv iwarp", "redis tcp", report.AtLeast, 1)
 }
 
 // Large values.
@@ -140,8 +140,8 @@ func largeGets(o options) *row {
 	r.add(peer{"memcached", "tcp", ""}.inC(d, single("get"), false))
 	return r.
 		versus("at least 0.8 of raw TCP throughput", "rdmakv iwarp, 4 goroutines", "TCP stream in Go", report.AtLeast, 0.8).
-		asideOne("one caller against raw TCP throughput", "rdmakv iwarp, one caller", "floor tcp", report.AtLeast, 0.8).
-		asideOne("one caller against Redis with one connection", "rdmakv iwarp, one caller", "redis tcp", report.AtLeast, 1)
+		aside("one caller against raw TCP throughput", "rdmakv iwarp, one caller", "floor tcp", report.AtLeast, 0.8).
+		aside("one caller against Redis with one connection", "rdmakv iwarp, one caller", "redis tcp", report.AtLeast, 1)
 }
 
 // sized are gets of middling values.
@@ -158,8 +158,8 @@ func sized(o options, name string, value int) *row {
 		r.add(p.inC(d, single("get"), false), p.inC(d, single("get"), true))
 	}
 	return r.
-		asideOne("shared memory against Redis over its UNIX socket", "rdmakv shm", "redis unix", report.AtMost, 1).
-		asideOne("iWARP, adaptive, against Redis over TCP", "rdmakv iwarp", "redis tcp", report.AtMost, 1)
+		aside("shared memory against Redis over its UNIX socket", "rdmakv shm", "redis unix", report.AtMost, 1).
+		aside("iWARP, adaptive, against Redis over TCP", "rdmakv iwarp", "redis tcp", report.AtMost, 1)
 }
 
 // growth is what a get costs as the store grows.

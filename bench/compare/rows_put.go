@@ -19,7 +19,7 @@ func putsDurableOne(o options) *row {
 	return r.
 		versus("iWARP: at least 0.9 of bare Pebble", "rdmakv iwarp", "bare Pebble", report.AtLeast, 0.9).
 		versus("shared memory: at least 0.9 of bare Pebble", "rdmakv shm", "bare Pebble", report.AtLeast, 0.9).
-		asideOne("against Redis with appendfsync always", "rdmakv iwarp", "redis tcp", report.AtLeast, 1)
+		aside("against Redis with appendfsync always", "rdmakv iwarp", "redis tcp", report.AtLeast, 1)
 }
 
 // Durable puts of many callers.
@@ -35,7 +35,7 @@ func putsDurableMany(o options) *row {
 	r.add(peer{"redis", "tcp", "always"}.ways(d, l)...)
 	return r.
 		target("at least 1.5 times Redis with appendfsync always", "rdmakv iwarp", "redis tcp", report.AtLeast, 1.5).
-		asideOne("against bare Pebble", "rdmakv iwarp", "floor pebble", report.AtLeast, 0.9)
+		aside("against bare Pebble", "rdmakv iwarp", "floor pebble", report.AtLeast, 0.9)
 }
 
 // Puts that are not waited for.
@@ -52,7 +52,7 @@ func putsOff(o options) *row {
 	r.add(peer{"memcached", "tcp", ""}.ways(d, l)...)
 	return r.
 		target("at least 1.3 times Redis without AOF", "rdmakv iwarp", "redis tcp", report.AtLeast, 1.3).
-		asideOne("against memcached", "rdmakv iwarp", "memcached tcp", report.AtLeast, 1)
+		aside("against memcached", "rdmakv iwarp", "memcached tcp", report.AtLeast, 1)
 }
 
 // Large puts.
@@ -69,8 +69,8 @@ func largePuts(o options) *row {
 	r.add(peer{"redis", "tcp", ""}.inGo(d, four), peer{"redis", "tcp", ""}.inC(d, four, false))
 	r.add(peer{"memcached", "tcp", ""}.inC(d, four, false))
 	return r.
-		asideOne("against raw TCP throughput", "rdmakv iwarp, 4 goroutines", "floor tcp", report.AtLeast, 0.8).
-		asideOne("against Redis without AOF", "rdmakv iwarp, 4 goroutines", "redis tcp", report.AtLeast, 1)
+		aside("against raw TCP throughput", "rdmakv iwarp, 4 goroutines", "floor tcp", report.AtLeast, 0.8).
+		aside("against Redis without AOF", "rdmakv iwarp, 4 goroutines", "redis tcp", report.AtLeast, 1)
 }
 
 // floors are what everything stands on.

@@ -56,6 +56,7 @@ append-only file unless the row says so.
   the ones on growth and on Zipf have the cache at its default size, and gets without any.
 - *Checksums.* rdmakv verifies a checksum of every value at the client; the peers have none.
 - *Durability.* rdmakv writes to Pebble, an LSM tree, in every mode; Redis without AOF and memcached write nothing.
+- *redis-benchmark* tells latencies in steps of 8 µs; its rates are exact.
 - *The client in C* counts the whole processor time of its run, a tenth of which was not measured, and divides it so.
 
 **Larger or other machines** will show other ratios: with more cores memcached and Redis' I/O threads get faster, on
