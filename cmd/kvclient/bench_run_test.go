@@ -1,0 +1,84 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/internal/server"
+	"github.com/rdmakv/rdmakv/rdma/iwarp"
+)
+
+// TestBenchCluster: bench measures a cluster as it does a single node.
+func TestBenchCluster(t *testing.T) {
+	kvclient := nodes(t)
+	kvclient(0, "", "cluster", "init", "a", "b")
+	for _, line := range []string{"--workload a", "--mix get=1,put=1 --batch 20 --skip-load", "--mix scan=1,delete=1 --skip-load"} {
+		args := strings.Fields("bench -o json --records 100 --value-size 1000 --operations 200 --clients 3 " + line)
+		var res benchResult
+		if err := json.Unmarshal([]byte(kvclient(0, "", args...)), &res); err != nil {
+			t.Fatal(err)
+		}
+		if res.Result == nil || res.Ops != 200 || res.Result.Errors != 0 || len(res.Operations) != 2 || res.Bench.Fabric != "iwarp" {
+			t.Errorf("%s: %+v", line, res)
+		}
+	}
+}
+
+// TestBenchInterrupted: when its context ends in the middle, bench prints the
+// result of what was done, and ends with an error.
+func TestBenchInterrupted(t *testing.T) {
+	srv, err := server.New(server.Config{
+		Fabric: iwarp.New(iwarp.Options{}), DataDir: "data", FS: vfs.NewMem(), MinFreeBytes: -1, CacheBytes: 4 << 20,
+		Shards: 4, MemoryLimit: 64 << 20, RegionSize: 16 << 20, IndexRegionSize: 4 << 20, MemoryKind: memory.Heap,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := srv.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := srv.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	addr := srv.Addrs()[0].String()
+	c, err := client.Dial(t.Context(), client.Config{Servers: []string{addr}, Fabric: iwarp.New(iwarp.Options{}), Timeout: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	go func() {
+		defer cancel()
+		for ctx.Err() == nil { // until the tenth insert is there
+			if found, err := c.Exists(ctx, []byte("bench/0000000059")); found || err != nil {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	var out, errOut bytes.Buffer
+	a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &errOut,
+		env: []string{"RDMAKV_SERVERS=" + addr, "RDMAKV_FABRIC=iwarp", "HOME=/nonexistent"}}
+	code := a.run(ctx, strings.Fields("bench -o json --records 50 --mix insert=1 --warmup 0 --duration 24h"))
+	var res benchResult
+	if err := json.Unmarshal(out.Bytes(), &res); err != nil {
+		t.Fatalf("%v: %s%s", err, &out, &errOut)
+	}
+	if code != exitError || !res.Interrupted || res.Ops < 9 || res.Result.Errors != 0 || !strings.Contains(errOut.String(), "interrupted") {
+		t.Errorf("exit code %d, %+v, %s", code, res, &errOut)
+	}
+}
