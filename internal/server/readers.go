@@ -38,7 +38,7 @@ func ReaderProof(dataDir string) func() (*os.File, error) {
 	}
 	name := filepath.Join(dataDir, readersFile)
 	return func() (*os.File, error) {
-		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+		f, err := os.OpenFile(name, os.O_RDONLY|os.O_CREATE, 0o600)
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +65,7 @@ func (srv *Server) waitReaders(ctx context.Context) error {
 	if !srv.hasReaderLock() {
 		return nil
 	}
-	f, err := os.OpenFile(filepath.Join(srv.cfg.DataDir, readersFile), os.O_RDWR, 0)
+	f, err := os.Open(filepath.Join(srv.cfg.DataDir, readersFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // no client has ever mapped anything
 	}

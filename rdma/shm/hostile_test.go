@@ -137,6 +137,16 @@ func TestHostileRings(t *testing.T) {
 
 // flood asks for n READs of a region that is there, and takes no answer.
 func (p *raw) flood(n int) {
+	list := p.regions()
+	var words []uint64
+	for range n {
+		words = append(words, word0(recRead, flagLast, 0), uint64(list[0].key)|4096<<32, 0)
+	}
+	p.say(uint64(8*len(words)), words...)
+}
+
+// regions are what the victim has shown.
+func (p *raw) regions() []shown {
 	_ = p.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	buf, oob := make([]byte, maxMessage), make([]byte, 256)
 	size, fds, err := readMessage(p.conn, buf, oob)
@@ -144,11 +154,7 @@ func (p *raw) flood(n int) {
 	list, err := parseRegions(buf[1:size], len(fds))
 	check(p.t, err)
 	closeAll(fds)
-	var words []uint64
-	for range n {
-		words = append(words, word0(recRead, flagLast, 0), uint64(list[0].key)|4096<<32, 0)
-	}
-	p.say(uint64(8*len(words)), words...)
+	return list
 }
 
 // answered makes the victim look at our place in its ring: it has to answer more
@@ -284,6 +290,34 @@ func TestPeerThatNeverReads(t *testing.T) {
 			}
 		}
 		n += k
+	}
+}
+
+// TestForbiddenBehindUnread: a READ that may not be, behind others whose answers
+// the peer does not take, waits for them; nobody turns round and round meanwhile.
+func TestForbiddenBehindUnread(t *testing.T) {
+	p, b := attacked(t)
+	list := p.regions()
+	var words []uint64
+	for range 100 {
+		words = append(words, word0(recRead, flagLast, 0), uint64(list[0].key)|4096<<32, 0)
+	}
+	words = append(words, word0(recRead, flagLast, 0), uint64(list[0].key^1)|4096<<32, 0, word0(recSend, flagLast, 0))
+	p.say(uint64(8*len(words)), words...)
+	q := b.qp.(*qp)
+	eventually(t, "the READ was seen and the ring let go of", func() bool {
+		if !q.rxMu.TryLock() {
+			return false
+		}
+		defer q.rxMu.Unlock()
+		return q.rx.stopped
+	})
+	var wcs [1]rdma.WC
+	if n, err := b.cq.(rdma.Spinner).Spin(wcs[:], time.Millisecond); n != 0 || err != nil {
+		t.Errorf("what stands behind a forbidden READ was acted upon: %d, %v", n, err)
+	}
+	if err := b.qp.Err(); err != nil {
+		t.Errorf("the READs before have not had their answers: %v", err)
 	}
 }
 

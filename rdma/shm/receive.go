@@ -5,6 +5,7 @@ package shm
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/rdmakv/rdmakv/rdma"
 )
@@ -49,21 +50,29 @@ func (q *qp) glance() {
 func (q *qp) serve() {
 	q.rxMu.Lock()
 	defer q.rxMu.Unlock()
-	for q.rx.live {
-		if q.rx.ready() {
-			q.drain(serveRecords)
-			continue
-		}
-		q.rx.h.asleep.Store(1)
-		if !q.rx.ready() {
-			break
-		}
-	}
+	q.settle(math.MaxInt)
 	q.mu.Lock()
 	if q.state != rdma.QPError {
 		q.pump() // there may be room
 	}
 	q.mu.Unlock()
+}
+
+// settle empties the ring and goes to sleep, in so many goes; false if there is
+// more. Behind a READ that may not be nothing is acted upon, so that there the
+// ring stays as it is. Under rxMu.
+func (q *qp) settle(goes int) bool {
+	for q.rx.live && !q.rx.stopped {
+		q.rx.h.asleep.Store(1)
+		if !q.rx.ready() {
+			return true
+		}
+		if goes--; goes < 0 {
+			return false
+		}
+		q.drain(serveRecords)
+	}
+	return true
 }
 
 // claim says that somebody polls the ring: the peer need not wake us.
@@ -79,11 +88,8 @@ func (q *qp) claim() {
 // unclaim ends that.
 func (q *qp) unclaim() {
 	q.rxMu.Lock()
-	if q.rx.live {
-		q.rx.h.asleep.Store(1)
-		if q.rx.ready() {
-			q.drain(glanceRecords)
-		}
+	if !q.settle(1) {
+		q.sockets.Go(q.serve) // live, so that finish has not waited for them yet
 	}
 	q.rxMu.Unlock()
 }
