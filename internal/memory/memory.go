@@ -93,6 +93,9 @@ type Options struct {
 	// Prefault takes the pages from the machine before Alloc returns, on several
 	// threads; else each is taken when it is first written to. Not for Heap.
 	Prefault bool
+	// OnPrefault, if not nil, is told now and then how many bytes have been
+	// taken, by one thread at a time. It must not block.
+	OnPrefault func(bytes int)
 	// Ledger counts the block and may refuse it; nil means Process().
 	Ledger *Ledger
 }

@@ -39,6 +39,8 @@ func settle(raw []byte, opt Options) error {
 	if !opt.Prefault {
 		return nil
 	}
+	var mu sync.Mutex
+	taken := 0
 	return inParallel(raw, prefaultStep, func(part []byte) error {
 		if opt.Transparent && opt.Shared && opt.Kind != Huge {
 			// Pages of a memfd come huge this way alone, and in a third of the
@@ -49,7 +51,15 @@ func settle(raw []byte, opt Options) error {
 			}
 			collapse(part)
 		}
-		return populate(part)
+		if err := populate(part); err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if taken += len(part); opt.OnPrefault != nil {
+			opt.OnPrefault(taken)
+		}
+		return nil
 	})
 }
 

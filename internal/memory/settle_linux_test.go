@@ -2,6 +2,7 @@ package memory
 
 import (
 	"encoding/binary"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,9 +13,13 @@ import (
 func TestPrefault(t *testing.T) {
 	const size = 2*prefaultStep + 12345
 	for _, prefault := range []bool{false, true} {
-		b, err := Alloc(size, Options{Tag: "t", Ledger: NewLedger(0), Prefault: prefault})
+		var told []int
+		b, err := Alloc(size, Options{Tag: "t", Ledger: NewLedger(0), Prefault: prefault, OnPrefault: func(n int) { told = append(told, n) }})
 		if err != nil {
 			t.Fatal(err)
+		}
+		if last := len(told) - 1; prefault && (last != 2 || told[last] < size || !slices.IsSorted(told)) || !prefault && last >= 0 {
+			t.Errorf("prefault %v: told of %v", prefault, told)
 		}
 		rss := ""
 		for line := range strings.Lines(smaps(t, addrOf(b.Bytes()))) {

@@ -108,10 +108,21 @@ func (r *regions) Alloc(id uint32, kind layout.RegionKind, size int) ([]byte, er
 	return mem.Bytes(), nil
 }
 
+// prefaultLines is the least time between two lines about a large region whose
+// pages are being taken.
+const prefaultLines = time.Second
+
 // alloc takes memory of the kind that the configuration asks for.
 func (r *regions) alloc(size int, kind layout.RegionKind) (*memory.Block, error) {
 	opt := r.opt
 	opt.Kind, opt.Tag = r.kind, kind.String()
+	told := time.Now()
+	opt.OnPrefault = func(taken int) {
+		if time.Since(told) >= prefaultLines {
+			told = time.Now()
+			r.log.Info("taking the pages of a region", "kind", kind.String(), "bytes", taken, "of", size)
+		}
+	}
 	if r.huge == HugeOff {
 		return memory.Alloc(size, opt)
 	}
