@@ -46,6 +46,9 @@ With -o json and --meta there are all of them and the value.`,
 				if meta || version {
 					return a.getMeta(cmd.Context(), c, key, meta)
 				}
+				if file != "" && !part {
+					return getFile(cmd.Context(), c, key, func(value []byte) error { return a.putOut(key, value, file) })
+				}
 				var value []byte
 				var err error
 				if part {
@@ -146,9 +149,20 @@ has stored it. With -o json it prints the version that the key then has.`,
 				return usagef("--if-version is 0, which no key has; --if-absent asks for a key that does not exist")
 			}
 			var value []byte
+			var large *os.File
+			var size int
+			if file != "" && file != "-" {
+				if large, size, err = openLarge(file); err != nil {
+					return err
+				}
+				if large != nil {
+					defer large.Close()
+				}
+			}
 			switch {
 			case len(args) == 2 && file != "":
 				return usagef("both VALUE and --file are given")
+			case large != nil: // it is read once there is memory for it
 			case len(args) == 2:
 				value, err = a.bytes("VALUE", args[1])
 			case file != "":
@@ -163,7 +177,11 @@ has stored it. With -o json it prints the version that the key then has.`,
 				return err
 			}
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				version, err := c.PutWith(cmd.Context(), key, value, opts)
+				put := func() (uint64, error) { return c.PutWith(cmd.Context(), key, value, opts) }
+				if large != nil {
+					put = func() (uint64, error) { return putFile(cmd.Context(), c, key, large, size, opts) }
+				}
+				version, err := put()
 				if err != nil || a.output != "json" {
 					return err
 				}

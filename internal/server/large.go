@@ -113,13 +113,30 @@ var errFetch = errors.New("server: READ from the client failed")
 type fetch struct {
 	idx  uint32           // in lane.fetches
 	done chan rdma.Status // one per completion; room for all in flight
+
+	// sum is taken of the pieces that have come while the next ones travel: READs
+	// of a queue pair complete in order, so the oldest piece is the one that is
+	// done. nil where a peer may still write to what has come (stage.seal).
+	sum    *xxh3.Hasher
+	summed uint64
+}
+
+// took notes that the oldest piece has come.
+func (f *fetch) took(stage *stage, n uint64) {
+	if f.sum != nil {
+		_, _ = f.sum.Write(stage.bytes()[f.summed : f.summed+n]) // never fails
+		f.summed += n
+	}
 }
 
 // fetch READs the value into stage and checks it. It returns only when no READ
 // is outstanding: stage is the caller's again.
 func (s *session) fetch(stage *stage, m remoteValue) error {
+	f := &fetch{done: make(chan rdma.Status, maxReadDepth)}
+	if stage.of.access&rdma.AccessRemoteMask == 0 {
+		f.sum = xxh3.New()
+	}
 	if m.size > 0 {
-		f := &fetch{done: make(chan rdma.Status, maxReadDepth)}
 		s.lane.addFetch(f)
 		err := s.readAll(f, stage, m)
 		s.lane.dropFetch(f)
@@ -131,17 +148,25 @@ func (s *session) fetch(stage *stage, m remoteValue) error {
 		}
 	}
 	s.srv.met.rendezvousBytes.Add(int64(m.size))
-	if xxh3.Hash(stage.bytes()) != m.checksum && !teeth.Off(teeth.D7ValueChecksum) {
+	if f.sumOf(stage) != m.checksum && !teeth.Off(teeth.D7ValueChecksum) {
 		return errChecksum
 	}
 	return nil
+}
+
+// sumOf is the checksum of what has come.
+func (f *fetch) sumOf(stage *stage) uint64 {
+	if f.sum != nil {
+		return f.sum.Sum64()
+	}
+	return xxh3.Hash(stage.bytes())
 }
 
 // readAll keeps up to depth pieces in flight until all have arrived.
 func (s *session) readAll(f *fetch, stage *stage, m remoteValue) error {
 	depth := max(1, min(s.lane.dev.readDepth, s.qp.Info().ORD)/cap(s.fetchSem))
 	piece := uint64(s.lane.dev.maxRead)
-	var next uint64
+	var next, taken uint64 // bytes asked for, and come
 	flying := 0
 	var failed error
 	deadline := time.NewTimer(s.srv.cfg.SendTimeout)
@@ -168,6 +193,10 @@ func (s *session) readAll(f *fetch, stage *stage, m remoteValue) error {
 			flying--
 			if st != rdma.StatusSuccess && failed == nil {
 				failed = st.Err()
+			}
+			if failed == nil {
+				f.took(stage, min(piece, m.size-taken))
+				taken += piece
 			}
 			deadline.Reset(s.srv.cfg.SendTimeout)
 		case <-deadline.C:
