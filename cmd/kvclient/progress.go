@@ -131,7 +131,7 @@ func (p *progress) bar(columns int) string {
 
 func (p *progress) columns() int {
 	if f, ok := p.w.(*os.File); ok {
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil {
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 { // some terminals do not know theirs
 			return width
 		}
 	}
