@@ -35,16 +35,17 @@ const (
 	lookQPs = 4
 	// clockTurns is how many looks pay for one at the clock.
 	clockTurns = 4
-	// lookOwed is a large READ, or many: that many bytes take longer to make and
-	// to move than a peer takes to answer at all.
-	lookOwed = 16 << 10
+	// lookOwed is a large READ, or many: they take longer to make and to move than
+	// a peer takes to answer at all. Each counts as owedEach bytes more.
+	lookOwed = 4 << 10
+	owedEach = 512
 	// lookMax bounds one call of Spin.
 	lookMax = time.Millisecond
 )
 
 // Spin is Poll that looks into the sockets of the CQ's connections itself, for
-// up to d. A large READ is given more time: while one is under way, and once bytes
-// have come, it goes on until none do for a while, or lookMax is over. With more than lookQPs of them, or inside TLS, it only polls.
+// up to d. Large READs and many are given more time: while they are under way, and
+// once bytes have come, it goes on until none do for a while, or lookMax is over. With more than lookQPs of them, or inside TLS, it only polls.
 func (c *cq) Spin(wcs []rdma.WC, d time.Duration) (int, error) {
 	if n, err := c.Poll(wcs); n > 0 || err != nil {
 		return n, err

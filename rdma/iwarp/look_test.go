@@ -211,6 +211,7 @@ func TestDirectResponse(t *testing.T) {
 			if !bytes.Equal(got[32:32+n], want) || !bytes.Equal(got[:32], make([]byte, 32)) || !bytes.Equal(got[32+n:], make([]byte, 32)) {
 				t.Fatalf("cut at %d: the bytes differ", cut)
 			}
+			_ = p.conn.Close() // else a lingers for it
 			a.close()
 		}
 	}
@@ -243,5 +244,6 @@ func TestDirectSinkCloses(t *testing.T) {
 		t.Errorf("%+v", wc)
 	}
 	a.dead(rdma.ErrLocal)
+	_ = p.conn.Close()
 	a.close()
 }

@@ -36,7 +36,7 @@ type qp struct {
 	lookable atomic.Bool  // not TLS, and not ended
 	hushed   atomic.Bool  // SO_RCVLOWAT is raised; written under rxMu
 	rings    atomic.Bool  // whoever looks next is to ring; written under mu
-	owed     atomic.Int64 // bytes of READs that were sent and are not complete; written under mu
+	owed     atomic.Int64 // by the peer: the bytes of READs that are under way, and owedEach for each; written under mu
 
 	mu         sync.Mutex
 	state      rdma.QPState

@@ -259,7 +259,7 @@ func (q *qp) finishReads() {
 	for ; n > 0; n-- {
 		w := q.orq.slots[q.orq.retired&uint64(len(q.orq.slots)-1)]
 		if w != nil {
-			q.owed.Add(-int64(w.length))
+			q.owed.Add(-owedEach - int64(w.length))
 		}
 		q.orq.slots[q.orq.retired&uint64(len(q.orq.slots)-1)] = nil
 		q.orq.retired++

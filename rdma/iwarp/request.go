@@ -100,7 +100,7 @@ func (q *qp) frameRead(tb *txBuffer, w *sendWQE) bool {
 	})
 	tb.b = endFPDU(dst, start, q.crc)
 	q.reads++
-	q.owed.Add(int64(w.length))
+	q.owed.Add(owedEach + int64(w.length))
 	q.sq.next++
 	q.orq.push(w)
 	return true
