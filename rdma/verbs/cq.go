@@ -59,6 +59,9 @@ func newCQ(d *device, depth int) (*cq, error) {
 		_ = ch.Close()
 		return nil, err
 	}
+	if d.kernel {
+		hw.Yield()
+	}
 	c := &cq{dev: d, hw: hw, ch: ch, qps: make(map[*qp]int)}
 	c.wakeup, c.wake = context.WithCancel(context.Background())
 	d.mu.Lock()

@@ -23,6 +23,7 @@ type device struct {
 	hw     *ibv.Context
 	attr   rdma.DeviceAttr
 	iwarp  bool
+	kernel bool // the kernel does its work, on this machine's processors
 	ports  int
 	spare  *ibv.CQ // see fillHole; nil on most devices
 
@@ -84,6 +85,7 @@ func openDevice(f *Fabric, name, reason string) (_ *device, err error) {
 	}
 	d = &device{fabric: f, name: name, hw: hw, ports: int(at.PhysPortCnt), qps: make(map[uint32]*qp), cqs: make(map[*ibv.CQ]*cq)}
 	d.iwarp = hw.Info().Transport == ibv.TransportIWARP
+	d.kernel = at.VendorID == siwVendor || at.VendorID == rxeVendor
 	ports, err := queryPorts(hw, d.ports)
 	if err != nil {
 		return nil, classify(err)
@@ -143,8 +145,12 @@ func attributes(at ibv.DeviceAttr, p ibv.PortAttr, iwarp bool, inline int) rdma.
 	return a
 }
 
-// siwVendor is the vendor of the kernel's soft-iWARP in ibv_query_device(3).
-const siwVendor = 0x626d74
+// Vendors of devices that the kernel makes in software, in ibv_query_device(3):
+// soft-iWARP and Soft-RoCE.
+const (
+	siwVendor = 0x626d74
+	rxeVendor = 0xffffff
+)
 
 // fillHole keeps siw usable: its library takes the map offset 0x90000 for "no
 // queue", so that from 576 KiB of queues on a context can make no more. One

@@ -83,6 +83,7 @@ type CQ struct {
 	ctx   *Context
 	ch    *CompChannel
 	depth int
+	yield bool
 }
 
 // CreateCQ is ibv_create_cq(3): a queue for at least depth completions. Whoever
@@ -116,6 +117,11 @@ func (c *Context) CreateCQ(depth int, ch *CompChannel) (*CQ, error) {
 	return cq, nil
 }
 
+// Yield has Spin and PostSendSpin call sched_yield(2) between looks: for a device
+// whose work is done by a thread of this machine's kernel, which may be waiting
+// for the very processor that spins. Call it before the queue is used.
+func (q *CQ) Yield() { q.yield = true }
+
 // Depth is how many completions fit; at least what CreateCQ was asked for.
 func (q *CQ) Depth() int { return q.depth }
 
@@ -146,7 +152,7 @@ func (q *CQ) Spin(wcs []WC, d time.Duration) (int, error) {
 	if err := q.use(); err != nil {
 		return 0, err
 	}
-	n, errno := sysSpinCQ(q.h, wcs, bounded(d))
+	n, errno := sysSpinCQ(q.h, wcs, bounded(d), q.yield)
 	q.mu.RUnlock()
 	return n, pollError(errno)
 }

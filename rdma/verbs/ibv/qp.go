@@ -127,7 +127,7 @@ func (q *QP) PostSendSpin(wrs []SendWR, cq *CQ, wcs []WC, d time.Duration) (post
 		return 0, 0, err
 	}
 	defer second.mu.RUnlock()
-	posted, polled, errno := sysPostSendSpin(q.h, wrs, cq.h, wcs, bounded(d))
+	posted, polled, errno := sysPostSendSpin(q.h, wrs, cq.h, wcs, bounded(d), cq.yield)
 	switch {
 	case posted < len(wrs):
 		return posted, 0, callError("ibv_post_send", errno)

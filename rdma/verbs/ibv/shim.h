@@ -100,8 +100,9 @@ int rk_create_cq(rk_h ctx, int depth, uint64_t key, rk_h channel, rk_h *cq, int 
 int rk_destroy_cq(rk_h cq);
 // rk_poll_cq returns the number of completions, or a negative number.
 int rk_poll_cq(rk_h cq, struct rk_wc *wcs, int n);
-// rk_spin_cq is rk_poll_cq that tries for up to ns nanoseconds.
-int rk_spin_cq(rk_h cq, struct rk_wc *wcs, int n, int64_t ns);
+// rk_spin_cq is rk_poll_cq that tries for up to ns nanoseconds. With yield it
+// lets other threads run in between.
+int rk_spin_cq(rk_h cq, struct rk_wc *wcs, int n, int64_t ns, int yield);
 int rk_req_notify_cq(rk_h cq, int solicited_only);
 
 // Work requests, flat: the scatter/gather list stands in the request.
@@ -133,7 +134,7 @@ int rk_post_srq_recv(rk_h srq, const struct rk_recv_wr *wrs, int n, int *err);
 // rk_post_send_spin posts, and if all were posted spins; *polled is the result
 // of rk_spin_cq.
 int rk_post_send_spin(rk_h qp, const struct rk_send_wr *wrs, int n, int *err, rk_h cq, struct rk_wc *wcs, int room,
-		      int64_t ns, int *polled);
+		      int64_t ns, int yield, int *polled);
 
 // Queues.
 

@@ -9,6 +9,7 @@
 
 #ifdef RK_HAVE_RDMA
 
+#include <sched.h>
 #include <string.h>
 #include <time.h>
 
@@ -118,7 +119,7 @@ int rk_poll_cq(rk_h cq, struct rk_wc *wcs, int n)
 	return stamp(wcs, ibv_poll_cq((struct ibv_cq *)cq, n, (struct ibv_wc *)wcs));
 }
 
-int rk_spin_cq(rk_h cq, struct rk_wc *wcs, int n, int64_t ns)
+int rk_spin_cq(rk_h cq, struct rk_wc *wcs, int n, int64_t ns, int yield)
 {
 	int64_t end = 0;
 
@@ -132,6 +133,8 @@ int rk_spin_cq(rk_h cq, struct rk_wc *wcs, int n, int64_t ns)
 		}
 		if (ns <= 0)
 			return 0;
+		if (yield)
+			sched_yield();
 		if (end == 0)
 			end = now(CLOCK_MONOTONIC) + ns;
 		else if (now(CLOCK_MONOTONIC) >= end)
@@ -199,11 +202,11 @@ int rk_post_send(rk_h qp, const struct rk_send_wr *wrs, int n, int *err)
 }
 
 int rk_post_send_spin(rk_h qp, const struct rk_send_wr *wrs, int n, int *err, rk_h cq, struct rk_wc *wcs, int room,
-		      int64_t ns, int *polled)
+		      int64_t ns, int yield, int *polled)
 {
 	int done = rk_post_send(qp, wrs, n, err);
 
-	*polled = done == n ? rk_spin_cq(cq, wcs, room, ns) : 0;
+	*polled = done == n ? rk_spin_cq(cq, wcs, room, ns, yield) : 0;
 	return done;
 }
 

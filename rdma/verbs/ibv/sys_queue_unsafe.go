@@ -121,8 +121,8 @@ func sysPollCQ(h handle, wcs []WC) (int, syscall.Errno) {
 	return polled(C.rk_poll_cq(C.rk_h(h), cWCs(wcs), count(len(wcs))))
 }
 
-func sysSpinCQ(h handle, wcs []WC, d time.Duration) (int, syscall.Errno) {
-	return polled(C.rk_spin_cq(C.rk_h(h), cWCs(wcs), count(len(wcs)), C.int64_t(d)))
+func sysSpinCQ(h handle, wcs []WC, d time.Duration, yield bool) (int, syscall.Errno) {
+	return polled(C.rk_spin_cq(C.rk_h(h), cWCs(wcs), count(len(wcs)), C.int64_t(d), flag[C.int](yield)))
 }
 
 // polled makes an errno of a provider's negative number.
@@ -143,9 +143,9 @@ func sysPostSend(h handle, wrs []SendWR) (int, syscall.Errno) {
 	return int(n), errno(e)
 }
 
-func sysPostSendSpin(h handle, wrs []SendWR, cq handle, wcs []WC, d time.Duration) (posted, got int, errn syscall.Errno) {
+func sysPostSendSpin(h handle, wrs []SendWR, cq handle, wcs []WC, d time.Duration, yield bool) (posted, got int, errn syscall.Errno) {
 	var e, p C.int
-	n := C.rk_post_send_spin(C.rk_h(h), cSendWRs(wrs), count(len(wrs)), &e, C.rk_h(cq), cWCs(wcs), count(len(wcs)), C.int64_t(d), &p)
+	n := C.rk_post_send_spin(C.rk_h(h), cSendWRs(wrs), count(len(wrs)), &e, C.rk_h(cq), cWCs(wcs), count(len(wcs)), C.int64_t(d), flag[C.int](yield), &p)
 	if e != 0 {
 		return int(n), 0, errno(e)
 	}

@@ -40,10 +40,10 @@ func sysGetCQEvent(handle) (uint64, syscall.Errno)         { return 0, none }
 func sysCreateCQ(handle, int, uint64, handle) (handle, int, syscall.Errno) {
 	return 0, 0, none
 }
-func sysDestroyCQ(handle) syscall.Errno                          { return none }
-func sysPollCQ(handle, []WC) (int, syscall.Errno)                { return 0, none }
-func sysSpinCQ(handle, []WC, time.Duration) (int, syscall.Errno) { return 0, none }
-func sysReqNotify(handle, bool) syscall.Errno                    { return none }
+func sysDestroyCQ(handle) syscall.Errno                                { return none }
+func sysPollCQ(handle, []WC) (int, syscall.Errno)                      { return 0, none }
+func sysSpinCQ(handle, []WC, time.Duration, bool) (int, syscall.Errno) { return 0, none }
+func sysReqNotify(handle, bool) syscall.Errno                          { return none }
 func sysCreateSRQ(handle, uint64, int, int) (h handle, wr, sge int, errno syscall.Errno) {
 	return 0, 0, 0, none
 }
@@ -57,7 +57,7 @@ func sysModifyQP(handle, *QPAttr, QPAttrMask) syscall.Errno { return none }
 func sysQueryQP(handle, QPAttrMask) (QPAttr, syscall.Errno) { return QPAttr{}, none }
 func sysPostSend(handle, []SendWR) (int, syscall.Errno)     { return 0, none }
 func sysPostRecv(handle, []RecvWR) (int, syscall.Errno)     { return 0, none }
-func sysPostSendSpin(handle, []SendWR, handle, []WC, time.Duration) (posted, polled int, errno syscall.Errno) {
+func sysPostSendSpin(handle, []SendWR, handle, []WC, time.Duration, bool) (posted, polled int, errno syscall.Errno) {
 	return 0, 0, none
 }
 func sysDestroyQP(handle) syscall.Errno { return none }
