@@ -92,6 +92,9 @@ func (r *restartRun) start(t *testing.T) (*node.Node, time.Time) {
 // time: the first get is answered at once, by message as long as memory fills,
 // and in the end every key is where one READ finds it. What it took is logged.
 func TestFullAgain(t *testing.T) {
+	if *restartKeys <= 100_000 {
+		t.Parallel() // it mostly waits for leases
+	}
 	r := &restartRun{dir: filepath.Join(t.TempDir(), "d"), keys: *restartKeys}
 	if *restartDir != "" {
 		r.dir = *restartDir
