@@ -85,8 +85,12 @@ type benchReader struct {
 	wcs [16]rdma.WC
 }
 
-func newBenchReader(t testing.TB, n int) *benchReader {
-	a, b := connected(t, pairConfig{bcfg: rdma.QPConfig{Access: rdma.AccessRemoteRead}})
+// The responder sleeps as the reader does: in one process a responder that spins
+// only takes its processor.
+func newBenchReader(t testing.TB, n int) *benchReader { return newReader(t, n, rdma.WaitEvent) }
+
+func newReader(t testing.TB, n int, responder rdma.WaitMode) *benchReader {
+	a, b := connected(t, pairConfig{b: Options{Wait: responder}, bcfg: rdma.QPConfig{Access: rdma.AccessRemoteRead}})
 	src, dst := b.mr(max(n, 4096), rdma.AccessRemoteRead), a.mr(n, rdma.AccessLocalWrite)
 	r := &benchReader{e: a}
 	r.sge[0] = rdma.SGE{MR: dst, Len: uint32(n)}

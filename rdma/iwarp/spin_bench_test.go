@@ -128,7 +128,7 @@ func BenchmarkReadSpinning(b *testing.B) {
 		b.Skip("two ends cannot spin on one processor")
 	}
 	const n = 104
-	r := newBenchReader(b, n)
+	r := newReader(b, n, rdma.WaitPoll)
 	p := newSpinPingPong(b, requestLen(n), responseLen(n))
 	p.round(b)
 	compare(b, func() { r.spinRound(b) }, func() { p.round(b) })
