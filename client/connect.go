@@ -173,6 +173,9 @@ func (s *session) build() error {
 	for i := range recvs {
 		rq.recvSGE = append(rq.recvSGE, rdma.SGE{MR: mr, Off: uint64(i * messageSize), Len: messageSize})
 	}
+	for i := range recvs {
+		rq.recvWR = append(rq.recvWR, rdma.RecvWR{ID: rdma.RecvID(uint64(i)), SGL: rq.recvSGE[i : i+1 : i+1]})
+	}
 	for i := range slots {
 		at := (recvs + i) * messageSize
 		sl := &slot{s: s, index: i, buf: mem[at : at+messageSize : at+messageSize]}

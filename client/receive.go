@@ -154,7 +154,7 @@ func (s *session) received(n int, length uint32) []byte {
 func (s *session) repost(n int) {
 	wr := [1]rdma.RecvWR{{ID: rdma.RecvID(uint64(n)), SGL: s.rq.recvSGE[n : n+1]}}
 	s.rq.posted.Add(1)
-	if k, _ := s.qp.PostRecv(wr[:]); k == 0 && s.rq.posted.Add(-1) == 0 {
+	if k, _ := s.qp.PostRecv(s.rq.recvWR[n : n+1]); k == 0 && s.rq.posted.Add(-1) == 0 {
 		s.drainedAll()
 	}
 }

@@ -85,6 +85,7 @@ type requests struct {
 	recvs   []byte  // receive buffers, messageSize each
 	recvMR  rdma.MR
 	recvSGE []rdma.SGE
+	recvWR  []rdma.RecvWR // one per buffer, never changed
 
 	posted  atomic.Int64  // receives that the fabric holds
 	drained chan struct{} // closed when, after the end, it holds none
