@@ -35,6 +35,9 @@ func TestFlags(t *testing.T) {
 	if err != nil || o.rounds != 7 || o.slice != 2*time.Second || o.seed == 0 {
 		t.Errorf("%+v, %v", o, err)
 	}
+	if !filepath.IsAbs(o.bin) {
+		t.Errorf("kvserver is looked for in %q, whatever directory it is started in", o.bin)
+	}
 	if o, err = parse([]string{"-quick"}, io.Discard); err != nil || o.rounds != 2 || o.slice != 100*time.Millisecond {
 		t.Errorf("%+v, %v", o, err)
 	}

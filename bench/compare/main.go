@@ -36,6 +36,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -120,6 +121,10 @@ func parse(args []string, log io.Writer) (o options, err error) {
 	}
 	if o.seed == 0 {
 		o.seed = uint64(rand.Uint32())
+	}
+	// Servers run in directories of their own.
+	if o.bin, err = filepath.Abs(o.bin); err != nil {
+		return o, err
 	}
 	set := make(map[string]bool)
 	f.Visit(func(f *flag.Flag) { set[f.Name] = true })

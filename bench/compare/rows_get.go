@@ -48,7 +48,7 @@ func getShm(o options) *row {
 func rateShm(o options) *row {
 	d := dataset{o.few(1_000_000), 64, "zipf"}
 	r := newRow("rate-shm", "Shared memory: gets per second of one client thread, 64 B, 1 M keys, Zipf 0.99",
-		"One caller, one get after the other. The choice of keys is YCSB's scrambled Zipfian one; the location cache of rdmakv has its default size of 65,536 places, so that part of the gets look the place up.", rate())
+		"One caller, one get after the other. The choice of keys is YCSB's scrambled Zipfian one; the location cache of rdmakv has its default size, and nothing is in it at first: gets of keys that were not read before look the place up.", rate())
 	r.add(
 		ours(o, "rdmakv shm", way{fabric: "shm", wait: "adaptive", sync: "off"}, d, single("get")),
 	)
