@@ -220,6 +220,10 @@ func (s *session) learnRegions(p *patience, version uint64) bool {
 func (s *session) readFor(p *patience, g *get, v *view) error {
 	if s.direct != nil {
 		if err := s.readAllDirect(g); err != errUnmapped {
+			if g.b != nil { // of READs that were posted before: handled is now
+				g.b.release()
+				g.b = nil
+			}
 			return err
 		}
 	}
