@@ -152,7 +152,6 @@ func (s *session) received(n int, length uint32) []byte {
 
 // repost hands receive n to the fabric. On a dead QP it comes back flushed.
 func (s *session) repost(n int) {
-	wr := [1]rdma.RecvWR{{ID: rdma.RecvID(uint64(n)), SGL: s.rq.recvSGE[n : n+1]}}
 	s.rq.posted.Add(1)
 	if k, _ := s.qp.PostRecv(s.rq.recvWR[n : n+1]); k == 0 && s.rq.posted.Add(-1) == 0 {
 		s.drainedAll()
