@@ -52,6 +52,9 @@ func TestNoAllocation(t *testing.T) {
 	o := Options{Records: 1, Values: FixedSize(64), Workers: 1, Choice: Zipfian, Mix: Mix{OpGet: 1, OpPut: 1, OpRMW: 1}, Operations: 1, Keys: Keys{Prefix: "bench/"}}
 	value := newValues(o.Values).make(nil, 0, 0)
 	o.Open = func(context.Context, int) (Store, error) { return &nullStore{value: value}, nil }
+	if testing.Short() {
+		t.Skip("the race detector makes it long, and allocates by itself")
+	}
 	run := func(ops uint64) float64 {
 		o.Operations = ops
 		return testing.AllocsPerRun(3, func() {

@@ -154,7 +154,7 @@ func TestFrontier(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			for done := 0; done < 50_000; {
+			for done := 0; done < 25_000; {
 				i, err := f.take()
 				if err != nil { // somebody was put to sleep with his key
 					runtime.Gosched()
@@ -166,7 +166,7 @@ func TestFrontier(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if got := f.limit.Load(); got != 400_001 {
+	if got := f.limit.Load(); got != 200_001 {
 		t.Errorf("%d keys", got)
 	}
 }
