@@ -143,6 +143,13 @@ func (c *cq) Poll(wcs []rdma.WC) (int, error) {
 			return 0, nil
 		}
 	}
+	n, err := c.take(wcs)
+	stamp(wcs[:n])
+	return n, err
+}
+
+// take moves completions from the ring to wcs.
+func (c *cq) take(wcs []rdma.WC) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -160,6 +167,20 @@ func (c *cq) Poll(wcs []rdma.WC) (int, error) {
 	}
 	c.queued.Store(int64(c.tail - c.head))
 	return n, nil
+}
+
+// stamp notes the time of the poll where READs have come: whoever waited for one
+// wants it for his lease, and one system call serves all that came together.
+func stamp(wcs []rdma.WC) {
+	for i := range wcs {
+		if wcs[i].Op == rdma.OpRDMARead {
+			now := bootNanos()
+			for j := range wcs {
+				wcs[j].Polled = now
+			}
+			return
+		}
+	}
 }
 
 // Arm asks for one event at the next completion. Whoever does that is about to

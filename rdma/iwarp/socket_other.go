@@ -15,3 +15,6 @@ func tuneSocket(syscall.RawConn, *sockReader, time.Duration) (mss int, err error
 
 // setLowat: whoever looks is looked for as well.
 func setLowat(int, int) bool { return false }
+
+// bootNanos: nobody has looked.
+func bootNanos() int64 { return 0 }
