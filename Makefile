@@ -37,7 +37,7 @@ check: ## the inner loop, under two minutes: format, vet, short tests
 	$(GO) test -short $$($(GO) list ./... | grep -v /test/e2e)
 
 test: ## everything that CI runs, well inside an hour on two cores
-	@scripts/steps prepare lint unit race mutants crash tears sim linearizability fuzz-short e2e security cluster-test lab demo
+	@scripts/steps prepare lint unit race mutants crash tears sim linearizability fuzz-short e2e ycsb security cluster-test lab demo
 
 test-all: ## test, and what takes longer: model, lab-cluster, lab-siw, nightly
 	@scripts/steps test model lab-cluster lab-siw nightly
