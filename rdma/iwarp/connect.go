@@ -125,7 +125,7 @@ func (q *qp) attach(conn stream, tcp *net.TCPConn, t *terms, state rdma.QPState)
 	if err := raw.Control(func(fd uintptr) { q.fd = int(fd) }); err != nil {
 		return fmt.Errorf("%w: %w", rdma.ErrPeerGone, err)
 	}
-	mss, err := tuneSocket(raw, &q.rx.sock, o.PeerTimeout)
+	mss, err := tuneSocket(raw, &q.rx.sock, o.PeerTimeout, isWithin(tcp))
 	if err != nil {
 		return fmt.Errorf("%w: %w", rdma.ErrPeerGone, err)
 	}
@@ -166,6 +166,13 @@ func (q *qp) attach(conn stream, tcp *net.TCPConn, t *terms, state rdma.QPState)
 	go q.read()
 	q.kick()
 	return nil
+}
+
+// isWithin reports whether the peer is on this machine.
+func isWithin(conn *net.TCPConn) bool {
+	local, ok := conn.LocalAddr().(*net.TCPAddr)
+	remote, too := conn.RemoteAddr().(*net.TCPAddr)
+	return ok && too && (remote.IP.IsLoopback() || remote.IP.Equal(local.IP))
 }
 
 // payloadFor is how many bytes of payload go into one FPDU. MPA wants FPDUs

@@ -9,7 +9,7 @@ import (
 
 // tuneSocket knows nothing of this system's sockets: keepalive finds a dead
 // peer, and FPDUs fit into the segments of an Ethernet.
-func tuneSocket(syscall.RawConn, *sockReader, time.Duration) (mss int, err error) {
+func tuneSocket(syscall.RawConn, *sockReader, time.Duration, bool) (mss int, err error) {
 	return 1460, nil
 }
 
