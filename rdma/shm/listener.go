@@ -244,7 +244,11 @@ func (r *connRequest) receive() {
 	r.mu.Lock()
 	r.timer = time.AfterFunc(f.opts.SetupTimeout, r.expire)
 	r.mu.Unlock()
-	r.l.queue <- r // it has room for all that are pending
+	select {
+	case r.l.queue <- r: // it has room for all that are pending
+	default: // but the program takes none, and it is full of those that have waited too long
+		r.expire()
+	}
 }
 
 // take marks the request as the program's; false if it was dropped meanwhile.

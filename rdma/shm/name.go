@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/rdmakv/rdmakv/rdma"
 	"golang.org/x/sys/unix"
@@ -33,6 +34,11 @@ func listenSocket(path string, mode os.FileMode) (*lockedName, *net.UnixListener
 			len(unix.RawSockaddrUnix{}.Path)-1, path, len(path))
 	}
 	n, err := lockName(path)
+	// Whoever sweeps holds the lock of a dead process for a moment.
+	for end := time.Now().Add(lockPatience); errors.Is(err, errNameTaken) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+		n, err = lockName(path)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -59,6 +65,9 @@ func listenSocket(path string, mode os.FileMode) (*lockedName, *net.UnixListener
 	}
 	return n, sock, nil
 }
+
+// lockPatience is how long a name may seem taken before it is.
+const lockPatience = 100 * time.Millisecond
 
 // maxSweep bounds the sockets that sweep looks at.
 const maxSweep = 256

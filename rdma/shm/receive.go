@@ -312,7 +312,8 @@ func badResponse() *cause {
 func (q *qp) hangup(err error) {
 	q.rxMu.Lock()
 	defer q.rxMu.Unlock()
-	for q.rx.live && !q.rx.stopped && q.rx.ready() {
+	// At most what a ring holds: whoever else has the memory could go on for ever.
+	for left := ringSize / recordHeader; left > 0 && q.rx.live && !q.rx.stopped && q.rx.ready(); left -= serveRecords {
 		q.drain(serveRecords)
 	}
 	if err != nil {

@@ -179,6 +179,10 @@ func parseRecord(ring []byte, at, have uint64) (r record, err error) {
 	switch {
 	case r.size > have || r.size > end:
 		return r, fmt.Errorf("%w: a record of %d bytes in the peer's ring, %d are there", rdma.ErrProtocol, r.size, min(have, end))
+	case r.typ == recPad && r.size == have:
+		// It becomes visible with the record behind it. Pads alone could keep us
+		// busy for ever.
+		return r, fmt.Errorf("%w: a pad with nothing behind it in the peer's ring", rdma.ErrProtocol)
 	case r.typ == recPad && r.size != end:
 		return r, fmt.Errorf("%w: a pad of %d bytes in the peer's ring, %d to its end", rdma.ErrProtocol, r.size, end)
 	case r.typ != recPad && n > maxPiece, r.typ == recRead && n != 0:

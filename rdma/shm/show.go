@@ -216,11 +216,12 @@ func (q *qp) tell() {
 	}
 }
 
-// stopShowing ends it, when the QP is in ERR.
+// stopShowing ends it, when the QP is in ERR. Until all is taken back nobody can
+// pass us by: a region that is closed meanwhile waits for that.
 func (q *qp) stopShowing() {
 	q.pd.mu.Lock()
+	defer q.pd.mu.Unlock()
 	delete(q.pd.sharing, q)
-	q.pd.mu.Unlock()
 	s := &q.show
 	s.mu.Lock()
 	defer s.mu.Unlock()

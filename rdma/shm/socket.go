@@ -29,10 +29,14 @@ func (q *qp) wakePeer() {
 }
 
 // wake sends a wake-up. It does not wait: if the socket is full, there are
-// wake-ups enough in it.
+// messages enough in it, each of which wakes (listen). One that cannot be sent for
+// another reason ends the connection: the peer would sleep for ever.
 func (q *qp) wake() {
 	_ = q.raw.Control(func(fd uintptr) {
-		_ = unix.Sendto(int(fd), wakeByte, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
+		err := unix.Sendto(int(fd), wakeByte, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
+		if err != nil && err != unix.EAGAIN {
+			_ = unix.Shutdown(int(fd), unix.SHUT_RDWR)
+		}
 	})
 }
 
@@ -55,14 +59,14 @@ func (q *qp) listen() {
 				q.hangup(fmt.Errorf("%w: %w", rdma.ErrProtocol, err))
 				return
 			}
-			continue
+			fds = nil
 		}
 		closeAll(fds)
 		if err != nil || n == 0 {
 			q.hangup(nil)
 			return
 		}
-		q.serve()
+		q.serve() // whatever it was: a wake-up may have found no room behind it
 	}
 }
 
@@ -117,6 +121,11 @@ func (q *qp) onMessage(b []byte, fds []int) error {
 		return err
 	}
 	add := make(map[uint32]*remote)
+	defer func() { // what did not become known to readers
+		for _, r := range add {
+			q.seen.forget(r)
+		}
+	}()
 	for _, s := range list {
 		if s.gone {
 			if r := add[s.key]; r != nil {
@@ -130,9 +139,6 @@ func (q *qp) onMessage(b []byte, fds []int) error {
 		r, err := q.mapRegion(s, fds[0])
 		fds = shift(fds)
 		if err != nil {
-			for _, r := range add {
-				q.seen.forget(r)
-			}
 			return err
 		}
 		if r != nil {
@@ -144,6 +150,7 @@ func (q *qp) onMessage(b []byte, fds []int) error {
 		}
 	}
 	q.seen.add(add)
+	add = nil
 	return nil
 }
 
