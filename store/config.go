@@ -21,10 +21,12 @@ const (
 	// has seen outlives a crash of process or machine.
 	Always SyncPolicy = iota
 	// Interval publishes before the fsync, which follows within SyncInterval.
-	// A crash of the machine loses at most that much of the tail.
+	// A crash of machine or process loses at most that much of the tail.
 	Interval
-	// Off never asks for an fsync. A crash of the machine loses what the
-	// operating system had not written yet.
+	// Off lets nobody wait for the disk. A crash of the machine loses what the
+	// operating system had not written yet, a crash of the process what it had
+	// not handed to it: at most the last second, of which a sync of the log that
+	// nobody waits for makes sure.
 	Off
 )
 

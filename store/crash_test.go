@@ -241,6 +241,27 @@ func TestIntervalSyncs(t *testing.T) {
 	})
 }
 
+// TestKilledLater: a put that was acknowledged some time ago outlives its process
+// under every policy, although nothing is put after it: all that was written to
+// files is there, synced or not, and nothing else.
+func TestKilledLater(t *testing.T) {
+	for _, policy := range []SyncPolicy{Always, Interval, Off} {
+		t.Run(policy.String(), func(t *testing.T) {
+			fs := vfs.NewCrashableMem()
+			c := testConfig(fs)
+			c.Sync = policy
+			n := open(t, c)
+			n.put(0, "k", "v")
+			waitFor(t, "the kernel to have the write", func() bool {
+				after := open(t, testConfig(fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})))
+				defer after.Close()
+				_, ok := after.get(0, "k")
+				return ok
+			})
+		})
+	}
+}
+
 // TestStatsJSON: the server shows Stats as JSON.
 func TestStatsJSON(t *testing.T) {
 	n := open(t, testConfig(memFS()))

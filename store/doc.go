@@ -18,10 +18,10 @@
 // Nothing leaves the store - no value, no "not found", no page of a scan -
 // before published has reached the newest write it reflects. Under the sync
 // policy Always, published implies durable: what a client sees, even
-// one-sidedly, outlives a crash. Interval and Off give that up: a crash may
-// lose acknowledged writes of the last SyncInterval (Interval), or those that
-// the operating system had not written yet (Off); what is left is still a
-// prefix of the order, and nothing is half there.
+// one-sidedly, outlives a crash. Interval and Off give that up: a crash, of the
+// process too, may lose acknowledged writes of the last SyncInterval (Interval)
+// or second (Off; more if the machine crashes while the disk is behind); what is
+// left is still a prefix of the order, and nothing is half there.
 //
 // After the commit nothing may fail. Memory is reserved before; where there is
 // none the key goes without a slot, which its bucket's header counts, and is

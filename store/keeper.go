@@ -50,9 +50,13 @@ func (s *Store) runKeeper() {
 // last one. Under Interval that is the sync that the policy promises. Always:
 // each sync leaves in the log how far it is known to be whole, so damage
 // before that point is found at the next start; damage behind the last one
-// looks like the end. Off never syncs, and does without.
+// looks like the end. Off keeps no such record.
 func (s *Store) heartbeat() {
-	if s.cfg.Sync == Off || !s.unbeaten.Swap(false) {
+	if !s.unbeaten.Swap(false) {
+		return
+	}
+	if s.cfg.Sync == Off {
+		s.handOver()
 		return
 	}
 	s.facts.beats++
@@ -62,6 +66,16 @@ func (s *Store) heartbeat() {
 	// From here on a log or manifest that has lost its end is found out.
 	if err := s.ledger.raise(s.facts.beats); err != nil {
 		s.fence.report(levelError, "ledger", "err", err)
+	}
+}
+
+// handOver sees to it that the kernel has the log. Without a sync Pebble hands it
+// over block by block, and the last one stays in its memory until others fill it:
+// a killed process would lose what it acknowledged any time ago. Pebble can be
+// asked for the block only together with a sync.
+func (s *Store) handOver() {
+	if err := s.db.LogData(nil, pebble.Sync); err != nil {
+		s.fence.fail(fmt.Errorf("sync of the log: %w", err))
 	}
 }
 
