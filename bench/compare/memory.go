@@ -93,9 +93,6 @@ func usedByRdmakv(ctx context.Context, s *servers.Server, rec recipe) (uint64, e
 
 // stats are those of a kvserver's store that matter here.
 type stats struct {
-	Keys         uint64 `json:"keys"`
-	Slotless     uint64 `json:"slotless"`
-	PebbleOnly   uint64 `json:"pebble_only"`
 	MemoryUsed   uint64 `json:"memory_used"`
 	Shards       int    `json:"shards"`
 	ShardsFilled int    `json:"shards_filled"`

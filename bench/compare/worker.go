@@ -223,8 +223,10 @@ func touch(ctx context.Context, o load.Options) error {
 			k[i] = o.Keys.Append(k[i][:0], from+uint64(i))
 		}
 		many.GetMany(ctx, k[:n], v[:n], errs[:n])
-		if err := errors.Join(errs[:n]...); err != nil {
-			return fmt.Errorf("touching the keys: %w", err)
+		for _, err := range errs[:n] {
+			if err != nil {
+				return fmt.Errorf("touching the keys: %w", err)
+			}
 		}
 	}
 	return s.Close()
