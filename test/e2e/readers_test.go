@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"bufio"
+	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -66,6 +68,36 @@ func (m *mapper) signal(s syscall.Signal) {
 	}
 }
 
+// stop stops all threads of the client and returns when they stand still: until the
+// first of them has met the signal, the others go on, and could yet let go.
+func (m *mapper) stop() {
+	m.t.Helper()
+	m.signal(syscall.SIGSTOP)
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", m.cmd.Process.Pid))
+		if err != nil || len(names) == 0 {
+			m.t.Fatalf("threads of the client: %v, %v", names, err)
+		}
+		still := 0
+		for _, name := range names {
+			stat, err := os.ReadFile(name)
+			if err != nil {
+				m.t.Fatal(err)
+			}
+			// proc(5): the state follows the command, which is in parentheses.
+			if i := bytes.LastIndexByte(stat, ')'); i >= 0 && bytes.HasPrefix(stat[i:], []byte(") T")) {
+				still++
+			}
+		}
+		if still == len(names) {
+			return
+		}
+		if time.Now().After(deadline) {
+			m.t.Fatalf("%d of the client's %d threads have stopped", still, len(names))
+		}
+	}
+}
+
 func (m *mapper) kill() {
 	if !m.dead {
 		m.dead = true
@@ -108,7 +140,7 @@ func TestReadersOfThePredecessor(t *testing.T) {
 
 	// It holds the memory and cannot let go.
 	m := startMapper(t, listen)
-	m.signal(syscall.SIGSTOP)
+	m.stop()
 	crash()
 	begun := time.Now()
 	n = start(listen)
@@ -119,7 +151,7 @@ func TestReadersOfThePredecessor(t *testing.T) {
 
 	// It is dead, and so is its lock.
 	m = startMapper(t, listen)
-	m.signal(syscall.SIGSTOP)
+	m.stop()
 	crash()
 	m.kill()
 	n = start(listen)
@@ -129,7 +161,7 @@ func TestReadersOfThePredecessor(t *testing.T) {
 
 	// It lets go while the node waits.
 	m = startMapper(t, listen)
-	m.signal(syscall.SIGSTOP)
+	m.stop()
 	crash()
 	time.AfterFunc(lease/10, m.kill)
 	n = start(listen)
