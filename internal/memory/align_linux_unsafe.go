@@ -28,22 +28,27 @@ func mapFile(fd, size, prot int) ([]byte, error) {
 		return unsafe.Slice((*byte)(p), size), nil
 	}
 	// Reserve more than is needed, map over the aligned part, give back the rest.
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fail(err)
+	}
 	page := uintptr(unix.Getpagesize())
+	unit := max(hugeAlign, uintptr(st.Blksize)) // of huge pages it is their size
 	used := (uintptr(size) + page - 1) &^ (page - 1)
-	base, err := unix.MmapPtr(-1, 0, nil, used+hugeAlign, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	base, err := unix.MmapPtr(-1, 0, nil, used+unit, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
 		return fail(err)
 	}
-	head := -uintptr(base) & (hugeAlign - 1)
+	head := -uintptr(base) & (unit - 1)
 	at := unsafe.Add(base, head)
 	if _, err := unix.MmapPtr(fd, 0, at, uintptr(size), prot, unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
-		_ = unix.MunmapPtr(base, used+hugeAlign)
+		_ = unix.MunmapPtr(base, used+unit)
 		return fail(err)
 	}
 	if head > 0 {
 		_ = unix.MunmapPtr(base, head)
 	}
-	_ = unix.MunmapPtr(unsafe.Add(at, used), hugeAlign-head)
+	_ = unix.MunmapPtr(unsafe.Add(at, used), unit-head)
 	return unsafe.Slice((*byte)(at), size), nil
 }
 

@@ -41,7 +41,7 @@ var backings struct {
 // mapShared maps size bytes, a multiple of the kind's granule, of a new memfd.
 func mapShared(size int, opt Options) ([]byte, error) {
 	kind := opt.Kind
-	flags := unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	flags := 0
 	var info hugePages
 	if kind == Huge {
 		var err error
@@ -50,9 +50,9 @@ func mapShared(size int, opt Options) ([]byte, error) {
 		}
 		flags |= unix.MFD_HUGETLB | bits.Len(uint(info.size)-1)<<unix.MFD_HUGE_SHIFT
 	}
-	fd, err := unix.MemfdCreate("rdmakv", flags)
+	fd, err := newMemfd("rdmakv", flags)
 	if err != nil {
-		return nil, fmt.Errorf("%w: memfd_create: %v", ErrNotSupported, err)
+		return nil, err
 	}
 	raw, err := mapNew(fd, size, opt)
 	if err != nil {
@@ -70,6 +70,23 @@ func mapShared(size int, opt Options) ([]byte, error) {
 	i, _ := slices.BinarySearchFunc(backings.list, addrOf(raw), compareBase)
 	backings.list = slices.Insert(backings.list, i, backing{base: addrOf(raw), size: size, fd: fd})
 	return raw, nil
+}
+
+// newMemfd makes a memfd that can be sealed and not be executed: machines can be
+// set to give no others (vm.memfd_noexec, Linux 6.3).
+func newMemfd(name string, flags int) (int, error) {
+	flags |= unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) { // an older kernel
+		fd, err = unix.MemfdCreate(name, flags)
+	}
+	switch {
+	case err == nil:
+		return fd, nil
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM):
+		return -1, fmt.Errorf("%w: memfd_create: %w (see ulimit -n)", ErrNoMemory, err)
+	}
+	return -1, fmt.Errorf("%w: memfd_create: %w", ErrNotSupported, err)
 }
 
 func compareBase(b backing, base uintptr) int {
@@ -163,41 +180,46 @@ func BackingOf(b []byte) (Backing, bool) {
 }
 
 // MapSealed maps a memfd that another process has passed, for reading, once the
-// kernel has said that it cannot shrink: whoever could cut it off could kill us
-// by SIGBUS. It must be a memfd (or a file of the same kind) with F_SEAL_SHRINK,
-// and at least size bytes long. The descriptor stays the caller's; the mapping
-// ends with UnmapSealed.
+// kernel has said that nothing can be cut off it or out of it: whoever could do so
+// could kill us by SIGBUS. It must be a memfd (or a file of the same kind) of size
+// bytes, with F_SEAL_SHRINK and F_SEAL_FUTURE_WRITE or F_SEAL_WRITE, which forbid
+// holes; those of huge pages are not always filled again. Else it fails with
+// ErrUnsealed or ErrSize; any other error is about this process. The descriptor
+// stays the caller's; the mapping ends with UnmapSealed.
 func MapSealed(fd int, size int64) ([]byte, error) {
 	if size <= 0 || size > MaxSize {
 		return nil, fmt.Errorf("%w: a descriptor of %d bytes, allowed are 1 to %d", ErrSize, size, int64(MaxSize))
 	}
-	if err := checkSealed(fd, size); err != nil {
+	if err := checkSealed(fd, size, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_WRITE); err != nil {
 		return nil, err
 	}
 	return mapAdvisedFD(fd, int(size), unix.PROT_READ)
 }
 
-// MapChannel is MapSealed for memory that both ends write, with the same check.
+// MapChannel is MapSealed for memory that both ends write: normal pages, whose holes
+// are filled by the kernel.
 func MapChannel(fd int, size int64) ([]byte, error) {
-	if err := checkSealed(fd, size); err != nil {
+	if err := checkSealed(fd, size, unix.F_SEAL_SHRINK); err != nil {
 		return nil, err
 	}
 	return mapAdvisedFD(fd, int(size), unix.PROT_READ|unix.PROT_WRITE)
 }
 
-func checkSealed(fd int, size int64) error {
+// checkSealed wants F_SEAL_SHRINK, one of some more seals, and exactly that size:
+// a mapping of huge pages can be ended only as a whole.
+func checkSealed(fd int, size int64, one int) error {
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil {
 		return fmt.Errorf("%w: a descriptor that can have no seals: %w", ErrUnsealed, err)
 	}
-	if seals&unix.F_SEAL_SHRINK == 0 {
-		return fmt.Errorf("%w: seals %#x lack F_SEAL_SHRINK", ErrUnsealed, seals)
+	if seals&unix.F_SEAL_SHRINK == 0 || seals&one == 0 {
+		return fmt.Errorf("%w: seals %#x lack F_SEAL_SHRINK, or what keeps holes out", ErrUnsealed, seals)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return fmt.Errorf("fstat of a passed descriptor: %w", err)
 	}
-	if st.Size < size {
+	if st.Size != size {
 		return fmt.Errorf("%w: %d bytes, %d were promised", ErrUnsealed, st.Size, size)
 	}
 	return nil
@@ -210,9 +232,8 @@ func UnmapSealed(raw []byte) error { return unmapFile(raw) }
 // two processes that both write it, and maps it. The descriptor is the caller's
 // to pass on and to close.
 func NewChannel(size int) (raw []byte, fd int, err error) {
-	fd, err = unix.MemfdCreate("rdmakv-channel", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		return nil, -1, fmt.Errorf("%w: memfd_create: %v", ErrNotSupported, err)
+	if fd, err = newMemfd("rdmakv-channel", 0); err != nil {
+		return nil, -1, err
 	}
 	if err = unix.Ftruncate(fd, int64(size)); err == nil {
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
 )
 
@@ -78,11 +79,24 @@ func (f *Fabric) Open(ctx context.Context, name string) (rdma.Device, error) {
 	if f.optErr != nil {
 		return fail(f.optErr)
 	}
+	if err := probe(); err != nil {
+		return fail(fmt.Errorf("%w: no memory can be shared here: %w", rdma.ErrNoDevice, err))
+	}
 	reason := "named"
 	if name == "" {
 		reason = "the only device"
 	}
 	return newDevice(f, reason), nil
+}
+
+// probe finds out whether this kernel gives the memfds and seals that regions need:
+// whoever opens the device can still take another one.
+func probe() error {
+	b, err := memory.Alloc(1, memory.Options{Shared: true, Tag: "shm probe"})
+	if err != nil {
+		return err
+	}
+	return b.Free()
 }
 
 // Route names the device if a server of this host says that it is the one at

@@ -117,7 +117,9 @@ func TestHostileRings(t *testing.T) {
 		"memory without a region":    {func(p *raw) { p.send([]byte{msgRegions}, p.memfd(4096, 0)) }, rdma.ErrProtocol},
 		"more memory than regions":   {func(p *raw) { p.shown(4096, p.memfd(4096, unix.F_SEAL_SHRINK), p.memfd(4096, 0)) }, rdma.ErrProtocol},
 		"memory without a seal":      {func(p *raw) { p.shown(4096, p.memfd(4096, 0)) }, rdma.ErrProtocol},
-		"memory that is too short":   {func(p *raw) { p.shown(8192, p.memfd(4096, unix.F_SEAL_SHRINK)) }, rdma.ErrProtocol},
+		"memory that is too short":   {func(p *raw) { p.shown(8192, p.sealed()) }, rdma.ErrProtocol},
+		"memory that is too long":    {func(p *raw) { p.shown(2048, p.sealed()) }, rdma.ErrProtocol},
+		"memory that can get holes":  {func(p *raw) { p.shown(4096, p.memfd(4096, unix.F_SEAL_SHRINK)) }, rdma.ErrProtocol},
 		"a file":                     {func(p *raw) { p.shown(4096, p.file(4096)) }, rdma.ErrProtocol},
 		"a pipe":                     {func(p *raw) { p.shown(4096, p.pipe()) }, rdma.ErrProtocol},
 		"more descriptors than fit":  {func(p *raw) { p.shown(4096, p.many(200)...) }, rdma.ErrPeerGone},
@@ -171,7 +173,7 @@ func (p *raw) memfd(size int64, seals int) int {
 	return fd
 }
 
-func (p *raw) sealed() int { return p.memfd(4096, unix.F_SEAL_SHRINK) }
+func (p *raw) sealed() int { return p.memfd(4096, unix.F_SEAL_SHRINK|unix.F_SEAL_FUTURE_WRITE) }
 
 func (p *raw) file(size int) int {
 	name := filepath.Join(p.t.TempDir(), "file")

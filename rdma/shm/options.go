@@ -12,7 +12,7 @@ const (
 	// SameUser: both processes have the same user id. The default.
 	SameUser Trust = iota
 	// Trusted: whoever can reach the socket may connect, and a socket is believed
-	// that belongs to us, to root or to the owner of its directory. A mapping
+	// that belongs to us, to root or to the owner of Dir. A mapping
 	// cannot be taken back, so this is the operator's word for all of them.
 	Trusted
 )

@@ -80,8 +80,8 @@ func (f *Fabric) makeDir() (string, error) {
 }
 
 // checkDir refuses a directory in which others could put sockets: it must be ours
-// (or root's, or anybody's one trusts) and writable for its owner alone. It
-// returns the owner.
+// or root's (or, where one was named and its owner is trusted, his) and writable for
+// its owner alone. It returns the owner.
 func (f *Fabric) checkDir(dir string) (owner uint32, err error) {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -93,7 +93,7 @@ func (f *Fabric) checkDir(dir string) (owner uint32, err error) {
 		return 0, fmt.Errorf("%s is no directory", dir)
 	case info.Mode().Perm()&0o022 != 0:
 		return 0, fmt.Errorf("%s is writable for others (mode %v): chmod go-w", dir, info.Mode().Perm())
-	case f.opts.Trust == SameUser && st.Uid != uint32(os.Getuid()) && st.Uid != 0:
+	case (f.opts.Trust == SameUser || f.opts.Dir == "") && st.Uid != uint32(os.Getuid()) && st.Uid != 0:
 		return 0, fmt.Errorf("%s belongs to user %d, not to us (%d)", dir, st.Uid, os.Getuid())
 	}
 	return st.Uid, nil

@@ -227,9 +227,8 @@ func (q *qp) onRead(r *record) *cause {
 	if p.size > maxMsgSize {
 		return &cause{err: fmt.Errorf("%w: a READ of %d bytes", rdma.ErrProtocol, p.size), bye: byeProtocol}
 	}
-	if _, err := q.admit(&p); err != nil {
-		q.rx.stopped = true
-	}
+	_, p.refused = q.admit(&p)
+	q.rx.stopped = p.refused != nil
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.state == rdma.QPError {

@@ -220,15 +220,33 @@ func (q *qp) ReadDirect(sink []byte, at rdma.RemoteAddr) rdma.Status {
 		return rdma.StatusLocQPOpErr
 	}
 	ok := r.copy(sink, at.Addr)
+	var c cause
+	if !ok {
+		c = q.refused()
+	}
 	r.release()
 	if !ok {
 		if q.dying.Load() {
 			return rdma.StatusWRFlushErr
 		}
-		q.fail(forbidden("a READ of ours", errShown))
-		return rdma.StatusRemAccessErr
+		q.fail(c)
+		return c.status
 	}
 	return rdma.StatusSuccess
+}
+
+// refused is the end that a READ of ours brings which the peer does not allow; or
+// does not allow any more, because it ends the connection. The caller holds one of
+// the peer's regions, and with it the channel.
+func (q *qp) refused() cause {
+	if last := bye(q.ch.in.bye.Load()); last != byeNone && last != byeAccess {
+		c := hungUp(last, nil)
+		c.status = rdma.StatusRetryExcErr
+		return c
+	}
+	c := forbidden("a READ of ours", errShown)
+	c.status = rdma.StatusRemAccessErr
+	return c
 }
 
 var _ rdma.DirectReader = (*qp)(nil)

@@ -3,6 +3,7 @@
 package shm
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -52,9 +53,9 @@ func (q *qp) listen() {
 	buf := make([]byte, maxMessage)
 	oob := make([]byte, unix.CmsgSpace(4*maxNotices))
 	for {
-		n, fds, err := readMessage(q.conn, buf, oob)
+		n, fds, short, err := readDatagram(q.conn, buf, oob)
 		if err == nil && n > 0 && buf[0] != msgWake {
-			err = q.onMessage(buf[:n], fds)
+			err = q.onMessage(buf[:n], fds, short)
 			if err != nil {
 				q.hangup(fmt.Errorf("%w: %w", rdma.ErrProtocol, err))
 				return
@@ -73,21 +74,35 @@ func (q *qp) listen() {
 // readMessage reads one datagram and its descriptors, which are the caller's to
 // close. A datagram of 0 bytes is the end, io.EOF.
 func readMessage(conn *net.UnixConn, buf, oob []byte) (n int, fds []int, err error) {
+	n, fds, short, err := readDatagram(conn, buf, oob)
+	if short && err == nil {
+		closeAll(fds)
+		return 0, nil, errCut
+	}
+	return n, fds, err
+}
+
+var errCut = fmt.Errorf("%w: a message or its descriptors were cut off", rdma.ErrProtocol)
+
+// readDatagram is readMessage that also takes a message of which some descriptors,
+// the last ones, are missing: this process has no room for more.
+func readDatagram(conn *net.UnixConn, buf, oob []byte) (n int, fds []int, short bool, err error) {
 	n, oobn, flags, _, err := conn.ReadMsgUnix(buf, oob)
 	if oobn > 0 {
 		fds = descriptors(oob[:oobn])
 	}
-	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-		err = fmt.Errorf("%w: a message or its descriptors were cut off", rdma.ErrProtocol)
+	short = flags&unix.MSG_CTRUNC != 0
+	if err == nil && (flags&unix.MSG_TRUNC != 0 || short && len(fds) >= maxNotices) {
+		err = errCut // more than anybody sends who keeps to the protocol
 	}
 	if err == nil && n == 0 {
 		err = io.EOF
 	}
 	if err != nil {
 		closeAll(fds)
-		return 0, nil, err
+		return 0, nil, false, err
 	}
-	return n, fds, nil
+	return n, fds, short, nil
 }
 
 // descriptors takes what the kernel has put into our table.
@@ -110,15 +125,19 @@ func closeAll(fds []int) {
 	}
 }
 
-// onMessage acts on a datagram of the peer. It closes the descriptors.
-func (q *qp) onMessage(b []byte, fds []int) error {
+// onMessage acts on a datagram of the peer; short says that descriptors are missing:
+// those regions are read through the rings. It closes the descriptors.
+func (q *qp) onMessage(b []byte, fds []int, short bool) error {
 	defer func() { closeAll(fds) }()
 	if b[0] != msgRegions {
 		return fmt.Errorf("message %q", b[0])
 	}
-	list, err := parseRegions(b[1:], len(fds))
-	if err != nil {
+	list, named, err := parseNotices(b[1:])
+	switch {
+	case err != nil:
 		return err
+	case named < len(fds), named > len(fds) && !short:
+		return badNotice()
 	}
 	add := make(map[uint32]*remote)
 	defer func() { // what did not become known to readers
@@ -134,6 +153,9 @@ func (q *qp) onMessage(b []byte, fds []int) error {
 				continue
 			}
 			q.seen.drop(s.key)
+			continue
+		}
+		if len(fds) == 0 {
 			continue
 		}
 		r, err := q.mapRegion(s, fds[0])
@@ -161,7 +183,7 @@ func shift(fds []int) []int {
 }
 
 // mapRegion maps a region that the peer shows. nil without an error: it is beyond
-// our bounds, and will be read through the rings.
+// our bounds, or the machine's for us, and will be read through the rings.
 func (q *qp) mapRegion(s shown, fd int) (*remote, error) {
 	if !q.seen.fits(int64(s.size)) {
 		return nil, nil
@@ -169,6 +191,9 @@ func (q *qp) mapRegion(s shown, fd int) (*remote, error) {
 	raw, err := memory.MapSealed(fd, int64(s.size))
 	if err != nil {
 		q.seen.unfit(int64(s.size))
+		if !errors.Is(err, memory.ErrUnsealed) && !errors.Is(err, memory.ErrSize) {
+			err = nil // no fault of the peer's
+		}
 		return nil, err
 	}
 	r := &remote{

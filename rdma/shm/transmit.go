@@ -21,6 +21,7 @@ type response struct {
 	sent    uint32
 	started bool
 	mr      *mr
+	refused error // why it may not be; then nothing behind it is acted upon
 }
 
 // pump carries out what it can: answers to the peer's READs and our own requests,
@@ -192,6 +193,10 @@ func (q *qp) requestRead(w *sendWQE) bool {
 	if r := q.seen.take(w.remote.RKey); r != nil {
 		big := q.unlock(uint64(w.length))
 		good, local := r.scatter(&w.sgl, w.remote.Addr, w.length)
+		var c cause
+		if !good {
+			c = q.refused()
+		}
 		r.release()
 		q.relock(big)
 		switch {
@@ -199,8 +204,6 @@ func (q *qp) requestRead(w *sendWQE) bool {
 		case local:
 			q.failLocked(localFault(w.op))
 		case !good:
-			c := forbidden("a READ of ours", errShown)
-			c.status = rdma.StatusRemAccessErr
 			q.failLocked(c)
 		default:
 			w.done = true
@@ -229,7 +232,10 @@ func (q *qp) requestRead(w *sendWQE) bool {
 func (q *qp) respond() bool {
 	r := &q.resp[0]
 	if !r.started {
-		m, err := q.admit(r)
+		m, err := (*mr)(nil), r.refused
+		if err == nil {
+			m, err = q.admit(r)
+		}
 		if err != nil {
 			q.failLocked(forbidden("a READ of the peer", err))
 			return false

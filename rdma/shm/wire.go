@@ -150,14 +150,23 @@ type shown struct {
 
 var errNotice = errors.New("a notice of a region that cannot be")
 
+func badNotice() error { return fmt.Errorf("%w: %w", rdma.ErrProtocol, errNotice) }
+
 // parseRegions reads the notices of a datagram (without its first byte). Those
 // that are not gone are as many as its descriptors.
-func parseRegions(b []byte, descriptors int) (list []shown, err error) {
-	fail := func() ([]shown, error) { return nil, fmt.Errorf("%w: %w", rdma.ErrProtocol, errNotice) }
-	named := 0
+func parseRegions(b []byte, descriptors int) ([]shown, error) {
+	list, named, err := parseNotices(b)
+	if err == nil && named != descriptors {
+		return nil, badNotice()
+	}
+	return list, err
+}
+
+// parseNotices does so and counts those that are not gone.
+func parseNotices(b []byte) (list []shown, named int, err error) {
 	for len(b) > 0 {
 		if len(list) == maxNotices {
-			return fail()
+			return nil, 0, badNotice()
 		}
 		var s shown
 		switch {
@@ -171,16 +180,13 @@ func parseRegions(b []byte, descriptors int) (list []shown, err error) {
 			}
 			b = b[shownLen:]
 			if s.slot >= slotCount || s.key == 0 || s.n == 0 || s.size > memory.MaxSize || s.off > s.size || s.n > s.size-s.off {
-				return fail()
+				return nil, 0, badNotice()
 			}
 			named++
 		default:
-			return fail()
+			return nil, 0, badNotice()
 		}
 		list = append(list, s)
 	}
-	if named != descriptors {
-		return fail()
-	}
-	return list, nil
+	return list, named, nil
 }
