@@ -82,7 +82,7 @@ type Config struct {
 	Wait rdma.WaitMode
 	// Spin is for how long a call polls before it parks, at most. Default: what
 	// suits the fabric, see rdma.SpinTime; to park and be woken costs more than a
-	// READ takes. -1: never.
+	// READ takes. Up to rdma.MaxSpin, 1 ms; -1: never.
 	Spin time.Duration
 
 	// HeapMemory takes registered memory from the Go heap instead of mmap, so
@@ -219,8 +219,8 @@ func (c Config) Validate() error {
 	if d.Wait > rdma.WaitEvent {
 		bad("Wait is %v, must be adaptive, poll or event", d.Wait)
 	}
-	if d.Spin < -1 {
-		bad("Spin is %v, must be -1 (never) or positive", d.Spin)
+	if d.Spin < -1 || d.Spin > rdma.MaxSpin {
+		bad("Spin is %v, must be -1 (never) or up to %v: a longer wait is not worth a processor", d.Spin, rdma.MaxSpin)
 	}
 	return errors.Join(errs...)
 }

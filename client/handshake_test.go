@@ -209,7 +209,12 @@ func TestConfigFaults(t *testing.T) {
 		}
 	}
 	good := Config{Servers: []string{"[::1]:7420"}, Fabric: iwarp.New(iwarp.Options{}), CacheEntries: -1, LeaseKeep: -1}
-	if err := good.Validate(); err != nil {
-		t.Error(err)
+	for spin, ok := range map[time.Duration]bool{
+		-2: false, -1: true, 0: true, rdma.MaxSpin: true, rdma.MaxSpin + 1: false, time.Hour: false,
+	} {
+		good.Spin = spin
+		if err := good.Validate(); (err == nil) != ok || err != nil && !errors.Is(err, ErrConfig) {
+			t.Errorf("Spin %v: %v", spin, err)
+		}
 	}
 }
