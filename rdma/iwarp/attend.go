@@ -28,6 +28,10 @@ const (
 	crowd = 2
 	// crowdAway is for how many READs such a reader then does not look.
 	crowdAway = 64
+	// yieldTurns is after how many looks it lets other goroutines have its
+	// processor: with as many connections as processors in mode poll nobody else
+	// would run, not even who handles the request that is waited for.
+	yieldTurns = 64
 )
 
 // budget is what a QP of the fabric may spin. The netpoller is nobody's with
@@ -121,6 +125,10 @@ func (q *qp) await(d time.Duration) int {
 			rx.wakes = spins.wakes.Load()
 			rx.budget.Got(time.Since(start))
 			return drainEmpty
+		}
+		if turn%yieldTurns == 0 {
+			runtime.Gosched() // perhaps for long: look before the clock
+			continue
 		}
 		if turn%clockTurns != 0 {
 			continue
