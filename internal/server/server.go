@@ -214,8 +214,9 @@ func (srv *Server) openParts(ctx context.Context) error {
 	return nil
 }
 
-// runParts begins to serve with them; sessions may come.
+// runParts begins to serve with them; sessions may come, and who wants a backup.
 func (srv *Server) runParts() {
+	srv.startControl()
 	srv.store.Beat(time.Now())
 	srv.lastBeat.Store(srv.now())
 	go srv.beatLoop(srv.beat)
@@ -258,7 +259,6 @@ func (srv *Server) openStore(ctx context.Context, predecessorGone bool) error {
 		return err
 	}
 	srv.store = st
-	srv.startControl()
 	srv.incarnation = st.Incarnation()
 	srv.shards = int(st.View().Shards)
 	id := st.ID()
