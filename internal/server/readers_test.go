@@ -34,20 +34,21 @@ func TestNothingBeforeTheReadersAreGone(t *testing.T) {
 	}
 	begun, started := time.Now(), make(chan error, 1)
 	go func() { started <- srv.Start(context.Background()) }()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
 	for waiting := true; waiting; {
 		select {
-		case err = <-started:
+		case err := <-started:
+			if err != nil {
+				t.Fatal(err)
+			}
 			waiting = false
-		case <-time.After(5 * time.Millisecond):
+		case <-tick.C:
 			if _, err := os.Lstat(filepath.Join(cfg.DataDir, "control.sock")); err == nil && time.Since(begun) < cfg.Lease {
 				t.Error("backups are made while readers of the last incarnation may be there")
-				waiting = false
-				err = <-started
+				tick.Stop()
 			}
 		}
-	}
-	if err != nil {
-		t.Fatal(err)
 	}
 	if took := time.Since(begun); took < cfg.Lease {
 		t.Errorf("served after %v, with a lease of %v", took, cfg.Lease)
