@@ -41,7 +41,7 @@ type way struct {
 
 // ours is rdmakv: kvserver in one process, package client in another.
 func ours(o options, name string, w way, d dataset, l workload) contender {
-	how := fmt.Sprintf("kvserver --sync %s --wait %s; package client over %s, one connection, %s", w.sync, w.wait, w.fabric, l.words())
+	how := fmt.Sprintf("kvserver --sync %s --wait-mode %s; package client over %s, one connection, %s", w.sync, w.wait, w.fabric, l.words())
 	switch {
 	case w.cache < 0:
 		how += ", no location cache"

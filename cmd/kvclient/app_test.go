@@ -59,7 +59,7 @@ func TestEveryKeyArrives(t *testing.T) {
 	}
 	base := clientConfigWith(t)
 	for _, env := range []string{"RDMAKV_DEVICE=x", "RDMAKV_SECRET_FILE=" + secret, "RDMAKV_SERVERS=a:1,b:2", "RDMAKV_TIMEOUT=7s",
-		"RDMAKV_CACHE_ENTRIES=0", "RDMAKV_CACHE_ENTRIES=5", "RDMAKV_MAX_INFLIGHT=3", "RDMAKV_TENANT=red", "RDMAKV_WAIT=event", "RDMAKV_SPIN=30us", "RDMAKV_SPIN=0s"} {
+		"RDMAKV_CACHE_ENTRIES=0", "RDMAKV_CACHE_ENTRIES=5", "RDMAKV_MAX_INFLIGHT=3", "RDMAKV_TENANT=red", "RDMAKV_WAIT_MODE=event", "RDMAKV_SPIN=30us", "RDMAKV_SPIN=0s"} {
 		if reflect.DeepEqual(clientConfigWith(t, env), base) {
 			t.Errorf("%s does not reach the library", env)
 		}

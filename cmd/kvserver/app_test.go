@@ -44,7 +44,7 @@ func TestEveryKeyArrives(t *testing.T) {
 		"data_dir": "x", "listen": "127.0.0.1:1", "admin_listen": "127.0.0.1:2", "pprof": "true", "sync": "interval",
 		"sync_interval": "1s", "shards": "3", "memory_limit": "512MiB", "region_size": "64MiB", "index_region_size": "8MiB",
 		"huge_pages": "try", "numa_node": "0", "prefault": "true", "lease": "off", "credits": "7", "max_sessions": "9",
-		"mode": "cache", "wait": "event", "spin": "30us", "watch_bytes": "0", "scrub_rate": "0",
+		"mode": "cache", "wait_mode": "event", "spin": "30us", "watch_bytes": "0", "scrub_rate": "0",
 	}
 	base := server.Config{}
 	for i, env := range append([]string{""}, envs(t, other)...) {

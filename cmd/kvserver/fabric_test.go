@@ -254,10 +254,10 @@ func TestIWARPOptions(t *testing.T) {
 		t.Errorf("by default %+v", base)
 	}
 	for env, want := range map[string]iwarp.Options{
-		"WAIT=event": {Wait: rdma.WaitEvent},
-		"WAIT=poll":  {Wait: rdma.WaitPoll},
-		"SPIN=0s":    {Spin: -1},
-		"SPIN=30us":  {Spin: 30 * time.Microsecond},
+		"WAIT_MODE=event": {Wait: rdma.WaitEvent},
+		"WAIT_MODE=poll":  {Wait: rdma.WaitPoll},
+		"SPIN=0s":         {Spin: -1},
+		"SPIN=30us":       {Spin: 30 * time.Microsecond},
 	} {
 		if got := iwarpOptions(loaded(t, "RDMAKV_"+env).Config, nil); got != want {
 			t.Errorf("%s gives %+v", env, got)

@@ -23,7 +23,7 @@ type Config struct {
 	PathMTU      int      `mapstructure:"path_mtu" scope:"both" usage:"bytes in a packet of a verbs connection; 0 takes the port's"`
 	AckTimeout   int      `mapstructure:"ack_timeout" scope:"both" usage:"exponent of the wait for an acknowledgement: 4.096 us * 2^n"`
 	RetryCount   int      `mapstructure:"retry_count" scope:"both" usage:"times that a verbs device sends again before it gives up"`
-	Wait         string   `mapstructure:"wait" scope:"both" usage:"how to wait for messages and completions: adaptive, poll or event"`
+	Wait         string   `mapstructure:"wait_mode" scope:"both" usage:"how to wait for messages and completions: adaptive, poll or event"`
 	Spin         Spin     `mapstructure:"spin" scope:"both" usage:"longest time to spin before sleeping; auto leaves it to the fabric"`
 	Cores        CPUs     `mapstructure:"cores" scope:"both" usage:"processors that this process runs on, as 0,2-5; none: all it may use"`
 	Shm          string   `mapstructure:"shm" scope:"both" usage:"shared memory with processes of this host: user (of the same user), trusted or off"`

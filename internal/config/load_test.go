@@ -76,7 +76,7 @@ func TestEveryKeyInEveryLayer(t *testing.T) {
 	other := map[string]string{
 		"fabric": "iwarp", "device": "siw0,mlx5_0", "require_rdma": "true", "verbs_connect": "tcp", "gid_index": "3",
 		"traffic_class": "106", "service_level": "3", "path_mtu": "1024", "ack_timeout": "18", "retry_count": "3", "secret_file": "/s", "log_level": "debug",
-		"wait": "poll", "spin": "20us", "cores": "0,2-3", "shm": "trusted", "shm_dir": "/r", "numa_node": "1", "prefault": "true",
+		"wait_mode": "poll", "spin": "20us", "cores": "0,2-3", "shm": "trusted", "shm_dir": "/r", "numa_node": "1", "prefault": "true",
 		"log_format": "json", "data_dir": "/d", "listen": "[::1]:1", "admin_listen": "localhost:2", "pprof": "true",
 		"sync": "off", "sync_interval": "1s", "shards": "7", "memory_limit": "2GiB", "region_size": "64MiB",
 		"index_region_size": "8MiB", "mode": "cache", "watch_bytes": "0", "scrub_rate": "1GiB", "huge_pages": "try", "lease": "9s", "credits": "3", "max_sessions": "5", "servers": "a:1",
@@ -242,7 +242,7 @@ func TestBadInput(t *testing.T) {
 		{"lease too short", "lease: 999ms", nil, nil, []string{"lease", "1s to 1m"}},
 		{"lease as a switch", "lease: false", nil, nil, []string{"lease", "want off, or", "got false"}},
 
-		{"another way to wait", "wait: busy", nil, nil, []string{"wait", "adaptive, poll, event"}},
+		{"another way to wait", "wait_mode: busy", nil, nil, []string{"wait_mode", "adaptive, poll, event"}},
 		{"spinning for ever", "spin: 1s", nil, nil, []string{"spin", "1s is out of range: 0s to 1ms"}},
 		{"spinning backwards", "spin: -1ns", nil, nil, []string{"spin", "want auto, or"}},
 		{"spinning by a number", "spin: 20", nil, nil, []string{"spin", "want auto, or", "number 20"}},

@@ -129,7 +129,7 @@ func cpuRange(in any) (first, last int, err error) {
 // waitingFaults checks how both programs wait and where they run. Whether the
 // processors exist is found out when they are asked for.
 func (c *Config) waitingFaults(k *checker) {
-	k.oneOf("wait", c.Wait, "adaptive", "poll", "event")
+	k.oneOf("wait_mode", c.Wait, "adaptive", "poll", "event")
 	if c.Spin != SpinAuto {
 		k.duration("spin", time.Duration(c.Spin), 0, maxSpin)
 	}

@@ -65,7 +65,7 @@ var badTexts = map[string][]string{
 	"huge_pages":    {"", "always"},
 	"mode":          {"", "Cache", "memory"},
 	"lease":         {"", "5", "5 s", "-1s", "999999h", "never"},
-	"wait":          {"", "busy", "Poll"},
+	"wait_mode":     {"", "busy", "Poll"},
 	"spin":          {"", "20", "-1us", "2ms", "never"},
 	"cores":         {"x", "-1", "3-1", "0,0", "1024", "0;1"},
 	"shm":           {"", "on", "User"},

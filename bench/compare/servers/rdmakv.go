@@ -35,7 +35,7 @@ func (r Rdmakv) Start(ctx context.Context, at Place) (*Server, error) {
 // launch runs kvserver on the store in s.Dir and waits for its ready line.
 func (r Rdmakv) launch(ctx context.Context, s *Server) error {
 	args := []string{"--listen", "127.0.0.1:0", "--admin-listen", "", "--log-level", "warn",
-		"--data-dir", filepath.Join(s.Dir, "data"), "--sync", r.Sync, "--memory-limit", r.Memory, "--wait", r.Wait}
+		"--data-dir", filepath.Join(s.Dir, "data"), "--sync", r.Sync, "--memory-limit", r.Memory, "--wait-mode", r.Wait}
 	if r.Shm {
 		s.ShmDir = s.sockets
 		args = append(args, "--fabric", "auto", "--shm-dir", s.ShmDir)
