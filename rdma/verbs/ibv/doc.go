@@ -6,10 +6,12 @@
 // # One binary
 //
 // All calls into rdma-core stand in the C files of this package (shim.h lists
-// them). They are compiled where rdma-core's headers are, and open its
-// libraries at run time, so that a program needs neither to start: Load says
-// what is missing and what to install. Without cgo, without the headers and on
-// other systems the same API is there, and every way into it fails with
+// them). They open its libraries at run time, so that a program needs neither to
+// start: Load says what is missing and what to install. They need no header of
+// rdma-core either: what they use of its binary interface is declared in abi.h,
+// abi_calls.h and abi_constants.h, and a test compares these with the headers
+// where they are installed. Without cgo, with 32-bit pointers and on other systems
+// than Linux the same API is there, and every way into it fails with
 // ErrUnavailable.
 //
 // # Objects, descriptors and events

@@ -10,7 +10,6 @@ import (
 
 // TestLoadErrors: libraries that are not there, or are another's.
 func TestLoadErrors(t *testing.T) {
-	withHeaders(t)
 	for _, c := range []struct {
 		load      func(string) error
 		name, pkg string

@@ -14,14 +14,14 @@ typedef uintptr_t rk_h;
 // Loading.
 
 enum { RK_TABLE_VERBS, RK_TABLE_CM };
-enum { RK_LOADED, RK_NO_HEADERS, RK_NO_LIBRARY, RK_NO_SYMBOL };
+enum { RK_LOADED, RK_NO_LAYOUT, RK_NO_LIBRARY, RK_NO_SYMBOL };
 
 // rk_load opens a library and looks up what it must have. It returns one of
 // RK_LOADED ...; what the linker said, or the missing name, is in err.
 int rk_load(int table, const char *soname, char *err, size_t room);
 
 // rk_constant gives the name and the value of the i-th enumeration constant of
-// the headers that the shim was compiled with; 0 after the last.
+// abi_constants.h; 0 after the last.
 int rk_constant(int i, const char **name, int64_t *value);
 
 // Devices.
@@ -46,11 +46,11 @@ struct rk_device_attr {
 struct rk_port_attr {
 	int32_t state, max_mtu, active_mtu, gid_tbl_len, pkey_tbl_len;
 	uint32_t port_cap_flags, max_msg_sz, bad_pkey_cntr, qkey_viol_cntr;
-	uint16_t lid, sm_lid;
-	uint8_t lmc, sm_sl, active_width, active_speed, phys_state, link_layer;
+	uint16_t lid, sm_lid, port_cap_flags2;
+	uint8_t lmc, sm_sl, active_width, active_speed, phys_state, link_layer, grh_required;
 };
 
-// struct ibv_gid_entry, which headers before rdma-core 32 do not have.
+// struct ibv_gid_entry, which rdma-core has had since version 32.
 struct rk_gid {
 	uint8_t gid[16];
 	uint32_t index, port, type, ifindex;

@@ -13,7 +13,7 @@
 
 int rk_create_event_channel(rk_h *channel, int *fd)
 {
-	struct rdma_event_channel *c;
+	ABI(rdma_event_channel) *c;
 
 	errno = 0;
 	c = p_rdma_create_event_channel();
@@ -26,46 +26,44 @@ int rk_create_event_channel(rk_h *channel, int *fd)
 
 int rk_destroy_event_channel(rk_h channel)
 {
-	p_rdma_destroy_event_channel((struct rdma_event_channel *)channel);
+	p_rdma_destroy_event_channel((ABI(rdma_event_channel) *)channel);
 	return 0;
 }
 
 int rk_get_cm_event(rk_h channel, uint64_t new_key, struct rk_cm_event *out)
 {
-	struct rdma_cm_event *ev;
-	const struct rdma_conn_param *p;
+	ABI(rdma_cm_event) *ev;
 
 	memset(out, 0, sizeof *out);
 	errno = 0;
-	if (p_rdma_get_cm_event((struct rdma_event_channel *)channel, &ev))
+	if (p_rdma_get_cm_event((ABI(rdma_event_channel) *)channel, &ev))
 		return rk_failed();
 	// Until the event is acknowledged, whoever destroys its ids waits.
 	out->type = ev->event;
 	out->status = ev->status;
-	if (ev->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
-		out->key = (uint64_t)(uintptr_t)ev->listen_id->context;
+	if (ev->event == ABI_RDMA_CM_EVENT_CONNECT_REQUEST) {
+		out->key = (uint64_t)(uintptr_t)((ABI(rdma_cm_id) *)ev->listen_id)->context;
 		out->new_id = (rk_h)ev->id;
-		ev->id->context = (void *)(uintptr_t)new_key;
+		((ABI(rdma_cm_id) *)ev->id)->context = (void *)(uintptr_t)new_key;
 	} else {
-		out->key = (uint64_t)(uintptr_t)ev->id->context;
+		out->key = (uint64_t)(uintptr_t)((ABI(rdma_cm_id) *)ev->id)->context;
 	}
-	p = &ev->param.conn;
 	switch (ev->event) {
-	case RDMA_CM_EVENT_CONNECT_REQUEST:
-	case RDMA_CM_EVENT_CONNECT_RESPONSE:
-	case RDMA_CM_EVENT_ESTABLISHED:
-	case RDMA_CM_EVENT_REJECTED:
-		if (p->private_data && p->private_data_len) {
-			memcpy(out->param.private_data, p->private_data, p->private_data_len);
-			out->param.private_len = p->private_data_len;
+	case ABI_RDMA_CM_EVENT_CONNECT_REQUEST:
+	case ABI_RDMA_CM_EVENT_CONNECT_RESPONSE:
+	case ABI_RDMA_CM_EVENT_ESTABLISHED:
+	case ABI_RDMA_CM_EVENT_REJECTED:
+		if (ev->private_data && ev->private_data_len) {
+			memcpy(out->param.private_data, ev->private_data, ev->private_data_len);
+			out->param.private_len = ev->private_data_len;
 		}
-		out->param.qpn = p->qp_num;
-		out->param.responder_resources = p->responder_resources;
-		out->param.initiator_depth = p->initiator_depth;
-		out->param.flow_control = p->flow_control;
-		out->param.retry_count = p->retry_count;
-		out->param.rnr_retry_count = p->rnr_retry_count;
-		out->param.srq = p->srq;
+		out->param.qpn = ev->qp_num;
+		out->param.responder_resources = ev->responder_resources;
+		out->param.initiator_depth = ev->initiator_depth;
+		out->param.flow_control = ev->flow_control;
+		out->param.retry_count = ev->retry_count;
+		out->param.rnr_retry_count = ev->rnr_retry_count;
+		out->param.srq = ev->srq;
 		break;
 	default:
 		break;
@@ -76,10 +74,10 @@ int rk_get_cm_event(rk_h channel, uint64_t new_key, struct rk_cm_event *out)
 
 int rk_create_id(rk_h channel, uint64_t key, rk_h *id)
 {
-	struct rdma_cm_id *i = NULL;
+	ABI(rdma_cm_id) *i = NULL;
 
 	errno = 0;
-	if (p_rdma_create_id((struct rdma_event_channel *)channel, &i, (void *)(uintptr_t)key, RDMA_PS_TCP))
+	if (p_rdma_create_id((ABI(rdma_event_channel) *)channel, &i, (void *)(uintptr_t)key, ABI_RDMA_PS_TCP))
 		return rk_failed();
 	*id = (rk_h)i;
 	return 0;
@@ -88,7 +86,7 @@ int rk_create_id(rk_h channel, uint64_t key, rk_h *id)
 int rk_destroy_id(rk_h id)
 {
 	errno = 0;
-	return rk_errno(p_rdma_destroy_id((struct rdma_cm_id *)id));
+	return rk_errno(p_rdma_destroy_id((ABI(rdma_cm_id) *)id));
 }
 
 // to_sockaddr returns NULL for no address.
@@ -122,19 +120,19 @@ int rk_bind_addr(rk_h id, const struct rk_addr *addr)
 	if (!sa)
 		return EINVAL;
 	errno = 0;
-	return rk_errno(p_rdma_bind_addr((struct rdma_cm_id *)id, sa));
+	return rk_errno(p_rdma_bind_addr((ABI(rdma_cm_id) *)id, sa));
 }
 
 int rk_listen(rk_h id, int backlog)
 {
 	errno = 0;
-	return rk_errno(p_rdma_listen((struct rdma_cm_id *)id, backlog));
+	return rk_errno(p_rdma_listen((ABI(rdma_cm_id) *)id, backlog));
 }
 
 void rk_get_addr(rk_h id, int peer, struct rk_addr *out)
 {
-	struct rdma_addr *addr = &((struct rdma_cm_id *)id)->route.addr;
-	const struct sockaddr *sa = peer ? &addr->dst_addr : &addr->src_addr;
+	ABI(rdma_cm_id) *i = (ABI(rdma_cm_id) *)id;
+	const struct sockaddr *sa = (const struct sockaddr *)(peer ? i->dst_addr : i->src_addr);
 
 	memset(out, 0, sizeof *out);
 	if (sa->sa_family == AF_INET) {
@@ -155,13 +153,13 @@ void rk_get_addr(rk_h id, int peer, struct rk_addr *out)
 
 void rk_get_device(rk_h id, char *name, size_t room, uint8_t *port)
 {
-	struct rdma_cm_id *i = (struct rdma_cm_id *)id;
+	ABI(rdma_cm_id) *i = (ABI(rdma_cm_id) *)id;
 
 	name[0] = 0;
 	*port = 0;
 	if (!i->verbs)
 		return;
-	snprintf(name, room, "%s", i->verbs->device->name);
+	snprintf(name, room, "%s", ((ABI(ibv_device) *)((ABI(ibv_context) *)i->verbs)->device)->name);
 	*port = i->port_num;
 }
 
@@ -173,24 +171,24 @@ int rk_resolve_addr(rk_h id, const struct rk_addr *src, const struct rk_addr *ds
 	if (!to)
 		return EINVAL;
 	errno = 0;
-	return rk_errno(p_rdma_resolve_addr((struct rdma_cm_id *)id, from, to, timeout_ms));
+	return rk_errno(p_rdma_resolve_addr((ABI(rdma_cm_id) *)id, from, to, timeout_ms));
 }
 
 int rk_resolve_route(rk_h id, int timeout_ms)
 {
 	errno = 0;
-	return rk_errno(p_rdma_resolve_route((struct rdma_cm_id *)id, timeout_ms));
+	return rk_errno(p_rdma_resolve_route((ABI(rdma_cm_id) *)id, timeout_ms));
 }
 
 int rk_init_qp_attr(rk_h id, uint32_t state, struct rk_qp_attr *attr, uint32_t *mask)
 {
-	struct ibv_qp_attr a;
+	ABI(ibv_qp_attr) a;
 	int m = 0, err;
 
 	memset(&a, 0, sizeof a);
 	a.qp_state = state;
 	errno = 0;
-	err = rk_errno(p_rdma_init_qp_attr((struct rdma_cm_id *)id, &a, &m));
+	err = rk_errno(p_rdma_init_qp_attr((ABI(rdma_cm_id) *)id, &a, &m));
 	if (err)
 		return err;
 	rk_attr_from_ibv(attr, &a);
@@ -198,10 +196,10 @@ int rk_init_qp_attr(rk_h id, uint32_t state, struct rk_qp_attr *attr, uint32_t *
 	return 0;
 }
 
-static void conn_param(struct rdma_conn_param *out, const struct rk_conn_param *in)
+static void conn_param(ABI(rdma_conn_param) *out, const struct rk_conn_param *in)
 {
 	memset(out, 0, sizeof *out);
-	out->private_data = in->private_len ? in->private_data : NULL;
+	out->private_data = in->private_len ? (void *)in->private_data : NULL;
 	out->private_data_len = in->private_len;
 	out->responder_resources = in->responder_resources;
 	out->initiator_depth = in->initiator_depth;
@@ -214,50 +212,50 @@ static void conn_param(struct rdma_conn_param *out, const struct rk_conn_param *
 
 int rk_connect(rk_h id, const struct rk_conn_param *param)
 {
-	struct rdma_conn_param p;
+	ABI(rdma_conn_param) p;
 
 	conn_param(&p, param);
 	errno = 0;
-	return rk_errno(p_rdma_connect((struct rdma_cm_id *)id, &p));
+	return rk_errno(p_rdma_connect((ABI(rdma_cm_id) *)id, &p));
 }
 
 int rk_accept(rk_h id, const struct rk_conn_param *param)
 {
-	struct rdma_conn_param p;
+	ABI(rdma_conn_param) p;
 
 	conn_param(&p, param);
 	errno = 0;
-	return rk_errno(p_rdma_accept((struct rdma_cm_id *)id, &p));
+	return rk_errno(p_rdma_accept((ABI(rdma_cm_id) *)id, &p));
 }
 
 int rk_reject(rk_h id, const uint8_t *data, uint8_t len)
 {
 	errno = 0;
-	return rk_errno(p_rdma_reject((struct rdma_cm_id *)id, len ? data : NULL, len));
+	return rk_errno(p_rdma_reject((ABI(rdma_cm_id) *)id, len ? data : NULL, len));
 }
 
 int rk_establish(rk_h id)
 {
 	errno = 0;
-	return rk_errno(p_rdma_establish((struct rdma_cm_id *)id));
+	return rk_errno(p_rdma_establish((ABI(rdma_cm_id) *)id));
 }
 
 int rk_disconnect(rk_h id)
 {
 	errno = 0;
-	return rk_errno(p_rdma_disconnect((struct rdma_cm_id *)id));
+	return rk_errno(p_rdma_disconnect((ABI(rdma_cm_id) *)id));
 }
 
 int rk_set_option(rk_h id, int level, int name, const uint8_t *value, size_t len)
 {
 	errno = 0;
-	return rk_errno(p_rdma_set_option((struct rdma_cm_id *)id, level, name, (void *)value, len));
+	return rk_errno(p_rdma_set_option((ABI(rdma_cm_id) *)id, level, name, (void *)value, len));
 }
 
 int rk_migrate_id(rk_h id, rk_h channel)
 {
 	errno = 0;
-	return rk_errno(p_rdma_migrate_id((struct rdma_cm_id *)id, (struct rdma_event_channel *)channel));
+	return rk_errno(p_rdma_migrate_id((ABI(rdma_cm_id) *)id, (ABI(rdma_event_channel) *)channel));
 }
 
 #endif

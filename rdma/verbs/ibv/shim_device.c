@@ -11,9 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 
-_Static_assert(sizeof(struct rk_gid) == 32, "the size of struct ibv_gid_entry is part of the ABI");
+_Static_assert(sizeof(struct rk_gid) == 32, "the size of ABI(ibv_gid_entry) is part of the ABI");
 
-static void describe(struct ibv_device *dev, struct rk_device *out)
+static void describe(ABI(ibv_device) *dev, struct rk_device *out)
 {
 	memset(out, 0, sizeof *out);
 	snprintf(out->name, sizeof out->name, "%s", dev->name);
@@ -25,7 +25,7 @@ static void describe(struct ibv_device *dev, struct rk_device *out)
 int rk_devices(struct rk_device *out, int room, int *n)
 {
 	int count = 0, i;
-	struct ibv_device **list;
+	ABI(ibv_device) **list;
 
 	*n = 0;
 	errno = 0;
@@ -42,14 +42,14 @@ int rk_devices(struct rk_device *out, int room, int *n)
 int rk_open(const char *name, rk_h *ctx, struct rk_device *info, int *async_fd)
 {
 	int count = 0, i, err = -1;
-	struct ibv_device **list;
+	ABI(ibv_device) **list;
 
 	errno = 0;
 	list = p_ibv_get_device_list(&count);
 	if (!list)
 		return rk_failed();
 	for (i = 0; i < count; i++) {
-		struct ibv_context *c;
+		ABI(ibv_context) *c;
 
 		if (strcmp(list[i]->name, name) != 0)
 			continue;
@@ -69,17 +69,17 @@ int rk_open(const char *name, rk_h *ctx, struct rk_device *info, int *async_fd)
 
 int rk_close_device(rk_h ctx)
 {
-	return rk_errno(p_ibv_close_device((struct ibv_context *)ctx));
+	return rk_errno(p_ibv_close_device((ABI(ibv_context) *)ctx));
 }
 
 int rk_query_device(rk_h ctx, struct rk_device_attr *out)
 {
-	struct ibv_device_attr a;
+	ABI(ibv_device_attr) a;
 	int err;
 
 	memset(&a, 0, sizeof a);
 	memset(out, 0, sizeof *out);
-	err = rk_errno(p_ibv_query_device((struct ibv_context *)ctx, &a));
+	err = rk_errno(p_ibv_query_device((ABI(ibv_context) *)ctx, &a));
 	if (err)
 		return err;
 	snprintf(out->fw_ver, sizeof out->fw_ver, "%.63s", a.fw_ver);
@@ -115,16 +115,36 @@ int rk_query_device(rk_h ctx, struct rk_device_attr *out)
 	return 0;
 }
 
+// query_port fills in all of ibv_port_attr where the provider can, by the call in
+// front of its context. The function of the library, which old providers are
+// asked by, stops behind link_layer: no flags and no second capabilities.
+static int query_port(ABI(ibv_context) *ctx, uint8_t port, ABI(ibv_port_attr) *out)
+{
+	typedef int (*call)(ABI(ibv_context) *, uint8_t, ABI(ibv_port_attr) *, size_t);
+
+	if (ctx->abi_compat == ABI_EXTENDED) {
+		const uint8_t *at = (const uint8_t *)ctx;
+		size_t has;
+		call fn = NULL;
+
+		memcpy(&has, at - ABI_SZ_BEFORE, sizeof has);
+		if (has >= ABI_QUERY_PORT_SZ)
+			memcpy(&fn, at - ABI_QUERY_PORT_BEFORE, sizeof fn);
+		if (fn)
+			return fn(ctx, port, out, sizeof *out);
+	}
+	return p_ibv_query_port(ctx, port, (ABI(_compat_ibv_port_attr) *)out);
+}
+
 int rk_query_port(rk_h ctx, uint8_t port, struct rk_port_attr *out)
 {
-	struct ibv_port_attr a;
+	ABI(ibv_port_attr) a;
 	int err;
 
-	// The function, unlike the macro, fills in no more than struct
-	// _compat_ibv_port_attr, which ibv_port_attr begins with.
 	memset(&a, 0, sizeof a);
 	memset(out, 0, sizeof *out);
-	err = rk_errno(p_ibv_query_port((struct ibv_context *)ctx, port, (struct _compat_ibv_port_attr *)&a));
+	errno = 0;
+	err = rk_errno(query_port((ABI(ibv_context) *)ctx, port, &a));
 	if (err)
 		return err;
 	out->state = a.state;
@@ -144,6 +164,8 @@ int rk_query_port(rk_h ctx, uint8_t port, struct rk_port_attr *out)
 	out->active_speed = a.active_speed;
 	out->phys_state = a.phys_state;
 	out->link_layer = a.link_layer;
+	out->grh_required = (a.flags & ABI_IBV_QPF_GRH_REQUIRED) != 0;
+	out->port_cap_flags2 = a.port_cap_flags2;
 	return 0;
 }
 
@@ -154,7 +176,7 @@ int rk_query_gids(rk_h ctx, struct rk_gid *out, int room, int *n)
 	*n = 0;
 	if (!p_ibv_query_gid_table)
 		return ENOSYS;
-	got = p_ibv_query_gid_table((struct ibv_context *)ctx, out, room, 0, sizeof *out);
+	got = p_ibv_query_gid_table((ABI(ibv_context) *)ctx, out, room, 0, sizeof *out);
 	if (got < 0)
 		return (int)-got;
 	*n = (int)got;
@@ -163,52 +185,52 @@ int rk_query_gids(rk_h ctx, struct rk_gid *out, int room, int *n)
 
 int rk_query_pkey(rk_h ctx, uint8_t port, int index, uint16_t *pkey)
 {
-	__be16 key = 0;
+	uint16_t key = 0;
 	int err;
 
 	errno = 0;
-	err = rk_errno(p_ibv_query_pkey((struct ibv_context *)ctx, port, index, &key));
+	err = rk_errno(p_ibv_query_pkey((ABI(ibv_context) *)ctx, port, index, &key));
 	*pkey = be16toh(key);
 	return err;
 }
 
 int rk_get_async_event(rk_h ctx, struct rk_async_event *out)
 {
-	struct ibv_async_event ev;
+	ABI(ibv_async_event) ev;
 
 	memset(out, 0, sizeof *out);
 	errno = 0;
-	if (p_ibv_get_async_event((struct ibv_context *)ctx, &ev))
+	if (p_ibv_get_async_event((ABI(ibv_context) *)ctx, &ev))
 		return rk_failed();
 	out->type = ev.event_type;
 	// Until the event is acknowledged, whoever destroys its object waits.
 	switch (ev.event_type) {
-	case IBV_EVENT_CQ_ERR:
-		out->key = (uint64_t)(uintptr_t)ev.element.cq->cq_context;
+	case ABI_IBV_EVENT_CQ_ERR:
+		out->key = (uint64_t)(uintptr_t)((ABI(ibv_cq) *)ev.element)->cq_context;
 		break;
-	case IBV_EVENT_SRQ_ERR:
-	case IBV_EVENT_SRQ_LIMIT_REACHED:
-		out->key = (uint64_t)(uintptr_t)ev.element.srq->srq_context;
+	case ABI_IBV_EVENT_SRQ_ERR:
+	case ABI_IBV_EVENT_SRQ_LIMIT_REACHED:
+		out->key = (uint64_t)(uintptr_t)((ABI(ibv_srq) *)ev.element)->srq_context;
 		break;
-	case IBV_EVENT_QP_FATAL:
-	case IBV_EVENT_QP_REQ_ERR:
-	case IBV_EVENT_QP_ACCESS_ERR:
-	case IBV_EVENT_COMM_EST:
-	case IBV_EVENT_SQ_DRAINED:
-	case IBV_EVENT_PATH_MIG:
-	case IBV_EVENT_PATH_MIG_ERR:
-	case IBV_EVENT_QP_LAST_WQE_REACHED:
-		out->key = (uint64_t)(uintptr_t)ev.element.qp->qp_context;
-		out->qpn = ev.element.qp->qp_num;
+	case ABI_IBV_EVENT_QP_FATAL:
+	case ABI_IBV_EVENT_QP_REQ_ERR:
+	case ABI_IBV_EVENT_QP_ACCESS_ERR:
+	case ABI_IBV_EVENT_COMM_EST:
+	case ABI_IBV_EVENT_SQ_DRAINED:
+	case ABI_IBV_EVENT_PATH_MIG:
+	case ABI_IBV_EVENT_PATH_MIG_ERR:
+	case ABI_IBV_EVENT_QP_LAST_WQE_REACHED:
+		out->key = (uint64_t)(uintptr_t)((ABI(ibv_qp) *)ev.element)->qp_context;
+		out->qpn = ((ABI(ibv_qp) *)ev.element)->qp_num;
 		break;
-	case IBV_EVENT_PORT_ACTIVE:
-	case IBV_EVENT_PORT_ERR:
-	case IBV_EVENT_LID_CHANGE:
-	case IBV_EVENT_PKEY_CHANGE:
-	case IBV_EVENT_SM_CHANGE:
-	case IBV_EVENT_CLIENT_REREGISTER:
-	case IBV_EVENT_GID_CHANGE:
-		out->port = ev.element.port_num;
+	case ABI_IBV_EVENT_PORT_ACTIVE:
+	case ABI_IBV_EVENT_PORT_ERR:
+	case ABI_IBV_EVENT_LID_CHANGE:
+	case ABI_IBV_EVENT_PKEY_CHANGE:
+	case ABI_IBV_EVENT_SM_CHANGE:
+	case ABI_IBV_EVENT_CLIENT_REREGISTER:
+	case ABI_IBV_EVENT_GID_CHANGE:
+		out->port = ev.port_num;
 		break;
 	default:
 		break;
@@ -220,21 +242,21 @@ int rk_get_async_event(rk_h ctx, struct rk_async_event *out)
 int rk_alloc_pd(rk_h ctx, rk_h *pd)
 {
 	errno = 0;
-	*pd = (rk_h)p_ibv_alloc_pd((struct ibv_context *)ctx);
+	*pd = (rk_h)p_ibv_alloc_pd((ABI(ibv_context) *)ctx);
 	return *pd ? 0 : rk_failed();
 }
 
 int rk_dealloc_pd(rk_h pd)
 {
-	return rk_errno(p_ibv_dealloc_pd((struct ibv_pd *)pd));
+	return rk_errno(p_ibv_dealloc_pd((ABI(ibv_pd) *)pd));
 }
 
 int rk_reg_mr(rk_h pd, uintptr_t addr, size_t length, uint32_t access, rk_h *mr, uint32_t *lkey, uint32_t *rkey)
 {
-	struct ibv_mr *m;
+	ABI(ibv_mr) *m;
 
 	errno = 0;
-	m = p_ibv_reg_mr((struct ibv_pd *)pd, (void *)addr, length, (int)access);
+	m = p_ibv_reg_mr((ABI(ibv_pd) *)pd, (void *)addr, length, (int)access);
 	if (!m)
 		return rk_failed();
 	*mr = (rk_h)m;
@@ -245,7 +267,7 @@ int rk_reg_mr(rk_h pd, uintptr_t addr, size_t length, uint32_t access, rk_h *mr,
 
 int rk_dereg_mr(rk_h mr)
 {
-	return rk_errno(p_ibv_dereg_mr((struct ibv_mr *)mr));
+	return rk_errno(p_ibv_dereg_mr((ABI(ibv_mr) *)mr));
 }
 
 #endif

@@ -11,10 +11,10 @@
 
 #include <dlfcn.h>
 
-#define RK_DEFINE(fn) typeof(fn) *p_##fn;
-RK_VERBS(RK_DEFINE)
-RK_CM(RK_DEFINE)
-ssize_t (*p_ibv_query_gid_table)(struct ibv_context *, void *, size_t, uint32_t, size_t);
+#define RK_DEFINE(ret, fn, args) ret(*p_##fn) args;
+ABI_VERBS(RK_DEFINE)
+ABI_CM(RK_DEFINE)
+ssize_t (*p_ibv_query_gid_table)(ABI(ibv_context) *, void *, size_t, uint32_t, size_t);
 
 struct symbol {
 	const char *name;
@@ -22,10 +22,10 @@ struct symbol {
 	int optional;
 };
 
-#define RK_SYMBOL(fn) {#fn, (void **)&p_##fn, 0},
+#define RK_SYMBOL(ret, fn, args) {#fn, (void **)&p_##fn, 0},
 static const struct symbol verbs[] = {
-	RK_VERBS(RK_SYMBOL){"_ibv_query_gid_table", (void **)&p_ibv_query_gid_table, 1}, {NULL, NULL, 0}};
-static const struct symbol cm[] = {RK_CM(RK_SYMBOL){NULL, NULL, 0}};
+	ABI_VERBS(RK_SYMBOL){"_ibv_query_gid_table", (void **)&p_ibv_query_gid_table, 1}, {NULL, NULL, 0}};
+static const struct symbol cm[] = {ABI_CM(RK_SYMBOL){NULL, NULL, 0}};
 
 // The library stays open for good: its objects and its threads' state would
 // outlive any dlclose.
@@ -59,8 +59,8 @@ int rk_load(int table, const char *soname, char *err, size_t room)
 {
 	(void)table;
 	(void)soname;
-	snprintf(err, room, "built without the headers of rdma-core");
-	return RK_NO_HEADERS;
+	snprintf(err, room, "built for a system whose pointers do not have 64 bits");
+	return RK_NO_LAYOUT;
 }
 
 #endif

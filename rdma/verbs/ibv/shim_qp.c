@@ -9,55 +9,56 @@
 
 #include <string.h>
 
-static void cap_from_ibv(struct rk_qp_cap *out, const struct ibv_qp_cap *in)
-{
-	out->max_send_wr = in->max_send_wr;
-	out->max_recv_wr = in->max_recv_wr;
-	out->max_send_sge = in->max_send_sge;
-	out->max_recv_sge = in->max_recv_sge;
-	out->max_inline = in->max_inline_data;
-}
+// Both ibv_qp_attr and ibv_qp_init_attr hold the capacities, at other offsets.
+#define CAP_FROM_IBV(out, in)                             \
+	do {                                              \
+		(out)->max_send_wr = (in)->max_send_wr;   \
+		(out)->max_recv_wr = (in)->max_recv_wr;   \
+		(out)->max_send_sge = (in)->max_send_sge; \
+		(out)->max_recv_sge = (in)->max_recv_sge; \
+		(out)->max_inline = (in)->max_inline_data; \
+	} while (0)
 
-static void cap_to_ibv(struct ibv_qp_cap *out, const struct rk_qp_cap *in)
-{
-	out->max_send_wr = in->max_send_wr;
-	out->max_recv_wr = in->max_recv_wr;
-	out->max_send_sge = in->max_send_sge;
-	out->max_recv_sge = in->max_recv_sge;
-	out->max_inline_data = in->max_inline;
-}
+#define CAP_TO_IBV(out, in)                               \
+	do {                                              \
+		(out)->max_send_wr = (in)->max_send_wr;   \
+		(out)->max_recv_wr = (in)->max_recv_wr;   \
+		(out)->max_send_sge = (in)->max_send_sge; \
+		(out)->max_recv_sge = (in)->max_recv_sge; \
+		(out)->max_inline_data = (in)->max_inline; \
+	} while (0)
 
-static void ah_from_ibv(struct rk_ah_attr *out, const struct ibv_ah_attr *in)
+static void ah_from_ibv(struct rk_ah_attr *out, const ABI(ibv_qp_attr) *in)
 {
-	memcpy(out->dgid, in->grh.dgid.raw, sizeof out->dgid);
-	out->flow_label = in->grh.flow_label;
-	out->sgid_index = in->grh.sgid_index;
-	out->hop_limit = in->grh.hop_limit;
-	out->traffic_class = in->grh.traffic_class;
+	memcpy(out->dgid, in->dgid, sizeof out->dgid);
+	out->flow_label = in->flow_label;
+	out->sgid_index = in->sgid_index;
+	out->hop_limit = in->hop_limit;
+	out->traffic_class = in->traffic_class;
 	out->dlid = in->dlid;
 	out->sl = in->sl;
 	out->src_path_bits = in->src_path_bits;
 	out->static_rate = in->static_rate;
 	out->is_global = in->is_global;
-	out->port_num = in->port_num;
+	out->port_num = in->ah_port_num;
 }
 
-static void ah_to_ibv(struct ibv_ah_attr *out, const struct rk_ah_attr *in)
+static void ah_to_ibv(ABI(ibv_qp_attr) *out, const struct rk_ah_attr *in)
 {
-	memcpy(out->grh.dgid.raw, in->dgid, sizeof in->dgid);
-	out->grh.flow_label = in->flow_label;
-	out->grh.sgid_index = in->sgid_index;
-	out->grh.hop_limit = in->hop_limit;
-	out->grh.traffic_class = in->traffic_class;
+	memcpy(out->dgid, in->dgid, sizeof in->dgid);
+	out->flow_label = in->flow_label;
+	out->sgid_index = in->sgid_index;
+	out->hop_limit = in->hop_limit;
+	out->traffic_class = in->traffic_class;
 	out->dlid = in->dlid;
 	out->sl = in->sl;
 	out->src_path_bits = in->src_path_bits;
 	out->static_rate = in->static_rate;
 	out->is_global = in->is_global;
-	out->port_num = in->port_num;
+	out->ah_port_num = in->port_num;
 }
 
-void rk_attr_from_ibv(struct rk_qp_attr *out, const struct ibv_qp_attr *in)
+void rk_attr_from_ibv(struct rk_qp_attr *out, const ABI(ibv_qp_attr) *in)
 {
 	memset(out, 0, sizeof *out);
 	out->state = in->qp_state;
@@ -68,8 +69,8 @@ void rk_attr_from_ibv(struct rk_qp_attr *out, const struct ibv_qp_attr *in)
 	out->sq_psn = in->sq_psn;
 	out->dest_qpn = in->dest_qp_num;
 	out->access = in->qp_access_flags;
-	cap_from_ibv(&out->cap, &in->cap);
-	ah_from_ibv(&out->ah, &in->ah_attr);
+	CAP_FROM_IBV(&out->cap, in);
+	ah_from_ibv(&out->ah, in);
 	out->pkey_index = in->pkey_index;
 	out->en_sqd_notify = in->en_sqd_async_notify;
 	out->sq_draining = in->sq_draining;
@@ -84,7 +85,7 @@ void rk_attr_from_ibv(struct rk_qp_attr *out, const struct ibv_qp_attr *in)
 
 int rk_modify_qp(rk_h qp, const struct rk_qp_attr *in, uint32_t mask)
 {
-	struct ibv_qp_attr a;
+	ABI(ibv_qp_attr) a;
 
 	memset(&a, 0, sizeof a);
 	a.qp_state = in->state;
@@ -95,8 +96,8 @@ int rk_modify_qp(rk_h qp, const struct rk_qp_attr *in, uint32_t mask)
 	a.sq_psn = in->sq_psn;
 	a.dest_qp_num = in->dest_qpn;
 	a.qp_access_flags = in->access;
-	cap_to_ibv(&a.cap, &in->cap);
-	ah_to_ibv(&a.ah_attr, &in->ah);
+	CAP_TO_IBV(&a, &in->cap);
+	ah_to_ibv(&a, &in->ah);
 	a.pkey_index = in->pkey_index;
 	a.en_sqd_async_notify = in->en_sqd_notify;
 	a.max_rd_atomic = in->max_rd_atomic;
@@ -107,19 +108,19 @@ int rk_modify_qp(rk_h qp, const struct rk_qp_attr *in, uint32_t mask)
 	a.retry_cnt = in->retry_cnt;
 	a.rnr_retry = in->rnr_retry;
 	errno = 0;
-	return rk_errno(p_ibv_modify_qp((struct ibv_qp *)qp, &a, (int)mask));
+	return rk_errno(p_ibv_modify_qp((ABI(ibv_qp) *)qp, &a, (int)mask));
 }
 
 int rk_query_qp(rk_h qp, uint32_t mask, struct rk_qp_attr *out)
 {
-	struct ibv_qp_attr a;
-	struct ibv_qp_init_attr init;
+	ABI(ibv_qp_attr) a;
+	ABI(ibv_qp_init_attr) init;
 	int err;
 
 	memset(&a, 0, sizeof a);
 	memset(&init, 0, sizeof init);
 	errno = 0;
-	err = rk_errno(p_ibv_query_qp((struct ibv_qp *)qp, &a, (int)mask, &init));
+	err = rk_errno(p_ibv_query_qp((ABI(ibv_qp) *)qp, &a, (int)mask, &init));
 	if (err)
 		return err;
 	rk_attr_from_ibv(out, &a);
@@ -128,22 +129,22 @@ int rk_query_qp(rk_h qp, uint32_t mask, struct rk_qp_attr *out)
 
 int rk_create_qp(rk_h pd, struct rk_qp_init *in, rk_h *qp, uint32_t *qpn)
 {
-	struct ibv_qp_init_attr init;
-	struct ibv_qp *q;
+	ABI(ibv_qp_init_attr) init;
+	ABI(ibv_qp) *q;
 
 	memset(&init, 0, sizeof init);
 	init.qp_context = (void *)(uintptr_t)in->key;
-	init.send_cq = (struct ibv_cq *)in->send_cq;
-	init.recv_cq = (struct ibv_cq *)in->recv_cq;
-	init.srq = (struct ibv_srq *)in->srq;
-	cap_to_ibv(&init.cap, &in->cap);
-	init.qp_type = IBV_QPT_RC;
+	init.send_cq = (ABI(ibv_cq) *)in->send_cq;
+	init.recv_cq = (ABI(ibv_cq) *)in->recv_cq;
+	init.srq = (ABI(ibv_srq) *)in->srq;
+	CAP_TO_IBV(&init, &in->cap);
+	init.qp_type = ABI_IBV_QPT_RC;
 	init.sq_sig_all = in->sig_all != 0;
 	errno = 0;
-	q = p_ibv_create_qp((struct ibv_pd *)pd, &init);
+	q = p_ibv_create_qp((ABI(ibv_pd) *)pd, &init);
 	if (!q)
 		return rk_failed();
-	cap_from_ibv(&in->cap, &init.cap);
+	CAP_FROM_IBV(&in->cap, &init);
 	*qp = (rk_h)q;
 	*qpn = q->qp_num;
 	return 0;
@@ -151,7 +152,7 @@ int rk_create_qp(rk_h pd, struct rk_qp_init *in, rk_h *qp, uint32_t *qpn)
 
 int rk_destroy_qp(rk_h qp)
 {
-	return rk_errno(p_ibv_destroy_qp((struct ibv_qp *)qp));
+	return rk_errno(p_ibv_destroy_qp((ABI(ibv_qp) *)qp));
 }
 
 #endif

@@ -1,8 +1,7 @@
 //go:build linux && cgo
 
-// Queues, and the data path. ibv_post_send, ibv_poll_cq and their like are
-// inline functions of the header that call the provider through the context:
-// they need no symbol of the library.
+// Queues, and the data path. ibv_post_send, ibv_poll_cq and their like are no
+// functions of the library: the context holds pointers to those of the provider.
 
 #include "shim.h"
 #include "shim_table.h"
@@ -19,16 +18,16 @@
 // Polls between two looks at the clock.
 #define POLLS 16
 
-#define SAME(a, fa, b, fb)                                                             \
-	_Static_assert(offsetof(struct a, fa) == offsetof(struct b, fb) &&             \
-			       sizeof(((struct a *)0)->fa) == sizeof(((struct b *)0)->fb), \
+#define SAME(a, fa, b, fb)                                                            \
+	_Static_assert(offsetof(struct a, fa) == offsetof(ABI(b), fb) &&              \
+			       sizeof(((struct a *)0)->fa) == sizeof(((ABI(b) *)0)->fb), \
 		       #a "." #fa)
 
-_Static_assert(sizeof(struct rk_sge) == sizeof(struct ibv_sge), "rk_sge");
+_Static_assert(sizeof(struct rk_sge) == sizeof(ABI(ibv_sge)), "rk_sge");
 SAME(rk_sge, addr, ibv_sge, addr);
 SAME(rk_sge, length, ibv_sge, length);
 SAME(rk_sge, lkey, ibv_sge, lkey);
-_Static_assert(sizeof(struct rk_wc) == sizeof(struct ibv_wc), "rk_wc");
+_Static_assert(sizeof(struct rk_wc) == sizeof(ABI(ibv_wc)), "rk_wc");
 SAME(rk_wc, id, ibv_wc, wr_id);
 SAME(rk_wc, status, ibv_wc, status);
 SAME(rk_wc, opcode, ibv_wc, opcode);
@@ -38,14 +37,22 @@ SAME(rk_wc, imm_inv, ibv_wc, imm_data);
 SAME(rk_wc, qpn, ibv_wc, qp_num);
 SAME(rk_wc, src_qp, ibv_wc, src_qp);
 SAME(rk_wc, flags, ibv_wc, wc_flags);
-_Static_assert(offsetof(struct rk_wc, polled) == offsetof(struct ibv_wc, pkey_index), "rk_wc.polled");
+_Static_assert(offsetof(struct rk_wc, polled) == offsetof(ABI(ibv_wc), pkey_index), "rk_wc.polled");
+
+// poll asks the provider, by the pointer in the CQ's context.
+static inline int poll(rk_h cq, struct rk_wc *wcs, int n)
+{
+	ABI(ibv_cq) *q = (ABI(ibv_cq) *)cq;
+
+	return op_poll_cq(q->context)(q, n, (ABI(ibv_wc) *)wcs);
+}
 
 int rk_create_channel(rk_h ctx, rk_h *channel, int *fd)
 {
-	struct ibv_comp_channel *c;
+	ABI(ibv_comp_channel) *c;
 
 	errno = 0;
-	c = p_ibv_create_comp_channel((struct ibv_context *)ctx);
+	c = p_ibv_create_comp_channel((ABI(ibv_context) *)ctx);
 	if (!c)
 		return rk_failed();
 	*channel = (rk_h)c;
@@ -55,16 +62,16 @@ int rk_create_channel(rk_h ctx, rk_h *channel, int *fd)
 
 int rk_destroy_channel(rk_h channel)
 {
-	return rk_errno(p_ibv_destroy_comp_channel((struct ibv_comp_channel *)channel));
+	return rk_errno(p_ibv_destroy_comp_channel((ABI(ibv_comp_channel) *)channel));
 }
 
 int rk_get_cq_event(rk_h channel, uint64_t *key)
 {
-	struct ibv_cq *cq;
+	ABI(ibv_cq) *cq;
 	void *context;
 
 	errno = 0;
-	if (p_ibv_get_cq_event((struct ibv_comp_channel *)channel, &cq, &context))
+	if (p_ibv_get_cq_event((ABI(ibv_comp_channel) *)channel, &cq, &context))
 		return rk_failed();
 	*key = (uint64_t)(uintptr_t)context;
 	// ibv_destroy_cq waits for this, so cq is still there.
@@ -74,10 +81,10 @@ int rk_get_cq_event(rk_h channel, uint64_t *key)
 
 int rk_create_cq(rk_h ctx, int depth, uint64_t key, rk_h channel, rk_h *cq, int *cqe)
 {
-	struct ibv_cq *q;
+	ABI(ibv_cq) *q;
 
 	errno = 0;
-	q = p_ibv_create_cq((struct ibv_context *)ctx, depth, (void *)(uintptr_t)key, (struct ibv_comp_channel *)channel, 0);
+	q = p_ibv_create_cq((ABI(ibv_context) *)ctx, depth, (void *)(uintptr_t)key, (ABI(ibv_comp_channel) *)channel, 0);
 	if (!q)
 		return rk_failed();
 	*cq = (rk_h)q;
@@ -87,7 +94,7 @@ int rk_create_cq(rk_h ctx, int depth, uint64_t key, rk_h channel, rk_h *cq, int 
 
 int rk_destroy_cq(rk_h cq)
 {
-	return rk_errno(p_ibv_destroy_cq((struct ibv_cq *)cq));
+	return rk_errno(p_ibv_destroy_cq((ABI(ibv_cq) *)cq));
 }
 
 static int64_t now(clockid_t clock)
@@ -116,7 +123,7 @@ static int stamp(struct rk_wc *wcs, int got)
 
 int rk_poll_cq(rk_h cq, struct rk_wc *wcs, int n)
 {
-	return stamp(wcs, ibv_poll_cq((struct ibv_cq *)cq, n, (struct ibv_wc *)wcs));
+	return stamp(wcs, poll(cq, wcs, n));
 }
 
 int rk_spin_cq(rk_h cq, struct rk_wc *wcs, int n, int64_t ns, int yield)
@@ -126,7 +133,7 @@ int rk_spin_cq(rk_h cq, struct rk_wc *wcs, int n, int64_t ns, int yield)
 	// A completion that is nearly there costs no look at the clock.
 	for (;;) {
 		for (int i = 0; i < POLLS; i++) {
-			int got = ibv_poll_cq((struct ibv_cq *)cq, n, (struct ibv_wc *)wcs);
+			int got = poll(cq, wcs, n);
 
 			if (got != 0)
 				return stamp(wcs, got);
@@ -144,36 +151,39 @@ int rk_spin_cq(rk_h cq, struct rk_wc *wcs, int n, int64_t ns, int yield)
 
 int rk_req_notify_cq(rk_h cq, int solicited_only)
 {
-	return rk_errno(ibv_req_notify_cq((struct ibv_cq *)cq, solicited_only));
+	ABI(ibv_cq) *q = (ABI(ibv_cq) *)cq;
+
+	return rk_errno(op_req_notify_cq(q->context)(q, solicited_only));
 }
 
 // fill makes a work request of a flat one. It fails if the list is too long.
-static int fill(struct ibv_send_wr *out, const struct rk_send_wr *in)
+static int fill(ABI(ibv_send_wr) *out, const struct rk_send_wr *in)
 {
 	if (in->num_sge > RK_MAX_SGE)
 		return 0;
 	memset(out, 0, sizeof *out);
 	out->wr_id = in->id;
-	out->sg_list = (struct ibv_sge *)in->sgl;
+	out->sg_list = (void *)in->sgl;
 	out->num_sge = (int)in->num_sge;
 	out->opcode = in->opcode;
 	out->send_flags = in->flags;
 	out->imm_data = in->imm_inv;
-	if (in->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || in->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-		out->wr.atomic.remote_addr = in->remote_addr;
-		out->wr.atomic.compare_add = in->compare_add;
-		out->wr.atomic.swap = in->swap;
-		out->wr.atomic.rkey = in->rkey;
+	if (in->opcode == ABI_IBV_WR_ATOMIC_CMP_AND_SWP || in->opcode == ABI_IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		out->atomic_remote_addr = in->remote_addr;
+		out->atomic_compare_add = in->compare_add;
+		out->atomic_swap = in->swap;
+		out->atomic_rkey = in->rkey;
 	} else {
-		out->wr.rdma.remote_addr = in->remote_addr;
-		out->wr.rdma.rkey = in->rkey;
+		out->rdma_remote_addr = in->remote_addr;
+		out->rdma_rkey = in->rkey;
 	}
 	return 1;
 }
 
 int rk_post_send(rk_h qp, const struct rk_send_wr *wrs, int n, int *err)
 {
-	struct ibv_send_wr chain[CHUNK], *bad;
+	ABI(ibv_qp) *q = (ABI(ibv_qp) *)qp;
+	ABI(ibv_send_wr) chain[CHUNK], *bad;
 	int done = 0;
 
 	*err = 0;
@@ -191,7 +201,7 @@ int rk_post_send(rk_h qp, const struct rk_send_wr *wrs, int n, int *err)
 		}
 		bad = NULL;
 		errno = 0;
-		ret = ibv_post_send((struct ibv_qp *)qp, chain, &bad);
+		ret = op_post_send(q->context)(q, chain, &bad);
 		if (ret) {
 			*err = rk_errno(ret);
 			return bad ? done + (int)(bad - chain) : done;
@@ -211,9 +221,9 @@ int rk_post_send_spin(rk_h qp, const struct rk_send_wr *wrs, int n, int *err, rk
 }
 
 // post_recv serves both kinds of receive queue: one of qp and srq is null.
-static int post_recv(struct ibv_qp *qp, struct ibv_srq *srq, const struct rk_recv_wr *wrs, int n, int *err)
+static int post_recv(ABI(ibv_qp) *qp, ABI(ibv_srq) *srq, const struct rk_recv_wr *wrs, int n, int *err)
 {
-	struct ibv_recv_wr chain[CHUNK], *bad;
+	ABI(ibv_recv_wr) chain[CHUNK], *bad;
 	int done = 0;
 
 	*err = 0;
@@ -225,7 +235,7 @@ static int post_recv(struct ibv_qp *qp, struct ibv_srq *srq, const struct rk_rec
 
 			chain[k].wr_id = in->id;
 			chain[k].next = NULL;
-			chain[k].sg_list = (struct ibv_sge *)in->sgl;
+			chain[k].sg_list = (void *)in->sgl;
 			chain[k].num_sge = (int)in->num_sge;
 			if (k > 0)
 				chain[k - 1].next = &chain[k];
@@ -237,7 +247,8 @@ static int post_recv(struct ibv_qp *qp, struct ibv_srq *srq, const struct rk_rec
 		}
 		bad = NULL;
 		errno = 0;
-		ret = srq ? ibv_post_srq_recv(srq, chain, &bad) : ibv_post_recv(qp, chain, &bad);
+		ret = srq ? op_post_srq_recv(srq->context)(srq, chain, &bad)
+			  : op_post_recv(qp->context)(qp, chain, &bad);
 		if (ret) {
 			*err = rk_errno(ret);
 			return bad ? done + (int)(bad - chain) : done;
@@ -249,46 +260,46 @@ static int post_recv(struct ibv_qp *qp, struct ibv_srq *srq, const struct rk_rec
 
 int rk_post_recv(rk_h qp, const struct rk_recv_wr *wrs, int n, int *err)
 {
-	return post_recv((struct ibv_qp *)qp, NULL, wrs, n, err);
+	return post_recv((ABI(ibv_qp) *)qp, NULL, wrs, n, err);
 }
 
 int rk_post_srq_recv(rk_h srq, const struct rk_recv_wr *wrs, int n, int *err)
 {
-	return post_recv(NULL, (struct ibv_srq *)srq, wrs, n, err);
+	return post_recv(NULL, (ABI(ibv_srq) *)srq, wrs, n, err);
 }
 
 int rk_create_srq(rk_h pd, uint64_t key, uint32_t max_wr, uint32_t max_sge, rk_h *srq, uint32_t *wr, uint32_t *sge)
 {
-	struct ibv_srq_init_attr init;
-	struct ibv_srq *s;
+	ABI(ibv_srq_init_attr) init;
+	ABI(ibv_srq) *s;
 
 	memset(&init, 0, sizeof init);
 	init.srq_context = (void *)(uintptr_t)key;
-	init.attr.max_wr = max_wr;
-	init.attr.max_sge = max_sge;
+	init.max_wr = max_wr;
+	init.max_sge = max_sge;
 	errno = 0;
-	s = p_ibv_create_srq((struct ibv_pd *)pd, &init);
+	s = p_ibv_create_srq((ABI(ibv_pd) *)pd, &init);
 	if (!s)
 		return rk_failed();
 	*srq = (rk_h)s;
-	*wr = init.attr.max_wr;
-	*sge = init.attr.max_sge;
+	*wr = init.max_wr;
+	*sge = init.max_sge;
 	return 0;
 }
 
 int rk_arm_srq(rk_h srq, uint32_t limit)
 {
-	struct ibv_srq_attr attr;
+	ABI(ibv_srq_attr) attr;
 
 	memset(&attr, 0, sizeof attr);
 	attr.srq_limit = limit;
 	errno = 0;
-	return rk_errno(p_ibv_modify_srq((struct ibv_srq *)srq, &attr, IBV_SRQ_LIMIT));
+	return rk_errno(p_ibv_modify_srq((ABI(ibv_srq) *)srq, &attr, ABI_IBV_SRQ_LIMIT));
 }
 
 int rk_destroy_srq(rk_h srq)
 {
-	return rk_errno(p_ibv_destroy_srq((struct ibv_srq *)srq));
+	return rk_errno(p_ibv_destroy_srq((ABI(ibv_srq) *)srq));
 }
 
 #endif

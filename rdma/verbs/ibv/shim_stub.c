@@ -1,6 +1,6 @@
 //go:build linux && cgo
 
-// Without the headers of rdma-core: rk_load fails, and nothing else is ever
+// Where pointers do not have 64 bits: rk_load fails, and nothing else is ever
 // reached.
 
 #include "shim.h"

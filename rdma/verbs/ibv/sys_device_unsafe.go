@@ -116,6 +116,9 @@ func sysQueryPort(h handle, port uint8) (PortAttr, syscall.Errno) {
 		ActiveSpeed:  uint8(a.active_speed),
 		PhysState:    uint8(a.phys_state),
 		LinkLayer:    LinkLayer(a.link_layer),
+
+		GRHRequired:   a.grh_required != 0,
+		PortCapFlags2: uint16(a.port_cap_flags2),
 	}, 0
 }
 

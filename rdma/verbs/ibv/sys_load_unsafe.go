@@ -34,8 +34,8 @@ func sysLoad(table int, soname string) (cause error, missing bool) {
 	switch code {
 	case C.RK_LOADED:
 		return nil, false
-	case C.RK_NO_HEADERS:
-		return errors.New("this program was built without the headers of rdma-core: build it on a machine that has them (Debian: apt-get install libibverbs-dev librdmacm-dev)"), false
+	case C.RK_NO_LAYOUT:
+		return errors.New("this program was built for a system with 32-bit pointers, for which it has no layouts of rdma-core: build it for a 64-bit system"), false
 	case C.RK_NO_SYMBOL:
 		return fmt.Errorf("it has no function %s, it is too old", why), true
 	}
@@ -55,8 +55,7 @@ func dupNonblock(fd int) (int, error) {
 	return dup, nil
 }
 
-// constants are the enumeration constants of the headers that the shim was
-// compiled with, by name.
+// constants are the enumeration constants of abi_constants.h, by name.
 func constants() map[string]int64 {
 	all := map[string]int64{}
 	var name *C.char

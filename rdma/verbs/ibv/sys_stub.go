@@ -11,7 +11,7 @@ import (
 // Without cgo, or elsewhere than on Linux, loading fails and nothing else is
 // ever reached: no object exists. See sys_unsafe.go for what each does.
 
-var errNoCgo = errors.New("this program was built without cgo, or not for Linux: build it with CGO_ENABLED=1 on a machine with gcc, libibverbs-dev and librdmacm-dev")
+var errNoCgo = errors.New("this program was built without cgo, or not for Linux: build it with CGO_ENABLED=1 on a machine with gcc")
 
 const none = syscall.ENOSYS
 

@@ -1,7 +1,8 @@
 package ibv
 
-// Enumerations have the values of <infiniband/verbs.h> and <rdma/rdma_cma.h>;
-// a test in the shim compares each with the header.
+// Enumerations have the values of <infiniband/verbs.h> and <rdma/rdma_cma.h>:
+// TestConstants compares them with abi_constants.h, and TestABI compares that with
+// the headers.
 
 // PortState is enum ibv_port_state.
 type PortState uint8
@@ -118,6 +119,11 @@ type PortAttr struct {
 	ActiveWidth, ActiveSpeed  uint8
 	PhysState                 uint8
 	LinkLayer                 LinkLayer
+	// Each packet needs a GRH, on InfiniBand too (IBV_QPF_GRH_REQUIRED): ports of
+	// virtual functions and of routed fabrics. False where the provider is too
+	// old to say.
+	GRHRequired   bool
+	PortCapFlags2 uint16 // 0 where the provider is too old to say
 }
 
 // Access is enum ibv_access_flags.
