@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
@@ -24,43 +25,72 @@ func (d *device) async(ctx context.Context) {
 			}
 			return
 		}
-		switch ev.Type {
-		case ibv.AsyncCQErr:
-			if c := d.findCQ(ev.CQ); c != nil {
-				c.overrun()
-			}
-		case ibv.AsyncQPFatal:
-			d.failQP(ev, fmt.Errorf("%w: the device reports a fatal error of the queue pair", rdma.ErrProtocol))
-		case ibv.AsyncQPReqErr, ibv.AsyncQPAccessErr:
-			// As responder: the peer asked for what it may not have.
-			d.failQP(ev, fmt.Errorf("%w: the device refused a request of the peer", rdma.ErrAccess))
-		case ibv.AsyncCommEst:
-			// Data came before the connection manager's last message.
-			if q := d.qpOf(ev); q != nil {
-				q.heard()
-			}
-		case ibv.AsyncQPLastWQEReached:
-			d.lastWQE.Store(lastWQESeen)
-			if q := d.qpOf(ev); q != nil {
-				q.lastWQEOnce.Do(func() { close(q.lastWQE) })
-			}
-		case ibv.AsyncDeviceFatal:
-			log.Error("RDMA device failed or was removed")
-			d.lose(fmt.Errorf("%w: device %s failed or was removed", rdma.ErrPeerGone, d.name))
-		case ibv.AsyncPortErr:
-			log.Warn("RDMA port is down", "port", ev.Port)
-		case ibv.AsyncPortActive:
-			log.Info("RDMA port is active", "port", ev.Port)
-			d.refreshPort()
-		case ibv.AsyncGIDChange, ibv.AsyncLIDChange, ibv.AsyncPKeyChange, ibv.AsyncClientReregister:
-			log.Info("RDMA port has changed", "port", ev.Port, "event", uint32(ev.Type))
-			d.refreshPort()
+		if over := d.event(log, ev); over {
+			return
 		}
 	}
 }
 
+// event does what an asynchronous event asks for. over says that no further one is
+// to be read: what is destroyed after a fatal event must not be read beside that.
+func (d *device) event(log *slog.Logger, ev ibv.AsyncEvent) (over bool) {
+	switch ev.Type {
+	case ibv.AsyncCQErr:
+		if c := d.findCQ(ev.CQ); c != nil {
+			c.overrun()
+		}
+	case ibv.AsyncQPFatal:
+		d.failQP(ev, fmt.Errorf("%w: the device reports a fatal error of the queue pair", rdma.ErrProtocol))
+	case ibv.AsyncQPReqErr, ibv.AsyncQPAccessErr:
+		// As responder: the peer asked for what it may not have.
+		d.failQP(ev, fmt.Errorf("%w: the device refused a request of the peer", rdma.ErrAccess))
+	case ibv.AsyncSRQErr:
+		// The SRQ takes no receives from its queue any more: each QP that it
+		// serves would wait for one for ever.
+		d.failSRQ(ev.SRQ, fmt.Errorf("%w: the device reports a fatal error of the shared receive queue", rdma.ErrProtocol))
+	case ibv.AsyncCommEst:
+		// Data came before the connection manager's last message.
+		if q := d.qpOf(ev); q != nil {
+			q.heard()
+		}
+	case ibv.AsyncQPLastWQEReached:
+		d.lastWQE.Store(lastWQESeen)
+		if q := d.qpOf(ev); q != nil {
+			q.lastWQEOnce.Do(func() { close(q.lastWQE) })
+		}
+	case ibv.AsyncDeviceFatal:
+		log.Error("RDMA device failed or was removed")
+		d.lose(fmt.Errorf("%w: device %s failed or was removed", rdma.ErrPeerGone, d.name))
+		return true
+	case ibv.AsyncPortErr:
+		log.Warn("RDMA port is down", "port", ev.Port)
+	case ibv.AsyncPortActive:
+		log.Info("RDMA port is active", "port", ev.Port)
+		d.refreshPort()
+	case ibv.AsyncGIDChange, ibv.AsyncLIDChange, ibv.AsyncPKeyChange, ibv.AsyncClientReregister:
+		log.Info("RDMA port has changed", "port", ev.Port, "event", uint32(ev.Type))
+		d.refreshPort()
+	}
+	return false
+}
+
 func (d *device) failQP(ev ibv.AsyncEvent, err error) {
 	if q := d.qpOf(ev); q != nil {
+		q.fail(err)
+	}
+}
+
+// failSRQ fails every QP that takes its receives from an SRQ.
+func (d *device) failSRQ(hw *ibv.SRQ, err error) {
+	d.mu.Lock()
+	var qps []*qp
+	for _, q := range d.qps {
+		if q.srq != nil && q.srq.hw == hw {
+			qps = append(qps, q)
+		}
+	}
+	d.mu.Unlock()
+	for _, q := range qps {
 		q.fail(err)
 	}
 }

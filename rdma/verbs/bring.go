@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"fmt"
+	"math/bits"
 	"net"
 
 	"github.com/rdmakv/rdmakv/rdma"
@@ -9,7 +10,9 @@ import (
 )
 
 // depths checks what one end asks of a connection and fills in the device's
-// limits.
+// limits. Both are rounded down to powers of two: kernels differ in whether a
+// driver (mlx5) rounds other values up or down, and if the two ends round one
+// value differently, a READ beyond the lower one breaks the connection.
 func (d *device) depths(p rdma.ConnParams, maxPrivate int) (ird, ord int, err error) {
 	if len(p.PrivateData) > maxPrivate {
 		return 0, 0, fmt.Errorf("%w: %d bytes of private data, the limit is %d", rdma.ErrInvalid, len(p.PrivateData), maxPrivate)
@@ -23,7 +26,15 @@ func (d *device) depths(p rdma.ConnParams, maxPrivate int) (ird, ord int, err er
 		}
 		return min(v, most)
 	}
-	return limit(p.IRD, d.attr.MaxQPRdAtom), limit(p.ORD, d.attr.MaxQPInitRdAtom), nil
+	return powerOfTwo(limit(p.IRD, d.attr.MaxQPRdAtom)), powerOfTwo(limit(p.ORD, d.attr.MaxQPInitRdAtom)), nil
+}
+
+// powerOfTwo is the largest power of two that is at most n; 0 for 0.
+func powerOfTwo(n int) int {
+	if n <= 0 {
+		return 0
+	}
+	return 1 << (bits.Len(uint(n)) - 1)
 }
 
 // toInit moves the QP to INIT, with the rights that the peer has now. From

@@ -178,13 +178,25 @@ type candidate struct {
 	err       error // why it could not be looked at
 }
 
-// chooseDevice picks the first device with a usable port, InfiniBand and RoCE
-// before iWARP, and says why.
+// rank is in which order transports are chosen: InfiniBand and RoCE before iWARP,
+// and behind both what is neither (EFA, usnic), which may have no RC queue pairs.
+func rank(t ibv.Transport) int {
+	switch t {
+	case ibv.TransportIB:
+		return 0
+	case ibv.TransportIWARP:
+		return 1
+	}
+	return 2
+}
+
+// chooseDevice picks the first device with a usable port, in the order of rank,
+// and says why.
 func chooseDevice(list []candidate, wantPort int) (name, reason string, err error) {
 	var why []string
-	for _, iwarp := range []bool{false, true} {
+	for class := range 3 {
 		for _, c := range list {
-			if (c.transport == ibv.TransportIWARP) != iwarp {
+			if rank(c.transport) != class {
 				continue
 			}
 			if c.err != nil {

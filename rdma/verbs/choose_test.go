@@ -112,6 +112,8 @@ func TestChooseDevice(t *testing.T) {
 		{"the first active", []candidate{{name: "a", ports: down}, {name: "b", ports: up}, {name: "c", ports: up}}, "b", "first usable of 3"},
 		{"RoCE before iWARP", []candidate{{name: "a", transport: ibv.TransportIWARP, ports: up}, {name: "b", ports: up}}, "b", "first usable of 2"},
 		{"iWARP at last", []candidate{{name: "a", transport: ibv.TransportIWARP, ports: up}, {name: "b", ports: down}}, "a", "first usable of 2"},
+		{"what is neither last", []candidate{{name: "a", transport: ibv.TransportUnknown, ports: up}, {name: "b", transport: ibv.TransportIWARP, ports: up}}, "b", "first usable of 2"},
+		{"what is neither, alone", []candidate{{name: "a", transport: 3, ports: up}}, "a", "only device"},
 		{"one that fails", []candidate{{name: "a", err: errors.New("no permission")}, {name: "b", ports: up}}, "b", "first usable of 2"},
 		{"none usable", []candidate{{name: "a", err: errors.New("no permission")}, {name: "b", ports: down}}, "", "no permission"},
 		{"none", nil, "", "no RDMA device"},

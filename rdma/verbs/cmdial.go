@@ -26,7 +26,7 @@ func (q *qp) dialCM(ctx context.Context, addr string, ird, ord int, private []by
 	}
 	var last error
 	for _, to := range targets {
-		c, err := q.reach(ctx, loop, to)
+		c, err := q.reachFrom(ctx, loop, to)
 		if err != nil {
 			last = err
 			if ctx.Err() != nil {
@@ -46,9 +46,82 @@ func (q *qp) dialCM(ctx context.Context, addr string, ird, ord int, private []by
 	return rdma.ConnInfo{}, last
 }
 
+// reachFrom resolves address and route, from an address of our device if it has
+// one that may do: where several NICs are in one subnet, the kernel's route alone
+// leads to the first of them, whichever device was opened. If that fails the
+// kernel chooses.
+func (q *qp) reachFrom(ctx context.Context, loop *cmLoop, to netip.AddrPort) (*cmConn, error) {
+	if from := q.pd.dev.source(to.Addr()); from.IsValid() {
+		c, err := q.reach(ctx, loop, netip.AddrPortFrom(from, 0), to)
+		if err == nil || ctx.Err() != nil {
+			return c, err
+		}
+	}
+	return q.reach(ctx, loop, netip.AddrPort{}, to)
+}
+
+// source is the address to connect to an address from: that of the GID asked for;
+// else one in whose subnet the target is; else any of its family. None on
+// InfiniBand and iWARP, whose GIDs are no IP addresses, and to the host itself by loopback.
+func (d *device) source(to netip.Addr) netip.Addr {
+	d.mu.Lock()
+	p, chosen := d.port, d.gid
+	d.mu.Unlock()
+	if d.iwarp || p.attr.LinkLayer != ibv.LinkEthernet || to.IsLoopback() || to.IsLinkLocalUnicast() {
+		return netip.Addr{}
+	}
+	if d.fabric.opts.GIDIndex >= 0 {
+		p.gids = []ibv.GIDEntry{chosen}
+	}
+	return pickSource(p.gids, to, subnets)
+}
+
+// pickSource chooses among the addresses of a GID table; subnets tells those of a
+// network interface.
+func pickSource(gids []ibv.GIDEntry, to netip.Addr, subnets func(netdev string) []netip.Prefix) netip.Addr {
+	var any netip.Addr
+	for _, g := range gids {
+		a := gidAddr(g.GID)
+		if !a.IsValid() || a.IsLinkLocalUnicast() || a.Is4() != to.Is4() {
+			continue
+		}
+		for _, net := range subnets(g.NetDev) {
+			if net.Addr() == a && net.Contains(to) {
+				return a
+			}
+		}
+		if !any.IsValid() {
+			any = a
+		}
+	}
+	return any
+}
+
+// subnets are the addresses of a network interface, with their prefixes.
+func subnets(netdev string) []netip.Prefix {
+	ifc, err := net.InterfaceByName(netdev)
+	if err != nil {
+		return nil
+	}
+	addrs, err := ifc.Addrs()
+	if err != nil {
+		return nil
+	}
+	var list []netip.Prefix
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok {
+			ones, _ := n.Mask.Size()
+			if ip, ok := netip.AddrFromSlice(n.IP); ok {
+				list = append(list, netip.PrefixFrom(ip.Unmap(), ones))
+			}
+		}
+	}
+	return list
+}
+
 // reach resolves address and route. The kernel picks the device; it must be
 // ours.
-func (q *qp) reach(ctx context.Context, loop *cmLoop, to netip.AddrPort) (_ *cmConn, err error) {
+func (q *qp) reach(ctx context.Context, loop *cmLoop, from, to netip.AddrPort) (_ *cmConn, err error) {
 	d := q.pd.dev
 	o := &d.fabric.opts
 	id, err := loop.ec.NewID()
@@ -62,12 +135,6 @@ func (q *qp) reach(ctx context.Context, loop *cmLoop, to netip.AddrPort) (_ *cmC
 			loop.drop(id)
 		}
 	}()
-	from := netip.AddrPort{}
-	if o.GIDIndex >= 0 {
-		if a := gidAddr(d.gid.GID); a.Is4() == to.Addr().Is4() {
-			from = netip.AddrPortFrom(a, 0)
-		}
-	}
 	// Both are hints to old kernels, which have none of them.
 	_ = id.SetAckTimeout(o.Timeout)
 	if o.TrafficClass != 0 {

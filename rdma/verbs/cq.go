@@ -54,7 +54,7 @@ func newCQ(d *device, depth int) (*cq, error) {
 	if err != nil {
 		return nil, err
 	}
-	hw, err := d.hw.CreateCQ(depth+cqSlack, ch)
+	hw, err := d.hw.CreateCQOn(depth+cqSlack, ch, d.nextVector())
 	if err != nil {
 		_ = ch.Close()
 		return nil, err

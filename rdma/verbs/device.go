@@ -104,7 +104,7 @@ func openDevice(f *Fabric, name, reason string) (_ *device, err error) {
 	}
 	inline, err := probeInline(hw)
 	if err != nil {
-		return nil, classify(err)
+		return nil, fmt.Errorf("%w: device %s makes no reliable connected queue pair: %w", rdma.ErrNoDevice, name, classify(err))
 	}
 	d.attr = attributes(at, d.port.attr, d.iwarp, inline)
 	d.attr.Reason = fmt.Sprintf("%s, %s, %s", reason, portReason, gidReason)
@@ -164,7 +164,8 @@ func fillHole(hw *ibv.Context, at ibv.DeviceAttr) (*ibv.CQ, error) {
 }
 
 // probeInline finds how many bytes a device takes inline, which
-// ibv_query_device(3) does not tell: by creating QPs.
+// ibv_query_device(3) does not tell: by creating QPs. It fails if the device makes
+// no RC queue pair at all, as those do that have other transports only.
 func probeInline(hw *ibv.Context) (bytes int, err error) {
 	pd, err := hw.AllocPD()
 	if err != nil {
@@ -176,13 +177,21 @@ func probeInline(hw *ibv.Context) (bytes int, err error) {
 		return 0, err
 	}
 	defer cq.Close()
-	for _, n := range []uint32{512, 256, 128, 64, 32} {
+	var last error
+	for _, n := range []uint32{512, 256, 128, 64, 32, 0} {
 		q, _, err := pd.CreateQP(ibv.QPInit{SendCQ: cq, RecvCQ: cq, Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: n}})
 		if err == nil {
 			return int(n), q.Close()
 		}
+		last = err
 	}
-	return 0, nil
+	return 0, last
+}
+
+// nextVector is the completion vector of the next CQ: they take turns, because a
+// vector is an interrupt, and one interrupt is served by one processor.
+func (d *device) nextVector() int {
+	return int(d.fabric.vector.Add(1) % uint32(d.hw.CompVectors()))
 }
 
 // Name is as Open took it.

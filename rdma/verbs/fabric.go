@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
@@ -17,6 +19,11 @@ const fabricName = "verbs"
 type Fabric struct {
 	opts   Options
 	optErr error // reported by Open, because New returns no error
+
+	// vector is the completion vector of the next CQ, of whichever device: modulo
+	// how many that has. It begins at random, so that the programs of a machine do
+	// not all begin with the same.
+	vector atomic.Uint32
 }
 
 var (
@@ -28,7 +35,9 @@ var (
 // RDMA, are reported by Open.
 func New(opts Options) *Fabric {
 	opts = opts.withDefaults()
-	return &Fabric{opts: opts, optErr: opts.validate()}
+	f := &Fabric{opts: opts, optErr: opts.validate()}
+	f.vector.Store(rand.Uint32())
+	return f
 }
 
 // Name is "verbs".
@@ -154,20 +163,40 @@ func (f *Fabric) Open(ctx context.Context, name string) (rdma.Device, error) {
 	if err != nil {
 		return fail(err)
 	}
-	reason := "named"
-	if name == "" {
-		if name, reason, err = f.choose(list); err != nil {
-			return fail(err)
-		}
-	} else if err := known(name, list); err != nil {
-		return fail(err)
-	}
-	d, err := openDevice(f, name, reason)
+	d, err := f.openAny(name, list)
 	if err != nil {
 		return fail(err)
 	}
-	f.opts.Logger.Info("opened RDMA device", "device", name, "why", d.attr.Reason)
+	f.opts.Logger.Info("opened RDMA device", "device", d.name, "why", d.attr.Reason)
 	return d, nil
+}
+
+// openAny opens the named device, or the first of list that can be used: one that
+// makes no RC queue pair (it has other transports only) shows that not before it
+// is opened, and the next one is tried.
+func (f *Fabric) openAny(name string, list []ibv.DeviceInfo) (*device, error) {
+	if name != "" {
+		if err := known(name, list); err != nil {
+			return nil, err
+		}
+		return openDevice(f, name, "named")
+	}
+	cands := f.candidates(list)
+	for {
+		name, reason, err := chooseDevice(cands, f.opts.Port)
+		if err != nil {
+			return nil, err
+		}
+		d, err := openDevice(f, name, reason)
+		if err == nil || !errors.Is(err, rdma.ErrNoDevice) {
+			return d, err
+		}
+		for i := range cands {
+			if cands[i].name == name {
+				cands[i].err = err
+			}
+		}
+	}
 }
 
 // known is nil if there is a device of that name; else the error lists the
@@ -186,13 +215,13 @@ func known(name string, list []ibv.DeviceInfo) error {
 	return fmt.Errorf("%w; there is: %s", rdma.ErrNoDevice, strings.Join(names, ", "))
 }
 
-// choose picks a device for Open("").
-func (f *Fabric) choose(list []ibv.DeviceInfo) (name, reason string, err error) {
+// candidates are the devices that Open("") chooses from.
+func (f *Fabric) candidates(list []ibv.DeviceInfo) []candidate {
 	var cands []candidate
 	for _, d := range list {
 		c := candidate{name: d.Name, transport: d.Transport}
 		c.ports, c.err = f.look(d.Name)
 		cands = append(cands, c)
 	}
-	return chooseDevice(cands, f.opts.Port)
+	return cands
 }

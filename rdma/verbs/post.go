@@ -10,14 +10,18 @@ import (
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
 )
 
-// postBatch is how many work requests go into one call into C.
-const postBatch = 16
-
-// Work requests in the device's words, made and used within one call.
-type (
-	sendScratch [postBatch]ibv.SendWR
-	recvScratch [postBatch]ibv.RecvWR
+// postBatch is how many work requests go into one call into C, and to the device
+// with one doorbell: as many as the shim chains. smallBatch is the room that a
+// queue pair has before it is handed more at a time, and how many inline payloads
+// of one call it keeps: 64 of each would be 28 KiB for each of a server's
+// sessions, most of which post one reply at a time.
+const (
+	postBatch  = 64
+	smallBatch = 16
 )
+
+// Receives in the device's words, made and used within one call.
+type recvScratch [postBatch]ibv.RecvWR
 
 var recvPool = sync.Pool{New: func() any { return new(recvScratch) }}
 
@@ -45,15 +49,15 @@ func (q *qp) postLocked(wrs []rdma.SendWR) (int, error) {
 	if q.shut {
 		return 0, fmt.Errorf("%w: the queue pair was closed", rdma.ErrNotConnected)
 	}
-	if q.scratch == nil {
-		q.scratch = new(sendScratch)
-	}
-	scratch := q.scratch
+	scratch := q.room(len(wrs))
 	q.sent = true
 	for done := 0; done < len(wrs); {
 		n := 0
 		var bad error
-		for n < postBatch && done+n < len(wrs) {
+		for n < len(scratch) && done+n < len(wrs) {
+			if n >= smallBatch && wrs[done+n].Flags&rdma.SendInline != 0 {
+				break // no place for its payload in this call
+			}
 			if bad = q.prepare(&wrs[done+n], &scratch[n], n); bad != nil {
 				break
 			}
@@ -69,6 +73,19 @@ func (q *qp) postLocked(wrs []rdma.SendWR) (int, error) {
 		}
 	}
 	return len(wrs), nil
+}
+
+// room is where up to n requests are written in the device's words, at most
+// postBatch. Called with sendMu held; it is good until sendMu is given back.
+func (q *qp) room(n int) []ibv.SendWR {
+	if want := min(n, postBatch); len(q.scratch) < want || q.scratch == nil {
+		size := smallBatch
+		if want > smallBatch {
+			size = postBatch
+		}
+		q.scratch = make([]ibv.SendWR, size)
+	}
+	return q.scratch
 }
 
 // postError gives a refused post its class.

@@ -27,7 +27,7 @@ type qp struct {
 	ord    atomic.Int32  // READs that the peer serves at a time
 
 	sendMu  sync.Mutex
-	scratch *sendScratch  // requests in the device's words, of the post under way; nil before the first
+	scratch []ibv.SendWR  // requests in the device's words, of the post under way; nil before the first
 	sent    bool          // something was posted
 	shut    bool          // Close takes no more sends, and frees inline
 	inline  *memory.Block // where inline payloads wait for the call; nil without
@@ -103,7 +103,7 @@ func (p *pd) CreateQP(cfg rdma.QPConfig) (rdma.QP, error) {
 	}
 	if q.maxInline > 0 {
 		var err error
-		q.inline, err = memory.Alloc(q.maxInline*postBatch, memory.Options{Tag: "inline"})
+		q.inline, err = memory.Alloc(q.maxInline*smallBatch, memory.Options{Tag: "inline"})
 		if err := step(err, nil); err != nil {
 			return nil, fmt.Errorf("%w: %w", rdma.ErrLimit, err)
 		}

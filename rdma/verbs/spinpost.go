@@ -57,11 +57,12 @@ func (q *qp) postSpin(wrs []rdma.SendWR, c *cq, wcs []rdma.WC, d time.Duration) 
 // prepareAll writes at most postBatch requests in the device's words; false if
 // one of them cannot be. Called with sendMu held.
 func (q *qp) prepareAll(wrs []rdma.SendWR) bool {
-	if q.scratch == nil {
-		q.scratch = new(sendScratch)
-	}
+	scratch := q.room(len(wrs))
 	for i := range wrs {
-		if q.prepare(&wrs[i], &q.scratch[i], i) != nil {
+		if i >= smallBatch && wrs[i].Flags&rdma.SendInline != 0 {
+			return false
+		}
+		if q.prepare(&wrs[i], &scratch[i], i) != nil {
 			return false
 		}
 	}

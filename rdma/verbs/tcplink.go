@@ -124,14 +124,15 @@ func (mine *endpoint) judge(theirs *endpoint) error {
 func (q *qp) bringByHand(mine, theirs *endpoint, g ibv.GIDEntry, ird, ord int) (rdma.Path, error) {
 	d := q.pd.dev
 	d.mu.Lock()
-	num := d.port.num
+	num, grh := d.port.num, d.port.attr.GRHRequired
 	d.mu.Unlock()
 	rtr := ibv.QPAttr{
 		PathMTU: min(mine.mtu, theirs.mtu), DestQPN: theirs.qpn, RQPSN: theirs.psn,
 		AH: ibv.AHAttr{PortNum: num, DLID: theirs.lid},
 	}
-	// InfiniBand needs a GID between subnets only; RoCE knows nothing else.
-	if mine.link == ibv.LinkEthernet || d.fabric.opts.GIDIndex >= 0 || theirs.lid == 0 {
+	// InfiniBand needs a GID between subnets, and where the port wants a GRH in
+	// each packet; RoCE knows nothing else.
+	if mine.link == ibv.LinkEthernet || grh || d.fabric.opts.GIDIndex >= 0 || theirs.lid == 0 {
 		rtr.AH.IsGlobal = true
 		rtr.AH.DGID, rtr.AH.SGIDIndex, rtr.AH.HopLimit = theirs.gid, uint8(g.Index), defaultHopLimit
 	}

@@ -42,6 +42,7 @@
 	F(ibv_context, 208, void *, ops_post_send, ops.post_send) \
 	F(ibv_context, 216, void *, ops_post_recv, ops.post_recv) \
 	F(ibv_context, 268, int32_t, async_fd, async_fd) \
+	F(ibv_context, 272, int32_t, num_comp_vectors, num_comp_vectors) \
 	F(ibv_context, 320, void *, abi_compat, abi_compat)
 
 // What ibv_query_device fills in.

@@ -89,7 +89,26 @@ type CQ struct {
 // CreateCQ is ibv_create_cq(3): a queue for at least depth completions. Whoever
 // posts keeps count: a CQ that overflows is lost. With a nil ch it can only be
 // polled.
+// Its events interrupt by completion vector 0.
 func (c *Context) CreateCQ(depth int, ch *CompChannel) (*CQ, error) {
+	return c.CreateCQOn(depth, ch, 0)
+}
+
+// CompVectors is how many completion vectors the device has (struct ibv_context,
+// num_comp_vectors): interrupts, which the system spreads over processors. At
+// least 1.
+func (c *Context) CompVectors() int {
+	if c.use() != nil {
+		return 1
+	}
+	defer c.mu.RUnlock()
+	return max(1, sysCompVectors(c.h))
+}
+
+// CreateCQOn is CreateCQ whose events interrupt by a completion vector, from 0 to
+// CompVectors()-1. If all CQs of a machine take one vector, one processor serves
+// all their interrupts.
+func (c *Context) CreateCQOn(depth int, ch *CompChannel, vector int) (*CQ, error) {
 	objs := []*object{&c.object}
 	if ch != nil {
 		objs = append(objs, &ch.object)
@@ -104,7 +123,7 @@ func (c *Context) CreateCQ(depth int, ch *CompChannel) (*CQ, error) {
 	if ch != nil {
 		chh = ch.h
 	}
-	h, depth, errno := sysCreateCQ(c.h, depth, cq.key, chh)
+	h, depth, errno := sysCreateCQ(c.h, depth, cq.key, chh, vector)
 	if errno != 0 {
 		return nil, callError("ibv_create_cq", errno)
 	}

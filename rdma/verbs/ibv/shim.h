@@ -96,7 +96,9 @@ struct rk_wc {
 int rk_create_channel(rk_h ctx, rk_h *channel, int *fd);
 int rk_destroy_channel(rk_h channel);
 int rk_get_cq_event(rk_h channel, uint64_t *key);
-int rk_create_cq(rk_h ctx, int depth, uint64_t key, rk_h channel, rk_h *cq, int *cqe);
+// vector is which of the completion vectors, 0 to rk_comp_vectors - 1, interrupts.
+int rk_comp_vectors(rk_h ctx);
+int rk_create_cq(rk_h ctx, int depth, uint64_t key, rk_h channel, int vector, rk_h *cq, int *cqe);
 int rk_destroy_cq(rk_h cq);
 // rk_poll_cq returns the number of completions, or a negative number.
 int rk_poll_cq(rk_h cq, struct rk_wc *wcs, int n);

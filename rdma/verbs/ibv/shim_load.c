@@ -6,6 +6,7 @@
 #include "shim_table.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #ifdef RK_HAVE_RDMA
 
@@ -32,7 +33,13 @@ static const struct symbol cm[] = {ABI_CM(RK_SYMBOL){NULL, NULL, 0}};
 int rk_load(int table, const char *soname, char *err, size_t room)
 {
 	const struct symbol *all = table == RK_TABLE_CM ? cm : verbs, *s;
-	void *lib = dlopen(soname, RTLD_NOW | RTLD_LOCAL);
+	void *lib;
+
+	// The library reads it once, at its first call. With it, destroying what was
+	// made on a device that has been removed succeeds; without it each call fails
+	// with EIO for ever, and the device can be neither closed nor opened anew.
+	setenv("RDMAV_ALLOW_DISASSOC_DESTROY", "1", 0);
+	lib = dlopen(soname, RTLD_NOW | RTLD_LOCAL);
 
 	if (!lib) {
 		const char *why = dlerror();

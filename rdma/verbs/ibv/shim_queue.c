@@ -79,12 +79,18 @@ int rk_get_cq_event(rk_h channel, uint64_t *key)
 	return 0;
 }
 
-int rk_create_cq(rk_h ctx, int depth, uint64_t key, rk_h channel, rk_h *cq, int *cqe)
+int rk_comp_vectors(rk_h ctx)
+{
+	return ((ABI(ibv_context) *)ctx)->num_comp_vectors;
+}
+
+int rk_create_cq(rk_h ctx, int depth, uint64_t key, rk_h channel, int vector, rk_h *cq, int *cqe)
 {
 	ABI(ibv_cq) *q;
 
 	errno = 0;
-	q = p_ibv_create_cq((ABI(ibv_context) *)ctx, depth, (void *)(uintptr_t)key, (ABI(ibv_comp_channel) *)channel, 0);
+	q = p_ibv_create_cq((ABI(ibv_context) *)ctx, depth, (void *)(uintptr_t)key, (ABI(ibv_comp_channel) *)channel,
+			    vector);
 	if (!q)
 		return rk_failed();
 	*cq = (rk_h)q;

@@ -108,10 +108,12 @@ func sysGetCQEvent(h handle) (uint64, syscall.Errno) {
 	return uint64(key), e
 }
 
-func sysCreateCQ(ctx handle, depth int, key uint64, ch handle) (handle, int, syscall.Errno) {
+func sysCompVectors(ctx handle) int { return int(C.rk_comp_vectors(C.rk_h(ctx))) }
+
+func sysCreateCQ(ctx handle, depth int, key uint64, ch handle, vector int) (handle, int, syscall.Errno) {
 	var cq C.rk_h
 	var cqe C.int
-	e := errno(C.rk_create_cq(C.rk_h(ctx), count(depth), C.uint64_t(key), C.rk_h(ch), &cq, &cqe))
+	e := errno(C.rk_create_cq(C.rk_h(ctx), count(depth), C.uint64_t(key), C.rk_h(ch), count(vector), &cq, &cqe))
 	return handle(cq), int(cqe), e
 }
 

@@ -37,7 +37,8 @@ func sysDeregMR(handle) syscall.Errno                      { return none }
 func sysCreateChannel(handle) (handle, int, syscall.Errno) { return 0, 0, none }
 func sysDestroyChannel(handle) syscall.Errno               { return none }
 func sysGetCQEvent(handle) (uint64, syscall.Errno)         { return 0, none }
-func sysCreateCQ(handle, int, uint64, handle) (handle, int, syscall.Errno) {
+func sysCompVectors(handle) int                            { return 0 }
+func sysCreateCQ(handle, int, uint64, handle, int) (handle, int, syscall.Errno) {
 	return 0, 0, none
 }
 func sysDestroyCQ(handle) syscall.Errno                                { return none }
