@@ -80,10 +80,15 @@ const (
 	// Hardware and kernel providers do not promise that.
 	CapDiesWithProcess
 	// CapAccessIgnored: the device lets every connected peer READ every region
-	// of the QP's protection domain, whatever SetAccess and the region say. No
-	// adapter should; the kernel's siw does. What is left is that a peer must
-	// know rkey and address.
+	// of the QP's protection domain, whatever SetAccess and, for siw, the region
+	// say. No adapter should; the kernel's siw does, and drivers of some adapters
+	// (bnxt_re before Linux 6.13). What is left is that a peer must know rkey and
+	// address. verbs knows it of siw, and of others by Options.ProbeRights.
 	CapAccessIgnored
+	// CapNoRevoke: the device keeps a right that SetAccess has taken away from a
+	// connected QP; closing the QP is what ends it. Some drivers of Intel's
+	// adapters do that.
+	CapNoRevoke
 	// CapMapped: the peer maps the memory, and READs are copies that its own
 	// processor makes. Well-behaved peers keep to SetAccess and to regions that
 	// are closed; but a mapping cannot be taken back from one that does not, and
@@ -100,6 +105,7 @@ func (c Caps) Has(want Caps) bool { return c&want == want }
 type DeviceAttr struct {
 	Fabric          string // Fabric.Name
 	Reason          string // why this device was chosen, for the log
+	Rights          string // how it is known whether SetAccess holds; empty if that was not tried
 	Caps            Caps
 	MaxQP           int
 	MaxQPWR         int    // work requests per send or receive queue

@@ -53,6 +53,7 @@ func iwarpOptions(c config.Config, tls *tls.Config) iwarp.Options {
 func verbsOptions(c config.Config, log *slog.Logger) verbs.Options {
 	return verbs.Options{
 		Connect:      c.VerbsConnect,
+		ProbeRights:  true, // strangers connect to a server
 		GIDIndex:     c.GIDIndex,
 		TrafficClass: uint8(c.TrafficClass),
 		ServiceLevel: uint8(c.ServiceLevel),

@@ -68,7 +68,9 @@ func (srv *Server) newDevice(f rdma.Fabric, asked string, dev rdma.Device, share
 		return nil, errors.Join(fmt.Errorf("server: shared receives: device %q has no SRQ: %w", dev.Name(), rdma.ErrNotSupported), d.close())
 	}
 	if d.attr.Caps.Has(rdma.CapAccessIgnored) && !shares {
-		srv.log.Warn(limitNone, "this device ignores the rights of queue pairs and regions: whoever is connected and knows an rkey reads it; without secret_file anybody may connect", "device", d.name())
+		srv.log.Warn(limitNone, "this device does not keep to the rights of queue pairs: whoever is connected and knows an rkey reads it, before he has authenticated too; without secret_file anybody may connect", "device", d.name(), "because", d.attr.Rights)
+	} else if d.attr.Caps.Has(rdma.CapNoRevoke) && !shares {
+		srv.log.Warn(limitNone, "this device keeps rights of queue pairs that were taken away: a session loses them not before its queue pair is closed", "device", d.name(), "because", d.attr.Rights)
 	}
 	d.readDepth = clampLimit(maxReadDepth, d.attr.MaxQPInitRdAtom)
 	d.sendDepth = clampLimit(srv.cfg.Credits+2, d.attr.MaxQPWR-d.readDepth)

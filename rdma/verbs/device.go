@@ -108,6 +108,14 @@ func openDevice(f *Fabric, name, reason string) (_ *device, err error) {
 	}
 	d.attr = attributes(at, d.port.attr, d.iwarp, inline)
 	d.attr.Reason = fmt.Sprintf("%s, %s, %s", reason, portReason, gidReason)
+	if f.opts.ProbeRights {
+		found, err := d.probeFence()
+		if err != nil {
+			return nil, err
+		}
+		d.attr.Caps |= found.caps()
+		d.attr.Rights = found.why
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	d.stop = cancel
 	d.workers.Go(func() { d.async(ctx) })
@@ -136,7 +144,7 @@ func attributes(at ibv.DeviceAttr, p ibv.PortAttr, iwarp bool, inline int) rdma.
 		{at.AtomicCap > 0 && !iwarp, rdma.CapAtomics},
 		{!iwarp, rdma.CapRNR | rdma.CapSendDelivers},
 		{iwarp, rdma.CapReadSinkWrite},
-		{at.VendorID == siwVendor, rdma.CapAccessIgnored},
+		{at.VendorID == siwVendor, rdma.CapAccessIgnored | rdma.CapNoRevoke},
 	} {
 		if c.has {
 			a.Caps |= c.cap

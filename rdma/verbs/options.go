@@ -39,6 +39,12 @@ type Options struct {
 	// Timeout is how long an acknowledgement may take before a packet is sent
 	// again, as a power of two of 4.096 us; 0 means 14 (67 ms).
 	Timeout uint8
+	// ProbeRights has Open find out whether the device keeps to the remote rights
+	// of queue pairs (QP.SetAccess), by connecting two of its own and READing from
+	// one: some 10 ms. DeviceAttr then has CapAccessIgnored or CapNoRevoke where it
+	// does not, or where the probe failed. For programs that let strangers
+	// connect; one that only dials needs no such protection.
+	ProbeRights bool
 	// RetryCount is how often; 0 means 6, which is also the limit: some devices
 	// take 7 for ever.
 	RetryCount uint8
