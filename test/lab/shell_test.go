@@ -1,0 +1,47 @@
+package lab
+
+import (
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestShell types into "make lab-shell" what its greeting proposes: ping goes over
+// verbs, and gets go on while the server is stopped.
+func TestShell(t *testing.T) {
+	program, _ := command(t)
+	bin := t.TempDir()
+	build := exec.Command("go", "build", "-o", bin+string(filepath.Separator), "../../cmd/kvserver", "../../cmd/kvclient")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	const mark = "and now the showcase"
+	shell := exec.CommandContext(within(t), program, "shell", "-bin", bin, "-c",
+		"kvclient put hello world && kvclient get hello && kvclient ping && echo "+mark+" && showcase")
+	shell.Dir = filepath.Join("..", "..")
+	out, err := shell.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	ping, show, found := strings.Cut(string(out), mark)
+	if !found {
+		t.Fatalf("said only: %s", out)
+	}
+	for _, want := range []string{`(?m)^fabric +verbs$`, `(?m)^device +rxe0`, `(?m)^GID +::ffff:10\.77\.0\.1`, `(?m)^MTU +4096$`, "world"} {
+		if !regexp.MustCompile(want).MatchString(ping) {
+			t.Errorf("get and ping do not say %s: %s", want, ping)
+		}
+	}
+	// Whoever had to wait for the server, waited for the 2 seconds of its pause.
+	all := regexp.MustCompile(`(?m)^all .* (\S+)$`).FindStringSubmatch(show)
+	if all == nil || !strings.Contains(show, " 0 errors") || !strings.Contains(show, "answered one-sidedly 100.00 %") {
+		t.Fatalf("the showcase: %s", show)
+	}
+	if longest, err := time.ParseDuration(all[1]); err != nil || longest >= 2*time.Second {
+		t.Errorf("the longest get took %s (%v): %s", all[1], err, show)
+	}
+	t.Log(show)
+}
