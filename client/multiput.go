@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -171,6 +172,11 @@ func (m *multiPut) finishOldest() {
 // repeat sends the lost ones again, under the ids that they have.
 func (m *multiPut) repeat() {
 	for _, u := range m.lost {
+		if teeth.Off(teeth.F31BatchOfPuts) { // the wrong rule: a new request
+			m.c.finished(&u.w)
+			m.put(u.i)
+			continue
+		}
 		m.errs[u.i] = m.c.finishWrite(m.ctx, "put", &u.w)
 	}
 	m.lost = m.lost[:0]

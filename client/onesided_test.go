@@ -295,3 +295,42 @@ func TestLargeValueOverwrittenMidway(t *testing.T) {
 		t.Errorf("%+v", k)
 	}
 }
+
+// The lease runs out while the chunks of a large value travel: they may have been
+// fetched at any time since, so they are as little an answer as the head would
+// be, though they verify.
+func TestChunksNeedALease(t *testing.T) {
+	f, clock, c := newOneSided(t)
+	value := bytes.Repeat([]byte("0123456789abcdef"), 1<<16) // 1 MiB: two windows
+	f.change(func(mem []byte) { f.putItem(mem, oldSeg, placeB, fakeKey, value, 5) })
+	f.onRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
+		if h.Type != wire.TypeGet {
+			return nil, false
+		}
+		reply := wire.AppendGetReply(nil, h.ID, wire.GetReply{Kind: wire.GetInline, Version: 9, Value: []byte("by SEND")})
+		wire.SetCredits(reply, 1)
+		return reply, true
+	}
+	for _, chunk := range []int{1, windowChunks + 1} { // of the first window, of the second
+		renew(t, f, c, uint64(100*chunk))
+		expired := c.Counters().LeaseExpired
+		reads := 0
+		f.mu.Lock()
+		f.onRead = func(addr uint64, dst []byte) {
+			if len(dst) == layout.ChunkSize {
+				if reads++; reads == chunk {
+					clock.advance(10 * time.Second) // the server was paused, or we were suspended
+				}
+			}
+			copy(dst, f.mem[addr:])
+		}
+		f.mu.Unlock()
+		got, err := c.Get(t.Context(), fakeKey)
+		if err != nil || string(got) != "by SEND" {
+			t.Errorf("lease over at the %dth chunk: %d bytes, %v; want the server's word", chunk, len(got), err)
+		}
+		if n := c.Counters().LeaseExpired - expired; reads < chunk || n == 0 {
+			t.Errorf("lease over at the %dth of %d chunks: %d answers refused for that", chunk, reads, n)
+		}
+	}
+}

@@ -25,6 +25,7 @@ type ledger struct {
 	said   map[uint16]wire.WriteReply
 	ids    []wire.RequestID // in order of arrival
 	typs   []wire.Type
+	done   map[string]int // how often a put of each key took effect
 	// fate of the next copy of a write, drawn by the test; nil: it is answered.
 	fate func() fate
 }
@@ -43,9 +44,22 @@ const (
 )
 
 func newLedger() *ledger {
-	l := &ledger{f: newFakeServer(3), seen: map[uint16]wire.RequestID{}, said: map[uint16]wire.WriteReply{}}
+	l := &ledger{f: newFakeServer(3), seen: map[uint16]wire.RequestID{}, said: map[uint16]wire.WriteReply{}, done: map[string]int{}}
 	l.f.onRequest = l.request
 	return l
+}
+
+// keyOf is the key of a put.
+func keyOf(h wire.Header, msg []byte) (string, bool) {
+	switch h.Type {
+	case wire.TypePut:
+		m, err := wire.ParsePut(wire.Body(msg))
+		return string(m.Key), err == nil
+	case wire.TypePutLarge:
+		m, err := wire.ParsePutLarge(wire.Body(msg))
+		return string(m.Key), err == nil
+	}
+	return "", false
 }
 
 // idOf is the request id of a write.
@@ -103,6 +117,9 @@ func (l *ledger) request(h wire.Header, msg []byte) ([]byte, bool) {
 		return refuse(wire.StatusUnknown)
 	case id.Seq > old.Seq:
 		l.number += delta
+		if key, ok := keyOf(h, msg); ok {
+			l.done[key]++
+		}
 		l.seen[id.Slot] = id
 		l.said[id.Slot] = wire.WriteReply{Version: uint64(len(l.ids)), Applied: true, Number: l.number}
 	}
@@ -346,6 +363,12 @@ func TestMultiPutRetries(t *testing.T) {
 			// A put whose post found the line dead was not sent, and has taken another id.
 			if len(distinct) < len(pairs) || len(distinct) > len(pairs)+inflight {
 				t.Errorf("%d pairs under %d ids", len(pairs), len(distinct))
+			}
+			// A put that took effect twice would do so over what others have put meanwhile.
+			for _, pair := range pairs {
+				if n := l.done[string(pair.Key)]; n != 1 {
+					t.Errorf("the put of %s took effect %d times", pair.Key, n)
+				}
 			}
 			settled(t, c)
 		})

@@ -129,7 +129,7 @@ func (s *Store) commit(g *group) bool {
 	}
 	// With no sync to wait for and nothing more to commit, waking the publisher
 	// would cost more than doing its work here.
-	if s.cfg.Sync != Always && s.unpublished.Load() == 0 && s.queue.idle() {
+	if s.cfg.Sync != Always && (s.unpublished.Load() == 0 || teeth.Off(teeth.D5PublishInOrder)) && s.queue.idle() {
 		return s.finishGroup(g)
 	}
 	s.unpublished.Add(1)

@@ -172,6 +172,9 @@ func (s *Store) hide(sh *shard, w *Write) bool {
 				old.hidden = true
 				undo = append(undo, func() { old.hidden = false })
 			}
+			if teeth.Off(teeth.F12HideChain) {
+				break
+			}
 		}
 		it, ok := sh.resident(s, e.hash, e.Key)
 		if !ok || it.Expiry == 0 {

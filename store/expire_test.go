@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -310,9 +311,9 @@ func TestExpirerHeldUp(t *testing.T) {
 // old expiry passes. Nobody may then see the key as expired: neither by SEND,
 // nor by the item in memory, which must not be live.
 func TestTouchHides(t *testing.T) {
-	for _, before := range []string{"nothing", "put", "increment"} {
+	for _, before := range []string{"nothing", "put", "increment", "put and increment"} {
 		t.Run(before+" in flight", func(t *testing.T) {
-			inflight := before == "put"
+			inflight := strings.HasPrefix(before, "put")
 			fs := newStalledFS()
 			c, f := timedConfig(testConfig(fs))
 			n := open(t, c)
@@ -336,8 +337,8 @@ func TestTouchHides(t *testing.T) {
 				n.inPebble(0, "k", "1")
 			}
 			value := "1"
-			if before == "increment" {
-				value = "2" // and the item that it found is still there
+			if strings.HasSuffix(before, "increment") {
+				value = "2" // and what it found is still there, published or in flight
 				if err := n.Submit(&Write{Key: []byte("k"), Op: OpIncrement, Delta: 1, Done: func(*Write) {}}); err != nil {
 					t.Fatal(err)
 				}

@@ -124,7 +124,9 @@ func (s *Store) unlink(sh *shard, w *Write) {
 // believed from then on. A cache drops the key instead.
 func (s *Store) linkSlotless(sh *shard, w *Write, ref index.Ref, found bool) {
 	pebbled := sh.pebbled && !found // find's; what follows asks for others
-	sh.fill.touch(w.Key)
+	if !teeth.Off(teeth.F6FillSlotless) {
+		sh.fill.touch(w.Key)
+	}
 	switch {
 	case found:
 		s.demote(sh, w.hash, ref)

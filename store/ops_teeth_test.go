@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/rdmakv/rdmakv/internal/teeth"
+	"github.com/rdmakv/rdmakv/store/index"
+	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // TestF13BatchOrder puts and deletes keys in batches. Between any two steps of
@@ -66,5 +68,52 @@ func TestF13BatchOrder(t *testing.T) {
 			w.Parts[3].Delete = round == 4
 			n.do(w)
 		}
+	})
+}
+
+// TestF13SlotlessDelete: a batch deletes a key that has no slot, and so is counted,
+// and puts another one. Were the count lowered with the delete, readers would
+// believe that the one is absent while the old item of the other still is live:
+// they would see one part of the batch beside a state from before it.
+func TestF13SlotlessDelete(t *testing.T) {
+	bites(t, teeth.F7CountStays, func(t *testing.T, found *violations) {
+		n := open(t, testConfig(memFS()))
+		n.fill()
+		n.put(0, "counted", "old")
+		n.put(0, "live", "old")
+		n.evictKey(0, "counted")
+		// As if it had found no room in the index.
+		sh, h := n.shards[0], layout.HashKey(n.seed, []byte("counted"))
+		sh.mu.Lock()
+		sh.ix.AddSlotless(h)
+		sh.ix.Near(h, func(r index.Ref) bool {
+			if r.Slot() == layout.PebbleSlot(h) {
+				sh.ix.Clear(r)
+			}
+			return true
+		})
+		sh.mu.Unlock()
+		r := n.reader()
+		r.want(0, "live", "old")
+		r.wantAsk(0, "counted")
+		hook(t, func(point string, _ ...uint64) {
+			_, value, there, ask := r.get(0, "counted")
+			if ask {
+				return
+			}
+			if there {
+				t.Errorf("at %s: a reader finds %q", point, value)
+			}
+			if _, value, there, ask := r.get(0, "live"); !ask && there && value == "old" {
+				found.add("at %s: the deleted key is absent, and after it the other key is %q", point, value)
+			}
+		})
+		n.do(Write{Op: OpBatch, Parts: []Part{
+			{Key: []byte("counted"), Delete: true},
+			{Key: []byte("live"), Value: []byte("new")},
+		}})
+		teeth.SetHook(nil)
+		r.want(0, "live", "new")
+		n.wantAbsent(0, "counted")
 	})
 }

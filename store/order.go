@@ -68,7 +68,9 @@ func (s *Store) order(w *Write, wait patience) error {
 		for _, e := range w.effects {
 			if !e.noop {
 				sh.overlayPut(e)
-				sh.tellProbes(e)
+				if !teeth.Off(teeth.F6BatchTold) || e.batch == nil {
+					sh.tellProbes(e)
+				}
 			}
 			e.state = keyState{} // it refers to others
 		}

@@ -193,9 +193,16 @@ func TestF5Published(t *testing.T) {
 // the fill about to judge the key of shard 0: atJudge runs at that moment, on
 // the fill's goroutine.
 func restarted(t *testing.T, fs vfs.FS, atJudge func(n *node)) *node {
-	n := open(t, testConfig(fs))
-	for shard := range 4 {
-		n.put(shard, "k", "old")
+	return restartedWith(t, func() Config { return testConfig(fs) }, Write{Value: []byte("old")}, atJudge)
+}
+
+// restartedWith is restarted with other stores, and another put of each key.
+func restartedWith(t *testing.T, config func() Config, put Write, atJudge func(n *node)) *node {
+	n := open(t, config())
+	for shard := range uint16(4) {
+		w := put
+		w.Shard, w.Key = shard, []byte("k")
+		n.do(w)
 	}
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
@@ -207,7 +214,7 @@ func restarted(t *testing.T, fs vfs.FS, atJudge func(n *node)) *node {
 			once.Do(func() { atJudge(<-opened) })
 		}
 	})
-	c := testConfig(fs)
+	c := config()
 	c.FillWorkers = 1
 	n = open(t, c)
 	opened <- n

@@ -273,7 +273,9 @@ func (w *watch) record(v layout.Version, op EventOp, key, value []byte, more boo
 	}
 	w.counts.noted++
 	w.ring.add(v, op, key, value, more)
-	w.wake(key)
+	if !more || !teeth.Off(teeth.D5WatchWakes) {
+		w.wake(key)
+	}
 }
 
 // rest stops keeping events that nobody wants. Caller holds mu.
@@ -305,7 +307,8 @@ func (s *Store) AwaitEvents(prefix []byte, from WatchCursor, wake func()) *Event
 func (w *watch) await(prefix []byte, from WatchCursor, wake func()) *EventWaiter {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.off || from.Incarnation != w.incarnation || from.Version < w.last {
+	missed := from.Version < w.last && !teeth.Off(teeth.D5WatchNoGap)
+	if w.off || from.Incarnation != w.incarnation || missed {
 		return nil
 	}
 	e := &EventWaiter{prefix: string(prefix), wake: wake}

@@ -298,6 +298,18 @@ func TestWaiter(t *testing.T) {
 		t.Errorf("woken: %q, want ab", w)
 	}
 	n.put(0, "abc", "2")
+	// Of a batch each key wakes, the first as well as the last.
+	at = n.cursorNow()
+	await("c")
+	await("d")
+	n.do(Write{Op: OpBatch, Parts: []Part{{Key: []byte("c"), Value: []byte("3")}, {Key: []byte("d"), Value: []byte("3")}}})
+	if n := len(woken); n != 2 {
+		t.Fatalf("a batch of two keys that are waited for woke %d", n)
+	}
+	got = []string{<-woken, <-woken}
+	if slices.Sort(got); !slices.Equal(got, []string{"c", "d"}) {
+		t.Errorf("woken: %q", got)
+	}
 	if len(woken) > 0 || len(n.watch.waiters) != 1 {
 		t.Errorf("%d more woken, %d prefixes waited for", len(woken), len(n.watch.waiters))
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -164,6 +165,10 @@ func (r *request) resubmit() {
 func (r *request) ask() {
 	r.asks, r.write.NoWait = false, false
 	r.addAge()
+	if teeth.Off(teeth.D7StagedUntilDone) { // the wrong way: others may READ into it from here on
+		r.stage.release()
+		r.stage = nil
+	}
 	if err := r.s.srv.store.Submit(&r.write); err != nil {
 		r.stage.release()
 		r.refuse(err)

@@ -207,6 +207,40 @@ const (
 	D8OnePromise
 	// D7SealChecked: a message whose seal is wrong is not believed.
 	D7SealChecked
+	// F6BatchTold: a probe is told of the parts of batches as of single writes.
+	F6BatchTold
+	// F6FillSlotless: a fill does not win over a put that went without a slot.
+	F6FillSlotless
+	// F7CountStays: a count of keys without slot is not lowered under a reader's eyes.
+	F7CountStays
+	// F12HideChain: of a key on whose life a write in flight depends, every older write in flight is hidden.
+	F12HideChain
+	// F12FillFlight: a fill links no key of which a write is in flight.
+	F12FillFlight
+	// D5PublishInOrder: the committer publishes only what the publisher is not behind with.
+	D5PublishInOrder
+	// D5WatchNoGap: who begins to wait for events is told of those that came since he looked.
+	D5WatchNoGap
+	// D5WatchWakes: each event wakes those who wait for its key.
+	D5WatchWakes
+	// D5WatchParks: a watch waits only if the store is going to wake it.
+	D5WatchParks
+	// F31BatchOfPuts: a put of a MultiPut that is sent again carries the id of its first sending.
+	F31BatchOfPuts
+	// F4ChunkLease: each window of a large value counts only under the lease of its own READs.
+	F4ChunkLease
+	// D6RegionWord: a copy out of a mapped region counts if the region's word is the same behind it.
+	D6RegionWord
+	// D6LockUnmapped: a process lets go of readers.lock when it has unmapped everything.
+	D6LockUnmapped
+	// D6RightsWhenServed: a READ needs the peer's rights when it is served, not only when it arrives.
+	D6RightsWhenServed
+	// D7ReadDepth: a peer has as many READs waiting as were agreed on.
+	D7ReadDepth
+	// D7RecordFilled: a record of a ring ends within what the peer has filled.
+	D7RecordFilled
+	// D7StagedUntilDone: staging memory stays a put's own until the store is done with it.
+	D7StagedUntilDone
 
 	numRules
 )
@@ -299,6 +333,23 @@ var ruleNames = [numRules]string{
 	D8Withheld:          "D8 shards of others are withheld",
 	D8OnePromise:        "D8 one promise at a time",
 	D7SealChecked:       "D7 seals are checked",
+	F6BatchTold:         "F6 probes are told of batches",
+	F6FillSlotless:      "F6 fill knows of puts without slot",
+	F7CountStays:        "F7 counts are not lowered in place",
+	F12HideChain:        "F12 all writes in flight are hidden",
+	F12FillFlight:       "F12 fill gives way to writes in flight",
+	D5PublishInOrder:    "D5 one after the other is published",
+	D5WatchNoGap:        "D5 no event between a look and a wait",
+	D5WatchWakes:        "D5 each event wakes who waits for it",
+	D5WatchParks:        "D5 a watch waits for a waking only",
+	F31BatchOfPuts:      "F31 pairs are sent again under their ids",
+	F4ChunkLease:        "F4 lease for every chunk",
+	D6RegionWord:        "D6 region word after the copy",
+	D6LockUnmapped:      "D6 readers.lock after unmapping",
+	D6RightsWhenServed:  "D6 rights when a READ is served",
+	D7ReadDepth:         "D7 READs that wait are bounded",
+	D7RecordFilled:      "D7 records within what is filled",
+	D7StagedUntilDone:   "D7 staging memory until the put is done",
 }
 
 // String names the rule for test output.

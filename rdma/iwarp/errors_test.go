@@ -222,6 +222,91 @@ func TestRejectBeyondIRD(t *testing.T) {
 	x.dead(rdma.ErrReceiverNotReady)
 }
 
+// waitingReads connects a peer that asks for 16 READs of size bytes, as many as
+// were agreed on, each in a round of its own, and takes no answer: what does not
+// fit into the sockets waits.
+func waitingReads(t *testing.T, size uint32) (x *target, p *rawPeer, ask func(msn uint32)) {
+	x = newTarget(t, rdma.AccessRemoteRead)
+	t.Cleanup(x.close)
+	big := x.mr(int(size), rdma.AccessRemoteRead)
+	p = dialRaw(t, x.end, plainRequest(), rtrWrite(true)) // ORD 16, so IRD 16
+	ask = func(msn uint32) {
+		p.send(readReq(msn, readRequest{sinkSTag: 1, size: size, srcSTag: big.RKey()}))
+	}
+	for msn := range uint32(16) {
+		ask(msn + 1)
+		x.eventually("the READ is in the queue", func(q *qp) bool { return q.resp.msn == msn+1 })
+	}
+	return x, p, ask
+}
+
+// eventually waits for something that is so under QP.mu.
+func (x *target) eventually(what string, f func(q *qp) bool) {
+	x.t.Helper()
+	q := x.qp.(*qp)
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		q.mu.Lock()
+		ok := f(q)
+		q.mu.Unlock()
+		if ok {
+			return
+		}
+		if time.Now().After(end) {
+			x.t.Fatalf("not so: %s", what)
+		}
+	}
+}
+
+// One READ more than IRD, and it comes alone, long after the others: the bound is
+// of all that wait, not of those that come together.
+func TestRejectLaterBeyondIRD(t *testing.T) {
+	x, p, ask := waitingReads(t, 32<<20)
+	ask(17)
+	x.eventually("the READ is queued or refused", func(q *qp) bool { return q.resp.msn == 17 || q.state == rdma.QPError })
+	select {
+	case <-x.qp.Done():
+	default:
+		t.Fatal("17 READs of a peer wait, 16 were agreed on")
+	}
+	if got := p.terminated(); got.code != termNoBuffer || !got.hasRead {
+		t.Fatalf("%+v", got)
+	}
+	x.dead(rdma.ErrReceiverNotReady)
+}
+
+// The right to READ is taken back while READs wait that were allowed when they
+// came: of those that have not begun none is served.
+func TestWaitingReadsAreRevoked(t *testing.T) {
+	x, p, _ := waitingReads(t, 8<<20)
+	check(t, x.qp.SetAccess(0))
+	begun := 0
+	x.eventually("the responses can be counted", func(q *qp) bool {
+		if begun = 16 - q.resp.len(); q.resp.len() > 0 && q.resp.front().started {
+			begun++
+		}
+		return true
+	})
+	if begun == 16 {
+		t.Fatal("no READ waits: the sockets took them all")
+	}
+	for served := 0; ; {
+		s, payload := p.must()
+		switch {
+		case s.op == opReadResp && s.last:
+			if served++; served > begun {
+				t.Fatalf("%d READs were served, %d had begun when the right was taken back", served, begun)
+			}
+		case s.op == opTerminate:
+			if got, ok := parseTerminate(payload); !ok || got.code != termAccess {
+				t.Fatalf("Terminate %+v", got)
+			}
+			_ = p.conn.Close() // else the other end waits for it, as long as it lingers
+			x.dead(rdma.ErrAccess)
+			return
+		}
+	}
+}
+
 // A responder that answers a READ wrongly.
 func TestRejectResponse(t *testing.T) {
 	for _, c := range []struct {

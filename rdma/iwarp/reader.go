@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/rdma"
 )
 
@@ -274,7 +275,7 @@ func (q *qp) finishReads() {
 // holds at most IRD. Under mu.
 func (q *qp) queueResponses() *cause {
 	for _, r := range q.rx.buf.reads {
-		if q.resp.len() >= q.ird {
+		if q.resp.len() >= q.ird && !teeth.Off(teeth.D7ReadDepth) {
 			ulpdu := appendUntagged(nil, opReadReq, true, queueRead, q.resp.msn+1, 0)
 			return violation(termNoBuffer, appendReadRequest(ulpdu, r))
 		}

@@ -85,6 +85,9 @@ func (q *qp) frameResponse(tb *txBuffer) bool {
 		bad := r.bad
 		if bad == 0 {
 			r.mr, bad = q.admit(&r.readRequest)
+			if bad == termAccess && teeth.Off(teeth.D6RightsWhenServed) { // it had them when it arrived
+				r.mr, bad = q.pd.dev.mrs.get(r.srcSTag), 0
+			}
 		}
 		if bad != 0 {
 			q.refuse(r, bad)

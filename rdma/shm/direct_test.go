@@ -57,6 +57,43 @@ func TestReadDirect(t *testing.T) {
 	}
 }
 
+// TestTakenBackUnderCopy: the peer takes a region back while a READ copies out of
+// it. Here the word that says so lies where the READ copies to, so that it changes
+// in the middle of the copy, every time.
+func TestTakenBackUnderCopy(t *testing.T) {
+	for _, how := range []string{"direct", "posted"} {
+		t.Run(how, func(t *testing.T) {
+			a, b := connected(t, Options{}, Options{})
+			m, sink := b.mr(4096, rdma.AccessRemoteRead), a.mr(4096, rdma.AccessLocalWrite)
+			check(t, b.qp.SetAccess(rdma.AccessRemoteRead))
+			a.mapped(m)
+			r := a.qp.(*qp).seen.take(m.RKey())
+			word := wordAt(sink.Bytes(), 2048)
+			word.Store(r.want)
+			r.slot = word // nobody else has READs of this region under way
+			r.release()
+			if !r.open() {
+				t.Fatal("the region may not be read to begin with")
+			}
+			var s rdma.Status
+			if how == "direct" {
+				s = a.qp.(rdma.DirectReader).ReadDirect(sink.Bytes(), remoteOf(m))
+			} else {
+				_, err := a.qp.PostSend([]rdma.SendWR{{Op: rdma.OpRDMARead, Flags: rdma.SendSignaled, SGL: []rdma.SGE{{MR: sink, Len: 4096}}, Remote: remoteOf(m)}})
+				check(t, err)
+				s = a.completion().Status
+			}
+			if word.Load() == r.want {
+				t.Fatal("nothing was copied: the scenario does not happen")
+			}
+			if s != rdma.StatusRemAccessErr {
+				t.Fatalf("%v of a region that was taken back under the copy, want %v", s, rdma.StatusRemAccessErr)
+			}
+			a.dead(rdma.ErrAccess)
+		})
+	}
+}
+
 func BenchmarkReadDirect(b *testing.B) {
 	x, y := connected(b, Options{}, Options{})
 	m := y.mr(1<<20, rdma.AccessRemoteRead)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"golang.org/x/sys/unix"
 )
 
 // TestRegionClosedWhileTheConnectionEnds: MR.Close returns once no peer may read
@@ -46,6 +47,46 @@ func TestRegionClosedWhileTheConnectionEnds(t *testing.T) {
 		q.show.mu.Unlock()
 		check(t, <-closed)
 	}
+}
+
+// TestProofOutlivesTheMapping: whoever waits for the lock that a peer holds wants to
+// know that nobody has the memory any more. So the peer lets go of it when it has
+// unmapped all, and not while somebody here is still in the middle of a copy.
+func TestProofOutlivesTheMapping(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "readers.lock")
+	lock := func(how int) (*os.File, error) {
+		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+		check(t, err)
+		if err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err != nil {
+			check(t, f.Close())
+			return nil, err
+		}
+		return f, nil
+	}
+	a, b := connected(t, Options{}, Options{Proof: func() (*os.File, error) { return lock(unix.LOCK_SH) }})
+	m := b.mr(4096, rdma.AccessRemoteRead)
+	check(t, b.qp.SetAccess(rdma.AccessRemoteRead))
+	a.mapped(m)
+	s := &a.qp.(*qp).seen
+	copying := s.take(m.RKey())
+	check(t, a.qp.Disconnect())
+	eventually(t, "the regions are being unmapped", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.closed
+	})
+	if f, err := lock(unix.LOCK_EX); err == nil {
+		check(t, f.Close())
+		t.Error("the lock is free while a region is mapped and read")
+	}
+	copying.release()
+	eventually(t, "the lock is free", func() bool {
+		f, err := lock(unix.LOCK_EX)
+		if err == nil {
+			check(t, f.Close())
+		}
+		return err == nil
+	})
 }
 
 // TestNothingStaysMapped: of a message that is refused in its middle nothing stays

@@ -111,3 +111,16 @@ func eventually(t testing.TB, what string, f func() bool) {
 		}
 	}
 }
+
+// completion waits for one completion.
+func (e *end) completion() (wc rdma.WC) {
+	e.t.Helper()
+	eventually(e.t, "there is a completion", func() bool {
+		var wcs [1]rdma.WC
+		n, err := e.cq.Poll(wcs[:])
+		check(e.t, err)
+		wc = wcs[0]
+		return n == 1
+	})
+	return wc
+}

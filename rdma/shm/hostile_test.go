@@ -137,6 +137,18 @@ func TestHostileRings(t *testing.T) {
 	}
 }
 
+// TestRecordBeyondTheFilled: a record claims to be longer than what the peer has
+// filled, and would end within the ring. What lies there is of former records,
+// and is nobody's message.
+func TestRecordBeyondTheFilled(t *testing.T) {
+	p, b := attacked(t)
+	p.say(16, word0(recSend, flagLast, 100))
+	if wc := b.completion(); wc.Status != rdma.StatusWRFlushErr {
+		t.Errorf("a receive completed with %v and %d bytes of a SEND of which 8 were there", wc.Status, wc.ByteLen)
+	}
+	b.dead(rdma.ErrProtocol)
+}
+
 // flood asks for n READs of a region that is there, and takes no answer.
 func (p *raw) flood(n int) {
 	list := p.regions()

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/rdma"
 )
 
@@ -177,7 +178,7 @@ func parseRecord(ring []byte, at, have uint64) (r record, err error) {
 	fixed := uint64(recordHeader + fixedOf[r.typ])
 	r.size = fixed + align(n)
 	switch {
-	case r.size > have || r.size > end:
+	case r.size > have && !teeth.Off(teeth.D7RecordFilled) || r.size > end:
 		return r, fmt.Errorf("%w: a record of %d bytes in the peer's ring, %d are there", rdma.ErrProtocol, r.size, min(have, end))
 	case r.typ == recPad && r.size == have:
 		// It becomes visible with the record behind it. Pads alone could keep us

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/rdma"
 )
 
@@ -61,7 +62,7 @@ func (r *remote) copy(dst []byte, addr uint64) bool {
 		return false
 	}
 	copyRegion(dst, r.data, addr)
-	return r.open()
+	return r.open() || teeth.Off(teeth.D6RegionWord)
 }
 
 // scatter is copy into a list. local says that it is our own memory that will
@@ -83,7 +84,7 @@ func (r *remote) scatter(l *sgl, addr uint64, n uint32) (ok, local bool) {
 		e.mr.release()
 		addr += uint64(e.len)
 	}
-	return r.open(), false
+	return r.open() || teeth.Off(teeth.D6RegionWord), false
 }
 
 // seen are the regions of the peer that are mapped here, by rkey. Readers take no

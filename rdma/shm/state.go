@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/rdma"
 )
 
@@ -134,6 +135,9 @@ func (q *qp) finish() {
 	q.recvCQ.unwatch(q)
 	q.stopShowing()
 	q.sockets.Wait()
+	if q.proof != nil && teeth.Off(teeth.D6LockUnmapped) {
+		_ = q.proof.Close()
+	}
 	q.seen.close()
 	if ch != nil {
 		_ = ch.unmap()

@@ -73,7 +73,15 @@ func (ix *Index) AddSlotless(h layout.Hash) {
 // header keeps its count, because a reader may see it beside an older slot;
 // the segments that replace this one leave the key out. The call is optional:
 // without it a count says too much.
-func (ix *Index) RemoveSlotless(h layout.Hash) { ix.segmentOf(h).slotless.forget(h) }
+func (ix *Index) RemoveSlotless(h layout.Hash) {
+	seg := ix.segmentOf(h)
+	if teeth.Off(teeth.F7CountStays) && slices.Contains(seg.slotless.keys, h) {
+		a, _ := h.Mains(seg.groups)
+		seg.slotless.shown[2*a.Group+int(a.Side)]--
+		ix.store(seg.mem, a.MainBucket()*layout.BucketSize, uint64(ix.header(seg, a.MainBucket())), "index.slotless")
+	}
+	seg.slotless.forget(h)
+}
 
 // forget takes a key out of what the next segment will count.
 func (c *counts) forget(h layout.Hash) {
