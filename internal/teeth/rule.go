@@ -211,6 +211,8 @@ const (
 	F6BatchTold
 	// F6FillSlotless: a fill does not win over a put that went without a slot.
 	F6FillSlotless
+	// D4RememberedRoot: a directory page is READ with the root word that leads to it.
+	D4RememberedRoot
 	// F7CountStays: a count of keys without slot is not lowered under a reader's eyes.
 	F7CountStays
 	// F12HideChain: of a key on whose life a write in flight depends, every older write in flight is hidden.
@@ -335,6 +337,7 @@ var ruleNames = [numRules]string{
 	D7SealChecked:       "D7 seals are checked",
 	F6BatchTold:         "F6 probes are told of batches",
 	F6FillSlotless:      "F6 fill knows of puts without slot",
+	D4RememberedRoot:    "D4 page and root together",
 	F7CountStays:        "F7 counts are not lowered in place",
 	F12HideChain:        "F12 all writes in flight are hidden",
 	F12FillFlight:       "F12 fill gives way to writes in flight",

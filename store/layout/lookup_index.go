@@ -65,12 +65,19 @@ func (l *Lookup) gotRoot(word uint64) Action {
 	return l.page()
 }
 
-// page takes the directory entry from the Dir, or READs its page.
+// page takes the directory entry from the Dir, or READs its page: under a root
+// word that this get has READ.
 func (l *Lookup) page() Action {
 	i, entry := l.root.pageOf(l.hash)
 	if p := l.root.pages[i].Load(); p != nil {
 		l.fresh = false
 		return l.entry(p[entry])
+	}
+	if !l.rootRead && !teeth.Off(teeth.D4RememberedRoot) {
+		// Where the remembered root leads may be anything by now, a directory of
+		// another shard too, with an entry whose memory is just becoming a
+		// segment of this one.
+		return l.refresh(i)
 	}
 	l.phase = phasePage
 	l.begin()
@@ -155,9 +162,14 @@ func (l *Lookup) again(refresh bool) Action {
 	if l.root == nil {
 		return l.readRoot()
 	}
-	// Usually the root is what it was and only the entry has changed: READ
-	// both at once, and the page again if the root turns out to be new.
 	i, _ := l.root.pageOf(l.hash)
+	return l.refresh(i)
+}
+
+// refresh READs the root word and page i of the directory. Usually the root is
+// what it was and only the entry has changed: both at once, and the page again if
+// the root turns out to be new.
+func (l *Lookup) refresh(i int) Action {
 	place := l.root.pagePlace(i)
 	if !l.view.holds(place, PageSize, KindIndex) {
 		return l.readRoot()

@@ -284,3 +284,31 @@ func TestLookupComparesDepth(t *testing.T) {
 		t.Fatalf("%v, %+v: a header of another depth was believed", a, l.Counts)
 	}
 }
+
+// A client remembers a root word from long ago and has not got the page of its
+// directory. The memory of that directory has since been another shard's, and still
+// names a segment that has gone, too: its memory is just being made into a segment
+// of the key's own shard, of the same depth and step. Headers from after, slots
+// from before: they fit, and the key is in none of them. It stands where the root
+// leads that is in force.
+func TestLookupRereadsRoot(t *testing.T) {
+	g := newRig(t)
+	var l Lookup
+	k := g.keys[2]
+	g.put(k)
+	seg := g.segs[0]
+	// The fresh one stands behind everything, and so does the old directory.
+	place := PlaceOfByte(uint64(worldItemBase)) - PlaceOfByte(uint64(SegmentBytes(0)))
+	page := place - PlaceOfByte(PageSize)
+	for _, used := range []Place{g.world.dir, seg.place} {
+		if page <= used && used < PlaceOfByte(worldItemBase) {
+			t.Fatalf("the memory at %v is used: %v", page, used)
+		}
+	}
+	for b := range SegmentBuckets(seg.step) {
+		StoreWord(g.mem, int(place.Byte())+b*BucketSize, uint64(MakeBucketHeader(seg.step, seg.depth, b, 0, 0, seg.prefix)))
+	}
+	StoreWord(g.mem, int(page.Byte()), MakeDirEntry(place, seg.depth, seg.step))
+	g.dir.setRoot(0, MakeRoot(page, 0))
+	g.want(&l, k, Loc{}, ActionFound, 0, 0)
+}

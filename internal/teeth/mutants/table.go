@@ -123,6 +123,7 @@ var mutants = []mutant{
 	{teeth.F6BatchTold, "a condition is judged on what a batch replaced since it was read", "store", "TestF6BatchUnderProbe"},
 	{teeth.F6FillSlotless, "a fill brings in the old value of a key that was put without memory", "store", "TestF6PutSlotless"},
 	{teeth.F7CountStays, "a count is lowered in place with the delete of a key without slot", "store", "TestF13SlotlessDelete"},
+	{teeth.D4RememberedRoot, "a page is READ by a root word from long ago", "store/layout", "TestLookupRereadsRoot"},
 	{teeth.F12HideChain, "of the writes in flight only the newest is hidden", "store", "TestTouchHides"},
 	{teeth.F12FillFlight, "a fill links a key while a touch of it is in flight", "store", "TestF12FillHides"},
 	{teeth.D5PublishInOrder, "the committer publishes what overtakes the publisher", "store", "TestPublishedInOrder"},
