@@ -14,6 +14,7 @@ const (
 	CodeDeviceName    = "device-name"     // a device was named that does not exist
 	CodeDeviceFile    = "device-access"   // /dev/infiniband/… is missing or may not be opened
 	CodeDeviceQuery   = "device-query"    // the device does not answer
+	CodeRights        = "device-rights"   // strangers who are connected may READ
 	CodePortDown      = "port-down"       // no port of the device is active
 	CodeNoGID         = "no-gid"          // the port has no GID
 	CodeGIDIndex      = "gid-index"       // gid_index names an empty entry

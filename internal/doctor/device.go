@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
@@ -8,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/verbs"
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
 )
@@ -44,6 +46,29 @@ func (e *exam) device(name string) {
 	}
 	if err == nil {
 		e.mrLimits(name, at)
+	}
+	if err == nil && active > 0 && e.set.Node {
+		e.rights(name)
+	}
+}
+
+// rights says whether the device keeps a peer from READing who has not proved the
+// secret yet, or has been revoked.
+func (e *exam) rights(name string) {
+	const step = "rights"
+	ctx, cancel := context.WithTimeout(context.Background(), e.Patience)
+	defer cancel()
+	at, err := e.Rights(ctx, name)
+	const do = "keep strangers off this network, or take fabric: iwarp; a newer kernel may help (docs/security.md)"
+	switch {
+	case err != nil:
+		e.bad(Warn, step, name, CodeDeviceQuery, "", "whether it keeps to the rights of queue pairs cannot be tried: %v", err)
+	case at.Caps.Has(rdma.CapAccessIgnored):
+		e.bad(Warn, step, name, CodeRights, do, "it lets every connected peer READ what he knows the rkey of: %s", at.Rights)
+	case at.Caps.Has(rdma.CapNoRevoke):
+		e.bad(Warn, step, name, CodeRights, do, "it keeps a right that was taken away until the connection is closed: %s", at.Rights)
+	default:
+		e.ok(step, name, "it keeps to the rights of queue pairs: %s", at.Rights)
 	}
 }
 

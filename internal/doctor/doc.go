@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -106,6 +107,9 @@ type Host struct {
 	Libraries func() (verbs, cm error)
 	// Device asks a device itself for what sysfs does not tell.
 	Device func(name string) (ibv.DeviceAttr, []ibv.PortAttr, error)
+	// Rights opens a device and tries whether it keeps to the rights of queue
+	// pairs: rdma.CapAccessIgnored and rdma.CapNoRevoke, and how that is known.
+	Rights func(ctx context.Context, name string) (rdma.DeviceAttr, error)
 	// Resolve finds the addresses of a host.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 	// Dial makes a session with the node at a data address, and no other.

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/verbs"
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
 )
 
@@ -45,6 +47,7 @@ func This() Host {
 			return verbs, ch.Close()
 		},
 		Device: askDevice,
+		Rights: tryRights,
 		Resolve: func(ctx context.Context, host string) ([]netip.Addr, error) {
 			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 		},
@@ -70,6 +73,14 @@ func askDevice(name string) (at ibv.DeviceAttr, ports []ibv.PortAttr, err error)
 		ports = append(ports, p)
 	}
 	return at, ports, nil
+}
+
+func tryRights(ctx context.Context, name string) (rdma.DeviceAttr, error) {
+	dev, err := verbs.New(verbs.Options{ProbeRights: true, Connect: verbs.ConnectTCP, GIDIndex: -1}).Open(ctx, name)
+	if err != nil {
+		return rdma.DeviceAttr{}, err
+	}
+	return dev.Attr(), dev.Close()
 }
 
 // An exam is one examination.

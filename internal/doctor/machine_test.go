@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -48,6 +49,9 @@ func newRig(t *testing.T) *rig {
 		Root:      root,
 		Libraries: func() (error, error) { return nil, nil },
 		Device:    func(string) (ibv.DeviceAttr, []ibv.PortAttr, error) { return r.at, []ibv.PortAttr{r.port}, nil },
+		Rights: func(context.Context, string) (rdma.DeviceAttr, error) {
+			return rdma.DeviceAttr{Rights: "tried"}, nil
+		},
 		Resolve: func(context.Context, string) ([]netip.Addr, error) {
 			return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
 		},
@@ -176,6 +180,21 @@ func TestBrokenMachines(t *testing.T) {
 				return r.at, nil, errors.New("no such device")
 			}
 		}, CodeDeviceQuery, Fail, "no such device"},
+		{"rights of queue pairs ignored", func(r *rig) {
+			r.host.Rights = func(context.Context, string) (rdma.DeviceAttr, error) {
+				return rdma.DeviceAttr{Caps: rdma.CapAccessIgnored | rdma.CapNoRevoke, Rights: "it has READ without"}, nil
+			}
+		}, CodeRights, Warn, "it has READ without"},
+		{"rights of queue pairs kept after they were revoked", func(r *rig) {
+			r.host.Rights = func(context.Context, string) (rdma.DeviceAttr, error) {
+				return rdma.DeviceAttr{Caps: rdma.CapNoRevoke, Rights: "it has READ after"}, nil
+			}
+		}, CodeRights, Warn, "it has READ after"},
+		{"rights of queue pairs cannot be tried", func(r *rig) {
+			r.host.Rights = func(context.Context, string) (rdma.DeviceAttr, error) {
+				return rdma.DeviceAttr{}, errors.New("no queue pairs left")
+			}
+		}, CodeDeviceQuery, Warn, "no queue pairs left"},
 		{"port down", func(r *rig) {
 			r.file(dev+"ports/1/state", "1: DOWN")
 			r.file(dev+"ports/1/phys_state", "3: Disabled")
