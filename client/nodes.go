@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -108,7 +109,10 @@ func (n *Node) ReadRegion(ctx context.Context, region uint32, off uint64, dst []
 type AdminOp = wire.AdminOp
 
 // Admin asks the node for an operation of its operator, and returns the answer,
-// a JSON text. What it needs is the admin right: else it fails with ErrDenied.
+// a JSON text. What it needs is the admin right: else it fails with ErrDenied. One
+// that changes something (a revocation, say) and is not answered fails with
+// ErrOutcomeUnknown: the node may have done it, or still do it. To ask again does
+// no harm.
 func (n *Node) Admin(ctx context.Context, op AdminOp, name string) (json.RawMessage, error) {
 	return n.p.admin(ctx, op, name)
 }
@@ -154,6 +158,7 @@ func (c *peer) admin(ctx context.Context, op AdminOp, name string) (json.RawMess
 	if len(name) > wire.MaxAdminName {
 		return nil, c.fail("admin", nil, "", fmt.Errorf("%w: a name of %d bytes, at most %d", ErrOptions, len(name), wire.MaxAdminName))
 	}
+	m := wire.Admin{Op: op, Name: []byte(name)}
 	p := c.begin(ctx)
 	if err := p.enter(c.adminTurn, 1); err != nil {
 		return nil, c.fail("admin "+op.String(), nil, "", err)
@@ -167,23 +172,39 @@ func (c *peer) admin(ctx context.Context, op AdminOp, name string) (json.RawMess
 			if err != nil {
 				return err
 			}
-			r, err := sl.call(&p, wire.AppendAdmin(sl.buf[:0], sl.id(), wire.Admin{Op: op, Offset: uint32(len(text)), Name: []byte(name)}))
+			m.Offset = uint32(len(text))
+			r, err := sl.call(&p, wire.AppendAdmin(sl.buf[:0], sl.id(), m))
 			if err != nil {
-				return err
+				return unheard(err, m.Changes())
 			}
-			m, err := wire.ParseAdminReply(r.body)
-			if err == nil && (m.Total > maxAdmin || int(m.Offset) != len(text) || len(m.Data) == 0 && m.Total > 0) {
-				err = fmt.Errorf("part at %d of %d bytes", m.Offset, m.Total)
+			part, err := wire.ParseAdminReply(r.body)
+			if err == nil && (part.Total > maxAdmin || int(part.Offset) != len(text) || len(part.Data) == 0 && part.Total > 0) {
+				err = fmt.Errorf("part at %d of %d bytes", part.Offset, part.Total)
 			}
 			if err != nil {
-				return r.malformed(err)
+				return unheard(r.malformed(err), m.Changes())
 			}
-			text, total = append(text, m.Data...), m.Total
+			text, total = append(text, part.Data...), part.Total
 			r.done()
 		}
 		return nil
 	})
 	return text, err
+}
+
+// unheard makes the error of a request that was sent and has no answer that makes
+// sense an ErrOutcomeUnknown, if it changes something. What the server has refused,
+// or was never sent, stays what it is.
+func unheard(err error, changes bool) error {
+	if not := (errNotSent{}); !changes || errors.As(err, &not) {
+		return err
+	}
+	for _, silence := range [...]error{errLate, errLost, ErrProtocol, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, silence) {
+			return because(ErrOutcomeUnknown, err)
+		}
+	}
+	return err
 }
 
 // each does f at every node that owns keys, side by side. The error is a

@@ -25,7 +25,7 @@ func (a *app) adminCmd() *cobra.Command {
 		Short: "operate nodes: rkeys, tenants, gossip keys",
 		Long: `admin asks nodes for what only an operator may: it needs the admin right, which
 the main secret has. Answers come by node; exit code 1 if one of them has not
-done it, and the text says which.`,
+done it, or has not said so, and the text says which.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cmd.SetOut(a.stderr)
@@ -107,11 +107,14 @@ type adminReport struct {
 	Op     string                     `json:"op"`
 	Nodes  map[string]json.RawMessage `json:"nodes"`  // answers
 	Failed map[string]string          `json:"failed"` // why not
+	// Unknown are nodes that were asked and did not answer: they may have done it,
+	// or do it still.
+	Unknown map[string]string `json:"unknown,omitempty"`
 }
 
 // ask asks some nodes side by side.
 func ask(ctx context.Context, nodes map[string]*client.Node, op wire.AdminOp, name string) adminReport {
-	r := adminReport{Op: op.String(), Nodes: make(map[string]json.RawMessage), Failed: make(map[string]string)}
+	r := adminReport{Op: op.String(), Nodes: make(map[string]json.RawMessage), Failed: make(map[string]string), Unknown: make(map[string]string)}
 	var mu sync.Mutex
 	ids := slices.Sorted(maps.Keys(nodes))
 	atOnce(len(ids), func(i int) {
@@ -122,6 +125,8 @@ func ask(ctx context.Context, nodes map[string]*client.Node, op wire.AdminOp, na
 		switch {
 		case errors.Is(err, client.ErrNotFound):
 			r.Failed[id] = fmt.Sprintf("there is no %q (kvclient admin tenants lists them)", name)
+		case errors.Is(err, client.ErrOutcomeUnknown):
+			r.Unknown[id] = doctor.OneLine(err.Error())
 		case err != nil:
 			r.Failed[id] = doctor.OneLine(err.Error())
 		default:
@@ -157,15 +162,32 @@ func (a *app) showAdmin(r adminReport) error {
 		}
 		err = a.print(flatten(tree))
 	}
-	for _, id := range slices.Sorted(maps.Keys(r.Failed)) {
-		what := r.Op + " was not done"
-		if id != "" {
-			what += " at " + id
+	at := func(id string) string {
+		if id == "" {
+			return ""
 		}
-		err = errors.Join(err, fmt.Errorf("%s: %s", what, r.Failed[id]))
+		return " at " + id
+	}
+	for _, id := range slices.Sorted(maps.Keys(r.Failed)) {
+		err = errors.Join(err, fmt.Errorf("%s was not done%s: %s", r.Op, at(id), r.Failed[id]))
+	}
+	for _, id := range slices.Sorted(maps.Keys(r.Unknown)) {
+		see := ""
+		if r.Op == wire.AdminRevoke.String() || r.Op == wire.AdminAllow.String() {
+			see = ", and kvclient admin tenants shows who is revoked"
+		}
+		err = errors.Join(err, &unheardError{fmt.Sprintf(
+			"%s may have been done%s, or be done still: ask again, which does no harm%s (%s)", r.Op, at(id), see, r.Unknown[id])})
 	}
 	return err
 }
+
+// An unheardError is what came of an operation that a node did not answer: a
+// client.ErrOutcomeUnknown.
+type unheardError struct{ text string }
+
+func (e *unheardError) Error() string { return e.text }
+func (e *unheardError) Unwrap() error { return client.ErrOutcomeUnknown }
 
 func (a *app) adminRotateCmd() *cobra.Command {
 	var where target
@@ -241,8 +263,8 @@ func (a *app) rotate(ctx context.Context, c *client.Client, where target, noWait
 		}
 		next := ask(ctx, waiting, wire.AdminRotate, "status")
 		maps.Copy(r.Nodes, next.Nodes)
-		for id, why := range next.Failed {
-			r.Failed[id] = why
+		maps.Copy(r.Unknown, next.Failed) // it has begun; how it ends was not heard
+		for id := range next.Failed {
 			delete(r.Nodes, id)
 		}
 	}

@@ -44,6 +44,20 @@ type Admin struct {
 	Name   []byte // whose or what, as Op says
 }
 
+// Changes says whether the operation changes something, so that whoever hears no
+// answer does not know whether it was done.
+func (m Admin) Changes() bool {
+	switch m.Op {
+	case AdminRevoke, AdminAllow:
+		return true
+	case AdminRotate:
+		return string(m.Name) != "status"
+	case AdminGossipKeys:
+		return string(m.Name) != "list"
+	}
+	return false
+}
+
 // MaxAdminName bounds the name, in bytes.
 const MaxAdminName = 1024
 
