@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime/pprof"
 	"strings"
 	"time"
 
@@ -16,9 +18,16 @@ import (
 	"github.com/rdmakv/rdmakv/internal/version"
 )
 
-// shutdownLimit is how long a clean end may take in all; requests under way
-// and the last sync are well inside it.
-const shutdownLimit = 30 * time.Second
+const (
+	// shutdownLimit is how long an end may take in all, whatever hangs: less than
+	// what systemd and Kubernetes are told to wait (deploy/). Requests under way and
+	// the last sync are well inside it.
+	shutdownLimit = 30 * time.Second
+	// lastWords is what is left of it to say what hangs, and to exit.
+	lastWords = 2 * time.Second
+	// maxDump bounds the list of goroutines, bytes.
+	maxDump = 256 << 10
+)
 
 // errForced ends the program at a second signal.
 var errForced = errors.New("ended at once by a second signal: the next start recovers from the log")
@@ -68,9 +77,11 @@ func (a *app) serve(ctx context.Context) error {
 		case err = <-started:
 		case <-a.signals:
 			return errForced
+		case <-time.After(shutdownLimit - lastWords):
+			return a.hangs(log, "the start")
 		}
 		if err == nil {
-			return a.shutdown(srv)
+			return a.shutdown(srv, log)
 		}
 		return nil
 	}
@@ -82,9 +93,9 @@ func (a *app) serve(ctx context.Context) error {
 	}
 	if sig := a.attend(ctx, srv.Fatal(), reloads, func(ctx context.Context) { a.reload(ctx, srv, log) }); sig != nil {
 		log.Info("ending", "signal", sig.String())
-		return a.shutdown(srv)
+		return a.shutdown(srv, log)
 	}
-	_ = a.shutdown(srv)
+	_ = a.shutdown(srv, log)
 	return fmt.Errorf("this node cannot go on: %w", srv.Err())
 }
 
@@ -119,9 +130,17 @@ func (a *app) attend(ctx context.Context, failed <-chan struct{}, reloads <-chan
 	}
 }
 
-// shutdown ends the node cleanly, unless another signal forbids that.
-func (a *app) shutdown(srv *server.Server) error {
-	ctx, cancel := context.WithTimeout(context.Background(), shutdownLimit)
+// An ender is what is ended: a *server.Server.
+type ender interface {
+	Shutdown(context.Context) error
+	Ending() string
+}
+
+// shutdown ends the node cleanly, unless another signal forbids that, or something
+// hangs for longer than an end may take. A store that is left as it is recovers
+// from its log, as after a crash.
+func (a *app) shutdown(srv ender, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownLimit-lastWords)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- srv.Shutdown(ctx) }()
@@ -130,7 +149,20 @@ func (a *app) shutdown(srv *server.Server) error {
 		return err
 	case <-a.signals:
 		return errForced
+	case <-ctx.Done():
+		return a.hangs(log, srv.Ending())
 	}
+}
+
+// hangs tells what an end waited for in vain, with every goroutine, for whoever
+// is to find out why. The stacks name functions, no values.
+func (a *app) hangs(log *slog.Logger, what string) error {
+	var dump bytes.Buffer
+	_ = pprof.Lookup("goroutine").WriteTo(&dump, 1)
+	text := dump.Bytes()
+	log.Error("the end takes too long: this process ends without it", "waiting_for", orNone(what), "limit", shutdownLimit)
+	_, _ = a.stderr.Write(text[:min(len(text), maxDump)])
+	return fmt.Errorf("not ended cleanly within %v (waiting for: %s): the process ends as it is, and the next start recovers from the log", shutdownLimit, orNone(what))
 }
 
 // readyLine is the first line on standard output: scripts wait for it and

@@ -135,8 +135,12 @@ func (c collector) server(out sink) {
 	out.gauge(descStaging, float64(used))
 	out.gauge(descStagingQ, float64(waiting))
 	out.gauge(descGrowing, float64(srv.grow.waiting()))
-	for name, p := range map[string]*pool{"gets": srv.pool, "scans": srv.scans} {
+	for _, p := range [...]*pool{srv.pool, srv.scans, srv.clusters, srv.admins} {
+		if p == nil {
+			continue // of the node, and this is a space
+		}
 		queued, running := p.load()
+		name := poolNames[p.kind]
 		out.gauge(descPool, float64(queued), name, "waiting")
 		out.gauge(descPool, float64(running), name, "running")
 	}

@@ -5,6 +5,7 @@ package server
 var (
 	descTenantSessions = newDesc("tenant_sessions", "Open sessions, by tenant.", "tenant")
 	descTenantRequests = newDesc("tenant_requests_in_flight", "Requests in flight, by tenant.", "tenant")
+	descTenantQueued   = newDesc("tenant_requests_queued", "Requests that wait for workers, by tenant.", "tenant")
 	descTenantBytes    = newDesc("tenant_bytes_in_flight", "Bytes of requests in flight, by tenant.", "tenant")
 	descTenantRefused  = newDesc("tenant_refused_total", "Sessions and requests refused for a limit, by tenant and limit.", "tenant", "limit")
 	descTenantRevoked  = newDesc("tenant_revoked", "1 for tenants that are revoked.", "tenant")
@@ -19,6 +20,7 @@ func (c collector) logins(out sink) {
 	for _, st := range c.srv.Tenants() {
 		out.gauge(descTenantSessions, float64(st.Sessions), st.Name)
 		out.gauge(descTenantRequests, float64(st.Requests), st.Name)
+		out.gauge(descTenantQueued, float64(st.Queued), st.Name)
 		out.gauge(descTenantBytes, float64(st.Bytes), st.Name)
 		out.gauge(descTenantRevoked, boolNumber(st.Revoked), st.Name)
 		for limit, n := range st.Refused {

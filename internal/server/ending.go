@@ -122,6 +122,7 @@ func (s *session) finish() {
 	s.srv.gate.drop(s)
 	s.srv.grow.drop(s)
 	s.srv.watches.drop(s)
+	s.dropQueued()
 	for _, b := range spent {
 		s.discard(b)
 	}

@@ -12,8 +12,9 @@ import (
 //	before: set-ups (all, and of one host), time to Hello; one queue pair and
 //	        one receive each, nothing sized by what the peer says
 //	after:  sessions (all, of one host, of one tenant), requests and their
-//	        bytes in flight (of one session by credits, of one tenant), and what
-//	        sessions hold: replies, places, watches, staging
+//	        bytes in flight (of one session by credits, of one tenant), those that
+//	        wait for workers (of one tenant, pool.go), and what sessions hold:
+//	        replies, places, watches, staging
 type limitKind uint8
 
 const (
@@ -24,10 +25,11 @@ const (
 	limitLoginSessions                  // Tenant.MaxSessions
 	limitLoginRequests                  // Tenant.MaxRequests
 	limitLoginBytes                     // Tenant.MaxInflightBytes
+	limitLoginQueue                     // login.maxQueued
 	limitKinds
 )
 
-var limitNames = [limitKinds]string{"setups", "host_setups", "sessions", "host_sessions", "tenant_sessions", "tenant_requests", "tenant_bytes"}
+var limitNames = [limitKinds]string{"setups", "host_setups", "sessions", "host_sessions", "tenant_sessions", "tenant_requests", "tenant_bytes", "tenant_queue"}
 
 func (k limitKind) String() string { return limitNames[k] }
 

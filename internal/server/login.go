@@ -31,6 +31,9 @@ type login struct {
 	bytes    atomic.Int64 // of them
 	hits     [limitKinds]atomic.Uint64
 	polls    int // watches that wait; guarded by watches.mu of the one space it uses
+
+	maxQueued int             // requests that wait in each pool but that of gets
+	turns     [poolKinds]turn // each guarded by its pool's mu
 }
 
 // label is the name in metrics and in the log.
@@ -57,15 +60,18 @@ func newLogin(t Tenant) *login {
 	return &login{
 		Tenant: t, id: wire.TenantOf(t.Name),
 		admin: t.Admin, write: !t.ReadOnly, oneSided: t.Prefix == "" && !t.SendOnly, prefix: []byte(t.Prefix),
+		maxQueued: min(t.MaxRequests, defTenantQueued),
 	}
 }
 
 // mainLogin is the node's own, with all rights and the node's own limits.
 func mainLogin(cfg *Config) *login {
-	return newLogin(Tenant{
+	l := newLogin(Tenant{
 		Secret: secret.New(cfg.Secret), Space: mainSpace, Admin: true,
 		MaxSessions: cfg.MaxSessions, MaxRequests: cfg.MaxSessions * (cfg.Credits + 1), MaxInflightBytes: 1 << 62,
 	})
+	l.maxQueued = l.MaxRequests
+	return l
 }
 
 // logins are those of a node.

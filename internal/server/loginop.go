@@ -38,6 +38,8 @@ type TenantStat struct {
 	MaxSessions int               `json:"max_sessions"`
 	Requests    int               `json:"requests_in_flight"`
 	MaxRequests int               `json:"max_requests"`
+	Queued      int               `json:"requests_queued"` // of those in flight, that wait for workers
+	MaxQueued   int               `json:"max_queued"`      // of scans and the like, and of each other kind
 	Bytes       int64             `json:"bytes_in_flight"`
 	MaxBytes    int64             `json:"max_inflight_bytes"`
 	Refused     map[string]uint64 `json:"refused,omitempty"` // by limit
@@ -51,6 +53,7 @@ func (srv *Server) Tenants() []TenantStat {
 			Name: l.label(), Space: l.Space, Prefix: l.Prefix, Revoked: l.gone.Load(), Rights: []string{"read"},
 			Sessions: int(l.sessions.Load()), MaxSessions: l.MaxSessions,
 			Requests: int(l.requests.Load()), MaxRequests: l.MaxRequests,
+			Queued: srv.queued(l), MaxQueued: l.maxQueued,
 			Bytes: l.bytes.Load(), MaxBytes: l.MaxInflightBytes,
 		}
 		for _, right := range []struct {
@@ -106,6 +109,12 @@ func (srv *Server) Limits() []LimitStat {
 	c := &root.cfg
 	hit := func(k limitKind) uint64 { return root.met.limits[k].Load() }
 	staging, _ := root.staging.inUse()
+	queued := 0 // by the tenant that has most
+	for _, l := range root.logins.list() {
+		if l.Name != "" {
+			queued = max(queued, root.queued(l))
+		}
+	}
 	return []LimitStat{
 		{limitSetups.String(), int64(c.MaxUnauthenticated), int64(setups), hit(limitSetups)},
 		{limitHostSetups.String(), int64(c.MaxSetupsPerHost), int64(hostSetups), hit(limitHostSetups)},
@@ -115,6 +124,7 @@ func (srv *Server) Limits() []LimitStat {
 		{limitLoginSessions.String(), 0, 0, hit(limitLoginSessions)},
 		{limitLoginRequests.String(), 0, 0, hit(limitLoginRequests)},
 		{limitLoginBytes.String(), 0, 0, hit(limitLoginBytes)},
+		{limitLoginQueue.String(), defTenantQueued, int64(queued), hit(limitLoginQueue)},
 		{"session_credits", int64(c.Credits), 0, 0},
 		{"session_reads", int64(maxReadDepth), 0, 0},
 		{"receive_bytes", c.ReceiveBytes, 0, 0},

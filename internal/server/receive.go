@@ -130,8 +130,12 @@ func (r *request) dispatch() {
 		r.delete()
 	case wire.TypeGet, wire.TypeExists, wire.TypeFetch:
 		srv.pool.submit(r)
-	case wire.TypeScan, wire.TypeStats, wire.TypeWatch, wire.TypeAdmin, wire.TypeCluster, wire.TypeMapChange:
+	case wire.TypeScan, wire.TypeStats, wire.TypeWatch:
 		srv.scans.submit(r)
+	case wire.TypeCluster:
+		srv.root.clusters.submit(r)
+	case wire.TypeAdmin, wire.TypeMapChange:
+		srv.root.admins.submit(r)
 	default:
 		r.violation(causeHeader, fmt.Errorf("%v is not served here", r.hdr.Type))
 	}

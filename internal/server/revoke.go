@@ -59,6 +59,9 @@ func (s *session) revoke() {
 	// An error means that the QP is not in a state to have rights.
 	_ = s.qp.SetAccess(0)
 	s.leave(causeRevoked, wire.StatusAuth, "access was revoked")
+	// What he has asked for is not done any more, what is being done ends.
+	s.stop()
+	s.dropQueued()
 	grace := time.NewTimer(revokeGrace)
 	defer grace.Stop()
 	select {

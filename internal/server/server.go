@@ -42,8 +42,10 @@ type Server struct {
 	store       *store.Store
 	incarnation uint64
 	shards      int
-	pool        *pool // gets and deletes
+	pool        *pool // gets, and writes that ask the disk
 	scans       *pool // what takes long by nature, so that gets do not queue behind it
+	clusters    *pool // of the node alone, as is the next: no scan can fill them
+	admins      *pool
 	staging     *staging
 	admin       *admin          // nil without an admin port
 	control     *control.Server // nil if it cannot be
@@ -65,6 +67,7 @@ type Server struct {
 	// stoodDown: it was not the store that fenced the node, and it can be closed.
 	stoodDown atomic.Bool
 
+	ending      waitsFor
 	shutdown    sync.Once
 	shutdownErr error
 
@@ -209,8 +212,7 @@ func (srv *Server) openParts(ctx context.Context) error {
 	if srv.root != srv {
 		srv.staging.node = srv.root.staging
 	}
-	srv.pool = newPool(srv.cfg.Workers)
-	srv.scans = newPool(max(1, srv.cfg.Workers/4))
+	srv.openPools()
 	return nil
 }
 
@@ -336,17 +338,6 @@ func (srv *Server) standDown(err error) {
 	srv.fatal(err)
 }
 
-// sessionList returns the sessions as they are now.
-func (srv *Server) sessionList() []*session {
-	srv.sessMu.Lock()
-	defer srv.sessMu.Unlock()
-	list := make([]*session, 0, len(srv.sessions))
-	for _, s := range srv.sessions {
-		list = append(list, s)
-	}
-	return list
-}
-
 // Shutdown ends the node cleanly: no new sessions, requests under way are
 // finished, clients are told, the store is closed with its clean-stop mark.
 // When ctx ends (or Config.DrainTimeout passes) what is still under way is cut
@@ -372,6 +363,9 @@ func (srv *Server) doShutdown(ctx context.Context) error {
 	go func() { spacesEnded <- srv.shutdownSpaces(ctx) }()
 	srv.gate.unblock() // what waits there is answered: the server is closing
 	srv.watches.close()
+	srv.refuseScans()
+	srv.ending.set("requests under way")
+	defer srv.ending.set("")
 	srv.drain(ctx)
 	for _, s := range srv.sessionList() {
 		s.farewell()
@@ -387,9 +381,13 @@ func (srv *Server) doShutdown(ctx context.Context) error {
 	srv.sealed = true
 	srv.sessMu.Unlock()
 	srv.stop()
+	srv.ending.set("sessions and their requests")
 	srv.wg.Wait()
+	srv.ending.set("gossip")
 	srv.cluster.stopGossip()
-	return errors.Join(<-spacesEnded, srv.closeAll())
+	srv.ending.set("spaces")
+	err := <-spacesEnded
+	return errors.Join(err, srv.closeAll())
 }
 
 // drain waits until no session has a request under way.
@@ -437,9 +435,10 @@ func (srv *Server) closeAll() error {
 	var errs []error
 	srv.stopBeat()
 	<-srv.beatDone
+	srv.ending.set("lanes")
 	srv.lanes.Wait()
-	srv.pool.close()
-	srv.scans.close()
+	srv.ending.set("workers")
+	srv.closePools()
 	if srv.admin != nil {
 		srv.admin.close()
 	}
@@ -448,9 +447,11 @@ func (srv *Server) closeAll() error {
 		return err
 	}
 	srv.stopControl()
+	srv.ending.set("the store")
 	// Frees the regions, hence ends remote access, before the clean-stop mark.
 	errs = append(errs, srv.store.Close())
 	srv.cluster.close()
+	srv.ending.set("devices")
 	srv.staging.close()
 	held := srv.spaceFenced() // the PD of one that has failed stays, and its device
 	for _, d := range srv.devices {
@@ -473,10 +474,7 @@ func (srv *Server) abandon() {
 	if err := srv.shutdownSpaces(context.Background()); err != nil {
 		srv.log.Error(limitNone, "closing a space", "err", err)
 	}
-	if srv.pool != nil {
-		srv.pool.close()
-		srv.scans.close()
-	}
+	srv.closePools()
 	srv.stopControl()
 	if srv.store != nil {
 		srv.store.Close()

@@ -74,6 +74,8 @@ type session struct {
 	grouped bool // in Server.group; guarded by Server.groupMu
 	counted bool // among Server.opens; guarded by Server.sessMu
 	polls   int  // watches that wait; guarded by watches.mu
+	// queues are its requests that wait for workers; each guarded by its pool's mu.
+	queues [poolKinds]fifo[*request]
 
 	// Order of locks: lane.pollMu, then mu, then locks of pools and SRQ.
 	mu           sync.Mutex
@@ -105,6 +107,20 @@ type session struct {
 
 	fetchSem chan struct{} // bounds large puts that one client has READ at a time
 }
+
+// sessionList returns the sessions as they are now.
+func (srv *Server) sessionList() []*session {
+	srv.sessMu.Lock()
+	defer srv.sessMu.Unlock()
+	list := make([]*session, 0, len(srv.sessions))
+	for _, s := range srv.sessions {
+		list = append(list, s)
+	}
+	return list
+}
+
+// ended says whether nothing more is done for the session.
+func (s *session) ended() bool { return sessionState(s.state.Load()) == stateEnd }
 
 // enter counts a request that is being handled. The caller is the lane, on
 // whose side the session is not finished yet.

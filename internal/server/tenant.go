@@ -52,6 +52,9 @@ const (
 	ownSpace         = "own"
 	defTenantFlights = 4096
 	defTenantBytes   = 256 << 20
+	// defTenantQueued is how many requests of a tenant wait for the workers of one
+	// kind: scans, say. It is about two seconds' work.
+	defTenantQueued = 1024
 )
 
 func (t Tenant) withDefaults(node *Config) Tenant {
