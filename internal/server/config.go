@@ -167,7 +167,8 @@ type Config struct {
 	// Default 256 MiB; at least one largest value.
 	StagingBytes int64
 	// Workers bounds gets and deletes that wait for the disk; a quarter as many
-	// scans may run beside them. Default 8 x GOMAXPROCS.
+	// scans may run beside them, and at least two, and a quarter of those for one
+	// tenant. Default 8 x GOMAXPROCS.
 	Workers int
 	// Lanes is how many completion queues a device has. Default GOMAXPROCS.
 	Lanes int

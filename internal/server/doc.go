@@ -30,7 +30,7 @@
 // # Who waits for whom
 //
 // A lane's goroutine never blocks: what may wait (Pebble, a READ from a
-// client, a device that registers memory) goes to the bounded pool in pool.go,
+// client, a device that registers memory) goes to the pools in pool.go, where tenants take turns,
 // or to a goroutine of its own under a bound, or is parked (grow.go). A session has bounded receives, replies and bytes in flight;
 // one that does not take its replies is ended, and holds nobody else.
 //
