@@ -53,6 +53,17 @@ type turn struct {
 	listed   bool // in pool.ready
 }
 
+// A queue is what a session has in a pool. Guarded by pool.mu.
+//
+// A request that is refused because the queue is full is answered at once, and
+// without its credit: that comes with the reply to one which waits, of which there
+// is one (submit). Else who floods would send the next one as soon as he is refused
+// one, and his refusals would cost more than his scans.
+type queue struct {
+	fifo[*request]
+	owed int // credits of refused requests
+}
+
 // newPool starts n workers.
 func newPool(kind poolKind, n int, share func(*login) int) *pool {
 	p := &pool{kind: kind, share: share, bound: kind != poolGets}
@@ -78,7 +89,9 @@ func (p *pool) submit(r *request) {
 	// A session that has nothing here is let in all the same, or one program of a
 	// tenant could keep his others out. A watch that wakes was let in when it came.
 	case p.bound && t.waiting >= l.maxQueued && q.len() > 0 && !r.poll.begun:
+		q.owed++
 		p.mu.Unlock()
+		r.grant = 0
 		r.overloaded(limitLoginQueue, fmt.Sprintf("tenant %s has %d requests of this kind in the queue", l.label(), l.maxQueued))
 		return
 	}
@@ -139,6 +152,11 @@ func (p *pool) next() (r *request, late bool) {
 	r = q.pop()
 	if q.len() > 0 {
 		t.sessions.push(s)
+		r.grant += min(q.owed, 1)
+		q.owed -= min(q.owed, 1)
+	} else {
+		r.grant += q.owed
+		q.owed = 0
 	}
 	t.waiting--
 	p.waiting--

@@ -205,12 +205,11 @@ func TestFifo(t *testing.T) {
 	}
 }
 
-// heldWorkers keeps as many workers of the node's scans as clerk may have, and
+// heldWorkers keeps as many workers of the node's scans as a login may have, and
 // returns what lets them go. No test of the queue depends on how fast a scan is.
-func heldWorkers(t *testing.T, srv *Server) (release func()) {
+func heldWorkers(t *testing.T, srv *Server, tenant string) (release func()) {
 	t.Helper()
-	l := srv.logins.find(wire.TenantOf("clerk"))
-	p := srv.scans
+	l, p := loginOf(srv, tenant), srv.scans
 	p.mu.Lock()
 	n := p.share(l)
 	l.turns[p.kind].running += n
@@ -254,8 +253,39 @@ func (p *peer) flood(n int) {
 	}
 }
 
-func queuedOf(srv *Server, tenant string) int {
-	return srv.queued(srv.logins.find(wire.TenantOf(tenant)))
+func loginOf(srv *Server, tenant string) *login {
+	if tenant == "" {
+		return srv.logins.find(wire.Tenant{})
+	}
+	return srv.logins.find(wire.TenantOf(tenant))
+}
+
+func queuedOf(srv *Server, tenant string) int { return srv.queued(loginOf(srv, tenant)) }
+
+// TestShares: no login may have all workers that scan, and every one has some of
+// each kind; also in a space, and where there is one processor.
+func TestShares(t *testing.T) {
+	for _, workers := range []int{1, 8, 16, 512} {
+		srv := floodServer(t, func(c *Config) {
+			c.Workers, c.MemoryLimit, c.RegionSize, c.IndexRegionSize = workers, 64<<20, 4<<20, 2<<20
+			c.Tenants = append(c.Tenants, Tenant{Name: "anna", Secret: secret.New(secretOf("anna")), MemoryLimit: 16 << 20})
+		})
+		scans := max(2, workers/4)
+		for _, name := range []string{"", "clerk", "guest"} {
+			for _, p := range [...]*pool{srv.pool, srv.scans, srv.clusters, srv.admins} {
+				if p.share(loginOf(srv, name)) < 1 {
+					t.Errorf("%d workers: %q has none of %s", workers, name, poolNames[p.kind])
+				}
+			}
+			if n := srv.scans.share(loginOf(srv, name)); n >= scans || name != "" && n > max(1, scans/4) {
+				t.Errorf("%d workers: %q may hold %d of %d that scan", workers, name, n, scans)
+			}
+		}
+		sp := srv.spaceOf("anna")
+		if n := sp.scans.share(loginOf(srv, "anna")); sp.clusters != nil || sp.admins != nil || n < 1 || n >= max(2, sp.cfg.Workers/4) {
+			t.Errorf("%d workers: in a space the tenant may hold %d that scan, or it has workers that are the node's", workers, n)
+		}
+	}
 }
 
 // TestScansOfOthers: while a tenant's scans wait, those of others are answered, and
@@ -263,7 +293,7 @@ func queuedOf(srv *Server, tenant string) int {
 func TestScansOfOthers(t *testing.T) {
 	srv := floodServer(t, nil)
 	hog := dial(t, srv, as("clerk"))
-	release := heldWorkers(t, srv)
+	release := heldWorkers(t, srv, "clerk")
 	hog.flood(7) // one credit is left
 	eventually(t, "seven scans wait", func() bool { return queuedOf(srv, "clerk") == 7 })
 	if _, err := dial(t, srv, as("guest")).call(scanOf("")); err != nil {
@@ -273,6 +303,8 @@ func TestScansOfOthers(t *testing.T) {
 	if _, err := main.call(func(id uint64) []byte { return wire.AppendStats(nil, id, wire.StatsRequest{}) }); err != nil {
 		t.Errorf("statistics: %v", err)
 	}
+	// His own scans do not hold up the operator either.
+	heldWorkers(t, srv, "")
 	if _, err := main.call(func(id uint64) []byte { return wire.AppendAdmin(nil, id, wire.Admin{Op: wire.AdminTenants}) }); err != nil {
 		t.Errorf("the operator: %v", err)
 	}
@@ -283,17 +315,17 @@ func TestScansOfOthers(t *testing.T) {
 		t.Errorf("%d scans wait", n)
 	}
 	release()
-	eventually(t, "they are done", func() bool { return srv.logins.find(wire.TenantOf("clerk")).requests.Load() == 0 })
+	eventually(t, "they are done", func() bool { return loginOf(srv, "clerk").requests.Load() == 0 })
 }
 
 // TestQueueIsBounded: what is over the bound is refused at once and counted, for
 // the tenant and for the node; a session of his that has nothing there is let in.
 func TestQueueIsBounded(t *testing.T) {
 	srv := floodServer(t, func(c *Config) { c.Tenants[1].MaxRequests = 1000 })
-	clerk := srv.logins.find(wire.TenantOf("clerk"))
+	clerk := loginOf(srv, "clerk")
 	clerk.maxQueued = 5 // before he has a session
 	hog, other := dial(t, srv, as("clerk")), dial(t, srv, as("clerk"))
-	release := heldWorkers(t, srv)
+	release := heldWorkers(t, srv, "clerk")
 	hog.flood(5)
 	eventually(t, "five scans wait", func() bool { return queuedOf(srv, "clerk") == 5 })
 	_, err := hog.call(scanOf("desk/"))
@@ -306,12 +338,22 @@ func TestQueueIsBounded(t *testing.T) {
 			t.Errorf("%+v", st)
 		}
 	}
+	// The refusal came without its credit, which comes with the last of those that wait.
+	had := hog.credits
 	id := other.id()
 	other.send(scanOf("desk/")(id))
 	eventually(t, "the other session waits too", func() bool { return queuedOf(srv, "clerk") == 6 })
 	release()
 	if _, _, err := other.await(id); err != nil {
 		t.Error(err)
+	}
+	for id := hog.nextID - 5; id < hog.nextID; id++ {
+		if _, _, err := hog.await(id); err != nil {
+			t.Error(err)
+		}
+	}
+	if hello := 8; had != hello || hog.credits != hello+6 {
+		t.Errorf("%d credits came until the refusal, %d in all", had, hog.credits)
 	}
 }
 
@@ -320,11 +362,11 @@ func TestQueueIsBounded(t *testing.T) {
 func TestSessionTakesItsWorkWithIt(t *testing.T) {
 	srv := floodServer(t, nil)
 	hog := dial(t, srv, as("clerk"))
-	heldWorkers(t, srv) // to the end: nothing of it is ever done
+	heldWorkers(t, srv, "clerk") // to the end: nothing of it is ever done
 	hog.flood(8)
 	eventually(t, "eight scans wait", func() bool { return queuedOf(srv, "clerk") == 8 })
 	hog.close()
-	clerk := srv.logins.find(wire.TenantOf("clerk"))
+	clerk := loginOf(srv, "clerk")
 	eventually(t, "nothing waits, and the session is over", func() bool {
 		return queuedOf(srv, "clerk") == 0 && clerk.requests.Load() == 0 && clerk.sessions.Load() == 0
 	})
@@ -342,12 +384,12 @@ func TestRevokeDropsQueue(t *testing.T) {
 	for range 8 {
 		hogs = append(hogs, dial(t, srv, as("clerk")))
 	}
-	heldWorkers(t, srv)
+	heldWorkers(t, srv, "clerk")
 	for _, hog := range hogs {
 		hog.flood(8)
 	}
 	eventually(t, "64 scans wait", func() bool { return queuedOf(srv, "clerk") == 64 })
-	clerk := srv.logins.find(wire.TenantOf("clerk"))
+	clerk := loginOf(srv, "clerk")
 	begun := time.Now()
 	_, err := dial(t, srv, as("")).call(func(id uint64) []byte {
 		return wire.AppendAdmin(nil, id, wire.Admin{Op: wire.AdminRevoke, Name: []byte("clerk")})
@@ -372,7 +414,7 @@ func TestRevokeDropsQueue(t *testing.T) {
 func TestShutdownRefusesScans(t *testing.T) {
 	srv := floodServer(t, func(c *Config) { c.DrainTimeout = 5 * time.Minute })
 	hog := dial(t, srv, as("clerk"))
-	heldWorkers(t, srv)
+	heldWorkers(t, srv, "clerk")
 	hog.flood(7)
 	id := hog.id()
 	hog.send(scanOf("desk/")(id))

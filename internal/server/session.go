@@ -75,7 +75,7 @@ type session struct {
 	counted bool // among Server.opens; guarded by Server.sessMu
 	polls   int  // watches that wait; guarded by watches.mu
 	// queues are its requests that wait for workers; each guarded by its pool's mu.
-	queues [poolKinds]fifo[*request]
+	queues [poolKinds]queue
 
 	// Order of locks: lane.pollMu, then mu, then locks of pools and SRQ.
 	mu           sync.Mutex

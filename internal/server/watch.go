@@ -93,7 +93,7 @@ func (r *request) watch() {
 			return
 		case page.More && s.ctx.Err() == nil:
 			// Many events of others: on, but others want the store's lock too.
-		case left <= 0 || s.ctx.Err() != nil:
+		case left <= 0 || s.ctx.Err() != nil || r.grant > 1: // with credits that others of the session wait for
 			r.events(page)
 			return
 		default:

@@ -45,6 +45,9 @@ func TestMain(m *testing.M) {
 		fmt.Fprintf(os.Stderr, "-fabric is %q, want iwarp or verbs\n", *fabricFlag)
 		os.Exit(2)
 	}
+	if line := os.Getenv(floodEnv); line != "" {
+		os.Exit(floodMain(line))
+	}
 	os.Exit(m.Run())
 }
 

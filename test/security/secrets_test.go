@@ -111,10 +111,10 @@ func (s *site) serverArgs() []string {
 		"--log-level", "debug", "--memory-limit", "512MiB", "--secret-file", filepath.Join(s.dir, "main.secret"), "--tenants-file", filepath.Join(s.dir, "tenants.yaml")}
 }
 
-func (s *site) start() {
+func (s *site) start(more ...string) {
 	s.t.Helper()
 	n, err := node.Start(s.t.Context(), node.Options{
-		Bin: filepath.Join(s.bin, "kvserver"), Args: s.serverArgs(), Env: append(node.CleanEnv(os.Environ()), "BOBS_WORD="+bobWord),
+		Bin: filepath.Join(s.bin, "kvserver"), Args: append(s.serverArgs(), more...), Env: append(node.CleanEnv(os.Environ()), "BOBS_WORD="+bobWord),
 	})
 	if err != nil {
 		s.t.Fatal(err)
