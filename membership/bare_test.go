@@ -16,9 +16,11 @@ func bare() *Members {
 		time:  timing{grace: time.Second, request: time.Second, forget: time.Hour, suspect: time.Second},
 		self:  cluster.Member{ID: "self", Role: cluster.RoleServer, State: cluster.Alive, Incarnation: 7},
 		inbox: make(chan message, 16), dirty: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		out: make(chan sending, 16), lines: make(chan event, 16), twin: make(chan twin, 1),
+		out: make(chan sending, 16), lines: make(chan event, 16), twin: make(chan claim, 4), claims: make(chan claim, 8),
+		retry: make(chan struct{}, 1), settled: make(chan struct{}),
 		failed: make(chan struct{}), next: make(chan struct{}),
 		peers: map[string]*peer{}, byHash: map[uint64]string{},
+		lives: map[string]*statement{}, probes: map[nonce]chan *statement{}, conflicts: map[string]*Conflict{},
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.queue.NumNodes = func() int { return 3 }

@@ -20,6 +20,8 @@ type callbacks struct{ m *Members }
 type message struct {
 	bytes []byte
 	state bool // of a push/pull
+
+	done chan struct{} // not nil: no message; closed when those before it are handled
 }
 
 // inboxBytes bounds what waits for run.
@@ -40,7 +42,7 @@ func (m *Members) receive(b []byte, state bool) {
 		return
 	}
 	select {
-	case m.inbox <- message{bytes.Clone(b), state}:
+	case m.inbox <- message{bytes: bytes.Clone(b), state: state}:
 	default:
 		m.inboxSize.Add(-int64(len(b)))
 		m.stats.dropped.Add(1)
@@ -134,9 +136,6 @@ func (c *callbacks) NotifyPingComplete(n *memberlist.Node, _ time.Duration, _ []
 // AckPayload implements memberlist.PingDelegate.
 func (c *callbacks) AckPayload() []byte { return nil }
 
-// A twin is a node that says it is us.
-type twin struct{ addr string }
-
 // NotifyConflict implements memberlist.ConflictDelegate.
 func (c *callbacks) NotifyConflict(known, other *memberlist.Node) {
 	m := c.m
@@ -148,11 +147,15 @@ func (c *callbacks) NotifyConflict(known, other *memberlist.Node) {
 	args := []any{"node", known.Name, "known at", known.Address(), "claimed at", other.Address()}
 	if known.Name != m.cfg.NodeID {
 		m.say(event{kind: sayTwin, msg: "two nodes of one id: the later one is not let in; if the node has moved, it will be once the old address is dead", args: args})
+		select {
+		case m.claims <- claim{node: known.Name, known: known.Address(), other: other.Address()}:
+		default:
+		}
 		return
 	}
 	m.say(event{kind: sayTwin, msg: "another node has our node id, or had it before we moved", args: args})
 	select {
-	case m.twin <- twin{other.Address()}:
+	case m.twin <- claim{node: known.Name, known: known.Address(), other: other.Address()}:
 	default:
 	}
 }

@@ -41,8 +41,15 @@ type Config struct {
 
 	Profile Profile        // default LAN
 	Self    cluster.Member // incarnation, endpoints, map; what SetSelf can change later
+	Life    Life           // of this start; its incarnation is Self's
 	Table   *cluster.Table // published from the start, if there is one
-	Logger  *slog.Logger   // default: none
+
+	// ProofKey is known to the nodes of the cluster and to nobody else, also not
+	// to all who hold a gossip key: by it nodes prove who they are when two have
+	// one id. Empty: whoever has a gossip key is believed.
+	ProofKey []byte
+
+	Logger *slog.Logger // default: none
 
 	// Transport carries the gossip instead of sockets; nil: UDP and TCP on Bind.
 	Transport memberlist.NodeAwareTransport
@@ -52,7 +59,6 @@ type Config struct {
 // in Stats, too: they come to light again and again.
 var (
 	ErrConfig       = errors.New("membership: configuration")
-	ErrDuplicateID  = errors.New("membership: another node of the cluster has our node id")
 	ErrWrongKey     = errors.New("membership: the gossip keys differ: give both ends a common key in gossip.key_file")
 	ErrWrongCluster = errors.New("membership: the names of the clusters differ (cluster.name)")
 	ErrNotAllowed   = errors.New("membership: the other end does not take gossip from this address (gossip.allow)")
@@ -67,10 +73,14 @@ type timing struct {
 	request time.Duration // for an answer to such a request
 	forget  time.Duration // how long the dead and the gone stay in the view
 	suspect time.Duration // how long a suspicion that we hear no more of is shown
+
+	prove    time.Duration // for another node of an id to prove itself
+	conflict time.Duration // how long a conflict that nobody sees any more is shown: several times between push/pulls
 }
 
 func (p Profile) settings() (*memberlist.Config, timing, error) {
-	t := timing{rejoin: 5 * time.Second, grace: 600 * time.Millisecond, request: time.Second, forget: 24 * time.Hour}
+	t := timing{rejoin: 5 * time.Second, grace: 600 * time.Millisecond, request: time.Second, forget: 24 * time.Hour,
+		prove: 4 * time.Second, conflict: 90 * time.Second}
 	var c *memberlist.Config
 	switch p {
 	case LAN, "":
@@ -89,12 +99,14 @@ func (p Profile) settings() (*memberlist.Config, timing, error) {
 		c.TCPTimeout = 2 * time.Second
 		c.DeadNodeReclaimTime = 2 * time.Second
 		t.rejoin, t.grace, t.request = time.Second, 300*time.Millisecond, time.Second
+		t.prove, t.conflict = 2*time.Second, 20*time.Second
 	case WAN:
 		c = memberlist.DefaultWANConfig()
 		c.GossipInterval = 200 * time.Millisecond
 		c.TCPTimeout = 15 * time.Second
 		c.DeadNodeReclaimTime = time.Minute
 		t.rejoin, t.grace, t.request = 15*time.Second, 2*time.Second, 5*time.Second
+		t.prove, t.conflict = 15*time.Second, 4*time.Minute
 	default:
 		return nil, t, fmt.Errorf("%w: profile %q: lan, fast and wan are known", ErrConfig, p)
 	}

@@ -107,6 +107,10 @@ func (m *Members) run() {
 }
 
 func (m *Members) handle(msg message) {
+	if msg.done != nil {
+		close(msg.done)
+		return
+	}
 	if msg.state {
 		s, err := parseState(msg.bytes)
 		if err != nil {
@@ -130,6 +134,12 @@ func (m *Members) handle(msg message) {
 		m.give(x)
 	case part:
 		m.take(x)
+	case prove:
+		m.answerProve(x)
+	case proof:
+		m.takeProof(x)
+	case verdict:
+		m.takeVerdict(x)
 	}
 }
 

@@ -17,6 +17,10 @@ func seeds() [][]byte {
 		part{"a", 7, 8, 9, 10, 2, []byte("bytes")}.append(nil),
 		(&state{from: "a", digests: []digest{{1, 2, 3, 4}, {5, 6, 7, 8}}, tables: [][]byte{cluster.AppendTable(nil, t)}}).append(nil),
 		(&state{from: "b"}).append(nil),
+		(&state{from: "b", lives: []*statement{{Life: Life{Epoch: 3, Began: 4, Incarnation: 5}, node: "b", addr: "10.0.0.1:7946"}}}).append(nil),
+		prove{node: "b", from: "10.0.0.1:7946"}.append(nil),
+		proof{statement: statement{node: "b", addr: "10.0.0.1:7946"}}.append(nil),
+		verdict{older: statement{node: "b"}, younger: statement{node: "b", Life: Life{Began: 1}}}.append(nil),
 	}
 }
 
@@ -37,6 +41,12 @@ func FuzzMessages(f *testing.F) {
 			case want:
 				again = x.append(nil)
 			case part:
+				again = x.append(nil)
+			case prove:
+				again = x.append(nil)
+			case proof:
+				again = x.append(nil)
+			case verdict:
 				again = x.append(nil)
 			}
 			if !bytes.Equal(again, b) {
@@ -86,8 +96,8 @@ func FuzzInbox(f *testing.F) {
 		m.wantLocked(m.peers["a"], 3, "b", 0)
 		m.mu.Unlock()
 		for _, b := range [][]byte{first, second, first} {
-			m.handle(message{bytes.Clone(b), false})
-			m.handle(message{bytes.Clone(b), true})
+			m.handle(message{bytes: bytes.Clone(b)})
+			m.handle(message{bytes: bytes.Clone(b), state: true})
 			m.compare()
 			m.publishView()
 		}

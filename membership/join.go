@@ -20,15 +20,12 @@ import (
 func (m *Members) joiner() {
 	defer m.wg.Done()
 	wait := time.Duration(0)
-	moved := false // others have us at an old address
-	begun := time.Now()
-	// joined: from then on it is a twin that is too late, not we.
-	joined := false
+	moved, settled := false, false // moved: others have us at an old address
 	for round := 0; ; round++ {
 		select {
 		case <-time.After(wait):
-		case t := <-m.twin:
-			moved = m.meet(t, !joined) || moved
+		case <-m.retry:
+			moved = true
 			wait = m.time.rejoin / 2
 			round--
 			continue
@@ -41,17 +38,15 @@ func (m *Members) joiner() {
 			if m.ctx.Err() != nil {
 				return
 			}
-			answered := m.reach(seed, again)
-			// Who has our id, the first answer tells: memberlist has compared
-			// the lists before it returns.
-			select {
-			case t := <-m.twin:
-				moved = m.meet(t, !joined) || moved
-			default:
-				joined = joined || answered
+			if m.reach(seed, again) && !settled {
+				settled = true
+				m.settle(m.ctx)
 			}
 		}
-		joined = joined || m.settled(begun)
+		if !settled {
+			settled = true
+			m.settle(m.ctx)
+		}
 		if round > 0 {
 			m.revive()
 		}
@@ -60,36 +55,6 @@ func (m *Members) joiner() {
 		}
 		wait = m.time.rejoin/2 + rand.N(m.time.rejoin)
 	}
-}
-
-// settled reports whether this node has its place, although no seed has let it
-// in: others came to it, there is nobody to ask, or nobody answers for long.
-func (m *Members) settled(begun time.Time) bool {
-	others := slices.ContainsFunc(m.cfg.Join, func(seed string) bool { return !m.local(seed) })
-	return !others || m.count.Load() > 1 || time.Since(begun) > 30*time.Second
-}
-
-// meet looks whether the other node of our id is alive. If it is, and was
-// there before us, this node must not go on. If it is not, it was us before we
-// moved: others let us in once they call it dead, if we ask again.
-func (m *Members) meet(t twin, joining bool) (moved bool) {
-	addr, err := net.ResolveUDPAddr("udp", t.addr)
-	if err != nil {
-		return false
-	}
-	for try := 0; ; try++ {
-		if _, err := m.list.Ping(m.cfg.NodeID, addr); err == nil {
-			break
-		} else if try == 3 || m.ctx.Err() != nil { // a packet may be lost
-			return true
-		}
-	}
-	err = fmt.Errorf("%w: %s is alive at %s", ErrDuplicateID, m.cfg.NodeID, t.addr)
-	m.say(event{kind: sayTwin, msg: "another node with our node id is alive: one of the two must get its own node_id and data_dir", args: []any{"node", m.cfg.NodeID, "at", t.addr}})
-	if joining {
-		m.fail(err)
-	}
-	return false
 }
 
 // reach joins by one seed, unless it is ourselves, or, if again is not said, a

@@ -46,7 +46,10 @@ type Members struct {
 	changed   chan struct{}   // our metadata changed, for advertise
 	out       chan sending    // for the senders
 	lines     chan event      // for writeLog
-	twin      chan twin       // somebody has our id, for joiner
+	twin      chan claim      // somebody has our id, for referee
+	claims    chan claim      // two have another node's id, for referee
+	retry     chan struct{}   // others have us at an old address, for joiner
+	settled   chan struct{}   // closed by settle
 	told      map[string]told // by seed; joiner's own
 	failed    chan struct{}   // closed when err is set
 
@@ -57,7 +60,10 @@ type Members struct {
 	history    cluster.History // of our own tables
 	own        *table          // the last of them
 	peers      map[string]*peer
-	byHash     map[uint64]string // of peers
+	byHash     map[uint64]string     // of peers
+	lives      map[string]*statement // the newest of each node that was let in, for those that come back
+	probes     map[nonce]chan *statement
+	conflicts  map[string]*Conflict
 	tableBytes int
 	tableNews  bool          // a table came or went since the last look
 	next       chan struct{} // closed at the next change of view or tables
@@ -95,9 +101,11 @@ func Start(ctx context.Context, cfg Config) (*Members, error) {
 	m := &Members{
 		cfg: cfg, time: timing, log: cfg.Logger, self: cfg.Self,
 		inbox: make(chan message, 1024), dirty: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		out: make(chan sending, 64), lines: make(chan event, logQueue), twin: make(chan twin, 1),
+		out: make(chan sending, 64), lines: make(chan event, logQueue), twin: make(chan claim, 4), claims: make(chan claim, 8),
+		retry: make(chan struct{}, 1), settled: make(chan struct{}),
 		failed: make(chan struct{}), next: make(chan struct{}),
 		peers: map[string]*peer{}, byHash: map[uint64]string{}, told: map[string]told{},
+		lives: map[string]*statement{}, probes: map[nonce]chan *statement{}, conflicts: map[string]*Conflict{},
 	}
 	m.self.ID, m.self.State, m.self.Since = cfg.NodeID, cluster.Alive, time.Now()
 	m.self.Role = cmp.Or(m.self.Role, cluster.RoleServer)
@@ -133,8 +141,9 @@ func Start(ctx context.Context, cfg Config) (*Members, error) {
 		m.cancel()
 		return nil, err
 	}
-	m.wg.Add(4 + senders)
+	m.wg.Add(5 + senders)
 	go m.run()
+	go m.referee()
 	go m.advertise()
 	go m.joiner()
 	for range senders {
@@ -225,7 +234,8 @@ func (m *Members) Changed() <-chan struct{} {
 }
 
 // Failed returns a channel that is closed when this node must not go on in
-// the cluster: Err says why. Today that is ErrDuplicateID, while joining.
+// the cluster: Err says why, ErrDuplicateID or ErrRolledBack. It may happen at any
+// time: two nodes of one id that were cut off from each other meet when the cut heals.
 func (m *Members) Failed() <-chan struct{} { return m.failed }
 
 // Err returns why Failed is closed, nil if it is not.
@@ -235,9 +245,7 @@ func (m *Members) Err() error {
 	return m.err
 }
 
-func (m *Members) fail(err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (m *Members) failLocked(err error) {
 	if m.err == nil {
 		m.err = err
 		close(m.failed)
@@ -315,11 +323,14 @@ func (m *Members) Leave(ctx context.Context) error {
 	first := !m.left
 	m.left = true
 	bye := goodbye{m.cfg.NodeID, m.self.Incarnation}
+	twin := errors.Is(m.err, ErrDuplicateID)
 	m.mu.Unlock()
 	if !first || m.ctx.Err() != nil {
 		return nil
 	}
-	m.announceLeave()
+	if !twin { // memberlist knows names only: the other one of ours would be gone, too
+		m.announceLeave()
+	}
 	// memberlist's own word goes into each packet before ours: once ours is
 	// through, so is that.
 	out := &broadcast{name: "bye " + bye.node, bytes: bye.append(nil), finished: make(chan struct{})}

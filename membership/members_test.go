@@ -57,6 +57,7 @@ func launch(t *testing.T, n *memNet, id string, edit func(*Config)) *node {
 		NodeID: id, Cluster: "demo", Keys: [][]byte{keyA}, Profile: Fast, Transport: end,
 		Self:   cluster.Member{Incarnation: cluster.Hash(id), Endpoints: []cluster.Endpoint{{Fabric: "iwarp", Addr: "10.0.0.1:7400"}}},
 		Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Life:   n.life(id), ProofKey: []byte("the cluster's secret"),
 	}
 	if edit != nil {
 		edit(&cfg)

@@ -18,6 +18,8 @@ import (
 //	         └1┴8          ┴4     ┴1+n ┴1+n ┘
 //	part     ┌4┬incarnation┬version┬digest┬total┬offset┬node┬bytes┐
 //	         └1┴8          ┴8      ┴8     ┴4    ┴4     ┴1+n ┴...  ┘
+//
+// Kinds 5 to 7 are in referee.go.
 type kind uint8
 
 const (
@@ -31,7 +33,7 @@ const (
 const (
 	maxAdvert = 1000           // of a broadcast, the kind included: it shares a packet of 1400 with others
 	maxPart   = 1 << 20        // of a table's bytes in a part
-	maxState  = 128 << 10      // of a push/pull without tables: 1024 digests are 32 KiB
+	maxState  = 256 << 10      // of a push/pull without tables: 1024 digests are 32 KiB, 1024 lives at most 180
 	maxJoin   = 4 << 20        // of one with tables, for a node that joins
 	maxOne    = maxPart + 1024 // of any single message
 )
@@ -84,7 +86,8 @@ func (m part) append(dst []byte) []byte {
 	return append(appendText(dst, m.node), m.bytes...)
 }
 
-// parseMessage reads a message: a *cluster.Delta, goodbye, want or part. The
+// parseMessage reads a message: a *cluster.Delta, goodbye, want, part, or one of
+// parseClaim. The
 // result of part aliases b.
 func parseMessage(b []byte) (any, error) {
 	if len(b) == 0 || len(b) > maxOne {
@@ -113,7 +116,7 @@ func parseMessage(b []byte) (any, error) {
 		}
 		return m, r.done()
 	}
-	return nil, fmt.Errorf("%w: kind %d", errMessage, b[0])
+	return parseClaim(kind(b[0]), &r)
 }
 
 // A digest is what a push/pull says of one table.
@@ -123,26 +126,28 @@ type digest struct {
 }
 
 const (
-	stateFormat = 1
+	stateFormat = 2 // 1: without lives
 	digestSize  = 32
 )
 
 // A state is what we add to a push/pull.
 //
-//	┌format┬ 0 ┬digests┬tables┬from┐ per digest: ┌node hash┬incarnation┬version┬digest┐
-//	└1     ┴1  ┴2      ┴2     ┴1+n ┘             └8        ┴8          ┴8      ┴8     ┘
+//	┌format┬ 0 ┬digests┬tables┬lives┬from┐ per digest: ┌node hash┬incarnation┬version┬digest┐
+//	└1     ┴1  ┴2      ┴2     ┴2    ┴1+n ┘             └8        ┴8          ┴8      ┴8     ┘
 //	per table: ┌length┬cluster.Table┐
-//	           └4     ┴             ┘
+//	           └4     ┴             ┘ per life: a statement
 type state struct {
 	from    string
 	digests []digest
 	tables  [][]byte // encoded; alias the message
+	lives   []*statement
 }
 
 func (s *state) append(dst []byte) []byte {
 	dst = append(dst, stateFormat, 0)
 	dst = le.AppendUint16(dst, uint16(len(s.digests)))
 	dst = le.AppendUint16(dst, uint16(len(s.tables)))
+	dst = le.AppendUint16(dst, uint16(len(s.lives)))
 	dst = appendText(dst, s.from)
 	for _, d := range s.digests {
 		for _, v := range [...]uint64{d.node, d.incarnation, d.version, d.digest} {
@@ -153,15 +158,18 @@ func (s *state) append(dst []byte) []byte {
 		dst = le.AppendUint32(dst, uint32(len(t)))
 		dst = append(dst, t...)
 	}
+	for _, l := range s.lives {
+		dst = l.append(dst)
+	}
 	return dst
 }
 
 func parseState(b []byte) (*state, error) {
 	r := reader{b: b}
 	format, zero := r.u8(), r.u8()
-	digests, tables := int(r.u16()), int(r.u16())
+	digests, tables, lives := int(r.u16()), int(r.u16()), int(r.u16())
 	s := &state{from: r.id()}
-	if format != stateFormat || zero != 0 || digests > cluster.MaxNodes || tables > digests || len(r.b) < digests*digestSize {
+	if format != stateFormat || zero != 0 || digests > cluster.MaxNodes || tables > digests || lives > cluster.MaxNodes || len(r.b) < digests*digestSize {
 		return nil, fmt.Errorf("%w: a push/pull state of format %d with %d digests and %d tables in %d bytes", errMessage, format, digests, tables, len(b))
 	}
 	for range digests {
@@ -169,6 +177,10 @@ func parseState(b []byte) (*state, error) {
 	}
 	for i := 0; i < tables && !r.bad; i++ {
 		s.tables = append(s.tables, r.take(int(r.u32())))
+	}
+	for i := 0; i < lives && !r.bad; i++ {
+		l := r.statement()
+		s.lives = append(s.lives, &l)
 	}
 	return s, r.done()
 }

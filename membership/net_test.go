@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
 )
 
 // A memNet is a network in memory, for many nodes in one process. Packets are
@@ -19,6 +21,7 @@ type memNet struct {
 	ends  map[string]*memEnd
 	cut   func(from, to string) bool // by address; nil: nothing is cut
 	ports int
+	began uint64
 
 	packets, packetBytes atomic.Int64
 }
@@ -54,6 +57,14 @@ func (n *memNet) endAtLocked(addr string) *memEnd {
 	}
 	n.ends[addr] = e
 	return e
+}
+
+// life is that of the next start of a node: later than those before.
+func (n *memNet) life(id string) Life {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.began++
+	return Life{Store: [16]byte{byte(cluster.Hash(id))}, Epoch: n.began, Began: n.began}
 }
 
 func (n *memNet) setCut(cut func(from, to string) bool) {

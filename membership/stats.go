@@ -1,6 +1,8 @@
 package membership
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,7 +31,9 @@ type Stats struct {
 
 	WrongKey, WrongCluster, NotAllowed, Busy uint64 // gossip of others that was turned away
 	LastRefused                              Refused
-	Conflicts                                uint64 // messages about two nodes with one id
+	Conflicts                                uint64     // messages about two nodes with one id
+	Unproved                                 uint64     // claims and statements that the cluster's secret does not bear out
+	Open                                     []Conflict // seen lately, by node
 	LastConflict                             Refused
 
 	// JoinErrors is why a seed was not reached at the last attempt, by the
@@ -48,7 +52,7 @@ type Refused struct {
 type counters struct {
 	made, fresh, old, gap, refuted, asked, got, given atomic.Uint64
 	malformed, dropped, parts, logDropped             atomic.Uint64
-	key, label, address, busy, conflicts              atomic.Uint64
+	key, label, address, busy, conflicts, unproved    atomic.Uint64
 
 	mu           sync.Mutex // innermost
 	lastRefused  Refused
@@ -100,7 +104,7 @@ func (m *Members) Stats() Stats {
 		Refuted: c.refuted.Load(), TablesAsked: c.asked.Load(), TablesGot: c.got.Load(), TablesGiven: c.given.Load(),
 		Malformed: c.malformed.Load(), Dropped: c.dropped.Load(), PartsSent: c.parts.Load(),
 		WrongKey: c.key.Load(), WrongCluster: c.label.Load(), NotAllowed: c.address.Load(), Busy: c.busy.Load(),
-		Conflicts: c.conflicts.Load(), JoinErrors: map[string]string{},
+		Conflicts: c.conflicts.Load(), Unproved: c.unproved.Load(), JoinErrors: map[string]string{},
 	}
 	for _, p := range m.View().Members {
 		s.Members[p.State]++
@@ -119,5 +123,12 @@ func (m *Members) Stats() Stats {
 		}
 	}
 	s.TableBytes = m.tableBytes
+	m.conflictsLocked(time.Now())
+	for _, c := range m.conflicts {
+		if !c.over {
+			s.Open = append(s.Open, *c)
+		}
+	}
+	slices.SortFunc(s.Open, func(a, b Conflict) int { return cmp.Or(cmp.Compare(a.Node, b.Node), a.First.Compare(b.First)) })
 	return s
 }

@@ -228,6 +228,9 @@ func (m *Members) forgedLocked(incarnation, version, digest uint64) {
 func (m *Members) bye(g goodbye, b []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.stoodDownLocked(g.node, g.incarnation) {
+		m.broadcast("bye "+g.node, b)
+	}
 	p := m.peers[g.node]
 	if p == nil || p.Incarnation != g.incarnation || p.bye == g.incarnation || g.incarnation == 0 {
 		return
@@ -262,6 +265,13 @@ func (m *Members) localState(join bool) []byte {
 			add(p.table)
 		}
 	}
+	self := m.stateSelfLocked()
+	s.lives = append(s.lives, &self)
+	for _, l := range m.lives {
+		if len(s.lives) < cluster.MaxNodes {
+			s.lives = append(s.lives, l)
+		}
+	}
 	return s.append(nil)
 }
 
@@ -273,6 +283,9 @@ func (m *Members) merge(s *state) {
 		} else {
 			m.stats.malformed.Add(1)
 		}
+	}
+	for _, l := range s.lives {
+		m.learnLife(l, s.from)
 	}
 	self := cluster.Hash(m.cfg.NodeID)
 	m.mu.Lock()

@@ -1,0 +1,152 @@
+package membership
+
+import (
+	"cmp"
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+)
+
+// A Life is one start of a node on its data directory: what tells two processes
+// of one node id apart, and an old copy of a directory from the directory.
+type Life struct {
+	Store       [16]byte // of the data directory; a copy of it has the same
+	Incarnation uint64   // random, new at each start; Config.Self has it
+	Epoch       uint64   // of the versions that it gives out, higher at each start; 0: a cache, whose versions are never given out again
+	// Began is when it started, in microseconds since 1970. In one data
+	// directory each start is later than the one before, whatever the clock
+	// says; so a copy that is started has begun after what it was copied from.
+	Began uint64
+}
+
+// olderThan is a total order of lives, the same for everybody who compares two.
+func (a Life) olderThan(b Life) bool {
+	return cmp.Or(cmp.Compare(a.Began, b.Began), cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Incarnation, b.Incarnation)) < 0
+}
+
+// Errors that end a node's part in the cluster: see Failed.
+var (
+	ErrDuplicateID = errors.New("membership: another node of the cluster has our node id")
+	ErrRolledBack  = errors.New("membership: this node's data directory is an older copy")
+)
+
+// A statement is what a node says of its life, under the secret of the cluster
+// (Config.ProofKey): a gossip key alone makes none.
+//
+//	┌store┬incarnation┬epoch┬began┬node┬gossip address┬MAC┐
+//	└16   ┴8          ┴8    ┴8    ┴1+n ┴1+n           ┴16 ┘
+type statement struct {
+	Life
+	node, addr string
+	sum        mac
+}
+
+// A mac is the first half of an HMAC-SHA256.
+type mac [16]byte
+
+// maxGossipAddr bounds HOST:PORT of gossip, where HOST is an IP.
+const maxGossipAddr = 64
+
+// stateTag separates a statement from messages, which begin with their kind.
+const stateTag = 0xF1
+
+func (s *statement) body(dst []byte) []byte {
+	dst = append(dst, s.Store[:]...)
+	for _, v := range [...]uint64{s.Incarnation, s.Epoch, s.Began} {
+		dst = le.AppendUint64(dst, v)
+	}
+	return appendText(appendText(dst, s.node), s.addr)
+}
+
+func (s *statement) append(dst []byte) []byte { return append(s.body(dst), s.sum[:]...) }
+
+func (r *reader) statement() (s statement) {
+	copy(s.Store[:], r.take(len(s.Store)))
+	s.Incarnation, s.Epoch, s.Began = r.u64(), r.u64(), r.u64()
+	s.node, s.addr, s.sum = r.id(), r.addr(), r.mac()
+	return s
+}
+
+func (r *reader) mac() (m mac) {
+	copy(m[:], r.take(len(m)))
+	return m
+}
+
+// addr reads an address, which will stand in logs.
+func (r *reader) addr() string {
+	s := string(r.take(int(r.u8())))
+	if len(s) > maxGossipAddr || s != clean(s) {
+		r.bad = true
+	}
+	return s
+}
+
+// sign returns the MAC of bytes under the secret of the cluster.
+func (m *Members) sign(body []byte) (out mac) {
+	h := hmac.New(sha256.New, m.cfg.ProofKey)
+	h.Write([]byte("rdmakv membership"))
+	h.Write(body)
+	copy(out[:], h.Sum(nil))
+	return out
+}
+
+func (m *Members) signed(body []byte, sum mac) bool {
+	want := m.sign(body)
+	return hmac.Equal(want[:], sum[:])
+}
+
+func (m *Members) genuine(s *statement) bool { return m.signed(s.body([]byte{stateTag}), s.sum) }
+
+// stateSelf is what this node says of its own life.
+func (m *Members) stateSelf() statement {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.stateSelfLocked()
+}
+
+func (m *Members) stateSelfLocked() statement {
+	s := statement{Life: m.cfg.Life, node: m.cfg.NodeID, addr: m.self.Gossip}
+	s.Incarnation = m.self.Incarnation
+	s.sum = m.sign(s.body([]byte{stateTag}))
+	return s
+}
+
+// learnLife handles a statement that came with a push/pull of from. What a node
+// says of itself counts once gossip has let that life in: a second copy of a
+// node, which is not let in, must not make the first one look rolled back.
+func (m *Members) learnLife(s *statement, from string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	last := m.lives[s.node]
+	if last != nil && last.sum == s.sum || s.node == from && m.peers[from] != nil && m.peers[from].Incarnation != s.Incarnation {
+		return
+	}
+	if !m.genuine(s) {
+		m.stats.unproved.Add(1)
+		return
+	}
+	switch {
+	case s.node == m.cfg.NodeID:
+		m.rolledBackLocked(s)
+	case last == nil && len(m.lives) >= cluster.MaxNodes && m.peers[s.node] == nil:
+		m.stats.dropped.Add(1)
+	case last == nil, last.Store == s.Store && s.Epoch > last.Epoch, last.Store != s.Store && s.Began > last.Began:
+		m.lives[s.node] = s
+	}
+}
+
+// rolledBackLocked compares this life with another of this node that somebody
+// has seen. If the other was first, its epoch is lower, unless this directory is
+// a copy from before it: then the versions that it gave out would come again.
+func (m *Members) rolledBackLocked(s *statement) {
+	me := m.cfg.Life
+	me.Incarnation = m.self.Incarnation
+	if me.Epoch == 0 || s.Store != me.Store || s.Incarnation == me.Incarnation || s.Epoch < me.Epoch || !s.olderThan(me) {
+		return
+	}
+	m.failLocked(fmt.Errorf("%w: the cluster has seen epoch %d of node %s, and this start is epoch %d, so its disk was rolled back and lacks what was acknowledged since; "+
+		"to go on without that, start it once with --accept-rollback %d", ErrRolledBack, s.Epoch, s.node, me.Epoch, s.Epoch))
+}

@@ -1,0 +1,429 @@
+package membership
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// Two nodes of one id. memberlist's list has room for one of them, and says so
+// to everybody who hears of the other (NotifyConflict). What it says proves
+// nothing: a node that moved leaves an old address behind, and whoever holds a
+// gossip key can claim any id. So who hears of two asks both:
+//
+//	prove    ┌nonce┬node asked┬address to answer┬MAC┐
+//	proof    ┌nonce┬statement┬MAC┐
+//	verdict  ┌statement of the older┬of the younger┬MAC┐
+//
+// A node whose secret is the cluster's and whose process lives can answer, and
+// nobody else, because the nonce is new. If two lives of one node have proved
+// themselves, there were two at once: the witness says so to both and to all
+// members, and the younger must not go on (ErrDuplicateID). It is the younger for
+// whoever compares them, so never both end; and it needs no proof that the older
+// one is still alive when it hears, because it should never have been.
+const (
+	kindProve   kind = 5
+	kindProof   kind = 6
+	kindVerdict kind = 7
+)
+
+type nonce [16]byte
+
+type prove struct {
+	nonce      nonce
+	node, from string
+	sum        mac
+}
+
+type proof struct {
+	nonce nonce
+	statement
+	sum mac
+}
+
+type verdict struct {
+	older, younger statement
+	sum            mac
+}
+
+func (p prove) body() []byte {
+	return appendText(appendText(append([]byte{byte(kindProve)}, p.nonce[:]...), p.node), p.from)
+}
+func (p proof) body() []byte {
+	return p.statement.append(append([]byte{byte(kindProof)}, p.nonce[:]...))
+}
+func (v verdict) body() []byte {
+	return v.younger.append(v.older.append([]byte{byte(kindVerdict)}))
+}
+func (p prove) append(dst []byte) []byte   { return append(append(dst, p.body()...), p.sum[:]...) }
+func (p proof) append(dst []byte) []byte   { return append(append(dst, p.body()...), p.sum[:]...) }
+func (v verdict) append(dst []byte) []byte { return append(append(dst, v.body()...), v.sum[:]...) }
+
+// parseClaim reads one of these three.
+func parseClaim(k kind, r *reader) (any, error) {
+	var n nonce
+	switch k {
+	case kindProve:
+		copy(n[:], r.take(len(n)))
+		m := prove{nonce: n, node: r.id(), from: r.addr(), sum: r.mac()}
+		return m, r.done()
+	case kindProof:
+		copy(n[:], r.take(len(n)))
+		m := proof{nonce: n, statement: r.statement(), sum: r.mac()}
+		return m, r.done()
+	case kindVerdict:
+		m := verdict{older: r.statement(), younger: r.statement(), sum: r.mac()}
+		return m, r.done()
+	}
+	return nil, fmt.Errorf("%w: kind %d", errMessage, k)
+}
+
+// A claim is what memberlist said: a node is known at one address and claimed at
+// another. With done it is none, and closes that when those before it are judged.
+type claim struct {
+	node, known, other string
+	done               chan struct{}
+}
+
+// referee judges claims, one at a time, those about ourselves first. How long one
+// takes is bounded by settings; what does not fit into the queues comes again with
+// the next push/pull.
+func (m *Members) referee() {
+	defer m.wg.Done()
+	for {
+		select {
+		case c := <-m.twin:
+			m.judgeOwn(c)
+			continue
+		default:
+		}
+		select {
+		case c := <-m.twin:
+			m.judgeOwn(c)
+		case c := <-m.claims:
+			m.judge(c)
+		case <-m.ctx.Done():
+			return
+		}
+	}
+}
+
+// judgeOwn looks who else has our id.
+func (m *Members) judgeOwn(c claim) {
+	if c.done != nil {
+		close(c.done)
+		return
+	}
+	if m.local(c.other) {
+		return
+	}
+	p := m.probe(c.other, c.node)
+	me := m.stateSelf()
+	switch {
+	case p == nil:
+		// It was us before we moved, or it is nobody of ours: others let us in
+		// once they call it dead, if we ask again.
+		if m.answers(c.other, c.node) {
+			m.unproved(c.node, c.other)
+		}
+		signal(m.retry)
+	case p.Incarnation != me.Incarnation: // else it is us, by another address
+		m.witness(me, *p)
+	}
+}
+
+// judge looks which of two addresses is another node's.
+func (m *Members) judge(c claim) {
+	if m.ruledLately(c.node) {
+		return
+	}
+	known := make(chan *statement, 1)
+	if !m.begin() {
+		return
+	}
+	go func() {
+		defer m.wg.Done()
+		known <- m.probe(c.known, c.node)
+	}()
+	b := m.probe(c.other, c.node)
+	a := <-known
+	switch {
+	case a != nil && b != nil:
+		if a.Incarnation != b.Incarnation {
+			m.witness(*a, *b)
+		}
+	case a == nil && m.answers(c.known, c.node):
+		m.unproved(c.node, c.known)
+	case b == nil && m.answers(c.other, c.node):
+		m.unproved(c.node, c.other)
+	}
+}
+
+// probe asks who is at an address to prove that he is a node of ours, and
+// returns what he says of his life; nil if he does not.
+func (m *Members) probe(addr, node string) *statement {
+	to, ok := m.reachable(addr, node)
+	if !ok {
+		return nil
+	}
+	var n nonce
+	rand.Read(n[:]) // never fails
+	answer := make(chan *statement, 1)
+	m.mu.Lock()
+	m.probes[n] = answer
+	from := m.self.Gossip
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		delete(m.probes, n)
+		m.mu.Unlock()
+	}()
+	ask := prove{nonce: n, node: node, from: from}
+	ask.sum = m.sign(ask.body())
+	limit := time.NewTimer(m.time.prove)
+	defer limit.Stop()
+	for again := time.Duration(0); ; again = m.time.prove / 4 { // a message may be lost
+		select {
+		case <-time.After(again):
+			m.post(sending{to, func() []byte { return ask.append(nil) }})
+		case s := <-answer:
+			if s.node != node {
+				return nil
+			}
+			return s
+		case <-limit.C:
+			return nil
+		case <-m.ctx.Done():
+			return nil
+		}
+	}
+}
+
+// reachable is a member at an address that gossip is allowed with.
+func (m *Members) reachable(addr, node string) (memberlist.Node, bool) {
+	ap, err := netip.ParseAddrPort(addr)
+	if err != nil || !m.door.allowed(net.UDPAddrFromAddrPort(ap)) {
+		return memberlist.Node{}, false
+	}
+	return memberlist.Node{Name: node, Addr: ap.Addr().AsSlice(), Port: ap.Port()}, true
+}
+
+// answers reports whether a member of that name gossips at an address.
+func (m *Members) answers(addr, node string) bool {
+	ap, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return false
+	}
+	for range 4 { // a packet may be lost
+		if m.ctx.Err() != nil {
+			return false
+		}
+		if _, err := m.list.Ping(node, net.UDPAddrFromAddrPort(ap)); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// answerProve proves who we are to whoever asks for us and knows the secret.
+func (m *Members) answerProve(q prove) {
+	if q.node != m.cfg.NodeID {
+		return
+	}
+	to, ok := m.reachable(q.from, q.node)
+	if !ok || !m.signed(q.body(), q.sum) {
+		m.stats.unproved.Add(1)
+		return
+	}
+	a := proof{nonce: q.nonce, statement: m.stateSelf()}
+	a.sum = m.sign(a.body())
+	m.post(sending{to, func() []byte { return a.append(nil) }})
+}
+
+// takeProof hands a proof to who has asked for it.
+func (m *Members) takeProof(p proof) {
+	m.mu.Lock()
+	answer := m.probes[p.nonce]
+	m.mu.Unlock()
+	if answer == nil || !m.signed(p.body(), p.sum) || !m.genuine(&p.statement) {
+		m.stats.unproved.Add(1) // or it comes too late
+		return
+	}
+	select {
+	case answer <- &p.statement:
+	default: // the second answer to a question that was sent twice
+	}
+}
+
+// witness tells everybody that two lives of a node were alive at once.
+func (m *Members) witness(a, b statement) {
+	if b.olderThan(a.Life) {
+		a, b = b, a
+	}
+	v := verdict{older: a, younger: b}
+	v.sum = m.sign(v.body())
+	for _, s := range []statement{a, b} {
+		if to, ok := m.reachable(s.addr, s.node); ok && !m.local(s.addr) {
+			m.post(sending{to, func() []byte { return v.append(nil) }})
+		}
+	}
+	m.rule(v, true)
+}
+
+// takeVerdict handles the word of a witness.
+func (m *Members) takeVerdict(v verdict) {
+	if v.older.node != v.younger.node || !v.older.olderThan(v.younger.Life) ||
+		!m.signed(v.body(), v.sum) || !m.genuine(&v.older) || !m.genuine(&v.younger) {
+		m.stats.unproved.Add(1)
+		return
+	}
+	if m.rule(v, false) {
+		m.hurry(v.append(nil))
+	}
+}
+
+// rule notes a verdict and obeys it. It reports whether it is news, which is then
+// gossiped. What we have witnessed ourselves is news even if the younger of the
+// two has said goodbye.
+func (m *Members) rule(v verdict, witnessed bool) bool {
+	if !m.noteConflict(v.older.node, "", v.older, v.younger, witnessed) {
+		return false
+	}
+	err := fmt.Errorf("%w: %s is alive at %s (life %016x) and at %s (life %016x), which began later and must not go on: give it a node_id and a data_dir of its own",
+		ErrDuplicateID, v.older.node, v.older.addr, v.older.Incarnation, v.younger.addr, v.younger.Incarnation)
+	m.say(event{kind: sayTwin, msg: "two nodes of one id are alive: the one that began later stands down", args: []any{
+		"node", v.older.node, "stays", v.older.addr, "stands down", v.younger.addr}})
+	m.broadcast("verdict "+v.older.node, v.append(nil))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if v.younger.node == m.cfg.NodeID && v.younger.Incarnation == m.self.Incarnation {
+		m.failLocked(err)
+	}
+	return true
+}
+
+// unproved notes that somebody claims a node's id who does not know the secret.
+func (m *Members) unproved(node, addr string) {
+	m.stats.unproved.Add(1)
+	if m.noteConflict(node, addr, statement{}, statement{}, true) {
+		m.say(event{kind: sayTwin, msg: "somebody claims the id of a node and does not prove the cluster's secret: he holds a gossip key, or runs with another secret; he is not believed",
+			args: []any{"node", node, "at", addr}})
+	}
+}
+
+// Settled returns a channel that is closed once this node knows whether it may
+// serve as far as the first seed can tell: one has answered and what it said of
+// our id is judged, or every seed has been tried in vain, or there is none. Look
+// at Failed, too.
+func (m *Members) Settled() <-chan struct{} { return m.settled }
+
+// settle closes Settled when what has come in so far is handled.
+func (m *Members) settle(ctx context.Context) {
+	done := make(chan struct{})
+	for _, next := range []func() bool{
+		func() bool { return send(ctx, m.inbox, message{done: done}) },
+		func() bool { return send(ctx, m.twin, claim{done: done}) },
+	} {
+		done = make(chan struct{})
+		if !next() {
+			return
+		}
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return
+		}
+	}
+	close(m.settled)
+}
+
+func send[T any](ctx context.Context, c chan<- T, x T) bool {
+	select {
+	case c <- x:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// A Conflict is two nodes of one id that were seen at once.
+type Conflict struct {
+	Node        string
+	Addrs       []string // of gossip; the older one first. One: of who claims the id and proves nothing
+	Proved      bool     // both know the cluster's secret
+	First, Last time.Time
+
+	younger uint64 // its incarnation
+	over    bool   // it has said goodbye: kept for as long as word of the two goes round
+}
+
+// maxConflicts bounds those that are remembered.
+const maxConflicts = 64
+
+// noteConflict remembers a conflict and reports whether it is news. claimed is
+// where somebody claims the id without proof; "" for two lives.
+func (m *Members) noteConflict(node, claimed string, older, younger statement, witnessed bool) bool {
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.conflictsLocked(now)
+	key := node + " " + claimed
+	if claimed == "" {
+		key = fmt.Sprintf("%s %x %x", node, older.Incarnation, younger.Incarnation)
+	}
+	c := m.conflicts[key]
+	if c != nil && c.over && !witnessed {
+		return false
+	}
+	news := c == nil || c.over || now.Sub(c.Last) > m.time.rejoin
+	if c == nil {
+		if len(m.conflicts) >= maxConflicts {
+			return claimed == ""
+		}
+		c = &Conflict{Node: node, Addrs: []string{older.addr, younger.addr}, Proved: true, First: now, younger: younger.Incarnation}
+		if claimed != "" {
+			c.Addrs, c.Proved = []string{claimed}, false
+		}
+		m.conflicts[key] = c
+	}
+	if news {
+		c.Last, c.over = now, false
+	}
+	return news
+}
+
+// conflictsLocked forgets conflicts that nobody has seen for long.
+func (m *Members) conflictsLocked(now time.Time) {
+	for key, c := range m.conflicts {
+		if now.Sub(c.Last) > m.time.conflict {
+			delete(m.conflicts, key)
+		}
+	}
+}
+
+// ruledLately: a verdict about the node is at most one round of joining old.
+func (m *Members) ruledLately(node string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.conflicts {
+		if c.Node == node && c.Proved && time.Since(c.Last) < m.time.rejoin {
+			return true
+		}
+	}
+	return false
+}
+
+// stoodDownLocked ends the conflicts of a life that has said goodbye.
+func (m *Members) stoodDownLocked(node string, incarnation uint64) (ended bool) {
+	for _, c := range m.conflicts {
+		if c.Node == node && c.Proved && !c.over && c.younger == incarnation {
+			c.over, ended = true, true
+		}
+	}
+	return ended
+}

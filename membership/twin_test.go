@@ -1,0 +1,228 @@
+package membership
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+)
+
+// sides cuts the network in two: who is in one side and who is not.
+func sides(one ...*node) func(from, to string) bool {
+	in := map[string]bool{}
+	for _, x := range one {
+		in[string(x.end.addr)] = true
+	}
+	return func(from, to string) bool { return in[from] != in[to] }
+}
+
+// twins is a cluster of a, b and c, and a second b that grew up on its own: when
+// it began to take part, it reached nobody. The network is still cut.
+func twins(t *testing.T, n *memNet, first, second func(*Config)) (a, c, b, twin *node) {
+	t.Helper()
+	a = launch(t, n, "a", nil)
+	b = launch(t, n, "b", func(x *Config) { joining(a)(x); first(x) })
+	c = launch(t, n, "c", joining(a))
+	seesAll(t, a, b, c)
+	n.setCut(sides(a, b, c))
+	twin = launch(t, n, "b", func(x *Config) { joining(a, c)(x); x.Self.Incarnation = 99; second(x) })
+	select {
+	case <-twin.Settled():
+	case <-time.After(patience):
+		t.Fatal("a node that reaches nobody never knows where it stands")
+	}
+	for _, x := range []*node{a, b, c, twin} {
+		if err := x.Err(); err != nil {
+			t.Fatalf("%s at %s ends before the two can know of each other: %v", x.cfg.NodeID, x.end.addr, err)
+		}
+	}
+	return a, c, b, twin
+}
+
+// TestTwinsMeet: two nodes of one id that were cut off from each other. When the
+// cut heals the one that began later stands down, whichever side it was on; the
+// others tell of both until it has gone.
+func TestTwinsMeet(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		began uint64 // of the second
+	}{{"the copy is the younger", 1000}, {"the copy is the older", 1}} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			n := newMemNet()
+			a, c, b, twin := twins(t, n, func(x *Config) { x.Life.Began = 500 }, func(x *Config) { x.Life.Began = tc.began })
+			stays, goes := b, twin
+			if tc.began < 500 {
+				stays, goes = twin, b
+			}
+			n.setCut(nil)
+			standsDown(t, goes, stays)
+			for _, x := range []*node{a, c, stays} {
+				eventually(t, x.Members, x.cfg.NodeID+" tells of both", func() bool { return tellsOf(x, string(stays.end.addr), string(goes.end.addr)) })
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			if err := goes.Leave(ctx); err != nil {
+				t.Error(err)
+			}
+			_ = goes.Close()
+			for _, x := range []*node{a, c, stays} {
+				eventually(t, x.Members, x.cfg.NodeID+" has nothing more to tell", func() bool { return len(x.Stats().Open) == 0 })
+				eventually(t, x.Members, x.cfg.NodeID+" has the one that stayed", func() bool {
+					p := x.View().Member("b")
+					return p.State == cluster.Alive && p.Gossip == string(stays.end.addr)
+				})
+			}
+			if err := stays.Err(); err != nil {
+				t.Errorf("both ended: %v", err)
+			}
+		})
+	}
+}
+
+// TestTwinsOutOfReach: the two never reach each other; a third node that hears
+// both is the witness.
+func TestTwinsOutOfReach(t *testing.T) {
+	t.Parallel()
+	n := newMemNet()
+	_, _, b, twin := twins(t, n, func(*Config) {}, func(*Config) {})
+	one, two := string(b.end.addr), string(twin.end.addr)
+	n.setCut(func(from, to string) bool { return from == one && to == two || from == two && to == one })
+	standsDown(t, twin, b)
+	if err := b.Err(); err != nil {
+		t.Errorf("both ended: %v", err)
+	}
+}
+
+func standsDown(t *testing.T, goes, stays *node) {
+	t.Helper()
+	select {
+	case <-goes.Failed():
+	case <-time.After(patience):
+		t.Fatalf("both go on; conflicts %+v", stays.Stats().Open)
+	}
+	err := goes.Err()
+	if !errors.Is(err, ErrDuplicateID) {
+		t.Errorf("it ends with %v", err)
+	}
+	for _, x := range []*node{goes, stays} {
+		if !strings.Contains(err.Error(), string(x.end.addr)) {
+			t.Errorf("it does not name %s: %v", x.end.addr, err)
+		}
+	}
+}
+
+func tellsOf(x *node, older, younger string) bool {
+	for _, c := range x.Stats().Open {
+		if c.Node == "b" && c.Proved && len(c.Addrs) == 2 && c.Addrs[0] == older && c.Addrs[1] == younger {
+			return true
+		}
+	}
+	return false
+}
+
+// TestClaimWithoutSecret: a member with the gossip key and without the secret
+// sits on the id of a node that is down. The node starts all the same, and the
+// others say that something is wrong; and no verdict of his sends anybody away.
+func TestClaimWithoutSecret(t *testing.T) {
+	t.Parallel()
+	n := newMemNet()
+	a := launch(t, n, "a", nil)
+	rogue := launch(t, n, "b", func(x *Config) { joining(a)(x); x.ProofKey = []byte("another"); x.Life.Began, x.Life.Epoch = 1, 1<<40 })
+	seesAll(t, a, rogue)
+	b := launch(t, n, "b", func(x *Config) { joining(a)(x); x.Self.Incarnation = 99 })
+	select {
+	case <-b.Settled():
+	case <-time.After(patience):
+		t.Fatal("it waits for ever")
+	}
+	for _, x := range []*node{a, b} {
+		eventually(t, x.Members, x.cfg.NodeID+" tells of the claim", func() bool {
+			open := x.Stats().Open
+			return len(open) > 0 && !open[0].Proved && open[0].Node == "b" && len(open[0].Addrs) == 1 && open[0].Addrs[0] == string(rogue.end.addr)
+		})
+	}
+	before := b.Stats().Unproved
+	me := b.stateSelf()
+	older := me
+	older.Incarnation, older.Began = 5, 1
+	forged := verdict{older: older, younger: me}
+	forged.sum = rogue.sign(forged.body())
+	b.handle(message{bytes: forged.append(nil)})
+	older.sum = rogue.sign(older.body([]byte{stateTag}))
+	b.handle(message{bytes: (&state{from: "a", lives: []*statement{&older}}).append(nil), state: true})
+	if got := b.Stats().Unproved; got < before+2 {
+		t.Errorf("%d of the forged words were counted, want 2", got-before)
+	}
+	if err := b.Err(); err != nil {
+		t.Errorf("it is kept down by somebody without the secret: %v", err)
+	}
+}
+
+// TestRolledBack: a node comes back on an older copy of its directory. Whoever
+// has seen it later says so, also if he has it from others only.
+func TestRolledBack(t *testing.T) {
+	t.Parallel()
+	n := newMemNet()
+	a := launch(t, n, "a", nil)
+	c := launch(t, n, "c", joining(a))
+	at := func(epoch uint64, incarnation uint64, seed *node) *node {
+		return launch(t, n, "b", func(x *Config) { joining(seed)(x); x.Life.Epoch, x.Self.Incarnation = epoch, incarnation })
+	}
+	b := at(9, 9, a)
+	seesAll(t, a, b, c)
+	for _, x := range []*node{a, c} {
+		eventually(t, x.Members, x.cfg.NodeID+" knows its life", func() bool {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			return x.lives["b"] != nil && x.lives["b"].Epoch == 9
+		})
+	}
+	_ = b.Close()
+
+	old := at(9, 10, a) // what follows epoch 8
+	<-old.Settled()
+	if err := old.Err(); !errors.Is(err, ErrRolledBack) || !strings.Contains(err.Error(), "epoch 9") || !strings.Contains(err.Error(), "--accept-rollback 9") {
+		t.Fatalf("an older copy goes on: %v", err)
+	}
+	_ = old.Close()
+	// a forgets with its process; c still knows.
+	_ = a.Close()
+	a = launch(t, n, "a", joining(c))
+	seesAllBut(t, a, c)
+	older := at(3, 11, a)
+	<-older.Settled()
+	if err := older.Err(); !errors.Is(err, ErrRolledBack) {
+		t.Fatalf("an older copy goes on: %v", err)
+	}
+	_ = older.Close()
+	told := at(10, 12, a)
+	<-told.Settled()
+	if err := told.Err(); err != nil {
+		t.Errorf("a directory that is not older: %v", err)
+	}
+	_ = told.Close()
+	other := launch(t, n, "b", func(x *Config) {
+		joining(a)(x)
+		x.Life.Epoch, x.Self.Incarnation, x.Life.Store = 1, 13, [16]byte(bytes.Repeat([]byte{7}, 16))
+	})
+	<-other.Settled()
+	if err := other.Err(); err != nil {
+		t.Errorf("a new directory: %v", err)
+	}
+}
+
+// seesAllBut waits until each sees the other.
+func seesAllBut(t *testing.T, a, c *node) {
+	t.Helper()
+	eventually(t, a.Members, "a sees c", func() bool { return stateOf(a.Members, "c") == cluster.Alive })
+	eventually(t, c.Members, "c sees a", func() bool {
+		p := c.View().Member("a")
+		return p != nil && p.State == cluster.Alive && p.Gossip == string(a.end.addr)
+	})
+}
