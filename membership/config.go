@@ -75,7 +75,7 @@ type timing struct {
 	suspect time.Duration // how long a suspicion that we hear no more of is shown
 
 	prove    time.Duration // for another node of an id to prove itself
-	conflict time.Duration // how long a conflict that nobody sees any more is shown: several times between push/pulls
+	conflict time.Duration // how long a claim without proof is shown that nobody makes any more: several times between push/pulls
 }
 
 func (p Profile) settings() (*memberlist.Config, timing, error) {

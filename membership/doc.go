@@ -8,7 +8,8 @@
 // What is here may be stale or wrong, and costs at most a retry. Nothing here
 // grants a right, and nothing decides who owns a shard: a node that gossip
 // calls dead may be serving, and its shards stay its own. Whoever holds the
-// gossip key can forge anything that is here. Clients hold no such key and
+// gossip key can forge anything that is here, but for lives and proofs, which are
+// all that ends a node (Failed). Clients hold no such key and
 // are no members; they get the View, and the only table of rkeys that they
 // use, inside their sessions.
 //
@@ -26,6 +27,11 @@
 //	            no advert has mended it: asked for, and sent over the reliable
 //	            channel in parts of at most 1 MiB. Who joins gets what fits into
 //	            4 MiB with his first push/pull
+//
+//	lives       with every push/pull: the newest start of each node that was let
+//	            in, under a MAC that a gossip key alone cannot make (life.go). A
+//	            node that finds itself further on there than on its disk ends
+//	proofs      when two nodes have one id (referee.go)
 //
 // All of it is idempotent and order does not matter. Incarnations are random
 // and have no order; which one is the newer, memberlist's own counter decides,

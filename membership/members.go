@@ -328,7 +328,9 @@ func (m *Members) Leave(ctx context.Context) error {
 	if !first || m.ctx.Err() != nil {
 		return nil
 	}
-	if !twin { // memberlist knows names only: the other one of ours would be gone, too
+	if twin {
+		m.farewell(ctx, bye)
+	} else {
 		m.announceLeave()
 	}
 	// memberlist's own word goes into each packet before ours: once ours is

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/rdmakv/rdmakv/internal/teeth"
 )
 
 // Two nodes of one id. memberlist's list has room for one of them, and says so
@@ -301,7 +303,7 @@ func (m *Members) rule(v verdict, witnessed bool) bool {
 	m.broadcast("verdict "+v.older.node, v.append(nil))
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if v.younger.node == m.cfg.NodeID && v.younger.Incarnation == m.self.Incarnation {
+	if !teeth.Off(teeth.D8YoungerEnds) && v.younger.node == m.cfg.NodeID && v.younger.Incarnation == m.self.Incarnation {
 		m.failLocked(err)
 	}
 	return true
@@ -349,81 +351,4 @@ func send[T any](ctx context.Context, c chan<- T, x T) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// A Conflict is two nodes of one id that were seen at once.
-type Conflict struct {
-	Node        string
-	Addrs       []string // of gossip; the older one first. One: of who claims the id and proves nothing
-	Proved      bool     // both know the cluster's secret
-	First, Last time.Time
-
-	younger uint64 // its incarnation
-	over    bool   // it has said goodbye: kept for as long as word of the two goes round
-}
-
-// maxConflicts bounds those that are remembered.
-const maxConflicts = 64
-
-// noteConflict remembers a conflict and reports whether it is news. claimed is
-// where somebody claims the id without proof; "" for two lives.
-func (m *Members) noteConflict(node, claimed string, older, younger statement, witnessed bool) bool {
-	now := time.Now()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.conflictsLocked(now)
-	key := node + " " + claimed
-	if claimed == "" {
-		key = fmt.Sprintf("%s %x %x", node, older.Incarnation, younger.Incarnation)
-	}
-	c := m.conflicts[key]
-	if c != nil && c.over && !witnessed {
-		return false
-	}
-	news := c == nil || c.over || now.Sub(c.Last) > m.time.rejoin
-	if c == nil {
-		if len(m.conflicts) >= maxConflicts {
-			return claimed == ""
-		}
-		c = &Conflict{Node: node, Addrs: []string{older.addr, younger.addr}, Proved: true, First: now, younger: younger.Incarnation}
-		if claimed != "" {
-			c.Addrs, c.Proved = []string{claimed}, false
-		}
-		m.conflicts[key] = c
-	}
-	if news {
-		c.Last, c.over = now, false
-	}
-	return news
-}
-
-// conflictsLocked forgets conflicts that nobody has seen for long.
-func (m *Members) conflictsLocked(now time.Time) {
-	for key, c := range m.conflicts {
-		if now.Sub(c.Last) > m.time.conflict {
-			delete(m.conflicts, key)
-		}
-	}
-}
-
-// ruledLately: a verdict about the node is at most one round of joining old.
-func (m *Members) ruledLately(node string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, c := range m.conflicts {
-		if c.Node == node && c.Proved && time.Since(c.Last) < m.time.rejoin {
-			return true
-		}
-	}
-	return false
-}
-
-// stoodDownLocked ends the conflicts of a life that has said goodbye.
-func (m *Members) stoodDownLocked(node string, incarnation uint64) (ended bool) {
-	for _, c := range m.conflicts {
-		if c.Node == node && c.Proved && !c.over && c.younger == incarnation {
-			c.over, ended = true, true
-		}
-	}
-	return ended
 }

@@ -125,9 +125,7 @@ func (m *Members) Stats() Stats {
 	s.TableBytes = m.tableBytes
 	m.conflictsLocked(time.Now())
 	for _, c := range m.conflicts {
-		if !c.over {
-			s.Open = append(s.Open, *c)
-		}
+		s.Open = append(s.Open, *c)
 	}
 	slices.SortFunc(s.Open, func(a, b Conflict) int { return cmp.Or(cmp.Compare(a.Node, b.Node), a.First.Compare(b.First)) })
 	return s

@@ -72,7 +72,10 @@ func TestTwinsMeet(t *testing.T) {
 			}
 			_ = goes.Close()
 			for _, x := range []*node{a, c, stays} {
-				eventually(t, x.Members, x.cfg.NodeID+" has nothing more to tell", func() bool { return len(x.Stats().Open) == 0 })
+				eventually(t, x.Members, x.cfg.NodeID+" tells that it is over", func() bool {
+					open := x.Stats().Open
+					return len(open) == 1 && open[0].Over
+				})
 				eventually(t, x.Members, x.cfg.NodeID+" has the one that stayed", func() bool {
 					p := x.View().Member("b")
 					return p.State == cluster.Alive && p.Gossip == string(stays.end.addr)

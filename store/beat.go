@@ -56,6 +56,15 @@ func (s *Store) Incarnation() uint64 { return s.incarnation }
 // ID returns the store's id: 16 random bytes, made when it was created.
 func (s *Store) ID() [16]byte { return s.facts.id }
 
+// Began is when this opening began, in microseconds since 1970: later than any
+// before it of this directory, or of one that it was copied from.
+func (s *Store) Began() uint64 { return s.facts.began }
+
+// Epoch is that of the first versions of this opening. Each opening has a higher
+// one than those before it; a cache has none that means anything (its versions
+// follow the time of day).
+func (s *Store) Epoch() uint16 { return s.facts.epoch }
+
 // Filled reports whether every shard is filled: misses are believed.
 func (s *Store) Filled() bool { return s.filler.done.Load() }
 

@@ -70,6 +70,7 @@ func (s *Store) openCache(ctx context.Context) error {
 	s.firstVersion = min(layout.Version(s.opened.UnixMilli())<<14, layout.MaxVersion-1<<50) + 1
 	s.lastVersion = layout.MaxVersion
 	s.facts.epoch = s.firstVersion.Epoch()
+	s.facts.began = uint64(s.opened.UnixMicro())
 	return nil
 }
 

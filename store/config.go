@@ -133,6 +133,11 @@ type Config struct {
 	// its last lease is over.
 	PredecessorGone bool
 
+	// EpochAbove is an epoch of this store that others have seen, where the
+	// directory is an older copy of it: if it is not beyond, versions begin
+	// some epochs above it, so that none is given out twice. Default: none.
+	EpochAbove uint16
+
 	// Logger takes the store's and Pebble's events. Default: none.
 	Logger *slog.Logger
 	// OnFatal is called at most once, when durability is gone (the log could

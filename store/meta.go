@@ -21,6 +21,7 @@ const (
 	metaHash   = "hash"   // text: how keys are mapped to shards; a fixed parameter
 	metaEpoch  = "epoch"  // u16: the newest epoch of any version given out
 	metaClean  = "clean"  // only after a clean stop: see cleanMark
+	metaBegan  = "began"  // u64: when the newest opening began, microseconds since 1970
 	metaKeys   = "keys"   // u64 per shard: keys not long ago, see presize.go
 	// metaClock, see clock.go: u64
 	metaBeat = "beat" // u64: counter; a small synced write that lets Pebble
@@ -82,6 +83,7 @@ type facts struct {
 	keys   []uint64   // keys of each shard not long before the end; nil: unknown
 	beats  uint64
 	short  bool   // results of requests were forgotten early (forget.go)
+	began  uint64 // of the last opening; 0: by a program that did not note it
 	clock  uint64 // no server time above it was shown; 0: nothing could expire
 }
 
@@ -149,6 +151,9 @@ func readFacts(db pebble.Reader) (facts, error) {
 	}
 	if b := get(metaClock, 8); b != nil {
 		f.clock = binary.LittleEndian.Uint64(b)
+	}
+	if b := get(metaBegan, 8); b != nil {
+		f.began = binary.LittleEndian.Uint64(b)
 	}
 	f.short = get(metaShort, 1) != nil
 	for b := get(metaKeys, 8*int(f.shards)); len(b) > 0; b = b[8:] {

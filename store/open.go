@@ -238,12 +238,22 @@ func (s *Store) beginEpoch() error {
 	if s.facts.epoch == math.MaxUint16 {
 		return &OpenError{Dir: s.cfg.Dir, Err: ErrEpochs}
 	}
+	if above := s.cfg.EpochAbove; s.facts.epoch <= above && above != 0 {
+		if int(above)+epochsPerRestore > 1<<16-2 {
+			return &OpenError{Dir: s.cfg.Dir, Err: ErrEpochs}
+		}
+		s.facts.epoch = above + epochsPerRestore
+	}
 	if !teeth.Off(teeth.D4EpochRaised) {
 		s.facts.epoch++
 	}
+	s.facts.began = max(s.clock.now(), s.facts.began+1)
 	b := s.db.NewBatch()
 	defer b.Close()
-	if err := setMeta(b, metaEpoch, binary.LittleEndian.AppendUint16(nil, s.facts.epoch)); err != nil {
+	err := errors.Join(
+		setMeta(b, metaEpoch, binary.LittleEndian.AppendUint16(nil, s.facts.epoch)),
+		setMeta(b, metaBegan, binary.LittleEndian.AppendUint64(nil, s.facts.began)))
+	if err != nil {
 		return err
 	}
 	if teeth.Off(teeth.F14MarkSpent) {

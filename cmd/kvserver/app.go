@@ -42,6 +42,7 @@ type app struct {
 	fabrics        func(config.Config, *slog.Logger) fabrics
 
 	file    string // --config
+	above   uint16 // --accept-rollback
 	started bool   // a command's own code runs: errors are no longer usage errors
 	cfg     *config.Loaded
 }
@@ -103,13 +104,17 @@ Exit codes: 0 ended as told, 1 error, 2 wrong usage or configuration.`,
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.file, "config", "", "configuration file (else $RDMAKV_CONFIG, ./config.yaml, /etc/rdmakv/config.yaml)")
 	config.AddFlags(flags, config.ForServer)
+	serve := &cobra.Command{
+		Use:   "serve",
+		Short: "serve until told to end (what kvserver does without a command)",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context()) },
+	}
+	for _, cmd := range []*cobra.Command{root, serve} {
+		cmd.Flags().Uint16Var(&a.above, "accept-rollback", 0, "serve a data_dir that is an older copy, although the cluster has seen this epoch of it: what was acknowledged since is lost")
+	}
 	root.AddCommand(
-		&cobra.Command{
-			Use:   "serve",
-			Short: "serve until told to end (what kvserver does without a command)",
-			Args:  cobra.NoArgs,
-			RunE:  func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context()) },
-		},
+		serve,
 		&cobra.Command{
 			Use:   "config",
 			Short: "print the configuration in force, and where each value comes from",

@@ -229,6 +229,7 @@ func (a *app) serverConfig(ctx context.Context) (server.Config, error) {
 
 		MaxSessionsPerHost: c.MaxSessionsPerHost, // 0: as many
 		AdminListen:        c.AdminListen,
+		EpochAbove:         a.above,
 		Debug:              c.PProf,
 		Logger:             log,
 	}

@@ -67,7 +67,7 @@ var allowed = []struct {
 	{"internal/server", []string{"store/...", "membership", "rdma/...", "internal/..."}},
 	{"client", []string{"rdma/...", "store/layout", "internal/wire", "internal/cluster", "internal/memory", "internal/teeth"}},
 	{"client/metrics", []string{"client"}}, // Prometheus, for programs that want it
-	{"membership", []string{"internal/cluster"}},
+	{"membership", []string{"internal/cluster", "internal/teeth"}},
 	{"store", []string{"store/...", "internal/teeth"}},
 	{"store/layout", []string{"internal/teeth"}},
 	{"store/...", []string{"store/...", "internal/teeth"}},

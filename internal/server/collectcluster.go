@@ -15,6 +15,8 @@ var (
 	descMapsOther = newDesc("cluster_members_with_another_map", "Live nodes that have another shard map than this one, or none.")
 	descGossip    = newDesc("gossip_total", "Counters of gossip, by name.", "name")
 	descGossipNow = newDesc("gossip", "Gauges of gossip, by name.", "name")
+	descConflicts = newDesc("cluster_conflicts", "Node ids that two processes had when they were looked at last, as this node knows: proved by the cluster's secret, or claimed without.", "proof")
+	descStoodDown = newDesc("cluster_stood_down", "1 once this node serves no more because another process is this node, or its disk is older than what the cluster has seen.")
 	descSeeds     = newDesc("gossip_seeds_unreached", "Seeds (gossip.join) that did not answer at the last attempt.")
 )
 
@@ -47,10 +49,23 @@ func (c collector) cluster(out sink) {
 		"adverts_made": s.AdvertsMade, "adverts_new": s.AdvertsNew, "adverts_old": s.AdvertsOld, "adverts_gap": s.AdvertsGap,
 		"refuted": s.Refuted, "tables_asked": s.TablesAsked, "tables_got": s.TablesGot, "tables_given": s.TablesGiven, "parts_sent": s.PartsSent,
 		"malformed": s.Malformed, "dropped": s.Dropped, "wrong_key": s.WrongKey, "wrong_cluster": s.WrongCluster,
-		"not_allowed": s.NotAllowed, "busy": s.Busy, "conflicts": s.Conflicts,
+		"not_allowed": s.NotAllowed, "busy": s.Busy, "conflicts": s.Conflicts, "unproved": s.Unproved,
 	} {
 		out.counter(descGossip, float64(v), name)
 	}
+	proved := 0
+	for _, x := range s.Open {
+		if x.Proved {
+			proved++
+		}
+	}
+	out.gauge(descConflicts, float64(proved), "proved")
+	out.gauge(descConflicts, float64(len(s.Open)-proved), "unproved")
+	stood := 0.0
+	if c.srv.stoodDown.Load() {
+		stood = 1
+	}
+	out.gauge(descStoodDown, stood)
 	for name, v := range map[string]int{"health": s.Health, "tables": s.Tables, "table_bytes": s.TableBytes, "queued": s.Queued} {
 		out.gauge(descGossipNow, float64(v), name)
 	}

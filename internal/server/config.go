@@ -180,6 +180,9 @@ type Config struct {
 	// were told. Default 300 ms.
 	Linger time.Duration
 
+	// EpochAbove is an epoch that other nodes have seen of a store whose disk was
+	// rolled back: see store.Config. It says that the loss is accepted.
+	EpochAbove uint16
 	// AdminListen is the HOST:PORT of the admin port. Empty: none.
 	AdminListen string
 	// Debug adds Go profiles and the gate to the admin port.

@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/membership"
+	"github.com/rdmakv/rdmakv/store"
 )
 
 // publishEvery is the shortest time between two tables that are gossiped, so
@@ -34,7 +37,7 @@ func (c *clustered) startGossip(ctx context.Context) error {
 		NodeID: c.cfg.NodeID, Cluster: c.cfg.Name,
 		Bind: c.cfg.Bind, Advertise: c.cfg.Advertise, Join: c.cfg.Join,
 		Keys: c.cfg.Keys, Insecure: c.cfg.Insecure, Allow: c.cfg.Allow, Profile: membership.Profile(c.cfg.Profile),
-		Self: self, Logger: srv.cfg.Logger, Transport: c.cfg.Transport,
+		Self: self, Life: c.life(), ProofKey: c.proofKey(), Logger: srv.cfg.Logger, Transport: c.cfg.Transport,
 	})
 	if err != nil {
 		return fmt.Errorf("server: gossip: %w", err)
@@ -55,6 +58,54 @@ func (c *clustered) startGossip(ctx context.Context) error {
 	c.look()
 	srv.log.Info("node of a cluster", "node", c.cfg.NodeID, "cluster", c.cfg.Name, "addr", c.gossipAddr(),
 		"join", c.cfg.Join, "endpoints", fmt.Sprint(endpoints))
+	return nil
+}
+
+// life is this start of the node, as the other nodes are told of it.
+func (c *clustered) life() membership.Life {
+	st := c.srv.store
+	life := membership.Life{Store: st.ID(), Incarnation: st.Incarnation(), Epoch: uint64(st.Epoch()), Began: st.Began()}
+	if c.srv.cfg.Mode == store.Cache {
+		life.Epoch = 0
+	}
+	return life
+}
+
+// proofKey is what nodes of the cluster know, and not everybody who has a gossip
+// key: it follows from the secret. nil without one.
+func (c *clustered) proofKey() []byte {
+	if len(c.srv.cfg.Secret) == 0 {
+		return nil
+	}
+	h := hmac.New(sha256.New, c.srv.cfg.Secret)
+	h.Write([]byte("rdmakv: proof of a node"))
+	return h.Sum(nil)
+}
+
+// settleLimit bounds how long a start waits to hear from another node.
+const settleLimit = 10 * time.Second
+
+// settle waits, at a node that has shards, until one of the others has been
+// asked whether this node may serve them: whether another process of it is alive,
+// or has seen it further on than its disk is. Nobody there is no reason to wait:
+// after an outage somebody has to be the first.
+func (c *clustered) settle(ctx context.Context) error {
+	if c.owned.Load() == nil {
+		return nil
+	}
+	limit := time.NewTimer(settleLimit)
+	defer limit.Stop()
+	select {
+	case <-c.members.Settled():
+	case <-c.members.Failed():
+	case <-limit.C:
+		c.srv.log.Warn(limitNone, "no other node of the cluster answers yet; this one serves its shards without having asked whether another process does", "join", c.cfg.Join)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := c.members.Err(); err != nil {
+		return fmt.Errorf("server: gossip: %w", err)
+	}
 	return nil
 }
 
@@ -168,7 +219,8 @@ func (c *clustered) run(ctx context.Context) {
 			return
 		case <-changed:
 		case <-failed:
-			// Somebody else is this node. Two of them would both serve its shards.
+			// Somebody else is this node, or was after what is on its disk. Two of
+			// them would both serve its shards.
 			c.srv.standDown(fmt.Errorf("server: gossip: %w", c.members.Err()))
 			return
 		case <-wake:
@@ -177,6 +229,16 @@ func (c *clustered) run(ctx context.Context) {
 			rest.Reset(publishEvery)
 		case <-rest.C:
 			wake = c.wake
+		}
+	}
+}
+
+// standDown is fatal for a node whose stores are well: its spaces end with it.
+func (srv *Server) standDown(err error) {
+	for _, sp := range srv.everySpace() {
+		if sp.Err() == nil {
+			sp.stoodDown.Store(true)
+			sp.fatal(err)
 		}
 	}
 }

@@ -92,6 +92,10 @@ func (c *clustered) status(st *wire.NodeStatus) {
 		WrongKey: s.WrongKey, WrongCluster: s.WrongCluster, NotAllowed: s.NotAllowed, Conflicts: s.Conflicts,
 		JoinErrors: s.JoinErrors, Health: s.Health, Tables: s.Tables,
 	}
+	g.Unproved = s.Unproved
+	for _, x := range s.Open {
+		g.Open = append(g.Open, wire.ConflictStatus{Node: x.Node, Addrs: x.Addrs, Proved: x.Proved, Over: x.Over, First: x.First, Last: x.Last})
+	}
 	if r := s.LastRefused; r.Why != "" {
 		g.LastRefused = fmt.Sprintf("%s %s: %s", r.Time.UTC().Format(time.RFC3339), r.Addr, r.Why)
 	}

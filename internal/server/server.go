@@ -161,6 +161,9 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 		if err := srv.cluster.startGossip(ctx); err != nil {
 			return err
 		}
+		if err := srv.cluster.settle(ctx); err != nil {
+			return err
+		}
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -249,13 +252,13 @@ func (srv *Server) openStore(ctx context.Context, predecessorGone bool) error {
 		ScrubRate:     cfg.ScrubRate,
 		InflightBytes: cfg.InflightBytes, CacheBytes: cfg.CacheBytes, MinFreeBytes: cfg.MinFreeBytes,
 		MemTableBytes: cfg.MemTableBytes, MaxOpenFiles: cfg.MaxOpenFiles,
-		PredecessorGone: predecessorGone,
-		Logger:          cfg.Logger,
-		OnFatal:         srv.fatal,
-		OnGroup:         srv.flushGroup,
-		OnView:          srv.regions.changed,
-		Withheld:        srv.withheld(),
-		Progress:        srv.met.fillProgress,
+		PredecessorGone: predecessorGone, EpochAbove: cfg.EpochAbove,
+		Logger:   cfg.Logger,
+		OnFatal:  srv.fatal,
+		OnGroup:  srv.flushGroup,
+		OnView:   srv.regions.changed,
+		Withheld: srv.withheld(),
+		Progress: srv.met.fillProgress,
 	})
 	if err != nil {
 		return err
@@ -330,12 +333,6 @@ func (srv *Server) fatal(err error) {
 		srv.log.Error(limitNone, "fatal: this node stops serving", "err", err)
 		srv.stopBeat() // each session ends by itself, see watch
 	})
-}
-
-// standDown is fatal for a node whose store is well.
-func (srv *Server) standDown(err error) {
-	srv.stoodDown.Store(true)
-	srv.fatal(err)
 }
 
 // Shutdown ends the node cleanly: no new sessions, requests under way are

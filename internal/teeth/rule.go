@@ -243,6 +243,8 @@ const (
 	D7RecordFilled
 	// D7StagedUntilDone: staging memory stays a put's own until the store is done with it.
 	D7StagedUntilDone
+	// D8YoungerEnds: of two processes of one node the younger ends, whenever they meet.
+	D8YoungerEnds
 
 	numRules
 )
@@ -353,6 +355,7 @@ var ruleNames = [numRules]string{
 	D7ReadDepth:         "D7 READs that wait are bounded",
 	D7RecordFilled:      "D7 records within what is filled",
 	D7StagedUntilDone:   "D7 staging memory until the put is done",
+	D8YoungerEnds:       "D8 the younger of two ends",
 }
 
 // String names the rule for test output.

@@ -91,11 +91,23 @@ type GossipStatus struct {
 	WrongCluster uint64            `json:"wrong_label"`
 	NotAllowed   uint64            `json:"not_allowed"`
 	Conflicts    uint64            `json:"conflicts"` // about two nodes of one id
+	Unproved     uint64            `json:"unproved"`  // words about nodes that the secret does not bear out
+	Open         []ConflictStatus  `json:"open_conflicts,omitempty"`
 	LastRefused  string            `json:"last_refused,omitempty"`
 	LastConflict string            `json:"last_conflict,omitempty"`
 	JoinErrors   map[string]string `json:"join_errors,omitempty"` // by seed
 	Health       int               `json:"health"`                // 0 is well
 	Tables       int               `json:"tables"`                // region tables of others
+}
+
+// ConflictStatus is a node id that two processes had when it was looked at last.
+type ConflictStatus struct {
+	Node   string    `json:"node"`
+	Addrs  []string  `json:"addrs"`  // of gossip, the older one first; one: of who claims the id without proof
+	Proved bool      `json:"proved"` // both know the cluster's secret
+	Over   bool      `json:"over"`   // the younger has said goodbye since
+	First  time.Time `json:"first"`
+	Last   time.Time `json:"last"`
 }
 
 // MemberStatus is one node as gossip sees it.

@@ -118,6 +118,7 @@ var mutants = []mutant{
 	{teeth.D8OwnedOnly, "a node answers for keys of other nodes", "internal/server", "TestMapBirth"},
 	{teeth.D8Withheld, "misses in shards of other nodes are believed", "store", "TestWithheld"},
 	{teeth.D8OnePromise, "a node promises a second map beside the first", "internal/shardmap", "TestSteps"},
+	{teeth.D8YoungerEnds, "two processes of one node both go on", "membership", "TestTwinsMeet"},
 	{teeth.F16OwnPD, "spaces have regions of their own in one protection domain", "internal/server", "TestSpaceAccess"},
 	{teeth.F6BatchTold, "a promotion brings back what a batch deleted or replaced since it was read", "store", "TestF6BatchUnderPromotion"},
 	{teeth.F6BatchTold, "a condition is judged on what a batch replaced since it was read", "store", "TestF6BatchUnderProbe"},
