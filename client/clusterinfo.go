@@ -139,11 +139,13 @@ func clusterNode(m *cluster.Member) *ClusterNode {
 type NodeWeight struct {
 	ID     string
 	Weight uint32 // its share of the shards, relative to the others'; 0 is 1
+	Out    bool   // it is left out of the map, and gets no shard; Weight is not looked at
 }
 
 // ClusterInit has the nodes of a new cluster agree, once and for ever, which of
 // them owns which shards. All of them must be reachable, empty, and have the same
-// number of shards. It is done in two steps, so that no two nodes can ever serve
+// number of shards. A node that is alive and not named is an error, because it
+// could never own a shard: name it with Out to leave it out. It is done in two steps, so that no two nodes can ever serve
 // by two maps: each promises the map, durably, and only when all have does each
 // put it into force.
 //

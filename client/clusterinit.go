@@ -36,7 +36,12 @@ type candidate struct {
 
 func (f *fleet) birth(ctx context.Context, nodes []NodeWeight) error {
 	want := make([]cluster.MapNode, 0, len(nodes))
+	named := make(map[string]bool)
 	for _, n := range nodes {
+		named[n.ID] = true
+		if n.Out {
+			continue
+		}
 		want = append(want, cluster.MapNode{ID: n.ID, Weight: max(n.Weight, 1)})
 	}
 	slices.SortFunc(want, func(a, b cluster.MapNode) int { return cmp.Compare(a.ID, b.ID) })
@@ -57,6 +62,9 @@ func (f *fleet) birth(ctx context.Context, nodes []NodeWeight) error {
 	if err := f.atEach(all, func(c *candidate) error { return c.ask(ctx) }); err != nil {
 		return err
 	}
+	if err := f.forgotten(all, named); err != nil {
+		return err
+	}
 	m, err := choose(all, want)
 	if err != nil {
 		return err
@@ -69,6 +77,30 @@ func (f *fleet) birth(ctx context.Context, nodes []NodeWeight) error {
 		return fmt.Errorf("all nodes have promised the map, and not all have confirmed that it is in force; run it again: %w", err)
 	}
 	return nil
+}
+
+// forgotten fails if a node that lives would never own a shard because nobody has
+// named it. A map that exists, or is promised, has been thought of before.
+func (f *fleet) forgotten(all []*candidate, named map[string]bool) error {
+	for _, c := range all {
+		if c.committed != nil || c.promised != nil {
+			return nil
+		}
+	}
+	var left []string
+	for _, n := range f.info().Nodes {
+		if (n.State == cluster.Alive.String() || n.State == cluster.Suspect.String()) && !named[n.ID] {
+			left = append(left, n.ID)
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	verb := "is"
+	if len(left) > 1 {
+		verb = "are"
+	}
+	return fmt.Errorf("%w: %s %s alive and would get nothing, for good: name it too, or %s:0 to leave it out", ErrOptions, strings.Join(left, ", "), verb, left[0])
 }
 
 // ask learns what a node has already.

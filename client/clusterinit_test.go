@@ -23,7 +23,11 @@ func weights(ids ...string) (list []NodeWeight) {
 func TestClusterInit(t *testing.T) {
 	nodes := fakeCluster(t, 3, false)
 	c := dialFakes(t, nodes, nil)
-	info, err := c.ClusterInit(t.Context(), []NodeWeight{{"n3", 2}, {"n1", 1}, {"n2", 0}})
+	// A node that is alive and forgotten would have nothing for good.
+	if _, err := c.ClusterInit(t.Context(), weights("n1", "n2")); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "n3 is alive") || !strings.Contains(err.Error(), "n3:0") {
+		t.Errorf("n3 is forgotten: %v", err)
+	}
+	info, err := c.ClusterInit(t.Context(), []NodeWeight{{ID: "n3", Weight: 2}, {ID: "n1", Weight: 1}, {ID: "n2"}})
 	if err != nil || info.MapVersion != 1 || info.Name != "fakes" || len(info.ID) != 32 {
 		t.Fatalf("%+v, %v", info, err)
 	}
@@ -37,7 +41,7 @@ func TestClusterInit(t *testing.T) {
 			t.Errorf("%s: %v, steps %v", n.id, n.m, n.steps)
 		}
 	}
-	again, err := c.ClusterInit(t.Context(), []NodeWeight{{"n1", 1}, {"n2", 1}, {"n3", 2}})
+	again, err := c.ClusterInit(t.Context(), []NodeWeight{{ID: "n1", Weight: 1}, {ID: "n2", Weight: 1}, {ID: "n3", Weight: 2}})
 	if err != nil || again.MapDigest != info.MapDigest {
 		t.Errorf("again: %v", err)
 	}
@@ -141,5 +145,26 @@ func TestClusterInitUnreachable(t *testing.T) {
 	deaf.Store(false)
 	if _, err := c.ClusterInit(t.Context(), weights("n1", "n2")); err != nil || nodes[1].m.Digest() != promised {
 		t.Error(err)
+	}
+}
+
+// TestClusterInitLeavesOut: a node that is named so gets no shard, is not asked,
+// and is no part of the map.
+func TestClusterInitLeavesOut(t *testing.T) {
+	nodes := fakeCluster(t, 3, false)
+	c := dialFakes(t, nodes, nil)
+	want := append(weights("n1", "n2"), NodeWeight{ID: "n3", Out: true})
+	info, err := c.ClusterInit(t.Context(), want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range info.Nodes {
+		if (n.ID == "n3") != (n.Shards == 0) || n.ID == "n3" && n.Weight != 0 {
+			t.Errorf("%+v", n)
+		}
+	}
+	// Once that is law, the two alone are all that it takes.
+	if _, err := c.ClusterInit(t.Context(), weights("n1", "n2")); err != nil {
+		t.Errorf("again: %v", err)
 	}
 }

@@ -81,7 +81,8 @@ func (a *app) clusterInitCmd() *cobra.Command {
 given), has every node promise it durably, and then puts it into force on every
 node. All nodes must be up and empty. What was cut short, the same command
 finishes; where all is done it changes nothing. The map is then law: it never
-follows from who is alive, and cannot be changed in this version.
+follows from who is alive, and cannot be changed in this version. So every node
+that is alive must be named; NODE:0 leaves one out, which then gets no shard.
 
 A node that gossip has not told of yet is waited for (--wait).`,
 		Args:              cobra.MinimumNArgs(1),
@@ -112,10 +113,10 @@ func parseWeights(args []string) (nodes []client.NodeWeight, err error) {
 		n := client.NodeWeight{ID: id, Weight: 1}
 		if given {
 			w, err := strconv.ParseUint(weight, 10, 32)
-			if err != nil || w < 1 || w > cluster.MaxWeight {
-				return nil, usagef("%q: the weight must be a number from 1 to %d", arg, cluster.MaxWeight)
+			if err != nil || w > cluster.MaxWeight {
+				return nil, usagef("%q: the weight must be a number from 0 (leave it out) to %d", arg, cluster.MaxWeight)
 			}
-			n.Weight = uint32(w)
+			n.Weight, n.Out = uint32(w), w == 0
 		}
 		if err := cluster.CheckNodeID(id); err != nil {
 			return nil, usagef("%q: %w", arg, err)

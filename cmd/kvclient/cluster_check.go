@@ -28,6 +28,7 @@ const (
 	codeNoStatus   = "no-status"     // a node says nothing of itself
 	codeTable      = "table-differs" // gossip tells of other regions or rkeys than the node has
 	codeOpinion    = "gossip-opinion"
+	codeConflict   = "conflict" // two processes are one node, or claim to be
 )
 
 func (a *app) clusterCheckCmd() *cobra.Command {
@@ -36,8 +37,9 @@ func (a *app) clusterCheckCmd() *cobra.Command {
 		Short: "say whether the cluster is as it should be",
 		Long: `check holds the nodes against each other: each is reached by a one-sided READ of
 its memory, every shard belongs to a node that is reached, all have the same map,
-gossip has converged on all of them, they run the same release, and the regions
-and rkeys that gossip tells of a node are those of a session with it.
+gossip has converged on all of them, they run the same release, no two processes
+are (or were, in the last ten minutes) the same node, and the regions and rkeys
+that gossip tells of a node are those of a session with it.
 
 Output and exit codes are those of doctor: 0 if nothing failed, else 1.`,
 		Args: cobra.NoArgs,
@@ -97,6 +99,7 @@ func checkCluster(st *statusReport) *doctor.Report {
 	k.maps(st)
 	k.views(st)
 	k.versions(st)
+	k.conflicts(st)
 	return k.r
 }
 
@@ -204,6 +207,59 @@ func (k checker) views(st *statusReport) {
 	if alike > 0 {
 		k.ok("views", "", "gossip has converged on %d nodes", alike)
 	}
+}
+
+// conflicts: no node id has two processes. Each is told of once, whoever sees it.
+func (k checker) conflicts(st *statusReport) {
+	all := st.conflicts()
+	for _, c := range all {
+		do := "give one of them a node_id and a data_dir of its own; what the younger has acknowledged is in its data_dir only"
+		if !c.Proved {
+			do = "end it, then give the nodes another gossip key; or, if it is yours, the cluster's secret"
+		}
+		k.bad(doctor.Fail, "one process", doctor.OneLine(c.Node), codeConflict, do, "%s", c.text())
+	}
+	if len(all) == 0 {
+		k.ok("one process", "", "no two processes are the same node")
+	}
+}
+
+// A conflict is one of wire.ConflictStatus, and who tells of it.
+type conflict struct {
+	wire.ConflictStatus
+	tellers []string
+}
+
+// conflicts are those that any node tells of.
+func (r *statusReport) conflicts() (all []*conflict) {
+	for i := range r.Nodes {
+		n := &r.Nodes[i]
+		if n.Status == nil || n.Status.Gossip == nil {
+			continue
+		}
+		for _, c := range n.Status.Gossip.Open {
+			at := slices.IndexFunc(all, func(o *conflict) bool { return o.Node == c.Node && slices.Equal(o.Addrs, c.Addrs) })
+			if at < 0 {
+				at = len(all)
+				all = append(all, &conflict{ConflictStatus: c})
+			}
+			all[at].Over = all[at].Over || c.Over
+			all[at].tellers = append(all[at].tellers, n.ID)
+		}
+	}
+	return all
+}
+
+func (c *conflict) text() string {
+	by := strings.Join(c.tellers, ", ")
+	addrs := doctor.OneLine(strings.Join(c.Addrs, " and at "))
+	switch {
+	case !c.Proved:
+		return fmt.Sprintf("somebody at %s claims to be this node and does not prove the cluster's secret; told by %s", addrs, by)
+	case c.Over:
+		return fmt.Sprintf("two processes were this node, at %s; the second, which began later, has stood down (last seen %s); told by %s", addrs, c.Last.UTC().Format(time.RFC3339), by)
+	}
+	return fmt.Sprintf("two processes are this node, at %s; the second began later and is to stand down (last seen %s); told by %s", addrs, c.Last.UTC().Format(time.RFC3339), by)
 }
 
 func (k checker) versions(st *statusReport) {

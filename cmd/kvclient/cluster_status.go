@@ -83,7 +83,8 @@ found by a session and a one-sided READ of its memory; then what the node says o
 itself: shards, regions, fabrics, lease, memory, what is not durable or published
 yet. It works with a server that is alone, too, and before there is a shard map.
 
--o json is made for scripts: names in it are never changed.`,
+-o json is made for scripts: names in it are never changed. The exit code is 1
+while two processes are the same node, or were in the last ten minutes.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
@@ -92,13 +93,21 @@ yet. It works with a server that is alone, too, and before there is a shard map.
 					return err
 				}
 				if a.output == "json" {
-					return a.printJSON(r)
+					err = a.printJSON(r)
+				} else {
+					err = a.print(r.text())
 				}
-				return a.print(r.text())
+				if err == nil && len(r.conflicts()) > 0 {
+					return errConflict
+				}
+				return err
 			})
 		},
 	}
 }
+
+// errConflict ends a status that shows two processes of one node.
+var errConflict = errors.New("two processes are, or claim to be, the same node: see above, and cluster check")
 
 // nodePatience bounds what is asked of one node: one that is gone must not
 // hold up the report about the others.
@@ -188,6 +197,9 @@ func (r *statusReport) text() string {
 		line, note := r.Nodes[i].text(r)
 		lines = append(lines, line)
 		notes += note
+	}
+	for _, c := range r.conflicts() {
+		notes += fmt.Sprintf("\nCONFLICT %s: %s\n", doctor.OneLine(c.Node), c.text())
 	}
 	return b.String() + table(lines) + notes
 }

@@ -57,6 +57,15 @@ func TestClusterCheck(t *testing.T) {
 			st.Nodes[1].State, st.Nodes[1].Agree = "dead", false
 			st.Nodes[0].Status.Gossip.Members[1].State = "dead"
 		}, "gossip-opinion views-differ"},
+		{"two of a node", func(st *statusReport) {
+			st.Nodes[0].Status.Gossip.Open = []wire.ConflictStatus{{Node: "kv2", Addrs: []string{"10.0.0.2:7946", "10.0.0.9:7946"}, Proved: true}}
+		}, "conflict"},
+		{"there were two of a node", func(st *statusReport) {
+			st.Nodes[1].Status.Gossip.Open = []wire.ConflictStatus{{Node: "kv2", Addrs: []string{"10.0.0.2:7946", "10.0.0.9:7946"}, Proved: true, Over: true}}
+		}, "conflict"},
+		{"a claim without proof", func(st *statusReport) {
+			st.Nodes[0].Status.Gossip.Open = []wire.ConflictStatus{{Node: "kv2", Addrs: []string{"10.0.0.9:7946"}}}
+		}, "conflict"},
 		{"another map", func(st *statusReport) { st.Nodes[1].Status.Map.Digest = "00000000000000bb" }, "map-differs"},
 		{"a map only promised", func(st *statusReport) { st.Nodes[0].Status.Map.State = "prepared" }, "map-differs"},
 		{"it serves other shards", func(st *statusReport) { st.Nodes[0].Status.Shards.Owned = 1 }, "map-differs"},
