@@ -68,9 +68,11 @@ func (c *Client) NewBuffer(size int) (*Buffer, error) {
 		c.bufferBytes.Add(-int64(size))
 		return nil, c.fail("new-buffer", nil, fmt.Errorf("%w: the buffers of a client may have %d bytes together (StagingBytes)", ErrOverloaded, limit))
 	}
-	opt := memory.Options{Kind: memory.Mmap, Shared: runtime.GOOS == "linux", Tag: "client buffers"} // for any device
+	// For any device. A server maps what it is to READ only if all pages are there.
+	linux := runtime.GOOS == "linux"
+	opt := memory.Options{Kind: memory.Mmap, Shared: linux, Prefault: linux, Tag: "client buffers"}
 	if cfg.HeapMemory {
-		opt.Kind, opt.Shared = memory.Heap, false
+		opt.Kind, opt.Shared, opt.Prefault = memory.Heap, false, false
 	}
 	mem, err := memory.Alloc(size+bufferSlack, opt)
 	if err != nil {

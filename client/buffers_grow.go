@@ -76,7 +76,11 @@ func growthError(err error) error {
 // register makes a block. It holds no lock.
 func (p *bufferPool) register(class int) (*bufferBlock, error) {
 	size, blockSize := 1<<(p.minShift+class), int(p.blockSize(class))
-	mem, err := memory.Alloc(blockSize, memory.Options{Kind: p.kind, Shared: p.shared, Tag: p.tag})
+	mem, err := memory.Alloc(blockSize, memory.Options{
+		Kind: p.kind, Shared: p.shared, Tag: p.tag,
+		// A server maps what it is to READ only if all pages are there (rdma/shm).
+		Prefault: p.shared && p.access&rdma.AccessRemoteRead != 0,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -225,6 +225,20 @@ func checkSealed(fd int, size int64, one int) error {
 	return nil
 }
 
+// Backed reports whether every byte of a memfd has a page already, so that reading a
+// mapping of it takes no memory: of a hole the kernel makes a page, and charges it to
+// who reads. It holds for as long as the memfd has the seals that MapSealed wants,
+// which forbid new holes. false for huge pages, where the kernel does not tell.
+func Backed(fd int, size int64) bool {
+	var fs unix.Statfs_t
+	if unix.Fstatfs(fd, &fs) != nil || fs.Type != unix.TMPFS_MAGIC {
+		return false
+	}
+	// Not by the number of blocks: those may lie behind the end.
+	hole, err := unix.Seek(fd, 0, unix.SEEK_HOLE)
+	return err == nil && hole >= size
+}
+
 // UnmapSealed ends a mapping of MapSealed or MapChannel.
 func UnmapSealed(raw []byte) error { return unmapFile(raw) }
 

@@ -58,3 +58,26 @@ func TestMapSealedIsExact(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestBacked: memory that was taken in advance has all its pages; other memory has
+// those that were written to.
+func TestBacked(t *testing.T) {
+	const size = 8 << 12
+	for _, prefault := range []bool{true, false} {
+		b, err := Alloc(size, Options{Shared: true, Prefault: prefault, Tag: "test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, _ := BackingOf(b.Bytes())
+		if got := Backed(at.FD, at.Size); got != prefault {
+			t.Errorf("prefault %v: backed %v", prefault, got)
+		}
+		clear(b.Bytes())
+		if !Backed(at.FD, at.Size) {
+			t.Errorf("prefault %v: not backed when all was written", prefault)
+		}
+		if err := b.Free(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -96,7 +96,9 @@ func newEnd(dev rdma.Device, sends, recvs, inline int, events bool) (e *end, err
 
 // region allocates and registers memory that lives as long as the end.
 func (e *end) region(size int, access rdma.Access) (*region, error) {
-	block, err := memory.Alloc((size+7)&^7, memory.Options{Tag: "perf", Shared: e.attr.Caps.Has(rdma.CapMapped)})
+	// Who accepts a connection maps only memory of which all pages are there.
+	mapped := e.attr.Caps.Has(rdma.CapMapped)
+	block, err := memory.Alloc((size+7)&^7, memory.Options{Tag: "perf", Shared: mapped, Prefault: mapped})
 	if err != nil {
 		return nil, err
 	}

@@ -236,6 +236,9 @@ func (q *qp) attach(a *attachment) error {
 	q.tx.h = &a.ch.out
 	q.rx.h, q.rx.live = &a.ch.in, true
 	q.seen.limits, q.seen.total = a.limits, &q.pd.dev.fabric.maps
+	if a.limits.backed {
+		q.seen.sum = &q.pd.dev.fabric.accepted
+	}
 	q.info = a.info
 	q.info.IRD, q.info.ORD = a.ird, a.ord
 	q.info.Detail = "shared memory, rings of " + fmt.Sprint(ringSize>>10) + " KiB"

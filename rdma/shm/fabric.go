@@ -19,6 +19,8 @@ type Fabric struct {
 	pending atomic.Int64
 	qpns    qpNumbers
 	maps    count
+	// accepted are the bytes of peers that accepted connections map.
+	accepted sum
 }
 
 var (
@@ -30,7 +32,7 @@ var (
 func New(opts Options) *Fabric {
 	opts = opts.withDefaults()
 	f := &Fabric{opts: opts, optErr: opts.validate()}
-	f.maps.limit = int64(opts.MaxMaps)
+	f.maps.limit, f.accepted.limit = int64(opts.MaxMaps), opts.MaxAcceptedBytes
 	return f
 }
 
@@ -44,6 +46,7 @@ func (o Options) validate() error {
 		{o.MaxQP < 1, fmt.Sprintf("MaxQP %d is not positive", o.MaxQP)},
 		{o.MaxPending < 1, fmt.Sprintf("MaxPending %d is not positive", o.MaxPending)},
 		{o.MaxMaps < 1, fmt.Sprintf("MaxMaps %d is not positive", o.MaxMaps)},
+		{o.MaxAcceptedBytes < 0, fmt.Sprintf("MaxAcceptedBytes %d is negative", o.MaxAcceptedBytes)},
 		{o.SetupTimeout < 0, fmt.Sprintf("SetupTimeout %v is negative", o.SetupTimeout)},
 		{o.Trust > Trusted, fmt.Sprintf("Trust %d is unknown", o.Trust)},
 	} {

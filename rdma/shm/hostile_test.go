@@ -175,17 +175,30 @@ func (p *raw) regions() []shown {
 // than the ring holds, and may: it serves 128 at a time.
 func (p *raw) answered() { p.flood(100) }
 
-func (p *raw) memfd(size int64, seals int) int {
+func (p *raw) memfd(size int64, seals int) int { return p.filled(size, 0, seals) }
+
+// filled is a memfd whose first bytes are there, and nothing but holes behind them.
+func (p *raw) filled(size, fill int64, seals int) int {
 	fd, err := unix.MemfdCreate("hostile", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	check(p.t, err)
 	p.t.Cleanup(func() { _ = unix.Close(fd) })
 	check(p.t, unix.Ftruncate(fd, size))
+	if fill > 0 {
+		n, err := unix.Pwrite(fd, make([]byte, fill), 0)
+		check(p.t, err)
+		if int64(n) != fill {
+			p.t.Fatalf("%d bytes written, not %d", n, fill)
+		}
+	}
 	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
 	check(p.t, err)
 	return fd
 }
 
-func (p *raw) sealed() int { return p.memfd(4096, unix.F_SEAL_SHRINK|unix.F_SEAL_FUTURE_WRITE) }
+// sealed is memory as an honest peer shows it.
+func (p *raw) sealed() int { return p.filled(4096, 4096, honestSeals) }
+
+const honestSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_FUTURE_WRITE
 
 func (p *raw) file(size int) int {
 	name := filepath.Join(p.t.TempDir(), "file")

@@ -98,7 +98,9 @@ func TestNoRoomForDescriptors(t *testing.T) {
 func TestNoRoomToMap(t *testing.T) {
 	p, b := attacked(t)
 	const size = 8 << 30
-	fd, alive := p.memfd(size, unix.F_SEAL_SHRINK|unix.F_SEAL_FUTURE_WRITE), p.lives(b)
+	fd, alive := p.memfd(size, honestSeals), p.lives(b)
+	// As a dialer would, who maps much, and holes too.
+	b.qp.(*qp).seen.limits = mapLimits{maps: 8, bytes: 2 * size}
 	statm, err := os.ReadFile("/proc/self/statm")
 	check(t, err)
 	pages, err := strconv.ParseUint(strings.Fields(string(statm))[0], 10, 64)
@@ -109,6 +111,65 @@ func TestNoRoomToMap(t *testing.T) {
 	back()
 	if q := b.qp.(*qp); q.seen.has(2) || q.seen.maps != 0 || q.seen.bytes != 0 {
 		t.Errorf("mapped: %v, counted %d with %d bytes", q.seen.has(2), q.seen.maps, q.seen.bytes)
+	}
+}
+
+// TestHolesAreNotMapped: memory of which pages are missing is read through the rings:
+// of a mapping the kernel would make them for us, and charge them to us.
+func TestHolesAreNotMapped(t *testing.T) {
+	const size = 1 << 20
+	page := int64(os.Getpagesize())
+	for name, c := range map[string]struct {
+		fd     func(p *raw) int
+		mapped bool
+	}{
+		"all of it is there":  {func(p *raw) int { return p.filled(size, size, honestSeals) }, true},
+		"nothing is there":    {func(p *raw) int { return p.memfd(size, honestSeals) }, false},
+		"the last page lacks": {func(p *raw) int { return p.filled(size, size-page, honestSeals) }, false},
+		"pages behind the end": {func(p *raw) int { // as many blocks as its size has
+			fd := p.memfd(size, 0)
+			check(p.t, unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, size, size))
+			_, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, honestSeals)
+			check(p.t, err)
+			return fd
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, b := attacked(t)
+			alive := p.lives(b)
+			p.shown(size, c.fd(p))
+			alive()
+			if q := b.qp.(*qp); q.seen.has(2) != c.mapped || q.seen.maps > 0 != c.mapped || q.pd.dev.fabric.accepted.n.Load() > 0 != c.mapped {
+				t.Errorf("mapped: %v, counted %d with %d bytes", q.seen.has(2), q.seen.maps, q.seen.bytes)
+			}
+		})
+	}
+}
+
+// TestAcceptedBytesAreBounded: what all peers show together is mapped up to a bound.
+func TestAcceptedBytesAreBounded(t *testing.T) {
+	p, b := attacked(t)
+	q := b.qp.(*qp)
+	sum := &q.pd.dev.fabric.accepted
+	sum.limit = 4096
+	alive := p.lives(b)
+	p.shown(8192, p.filled(8192, 8192, honestSeals))
+	alive()
+	if q.seen.has(2) || sum.n.Load() != 0 {
+		t.Errorf("mapped beyond the bound: %d bytes", sum.n.Load())
+	}
+	p, b = attacked(t)
+	q = b.qp.(*qp)
+	sum = &q.pd.dev.fabric.accepted
+	alive = p.lives(b)
+	p.shown(4096, p.sealed())
+	alive()
+	if !q.seen.has(2) || sum.n.Load() != 4096 {
+		t.Errorf("not mapped, or not counted: %d bytes", sum.n.Load())
+	}
+	b.qp.Close()
+	if sum.n.Load() != 0 {
+		t.Errorf("%d bytes are counted after the end", sum.n.Load())
 	}
 }
 

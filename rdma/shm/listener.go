@@ -332,8 +332,9 @@ func (r *connRequest) accept(ctx context.Context, q *qp, ird, ord int, private [
 	defer func() { closeAll(fds) }()
 	a := attachment{
 		conn: r.conn, ch: newChannel(mem, false), ird: ird, ord: min(ord, int(r.hello.ird)),
-		// The dialer shows us what it stages; it has no business with more.
-		limits: mapLimits{maps: acceptorMaps, bytes: acceptorBytes},
+		// The dialer shows us what it stages; it has no business with more. It may be
+		// hostile, so what it shows must not cost us memory.
+		limits: mapLimits{maps: acceptorMaps, bytes: acceptorBytes, backed: true},
 		info:   rdma.ConnInfo{PrivateData: r.hello.private, LocalAddr: r.l.Addr(), RemoteAddr: r.RemoteAddr()},
 	}
 	a.ch.reset()
@@ -371,7 +372,7 @@ func (r *connRequest) accept(ctx context.Context, q *qp, ird, ord int, private [
 // Bounds of what an acceptor maps for one connection.
 const (
 	acceptorMaps  = 256
-	acceptorBytes = 16 << 30
+	acceptorBytes = 1 << 30
 )
 
 // Reject refuses, with private data for the peer.

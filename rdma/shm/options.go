@@ -35,6 +35,10 @@ type Options struct {
 	// MaxMaps bounds the regions of peers that all connections of the fabric map
 	// together; 0 means 32768, half of what Linux lets a process map by default.
 	MaxMaps int
+	// MaxAcceptedBytes bounds the memory of peers that all connections which the
+	// fabric has accepted map together, bytes; 0 means 16 GiB. One connection may
+	// have 1 GiB of it. What is beyond is read through the rings.
+	MaxAcceptedBytes int64
 	// Proof opens a file for each connection that is accepted. The peer is given
 	// it and closes it only once it has unmapped everything of ours: a lock on it
 	// (flock) lasts until nobody has the memory any more. nil: none.
@@ -47,6 +51,7 @@ const (
 	defaultMaxQP        = 1 << 14
 	defaultMaxPending   = 256
 	defaultMaxMaps      = 32 << 10
+	defaultMaxAccepted  = 16 << 30
 	defaultSetupTimeout = 5 * time.Second
 
 	fabricName = "shm"
@@ -63,6 +68,9 @@ func (o Options) withDefaults() Options {
 	set(&o.MaxQP, defaultMaxQP)
 	set(&o.MaxPending, defaultMaxPending)
 	set(&o.MaxMaps, defaultMaxMaps)
+	if o.MaxAcceptedBytes == 0 {
+		o.MaxAcceptedBytes = defaultMaxAccepted
+	}
 	if o.SetupTimeout == 0 {
 		o.SetupTimeout = defaultSetupTimeout
 	}

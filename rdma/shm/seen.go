@@ -96,15 +96,34 @@ type seen struct {
 	closed bool
 	limits mapLimits
 	total  *count // mappings of all connections of the fabric
+	sum    *sum   // their bytes, of those that it has accepted; nil: no bound
 	maps   int
 	bytes  int64
 }
 
 // mapLimits bound what a peer can make us map. A mapping costs little but
-// address space and one of the process's mappings (vm.max_map_count).
+// address space and one of the process's mappings (vm.max_map_count), if the pages
+// are the peer's: backed wants them all to be there already, so that he cannot make
+// us pay for them by showing holes. What is not mapped is read through the rings.
 type mapLimits struct {
-	maps  int
-	bytes int64
+	maps   int
+	bytes  int64
+	backed bool
+}
+
+// A sum bounds bytes. Safe for concurrent use.
+type sum struct {
+	n     atomic.Int64
+	limit int64
+}
+
+// add counts n more; false: that would be too many.
+func (s *sum) add(n int64) bool {
+	if s.n.Add(n) > s.limit {
+		s.n.Add(-n)
+		return false
+	}
+	return true
 }
 
 func (s *seen) has(key uint32) bool {
@@ -140,7 +159,16 @@ func (s *seen) change(f func(m map[uint32]*remote)) {
 func (s *seen) fits(n int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.maps >= s.limits.maps || n > s.limits.bytes-s.bytes || s.total.add("mapped regions") != nil {
+	if s.closed || s.maps >= s.limits.maps || n > s.limits.bytes-s.bytes {
+		return false
+	}
+	if s.sum != nil && !s.sum.add(n) {
+		return false
+	}
+	if s.total.add("mapped regions") != nil {
+		if s.sum != nil {
+			s.sum.n.Add(-n)
+		}
 		return false
 	}
 	s.maps++
@@ -154,6 +182,9 @@ func (s *seen) unfit(n int64) {
 	s.maps--
 	s.bytes -= n
 	s.mu.Unlock()
+	if s.sum != nil {
+		s.sum.n.Add(-n)
+	}
 	s.total.drop()
 }
 

@@ -183,7 +183,8 @@ func shift(fds []int) []int {
 }
 
 // mapRegion maps a region that the peer shows. nil without an error: it is beyond
-// our bounds, or the machine's for us, and will be read through the rings.
+// our bounds, or the machine's for us, or not all there, and will be read through
+// the rings.
 func (q *qp) mapRegion(s shown, fd int) (*remote, error) {
 	if !q.seen.fits(int64(s.size)) {
 		return nil, nil
@@ -195,6 +196,11 @@ func (q *qp) mapRegion(s shown, fd int) (*remote, error) {
 			err = nil // no fault of the peer's
 		}
 		return nil, err
+	}
+	if q.seen.limits.backed && !memory.Backed(fd, int64(s.size)) {
+		_ = memory.UnmapSealed(raw)
+		q.seen.unfit(int64(s.size))
+		return nil, nil
 	}
 	r := &remote{
 		slot: &q.ch.in.slots[s.slot], want: slotValid | uint64(s.key),
