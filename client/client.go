@@ -41,7 +41,7 @@
 // once), servertime (expiry), events (watches), touches and damage (what the
 // server is told of), transport (an opened device and the memory
 // registered on it), dial (which fabric, which device), session (one connection
-// to one incarnation), requests (SENDs with credits), reader, direct and batch
+// to one incarnation), firstdial (Dial waits for a server), requests (SENDs with credits), reader, direct and batch
 // (one-sided gets), lease and reclaim (when a READ may be believed), loccache,
 // buffers, large, reconnect, race and improve (how it comes back, and to what),
 // watch and overdue.
@@ -68,9 +68,17 @@ type Client struct {
 
 // Dial connects to the first of the servers that answers, by the first fabric
 // that reaches it. If that is a node of a cluster, it learns from it where the
-// keys live; the other nodes are connected when a call needs them. It fails with
-// ErrConfig, ErrUnavailable, ErrAuth, ErrVersion, ErrProtocol or ErrNoRDMA; the
-// fabric's own error is wrapped if a device cannot be opened or nobody answers.
+// keys live; the other nodes are connected when a call needs them.
+//
+// A server that is not there yet (nobody listens, its name has no address, no
+// answer) or has no room is tried again until ctx's deadline, without one until
+// Config.Timeout is over; Config.OnWait is told why. What waiting cannot mend ends
+// Dial at once: a refused secret, no version in common, another protocol, no
+// device. Config.DialOnce never waits.
+//
+// It fails with ErrConfig, ErrUnavailable, ErrAuth, ErrVersion, ErrProtocol or
+// ErrNoRDMA; the fabric's own error is wrapped if a device cannot be opened or
+// nobody answers, and a *DialError says how often it was tried.
 func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, &Error{Op: "dial", Err: err}

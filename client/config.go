@@ -49,6 +49,13 @@ type Config struct {
 	Timeout time.Duration
 	// DialTimeout ends one attempt to connect. Default 3 s.
 	DialTimeout time.Duration
+	// DialOnce has Dial make one attempt and fail with its reason, instead of
+	// waiting for a server that is not there yet: for tools that look.
+	DialOnce bool
+	// OnWait, if not nil, is told why an attempt of Dial has failed that will be
+	// made again, and ErrNoMap while a call waits for a cluster's shard map. It must
+	// not block; calls may come at the same time.
+	OnWait func(why error)
 
 	// CacheEntries bounds the location cache of each server: remembered places of
 	// items, each worth one round trip and 9.2 bytes. The cache begins small and
@@ -170,6 +177,8 @@ func (c Config) Validate() error {
 			bad("Servers: %q is not host:port: %v", addr, err)
 		} else if port == "" || port == "0" {
 			bad("Servers: %q has no port to connect to", addr)
+		} else if _, err := net.LookupPort("tcp", port); err != nil {
+			bad("Servers: %q: %q is no port: 1 to 65535, or the name of a service", addr, port)
 		}
 	}
 	if len(d.Fabrics) == 0 {

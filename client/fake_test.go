@@ -180,7 +180,7 @@ func (f *fakeServer) reply(h wire.Header, msg []byte) []byte {
 func (f *fakeServer) config(clock *fakeClock) Config {
 	cfg := Config{
 		Servers: []string{"fake:1"}, Fabric: f, Secret: f.secret, HeapMemory: true, LeaseKeep: -1,
-		Logger: testLogger("client"), MaxInflight: 4, CacheEntries: 64,
+		Logger: testLogger("client"), MaxInflight: 4, CacheEntries: 64, DialOnce: true,
 	}
 	if clock != nil {
 		cfg.clock = clock.now

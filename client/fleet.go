@@ -108,19 +108,31 @@ func (f *fleet) owners() []*peer {
 	return peers
 }
 
-// ownersNow is owners for who must have them: it asks for a map if there is none.
+// ownersNow is owners for who must have them: it asks for a map if there is none,
+// and waits for one as calls for keys do (reroute.go).
 func (f *fleet) ownersNow(ctx context.Context) ([]*peer, error) {
-	if f.routing.Load().m == nil {
-		ctx, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
-		defer cancel()
-		if err := f.refresh(ctx, nil); err != nil {
-			return nil, err
-		}
-	}
 	if peers := f.owners(); peers != nil {
 		return peers, nil
 	}
-	return nil, ErrNoMap
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
+	defer cancel()
+	for rest, told := rerouteFirst, false; ; rest = min(2*rest, rerouteMost) {
+		err := f.refresh(ctx, nil)
+		peers := f.owners()
+		switch {
+		case peers != nil:
+			return peers, nil
+		case err != nil && !told:
+			return nil, err
+		case err != nil: // somebody has said before that there is none
+			return nil, ErrNoMap
+		}
+		told = true
+		f.waiting(ErrNoMap)
+		if !pause(ctx, rest) {
+			return nil, ErrNoMap
+		}
+	}
 }
 
 // peer returns the peer of a node, awake: of one in the map or one that gossip

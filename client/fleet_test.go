@@ -150,20 +150,34 @@ func TestFleetContradiction(t *testing.T) {
 	}
 }
 
-// Who has no map says so; as soon as there is one, calls go on.
+// Who has no map waits for one, and says so when the time is over; as soon as there
+// is one, calls go on.
 func TestFleetNoMap(t *testing.T) {
 	nodes := fakeCluster(t, 2, false)
-	c := dialFakes(t, nodes, nil)
+	waited := make(chan error, 1)
+	c := dialFakes(t, nodes, func(cfg *Config) {
+		cfg.OnWait = func(why error) {
+			select {
+			case waited <- why:
+			default:
+			}
+		}
+	})
+	short := func() context.Context {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		t.Cleanup(cancel)
+		return ctx
+	}
 	for what, err := range map[string]error{
-		"get": second(c.Get(t.Context(), []byte("k"))), "put": c.Put(t.Context(), []byte("k"), nil),
-		"multi get": second(c.MultiGet(t.Context(), [][]byte{[]byte("k")})), "ping": second(c.Ping(t.Context())),
-		"multi put": c.MultiPut(t.Context(), []Pair{{Key: []byte("k")}}), "position": second(c.Position(t.Context())),
+		"get": second(c.Get(short(), []byte("k"))), "put": c.Put(short(), []byte("k"), nil),
+		"multi get": second(c.MultiGet(short(), [][]byte{[]byte("k")})), "ping": second(c.Ping(short())),
+		"multi put": c.MultiPut(short(), []Pair{{Key: []byte("k")}}), "position": second(c.Position(short())),
 	} {
 		if !errors.Is(err, ErrNoMap) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	for _, err := range c.Scan(t.Context(), ScanOptions{}) {
+	for _, err := range c.Scan(short(), ScanOptions{}) {
 		if !errors.Is(err, ErrNoMap) {
 			t.Error(err)
 		}
@@ -176,11 +190,30 @@ func TestFleetNoMap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	waits := func() {
+		t.Helper()
+		select {
+		case why := <-waited:
+			if !errors.Is(why, ErrNoMap) {
+				t.Errorf("OnWait was told %v", why)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("nobody waits for a map")
+		}
+	}
+	waits()
+	// Calls that wait when the map comes are carried out.
+	done := make(chan error, 2)
+	go func() { done <- c.Put(t.Context(), []byte("k"), nil) }()
+	go func() { done <- second(c.Ping(t.Context())) }()
+	waits() // the channel holds one: somebody waits now, or did a moment ago
 	for _, n := range nodes {
 		n.set(func(n *fakeNode) { n.m = m })
 	}
-	if err := c.Put(t.Context(), []byte("k"), nil); err != nil {
-		t.Error(err)
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -87,9 +87,6 @@ func newPeer(cfg Config) *peer {
 	return c
 }
 
-// dial makes the first session.
-func (c *peer) dial(ctx context.Context) (*session, error) { return c.conn.dialAny(ctx) }
-
 // serve begins with the session that dial has made.
 func (c *peer) serve(s *session) {
 	c.rouse() // calls may come before the first tick

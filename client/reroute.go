@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 )
 
@@ -47,35 +46,46 @@ func (f *fleet) again(ctx context.Context, r *rerouting, err error) context.Cont
 	default:
 		return nil
 	}
-	if r.n++; r.n > maxReroutes {
+	before := f.routing.Load()
+	if before.m != nil {
+		r.n++
+	}
+	if r.n > maxReroutes {
 		return nil
 	}
-	if r.n == 1 {
+	if r.pause == 0 {
 		r.pause = rerouteFirst
 		if _, ok := ctx.Deadline(); !ok {
 			ctx, r.cancel = context.WithTimeout(ctx, f.cfg.Timeout)
 		}
 	}
-	before := f.routing.Load()
 	if err := f.refresh(ctx, moved.teller()); err != nil && (before.m == nil || ctx.Err() != nil) {
 		return nil
 	}
 	after := f.routing.Load()
 	switch {
 	case after.m == nil:
-		return nil // nobody has a map
+		// Nobody has a map: whoever gives them one may be about to. That is waited
+		// for as a server is that is not there yet.
+		f.waiting(ErrNoMap)
 	case before.m != nil && before.m.Version == after.m.Version:
 		// They do not agree, perhaps for a moment only.
-		t := time.NewTimer(r.pause/2 + rand.N(r.pause/2+1))
-		defer t.Stop()
-		r.pause = min(2*r.pause, rerouteMost)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return nil
-		}
+	default:
+		return ctx
+	}
+	rest := r.pause
+	r.pause = min(2*r.pause, rerouteMost)
+	if !pause(ctx, rest) {
+		return nil
 	}
 	return ctx
+}
+
+// waiting tells who wants to know what a call waits for.
+func (f *fleet) waiting(why error) {
+	if f.cfg.OnWait != nil {
+		f.cfg.OnWait(why)
+	}
 }
 
 // A movedError is a node's word that the shard of a key is another's.

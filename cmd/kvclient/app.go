@@ -227,6 +227,7 @@ func (a *app) clientConfig() (client.Config, error) {
 		Secret:       secret,
 		Tenant:       a.cfg.Tenant,
 		Timeout:      a.cfg.Timeout,
+		OnWait:       a.notice(),
 		CacheEntries: cache,
 		MaxInflight:  a.cfg.MaxInflight,
 		Logger:       log,

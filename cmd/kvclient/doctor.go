@@ -227,7 +227,8 @@ func (a *app) dialDirect(ctx context.Context, addr string) (doctor.Peer, error) 
 		return nil, err
 	}
 	cfg.Servers, cfg.Direct = []string{addr}, true
-	cfg.DialTimeout = max(client.DefaultDialTimeout, cfg.Timeout/2) // there is one attempt
+	cfg.DialOnce = true
+	cfg.DialTimeout = max(client.DefaultDialTimeout, cfg.Timeout/2)
 	if a.cfg.LogLevel != "debug" {
 		cfg.Logger = nil // what it would say are findings
 	}

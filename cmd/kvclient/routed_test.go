@@ -64,7 +64,7 @@ func nodes(t *testing.T) func(code int, stdin string, args ...string) string {
 // The commands of one server, over two that share the keys.
 func TestCommandsOverCluster(t *testing.T) {
 	run := nodes(t)
-	run(exitError, "", "get", "k") // no map yet
+	run(exitError, "", "--timeout", "300ms", "get", "k") // no map yet
 	for tries := 0; ; tries++ {
 		var info struct{ Nodes []struct{} }
 		if err := json.Unmarshal([]byte(run(exitOK, "", "cluster", "status", "-o", "json")), &info); err != nil {
