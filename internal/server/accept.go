@@ -5,13 +5,16 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
 )
+
+// errReplayed: whoever replays a request that he has seen takes one place with
+// it, not all.
+var errReplayed = errors.New("a connection request with the same nonce is being set up: it is a copy")
 
 // acceptPause is how long the accept loop rests after a failure.
 const acceptPause = 10 * time.Millisecond
@@ -37,64 +40,51 @@ func (srv *Server) acceptLoop(ctx context.Context, p *port) {
 			}
 			continue
 		}
-		host := hostOf(req.RemoteAddr())
-		if !srv.admit(host) {
-			srv.refuse(req, causeBusy, wire.StatusBusy, nil)
+		place, err := srv.admit(sourceOf(req.RemoteAddr().String()))
+		if place == nil {
+			srv.refuse(req, causeBusy, wire.StatusBusy, err)
 			continue
 		}
 		srv.wg.Add(1)
 		go func() {
 			defer srv.wg.Done()
-			srv.setUp(p.dev, req, host)
+			srv.setUp(p.dev, req, place)
 		}()
 	}
 }
 
-// hostOf is the part of a peer's address that counts as one machine.
-func hostOf(a net.Addr) string {
-	host, _, err := net.SplitHostPort(a.String())
-	if err != nil {
-		return a.String()
-	}
-	return host
-}
-
-// admit takes one of the places for connections that are being set up.
-func (srv *Server) admit(host string) bool {
+// admit takes one of the places for connections that are being set up. nil: the
+// newcomer must be refused, and the error has the bound that is in the way, if it
+// is one.
+func (srv *Server) admit(src source) (*setup, error) {
 	if srv.draining.Load() {
-		return false
+		return nil, nil
 	}
 	srv.sessMu.Lock()
 	defer srv.sessMu.Unlock()
-	switch {
-	case srv.setups >= srv.cfg.MaxUnauthenticated:
-		srv.limitHit(limitSetups)
-	case srv.setups+srv.opens >= srv.cfg.MaxSessions:
-		srv.limitHit(limitSessions)
-	case srv.setupsOf[host] >= srv.cfg.MaxSetupsPerHost:
-		srv.limitHit(limitHostSetups)
-	case srv.opensOf[host] >= srv.cfg.MaxSessionsPerHost:
-		srv.limitHit(limitHostSessions)
-	default:
-		srv.setups++
-		srv.setupsOf[host]++
-		return true
+	room := srv.cfg.MaxSessions - srv.opens
+	if room > 0 && srv.opensOf[src.host] >= srv.cfg.MaxSessionsPerHost {
+		return nil, srv.limitHit(limitHostSessions)
 	}
-	return false
+	place, met := srv.setups.take(src, room)
+	var err error
+	for _, k := range met {
+		err = srv.limitHit(k)
+	}
+	return place, err
 }
 
 // unadmit gives it back.
-func (srv *Server) unadmit(host string) {
+func (srv *Server) unadmit(p *setup) {
 	srv.sessMu.Lock()
-	srv.unadmitLocked(host)
+	srv.setups.cleared(p)
 	srv.sessMu.Unlock()
 }
 
-func (srv *Server) unadmitLocked(host string) {
-	srv.setups--
-	if srv.setupsOf[host]--; srv.setupsOf[host] <= 0 {
-		delete(srv.setupsOf, host)
-	}
+func (srv *Server) makeRoom(p *setup) {
+	srv.sessMu.Lock()
+	srv.setups.makeRoom(p)
+	srv.sessMu.Unlock()
 }
 
 // refuse rejects a request and counts why.
@@ -106,11 +96,11 @@ func (srv *Server) refuse(req rdma.ConnRequest, c cause, st wire.Status, err err
 
 // setUp answers one connection request. The client's MAC is checked before
 // anything is made for it.
-func (srv *Server) setUp(d *device, req rdma.ConnRequest, host string) {
-	version, connect, who, c, st, err := srv.checkConnect(req.PrivateData())
+func (srv *Server) setUp(d *device, req rdma.ConnRequest, place *setup) {
+	version, connect, who, c, st, err := srv.checkConnect(req.PrivateData(), place)
 	if c != causeNone {
 		srv.refuse(req, c, st, err)
-		srv.unadmit(host)
+		srv.unadmit(place)
 		return
 	}
 	if d.attr.Caps.Has(rdma.CapMapped) && !srv.cfg.MapTenants && who.Name != "" && who.oneSided {
@@ -119,29 +109,34 @@ func (srv *Server) setUp(d *device, req rdma.ConnRequest, host string) {
 		// client goes on to the next fabric.
 		srv.log.Info("a tenant is not let map memory: it is asked to come by another fabric (shm: trusted lets it)", "tenant", who.label(), "peer", req.RemoteAddr())
 		_ = req.Reject([]byte("tenants are served by other fabrics here, unless shm is trusted"))
-		srv.unadmit(host)
+		srv.unadmit(place)
 		return
 	}
 	// From here on everything is the space's, queue pair and PD included.
 	sp := srv.spaceOf(who.Space)
 	if sp == nil || !sp.enter() {
 		srv.refuse(req, causeBusy, wire.StatusBusy, nil)
-		srv.unadmit(host)
+		srv.unadmit(place)
 		return
 	}
 	defer sp.wg.Done()
+	srv.sessMu.Lock()
+	place.space = sp
+	srv.sessMu.Unlock()
 	ctx := sp.run
 	lane := sp.laneFor(d)
 	if lane == nil {
+		srv.makeRoom(place)
 		srv.refuse(req, causeBusy, wire.StatusBusy, nil)
-		srv.unadmit(host)
+		srv.unadmit(place)
 		return
 	}
 	s, err := sp.newSession(lane, req.RemoteAddr().String(), connect)
 	if err != nil {
+		srv.makeRoom(place)
 		srv.refuse(req, causeResources, wire.StatusBusy, err)
 		lane.sessions.Add(-1)
-		srv.unadmit(host)
+		srv.unadmit(place)
 		return
 	}
 	var nonce wire.Nonce
@@ -151,14 +146,20 @@ func (srv *Server) setUp(d *device, req rdma.ConnRequest, host string) {
 	})
 	s.accept = accept
 	s.sealIn, s.sealOut = wire.NewSeals(who.Secret.Reveal(), connect, accept)
-	s.host, s.login = host, who
+	s.setup, s.login = place, who
 	// The session is known before the client can send: its Hello may arrive
 	// before Accept returns.
 	sp.remember(s)
 	actx, cancel := context.WithTimeout(ctx, srv.cfg.SetupTimeout)
+	keep := context.AfterFunc(place.lost, cancel)
 	if _, err := req.Accept(actx, s.qp, rdma.ConnParams{PrivateData: accept, ORD: d.readDepth}); err != nil {
-		s.end(causeOfAccept(err), err)
+		c := causeOfAccept(err)
+		if place.lost.Err() != nil {
+			c = causeCrowded
+		}
+		s.end(c, err)
 	}
+	keep()
 	cancel()
 	s.nowConnected()
 	s.watch(ctx)
@@ -166,7 +167,7 @@ func (srv *Server) setUp(d *device, req rdma.ConnRequest, host string) {
 
 // checkConnect checks a request's private data. A tenant that does not exist, is
 // revoked, or has another secret: all the same to the peer, and as much work.
-func (srv *Server) checkConnect(private []byte) (version uint8, connect []byte, who *login, c cause, st wire.Status, err error) {
+func (srv *Server) checkConnect(private []byte, place *setup) (version uint8, connect []byte, who *login, c cause, st wire.Status, err error) {
 	private = wire.Unpad(private, wire.ConnectSize)
 	m, err := wire.ParseConnect(private)
 	if err != nil && !errors.Is(err, wire.ErrVersion) {
@@ -179,6 +180,12 @@ func (srv *Server) checkConnect(private []byte) (version uint8, connect []byte, 
 	who = srv.logins.find(m.Tenant)
 	if !wire.VerifyConnect(who.Secret.Reveal(), private) {
 		return 0, nil, nil, causeAuth, wire.StatusAuth, nil
+	}
+	srv.sessMu.Lock()
+	first := srv.setups.claim(place, m.Nonce)
+	srv.sessMu.Unlock()
+	if !first {
+		return 0, nil, nil, causeReplay, wire.StatusBusy, errReplayed
 	}
 	return version, append([]byte(nil), private...), who, causeNone, wire.StatusOK, nil
 }
@@ -255,7 +262,6 @@ func (srv *Server) opened(s *session) error {
 		root.sessMu.Unlock()
 		return err
 	}
-	root.unadmitLocked(s.host)
 	root.opens++
 	s.counted = true
 	if srv != root {
@@ -287,7 +293,7 @@ func (srv *Server) forget(s *session) {
 		root.opens--
 		s.lane.dev.opens.Add(-1)
 	} else {
-		root.unadmitLocked(s.host)
+		root.setups.cleared(s.setup)
 	}
 	if srv != root {
 		srv.sessMu.Lock()

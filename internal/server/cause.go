@@ -28,12 +28,15 @@ const (
 	causeResources       // no memory, no QP
 	causeRevoked         // its tenant was revoked, changed or removed
 	causeTable           // did not take the new region table
+	causeCrowded         // no Hello yet when somebody else needed its place
+	causeReplay          // a copy of a request that is being set up
 	causeCount
 )
 
 var causeNames = [causeCount]string{
 	"none", "peer", "shutdown", "idle", "slow", "setup-timeout", "busy", "magic", "version", "auth", "tampered",
 	"header", "body", "order", "credits", "access", "post", "fabric", "resources", "revoked", "table",
+	"crowded", "replay",
 }
 
 func (c cause) String() string {
@@ -46,7 +49,7 @@ func (c cause) String() string {
 // blame reports whether the cause is the client's doing, worth a warning.
 func (c cause) blame() bool {
 	switch c {
-	case causeMagic, causeVersion, causeAuth, causeTampered, causeHeader, causeBody, causeOrder, causeCredits, causeAccess, causeSlow, causeSetup:
+	case causeMagic, causeVersion, causeAuth, causeTampered, causeHeader, causeBody, causeOrder, causeCredits, causeAccess, causeSlow, causeSetup, causeReplay:
 		return true
 	}
 	return false

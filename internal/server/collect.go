@@ -185,7 +185,7 @@ func (c collector) requests(out sink) {
 func (c collector) sessions(out sink) {
 	srv := c.srv
 	srv.sessMu.Lock()
-	setups, opens := srv.setups, srv.opens
+	setups, opens := len(srv.setups.places), srv.opens
 	srv.sessMu.Unlock()
 	out.gauge(descSessions, float64(setups), "new")
 	out.gauge(descSessions, float64(opens), "open")

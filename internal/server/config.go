@@ -140,13 +140,15 @@ type Config struct {
 	ReplySize int
 	// MaxSessions bounds connected clients. Default 4096.
 	MaxSessions int
-	// MaxUnauthenticated bounds connections that have not said Hello. Default 128.
+	// MaxUnauthenticated bounds connections that have not said Hello. When all
+	// places are taken a newcomer gets that of the oldest of the fullest source.
+	// Default 128.
 	MaxUnauthenticated int
-	// MaxSetupsPerHost bounds those of one source address, so that one machine
-	// cannot take all places. Default: half of MaxUnauthenticated.
+	// MaxSetupsPerHost bounds those of one source: an IPv4 address, an IPv6 /64.
+	// Default: half of MaxUnauthenticated.
 	MaxSetupsPerHost int
-	// MaxSessionsPerHost bounds the sessions of one source address. Default:
-	// MaxSessions, which is no bound of its own.
+	// MaxSessionsPerHost bounds the sessions of one source. Default: MaxSessions,
+	// which is no bound of its own.
 	MaxSessionsPerHost int
 	// SetupTimeout is how long a connection may take from its request to a
 	// verified Hello. Default 5 s.

@@ -77,6 +77,7 @@ func (s *session) goodbyeLocked(st wire.Status, detail string) {
 func (s *session) watch(ctx context.Context) {
 	setup := time.NewTimer(s.srv.cfg.SetupTimeout)
 	defer setup.Stop()
+	lost := s.setup.lost.Done()
 	for alive := true; alive; {
 		select {
 		case <-s.qp.Done():
@@ -85,6 +86,9 @@ func (s *session) watch(ctx context.Context) {
 			if sessionState(s.state.Load()) == stateNew {
 				s.end(causeSetup, nil)
 			}
+		case <-lost:
+			s.end(causeCrowded, nil)
+			lost = nil
 		case <-ctx.Done():
 			s.end(causeShutdown, nil)
 			<-s.qp.Done()

@@ -123,9 +123,10 @@ func deafSession(t testing.TB, srv *Server, open bool) (*session, *deafQP) {
 	s.inflight.Store(1)
 	s.allowed.Store(1)
 	s.replySize = minReplySize
-	srv.sessMu.Lock()
-	srv.setups++
-	srv.sessMu.Unlock()
+	var err error
+	if s.setup, err = srv.admit(source{"fuzz", "fuzz"}); s.setup == nil {
+		t.Fatal(err)
+	}
 	srv.remember(s)
 	if open {
 		s.state.Store(uint32(stateOpen))

@@ -57,11 +57,13 @@ func (srv *Server) admitSessionLocked(s *session) error {
 	switch {
 	case int(l.sessions.Load()) >= l.MaxSessions:
 		return srv.loginHit(l, limitLoginSessions)
-	case root.opensOf[s.host] >= root.cfg.MaxSessionsPerHost:
+	case root.opensOf[s.setup.host] >= root.cfg.MaxSessionsPerHost:
 		return srv.limitHit(limitHostSessions)
+	case !root.setups.give(s.setup): // to a newcomer, while Hello was on its way
+		return errLimit(limitSetups) // counted when it was taken
 	}
 	l.sessions.Add(1)
-	root.opensOf[s.host]++
+	root.opensOf[s.setup.host]++
 	return nil
 }
 
@@ -69,8 +71,8 @@ func (srv *Server) admitSessionLocked(s *session) error {
 func (srv *Server) unadmitSessionLocked(s *session) {
 	root := srv.root
 	s.login.sessions.Add(-1)
-	if root.opensOf[s.host]--; root.opensOf[s.host] <= 0 {
-		delete(root.opensOf, s.host)
+	if root.opensOf[s.setup.host]--; root.opensOf[s.setup.host] <= 0 {
+		delete(root.opensOf, s.setup.host)
 	}
 }
 

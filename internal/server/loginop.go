@@ -104,7 +104,7 @@ func (srv *Server) Limits() []LimitStat {
 		}
 		return n
 	}
-	setups, opens, hostSetups, hostOpens := root.setups, root.opens, most(root.setupsOf), most(root.opensOf)
+	setups, opens, hostSetups, hostOpens := len(root.setups.places), root.opens, most(root.setups.hosts), most(root.opensOf)
 	root.sessMu.Unlock()
 	c := &root.cfg
 	hit := func(k limitKind) uint64 { return root.met.limits[k].Load() }

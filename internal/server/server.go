@@ -77,8 +77,7 @@ type Server struct {
 	lastID   atomic.Uint64 // the node's
 	sessMu   sync.Mutex
 	sessions map[uint64]*session // being set up and open
-	setups   int
-	setupsOf map[string]int // of setups, by host
+	setups   setups
 	opensOf  map[string]int // of opens, by host
 	opens    int            // of the node: in all its spaces
 	sealed   bool           // enter lets no session in any more
@@ -102,7 +101,7 @@ func New(cfg Config) (*Server, error) {
 
 func newServer(cfg Config) *Server {
 	srv := &Server{
-		cfg: cfg, began: time.Now(), sessions: make(map[uint64]*session), setupsOf: make(map[string]int), opensOf: make(map[string]int),
+		cfg: cfg, began: time.Now(), sessions: make(map[uint64]*session), setups: newSetups(cfg.MaxUnauthenticated, cfg.MaxSetupsPerHost), opensOf: make(map[string]int),
 		fenced: make(chan struct{}), beatDone: make(chan struct{}), groupWake: make(chan struct{}, 1),
 	}
 	srv.root = srv

@@ -35,7 +35,8 @@ type session struct {
 	qp   rdma.QP
 	id   uint64
 	peer string // address, for the log
-	host string // the part of it that bounds per host count
+	// setup is the place that it has until Hello, and has its source.
+	setup *setup
 	// login is who has opened it; set before its QP is connected.
 	login  *login
 	closed chan struct{} // closed when its QP is, and no READ of the peer completes

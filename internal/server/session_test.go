@@ -406,6 +406,9 @@ func TestIdleSessionEnds(t *testing.T) {
 
 func TestSessionCaps(t *testing.T) {
 	srv := startServer(t, func(c *Config) { c.MaxSessions = 4; c.MaxUnauthenticated = 8; c.MaxSetupsPerHost = 2 })
+	srv.sessMu.Lock()
+	srv.setups.grace = time.Hour
+	srv.sessMu.Unlock()
 	a := dial(t, srv, peerOptions{noHello: true})
 	b := dial(t, srv, peerOptions{noHello: true})
 	_, err := tryDial(t, srv, peerOptions{})
@@ -618,7 +621,7 @@ func TestFloodOfSilentConnections(t *testing.T) {
 	}
 	eventually(t, "the silent ones are gone", func() bool { return len(srv.sessionList()) == 1 })
 	dial(t, srv, peerOptions{})
-	if got := srv.met.ends[causeSetup].Load() + srv.met.ends[causeBusy].Load(); got != 40 || int(srv.met.ends[causeBusy].Load()) != refused {
+	if got := srv.met.ends[causeSetup].Load() + srv.met.ends[causeBusy].Load() + srv.met.ends[causeCrowded].Load(); got != 40 || int(srv.met.ends[causeBusy].Load()) != refused {
 		t.Errorf("%d ended or refused, %d of them refused here", got, refused)
 	}
 }

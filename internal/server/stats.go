@@ -135,7 +135,7 @@ func (srv *Server) Stats() (Stats, error) {
 	st.Fabric, st.Device = first.attr.Fabric, first.dev.Name()
 	st.Blocked, _ = srv.gate.waiting()
 	srv.sessMu.Lock()
-	st.Sessions, st.SettingUp = srv.opens, srv.setups
+	st.Sessions, st.SettingUp = srv.opens, len(srv.setups.places)
 	srv.sessMu.Unlock()
 	for _, s := range srv.sessionList() {
 		st.Credits += int(max(0, s.allowed.Load()))

@@ -78,7 +78,9 @@ func TestReplayedHandshake(t *testing.T) {
 	if err := thief.read(region); err == nil {
 		t.Error("and it READ")
 	}
-	// The same with a READ right after the replay, before an answer.
+	// The same with a READ right after the replay, before an answer; a copy of a
+	// request that is being set up would be refused.
+	eventually(t, "its place is free", func() bool { return r.limit("setups").Used == 0 })
 	thief = newPeer(t)
 	if err := thief.reach(r.addr(), victim.connect); err != nil {
 		t.Fatal(err)

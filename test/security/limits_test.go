@@ -72,7 +72,7 @@ func short(c *server.Config, n int) {
 }
 
 func quick(cfg client.Config) client.Config {
-	cfg.DialTimeout = 3 * time.Second
+	cfg.DialTimeout, cfg.DialOnce = 3*time.Second, true
 	return cfg
 }
 
