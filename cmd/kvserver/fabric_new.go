@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/config"
+	"github.com/rdmakv/rdmakv/internal/machine"
 	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
@@ -27,6 +28,9 @@ func newFabrics(c config.Config, log *slog.Logger) fabrics {
 // shmOptions translates the configuration.
 func shmOptions(c config.Config) shm.Options {
 	o := shm.Options{Dir: c.ShmDir}
+	if limit, err := machine.OpenFiles(); err == nil {
+		o.MaxPending = min(256, machine.PendingConns(limit))
+	}
 	if c.Shm == "trusted" {
 		o.Trust = shm.Trusted
 	}
@@ -39,6 +43,9 @@ func shmOptions(c config.Config) shm.Options {
 // iwarpOptions translates the configuration.
 func iwarpOptions(c config.Config, tls *tls.Config) iwarp.Options {
 	o := iwarp.Options{TLS: tls, Spin: time.Duration(c.Spin)}
+	if limit, err := machine.OpenFiles(); err == nil {
+		o.MaxPending = machine.PendingConns(limit)
+	}
 	o.Wait, _ = rdma.ParseWaitMode(c.Wait) // checked by internal/config
 	switch c.Spin {
 	case config.SpinAuto:

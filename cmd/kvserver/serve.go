@@ -236,6 +236,9 @@ func (a *app) serverConfig(ctx context.Context) (server.Config, error) {
 	if node != nil {
 		cfg.Name = node.NodeID
 	}
+	if err := planFiles(&cfg, log); err != nil {
+		return server.Config{}, err
+	}
 	cfg.Wait, cfg.Spin = waiting(c.Config)
 	if c.NUMANode >= 0 {
 		cfg.NUMANode = &c.NUMANode
@@ -264,6 +267,32 @@ func (a *app) serverConfig(ctx context.Context) (server.Config, error) {
 		}
 	}
 	return cfg, nil
+}
+
+// planFiles bounds connections and the store's files by the limit of open files, so
+// that connections, which anybody can open, never leave the store without a file.
+func planFiles(cfg *server.Config, log *slog.Logger) error {
+	limit, err := machine.OpenFiles()
+	if err != nil {
+		log.Info("the limit of open files is unknown", "err", err)
+		return nil
+	}
+	spaces := 0
+	for _, t := range cfg.Tenants {
+		if t.Prefix == "" && (t.Space == "" || t.Space == "own") {
+			spaces++
+		}
+	}
+	plan, need, ok := machine.PlanFiles(limit, cfg.Cluster != nil, spaces)
+	if !ok {
+		return fmt.Errorf("the limit of open files is %d: this node needs %d at least (ulimit -n; LimitNOFILE= of systemd)", limit, need)
+	}
+	cfg.MaxOpenFiles, cfg.SpaceOpenFiles, cfg.MaxConnections = plan.Store, plan.SpaceStore, plan.Sessions
+	if plan.Sessions < cfg.MaxSessions {
+		log.Warn("the limit of open files (ulimit -n; LimitNOFILE= of systemd) is too low for max_sessions: fewer clients are let in",
+			"limit", limit, "max_sessions", cfg.MaxSessions, "let_in", plan.Sessions, "store_files", plan.Store)
+	}
+	return nil
 }
 
 // nodeName is what this node calls itself in sessions and logs.

@@ -10,6 +10,9 @@ func Pin(cpus []int) error {
 	return ErrNotSupported
 }
 
+// OpenFiles cannot be had here.
+func OpenFiles() (int, error) { return 0, ErrNotSupported }
+
 // Nodes cannot be had here.
 func Nodes() ([]int, error) { return nil, ErrNotSupported }
 

@@ -62,7 +62,7 @@ func (srv *Server) admit(src source) (*setup, error) {
 	}
 	srv.sessMu.Lock()
 	defer srv.sessMu.Unlock()
-	room := srv.cfg.MaxSessions - srv.opens
+	room := min(srv.cfg.MaxSessions, srv.cfg.MaxConnections) - srv.opens
 	if room > 0 && srv.opensOf[src.host] >= srv.cfg.MaxSessionsPerHost {
 		return nil, srv.limitHit(limitHostSessions)
 	}

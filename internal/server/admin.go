@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,9 +46,44 @@ func (srv *Server) startAdmin(ctx context.Context) error {
 	srv.admin = a
 	go func() {
 		defer close(a.done)
-		a.http.Serve(ln)
+		a.http.Serve(&boundedListener{Listener: ln, places: make(chan struct{}, maxAdminConns)})
 	}()
 	return nil
+}
+
+// maxAdminConns bounds the connections to the port: they need no password.
+const maxAdminConns = 64
+
+// A boundedListener closes what is beyond its places at once.
+type boundedListener struct {
+	net.Listener
+	places chan struct{}
+}
+
+func (l *boundedListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case l.places <- struct{}{}:
+			return &boundedConn{Conn: c, free: sync.OnceFunc(func() { <-l.places })}, nil
+		default:
+			c.Close()
+		}
+	}
+}
+
+type boundedConn struct {
+	net.Conn
+	free func()
+}
+
+func (c *boundedConn) Close() error {
+	err := c.Conn.Close()
+	c.free()
+	return err
 }
 
 // close ends the port at once.

@@ -107,6 +107,8 @@ type Config struct {
 	// open. Defaults: the store's.
 	MemTableBytes uint64
 	MaxOpenFiles  int
+	// SpaceOpenFiles is MaxOpenFiles of each space. Default 256.
+	SpaceOpenFiles int
 
 	// Spaces are the parts of the node that tenants with one-sided access have
 	// for themselves; see SpaceConfig.
@@ -140,6 +142,10 @@ type Config struct {
 	ReplySize int
 	// MaxSessions bounds connected clients. Default 4096.
 	MaxSessions int
+	// MaxConnections bounds sessions and those that are being set up by what the
+	// process may open; MaxSessions stays the bound that tenants' shares are measured
+	// by. 0: MaxSessions.
+	MaxConnections int
 	// MaxUnauthenticated bounds connections that have not said Hello. When all
 	// places are taken a newcomer gets that of the oldest of the fullest source.
 	// Default 128.
@@ -277,6 +283,8 @@ func (c Config) withDefaults() Config {
 	def(&c.RequestSize, 16<<10)
 	def(&c.ReplySize, 64<<10)
 	def(&c.MaxSessions, 4096)
+	def(&c.SpaceOpenFiles, 256)
+	def(&c.MaxConnections, c.MaxSessions)
 	def(&c.WatchBytes, 16<<20)
 	def(&c.MaxWatches, 4096)
 	def(&c.MaxPoll, 10*time.Second)
@@ -341,6 +349,7 @@ func (c Config) validate() error {
 	between("request size", c.RequestSize, minRequestSize, maxMessageSize)
 	between("reply size", c.ReplySize, minReplySize, maxMessageSize)
 	between("max sessions", c.MaxSessions, 1, 1<<20)
+	check(c.MaxConnections > 0, "max connections = %d: must be positive", c.MaxConnections)
 	between("max unauthenticated", c.MaxUnauthenticated, 1, 1<<16)
 	between("max set-ups per host", c.MaxSetupsPerHost, 1, c.MaxUnauthenticated)
 	between("max sessions per host", c.MaxSessionsPerHost, 1, c.MaxSessions)

@@ -49,7 +49,7 @@ func (c Config) forSpace(sp SpaceConfig) Config {
 	c.IndexRegionSize = clampSize(c.IndexRegionSize, sp.MemoryLimit/32, 2<<20)
 	c.CacheBytes = smaller(c.CacheBytes, 4<<20)
 	c.MemTableBytes = 4 << 20
-	c.MaxOpenFiles = 256
+	c.MaxOpenFiles = c.SpaceOpenFiles
 	c.InflightBytes = smaller(c.InflightBytes, 16<<20)
 	if c.WatchBytes > 0 {
 		c.WatchBytes = min(c.WatchBytes, 2<<20)
