@@ -18,6 +18,7 @@ import (
 )
 
 func main() {
+	closeFiles()
 	a := &app{stdout: os.Stdout, stderr: os.Stderr, env: os.Environ(), signals: listenForSignals(), reloads: listenForReloads, fabrics: newFabrics}
 	os.Exit(a.run(context.Background(), os.Args[1:]))
 }

@@ -59,7 +59,12 @@ func (m *metrics) fillProgress(p store.Progress) {
 		tell(p)
 	}
 	if p.Done {
-		m.srv.log.Info("memory filled", "keys", p.Keys, "bytes", p.Bytes, "took", p.Elapsed.Round(time.Millisecond), "err", p.Err)
+		what := []any{"keys", p.Keys, "bytes", p.Bytes, "took", p.Elapsed.Round(time.Millisecond)}
+		if p.Err != nil {
+			m.srv.log.Warn(limitNone, "memory is not filled", append(what, "err", p.Err)...)
+		} else {
+			m.srv.log.Info("memory filled", what...)
+		}
 		return
 	}
 	// A line every few seconds is enough; the numbers are in /metrics.

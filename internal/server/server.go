@@ -137,6 +137,8 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 	if err := srv.checkDir(); err != nil {
 		return err
 	}
+	srv.closeDir()
+	srv.warnOfMemory()
 	if err := srv.openDevices(ctx); err != nil {
 		return err
 	}
@@ -180,7 +182,7 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 		srv.log.Warn(limitNone, "the lease is OFF, which is for debugging alone: clients believe this node's memory for as long as the device answers, "+
 			"also when this process is stopped or another one has taken its place; memory that the store retires is lost until the next start")
 	}
-	srv.warnOfUsers()
+	srv.warn()
 	for _, p := range srv.ports {
 		d := p.dev
 		srv.log.Info("serving", "addr", p.ln.Addr().String(), "fabric", d.attr.Fabric, "device", d.dev.Name(),

@@ -1,0 +1,6 @@
+//go:build !unix
+
+package main
+
+// closeFiles does nothing here.
+func closeFiles() {}
