@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -331,7 +332,10 @@ func TestLossyNetwork(t *testing.T) {
 func TestWrongKeyAndLabelAreNamedOnBothSides(t *testing.T) {
 	t.Parallel()
 	n := newMemNet()
-	a := launch(t, n, "a", nil)
+	// Whom a's list has it tells its name; the others find it in a's log.
+	a := launch(t, n, "a", func(c *Config) { c.Allow = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} })
+	open := launch(t, n, "open", nil)
+	stranger := launch(t, n, "stranger", func(c *Config) { joining(open)(c); c.Cluster = "other" })
 	key := launch(t, n, "key", func(c *Config) { joining(a)(c); c.Keys = [][]byte{keyB} })
 	bare := launch(t, n, "bare", func(c *Config) { joining(a)(c); c.Keys, c.Insecure = nil, true })
 	label := launch(t, n, "label", func(c *Config) { joining(a)(c); c.Cluster = "other" })
@@ -345,6 +349,12 @@ func TestWrongKeyAndLabelAreNamedOnBothSides(t *testing.T) {
 		why := label.Stats().JoinErrors[string(a.end.addr)]
 		return strings.Contains(why, ErrWrongCluster.Error()) && strings.Contains(why, "demo")
 	})
+	eventually(t, stranger.Members, "it hears of the label", func() bool {
+		return strings.Contains(stranger.Stats().JoinErrors[string(open.end.addr)], ErrWrongCluster.Error())
+	})
+	if why := stranger.Stats().JoinErrors[string(open.end.addr)]; strings.Contains(why, "demo") || strings.Contains(stranger.log.String(), "demo") {
+		t.Errorf("a stranger was told the cluster's name: %s", why)
+	}
 	eventually(t, a.Members, "the other side names all", func() bool {
 		s, log := a.Stats(), a.log.String()
 		return s.WrongKey >= 2 && s.WrongCluster >= 1 && s.LastRefused.Addr != "" &&

@@ -15,6 +15,7 @@ import (
 //	┌0xE7┬"RKV"┬reason┬our cluster's name┐
 //	└1   ┴3    ┴1     ┴1+n               ┘
 //
+// The name is empty but for refuseLabel and an end that we know (transport.known).
 // No message of memberlist begins with 0xE7.
 type refusal uint8
 
@@ -43,6 +44,9 @@ func readRefusal(conn net.Conn) error {
 	}
 	switch refusal(head[3]) {
 	case refuseLabel:
+		if len(label) == 0 {
+			return fmt.Errorf("%w: what it is there stands in that node's log", ErrWrongCluster)
+		}
 		return fmt.Errorf("%w: it is %q there", ErrWrongCluster, clean(string(label)))
 	case refuseAddress:
 		return ErrNotAllowed

@@ -156,7 +156,11 @@ func (t *transport) greet(s *stream, reason refusal) {
 		reason = refuseLabel
 	}
 	t.refused(s.RemoteAddr(), reason, label)
-	_, _ = s.Write(reason.append(nil, t.label))
+	told := ""
+	if reason == refuseLabel && t.known(s.RemoteAddr()) {
+		told = t.label
+	}
+	_, _ = s.Write(reason.append(nil, told))
 	_ = s.Close()
 }
 
@@ -176,6 +180,13 @@ func (p *prefixed) Read(b []byte) (int, error) {
 		return n, nil
 	}
 	return p.Conn.Read(b)
+}
+
+// known reports whether an address is one of ours by gossip.allow, or of this machine:
+// it may be told the cluster's name. For others the name is the first thing to guess,
+// because nothing is decrypted that comes without it.
+func (t *transport) known(from net.Addr) bool {
+	return len(t.allow) > 0 && t.allowed(from) || addrOf(from).IsLoopback()
 }
 
 func (t *transport) allowed(from net.Addr) bool {

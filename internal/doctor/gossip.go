@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -95,7 +96,11 @@ func (e *exam) gossipRefused(addr string, no refusal) {
 	const name = "gossip with"
 	switch no.reason {
 	case refusedLabel:
-		e.bad(Fail, name, addr, CodeGossipLabel, "the same cluster.name on all nodes of a cluster; or correct gossip.join", "it is of the cluster %q, this machine of %q", no.text, e.set.Cluster)
+		its := fmt.Sprintf("the cluster %q", no.text)
+		if no.text == "" { // it tells those alone whom its gossip.allow has
+			its = "another cluster, whose name stands in its log"
+		}
+		e.bad(Fail, name, addr, CodeGossipLabel, "the same cluster.name on all nodes of a cluster; or correct gossip.join", "it is of %s, this machine of %q", its, e.set.Cluster)
 	case refusedAllow:
 		e.bad(Fail, name, addr, CodeGossipAllow, "add this machine's network to gossip.allow there", "it does not gossip with this machine's address: %q", no.text)
 	case refusedBusy:

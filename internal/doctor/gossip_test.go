@@ -118,6 +118,7 @@ func TestGossipWays(t *testing.T) {
 	says := func(b string) string { return listen(func(c net.Conn) { _, _ = io.WriteString(c, b) }) }
 	for name, c := range map[string]struct{ addr, code string }{
 		"label":      {says("\xe7RKV\x01\x04test"), CodeGossipLabel},
+		"nameless":   {says("\xe7RKV\x01\x00"), CodeGossipLabel},
 		"allow":      {says("\xe7RKV\x02\x09127.0.0.1"), CodeGossipAllow},
 		"unknown":    {says("\xe7RKV\x09\x00"), CodeNotOurs},
 		"closed":     {closed, CodeRefused},
