@@ -47,6 +47,8 @@ func TestUnit(t *testing.T) {
 	for key, want := range map[string]string{
 		"Service.LimitMEMLOCK": "infinity", "Service.LimitCORE": "0", "Service.KillSignal": "SIGTERM", "Service.NoNewPrivileges": "yes",
 		"Service.Type": "exec", // the program does not speak sd_notify
+		// With Restart=on-failure: however often it fails. The default gives up after five.
+		"Service.Restart": "on-failure", "Unit.StartLimitIntervalSec": "0",
 	} {
 		if u[key] != want {
 			t.Errorf("%s=%s, want %s", key, u[key], want)
