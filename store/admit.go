@@ -16,7 +16,8 @@ import (
 // to be registered, unless NoWait, when the item has no room in those there are.
 //
 // Errors: ErrKeyEmpty, ErrKeyTooLarge, ErrTooLarge, ErrShard, ErrGrowing,
-// ErrOverloaded (the in-flight bound is reached: nothing is queued beyond it), ErrNoSpace,
+// ErrOverloaded (the in-flight bound is reached: nothing is queued beyond it; or an increment or a
+// touch lost its key to others maxRounds times), ErrUnsupported, ErrNoSpace,
 // ErrReadOnlyDisk, ErrClosed, ErrFatal, and ErrCorrupt for a delete whose
 // record cannot be read. After an error nothing was ordered.
 func (s *Store) Submit(w *Write) error {

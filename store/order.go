@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/rdmakv/rdmakv/internal/teeth"
@@ -29,7 +30,12 @@ func (s *Store) order(w *Write, wait patience) error {
 			return err
 		}
 	}
-	for {
+	for rounds := 0; ; rounds++ {
+		if rounds == maxRounds && !teeth.Off(teeth.D5OrderEnds) {
+			s.unreserve(w)
+			s.counts.unsettled.Add(1)
+			return errUnsettled
+		}
 		// Memory is asked for outside the shard's lock: it may have to be taken
 		// from keys of other shards. What an increment or a touch needs is known
 		// only once it was judged, so these come by twice.
@@ -51,6 +57,9 @@ func (s *Store) order(w *Write, wait patience) error {
 			break
 		}
 		sh.mu.Unlock()
+		if teeth.Enabled {
+			teeth.At("order.unsettled", uint64(rounds))
+		}
 	}
 	if w.noop {
 		s.unreserve(w) // from the queue on it is somebody else's
@@ -127,41 +136,56 @@ func (s *Store) decide(sh *shard, w *Write) (ready bool, err error) {
 	return true, nil
 }
 
+// maxRounds bounds how often a write is judged before it is ordered. Two are
+// usual for increments and touches; each further one means that somebody else
+// changed the key's value to another length, or that the key expired, between
+// the reservation and the lock.
+const maxRounds = 100
+
+// errUnsettled: nothing was ordered, and to try again later is right.
+var errUnsettled = fmt.Errorf("%w: the key was another one each time that its memory was ready, %d times", ErrOverloaded, maxRounds)
+
 // errCharge: the value that a touch found is larger than what it was admitted
 // with; it is to be admitted again with what is in charge now.
 var errCharge = errors.New("store: admitted with less than it takes")
 
+// expires says whether the item that a put stores carries an expiry, as far as
+// that is known: an increment keeps the one of what it finds, so only its
+// evaluation tells. The one place that decides it: memory that was reserved by
+// another answer would never fit.
+func (w *Write) expires() bool {
+	return w.expiry != 0 || w.TTL > 0 && w.Op != OpIncrement
+}
+
 // itemSize is the size of the item that a put stores.
 func (w *Write) itemSize() int {
-	return layout.ItemSize(len(w.Key), len(w.Value), w.expiry != 0)
+	return layout.ItemSize(len(w.Key), len(w.Value), w.expires())
 }
 
 // reserveAll takes memory for the items of a write as far as their size is
 // known. It may be called again when they have changed.
 func (s *Store) reserveAll(w *Write, wait bool) error {
 	for _, e := range w.effects {
-		expires := e.expiry != 0 || e.TTL > 0
 		switch {
 		case e.Op == OpDelete, e.size == 0 && e.needsValue() && e.Value == nil:
 			continue
-		case e.size == layout.ItemSize(len(e.Key), len(e.Value), expires):
+		case e.size == e.itemSize():
 			continue
 		}
 		s.unreserveKey(e)
-		place, class, err := s.reserve(len(e.Key), len(e.Value), expires, !wait)
+		size := e.itemSize()
+		place, class, err := s.reserve(size, !wait)
 		if err != nil {
 			return err
 		}
-		e.place, e.class = place, class
-		e.size = layout.ItemSize(len(e.Key), len(e.Value), expires)
+		e.place, e.class, e.size = place, class, size
 	}
 	return nil
 }
 
-// reserve takes memory for an item; class 0 if there is none. Where memory has
+// reserve takes memory for an item of size bytes; class 0 if there is none. Where memory has
 // to be registered first it waits for that, or fails with ErrGrowing.
-func (s *Store) reserve(keyLen, valLen int, expires, noWait bool) (place layout.Place, class uint8, err error) {
-	size := layout.ItemSize(keyLen, valLen, expires)
+func (s *Store) reserve(size int, noWait bool) (place layout.Place, class uint8, err error) {
 	if noWait {
 		place, class, err = s.slabs.AllocWithin(size, 0)
 	} else {

@@ -14,7 +14,7 @@ type counters struct {
 	scans, holds, probes        atomic.Uint64
 	noMemory, slotless          atomic.Uint64
 	damaged, corrupt, published atomic.Uint64
-	tooLate                     atomic.Uint64
+	tooLate, unsettled          atomic.Uint64
 
 	evicted, promoted, refused, promotionsLost atomic.Uint64
 	slotsDropped, dropped, cleared, touches    atomic.Uint64
@@ -90,6 +90,7 @@ type Stats struct {
 	BatchWrites uint64 `json:"batch_writes"`       // batches of callers
 	Expired     uint64 `json:"expired"`            // keys removed because their time was over
 	TooLate     uint64 `json:"retries_too_late"`   // retries of which nothing is remembered
+	Unsettled   uint64 `json:"writes_unsettled"`   // writes refused because their key never kept still
 	// ResultsShort: results had to be forgotten early, there are too many.
 	ResultsShort bool      `json:"results_short"`
 	ServerTime   time.Time `json:"server_time"` // by which keys expire
@@ -149,6 +150,7 @@ func (s *Store) Stats() Stats {
 	st.SketchBytes = uint64(len(s.sketch.words) * 8)
 	st.Retries, st.Conditions, st.BatchWrites, st.Expired = c.retries.Load(), c.conditions.Load(), c.batchWrites.Load(), c.expired.Load()
 	st.Remembered, st.TooLate, st.ResultsShort = s.dedup.count(), c.tooLate.Load(), s.dedup.short()
+	st.Unsettled = c.unsettled.Load()
 	st.ServerTime = s.Now()
 	st.InflightBytes, st.Inflight = s.gate.inside()
 	for _, sh := range s.shards {

@@ -29,6 +29,9 @@ func (s *Store) checkWrite(w *Write) error {
 		if err := checkPut(w.Value, w.TTL); err != nil {
 			return err
 		}
+		if w.TTL != 0 && w.Op != OpPut && w.Op != OpTouch {
+			return fmt.Errorf("%w: %s has no TTL: an increment keeps the one of its key, a delete leaves none", ErrUnsupported, w.Op)
+		}
 	}
 	if err := s.fence.failed(); err != nil {
 		return err

@@ -117,7 +117,8 @@ type Write struct {
 	If        Cond
 	IfVersion layout.Version // with CondVersion
 	// TTL is after how long, by the server's time, the key expires. A put or
-	// touch with 0 makes it last; an increment keeps what the key has.
+	// touch with 0 makes it last; an increment keeps what the key has, so it is
+	// refused with a TTL, and so is a delete (ErrUnsupported).
 	TTL   time.Duration
 	Delta int64  // of an increment
 	Parts []Part // of a batch: at least one, at most MaxParts; no key twice

@@ -33,7 +33,7 @@ func (r *request) delete() {
 		return
 	}
 	w := store.Write{Key: m.Key, Op: store.OpDelete}
-	if r.terms(&w, m.Terms) {
+	if r.terms(&w, m.Terms) && r.noTTL(m.Terms) {
 		r.submitNow(w)
 	}
 }
@@ -49,9 +49,20 @@ func (r *request) update() {
 	if m.Op == wire.UpdateIncrement {
 		w.Op, w.Delta = store.OpIncrement, m.Delta
 	}
-	if r.terms(&w, m.Terms) {
+	if r.terms(&w, m.Terms) && (w.Op == store.OpTouch || r.noTTL(m.Terms)) {
 		r.submitNow(w)
 	}
+}
+
+// noTTL refuses a time to live where none can be meant: an increment keeps the
+// one that its key has, and a delete leaves nothing that could live. false: it
+// was refused.
+func (r *request) noTTL(t wire.Terms) bool {
+	if t.TTLMicros != 0 {
+		r.fail(wire.StatusBadRequest, "a time to live is of a put or a touch: send 0 with an increment or a delete, and a touch of its own")
+		return false
+	}
+	return true
 }
 
 // maxTTL bounds times to live, in microseconds: 100 years. The server's time

@@ -245,6 +245,8 @@ const (
 	D7StagedUntilDone
 	// D8YoungerEnds: of two processes of one node the younger ends, whenever they meet.
 	D8YoungerEnds
+	// D5OrderEnds: a write that does not settle is refused.
+	D5OrderEnds
 
 	numRules
 )
@@ -356,6 +358,7 @@ var ruleNames = [numRules]string{
 	D7RecordFilled:      "D7 records within what is filled",
 	D7StagedUntilDone:   "D7 staging memory until the put is done",
 	D8YoungerEnds:       "D8 the younger of two ends",
+	D5OrderEnds:         "D5 ordering ends",
 }
 
 // String names the rule for test output.

@@ -139,6 +139,7 @@ var mutants = []mutant{
 	{teeth.D7ReadDepth, "any number of READs of a peer may wait", "rdma/iwarp", "TestRejectLaterBeyondIRD"},
 	{teeth.D7RecordFilled, "a record is believed beyond what the peer has filled", "rdma/shm", "TestRecordBeyondTheFilled"},
 	{teeth.D7StagedUntilDone, "staging memory is given to the next put while the store uses it", "internal/server", "TestStagedUntilPublished"},
+	{teeth.D5OrderEnds, "a write is judged again and again while its key changes", "store", "TestOrderEnds"},
 }
 
 // slow are tests that take a minute and more. They run with -seconds only; each
