@@ -131,9 +131,9 @@ func (srv *Server) adminHandler() http.Handler {
 }
 
 // healthz: 200 while the process is worth keeping, 503 once it must be started
-// again.
+// again: its durability is gone, or a handler has not returned for laneSilence.
 func (srv *Server) healthz(w http.ResponseWriter, _ *http.Request) {
-	if err := srv.Err(); err != nil {
+	if err := srv.sick(); err != nil {
 		http.Error(w, "failed: "+err.Error(), http.StatusServiceUnavailable)
 		return
 	}

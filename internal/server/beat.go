@@ -17,6 +17,7 @@ func (srv *Server) beatLoop(ctx context.Context) {
 	tick := time.NewTicker(srv.cfg.Beat)
 	defer tick.Stop()
 	last := time.Now()
+	var lanes pulse
 	for {
 		select {
 		case <-ctx.Done():
@@ -30,6 +31,7 @@ func (srv *Server) beatLoop(ctx context.Context) {
 			srv.store.WriteBeat(now)
 			srv.lastBeat.Store(srv.now())
 			srv.met.beats.Add(1)
+			srv.feelLanes(&lanes)
 			// A late beat is what clients notice first when this process gets
 			// no processor.
 			if late := now.Sub(last) - srv.cfg.Beat; late > srv.cfg.Lease/2 {

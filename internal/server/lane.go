@@ -34,6 +34,7 @@ type lane struct {
 	// pollMu serialises polling: the lane's goroutine, and the end of a
 	// session, which must know that no completion of its QP is left.
 	pollMu sync.Mutex
+	rounds atomic.Uint64 // of polling, begun and ended: odd during one (pulse.go)
 	wcs    []rdma.WC
 	dirty  []*session // with replies to post after this batch
 
@@ -214,7 +215,8 @@ func (l *lane) poll() (int, error) { return l.pollFor(0) }
 // pollFor is poll that looks for up to d while there are none.
 func (l *lane) pollFor(d time.Duration) (n int, err error) {
 	l.pollMu.Lock()
-	defer l.pollMu.Unlock()
+	l.rounds.Add(1)
+	defer l.endRound()
 	if d > 0 && l.spinner != nil {
 		n, err = l.spinner.Spin(l.wcs, d)
 	} else {
@@ -230,6 +232,12 @@ func (l *lane) pollFor(d time.Duration) (n int, err error) {
 	}
 	l.dirty = l.dirty[:0]
 	return n, err
+}
+
+// endRound ends a round of polling.
+func (l *lane) endRound() {
+	l.rounds.Add(1)
+	l.pollMu.Unlock()
 }
 
 // drain handles every completion that is there when it is called. After a QP's

@@ -61,6 +61,9 @@ type Server struct {
 	wg       sync.WaitGroup // accept loops, set-ups and sessions, janitor
 	lanes    sync.WaitGroup
 
+	laneHangs   atomic.Bool   // a handler does not return (pulse.go)
+	laneSilence time.Duration // after how long that is so
+
 	fenced   chan struct{} // closed when durability is gone
 	fenceErr error         // set before
 	fence    sync.Once
@@ -101,7 +104,7 @@ func New(cfg Config) (*Server, error) {
 
 func newServer(cfg Config) *Server {
 	srv := &Server{
-		cfg: cfg, began: time.Now(), sessions: make(map[uint64]*session), setups: newSetups(cfg.MaxUnauthenticated, cfg.MaxSetupsPerHost), opensOf: make(map[string]int),
+		laneSilence: laneSilence, cfg: cfg, began: time.Now(), sessions: make(map[uint64]*session), setups: newSetups(cfg.MaxUnauthenticated, cfg.MaxSetupsPerHost), opensOf: make(map[string]int),
 		fenced: make(chan struct{}), beatDone: make(chan struct{}), groupWake: make(chan struct{}, 1),
 	}
 	srv.root = srv
@@ -339,11 +342,13 @@ func (srv *Server) fatal(err error) {
 // Shutdown ends the node cleanly: no new sessions, requests under way are
 // finished, clients are told, the store is closed with its clean-stop mark.
 // When ctx ends (or Config.DrainTimeout passes) what is still under way is cut
-// off. It may be called twice; the second call waits for the first.
+// off. It may be called twice; the second call waits for the first. Where a lane
+// hangs the end is given up: then, and after every error, the process must end.
 //
-// Errors: what closing the store or the device said; Err if durability is gone.
+// Errors: what closing the store or the device said; Err if durability is gone,
+// or a handler does not return.
 func (srv *Server) Shutdown(ctx context.Context) error {
-	srv.shutdown.Do(func() { srv.shutdownErr = srv.doShutdown(ctx) })
+	srv.shutdown.Do(func() { srv.shutdownErr = srv.endWithin(ctx, srv.doShutdown) })
 	return srv.shutdownErr
 }
 
@@ -351,8 +356,6 @@ func (srv *Server) doShutdown(ctx context.Context) error {
 	if !srv.serving.Load() {
 		return nil // Start failed and has cleared up, or was never called
 	}
-	ctx, cancel := context.WithTimeout(ctx, srv.cfg.DrainTimeout)
-	defer cancel()
 	srv.draining.Store(true)
 	srv.log.Info("shutting down")
 	srv.closePorts()

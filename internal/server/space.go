@@ -97,7 +97,7 @@ func (srv *Server) newSpace(c SpaceConfig) *Server {
 	cfg.Logger = cfg.Logger.With("space", c.Name)
 	cfg.Shards = srv.shards // a shard map is the node's: every space has its shards
 	sp := newServer(cfg)
-	sp.root, sp.space = srv, c.Name
+	sp.root, sp.space, sp.laneSilence = srv, c.Name, srv.laneSilence
 	return sp
 }
 

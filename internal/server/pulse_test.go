@@ -1,0 +1,116 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/wire"
+)
+
+// startHanging starts a node whose lanes are soon suspected.
+func startHanging(t *testing.T, change func(*Config)) *Server {
+	cfg := testConfig()
+	cfg.Beat, cfg.AdminListen = 5*time.Millisecond, "127.0.0.1:0"
+	if change != nil {
+		change(&cfg)
+	}
+	srv, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.laneSilence = 100 * time.Millisecond
+	if err := srv.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	return srv
+}
+
+// hangLane has a handler on a lane of srv wait until goOn is called: p's, that of
+// a Ping whose reply needs the session's lock.
+func hangLane(t *testing.T, srv *Server, p *peer) (id uint64, goOn func()) {
+	list := srv.sessionList()
+	if len(list) != 1 {
+		t.Fatalf("%d sessions", len(list))
+	}
+	s := list[0]
+	s.mu.Lock()
+	id = p.id()
+	p.send(wire.AppendPing(nil, id, wire.Ping{Echo: 7}))
+	return id, s.mu.Unlock
+}
+
+func (srv *Server) waitHealth(t *testing.T, code int) string {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		got, body := httpGet(t, srv, "/healthz")
+		if got == code {
+			return body
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("healthz: %d %s", got, body)
+		}
+	}
+}
+
+// TestHealthOfLanes: /healthz fails while a handler does not return, of the node
+// or of a space, and is well again when it does. A node to which nothing comes is
+// well, however long its lanes sleep.
+func TestHealthOfLanes(t *testing.T) {
+	for _, tenant := range []string{"", "anna"} {
+		srv := startHanging(t, func(c *Config) {
+			c.Secret, c.Tenants = secretOf(""), []Tenant{tenantOf("anna")}
+		})
+		of := srv.spaceOf(tenant)
+		p := dial(t, srv, as(tenant))
+		for n := srv.met.beats.Load() + 200; srv.met.beats.Load() < n; {
+			if code, body := httpGet(t, srv, "/healthz"); code != 200 {
+				t.Fatalf("healthz of an idle node: %d %s", code, body)
+			}
+		}
+		id, goOn := hangLane(t, of, p)
+		if body := srv.waitHealth(t, 503); !strings.Contains(body, "does not return") {
+			t.Errorf("healthz: %s", body)
+		}
+		goOn()
+		srv.waitHealth(t, 200)
+		if _, _, err := p.await(id); err != nil {
+			t.Error(err)
+		}
+		if err := srv.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestShutdownWithoutALane: a lane that hangs is not waited for for ever. The end
+// of the node is given up, with an error that says why.
+func TestShutdownWithoutALane(t *testing.T) {
+	srv := startHanging(t, func(c *Config) { c.DrainTimeout = 50 * time.Millisecond })
+	p := dial(t, srv, peerOptions{})
+	_, goOn := hangLane(t, srv, p)
+	over := make(chan struct{})
+	given := make(chan error, 1)
+	go func() {
+		given <- srv.endWithin(context.Background(), func(ctx context.Context) error {
+			defer close(over)
+			return srv.doShutdown(ctx)
+		})
+	}()
+	select {
+	case err := <-given:
+		if !errors.Is(err, errLaneHangs) || !errors.Is(srv.Err(), errLaneHangs) {
+			t.Errorf("the end: %v, the node's fault: %v", err, srv.Err())
+		}
+	case <-time.After(time.Minute):
+		t.Error("the end waits for a lane that hangs")
+	}
+	goOn()
+	<-over
+	if t.Failed() {
+		return
+	}
+	shutdownFenced(t, srv, errLaneHangs)
+}
