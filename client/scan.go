@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -22,8 +23,9 @@ import (
 //
 // Pages come by SEND; a value too large for a page is got by its key, and if
 // the key has gone in between its entry is left out. Each page is of one moment,
-// the pages together are not: a key written or deleted meanwhile may be seen or
-// not, every other key of the range is seen exactly once. After an error, which
+// each of a later one than the page before: a key written or deleted meanwhile may
+// be seen or not, every other key of the range is seen exactly once, and who saw
+// one value of a batch sees no older one behind it. After an error, which
 // is as of Get or ErrUnsupported (a server without a disk has no order of keys),
 // the loop ends; another Scan with After set to the last key goes on. ctx covers
 // the whole loop; without a deadline Config.Timeout is for each page.
@@ -47,7 +49,7 @@ func (c *Client) Scan(ctx context.Context, opts ScanOptions) iter.Seq2[Entry, er
 			return
 		}
 		for left := opts.Limit; ; {
-			e, err := nextOf(ctx, scans, left)
+			e, from, err := nextOf(ctx, scans, left)
 			if err != nil {
 				yield(Entry{}, err)
 				return
@@ -56,6 +58,7 @@ func (c *Client) Scan(ctx context.Context, opts ScanOptions) iter.Seq2[Entry, er
 				return
 			}
 			if e.Value == nil && !opts.KeysOnly {
+				from.endPage(e.Key)
 				w := want{n: -1, dst: []byte{}}
 				if err := c.get(ctx, "get", e.Key, &w); errors.Is(err, ErrNotFound) {
 					continue
@@ -134,24 +137,33 @@ func (s *scanner) fill(ctx context.Context, left int) error {
 	return nil
 }
 
-// nextOf takes the entry with the lowest key; nil: there are no more. Of few
-// servers, so they are gone through one by one.
-func nextOf(ctx context.Context, scans []*scanner, left int) (*Entry, error) {
+// endPage forgets what is left of the page: behind a value that is got by its key,
+// of a later moment than the page, the older values of the page must not stand.
+func (s *scanner) endPage(after []byte) {
+	if len(s.entries) > 0 && !teeth.Off(teeth.F13ScanEnds) {
+		s.entries, s.more = nil, true
+		s.after, s.from = after, false
+	}
+}
+
+// nextOf takes the entry with the lowest key, and says whose it is; nil: there are
+// no more. Of few servers, so they are gone through one by one.
+func nextOf(ctx context.Context, scans []*scanner, left int) (*Entry, *scanner, error) {
 	var first *scanner
 	for _, s := range scans {
 		if err := s.fill(ctx, left); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if len(s.entries) > 0 && (first == nil || bytes.Compare(s.entries[0].Key, first.entries[0].Key) < 0) {
 			first = s
 		}
 	}
 	if first == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	e := &first.entries[0]
 	first.entries = first.entries[1:]
-	return e, nil
+	return e, first, nil
 }
 
 // A scanPage is a page in memory of its own.

@@ -51,3 +51,47 @@ func TestScanFromAKeyThatFillsThePage(t *testing.T) {
 		}
 	}
 }
+
+// Behind a value that a page leaves out, which is got by its key and may be newer
+// than the page, nothing of that page is yielded, whatever the server has put there:
+// the next page is asked for.
+func TestScanGoesOnBehindALaterValue(t *testing.T) {
+	f, _, c := newOneSided(t)
+	f.change(func(mem []byte) { f.putItem(mem, oldSeg, placeB, fakeKey, []byte("newer"), 5) })
+	behind := append(fakeKey[:len(fakeKey):len(fakeKey)], " behind"...)
+	pages := 0
+	f.onRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
+		if h.Type != wire.TypeScan {
+			return nil, false
+		}
+		m, err := wire.ParseScan(wire.Body(msg))
+		if err != nil {
+			t.Error(err)
+		}
+		out := wire.BeginScanReply(nil, h.ID)
+		switch pages++; pages {
+		case 1:
+			out = wire.AppendScanEntry(out, wire.ScanEntry{Version: 1, ValueLen: 3, Key: fakeKey})
+			out = wire.AppendScanEntry(out, wire.ScanEntry{Version: 2, ValueLen: 5, Key: behind, Value: []byte("older"), HasValue: true})
+			out = wire.EndScanReply(out, 0, 2, false, nil)
+		default:
+			if string(m.After) != string(fakeKey) || m.From {
+				t.Errorf("page %d is asked for behind %q, from %v", pages, m.After, m.From)
+			}
+			out = wire.AppendScanEntry(out, wire.ScanEntry{Version: 6, ValueLen: 5, Key: behind, Value: []byte("newer"), HasValue: true})
+			out = wire.EndScanReply(out, 0, 1, false, nil)
+		}
+		wire.SetCredits(out, 1)
+		return out, true
+	}
+	got := ""
+	for e, err := range c.Scan(t.Context(), ScanOptions{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got += fmt.Sprintf("%s=%s ", e.Key, e.Value)
+	}
+	if want := "the key=newer the key behind=newer "; got != want || pages != 2 {
+		t.Errorf("%s after %d pages; want %s", got, pages, want)
+	}
+}

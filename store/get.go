@@ -42,7 +42,7 @@ const copyLocked = 64 << 10
 // Errors: ErrNotFound, ErrKeyEmpty, ErrKeyTooLarge, ErrShard, ErrCorrupt (a
 // *CorruptError), ErrClosed, ErrFatal, ctx's.
 func (s *Store) Get(ctx context.Context, shard uint16, key, dst []byte) (Value, error) {
-	leave, err := s.enterRead(shard, key)
+	leave, err := s.enterRead(ctx, shard, key)
 	if err != nil {
 		return Value{}, err
 	}
@@ -87,7 +87,7 @@ func (s *Store) Get(ctx context.Context, shard uint16, key, dst []byte) (Value, 
 
 // Stat returns version and length of key's value. Errors as Get.
 func (s *Store) Stat(ctx context.Context, shard uint16, key []byte) (Info, error) {
-	leave, err := s.enterRead(shard, key)
+	leave, err := s.enterRead(ctx, shard, key)
 	if err != nil {
 		return Info{}, err
 	}
@@ -114,7 +114,10 @@ func (s *Store) Stat(ctx context.Context, shard uint16, key []byte) (Info, error
 
 // enterRead checks what can be checked without the shard, and keeps Close
 // from pulling memory and Pebble away until leave is called.
-func (s *Store) enterRead(shard uint16, key []byte) (leave func(), err error) {
+func (s *Store) enterRead(ctx context.Context, shard uint16, key []byte) (leave func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err // who asked may be gone since
+	}
 	if err := s.checkKey(shard, key); err != nil {
 		return nil, err
 	}

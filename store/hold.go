@@ -43,7 +43,7 @@ type pinned struct {
 // Errors as Get, and ErrOverloaded when Config.HoldBytes are held, or there is
 // no memory for the copy.
 func (s *Store) Hold(ctx context.Context, shard uint16, key []byte) (*Held, error) {
-	leave, err := s.enterRead(shard, key)
+	leave, err := s.enterRead(ctx, shard, key)
 	if err != nil {
 		return nil, err
 	}

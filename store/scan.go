@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -23,8 +24,12 @@ type ScanRequest struct {
 	KeysOnly bool   // leave values out
 }
 
-// ScanPage is a piece of the answer: a state of each key that was published at
-// some moment of the call. Pages of one scan are not a snapshot together.
+// ScanPage is a piece of the answer: the state of all its keys at one moment of
+// the call. Pages of one scan are not a snapshot together, but each is of a later
+// moment than the one before it. The last entry of a page may be of a later moment
+// than the others, or Omitted, to be asked for by a later Get: nothing of the page's
+// moment stands behind it, so who goes through a scan in order never meets an older
+// part of a batch behind a newer one.
 type ScanPage struct {
 	Entries []ScanEntry
 	More    bool   // there may be keys behind the last
@@ -34,14 +39,17 @@ type ScanPage struct {
 // ScanEntry is one key.
 type ScanEntry struct {
 	Key []byte
-	// Version is 0 if only the key was read (KeysOnly, value of 1 KiB and up,
-	// which lies apart from the key, in a store where nothing ever expired).
+	// Version is 0 if only the key was read, of a value of 1 KiB and up, which
+	// lies apart from the key: with KeysOnly in a store where nothing ever expired,
+	// and with Omitted where memory does not know the key. Of the latter Expiry is
+	// not known, and ValLen is 8 too large if it has one.
 	Version layout.Version
 	ValLen  int    // bytes
 	Expiry  uint64 // server time in microseconds since 1970; 0: never
 	Value   []byte
 	// Omitted says that there is a value and it was left out because it
-	// alone is larger than MaxBytes. Get it by its key.
+	// alone is larger than MaxBytes. Get it by its key; it may have expired, or
+	// been deleted since. It is the last of its page.
 	Omitted bool
 }
 
@@ -50,11 +58,17 @@ const (
 	maxScanLimit = 10_000
 	scanBytes    = 1 << 20
 	maxScanBytes = 64 << 20
+	// maxScanApart bounds the values that a page reads for the times in front of
+	// them alone. One more than that may be read.
+	maxScanApart = 4 << 20
 )
 
 // Scan returns one page. It reads Pebble, then waits until all that it may
 // have seen is published. Errors as Get.
 func (s *Store) Scan(ctx context.Context, req ScanRequest) (ScanPage, error) {
+	if err := ctx.Err(); err != nil {
+		return ScanPage{}, err
+	}
 	leave, err := s.enter()
 	if err != nil {
 		return ScanPage{}, err
@@ -102,6 +116,10 @@ type merge struct {
 	store   *Store
 	expires bool // some of the keys may
 	look    int  // keys that a page looks at, at most
+	apart   int  // bytes of values that it may still read for no more than their times
+	// known has for each shard the newest write that was published before the
+	// snapshot was taken, so that the snapshot has it, too.
+	known   []layout.Version
 	snap    *pebble.Snapshot
 	cursors cursors
 	all     []*pebble.Iterator
@@ -135,7 +153,13 @@ func (c *cursors) Pop() any {
 
 // openMerge positions an iterator at the first key of each shard.
 func (s *Store) openMerge(req ScanRequest) (*merge, error) {
-	m := &merge{store: s, look: maxScanLook, snap: s.db.NewSnapshot()}
+	m := &merge{store: s, look: maxScanLook, apart: maxScanApart, known: make([]layout.Version, len(s.shards))}
+	for i, sh := range s.shards {
+		sh.mu.Lock()
+		m.known[i] = sh.published
+		sh.mu.Unlock()
+	}
+	m.snap = s.db.NewSnapshot()
 	for _, sh := range s.shards {
 		lower, upper := prefixBounds(sh.id, req.Prefix)
 		if len(req.After) > 0 {
@@ -212,7 +236,7 @@ func (m *merge) page(ctx context.Context, req ScanRequest) (ScanPage, error) {
 		if n%256 == 255 && ctx.Err() != nil {
 			return ScanPage{}, ctx.Err()
 		}
-		if len(p.Entries) == req.Limit || n == m.look {
+		if len(p.Entries) == req.Limit || n == m.look || m.apart < 0 {
 			p.More = true
 			break
 		}
@@ -224,12 +248,16 @@ func (m *merge) page(ctx context.Context, req ScanRequest) (ScanPage, error) {
 			p.More = true
 			break
 		}
-		if last = e.Key; kind == entryFits {
+		if last = e.Key; kind != entryExpired {
 			left -= len(e.Key) + len(e.Value)
 			p.Entries = append(p.Entries, e)
 		}
 		if err := m.next(); err != nil {
 			return ScanPage{}, err
+		}
+		if kind == entryLast && !teeth.Off(teeth.F13ScanEnds) {
+			p.More = len(m.cursors) > 0
+			break
 		}
 	}
 	if p.More {
@@ -243,6 +271,7 @@ type entryKind uint8
 
 const (
 	entryFits     entryKind = iota
+	entryLast               // it fits, and is, or will be got, of a later moment than the page
 	entryTooLarge           // for what is left of the page, and it is not the first
 	entryExpired            // it is not there any more
 )
@@ -251,17 +280,28 @@ const (
 func (m *merge) entry(ctx context.Context, c cursor, keysOnly bool, left int, first bool) (e ScanEntry, kind entryKind, err error) {
 	e.Key = bytes.Clone(c.key)
 	lazy := c.iter.LazyValue()
-	e.ValLen = lazy.Len() - recordHeader
+	e.ValLen = max(0, lazy.Len()-recordHeader)
+	apart := lazy.Len() >= separateFrom                        // the value lies in a blob file
+	large := len(e.Key)+max(e.ValLen-8, 0) > left && !keysOnly // 8: it may have an expiry
 	switch {
-	case keysOnly && !first && len(e.Key) > left:
+	case keysOnly && !first && len(e.Key) > left, large && !first:
 		return e, entryTooLarge, nil
-	case keysOnly && lazy.Len() >= separateFrom && !m.expires:
-		// The value lies in a blob file: leave it there.
-		return e, entryFits, nil
-	case keysOnly && lazy.Len() >= separateFrom:
-		return m.ask(ctx, c, e, true, left, first)
-	case !keysOnly && !first && len(e.Key)+max(e.ValLen-8, 0) > left: // 8: it may have an expiry
-		return e, entryTooLarge, nil
+	case keysOnly && apart && !m.expires:
+		return e, entryFits, nil // leave it there
+	case (keysOnly || large) && apart:
+		// Not to be read for its times, either, where memory knows them.
+		if info, expired, ok := m.inMemory(c, e.Key); ok {
+			if expired {
+				return e, entryExpired, nil
+			}
+			e.Version, e.Expiry, e.ValLen = info.Version, info.Expiry, info.ValLen
+			return e.fitted(keysOnly, left, first)
+		}
+		if large {
+			e.Omitted = true
+			return e, entryLast, nil
+		}
+		m.apart -= lazy.Len()
 	}
 	b, err := iterValue(c.iter)
 	if err != nil {
@@ -281,8 +321,24 @@ func (m *merge) entry(ctx context.Context, c cursor, keysOnly bool, left int, fi
 	return e.fitted(keysOnly, left, first)
 }
 
+// inMemory says what the snapshot has under a key if memory knows that: its item is
+// from before the snapshot, and no write of it is in flight, which the snapshot may
+// have and memory not yet.
+func (m *merge) inMemory(c cursor, key []byte) (info Info, expired, ok bool) {
+	s, sh := m.store, m.store.shards[c.shard]
+	h := layout.HashKey(s.seed, key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	it, ok := sh.resident(s, h, key)
+	if !ok || it.Version > m.known[c.shard] || sh.inflight(h, key) != nil {
+		return Info{}, false, false
+	}
+	return Info{Version: it.Version, ValLen: it.ValLen, Expiry: it.Expiry}, s.isExpired(it.Expiry), true
+}
+
 // ask answers for one key as Get and Stat do: of a key that has expired only
-// they know whether a write that was judged before makes it live on.
+// they know whether a write that was judged before makes it live on. That is of a
+// later moment than the page.
 func (m *merge) ask(ctx context.Context, c cursor, e ScanEntry, keysOnly bool, left int, first bool) (ScanEntry, entryKind, error) {
 	info, err := m.store.Stat(ctx, c.shard, e.Key)
 	if err == nil && !keysOnly && len(e.Key)+info.ValLen <= left {
@@ -297,7 +353,11 @@ func (m *merge) ask(ctx context.Context, c cursor, e ScanEntry, keysOnly bool, l
 		return e, 0, err
 	}
 	e.Version, e.Expiry, e.ValLen = info.Version, info.Expiry, info.ValLen
-	return e.fitted(keysOnly, left, first)
+	e, kind, err := e.fitted(keysOnly, left, first)
+	if kind == entryFits {
+		kind = entryLast
+	}
+	return e, kind, err
 }
 
 // fitted is the end of entry: a value that is too large for the page is left
@@ -313,6 +373,7 @@ func (e ScanEntry) fitted(keysOnly bool, left int, first bool) (ScanEntry, entry
 		}
 	case first:
 		e.Value, e.Omitted = nil, true
+		return e, entryLast, nil
 	default:
 		return e, entryTooLarge, nil
 	}

@@ -174,6 +174,11 @@ func appendPage(dst []byte, id uint64, page store.ScanPage, size int, keysOnly b
 		used += need
 		count++
 		last = e.Key
+		if !keysOnly && !out.HasValue {
+			// The client gets it now, of a later moment than this page; what is
+			// behind it has to be later still (store.ScanPage).
+			break
+		}
 	}
 	more := page.More || count < len(page.Entries)
 	next := last

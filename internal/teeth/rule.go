@@ -247,6 +247,8 @@ const (
 	D8YoungerEnds
 	// D5OrderEnds: a write that does not settle is refused.
 	D5OrderEnds
+	// F13ScanEnds: a page of a scan ends at what is of a later moment.
+	F13ScanEnds
 
 	numRules
 )
@@ -359,6 +361,7 @@ var ruleNames = [numRules]string{
 	D7StagedUntilDone:   "D7 staging memory until the put is done",
 	D8YoungerEnds:       "D8 the younger of two ends",
 	D5OrderEnds:         "D5 ordering ends",
+	F13ScanEnds:         "F13 a page ends at what is later",
 }
 
 // String names the rule for test output.

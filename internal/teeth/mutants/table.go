@@ -140,6 +140,8 @@ var mutants = []mutant{
 	{teeth.D7RecordFilled, "a record is believed beyond what the peer has filled", "rdma/shm", "TestRecordBeyondTheFilled"},
 	{teeth.D7StagedUntilDone, "staging memory is given to the next put while the store uses it", "internal/server", "TestStagedUntilPublished"},
 	{teeth.D5OrderEnds, "a write is judged again and again while its key changes", "store", "TestOrderEnds"},
+	{teeth.F13ScanEnds, "a page goes on behind an entry of a later moment", "store", "TestScanPageIsOfOneMoment"},
+	{teeth.F13ScanEnds, "a client yields the rest of a page behind a value that it got later", "client", "TestScanGoesOnBehindALaterValue"},
 }
 
 // slow are tests that take a minute and more. They run with -seconds only; each
