@@ -25,6 +25,7 @@ type deafQP struct {
 	mu    sync.Mutex
 	sends []uint64 // IDs of signaled SENDs to complete
 	reads []uint64
+	serve []byte   // what READs find, if not nil: then they succeed
 	recvs []uint64 // posted, to be flushed by Close
 	types []wire.Type
 }
@@ -34,6 +35,9 @@ func (q *deafQP) PostSend(wrs []rdma.SendWR) (int, error) {
 	defer q.mu.Unlock()
 	for _, wr := range wrs {
 		if wr.Op == rdma.OpRDMARead {
+			if sge := wr.SGL[0]; q.serve != nil {
+				copy(sge.MR.Bytes()[sge.Off:][:sge.Len], q.serve)
+			}
 			q.reads = append(q.reads, wr.ID)
 			continue
 		}
@@ -89,6 +93,10 @@ func (q *deafQP) QPN() uint32                 { return 1 }
 func (q *deafQP) complete(l *lane) bool {
 	q.mu.Lock()
 	sends, reads := q.sends, q.reads
+	found := rdma.StatusRemAccessErr
+	if q.serve != nil {
+		found = rdma.StatusSuccess
+	}
 	q.sends, q.reads = nil, nil
 	q.mu.Unlock()
 	l.pollMu.Lock()
@@ -97,7 +105,7 @@ func (q *deafQP) complete(l *lane) bool {
 		l.complete(&rdma.WC{ID: id, Status: rdma.StatusSuccess})
 	}
 	for _, id := range reads {
-		l.complete(&rdma.WC{ID: id, Status: rdma.StatusRemAccessErr})
+		l.complete(&rdma.WC{ID: id, Status: found})
 	}
 	for _, s := range l.dirty {
 		s.dirty = false
@@ -109,22 +117,27 @@ func (q *deafQP) complete(l *lane) bool {
 
 // deafSession makes an open session over a deafQP.
 func deafSession(t testing.TB, srv *Server, open bool) (*session, *deafQP) {
+	return deafSessionOf(t, srv, srv.logins.find(wire.Tenant{}), open)
+}
+
+// deafSessionOf makes one of a login that uses the space srv.
+func deafSessionOf(t testing.TB, srv *Server, by *login, open bool) (*session, *deafQP) {
 	l := srv.devices[0].lanes[0]
 	q := &deafQP{t: t, lane: l, done: make(chan struct{})}
 	l.sessions.Add(1)
 	s := &session{
 		srv: srv, lane: l, qp: q, peer: "fuzz", quiet: make(chan struct{}), fetchSem: make(chan struct{}, 2),
 		connect: []byte("c"), accept: []byte("a"), connected: true, serverCredit: 1,
-		login: srv.logins.find(wire.Tenant{}), closed: make(chan struct{}),
+		login: by, closed: make(chan struct{}),
 	}
-	s.sealIn, s.sealOut = wire.NewSeals(nil, nil, nil)
-	q.seal, _ = wire.NewSeals(nil, nil, nil)
+	s.sealIn, s.sealOut = wire.NewSeals(by.Secret.Reveal(), s.connect, s.accept)
+	q.seal, _ = wire.NewSeals(by.Secret.Reveal(), s.connect, s.accept)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.inflight.Store(1)
 	s.allowed.Store(1)
 	s.replySize = minReplySize
 	var err error
-	if s.setup, err = srv.admit(source{"fuzz", "fuzz"}); s.setup == nil {
+	if s.setup, err = srv.root.admit(source{"fuzz", "fuzz"}); s.setup == nil {
 		t.Fatal(err)
 	}
 	srv.remember(s)
