@@ -134,6 +134,7 @@ func deafSessionOf(t testing.TB, srv *Server, by *login, open bool) (*session, *
 	q.seal, _ = wire.NewSeals(by.Secret.Reveal(), s.connect, s.accept)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.inflight.Store(1)
+	s.heard.Store(srv.now()) // or the janitor finds it silent since the start
 	s.allowed.Store(1)
 	s.replySize = minReplySize
 	var err error
