@@ -268,7 +268,7 @@ func (m *model) scan() {
 		}
 		for _, e := range page.Entries {
 			w, ok := m.keys[string(e.Key)]
-			if !ok || e.ValLen != len(w.value) || e.Version != w.version && !(req.KeysOnly && e.Version == 0) {
+			if !ok || e.ValLen != len(w.value) || e.Version != w.version && !((req.KeysOnly || e.Omitted) && e.Version == 0) {
 				m.t.Fatalf("step %d: scanned %q with %d bytes of %v; want %d of %v, %v", m.steps, clip(string(e.Key)), e.ValLen, e.Version, len(w.value), w.version, ok)
 			}
 			if value := string(e.Value); !req.KeysOnly && !e.Omitted && value != w.value || e.Omitted && e.ValLen+len(e.Key) <= req.MaxBytes {
