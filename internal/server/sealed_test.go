@@ -153,8 +153,8 @@ func (w *hostileWorld) settled() {
 		})
 	}
 	w.srv.sessMu.Lock()
-	if w.srv.setups != 0 || w.srv.opens != 0 {
-		t.Errorf("%d sessions being set up, %d open", w.srv.setups, w.srv.opens)
+	if len(w.srv.setups.places) != 0 || w.srv.opens != 0 {
+		t.Errorf("%d sessions being set up, %d open", len(w.srv.setups.places), w.srv.opens)
 	}
 	w.srv.sessMu.Unlock()
 	if state, digest := w.srv.cluster.mapState(); state != wire.MapCommitted || digest != w.m.Digest() {
