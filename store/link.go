@@ -85,12 +85,21 @@ func (s *Store) makeLive(sh *shard, ref index.Ref, slot layout.Slot, v layout.Ve
 	}
 }
 
+// deadVersion is the version of an item that is killed and shows none. No write
+// has it: epochs begin at 1, and a cache numbers from the time of day.
+const deadVersion layout.Version = 1
+
 // kill makes the item of a slot unreadable. One that is held for a reader
 // becomes Held instead: for everybody else that is as good as dead, and the
 // reader who was given the place can still verify it. Caller holds mu.
 func (s *Store) kill(sh *shard, slot layout.Slot) {
 	mem := s.table.Bytes(slot.Place(), layout.ItemHeaderSize)
 	v, _ := layout.LoadState(mem)
+	if v == 0 {
+		// The header is damaged, and no item has version 0. Any version will do
+		// that no write was given, because a dead item proves nothing.
+		v = deadVersion
+	}
 	state := layout.Dead
 	if h := sh.held[slot.Place()]; h != nil && !teeth.Off(teeth.F11HeldState) {
 		h.killed = true
