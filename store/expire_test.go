@@ -36,12 +36,7 @@ func (n *node) pass(f *fakeTime, d time.Duration) {
 
 // tick does what runClock does.
 func (n *node) tick() {
-	n.clock.draw(clockEvery)
-	if n.clock.near() {
-		n.clock.raising.Lock()
-		n.boundClock(boundAhead)
-		n.clock.raising.Unlock()
-	}
+	n.tickClock()
 }
 
 // listedKeys counts the entries of expiries in Pebble.

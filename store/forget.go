@@ -45,7 +45,7 @@ func (s *Store) openRequests() error {
 		return nil
 	}
 	if s.facts.clock != 0 {
-		if !s.boundClock(boundAhead) {
+		if bound, ok := s.clock.raise(); ok && !s.boundClock(bound) {
 			return s.fence.failed()
 		}
 		for _, sh := range s.shards {

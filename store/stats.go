@@ -94,6 +94,8 @@ type Stats struct {
 	// ResultsShort: results had to be forgotten early, there are too many.
 	ResultsShort bool      `json:"results_short"`
 	ServerTime   time.Time `json:"server_time"` // by which keys expire
+	// ClockAhead is how far that is ahead of the wall clock; negative: behind.
+	ClockAhead time.Duration `json:"clock_ahead_ns"`
 
 	DiskFree      uint64      `json:"disk_free"`    // bytes; 0 if unknown
 	PutsRefused   bool        `json:"puts_refused"` // for want of disk space
@@ -151,7 +153,7 @@ func (s *Store) Stats() Stats {
 	st.Retries, st.Conditions, st.BatchWrites, st.Expired = c.retries.Load(), c.conditions.Load(), c.batchWrites.Load(), c.expired.Load()
 	st.Remembered, st.TooLate, st.ResultsShort = s.dedup.count(), c.tooLate.Load(), s.dedup.short()
 	st.Unsettled = c.unsettled.Load()
-	st.ServerTime = s.Now()
+	st.ServerTime, st.ClockAhead = s.Now(), s.ClockAhead()
 	st.InflightBytes, st.Inflight = s.gate.inside()
 	for _, sh := range s.shards {
 		sh.mu.Lock()

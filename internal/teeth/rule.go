@@ -109,6 +109,8 @@ const (
 	D5WatchBatch
 	// F12SteadyTime: the server's time follows the monotonic clock, whatever the wall clock does.
 	F12SteadyTime
+	// F12CrashesAdd: the bound of the server's time is at most 6 s ahead of the wall clock.
+	F12CrashesAdd
 	// F2PartVersions: each part of a batch has a version of its own.
 	F2PartVersions
 	// D7RightsAfterHello: a connection reads nothing before its client has proved the secret.
@@ -292,6 +294,7 @@ var ruleNames = [numRules]string{
 	D5WatchSkipped:      "D5 missed events are admitted",
 	D5WatchBatch:        "D5 batches of events are marked",
 	F12SteadyTime:       "F12 time does not jump",
+	F12CrashesAdd:       "F12 crashes do not add up",
 	F2PartVersions:      "F2 versions of parts",
 	D7RightsAfterHello:  "D7 no rights before Hello",
 	D7ValueChecksum:     "F10 checksum of what was READ",

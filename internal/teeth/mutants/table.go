@@ -57,6 +57,7 @@ var mutants = []mutant{
 	{teeth.F31RecordInBatch, "the result of a request is kept in memory only", "store", "TestRetries"},
 	{teeth.F31RetryAge, "what is unknown is taken for new", "store", "TestResultsForgotten"},
 	{teeth.F12SteadyTime, "the server's time is the wall clock's", "store", "TestClockSlews"},
+	{teeth.F12CrashesAdd, "the bound is kept ahead of the clock whatever the wall clock says", "store", "TestCrashesDoNotAddUp"},
 	{teeth.F2PartVersions, "the parts of a batch share one version", "store", "TestBatch"},
 	{teeth.D4Checksum, "an item is believed although its checksum is wrong", "client", "TestDamageIsReported"},
 	{teeth.D7RightsAfterHello, "a connection can READ from the start", "internal/server", "TestReadBeforeHello"},
