@@ -113,6 +113,7 @@ func (s *Store) kill(sh *shard, slot layout.Slot) {
 func (s *Store) unlink(sh *shard, w *Write) {
 	sh.fill.touch(w.Key)
 	sh.ix.RemoveSlotless(w.hash) // if it was counted, the next segment need not
+	s.trace(sh, w.hash)
 	ref, found := sh.find(w.hash, w.Key)
 	if !found {
 		return

@@ -341,7 +341,8 @@ func (s *Store) start() {
 	}
 	s.disk.look(s.cfg)
 	if !s.cfg.noKeeper {
-		s.workers.Add(2)
+		s.workers.Add(3)
+		go s.runSweeper()
 		go s.runKeeper()
 		go s.runExpirer()
 	}

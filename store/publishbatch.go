@@ -73,6 +73,7 @@ func (s *Store) batchKill(sh *shard, e *Write) layout.Slot {
 	if e.removes() {
 		sh.fill.touch(e.Key)
 		sh.ix.RemoveSlotless(e.hash)
+		s.trace(sh, e.hash)
 	}
 	if !found {
 		return 0

@@ -55,6 +55,7 @@ type shard struct {
 	full     bool // the fill is over
 
 	coldShard
+	sweptShard
 	fill  fillState
 	held  map[layout.Place]*pinned // live items that are kept for a reader
 	slots uint64                   // keys whose slot leads to an item
@@ -70,6 +71,9 @@ type publishWaiter struct {
 func (sh *shard) overlayPut(w *Write) {
 	w.older = sh.overlay[w.hash]
 	sh.overlay[w.hash] = w
+	if !teeth.Off(teeth.F7SweepTold) {
+		sh.keep(w.hash)
+	}
 }
 
 // overlayRemove takes out a write that was just published: the oldest of its

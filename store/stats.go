@@ -18,6 +18,7 @@ type counters struct {
 
 	evicted, promoted, refused, promotionsLost atomic.Uint64
 	slotsDropped, dropped, cleared, touches    atomic.Uint64
+	slotsSwept, sweptKeys                      atomic.Uint64
 
 	retries, conditions, batchWrites, expired   atomic.Uint64
 	scrubbed, scrubbedBytes, scrubPasses        atomic.Uint64
@@ -43,6 +44,8 @@ type Stats struct {
 	Refused      uint64 `json:"refused"`       // gets whose key was not worth the coldest item
 	Overtaken    uint64 `json:"overtaken"`     // promotions that a write was faster than
 	SlotsDropped uint64 `json:"slots_dropped"` // Pebble-only slots given up for a count
+	SlotsSwept   uint64 `json:"slots_swept"`   // Pebble-only slots of deleted keys that were cleared
+	SweptKeys    uint64 `json:"swept_keys"`    // keys that were read from Pebble for that
 	Dropped      uint64 `json:"dropped"`       // mode cache: keys that are gone
 	Cleared      uint64 `json:"cleared"`       // runs of memory emptied for another size class
 	Touches      uint64 `json:"touches"`       // gets reported by clients
@@ -149,6 +152,7 @@ func (s *Store) Stats() Stats {
 	}
 	st.Evicted, st.Promoted, st.Refused, st.Overtaken = c.evicted.Load(), c.promoted.Load(), c.refused.Load(), c.promotionsLost.Load()
 	st.SlotsDropped, st.Dropped, st.Cleared, st.Touches = c.slotsDropped.Load(), c.dropped.Load(), c.cleared.Load(), c.touches.Load()
+	st.SlotsSwept, st.SweptKeys = c.slotsSwept.Load(), c.sweptKeys.Load()
 	st.SketchBytes = uint64(len(s.sketch.words) * 8)
 	st.Retries, st.Conditions, st.BatchWrites, st.Expired = c.retries.Load(), c.conditions.Load(), c.batchWrites.Load(), c.expired.Load()
 	st.Remembered, st.TooLate, st.ResultsShort = s.dedup.count(), c.tooLate.Load(), s.dedup.short()

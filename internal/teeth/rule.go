@@ -111,6 +111,12 @@ const (
 	F12SteadyTime
 	// F12CrashesAdd: the bound of the server's time is at most 6 s ahead of the wall clock.
 	F12CrashesAdd
+	// F7SweepReads: a Pebble-only slot is cleared only if no key in Pebble may be its own.
+	F7SweepReads
+	// F7SweepTold: nor one that was written since that was looked at.
+	F7SweepTold
+	// F7SweepFlight: nor one of which a write was in flight then.
+	F7SweepFlight
 	// F2PartVersions: each part of a batch has a version of its own.
 	F2PartVersions
 	// D7RightsAfterHello: a connection reads nothing before its client has proved the secret.
@@ -295,6 +301,9 @@ var ruleNames = [numRules]string{
 	D5WatchBatch:        "D5 batches of events are marked",
 	F12SteadyTime:       "F12 time does not jump",
 	F12CrashesAdd:       "F12 crashes do not add up",
+	F7SweepReads:        "F7 a swept slot has no key",
+	F7SweepTold:         "F7 nor one written since",
+	F7SweepFlight:       "F7 nor one with a write in flight",
 	F2PartVersions:      "F2 versions of parts",
 	D7RightsAfterHello:  "D7 no rights before Hello",
 	D7ValueChecksum:     "F10 checksum of what was READ",

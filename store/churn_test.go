@@ -1,0 +1,98 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+var churnFor = flag.Duration("churn.for", 0, "TestChurn: how long the churn goes on, of the server's time; 0: a short one")
+
+// TestChurn has keys written, deleted and expired under a full memory, and gets
+// by a skewed distribution beside it. The share of gets that are answered by
+// READs alone, misses included, stays what it was after a minute: what deleted
+// keys leave in the index is cleared. Time is virtual: a minute takes seconds.
+func TestChurn(t *testing.T) {
+	// The figures of a node with 48 MiB and 200,000 keys, by 16.
+	limit, keys, writes, gets, last := uint64(4<<20), 12_500, 100, 200, 8*time.Minute
+	if *churnFor > 0 {
+		limit, keys, writes, gets, last = 48<<20, 200_000, 1500, 1000, *churnFor
+	} else if underRace {
+		t.Skip("one goroutine; TestSweepRuns runs under the race detector")
+	}
+	c, f := timedConfig(fullConfig(limit))
+	n := open(t, c)
+	n.fill()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	name := func(k int) (uint16, []byte) { return uint16(k % 4), fmt.Appendf(nil, "key-%08d", k) }
+	value := []byte(pattern(600, "v"))
+	put := func(k int, ttl time.Duration) {
+		shard, key := name(k)
+		err := n.Do(t.Context(), &Write{Shard: shard, Key: key, Value: value, TTL: ttl})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for k := range keys {
+		put(k, 0)
+	}
+	zipf := rand.NewZipf(rng, 1.1, 20, uint64(keys-1))
+	r := n.reader()
+	var sw sweeper
+	ctx := context.Background()
+	began := time.Now()
+	// share plays one minute and returns the share of its gets that needed no SEND.
+	share := func() float64 {
+		all, asked := 0, 0
+		for range 60 {
+			for range writes {
+				k := rng.IntN(keys)
+				switch x := rng.IntN(100); {
+				case x < 25:
+					shard, key := name(k)
+					if _, err := n.Delete(ctx, shard, key); err != nil {
+						t.Fatal(err)
+					}
+				case x < 40:
+					put(k, 20*time.Second)
+				default:
+					put(k, 0)
+				}
+			}
+			for range gets {
+				shard, key := name(int(zipf.Uint64()))
+				all++
+				if _, _, _, ask := r.get(int(shard), string(key)); ask {
+					asked++
+					if _, err := n.Get(ctx, shard, key, nil); err != nil && !errors.Is(err, ErrNotFound) {
+						t.Fatal(err)
+					}
+				}
+			}
+			n.pass(f, time.Second)
+			n.expire()
+			n.lease()
+			if err := n.sweepSome(&sw, sweepRate); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return 1 - float64(asked)/float64(all)
+	}
+	first := share()
+	now := first
+	for minute := 2; minute <= int(last/time.Minute); minute++ {
+		now = share()
+		st := n.Stats()
+		t.Logf("minute %d: %.1f %% one-sided, %.1f %% in the first; %d keys in memory, %d slots of others, %d swept, %d keys read for that (%v)",
+			minute, 100*now, 100*first, st.Keys, st.PebbleOnly, st.SlotsSwept, st.SweptKeys, time.Since(began).Round(time.Second))
+	}
+	if now < 0.95*first {
+		t.Errorf("%.1f %% of gets are one-sided at the end, %.1f %% in the first minute", 100*now, 100*first)
+	}
+}

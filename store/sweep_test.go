@@ -1,0 +1,226 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// sweepAll makes passes over every shard that has traces, by hand.
+func (n *node) sweepAll() {
+	n.t.Helper()
+	var sw sweeper
+	for range 2 * len(n.shards) {
+		if err := n.sweepSome(&sw, 1<<20); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+}
+
+// TestSweep: keys that are deleted, or expire, while they are out of memory are
+// asked for by SEND, until the sweeper has been there; then a reader proves that
+// they are absent. Those that are there keep their slots.
+func TestSweep(t *testing.T) {
+	c, f := timedConfig(testConfig(memFS()))
+	n := open(t, c)
+	n.fill()
+	r := n.reader()
+	const keys = 200
+	for i := range keys {
+		w := Write{Shard: uint16(i % 4), Key: fmt.Appendf(nil, "key-%d", i), Value: []byte("v")}
+		if i%4 == 3 {
+			w.TTL = 20e9
+		}
+		n.do(w)
+		n.evictKey(i%4, fmt.Sprintf("key-%d", i))
+	}
+	n.sweepAll()
+	if st := n.Stats(); st.SlotsSwept != 0 || st.SweptKeys != 0 || st.PebbleOnly != keys {
+		t.Fatalf("nothing was deleted: %+v", st)
+	}
+	for i := 0; i < keys; i += 4 { // of shard 0, one by one
+		n.del(0, fmt.Sprintf("key-%d", i))
+	}
+	batch := Write{Shard: 1, Op: OpBatch}
+	for i := 1; i < keys; i += 4 { // of shard 1, in a batch
+		batch.Parts = append(batch.Parts, Part{Key: fmt.Appendf(nil, "key-%d", i), Delete: true})
+	}
+	n.do(batch)
+	n.pass(f, 30e9) // of shard 3
+	n.expire()
+	for i := range keys {
+		r.wantAsk(i%4, fmt.Sprintf("key-%d", i))
+	}
+	n.sweepAll()
+	for i := range keys {
+		if i%4 == 2 {
+			r.wantAsk(2, fmt.Sprintf("key-%d", i))
+		} else {
+			r.wantAbsent(i%4, fmt.Sprintf("key-%d", i))
+		}
+	}
+	if st := n.Stats(); st.SlotsSwept != keys*3/4 || st.PebbleOnly != keys/4 {
+		t.Errorf("%d slots swept, %d left", st.SlotsSwept, st.PebbleOnly)
+	}
+}
+
+// TestSweepModel runs random puts, deletes, evictions, promotions and leases
+// against a few keys while the sweeper goes on, a few keys of Pebble at a time. No
+// reader ever calls a key absent that is there, or finds one that is not.
+func TestSweepModel(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	c := testConfig(memFS())
+	c.noKeeper, c.Sync = true, Off
+	n := open(t, c)
+	n.fill()
+	r := n.reader()
+	const keys = 24
+	want := make([]string, keys)
+	key := func(k int) string { return fmt.Sprintf("key-%d", k) }
+	check := func(k int, step int) {
+		t.Helper()
+		_, got, found, ask := r.get(0, key(k))
+		if !ask && (found != (want[k] != "") || found && got != want[k]) {
+			t.Fatalf("seed %d, step %d: a reader says of %s %q, %v; it is %q", seed, step, key(k), got, found, want[k])
+		}
+		if got, found := n.get(0, key(k)); found != (want[k] != "") || got != want[k] {
+			t.Fatalf("seed %d, step %d: the server says of %s %q, %v; it is %q", seed, step, key(k), got, found, want[k])
+		}
+	}
+	sw := sweeper{cost: make([]int, len(n.shards))}
+	steps, asked, proved := 30_000, 0, 0
+	for step := range steps {
+		k := rng.IntN(keys)
+		switch x := rng.IntN(100); {
+		case x < 20:
+			want[k] = fmt.Sprint("value ", step)
+			n.put(0, key(k), want[k])
+		case x < 35:
+			want[k] = ""
+			n.del(0, key(k))
+		case x < 60:
+			n.evictKey(0, key(k))
+		case x < 62:
+			n.lease()
+		case x < 85:
+			// A part of a pass: what comes next may be behind it or before it.
+			if sw.on {
+				sh := n.shards[sw.shard]
+				var met []layout.Hash
+				most := 1 + rng.IntN(8)
+				done, err := n.keysFrom(sh, &sw.from, func(key []byte) bool {
+					met = append(met, layout.HashKey(n.seed, key))
+					return len(met) < most
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				n.swept(&sw, met, done)
+			} else {
+				n.beginSweep(&sw)
+			}
+		default:
+			check(k, step)
+			if _, _, _, ask := r.get(0, key(k)); ask {
+				asked++
+			} else if want[k] == "" {
+				proved++
+			}
+		}
+		if step%50 == 0 {
+			for k := range keys {
+				check(k, step)
+			}
+		}
+	}
+	if st := n.Stats(); st.SlotsSwept < uint64(steps)/100 || asked == 0 || proved == 0 {
+		t.Errorf("met too little: %d slots swept, %d asked, %d proved absent", st.SlotsSwept, asked, proved)
+	}
+}
+
+// TestSweepWaitsForFlight: a key in Pebble only is deleted, and Pebble shows that
+// before it is durable. Its slot was traced by an earlier delete. The sweeper
+// leaves it: a crash may bring the key back, so nobody may be told yet that it is
+// absent.
+func TestSweepWaitsForFlight(t *testing.T) {
+	fs := newStalledFS()
+	c := testConfig(fs)
+	c.noKeeper = true
+	n := open(t, c)
+	n.fill()
+	n.put(0, "k", "first")
+	n.evictKey(0, "k")
+	n.del(0, "k")
+	n.put(0, "k", "second")
+	n.evictKey(0, "k")
+	release := fs.stall()
+	defer release()
+	done := make(chan struct{})
+	if err := n.Submit(&Write{Key: []byte("k"), Op: OpDelete, Done: func(*Write) { close(done) }}); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "Pebble to show the delete", func() bool {
+		_, closer, err := n.readRecord(n.shards[0], []byte("k"))
+		if err == nil {
+			closer.Close()
+		}
+		return errors.Is(err, ErrNotFound)
+	})
+	n.sweepAll()
+	r := n.reader()
+	r.wantAsk(0, "k")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if v, err := n.Get(ctx, 0, []byte("k"), nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("Get = %q, %v before the delete is durable", v.Data, err)
+	}
+	release()
+	<-done
+	n.sweepAll()
+	r.wantAbsent(0, "k")
+	n.wantAbsent(0, "k")
+}
+
+// TestSweepKeepsShared: a slot whose trace was left by one key stays while
+// another that it stands for, too, is there.
+func TestSweepKeepsShared(t *testing.T) {
+	c := testConfig(memFS())
+	c.noKeeper = true
+	n := open(t, c)
+	n.fill()
+	r := n.reader()
+	n.put(0, "k", "value")
+	n.evictKey(0, "k")
+	// As a delete of a key leaves it whose hash agrees with k's in the 56 bits.
+	sh, h := n.shards[0], layout.HashKey(n.seed, []byte("k"))
+	sh.mu.Lock()
+	n.trace(sh, h)
+	traced := len(sh.traces)
+	sh.mu.Unlock()
+	if traced != 1 {
+		t.Fatal("no trace")
+	}
+	n.sweepAll()
+	r.wantAsk(0, "k")
+	n.want(0, "k", "value")
+	if st := n.Stats(); st.SlotsSwept != 0 || st.SweptKeys == 0 {
+		t.Errorf("%d slots swept, %d keys read", st.SlotsSwept, st.SweptKeys)
+	}
+}
+
+// TestSweepRuns: the background pass works by itself.
+func TestSweepRuns(t *testing.T) {
+	n := open(t, testConfig(memFS()))
+	n.fill()
+	n.put(1, "k", "value")
+	n.evictKey(1, "k")
+	n.del(1, "k")
+	waitFor(t, "the slot to be cleared", func() bool { return n.Stats().PebbleOnly == 0 })
+	n.reader().wantAbsent(1, "k")
+}
