@@ -27,10 +27,16 @@ import (
 const maxNameless = 256
 
 // repair repairs the damaged item of a slot. Caller holds no lock; the item may
-// have changed since it was seen.
-func (s *Store) repair(sh *shard, slot layout.Slot) {
+// have changed since it was seen. stale: it has not been live for a whole pass,
+// so that its state is damage too, unless a write of its key is still in flight.
+func (s *Store) repair(sh *shard, slot layout.Slot, stale bool) {
 	sh.mu.Lock()
-	if _, found := sh.refOf(slot); !found || s.verifies(slot) && !teeth.Off(teeth.D5ScrubTrusts) {
+	_, found := sh.refOf(slot)
+	if found && !teeth.Off(teeth.D5ScrubTrusts) {
+		it, whole := s.inspectItem(slot)
+		found = !whole || it.State != layout.Live && stale && sh.inflight(layout.HashKey(s.seed, it.Key()), it.Key()) == nil
+	}
+	if !found {
 		sh.mu.Unlock()
 		return
 	}

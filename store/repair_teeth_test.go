@@ -29,7 +29,7 @@ func TestF6Repair(t *testing.T) {
 					n.put(1, "k", "new value")
 				}
 			})
-			n.repair(n.shards[1], slot)
+			n.repair(n.shards[1], slot, false)
 			r := n.reader()
 			_, got, ok, ask := r.get(1, "k")
 			if !ask && (ok == del || ok && got != "new value") {

@@ -102,7 +102,7 @@ func (s *Store) runScrub() {
 func (s *Store) scrubSome() (bytes int) {
 	sc := &s.scrub
 	sh := s.shards[sc.shard]
-	var bad []layout.Slot
+	var bad, stale []layout.Slot
 	var large []item
 	sh.mu.Lock()
 	next, looked, done := sh.ix.Walk(sc.at, scrubStep/slotBytes, func(r index.Ref) bool {
@@ -121,7 +121,7 @@ func (s *Store) scrubSome() (bytes int) {
 				sc.suspects[slot] = view.Version
 			}
 			if v, ok := sc.before[slot]; ok && v == view.Version {
-				bad = append(bad, slot)
+				stale = append(stale, slot)
 			}
 			bytes += view.Need()
 		case view.Chunks > 0:
@@ -142,7 +142,10 @@ func (s *Store) scrubSome() (bytes int) {
 		s.slabs.Unpin(large[i].slot.Place())
 	}
 	for _, slot := range bad {
-		s.repair(sh, slot)
+		s.repair(sh, slot, false)
+	}
+	for _, slot := range stale {
+		s.repair(sh, slot, true)
 	}
 	sc.at = next
 	s.counts.scrubbedBytes.Add(uint64(bytes))
@@ -172,13 +175,21 @@ func (s *Store) scrubbedShard(sh *shard) {
 // verifies says whether the item of a slot in force is whole, and live. Caller
 // holds mu.
 func (s *Store) verifies(slot layout.Slot) bool {
+	it, whole := s.inspectItem(slot)
+	return whole && it.State == layout.Live
+}
+
+// inspectItem reads the item of a slot in force; whole: all its checksums hold.
+// Unlike itemAt it reports nothing. One that is whole and not live is no damage
+// in itself: a write in flight may have hidden it. Caller holds mu.
+func (s *Store) inspectItem(slot layout.Slot) (it item, whole bool) {
 	mem := s.table.Bytes(slot.Place(), layout.ClassSize(slot.Class()))
 	view, err := layout.ParseItem(mem, s.incarnation, slot.Place())
-	if err != nil || view.State != layout.Live {
-		return false
+	if err != nil {
+		return item{}, false
 	}
-	it := item{ItemView: view, slot: slot, mem: mem}
-	return it.verified(it.value())
+	it = item{ItemView: view, slot: slot, mem: mem}
+	return it, it.verified(it.value())
 }
 
 // lookInto looks at the items that could be a key's.
@@ -188,18 +199,29 @@ func (s *Store) lookInto(r damageReport) {
 	}
 	sh, h := s.shards[r.shard], layout.HashKey(s.seed, r.key)
 	var bad []layout.Slot
+	dead := false
 	sh.mu.Lock()
 	sh.ix.Find(h, func(slot layout.Slot) bool {
-		if slot.Class() <= layout.NumClasses && (!s.verifies(slot) || teeth.Off(teeth.D5ScrubTrusts)) {
+		if slot.Class() > layout.NumClasses {
+			return false
+		}
+		switch it, whole := s.inspectItem(slot); {
+		case !whole, teeth.Off(teeth.D5ScrubTrusts):
 			bad = append(bad, slot)
+		case it.State != layout.Live:
+			dead = true // if it stays so, the background pass sees to it
 		}
 		return false
 	})
 	sh.mu.Unlock()
 	for _, slot := range bad {
-		s.repair(sh, slot)
+		s.repair(sh, slot, false)
 	}
-	if len(bad) == 0 {
+	switch {
+	case len(bad) > 0:
+	case dead:
+		s.counts.reportsDead.Add(1)
+	default:
 		s.counts.reportsFalse.Add(1)
 	}
 }

@@ -148,7 +148,7 @@ func TestRepairGivesWay(t *testing.T) {
 				n.put(1, "k", "new value")
 			}
 		}()
-		n.repair(sh, slot)
+		n.repair(sh, slot, false)
 		<-done
 		for range 2 {
 			if del {

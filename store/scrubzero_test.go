@@ -3,8 +3,11 @@ package store
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/rdmakv/rdmakv/store/index"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -229,3 +232,51 @@ func TestRuinedUnderWrites(t *testing.T) {
 		t.Error("no slot")
 	}
 }
+
+// TestReportOfADeadItem: a touch in flight makes its key's item dead, and its slot
+// stays. A client that reports it as damaged raises no alarm, and nothing is
+// repaired; nor does the scrubber take it for damage while the touch waits for the
+// disk, however long that takes.
+func TestReportOfADeadItem(t *testing.T) {
+	fs := newStalledFS()
+	c := testConfig(fs)
+	c.noKeeper = true
+	var alarms atomic.Int64
+	c.Logger = slog.New(alarmHandler{&alarms})
+	n := open(t, c)
+	n.fill()
+	n.do(Write{Shard: 1, Key: []byte("k"), Value: []byte("v"), TTL: time.Hour})
+	old := n.placeOf(1, "k")
+	release := fs.stall()
+	defer release()
+	done := make(chan struct{})
+	if err := n.Submit(&Write{Shard: 1, Op: OpTouch, Key: []byte("k"), TTL: 2 * time.Hour, Done: func(*Write) { close(done) }}); err != nil {
+		t.Fatal(err)
+	}
+	if _, state := layout.LoadState(n.table.Bytes(old.Place(), layout.ItemHeaderSize)); state != layout.Dead {
+		t.Fatalf("a touch in flight leaves the item %v", state)
+	}
+	n.Damaged(1, []byte("k"), old.Place(), 1)
+	n.lookInto(<-n.scrub.reports)
+	n.scrubAll(3)
+	st := n.Stats()
+	if st.ReportsDead != 1 || st.ReportsFalse != 0 || st.Damaged != 0 || st.Repaired+st.RepairsLost+st.Orphans != 0 || alarms.Load() != 0 {
+		t.Errorf("%d errors logged; %+v", alarms.Load(), st)
+	}
+	release()
+	<-done
+	n.reader().want(1, "k", "v")
+}
+
+// alarmHandler counts errors.
+type alarmHandler struct{ n *atomic.Int64 }
+
+func (h alarmHandler) Enabled(context.Context, slog.Level) bool { return true }
+func (h alarmHandler) Handle(_ context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelError {
+		h.n.Add(1)
+	}
+	return nil
+}
+func (h alarmHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
+func (h alarmHandler) WithGroup(string) slog.Handler      { return h }

@@ -24,6 +24,7 @@ type counters struct {
 	scrubbed, scrubbedBytes, scrubPasses        atomic.Uint64
 	repaired, repairsLost, orphans              atomic.Uint64
 	damageReports, reportsDropped, reportsFalse atomic.Uint64
+	reportsDead                                 atomic.Uint64
 }
 
 // Stats is a store in numbers. Counters run from Open; each value is read at
@@ -84,6 +85,7 @@ type Stats struct {
 	Orphans        uint64 `json:"orphans"`         // damaged items that were nobody's, or had no copy
 	DamageReports  uint64 `json:"damage_reports"`  // of clients
 	ReportsFalse   uint64 `json:"reports_false"`   // ... where the server found nothing
+	ReportsDead    uint64 `json:"reports_dead"`    // ... where it found an item that was whole and dead: a write of it was in flight
 	ReportsDropped uint64 `json:"reports_dropped"` // ... beyond the bound
 	Corrupt        uint64 `json:"corrupt"`         // records on the disk that did not verify
 
@@ -154,6 +156,7 @@ func (s *Store) Stats() Stats {
 	st.SlotsDropped, st.Dropped, st.Cleared, st.Touches = c.slotsDropped.Load(), c.dropped.Load(), c.cleared.Load(), c.touches.Load()
 	st.SlotsSwept, st.SweptKeys = c.slotsSwept.Load(), c.sweptKeys.Load()
 	st.SketchBytes = uint64(len(s.sketch.words) * 8)
+	st.ReportsDead = c.reportsDead.Load()
 	st.Retries, st.Conditions, st.BatchWrites, st.Expired = c.retries.Load(), c.conditions.Load(), c.batchWrites.Load(), c.expired.Load()
 	st.Remembered, st.TooLate, st.ResultsShort = s.dedup.count(), c.tooLate.Load(), s.dedup.short()
 	st.Unsettled = c.unsettled.Load()
