@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // What a call can fail with. Every error of this package is an *Error that
@@ -154,7 +155,14 @@ type causeError struct {
 	class, cause error
 }
 
-func (e *causeError) Error() string   { return e.class.Error() + ": " + e.cause.Error() }
+func (e *causeError) Error() string {
+	class, cause := e.class.Error(), e.cause.Error()
+	if rest, same := strings.CutPrefix(cause, class); same && (rest == "" || strings.HasPrefix(rest, ":")) {
+		return cause // a server's words for the same thing
+	}
+	return class + ": " + cause
+}
+
 func (e *causeError) Unwrap() []error { return []error{e.class, e.cause} }
 
 // because wraps cause in class; without a cause it is class itself.

@@ -100,6 +100,14 @@ func dbGet(db pebble.Reader, key []byte) (b []byte, closer io.Closer, err error)
 	return db.Get(key)
 }
 
+// A fullError is ErrNoSpace at a start. That one's advice, to delete keys, is for
+// a server that runs.
+type fullError struct{ err error }
+
+func (e *fullError) Error() string        { return "no disk space left: " + e.err.Error() }
+func (e *fullError) Is(target error) bool { return target == ErrNoSpace }
+func (e *fullError) Unwrap() error        { return e.err }
+
 // openFault turns an error met while opening dir into an OpenError that says
 // what it is and what to do.
 func openFault(dir string, err error) error {
@@ -121,7 +129,8 @@ func openFault(dir string, err error) error {
 		e.Err = fmt.Errorf("%w: %w", ErrNoAccess, err)
 		e.Hint = "give it to the user that runs the server"
 	case errors.Is(err, syscall.ENOSPC):
-		e.Err = fmt.Errorf("%w: %w", ErrNoSpace, err)
+		e.Err = &fullError{err}
+		e.Hint = "free some: every start writes a few KiB, also where only gets are to be served"
 	case errors.Is(err, syscall.EROFS):
 		e.Err = fmt.Errorf("%w: %w", ErrReadOnlyDisk, err)
 	case errors.Is(err, syscall.ENOTDIR):

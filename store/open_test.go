@@ -125,7 +125,7 @@ func TestOpenRefuses(t *testing.T) {
 			fs: func(t *testing.T) vfs.FS { return failing(made(t, 4), under(errorfs.OpCreate), fs.ErrPermission) }},
 		{name: "a read-only disk", want: ErrReadOnlyDisk,
 			fs: func(t *testing.T) vfs.FS { return failing(made(t, 4), under(errorfs.OpCreate), syscall.EROFS) }},
-		{name: "a full disk", want: ErrNoSpace,
+		{name: "a full disk", want: ErrNoSpace, text: "free some: every start writes",
 			fs: func(t *testing.T) vfs.FS { return failing(made(t, 4), under(errorfs.OpCreate), syscall.ENOSPC) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -94,7 +94,9 @@ memory, where clients read them by RDMA, and on disk.
 Without a command it serves. Every flag below is also a key of config.yaml and
 a variable RDMAKV_...; the flag wins, then the variable, then the file.
 
-Exit codes: 0 ended as told, 1 error, 2 wrong usage or configuration.`,
+Exit codes: 0 ended as told, 1 error, 2 wrong usage or configuration. SIGTERM on a
+full disk ends it with 1, because the mark of a clean stop cannot be written;
+everything acknowledged is there at the next start.`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		Args:              cobra.NoArgs,
