@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -134,11 +135,13 @@ func (s *Store) adopt(old identity) (err error) {
 	}
 	s.facts.id = newIdentity()
 	s.facts.epoch += epochsPerRestore
+	source := append(binary.LittleEndian.AppendUint16(nil, s.facts.epoch), old.id[:]...)
 	b := s.db.NewBatch()
 	defer b.Close()
 	err = errors.Join(
 		setMeta(b, metaID, s.facts.id[:]),
 		setMeta(b, metaEpoch, []byte{byte(s.facts.epoch), byte(s.facts.epoch >> 8)}),
+		setMeta(b, metaRestored, source),
 		b.Delete(metaKey(metaClean), nil),
 	)
 	if err != nil {

@@ -39,8 +39,9 @@ type Inspection struct {
 	Format    uint32
 	Shards    int
 	Epoch     uint16
-	CleanStop bool // the last server ended cleanly
-	Ledger    bool // the files were compared with the ledger
+	CleanStop bool   // the last server ended cleanly
+	Source    []byte // of a store that was restored and never started: the id of the one whose backup it was; else nil
+	Ledger    bool   // the files were compared with the ledger
 
 	Keys      uint64
 	KeyBytes  uint64
@@ -85,7 +86,7 @@ func Inspect(ctx context.Context, dir string, opt InspectOptions) (Inspection, e
 	if err != nil {
 		in.problem(opt, err)
 	}
-	in.Epoch, in.CleanStop = facts.epoch, facts.clean != nil
+	in.Epoch, in.CleanStop, in.Source = facts.epoch, facts.clean != nil, facts.source
 	if err := book.compareBeat(facts.beats); err != nil {
 		in.problem(opt, err)
 	}

@@ -24,7 +24,8 @@ const (
 	metaBegan  = "began"  // u64: when the newest opening began, microseconds since 1970
 	metaKeys   = "keys"   // u64 per shard: keys not long ago, see presize.go
 	// metaClock, see clock.go: u64
-	metaBeat = "beat" // u64: counter; a small synced write that lets Pebble
+	metaRestored = "restored" // u16: the epoch that a restore gave the store; 16 bytes: the id of the one whose backup it was
+	metaBeat     = "beat"     // u64: counter; a small synced write that lets Pebble
 	// see damage in the log that lies before it
 )
 
@@ -82,6 +83,7 @@ type facts struct {
 	clean  *cleanMark // nil: the last incarnation did not end cleanly
 	keys   []uint64   // keys of each shard not long before the end; nil: unknown
 	beats  uint64
+	source []byte // id of the store whose backup this is, if it was never started since; else nil
 	short  bool   // results of requests were forgotten early (forget.go)
 	began  uint64 // of the last opening; 0: by a program that did not note it
 	clock  uint64 // no server time above it was shown; 0: nothing could expire
@@ -154,6 +156,10 @@ func readFacts(db pebble.Reader) (facts, error) {
 	}
 	if b := get(metaBegan, 8); b != nil {
 		f.began = binary.LittleEndian.Uint64(b)
+	}
+	// A server that knows nothing of the mark leaves it, and raises the epoch.
+	if b := get(metaRestored, 18); b != nil && binary.LittleEndian.Uint16(b) == f.epoch {
+		f.source = b[2:]
 	}
 	f.short = get(metaShort, 1) != nil
 	for b := get(metaKeys, 8*int(f.shards)); len(b) > 0; b = b[8:] {

@@ -262,6 +262,11 @@ func (s *Store) beginEpoch() error {
 	if err := b.Delete(metaKey(metaClean), nil); err != nil {
 		return err
 	}
+	if s.facts.source != nil {
+		if err := b.Delete(metaKey(metaRestored), nil); err != nil {
+			return err
+		}
+	}
 	if s.facts.format < formatVersion {
 		format := binary.LittleEndian.AppendUint32(nil, formatVersion)
 		if err := setMeta(b, metaFormat, binary.LittleEndian.AppendUint32(format, formatVersion)); err != nil {

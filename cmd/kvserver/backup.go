@@ -7,18 +7,33 @@ import (
 )
 
 func (a *app) backupCmd() *cobra.Command {
-	return &cobra.Command{
+	var all, mainOnly bool
+	cmd := &cobra.Command{
 		Use:   "backup DEST",
 		Short: "copy the store to a new directory, while a server serves it or not",
 		Long: `backup copies the store in --data-dir to DEST, which must not exist or be empty,
 and verifies the copy. If a server runs on the store it goes on serving: the copy
 is one state of it, with everything that was acknowledged before. The command
-must run as the server's user, on its machine. Exit code 1 if it fails.`,
+must run as the server's user, on its machine. Exit code 1 if it fails.
+
+The spaces of tenants are stores of their own. Where there are any, say --all to
+copy them too (each is one state, not all of them together), or --main-only.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return inspect.Backup(cmd.Context(), a.stderr, a.cfg.DataDir, args[0])
+			scope := inspect.Undecided
+			switch {
+			case all:
+				scope = inspect.All
+			case mainOnly:
+				scope = inspect.MainOnly
+			}
+			return inspect.Backup(cmd.Context(), a.stderr, a.cfg.DataDir, args[0], scope)
 		},
 	}
+	cmd.Flags().BoolVar(&all, "all", false, "the spaces of tenants too")
+	cmd.Flags().BoolVar(&mainOnly, "main-only", false, "the node's own keys only")
+	cmd.MarkFlagsMutuallyExclusive("all", "main-only")
+	return cmd
 }
 
 func (a *app) restoreCmd() *cobra.Command {
@@ -27,7 +42,8 @@ func (a *app) restoreCmd() *cobra.Command {
 		Short: "make a new store out of a backup",
 		Long: `restore verifies the backup in SRC and makes a store of it in --data-dir, which
 must not exist or be empty. The new store has an id of its own; versions of keys
-stay. Start a server on it as usual.`,
+stay. The spaces of tenants that the backup has are restored with it. Start a
+server on it as usual.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return inspect.Restore(cmd.Context(), a.stderr, args[0], a.cfg.DataDir)

@@ -14,16 +14,57 @@ import (
 	"github.com/rdmakv/rdmakv/store"
 )
 
+// Scope says which stores of a node a backup is of.
+type Scope uint8
+
+const (
+	Undecided Scope = iota // an error where there is more than the node's own
+	MainOnly               // the node's own keys
+	All                    // the spaces of tenants, too
+)
+
 // Backup copies the store in dir to dest, which must not exist. A server that
 // runs goes on serving meanwhile; a stopped store is locked. The copy is
-// verified, every record of it. Progress goes to out, in lines.
-func Backup(ctx context.Context, out io.Writer, dir, dest string) error {
+// verified, every record of it. Progress goes to out, in lines. The spaces of
+// tenants are stores of their own below dir, and are copied below dest if scope
+// says so: each is one state, not all of them together.
+func Backup(ctx context.Context, out io.Writer, dir, dest string, scope Scope) error {
 	if err := apart(dir, dest); err != nil {
 		return err
 	}
+	found := spacesIn(dir)
+	if len(found) > 0 && scope == Undecided {
+		return fmt.Errorf("%s has %d tenant spaces beside its own keys (%s ...): give --all to back them up too, or --main-only to leave them out",
+			dir, len(found), filepath.Base(found[0]))
+	}
+	if scope == All {
+		if err := newDir(dest); err != nil {
+			return err
+		}
+		for _, space := range found {
+			fmt.Fprintf(out, "tenant space %s:\n", filepath.Base(space))
+			if err := backupOne(ctx, out, space, below(dest, space)); err != nil {
+				return fmt.Errorf("tenant space %s: %w", filepath.Base(space), err)
+			}
+		}
+		return backupInto(ctx, out, dir, dest)
+	}
+	if err := backupOne(ctx, out, dir, dest); err != nil {
+		return err
+	}
+	noteSpaces(out, dir)
+	return nil
+}
+
+// backupOne copies one store to a directory of its own.
+func backupOne(ctx context.Context, out io.Writer, dir, dest string) error {
 	if err := newDir(dest); err != nil {
 		return err
 	}
+	return backupInto(ctx, out, dir, dest)
+}
+
+func backupInto(ctx context.Context, out io.Writer, dir, dest string) error {
 	from, release, err := control.Backup(ctx, dir)
 	switch {
 	case errors.Is(err, control.ErrNotRunning):
@@ -39,12 +80,13 @@ func Backup(ctx context.Context, out io.Writer, dir, dest string) error {
 	if err = errors.Join(err, release()); err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
-	noteSpaces(out, dir)
 	return verify(ctx, out, dest)
 }
 
 // Restore makes a new store in dir out of the backup in src, which is verified
-// before. dir must not exist, or be empty. The copy has a new id.
+// before. dir must not exist, or be empty. The copy has a new id. The spaces of
+// tenants that the backup has come with it, and before it: what is cut short is
+// no store.
 func Restore(ctx context.Context, out io.Writer, src, dir string) error {
 	if err := apart(src, dir); err != nil {
 		return err
@@ -52,6 +94,21 @@ func Restore(ctx context.Context, out io.Writer, src, dir string) error {
 	if err := newDir(dir); err != nil {
 		return err
 	}
+	for _, space := range spacesIn(src) {
+		fmt.Fprintf(out, "tenant space %s:\n", filepath.Base(space))
+		to := below(dir, space)
+		err := newDir(to)
+		if err == nil {
+			err = restoreInto(ctx, out, space, to)
+		}
+		if err != nil {
+			return fmt.Errorf("tenant space %s: %w", filepath.Base(space), err)
+		}
+	}
+	return restoreInto(ctx, out, src, dir)
+}
+
+func restoreInto(ctx context.Context, out io.Writer, src, dir string) error {
 	if err := verify(ctx, out, src); err != nil {
 		return err
 	}
@@ -117,7 +174,7 @@ func apart(dir, dest string) error {
 
 // verify reads every record of a store.
 func verify(ctx context.Context, out io.Writer, dir string) error {
-	if err := Check(ctx, io.Discard, out, dir); err != nil {
+	if err := checkOne(ctx, io.Discard, out, dir); err != nil {
 		return fmt.Errorf("verifying %s: %w", dir, err)
 	}
 	return nil
@@ -223,6 +280,10 @@ func syncDir(dir string) error {
 // finds is a *DamagedError.
 func Check(ctx context.Context, w, out io.Writer, dir string) error {
 	noteSpaces(out, dir)
+	return checkOne(ctx, w, out, dir)
+}
+
+func checkOne(ctx context.Context, w, out io.Writer, dir string) error {
 	p := progress{out: out, last: time.Now()}
 	var keys, bytes uint64
 	return run(ctx, w, dir, Options{}, func(e store.InspectEntry) {

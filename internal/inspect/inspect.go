@@ -105,6 +105,7 @@ func summary(w io.Writer, in store.Inspection, opt Options) error {
 			Shards    int      `json:"shards"`
 			Epoch     uint16   `json:"epoch"`
 			CleanStop bool     `json:"clean_stop"`
+			Source    string   `json:"restored_from,omitempty"` // a store's id; never started since
 			Ledger    bool     `json:"files_compared"`
 			Keys      uint64   `json:"keys"`
 			KeyBytes  uint64   `json:"key_bytes"`
@@ -112,13 +113,16 @@ func summary(w io.Writer, in store.Inspection, opt Options) error {
 			Newest    uint64   `json:"newest_version"`
 			Count     int      `json:"problem_count"`
 			Problems  []string `json:"problems"`
-		}{in.Dir, hex.EncodeToString(in.ID[:]), in.Format, in.Shards, in.Epoch, in.CleanStop, in.Ledger,
+		}{in.Dir, hex.EncodeToString(in.ID[:]), in.Format, in.Shards, in.Epoch, in.CleanStop, hex.EncodeToString(in.Source), in.Ledger,
 			in.Keys, in.KeyBytes, in.Bytes, uint64(in.Newest), in.ProblemCount, problems}))
 		return err
 	}
-	ended := "not cleanly: it was killed, or is damaged"
-	if in.CleanStop {
-		ended = "cleanly"
+	ended := "ended not cleanly: it was killed, or is damaged"
+	switch {
+	case in.Source != nil:
+		ended = fmt.Sprintf("restored from a backup of store %x, never started", in.Source)
+	case in.CleanStop:
+		ended = "ended cleanly"
 	}
 	compared := "no ledger to compare with"
 	if in.Ledger {
@@ -128,7 +132,7 @@ func summary(w io.Writer, in store.Inspection, opt Options) error {
 id         %s
 format     %d
 shards     %d
-epoch      %d, ended %s
+epoch      %d, %s
 files      %s
 keys       %d
 bytes      %d of keys, %d of values
