@@ -213,7 +213,7 @@ func TestSpaceTools(t *testing.T) {
 	put(t, srv.spaceOf("b").store, "other", "value")
 	from, to := filepath.Join(dir, "tenants", "a"), filepath.Join(t.TempDir(), "copy")
 	var out bytes.Buffer
-	if err := inspect.Backup(context.Background(), &out, from, to); err != nil {
+	if err := inspect.Backup(context.Background(), &out, from, to, inspect.Undecided); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	if err := inspect.Check(context.Background(), &out, &out, to); err != nil {
@@ -221,7 +221,7 @@ func TestSpaceTools(t *testing.T) {
 	}
 	// The node's own backup has the node's keys.
 	to = filepath.Join(t.TempDir(), "copy")
-	if err := inspect.Backup(context.Background(), &out, dir, to); err != nil || !strings.Contains(out.String(), from) {
+	if err := inspect.Backup(context.Background(), &out, dir, to, inspect.MainOnly); err != nil || !strings.Contains(out.String(), from) {
 		t.Fatalf("%v, or not a word of the spaces:\n%s", err, out.String())
 	}
 	setSpaces(t, srv, SpaceConfig{Name: "b"})
