@@ -95,7 +95,7 @@ func (r *request) fetch(m remoteValue) (*stage, error) {
 		return nil, errFetch
 	}
 	defer func() { <-s.fetchSem }()
-	stage, err := s.srv.staging.get(s.ctx, s.lane.dev.index, int(m.size))
+	stage, err := s.srv.staging.get(s.ctx, s.login, s.lane.dev.index, int(m.size))
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +169,10 @@ func (s *session) readAll(f *fetch, stage *stage, m remoteValue) error {
 	var next, taken uint64 // bytes asked for, and come
 	flying := 0
 	var failed error
-	deadline := time.NewTimer(s.srv.cfg.SendTimeout)
+	// Silence is counted in parts of the timeout: a client that serves nothing while
+	// others wait for the memory loses it after the first.
+	silent, part := 0, s.srv.cfg.SendTimeout/stallParts
+	deadline := time.NewTimer(part)
 	defer deadline.Stop()
 	// Progress alone is not enough: a client that serves one piece just before
 	// each deadline would keep staging memory, which others wait for, for an hour.
@@ -198,8 +201,18 @@ func (s *session) readAll(f *fetch, stage *stage, m remoteValue) error {
 				f.took(stage, min(piece, m.size-taken))
 				taken += piece
 			}
-			deadline.Reset(s.srv.cfg.SendTimeout)
+			silent = 0
+			deadline.Reset(part)
 		case <-deadline.C:
+			silent++
+			wanted := s.srv.staging.line.wanted(stage)
+			if silent < stallParts && !wanted {
+				deadline.Reset(part)
+				continue
+			}
+			if wanted {
+				s.srv.loginHit(s.login, limitStaging)
+			}
 			// No progress. The READs flying still own the memory; ending the
 			// session flushes them.
 			failed = context.DeadlineExceeded
@@ -215,6 +228,10 @@ func (s *session) readAll(f *fetch, stage *stage, m remoteValue) error {
 	}
 	return nil
 }
+
+// stallParts: staging memory that others wait for is given back after this part of
+// SendTimeout without progress, 3 s by default; else after the whole of it.
+const stallParts = 5
 
 // fetchTime is how long the READs of a value of n bytes may take: one timeout,
 // and one more for every 16 MiB, which asks 1 MiB/s of a client by default.

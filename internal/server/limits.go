@@ -26,10 +26,13 @@ const (
 	limitLoginRequests                  // Tenant.MaxRequests
 	limitLoginBytes                     // Tenant.MaxInflightBytes
 	limitLoginQueue                     // login.maxQueued
+	limitLoginStaging                   // a tenant's share of staging memory (stageline.go): his put waits
+	limitStaging                        // staging memory that others wait for, and that a client does not let be filled
 	limitKinds
 )
 
-var limitNames = [limitKinds]string{"setups", "host_setups", "sessions", "host_sessions", "tenant_sessions", "tenant_requests", "tenant_bytes", "tenant_queue"}
+var limitNames = [limitKinds]string{"setups", "host_setups", "sessions", "host_sessions", "tenant_sessions", "tenant_requests", "tenant_bytes",
+	"tenant_queue", "tenant_staging", "staging_stalled"}
 
 func (k limitKind) String() string { return limitNames[k] }
 

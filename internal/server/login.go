@@ -116,6 +116,13 @@ func (ls *logins) find(id wire.Tenant) *login {
 	return ls.stranger
 }
 
+// alone says whether there is one login and nobody whom its use could harm.
+func (ls *logins) alone() bool {
+	ls.mu.RLock()
+	defer ls.mu.RUnlock()
+	return len(ls.byID) <= 1
+}
+
 // list returns all logins, in no order.
 func (ls *logins) list() []*login {
 	ls.mu.RLock()

@@ -91,7 +91,7 @@ type LimitStat struct {
 	Name string `json:"name"`
 	Max  int64  `json:"max"`
 	Used int64  `json:"used"`
-	Hits uint64 `json:"hits"` // how often somebody was refused for it
+	Hits uint64 `json:"hits"` // how often somebody was refused for it, or had to wait
 }
 
 // Limits lists the bounds on peers. Those of single tenants are in Tenants.
@@ -130,5 +130,7 @@ func (srv *Server) Limits() []LimitStat {
 		{"receive_bytes", c.ReceiveBytes, 0, 0},
 		{"reply_bytes", c.ReplyBytes, 0, 0},
 		{"staging_bytes", c.StagingBytes, int64(staging), 0},
+		{limitLoginStaging.String(), root.stagingShare(), root.staging.line.most(), hit(limitLoginStaging)},
+		{limitStaging.String(), 0, 0, hit(limitStaging)},
 	}
 }

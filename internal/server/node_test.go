@@ -133,7 +133,7 @@ func TestReadSink(t *testing.T) {
 	}
 	// What is checked and stored is out of the client's reach by then.
 	s := srv.sessionList()[0]
-	stage, err := srv.staging.get(s.ctx, 0, len(value))
+	stage, err := srv.staging.get(s.ctx, s.login, 0, len(value))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -140,13 +140,14 @@ func TestStaging(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := &device{pd: pd, attr: dev.Attr()}
-	g := newStaging([]*device{d}, 256<<10, memory.Heap)
+	line := &stageLine{limit: 256 << 10, share: func() int64 { return 256 << 10 }, owners: make(map[*login]*stageOwner), hit: func(*login) {}}
+	g := newStaging([]*device{d}, 256<<10, memory.Heap, line)
 	ctx := context.Background()
-	a, err := g.get(ctx, 0, 100) // 64 KiB
+	a, err := g.get(ctx, nil, 0, 100) // 64 KiB
 	if err != nil || len(a.bytes()) != 100 {
 		t.Fatal(err)
 	}
-	b, err := g.get(ctx, 0, 64<<10+1) // 128 KiB
+	b, err := g.get(ctx, nil, 0, 64<<10+1) // 128 KiB
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +161,7 @@ func TestStaging(t *testing.T) {
 	var wg sync.WaitGroup
 	ask := func(name string, n int) {
 		wg.Go(func() {
-			s, err := g.get(ctx, 0, n)
+			s, err := g.get(ctx, nil, 0, n)
 			order <- got{name, s, err}
 		})
 	}
@@ -170,7 +171,7 @@ func TestStaging(t *testing.T) {
 	eventually(t, "two wait", func() bool { _, n := g.inUse(); return n == 2 })
 	canceled, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := g.get(canceled, 0, 1); !errors.Is(err, context.Canceled) {
+	if _, err := g.get(canceled, nil, 0, 1); !errors.Is(err, context.Canceled) {
 		t.Errorf("with a context that is over: %v", err)
 	}
 	a.release()
@@ -191,13 +192,13 @@ func TestStaging(t *testing.T) {
 	second.s.release()
 	// Kept memory gives way to another size.
 	for _, n := range []int{256 << 10, 1, 200 << 10} {
-		s, err := g.get(ctx, 0, n)
+		s, err := g.get(ctx, nil, 0, n)
 		if err != nil {
 			t.Fatal(err)
 		}
 		g.mu.Lock()
-		if g.used+g.kept > g.limit {
-			t.Errorf("%d in use and %d kept are beyond %d", g.used, g.kept, g.limit)
+		if used, _ := g.inUse(); used+g.kept > g.limit {
+			t.Errorf("%d in use and %d kept are beyond %d", used, g.kept, g.limit)
 		}
 		g.mu.Unlock()
 		s.release()

@@ -215,10 +215,7 @@ func (srv *Server) openParts(ctx context.Context) error {
 	if err := srv.openStore(ctx, gone); err != nil {
 		return err
 	}
-	srv.staging = newStaging(srv.devices, srv.cfg.StagingBytes, srv.cfg.MemoryKind)
-	if srv.root != srv {
-		srv.staging.node = srv.root.staging
-	}
+	srv.openStaging()
 	srv.openPools()
 	return nil
 }

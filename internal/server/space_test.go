@@ -239,7 +239,7 @@ func TestSpaceTools(t *testing.T) {
 func TestSpacesShareStaging(t *testing.T) {
 	srv := startServer(t, func(c *Config) { c.StagingBytes, c.Spaces = minStaging, []SpaceConfig{{Name: "a"}, {Name: "b"}} })
 	a, b := srv.spaceOf("a").staging, srv.spaceOf("b").staging
-	held, err := a.get(t.Context(), 0, minStaging/2)
+	held, err := a.get(t.Context(), &login{}, 0, minStaging/2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +250,7 @@ func TestSpacesShareStaging(t *testing.T) {
 	}
 	results := make(chan got, 2)
 	ask := func(ctx context.Context, g *staging) {
-		s, err := g.get(ctx, 0, minStaging)
+		s, err := g.get(ctx, &login{}, 0, minStaging)
 		results <- got{s, err}
 	}
 	go ask(ctx, b)
@@ -270,22 +270,27 @@ func TestSpacesShareStaging(t *testing.T) {
 		t.Fatal(r.err)
 	}
 	r.s.release()
-	for _, g := range []*staging{a, b, srv.staging} {
+	keptOf := func(g *staging) int64 {
 		g.mu.Lock()
-		if g.used != 0 || g.kept > minStaging || len(g.waiting) != 0 {
-			t.Errorf("in use %d, kept %d, waiting %d", g.used, g.kept, len(g.waiting))
+		defer g.mu.Unlock()
+		return g.kept
+	}
+	for _, g := range []*staging{a, b, srv.staging} {
+		if used, waiting := g.inUse(); used != 0 || waiting != 0 || keptOf(g) > minStaging {
+			t.Errorf("in use %d, kept %d, waiting %d", used, keptOf(g), waiting)
 		}
-		g.mu.Unlock()
 	}
-	srv.staging.mu.Lock()
-	kept := srv.staging.kept
-	srv.staging.mu.Unlock()
+	line := srv.staging.line
+	keptInAll := func() int64 {
+		line.mu.Lock()
+		defer line.mu.Unlock()
+		return line.kept
+	}
+	kept := keptInAll()
 	setSpaces(t, srv)
-	srv.staging.mu.Lock()
-	if kept == 0 || srv.staging.kept != 0 {
-		t.Errorf("kept %d with the spaces, %d without them", kept, srv.staging.kept)
+	if kept == 0 || keptInAll() != 0 {
+		t.Errorf("kept %d with the spaces, %d without them", kept, keptInAll())
 	}
-	srv.staging.mu.Unlock()
 }
 
 // TestMemoryRights: nothing that the node or a space has registered lets a peer

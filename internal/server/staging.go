@@ -11,22 +11,26 @@ import (
 )
 
 // staging hands out registered memory into which large values are READ. All
-// of it together is bounded, over all devices; who finds none waits in line. A
-// space has a bound of its own below the node's, and waits for both.
-// Order of locks: a space's mu, then the node's.
+// of it together is bounded, over all devices and spaces; who finds none waits in
+// the line of his tenant (stageline.go). A space has a bound of its own below the
+// node's.
+// Order of locks: a space's mu, then that of the line.
 // Memory is kept in sizes of powers of two and used again, because mapping and
 // registering cost more than a READ of the same size.
 type staging struct {
 	kind  memory.Kind
-	limit int64    // bytes in use and kept, together
-	node  *staging // of a space: the node's, whose bound holds for all spaces together
+	limit int64      // bytes in use and kept, together
+	line  *stageLine // of the node: its bound, and the waiting
+	main  bool       // it is the node's own, not a space's
 
-	mu      sync.Mutex
-	sinks   []*sinks       // by device
-	used    int64          // bytes handed out, in whole sizes
-	kept    int64          // bytes in the free lists of all sinks
-	waiting []*stageWaiter // oldest first
-	closed  bool
+	mu     sync.Mutex
+	sinks  []*sinks // by device
+	kept   int64    // bytes in the free lists of all sinks
+	closed bool
+
+	// Guarded by line.mu.
+	used    int64 // bytes handed out, in whole sizes
+	waiting int   // puts that wait for memory of this pool
 }
 
 // sinks is the staging memory of one device: what is registered there can be
@@ -40,17 +44,13 @@ type sinks struct {
 
 // A stage is one piece of staging memory.
 type stage struct {
-	pool  *staging
-	of    *sinks
-	class int
-	mem   *memory.Block
-	mr    rdma.MR // nil once sealed
-	n     int     // bytes asked for
-}
-
-type stageWaiter struct {
-	class int
-	ready chan struct{} // closed when its bytes are counted in used
+	pool   *staging
+	of     *sinks
+	tenant *login // whose share it is counted in
+	class  int
+	mem    *memory.Block
+	mr     rdma.MR // nil once sealed
+	n      int     // bytes asked for
 }
 
 // Sizes are 64 KiB to 64 MiB.
@@ -68,8 +68,8 @@ func stageSize(class int) int64 { return 1 << (stageShift + class) }
 // newStaging makes an empty pool. Where the sink of a READ needs REMOTE_WRITE
 // (iWARP NICs) the right is given for the time of one READ only, so nothing
 // that is registered is kept.
-func newStaging(devices []*device, limit int64, kind memory.Kind) *staging {
-	g := &staging{kind: kind, limit: limit}
+func newStaging(devices []*device, limit int64, kind memory.Kind, line *stageLine) *staging {
+	g := &staging{kind: kind, limit: limit, line: line}
 	for _, d := range devices {
 		k := &sinks{pd: d.pd, access: rdma.AccessLocalWrite, keep: true}
 		if d.attr.Caps.Has(rdma.CapReadSinkWrite) {
@@ -82,17 +82,12 @@ func newStaging(devices []*device, limit int64, kind memory.Kind) *staging {
 }
 
 // get returns memory for n bytes that device dev can READ into, waiting until
-// the bound allows it. The caller owns it until release.
-func (g *staging) get(ctx context.Context, dev, n int) (*stage, error) {
+// the bounds allow it: the node's, the space's and the tenant's share. The caller
+// owns it until release.
+func (g *staging) get(ctx context.Context, tenant *login, dev, n int) (*stage, error) {
 	class := stageClass(n)
-	if err := g.reserve(ctx, class); err != nil {
+	if err := g.line.reserve(ctx, g, tenant, class); err != nil {
 		return nil, err
-	}
-	if g.node != nil {
-		if err := g.node.reserve(ctx, class); err != nil {
-			g.unreserveOwn(class)
-			return nil, err
-		}
 	}
 	g.mu.Lock()
 	of := g.sinks[dev]
@@ -101,7 +96,7 @@ func (g *staging) get(ctx context.Context, dev, n int) (*stage, error) {
 		of.free[class] = of.free[class][:k-1]
 		g.unkeepLocked(class)
 		g.mu.Unlock()
-		s.n = n
+		s.tenant, s.n = tenant, n
 		return s, nil
 	}
 	evicted := g.evictLocked()
@@ -111,95 +106,39 @@ func (g *staging) get(ctx context.Context, dev, n int) (*stage, error) {
 	}
 	s, err := g.make(of, class, n)
 	if err != nil {
-		g.unreserve(class)
+		g.line.unreserve(g, tenant, class)
+		return nil, err
 	}
-	return s, err
-}
-
-// reserve counts a size in, in turn.
-func (g *staging) reserve(ctx context.Context, class int) error {
-	g.mu.Lock()
-	if len(g.waiting) == 0 && g.used+stageSize(class) <= g.limit {
-		g.used += stageSize(class)
-		g.mu.Unlock()
-		return nil
-	}
-	w := &stageWaiter{class: class, ready: make(chan struct{})}
-	g.waiting = append(g.waiting, w)
-	g.mu.Unlock()
-	select {
-	case <-w.ready:
-		return nil
-	case <-ctx.Done():
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for i, o := range g.waiting {
-		if o == w {
-			g.waiting = append(g.waiting[:i], g.waiting[i+1:]...)
-			g.admitLocked()
-			return ctx.Err()
-		}
-	}
-	g.used -= stageSize(class) // it was let in at the same moment
-	g.admitLocked()
-	return ctx.Err()
-}
-
-// unreserve counts it out, with the node too.
-func (g *staging) unreserve(class int) {
-	g.unreserveOwn(class)
-	if g.node != nil {
-		g.node.unreserveOwn(class)
-	}
+	s.tenant = tenant
+	return s, nil
 }
 
 // keepLocked counts a piece as kept, if the bounds allow it.
 func (g *staging) keepLocked(class int) bool {
-	size := stageSize(class)
-	if g.closed || g.used+g.kept > g.limit {
+	l := g.line
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if g.closed || g.used+g.kept > g.limit || l.used+l.kept > l.limit {
 		return false
 	}
-	if n := g.node; n != nil {
-		n.mu.Lock()
-		fits := n.used+n.kept <= n.limit
-		if fits {
-			n.kept += size
-		}
-		n.mu.Unlock()
-		if !fits {
-			return false
-		}
-	}
-	g.kept += size
+	l.kept += stageSize(class)
+	g.kept += stageSize(class)
 	return true
 }
 
 // unkeepLocked undoes it.
 func (g *staging) unkeepLocked(class int) {
 	g.kept -= stageSize(class)
-	if n := g.node; n != nil {
-		n.mu.Lock()
-		n.kept -= stageSize(class)
-		n.mu.Unlock()
-	}
+	g.line.mu.Lock()
+	g.line.kept -= stageSize(class)
+	g.line.mu.Unlock()
 }
 
-func (g *staging) unreserveOwn(class int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.used -= stageSize(class)
-	g.admitLocked()
-}
-
-// admitLocked lets in who waits, in order.
-func (g *staging) admitLocked() {
-	for len(g.waiting) > 0 && g.used+stageSize(g.waiting[0].class) <= g.limit {
-		w := g.waiting[0]
-		g.waiting = g.waiting[1:]
-		g.used += stageSize(w.class)
-		close(w.ready)
-	}
+// overLocked says whether what is in use and kept is more than the bound.
+func (g *staging) overLocked() bool {
+	g.line.mu.Lock()
+	defer g.line.mu.Unlock()
+	return g.used+g.kept > g.limit
 }
 
 // evictLocked takes kept memory of other sizes or devices out until what is in use and
@@ -207,7 +146,7 @@ func (g *staging) admitLocked() {
 func (g *staging) evictLocked() (out []*stage) {
 	for c := stageClasses - 1; c >= 0; c-- {
 		for _, of := range g.sinks {
-			for len(of.free[c]) > 0 && g.used+g.kept > g.limit {
+			for len(of.free[c]) > 0 && g.overLocked() {
 				k := len(of.free[c]) - 1
 				out = append(out, of.free[c][k])
 				of.free[c] = of.free[c][:k]
@@ -271,7 +210,7 @@ func (s *stage) release() {
 	if !keep {
 		s.destroy()
 	}
-	g.unreserve(s.class)
+	g.line.unreserve(g, s.tenant, s.class)
 }
 
 // close frees what is kept; what is out is freed when it is released.
@@ -294,9 +233,14 @@ func (g *staging) close() {
 	}
 }
 
-// inUse returns the bytes handed out, and how many callers wait.
+// inUse returns the bytes handed out, and how many puts wait; of the node's own
+// pool those of all spaces.
 func (g *staging) inUse() (bytes int64, waiting int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.used, len(g.waiting)
+	l := g.line
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if g.main {
+		return l.used, l.waiting
+	}
+	return g.used, g.waiting
 }

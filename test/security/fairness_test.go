@@ -1,0 +1,159 @@
+package security
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/internal/wire"
+)
+
+// What one tenant takes of what all of them share. The attacker is the clerk, who
+// has the least right that can write: no rkeys, keys of one prefix.
+
+// A stuckLink relays connections to a node until it is stuck: from then on nothing
+// that the node sends arrives, so that its READs are not served.
+type stuckLink struct {
+	l     net.Listener
+	stuck atomic.Bool
+	mu    sync.Mutex
+	conns []net.Conn
+	wg    sync.WaitGroup
+}
+
+func newStuckLink(t *testing.T, target string) *stuckLink {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &stuckLink{l: l}
+	k.wg.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", target)
+			if err != nil {
+				in.Close()
+				continue
+			}
+			k.mu.Lock()
+			k.conns = append(k.conns, in, out)
+			k.mu.Unlock()
+			k.wg.Go(func() { io.Copy(out, in); out.Close() })
+			k.wg.Go(func() {
+				defer in.Close()
+				for buf := make([]byte, 64<<10); ; {
+					n, err := out.Read(buf)
+					if err != nil {
+						return
+					}
+					if !k.stuck.Load() {
+						in.Write(buf[:n])
+					}
+				}
+			})
+		}
+	})
+	t.Cleanup(k.close)
+	return k
+}
+
+func (k *stuckLink) close() {
+	k.l.Close()
+	k.mu.Lock()
+	for _, c := range k.conns {
+		c.Close()
+	}
+	k.mu.Unlock()
+	k.wg.Wait()
+}
+
+// openBy is open over another address.
+func (r *rig) openBy(addr, tenant, word string) *peer {
+	r.t.Helper()
+	p := newPeer(r.t)
+	p.tenant, p.word = tenant, word
+	if err := p.reach(addr, nil); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := p.sayHello(); err != nil {
+		r.t.Fatal(err)
+	}
+	return p
+}
+
+// post sends a request and does not wait for what becomes of it.
+func (p *peer) post(encode func(id uint64) []byte) {
+	p.t.Helper()
+	p.lastID++
+	msg := encode(p.lastID)
+	p.out.Seal(msg)
+	p.raw(msg)
+}
+
+// putTimes puts values of 1 MB and returns how long one took on average.
+func putTimes(t *testing.T, c *client.Client, key string) time.Duration {
+	t.Helper()
+	value := bytes.Repeat([]byte("0123456789abcdef"), 1<<20/16)
+	const puts = 15
+	begun := time.Now()
+	for range puts {
+		if err := c.Put(t.Context(), []byte(key), value); err != nil {
+			t.Fatalf("%s: %v", key, err)
+		}
+	}
+	return time.Since(begun) / puts
+}
+
+// TestUnservedPuts: a tenant who announces large puts and serves no READ of them
+// holds his own share of the staging memory and nobody else's large puts: neither
+// those of the node's own space, nor those of a tenant with a space of his own.
+func TestUnservedPuts(t *testing.T) {
+	onlyIWARP(t)
+	r := startRig(t, nil)
+	honest := []struct {
+		c    *client.Client
+		key  string
+		idle time.Duration
+	}{{c: r.dial("", mainSecret), key: "desk/main"}, {c: r.dial("alice", aliceWord), key: "alice"}}
+	for i := range honest {
+		honest[i].idle = putTimes(t, honest[i].c, honest[i].key)
+	}
+	link := newStuckLink(t, r.addr())
+	var attackers []*peer
+	for range 4 {
+		attackers = append(attackers, r.openBy(link.l.Addr().String(), "clerk", clerkWord))
+	}
+	link.stuck.Store(true)
+	for _, p := range attackers {
+		for range 2 {
+			p.post(func(id uint64) []byte {
+				return wire.AppendPutLarge(nil, id, wire.PutLarge{Key: []byte("desk/never"), ValueLen: 33 << 20, RKey: 1, Addr: 4096})
+			})
+		}
+	}
+	eventually(t, "the clerk has his share, and waits for more", func() bool {
+		return r.limit("staging_bytes").Used >= 64<<20 && r.tenant("clerk").Refused["tenant_staging"] > 0
+	})
+	for _, h := range honest {
+		took := putTimes(t, h.c, h.key)
+		t.Logf("%s: %v for 1 MB, %v beside the attack", h.key, h.idle, took)
+		if took > 2*h.idle+250*time.Millisecond { // without shares they wait for seconds
+			t.Errorf("%s: puts of 1 MB took %v beside the attack, %v without it", h.key, took, h.idle)
+		}
+	}
+	if used := r.limit("staging_bytes").Used; used < 64<<20 {
+		t.Errorf("the attack was over before: %d bytes", used)
+	}
+	if hits := r.hits("tenant_staging"); hits == 0 {
+		t.Error("not counted")
+	}
+}
