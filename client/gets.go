@@ -42,7 +42,9 @@ func (w *want) take(value []byte) error {
 
 // Get returns the value of key, in a slice of its own. It fails with
 // ErrNotFound if there is none, ErrKeyEmpty, ErrKeyTooLarge, ErrTimeout,
-// ErrUnavailable, ErrClosed, or ErrCorrupt.
+// ErrUnavailable, ErrClosed, or ErrCorrupt. A server that has no room for the
+// answer for now is asked again until the time is over; the error is then
+// ErrOverloaded as well as ErrTimeout.
 func (c *Client) Get(ctx context.Context, key []byte) ([]byte, error) {
 	w := want{n: -1}
 	if err := c.get(ctx, "get", key, &w); err != nil {
@@ -265,10 +267,11 @@ func (s *session) getBySend(p *patience, key []byte, w *want) error {
 		return s.existsBySend(p, key, w)
 	}
 	var h heldRead
-	for range heldTries {
+	var refused refusals
+	for tries := 0; tries < heldTries; {
 		sl, err := s.open(p)
 		if err != nil {
-			return err
+			return refused.because(err)
 		}
 		asked := s.now()
 		r, err := sl.call(p, wire.AppendGet(sl.buf[:0], sl.id(), wire.Get{
@@ -278,8 +281,12 @@ func (s *session) getBySend(p *patience, key []byte, w *want) error {
 			if errors.Is(err, ErrNotFound) {
 				s.c.n.sendGets.Add(1)
 			}
+			if err = refused.again(s.c, p, err); err == nil {
+				continue
+			}
 			return err
 		}
+		tries++
 		m, err := wire.ParseGetReply(r.body)
 		if err != nil {
 			return r.malformed(err)
@@ -304,7 +311,7 @@ func (s *session) getBySend(p *patience, key []byte, w *want) error {
 		}
 		s.c.n.chunk.Add(1)
 		if err := p.over(); err != nil {
-			return err
+			return refused.because(err)
 		}
 		s.c.rest(p, heldRest)
 	}
@@ -312,16 +319,23 @@ func (s *session) getBySend(p *patience, key []byte, w *want) error {
 }
 
 func (s *session) existsBySend(p *patience, key []byte, w *want) error {
-	sl, err := s.open(p)
-	if err != nil {
-		return err
-	}
-	r, err := sl.call(p, wire.AppendExists(sl.buf[:0], sl.id(), wire.Key{Key: key}))
-	if err != nil {
+	var r reply
+	var refused refusals
+	for {
+		sl, err := s.open(p)
+		if err != nil {
+			return refused.because(err)
+		}
+		r, err = sl.call(p, wire.AppendExists(sl.buf[:0], sl.id(), wire.Key{Key: key}))
+		if err == nil {
+			break
+		}
 		if errors.Is(err, ErrNotFound) {
 			s.c.n.sendGets.Add(1)
 		}
-		return err
+		if err = refused.again(s.c, p, err); err != nil {
+			return err
+		}
 	}
 	m, err := wire.ParseExistsReply(r.body)
 	if err != nil {

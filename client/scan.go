@@ -185,14 +185,20 @@ func (c *peer) scanPage(ctx context.Context, opts ScanOptions, after []byte, fro
 		req.Limit = uint32(min(left, maxPageEntries))
 	}
 	var page scanPage
+	var refused refusals
 	err := c.ask(&p, "scan", nil, func(s *session) error {
-		sl, err := s.open(&p)
-		if err != nil {
-			return err
-		}
-		r, err := sl.call(&p, wire.AppendScan(sl.buf[:0], sl.id(), req))
-		if err != nil {
-			return err
+		var r reply
+		for {
+			sl, err := s.open(&p)
+			if err != nil {
+				return refused.because(err)
+			}
+			if r, err = sl.call(&p, wire.AppendScan(sl.buf[:0], sl.id(), req)); err == nil {
+				break
+			}
+			if err = refused.again(c, &p, err); err != nil {
+				return err
+			}
 		}
 		m, err := wire.ParseScanReply(r.body)
 		if err != nil {

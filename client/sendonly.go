@@ -19,6 +19,10 @@ func (s *session) emptyView(m *wire.ViewReply) (*view, uint64, error) {
 	return &view{View: layout.View{Incarnation: m.Incarnation, Version: m.Version, Shards: m.Shards}}, m.ReclaimVersion, nil
 }
 
+//
+// So it is with a value for which the server had no room in its registered memory:
+// it says that the value is Nowhere, and whoever asked fetches it.
+
 // fetchHeld reads the wanted bytes of a held item. errMoved: the hold was over
 // before all was here; nothing of it is in w.dst then.
 func (s *session) fetchHeld(p *patience, hold wire.Hold, valueLen uint32, version uint64, asked int64, key []byte, w *want) error {
@@ -82,16 +86,20 @@ func heldHead(hold wire.Hold, valueLen uint32) (int, error) {
 
 // fetchBytes appends n bytes of a held item from offset off on.
 func (s *session) fetchBytes(p *patience, hold uint64, off, n int, dst []byte) ([]byte, error) {
+	var refused refusals
 	for end := off + n; off < end; {
 		sl, err := s.open(p)
 		if err != nil {
-			return nil, err
+			return nil, refused.because(err)
 		}
 		r, err := sl.call(p, wire.AppendFetch(sl.buf[:0], sl.id(), wire.Fetch{Hold: hold, Offset: uint32(off), Length: uint32(end - off)}))
 		if errors.Is(err, wire.StatusNoHold.Err()) {
 			return nil, errMoved
 		}
 		if err != nil {
+			if err = refused.again(s.c, p, err); err == nil {
+				continue
+			}
 			return nil, err
 		}
 		m, err := wire.ParseFetchReply(r.body)

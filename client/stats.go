@@ -83,6 +83,7 @@ type RetryCounters struct {
 	Lease    uint64 `json:"lease"`    // the lease ran out before the result was handled
 	Session  uint64 `json:"session"`  // the connection was lost
 	Write    uint64 `json:"write"`    // a write that was refused for now, or whose outcome the server did not know
+	Refused  uint64 `json:"refused"`  // a read by SEND for which the server had no room for now
 }
 
 // counters is the live form of Counters.
@@ -93,7 +94,7 @@ type counters struct {
 	cacheHits, cacheMisses, cacheStale      atomic.Uint64
 	largeReads                              atomic.Uint64
 	puts, largePuts, deletes, scanPages     atomic.Uint64
-	updates, batches, writeRetry            atomic.Uint64
+	updates, batches, writeRetry, refused   atomic.Uint64
 	fbSlotless, fbPebble, fbRounds          atomic.Uint64
 	fbNoLease, fbNoRegion, fbNoRoom, fbElse atomic.Uint64
 	fbExpiry, expiredItems                  atomic.Uint64
@@ -148,7 +149,7 @@ func (n *counters) snapshot() Counters {
 		Retries: RetryCounters{
 			Torn: n.torn.Load(), Pending: n.pending.Load(), Dead: n.dead.Load(), Misfit: n.misfit.Load(),
 			Marked: n.marked.Load(), Mismatch: n.mismatch.Load(), Chunk: n.chunk.Load(),
-			Lease: n.leaseRetry.Load(), Session: n.lost.Load(), Write: n.writeRetry.Load(),
+			Lease: n.leaseRetry.Load(), Session: n.lost.Load(), Write: n.writeRetry.Load(), Refused: n.refused.Load(),
 		},
 		LeaseRenewals: n.renewals.Load(), LeaseExpired: n.expired.Load(), ViewRefreshes: n.views.Load(),
 		ReclaimUpdates: n.reclaims.Load(), ReclaimDropped: n.reclaimDropped.Load(),

@@ -18,6 +18,10 @@ func (s *Store) ReadHeld(h *Held, off int, dst []byte) error {
 		return err
 	}
 	defer leave()
+	if h.aside != nil {
+		copy(dst, h.aside[off:h.Size])
+		return nil
+	}
 	mem := s.table.Bytes(h.Place, h.Size)
 	for i := 0; i < len(dst); i += 8 {
 		binary.LittleEndian.PutUint64(dst[i:], layout.LoadWord(mem, off+i))

@@ -16,8 +16,8 @@ import (
 // of state Live or Held and of this Version. It stays until Release, or a
 // lease after Hold if the caller is never heard of again.
 type Held struct {
-	Place   layout.Place
-	Size    int // bytes of the item, a multiple of 8
+	Place   layout.Place // layout.Nowhere: it cannot be READ, ReadHeld has its bytes
+	Size    int          // bytes of the item, a multiple of 8
 	Version layout.Version
 	KeyLen  int
 	ValLen  int
@@ -25,6 +25,7 @@ type Held struct {
 
 	once    sync.Once
 	release func()
+	aside   []byte // the item, if it is Nowhere
 }
 
 // Release lets the item go. Idempotent, and safe after the lease took it.
@@ -43,6 +44,19 @@ type pinned struct {
 // Errors as Get, and ErrOverloaded when Config.HoldBytes are held, or there is
 // no memory for the copy.
 func (s *Store) Hold(ctx context.Context, shard uint16, key []byte) (*Held, error) {
+	return s.hold(ctx, shard, key, false)
+}
+
+// HoldAside is Hold that needs no room in registered memory: where there is none
+// the copy stands beside it, Nowhere, and is read by ReadHeld alone. So whoever
+// has a key can be answered, however full memory is of other things.
+//
+// Errors as Get, and ErrOverloaded when Config.HoldBytes are held.
+func (s *Store) HoldAside(ctx context.Context, shard uint16, key []byte) (*Held, error) {
+	return s.hold(ctx, shard, key, true)
+}
+
+func (s *Store) hold(ctx context.Context, shard uint16, key []byte, aside bool) (*Held, error) {
 	leave, err := s.enterRead(ctx, shard, key)
 	if err != nil {
 		return nil, err
@@ -79,7 +93,7 @@ func (s *Store) Hold(ctx context.Context, shard uint16, key []byte) (*Held, erro
 		}
 		sh.mu.Unlock()
 	}
-	return s.holdCopy(key, rec)
+	return s.holdCopy(key, rec, aside)
 }
 
 // holdLive pins a live item. Caller holds the shard's lock.
@@ -120,8 +134,9 @@ func (s *Store) holdLive(sh *shard, it item) (*Held, error) {
 	return held, nil
 }
 
-// holdCopy writes a record into memory for one reader.
-func (s *Store) holdCopy(key []byte, rec record) (*Held, error) {
+// holdCopy writes a record into memory for one reader; aside says that other
+// memory will do.
+func (s *Store) holdCopy(key []byte, rec record, aside bool) (*Held, error) {
 	size := layout.ItemSize(len(key), len(rec.value), rec.expiry != 0)
 	if err := s.budgetHold(size); err != nil {
 		return nil, err
@@ -134,6 +149,9 @@ func (s *Store) holdCopy(key []byte, rec record) (*Held, error) {
 		} else if class, ok := s.slabs.Class(size); ok {
 			s.evictor.need(class) // he will come again
 		}
+	}
+	if err != nil && aside {
+		return s.holdAside(size, key, rec), nil
 	}
 	if err != nil {
 		s.heldBytes.Add(int64(-size))
@@ -157,19 +175,48 @@ func (s *Store) holdCopy(key []byte, rec record) (*Held, error) {
 	return held, nil
 }
 
+// holdAside writes a record into memory that nobody can READ. Its size has been
+// counted.
+func (s *Store) holdAside(size int, key []byte, rec record) *Held {
+	held := &Held{
+		Place: layout.Nowhere, Size: size, Version: rec.version, KeyLen: len(key), ValLen: len(rec.value), Expiry: rec.expiry,
+		aside: make([]byte, size),
+	}
+	layout.WriteItem(held.aside, s.incarnation, held.Place,
+		layout.Item{Version: rec.version, Key: key, Value: rec.value, Expiry: rec.expiry}, layout.Held)
+	held.release = func() { s.heldBytes.Add(int64(-size)) }
+	s.counts.aside.Add(1)
+	s.leaseOut(held)
+	return held
+}
+
 // holdPatience is how long a reader's copy waits for memory to be registered:
 // enough for a region of the usual size. Other readers wait behind it, so then
 // it is told to come again.
 const holdPatience = 100 * time.Millisecond
 
+// Small answers pass large ones: those of up to a part of the budget have a part of
+// it more.
+const (
+	smallHolds     = 64 // a small answer takes at most this part of the budget
+	smallHoldExtra = 8  // and all of them together may exceed it by this part
+)
+
 // budgetHold takes size bytes of the budget. One answer alone may exceed it.
 func (s *Store) budgetHold(size int) error {
-	if now := s.heldBytes.Add(int64(size)); now > s.cfg.HoldBytes && now > int64(size) {
+	limit := s.cfg.HoldBytes
+	if int64(size) <= limit/smallHolds {
+		limit += limit / smallHoldExtra
+	}
+	if now := s.heldBytes.Add(int64(size)); now > limit && now > int64(size) {
 		s.heldBytes.Add(int64(-size))
 		return fmt.Errorf("%w: %d bytes are held for readers", ErrOverloaded, s.cfg.HoldBytes)
 	}
 	return nil
 }
+
+// HoldUse returns how many bytes are held for readers, and Config.HoldBytes.
+func (s *Store) HoldUse() (bytes, limit int64) { return s.heldBytes.Load(), s.cfg.HoldBytes }
 
 // leaseOut makes a hold end by itself a lease from now, by the clock of Beat.
 func (s *Store) leaseOut(held *Held) {

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -243,4 +244,85 @@ func TestHold(t *testing.T) {
 	}
 	held.Release()
 	r.want(0, "k", "v")
+}
+
+// TestHoldAside: where registered memory has no room the answer is kept beside it.
+// Small answers pass large ones, and all of them are bounded.
+func TestHoldAside(t *testing.T) {
+	c := testConfig(memFS())
+	mem := c.Memory.(*heapMemory)
+	c.MemoryLimit, c.IndexRegionSize = 4<<20, 1<<20
+	mem.limit = 1 << 20 // the index: no item has a place
+	c.HoldBytes = 16 << 20
+	n := open(t, c)
+	n.fill()
+	ctx := context.Background()
+	large, small := pattern(6<<20, "large"), pattern(100<<10, "small")
+	v := n.put(0, "large", large)
+	n.put(0, "small", small)
+	if _, err := n.Hold(ctx, 0, []byte("large")); !errors.Is(err, ErrOverloaded) {
+		t.Fatalf("Hold: %v", err)
+	}
+	read := func(h *Held, want string) {
+		t.Helper()
+		mem := make([]byte, h.Size)
+		for off := 0; off < h.Size; off += 4096 {
+			if err := n.ReadHeld(h, off, mem[off:min(off+4096, h.Size)]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		it, err := layout.ParseItem(mem, n.Incarnation(), h.Place)
+		if err != nil || it.State != layout.Held || it.Version != h.Version || it.ValLen != len(want) {
+			t.Fatalf("state %v, version %v, %d bytes, %v", it.State, it.Version, it.ValLen, err)
+		}
+		for i := range it.Chunks {
+			off, size := it.ChunkRange(i)
+			chunk := mem[it.ValueOffset()+off:][:size]
+			if !it.VerifyChunk(i, chunk) || string(chunk) != want[off:off+size] {
+				t.Fatalf("chunk %d does not verify", i)
+			}
+		}
+	}
+	var held []*Held
+	for range 2 {
+		h, err := n.HoldAside(ctx, 0, []byte("large"))
+		if err != nil || h.Place != layout.Nowhere || h.Version != v {
+			t.Fatalf("%+v, %v", h, err)
+		}
+		read(h, large)
+		held = append(held, h)
+	}
+	if _, err := n.HoldAside(ctx, 0, []byte("large")); !errors.Is(err, ErrOverloaded) {
+		t.Errorf("a third of 6 MiB in 16: %v", err)
+	}
+	more := 0
+	for ; ; more++ {
+		h, err := n.HoldAside(ctx, 0, []byte("small"))
+		if errors.Is(err, ErrOverloaded) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		read(h, small)
+		held = append(held, h)
+	}
+	if used, limit := n.HoldUse(); used <= limit || used > limit+limit/smallHoldExtra {
+		t.Errorf("%d bytes held of %d, with %d small answers", used, limit, more)
+	}
+	for _, h := range held {
+		h.Release()
+		h.Release()
+	}
+	if st := n.Stats(); st.HeldBytes != 0 || st.HoldsAside != uint64(len(held)) {
+		t.Errorf("%d bytes held, %d answers beside memory, want %d", st.HeldBytes, st.HoldsAside, len(held))
+	}
+	// A lease ends it, too.
+	if _, err := n.HoldAside(ctx, 0, []byte("large")); err != nil {
+		t.Fatal(err)
+	}
+	n.lease()
+	if st := n.Stats(); st.HeldBytes != 0 {
+		t.Errorf("%d bytes held a lease later", st.HeldBytes)
+	}
 }

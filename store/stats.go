@@ -11,7 +11,7 @@ import (
 type counters struct {
 	batches                     atomic.Uint64
 	resident, absent, pebble    atomic.Uint64
-	scans, holds, probes        atomic.Uint64
+	scans, holds, aside, probes atomic.Uint64
 	noMemory, slotless          atomic.Uint64
 	damaged, corrupt, published atomic.Uint64
 	tooLate, unsettled          atomic.Uint64
@@ -74,10 +74,11 @@ type Stats struct {
 	FromDisk       uint64 `json:"from_disk"` // ... by Pebble
 	Scans          uint64 `json:"scans"`
 	Holds          uint64 `json:"holds"`
-	Probes         uint64 `json:"probes"`    // deletes that had to ask Pebble
-	NoMemory       uint64 `json:"no_memory"` // puts and fills for which there was no place
-	Damaged        uint64 `json:"damaged"`   // items in memory that did not verify
-	Scrubbed       uint64 `json:"scrubbed"`  // items verified by the background pass
+	HoldsAside     uint64 `json:"holds_aside"` // ... for which there was no room in registered memory
+	Probes         uint64 `json:"probes"`      // deletes that had to ask Pebble
+	NoMemory       uint64 `json:"no_memory"`   // puts and fills for which there was no place
+	Damaged        uint64 `json:"damaged"`     // items in memory that did not verify
+	Scrubbed       uint64 `json:"scrubbed"`    // items verified by the background pass
 	ScrubbedBytes  uint64 `json:"scrubbed_bytes"`
 	ScrubPasses    uint64 `json:"scrub_passes"`    // over all of memory
 	Repaired       uint64 `json:"repaired"`        // damaged items rewritten from disk, or sent there
@@ -143,7 +144,7 @@ func (s *Store) Stats() Stats {
 		HeldBytes: s.heldBytes.Load(),
 		Published: c.published.Load(), Batches: c.batches.Load(),
 		Resident: c.resident.Load(), Absent: c.absent.Load(), FromDisk: c.pebble.Load(),
-		Scans: c.scans.Load(), Holds: c.holds.Load(), Probes: c.probes.Load(),
+		Scans: c.scans.Load(), Holds: c.holds.Load(), HoldsAside: c.aside.Load(), Probes: c.probes.Load(),
 		NoMemory: c.noMemory.Load(), Damaged: c.damaged.Load(), Corrupt: c.corrupt.Load(),
 		Scrubbed: c.scrubbed.Load(), ScrubbedBytes: c.scrubbedBytes.Load(), ScrubPasses: c.scrubPasses.Load(),
 		Repaired: c.repaired.Load(), RepairsLost: c.repairsLost.Load(), Orphans: c.orphans.Load(),

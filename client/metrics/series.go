@@ -45,6 +45,7 @@ func counts(desc descriptor) []count {
 		of(retries, func(c *C) uint64 { return c.Retries.Chunk }, "chunk"),
 		of(retries, func(c *C) uint64 { return c.Retries.Lease }, "lease"),
 		of(retries, func(c *C) uint64 { return c.Retries.Session }, "session"),
+		of(retries, func(c *C) uint64 { return c.Retries.Refused }, "refused"),
 		of(retries, func(c *C) uint64 { return c.Retries.Write }, "write"),
 
 		of(writes, func(c *C) uint64 { return c.Puts }, "put"),

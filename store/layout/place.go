@@ -13,6 +13,9 @@ const (
 	placeMask = 1<<placeBits - 1
 	// MaxPlace is the last place there is.
 	MaxPlace Place = placeMask
+	// Nowhere is the place of an item that stands in no region: no READ finds it.
+	// No region reaches so far.
+	Nowhere = MaxPlace
 )
 
 // Byte is the place as a byte address in the place space.

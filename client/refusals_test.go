@@ -1,0 +1,158 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/server"
+	"github.com/rdmakv/rdmakv/internal/wire"
+)
+
+// TestReadsWaitForRoom: a read that the server has no room for is made again until
+// the call's time is over; then the error says both.
+func TestReadsWaitForRoom(t *testing.T) {
+	f := newFakeServer(77)
+	f.welcome = func(w *wire.Welcome) { w.Flags |= wire.WelcomeSendOnly }
+	var refuse atomic.Int64
+	var asked atomic.Int64
+	f.onRequest = func(h wire.Header, msg []byte) (reply []byte, handled bool) {
+		switch h.Type {
+		case wire.TypeGet, wire.TypeExists, wire.TypeScan:
+		default:
+			return nil, false
+		}
+		asked.Add(1)
+		switch {
+		case refuse.Add(-1) >= 0:
+			reply = wire.AppendError(nil, h.Type, h.ID, wire.StatusOverloaded, "")
+		case h.Type == wire.TypeGet:
+			reply = make([]byte, wire.GetReplyHead)
+			reply = append(reply, "value"...)
+			wire.FinishGetInline(reply, h.ID, 5, 0)
+		case h.Type == wire.TypeExists:
+			reply = wire.AppendExistsReply(nil, h.ID, wire.ExistsReply{Version: 5, ValueLen: 5})
+		default:
+			reply = wire.BeginScanReply(nil, h.ID)
+			reply = wire.AppendScanEntry(reply, wire.ScanEntry{Version: 5, ValueLen: 5, Key: []byte("k"), Value: []byte("value"), HasValue: true})
+			reply = wire.EndScanReply(reply, 0, 1, false, nil)
+		}
+		wire.SetCredits(reply, 1)
+		return reply, true
+	}
+	c := f.dial(t, nil, func(cfg *Config) { cfg.Timeout = 30 * time.Second })
+	reads := map[string]func(ctx context.Context) error{
+		"get": func(ctx context.Context) error {
+			v, err := c.Get(ctx, []byte("k"))
+			if err == nil && string(v) != "value" {
+				t.Errorf("got %q", v)
+			}
+			return err
+		},
+		"exists": func(ctx context.Context) error { _, err := c.Exists(ctx, []byte("k")); return err },
+		"multi-get": func(ctx context.Context) error {
+			_, err := c.MultiGet(ctx, [][]byte{[]byte("k")})
+			return err
+		},
+		"scan": func(ctx context.Context) (err error) {
+			for _, e := range c.Scan(ctx, ScanOptions{}) {
+				err = e
+			}
+			return err
+		},
+	}
+	for name, read := range reads {
+		refuse.Store(5)
+		asked.Store(0)
+		before := c.Counters().Retries.Refused
+		if err := read(t.Context()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n := asked.Load(); n != 6 {
+			t.Errorf("%s: asked %d times, want 6", name, n)
+		}
+		if n := c.Counters().Retries.Refused - before; n != 5 {
+			t.Errorf("%s: %d refusals are counted, want 5", name, n)
+		}
+		refuse.Store(1 << 30)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if err := read(ctx); !errors.Is(err, ErrOverloaded) || !errors.Is(err, ErrTimeout) {
+			t.Errorf("%s: at the end of its time: %v", name, err)
+		}
+		cancel()
+		ctx, cancel = context.WithCancel(t.Context())
+		time.AfterFunc(20*time.Millisecond, cancel)
+		if err := read(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: called off: %v", name, err)
+		}
+	}
+}
+
+// TestReadsInFullMemory: memory is full of small values when larger ones are put.
+// Each of these is read at once, whatever the classes of the memory, one by one,
+// many at a time, in a scan, and in parts.
+func TestReadsInFullMemory(t *testing.T) {
+	n := startNode(t, func(cfg *server.Config) {
+		cfg.MemoryLimit, cfg.RegionSize, cfg.IndexRegionSize = 8<<20, 1<<20, 1<<20
+	})
+	c := n.dial(func(cfg *Config) { cfg.Timeout = 60 * time.Second })
+	ctx := t.Context()
+	small := bytes.Repeat([]byte("s"), 600)
+	const group = 500
+	for i := 0; i < 20_000; i += group {
+		pairs := make([]Pair, group)
+		for j := range pairs {
+			pairs[j] = Pair{Key: fmt.Appendf(nil, "small/%d", i+j), Value: small}
+		}
+		if err := c.MultiPut(ctx, pairs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	value := func(i int) []byte { return bytes.Repeat(fmt.Appendf(nil, "%09d,", i), 10_000) }
+	key := func(i int) []byte { return fmt.Appendf(nil, "large/%02d", i) }
+	const many = 30
+	for i := range many {
+		if err := c.Put(ctx, key(i), value(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var keys [][]byte
+	for i := range many {
+		keys = append(keys, key(i))
+		got, err := c.Get(ctx, key(i))
+		if err != nil || !bytes.Equal(got, value(i)) {
+			t.Fatalf("%s: %d bytes, %v", key(i), len(got), err)
+		}
+		part, err := c.GetRange(ctx, key(i), 50_005, 40_000)
+		if err != nil || !bytes.Equal(part, value(i)[50_005:][:40_000]) {
+			t.Fatalf("%s, a part: %d bytes, %v", key(i), len(part), err)
+		}
+	}
+	results, err := c.MultiGet(ctx, keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range results {
+		if !bytes.Equal(r.Value, value(i)) {
+			t.Errorf("%s: %d bytes, %v", key(i), len(r.Value), r.Err)
+		}
+	}
+	seen := 0
+	for e, err := range c.Scan(ctx, ScanOptions{Prefix: []byte("large/")}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(e.Value, value(seen)) {
+			t.Errorf("%s: %d bytes", e.Key, len(e.Value))
+		}
+		seen++
+	}
+	if seen != many {
+		t.Errorf("a scan of %d keys, want %d", seen, many)
+	}
+	t.Logf("refused for now: %d", c.Counters().Retries.Refused)
+}
