@@ -1,8 +1,12 @@
 package server
 
 import (
+	"errors"
+	"math"
+
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store"
+	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // A hold is a place that the store keeps unchanged for one client: a value too
@@ -13,25 +17,63 @@ type hold struct {
 	held    *store.Held
 	expires int64 // Server.now by which the store has let it go
 	until   int64 // and until when it certainly has not
+
+	tenant *login // in whose share it is counted, with size bytes
+	size   int64
 }
 
-// release gives the place back to the store. Idempotent.
-func (h *hold) release() { h.held.Release() }
+// release gives the place back to the store. Once.
+func (h *hold) release() {
+	h.held.Release()
+	h.tenant.held.Add(-h.size)
+}
 
 // maxHolds bounds the holds of one session; their bytes are bounded by the
-// store.
+// tenant's share and by the store.
 const maxHolds = 256
 
-// hold answers with a held place. It runs on the pool.
-func (r *request) hold(shard uint16, key []byte) {
+// holdShare is how many bytes may be held for one tenant: what the store allows
+// where nobody else uses it, else a part of that.
+func (srv *Server) holdShare() int64 {
+	if !srv.shared() {
+		return math.MaxInt64
+	}
+	_, limit := srv.store.HoldUse()
+	return limit / shareParts
+}
+
+// takeHold counts size bytes as held for the tenant. false: he has his share, and
+// the request was refused. One answer alone may exceed it.
+func (r *request) takeHold(size int64) bool {
+	l := r.s.login
+	if now := l.held.Add(size); now > size && now > r.s.srv.holdShare() {
+		l.held.Add(-size)
+		return r.overloaded(limitLoginHolds, "tenant "+l.label()+" has his share of held places")
+	}
+	return true
+}
+
+// hold answers with a held place for a value of about n bytes. It runs on the
+// pool.
+func (r *request) hold(shard uint16, key []byte, n int) {
 	s := r.s
+	// Counted before the store takes memory for it; what it really is comes after.
+	size := int64(layout.ItemSize(len(key), n, true))
+	if !r.takeHold(size) {
+		return
+	}
 	asked := s.srv.now()
-	held, err := s.srv.store.Hold(s.ctx, shard, key)
+	held, err := s.srv.store.HoldAside(s.ctx, shard, key)
 	if err != nil {
+		s.login.held.Add(-size)
+		if errors.Is(err, store.ErrOverloaded) {
+			s.srv.limitHit(limitHolds)
+		}
 		r.refuse(err)
 		return
 	}
-	h := &hold{held: held, until: asked + int64(s.srv.cfg.Lease), expires: s.srv.now() + int64(2*s.srv.cfg.Lease)}
+	s.login.held.Add(int64(held.Size) - size)
+	h := &hold{held: held, tenant: s.login, size: int64(held.Size), until: asked + int64(s.srv.cfg.Lease), expires: s.srv.now() + int64(2*s.srv.cfg.Lease)}
 	s.mu.Lock()
 	full := len(s.holds) >= maxHolds
 	if !full && !s.dead {

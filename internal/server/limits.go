@@ -28,11 +28,13 @@ const (
 	limitLoginQueue                     // login.maxQueued
 	limitLoginStaging                   // a tenant's share of staging memory (stageline.go): his put waits
 	limitStaging                        // staging memory that others wait for, and that a client does not let be filled
+	limitLoginHolds                     // a tenant's share of held places (hold.go)
+	limitHolds                          // the store's bound on all of them
 	limitKinds
 )
 
 var limitNames = [limitKinds]string{"setups", "host_setups", "sessions", "host_sessions", "tenant_sessions", "tenant_requests", "tenant_bytes",
-	"tenant_queue", "tenant_staging", "staging_stalled"}
+	"tenant_queue", "tenant_staging", "staging_stalled", "tenant_holds", "hold_bytes"}
 
 func (k limitKind) String() string { return limitNames[k] }
 

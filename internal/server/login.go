@@ -29,6 +29,7 @@ type login struct {
 	sessions atomic.Int32 // open ones
 	requests atomic.Int32 // in flight
 	bytes    atomic.Int64 // of them
+	held     atomic.Int64 // bytes of held places (hold.go)
 	hits     [limitKinds]atomic.Uint64
 	polls    int // watches that wait; guarded by watches.mu of the one space it uses
 
@@ -121,6 +122,26 @@ func (ls *logins) alone() bool {
 	ls.mu.RLock()
 	defer ls.mu.RUnlock()
 	return len(ls.byID) <= 1
+}
+
+// shared says whether the space of the server has more than one login.
+func (srv *Server) shared() bool {
+	name, ls := mainSpace, &srv.root.logins
+	if srv.root != srv {
+		name = srv.space
+	}
+	ls.mu.RLock()
+	defer ls.mu.RUnlock()
+	n := 0
+	for _, l := range ls.byID {
+		if l.Space == name {
+			n++
+		}
+		if n > 1 {
+			return true
+		}
+	}
+	return false
 }
 
 // list returns all logins, in no order.

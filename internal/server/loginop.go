@@ -110,10 +110,13 @@ func (srv *Server) Limits() []LimitStat {
 	hit := func(k limitKind) uint64 { return root.met.limits[k].Load() }
 	staging, _ := root.staging.inUse()
 	queued := 0 // by the tenant that has most
+	held, holdLimit := root.store.HoldUse()
+	mostHeld := int64(0)
 	for _, l := range root.logins.list() {
 		if l.Name != "" {
 			queued = max(queued, root.queued(l))
 		}
+		mostHeld = max(mostHeld, l.held.Load())
 	}
 	return []LimitStat{
 		{limitSetups.String(), int64(c.MaxUnauthenticated), int64(setups), hit(limitSetups)},
@@ -132,5 +135,7 @@ func (srv *Server) Limits() []LimitStat {
 		{"staging_bytes", c.StagingBytes, int64(staging), 0},
 		{limitLoginStaging.String(), root.stagingShare(), root.staging.line.most(), hit(limitLoginStaging)},
 		{limitStaging.String(), 0, 0, hit(limitStaging)},
+		{limitHolds.String(), holdLimit, held, hit(limitHolds)},
+		{limitLoginHolds.String(), min(root.holdShare(), holdLimit), mostHeld, hit(limitLoginHolds)},
 	}
 }

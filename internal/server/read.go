@@ -34,6 +34,7 @@ func (r *request) get() {
 		return
 	}
 	limit := int(min(uint64(m.MaxInline), uint64(s.replySize-wire.GetReplyHead)))
+	size := 0
 	for range getTries {
 		// The length first: a value of 64 MiB must not be copied to learn
 		// that it does not fit.
@@ -42,15 +43,15 @@ func (r *request) get() {
 			r.refuse(err)
 			return
 		}
-		if info.ValLen > limit {
-			r.hold(shard, m.Key)
+		if size = info.ValLen; size > limit {
+			r.hold(shard, m.Key, size)
 			return
 		}
 		if r.getInline(shard, m.Key, info.ValLen) {
 			return
 		}
 	}
-	r.hold(shard, m.Key)
+	r.hold(shard, m.Key, size)
 }
 
 // getInline answers with the value, read straight into the reply. false: the

@@ -2,6 +2,8 @@ package security
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"io"
 	"net"
 	"sync"
@@ -10,6 +12,8 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/internal/secret"
+	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -155,5 +159,54 @@ func TestUnservedPuts(t *testing.T) {
 	}
 	if hits := r.hits("tenant_staging"); hits == 0 {
 		t.Error("not counted")
+	}
+}
+
+// TestHeldAnswers: a tenant who has large answers held, and again as soon as they
+// are over, keeps no other tenant from his.
+func TestHeldAnswers(t *testing.T) {
+	r := startRig(t, func(c *server.Config) {
+		word := secret.New([]byte(clerk2Word))
+		c.Tenants = append(c.Tenants, server.Tenant{Name: "clerk2", Secret: word, Prefix: "desk2/"})
+	})
+	// Of 128 MiB of memory 32 may be held: two of his, and less than 1 MB.
+	clerk, other := r.dial("clerk", clerkWord), r.dial("clerk2", clerk2Word)
+	large, mine := bytes.Repeat([]byte("L"), 15<<20+700<<10), bytes.Repeat([]byte("m"), 1<<20)
+	for _, key := range []string{"desk/1", "desk/2"} {
+		if err := clerk.Put(t.Context(), []byte(key), large); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := other.Put(t.Context(), []byte("desk2/k"), mine); err != nil {
+		t.Fatal(err)
+	}
+	attacker := r.open("clerk", clerkWord)
+	holds, refused := 0, 0
+	hold := func(key string) {
+		_, err := attacker.call(func(id uint64) []byte { return wire.AppendGet(nil, id, wire.Get{Key: []byte(key)}) })
+		switch {
+		case err == nil:
+			holds++
+		case errors.Is(err, wire.StatusOverloaded.Err()):
+			refused++
+		default:
+			t.Fatal(err)
+		}
+	}
+	for range 20 {
+		hold("desk/1")
+		hold("desk/2")
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		got, err := other.Get(ctx, []byte("desk2/k"))
+		cancel()
+		if err != nil || !bytes.Equal(got, mine) {
+			t.Fatalf("another tenant's get: %d bytes, %v", len(got), err)
+		}
+	}
+	if n := other.Counters().Retries.Refused; n != 0 {
+		t.Errorf("the other tenant was refused %d times", n)
+	}
+	if holds == 0 || refused == 0 || r.hits("tenant_holds") == 0 {
+		t.Errorf("%d answers held and %d refused, counted %d: no attack", holds, refused, r.hits("tenant_holds"))
 	}
 }

@@ -77,9 +77,10 @@ const (
 	bobWord    = "bob-secret-0123456789"
 	readerWord = "reader-secret-0123456789"
 	clerkWord  = "clerk-secret-0123456789"
+	clerk2Word = "clerk2-secret-0123456789"
 )
 
-var allSecrets = []string{mainSecret, aliceWord, bobWord, readerWord, clerkWord}
+var allSecrets = []string{mainSecret, aliceWord, bobWord, readerWord, clerkWord, clerk2Word}
 
 // tenants: alice and bob with spaces of their own, a reader of alice's, a clerk
 // who may use keys of one prefix in the node's space.

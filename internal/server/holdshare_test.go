@@ -1,0 +1,96 @@
+package server
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/rdmakv/rdmakv/internal/secret"
+	"github.com/rdmakv/rdmakv/internal/wire"
+)
+
+// putBig puts a large value, whose bytes are the peer's sink's.
+func (p *peer) putBig(key string, n int) {
+	p.t.Helper()
+	if err := p.putLarge([]byte(key), n, xxh3.Hash(p.sink()[:n])); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// TestHoldShares: a tenant has a share of the held places, which one answer alone
+// may exceed; whoever comes beside him is answered. A tenant who is alone in his
+// space has all of it.
+func TestHoldShares(t *testing.T) {
+	clerk := func(name string) Tenant {
+		return Tenant{Name: name, Secret: secret.New(secretOf(name)), Prefix: "desk/"}
+	}
+	srv := startServer(t, func(c *Config) {
+		c.Secret, c.MemoryLimit, c.RegionSize = secretOf(""), 128<<20, 16<<20
+		c.Tenants = []Tenant{clerk("clerk"), clerk("clerk2"), {Name: "anna", Secret: secret.New(secretOf("anna"))}}
+	})
+	_, limit := srv.store.HoldUse() // 32 MiB
+	share := int(limit / shareParts)
+	if srv.holdShare() != int64(share) || srv.spaceOf("anna").holdShare() != math.MaxInt64 {
+		t.Errorf("shares of %d and %d", srv.holdShare(), srv.spaceOf("anna").holdShare())
+	}
+	open := func(name string) *peer {
+		o := as(name)
+		o.sink = int(limit)
+		return dial(t, srv, o)
+	}
+	first, other := open("clerk"), open("clerk2")
+	first.putBig("desk/huge", 3*share) // more than a share
+	first.putBig("desk/large", 2*share/3)
+	other.putBig("desk/small", 64<<10)
+	held := func(p *peer, key string) (wire.GetReply, error) {
+		r, err := p.get(key, 0)
+		if err == nil && r.Kind != wire.GetHeld {
+			t.Fatalf("%s: answered with kind %v", key, r.Kind)
+		}
+		return r, err
+	}
+	overloaded := func(err error) bool { return errors.Is(err, wire.StatusOverloaded.Err()) }
+	// One alone, however large; nothing beside it.
+	huge, err := held(first, "desk/huge")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := held(first, "desk/huge"); !overloaded(err) {
+		t.Errorf("a second answer beyond the share: %v", err)
+	}
+	if _, err := held(open("clerk"), "desk/large"); !overloaded(err) {
+		t.Errorf("another session of the same tenant: %v", err)
+	}
+	// The budget of all has a quarter left: the other tenant finds his.
+	if _, err := held(other, "desk/small"); err != nil {
+		t.Errorf("another tenant: %v", err)
+	}
+	if st := srv.Tenants()[tenantAt(srv, "clerk")]; st.Refused["tenant_holds"] != 2 {
+		t.Errorf("refusals: %v", st.Refused)
+	}
+	if _, err := first.call(func(id uint64) []byte { return wire.AppendRelease(nil, id, wire.Release{ID: huge.Hold.ID}) }); err != nil {
+		t.Fatal(err)
+	}
+	if n := first.tenant(srv, "clerk").held.Load(); n != 0 {
+		t.Errorf("%d bytes are counted as held after the release", n)
+	}
+	if _, err := held(first, "desk/large"); err != nil {
+		t.Errorf("after the release: %v", err)
+	}
+	// The end of a session gives back what it held.
+	first.close()
+	eventually(t, "nothing is held", func() bool { return other.tenant(srv, "clerk").held.Load() == 0 })
+}
+
+func (p *peer) tenant(srv *Server, name string) *login { return srv.logins.find(wire.TenantOf(name)) }
+
+func tenantAt(srv *Server, name string) int {
+	for i, st := range srv.Tenants() {
+		if st.Name == name {
+			return i
+		}
+	}
+	return -1
+}
