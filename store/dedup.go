@@ -28,7 +28,9 @@ import (
 //	                         result of it could not have been forgotten
 //
 // Results are forgotten after forgetAfter, and those least recently used when
-// there are too many. Both are judged by time in which this process ran, not by
+// there are too many: of the owner who has more than his part, so that nobody's
+// requests, however many and whatever comes of them, take another's results
+// (dedupowner.go). Both are judged by time in which this process ran, not by
 // a clock: a server that was stopped for an hour finds retries in its queues
 // that were sent a second after the first. After a start all begin anew.
 //
@@ -85,6 +87,7 @@ func outcomeOf(err error) outcome {
 // A result is what a retry is told.
 type result struct {
 	seq     uint64
+	owner   uint32
 	version layout.Version
 	actual  layout.Version
 	number  int64
@@ -95,7 +98,7 @@ type result struct {
 
 func resultOf(w *Write) result {
 	return result{
-		seq: w.ID.Seq, version: w.Version, actual: w.Actual, number: w.Number,
+		seq: w.ID.Seq, owner: w.ID.Owner, version: w.Version, actual: w.Actual, number: w.Number,
 		part: uint16(w.Part), outcome: outcomeOf(w.Err), existed: w.Existed,
 	}
 }
@@ -116,8 +119,9 @@ func (r *result) give(w *Write) {
 
 // A dedup is the table of results. Its locks are taken under those of shards.
 type dedup struct {
-	ticks   atomic.Int64 // of dedupTick, that this process ran
-	used    atomic.Bool  // there are records, or have been
+	ticks   atomic.Int64  // of dedupTick, that this process ran
+	used    atomic.Bool   // there are records, or have been
+	evicted atomic.Uint64 // results that had to go before their time
 	stripes [dedupStripes]dedupStripe
 }
 
@@ -128,15 +132,15 @@ type dedupStripe struct {
 	mu      sync.Mutex
 	limit   int
 	entries map[dedupKey]*dedupEntry
-	// The list of entries by use: newest is next of the root, oldest is prev.
-	root dedupEntry
-	// early is the last use of the newest entry that had to go before its
-	// time, or neverEarly.
+	owners  map[uint32]*dedupOwner
+	// early is 0 if an earlier incarnation was short of room, else neverEarly:
+	// like dedupOwner.early, for all owners.
 	early int64
 }
 
 type dedupEntry struct {
 	key        dedupKey
+	owner      *dedupOwner
 	result     result
 	shard      uint16 // where the newest record is
 	flying     bool   // ordered, not published: result has only the seq
@@ -149,8 +153,7 @@ func newDedup(limit int) *dedup {
 	for i := range d.stripes {
 		st := &d.stripes[i]
 		st.limit, st.early = max(1, limit/dedupStripes), neverEarly
-		st.entries = make(map[dedupKey]*dedupEntry)
-		st.root.prev, st.root.next = &st.root, &st.root
+		st.entries, st.owners = make(map[dedupKey]*dedupEntry), make(map[uint32]*dedupOwner)
 	}
 	return d
 }
@@ -186,7 +189,7 @@ func (d *dedup) look(w *Write) (again bool, err error) {
 		// The first of these was sent at sent or later. Had it been applied,
 		// its result would have been used then or later.
 		sent := d.ticks.Load() - int64((w.ID.Age+dedupMargin)/dedupTick) - 1
-		if sent <= st.early {
+		if sent <= st.earlyOf(w.ID.Owner) {
 			return false, ErrOutcomeUnknown
 		}
 	}
@@ -204,18 +207,16 @@ func (d *dedup) ordered(w *Write) {
 	defer st.mu.Unlock()
 	d.used.Store(true)
 	e := st.entries[k]
+	if e != nil && e.result.seq > w.ID.Seq {
+		return // two at once in a slot: no client does that
+	}
 	if e == nil {
-		e = &dedupEntry{key: k}
-		st.entries[k] = e
-		st.shrink()
+		e = st.add(k, w.ID.Owner)
 	} else {
-		if e.result.seq > w.ID.Seq {
-			return // two at once in a slot: no client does that
-		}
-		e.unlink()
+		st.use(e, w.ID.Owner)
 	}
 	e.result, e.shard, e.flying, e.used = result{seq: w.ID.Seq}, w.Shard, true, d.ticks.Load()
-	st.root.insert(e)
+	d.evicted.Add(st.shrink(e.owner))
 }
 
 // published notes the result of a write, or gives it to one that came again.
@@ -238,38 +239,9 @@ func (d *dedup) published(w *Write) {
 		w.Err = ErrOutcomeUnknown // forgotten while it was on its way
 	default:
 		e.result.give(w)
-		e.unlink()
+		st.use(e, e.owner.id)
 		e.used = d.ticks.Load()
-		st.root.insert(e)
 	}
-}
-
-// shrink drops the entries that were not used for longest, if there are too
-// many. Caller holds mu.
-func (st *dedupStripe) shrink() {
-	for e := st.root.prev; len(st.entries) > st.limit && e != &st.root; {
-		old := e
-		e = e.prev
-		if old.flying {
-			continue // bounded by the writes in flight
-		}
-		st.early = max(st.early, old.used)
-		st.drop(old)
-	}
-}
-
-// drop takes an entry out. Caller holds mu.
-func (st *dedupStripe) drop(e *dedupEntry) {
-	e.unlink()
-	delete(st.entries, e.key)
-}
-
-func (e *dedupEntry) unlink() { e.prev.next, e.next.prev = e.next, e.prev }
-
-// insert puts e behind the root, where the newest are.
-func (root *dedupEntry) insert(e *dedupEntry) {
-	e.prev, e.next = root, root.next
-	root.next.prev, root.next = e, e
 }
 
 // tick lets dedupTick pass and drops what has been silent for forgetAfter.
@@ -278,16 +250,7 @@ func (d *dedup) tick() {
 	for i := range d.stripes {
 		st := &d.stripes[i]
 		st.mu.Lock()
-		for e := st.root.prev; e != &st.root; {
-			old := e
-			e = e.prev
-			if now-old.used <= int64(forgetAfter/dedupTick) {
-				break
-			}
-			if !old.flying {
-				st.drop(old)
-			}
-		}
+		st.age(now)
 		st.mu.Unlock()
 	}
 }
@@ -308,9 +271,12 @@ func (d *dedup) short() bool {
 	for i := range d.stripes {
 		st := &d.stripes[i]
 		st.mu.Lock()
-		early := st.early
+		short := lately(st.early, now)
+		for _, o := range st.owners {
+			short = short || lately(o.early, now)
+		}
 		st.mu.Unlock()
-		if early != neverEarly && now-early <= int64((forgetAfter+2*dedupMargin)/dedupTick) {
+		if short {
 			return true
 		}
 	}
@@ -332,7 +298,7 @@ func (d *dedup) wasShort() {
 //
 //	 0        8        16       24        25      26     28
 //	+--------+--------+--------+---------+-------+------+-----
-//	| seq    | actual | number | outcome | flags | part | 0
+//	| seq    | actual | number | outcome | flags | part | owner
 //	| u64    | u64    | i64    | u8      | u8    | u16  | u32
 //	+--------+--------+--------+---------+-------+------+-----
 //
@@ -365,7 +331,7 @@ func (r *result) encode(b []byte) {
 		b[25] = 1
 	}
 	le.PutUint16(b[26:], r.part)
-	le.PutUint32(b[28:], 0)
+	le.PutUint32(b[28:], r.owner)
 }
 
 // parseResult reads what encode wrote.
@@ -375,7 +341,7 @@ func parseResult(version layout.Version, b []byte) (r result, ok bool) {
 	}
 	le := binary.LittleEndian
 	return result{
-		seq: le.Uint64(b), version: version, actual: layout.Version(le.Uint64(b[8:])),
+		seq: le.Uint64(b), owner: le.Uint32(b[28:]), version: version, actual: layout.Version(le.Uint64(b[8:])),
 		number: int64(le.Uint64(b[16:])), outcome: outcome(b[24]), existed: b[25]&1 != 0, part: le.Uint16(b[26:]),
 	}, true
 }

@@ -67,14 +67,12 @@ func (d *dedup) load(shard uint16, k dedupKey, r result) {
 	e := st.entries[k]
 	switch {
 	case e == nil:
-		e = &dedupEntry{key: k}
-		st.entries[k] = e
-		st.root.insert(e)
-		st.shrink()
+		e = st.add(k, r.owner)
 	case e.result.seq >= r.seq:
 		return
 	}
 	e.result, e.shard = r, shard
+	d.evicted.Add(st.shrink(e.owner))
 }
 
 // eachDedup calls f for the records between two Pebble keys until it returns

@@ -97,7 +97,10 @@ type Stats struct {
 	Expired     uint64 `json:"expired"`            // keys removed because their time was over
 	TooLate     uint64 `json:"retries_too_late"`   // retries of which nothing is remembered
 	Unsettled   uint64 `json:"writes_unsettled"`   // writes refused because their key never kept still
-	// ResultsShort: results had to be forgotten early, there are too many.
+	// ResultsEvicted: results that were forgotten before their time, because their
+	// owner had too many.
+	ResultsEvicted uint64 `json:"results_evicted"`
+	// ResultsShort: that was so not long ago.
 	ResultsShort bool      `json:"results_short"`
 	ServerTime   time.Time `json:"server_time"` // by which keys expire
 	// ClockAhead is how far that is ahead of the wall clock; negative: behind.
@@ -161,7 +164,7 @@ func (s *Store) Stats() Stats {
 	st.Retries, st.Conditions, st.BatchWrites, st.Expired = c.retries.Load(), c.conditions.Load(), c.batchWrites.Load(), c.expired.Load()
 	st.Remembered, st.TooLate, st.ResultsShort = s.dedup.count(), c.tooLate.Load(), s.dedup.short()
 	st.Unsettled = c.unsettled.Load()
-	st.ServerTime, st.ClockAhead = s.Now(), s.ClockAhead()
+	st.ResultsEvicted, st.ServerTime, st.ClockAhead = s.dedup.evicted.Load(), s.Now(), s.ClockAhead()
 	st.InflightBytes, st.Inflight = s.gate.inside()
 	for _, sh := range s.shards {
 		sh.mu.Lock()

@@ -69,6 +69,10 @@ func (c Cond) String() string {
 type RequestID struct {
 	// Client is random, and one client's own for as long as it lives.
 	Client [16]byte
+	// Owner is who the client belongs to, a number that means nothing to the
+	// store: results of requests are forgotten early for want of room among those
+	// of the owner who has too many. A client has the same for ever.
+	Owner uint32
 	// Slot is one of the client's places for a request in flight. A client
 	// has one request at a time in a slot.
 	Slot uint16

@@ -3,6 +3,7 @@ package server
 import (
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/binary"
 	"sync"
 	"sync/atomic"
 
@@ -56,6 +57,10 @@ func (l *login) client(id [16]byte) (name [16]byte) {
 	copy(name[:], sum[:])
 	return name
 }
+
+// owner is the number by which the store tells results of tenants apart, so that the
+// requests of one do not take the results of another; 0 is the main login.
+func (l *login) owner() uint32 { return binary.BigEndian.Uint32(l.id[:]) }
 
 func newLogin(t Tenant) *login {
 	return &login{

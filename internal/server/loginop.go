@@ -111,6 +111,7 @@ func (srv *Server) Limits() []LimitStat {
 	staging, _ := root.staging.inUse()
 	queued := 0 // by the tenant that has most
 	held, holdLimit := root.store.HoldUse()
+	results, maxResults, evicted := root.store.ResultUse()
 	mostHeld := int64(0)
 	for _, l := range root.logins.list() {
 		if l.Name != "" {
@@ -135,6 +136,7 @@ func (srv *Server) Limits() []LimitStat {
 		{"staging_bytes", c.StagingBytes, int64(staging), 0},
 		{limitLoginStaging.String(), root.stagingShare(), root.staging.line.most(), hit(limitLoginStaging)},
 		{limitStaging.String(), 0, 0, hit(limitStaging)},
+		{"results", int64(maxResults), int64(results), evicted},
 		{limitHolds.String(), holdLimit, held, hit(limitHolds)},
 		{limitLoginHolds.String(), min(root.holdShare(), holdLimit), mostHeld, hit(limitLoginHolds)},
 	}

@@ -112,7 +112,7 @@ func (r *request) requestID(m wire.RequestID) (store.RequestID, bool) {
 		return store.RequestID{}, false
 	}
 	return store.RequestID{
-		Client: r.s.clientID, Slot: m.Slot, Seq: m.Seq, Age: time.Duration(m.AgeMillis) * time.Millisecond,
+		Client: r.s.clientID, Owner: r.s.login.owner(), Slot: m.Slot, Seq: m.Seq, Age: time.Duration(m.AgeMillis) * time.Millisecond,
 	}, true
 }
 
