@@ -77,6 +77,7 @@ func (srv *Server) janitorLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			srv.creditShare.Store(srv.receiveShare())
 			for _, s := range srv.sessionList() {
 				s.check(srv.now())
 			}

@@ -152,6 +152,7 @@ func (s *session) finish() {
 	s.holds = nil
 	owned := s.owned
 	s.owned = 0
+	s.chargeLocked(-s.charged)
 	s.mu.Unlock()
 	for _, h := range holds {
 		h.release()

@@ -30,11 +30,14 @@ const (
 	limitStaging                        // staging memory that others wait for, and that a client does not let be filled
 	limitLoginHolds                     // a tenant's share of held places (hold.go)
 	limitHolds                          // the store's bound on all of them
+	limitLoginReceives                  // a tenant's share of receives (receives.go): his sessions do not grow
+	limitReceives                       // a session that keeps credits it does not use while others find too few
 	limitKinds
 )
 
 var limitNames = [limitKinds]string{"setups", "host_setups", "sessions", "host_sessions", "tenant_sessions", "tenant_requests", "tenant_bytes",
-	"tenant_queue", "tenant_staging", "staging_stalled", "tenant_holds", "hold_bytes"}
+	"tenant_queue", "tenant_staging", "staging_stalled", "tenant_holds", "hold_bytes",
+	"tenant_receives", "credits_kept"}
 
 func (k limitKind) String() string { return limitNames[k] }
 

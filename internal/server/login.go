@@ -31,6 +31,7 @@ type login struct {
 	requests atomic.Int32 // in flight
 	bytes    atomic.Int64 // of them
 	held     atomic.Int64 // bytes of held places (hold.go)
+	receives atomic.Int64 // that its sessions have grown to (receives.go)
 	hits     [limitKinds]atomic.Uint64
 	polls    int // watches that wait; guarded by watches.mu of the one space it uses
 

@@ -112,12 +112,12 @@ func (srv *Server) Limits() []LimitStat {
 	queued := 0 // by the tenant that has most
 	held, holdLimit := root.store.HoldUse()
 	results, maxResults, evicted := root.store.ResultUse()
-	mostHeld := int64(0)
+	mostHeld, mostReceives := int64(0), int64(0)
 	for _, l := range root.logins.list() {
 		if l.Name != "" {
 			queued = max(queued, root.queued(l))
 		}
-		mostHeld = max(mostHeld, l.held.Load())
+		mostHeld, mostReceives = max(mostHeld, l.held.Load()), max(mostReceives, l.receives.Load())
 	}
 	return []LimitStat{
 		{limitSetups.String(), int64(c.MaxUnauthenticated), int64(setups), hit(limitSetups)},
@@ -136,6 +136,8 @@ func (srv *Server) Limits() []LimitStat {
 		{"staging_bytes", c.StagingBytes, int64(staging), 0},
 		{limitLoginStaging.String(), root.stagingShare(), root.staging.line.most(), hit(limitLoginStaging)},
 		{limitStaging.String(), 0, 0, hit(limitStaging)},
+		{limitLoginReceives.String(), min(root.receiveShare(), c.ReceiveBytes/int64(c.RequestSize)), mostReceives, hit(limitLoginReceives)},
+		{limitReceives.String(), 0, 0, hit(limitReceives)},
 		{"results", int64(maxResults), int64(results), evicted},
 		{limitHolds.String(), holdLimit, held, hit(limitHolds)},
 		{limitLoginHolds.String(), min(root.holdShare(), holdLimit), mostHeld, hit(limitLoginHolds)},

@@ -74,6 +74,7 @@ func (l *lane) receive(s *session, b *buf) {
 		r.ping()
 		return
 	}
+	s.asked = now
 	if h.Type != wire.TypeHello && (!r.take(b.n) || !r.permit()) {
 		return
 	}
@@ -297,6 +298,10 @@ func (r *request) ping() {
 		r.violation(causeBody, fmt.Errorf("a view of version %d, which it cannot have", m.View))
 		return
 	}
+	if s.keeps(r.begun) {
+		r.drop()
+		return
+	}
 	s.usesTable(m.View)
 	s.touched(m.Touches)
 	r.answer(smallReply, func(dst []byte) []byte {
@@ -338,7 +343,7 @@ func (r *request) hello() {
 		}
 	}
 	want := cfg.InitialCredits
-	if s.lane.scarce() {
+	if s.lane.scarce() || s.login.receives.Load()+int64(want) > s.srv.creditShare.Load() {
 		want = 1
 	}
 	s.mu.Lock()

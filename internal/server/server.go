@@ -47,6 +47,7 @@ type Server struct {
 	clusters    *pool // of the node alone, as is the next: no scan can fill them
 	admins      *pool
 	staging     *staging
+	creditShare atomic.Int64    // receiveShare, as the janitor found it last
 	admin       *admin          // nil without an admin port
 	control     *control.Server // nil if it cannot be
 
@@ -216,6 +217,7 @@ func (srv *Server) openParts(ctx context.Context) error {
 		return err
 	}
 	srv.openStaging()
+	srv.creditShare.Store(srv.receiveShare())
 	srv.openPools()
 	return nil
 }

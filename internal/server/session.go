@@ -71,10 +71,11 @@ type session struct {
 	inflight atomic.Int32
 	quiet    chan struct{}
 
-	dirty   bool // in lane.dirty; guarded by lane.pollMu
-	grouped bool // in Server.group; guarded by Server.groupMu
-	counted bool // among Server.opens; guarded by Server.sessMu
-	polls   int  // watches that wait; guarded by watches.mu
+	dirty   bool  // in lane.dirty; guarded by lane.pollMu
+	asked   int64 // when the last message but Pings came, Server.now; guarded by lane.pollMu
+	grouped bool  // in Server.group; guarded by Server.groupMu
+	counted bool  // among Server.opens; guarded by Server.sessMu
+	polls   int   // watches that wait; guarded by watches.mu
 	// queues are its requests that wait for workers; each guarded by its pool's mu.
 	queues [poolKinds]queue
 
@@ -91,6 +92,7 @@ type session struct {
 	serverCredit int      // unasked messages the client is ready for
 	owned        int      // receives (receives.go)
 	spare        int      // own queue: posted beyond owned
+	charged      int      // of both, in the tenant's share
 	posted       int      // own queue: receives with the fabric
 	spent        []*buf   // receives of answered requests, to be posted again
 	out          []*buf   // replies to be posted, oldest first
@@ -212,7 +214,11 @@ func (s *session) postLocked(n int) {
 	for i, b := range s.out[:n] {
 		grant := b.grant
 		if b.wantMore && !s.lane.scarce() { // double, up to the bound and one for Ping
-			grant += s.growLocked(min(max(s.owned, 4), s.srv.cfg.Credits+1-s.owned))
+			grant += s.growLocked(s.withinShare(min(max(s.owned, 4), s.srv.cfg.Credits+1-s.owned)))
+		}
+		if grant > 0 && s.overShareLocked() {
+			s.shrinkLocked(1) // it was spent, and is not renewed
+			grant--
 		}
 		if grant > 0 {
 			wire.SetCredits(b.mem, uint16(grant))
