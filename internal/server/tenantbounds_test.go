@@ -249,3 +249,28 @@ func TestNoRightsBeyondLimit(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestResultsHaveOwners: the store is told whose a numbered write is, so that one
+// tenant's take no other's results.
+func TestResultsHaveOwners(t *testing.T) {
+	srv := boundServer(t)
+	owners := make(map[uint32]string)
+	for i, tenant := range []string{"", "guest", "clerk"} {
+		o := as(tenant)
+		o.client = [16]byte{1, byte(i)}
+		dial(t, srv, o)
+		for _, s := range srv.sessionList() {
+			if s.login.Name != tenant {
+				continue
+			}
+			id, ok := (&request{s: s}).requestID(wire.RequestID{Slot: 1, Seq: 1})
+			if other, taken := owners[id.Owner]; !ok || taken {
+				t.Errorf("tenant %q is owner %d, as %q is", tenant, id.Owner, other)
+			}
+			owners[id.Owner] = tenant
+		}
+	}
+	if len(owners) != 3 || owners[0] != "" {
+		t.Errorf("owners: %v", owners)
+	}
+}

@@ -210,3 +210,53 @@ func TestHeldAnswers(t *testing.T) {
 		t.Errorf("%d answers held and %d refused, counted %d: no attack", holds, refused, r.hits("tenant_holds"))
 	}
 }
+
+// hungry puts a key, says that it had to wait for credits, and returns how many the
+// reply gave.
+func (p *peer) hungry(key string) int {
+	p.t.Helper()
+	p.post(func(id uint64) []byte {
+		msg := wire.AppendPut(nil, id, wire.Put{Key: []byte(key), Value: []byte("v")})
+		wire.SetFlags(msg, wire.FlagWantCredits)
+		return msg
+	})
+	h, body, err := p.await(p.lastID)
+	if err == nil {
+		err = wire.ReplyError(h, body)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return int(h.Credits)
+}
+
+// TestIdleCredits: sessions of one tenant that take all the credits they can get, give
+// none back and go on with Pings alone, keep no session of another from growing to
+// what the server allows.
+func TestIdleCredits(t *testing.T) {
+	r := startRig(t, func(c *server.Config) { c.Lanes, c.ReceiveBytes = 1, 512*16<<10 })
+	var idle []*peer
+	for range 30 {
+		p := r.open("clerk", clerkWord)
+		for range 4 {
+			p.hungry("desk/k")
+		}
+		idle = append(idle, p)
+	}
+	p := r.open("", mainSecret)
+	credits := 8 // of Welcome
+	for range 6 {
+		credits += p.hungry("k") - 1
+	}
+	if credits != 64 {
+		t.Errorf("a session beside them has %d credits, want 64", credits)
+	}
+	if r.hits("tenant_receives") == 0 {
+		t.Error("not counted")
+	}
+	for _, p := range idle {
+		if _, err := p.call(func(id uint64) []byte { return wire.AppendPing(nil, id, wire.Ping{}) }); err != nil {
+			t.Errorf("one of theirs: %v", err)
+		}
+	}
+}
