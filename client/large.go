@@ -215,15 +215,12 @@ type heldRead struct {
 // was over before all was read; what was read stays in w.dst and counts if the
 // next hold is of the same version.
 func (s *session) readHeld(p *patience, h *heldRead, hold wire.Hold, valueLen uint32, version uint64, asked int64, key []byte, w *want) error {
-	if s.sendOnly || hold.Place == uint64(layout.Nowhere) {
-		// Whole or not at all: what former holds have brought counts no more.
-		w.dst = w.dst[:len(w.dst)-h.taken]
-		*h = heldRead{}
-		return s.fetchHeld(p, hold, valueLen, version, asked, key, w)
-	}
 	if h.version != version {
 		w.dst = w.dst[:len(w.dst)-h.taken]
 		*h = heldRead{version: version}
+	}
+	if s.sendOnly || hold.Place == uint64(layout.Nowhere) {
+		return s.fetchHeld(p, h, hold, valueLen, asked, key, w)
 	}
 	src, b, err := s.readHeldHead(p, hold, valueLen, version, key)
 	if err != nil {

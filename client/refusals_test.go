@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // TestReadsWaitForRoom: a read that the server has no room for is made again until
@@ -155,4 +156,73 @@ func TestReadsInFullMemory(t *testing.T) {
 		t.Errorf("a scan of %d keys, want %d", seen, many)
 	}
 	t.Logf("refused for now: %d", c.Counters().Retries.Refused)
+}
+
+// TestFetchGoesOn: a value that is fetched in pieces, and whose holds are over before
+// all of it is here, is fetched on under the next one: no chunk comes twice.
+func TestFetchGoesOn(t *testing.T) {
+	for _, oneSided := range []bool{false, true} {
+		t.Run(fmt.Sprint("one-sided=", oneSided), func(t *testing.T) {
+			f, _, c := newOneSided(t)
+			if !oneSided {
+				f = newFakeServer(77)
+				f.welcome = func(w *wire.Welcome) { w.Flags |= wire.WelcomeSendOnly }
+			}
+			key := []byte("large")
+			value := bytes.Repeat([]byte("0123456789abcdef"), 5*layout.ChunkSize/16)
+			item := make([]byte, layout.ItemSize(len(key), len(value), false))
+			layout.WriteItem(item, f.incarnation, layout.Nowhere, layout.Item{Version: 9, Key: key, Value: value}, layout.Held)
+			head := len(item) - len(value)
+			var holds, chunks, left int // of chunks in this hold
+			f.onRequest = func(h wire.Header, msg []byte) (reply []byte, handled bool) {
+				switch h.Type {
+				case wire.TypeGet:
+					holds++
+					left = 2
+					reply = wire.AppendGetReply(nil, h.ID, wire.GetReply{
+						Kind: wire.GetHeld, ValueLen: uint32(len(value)), Version: 9,
+						Hold: wire.Hold{ID: uint64(holds), Place: uint64(layout.Nowhere), Size: uint32(len(item)), KeyLen: uint16(len(key))},
+					})
+				case wire.TypeFetch:
+					m, err := wire.ParseFetch(wire.Body(msg))
+					if err != nil || m.Hold != uint64(holds) {
+						t.Errorf("fetch of hold %d, %v", m.Hold, err)
+					}
+					off := int(m.Offset)
+					if off >= head && (off-head)%layout.ChunkSize == 0 { // a chunk begins
+						if left--; left < 0 {
+							reply = wire.AppendError(nil, h.Type, h.ID, wire.StatusNoHold, "")
+							break
+						}
+						chunks++
+					}
+					n := min(int(m.Length), (messageSize-wire.FetchFixed)&^7)
+					reply = wire.AppendFetchHead(nil, h.ID, m.Offset)
+					reply = wire.FinishFetch(append(reply, item[off:off+n]...), 0)
+				case wire.TypeRelease:
+					reply = wire.AppendReleaseReply(nil, h.ID)
+				default:
+					return nil, false
+				}
+				wire.SetCredits(reply, 1)
+				return reply, true
+			}
+			if !oneSided {
+				c = f.dial(t, newFakeClock(), nil)
+			} else {
+				f.change(func(mem []byte) { clear(mem) }) // no get is answered by READs
+			}
+			got, err := c.Get(t.Context(), key)
+			if err != nil || !bytes.Equal(got, value) {
+				t.Fatalf("%d bytes, %v", len(got), err)
+			}
+			if holds != 3 || chunks != 5 {
+				t.Errorf("%d holds and %d chunks, want 3 and 5", holds, chunks)
+			}
+			part, err := c.GetRange(t.Context(), key, layout.ChunkSize-5, 3*layout.ChunkSize)
+			if err != nil || !bytes.Equal(part, value[layout.ChunkSize-5:][:3*layout.ChunkSize]) {
+				t.Fatalf("a part: %d bytes, %v", len(part), err)
+			}
+		})
+	}
 }

@@ -23,9 +23,9 @@ func (s *session) emptyView(m *wire.ViewReply) (*view, uint64, error) {
 // So it is with a value for which the server had no room in its registered memory:
 // it says that the value is Nowhere, and whoever asked fetches it.
 
-// fetchHeld reads the wanted bytes of a held item. errMoved: the hold was over
-// before all was here; nothing of it is in w.dst then.
-func (s *session) fetchHeld(p *patience, hold wire.Hold, valueLen uint32, version uint64, asked int64, key []byte, w *want) error {
+// fetchHeld reads the wanted bytes of a held item of h's version, behind those that
+// former holds have brought. errMoved: the hold was over before all was here.
+func (s *session) fetchHeld(p *patience, h *heldRead, hold wire.Hold, valueLen uint32, asked int64, key []byte, w *want) error {
 	head, err := heldHead(hold, valueLen)
 	if err != nil {
 		s.fail(err)
@@ -36,7 +36,7 @@ func (s *session) fetchHeld(p *patience, hold wire.Hold, valueLen uint32, versio
 		return err
 	}
 	item, err := layout.ParseItem(bytes, s.incarnation, layout.Place(hold.Place))
-	if err != nil || uint64(item.Version) != version || item.ValLen != int(valueLen) || string(item.Key()) != string(key) {
+	if err != nil || uint64(item.Version) != h.version || item.ValLen != int(valueLen) || string(item.Key()) != string(key) {
 		return errMoved
 	}
 	w.info.Expiry = expiryTime(item.Expiry)
@@ -51,7 +51,7 @@ func (s *session) fetchHeld(p *patience, hold wire.Hold, valueLen uint32, versio
 	if err != nil || from == to {
 		return err
 	}
-	base := len(w.dst)
+	from += int64(h.taken)
 	w.grow(int(to - from))
 	chunk := make([]byte, 0, layout.ChunkSize)
 	for i := int(from / layout.ChunkSize); i <= int((to-1)/layout.ChunkSize); i++ {
@@ -61,11 +61,11 @@ func (s *session) fetchHeld(p *patience, hold wire.Hold, valueLen uint32, versio
 			err = errMoved
 		}
 		if err != nil {
-			w.dst = w.dst[:base]
 			return err
 		}
 		lo, hi := max(from-int64(off), 0), min(to-int64(off), int64(n))
 		w.dst = append(w.dst, data[lo:hi]...)
+		h.taken += int(hi - lo)
 	}
 	return nil
 }
