@@ -273,4 +273,13 @@ func TestResultsHaveOwners(t *testing.T) {
 	if len(owners) != 3 || owners[0] != "" {
 		t.Errorf("owners: %v", owners)
 	}
+	shown := make(map[string]int64)
+	for _, l := range srv.Limits() {
+		shown[l.Name] = l.Max
+	}
+	for _, name := range []string{"tenant_staging", "tenant_holds", "hold_bytes", "tenant_receives", "results"} {
+		if shown[name] <= 0 {
+			t.Errorf("limit %q is %d", name, shown[name])
+		}
+	}
 }
