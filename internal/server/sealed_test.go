@@ -144,7 +144,7 @@ func (w *hostileWorld) settled() {
 		eventually(t, "all places are free", func() bool {
 			st := sp.store.Stats()
 			sp.staging.mu.Lock()
-			staged, waiting := sp.staging.used, len(sp.staging.waiting)
+			staged, waiting := sp.staging.used, sp.staging.waiting
 			sp.staging.mu.Unlock()
 			sp.watches.mu.Lock()
 			watches := len(sp.watches.all)
