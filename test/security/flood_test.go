@@ -18,7 +18,6 @@ import (
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
-
 // floodSite is a node of a cluster, of its own, with 30,000 keys of the prefix of
 // clerk, and a tenant beside him.
 func floodSite(t *testing.T) *site {
