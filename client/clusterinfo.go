@@ -155,7 +155,7 @@ type NodeWeight struct {
 // and what was promised is then taken back. It needs the admin right.
 func (c *Client) ClusterInit(ctx context.Context, nodes []NodeWeight) (ClusterInfo, error) {
 	if c.fleet == nil {
-		return ClusterInfo{}, c.fail("cluster-init", nil, fmt.Errorf("%w: the server is not a node of a cluster, or Config.Direct is set", ErrUnsupported))
+		return ClusterInfo{}, c.fail("cluster-init", nil, fmt.Errorf("%w: the server is alone, and no node of a cluster", ErrUnsupported))
 	}
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc

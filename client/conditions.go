@@ -16,7 +16,7 @@ var (
 	// does not exist. The error is a *VersionError.
 	ErrVersionMismatch = errors.New("key has another version")
 	// ErrNotNumber: the value to be incremented is no decimal int64.
-	ErrNotNumber = errors.New("value is not a number")
+	ErrNotNumber = errors.New("the value is not a decimal integer")
 	// ErrNumberRange: an increment would leave the range of an int64.
 	ErrNumberRange = errors.New("number out of range")
 	// ErrCrossShard: the keys of a batch are not all of one shard. Keys with the

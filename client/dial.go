@@ -83,13 +83,12 @@ func (k *connector) dialAny(ctx context.Context) (*session, error) {
 		if err == nil {
 			return s, nil
 		}
-		err = fmt.Errorf("%s: %w", addr, err)
 		if ctx.Err() != nil {
 			return nil, because(ErrUnavailable, err)
 		}
 		errs = append(errs, err)
 	}
-	return nil, because(dialClass(errs), errors.Join(errs...))
+	return nil, because(dialClass(errs), fabricErrors(errs))
 }
 
 // dialAddr connects to one address by the first of the first n fabrics that
@@ -99,7 +98,7 @@ func (k *connector) dialAddr(ctx context.Context, addr string, n int) (*session,
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.DialTimeout)
 	defer cancel()
 	var skipped []Skipped
-	var errs fabricErrors
+	u := &Unreached{Server: addr, Node: c.node}
 	reached := false // some device was able to ask for a connection
 	for i, f := range c.cfg.Fabrics[:n] {
 		t := dialing{k: k, addr: addr, fabric: i, left: n - i}
@@ -109,25 +108,24 @@ func (k *connector) dialAddr(ctx context.Context, addr string, n int) (*session,
 			return s, nil
 		}
 		reached = reached || t.reached
+		c.log.Debug("not connected", "server", addr, "fabric", f.Name(), "device", t.device, "err", err)
 		if n > 1 {
 			err = fmt.Errorf("%s: %w", f.Name(), err)
 		}
 		if answered {
 			err = refusal{err}
 		}
-		errs = append(errs, err)
+		u.farthest(f.Name(), err, t.reached, answered)
 		if answered || ctx.Err() != nil {
 			break
 		}
 		skipped = append(skipped, Skipped{Fabric: f.Name(), Device: t.device, Reason: shortReason(err, f.Name())})
 	}
 	if c.cfg.RequireRDMA && !reached {
-		return nil, because(ErrNoRDMA, errs)
+		u.Err = because(ErrNoRDMA, u.all)
+		return nil, because(ErrNoRDMA, u)
 	}
-	if len(errs) == 1 {
-		return nil, errs[0]
-	}
-	return nil, errs
+	return nil, u
 }
 
 // A refusal is an error that a server answered with: the way to it works.
@@ -154,7 +152,7 @@ func shortReason(err error, fabric string) string {
 	}
 }
 
-// fabricErrors is why each fabric did not reach one address, on one line.
+// fabricErrors is why several ways failed, on one line.
 type fabricErrors []error
 
 func (e fabricErrors) Error() string {
@@ -273,7 +271,7 @@ func connectError(err error, private []byte) (answered bool, _ error) {
 		return true, fmt.Errorf("%w: the server speaks %d to %d, this client %d to %d",
 			ErrVersion, r.Min, r.Max, wire.VersionMin, wire.VersionMax)
 	case wire.StatusAuth:
-		return true, because(ErrAuth, r.Status.Err())
+		return true, ErrAuth // the status says no more
 	case wire.StatusClosing:
 		return true, because(ErrUnavailable, because(errClosing, r.Status.Err()))
 	}

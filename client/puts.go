@@ -206,7 +206,7 @@ func statusError(err error) error {
 	case wire.StatusProtocol:
 		return because(ErrProtocol, err)
 	case wire.StatusNotNumber:
-		return because(ErrNotNumber, err)
+		return ErrNotNumber // the status says no more
 	case wire.StatusNumberRange:
 		return because(ErrNumberRange, err)
 	case wire.StatusCrossShard:

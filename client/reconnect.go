@@ -196,7 +196,7 @@ func (k *connector) wait(p *patience) (*session, error) {
 		case errors.Is(ended, context.Canceled):
 			return nil, ended
 		case ended != nil:
-			return nil, fmt.Errorf("%w: %w (last attempt: %v)", ErrUnavailable, ErrTimeout, k.lastErr)
+			return nil, fmt.Errorf("%w: %w%w", ErrUnavailable, ErrTimeout, lastAttempt{k.lastErr})
 		case k.lastErr != nil && (open || fatal(k.lastErr)):
 			return nil, because(ErrUnavailable, k.lastErr)
 		}
