@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rdmakv/rdmakv/internal/config"
+	"github.com/rdmakv/rdmakv/internal/usage"
 	"github.com/rdmakv/rdmakv/internal/version"
 )
 
@@ -97,9 +98,9 @@ a variable RDMAKV_...; the flag wins, then the variable, then the file.
 Exit codes: 0 ended as told, 1 error, 2 wrong usage or configuration. SIGTERM on a
 full disk ends it with 1, because the mark of a clean stop cannot be written;
 everything acknowledged is there at the next start.`,
+		Version:           version.Of("kvserver").String(),
 		SilenceErrors:     true,
 		SilenceUsage:      true,
-		Args:              cobra.NoArgs,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.prepare(cmd) },
 		RunE:              func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context()) },
 	}
@@ -107,10 +108,10 @@ everything acknowledged is there at the next start.`,
 	flags.StringVar(&a.file, "config", "", "configuration file (else $RDMAKV_CONFIG, ./config.yaml, /etc/rdmakv/config.yaml)")
 	config.AddFlags(flags, config.ForServer)
 	serve := &cobra.Command{
-		Use:   "serve",
-		Short: "serve until told to end (what kvserver does without a command)",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context()) },
+		Use:        "serve",
+		SuggestFor: []string{"start", "run", "up"},
+		Short:      "serve until told to end (what kvserver does without a command)",
+		RunE:       func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context()) },
 	}
 	for _, cmd := range []*cobra.Command{root, serve} {
 		cmd.Flags().Uint16Var(&a.above, "accept-rollback", 0, "serve a data_dir that is an older copy, although the cluster has seen this epoch of it: what was acknowledged since is lost")
@@ -120,7 +121,6 @@ everything acknowledged is there at the next start.`,
 		&cobra.Command{
 			Use:   "config",
 			Short: "print the configuration in force, and where each value comes from",
-			Args:  cobra.NoArgs,
 			RunE: func(*cobra.Command, []string) error {
 				_, err := a.cfg.WriteTo(a.stdout)
 				return err
@@ -129,7 +129,6 @@ everything acknowledged is there at the next start.`,
 		&cobra.Command{
 			Use:   "version",
 			Short: "print the version of kvserver",
-			Args:  cobra.NoArgs,
 			RunE: func(*cobra.Command, []string) error {
 				_, err := fmt.Fprintln(a.stdout, version.Of("kvserver"))
 				return err
@@ -142,6 +141,8 @@ everything acknowledged is there at the next start.`,
 	)
 	root.InitDefaultCompletionCmd()
 	strictCompletion(root)
+	usage.Words(root)
+	root.SetVersionTemplate("{{.Version}}\n")
 	return root
 }
 

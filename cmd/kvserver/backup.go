@@ -18,7 +18,6 @@ must run as the server's user, on its machine. Exit code 1 if it fails.
 
 The spaces of tenants are stores of their own. Where there are any, say --all to
 copy them too (each is one state, not all of them together), or --main-only.`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			scope := inspect.Undecided
 			switch {
@@ -44,7 +43,6 @@ func (a *app) restoreCmd() *cobra.Command {
 must not exist or be empty. The new store has an id of its own; versions of keys
 stay. The spaces of tenants that the backup has are restored with it. Start a
 server on it as usual.`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return inspect.Restore(cmd.Context(), a.stderr, args[0], a.cfg.DataDir)
 		},
@@ -58,7 +56,6 @@ func (a *app) checkCmd() *cobra.Command {
 		Long: `check compares the files in DIR (else --data-dir) with the store's ledger and
 reads every record and its checksum. It changes nothing, and needs no more memory
 for a large store than for a small one. Exit code 1 if anything is damaged.`,
-		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := a.cfg.DataDir
 			if len(args) > 0 {

@@ -16,7 +16,6 @@ func (a *app) inspectCmd() *cobra.Command {
 		Short: "show and check the keys of a stopped store",
 		Long: `inspect opens the store in --data-dir without a server, reads every record and
 checks it. It changes nothing. Exit code 1 if anything is damaged.`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opt.Prefix = []byte(prefix)
 			if opt.Hex {

@@ -37,7 +37,7 @@ func TestBadClusters(t *testing.T) {
 		{"unknown variable", "", []string{"RDMAKV_GOSSIP_BNID=x"}, []string{`"RDMAKV_GOSSIP_BIND"`}},
 
 		{"no node_id", "", []string{"RDMAKV_GOSSIP_BIND=a:1", "RDMAKV_INSECURE=true"}, []string{"node_id", "needs a name"}},
-		{"node_id with capitals", "", []string{"RDMAKV_NODE_ID=Node1"}, []string{"RDMAKV_NODE_ID: node_id", `"Node1" is no name`}},
+		{"node_id with capitals", "", []string{"RDMAKV_NODE_ID=Node1"}, []string{"RDMAKV_NODE_ID: ", `"Node1" is no name`}},
 		{"node_id with a slash", "", []string{"RDMAKV_NODE_ID=../x"}, []string{"no name"}},
 		{"long node_id", "", []string{"RDMAKV_NODE_ID=" + strings.Repeat("n", 64)}, []string{"1 to 63"}},
 		{"open doors", "", []string{"RDMAKV_NODE_ID=n1", "RDMAKV_GOSSIP_BIND=127.0.0.1:7402"},
@@ -51,10 +51,10 @@ func TestBadClusters(t *testing.T) {
 		{"bind at listen", "gossip:\n  bind: 127.0.0.1:7400", nil, []string{"gossip.bind", "same address as listen"}},
 		{"bind at admin_listen", "gossip:\n  bind: 127.0.0.1:7401", nil, []string{"gossip.bind", "admin_listen"}},
 		{"advertising everything", "gossip:\n  advertise: 0.0.0.0:7402", nil, []string{"gossip.advertise", "name one"}},
-		{"joining without a port", "", []string{"RDMAKV_GOSSIP_JOIN=a"}, []string{"RDMAKV_GOSSIP_JOIN: gossip.join", "HOST:PORT"}},
+		{"joining without a port", "", []string{"RDMAKV_GOSSIP_JOIN=a"}, []string{"RDMAKV_GOSSIP_JOIN: ", "HOST:PORT"}},
 		{"joining port 0", "", []string{"RDMAKV_GOSSIP_JOIN=a:0"}, []string{"1 to 65535"}},
 		{"joining twice", "", []string{"RDMAKV_GOSSIP_JOIN=a:1,a:1"}, []string{"twice"}},
-		{"joining itself", "", []string{"RDMAKV_GOSSIP_JOIN=127.0.0.1:7402"}, []string{"gossip.join", "this node itself"}},
+		{"joining itself", "", []string{"RDMAKV_GOSSIP_JOIN=127.0.0.1:7402"}, []string{"RDMAKV_GOSSIP_JOIN", "this node itself"}},
 		{"unknown profile", "gossip:\n  profile: lam", nil, []string{"gossip.profile", "lan, fast, wan", `"lan"`}},
 		{"address as a network", "gossip:\n  allow: [10.0.0.1]", nil, []string{"gossip.allow", "10.0.0.1/32"}},
 		{"network with host bits", "gossip:\n  allow: [10.0.0.1/8]", nil, []string{"is it 10.0.0.0/8?"}},
@@ -69,7 +69,7 @@ func TestBadClusters(t *testing.T) {
 		{"region_idle of nothing", "region_idle: 0s", nil, []string{"region_idle", "want off"}},
 		{"tenant as a path", "tenant: a/b", nil, []string{"tenant", "no name"}},
 		{"everything at once", "gossip:\n  bind: x\n  profile: y\ncluster: {name: ''}", []string{"RDMAKV_NODE_ID=N", "RDMAKV_GOSSIP_JOIN=a"},
-			[]string{"config.yaml:2: gossip.bind", "config.yaml:3: gossip.profile", "RDMAKV_NODE_ID: node_id", "gossip.join"}},
+			[]string{"config.yaml:2: gossip.bind", "config.yaml:3: gossip.profile", "RDMAKV_NODE_ID: ", "RDMAKV_GOSSIP_JOIN: "}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			env := tc.env

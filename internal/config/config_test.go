@@ -33,8 +33,8 @@ func TestNearest(t *testing.T) {
 		"listn": "listen", "lsiten": "listen", "Data_Dir": "data_dir", "data-dir": "data_dir", "datadir": "data_dir",
 		"memorylimit": "memory_limit", "server": "servers", "qqqqqqqqqq": "", strings.Repeat("a", 1000): "",
 	} {
-		if got := nearest(name, names); got != want {
-			t.Errorf("nearest(%q) = %q, want %q", name, got, want)
+		if got := Nearest(name, names); got != want {
+			t.Errorf("Nearest(%q) = %q, want %q", name, got, want)
 		}
 	}
 }

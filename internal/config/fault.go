@@ -12,10 +12,16 @@ type Fault struct {
 	Reason string // what is wrong, and what is allowed
 }
 
-// String is the one line that a user gets to read.
+// String is the one line that a user gets to read. The flag or the variable of a
+// key names it already.
 func (f Fault) String() string {
-	parts := make([]string, 0, 3)
-	for _, p := range []string{f.Source, f.Key, f.Reason} {
+	parts, key := make([]string, 0, 3), f.Key
+	for _, k := range Keys() {
+		if k.Name == f.Key && (f.Source == "--"+k.Flag || f.Source == k.Env) {
+			key = ""
+		}
+	}
+	for _, p := range []string{f.Source, key, f.Reason} {
 		if p != "" {
 			parts = append(parts, p)
 		}

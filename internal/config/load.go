@@ -252,7 +252,7 @@ func contains(names []string, name string) bool { return slices.Contains(names, 
 
 // didYouMean is the end of a message about an unknown name.
 func didYouMean(name string, names []string) string {
-	if n := nearest(name, names); n != "" {
+	if n := Nearest(name, names); n != "" {
 		return fmt.Sprintf("; did you mean %q?", n)
 	}
 	return "; known: " + strings.Join(names, ", ")

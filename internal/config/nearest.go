@@ -5,16 +5,18 @@ import (
 	"strings"
 )
 
-// nearest returns the candidate that a misspelt name most likely meant, or ""
-// when nothing is close: a wild guess helps nobody.
-func nearest(name string, candidates []string) string {
-	name = strings.ToLower(strings.ReplaceAll(name, "-", "_"))
+// Nearest returns the candidate that a misspelt name most likely meant, or ""
+// when nothing is close: a wild guess helps nobody. Case, and whether words are
+// joined by "-" or "_", make no difference.
+func Nearest(name string, candidates []string) string {
+	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, "-", "_")) }
+	name = plain(name)
 	if len(name) > 64 {
 		return ""
 	}
 	best, bestDist := "", len(name)/3+2
 	for _, c := range candidates {
-		if d := distance(name, strings.ToLower(c)); d < bestDist {
+		if d := distance(name, plain(c)); d < bestDist {
 			best, bestDist = c, d
 		}
 	}

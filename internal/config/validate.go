@@ -36,7 +36,7 @@ func (k *checker) fault(key, format string, args ...any) {
 func (k *checker) oneOf(key, v string, allowed ...string) {
 	if !slices.Contains(allowed, v) {
 		hint := ""
-		if n := nearest(v, allowed); n != "" {
+		if n := Nearest(v, allowed); n != "" {
 			hint = fmt.Sprintf("; did you mean %q?", n)
 		}
 		k.fault(key, "%s is not one of %s%s", quote(v), strings.Join(allowed, ", "), hint)

@@ -52,8 +52,8 @@ var allowed = []struct {
 	part   string
 	others []string
 }{
-	{"cmd/kvserver", []string{"internal/server", "internal/inspect", "internal/config", "internal/machine", "internal/memory", "internal/secret", "internal/version", "rdma/..."}},
-	{"cmd/kvclient", []string{"client", "internal/chart", "internal/load/...", "internal/cluster", "internal/config", "internal/doctor", "internal/machine", "internal/memory", "internal/perf", "internal/version", "internal/wire", "rdma/...", "store/layout"}},
+	{"cmd/kvserver", []string{"internal/server", "internal/inspect", "internal/config", "internal/machine", "internal/memory", "internal/secret", "internal/usage", "internal/version", "rdma/..."}},
+	{"cmd/kvclient", []string{"client", "internal/chart", "internal/load/...", "internal/cluster", "internal/config", "internal/doctor", "internal/machine", "internal/memory", "internal/perf", "internal/usage", "internal/version", "internal/wire", "rdma/...", "store/layout"}},
 	{"demo", []string{"client", "rdma/...", "test/node"}},
 	{"examples/...", []string{"client", "rdma/...", "examples/internal/...", "internal/memory"}},
 	{"test/...", []string{"..."}},
@@ -84,6 +84,7 @@ var allowed = []struct {
 	{"internal/cluster", nil},
 	{"internal/shardmap", []string{"internal/cluster", "internal/shardmap/format", "internal/teeth"}},
 	{"internal/shardmap/format", []string{"internal/cluster"}},
+	{"internal/usage", []string{"internal/config"}},
 	{"internal/config", nil},
 	{"internal/machine", nil},
 	{"internal/memory", nil},

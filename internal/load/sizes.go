@@ -133,7 +133,7 @@ func ParseSizes(text string) (Sizes, error) {
 			hi, err = parseSize(hiText)
 		}
 		if err != nil {
-			return Sizes{}, fmt.Errorf("%w: sizes %q: %v", ErrOptions, text, err)
+			return Sizes{}, fmt.Errorf("%w: %v", ErrOptions, err)
 		}
 		if lo > hi {
 			return Sizes{}, fmt.Errorf("%w: sizes %q: %d-%d ends before it begins", ErrOptions, text, lo, hi)

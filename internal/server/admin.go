@@ -32,7 +32,7 @@ func (srv *Server) startAdmin(ctx context.Context) error {
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", srv.cfg.AdminListen)
 	if err != nil {
-		return fmt.Errorf("server: admin port: %w", err)
+		return fmt.Errorf("server: admin port (admin_listen): %w", err)
 	}
 	a := &admin{ln: ln, done: make(chan struct{})}
 	a.http = &http.Server{

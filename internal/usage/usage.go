@@ -1,0 +1,153 @@
+// Package usage words what is wrong with a command line, for both programs: one
+// line that names the argument, the flag or the command, says what is wanted, and
+// shows the usage line or the nearest name.
+package usage
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/rdmakv/rdmakv/internal/config"
+)
+
+// Words gives every command of a tree our words for wrong arguments, flags and
+// commands. A command that has checks of its own for the number of its arguments
+// (cobra.ArbitraryArgs says so) keeps them.
+func Words(root *cobra.Command) {
+	root.SetFlagErrorFunc(flagError)
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		switch {
+		case c.HasSubCommands() && c.Name() != "completion":
+			c.Args = noSuchCommand
+		case c.Args == nil:
+			c.Args = arguments
+		}
+		for _, child := range c.Commands() {
+			walk(child)
+		}
+	}
+	walk(root)
+}
+
+// arguments checks the number of arguments against the usage line of a command:
+// NAME must be there, [NAME] may, NAME... and [NAME...] take any further ones.
+func arguments(cmd *cobra.Command, args []string) error {
+	var must []string
+	most := 0
+	for _, word := range strings.Fields(cmd.Use)[1:] {
+		name, optional := strings.CutPrefix(word, "[")
+		if strings.HasSuffix(strings.TrimSuffix(name, "]"), "...") {
+			most = len(args)
+		}
+		if !optional {
+			must = append(must, strings.TrimSuffix(name, "..."))
+		}
+		most++
+	}
+	switch {
+	case len(args) < len(must):
+		return fmt.Errorf("%s: %s is missing (usage: %s)", path(cmd), must[len(args)], line(cmd))
+	case len(args) > most && most == 0:
+		return fmt.Errorf("%s takes no arguments, and %s is one (usage: %s)", path(cmd), quote(args[0]), line(cmd))
+	case len(args) > most:
+		return fmt.Errorf("%s: %s is one argument too many; one with spaces in it needs quotes (usage: %s)", path(cmd), quote(args[most]), line(cmd))
+	}
+	return nil
+}
+
+// path is the command without the name of the program.
+func path(cmd *cobra.Command) string {
+	_, name, _ := strings.Cut(cmd.CommandPath(), " ")
+	return name
+}
+
+// line is how to call a command.
+func line(cmd *cobra.Command) string {
+	return strings.TrimSuffix(cmd.UseLine(), " [flags]") + " [flags]"
+}
+
+// noSuchCommand is for commands that only have commands below them: whatever
+// stands there is none of those.
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil // the command itself knows what to say
+	}
+	return fmt.Errorf("unknown command %s%s; %s --help lists the commands", quote(args[0]), meant(Suggest(cmd, args[0])), cmd.CommandPath())
+}
+
+// Suggest returns the commands below cmd that a word may have meant. A word that
+// other programs use for one of them (its SuggestFor) means that one.
+func Suggest(cmd *cobra.Command, word string) []string {
+	var names []string
+	for _, c := range cmd.Commands() {
+		if !c.IsAvailableCommand() {
+			continue
+		}
+		if slices.Contains(c.SuggestFor, strings.ToLower(word)) {
+			return []string{c.Name()}
+		}
+		names = append(names, c.Name())
+	}
+	if n := config.Nearest(word, names); n != "" {
+		return []string{n}
+	}
+	return nil
+}
+
+func meant(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %q?", names[0])
+}
+
+// flagError words what pflag says of a flag.
+func flagError(cmd *cobra.Command, err error) error {
+	var none *pflag.NotExistError
+	var bare *pflag.ValueRequiredError
+	var bad *pflag.InvalidValueError
+	switch {
+	case errors.As(err, &none) && none.GetSpecifiedShortnames() == "":
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		hint := ""
+		if n := config.Nearest(none.GetSpecifiedName(), names); n != "" {
+			hint = fmt.Sprintf("; did you mean --%s?", n)
+		}
+		return fmt.Errorf("unknown flag %s%s; %s --help lists the flags", quote("--"+none.GetSpecifiedName()), hint, cmd.CommandPath())
+	case errors.As(err, &none):
+		return fmt.Errorf("unknown flag %s; %s --help lists the flags", quote("-"+none.GetSpecifiedName()), cmd.CommandPath())
+	case errors.As(err, &bare):
+		return fmt.Errorf("--%s needs a value: %s", bare.GetFlag().Name, bare.GetFlag().Usage)
+	case errors.As(err, &bad):
+		f := bad.GetFlag()
+		if want := wanted[f.Value.Type()]; want != "" {
+			return fmt.Errorf("--%s %s: want %s", f.Name, quote(bad.GetValue()), want)
+		}
+		return fmt.Errorf("--%s %s: %w", f.Name, quote(bad.GetValue()), bad.Unwrap())
+	}
+	return err
+}
+
+// wanted says what a flag takes, by the word of pflag for its type.
+var wanted = map[string]string{
+	"int": "a whole number", "int64": "a whole number",
+	"uint": "a whole number, not negative", "uint64": "a whole number, not negative", "uint32": "a whole number, not negative",
+	"float64": "a number", "duration": "a time with a unit, as 90s, 15m or 1.5h", "bool": "true or false",
+}
+
+// quote shows foreign text: quoted and cut, so that a terminal is not disturbed.
+func quote(s string) string {
+	const most = 64
+	if len(s) > most {
+		return strconv.Quote(s[:most]) + "..."
+	}
+	return strconv.Quote(s)
+}
