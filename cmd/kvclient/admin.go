@@ -26,7 +26,6 @@ func (a *app) adminCmd() *cobra.Command {
 		Long: `admin asks nodes for what only an operator may: it needs the admin right, which
 the main secret has. Answers come by node; exit code 1 if one of them has not
 done it, or has not said so, and the text says which.`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cmd.SetOut(a.stderr)
 			_ = cmd.Help()
@@ -37,17 +36,16 @@ done it, or has not said so, and the text says which.`,
 	for _, c := range []struct {
 		op               wire.AdminOp
 		use, short, long string
-		args             cobra.PositionalArgs
 	}{
 		{wire.AdminRevoke, "revoke TENANT", "end a tenant's sessions and refuse new ones",
-			"revoke ends all sessions of a tenant within a second, their queue pairs torn down, and\nrefuses new ones, also after a restart. A node that is down now is not told: run it\nagain when it is back.", cobra.ExactArgs(1)},
-		{wire.AdminAllow, "allow TENANT", "take a revocation back", "allow takes back what revoke did.", cobra.ExactArgs(1)},
-		{wire.AdminTenants, "tenants", "list tenants, their rights and what they use", "tenants lists the logins of each node, never their secrets.", cobra.NoArgs},
-		{wire.AdminLimits, "limits", "show the limits in force", "limits shows what is allowed before and after authentication, and what is used.", cobra.NoArgs},
+			"revoke ends all sessions of a tenant within a second, their queue pairs torn down, and\nrefuses new ones, also after a restart. A node that is down now is not told: run it\nagain when it is back."},
+		{wire.AdminAllow, "allow TENANT", "take a revocation back", "allow takes back what revoke did."},
+		{wire.AdminTenants, "tenants", "list tenants, their rights and what they use", "tenants lists the logins of each node, never their secrets."},
+		{wire.AdminLimits, "limits", "show the limits in force", "limits shows what is allowed before and after authentication, and what is used."},
 	} {
 		var where target
 		sub := &cobra.Command{
-			Use: c.use, Short: c.short, Long: c.long, Args: c.args, ValidArgsFunction: cobra.NoFileCompletions,
+			Use: c.use, Short: c.short, Long: c.long, ValidArgsFunction: cobra.NoFileCompletions,
 			RunE: func(cmd *cobra.Command, args []string) error {
 				return a.adminAt(cmd.Context(), where, c.op, strings.Join(args, ""))
 			},
@@ -113,7 +111,7 @@ type adminReport struct {
 }
 
 // ask asks some nodes side by side.
-func ask(ctx context.Context, nodes map[string]*client.Node, op wire.AdminOp, name string) adminReport {
+func (a *app) ask(ctx context.Context, nodes map[string]*client.Node, op wire.AdminOp, name string) adminReport {
 	r := adminReport{Op: op.String(), Nodes: make(map[string]json.RawMessage), Failed: make(map[string]string), Unknown: make(map[string]string)}
 	var mu sync.Mutex
 	ids := slices.Sorted(maps.Keys(nodes))
@@ -128,7 +126,7 @@ func ask(ctx context.Context, nodes map[string]*client.Node, op wire.AdminOp, na
 		case errors.Is(err, client.ErrOutcomeUnknown):
 			r.Unknown[id] = doctor.OneLine(err.Error())
 		case err != nil:
-			r.Failed[id] = doctor.OneLine(err.Error())
+			r.Failed[id] = doctor.OneLine(a.explain(err))
 		default:
 			r.Nodes[id] = text
 		}
@@ -143,7 +141,7 @@ func (a *app) adminAt(ctx context.Context, where target, op wire.AdminOp, name s
 		if err != nil {
 			return err
 		}
-		return a.showAdmin(ask(ctx, nodes, op, name))
+		return a.showAdmin(a.ask(ctx, nodes, op, name))
 	})
 }
 
@@ -153,14 +151,7 @@ func (a *app) showAdmin(r adminReport) error {
 	if a.output == "json" {
 		err = a.printJSON(r)
 	} else {
-		tree := make(map[string]any)
-		for id, text := range r.Nodes {
-			if id == "" {
-				id = "server"
-			}
-			tree[id] = text
-		}
-		err = a.print(flatten(tree))
+		err = a.print(adminText(r.Nodes))
 	}
 	at := func(id string) string {
 		if id == "" {
@@ -236,7 +227,7 @@ func (a *app) rotate(ctx context.Context, c *client.Client, where target, noWait
 	if err != nil {
 		return err
 	}
-	r := ask(ctx, nodes, wire.AdminRotate, "start")
+	r := a.ask(ctx, nodes, wire.AdminRotate, "start")
 	for !noWait {
 		waiting := make(map[string]*client.Node)
 		for id, text := range r.Nodes {
@@ -261,7 +252,7 @@ func (a *app) rotate(ctx context.Context, c *client.Client, where target, noWait
 			return ctx.Err()
 		case <-time.After(250 * time.Millisecond):
 		}
-		next := ask(ctx, waiting, wire.AdminRotate, "status")
+		next := a.ask(ctx, waiting, wire.AdminRotate, "status")
 		maps.Copy(r.Nodes, next.Nodes)
 		maps.Copy(r.Unknown, next.Failed) // it has begun; how it ends was not heard
 		for id := range next.Failed {
@@ -278,6 +269,7 @@ func (a *app) adminKeysCmd() *cobra.Command {
 	var where target
 	cmd := &cobra.Command{
 		Use:   "gossip-keys list|reload|use|remove [DIGEST]",
+		Args:  cobra.ArbitraryArgs, // keysRequest
 		Short: "change the keys of gossip while the cluster runs",
 		Long: `gossip-keys works with the keys that gossip is encrypted with. A key itself never
 stands on a command line and never travels over the fabric, which cannot hide it;

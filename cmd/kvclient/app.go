@@ -17,6 +17,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/config"
 	"github.com/rdmakv/rdmakv/internal/machine"
 	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/internal/usage"
 	"github.com/rdmakv/rdmakv/internal/version"
 )
 
@@ -26,7 +27,12 @@ const (
 	exitError    = 1
 	exitUsage    = 2
 	exitNotFound = 3
+	// exitInterrupted is what a shell gives a program that Ctrl-C has ended.
+	exitInterrupted = 130
 )
+
+// errSilent ends a command that was interrupted where that is how it ends.
+var errSilent = errors.New("interrupted")
 
 // errNotFound ends a command with exitNotFound. What is to be said has been
 // said already.
@@ -71,6 +77,8 @@ func (a *app) run(ctx context.Context, args []string) int {
 	switch {
 	case err == nil:
 		return exitOK
+	case err == errSilent:
+		return exitInterrupted
 	case err == errUnwell:
 		return exitError
 	case err == errNotFound:
@@ -83,7 +91,10 @@ func (a *app) run(ctx context.Context, args []string) int {
 		return exitNotFound
 	case ctx.Err() != nil:
 		a.complain(errors.New("interrupted"))
-		return exitError
+		return exitInterrupted
+	}
+	if other := a.noSuchDevice(ctx, err); other != nil {
+		err = other
 	}
 	a.complain(err)
 	return exitError
@@ -91,7 +102,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 
 // complain writes an error, each of its lines with the program's name.
 func (a *app) complain(err error) {
-	for line := range strings.SplitSeq(err.Error(), "\n") {
+	for line := range strings.SplitSeq(a.explain(err), "\n") {
 		fmt.Fprintf(a.stderr, "kvclient: %s\n", line)
 	}
 }
@@ -105,10 +116,11 @@ func (a *app) root() *cobra.Command {
 A get is done by RDMA READs of the server's memory; the server's CPU takes no
 part in it. Everything else is a message to the server.
 
-Exit codes: 0 done (found), 1 error, 2 wrong usage, 3 key not found.`,
+Exit codes: 0 done (found), 1 error, 2 wrong usage, 3 key not found, 130
+interrupted (Ctrl-C).`,
+		Version:       version.Of("kvclient").String(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cmd.SetOut(a.stderr)
 			_ = cmd.Help()
@@ -122,11 +134,13 @@ Exit codes: 0 done (found), 1 error, 2 wrong usage, 3 key not found.`,
 	flags.StringVarP(&a.output, "output", "o", "text", "form of the output: text or json")
 	config.AddFlags(flags, config.ForClient)
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
-	root.AddCommand(a.getCmd(), a.putCmd(), a.deleteCmd(), a.existsCmd(), a.scanCmd(),
+	root.AddCommand(a.getCmd(), a.putCmd(), a.deleteCmd(), a.existsCmd(), a.scanCmd(), a.countCmd(), a.ttlCmd(),
 		a.incrCmd(), a.touchCmd(), a.batchCmd(), a.watchCmd(), a.importCmd(), a.exportCmd(),
-		a.statsCmd(), a.pingCmd(), a.versionCmd(), a.inspectCmd(), a.benchCmd(), a.fabricCmd(), a.doctorCmd(), a.clusterCmd(), a.adminCmd())
+		a.statsCmd(), a.pingCmd(), a.waitCmd(), a.versionCmd(), a.inspectCmd(), a.benchCmd(), a.fabricCmd(), a.doctorCmd(), a.clusterCmd(), a.adminCmd())
 	root.InitDefaultCompletionCmd()
 	strictCompletion(root)
+	usage.Words(root)
+	root.SetVersionTemplate("{{.Version}}\n")
 	return root
 }
 
@@ -275,7 +289,6 @@ func (a *app) versionCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "print the version of kvclient",
-		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			b := version.Of("kvclient")
 			if a.output == "json" {

@@ -38,7 +38,7 @@ func FuzzArgs(f *testing.F) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		code := a.run(ctx, args)
-		if code < exitOK || code > exitNotFound {
+		if code < exitOK || code > exitNotFound && code != exitInterrupted {
 			t.Fatalf("%q: exit code %d", args, code)
 		}
 		if code != exitOK && stderr.Len() == 0 {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,16 +20,20 @@ func (a *app) getCmd() *cobra.Command {
 	var offset, length int64
 	var meta, version bool
 	cmd := &cobra.Command{
-		Use:   "get KEY",
-		Short: "print the value of a key",
+		Use:        "get KEY...",
+		SuggestFor: []string{"mget", "read", "cat"},
+		Short:      "print the value of a key, or of several",
 		Long: `get prints the value alone, byte for byte, and a newline behind it only on a
 terminal. With --offset or --length it reads that part of the value.
+
+Of several keys it prints one line each: the key, a tab and the value, both as scan
+prints them. A key that is not there is named on standard error, and the exit code
+is then 3; with -o json its line has "exists":false.
 
 With --version it prints the version of the key in place of the value, for
 put --if-version and delete --if-version; with --meta the version, the size of
 the value in bytes and when the key expires (or never), with tabs in between.
 With -o json and --meta there are all of them and the value.`,
-		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key, err := a.key(args[0])
@@ -41,6 +46,12 @@ With -o json and --meta there are all of them and the value.`,
 			part := cmd.Flags().Changed("offset") || cmd.Flags().Changed("length")
 			if meta && version || (meta || version) && (part || file != "") {
 				return usagef("--meta and --version exclude each other, --offset, --length and --file")
+			}
+			if len(args) > 1 {
+				if part || meta || version || file != "" {
+					return usagef("--offset, --length, --meta, --version and --file go with one KEY")
+				}
+				return a.getSeveral(cmd.Context(), args)
 			}
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
 				if meta || version {
@@ -72,6 +83,41 @@ With -o json and --meta there are all of them and the value.`,
 	cmd.Flags().BoolVar(&meta, "meta", false, "print version, size and expiry")
 	cmd.Flags().BoolVar(&version, "version", false, "print the version")
 	return cmd
+}
+
+// getSeveral prints a line for each key that is there.
+func (a *app) getSeveral(ctx context.Context, args []string) error {
+	keys, err := a.keys(args)
+	if err != nil {
+		return err
+	}
+	return a.withClient(ctx, func(c *client.Client) error {
+		results, err := c.MultiGet(ctx, keys)
+		if err != nil {
+			return err
+		}
+		var missing []error
+		for i, r := range results {
+			line, there := "", r.Err == nil
+			switch {
+			case r.Err != nil && !errors.Is(r.Err, client.ErrNotFound):
+				return r.Err
+			case a.output == "json" && !there:
+				line = string(appendRecord(nil, record{Key: keys[i], Exists: &there}))
+			case a.output == "json":
+				line = string(appendRecord(nil, record{Key: keys[i], Value: r.Value, HasValue: true}))
+			case there:
+				line = a.show(keys[i]) + "\t" + a.show(r.Value) + "\n"
+			}
+			if err := a.print(line); err != nil {
+				return err
+			}
+			if err := a.absent(keys[i], there); err != nil {
+				missing = append(missing, err)
+			}
+		}
+		return errors.Join(missing...)
+	})
 }
 
 // getMeta prints what there is of a key beside its value.
@@ -124,8 +170,9 @@ func (a *app) putCmd() *cobra.Command {
 	var file, ttl string
 	var opts client.PutOptions
 	cmd := &cobra.Command{
-		Use:   "put KEY [VALUE]",
-		Short: "store a value under a key",
+		Use:        "put KEY [VALUE]",
+		SuggestFor: []string{"set", "write", "mset", "setex", "store"},
+		Short:      "store a value under a key",
 		Long: `put stores VALUE under KEY and returns when the server has acknowledged it.
 Without VALUE the value is read from --file, else from standard input; both are
 taken byte for byte, also with --hex.
@@ -133,7 +180,6 @@ taken byte for byte, also with --hex.
 With --if-absent or --if-version it stores the value only if that holds, and
 else ends with exit code 1. With --ttl the key expires so long after the server
 has stored it. With -o json it prints the version that the key then has.`,
-		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key, err := a.key(args[0])
 			if err != nil {
@@ -196,51 +242,11 @@ has stored it. With -o json it prints the version that the key then has.`,
 	return cmd
 }
 
-func (a *app) deleteCmd() *cobra.Command {
-	var version uint64
-	cmd := &cobra.Command{
-		Use:               "delete KEY",
-		Aliases:           []string{"del"},
-		Short:             "delete a key; exit code 3 if it was not there",
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			key, err := a.key(args[0])
-			if err != nil {
-				return err
-			}
-			conditional := cmd.Flags().Changed("if-version")
-			if conditional && version == 0 {
-				return usagef("--if-version is 0, which no key has")
-			}
-			return a.withClient(cmd.Context(), func(c *client.Client) (err error) {
-				existed := true
-				if conditional {
-					if err = c.DeleteIf(cmd.Context(), key, version); errors.Is(err, client.ErrNotFound) {
-						existed, err = false, nil
-					}
-				} else {
-					existed, err = c.Delete(cmd.Context(), key)
-				}
-				if err != nil {
-					return err
-				}
-				if a.output == "json" {
-					err = a.print(string(appendRecord(nil, record{Key: key, Existed: &existed})))
-				}
-				return errors.Join(err, a.absent(key, existed))
-			})
-		},
-	}
-	cmd.Flags().Uint64Var(&version, "if-version", 0, "only if the key has this version; exit code 1 if it has another")
-	return cmd
-}
-
 func (a *app) existsCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:               "exists KEY",
+		SuggestFor:        []string{"has", "contains"},
 		Short:             "print true or false; exit code 3 if the key is not there",
-		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key, err := a.key(args[0])
@@ -266,83 +272,38 @@ func (a *app) existsCmd() *cobra.Command {
 	}
 }
 
-// absent says that a key was not there, and ends the command so.
-func (a *app) absent(key []byte, there bool) error {
-	if there {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", quote(key), client.ErrNotFound)
-}
-
-func (a *app) scanCmd() *cobra.Command {
-	var prefix, after, start, end string
-	var limit int
-	var values, keysOnly bool
-	cmd := &cobra.Command{
-		Use:   "scan",
-		Short: "list keys in byte order",
-		Long: `scan prints one key a line. Keys that are not plain text are printed quoted, or
-all in hexadecimal with --hex. With -o json each line is an object with the key,
-the size of its value, its version and when it expires. A scan that was ended by
---limit goes on with --after and the last key.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := a.bytes("--prefix", prefix)
+func (a *app) ttlCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:        "ttl KEY",
+		SuggestFor: []string{"pttl", "expiry"},
+		Short:      "print how long a key has to live; exit code 3 if it is not there",
+		Long: `ttl prints the time that KEY has to live, such as 14m59s, by the clock of this
+machine, or never. With -o json it prints the seconds, and when it expires. touch
+gives a key another time to live.`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			key, err := a.key(args[0])
 			if err != nil {
 				return err
-			}
-			from, err := a.bytes("--after", after)
-			if err != nil {
-				return err
-			}
-			first, err := a.bytes("--start", start)
-			if err != nil {
-				return err
-			}
-			before, err := a.bytes("--end", end)
-			if err != nil {
-				return err
-			}
-			if keysOnly && values {
-				return usagef("--keys-only and --values exclude each other")
-			}
-			if limit < 0 {
-				return usagef("--limit is %d, want 0 (all) or more", limit)
 			}
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				opt := client.ScanOptions{Prefix: p, Start: first, End: before, After: from, Limit: limit, KeysOnly: !values}
-				return a.scan(cmd.Context(), c, opt)
+				info, err := c.Stat(cmd.Context(), key)
+				if err != nil {
+					return err
+				}
+				left := max(time.Until(info.Expiry), 0)
+				if a.output == "json" {
+					line := strings.TrimSuffix(string(appendRecord(nil, record{Key: key, Expires: info.Expiry})), "}\n")
+					if info.Expiry.IsZero() {
+						return a.print(line + ",\"ttl_seconds\":null}\n")
+					}
+					return a.print(fmt.Sprintf("%s,\"ttl_seconds\":%.3f}\n", line, left.Seconds()))
+				}
+				if info.Expiry.IsZero() {
+					return a.print("never\n")
+				}
+				return a.print(left.Round(time.Millisecond).String() + "\n")
 			})
 		},
 	}
-	cmd.Flags().StringVar(&prefix, "prefix", "", "only keys that begin so")
-	cmd.Flags().StringVar(&after, "after", "", "only keys behind this one")
-	cmd.Flags().StringVar(&start, "start", "", "only keys from this one on")
-	cmd.Flags().StringVar(&end, "end", "", "only keys before this one")
-	cmd.Flags().BoolVar(&keysOnly, "keys-only", false, "no values, which is also the default")
-	cmd.Flags().IntVar(&limit, "limit", 0, "at most so many keys; 0 means all")
-	cmd.Flags().BoolVar(&values, "values", false, "values too: behind a tab, or in the JSON object")
-	return cmd
-}
-
-func (a *app) scan(ctx context.Context, c *client.Client, opt client.ScanOptions) error {
-	for e, err := range c.Scan(ctx, opt) {
-		if err != nil {
-			return err
-		}
-		var line string
-		switch {
-		case a.output == "json":
-			r := record{Key: e.Key, Value: e.Value, HasValue: !opt.KeysOnly, Size: &e.Size, Version: &e.Version, Expires: e.Expiry}
-			line = string(appendRecord(nil, r))
-		case opt.KeysOnly:
-			line = a.show(e.Key) + "\n"
-		default:
-			line = a.show(e.Key) + "\t" + a.show(e.Value) + "\n"
-		}
-		if err := a.print(line); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -27,7 +27,6 @@ Bytes that are no text stand in base64 as key_b64 and value_b64. The keys must
 be of one shard, which keys with the same {tag} always are; no key may be there
 twice. If one condition does not hold nothing is written, and the exit code is
 1. It prints the version of the last write.`,
-		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in, name, _, err := a.openInput(args)
 			if err != nil {

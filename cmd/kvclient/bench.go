@@ -86,7 +86,6 @@ Values (--value-size): 100, 4KiB, a range 64-1024, a list with shares
 -o takes csv, html (a page with charts) and png besides text and json; --report
 writes further forms to files, by their extension. Times are in microseconds. The
 exit code is 1 if an operation failed. Ctrl-C ends it with the result so far.`,
-		Args:        cobra.NoArgs,
 		Annotations: map[string]string{moreOutputs: strings.Join(benchOutputs[2:], ",")},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o, err := f.options(cmd.Flags().Changed)
@@ -174,7 +173,7 @@ func (f *benchFlags) options(given func(string) bool) (o load.Options, err error
 		size = fmt.Sprint(w.Value)
 	}
 	if o.Values, err = load.ParseSizes(size); err != nil {
-		bad("--value-size: %w", err)
+		bad("--value-size: %s", strings.TrimPrefix(err.Error(), load.ErrOptions.Error()+": "))
 	} else if o.Values.Max() > layout.MaxValueLen {
 		bad("--value-size is up to %d, want at most %d", o.Values.Max(), layout.MaxValueLen)
 	}

@@ -78,7 +78,7 @@ func TestBenchInterrupted(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &res); err != nil {
 		t.Fatalf("%v: %s%s", err, &out, &errOut)
 	}
-	if code != exitError || !res.Interrupted || res.Ops < 9 || res.Result.Errors != 0 || !strings.Contains(errOut.String(), "interrupted") {
+	if code != exitInterrupted || !res.Interrupted || res.Ops < 9 || res.Result.Errors != 0 || !strings.Contains(errOut.String(), "interrupted") {
 		t.Errorf("exit code %d, %+v, %s", code, res, &errOut)
 	}
 }

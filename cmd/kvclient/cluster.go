@@ -22,7 +22,6 @@ func (a *app) clusterCmd() *cobra.Command {
 node owns which shard; status shows them, check says whether all is as it
 should be. Any node of the cluster can be --server; init and status need the
 admin right, which the main secret has.`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cmd.SetOut(a.stderr)
 			_ = cmd.Help()
@@ -85,7 +84,6 @@ follows from who is alive, and cannot be changed in this version. So every node
 that is alive must be named; NODE:0 leaves one out, which then gets no shard.
 
 A node that gossip has not told of yet is waited for (--wait).`,
-		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			nodes, err := parseWeights(args)

@@ -42,7 +42,6 @@ are (or were, in the last ten minutes) the same node, and the regions and rkeys
 that gossip tells of a node are those of a session with it.
 
 Output and exit codes are those of doctor: 0 if nothing failed, else 1.`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
 				st, err := a.clusterStatus(cmd.Context(), c)

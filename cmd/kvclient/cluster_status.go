@@ -85,7 +85,6 @@ yet. It works with a server that is alone, too, and before there is a shard map.
 
 -o json is made for scripts: names in it are never changed. The exit code is 1
 while two processes are the same node, or were in the last ten minutes.`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
 				r, err := a.clusterStatus(cmd.Context(), c)
@@ -138,12 +137,12 @@ func (a *app) clusterStatus(ctx context.Context, c *client.Client) (*statusRepor
 	if !info.Clustered {
 		r.Nodes = append(r.Nodes, nodeReport{State: "alive", Endpoints: []string{}})
 	}
-	atOnce(len(r.Nodes), func(i int) { r.Nodes[i].visit(ctx, c) })
+	atOnce(len(r.Nodes), func(i int) { r.Nodes[i].visit(ctx, a, c) })
 	return r, ctx.Err()
 }
 
 // visit fills in what the data path and the node itself say.
-func (n *nodeReport) visit(ctx context.Context, c *client.Client) {
+func (n *nodeReport) visit(ctx context.Context, a *app, c *client.Client) {
 	ctx, cancel := context.WithTimeout(ctx, nodePatience)
 	defer cancel()
 	node, err := c.Node(n.ID)
@@ -161,7 +160,7 @@ func (n *nodeReport) visit(ctx context.Context, c *client.Client) {
 	alive := n.State == "alive" || n.State == "suspect"
 	n.Reached, n.Agree = err == nil, (err == nil) == alive
 	if err != nil {
-		n.Error = err.Error()
+		n.Error = a.explain(err)
 		return
 	}
 	s := node.Server()
@@ -173,7 +172,7 @@ func (n *nodeReport) visit(ctx context.Context, c *client.Client) {
 		err = json.Unmarshal(text, n.Status)
 	}
 	if err != nil {
-		n.Status, n.StatusError = nil, err.Error()
+		n.Status, n.StatusError = nil, a.explain(err)
 		if errors.Is(err, client.ErrDenied) {
 			n.StatusError = "this tenant has no admin right"
 		}

@@ -185,7 +185,7 @@ func TestOperatorUsage(t *testing.T) {
 		code       int
 	}{
 		{"cluster", "needs one of: init", exitUsage},
-		{"cluster init", "requires at least 1", exitUsage},
+		{"cluster init", "NODE[:WEIGHT] is missing", exitUsage},
 		{"cluster init kv1:0", "number from 1 to", exitUsage},
 		{"cluster init kv1:x", "number from 1 to", exitUsage},
 		{"cluster init KV1", "KV1", exitUsage},
@@ -194,7 +194,7 @@ func TestOperatorUsage(t *testing.T) {
 		{"cluster remove kv4", "kvserver backup", exitError},
 		{"cluster move 3 kv4", "Offline", exitError},
 		{"admin", "needs one of: rotate-rkeys", exitUsage},
-		{"admin revoke", "accepts 1 arg", exitUsage},
+		{"admin revoke", "TENANT is missing", exitUsage},
 		{"admin gossip-keys", "needs one of: list", exitUsage},
 		{"admin gossip-keys add " + key, "travels neither", exitUsage},
 		{"admin gossip-keys use " + key, "wants a digest", exitUsage},

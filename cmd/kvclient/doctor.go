@@ -24,8 +24,9 @@ const (
 func (a *app) doctorCmd() *cobra.Command {
 	var role string
 	cmd := &cobra.Command{
-		Use:   "doctor [HOST:PORT...]",
-		Short: "examine this machine, its configuration and the way to the other nodes",
+		Use:        "doctor [HOST:PORT...]",
+		SuggestFor: []string{"diagnose", "check"},
+		Short:      "examine this machine, its configuration and the way to the other nodes",
 		Long: `doctor examines step by step what a node or a client rests on, and names the
 step that fails, why, and what to do: kernel modules and libraries, devices,
 ports, GIDs, MTU, locked memory, huge pages, control groups, clocks, key files,

@@ -17,14 +17,14 @@ import (
 func (a *app) exportCmd() *cobra.Command {
 	var format, prefix string
 	cmd := &cobra.Command{
-		Use:   "export [FILE]",
-		Short: "write all records as JSON Lines",
+		Use:        "export [FILE]",
+		SuggestFor: []string{"dump", "backup"},
+		Short:      "write all records as JSON Lines",
 		Long: `export writes one record a line to FILE or, with no FILE or "-", to standard
 output, in the byte order of the keys. import reads it back. FILE appears whole
 or not at all.
 
 Keys that are written while export runs are in it with their old or new value.`,
-		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if format != "jsonl" {
 				return usagef("--format is %q, want jsonl", format)

@@ -93,7 +93,6 @@ slabs of the configuration, huge pages, and which fabrics a server and a client
 with this configuration use, and why. It changes nothing and connects to nobody.
 
 It ends with advice, if there is any: what is wrong, and the command that helps.`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r := a.devicesReport(cmd.Context())
 			if a.output == "json" {

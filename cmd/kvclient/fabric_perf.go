@@ -32,7 +32,7 @@ type perfOptions struct {
 func (a *app) fabricPerfCmd() *cobra.Command {
 	var o perfOptions
 	cmd := &cobra.Command{
-		Use:   "perf HOST:PORT | perf --serve HOST:PORT",
+		Use:   "perf [HOST:PORT]",
 		Short: "measure a fabric between two hosts, as perftest does",
 		Long: `perf measures latency and bandwidth of RDMA between two hosts, without the
 store: one end runs "perf --serve HOST:PORT", the other "perf HOST:PORT".
@@ -45,7 +45,6 @@ way; t_typical is the median; MiB are 2^20 bytes.
 The server grants READ and WRITE on a scratch buffer of each connection for the
 time of its test, and nothing else. It asks nobody for a password: let it run
 while you measure, on a network whose members may use the link.`,
-		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {

@@ -20,8 +20,9 @@ func (a *app) importCmd() *cobra.Command {
 	var format string
 	var workers int
 	cmd := &cobra.Command{
-		Use:   "import [FILE]",
-		Short: "store the records of a JSON Lines file",
+		Use:        "import [FILE]",
+		SuggestFor: []string{"load", "restore"},
+		Short:      "store the records of a JSON Lines file",
 		Long: `import stores one record a line, {"key":"text","value":"text"}, from FILE or, with
 no FILE or "-", from standard input. Bytes that are no text stand in base64 as
 key_b64 and value_b64. Of several records with one key the last one counts.
@@ -29,7 +30,6 @@ key_b64 and value_b64. Of several records with one key the last one counts.
 Records are stored as they are read; the first line that is wrong, or put that
 fails, ends the import, and what was stored before stays. Importing the same
 file again is harmless.`,
-		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if format != "jsonl" {
 				return usagef("--format is %q, want jsonl", format)
@@ -120,9 +120,15 @@ func (a *app) runImport(ctx context.Context, c *client.Client, in io.Reader, nam
 		close(q)
 	}
 	wg.Wait()
-	show.finish()
 	if err := context.Cause(ctx); err != nil {
 		readErr = err
+	}
+	if readErr == nil {
+		show.finish()
+	} else {
+		show.end()
+		// The reason first, on the one line that there is.
+		readErr = &storedBefore{readErr, show.keys.Load()}
 	}
 	if a.output == "json" {
 		type result struct {
@@ -137,6 +143,18 @@ func (a *app) runImport(ctx context.Context, c *client.Client, in io.Reader, nam
 	}
 	return readErr
 }
+
+// storedBefore is the error of an import, and how much of it was done.
+type storedBefore struct {
+	err  error
+	keys int64
+}
+
+func (e *storedBefore) Error() string {
+	return fmt.Sprintf("%v (%s keys were stored before that)", e.err, thousands(e.keys))
+}
+
+func (e *storedBefore) Unwrap() error { return e.err }
 
 // spreadOf is how many puts went to each node of a cluster; nil if there is none.
 func spreadOf(c *client.Client) map[string]uint64 {

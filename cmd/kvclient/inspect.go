@@ -27,7 +27,6 @@ looked for at the node that owns it, everything else needs --node.
 
 It shows words as they are at that moment. A line may be out of date when it is
 printed; nothing of it carries the promises of a get.`,
-		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var key []byte

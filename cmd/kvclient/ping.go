@@ -27,7 +27,6 @@ func (a *app) pingCmd() *cobra.Command {
 two round trips: a one-sided READ of the server's memory, in which the server's
 CPU takes no part, and a message that the server answers. In a cluster it does so
 for every node that owns keys, one after the other.`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if count < 1 || count > maxPings {
 				return usagef("--count is %d, want 1 to %d", count, maxPings)
@@ -70,7 +69,7 @@ func (a *app) runPing(ctx context.Context, c *client.Client, node string, count 
 	for _, n := range nodes {
 		r, err := measurePing(ctx, n, count)
 		if err != nil {
-			r.Fault = err.Error()
+			r.Fault = a.explain(err)
 			errs = append(errs, err)
 		}
 		if all[n.ID()] = r; a.output == "text" && err == nil {

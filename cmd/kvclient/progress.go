@@ -27,7 +27,7 @@ type progress struct {
 	spread func() map[string]uint64
 
 	keys  atomic.Int64
-	bytes atomic.Int64 // of the stream, for the bar
+	bytes atomic.Int64 // of the stream, for the bar; negative: there is none
 
 	stop, stopped chan struct{}
 }
@@ -73,19 +73,28 @@ func (p *progress) run() {
 
 // finish ends the display with one last line.
 func (p *progress) finish() {
+	p.end()
+	fmt.Fprintln(p.w, p.line())
+}
+
+// end takes the display away.
+func (p *progress) end() {
 	close(p.stop)
 	<-p.stopped
 	if p.tty {
 		fmt.Fprint(p.w, "\r\x1b[K")
 	}
-	fmt.Fprintln(p.w, p.line())
 }
 
 // line is the whole state in plain words.
 func (p *progress) line() string {
 	elapsed := time.Since(p.start)
 	keys := p.keys.Load()
-	return fmt.Sprintf("%s %s keys, %s in %s, %s keys/s%s", p.verb, thousands(keys), byteCount(p.bytes.Load()),
+	bytes := ""
+	if n := p.bytes.Load(); n >= 0 {
+		bytes = ", " + byteCount(n)
+	}
+	return fmt.Sprintf("%s %s keys%s in %s, %s keys/s%s", p.verb, thousands(keys), bytes,
 		shortDuration(elapsed), thousands(int64(float64(keys)/max(elapsed.Seconds(), 1e-9))), p.shares())
 }
 

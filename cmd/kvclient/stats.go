@@ -17,13 +17,15 @@ import (
 
 func (a *app) statsCmd() *cobra.Command {
 	var node string
+	var all bool
 	cmd := &cobra.Command{
-		Use:   "stats",
-		Short: "print the counters of this client and of the server",
+		Use:        "stats",
+		SuggestFor: []string{"info", "metrics", "status"},
+		Short:      "print the counters of this client and of the server",
 		Long: `stats prints the counters of the server and of this client; the latter are
 those of this one call, and of interest in programs that use the library. In a
-cluster every node that owns keys is asked.`,
-		Args: cobra.NoArgs,
+cluster every node that owns keys is asked. The tables show what matters most;
+--all lists every counter, one a line, and so does -o json.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
 				st, err := statsOf(cmd.Context(), c, node)
@@ -34,11 +36,15 @@ cluster every node that owns keys is asked.`,
 				if a.output == "json" {
 					return errors.Join(a.printJSON(st), err)
 				}
-				return errors.Join(a.print(flatten(st)), err)
+				if all {
+					return errors.Join(a.print(flatten(st)), err)
+				}
+				return errors.Join(a.print(statsText(st)), err)
 			})
 		},
 	}
 	a.nodeFlag(cmd, &node)
+	cmd.Flags().BoolVar(&all, "all", false, "every counter, one a line")
 	return cmd
 }
 

@@ -31,7 +31,6 @@ func (a *app) incrCmd() *cobra.Command {
 		Long: `incr adds 1, or --by, to the decimal number under KEY and prints the sum. A key
 that is not there counts as 0. It is done by the server in one step, once, also
 where a reply was lost on the way.`,
-		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key, err := a.key(args[0])
@@ -56,11 +55,11 @@ where a reply was lost on the way.`,
 
 func (a *app) touchCmd() *cobra.Command {
 	return &cobra.Command{
-		Use:   "touch KEY TTL",
-		Short: "give a key another time to live; exit code 3 if it is not there",
+		Use:        "touch KEY TTL",
+		SuggestFor: []string{"expire", "pexpire"},
+		Short:      "give a key another time to live; exit code 3 if it is not there",
 		Long: `touch has KEY expire TTL after the server has done it, whatever it had before.
 TTL is a time such as 90s, 15m or 1.5h, or "never".`,
-		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key, err := a.key(args[0])

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -16,17 +17,18 @@ func (a *app) watchCmd() *cobra.Command {
 	var count int
 	var position bool
 	cmd := &cobra.Command{
-		Use:   "watch",
-		Short: "print changes of keys as they happen",
+		Use:        "watch",
+		SuggestFor: []string{"subscribe", "monitor", "follow", "tail"},
+		Short:      "print changes of keys as they happen",
 		Long: `watch prints one line for each change, in the order in which they took effect:
 what happened (put, delete, expire, touch) and the key, behind a tab. A line
 "skip" says that changes may have been missed there: the server keeps only the
-newest ones. It ends after --count changes, else when it is interrupted.
+newest ones. It ends after --count changes, else by Ctrl-C, with exit code 130 and
+without a word.
 
 With -o json each line is an object that has the position behind the change.
 --from takes such a position and goes on there; --position prints the one of now
 and does nothing else.`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, err := a.bytes("--prefix", prefix)
 			if err != nil {
@@ -44,9 +46,18 @@ and does nothing else.`,
 					if err != nil {
 						return err
 					}
+					if a.output == "json" {
+						return a.printJSON(struct {
+							Position string `json:"position"`
+						}{now.String()})
+					}
 					return a.print(now.String() + "\n")
 				}
-				return a.watch(cmd.Context(), c, p, opts, count)
+				err := a.watch(cmd.Context(), c, p, opts, count)
+				if err != nil && errors.Is(cmd.Context().Err(), context.Canceled) {
+					return errSilent
+				}
+				return err
 			})
 		},
 	}

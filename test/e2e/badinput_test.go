@@ -114,14 +114,23 @@ func TestEveryKeyRefusesNonsense(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s=%q", k.Name, v), func(t *testing.T) {
 				flag := append(append([]string{}, args...), "--"+k.Flag+"="+v)
-				checkRefused(t, runProgram(t, nil, nil, prog, flag...), code, k.Name)
+				checkNamed(t, runProgram(t, nil, nil, prog, flag...), code, k.Name, "--"+k.Flag)
 				if prog == "kvserver" && (k.Name == "listen" || k.Name == "data_dir" || k.Name == "admin_listen") {
 					return // the flags above stand over the variable
 				}
-				checkRefused(t, runProgram(t, nil, []string{k.Env + "=" + v}, prog, args...), code, k.Name)
+				checkNamed(t, runProgram(t, nil, []string{k.Env + "=" + v}, prog, args...), code, k.Name, k.Env)
 			})
 		}
 	}
+}
+
+// checkNamed is checkRefused, and the message names the key or its source.
+func checkNamed(t *testing.T, r result, code int, key, source string) {
+	t.Helper()
+	if strings.Contains(r.stderr, key) {
+		source = key
+	}
+	checkRefused(t, r, code, source)
 }
 
 // TestBadCommandLines: wrong flags, arguments and commands.
@@ -140,19 +149,19 @@ func TestBadCommandLines(t *testing.T) {
 		{"kvserver --config /dev/zero", "no regular file"},
 		{"kvserver inspect --shards=x", "shards"},
 		{"kvclient frobnicate", "frobnicate"},
-		{"kvclient get", "arg"},
-		{"kvclient get a b", "arg"},
+		{"kvclient get", "KEY is missing"},
+		{"kvclient get a b --offset 1", "--offset"},
 		{"kvclient get ", "KEY is empty"},
 		{"kvclient get --hex xyz", "hexadecimal"},
 		{"kvclient get --hex abc", "hexadecimal"},
 		{"kvclient get k --offset -1", "--offset"},
 		{"kvclient get k -o xml", "text or json"},
-		{"kvclient put", "arg"},
+		{"kvclient put", "KEY is missing"},
 		{"kvclient put k v --file f", "--file"},
 		{"kvclient put --hex 00 zz", "hexadecimal"},
 		{"kvclient scan --limit -1", "--limit"},
 		{"kvclient scan --limit x", "--limit"},
-		{"kvclient scan what", "what"},
+		{"kvclient scan this what", "what"},
 		{"kvclient import --format csv f", "jsonl"},
 		{"kvclient import --workers 0 f", "--workers"},
 		{"kvclient export --format csv f", "jsonl"},
@@ -230,7 +239,7 @@ func TestBadSurroundings(t *testing.T) {
 	})
 	t.Run("no server", func(t *testing.T) {
 		r := runProgram(t, nil, nil, "kvclient", "--server", freeAddr(t), "--timeout", "1s", "get", "k")
-		checkRefused(t, r, 1, "unavailable")
+		checkRefused(t, r, 1, "no server at", "connection refused")
 	})
 	t.Run("a server that says nothing", func(t *testing.T) {
 		onlyIWARP(t)
