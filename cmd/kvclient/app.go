@@ -129,7 +129,7 @@ interrupted (Ctrl-C).`,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.prepare(cmd) },
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.file, "config", "", "configuration file (else $RDMAKV_CONFIG, ~/.config/rdmakv/config.yaml, /etc/rdmakv/config.yaml)")
+	flags.StringVar(&a.file, "config", "", "configuration file (else $RDMAKV_CONFIG, ./config.yaml, ~/.config/rdmakv/config.yaml, /etc/rdmakv/config.yaml)")
 	flags.BoolVar(&a.hex, "hex", false, "keys and values on the command line and in text output are hexadecimal")
 	flags.StringVarP(&a.output, "output", "o", "text", "form of the output: text or json")
 	config.AddFlags(flags, config.ForClient)
@@ -140,6 +140,7 @@ interrupted (Ctrl-C).`,
 	root.InitDefaultCompletionCmd()
 	strictCompletion(root)
 	usage.Words(root)
+	usage.Complete(root)
 	root.SetVersionTemplate("{{.Version}}\n")
 	return root
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/internal/config"
 	"github.com/rdmakv/rdmakv/internal/doctor"
+	"github.com/rdmakv/rdmakv/internal/usage"
 )
 
 // Roles of the machine that doctor examines.
@@ -59,6 +60,8 @@ wrong usage.`,
 	}
 	cmd.Flags().StringVar(&role, "role", roleAuto, "what this machine is: node, client, or auto: a node if the configuration has a key of kvserver's")
 	addServerFlags(cmd.Flags())
+	usage.Complete(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{roleAuto, roleNode, roleClient}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

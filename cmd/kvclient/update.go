@@ -71,7 +71,11 @@ TTL is a time such as 90s, 15m or 1.5h, or "never".`,
 				return usagef("TTL %s: %v", quote([]byte(args[1])), err)
 			}
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				return c.Touch(cmd.Context(), key, ttl)
+				err := c.Touch(cmd.Context(), key, ttl)
+				if err != nil || a.output != "json" {
+					return err
+				}
+				return a.print(string(appendRecord(nil, record{Key: key})))
 			})
 		},
 	}

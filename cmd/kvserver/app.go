@@ -105,7 +105,7 @@ everything acknowledged is there at the next start.`,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context()) },
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.file, "config", "", "configuration file (else $RDMAKV_CONFIG, ./config.yaml, /etc/rdmakv/config.yaml)")
+	flags.StringVar(&a.file, "config", "", "configuration file (else $RDMAKV_CONFIG, ./config.yaml, ~/.config/rdmakv/config.yaml, /etc/rdmakv/config.yaml)")
 	config.AddFlags(flags, config.ForServer)
 	serve := &cobra.Command{
 		Use:        "serve",
@@ -142,6 +142,7 @@ everything acknowledged is there at the next start.`,
 	root.InitDefaultCompletionCmd()
 	strictCompletion(root)
 	usage.Words(root)
+	usage.Complete(root)
 	root.SetVersionTemplate("{{.Version}}\n")
 	return root
 }

@@ -114,7 +114,7 @@ func (c *Config) gossipFaults(k *checker) {
 		k.fault("gossip.join", "%s is this node itself: name other nodes of the cluster, or none if this is the first", quote(g.Join[0]))
 	}
 	k.path("gossip.key_file", g.KeyFile, true)
-	k.oneOf("gossip.profile", g.Profile, "lan", "fast", "wan")
+	k.oneOf("gossip.profile", g.Profile)
 	for _, text := range g.Allow {
 		p, err := netip.ParsePrefix(text)
 		switch {

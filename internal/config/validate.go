@@ -33,7 +33,8 @@ func (k *checker) fault(key, format string, args ...any) {
 	k.faults = append(k.faults, Fault{Key: key, Reason: fmt.Sprintf(format, args...)})
 }
 
-func (k *checker) oneOf(key, v string, allowed ...string) {
+func (k *checker) oneOf(key, v string) {
+	allowed := Choices(key)
 	if !slices.Contains(allowed, v) {
 		hint := ""
 		if n := Nearest(v, allowed); n != "" {
@@ -116,7 +117,7 @@ func (k *checker) path(key, v string, mayBeEmpty bool) {
 // faults checks everything, in the order of the struct.
 func (c *Config) faults() Faults {
 	k := &checker{}
-	k.oneOf("fabric", c.Fabric, "auto", "verbs", "iwarp", "shm")
+	k.oneOf("fabric", c.Fabric)
 	k.distinct("device", c.Device)
 	for _, name := range c.Device {
 		switch {
@@ -133,8 +134,8 @@ func (c *Config) faults() Faults {
 	c.waitingFaults(k)
 	k.path("secret_file", c.SecretFile, true)
 	c.tlsFaults(k)
-	k.oneOf("log_level", c.LogLevel, "debug", "info", "warn", "error")
-	k.oneOf("log_format", c.LogFormat, "text", "json")
+	k.oneOf("log_level", c.LogLevel)
+	k.oneOf("log_format", c.LogFormat)
 	c.serverFaults(k)
 	c.clientFaults(k)
 	return k.faults
@@ -143,7 +144,7 @@ func (c *Config) faults() Faults {
 // verbsFaults checks what the fabric verbs makes its connections of; the words
 // are those of ibv_modify_qp(3) and rdma_connect(3).
 func (c *Config) verbsFaults(k *checker) {
-	k.oneOf("verbs_connect", c.VerbsConnect, "cm", "tcp")
+	k.oneOf("verbs_connect", c.VerbsConnect)
 	if c.GIDIndex != -1 {
 		k.number("gid_index", c.GIDIndex, 1, 255)
 	}
@@ -176,8 +177,8 @@ func (c *Config) serverFaults(k *checker) {
 	if c.PProf && c.AdminListen == "" {
 		k.fault("pprof", "needs admin_listen, which is empty")
 	}
-	k.oneOf("mode", c.Mode, "durable", "cache")
-	k.oneOf("sync", c.Sync, "always", "interval", "off")
+	k.oneOf("mode", c.Mode)
+	k.oneOf("sync", c.Sync)
 	k.duration("sync_interval", c.SyncInterval, time.Millisecond, time.Minute)
 	k.number("shards", c.Shards, 1, 4096)
 	k.size("memory_limit", c.MemoryLimit, 8<<20, maxMemory)
@@ -193,7 +194,7 @@ func (c *Config) serverFaults(k *checker) {
 	if c.ScrubRate != 0 {
 		k.size("scrub_rate", c.ScrubRate, granule, maxScrub)
 	}
-	k.oneOf("huge_pages", c.HugePages, "off", "try", "on")
+	k.oneOf("huge_pages", c.HugePages)
 	if c.HugePages != "off" {
 		// What is left of a huge page behind a region would be lost.
 		k.hugeMultiple("region_size", c.RegionSize)

@@ -129,11 +129,11 @@ func cpuRange(in any) (first, last int, err error) {
 // waitingFaults checks how both programs wait and where they run. Whether the
 // processors exist is found out when they are asked for.
 func (c *Config) waitingFaults(k *checker) {
-	k.oneOf("wait_mode", c.Wait, "adaptive", "poll", "event")
+	k.oneOf("wait_mode", c.Wait)
 	if c.Spin != SpinAuto {
 		k.duration("spin", time.Duration(c.Spin), 0, maxSpin)
 	}
-	k.oneOf("shm", c.Shm, "user", "trusted", "off")
+	k.oneOf("shm", c.Shm)
 	if c.Fabric == "shm" && c.Shm == "off" {
 		k.fault("shm", "is off, and fabric: shm asks for it")
 	}

@@ -36,6 +36,25 @@ func Words(root *cobra.Command) {
 	walk(root)
 }
 
+// Complete has the shell complete the configuration's flags of a command: names
+// where a key takes one of a few, files where it names a file, nothing elsewhere.
+func Complete(cmd *cobra.Command) {
+	for _, k := range config.Keys() {
+		if cmd.Flag(k.Flag) == nil {
+			continue
+		}
+		choices := config.Choices(k.Name)
+		switch {
+		case k.Kind == config.KindSwitch:
+			choices = []string{"true", "false"}
+		case choices == nil && k.Kind == config.KindText:
+			continue // a file or a directory, mostly
+		}
+		// An error says that the flag has a completion already.
+		_ = cmd.RegisterFlagCompletionFunc(k.Flag, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
+	}
+}
+
 // arguments checks the number of arguments against the usage line of a command:
 // NAME must be there, [NAME] may, NAME... and [NAME...] take any further ones.
 func arguments(cmd *cobra.Command, args []string) error {
