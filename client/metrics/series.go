@@ -63,7 +63,7 @@ func counts(desc descriptor) []count {
 		of(waits, func(c *C) uint64 { return c.Waits.SpinsGot }, "spun"),
 		of(waits, func(c *C) uint64 { return c.Waits.SpinsVain }, "spun_in_vain"),
 		of(waits, func(c *C) uint64 { return c.Waits.Parks }, "slept"),
-		plain("spin_nanoseconds_total", "Time that waits spent polling.", func(c *C) uint64 { return c.Waits.SpinNanos }),
+		{desc("spin_seconds_total", "Time that waits spent polling."), nil, nil, func(c *C) float64 { return float64(c.Waits.SpinNanos) / 1e9 }},
 
 		plain("scan_pages_total", "Pages of scans.", func(c *C) uint64 { return c.ScanPages }),
 		plain("lease_renewals_total", "Leases renewed by a READ of the beat.", func(c *C) uint64 { return c.LeaseRenewals }),

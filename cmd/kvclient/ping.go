@@ -139,7 +139,7 @@ func sumUp(took []time.Duration) (r roundTrips) {
 // String is the report for people.
 func (r pingReport) String() string {
 	s := r.Session
-	lines := []string{fmt.Sprintf("server\t%s, store %s\n", s.Address, s.ID)}
+	lines := []string{fmt.Sprintf("server\t%s, name %s\n", s.Address, s.ID)}
 	if s.Node != "" {
 		lines = append([]string{fmt.Sprintf("node\t%s\n", s.Node)}, lines...)
 	}

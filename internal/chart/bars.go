@@ -97,7 +97,7 @@ func (b Bars) draw(c canvas) error {
 	width, height := b.size()
 	top := heading(c, width, b.Title, b.Note, b.Series)
 	bottom := top + float64(len(b.Rows))*b.rowHeight()
-	leftEdge := margin + min(widest, width*0.45) + 8
+	leftEdge := margin + min(widest, width*0.6) + 8
 	rightEdge := width - margin - widestText - 8
 	if rightEdge-leftEdge < 20 {
 		return fmt.Errorf("%w: %.0f pixels leave no room", ErrChart, width)

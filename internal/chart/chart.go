@@ -115,14 +115,18 @@ func pngOf(f figure, scale float64) ([]byte, error) {
 func heading(c canvas, width float64, title, note string, names []string) float64 {
 	y := margin
 	if title != "" {
-		y += titleSize
-		c.text(xy{margin, y}, title, textStyle{size: titleSize, bold: true})
-		y += 4
+		for _, line := range wrap(title, width-2*margin, titleSize, true) {
+			y += titleSize
+			c.text(xy{margin, y}, line, textStyle{size: titleSize, bold: true})
+			y += 4
+		}
 	}
 	if note != "" {
-		y += noteSize
-		c.text(xy{margin, y}, note, textStyle{size: noteSize, faint: true})
-		y += 4
+		for _, line := range wrap(note, width-2*margin, noteSize, false) {
+			y += noteSize
+			c.text(xy{margin, y}, line, textStyle{size: noteSize, faint: true})
+			y += 4
+		}
 	}
 	if len(names) > 1 {
 		y += 6 + labelSize

@@ -181,17 +181,29 @@ func checkValue(val *yaml.Node) string {
 	return ""
 }
 
-// searchFiles are the places where a file is looked for when none is named.
-// kvclient does not look into the working directory, where a config.yaml is
-// most likely somebody else's.
-func searchFiles(scope Scope) []string {
-	var out []string
-	if scope == ForServer {
-		out = append(out, "config.yaml")
-	} else if dir, err := os.UserConfigDir(); err == nil {
+// searchFiles are the places where a file is looked for when none is named, the
+// same for both programs.
+func searchFiles() []string {
+	out := []string{"config.yaml"}
+	if dir, err := os.UserConfigDir(); err == nil {
 		out = append(out, filepath.Join(dir, "rdmakv", "config.yaml"))
 	}
 	return append(out, "/etc/rdmakv/config.yaml")
+}
+
+// checkOwner refuses a file that was found in the working directory and is of
+// another user: whoever may write into a directory that others work in could choose
+// their servers for them. Who names the file means it.
+func checkOwner(path string) error {
+	st, err := os.Stat(path)
+	if err != nil {
+		return errors.Unwrap(err)
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if me := os.Getuid(); ok && sys.Uid != 0 && me != 0 && int(sys.Uid) != me {
+		return fmt.Errorf("is in the working directory and belongs to another user (uid %d): name it with --config if it is meant", sys.Uid)
+	}
+	return nil
 }
 
 // oneLine makes one line of an error of the YAML parser.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -101,13 +102,20 @@ func (l *Loaded) layFile(v *viper.Viper, opt Options) Faults {
 	if !must {
 		search = opt.Search
 		if search == nil {
-			search = searchFiles(opt.Scope)
+			search = searchFiles()
 		}
 	}
 	for _, path := range search {
+		near := !must && !filepath.IsAbs(path) // found, in the working directory
+		if abs, err := filepath.Abs(path); err == nil {
+			path = abs // what is printed must name the file wherever it is read
+		}
 		data, err := readFile(path)
 		if errors.Is(err, fs.ErrNotExist) && !must {
 			continue
+		}
+		if err == nil && near {
+			err = checkOwner(path)
 		}
 		if err == nil {
 			err = checkText(data)
