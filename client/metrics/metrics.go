@@ -11,6 +11,8 @@
 package metrics
 
 import (
+	"runtime"
+	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,6 +35,7 @@ type Collector struct {
 	counts  []count
 	gauges  []gauge
 	latency *prometheus.Desc
+	build   prometheus.Metric
 }
 
 // A count is one series of a counter.
@@ -40,6 +43,7 @@ type count struct {
 	desc   *prometheus.Desc
 	labels []string // values behind node
 	of     func(*client.Counters) uint64
+	unit   float64 // of the metric, in one of the counter: 1e-9 makes seconds of nanoseconds
 }
 
 type gauge struct {
@@ -60,7 +64,27 @@ func New(c *client.Client, opt Options) *Collector {
 	m.counts = counts(desc)
 	m.gauges = gauges(desc)
 	m.latency = desc("call_seconds", "Time of calls that succeeded; of gets every eighth is measured.", "call")
+	version, goVersion := build()
+	m.build = prometheus.MustNewConstMetric(prometheus.NewDesc(prometheus.BuildFQName(ns, "", "build_info"),
+		"1, with the release of the client library as labels.", []string{"version", "go"}, opt.Labels), prometheus.GaugeValue, 1, version, goVersion)
 	return m
+}
+
+// build is the version of this library in the running program, as the Go linker
+// has noted it, and that of Go.
+func build() (version, goVersion string) {
+	const module = "github.com/rdmakv/rdmakv"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown", runtime.Version()
+	}
+	version = "unknown"
+	for _, m := range append([]*debug.Module{&info.Main}, info.Deps...) {
+		if m.Path == module && m.Version != "" {
+			version = m.Version
+		}
+	}
+	return version, runtime.Version()
 }
 
 // Describe is part of prometheus.Collector.
@@ -76,14 +100,16 @@ func (m *Collector) Describe(out chan<- *prometheus.Desc) {
 		out <- g.desc
 	}
 	out <- m.latency
+	out <- m.build.Desc()
 }
 
 // Collect is part of prometheus.Collector.
 func (m *Collector) Collect(out chan<- prometheus.Metric) {
+	out <- m.build
 	for _, n := range m.c.Known() {
 		id, counters, state := n.ID(), n.Counters(), n.State()
 		for _, k := range m.counts {
-			out <- prometheus.MustNewConstMetric(k.desc, prometheus.CounterValue, float64(k.of(&counters)), append([]string{id}, k.labels...)...)
+			out <- prometheus.MustNewConstMetric(k.desc, prometheus.CounterValue, float64(k.of(&counters))*k.unit, append([]string{id}, k.labels...)...)
 		}
 		for _, g := range m.gauges {
 			out <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.of(state, &counters), id)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"go.uber.org/goleak"
 
 	"github.com/rdmakv/rdmakv/client"
@@ -152,6 +153,33 @@ func TestCollector(t *testing.T) {
 	}
 	if after := gather(t, r); after[`rdmakv_client_connected{app="test",node=""}`] != 0 || after[`rdmakv_client_writes_total{app="test",kind="put",node=""}`] != 10 {
 		t.Error("what a closed client shows")
+	}
+}
+
+// The names follow the rules of Prometheus (promtool check metrics): base units,
+// counters end in _total, every metric has a help text.
+func TestNames(t *testing.T) {
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(metrics.New(dial(t, start(t, nil)), metrics.Options{}))
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	faults, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range faults {
+		t.Errorf("%s: %s", f.Metric, f.Text)
+	}
+	build := 0
+	for name, v := range gather(t, r) {
+		if strings.HasPrefix(name, "rdmakv_client_build_info{") && strings.Contains(name, `go="go`) && strings.Contains(name, "version=") && v == 1 {
+			build++
+		}
+	}
+	if build != 1 {
+		t.Errorf("%d series say which release it is", build)
 	}
 }
 

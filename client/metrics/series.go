@@ -19,8 +19,8 @@ func counts(desc descriptor) []count {
 	writes := desc("writes_total", "Writes by kind; a batch is one.", "kind")
 	cache := desc("location_cache_total", "Gets by what the location cache knew.", "result")
 	waits := desc("waits_total", "How waits for completions went; one that spun in vain slept after.", "how")
-	of := func(d *prometheus.Desc, f func(*C) uint64, labels ...string) count { return count{d, labels, f} }
-	plain := func(name, help string, f func(*C) uint64) count { return count{desc(name, help), nil, f} }
+	of := func(d *prometheus.Desc, f func(*C) uint64, labels ...string) count { return count{d, labels, f, 1} }
+	plain := func(name, help string, f func(*C) uint64) count { return count{desc(name, help), nil, f, 1} }
 	return []count{
 		of(gets, func(c *C) uint64 { return c.OneReadHits }, "one_read", "hit"),
 		of(gets, func(c *C) uint64 { return c.OneSidedHits - min(c.OneReadHits, c.OneSidedHits) }, "more_reads", "hit"),
@@ -63,7 +63,7 @@ func counts(desc descriptor) []count {
 		of(waits, func(c *C) uint64 { return c.Waits.SpinsGot }, "spun"),
 		of(waits, func(c *C) uint64 { return c.Waits.SpinsVain }, "spun_in_vain"),
 		of(waits, func(c *C) uint64 { return c.Waits.Parks }, "slept"),
-		{desc("spin_seconds_total", "Time that waits spent polling."), nil, nil, func(c *C) float64 { return float64(c.Waits.SpinNanos) / 1e9 }},
+		{desc("spin_seconds_total", "Time that waits spent polling."), nil, func(c *C) uint64 { return c.Waits.SpinNanos }, 1e-9},
 
 		plain("scan_pages_total", "Pages of scans.", func(c *C) uint64 { return c.ScanPages }),
 		plain("lease_renewals_total", "Leases renewed by a READ of the beat.", func(c *C) uint64 { return c.LeaseRenewals }),

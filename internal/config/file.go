@@ -199,11 +199,20 @@ func checkOwner(path string) error {
 	if err != nil {
 		return errors.Unwrap(err)
 	}
-	sys, ok := st.Sys().(*syscall.Stat_t)
-	if me := os.Getuid(); ok && sys.Uid != 0 && me != 0 && int(sys.Uid) != me {
-		return fmt.Errorf("is in the working directory and belongs to another user (uid %d): name it with --config if it is meant", sys.Uid)
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+		return foreign(sys.Uid, os.Getuid())
 	}
 	return nil
+}
+
+// foreign refuses a file by its owner: only the user himself and root put files where
+// a program looks by itself. Root takes any, as in a checkout that is mounted into a
+// container.
+func foreign(owner uint32, me int) error {
+	if owner == 0 || me == 0 || int(owner) == me {
+		return nil
+	}
+	return fmt.Errorf("is in the working directory and belongs to another user (uid %d): name it with --config if it is meant", owner)
 }
 
 // oneLine makes one line of an error of the YAML parser.

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/internal/version"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
 )
@@ -66,6 +67,7 @@ var (
 	descWatch     = newDesc("watch", "Counters and gauges of the events kept for watches, by name.", "name")
 	descStore     = newDesc("store", "Counters and gauges of the store, by name.", "name")
 	descGoroutine = newDesc("goroutines", "Goroutines.")
+	descBuild     = newDesc("build_info", "1, with the release of this program as labels.", "program", "version", "revision", "go")
 	descSpaces    = newDesc("spaces", "Spaces of tenants, by state.", "state")
 )
 
@@ -77,6 +79,8 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	out := sink{ch: ch}
+	build := version.Of("kvserver")
+	out.gauge(descBuild, 1, build.Program, build.Version, build.Revision, build.Go)
 	out.gauge(descGoroutine, float64(runtime.NumGoroutine()))
 	for _, u := range memory.Process().Usage() {
 		out.gauge(descMemory, float64(u.Bytes), u.Tag)

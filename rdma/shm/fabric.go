@@ -66,7 +66,7 @@ func (f *Fabric) Devices(ctx context.Context) ([]rdma.DeviceInfo, error) {
 		return nil, err
 	}
 	return []rdma.DeviceInfo{{
-		Name: deviceName, Transport: "shared memory", Detail: "processes of this host; sockets in " + f.dirs()[0],
+		Name: deviceName, Transport: "shared memory", Detail: "processes of this host; sockets in " + f.place(),
 	}}, nil
 }
 

@@ -61,6 +61,21 @@ func (f *Fabric) dirs() []string {
 	return Dirs()
 }
 
+// place is the directory that is in use: the first one that is there, as makeDir
+// takes them; where none is yet, the one that it would make first.
+func (f *Fabric) place() string {
+	dirs := f.dirs()
+	for _, d := range dirs {
+		if _, err := f.checkDir(d); err == nil {
+			return d
+		}
+		if parent, err := os.Stat(filepath.Dir(d)); err == nil && parent.IsDir() {
+			return d
+		}
+	}
+	return dirs[0]
+}
+
 // makeDir makes the directory to listen in, or finds it.
 func (f *Fabric) makeDir() (string, error) {
 	var errs []error
