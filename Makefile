@@ -28,6 +28,10 @@ build: ## build bin/kvserver and bin/kvclient
 	@mkdir -p $(BIN)
 	$(GO) build -o $(BIN)/ ./cmd/kvserver ./cmd/kvclient
 
+.PHONY: image
+image: ## an image of both programs (NAME=, rdmakv:latest): podman, docker or buildah must be there
+	@scripts/image $(or $(NAME),rdmakv:latest)
+
 demo: build ## real data in, read back one-sidedly, SIGKILL, read back again
 	@$(GO) run ./demo -bin $(BIN)
 
