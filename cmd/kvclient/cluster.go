@@ -83,20 +83,27 @@ finishes; where all is done it changes nothing. The map is then law: it never
 follows from who is alive, and cannot be changed in this version. So every node
 that is alive must be named; NODE:0 leaves one out, which then gets no shard.
 
-A node that gossip has not told of yet is waited for (--wait).`,
+A node that does not listen yet, or that gossip has not told of, is waited for
+(--wait).`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			nodes, err := parseWeights(args)
 			if err != nil {
 				return err
 			}
-			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				info, err := initWaiting(cmd.Context(), c, nodes, wait)
-				if err != nil {
-					return err
-				}
-				return a.showInit(info)
-			})
+			deadline := time.Now().Add(wait)
+			c, err := a.dialUntil(cmd.Context(), deadline)
+			if err != nil {
+				return err
+			}
+			info, err := initWaiting(cmd.Context(), c, nodes, deadline)
+			if closeErr := c.Close(); err == nil {
+				err = closeErr
+			}
+			if err != nil {
+				return err
+			}
+			return a.showInit(info)
 		},
 	}
 	cmd.Flags().DurationVar(&wait, "wait", 15*time.Second, "how long to wait for nodes that are not known yet")
@@ -128,10 +135,24 @@ func parseWeights(args []string) (nodes []client.NodeWeight, err error) {
 	return nodes, nil
 }
 
+// dialUntil connects, also to a node that does not listen yet, until a deadline.
+func (a *app) dialUntil(ctx context.Context, deadline time.Time) (*client.Client, error) {
+	for {
+		c, err := a.dial(ctx)
+		if err == nil || !errors.Is(err, client.ErrUnavailable) || time.Now().After(deadline) {
+			return c, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(waitEvery):
+		}
+	}
+}
+
 // initWaiting tries again while gossip has not told of a node yet: clusters are
 // made by scripts that have just started their nodes.
-func initWaiting(ctx context.Context, c *client.Client, nodes []client.NodeWeight, wait time.Duration) (client.ClusterInfo, error) {
-	deadline := time.Now().Add(wait)
+func initWaiting(ctx context.Context, c *client.Client, nodes []client.NodeWeight, deadline time.Time) (client.ClusterInfo, error) {
 	for {
 		info, err := c.ClusterInit(ctx, nodes)
 		if err == nil || !errors.Is(err, client.ErrUnknownNode) || time.Now().After(deadline) {

@@ -41,7 +41,7 @@ func TestWrongUses(t *testing.T) {
 		{"ping", 1, "no server at ADDR: connection refused (kvclient doctor ADDR tells more)"},
 		{"stats", 1, "no server at ADDR: connection refused (kvclient doctor ADDR tells more)"},
 		{"cluster status", 1, "no server at ADDR: connection refused (kvclient doctor ADDR tells more)"},
-		{"cluster init a b", 1, "no server at ADDR: connection refused (kvclient doctor ADDR tells more)"},
+		{"cluster init a b --wait 0s", 1, "no server at ADDR: connection refused (kvclient doctor ADDR tells more)"},
 		{"wait", 1, "no server at ADDR: connection refused (kvclient doctor ADDR tells more)"},
 		{"get k --server ADDR,ADDR2", 1, "no server at ADDR, ADDR2: connection refused (kvclient doctor ADDR tells more)"},
 		{"get k --device mlx5_9", 1, `device: there is no "mlx5_9" here; devices: iwarp0 (kvclient fabric devices tells more)`},

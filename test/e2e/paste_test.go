@@ -1,0 +1,166 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/test/node"
+)
+
+// blocks of README.md that are pasted into a shell, by their first line: what
+// must come out (a value has no newline there: it is no terminal), and the commands that may end with another exit code than 0.
+var pasted = map[string]struct {
+	want []string
+	may  []string
+}{
+	"make build": {
+		want: []string{"ready\n", "bluefalse\n3\n", "colour\n", "\n5\n"},
+		may:  []string{"bin/kvclient exists shape", "timeout 3 bin/kvclient watch --prefix c"},
+	},
+	"for i in 1 2 3; do": {want: []string{"ready: n1, n2, n3\n", "apple"}},
+}
+
+// notPasted are blocks with our programs in them that cannot run here, by the
+// beginning of their first line, and why.
+var notPasted = map[string]string{
+	"make bench-compare":                   "installs Redis and memcached, and takes a quarter of an hour",
+	"for n in kv1 kv2 kv3; do":             "wants three machines",
+	"ip address add":                       "changes the network of the machine",
+	"rdma link":                            "wants a RoCE card",
+	"mlnx_qos":                             "wants a RoCE card",
+	"bin/kvclient fabric devices":          "wants an RDMA card at 10.0.0.1, and two machines",
+	"kvclient --config /etc/rdmakv":        "wants three machines; the same commands: test/doctor",
+	"sudo -u rdmakv kvclient doctor":       "wants the user and the unit of a machine; test/doctor",
+	"kvclient bench --workload b":          "two minutes of load; TestScripts/bench",
+	"kvclient doctor --config /etc/rdmakv": "wants a RoCE card",
+	"kvserver --listen 10.0.0.1:7400,":     "wants two RoCE cards",
+}
+
+// TestPaste pastes the blocks of README.md into bash, all lines at once: nothing
+// waits but what the lines themselves wait for.
+func TestPaste(t *testing.T) {
+	if elsewhere != nil {
+		t.Skip("about processes of this machine")
+	}
+	done := make(map[string]bool)
+	files, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fence := regexp.MustCompile("(?ms)^```\\w*\n(.*?)^```")
+	for _, file := range append(files, "../../README.md", "../../deploy/README.md") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range fence.FindAllStringSubmatch(string(text), -1) {
+			block := m[1]
+			if !regexp.MustCompile(`(?m)^\s*(sudo .*|timeout \d+ )?(bin/)?kv(client|server) `).MatchString(block) {
+				continue
+			}
+			first, _, _ := strings.Cut(block, "\n")
+			if _, ok := pasted[first]; ok {
+				done[first] = true
+				t.Run(first, func(t *testing.T) { paste(t, block, pasted[first].want, pasted[first].may) })
+				continue
+			}
+			known := false
+			for begin := range notPasted {
+				known = known || strings.HasPrefix(first, begin)
+			}
+			if !known {
+				t.Errorf("%s: the block that begins with %q is neither pasted nor is there a reason why not", file, first)
+			}
+		}
+	}
+	if len(done) != len(pasted) {
+		t.Errorf("%v are pasted, want %d blocks", done, len(pasted))
+	}
+}
+
+// paste gives a shell all lines of a block at once. It has programs and documents
+// where the README is, and ports and directories of its own.
+func paste(t *testing.T, block string, want, may []string) {
+	dir := t.TempDir()
+	for name, target := range map[string]string{"bin": bin, "docs": "../../docs"} {
+		abs, err := filepath.Abs(target)
+		if err == nil {
+			err = os.Symlink(abs, filepath.Join(dir, name))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, admin, gossip := freePort(t), freePort(t), freePort(t)
+	block = strings.NewReplacer("/tmp/", dir+"/", "make build\n", "", ":7400", ":"+data, ":7401", ":"+admin, ":7402", ":"+gossip).Replace(block)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash")
+	cmd.Dir = dir
+	cmd.Env = append(node.CleanEnv(os.Environ()), "RDMAKV_LISTEN=127.0.0.1:"+data, "RDMAKV_ADMIN_LISTEN=127.0.0.1:"+admin,
+		"RDMAKV_SERVERS=127.0.0.1:"+data, "HOME="+dir, "RDMAKV_MEMORY_LIMIT=256MiB", "RDMAKV_REGION_SIZE=32MiB")
+	cmd.Stdin = strings.NewReader("trap 'echo \"FAILED $?: $BASH_COMMAND\" >&2' ERR\n" + block + "\necho END\n")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the servers stay in the shell's group
+	cmd.WaitDelay = time.Second                           // they have its output, too
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	state, err := cmd.Process.Wait()
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	_ = cmd.Wait()
+	if err != nil || !state.Success() {
+		t.Errorf("bash: %v, %v", state, err)
+	}
+	for _, w := range append(slices.Clone(want), "END\n") {
+		if !strings.Contains(stdout.String(), w) {
+			t.Errorf("no %q", w)
+		}
+	}
+	for line := range strings.Lines(stderr.String()) {
+		failed, ok := strings.CutPrefix(line, "FAILED ")
+		_, what, _ := strings.Cut(strings.TrimSpace(failed), ": ")
+		if ok && !slices.Contains(may, what) {
+			t.Error(strings.TrimSpace(line))
+		}
+	}
+	if t.Failed() {
+		t.Logf("%s\n%s", &stdout, &stderr)
+	}
+}
+
+// freePort is a port that nobody has on 127.0.0.1 to 127.0.0.3, for TCP.
+func freePort(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		_, port, err := net.SplitHostPort(freeAddr(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		free := true
+		for _, host := range []string{"127.0.0.2", "127.0.0.3"} {
+			ln, err := net.Listen("tcp", net.JoinHostPort(host, port))
+			if err != nil {
+				free = false
+				break
+			}
+			ln.Close()
+		}
+		if free {
+			return port
+		}
+	}
+	t.Fatal("no port is free on three addresses")
+	return ""
+}
