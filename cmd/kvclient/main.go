@@ -1,7 +1,7 @@
 // Command kvclient reads and writes a rdmakv store from the command line.
 //
 // Exit codes, for scripts: 0 done (found, for get, exists and delete), 1 an
-// error, 2 wrong usage or configuration, 3 the key is not there.
+// error, 2 wrong usage or configuration, 3 the key is not there, 130 interrupted.
 package main
 
 import (

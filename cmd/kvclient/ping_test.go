@@ -21,7 +21,7 @@ func TestPingReport(t *testing.T) {
 		Address: "kv1:7400", ID: "s1", Fabric: "verbs", Device: "rxe0", Port: 1,
 		GID: "::ffff:10.77.0.1", GIDIndex: 2, GIDType: "RoCE v2", PeerGID: "::ffff:10.77.0.2", MTU: 4096, Why: "it has the route",
 	}
-	const hardware = `server    kv1:7400, store s1
+	const hardware = `server    kv1:7400, name s1
 fabric    verbs
 device    rxe0, port 1
 GID       ::ffff:10.77.0.1 (RoCE v2, index 2)
@@ -40,7 +40,7 @@ SEND and reply (1)             1.5  1.5    1.5    1.5
 		Address: "kv1:7400", ID: "s1", Fabric: "iwarp", Software: true, Device: "iwarp0", Transport: "MPA rev 2",
 		LeaseOff: true, Skipped: []client.Skipped{{Fabric: "verbs", Reason: "install rdma-core"}},
 	}
-	const software = `server     kv1:7400, store s1
+	const software = `server     kv1:7400, name s1
 fabric     iwarp (in software)
 device     iwarp0
 transport  MPA rev 2

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rdmakv/rdmakv/internal/config"
+)
+
+// TestWrongUses: a wrong command line is one line that says what is wrong.
+func TestWrongUses(t *testing.T) {
+	for line, want := range map[string]string{
+		"start":               `unknown command "start"; did you mean "serve"?; kvserver --help lists the commands`,
+		"bakup":               `unknown command "bakup"; did you mean "backup"?; kvserver --help lists the commands`,
+		"--memory-limt 1GiB":  `unknown flag "--memory-limt"; did you mean --memory-limit?; kvserver --help lists the flags`,
+		"--data-dir":          "--data-dir needs a value: directory of the durable store; made when missing",
+		"backup":              "backup: DEST is missing (usage: kvserver backup DEST [flags])",
+		"restore":             "restore: SRC is missing (usage: kvserver restore SRC [flags])",
+		"serve now":           `serve takes no arguments, and "now" is one (usage: kvserver serve [flags])`,
+		"--sync sometimes":    `--sync: "sometimes" is not one of always, interval, off`,
+		"--memory-limit 5":    `--memory-limit: "5" is not a size: want a whole number with a unit: B, KiB, MiB, GiB, TiB (powers of 1024) or KB, MB, GB, TB (powers of 1000), as in 64MiB`,
+		"--gossip-profile la": `--gossip-profile: "la" is not one of lan, fast, wan; did you mean "lan"?`,
+	} {
+		var out, errOut bytes.Buffer
+		a := &app{stdout: &out, stderr: &errOut, env: []string{"RDMAKV_CONFIG="}, fabrics: newFabrics}
+		if code := a.run(t.Context(), strings.Fields(line)); code != exitUsage || errOut.String() != "kvserver: "+want+"\n" {
+			t.Errorf("%s: exit code %d\n got %swant kvserver: %s", line, code, &errOut, want)
+		}
+	}
+	var out bytes.Buffer
+	if code := (&app{stdout: &out, stderr: &out}).run(t.Context(), []string{"--version"}); code != exitOK || !strings.HasPrefix(out.String(), "kvserver ") {
+		t.Errorf("--version: exit code %d, %q", code, &out)
+	}
+}
+
+// TestPortsTaken: who starts a node twice is told of the listen address too, though
+// the admin port comes first.
+func TestPortsTaken(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	addr := ln.Addr().String()
+	taken := fmt.Errorf("admin port (admin_listen): listen tcp 127.0.0.1:1: bind: %w", syscall.EADDRINUSE)
+	if got := portsTaken(taken, config.Config{Listen: []string{addr}}); !errors.Is(got, syscall.EADDRINUSE) || !strings.HasSuffix(got.Error(), "; so is listen "+addr+": does another kvserver run here?") {
+		t.Error(got)
+	}
+	if got := portsTaken(taken, config.Config{Listen: []string{"127.0.0.1:0"}}); !strings.HasSuffix(got.Error(), "; another program has that port") {
+		t.Error(got)
+	}
+	other := errors.New("other")
+	if portsTaken(other, config.Config{Listen: []string{addr}}) != other {
+		t.Error("another error was changed")
+	}
+}
