@@ -79,11 +79,15 @@ func TestStandDown(t *testing.T) {
 // serves nothing, until it is told that the loss is accepted; then its versions
 // are none that were given out before.
 func TestRolledBackNode(t *testing.T) {
-	first := startServer(t, clusterOf("a"))
+	// News of a life travel with push/pull, which the other profiles do each half a
+	// minute.
+	quick := func(c *Config) { c.Cluster.Profile = "fast" }
+	first := startServer(t, func(c *Config) { clusterOf("a")(c); quick(c) })
 	fs := vfs.NewMem()
 	node := func(change func(*Config)) (*Server, error) {
 		cfg := testConfig()
 		clusterOf("b", first.GossipAddr())(&cfg)
+		quick(&cfg)
 		cfg.FS, cfg.DataDir = fs, "data"
 		if change != nil {
 			change(&cfg)
