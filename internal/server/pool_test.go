@@ -85,8 +85,10 @@ func TestPoolShare(t *testing.T) {
 	flood, bob := poolTenant("flood"), poolTenant("bob")
 	f, b := g.session(flood), g.session(bob)
 	g.send(f, 10)
-	if g.take() != f || g.take() != f || g.take() != nil {
-		t.Fatal("the share of a login is not two")
+	for i, want := range []*session{f, f, nil} {
+		if g.take() != want {
+			t.Fatalf("take %d: the share of a login is not two", i)
+		}
 	}
 	g.send(b, 1)
 	if g.take() != b || g.take() != nil {

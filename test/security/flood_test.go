@@ -213,7 +213,7 @@ func TestScanFlood(t *testing.T) {
 	t.Logf("nothing of it was left %v after it had hung up", time.Since(begun).Round(time.Millisecond))
 
 	// And the node ends, cleanly, whatever waits.
-	f = startFlood(t, s.n.Data, "clerk", clerkWord, 64, "desk/")
+	startFlood(t, s.n.Data, "clerk", clerkWord, 64, "desk/")
 	eventually(t, "the flood is there a third time", func() bool { return s.tenantStat(main, "clerk").Queued >= 64 })
 	begun = time.Now()
 	if err := s.n.Signal(syscall.SIGTERM); err != nil {
