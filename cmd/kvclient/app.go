@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -204,11 +205,16 @@ func (a *app) checkOutput(cmd *cobra.Command) error {
 
 // dial connects to the server with the configuration in force.
 func (a *app) dial(ctx context.Context) (*client.Client, error) {
+	return a.dialFor(ctx, a.cfg.Timeout)
+}
+
+// dialFor is dial that waits so long for a server which is not there yet.
+func (a *app) dialFor(ctx context.Context, wait time.Duration) (*client.Client, error) {
 	cfg, err := a.clientConfig()
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	return client.Dial(ctx, cfg)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -92,7 +93,7 @@ A node that does not listen yet, or that gossip has not told of, is waited for
 				return err
 			}
 			deadline := time.Now().Add(wait)
-			c, err := a.dialUntil(cmd.Context(), deadline)
+			c, err := a.dialFor(cmd.Context(), max(wait, a.cfg.Timeout))
 			if err != nil {
 				return err
 			}
@@ -132,22 +133,10 @@ func parseWeights(args []string) (nodes []client.NodeWeight, err error) {
 		seen[id] = true
 		nodes = append(nodes, n)
 	}
-	return nodes, nil
-}
-
-// dialUntil connects, also to a node that does not listen yet, until a deadline.
-func (a *app) dialUntil(ctx context.Context, deadline time.Time) (*client.Client, error) {
-	for {
-		c, err := a.dial(ctx)
-		if err == nil || !errors.Is(err, client.ErrUnavailable) || time.Now().After(deadline) {
-			return c, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(waitEvery):
-		}
+	if !slices.ContainsFunc(nodes, func(n client.NodeWeight) bool { return !n.Out }) {
+		return nil, usagef("every node is left out: a weight of 1 or more gives a node shards")
 	}
+	return nodes, nil
 }
 
 // initWaiting tries again while gossip has not told of a node yet: clusters are

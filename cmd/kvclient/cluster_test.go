@@ -186,8 +186,8 @@ func TestOperatorUsage(t *testing.T) {
 	}{
 		{"cluster", "needs one of: init", exitUsage},
 		{"cluster init", "NODE[:WEIGHT] is missing", exitUsage},
-		{"cluster init kv1:0", "number from 1 to", exitUsage},
-		{"cluster init kv1:x", "number from 1 to", exitUsage},
+		{"cluster init kv1:0", "every node is left out", exitUsage},
+		{"cluster init kv1:x", "number from 0 (leave it out) to", exitUsage},
 		{"cluster init KV1", "KV1", exitUsage},
 		{"cluster init kv1 kv2 kv1", "named twice", exitUsage},
 		{"cluster add kv4", "not possible yet", exitError},
