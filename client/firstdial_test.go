@@ -24,7 +24,9 @@ func TestFirstDialWaits(t *testing.T) {
 	cfg := n.config()
 	failed := make(chan error, 1000)
 	cfg.OnWait = func(why error) { failed <- why }
+	started := make(chan struct{})
 	go func() {
+		defer close(started)
 		// Three attempts: it is not the second that came by luck.
 		for range 3 {
 			if why := <-failed; !errors.Is(why, syscall.ECONNREFUSED) || !strings.Contains(why.Error(), n.addr) {
@@ -39,6 +41,7 @@ func TestFirstDialWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	<-started
 	defer c.Close()
 	if err := c.Put(ctx, []byte("k"), nil); err != nil {
 		t.Error(err)
@@ -56,7 +59,9 @@ func TestFirstDialWaitsForRoom(t *testing.T) {
 	cfg := n.config()
 	failed := make(chan error, 1000)
 	cfg.OnWait = func(why error) { failed <- why }
+	closed := make(chan struct{})
 	go func() {
+		defer close(closed)
 		if why := <-failed; !errors.Is(why, ErrOverloaded) {
 			t.Errorf("waits because of %v", why)
 		}
@@ -69,6 +74,7 @@ func TestFirstDialWaitsForRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	<-closed
 	c.Close()
 }
 
