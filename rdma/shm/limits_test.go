@@ -100,7 +100,10 @@ func TestNoRoomToMap(t *testing.T) {
 	const size = 8 << 30
 	fd, alive := p.memfd(size, honestSeals), p.lives(b)
 	// As a dialer would, who maps much, and holes too.
-	b.qp.(*qp).seen.limits = mapLimits{maps: 8, bytes: 2 * size}
+	seen := &b.qp.(*qp).seen
+	seen.mu.Lock()
+	seen.limits = mapLimits{maps: 8, bytes: 2 * size}
+	seen.mu.Unlock()
 	statm, err := os.ReadFile("/proc/self/statm")
 	check(t, err)
 	pages, err := strconv.ParseUint(strings.Fields(string(statm))[0], 10, 64)
@@ -151,7 +154,9 @@ func TestAcceptedBytesAreBounded(t *testing.T) {
 	p, b := attacked(t)
 	q := b.qp.(*qp)
 	sum := &q.pd.dev.fabric.accepted
+	q.seen.mu.Lock()
 	sum.limit = 4096
+	q.seen.mu.Unlock()
 	alive := p.lives(b)
 	p.shown(8192, p.filled(8192, 8192, honestSeals))
 	alive()
