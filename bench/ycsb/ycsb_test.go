@@ -184,7 +184,7 @@ func TestUsage(t *testing.T) {
 		"-p threadcount=5000 run":            "threadcount=5000",
 		"-p threadcount=0 run":               "threadcount=0",
 		"-P /nonexistent run":                "no such file",
-		"-p rdmakv.cache_entries=none load":  "cache_entries",
+		"-p rdmakv.cache_entries=none load":  "CACHE_ENTRIES",
 		"-p rdmakv.nonsense=1 load":          "NONSENSE",
 		"-p rdmakv.servers=127.0.0.1:1 load": "127.0.0.1:1",
 	} {

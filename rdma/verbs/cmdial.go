@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
@@ -266,7 +267,7 @@ func (q *qp) adoptPort(id *ibv.CMID) error {
 	}
 	attr, _, err := id.InitQPAttr(ibv.QPSInit)
 	if err != nil {
-		return fmt.Errorf("rdma_init_qp_attr: %w", classify(err))
+		return fmt.Errorf("rdma_init_qp_attr: %w", overtaken(err))
 	}
 	q.modMu.Lock()
 	defer q.modMu.Unlock()
@@ -274,6 +275,16 @@ func (q *qp) adoptPort(id *ibv.CMID) error {
 		return fmt.Errorf("INIT: %w", classify(err))
 	}
 	return nil
+}
+
+// overtaken gives a refusal of rdma_init_qp_attr(3) its class: the connection manager
+// knows the attributes while the connection is in the right state, and says EINVAL
+// when the peer has ended it meanwhile.
+func overtaken(err error) error {
+	if errors.Is(err, syscall.EINVAL) {
+		return fmt.Errorf("%w: the connection was ended while it was set up: %w", rdma.ErrPeerGone, classify(err))
+	}
+	return classify(err)
 }
 
 // bringCM moves the QP to RTS by what librdmacm knows of the path. On iWARP the
@@ -285,11 +296,11 @@ func (q *qp) bringCM(id *ibv.CMID, ird, ord int) (rdma.Path, error) {
 	}
 	rtr, rtrMask, err := id.InitQPAttr(ibv.QPSRTR)
 	if err != nil {
-		return rdma.Path{}, fmt.Errorf("rdma_init_qp_attr: %w", classify(err))
+		return rdma.Path{}, fmt.Errorf("rdma_init_qp_attr: %w", overtaken(err))
 	}
 	rts, rtsMask, err := id.InitQPAttr(ibv.QPSRTS)
 	if err != nil {
-		return rdma.Path{}, fmt.Errorf("rdma_init_qp_attr: %w", classify(err))
+		return rdma.Path{}, fmt.Errorf("rdma_init_qp_attr: %w", overtaken(err))
 	}
 	if err := q.bring(&rtr, &rts, rtrMask, rtsMask, ird, ord); err != nil {
 		return rdma.Path{}, err

@@ -105,7 +105,7 @@ func rejection(status int) error {
 	if status < 0 { // iWARP: an errno
 		errno := syscall.Errno(-status)
 		if errno == syscall.ECONNREFUSED {
-			return fmt.Errorf("%w: nobody listens there", rdma.ErrPeerGone)
+			return fmt.Errorf("%w: nobody listens there: %w", rdma.ErrPeerGone, errno)
 		}
 		return fmt.Errorf("%w by the peer: %w", rdma.ErrRejected, errno)
 	}
@@ -117,7 +117,11 @@ func rejection(status int) error {
 	if status == rejectConsumer {
 		class = rdma.ErrRejected
 	}
-	return fmt.Errorf("%w: rejected: %s (reason %d)", class, reason, status)
+	err := fmt.Errorf("%w: rejected: %s (reason %d)", class, reason, status)
+	if status == rejectNoService { // what TCP calls so, and who calls looks for
+		err = fmt.Errorf("%w: %w", err, syscall.ECONNREFUSED)
+	}
+	return err
 }
 
 // eventError turns the status of an event that reports a failure, 0 or a

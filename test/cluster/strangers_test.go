@@ -35,7 +35,11 @@ func TestStrangers(t *testing.T) {
 	d.part("wrong label", all, func(t *testing.T) {
 		s := w.NewServer("n5", spare)
 		must(t, s.Start(within(t), "--cluster-name", "someone-else"))
-		w.staysOut(t, s, []string{"cluster of another name", "someone-else", "ours=test"}, []string{"names of the clusters differ", "test"})
+		w.staysOut(t, s, []string{"cluster of another name", "someone-else", "ours=test"}, []string{"names of the clusters differ"})
+		// A stranger is not told what the name is here.
+		if said := s.Said(); strings.Contains(said, `"test" there`) || strings.Contains(said, `\"test\" there`) {
+			t.Errorf("the stranger was told the cluster's name: %s", said)
+		}
 	})
 	d.part("id in use", all, func(t *testing.T) {
 		s := w.NewServer("n1", spare)

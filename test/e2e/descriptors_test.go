@@ -39,6 +39,7 @@ func startLimited(t *testing.T, files int, dir string, more ...string) (*node.No
 // connections to its data port and 200 to its admin port, and goes on: it stores
 // large values, which takes new files, and lets new clients in.
 func TestFewDescriptors(t *testing.T) {
+	onlyIWARP(t)
 	if elsewhere != nil {
 		t.Skip("about processes of this machine")
 	}
