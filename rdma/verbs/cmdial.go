@@ -231,7 +231,7 @@ func (q *qp) answered(ctx context.Context, c *cmConn, ird, ord int) (rdma.ConnIn
 	info := infoOf("librdmacm", slices.Clone(ev.Param.PrivateData), ird, ord, local, remote, path)
 	if !d.iwarp {
 		if err := c.id.Establish(); err != nil {
-			return rdma.ConnInfo{}, fmt.Errorf("rdma_establish: %w", classify(err))
+			return rdma.ConnInfo{}, fmt.Errorf("rdma_establish: %w", overtaken(err))
 		}
 	}
 	if err := c.attach(q, info); err != nil {
@@ -277,9 +277,9 @@ func (q *qp) adoptPort(id *ibv.CMID) error {
 	return nil
 }
 
-// overtaken gives a refusal of rdma_init_qp_attr(3) its class: the connection manager
-// knows the attributes while the connection is in the right state, and says EINVAL
-// when the peer has ended it meanwhile.
+// overtaken gives a refusal of rdma_init_qp_attr(3) or rdma_establish(3) its class:
+// the connection manager does both while the connection is in the right state, and
+// says EINVAL when the peer has ended it meanwhile.
 func overtaken(err error) error {
 	if errors.Is(err, syscall.EINVAL) {
 		return fmt.Errorf("%w: the connection was ended while it was set up: %w", rdma.ErrPeerGone, classify(err))
