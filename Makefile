@@ -12,7 +12,7 @@ FUZZ_LONG  ?= 5m
 KILLS_TEST ?= 20
 # make unit runs one package at a time (-p 1): its deadlines are for a machine that
 # does nothing else. Under the race detector, where much waits for one processor,
-# two packages run side by side.
+# two packages run side by side, the longest first.
 # Packages whose tests run under the race detector. The end-to-end tests start
 # processes, in which it would see nothing.
 RACE_PKGS = $$($(GO) list ./... | grep -v -e /test/ -e /demo)
@@ -61,7 +61,7 @@ unit: ## go test, all packages but the end-to-end tests
 
 race: ## the same under the race detector, shortened
 	@$(GO) build -race ./...
-	$(GO) test -race -p 2 -short -timeout 30m $(RACE_PKGS)
+	$(GO) test -race -p 2 -short -timeout 30m ./store $(RACE_PKGS)
 
 mutants: ## break each rule, one at a time, and see its test fail (SECONDS=: again and again)
 	@$(GO) run ./internal/teeth/mutants -seconds $(or $(SECONDS),0)
