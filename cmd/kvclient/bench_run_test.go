@@ -8,11 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"github.com/rdmakv/rdmakv/client"
-	"github.com/rdmakv/rdmakv/internal/memory"
-	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 )
 
@@ -35,24 +31,7 @@ func TestBenchCluster(t *testing.T) {
 // TestBenchInterrupted: when its context ends in the middle, bench prints the
 // result of what was done, and ends with an error.
 func TestBenchInterrupted(t *testing.T) {
-	srv, err := server.New(server.Config{
-		Fabric: iwarp.New(iwarp.Options{}), DataDir: "data", FS: vfs.NewMem(), MinFreeBytes: -1, CacheBytes: 4 << 20,
-		Shards: 4, MemoryLimit: 64 << 20, RegionSize: 16 << 20, IndexRegionSize: 4 << 20, MemoryKind: memory.Heap,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := srv.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-		if err := srv.Shutdown(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	addr := srv.Addrs()[0].String()
+	addr := alone(t)
 	c, err := client.Dial(t.Context(), client.Config{Servers: []string{addr}, Fabric: iwarp.New(iwarp.Options{}), Timeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)

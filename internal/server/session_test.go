@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"strings"
 	"sync"
@@ -459,9 +458,10 @@ func TestPeerGoneInRendezvous(t *testing.T) {
 	}
 }
 
-// slowLink relays one connection to the server, what comes from the client at
-// about 3 MB/s, and returns the address to connect to.
-func slowLink(t *testing.T, srv *Server) string {
+// relay stands between one connection and the server, and returns the address to
+// connect to. Each function is called with what one end has sent; false: it does not
+// go on to the other.
+func relay(t *testing.T, srv *Server, up, down func(n int) bool) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -479,20 +479,35 @@ func slowLink(t *testing.T, srv *Server) string {
 		if err != nil {
 			return
 		}
-		defer server.Close()
-		wg.Go(func() { io.Copy(client, server); client.Close() })
-		for buf := make([]byte, 64<<10); ; {
-			n, err := client.Read(buf)
-			if err != nil {
-				return
+		pass := func(from, to net.Conn, allow func(n int) bool) {
+			defer to.Close()
+			for buf := make([]byte, 64<<10); ; {
+				n, err := from.Read(buf)
+				if err != nil {
+					return
+				}
+				if allow(n) {
+					if _, err := to.Write(buf[:n]); err != nil {
+						return
+					}
+				}
 			}
-			if _, err := server.Write(buf[:n]); err != nil {
-				return
-			}
-			time.Sleep(time.Duration(n) * time.Second / (3 << 20))
 		}
+		wg.Go(func() { pass(server, client, down) })
+		pass(client, server, up)
 	})
 	return l.Addr().String()
+}
+
+func anything(int) bool { return true }
+
+// slowLink lets what comes from the client through at about 3 MB/s.
+func slowLink(t *testing.T, srv *Server) string {
+	t.Helper()
+	return relay(t, srv, func(n int) bool {
+		time.Sleep(time.Duration(n) * time.Second / (3 << 20))
+		return true
+	}, anything)
 }
 
 // TestTrickledValue: a client that serves READs, but hardly, is cut off:

@@ -1,9 +1,6 @@
 package server
 
 import (
-	"io"
-	"net"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,40 +10,12 @@ import (
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
-// stuckLink relays one connection to the server until stop is called: from then on
-// nothing of what the server sends arrives, so the client serves no READ.
+// stuckLink lets everything through until stop is called: from then on nothing of
+// what the server sends arrives, so the client serves no READ.
 func stuckLink(t *testing.T, srv *Server) (addr string, stop func()) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var stuck atomic.Bool
-	var wg sync.WaitGroup
-	t.Cleanup(func() { l.Close(); wg.Wait() })
-	wg.Go(func() {
-		client, err := l.Accept()
-		if err != nil {
-			return
-		}
-		defer client.Close()
-		server, err := net.Dial("tcp", srv.Addrs()[0].String())
-		if err != nil {
-			return
-		}
-		defer server.Close()
-		wg.Go(func() { io.Copy(server, client); server.Close() })
-		for buf := make([]byte, 64<<10); ; {
-			n, err := server.Read(buf)
-			if err != nil {
-				return
-			}
-			if !stuck.Load() {
-				client.Write(buf[:n])
-			}
-		}
-	})
-	return l.Addr().String(), func() { stuck.Store(true) }
+	return relay(t, srv, anything, func(int) bool { return !stuck.Load() }), func() { stuck.Store(true) }
 }
 
 // TestStalledPutGivesWay: a put whose READs make no progress gives its staging
