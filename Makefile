@@ -10,9 +10,9 @@ FUZZ_SHORT ?= 5s
 FUZZ_LONG  ?= 5m
 # kill -9 cycles of make e2e; make nightly has KILLS=200.
 KILLS_TEST ?= 20
-# make unit runs one package at a time (-p 1): its deadlines are for a machine that
-# does nothing else. Under the race detector, where much waits for one processor,
-# two packages run side by side, the longest first.
+# How many packages, or steps, run side by side: many of their tests wait more than
+# they compute, and no deadline in them is for an idle machine.
+SIDE_BY_SIDE ?= 2
 # Packages whose tests run under the race detector. The end-to-end tests start
 # processes, in which it would see nothing.
 RACE_PKGS = $$($(GO) list ./... | grep -v -e /test/ -e /demo)
@@ -42,7 +42,7 @@ check: ## the inner loop, under two minutes: format, vet, short tests
 	$(GO) test -short $$($(GO) list ./... | grep -v /test/e2e)
 
 test: ## everything that CI runs, well inside an hour on two cores
-	@scripts/steps prepare lint unit race mutants crash tears sim linearizability fuzz-short e2e ycsb security cluster-test lab demo
+	@scripts/steps prepare lint unit race mutants+crash sim+linearizability+tears fuzz-short e2e+cluster-test+security+ycsb lab demo
 
 test-all: ## test, and what takes longer: model, lab-cluster, lab-siw, nightly
 	@scripts/steps test model lab-cluster lab-siw nightly
@@ -57,11 +57,11 @@ lint: tools ## gofmt, go vet, staticcheck
 	$(CACHE)/staticcheck ./...
 
 unit: ## go test, all packages but the end-to-end tests
-	$(GO) test -p 1 $$($(GO) list ./... | grep -v /test/)
+	$(GO) test -p $(SIDE_BY_SIDE) $$($(GO) list ./... | grep -v /test/)
 
 race: ## the same under the race detector, shortened
 	@$(GO) build -race ./...
-	$(GO) test -race -p 2 -short -timeout 30m ./store $(RACE_PKGS)
+	$(GO) test -race -p $(SIDE_BY_SIDE) -short -timeout 30m ./store $(RACE_PKGS)
 
 mutants: ## break each rule, one at a time, and see its test fail (SECONDS=: again and again)
 	@$(GO) run ./internal/teeth/mutants -seconds $(or $(SECONDS),0)

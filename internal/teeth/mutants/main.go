@@ -66,22 +66,22 @@ func run(ctx context.Context, only string, length time.Duration) error {
 
 	caught, rules, missed := 0, map[string]bool{}, []string{}
 	for round := 0; round == 0 || time.Since(start) < length; round++ {
-		for _, m := range lines {
-			from := time.Now()
-			verdict, log := try(ctx, bins[m.dir], m)
+		for i, r := range tryAll(ctx, bins, lines) {
+			o := <-r
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			if verdict == "" {
-				verdict = "caught"
+			m := lines[i]
+			if o.verdict == "" {
+				o.verdict = "caught"
 				caught++
 			} else {
-				missed = append(missed, fmt.Sprintf("%s: %s", m.name, verdict))
+				missed = append(missed, fmt.Sprintf("%s: %s", m.name, o.verdict))
 			}
 			rules[m.rule.String()] = true
-			fmt.Printf("  %-52s %-14s %-36s %5.1fs  %s\n", m.rule, m.dir, m.name, time.Since(from).Seconds(), verdict)
-			if verdict != "caught" {
-				fmt.Println(tail(log, 40))
+			fmt.Printf("  %-52s %-14s %-36s %5.1fs  %s\n", m.rule, m.dir, m.name, o.took.Seconds(), o.verdict)
+			if o.verdict != "caught" {
+				fmt.Println(tail(o.log, 40))
 			}
 		}
 	}
@@ -90,6 +90,41 @@ func run(ctx context.Context, only string, length time.Duration) error {
 	}
 	fmt.Printf("PASS mutants: %d/%d caught, of %d rules, in %.0f s\n", caught, caught, len(rules), time.Since(start).Seconds())
 	return nil
+}
+
+// An outcome is what try said of a line, and how long that took.
+type outcome struct {
+	verdict, log string
+	took         time.Duration
+}
+
+// tryAll tries the lines in the background, in their order and two at a time: many
+// tests wait more than they compute. Each line's outcome comes from its channel.
+func tryAll(ctx context.Context, bins map[string]string, lines []mutant) []<-chan outcome {
+	outcomes := make([]<-chan outcome, len(lines))
+	work := make(chan func(), len(lines))
+	for i, m := range lines {
+		c := make(chan outcome, 1)
+		outcomes[i] = c
+		work <- func() {
+			var o outcome
+			from := time.Now()
+			if ctx.Err() == nil {
+				o.verdict, o.log = try(ctx, bins[m.dir], m)
+			}
+			o.took = time.Since(from)
+			c <- o
+		}
+	}
+	close(work)
+	for range 2 {
+		go func() {
+			for do := range work {
+				do()
+			}
+		}()
+	}
+	return outcomes
 }
 
 // compile builds the test binary of each package once, two at a time, and
