@@ -76,7 +76,11 @@ func crashWorld(t *testing.T, seed uint64) (crashes, lives int) {
 		pending <- c
 		return nil
 	}
-	for lives = 1; lives <= 6 && !t.Failed(); lives++ {
+	end := 6
+	if underRace {
+		end = 2
+	}
+	for lives = 1; lives <= end && !t.Failed(); lives++ {
 		s, err := Open(context.Background(), w.config(w.fs(disk)))
 		if err != nil {
 			fault(fmt.Errorf("life %d: %w", lives, err))

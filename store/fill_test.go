@@ -17,7 +17,7 @@ import (
 func TestFillWaitsForRoom(t *testing.T) {
 	keys := 120_000
 	if underRace { // the race detector makes each put a hundred times slower
-		keys = 30_000
+		keys = 15_000
 	}
 	fs := vfs.NewCrashableMem()
 	c := testConfig(fs)
@@ -96,7 +96,10 @@ func TestFillBesideDamage(t *testing.T) {
 // TestKeysNoted: after a crash the index is as large as after a clean stop, by a
 // note of the keeper, and is not in the way of a store that has shrunk since.
 func TestKeysNoted(t *testing.T) {
-	const keys = 40_000
+	keys := uint64(40_000)
+	if underRace {
+		keys = 10_000
+	}
 	fs := vfs.NewCrashableMem()
 	c := testConfig(fs)
 	c.Sync, c.noKeeper = Off, true

@@ -75,7 +75,11 @@ func TestEightTimesMemory(t *testing.T) {
 			n := open(t, fullConfig(limit))
 			n.fill()
 			defer n.beats()()
-			keys := int(8 * limit / uint64(size+16))
+			times := uint64(8)
+			if underRace {
+				times = 3
+			}
+			keys := int(times * limit / uint64(size+16))
 			rng := rand.New(rand.NewPCG(1, uint64(size)))
 			wrote := make([]uint8, keys)
 			name := func(k int) (int, string) { return k % 4, fmt.Sprintf("key-%08d", k) }
@@ -216,7 +220,7 @@ func TestHostileSizes(t *testing.T) {
 	}
 	small := 60_000
 	if underRace {
-		small = 30_000
+		small = 10_000
 	}
 	phase("flood", 64, small)
 	phase("large", 1<<19, 20)
@@ -280,11 +284,15 @@ func TestHoldWhenFull(t *testing.T) {
 	n.fill()
 	stop := n.beats()
 	defer func() { stop() }()
+	keys, size := 60_000, 300
+	if underRace {
+		keys, size = 15_000, 1200
+	}
 	big := pattern(3<<20, "big")
 	n.put(1, "big", big)
-	n.putMany(60_000, func(k int) (int, string, string) { return k % 4, fmt.Sprintf("k%d", k), fullValue(k, 0, 300) })
+	n.putMany(keys, func(k int) (int, string, string) { return k % 4, fmt.Sprintf("k%d", k), fullValue(k, 0, size) })
 	for i := range 10 {
-		n.want(0, "k0", fullValue(0, 0, 300))
+		n.want(0, "k0", fullValue(0, 0, size))
 		n.evictKey(1, "big")
 		var h *Held
 		waitFor(t, "a place for the large value", func() bool {

@@ -76,8 +76,12 @@ func (m *heapMemory) regions() int {
 
 // testConfig is a small store in memory.
 func testConfig(fs vfs.FS) Config {
+	scrub := int64(0) // the default
+	if underRace {
+		scrub = 256 << 10 // the default would take a processor of its own
+	}
 	return Config{
-		Dir: "/store", FS: fs, Shards: 4, Memory: newHeapMemory(),
+		Dir: "/store", FS: fs, Shards: 4, Memory: newHeapMemory(), ScrubRate: scrub,
 		MemoryLimit: 64 << 20, RegionSize: 4 << 20, IndexRegionSize: 1 << 20,
 		Lease: 20 * time.Millisecond, BeatInterval: 5 * time.Millisecond,
 		CacheBytes: 1 << 20, MemTableBytes: 1 << 20,
@@ -132,7 +136,7 @@ func (n *node) fill() {
 // waitFor polls a condition that other goroutines bring about.
 func waitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(testPatience)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain for: %s", what)
