@@ -61,6 +61,9 @@ func (f *fleet) many(ctx context.Context, op string, n int, key func(int) []byte
 		}
 		next := f.again(ctx, &way, why)
 		if next == nil {
+			for _, i := range again {
+				*err(i) = way.because(*err(i))
+			}
 			return
 		}
 		ctx, left = next, again

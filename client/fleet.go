@@ -125,12 +125,12 @@ func (f *fleet) ownersNow(ctx context.Context) ([]*peer, error) {
 		case err != nil && !told:
 			return nil, err
 		case err != nil: // somebody has said before that there is none
-			return nil, ErrNoMap
+			return nil, (&rerouting{over: ctx.Err()}).because(ErrNoMap)
 		}
 		told = true
 		f.waiting(ErrNoMap)
 		if !pause(ctx, rest) {
-			return nil, ErrNoMap
+			return nil, (&rerouting{over: ctx.Err()}).because(ErrNoMap)
 		}
 	}
 }

@@ -173,12 +173,12 @@ func TestFleetNoMap(t *testing.T) {
 		"multi get": second(c.MultiGet(short(), [][]byte{[]byte("k")})), "ping": second(c.Ping(short())),
 		"multi put": c.MultiPut(short(), []Pair{{Key: []byte("k")}}), "position": second(c.Position(short())),
 	} {
-		if !errors.Is(err, ErrNoMap) {
+		if !errors.Is(err, ErrNoMap) || !errors.Is(err, ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	for _, err := range c.Scan(short(), ScanOptions{}) {
-		if !errors.Is(err, ErrNoMap) {
+		if !errors.Is(err, ErrNoMap) || !errors.Is(err, ErrTimeout) {
 			t.Error(err)
 		}
 	}

@@ -207,17 +207,18 @@ func (win *window) settle(p *patience) {
 
 // A heldRead is how far a value has been read over several holds.
 type heldRead struct {
-	version uint64
-	taken   int // bytes in want.dst that are of this version
+	version  uint64
+	valueLen uint32
+	taken    int // bytes in want.dst that are of this version
 }
 
 // readHeld READs an item that the server holds. errMoved means that the hold
 // was over before all was read; what was read stays in w.dst and counts if the
 // next hold is of the same version.
 func (s *session) readHeld(p *patience, h *heldRead, hold wire.Hold, valueLen uint32, version uint64, asked int64, key []byte, w *want) error {
-	if h.version != version {
+	if h.version != version || h.valueLen != valueLen { // the length: a server may lie
 		w.dst = w.dst[:len(w.dst)-h.taken]
-		*h = heldRead{version: version}
+		*h = heldRead{version: version, valueLen: valueLen}
 	}
 	if s.sendOnly || hold.Place == uint64(layout.Nowhere) {
 		return s.fetchHeld(p, h, hold, valueLen, asked, key, w)

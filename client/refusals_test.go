@@ -158,6 +158,61 @@ func TestReadsInFullMemory(t *testing.T) {
 	t.Logf("refused for now: %d", c.Counters().Retries.Refused)
 }
 
+// TestShorterHold: a server says of one version first that it has five chunks, then
+// that it has little more than one. What was taken before counts for nothing then.
+func TestShorterHold(t *testing.T) {
+	f := newFakeServer(77)
+	f.welcome = func(w *wire.Welcome) { w.Flags |= wire.WelcomeSendOnly }
+	key := []byte("large")
+	long := bytes.Repeat([]byte("0123456789abcdef"), 5*layout.ChunkSize/16)
+	values := [][]byte{long, long[:layout.ChunkSize+16]}
+	holds := 0
+	f.onRequest = func(h wire.Header, msg []byte) (reply []byte, handled bool) {
+		value := values[max(holds-1, 0)%2]
+		if h.Type == wire.TypeGet {
+			value = values[holds%2]
+			holds++
+		}
+		item := make([]byte, layout.ItemSize(len(key), len(value), false))
+		layout.WriteItem(item, f.incarnation, layout.Nowhere, layout.Item{Version: 9, Key: key, Value: value}, layout.Held)
+		head := len(item) - (len(value)+7)&^7
+		switch h.Type {
+		case wire.TypeGet:
+			reply = wire.AppendGetReply(nil, h.ID, wire.GetReply{
+				Kind: wire.GetHeld, ValueLen: uint32(len(value)), Version: 9,
+				Hold: wire.Hold{ID: uint64(holds), Place: uint64(layout.Nowhere), Size: uint32(len(item)), KeyLen: uint16(len(key))},
+			})
+		case wire.TypeFetch:
+			m, err := wire.ParseFetch(wire.Body(msg))
+			if err != nil {
+				t.Error(err)
+			}
+			off := int(m.Offset)
+			if holds == 1 && off >= head+3*layout.ChunkSize {
+				reply = wire.AppendError(nil, h.Type, h.ID, wire.StatusNoHold, "")
+				break
+			}
+			n := min(int(m.Length), (messageSize-wire.FetchFixed)&^7)
+			reply = wire.AppendFetchHead(nil, h.ID, m.Offset)
+			reply = wire.FinishFetch(append(reply, item[off:off+n]...), 0)
+		case wire.TypeRelease:
+			reply = wire.AppendReleaseReply(nil, h.ID)
+		default:
+			return nil, false
+		}
+		wire.SetCredits(reply, 1)
+		return reply, true
+	}
+	c := f.dial(t, newFakeClock(), nil)
+	got, err := c.Get(t.Context(), key)
+	if err != nil || !bytes.Equal(got, values[1]) {
+		t.Fatalf("%d bytes, %v", len(got), err)
+	}
+	if holds != 2 {
+		t.Errorf("%d holds", holds)
+	}
+}
+
 // TestFetchGoesOn: a value that is fetched in pieces, and whose holds are over before
 // all of it is here, is fetched on under the next one: no chunk comes twice.
 func TestFetchGoesOn(t *testing.T) {

@@ -24,6 +24,22 @@ type rerouting struct {
 	n      int
 	pause  time.Duration
 	cancel context.CancelFunc
+	over   error // why the context ended while the call waited
+}
+
+// because adds to an error for want of a map that the call's time was over while it
+// waited for one.
+func (r *rerouting) because(err error) error {
+	if r.over == nil || !errors.Is(err, ErrNoMap) {
+		return err
+	}
+	over := asTimeout(r.over)
+	if e := (*Error)(nil); errors.As(err, &e) {
+		of := *e
+		of.Err = &causeError{e.Err, over}
+		return &of
+	}
+	return &causeError{err, over}
 }
 
 // end gives back what begin took.
@@ -60,6 +76,7 @@ func (f *fleet) again(ctx context.Context, r *rerouting, err error) context.Cont
 		}
 	}
 	if err := f.refresh(ctx, moved.teller()); err != nil && (before.m == nil || ctx.Err() != nil) {
+		r.over = ctx.Err()
 		return nil
 	}
 	after := f.routing.Load()
@@ -76,6 +93,7 @@ func (f *fleet) again(ctx context.Context, r *rerouting, err error) context.Cont
 	rest := r.pause
 	r.pause = min(2*r.pause, rerouteMost)
 	if !pause(ctx, rest) {
+		r.over = ctx.Err()
 		return nil
 	}
 	return ctx

@@ -24,7 +24,7 @@ func (f *fleet) get(ctx context.Context, op string, key []byte, w *want) error {
 		}
 		next := f.again(ctx, &way, err)
 		if next == nil {
-			return f.fail(op, key, err)
+			return f.fail(op, key, way.because(err))
 		}
 		// Nothing of what a former node said is used.
 		ctx, w.dst = next, w.dst[:base]
@@ -47,7 +47,7 @@ func (f *fleet) writeKey(ctx context.Context, op string, key []byte, w *write) e
 		}
 		next := f.again(ctx, &way, err)
 		if next == nil {
-			return f.fail(op, w.key, err)
+			return f.fail(op, w.key, way.because(err))
 		}
 		ctx = next
 		w.first, w.sent = 0, false

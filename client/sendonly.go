@@ -13,15 +13,14 @@ import (
 // right to READ. Every get is a SEND, and a value too large for a reply is held
 // by the server and fetched in pieces by SEND, where others READ it. All is
 // verified as if it had been READ.
+//
+// So it is with a value for which the server had no room in its registered memory:
+// it says that the value is Nowhere, and whoever asked fetches it.
 
 // emptyView is the region table of such a session.
 func (s *session) emptyView(m *wire.ViewReply) (*view, uint64, error) {
 	return &view{View: layout.View{Incarnation: m.Incarnation, Version: m.Version, Shards: m.Shards}}, m.ReclaimVersion, nil
 }
-
-//
-// So it is with a value for which the server had no room in its registered memory:
-// it says that the value is Nowhere, and whoever asked fetches it.
 
 // fetchHeld reads the wanted bytes of a held item of h's version, behind those that
 // former holds have brought. errMoved: the hold was over before all was here.

@@ -144,6 +144,7 @@ type dedupEntry struct {
 	result     result
 	shard      uint16 // where the newest record is
 	flying     bool   // ordered, not published: result has only the seq
+	anyones    bool   // its record names no owner: it may be older than owners are
 	used       int64  // tick of the last use
 	prev, next *dedupEntry
 }

@@ -70,7 +70,9 @@ func (st *dedupStripe) shrink(o *dedupOwner) (dropped uint64) {
 		if old == &o.root {
 			return dropped
 		}
-		o.early = max(o.early, old.used)
+		if o.early = max(o.early, old.used); old.anyones {
+			st.early = max(st.early, old.used)
+		}
 		st.drop(old)
 		dropped++
 	}

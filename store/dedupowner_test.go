@@ -117,3 +117,21 @@ func TestResultsMakeRoom(t *testing.T) {
 		t.Errorf("%d results and %d owners are left", d.count(), len(st.owners))
 	}
 }
+
+// TestOldResultsMakeRoom: a record that names no owner may be of anybody, from before
+// there were owners. When it had to go, nobody's retry is taken for new.
+func TestOldResultsMakeRoom(t *testing.T) {
+	d := newDedup(dedupStripes * 2)
+	old := dedupKey{client: [16]byte{5, 1}, slot: 7}
+	st := d.stripe(&old)
+	d.load(0, old, result{seq: 3})
+	d.load(0, dedupKey{client: [16]byte{5, 1}, slot: 8}, result{seq: 3})
+	d.ordered(&Write{ID: RequestID{Client: [16]byte{5, 2}, Owner: 4, Slot: 1, Seq: 1}})
+	if st.entries[old] != nil {
+		t.Fatal("the old record is still there")
+	}
+	retry := &Write{ID: RequestID{Client: old.client, Owner: 9, Slot: old.slot, Seq: 3, Age: time.Second}}
+	if _, err := d.look(retry); !errors.Is(err, ErrOutcomeUnknown) {
+		t.Errorf("a retry of what was done is taken for new: %v", err)
+	}
+}

@@ -71,7 +71,7 @@ func (d *dedup) load(shard uint16, k dedupKey, r result) {
 	case e.result.seq >= r.seq:
 		return
 	}
-	e.result, e.shard = r, shard
+	e.result, e.shard, e.anyones = r, shard, r.owner == 0
 	d.evicted.Add(st.shrink(e.owner))
 }
 
