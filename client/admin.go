@@ -50,7 +50,9 @@ func (c *peer) ping(ctx context.Context) (time.Duration, error) {
 
 // PingRead READs the server's beat, one-sidedly, and returns how long that took:
 // the way to the memory and back, with the server's CPU taking no part. That the
-// memory may be believed is not shown by it. In a cluster it is as Ping is.
+// memory may be believed is not shown by it. In a cluster it is as Ping is. It fails
+// with ErrUnsupported for a tenant who has no one-sided access: there is no memory
+// that he may READ.
 func (c *Client) PingRead(ctx context.Context) (time.Duration, error) {
 	if c.fleet != nil {
 		return c.fleet.slowest(ctx, "ping-read", func(p *peer) (time.Duration, error) { return p.pingRead(ctx) })
@@ -62,6 +64,9 @@ func (c *peer) pingRead(ctx context.Context) (time.Duration, error) {
 	p := c.begin(ctx)
 	var took time.Duration
 	err := c.ask(&p, "ping-read", nil, func(s *session) error {
+		if s.sendOnly {
+			return fmt.Errorf("%w: this tenant has no one-sided access: all its gets are SENDs", ErrUnsupported)
+		}
 		b := s.newBatch(s.view.Load())
 		b.addBeat()
 		if b.beat < 0 {

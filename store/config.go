@@ -146,7 +146,8 @@ type Config struct {
 	// or the store and must not call Close. Default: panic.
 	OnFatal func(error)
 	// Progress is called while the memory is being filled from Pebble, at
-	// most a few times a second and once when all is done. It must not block.
+	// most a few times a second and once when all is done. It must not block; it
+	// may ask for Stats.
 	Progress func(Progress)
 	// OnView, if not nil, is called after each change of the region table
 	// (View), on the goroutine that made it, also while Open is at work. It must

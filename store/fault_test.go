@@ -205,12 +205,19 @@ func TestDamagedTable(t *testing.T) {
 	c := testConfig(fs)
 	var mu sync.Mutex
 	var last Progress
+	var at atomic.Pointer[node]
 	c.Progress = func(p Progress) {
+		if n := at.Load(); n != nil {
+			n.Stats() // whoever is told may ask
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		last = p
 	}
+	c.holdFill = make(chan struct{})
 	n = open(t, c)
+	at.Store(n)
+	close(c.holdFill)
 	waitFor(t, "the fault to be reported", func() bool {
 		n.lease()
 		mu.Lock()

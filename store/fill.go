@@ -63,11 +63,14 @@ type filler struct {
 	bytes   atomic.Uint64 // of their values
 	dropped atomic.Uint64 // keys that lost against a newer write
 
-	mu       sync.Mutex
 	started  time.Time
-	reported time.Time
 	expected uint64
-	err      error // the first fault
+
+	telling  sync.Mutex // held while Progress is called
+	reported time.Time  // under telling
+
+	mu  sync.Mutex // behind telling
+	err error      // under mu: the first fault
 }
 
 var (

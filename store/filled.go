@@ -83,16 +83,20 @@ func (s *Store) fillFailed(sh *shard, err error) {
 // progress reports, unless it did a moment ago; always if must.
 func (s *Store) progress(must bool) {
 	f := &s.filler
-	f.mu.Lock()
-	defer f.mu.Unlock() // reports do not overtake each other
+	f.telling.Lock()
+	defer f.telling.Unlock() // reports do not overtake each other
 	now := time.Now()
 	if !must && now.Sub(f.reported) < progressEvery {
 		return
 	}
 	f.reported = now
+	f.mu.Lock()
+	fault := f.err
+	f.mu.Unlock()
+	// Whoever is told may ask for Stats, which take mu.
 	s.cfg.Progress(Progress{
 		Shards: len(s.shards), ShardsFilled: int(f.shards.Load()),
 		Keys: f.keys.Load(), Bytes: f.bytes.Load(), Expected: f.expected,
-		Elapsed: now.Sub(f.started), Done: f.done.Load(), Err: f.err,
+		Elapsed: now.Sub(f.started), Done: f.done.Load(), Err: fault,
 	})
 }

@@ -58,7 +58,7 @@ type (
 		Agree   bool    `json:"agree"` // alive and reached, or neither
 		Fabric  string  `json:"fabric"`
 		Device  string  `json:"device"`
-		ReadUS  float64 `json:"read_us"` // one one-sided READ
+		ReadUS  float64 `json:"read_us"` // one one-sided READ; 0: this tenant has no right to
 		SendUS  float64 `json:"send_us"` // one message and its answer
 
 		// What the node says of itself; nil if it does not.
@@ -153,6 +153,9 @@ func (n *nodeReport) visit(ctx context.Context, a *app, c *client.Client) {
 		if _, err = node.PingRead(ctx); err == nil {
 			read, err = node.PingRead(ctx)
 		}
+		if errors.Is(err, client.ErrUnsupported) { // a tenant without one-sided access
+			err = nil
+		}
 	}
 	if err == nil {
 		send, err = node.Ping(ctx)
@@ -212,7 +215,10 @@ func (n *nodeReport) text(r *statusReport) (line, note string) {
 	read, send := "-", "-"
 	if n.Reached {
 		path = n.Fabric + "/" + n.Device
-		read, send = fmt.Sprintf("%.1f", n.ReadUS), fmt.Sprintf("%.1f", n.SendUS)
+		send = fmt.Sprintf("%.1f", n.SendUS)
+		if n.ReadUS != 0 {
+			read = fmt.Sprintf("%.1f", n.ReadUS)
+		}
 	} else {
 		note += fmt.Sprintf("\n%s is not reached: %s\n", name, doctor.OneLine(n.Error))
 	}

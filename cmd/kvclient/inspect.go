@@ -78,6 +78,9 @@ func newInspector(ctx context.Context, a *app, c *client.Client, node string, ke
 	if err != nil {
 		return nil, err
 	}
+	if len(view.Regions) == 0 {
+		return nil, fmt.Errorf("%w: this tenant has no one-sided access, so there is no memory to look at", client.ErrUnsupported)
+	}
 	return &inspector{app: a, ctx: ctx, c: n, view: view}, nil
 }
 

@@ -22,12 +22,16 @@ import (
 )
 
 // alone starts one server in this process and returns its address.
-func alone(t *testing.T) string {
+func alone(t *testing.T, change ...func(*server.Config)) string {
 	t.Helper()
-	srv, err := server.New(server.Config{
+	cfg := server.Config{
 		Fabric: iwarp.New(iwarp.Options{}), DataDir: "data", FS: vfs.NewMem(), MinFreeBytes: -1, CacheBytes: 4 << 20,
 		Shards: 4, MemoryLimit: 64 << 20, RegionSize: 16 << 20, IndexRegionSize: 4 << 20, MemoryKind: memory.Heap,
-	})
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	srv, err := server.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

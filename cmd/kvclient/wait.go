@@ -91,8 +91,7 @@ func (a *app) lookReady(ctx context.Context) (report waitReport, err error) {
 		return report, err
 	}
 	if report.Clustered = info.Clustered; !info.Clustered {
-		_, err := c.PingRead(ctx)
-		return report, err
+		return report, reach(ctx, c)
 	}
 	if info.MapVersion == 0 {
 		return report, client.ErrNoMap
@@ -109,9 +108,24 @@ func (a *app) lookReady(ctx context.Context) (report waitReport, err error) {
 		defer cancel()
 		node, err := c.Node(report.Nodes[i])
 		if err == nil {
-			_, err = node.PingRead(ctx)
+			err = reach(ctx, node)
 		}
 		errs[i] = err
 	})
 	return report, errors.Join(errs...)
+}
+
+// A pinger is a Client or one of its Nodes.
+type pinger interface {
+	Ping(context.Context) (time.Duration, error)
+	PingRead(context.Context) (time.Duration, error)
+}
+
+// reach READs from a server, as gets do; without the right to READ it asks.
+func reach(ctx context.Context, p pinger) error {
+	_, err := p.PingRead(ctx)
+	if errors.Is(err, client.ErrUnsupported) {
+		_, err = p.Ping(ctx)
+	}
+	return err
 }
