@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -159,5 +160,44 @@ func TestMenu(t *testing.T) {
 		if !bytes.Contains(readme, []byte(want)) {
 			t.Errorf("README.md does not say %q", want)
 		}
+	}
+}
+
+// TestBudgets: each step of make test has a line in scripts/budgets, and each line
+// there is of a step, so that none grows slow unseen.
+func TestBudgets(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(makefile), "\ntest: ")
+	_, rest, steps := strings.Cut(rest, "@scripts/steps ")
+	line, _, _ := strings.Cut(rest, "\n")
+	if !ok || !steps {
+		t.Fatal("make test does not call scripts/steps")
+	}
+	text, err := os.ReadFile(filepath.Join(root, "scripts", "budgets"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	budgets := map[string]bool{}
+	for l := range strings.Lines(string(text)) {
+		if l = strings.TrimSpace(l); strings.HasPrefix(l, "#") || l == "" {
+			continue
+		}
+		name, seconds, _ := strings.Cut(l, " ")
+		if n, err := strconv.Atoi(seconds); err != nil || n <= 0 || budgets[name] {
+			t.Errorf("scripts/budgets: %q is no step and its seconds, or the step's second line", l)
+		}
+		budgets[name] = true
+	}
+	for _, step := range strings.Fields(line) {
+		if !budgets[step] {
+			t.Errorf("scripts/budgets has no line for %s", step)
+		}
+		delete(budgets, step)
+	}
+	for step := range budgets {
+		t.Errorf("scripts/budgets has a line for %s, which make test does not run", step)
 	}
 }
