@@ -90,9 +90,13 @@ cluster-test: build ## three nodes and two clients as separate hosts: kills, pau
 # The lab: virtual machines with RDMA devices made by software; see lab/doc.go.
 # RDMAKV_CLUSTER=1 turns on the tests that boot several guests.
 
-lab: build $(BIN)/lab ## boot a guest with Soft-RoCE, run lab/tests.list in it
-	@scripts/lab $(GO) test -count 1 -timeout 20m ./test/lab
+lab: build $(BIN)/lab ## boot a guest with Soft-RoCE, run in it what verbs decide (lab/tests.list)
+	@scripts/lab $(GO) test -count 1 -timeout 20m ./test/lab -bin $(CURDIR)/$(BIN)
 	@scripts/lab $(BIN)/lab test
+
+.PHONY: lab-all
+lab-all: build $(BIN)/lab ## the long list of lab/tests.list in a guest
+	@scripts/lab $(BIN)/lab test -all
 
 lab-shell: build $(BIN)/lab ## a guest with Soft-RoCE and a node, and a terminal in it
 	$(GO) build -o $(BIN)/examples/ ./examples/...

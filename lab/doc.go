@@ -25,7 +25,8 @@
 //
 // Programs are started by the agent of a guest (package agent), from the host
 // over a serial port that no broken network reaches, and from other guests over
-// TCP. /mnt in the guest is a directory of the host.
+// TCP. /mnt in the guest is a directory of the host; Guest.Stage copies programs
+// from there to memory, from where they start several times as fast.
 //
 // Faults, and what a guest sees of them:
 //

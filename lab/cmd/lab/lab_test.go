@@ -12,27 +12,6 @@ import (
 	"github.com/rdmakv/rdmakv/lab/ether"
 )
 
-func TestReadList(t *testing.T) {
-	lines := readList([]byte("# a comment\n\n./a/...\n ./b -x 1 # why\n"))
-	if len(lines) != 2 || !slices.Equal(lines[0], []string{"./a/..."}) || !slices.Equal(lines[1], []string{"./b", "-x", "1"}) {
-		t.Errorf("lines %q", lines)
-	}
-	// The list of the repository names packages that exist.
-	data, err := os.ReadFile("../../tests.list")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, words := range readList(data) {
-		if words[0] == "-race" {
-			words = words[1:]
-		}
-		dir := filepath.Join("../../..", strings.TrimSuffix(words[0], "/..."))
-		if _, err := os.Stat(dir); err != nil {
-			t.Errorf("lab/tests.list names %s: %v", words[0], err)
-		}
-	}
-}
-
 // TestReport: lines may come in any pieces; the log gets all of them.
 func TestReport(t *testing.T) {
 	const text = `=== RUN   TestA

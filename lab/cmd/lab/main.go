@@ -24,7 +24,7 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"run", "[flags] -- CMD ARGS...   boot a guest, run CMD in it, end with its exit code", runCommand},
-		{"test", "[flags] [PACKAGE [FLAGS]] run test binaries in a guest: lab/tests.list, or one package", testCommand},
+		{"test", "[flags] [PACKAGE [FLAGS]] run test binaries in a guest: lab/tests.list (-all: its long list), or one package", testCommand},
 		{"cluster", "[flags] -- CMD ARGS... boot several guests, run CMD in the first", clusterCommand},
 		{"shell", "[flags]                 a guest with a node running, and a terminal in it", shellCommand},
 		{"siw", "[flags]                   build soft-iWARP's module and run its tests in a guest", siwCommand},

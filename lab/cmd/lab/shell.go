@@ -33,7 +33,7 @@ done
 // iwarp it would fall back without a word to the reader of a page about verbs. All
 // processors of the guest are emulated, so calls may take long.
 var shellEnv = []string{
-	"PATH=/mnt:/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin",
+	"PATH=" + lab.Staged + ":/mnt:/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin",
 	"RDMAKV_SERVERS=10.77.0.1:7400",
 	"RDMAKV_FABRIC=verbs",
 	"RDMAKV_TIMEOUT=30s",
@@ -111,6 +111,9 @@ func shellCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, er
 	defer g.Close()
 	setup, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
+	if err := g.Stage(setup, "kvserver", "kvclient"); err != nil {
+		return 1, err
+	}
 	code, err := g.Agent().Run(setup, agent.Cmd{Args: []string{"sh", "-c", node}, Env: shellEnv}, os.Stderr, os.Stderr)
 	if err != nil || code != 0 {
 		return 1, errors.Join(err, errors.New("kvserver did not start in the guest"))

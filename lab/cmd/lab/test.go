@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,24 +27,13 @@ type suite struct {
 	race  bool // compiled with the race detector
 }
 
-// readList reads a list of packages and flags, as in lab/tests.list.
-func readList(list []byte) [][]string {
-	var lines [][]string
-	for line := range strings.Lines(string(list)) {
-		line, _, _ = strings.Cut(line, "#")
-		if words := strings.Fields(line); len(words) > 0 {
-			lines = append(lines, words)
-		}
-	}
-	return lines
-}
-
 // testCommand compiles test binaries here and runs them in one guest, each in
 // the directory of its package as go test would.
 func testCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, error) {
 	c := lab.Config{}
 	guestFlags(fs, &c, 2048)
 	list := fs.String("list", "lab/tests.list", "file with packages and flags, used when no package is given")
+	all := fs.Bool("all", false, "the long list of that file")
 	limit := fs.Duration("timeout", 55*time.Minute, "for everything, compiling and booting included")
 	race := fs.Bool("race", false, "with the race detector")
 	if err := fs.Parse(args); err != nil {
@@ -66,22 +56,31 @@ func testCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, err
 		if err != nil {
 			return 1, err
 		}
-		lines = readList(data)
+		short, long, err := readLists(data)
+		if err != nil {
+			return 1, fmt.Errorf("%s: %w", *list, err)
+		}
+		if lines = short; *all {
+			lines = long
+		}
 	}
 	if *race {
 		for i := range lines {
 			lines[i] = append([]string{"-race"}, lines[i]...)
 		}
 	}
-	suites, err := compile(ctx, root, lines)
-	if err != nil {
-		return 1, err
+	suites, g, err := compileAndBoot(ctx, root, lines, c)
+	if g != nil {
+		defer g.Close()
 	}
-	g, err := lab.Boot(ctx, c)
 	if err != nil {
 		return 1, because(ctx, err)
 	}
-	defer g.Close()
+	if slices.ContainsFunc(suites, func(s suite) bool { return slices.Contains(s.flags, lab.Staged) }) {
+		if err := g.Stage(ctx, "bin/kvserver", "bin/kvclient"); err != nil {
+			return 1, fmt.Errorf("%w (make build makes them)", because(ctx, err))
+		}
+	}
 	failed := 0
 	for _, s := range suites {
 		ok, err := s.run(ctx, g, root)
@@ -97,6 +96,26 @@ func testCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, err
 	}
 	fmt.Printf("all %d test binaries passed in the guest\n", len(suites))
 	return 0, nil
+}
+
+// compileAndBoot does both at the same time. The guest may be there although
+// something has failed.
+func compileAndBoot(ctx context.Context, root string, lines [][]string, c lab.Config) (suites []suite, g *lab.Guest, err error) {
+	booting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	booted := make(chan error, 1)
+	go func() {
+		var err error
+		g, err = lab.Boot(booting, c)
+		booted <- err
+	}()
+	if suites, err = compile(ctx, root, lines); err != nil {
+		cancel()
+	}
+	if bootErr := <-booted; err == nil {
+		err = bootErr
+	}
+	return suites, g, err
 }
 
 // testDir holds the binaries and their whole output, below the repository.
@@ -141,7 +160,8 @@ func compile(ctx context.Context, root string, lines [][]string) ([]suite, error
 				continue
 			}
 			s := suite{pkg: pkg, flags: words[1:], race: race}
-			build := []string{"test", "-c", "-o", path.Join(testDir, s.name()+".test"), "./" + pkg}
+			// Without tables for a debugger the binary is a third smaller and linked sooner.
+			build := []string{"test", "-c", "-ldflags=-s -w", "-o", path.Join(testDir, s.name()+".test"), "./" + pkg}
 			if race {
 				build = append([]string{"test", "-race"}, build[1:]...)
 			}
@@ -173,12 +193,17 @@ func (s suite) run(ctx context.Context, g *lab.Guest, root string) (ok bool, err
 		return false, err
 	}
 	defer log.Close()
+	binary := path.Join(testDir, s.name()+".test")
+	if err := g.Stage(ctx, binary); err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, g.Unstage(ctx, binary)) }()
 	fmt.Printf("--- in the guest: %s %s\n", s.name(), strings.Join(s.flags, " "))
 	flags := append([]string{"-test.v", "-test.timeout=20m", "-test.paniconexit0"}, s.flags...)
 	out := &report{log: log, out: os.Stdout}
 	from := time.Now()
 	code, err := g.Agent().Run(ctx, agent.Cmd{
-		Args: append([]string{path.Join("/mnt", testDir, s.name()+".test")}, flags...),
+		Args: append([]string{path.Join(lab.Staged, path.Base(binary))}, flags...),
 		Env:  testEnv(".test"),
 		Dir:  path.Join("/mnt", s.pkg),
 	}, out, out)
