@@ -9,22 +9,32 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// command builds the command once per test and returns it with a directory to
-// share, by whose name its QEMU can be found.
+// command builds the command and returns it with a directory to share, by whose
+// name its QEMU can be found.
 func command(t *testing.T) (program, dir string) {
 	t.Helper()
 	needLab(t)
-	program = filepath.Join(t.TempDir(), "lab")
-	if out, err := exec.Command("go", "build", "-o", program, "../../lab/cmd/lab").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	program, err := built()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return program, t.TempDir()
 }
+
+// built builds the command, once for all tests.
+var built = sync.OnceValues(func() (string, error) {
+	program := filepath.Join(buildDir, "lab")
+	if out, err := exec.Command("go", "build", "-o", program, "../../lab/cmd/lab").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return program, nil
+})
 
 // emulators returns the processes that share a directory with a guest.
 func emulators(t *testing.T, dir string) (pids []string) {
@@ -80,6 +90,7 @@ func exitCode(err error) int {
 
 // TestRun: the command ends as the program in the guest does, or says why not.
 func TestRun(t *testing.T) {
+	t.Parallel()
 	lab, dir := command(t)
 	if err := os.WriteFile(filepath.Join(dir, "x.test"), []byte("#!/bin/sh\necho in the lab: $RDMAKV_LAB\nexit 42\n"), 0o755); err != nil {
 		t.Fatal(err)
@@ -100,6 +111,7 @@ func TestRun(t *testing.T) {
 
 // TestSignals: whatever ends the command ends its guest too.
 func TestSignals(t *testing.T) {
+	t.Parallel()
 	lab, dir := command(t)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
 		cmd := exec.Command(lab, "run", "-dir", dir, "--", "sh", "-c", "echo it runs; sleep 1000")
@@ -129,6 +141,7 @@ func TestSignals(t *testing.T) {
 
 // TestUp: guests that stay, for the inner loop.
 func TestUp(t *testing.T) {
+	t.Parallel()
 	lab, dir := command(t)
 	called := fmt.Sprintf("test-up-%d", os.Getpid())
 	name := []string{"-name", called}

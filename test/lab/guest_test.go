@@ -167,25 +167,30 @@ func pause(t *testing.T, g *lab.Guest) {
 // TestRefused: a guest without the RDMA device that was asked for does not boot,
 // nor one with a wrong clock, and it says why.
 func TestRefused(t *testing.T) {
+	t.Parallel()
 	needLab(t)
 	for _, c := range []struct {
+		name   string
 		config lab.Config
 		want   string
 	}{
-		{lab.Config{Kernel: []string{"module_blacklist=rdma_rxe"}}, "can't load module rdma_rxe"},
-		{lab.Config{RDMA: lab.SIW}, "siw device: is its module loaded?"},                     // and no module of it
-		{lab.Config{Kernel: []string{"tsc_early_khz=200000"}}, "the guest's clock is wrong"}, // five times too fast, or more
+		{"no module", lab.Config{Kernel: []string{"module_blacklist=rdma_rxe"}}, "can't load module rdma_rxe"},
+		{"no device", lab.Config{RDMA: lab.SIW}, "siw device: is its module loaded?"},                       // and no module of it
+		{"wrong clock", lab.Config{Kernel: []string{"tsc_early_khz=200000"}}, "the guest's clock is wrong"}, // five times too fast, or more
 	} {
-		c.config.Timeout = patience
-		g, err := lab.Boot(t.Context(), c.config)
-		if err == nil {
-			g.Close()
-			t.Fatalf("it boots, and should say %q", c.want)
-		}
-		t.Log(strings.SplitN(err.Error(), "\n", 2)[0])
-		if !errors.Is(err, lab.ErrBoot) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "console") {
-			t.Errorf("no %q in %v", c.want, err)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.config.Timeout = patience
+			g, err := lab.Boot(t.Context(), c.config)
+			if err == nil {
+				g.Close()
+				t.Fatalf("it boots, and should say %q", c.want)
+			}
+			t.Log(strings.SplitN(err.Error(), "\n", 2)[0])
+			if !errors.Is(err, lab.ErrBoot) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "console") {
+				t.Errorf("no %q in %v", c.want, err)
+			}
+		})
 	}
 }
 
@@ -205,6 +210,7 @@ func TestBootTimeout(t *testing.T) {
 // TestPowerCut: what was synced to a disk is there after a power cut, and what
 // was not is gone.
 func TestPowerCut(t *testing.T) {
+	t.Parallel()
 	needLab(t)
 	disk := filepath.Join(t.TempDir(), "disk,with a comma")
 	if err := lab.NewDisk(disk, 64); err != nil {

@@ -3,6 +3,8 @@ package lab
 import (
 	"bytes"
 	"context"
+	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +19,26 @@ import (
 // patience bounds each wait. An emulated machine on a busy host is slow, so it
 // is long; nothing is measured by it.
 const patience = 2 * time.Minute
+
+var binFlag = flag.String("bin", "", "directory with kvserver and kvclient; empty: build them")
+
+// buildDir is for what tests build.
+var buildDir string
+
+// TestMain: tests that only boot guests and wait for them run side by side
+// (t.Parallel), as many as there are processors; those that look at time do not.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(func() int {
+		var err error
+		if buildDir, err = os.MkdirTemp("", "rdmakv-lab-test-"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(buildDir)
+		return m.Run()
+	}())
+}
 
 func within(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -13,10 +13,13 @@ import (
 // verbs, and gets go on while the server is stopped.
 func TestShell(t *testing.T) {
 	program, _ := command(t)
-	bin := t.TempDir()
-	build := exec.Command("go", "build", "-o", bin+string(filepath.Separator), "../../cmd/kvserver", "../../cmd/kvclient")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	bin := *binFlag
+	if bin == "" {
+		bin = t.TempDir()
+		build := exec.Command("go", "build", "-o", bin+string(filepath.Separator), "../../cmd/kvserver", "../../cmd/kvclient")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
 	}
 	const mark = "and now the showcase"
 	shell := exec.CommandContext(within(t), program, "shell", "-bin", bin, "-c",
