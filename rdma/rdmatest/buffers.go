@@ -16,7 +16,7 @@ import (
 // dies here; with Heap the race detector sees it.
 func checkRegionClosedUnderReads(t *testing.T, cfg *Config) {
 	const size = 256 << 10
-	for round := range 40 {
+	for round := range cfg.rounds(40) {
 		p := newPair(t, cfg, pairOptions{})
 		src, sink := p.b.region(size, rdma.AccessRemoteRead), p.a.region(size, rw(p.a))
 		fill(src.bytes(), byte(round))
@@ -53,7 +53,7 @@ func checkRegionClosedUnderReads(t *testing.T, cfg *Config) {
 // fails as a local error.
 func checkSinkClosedUnderReads(t *testing.T, cfg *Config) {
 	const size = 256 << 10
-	for round := range 40 {
+	for round := range cfg.rounds(40) {
 		p := newPair(t, cfg, pairOptions{})
 		src := p.b.region(size, rdma.AccessRemoteRead|rdma.AccessLocalWrite)
 		sink := p.a.region(size, rw(p.a))

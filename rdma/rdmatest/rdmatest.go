@@ -92,6 +92,15 @@ func (c *Config) defaults() {
 	}
 }
 
+// rounds is how often a check repeats what may come out one way or another. With
+// -short a device, which may be an emulated machine's, does a quarter.
+func (c *Config) rounds(full int) int {
+	if c.Hardware && testing.Short() {
+		return full / 4
+	}
+	return full
+}
+
 // A check is one test of the suite.
 type check struct {
 	name string

@@ -14,6 +14,9 @@ const impatience = 500 * time.Millisecond
 func TestConformanceCM(t *testing.T) {
 	cfg := conformance(t, verbs.Options{})
 	cfg.Child = "TestConformanceChildCM"
+	if testing.Short() {
+		cfg.Connections = 200
+	}
 	rdmatest.Run(t, cfg)
 }
 
@@ -21,6 +24,9 @@ func TestConformanceTCP(t *testing.T) {
 	cfg := conformance(t, verbs.Options{Connect: verbs.ConnectTCP})
 	cfg.Child = "TestConformanceChildTCP"
 	cfg.Connections = 200 // a thousand are for the default
+	if testing.Short() {
+		cfg.Connections = 50
+	}
 	rdmatest.Run(t, cfg)
 }
 

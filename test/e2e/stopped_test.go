@@ -186,7 +186,10 @@ func TestStoppedServerWithoutLease(t *testing.T) {
 		}
 		return gets
 	}
-	const span = 5 * time.Second
+	span := 5 * time.Second
+	if testing.Short() {
+		span = 2 * time.Second
+	}
 	before := rate(span)
 	if err := n.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
