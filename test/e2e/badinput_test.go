@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"net"
@@ -288,6 +289,8 @@ func TestStoreOfAnotherKind(t *testing.T) {
 	}
 }
 
+var largestFlag = flag.Int("largest-value", 64<<20, "bytes of the largest value of TestKeyAndValueSizes; in an emulated guest 64 MiB take half a minute")
+
 // TestKeyAndValueSizes: the least and the most that is allowed, and one more.
 func TestKeyAndValueSizes(t *testing.T) {
 	n := startNode(t, t.TempDir(), "--memory-limit", "1GiB")
@@ -309,7 +312,7 @@ func TestKeyAndValueSizes(t *testing.T) {
 		}
 	}
 	const most = 64 << 20
-	for _, size := range []int{0, 1, 7, 8, 16<<10 - 1, 64 << 10, 64<<10 + 1, 1 << 20, most} {
+	for _, size := range []int{0, 1, 7, 8, 16<<10 - 1, 64 << 10, 64<<10 + 1, 1 << 20, *largestFlag} {
 		value := string(bytes.Repeat([]byte("0123456789abcde\n"), size/16+1)[:size])
 		if r := kv(value, "put", "sized"); r.code != 0 {
 			t.Errorf("put of %d bytes: %d %s", size, r.code, r.stderr)

@@ -74,7 +74,7 @@ func TestChoose(t *testing.T) {
 type chosen map[string]string
 
 // scaling flags may differ between the lists.
-var scaling = []string{"-test.run", "-test.skip", "-test.short", "-seconds"}
+var scaling = []string{"-test.run", "-test.skip", "-test.short", "-seconds", "-largest-value"}
 
 // choose returns what a line of the list runs, as "package TestName", and reports
 // what of it names nothing.

@@ -109,7 +109,7 @@ func shellCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, er
 		return 1, err
 	}
 	defer g.Close()
-	setup, cancel := context.WithTimeout(ctx, time.Minute)
+	setup, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	if err := g.Stage(setup, "kvserver", "kvclient"); err != nil {
 		return 1, err
