@@ -95,9 +95,11 @@ func TestZeroServerCPU(t *testing.T) {
 		t.Errorf("%d gets went by SEND", after.SendGets-counters.SendGets)
 	}
 	// The kernel counts in ticks of 10 ms, and a machine that is busy charges
-	// its interrupts to whoever runs: a tick more per second, and no more than
-	// a microsecond per get in all.
-	if allowed := idle + took/100 + 50*time.Millisecond; busy > allowed {
+	// its interrupts to whoever runs: a tick more per second. Two processes that do
+	// the same are charged some percent apart on processors that others use, too,
+	// where both are charged most of the time. A get that the server's process saw
+	// would cost it more than that, there as here.
+	if allowed := idle + idle/10 + took/100 + 50*time.Millisecond; busy > allowed {
 		t.Errorf("the server used %v of CPU during the gets, %v of one without", busy, idle)
 	}
 }
