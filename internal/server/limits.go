@@ -91,10 +91,13 @@ func (r *request) take(n int) bool {
 	reqs, bytes := l.requests.Add(1), l.bytes.Add(r.flight)
 	switch {
 	case int(reqs) > l.MaxRequests:
-		return r.overloaded(limitLoginRequests, fmt.Sprintf("tenant %s has %d requests in flight", l.label(), l.MaxRequests))
+		r.refuseSlowly(limitLoginRequests, fmt.Sprintf("tenant %s has %d requests in flight", l.label(), l.MaxRequests))
+		return false
 	case bytes > l.MaxInflightBytes:
-		return r.overloaded(limitLoginBytes, fmt.Sprintf("tenant %s has %d bytes in flight", l.label(), l.MaxInflightBytes))
+		r.refuseSlowly(limitLoginBytes, fmt.Sprintf("tenant %s has %d bytes in flight", l.label(), l.MaxInflightBytes))
+		return false
 	}
+	r.s.backoff.admitted()
 	return true
 }
 
@@ -104,7 +107,8 @@ func (r *request) takeMore(n uint64) bool {
 	l := r.s.login
 	r.flight += int64(n) // bounded by the caller to the largest value
 	if l.bytes.Add(int64(n)) > l.MaxInflightBytes {
-		return r.overloaded(limitLoginBytes, fmt.Sprintf("tenant %s has %d bytes in flight", l.label(), l.MaxInflightBytes))
+		r.refuseSlowly(limitLoginBytes, fmt.Sprintf("tenant %s has %d bytes in flight", l.label(), l.MaxInflightBytes))
+		return false
 	}
 	return true
 }

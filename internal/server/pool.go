@@ -204,6 +204,9 @@ func (s *session) dropQueued() {
 			r.drop()
 		}
 	}
+	if r, _ := s.takeHeld(); r != nil {
+		r.drop()
+	}
 }
 
 // refuseScans answers what waits for the workers that scan: the server is closing,

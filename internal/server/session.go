@@ -108,6 +108,8 @@ type session struct {
 	recvWR       [1]rdma.RecvWR
 	recvSGE      [1]rdma.SGE
 
+	backoff backoff // of refusals (backoff.go)
+
 	fetchSem chan struct{} // bounds large puts that one client has READ at a time
 }
 
@@ -215,6 +217,10 @@ func (s *session) postLocked(n int) {
 		grant := b.grant
 		if b.wantMore && !s.lane.scarce() { // double, up to the bound and one for Ping
 			grant += s.growLocked(s.withinShare(min(max(s.owned, 4), s.srv.cfg.Credits+1-s.owned)))
+		}
+		if grant > 0 && s.backoff.owed > 0 {
+			s.backoff.owed--
+			grant++
 		}
 		if grant > 0 && s.overShareLocked() {
 			s.shrinkLocked(1) // it was spent, and is not renewed

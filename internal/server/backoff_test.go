@@ -1,0 +1,107 @@
+package server
+
+import (
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/wire"
+)
+
+// refusals sends a request whenever the session has a credit, until n were refused.
+// It returns how many were sent.
+func (p *peer) refusals(n int) (sent int) {
+	p.t.Helper()
+	for n > 0 {
+		for ; p.credits > sent; sent++ {
+			p.send(scanOf("desk/")(p.id()))
+		}
+		p.poll(func() bool { return len(p.replies) > 0 })
+		for _, msg := range p.replies {
+			h, err := wire.ParseHeader(msg)
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			wantStatus(p.t, wire.ReplyError(h, wire.Body(msg)), wire.StatusOverloaded)
+			n--
+		}
+		if len(p.replies) == 0 {
+			p.t.Fatalf("the session died: %v", p.qp.Err())
+		}
+		p.replies = nil
+	}
+	return sent
+}
+
+// TestRefusalsCost: a session that sends again whenever it is refused, because its
+// tenant has too much in flight, gets ever fewer credits to do so, and all of them
+// back once it is admitted. Answered at once and with their credits, as many
+// refusals take some milliseconds.
+func TestRefusalsCost(t *testing.T) {
+	srv := floodServer(t, func(c *Config) { c.Tenants[1].MaxRequests = 4 })
+	clerk := loginOf(srv, "clerk")
+	holder, hog := dial(t, srv, as("clerk")), dial(t, srv, as("clerk"))
+	release := heldWorkers(t, srv, "clerk")
+	holder.flood(4)
+	eventually(t, "four scans wait", func() bool { return queuedOf(srv, "clerk") == 4 })
+
+	hello, begun := hog.credits, time.Now()
+	sent := hog.refusals(30)
+	took := time.Since(begun)
+	t.Logf("%d requests, of which 30 were refused in %v; %d credits are left", sent, took, hog.credits-sent)
+	// The first burst, and two at a time after 2, 4, 8, ... ms.
+	if took < 4*backoffMax {
+		t.Errorf("30 refusals took %v: they cost their sender nothing", took)
+	}
+	if n := clerk.hits[limitLoginRequests].Load(); n < 30 {
+		t.Errorf("%d refusals were counted", n)
+	}
+	if n := clerk.requests.Load(); n != 4 {
+		t.Errorf("%d requests in flight: refusals that are held back do not count", n)
+	}
+	if _, err := dial(t, srv, as("guest")).call(scanOf("")); err != nil {
+		t.Errorf("another tenant: %v", err)
+	}
+
+	release()
+	eventually(t, "the four are done", func() bool { return clerk.requests.Load() == 0 })
+	for calls := 0; hog.credits-sent < hello; calls++ {
+		if calls > 4*hello {
+			t.Fatalf("%d of %d credits after %d requests that were admitted", hog.credits-sent, hello, calls)
+		}
+		sent++
+		if _, err := hog.call(scanOf("desk/")); err != nil {
+			t.Fatal(err)
+		}
+		hog.replies = nil // of refusals that were under way
+	}
+	if n := hog.credits - sent; n != hello {
+		t.Errorf("%d credits, at the beginning there were %d", n, hello)
+	}
+}
+
+// TestHeldRefusalEndsWithItsSession: a refusal that is held back keeps no session
+// that has ended, nor a receive of it.
+func TestHeldRefusalEndsWithItsSession(t *testing.T) {
+	srv := floodServer(t, func(c *Config) { c.Tenants[1].MaxRequests = 4 })
+	clerk := loginOf(srv, "clerk")
+	holder, hog := dial(t, srv, as("clerk")), dial(t, srv, as("clerk"))
+	heldWorkers(t, srv, "clerk")
+	holder.flood(4)
+	eventually(t, "four scans wait", func() bool { return queuedOf(srv, "clerk") == 4 })
+	var held *session
+	hog.send(scanOf("desk/")(hog.id()))
+	eventually(t, "one refusal was held back", func() bool { return clerk.hits[limitLoginRequests].Load() == 1 })
+	for _, s := range srv.sessionList() {
+		if s.backoff.level.Load() > 0 {
+			held = s
+		}
+	}
+	if held == nil {
+		t.Fatal("it was not held back")
+	}
+	hog.close()
+	eventually(t, "the session is over", func() bool { return clerk.sessions.Load() == 1 })
+	if r, _ := held.takeHeld(); r != nil {
+		t.Error("the refusal is still there")
+	}
+}
