@@ -22,6 +22,9 @@ type ScanRequest struct {
 	Limit    int    // entries; 0 means 1000, at most 10,000
 	MaxBytes int    // keys and values of the page; 0 means 1 MiB, at most 64 MiB
 	KeysOnly bool   // leave values out
+	// Pause, if there is one, is called after every 64 keys, on the goroutine of the
+	// call, which holds no lock meanwhile: a page may take milliseconds.
+	Pause func()
 }
 
 // ScanPage is a piece of the answer: the state of all its keys at one moment of
@@ -61,6 +64,8 @@ const (
 	// maxScanApart bounds the values that a page reads for the times in front of
 	// them alone. One more than that may be read.
 	maxScanApart = 4 << 20
+	// scanPause is after how many keys Pause is called; they take about 0.1 ms.
+	scanPause = 64
 )
 
 // Scan returns one page. It reads Pebble, then waits until all that it may
@@ -233,8 +238,13 @@ func (m *merge) page(ctx context.Context, req ScanRequest) (ScanPage, error) {
 	left := req.MaxBytes
 	var last []byte // the last key looked at
 	for n := 0; len(m.cursors) > 0; n++ {
-		if n%256 == 255 && ctx.Err() != nil {
-			return ScanPage{}, ctx.Err()
+		if n%scanPause == scanPause-1 {
+			if req.Pause != nil {
+				req.Pause()
+			}
+			if err := ctx.Err(); err != nil {
+				return ScanPage{}, err
+			}
 		}
 		if len(p.Entries) == req.Limit || n == m.look || m.apart < 0 {
 			p.More = true

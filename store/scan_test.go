@@ -1,6 +1,8 @@
 package store
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -124,5 +126,25 @@ func TestScanLook(t *testing.T) {
 		if err != nil || len(p.Entries) != want.keys || string(p.Next) != want.next || p.More != (want.next != "") {
 			t.Fatalf("%d entries, next %q, more %v, %v; want %+v", len(p.Entries), p.Next, p.More, err, want)
 		}
+	}
+}
+
+// TestScanPauses: a page is made in slices, and a call that ends between two of them
+// makes no more.
+func TestScanPauses(t *testing.T) {
+	n := open(t, testConfig(memFS()))
+	for i := range 3*scanPause + 1 {
+		n.put(i%4, fmt.Sprintf("k%04d", i), "v")
+	}
+	pauses := 0
+	page, err := n.Scan(t.Context(), ScanRequest{Pause: func() { pauses++ }})
+	if err != nil || len(page.Entries) != 3*scanPause+1 || pauses != 3 {
+		t.Errorf("%d keys in a page with %d pauses, %v", len(page.Entries), pauses, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	pauses = 0
+	_, err = n.Scan(ctx, ScanRequest{Pause: func() { pauses++; cancel() }})
+	if !errors.Is(err, context.Canceled) || pauses != 1 {
+		t.Errorf("after %d pauses, in the first of which the call ended: %v", pauses, err)
 	}
 }

@@ -209,6 +209,13 @@ func (s *session) dropQueued() {
 	}
 }
 
+// backlog says whether a login has requests waiting.
+func (p *pool) backlog(l *login) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return l.turns[p.kind].waiting > 0
+}
+
 // refuseScans answers what waits for the workers that scan: the server is closing,
 // and a queue of scans may take longer than it has.
 func (srv *Server) refuseScans() {

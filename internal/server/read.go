@@ -131,7 +131,7 @@ func (r *request) scan() {
 		limit = min(limit, uint64(m.Limit))
 	}
 	page, err := s.srv.store.Scan(s.ctx, store.ScanRequest{
-		Prefix: m.Prefix, After: m.After, From: m.From, End: m.End, Limit: int(limit), MaxBytes: bytes, KeysOnly: m.KeysOnly,
+		Prefix: m.Prefix, After: m.After, From: m.From, End: m.End, Limit: int(limit), MaxBytes: bytes, KeysOnly: m.KeysOnly, Pause: r.pause(),
 	})
 	if err != nil {
 		r.refuse(err)
