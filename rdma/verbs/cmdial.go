@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
@@ -48,39 +49,68 @@ func (q *qp) dialCM(ctx context.Context, addr string, ird, ord int, private []by
 }
 
 // reachFrom resolves address and route, from an address of our device if it has
-// one that may do: where several NICs are in one subnet, the kernel's route alone
-// leads to the first of them, whichever device was opened. If that fails the
-// kernel chooses.
+// one that leads to the target: where several NICs are in one subnet, the kernel's
+// route alone leads to the first of them, whichever device was opened. If that
+// fails the kernel chooses.
 func (q *qp) reachFrom(ctx context.Context, loop *cmLoop, to netip.AddrPort) (*cmConn, error) {
-	if from := q.pd.dev.source(to.Addr()); from.IsValid() {
-		c, err := q.reach(ctx, loop, netip.AddrPortFrom(from, 0), to)
-		if err == nil || ctx.Err() != nil {
-			return c, err
-		}
-	}
-	return q.reach(ctx, loop, netip.AddrPort{}, to)
+	from := q.pd.dev.source(ctx, to)
+	return boundThenAny(ctx, from, func(ctx context.Context, from netip.AddrPort) (*cmConn, error) {
+		return q.reach(ctx, loop, from, to)
+	})
 }
 
-// source is the address to connect to an address from: that of the GID asked for;
-// else one in whose subnet the target is; else any of its family. None on
-// InfiniBand and iWARP, whose GIDs are no IP addresses, and to the host itself by loopback.
-func (d *device) source(to netip.Addr) netip.Addr {
+// boundThenAny reaches from an address and, if that fails, from whichever the
+// kernel takes. The first attempt has half of the time that is left, because an
+// address that nobody answers is silence: the other attempt would never begin.
+func boundThenAny(ctx context.Context, from netip.Addr, reach func(context.Context, netip.AddrPort) (*cmConn, error)) (*cmConn, error) {
+	if !from.IsValid() {
+		return reach(ctx, netip.AddrPort{})
+	}
+	bound, cancel := ctx, context.CancelFunc(func() {})
+	if end, ok := ctx.Deadline(); ok {
+		bound, cancel = context.WithTimeout(ctx, time.Until(end)/2)
+	}
+	c, failed := reach(bound, netip.AddrPortFrom(from, 0))
+	cancel()
+	if failed == nil || ctx.Err() != nil {
+		return c, failed
+	}
+	c, err := reach(ctx, netip.AddrPort{})
+	if err != nil {
+		err = fmt.Errorf("%w (and from %v: %v)", err, from, failed)
+	}
+	return c, err
+}
+
+// source is the address to connect to another one from: see pickSource; where a
+// GID is asked for, that is the only one. None on InfiniBand and iWARP, whose GIDs
+// are no IP addresses, and to the host itself by loopback.
+func (d *device) source(ctx context.Context, to netip.AddrPort) netip.Addr {
 	d.mu.Lock()
 	p, chosen := d.port, d.gid
 	d.mu.Unlock()
-	if d.iwarp || p.attr.LinkLayer != ibv.LinkEthernet || to.IsLoopback() || to.IsLinkLocalUnicast() {
+	if d.iwarp || p.attr.LinkLayer != ibv.LinkEthernet || to.Addr().IsLoopback() || to.Addr().IsLinkLocalUnicast() {
 		return netip.Addr{}
 	}
 	if d.fabric.opts.GIDIndex >= 0 {
 		p.gids = []ibv.GIDEntry{chosen}
 	}
-	return pickSource(p.gids, to, subnets)
+	return pickSource(p.gids, to.Addr(), subnets, func() netip.Addr {
+		local, err := localToward(ctx, to)
+		if err != nil {
+			return netip.Addr{} // librdmacm says why there is no way
+		}
+		return local
+	})
 }
 
-// pickSource chooses among the addresses of a GID table; subnets tells those of a
-// network interface.
-func pickSource(gids []ibv.GIDEntry, to netip.Addr, subnets func(netdev string) []netip.Prefix) netip.Addr {
-	var any netip.Addr
+// pickSource chooses among the addresses of a GID table: the one in whose subnet
+// the target is, by subnets, which tells those of a network interface; else, for a
+// target behind a router, the one that the kernel's routing table has packets leave
+// from, by routed. If that is none of the table there is no good choice: another
+// address may be of a VLAN or a prefix that does not lead there.
+func pickSource(gids []ibv.GIDEntry, to netip.Addr, subnets func(netdev string) []netip.Prefix, routed func() netip.Addr) netip.Addr {
+	var usable []netip.Addr
 	for _, g := range gids {
 		a := gidAddr(g.GID)
 		if !a.IsValid() || a.IsLinkLocalUnicast() || a.Is4() != to.Is4() {
@@ -91,11 +121,14 @@ func pickSource(gids []ibv.GIDEntry, to netip.Addr, subnets func(netdev string) 
 				return a
 			}
 		}
-		if !any.IsValid() {
-			any = a
+		usable = append(usable, a)
+	}
+	if len(usable) > 0 {
+		if a := routed(); slices.Contains(usable, a) {
+			return a
 		}
 	}
-	return any
+	return netip.Addr{}
 }
 
 // subnets are the addresses of a network interface, with their prefixes.

@@ -1,8 +1,13 @@
 package verbs
 
 import (
+	"context"
+	"errors"
 	"net/netip"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
@@ -26,19 +31,111 @@ func TestPickSource(t *testing.T) {
 		}
 		return nil
 	}
-	for _, c := range []struct{ to, want string }{
-		{"10.1.9.9", "10.1.0.7"},              // its subnet
-		{"10.2.9.9", "10.2.0.7"},              // the other one
-		{"192.0.2.1", "10.1.0.7"},             // behind a router: the first of the family
-		{"2001:db8:3::99", "2001:db8:3::7"},   // the other family
-		{"2001:db8:ffff::1", "2001:db8:3::7"}, // of it, behind a router
+	for _, c := range []struct{ to, routed, want string }{
+		{"10.1.9.9", "10.9.0.1", "10.1.0.7"},                   // its subnet, wherever the kernel's route leads
+		{"10.2.9.9", "10.9.0.1", "10.2.0.7"},                   // the other one
+		{"192.0.2.1", "10.2.0.7", "10.2.0.7"},                  // behind a router: as the kernel's route leaves
+		{"192.0.2.1", "10.9.0.1", ""},                          // the route leads through another device
+		{"192.0.2.1", "", ""},                                  // there is none
+		{"2001:db8:3::99", "", "2001:db8:3::7"},                // the other family
+		{"2001:db8:ffff::1", "2001:db8:3::7", "2001:db8:3::7"}, // of it, behind a router
+		{"2001:db8:ffff::1", "fd00::7", ""},                    // by an address that is no GID
 	} {
-		if got := pickSource(table, netip.MustParseAddr(c.to), nets); got.String() != c.want {
-			t.Errorf("to %s from %s, want %s", c.to, got, c.want)
+		want, routed := netip.Addr{}, netip.Addr{}
+		if c.want != "" {
+			want = netip.MustParseAddr(c.want)
+		}
+		if c.routed != "" {
+			routed = netip.MustParseAddr(c.routed)
+		}
+		if got := pickSource(table, netip.MustParseAddr(c.to), nets, func() netip.Addr { return routed }); got != want {
+			t.Errorf("to %s, which the kernel reaches from %q: from %s, want %q", c.to, c.routed, got, c.want)
 		}
 	}
-	if got := pickSource(table[:1], netip.MustParseAddr("10.1.9.9"), nets); got.IsValid() {
+	never := func() netip.Addr { t.Error("asked for the route though nothing can be chosen"); return netip.Addr{} }
+	if got := pickSource(table[:1], netip.MustParseAddr("10.1.9.9"), nets, never); got.IsValid() {
 		t.Errorf("a link-local address is no source: %s", got)
+	}
+}
+
+// Whatever the bound attempt meets, silence above all, the other one begins, with
+// half of the time at least.
+func TestBoundThenAny(t *testing.T) {
+	from := netip.MustParseAddr("10.1.0.7")
+	errBound, errAny := errors.New("nobody answers"), errors.New("no route")
+	conn := new(cmConn)
+	for _, c := range []struct {
+		name  string
+		from  netip.Addr
+		bound error // nil: silence, until the context ends
+		any   error
+		begun time.Duration // when the attempt from any address begins
+		says  []string
+	}{
+		{"silence", from, nil, nil, 1500 * time.Millisecond, nil},
+		{"refused", from, errBound, nil, 0, nil},
+		{"no address", netip.Addr{}, nil, nil, 0, nil},
+		{"both fail", from, errBound, errAny, 0, []string{"no route", "from 10.1.0.7: nobody answers"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+				defer cancel()
+				start, tries := time.Now(), 0
+				got, err := boundThenAny(ctx, c.from, func(ctx context.Context, at netip.AddrPort) (*cmConn, error) {
+					tries++
+					if at.IsValid() {
+						if at.Addr() != from || tries != 1 {
+							t.Errorf("attempt %d is from %v", tries, at)
+						}
+						if c.bound == nil {
+							<-ctx.Done()
+							return nil, ctx.Err()
+						}
+						return nil, c.bound
+					}
+					if since := time.Since(start); since != c.begun {
+						t.Errorf("the other attempt began after %v, want %v", since, c.begun)
+					}
+					if ctx.Err() != nil {
+						t.Error("the other attempt has no time left")
+					}
+					if c.any != nil {
+						return nil, c.any
+					}
+					return conn, nil
+				})
+				if !errors.Is(err, c.any) || c.any == nil && got != conn {
+					t.Errorf("got %v, %v", got, err)
+				}
+				for _, text := range c.says {
+					if !strings.Contains(err.Error(), text) {
+						t.Errorf("%q does not say %q", err, text)
+					}
+				}
+			})
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	tries := 0
+	_, err := boundThenAny(ctx, from, func(ctx context.Context, _ netip.AddrPort) (*cmConn, error) {
+		tries++
+		cancel()
+		return nil, ctx.Err()
+	})
+	if tries != 1 || !errors.Is(err, context.Canceled) {
+		t.Errorf("after the caller gave up: %d attempts, %v", tries, err)
+	}
+}
+
+// The address that packets leave from is looked up, and none is sent: to this host
+// it is the one that is asked for.
+func TestLocalToward(t *testing.T) {
+	for _, port := range []uint16{0, 7400} {
+		to := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)
+		if got, err := localToward(t.Context(), to); err != nil || got != to.Addr() {
+			t.Errorf("toward %v from %v, %v", to, got, err)
+		}
 	}
 }
 
