@@ -29,6 +29,22 @@ func (d *device) depths(p rdma.ConnParams, maxPrivate int) (ird, ord int, err er
 	return powerOfTwo(limit(p.IRD, d.attr.MaxQPRdAtom)), powerOfTwo(limit(p.ORD, d.attr.MaxQPInitRdAtom)), nil
 }
 
+// agreed takes the depths that the peer names into account: theirIRD READs it
+// serves, theirORD it sends. What it names need be no power of two, though ours are,
+// and ours must stay such: depths says why. What we send is rounded down, since the
+// peer's driver may have rounded down what it serves. What we serve is rounded up,
+// since its driver may have rounded up what it sends, and a responder that serves
+// less than it is sent breaks the connection; it is never beyond ird, which is a
+// power of two.
+func agreed(ird, ord, theirIRD, theirORD int) (int, int) {
+	if theirORD < ird {
+		if ird = powerOfTwo(theirORD); ird < theirORD {
+			ird *= 2
+		}
+	}
+	return ird, powerOfTwo(min(ord, theirIRD))
+}
+
 // powerOfTwo is the largest power of two that is at most n; 0 for 0.
 func powerOfTwo(n int) int {
 	if n <= 0 {

@@ -289,7 +289,7 @@ func (d *device) agree(ird, ord int, p *ibv.ConnParam) (int, int) {
 	if d.iwarp && p.InitiatorDepth == 0 && p.ResponderResources == 0 {
 		return ird, ord
 	}
-	return min(ird, int(p.ResponderResources)), min(ord, int(p.InitiatorDepth))
+	return agreed(ird, ord, int(p.InitiatorDepth), int(p.ResponderResources))
 }
 
 // adoptPort moves the QP to the port and partition that the connection uses, if

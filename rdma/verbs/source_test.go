@@ -154,4 +154,33 @@ func TestDepths(t *testing.T) {
 	if got := powerOfTwo(0); got != 0 {
 		t.Errorf("none is %d", got)
 	}
+	// A peer that is not ours names any number. We never send more READs than it
+	// serves, and serve as many as it sends, as far as it was told that we do.
+	for theirIRD := range 256 {
+		for theirORD := range 256 {
+			ird, ord := agreed(16, 8, theirIRD, theirORD)
+			for _, n := range []int{ird, ord} {
+				if n != powerOfTwo(n) {
+					t.Fatalf("a peer with %d and %d: %d is no power of two", theirIRD, theirORD, n)
+				}
+			}
+			if ird > 16 || ird < min(16, theirORD) || ord > min(8, theirIRD) || 2*ord <= min(8, theirIRD) && theirIRD > 0 {
+				t.Fatalf("a peer with %d and %d: %d and %d", theirIRD, theirORD, ird, ord)
+			}
+		}
+	}
+	for _, c := range []struct {
+		iwarp              bool
+		theirIRD, theirORD uint8
+		wantIRD, wantORD   int
+	}{
+		{false, 12, 12, 16, 8}, {false, 8, 4, 4, 8}, {false, 0, 0, 0, 0}, {false, 255, 255, 16, 8},
+		{true, 0, 0, 16, 8}, {true, 3, 3, 4, 2},
+	} {
+		d.iwarp = c.iwarp
+		ird, ord := d.agree(16, 8, &ibv.ConnParam{InitiatorDepth: c.theirIRD, ResponderResources: c.theirORD})
+		if ird != c.wantIRD || ord != c.wantORD {
+			t.Errorf("a peer with %d and %d (iWARP %v): %d and %d, want %d and %d", c.theirIRD, c.theirORD, c.iwarp, ird, ord, c.wantIRD, c.wantORD)
+		}
+	}
 }

@@ -75,7 +75,7 @@ func (q *qp) exchange(ctx context.Context, conn *net.TCPConn, ird, ord int, priv
 	if err := mine.judge(&rep.end); err != nil {
 		return rdma.ConnInfo{}, err
 	}
-	ird, ord = min(ird, int(rep.end.ord)), min(ord, int(rep.end.ird))
+	ird, ord = agreed(ird, ord, int(rep.end.ird), int(rep.end.ord))
 	path, err := q.bringByHand(&mine, &rep.end, g, ird, ord)
 	if err != nil {
 		return rdma.ConnInfo{}, err

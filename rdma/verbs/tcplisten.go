@@ -246,7 +246,7 @@ func (r *tcpRequest) accept(ctx context.Context, q *qp, ird, ord int, private []
 	stop := interruptible(ctx, r.conn)
 	defer stop()
 	theirs := &r.req.end
-	ird, ord = min(ird, int(theirs.ord)), min(ord, int(theirs.ird))
+	ird, ord = agreed(ird, ord, int(theirs.ird), int(theirs.ord))
 	mine, g, err := q.endpoint(r.conn, ird, ord)
 	if err != nil {
 		return rdma.ConnInfo{}, err
