@@ -14,22 +14,30 @@ type driver struct {
 	always  bool         // it grants READ to everybody
 	sticky  bool         // what was granted stays
 	refusal ibv.WCStatus // how a READ without the right ends
-	cannot  string       // which step fails: connect, allow, read
+	cannot  string       // which step fails: connect, allow, read, close
+	pairNum int          // of which pair, 1 or 2: connect and close; 0: of each
 
+	made int // pairs that were asked for
 	open int // pairs that were not closed
 }
 
 type driverPair struct {
 	*driver
+	num     int
 	granted bool
 }
 
 func (d *driver) pair(a ibv.Access) (fencePair, error) {
-	if d.cannot == "connect" {
+	d.made++
+	if d.fails("connect", d.made) {
 		return nil, errors.New("no loopback")
 	}
 	d.open++
-	return &driverPair{driver: d, granted: d.always || a&ibv.AccessRemoteRead != 0}, nil
+	return &driverPair{driver: d, num: d.made, granted: d.always || a&ibv.AccessRemoteRead != 0}, nil
+}
+
+func (d *driver) fails(step string, num int) bool {
+	return d.cannot == step && (d.pairNum == 0 || d.pairNum == num)
 }
 
 func (p *driverPair) allow(a ibv.Access) error {
@@ -52,8 +60,13 @@ func (p *driverPair) read() (ibv.WCStatus, error) {
 
 func (p *driverPair) close() error {
 	p.open--
+	if p.fails("close", p.num) {
+		return errClosing
+	}
 	return nil
 }
+
+var errClosing = errors.New("the queue pair is busy")
 
 // What drivers do wrong is found, and what cannot be found out counts as wrong.
 func TestFence(t *testing.T) {
@@ -63,18 +76,26 @@ func TestFence(t *testing.T) {
 		driver
 		caps rdma.Caps
 		says string
+		err  error
 	}{
-		{"mlx5", driver{refusal: ibv.StatusRemAccessErr}, 0, "refused before and after"},
-		{"rxe", driver{refusal: ibv.StatusRemInvReqErr}, 0, "refused before and after"},
-		{"bnxt_re before Linux 6.13", driver{always: true}, both, "READ without the right"},
-		{"irdma, right granted once", driver{sticky: true, refusal: ibv.StatusRemAccessErr}, rdma.CapNoRevoke, "after the right to was revoked"},
-		{"no loopback", driver{cannot: "connect"}, both, "could not be probed"},
-		{"no way to change rights", driver{cannot: "allow", refusal: ibv.StatusRemAccessErr}, both, "could not be probed"},
-		{"no completion", driver{cannot: "read"}, both, "could not be probed"},
-		{"packets are lost", driver{refusal: ibv.StatusRetryExcErr}, both, "could not be probed"},
+		{"mlx5", driver{refusal: ibv.StatusRemAccessErr}, 0, "refused before and after", nil},
+		{"rxe", driver{refusal: ibv.StatusRemInvReqErr}, 0, "refused before and after", nil},
+		{"bnxt_re before Linux 6.13", driver{always: true}, both, "READ without the right", nil},
+		{"irdma, right granted once", driver{sticky: true, refusal: ibv.StatusRemAccessErr}, rdma.CapNoRevoke, "after the right to was revoked", nil},
+		{"no loopback", driver{cannot: "connect"}, both, "could not be probed", nil},
+		{"no way to change rights", driver{cannot: "allow", refusal: ibv.StatusRemAccessErr}, both, "could not be probed", nil},
+		{"no completion", driver{cannot: "read"}, both, "could not be probed", nil},
+		{"packets are lost", driver{refusal: ibv.StatusRetryExcErr}, both, "could not be probed", nil},
+		// A pair that was refused once proves half of it only.
+		{"the second pair does not connect", driver{cannot: "connect", pairNum: 2, refusal: ibv.StatusRemAccessErr}, both, "could not be probed: connecting it to itself", nil},
+		{"the first pair does not close", driver{cannot: "close", pairNum: 1, refusal: ibv.StatusRemAccessErr}, both, "the queue pair is busy", nil},
+		{"nor after a READ without the right", driver{cannot: "close", pairNum: 1, always: true}, both, "the queue pair is busy", nil},
+		// What does not close keeps the device from being closed: it cannot be opened.
+		{"the second pair does not close", driver{cannot: "close", pairNum: 2, refusal: ibv.StatusRemAccessErr}, 0, "refused before and after", errClosing},
+		{"nor one whose right stays", driver{cannot: "close", pairNum: 2, sticky: true, refusal: ibv.StatusRemAccessErr}, rdma.CapNoRevoke, "after the right to was revoked", errClosing},
 	} {
 		f, err := judgeFence(c.pair)
-		if err != nil || f.caps() != c.caps || !strings.Contains(f.why, c.says) {
+		if !errors.Is(err, c.err) || f.caps() != c.caps || !strings.Contains(f.why, c.says) {
 			t.Errorf("%s: %#x because %q, %v; want %#x because %q", c.name, f.caps(), f.why, err, c.caps, c.says)
 		}
 		if c.open != 0 {
