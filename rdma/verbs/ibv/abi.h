@@ -5,9 +5,13 @@
 // They are declared here, so that every build with cgo has verbs: the headers of
 // rdma-core need not be installed where a program is built.
 //
-// The table is for systems with 64-bit pointers; elsewhere the shim is a stub.
-// TestABI compares each line with the headers of rdma-core where they are
-// installed, and fails if one differs.
+// The table is for amd64 and arm64, which have 64-bit pointers and align alike;
+// elsewhere the shim is a stub. One thing differs between them: the size of a
+// mutex of the C library stands in the way of what comes after it in ibv_context
+// (40 bytes with glibc on amd64, 48 on arm64). The other structures have theirs
+// behind all that is named here. TestABI compares each line with the headers of
+// rdma-core where they are installed, and fails if one differs; with a compiler for
+// arm64 it does so for that, too.
 //
 //	W(name, size)      a structure that the shim makes: the size counts
 //	G(name, size)      one that has grown: the library is told this size
@@ -17,8 +21,12 @@
 #ifndef RK_ABI_H
 #define RK_ABI_H
 
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
+
+// The C library is this program's and rdma-core's alike, so its own header says it.
+#define ABI_MUTEX sizeof(pthread_mutex_t)
 
 #define ABI_STRUCTS(W, G, R) \
 	R(ibv_device) R(ibv_context) W(ibv_device_attr, 232) G(ibv_port_attr, 52) \
@@ -43,7 +51,7 @@
 	F(ibv_context, 216, void *, ops_post_recv, ops.post_recv) \
 	F(ibv_context, 268, int32_t, async_fd, async_fd) \
 	F(ibv_context, 272, int32_t, num_comp_vectors, num_comp_vectors) \
-	F(ibv_context, 320, void *, abi_compat, abi_compat)
+	F(ibv_context, 280 + ABI_MUTEX, void *, abi_compat, abi_compat)
 
 // What ibv_query_device fills in.
 #define ABI_ibv_device_attr(F, A) \
@@ -273,11 +281,12 @@
 
 // Where a provider is new enough to fill in all of ibv_port_attr: so many bytes
 // before its ibv_context stand the size of what it has (sz) and the call. A
-// context that has something before it says so by abi_compat.
+// context that has something before it says so by abi_compat. sz counts from the
+// call to the end of ibv_context: 648 bytes on amd64, 656 on arm64.
 #define ABI_EXTENDED ((void *)UINTPTR_MAX)
 #define ABI_SZ_BEFORE 8
 #define ABI_QUERY_PORT_BEFORE 320
-#define ABI_QUERY_PORT_SZ 648
+#define ABI_QUERY_PORT_SZ (608 + ABI_MUTEX)
 
 #define ABI_FIELD(s, off, type, field, c)       \
 	struct {                                \

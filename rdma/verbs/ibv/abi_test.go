@@ -34,6 +34,39 @@ func TestABI(t *testing.T) {
 		t.Fatalf("the binary interface differs from the headers: %v\n%s", err, out)
 	}
 
+	// The table follows the size of a mutex, which is 48 bytes with glibc on arm64:
+	// by a C library here that has it so, and by a compiler for arm64 if there is one.
+	libc := t.TempDir()
+	mutex := "#include_next <pthread.h>\n#ifndef RK_MUTEX\n#define RK_MUTEX\ntypedef struct { long all[6]; } rk_mutex;\n" +
+		"#define pthread_mutex_t rk_mutex\n#endif\n"
+	if err := os.WriteFile(filepath.Join(libc, "pthread.h"), []byte(mutex), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	both := filepath.Join(t.TempDir(), "both.c")
+	text := "#include <pthread.h>\n_Static_assert(sizeof(pthread_mutex_t) == 48, \"mutex\");\n#include \"abi_check.c\"\n"
+	if err := os.WriteFile(both, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	compile := func(cc string, flags ...string) {
+		args := append([]string{"-std=gnu11", "-fsyntax-only", "-I" + here, "-I" + filepath.Join(here, "testdata")}, flags...)
+		if out, err := exec.Command(cc, append(args, both)...).CombinedOutput(); err != nil {
+			t.Errorf("the binary interface differs from the headers, by %s %v: %v\n%s", cc, flags, err, out)
+		}
+	}
+	compile("cc", "-I"+libc)
+	if cross, err := exec.LookPath("aarch64-linux-gnu-gcc"); err == nil {
+		// The headers of rdma-core and no others of this machine.
+		headers := t.TempDir()
+		for _, dir := range []string{"infiniband", "rdma"} {
+			if err := os.Symlink("/usr/include/"+dir, filepath.Join(headers, dir)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		compile(cross, "-idirafter", headers)
+	} else {
+		t.Logf("no compiler for arm64 here, its own headers are not tried: %v", err)
+	}
+
 	// One number of each kind is changed: the check must see it.
 	for _, c := range []struct{ file, from, to, says string }{
 		{"abi.h", "W(ibv_wc, 48)", "W(ibv_wc, 56)", "size of struct ibv_wc"},

@@ -10,9 +10,9 @@
 // start: Load says what is missing and what to install. They need no header of
 // rdma-core either: what they use of its binary interface is declared in abi.h,
 // abi_calls.h and abi_constants.h, and a test compares these with the headers
-// where they are installed. Without cgo, with 32-bit pointers and on other systems
-// than Linux the same API is there, and every way into it fails with
-// ErrUnavailable.
+// where they are installed. Without cgo, on other processors than amd64 and
+// arm64, and on other systems than Linux the same API is there, and every way into
+// it fails with ErrUnavailable.
 //
 // # Objects, descriptors and events
 //

@@ -66,7 +66,7 @@ int rk_load(int table, const char *soname, char *err, size_t room)
 {
 	(void)table;
 	(void)soname;
-	snprintf(err, room, "built for a system whose pointers do not have 64 bits");
+	snprintf(err, room, "built for a system that is neither amd64 nor arm64");
 	return RK_NO_LAYOUT;
 }
 

@@ -1,6 +1,6 @@
 //go:build linux && cgo
 
-// Where pointers do not have 64 bits: rk_load fails, and nothing else is ever
+// Elsewhere than on amd64 and arm64: rk_load fails, and nothing else is ever
 // reached.
 
 #include "shim.h"

@@ -4,8 +4,8 @@
 #ifndef RK_SHIM_TABLE_H
 #define RK_SHIM_TABLE_H
 
-// The layouts of abi.h are those of systems with 64-bit pointers.
-#if !defined(RK_STUB) && __SIZEOF_POINTER__ == 8
+// The layouts of abi.h have been compared with rdma-core on these systems only.
+#if !defined(RK_STUB) && __SIZEOF_POINTER__ == 8 && (defined(__x86_64__) || defined(__aarch64__))
 #define RK_HAVE_RDMA 1
 #endif
 

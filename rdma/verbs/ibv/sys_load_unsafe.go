@@ -35,7 +35,7 @@ func sysLoad(table int, soname string) (cause error, missing bool) {
 	case C.RK_LOADED:
 		return nil, false
 	case C.RK_NO_LAYOUT:
-		return errors.New("this program was built for a system with 32-bit pointers, for which it has no layouts of rdma-core: build it for a 64-bit system"), false
+		return errors.New("this program was built for a system that is neither amd64 nor arm64, for which it has no layouts of rdma-core: take fabric iwarp there, or build it for one of these"), false
 	case C.RK_NO_SYMBOL:
 		return fmt.Errorf("it has no function %s, it is too old", why), true
 	}
