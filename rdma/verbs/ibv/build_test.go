@@ -120,6 +120,39 @@ func TestStub(t *testing.T) {
 	wantLines(t, run(t, nil, bin), "neither amd64 nor arm64", "fabric iwarp")
 }
 
+// TestEnvironmentOnce: a program that loads both libraries changes the environment
+// once, before any of them, and not at all where it has the variable. setenv is seen
+// by a library in front of the C library.
+func TestEnvironmentOnce(t *testing.T) {
+	compiler(t)
+	const variable = "RDMAV_ALLOW_DISASSOC_DESTROY"
+	dir := t.TempDir()
+	source, lib := filepath.Join(dir, "seen.c"), filepath.Join(dir, "seen.so")
+	text := `#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+int setenv(const char *name, const char *value, int over)
+{
+	int (*next)(const char *, const char *, int) = dlsym(RTLD_NEXT, "setenv");
+	fprintf(stderr, "setenv %s\n", name);
+	return next(name, value, over);
+}
+`
+	if err := os.WriteFile(source, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run(t, os.Environ(), "cc", "-shared", "-fPIC", "-o", lib, source, "-ldl")
+	bin := build(t, "CGO_ENABLED=1")
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, variable+"=") })
+	env = append(env, "LD_PRELOAD="+lib)
+	if out := run(t, env, bin); strings.Count(out, "setenv "+variable) != 1 {
+		t.Errorf("the environment is not changed once:\n%s", out)
+	}
+	if out := run(t, append(env, variable+"=0"), bin); strings.Contains(out, "setenv "+variable) {
+		t.Errorf("the environment is changed though it has the variable:\n%s", out)
+	}
+}
+
 // TestWithoutHeaders: a build on a machine that has no header of rdma-core has
 // verbs like any other. The compiler is handed headers that stop it in their
 // place, so whoever includes one of them is seen.

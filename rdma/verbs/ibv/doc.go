@@ -14,6 +14,13 @@
 // arm64, and on other systems than Linux the same API is there, and every way into
 // it fails with ErrUnavailable.
 //
+// The first Load of a process sets RDMAV_ALLOW_DISASSOC_DESTROY in the environment
+// of the C library, unless it is set: without it, what was made on a device that
+// has been removed cannot be closed. Before version 2.41 glibc's setenv is no safe
+// neighbour of a getenv in another thread of C, such as one of Go's resolver by
+// cgo. A program whose C libraries have threads of their own calls Load before they
+// start, or is started with the variable set; then nothing is changed.
+//
 // # Objects, descriptors and events
 //
 // A tree shows what is made of what. A parent cannot be closed before its

@@ -12,8 +12,11 @@ const (
 )
 
 var (
-	loadVerbsOnce = sync.OnceValue(func() error { return loadVerbs(libVerbs) })
-	loadCMOnce    = sync.OnceValue(func() error {
+	loadVerbsOnce = sync.OnceValue(func() error {
+		sysPrepare()
+		return loadVerbs(libVerbs)
+	})
+	loadCMOnce = sync.OnceValue(func() error {
 		if err := Load(); err != nil {
 			return err
 		}
@@ -24,7 +27,8 @@ var (
 // Load loads libibverbs. The first call decides: later ones return the same,
 // so a library installed meanwhile is found by the next start of the program.
 // It fails with a *LoadError, which wraps ErrUnavailable. All calls that need
-// the library load it.
+// the library load it. The first call sets a variable of the environment: see the
+// package comment.
 func Load() error { return loadVerbsOnce() }
 
 // LoadCM loads librdmacm, after libibverbs; see Load.

@@ -16,6 +16,9 @@ typedef uintptr_t rk_h;
 enum { RK_TABLE_VERBS, RK_TABLE_CM };
 enum { RK_LOADED, RK_NO_LAYOUT, RK_NO_LIBRARY, RK_NO_SYMBOL };
 
+// rk_prepare sets what libibverbs reads of the environment. It is called once,
+// before the first rk_load.
+void rk_prepare(void);
 // rk_load opens a library and looks up what it must have. It returns one of
 // RK_LOADED ...; what the linker said, or the missing name, is in err.
 int rk_load(int table, const char *soname, char *err, size_t room);

@@ -28,6 +28,18 @@ static const struct symbol verbs[] = {
 	ABI_VERBS(RK_SYMBOL){"_ibv_query_gid_table", (void **)&p_ibv_query_gid_table, 1}, {NULL, NULL, 0}};
 static const struct symbol cm[] = {ABI_CM(RK_SYMBOL){NULL, NULL, 0}};
 
+// The library reads it once, at its first call. With it, destroying what was made
+// on a device that has been removed succeeds; without it each call fails with EIO
+// for ever, and the device can be neither closed nor opened anew.
+//
+// setenv moves the environment under a getenv of another thread (glibc before
+// 2.41), hence once, and not at all where the variable is set already.
+void rk_prepare(void)
+{
+	if (!getenv("RDMAV_ALLOW_DISASSOC_DESTROY"))
+		setenv("RDMAV_ALLOW_DISASSOC_DESTROY", "1", 0);
+}
+
 // The library stays open for good: its objects and its threads' state would
 // outlive any dlclose.
 int rk_load(int table, const char *soname, char *err, size_t room)
@@ -35,10 +47,6 @@ int rk_load(int table, const char *soname, char *err, size_t room)
 	const struct symbol *all = table == RK_TABLE_CM ? cm : verbs, *s;
 	void *lib;
 
-	// The library reads it once, at its first call. With it, destroying what was
-	// made on a device that has been removed succeeds; without it each call fails
-	// with EIO for ever, and the device can be neither closed nor opened anew.
-	setenv("RDMAV_ALLOW_DISASSOC_DESTROY", "1", 0);
 	lib = dlopen(soname, RTLD_NOW | RTLD_LOCAL);
 
 	if (!lib) {
@@ -61,6 +69,10 @@ int rk_load(int table, const char *soname, char *err, size_t room)
 }
 
 #else
+
+void rk_prepare(void)
+{
+}
 
 int rk_load(int table, const char *soname, char *err, size_t room)
 {

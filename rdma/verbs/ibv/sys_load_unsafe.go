@@ -23,6 +23,9 @@ import (
 // integers. Functions of the data path neither let their arguments escape nor
 // call back, so a post or a poll allocates nothing.
 
+// sysPrepare changes the environment of the C library.
+func sysPrepare() { C.rk_prepare() }
+
 // sysLoad fills one of the shim's tables. missing says that the library, or a
 // function that it ought to have, is what is missing.
 func sysLoad(table int, soname string) (cause error, missing bool) {

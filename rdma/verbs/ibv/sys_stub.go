@@ -15,6 +15,7 @@ var errNoCgo = errors.New("this program was built without cgo, or not for Linux:
 
 const none = syscall.ENOSYS
 
+func sysPrepare()                                     {}
 func sysLoad(int, string) (cause error, missing bool) { return errNoCgo, false }
 func dupNonblock(int) (int, error)                    { return 0, none }
 
