@@ -90,6 +90,13 @@ func Inspect(ctx context.Context, dir string, opt InspectOptions) (Inspection, e
 	if err := book.compareBeat(facts.beats); err != nil {
 		in.problem(opt, err)
 	}
+	blobs, err := compareBlobs(db, c)
+	if err != nil {
+		return in, openFault(dir, err)
+	}
+	for _, fault := range blobs {
+		in.problem(opt, fault)
+	}
 	// An upgrade that was cut short is in STORE and not in the data yet.
 	if facts.id != id.id || facts.shards != id.shards || facts.format != id.format && !(facts.format < id.format && id.format == formatVersion) {
 		in.problem(opt, &CorruptError{File: dataDir, Detail: identityFile + " and the data say different things about the store"})

@@ -175,6 +175,9 @@ func (s *Store) openDurable() error {
 	if err := found.compareBeat(s.facts.beats); err != nil {
 		return err
 	}
+	if err := checkBlobs(s.db, c); err != nil {
+		return err
+	}
 	if s.facts.id != id.id {
 		return &CorruptError{File: dataDir, Detail: fmt.Sprintf("it belongs to store %s, %s says %s",
 			idString(s.facts.id), identityFile, idString(id.id))}
