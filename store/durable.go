@@ -102,9 +102,43 @@ func dbGet(db pebble.Reader, key []byte) (b []byte, closer io.Closer, err error)
 
 // A fullError is ErrNoSpace at a start. That one's advice, to delete keys, is for
 // a server that runs.
-type fullError struct{ err error }
+type fullError struct {
+	err        error
+	free, need uint64 // bytes; need 0: free is not known
+}
 
-func (e *fullError) Error() string        { return "no disk space left: " + e.err.Error() }
+// startBytes is about what a start writes besides what it replays: the epoch,
+// a log, a manifest, the ledger. It is for the operator's eyes; nothing is refused by it.
+const startBytes = 1 << 20
+
+// tellSpace completes a fullError in err with what the disk has and a start
+// writes: a start moves what the logs hold into tables.
+func tellSpace(c Config, err error) {
+	var full *fullError
+	if !errors.As(err, &full) {
+		return
+	}
+	free, ok := freeBytes(c.FS, c.Dir)
+	if !ok {
+		return
+	}
+	full.free, full.need = free, startBytes
+	dir := c.FS.PathJoin(c.Dir, dataDir)
+	names, _ := c.FS.List(dir)
+	for _, name := range names {
+		if info, err := c.FS.Stat(c.FS.PathJoin(dir, name)); err == nil && strings.HasSuffix(name, ".log") {
+			full.need += uint64(info.Size())
+		}
+	}
+}
+
+func (e *fullError) Error() string {
+	if e.need == 0 {
+		return "no disk space left: " + e.err.Error()
+	}
+	return fmt.Sprintf("no disk space left: %d KiB are free, a start needs about %d KiB: %v", e.free>>10, e.need>>10, e.err)
+}
+
 func (e *fullError) Is(target error) bool { return target == ErrNoSpace }
 func (e *fullError) Unwrap() error        { return e.err }
 
@@ -129,8 +163,8 @@ func openFault(dir string, err error) error {
 		e.Err = fmt.Errorf("%w: %w", ErrNoAccess, err)
 		e.Hint = "give it to the user that runs the server"
 	case errors.Is(err, syscall.ENOSPC):
-		e.Err = &fullError{err}
-		e.Hint = "free some: every start writes a few KiB, also where only gets are to be served"
+		e.Err = &fullError{err: err}
+		e.Hint = "free some on the disk of this directory, or move it to a larger one: every start writes, also where only gets are to be served"
 	case errors.Is(err, syscall.EROFS):
 		e.Err = fmt.Errorf("%w: %w", ErrReadOnlyDisk, err)
 	case errors.Is(err, syscall.ENOTDIR):

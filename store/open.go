@@ -105,6 +105,7 @@ func Open(ctx context.Context, c Config) (_ *Store, err error) {
 	defer func() {
 		if err != nil {
 			err = openFault(c.Dir, errors.Join(err, s.abandon()))
+			tellSpace(c, err)
 		}
 	}()
 	if c.Mode == Cache {

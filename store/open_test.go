@@ -125,8 +125,16 @@ func TestOpenRefuses(t *testing.T) {
 			fs: func(t *testing.T) vfs.FS { return failing(made(t, 4), under(errorfs.OpCreate), fs.ErrPermission) }},
 		{name: "a read-only disk", want: ErrReadOnlyDisk,
 			fs: func(t *testing.T) vfs.FS { return failing(made(t, 4), under(errorfs.OpCreate), syscall.EROFS) }},
-		{name: "a full disk", want: ErrNoSpace, text: "free some: every start writes",
+		{name: "a full disk", want: ErrNoSpace, text: "free some on the disk of this directory, or move it to a larger one: every start writes",
 			fs: func(t *testing.T) vfs.FS { return failing(made(t, 4), under(errorfs.OpCreate), syscall.ENOSPC) }},
+		{name: "a full disk that says what is free", want: ErrNoSpace, text: "no disk space left: 12 KiB are free, a start needs about 1224 KiB: ",
+			fs: func(t *testing.T) vfs.FS {
+				fsys := made(t, 4)
+				writeText(t, fsys, "/store/data/999999.log", strings.Repeat("x", 200<<10)) // to be replayed
+				d := &fakeDisk{FS: failing(fsys, under(errorfs.OpCreate), syscall.ENOSPC)}
+				d.avail.Store(12 << 10)
+				return d
+			}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := testConfig(tc.fs(t))
