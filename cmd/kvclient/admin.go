@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/internal/config"
 	"github.com/rdmakv/rdmakv/internal/doctor"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
@@ -26,11 +27,6 @@ func (a *app) adminCmd() *cobra.Command {
 		Long: `admin asks nodes for what only an operator may: it needs the admin right, which
 the main secret has. Answers come by node; exit code 1 if one of them has not
 done it, or has not said so, and the text says which.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cmd.SetOut(a.stderr)
-			_ = cmd.Help()
-			return usagef("admin needs one of: rotate-rkeys, revoke, allow, tenants, limits, gossip-keys")
-		},
 	}
 	cmd.AddCommand(a.adminRotateCmd(), a.adminKeysCmd())
 	for _, c := range []struct {
@@ -282,7 +278,7 @@ here keys are called by their digests.
 
 To change keys: write the new one as a second line into gossip.key_file on every
 node; reload; use its digest; take the old line out on every node; reload again.`,
-		ValidArgs: []string{"list", "reload", "use", "remove"},
+		ValidArgs: keysWords(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := keysRequest(args)
 			if err != nil {
@@ -311,5 +307,12 @@ func keysRequest(args []string) (string, error) {
 		}
 		return args[0] + " " + args[1], nil
 	}
-	return "", usagef("gossip-keys needs one of: list, reload, use DIGEST, remove DIGEST")
+	hint := ""
+	if n := config.Nearest(args[0], keysWords()); n != "" && n != args[0] {
+		hint = fmt.Sprintf("; did you mean %q?", n)
+	}
+	return "", usagef("gossip-keys needs one of: list, reload, use DIGEST, remove DIGEST%s", hint)
 }
+
+// keysWords are the words that gossip-keys takes.
+func keysWords() []string { return []string{"list", "reload", "use", "remove"} }

@@ -101,9 +101,14 @@ func (a *app) run(ctx context.Context, args []string) int {
 	return exitError
 }
 
-// complain writes an error, each of its lines with the program's name.
+// complain writes an error, each of its lines with the program's name but for
+// those of a list.
 func (a *app) complain(err error) {
 	for line := range strings.SplitSeq(a.explain(err), "\n") {
+		if strings.HasPrefix(line, "  ") {
+			fmt.Fprintln(a.stderr, line)
+			continue
+		}
 		fmt.Fprintf(a.stderr, "kvclient: %s\n", line)
 	}
 }
@@ -119,14 +124,9 @@ part in it. Everything else is a message to the server.
 
 Exit codes: 0 done (found), 1 error, 2 wrong usage, 3 key not found, 130
 interrupted (Ctrl-C).`,
-		Version:       version.Of("kvclient").String(),
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cmd.SetOut(a.stderr)
-			_ = cmd.Help()
-			return usagef("no command given")
-		},
+		Version:           version.Of("kvclient").String(),
+		SilenceErrors:     true,
+		SilenceUsage:      true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.prepare(cmd) },
 	}
 	flags := root.PersistentFlags()
@@ -139,24 +139,10 @@ interrupted (Ctrl-C).`,
 		a.incrCmd(), a.touchCmd(), a.batchCmd(), a.watchCmd(), a.importCmd(), a.exportCmd(),
 		a.statsCmd(), a.pingCmd(), a.waitCmd(), a.versionCmd(), a.inspectCmd(), a.benchCmd(), a.fabricCmd(), a.doctorCmd(), a.clusterCmd(), a.adminCmd())
 	root.InitDefaultCompletionCmd()
-	strictCompletion(root)
 	usage.Words(root)
 	usage.Complete(root)
 	root.SetVersionTemplate("{{.Version}}\n")
 	return root
-}
-
-// strictCompletion makes "completion SHELL" refuse a shell that there is no
-// completion for; as cobra makes the command, it prints its help and succeeds.
-func strictCompletion(root *cobra.Command) {
-	for _, c := range root.Commands() {
-		if c.Name() == "completion" {
-			c.Args = cobra.ArbitraryArgs
-			c.RunE = func(_ *cobra.Command, args []string) error {
-				return usagef("completion %q: want one of bash, zsh, fish, powershell", args)
-			}
-		}
-	}
 }
 
 // prepare runs before each command: it checks what all of them share and
@@ -164,9 +150,6 @@ func strictCompletion(root *cobra.Command) {
 func (a *app) prepare(cmd *cobra.Command) error {
 	if err := a.checkOutput(cmd); err != nil {
 		return err
-	}
-	if !cmd.HasParent() {
-		return nil // no command was given, which is all there is to say
 	}
 	for c := cmd; c != nil; c = c.Parent() {
 		if n := c.Name(); n == "completion" || n == "version" || strings.HasPrefix(n, "__complete") {

@@ -23,11 +23,6 @@ func (a *app) clusterCmd() *cobra.Command {
 node owns which shard; status shows them, check says whether all is as it
 should be. Any node of the cluster can be --server; init and status need the
 admin right, which the main secret has.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cmd.SetOut(a.stderr)
-			_ = cmd.Help()
-			return usagef("cluster needs one of: init, status, check")
-		},
 	}
 	cmd.AddCommand(a.clusterInitCmd(), a.clusterStatusCmd(), a.clusterCheckCmd())
 	for _, c := range []struct{ use, short string }{

@@ -18,11 +18,6 @@ func (a *app) fabricCmd() *cobra.Command {
 		Short: "look at the RDMA devices of this machine, and measure them",
 		Long: `fabric answers the questions that come before the store: which RDMA devices
 does this machine have, are they fit for use, and how fast are they.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cmd.SetOut(a.stderr)
-			_ = cmd.Help()
-			return usagef("fabric needs one of: devices, perf")
-		},
 	}
 	cmd.AddCommand(a.fabricDevicesCmd(), a.fabricPerfCmd())
 	return cmd

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/rdma"
 )
@@ -98,6 +100,61 @@ func TestWrongUses(t *testing.T) {
 		if want := "kvclient: " + fill.Replace(c.want) + "\n"; code != c.code || stderr.String() != want || stdout.Len() > 0 {
 			t.Errorf("%s: exit code %d, want %d\n got %swant %s%s", c.line, code, c.code, &stderr, want, &stdout)
 		}
+	}
+}
+
+// TestMissingCommand: a command that only has commands below it says that one is
+// missing, lists them, one a line, and knows what a mistyped one may have meant.
+func TestMissingCommand(t *testing.T) {
+	groups := 0
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		if !c.HasSubCommands() {
+			return
+		}
+		groups++
+		_, path, _ := strings.Cut(c.CommandPath(), " ")
+		run := func(args ...string) (int, []string) {
+			var stdout, stderr bytes.Buffer
+			a := &app{stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr, env: []string{"HOME=/nonexistent", "RDMAKV_SERVERS=no address"}}
+			code := a.run(t.Context(), append(strings.Fields(path), args...))
+			if stdout.Len() > 0 {
+				t.Errorf("%s %q: %s", c.CommandPath(), args, &stdout)
+			}
+			return code, strings.Split(strings.TrimSuffix(stderr.String(), "\n"), "\n")
+		}
+		code, lines := run()
+		want := "kvclient: a command is missing; " + c.CommandPath() + " --help tells more, the commands are"
+		if path != "" {
+			want = strings.Replace(want, "a command", path+": a command", 1)
+		}
+		if code != exitUsage || lines[0] != want {
+			t.Errorf("%s: exit code %d\n got %s\nwant %s", c.CommandPath(), code, lines[0], want)
+		}
+		var subs []*cobra.Command
+		for _, sub := range c.Commands() {
+			if sub.IsAvailableCommand() {
+				subs = append(subs, sub)
+			}
+			walk(sub)
+		}
+		if len(lines) != len(subs)+1 {
+			t.Errorf("%s: %d lines for %d commands", c.CommandPath(), len(lines), len(subs))
+			return
+		}
+		for i, sub := range subs {
+			if !strings.HasPrefix(lines[i+1], "  "+sub.Use+" ") || !strings.HasSuffix(lines[i+1], "  "+sub.Short) {
+				t.Errorf("%s: %q for %s", c.CommandPath(), lines[i+1], sub.Use)
+			}
+		}
+		typo := subs[0].Name() + "z"
+		if code, lines = run(typo); code != exitUsage || len(lines) != 1 || !strings.Contains(lines[0], fmt.Sprintf("unknown command %q; did you mean %q?", typo, subs[0].Name())) {
+			t.Errorf("%s %s: exit code %d, %q", c.CommandPath(), typo, code, lines)
+		}
+	}
+	walk((&app{stderr: new(bytes.Buffer)}).root())
+	if groups != 5 {
+		t.Errorf("%d commands have commands below them, want kvclient, admin, cluster, fabric, completion", groups)
 	}
 }
 

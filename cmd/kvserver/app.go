@@ -75,6 +75,10 @@ func (a *app) run(ctx context.Context, args []string) int {
 		return exitOK
 	}
 	for _, line := range distinctLines(err.Error()) {
+		if strings.HasPrefix(line, "  ") { // of a list
+			fmt.Fprintln(a.stderr, line)
+			continue
+		}
 		fmt.Fprintf(a.stderr, "kvserver: %s\n", line)
 	}
 	var usage *usageError
@@ -140,24 +144,10 @@ everything acknowledged is there at the next start.`,
 		a.restoreCmd(),
 	)
 	root.InitDefaultCompletionCmd()
-	strictCompletion(root)
 	usage.Words(root)
 	usage.Complete(root)
 	root.SetVersionTemplate("{{.Version}}\n")
 	return root
-}
-
-// strictCompletion makes "completion SHELL" refuse a shell that there is no
-// completion for; as cobra makes the command, it prints its help and succeeds.
-func strictCompletion(root *cobra.Command) {
-	for _, c := range root.Commands() {
-		if c.Name() == "completion" {
-			c.Args = cobra.ArbitraryArgs
-			c.RunE = func(_ *cobra.Command, args []string) error {
-				return usagef("completion %q: want one of bash, zsh, fish, powershell", args)
-			}
-		}
-	}
 }
 
 // prepare runs before each command and loads the configuration.

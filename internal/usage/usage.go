@@ -17,15 +17,20 @@ import (
 )
 
 // Words gives every command of a tree our words for wrong arguments, flags and
-// commands. A command that has checks of its own for the number of its arguments
+// commands. A command that only has commands below it says which, in lines that
+// begin with two spaces, when none is given. A command that has checks of its own for the number of its arguments
 // (cobra.ArbitraryArgs says so) keeps them.
 func Words(root *cobra.Command) {
 	root.SetFlagErrorFunc(flagError)
 	var walk func(*cobra.Command)
 	walk = func(c *cobra.Command) {
 		switch {
-		case c.HasSubCommands() && c.Name() != "completion":
+		case c.HasSubCommands():
 			c.Args = noSuchCommand
+			if !c.Runnable() {
+				// Cobra checks the arguments of what runs only.
+				c.Args, c.RunE = noSuchOrNone, noCommand
+			}
 		case c.Args == nil:
 			c.Args = arguments
 		}
@@ -92,13 +97,43 @@ func line(cmd *cobra.Command) string {
 	return strings.TrimSuffix(cmd.UseLine(), " [flags]") + " [flags]"
 }
 
-// noSuchCommand is for commands that only have commands below them: whatever
-// stands there is none of those.
+// noSuchCommand is for commands with commands below them: whatever stands there
+// is none of those.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return nil // the command itself knows what to say
+		return nil // the command does something itself
 	}
 	return fmt.Errorf("unknown command %s%s; %s --help lists the commands", quote(args[0]), meant(Suggest(cmd, args[0])), cmd.CommandPath())
+}
+
+// noSuchOrNone is noSuchCommand for those that do nothing themselves.
+func noSuchOrNone(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return noCommand(cmd, args)
+	}
+	return noSuchCommand(cmd, args)
+}
+
+// noCommand says that a command is missing, and lists those that there are, one a line.
+func noCommand(cmd *cobra.Command, _ []string) error {
+	var b strings.Builder
+	what := "a command is missing"
+	if cmd.HasParent() {
+		what = path(cmd) + ": " + what
+	}
+	fmt.Fprintf(&b, "%s; %s --help tells more, the commands are", what, cmd.CommandPath())
+	wide := 0
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			wide = max(wide, len(c.Use))
+		}
+	}
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			fmt.Fprintf(&b, "\n  %-*s  %s", wide, c.Use, c.Short)
+		}
+	}
+	return errors.New(b.String())
 }
 
 // Suggest returns the commands below cmd that a word may have meant. A word that

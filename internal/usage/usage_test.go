@@ -17,7 +17,9 @@ func tree() *cobra.Command {
 	one.Flags().Bool("switch", false, "whether")
 	group := &cobra.Command{Use: "group", RunE: run}
 	group.AddCommand(&cobra.Command{Use: "many A...", RunE: run}, &cobra.Command{Use: "none", RunE: run, SuggestFor: []string{"nothing"}})
-	root.AddCommand(one, group, &cobra.Command{Use: "any [A...]", RunE: run}, &cobra.Command{Use: "own", Args: cobra.ArbitraryArgs, RunE: run})
+	set := &cobra.Command{Use: "set"}
+	set.AddCommand(&cobra.Command{Use: "a X", Short: "do a", RunE: run}, &cobra.Command{Use: "longer", Short: "do more", RunE: run}, &cobra.Command{Use: "not", Hidden: true, RunE: run})
+	root.AddCommand(one, group, set, &cobra.Command{Use: "any [A...]", RunE: run}, &cobra.Command{Use: "own", Args: cobra.ArbitraryArgs, RunE: run})
 	root.SetOut(io.Discard)
 	root.SetErr(io.Discard)
 	Words(root)
@@ -33,6 +35,8 @@ func TestWords(t *testing.T) {
 		"group none a":                        `group none takes no arguments, and "a" is one (usage: prog group none [flags])`,
 		"noe":                                 `unknown command "noe"; did you mean "one"?; prog --help lists the commands`,
 		"group nothing":                       `unknown command "nothing"; did you mean "none"?; prog group --help lists the commands`,
+		"set":                                 "set: a command is missing; prog set --help tells more, the commands are\n  a X     do a\n  longer  do more",
+		"set lnoger":                          `unknown command "lnoger"; did you mean "longer"?; prog set --help lists the commands`,
 		"something":                           `unknown command "something"; prog --help lists the commands`,
 		"one a --nubmer 3":                    `unknown flag "--nubmer"; did you mean --number?; prog one --help lists the flags`,
 		"one a -x":                            `unknown flag "-x"; prog one --help lists the flags`,
