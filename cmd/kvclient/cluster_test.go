@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -184,7 +186,7 @@ func TestOperatorUsage(t *testing.T) {
 		line, want string
 		code       int
 	}{
-		{"cluster", "needs one of: init", exitUsage},
+		{"cluster", "cluster: a command is missing", exitUsage},
 		{"cluster init", "NODE[:WEIGHT] is missing", exitUsage},
 		{"cluster init kv1:0", "every node is left out", exitUsage},
 		{"cluster init kv1:x", "number from 0 (leave it out) to", exitUsage},
@@ -193,12 +195,13 @@ func TestOperatorUsage(t *testing.T) {
 		{"cluster add kv4", "not possible yet", exitError},
 		{"cluster remove kv4", "kvserver backup", exitError},
 		{"cluster move 3 kv4", "Offline", exitError},
-		{"admin", "needs one of: rotate-rkeys", exitUsage},
+		{"admin", "admin: a command is missing", exitUsage},
 		{"admin revoke", "TENANT is missing", exitUsage},
 		{"admin gossip-keys", "needs one of: list", exitUsage},
 		{"admin gossip-keys add " + key, "travels neither", exitUsage},
 		{"admin gossip-keys use " + key, "wants a digest", exitUsage},
 		{"admin gossip-keys use", "needs one of", exitUsage},
+		{"admin gossip-keys relaod", `did you mean "reload"?`, exitUsage},
 		{"doctor --role both", "--role is", exitUsage},
 		{"doctor -o xml", "--output is", exitUsage},
 	} {
@@ -241,6 +244,49 @@ func TestDoctorFindsConfig(t *testing.T) {
 		}
 		if code != want || r.Good != c.good || r.First != c.code || c.role != "" && r.Role != c.role || strings.Contains(stdout, "=short") {
 			t.Errorf("%s: exit code %d, %+v", c.line, code, r)
+		}
+	}
+}
+
+// TestDoctorFindsWeakSecrets: a secret that a person has thought of is a warning
+// that names whose it is, and does not show it; a random one is none.
+func TestDoctorFindsWeakSecrets(t *testing.T) {
+	const phrase, random = "correct horse battery staple", "Zk3v0mYwqT8xJ1nR5uLhC7dPgE2sBaQf"
+	dir := t.TempDir()
+	file := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	file("alice.secret", phrase, 0o600)
+	file("bob.secret", random, 0o600)
+	tenants := file("tenants.yaml", "tenants:\n- name: alice\n  secret_file: alice.secret\n- name: bob\n  secret_file: bob.secret\n", 0o644)
+	node := "doctor --admin-listen= --listen 127.0.0.1:0 --data-dir " + filepath.Join(dir, "data") + " --tenants-file " + tenants
+	for _, c := range []struct {
+		line string
+		env  []string
+		want []string
+	}{
+		{"doctor --role client --server 127.0.0.1:1", []string{"RDMAKV_SECRET=" + phrase}, []string{"RDMAKV_SECRET"}},
+		{"doctor --role client --server 127.0.0.1:1", []string{"RDMAKV_SECRET=" + random}, nil},
+		{"doctor --role client --server 127.0.0.1:1 --secret-file " + file("main.secret", phrase, 0o600), nil, []string{"secret_file"}},
+		{node, []string{"RDMAKV_SECRET=" + random}, []string{"tenant alice"}},
+	} {
+		_, stdout, stderr := operator(t, c.line+" -o json", c.env...)
+		var r doctor.Report
+		if err := json.Unmarshal([]byte(stdout), &r); err != nil {
+			t.Fatalf("%s: %v: %s%s", c.line, err, stdout, stderr)
+		}
+		var got []string
+		for _, s := range r.Steps {
+			if s.Code == doctor.CodeWeakSecret && s.Level == doctor.Warn {
+				got = append(got, s.Subject)
+			}
+		}
+		if !slices.Equal(got, c.want) || strings.Contains(stdout+stderr, phrase) {
+			t.Errorf("%s: weak are %q, want %q; the phrase shows: %v", c.line, got, c.want, strings.Contains(stdout+stderr, phrase))
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/internal/config"
 	"github.com/rdmakv/rdmakv/internal/doctor"
+	"github.com/rdmakv/rdmakv/internal/secret"
 	"github.com/rdmakv/rdmakv/internal/usage"
 )
 
@@ -181,9 +182,25 @@ func (a *app) settingsOf(ctx context.Context, l *config.Loaded, node bool, args 
 		MemoryLimit: uint64(l.MemoryLimit), RegionSize: uint64(l.RegionSize), IndexRegion: uint64(l.IndexRegionSize), HugePages: l.HugePages,
 		Gossip: l.Gossip.Bind, Advertise: l.Gossip.Advertise, Join: l.Gossip.Join, Cluster: l.ClusterName(),
 	}
-	_, secretErr := l.Secret()
+	main, secretErr := l.Secret()
 	s.NoSession = secretErr
-	_, tenantsErr := l.Tenants(a.env)
+	if len(main) > 0 && secret.New(main).Weak() {
+		whose := "secret_file"
+		if l.SecretFile == "" {
+			whose = config.EnvSecret
+		}
+		s.WeakSecrets = append(s.WeakSecrets, whose)
+	}
+	var tenants []config.Tenant
+	var tenantsErr error
+	if node {
+		tenants, tenantsErr = l.Tenants(a.env)
+	}
+	for _, t := range tenants {
+		if secret.New(t.Secret()).Weak() {
+			s.WeakSecrets = append(s.WeakSecrets, "tenant "+t.Name)
+		}
+	}
 	keys, keysErr := l.GossipKeys()
 	s.GossipKeys, s.NoGossip = keys, keysErr
 	for _, f := range []struct {

@@ -6,6 +6,7 @@ const (
 	CodeConfig        = "config"          // the configuration itself is wrong
 	CodeKeyFile       = "key-file"        // a key file is missing, unreadable, malformed
 	CodeKeyMode       = "key-mode"        // others may read a key file
+	CodeWeakSecret    = "weak-secret"     // a secret can be guessed
 	CodeTLS           = "tls"             // certificates that are not believed
 	CodeOpenFiles     = "open-files"      // fewer descriptors than sessions
 	CodeModule        = "module-missing"  // a kernel module is not loaded

@@ -40,6 +40,7 @@ type Settings struct {
 	GIDIndex     int    // -1: chosen by address
 	PathMTU      int    // 0: the port's
 	Files        []KeyFile
+	WeakSecrets  []string // whose secrets look as if a person had thought of them: names of keys, variables, tenants
 	TLS          TLS
 	Ways         []Way // which fabrics are used, and why others are not
 

@@ -36,6 +36,10 @@ func (e *exam) keyFiles() {
 			e.ok(f.Key, f.Path, "there, mode %04o, of the right form", st.Mode().Perm())
 		}
 	}
+	for _, whose := range e.set.WeakSecrets {
+		e.bad(Warn, "secret", whose, CodeWeakSecret, "make a random one on every machine that has it: (umask 077; head -c 32 /dev/urandom | base64 >FILE)",
+			"it looks like words or has too few different characters: who has seen one connection request can try out guesses on a machine of his own, a billion a second")
+	}
 }
 
 // ways says which fabrics are used for each address, and finds those that are

@@ -167,6 +167,7 @@ func TestBrokenMachines(t *testing.T) {
 		text  string // in what is said, or what helps
 	}{
 		{"wrong device name", func(r *rig) { r.set.Devices = []string{"mlx5_9"} }, CodeDeviceName, Fail, "this kernel has mlx5_0"},
+		{"a secret that can be guessed", func(r *rig) { r.set.WeakSecrets = []string{"tenant alice"} }, CodeWeakSecret, Warn, "head -c 32 /dev/urandom"},
 		{"no device", func(r *rig) { r.remove("sys/class/infiniband") }, CodeNoDevice, Fail, "rdma link add rxe0"},
 		{"module missing", func(r *rig) { r.remove("sys/module/rdma_ucm") }, CodeModule, Fail, "modprobe rdma_ucm"},
 		{"library missing", func(r *rig) {

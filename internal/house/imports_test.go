@@ -53,7 +53,7 @@ var allowed = []struct {
 	others []string
 }{
 	{"cmd/kvserver", []string{"internal/server", "internal/inspect", "internal/config", "internal/machine", "internal/memory", "internal/secret", "internal/usage", "internal/version", "rdma/..."}},
-	{"cmd/kvclient", []string{"client", "internal/chart", "internal/load/...", "internal/cluster", "internal/config", "internal/doctor", "internal/machine", "internal/memory", "internal/perf", "internal/usage", "internal/version", "internal/wire", "rdma/...", "store/layout"}},
+	{"cmd/kvclient", []string{"client", "internal/chart", "internal/load/...", "internal/cluster", "internal/config", "internal/doctor", "internal/machine", "internal/memory", "internal/perf", "internal/secret", "internal/usage", "internal/version", "internal/wire", "rdma/...", "store/layout"}},
 	{"demo", []string{"client", "rdma/...", "test/node"}},
 	{"examples/...", []string{"client", "rdma/...", "examples/internal/...", "internal/memory"}},
 	{"test/...", []string{"..."}},
