@@ -160,6 +160,8 @@ func (srv *Server) rotate(ctx context.Context) {
 // is added meanwhile has a fresh rkey.
 func (srv *Server) renewAll(ctx context.Context) (renewed int, err error) {
 	left := srv.store.View().Regions
+	// Regions may have come or gone since the rotation was asked for.
+	srv.regions.rotation.note(func(st *RotationStat) { st.Regions = len(left) })
 	most := max(1, min(waveRegions, len(left)/waveShare))
 	for len(left) > 0 {
 		var wave []uint32

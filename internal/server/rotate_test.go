@@ -420,3 +420,15 @@ func TestRetiredRegion(t *testing.T) {
 		}
 	}
 }
+
+// TestRotationCountsItsRegions: regions that come between the order for a rotation
+// and its begin are among those that the status counts.
+func TestRotationCountsItsRegions(t *testing.T) {
+	srv := startServer(t, nil)
+	put(t, srv.store, "key", "value")
+	srv.regions.rotation.note(func(st *RotationStat) { st.Regions = 0 }) // as many as there were when it was asked for
+	renewed, err := srv.renewAll(t.Context())
+	if st := srv.rotationStat(); err != nil || renewed == 0 || st.Renewed != renewed || st.Regions != renewed {
+		t.Errorf("%d regions, %v; the status says %d of %d", renewed, err, st.Renewed, st.Regions)
+	}
+}
