@@ -81,7 +81,7 @@ func TestNodeStatus(t *testing.T) {
 	})
 	for _, want := range []string{
 		`rdmakv_cluster_members{state="alive"} 2`, `rdmakv_cluster_map_info{cluster="red",digest="` + hex64(m.Digest()) + `",node="a",state="committed",version="1"} 1`,
-		`rdmakv_cluster_shards_owned 2`, `rdmakv_gossip_total{name="wrong_key"} 0`,
+		`rdmakv_cluster_shards_owned 2`, `rdmakv_gossip_wrong_key_total 0`,
 	} {
 		eventually(t, "metrics have "+want, func() bool {
 			_, text := httpGet(t, nodes[0], "/metrics")

@@ -64,8 +64,6 @@ var (
 	descTouches   = newDesc("touches_reported_total", "Keys that clients reported as read one-sidedly.")
 	descDamages   = newDesc("damage_reported_total", "Places that clients reported as damaged.")
 	descPolls     = newDesc("watches_waiting", "Watches that wait for events.")
-	descWatch     = newDesc("watch", "Counters and gauges of the events kept for watches, by name.", "name")
-	descStore     = newDesc("store", "Counters and gauges of the store, by name.", "name")
 	descGoroutine = newDesc("goroutines", "Goroutines.")
 	descBuild     = newDesc("build_info", "1, with the release of this program as labels.", "program", "version", "revision", "go")
 	descSpaces    = newDesc("spaces", "Spaces of tenants, by state.", "state")
@@ -154,12 +152,9 @@ func (c collector) server(out sink) {
 		out.gauge(descFabric, 1, d.attr.Fabric, d.dev.Name(), boolText(d.shared))
 		out.gauge(descOpen, float64(d.opens.Load()), d.attr.Fabric, d.dev.Name())
 	}
-	for name, v := range watchNumbers(srv.store.WatchStats()) {
-		out.gauge(descWatch, v, name)
-	}
-	for name, v := range storeNumbers(srv.store.Stats()) {
-		out.gauge(descStore, v, name)
-	}
+	watches, stats := srv.store.WatchStats(), srv.store.Stats()
+	numbers(out, watchNumbers, &watches)
+	numbers(out, storeNumbers, &stats)
 }
 
 // requests shows counters and latencies per request type; types never seen

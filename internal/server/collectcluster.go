@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/membership"
 )
 
 // What metrics tell about the cluster, as this node sees it.
@@ -13,8 +14,6 @@ var (
 	descMap       = newDesc("cluster_map_info", "1 for the shard map that this node has; state is none, prepared or committed.", "cluster", "node", "state", "version", "digest")
 	descOwned     = newDesc("cluster_shards_owned", "Shards that are this node's.")
 	descMapsOther = newDesc("cluster_members_with_another_map", "Live nodes that have another shard map than this one, or none.")
-	descGossip    = newDesc("gossip_total", "Counters of gossip, by name.", "name")
-	descGossipNow = newDesc("gossip", "Gauges of gossip, by name.", "name")
 	descConflicts = newDesc("cluster_conflicts", "Node ids that two processes had when they were looked at last, as this node knows: proved by the cluster's secret, or claimed without.", "proof")
 	descStoodDown = newDesc("cluster_stood_down", "1 once this node serves no more because another process is this node, or its disk is older than what the cluster has seen.")
 	descSeeds     = newDesc("gossip_seeds_unreached", "Seeds (gossip.join) that did not answer at the last attempt.")
@@ -45,14 +44,6 @@ func (c collector) cluster(out sink) {
 	}
 	out.gauge(descMapsOther, float64(others))
 	out.gauge(descSeeds, float64(len(s.JoinErrors)))
-	for name, v := range map[string]uint64{
-		"adverts_made": s.AdvertsMade, "adverts_new": s.AdvertsNew, "adverts_old": s.AdvertsOld, "adverts_gap": s.AdvertsGap,
-		"refuted": s.Refuted, "tables_asked": s.TablesAsked, "tables_got": s.TablesGot, "tables_given": s.TablesGiven, "parts_sent": s.PartsSent,
-		"malformed": s.Malformed, "dropped": s.Dropped, "wrong_key": s.WrongKey, "wrong_cluster": s.WrongCluster,
-		"not_allowed": s.NotAllowed, "busy": s.Busy, "conflicts": s.Conflicts, "unproved": s.Unproved,
-	} {
-		out.counter(descGossip, float64(v), name)
-	}
 	proved := 0
 	for _, x := range s.Open {
 		if x.Proved {
@@ -66,7 +57,30 @@ func (c collector) cluster(out sink) {
 		stood = 1
 	}
 	out.gauge(descStoodDown, stood)
-	for name, v := range map[string]int{"health": s.Health, "tables": s.Tables, "table_bytes": s.TableBytes, "queued": s.Queued} {
-		out.gauge(descGossipNow, float64(v), name)
-	}
+	numbers(out, gossipNumbers, &s)
+}
+
+// The counters and gauges of gossip.
+var gossipNumbers = []numberOf[membership.Stats]{
+	gaugeOf("gossip_health_score", "0 is well; above it the node suspects itself of being slow.", func(s *membership.Stats) int { return s.Health }),
+	gaugeOf("gossip_tables", "Region tables held of other nodes.", func(s *membership.Stats) int { return s.Tables }),
+	gaugeOf("gossip_table_bytes", "What those take.", func(s *membership.Stats) int { return s.TableBytes }),
+	gaugeOf("gossip_queued_messages", "Broadcasts that wait to be sent.", func(s *membership.Stats) int { return s.Queued }),
+	countOf("gossip_adverts_made_total", "Adverts of this node.", func(s *membership.Stats) uint64 { return s.AdvertsMade }),
+	countOf("gossip_adverts_new_total", "Adverts of others that were new and passed on.", func(s *membership.Stats) uint64 { return s.AdvertsNew }),
+	countOf("gossip_adverts_old_total", "Adverts of others that were known before.", func(s *membership.Stats) uint64 { return s.AdvertsOld }),
+	countOf("gossip_adverts_gap_total", "New adverts that did not lead on from what this node had.", func(s *membership.Stats) uint64 { return s.AdvertsGap }),
+	countOf("gossip_refuted_total", "Adverts about this node that it never made.", func(s *membership.Stats) uint64 { return s.Refuted }),
+	countOf("gossip_tables_asked_total", "Region tables asked for.", func(s *membership.Stats) uint64 { return s.TablesAsked }),
+	countOf("gossip_tables_got_total", "Region tables received.", func(s *membership.Stats) uint64 { return s.TablesGot }),
+	countOf("gossip_tables_given_total", "Region tables given to others.", func(s *membership.Stats) uint64 { return s.TablesGiven }),
+	countOf("gossip_parts_sent_total", "Parts of region tables sent.", func(s *membership.Stats) uint64 { return s.PartsSent }),
+	countOf("gossip_malformed_total", "Messages that broke a rule.", func(s *membership.Stats) uint64 { return s.Malformed }),
+	countOf("gossip_dropped_total", "Messages for which there was no room.", func(s *membership.Stats) uint64 { return s.Dropped }),
+	countOf("gossip_wrong_key_total", "Gossip turned away because its key is another.", func(s *membership.Stats) uint64 { return s.WrongKey }),
+	countOf("gossip_wrong_cluster_total", "Gossip turned away because its cluster is another.", func(s *membership.Stats) uint64 { return s.WrongCluster }),
+	countOf("gossip_not_allowed_total", "Gossip turned away because gossip.allow has not its source.", func(s *membership.Stats) uint64 { return s.NotAllowed }),
+	countOf("gossip_busy_total", "Gossip turned away because too many streams were open.", func(s *membership.Stats) uint64 { return s.Busy }),
+	countOf("gossip_conflicts_total", "Messages about two nodes with one id.", func(s *membership.Stats) uint64 { return s.Conflicts }),
+	countOf("gossip_unproved_total", "Claims and statements that the cluster's secret does not bear out.", func(s *membership.Stats) uint64 { return s.Unproved }),
 }

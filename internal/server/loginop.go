@@ -122,7 +122,7 @@ func (srv *Server) Limits() []LimitStat {
 	return []LimitStat{
 		{limitSetups.String(), int64(c.MaxUnauthenticated), int64(setups), hit(limitSetups)},
 		{limitHostSetups.String(), int64(c.MaxSetupsPerHost), int64(hostSetups), hit(limitHostSetups)},
-		{"setup_milliseconds", int64(c.SetupTimeout / time.Millisecond), 0, root.met.ends[causeSetup].Load()},
+		{limitSetupTime, int64(c.SetupTimeout / time.Millisecond), 0, root.met.ends[causeSetup].Load()},
 		{limitSessions.String(), int64(min(c.MaxSessions, c.MaxConnections)), int64(setups + opens), hit(limitSessions)},
 		{limitHostSessions.String(), int64(c.MaxSessionsPerHost), int64(hostOpens), hit(limitHostSessions)},
 		{limitLoginSessions.String(), 0, 0, hit(limitLoginSessions)},

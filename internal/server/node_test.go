@@ -290,7 +290,7 @@ func TestAdminPort(t *testing.T) {
 		`rdmakv_request_seconds_count{type="Put"} 1`,
 		`rdmakv_sessions{state="open"} 1`,
 		`rdmakv_build_info{go="go`, `program="kvserver",revision=`, `rdmakv_ready 1`, `rdmakv_filled 1`, `rdmakv_handlers_blocked 0`,
-		`rdmakv_store{name="published"} 1`, `rdmakv_store{name="pebble_disk_bytes"}`,
+		`rdmakv_store_published_writes_total 1`, `rdmakv_pebble_disk_bytes`,
 		`rdmakv_fabric_info{device="iwarp0",fabric="iwarp",shared_receives="off"} 1`,
 		`rdmakv_credits 8`, `rdmakv_registered_bytes`, `go_goroutines`,
 	} {

@@ -287,11 +287,6 @@ func TestNames(t *testing.T) {
 			t.Errorf("cause %d has no name", c)
 		}
 	}
-	for in, want := range map[string]string{"Keys": "keys", "L0Files": "l0_files", "WALBytes": "wal_bytes", "FromDisk": "from_disk", "ShardsFilled": "shards_filled"} {
-		if got := snake(in); got != want {
-			t.Errorf("snake(%q) = %q, want %q", in, got, want)
-		}
-	}
 	for _, err := range []error{rdma.ErrPeerGone, rdma.ErrAccess, rdma.ErrReceiverNotReady, rdma.ErrProtocol} {
 		if causeOf(err) == causeNone {
 			t.Errorf("%v has no cause", err)

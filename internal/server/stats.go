@@ -2,9 +2,7 @@ package server
 
 import (
 	"encoding/json"
-	"reflect"
 	"runtime"
-	"time"
 
 	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/internal/wire"
@@ -207,56 +205,4 @@ func (srv *Server) statsJSON(l *login) ([]byte, error) {
 		st.Spaces = nil
 	}
 	return json.Marshal(st)
-}
-
-// storeNumbers flattens the store's numbers to metric names, so that a number
-// that the store learns to count appears here by itself.
-func storeNumbers(st store.Stats) map[string]float64 {
-	out := make(map[string]float64)
-	flatten(out, "", reflect.ValueOf(st))
-	return out
-}
-
-// watchNumbers does the same for the events.
-func watchNumbers(st store.WatchStats) map[string]float64 {
-	out := make(map[string]float64)
-	flatten(out, "", reflect.ValueOf(st))
-	return out
-}
-
-func flatten(out map[string]float64, prefix string, v reflect.Value) {
-	for i := range v.NumField() {
-		name := prefix + snake(v.Type().Field(i).Name)
-		switch f := v.Field(i); {
-		case f.Type() == reflect.TypeFor[time.Time]():
-			if t := f.Interface().(time.Time); !t.IsZero() {
-				out[name] = float64(t.UnixMicro()) / 1e6 // seconds since 1970
-			}
-		case f.Kind() == reflect.Struct:
-			flatten(out, name+"_", f)
-		case f.CanUint():
-			out[name] = float64(f.Uint())
-		case f.CanInt():
-			out[name] = float64(f.Int())
-		case f.Kind() == reflect.Bool:
-			out[name] = boolNumber(f.Bool())
-		}
-	}
-}
-
-// snake turns a Go name into a metric's: L0Files -> l0_files.
-func snake(s string) string {
-	var b []byte
-	for i := range len(s) {
-		c := s[i]
-		if c >= 'A' && c <= 'Z' {
-			lowerNext := i+1 < len(s) && s[i+1] >= 'a' && s[i+1] <= 'z'
-			if i > 0 && (s[i-1] < 'A' || s[i-1] > 'Z' || lowerNext) {
-				b = append(b, '_')
-			}
-			c += 'a' - 'A'
-		}
-		b = append(b, c)
-	}
-	return string(b)
 }

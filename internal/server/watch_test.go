@@ -262,8 +262,8 @@ func TestWatchNumbers(t *testing.T) {
 	}
 	_, text := httpGet(t, srv, "/metrics")
 	for _, line := range []string{
-		`rdmakv_watches_waiting 1`, `rdmakv_watch{name="told"} 1`, `rdmakv_writes_asked_disk_total 0`,
-		`rdmakv_touches_reported_total 0`, `rdmakv_damage_reported_total 0`, `rdmakv_store{name="evicted"} 0`, `rdmakv_store{name="promoted"} 0`,
+		`rdmakv_watches_waiting 1`, `rdmakv_watch_told_total 1`, `rdmakv_writes_asked_disk_total 0`,
+		`rdmakv_touches_reported_total 0`, `rdmakv_damage_reported_total 0`, `rdmakv_store_evicted_items_total 0`, `rdmakv_store_promoted_items_total 0`,
 	} {
 		if !strings.Contains(text, line+"\n") {
 			t.Errorf("/metrics lacks %q", line)
