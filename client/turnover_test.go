@@ -160,26 +160,51 @@ func TestTurnover(t *testing.T) {
 		return err
 	})
 	// Regions come and go with these.
-	l.run("churn", func(i int) error {
+	fill := func() error {
 		for k := range 12 {
 			key := fmt.Append(nil, "churn", k)
 			if err := puts.Put(ctx, key, value(key, 1<<20)); err != nil {
 				return err
 			}
 		}
+		return nil
+	}
+	empty := func() error {
 		for k := range 12 {
 			if _, err := puts.Delete(ctx, fmt.Append(nil, "churn", k)); err != nil {
 				return err
 			}
 		}
-		time.Sleep(700 * time.Millisecond) // longer than a lease and RegionIdle
+		return nil
+	}
+	churn := &turnoverLoad{t: t, stop: make(chan struct{})}
+	churn.run("churn", func(i int) error {
+		if err := errors.Join(fill(), empty()); err != nil {
+			return err
+		}
+		time.Sleep(700 * time.Millisecond) // longer than a lease and RegionIdle, mostly
 		return nil
 	})
 	gone := regionsGone(t, admin)
 	for range *turnovers {
 		rotateRKeys(t, admin)
 	}
+	// A machine that is slow may not get round to give a region back before it is
+	// used again. Now it has all the time that it needs; the others read on.
+	close(churn.stop)
+	churn.wg.Wait()
+	if err := fill(); err != nil {
+		t.Fatal(err)
+	}
+	gone()
+	if err := empty(); err != nil {
+		t.Fatal(err)
+	}
 	eventually(t, "a region is given back", func() bool { return gone() > 0 })
+	eventually(t, "enough was tried", func() bool {
+		k := reader.Counters()
+		return l.reads.Load() >= 100 && k.ViewRefreshes > 0 && k.OneSidedHits > 0
+	})
 	close(l.stop)
 	l.wg.Wait()
 	for name, c := range map[string]*Client{"admin": admin, "writer": writer, "reader": reader, "quiet": quiet, "puts": puts} {
@@ -188,9 +213,6 @@ func TestTurnover(t *testing.T) {
 		}
 	}
 	k := reader.Counters()
-	if l.reads.Load() < 100 || k.ViewRefreshes == 0 || k.OneSidedHits == 0 {
-		t.Errorf("%d reads, %d one-sided hits, %d views: nothing was tried", l.reads.Load(), k.OneSidedHits, k.ViewRefreshes)
-	}
 	t.Logf("%d gets, %d one-sided, %d absent, %d by SEND; %d views; %d regions gone; fallbacks %+v",
 		k.Gets, k.OneSidedHits, k.OneSidedMisses, k.SendGets, k.ViewRefreshes, gone(), k.Fallbacks)
 }

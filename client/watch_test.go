@@ -14,7 +14,7 @@ import (
 // While LeaseKeep lasts the client keeps its lease without gets; afterwards it
 // READs nothing, and the next get goes by SEND and wakes it up again.
 func TestLeaseIsKept(t *testing.T) {
-	n := startNode(t, func(cfg *server.Config) { cfg.Lease, cfg.Beat = 400*time.Millisecond, 40*time.Millisecond })
+	n := startNode(t, func(cfg *server.Config) { cfg.Lease, cfg.Beat = time.Second, 100*time.Millisecond })
 	c := n.dial(nil)
 	if err := c.Put(t.Context(), []byte("k"), []byte("v")); err != nil {
 		t.Fatal(err)
@@ -23,14 +23,16 @@ func TestLeaseIsKept(t *testing.T) {
 
 	lazy := n.dial(func(cfg *Config) { cfg.LeaseKeep = -1 })
 	s := lazy.solo.current.Load()
-	eventually(t, "the lease lapses", func() bool { return s.lease.lapsed.Load() })
-	before := lazy.Counters()
-	if v, err := lazy.Get(t.Context(), []byte("k")); err != nil || string(v) != "v" {
-		t.Fatal(v, err)
-	}
-	if after := lazy.Counters(); after.Fallbacks.NoLease != before.Fallbacks.NoLease+1 {
-		t.Errorf("%+v", after)
-	}
+	// Where the watch did not run for a whole lease it finds the session new and the
+	// lease lapsed, and renews it once more: then the get has a lease again.
+	eventually(t, "a get after the lease has lapsed goes by SEND", func() bool {
+		eventually(t, "the lease lapses", func() bool { return s.lease.lapsed.Load() })
+		before := lazy.Counters().Fallbacks.NoLease
+		if v, err := lazy.Get(t.Context(), []byte("k")); err != nil || string(v) != "v" {
+			t.Fatal(v, err)
+		}
+		return lazy.Counters().Fallbacks.NoLease == before+1
+	})
 	eventually(t, "gets are one-sided again", func() bool {
 		before := lazy.Counters().OneSidedHits
 		_, err := lazy.Get(t.Context(), []byte("k"))
@@ -58,7 +60,8 @@ func TestNewRegionsAreLearned(t *testing.T) {
 // When the server has been away for a timeout, calls do not wait for their own.
 func TestCircuitOpens(t *testing.T) {
 	n := startNode(t, nil)
-	c := n.dial(func(cfg *Config) { cfg.Timeout, cfg.DialTimeout = 100*time.Millisecond, 200*time.Millisecond })
+	timeout := max(100*time.Millisecond, 20*n.pace())
+	c := n.dial(func(cfg *Config) { cfg.Timeout, cfg.DialTimeout = timeout, 2*timeout })
 	n.stop()
 	eventually(t, "the session is lost", func() bool { return c.solo.current.Load() == nil })
 	// Whether it is open already or not, a call does not outlast its time.
@@ -66,20 +69,20 @@ func TestCircuitOpens(t *testing.T) {
 	if _, err := c.Get(context.Background(), []byte("k")); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("%v", err)
 	}
-	if took := time.Since(begin); took > 5*time.Second {
-		t.Errorf("took %v", took)
+	if took := time.Since(begin); took > 50*timeout {
+		t.Errorf("took %v with a timeout of %v", took, timeout)
 	}
 	eventually(t, "the circuit is open", func() bool {
 		c.solo.conn.mu.Lock()
 		defer c.solo.conn.mu.Unlock()
 		return time.Since(c.solo.conn.lost) > c.solo.cfg.Timeout
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*timeout)
 	defer cancel()
 	begin = time.Now()
 	err := c.Put(ctx, []byte("k"), nil)
-	if took := time.Since(begin); !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrTimeout) || took > 15*time.Second {
-		t.Errorf("%v after %v, with 30 s to wait", err, took)
+	if took := time.Since(begin); !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrTimeout) || took > 150*timeout {
+		t.Errorf("%v after %v, with %v to wait", err, took, 300*timeout)
 	}
 	n.start()
 	eventually(t, "it closes again", func() bool { return c.Put(t.Context(), []byte("k"), nil) == nil })
