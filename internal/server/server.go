@@ -141,7 +141,6 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 	if err := srv.checkDir(); err != nil {
 		return err
 	}
-	srv.closeDir()
 	srv.warnOfMemory()
 	if err := srv.openDevices(ctx); err != nil {
 		return err
@@ -276,6 +275,7 @@ func (srv *Server) openStore(ctx context.Context, predecessorGone bool) error {
 			return err
 		}
 	}
+	srv.closeDir() // nobody else has it
 	srv.releaseOwned()
 	return nil
 }

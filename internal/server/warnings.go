@@ -6,10 +6,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/internal/shardmap/format"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/store"
 )
 
 // What an operator is warned of at the start, because it works and is dangerous.
@@ -65,30 +68,74 @@ func (srv *Server) warnOfMemory() {
 // closeDir takes the rights of others off the files of the data directory, which
 // earlier versions or another umask may have given them: the log of the store has
 // every value in it. It warns of a directory that others may list or enter.
+//
+// The store is open: so the directory is a store's, and nobody else's while it is
+// locked. Only files with names that a node makes are touched. No name leads out of
+// the directory: os.Root does not follow links that do. The directory itself may be
+// a link.
 func (srv *Server) closeDir() {
 	cfg := &srv.cfg
-	if cfg.FS != nil || cfg.DataDir == "" {
+	if cfg.FS != nil || cfg.DataDir == "" || cfg.Mode == store.Cache && srv.cluster == nil {
 		return
 	}
-	opened, err := 0, error(nil)
-	walk := filepath.WalkDir(cfg.DataDir, func(path string, e fs.DirEntry, werr error) error {
-		if werr != nil {
-			return nil // what it is the store will say
+	closed, err := closeFiles(cfg.DataDir, nodeFile)
+	more, err2 := closeFiles(filepath.Join(cfg.DataDir, "data"), pebbleFile)
+	closed, err = closed+more, errors.Join(err, err2)
+	if err != nil {
+		srv.log.Warn(limitNone, "files of the data directory stay open to other users of this machine", "dir", cfg.DataDir, "err", err)
+	} else if closed > 0 {
+		srv.log.Info("files of the data directory were open to other users: they have no rights to them any more", "dir", cfg.DataDir, "files", closed)
+	}
+	if info, err := os.Stat(cfg.DataDir); srv.root == srv && err == nil && info.Mode().Perm()&0o077 != 0 {
+		srv.log.Warn(limitNone, "other users of this machine may look into the data directory: chmod 700", "dir", cfg.DataDir, "mode", info.Mode().Perm().String())
+	}
+}
+
+// closeFiles takes the rights of others off the regular files of a directory whose
+// names are ours, and returns how many had some. What is not there is no error: the
+// store makes and removes files meanwhile.
+func closeFiles(dir string, ours func(name string) bool) (closed int, err error) {
+	at, err := os.OpenRoot(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	} else if err != nil {
+		return 0, err
+	}
+	defer at.Close()
+	list, err := fs.ReadDir(at.FS(), ".")
+	for _, e := range list {
+		if !e.Type().IsRegular() || !ours(e.Name()) {
+			continue
 		}
 		info, ierr := e.Info()
-		switch {
-		case ierr != nil || info.Mode().Perm()&0o077 == 0:
-		case path == cfg.DataDir:
-			srv.log.Warn(limitNone, "other users of this machine may look into the data directory: chmod 700", "dir", path, "mode", info.Mode().Perm().String())
-		case info.Mode().IsRegular():
-			opened++
-			err = errors.Join(err, os.Chmod(path, info.Mode().Perm()&^0o077))
+		if ierr == nil && info.Mode().Perm()&0o077 != 0 {
+			closed++
+			ierr = at.Chmod(e.Name(), info.Mode().Perm()&^0o077)
 		}
-		return nil
-	})
-	if err = errors.Join(err, walk); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		srv.log.Warn(limitNone, "files of the data directory stay open to other users of this machine", "err", err)
-	} else if opened > 0 {
-		srv.log.Info("files of the data directory were open to other users: they have no rights to them any more", "files", opened)
+		if !errors.Is(ierr, fs.ErrNotExist) {
+			err = errors.Join(err, ierr)
+		}
 	}
+	return closed, err
+}
+
+// nodeFile says whether a node makes a file of that name in its directory. One that
+// is being replaced has a name of its own.
+func nodeFile(name string) bool {
+	switch strings.TrimSuffix(name, ".new") {
+	case "LOCK", "STORE", "LEDGER", "PROBE", revokedFile, readersFile, format.NodeFile, format.MapFile:
+		return true
+	}
+	return false
+}
+
+// pebbleFile says whether Pebble makes a file of that name in data/.
+func pebbleFile(name string) bool {
+	for _, begin := range []string{"MANIFEST-", "OPTIONS-", "CURRENT", "marker.", "temporary."} {
+		if strings.HasPrefix(name, begin) {
+			return true
+		}
+	}
+	ext := filepath.Ext(name)
+	return name == "LOCK" || ext == ".log" || ext == ".sst" || ext == ".blob"
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"errors"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/internal/secret"
+	"github.com/rdmakv/rdmakv/store"
 )
 
 // startLog starts and ends a node and returns what it has logged.
@@ -105,4 +107,82 @@ func TestDataDirIsClosed(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// modesOf returns the modes of files, links not followed.
+func modesOf(t *testing.T, paths ...string) (modes []fs.FileMode) {
+	t.Helper()
+	for _, p := range paths {
+		info, err := os.Lstat(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		modes = append(modes, info.Mode())
+	}
+	return modes
+}
+
+// TestForeignFilesAreLeftAlone: a node that is given a directory that is no store
+// does not start and changes no mode in it; in a store's directory it changes those
+// of the store's files alone, and nothing through a link. Of a space's too.
+func TestForeignFilesAreLeftAlone(t *testing.T) {
+	write := func(dir string, name ...string) string {
+		path := filepath.Join(append([]string{dir}, name...)...)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("x"), 0o644), os.Chmod(path, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	foreign := t.TempDir()
+	files := []string{write(foreign, "passwd"), write(foreign, "LOCK"), write(foreign, "data", "000001.log"), write(foreign, "ssl", "ca.pem")}
+	cfg := testConfig()
+	cfg.FS, cfg.DataDir = nil, foreign
+	srv, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := srv.Start(t.Context()); !errors.Is(err, store.ErrForeignDir) {
+		t.Errorf("started in a foreign directory: %v", err)
+	}
+	for i, mode := range modesOf(t, files...) {
+		if mode != 0o644 {
+			t.Errorf("%s now has mode %v", files[i], mode)
+		}
+	}
+
+	own := filepath.Join(t.TempDir(), "data")
+	start := func() string {
+		return startLog(t, func(c *Config) {
+			c.DataDir, c.FS, c.Secret = own, nil, secretOf("")
+			c.Tenants = []Tenant{{Name: "anna", Secret: secret.New(secretOf("anna"))}}
+		})
+	}
+	start()
+	outside := write(t.TempDir(), "outside")
+	if err := os.Symlink(outside, filepath.Join(own, "REVOKED.new")); err != nil {
+		t.Fatal(err)
+	}
+	theirs := []string{outside, write(own, "notes.txt"), write(own, "data", "notes.txt"), write(own, "notes", "STORE")}
+	ours := []string{write(own, "STORE.new"), filepath.Join(own, "STORE")}
+	spaces, err := filepath.Glob(filepath.Join(own, "*", "anna", "STORE"))
+	if err != nil || len(spaces) != 1 {
+		t.Fatalf("the space's STORE: %q, %v", spaces, err)
+	}
+	ours = append(ours, spaces...)
+	for _, path := range ours {
+		if err := os.Chmod(path, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start()
+	for i, mode := range modesOf(t, theirs...) {
+		if mode != 0o644 {
+			t.Errorf("%s, which is not the node's, now has mode %v", theirs[i], mode)
+		}
+	}
+	for i, mode := range modesOf(t, ours...) {
+		if mode != 0o600 {
+			t.Errorf("%s has mode %v", ours[i], mode)
+		}
+	}
 }
