@@ -186,3 +186,26 @@ func TestForeignFilesAreLeftAlone(t *testing.T) {
 		}
 	}
 }
+
+// TestDataDirIsALink: where data_dir is a link, the directory behind it is meant: its
+// files are closed, and its mode is judged, not the link's, which is always 0777.
+func TestDataDirIsALink(t *testing.T) {
+	there := filepath.Join(t.TempDir(), "there")
+	link := filepath.Join(t.TempDir(), "link")
+	if err := errors.Join(os.Mkdir(there, 0o700), os.Symlink(there, link)); err != nil {
+		t.Fatal(err)
+	}
+	start := func() string { return startLog(t, func(c *Config) { c.DataDir, c.FS = link, nil }) }
+	if log := start(); strings.Contains(log, "look into the data directory") {
+		t.Errorf("warned of the link:\n%s", log)
+	}
+	if err := errors.Join(os.Chmod(there, 0o755), os.Chmod(filepath.Join(there, "STORE"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if log := start(); strings.Count(log, "look into the data directory") != 1 {
+		t.Errorf("not warned of the directory:\n%s", log)
+	}
+	if mode := modesOf(t, filepath.Join(there, "STORE"))[0]; mode != 0o600 {
+		t.Errorf("STORE has mode %v", mode)
+	}
+}
