@@ -156,12 +156,14 @@ func (l *stageLine) forget(o *stageOwner) {
 }
 
 // wanted says whether somebody waits whom the return of a piece would help: he is
-// of the same tenant or the same space, or waits for the node's memory.
+// of the same tenant, or is within his share and waits for the same space, or for the
+// node's memory.
 func (l *stageLine) wanted(s *stage) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, o := range l.turns {
-		if w := o.line[0]; o.tenant == s.tenant || w.pool == s.pool || l.mineFits(o, w.class) {
+		w := o.line[0]
+		if o.tenant == s.tenant || l.mineFits(o, w.class) && (w.pool == s.pool || l.used+stageSize(w.class) > l.limit) {
 			return true
 		}
 	}

@@ -183,8 +183,8 @@ func TestStagingWanted(t *testing.T) {
 		if !r.line.wanted(held(r.main, a)) {
 			t.Error("his own put waits for his share")
 		}
-		if r.line.wanted(held(own, b)) {
-			t.Error("what waits for its own tenant's share wants nothing of others")
+		if r.line.wanted(held(own, b)) || r.line.wanted(held(r.main, b)) {
+			t.Error("what waits for its own tenant's share wants nothing of others, in its own space neither")
 		}
 		cancel()
 		synctest.Wait()
@@ -195,7 +195,14 @@ func TestStagingWanted(t *testing.T) {
 		}
 		cancel()
 		synctest.Wait()
-		r.back(r.main, a, 64*mib)
+		ctx, cancel = context.WithCancel(t.Context())
+		r.ask(ctx, "d", own, &login{}, 32*mib+1) // counts as 64: the space has 32 left, the node 32, too
+		r.back(r.main, a, 64*mib)                // the node has room
+		if !r.line.wanted(held(own, c)) || r.line.wanted(held(r.main, a)) {
+			t.Error("somebody waits for the memory of his space alone")
+		}
+		cancel()
+		synctest.Wait()
 		r.back(own, b, 32*mib)
 		r.empty(own)
 	})
