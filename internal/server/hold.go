@@ -43,14 +43,28 @@ func (srv *Server) holdShare() int64 {
 }
 
 // takeHold counts size bytes as held for the tenant. false: he has his share, and
-// the request was refused. One answer alone may exceed it.
+// the request was refused.
 func (r *request) takeHold(size int64) bool {
 	l := r.s.login
-	if now := l.held.Add(size); now > size && now > r.s.srv.holdShare() {
-		l.held.Add(-size)
+	if !l.hold(size, r.s.srv.holdShare()) {
 		return r.overloaded(limitLoginHolds, "tenant "+l.label()+" has his share of held places")
 	}
 	return true
+}
+
+// hold counts size bytes as held, if they are within the share. One answer alone may
+// exceed it. What is refused is never counted: another answer at the same moment
+// would be refused because of it.
+func (l *login) hold(size, share int64) bool {
+	for {
+		had := l.held.Load()
+		if had > 0 && (size > share || had > share-size) {
+			return false
+		}
+		if l.held.CompareAndSwap(had, had+size) {
+			return true
+		}
+	}
 }
 
 // hold answers with a held place for a value of about n bytes. It runs on the

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"math"
+	"sync"
 	"testing"
 
 	"github.com/zeebo/xxh3"
@@ -93,4 +94,45 @@ func tenantAt(srv *Server, name string) int {
 		}
 	}
 	return -1
+}
+
+// TestRefusedHoldsCountForNothing: answers that are refused, at the same time, take
+// nothing from the share; and of those that fit it one at a time, one is let in.
+func TestRefusedHoldsCountForNothing(t *testing.T) {
+	const share = 100
+	l := new(login)
+	if !l.hold(3*share, share) || l.hold(1, share) {
+		t.Error("one alone may exceed the share, nothing beside it")
+	}
+	l.held.Store(1)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if l.hold(share, share) {
+					t.Error("more than the share was let in")
+					return
+				}
+			}
+		})
+	}
+	refused := 0
+	for range 200_000 {
+		if !l.hold(share-1, share) {
+			refused++
+			continue
+		}
+		l.held.Add(1 - share)
+	}
+	close(stop)
+	wg.Wait()
+	if refused > 0 || l.held.Load() != 1 {
+		t.Errorf("%d answers within the share were refused, %d bytes are held", refused, l.held.Load())
+	}
 }
