@@ -293,6 +293,34 @@ func TestSpacesShareStaging(t *testing.T) {
 	}
 }
 
+// TestKeptStagingIsBounded: what a space keeps of staging memory is freed when
+// another space needs as much: in use and kept together stay within the node's bound.
+func TestKeptStagingIsBounded(t *testing.T) {
+	srv := startServer(t, func(c *Config) { c.StagingBytes, c.Spaces = minStaging, []SpaceConfig{{Name: "a"}, {Name: "b"}} })
+	line := srv.staging.line
+	for _, g := range []*staging{srv.spaceOf("a").staging, srv.spaceOf("b").staging, srv.staging, srv.spaceOf("a").staging} {
+		s, err := g.get(t.Context(), &login{}, 0, minStaging)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line.mu.Lock()
+		used, kept, own := line.used, line.kept, g.used
+		line.mu.Unlock()
+		if used+kept > minStaging || own != minStaging {
+			t.Errorf("%d bytes are in use, %d kept: the bound is %d", used, kept, int64(minStaging))
+		}
+		s.release()
+		line.mu.Lock()
+		if line.kept == 0 {
+			t.Error("nothing is kept")
+		}
+		line.mu.Unlock()
+	}
+	if len(line.pools) != 3 {
+		t.Errorf("%d pools", len(line.pools))
+	}
+}
+
 // TestMemoryRights: nothing that the node or a space has registered lets a peer
 // write, and slabs let it read and no more. What is asked here is what the
 // fabric says of each region; attempts are in the tests of sessions.

@@ -30,6 +30,7 @@ type stageLine struct {
 	owners  map[*login]*stageOwner
 	turns   []*stageOwner // those with a line, whose turn is next first
 	waiting int           // puts in all lines
+	pools   []*staging    // of all spaces
 }
 
 // A stageOwner is a tenant who has staging memory, or waits for it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/bits"
+	"slices"
 	"sync"
 
 	"github.com/rdmakv/rdmakv/internal/memory"
@@ -13,8 +14,9 @@ import (
 // staging hands out registered memory into which large values are READ. All
 // of it together is bounded, over all devices and spaces; who finds none waits in
 // the line of his tenant (stageline.go). A space has a bound of its own below the
-// node's.
-// Order of locks: a space's mu, then that of the line.
+// node's. The bounds hold for what is kept for later use, too: where memory is made,
+// what is kept is freed for it, in the same space first, then in the others.
+// Order of locks: a space's mu, then that of the line. Nobody holds those of two spaces.
 // Memory is kept in sizes of powers of two and used again, because mapping and
 // registering cost more than a READ of the same size.
 type staging struct {
@@ -78,6 +80,9 @@ func newStaging(devices []*device, limit int64, kind memory.Kind, line *stageLin
 		}
 		g.sinks = append(g.sinks, k)
 	}
+	line.mu.Lock()
+	line.pools = append(line.pools, g)
+	line.mu.Unlock()
 	return g
 }
 
@@ -101,7 +106,7 @@ func (g *staging) get(ctx context.Context, tenant *login, dev, n int) (*stage, e
 	}
 	evicted := g.evictLocked()
 	g.mu.Unlock()
-	for _, s := range evicted {
+	for _, s := range append(evicted, g.line.evict(g)...) {
 		s.destroy()
 	}
 	s, err := g.make(of, class, n)
@@ -134,11 +139,30 @@ func (g *staging) unkeepLocked(class int) {
 	g.line.mu.Unlock()
 }
 
-// overLocked says whether what is in use and kept is more than the bound.
+// overLocked says whether what is in use and kept is more than a bound: the space's or
+// the node's.
 func (g *staging) overLocked() bool {
 	g.line.mu.Lock()
 	defer g.line.mu.Unlock()
-	return g.used+g.kept > g.limit
+	return g.used+g.kept > g.limit || g.line.used+g.line.kept > g.line.limit
+}
+
+// evict takes kept memory out of the spaces beside g until the node's bound holds.
+func (l *stageLine) evict(g *staging) (out []*stage) {
+	l.mu.Lock()
+	var pools []*staging
+	if l.used+l.kept > l.limit {
+		pools = slices.Clone(l.pools)
+	}
+	l.mu.Unlock()
+	for _, other := range pools {
+		if other != g {
+			other.mu.Lock()
+			out = append(out, other.evictLocked()...)
+			other.mu.Unlock()
+		}
+	}
+	return out
 }
 
 // evictLocked takes kept memory of other sizes or devices out until what is in use and
@@ -228,6 +252,9 @@ func (g *staging) close() {
 		}
 	}
 	g.mu.Unlock()
+	g.line.mu.Lock()
+	g.line.pools = slices.DeleteFunc(g.line.pools, func(other *staging) bool { return other == g })
+	g.line.mu.Unlock()
 	for _, s := range free {
 		s.destroy()
 	}
