@@ -164,6 +164,7 @@ func (srv *Server) SetTenants(ctx context.Context, list []Tenant) error {
 	if err2 := root.setSpaces(ctx, spaces); err == nil {
 		err = err2
 	}
+	root.warnOfSecrets()
 	root.log.Warn(limitNone, "tenants reloaded", "tenants", len(full), "changed_or_removed", len(gone), "sessions_ended", ended, "err", err)
 	return err
 }

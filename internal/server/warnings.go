@@ -44,7 +44,8 @@ func (srv *Server) warnOfPublic() {
 }
 
 // warnOfSecrets tells whose secret can be guessed by who has seen one connection
-// being made: offline, a billion words a second.
+// being made: offline, a billion words a second. Said at the start and whenever the
+// tenants are read again.
 func (srv *Server) warnOfSecrets() {
 	for _, l := range srv.logins.list() {
 		if !l.Secret.Empty() && l.Secret.Weak() {

@@ -76,6 +76,30 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+// TestReloadedSecretsAreJudged: a secret that can be guessed is warned of, too, when it
+// comes while the node runs.
+func TestReloadedSecretsAreJudged(t *testing.T) {
+	const weak = "a secret looks like words"
+	var log bytes.Buffer
+	srv := startServer(t, func(c *Config) {
+		c.Secret, c.Logger = []byte("kd83-JJd7_2mdPq0sK4v"), slog.New(slog.NewTextHandler(&log, nil))
+	})
+	reload := func(word string) {
+		t.Helper()
+		if err := srv.SetTenants(t.Context(), []Tenant{{Name: "late", Secret: secret.New([]byte(word)), Prefix: "p"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reload("Pq0sK4vkd83-JJd7_2md")
+	reload("aaaaaaaaaaaaaaaa")
+	if err := srv.Shutdown(t.Context()); err != nil { // nobody writes the log any more
+		t.Error(err)
+	}
+	if got := log.String(); strings.Count(got, weak) != 1 || !strings.Contains(got, "tenant=late") {
+		t.Errorf("not said once, of the tenant:\n%s", got)
+	}
+}
+
 // TestDataDirIsClosed: files that others may read lose those rights at the start; a
 // directory that others may look into is warned of.
 func TestDataDirIsClosed(t *testing.T) {
