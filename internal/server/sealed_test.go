@@ -143,13 +143,22 @@ func (w *hostileWorld) settled() {
 	for _, sp := range w.srv.everySpace() {
 		eventually(t, "all places are free", func() bool {
 			st := sp.store.Stats()
-			sp.staging.mu.Lock()
-			staged, waiting := sp.staging.used, sp.staging.waiting
-			sp.staging.mu.Unlock()
+			line := sp.staging.line
+			line.mu.Lock()
+			staged, waiting, owners := sp.staging.used, sp.staging.waiting, len(line.owners)
+			line.mu.Unlock()
 			sp.watches.mu.Lock()
 			watches := len(sp.watches.all)
 			sp.watches.mu.Unlock()
-			return st.HeldBytes == 0 && st.Inflight == 0 && st.InflightBytes == 0 && staged == 0 && waiting == 0 && watches == 0 && len(sp.sessionList()) == 0
+			return st.HeldBytes == 0 && st.Inflight == 0 && st.InflightBytes == 0 && staged == 0 && waiting == 0 && owners == 0 && watches == 0 && len(sp.sessionList()) == 0
+		})
+	}
+	for _, h := range w.tenants {
+		eventually(t, "the shares of tenant "+h.by.label()+" are free", func() bool {
+			h.of.watches.mu.Lock()
+			polls := h.by.polls
+			h.of.watches.mu.Unlock()
+			return h.by.sessions.Load() == 0 && h.by.held.Load() == 0 && h.by.receives.Load() == 0 && polls == 0
 		})
 	}
 	w.srv.sessMu.Lock()
