@@ -10,9 +10,10 @@ import (
 // A pool runs requests that may wait on a fixed number of goroutines, and shares
 // them out among those who ask. Logins take turns, and within a login its
 // sessions do, so that who asks for little waits behind one request of each other,
-// not behind all that somebody has sent. A login has a share of the workers, which
-// is less than all of them; so a worker comes free for the others as soon as one
-// of theirs, or of the rest, is done.
+// not behind all that somebody has sent. Where tenants share a pool a login has a
+// share of the workers, which is less than all of them; so a worker comes free for the
+// others as soon as one of theirs, or of the rest, is done. The main login, whose
+// holder is the operator, may have all workers of the gets.
 //
 // Requests that wait hold the receives that they came in. They end with their
 // session: whoever hangs up takes with him what he has asked for.
@@ -230,7 +231,7 @@ func (srv *Server) refuseScans() {
 // openPools starts the workers of the node, or of a space.
 func (srv *Server) openPools() {
 	// The main login is the operator's, or everybody's on a node without tenants:
-	// it may use all processors, and still not all workers.
+	// it may use all processors, and all workers of the gets. Of the others it may not.
 	shares := func(main, tenant int) func(*login) int {
 		return func(l *login) int {
 			if l.Name == "" {
