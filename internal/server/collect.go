@@ -56,7 +56,7 @@ var (
 	descRegions   = newDesc("registered_bytes", "Memory registered for clients to READ.")
 	descHuge      = newDesc("registered_huge_bytes", "The part of it that is in huge pages.")
 	descView      = newDesc("view_version", "Version of the region table.")
-	descAhead     = newDesc("clock_ahead_seconds", "How far the time by which keys expire is ahead of the wall clock: up to 6 s after crashes, more where the wall clock was set back; negative if it is behind.")
+	descAhead     = newDesc("clock_ahead_seconds", "How far the time by which keys expire is ahead of the wall clock: up to 6 s after crashes, more where the wall clock was set back or an older version has left a lead, which goes by 0.5 %; negative if it is behind.")
 	descReclaim   = newDesc("reclaim_version", "Version of the list of retired pages.")
 	descFabric    = newDesc("fabric_info", "The devices in use.", "fabric", "device", "shared_receives")
 	descOpen      = newDesc("device_sessions", "Open sessions, by device.", "fabric", "device")
