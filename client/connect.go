@@ -42,7 +42,7 @@ func (c *peer) connect(ctx, reach context.Context, addr string, w way, t *transp
 	go s.watchQP()
 
 	secret := c.cfg.Secret
-	request := wire.Connect{Min: wire.VersionMin, Max: wire.VersionMax, Tenant: wire.TenantOf(c.cfg.Tenant)}
+	request := wire.Connect{Min: wire.VersionMin, Max: wire.VersionMax, Features: wire.FeatureAside, Tenant: wire.TenantOf(c.cfg.Tenant)}
 	rand.Read(request.Nonce[:])
 	hello := wire.AppendConnect(nil, secret, request)
 	info, err := s.qp.Connect(reach, w.addr, rdma.ConnParams{PrivateData: hello})

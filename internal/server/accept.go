@@ -217,6 +217,8 @@ func (srv *Server) newSession(l *lane, peer string, connect []byte) (*session, e
 	s.allowed.Store(1) // for Hello
 	s.heard.Store(srv.now())
 	s.replySize = minReplySize
+	m, _ := wire.ParseConnect(connect) // it has been checked
+	s.aside = m.Features&wire.FeatureAside != 0
 	s.mu.Lock()
 	got := s.growLocked(1)
 	s.mu.Unlock()

@@ -77,7 +77,13 @@ func (r *request) hold(shard uint16, key []byte, n int) {
 		return
 	}
 	asked := s.srv.now()
-	held, err := s.srv.store.HoldAside(s.ctx, shard, key)
+	var held *store.Held
+	var err error
+	if s.aside || !s.login.oneSided { // who has no right to READ fetches every held place
+		held, err = s.srv.store.HoldAside(s.ctx, shard, key)
+	} else {
+		held, err = s.srv.store.Hold(s.ctx, shard, key)
+	}
 	if err != nil {
 		s.login.held.Add(-size)
 		if errors.Is(err, store.ErrOverloaded) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/secret"
 	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // putBig puts a large value, whose bytes are the peer's sink's.
@@ -134,5 +135,38 @@ func TestRefusedHoldsCountForNothing(t *testing.T) {
 	wg.Wait()
 	if refused > 0 || l.held.Load() != 1 {
 		t.Errorf("%d answers within the share were refused, %d bytes are held", refused, l.held.Load())
+	}
+}
+
+// TestHeldAsideForWhoKnowsIt: a large answer for which registered memory has no room
+// stands in no region. A client that may READ is told so only if it has said that it
+// knows it: else it would look for a region that there is not.
+func TestHeldAsideForWhoKnowsIt(t *testing.T) {
+	srv := startServer(t, func(c *Config) {
+		c.Secret, c.MemoryLimit, c.RegionSize, c.IndexRegionSize = secretOf(""), 16<<20, 4<<20, 2<<20
+		c.Tenants = []Tenant{{Name: "clerk", Secret: secret.New(secretOf("clerk")), Prefix: "desk/"}}
+	})
+	const size = 20 << 20 // more than all of it
+	open := func(name string, features uint16) *peer {
+		o := as(name)
+		o.sink = size
+		o.connect = wire.AppendConnect(nil, o.secret, wire.Connect{
+			Min: wire.VersionMin, Max: wire.VersionMax, Features: features, Tenant: wire.TenantOf(name), Nonce: wire.Nonce{byte(features), byte(len(name))},
+		})
+		return dial(t, srv, o)
+	}
+	knows := open("", wire.FeatureAside)
+	knows.putBig("desk/large", size)
+	for name, p := range map[string]*peer{"knows it": knows, "may not READ": open("clerk", 0)} {
+		r, err := p.get("desk/large", 0)
+		if err != nil || r.Kind != wire.GetHeld || r.Hold.Place != uint64(layout.Nowhere) {
+			t.Fatalf("who %s: %+v, %v", name, r, err)
+		}
+		if _, err := p.call(func(id uint64) []byte { return wire.AppendRelease(nil, id, wire.Release{ID: r.Hold.ID}) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r, err := open("", 0).get("desk/large", 0); !errors.Is(err, wire.StatusOverloaded.Err()) {
+		t.Errorf("who does not know it: %+v, %v", r, err)
 	}
 }

@@ -88,6 +88,7 @@ type session struct {
 	whyErr       error    // with detail for the log; may be nil
 	name         string   // from Hello
 	clientID     [16]byte // from Hello, by login.client; not changed after it
+	aside        bool     // from Connect: it knows wire.FeatureAside
 	replySize    int      // largest message the client takes
 	serverCredit int      // unasked messages the client is ready for
 	owned        int      // receives (receives.go)

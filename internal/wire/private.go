@@ -46,6 +46,11 @@ const magic = "RKV1"
 // an end that does not know them; those in the high byte must be understood.
 const featuresMustKnow = 0xff00
 
+// FeatureAside in a Connect says that the client knows that a held place may stand in
+// no region (layout.Nowhere) and is fetched then. A client that does not name it would
+// take the place for one in a region that it has not heard of yet.
+const FeatureAside = 1 << 0
+
 // A Nonce is 16 random bytes, fresh for every connection.
 type Nonce [NonceSize]byte
 
