@@ -1,11 +1,13 @@
 package store
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/sstable/block"
 
 	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/store/index"
@@ -33,8 +35,8 @@ import (
 // enough traces for it.
 
 const (
-	// sweepRate is how many keys are read from Pebble a second: a few per cent
-	// of a core.
+	// sweepRate is how many keys are read from Pebble a second, deleted ones that it
+	// still has included: a few per cent of a core.
 	sweepRate = 25_000
 	sweepTick = 100 * time.Millisecond
 	// sweepStep is how many keys are read between two looks at the shard.
@@ -158,15 +160,18 @@ func (s *Store) beginSweep(sw *sweeper) bool {
 func (s *Store) sweepStep(sw *sweeper) (read int, err error) {
 	sh := s.shards[sw.shard]
 	met := make([]layout.Hash, 0, sweepStep)
-	done, err := s.keysFrom(sh, &sw.from, func(key []byte) bool {
-		met = append(met, layout.HashKey(s.seed, key))
-		return len(met) < sweepStep
+	done, err := s.keysFrom(sh, &sw.from, func(key []byte, deleted bool) bool {
+		if read++; !deleted {
+			met = append(met, layout.HashKey(s.seed, key))
+		}
+		return read < sweepStep
 	})
 	if err != nil {
 		return 0, err
 	}
+	sw.read += read - len(met)
 	s.swept(sw, met, done)
-	return len(met), nil
+	return read, nil
 }
 
 // swept notes the keys that a step has met; done: they were the last.
@@ -236,25 +241,24 @@ func (s *Store) endSweep(sw *sweeper) {
 
 // keysFrom calls f for the keys of a shard in Pebble that are not before *from, a
 // key of Pebble's, until it returns false, and moves *from behind the last. done:
-// there are no more. No iterator is left open: it would keep files from going.
-func (s *Store) keysFrom(sh *shard, from *[]byte, f func(key []byte) bool) (done bool, err error) {
+// there are no more. Keys that were deleted are met, too, while Pebble still has the
+// deletes: an iterator would step over any number of them before it returned. No
+// files are kept from going between two calls.
+func (s *Store) keysFrom(sh *shard, from *[]byte, f func(key []byte, deleted bool) bool) (done bool, err error) {
 	_, upper := kindBounds(sh.id, kindData)
-	iter, err := s.db.NewIter(&pebble.IterOptions{LowerBound: slices.Clone(*from), UpperBound: upper})
-	if err != nil {
-		return false, err
-	}
-	done = true
-	for iter.First(); iter.Valid(); iter.Next() {
-		*from = append((*from)[:0], iter.Key()...)
+	enough := errors.New("enough")
+	visit := func(at *pebble.InternalKey, _ pebble.LazyValue, _ pebble.IteratorLevel) error {
+		*from = append((*from)[:0], at.UserKey...)
 		*from = append(*from, 0)
-		if _, _, key, _ := parseKey(iter.Key()); !f(key) {
-			done = false
-			break
+		deleted := at.Kind() == pebble.InternalKeyKindDelete || at.Kind() == pebble.InternalKeyKindDeleteSized
+		if _, _, key, _ := parseKey(at.UserKey); !f(key, deleted) {
+			return enough
 		}
+		return nil
 	}
-	err = iter.Error()
-	if closeErr := iter.Close(); err == nil {
-		err = closeErr
+	err = s.db.ScanInternal(s.stopCtx, block.CategoryUnknown, slices.Clone(*from), upper, visit, nil, nil, nil, nil)
+	if err == enough {
+		return false, nil
 	}
-	return done && err == nil, err
+	return err == nil, err
 }
