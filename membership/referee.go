@@ -24,7 +24,8 @@ import (
 //
 // A node whose secret is the cluster's and whose process lives can answer, and
 // nobody else, because the nonce is new. If two lives of one node have proved
-// themselves, there were two at once: the witness says so to both and to all
+// themselves, one of them both before and after the other (atOnce), there were two
+// at once: the witness says so to both and to all
 // members, and the younger must not go on (ErrDuplicateID). It is the younger for
 // whoever compares them, so never both end; and it needs no proof that the older
 // one is still alive when it hears, because it should never have been.
@@ -134,8 +135,10 @@ func (m *Members) judgeOwn(c claim) {
 			m.unproved(c.node, c.other)
 		}
 		signal(m.retry)
-	case p.Incarnation != me.Incarnation: // else it is us, by another address
+	case p.Incarnation != me.Incarnation: // it answered while we live: both do
 		m.witness(me, *p)
+	default: // it is us, by another address
+		m.relayed(c, p)
 	}
 }
 
@@ -155,14 +158,49 @@ func (m *Members) judge(c claim) {
 	b := m.probe(c.other, c.node)
 	a := <-known
 	switch {
+	case a != nil && b != nil && a.Incarnation == b.Incarnation:
+		m.relayed(c, a)
 	case a != nil && b != nil:
-		if a.Incarnation != b.Incarnation {
+		if a, b = m.atOnce(c, a, b); a != nil {
 			m.witness(*a, *b)
 		}
 	case a == nil && m.answers(c.known, c.node):
 		m.unproved(c.node, c.known)
 	case b == nil && m.answers(c.other, c.node):
 		m.unproved(c.node, c.other)
+	}
+}
+
+// atOnce asks two lives that have proved themselves again, one after the other. A
+// proof says that a life answered at some time since its question, and whoever
+// passes questions on may keep one until the node has started again: then each of
+// two lives has answered one, the first before the second began. So two lives
+// count as alive at once only if one of them answers both before and after a proof
+// of the other. It returns those two, nil if that is not so.
+func (m *Members) atOnce(c claim, a, b *statement) (*statement, *statement) {
+	if teeth.Off(teeth.D8AliveAtOnce) {
+		return a, b
+	}
+	if a = m.probe(c.known, c.node); a == nil || a.Incarnation == b.Incarnation {
+		return nil, nil
+	}
+	if again := m.probe(c.other, c.node); again == nil || again.Incarnation != b.Incarnation {
+		return nil, nil
+	}
+	return a, b
+}
+
+// relayed notes that one life answers at two addresses: somebody passes its
+// questions on, or the node has moved and is still reached at its old address.
+func (m *Members) relayed(c claim, s *statement) {
+	at := c.other
+	if s.addr == c.other {
+		at = c.known
+	}
+	m.stats.unproved.Add(1)
+	if m.noteConflict(c.node, at, statement{}, statement{}, true) {
+		m.say(event{kind: sayTwin, msg: "somebody claims the id of a node and passes our questions on to it, or the node has moved and is still reached at its old address; the claim is not believed",
+			args: []any{"node", c.node, "claimed at", at, "answers itself at", s.addr}})
 	}
 }
 

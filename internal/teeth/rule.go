@@ -257,6 +257,8 @@ const (
 	D5OrderEnds
 	// F13ScanEnds: a page of a scan ends at what is of a later moment.
 	F13ScanEnds
+	// D8AliveAtOnce: two lives of a node are two at once only if one answers before and after the other.
+	D8AliveAtOnce
 
 	numRules
 )
@@ -374,6 +376,7 @@ var ruleNames = [numRules]string{
 	D8YoungerEnds:       "D8 the younger of two ends",
 	D5OrderEnds:         "D5 ordering ends",
 	F13ScanEnds:         "F13 a page ends at what is later",
+	D8AliveAtOnce:       "D8 two lives at once",
 }
 
 // String names the rule for test output.
