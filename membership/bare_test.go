@@ -16,7 +16,7 @@ func bare() *Members {
 		time:  timing{grace: time.Second, request: time.Second, forget: time.Hour, suspect: time.Second},
 		self:  cluster.Member{ID: "self", Role: cluster.RoleServer, State: cluster.Alive, Incarnation: 7},
 		inbox: make(chan message, 16), dirty: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		out: make(chan sending, 16), lines: make(chan event, 16), twin: make(chan claim, 4), claims: make(chan claim, 8),
+		out: make(chan sending, 16), lines: make(chan event, 16), twin: make(chan claim, 4), claims: newDocket(cluster.MaxNodes), unknown: newDocket(maxUnknown),
 		retry: make(chan struct{}, 1), settled: make(chan struct{}),
 		failed: make(chan struct{}), next: make(chan struct{}),
 		peers: map[string]*peer{}, byHash: map[uint64]string{},

@@ -147,10 +147,7 @@ func (c *callbacks) NotifyConflict(known, other *memberlist.Node) {
 	args := []any{"node", known.Name, "known at", known.Address(), "claimed at", other.Address()}
 	if known.Name != m.cfg.NodeID {
 		m.say(event{kind: sayTwin, msg: "two nodes of one id: the later one is not let in; if the node has moved, it will be once the old address is dead", args: args})
-		select {
-		case m.claims <- claim{node: known.Name, known: known.Address(), other: other.Address()}:
-		default:
-		}
+		m.enter(claim{node: known.Name, known: known.Address(), other: other.Address()})
 		return
 	}
 	m.say(event{kind: sayTwin, msg: "another node has our node id, or had it before we moved", args: args})

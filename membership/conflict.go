@@ -45,8 +45,9 @@ func (m *Members) noteConflict(node, claimed string, older, younger statement, w
 	}
 	news := c == nil || now.Sub(c.Last) > m.time.rejoin
 	if c == nil {
-		if len(m.conflicts) >= maxConflicts {
-			return claimed == ""
+		if len(m.conflicts) >= maxConflicts && (claimed != "" || !m.dropUnprovedLocked()) {
+			// What is not remembered would be news each time that it comes.
+			return claimed == "" && witnessed
 		}
 		c = &Conflict{Node: node, Addrs: []string{older.addr, younger.addr}, Proved: true, First: now, younger: younger.Incarnation}
 		if claimed != "" {
@@ -58,6 +59,17 @@ func (m *Members) noteConflict(node, claimed string, older, younger statement, w
 		c.Last = now
 	}
 	return news
+}
+
+// dropUnprovedLocked makes room for two lives in place of a claim that proves nothing.
+func (m *Members) dropUnprovedLocked() bool {
+	for key, c := range m.conflicts {
+		if !c.Proved {
+			delete(m.conflicts, key)
+			return true
+		}
+	}
+	return false
 }
 
 // conflictsLocked forgets conflicts that nobody has seen for long.

@@ -33,6 +33,17 @@ var (
 	ErrRolledBack  = errors.New("membership: this node's data directory is an older copy")
 )
 
+// A StandDown is what Err returns: why this node must not go on, in one line, and
+// the other life that proves it. errors.Is finds Cause.
+type StandDown struct {
+	Cause error // ErrDuplicateID or ErrRolledBack
+	Other Life
+	text  string
+}
+
+func (e *StandDown) Error() string { return e.Cause.Error() + ": " + e.text }
+func (e *StandDown) Unwrap() error { return e.Cause }
+
 // A statement is what a node says of its life, under the secret of the cluster
 // (Config.ProofKey): a gossip key alone makes none.
 //
@@ -147,6 +158,6 @@ func (m *Members) rolledBackLocked(s *statement) {
 	if me.Epoch == 0 || s.Store != me.Store || s.Incarnation == me.Incarnation || s.Epoch < me.Epoch || !s.olderThan(me) {
 		return
 	}
-	m.failLocked(fmt.Errorf("%w: the cluster has seen epoch %d of node %s, and this start is epoch %d, so its disk was rolled back and lacks what was acknowledged since; "+
-		"to go on without that, start it once with --accept-rollback %d", ErrRolledBack, s.Epoch, s.node, me.Epoch, s.Epoch))
+	m.failLocked(&StandDown{ErrRolledBack, s.Life, fmt.Sprintf("the cluster has seen epoch %d of node %s, and this start is epoch %d, so its disk was rolled back and lacks what was acknowledged since; "+
+		"to go on without that, start it once with --accept-rollback %d", s.Epoch, s.node, me.Epoch, s.Epoch)})
 }

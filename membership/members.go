@@ -47,7 +47,8 @@ type Members struct {
 	out       chan sending    // for the senders
 	lines     chan event      // for writeLog
 	twin      chan claim      // somebody has our id, for referee
-	claims    chan claim      // two have another node's id, for referee
+	claims    *docket         // two have another node's id, which has proved itself
+	unknown   *docket         // two have an id that nobody has proved
 	retry     chan struct{}   // others have us at an old address, for joiner
 	settled   chan struct{}   // closed by settle
 	told      map[string]told // by seed; joiner's own
@@ -101,7 +102,7 @@ func Start(ctx context.Context, cfg Config) (*Members, error) {
 	m := &Members{
 		cfg: cfg, time: timing, log: cfg.Logger, self: cfg.Self,
 		inbox: make(chan message, 1024), dirty: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		out: make(chan sending, 64), lines: make(chan event, logQueue), twin: make(chan claim, 4), claims: make(chan claim, 8),
+		out: make(chan sending, 64), lines: make(chan event, logQueue), twin: make(chan claim, 4), claims: newDocket(cluster.MaxNodes), unknown: newDocket(maxUnknown),
 		retry: make(chan struct{}, 1), settled: make(chan struct{}),
 		failed: make(chan struct{}), next: make(chan struct{}),
 		peers: map[string]*peer{}, byHash: map[uint64]string{}, told: map[string]told{},
@@ -141,9 +142,13 @@ func Start(ctx context.Context, cfg Config) (*Members, error) {
 		m.cancel()
 		return nil, err
 	}
-	m.wg.Add(5 + senders)
+	m.wg.Add(6 + judges + senders)
 	go m.run()
 	go m.referee()
+	go m.judgeAll(m.unknown)
+	for range judges {
+		go m.judgeAll(m.claims)
+	}
 	go m.advertise()
 	go m.joiner()
 	for range senders {
@@ -234,7 +239,7 @@ func (m *Members) Changed() <-chan struct{} {
 }
 
 // Failed returns a channel that is closed when this node must not go on in
-// the cluster: Err says why, ErrDuplicateID or ErrRolledBack. It may happen at any
+// the cluster: Err says why, a *StandDown. It may happen at any
 // time: two nodes of one id that were cut off from each other meet when the cut heals.
 func (m *Members) Failed() <-chan struct{} { return m.failed }
 

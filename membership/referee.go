@@ -20,7 +20,7 @@ import (
 //
 //	prove    ┌nonce┬node asked┬address to answer┬MAC┐
 //	proof    ┌nonce┬statement┬MAC┐
-//	verdict  ┌statement of the older┬of the younger┬MAC┐
+//	verdict  ┌statement of the older┬of the younger┬seen┬MAC┐   seen: u64, microseconds since 1970
 //
 // A node whose secret is the cluster's and whose process lives can answer, and
 // nobody else, because the nonce is new. If two lives of one node have proved
@@ -51,6 +51,7 @@ type proof struct {
 
 type verdict struct {
 	older, younger statement
+	seen           uint64 // by the witness's clock
 	sum            mac
 }
 
@@ -61,7 +62,7 @@ func (p proof) body() []byte {
 	return p.statement.append(append([]byte{byte(kindProof)}, p.nonce[:]...))
 }
 func (v verdict) body() []byte {
-	return v.younger.append(v.older.append([]byte{byte(kindVerdict)}))
+	return le.AppendUint64(v.younger.append(v.older.append([]byte{byte(kindVerdict)})), v.seen)
 }
 func (p prove) append(dst []byte) []byte   { return append(append(dst, p.body()...), p.sum[:]...) }
 func (p proof) append(dst []byte) []byte   { return append(append(dst, p.body()...), p.sum[:]...) }
@@ -80,40 +81,10 @@ func parseClaim(k kind, r *reader) (any, error) {
 		m := proof{nonce: n, statement: r.statement(), sum: r.mac()}
 		return m, r.done()
 	case kindVerdict:
-		m := verdict{older: r.statement(), younger: r.statement(), sum: r.mac()}
+		m := verdict{older: r.statement(), younger: r.statement(), seen: r.u64(), sum: r.mac()}
 		return m, r.done()
 	}
 	return nil, fmt.Errorf("%w: kind %d", errMessage, k)
-}
-
-// A claim is what memberlist said: a node is known at one address and claimed at
-// another. With done it is none, and closes that when those before it are judged.
-type claim struct {
-	node, known, other string
-	done               chan struct{}
-}
-
-// referee judges claims, one at a time, those about ourselves first. How long one
-// takes is bounded by settings; what does not fit into the queues comes again with
-// the next push/pull.
-func (m *Members) referee() {
-	defer m.wg.Done()
-	for {
-		select {
-		case c := <-m.twin:
-			m.judgeOwn(c)
-			continue
-		default:
-		}
-		select {
-		case c := <-m.twin:
-			m.judgeOwn(c)
-		case c := <-m.claims:
-			m.judge(c)
-		case <-m.ctx.Done():
-			return
-		}
-	}
 }
 
 // judgeOwn looks who else has our id.
@@ -305,7 +276,7 @@ func (m *Members) witness(a, b statement) {
 	if b.olderThan(a.Life) {
 		a, b = b, a
 	}
-	v := verdict{older: a, younger: b}
+	v := verdict{older: a, younger: b, seen: uint64(time.Now().UnixMicro())}
 	v.sum = m.sign(v.body())
 	for _, s := range []statement{a, b} {
 		if to, ok := m.reachable(s.addr, s.node); ok && !m.local(s.addr) {
@@ -327,24 +298,32 @@ func (m *Members) takeVerdict(v verdict) {
 	}
 }
 
-// rule notes a verdict and obeys it. It reports whether it is news, which is then
+// rule obeys a verdict and notes it. It reports whether it is news, which is then
 // gossiped. What we have witnessed ourselves is news even if the younger of the
-// two has said goodbye.
+// two has said goodbye. Whoever overheard a verdict can send it again: a life that
+// it names ends however old it is, because lives do not come again; the others take
+// it as news only as long as it would be told of anyway.
 func (m *Members) rule(v verdict, witnessed bool) bool {
-	if !m.noteConflict(v.older.node, "", v.older, v.younger, witnessed) {
+	m.obey(v)
+	age := time.Since(time.UnixMicro(int64(v.seen))).Abs() // of clocks of two machines
+	if !witnessed && age > conflictShown || !m.noteConflict(v.older.node, "", v.older, v.younger, witnessed) {
 		return false
 	}
-	err := fmt.Errorf("%w: %s is alive at %s (life %016x) and at %s (life %016x), which began later and must not go on: give it a node_id and a data_dir of its own",
-		ErrDuplicateID, v.older.node, v.older.addr, v.older.Incarnation, v.younger.addr, v.younger.Incarnation)
 	m.say(event{kind: sayTwin, msg: "two nodes of one id are alive: the one that began later stands down", args: []any{
 		"node", v.older.node, "stays", v.older.addr, "stands down", v.younger.addr}})
 	m.broadcast("verdict "+v.older.node, v.append(nil))
+	return true
+}
+
+// obey ends this node's part if it is the younger of two.
+func (m *Members) obey(v verdict) {
+	err := &StandDown{ErrDuplicateID, v.older.Life, fmt.Sprintf("%s is alive at %s (life %016x) and at %s (life %016x), which began later and must not go on: give it a node_id and a data_dir of its own",
+		v.older.node, v.older.addr, v.older.Incarnation, v.younger.addr, v.younger.Incarnation)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !teeth.Off(teeth.D8YoungerEnds) && v.younger.node == m.cfg.NodeID && v.younger.Incarnation == m.self.Incarnation {
 		m.failLocked(err)
 	}
-	return true
 }
 
 // unproved notes that somebody claims a node's id who does not know the secret.

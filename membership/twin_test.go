@@ -189,7 +189,7 @@ func TestRolledBack(t *testing.T) {
 	_ = b.Close()
 
 	old := at(9, 10, a) // what follows epoch 8
-	<-old.Settled()
+	await(t, old.Settled(), "it knows where it stands")
 	if err := old.Err(); !errors.Is(err, ErrRolledBack) || !strings.Contains(err.Error(), "epoch 9") || !strings.Contains(err.Error(), "--accept-rollback 9") {
 		t.Fatalf("an older copy goes on: %v", err)
 	}
@@ -199,13 +199,13 @@ func TestRolledBack(t *testing.T) {
 	a = launch(t, n, "a", joining(c))
 	seesAllBut(t, a, c)
 	older := at(3, 11, a)
-	<-older.Settled()
+	await(t, older.Settled(), "it knows where it stands")
 	if err := older.Err(); !errors.Is(err, ErrRolledBack) {
 		t.Fatalf("an older copy goes on: %v", err)
 	}
 	_ = older.Close()
 	told := at(10, 12, a)
-	<-told.Settled()
+	await(t, told.Settled(), "it knows where it stands")
 	if err := told.Err(); err != nil {
 		t.Errorf("a directory that is not older: %v", err)
 	}
@@ -214,7 +214,7 @@ func TestRolledBack(t *testing.T) {
 		joining(a)(x)
 		x.Life.Epoch, x.Self.Incarnation, x.Life.Store = 1, 13, [16]byte(bytes.Repeat([]byte{7}, 16))
 	})
-	<-other.Settled()
+	await(t, other.Settled(), "it knows where it stands")
 	if err := other.Err(); err != nil {
 		t.Errorf("a new directory: %v", err)
 	}
