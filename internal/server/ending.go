@@ -137,10 +137,15 @@ func (s *session) finish() {
 	select {
 	case <-s.quiet:
 	case <-s.srv.fenced:
-		// Durability is gone: the store will not call back for the writes it
-		// has, and their memory stays theirs. The process is ending.
-		s.srv.forget(s)
-		return
+		if !s.srv.stoodDown.Load() {
+			// Durability is gone: the store will not call back for the writes it
+			// has, and their memory stays theirs. The process is ending.
+			s.srv.forget(s)
+			return
+		}
+		// The store is well and calls back, and what it calls back into is closed
+		// once the sessions are gone.
+		<-s.quiet
 	}
 
 	s.mu.Lock()
