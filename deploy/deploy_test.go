@@ -49,6 +49,7 @@ func TestUnit(t *testing.T) {
 		"Service.Type": "exec", // the program does not speak sd_notify
 		// With Restart=on-failure: however often it fails. The default gives up after five.
 		"Service.Restart": "on-failure", "Unit.StartLimitIntervalSec": "0",
+		"Service.RestartPreventExitStatus": "3", // exitRefused of kvserver
 	} {
 		if u[key] != want {
 			t.Errorf("%s=%s, want %s", key, u[key], want)

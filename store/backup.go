@@ -143,6 +143,7 @@ func (s *Store) adopt(old identity) (err error) {
 		setMeta(b, metaEpoch, []byte{byte(s.facts.epoch), byte(s.facts.epoch >> 8)}),
 		setMeta(b, metaRestored, source),
 		b.Delete(metaKey(metaClean), nil),
+		b.Delete(metaKey(metaRefused), nil), // a new store, which is nobody's copy
 	)
 	if err != nil {
 		return err

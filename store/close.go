@@ -113,7 +113,11 @@ func (s *Store) markClean(keys []uint64) error {
 			return err
 		}
 	}
-	if err := s.markWatch(b); err != nil {
+	back, err := s.putBackEpoch(b)
+	if err == nil && !back {
+		err = s.markWatch(b)
+	}
+	if err != nil {
 		return err
 	}
 	return b.Commit(pebble.Sync)

@@ -135,7 +135,8 @@ type Config struct {
 
 	// EpochAbove is an epoch of this store that others have seen, where the
 	// directory is an older copy of it: if it is not beyond, versions begin
-	// some epochs above it, so that none is given out twice. Default: none.
+	// some epochs above it, so that none is given out twice. It accepts a Refusal
+	// that names an epoch not above it, and ends it. Default: none.
 	EpochAbove uint16
 
 	// Logger takes the store's and Pebble's events. Default: none.

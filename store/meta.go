@@ -23,7 +23,7 @@ const (
 	metaClean  = "clean"  // only after a clean stop: see cleanMark
 	metaBegan  = "began"  // u64: when the newest opening began, microseconds since 1970
 	metaKeys   = "keys"   // u64 per shard: keys not long ago, see presize.go
-	// metaClock, see clock.go: u64
+	// metaClock, see clock.go: u64; metaRefused: refuse.go
 	metaRestored = "restored" // u16: the epoch that a restore gave the store; 16 bytes: the id of the one whose backup it was
 	metaBeat     = "beat"     // u64: counter; a small synced write that lets Pebble
 	// see damage in the log that lies before it
@@ -74,19 +74,20 @@ func getMeta(db pebble.Reader, name string) ([]byte, error) {
 
 // A facts is what the meta keys say.
 type facts struct {
-	format uint32 // 0: there is no format key
-	reader uint32 // the oldest format version that can read this store
-	id     [16]byte
-	shards uint32
-	hash   string
-	epoch  uint16
-	clean  *cleanMark // nil: the last incarnation did not end cleanly
-	keys   []uint64   // keys of each shard not long before the end; nil: unknown
-	beats  uint64
-	source []byte // id of the store whose backup this is, if it was never started since; else nil
-	short  bool   // results of requests were forgotten early (forget.go)
-	began  uint64 // of the last opening; 0: by a program that did not note it
-	clock  uint64 // no server time above it was shown; 0: nothing could expire
+	format  uint32 // 0: there is no format key
+	reader  uint32 // the oldest format version that can read this store
+	id      [16]byte
+	shards  uint32
+	hash    string
+	epoch   uint16
+	clean   *cleanMark // nil: the last incarnation did not end cleanly
+	keys    []uint64   // keys of each shard not long before the end; nil: unknown
+	beats   uint64
+	source  []byte   // id of the store whose backup this is, if it was never started since; else nil
+	short   bool     // results of requests were forgotten early (forget.go)
+	began   uint64   // of the last opening; 0: by a program that did not note it
+	refused *Refusal // nil: it may be served
+	clock   uint64   // no server time above it was shown; 0: nothing could expire
 }
 
 // cleanMark is what a clean stop leaves behind.
@@ -164,6 +165,12 @@ func readFacts(db pebble.Reader) (facts, error) {
 	f.short = get(metaShort, 1) != nil
 	for b := get(metaKeys, 8*int(f.shards)); len(b) > 0; b = b[8:] {
 		f.keys = append(f.keys, binary.LittleEndian.Uint64(b))
+	}
+	if b := get(metaRefused, -1); b != nil {
+		var err error
+		if f.refused, err = parseRefusal(b); err != nil {
+			fault = errors.Join(fault, &CorruptError{Shard: storeShard, Key: []byte(metaRefused), Detail: err.Error()})
+		}
 	}
 	if b := get(metaClean, -1); b != nil {
 		var err error

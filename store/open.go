@@ -32,7 +32,9 @@ type Store struct {
 	cfg         Config
 	facts       facts // as found at Open; epoch: this opening's
 	incarnation uint64
-	seed        uint64 // of the key hash in the index
+	seed        uint64      // of the key hash in the index
+	foundEpoch  uint16      // before this opening
+	refused     atomic.Bool // Refuse was called
 	opened      time.Time
 
 	lock   io.Closer
@@ -88,7 +90,7 @@ type Store struct {
 //
 // Errors are an *OpenError with the directory, the reason and what to do; its
 // Err is ErrForeignDir, ErrNotDir, ErrLocked, ErrNoAccess, ErrReadOnlyDisk,
-// ErrNoSpace, ErrFormatVersion, ErrShardCount, ErrEpochs, a *CorruptError
+// ErrNoSpace, ErrFormatVersion, ErrShardCount, ErrEpochs, ErrRefused, a *CorruptError
 // (ErrCorrupt), or what the file system said. A Config that cannot be is
 // reported with all its faults.
 func Open(ctx context.Context, c Config) (_ *Store, err error) {
@@ -173,6 +175,9 @@ func (s *Store) openDurable() error {
 	if err := s.facts.check(c); err != nil {
 		return err
 	}
+	if err := s.facts.refusal(c); err != nil {
+		return err
+	}
 	if err := found.compareBeat(s.facts.beats); err != nil {
 		return err
 	}
@@ -242,6 +247,7 @@ func (s *Store) beginEpoch() error {
 	if s.facts.epoch == math.MaxUint16 {
 		return &OpenError{Dir: s.cfg.Dir, Err: ErrEpochs}
 	}
+	s.foundEpoch = s.facts.epoch
 	if above := s.cfg.EpochAbove; s.facts.epoch <= above && above != 0 {
 		if int(above)+epochsPerRestore > 1<<16-2 {
 			return &OpenError{Dir: s.cfg.Dir, Err: ErrEpochs}
@@ -265,6 +271,11 @@ func (s *Store) beginEpoch() error {
 	}
 	if err := b.Delete(metaKey(metaClean), nil); err != nil {
 		return err
+	}
+	if s.facts.refused != nil {
+		if err := b.Delete(metaKey(metaRefused), nil); err != nil {
+			return err
+		}
 	}
 	if s.facts.source != nil {
 		if err := b.Delete(metaKey(metaRestored), nil); err != nil {

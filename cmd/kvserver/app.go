@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rdmakv/rdmakv/internal/config"
+	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/internal/usage"
 	"github.com/rdmakv/rdmakv/internal/version"
 )
@@ -24,6 +25,9 @@ const (
 	exitOK    = 0
 	exitError = 1
 	exitUsage = 2
+	// exitRefused: another process is this node, or was, further on; starting again
+	// does not help (RestartPreventExitStatus of deploy/systemd).
+	exitRefused = 3
 )
 
 // usageError is a mistake of the caller: exitUsage.
@@ -86,6 +90,9 @@ func (a *app) run(ctx context.Context, args []string) int {
 	if !a.started || errors.As(err, &usage) || errors.As(err, &faults) {
 		return exitUsage
 	}
+	if server.MustNotServe(err) {
+		return exitRefused
+	}
 	return exitError
 }
 
@@ -99,7 +106,9 @@ memory, where clients read them by RDMA, and on disk.
 Without a command it serves. Every flag below is also a key of config.yaml and
 a variable RDMAKV_...; the flag wins, then the variable, then the file.
 
-Exit codes: 0 ended as told, 1 error, 2 wrong usage or configuration. SIGTERM on a
+Exit codes: 0 ended as told, 1 error, 2 wrong usage or configuration, 3 another
+process is this node, or the cluster has seen it further on than its data directory
+is: do not start it again before that is settled. SIGTERM on a
 full disk ends it with 1, because the mark of a clean stop cannot be written;
 everything acknowledged is there at the next start.`,
 		Version:           version.Of("kvserver").String(),

@@ -9,7 +9,7 @@
 // gossip keys again.
 //
 // Exit codes: 0 ended as it was told to, 1 an error, 2 wrong usage or
-// configuration. A SIGTERM on a full disk ends it with 1, because the mark of a
+// configuration, 3 another process is this node or was, further on. A SIGTERM on a full disk ends it with 1, because the mark of a
 // clean stop cannot be written.
 package main
 

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -104,9 +105,32 @@ func (c *clustered) settle(ctx context.Context) error {
 		return ctx.Err()
 	}
 	if err := c.members.Err(); err != nil {
+		c.noteRefused(err)
 		return fmt.Errorf("server: gossip: %w", err)
 	}
 	return nil
+}
+
+// noteRefused has the data directory say that it must not be served, so that the
+// next start is refused too, when those who proved it may be gone.
+func (c *clustered) noteRefused(err error) {
+	var why *membership.StandDown
+	if !errors.As(err, &why) {
+		return
+	}
+	err = c.srv.store.Refuse(store.Refusal{
+		Cause: why.Error(), Other: why.Other.Incarnation, Epoch: uint16(min(why.Other.Epoch, math.MaxUint16)),
+	})
+	if err != nil {
+		c.srv.log.Error(limitNone, "this node must not be served, and its data directory does not say so: do not start it again", "err", err)
+	}
+}
+
+// MustNotServe reports whether an error of Start, or Err, says that the data
+// directory must not be served: another process is this node, or was, further on.
+// Starting again does not help.
+func MustNotServe(err error) bool {
+	return errors.Is(err, store.ErrRefused) || errors.Is(err, membership.ErrDuplicateID) || errors.Is(err, membership.ErrRolledBack)
 }
 
 // self writes what this node says of itself and may change.
@@ -222,6 +246,7 @@ func (c *clustered) run(ctx context.Context) {
 			// Somebody else is this node, or was after what is on its disk. Two of
 			// them would both serve its shards.
 			c.srv.standDown(fmt.Errorf("server: gossip: %w", c.members.Err()))
+			c.noteRefused(c.members.Err())
 			return
 		case <-wake:
 			c.publish()

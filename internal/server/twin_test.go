@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/secret"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/membership"
+	"github.com/rdmakv/rdmakv/store"
 )
 
 // TestStandDown: a node that must not go on ends the sessions of all its spaces,
@@ -75,74 +78,189 @@ func TestStandDown(t *testing.T) {
 	}
 }
 
-// TestRolledBackNode: a node comes back on an older copy of its directory. It
-// serves nothing, until it is told that the loss is accepted; then its versions
-// are none that were given out before.
-func TestRolledBackNode(t *testing.T) {
-	// News of a life travel with push/pull, which the other profiles do each half a
-	// minute.
-	quick := func(c *Config) { c.Cluster.Profile = "fast" }
-	first := startServer(t, func(c *Config) { clusterOf("a")(c); quick(c) })
-	fs := vfs.NewMem()
-	node := func(change func(*Config)) (*Server, error) {
-		cfg := testConfig()
-		clusterOf("b", first.GossipAddr())(&cfg)
-		quick(&cfg)
-		cfg.FS, cfg.DataDir = fs, "data"
-		if change != nil {
-			change(&cfg)
-		}
-		srv, err := New(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return srv, srv.Start(t.Context())
-	}
-	stop := func(srv *Server) {
-		if err := srv.Shutdown(context.Background()); err != nil {
-			t.Error(err)
-		}
-	}
-	b, err := node(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	birth(t, first, b)
-	known := func() bool {
-		m := first.cluster.members.View().Member("b")
-		return m != nil && m.Incarnation == b.incarnation && m.State == cluster.Alive
-	}
-	eventually(t, "the first knows of it", known)
-	stop(b)
-	old := vfs.NewMem()
-	if _, err := vfs.Clone(fs, old, "data", "data", vfs.CloneSync); err != nil {
-		t.Fatal(err)
-	}
-	if b, err = node(nil); err != nil {
-		t.Fatal(err)
-	}
-	seen := b.store.Epoch()
-	eventually(t, "the first knows of its second life", known)
-	stop(b)
+// A twinRig is a node a, and a node b that a test starts on one directory or
+// another.
+type twinRig struct {
+	t     *testing.T
+	first *Server
+}
 
-	fs = old
-	b, err = node(nil)
-	if !errors.Is(err, membership.ErrRolledBack) || !strings.Contains(err.Error(), "--accept-rollback") {
-		if err == nil {
-			stop(b)
-		}
-		t.Fatalf("it starts on a disk that was rolled back: %v", err)
-	}
-	b, err = node(func(c *Config) { c.EpochAbove = seen })
+func newTwinRig(t *testing.T) *twinRig {
+	r := &twinRig{t: t}
+	r.first = startServer(t, func(c *Config) { clusterOf("a")(c); r.quick(c) })
+	return r
+}
+
+// quick: news of a life travel with push/pull, which the other profiles do each half
+// a minute.
+func (r *twinRig) quick(c *Config) { c.Cluster.Profile = "fast" }
+
+// node starts b on a directory. Whoever gets one without an error ends it.
+func (r *twinRig) node(fs *vfs.MemFS, above uint16) (*Server, error) {
+	cfg := testConfig()
+	clusterOf("b", r.first.GossipAddr())(&cfg)
+	r.quick(&cfg)
+	cfg.FS, cfg.DataDir, cfg.EpochAbove = fs, "data", above
+	srv, err := New(cfg)
 	if err != nil {
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
+	return srv, srv.Start(r.t.Context())
+}
+
+// starts starts b, which must be let in.
+func (r *twinRig) starts(fs *vfs.MemFS, above uint16) *Server {
+	r.t.Helper()
+	srv, err := r.node(fs, above)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return srv
+}
+
+// refused starts b, which must not be let in for a reason, and returns the words. On a
+// slow machine it may learn of another process only when it serves; then it ends.
+func (r *twinRig) refused(fs *vfs.MemFS, above uint16, why error) string {
+	r.t.Helper()
+	srv, err := r.node(fs, above)
+	if err == nil {
+		epoch, wait := srv.store.Epoch(), time.Second
+		if why == membership.ErrDuplicateID {
+			wait = time.Minute
+		}
+		select {
+		case <-srv.Fatal():
+			err = srv.Err()
+		case <-time.After(wait):
+		}
+		r.stop(srv)
+		if err == nil {
+			r.t.Fatalf("it serves at epoch %d; want %v", epoch, why)
+		}
+	}
+	if !errors.Is(err, why) || !MustNotServe(err) {
+		r.t.Fatalf("it ends with %v; want %v", err, why)
+	}
+	return err.Error()
+}
+
+func (r *twinRig) known(b *Server) {
+	r.t.Helper()
+	eventually(r.t, "the first knows of it", func() bool {
+		m := r.first.cluster.members.View().Member("b")
+		return m != nil && m.Incarnation == b.incarnation && m.State == cluster.Alive
+	})
+}
+
+func (r *twinRig) stop(srv *Server) {
+	r.t.Helper()
+	if err := srv.Shutdown(context.Background()); err != nil {
+		r.t.Error(err)
+	}
+}
+
+// cloned is a copy of a directory as it is on the disk now.
+func (r *twinRig) cloned(fs *vfs.MemFS) *vfs.MemFS {
+	r.t.Helper()
+	to := vfs.NewMem()
+	if _, err := vfs.Clone(fs, to, "data", "data", vfs.CloneSync); err != nil {
+		r.t.Fatal(err)
+	}
+	return to
+}
+
+func (r *twinRig) epochOf(fs *vfs.MemFS) uint16 {
+	r.t.Helper()
+	in, err := store.Inspect(context.Background(), "data", store.InspectOptions{FS: fs})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return in.Epoch
+}
+
+// accepts is the number after --accept-rollback in an error.
+func (r *twinRig) accepts(words string) uint16 {
+	r.t.Helper()
+	m := regexp.MustCompile(`--accept-rollback (\d+)\)`).FindStringSubmatch(words)
+	if m == nil {
+		r.t.Fatalf("it does not say how to go on: %s", words)
+	}
+	n, err := strconv.ParseUint(m[1], 10, 16)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return uint16(n)
+}
+
+// TestRefusedCopy: a copy of a node's directory was refused beside the node. It is
+// refused as well when the node is away for a moment, and never gets ahead of it.
+func TestRefusedCopy(t *testing.T) {
+	r := newTwinRig(t)
+	real := vfs.NewMem()
+	b := r.starts(real, 0)
+	birth(t, r.first, b)
+	r.known(b)
+	old := r.cloned(real)
+	before := r.epochOf(r.cloned(old))
+	r.refused(old, 0, membership.ErrDuplicateID)
+	if got := r.epochOf(old); got != before {
+		t.Errorf("a start that is refused raises the epoch from %d to %d", before, got)
+	}
+	for range 3 { // as a supervisor does it
+		r.refused(old, 0, store.ErrRefused)
+	}
+	r.stop(b)
+	words := r.refused(old, 0, store.ErrRefused)
+	if got := r.epochOf(old); got != before {
+		t.Errorf("starts that are refused raise the epoch from %d to %d", before, got)
+	}
+	if !strings.Contains(words, "since 20") || !strings.Contains(words, "delete it") {
+		t.Errorf("it does not say since when, or what to do: %s", words)
+	}
+	b = r.starts(real, 0)
+	r.known(b)
+	seen := b.store.Epoch()
+	if err := b.Err(); err != nil {
+		t.Errorf("the copy is in the way of what it was copied from: %v", err)
+	}
+	r.stop(b)
+	// The copy is the one to keep: that has to be said.
+	above := r.accepts(words)
+	r.refused(old, above-1, store.ErrRefused)
+	b = r.starts(old, max(above, seen))
 	if got := b.store.Epoch(); got <= seen {
 		t.Errorf("it begins at epoch %d, and %d has been", got, seen)
 	}
-	stop(b)
-	if b, err = node(nil); err != nil {
-		t.Fatalf("it must be told each time: %v", err)
+	r.stop(b)
+	r.stop(r.starts(old, 0))
+}
+
+// TestRolledBackNode: a node comes back on an older copy of its directory. It
+// serves nothing, however often it is started, until it is told that the loss is
+// accepted; then its versions are none that were given out before.
+func TestRolledBackNode(t *testing.T) {
+	r := newTwinRig(t)
+	real := vfs.NewMem()
+	b := r.starts(real, 0)
+	birth(t, r.first, b)
+	r.known(b)
+	r.stop(b)
+	old := r.cloned(real)
+	b = r.starts(real, 0)
+	seen := b.store.Epoch()
+	r.known(b)
+	r.stop(b)
+
+	if words := r.refused(old, 0, membership.ErrRolledBack); !strings.Contains(words, "--accept-rollback") {
+		t.Errorf("it does not say how to go on: %s", words)
 	}
-	stop(b)
+	for range 3 {
+		r.refused(old, 0, store.ErrRefused)
+	}
+	b = r.starts(old, seen)
+	if got := b.store.Epoch(); got <= seen {
+		t.Errorf("it begins at epoch %d, and %d has been", got, seen)
+	}
+	r.stop(b)
+	r.stop(r.starts(old, 0)) // and needs not be told again
 }

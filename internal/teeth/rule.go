@@ -259,6 +259,8 @@ const (
 	F13ScanEnds
 	// D8AliveAtOnce: two lives of a node are two at once only if one answers before and after the other.
 	D8AliveAtOnce
+	// D8RefusalStays: a directory that must not be served is refused at the next start too.
+	D8RefusalStays
 
 	numRules
 )
@@ -377,6 +379,7 @@ var ruleNames = [numRules]string{
 	D5OrderEnds:         "D5 ordering ends",
 	F13ScanEnds:         "F13 a page ends at what is later",
 	D8AliveAtOnce:       "D8 two lives at once",
+	D8RefusalStays:      "D8 a refusal outlives its proof",
 }
 
 // String names the rule for test output.

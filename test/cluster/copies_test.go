@@ -55,8 +55,8 @@ func TestCopies(t *testing.T) {
 			code, err := goes.Process().WaitExit(patience)
 			must(t, err)
 			took := time.Since(healed)
-			if code == 0 {
-				t.Error("it ends as if nothing had happened")
+			if code != 3 {
+				t.Errorf("it ends with exit code %d, want 3, by which a supervisor knows not to start it again", code)
 			}
 			acked := second.acks.Load()
 			for _, ip := range []string{stays.Place().IP(), goes.Place().IP(), "node id"} {
@@ -77,6 +77,11 @@ func TestCopies(t *testing.T) {
 				if code != 1 || !strings.Contains(out, stays.Place().IP()) || !strings.Contains(out, goes.Place().IP()) {
 					t.Errorf("kvclient %v: exit code %d, want 1 and both addresses\n%s%s", args, code, out, errOut)
 				}
+			}
+			if err := goes.Start(within(t)); err == nil {
+				t.Error("it serves at its next start")
+			} else if !strings.Contains(err.Error(), "must not be served") {
+				t.Errorf("its next start: %v", err)
 			}
 			t.Logf("after the heal both served for %v; acknowledged by the one that stands down until then: %d", took.Round(time.Millisecond), acked)
 		})

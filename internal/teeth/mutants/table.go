@@ -124,6 +124,7 @@ var mutants = []mutant{
 	{teeth.D8OnePromise, "a node promises a second map beside the first", "internal/shardmap", "TestSteps"},
 	{teeth.D8YoungerEnds, "two processes of one node both go on", "membership", "TestTwinsMeet"},
 	{teeth.D8AliveAtOnce, "a life that ended and the one that followed it are taken for two at once", "membership", "TestHeldQuestion"},
+	{teeth.D8RefusalStays, "a copy that was refused serves once the real node is away", "internal/server", "TestRefusedCopy"},
 	{teeth.F16OwnPD, "spaces have regions of their own in one protection domain", "internal/server", "TestSpaceAccess"},
 	{teeth.F6BatchTold, "a promotion brings back what a batch deleted or replaced since it was read", "store", "TestF6BatchUnderPromotion"},
 	{teeth.F6BatchTold, "a condition is judged on what a batch replaced since it was read", "store", "TestF6BatchUnderProbe"},

@@ -1,0 +1,109 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/rdmakv/rdmakv/internal/teeth"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// ErrRefused: it was proved that this directory must not be served, because
+// another process is the node that it belongs to, or was, further on. Open refuses
+// it from then on, unless Config.EpochAbove accepts that.
+var ErrRefused = errors.New("store: this data directory must not be served")
+
+// A Refusal is why a directory must not be served. It stays in the directory,
+// because what proved it may be gone at the next start: the other process stops, or
+// those who know of it restart; and what this directory then served as the newest
+// would be stale.
+type Refusal struct {
+	Cause string    // one line; cut at 512 bytes
+	Other uint64    // incarnation of the other life
+	Epoch uint16    // of the other life; 0: unknown. Refuse raises it to this opening's
+	Since time.Time // to the microsecond; set by Refuse
+}
+
+// metaRefused is there while the directory must not be served: u64 since,
+// microseconds since 1970; u64 other; u16 epoch; the cause.
+const metaRefused = "refused"
+
+// maxCause bounds the cause of a Refusal, bytes.
+const maxCause = 512
+
+func (r *Refusal) encode() []byte {
+	b := binary.LittleEndian.AppendUint64(nil, uint64(r.Since.UnixMicro()))
+	b = binary.LittleEndian.AppendUint64(b, r.Other)
+	b = binary.LittleEndian.AppendUint16(b, r.Epoch)
+	return append(b, r.Cause[:min(len(r.Cause), maxCause)]...)
+}
+
+func parseRefusal(b []byte) (*Refusal, error) {
+	if len(b) < 18 || len(b) > 18+maxCause {
+		return nil, fmt.Errorf("a refusal of %d bytes", len(b))
+	}
+	return &Refusal{
+		Since: time.UnixMicro(int64(binary.LittleEndian.Uint64(b))), Other: binary.LittleEndian.Uint64(b[8:]),
+		Epoch: binary.LittleEndian.Uint16(b[16:]), Cause: string(b[18:]),
+	}, nil
+}
+
+// Refuse notes durably that the directory must not be served. It returns when that
+// is on the disk; the caller ends the store. If this opening has given out no
+// version until Close, that puts the epoch back, so that openings which are refused
+// do not make an old copy look newer than what it was copied from. A cache keeps
+// nothing, and nothing is noted. Safe for concurrent use.
+//
+// Errors: ErrClosed, or what fenced the store.
+func (s *Store) Refuse(r Refusal) error {
+	if s.db == nil || teeth.Off(teeth.D8RefusalStays) {
+		return nil
+	}
+	leave, err := s.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	r.Since = time.Now()
+	r.Epoch = max(r.Epoch, s.facts.epoch)
+	s.refused.Store(true)
+	return s.fenceable(func() error {
+		if !s.setMetaNow(metaRefused, r.encode()) {
+			return s.fence.failed()
+		}
+		return nil
+	})
+}
+
+// refusal is the error of Open where a Refusal stands in the directory that c does
+// not accept; nil otherwise.
+func (f *facts) refusal(c Config) error {
+	r := f.refused
+	if r == nil || c.EpochAbove != 0 && c.EpochAbove >= r.Epoch {
+		return nil
+	}
+	return &OpenError{Dir: c.Dir,
+		Err: fmt.Errorf("%w, since %s: %s", ErrRefused, r.Since.UTC().Format(time.RFC3339), r.Cause),
+		Hint: fmt.Sprintf("if it is a copy, delete it; if it is the one to keep, stop the other (life %016x) and start this one once with --accept-rollback %d",
+			r.Other, r.Epoch)}
+}
+
+// putBackEpoch adds to the last batch of a refused opening that the epoch is what
+// it was before, if no version of this one was given out. It reports whether it did.
+func (s *Store) putBackEpoch(b *pebble.Batch) (bool, error) {
+	q := s.queue
+	q.mu.Lock()
+	unused := q.next == s.firstVersion && q.limit == s.lastVersion
+	q.mu.Unlock()
+	if !s.refused.Load() || !unused || s.firstVersion != layout.MakeVersion(s.facts.epoch, 1) || s.foundEpoch == math.MaxUint16 {
+		return false, nil
+	}
+	return true, errors.Join(
+		setMeta(b, metaEpoch, binary.LittleEndian.AppendUint16(nil, s.foundEpoch)),
+		b.Delete(metaKey(metaWatch), nil)) // it counts for the epoch that follows
+}
