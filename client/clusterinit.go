@@ -29,6 +29,7 @@ import (
 type candidate struct {
 	p         *peer
 	shards    int
+	view      *cluster.View // its own
 	name      string
 	committed *cluster.Map
 	promised  *cluster.Map
@@ -80,7 +81,8 @@ func (f *fleet) birth(ctx context.Context, nodes []NodeWeight) error {
 }
 
 // forgotten fails if a node that lives would never own a shard because nobody has
-// named it. A map that exists, or is promised, has been thought of before.
+// named it. Every node that is named is believed: gossip may not have told the
+// others yet. A map that exists, or is promised, has been thought of before.
 func (f *fleet) forgotten(all []*candidate, named map[string]bool) error {
 	for _, c := range all {
 		if c.committed != nil || c.promised != nil {
@@ -93,6 +95,15 @@ func (f *fleet) forgotten(all []*candidate, named map[string]bool) error {
 			left = append(left, n.ID)
 		}
 	}
+	for _, c := range all {
+		for _, n := range c.view.Members {
+			if (n.State == cluster.Alive || n.State == cluster.Suspect) && !named[n.ID] {
+				left = append(left, n.ID)
+			}
+		}
+	}
+	slices.Sort(left)
+	left = slices.Compact(left)
 	if len(left) == 0 {
 		return nil
 	}
@@ -111,7 +122,7 @@ func (c *candidate) ask(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		c.shards, c.name, c.committed, c.promised = int(s.welcome.Shards), n.view.Cluster, n.m, nil
+		c.shards, c.view, c.name, c.committed, c.promised = int(s.welcome.Shards), n.view, n.view.Cluster, n.m, nil
 		if n.m != nil {
 			return nil
 		}

@@ -168,3 +168,42 @@ func TestClusterInitLeavesOut(t *testing.T) {
 		t.Errorf("again: %v", err)
 	}
 }
+
+// TestClusterInitForgetsNobody: whom only one of the named nodes knows is alive,
+// too. Gossip has not told the others yet.
+func TestClusterInitForgetsNobody(t *testing.T) {
+	nodes := fakeCluster(t, 3, false)
+	nodes[0].view.Members = nodes[0].view.Members[:2:2]
+	c := dialFakes(t, nodes, nil) // to n1, which does not know n3
+	if _, err := c.ClusterInit(t.Context(), weights("n1", "n2")); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "n3 is alive") {
+		t.Errorf("n2 knows n3: %v", err)
+	}
+	for _, n := range nodes {
+		if n.m != nil || n.promised != nil {
+			t.Errorf("%s has %v, promised %v", n.id, n.m, n.promised)
+		}
+	}
+}
+
+// TestNodeWithoutMapLeadsOn: a node that the map does not name knows by gossip who
+// has it, and is as good an address as any for a client.
+func TestNodeWithoutMapLeadsOn(t *testing.T) {
+	nodes := fakeCluster(t, 3, false)
+	m, err := cluster.Propose([16]byte{1}, "fakes", fakeShards, []cluster.MapNode{{ID: "n1"}, {ID: "n2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes[0].m, nodes[1].m = m, m
+	members := slices.Clone(nodes[2].view.Members)
+	members[0].MapVersion, members[1].MapVersion = 1, 1
+	nodes[2].view.Members = members
+	c := dialFakes(t, nodes, func(cfg *Config) { cfg.Servers = []string{nodes[2].addr} })
+	for id, keys := range keysOf(m, 1) {
+		if err := c.Put(t.Context(), []byte(keys[0]), []byte("v")); err != nil {
+			t.Errorf("a key of %s: %v", id, err)
+		}
+	}
+	if info, err := c.Cluster(t.Context()); err != nil || info.MapVersion != 1 {
+		t.Errorf("%+v, %v", info, err)
+	}
+}

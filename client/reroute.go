@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
 )
 
 // A node that is asked for a key of another's shard says so, and nothing has
@@ -150,7 +152,9 @@ func (f *fleet) refresh(ctx context.Context, s *session) error {
 		f.wg.Go(func() {
 			ctx, cancel := context.WithTimeout(f.done, f.cfg.Timeout)
 			defer cancel()
-			a.err = f.ask(ctx, s)
+			if a.err = f.ask(ctx, s); a.err == nil {
+				f.askMapped(ctx)
+			}
 			f.mu.Lock()
 			f.asking = nil
 			f.mu.Unlock()
@@ -197,6 +201,38 @@ func (f *fleet) ask(ctx context.Context, first *session) error {
 		return errors.Join(append(errs, err)...)
 	}
 	return nil
+}
+
+// askMapped asks nodes that have a map, by gossip, if those who were asked so far
+// have none: a node that cluster init was not told of, or has left out, leads to
+// the others, too. What they say is judged as any node's word is.
+func (f *fleet) askMapped(ctx context.Context) {
+	if f.routing.Load().m != nil {
+		return
+	}
+	var have []string
+	f.mu.Lock()
+	for id, seen := range f.members {
+		if seen.m.MapVersion > 0 && seen.m.State == cluster.Alive && len(seen.m.Endpoints) > 0 && len(have) < askPart-1 {
+			have = append(have, id)
+		}
+	}
+	f.mu.Unlock()
+	for _, id := range have {
+		p, err := f.peer(id)
+		if err != nil {
+			return
+		}
+		part, cancel := context.WithTimeout(ctx, f.cfg.Timeout/askPart)
+		err = p.ask(&patience{c: p, ctx: part}, "cluster", nil, func(s *session) error {
+			return s.refreshNews(&patience{c: p, ctx: part})
+		})
+		cancel()
+		if f.routing.Load().m != nil {
+			return
+		}
+		f.log.Info("a node that gossip says has a shard map does not tell it", "node", id, "err", err)
+	}
 }
 
 // askServers begins anew, with Config.Servers: for the time of one answer.

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -16,10 +17,11 @@ import (
 
 // joiner reaches for the seeds that are not members yet, and for members that
 // are called dead: after a long cut, neither side would look for the other by
-// itself. It goes on for ever, at intervals with jitter.
+// itself. It goes on for ever, at intervals with jitter; soon again at first, for
+// nodes that are started together do not listen at the same time.
 func (m *Members) joiner() {
 	defer m.wg.Done()
-	wait := time.Duration(0)
+	begun, wait := time.Now(), time.Duration(0)
 	moved, settled := false, false // moved: others have us at an old address
 	for round := 0; ; round++ {
 		select {
@@ -34,18 +36,26 @@ func (m *Members) joiner() {
 		}
 		again := moved
 		moved = false
+		away := false // a seed did not answer
 		for _, seed := range m.cfg.Join {
 			if m.ctx.Err() != nil {
 				return
 			}
-			if m.reach(seed, again) && !settled {
+			answered, err := m.reach(seed, again)
+			if answered && !settled {
 				settled = true
 				m.settle(m.ctx)
 			}
+			away = away || err != nil && !turnedAway(err)
 		}
 		if !settled {
 			settled = true
 			m.settle(m.ctx)
+		}
+		if away && time.Since(begun) < hasteFor {
+			wait = hastePause/2 + rand.N(hastePause)
+			round-- // it is for the seeds alone
+			continue
 		}
 		if round > 0 {
 			m.revive()
@@ -57,12 +67,32 @@ func (m *Members) joiner() {
 	}
 }
 
+// For so long after its start a node tries seeds that do not answer again at
+// once: until then neither side knows of the other, and who asks for the nodes of
+// the cluster, as cluster init does, is told of one too few.
+const (
+	hasteFor   = 10 * time.Second
+	hastePause = 200 * time.Millisecond
+)
+
+// turnedAway: somebody answers at the seed and does not want us, which does not
+// change by asking again at once.
+func turnedAway(err error) bool {
+	for _, e := range []error{ErrConfig, ErrWrongKey, ErrWrongCluster, ErrNotAllowed, ErrBusy} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
 // reach joins by one seed, unless it is ourselves, or, if again is not said, a
-// member. It reports whether somebody else has answered.
-func (m *Members) reach(seed string, again bool) bool {
+// member. It reports whether somebody else has answered, and why the seed was not
+// joined.
+func (m *Members) reach(seed string, again bool) (bool, error) {
 	n, err := m.join(m.ctx, seed, again)
 	if m.ctx.Err() != nil {
-		return false
+		return false, m.ctx.Err()
 	}
 	if err == nil {
 		m.stats.joined(seed, "")
@@ -70,7 +100,7 @@ func (m *Members) reach(seed string, again bool) bool {
 		if n > 0 {
 			m.say(event{level: slog.LevelDebug, kind: sayJoin, msg: "gossip: joined", args: []any{"by", seed}})
 		}
-		return n > 0
+		return n > 0, nil
 	}
 	m.stats.joined(seed, err.Error())
 	level := slog.LevelWarn
@@ -80,7 +110,7 @@ func (m *Members) reach(seed string, again bool) bool {
 		m.told[seed] = told{err.Error(), time.Now()}
 	}
 	m.say(event{level: level, kind: sayJoin + " " + clean(seed), msg: "gossip: a seed cannot be joined; it will be tried again", args: []any{"seed", seed, "err", err}})
-	return false
+	return false, err
 }
 
 // tellAgain is how often the log names a seed that fails in the same way.

@@ -213,3 +213,10 @@ func (w *writeBehind) Close() error {
 	}
 	return nil // the flusher closes behind the last byte, or when the reader has gone
 }
+
+// listen makes an end at an address of one's own choice.
+func (n *memNet) listen(addr string) *memEnd {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.endAtLocked(addr)
+}

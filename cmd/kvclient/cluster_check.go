@@ -152,10 +152,18 @@ func (k checker) maps(st *statusReport) {
 	same := 0
 	for i := range st.Nodes {
 		n := &st.Nodes[i]
-		if n.Status == nil || !n.wanted() {
+		if n.Status == nil {
 			continue
 		}
 		m := n.Status.Map
+		if !n.wanted() {
+			if m.Version == 0 && n.State == "alive" && st.Map.Version > 0 {
+				k.bad(doctor.Fail, "map of", n.ID, codeMapDiffers,
+					"stop it: a map cannot be changed yet. If it is to own shards and there are no keys yet: stop all nodes, give them empty data directories, and name it to kvclient cluster init, too",
+					"it is alive and has no shard map: cluster init was not told of it, or has left it out, so it owns no shard, for good")
+			}
+			continue
+		}
 		if m.State != "committed" || m.Digest != st.Map.Digest || m.Version != st.Map.Version {
 			k.bad(doctor.Fail, "map of", n.ID, codeMapDiffers, "if it is only prepared: kvclient cluster init again with the same nodes; else its data directory is of another cluster",
 				"it has %s, version %d, digest %s", m.State, m.Version, orNoneText(m.Digest))
