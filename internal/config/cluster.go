@@ -39,12 +39,19 @@ func (k *checker) host(key, v string) {
 // tlsFaults: both ends prove themselves, so a part of it is of no use.
 func (c *Config) tlsFaults(k *checker) {
 	parts := []struct{ key, path string }{{"tls.cert", c.TLS.Cert}, {"tls.key", c.TLS.Key}, {"tls.ca", c.TLS.CA}}
-	some := c.TLS != TLS{}
+	some, given := c.TLS != TLS{}, ""
+	var empty []string
 	for _, p := range parts {
 		k.path(p.key, p.path, true)
-		if some && p.path == "" {
-			k.fault(p.key, "is empty: TLS needs all of tls.cert, tls.key and tls.ca, because both ends prove themselves")
+		switch {
+		case p.path == "":
+			empty = append(empty, p.key)
+		case given == "":
+			given = p.key
 		}
+	}
+	if some && len(empty) > 0 {
+		k.fault(given, "is given without %s: TLS needs all of tls.cert, tls.key and tls.ca, because both ends prove themselves", strings.Join(empty, " and "))
 	}
 	if some && (c.Fabric == "verbs" || c.RequireRDMA) {
 		k.fault("tls.cert", "TLS is of iwarp alone, and here only RDMA devices are used: they cannot encrypt")

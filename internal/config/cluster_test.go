@@ -62,7 +62,7 @@ func TestBadClusters(t *testing.T) {
 		{"advertise with a port", "advertise: ['10.0.0.1:7400']", nil, []string{"advertise", "ports are those of listen"}},
 		{"advertise everything", "advertise: ['0.0.0.0']", nil, []string{"advertise", "name one"}},
 
-		{"half of TLS", "tls:\n  cert: /c", nil, []string{"tls.key", "tls.ca", "both ends"}},
+		{"half of TLS", "tls:\n  cert: /c", nil, []string{"config.yaml:2: tls.cert: is given without tls.key and tls.ca", "both ends"}},
 		{"TLS on cards", "fabric: verbs\ntls: {cert: a, key: b, ca: c}", nil, []string{"tls.cert", "iwarp alone"}},
 		{"more from one host than there are", "max_sessions: 4\nmax_sessions_per_host: 5", nil, []string{"max_sessions_per_host", "1 to 4"}},
 		{"rkeys of a moment", "rkey_max_age: 1s", nil, []string{"rkey_max_age", "5s"}},

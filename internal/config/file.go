@@ -191,6 +191,19 @@ func searchFiles() []string {
 	return append(out, "/etc/rdmakv/config.yaml")
 }
 
+// checkWritable refuses a file that was found, not named, and that others may write:
+// its owner says nothing of who has written it.
+func checkWritable(path string) error {
+	st, err := os.Stat(path)
+	if err != nil {
+		return errors.Unwrap(err)
+	}
+	if mode := st.Mode().Perm(); mode&0o002 != 0 {
+		return fmt.Errorf("may be written by every user (mode %04o): chmod o-w, or name it with --config if it is meant", mode)
+	}
+	return nil
+}
+
 // checkOwner refuses a file that was found in the working directory and is of
 // another user: whoever may write into a directory that others work in could choose
 // their servers for them. Who names the file means it.
@@ -206,10 +219,10 @@ func checkOwner(path string) error {
 }
 
 // foreign refuses a file by its owner: only the user himself and root put files where
-// a program looks by itself. Root takes any, as in a checkout that is mounted into a
-// container.
+// a program looks by itself. Root is no exception: whoever could choose its data_dir
+// would have it write there.
 func foreign(owner uint32, me int) error {
-	if owner == 0 || me == 0 || int(owner) == me {
+	if owner == 0 || int(owner) == me {
 		return nil
 	}
 	return fmt.Errorf("is in the working directory and belongs to another user (uid %d): name it with --config if it is meant", owner)

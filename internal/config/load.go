@@ -117,6 +117,9 @@ func (l *Loaded) layFile(v *viper.Viper, opt Options) Faults {
 		if err == nil && near {
 			err = checkOwner(path)
 		}
+		if err == nil && !must {
+			err = checkWritable(path)
+		}
 		if err == nil {
 			err = checkText(data)
 		}

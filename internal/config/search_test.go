@@ -46,6 +46,23 @@ func TestSearchPath(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// A file that was found is refused if everybody may write it, wherever it is; one
+	// that is named is meant.
+	for _, path := range []string{personal, near} {
+		write(path, "log_level: error\n")
+		if err := os.Chmod(path, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load(Options{Scope: ForClient}); err == nil || !strings.Contains(err.Error(), "0666") || !strings.Contains(err.Error(), "--config") {
+			t.Errorf("%s, which everybody may write: %v", path, err)
+		}
+		if _, err := Load(Options{Scope: ForClient, File: path}); err != nil {
+			t.Error(err)
+		}
+		if err := os.Chmod(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	// What others put into the working directory is refused, unless it is named.
 	write(near, "log_level: error\n")
 	if err := checkOwner(near); err != nil {
@@ -55,7 +72,7 @@ func TestSearchPath(t *testing.T) {
 		owner   uint32
 		me      int
 		refused bool
-	}{{0, 1000, false}, {1000, 1000, false}, {1001, 1000, true}, {1000, 0, false}, {0, 0, false}} {
+	}{{0, 1000, false}, {1000, 1000, false}, {1001, 1000, true}, {1000, 0, true}, {0, 0, false}} {
 		err := foreign(c.owner, c.me)
 		if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), "--config") {
 			t.Errorf("a file of %d, read by %d: %v", c.owner, c.me, err)
