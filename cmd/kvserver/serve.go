@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"runtime/pprof"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/config"
@@ -99,28 +97,6 @@ func (a *app) serve(ctx context.Context) error {
 	}
 	_ = a.shutdown(srv, log)
 	return fmt.Errorf("this node cannot go on: %w", srv.Err())
-}
-
-// portsTaken adds to the error of a port that is in use which others of this
-// configuration are: who starts a node twice reads that, and not of the admin port
-// alone, which comes first.
-func portsTaken(err error, c config.Config) error {
-	if !errors.Is(err, syscall.EADDRINUSE) {
-		return err
-	}
-	var also []string
-	for _, addr := range c.Listen {
-		ln, taken := net.Listen("tcp", addr)
-		if taken == nil {
-			_ = ln.Close()
-		} else if errors.Is(taken, syscall.EADDRINUSE) && !strings.Contains(err.Error(), addr) {
-			also = append(also, addr)
-		}
-	}
-	if len(also) > 0 {
-		return fmt.Errorf("%w; so is listen %s: does another kvserver run here?", err, strings.Join(also, ", "))
-	}
-	return fmt.Errorf("%w; another program has that port", err)
 }
 
 // attend waits for what ends the node: a signal, or nil if it has failed.

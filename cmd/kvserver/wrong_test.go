@@ -38,24 +38,44 @@ func TestWrongUses(t *testing.T) {
 	}
 }
 
-// TestPortsTaken: who starts a node twice is told of the listen address too, though
-// the admin port comes first.
+// TestPortsTaken: each port that is in use is named by its key, whichever the error
+// is of, and the cause follows at once.
 func TestPortsTaken(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	used := func() string {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { ln.Close() })
+		return ln.Addr().String()
+	}
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
-	addr := ln.Addr().String()
-	taken := fmt.Errorf("admin port (admin_listen): listen tcp 127.0.0.1:1: bind: %w", syscall.EADDRINUSE)
-	if got := portsTaken(taken, config.Config{Listen: []string{addr}}); !errors.Is(got, syscall.EADDRINUSE) || !strings.HasSuffix(got.Error(), "; so is listen "+addr+": does another kvserver run here?") {
-		t.Error(got)
-	}
-	if got := portsTaken(taken, config.Config{Listen: []string{"127.0.0.1:0"}}); !strings.HasSuffix(got.Error(), "; another program has that port") {
-		t.Error(got)
+	defer conn.Close()
+	listen, admin, gossip := used(), used(), used()
+	bound := fmt.Errorf("admin port (admin_listen): listen tcp 127.0.0.1:1: bind: %w", syscall.EADDRINUSE)
+	text := errors.New("server: gossip: membership: gossip cannot listen at A: failed to start TCP listener on \"A\" port 1: listen tcp A: bind: address already in use")
+	for _, c := range []struct {
+		err  error
+		cfg  config.Config
+		want string
+	}{
+		{bound, config.Config{Listen: []string{listen}}, "listen " + listen + ": address already in use: another program has that port"},
+		{bound, config.Config{Listen: []string{"127.0.0.1:0"}, AdminListen: admin}, "admin_listen " + admin + ": address already in use: another program has that port"},
+		{text, config.Config{Gossip: config.Gossip{Bind: gossip}}, "gossip.bind " + gossip + ": address already in use: another program has that port"},
+		{text, config.Config{Gossip: config.Gossip{Bind: conn.LocalAddr().String()}}, "gossip.bind " + conn.LocalAddr().String() + ": address already in use: another program has that port"},
+		{bound, config.Config{Listen: []string{listen}, AdminListen: admin, Gossip: config.Gossip{Bind: gossip}},
+			"listen " + listen + ", admin_listen " + admin + ", gossip.bind " + gossip + ": addresses already in use: does another kvserver run here?"},
+		{bound, config.Config{Listen: []string{"127.0.0.1:0"}}, bound.Error() + "; another program has that port"},
+	} {
+		if got := portsTaken(c.err, c.cfg); !errors.Is(got, syscall.EADDRINUSE) || got.Error() != c.want {
+			t.Errorf("got %v\nwant %s", got, c.want)
+		}
 	}
 	other := errors.New("other")
-	if portsTaken(other, config.Config{Listen: []string{addr}}) != other {
+	if portsTaken(other, config.Config{Listen: []string{listen}}) != other {
 		t.Error("another error was changed")
 	}
 }
