@@ -78,10 +78,21 @@ func (l *limitedLog) write(level slog.Level, kind limit, msg string, args []any)
 	if !ok {
 		return
 	}
+	args = withoutNil(args)
 	if dropped > 0 {
 		args = append(args, "similar_lines_dropped", dropped)
 	}
 	out.Log(context.Background(), level, msg, args...)
+}
+
+// withoutNil leaves out an error that is nil: "err=<nil>" reads as if there were one.
+func withoutNil(args []any) []any {
+	for i := 0; i+1 < len(args); i += 2 {
+		if args[i] == "err" && args[i+1] == nil {
+			return append(args[:i:i], args[i+2:]...)
+		}
+	}
+	return args
 }
 
 // Error, Warn and Info write a line of a kind. Debug lines have no budget: who
