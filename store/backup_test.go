@@ -14,6 +14,10 @@ import (
 // restored opens a copy of a backup as a store of its own.
 func restored(t *testing.T, fs *vfs.MemFS, dir string) *node {
 	t.Helper()
+	// It was made while its store served: that is no store that was killed.
+	if in, err := Inspect(t.Context(), dir, InspectOptions{FS: fs}); err != nil || !in.Backup || in.CleanStop || in.ProblemCount > 0 {
+		t.Errorf("the backup: %+v, %v", in, err)
+	}
 	id, err := readFile(fs, dir+"/STORE")
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +37,7 @@ func restored(t *testing.T, fs *vfs.MemFS, dir string) *node {
 		t.Fatal(err)
 	}
 	in, err := Check(t.Context(), "/store", to)
-	if err != nil || in.CleanStop || in.ID != newID {
+	if err != nil || in.CleanStop || in.Backup || in.ID != newID {
 		t.Fatalf("%+v, %v", in, err)
 	}
 	c := testConfig(to)

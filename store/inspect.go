@@ -40,6 +40,7 @@ type Inspection struct {
 	Shards    int
 	Epoch     uint16
 	CleanStop bool   // the last server ended cleanly
+	Backup    bool   // a backup that was made while its store served: it has no clean stop, and wants none
 	Source    []byte // of a store that was restored and never started: the id of the one whose backup it was; else nil
 	Ledger    bool   // the files were compared with the ledger
 
@@ -87,6 +88,8 @@ func Inspect(ctx context.Context, dir string, opt InspectOptions) (Inspection, e
 		in.problem(opt, err)
 	}
 	in.Epoch, in.CleanStop, in.Source = facts.epoch, facts.clean != nil, facts.source
+	// Only a clean stop and a backup write a ledger of all files.
+	in.Backup = in.Ledger && book.state == ledgerWhole && !in.CleanStop && in.Source == nil
 	if err := book.compareBeat(facts.beats); err != nil {
 		in.problem(opt, err)
 	}

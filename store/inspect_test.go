@@ -41,7 +41,7 @@ func TestInspect(t *testing.T) {
 		return nil
 	}})
 	if err != nil || in.ProblemCount != 0 || in.Keys != 20 || seen != 20 || in.ShardKeys[3] != 6 || in.Newest != last ||
-		!in.CleanStop || !in.Ledger || in.Shards != 4 || in.ID != n.ID() || in.Epoch != 2 {
+		!in.CleanStop || in.Backup || !in.Ledger || in.Shards != 4 || in.ID != n.ID() || in.Epoch != 2 {
 		t.Errorf("%+v, %v", in, err)
 	}
 	if in, err = Inspect(t.Context(), "/store", InspectOptions{FS: fs, Prefix: []byte("key-1")}); err != nil || in.Keys != 10 {

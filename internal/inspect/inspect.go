@@ -105,6 +105,7 @@ func summary(w io.Writer, in store.Inspection, opt Options) error {
 			Shards    int      `json:"shards"`
 			Epoch     uint16   `json:"epoch"`
 			CleanStop bool     `json:"clean_stop"`
+			Backup    bool     `json:"backup,omitempty"`        // made while its store served
 			Source    string   `json:"restored_from,omitempty"` // a store's id; never started since
 			Ledger    bool     `json:"files_compared"`
 			Keys      uint64   `json:"keys"`
@@ -113,7 +114,7 @@ func summary(w io.Writer, in store.Inspection, opt Options) error {
 			Newest    uint64   `json:"newest_version"`
 			Count     int      `json:"problem_count"`
 			Problems  []string `json:"problems"`
-		}{in.Dir, hex.EncodeToString(in.ID[:]), in.Format, in.Shards, in.Epoch, in.CleanStop, hex.EncodeToString(in.Source), in.Ledger,
+		}{in.Dir, hex.EncodeToString(in.ID[:]), in.Format, in.Shards, in.Epoch, in.CleanStop, in.Backup, hex.EncodeToString(in.Source), in.Ledger,
 			in.Keys, in.KeyBytes, in.Bytes, uint64(in.Newest), in.ProblemCount, problems}))
 		return err
 	}
@@ -123,6 +124,8 @@ func summary(w io.Writer, in store.Inspection, opt Options) error {
 		ended = fmt.Sprintf("restored from a backup of store %x, never started", in.Source)
 	case in.CleanStop:
 		ended = "ended cleanly"
+	case in.Backup:
+		ended = "a backup of a store that served (kvserver restore makes a store of it)"
 	}
 	compared := "no ledger to compare with"
 	if in.Ledger {
