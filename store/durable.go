@@ -169,11 +169,20 @@ func openFault(dir string, err error) error {
 		e.Err = fmt.Errorf("%w: %w", ErrReadOnlyDisk, err)
 	case errors.Is(err, syscall.ENOTDIR):
 		e.Err = fmt.Errorf("%w: %w", ErrNotDir, err)
+	case errors.Is(err, fs.ErrNotExist) && isMkdir(err):
+		e.Hint = "the directory cannot be made there: choose another data_dir"
 	case errors.Is(err, fs.ErrNotExist):
 		e.Err = &CorruptError{File: fileNamed(err), Detail: "missing", Err: err}
 		e.Hint = "restore a backup, or the missing file"
 	}
 	return e
+}
+
+// isMkdir reports whether a directory could not be made. Then nothing is missing that
+// had been there.
+func isMkdir(err error) bool {
+	pe := (*fs.PathError)(nil)
+	return errors.As(err, &pe) && pe.Op == "mkdir"
 }
 
 // openPebble opens the database in dir. Two habits of Pebble's are turned into

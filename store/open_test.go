@@ -125,6 +125,8 @@ func TestOpenRefuses(t *testing.T) {
 			fs: func(t *testing.T) vfs.FS { return failing(made(t, 4), under(errorfs.OpCreate), fs.ErrPermission) }},
 		{name: "a read-only disk", want: ErrReadOnlyDisk,
 			fs: func(t *testing.T) vfs.FS { return failing(made(t, 4), under(errorfs.OpCreate), syscall.EROFS) }},
+		{name: "a directory that cannot be made", want: fs.ErrNotExist, text: "choose another data_dir",
+			fs: func(t *testing.T) vfs.FS { return noDirs{vfs.NewMem()} }},
 		{name: "a full disk", want: ErrNoSpace, text: "free some on the disk of this directory, or move it to a larger one: every start writes",
 			fs: func(t *testing.T) vfs.FS { return failing(made(t, 4), under(errorfs.OpCreate), syscall.ENOSPC) }},
 		{name: "a full disk that says what is free", want: ErrNoSpace, text: "no disk space left: 12 KiB are free, a start needs about 1224 KiB: ",
@@ -150,11 +152,21 @@ func TestOpenRefuses(t *testing.T) {
 			if !errors.Is(err, tc.want) || !errors.As(err, &oe) || oe.Dir != c.Dir || !strings.Contains(err.Error(), tc.text) {
 				t.Errorf("%v\nwant %v, with %q", err, tc.want, tc.text)
 			}
+			if errors.Is(err, ErrCorrupt) && !errors.Is(tc.want, ErrCorrupt) {
+				t.Errorf("nothing is corrupt: %v", err)
+			}
 			if n := c.Memory.(*heapMemory).regions(); n != 0 {
 				t.Errorf("%d regions left", n)
 			}
 		})
 	}
+}
+
+// noDirs makes no directories, as /proc.
+type noDirs struct{ vfs.FS }
+
+func (noDirs) MkdirAll(dir string, _ os.FileMode) error {
+	return &fs.PathError{Op: "mkdir", Path: dir, Err: syscall.ENOENT}
 }
 
 func TestOpenBadConfig(t *testing.T) {
