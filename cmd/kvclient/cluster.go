@@ -35,18 +35,20 @@ admin right, which the main secret has.`,
 	return cmd
 }
 
-// clusterNotYetCmd is a command that this version cannot do, and says so with
-// the way that there is.
+// clusterNotYetCmd is a command that this version cannot do: the error is one line
+// with the way that there is, its help has the steps.
 func (a *app) clusterNotYetCmd(use, short string) *cobra.Command {
 	return &cobra.Command{
 		Use:   use,
 		Short: short,
-		Args:  cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return fmt.Errorf(`cluster %s: %w.
+		Long: short + `.
+
 Offline: stop the writers; kvserver backup on each node; start a new cluster of the
 new nodes with empty data directories; kvclient export from the old one, kvclient
-import into the new one`, cmd.Name(), cluster.ErrNotYet)
+import into the new one.`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return fmt.Errorf("%w (%s --help has the steps)", cluster.ErrNotYet, cmd.CommandPath())
 		},
 	}
 }

@@ -199,7 +199,7 @@ func TestOperatorUsage(t *testing.T) {
 		{"cluster init kv1 kv2 kv1", "named twice", exitUsage},
 		{"cluster add kv4", "not possible yet", exitError},
 		{"cluster remove kv4", "kvserver backup", exitError},
-		{"cluster move 3 kv4", "Offline", exitError},
+		{"cluster move 3 kv4", "kvclient cluster move --help has the steps", exitError},
 		{"admin", "admin: a command is missing", exitUsage},
 		{"admin revoke", "TENANT is missing", exitUsage},
 		{"admin gossip-keys", "needs one of: list", exitUsage},

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -161,20 +162,24 @@ func (a *app) perfRun(cmd *cobra.Command, o *perfOptions, addr string) error {
 	if err != nil {
 		return err
 	}
-	for _, why := range passed {
-		fmt.Fprintf(a.stderr, "kvclient: not used: %v\n", why)
-	}
 	dev, err := w.fabric.Open(setup, w.device)
 	if err != nil {
 		return err
 	}
 	defer dev.Close()
 	out := perfPrinter{app: a}
-	for _, p := range plan {
+	for i, p := range plan {
 		var done atomic.Uint64
 		stop := a.perfProgress(p, &done)
 		res, err := perf.Run(ctx, dev, w.addr, p, perf.Options{Progress: &done})
 		stop()
+		if i == 0 && errors.Is(err, syscall.ECONNREFUSED) { // whatever the fabric
+			return fmt.Errorf("no server at %s: %w (kvclient fabric perf --serve %s is one)", addr, syscall.ECONNREFUSED, addr)
+		}
+		for _, why := range passed {
+			fmt.Fprintf(a.stderr, "kvclient: not used: %v\n", why)
+		}
+		passed = nil // once
 		if err != nil {
 			return fmt.Errorf("%s of %d bytes over %v: %w", p.Name(), p.Size, w, err)
 		}

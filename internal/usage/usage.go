@@ -22,9 +22,12 @@ import (
 // (cobra.ArbitraryArgs says so) keeps them.
 func Words(root *cobra.Command) {
 	root.SetFlagErrorFunc(flagError)
+	root.InitDefaultHelpCmd()
 	var walk func(*cobra.Command)
 	walk = func(c *cobra.Command) {
 		switch {
+		case c.Name() == "help" && c.Parent() == root:
+			c.Args, c.PersistentPreRunE, c.PersistentPreRun = helpTopic, nil, func(*cobra.Command, []string) {} // no configuration is wanted
 		case c.HasSubCommands():
 			c.Args = noSuchCommand
 			if !c.Runnable() {
@@ -134,6 +137,20 @@ func noCommand(cmd *cobra.Command, _ []string) error {
 		}
 	}
 	return errors.New(b.String())
+}
+
+// helpTopic refuses what is no command; as cobra has it, that gets the whole help, and
+// succeeds.
+func helpTopic(cmd *cobra.Command, args []string) error {
+	at := cmd.Root()
+	for _, word := range args {
+		next := slices.IndexFunc(at.Commands(), func(c *cobra.Command) bool { return c.Name() == word || c.HasAlias(word) })
+		if next < 0 {
+			return noSuchCommand(at, []string{word})
+		}
+		at = at.Commands()[next]
+	}
+	return nil
 }
 
 // Suggest returns the commands below cmd that a word may have meant. A word that
