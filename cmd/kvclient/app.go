@@ -61,18 +61,28 @@ type app struct {
 	hex    bool
 	output string // text or json
 
-	started bool // a command's own code runs: errors are no longer usage errors
+	before  string // what was done before an error; said after it
+	started bool   // a command's own code runs: errors are no longer usage errors
 	cfg     *config.Loaded
 }
 
 // run runs a command line and returns the exit code.
 func (a *app) run(ctx context.Context, args []string) int {
 	root := a.root()
+	help := &checkedWriter{w: a.stdout}
 	root.SetArgs(args)
 	root.SetIn(a.stdin)
-	root.SetOut(a.stdout)
+	root.SetOut(help)
 	root.SetErr(a.stderr)
 	err := root.ExecuteContext(ctx)
+	if err == nil && help.err != nil { // cobra does not look at it
+		err, a.started = fmt.Errorf("write standard output: %w", cause(help.err)), true
+	}
+	defer func() {
+		if a.before != "" {
+			fmt.Fprintln(a.stderr, a.before)
+		}
+	}()
 	var usage *usageError
 	var faults config.Faults
 	switch {
@@ -101,6 +111,20 @@ func (a *app) run(ctx context.Context, args []string) int {
 	return exitError
 }
 
+// A checkedWriter keeps the first error of a writer.
+type checkedWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (c *checkedWriter) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	if c.err == nil {
+		c.err = err
+	}
+	return n, err
+}
+
 // complain writes an error, each of its lines with the program's name but for
 // those of a list.
 func (a *app) complain(err error) {
@@ -114,6 +138,7 @@ func (a *app) complain(err error) {
 }
 
 func (a *app) root() *cobra.Command {
+	var showVersion bool
 	root := &cobra.Command{
 		Use:   "kvclient",
 		Short: "read and write a rdmakv store",
@@ -124,11 +149,18 @@ part in it. Everything else is a message to the server.
 
 Exit codes: 0 done (found), 1 error, 2 wrong usage, 3 key not found, 130
 interrupted (Ctrl-C).`,
-		Version:           version.Of("kvclient").String(),
-		SilenceErrors:     true,
-		SilenceUsage:      true,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if showVersion {
+				a.started = true
+				return a.printVersion()
+			}
+			return usagef("%v", usage.NoCommand(cmd, nil))
+		},
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.prepare(cmd) },
 	}
+	root.Flags().BoolVarP(&showVersion, "version", "v", false, "version for kvclient")
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.file, "config", "", "configuration file (else $RDMAKV_CONFIG, ./config.yaml, ~/.config/rdmakv/config.yaml, /etc/rdmakv/config.yaml)")
 	flags.BoolVar(&a.hex, "hex", false, "keys and values on the command line and in text output are hexadecimal")
@@ -141,7 +173,6 @@ interrupted (Ctrl-C).`,
 	root.InitDefaultCompletionCmd()
 	usage.Words(root)
 	usage.Complete(root)
-	root.SetVersionTemplate("{{.Version}}\n")
 	return root
 }
 
@@ -279,12 +310,14 @@ func (a *app) versionCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "print the version of kvclient",
-		RunE: func(*cobra.Command, []string) error {
-			b := version.Of("kvclient")
-			if a.output == "json" {
-				return a.printJSON(b)
-			}
-			return a.print(b.String() + "\n")
-		},
+		RunE:  func(*cobra.Command, []string) error { return a.printVersion() },
 	}
+}
+
+func (a *app) printVersion() error {
+	b := version.Of("kvclient")
+	if a.output == "json" {
+		return a.printJSON(b)
+	}
+	return a.print(b.String() + "\n")
 }

@@ -28,7 +28,8 @@ terminal. With --offset or --length it reads that part of the value.
 
 Of several keys it prints one line each: the key, a tab and the value, both as scan
 prints them. A key that is not there is named on standard error, and the exit code
-is then 3; with -o json its line has "exists":false.
+is then 3; with -o json its line has "exists":false. Keys whose node is away are named
+there, too; the others are printed, and the exit code is 1.
 
 With --version it prints the version of the key in place of the value, for
 put --if-version and delete --if-version; with --meta the version, the size of
@@ -71,7 +72,7 @@ With -o json and --meta there are all of them and the value.`,
 					value, err = c.Get(cmd.Context(), key)
 				}
 				if err != nil {
-					return err
+					return a.notThere(key, err)
 				}
 				return a.putOut(key, value, file)
 			})
@@ -92,16 +93,15 @@ func (a *app) getSeveral(ctx context.Context, args []string) error {
 		return err
 	}
 	return a.withClient(ctx, func(c *client.Client) error {
-		results, err := c.MultiGet(ctx, keys)
-		if err != nil {
-			return err
-		}
+		results, why := c.MultiGet(ctx, keys)
 		var missing []error
+		failed := &keysError{err: why}
 		for i, r := range results {
 			line, there := "", r.Err == nil
 			switch {
 			case r.Err != nil && !errors.Is(r.Err, client.ErrNotFound):
-				return r.Err
+				failed.keys = append(failed.keys, keys[i])
+				continue
 			case a.output == "json" && !there:
 				line = string(appendRecord(nil, record{Key: keys[i], Exists: &there}))
 			case a.output == "json":
@@ -116,8 +116,49 @@ func (a *app) getSeveral(ctx context.Context, args []string) error {
 				missing = append(missing, err)
 			}
 		}
+		if why != nil {
+			return a.missingAnd(missing, failed)
+		}
 		return errors.Join(missing...)
 	})
+}
+
+// A keysError is why some of the keys of a command were not done; the others were.
+type keysError struct {
+	keys [][]byte
+	err  error // of all of them, or of the first
+}
+
+func (e *keysError) Error() string { return e.names() + e.err.Error() }
+func (e *keysError) Unwrap() error { return e.err }
+
+// names lists the keys, the first ten of many.
+func (e *keysError) names() string {
+	const most = 10
+	text := strings.Join(quoteKeys(e.keys[:min(len(e.keys), most)]), ", ")
+	if n := len(e.keys) - most; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	if text != "" {
+		text += ": "
+	}
+	return text
+}
+
+func quoteKeys(keys [][]byte) []string {
+	list := make([]string, len(keys))
+	for i, key := range keys {
+		list[i] = quote(key)
+	}
+	return list
+}
+
+// missingAnd says which keys were not there, and ends with what went wrong.
+func (a *app) missingAnd(missing []error, failed error) error {
+	for _, m := range missing {
+		a.complain(m)
+	}
+	return failed
 }
 
 // getMeta prints what there is of a key beside its value.
@@ -125,7 +166,7 @@ func (a *app) getMeta(ctx context.Context, c *client.Client, key []byte, all boo
 	if a.output == "json" && all {
 		item, err := c.GetItem(ctx, key)
 		if err != nil {
-			return err
+			return a.notThere(key, err)
 		}
 		size := int64(len(item.Value))
 		return a.print(string(appendRecord(nil, record{
@@ -135,7 +176,7 @@ func (a *app) getMeta(ctx context.Context, c *client.Client, key []byte, all boo
 	info, err := c.Stat(ctx, key)
 	switch {
 	case err != nil:
-		return err
+		return a.notThere(key, err)
 	case a.output == "json":
 		return a.print(string(appendRecord(nil, record{Key: key, Version: &info.Version})))
 	case !all:
@@ -146,6 +187,18 @@ func (a *app) getMeta(ctx context.Context, c *client.Client, key []byte, all boo
 		expires = info.Expiry.UTC().Format(time.RFC3339Nano)
 	}
 	return a.print(fmt.Sprintf("%d\t%d\t%s\n", info.Version, info.Size, expires))
+}
+
+// notThere prints what JSON has for a key that is not there, and returns err.
+func (a *app) notThere(key []byte, err error) error {
+	if a.output != "json" || !errors.Is(err, client.ErrNotFound) {
+		return err
+	}
+	there := false
+	if bad := a.print(string(appendRecord(nil, record{Key: key, Exists: &there}))); bad != nil {
+		return bad
+	}
+	return err
 }
 
 // putOut writes a value where get was told to.
@@ -213,6 +266,8 @@ has stored it. With -o json it prints the version that the key then has.`,
 				value, err = a.bytes("VALUE", args[1])
 			case file != "":
 				value, err = a.readFile(file)
+			case neverOpen(a.stdin):
+				return usagef("put: standard input is closed, and VALUE is missing; \"\" is an empty one")
 			default:
 				if isTerminal(a.stdin) {
 					fmt.Fprintln(a.stderr, "kvclient: reading the value from the terminal, end it with Ctrl-D")
@@ -289,7 +344,7 @@ gives a key another time to live.`,
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
 				info, err := c.Stat(cmd.Context(), key)
 				if err != nil {
-					return err
+					return a.notThere(key, err)
 				}
 				left := max(time.Until(info.Expiry), 0)
 				if a.output == "json" {

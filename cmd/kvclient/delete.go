@@ -23,8 +23,8 @@ func (a *app) deleteCmd() *cobra.Command {
 		Aliases:    []string{"del"},
 		SuggestFor: []string{"rm", "remove", "unset", "unlink", "purge"},
 		Short:      "delete keys; exit code 3 if one was not there",
-		Long: `delete deletes each KEY, one after the other, and ends with exit code 3 if one of
-them was not there.
+		Long: `delete deletes each KEY, and ends with exit code 3 if one of them was not there.
+Where one cannot be deleted the others are; it is named, and the exit code is 1.
 
 With --prefix it deletes all keys that begin so. It asks before that, unless --yes
 is given. A key that is written meanwhile may stay; what was deleted before an
@@ -50,23 +50,7 @@ error or Ctrl-C is gone, and the same command does the rest.`,
 				return err
 			}
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				var missing []error
-				for _, key := range keys {
-					existed, err := deleteOne(cmd.Context(), c, key, version)
-					if err == nil && a.output == "json" {
-						err = a.print(string(appendRecord(nil, record{Key: key, Existed: &existed})))
-					}
-					if err != nil {
-						for _, m := range missing {
-							a.complain(m)
-						}
-						return err
-					}
-					if err := a.absent(key, existed); err != nil {
-						missing = append(missing, err)
-					}
-				}
-				return errors.Join(missing...)
+				return a.deleteKeys(cmd.Context(), c, keys, version)
 			})
 		},
 	}
@@ -74,6 +58,48 @@ error or Ctrl-C is gone, and the same command does the rest.`,
 	cmd.Flags().StringVar(&prefix, "prefix", "", "delete all keys that begin so")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "--prefix: do not ask")
 	return cmd
+}
+
+// deleteKeys deletes some keys, side by side, so that those of a node that is away
+// are waited for once and not one after the other.
+func (a *app) deleteKeys(ctx context.Context, c *client.Client, keys [][]byte, version uint64) error {
+	existed, errs := make([]bool, len(keys)), make([]error, len(keys))
+	room := make(chan struct{}, deleteWorkers)
+	var wg sync.WaitGroup
+	for i, key := range keys {
+		room <- struct{}{}
+		wg.Go(func() {
+			existed[i], errs[i] = deleteOne(ctx, c, key, version)
+			<-room
+		})
+	}
+	wg.Wait()
+	var missing []error
+	failed := &keysError{}
+	for i, key := range keys {
+		if errs[i] != nil {
+			failed.keys = append(failed.keys, key)
+			if failed.err == nil {
+				failed.err = errs[i]
+			}
+			continue
+		}
+		if a.output == "json" {
+			if err := a.print(string(appendRecord(nil, record{Key: key, Existed: &existed[i]}))); err != nil {
+				return err
+			}
+		}
+		if err := a.absent(key, existed[i]); err != nil {
+			missing = append(missing, err)
+		}
+	}
+	switch {
+	case failed.err == nil:
+		return errors.Join(missing...)
+	case len(keys) == 1:
+		return failed.err
+	}
+	return a.missingAnd(missing, failed)
 }
 
 // keys reads KEY arguments.
@@ -143,7 +169,7 @@ func (a *app) deletePrefix(ctx context.Context, args []string, prefix string, co
 		show := newProgress(a.stderr, "deleted", 0, nil)
 		show.bytes.Store(-1)
 		err := deleteAll(ctx, c, p, show)
-		show.finish()
+		a.finish(show, err)
 		if a.output == "json" {
 			err = errors.Join(err, a.printJSON(struct {
 				Deleted int64   `json:"deleted"`

@@ -48,10 +48,10 @@ Keys that are written while export runs are in it with their old or new value.`,
 	return cmd
 }
 
-func (a *app) runExport(ctx context.Context, c *client.Client, prefix []byte, w io.Writer) error {
+func (a *app) runExport(ctx context.Context, c *client.Client, prefix []byte, w io.Writer) (failed error) {
 	out := bufio.NewWriterSize(w, 256<<10)
 	show := newProgress(a.stderr, "exported", 0, nil)
-	defer show.finish()
+	defer func() { a.finish(show, failed) }()
 	var line []byte
 	for e, err := range c.Scan(ctx, client.ScanOptions{Prefix: prefix}) {
 		if err != nil {

@@ -82,7 +82,7 @@ func TestEveryJSON(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "out.jsonl")
 	lines := []string{
-		"wait", "put k v", "put k v2 --ttl 1h", "get k", "get k --meta", "get k --version", "get k zz", "get k --length 1", "exists k", "exists zz", "ttl k",
+		"wait", "put k v", "put k v2 --ttl 1h", "get k", "get k --meta", "get k --version", "get zz", "get zz --meta", "ttl zz", "--version", "get k zz", "get k --length 1", "exists k", "exists zz", "ttl k",
 		"scan", "scan k", "scan --values", "count", "count k", "incr n", "touch k 1h", "batch", "import", "export " + file, "export -",
 		"stats", "stats --all", "ping -c 2", "version", "inspect", "inspect k", "inspect --region 0",
 		"bench --workload c --keys 20 --operations 50 --clients 1", "fabric devices", "doctor", "cluster status", "cluster check",
@@ -237,14 +237,22 @@ func TestAdminText(t *testing.T) {
 	got := adminText(map[string]json.RawMessage{
 		"b": json.RawMessage(`[{"name":"x\u001b[31m","max_bytes":1048576,"rights":["read","write"],"revoked":true}]`),
 		"a": json.RawMessage(`[{"name":"y","max_bytes":4611686018427387904,"rights":[],"revoked":false,"new":{"k":1}}]`),
-		"c": json.RawMessage(`{"running":false,"left":3}`),
+		"c": json.RawMessage(`{"running":false,"left":3,"spaces":[{"space":"","began":"12:00"},{"space":"s1","began":""}]}`),
+		"d": json.RawMessage(`{"running":true,"left":4,"spaces":[{"space":"","began":"12:01"}]}`),
 	})
 	want := []string{
 		"node name max_bytes rights revoked new",
 		"a y - - no k=1",
 		"b x?[31m 1.0 MiB read,write yes -",
-		"c left 3",
-		"c running false",
+		"",
+		"node running left",
+		"c no 3",
+		"d yes 4",
+		"",
+		"node space began",
+		"c - 12:00",
+		"c s1 -",
+		"d - 12:01",
 	}
 	var lines []string
 	for line := range strings.Lines(got) {

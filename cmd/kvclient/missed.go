@@ -25,6 +25,9 @@ func (a *app) explain(err error) string {
 	if err == nil {
 		return ""
 	}
+	if k := (*keysError)(nil); errors.As(err, &k) {
+		return k.names() + a.explain(k.err)
+	}
 	missed := client.UnreachedServers(err)
 	switch {
 	case errors.Is(err, client.ErrOutcomeUnknown):

@@ -77,6 +77,19 @@ func (p *progress) finish() {
 	fmt.Fprintln(p.w, p.line())
 }
 
+// finish ends the display of a command. After an error the last line comes behind
+// what went wrong, and only if anything was done.
+func (a *app) finish(show *progress, err error) {
+	if err == nil {
+		show.finish()
+		return
+	}
+	show.end()
+	if show.keys.Load() > 0 {
+		a.before = show.line()
+	}
+}
+
 // end takes the display away.
 func (p *progress) end() {
 	close(p.stop)

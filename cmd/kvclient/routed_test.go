@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,6 +25,18 @@ import (
 // kvclient against the first of them.
 func nodes(t *testing.T) func(code int, stdin string, args ...string) string {
 	t.Helper()
+	run, _ := startNodes(t)
+	return func(code int, stdin string, args ...string) string {
+		t.Helper()
+		out, _ := run(code, stdin, args...)
+		return out
+	}
+}
+
+// startNodes is nodes; run returns standard output and standard error, stop ends the
+// second node.
+func startNodes(t *testing.T) (run func(code int, stdin string, args ...string) (stdout, stderr string), stop func()) {
+	t.Helper()
 	var seeds []string
 	var first string
 	for _, id := range []string{"a", "b"} {
@@ -37,19 +51,20 @@ func nodes(t *testing.T) func(code int, stdin string, args ...string) string {
 		if err := srv.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() {
+		stop = sync.OnceFunc(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 			defer cancel()
 			if err := srv.Shutdown(ctx); err != nil {
 				t.Error(err)
 			}
 		})
+		t.Cleanup(stop)
 		seeds = append(seeds, srv.GossipAddr())
 		if first == "" {
 			first = srv.Addrs()[0].String()
 		}
 	}
-	return func(code int, stdin string, args ...string) string {
+	return func(code int, stdin string, args ...string) (string, string) {
 		t.Helper()
 		var out, errOut bytes.Buffer
 		a := &app{stdin: strings.NewReader(stdin), stdout: &out, stderr: &errOut,
@@ -57,7 +72,78 @@ func nodes(t *testing.T) func(code int, stdin string, args ...string) string {
 		if got := a.run(t.Context(), args); got != code {
 			t.Fatalf("%q: exit code %d, want %d\n%s%s", args, got, code, &out, &errOut)
 		}
-		return out.String()
+		return out.String(), errOut.String()
+	}, stop
+}
+
+// TestKeysOfDeadNode: what the other node has is printed, or deleted; the keys that
+// failed are named in one line.
+func TestKeysOfDeadNode(t *testing.T) {
+	run, stop := startNodes(t)
+	run(exitOK, "", "cluster", "init", "a", "b")
+	for i := range 16 {
+		run(exitOK, "", "put", fmt.Sprintf("key%02d", i), "v")
+	}
+	all := []string{"--timeout", "2s", "get", "-o", "json", "nokey"}
+	for i := range 16 {
+		all = append(all, fmt.Sprintf("key%02d", i))
+	}
+	stop()
+	out, errOut := run(exitError, "", all...)
+	var here, away []string
+	for i := range 16 {
+		if key := fmt.Sprintf("key%02d", i); strings.Contains(out, key) {
+			here = append(here, key)
+		} else {
+			away = append(away, key)
+		}
+	}
+	if len(here) == 0 || len(away) == 0 {
+		t.Fatalf("of %d keys %d came\n%s%s", 16, len(here), out, errOut)
+	}
+	named := func(errOut string) {
+		t.Helper()
+		lines := strings.Split(strings.TrimSpace(errOut), "\n")
+		if last := lines[len(lines)-1]; !strings.Contains(last, `"`+away[0]+`"`) || strings.Contains(last, here[0]) || !strings.Contains(last, "node b") {
+			t.Errorf("%s", errOut)
+		}
+	}
+	named(errOut)
+	out, errOut = run(exitError, "", "--timeout", "2s", "get", away[0], here[0])
+	if out != here[0]+"\tv\n" {
+		t.Errorf("get prints %q", out)
+	}
+	if named(errOut); strings.Count(errOut, "\n") != 1 {
+		t.Errorf("%s", errOut)
+	}
+	_, errOut = run(exitError, "", "--timeout", "2s", "delete", away[0], here[0])
+	named(errOut)
+	run(exitNotFound, "", "get", here[0])
+
+	// What was done before an error is told after it, and nothing if nothing was.
+	_, errOut = run(exitError, "", "--timeout", "2s", "export")
+	if strings.HasPrefix(errOut, "exported") || strings.Contains(errOut, "exported 0 keys") {
+		t.Errorf("export: %s", errOut)
+	}
+	_, errOut = run(exitError, "", "--timeout", "2s", "delete", "--yes", "--prefix", "key")
+	if strings.HasPrefix(errOut, "deleted") || strings.Contains(errOut, "deleted 0 keys") {
+		t.Errorf("delete --prefix: %s", errOut)
+	}
+}
+
+// fullWriter takes nothing, as a full disk.
+type fullWriter struct{}
+
+func (fullWriter) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// TestHelpToFullDisk: help that could not be written is an error, as any output.
+func TestHelpToFullDisk(t *testing.T) {
+	for _, args := range [][]string{{"get", "--help"}, {"help", "get"}, {"--version"}, {"--version", "-o", "json"}} {
+		var errOut bytes.Buffer
+		a := &app{stdin: strings.NewReader(""), stdout: fullWriter{}, stderr: &errOut, env: []string{"HOME=/nonexistent"}}
+		if code := a.run(t.Context(), args); code != exitError || !strings.Contains(errOut.String(), "write standard output: no space left on device") {
+			t.Errorf("%q: exit code %d, %s", args, code, &errOut)
+		}
 	}
 }
 

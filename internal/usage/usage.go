@@ -32,7 +32,7 @@ func Words(root *cobra.Command) {
 			c.Args = noSuchCommand
 			if !c.Runnable() {
 				// Cobra checks the arguments of what runs only.
-				c.Args, c.RunE = noSuchOrNone, noCommand
+				c.Args, c.RunE = noSuchOrNone, NoCommand
 			}
 		case c.Args == nil:
 			c.Args = arguments
@@ -112,13 +112,13 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 // noSuchOrNone is noSuchCommand for those that do nothing themselves.
 func noSuchOrNone(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return noCommand(cmd, args)
+		return NoCommand(cmd, args)
 	}
 	return noSuchCommand(cmd, args)
 }
 
-// noCommand says that a command is missing, and lists those that there are, one a line.
-func noCommand(cmd *cobra.Command, _ []string) error {
+// NoCommand says that a command is missing, and lists those that there are, one a line.
+func NoCommand(cmd *cobra.Command, _ []string) error {
 	var b strings.Builder
 	what := "a command is missing"
 	if cmd.HasParent() {
