@@ -13,65 +13,97 @@ import (
 )
 
 // Answers of nodes as tables. A node answers with a list of objects, which has a
-// line for each, or with one object, which has a line for each of its fields.
-// Columns stand in the order in which the node names them. A newer node may answer
-// with fields that this program does not know: they are columns like others.
+// line for each, or with one object, which is one line; a list of objects in it, as
+// that of the spaces of a rotation, stands in a table of its own, a line for each. Columns stand in
+// the order in which the node names them. A newer node may answer with fields that
+// this program does not know: they are columns like others.
 
 // adminText is the answers of nodes, by node, for people.
 func adminText(nodes map[string]json.RawMessage) string {
-	var lists, objects []string
-	var columns []string
-	rows := make(map[string][]map[string]string)
+	lists, objects := new(adminTable), new(adminTable)
+	var inner []string                    // names of lists in objects, in their order
+	parts := make(map[string]*adminTable) // by such a name
 	for _, id := range slices.Sorted(maps.Keys(nodes)) {
-		list, ok := listOf(nodes[id])
+		if rows, ok := listOf(nodes[id]); ok {
+			for _, row := range rows {
+				lists.add(id, row)
+			}
+			continue
+		}
+		row, ok := objectOf(nodes[id])
 		if !ok {
-			objects = append(objects, id)
 			continue
 		}
-		lists = append(lists, id)
-		for _, row := range list {
-			cells := make(map[string]string)
-			for _, f := range row {
-				if !slices.Contains(columns, f.name) {
-					columns = append(columns, f.name)
-				}
-				cells[f.name] = cellOf(f.name, f.value)
+		row = slices.DeleteFunc(row, func(f field) bool {
+			rows, ok := listOf(f.value)
+			if !ok || len(rows) == 0 {
+				return false
 			}
-			rows[id] = append(rows[id], cells)
-		}
-	}
-	var out []string
-	if len(columns) > 0 {
-		out = append(out, lineOf("node", columns...))
-	}
-	for _, id := range lists {
-		for _, row := range rows[id] {
-			var cells []string
-			for _, c := range columns {
-				cell := row[c]
-				if cell == "" {
-					cell = "-"
-				}
-				cells = append(cells, cell)
+			if parts[f.name] == nil {
+				inner = append(inner, f.name)
+				parts[f.name] = new(adminTable)
 			}
-			out = append(out, lineOf(nodeName(id), cells...))
+			for _, one := range rows {
+				parts[f.name].add(id, one)
+			}
+			return true
+		})
+		if len(row) > 0 {
+			objects.add(id, row)
 		}
 	}
-	text := table(out)
-	out = nil
-	for _, id := range objects {
-		var tree any
-		dec := json.NewDecoder(bytes.NewReader(nodes[id]))
-		dec.UseNumber()
-		if dec.Decode(&tree) != nil {
-			continue
-		}
-		for line := range strings.Lines(flatten(tree)) {
-			name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-			out = append(out, lineOf(nodeName(id), name, doctor.OneLine(value)))
+	var tables []string
+	for _, t := range []*adminTable{lists, objects} {
+		if text := t.text(); text != "" {
+			tables = append(tables, text)
 		}
 	}
-	return text + table(out)
+	for _, name := range inner {
+		tables = append(tables, parts[name].text())
+	}
+	return strings.Join(tables, "\n")
+}
+
+// An adminTable is lines of nodes, each with the columns that it has.
+type adminTable struct {
+	columns []string
+	rows    []adminRow
+}
+
+type adminRow struct {
+	node  string
+	cells map[string]string
+}
+
+func (t *adminTable) add(node string, row []field) {
+	cells := make(map[string]string)
+	for _, f := range row {
+		if !slices.Contains(t.columns, f.name) {
+			t.columns = append(t.columns, f.name)
+		}
+		cells[f.name] = cellOf(f.name, f.value)
+	}
+	t.rows = append(t.rows, adminRow{node, cells})
+}
+
+// text is "" if there is nothing to show.
+func (t *adminTable) text() string {
+	if len(t.columns) == 0 {
+		return ""
+	}
+	lines := []string{lineOf("node", t.columns...)}
+	for _, r := range t.rows {
+		var cells []string
+		for _, c := range t.columns {
+			cell := r.cells[c]
+			if cell == "" {
+				cell = "-"
+			}
+			cells = append(cells, cell)
+		}
+		lines = append(lines, lineOf(nodeName(r.node), cells...))
+	}
+	return table(lines)
 }
 
 func nodeName(id string) string {
@@ -99,23 +131,31 @@ func listOf(text []byte) (rows [][]field, ok bool) {
 		return nil, false
 	}
 	for _, one := range list {
-		dec := json.NewDecoder(bytes.NewReader(one))
-		if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		row, ok := objectOf(one)
+		if !ok {
 			return nil, false
-		}
-		var row []field
-		for dec.More() {
-			t, err := dec.Token()
-			name, is := t.(string)
-			f := field{name: doctor.OneLine(name)}
-			if err != nil || !is || dec.Decode(&f.value) != nil {
-				return nil, false
-			}
-			row = append(row, f)
 		}
 		rows = append(rows, row)
 	}
 	return rows, true
+}
+
+// objectOf reads a JSON object; false if it is none.
+func objectOf(text []byte) (row []field, ok bool) {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return nil, false
+	}
+	for dec.More() {
+		t, err := dec.Token()
+		name, is := t.(string)
+		f := field{name: doctor.OneLine(name)}
+		if err != nil || !is || dec.Decode(&f.value) != nil {
+			return nil, false
+		}
+		row = append(row, f)
+	}
+	return row, true
 }
 
 // unbounded is where a number stands for "as many as there are": nodes send half
