@@ -169,18 +169,26 @@ func TestClusterInitLeavesOut(t *testing.T) {
 	}
 }
 
-// TestClusterInitForgetsNobody: whom only one of the named nodes knows is alive,
-// too. Gossip has not told the others yet.
+// TestClusterInitForgetsNobody: whom any of the named nodes believes alive is. Gossip
+// may not have told the others yet, or told them what is over.
 func TestClusterInitForgetsNobody(t *testing.T) {
-	nodes := fakeCluster(t, 3, false)
-	nodes[0].view.Members = nodes[0].view.Members[:2:2]
-	c := dialFakes(t, nodes, nil) // to n1, which does not know n3
-	if _, err := c.ClusterInit(t.Context(), weights("n1", "n2")); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "n3 is alive") {
-		t.Errorf("n2 knows n3: %v", err)
-	}
-	for _, n := range nodes {
-		if n.m != nil || n.promised != nil {
-			t.Errorf("%s has %v, promised %v", n.id, n.m, n.promised)
+	for name, spoil := range map[string]func(nodes []*fakeNode){
+		"n1, which is asked first, does not know it": func(nodes []*fakeNode) { nodes[0].view.Members = nodes[0].view.Members[:2:2] },
+		"n2, which is asked last, believes it dead": func(nodes []*fakeNode) {
+			nodes[1].view.Members = slices.Clone(nodes[1].view.Members)
+			nodes[1].view.Members[2].State = cluster.Dead
+		},
+	} {
+		nodes := fakeCluster(t, 3, false)
+		spoil(nodes)
+		c := dialFakes(t, nodes, nil)
+		if _, err := c.ClusterInit(t.Context(), weights("n1", "n2")); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "n3 is alive") {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, n := range nodes {
+			if n.m != nil || n.promised != nil {
+				t.Errorf("%s: %s has %v, promised %v", name, n.id, n.m, n.promised)
+			}
 		}
 	}
 }
