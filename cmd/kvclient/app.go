@@ -183,7 +183,7 @@ func (a *app) prepare(cmd *cobra.Command) error {
 		return err
 	}
 	for c := cmd; c != nil; c = c.Parent() {
-		if n := c.Name(); n == "completion" || n == "version" || strings.HasPrefix(n, "__complete") {
+		if n := c.Name(); !cmd.HasParent() || n == "completion" || n == "version" || strings.HasPrefix(n, "__complete") {
 			a.started = true
 			return nil // works without any configuration
 		}
