@@ -100,12 +100,22 @@ func (d *demo) run(ctx context.Context, status string) (err error) {
 	return nil
 }
 
+// configHere names the config.yaml of the working directory, if there is one: the
+// programs find it anyway, but do not believe one of another user, as in a checkout
+// that is mounted into a container.
+func configHere() []string {
+	if _, err := os.Stat("config.yaml"); err != nil {
+		return nil
+	}
+	return []string{"--config", "config.yaml"}
+}
+
 // start starts the node on the directory.
 func (d *demo) start(ctx context.Context, dir, word string) (*node.Node, error) {
 	n, err := node.Start(ctx, node.Options{
 		Bin: filepath.Join(d.bin, "kvserver"),
-		Args: []string{"--data-dir", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0",
-			"--fabric", d.fabric, "--log-level", "warn"},
+		Args: append(configHere(), "--data-dir", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0",
+			"--fabric", d.fabric, "--log-level", "warn"),
 	})
 	if err != nil {
 		return nil, err
@@ -121,7 +131,7 @@ func (d *demo) load(ctx context.Context, n *node.Node, dir string, stanzas []sta
 		return 0, err
 	}
 	start := time.Now()
-	cmd := exec.CommandContext(ctx, filepath.Join(d.bin, "kvclient"), "--server", n.Data, "import", "--format", "jsonl", file)
+	cmd := exec.CommandContext(ctx, filepath.Join(d.bin, "kvclient"), append(configHere(), "--server", n.Data, "import", "--format", "jsonl", file)...)
 	cmd.Env = node.CleanEnv(os.Environ())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("kvclient import: %w\n%s", err, out)
