@@ -29,10 +29,10 @@ func TestHoldShares(t *testing.T) {
 		return Tenant{Name: name, Secret: secret.New(secretOf(name)), Prefix: "desk/"}
 	}
 	srv := startServer(t, func(c *Config) {
-		c.Secret, c.MemoryLimit, c.RegionSize = secretOf(""), 128<<20, 16<<20
+		c.Secret, c.MemoryLimit, c.RegionSize = secretOf(""), 48<<20, 16<<20
 		c.Tenants = []Tenant{clerk("clerk"), clerk("clerk2"), {Name: "anna", Secret: secret.New(secretOf("anna"))}}
 	})
-	_, limit := srv.store.HoldUse() // 32 MiB
+	_, limit := srv.store.HoldUse() // a quarter of the memory
 	share := int(limit / shareParts)
 	if srv.holdShare() != int64(share) || srv.spaceOf("anna").holdShare() != math.MaxInt64 {
 		t.Errorf("shares of %d and %d", srv.holdShare(), srv.spaceOf("anna").holdShare())
