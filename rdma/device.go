@@ -47,6 +47,16 @@ type Device interface {
 	Close() error
 }
 
+// A PortWatcher is a Device whose connections are made by a part of the kernel that
+// may fail apart from the rest, as when a port goes down and comes back.
+type PortWatcher interface {
+	// PortChanges has a value after a port has come back or has changed: one value
+	// for any number of changes since the last was taken. It is always the same
+	// channel; nil if the device cannot connect to itself, so that nothing could be
+	// tried. It is never closed.
+	PortChanges() <-chan struct{}
+}
+
 // Caps is a set of optional abilities of a device.
 type Caps uint32
 

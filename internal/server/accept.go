@@ -28,7 +28,12 @@ func (srv *Server) acceptLoop(ctx context.Context, p *port) {
 	for {
 		req, err := p.ln.Accept(ctx)
 		switch {
-		case ctx.Err() != nil || errors.Is(err, rdma.ErrClosed):
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, rdma.ErrClosed):
+			if !p.closing.Load() {
+				p.dev.lose(fmt.Errorf("its listener at %s has ended: %w", p.ln.Addr(), err))
+			}
 			return
 		case err != nil:
 			// The fabric has dropped that request and goes on. A fault that
@@ -38,6 +43,10 @@ func (srv *Server) acceptLoop(ctx context.Context, p *port) {
 			case <-time.After(acceptPause):
 			case <-ctx.Done():
 			}
+			continue
+		}
+		if srv.selfDial.ours(req.PrivateData()) {
+			_ = req.Reject(nil)
 			continue
 		}
 		place, err := srv.admit(sourceOf(req.RemoteAddr().String()))
@@ -209,7 +218,7 @@ func (srv *Server) newSession(l *lane, peer string, connect []byte) (*session, e
 	}
 	s := &session{
 		srv: srv, lane: l, qp: qp, peer: peer, connect: connect,
-		quiet: make(chan struct{}), closed: make(chan struct{}), began: srv.now(),
+		quiet: make(chan struct{}), closed: make(chan struct{}), drained: make(chan struct{}), began: srv.now(),
 		fetchSem: make(chan struct{}, min(maxFetches, d.readDepth)),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())

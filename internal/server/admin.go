@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"sync"
 	"time"
 
@@ -138,6 +140,9 @@ func (srv *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	fmt.Fprintln(w, "ok")
+	for _, line := range srv.ailing() { // another start of the process mends none of it for sure
+		fmt.Fprintln(w, line)
+	}
 }
 
 // readyz: 200 while clients are served. Filling is no reason to send nobody:
@@ -150,6 +155,19 @@ func (srv *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "shutting down", http.StatusServiceUnavailable)
 	case !srv.serving.Load():
 		http.Error(w, "starting", http.StatusServiceUnavailable)
+	case srv.cutOff():
+		http.Error(w, "no device is left by which clients come\n"+strings.Join(srv.ailing(), "\n"), http.StatusServiceUnavailable)
+	default:
+		srv.readyText(w)
+		for _, line := range srv.ailing() {
+			fmt.Fprintln(w, line)
+		}
+	}
+}
+
+// readyText says how far a node is that serves.
+func (srv *Server) readyText(w io.Writer) {
+	switch {
 	case srv.cluster != nil && srv.cluster.owned.Load() == nil:
 		// Ready all the same: this is how the node is reached to be given one.
 		fmt.Fprintln(w, "ready, without a shard map: kvclient cluster init NODE...")

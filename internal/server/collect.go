@@ -60,6 +60,8 @@ var (
 	descReclaim   = newDesc("reclaim_version", "Version of the list of retired pages.")
 	descFabric    = newDesc("fabric_info", "The devices in use.", "fabric", "device", "shared_receives")
 	descOpen      = newDesc("device_sessions", "Open sessions, by device.", "fabric", "device")
+	descUp        = newDesc("device_up", "1 while the device serves, 0 while it is away and is opened again and again.", "fabric", "device")
+	descCM        = newDesc("fabric_cm_ok", "1 if the node's last connection to its own listener by this device was answered, 0 if not; absent where that is not tried.", "fabric", "device")
 	descAsked     = newDesc("writes_asked_disk_total", "Writes for which the disk had to be asked whether they may take effect.")
 	descTouches   = newDesc("touches_reported_total", "Keys that clients reported as read one-sidedly.")
 	descDamages   = newDesc("damage_reported_total", "Places that clients reported as damaged.")
@@ -148,9 +150,14 @@ func (c collector) server(out sink) {
 		out.gauge(descPool, float64(queued), name, "waiting")
 		out.gauge(descPool, float64(running), name, "running")
 	}
-	for _, d := range srv.devices {
+	for _, d := range srv.deviceList() {
 		out.gauge(descFabric, 1, d.attr.Fabric, d.dev.Name(), boolText(d.shared))
 		out.gauge(descOpen, float64(d.opens.Load()), d.attr.Fabric, d.dev.Name())
+		here := d.away.Load() == nil
+		out.gauge(descUp, boolNumber(here), d.attr.Fabric, d.dev.Name())
+		if cm := d.cm.Load(); cm != nil {
+			out.gauge(descCM, boolNumber(here && cm.err == nil), d.attr.Fabric, d.dev.Name())
+		}
 	}
 	watches, stats := srv.store.WatchStats(), srv.store.Stats()
 	numbers(out, watchNumbers, &watches)
@@ -209,7 +216,7 @@ func (c collector) sessions(out sink) {
 	out.gauge(descHolds, float64(holds))
 	var total, used [4]int
 	var spins, fabrics rdma.SpinStats
-	for _, d := range srv.devices {
+	for _, d := range srv.deviceList() {
 		lanes, responder := d.spins()
 		spins.Add(lanes)
 		fabrics.Add(responder)

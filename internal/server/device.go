@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/rdmakv/rdmakv/rdma"
@@ -20,6 +21,19 @@ type device struct {
 	attr   rdma.DeviceAttr
 	pd     rdma.PD // of slabs and buffers
 	shares bool    // dev is the node's: this device is a space's
+	node   *device // the node's device of which this is a space's; else itself
+	closed bool    // what was made on it is, and dev too unless it is shared
+
+	away    atomic.Pointer[absence] // the hardware is gone (away.go); nil while it is there
+	cm      atomic.Pointer[cmState] // nil: not known (selfdial.go)
+	mending bool                    // of devicesLoop
+
+	run     context.Context // of its lanes
+	halt    context.CancelFunc
+	running sync.WaitGroup
+
+	stopChecks context.CancelFunc // ends checkLoop; nil if it was not begun
+	checking   sync.WaitGroup
 
 	lanes   []*lane
 	laneErr error // why makeLanes failed
@@ -59,6 +73,8 @@ func (srv *Server) openDevice(ctx context.Context, l Listener) (*device, error) 
 // leaves it open; whatever it makes on it is in a PD of its own.
 func (srv *Server) newDevice(f rdma.Fabric, asked string, dev rdma.Device, shares bool) (_ *device, err error) {
 	d := &device{srv: srv, index: len(srv.devices), fabric: f, asked: asked, dev: dev, attr: dev.Attr(), shares: shares}
+	d.node = d
+	d.run, d.halt = context.WithCancel(srv.run)
 	if d.pd, err = dev.AllocPD(); err != nil {
 		return nil, errors.Join(err, d.close())
 	}
@@ -105,6 +121,17 @@ func (d *device) makeLanes() error {
 	return d.laneErr
 }
 
+// runLanes begins to poll.
+func (d *device) runLanes() {
+	for _, l := range d.lanes {
+		d.running.Add(1)
+		d.srv.lanes.Go(func() {
+			defer d.running.Done()
+			l.run(d.run)
+		})
+	}
+}
+
 // pick chooses the lane with the fewest sessions and reserves a place on it;
 // nil if all are full.
 func (d *device) pick() *lane {
@@ -114,7 +141,9 @@ func (d *device) pick() *lane {
 			best = l
 		}
 	}
-	if best == nil || int(best.sessions.Add(1)) > best.capacity {
+	// Who takes a place looks then whether the device is gone; who closes it says so
+	// first, and then waits until nobody has a place.
+	if best == nil || int(best.sessions.Add(1)) > best.capacity || d.away.Load() != nil {
 		if best != nil {
 			best.sessions.Add(-1)
 		}
@@ -126,6 +155,14 @@ func (d *device) pick() *lane {
 // close releases everything; sessions and regions must be gone. The listeners
 // have been closed by then.
 func (d *device) close() error {
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	if d.halt != nil {
+		d.halt()
+		d.running.Wait()
+	}
 	var errs []error
 	for _, l := range d.lanes {
 		errs = append(errs, l.close())

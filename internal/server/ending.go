@@ -123,6 +123,7 @@ func (s *session) finish() {
 	s.qp.Close()
 	close(s.closed)
 	s.lane.drain()
+	close(s.drained)
 	s.srv.gate.drop(s)
 	s.srv.grow.drop(s)
 	s.srv.watches.drop(s)

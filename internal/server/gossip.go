@@ -166,7 +166,7 @@ func (srv *Server) GossipAddr() string {
 // for a listener on every address.
 func (srv *Server) endpoints(hosts []string, fallback string) []cluster.Endpoint {
 	var out []cluster.Endpoint
-	for _, p := range srv.ports {
+	for _, p := range srv.portList() {
 		host, port, err := net.SplitHostPort(p.ln.Addr().String())
 		if err != nil {
 			continue

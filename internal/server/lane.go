@@ -81,7 +81,7 @@ func (d *device) perSession() int {
 // buffers is bounded for all devices together.
 func newLane(d *device, i, n int) (*lane, error) {
 	cfg := &d.srv.cfg
-	all := n * max(1, len(d.srv.devices))
+	all := n * max(1, len(d.srv.deviceList()))
 	want := (cfg.MaxSessions + n - 1) / n
 	receives := max(2, int(cfg.ReceiveBytes)/all/cfg.RequestSize)
 	depth := want * d.perSession()
@@ -158,6 +158,9 @@ func (l *lane) run(ctx context.Context) {
 		}
 		switch {
 		case ctx.Err() != nil || errors.Is(err, rdma.ErrClosed):
+			return
+		case errors.Is(err, rdma.ErrPeerGone): // of a CQ: its device is gone
+			l.dev.lose(err)
 			return
 		case err != nil:
 			l.srv.fatal(err)

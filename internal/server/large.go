@@ -203,6 +203,13 @@ func (s *session) readAll(f *fetch, stage *stage, m remoteValue) error {
 			}
 			silent = 0
 			deadline.Reset(part)
+		case <-s.drained:
+			// The QP is closed, so the memory is ours again; what has not completed by
+			// now does not: the device is gone, and its CQ with it.
+			flying = 0
+			if failed == nil {
+				failed = rdma.ErrPeerGone
+			}
 		case <-deadline.C:
 			silent++
 			wanted := s.srv.staging.line.wanted(stage)

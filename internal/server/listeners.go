@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/rdmakv/rdmakv/rdma"
@@ -58,6 +59,8 @@ type port struct {
 	dev   *device
 	ln    rdma.Listener // nil until it listens
 	other *port         // stands in for it; nil if there is none
+
+	closing atomic.Bool // the end of ln is our own doing
 }
 
 // maxListeners bounds Config.Listeners.
@@ -84,8 +87,8 @@ func (srv *Server) openDevices(ctx context.Context) error {
 	return nil
 }
 
-// openPort opens the device of l, and of what may have to stand in for it: the
-// store's memory is registered with all devices at once, so none can come later.
+// openPort opens the device of l, and of what may have to stand in for it: which
+// listeners there are is settled at the start.
 func (srv *Server) openPort(ctx context.Context, l Listener) (*port, error) {
 	var other *port
 	if l.Else != nil {
@@ -264,8 +267,9 @@ func (srv *Server) dropIdleDevices() error {
 
 // closePorts stops listening.
 func (srv *Server) closePorts() {
-	for _, p := range srv.ports {
+	for _, p := range srv.portList() {
 		if p.ln != nil {
+			p.closing.Store(true)
 			p.ln.Close()
 		}
 	}

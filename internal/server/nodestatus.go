@@ -54,8 +54,8 @@ func (srv *Server) NodeStatus() (*wire.NodeStatus, error) {
 	srv.sessMu.Lock()
 	st.Sessions = srv.opens
 	srv.sessMu.Unlock()
-	for _, p := range srv.ports {
-		st.Fabrics = append(st.Fabrics, p.dev.name()+" at "+p.ln.Addr().String())
+	for _, p := range srv.portList() {
+		st.Fabrics = append(st.Fabrics, p.dev.name()+" at "+p.ln.Addr().String()+p.dev.state())
 	}
 	if t := srv.RegionTable(srv.cfg.Name); t != nil {
 		st.Table = wire.TableStatus{Version: t.Version, Digest: hex64(t.Digest()), Regions: len(t.Regions)}

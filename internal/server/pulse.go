@@ -35,7 +35,7 @@ type pulse struct {
 // longest has been in one round; 0: none hangs.
 func (p *pulse) feel(srv *Server) (most int) {
 	i := 0
-	for _, d := range srv.devices {
+	for _, d := range srv.deviceList() {
 		for _, l := range d.lanes {
 			if i == len(p.rounds) {
 				p.rounds, p.ticks = append(p.rounds, 0), append(p.ticks, 0)

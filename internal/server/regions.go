@@ -1,8 +1,11 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,8 +41,8 @@ type regions struct {
 	lost  []error
 
 	// old has the registrations that renew has replaced and nobody has dropped
-	// yet, by region. Guarded by mu.
-	old map[uint32][]rdma.MR
+	// yet, and those that could not be closed, by region. Guarded by mu.
+	old map[uint32][]oldMR
 
 	gathering gathering
 	bump      bumper
@@ -47,6 +50,12 @@ type regions struct {
 	renewed   atomic.Uint64 // regions that got a new rkey
 	gone      atomic.Uint64 // regions given back
 	published published
+}
+
+// An oldMR is a registration that no table names any more.
+type oldMR struct {
+	dev int
+	mr  rdma.MR
 }
 
 // A slab is one region: its memory and its registration with each device.
@@ -61,9 +70,9 @@ func newRegions(srv *Server, pds ...rdma.PD) *regions {
 	r := &regions{pds: pds, lost: make([]error, len(pds)), kind: srv.cfg.MemoryKind, huge: srv.cfg.HugePages, log: srv.log}
 	r.opt = memory.Options{Node: srv.cfg.NUMANode, Prefault: srv.cfg.Prefault}
 	for _, pd := range pds {
-		r.opt.Shared = r.opt.Shared || pd.Device().Attr().Caps.Has(rdma.CapMapped)
+		r.opt.Shared = r.opt.Shared || pd != nil && pd.Device().Attr().Caps.Has(rdma.CapMapped)
 	}
-	r.old = make(map[uint32][]rdma.MR)
+	r.old = make(map[uint32][]oldMR)
 	r.rotation.asked = make(chan struct{}, 1)
 	r.gathering.asked = make(chan struct{}, 1)
 	r.byID.Store(&map[uint32]*slab{})
@@ -212,7 +221,7 @@ func (r *regions) giveUpLocked(dev int, err error) bool {
 }
 
 // detach takes a device out: no region is registered with it any more, and none
-// will be.
+// will be. A registration that cannot be closed keeps the memory of its region.
 func (r *regions) detach(dev int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -221,23 +230,62 @@ func (r *regions) detach(dev int) error {
 
 func (r *regions) detachLocked(dev int) error {
 	r.pds[dev] = nil
-	var errs []error
 	r.change(func(m map[uint32]*slab) {
 		for id, s := range m {
-			if s.mrs[dev] == nil {
-				continue
+			if mr := s.mrs[dev]; mr != nil {
+				m[id] = s.with(dev, nil)
+				r.old[id] = append(r.old[id], oldMR{dev, mr})
 			}
-			if err := s.mrs[dev].Close(); err != nil {
-				errs = append(errs, fmt.Errorf("server: deregistering region %d: %w", id, err))
-				continue
-			}
-			c := *s
-			c.mrs = append([]rdma.MR(nil), s.mrs...)
-			c.mrs[dev] = nil
-			m[id] = &c
 		}
 	})
+	var errs []error
+	for id := range r.old {
+		errs = append(errs, r.closeOldLocked(id, func(o oldMR) bool { return o.dev == dev }))
+	}
 	return errors.Join(errs...)
+}
+
+// attach puts a device in that was taken out and is back: every region is
+// registered with it, and those that come. After an error, or when ctx ends, none is.
+func (r *regions) attach(ctx context.Context, dev int, pd rdma.PD) error {
+	r.mu.Lock()
+	r.pds[dev] = pd
+	ids := slices.Collect(maps.Keys(*r.byID.Load()))
+	r.mu.Unlock()
+	for _, id := range ids {
+		err := ctx.Err()
+		if err == nil {
+			err = r.join(id, dev)
+		}
+		if err != nil {
+			return errors.Join(err, r.detach(dev))
+		}
+	}
+	return nil
+}
+
+// join registers one region, if it is still there and was not registered meanwhile.
+func (r *regions) join(id uint32, dev int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := (*r.byID.Load())[id]
+	if s == nil || s.mrs[dev] != nil {
+		return nil
+	}
+	mr, err := r.pds[dev].RegMR(s.mem.Bytes(), rdma.AccessRemoteRead)
+	if err != nil {
+		return fmt.Errorf("server: registering region %d (%v, %d bytes) with the device that is back: %w", id, s.kind, s.mem.Size(), err)
+	}
+	r.change(func(m map[uint32]*slab) { m[id] = s.with(dev, mr) })
+	return nil
+}
+
+// with is the slab with another registration with one device.
+func (s *slab) with(dev int, mr rdma.MR) *slab {
+	c := *s
+	c.mrs = slices.Clone(s.mrs)
+	c.mrs[dev] = mr
+	return &c
 }
 
 // wire returns how a client of device dev reaches a region. ok is false while

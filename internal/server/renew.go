@@ -39,7 +39,11 @@ func (r *regions) renew(id uint32) (ok bool, err error) {
 	c := *s
 	c.mrs = fresh
 	r.change(func(m map[uint32]*slab) { m[id] = &c })
-	r.old[id] = append(r.old[id], s.mrs...)
+	for dev, mr := range s.mrs {
+		if mr != nil {
+			r.old[id] = append(r.old[id], oldMR{dev, mr})
+		}
+	}
 	return true, nil
 }
 
@@ -56,19 +60,25 @@ func (r *regions) dropOld(ids []uint32) error {
 }
 
 func (r *regions) dropOldLocked(id uint32) error {
+	return r.closeOldLocked(id, func(oldMR) bool { return true })
+}
+
+// closeOldLocked deregisters those of a region's old registrations that which names.
+func (r *regions) closeOldLocked(id uint32, which func(oldMR) bool) error {
 	var errs []error
-	var stuck []rdma.MR
-	for _, mr := range r.old[id] {
-		if mr == nil {
+	var left []oldMR
+	for _, o := range r.old[id] {
+		if !which(o) {
+			left = append(left, o)
 			continue
 		}
-		if err := mr.Close(); err != nil {
-			stuck = append(stuck, mr)
+		if err := o.mr.Close(); err != nil {
+			left = append(left, o)
 			errs = append(errs, fmt.Errorf("server: deregistering region %d: %w", id, err))
 		}
 	}
-	if delete(r.old, id); len(stuck) > 0 {
-		r.old[id] = stuck
+	if delete(r.old, id); len(left) > 0 {
+		r.old[id] = left
 	}
 	return errors.Join(errs...)
 }

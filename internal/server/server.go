@@ -36,8 +36,14 @@ type Server struct {
 
 	began time.Time // now counts from here
 
-	devices     []*device // each opened once
-	ports       []*port   // in the order of Config.Listeners
+	// Slices that are replaced, never changed, once the node serves (away.go).
+	devMu   sync.RWMutex
+	devices []*device // each opened once
+	ports   []*port   // in the order of Config.Listeners
+
+	lostDevice  chan struct{} // wakes devicesLoop; room for one
+	reopenFirst time.Duration // away.go; a test has it shorter
+	selfDial    selfDial
 	regions     *regions
 	store       *store.Store
 	incarnation uint64
@@ -107,6 +113,7 @@ func newServer(cfg Config) *Server {
 	srv := &Server{
 		laneSilence: laneSilence, cfg: cfg, began: time.Now(), sessions: make(map[uint64]*session), setups: newSetups(cfg.MaxUnauthenticated, cfg.MaxSetupsPerHost), opensOf: make(map[string]int),
 		fenced: make(chan struct{}), beatDone: make(chan struct{}), groupWake: make(chan struct{}, 1),
+		lostDevice: make(chan struct{}, 1), reopenFirst: reopenFirst, selfDial: newSelfDial(),
 	}
 	srv.root = srv
 	srv.log = newLimitedLog(cfg.Logger)
@@ -177,7 +184,11 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 		srv.wg.Add(1)
 		go srv.cluster.run(srv.run)
 	}
-	srv.wg.Add(len(srv.ports))
+	for _, d := range srv.devices {
+		srv.checkConnects(d)
+	}
+	srv.wg.Add(1 + len(srv.ports))
+	go srv.devicesLoop(srv.run)
 	for _, p := range srv.ports {
 		go srv.acceptLoop(srv.run, p)
 	}
@@ -228,9 +239,7 @@ func (srv *Server) runParts() {
 	srv.lastBeat.Store(srv.now())
 	go srv.beatLoop(srv.beat)
 	for _, d := range srv.devices {
-		for _, l := range d.lanes {
-			srv.lanes.Go(func() { l.run(srv.run) })
-		}
+		d.runLanes()
 	}
 	srv.wg.Add(5)
 	go srv.reclaimLoop(srv.run)
@@ -283,7 +292,7 @@ func (srv *Server) openStore(ctx context.Context, predecessorGone bool) error {
 // Addrs returns the addresses that clients connect to, one for each listener
 // that was not left out. Empty before Start.
 func (srv *Server) Addrs() (addrs []net.Addr) {
-	for _, p := range srv.ports {
+	for _, p := range srv.portList() {
 		if p.ln != nil {
 			addrs = append(addrs, p.ln.Addr())
 		}
@@ -294,7 +303,7 @@ func (srv *Server) Addrs() (addrs []net.Addr) {
 // Devices names the devices in use, each as FABRIC/DEVICE, in the order of
 // Addrs. Empty before Start.
 func (srv *Server) Devices() (names []string) {
-	for _, p := range srv.ports {
+	for _, p := range srv.portList() {
 		if name := p.dev.name(); !slices.Contains(names, name) {
 			names = append(names, name)
 		}

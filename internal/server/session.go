@@ -40,6 +40,8 @@ type session struct {
 	// login is who has opened it; set before its QP is connected.
 	login  *login
 	closed chan struct{} // closed when its QP is, and no READ of the peer completes
+	// drained is closed when, after that, no completion of its QP will come any more.
+	drained chan struct{}
 
 	// Until Hello: what both ends said in private data, which its MAC covers.
 	connect, accept []byte

@@ -111,11 +111,16 @@ func (srv *Server) openSpace(ctx context.Context, c SpaceConfig) (_ *Server, err
 			sp.abandon()
 		}
 	}()
-	for _, d := range srv.devices {
+	for _, d := range srv.deviceList() {
 		own, err := sp.newDevice(d.fabric, d.asked, d.dev, true)
-		if err != nil {
+		if err != nil && d.away.Load() == nil {
 			return nil, err
 		}
+		if err != nil { // it is made when the device is back
+			own = &device{srv: sp, index: len(sp.devices), fabric: d.fabric, asked: d.asked, dev: d.dev, attr: d.attr, shares: true}
+			own.away.Store(d.away.Load())
+		}
+		own.node = d
 		if teeth.Off(teeth.F16OwnPD) {
 			own.pd = d.pd
 		}
@@ -125,6 +130,9 @@ func (srv *Server) openSpace(ctx context.Context, c SpaceConfig) (_ *Server, err
 		return nil, err
 	}
 	for _, d := range sp.devices {
+		if d.pd == nil {
+			continue
+		}
 		if err := d.makeLanes(); err != nil {
 			return nil, err
 		}
@@ -141,8 +149,8 @@ func (srv *Server) deviceFor(d *device) *device {
 	if d.srv == srv {
 		return d
 	}
-	for _, own := range srv.devices {
-		if own.dev == d.dev {
+	for _, own := range srv.deviceList() {
+		if own.node == d {
 			return own
 		}
 	}

@@ -73,17 +73,51 @@ func stageSize(class int) int64 { return 1 << (stageShift + class) }
 func newStaging(devices []*device, limit int64, kind memory.Kind, line *stageLine) *staging {
 	g := &staging{kind: kind, limit: limit, line: line}
 	for _, d := range devices {
-		k := &sinks{pd: d.pd, access: rdma.AccessLocalWrite, keep: true}
-		if d.attr.Caps.Has(rdma.CapReadSinkWrite) {
-			k.access |= rdma.AccessRemoteWrite
-			k.keep = false
-		}
-		g.sinks = append(g.sinks, k)
+		g.sinks = append(g.sinks, newSinks(d))
 	}
 	line.mu.Lock()
 	line.pools = append(line.pools, g)
 	line.mu.Unlock()
 	return g
+}
+
+func newSinks(d *device) *sinks {
+	k := &sinks{pd: d.pd, access: rdma.AccessLocalWrite, keep: true}
+	if d.attr.Caps.Has(rdma.CapReadSinkWrite) {
+		k.access |= rdma.AccessRemoteWrite
+		k.keep = false
+	}
+	return k
+}
+
+// attach makes the pool serve a device in the place of the one before it.
+func (g *staging) attach(d *device) {
+	g.mu.Lock()
+	g.sinks[d.index] = newSinks(d)
+	g.mu.Unlock()
+}
+
+// detach frees what is kept for a device; what is out is freed when it is released.
+func (g *staging) detach(dev int) {
+	g.mu.Lock()
+	g.sinks[dev].keep = false
+	free := g.takeFreeLocked(g.sinks[dev])
+	g.mu.Unlock()
+	for _, s := range free {
+		s.destroy()
+	}
+}
+
+// takeFreeLocked takes out what is kept for a device.
+func (g *staging) takeFreeLocked(of *sinks) (free []*stage) {
+	for c := range of.free {
+		for range of.free[c] {
+			g.unkeepLocked(c)
+		}
+		free = append(free, of.free[c]...)
+		of.free[c] = nil
+	}
+	return free
 }
 
 // get returns memory for n bytes that device dev can READ into, waiting until
@@ -243,13 +277,7 @@ func (g *staging) close() {
 	g.closed = true
 	var free []*stage
 	for _, of := range g.sinks {
-		for c := range of.free {
-			for range of.free[c] {
-				g.unkeepLocked(c)
-			}
-			free = append(free, of.free[c]...)
-			of.free[c] = nil
-		}
+		free = append(free, g.takeFreeLocked(of)...)
 	}
 	g.mu.Unlock()
 	g.line.mu.Lock()

@@ -126,10 +126,10 @@ func (srv *Server) Stats() (Stats, error) {
 	st.HugePages = srv.cfg.HugePages.String()
 	st.Registered, st.Huge = srv.regions.bytes()
 	st.RKeys, st.RegionsGone = srv.rotationStat(), srv.regions.gone.Load()
-	for _, d := range srv.devices {
+	for _, d := range srv.deviceList() {
 		st.Devices = append(st.Devices, d.stat())
 	}
-	first := srv.root.ports[0].dev
+	first := srv.root.portList()[0].dev
 	st.Fabric, st.Device = first.attr.Fabric, first.dev.Name()
 	st.Blocked, _ = srv.gate.waiting()
 	srv.sessMu.Lock()
@@ -170,7 +170,7 @@ func (d *device) stat() DeviceStat {
 	}
 	lanes, responder := d.spins()
 	st.Spins, st.ResponderSpins = spinStat(lanes), spinStat(responder)
-	for _, p := range d.srv.root.ports {
+	for _, p := range d.srv.root.portList() {
 		if p.dev.dev == d.dev {
 			st.Listen = append(st.Listen, p.ln.Addr().String())
 		}

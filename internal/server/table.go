@@ -43,7 +43,8 @@ func (srv *Server) RegionTable(node string) *cluster.Table {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t := &cluster.Table{Node: node, Incarnation: srv.incarnation, Version: 1}
-	for _, d := range srv.devices[:min(len(srv.devices), cluster.MaxDevices)] {
+	devices := srv.deviceList()
+	for _, d := range devices[:min(len(devices), cluster.MaxDevices)] {
 		t.Devices = append(t.Devices, d.name())
 	}
 	add := func(state cluster.RegionState, list []layout.Region) {

@@ -67,9 +67,11 @@ func (d *device) event(log *slog.Logger, ev ibv.AsyncEvent) (over bool) {
 	case ibv.AsyncPortActive:
 		log.Info("RDMA port is active", "port", ev.Port)
 		d.refreshPort()
+		d.portChanged()
 	case ibv.AsyncGIDChange, ibv.AsyncLIDChange, ibv.AsyncPKeyChange, ibv.AsyncClientReregister:
 		log.Info("RDMA port has changed", "port", ev.Port, "event", uint32(ev.Type))
 		d.refreshPort()
+		d.portChanged()
 	}
 	return false
 }
@@ -103,6 +105,25 @@ func (d *device) qpOf(ev ibv.AsyncEvent) *qp {
 	}
 	return nil
 }
+
+// portChanged tells who watches the ports.
+func (d *device) portChanged() {
+	select {
+	case d.changes <- struct{}{}:
+	default: // the last one has not been seen yet
+	}
+}
+
+// PortChanges tells of ports that have come back. On iWARP, which does not reach
+// itself, it is nil.
+func (d *device) PortChanges() <-chan struct{} {
+	if d.iwarp {
+		return nil
+	}
+	return d.changes
+}
+
+var _ rdma.PortWatcher = (*device)(nil)
 
 // refreshPort looks again at what new connections need to know of the port.
 func (d *device) refreshPort() {

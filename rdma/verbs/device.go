@@ -30,6 +30,7 @@ type device struct {
 	dead    atomic.Pointer[error] // why the device is lost; nil while it lives
 	lastWQE atomic.Int32          // does it report that it has left an SRQ alone
 
+	changes chan struct{}      // see PortChanges; room for one
 	stop    context.CancelFunc // ends the goroutine of async
 	workers sync.WaitGroup
 
@@ -83,7 +84,7 @@ func openDevice(f *Fabric, name, reason string) (_ *device, err error) {
 	if err != nil {
 		return nil, classify(err)
 	}
-	d = &device{fabric: f, name: name, hw: hw, ports: int(at.PhysPortCnt), qps: make(map[uint32]*qp), cqs: make(map[*ibv.CQ]*cq)}
+	d = &device{fabric: f, name: name, hw: hw, ports: int(at.PhysPortCnt), changes: make(chan struct{}, 1), qps: make(map[uint32]*qp), cqs: make(map[*ibv.CQ]*cq)}
 	d.iwarp = hw.Info().Transport == ibv.TransportIWARP
 	d.kernel = at.VendorID == siwVendor || at.VendorID == rxeVendor
 	ports, err := queryPorts(hw, d.ports)

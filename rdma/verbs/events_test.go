@@ -48,3 +48,36 @@ func TestFatalEvent(t *testing.T) {
 		t.Error("the device is not lost")
 	}
 }
+
+// Who watches the ports is told once of whatever changed since he looked last, and
+// nobody waits for him; a device that does not reach itself has nothing to tell.
+func TestPortChanges(t *testing.T) {
+	d := deviceless(Options{})
+	d.changes = make(chan struct{}, 1)
+	changes := d.PortChanges()
+	for _, typ := range []ibv.AsyncType{ibv.AsyncPortActive, ibv.AsyncGIDChange, ibv.AsyncClientReregister} {
+		for range 2 {
+			d.event(slog.New(slog.DiscardHandler), ibv.AsyncEvent{Type: typ})
+		}
+		select {
+		case <-changes:
+		default:
+			t.Errorf("event %d is not told", typ)
+		}
+		select {
+		case <-changes:
+			t.Errorf("event %d is told twice", typ)
+		default:
+		}
+	}
+	d.event(slog.New(slog.DiscardHandler), ibv.AsyncEvent{Type: ibv.AsyncPortErr})
+	select {
+	case <-changes:
+		t.Error("a port that goes down is told as one that came back")
+	default:
+	}
+	d.iwarp = true
+	if d.PortChanges() != nil {
+		t.Error("iWARP does not reach itself")
+	}
+}
