@@ -4,7 +4,8 @@
 //
 // Clients reach it by several fabrics and devices at once (listeners.go,
 // device.go). The same memory is registered with each device, and a session is
-// handed the region table of its own (regions.go).
+// handed the region table of its own (regions.go). A device that goes is closed and
+// opened again (away.go); whether one can connect is tried (selfdial.go).
 //
 // The way of a request, and the file that tells of each step:
 //
