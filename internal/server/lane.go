@@ -157,9 +157,9 @@ func (l *lane) run(ctx context.Context) {
 			}
 		}
 		switch {
-		case ctx.Err() != nil || errors.Is(err, rdma.ErrClosed):
+		case ctx.Err() != nil:
 			return
-		case errors.Is(err, rdma.ErrPeerGone): // of a CQ: its device is gone
+		case errors.Is(err, rdma.ErrPeerGone), errors.Is(err, rdma.ErrNoDevice), errors.Is(err, rdma.ErrClosed): // of a CQ: its device is gone
 			l.dev.lose(err)
 			return
 		case err != nil:
