@@ -46,7 +46,7 @@ type absence struct {
 func (a *absence) String() string {
 	text := fmt.Sprintf("away since %s (%v)", a.since.UTC().Format(time.RFC3339), a.why)
 	if a.tries > 0 {
-		text += fmt.Sprintf("; opened again %d times, which fails: %v", a.tries, a.last)
+		text += fmt.Sprintf("; tries to open it again: %d, the last: %v", a.tries, a.last)
 	}
 	return text
 }

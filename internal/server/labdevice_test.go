@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"strings"
@@ -8,8 +9,19 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/verbs"
 )
+
+// onlyDevice opens one device, whichever is asked for.
+type onlyDevice struct {
+	rdma.Fabric
+	name string
+}
+
+func (o onlyDevice) Open(ctx context.Context, _ string) (rdma.Device, error) {
+	return o.Fabric.Open(ctx, o.name)
+}
 
 // TestLabDevice is a node on a Soft-RoCE device of its own that loses its address
 // and its port, gets them back, and is removed. Then everything of it is closed; but
@@ -41,7 +53,7 @@ func TestLabDevice(t *testing.T) {
 		c.MemoryLimit, c.RegionSize, c.IndexRegionSize = 64<<20, 8<<20, 2<<20
 	})
 	try := func() error {
-		p, err := tryDial(t, srv, peerOptions{fabric: fabric, kind: memory.Mmap, receives: 16, via: srv.Addrs()[0].String()})
+		p, err := tryDial(t, srv, peerOptions{fabric: onlyDevice{fabric, dev}, kind: memory.Mmap, receives: 16, via: srv.Addrs()[0].String()})
 		if err == nil {
 			err = p.put("key", "value")
 			p.close()
