@@ -241,19 +241,13 @@ func TestHeldPlaces(t *testing.T) {
 // eventually waits for something that happens on another goroutine.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	if !within(20*time.Second, ok) {
-		t.Fatalf("still not so after 20 s: %s", what)
-	}
-}
-
-// within waits until ok, for that long at most, and says whether it is.
-func within(d time.Duration, ok func() bool) bool {
-	for deadline := time.Now().Add(d); !ok(); time.Sleep(2 * time.Millisecond) {
+	deadline := time.Now().Add(20 * time.Second)
+	for !ok() {
 		if time.Now().After(deadline) {
-			return false
+			t.Fatalf("still not so after 20 s: %s", what)
 		}
+		time.Sleep(2 * time.Millisecond)
 	}
-	return true
 }
 
 func TestScanPages(t *testing.T) {
