@@ -128,7 +128,7 @@ func deafSessionOf(t testing.TB, srv *Server, by *login, open bool) (*session, *
 	s := &session{
 		srv: srv, lane: l, qp: q, peer: "fuzz", quiet: make(chan struct{}), fetchSem: make(chan struct{}, 2),
 		connect: []byte("c"), accept: []byte("a"), connected: true, serverCredit: 1,
-		login: by, closed: make(chan struct{}),
+		login: by, closed: make(chan struct{}), drained: make(chan struct{}),
 	}
 	s.sealIn, s.sealOut = wire.NewSeals(by.Secret.Reveal(), s.connect, s.accept)
 	q.seal, _ = wire.NewSeals(by.Secret.Reveal(), s.connect, s.accept)
