@@ -96,10 +96,7 @@ func TestFillBesideDamage(t *testing.T) {
 // TestKeysNoted: after a crash the index is as large as after a clean stop, by a
 // note of the keeper, and is not in the way of a store that has shrunk since.
 func TestKeysNoted(t *testing.T) {
-	keys := uint64(40_000)
-	if underRace {
-		keys = 10_000
-	}
+	const keys = 40_000 // more than noteLeast
 	fs := vfs.NewCrashableMem()
 	c := testConfig(fs)
 	c.Sync, c.noKeeper = Off, true
@@ -112,7 +109,7 @@ func TestKeysNoted(t *testing.T) {
 			<-done
 		}
 	}
-	waitFor(t, "the puts", func() bool { return n.Stats().Published == uint64(keys) })
+	waitFor(t, "the puts", func() bool { return n.Stats().Published == keys })
 	n.noteKeys()
 	noted := n.noted
 	n.put(0, "one more", "")
