@@ -98,11 +98,26 @@ func (c Config) checkSpaces(list []SpaceConfig) []error {
 	return errs
 }
 
+// A patientLock is a mutex for those who wait for sessions, or a device, while they hold it.
+// It is a channel, so that in a simulation (testing/synctest) time passes while
+// somebody waits for it. The zero value is free.
+type patientLock struct {
+	once sync.Once
+	held chan struct{}
+}
+
+func (t *patientLock) Lock() {
+	t.once.Do(func() { t.held = make(chan struct{}, 1) })
+	t.held <- struct{}{}
+}
+
+func (t *patientLock) Unlock() { <-t.held }
+
 // spaces are the spaces of a node. The zero value has none.
 type spaces struct {
 	// change is held by whoever opens and closes spaces; nothing on the way of a
 	// request waits for it. Before mu.
-	change sync.Mutex
+	change patientLock
 
 	mu     sync.RWMutex
 	open   map[string]*Server // those that serve, and those that have fenced themselves
