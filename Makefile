@@ -42,7 +42,7 @@ check: ## the inner loop, 90 s with a warm cache: format, vet, short tests
 	$(GO) vet ./...
 	$(GO) test -short $$($(GO) list ./... | grep -v -e /test/ -e /bench/)
 
-test: ## everything that CI runs, in about three quarters of an hour on two cores
+test: ## everything that CI runs, in about an hour on two cores
 	@scripts/steps prepare lint unit race mutants+crash sim+linearizability+tears fuzz-short e2e+cluster-test+security+ycsb lab demo
 
 test-all: ## test, and what takes longer: model, lab-cluster, lab-siw, nightly
