@@ -6,11 +6,18 @@ import "time"
 // and needs a processor at several moments of them. So a tenant who has scans
 // waiting beside the one that runs is not given all the time that there is: after
 // each slice of a scan (store.ScanRequest.Pause) its worker sleeps for as long as the
-// slice took, and others find a processor that is free. A tenant with one scan at a
-// time is not slowed down, and the main login never is.
+// slice took, times the number of the scans that wait, ten at most, and others find a
+// processor that is free. A tenant with one scan at a time is not slowed down, one
+// with two gets half of the time of a worker, one who floods gets an eleventh of it.
+// The main login is never slowed down.
 
-// restMax bounds one rest: a slice that took longer had no processor for a part of it.
-const restMax = 2 * time.Millisecond
+const (
+	// restTimes bounds how much longer than a slice its rest is.
+	restTimes = 10
+	// restMax bounds one rest: a slice that took very long had no processor for a
+	// part of it.
+	restMax = 20 * time.Millisecond
+)
 
 // pause returns what the scan r calls between its slices; nil: nothing. The slice
 // begins now.
@@ -21,8 +28,8 @@ func (r *request) pause() func() {
 	}
 	begun := time.Now()
 	return func() {
-		if p.backlog(l) {
-			time.Sleep(min(time.Since(begun), restMax))
+		if n := min(p.backlog(l), restTimes); n > 0 {
+			time.Sleep(min(time.Since(begun)*time.Duration(n), restMax))
 		}
 		begun = time.Now()
 	}

@@ -210,11 +210,11 @@ func (s *session) dropQueued() {
 	}
 }
 
-// backlog says whether a login has requests waiting.
-func (p *pool) backlog(l *login) bool {
+// backlog is how many requests of a login wait.
+func (p *pool) backlog(l *login) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return l.turns[p.kind].waiting > 0
+	return l.turns[p.kind].waiting
 }
 
 // refuseScans answers what waits for the workers that scan: the server is closing,

@@ -35,8 +35,10 @@ var (
 	hostFlag   = flag.String("host", "127.0.0.1", "address that the node listens on")
 	binFlag    = flag.String("bin", "", "directory with kvserver and kvclient; empty: build them")
 	roundsFlag = flag.Int("rounds", 20, "rounds of tests of races")
-	openFlag   = flag.Int("half-open", 10_000, "half-open connections")
-	seedFlag   = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of random choices; a failure prints it")
+	// Each round of TestScanFlood takes half a minute; a figure needs five of them.
+	floodRounds = flag.Int("flood.rounds", 1, "rounds of TestScanFlood")
+	openFlag    = flag.Int("half-open", 10_000, "half-open connections")
+	seedFlag    = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of random choices; a failure prints it")
 )
 
 func TestMain(m *testing.M) {
