@@ -174,7 +174,10 @@ func (n *node) putMany(keys int, of func(int) (shard int, key, value string)) {
 // TestHostileSizes: whatever sizes arrive in whatever order, the limit holds,
 // every put succeeds, and every value can be got.
 func TestHostileSizes(t *testing.T) {
-	limit := uint64(10 << 20)
+	limit, scale := uint64(10<<20), 1
+	if underRace {
+		limit, scale = 4<<20, 2
+	}
 	n := open(t, fullConfig(limit))
 	n.fill()
 	defer n.beats()()
@@ -224,13 +227,13 @@ func TestHostileSizes(t *testing.T) {
 	}
 	small := 60_000
 	if underRace {
-		small = 10_000
+		small = 4000
 	}
 	phase("flood", 64, small)
-	phase("large", 1<<19, 20)
+	phase("large", 1<<19/scale, 20)
 	phase("again", 64, small)
-	phase("middle", 5000, 2000)
-	phase("chunked", 100<<10, 100)
+	phase("middle", 5000, 2000/scale)
+	phase("chunked", 100<<10, 100/scale)
 	phase("huge", int(limit)+1000, 1)
 	for key, want := range last {
 		if len(want) < int(limit) && rand.IntN(50) > 0 {
@@ -295,7 +298,11 @@ func TestHoldWhenFull(t *testing.T) {
 	big := pattern(3<<20, "big")
 	n.put(1, "big", big)
 	n.putMany(keys, func(k int) (int, string, string) { return k % 4, fmt.Sprintf("k%d", k), fullValue(k, 0, size) })
-	for i := range 10 {
+	rounds := 10
+	if underRace {
+		rounds = 3
+	}
+	for i := range rounds {
 		n.want(0, "k0", fullValue(0, 0, size))
 		n.evictKey(1, "big")
 		var h *Held

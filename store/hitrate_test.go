@@ -1,3 +1,5 @@
+//go:build !race
+
 package store
 
 import (
@@ -14,7 +16,8 @@ import (
 // Hit rates of the policy, next to others, on traces that are made from a seed.
 // The policy is the store's own: its sketch, its choice of a victim among eight
 // (victim.colder), its rule of admission (victim.yields). Only the memory is a
-// slice here, so that millions of gets take a second.
+// slice here, so that millions of gets take a second. There is one goroutine, so
+// nothing for the race detector to see.
 
 // A policyCache is a cache of keys by number under one policy.
 type policyCache interface {

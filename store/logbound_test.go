@@ -8,7 +8,10 @@ import (
 // TestLogBound: however fast the writers are, a start after a crash replays no
 // more than two and a half memtables and a batch.
 func TestLogBound(t *testing.T) {
-	const total = 24 << 20
+	total := 24 << 20
+	if underRace {
+		total = 10 << 20
+	}
 	c := testConfig(memFS())
 	c.Sync, c.BatchBytes = Off, 256<<10
 	n := open(t, c)

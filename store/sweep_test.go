@@ -95,6 +95,9 @@ func TestSweepModel(t *testing.T) {
 	}
 	sw := sweeper{cost: make([]int, len(n.shards))}
 	steps, asked, proved := 30_000, 0, 0
+	if underRace {
+		steps = 8000
+	}
 	for step := range steps {
 		k := rng.IntN(keys)
 		switch x := rng.IntN(100); {
