@@ -28,10 +28,6 @@ func TestConformanceHeap(t *testing.T) {
 	rdmatest.Run(t, conformance(memory.Heap, iwarp.Options{}))
 }
 
-func TestConformanceMmap(t *testing.T) {
-	rdmatest.Run(t, conformance(memory.Mmap, iwarp.Options{}))
-}
-
 // TestConformanceChild is the second process of the suite; run by itself it
 // has nothing to do.
 func TestConformanceChild(t *testing.T) {
