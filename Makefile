@@ -42,7 +42,7 @@ check: ## the inner loop, 90 s with a warm cache: format, vet, short tests
 	$(GO) vet ./...
 	$(GO) test -short $$($(GO) list ./... | grep -v -e /test/ -e /bench/)
 
-test: ## everything that CI runs, in about an hour on two cores
+test: ## everything that CI runs, in about 45 minutes on two cores
 	@scripts/steps prepare lint unit race mutants+crash sim+linearizability+tears fuzz-short e2e+cluster-test+security+ycsb lab demo
 
 test-all: ## test, and what takes longer: model, lab-cluster, lab-siw, nightly
@@ -62,7 +62,7 @@ unit: ## go test, all packages but the end-to-end tests
 
 race: ## the same under the race detector, shortened
 	@$(GO) build -race ./...
-	$(GO) test -race -p $(SIDE_BY_SIDE) -short -run '^Test' -timeout 30m ./store $(RACE_PKGS)
+	$(GO) test -race -p 3 -short -run '^Test' -timeout 30m ./store $(RACE_PKGS)
 
 mutants: ## break each rule, one at a time, and see its test fail (SECONDS=: again and again)
 	@$(GO) run ./internal/teeth/mutants -seconds $(or $(SECONDS),0)

@@ -83,17 +83,21 @@ func TestReadBatch(t *testing.T) {
 	if _, err := readBatch(strings.NewReader("{\"key\":\"a\",\"value\":\"1\"}\n{}"), "x"); err == nil || !strings.Contains(err.Error(), "x, line 2") {
 		t.Error(err)
 	}
-	if _, err := readBatch(&endless{line: []byte("{\"key\":\"a\",\"value\":\"1\"}\n")}, "x"); !errors.Is(err, client.ErrBatch) {
+	if _, err := readBatch(&endless{line: []byte("{\"key\":\"a\",\"value\":\"" + strings.Repeat("1", 4000) + "\"}\n")}, "x"); !errors.Is(err, client.ErrBatch) {
 		t.Error(err)
 	}
 }
 
 // endless is a stream without an end.
-type endless struct{ line []byte }
+type endless struct {
+	line []byte
+	at   int // what is read next
+}
 
 func (e *endless) Read(p []byte) (n int, _ error) {
-	for n+len(e.line) <= len(p) {
-		n += copy(p[n:], e.line)
+	for n < len(p) {
+		m := copy(p[n:], e.line[e.at:])
+		n, e.at = n+m, (e.at+m)%len(e.line)
 	}
 	return n, nil
 }

@@ -1,10 +1,5 @@
 package layout
 
-import (
-	"slices"
-	"testing"
-)
-
 // A bug is a mistake planted into the model's writer: what the design's order
 // of steps and its leases are there to prevent. The reader is as it is; each
 // must make it give a wrong answer, or the rule would not be needed.
@@ -36,28 +31,5 @@ func (b bug) String() string { return bugNames[b] }
 func (w *world) leaseUnless(b bug) {
 	if w.bug != b {
 		w.lease(w.clock)
-	}
-}
-
-// rare are the bugs that take the model seconds to come upon.
-var rare = []bug{bugReuseAtOnce, bugShownAtOnce, bugVersionTwice}
-
-// TestModelFindsPlantedBugs: the model comes upon every one of them.
-func TestModelFindsPlantedBugs(t *testing.T) {
-	for b := bugNone + 1; b < numBugs; b++ {
-		if (testing.Short() || raceDetector) && slices.Contains(rare, b) {
-			continue
-		}
-		t.Run(b.String(), func(t *testing.T) {
-			var sum tally
-			err := error(nil)
-			for seed := uint64(1); err == nil; seed += 100 {
-				if seed > 20000 {
-					t.Fatalf("not found in %d gets", sum.gets)
-				}
-				err = runModel(seed, 100, b, &sum)
-			}
-			t.Logf("after %d gets: %v", sum.gets, err)
-		})
 	}
 }
