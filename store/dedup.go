@@ -217,6 +217,7 @@ func (d *dedup) ordered(w *Write) {
 		st.use(e, w.ID.Owner)
 	}
 	e.result, e.shard, e.flying, e.used = result{seq: w.ID.Seq}, w.Shard, true, d.ticks.Load()
+	e.anyones = false // if it was, what it knew is known to be older
 	d.evicted.Add(st.shrink(e.owner))
 }
 

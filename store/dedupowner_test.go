@@ -135,3 +135,33 @@ func TestOldResultsMakeRoom(t *testing.T) {
 		t.Errorf("a retry of what was done is taken for new: %v", err)
 	}
 }
+
+// TestRenewedResultsMakeRoom: a client that was there before a restart and goes on has
+// results whose owner is known. When one of them has to go, that is his matter alone.
+func TestRenewedResultsMakeRoom(t *testing.T) {
+	d := newDedup(dedupStripes * 2)
+	const mine, other = 0, 4
+	id := func(owner uint32, slot uint16, seq uint64) RequestID {
+		return RequestID{Client: [16]byte{5, byte(owner)}, Owner: owner, Slot: slot, Seq: seq}
+	}
+	for slot := range uint16(2) {
+		i := id(mine, slot, 1)
+		d.load(0, i.key(), result{seq: 1})
+	}
+	for range 10 {
+		d.tick()
+	}
+	for slot := range uint16(2) {
+		w := &Write{ID: id(mine, slot, 2)}
+		d.ordered(w)
+		i := w.ID
+		k := i.key()
+		d.stripe(&k).entries[k].flying = false
+	}
+	d.ordered(&Write{ID: id(mine, 2, 1)}) // one of the two goes
+	w := &Write{ID: id(other, 9, 3)}
+	w.ID.Age = 5 * dedupTick // sent behind the restart, before that
+	if _, err := d.look(w); err != nil {
+		t.Errorf("another owner's first request: %v", err)
+	}
+}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"maps"
 	"slices"
@@ -244,8 +245,13 @@ func (s *Store) endSweep(sw *sweeper) {
 // there are no more. Keys that were deleted are met, too, while Pebble still has the
 // deletes: an iterator would step over any number of them before it returned. No
 // files are kept from going between two calls.
+//
+// ScanInternal ends without an error where a block cannot be read, as it does at the
+// last key. So an iterator has to find nothing behind the last key that was met: else
+// keys behind the damage would count as gone, and their slots would be cleared.
 func (s *Store) keysFrom(sh *shard, from *[]byte, f func(key []byte, deleted bool) bool) (done bool, err error) {
 	_, upper := kindBounds(sh.id, kindData)
+	begun := slices.Clone(*from)
 	enough := errors.New("enough")
 	visit := func(at *pebble.InternalKey, _ pebble.LazyValue, _ pebble.IteratorLevel) error {
 		*from = append((*from)[:0], at.UserKey...)
@@ -256,9 +262,28 @@ func (s *Store) keysFrom(sh *shard, from *[]byte, f func(key []byte, deleted boo
 		}
 		return nil
 	}
-	err = s.db.ScanInternal(s.stopCtx, block.CategoryUnknown, slices.Clone(*from), upper, visit, nil, nil, nil, nil)
-	if err == enough {
+	err = s.db.ScanInternal(s.stopCtx, block.CategoryUnknown, begun, upper, visit, nil, nil, nil, nil)
+	switch {
+	case err == enough:
 		return false, nil
+	case err != nil:
+		return false, err
+	case s.stopCtx.Err() != nil:
+		return false, s.stopCtx.Err()
 	}
-	return err == nil, err
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: *from, UpperBound: upper})
+	if err != nil {
+		return false, err
+	}
+	more := it.First()
+	if err := it.Close(); err != nil {
+		return false, err
+	}
+	if more && bytes.Equal(begun, *from) {
+		return false, errSweepEnded
+	}
+	return !more, nil
 }
+
+// errSweepEnded: a scan met no key where an iterator finds one, and says no cause.
+var errSweepEnded = errors.New("store: a block cannot be read")

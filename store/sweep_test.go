@@ -68,6 +68,47 @@ func TestSweep(t *testing.T) {
 	}
 }
 
+// TestSweepMeetsDamage: a block that cannot be read ends a pass with an error. Keys
+// behind it keep their slots, although the pass has not met them.
+func TestSweepMeetsDamage(t *testing.T) {
+	fs := memFS()
+	c := testConfig(fs)
+	c.noKeeper = true
+	n := open(t, c)
+	n.fill()
+	const keys = 2000
+	n.put(0, "zz", "value") // the last of the shard
+	n.evictKey(0, "zz")
+	n.del(0, "zz") // leaves a trace of the slot
+	n.put(0, "zz", "again")
+	n.evictKey(0, "zz")
+	for i := range keys {
+		n.put(0, fmt.Sprintf("key-%04d", i), pattern(1500, fmt.Sprint(i)))
+	}
+	if err := errors.Join(n.db.Flush(), n.db.Compact(t.Context(), []byte{0}, []byte{0xff, 0xff, 0xff}, false)); err != nil {
+		t.Fatal(err)
+	}
+	if flip(t, fs, ".sst", 30) == "" {
+		t.Fatal("there is no table")
+	}
+	sw := sweeper{cost: make([]int, len(n.shards))}
+	if !n.beginSweep(&sw) {
+		t.Fatal("there is no trace")
+	}
+	steps, err := 0, error(nil)
+	for ; err == nil && sw.on; steps++ {
+		_, err = n.sweepStep(&sw)
+	}
+	if err == nil || steps == 0 {
+		t.Errorf("the pass ended after %d steps: %v", steps, err)
+	}
+	if st := n.Stats(); st.SlotsSwept != 0 {
+		t.Errorf("%d slots swept", st.SlotsSwept)
+	}
+	n.reader().wantAsk(0, "zz")
+	n.want(0, "zz", "again")
+}
+
 // TestSweepModel runs random puts, deletes, evictions, promotions and leases
 // against a few keys while the sweeper goes on, a few keys of Pebble at a time. No
 // reader ever calls a key absent that is there, or finds one that is not.
