@@ -139,13 +139,18 @@ func (srv *Server) closeAway(ctx context.Context, d *device) bool {
 			p.ln.Close()
 		}
 	}
+	// At once, because a space may be opening for minutes: a store that needs a region
+	// meanwhile would fail to register it with the device.
+	var errs []error
+	for _, o := range srv.everyDevice(d) {
+		errs = append(errs, o.srv.regions.detach(o.index))
+	}
 	srv.spaces.change.Lock() // no space comes or goes
 	defer srv.spaces.change.Unlock()
 	if ctx.Err() != nil {
 		return false
 	}
 	own := srv.everyDevice(d)
-	var errs []error
 	for _, o := range own {
 		o.away.Store(d.away.Load()) // from here on nobody gets a place on its lanes
 		errs = append(errs, o.srv.regions.detach(o.index))
@@ -162,16 +167,19 @@ func (srv *Server) closeAway(ctx context.Context, d *device) bool {
 		o.srv.staging.detach(o.index)
 		errs = append(errs, o.close())
 	}
+	if srv.Err() != nil {
+		return false
+	}
 	if err := errors.Join(errs...); err != nil {
 		srv.log.Error(limitNone, "a device that is gone cannot be closed altogether: what is left of it stays until this process ends", "device", d.name(), "err", err)
 	} else {
 		srv.log.Info("the device that is gone is closed", "device", d.name())
 	}
-	return srv.Err() == nil
+	return true
 }
 
 // everyDevice returns what stands for a device of the node: itself, then what each
-// space has made on it. spaces.change is held.
+// space has made on it. It is all of them while spaces.change is held.
 func (srv *Server) everyDevice(d *device) (list []*device) {
 	for _, sp := range srv.everySpace() {
 		if own := sp.deviceFor(d); own != nil {

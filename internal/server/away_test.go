@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // startPlugs starts a node on cards that can be pulled out, with regions of 4 MiB,
@@ -184,6 +186,28 @@ func TestOnlyDevicePulled(t *testing.T) {
 		t.Error(err)
 	}
 	leftBehind(t, card)
+}
+
+// TestPulledWhileASpaceOpens: a device goes while spaces are being changed, which may
+// take minutes. The store gets regions meanwhile, of the device that is left.
+func TestPulledWhileASpaceOpens(t *testing.T) {
+	left, right := newPlug("left"), newPlug("right")
+	srv := startPlugs(t, nil, left, right)
+	srv.spaces.change.Lock()
+	unlock := sync.OnceFunc(srv.spaces.change.Unlock)
+	defer unlock()
+	right.current().pull(true)
+	eventually(t, "it is away", isAway(srv, 1))
+	const region = 1 << 20 // none has that number
+	eventually(t, "a region", func() bool {
+		_, err := srv.regions.Alloc(region, layout.KindItems, 1<<20)
+		return err == nil
+	})
+	if err := srv.regions.Free(region); err != nil {
+		t.Error(err)
+	}
+	unlock()
+	eventually(t, "it is back", isBack(srv, 1))
 }
 
 // TestPulledUnderAPut: the READs of a large put that are in flight when the device

@@ -9,11 +9,11 @@ import (
 
 // refusals sends a request whenever the session has a credit, until n were refused.
 // It returns how many were sent.
-func (p *peer) refusals(t *testing.T, n int) (sent int) {
+func (p *peer) refusals(t *testing.T, n int, request func(id uint64) []byte) (sent int) {
 	t.Helper()
 	for n > 0 {
 		for ; p.credits > sent; sent++ {
-			p.send(scanOf("desk/")(p.id()))
+			p.send(request(p.id()))
 		}
 		p.poll(func() bool { return len(p.replies) > 0 })
 		for _, msg := range p.replies {
@@ -45,7 +45,7 @@ func TestRefusalsCost(t *testing.T) {
 	eventually(t, "four scans wait", func() bool { return queuedOf(srv, "clerk") == 4 })
 
 	hello, begun := hog.credits, time.Now()
-	sent := hog.refusals(t, 30)
+	sent := hog.refusals(t, 30, scanOf("desk/"))
 	took := time.Since(begun)
 	t.Logf("%d requests, of which 30 were refused in %v; %d credits are left", sent, took, hog.credits-sent)
 	// The first burst, and two at a time after 2, 4, 8, ... ms.
@@ -75,6 +75,28 @@ func TestRefusalsCost(t *testing.T) {
 	}
 	if n := hog.credits - sent; n != hello {
 		t.Errorf("%d credits, at the beginning there were %d", n, hello)
+	}
+}
+
+// TestLargeRefusalsCost: the same where what is refused is the value that the server
+// is to READ, not the message that announces it, which is let in each time.
+func TestLargeRefusalsCost(t *testing.T) {
+	srv := floodServer(t, nil)
+	clerk := loginOf(srv, "clerk")
+	other := clerk.MaxInflightBytes - 64<<10 // of his other sessions
+	clerk.bytes.Add(other)
+	defer clerk.bytes.Add(-other)
+	hog := dial(t, srv, as("clerk"))
+	begun := time.Now()
+	hog.refusals(t, 30, func(id uint64) []byte {
+		return wire.AppendPutLarge(nil, id, wire.PutLarge{Key: []byte("desk/large"), ValueLen: 1 << 20, Addr: hog.mr.Addr(), RKey: hog.mr.RKey()})
+	})
+	took := time.Since(begun)
+	if t.Logf("30 were refused in %v", took); took < 4*backoffMax {
+		t.Errorf("30 refusals of large values took %v: they cost their sender nothing", took)
+	}
+	if n := clerk.hits[limitLoginBytes].Load(); n < 30 {
+		t.Errorf("%d refusals were counted", n)
 	}
 }
 

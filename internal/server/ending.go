@@ -138,15 +138,18 @@ func (s *session) finish() {
 	select {
 	case <-s.quiet:
 	case <-s.srv.fenced:
+		gone := s.srv.storeDown
 		if !s.srv.stoodDown.Load() {
+			gone = s.srv.fenced
+		}
+		select {
+		case <-s.quiet: // a store that is well calls back, into what is closed after the sessions
+		case <-gone:
 			// Durability is gone: the store will not call back for the writes it
 			// has, and their memory stays theirs. The process is ending.
 			s.srv.forget(s)
 			return
 		}
-		// The store is well and calls back, and what it calls back into is closed
-		// once the sessions are gone.
-		<-s.quiet
 	}
 
 	s.mu.Lock()

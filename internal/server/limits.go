@@ -97,7 +97,9 @@ func (r *request) take(n int) bool {
 		r.refuseSlowly(limitLoginBytes, fmt.Sprintf("tenant %s has %d bytes in flight", l.label(), l.MaxInflightBytes))
 		return false
 	}
-	r.s.backoff.admitted()
+	if t := r.hdr.Type; t != wire.TypePutLarge && t != wire.TypeBatchLarge { // takeMore is to come
+		r.s.backoff.admitted()
+	}
 	return true
 }
 
@@ -110,6 +112,7 @@ func (r *request) takeMore(n uint64) bool {
 		r.refuseSlowly(limitLoginBytes, fmt.Sprintf("tenant %s has %d bytes in flight", l.label(), l.MaxInflightBytes))
 		return false
 	}
+	r.s.backoff.admitted()
 	return true
 }
 

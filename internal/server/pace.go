@@ -9,7 +9,8 @@ import "time"
 // slice took, times the number of the scans that wait, ten at most, and others find a
 // processor that is free. A tenant with one scan at a time is not slowed down, one
 // with two gets half of the time of a worker, one who floods gets an eleventh of it.
-// The main login is never slowed down.
+// While requests of others wait for the same workers a rest is as long as the slice,
+// whatever waits. The main login is never slowed down.
 
 const (
 	// restTimes bounds how much longer than a slice its rest is.
@@ -28,9 +29,17 @@ func (r *request) pause() func() {
 	}
 	begun := time.Now()
 	return func() {
-		if n := min(p.backlog(l), restTimes); n > 0 {
-			time.Sleep(min(time.Since(begun)*time.Duration(n), restMax))
-		}
+		time.Sleep(rest(time.Since(begun), p, l))
 		begun = time.Now()
 	}
+}
+
+// rest returns for how long a worker sleeps after a slice of a scan of l.
+func rest(slice time.Duration, p *pool, l *login) time.Duration {
+	mine, others := p.backlog(l)
+	times := min(mine, restTimes)
+	if others > 0 {
+		times = min(mine, 1)
+	}
+	return min(slice*time.Duration(times), restMax)
 }

@@ -7,43 +7,48 @@ import (
 )
 
 // TestScansRest: a scan of a tenant who has more of them waiting rests between its
-// slices, for as long as each took and for each that waits. Those of the main login
-// do not.
+// slices, for as long as each took and for each that waits; not so long where others
+// wait for the worker. Those of the main login do not.
 func TestScansRest(t *testing.T) {
 	const slice = time.Millisecond
 	for _, tt := range []struct {
-		waiting int
-		rest    time.Duration
+		mine, others int
+		slice, want  time.Duration
 	}{
-		{1, slice},
-		{3, 3 * slice},
-		{14, restTimes * slice},
+		{0, 0, slice, 0},
+		{1, 0, slice, slice},
+		{3, 0, slice, 3 * slice},
+		{14, 0, slice, restTimes * slice},
+		{14, 0, time.Second, restMax}, // it had no processor
+		{14, 1, slice, slice},
+		{0, 1, slice, 0},
 	} {
-		t.Run(fmt.Sprint(tt.waiting), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d+%d, %v", tt.mine, tt.others, tt.slice), func(t *testing.T) {
 			srv := floodServer(t, nil)
-			heldWorkers(t, srv, "clerk")
-			for left := tt.waiting; left > 0; left -= 7 { // a session has eight credits
-				dial(t, srv, as("clerk")).flood(min(left, 7))
+			for tenant, n := range map[string]int{"clerk": tt.mine, "": tt.others} {
+				heldWorkers(t, srv, tenant)
+				for left := n; left > 0; left -= 7 { // a session has eight credits
+					dial(t, srv, as(tenant)).flood(min(left, 7))
+				}
+				eventually(t, "the scans wait", func() bool {
+					srv.scans.mu.Lock()
+					defer srv.scans.mu.Unlock()
+					return loginOf(srv, tenant).turns[poolScans].waiting == n
+				})
 			}
-			eventually(t, "the scans wait", func() bool { return queuedOf(srv, "clerk") == tt.waiting })
+			if got := rest(tt.slice, srv.scans, loginOf(srv, "clerk")); got != tt.want {
+				t.Errorf("a rest of %v, want %v", got, tt.want)
+			}
 			scan := func(tenant string) *request {
 				return &request{s: &session{srv: srv, login: loginOf(srv, tenant)}}
 			}
 			if scan("").pause() != nil {
 				t.Error("scans of the main login are to rest")
 			}
-			pause := scan("clerk").pause()
-			for range 2 {
-				time.Sleep(slice)
-				begun := time.Now()
-				if pause(); time.Since(begun) < tt.rest {
-					t.Errorf("a rest of %v after a slice of %v beside %d scans that wait", time.Since(begun), slice, tt.waiting)
-				}
-			}
-			time.Sleep(10 * restMax) // a slice that took long
-			begun := time.Now()
-			if pause(); time.Since(begun) < restMax {
-				t.Errorf("a rest of %v after a long slice", time.Since(begun))
+			pause, begun := scan("clerk").pause(), time.Now()
+			time.Sleep(slice)
+			if pause(); time.Since(begun) < slice+min(tt.want, slice) {
+				t.Errorf("slice and rest took %v", time.Since(begun))
 			}
 		})
 	}

@@ -210,11 +210,12 @@ func (s *session) dropQueued() {
 	}
 }
 
-// backlog is how many requests of a login wait.
-func (p *pool) backlog(l *login) int {
+// backlog is how many requests of a login wait, and how many of others.
+func (p *pool) backlog(l *login) (mine, others int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return l.turns[p.kind].waiting
+	mine = l.turns[p.kind].waiting
+	return mine, p.waiting - mine
 }
 
 // refuseScans answers what waits for the workers that scan: the server is closing,

@@ -74,8 +74,10 @@ type Server struct {
 	fenced   chan struct{} // closed when durability is gone
 	fenceErr error         // set before
 	fence    sync.Once
-	// stoodDown: it was not the store that fenced the node, and it can be closed.
+	// stoodDown: it was not the store that fenced the node, and it can be closed,
+	// unless storeDown is closed.
 	stoodDown atomic.Bool
+	storeDown chan struct{} // closed when the store calls back for nothing any more
 
 	ending      waitsFor
 	shutdown    sync.Once
@@ -112,7 +114,7 @@ func New(cfg Config) (*Server, error) {
 func newServer(cfg Config) *Server {
 	srv := &Server{
 		laneSilence: laneSilence, cfg: cfg, began: time.Now(), sessions: make(map[uint64]*session), setups: newSetups(cfg.MaxUnauthenticated, cfg.MaxSetupsPerHost), opensOf: make(map[string]int),
-		fenced: make(chan struct{}), beatDone: make(chan struct{}), groupWake: make(chan struct{}, 1),
+		fenced: make(chan struct{}), storeDown: make(chan struct{}), beatDone: make(chan struct{}), groupWake: make(chan struct{}, 1),
 		lostDevice: make(chan struct{}, 1), reopenFirst: reopenFirst, selfDial: newSelfDial(),
 	}
 	srv.root = srv
@@ -265,7 +267,7 @@ func (srv *Server) openStore(ctx context.Context, predecessorGone bool) error {
 		MemTableBytes: cfg.MemTableBytes, MaxOpenFiles: cfg.MaxOpenFiles,
 		PredecessorGone: predecessorGone, EpochAbove: cfg.EpochAbove,
 		Logger:   cfg.Logger,
-		OnFatal:  srv.fatal,
+		OnFatal:  srv.storeFailed,
 		OnGroup:  srv.flushGroup,
 		OnView:   srv.regions.changed,
 		Withheld: srv.withheld(),
@@ -335,8 +337,25 @@ func (srv *Server) Err() error {
 // Fatal is closed when Err becomes non-nil.
 func (srv *Server) Fatal() <-chan struct{} { return srv.fenced }
 
-// fatal fences the node: no beat, no handler, no session. It is the store's
-// OnFatal and must not call the store.
+// storeFailed is the store's OnFatal, which is called once: the store calls back for
+// none of the writes that it has. It comes behind standDown where the disk fails while
+// a node stands down.
+func (srv *Server) storeFailed(err error) {
+	close(srv.storeDown)
+	srv.fatal(err)
+}
+
+// storeWell says whether the store can be closed.
+func (srv *Server) storeWell() bool {
+	select {
+	case <-srv.storeDown:
+		return false
+	default:
+		return srv.Err() == nil || srv.stoodDown.Load()
+	}
+}
+
+// fatal fences the node: no beat, no handler, no session. It must not call the store.
 func (srv *Server) fatal(err error) {
 	srv.fence.Do(func() {
 		srv.fenceErr = err
@@ -451,7 +470,7 @@ func (srv *Server) closeAll() error {
 	if srv.admin != nil {
 		srv.admin.close()
 	}
-	if err := srv.Err(); err != nil && !srv.stoodDown.Load() {
+	if err := srv.Err(); !srv.storeWell() {
 		// The store may still hold buffers of ours. The process is ending.
 		return err
 	}

@@ -88,3 +88,44 @@ func TestStandDownWaitsForWrites(t *testing.T) {
 		t.Errorf("%d sessions are left", n)
 	}
 }
+
+// TestStoreFailsInStandDown: the store fails while a node that stands down waits for
+// its writes, and calls back for none of them. So the node ends without it.
+func TestStoreFailsInStandDown(t *testing.T) {
+	fs := &slowFS{FS: vfs.NewMem()}
+	cfg := testConfig()
+	cfg.FS, cfg.DataDir = fs, "data"
+	srv, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := srv.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p := dial(t, srv, peerOptions{})
+	hold := make(chan struct{})
+	fs.hold.Store(&hold)
+	p.send(wire.AppendPut(nil, p.id(), wire.Put{Key: []byte("key"), Value: []byte("value")}))
+	eventually(t, "the store has the write", func() bool { return srv.store.Stats().Inflight > 0 })
+	s, twin := srv.sessionList()[0], errors.New("another process is this node")
+	srv.standDown(twin)
+	select {
+	case <-s.closed:
+	case <-time.After(time.Minute):
+		t.Fatal("the session goes on")
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Shutdown(context.Background()) }()
+	srv.storeFailed(errors.New("the log is on fire"))
+	select {
+	case err := <-ended:
+		if !errors.Is(err, twin) {
+			t.Errorf("Shutdown: %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the node does not end")
+	}
+	fs.hold.Store(nil) // this store is whole, so it can be closed
+	close(hold)
+	shutdownFenced(t, srv, twin)
+}
