@@ -10,9 +10,11 @@ FUZZ_SHORT ?= 5s
 FUZZ_LONG  ?= 5m
 # kill -9 cycles of make e2e; make nightly has KILLS=200.
 KILLS_TEST ?= 20
-# How many packages, or steps, run side by side: many of their tests wait more than
-# they compute, and no deadline in them is for an idle machine.
+# How many packages, or steps, run side by side (one more under the race detector): many
+# of their tests wait more than they compute, and no deadline in them is for an idle
+# machine.
 SIDE_BY_SIDE ?= 2
+export SIDE_BY_SIDE
 # Packages whose tests run under the race detector. The end-to-end tests start
 # processes, in which it would see nothing. Examples and the seeds of fuzz targets are
 # of one goroutine, mostly, and take minutes there: make unit runs them.
@@ -62,7 +64,7 @@ unit: ## go test, all packages but the end-to-end tests
 
 race: ## the same under the race detector, shortened
 	@$(GO) build -race ./...
-	$(GO) test -race -p 3 -short -run '^Test' -timeout 30m ./store $(RACE_PKGS)
+	$(GO) test -race -p $$(($(SIDE_BY_SIDE) + 1)) -short -run '^Test' -timeout 30m ./store $(RACE_PKGS)
 
 mutants: ## break each rule, one at a time, and see its test fail (SECONDS=: again and again)
 	@$(GO) run ./internal/teeth/mutants -seconds $(or $(SECONDS),0)

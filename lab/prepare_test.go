@@ -79,3 +79,17 @@ func TestPrepareWithoutNetwork(t *testing.T) {
 		t.Errorf("exit code %d\n%s\n%s", code, out, env)
 	}
 }
+
+// TestPrepareBesideABrokenSource: the lists of one source of packages cannot be had,
+// and what is wanted comes from the others all the same.
+func TestPrepareBesideABrokenSource(t *testing.T) {
+	asked := filepath.Join(t.TempDir(), "asked")
+	prepare(t, map[string]string{
+		"uname": `[ "$1" = -m ] && echo x86_64 || echo Linux`, "id": "echo 0", "unshare": "exit 1", "apt-cache": "exit 0", "go": "exit 1",
+		"apt-get": `[ "$1" = update ] && exit 100; echo "$@" >>` + asked + `; exit 0`,
+	})
+	got, err := os.ReadFile(asked)
+	if err != nil || !strings.Contains(string(got), "qemu-system-x86") {
+		t.Errorf("apt was asked for %q, %v", got, err)
+	}
+}
