@@ -10,15 +10,17 @@ FUZZ_SHORT ?= 5s
 FUZZ_LONG  ?= 5m
 # kill -9 cycles of make e2e; make nightly has KILLS=200.
 KILLS_TEST ?= 20
-# How many packages, or steps, run side by side (one more under the race detector): many
-# of their tests wait more than they compute, and no deadline in them is for an idle
-# machine.
-SIDE_BY_SIDE ?= 2
+# How many packages, or steps, run side by side: many of their tests wait more than
+# they compute, and no deadline in them is for an idle machine.
+SIDE_BY_SIDE ?= 3
 export SIDE_BY_SIDE
 # Packages whose tests run under the race detector. The end-to-end tests start
 # processes, in which it would see nothing. Examples and the seeds of fuzz targets are
 # of one goroutine, mostly, and take minutes there: make unit runs them.
 RACE_PKGS = $$($(GO) list ./... | grep -v -e /test/ -e /demo)
+# What make race leaves to make race-full: programs of the tests, of the lab and of the
+# comparison with others, which nobody serves with.
+NOT_SERVED = -e /bench -e /deploy -e /examples/ -e /lab -e /internal/chart -e /internal/house -e /internal/teeth/
 
 .DEFAULT_GOAL := help
 .PHONY: help build demo test test-all lab lab-shell lab-cluster lab-siw check lint unit race mutants e2e fuzz fuzz-short bench nightly cover clean tools prepare
@@ -62,9 +64,8 @@ lint: tools ## gofmt, go vet, staticcheck
 unit: ## go test, all packages but the end-to-end tests
 	$(GO) test -p $(SIDE_BY_SIDE) $$($(GO) list ./... | grep -v /test/)
 
-race: ## the same under the race detector, shortened
-	@$(GO) build -race ./...
-	$(GO) test -race -p $$(($(SIDE_BY_SIDE) + 1)) -short -run '^Test' -timeout 30m ./store $(RACE_PKGS)
+race: ## what a node or a client is made of under the race detector, shortened
+	$(GO) test -race -p $(SIDE_BY_SIDE) -short -run '^Test' -timeout 30m ./store ./client ./internal/server $$(echo $(RACE_PKGS) | tr ' ' '\n' | grep -v $(NOT_SERVED))
 
 mutants: ## break each rule, one at a time, and see its test fail (SECONDS=: again and again)
 	@$(GO) run ./internal/teeth/mutants -seconds $(or $(SECONDS),0)

@@ -236,7 +236,7 @@ func TestNative(t *testing.T) {
 			t.Errorf("%d connections: %+v, %v", connections, s, err)
 		}
 		addr = answering(t, r.Request, strings.Repeat("-ERR 789\r\n", 4)[:len(hit+hit)])
-		if s, err := n.Ask(ctx, Ask{TCP: addr, Requests: r, Connections: connections, Duration: 50 * time.Millisecond}); err == nil || !strings.Contains(err.Error(), "-ERR 789") {
+		if s, err := n.Ask(ctx, Ask{TCP: addr, Requests: r, Connections: connections, Duration: 50 * time.Millisecond}); err == nil || !strings.Contains(err.Error(), "the answer begins with -") { // a piece of it, perhaps
 			t.Errorf("%d connections, wrong answers: %+v, %v", connections, s, err)
 		}
 	}
