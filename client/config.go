@@ -53,8 +53,9 @@ type Config struct {
 	// waiting for a server that is not there yet: for tools that look.
 	DialOnce bool
 	// OnWait, if not nil, is told why an attempt of Dial has failed that will be
-	// made again, and ErrNoMap while a call waits for a cluster's shard map. It must
-	// not block; calls may come at the same time.
+	// made again, and ErrNoMap while a call waits for a cluster's shard map, or
+	// ErrUnavailable if there is one and its nodes were not reached. It must not
+	// block; calls may come at the same time.
 	OnWait func(why error)
 
 	// CacheEntries bounds the location cache of each server: remembered places of

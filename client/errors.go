@@ -60,7 +60,8 @@ var (
 	// ErrDenied: the tenant has not the right to do this. Nothing was changed.
 	ErrDenied = errors.New("not allowed for this tenant")
 	// ErrNoMap: the nodes of the cluster have not agreed yet which of them owns
-	// which keys: ClusterInit has them do that, once.
+	// which keys: ClusterInit has them do that, once. If the cluster has a map, and
+	// none of the nodes that have it was reached, the error is ErrUnavailable.
 	ErrNoMap = errors.New("the cluster has no shard map yet: \"kvclient cluster init\" with the ids of all nodes gives it one")
 	// ErrMoved: the node that was asked does not own the key. A Client that is not
 	// Config.Direct meets it only if nodes contradict each other. Nothing was

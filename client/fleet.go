@@ -46,6 +46,7 @@ type fleet struct {
 	leaving map[*peer]struct{}  // peers that are being closed
 	past    Counters            // of peers that have been
 	asking  *asking             // a refresh under way
+	away    error               // of the last askMapped: mapAway
 }
 
 // A routing is where keys lead. It is immutable, so a call sees one map and the
@@ -125,12 +126,12 @@ func (f *fleet) ownersNow(ctx context.Context) ([]*peer, error) {
 		case err != nil && !told:
 			return nil, err
 		case err != nil: // somebody has said before that there is none
-			return nil, (&rerouting{over: ctx.Err()}).because(ErrNoMap)
+			return nil, (&rerouting{over: ctx.Err(), away: f.mapAway()}).because(ErrNoMap)
 		}
 		told = true
-		f.waiting(ErrNoMap)
+		f.waiting((&rerouting{away: f.mapAway()}).because(ErrNoMap))
 		if !pause(ctx, rest) {
-			return nil, (&rerouting{over: ctx.Err()}).because(ErrNoMap)
+			return nil, (&rerouting{over: ctx.Err(), away: f.mapAway()}).because(ErrNoMap)
 		}
 	}
 }

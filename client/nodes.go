@@ -67,14 +67,15 @@ func (c *Client) node(id string) (*peer, error) {
 	return c.solo, nil
 }
 
-// NodeOf returns the node that owns key. It fails with ErrNoMap.
+// NodeOf returns the node that owns key. It fails with ErrNoMap, or with
+// ErrUnavailable if the last look for the map has not reached who has it.
 func (c *Client) NodeOf(key []byte) (*Node, error) {
 	if c.solo != nil {
 		return &Node{c.solo}, nil
 	}
 	p, err := c.fleet.owner(key)
 	if err != nil {
-		return nil, c.fail("node", key, err)
+		return nil, c.fail("node", key, (&rerouting{away: c.fleet.mapAway()}).because(err))
 	}
 	return &Node{p}, nil
 }

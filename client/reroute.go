@@ -27,21 +27,32 @@ type rerouting struct {
 	pause  time.Duration
 	cancel context.CancelFunc
 	over   error // why the context ended while the call waited
+	away   error // fleet.mapAway, when the call last asked for a map
 }
 
-// because adds to an error for want of a map that the call's time was over while it
-// waited for one.
+// because makes of an error for want of a map what its caller is told: that those
+// who have the map could not be asked, if that is so, and that the call's time was
+// over while it waited.
 func (r *rerouting) because(err error) error {
-	if r.over == nil || !errors.Is(err, ErrNoMap) {
+	if r.over == nil && r.away == nil || !errors.Is(err, ErrNoMap) {
 		return err
 	}
-	over := asTimeout(r.over)
-	if e := (*Error)(nil); errors.As(err, &e) {
-		of := *e
-		of.Err = &causeError{e.Err, over}
-		return &of
+	e, inner := (*Error)(nil), err
+	if errors.As(err, &e) {
+		inner = e.Err
 	}
-	return &causeError{err, over}
+	if r.away != nil {
+		inner = r.away
+	}
+	if r.over != nil {
+		inner = &causeError{inner, asTimeout(r.over)}
+	}
+	if e == nil {
+		return inner
+	}
+	of := *e
+	of.Err = inner
+	return &of
 }
 
 // end gives back what begin took.
@@ -77,7 +88,9 @@ func (f *fleet) again(ctx context.Context, r *rerouting, err error) context.Cont
 			ctx, r.cancel = context.WithTimeout(ctx, f.cfg.Timeout)
 		}
 	}
-	if err := f.refresh(ctx, moved.teller()); err != nil && (before.m == nil || ctx.Err() != nil) {
+	news := f.refresh(ctx, moved.teller())
+	r.away = f.mapAway()
+	if news != nil && (before.m == nil || ctx.Err() != nil) {
 		r.over = ctx.Err()
 		return nil
 	}
@@ -86,7 +99,7 @@ func (f *fleet) again(ctx context.Context, r *rerouting, err error) context.Cont
 	case after.m == nil:
 		// Nobody has a map: whoever gives them one may be about to. That is waited
 		// for as a server is that is not there yet.
-		f.waiting(ErrNoMap)
+		f.waiting(r.because(ErrNoMap))
 	case before.m != nil && before.m.Version == after.m.Version:
 		// They do not agree, perhaps for a moment only.
 	default:
@@ -203,9 +216,21 @@ func (f *fleet) ask(ctx context.Context, first *session) error {
 	return nil
 }
 
+// mapAway is why no node that has a map, by gossip, could be asked for it; nil if
+// there is a map, or nobody is known to have one. It wraps ErrUnavailable.
+func (f *fleet) mapAway() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.routing.Load().m != nil {
+		return nil
+	}
+	return f.away
+}
+
 // askMapped asks nodes that have a map, by gossip, if those who were asked so far
 // have none: a node that cluster init was not told of, or has left out, leads to
-// the others, too. What they say is judged as any node's word is.
+// the others, too. What they say is judged as any node's word is. It keeps no peer
+// of them: gossip may name ever new ones.
 func (f *fleet) askMapped(ctx context.Context) {
 	if f.routing.Load().m != nil {
 		return
@@ -218,20 +243,24 @@ func (f *fleet) askMapped(ctx context.Context) {
 		}
 	}
 	f.mu.Unlock()
+	var away fabricErrors
 	for _, id := range have {
-		p, err := f.peer(id)
-		if err != nil {
-			return
-		}
 		part, cancel := context.WithTimeout(ctx, f.cfg.Timeout/askPart)
-		err = p.ask(&patience{c: p, ctx: part}, "cluster", nil, func(s *session) error {
-			return s.refreshNews(&patience{c: p, ctx: part})
-		})
+		err := f.meet(part, f.newPeer(id))
 		cancel()
 		if f.routing.Load().m != nil {
 			return
 		}
+		if err != nil {
+			away = append(away, err)
+		}
 		f.log.Info("a node that gossip says has a shard map does not tell it", "node", id, "err", err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.away = nil
+	if away != nil {
+		f.away = fmt.Errorf("%w: the cluster has a shard map, and who has it was not reached: %w", ErrUnavailable, away)
 	}
 }
 
@@ -239,6 +268,12 @@ func (f *fleet) askMapped(ctx context.Context) {
 func (f *fleet) askServers(ctx context.Context) error {
 	p := newPeer(f.cfg)
 	p.fleet = f
+	return f.meet(ctx, p)
+}
+
+// meet connects a peer that nobody else has for the time of one answer, and
+// closes it.
+func (f *fleet) meet(ctx context.Context, p *peer) error {
 	defer p.release()
 	s, err := p.conn.dialAny(ctx)
 	if err != nil {
