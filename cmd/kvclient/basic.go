@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -92,73 +93,37 @@ func (a *app) getSeveral(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return a.withClient(ctx, func(c *client.Client) error {
-		results, why := c.MultiGet(ctx, keys)
-		var missing []error
-		failed := &keysError{err: why}
-		for i, r := range results {
-			line, there := "", r.Err == nil
-			switch {
-			case r.Err != nil && !errors.Is(r.Err, client.ErrNotFound):
-				failed.keys = append(failed.keys, keys[i])
-				continue
-			case a.output == "json" && !there:
-				line = string(appendRecord(nil, record{Key: keys[i], Exists: &there}))
-			case a.output == "json":
-				line = string(appendRecord(nil, record{Key: keys[i], Value: r.Value, HasValue: true}))
-			case there:
-				line = a.show(keys[i]) + "\t" + a.show(r.Value) + "\n"
-			}
-			if err := a.print(line); err != nil {
-				return err
-			}
-			if err := a.absent(keys[i], there); err != nil {
-				missing = append(missing, err)
-			}
+	return a.withClient(ctx, func(c *client.Client) error { return a.getKeys(ctx, c, keys) })
+}
+
+func (a *app) getKeys(ctx context.Context, c *client.Client, keys [][]byte) error {
+	results, why := c.MultiGet(ctx, keys)
+	var missing []error
+	var failed keysErrors
+	for i, r := range results {
+		line, there := "", r.Err == nil
+		switch {
+		case r.Err != nil && !errors.Is(r.Err, client.ErrNotFound):
+			failed = a.addFailed(failed, keys[i], r.Err)
+			continue
+		case a.output == "json" && !there:
+			line = string(appendRecord(nil, record{Key: keys[i], Exists: &there}))
+		case a.output == "json":
+			line = string(appendRecord(nil, record{Key: keys[i], Value: r.Value, HasValue: true}))
+		case there:
+			line = a.show(keys[i]) + "\t" + a.show(r.Value) + "\n"
 		}
-		if why != nil {
-			return a.missingAnd(missing, failed)
+		if err := a.print(line); err != nil {
+			return err
 		}
-		return errors.Join(missing...)
-	})
-}
-
-// A keysError is why some of the keys of a command were not done; the others were.
-type keysError struct {
-	keys [][]byte
-	err  error // of all of them, or of the first
-}
-
-func (e *keysError) Error() string { return e.names() + e.err.Error() }
-func (e *keysError) Unwrap() error { return e.err }
-
-// names lists the keys, the first ten of many.
-func (e *keysError) names() string {
-	const most = 10
-	text := strings.Join(quoteKeys(e.keys[:min(len(e.keys), most)]), ", ")
-	if n := len(e.keys) - most; n > 0 {
-		text += fmt.Sprintf(" and %d more", n)
+		if err := a.absent(keys[i], there); err != nil {
+			missing = append(missing, err)
+		}
 	}
-	if text != "" {
-		text += ": "
+	if len(failed) > 0 {
+		return a.missingAnd(missing, failed)
 	}
-	return text
-}
-
-func quoteKeys(keys [][]byte) []string {
-	list := make([]string, len(keys))
-	for i, key := range keys {
-		list[i] = quote(key)
-	}
-	return list
-}
-
-// missingAnd says which keys were not there, and ends with what went wrong.
-func (a *app) missingAnd(missing []error, failed error) error {
-	for _, m := range missing {
-		a.complain(m)
-	}
-	return failed
+	return cmp.Or(why, errors.Join(missing...))
 }
 
 // getMeta prints what there is of a key beside its value.
@@ -228,7 +193,8 @@ func (a *app) putCmd() *cobra.Command {
 		Short:      "store a value under a key",
 		Long: `put stores VALUE under KEY and returns when the server has acknowledged it.
 Without VALUE the value is read from --file, else from standard input; both are
-taken byte for byte, also with --hex.
+taken byte for byte, also with --hex. An empty value is put KEY ''; a standard input
+that is closed, or /dev/null as a program without input is given it, is refused.
 
 With --if-absent or --if-version it stores the value only if that holds, and
 else ends with exit code 1. With --ttl the key expires so long after the server
@@ -267,7 +233,7 @@ has stored it. With -o json it prints the version that the key then has.`,
 			case file != "":
 				value, err = a.readFile(file)
 			case neverOpen(a.stdin):
-				return usagef("put: standard input is closed, and VALUE is missing; \"\" is an empty one")
+				return usagef("put: standard input is closed or /dev/null, and VALUE is missing; an empty value is: put KEY ''")
 			default:
 				if isTerminal(a.stdin) {
 					fmt.Fprintln(a.stderr, "kvclient: reading the value from the terminal, end it with Ctrl-D")

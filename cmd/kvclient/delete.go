@@ -75,13 +75,10 @@ func (a *app) deleteKeys(ctx context.Context, c *client.Client, keys [][]byte, v
 	}
 	wg.Wait()
 	var missing []error
-	failed := &keysError{}
+	failed := keysErrors{}
 	for i, key := range keys {
 		if errs[i] != nil {
-			failed.keys = append(failed.keys, key)
-			if failed.err == nil {
-				failed.err = errs[i]
-			}
+			failed = a.addFailed(failed, key, errs[i])
 			continue
 		}
 		if a.output == "json" {
@@ -94,10 +91,10 @@ func (a *app) deleteKeys(ctx context.Context, c *client.Client, keys [][]byte, v
 		}
 	}
 	switch {
-	case failed.err == nil:
+	case len(failed) == 0:
 		return errors.Join(missing...)
 	case len(keys) == 1:
-		return failed.err
+		return errs[0]
 	}
 	return a.missingAnd(missing, failed)
 }

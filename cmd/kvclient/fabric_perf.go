@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -162,8 +163,21 @@ func (a *app) perfRun(cmd *cobra.Command, o *perfOptions, addr string) error {
 	if err != nil {
 		return err
 	}
+	return a.perfTests(ctx, setup, w, passed, plan, addr)
+}
+
+// perfTests carries out a plan over w, setup bounds opening its device. passed says
+// why better ways are not used, which is told once.
+func (a *app) perfTests(ctx, setup context.Context, w way, passed []error, plan []perf.Params, addr string) error {
+	tell := func() {
+		for _, why := range passed {
+			fmt.Fprintf(a.stderr, "kvclient: not used: %v\n", why)
+		}
+		passed = nil
+	}
 	dev, err := w.fabric.Open(setup, w.device)
 	if err != nil {
+		tell()
 		return err
 	}
 	defer dev.Close()
@@ -174,12 +188,13 @@ func (a *app) perfRun(cmd *cobra.Command, o *perfOptions, addr string) error {
 		res, err := perf.Run(ctx, dev, w.addr, p, perf.Options{Progress: &done})
 		stop()
 		if i == 0 && errors.Is(err, syscall.ECONNREFUSED) { // whatever the fabric
+			if !slices.ContainsFunc(passed, func(err error) bool { return !noDevice(err) }) {
+				passed = nil // who has no device knows that
+			}
+			tell()
 			return fmt.Errorf("no server at %s: %w (kvclient fabric perf --serve %s is one)", addr, syscall.ECONNREFUSED, addr)
 		}
-		for _, why := range passed {
-			fmt.Fprintf(a.stderr, "kvclient: not used: %v\n", why)
-		}
-		passed = nil // once
+		tell()
 		if err != nil {
 			return fmt.Errorf("%s of %d bytes over %v: %w", p.Name(), p.Size, w, err)
 		}
@@ -188,6 +203,14 @@ func (a *app) perfRun(cmd *cobra.Command, o *perfOptions, addr string) error {
 		}
 	}
 	return nil
+}
+
+// noDevice reports whether a fabric is not used because this machine has nothing for
+// it. A device of verbs that leads nowhere, as with a port that is down, is another
+// matter: then the fabric says so.
+func noDevice(err error) bool {
+	op := (*rdma.OpError)(nil)
+	return errors.Is(err, rdma.ErrNoDevice) && (!errors.As(err, &op) || op.Fabric != "verbs")
 }
 
 // perfProgress shows on a terminal how far a test is.

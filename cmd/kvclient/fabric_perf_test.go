@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/perf"
+	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/iwarp"
 )
 
 // A lockedBuffer is written by a running command and read by a test.
@@ -121,5 +125,48 @@ func TestPerfUsage(t *testing.T) {
 	run, _, stderr := perfApp("127.0.0.1:1")
 	if code := run(t.Context()); code != exitError || stderr.String() == "" {
 		t.Errorf("nobody there: exit code %d, %s", code, stderr)
+	}
+}
+
+// noOpen is a fabric whose devices cannot be opened.
+type noOpen struct{ rdma.Fabric }
+
+func (noOpen) Open(context.Context, string) (rdma.Device, error) {
+	return nil, errors.New("it cannot be opened")
+}
+
+// TestPerfPassed: why a better fabric is not used is told once, also if the one that
+// is left leads nowhere; that this machine has no device for it is no news then.
+func TestPerfPassed(t *testing.T) {
+	o := perfOptions{tests: []string{"read_lat"}, sizes: []string{"8", "16"}}
+	plan, err := o.plan(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	soft := iwarp.New(iwarp.Options{})
+	none := fmt.Errorf("shm: %w", rdma.ErrNoDevice)
+	other := errors.New("verbs: the way there is device a; allowed are: b")
+	down := &rdma.OpError{Op: "route", Fabric: "verbs", Err: fmt.Errorf("%w: none is usable: a: port 1 is DOWN", rdma.ErrNoDevice)}
+	server := perfServer(t)
+	for _, c := range []struct {
+		what   string
+		fabric rdma.Fabric
+		addr   string
+		passed []error
+		lines  int
+		fails  bool
+	}{
+		{"no device", soft, nobody(t), []error{none}, 0, true},
+		{"another reason", soft, nobody(t), []error{none, other}, 2, true},
+		{"a port is down", soft, nobody(t), []error{down}, 1, true},
+		{"not opened", noOpen{soft}, nobody(t), []error{none}, 1, true},
+		{"a server", soft, server, []error{none}, 1, false},
+	} {
+		var out, errOut bytes.Buffer
+		a := &app{stdout: &out, stderr: &errOut, output: "text"}
+		err := a.perfTests(t.Context(), t.Context(), way{fabric: c.fabric, device: "iwarp0", addr: c.addr}, c.passed, plan, c.addr)
+		if (err != nil) != c.fails || strings.Count(errOut.String(), "\n") != c.lines || strings.Count(errOut.String(), "not used: ") != c.lines {
+			t.Errorf("%s: %v\n%s", c.what, err, &errOut)
+		}
 	}
 }

@@ -25,8 +25,8 @@ func (a *app) explain(err error) string {
 	if err == nil {
 		return ""
 	}
-	if k := (*keysError)(nil); errors.As(err, &k) {
-		return k.names() + a.explain(k.err)
+	if keys := (keysErrors)(nil); errors.As(err, &keys) {
+		return keys.Error() // each is explained by itself
 	}
 	missed := client.UnreachedServers(err)
 	switch {

@@ -51,8 +51,11 @@ func (a *app) runPing(ctx context.Context, c *client.Client, node string, count 
 		}
 		nodes = []*client.Node{n}
 	}
-	if len(nodes) == 0 {
-		return client.ErrNoMap
+	if len(nodes) == 0 { // no map yet: this waits for one, and knows why there is none
+		_, err := c.Ping(ctx)
+		if nodes = c.Nodes(); len(nodes) == 0 {
+			return err
+		}
 	}
 	if len(nodes) == 1 {
 		r, err := measurePing(ctx, nodes[0], count)

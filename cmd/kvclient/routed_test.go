@@ -120,7 +120,7 @@ func TestKeysOfDeadNode(t *testing.T) {
 	named(errOut)
 	run(exitNotFound, "", "get", here[0])
 
-	// What was done before an error is told after it, and nothing if nothing was.
+	// Nothing is told of what was done if nothing was (TestDoneBeforeAnError).
 	_, errOut = run(exitError, "", "--timeout", "2s", "export")
 	if strings.HasPrefix(errOut, "exported") || strings.Contains(errOut, "exported 0 keys") {
 		t.Errorf("export: %s", errOut)

@@ -8,9 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// neverOpen reports whether a stream was closed when the program began. Go's runtime
-// then opens /dev/null in its place, for reading and writing, as "</dev/null" of a
-// shell does not.
+// neverOpen reports whether a stream may have been closed when the program began:
+// Go's runtime then opens /dev/null in its place, for reading and writing. Others who
+// start programs give them such a /dev/null, too (subprocess.DEVNULL of Python,
+// containers without an input), which looks the same; "</dev/null" of a shell is for
+// reading alone, and is meant.
 func neverOpen(stream any) bool {
 	f, ok := stream.(*os.File)
 	if !ok {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,7 +95,8 @@ func (a *app) lookReady(ctx context.Context) (report waitReport, err error) {
 		return report, reach(ctx, c)
 	}
 	if info.MapVersion == 0 {
-		return report, client.ErrNoMap
+		_, err := c.NodeOf([]byte("any")) // it knows why there is none
+		return report, cmp.Or(err, client.ErrNoMap)
 	}
 	errs := make([]error, len(info.Nodes))
 	for _, n := range info.Nodes {

@@ -39,7 +39,10 @@ func (a *app) notice() func(why error) {
 func whyWaiting(why error) string {
 	var errno syscall.Errno
 	var dns *net.DNSError
+	missed := client.UnreachedServers(why)
 	switch {
+	case len(missed) > 0 && missed[0].Node != "": // not the servers that are named before it
+		return missedText(missed)
 	case errors.Is(why, client.ErrNoMap):
 		return "the cluster has no shard map yet (kvclient cluster init)"
 	case errors.Is(why, client.ErrOverloaded):

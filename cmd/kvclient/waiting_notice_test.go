@@ -18,8 +18,10 @@ import (
 // TestNotice: a command that waits says why after a second, once.
 func TestNotice(t *testing.T) {
 	for want, why := range map[string]error{
-		"connection refused":     fmt.Errorf("%w: dial: %w", rdma.ErrPeerGone, syscall.ECONNREFUSED),
-		"no shard map yet":       client.ErrNoMap,
+		"connection refused": fmt.Errorf("%w: dial: %w", rdma.ErrPeerGone, syscall.ECONNREFUSED),
+		"no shard map yet":   client.ErrNoMap,
+		"no server at a:1 (node n1): connection refused": fmt.Errorf("%w: %w", client.ErrUnavailable,
+			&client.Unreached{Server: "a:1", Node: "n1", Err: syscall.ECONNREFUSED, Asked: true}),
 		`"kv1" has no address`:   &net.DNSError{Err: "no such host", Name: "kv1"},
 		"too many sessions":      client.ErrOverloaded,
 		"network is unreachable": syscall.ENETUNREACH,
