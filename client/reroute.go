@@ -235,14 +235,20 @@ func (f *fleet) askMapped(ctx context.Context) {
 	if f.routing.Load().m != nil {
 		return
 	}
-	var have []string
+	var have, others []string
 	f.mu.Lock()
 	for id, seen := range f.members {
-		if seen.m.MapVersion > 0 && seen.m.State == cluster.Alive && len(seen.m.Endpoints) > 0 && len(have) < askPart-1 {
+		switch {
+		case seen.m.MapVersion == 0 || len(seen.m.Endpoints) == 0:
+		case seen.m.State == cluster.Alive:
 			have = append(have, id)
+		default: // that is what the teller thinks; if it is true, the call's error says why
+			others = append(others, id)
 		}
 	}
 	f.mu.Unlock()
+	have = append(have, others...)
+	have = have[:min(len(have), askPart-1)]
 	var away fabricErrors
 	for _, id := range have {
 		part, cancel := context.WithTimeout(ctx, f.cfg.Timeout/askPart)

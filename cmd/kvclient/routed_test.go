@@ -131,6 +131,25 @@ func TestKeysOfDeadNode(t *testing.T) {
 	}
 }
 
+// TestLeftOut: who asks a node that has been left out of the map, while the node that
+// has it is away, is told that; not to run cluster init.
+func TestLeftOut(t *testing.T) {
+	run, stop := startNodes(t)
+	run(exitOK, "", "cluster", "init", "a:0", "b")
+	run(exitOK, "", "put", "k", "v")
+	if out, _ := run(exitOK, "", "ping", "-c", "1", "-o", "json"); !strings.Contains(out, "send") {
+		t.Errorf("ping: %s", out)
+	}
+	stop()
+	for _, line := range []string{"get k", "get k l", "ping", "wait"} {
+		_, errOut := run(exitError, "", append([]string{"--timeout", "2s"}, strings.Fields(line)...)...)
+		last := errOut[strings.LastIndex(strings.TrimSpace(errOut), "\n")+1:]
+		if strings.Contains(errOut, "cluster init") || !strings.Contains(last, "no server at ") || !strings.Contains(last, "(node b): connection refused") {
+			t.Errorf("%s: %s", line, errOut)
+		}
+	}
+}
+
 // fullWriter takes nothing, as a full disk.
 type fullWriter struct{}
 

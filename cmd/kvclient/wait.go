@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,8 +94,10 @@ func (a *app) lookReady(ctx context.Context) (report waitReport, err error) {
 		return report, reach(ctx, c)
 	}
 	if info.MapVersion == 0 {
-		_, err := c.NodeOf([]byte("any")) // it knows why there is none
-		return report, cmp.Or(err, client.ErrNoMap)
+		if _, err := c.NodeOf([]byte("any key")); errors.Is(err, client.ErrUnavailable) { // who has it was not reached
+			return report, err
+		}
+		return report, client.ErrNoMap
 	}
 	errs := make([]error, len(info.Nodes))
 	for _, n := range info.Nodes {
