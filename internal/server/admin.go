@@ -171,20 +171,20 @@ func (srv *Server) readyText(w io.Writer) {
 	case srv.cluster != nil && srv.cluster.owned.Load() == nil:
 		// Ready all the same: this is how the node is reached to be given one.
 		fmt.Fprintln(w, "ready, without a shard map: kvclient cluster init NODE...")
+		return
 	case srv.Filled():
 		fmt.Fprintln(w, "ready, filled")
-		for _, st := range srv.Spaces() { // of one that has failed, others need not suffer
-			if st.State != "serving" {
-				fmt.Fprintf(w, "space %s: %s: %s\n", st.Name, st.State, st.Detail)
-			}
-		}
 	default:
-		p := srv.met.fill.Load()
-		if p == nil {
+		if p := srv.met.fill.Load(); p != nil {
+			fmt.Fprintf(w, "ready, filling: %d of %d shards, %d keys\n", p.ShardsFilled, p.Shards, p.Keys)
+		} else {
 			fmt.Fprintln(w, "ready, filling")
-			return
 		}
-		fmt.Fprintf(w, "ready, filling: %d of %d shards, %d keys\n", p.ShardsFilled, p.Shards, p.Keys)
+	}
+	for _, st := range srv.Spaces() { // of one that has failed, others need not suffer
+		if st.State != "serving" {
+			fmt.Fprintf(w, "space %s: %s: %s\n", st.Name, st.State, st.Detail)
+		}
 	}
 }
 

@@ -94,6 +94,42 @@ func TestTakenBackUnderCopy(t *testing.T) {
 	}
 }
 
+// TestRefusedBehindOthers: a READ by the caller is not allowed, because the peer has
+// taken the region back, and the answer to one before it, which went through the rings,
+// is on its way. That one succeeds, and the refusal is of the READ behind it.
+func TestRefusedBehindOthers(t *testing.T) {
+	a, b := connected(t, Options{}, Options{})
+	kept, gone, sink := b.mr(4096, rdma.AccessRemoteRead), b.mr(4096, rdma.AccessRemoteRead), a.mr(4096, rdma.AccessLocalWrite)
+	check(t, b.qp.SetAccess(rdma.AccessRemoteRead))
+	a.mapped(kept)
+	a.mapped(gone)
+	aq, bq := a.qp.(*qp), b.qp.(*qp)
+	read := func(id uint64, m rdma.MR) {
+		_, err := aq.PostSend([]rdma.SendWR{{ID: id, Op: rdma.OpRDMARead, Flags: rdma.SendSignaled, SGL: []rdma.SGE{{MR: sink, Len: 64}}, Remote: remoteOf(m)}})
+		check(t, err)
+	}
+	bq.rxMu.Lock() // b hears nothing yet
+	all := aq.seen.byKey.Swap(nil)
+	read(1, kept) // not mapped: through the ring
+	aq.seen.byKey.Store(all)
+	r := aq.seen.take(gone.RKey())
+	r.want++ // what the word says when the region has been taken back
+	r.release()
+	read(2, gone)
+	err := aq.Err()
+	bq.rxMu.Unlock()
+	bq.serve()
+	if err != nil {
+		t.Errorf("the connection ends while an answer is awaited: %v", err)
+	}
+	for _, want := range []rdma.WC{{ID: 1, Status: rdma.StatusSuccess}, {ID: 2, Status: rdma.StatusRemAccessErr}} {
+		if got := a.completion(); got.ID != want.ID || got.Status != want.Status {
+			t.Errorf("work request %d: %v; want %d: %v", got.ID, got.Status, want.ID, want.Status)
+		}
+	}
+	a.dead(rdma.ErrAccess)
+}
+
 func BenchmarkReadDirect(b *testing.B) {
 	x, y := connected(b, Options{}, Options{})
 	m := y.mr(1<<20, rdma.AccessRemoteRead)

@@ -203,6 +203,11 @@ func (q *qp) requestRead(w *sendWQE) bool {
 		case q.state == rdma.QPError:
 		case local:
 			q.failLocked(localFault(w.op))
+		case !good && len(q.reads) > 0:
+			// The answers to READs before this one may be in the ring already, those
+			// of a peer included who takes its regions back because it ends the
+			// connection. This READ is tried again when they have been heard; if it
+			// failed the QP, the oldest of them would complete with its cause.
 		case !good:
 			q.failLocked(c)
 		default:
