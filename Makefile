@@ -41,10 +41,10 @@ image: ## an image of both programs (NAME=, rdmakv:latest): podman, docker or bu
 demo: build ## real data in, read back one-sidedly, SIGKILL, read back again
 	@$(GO) run ./demo -bin $(BIN)
 
-check: ## the inner loop, 90 s with a warm cache: format, vet, short tests
+check: ## the inner loop, at most 2.5 minutes with a warm cache: format, vet, short tests
 	@scripts/gofmt
 	$(GO) vet ./...
-	$(GO) test -short $$($(GO) list ./... | grep -v -e /test/ -e /bench/)
+	$(GO) test -short -p 4 $$($(GO) list ./... | grep -v -e /test/ -e /bench/)
 
 test: ## everything that CI runs, in about 45 minutes on two cores
 	@scripts/steps prepare lint unit race mutants+crash sim+linearizability+tears fuzz-short e2e+cluster-test+security+ycsb lab demo
