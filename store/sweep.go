@@ -270,6 +270,8 @@ func (s *Store) keysFrom(sh *shard, from *[]byte, f func(key []byte, deleted boo
 		return false, err
 	case s.stopCtx.Err() != nil:
 		return false, s.stopCtx.Err()
+	case teeth.Off(teeth.F7SweepEnds):
+		return true, nil
 	}
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: *from, UpperBound: upper})
 	if err != nil {

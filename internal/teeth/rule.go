@@ -117,6 +117,8 @@ const (
 	F7SweepTold
 	// F7SweepFlight: nor one of which a write was in flight then.
 	F7SweepFlight
+	// F7SweepEnds: a pass has met every key only if nothing kept it from reading on.
+	F7SweepEnds
 	// F2PartVersions: each part of a batch has a version of its own.
 	F2PartVersions
 	// D7RightsAfterHello: a connection reads nothing before its client has proved the secret.
@@ -241,6 +243,8 @@ const (
 	F4ChunkLease
 	// D6RegionWord: a copy out of a mapped region counts if the region's word is the same behind it.
 	D6RegionWord
+	// D6RefusedInTurn: a READ that is refused waits for the answers to those before it.
+	D6RefusedInTurn
 	// D6LockUnmapped: a process lets go of readers.lock when it has unmapped everything.
 	D6LockUnmapped
 	// D6RightsWhenServed: a READ needs the peer's rights when it is served, not only when it arrives.
@@ -306,6 +310,7 @@ var ruleNames = [numRules]string{
 	F12SteadyTime:       "F12 time does not jump",
 	F12CrashesAdd:       "F12 crashes do not add up",
 	F7SweepReads:        "F7 a swept slot has no key",
+	F7SweepEnds:         "F7 a pass reads to the end",
 	F7SweepTold:         "F7 nor one written since",
 	F7SweepFlight:       "F7 nor one with a write in flight",
 	F2PartVersions:      "F2 versions of parts",
@@ -370,6 +375,7 @@ var ruleNames = [numRules]string{
 	F31BatchOfPuts:      "F31 pairs are sent again under their ids",
 	F4ChunkLease:        "F4 lease for every chunk",
 	D6RegionWord:        "D6 region word after the copy",
+	D6RefusedInTurn:     "D6 refusals in turn",
 	D6LockUnmapped:      "D6 readers.lock after unmapping",
 	D6RightsWhenServed:  "D6 rights when a READ is served",
 	D7ReadDepth:         "D7 READs that wait are bounded",

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/rdma"
 )
 
@@ -203,7 +204,7 @@ func (q *qp) requestRead(w *sendWQE) bool {
 		case q.state == rdma.QPError:
 		case local:
 			q.failLocked(localFault(w.op))
-		case !good && len(q.reads) > 0:
+		case !good && len(q.reads) > 0 && !teeth.Off(teeth.D6RefusedInTurn):
 			// The answers to READs before this one may be in the ring already, those
 			// of a peer included who takes its regions back because it ends the
 			// connection. This READ is tried again when they have been heard; if it
