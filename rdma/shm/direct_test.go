@@ -117,6 +117,19 @@ func TestRefusedBehindOthers(t *testing.T) {
 	r.release()
 	read(2, gone)
 	err := aq.Err()
+	// It is the sender alone who waits: a READ of the peer is answered meanwhile, as far
+	// as the ring has room, in as many pieces as that takes.
+	source, into := a.mr(2*ringSize, rdma.AccessRemoteRead), b.mr(2*ringSize, rdma.AccessLocalWrite)
+	check(t, a.qp.SetAccess(rdma.AccessRemoteRead))
+	bq.seen.byKey.Store(nil)
+	_, postErr := bq.PostSend([]rdma.SendWR{{ID: 3, Op: rdma.OpRDMARead, SGL: []rdma.SGE{{MR: into, Len: 2 * ringSize}}, Remote: remoteOf(source)}})
+	check(t, postErr)
+	aq.serve()
+	aq.mu.Lock()
+	if len(aq.resp) != 1 || !aq.tx.stuck {
+		t.Errorf("%d READs of the peer wait for an answer, and room for one is left", len(aq.resp))
+	}
+	aq.mu.Unlock()
 	bq.rxMu.Unlock()
 	bq.serve()
 	if err != nil {

@@ -88,7 +88,14 @@ func (q *qp) step() bool {
 		return q.respond()
 	case send:
 		q.turn = true
-		return q.request()
+		if q.request() {
+			return true
+		}
+		// A READ that waits for others (requestRead) keeps no answer back: the peer may
+		// wait for one before it gives the answer that is waited for.
+		if q.state != rdma.QPError && !q.tx.stuck && len(q.resp) > 0 {
+			return q.respond()
+		}
 	}
 	return false
 }
