@@ -182,7 +182,11 @@ func (srv *Server) readyText(w io.Writer) {
 		}
 	}
 	for _, st := range srv.Spaces() { // of one that has failed, others need not suffer
-		if st.State != "serving" {
+		switch {
+		case st.State == "serving":
+		case st.Detail == "":
+			fmt.Fprintf(w, "space %s: %s\n", st.Name, st.State)
+		default:
 			fmt.Fprintf(w, "space %s: %s: %s\n", st.Name, st.State, st.Detail)
 		}
 	}

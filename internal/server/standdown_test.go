@@ -46,10 +46,10 @@ func (f slowFile) SyncTo(n int64) (bool, error) {
 	return f.File.SyncTo(n)
 }
 
-// TestStandDownWaitsForWrites: when a node stands down its store is well, and calls
-// back for the writes that it has. A session with one stays until then, so that what
-// the store calls back into is not closed before.
-func TestStandDownWaitsForWrites(t *testing.T) {
+// standingDown is a node that stands down for why while its store has a write of a
+// session that is over. goOn lets the disk have it.
+func standingDown(t *testing.T, why error) (srv *Server, goOn func()) {
+	t.Helper()
 	fs := &slowFS{FS: vfs.NewMem()}
 	cfg := testConfig()
 	cfg.FS, cfg.DataDir = fs, "data"
@@ -66,12 +66,23 @@ func TestStandDownWaitsForWrites(t *testing.T) {
 	p.send(wire.AppendPut(nil, p.id(), wire.Put{Key: []byte("key"), Value: []byte("value")}))
 	eventually(t, "the store has the write", func() bool { return srv.store.Stats().Inflight > 0 })
 	s := srv.sessionList()[0]
-	srv.standDown(errors.New("another process is this node"))
+	srv.standDown(why)
 	select {
 	case <-s.closed:
 	case <-time.After(time.Minute):
 		t.Fatal("the session goes on")
 	}
+	return srv, func() {
+		fs.hold.Store(nil)
+		close(hold)
+	}
+}
+
+// TestStandDownWaitsForWrites: when a node stands down its store is well, and calls
+// back for the writes that it has. A session with one stays until then, so that what
+// the store calls back into is not closed before.
+func TestStandDownWaitsForWrites(t *testing.T) {
+	srv, goOn := standingDown(t, errors.New("another process is this node"))
 	for range 50 { // no proof that it stays for ever; one that does not wait is gone at once
 		if len(srv.sessionList()) == 0 {
 			t.Error("the session is gone, and the store has a write of it")
@@ -79,8 +90,7 @@ func TestStandDownWaitsForWrites(t *testing.T) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	fs.hold.Store(nil)
-	close(hold)
+	goOn()
 	if err := srv.Shutdown(context.Background()); err != nil {
 		t.Errorf("it does not close cleanly: %v", err)
 	}
@@ -92,28 +102,8 @@ func TestStandDownWaitsForWrites(t *testing.T) {
 // TestStoreFailsInStandDown: the store fails while a node that stands down waits for
 // its writes, and calls back for none of them. So the node ends without it.
 func TestStoreFailsInStandDown(t *testing.T) {
-	fs := &slowFS{FS: vfs.NewMem()}
-	cfg := testConfig()
-	cfg.FS, cfg.DataDir = fs, "data"
-	srv, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := srv.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	p := dial(t, srv, peerOptions{})
-	hold := make(chan struct{})
-	fs.hold.Store(&hold)
-	p.send(wire.AppendPut(nil, p.id(), wire.Put{Key: []byte("key"), Value: []byte("value")}))
-	eventually(t, "the store has the write", func() bool { return srv.store.Stats().Inflight > 0 })
-	s, twin := srv.sessionList()[0], errors.New("another process is this node")
-	srv.standDown(twin)
-	select {
-	case <-s.closed:
-	case <-time.After(time.Minute):
-		t.Fatal("the session goes on")
-	}
+	twin := errors.New("another process is this node")
+	srv, goOn := standingDown(t, twin)
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Shutdown(context.Background()) }()
 	srv.storeFailed(errors.New("the log is on fire"))
@@ -125,7 +115,6 @@ func TestStoreFailsInStandDown(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("the node does not end")
 	}
-	fs.hold.Store(nil) // this store is whole, so it can be closed
-	close(hold)
+	goOn() // this store is whole, so it can be closed
 	shutdownFenced(t, srv, twin)
 }
