@@ -4,6 +4,7 @@ package shm
 
 import (
 	"bytes"
+	"sync"
 	"testing"
 
 	"github.com/rdmakv/rdmakv/rdma"
@@ -109,6 +110,8 @@ func TestRefusedBehindOthers(t *testing.T) {
 		check(t, err)
 	}
 	bq.rxMu.Lock() // b hears nothing yet
+	unlock := sync.OnceFunc(bq.rxMu.Unlock)
+	defer unlock()
 	all := aq.seen.byKey.Swap(nil)
 	read(1, kept) // not mapped: through the ring
 	aq.seen.byKey.Store(all)
@@ -116,25 +119,24 @@ func TestRefusedBehindOthers(t *testing.T) {
 	r.want++ // what the word says when the region has been taken back
 	r.release()
 	read(2, gone)
-	err := aq.Err()
+	if err := aq.Err(); err != nil {
+		t.Fatalf("the connection ends while an answer is awaited: %v", err)
+	}
 	// It is the sender alone who waits: a READ of the peer is answered meanwhile, as far
 	// as the ring has room, in as many pieces as that takes.
 	source, into := a.mr(2*ringSize, rdma.AccessRemoteRead), b.mr(2*ringSize, rdma.AccessLocalWrite)
 	check(t, a.qp.SetAccess(rdma.AccessRemoteRead))
 	bq.seen.byKey.Store(nil)
-	_, postErr := bq.PostSend([]rdma.SendWR{{ID: 3, Op: rdma.OpRDMARead, SGL: []rdma.SGE{{MR: into, Len: 2 * ringSize}}, Remote: remoteOf(source)}})
-	check(t, postErr)
+	_, err := bq.PostSend([]rdma.SendWR{{ID: 3, Op: rdma.OpRDMARead, SGL: []rdma.SGE{{MR: into, Len: 2 * ringSize}}, Remote: remoteOf(source)}})
+	check(t, err)
 	aq.serve()
 	aq.mu.Lock()
 	if len(aq.resp) != 1 || !aq.tx.stuck {
 		t.Errorf("%d READs of the peer wait for an answer, and room for one is left", len(aq.resp))
 	}
 	aq.mu.Unlock()
-	bq.rxMu.Unlock()
+	unlock()
 	bq.serve()
-	if err != nil {
-		t.Errorf("the connection ends while an answer is awaited: %v", err)
-	}
 	for _, want := range []rdma.WC{{ID: 1, Status: rdma.StatusSuccess}, {ID: 2, Status: rdma.StatusRemAccessErr}} {
 		if got := a.completion(); got.ID != want.ID || got.Status != want.Status {
 			t.Errorf("work request %d: %v; want %d: %v", got.ID, got.Status, want.ID, want.Status)
