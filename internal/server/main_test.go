@@ -45,6 +45,10 @@ func testConfig() Config {
 		Fabric: iwarp.New(iwarp.Options{}), DataDir: "data", FS: vfs.NewMem(),
 		Shards: 4, MemoryLimit: 256 << 20, RegionSize: 80 << 20, IndexRegionSize: 8 << 20,
 		MemoryKind: memory.Heap, CacheBytes: 4 << 20, MinFreeBytes: -1,
+		// The peers of the tests send no keepalives, and a test that works with large
+		// values beside others under the race detector may be silent for 20 s. Tests of
+		// these bounds set their own.
+		Idle: 5 * time.Minute, SendTimeout: 5 * time.Minute,
 	}
 	if *verbose {
 		c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))

@@ -124,9 +124,9 @@ func (r *twinRig) refused(fs *vfs.MemFS, above uint16, why error) string {
 	r.t.Helper()
 	srv, err := r.node(fs, above)
 	if err == nil {
-		epoch, wait := srv.store.Epoch(), time.Second
-		if why == membership.ErrDuplicateID {
-			wait = time.Minute
+		epoch, wait := srv.store.Epoch(), time.Minute
+		if why == store.ErrRefused {
+			wait = 0 // the directory itself says so
 		}
 		select {
 		case <-srv.Fatal():
