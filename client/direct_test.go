@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -17,7 +18,7 @@ import (
 // Gets whose READs are copies answer as others do, of every size and by every
 // call, and are counted as others are.
 func TestDirectGets(t *testing.T) {
-	n, f := startMapped(t, nil)
+	n, f := startMapped(t, longLease)
 	c := n.dialMapped(f, nil)
 	ctx := t.Context()
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -82,6 +83,10 @@ func TestDirectGets(t *testing.T) {
 	}
 }
 
+// longLease is for a test that counts the gets which were asked: a goroutine that gets
+// no processor for two seconds finds the usual lease over.
+func longLease(cfg *server.Config) { cfg.Lease = 20 * time.Second }
+
 // What is written between two gets is seen by the second.
 func TestDirectGetsSeeWrites(t *testing.T) {
 	n, f := startMapped(t, nil)
@@ -118,7 +123,7 @@ func TestDirectGetsSeeWrites(t *testing.T) {
 
 // Memory that is not mapped is READ as on any fabric.
 func TestUnmappedMemoryIsPosted(t *testing.T) {
-	n, f := startMapped(t, nil)
+	n, f := startMapped(t, longLease)
 	c := n.dialMapped(f, nil)
 	ctx := t.Context()
 	if err := c.Put(ctx, []byte("key"), []byte("value")); err != nil {
