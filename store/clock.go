@@ -34,7 +34,7 @@ import (
 // never raised to more than boundAhead over the wall clock: after any number of
 // crashes the clock is at most that much early. A clock that begins at its bound
 // stands still until the wall clock allows a higher one, and runs at half speed
-// while it is ahead, so that it and its bound part again. Where the wall clock
+// while it is ahead by more than wallStep, so that it and its bound part again. Where the wall clock
 // was set back there is nothing to go back to: the clock is ahead of it by as
 // much more as it was set back (clock.most), and that is drawn in by slewPPM.
 
@@ -156,8 +156,10 @@ func (c *clock) draw(every time.Duration) {
 	ahead := int64(t) - wall.UnixMicro()
 	c.noteSteps(wall, mono)
 	slowest := int64(slewPPM)
-	if ahead > c.most-boundAhead.Microseconds()+1 {
-		slowest = crashPPM // it began at its bound
+	// It began at its bound. Less than a step does not say so: the wall clock wanders,
+	// and is set by less than noteSteps sees.
+	if ahead > c.most-boundAhead.Microseconds()+wallStep.Microseconds() {
+		slowest = crashPPM
 	}
 	most := every.Microseconds() // beyond, the product could overflow
 	behind := min(max(-ahead, -most), most)

@@ -70,6 +70,29 @@ func TestClockSlews(t *testing.T) {
 	}
 }
 
+// TestClockWanders: a wall clock that is set back by less than what counts as a step
+// is followed by 0.5 % at most, like one that wanders; half speed is for a clock that
+// began at its bound.
+func TestClockWanders(t *testing.T) {
+	for _, back := range []time.Duration{time.Millisecond, 40 * time.Millisecond, wallStep} {
+		f := newFakeTime()
+		c := newClock(f.source, 0)
+		f.step(-back, 0)
+		for i := range 100 {
+			before := c.now()
+			f.pass(clockEvery)
+			if ran := int64(c.now() - before); ran < clockEvery.Microseconds()*(1_000_000-slewPPM)/1_000_000-2 {
+				t.Fatalf("set back by %v: in wait %d of %v the clock ran %d µs", back, i, clockEvery, ran)
+			}
+			c.draw(clockEvery)
+		}
+		wall, _ := f.source()
+		if off := int64(c.now()) - wall.UnixMicro(); off > 1000 {
+			t.Errorf("set back by %v: still %d µs ahead", back, off)
+		}
+	}
+}
+
 // TestClockBound: no time above the bound is shown, and the clock goes on from
 // there at its own pace.
 func TestClockBound(t *testing.T) {
