@@ -132,11 +132,13 @@ func orInt(p *int, v int) {
 
 // slack is how far from their time keys may expire. A new incarnation of a server
 // that did not stop cleanly may begin with its clock ahead by the bound that the
-// last one had made durable.
+// last one had made durable, at most 6 s ahead of the wall clock: what was written
+// before expires early by as much. What is written after it expires late by as
+// much, because the clock then runs at half speed until it is ahead no more.
 func (sc *Scenario) slack() linear.Slack {
 	s := linear.Slack{Rate: 0.01, Early: 20 * time.Millisecond, Late: 50 * time.Millisecond}
 	if sc.Crashes {
-		s.Early = 7 * time.Second
+		s.Early, s.Late = 7*time.Second, 7*time.Second
 	}
 	return s
 }
