@@ -15,7 +15,7 @@ func (sl Slack) deadline(o *Op) deadline {
 	}
 	d := deadline{
 		from: max(1, o.Begin+int64(live*(1-sl.Rate))-int64(sl.Early)),
-		to:   o.End + int64(live*(1+sl.Rate)) + int64(sl.Late),
+		to:   o.End + int64(live*(1+sl.Rate)) + int64(sl.Late) + o.Out.Ahead,
 	}
 	if o.Out.Unknown || sl.Forget {
 		d.to = math.MaxInt64

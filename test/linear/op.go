@@ -97,6 +97,10 @@ type Output struct {
 	Absent bool `json:"absent,omitempty"`
 	// Part is the part of a batch whose condition did not hold.
 	Part int `json:"part,omitempty"`
+	// Ahead is by how much, in nanoseconds, the server's clock may have been ahead of
+	// the wall clock when a write was judged: what it gives to live lasts up to that
+	// much longer, because the clock then goes slower until it is ahead no more.
+	Ahead int64 `json:"ahead,omitempty"`
 }
 
 // Infinity is when an operation returns whose outcome nobody knows.

@@ -15,14 +15,15 @@ import (
 // does.
 type thinker struct {
 	linear.Store
+	world *World
 	eager bool
 
 	mu  sync.Mutex
 	rng *rand.Rand
 }
 
-func newThinker(c *client.Client, seed, n uint64, eager bool) *thinker {
-	return &thinker{Store: linear.NewClient(c), eager: eager, rng: rand.New(rand.NewPCG(seed, 100+n))}
+func newThinker(c *client.Client, w *World, seed, n uint64, eager bool) *thinker {
+	return &thinker{Store: linear.NewClient(c), world: w, eager: eager, rng: rand.New(rand.NewPCG(seed, 100+n))}
 }
 
 // think waits: mostly not at all, now and then longer than a lease.
@@ -49,13 +50,19 @@ func (s *thinker) think(ctx context.Context) {
 // Do does an operation on one key.
 func (s *thinker) Do(ctx context.Context, key []byte, in *linear.Input, size int) (linear.Output, error) {
 	s.think(ctx)
-	return s.Store.Do(ctx, key, in, size)
+	before := s.world.lives()
+	out, err := s.Store.Do(ctx, key, in, size)
+	out.Ahead = s.world.ahead(before)
+	return out, err
 }
 
 // Batch does a batch.
 func (s *thinker) Batch(ctx context.Context, keys [][]byte, in *linear.Input, size int) (linear.Output, error) {
 	s.think(ctx)
-	return s.Store.Batch(ctx, keys, in, size)
+	before := s.world.lives()
+	out, err := s.Store.Batch(ctx, keys, in, size)
+	out.Ahead = s.world.ahead(before)
+	return out, err
 }
 
 // MultiGet gets all keys in one call.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,6 +41,29 @@ type World struct {
 	kills, pauses, cuts int // what was done; of the goroutine that disturbs
 
 	zombies sync.WaitGroup // dead servers that clear up
+
+	mu sync.Mutex
+	// aheads is by how much the clock of each incarnation was ahead of the wall clock
+	// when it began: it comes nearer from then on. What is still starting has mostAhead.
+	aheads []time.Duration
+}
+
+// mostAhead is what a server promises of its clock.
+const mostAhead = 6 * time.Second
+
+// lives is how many incarnations of the server there were.
+func (w *World) lives() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.aheads)
+}
+
+// ahead returns by how much, in nanoseconds, the clock may have been ahead for a
+// write that began when there were so many incarnations and is over now.
+func (w *World) ahead(before int) int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return int64(max(0, slices.Max(w.aheads[before-1:])))
 }
 
 // newWorld makes a network with a node and clients on it.
@@ -101,9 +125,23 @@ func (w *World) start() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	w.mu.Lock()
+	w.aheads = append(w.aheads, mostAhead)
+	n := len(w.aheads)
+	w.mu.Unlock()
 	if err := srv.Start(ctx); err != nil {
 		return fmt.Errorf("start of the server: %w", err)
 	}
+	st, err := srv.Stats()
+	if err != nil {
+		return fmt.Errorf("statistics of the server: %w", err)
+	}
+	if st.Store.ClockAhead > mostAhead {
+		return fmt.Errorf("the server's clock is %v ahead, %v at most is promised", st.Store.ClockAhead, mostAhead)
+	}
+	w.mu.Lock()
+	w.aheads[n-1] = st.Store.ClockAhead
+	w.mu.Unlock()
 	w.srv = srv
 	return nil
 }
