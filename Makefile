@@ -19,7 +19,7 @@ export SIDE_BY_SIDE
 # of one goroutine, mostly, and take minutes there: make unit runs them.
 RACE_PKGS = $$($(GO) list ./... | grep -v -e /test/ -e /demo)
 # What make race leaves to make race-full: programs of the tests, of the lab and of the
-# comparison with others, which nobody serves with.
+# comparison with others, which are in no node and no client.
 NOT_SERVED = -e /bench -e /deploy -e /examples/ -e /lab -e /internal/chart -e /internal/house -e /internal/teeth/
 
 .DEFAULT_GOAL := help
@@ -55,10 +55,11 @@ test-all: ## test, and what takes longer: model, lab-cluster, lab-siw, nightly
 prepare: ## get what tests use beside Go, where this machine lets us
 	@scripts/prepare
 
-lint: tools ## gofmt, go vet, staticcheck
+lint: tools ## gofmt, go vet, staticcheck; the mutants compile
 	@scripts/gofmt
 	$(GO) vet ./...
-	$(GO) vet -tags teeth ./...
+	$(GO) vet -tags points ./...
+	$(GO) run ./internal/teeth/mutants -check
 	$(CACHE)/staticcheck ./...
 
 unit: ## go test, all packages but the end-to-end tests
@@ -79,6 +80,7 @@ linearizability: ## what clients see is one order: 200,000 operations (OPS=, SEC
 	@scripts/linearizability "$(or $(OPS),0)" "$(or $(SECONDS),0)"
 
 e2e: build ## real processes: kill -9, bad input, the command lines, two million keys
+	$(GO) test -count 1 -timeout 20m ./test/outside
 	$(GO) test -count 1 -timeout 30m ./test/e2e -bin $(CURDIR)/$(BIN) -kills $(KILLS_TEST)
 	$(GO) test -count 1 -timeout 10m ./test/doctor -bin $(CURDIR)/$(BIN)
 
@@ -131,7 +133,8 @@ tears: ## torn reads by force, none accepted: COUNT= (1 million), or for SECONDS
 	echo "$$out" | grep -v -e '^PASS$$' -e '^ok '; exit $$code
 
 sim: ## nodes and clients on the adversarial fabric, seed after seed for SECONDS= (40)
-	@out=$$(cd test/sim && $(GO) test -tags teeth -count 1 -timeout 24h -run 'TestSeeds$$' -seconds "$(or $(SECONDS),40)"); code=$$?; \
+	@$(GO) run ./internal/teeth/mutants -points $(CACHE)/points.json
+	@out=$$(cd test/sim && $(GO) test -overlay $(CURDIR)/$(CACHE)/points.json -tags points -count 1 -timeout 24h -run 'TestSeeds$$' -seconds "$(or $(SECONDS),40)"); code=$$?; \
 	echo "$$out" | grep -v -e '^PASS$$' -e '^ok ' -e '^linear sim'; exit $$code
 
 fuzz: ## every fuzz target for FUZZ_LONG (5m) each

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"sync"
@@ -13,17 +12,10 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/internal/perf"
 	"github.com/rdmakv/rdmakv/store"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
-
-// A pingPong is the floor: a Go program that writes a request of the size of an
-// iWARP READ request to a TCP connection and reads an answer of the size of the
-// READ response, and one that answers. Nothing is parsed, hashed or checked.
-type pingPong struct {
-	conn      net.Conn
-	req, resp []byte
-}
 
 // Sizes on the wire: MPA length and CRC, DDP header, RDMAP READ request
 // header; and for the response MPA, DDP and the item.
@@ -32,6 +24,10 @@ const (
 	responseOverhead = 2 + 14 + 4
 )
 
+// A pingPong is the floor: a request of the size of an iWARP READ request and an answer
+// of the size of the READ response.
+type pingPong struct{ *perf.Pinger }
+
 func newPingPong(b *testing.B, respBytes int) *pingPong {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -39,35 +35,18 @@ func newPingPong(b *testing.B, respBytes int) *pingPong {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { l.Close() })
-	go func() {
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		defer conn.Close()
-		req, resp := make([]byte, readRequestBytes), make([]byte, respBytes)
-		for {
-			if _, err := io.ReadFull(conn, req); err != nil {
-				return
-			}
-			if _, err := conn.Write(resp); err != nil {
-				return
-			}
-		}
-	}()
-	conn, err := net.Dial("tcp", l.Addr().String())
+	p := perf.PingPong{Network: "tcp", Request: readRequestBytes, Answer: respBytes}
+	go func() { _ = p.Serve(l) }()
+	pinger, err := p.Dial(b.Context(), l.Addr().String())
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { conn.Close() })
-	return &pingPong{conn: conn, req: make([]byte, readRequestBytes), resp: make([]byte, respBytes)}
+	b.Cleanup(func() { pinger.Close() })
+	return &pingPong{pinger}
 }
 
 func (p *pingPong) round(b *testing.B) {
-	if _, err := p.conn.Write(p.req); err != nil {
-		b.Fatal(err)
-	}
-	if _, err := io.ReadFull(p.conn, p.resp); err != nil {
+	if err := p.Round(); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/internal/server"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/store"
 )
@@ -37,7 +38,7 @@ func startServer(b *testing.B, sync store.SyncPolicy) string {
 
 func dial(b *testing.B, addr string, change func(*client.Config)) *client.Client {
 	b.Helper()
-	cfg := client.Config{Servers: []string{addr}, Fabric: iwarp.New(iwarp.Options{})}
+	cfg := client.Config{Servers: []string{addr}, Fabrics: []rdma.Fabric{iwarp.New(iwarp.Options{})}}
 	if change != nil {
 		change(&cfg)
 	}

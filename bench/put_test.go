@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/store"
 )
 
@@ -37,8 +38,8 @@ func BenchmarkPuts(b *testing.B) {
 	}
 }
 
-// A putMix is who puts: writers share connections to a server in so many
-// processes, theirs counted.
+// A putMix says which callers put: writers share connections to a server in so
+// many processes, theirs counted.
 type putMix struct{ writers, connections, processes int }
 
 // A rate is how often something was done in how long.
@@ -73,7 +74,7 @@ func puts(b *testing.B, fabric string, policy store.SyncPolicy, m putMix) {
 	}
 	clients := make([]*client.Client, m.connections)
 	for i := range clients {
-		clients[i] = dial(b, addr, func(c *client.Config) { c.Fabric = set.newFabric() })
+		clients[i] = dial(b, addr, func(c *client.Config) { c.Fabrics = []rdma.Fabric{set.newFabric()} })
 	}
 	// Without sync, Pebble would leave compactions behind that run on in our turn.
 	var db *pebble.DB

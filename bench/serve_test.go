@@ -17,6 +17,7 @@ import (
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/rdma/shm"
+	"github.com/rdmakv/rdmakv/rdma/wait"
 	"github.com/rdmakv/rdmakv/store"
 )
 
@@ -27,7 +28,7 @@ const (
 	serveFabric  = "RDMAKV_BENCH_SERVE_FABRIC"
 	serveSync    = "RDMAKV_BENCH_SERVE_SYNC"
 	serveProfile = "RDMAKV_BENCH_SERVE_PROFILE" // file for its CPU profile; "" is none
-	serveWait    = "RDMAKV_BENCH_SERVE_WAIT"    // rdma.WaitMode; "" is adaptive
+	serveWait    = "RDMAKV_BENCH_SERVE_WAIT"    // wait.Mode; "" is adaptive
 )
 
 func TestMain(m *testing.M) {
@@ -53,7 +54,7 @@ type serving struct {
 	dir    string // it keeps its data in dir/data, and its sockets in dir/shm
 	fabric string
 	sync   store.SyncPolicy
-	wait   rdma.WaitMode
+	wait   wait.Mode
 }
 
 func (s serving) newFabric() rdma.Fabric {
@@ -87,8 +88,8 @@ func serve() error {
 	if err != nil {
 		return err
 	}
-	wait, _ := strconv.Atoi(os.Getenv(serveWait))
-	srv, err := serving{os.Getenv(serveDir), os.Getenv(serveFabric), store.SyncPolicy(sync), rdma.WaitMode(wait)}.start()
+	mode, _ := strconv.Atoi(os.Getenv(serveWait))
+	srv, err := serving{os.Getenv(serveDir), os.Getenv(serveFabric), store.SyncPolicy(sync), wait.Mode(mode)}.start()
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdmakv/rdmakv/client"
-	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/wait"
 	"github.com/rdmakv/rdmakv/store"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -23,8 +23,8 @@ import (
 // same way on the same cores (adaptive: that spins); the goal is at most 1.1.
 func BenchmarkGetWaits(b *testing.B) {
 	for _, cores := range []int{1, 2} {
-		for _, mode := range []rdma.WaitMode{rdma.WaitEvent, rdma.WaitPoll, rdma.WaitAdaptive} {
-			if cores == 1 && mode == rdma.WaitPoll {
+		for _, mode := range []wait.Mode{wait.Event, wait.Poll, wait.Adaptive} {
+			if cores == 1 && mode == wait.Poll {
 				continue // two ends that spin on one core wait for the kernel's clock
 			}
 			b.Run(fmt.Sprintf("wait=%v/cores=%d", mode, cores), func(b *testing.B) { getWaits(b, mode, cores) })
@@ -32,7 +32,7 @@ func BenchmarkGetWaits(b *testing.B) {
 	}
 }
 
-func getWaits(b *testing.B, mode rdma.WaitMode, cores int) {
+func getWaits(b *testing.B, mode wait.Mode, cores int) {
 	pin(b, cores)
 	b.Setenv(serveWait, strconv.Itoa(int(mode)))
 	const size = 64
@@ -42,7 +42,7 @@ func getWaits(b *testing.B, mode rdma.WaitMode, cores int) {
 	if err := c.Put(ctx, key, value); err != nil {
 		b.Fatal(err)
 	}
-	spin := mode == rdma.WaitPoll || mode == rdma.WaitAdaptive && cores > 1
+	spin := mode == wait.Poll || mode == wait.Adaptive && cores > 1
 	ping := dialFloor(b, startFloor(b), floorHello{
 		Request: readRequestBytes, Response: uint32(responseOverhead + layout.ItemSize(len(key), size, false)), Spin: spin,
 	})

@@ -1,10 +1,14 @@
-//go:build !race && !teeth
+//go:build !race && !points
 
-package client
+package client_test
 
 import (
 	"fmt"
 	"testing"
+
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
 )
 
 // leastAllocs is what f allocates when nothing else does: the least of a few runs,
@@ -24,14 +28,15 @@ func leastAllocs(runs int, f func()) float64 {
 // In steady state GetInto allocates nothing, and Get the value: not at a
 // remembered place, not through the index, whether READs are posted or copies.
 func TestGetAllocates(t *testing.T) {
-	n := startNode(t, nil)
-	on, mapped := startMapped(t, nil)
+	n := node.Start(t, nil)
+	on, mapped := node.StartMapped(t, nil)
+	n.Mmap, on.Mmap = true, true
 	for _, tc := range []struct {
 		name string
-		dial func(func(*Config)) *Client
-	}{{"posted", n.dial}, {"direct", func(change func(*Config)) *Client { return on.dialMapped(mapped, change) }}} {
+		dial func(func(*client.Config)) *client.Client
+	}{{"posted", func(change func(*client.Config)) *client.Client { return dialNode(n, change) }}, {"direct", func(change func(*client.Config)) *client.Client { return dialMapped(on, mapped, change) }}} {
 		for _, cache := range []int{0, -1} {
-			c := tc.dial(func(cfg *Config) { cfg.CacheEntries = cache; cfg.HeapMemory = false })
+			c := tc.dial(func(cfg *client.Config) { cfg.CacheEntries = cache })
 			ctx := t.Context()
 			key, dst := []byte("key"), make([]byte, 0, 1000)
 			if err := c.Put(ctx, key, make([]byte, 700)); err != nil {
@@ -62,9 +67,9 @@ func TestGetAllocates(t *testing.T) {
 
 // MultiGet allocates its results, their values, and little beside.
 func TestMultiGetAllocates(t *testing.T) {
-	n := startNode(t, nil)
-	on, mapped := startMapped(t, nil)
-	for name, c := range map[string]*Client{"posted": n.dial(nil), "direct": on.dialMapped(mapped, nil)} {
+	n := node.Start(t, nil)
+	on, mapped := node.StartMapped(t, nil)
+	for name, c := range map[string]*client.Client{"posted": dialNode(n, nil), "direct": dialMapped(on, mapped, nil)} {
 		ctx := t.Context()
 		var keys [][]byte
 		for i := range 64 {
@@ -88,7 +93,8 @@ func TestMultiGetAllocates(t *testing.T) {
 // Neither does one that has to find its node first.
 func TestClusterGetIntoAllocates(t *testing.T) {
 	nodes := born(t, 2)
-	c := dialCluster(t, nodes, func(cfg *Config) { cfg.HeapMemory = false })
+	nodes[0].Mmap = true
+	c := dialCluster(t, nodes, nil)
 	ctx := t.Context()
 	var keys [][]byte
 	for i := range 10 {
@@ -105,7 +111,7 @@ func TestClusterGetIntoAllocates(t *testing.T) {
 			t.Fatal(len(v), err)
 		}
 	}
-	eventually(t, "gets are one-sided", func() bool {
+	clienttest.Eventually(t, "gets are one-sided", func() bool {
 		before := c.Counters().SendGets
 		for range 100 {
 			get()
@@ -119,8 +125,8 @@ func TestClusterGetIntoAllocates(t *testing.T) {
 
 // A put allocates little: no timer, no context, no goroutine.
 func TestPutAllocates(t *testing.T) {
-	n := startNode(t, nil)
-	c := n.dial(nil)
+	n := node.Start(t, nil)
+	c := dialNode(n, nil)
 	key, value := []byte("key"), make([]byte, 100)
 	put := func() {
 		if err := c.Put(t.Context(), key, value); err != nil {
@@ -131,7 +137,7 @@ func TestPutAllocates(t *testing.T) {
 	// The server shares this process, so only a bound can be asserted. On a
 	// device each of the waits in a completion channel allocates too.
 	limit := 20.0
-	if n.hard {
+	if n.Hard {
 		limit = 100
 	}
 	if got := testing.AllocsPerRun(100, put); got > limit {

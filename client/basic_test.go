@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"bytes"
@@ -7,15 +7,19 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
+	"github.com/rdmakv/rdmakv/client/internal/read"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 func TestPutGetDelete(t *testing.T) {
-	n := startNode(t, nil)
-	c := n.dial(nil)
+	n := node.Start(t, nil)
+	c := dialNode(n, nil)
 	ctx := t.Context()
 	key, value := []byte("name"), []byte("value")
-	if _, err := c.Get(ctx, key); !errors.Is(err, ErrNotFound) {
+	if _, err := c.Get(ctx, key); !errors.Is(err, client.ErrNotFound) {
 		t.Fatalf("get of an absent key: %v", err)
 	}
 	if err := c.Put(ctx, key, value); err != nil {
@@ -40,7 +44,7 @@ func TestPutGetDelete(t *testing.T) {
 	if existed, err = c.Delete(ctx, key); existed || err != nil {
 		t.Fatal(existed, err)
 	}
-	if _, err := c.Get(ctx, key); !errors.Is(err, ErrNotFound) {
+	if _, err := c.Get(ctx, key); !errors.Is(err, client.ErrNotFound) {
 		t.Fatalf("get of a deleted key: %v", err)
 	}
 	if ok, err := c.Exists(ctx, key); ok || err != nil {
@@ -58,8 +62,8 @@ func TestPutGetDelete(t *testing.T) {
 // Values of every size class boundary and every way to travel, through all
 // that can read them.
 func TestSizes(t *testing.T) {
-	n := startNode(t, nil)
-	c := n.dial(nil)
+	n := node.Start(t, nil)
+	c := dialNode(n, nil)
 	ctx := t.Context()
 	rng := rand.New(rand.NewPCG(1, 2))
 	keys := [][]byte{{0}, []byte("k"), bytes.Repeat([]byte("x"), layout.MaxKeyLen)}
@@ -92,7 +96,7 @@ func TestSizes(t *testing.T) {
 					t.Fatalf("range %d+%d of %d bytes: %d bytes, %v", off, length, size, len(got), err)
 				}
 			}
-			if _, err := c.GetRange(ctx, key, int64(size)+1, 1); !errors.Is(err, ErrRange) {
+			if _, err := c.GetRange(ctx, key, int64(size)+1, 1); !errors.Is(err, client.ErrRange) {
 				t.Fatalf("range behind the end of %d bytes: %v", size, err)
 			}
 		}
@@ -104,44 +108,44 @@ func TestSizes(t *testing.T) {
 
 // The same through the SEND path alone, held places included.
 func TestSizesBySend(t *testing.T) {
-	n := startNode(t, nil)
-	c := n.dial(nil)
+	n := node.Start(t, nil)
+	c := dialNode(n, nil)
 	ctx := t.Context()
-	s := c.solo.current.Load()
+	s := rt(c).Only().Current()
 	for _, size := range []int{0, 1, 8000, 16 << 10, 20_000, 65536, 65537, 1 << 20, 3<<20 + 5} {
 		key := fmt.Appendf(nil, "key-%d", size)
 		value := bytes.Repeat([]byte{byte(size), 1, 2, 3, 5, 7, 11}, size/7+1)[:size]
 		if err := c.Put(ctx, key, value); err != nil {
 			t.Fatal(err)
 		}
-		p := c.solo.begin(ctx)
-		w := want{n: -1}
-		if err := s.getBySend(&p, key, &w); err != nil || !bytes.Equal(w.dst, value) {
-			t.Fatalf("%d bytes: %d, %v", size, len(w.dst), err)
+		p := rt(c).Only().Begin(ctx)
+		w := read.Query{N: -1}
+		if err := read.BySend(s, &p, key, &w); err != nil || !bytes.Equal(w.Dst, value) {
+			t.Fatalf("%d bytes: %d, %v", size, len(w.Dst), err)
 		}
 		if size > 10 {
-			w = want{off: int64(size) / 3, n: int64(size) / 2, dst: []byte("before")}
+			w = read.Query{Off: int64(size) / 3, N: int64(size) / 2, Dst: []byte("before")}
 			exp := "before" + string(value[size/3:size/3+size/2])
-			if err := s.getBySend(&p, key, &w); err != nil || string(w.dst) != exp {
-				t.Fatalf("part of %d bytes: %d, %v", size, len(w.dst), err)
+			if err := read.BySend(s, &p, key, &w); err != nil || string(w.Dst) != exp {
+				t.Fatalf("part of %d bytes: %d, %v", size, len(w.Dst), err)
 			}
 		}
-		w = want{infoOnly: true}
-		if err := s.getBySend(&p, key, &w); err != nil || w.info.Size != int64(size) {
-			t.Fatalf("info of %d bytes: %+v, %v", size, w.info, err)
+		w = read.Query{InfoOnly: true}
+		if err := read.BySend(s, &p, key, &w); err != nil || w.Info.Size != int64(size) {
+			t.Fatalf("info of %d bytes: %+v, %v", size, w.Info, err)
 		}
 	}
-	p := c.solo.begin(ctx)
-	for _, w := range []want{{n: -1}, {infoOnly: true}} {
-		if err := s.getBySend(&p, []byte("absent"), &w); !errors.Is(err, ErrNotFound) {
+	p := rt(c).Only().Begin(ctx)
+	for _, w := range []read.Query{{N: -1}, {InfoOnly: true}} {
+		if err := read.BySend(s, &p, []byte("absent"), &w); !errors.Is(err, client.ErrNotFound) {
 			t.Fatalf("absent key: %v", err)
 		}
 	}
 }
 
 func TestBadArguments(t *testing.T) {
-	n := startNode(t, nil)
-	c := n.dial(nil)
+	n := node.Start(t, nil)
+	c := dialNode(n, nil)
 	ctx := t.Context()
 	long := make([]byte, layout.MaxKeyLen+1)
 	for _, tc := range []struct {
@@ -149,20 +153,20 @@ func TestBadArguments(t *testing.T) {
 		err  error
 		want error
 	}{
-		{"get, empty key", second(c.Get(ctx, nil)), ErrKeyEmpty},
-		{"get, long key", second(c.Get(ctx, long)), ErrKeyTooLarge},
-		{"put, empty key", c.Put(ctx, nil, nil), ErrKeyEmpty},
-		{"put, long key", c.Put(ctx, long, nil), ErrKeyTooLarge},
-		{"put, large value", c.Put(ctx, []byte("k"), make([]byte, layout.MaxValueLen+1)), ErrTooLarge},
-		{"delete, empty key", second(c.Delete(ctx, nil)), ErrKeyEmpty},
-		{"exists, long key", second(c.Exists(ctx, long)), ErrKeyTooLarge},
-		{"range, negative offset", second(c.GetRange(ctx, []byte("k"), -1, 1)), ErrRange},
-		{"range, negative length", second(c.GetRange(ctx, []byte("k"), 0, -1)), ErrRange},
-		{"region that does not exist", c.ReadRegion(ctx, 999, 0, make([]byte, 8)), ErrRange},
-		{"region, odd length", c.ReadRegion(ctx, 0, 0, make([]byte, 7)), ErrRange},
-		{"region, behind its end", c.ReadRegion(ctx, 0, 1<<40, make([]byte, 8)), ErrRange},
+		{"get, empty key", second(c.Get(ctx, nil)), client.ErrKeyEmpty},
+		{"get, long key", second(c.Get(ctx, long)), client.ErrKeyTooLarge},
+		{"put, empty key", c.Put(ctx, nil, nil), client.ErrKeyEmpty},
+		{"put, long key", c.Put(ctx, long, nil), client.ErrKeyTooLarge},
+		{"put, large value", c.Put(ctx, []byte("k"), make([]byte, layout.MaxValueLen+1)), client.ErrTooLarge},
+		{"delete, empty key", second(c.Delete(ctx, nil)), client.ErrKeyEmpty},
+		{"exists, long key", second(c.Exists(ctx, long)), client.ErrKeyTooLarge},
+		{"range, negative offset", second(c.GetRange(ctx, []byte("k"), -1, 1)), client.ErrRange},
+		{"range, negative length", second(c.GetRange(ctx, []byte("k"), 0, -1)), client.ErrRange},
+		{"region that does not exist", nodeOf(t, c).ReadRegion(ctx, 999, 0, make([]byte, 8)), client.ErrRange},
+		{"region, odd length", nodeOf(t, c).ReadRegion(ctx, 0, 0, make([]byte, 7)), client.ErrRange},
+		{"region, behind its end", nodeOf(t, c).ReadRegion(ctx, 0, 1<<40, make([]byte, 8)), client.ErrRange},
 	} {
-		var e *Error
+		var e *client.Error
 		if !errors.Is(tc.err, tc.want) || !errors.As(tc.err, &e) || e.Op == "" {
 			t.Errorf("%s: %v", tc.name, tc.err)
 		}
@@ -172,22 +176,22 @@ func TestBadArguments(t *testing.T) {
 func second[T any](_ T, err error) error { return err }
 
 func TestScan(t *testing.T) {
-	n := startNode(t, nil)
-	c := n.dial(nil)
+	n := node.Start(t, nil)
+	c := dialNode(n, nil)
 	ctx := t.Context()
 	want := map[string]string{}
-	var pairs []Pair
+	var pairs []client.Pair
 	for i := range 2500 {
 		k, v := fmt.Sprintf("a:%05d", i), fmt.Sprint(i)
 		want[k] = v
-		pairs = append(pairs, Pair{[]byte(k), []byte(v)})
+		pairs = append(pairs, client.Pair{Key: []byte(k), Value: []byte(v)})
 	}
-	pairs = append(pairs, Pair{[]byte("b:large"), bytes.Repeat([]byte("L"), 300_000)}, Pair{[]byte("b:empty"), nil})
+	pairs = append(pairs, client.Pair{Key: []byte("b:large"), Value: bytes.Repeat([]byte("L"), 300_000)}, client.Pair{Key: []byte("b:empty")})
 	if err := c.MultiPut(ctx, pairs); err != nil {
 		t.Fatal(err)
 	}
 	last, count := "", 0
-	for e, err := range c.Scan(ctx, ScanOptions{Prefix: []byte("a:")}) {
+	for e, err := range c.Scan(ctx, client.ScanOptions{Prefix: []byte("a:")}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +205,7 @@ func TestScan(t *testing.T) {
 		t.Errorf("%d keys of 2500", count)
 	}
 	var keys []string
-	for e, err := range c.Scan(ctx, ScanOptions{Prefix: []byte("b:")}) {
+	for e, err := range c.Scan(ctx, client.ScanOptions{Prefix: []byte("b:")}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +215,7 @@ func TestScan(t *testing.T) {
 		t.Errorf("%v", keys)
 	}
 	count = 0
-	for e, err := range c.Scan(ctx, ScanOptions{After: []byte("a:01000"), Limit: 1200, KeysOnly: true}) {
+	for e, err := range c.Scan(ctx, client.ScanOptions{After: []byte("a:01000"), Limit: 1200, KeysOnly: true}) {
 		if err != nil || e.Value != nil {
 			t.Fatal(e, err)
 		}
@@ -220,28 +224,28 @@ func TestScan(t *testing.T) {
 	if count != 1200 {
 		t.Errorf("%d keys of 1200", count)
 	}
-	for range c.Scan(ctx, ScanOptions{}) {
+	for range c.Scan(ctx, client.ScanOptions{}) {
 		break // leaving early leaks nothing
 	}
-	for _, err := range c.Scan(ctx, ScanOptions{Prefix: make([]byte, 5000)}) {
-		if !errors.Is(err, ErrKeyTooLarge) {
+	for _, err := range c.Scan(ctx, client.ScanOptions{Prefix: make([]byte, 5000)}) {
+		if !errors.Is(err, client.ErrKeyTooLarge) {
 			t.Error(err)
 		}
 	}
 }
 
 func TestMulti(t *testing.T) {
-	n := startNode(t, nil)
-	c := n.dial(nil)
+	n := node.Start(t, nil)
+	c := dialNode(n, nil)
 	ctx := t.Context()
 	const keys = 1000
-	var pairs []Pair
+	var pairs []client.Pair
 	for i := range keys {
 		size := i % 300
 		if i%97 == 0 {
 			size = 70_000 // large: one by one
 		}
-		pairs = append(pairs, Pair{fmt.Appendf(nil, "key-%d", i), bytes.Repeat([]byte{byte(i)}, size)})
+		pairs = append(pairs, client.Pair{Key: fmt.Appendf(nil, "key-%d", i), Value: bytes.Repeat([]byte{byte(i)}, size)})
 	}
 	if err := c.MultiPut(ctx, pairs); err != nil {
 		t.Fatal(err)
@@ -259,7 +263,7 @@ func TestMulti(t *testing.T) {
 			if r := results[2*i]; r.Err != nil || !bytes.Equal(r.Value, pairs[i].Value) {
 				t.Fatalf("key %d: %d bytes, %v", i, len(r.Value), r.Err)
 			}
-			if r := results[2*i+1]; !errors.Is(r.Err, ErrNotFound) {
+			if r := results[2*i+1]; !errors.Is(r.Err, client.ErrNotFound) {
 				t.Fatalf("absent key %d: %v", i, r.Err)
 			}
 		}
@@ -270,12 +274,12 @@ func TestMulti(t *testing.T) {
 	}
 	// Bad keys do not disturb the others.
 	results, err := c.MultiGet(ctx, [][]byte{nil, pairs[1].Key, make([]byte, layout.MaxKeyLen+1)})
-	if !errors.Is(err, ErrKeyEmpty) || !errors.Is(results[2].Err, ErrKeyTooLarge) || results[1].Err != nil {
+	var part *client.PartialError
+	if !errors.As(err, &part) || len(part.Failures) != 2 || !errors.Is(err, client.ErrKeyEmpty) || !errors.Is(results[2].Err, client.ErrKeyTooLarge) || results[1].Err != nil {
 		t.Errorf("%v %+v", err, results)
 	}
-	err = c.MultiPut(ctx, []Pair{{nil, nil}, {[]byte("good"), []byte("1")}, {[]byte("big"), make([]byte, layout.MaxValueLen+1)}})
-	var multi *MultiError
-	if !errors.As(err, &multi) || multi.Failed != 2 || multi.Errs[1] != nil || !errors.Is(err, ErrTooLarge) || !errors.Is(err, ErrKeyEmpty) {
+	err = c.MultiPut(ctx, []client.Pair{{}, {Key: []byte("good"), Value: []byte("1")}, {Key: []byte("big"), Value: make([]byte, layout.MaxValueLen+1)}})
+	if !errors.As(err, &part) || part.Total != 3 || len(part.Failures) != 2 || part.Failures[0].Index != 0 || part.Failures[1].Index != 2 || !errors.Is(err, client.ErrTooLarge) || !errors.Is(err, client.ErrKeyEmpty) {
 		t.Errorf("%v", err)
 	}
 	if results, err := c.MultiGet(ctx, nil); err != nil || len(results) != 0 {
@@ -284,8 +288,8 @@ func TestMulti(t *testing.T) {
 }
 
 func TestPingStatsInspect(t *testing.T) {
-	n := startNode(t, nil)
-	c := n.dial(nil)
+	n := node.Start(t, nil)
+	c := dialNode(n, nil)
 	ctx := t.Context()
 	if d, err := c.Ping(ctx); err != nil || d <= 0 {
 		t.Fatal(d, err)
@@ -293,17 +297,17 @@ func TestPingStatsInspect(t *testing.T) {
 	if err := c.Put(ctx, []byte("k"), []byte("v")); err != nil {
 		t.Fatal(err)
 	}
-	stats, err := c.Stats(ctx)
+	stats, err := admin.Of(c).Stats(ctx)
 	if err != nil || stats.Client.Puts != 1 || len(stats.Server) < 2 || stats.Server[0] != '{' {
 		t.Fatalf("%+v %v", stats, err)
 	}
-	v, err := c.View(ctx)
+	v, err := nodeOf(t, c).View(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range v.Regions {
 		page := make([]byte, layout.PageSize)
-		if err := c.ReadRegion(ctx, r.ID, 0, page); err != nil {
+		if err := nodeOf(t, c).ReadRegion(ctx, r.ID, 0, page); err != nil {
 			t.Fatal(err)
 		}
 		h, err := layout.ParseRegionHeader(page)
@@ -312,11 +316,11 @@ func TestPingStatsInspect(t *testing.T) {
 		}
 	}
 	big := make([]byte, 2<<20)
-	if err := c.ReadRegion(ctx, 0, 0, big); err != nil {
+	if err := nodeOf(t, c).ReadRegion(ctx, 0, 0, big); err != nil {
 		t.Fatal(err)
 	}
-	info := c.Server()
-	if info.Address != n.addr || info.Shards != 4 || info.MaxValue == 0 || info.Incarnation != v.Incarnation || info.ID == "" {
+	info := admin.Of(c).Server()
+	if info.Address != n.Addr || info.Shards != 4 || info.MaxValue == 0 || info.Incarnation != v.Incarnation || info.ID == "" {
 		t.Errorf("%+v", info)
 	}
 }

@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"context"
@@ -13,8 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
 	"github.com/rdmakv/rdmakv/internal/server"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
 // What a get costs the client, by fabric:
@@ -29,37 +31,34 @@ var benchKeys = flag.Int("bench-keys", 100_000, "keys in the store of benchmarks
 // A benchStore is a store of benchKeys keys of 16 bytes with values of 64, and
 // what to ask of it: numbers of keys, by Zipf's law with 0.99.
 type benchStore struct {
-	c    *Client
+	c    *client.Client
 	keys [][]byte
 	zipf []int32
 }
 
 func (s *benchStore) key(i int) []byte { return s.keys[s.zipf[i%len(s.zipf)]] }
 
-func newBenchStore(b *testing.B, fabric string, change func(*Config)) *benchStore {
+func newBenchStore(b *testing.B, fabric string, change func(*client.Config)) *benchStore {
 	b.Helper()
 	real := func(cfg *server.Config) {
-		cfg.MemoryKind, cfg.MemoryLimit, cfg.RegionSize = memory.Mmap, 4<<30, 64<<20
-	}
-	conf := func(cfg *Config) {
-		cfg.HeapMemory = false
-		if change != nil {
-			change(cfg)
-		}
+		cfg.MemoryKind, cfg.MemoryLimit, cfg.RegionSize = mem.Mmap, 4<<30, 64<<20
 	}
 	s := new(benchStore)
 	switch fabric {
 	case "direct":
-		n, f := startMapped(b, real)
-		s.c = n.dialMapped(f, conf)
+		n, f := node.StartMapped(b, real)
+		n.Mmap = true
+		s.c = dialMapped(n, f, change)
 	default:
-		s.c = startNodeOn(b, false, real).dial(conf)
+		n := node.StartOn(b, false, real)
+		n.Mmap = true
+		s.c = dialNode(n, change)
 	}
-	pairs := make([]Pair, *benchKeys)
+	pairs := make([]client.Pair, *benchKeys)
 	for i := range pairs {
 		key := fmt.Appendf(nil, "key:%012d", i)
 		s.keys = append(s.keys, key)
-		pairs[i] = Pair{Key: key, Value: append(key[:16:16], make([]byte, 48)...)}
+		pairs[i] = client.Pair{Key: key, Value: append(key[:16:16], make([]byte, 48)...)}
 	}
 	for part := range slices.Chunk(pairs, 10_000) {
 		if err := s.c.MultiPut(context.Background(), part); err != nil {
@@ -98,7 +97,7 @@ func (s *benchStore) warm(b *testing.B) {
 }
 
 // report adds what the gets of the benchmark cost and met.
-func (s *benchStore) report(b *testing.B, gets int, before Counters) {
+func (s *benchStore) report(b *testing.B, gets int, before client.Counters) {
 	after := s.c.Counters()
 	asked := float64(after.Gets - before.Gets)
 	b.ReportMetric(float64(gets)/b.Elapsed().Seconds(), "gets/s")
@@ -127,7 +126,7 @@ func BenchmarkGets(b *testing.B) {
 			b.Run("goroutines=50", func(b *testing.B) { s.run(b, 50) })
 		})
 		b.Run(fabric+"/cold", func(b *testing.B) { // no place is remembered
-			s := newBenchStore(b, fabric, func(cfg *Config) { cfg.CacheEntries = -1 })
+			s := newBenchStore(b, fabric, func(cfg *client.Config) { cfg.CacheEntries = -1 })
 			s.warm(b)
 			s.run(b, 1)
 		})

@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"bytes"
@@ -8,13 +8,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
 	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/shm"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-func mustBuffer(t *testing.T, c *Client, size int) *Buffer {
+func mustBuffer(t *testing.T, c *client.Client, size int) *client.Buffer {
 	t.Helper()
 	b, err := c.NewBuffer(size)
 	if err != nil {
@@ -34,31 +37,32 @@ func fillPattern(b []byte, seed byte) {
 // What is put from a Buffer is what is got, into a slice and into a Buffer, and
 // nothing is staged for it.
 func TestBufferRoundTrip(t *testing.T) {
-	t.Run("iwarp", func(t *testing.T) { bufferRoundTrip(t, startNode(t, nil), nil) })
+	t.Run("iwarp", func(t *testing.T) { bufferRoundTrip(t, node.Start(t, nil), nil) })
 	t.Run("shm", func(t *testing.T) {
 		dir, err := os.MkdirTemp("", "rkv") // the paths of sockets are short
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { os.RemoveAll(dir) })
-		n := softNode(t, func(cfg *server.Config) { cfg.Fabric = shm.New(shm.Options{Dir: dir}) })
-		bufferRoundTrip(t, n, func(cfg *Config) { cfg.Fabric, cfg.HeapMemory = shm.New(shm.Options{Dir: dir}), false })
+		n := node.Soft(t, func(cfg *server.Config) { cfg.Fabric = shm.New(shm.Options{Dir: dir}) })
+		n.Mmap = true
+		bufferRoundTrip(t, n, func(cfg *client.Config) { cfg.Fabrics = []rdma.Fabric{shm.New(shm.Options{Dir: dir})} })
 	})
 }
 
-func bufferRoundTrip(t *testing.T, n *node, change func(*Config)) {
-	c := n.dial(change)
+func bufferRoundTrip(t *testing.T, n *node.Node, change func(*client.Config)) {
+	c := dialNode(n, change)
 	ctx, key := t.Context(), []byte("large")
 	from, into := mustBuffer(t, c, 3<<20), mustBuffer(t, c, 3<<20)
 	for i, size := range []int{0, 10, 17_000, layout.ChunkSize, layout.ChunkSize + 1, 1<<20 + 13, 3 << 20} {
 		value := from.Bytes()[:size]
 		fillPattern(value, byte(i))
-		version, err := c.PutBuffer(ctx, key, from, size, PutOptions{})
+		version, err := from.Put(ctx, key, size, client.PutOptions{})
 		if err != nil || version == 0 {
 			t.Fatalf("%d bytes: version %d, %v", size, version, err)
 		}
 		clear(into.Bytes())
-		got, err := c.GetBuffer(ctx, key, into)
+		got, err := into.Get(ctx, key)
 		if err != nil || !bytes.Equal(got, value) {
 			t.Fatalf("%d bytes: %d came, %v", size, len(got), err)
 		}
@@ -68,11 +72,11 @@ func bufferRoundTrip(t *testing.T, n *node, change func(*Config)) {
 		if got, err := c.Get(ctx, key); err != nil || !bytes.Equal(got, value) {
 			t.Fatalf("%d bytes into a slice: %d came, %v", size, len(got), err)
 		}
-		if _, err := c.PutBuffer(ctx, key, from, size, PutOptions{IfVersion: version + 1<<20}); !errors.Is(err, ErrVersionMismatch) {
+		if _, err := from.Put(ctx, key, size, client.PutOptions{IfVersion: version + 1<<20}); !errors.Is(err, client.ErrVersionMismatch) {
 			t.Fatalf("a condition that does not hold: %v", err)
 		}
 	}
-	if _, staged, _ := c.solo.transports.usage(); staged != 0 {
+	if _, staged, _ := rt(c).Only().Devices.Usage(); staged != 0 {
 		t.Errorf("%d bytes were staged", staged)
 	}
 	if from.Busy() || into.Busy() {
@@ -82,49 +86,46 @@ func bufferRoundTrip(t *testing.T, n *node, change func(*Config)) {
 }
 
 func TestBufferBounds(t *testing.T) {
-	n := softNode(t, nil)
-	c := n.dial(func(cfg *Config) { cfg.StagingBytes = layout.MaxValueLen })
+	n := node.Soft(t, nil)
+	c := dialNode(n, func(cfg *client.Config) { cfg.StagingBytes = layout.MaxValueLen })
 	ctx, key := t.Context(), []byte("k")
 	for _, size := range []int{-1, 0, layout.MaxValueLen + 1} {
-		if _, err := c.NewBuffer(size); !errors.Is(err, ErrTooLarge) {
+		if _, err := c.NewBuffer(size); !errors.Is(err, client.ErrTooLarge) {
 			t.Errorf("%d bytes: %v", size, err)
 		}
 	}
 	big := mustBuffer(t, c, layout.MaxValueLen-1000)
-	if _, err := c.NewBuffer(1001); !errors.Is(err, ErrOverloaded) {
+	if _, err := c.NewBuffer(1001); !errors.Is(err, client.ErrOverloaded) {
 		t.Errorf("beyond StagingBytes: %v", err)
 	}
 	small := mustBuffer(t, c, 1000)
 	if err := c.Put(ctx, key, make([]byte, 200_000)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.GetBuffer(ctx, key, small); !errors.Is(err, ErrTooLarge) {
+	if _, err := small.Get(ctx, key); !errors.Is(err, client.ErrTooLarge) {
 		t.Errorf("a large value: %v", err)
 	}
 	if err := c.Put(ctx, key, make([]byte, 1001)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.GetBuffer(ctx, key, small); !errors.Is(err, ErrTooLarge) {
+	if _, err := small.Get(ctx, key); !errors.Is(err, client.ErrTooLarge) {
 		t.Errorf("one byte more: %v", err)
 	}
 	for _, size := range []int{-1, 1001} {
-		if _, err := c.PutBuffer(ctx, key, small, size, PutOptions{}); !errors.Is(err, ErrRange) {
+		if _, err := small.Put(ctx, key, size, client.PutOptions{}); !errors.Is(err, client.ErrRange) {
 			t.Errorf("put of %d bytes: %v", size, err)
 		}
 	}
-	if _, err := n.dial(nil).PutBuffer(ctx, key, small, 10, PutOptions{}); !errors.Is(err, ErrOptions) {
-		t.Errorf("of another client: %v", err)
-	}
 	big.Free()
 	big.Free()
-	eventually(t, "what was freed may be had again", func() bool {
+	clienttest.Eventually(t, "what was freed may be had again", func() bool {
 		b, err := c.NewBuffer(layout.MaxValueLen - 1000)
 		if err == nil {
 			b.Free()
 		}
 		return err == nil
 	})
-	if _, err := c.PutBuffer(ctx, key, big, 10, PutOptions{}); !errors.Is(err, ErrBufferBusy) {
+	if _, err := big.Put(ctx, key, 10, client.PutOptions{}); !errors.Is(err, client.ErrBufferBusy) {
 		t.Errorf("after Free: %v", err)
 	}
 }
@@ -135,43 +136,43 @@ func TestBufferGivenUp(t *testing.T) {
 	f, _, c := newOneSided(t)
 	value := make([]byte, 200_000)
 	fillPattern(value, 1)
-	f.change(func(mem []byte) { f.putItem(mem, oldSeg, placeB, fakeKey, value, 5) })
+	f.Change(func(mem []byte) { f.PutItem(mem, oldSeg, placeB, fakeKey, value, 5) })
 	b := mustBuffer(t, c, 1<<20)
-	if got, err := c.GetBuffer(t.Context(), fakeKey, b); err != nil || !bytes.Equal(got, value) {
+	if got, err := b.Get(t.Context(), fakeKey); err != nil || !bytes.Equal(got, value) {
 		t.Fatalf("%d bytes, %v", len(got), err)
 	}
-	qp := f.lastQP()
-	f.mu.Lock()
-	f.onRead = func(addr uint64, dst []byte) {
-		copy(dst, f.mem[addr:])
+	qp := f.LastQP()
+	f.Mu.Lock()
+	f.OnRead = func(addr uint64, dst []byte) {
+		copy(dst, f.Mem[addr:])
 		if len(dst) == layout.ChunkSize {
-			qp.holdReads()
+			qp.HoldReads()
 		}
 	}
-	f.mu.Unlock()
+	f.Mu.Unlock()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := c.GetBuffer(ctx, fakeKey, b); !errors.Is(err, ErrTimeout) {
+	if _, err := b.Get(ctx, fakeKey); !errors.Is(err, client.ErrTimeout) {
 		t.Fatal(err)
 	}
 	if !b.Busy() {
 		t.Error("not busy with READs under way")
 	}
-	if _, err := c.GetBuffer(t.Context(), fakeKey, b); !errors.Is(err, ErrBufferBusy) {
+	if _, err := b.Get(t.Context(), fakeKey); !errors.Is(err, client.ErrBufferBusy) {
 		t.Error(err)
 	}
-	if _, err := c.PutBuffer(t.Context(), fakeKey, b, 10, PutOptions{}); !errors.Is(err, ErrBufferBusy) {
+	if _, err := b.Put(t.Context(), fakeKey, 10, client.PutOptions{}); !errors.Is(err, client.ErrBufferBusy) {
 		t.Error(err)
 	}
 	b.Free()
-	if c.bufferBytes.Load() == 0 || b.uses.Load() == 0 {
+	if rt(c).BufferBytes().Load() == 0 || !client.OwnedBy(b).InUse() {
 		t.Error("the memory went with READs under way")
 	}
-	f.mu.Lock()
-	f.onRead = nil
-	f.mu.Unlock()
-	qp.release()
-	eventually(t, "the memory goes with the last READ", func() bool { return c.bufferBytes.Load() == 0 })
+	f.Mu.Lock()
+	f.OnRead = nil
+	f.Mu.Unlock()
+	qp.Release()
+	clienttest.Eventually(t, "the memory goes with the last READ", func() bool { return rt(c).BufferBytes().Load() == 0 })
 	settled(t, c)
 }
 
@@ -180,17 +181,22 @@ func TestBufferGivenUp(t *testing.T) {
 func TestBufferLateRead(t *testing.T) {
 	f, _, c := newOneSided(t)
 	value := make([]byte, 200_000)
-	f.change(func(mem []byte) { f.putItem(mem, oldSeg, placeB, fakeKey, value, 5) })
+	f.Change(func(mem []byte) { f.PutItem(mem, oldSeg, placeB, fakeKey, value, 5) })
 	b := mustBuffer(t, c, 1<<20)
-	f.mu.Lock()
-	f.onRead = func(addr uint64, dst []byte) {
-		copy(dst, f.mem[addr:])
+	f.Mu.Lock()
+	f.OnRead = func(addr uint64, dst []byte) {
+		copy(dst, f.Mem[addr:])
 		if len(dst) == layout.ChunkSize {
-			b.abandoned.Store(1) // as a batch of a former connection does
+			dev := rt(c).Only().Current().Device
+			buf, err := client.OwnedBy(b).On(dev)
+			if err != nil {
+				t.Error(err)
+			}
+			dev.Buffers.Quarantine(buf) // as a batch of a former connection does
 		}
 	}
-	f.mu.Unlock()
-	if _, err := c.GetBuffer(t.Context(), fakeKey, b); !errors.Is(err, ErrUnavailable) {
+	f.Mu.Unlock()
+	if _, err := b.Get(t.Context(), fakeKey); !errors.Is(err, client.ErrUnavailable) {
 		t.Error(err)
 	}
 }
@@ -198,19 +204,19 @@ func TestBufferLateRead(t *testing.T) {
 // The registrations of a Buffer go with their device, and come again with the
 // next one.
 func TestBufferOutlivesConnection(t *testing.T) {
-	n := softNode(t, nil)
-	r := newRig("a")
-	c := n.rigged([]rdma.Fabric{r}, nil)
+	n := node.Soft(t, nil)
+	r := clienttest.NewRig("a")
+	c := rigged(n, []rdma.Fabric{r}, nil)
 	b := mustBuffer(t, c, 1<<20)
 	fillPattern(b.Bytes(), 3)
 	for range 2 {
-		if _, err := c.PutBuffer(t.Context(), []byte("k"), b, 300_000, PutOptions{}); err != nil {
+		if _, err := b.Put(t.Context(), []byte("k"), 300_000, client.PutOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		s := c.solo.current.Load()
-		c.solo.transports.retire(s.t)
-		r.cut()
-		eventually(t, "the session has ended", s.isDown)
+		s := rt(c).Only().Current()
+		rt(c).Only().Devices.Retire(s.Device)
+		r.Cut()
+		clienttest.Eventually(t, "the session has ended", s.IsDown)
 	}
 	if got, err := c.Get(t.Context(), []byte("k")); err != nil || !bytes.Equal(got, b.Bytes()[:300_000]) {
 		t.Fatalf("%d bytes, %v", len(got), err)

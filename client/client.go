@@ -6,7 +6,9 @@
 // CPU takes no part. A put is a message: the server makes it durable, then
 // visible, then answers.
 //
-//	c, err := client.Dial(ctx, client.Config{Servers: []string{"kv1:7400"}, Fabric: iwarp.New(iwarp.Options{})})
+//	import _ "github.com/rdmakv/rdmakv/client/fabrics" // all ways to the server; or name yours in Config
+//
+//	c, err := client.Dial(ctx, client.Config{Servers: []string{"kv1:7400"}})
 //	…
 //	err = c.Put(ctx, []byte("name"), []byte("value"))
 //	value, err := c.Get(ctx, []byte("name"))
@@ -26,45 +28,49 @@
 //     known, and with nothing else if it may have taken effect.
 //   - Whether a key has expired is decided by the server's time alone.
 //   - The connection is made again by itself when it is lost.
-//   - Of several fabrics the first that reaches the server is used; Server says
-//     which one, and why no better one.
+//   - Of several fabrics the first that reaches the server is used;
+//     Admin.Server of client/admin says which one, and why no better one.
 //   - In a cluster each key leads to the node that owns it, by the shard map that
 //     the nodes have agreed on; any of them will do for Dial. A node that is away
 //     costs the calls for its own keys alone: they fail with ErrUnavailable, those
 //     with many keys with a *PartialError beside what the others have answered.
 //
-// The parts, one idea a file: client (what a program sees), peer (what is behind
-// it for one server); for clusters fleet (the peers and the map), learn (what is
-// believed, and of whom), join (a server proves to be the right node), routed,
-// reroute and fanout (calls for one key, told to go elsewhere, for many), fanin
-// and position (watches), nodes, clusterinfo, clusterinit; then write, requestid and staged (writes that take effect
-// once), servertime (expiry), events (watches), touches and damage (what the
-// server is told of), transport (an opened device and the memory
-// registered on it), dial (which fabric, which device), session (one connection
-// to one incarnation), firstdial (Dial waits for a server), requests (SENDs with credits), reader, direct and batch
-// (one-sided gets), lease and reclaim (when a READ may be believed), loccache,
-// buffers, large, reconnect, race and improve (how it comes back, and to what),
-// watch and overdue.
+// # How it is built
+//
+// This package is what a program sees; the work is done in rooms below it, each of which
+// imports only those under it (client/admin stands beside this package):
+//
+//	client                  calls, their options and errors
+//	admin                   what tools and operators ask: nodes, the cluster, the memory
+//	internal/read, write    what a get READs and what it may believe; writes that take effect once
+//	internal/route          a key leads to a server: the map of a cluster, or the only server
+//	internal/peer           one server over all connections to it
+//	internal/session        one connection: requests, READs, the lease
+//	internal/device, places registered memory; where items are
+//	internal/base           values, errors, counters, clocks
+//
+// The way of a get: Client.Get, read.Get, Router.Owner, Peer.Session, Session.NewReads. The
+// way of a put: Client.Put, write.Do, Router.Owner, Peer.Session, Session.Open, Slot.Call.
 package client
 
 import (
 	"context"
-	"errors"
-	"sync/atomic"
+	"time"
 
-	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/client/internal/base"
+	"github.com/rdmakv/rdmakv/client/internal/peer"
+	"github.com/rdmakv/rdmakv/client/internal/read"
+	"github.com/rdmakv/rdmakv/client/internal/route"
+	"github.com/rdmakv/rdmakv/client/internal/write"
 )
 
 // A Client is a connection to a store, to one server or to all nodes of a
 // cluster, that keeps itself alive. All methods are safe for concurrent use.
 // Close it to give its memory and connections back.
-type Client struct {
-	// One of the two: the only server there is, or the nodes of a cluster.
-	solo  *peer
-	fleet *fleet
+type Client route.Router
 
-	bufferBytes atomic.Int64 // of all Buffers
-}
+// rt is the client as what leads its calls to servers.
+func (c *Client) rt() *route.Router { return (*route.Router)(c) }
 
 // Dial connects to the first of the servers that answers, by the first fabric
 // that reaches it. If that is a node of a cluster, it learns from it where the
@@ -83,93 +89,40 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, &Error{Op: "dial", Err: err}
 	}
-	cfg = cfg.withDefaults()
-	p := newPeer(cfg)
-	var f *fleet
-	if !cfg.Direct {
-		f = newFleet(cfg)
-		p.fleet = f
-	}
-	s, err := p.dial(ctx)
+	whole := base.Config(cfg.withDefaults())
+	f, err := route.Dial(ctx, &whole)
 	if err != nil {
-		p.release()
-		if f != nil {
-			f.close()
-		}
-		return nil, p.fail("dial", nil, "", err)
+		return nil, err
 	}
-	if s.node != "" {
-		p.node = s.node
-		f.adopt(p)
-		p.serve(s)
-		f.wg.Go(f.keep)
-		return &Client{fleet: f}, nil
-	}
-	p.fleet, p.conn.server = nil, s.server
-	p.serve(s)
-	return &Client{solo: p}, nil
+	return (*Client)(f), nil
 }
 
 // Close ends the sessions and gives everything back. Calls under way fail with
 // ErrClosed; puts that were sent, with ErrOutcomeUnknown. Closing twice is
 // harmless.
-func (c *Client) Close() error {
-	if c.solo != nil {
-		return c.solo.close()
-	}
-	return c.fleet.close()
-}
+func (c *Client) Close() error { return c.rt().Close() }
 
-// Server describes the session in force; the zero value if there is none. In a
-// cluster it is one of them: Nodes has each.
-func (c *Client) Server() ServerInfo {
-	if c.solo != nil {
-		return c.solo.serverInfo()
-	}
-	for _, p := range c.fleet.known() {
-		if info := p.serverInfo(); info.Address != "" {
-			return info
-		}
-	}
-	return ServerInfo{}
+// Ping sends a message to the server and returns how long the answer took. The
+// server answers it without its store, so it shows that the connection lives,
+// not that puts succeed. In a cluster it asks each node that owns keys, side by
+// side, and returns the longest; it fails with a *PartialError.
+func (c *Client) Ping(ctx context.Context) (time.Duration, error) {
+	return c.rt().Slowest(ctx, "ping", func(p *peer.Peer) (time.Duration, error) { return p.Ping(ctx) })
 }
 
 // Counters returns what this client has done since Dial, at all servers
 // together, without asking them.
-func (c *Client) Counters() Counters {
-	if c.solo != nil {
-		return c.solo.counters()
-	}
-	return c.fleet.counters()
-}
+func (c *Client) Counters() Counters { return c.rt().Counters() }
 
 // get answers one key.
-func (c *Client) get(ctx context.Context, op string, key []byte, w *want) error {
-	if c.solo != nil {
-		return c.solo.get(ctx, op, key, w)
-	}
-	return c.fleet.get(ctx, op, key, w)
+func (c *Client) get(ctx context.Context, op string, key []byte, w *read.Query) error {
+	return read.Get(ctx, c.rt(), op, key, w)
 }
 
-// writeKey carries out a write of one key.
-func (c *Client) writeKey(ctx context.Context, op string, w *write) error {
-	if c.solo != nil {
-		return c.solo.writeKey(ctx, op, w)
-	}
-	key := w.key
-	if w.typ == wire.TypeBatch { // its keys are of one shard, or it is refused
-		for part := range w.parts() {
-			key = part.Key
-			break
-		}
-	}
-	return c.fleet.writeKey(ctx, op, key, w)
+// writeKey carries out a write of one key, or of a batch.
+func (c *Client) writeKey(ctx context.Context, op string, w *write.Write) error {
+	return write.Do(ctx, c.rt(), op, w)
 }
 
 // fail makes the *Error of a call that came to no server.
-func (c *Client) fail(op string, key []byte, err error) error {
-	if e := (*Error)(nil); err == nil || errors.As(err, &e) {
-		return err
-	}
-	return &Error{Op: op, Key: quoteKey(key), Err: asTimeout(err)}
-}
+func (c *Client) fail(op string, key []byte, err error) error { return c.rt().Fail(op, key, err) }

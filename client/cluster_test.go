@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"bytes"
@@ -9,19 +9,23 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/server"
 )
 
 // startCluster starts nodes n1, n2, … of one cluster in this process and waits
 // until they know of each other. They have no map yet.
-func startCluster(t testing.TB, n int, change func(*server.Config)) []*node {
+func startCluster(t testing.TB, n int, change func(*server.Config)) []*node.Node {
 	t.Helper()
-	var nodes []*node
+	var nodes []*node.Node
 	var seeds []string
 	for i := range n {
 		join := slices.Clone(seeds)
-		nd := softNode(t, func(cfg *server.Config) {
+		nd := node.Soft(t, func(cfg *server.Config) {
 			cfg.Shards, cfg.MemoryLimit, cfg.RegionSize, cfg.IndexRegionSize = 8, 96<<20, 16<<20, 8<<20
 			cfg.Secret = []byte("a secret of all nodes")
 			cfg.Cluster = &server.ClusterConfig{
@@ -31,36 +35,36 @@ func startCluster(t testing.TB, n int, change func(*server.Config)) []*node {
 				change(cfg)
 			}
 		})
-		seeds = append(seeds, nd.srv.GossipAddr())
-		nd.cfg.Cluster.Bind = nd.srv.GossipAddr() // the next start takes the same port
+		seeds = append(seeds, nd.Server.GossipAddr())
+		nd.Config.Cluster.Bind = nd.Server.GossipAddr() // the next start takes the same port
 		nodes = append(nodes, nd)
 	}
 	c := dialCluster(t, nodes, nil)
-	eventually(t, "the nodes know of each other", func() bool {
-		info, err := c.Cluster(t.Context())
+	clienttest.Eventually(t, "the nodes know of each other", func() bool {
+		info, err := admin.Of(c).Cluster(t.Context())
 		return err == nil && len(info.Nodes) == n
 	})
 	return nodes
 }
 
 // born is startCluster with a map.
-func born(t testing.TB, n int) []*node {
+func born(t testing.TB, n int) []*node.Node {
 	t.Helper()
 	nodes := startCluster(t, n, nil)
-	var list []NodeWeight
+	var list []admin.NodeWeight
 	for i := range n {
-		list = append(list, NodeWeight{ID: fmt.Sprintf("n%d", i+1)})
+		list = append(list, admin.NodeWeight{ID: fmt.Sprintf("n%d", i+1)})
 	}
-	if _, err := dialCluster(t, nodes, nil).ClusterInit(within(t, time.Minute), list); err != nil {
+	if _, err := admin.Of(dialCluster(t, nodes, nil)).ClusterInit(clienttest.Within(t, time.Minute), list); err != nil {
 		t.Fatal(err)
 	}
 	return nodes
 }
 
 // dialCluster connects by the first node.
-func dialCluster(t testing.TB, nodes []*node, change func(*Config)) *Client {
+func dialCluster(t testing.TB, nodes []*node.Node, change func(*client.Config)) *client.Client {
 	t.Helper()
-	return nodes[0].dial(func(cfg *Config) {
+	return dialNode(nodes[0], func(cfg *client.Config) {
 		cfg.Secret = []byte("a secret of all nodes")
 		if change != nil {
 			change(cfg)
@@ -69,8 +73,8 @@ func dialCluster(t testing.TB, nodes []*node, change func(*Config)) *Client {
 }
 
 // ownerOf is the node that owns a key by the client's map.
-func ownerOf(c *Client, key []byte) string {
-	m := c.fleet.routing.Load().m
+func ownerOf(c *client.Client, key []byte) string {
+	m := rt(c).Map()
 	return m.OwnerOf(cluster.ShardOf(key, len(m.Owner)))
 }
 
@@ -78,17 +82,17 @@ func ownerOf(c *Client, key []byte) string {
 // what calls do with many keys is as on one server.
 func TestCluster(t *testing.T) {
 	nodes := born(t, 3)
-	c := dialCluster(t, nodes, func(cfg *Config) { cfg.Servers = []string{nodes[2].addr, nodes[0].addr} })
-	ctx := within(t, 2*time.Minute)
+	c := dialCluster(t, nodes, func(cfg *client.Config) { cfg.Servers = []string{nodes[2].Addr, nodes[0].Addr} })
+	ctx := clienttest.Within(t, 2*time.Minute)
 	from, err := c.Position(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var pairs []Pair
+	var pairs []client.Pair
 	var keys [][]byte
 	for i := range 1200 {
 		key := fmt.Appendf(nil, "key%05d", i)
-		keys, pairs = append(keys, key), append(pairs, Pair{Key: key, Value: bytes.Repeat(key, 1+i%5)})
+		keys, pairs = append(keys, key), append(pairs, client.Pair{Key: key, Value: bytes.Repeat(key, 1+i%5)})
 	}
 	if err := c.MultiPut(ctx, pairs); err != nil {
 		t.Fatal(err)
@@ -96,7 +100,7 @@ func TestCluster(t *testing.T) {
 	// A get is one-sided once its shard's index is complete (a lease after the
 	// birth of the map, at the latest), unless the client's own lease has run out.
 	for i, p := range pairs[:200] {
-		n, err := c.NodeOf(p.Key)
+		n, err := admin.Of(c).NodeOf(p.Key)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +116,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	spread := map[string]uint64{}
-	for _, n := range c.Nodes() {
+	for _, n := range admin.Of(c).Nodes() {
 		spread[n.ID()] = n.Counters().Puts
 	}
 	for id, puts := range spread {
@@ -121,7 +125,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	got, err := c.MultiGet(ctx, append(slices.Clone(keys), []byte("absent")))
-	if err != nil || !errors.Is(got[len(keys)].Err, ErrNotFound) {
+	if err != nil || !errors.Is(got[len(keys)].Err, client.ErrNotFound) {
 		t.Fatal(err)
 	}
 	for i, p := range pairs {
@@ -132,7 +136,7 @@ func TestCluster(t *testing.T) {
 	testClusterScan(t, c, pairs)
 	testClusterWatch(t, c, from, pairs)
 
-	var b Batch
+	var b client.Batch
 	for i := range 20 {
 		b.Put(fmt.Appendf(nil, "{tag}%d", i), []byte("v"))
 	}
@@ -141,7 +145,7 @@ func TestCluster(t *testing.T) {
 	}
 	b.Put([]byte("elsewhere"), nil)
 	b.Put([]byte("and here"), nil)
-	if _, err := c.WriteBatch(ctx, &b); !errors.Is(err, ErrCrossShard) {
+	if _, err := c.WriteBatch(ctx, &b); !errors.Is(err, client.ErrCrossShard) {
 		t.Error(err)
 	}
 	for i := range 20 {
@@ -159,20 +163,20 @@ func TestCluster(t *testing.T) {
 			t.Fatal(len(v), err)
 		}
 	}
-	st, err := c.Stats(ctx)
+	st, err := admin.Of(c).Stats(ctx)
 	if err != nil || len(st.Nodes) != 3 || st.Client.Puts < 1206 || len(st.Nodes["n2"].Server) == 0 || st.Nodes["n2"].Session.Node != "n2" {
 		t.Errorf("%+v, %v", st, err)
 	}
 	if took, err := c.Ping(ctx); err != nil || took <= 0 {
 		t.Error(err)
 	}
-	if took, err := c.PingRead(ctx); err != nil || took <= 0 {
+	if took, err := admin.Of(c).PingRead(ctx); err != nil || took <= 0 {
 		t.Error(err)
 	}
-	if _, err := c.View(ctx); !errors.Is(err, ErrUnsupported) {
-		t.Error(err)
+	if _, err := admin.Of(c).Node(""); !errors.Is(err, client.ErrUnknownNode) {
+		t.Error(err) // there is no only server
 	}
-	n2, err := c.Node("n2")
+	n2, err := admin.Of(c).Node("n2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,14 +187,14 @@ func TestCluster(t *testing.T) {
 
 // The entries of all nodes come in one order, and a scan goes on where another
 // one ended.
-func testClusterScan(t *testing.T, c *Client, pairs []Pair) {
+func testClusterScan(t *testing.T, c *client.Client, pairs []client.Pair) {
 	t.Helper()
 	ctx := t.Context()
 	i := 0
 	var after []byte
 	for round := 0; i < len(pairs) && round < 10; round++ {
 		n := 0
-		for e, err := range c.Scan(ctx, ScanOptions{Prefix: []byte("key"), After: after, Limit: 500}) {
+		for e, err := range c.Scan(ctx, client.ScanOptions{Prefix: []byte("key"), After: after, Limit: 500}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -207,7 +211,7 @@ func testClusterScan(t *testing.T, c *Client, pairs []Pair) {
 		t.Errorf("%d of %d entries", i, len(pairs))
 	}
 	n := 0
-	for e, err := range c.Scan(ctx, ScanOptions{Start: []byte("key00100"), End: []byte("key00110"), KeysOnly: true}) {
+	for e, err := range c.Scan(ctx, client.ScanOptions{Start: []byte("key00100"), End: []byte("key00110"), KeysOnly: true}) {
 		if err != nil || e.Value != nil || string(e.Key) != fmt.Sprintf("key%05d", 100+n) {
 			t.Fatal(string(e.Key), err)
 		}
@@ -220,18 +224,18 @@ func testClusterScan(t *testing.T, c *Client, pairs []Pair) {
 
 // A watch sees every event of all nodes once, also when it is taken up again
 // from the position of any of them.
-func testClusterWatch(t *testing.T, c *Client, from Position, pairs []Pair) {
+func testClusterWatch(t *testing.T, c *client.Client, from client.Position, pairs []client.Pair) {
 	t.Helper()
-	ctx := within(t, time.Minute)
+	ctx := clienttest.Within(t, time.Minute)
 	seen := map[string]int{}
 	versions := map[string]uint64{} // by node and shard
 	for len(seen) < len(pairs) {
 		n := 0
-		for e, err := range c.Watch(ctx, []byte("key"), WatchOptions{From: from}) {
+		for e, err := range c.Watch(ctx, []byte("key"), client.WatchOptions{From: from}) {
 			if err != nil {
 				t.Fatalf("%v, %d of %d events", err, len(seen), len(pairs))
 			}
-			if e.Skipped || e.Op != EventPut || e.Node != ownerOf(c, e.Key) {
+			if e.Skipped || e.Op != client.EventPut || e.Node != ownerOf(c, e.Key) {
 				t.Fatalf("%+v", e)
 			}
 			if at := e.Node; e.Version <= versions[at] {
@@ -241,7 +245,7 @@ func testClusterWatch(t *testing.T, c *Client, from Position, pairs []Pair) {
 			}
 			seen[string(e.Key)]++
 			text := e.Position.String()
-			if from, err = ParsePosition(text); err != nil || from.String() != text {
+			if from, err = client.ParsePosition(text); err != nil || from.String() != text {
 				t.Fatal(text, err)
 			}
 			if n++; n == 100 || len(seen) == len(pairs) {
@@ -254,8 +258,8 @@ func testClusterWatch(t *testing.T, c *Client, from Position, pairs []Pair) {
 			t.Errorf("%s was told %d times", key, n)
 		}
 	}
-	for _, err := range c.Watch(ctx, nil, WatchOptions{From: Position{c: from.of("n1")}}) {
-		if !errors.Is(err, ErrOptions) {
+	for _, err := range c.Watch(ctx, nil, client.WatchOptions{From: client.AloneAt(from, "n1")}) {
+		if !errors.Is(err, client.ErrOptions) {
 			t.Error(err)
 		}
 	}
@@ -265,9 +269,9 @@ func testClusterWatch(t *testing.T, c *Client, from Position, pairs []Pair) {
 // goes on.
 func TestClusterNodeRestarts(t *testing.T) {
 	nodes := born(t, 3)
-	c := dialCluster(t, nodes, func(cfg *Config) { cfg.Timeout = 2 * time.Second })
-	ctx := within(t, 2*time.Minute)
-	keys := keysOf(c.fleet.routing.Load().m, 3)
+	c := dialCluster(t, nodes, func(cfg *client.Config) { cfg.Timeout = 2 * time.Second })
+	ctx := clienttest.Within(t, 2*time.Minute)
+	keys := clienttest.KeysOf(rt(c).Map(), 3)
 	put := func(id, value string) error {
 		for _, key := range keys[id] {
 			if err := c.Put(ctx, []byte(key), []byte(value)); err != nil {
@@ -282,11 +286,11 @@ func TestClusterNodeRestarts(t *testing.T) {
 		}
 	}
 	watching, stop := context.WithCancel(ctx)
-	events := make(chan Event, 1000)
+	events := make(chan client.Event, 1000)
 	ended := make(chan error, 1)
 	go func() {
 		var last error
-		for e, err := range c.Watch(watching, nil, WatchOptions{}) {
+		for e, err := range c.Watch(watching, nil, client.WatchOptions{}) {
 			if err != nil {
 				last = err
 				break
@@ -311,7 +315,7 @@ func TestClusterNodeRestarts(t *testing.T) {
 			}
 		}
 	}
-	eventually(t, "the watch sees", func() bool {
+	clienttest.Eventually(t, "the watch sees", func() bool {
 		if err := c.Put(ctx, []byte("probe"), nil); err != nil {
 			t.Fatal(err)
 		}
@@ -322,7 +326,7 @@ func TestClusterNodeRestarts(t *testing.T) {
 			return false
 		}
 	})
-	nodes[1].stop()
+	nodes[1].Stop()
 	for range 20 {
 		for _, id := range []string{"n1", "n3"} {
 			if err := put(id, "two"); err != nil {
@@ -331,18 +335,18 @@ func TestClusterNodeRestarts(t *testing.T) {
 		}
 	}
 	see("n1", "two")
-	if err := put("n2", "two"); !errors.Is(err, ErrUnavailable) {
+	if err := put("n2", "two"); !errors.Is(err, client.ErrUnavailable) {
 		t.Errorf("of a node that is away: %v", err)
 	}
 	var scanned error
-	for _, err := range c.Scan(ctx, ScanOptions{}) {
+	for _, err := range c.Scan(ctx, client.ScanOptions{}) {
 		scanned = err
 	}
-	if !errors.Is(scanned, ErrUnavailable) {
+	if !errors.Is(scanned, client.ErrUnavailable) {
 		t.Errorf("a scan without one of the nodes: %v", scanned)
 	}
-	nodes[1].start()
-	eventually(t, "n2 serves", func() bool { return put("n2", "three") == nil })
+	nodes[1].Start()
+	clienttest.Eventually(t, "n2 serves", func() bool { return put("n2", "three") == nil })
 	see("n2", "three")
 	if v, err := c.Get(ctx, []byte(keys["n2"][0])); err != nil || string(v) != "three" {
 		t.Errorf("%q, %v", v, err)

@@ -8,11 +8,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rdmakv/rdmakv/client/internal/base"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/wait"
 )
 
-// Config says how to reach a store. Servers and a fabric are required; the zero
-// value of every other field means its default.
+// Config says how to reach a store. Servers is required; the zero value of every
+// other field means its default. Fabrics has one in programs that import
+// client/fabrics alone: without it, Fabrics is required too.
 type Config struct {
 	// Servers are host:port addresses, tried in turn until one answers: of one
 	// server, which may be reachable by several networks, or of any nodes of one
@@ -23,15 +26,15 @@ type Config struct {
 	// server that answers and refuses is not asked again by another fabric.
 	// While a later one is in use, the earlier ones are tried again in the
 	// background, and the connection moves over when one of them works.
+	//
+	// Default: those of package client/fabrics, all of this build, if the program
+	// imports it. A program that does not import it links the fabrics that it
+	// names here, and no others.
 	Fabrics []rdma.Fabric
-	// Fabric is short for Fabrics with one entry, for example iwarp.New(...).
-	Fabric rdma.Fabric
 	// Devices are the devices that may be used, by name; a fabric that has none
 	// of them is not used. Empty: each fabric takes the one that reaches the
 	// server, or chooses.
 	Devices []string
-	// Device is short for Devices with one entry.
-	Device string
 	// RequireRDMA refuses fabrics that are done in software by this program.
 	// What a kernel does in software (Soft-RoCE, siw) is a device like others.
 	RequireRDMA bool
@@ -85,29 +88,16 @@ type Config struct {
 	// 1 min; -1 keeps it only by gets.
 	LeaseKeep time.Duration
 	// Wait says how a call waits for its completion. The zero value,
-	// rdma.WaitAdaptive, polls for a time that each connection learns from its
+	// wait.Adaptive, polls for a time that each connection learns from its
 	// last waits, and then parks.
-	Wait rdma.WaitMode
+	Wait wait.Mode
 	// Spin is for how long a call polls before it parks, at most. Default: what
-	// suits the fabric, see rdma.SpinTime; to park and be woken costs more than a
-	// READ takes. Up to rdma.MaxSpin, 1 ms; -1: never.
+	// suits the fabric, see wait.SpinTime; to park and be woken costs more than a
+	// READ takes. Up to wait.MaxSpin, 1 ms; -1: never.
 	Spin time.Duration
 
-	// HeapMemory takes registered memory from the Go heap instead of mmap, so
-	// that the race detector sees what a software fabric does with it. For
-	// tests only: hardware must not be given such memory.
-	HeapMemory bool
 	// Logger takes connects, losses and refusals. Default: none.
 	Logger *slog.Logger
-
-	// Clock is the clock of leases: nanoseconds that never go back and count the
-	// time that the machine sleeps; its rate may be 1 % off. Default: the
-	// machine's CLOCK_BOOTTIME. A simulation, where time is not the machine's,
-	// brings its own.
-	Clock func() int64
-
-	// clock replaces the lease clock in tests of this package.
-	clock func() int64
 }
 
 // Defaults and bounds of Config.
@@ -121,11 +111,10 @@ const (
 	DefaultBufferBytes  = 64 << 20
 	DefaultStagingBytes = 128 << 20
 	DefaultLeaseKeep    = time.Minute
-	DefaultSpin         = rdma.DefaultSpin // on devices
+	DefaultSpin         = wait.DefaultSpin // on devices
 
 	maxInflight    = 1024
 	maxReads       = 8192
-	minReads       = 32 // one lookup's widest batch, and the beat
 	minBufferBytes = 4 << 20
 )
 
@@ -140,14 +129,8 @@ func (c Config) withDefaults() Config {
 	def(&c.BufferBytes, DefaultBufferBytes)
 	def(&c.StagingBytes, DefaultStagingBytes)
 	def(&c.LeaseKeep, DefaultLeaseKeep)
-	if c.clock == nil {
-		c.clock = c.Clock
-	}
-	if c.Fabrics == nil && c.Fabric != nil {
-		c.Fabrics = []rdma.Fabric{c.Fabric}
-	}
-	if c.Devices == nil && c.Device != "" {
-		c.Devices = []string{c.Device}
+	if c.Fabrics == nil && base.Builtin != nil {
+		c.Fabrics = base.Builtin()
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -183,18 +166,12 @@ func (c Config) Validate() error {
 		}
 	}
 	if len(d.Fabrics) == 0 {
-		bad("Fabrics is empty: name at least one fabric")
+		bad("Fabrics is empty: name one (rdma/shm, rdma/verbs, rdma/iwarp), or import _ %q for all of this build", base.FabricsPackage)
 	}
 	for i, f := range d.Fabrics {
 		if f == nil {
 			bad("Fabrics[%d] is nil", i)
 		}
-	}
-	if c.Fabric != nil && c.Fabrics != nil {
-		bad("Fabric and Fabrics are both set")
-	}
-	if c.Device != "" && c.Devices != nil {
-		bad("Device and Devices are both set")
 	}
 	if slices.Contains(d.Devices, "") {
 		bad("Devices has an empty name")
@@ -214,8 +191,8 @@ func (c Config) Validate() error {
 	if d.MaxWaiting < 1 {
 		bad("MaxWaiting is %d, must be at least 1", d.MaxWaiting)
 	}
-	if d.MaxReads < minReads || d.MaxReads > maxReads {
-		bad("MaxReads is %d, must be %d to %d", d.MaxReads, minReads, maxReads)
+	if d.MaxReads < base.MinReads || d.MaxReads > maxReads {
+		bad("MaxReads is %d, must be %d to %d", d.MaxReads, base.MinReads, maxReads)
 	}
 	if d.BufferBytes < minBufferBytes {
 		bad("BufferBytes is %d, must be at least %d", d.BufferBytes, minBufferBytes)
@@ -226,11 +203,11 @@ func (c Config) Validate() error {
 	if d.LeaseKeep < -1 {
 		bad("LeaseKeep is %v, must be -1 (off) or positive", d.LeaseKeep)
 	}
-	if d.Wait > rdma.WaitEvent {
+	if d.Wait > wait.Event {
 		bad("Wait is %v, must be adaptive, poll or event", d.Wait)
 	}
-	if d.Spin < -1 || d.Spin > rdma.MaxSpin {
-		bad("Spin is %v, must be -1 (never) or up to %v: a longer wait is not worth a processor", d.Spin, rdma.MaxSpin)
+	if d.Spin < -1 || d.Spin > wait.MaxSpin {
+		bad("Spin is %v, must be -1 (never) or up to %v: a longer wait is not worth a processor", d.Spin, wait.MaxSpin)
 	}
 	return errors.Join(errs...)
 }

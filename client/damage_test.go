@@ -1,20 +1,23 @@
-package client
+package client_test
 
 import (
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest"
+	"github.com/rdmakv/rdmakv/client/internal/session"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // damagedServer is a fake whose one item has a wrong bit in its value, and which
 // answers by SEND and collects reports.
-func damagedServer(t *testing.T) (*fakeServer, *Client, chan wire.Damage, *atomic.Int64) {
+func damagedServer(t *testing.T) (*clienttest.Server, *client.Client, chan wire.Damage, *atomic.Int64) {
 	f, _, c := newOneSided(t)
 	reports, asked := make(chan wire.Damage, 100), new(atomic.Int64)
-	f.onRequest = func(h wire.Header, msg []byte) (out []byte, handled bool) {
+	f.OnRequest = func(h wire.Header, msg []byte) (out []byte, handled bool) {
 		switch h.Type {
 		case wire.TypeGet:
 			asked.Add(1)
@@ -45,7 +48,7 @@ func flip(mem []byte) {
 // A damaged item is not believed. The server is asked, and told where it is.
 func TestDamageIsReported(t *testing.T) {
 	f, c, reports, asked := damagedServer(t)
-	f.change(flip)
+	f.Change(flip)
 	mustGet(t, c, "one")
 	if asked.Load() != 1 {
 		t.Fatalf("asked %d times", asked.Load())
@@ -62,7 +65,7 @@ func TestDamageIsReported(t *testing.T) {
 	for range 10 {
 		mustGet(t, c, "one")
 	}
-	eventually(t, "the suspects were looked at", func() bool { return len(c.solo.current.Load().suspects.queue) == 0 })
+	clienttest.Eventually(t, "the suspects were looked at", func() bool { return rt(c).Only().Current().Usage().Suspects == 0 })
 	if n := c.Counters().Damaged; n != 1 || len(reports) != 0 {
 		t.Errorf("%d damages told", n)
 	}
@@ -73,10 +76,10 @@ func TestDamageIsReported(t *testing.T) {
 func TestTornIsNoDamage(t *testing.T) {
 	f, c, reports, _ := damagedServer(t)
 	reads := 0
-	f.change(func(mem []byte) {
+	f.Change(func(mem []byte) {
 		flip(mem)
-		f.onRead = func(place uint64, dst []byte) { // other bytes each time
-			copy(dst, f.mem[place:])
+		f.OnRead = func(place uint64, dst []byte) { // other bytes each time
+			copy(dst, f.Mem[place:])
 			if place == placeA.Byte() {
 				reads++
 				dst[layout.ItemHeaderSize] ^= byte(reads)
@@ -84,16 +87,16 @@ func TestTornIsNoDamage(t *testing.T) {
 		}
 	})
 	looked := func() int {
-		f.mu.Lock()
-		defer f.mu.Unlock()
+		f.Mu.Lock()
+		defer f.Mu.Unlock()
 		return reads
 	}
 	mustGet(t, c, "one")
 	// Each READ of the item by the get was torn, and counted; what comes beyond
 	// them is the keeper's, who may have looked before the get was answered.
 	met := int(c.Counters().Retries.Torn)
-	eventually(t, "the item was looked at again", func() bool { return looked() >= met+2 && len(c.solo.current.Load().suspects.queue) == 0 })
-	time.Sleep(4 * lookRest)
+	clienttest.Eventually(t, "the item was looked at again", func() bool { return looked() >= met+2 && rt(c).Only().Current().Usage().Suspects == 0 })
+	time.Sleep(4 * session.LookRest)
 	if n := c.Counters().Damaged; n != 0 || len(reports) != 0 {
 		t.Errorf("%d damages told", n)
 	}
@@ -103,9 +106,9 @@ func TestTornIsNoDamage(t *testing.T) {
 // sample of many that stands for all.
 func TestTouchesAreReported(t *testing.T) {
 	f, _, c := newOneSided(t)
-	c.solo.current.Load().touches.wanted.Store(true) // as Welcome may say
+	rt(c).Only().Current().Touches.Want(true) // as Welcome may say
 	var total atomic.Int64
-	f.onRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
+	f.OnRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
 		if h.Type != wire.TypePing {
 			return nil, false
 		}
@@ -126,12 +129,12 @@ func TestTouchesAreReported(t *testing.T) {
 	for range few {
 		mustGet(t, c, "one")
 	}
-	eventually(t, "each of a few hits is told", func() bool { return total.Load() == few })
+	clienttest.Eventually(t, "each of a few hits is told", func() bool { return total.Load() == few })
 	const many = 200_000
 	for range many {
 		mustGet(t, c, "one")
 	}
-	eventually(t, "the sample stands for all hits", func() bool { n := total.Load(); return n > many/3 && n < many*3 })
+	clienttest.Eventually(t, "the sample stands for all hits", func() bool { n := total.Load(); return n > many/3 && n < many*3 })
 	if n := c.Counters().Reports; n > 1000 {
 		t.Errorf("%d reports of %d hits", n, many)
 	}
@@ -144,7 +147,7 @@ func TestTouchesThatNobodyWants(t *testing.T) {
 	f, _, c := newOneSided(t)
 	var told atomic.Int64
 	var wanted atomic.Bool
-	f.onRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
+	f.OnRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
 		if h.Type != wire.TypePing {
 			return nil, false
 		}
@@ -165,33 +168,8 @@ func TestTouchesThatNobodyWants(t *testing.T) {
 	if _, err := c.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the server is told when it wants to be", func() bool {
+	clienttest.Eventually(t, "the server is told when it wants to be", func() bool {
 		mustGet(t, c, "one")
 		return told.Load() > 0
 	})
-}
-
-// The sample is bounded, whatever is read.
-func TestTouchesAreBounded(t *testing.T) {
-	var s touches
-	s.start()
-	for i := range uint64(100_000) {
-		s.add(i * 0x9e3779b97f4a7c15)
-	}
-	if list := s.take(0, 3); list.Len() != wire.MaxTouches || list.At(0).Count < 8 {
-		t.Errorf("%d touches, the first %+v", list.Len(), list.At(0))
-	}
-	if list := s.take(0, 0); list.Len() != 0 {
-		t.Errorf("%d touches are told twice", list.Len())
-	}
-	s.sampled = 1 << 20
-	if s.look(1e9, time.Hour); s.shift.Load() == 64 {
-		t.Error("the sample did not become smaller")
-	}
-	for i := range int64(30) {
-		s.look((2+i)*1e9, time.Hour)
-	}
-	if s.shift.Load() != 64 {
-		t.Error("the sample did not become larger again")
-	}
 }

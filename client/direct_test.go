@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"bytes"
@@ -10,6 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
+	"github.com/rdmakv/rdmakv/client/internal/session"
 	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -18,8 +22,8 @@ import (
 // Gets whose READs are copies answer as others do, of every size and by every
 // call, and are counted as others are.
 func TestDirectGets(t *testing.T) {
-	n, f := startMapped(t, longLease)
-	c := n.dialMapped(f, nil)
+	n, f := node.StartMapped(t, longLease)
+	c := dialMapped(n, f, nil)
 	ctx := t.Context()
 	rng := rand.New(rand.NewPCG(3, 4))
 	for _, size := range []int{0, 1, 64, 1000, 4096, 65536, 65537, 1 << 20} {
@@ -44,10 +48,10 @@ func TestDirectGets(t *testing.T) {
 			}
 		}
 	}
-	if _, err := c.GetRange(ctx, []byte("key of 64"), 65, 1); !errors.Is(err, ErrRange) {
+	if _, err := c.GetRange(ctx, []byte("key of 64"), 65, 1); !errors.Is(err, client.ErrRange) {
 		t.Errorf("a range behind the end: %v", err)
 	}
-	if _, err := c.Get(ctx, []byte("absent")); !errors.Is(err, ErrNotFound) {
+	if _, err := c.Get(ctx, []byte("absent")); !errors.Is(err, client.ErrNotFound) {
 		t.Error(err)
 	}
 	k := c.Counters()
@@ -57,8 +61,8 @@ func TestDirectGets(t *testing.T) {
 
 	// One READ where the place is known, no doorbell, no completion.
 	key := []byte("key of 64")
-	s := c.solo.current.Load()
-	before, dispatched := c.Counters(), s.d.Stats().Finished
+	s := rt(c).Only().Current()
+	before, dispatched := c.Counters(), s.Usage().Finished
 	for range 100 {
 		if _, err := c.Get(ctx, key); err != nil {
 			t.Fatal(err)
@@ -72,13 +76,13 @@ func TestDirectGets(t *testing.T) {
 	if reads := after.Reads - before.Reads; reads < 100 || reads > 102 {
 		t.Errorf("%d READs", reads)
 	}
-	if d := s.d.Stats().Finished - dispatched; d > 2 {
+	if d := s.Usage().Finished - dispatched; d > 2 {
 		t.Errorf("%d completions were waited for", d)
 	}
 	if after.ReadBytes-before.ReadBytes < 100*(24+64) {
 		t.Errorf("%d bytes READ", after.ReadBytes-before.ReadBytes)
 	}
-	if l := c.solo.latencies(); l.Gets.Count == 0 {
+	if l := rt(c).Only().Latencies(); l.Gets.Count == 0 {
 		t.Error("no get was timed")
 	}
 }
@@ -89,8 +93,8 @@ func longLease(cfg *server.Config) { cfg.Lease = 20 * time.Second }
 
 // What is written between two gets is seen by the second.
 func TestDirectGetsSeeWrites(t *testing.T) {
-	n, f := startMapped(t, nil)
-	c, writer := n.dialMapped(f, nil), n.dialMapped(f, nil)
+	n, f := node.StartMapped(t, nil)
+	c, writer := dialMapped(n, f, nil), dialMapped(n, f, nil)
 	ctx := t.Context()
 	key := []byte("key")
 	for i := range 200 {
@@ -105,7 +109,7 @@ func TestDirectGetsSeeWrites(t *testing.T) {
 	if k := c.Counters(); k.CacheStale == 0 {
 		t.Errorf("no place has changed: %+v", k)
 	}
-	if _, err := writer.PutWith(ctx, key, []byte("short"), PutOptions{TTL: time.Hour}); err != nil {
+	if _, err := writer.PutWith(ctx, key, []byte("short"), client.PutOptions{TTL: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
@@ -116,20 +120,20 @@ func TestDirectGetsSeeWrites(t *testing.T) {
 	if _, err := writer.Delete(ctx, key); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Get(ctx, key); !errors.Is(err, ErrNotFound) {
+	if _, err := c.Get(ctx, key); !errors.Is(err, client.ErrNotFound) {
 		t.Fatal(err)
 	}
 }
 
 // Memory that is not mapped is READ as on any fabric.
 func TestUnmappedMemoryIsPosted(t *testing.T) {
-	n, f := startMapped(t, longLease)
-	c := n.dialMapped(f, nil)
+	n, f := node.StartMapped(t, longLease)
+	c := dialMapped(n, f, nil)
 	ctx := t.Context()
 	if err := c.Put(ctx, []byte("key"), []byte("value")); err != nil {
 		t.Fatal(err)
 	}
-	f.unmapped.Store(true)
+	f.Unmapped.Store(true)
 	for range 3 {
 		if got, err := c.Get(ctx, []byte("key")); err != nil || string(got) != "value" {
 			t.Fatalf("%q %v", got, err)
@@ -142,8 +146,8 @@ func TestUnmappedMemoryIsPosted(t *testing.T) {
 
 // Many gets and puts at a time, of few keys.
 func TestDirectGetsBesidePuts(t *testing.T) {
-	n, f := startMapped(t, nil)
-	c := n.dialMapped(f, nil)
+	n, f := node.StartMapped(t, nil)
+	c := dialMapped(n, f, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	key := func(i int) []byte { return fmt.Appendf(nil, "key%d", i%7) }
@@ -185,14 +189,14 @@ func TestDirectGetsBesidePuts(t *testing.T) {
 
 // A session that ends under a direct get is replaced like any other.
 func TestDirectGetsSurviveALostSession(t *testing.T) {
-	n, f := startMapped(t, nil)
-	c := n.dialMapped(f, nil)
+	n, f := node.StartMapped(t, nil)
+	c := dialMapped(n, f, nil)
 	ctx := t.Context()
 	if err := c.Put(ctx, []byte("key"), []byte("value")); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		c.solo.current.Load().qp.Disconnect()
+		rt(c).Only().Current().QP.Disconnect()
 		for range 10 {
 			if got, err := c.Get(ctx, []byte("key")); err != nil || string(got) != "value" {
 				t.Fatalf("%q %v", got, err)
@@ -202,7 +206,9 @@ func TestDirectGetsSurviveALostSession(t *testing.T) {
 }
 
 // newDirect is newOneSided with a fake whose memory is mapped.
-func newDirect(t *testing.T) (*fakeServer, *fakeClock, *Client) { return newFakeStore(t, true) }
+func newDirect(t *testing.T) (*clienttest.Server, *clienttest.Clock, *client.Client) {
+	return newFakeStore(t, true)
+}
 
 func TestDirectPlacesInRetiredPagesAreDropped(t *testing.T) {
 	if got := reusedPage(t, true); got != "two" {
@@ -211,9 +217,9 @@ func TestDirectPlacesInRetiredPagesAreDropped(t *testing.T) {
 }
 
 // answering makes the fake answer gets by SEND.
-func answering(f *fakeServer, value string) *int {
+func answering(f *clienttest.Server, value string) *int {
 	asked := new(int)
-	f.onRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
+	f.OnRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
 		if h.Type != wire.TypeGet {
 			return nil, false
 		}
@@ -231,7 +237,7 @@ func TestDirectGetNeedsALease(t *testing.T) {
 	mustGet(t, c, "one")
 	mustGet(t, c, "one")
 	asked := answering(f, "by SEND")
-	clock.advance(10 * time.Second)
+	clock.Advance(10 * time.Second)
 	mustGet(t, c, "by SEND")
 	if k := c.Counters(); *asked != 1 || k.Fallbacks.NoLease != 1 {
 		t.Errorf("%d asked, %+v", *asked, k)
@@ -240,20 +246,20 @@ func TestDirectGetNeedsALease(t *testing.T) {
 	mustGet(t, c, "one")
 	// It runs out while the copy is made, and is renewed before it is looked at:
 	// neither the quick try nor the ones behind it may count.
-	s := c.solo.current.Load()
+	s := rt(c).Only().Current()
 	counter := uint64(100)
-	f.mu.Lock()
-	f.onRead = func(addr uint64, dst []byte) {
-		copy(dst, f.mem[addr:])
+	f.Mu.Lock()
+	f.OnRead = func(addr uint64, dst []byte) {
+		copy(dst, f.Mem[addr:])
 		if addr == placeA.Byte() {
-			clock.advance(10 * time.Second)
+			clock.Advance(10 * time.Second)
 			for range 2 {
 				counter++
-				s.lease.observe(layout.Beat{Counter: counter, Incarnation: 77}, clock.now())
+				s.Lease.Observe(layout.Beat{Counter: counter, Incarnation: 77}, clock.Now())
 			}
 		}
 	}
-	f.mu.Unlock()
+	f.Mu.Unlock()
 	mustGet(t, c, "by SEND")
 }
 
@@ -261,16 +267,16 @@ func TestDirectGetNeedsALease(t *testing.T) {
 func TestDirectGetRenews(t *testing.T) {
 	f, clock, c := newDirect(t)
 	mustGet(t, c, "one")
-	s := c.solo.current.Load()
+	s := rt(c).Only().Current()
 	before := c.Counters()
 	for i := range uint64(2) {
-		clock.advance(600 * time.Millisecond)
-		f.beat(5 + i)
-		s.lease.due.Store(true)
+		clock.Advance(600 * time.Millisecond)
+		f.Beat(5 + i)
+		s.Lease.MarkDue()
 		mustGet(t, c, "one")
 	}
 	after := c.Counters()
-	if after.LeaseRenewals != before.LeaseRenewals+1 || s.lease.due.Load() || after.Reads-before.Reads != 4 {
+	if after.LeaseRenewals != before.LeaseRenewals+1 || s.Lease.IsDue() || after.Reads-before.Reads != 4 {
 		t.Errorf("%+v, then %+v", before, after)
 	}
 }
@@ -279,34 +285,34 @@ func TestDirectGetRenews(t *testing.T) {
 func TestDirectReadsHoldTheirView(t *testing.T) {
 	f, _, c := newDirect(t)
 	mustGet(t, c, "one")
-	s := c.solo.current.Load()
-	old := s.view.Load()
+	s := rt(c).Only().Current()
+	old := s.View()
 	reading, goOn := make(chan struct{}), make(chan struct{})
-	f.mu.Lock()
-	f.onRead = func(addr uint64, dst []byte) {
-		copy(dst, f.mem[addr:])
+	f.Mu.Lock()
+	f.OnRead = func(addr uint64, dst []byte) {
+		copy(dst, f.Mem[addr:])
 		close(reading)
 		<-goOn
-		f.onRead = nil
+		f.OnRead = nil
 	}
-	f.mu.Unlock()
+	f.Mu.Unlock()
 	done := make(chan error, 1)
 	go func() {
 		_, err := c.Get(context.Background(), fakeKey)
 		done <- err
 	}()
 	<-reading
-	newer := &view{View: *old.View.Clone(), remote: old.remote}
+	newer := &session.View{View: *old.View.Clone(), Remote: old.Remote}
 	newer.Version++
-	s.takeView(newer)
-	if used := s.usedView(); used != old.Version {
+	s.TakeView(newer)
+	if used := s.UsedView(); used != old.Version {
 		t.Errorf("view %d is used, a READ by %d is under way", used, old.Version)
 	}
 	close(goOn)
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if used := s.usedView(); used != newer.Version {
+	if used := s.UsedView(); used != newer.Version {
 		t.Errorf("view %d is used, no READ is under way", used)
 	}
 }

@@ -1,178 +1,136 @@
 package client
 
-import (
-	"context"
-	"errors"
-	"fmt"
-	"strconv"
-	"strings"
-)
+import "github.com/rdmakv/rdmakv/client/internal/base"
 
 // What a call can fail with. Every error of this package is an *Error that
 // wraps one of these, so that errors.Is decides and errors.As shows the rest.
 var (
 	// ErrNotFound: the store has no such key.
-	ErrNotFound = errors.New("key not found")
+	ErrNotFound = base.ErrNotFound
 	// ErrKeyEmpty: keys have at least one byte.
-	ErrKeyEmpty = errors.New("key is empty: keys have 1 to 4096 bytes")
+	ErrKeyEmpty = base.ErrKeyEmpty
 	// ErrKeyTooLarge: the key is longer than the server allows.
-	ErrKeyTooLarge = errors.New("key is too large")
+	ErrKeyTooLarge = base.ErrKeyTooLarge
 	// ErrTooLarge: the value is longer than the server allows.
-	ErrTooLarge = errors.New("value is too large")
+	ErrTooLarge = base.ErrTooLarge
 	// ErrRange: GetRange was asked for an offset beyond the end of the value,
 	// or for a negative offset or length.
-	ErrRange = errors.New("range lies outside the value")
+	ErrRange = base.ErrRange
 	// ErrClosed: the Client has been closed.
-	ErrClosed = errors.New("client is closed")
+	ErrClosed = base.ErrClosed
 	// ErrTimeout: the call's context, or without a deadline in it
 	// Config.Timeout, ended before the server had answered. A context that
 	// was cancelled or ran out shows as its own error too (errors.Is with
 	// context.Canceled or context.DeadlineExceeded). For a write that may have
 	// taken effect the error is ErrOutcomeUnknown instead.
-	ErrTimeout = errors.New("no answer in time")
+	ErrTimeout = base.ErrTimeout
 	// ErrUnavailable: no server could be reached. Nothing was changed.
-	ErrUnavailable = errors.New("server is unavailable")
+	ErrUnavailable = base.ErrUnavailable
 	// ErrOutcomeUnknown: a write was sent, perhaps several times, and its time
 	// was over before a reply came. It may have taken effect, once, or may still
 	// do so within the server's time for a session that is silent. Reading the
 	// key tells, unless others write it too.
-	ErrOutcomeUnknown = errors.New("outcome unknown: the request was sent, but no reply came")
+	ErrOutcomeUnknown = base.ErrOutcomeUnknown
 	// ErrOverloaded: a bound was reached, here (calls waiting for a free
 	// credit, staging memory, memory that the device registers) or, until the
 	// call's time was over, at the server. Nothing was changed; try again later.
-	ErrOverloaded = errors.New("too much in flight")
+	ErrOverloaded = base.ErrOverloaded
 	// ErrNoSpace: the server's disk is full. Nothing was changed.
-	ErrNoSpace = errors.New("server has no disk space left")
+	ErrNoSpace = base.ErrNoSpace
 	// ErrVersion: client and server have no protocol version in common.
-	ErrVersion = errors.New("no protocol version in common")
+	ErrVersion = base.ErrVersion
 	// ErrAuth: the server refused the shared secret, or did not know it itself.
-	ErrAuth = errors.New("authentication failed")
+	ErrAuth = base.ErrAuth
 	// ErrCorrupt: the server found its copy of the value damaged.
-	ErrCorrupt = errors.New("stored value is corrupt")
+	ErrCorrupt = base.ErrCorrupt
 	// ErrProtocol: the server said something that makes no sense. The
 	// connection was given up.
-	ErrProtocol = errors.New("protocol violation by the server")
+	ErrProtocol = base.ErrProtocol
 	// ErrServer: the server failed in a way it had no better word for.
-	ErrServer = errors.New("server error")
+	ErrServer = base.ErrServer
 	// ErrNoRDMA: Config.RequireRDMA is set, and no fabric but one that is done in
 	// software reaches the server. The text has the reason for each.
-	ErrNoRDMA = errors.New("no RDMA device reaches the server")
+	ErrNoRDMA = base.ErrNoRDMA
 	// ErrDenied: the tenant has not the right to do this. Nothing was changed.
-	ErrDenied = errors.New("not allowed for this tenant")
+	ErrDenied = base.ErrDenied
 	// ErrNoMap: the nodes of the cluster have not agreed yet which of them owns
-	// which keys: ClusterInit has them do that, once. If the cluster has a map, and
+	// which keys: ClusterInit of client/admin has them do that, once. If the cluster has a map, and
 	// none of the nodes that have it was reached, the error is ErrUnavailable.
-	ErrNoMap = errors.New("the cluster has no shard map yet: \"kvclient cluster init\" with the ids of all nodes gives it one")
+	ErrNoMap = base.ErrNoMap
 	// ErrMoved: the node that was asked does not own the key. A Client that is not
 	// Config.Direct meets it only if nodes contradict each other. Nothing was
 	// changed.
-	ErrMoved = errors.New("the key belongs to another node")
+	ErrMoved = base.ErrMoved
 	// ErrOtherCluster: the server belongs to another cluster than the one that
 	// this Client uses, or has another shard map than that. It was not used.
-	ErrOtherCluster = errors.New("server of another cluster")
+	ErrOtherCluster = base.ErrOtherCluster
 	// ErrUnknownNode: no node of the cluster has that id.
-	ErrUnknownNode = errors.New("no such node is known")
+	ErrUnknownNode = base.ErrUnknownNode
 	// ErrConfig: a field of Config is out of range.
-	ErrConfig = errors.New("invalid configuration")
+	ErrConfig = base.ErrConfig
 )
 
-// An Error says which call failed, against which server and on which key.
-type Error struct {
-	Op     string // "get", "put", "dial", …
-	Server string // address, or "" when none was involved
-	Node   string // id of the node in a cluster, or ""
-	Key    string // quoted, cut to a few dozen bytes; "" when the call has no key
-	Err    error  // wraps one of the sentinels above, and the cause if there is one
-}
+// What conditional and numeric writes fail with. None of these has changed
+// anything.
+var (
+	// ErrExists: a put if absent found the key. The error is a *VersionError.
+	ErrExists = base.ErrExists
+	// ErrVersionMismatch: the key has another version than the one demanded, or
+	// does not exist. The error is a *VersionError.
+	ErrVersionMismatch = base.ErrVersionMismatch
+	// ErrNotNumber: the value to be incremented is no decimal int64.
+	ErrNotNumber = base.ErrNotNumber
+	// ErrNumberRange: an increment would leave the range of an int64.
+	ErrNumberRange = base.ErrNumberRange
+	// ErrCrossShard: the keys of a batch are not all of one shard. Keys with the
+	// same {tag} always are: what stands between the first { and the next }.
+	ErrCrossShard = base.ErrCrossShard
+	// ErrBatch: a batch is empty, too large, or has a key twice.
+	ErrBatch = base.ErrBatch
+	// ErrOptions: the options of a call are out of range or exclude each other.
+	ErrOptions = base.ErrOptions
+	// ErrUnsupported: the server does not do this in its mode (a store without
+	// a disk cannot scan, say).
+	ErrUnsupported = base.ErrUnsupported
+)
 
-// Error is one line: operation, key, server, reason.
-func (e *Error) Error() string {
-	s := "rdmakv " + e.Op
-	if e.Key != "" {
-		s += " " + e.Key
-	}
-	switch {
-	case e.Node != "" && e.Server != "":
-		s += " at " + e.Node + " (" + e.Server + ")"
-	case e.Node != "":
-		s += " at " + e.Node
-	case e.Server != "":
-		s += " at " + e.Server
-	}
-	return s + ": " + e.Err.Error()
-}
+// An Error says which call failed, against which server and on which key. Its fields: Op,
+// the call ("get", "put", "dial", …); Server, the address, "" when none was involved; Node, the
+// id of the node in a cluster, or ""; Key, quoted and cut to a few dozen bytes, "" when the call
+// has no key; Err, which wraps one of the sentinels above, and the cause if there is one. Its
+// text is one line: operation, key, server, reason. Timeout reports whether the call ended
+// because of its deadline.
+type Error = base.Error
 
-// Unwrap returns the reason.
-func (e *Error) Unwrap() error { return e.Err }
+// A VersionError says which version a key had when a condition on it was judged and found not to
+// hold. It is ErrExists or ErrVersionMismatch (errors.Is). Its fields: Actual, the key's version,
+// 0 if it did not exist; Part, which part of a batch was refused, from 0.
+type VersionError = base.VersionError
 
-// Timeout reports whether the call ended because of its deadline.
-func (e *Error) Timeout() bool {
-	return errors.Is(e.Err, ErrTimeout) || errors.Is(e.Err, context.DeadlineExceeded)
-}
+// A PartialError is the outcome of a call with several keys (MultiGet, MultiPut), or to several
+// nodes of a cluster, that did not succeed everywhere. What is not among its failures was done. Its fields: Total, how many keys, pairs or
+// nodes the call had; Failures, by index, then by node. errors.Is finds any of their reasons.
+type PartialError = base.PartialError
 
-// A MultiError is the outcome of a MultiPut in which at least one pair failed.
-type MultiError struct {
-	Errs   []error // one per pair, in order; nil where the pair was stored
-	Failed int     // how many are not nil
-}
+// A Failure is one thing that such a call could not do. Its fields: Index, of the
+// key or pair in the call, -1 for the node as a whole; Node, whose it was, "" if no map said
+// that; Err, why.
+type Failure = base.Failure
 
-// Error tells the number of failures and the first of them.
-func (e *MultiError) Error() string {
-	for _, err := range e.Errs {
-		if err != nil {
-			return fmt.Sprintf("%d of %d puts failed, the first with: %v", e.Failed, len(e.Errs), err)
-		}
-	}
-	return "no put failed"
-}
+// A DialError is why Dial has given up after several attempts. Its fields: Err, of the last
+// attempt that was not cut short by the deadline; Attempts, how many there were; Took, for how
+// long.
+type DialError = base.DialError
 
-// Unwrap returns the failures, so that errors.Is finds any of them.
-func (e *MultiError) Unwrap() []error {
-	var errs []error
-	for _, err := range e.Errs {
-		if err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return errs
-}
+// An Unreached says why an attempt to connect to one address failed. Every error of a call for
+// want of a connection holds one for each address of the last attempt; UnreachedServers finds
+// them. Its fields: Server, the address that was tried, host:port; Node, the id of the node that
+// was looked for in a cluster, or ""; Fabric, the fabric that came farthest; Err, why that one
+// failed, which wraps the fabric's own error; Asked, whether a device of Fabric asked for a
+// connection (if not, no device leads to the address); Answered, whether a server of this
+// protocol answered there, so that Err is its refusal, or its silence after that.
+type Unreached = base.Unreached
 
-// keyShown is how much of a key an error shows, in bytes.
-const keyShown = 48
-
-func quoteKey(key []byte) string {
-	if key == nil {
-		return ""
-	}
-	if len(key) > keyShown {
-		return strconv.Quote(string(key[:keyShown])) + fmt.Sprintf("…(%d bytes)", len(key))
-	}
-	return strconv.Quote(string(key))
-}
-
-// causeError is a sentinel with the reason behind it. Both can be found with
-// errors.Is; the text shows both.
-type causeError struct {
-	class, cause error
-}
-
-func (e *causeError) Error() string {
-	class, cause := e.class.Error(), e.cause.Error()
-	if rest, same := strings.CutPrefix(cause, class); same && (rest == "" || strings.HasPrefix(rest, ":")) {
-		return cause // a server's words for the same thing
-	}
-	return class + ": " + cause
-}
-
-func (e *causeError) Unwrap() []error { return []error{e.class, e.cause} }
-
-// because wraps cause in class; without a cause it is class itself.
-func because(class, cause error) error {
-	if cause == nil || cause == class {
-		return class
-	}
-	if errors.Is(cause, class) {
-		return cause
-	}
-	return &causeError{class, cause}
-}
+// UnreachedServers lists the addresses that could not be connected, as far as an error of this
+// package tells of them, each address once. It is empty if the call failed for another reason.
+func UnreachedServers(err error) []*Unreached { return base.UnreachedServers(err) }

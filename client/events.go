@@ -7,6 +7,9 @@ import (
 	"iter"
 	"time"
 
+	"github.com/rdmakv/rdmakv/client/internal/base"
+	"github.com/rdmakv/rdmakv/client/internal/peer"
+	"github.com/rdmakv/rdmakv/client/internal/session"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -67,10 +70,11 @@ const maxPoll = 10 * time.Second
 // there. It fails as Get does, and with ErrUnsupported if the server keeps no
 // events.
 func (c *Client) Position(ctx context.Context) (Position, error) {
-	if c.fleet != nil {
-		return c.fleet.position(ctx)
+	p := c.rt().Only()
+	if p == nil {
+		return positionOfAll(ctx, c.rt())
 	}
-	page, err := c.solo.poll(ctx, nil, WatchOptions{})
+	page, err := poll(ctx, p, nil, WatchOptions{})
 	return page.next, err
 }
 
@@ -106,12 +110,13 @@ func (c *Client) Watch(ctx context.Context, prefix []byte, opts WatchOptions) it
 			yield(Event{}, c.fail("watch", prefix, fmt.Errorf("%w: no key is longer than %d bytes", ErrKeyTooLarge, layout.MaxKeyLen)))
 			return
 		}
-		if c.fleet != nil {
-			c.fleet.watch(ctx, prefix, opts, yield)
+		p := c.rt().Only()
+		if p == nil {
+			watchAll(ctx, c.rt(), prefix, opts, yield)
 			return
 		}
 		for {
-			page, err := c.solo.poll(ctx, prefix, opts)
+			page, err := poll(ctx, p, prefix, opts)
 			if err != nil {
 				yield(Event{}, err)
 				return
@@ -144,58 +149,58 @@ type eventPage struct {
 
 // poll asks once. The server answers when there is something, or at once where
 // the position is that of now, or after a while with nothing.
-func (c *peer) poll(ctx context.Context, prefix []byte, opts WatchOptions) (page eventPage, err error) {
-	p := c.begin(ctx)
-	pause, hurry := retryFirst, false
+func poll(ctx context.Context, c *peer.Peer, prefix []byte, opts WatchOptions) (page eventPage, err error) {
+	p := c.Begin(ctx)
+	pause, hurry := base.RetryFirst, false
 	for {
-		err = c.ask(&p, "watch", prefix, func(s *session) (err error) {
-			page, err = s.poll(&p, prefix, opts, hurry)
+		err = c.Ask(&p, "watch", prefix, func(s *session.Session) (err error) {
+			page, err = pollOnce(c, &p, s, prefix, opts, hurry)
 			return err
 		})
-		if !errors.Is(err, ErrOverloaded) || p.over() != nil {
+		if !errors.Is(err, ErrOverloaded) || p.Over() != nil {
 			return page, err
 		}
 		// So many wait at the server that this one cannot: it asks now and then.
 		hurry = true
-		c.rest(&p, pause)
-		pause = min(2*pause, retryMost)
+		p.Rest(pause)
+		pause = min(2*pause, base.RetryMost)
 	}
 }
 
-// poll is one request on one session. What waits at the server has a slot and a
+// pollOnce is one request on one session. What waits at the server has a slot and a
 // credit meanwhile, so it only waits if others find one too, and not in a hurry.
-func (s *session) poll(p *patience, prefix []byte, opts WatchOptions, hurry bool) (page eventPage, err error) {
-	wait := min(maxPoll, s.c.cfg.Timeout/2)
-	if deadline, ok := p.ctx.Deadline(); ok {
+func pollOnce(c *peer.Peer, p *base.Limit, s *session.Session, prefix []byte, opts WatchOptions, hurry bool) (page eventPage, err error) {
+	wait := min(maxPoll, s.Config.Timeout/2)
+	if deadline, ok := p.Ctx.Deadline(); ok {
 		wait = min(wait, max(time.Until(deadline), 0))
 	} else { // some of the time may be gone: with connecting, say
-		wait = min(wait, max(time.Duration(p.until-s.c.coarse.Load())/2, 0))
+		wait = min(wait, max(p.Left()/2, 0))
 	}
-	sl := s.tryOpenLeaving(p, 1)
+	sl := s.TryOpenLeaving(p, 1)
 	if sl == nil {
 		hurry = true
-		s.wantCredits.Store(true)
+		s.AskForCredits()
 	}
 	if hurry {
 		wait = 0
 	}
 	if sl == nil {
-		if sl, err = s.open(p); err != nil {
+		if sl, err = s.Open(p); err != nil {
 			return page, err
 		}
 	}
-	r, err := sl.call(p, wire.AppendWatch(sl.buf[:0], sl.id(), wire.Watch{
-		From: opts.From.of(s.c.node), WaitMillis: uint32(wait.Milliseconds()), Values: opts.Values, Prefix: prefix,
+	r, err := sl.Call(p, wire.AppendWatch(sl.Buf[:0], sl.ID(), wire.Watch{
+		From: opts.From.of(c.Node), WaitMillis: uint32(wait.Milliseconds()), Values: opts.Values, Prefix: prefix,
 	}))
 	if err != nil {
 		return page, err
 	}
-	m, err := wire.ParseWatchReply(r.body)
+	m, err := wire.ParseWatchReply(r.Body)
 	if err == nil && (m.Next == wire.Cursor{} || len(prefix) > layout.MaxKeyLen) {
 		err = errors.New("a page that leads nowhere")
 	}
 	if err != nil {
-		return page, r.malformed(err)
+		return page, r.Malformed(err)
 	}
 	page = eventPage{next: Position{c: m.Next}, skipped: m.Skipped}
 	for e := range m.Events {
@@ -203,16 +208,16 @@ func (s *session) poll(p *patience, prefix []byte, opts WatchOptions, hurry bool
 		both = append(append(both, e.Key...), e.Value...)
 		out := Event{
 			Op: EventOp(e.Op), Key: both[:len(e.Key):len(e.Key)], Version: e.Version, HasValue: e.HasValue,
-			Size: int64(e.ValueLen), More: e.More, Position: Position{c: wire.Cursor{Incarnation: m.Next.Incarnation, Version: e.Version}}, Node: s.c.node,
+			Size: int64(e.ValueLen), More: e.More, Position: Position{c: wire.Cursor{Incarnation: m.Next.Incarnation, Version: e.Version}}, Node: c.Node,
 		}
 		if e.HasValue {
 			out.Value = both[len(e.Key):]
 		}
 		page.events = append(page.events, out)
 	}
-	r.done()
+	r.Done()
 	if hurry && len(page.events) == 0 {
-		s.c.rest(p, pollRest)
+		p.Rest(pollRest)
 	}
 	return page, nil
 }

@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"context"
@@ -8,19 +8,23 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
+	"github.com/rdmakv/rdmakv/client/internal/session"
 	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
 // A watch tells what happens, in order, once, over reconnects.
 func TestWatch(t *testing.T) {
-	n := softNode(t, nil)
-	p := newProxy(t, n.addr)
-	writer, c := n.dial(nil), n.dial(func(cfg *Config) { cfg.Servers = []string{p.addr()} })
+	n := node.Soft(t, nil)
+	p := clienttest.NewProxy(t, n.Addr)
+	writer, c := dialNode(n, nil), dialNode(n, func(cfg *client.Config) { cfg.Servers = []string{p.Addr()} })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	from, err := c.Position(ctx)
-	if err != nil || from == (Position{}) {
+	if err != nil || from == (client.Position{}) {
 		t.Fatal(from, err)
 	}
 	put := func(key, value string) {
@@ -31,7 +35,7 @@ func TestWatch(t *testing.T) {
 	}
 	put("w:a", "1")
 	put("other", "x")
-	var b Batch
+	var b client.Batch
 	b.Put([]byte("w:{t}1"), []byte("b1"))
 	b.Put([]byte("x:{t}"), []byte("no"))
 	b.Delete([]byte("w:{t}2"))
@@ -42,13 +46,13 @@ func TestWatch(t *testing.T) {
 	if _, err := writer.Delete(ctx, []byte("w:a")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := writer.PutWith(ctx, []byte("w:short"), nil, PutOptions{TTL: 10 * time.Millisecond}); err != nil {
+	if _, err := writer.PutWith(ctx, []byte("w:short"), nil, client.PutOptions{TTL: 10 * time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	var last Event
+	var last client.Event
 	cuts := 0
-	for e, err := range c.Watch(ctx, []byte("w:"), WatchOptions{From: from, Values: true}) {
+	for e, err := range c.Watch(ctx, []byte("w:"), client.WatchOptions{From: from, Values: true}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,11 +61,11 @@ func TestWatch(t *testing.T) {
 		}
 		last = e
 		got = append(got, fmt.Sprintf("%v %s=%s", e.Op, e.Key, e.Value))
-		if e.Op == EventExpire {
+		if e.Op == client.EventExpire {
 			break
 		}
 		if cuts++; cuts%2 == 0 {
-			p.cut() // what was fetched is told, then the loop goes on
+			p.Cut() // what was fetched is told, then the loop goes on
 		}
 	}
 	want := []string{"put w:a=1", "put w:{t}1=b1", "delete w:{t}2=", "put w:{t}3=b3", "delete w:a=", "put w:short=", "expire w:short="}
@@ -70,7 +74,7 @@ func TestWatch(t *testing.T) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 	// What is awaited comes when it happens, and a text brings back a position.
-	pos, err := ParsePosition(last.Position.String())
+	pos, err := client.ParsePosition(last.Position.String())
 	if err != nil || pos != last.Position {
 		t.Fatal(pos, err)
 	}
@@ -78,7 +82,7 @@ func TestWatch(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		_ = writer.Put(ctx, []byte("w:later"), []byte("now"))
 	}()
-	for e, err := range c.Watch(ctx, []byte("w:"), WatchOptions{From: pos}) {
+	for e, err := range c.Watch(ctx, []byte("w:"), client.WatchOptions{From: pos}) {
 		if err != nil || string(e.Key) != "w:later" || e.HasValue || e.Size != 3 {
 			t.Errorf("%+v %v", e, err)
 		}
@@ -90,8 +94,8 @@ func TestWatch(t *testing.T) {
 // The watch of a restarted server goes on; the watcher is told if there may be a
 // gap. One that ends with its context says so.
 func TestWatchOverRestart(t *testing.T) {
-	n := softNode(t, nil)
-	c := n.dial(nil)
+	n := node.Soft(t, nil)
+	c := dialNode(n, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	seen, skips := 0, 0
@@ -102,12 +106,12 @@ func TestWatchOverRestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.stop()
-	n.start()
+	n.Stop()
+	n.Start()
 	if err := c.Put(ctx, []byte("w0"), nil); err != nil {
 		t.Fatal(err)
 	}
-	for e, err := range c.Watch(ctx, []byte("w"), WatchOptions{From: from}) {
+	for e, err := range c.Watch(ctx, []byte("w"), client.WatchOptions{From: from}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,27 +131,27 @@ func TestWatchOverRestart(t *testing.T) {
 	}
 	short, end := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer end()
-	for e, err := range c.Watch(short, []byte("nothing"), WatchOptions{}) {
+	for e, err := range c.Watch(short, []byte("nothing"), client.WatchOptions{}) {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%+v %v", e, err)
 		}
 	}
 	// A position that no server has given out is a gap, not an error.
-	for e, err := range c.Watch(ctx, nil, WatchOptions{From: Position{c: wire.Cursor{Incarnation: 1, Version: 1}}}) {
-		if err != nil || e.Op != EventSkip || !e.Skipped || e.Key != nil {
+	for e, err := range c.Watch(ctx, nil, client.WatchOptions{From: client.PositionOf(wire.Cursor{Incarnation: 1, Version: 1})}) {
+		if err != nil || e.Op != client.EventSkip || !e.Skipped || e.Key != nil {
 			t.Errorf("%+v %v", e, err)
 		}
 		break
 	}
-	if _, err := ParsePosition("zz"); !errors.Is(err, ErrOptions) {
+	if _, err := client.ParsePosition("zz"); !errors.Is(err, client.ErrOptions) {
 		t.Error(err)
 	}
 }
 
 // A watch leaves a slot to others even where there is one only.
 func TestWatchLeavesASlot(t *testing.T) {
-	n := startNode(t, func(cfg *server.Config) {})
-	c := n.dial(func(cfg *Config) { cfg.MaxInflight = 1 })
+	n := node.Start(t, func(cfg *server.Config) {})
+	c := dialNode(n, func(cfg *client.Config) { cfg.MaxInflight = 1 })
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	from, err := c.Position(ctx)
@@ -162,7 +166,7 @@ func TestWatchLeavesASlot(t *testing.T) {
 		}
 	}()
 	seen := 0
-	for _, err := range c.Watch(ctx, nil, WatchOptions{From: from}) {
+	for _, err := range c.Watch(ctx, nil, client.WatchOptions{From: from}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,16 +179,16 @@ func TestWatchLeavesASlot(t *testing.T) {
 // However many watches begin in the same moment: what may wait at the server
 // leaves a slot and a credit to others.
 func TestWatchesTogetherLeaveASlot(t *testing.T) {
-	n := startNode(t, nil)
-	c := n.dial(func(cfg *Config) { cfg.MaxInflight = 4 })
-	s, p := c.solo.current.Load(), c.solo.begin(t.Context())
+	n := node.Start(t, nil)
+	c := dialNode(n, func(cfg *client.Config) { cfg.MaxInflight = 4 })
+	s, p := rt(c).Only().Current(), rt(c).Only().Begin(t.Context())
 	for range 100 {
 		var mu sync.Mutex
-		var held []*slot
+		var held []*session.Slot
 		var watches sync.WaitGroup
 		for range 8 {
 			watches.Go(func() {
-				if sl := s.tryOpenLeaving(&p, 1); sl != nil {
+				if sl := s.TryOpenLeaving(&p, 1); sl != nil {
 					mu.Lock()
 					held = append(held, sl)
 					mu.Unlock()
@@ -192,13 +196,12 @@ func TestWatchesTogetherLeaveASlot(t *testing.T) {
 			})
 		}
 		watches.Wait()
-		turns, _ := s.rq.turns.state()
-		credits, _ := s.rq.credits.state()
+		turns, credits := s.Usage().SlotsFree, s.Usage().CreditsFree
 		if turns < 1 || credits < 1 || len(held) == 0 {
 			t.Fatalf("%d slots and %d credits are left, %d watches wait", turns, credits, len(held))
 		}
 		for _, sl := range held {
-			sl.unpost()
+			sl.Cancel()
 		}
 	}
 }
@@ -206,7 +209,7 @@ func TestWatchesTogetherLeaveASlot(t *testing.T) {
 // A loop over the same watch begins where the watch begins, not where another
 // loop has come to.
 func TestWatchIsTakenTwice(t *testing.T) {
-	c := startNode(t, nil).dial(nil)
+	c := dialNode(node.Start(t, nil), nil)
 	from, err := c.Position(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -217,7 +220,7 @@ func TestWatchIsTakenTwice(t *testing.T) {
 		}
 	}
 	put("a")
-	watch := c.Watch(t.Context(), nil, WatchOptions{From: from})
+	watch := c.Watch(t.Context(), nil, client.WatchOptions{From: from})
 	for range 2 {
 		var seen string
 		for e, err := range watch {
@@ -237,9 +240,9 @@ func TestWatchIsTakenTwice(t *testing.T) {
 
 // More watches than the server lets wait: all of them are told.
 func TestMoreWatchesThanMayWait(t *testing.T) {
-	n := startNode(t, func(cfg *server.Config) { cfg.MaxWatches = 1 })
+	n := node.Start(t, func(cfg *server.Config) { cfg.MaxWatches = 1 })
 	const timeout = 500 * time.Millisecond
-	c := n.dial(func(cfg *Config) { cfg.Timeout = timeout })
+	c := dialNode(n, func(cfg *client.Config) { cfg.Timeout = timeout })
 	from, err := c.Position(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -247,7 +250,7 @@ func TestMoreWatchesThanMayWait(t *testing.T) {
 	var watches sync.WaitGroup
 	for range 4 {
 		watches.Go(func() {
-			for e, err := range c.Watch(t.Context(), nil, WatchOptions{From: from}) {
+			for e, err := range c.Watch(t.Context(), nil, client.WatchOptions{From: from}) {
 				if err != nil || string(e.Key) != "k" {
 					t.Error(string(e.Key), err)
 				}
@@ -265,15 +268,14 @@ func TestMoreWatchesThanMayWait(t *testing.T) {
 // A poll that has spent most of its time on something else, on a reconnect say,
 // comes back in time all the same.
 func TestPollWithLittleTimeLeft(t *testing.T) {
-	c := startNode(t, nil).dial(func(cfg *Config) { cfg.Timeout = 20 * time.Second })
+	c := dialNode(node.Start(t, nil), func(cfg *client.Config) { cfg.Timeout = 20 * time.Second })
 	from, err := c.Position(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := c.solo.begin(t.Context())
-	p.until -= int64(18 * time.Second)
-	page, err := c.solo.current.Load().poll(&p, nil, WatchOptions{From: from}, false)
-	if err != nil || len(page.events) > 0 {
-		t.Error(page.events, err)
+	p := rt(c).Only().Clock.Limit(t.Context(), 2*time.Second)
+	events, err := client.PollEvents(rt(c).Only(), &p, nil, client.WatchOptions{From: from})
+	if err != nil || len(events) > 0 {
+		t.Error(events, err)
 	}
 }

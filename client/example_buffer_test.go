@@ -27,10 +27,10 @@ func ExampleBuffer() {
 	if err != nil && err != io.ErrUnexpectedEOF {
 		log.Fatal(err)
 	}
-	if _, err := c.PutBuffer(ctx, key, buf, n, client.PutOptions{}); err != nil {
+	if _, err := buf.Put(ctx, key, n, client.PutOptions{}); err != nil {
 		log.Fatal(err)
 	}
-	value, err := c.GetBuffer(ctx, key, buf) // a part of buf.Bytes()
+	value, err := buf.Get(ctx, key) // a part of buf.Bytes()
 	if err != nil {
 		log.Fatal(err)
 	}

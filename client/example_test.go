@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/internal/server"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 )
 
@@ -30,7 +31,7 @@ func open() (c *client.Client, done func()) {
 	}
 	c, err = client.Dial(ctx, client.Config{
 		Servers: []string{srv.Addrs()[0].String()},
-		Fabric:  iwarp.New(iwarp.Options{}),
+		Fabrics: []rdma.Fabric{iwarp.New(iwarp.Options{})},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -44,7 +45,7 @@ func open() (c *client.Client, done func()) {
 func ExampleDial() {
 	_, err := client.Dial(context.Background(), client.Config{
 		Servers:  []string{"127.0.0.1:1"}, // nobody is there
-		Fabric:   iwarp.New(iwarp.Options{}),
+		Fabrics:  []rdma.Fabric{iwarp.New(iwarp.Options{})},
 		DialOnce: true, // else it waits for somebody to come
 	})
 	fmt.Println(errors.Is(err, client.ErrUnavailable))
@@ -192,11 +193,13 @@ func ExampleClient_MultiPut() {
 		{Key: []byte("b"), Value: []byte("2")},
 		{Key: nil, Value: []byte("3")},
 	})
-	var multi *client.MultiError
-	if errors.As(err, &multi) {
-		fmt.Println(multi.Failed, "failed:", errors.Is(multi.Errs[2], client.ErrKeyEmpty))
+	var part *client.PartialError
+	if errors.As(err, &part) {
+		for _, f := range part.Failures {
+			fmt.Println("pair", f.Index, "failed:", errors.Is(f.Err, client.ErrKeyEmpty))
+		}
 	}
-	// Output: 1 failed: true
+	// Output: pair 2 failed: true
 }
 
 func ExampleClient_Ping() {
@@ -205,43 +208,6 @@ func ExampleClient_Ping() {
 	took, err := c.Ping(context.Background())
 	fmt.Println(took > 0, err)
 	// Output: true <nil>
-}
-
-func ExampleClient_Stats() {
-	c, done := open()
-	defer done()
-	ctx := context.Background()
-	c.Put(ctx, []byte("k"), []byte("v"))
-	stats, err := c.Stats(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(stats.Client.Puts, len(stats.Server) > 0)
-	// Output: 1 true
-}
-
-func ExampleClient_Server() {
-	c, done := open()
-	defer done()
-	info := c.Server()
-	fmt.Println(info.Shards, info.MaxValue)
-	// Output: 4 67108864
-}
-
-func ExampleClient_ReadRegion() {
-	c, done := open()
-	defer done()
-	ctx := context.Background()
-	view, err := c.View(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	head := make([]byte, 16)
-	if err := c.ReadRegion(ctx, view.Regions[0].ID, 0, head); err != nil {
-		log.Fatal(err)
-	}
-	fmt.Printf("%q\n", head[:8]) // the magic of a region
-	// Output: "RKVREGN1"
 }
 
 func ExampleClient_Close() {
@@ -261,12 +227,4 @@ func ExampleClient_Counters() {
 	n := c.Counters()
 	fmt.Println(n.Gets, n.OneSidedHits+n.OneSidedMisses+n.SendGets)
 	// Output: 1 1
-}
-
-func ExampleClient_View() {
-	c, done := open()
-	defer done()
-	view, err := c.View(context.Background())
-	fmt.Println(view.Shards, view.Regions[0].Kind, err)
-	// Output: 4 index <nil>
 }

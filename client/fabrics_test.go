@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"bytes"
@@ -11,13 +11,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
+	"github.com/rdmakv/rdmakv/client/internal/device"
 	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 )
 
 // roundTrip puts and gets, small and large, over the session in force.
-func roundTrip(t *testing.T, c *Client) {
+func roundTrip(t *testing.T, c *client.Client) {
 	t.Helper()
 	for _, size := range []int{10, 300_000} {
 		key, value := fmt.Appendf(nil, "k%d", size), bytes.Repeat([]byte("v"), size)
@@ -33,29 +38,29 @@ func roundTrip(t *testing.T, c *Client) {
 // The first fabric that reaches the server is used, and why the others are not
 // is told.
 func TestFirstFabricThatReaches(t *testing.T) {
-	n := softNode(t, nil)
-	noRoute := &routedRig{newRig("a"), func(addr string) (rdma.Route, error) {
+	n := node.Soft(t, nil)
+	noRoute := &clienttest.RoutedRig{Rig: clienttest.NewRig("a"), Way: func(addr string) (rdma.Route, error) {
 		return rdma.Route{}, fmt.Errorf("%w: no port is in the network of %s", rdma.ErrNoDevice, addr)
 	}}
-	deaf := newRig("b")
-	deaf.refuse(fmt.Errorf("%w: %w", rdma.ErrPeerGone, errNobodyListens))
-	refusing := newRig("c")
-	refusing.refuse(rdma.ErrRejected) // by the kernel: no words of a server
-	good := newRig("d")
-	c := n.rigged([]rdma.Fabric{noRoute, deaf, refusing, good, newRig("e")}, nil)
+	deaf := clienttest.NewRig("b")
+	deaf.Refuse(fmt.Errorf("%w: %w", rdma.ErrPeerGone, clienttest.ErrNobodyListens))
+	refusing := clienttest.NewRig("c")
+	refusing.Refuse(rdma.ErrRejected) // by the kernel: no words of a server
+	good := clienttest.NewRig("d")
+	c := rigged(n, []rdma.Fabric{noRoute, deaf, refusing, good, clienttest.NewRig("e")}, nil)
 	roundTrip(t, c)
-	stats, err := c.Stats(t.Context())
+	stats, err := admin.Of(c).Stats(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	info := c.Server()
+	info := admin.Of(c).Server()
 	if fmt.Sprint(stats.Session) != fmt.Sprint(info) {
 		t.Errorf("stats say %+v", stats.Session)
 	}
 	if info.Fabric != "d" || info.Device != "d0" || info.Software || info.Why != "the rig's choice" {
 		t.Errorf("%+v", info)
 	}
-	want := []Skipped{{"a", "", "no port is in the network"}, {"b", "b0", "nobody listens"}, {"c", "c0", "rejected"}}
+	want := []admin.Skipped{{Fabric: "a", Reason: "no port is in the network"}, {Fabric: "b", Device: "b0", Reason: "nobody listens"}, {Fabric: "c", Device: "c0", Reason: "rejected"}}
 	if len(info.Skipped) != len(want) {
 		t.Fatalf("%+v", info.Skipped)
 	}
@@ -64,10 +69,10 @@ func TestFirstFabricThatReaches(t *testing.T) {
 			t.Errorf("%+v, want %+v", got, w)
 		}
 	}
-	if noRoute.count() != 0 {
+	if noRoute.Count() != 0 {
 		t.Error("a connection was asked for without a route")
 	}
-	if took, err := c.PingRead(t.Context()); took <= 0 || err != nil {
+	if took, err := admin.Of(c).PingRead(t.Context()); took <= 0 || err != nil {
 		t.Error(took, err)
 	}
 }
@@ -75,26 +80,26 @@ func TestFirstFabricThatReaches(t *testing.T) {
 // Who answers and refuses is not asked again by another fabric: a wrong secret
 // is one everywhere.
 func TestRefusalIsFinal(t *testing.T) {
-	n := softNode(t, func(cfg *server.Config) { cfg.Secret = []byte("sesame") })
-	first, second := newRig("a"), newRig("b")
-	cfg := n.config()
-	cfg.Fabric, cfg.Fabrics, cfg.Secret = nil, []rdma.Fabric{first, second}, []byte("simsalabim")
-	if err := dialError(t, cfg); !errors.Is(err, ErrAuth) {
+	n := node.Soft(t, func(cfg *server.Config) { cfg.Secret = []byte("sesame") })
+	first, second := clienttest.NewRig("a"), clienttest.NewRig("b")
+	cfg := configNode(n)
+	cfg.Fabrics, cfg.Secret = []rdma.Fabric{first, second}, []byte("simsalabim")
+	if err := dialError(t, cfg); !errors.Is(err, client.ErrAuth) {
 		t.Error(err)
 	}
-	if first.count() != 1 || second.count() != 0 {
-		t.Errorf("%d and %d connections", first.count(), second.count())
+	if first.Count() != 1 || second.Count() != 0 {
+		t.Errorf("%d and %d connections", first.Count(), second.Count())
 	}
 }
 
 // A fabric on which nobody answers leaves time for the next one.
 func TestFallbackHasTime(t *testing.T) {
-	n := softNode(t, nil)
-	dead := newRig("a")
-	dead.set(func(r *rig) { r.connect = hang })
-	c := n.rigged([]rdma.Fabric{dead, newRig("b")}, func(cfg *Config) { cfg.DialTimeout = 8 * time.Second })
+	n := node.Soft(t, nil)
+	dead := clienttest.NewRig("a")
+	dead.Set(func(r *clienttest.Rig) { r.Connect = clienttest.Hang })
+	c := rigged(n, []rdma.Fabric{dead, clienttest.NewRig("b")}, func(cfg *client.Config) { cfg.DialTimeout = 8 * time.Second })
 	roundTrip(t, c)
-	info := c.Server()
+	info := admin.Of(c).Server()
 	if info.Fabric != "b" || len(info.Skipped) != 1 || !strings.Contains(info.Skipped[0].Reason, "no answer within") {
 		t.Errorf("%+v", info)
 	}
@@ -102,15 +107,15 @@ func TestFallbackHasTime(t *testing.T) {
 
 // RequireRDMA keeps the client off fabrics in software, whatever else fails.
 func TestRequireRDMA(t *testing.T) {
-	n := softNode(t, nil)
+	n := node.Soft(t, nil)
 	soft := iwarp.New(iwarp.Options{})
-	noRoute := &routedRig{newRig("a"), func(string) (rdma.Route, error) {
+	noRoute := &clienttest.RoutedRig{Rig: clienttest.NewRig("a"), Way: func(string) (rdma.Route, error) {
 		return rdma.Route{}, fmt.Errorf("%w: install rdma-core", rdma.ErrNoDevice)
 	}}
-	cfg := n.config()
-	cfg.Fabric, cfg.Fabrics, cfg.RequireRDMA = nil, []rdma.Fabric{noRoute, soft}, true
+	cfg := configNode(n)
+	cfg.Fabrics, cfg.RequireRDMA = []rdma.Fabric{noRoute, soft}, true
 	err := dialError(t, cfg)
-	if !errors.Is(err, ErrNoRDMA) || !errors.Is(err, rdma.ErrNoDevice) {
+	if !errors.Is(err, client.ErrNoRDMA) || !errors.Is(err, rdma.ErrNoDevice) {
 		t.Error(err)
 	}
 	for _, word := range []string{"install rdma-core", "in software", "iwarp"} {
@@ -118,23 +123,23 @@ func TestRequireRDMA(t *testing.T) {
 			t.Errorf("%q is not in %q", word, err)
 		}
 	}
-	deaf := newRig("a")
-	deaf.refuse(rdma.ErrPeerGone)
+	deaf := clienttest.NewRig("a")
+	deaf.Refuse(rdma.ErrPeerGone)
 	cfg.Fabrics = []rdma.Fabric{deaf, soft}
-	if err := dialError(t, cfg); !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrNoRDMA) {
+	if err := dialError(t, cfg); !errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrNoRDMA) {
 		t.Errorf("a device that reaches nobody: %v", err)
 	}
-	c := n.rigged([]rdma.Fabric{soft, newRig("b")}, func(cfg *Config) { cfg.RequireRDMA = true })
-	if info := c.Server(); info.Fabric != "b" || info.Software {
+	c := rigged(n, []rdma.Fabric{soft, clienttest.NewRig("b")}, func(cfg *client.Config) { cfg.RequireRDMA = true })
+	if info := admin.Of(c).Server(); info.Fabric != "b" || info.Software {
 		t.Errorf("%+v", info)
 	}
 }
 
 // Devices that are named are used, and no others.
 func TestDevicesByName(t *testing.T) {
-	n := softNode(t, nil)
-	a, b := newRig("a", "a0", "a1"), newRig("b", "b0", "b1")
-	routed := &routedRig{newRig("r", "r0", "r1"), func(addr string) (rdma.Route, error) {
+	n := node.Soft(t, nil)
+	a, b := clienttest.NewRig("a", "a0", "a1"), clienttest.NewRig("b", "b0", "b1")
+	routed := &clienttest.RoutedRig{Rig: clienttest.NewRig("r", "r0", "r1"), Way: func(addr string) (rdma.Route, error) {
 		return rdma.Route{Device: "r1", Addr: addr, Reason: "the route goes there"}, nil
 	}}
 	for _, tc := range []struct {
@@ -150,29 +155,29 @@ func TestDevicesByName(t *testing.T) {
 		{[]rdma.Fabric{routed, a}, []string{"r0"}, "r0", "named"},
 		{[]rdma.Fabric{routed, a}, []string{"a0"}, "a0", "named"},
 	} {
-		c := n.rigged(tc.fabrics, func(cfg *Config) { cfg.Devices = tc.devices })
-		if info := c.Server(); info.Device != tc.want || !strings.Contains(info.Why, tc.why) {
+		c := rigged(n, tc.fabrics, func(cfg *client.Config) { cfg.Devices = tc.devices })
+		if info := admin.Of(c).Server(); info.Device != tc.want || !strings.Contains(info.Why, tc.why) {
 			t.Errorf("%v: %+v", tc.devices, info)
 		}
 		c.Close()
 	}
 	// A name that no fabric has is no reason to take another device.
-	cfg := n.config()
-	cfg.Fabric, cfg.Fabrics, cfg.Device = nil, []rdma.Fabric{a, iwarp.New(iwarp.Options{})}, "mlx5_0"
+	cfg := configNode(n)
+	cfg.Fabrics, cfg.Devices = []rdma.Fabric{a, iwarp.New(iwarp.Options{})}, []string{"mlx5_0"}
 	if err := dialError(t, cfg); !errors.Is(err, rdma.ErrNoDevice) || !strings.Contains(err.Error(), "iwarp0") {
 		t.Error(err)
 	}
 	// A named device that does not work makes room for the next one.
-	a.set(func(r *rig) {
-		r.connect = func(_ context.Context, device, _ string) error {
+	a.Set(func(r *clienttest.Rig) {
+		r.Connect = func(_ context.Context, device, _ string) error {
 			if device == "a0" {
 				return rdma.ErrPeerGone
 			}
 			return nil
 		}
 	})
-	c := n.rigged([]rdma.Fabric{a}, func(cfg *Config) { cfg.Devices = []string{"a0", "a1"} })
-	if info := c.Server(); info.Device != "a1" {
+	c := rigged(n, []rdma.Fabric{a}, func(cfg *client.Config) { cfg.Devices = []string{"a0", "a1"} })
+	if info := admin.Of(c).Server(); info.Device != "a1" {
 		t.Errorf("%+v", info)
 	}
 }
@@ -180,20 +185,20 @@ func TestDevicesByName(t *testing.T) {
 // A client on a makeshift fabric moves to a better one as soon as that works,
 // under load, and nothing fails by it.
 func TestMoveToBetterFabric(t *testing.T) {
-	n := softNode(t, nil)
-	best, good, bad := newRig("best"), newRig("good"), newRig("bad")
-	best.refuse(rdma.ErrPeerGone)
-	good.refuse(rdma.ErrPeerGone)
-	c := n.rigged([]rdma.Fabric{best, good, bad}, nil)
+	n := node.Soft(t, nil)
+	best, good, bad := clienttest.NewRig("best"), clienttest.NewRig("good"), clienttest.NewRig("bad")
+	best.Refuse(rdma.ErrPeerGone)
+	good.Refuse(rdma.ErrPeerGone)
+	c := rigged(n, []rdma.Fabric{best, good, bad}, nil)
 	roundTrip(t, c)
-	if info := c.Server(); info.Fabric != "bad" {
+	if info := admin.Of(c).Server(); info.Fabric != "bad" {
 		t.Fatalf("%+v", info)
 	}
 	w := startWriters(t, c, 4, 20*time.Second)
-	for i, r := range []*rig{good, best} {
+	for i, r := range []*clienttest.Rig{good, best} {
 		w.progress(t)
-		r.refuse(nil)
-		eventually(t, "the move to "+r.name, func() bool { return c.Server().Fabric == r.name })
+		r.Refuse(nil)
+		clienttest.Eventually(t, "the move to "+r.Name(), func() bool { return admin.Of(c).Server().Fabric == r.Name() })
 		if k := c.Counters(); k.Moves != uint64(i+1) || k.SessionsLost != 0 {
 			t.Errorf("%+v", k)
 		}
@@ -206,38 +211,37 @@ func TestMoveToBetterFabric(t *testing.T) {
 	roundTrip(t, c)
 	settled(t, c)
 	// What the devices left behind kept for later is given back.
-	eventually(t, "the others hold no memory", func() bool {
-		c.solo.transports.mu.Lock()
-		defer c.solo.transports.mu.Unlock()
-		for _, tr := range c.solo.transports.open {
-			if total, _ := tr.buffers.usage(); total != 0 && tr != c.solo.current.Load().t {
+	clienttest.Eventually(t, "the others hold no memory", func() bool {
+		open := rt(c).Only().Devices.Devices()
+		for _, tr := range open {
+			if tr.Buffers.Usage().Bytes != 0 && tr != rt(c).Only().Current().Device {
 				return false
 			}
 		}
-		return len(c.solo.transports.open) == 3
+		return len(open) == 3
 	})
 }
 
 // When the connection of a makeshift is lost, the attempt begins with the best.
 func TestReconnectBeginsWithTheBest(t *testing.T) {
-	n := softNode(t, nil)
-	best, bad := newRig("best"), newRig("bad")
-	best.refuse(rdma.ErrPeerGone)
-	c := n.rigged([]rdma.Fabric{best, bad}, nil)
-	if info := c.Server(); info.Fabric != "bad" {
+	n := node.Soft(t, nil)
+	best, bad := clienttest.NewRig("best"), clienttest.NewRig("bad")
+	best.Refuse(rdma.ErrPeerGone)
+	c := rigged(n, []rdma.Fabric{best, bad}, nil)
+	if info := admin.Of(c).Server(); info.Fabric != "bad" {
 		t.Fatalf("%+v", info)
 	}
 	// The better fabric works once there is no connection: not by moving.
-	best.set(func(r *rig) {
-		r.connect = func(context.Context, string, string) error {
-			if c.solo.current.Load() != nil {
+	best.Set(func(r *clienttest.Rig) {
+		r.Connect = func(context.Context, string, string) error {
+			if rt(c).Only().Current() != nil {
 				return rdma.ErrPeerGone
 			}
 			return nil
 		}
 	})
-	bad.cut()
-	eventually(t, "the best is in use", func() bool { return c.Server().Fabric == "best" })
+	bad.Cut()
+	clienttest.Eventually(t, "the best is in use", func() bool { return admin.Of(c).Server().Fabric == "best" })
 	roundTrip(t, c)
 	if k := c.Counters(); k.Moves != 0 {
 		t.Error("it was reached by moving")
@@ -246,22 +250,22 @@ func TestReconnectBeginsWithTheBest(t *testing.T) {
 
 // A device on which nothing can be made any more is opened anew.
 func TestDeviceIsOpenedAnew(t *testing.T) {
-	n := softNode(t, nil)
-	r := newRig("a")
-	c := n.rigged([]rdma.Fabric{r}, nil)
+	n := node.Soft(t, nil)
+	r := clienttest.NewRig("a")
+	c := rigged(n, []rdma.Fabric{r}, nil)
 	roundTrip(t, c)
 	removed := errors.New("device removed")
-	r.set(func(r *rig) { r.queue = func() error { return removed } })
-	r.cut()
-	eventually(t, "an attempt fails", func() bool { return c.Counters().ConnectsFailed > 0 })
+	r.Set(func(r *clienttest.Rig) { r.Queue = func() error { return removed } })
+	r.Cut()
+	clienttest.Eventually(t, "an attempt fails", func() bool { return c.Counters().ConnectsFailed > 0 })
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := c.Get(ctx, []byte("k10")); !errors.Is(err, ErrUnavailable) {
+	if _, err := c.Get(ctx, []byte("k10")); !errors.Is(err, client.ErrUnavailable) {
 		t.Errorf("%v", err)
 	}
-	r.set(func(r *rig) { r.queue = nil })
+	r.Set(func(r *clienttest.Rig) { r.Queue = nil })
 	roundTrip(t, c)
-	if n := r.opened("a0"); n < 2 {
+	if n := r.Opened("a0"); n < 2 {
 		t.Errorf("opened %d times", n)
 	}
 	settled(t, c)
@@ -269,15 +273,15 @@ func TestDeviceIsOpenedAnew(t *testing.T) {
 
 // Sessions pass their message memory on: connecting again registers nothing.
 func TestReconnectRegistersNothing(t *testing.T) {
-	n := softNode(t, nil)
-	r := newRig("a")
-	c := n.rigged([]rdma.Fabric{r}, nil)
+	n := node.Soft(t, nil)
+	r := clienttest.NewRig("a")
+	c := rigged(n, []rdma.Fabric{r}, nil)
 	roundTrip(t, c)
 	again := func() {
-		old := c.solo.current.Load()
-		r.cut()
-		eventually(t, "another session", func() bool { s := c.solo.current.Load(); return s != nil && s != old })
-		<-old.gone
+		old := rt(c).Only().Current()
+		r.Cut()
+		clienttest.Eventually(t, "another session", func() bool { s := rt(c).Only().Current(); return s != nil && s != old })
+		<-old.Gone
 		roundTrip(t, c)
 	}
 	for range 5 {
@@ -286,19 +290,18 @@ func TestReconnectRegistersNothing(t *testing.T) {
 	// A new session may begin before the memory of the old one has come back: two
 	// in all. Buffers of gets and puts grow in number when more are in use at a
 	// time; each of them must be in its pool still.
-	tr, registered, blocks := c.solo.current.Load().t, 0, 0
+	tr, registered, blocks := rt(c).Only().Current().Device, 0, 0
 	registrations := func() int {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return len(r.accesses)
+		r.Mu.Lock()
+		defer r.Mu.Unlock()
+		return len(r.Accesses)
 	}
-	eventually(t, "no buffers are being registered", func() bool {
+	clienttest.Eventually(t, "no buffers are being registered", func() bool {
 		registered, blocks = registrations(), 0
-		for _, p := range []*bufferPool{tr.buffers, tr.staging} {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			blocks += len(p.blocks)
-			if p.working > 0 {
+		for _, p := range []*device.Pool{tr.Buffers, tr.Staging} {
+			u := p.Usage()
+			blocks += u.Blocks
+			if u.Working > 0 {
 				return false
 			}
 		}
@@ -312,15 +315,15 @@ func TestReconnectRegistersNothing(t *testing.T) {
 // Where the sink of a READ needs REMOTE_WRITE, the memory that gets land in has
 // it and no other memory has, and no QP ever grants it.
 func TestReadSinkRights(t *testing.T) {
-	n := softNode(t, nil)
+	n := node.Soft(t, nil)
 	for _, caps := range []rdma.Caps{0, rdma.CapReadSinkWrite} {
-		r := newRig("a")
-		r.caps = caps
-		c := n.rigged([]rdma.Fabric{r}, nil)
+		r := clienttest.NewRig("a")
+		r.Caps = caps
+		c := rigged(n, []rdma.Fabric{r}, nil)
 		roundTrip(t, c)
 		c.Close()
 		sinks, others := 0, 0
-		for _, a := range r.accesses {
+		for _, a := range r.Accesses {
 			switch a {
 			case rdma.AccessLocalWrite | rdma.AccessRemoteWrite:
 				sinks++
@@ -333,28 +336,28 @@ func TestReadSinkRights(t *testing.T) {
 		if (sinks > 0) != (caps != 0) || others < 2 {
 			t.Errorf("caps %b: %d sinks with REMOTE_WRITE, %d others", caps, sinks, others)
 		}
-		if r.granted != rdma.AccessRemoteRead {
-			t.Errorf("QPs granted %b", r.granted)
+		if r.Granted != rdma.AccessRemoteRead {
+			t.Errorf("QPs granted %b", r.Granted)
 		}
 	}
 }
 
-// Many clients at once, on many transports, opened and closed all the time.
+// Many clients at once, on many devices, opened and closed all the time.
 func TestTransportsComeAndGo(t *testing.T) {
-	n := softNode(t, nil)
-	a, b := newRig("a"), newRig("b")
-	c := n.rigged([]rdma.Fabric{a, b}, nil)
+	n := node.Soft(t, nil)
+	a, b := clienttest.NewRig("a"), clienttest.NewRig("b")
+	c := rigged(n, []rdma.Fabric{a, b}, nil)
 	var wg sync.WaitGroup
 	var over atomic.Bool
 	wg.Go(func() {
 		for i := range 8 {
 			time.Sleep(20 * time.Millisecond)
 			if i%2 == 0 {
-				a.refuse(rdma.ErrPeerGone)
+				a.Refuse(rdma.ErrPeerGone)
 			} else {
-				a.refuse(nil)
+				a.Refuse(nil)
 			}
-			a.cut()
+			a.Cut()
 		}
 		over.Store(true)
 	})
@@ -367,11 +370,11 @@ func TestTransportsComeAndGo(t *testing.T) {
 }
 
 // roundTripOrLost is roundTrip while connections break.
-func roundTripOrLost(t *testing.T, c *Client) {
+func roundTripOrLost(t *testing.T, c *client.Client) {
 	t.Helper()
 	key, value := []byte("k"), bytes.Repeat([]byte("v"), 100_000)
 	if err := c.Put(t.Context(), key, value); err != nil {
-		if !errors.Is(err, ErrOutcomeUnknown) {
+		if !errors.Is(err, client.ErrOutcomeUnknown) {
 			t.Error(err)
 		}
 		return
@@ -384,20 +387,20 @@ func roundTripOrLost(t *testing.T, c *Client) {
 // Close ends a session too that has been left for a better fabric and still has
 // work under way.
 func TestCloseWhileMoving(t *testing.T) {
-	n := softNode(t, nil)
-	best, bad := newRig("best"), newRig("bad")
-	best.refuse(rdma.ErrPeerGone)
-	c := n.rigged([]rdma.Fabric{best, bad}, nil)
-	old := c.solo.current.Load()
-	if !old.use() { // somebody is at work on it
+	n := node.Soft(t, nil)
+	best, bad := clienttest.NewRig("best"), clienttest.NewRig("bad")
+	best.Refuse(rdma.ErrPeerGone)
+	c := rigged(n, []rdma.Fabric{best, bad}, nil)
+	old := rt(c).Only().Current()
+	if !old.Enter() { // somebody is at work on it
 		t.Fatal("it is down")
 	}
-	best.refuse(nil)
-	eventually(t, "the move", func() bool { return c.Counters().Moves == 1 })
+	best.Refuse(nil)
+	clienttest.Eventually(t, "the move", func() bool { return c.Counters().Moves == 1 })
 	closed := make(chan error)
 	go func() { closed <- c.Close() }()
-	eventually(t, "the old session ends", func() bool { return old.isDown() })
-	old.unuse()
+	clienttest.Eventually(t, "the old session ends", func() bool { return old.IsDown() })
+	old.Leave()
 	if err := <-closed; err != nil {
 		t.Error(err)
 	}
@@ -406,22 +409,22 @@ func TestCloseWhileMoving(t *testing.T) {
 // A device that cannot be opened, and does not say so, keeps nobody from one
 // that is open.
 func TestOpenHangs(t *testing.T) {
-	n := softNode(t, nil)
-	bad := newRig("bad")
+	n := node.Soft(t, nil)
+	bad := clienttest.NewRig("bad")
 	gate := make(chan struct{})
-	best := &stuckRig{rig: newRig("best"), gate: gate, stuck: make(chan struct{}, 1)}
-	best.refuse(rdma.ErrPeerGone)
-	c := n.rigged([]rdma.Fabric{best, bad}, func(cfg *Config) { cfg.DialTimeout = time.Second })
+	best := &stuckRig{Rig: clienttest.NewRig("best"), gate: gate, stuck: make(chan struct{}, 1)}
+	best.Refuse(rdma.ErrPeerGone)
+	c := rigged(n, []rdma.Fabric{best, bad}, func(cfg *client.Config) { cfg.DialTimeout = time.Second })
 	defer close(gate)
 	roundTrip(t, c)
 	// From now on nothing can be made on the better device, and to open it anew
 	// takes for ever: as soon as the next attempt to improve comes by.
-	best.mu.Lock()
-	best.queue = func() error { return rdma.ErrNoDevice }
-	best.mu.Unlock()
+	best.Mu.Lock()
+	best.Queue = func() error { return rdma.ErrNoDevice }
+	best.Mu.Unlock()
 	best.hang.Store(true)
 	<-best.stuck
-	bad.cut()
+	bad.Cut()
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()
 	if _, err := c.Get(ctx, []byte("k10")); err != nil {
@@ -431,7 +434,7 @@ func TestOpenHangs(t *testing.T) {
 
 // A stuckRig does not open when told so, whatever becomes of the context.
 type stuckRig struct {
-	*rig
+	*clienttest.Rig
 	gate  chan struct{}
 	stuck chan struct{}
 	hang  atomic.Bool
@@ -446,5 +449,5 @@ func (r *stuckRig) Open(ctx context.Context, name string) (rdma.Device, error) {
 		<-r.gate
 		return nil, rdma.ErrNoDevice
 	}
-	return r.rig.Open(ctx, name)
+	return r.Rig.Open(ctx, name)
 }

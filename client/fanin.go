@@ -7,6 +7,9 @@ import (
 	"maps"
 	"sync"
 
+	"github.com/rdmakv/rdmakv/client/internal/base"
+	"github.com/rdmakv/rdmakv/client/internal/peer"
+	"github.com/rdmakv/rdmakv/client/internal/route"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -32,8 +35,8 @@ type polled struct {
 // A fanIn is one watch of a cluster. It is used by one goroutine, but for pages
 // and on.
 type fanIn struct {
-	f       *fleet
-	peers   []*peer
+	f       *route.Router
+	peers   []*peer.Peer
 	pages   chan polled
 	on      []chan Position // by poller: go on from here
 	cursors map[string]wire.Cursor
@@ -47,24 +50,16 @@ type fanIn struct {
 // errOtherPosition: of a single server, or of another time of this one.
 var errOtherPosition = fmt.Errorf("%w: the position is not one of a cluster", ErrOptions)
 
-// asTimeout is the end of a context as calls tell it.
-func asTimeout(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) {
-		return because(ErrTimeout, err)
-	}
-	return err
-}
-
-// position is where all nodes are.
-func (f *fleet) position(ctx context.Context) (Position, error) {
+// positionOfAll is where all nodes are.
+func positionOfAll(ctx context.Context, f *route.Router) (Position, error) {
 	var mu sync.Mutex
 	v := make(map[string]wire.Cursor)
-	err := f.each(ctx, "position", func(p *peer) error {
-		page, err := p.poll(ctx, nil, WatchOptions{})
+	err := f.Each(ctx, "position", func(p *peer.Peer) error {
+		page, err := poll(ctx, p, nil, WatchOptions{})
 		if err == nil {
 			mu.Lock()
 			defer mu.Unlock()
-			v[p.node] = page.next.c
+			v[p.Node] = page.next.c
 		}
 		return err
 	})
@@ -74,20 +69,20 @@ func (f *fleet) position(ctx context.Context) (Position, error) {
 	return Position{rest: vectorText(v)}, nil
 }
 
-// watch is Watch for a cluster.
-func (f *fleet) watch(ctx context.Context, prefix []byte, opts WatchOptions, yield func(Event, error) bool) {
+// watchAll is Watch for a cluster.
+func watchAll(ctx context.Context, f *route.Router, prefix []byte, opts WatchOptions, yield func(Event, error) bool) {
 	if opts.From != (Position{}) && opts.From.node == "" && opts.From.rest == "" {
-		yield(Event{}, f.fail("watch", prefix, errOtherPosition))
+		yield(Event{}, f.Fail("watch", prefix, errOtherPosition))
 		return
 	}
-	peers, err := f.ownersNow(ctx)
+	peers, err := f.OwnersNow(ctx)
 	if err != nil {
-		yield(Event{}, f.fail("watch", prefix, err))
+		yield(Event{}, f.Fail("watch", prefix, err))
 		return
 	}
 	w := &fanIn{f: f, peers: peers, pages: make(chan polled), cursors: opts.From.vector(), away: make([]bool, len(peers)), blind: make([]bool, len(peers))}
 	if err := w.start(ctx, opts.From != Position{}); err != nil {
-		yield(Event{}, f.fail("watch", prefix, err))
+		yield(Event{}, f.Fail("watch", prefix, err))
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -98,7 +93,7 @@ func (f *fleet) watch(ctx context.Context, prefix []byte, opts WatchOptions, yie
 		on := make(chan Position, 1)
 		w.on = append(w.on, on)
 		from := opts
-		from.From = Position{c: w.cursors[p.node], node: p.node}
+		from.From = Position{c: w.cursors[p.Node], node: p.Node}
 		wg.Go(func() { w.poller(ctx, i, p, prefix, from, on) })
 	}
 	w.loop(ctx, yield)
@@ -114,21 +109,21 @@ func (w *fanIn) start(ctx context.Context, resumed bool) error {
 	var last error
 	for i, p := range w.peers {
 		mu.Lock()
-		known := w.cursors[p.node] != wire.Cursor{}
+		known := w.cursors[p.Node] != wire.Cursor{}
 		mu.Unlock()
 		if known {
 			continue
 		}
 		w.blind[i] = true
 		wg.Go(func() {
-			page, err := p.poll(ctx, nil, WatchOptions{})
+			page, err := poll(ctx, p, nil, WatchOptions{})
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
 				last = err // its poller begins with what is now when it is back
 				return
 			}
-			w.cursors[p.node], w.blind[i] = page.next.c, resumed
+			w.cursors[p.Node], w.blind[i] = page.next.c, resumed
 		})
 	}
 	wg.Wait()
@@ -139,9 +134,9 @@ func (w *fanIn) start(ctx context.Context, resumed bool) error {
 }
 
 // poller brings the pages of one node, one at a time.
-func (w *fanIn) poller(ctx context.Context, i int, p *peer, prefix []byte, opts WatchOptions, on <-chan Position) {
+func (w *fanIn) poller(ctx context.Context, i int, p *peer.Peer, prefix []byte, opts WatchOptions, on <-chan Position) {
 	for {
-		page, err := p.poll(ctx, prefix, opts)
+		page, err := poll(ctx, p, prefix, opts)
 		select {
 		case w.pages <- polled{i, page, err}:
 		case <-ctx.Done():
@@ -154,8 +149,8 @@ func (w *fanIn) poller(ctx context.Context, i int, p *peer, prefix []byte, opts 
 			return
 		}
 		if err != nil {
-			pause := patience{c: p, ctx: ctx}
-			p.rest(&pause, retryMost)
+			pause := p.Clock.Unlimited(ctx)
+			pause.Rest(base.RetryMost)
 		}
 	}
 }
@@ -171,7 +166,7 @@ func (w *fanIn) loop(ctx context.Context, yield func(Event, error) bool) {
 			select {
 			case got = <-w.pages:
 			case <-ctx.Done():
-				yield(Event{}, w.f.fail("watch", nil, asTimeout(ctx.Err())))
+				yield(Event{}, w.f.Fail("watch", nil, base.AsTimeout(ctx.Err())))
 				return
 			}
 		}
@@ -184,7 +179,7 @@ func (w *fanIn) loop(ctx context.Context, yield func(Event, error) bool) {
 				break
 			}
 			if got, ok = w.nextOf(ctx, got.i); !ok {
-				yield(Event{}, w.f.fail("watch", nil, asTimeout(ctx.Err())))
+				yield(Event{}, w.f.Fail("watch", nil, base.AsTimeout(ctx.Err())))
 				return
 			}
 		}
@@ -209,7 +204,7 @@ func (w *fanIn) nextOf(ctx context.Context, i int) (polled, bool) {
 // tell yields the events of one page and lets its poller go on. more: a batch
 // goes on in the next page of the node.
 func (w *fanIn) tell(ctx context.Context, got polled, yield func(Event, error) bool) (more, ok bool) {
-	p, node := w.peers[got.i], w.peers[got.i].node
+	node := w.peers[got.i].Node
 	others := maps.Clone(w.cursors)
 	delete(others, node)
 	rest := vectorText(others)
@@ -231,7 +226,7 @@ func (w *fanIn) tell(ctx context.Context, got polled, yield func(Event, error) b
 	if w.away[got.i] {
 		w.away[got.i] = false
 		w.down--
-		p.log.Info("watch: node is back", "node", node)
+		w.f.Config().Logger.Info("watch: node is back", "node", node)
 	}
 	if got.page.skipped || w.blind[got.i] {
 		w.blind[got.i] = false
@@ -264,7 +259,7 @@ func (w *fanIn) lost(got polled) bool {
 	if !w.away[got.i] {
 		w.away[got.i] = true
 		w.down++
-		w.peers[got.i].log.Warn("watch: node cannot be asked", "node", w.peers[got.i].node, "err", got.err)
+		w.f.Config().Logger.Warn("watch: node cannot be asked", "node", w.peers[got.i].Node, "err", got.err)
 	}
 	return w.down < len(w.peers)
 }

@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"context"
@@ -7,6 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest"
+	"github.com/rdmakv/rdmakv/client/internal/read"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -17,7 +21,7 @@ import (
 func FuzzReply(f *testing.F) {
 	const fuzzOps = 15
 	hold := wire.AppendGetReply(nil, 0, wire.GetReply{
-		Kind: wire.GetHeld, ValueLen: 100_000, Version: 1, Hold: wire.Hold{ID: 1, Place: uint64(fakeItems), Size: 200_000, KeyLen: 1},
+		Kind: wire.GetHeld, ValueLen: 100_000, Version: 1, Hold: wire.Hold{ID: 1, Place: uint64(clienttest.ItemsPlace), Size: 200_000, KeyLen: 1},
 	})
 	scan := wire.BeginScanReply(nil, 0)
 	scan = wire.AppendScanEntry(scan, wire.ScanEntry{Key: []byte("k"), ValueLen: 1, Value: []byte("v"), HasValue: true})
@@ -35,7 +39,7 @@ func FuzzReply(f *testing.F) {
 		f.Add(op, true, wire.AppendError(nil, wire.TypePut, 0, wire.StatusClosing, "bye"))
 		f.Add(op, true, wire.AppendGetReply(nil, 0, wire.GetReply{Kind: wire.GetInline, Value: []byte("v"), Version: 1}))
 		f.Add(op, true, wire.AppendWriteReply(nil, wire.TypePut, 0, wire.WriteReply{Version: 1, Applied: true}))
-		f.Add(op, true, wire.AppendStatsReply(nil, 0, wire.StatsReply{Total: 2, Data: []byte("{}")}))
+		f.Add(op, true, wire.AppendDocumentReply(nil, 0, wire.DocumentReply{Total: 2, Serial: 1, Data: []byte("{}")}))
 		f.Add(op, false, wire.AppendGoodbye(nil, wire.StatusClosing, "bye"))
 	}
 	f.Fuzz(func(t *testing.T, op uint8, fix bool, bytes []byte) {
@@ -47,9 +51,9 @@ func FuzzReply(f *testing.F) {
 				t.Errorf("took %v", took)
 			}
 		}()
-		srv := newFakeServer(9)
+		srv := clienttest.NewServer(9)
 		answered := false
-		srv.onRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
+		srv.OnRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
 			if h.Type == wire.TypeHello || h.Type == wire.TypeView && op%fuzzOps != 7 {
 				return nil, false
 			}
@@ -65,10 +69,10 @@ func FuzzReply(f *testing.F) {
 			}
 			return out, true
 		}
-		cfg := srv.config(nil)
+		cfg := configFake(srv)
 		cfg.Timeout = 20 * time.Millisecond
 		cfg.DialTimeout = 20 * time.Millisecond
-		c, err := Dial(context.Background(), cfg)
+		c, err := client.Dial(inHeap(context.Background()), cfg)
 		if err != nil {
 			return // the view was the nonsense
 		}
@@ -79,14 +83,14 @@ func FuzzReply(f *testing.F) {
 		}()
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
 		defer cancel()
-		s, p := c.solo.current.Load(), c.solo.begin(ctx)
+		s, p := rt(c).Only().Current(), rt(c).Only().Begin(ctx)
 		switch op % fuzzOps {
 		case 0:
-			w := want{n: -1}
-			err = s.getBySend(&p, []byte("k"), &w)
+			w := read.Query{N: -1}
+			err = read.BySend(s, &p, []byte("k"), &w)
 		case 1:
-			w := want{infoOnly: true}
-			err = s.getBySend(&p, []byte("k"), &w)
+			w := read.Query{InfoOnly: true}
+			err = read.BySend(s, &p, []byte("k"), &w)
 		case 2:
 			err = c.Put(ctx, []byte("k"), []byte("v"))
 		case 3:
@@ -94,26 +98,26 @@ func FuzzReply(f *testing.F) {
 		case 4:
 			_, err = c.Delete(ctx, []byte("k"))
 		case 5:
-			_, err = c.solo.scanPage(ctx, ScanOptions{}, nil, false, 0)
+			_, err = client.FetchPage(ctx, rt(c).Only(), client.ScanOptions{}, nil, false, 0)
 		case 6:
-			_, err = c.Stats(ctx)
+			_, err = admin.Of(c).Stats(ctx)
 		case 7:
-			err = s.refreshView(&p)
+			err = s.RefreshView(&p)
 		case 8:
 			_, err = c.Ping(ctx)
 		case 9:
-			_, err = c.PutWith(ctx, []byte("k"), []byte("v"), PutOptions{IfAbsent: true})
+			_, err = c.PutWith(ctx, []byte("k"), []byte("v"), client.PutOptions{IfAbsent: true})
 		case 10:
 			_, err = c.Increment(ctx, []byte("k"), 1)
 		case 11:
 			err = c.Touch(ctx, []byte("k"), time.Second)
 		case 12, 13:
-			var b Batch
-			b.PutWith([]byte("a"), nil, PutOptions{IfVersion: 3})
+			var b client.Batch
+			b.PutWith([]byte("a"), nil, client.PutOptions{IfVersion: 3})
 			b.Put([]byte("k"), make([]byte, int(op%fuzzOps-12)*20_000))
 			_, err = c.WriteBatch(ctx, &b)
 		case 14:
-			for _, err = range c.Watch(ctx, []byte("k"), WatchOptions{Values: true}) {
+			for _, err = range c.Watch(ctx, []byte("k"), client.WatchOptions{Values: true}) {
 				if err != nil {
 					break
 				}
@@ -134,14 +138,14 @@ func FuzzMemory(f *testing.F) {
 		f.Add(where, make([]byte, 300))
 	}
 	f.Fuzz(func(t *testing.T, where uint8, bytes []byte) {
-		srv := newFakeServer(9)
-		srv.change(func(mem []byte) {
-			srv.buildIndex(mem, oldSeg)
-			srv.putItem(mem, oldSeg, placeA, fakeKey, []byte("one"), 1)
-			at := []uint64{placeA.Byte(), oldSeg.Byte(), slotAt(oldSeg, fakeKey) - 8, fakeDir.Byte(), 4096}[where%5]
+		srv := clienttest.NewServer(9)
+		srv.Change(func(mem []byte) {
+			srv.BuildIndex(mem, oldSeg)
+			srv.PutItem(mem, oldSeg, placeA, fakeKey, []byte("one"), 1)
+			at := []uint64{placeA.Byte(), oldSeg.Byte(), clienttest.SlotAt(oldSeg, fakeKey) - 8, clienttest.DirPlace.Byte(), 4096}[where%5]
 			copy(mem[at:at+min(uint64(len(bytes)), 4096)], bytes)
 		})
-		srv.onRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
+		srv.OnRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
 			if h.Type != wire.TypeGet {
 				return nil, false
 			}
@@ -149,12 +153,12 @@ func FuzzMemory(f *testing.F) {
 			wire.SetCredits(reply, 1)
 			return reply, true
 		}
-		c := srv.dial(t, nil, nil)
+		c := dialFake(t, srv, nil, nil)
 		got, err := c.Get(context.Background(), fakeKey)
 		if err == nil && string(got) != "one" {
 			t.Fatalf("%q", got)
 		}
-		if err != nil && !errors.Is(err, ErrNotFound) {
+		if err != nil && !errors.Is(err, client.ErrNotFound) {
 			t.Fatal(err)
 		}
 	})

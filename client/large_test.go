@@ -1,10 +1,12 @@
-package client
+package client_test
 
 import (
 	"bytes"
 	"encoding/binary"
 	"testing"
 
+	"github.com/rdmakv/rdmakv/client/internal/base"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -14,17 +16,17 @@ import (
 func TestWindowsAheadDoNotWait(t *testing.T) {
 	f, _, c := newOneSided(t)
 	value := bytes.Repeat([]byte("0123456789abcdef"), 1<<16) // two windows
-	f.change(func(mem []byte) { f.putItem(mem, oldSeg, placeB, fakeKey, value, 5) })
-	s := c.solo.current.Load()
-	taken := c.solo.current.Load().t.maxReads - windowChunks // by others, for as long as this get takes
-	if !s.reads.tryEnter(taken) {
+	f.Change(func(mem []byte) { f.PutItem(mem, oldSeg, placeB, fakeKey, value, 5) })
+	s := rt(c).Only().Current()
+	taken := rt(c).Only().Current().Device.MaxReads - base.WindowChunks // by others, for as long as this get takes
+	if !s.ReadSpace.TryEnter(taken) {
 		t.Fatal("the send queue is not empty")
 	}
 	got, err := c.Get(t.Context(), fakeKey)
 	if err != nil || !bytes.Equal(got, value) {
 		t.Fatalf("%d bytes, %v", len(got), err)
 	}
-	s.reads.leave(taken)
+	s.ReadSpace.Leave(taken)
 	settled(t, c)
 }
 
@@ -33,14 +35,14 @@ func TestWindowsAheadDoNotWait(t *testing.T) {
 func TestLargeValueBehindAnotherCandidate(t *testing.T) {
 	f, _, c := newOneSided(t)
 	value := bytes.Repeat([]byte("0123456789abcdef"), 1<<13) // 128 KiB
-	f.change(func(mem []byte) {
-		f.putItem(mem, oldSeg, placeB, fakeKey, value, 5)
-		at := slotAt(oldSeg, fakeKey)
+	f.Change(func(mem []byte) {
+		f.PutItem(mem, oldSeg, placeB, fakeKey, value, 5)
+		at := clienttest.SlotAt(oldSeg, fakeKey)
 		copy(mem[at+8:at+16], mem[at:at+8]) // the second slot
 		// The first one shows the same fingerprint and leads to another key.
 		other := []byte("another key")
 		size := layout.ItemSize(len(other), 3, false)
-		layout.WriteItem(mem[placeA.Byte():placeA.Byte()+uint64(size)], f.incarnation, placeA,
+		layout.WriteItem(mem[placeA.Byte():placeA.Byte()+uint64(size)], f.Incarnation, placeA,
 			layout.Item{Version: 6, Key: other, Value: []byte("two")}, layout.Pending)
 		layout.SetState(mem[placeA.Byte():], 6, layout.Live)
 		class, _ := layout.ClassFor(size)

@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"bytes"
@@ -12,6 +12,8 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -68,7 +70,7 @@ func checkValue(b []byte) (uint64, error) {
 // Puts, deletes and gets of every kind by several clients, of values small and
 // large at the same keys, form a linearizable history.
 func TestLinearizable(t *testing.T) {
-	n := startNode(t, nil)
+	n := node.Start(t, nil)
 	const keys, clients, rounds = 6, 5, 250
 	sizes := []int{8, 8, 104, 1000, 20_000, layout.ChunkSize, layout.ChunkSize + 8, 300_000}
 	seed := uint64(time.Now().UnixNano())
@@ -78,7 +80,7 @@ func TestLinearizable(t *testing.T) {
 	begin := time.Now()
 	var wg sync.WaitGroup
 	for id := range clients {
-		c := n.dial(func(cfg *Config) {
+		c := dialNode(n, func(cfg *client.Config) {
 			if id == 0 {
 				cfg.CacheEntries = -1
 			}
@@ -104,7 +106,7 @@ func TestLinearizable(t *testing.T) {
 						out, err = checkValue(part)
 					}
 				case 4:
-					var rs []Result
+					var rs []client.Result
 					rs, err = c.MultiGet(t.Context(), [][]byte{key})
 					if err == nil {
 						if err = rs[0].Err; err == nil {
@@ -118,7 +120,7 @@ func TestLinearizable(t *testing.T) {
 					}
 				}
 				ret := time.Since(begin)
-				if err != nil && !errors.Is(err, ErrNotFound) {
+				if err != nil && !errors.Is(err, client.ErrNotFound) {
 					t.Error(err)
 					return
 				}

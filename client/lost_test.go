@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"context"
@@ -11,24 +11,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
 	"github.com/rdmakv/rdmakv/internal/server"
 )
 
 // settled waits until nothing of a client is under way and checks that nothing
 // was lost on the way: slots, queue space, quarantined buffers.
-func settled(t testing.TB, c *Client) {
+func settled(t testing.TB, c *client.Client) {
 	t.Helper()
-	eventually(t, "buffers leave quarantine", func() bool { return c.Counters().QuarantinedBytes == 0 })
-	s := c.solo.current.Load()
+	clienttest.Eventually(t, "buffers leave quarantine", func() bool { return c.Counters().QuarantinedBytes == 0 })
+	s := rt(c).Only().Current()
 	if s == nil {
 		return
 	}
-	eventually(t, "every slot is free", func() bool { free, _ := s.rq.turns.state(); return free == c.solo.cfg.MaxInflight })
-	eventually(t, "the send queue is empty", func() bool { free, _ := s.reads.state(); return free == s.t.maxReads })
-	eventually(t, "no buffer is out", func() bool { // the keeper may be reading a beat
-		s.t.buffers.mu.Lock()
-		defer s.t.buffers.mu.Unlock()
-		return s.t.buffers.out == 0
+	clienttest.Eventually(t, "every slot is free", func() bool { return s.Usage().SlotsFree == rt(c).Only().Config().MaxInflight })
+	clienttest.Eventually(t, "the send queue is empty", func() bool { return s.Usage().ReadsFree == s.Device.MaxReads })
+	clienttest.Eventually(t, "no buffer is out", func() bool { // the keeper may be reading a beat
+		return s.Device.Buffers.Usage().Out == 0
 	})
 }
 
@@ -43,7 +45,7 @@ type writers struct {
 	failed  atomic.Int64
 }
 
-func startWriters(t *testing.T, c *Client, n int, timeout time.Duration) *writers {
+func startWriters(t *testing.T, c *client.Client, n int, timeout time.Duration) *writers {
 	w := &writers{stop: make(chan struct{}), acked: make([]atomic.Uint64, n), tried: make([]atomic.Uint64, n)}
 	for i := range n {
 		w.wg.Go(func() {
@@ -60,9 +62,9 @@ func startWriters(t *testing.T, c *Client, n int, timeout time.Duration) *writer
 				switch {
 				case err == nil:
 					w.acked[i].Store(v)
-				case errors.Is(err, ErrOutcomeUnknown):
+				case errors.Is(err, client.ErrOutcomeUnknown):
 					w.unknown.Add(1)
-				case errors.Is(err, ErrUnavailable), errors.Is(err, ErrTimeout):
+				case errors.Is(err, client.ErrUnavailable), errors.Is(err, client.ErrTimeout):
 					w.failed.Add(1)
 				default:
 					t.Errorf("put: %v", err)
@@ -80,7 +82,7 @@ func startWriters(t *testing.T, c *Client, n int, timeout time.Duration) *writer
 }
 
 // finish stops the writers and checks what the store holds.
-func (w *writers) finish(t *testing.T, c *Client) {
+func (w *writers) finish(t *testing.T, c *client.Client) {
 	t.Helper()
 	close(w.stop)
 	w.wg.Wait()
@@ -102,7 +104,7 @@ func (w *writers) progress(t *testing.T) {
 	for i := range w.acked {
 		before = append(before, w.acked[i].Load())
 	}
-	eventually(t, "every writer makes progress", func() bool {
+	clienttest.Eventually(t, "every writer makes progress", func() bool {
 		for i := range w.acked {
 			if w.acked[i].Load() <= before[i]+3 {
 				return false
@@ -115,16 +117,16 @@ func (w *writers) progress(t *testing.T) {
 // The server is stopped and started again, twice: the client comes back by
 // itself, on the new incarnation, with nothing of the old one.
 func TestServerRestart(t *testing.T) {
-	n := startNode(t, nil)
-	c := n.dial(nil)
+	n := node.Start(t, nil)
+	c := dialNode(n, nil)
 	w := startWriters(t, c, 8, 20*time.Second)
 	w.progress(t)
 	for range 2 {
-		before := c.Server().Incarnation
-		n.stop()
-		n.start()
+		before := admin.Of(c).Server().Incarnation
+		n.Stop()
+		n.Start()
 		w.progress(t)
-		if now := c.Server().Incarnation; now == before {
+		if now := admin.Of(c).Server().Incarnation; now == before {
 			t.Error("still on the old incarnation")
 		}
 	}
@@ -137,13 +139,13 @@ func TestServerRestart(t *testing.T) {
 
 // Connections break again and again under load.
 func TestConnectionsBreak(t *testing.T) {
-	n := softNode(t, nil)
-	p := newProxy(t, n.addr)
-	c := n.dial(func(cfg *Config) { cfg.Servers = []string{p.addr()} })
+	n := node.Soft(t, nil)
+	p := clienttest.NewProxy(t, n.Addr)
+	c := dialNode(n, func(cfg *client.Config) { cfg.Servers = []string{p.Addr()} })
 	w := startWriters(t, c, 8, 20*time.Second)
 	for range 10 {
 		w.progress(t)
-		p.cut()
+		p.Cut()
 	}
 	w.progress(t)
 	w.finish(t, c)
@@ -153,10 +155,10 @@ func TestConnectionsBreak(t *testing.T) {
 
 // A server that answers nothing any more, its connection intact.
 func TestStalledServer(t *testing.T) {
-	n := softNode(t, nil)
-	p := newProxy(t, n.addr)
-	c := n.dial(func(cfg *Config) {
-		cfg.Servers, cfg.Timeout, cfg.DialTimeout = []string{p.addr()}, 400*time.Millisecond, 400*time.Millisecond
+	n := node.Soft(t, nil)
+	p := clienttest.NewProxy(t, n.Addr)
+	c := dialNode(n, func(cfg *client.Config) {
+		cfg.Servers, cfg.Timeout, cfg.DialTimeout = []string{p.Addr()}, 400*time.Millisecond, 400*time.Millisecond
 	})
 	key := []byte("k")
 	patient, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -167,13 +169,13 @@ func TestStalledServer(t *testing.T) {
 	if _, err := c.Get(patient, key); err != nil {
 		t.Fatal(err)
 	}
-	p.stall()
+	p.Stall()
 	// Calls with a deadline of their own end at it.
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	_, err := c.Get(ctx, key)
 	cancel()
-	if !errors.Is(err, ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) > 5*time.Second {
+	if !errors.Is(err, client.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) > 5*time.Second {
 		t.Errorf("get: %v after %v", err, time.Since(begin))
 	}
 	// (A machine slow enough gives the whole connection up before we look.)
@@ -184,19 +186,21 @@ func TestStalledServer(t *testing.T) {
 	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 	err = c.Put(ctx, key, []byte("w"))
 	cancel()
-	if (!errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded)) && intact() {
+	if (!errors.Is(err, client.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded)) && intact() {
 		t.Errorf("put: %v", err)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
 	time.AfterFunc(20*time.Millisecond, cancel)
-	if _, err = c.Get(ctx, key); !errors.Is(err, context.Canceled) || errors.Is(err, ErrTimeout) {
+	if _, err = c.Get(ctx, key); !errors.Is(err, context.Canceled) || errors.Is(err, client.ErrTimeout) {
 		t.Errorf("cancelled get: %v", err)
 	}
 	// Calls without one end after Config.Timeout or a little more.
 	for name, call := range map[string]func() error{
-		"get":  func() error { return second(c.Get(context.Background(), key)) },
-		"put":  func() error { return c.Put(context.Background(), key, nil) },
-		"scan": func() error { return second(c.solo.scanPage(context.Background(), ScanOptions{}, nil, false, 0)) },
+		"get": func() error { return second(c.Get(context.Background(), key)) },
+		"put": func() error { return c.Put(context.Background(), key, nil) },
+		"scan": func() error {
+			return second(client.FetchPage(context.Background(), rt(c).Only(), client.ScanOptions{}, nil, false, 0))
+		},
 		"ping": func() error { return second(c.Ping(context.Background())) },
 	} {
 		begin := time.Now()
@@ -204,21 +208,21 @@ func TestStalledServer(t *testing.T) {
 		if took := time.Since(begin); err == nil || took > 3*time.Second {
 			t.Errorf("%s: %v after %v", name, err, took)
 		}
-		if !errors.Is(err, ErrTimeout) && !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrOutcomeUnknown) {
+		if !errors.Is(err, client.ErrTimeout) && !errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrOutcomeUnknown) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	p.resume()
-	p.cut()
-	eventually(t, "the client recovers", func() bool { return second(c.Get(t.Context(), key)) == nil })
+	p.Resume()
+	p.Cut()
+	clienttest.Eventually(t, "the client recovers", func() bool { return second(c.Get(t.Context(), key)) == nil })
 	settled(t, c)
 }
 
 // Contexts end at every possible moment; nothing is lost by it and the
 // connection goes on.
 func TestCancelAnywhere(t *testing.T) {
-	n := startNode(t, nil)
-	c := n.dial(func(cfg *Config) { cfg.MaxInflight = 4 })
+	n := node.Start(t, nil)
+	c := dialNode(n, func(cfg *client.Config) { cfg.MaxInflight = 4 })
 	value := make([]byte, 200_000)
 	keys := [][]byte{[]byte("small"), []byte("middle"), []byte("large"), []byte("absent")}
 	for i, size := range []int{10, 10_000, 200_000} {
@@ -250,7 +254,7 @@ func TestCancelAnywhere(t *testing.T) {
 				case 2:
 					_, err = c.MultiGet(ctx, keys)
 				case 3:
-					_, err = c.solo.scanPage(ctx, ScanOptions{}, nil, false, 0)
+					_, err = client.FetchPage(ctx, rt(c).Only(), client.ScanOptions{}, nil, false, 0)
 				case 4:
 					_, err = c.GetRange(ctx, key, 0, 5)
 				case 5:
@@ -260,7 +264,7 @@ func TestCancelAnywhere(t *testing.T) {
 				}
 				cancel()
 				switch {
-				case err == nil, errors.Is(err, ErrNotFound), errors.Is(err, ErrRange):
+				case err == nil, errors.Is(err, client.ErrNotFound), errors.Is(err, client.ErrRange):
 					done.Add(1)
 				case errors.Is(err, context.Canceled):
 					ended.Add(1)
@@ -286,8 +290,8 @@ func TestCancelAnywhere(t *testing.T) {
 // Far more callers than credits: all are served, in turn; and with a small
 // bound on waiters those beyond it are turned away.
 func TestCreditsRunOut(t *testing.T) {
-	n := startNode(t, func(cfg *server.Config) { cfg.Credits, cfg.InitialCredits = 2, 1 })
-	c := n.dial(nil)
+	n := node.Start(t, func(cfg *server.Config) { cfg.Credits, cfg.InitialCredits = 2, 1 })
+	c := dialNode(n, nil)
 	var wg sync.WaitGroup
 	for i := range 300 {
 		wg.Go(func() {
@@ -298,14 +302,14 @@ func TestCreditsRunOut(t *testing.T) {
 	}
 	wg.Wait()
 	settled(t, c)
-	few := n.dial(func(cfg *Config) { cfg.MaxInflight, cfg.MaxWaiting = 1, 1 })
+	few := dialNode(n, func(cfg *client.Config) { cfg.MaxInflight, cfg.MaxWaiting = 1, 1 })
 	var refused, stored atomic.Int64
 	for i := range 50 {
 		wg.Go(func() {
 			switch err := few.Put(t.Context(), fmt.Appendf(nil, "f%d", i), make([]byte, 1000)); {
 			case err == nil:
 				stored.Add(1)
-			case errors.Is(err, ErrOverloaded):
+			case errors.Is(err, client.ErrOverloaded):
 				refused.Add(1)
 			default:
 				t.Error(err)
@@ -321,8 +325,8 @@ func TestCreditsRunOut(t *testing.T) {
 
 // One client, thousands of goroutines.
 func TestThousandsOfGoroutines(t *testing.T) {
-	n := startNode(t, nil)
-	c := n.dial(func(cfg *Config) { cfg.Timeout = time.Minute })
+	n := node.Start(t, nil)
+	c := dialNode(n, func(cfg *client.Config) { cfg.Timeout = time.Minute })
 	const keys = 200
 	for i := range keys {
 		if err := c.Put(t.Context(), fmt.Appendf(nil, "key-%d", i), binary.LittleEndian.AppendUint64(nil, 0)); err != nil {
@@ -365,9 +369,9 @@ func TestThousandsOfGoroutines(t *testing.T) {
 // Close in the middle of everything: calls end with ErrClosed, puts that were
 // sent with an unknown outcome, and nothing hangs.
 func TestCloseUnderLoad(t *testing.T) {
-	n := startNode(t, nil)
+	n := node.Start(t, nil)
 	for range 5 {
-		c := n.dial(nil)
+		c := dialNode(n, nil)
 		var wg sync.WaitGroup
 		begun := make(chan struct{}, 32)
 		for g := range 32 {
@@ -383,13 +387,13 @@ func TestCloseUnderLoad(t *testing.T) {
 					if i == 5 {
 						begun <- struct{}{}
 					}
-					if err == nil || errors.Is(err, ErrNotFound) {
+					if err == nil || errors.Is(err, client.ErrNotFound) {
 						continue
 					}
-					if !errors.Is(err, ErrClosed) && !errors.Is(err, ErrOutcomeUnknown) {
+					if !errors.Is(err, client.ErrClosed) && !errors.Is(err, client.ErrOutcomeUnknown) {
 						t.Errorf("%v", err)
 					}
-					if errors.Is(err, ErrClosed) {
+					if errors.Is(err, client.ErrClosed) {
 						return
 					}
 				}
@@ -411,8 +415,8 @@ func TestCloseUnderLoad(t *testing.T) {
 // With the handlers of the server stopped gets go on, of present keys and of
 // absent ones: nothing of the store's code takes part.
 func TestGetsNeedNoHandlers(t *testing.T) {
-	n := startNode(t, func(cfg *server.Config) { cfg.Lease, cfg.Beat = 500*time.Millisecond, 50*time.Millisecond })
-	c := n.dial(nil)
+	n := node.Start(t, func(cfg *server.Config) { cfg.Lease, cfg.Beat = 500*time.Millisecond, 50*time.Millisecond })
+	c := dialNode(n, nil)
 	for i := range 100 {
 		if err := c.Put(t.Context(), fmt.Appendf(nil, "k%d", i), []byte("v")); err != nil {
 			t.Fatal(err)
@@ -420,13 +424,13 @@ func TestGetsNeedNoHandlers(t *testing.T) {
 	}
 	// The region of the items is younger than the session: its rkey is learned
 	// because of the first get that needs it.
-	eventually(t, "gets are one-sided", func() bool {
+	clienttest.Eventually(t, "gets are one-sided", func() bool {
 		before := c.Counters().SendGets
 		_, err := c.Get(t.Context(), []byte("k0"))
 		return err == nil && c.Counters().SendGets == before
 	})
-	n.srv.BlockHandlers()
-	defer n.srv.UnblockHandlers()
+	n.Server.BlockHandlers()
+	defer n.Server.UnblockHandlers()
 	before := c.Counters()
 	// A machine that starves this process for most of a lease makes it ask by
 	// SEND, as it must, and that is not answered now; or it does not even let a
@@ -436,7 +440,7 @@ func TestGetsNeedNoHandlers(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			_, err := c.Get(ctx, []byte(key))
 			cancel()
-			if !errors.Is(err, ErrTimeout) || time.Since(begin) > 20*time.Second {
+			if !errors.Is(err, client.ErrTimeout) || time.Since(begin) > 20*time.Second {
 				return err
 			}
 		}
@@ -446,7 +450,7 @@ func TestGetsNeedNoHandlers(t *testing.T) {
 			if err := get(fmt.Sprint("k", i)); err != nil {
 				t.Fatalf("%v; %+v", err, c.Counters())
 			}
-			if err := get(fmt.Sprint("absent", i)); !errors.Is(err, ErrNotFound) {
+			if err := get(fmt.Sprint("absent", i)); !errors.Is(err, client.ErrNotFound) {
 				t.Fatalf("%v; %+v", err, c.Counters())
 			}
 		}
@@ -458,7 +462,7 @@ func TestGetsNeedNoHandlers(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := c.Put(ctx, []byte("k"), nil); !errors.Is(err, ErrOutcomeUnknown) {
+	if err := c.Put(ctx, []byte("k"), nil); !errors.Is(err, client.ErrOutcomeUnknown) {
 		t.Errorf("a put went on: %v", err)
 	}
 }

@@ -1,177 +1,159 @@
-package client
+package client_test
 
 import (
 	"context"
-	"flag"
-	"log/slog"
-	"net"
-	"os"
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.uber.org/goleak"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
-	"github.com/rdmakv/rdmakv/internal/server"
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
+	"github.com/rdmakv/rdmakv/client/internal/route"
+	"github.com/rdmakv/rdmakv/internal/world"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/rdma/verbs"
 )
 
-var verbose = flag.Bool("logs", false, "write the logs of client and server to standard error")
-
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func testLogger(who string) *slog.Logger {
-	if !*verbose {
-		return nil
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("who", who)
-}
+// rt is the client as what leads its calls to servers.
+func rt(c *client.Client) *route.Router { return (*route.Router)(c) }
 
-// A node is a server in this process that can be stopped and started again on
-// the same data and address. It runs on iwarp, with all its memory in Go's heap,
-// so that the race detector sees what the fabric does with it; in the lab it
-// runs on an RDMA device.
-type node struct {
-	t    testing.TB
-	cfg  server.Config
-	srv  *server.Server
-	addr string
-	hard bool // on an RDMA device
-}
-
-// inLab: this is a guest of the lab, which has an RDMA device.
-var inLab = os.Getenv("RDMAKV_LAB") != ""
-
-func startNode(t testing.TB, change func(*server.Config)) *node {
+// nodeOf is the only server that a client has.
+func nodeOf(t testing.TB, c *client.Client) *admin.Node {
 	t.Helper()
-	return startNodeOn(t, inLab, change)
-}
-
-// softNode is a node on iwarp in any case: for what only TCP or a rig can do.
-func softNode(t testing.TB, change func(*server.Config)) *node {
-	t.Helper()
-	return startNodeOn(t, false, change)
-}
-
-func startNodeOn(t testing.TB, hard bool, change func(*server.Config)) *node {
-	t.Helper()
-	n := &node{t: t, hard: hard, cfg: server.Config{
-		Fabric: iwarp.New(iwarp.Options{}), DataDir: "data", FS: vfs.NewMem(),
-		Shards: 4, MemoryLimit: 512 << 20, RegionSize: 80 << 20, IndexRegionSize: 8 << 20,
-		MemoryKind: memory.Heap, CacheBytes: 4 << 20, MinFreeBytes: -1, Logger: testLogger("server"),
-	}}
-	if hard {
-		f := verbs.New(verbs.Options{})
-		routes, err := f.Local(t.Context(), ":0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		n.cfg.Fabric, n.cfg.Device, n.cfg.Listen, n.cfg.MemoryKind = f, routes[0].Device, routes[0].Addr, memory.Mmap
+	n, err := admin.Of(c).Node("")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if change != nil {
-		change(&n.cfg)
-	}
-	n.start()
-	t.Cleanup(n.stop)
 	return n
 }
 
-func (n *node) start() {
-	n.t.Helper()
-	srv, err := server.New(n.cfg)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	if err := srv.Start(ctx); err != nil {
-		n.t.Fatal(err)
-	}
-	n.srv, n.addr = srv, srv.Addrs()[0].String()
-	n.cfg.Listen = n.addr // the next start takes the same port
-}
-
-func (n *node) stop() {
-	n.t.Helper()
-	if n.srv == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	if err := n.srv.Shutdown(ctx); err != nil {
-		n.t.Errorf("shutdown: %v", err)
-	}
-	n.srv = nil
-}
-
-// config is a client's for this node.
-func (n *node) config() Config {
-	cfg := Config{
-		Servers: []string{n.addr}, Fabric: iwarp.New(iwarp.Options{}), Secret: n.cfg.Secret,
-		HeapMemory: true, Logger: testLogger("client"),
+// configNode is a client's for this node.
+func configNode(n *node.Node) client.Config {
+	cfg := client.Config{
+		Servers: []string{n.Addr}, Fabrics: []rdma.Fabric{iwarp.New(iwarp.Options{})}, Secret: n.Config.Secret,
+		Logger: clienttest.Logger("client"),
 		// A loaded machine under the race detector is slow; tests of deadlines
 		// set their own.
 		Timeout: time.Minute, DialTimeout: 20 * time.Second,
 	}
-	if n.hard {
-		cfg.Fabric, cfg.HeapMemory = verbs.New(verbs.Options{}), false
+	if n.Hard {
+		cfg.Fabrics = []rdma.Fabric{verbs.New(verbs.Options{})}
 	}
 	return cfg
 }
 
-// pace is what a session and a put take on this machine as it is now: the unit in
-// which tests count that need a short timeout.
-func (n *node) pace() time.Duration {
-	n.t.Helper()
-	begin := time.Now()
-	c := n.dial(nil)
-	if err := c.Put(n.t.Context(), []byte("pace"), nil); err != nil {
-		n.t.Fatal(err)
-	}
-	return time.Since(begin)
+// worldOf has clients of this node take their memory from the heap, where they may.
+func worldOf(ctx context.Context, n *node.Node) context.Context {
+	return world.With(ctx, world.World{Heap: !n.Hard && !n.Mmap})
 }
 
-func (n *node) dial(change func(*Config)) *Client {
-	n.t.Helper()
-	cfg := n.config()
+// inHeap has clients take their memory from the heap.
+func inHeap(ctx context.Context) context.Context { return world.With(ctx, world.World{Heap: true}) }
+
+func dialNode(n *node.Node, change func(*client.Config)) *client.Client {
+	n.TB.Helper()
+	cfg := configNode(n)
 	if change != nil {
 		change(&cfg)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	c, err := Dial(ctx, cfg)
+	c, err := client.Dial(worldOf(ctx, n), cfg)
 	if err != nil {
-		n.t.Fatal(err)
+		n.TB.Fatal(err)
 	}
-	n.t.Cleanup(func() {
+	n.TB.Cleanup(func() {
 		if err := c.Close(); err != nil {
-			n.t.Errorf("close: %v", err)
+			n.TB.Errorf("close: %v", err)
 		}
 	})
 	return c
 }
 
-// deadPort is an address where nobody listens.
-func deadPort(t testing.TB) string {
+// paceOf is what a session and a put take on this machine as it is now: the unit in
+// which tests count that need a short timeout.
+func paceOf(n *node.Node) time.Duration {
+	n.TB.Helper()
+	begin := time.Now()
+	c := dialNode(n, nil)
+	if err := c.Put(n.TB.Context(), []byte("pace"), nil); err != nil {
+		n.TB.Fatal(err)
+	}
+	return time.Since(begin)
+}
+
+// dialMapped is a client of such a node.
+func dialMapped(n *node.Node, f *clienttest.Mapped, change func(*client.Config)) *client.Client {
+	return dialNode(n, func(cfg *client.Config) {
+		cfg.Fabrics = []rdma.Fabric{f}
+		if change != nil {
+			change(cfg)
+		}
+	})
+}
+
+// rigged is a server in this process and a client on some fabrics.
+func rigged(n *node.Node, fabrics []rdma.Fabric, change func(*client.Config)) *client.Client {
+	n.TB.Helper()
+	return dialNode(n, func(cfg *client.Config) {
+		cfg.Fabrics = fabrics
+		if change != nil {
+			change(cfg)
+		}
+	})
+}
+
+// configFake is a client's.
+func configFake(f *clienttest.Server) client.Config {
+	return client.Config{
+		Servers: []string{"fake:1"}, Fabrics: []rdma.Fabric{f}, Secret: f.Secret, LeaseKeep: -1,
+		Logger: clienttest.Logger("client"), MaxInflight: 4, CacheEntries: 64, DialOnce: true,
+	}
+}
+
+// dialFake is a client with a clock of the test's own, or the machine's.
+func dialFake(t testing.TB, f *clienttest.Server, clock *clienttest.Clock, change func(*client.Config)) *client.Client {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	cfg := configFake(f)
+	if change != nil {
+		change(&cfg)
+	}
+	w := world.World{Heap: true}
+	if clock != nil {
+		w.Now = clock.Now
+	}
+	c, err := client.Dial(world.With(context.Background(), w), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
 }
 
-// eventually waits until cond holds; what says what was waited for.
-func eventually(t testing.TB, what string, cond func() bool) {
+// dialFakes connects by the first of the nodes.
+func dialFakes(t *testing.T, nodes []*clienttest.Node, change func(*client.Config)) *client.Client {
 	t.Helper()
-	begin := time.Now()
-	for !cond() {
-		if time.Since(begin) > 2*time.Minute { // costs nothing where it happens
-			t.Fatalf("did not happen within 2 min: %s", what)
+	return dialFakesAt(t, nodes, nil, change)
+}
+
+// dialFakesAt is dialFakes with a clock of the test's own.
+func dialFakesAt(t *testing.T, nodes []*clienttest.Node, clock *clienttest.Clock, change func(*client.Config)) *client.Client {
+	t.Helper()
+	return dialFake(t, nodes[0].Server, clock, func(cfg *client.Config) {
+		cfg.Servers = []string{nodes[0].Addr}
+		cfg.Timeout, cfg.DialTimeout = 2*time.Second, time.Second
+		if change != nil {
+			change(cfg)
 		}
-		time.Sleep(time.Millisecond)
-	}
+	})
 }

@@ -2,125 +2,137 @@ package client
 
 import (
 	"context"
-	"errors"
-	"sync"
+	"fmt"
 
-	"github.com/rdmakv/rdmakv/store/layout"
+	"github.com/rdmakv/rdmakv/client/internal/base"
+	"github.com/rdmakv/rdmakv/client/internal/read"
+	"github.com/rdmakv/rdmakv/client/internal/write"
+	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
-// Many keys at once. MultiGet steps the lookups of many keys together (group.go) and
-// READs what they ask for with a few doorbells, so that a hundred keys cost as many
-// round trips as one. MultiPut keeps as many requests under way as there are credits,
-// from one goroutine.
-
+// Bounds of a Batch. The bytes count 24 for each key besides key and value.
 const (
-	// groupKeys is how many lookups are stepped together, partKeys how many share a
-	// batch: while the READs of one part are under way the next one is made ready,
-	// or what came for the one before is looked at.
-	groupKeys = 128
-	partKeys  = 32
-	// groupReads and groupBytes bound one batch.
-	groupReads = 128
-	groupBytes = readWindow - layout.PageSize
-	// groupAsks is how many keys of one call go by SEND at a time.
-	groupAsks = 16
+	MaxBatchKeys  = wire.MaxBatchParts
+	MaxBatchBytes = wire.MaxBatchBytes
 )
+
+// A Batch is a list of writes that take effect together or not at all, for
+// readers too: who sees one of them sees no state from before of any other. Its
+// keys must be of one shard, which keys with a common {tag} are:
+//
+//	var b client.Batch
+//	b.Put([]byte("{alice}:balance"), []byte("90"))
+//	b.Put([]byte("{alice}:log:17"), []byte("paid 10"))
+//	version, err := c.WriteBatch(ctx, &b)
+//
+// The zero Batch is empty and ready. Keys and values are copied. What is wrong
+// with one (a key twice, too many bytes) is told by WriteBatch. Not safe for
+// concurrent use; it may be written more than once.
+type Batch struct {
+	parts []byte // as they travel
+	keys  map[string]struct{}
+	err   error // the first fault
+}
+
+// Put stores value under key.
+func (b *Batch) Put(key, value []byte) { b.PutWith(key, value, PutOptions{}) }
+
+// PutWith stores value under key, with a time to live or a condition. If one
+// condition in a batch does not hold, nothing of it is written.
+func (b *Batch) PutWith(key, value []byte, opts PutOptions) {
+	w, err := putOf(key, value, opts)
+	b.add(&w, err)
+}
+
+// Delete removes key; that it does not exist is no error.
+func (b *Batch) Delete(key []byte) {
+	w, err := write.NewDelete(key, 0)
+	b.add(&w, err)
+}
+
+// DeleteIf removes key if it has the given version.
+func (b *Batch) DeleteIf(key []byte, version uint64) {
+	w, err := write.NewDelete(key, version)
+	if err == nil {
+		err = checkVersion(version)
+	}
+	b.add(&w, err)
+}
+
+// Len returns the number of writes in the batch.
+func (b *Batch) Len() int { return len(b.keys) }
+
+// Reset empties the batch and keeps its memory.
+func (b *Batch) Reset() {
+	b.parts, b.err = b.parts[:0], nil
+	clear(b.keys)
+}
+
+func (b *Batch) add(w *write.Write, err error) {
+	size := len(b.parts) + wire.BatchPartSize(len(w.Key), len(w.Data))
+	_, twice := b.keys[string(w.Key)]
+	switch {
+	case b.err != nil:
+		return
+	case err != nil:
+		b.err = fmt.Errorf("write %d: %w", len(b.keys), err)
+	case twice:
+		b.err = fmt.Errorf("%w: key %s is in it twice", ErrBatch, base.QuoteKey(w.Key))
+	case len(b.keys) == MaxBatchKeys:
+		b.err = fmt.Errorf("%w: more than %d keys", ErrBatch, MaxBatchKeys)
+	case size > MaxBatchBytes:
+		b.err = fmt.Errorf("%w: more than %d bytes", ErrBatch, MaxBatchBytes)
+	}
+	if b.err != nil {
+		return
+	}
+	if b.keys == nil {
+		b.keys = make(map[string]struct{})
+	}
+	b.keys[string(w.Key)] = struct{}{}
+	b.parts = wire.AppendBatchPart(b.parts, wire.BatchPart{
+		Key: w.Key, Value: w.Data, Delete: w.Type == wire.TypeDelete,
+		If: w.Terms.If, IfVersion: w.Terms.IfVersion, TTLMicros: w.Terms.TTLMicros,
+	})
+}
+
+// WriteBatch writes all of b, or nothing. It returns the version of its last
+// write. It is durable and visible as a Put is, and is sent again as a Put is,
+// and fails as one; also with ErrBatch, ErrOptions, ErrCrossShard, or, if a
+// condition did not hold, with a *VersionError whose Part says which: then
+// nothing was changed.
+func (c *Client) WriteBatch(ctx context.Context, b *Batch) (version uint64, err error) {
+	switch {
+	case b.err != nil:
+		return 0, c.fail("batch", nil, b.err)
+	case b.Len() == 0:
+		return 0, c.fail("batch", nil, fmt.Errorf("%w: it is empty", ErrBatch))
+	}
+	w := write.NewBatch(b.parts, b.Len())
+	err = c.writeKey(ctx, "batch", &w)
+	return w.Reply.Version, err
+}
 
 // MultiGet gets many keys. Result i is that of keys[i]: a value, ErrNotFound, or
-// why that key was not answered. The error is nil if every key was answered.
-// Otherwise it is the first Err that is neither nil nor ErrNotFound or, in a
-// cluster, a *PartialError that names the nodes; what others have answered counts.
-// The keys are not of one moment; each one is as Get would have answered during
-// the call. The nodes of a cluster are asked side by side, each once for all of
-// its keys.
+// why that key was not answered. The error is nil if every key was answered, if
+// only with ErrNotFound, and otherwise a *PartialError that names the keys which were not;
+// the other results count. The keys are not of one moment; each one is as Get would have
+// answered during the call. The nodes of a cluster are asked side by side, each once for
+// all of its keys.
 func (c *Client) MultiGet(ctx context.Context, keys [][]byte) ([]Result, error) {
 	results := make([]Result, len(keys))
-	if c.fleet != nil {
-		return results, c.fleet.multiGet(ctx, keys, results)
-	}
-	c.solo.multiGet(ctx, keys, results, upTo(len(keys)))
-	for i := range results {
-		if err := results[i].Err; err != nil && !errors.Is(err, ErrNotFound) {
-			return results, err
-		}
-	}
-	return results, nil
+	err := read.Many(ctx, c.rt(), keys, results)
+	return results, err
 }
 
-// upTo returns 0 to n-1.
-func upTo(n int) []int {
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
-	}
-	return all
-}
-
-// multiGet gets the keys of which the indexes are given at one server.
-func (c *peer) multiGet(ctx context.Context, keys [][]byte, results []Result, which []int) {
-	if s := c.current.Load(); s != nil && s.direct != nil {
-		c.getDirectly(ctx, keys, results, which)
-		return
-	}
-	var rest []int // to be got one by one
-	for begin := 0; begin < len(which); begin += groupKeys {
-		group := which[begin:min(begin+groupKeys, len(which))]
-		p := c.begin(ctx) // Config.Timeout is for a group, not for any number of keys
-		left, learned, err := c.getGroup(&p, keys, results, group)
-		if err != nil { // nobody is there: it would be so for each of the others, too
-			for _, i := range which[begin:] {
-				results[i].Err = c.fail("get", keys[i], "", err)
-			}
-			break
-		}
-		if learned { // a newer view: once more
-			left, _, _ = c.getGroup(&p, keys, results, left)
-		}
-		rest = append(rest, left...)
-	}
-	c.getRest(ctx, keys, results, rest)
-}
-
-// getRest gets single keys, a few at a time.
-func (c *peer) getRest(ctx context.Context, keys [][]byte, results []Result, rest []int) {
-	if len(rest) == 0 {
-		return
-	}
-	next := make(chan int)
-	var wg sync.WaitGroup
-	for range min(groupAsks, len(rest)) {
-		wg.Go(func() {
-			for i := range next {
-				w := want{n: -1, dst: []byte{}}
-				if err := c.get(ctx, "get", keys[i], &w); err != nil {
-					results[i].Err = err
-				} else {
-					results[i].Value = w.dst
-				}
-			}
-		})
-	}
-	for _, i := range rest {
-		next <- i
-	}
-	close(next)
-	wg.Wait()
-}
-
-// getDirectly gets keys where a READ is a copy: there is nothing to be gained by
-// making several at a time. Of those that are answered by SEND, which has to be
-// waited for, only the first is got by itself.
-func (c *peer) getDirectly(ctx context.Context, keys [][]byte, results []Result, which []int) {
-	for at, i := range which {
-		w := want{n: -1, dst: []byte{}}
-		if err := c.get(ctx, "get", keys[i], &w); err != nil {
-			results[i].Err = err
-		} else {
-			results[i].Value = w.dst
-		}
-		if w.path == PathSend {
-			c.getRest(ctx, keys, results, which[at+1:])
-			return
-		}
-	}
+// MultiPut stores many pairs. It returns nil if all were stored, and otherwise a
+// *PartialError that names the pairs which failed, each with the error that Put would
+// have reported. The pairs are independent writes in no particular order: of two pairs
+// with the same key either may be the one that stays. For pairs that belong together
+// there is WriteBatch.
+//
+// As many are under way as there are credits, from one goroutine for each node.
+// Without a deadline in ctx, Config.Timeout is for each pair.
+func (c *Client) MultiPut(ctx context.Context, pairs []Pair) error {
+	return write.Many(ctx, c.rt(), pairs)
 }

@@ -1,16 +1,18 @@
-package client
+package client_test
 
 import (
 	"errors"
 	"testing"
 
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/internal/session"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
 // A large put waits for a slot; a MultiPut must not hold all of them meanwhile.
 func TestMultiPutSmallThenLarge(t *testing.T) {
 	f, _, c := newOneSided(t)
-	f.onRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
+	f.OnRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
 		if h.Type != wire.TypePutLarge {
 			return nil, false
 		}
@@ -18,14 +20,14 @@ func TestMultiPutSmallThenLarge(t *testing.T) {
 		wire.SetCredits(out, 1)
 		return out, true
 	}
-	var pairs []Pair
-	for range 2 * c.solo.cfg.MaxInflight {
-		pairs = append(pairs, Pair{Key: fakeKey, Value: []byte("small")})
+	var pairs []client.Pair
+	for range 2 * rt(c).Only().Config().MaxInflight {
+		pairs = append(pairs, client.Pair{Key: fakeKey, Value: []byte("small")})
 	}
-	pairs = append(pairs, Pair{Key: fakeKey, Value: make([]byte, 2*messageSize)}, Pair{Key: fakeKey}, Pair{})
+	pairs = append(pairs, client.Pair{Key: fakeKey, Value: make([]byte, 2*session.MessageSize)}, client.Pair{Key: fakeKey}, client.Pair{})
 	err := c.MultiPut(t.Context(), pairs)
-	var multi *MultiError
-	if !errors.As(err, &multi) || multi.Failed != 1 || !errors.Is(multi.Errs[len(pairs)-1], ErrKeyEmpty) {
+	var part *client.PartialError
+	if !errors.As(err, &part) || len(part.Failures) != 1 || part.Failures[0].Index != len(pairs)-1 || !errors.Is(err, client.ErrKeyEmpty) {
 		t.Errorf("only the pair without a key should fail: %v", err)
 	}
 	settled(t, c)

@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"context"
@@ -9,6 +9,10 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
 )
 
 // counting increments numbers of their own and know what each must be: so many
@@ -20,7 +24,7 @@ type counting struct {
 	unknown []atomic.Int64
 }
 
-func startCounting(t *testing.T, c *Client, n int, timeout time.Duration) *counting {
+func startCounting(t *testing.T, c *client.Client, n int, timeout time.Duration) *counting {
 	w := &counting{stop: make(chan struct{}), acked: make([]atomic.Int64, n), unknown: make([]atomic.Int64, n)}
 	for i := range n {
 		w.wg.Go(func() {
@@ -40,9 +44,9 @@ func startCounting(t *testing.T, c *Client, n int, timeout time.Duration) *count
 					if sum < acked || sum > acked+w.unknown[i].Load() {
 						t.Errorf("counter %d is %d after %d acknowledged and %d unknown", i, sum, acked, w.unknown[i].Load())
 					}
-				case errors.Is(err, ErrOutcomeUnknown):
+				case errors.Is(err, client.ErrOutcomeUnknown):
 					w.unknown[i].Add(1)
-				case errors.Is(err, ErrUnavailable), errors.Is(err, ErrTimeout), errors.Is(err, ErrOverloaded):
+				case errors.Is(err, client.ErrUnavailable), errors.Is(err, client.ErrTimeout), errors.Is(err, client.ErrOverloaded):
 				default:
 					t.Errorf("increment: %v", err)
 				}
@@ -61,7 +65,7 @@ func (w *counting) total() (n int64) {
 
 // finish stops the counting and compares. Without unknown ones the numbers are
 // exact: nothing lost, nothing done twice.
-func (w *counting) finish(t *testing.T, c *Client) {
+func (w *counting) finish(t *testing.T, c *client.Client) {
 	t.Helper()
 	close(w.stop)
 	w.wg.Wait()
@@ -85,14 +89,14 @@ func (w *counting) finish(t *testing.T, c *Client) {
 // Connections break in the middle of increments: each that was acknowledged
 // counts once, and with time enough each is acknowledged.
 func TestOnceOverBrokenConnections(t *testing.T) {
-	n := softNode(t, nil)
-	p := newProxy(t, n.addr)
-	c := n.dial(func(cfg *Config) { cfg.Servers = []string{p.addr()} })
+	n := node.Soft(t, nil)
+	p := clienttest.NewProxy(t, n.Addr)
+	c := dialNode(n, func(cfg *client.Config) { cfg.Servers = []string{p.Addr()} })
 	w := startCounting(t, c, 8, time.Minute)
 	for range 12 {
 		before := w.total()
-		eventually(t, "increments go on", func() bool { return w.total() > before+20 })
-		p.cut()
+		clienttest.Eventually(t, "increments go on", func() bool { return w.total() > before+20 })
+		p.Cut()
 	}
 	w.finish(t, c)
 	for i := range w.unknown {
@@ -109,21 +113,21 @@ func TestOnceOverBrokenConnections(t *testing.T) {
 // The server is stopped and started on the same data while increments are under
 // way: what it has done it knows again.
 func TestOnceOverRestarts(t *testing.T) {
-	n := softNode(t, nil)
-	p := newProxy(t, n.addr)
-	c := n.dial(func(cfg *Config) { cfg.Servers = []string{p.addr()} })
+	n := node.Soft(t, nil)
+	p := clienttest.NewProxy(t, n.Addr)
+	c := dialNode(n, func(cfg *client.Config) { cfg.Servers = []string{p.Addr()} })
 	w := startCounting(t, c, 8, time.Minute)
 	for i := range 3 {
 		before := w.total()
-		eventually(t, "increments go on", func() bool { return w.total() > before+20 })
+		clienttest.Eventually(t, "increments go on", func() bool { return w.total() > before+20 })
 		if i%2 == 0 {
-			p.cut() // replies are lost, and the server that knows of them ends
+			p.Cut() // replies are lost, and the server that knows of them ends
 		}
-		n.stop()
-		n.start()
+		n.Stop()
+		n.Start()
 	}
 	before := w.total()
-	eventually(t, "increments go on", func() bool { return w.total() > before+20 })
+	clienttest.Eventually(t, "increments go on", func() bool { return w.total() > before+20 })
 	w.finish(t, c)
 	settled(t, c)
 }
@@ -131,17 +135,17 @@ func TestOnceOverRestarts(t *testing.T) {
 // Calls with little time over a line that breaks: what they report as failed was
 // not done, what they report as unknown was done once or not at all.
 func TestOnceWithLittleTime(t *testing.T) {
-	n := softNode(t, nil)
-	p := newProxy(t, n.addr)
-	c := n.dial(func(cfg *Config) { cfg.Servers = []string{p.addr()} })
+	n := node.Soft(t, nil)
+	p := clienttest.NewProxy(t, n.Addr)
+	c := dialNode(n, func(cfg *client.Config) { cfg.Servers = []string{p.Addr()} })
 	w := startCounting(t, c, 8, 15*time.Millisecond)
 	for range 8 {
 		before := w.total()
-		eventually(t, "increments go on", func() bool { return w.total() > before+10 })
-		p.stall()
+		clienttest.Eventually(t, "increments go on", func() bool { return w.total() > before+10 })
+		p.Stall()
 		time.Sleep(20 * time.Millisecond)
-		p.cut()
-		p.resume()
+		p.Cut()
+		p.Resume()
 	}
 	w.finish(t, c)
 	settled(t, c)
@@ -149,13 +153,13 @@ func TestOnceWithLittleTime(t *testing.T) {
 
 // Large puts and batches over a line that breaks: each is stored whole.
 func TestLargeOverBrokenConnections(t *testing.T) {
-	n := softNode(t, nil)
-	p := newProxy(t, n.addr)
-	c := n.dial(func(cfg *Config) { cfg.Servers = []string{p.addr()} })
+	n := node.Soft(t, nil)
+	p := clienttest.NewProxy(t, n.Addr)
+	c := dialNode(n, func(cfg *client.Config) { cfg.Servers = []string{p.Addr()} })
 	lost := func() uint64 { return c.Counters().SessionsLost }
 	for i := 0; i < 12 || lost() < 4 && i < 200; i++ {
 		if i%3 == 1 {
-			time.AfterFunc(time.Duration(i%7)*200*time.Microsecond, p.cut)
+			time.AfterFunc(time.Duration(i%7)*200*time.Microsecond, p.Cut)
 		}
 		value := make([]byte, 40_000+i%32*30_000)
 		for j := range value {
@@ -164,7 +168,7 @@ func TestLargeOverBrokenConnections(t *testing.T) {
 		var err error
 		key := []byte("{big}1")
 		if i%3 == 2 {
-			var b Batch
+			var b client.Batch
 			b.Put(key, value)
 			b.Put([]byte("{big}2"), value)
 			_, err = c.WriteBatch(t.Context(), &b)

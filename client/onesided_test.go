@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"bytes"
@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/internal/base"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -15,39 +18,40 @@ import (
 
 var (
 	fakeKey = []byte("the key")
-	oldSeg  = fakeSegment
-	newSeg  = fakeSegment + layout.PlaceOfByte(1<<17)
-	placeA  = fakeItems + layout.PlaceOfByte(1<<16)
-	placeB  = fakeItems + layout.PlaceOfByte(1<<17)
+	oldSeg  = clienttest.SegmentPlace
+	newSeg  = clienttest.SegmentPlace + layout.PlaceOfByte(1<<17)
+	placeA  = clienttest.ItemsPlace + layout.PlaceOfByte(1<<16)
+	placeB  = clienttest.ItemsPlace + layout.PlaceOfByte(1<<17)
 )
 
-func newOneSided(t *testing.T) (*fakeServer, *fakeClock, *Client) { return newFakeStore(t, false) }
+func newOneSided(t *testing.T) (*clienttest.Server, *clienttest.Clock, *client.Client) {
+	return newFakeStore(t, false)
+}
 
 // newFakeStore is a fake with one key and its client; direct says whether the
 // client's READs are copies.
-func newFakeStore(t *testing.T, direct bool) (*fakeServer, *fakeClock, *Client) {
-	f := newFakeServer(77)
-	f.direct = direct
-	f.change(func(mem []byte) {
-		f.buildIndex(mem, oldSeg)
-		f.putItem(mem, oldSeg, placeA, fakeKey, []byte("one"), 1)
+func newFakeStore(t *testing.T, direct bool) (*clienttest.Server, *clienttest.Clock, *client.Client) {
+	f := clienttest.NewServer(77)
+	f.Direct = direct
+	f.Change(func(mem []byte) {
+		f.BuildIndex(mem, oldSeg)
+		f.PutItem(mem, oldSeg, placeA, fakeKey, []byte("one"), 1)
 	})
-	clock := newFakeClock()
-	return f, clock, f.dial(t, clock, nil)
+	clock := clienttest.NewClock()
+	return f, clock, dialFake(t, f, clock, nil)
 }
 
 // renew makes the client see two beats, the second posted now.
-func renew(t *testing.T, f *fakeServer, c *Client, counter uint64) {
+func renew(t *testing.T, f *clienttest.Server, c *client.Client, counter uint64) {
 	t.Helper()
-	s := c.solo.current.Load()
+	s := rt(c).Only().Current()
 	for i := range uint64(2) {
-		f.beat(counter + i)
-		s.beatWanted.Store(true)
-		s.keepLease()
+		f.Beat(counter + i)
+		s.Renew(t.Context())
 	}
 }
 
-func mustGet(t *testing.T, c *Client, want string) {
+func mustGet(t *testing.T, c *client.Client, want string) {
 	t.Helper()
 	got, err := c.Get(t.Context(), fakeKey)
 	if err != nil || string(got) != want {
@@ -63,26 +67,26 @@ func TestFakeIndexWorks(t *testing.T) {
 	if n := c.Counters().Reads - reads; n != 1 {
 		t.Errorf("%d READs for a get with a cached place", n)
 	}
-	if _, err := c.Get(t.Context(), []byte("absent")); !errors.Is(err, ErrNotFound) {
+	if _, err := c.Get(t.Context(), []byte("absent")); !errors.Is(err, client.ErrNotFound) {
 		t.Error(err)
 	}
-	f.change(func(mem []byte) { layout.SetState(mem[placeA.Byte():], 1, layout.Dead) })
-	f.change(func(mem []byte) { f.putItem(mem, oldSeg, placeB, fakeKey, []byte("two"), 2) })
+	f.Change(func(mem []byte) { layout.SetState(mem[placeA.Byte():], 1, layout.Dead) })
+	f.Change(func(mem []byte) { f.PutItem(mem, oldSeg, placeB, fakeKey, []byte("two"), 2) })
 	mustGet(t, c, "two")
 	if k := c.Counters(); k.CacheStale != 1 || k.Retries.Dead != 1 || k.SendGets != 0 {
 		t.Errorf("%+v", k)
 	}
 }
 
-// slowAbsent is the trace of F4: a get's bucket READ samples the headers while
+// slowAbsent is the trace of a lease that counts from the wrong READ: a get's bucket READ samples the headers while
 // they are unmarked and the slots only after the segment was retired, a lease
 // has gone by, and its memory holds something else. Leases were renewed in
 // between. It returns what the get says; "absent" would be a lie.
 func slowAbsent(t *testing.T) error {
 	f, clock, c := newOneSided(t)
 	mustGet(t, c, "one")
-	c.solo.current.Load().cache.drop(layout.HashKey(42, fakeKey))
-	f.onRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
+	rt(c).Only().Current().Cache.Drop(layout.HashKey(42, fakeKey))
+	f.OnRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
 		if h.Type != wire.TypeGet {
 			return nil, false
 		}
@@ -93,9 +97,9 @@ func slowAbsent(t *testing.T) error {
 	// The READ of the buckets: each destination gets its headers now and its
 	// slots when the test says so.
 	var late []func(mem []byte)
-	f.mu.Lock()
-	f.onRead = func(addr uint64, dst []byte) {
-		copy(dst, f.mem[addr:])
+	f.Mu.Lock()
+	f.OnRead = func(addr uint64, dst []byte) {
+		copy(dst, f.Mem[addr:])
 		if addr >= oldSeg.Byte() && addr < oldSeg.Byte()+uint64(layout.SegmentBytes(0)) {
 			late = append(late, func(mem []byte) {
 				for off := 8; off < len(dst); off += 8 {
@@ -106,40 +110,40 @@ func slowAbsent(t *testing.T) error {
 			})
 		}
 	}
-	f.mu.Unlock()
-	q := f.lastQP()
-	q.holdReads()
+	f.Mu.Unlock()
+	q := f.LastQP()
+	q.HoldReads()
 	result := make(chan error, 1)
 	go func() {
 		_, err := c.Get(context.Background(), fakeKey)
 		result <- err
 	}()
-	eventually(t, "the buckets' headers are sampled", func() bool {
-		f.mu.Lock()
-		defer f.mu.Unlock()
+	clienttest.Eventually(t, "the buckets' headers are sampled", func() bool {
+		f.Mu.Lock()
+		defer f.Mu.Unlock()
 		return len(late) >= 2
 	})
 	// The segment is copied and retired; the directory names the new one.
-	f.change(func(mem []byte) {
-		f.buildIndex(mem, newSeg)
-		f.putItem(mem, newSeg, placeA, fakeKey, []byte("one"), 1)
+	f.Change(func(mem []byte) {
+		f.BuildIndex(mem, newSeg)
+		f.PutItem(mem, newSeg, placeA, fakeKey, []byte("one"), 1)
 	})
 	// Leases go on being renewed while the READ hangs.
-	s := c.solo.current.Load()
+	s := rt(c).Only().Current()
 	for i := range uint64(5) {
-		clock.advance(500 * time.Millisecond)
-		f.beat(10 + i)
-		s.lease.observe(layout.Beat{Counter: 10 + i, Incarnation: 77}, clock.now())
+		clock.Advance(500 * time.Millisecond)
+		f.Beat(10 + i)
+		s.Lease.Observe(layout.Beat{Counter: 10 + i, Incarnation: 77}, clock.Now())
 	}
 	// 2.5 s later the old memory is an empty segment of another shard.
-	f.change(func(mem []byte) {
-		f.emptySegment(mem, oldSeg, 1)
+	f.Change(func(mem []byte) {
+		f.EmptySegment(mem, oldSeg, 1)
 		for _, sample := range late {
 			sample(mem)
 		}
-		f.onRead = nil
+		f.OnRead = nil
 	})
-	q.release()
+	q.Release()
 	return <-result
 }
 
@@ -149,26 +153,26 @@ func TestRenewalDoesNotExtendAGet(t *testing.T) {
 	}
 }
 
-// reusedPage is the trace of F9: a place is remembered, its page retired and,
+// reusedPage is the trace of a list of retired pages that nothing read: a place is remembered, its page retired and,
 // a lease later, given to another class; now it holds a hostile value that
 // looks like a live item of that key. The lease has been renewed all along.
 func reusedPage(t *testing.T, direct bool) string {
 	f, clock, c := newFakeStore(t, direct)
 	mustGet(t, c, "one") // remembered at placeA
 	renew(t, f, c, 10)
-	f.change(func(mem []byte) {
+	f.Change(func(mem []byte) {
 		layout.DestroyChecksum(mem[placeA.Byte():])
-		f.putItem(mem, oldSeg, placeB, fakeKey, []byte("two"), 2)
+		f.PutItem(mem, oldSeg, placeB, fakeKey, []byte("two"), 2)
 	})
-	f.retire(placeA, 16)
+	f.Retire(placeA, 16)
 	for i := range uint64(6) { // more than a lease goes by, renewed all along
-		clock.advance(500 * time.Millisecond)
+		clock.Advance(500 * time.Millisecond)
 		renew(t, f, c, 20+10*i)
 	}
-	f.change(func(mem []byte) {
+	f.Change(func(mem []byte) {
 		hostile := layout.Item{Version: 3, Key: fakeKey, Value: []byte("666")}
 		at := mem[placeA.Byte() : placeA.Byte()+uint64(layout.ItemSize(len(fakeKey), 3, false))]
-		layout.WriteItem(at, f.incarnation, placeA, hostile, layout.Pending)
+		layout.WriteItem(at, f.Incarnation, placeA, hostile, layout.Pending)
 		layout.SetState(at, 3, layout.Live)
 	})
 	got, err := c.Get(t.Context(), fakeKey)
@@ -188,17 +192,17 @@ func TestPlacesInRetiredPagesAreDropped(t *testing.T) {
 func TestLaggingClientForgetsAll(t *testing.T) {
 	f, clock, c := newOneSided(t)
 	mustGet(t, c, "one")
-	for range 3 * fakeRing {
-		f.retire(fakeItems, 1) // not the page of placeA
+	for range 3 * clienttest.RingEntries {
+		f.Retire(clienttest.ItemsPlace, 1) // not the page of placeA
 	}
-	clock.advance(time.Second)
+	clock.Advance(time.Second)
 	renew(t, f, c, 10)
 	k := c.Counters()
 	mustGet(t, c, "one")
 	if after := c.Counters(); after.ReclaimDropped != k.ReclaimDropped+1 {
 		t.Errorf("the place survived: %+v", after)
 	}
-	if v := c.solo.current.Load().lease.current.Load().retired.version; v != 3*fakeRing {
+	if v := rt(c).Only().Current().Lease.Grant().Retired.Version; v != 3*clienttest.RingEntries {
 		t.Errorf("reclaim version %d", v)
 	}
 }
@@ -208,7 +212,7 @@ func TestNoLeaseMeansAsk(t *testing.T) {
 	f, clock, c := newOneSided(t)
 	mustGet(t, c, "one")
 	asked := 0
-	f.onRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
+	f.OnRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
 		if h.Type != wire.TypeGet {
 			return nil, false
 		}
@@ -217,7 +221,7 @@ func TestNoLeaseMeansAsk(t *testing.T) {
 		wire.SetCredits(reply, 1)
 		return reply, true
 	}
-	clock.advance(10 * time.Second) // the server was paused, or we were suspended
+	clock.Advance(10 * time.Second) // the server was paused, or we were suspended
 	mustGet(t, c, "by SEND")
 	if k := c.Counters(); asked != 1 || k.Fallbacks.NoLease != 1 || k.SendGets != 1 {
 		t.Errorf("%d asked, %+v", asked, k)
@@ -227,16 +231,16 @@ func TestNoLeaseMeansAsk(t *testing.T) {
 	mustGet(t, c, "one")
 	// One that runs out under a get that is under way: the second try has none
 	// either, so it asks.
-	q := f.lastQP()
-	q.holdReads()
+	q := f.LastQP()
+	q.HoldReads()
 	done := make(chan string)
 	go func() {
 		v, _ := c.Get(context.Background(), fakeKey)
 		done <- string(v)
 	}()
-	eventually(t, "READ posted", func() bool { q.mu.Lock(); defer q.mu.Unlock(); return len(q.held) == 1 })
-	clock.advance(10 * time.Second)
-	q.release()
+	clienttest.Eventually(t, "READ posted", func() bool { q.Mu.Lock(); defer q.Mu.Unlock(); return len(q.Held) == 1 })
+	clock.Advance(10 * time.Second)
+	q.Release()
 	if got := <-done; got != "by SEND" {
 		t.Errorf("a result handled after its lease was believed: %q", got)
 	}
@@ -246,21 +250,21 @@ func TestNoLeaseMeansAsk(t *testing.T) {
 func TestBeatRidesAlong(t *testing.T) {
 	f, clock, c := newOneSided(t)
 	mustGet(t, c, "one")
-	s := c.solo.current.Load()
+	s := rt(c).Only().Current()
 	before := c.Counters()
-	clock.advance(600 * time.Millisecond)
-	f.beat(5)
-	s.lease.due.Store(true)
+	clock.Advance(600 * time.Millisecond)
+	f.Beat(5)
+	s.Lease.MarkDue()
 	mustGet(t, c, "one")
-	clock.advance(600 * time.Millisecond)
-	f.beat(6)
-	s.lease.due.Store(true)
+	clock.Advance(600 * time.Millisecond)
+	f.Beat(6)
+	s.Lease.MarkDue()
 	mustGet(t, c, "one")
 	after := c.Counters()
 	if after.ReadBatches-before.ReadBatches != 2 || after.Reads-before.Reads != 4 {
 		t.Errorf("%d READs in %d batches", after.Reads-before.Reads, after.ReadBatches-before.ReadBatches)
 	}
-	if after.LeaseRenewals != before.LeaseRenewals+1 || s.lease.due.Load() {
+	if after.LeaseRenewals != before.LeaseRenewals+1 || s.Lease.IsDue() {
 		t.Errorf("%d renewals", after.LeaseRenewals-before.LeaseRenewals)
 	}
 	mustGet(t, c, "one")
@@ -274,19 +278,19 @@ func TestBeatRidesAlong(t *testing.T) {
 func TestLargeValueOverwrittenMidway(t *testing.T) {
 	f, _, c := newOneSided(t)
 	value := bytes.Repeat([]byte("0123456789abcdef"), 1<<16) // 1 MiB: two windows
-	f.change(func(mem []byte) { f.putItem(mem, oldSeg, placeB, fakeKey, value, 5) })
+	f.Change(func(mem []byte) { f.PutItem(mem, oldSeg, placeB, fakeKey, value, 5) })
 	other := bytes.Repeat([]byte("fedcba9876543210"), 1<<16)
 	reads := 0
-	f.mu.Lock()
-	f.onRead = func(addr uint64, dst []byte) {
+	f.Mu.Lock()
+	f.OnRead = func(addr uint64, dst []byte) {
 		if len(dst) == layout.ChunkSize {
 			if reads++; reads == 6 { // same place, next version
-				f.putItem(f.mem, oldSeg, placeB, fakeKey, other, 6)
+				f.PutItem(f.Mem, oldSeg, placeB, fakeKey, other, 6)
 			}
 		}
-		copy(dst, f.mem[addr:])
+		copy(dst, f.Mem[addr:])
 	}
-	f.mu.Unlock()
+	f.Mu.Unlock()
 	got, err := c.Get(t.Context(), fakeKey)
 	if err != nil || !bytes.Equal(got, other) {
 		t.Fatalf("%d bytes, %v", len(got), err)
@@ -302,8 +306,8 @@ func TestLargeValueOverwrittenMidway(t *testing.T) {
 func TestChunksNeedALease(t *testing.T) {
 	f, clock, c := newOneSided(t)
 	value := bytes.Repeat([]byte("0123456789abcdef"), 1<<16) // 1 MiB: two windows
-	f.change(func(mem []byte) { f.putItem(mem, oldSeg, placeB, fakeKey, value, 5) })
-	f.onRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
+	f.Change(func(mem []byte) { f.PutItem(mem, oldSeg, placeB, fakeKey, value, 5) })
+	f.OnRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
 		if h.Type != wire.TypeGet {
 			return nil, false
 		}
@@ -311,20 +315,20 @@ func TestChunksNeedALease(t *testing.T) {
 		wire.SetCredits(reply, 1)
 		return reply, true
 	}
-	for _, chunk := range []int{1, windowChunks + 1} { // of the first window, of the second
+	for _, chunk := range []int{1, base.WindowChunks + 1} { // of the first window, of the second
 		renew(t, f, c, uint64(100*chunk))
 		expired := c.Counters().LeaseExpired
 		reads := 0
-		f.mu.Lock()
-		f.onRead = func(addr uint64, dst []byte) {
+		f.Mu.Lock()
+		f.OnRead = func(addr uint64, dst []byte) {
 			if len(dst) == layout.ChunkSize {
 				if reads++; reads == chunk {
-					clock.advance(10 * time.Second) // the server was paused, or we were suspended
+					clock.Advance(10 * time.Second) // the server was paused, or we were suspended
 				}
 			}
-			copy(dst, f.mem[addr:])
+			copy(dst, f.Mem[addr:])
 		}
-		f.mu.Unlock()
+		f.Mu.Unlock()
 		got, err := c.Get(t.Context(), fakeKey)
 		if err != nil || string(got) != "by SEND" {
 			t.Errorf("lease over at the %dth chunk: %d bytes, %v; want the server's word", chunk, len(got), err)

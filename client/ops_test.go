@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"bytes"
@@ -11,61 +11,65 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
 )
 
 // What conditional, numeric and timed writes, batches, ranges and watches do on
 // a real server.
 
 func TestPutWithConditions(t *testing.T) {
-	n := startNode(t, nil)
-	c := n.dial(nil)
+	n := node.Start(t, nil)
+	c := dialNode(n, nil)
 	ctx, key := t.Context(), []byte("k")
-	var refused *VersionError
-	v1, err := c.PutWith(ctx, key, []byte("1"), PutOptions{IfAbsent: true})
+	var refused *client.VersionError
+	v1, err := c.PutWith(ctx, key, []byte("1"), client.PutOptions{IfAbsent: true})
 	if err != nil || v1 == 0 {
 		t.Fatal(v1, err)
 	}
-	if _, err := c.PutWith(ctx, key, []byte("x"), PutOptions{IfAbsent: true}); !errors.Is(err, ErrExists) || !errors.As(err, &refused) || refused.Actual != v1 {
+	if _, err := c.PutWith(ctx, key, []byte("x"), client.PutOptions{IfAbsent: true}); !errors.Is(err, client.ErrExists) || !errors.As(err, &refused) || refused.Actual != v1 {
 		t.Errorf("%v, want ErrExists at version %d", err, v1)
 	}
 	item, err := c.GetItem(ctx, key)
 	if err != nil || string(item.Value) != "1" || item.Version != v1 || !item.Expiry.IsZero() {
 		t.Fatalf("%+v %v", item, err)
 	}
-	v2, err := c.PutWith(ctx, key, []byte("2"), PutOptions{IfVersion: v1})
+	v2, err := c.PutWith(ctx, key, []byte("2"), client.PutOptions{IfVersion: v1})
 	if err != nil || v2 <= v1 {
 		t.Fatal(v2, err)
 	}
-	if _, err := c.PutWith(ctx, key, []byte("x"), PutOptions{IfVersion: v1}); !errors.Is(err, ErrVersionMismatch) || !errors.As(err, &refused) || refused.Actual != v2 {
+	if _, err := c.PutWith(ctx, key, []byte("x"), client.PutOptions{IfVersion: v1}); !errors.Is(err, client.ErrVersionMismatch) || !errors.As(err, &refused) || refused.Actual != v2 {
 		t.Errorf("%v, want ErrVersionMismatch at version %d", err, v2)
 	}
-	if _, err := c.PutWith(ctx, []byte("none"), nil, PutOptions{IfVersion: v1}); !errors.As(err, &refused) || refused.Actual != 0 {
+	if _, err := c.PutWith(ctx, []byte("none"), nil, client.PutOptions{IfVersion: v1}); !errors.As(err, &refused) || refused.Actual != 0 {
 		t.Error(err)
 	}
-	if err := c.DeleteIf(ctx, key, v1); !errors.Is(err, ErrVersionMismatch) {
+	if err := c.DeleteIf(ctx, key, v1); !errors.Is(err, client.ErrVersionMismatch) {
 		t.Error(err)
 	}
 	if err := c.DeleteIf(ctx, key, v2); err != nil {
 		t.Error(err)
 	}
-	if err := c.DeleteIf(ctx, key, v2); !errors.Is(err, ErrNotFound) {
+	if err := c.DeleteIf(ctx, key, v2); !errors.Is(err, client.ErrNotFound) {
 		t.Error(err)
 	}
-	if _, err := c.Get(ctx, key); !errors.Is(err, ErrNotFound) {
+	if _, err := c.Get(ctx, key); !errors.Is(err, client.ErrNotFound) {
 		t.Error(err)
 	}
 }
 
 // Of many who put if absent, or on the same version, one wins.
 func TestOneOfManyWins(t *testing.T) {
-	n := startNode(t, nil)
-	c := n.dial(nil)
+	n := node.Start(t, nil)
+	c := dialNode(n, nil)
 	for round := range 20 {
 		key := fmt.Appendf(nil, "k%d", round)
 		var base uint64
 		if round%2 == 1 {
 			var err error
-			if base, err = c.PutWith(t.Context(), key, nil, PutOptions{}); err != nil {
+			if base, err = c.PutWith(t.Context(), key, nil, client.PutOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -73,11 +77,11 @@ func TestOneOfManyWins(t *testing.T) {
 		var wg sync.WaitGroup
 		for g := range 8 {
 			wg.Go(func() {
-				_, err := c.PutWith(context.Background(), key, []byte{byte(g)}, PutOptions{IfAbsent: base == 0, IfVersion: base})
+				_, err := c.PutWith(context.Background(), key, []byte{byte(g)}, client.PutOptions{IfAbsent: base == 0, IfVersion: base})
 				switch {
 				case err == nil:
 					wins.Add(1)
-				case !errors.Is(err, ErrExists) && !errors.Is(err, ErrVersionMismatch):
+				case !errors.Is(err, client.ErrExists) && !errors.Is(err, client.ErrVersionMismatch):
 					t.Error(err)
 				}
 			})
@@ -90,8 +94,8 @@ func TestOneOfManyWins(t *testing.T) {
 }
 
 func TestIncrement(t *testing.T) {
-	n := startNode(t, nil)
-	c := n.dial(nil)
+	n := node.Start(t, nil)
+	c := dialNode(n, nil)
 	ctx, key := t.Context(), []byte("n")
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -122,13 +126,13 @@ func TestIncrement(t *testing.T) {
 	if sum, err := c.Increment(ctx, key, -1500); err != nil || sum != -300 {
 		t.Error(sum, err)
 	}
-	if _, err := c.Increment(ctx, key, -1<<63); !errors.Is(err, ErrNumberRange) {
+	if _, err := c.Increment(ctx, key, -1<<63); !errors.Is(err, client.ErrNumberRange) {
 		t.Error(err)
 	}
 	if err := c.Put(ctx, key, []byte("1.5")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Increment(ctx, key, 1); !errors.Is(err, ErrNotNumber) {
+	if _, err := c.Increment(ctx, key, 1); !errors.Is(err, client.ErrNotNumber) {
 		t.Error(err)
 	}
 	if got, err := c.Get(ctx, key); err != nil || string(got) != "1.5" {
@@ -139,11 +143,11 @@ func TestIncrement(t *testing.T) {
 // A key with a TTL is there, and then it is not, and never again: for one-sided
 // gets, for gets by SEND and for several clients.
 func TestTTLSeenThenUnseen(t *testing.T) {
-	n := startNode(t, nil)
-	clients := []*Client{n.dial(nil), n.dial(func(cfg *Config) { cfg.CacheEntries = -1 }), n.dial(nil)}
+	n := node.Start(t, nil)
+	clients := []*client.Client{dialNode(n, nil), dialNode(n, func(cfg *client.Config) { cfg.CacheEntries = -1 }), dialNode(n, nil)}
 	ctx, key := t.Context(), []byte("short")
 	const ttl = 1500 * time.Millisecond
-	if _, err := clients[0].PutWith(ctx, key, []byte("v"), PutOptions{TTL: ttl}); err != nil {
+	if _, err := clients[0].PutWith(ctx, key, []byte("v"), client.PutOptions{TTL: ttl}); err != nil {
 		t.Fatal(err)
 	}
 	item, err := clients[0].GetItem(ctx, key)
@@ -160,7 +164,7 @@ func TestTTLSeenThenUnseen(t *testing.T) {
 				was := gone.Load()
 				var err error
 				if i == 2 {
-					_, err = func() ([]Result, error) {
+					_, err = func() ([]client.Result, error) {
 						r, err := c.MultiGet(ctx, [][]byte{key})
 						if err == nil {
 							err = r[0].Err
@@ -171,7 +175,7 @@ func TestTTLSeenThenUnseen(t *testing.T) {
 					_, err = c.Get(ctx, key)
 				}
 				switch {
-				case errors.Is(err, ErrNotFound):
+				case errors.Is(err, client.ErrNotFound):
 					gone.Store(true)
 					after++
 				case err != nil:
@@ -187,10 +191,10 @@ func TestTTLSeenThenUnseen(t *testing.T) {
 	wg.Wait()
 	k := clients[0].Counters()
 	t.Logf("hits %d, misses %d (expired %d), by SEND %d (expiry %d)", k.OneSidedHits, k.OneSidedMisses, k.ExpiredMisses, k.SendGets, k.Fallbacks.Expiry)
-	if err := clients[0].Touch(ctx, key, time.Minute); !errors.Is(err, ErrNotFound) {
+	if err := clients[0].Touch(ctx, key, time.Minute); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("touch of an expired key: %v", err)
 	}
-	if _, err := clients[0].PutWith(ctx, key, []byte("w"), PutOptions{IfAbsent: true}); err != nil {
+	if _, err := clients[0].PutWith(ctx, key, []byte("w"), client.PutOptions{IfAbsent: true}); err != nil {
 		t.Errorf("an expired key exists: %v", err)
 	}
 }
@@ -198,14 +202,14 @@ func TestTTLSeenThenUnseen(t *testing.T) {
 // A large value with a TTL, got by SEND while the server's time is not known yet
 // and one-sidedly afterwards: the same item.
 func TestLargeWithTTL(t *testing.T) {
-	n := startNode(t, nil)
-	c := n.dial(nil)
+	n := node.Start(t, nil)
+	c := dialNode(n, nil)
 	key, value := []byte("large"), bytes.Repeat([]byte("0123456789"), 30_000)
-	version, err := c.PutWith(t.Context(), key, value, PutOptions{TTL: time.Hour})
+	version, err := c.PutWith(t.Context(), key, value, client.PutOptions{TTL: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
-	fresh := n.dial(nil)
+	fresh := dialNode(n, nil)
 	same := func() {
 		t.Helper()
 		item, err := fresh.GetItem(t.Context(), key)
@@ -217,15 +221,15 @@ func TestLargeWithTTL(t *testing.T) {
 	if k := fresh.Counters(); k.SendGets != 1 {
 		t.Errorf("%d gets by SEND", k.SendGets)
 	}
-	eventually(t, "it is got one-sidedly", func() bool { same(); return fresh.Counters().LargeReads > fresh.Counters().SendGets })
+	clienttest.Eventually(t, "it is got one-sidedly", func() bool { same(); return fresh.Counters().LargeReads > fresh.Counters().SendGets })
 	settled(t, fresh)
 }
 
 func TestTouch(t *testing.T) {
-	n := startNode(t, nil)
-	c := n.dial(nil)
+	n := node.Start(t, nil)
+	c := dialNode(n, nil)
 	ctx, key := t.Context(), []byte("k")
-	v1, err := c.PutWith(ctx, key, []byte("v"), PutOptions{TTL: time.Hour})
+	v1, err := c.PutWith(ctx, key, []byte("v"), client.PutOptions{TTL: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,8 +250,8 @@ func TestTouch(t *testing.T) {
 
 // A batch is there whole or not at all, small and large.
 func TestWriteBatch(t *testing.T) {
-	n := startNode(t, nil)
-	c := n.dial(nil)
+	n := node.Start(t, nil)
+	c := dialNode(n, nil)
 	ctx := t.Context()
 	keys := [][]byte{[]byte("{t}a"), []byte("{t}b"), []byte("{t}c")}
 	if err := c.Put(ctx, keys[2], []byte("old")); err != nil {
@@ -255,9 +259,9 @@ func TestWriteBatch(t *testing.T) {
 	}
 	for round, size := range []int{10, 30_000, 200_000} {
 		value := bytes.Repeat([]byte{byte('0' + round)}, size)
-		var b Batch
+		var b client.Batch
 		b.Put(keys[0], value)
-		b.PutWith(keys[1], value, PutOptions{TTL: time.Hour})
+		b.PutWith(keys[1], value, client.PutOptions{TTL: time.Hour})
 		b.Delete(keys[2])
 		version, err := c.WriteBatch(ctx, &b)
 		if err != nil || version == 0 {
@@ -268,18 +272,18 @@ func TestWriteBatch(t *testing.T) {
 				t.Errorf("size %d: %d bytes, %v", size, len(got), err)
 			}
 		}
-		if _, err := c.Get(ctx, keys[2]); !errors.Is(err, ErrNotFound) {
+		if _, err := c.Get(ctx, keys[2]); !errors.Is(err, client.ErrNotFound) {
 			t.Error(err)
 		}
 		// One condition that does not hold keeps all of it away.
 		b.Reset()
 		b.Put(keys[2], value)
-		b.PutWith(keys[0], nil, PutOptions{IfAbsent: true})
-		var refused *VersionError
-		if _, err := c.WriteBatch(ctx, &b); !errors.Is(err, ErrExists) || !errors.As(err, &refused) || refused.Part != 1 || refused.Actual == 0 {
+		b.PutWith(keys[0], nil, client.PutOptions{IfAbsent: true})
+		var refused *client.VersionError
+		if _, err := c.WriteBatch(ctx, &b); !errors.Is(err, client.ErrExists) || !errors.As(err, &refused) || refused.Part != 1 || refused.Actual == 0 {
 			t.Errorf("size %d: %v", size, err)
 		}
-		if _, err := c.Get(ctx, keys[2]); !errors.Is(err, ErrNotFound) {
+		if _, err := c.Get(ctx, keys[2]); !errors.Is(err, client.ErrNotFound) {
 			t.Error("a refused batch has written")
 		}
 	}
@@ -287,11 +291,11 @@ func TestWriteBatch(t *testing.T) {
 }
 
 func TestScanRange(t *testing.T) {
-	n := startNode(t, nil)
-	c := n.dial(nil)
+	n := node.Start(t, nil)
+	c := dialNode(n, nil)
 	ctx := t.Context()
 	for i := range 100 {
-		opts := PutOptions{}
+		opts := client.PutOptions{}
 		if i%10 == 0 {
 			opts.TTL = time.Hour
 		}
@@ -300,18 +304,18 @@ func TestScanRange(t *testing.T) {
 		}
 	}
 	for _, tc := range []struct {
-		opts ScanOptions
+		opts client.ScanOptions
 		from int
 		to   int
 	}{
-		{ScanOptions{}, 0, 100},
-		{ScanOptions{Start: []byte("k10"), End: []byte("k20")}, 10, 20},
-		{ScanOptions{Start: []byte("k10"), After: []byte("k10")}, 11, 100},
-		{ScanOptions{Start: []byte("k10"), After: []byte("k05")}, 10, 100},
-		{ScanOptions{After: []byte("k97")}, 98, 100},
-		{ScanOptions{Prefix: []byte("k3"), Start: []byte("k35"), KeysOnly: true}, 35, 40},
-		{ScanOptions{Prefix: []byte("k3"), End: []byte("k32"), Limit: 1}, 30, 31},
-		{ScanOptions{Start: []byte("k50"), End: []byte("k50")}, 50, 50},
+		{client.ScanOptions{}, 0, 100},
+		{client.ScanOptions{Start: []byte("k10"), End: []byte("k20")}, 10, 20},
+		{client.ScanOptions{Start: []byte("k10"), After: []byte("k10")}, 11, 100},
+		{client.ScanOptions{Start: []byte("k10"), After: []byte("k05")}, 10, 100},
+		{client.ScanOptions{After: []byte("k97")}, 98, 100},
+		{client.ScanOptions{Prefix: []byte("k3"), Start: []byte("k35"), KeysOnly: true}, 35, 40},
+		{client.ScanOptions{Prefix: []byte("k3"), End: []byte("k32"), Limit: 1}, 30, 31},
+		{client.ScanOptions{Start: []byte("k50"), End: []byte("k50")}, 50, 50},
 	} {
 		var got, want []string
 		for e, err := range c.Scan(ctx, tc.opts) {
@@ -334,7 +338,7 @@ func TestScanRange(t *testing.T) {
 	var all []string
 	for after := []byte(nil); ; {
 		got := 0
-		for e, err := range c.Scan(ctx, ScanOptions{After: after, Limit: 7}) {
+		for e, err := range c.Scan(ctx, client.ScanOptions{After: after, Limit: 7}) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,9 +1,10 @@
-package client
+package client_test
 
 import (
 	"errors"
 	"testing"
 
+	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
 )
@@ -12,14 +13,14 @@ import (
 // reply that makes no sense does not.
 func TestNonsenseForAPutIsUnknown(t *testing.T) {
 	f, _, c := newOneSided(t)
-	f.onRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
+	f.OnRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
 		if h.Type != wire.TypePut {
 			return nil, false
 		}
 		return wire.AppendPingReply(nil, h.ID, wire.PingReply{}), true
 	}
 	err := c.Put(t.Context(), fakeKey, []byte("two"))
-	if !errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, ErrProtocol) {
+	if !errors.Is(err, client.ErrOutcomeUnknown) || !errors.Is(err, client.ErrProtocol) {
 		t.Errorf("%v", err)
 	}
 }
@@ -28,17 +29,17 @@ func TestNonsenseForAPutIsUnknown(t *testing.T) {
 // call would ever work.
 func TestBrokenCompletionQueue(t *testing.T) {
 	f, _, c := newOneSided(t)
-	q := f.lastQP()
-	f.onRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
+	q := f.LastQP()
+	f.OnRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
 		if h.Type != wire.TypePut {
 			return nil, false
 		}
-		q.cq.mu.Lock()
-		q.cq.fault = rdma.ErrCQOverrun
-		q.cq.mu.Unlock()
+		q.CQ.Mu.Lock()
+		q.CQ.Fault = rdma.ErrCQOverrun
+		q.CQ.Mu.Unlock()
 		return nil, true // no reply
 	}
-	if err := c.Put(t.Context(), fakeKey, []byte("two")); !errors.Is(err, ErrOutcomeUnknown) {
+	if err := c.Put(t.Context(), fakeKey, []byte("two")); !errors.Is(err, client.ErrOutcomeUnknown) {
 		t.Errorf("%v", err)
 	}
 	mustGet(t, c, "one")

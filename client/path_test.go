@@ -1,9 +1,12 @@
-package client
+package client_test
 
 import (
 	"errors"
 	"testing"
 
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
+	"github.com/rdmakv/rdmakv/client/internal/read"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -11,11 +14,11 @@ import (
 // messages agree.
 func TestGetPath(t *testing.T) {
 	f, _, c := newOneSided(t)
-	get := func(key string, want Path, reads uint64) {
+	get := func(key string, want admin.Path, reads uint64) {
 		t.Helper()
 		before := c.Counters()
-		_, path, err := c.GetPath(t.Context(), []byte(key), nil)
-		if err != nil && !errors.Is(err, ErrNotFound) {
+		_, path, err := admin.Of(c).GetPath(t.Context(), []byte(key), nil)
+		if err != nil && !errors.Is(err, client.ErrNotFound) {
 			t.Fatal(err)
 		}
 		after := c.Counters()
@@ -24,18 +27,18 @@ func TestGetPath(t *testing.T) {
 		}
 	}
 	cold := c.Counters().Reads
-	_, path, err := c.GetPath(t.Context(), fakeKey, nil)
-	if n := c.Counters().Reads - cold; err != nil || path != readPath(uint32(n)) {
+	_, path, err := admin.Of(c).GetPath(t.Context(), fakeKey, nil)
+	if n := c.Counters().Reads - cold; err != nil || path != read.PathOf(uint32(n)) {
 		t.Errorf("the first get went by %v and %d READs, %v", path, n, err)
 	}
-	get(string(fakeKey), PathOneRead, 1)
-	f.change(func(mem []byte) { layout.SetState(mem[placeA.Byte():], 1, layout.Dead) })
-	f.change(func(mem []byte) { f.putItem(mem, oldSeg, placeB, fakeKey, []byte("two"), 2) })
-	_, path, err = c.GetPath(t.Context(), fakeKey, nil)
-	if err != nil || path != PathMoreReads {
+	get(string(fakeKey), admin.PathOneRead, 1)
+	f.Change(func(mem []byte) { layout.SetState(mem[placeA.Byte():], 1, layout.Dead) })
+	f.Change(func(mem []byte) { f.PutItem(mem, oldSeg, placeB, fakeKey, []byte("two"), 2) })
+	_, path, err = admin.Of(c).GetPath(t.Context(), fakeKey, nil)
+	if err != nil || path != admin.PathMoreReads {
 		t.Errorf("a get that went to a dead item went by %v, %v", path, err)
 	}
-	for p, name := range map[Path]string{PathUnknown: "unknown", PathOneRead: "read_1", PathTwoReads: "read_2", PathMoreReads: "read_more", PathLarge: "read_large", PathSend: "send"} {
+	for p, name := range map[admin.Path]string{admin.PathUnknown: "unknown", admin.PathOneRead: "read_1", admin.PathTwoReads: "read_2", admin.PathMoreReads: "read_more", admin.PathLarge: "read_large", admin.PathSend: "send"} {
 		if p.String() != name {
 			t.Errorf("path %d is %q, want %q", p, p, name)
 		}

@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"context"
@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
 	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
@@ -14,10 +17,10 @@ import (
 // One Ping is under way at a time. A call that cannot wait for its turn fails
 // for that reason: the session is not lost, and there is no other to try.
 func TestPingWaitsItsTurn(t *testing.T) {
-	f := newFakeServer(77)
-	f.onRequest = func(h wire.Header, _ []byte) ([]byte, bool) { return nil, h.Type == wire.TypePing }
-	c := f.dial(t, nil, func(cfg *Config) { cfg.MaxWaiting = 1 })
-	s := c.solo.current.Load()
+	f := clienttest.NewServer(77)
+	f.OnRequest = func(h wire.Header, _ []byte) ([]byte, bool) { return nil, h.Type == wire.TypePing }
+	c := dialFake(t, f, nil, func(cfg *client.Config) { cfg.MaxWaiting = 1 })
+	s := rt(c).Only().Current()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	for range 2 { // the first is under way, the second waits
@@ -26,8 +29,8 @@ func TestPingWaitsItsTurn(t *testing.T) {
 			done <- err
 		}()
 	}
-	eventually(t, "one Ping waits", func() bool { _, waiting := s.pingTurn.state(); return waiting == 1 })
-	if _, err := c.Ping(t.Context()); !errors.Is(err, ErrOverloaded) {
+	clienttest.Eventually(t, "one Ping waits", func() bool { return s.Usage().PingsWaiting == 1 })
+	if _, err := c.Ping(t.Context()); !errors.Is(err, client.ErrOverloaded) {
 		t.Errorf("%v", err)
 	}
 	cancel()
@@ -44,8 +47,8 @@ func TestPingWaitsItsTurn(t *testing.T) {
 // A client that READs alone gives the credits back that it has no use for, while
 // it reports what it reads.
 func TestReaderGivesCreditsBack(t *testing.T) {
-	n := startNode(t, func(cfg *server.Config) { cfg.Keepalive = 2 * time.Second })
-	c := n.dial(nil)
+	n := node.Start(t, func(cfg *server.Config) { cfg.Keepalive = 2 * time.Second })
+	c := dialNode(n, nil)
 	key := []byte("k")
 	var puts sync.WaitGroup
 	for range 32 {
@@ -58,12 +61,12 @@ func TestReaderGivesCreditsBack(t *testing.T) {
 		})
 	}
 	puts.Wait()
-	s := c.solo.current.Load()
-	credits := func() int { free, _ := s.rq.credits.state(); return free }
+	s := rt(c).Only().Current()
+	credits := func() int { return s.Usage().CreditsFree }
 	if n := credits(); n < 2 {
 		t.Fatalf("%d credits: the test is none", n)
 	}
-	eventually(t, "one credit is left", func() bool {
+	clienttest.Eventually(t, "one credit is left", func() bool {
 		if _, err := c.Get(t.Context(), key); err != nil {
 			t.Fatal(err)
 		}

@@ -1,17 +1,20 @@
-//go:build !race && !teeth
+//go:build !race && !points
 
-package client
+package client_test
 
 import (
 	"context"
 	"testing"
+
+	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
 )
 
 // A put in steady state allocates two things in the client and one in the server,
 // which shares this process.
 func TestPutAllocatesLittle(t *testing.T) {
-	n := softNode(t, nil)
-	c := n.dial(func(cfg *Config) { cfg.HeapMemory = false })
+	n := node.Soft(t, nil)
+	n.Mmap = true
+	c := dialNode(n, nil)
 	ctx, key, value := context.Background(), []byte("key"), make([]byte, 100)
 	put := func() {
 		if err := c.Put(ctx, key, value); err != nil {

@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"bytes"
@@ -9,6 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
+	"github.com/rdmakv/rdmakv/client/internal/session"
 	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -17,11 +21,11 @@ import (
 // TestReadsWaitForRoom: a read that the server has no room for is made again until
 // the call's time is over; then the error says both.
 func TestReadsWaitForRoom(t *testing.T) {
-	f := newFakeServer(77)
-	f.welcome = func(w *wire.Welcome) { w.Flags |= wire.WelcomeSendOnly }
+	f := clienttest.NewServer(77)
+	f.Welcome = func(w *wire.Welcome) { w.Flags |= wire.WelcomeSendOnly }
 	var refuse atomic.Int64
 	var asked atomic.Int64
-	f.onRequest = func(h wire.Header, msg []byte) (reply []byte, handled bool) {
+	f.OnRequest = func(h wire.Header, msg []byte) (reply []byte, handled bool) {
 		switch h.Type {
 		case wire.TypeGet, wire.TypeExists, wire.TypeScan:
 		default:
@@ -45,7 +49,7 @@ func TestReadsWaitForRoom(t *testing.T) {
 		wire.SetCredits(reply, 1)
 		return reply, true
 	}
-	c := f.dial(t, nil, func(cfg *Config) { cfg.Timeout = 30 * time.Second })
+	c := dialFake(t, f, nil, func(cfg *client.Config) { cfg.Timeout = 30 * time.Second })
 	reads := map[string]func(ctx context.Context) error{
 		"get": func(ctx context.Context) error {
 			v, err := c.Get(ctx, []byte("k"))
@@ -60,7 +64,7 @@ func TestReadsWaitForRoom(t *testing.T) {
 			return err
 		},
 		"scan": func(ctx context.Context) (err error) {
-			for _, e := range c.Scan(ctx, ScanOptions{}) {
+			for _, e := range c.Scan(ctx, client.ScanOptions{}) {
 				err = e
 			}
 			return err
@@ -81,7 +85,7 @@ func TestReadsWaitForRoom(t *testing.T) {
 		}
 		refuse.Store(1 << 30)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		if err := read(ctx); !errors.Is(err, ErrOverloaded) || !errors.Is(err, ErrTimeout) {
+		if err := read(ctx); !errors.Is(err, client.ErrOverloaded) || !errors.Is(err, client.ErrTimeout) {
 			t.Errorf("%s: at the end of its time: %v", name, err)
 		}
 		cancel()
@@ -97,17 +101,17 @@ func TestReadsWaitForRoom(t *testing.T) {
 // Each of these is read at once, whatever the classes of the memory, one by one,
 // many at a time, in a scan, and in parts.
 func TestReadsInFullMemory(t *testing.T) {
-	n := startNode(t, func(cfg *server.Config) {
+	n := node.Start(t, func(cfg *server.Config) {
 		cfg.MemoryLimit, cfg.RegionSize, cfg.IndexRegionSize = 8<<20, 1<<20, 1<<20
 	})
-	c := n.dial(func(cfg *Config) { cfg.Timeout = 60 * time.Second })
+	c := dialNode(n, func(cfg *client.Config) { cfg.Timeout = 60 * time.Second })
 	ctx := t.Context()
 	small := bytes.Repeat([]byte("s"), 600)
 	const group = 500
 	for i := 0; i < 20_000; i += group {
-		pairs := make([]Pair, group)
+		pairs := make([]client.Pair, group)
 		for j := range pairs {
-			pairs[j] = Pair{Key: fmt.Appendf(nil, "small/%d", i+j), Value: small}
+			pairs[j] = client.Pair{Key: fmt.Appendf(nil, "small/%d", i+j), Value: small}
 		}
 		if err := c.MultiPut(ctx, pairs); err != nil {
 			t.Fatal(err)
@@ -143,7 +147,7 @@ func TestReadsInFullMemory(t *testing.T) {
 		}
 	}
 	seen := 0
-	for e, err := range c.Scan(ctx, ScanOptions{Prefix: []byte("large/")}) {
+	for e, err := range c.Scan(ctx, client.ScanOptions{Prefix: []byte("large/")}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,20 +165,20 @@ func TestReadsInFullMemory(t *testing.T) {
 // TestShorterHold: a server says of one version first that it has five chunks, then
 // that it has little more than one. What was taken before counts for nothing then.
 func TestShorterHold(t *testing.T) {
-	f := newFakeServer(77)
-	f.welcome = func(w *wire.Welcome) { w.Flags |= wire.WelcomeSendOnly }
+	f := clienttest.NewServer(77)
+	f.Welcome = func(w *wire.Welcome) { w.Flags |= wire.WelcomeSendOnly }
 	key := []byte("large")
 	long := bytes.Repeat([]byte("0123456789abcdef"), 5*layout.ChunkSize/16)
 	values := [][]byte{long, long[:layout.ChunkSize+16]}
 	holds := 0
-	f.onRequest = func(h wire.Header, msg []byte) (reply []byte, handled bool) {
+	f.OnRequest = func(h wire.Header, msg []byte) (reply []byte, handled bool) {
 		value := values[max(holds-1, 0)%2]
 		if h.Type == wire.TypeGet {
 			value = values[holds%2]
 			holds++
 		}
 		item := make([]byte, layout.ItemSize(len(key), len(value), false))
-		layout.WriteItem(item, f.incarnation, layout.Nowhere, layout.Item{Version: 9, Key: key, Value: value}, layout.Held)
+		layout.WriteItem(item, f.Incarnation, layout.Nowhere, layout.Item{Version: 9, Key: key, Value: value}, layout.Held)
 		head := len(item) - (len(value)+7)&^7
 		switch h.Type {
 		case wire.TypeGet:
@@ -192,7 +196,7 @@ func TestShorterHold(t *testing.T) {
 				reply = wire.AppendError(nil, h.Type, h.ID, wire.StatusNoHold, "")
 				break
 			}
-			n := min(int(m.Length), (messageSize-wire.FetchFixed)&^7)
+			n := min(int(m.Length), (session.MessageSize-wire.FetchFixed)&^7)
 			reply = wire.AppendFetchHead(nil, h.ID, m.Offset)
 			reply = wire.FinishFetch(append(reply, item[off:off+n]...), 0)
 		case wire.TypeRelease:
@@ -203,7 +207,7 @@ func TestShorterHold(t *testing.T) {
 		wire.SetCredits(reply, 1)
 		return reply, true
 	}
-	c := f.dial(t, newFakeClock(), nil)
+	c := dialFake(t, f, clienttest.NewClock(), nil)
 	got, err := c.Get(t.Context(), key)
 	if err != nil || !bytes.Equal(got, values[1]) {
 		t.Fatalf("%d bytes, %v", len(got), err)
@@ -220,16 +224,16 @@ func TestFetchGoesOn(t *testing.T) {
 		t.Run(fmt.Sprint("one-sided=", oneSided), func(t *testing.T) {
 			f, _, c := newOneSided(t)
 			if !oneSided {
-				f = newFakeServer(77)
-				f.welcome = func(w *wire.Welcome) { w.Flags |= wire.WelcomeSendOnly }
+				f = clienttest.NewServer(77)
+				f.Welcome = func(w *wire.Welcome) { w.Flags |= wire.WelcomeSendOnly }
 			}
 			key := []byte("large")
 			value := bytes.Repeat([]byte("0123456789abcdef"), 5*layout.ChunkSize/16)
 			item := make([]byte, layout.ItemSize(len(key), len(value), false))
-			layout.WriteItem(item, f.incarnation, layout.Nowhere, layout.Item{Version: 9, Key: key, Value: value}, layout.Held)
+			layout.WriteItem(item, f.Incarnation, layout.Nowhere, layout.Item{Version: 9, Key: key, Value: value}, layout.Held)
 			head := len(item) - len(value)
 			var holds, chunks, left int // of chunks in this hold
-			f.onRequest = func(h wire.Header, msg []byte) (reply []byte, handled bool) {
+			f.OnRequest = func(h wire.Header, msg []byte) (reply []byte, handled bool) {
 				switch h.Type {
 				case wire.TypeGet:
 					holds++
@@ -251,7 +255,7 @@ func TestFetchGoesOn(t *testing.T) {
 						}
 						chunks++
 					}
-					n := min(int(m.Length), (messageSize-wire.FetchFixed)&^7)
+					n := min(int(m.Length), (session.MessageSize-wire.FetchFixed)&^7)
 					reply = wire.AppendFetchHead(nil, h.ID, m.Offset)
 					reply = wire.FinishFetch(append(reply, item[off:off+n]...), 0)
 				case wire.TypeRelease:
@@ -263,9 +267,9 @@ func TestFetchGoesOn(t *testing.T) {
 				return reply, true
 			}
 			if !oneSided {
-				c = f.dial(t, newFakeClock(), nil)
+				c = dialFake(t, f, clienttest.NewClock(), nil)
 			} else {
-				f.change(func(mem []byte) { clear(mem) }) // no get is answered by READs
+				f.Change(func(mem []byte) { clear(mem) }) // no get is answered by READs
 			}
 			got, err := c.Get(t.Context(), key)
 			if err != nil || !bytes.Equal(got, value) {

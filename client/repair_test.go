@@ -1,6 +1,6 @@
 //go:build !race
 
-package client
+package client_test
 
 import (
 	"bytes"
@@ -10,6 +10,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rdmakv/rdmakv/client/admin"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
 	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
@@ -74,8 +77,8 @@ func (f *seeingFabric) flipAll(what []byte) (n int) {
 // for one that is READ in chunks.
 func TestDamageIsRepaired(t *testing.T) {
 	f := &seeingFabric{Fabric: iwarp.New(iwarp.Options{})}
-	n := softNode(t, func(cfg *server.Config) { cfg.Fabric = f })
-	c := n.dial(nil)
+	n := node.Soft(t, func(cfg *server.Config) { cfg.Fabric = f })
+	c := dialNode(n, nil)
 	for i, size := range []int{1000, 300_000} {
 		key, value := fmt.Appendf(nil, "key %d", i), make([]byte, size)
 		for j := range value {
@@ -96,14 +99,14 @@ func TestDamageIsRepaired(t *testing.T) {
 			t.Fatal("the value is not in registered memory")
 		}
 		get()
-		eventually(t, "the item is repaired, and gets are one-sided", func() bool {
+		clienttest.Eventually(t, "the item is repaired, and gets are one-sided", func() bool {
 			before := c.Counters()
 			get()
 			after := c.Counters()
 			return after.OneSidedHits > before.OneSidedHits && after.SendGets == before.SendGets
 		})
 	}
-	stats, err := c.Stats(t.Context())
+	stats, err := admin.Of(c).Stats(t.Context())
 	if err != nil || !json.Valid(stats.Server) {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"context"
@@ -10,6 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
+	"github.com/rdmakv/rdmakv/client/internal/session"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
 )
@@ -17,7 +21,7 @@ import (
 // A ledger is what a server does to writes, in a few lines: one number that
 // increments raise, and a record of each slot, kept over connections.
 type ledger struct {
-	f *fakeServer
+	f *clienttest.Server
 
 	mu     sync.Mutex
 	number int64
@@ -44,8 +48,8 @@ const (
 )
 
 func newLedger() *ledger {
-	l := &ledger{f: newFakeServer(3), seen: map[uint16]wire.RequestID{}, said: map[uint16]wire.WriteReply{}, done: map[string]int{}}
-	l.f.onRequest = l.request
+	l := &ledger{f: clienttest.NewServer(3), seen: map[uint16]wire.RequestID{}, said: map[uint16]wire.WriteReply{}, done: map[string]int{}}
+	l.f.OnRequest = l.request
 	return l
 }
 
@@ -101,7 +105,7 @@ func (l *ledger) request(h wire.Header, msg []byte) ([]byte, bool) {
 		wire.SetCredits(out, 1)
 		return out, true
 	}
-	die := func() { go l.f.lastQP().die(rdma.ErrPeerGone) }
+	die := func() { go l.f.LastQP().Die(rdma.ErrPeerGone) }
 	switch what {
 	case lostBefore:
 		die()
@@ -154,7 +158,7 @@ func (l *ledger) fated(list ...fate) {
 // write of the slot has a higher seq.
 func TestRetryUnderTheSameID(t *testing.T) {
 	l := newLedger()
-	c := l.f.dial(t, nil, nil)
+	c := dialFake(t, l.f, nil, nil)
 	var last uint64
 	for _, fates := range [][]fate{
 		nil, {closing}, {lostBefore}, {lostAfter}, {overloaded, overloaded, overloaded}, {unknown},
@@ -195,7 +199,7 @@ func TestIncrementsCountOnce(t *testing.T) {
 		}
 		return fate(rng.IntN(int(numFates)))
 	}
-	c := l.f.dial(t, nil, func(cfg *Config) { cfg.Timeout = time.Minute })
+	c := dialFake(t, l.f, nil, func(cfg *client.Config) { cfg.Timeout = time.Minute })
 	const workers, each = 8, 25
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -231,14 +235,14 @@ func TestUnknownIsNotFailed(t *testing.T) {
 	}{{"took effect", lostAfter, true}, {"lost", lostBefore, true}, {"refused", closing, false}} {
 		t.Run(tc.name, func(t *testing.T) {
 			l := newLedger()
-			c := l.f.dial(t, nil, func(cfg *Config) { cfg.Timeout, cfg.DialTimeout = 300*time.Millisecond, 100*time.Millisecond })
+			c := dialFake(t, l.f, nil, func(cfg *client.Config) { cfg.Timeout, cfg.DialTimeout = 300*time.Millisecond, 100*time.Millisecond })
 			away := errors.New("nobody is there")
 			l.fate = func() fate {
-				l.f.connect = func(context.Context) error { return away }
+				l.f.Connect = func(context.Context) error { return away }
 				return tc.what
 			}
 			err := c.Put(t.Context(), fakeKey, []byte("v"))
-			if got := errors.Is(err, ErrOutcomeUnknown); err == nil || got != tc.want {
+			if got := errors.Is(err, client.ErrOutcomeUnknown); err == nil || got != tc.want {
 				t.Errorf("%v; unknown is %v, want %v", err, got, tc.want)
 			}
 			if k := c.Counters(); (k.OutcomeUnknown == 1) != tc.want {
@@ -254,13 +258,13 @@ func TestUnknownIsNotFailed(t *testing.T) {
 func TestOverloadedToTheEnd(t *testing.T) {
 	l := newLedger()
 	l.fate = func() fate { return overloaded }
-	c := l.f.dial(t, nil, func(cfg *Config) { cfg.Timeout = 100 * time.Millisecond })
-	eventually(t, "the error is ErrOverloaded", func() bool {
+	c := dialFake(t, l.f, nil, func(cfg *client.Config) { cfg.Timeout = 100 * time.Millisecond })
+	clienttest.Eventually(t, "the error is ErrOverloaded", func() bool {
 		err := c.Put(t.Context(), fakeKey, nil)
-		if !errors.Is(err, ErrOverloaded) && !errors.Is(err, ErrOutcomeUnknown) {
+		if !errors.Is(err, client.ErrOverloaded) && !errors.Is(err, client.ErrOutcomeUnknown) {
 			t.Fatal(err)
 		}
-		return errors.Is(err, ErrTimeout) && !errors.Is(err, ErrOutcomeUnknown)
+		return errors.Is(err, client.ErrTimeout) && !errors.Is(err, client.ErrOutcomeUnknown)
 	})
 	if len(l.ids) < 3 || l.number != 0 {
 		t.Errorf("%d copies", len(l.ids))
@@ -271,14 +275,14 @@ func TestOverloadedToTheEnd(t *testing.T) {
 // and a late copy of it is refused by its seq.
 func TestSlotAfterUnknown(t *testing.T) {
 	l := newLedger()
-	c := l.f.dial(t, nil, func(cfg *Config) { cfg.MaxInflight = 1 })
+	c := dialFake(t, l.f, nil, func(cfg *client.Config) { cfg.MaxInflight = 1 })
 	l.fated(lostBefore)
 	ctx, cancel := context.WithCancel(t.Context())
-	l.f.connect = func(context.Context) error { cancel(); return errors.New("not now") }
-	if err := c.Put(ctx, fakeKey, nil); !errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
+	l.f.Connect = func(context.Context) error { cancel(); return errors.New("not now") }
+	if err := c.Put(ctx, fakeKey, nil); !errors.Is(err, client.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	l.f.connect = nil
+	l.f.Connect = nil
 	old := l.ids[0]
 	if err := c.Put(t.Context(), fakeKey, nil); err != nil {
 		t.Fatal(err)
@@ -291,27 +295,27 @@ func TestSlotAfterUnknown(t *testing.T) {
 // Never are there two writes in one slot, nor more slots than MaxInflight.
 func TestSlotsAreOneWriteEach(t *testing.T) {
 	l := newLedger()
-	c := l.f.dial(t, nil, func(cfg *Config) { cfg.MaxInflight = 3 })
-	ids := c.solo.ids
+	c := dialFake(t, l.f, nil, func(cfg *client.Config) { cfg.MaxInflight = 3 })
+	ids := rt(c).Only().IDs
 	taken := map[uint16]bool{}
-	p := c.solo.begin(t.Context())
+	p := rt(c).Only().Begin(t.Context())
 	for range 3 {
-		id, err := ids.take(&p)
+		id, err := ids.Take(&p)
 		if err != nil || taken[id.Slot] || id.Slot >= 3 {
 			t.Fatal(id, err)
 		}
 		taken[id.Slot] = true
 	}
-	if _, ok := ids.tryTake(); ok {
+	if _, ok := ids.TryTake(); ok {
 		t.Fatal("a fourth slot")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := c.Put(ctx, fakeKey, nil); !errors.Is(err, context.Canceled) || errors.Is(err, ErrOutcomeUnknown) {
+	if err := c.Put(ctx, fakeKey, nil); !errors.Is(err, context.Canceled) || errors.Is(err, client.ErrOutcomeUnknown) {
 		t.Errorf("waiting for a slot: %v", err)
 	}
 	for slot := range taken {
-		ids.put(wire.RequestID{Slot: slot})
+		ids.Put(wire.RequestID{Slot: slot})
 	}
 	if err := c.Put(t.Context(), fakeKey, nil); err != nil {
 		t.Error(err)
@@ -321,7 +325,7 @@ func TestSlotsAreOneWriteEach(t *testing.T) {
 // A large put keeps what it has staged over its copies, and gives it back once.
 func TestLargePutIsStagedOnce(t *testing.T) {
 	l := newLedger()
-	c := l.f.dial(t, nil, nil)
+	c := dialFake(t, l.f, nil, nil)
 	l.fated(lostAfter, overloaded, lostBefore)
 	if err := c.Put(t.Context(), fakeKey, make([]byte, 100_000)); err != nil {
 		t.Fatal(err)
@@ -330,11 +334,8 @@ func TestLargePutIsStagedOnce(t *testing.T) {
 		t.Errorf("%v", l.typs)
 	}
 	settled(t, c)
-	eventually(t, "the staging memory is back", func() bool {
-		pool := c.solo.current.Load().t.staging
-		pool.mu.Lock()
-		defer pool.mu.Unlock()
-		return pool.out == 0
+	clienttest.Eventually(t, "the staging memory is back", func() bool {
+		return rt(c).Only().Current().Device.Staging.Usage().Out == 0
 	})
 }
 
@@ -343,14 +344,14 @@ func TestMultiPutRetries(t *testing.T) {
 	for _, inflight := range []int{1, 4} {
 		t.Run(fmt.Sprint(inflight), func(t *testing.T) {
 			l := newLedger()
-			c := l.f.dial(t, nil, func(cfg *Config) { cfg.MaxInflight = inflight })
-			var pairs []Pair
+			c := dialFake(t, l.f, nil, func(cfg *client.Config) { cfg.MaxInflight = inflight })
+			var pairs []client.Pair
 			for i := range 12 {
 				size := 10
 				if i%5 == 4 {
 					size = 50_000
 				}
-				pairs = append(pairs, Pair{Key: fmt.Appendf(nil, "k%d", i), Value: make([]byte, size)})
+				pairs = append(pairs, client.Pair{Key: fmt.Appendf(nil, "k%d", i), Value: make([]byte, size)})
 			}
 			l.fated(answered, lostAfter, overloaded, lostBefore, closing, answered, unknown)
 			if err := c.MultiPut(t.Context(), pairs); err != nil {
@@ -380,7 +381,7 @@ func TestConditions(t *testing.T) {
 	l := newLedger()
 	reply := wire.WriteReply{Version: 42}
 	var last []byte
-	l.f.onRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
+	l.f.OnRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
 		if _, _, ok := idOf(h, msg); !ok {
 			return nil, false
 		}
@@ -389,37 +390,37 @@ func TestConditions(t *testing.T) {
 		wire.SetCredits(out, 1)
 		return out, true
 	}
-	c := l.f.dial(t, nil, nil)
+	c := dialFake(t, l.f, nil, nil)
 	ctx := t.Context()
-	var v *VersionError
-	if _, err := c.PutWith(ctx, fakeKey, nil, PutOptions{IfAbsent: true}); !errors.Is(err, ErrExists) || !errors.As(err, &v) || v.Actual != 42 {
+	var v *client.VersionError
+	if _, err := c.PutWith(ctx, fakeKey, nil, client.PutOptions{IfAbsent: true}); !errors.Is(err, client.ErrExists) || !errors.As(err, &v) || v.Actual != 42 {
 		t.Error(err)
 	}
-	if _, err := c.PutWith(ctx, fakeKey, nil, PutOptions{IfVersion: 7, TTL: 1500 * time.Nanosecond}); !errors.Is(err, ErrVersionMismatch) || !errors.As(err, &v) || v.Actual != 42 {
+	if _, err := c.PutWith(ctx, fakeKey, nil, client.PutOptions{IfVersion: 7, TTL: 1500 * time.Nanosecond}); !errors.Is(err, client.ErrVersionMismatch) || !errors.As(err, &v) || v.Actual != 42 {
 		t.Error(err)
 	}
 	m, err := wire.ParsePut(wire.Body(last))
 	if err != nil || m.If != wire.CondVersion || m.IfVersion != 7 || m.TTLMicros != 2 {
 		t.Errorf("%+v %v", m, err)
 	}
-	if err := c.DeleteIf(ctx, fakeKey, 7); !errors.Is(err, ErrVersionMismatch) {
+	if err := c.DeleteIf(ctx, fakeKey, 7); !errors.Is(err, client.ErrVersionMismatch) {
 		t.Error(err)
 	}
 	reply.Version = 0
-	if err := c.DeleteIf(ctx, fakeKey, 7); !errors.Is(err, ErrNotFound) || errors.Is(err, ErrVersionMismatch) {
+	if err := c.DeleteIf(ctx, fakeKey, 7); !errors.Is(err, client.ErrNotFound) || errors.Is(err, client.ErrVersionMismatch) {
 		t.Error(err)
 	}
-	if err := c.Touch(ctx, fakeKey, time.Second); !errors.Is(err, ErrNotFound) {
+	if err := c.Touch(ctx, fakeKey, time.Second); !errors.Is(err, client.ErrNotFound) {
 		t.Error(err)
 	}
-	for _, opts := range []PutOptions{{IfAbsent: true, IfVersion: 1}, {TTL: -1}, {TTL: 1<<63 - 1}, {IfVersion: 1<<64 - 1}} {
-		if _, err := c.PutWith(ctx, fakeKey, nil, opts); !errors.Is(err, ErrOptions) {
+	for _, opts := range []client.PutOptions{{IfAbsent: true, IfVersion: 1}, {TTL: -1}, {TTL: 1<<63 - 1}, {IfVersion: 1<<64 - 1}} {
+		if _, err := c.PutWith(ctx, fakeKey, nil, opts); !errors.Is(err, client.ErrOptions) {
 			t.Errorf("%+v: %v", opts, err)
 		}
 	}
 	// A plain put cannot be refused by a condition.
 	reply.Version = 42
-	if err := c.Put(ctx, fakeKey, nil); !errors.Is(err, ErrProtocol) {
+	if err := c.Put(ctx, fakeKey, nil); !errors.Is(err, client.ErrProtocol) {
 		t.Error(err)
 	}
 }
@@ -428,7 +429,7 @@ func TestBatchIsChecked(t *testing.T) {
 	l := newLedger()
 	var last []byte
 	reply := wire.WriteReply{Version: 9, Applied: true}
-	l.f.onRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
+	l.f.OnRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
 		if h.Type != wire.TypeBatch && h.Type != wire.TypeBatchLarge {
 			return nil, false
 		}
@@ -437,33 +438,33 @@ func TestBatchIsChecked(t *testing.T) {
 		wire.SetCredits(out, 1)
 		return out, true
 	}
-	c := l.f.dial(t, nil, nil)
+	c := dialFake(t, l.f, nil, nil)
 	ctx := t.Context()
-	var b Batch
+	var b client.Batch
 	for name, fill := range map[string]func(){
 		"empty":     func() {},
 		"twice":     func() { b.Put([]byte("a"), nil); b.Delete([]byte("a")) },
-		"too large": func() { b.Put([]byte("a"), make([]byte, MaxBatchBytes)) },
+		"too large": func() { b.Put([]byte("a"), make([]byte, client.MaxBatchBytes)) },
 		"too many": func() {
-			for i := range MaxBatchKeys + 1 {
+			for i := range client.MaxBatchKeys + 1 {
 				b.Delete(fmt.Appendf(nil, "%d", i))
 			}
 		},
 	} {
 		b.Reset()
 		fill()
-		if _, err := c.WriteBatch(ctx, &b); !errors.Is(err, ErrBatch) {
+		if _, err := c.WriteBatch(ctx, &b); !errors.Is(err, client.ErrBatch) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	b.Reset()
 	b.Put(nil, nil)
-	if _, err := c.WriteBatch(ctx, &b); !errors.Is(err, ErrKeyEmpty) {
+	if _, err := c.WriteBatch(ctx, &b); !errors.Is(err, client.ErrKeyEmpty) {
 		t.Error(err)
 	}
 	b.Reset()
 	b.Put([]byte("a"), []byte("1"))
-	b.PutWith([]byte("b"), []byte("2"), PutOptions{IfAbsent: true})
+	b.PutWith([]byte("b"), []byte("2"), client.PutOptions{IfAbsent: true})
 	b.DeleteIf([]byte("c"), 3)
 	if version, err := c.WriteBatch(ctx, &b); err != nil || version != 9 || b.Len() != 3 {
 		t.Fatal(version, err)
@@ -472,17 +473,17 @@ func TestBatchIsChecked(t *testing.T) {
 	if err != nil || m.Parts.Count() != 3 || m.ID.Seq == 0 {
 		t.Fatalf("%+v %v", m, err)
 	}
-	var v *VersionError
+	var v *client.VersionError
 	reply = wire.WriteReply{Version: 5, Number: 1}
-	if _, err := c.WriteBatch(ctx, &b); !errors.As(err, &v) || !errors.Is(err, ErrExists) || v.Part != 1 || v.Actual != 5 || !strings.Contains(err.Error(), `write 1, of "b"`) {
+	if _, err := c.WriteBatch(ctx, &b); !errors.As(err, &v) || !errors.Is(err, client.ErrExists) || v.Part != 1 || v.Actual != 5 || !strings.Contains(err.Error(), `write 1, of "b"`) {
 		t.Error(err)
 	}
 	reply.Number = 7
-	if _, err := c.WriteBatch(ctx, &b); !errors.Is(err, ErrProtocol) {
+	if _, err := c.WriteBatch(ctx, &b); !errors.Is(err, client.ErrProtocol) {
 		t.Error(err)
 	}
 	reply = wire.WriteReply{Version: 9, Applied: true}
-	b.Put([]byte("d"), make([]byte, messageSize))
+	b.Put([]byte("d"), make([]byte, session.MessageSize))
 	if _, err := c.WriteBatch(ctx, &b); err != nil {
 		t.Fatal(err)
 	}
@@ -494,16 +495,16 @@ func TestBatchIsChecked(t *testing.T) {
 
 // Keys of different shards are refused before anything is sent.
 func TestBatchOfTwoShards(t *testing.T) {
-	n := startNode(t, nil)
-	c := n.dial(nil)
-	var b Batch
+	n := node.Start(t, nil)
+	c := dialNode(n, nil)
+	var b client.Batch
 	for i := range 32 {
 		b.Put(fmt.Appendf(nil, "k%d", i), nil)
 	}
-	if _, err := c.WriteBatch(t.Context(), &b); !errors.Is(err, ErrCrossShard) {
+	if _, err := c.WriteBatch(t.Context(), &b); !errors.Is(err, client.ErrCrossShard) {
 		t.Error(err)
 	}
-	if _, err := c.Get(t.Context(), []byte("k0")); !errors.Is(err, ErrNotFound) {
+	if _, err := c.Get(t.Context(), []byte("k0")); !errors.Is(err, client.ErrNotFound) {
 		t.Error(err)
 	}
 }

@@ -9,7 +9,10 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/rdmakv/rdmakv/internal/teeth"
+	"github.com/rdmakv/rdmakv/client/internal/base"
+	"github.com/rdmakv/rdmakv/client/internal/peer"
+	"github.com/rdmakv/rdmakv/client/internal/read"
+	"github.com/rdmakv/rdmakv/client/internal/session"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -59,7 +62,7 @@ func (c *Client) Scan(ctx context.Context, opts ScanOptions) iter.Seq2[Entry, er
 			}
 			if e.Value == nil && !opts.KeysOnly {
 				from.endPage(e.Key)
-				w := want{n: -1, dst: []byte{}}
+				w := read.Query{N: -1, Dst: []byte{}}
 				if err := c.get(ctx, "get", e.Key, &w); errors.Is(err, ErrNotFound) {
 					continue
 				} else if err != nil {
@@ -67,7 +70,7 @@ func (c *Client) Scan(ctx context.Context, opts ScanOptions) iter.Seq2[Entry, er
 					return
 				}
 				// It may have been written since: all of it is of one version.
-				e.Value, e.Size, e.Version, e.Expiry = w.dst, w.info.Size, w.info.Version, w.info.Expiry
+				e.Value, e.Size, e.Version, e.Expiry = w.Dst, w.Info.Size, w.Info.Version, w.Info.Expiry
 			}
 			if !yield(*e, nil) {
 				return
@@ -81,7 +84,7 @@ func (c *Client) Scan(ctx context.Context, opts ScanOptions) iter.Seq2[Entry, er
 
 // A scanner goes through the keys of one server.
 type scanner struct {
-	p       *peer
+	p       *peer.Peer
 	opts    ScanOptions
 	after   []byte
 	from    bool // after itself is the first
@@ -91,12 +94,9 @@ type scanner struct {
 
 // scanners is one for each server, with its first page.
 func (c *Client) scanners(ctx context.Context, opts ScanOptions) ([]*scanner, error) {
-	peers := []*peer{c.solo}
-	if c.fleet != nil {
-		var err error
-		if peers, err = c.fleet.ownersNow(ctx); err != nil {
-			return nil, c.fail("scan", nil, err)
-		}
+	peers, err := c.rt().OwnersNow(ctx)
+	if err != nil {
+		return nil, c.fail("scan", nil, err)
 	}
 	scans := make([]*scanner, len(peers))
 	for i, p := range peers {
@@ -127,7 +127,7 @@ func (c *Client) scanners(ctx context.Context, opts ScanOptions) ([]*scanner, er
 // still be wanted; 0: all.
 func (s *scanner) fill(ctx context.Context, left int) error {
 	for len(s.entries) == 0 && s.more {
-		page, err := s.p.scanPage(ctx, s.opts, s.after, s.from, left)
+		page, err := fetchPage(ctx, s.p, s.opts, s.after, s.from, left)
 		if err != nil {
 			return err
 		}
@@ -140,7 +140,7 @@ func (s *scanner) fill(ctx context.Context, left int) error {
 // endPage forgets what is left of the page: behind a value that is got by its key,
 // of a later moment than the page, the older values of the page must not stand.
 func (s *scanner) endPage(after []byte) {
-	if len(s.entries) > 0 && !teeth.Off(teeth.F13ScanEnds) {
+	if len(s.entries) > 0 {
 		s.entries, s.more = nil, true
 		s.after, s.from = after, false
 	}
@@ -176,8 +176,8 @@ type scanPage struct {
 // maxPageEntries is how many entries a page may have; the message bounds it too.
 const maxPageEntries = 1000
 
-func (c *peer) scanPage(ctx context.Context, opts ScanOptions, after []byte, from bool, left int) (scanPage, error) {
-	p := c.begin(ctx)
+func fetchPage(ctx context.Context, c *peer.Peer, opts ScanOptions, after []byte, from bool, left int) (scanPage, error) {
+	p := c.Begin(ctx)
 	req := wire.Scan{
 		Limit: maxPageEntries, KeysOnly: opts.KeysOnly, Prefix: opts.Prefix, After: after, From: from, End: opts.End,
 	}
@@ -185,34 +185,34 @@ func (c *peer) scanPage(ctx context.Context, opts ScanOptions, after []byte, fro
 		req.Limit = uint32(min(left, maxPageEntries))
 	}
 	var page scanPage
-	var refused refusals
-	err := c.ask(&p, "scan", nil, func(s *session) error {
-		var r reply
+	var refused base.Refusals
+	err := c.Ask(&p, "scan", nil, func(s *session.Session) error {
+		var r session.Reply
 		for {
-			sl, err := s.open(&p)
+			sl, err := s.Open(&p)
 			if err != nil {
-				return refused.because(err)
+				return refused.Because(err)
 			}
-			if r, err = sl.call(&p, wire.AppendScan(sl.buf[:0], sl.id(), req)); err == nil {
+			if r, err = sl.Call(&p, wire.AppendScan(sl.Buf[:0], sl.ID(), req)); err == nil {
 				break
 			}
-			if err = refused.again(c, &p, err); err != nil {
+			if err = refused.Again(c.Counts(), &p, err); err != nil {
 				return err
 			}
 		}
-		m, err := wire.ParseScanReply(r.body)
+		m, err := wire.ParseScanReply(r.Body)
 		if err != nil {
-			return r.malformed(err)
+			return r.Malformed(err)
 		}
 		// A page of a range may be its first key alone, which is where it began.
 		if on := bytes.Compare(m.Next, after); m.More && (len(m.Next) == 0 || on < 0 || on == 0 && !from) {
-			return r.malformed(errors.New("a page that leads nowhere"))
+			return r.Malformed(errors.New("a page that leads nowhere"))
 		}
 		page = copyPage(&m)
-		r.done()
+		r.Done()
 		return nil
 	})
-	c.n.scanPages.Add(1)
+	c.Counts().ScanPages.Add(1)
 	return page, err
 }
 
@@ -223,41 +223,11 @@ func copyPage(m *wire.ScanReply) scanPage {
 	for e := range m.Entries {
 		both := make([]byte, 0, len(e.Key)+len(e.Value))
 		both = append(append(both, e.Key...), e.Value...)
-		out := Entry{Key: both[:len(e.Key):len(e.Key)], Size: int64(e.ValueLen), Version: e.Version, Expiry: expiryTime(e.Expiry)}
+		out := Entry{Key: both[:len(e.Key):len(e.Key)], Size: int64(e.ValueLen), Version: e.Version, Expiry: base.ExpiryTime(e.Expiry)}
 		if e.HasValue {
 			out.Value = both[len(e.Key):]
 		}
 		page.entries = append(page.entries, out)
 	}
 	return page
-}
-
-// askOnce does f, which may change something, once: it is not sent again after a
-// session was lost, but it waits for one.
-func (c *peer) askOnce(p *patience, op string, f func(*session) error) error {
-	s, err := c.session(p)
-	if err != nil {
-		return c.fail(op, nil, "", err)
-	}
-	return c.fail(op, nil, s.addr, plain(f(s)))
-}
-
-// ask does f, which changes nothing, over as many sessions as it takes.
-func (c *peer) ask(p *patience, op string, key []byte, f func(*session) error) error {
-	server := ""
-	for {
-		if err := p.over(); err != nil {
-			return c.fail(op, key, server, err)
-		}
-		s, err := c.session(p)
-		if err != nil {
-			return c.fail(op, key, server, err)
-		}
-		server = s.addr
-		if err = f(s); err == nil || !again(err) {
-			return c.fail(op, key, server, plain(err))
-		}
-		c.n.lost.Add(1)
-		s.settle(p)
-	}
 }

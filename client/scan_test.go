@@ -1,9 +1,11 @@
-package client
+package client_test
 
 import (
 	"fmt"
 	"testing"
 
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -11,8 +13,8 @@ import (
 // the page tells of: the entry is of one version all the same.
 func TestScanEntryIsOfOneVersion(t *testing.T) {
 	f, _, c := newOneSided(t)
-	f.change(func(mem []byte) { f.putItem(mem, oldSeg, placeB, fakeKey, []byte("newer"), 5) })
-	f.onRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
+	f.Change(func(mem []byte) { f.PutItem(mem, oldSeg, placeB, fakeKey, []byte("newer"), 5) })
+	f.OnRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
 		if h.Type != wire.TypeScan {
 			return nil, false
 		}
@@ -21,7 +23,7 @@ func TestScanEntryIsOfOneVersion(t *testing.T) {
 		wire.SetCredits(out, 1)
 		return out, true
 	}
-	for e, err := range c.Scan(t.Context(), ScanOptions{}) {
+	for e, err := range c.Scan(t.Context(), client.ScanOptions{}) {
 		if err != nil || string(e.Value) != "newer" || e.Size != 5 || e.Version != 5 {
 			t.Errorf("%+v, %v", e, err)
 		}
@@ -31,8 +33,8 @@ func TestScanEntryIsOfOneVersion(t *testing.T) {
 // The first page of a range may hold its first key alone: it was asked for no
 // more, or no more fits.
 func TestScanFromAKeyThatFillsThePage(t *testing.T) {
-	n := startNode(t, nil)
-	c := n.dial(nil)
+	n := node.Start(t, nil)
+	c := dialNode(n, nil)
 	for i := range 3 {
 		if err := c.Put(t.Context(), fmt.Appendf(nil, "k%d", i), make([]byte, 10_000)); err != nil {
 			t.Fatal(err)
@@ -40,7 +42,7 @@ func TestScanFromAKeyThatFillsThePage(t *testing.T) {
 	}
 	for limit, want := range []int{3, 1, 2} {
 		got := 0
-		for e, err := range c.Scan(t.Context(), ScanOptions{Start: []byte("k0"), Limit: limit}) {
+		for e, err := range c.Scan(t.Context(), client.ScanOptions{Start: []byte("k0"), Limit: limit}) {
 			if err != nil || string(e.Key) != fmt.Sprintf("k%d", got) || len(e.Value) != 10_000 {
 				t.Fatalf("limit %d: %q, %v", limit, e.Key, err)
 			}
@@ -57,10 +59,10 @@ func TestScanFromAKeyThatFillsThePage(t *testing.T) {
 // the next page is asked for.
 func TestScanGoesOnBehindALaterValue(t *testing.T) {
 	f, _, c := newOneSided(t)
-	f.change(func(mem []byte) { f.putItem(mem, oldSeg, placeB, fakeKey, []byte("newer"), 5) })
+	f.Change(func(mem []byte) { f.PutItem(mem, oldSeg, placeB, fakeKey, []byte("newer"), 5) })
 	behind := append(fakeKey[:len(fakeKey):len(fakeKey)], " behind"...)
 	pages := 0
-	f.onRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
+	f.OnRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
 		if h.Type != wire.TypeScan {
 			return nil, false
 		}
@@ -85,7 +87,7 @@ func TestScanGoesOnBehindALaterValue(t *testing.T) {
 		return out, true
 	}
 	got := ""
-	for e, err := range c.Scan(t.Context(), ScanOptions{}) {
+	for e, err := range c.Scan(t.Context(), client.ScanOptions{}) {
 		if err != nil {
 			t.Fatal(err)
 		}

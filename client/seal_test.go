@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/client/internal/clienttest"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -13,18 +14,18 @@ import (
 // costs the connection, and its content is not believed; the call is answered
 // over the next one.
 func TestAlteredReply(t *testing.T) {
-	for name, harm := range map[string]func(q *fakeQP, honest, msg []byte){
-		"altered":  func(q *fakeQP, honest, msg []byte) { msg[len(msg)-1] ^= 1; q.land(msg) },
-		"repeated": func(q *fakeQP, honest, msg []byte) { q.land(honest); q.land(honest) },
-		"left out": func(q *fakeQP, honest, msg []byte) { q.out.Seal(msg); q.land(msg) },
-		"unsigned": func(q *fakeQP, honest, msg []byte) { clear(msg[32:48]); q.land(msg) },
-		"cut off":  func(q *fakeQP, honest, msg []byte) { q.land(msg[:len(msg)-1]) },
+	for name, harm := range map[string]func(q *clienttest.QP, honest, msg []byte){
+		"altered":  func(q *clienttest.QP, honest, msg []byte) { msg[len(msg)-1] ^= 1; q.Land(msg) },
+		"repeated": func(q *clienttest.QP, honest, msg []byte) { q.Land(honest); q.Land(honest) },
+		"left out": func(q *clienttest.QP, honest, msg []byte) { q.Out.Seal(msg); q.Land(msg) },
+		"unsigned": func(q *clienttest.QP, honest, msg []byte) { clear(msg[32:48]); q.Land(msg) },
+		"cut off":  func(q *clienttest.QP, honest, msg []byte) { q.Land(msg[:len(msg)-1]) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFakeServer(9)
-			f.secret = []byte("s")
+			f := clienttest.NewServer(9)
+			f.Secret = []byte("s")
 			var once sync.Once
-			f.onRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
+			f.OnRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
 				if h.Type != wire.TypeGet {
 					return nil, false
 				}
@@ -35,12 +36,12 @@ func TestAlteredReply(t *testing.T) {
 				if !first {
 					return reply, true
 				}
-				q := f.lastQP()
-				q.out.Seal(reply)
+				q := f.LastQP()
+				q.Out.Seal(reply)
 				harm(q, reply, append([]byte(nil), reply...))
 				return nil, true
 			}
-			c := f.dial(t, nil, nil)
+			c := dialFake(t, f, nil, nil)
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			for range 2 { // the second call finds the new session if the first did not
@@ -48,7 +49,7 @@ func TestAlteredReply(t *testing.T) {
 					t.Fatalf("%q, %v", got, err)
 				}
 			}
-			if n := f.dials.Load(); n < 2 {
+			if n := f.Dials.Load(); n < 2 {
 				t.Errorf("%d connections made: the altered message was believed", n)
 			}
 		})

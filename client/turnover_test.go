@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"bytes"
@@ -12,6 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
+	"github.com/rdmakv/rdmakv/client/internal/base"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
+	"github.com/rdmakv/rdmakv/client/internal/session"
 	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
@@ -21,14 +27,14 @@ import (
 var turnovers = flag.Int("turnovers", 3, "rotations of all rkeys in TestTurnover")
 
 // rotateRKeys has the node renew all rkeys, and waits until the old ones are gone.
-func rotateRKeys(t *testing.T, c *Client) {
+func rotateRKeys(t *testing.T, c *client.Client) {
 	t.Helper()
 	type status struct {
 		Running bool
 		Spaces  []server.RotationStat
 	}
 	ask := func(name string) (st status) {
-		text, err := c.Admin(t.Context(), "", wire.AdminRotate, name)
+		text, err := admin.Of(c).Do(t.Context(), "", wire.AdminRotate, name)
 		if err == nil {
 			err = json.Unmarshal(text, &st)
 		}
@@ -53,7 +59,7 @@ func rotateRKeys(t *testing.T, c *Client) {
 
 // turnoverNode has short leases and small regions, and gives back those that are
 // empty at once.
-func turnoverNode(t *testing.T, start func(testing.TB, func(*server.Config)) *node) *node {
+func turnoverNode(t *testing.T, start func(testing.TB, func(*server.Config)) *node.Node) *node.Node {
 	return start(t, func(c *server.Config) {
 		c.Lease, c.Beat, c.Keepalive, c.Idle = 300*time.Millisecond, 30*time.Millisecond, 200*time.Millisecond, 30*time.Second
 		c.RegionSize, c.IndexRegionSize, c.RegionIdle = 4<<20, 1<<20, 100*time.Millisecond
@@ -88,12 +94,12 @@ func (l *turnoverLoad) run(what string, f func(i int) error) {
 // TestTurnover: rkeys are renewed again and again, and regions come and go, while
 // clients read: no get fails, no answer is wrong, and no connection is lost.
 func TestTurnover(t *testing.T) {
-	n := turnoverNode(t, startNode)
+	n := turnoverNode(t, node.Start)
 	ctx := t.Context()
-	admin, writer := n.dial(nil), n.dial(nil)
-	reader := n.dial(func(c *Config) { c.LeaseKeep = time.Minute })
-	quiet := n.dial(nil) // does nothing at all
-	puts := n.dial(nil)  // reads nothing
+	admin, writer := dialNode(n, nil), dialNode(n, nil)
+	reader := dialNode(n, func(c *client.Config) { c.LeaseKeep = time.Minute })
+	quiet := dialNode(n, nil) // does nothing at all
+	puts := dialNode(n, nil)  // reads nothing
 	small := func(i int) []byte { return fmt.Appendf(nil, "small%d", i%100) }
 	large := func(i int) []byte { return fmt.Appendf(nil, "large%d", i%3) }
 	value := func(key []byte, n int) []byte { return bytes.Repeat(append(key, '.'), n/(len(key)+1)+1)[:n] }
@@ -119,7 +125,7 @@ func TestTurnover(t *testing.T) {
 		})
 	}
 	l.run("absent", func(i int) error {
-		if _, err := reader.Get(ctx, fmt.Append(nil, "absent", i)); !errors.Is(err, ErrNotFound) {
+		if _, err := reader.Get(ctx, fmt.Append(nil, "absent", i)); !errors.Is(err, client.ErrNotFound) {
 			return fmt.Errorf("a key that never was: %v", err)
 		}
 		return nil
@@ -146,7 +152,7 @@ func TestTurnover(t *testing.T) {
 	})
 	l.run("order", func(i int) error {
 		got, err := reader.Get(ctx, []byte("number"))
-		if errors.Is(err, ErrNotFound) && seen == 0 {
+		if errors.Is(err, client.ErrNotFound) && seen == 0 {
 			return nil
 		}
 		if err != nil {
@@ -200,14 +206,14 @@ func TestTurnover(t *testing.T) {
 	if err := empty(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a region is given back", func() bool { return gone() > 0 })
-	eventually(t, "enough was tried", func() bool {
+	clienttest.Eventually(t, "a region is given back", func() bool { return gone() > 0 })
+	clienttest.Eventually(t, "enough was tried", func() bool {
 		k := reader.Counters()
 		return l.reads.Load() >= 100 && k.ViewRefreshes > 0 && k.OneSidedHits > 0
 	})
 	close(l.stop)
 	l.wg.Wait()
-	for name, c := range map[string]*Client{"admin": admin, "writer": writer, "reader": reader, "quiet": quiet, "puts": puts} {
+	for name, c := range map[string]*client.Client{"admin": admin, "writer": writer, "reader": reader, "quiet": quiet, "puts": puts} {
 		if k := c.Counters(); k.SessionsLost != 0 || k.Connects != 1 {
 			t.Errorf("%s: %d connections, %d lost", name, k.Connects, k.SessionsLost)
 		}
@@ -220,88 +226,88 @@ func TestTurnover(t *testing.T) {
 // TestReadsEndFirst: a client that has a newer view says so when what it has
 // posted under the old one has completed, and not before.
 func TestReadsEndFirst(t *testing.T) {
-	n := turnoverNode(t, softNode)
-	r := newRig("slow")
-	c := n.rigged([]rdma.Fabric{r}, nil)
+	n := turnoverNode(t, node.Soft)
+	r := clienttest.NewRig("slow")
+	c := rigged(n, []rdma.Fabric{r}, nil)
 	if err := c.Put(t.Context(), []byte("k"), []byte("v")); err != nil {
 		t.Fatal(err)
 	}
-	s := c.solo.current.Load()
-	old := s.view.Load()
-	if s.usedView() != old.Version {
-		t.Fatalf("version %d in use, the view is %d", s.usedView(), old.Version)
+	s := rt(c).Only().Current()
+	old := s.View()
+	if s.UsedView() != old.Version {
+		t.Fatalf("version %d in use, the view is %d", s.UsedView(), old.Version)
 	}
 	// READs are under way and their completions do not come; messages do.
-	r.set(func(r *rig) {
-		r.swallow = func(wc rdma.WC) bool { return wc.Op == rdma.OpRDMARead }
+	r.Set(func(r *clienttest.Rig) {
+		r.Swallow = func(wc rdma.WC) bool { return wc.Op == rdma.OpRDMARead }
 	})
 	got := make(chan error, 1)
 	go func() { got <- second(c.Get(context.Background(), []byte("k"))) }()
-	eventually(t, "a READ is under way", func() bool { return old.under.Load() > 0 })
-	n.srv.Bump()
-	eventually(t, "a newer view is in force", func() bool { return s.view.Load().Version > old.Version })
+	clienttest.Eventually(t, "a READ is under way", func() bool { return old.InUse() })
+	n.Server.Bump()
+	clienttest.Eventually(t, "a newer view is in force", func() bool { return s.View().Version > old.Version })
 	for range 3 { // Pings travel meanwhile
 		if _, err := c.Ping(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if told := s.toldView.Load(); told != old.Version {
+	if told := s.Usage().ViewTold; told != old.Version {
 		t.Errorf("the server was told that the views before %d are out of use, with READs of %d under way", told, old.Version)
 	}
-	r.set(func(r *rig) { r.swallow = nil })
+	r.Set(func(r *clienttest.Rig) { r.Swallow = nil })
 	if err := <-got; err != nil {
 		t.Error(err)
 	}
-	eventually(t, "the server is told", func() bool { return s.toldView.Load() > old.Version })
-	if len(s.replaced.list) != 0 {
-		t.Errorf("%d views are kept", len(s.replaced.list))
+	clienttest.Eventually(t, "the server is told", func() bool { return s.Usage().ViewTold > old.Version })
+	if s.Usage().ViewsKept != 0 {
+		t.Errorf("%d views are kept", s.Usage().ViewsKept)
 	}
 }
 
 // TestBatchGoesByTheNewView: what was prepared under a view is posted by the one
 // in force, place by place, and not at all where a place is gone.
 func TestBatchGoesByTheNewView(t *testing.T) {
-	n := turnoverNode(t, startNode)
-	c := n.dial(nil)
-	s := c.solo.current.Load()
-	p := c.solo.begin(t.Context())
-	old := s.view.Load()
-	kept, gone := s.newBatch(old), s.newBatch(old)
-	kept.addBeat()
-	gone.addBeat()
-	lost := &view{View: *old.Clone()}
+	n := turnoverNode(t, node.Start)
+	c := dialNode(n, nil)
+	s := rt(c).Only().Current()
+	p := rt(c).Only().Begin(t.Context())
+	old := s.View()
+	kept, gone := s.NewReads(old), s.NewReads(old)
+	kept.AddBeat()
+	gone.AddBeat()
+	lost := &session.View{View: *old.Clone()}
 	lost.Version++
-	lost.remote = append(lost.remote, old.remote...)
+	lost.Remote = append(lost.Remote, old.Remote...)
 	lost.Regions[0].Base += layout.PlaceOfByte(1 << 30) // nothing is where it was
 	for i := range lost.Regions[1:] {
 		lost.Regions[i+1].Base += layout.PlaceOfByte(1 << 30)
 	}
-	s.takeView(lost)
-	if _, err := gone.run(&p); !errors.Is(err, errNoRegion) {
+	s.TakeView(lost)
+	if _, err := gone.Run(&p); !errors.Is(err, base.ErrNoRegion) {
 		t.Errorf("a READ of a place that is gone: %v", err)
 	}
-	gone.release()
-	if lost.under.Load() != 0 || old.under.Load() != 0 {
-		t.Errorf("%d and %d READs are counted, none is under way", old.under.Load(), lost.under.Load())
+	gone.Release()
+	if lost.InUse() || old.InUse() {
+		t.Errorf("READs are counted (%v, %v), none is under way", old.InUse(), lost.InUse())
 	}
-	good := &view{View: *old.Clone(), remote: old.remote}
+	good := &session.View{View: *old.Clone(), Remote: old.Remote}
 	good.Version += 2
-	s.takeView(good)
-	if mine, err := kept.run(&p); err != nil || !mine || kept.v != good {
+	s.TakeView(good)
+	if mine, err := kept.Run(&p); err != nil || !mine || kept.View != good {
 		t.Errorf("a READ prepared under an old view: %v", err)
 	}
-	kept.release()
-	if s.usedView() != good.Version {
-		t.Errorf("version %d in use, of %d", s.usedView(), good.Version)
+	kept.Release()
+	if s.UsedView() != good.Version {
+		t.Errorf("version %d in use, of %d", s.UsedView(), good.Version)
 	}
 }
 
 // regionsGone counts the regions that have left the table since the call.
-func regionsGone(t *testing.T, c *Client) func() int {
+func regionsGone(t *testing.T, c *client.Client) func() int {
 	gone := 0
 	known := map[uint32]bool{}
 	return func() int {
-		v, err := c.View(t.Context())
+		v, err := nodeOf(t, c).View(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"context"
@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/internal/base"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 )
@@ -22,16 +25,16 @@ func TestUnreached(t *testing.T) {
 	}
 	addr := ln.Addr().String()
 	ln.Close()
-	noRoute := &routedRig{newRig("a"), func(string) (rdma.Route, error) {
+	noRoute := &clienttest.RoutedRig{Rig: clienttest.NewRig("a"), Way: func(string) (rdma.Route, error) {
 		return rdma.Route{}, fmt.Errorf("%w: no card", rdma.ErrNoDevice)
 	}}
 	// The fabric that asks for a connection stands in front, behind and in between.
 	for _, fabrics := range [][]rdma.Fabric{{noRoute, iwarp.New(iwarp.Options{})}, {iwarp.New(iwarp.Options{}), noRoute}, {noRoute, iwarp.New(iwarp.Options{}), noRoute}} {
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		_, err = Dial(ctx, Config{Servers: []string{addr, "127.0.0.1:1"}, Fabrics: fabrics, HeapMemory: true, Timeout: 500 * time.Millisecond})
+		_, err = client.Dial(inHeap(ctx), client.Config{Servers: []string{addr, "127.0.0.1:1"}, Fabrics: fabrics, Timeout: 500 * time.Millisecond})
 		cancel()
-		list := UnreachedServers(err)
-		if !errors.Is(err, ErrUnavailable) || len(list) != 2 {
+		list := client.UnreachedServers(err)
+		if !errors.Is(err, client.ErrUnavailable) || len(list) != 2 {
 			t.Fatalf("%v: %d addresses", err, len(list))
 		}
 		if u := list[0]; u.Server != addr || u.Fabric != "iwarp" || !u.Asked || u.Answered || !strings.Contains(u.Err.Error(), "connection refused") {
@@ -42,8 +45,8 @@ func TestUnreached(t *testing.T) {
 		}
 	}
 	// No fabric reaches anything: the last one's reason.
-	_, err = Dial(t.Context(), Config{Servers: []string{addr}, Fabrics: []rdma.Fabric{noRoute}, HeapMemory: true, Timeout: 500 * time.Millisecond})
-	if list := UnreachedServers(err); len(list) != 1 || list[0].Asked || !errors.Is(err, rdma.ErrNoDevice) {
+	_, err = client.Dial(inHeap(t.Context()), client.Config{Servers: []string{addr}, Fabrics: []rdma.Fabric{noRoute}, Timeout: 500 * time.Millisecond})
+	if list := client.UnreachedServers(err); len(list) != 1 || list[0].Asked || !errors.Is(err, rdma.ErrNoDevice) {
 		t.Errorf("%v", err)
 	}
 }
@@ -51,21 +54,21 @@ func TestUnreached(t *testing.T) {
 // TestUnreachedLater: a call that waits for a lost server in vain has the reason of
 // the last attempt, and did not fail for it.
 func TestUnreachedLater(t *testing.T) {
-	err := &Error{Op: "get", Node: "n2", Err: fmt.Errorf("%w: %w%w", ErrUnavailable, ErrTimeout,
-		lastAttempt{because(ErrAuth, fabricErrors{&Unreached{Server: "a:1", Err: ErrAuth, Answered: true}})})}
-	if list := UnreachedServers(err); len(list) != 1 || list[0].Server != "a:1" {
+	err := &client.Error{Op: "get", Node: "n2", Err: fmt.Errorf("%w: %w%w", client.ErrUnavailable, client.ErrTimeout,
+		base.LastAttempt{Err: base.Because(client.ErrAuth, base.FabricErrors{&client.Unreached{Server: "a:1", Err: client.ErrAuth, Answered: true}})})}
+	if list := client.UnreachedServers(err); len(list) != 1 || list[0].Server != "a:1" {
 		t.Errorf("%v", list)
 	}
-	if errors.Is(err, ErrAuth) {
+	if errors.Is(err, client.ErrAuth) {
 		t.Error("it failed for want of time")
 	}
-	if !strings.HasSuffix(err.Error(), "(last attempt: "+ErrAuth.Error()+": a:1: "+ErrAuth.Error()+")") {
+	if !strings.HasSuffix(err.Error(), "(last attempt: "+client.ErrAuth.Error()+": a:1: "+client.ErrAuth.Error()+")") {
 		t.Error(err)
 	}
-	if UnreachedServers(ErrNotFound) != nil || UnreachedServers(nil) != nil {
+	if client.UnreachedServers(client.ErrNotFound) != nil || client.UnreachedServers(nil) != nil {
 		t.Error("nothing was unreached")
 	}
-	if got := fmt.Errorf("%w%w", ErrTimeout, lastAttempt{}).Error(); got != ErrTimeout.Error() {
+	if got := fmt.Errorf("%w%w", client.ErrTimeout, base.LastAttempt{}).Error(); got != client.ErrTimeout.Error() {
 		t.Errorf("%q", got)
 	}
 }

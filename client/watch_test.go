@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"context"
@@ -6,6 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
 	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
@@ -14,26 +18,26 @@ import (
 // While LeaseKeep lasts the client keeps its lease without gets; afterwards it
 // READs nothing, and the next get goes by SEND and wakes it up again.
 func TestLeaseIsKept(t *testing.T) {
-	n := startNode(t, func(cfg *server.Config) { cfg.Lease, cfg.Beat = time.Second, 100*time.Millisecond })
-	c := n.dial(nil)
+	n := node.Start(t, func(cfg *server.Config) { cfg.Lease, cfg.Beat = time.Second, 100*time.Millisecond })
+	c := dialNode(n, nil)
 	if err := c.Put(t.Context(), []byte("k"), []byte("v")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "six renewals without a get", func() bool { return c.Counters().LeaseRenewals >= 6 })
+	clienttest.Eventually(t, "six renewals without a get", func() bool { return c.Counters().LeaseRenewals >= 6 })
 
-	lazy := n.dial(func(cfg *Config) { cfg.LeaseKeep = -1 })
-	s := lazy.solo.current.Load()
+	lazy := dialNode(n, func(cfg *client.Config) { cfg.LeaseKeep = -1 })
+	s := rt(lazy).Only().Current()
 	// Where the watch did not run for a whole lease it finds the session new and the
 	// lease lapsed, and renews it once more: then the get has a lease again.
-	eventually(t, "a get after the lease has lapsed goes by SEND", func() bool {
-		eventually(t, "the lease lapses", func() bool { return s.lease.lapsed.Load() })
+	clienttest.Eventually(t, "a get after the lease has lapsed goes by SEND", func() bool {
+		clienttest.Eventually(t, "the lease lapses", func() bool { return s.Lease.IsLapsed() })
 		before := lazy.Counters().Fallbacks.NoLease
 		if v, err := lazy.Get(t.Context(), []byte("k")); err != nil || string(v) != "v" {
 			t.Fatal(v, err)
 		}
 		return lazy.Counters().Fallbacks.NoLease == before+1
 	})
-	eventually(t, "gets are one-sided again", func() bool {
+	clienttest.Eventually(t, "gets are one-sided again", func() bool {
 		before := lazy.Counters().OneSidedHits
 		_, err := lazy.Get(t.Context(), []byte("k"))
 		return err == nil && lazy.Counters().OneSidedHits > before
@@ -43,12 +47,12 @@ func TestLeaseIsKept(t *testing.T) {
 // A region that the client does not know is learned because of the get that
 // meets it.
 func TestNewRegionsAreLearned(t *testing.T) {
-	n := startNode(t, nil)
-	reader, writer := n.dial(nil), n.dial(nil)
+	n := node.Start(t, nil)
+	reader, writer := dialNode(n, nil), dialNode(n, nil)
 	if err := writer.Put(t.Context(), []byte("k"), []byte("v")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a one-sided get from a region younger than the session", func() bool {
+	clienttest.Eventually(t, "a one-sided get from a region younger than the session", func() bool {
 		_, err := reader.Get(t.Context(), []byte("k"))
 		return err == nil && reader.Counters().OneSidedHits > 0
 	})
@@ -59,71 +63,69 @@ func TestNewRegionsAreLearned(t *testing.T) {
 
 // When the server has been away for a timeout, calls do not wait for their own.
 func TestCircuitOpens(t *testing.T) {
-	n := startNode(t, nil)
-	timeout := max(100*time.Millisecond, 20*n.pace())
-	c := n.dial(func(cfg *Config) { cfg.Timeout, cfg.DialTimeout = timeout, 2*timeout })
-	n.stop()
-	eventually(t, "the session is lost", func() bool { return c.solo.current.Load() == nil })
+	n := node.Start(t, nil)
+	timeout := max(100*time.Millisecond, 20*paceOf(n))
+	c := dialNode(n, func(cfg *client.Config) { cfg.Timeout, cfg.DialTimeout = timeout, 2*timeout })
+	n.Stop()
+	clienttest.Eventually(t, "the session is lost", func() bool { return rt(c).Only().Current() == nil })
 	// Whether it is open already or not, a call does not outlast its time.
 	begin := time.Now()
-	if _, err := c.Get(context.Background(), []byte("k")); !errors.Is(err, ErrUnavailable) {
+	if _, err := c.Get(context.Background(), []byte("k")); !errors.Is(err, client.ErrUnavailable) {
 		t.Errorf("%v", err)
 	}
 	if took := time.Since(begin); took > 50*timeout {
 		t.Errorf("took %v with a timeout of %v", took, timeout)
 	}
-	eventually(t, "the circuit is open", func() bool {
-		c.solo.conn.mu.Lock()
-		defer c.solo.conn.mu.Unlock()
-		return time.Since(c.solo.conn.lost) > c.solo.cfg.Timeout
+	clienttest.Eventually(t, "the circuit is open", func() bool {
+		return rt(c).Only().LostFor() > rt(c).Only().Config().Timeout
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 300*timeout)
 	defer cancel()
 	begin = time.Now()
 	err := c.Put(ctx, []byte("k"), nil)
-	if took := time.Since(begin); !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrTimeout) || took > 150*timeout {
+	if took := time.Since(begin); !errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrTimeout) || took > 150*timeout {
 		t.Errorf("%v after %v, with %v to wait", err, took, 300*timeout)
 	}
-	n.start()
-	eventually(t, "it closes again", func() bool { return c.Put(t.Context(), []byte("k"), nil) == nil })
+	n.Start()
+	clienttest.Eventually(t, "it closes again", func() bool { return c.Put(t.Context(), []byte("k"), nil) == nil })
 }
 
 // A client that has been using one store does not take another one for it.
 func TestAnotherStoreIsRefused(t *testing.T) {
-	f := newFakeServer(3)
-	c := f.dial(t, nil, func(cfg *Config) { cfg.Timeout = 200 * time.Millisecond })
-	f.mu.Lock()
-	f.welcome = func(w *wire.Welcome) { w.ServerID = []byte("impostor") }
-	f.mu.Unlock()
-	f.lastQP().die(rdma.ErrPeerGone)
-	eventually(t, "the other store is refused", func() bool {
+	f := clienttest.NewServer(3)
+	c := dialFake(t, f, nil, func(cfg *client.Config) { cfg.Timeout = 200 * time.Millisecond })
+	f.Mu.Lock()
+	f.Welcome = func(w *wire.Welcome) { w.ServerID = []byte("impostor") }
+	f.Mu.Unlock()
+	f.LastQP().Die(rdma.ErrPeerGone)
+	clienttest.Eventually(t, "the other store is refused", func() bool {
 		_, err := c.Get(t.Context(), []byte("k"))
-		return errors.Is(err, ErrUnavailable) && c.Server().ID == ""
+		return errors.Is(err, client.ErrUnavailable) && admin.Of(c).Server().ID == ""
 	})
-	f.mu.Lock()
-	f.welcome = nil
-	f.mu.Unlock()
-	eventually(t, "the old one is taken again", func() bool { return c.Put(t.Context(), []byte("k"), nil) == nil })
+	f.Mu.Lock()
+	f.Welcome = nil
+	f.Mu.Unlock()
+	clienttest.Eventually(t, "the old one is taken again", func() bool { return c.Put(t.Context(), []byte("k"), nil) == nil })
 }
 
 // A server whose handlers are stuck answers no ping, but its beat goes on: the
 // session is kept, for gets go on too. When the beat stops as well, it is over.
 func TestSilenceAndBeat(t *testing.T) {
-	f, clock := newFakeServer(3), newFakeClock()
-	f.welcome = func(w *wire.Welcome) { w.Keepalive = 20 * time.Millisecond }
-	f.onRequest = func(h wire.Header, _ []byte) ([]byte, bool) { return nil, h.Type == wire.TypePing }
-	c := f.dial(t, clock, func(cfg *Config) { cfg.DialTimeout = time.Second })
-	s := c.solo.current.Load()
-	eventually(t, "a ping is long overdue", func() bool {
-		pinged := s.pinged.Load()
-		return pinged != 0 && c.solo.coarse.Load()-pinged > int64(1500*time.Millisecond)
+	f, clock := clienttest.NewServer(3), clienttest.NewClock()
+	f.Welcome = func(w *wire.Welcome) { w.Keepalive = 20 * time.Millisecond }
+	f.OnRequest = func(h wire.Header, _ []byte) ([]byte, bool) { return nil, h.Type == wire.TypePing }
+	c := dialFake(t, f, clock, func(cfg *client.Config) { cfg.DialTimeout = time.Second })
+	s := rt(c).Only().Current()
+	clienttest.Eventually(t, "a ping is long overdue", func() bool {
+		pinged := s.Usage().Pinged
+		return pinged != 0 && rt(c).Only().Clock.Coarse()-pinged > int64(1500*time.Millisecond)
 	})
-	if s.isDown() {
-		t.Fatalf("given up although the lease is in force: %v", s.why())
+	if s.IsDown() {
+		t.Fatalf("given up although the lease is in force: %v", s.Why())
 	}
-	clock.advance(time.Hour) // and no beat in all that time
-	eventually(t, "the session is given up", s.isDown)
-	if err := s.why(); !errors.Is(err, ErrUnavailable) {
+	clock.Advance(time.Hour) // and no beat in all that time
+	clienttest.Eventually(t, "the session is given up", s.IsDown)
+	if err := s.Why(); !errors.Is(err, client.ErrUnavailable) {
 		t.Error(err)
 	}
 }

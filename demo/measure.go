@@ -10,6 +10,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/test/node"
 )
@@ -38,7 +39,7 @@ func (d *demo) readBack(ctx context.Context, n *node.Node, stanzas []stanza) (co
 	res := comparison{startup: n.Startup}
 	dialCtx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	c, err := client.Dial(dialCtx, client.Config{Servers: []string{n.Data}, Fabric: iwarp.New(iwarp.Options{})})
+	c, err := client.Dial(dialCtx, client.Config{Servers: []string{n.Data}, Fabrics: []rdma.Fabric{iwarp.New(iwarp.Options{})}})
 	if err != nil {
 		return res, err
 	}

@@ -157,7 +157,11 @@ func TestCommands(t *testing.T) {
 	words := map[string]map[string]bool{"kvclient": {}, "kvserver": {}}
 	use := regexp.MustCompile(`(?:Use:\s+|wire\.Admin\w+, |\{)"([a-z-]+)`)
 	for program, known := range words {
-		for _, name := range sources(t, "../cmd/"+program+"/*.go") {
+		names := sources(t, "../cmd/"+program+"/*.go")
+		if program == "kvclient" {
+			names = append(names, sources(t, "../cmd/kvclient/internal/*/*.go")...)
+		}
+		for _, name := range names {
 			for _, m := range use.FindAllStringSubmatch(read(t, name), -1) {
 				known[m[1]] = true
 			}

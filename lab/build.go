@@ -16,7 +16,7 @@ import (
 //go:embed init.sh
 var initScript []byte
 
-// Unavailable says whether an error means that the lab cannot be had on this
+// Unavailable says whether an error means that the lab is unavailable on this
 // machine, because packages are missing, and not that something is broken.
 func Unavailable(err error) bool {
 	return errors.Is(err, image.ErrMissing) || errors.Is(err, deb.ErrNoDebian)

@@ -42,8 +42,8 @@ func clockAndCounter() (at time.Time, counter uint64) {
 }
 
 // A clockCheck compares the guest's clock with the host's, from the two lines
-// "clock SECONDS" that init.sh writes at its begin and end. It is a defence
-// against the gross error only: lines may come late from a busy guest.
+// "clock SECONDS" that init.sh writes at its begin and end. It finds gross
+// errors only, because lines may come late from a busy guest.
 type clockCheck struct {
 	guest float64 // of the first line
 	host  time.Time
@@ -55,7 +55,8 @@ const (
 	clockShare = 0.1
 )
 
-// line takes what came after "clock ", and when, and returns what is wrong.
+// line takes the text after "clock ", and when it came, and returns what is
+// wrong.
 func (c *clockCheck) line(text string, now time.Time) error {
 	guest, err := strconv.ParseFloat(text, 64)
 	if err != nil {

@@ -39,12 +39,12 @@ type Config struct {
 	Cache   string        // where images are kept; .cache/lab of the repository if empty
 	Log     string        // file for the console; none if empty (its end is part of errors anyway)
 	Timeout time.Duration // for booting; 2 minutes if zero
-	// Progress is told in one line each what is going on. It may be nil and is
+	// Progress is told what is going on, in one line each. It may be nil and is
 	// called by one goroutine at a time.
 	Progress func(string)
 }
 
-// Limits on what a Config may ask for, so that a slip of the finger does not
+// These limit what a Config may ask for, so that a mistyped number does not
 // take the host's memory.
 const (
 	maxCPUs   = 16

@@ -11,7 +11,7 @@ import (
 
 // NewDisk makes a file with an empty ext4 file system for Config.Disk, size in
 // MiB. It outlives its guests: after Kill it holds what a disk holds after a
-// power cut, which is what was synced and perhaps some of the rest.
+// power cut: the data that was synced and perhaps some of the rest.
 func NewDisk(file string, size int) error {
 	if size < 16 || size > 64<<10 {
 		return fmt.Errorf("a disk of %d MiB: from 16 to %d", size, 64<<10)

@@ -16,12 +16,13 @@
 //	|  their package            (ACTIVE)                 in /mnt   |
 //	+--------------------------------------------------------------+
 //
-// A guest is made of a kernel package that is downloaded and unpacked, and of
-// an initial file system with programs and libraries of this machine (package
+// A guest is made of a kernel package that is downloaded and unpacked, and of an
+// initial file system with programs and libraries of this machine (package
 // image). All of it is kept below .cache/lab, so that booting takes the time in
 // which an emulated processor boots a kernel. The guest's first program is
-// init.sh; the host knows that it is up when that has seen the RDMA device
-// ACTIVE. A guest without it does not boot: nothing is ever skipped inside.
+// init.sh; the host takes the guest for up when init.sh has seen the RDMA device
+// ACTIVE. A guest without a device does not boot: nothing is ever skipped
+// inside.
 //
 // Programs are started by the agent of a guest (package agent), from the host
 // over a serial port that no broken network reaches, and from other guests over
@@ -30,18 +31,18 @@
 //
 // Faults, and what a guest sees of them:
 //
-//   - Switch.Cut: frames vanish. Nobody is told; both sides run into time-outs.
+//   - Switch.Cut: frames vanish. Neither side is told; both run into time-outs.
 //   - Switch.CutOneWay: as Cut, in one direction: requests come, answers do not.
 //   - Switch.Lose: a share of the frames vanishes, and RC retransmits.
 //   - Guest.SetLink: the cable is out. The kernel sees it, the RDMA port goes
 //     DOWN, and programs get an asynchronous event.
 //   - Guest.Pause: the machine stands still, as one that is overloaded or being
-//     moved; it knows nothing of it afterwards but from the clock.
+//     moved; afterwards it can tell only from the clock.
 //   - Guest.Kill: the power is cut. What was synced to Config.Disk stays.
 //   - Process.Signal (package agent): SIGKILL and SIGSTOP of one program, whose
-//     kernel lives on and may go on to answer READs.
+//     kernel keeps running and may still answer READs.
 //
-// Every guest ends with the process that booted it, whatever ends that: QEMU is
+// Every guest ends with the process that booted it, however that ends: QEMU is
 // killed with its parent (prctl(2), PR_SET_PDEATHSIG), and powers off when the
 // host's end of the serial port is gone.
 //

@@ -33,7 +33,7 @@ type Guest struct {
 	agent   *agent.Client
 	console tail
 	ready   chan struct{} // closed when the guest has said so
-	failed  chan string   // what the guest says has failed
+	failed  chan string   // the reason, when the guest says that it has failed
 	tempDir string        // to be removed with the guest, or empty
 	cable   *net.UDPConn  // the other end of a cable that ends nowhere, or nil
 	log     *os.File
@@ -193,7 +193,7 @@ func (g *Guest) Output(ctx context.Context, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// Pause stops the guest's processors: it vanishes without a word.
+// Pause stops the guest's processors: it vanishes silently.
 func (g *Guest) Pause() error { return g.monitor.Do("stop", nil) }
 
 // Continue lets a paused guest go on where it was.

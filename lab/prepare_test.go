@@ -46,7 +46,7 @@ func prepare(t *testing.T, programs map[string]string) (code int, out, env strin
 }
 
 // TestPrepareWithoutModules: where the lab's program does not build, which is so
-// without a network and with an empty module cache, prepare says it in a sentence,
+// without a network and with an empty module cache, prepare says so in a sentence,
 // and no test is told that it must have the lab.
 func TestPrepareWithoutModules(t *testing.T) {
 	programs := map[string]string{
@@ -80,8 +80,8 @@ func TestPrepareWithoutNetwork(t *testing.T) {
 	}
 }
 
-// TestPrepareBesideABrokenSource: the lists of one source of packages cannot be had,
-// and what is wanted comes from the others all the same.
+// TestPrepareBesideABrokenSource: the lists of one source of packages are unavailable,
+// and the packages come from the others.
 func TestPrepareBesideABrokenSource(t *testing.T) {
 	asked := filepath.Join(t.TempDir(), "asked")
 	prepare(t, map[string]string{

@@ -22,9 +22,9 @@ import (
 // is often not allowed, and hangs on some machines that show /dev/kvm.
 const Program = "qemu-system-x86_64"
 
-// A machine is one running QEMU and the three sockets to it. They are made
-// before QEMU starts and given to it: no file names, no port that another could
-// take, no moment at which nobody listens.
+// A machine is one running QEMU and the three sockets to it. They are made before
+// QEMU starts and given to it: there are no file names, no port that another
+// process could take, and no moment without a listener.
 type machine struct {
 	cmd     *exec.Cmd
 	serial  net.Conn // to the agent

@@ -1,7 +1,6 @@
 package membership
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"net"
@@ -12,63 +11,30 @@ import (
 	"github.com/rdmakv/rdmakv/internal/cluster"
 )
 
-// callbacks is what memberlist calls, often under its own lock: nothing here
-// blocks, and nothing here calls memberlist.
+// callbacks is what memberlist calls, often under its own lock: nothing here blocks,
+// and nothing here calls memberlist.
 type callbacks struct{ m *Members }
 
-// A message is what came in from others, a copy.
-type message struct {
-	bytes []byte
-	state bool // of a push/pull
-
-	done chan struct{} // not nil: no message; closed when those before it are handled
-}
-
-// inboxBytes bounds what waits for run.
-const inboxBytes = 16 << 20
-
-func (m *Members) receive(b []byte, state bool) {
-	most := maxOne
-	if state {
-		most = maxJoin + maxState
-	}
-	if len(b) > most {
-		m.stats.malformed.Add(1)
-		return
-	}
-	if m.inboxSize.Add(int64(len(b))) > inboxBytes {
-		m.inboxSize.Add(-int64(len(b)))
-		m.stats.dropped.Add(1)
-		return
-	}
-	select {
-	case m.inbox <- message{bytes: bytes.Clone(b), state: state}:
-	default:
-		m.inboxSize.Add(-int64(len(b)))
-		m.stats.dropped.Add(1)
-	}
-}
-
 // NodeMeta implements memberlist.Delegate.
-func (c *callbacks) NodeMeta(int) []byte { return *c.m.meta.Load() }
+func (c callbacks) NodeMeta(int) []byte { return *c.m.meta.Load() }
 
 // NotifyMsg implements memberlist.Delegate.
-func (c *callbacks) NotifyMsg(b []byte) { c.m.receive(b, false) }
+func (c callbacks) NotifyMsg(b []byte) { c.m.in.receive(b, false) }
 
 // GetBroadcasts implements memberlist.Delegate.
-func (c *callbacks) GetBroadcasts(overhead, limit int) [][]byte {
+func (c callbacks) GetBroadcasts(overhead, limit int) [][]byte {
 	return c.m.queue.GetBroadcasts(overhead, limit)
 }
 
 // LocalState implements memberlist.Delegate.
-func (c *callbacks) LocalState(join bool) []byte { return c.m.localState(join) }
+func (c callbacks) LocalState(join bool) []byte { return c.m.tables.localState(join) }
 
 // MergeRemoteState implements memberlist.Delegate.
-func (c *callbacks) MergeRemoteState(b []byte, _ bool) { c.m.receive(b, true) }
+func (c callbacks) MergeRemoteState(b []byte, _ bool) { c.m.in.receive(b, true) }
 
-// NotifyAlive implements memberlist.AliveDelegate: the one place through which
-// every word about a living node comes. An error keeps it out.
-func (c *callbacks) NotifyAlive(n *memberlist.Node) error {
+// NotifyAlive implements memberlist.AliveDelegate. All news about a living node comes
+// through here; an error keeps it out.
+func (c callbacks) NotifyAlive(n *memberlist.Node) error {
 	if err := cluster.CheckNodeID(n.Name); err != nil {
 		return err
 	}
@@ -76,7 +42,8 @@ func (c *callbacks) NotifyAlive(n *memberlist.Node) error {
 		return nil // ours, or memberlist will refute it
 	}
 	if len(n.Addr) != net.IPv4len && len(n.Addr) != net.IPv6len {
-		// memberlist takes any bytes for an address; a view takes none such.
+		// memberlist accepts any bytes as an address; a view must not have such an
+		// address.
 		c.m.stats.malformed.Add(1)
 		return fmt.Errorf("an address of %d bytes", len(n.Addr))
 	}
@@ -93,7 +60,7 @@ func (c *callbacks) NotifyAlive(n *memberlist.Node) error {
 }
 
 // NotifyMerge implements memberlist.MergeDelegate.
-func (c *callbacks) NotifyMerge(nodes []*memberlist.Node) error {
+func (c callbacks) NotifyMerge(nodes []*memberlist.Node) error {
 	if len(nodes) > cluster.MaxNodes {
 		c.m.stats.malformed.Add(1)
 		return fmt.Errorf("%d nodes, at most %d", len(nodes), cluster.MaxNodes)
@@ -102,14 +69,14 @@ func (c *callbacks) NotifyMerge(nodes []*memberlist.Node) error {
 }
 
 // NotifyJoin implements memberlist.EventDelegate.
-func (c *callbacks) NotifyJoin(n *memberlist.Node) { c.m.alive(n) }
+func (c callbacks) NotifyJoin(n *memberlist.Node) { c.alive(n) }
 
 // NotifyUpdate implements memberlist.EventDelegate.
-func (c *callbacks) NotifyUpdate(n *memberlist.Node) { c.m.alive(n) }
+func (c callbacks) NotifyUpdate(n *memberlist.Node) { c.alive(n) }
 
-// NotifyLeave implements memberlist.EventDelegate: dead, or gone of its own
-// will; only its goodbye tells which.
-func (c *callbacks) NotifyLeave(n *memberlist.Node) {
+// NotifyLeave implements memberlist.EventDelegate: the node is dead, or has left on
+// purpose. Only its goodbye tells which.
+func (c callbacks) NotifyLeave(n *memberlist.Node) {
 	m := c.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -122,22 +89,27 @@ func (c *callbacks) NotifyLeave(n *memberlist.Node) {
 	}
 }
 
-// NotifyPingComplete implements memberlist.PingDelegate: a probe was answered.
-func (c *callbacks) NotifyPingComplete(n *memberlist.Node, _ time.Duration, _ []byte) {
+// NotifyPingComplete implements memberlist.PingDelegate: a probe was answered by UDP.
+func (c callbacks) NotifyPingComplete(n *memberlist.Node, _ time.Duration, _ []byte) {
 	m := c.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p := m.peers[n.Name]; p != nil && p.State == cluster.Suspect {
+	p := m.peers[n.Name]
+	if p == nil {
+		return
+	}
+	p.tcpOnly = false
+	if p.State == cluster.Suspect {
 		p.State, p.Since, p.suspect = cluster.Alive, time.Now(), time.Time{}
 		signal(m.dirty)
 	}
 }
 
 // AckPayload implements memberlist.PingDelegate.
-func (c *callbacks) AckPayload() []byte { return nil }
+func (c callbacks) AckPayload() []byte { return nil }
 
 // NotifyConflict implements memberlist.ConflictDelegate.
-func (c *callbacks) NotifyConflict(known, other *memberlist.Node) {
+func (c callbacks) NotifyConflict(known, other *memberlist.Node) {
 	m := c.m
 	m.stats.conflicts.Add(1)
 	why := fmt.Sprintf("node id %s is at %s, and another at %s claims it", known.Name, known.Address(), other.Address())
@@ -147,18 +119,19 @@ func (c *callbacks) NotifyConflict(known, other *memberlist.Node) {
 	args := []any{"node", known.Name, "known at", known.Address(), "claimed at", other.Address()}
 	if known.Name != m.cfg.NodeID {
 		m.say(event{kind: sayTwin, msg: "two nodes of one id: the later one is not let in; if the node has moved, it will be once the old address is dead", args: args})
-		m.enter(claim{node: known.Name, known: known.Address(), other: other.Address()})
+		m.referee.enter(claim{node: known.Name, known: known.Address(), other: other.Address()})
 		return
 	}
 	m.say(event{kind: sayTwin, msg: "another node has our node id, or had it before we moved", args: args})
 	select {
-	case m.twin <- claim{node: known.Name, known: known.Address(), other: other.Address()}:
+	case m.referee.twin <- claim{node: known.Name, known: known.Address(), other: other.Address()}:
 	default:
 	}
 }
 
 // alive notes a node that lives, with its metadata.
-func (m *Members) alive(n *memberlist.Node) {
+func (c callbacks) alive(n *memberlist.Node) {
+	m := c.m
 	if n.Name == m.cfg.NodeID {
 		return
 	}
@@ -172,15 +145,17 @@ func (m *Members) alive(n *memberlist.Node) {
 	if p == nil {
 		p = &peer{}
 		m.peers[n.Name] = p
-		m.byHash[cluster.Hash(n.Name)] = n.Name
 	}
 	since := p.Since
 	if p.State != cluster.Alive {
 		since = time.Now()
 	}
 	if p.Incarnation != meta.Incarnation {
-		p.heard, p.want, p.bye = 0, nil, 0
-		m.setTableLocked(p, nil) // its rkeys are of another life
+		p.bye, p.stale = 0, time.Time{}
+		m.tables.setLocked(p, nil) // its rkeys are of another life
+	}
+	if meta.Regions > cluster.MaxGossip && p.table != nil && p.table.version <= meta.TableVersion {
+		m.tables.setLocked(p, nil) // it has too many regions now, and gossips none
 	}
 	p.Member = meta
 	p.ID, p.Gossip, p.State, p.Since, p.suspect = n.Name, n.Address(), cluster.Alive, since, time.Time{}
@@ -188,9 +163,10 @@ func (m *Members) alive(n *memberlist.Node) {
 	signal(m.dirty)
 }
 
-// suspect notes that our own probe of a node failed. memberlist tells of
-// suspicion in its log only.
-func (m *Members) suspect(id string) {
+// suspect notes that our own probe of a node failed. memberlist reports suspicion
+// only in its log.
+func (c callbacks) suspect(id string) {
+	m := c.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if p := m.peers[id]; p != nil && (p.State == cluster.Alive || p.State == cluster.Suspect) {
@@ -202,7 +178,18 @@ func (m *Members) suspect(id string) {
 	}
 }
 
-// makeRoomLocked forgets the node that has been gone for longest.
+// overTCP notes that our own probe of a node was answered by TCP alone. memberlist
+// reports that only in its log.
+func (c callbacks) overTCP(id string) {
+	m := c.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.peers[id]; p != nil {
+		p.tcpOnly = true
+	}
+}
+
+// makeRoomLocked drops the node that has been gone for longest.
 func (m *Members) makeRoomLocked() bool {
 	oldest := ""
 	for id, p := range m.peers {
@@ -218,15 +205,14 @@ func (m *Members) makeRoomLocked() bool {
 }
 
 func (m *Members) forgetLocked(id string) {
-	m.setTableLocked(m.peers[id], nil)
+	m.tables.setLocked(m.peers[id], nil)
 	delete(m.peers, id)
-	delete(m.byHash, cluster.Hash(id))
 }
 
-// broadcast queues a message for gossip; one of the same name before it is
-// replaced.
+// broadcast queues a message for gossip. It replaces an earlier message of the same
+// name.
 func (m *Members) broadcast(name string, b []byte) {
-	if len(b) > maxAdvert {
+	if len(b) > maxPacket {
 		panic(fmt.Sprintf("membership: a broadcast of %d bytes would stay in the queue for ever", len(b)))
 	}
 	m.queue.QueueBroadcast(&broadcast{name: name, bytes: b})
@@ -243,7 +229,7 @@ const maxQueue = 2 * cluster.MaxNodes
 type broadcast struct {
 	name     string
 	bytes    []byte
-	finished chan struct{} // closed when it is sent no more; nil if nobody waits
+	finished chan struct{} // closed when it is sent no more; nil if no goroutine waits for that
 }
 
 func (b *broadcast) Name() string { return b.name }

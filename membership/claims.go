@@ -2,24 +2,25 @@ package membership
 
 import "sync"
 
-// A claim is what memberlist said: a node is known at one address and claimed at
-// another. With done it is none, and closes that when those before it are judged.
+// A claim is memberlist's report that a node is known at one address and claimed at
+// another. If done is set it is no claim: done is closed when the claims before it
+// are judged.
 type claim struct {
 	node, known, other string
 	done               chan struct{}
 }
 
-// To judge a claim takes seconds where nobody answers, and whoever holds a gossip
-// key can make any number of claims. So those about nodes that have proved
-// themselves (lives) have judges of their own, each node has one claim that waits
-// and is judged by one, and nodes take turns. What there is no room for comes again
-// with the next push/pull.
+// Judging a claim takes seconds if no node answers, and any holder of a gossip key
+// can make any number of claims. So claims about nodes that have proved themselves
+// (lives) have judges of their own, each node has at most one claim that waits and
+// one that is judged, and nodes take turns. A claim for which there is no room comes
+// again with the next push/pull.
 const (
 	judges     = 3 // of claims about nodes that have proved themselves
-	maxUnknown = 8 // claims that wait about ids that nobody has proved
+	maxUnknown = 8 // claims that wait about ids for which no node has given a proof
 )
 
-// A docket is the claims that wait, in order. Made by newDocket. Safe for
+// A docket is the claims that wait, in order. newDocket makes it. It is safe for
 // concurrent use.
 type docket struct {
 	max   int
@@ -58,7 +59,7 @@ func (d *docket) wakeLocked() {
 	}
 }
 
-// take returns the first claim whose node is not being judged already; the caller
+// take returns the first claim whose node is not being judged already. The caller
 // calls done when it is judged.
 func (d *docket) take() (claim, bool) {
 	d.mu.Lock()
@@ -83,44 +84,42 @@ func (d *docket) done(c claim) {
 }
 
 // enter notes a claim about another node.
-func (m *Members) enter(c claim) {
-	m.mu.Lock()
-	proved := m.lives[c.node] != nil
-	m.mu.Unlock()
+func (r *referee) enter(c claim) {
+	r.m.mu.Lock()
+	proved := r.lives[c.node] != nil
+	r.m.mu.Unlock()
 	if proved {
-		m.claims.add(c)
+		r.claims.add(c)
 	} else {
-		m.unknown.add(c)
+		r.unknown.add(c)
 	}
 }
 
-// judgeAll judges the claims of a docket. How long one takes is bounded by settings.
-func (m *Members) judgeAll(d *docket) {
-	defer m.wg.Done()
+// judgeAll judges the claims of a docket. settings bounds how long one takes.
+func (r *referee) judgeAll(d *docket) {
 	for {
 		select {
 		case <-d.ready:
-		case <-m.ctx.Done():
+		case <-r.m.ctx.Done():
 			return
 		}
 		for c, ok := d.take(); ok; c, ok = d.take() {
-			m.judge(c)
+			r.judge(c)
 			d.done(c)
-			if m.ctx.Err() != nil {
+			if r.m.ctx.Err() != nil {
 				return
 			}
 		}
 	}
 }
 
-// referee judges claims about ourselves.
-func (m *Members) referee() {
-	defer m.wg.Done()
+// runOwnClaims judges claims about ourselves.
+func (r *referee) runOwnClaims() {
 	for {
 		select {
-		case c := <-m.twin:
-			m.judgeOwn(c)
-		case <-m.ctx.Done():
+		case c := <-r.twin:
+			r.judgeOwn(c)
+		case <-r.m.ctx.Done():
 			return
 		}
 	}

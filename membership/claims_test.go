@@ -46,9 +46,9 @@ func TestDocket(t *testing.T) {
 	}
 }
 
-// TestClaimsOfManyIDs: somebody with a gossip key claims ids that nobody has, as many
-// as he likes, each of which takes seconds to judge. Two lives of a node are found
-// all the same, at the first word of them.
+// TestClaimsOfManyIDs: a holder of a gossip key claims any number of ids that no node
+// has, each of which takes seconds to judge. Two lives of a node are found all the
+// same, at the first report of them.
 func TestClaimsOfManyIDs(t *testing.T) {
 	t.Parallel()
 	n := newMemNet()
@@ -58,10 +58,10 @@ func TestClaimsOfManyIDs(t *testing.T) {
 	eventually(t, a.Members, "a knows b's life", func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		return a.lives["b"] != nil
+		return a.referee.lives["b"] != nil
 	})
 	twin := launch(t, n, "b", func(c *Config) { c.Self.Incarnation = 99 })
-	calls := &callbacks{a.Members}
+	calls := callbacks{a.Members}
 	at := func(id string, ip net.IP) *memberlist.Node { return &memberlist.Node{Name: id, Addr: ip, Port: 7946} }
 	for i := range 1000 {
 		id := fmt.Sprintf("nobody-%d", i)
@@ -76,16 +76,16 @@ func TestClaimsOfManyIDs(t *testing.T) {
 	}
 	calls.NotifyConflict(at("b", ip(b)), at("b", ip(twin)))
 	standsDown(t, twin, b)
-	a.unknown.mu.Lock()
-	defer a.unknown.mu.Unlock()
-	if n := len(a.unknown.waiting); n > maxUnknown {
+	a.referee.unknown.mu.Lock()
+	defer a.referee.unknown.mu.Unlock()
+	if n := len(a.referee.unknown.waiting); n > maxUnknown {
 		t.Errorf("%d claims about ids that nobody has wait", n)
 	}
 }
 
 // TestVerdictIsNewsOnce: a verdict is passed on once, also where there is no room to
-// remember it, and not at all when it is old: whoever overheard it may send it again
-// for ever. The life that it sends away goes all the same.
+// remember it, and not at all when it is old, because an attacker that has overheard
+// it may send it again for ever. The life that it names ends all the same.
 func TestVerdictIsNewsOnce(t *testing.T) {
 	t.Parallel()
 	x := launch(t, newMemNet(), "x", nil)
@@ -93,22 +93,22 @@ func TestVerdictIsNewsOnce(t *testing.T) {
 		v := verdict{seen: uint64(seen.UnixMicro())}
 		v.older = statement{Life: Life{Began: 1, Incarnation: 1}, node: node, addr: "10.0.0.8:7946"}
 		v.younger = statement{Life: Life{Began: 2, Incarnation: younger}, node: node, addr: "10.0.0.9:7946"}
-		v.sum = x.sign(v.body())
+		v.sum = x.referee.key.sign(v.body())
 		return v
 	}
 	now := time.Now()
 	for _, seen := range []time.Time{now.Add(-conflictShown - time.Minute), now.Add(conflictShown + time.Minute), {}} {
-		if x.rule(signed("b", 7, seen), false) || len(x.Stats().Open) != 0 {
+		if x.referee.rule(signed("b", 7, seen), false) || len(x.Stats().Open) != 0 {
 			t.Errorf("a verdict of %v is told of: %+v", seen, x.Stats().Open)
 		}
 	}
-	x.unproved("b", "10.0.0.7:7946")
+	x.referee.unproved("b", "10.0.0.7:7946")
 	for i := range maxConflicts {
 		v := signed(fmt.Sprintf("n%d", i), 7, now)
-		if !x.rule(v, false) {
+		if !x.referee.rule(v, false) {
 			t.Fatalf("verdict %d is no news", i)
 		}
-		if x.rule(v, false) {
+		if x.referee.rule(v, false) {
 			t.Fatalf("verdict %d is news twice", i)
 		}
 	}
@@ -117,10 +117,10 @@ func TestVerdictIsNewsOnce(t *testing.T) {
 			t.Errorf("a claim without proof takes the room: %+v", c)
 		}
 	}
-	if x.rule(signed("late", 7, now), false) {
+	if x.referee.rule(signed("late", 7, now), false) {
 		t.Error("a verdict that is not remembered is passed on: it would be each time")
 	}
-	if !x.rule(signed("seen", 7, now), true) {
+	if !x.referee.rule(signed("seen", 7, now), true) {
 		t.Error("what this node has seen itself is not told to the others")
 	}
 	if len(x.Stats().Open) != maxConflicts {
@@ -129,7 +129,7 @@ func TestVerdictIsNewsOnce(t *testing.T) {
 	if x.Err() != nil {
 		t.Fatal(x.Err())
 	}
-	x.rule(signed("x", cluster.Hash("x"), time.Time{}), false)
+	x.referee.rule(signed("x", cluster.Hash("x"), time.Time{}), false)
 	if x.Err() == nil {
 		t.Error("a life that must end goes on, because the verdict is old")
 	}

@@ -19,14 +19,14 @@ type Profile string
 
 const (
 	LAN  Profile = "lan"  // one building: a dead node is noticed in 5 to 8 s
-	Fast Profile = "fast" // quick and nervous: 1 to 2 s; a starved process is called dead
+	Fast Profile = "fast" // 1 to 2 s; a node that gets no processor for that long is called dead, too
 	WAN  Profile = "wan"  // between sites: half a minute
 )
 
 // Config says how to take part. Zero values mean the default.
 type Config struct {
 	NodeID  string // see cluster.CheckNodeID
-	Cluster string // the cluster's name, memberlist's label: who has another is not let in
+	Cluster string // the cluster's name, memberlist's label: a node of another name is not let in
 
 	Bind      string   // HOST:PORT, for UDP and TCP; port 0 takes a free one
 	Advertise string   // HOST or HOST:PORT under which others reach us; default: Bind, or a private address if that is a wildcard
@@ -44,9 +44,10 @@ type Config struct {
 	Life    Life           // of this start; its incarnation is Self's
 	Table   *cluster.Table // published from the start, if there is one
 
-	// ProofKey is known to the nodes of the cluster and to nobody else, also not
-	// to all who hold a gossip key: by it nodes prove who they are when two have
-	// one id. Empty: whoever has a gossip key is believed.
+	// ProofKey is known to the nodes of the cluster and to no other process,
+	// also not to every holder of a gossip key. By it nodes prove their identity
+	// when two have one id. If it is empty, every holder of a gossip key is
+	// believed.
 	ProofKey []byte
 
 	Logger *slog.Logger // default: none
@@ -55,8 +56,8 @@ type Config struct {
 	Transport memberlist.NodeAwareTransport
 }
 
-// Errors of Start and Join. Errors of others than ourselves are in the log and
-// in Stats, too: they come to light again and again.
+// Errors of Start and Join. Errors caused by other nodes are in the log and in
+// Stats, too, because they can come and go at any time.
 var (
 	ErrConfig       = errors.New("membership: configuration")
 	ErrWrongKey     = errors.New("membership: the gossip keys differ: give both ends a common key in gossip.key_file")
@@ -69,17 +70,17 @@ var (
 // timing is what a Profile stands for, beyond memberlist's own settings.
 type timing struct {
 	rejoin  time.Duration // between attempts to reach seeds and dead members
-	grace   time.Duration // for an advert to come before a table is asked for
-	request time.Duration // for an answer to such a request
-	forget  time.Duration // how long the dead and the gone stay in the view
-	suspect time.Duration // how long a suspicion that we hear no more of is shown
+	forget  time.Duration // how long nodes that are dead or have left stay in the view
+	suspect time.Duration // how long a suspicion is shown after the last news of it
 
 	prove    time.Duration // for another node of an id to prove itself
-	conflict time.Duration // how long a claim without proof is shown that nobody makes any more: several times between push/pulls
+	conflict time.Duration // how long an unproved claim is shown after it was last made: several times between push/pulls
 }
 
+// settings are memberlist's configuration for a profile, with our own times beside
+// it.
 func (p Profile) settings() (*memberlist.Config, timing, error) {
-	t := timing{rejoin: 5 * time.Second, grace: 600 * time.Millisecond, request: time.Second, forget: 24 * time.Hour,
+	t := timing{rejoin: 5 * time.Second, forget: 24 * time.Hour,
 		prove: 4 * time.Second, conflict: 90 * time.Second}
 	var c *memberlist.Config
 	switch p {
@@ -98,24 +99,26 @@ func (p Profile) settings() (*memberlist.Config, timing, error) {
 		c.PushPullInterval = 5 * time.Second
 		c.TCPTimeout = 2 * time.Second
 		c.DeadNodeReclaimTime = 2 * time.Second
-		t.rejoin, t.grace, t.request = time.Second, 300*time.Millisecond, time.Second
+		t.rejoin = time.Second
 		t.prove, t.conflict = 2*time.Second, 20*time.Second
 	case WAN:
 		c = memberlist.DefaultWANConfig()
 		c.GossipInterval = 200 * time.Millisecond
 		c.TCPTimeout = 15 * time.Second
 		c.DeadNodeReclaimTime = time.Minute
-		t.rejoin, t.grace, t.request = 15*time.Second, 2*time.Second, 5*time.Second
+		t.rejoin = 15 * time.Second
 		t.prove, t.conflict = 15*time.Second, 4*time.Minute
 	default:
 		return nil, t, fmt.Errorf("%w: profile %q: lan, fast and wan are known", ErrConfig, p)
 	}
-	c.EnableCompression = false // slow, and a way to make a small packet large
+	c.EnableCompression = false // slow, and lets an attacker make a small packet large
 	c.QueueCheckInterval = time.Minute
 	t.suspect = time.Duration(c.SuspicionMult*c.SuspicionMaxTimeoutMult*4) * c.ProbeInterval
 	return c, t, nil
 }
 
+// check refuses a configuration that cannot work, or that is not safe without
+// Insecure.
 func (c *Config) check() error {
 	if err := cluster.CheckNodeID(c.NodeID); err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)

@@ -11,7 +11,7 @@ import (
 // A Conflict is two nodes of one id that were seen at once.
 type Conflict struct {
 	Node        string
-	Addrs       []string // of gossip; the older one first. One: of who claims the id and proves nothing
+	Addrs       []string // of gossip; the older one first. If there is one only, it is the address of a node that claims the id and proves nothing
 	Proved      bool     // both know the cluster's secret
 	Over        bool     // the younger has said goodbye since
 	First, Last time.Time
@@ -22,38 +22,38 @@ type Conflict struct {
 const (
 	// maxConflicts bounds those that are remembered.
 	maxConflicts = 64
-	// conflictShown is how long two lives of one node are told of after they were
-	// seen last. The younger is gone within seconds; but what it has acknowledged
-	// went with it, so somebody has to learn of it.
+	// conflictShown is how long two lives of one node are reported after they were
+	// seen last. The younger one ends within seconds, but writes that it has
+	// acknowledged are lost with it, so an operator has to learn of it.
 	conflictShown = 10 * time.Minute
 )
 
-// noteConflict remembers a conflict and reports whether it is news. claimed is
-// where somebody claims the id without proof; "" for two lives.
-func (m *Members) noteConflict(node, claimed string, older, younger statement, witnessed bool) bool {
+// noteConflict records a conflict and reports whether it is new. claimed is the
+// address at which the id is claimed without proof; it is "" for two lives.
+func (r *referee) noteConflict(node, claimed string, older, younger statement, witnessed bool) bool {
 	now := time.Now()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.conflictsLocked(now)
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	r.conflictsLocked(now)
 	key := node + " " + claimed
 	if claimed == "" {
 		key = fmt.Sprintf("%s %x %x", node, older.Incarnation, younger.Incarnation)
 	}
-	c := m.conflicts[key]
+	c := r.conflicts[key]
 	if c != nil && c.Over && !witnessed {
 		return false
 	}
-	news := c == nil || now.Sub(c.Last) > m.time.rejoin
+	news := c == nil || now.Sub(c.Last) > r.m.time.rejoin
 	if c == nil {
-		if len(m.conflicts) >= maxConflicts && (claimed != "" || !m.dropUnprovedLocked()) {
-			// What is not remembered would be news each time that it comes.
+		if len(r.conflicts) >= maxConflicts && (claimed != "" || !r.dropUnprovedLocked()) {
+			// A conflict that is not remembered would be news each time that it comes.
 			return claimed == "" && witnessed
 		}
 		c = &Conflict{Node: node, Addrs: []string{older.addr, younger.addr}, Proved: true, First: now, younger: younger.Incarnation}
 		if claimed != "" {
 			c.Addrs, c.Proved = []string{claimed}, false
 		}
-		m.conflicts[key] = c
+		r.conflicts[key] = c
 	}
 	if news {
 		c.Last = now
@@ -61,58 +61,59 @@ func (m *Members) noteConflict(node, claimed string, older, younger statement, w
 	return news
 }
 
-// dropUnprovedLocked makes room for two lives in place of a claim that proves nothing.
-func (m *Members) dropUnprovedLocked() bool {
-	for key, c := range m.conflicts {
+// dropUnprovedLocked makes room for two lives by dropping a claim that proves nothing.
+func (r *referee) dropUnprovedLocked() bool {
+	for key, c := range r.conflicts {
 		if !c.Proved {
-			delete(m.conflicts, key)
+			delete(r.conflicts, key)
 			return true
 		}
 	}
 	return false
 }
 
-// conflictsLocked forgets conflicts that nobody has seen for long.
-func (m *Members) conflictsLocked(now time.Time) {
-	for key, c := range m.conflicts {
-		if age := now.Sub(c.Last); age > conflictShown || !c.Proved && age > m.time.conflict {
-			delete(m.conflicts, key)
+// conflictsLocked drops conflicts that were last seen long ago.
+func (r *referee) conflictsLocked(now time.Time) {
+	for key, c := range r.conflicts {
+		if age := now.Sub(c.Last); age > conflictShown || !c.Proved && age > r.m.time.conflict {
+			delete(r.conflicts, key)
 		}
 	}
 }
 
-// ruledLately: a verdict about the node is at most one round of joining old.
-func (m *Members) ruledLately(node string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, c := range m.conflicts {
-		if c.Node == node && c.Proved && time.Since(c.Last) < m.time.rejoin {
+// ruledLately reports whether there is a verdict about the node that is at most one
+// round of joining old.
+func (r *referee) ruledLately(node string) bool {
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	for _, c := range r.conflicts {
+		if c.Node == node && c.Proved && time.Since(c.Last) < r.m.time.rejoin {
 			return true
 		}
 	}
 	return false
 }
 
-// farewell says goodbye to the other node of our id, which may be nobody's member
-// yet. memberlist's own goodbye is left out: it knows names only, so the other one
-// would be gone, too.
-func (m *Members) farewell(ctx context.Context, bye goodbye) {
-	m.mu.Lock()
+// farewell sends a goodbye to the other node of our id, which may be no member yet.
+// memberlist's own goodbye is left out: it names nodes only, so the other node would
+// be taken for gone, too.
+func (r *referee) farewell(ctx context.Context, bye goodbye) {
+	r.m.mu.Lock()
 	var to []memberlist.Node
-	for _, c := range m.conflicts {
-		if n, ok := m.reachable(c.Addrs[0], bye.node); ok && c.Proved && c.younger == bye.incarnation {
+	for _, c := range r.conflicts {
+		if n, ok := r.m.reachable(c.Addrs[0], bye.node); ok && c.Proved && c.younger == bye.incarnation {
 			to = append(to, n)
 		}
 	}
-	m.mu.Unlock()
+	r.m.mu.Unlock()
 	said := make(chan struct{}, len(to))
 	for _, n := range to {
-		if !m.begin() {
+		if !r.m.begin() {
 			return
 		}
 		go func() {
-			defer m.wg.Done()
-			_ = m.list.SendReliable(&n, bye.append(nil))
+			defer r.m.wg.Done()
+			_ = r.m.list.SendReliable(&n, bye.append(nil))
 			said <- struct{}{}
 		}()
 	}
@@ -126,8 +127,8 @@ func (m *Members) farewell(ctx context.Context, bye goodbye) {
 }
 
 // stoodDownLocked ends the conflicts of a life that has said goodbye.
-func (m *Members) stoodDownLocked(node string, incarnation uint64) (ended bool) {
-	for _, c := range m.conflicts {
+func (r *referee) stoodDownLocked(node string, incarnation uint64) (ended bool) {
+	for _, c := range r.conflicts {
 		if c.Node == node && c.Proved && !c.Over && c.younger == incarnation {
 			c.Over, ended = true, true
 		}

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// flood opens a stream as somebody would who knows the name of the cluster, which
-// every refusal tells, and no key: it announces a sealed message of 20 MiB, the
-// most that memberlist takes, and sends n bytes of it.
+// flood opens a stream as an attacker would that knows the name of the cluster,
+// which every refusal tells, and no key: it announces a sealed message of 20 MiB,
+// the most that memberlist takes, and sends n bytes of it.
 func flood(t *testing.T, addr string, n int) net.Conn {
 	t.Helper()
 	conn, err := net.DialTimeout("tcp", addr, patience)
@@ -25,8 +25,8 @@ func flood(t *testing.T, addr string, n int) net.Conn {
 	return conn
 }
 
-// Who has no key makes us keep no more than a few bytes: not by one large
-// message, and not by many that are large together and never end. Members are
+// A host without a key cannot make us keep more than a few bytes: neither by one
+// large message, nor by many that are large together and never end. Members are
 // heard all the while.
 func TestUnprovenBytesAreBounded(t *testing.T) {
 	t.Parallel()

@@ -1,27 +1,25 @@
 package membership
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
 )
 
 // Rotating the gossip key takes three rounds over all nodes: AddKey
 // everywhere, UseKey everywhere, RemoveKey everywhere. Each changes this node
 // alone, and until it ends: the key file must follow.
 
-// A KeyDigest names a gossip key without giving it away: the first 8 bytes of
-// the SHA-256 of a label and the key, in hex.
+// A KeyDigest names a gossip key without giving it away: cluster.GossipKeyDigest.
 type KeyDigest string
 
 // Digest returns the digest of a key.
-func Digest(key []byte) KeyDigest {
-	h := sha256.New()
-	h.Write([]byte("rkv gossip key"))
-	h.Write(key)
-	return KeyDigest(fmt.Sprintf("%x", h.Sum(nil)[:8]))
-}
+func Digest(key []byte) KeyDigest { return KeyDigest(cluster.GossipKeyDigest(key)) }
 
 // Errors of key rotation.
 var (
@@ -33,22 +31,28 @@ var (
 
 const maxKeys = 16
 
+// A Keyring is the gossip keys of a node. It is safe for concurrent use.
+type Keyring struct {
+	ring   *memberlist.Keyring // nil: no encryption
+	logger *slog.Logger
+}
+
 // Keys returns the digests of the keys that decrypt; the first one encrypts.
-func (m *Members) Keys() []KeyDigest {
-	ring := m.keyring
+func (k *Keyring) Keys() []KeyDigest {
+	ring := k.ring
 	if ring == nil {
 		return nil
 	}
 	var out []KeyDigest
-	for _, k := range ring.GetKeys() {
-		out = append(out, Digest(k))
+	for _, key := range ring.GetKeys() {
+		out = append(out, Digest(key))
 	}
 	return out
 }
 
 // AddKey makes a key decrypt.
-func (m *Members) AddKey(key []byte) error {
-	ring := m.keyring
+func (k *Keyring) AddKey(key []byte) error {
+	ring := k.ring
 	switch {
 	case ring == nil:
 		return ErrNoKeyring
@@ -58,47 +62,48 @@ func (m *Members) AddKey(key []byte) error {
 	if err := ring.AddKey(key); err != nil {
 		return fmt.Errorf("%w: a gossip key of %d bytes; 16, 24 or 32 are possible", ErrConfig, len(key))
 	}
-	m.log.Info("gossip key added", "key", Digest(key))
+	k.logger.Info("gossip key added", "key", Digest(key))
 	return nil
 }
 
 // UseKey makes the key of this digest the one that encrypts.
-func (m *Members) UseKey(d KeyDigest) error {
-	key, err := m.find(d)
+func (k *Keyring) UseKey(d KeyDigest) error {
+	key, err := k.find(d)
 	if err != nil {
 		return err
 	}
-	if err := m.keyring.UseKey(key); err != nil {
+	if err := k.ring.UseKey(key); err != nil {
 		return fmt.Errorf("membership: %w", err)
 	}
-	m.log.Info("gossip key in use", "key", d)
+	k.logger.Info("gossip key in use", "key", d)
 	return nil
 }
 
-// RemoveKey takes the key of this digest away; not the one in use.
-func (m *Members) RemoveKey(d KeyDigest) error {
-	key, err := m.find(d)
+// RemoveKey takes away the key of this digest. It refuses the key in use.
+func (k *Keyring) RemoveKey(d KeyDigest) error {
+	key, err := k.find(d)
 	if err != nil {
 		return err
 	}
-	if slices.Equal(key, m.keyring.GetPrimaryKey()) {
+	if slices.Equal(key, k.ring.GetPrimaryKey()) {
 		return ErrKeyInUse
 	}
-	if err := m.keyring.RemoveKey(key); err != nil {
+	if err := k.ring.RemoveKey(key); err != nil {
 		return fmt.Errorf("membership: %w", err)
 	}
-	m.log.Info("gossip key removed", "key", d)
+	k.logger.Info("gossip key removed", "key", d)
 	return nil
 }
 
-func (m *Members) find(d KeyDigest) ([]byte, error) {
-	ring := m.keyring
+// find returns the key of a digest.
+func (k *Keyring) find(d KeyDigest) ([]byte, error) {
+	ring := k.ring
 	if ring == nil {
 		return nil, ErrNoKeyring
 	}
-	for _, k := range ring.GetKeys() {
-		if Digest(k) == d {
-			return k, nil
+	for _, key := range ring.GetKeys() {
+		if Digest(key) == d {
+			return key, nil
 		}
 	}
 	return nil, fmt.Errorf("%w: %s", ErrNoKey, clean(string(d)))

@@ -10,19 +10,20 @@ import (
 	"github.com/rdmakv/rdmakv/internal/cluster"
 )
 
-// A Life is one start of a node on its data directory: what tells two processes
-// of one node id apart, and an old copy of a directory from the directory.
+// A Life is one start of a node on its data directory. It tells two processes of
+// one node id apart, and an old copy of a directory from the directory.
 type Life struct {
 	Store       [16]byte // of the data directory; a copy of it has the same
 	Incarnation uint64   // random, new at each start; Config.Self has it
 	Epoch       uint64   // of the versions that it gives out, higher at each start; 0: a cache, whose versions are never given out again
-	// Began is when it started, in microseconds since 1970. In one data
-	// directory each start is later than the one before, whatever the clock
-	// says; so a copy that is started has begun after what it was copied from.
+	// Began is when it started, in microseconds since 1970. In one data directory
+	// each start is later than the one before, whatever the clock says; so a copy
+	// that is started has begun after the directory that it was copied from.
 	Began uint64
 }
 
-// olderThan is a total order of lives, the same for everybody who compares two.
+// olderThan is a total order of lives. It is the same on every node that compares
+// two.
 func (a Life) olderThan(b Life) bool {
 	return cmp.Or(cmp.Compare(a.Began, b.Began), cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Incarnation, b.Incarnation)) < 0
 }
@@ -45,7 +46,7 @@ func (e *StandDown) Error() string { return e.Cause.Error() + ": " + e.text }
 func (e *StandDown) Unwrap() error { return e.Cause }
 
 // A statement is what a node says of its life, under the secret of the cluster
-// (Config.ProofKey): a gossip key alone makes none.
+// (Config.ProofKey). A gossip key alone cannot make one.
 //
 //	┌store┬incarnation┬epoch┬began┬node┬gossip address┬MAC┐
 //	└16   ┴8          ┴8    ┴8    ┴1+n ┴1+n           ┴16 ┘
@@ -95,69 +96,74 @@ func (r *reader) addr() string {
 	return s
 }
 
-// sign returns the MAC of bytes under the secret of the cluster.
-func (m *Members) sign(body []byte) (out mac) {
-	h := hmac.New(sha256.New, m.cfg.ProofKey)
+// A proofKey is the secret of the cluster, by which nodes prove their identity.
+type proofKey []byte
+
+// sign returns the MAC of bytes.
+func (k proofKey) sign(body []byte) (out mac) {
+	h := hmac.New(sha256.New, k)
 	h.Write([]byte("rdmakv membership"))
 	h.Write(body)
 	copy(out[:], h.Sum(nil))
 	return out
 }
 
-func (m *Members) signed(body []byte, sum mac) bool {
-	want := m.sign(body)
+func (k proofKey) signed(body []byte, sum mac) bool {
+	want := k.sign(body)
 	return hmac.Equal(want[:], sum[:])
 }
 
-func (m *Members) genuine(s *statement) bool { return m.signed(s.body([]byte{stateTag}), s.sum) }
+func (k proofKey) genuine(s *statement) bool { return k.signed(s.body([]byte{stateTag}), s.sum) }
 
 // stateSelf is what this node says of its own life.
-func (m *Members) stateSelf() statement {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.stateSelfLocked()
+func (r *referee) stateSelf() statement {
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	return r.stateSelfLocked()
 }
 
-func (m *Members) stateSelfLocked() statement {
-	s := statement{Life: m.cfg.Life, node: m.cfg.NodeID, addr: m.self.Gossip}
-	s.Incarnation = m.self.Incarnation
-	s.sum = m.sign(s.body([]byte{stateTag}))
+func (r *referee) stateSelfLocked() statement {
+	s := statement{Life: r.m.cfg.Life, node: r.m.cfg.NodeID, addr: r.m.self.Gossip}
+	s.Incarnation = r.m.self.Incarnation
+	s.sum = r.key.sign(s.body([]byte{stateTag}))
 	return s
 }
 
-// learnLife handles a statement that came with a push/pull of from. What a node
-// says of itself counts once gossip has let that life in: a second copy of a
-// node, which is not let in, must not make the first one look rolled back.
-func (m *Members) learnLife(s *statement, from string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	last := m.lives[s.node]
-	if last != nil && last.sum == s.sum || s.node == from && m.peers[from] != nil && m.peers[from].Incarnation != s.Incarnation {
+// learnLife handles a statement that came with a push/pull of from. The statement
+// of a node about itself counts only once gossip has let that life in, because a
+// second copy of a node, which is not let in, must not make the first one look
+// rolled back.
+func (r *referee) learnLife(s *statement, from string) {
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	last := r.lives[s.node]
+	if last != nil && last.sum == s.sum || s.node == from && r.m.peers[from] != nil && r.m.peers[from].Incarnation != s.Incarnation {
 		return
 	}
-	if !m.genuine(s) {
-		m.stats.unproved.Add(1)
+	if !r.key.genuine(s) {
+		r.m.stats.unproved.Add(1)
 		return
 	}
 	switch {
-	case s.node == m.cfg.NodeID:
-		m.rolledBackLocked(s)
-	case last == nil && len(m.lives) >= cluster.MaxNodes && m.peers[s.node] == nil:
-		m.stats.dropped.Add(1)
+	case s.node == r.m.cfg.NodeID:
+		r.rolledBackLocked(s)
+	case last == nil && len(r.lives) >= cluster.MaxNodes && r.m.peers[s.node] == nil:
+		r.m.stats.dropped.Add(1)
 	case last == nil, last.Store == s.Store && s.Epoch > last.Epoch, last.Store != s.Store && s.Began > last.Began:
-		m.lives[s.node] = s
+		r.lives[s.node] = s
 	}
 }
 
-// rolledBackLocked compares this life with another of this node that somebody
-// has seen. If the other was first, its epoch is lower, unless this directory is
-// a copy from before it: then the versions that it gave out would come again.
-func (m *Members) rolledBackLocked(s *statement) {
-	me := m.cfg.Life
-	me.Incarnation = m.self.Incarnation
+// rolledBackLocked compares this life with another life of this node that another
+// node has seen. If the other was first, its epoch is lower. If not, this
+// directory is a copy from before it, and versions that the other life gave out
+// would be given out again.
+func (r *referee) rolledBackLocked(s *statement) {
+	me := r.m.cfg.Life
+	me.Incarnation = r.m.self.Incarnation
 	if me.Epoch == 0 || s.Store != me.Store || s.Incarnation == me.Incarnation || s.Epoch < me.Epoch || !s.olderThan(me) {
 		return
 	}
-	m.failLocked(&StandDown{ErrRolledBack, s.Life, fmt.Sprintf("the cluster has seen epoch %d of node %s, and this start is epoch %d, so its disk was rolled back and lacks what was acknowledged since; "+
+	r.m.fault.setLocked(&StandDown{ErrRolledBack, s.Life, fmt.Sprintf("the cluster has seen epoch %d of node %s, and this start is epoch %d, so its disk was rolled back and lacks what was acknowledged since; "+
 		"to go on without that, start it once with --accept-rollback %d", s.Epoch, s.node, me.Epoch, s.Epoch)})
 }

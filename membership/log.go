@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// An event is a line for the log. kind has a budget of its own.
+// An event is a line for the log. Each kind has a budget of its own.
 type event struct {
 	level slog.Level // of kinds that do not fix it
 	kind  string
@@ -15,7 +15,7 @@ type event struct {
 	args  []any
 }
 
-// Kinds of lines that repeat themselves.
+// These are the kinds of lines that repeat themselves.
 const (
 	sayLabel  = "label"
 	sayAllow  = "allow"
@@ -28,7 +28,7 @@ const (
 	sayState  = "state"
 )
 
-// Budgets: so many lines of a kind in so long, and so many kinds.
+// The budgets: so many lines of a kind in so long, and so many kinds.
 const (
 	logLines  = 3
 	logPeriod = 10 * time.Second
@@ -36,30 +36,36 @@ const (
 	logQueue  = 256
 )
 
-// say queues a line. It never blocks: what does not fit is counted, and the
-// next line says how many were left out.
-func (m *Members) say(e event) {
+// A journal is the log, written by a goroutine of its own, so that a slow disk or
+// terminal stops no gossip.
+type journal struct {
+	log   *slog.Logger
+	lines chan event
+}
+
+func newJournal(log *slog.Logger) *journal { return &journal{log, make(chan event, logQueue)} }
+
+// say queues a line. It never blocks: a line for which there is no room is left
+// out.
+func (j *journal) say(e event) {
 	select {
-	case m.lines <- e:
+	case j.lines <- e:
 	default:
-		m.stats.logDropped.Add(1)
 	}
 }
 
-// writeLog is the goroutine that writes lines, so that a slow disk or terminal
-// stops no gossip.
-func (m *Members) writeLog() {
-	defer m.wg.Done()
+// write writes lines until ctx ends, and what is queued then.
+func (j *journal) write(ctx context.Context) {
 	b := budgets{}
 	for {
 		select {
-		case e := <-m.lines:
-			b.write(m.log, e, time.Now())
-		case <-m.ctx.Done():
+		case e := <-j.lines:
+			b.write(j.log, e, time.Now())
+		case <-ctx.Done():
 			for {
 				select {
-				case e := <-m.lines:
-					b.write(m.log, e, time.Now())
+				case e := <-j.lines:
+					b.write(j.log, e, time.Now())
 				default:
 					return
 				}
@@ -76,6 +82,8 @@ type budget struct {
 
 type budgets map[string]*budget
 
+// write logs an event within the budget of its kind. It says how many were left out
+// since the last.
 func (b budgets) write(log *slog.Logger, e event, now time.Time) {
 	switch e.kind {
 	case sayLabel, sayAllow, sayBusy, sayForged, sayBad:
@@ -111,19 +119,22 @@ func (b budgets) write(log *slog.Logger, e event, now time.Time) {
 	log.Log(context.Background(), e.level, e.msg, e.args...)
 }
 
-// libraryLog takes the lines of memberlist's own log. Some of them are the
-// only place where it says what we must know: those become counters and clear
-// words. The others are passed on, by level.
+// libraryLog takes the lines of memberlist's own log. Some events appear nowhere
+// else: their lines become counters and messages of our own. The other lines are
+// passed on, by level.
 type libraryLog struct{ m *Members }
 
-// Write implements io.Writer for a log.Logger without flags: one line a call.
-// memberlist may hold its locks.
+// Write implements io.Writer for a log.Logger without flags: each call has one
+// line. memberlist may hold its locks.
 func (l libraryLog) Write(line []byte) (int, error) {
-	l.m.hear(strings.TrimSpace(string(line[:min(len(line), 1000)])))
+	l.hear(strings.TrimSpace(string(line[:min(len(line), 1000)])))
 	return len(line), nil
 }
 
-func (m *Members) hear(line string) {
+// hear takes one line of memberlist's log: it counts what only that line says, and
+// passes the others on.
+func (l libraryLog) hear(line string) {
+	m := l.m
 	level := slog.LevelInfo
 	if rest, ok := strings.CutPrefix(line, "["); ok {
 		if name, rest, ok := strings.Cut(rest, "] "); ok {
@@ -138,7 +149,7 @@ func (m *Members) hear(line string) {
 	}
 	switch {
 	case strings.HasPrefix(line, "Stream connection"), strings.HasPrefix(line, "Initiating push/pull"), strings.HasPrefix(line, "failed to join"):
-		return // on every one of them; the joiner says what matters
+		return // comes for every one of them; the joiner logs what matters
 	case wrongKey(line):
 		from := fieldOf(line, "from=")
 		if name, ok := strings.CutPrefix(line, "Push/Pull with "); ok && from == "" {
@@ -149,10 +160,12 @@ func (m *Members) hear(line string) {
 		return
 	case strings.HasPrefix(line, "Suspect "):
 		if id, _, ok := strings.Cut(strings.TrimPrefix(line, "Suspect "), " "); ok {
-			m.suspect(id)
+			callbacks{m}.suspect(id)
 		}
+	case strings.HasPrefix(line, "Was able to connect to ") && strings.Contains(line, " over TCP but UDP probes failed"):
+		callbacks{m}.overTCP(fieldOf(line, "connect to "))
 	case strings.HasPrefix(line, "Refuting an alive message"):
-		line, _, _ = strings.Cut(line, " meta:") // bytes, and of no use to anybody
+		line, _, _ = strings.Cut(line, " meta:") // bytes that no reader of the log can use
 		level = slog.LevelInfo
 	}
 	if !m.log.Enabled(context.Background(), level) {

@@ -59,7 +59,7 @@ func TestHear(t *testing.T) {
 	} {
 		m := bare()
 		m.log = slog.New(slog.NewTextHandler(&capture{}, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		m.hear(line)
+		(libraryLog{m}).hear(line)
 		select {
 		case e := <-m.lines:
 			if want.text == "" || !strings.Contains(e.msg, want.text) || e.level != want.level || strings.Contains(e.msg, "VS") {
@@ -92,7 +92,7 @@ func TestSuspicionShows(t *testing.T) {
 	// A suspicion of which nothing more is heard ends by itself.
 	m := bare()
 	m.peers["b"] = &peer{Member: cluster.Member{ID: "b", Role: cluster.RoleServer, State: cluster.Alive}}
-	m.hear("[INFO] memberlist: Suspect b has failed, no acks received")
+	(libraryLog{m}).hear("[INFO] memberlist: Suspect b has failed, no acks received")
 	m.publishView()
 	if stateOf(m, "b") != cluster.Suspect {
 		t.Error("the log of the library is not heard")

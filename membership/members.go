@@ -21,73 +21,69 @@ import (
 	"github.com/rdmakv/rdmakv/internal/cluster"
 )
 
-// Members is this node's part in the cluster. Safe for concurrent use.
+// Members is this node's part in the cluster. It is safe for concurrent use.
 type Members struct {
-	cfg     Config
-	time    timing
-	log     *slog.Logger
-	list    *memberlist.Memberlist
-	door    *transport
-	queue   memberlist.TransmitLimitedQueue
-	keyring *memberlist.Keyring // nil: no encryption
-	stats   counters
-
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
-	once   sync.Once
+	*Keyring
+	*journal
+	running
+	cfg   Config
+	time  timing
+	list  *memberlist.Memberlist
+	door  *transport
+	queue memberlist.TransmitLimitedQueue
+	stats counters
 
 	meta  atomic.Pointer[[]byte] // what we say of ourselves, for memberlist
 	count atomic.Int64           // members, for the queue
 
-	inbox     chan message    // what came in, for run
-	inboxSize atomic.Int64    // its bytes
-	dirty     chan struct{}   // members changed, for run
-	changed   chan struct{}   // our metadata changed, for advertise
-	out       chan sending    // for the senders
-	lines     chan event      // for writeLog
-	twin      chan claim      // somebody has our id, for referee
-	claims    *docket         // two have another node's id, which has proved itself
-	unknown   *docket         // two have an id that nobody has proved
-	retry     chan struct{}   // others have us at an old address, for joiner
-	settled   chan struct{}   // closed by settle
-	told      map[string]told // by seed; joiner's own
-	failed    chan struct{}   // closed when err is set
+	in      *inbox        // for run
+	out     *outbox       // for the senders
+	dirty   chan struct{} // members changed, for run
+	changed chan struct{} // our metadata changed, for advertise
 
-	view atomic.Pointer[cluster.View]
+	view    atomic.Pointer[cluster.View]
+	tables  *tables
+	referee *referee
+	joiner  *joiner
+	fault   *failure
 
-	mu         sync.Mutex
-	self       cluster.Member
-	history    cluster.History // of our own tables
-	own        *table          // the last of them
-	peers      map[string]*peer
-	byHash     map[uint64]string     // of peers
-	lives      map[string]*statement // the newest of each node that was let in, for those that come back
-	probes     map[nonce]chan *statement
-	conflicts  map[string]*Conflict
-	tableBytes int
-	tableNews  bool          // a table came or went since the last look
-	next       chan struct{} // closed at the next change of view or tables
-	err        error
-	left       bool
+	mu    sync.Mutex
+	self  cluster.Member
+	peers map[string]*peer
+	next  chan struct{} // closed at the next change of view or tables
+	left  bool
 }
 
-// A peer is what we know of another node. Guarded by mu.
+// running is the goroutines of a node, and its end.
+type running struct {
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	once   sync.Once
+}
+
+// A failure is why this node must not go on. Members.mu guards err.
+type failure struct {
+	happened chan struct{} // closed when err is set
+	err      error
+}
+
+// A peer is what we know of another node. mu guards it.
 type peer struct {
 	cluster.Member
 	node    memberlist.Node // where to send; a copy
-	suspect time.Time       // of our own last probe that failed; zero: none since
+	suspect time.Time       // when our own last probe failed; zero: none has since
+	tcpOnly bool            // our last probe was answered by TCP, and not by UDP
 	bye     uint64          // the incarnation that said goodbye, 0: none
 	table   *table
-	heard   uint64 // highest table version that an advert of this incarnation named
-	want    *wanted
+	came    uint64    // when table came: a number that rises with each table of any node
+	stale   time.Time // since when table differs from the metadata; zero: it does not
 }
 
-// Start begins to take part. It returns as soon as the node listens; joining
-// goes on behind it, for ever, because all nodes of a cluster may be starting.
-// What is wrong with the configuration or the address is an ErrConfig or the
-// system's error; what is wrong with others is in the log and in Stats. Close
-// ends it; ctx bounds Start alone.
+// Start begins to take part. It returns as soon as the node listens; joining goes on
+// in the background until Close, because all nodes of a cluster may be starting.
+// Faults of the configuration or the address are an ErrConfig or the system's error;
+// faults of others are in the log and in Stats. Close ends it; ctx bounds Start alone.
 func Start(ctx context.Context, cfg Config) (*Members, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -99,18 +95,9 @@ func Start(ctx context.Context, cfg Config) (*Members, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	m := &Members{
-		cfg: cfg, time: timing, log: cfg.Logger, self: cfg.Self,
-		inbox: make(chan message, 1024), dirty: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		out: make(chan sending, 64), lines: make(chan event, logQueue), twin: make(chan claim, 4), claims: newDocket(cluster.MaxNodes), unknown: newDocket(maxUnknown),
-		retry: make(chan struct{}, 1), settled: make(chan struct{}),
-		failed: make(chan struct{}), next: make(chan struct{}),
-		peers: map[string]*peer{}, byHash: map[uint64]string{}, told: map[string]told{},
-		lives: map[string]*statement{}, probes: map[nonce]chan *statement{}, conflicts: map[string]*Conflict{},
-	}
+	m := newMembers(cfg, timing)
 	m.self.ID, m.self.State, m.self.Since = cfg.NodeID, cluster.Alive, time.Now()
 	m.self.Role = cmp.Or(m.self.Role, cluster.RoleServer)
-	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.queue.NumNodes = func() int { return int(m.count.Load()) }
 	m.queue.RetransmitMult = conf.RetransmitMult
 	m.count.Store(1)
@@ -127,13 +114,13 @@ func Start(ctx context.Context, cfg Config) (*Members, error) {
 	conf.Name, conf.Label = cfg.NodeID, cfg.Cluster
 	conf.Logger = log.New(libraryLog{m}, "", 0)
 	if len(cfg.Keys) > 0 {
-		if m.keyring, err = memberlist.NewKeyring(cfg.Keys[1:], cfg.Keys[0]); err != nil {
+		if m.ring, err = memberlist.NewKeyring(cfg.Keys[1:], cfg.Keys[0]); err != nil {
 			return nil, fmt.Errorf("%w: gossip keys: %w", ErrConfig, err)
 		}
-		conf.Keyring = m.keyring
+		conf.Keyring = m.ring
 	}
 	conf.DelegateProtocolMin, conf.DelegateProtocolMax, conf.DelegateProtocolVersion = 1, 1, 1
-	calls := &callbacks{m}
+	calls := callbacks{m}
 	conf.Delegate, conf.Events, conf.Alive, conf.Merge, conf.Conflict, conf.Ping = calls, calls, calls, calls, calls, calls
 	for _, p := range cfg.Allow {
 		conf.CIDRsAllowed = append(conf.CIDRsAllowed, net.IPNet{IP: p.Masked().Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())})
@@ -142,20 +129,34 @@ func Start(ctx context.Context, cfg Config) (*Members, error) {
 		m.cancel()
 		return nil, err
 	}
-	m.wg.Add(6 + judges + senders)
-	go m.run()
-	go m.referee()
-	go m.judgeAll(m.unknown)
+	for _, f := range []func(){
+		m.run, m.advertise, m.joiner.run, m.referee.runOwnClaims,
+		func() { m.referee.judgeAll(m.referee.unknown) },
+		func() { m.journal.write(m.ctx) },
+	} {
+		m.wg.Go(f)
+	}
 	for range judges {
-		go m.judgeAll(m.claims)
+		m.wg.Go(func() { m.referee.judgeAll(m.referee.claims) })
 	}
-	go m.advertise()
-	go m.joiner()
 	for range senders {
-		go m.sender()
+		m.wg.Go(func() { m.out.send(m.ctx, m.list) })
 	}
-	go m.writeLog()
 	return m, nil
+}
+
+// newMembers is a node without a network and without goroutines.
+func newMembers(cfg Config, t timing) *Members {
+	m := &Members{
+		Keyring: &Keyring{logger: cfg.Logger}, journal: newJournal(cfg.Logger),
+		cfg: cfg, time: t, self: cfg.Self,
+		dirty: make(chan struct{}, 1), changed: make(chan struct{}, 1), next: make(chan struct{}),
+		peers: map[string]*peer{}, fault: &failure{happened: make(chan struct{})},
+	}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m.in, m.out = newInbox(&m.stats), newOutbox(&m.stats.dropped)
+	m.tables, m.referee, m.joiner = &tables{m: m}, newReferee(m), newJoiner(m)
+	return m
 }
 
 // listen opens the sockets, behind the doorman, and starts memberlist.
@@ -190,7 +191,7 @@ func (m *Members) listen(ctx context.Context, conf *memberlist.Config) error {
 	}
 	m.door = newTransport(inner, m.cfg.Cluster, m.cfg.Allow, &m.stats, m.say)
 	conf.Transport = m.door
-	// memberlist takes it for granted that it lets itself in.
+	// memberlist assumes that a node lets itself in.
 	if ip, _, err := m.door.FinalAdvertiseAddr(conf.AdvertiseAddr, conf.AdvertisePort); err != nil {
 		_ = m.door.Shutdown()
 		return fmt.Errorf("%w: no address to advertise: say one in gossip.advertise: %w", ErrConfig, err)
@@ -216,8 +217,8 @@ func (m *Members) listen(ctx context.Context, conf *memberlist.Config) error {
 	return nil
 }
 
-// open makes UDP and TCP listen on one port. If any will do, the one that TCP
-// got may be taken for UDP: then another try is made.
+// open makes UDP and TCP listen on one port. If any port will do, the one that TCP got
+// may be taken for UDP: then open tries again.
 func open(ctx context.Context, ip netip.Addr, port int, logger *log.Logger) (*memberlist.NetTransport, error) {
 	for try := 0; ; try++ {
 		t, err := memberlist.NewNetTransport(&memberlist.NetTransportConfig{BindAddrs: []string{ip.String()}, BindPort: port, Logger: logger})
@@ -227,7 +228,8 @@ func open(ctx context.Context, ip netip.Addr, port int, logger *log.Logger) (*me
 	}
 }
 
-// View returns who is in the cluster, as far as this node knows. Never nil.
+// View returns the nodes of the cluster, as far as this node knows them. It is never
+// nil.
 func (m *Members) View() *cluster.View { return m.view.Load() }
 
 // Changed returns a channel that is closed at the next change of the view or
@@ -238,29 +240,30 @@ func (m *Members) Changed() <-chan struct{} {
 	return m.next
 }
 
-// Failed returns a channel that is closed when this node must not go on in
-// the cluster: Err says why, a *StandDown. It may happen at any
-// time: two nodes of one id that were cut off from each other meet when the cut heals.
-func (m *Members) Failed() <-chan struct{} { return m.failed }
+// Failed returns a channel that is closed when this node must not go on in the
+// cluster: Err says why, a *StandDown. It may happen at any time: two nodes of one id
+// that were cut off from each other meet when the cut heals.
+func (m *Members) Failed() <-chan struct{} { return m.fault.happened }
 
 // Err returns why Failed is closed, nil if it is not.
 func (m *Members) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.err
+	return m.fault.err
 }
 
-func (m *Members) failLocked(err error) {
-	if m.err == nil {
-		m.err = err
-		close(m.failed)
+// setLocked notes why the node must not go on; the first reason counts.
+func (f *failure) setLocked(err error) {
+	if f.err == nil {
+		f.err = err
+		close(f.happened)
 	}
 }
 
-// SetSelf changes what this node says of itself: incarnation, endpoints, map.
-// ID, state, gossip address and what Publish sets stay as they are. f is called
-// under a lock: it must only assign. ErrMalformed of package cluster if the
-// result is too large; then nothing has changed.
+// SetSelf changes what this node says of itself: incarnation, endpoints, map. ID,
+// state, gossip address and what Publish sets stay as they are. f is called under a
+// lock: it must only assign. If the result is too large SetSelf returns ErrMalformed
+// of package cluster, and nothing has changed.
 func (m *Members) SetSelf(f func(*cluster.Member)) error {
 	m.mu.Lock()
 	old := m.self
@@ -271,10 +274,10 @@ func (m *Members) SetSelf(f func(*cluster.Member)) error {
 	next.TableVersion, next.TableDigest, next.Regions = old.TableVersion, old.TableDigest, old.Regions
 	m.self = next
 	var err error
-	if next.Incarnation != old.Incarnation && m.own != nil {
-		// The table is of another life of the store: forget it.
+	if next.Incarnation != old.Incarnation && m.tables.own != nil {
+		// The table belongs to another life of the store, so it is forgotten.
 		m.self.TableVersion, m.self.TableDigest, m.self.Regions = 0, 0, 0
-		m.own, m.history = nil, cluster.History{}
+		m.tables.own, m.tables.encoded = nil, nil
 	}
 	if err = m.encodeSelfLocked(); err != nil {
 		m.self = old
@@ -296,10 +299,9 @@ func (m *Members) encodeSelfLocked() error {
 	return err
 }
 
-// advertise tells memberlist of changed metadata. That waits until the news
-// is out, so changes in the meantime become one.
+// advertise tells memberlist of changed metadata. That call waits until the news is
+// out, so changes in the meantime become one.
 func (m *Members) advertise() {
-	defer m.wg.Done()
 	for {
 		select {
 		case <-m.changed:
@@ -320,26 +322,26 @@ func signal(c chan struct{}) {
 	}
 }
 
-// Leave says goodbye, so that others need not find out. It returns when the
-// news has gone out as often as gossip repeats it, when nobody is left to hear
-// it, or when ctx ends. The node still hears gossip; Close follows.
+// Leave says goodbye, so that others need not find out. It returns when the news has
+// gone out as often as gossip repeats it, when no node is left to hear it, or when ctx
+// ends. The node still receives gossip; Close follows.
 func (m *Members) Leave(ctx context.Context) error {
 	m.mu.Lock()
 	first := !m.left
 	m.left = true
 	bye := goodbye{m.cfg.NodeID, m.self.Incarnation}
-	twin := errors.Is(m.err, ErrDuplicateID)
+	twin := errors.Is(m.fault.err, ErrDuplicateID)
 	m.mu.Unlock()
 	if !first || m.ctx.Err() != nil {
 		return nil
 	}
 	if twin {
-		m.farewell(ctx, bye)
+		m.referee.farewell(ctx, bye)
 	} else {
 		m.announceLeave()
 	}
-	// memberlist's own word goes into each packet before ours: once ours is
-	// through, so is that.
+	// memberlist puts its own goodbye into each packet before ours, so once ours has
+	// gone out, its own has too.
 	out := &broadcast{name: "bye " + bye.node, bytes: bye.append(nil), finished: make(chan struct{})}
 	m.queue.QueueBroadcast(out)
 	for {
@@ -359,10 +361,10 @@ func (m *Members) Leave(ctx context.Context) error {
 	}
 }
 
-// announceLeave makes memberlist say goodbye. It would wait for the news to go
-// out, whatever happens meanwhile: we wait ourselves.
+// announceLeave makes memberlist say goodbye. memberlist would wait for the news to go
+// out, whatever happens meanwhile, so Leave does the waiting itself.
 func (m *Members) announceLeave() {
-	defer func() { _ = recover() }() // its way to say that it was shut down meanwhile
+	defer func() { _ = recover() }() // memberlist panics if it was shut down meanwhile
 	_ = m.list.Leave(time.Millisecond)
 }
 
@@ -387,9 +389,9 @@ func (m *Members) begin() bool {
 	return true
 }
 
-// Close ends everything: when it returns, no goroutine of ours is left, and
-// memberlist's end by themselves within a probe's time. Without a Leave before
-// it, others will call this node dead. The last View and tables stay readable.
+// Close ends everything: when it returns, no goroutine of this package is left, and
+// memberlist's end by themselves within a probe's time. Without a Leave before it,
+// others will call this node dead. The last View and tables stay readable.
 func (m *Members) Close() error {
 	m.once.Do(func() {
 		m.mu.Lock()
@@ -420,15 +422,15 @@ func lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	for i := range ips {
 		ips[i] = ips[i].Unmap()
 	}
-	// IPv4 first: a wildcard of one family is the usual mistake.
+	// IPv4 comes first: a wildcard of one family is the usual mistake.
 	slices.SortStableFunc(ips, func(a, b netip.Addr) int { return cmp.Compare(a.BitLen(), b.BitLen()) })
 	return ips[:min(len(ips), 16)], nil
 }
 
 var _ io.Writer = libraryLog{}
 
-// local reports whether a text is our own gossip address. memberlist's own
-// record of it is written anew with each change of our metadata.
+// local reports whether a text is our own gossip address. memberlist writes its own
+// record of it anew with each change of our metadata.
 func (m *Members) local(addr string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -161,8 +161,8 @@ func TestMeetPublishLeave(t *testing.T) {
 		t.Errorf("view %+v", v)
 	}
 
-	// Tables of all sizes: one advert, many, and beyond what an advert holds.
-	for _, size := range []int{1, 3, 20, 21, 400, 399, 2} {
+	// Tables of all sizes: within one packet of gossip, beyond it, and the largest.
+	for _, size := range []int{1, 3, 20, 21, 26, cluster.MaxGossip, 399, 2} {
 		want := regions(size)
 		if err := a.Publish(want); err != nil {
 			t.Fatal(err)
@@ -209,7 +209,7 @@ func TestMeetPublishLeave(t *testing.T) {
 	}
 }
 
-// All nodes go at the same moment: none of them waits for somebody to tell.
+// All nodes leave at the same moment: none of them waits for one to tell.
 func TestAllLeaveAtOnce(t *testing.T) {
 	t.Parallel()
 	n := newMemNet()
@@ -244,7 +244,7 @@ func TestAllLeaveAtOnce(t *testing.T) {
 	}
 }
 
-// A node that comes back with another store forgets its old table everywhere.
+// When a node comes back with another store, its old table goes everywhere.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	n := newMemNet()
@@ -290,7 +290,7 @@ func TestPartitionHeals(t *testing.T) {
 		return stateOf(d.Members, "a") == cluster.Dead && stateOf(d.Members, "b") == cluster.Dead
 	})
 	want := regions(30)
-	if err := a.Publish(want); err != nil { // nobody over there hears it
+	if err := a.Publish(want); err != nil { // no node over there hears it
 		t.Fatal(err)
 	}
 	n.setCut(nil)
@@ -298,7 +298,7 @@ func TestPartitionHeals(t *testing.T) {
 	eventually(t, d.Members, "d has what a published meanwhile", func() bool { return hasTable(d.Members, "a", want) })
 }
 
-// Adverts that get lost are made up for by push/pull and by asking.
+// Adverts that get lost are made up for by push/pull.
 func TestLossyNetwork(t *testing.T) {
 	t.Parallel()
 	n := newMemNet()
@@ -332,7 +332,7 @@ func TestLossyNetwork(t *testing.T) {
 func TestWrongKeyAndLabelAreNamedOnBothSides(t *testing.T) {
 	t.Parallel()
 	n := newMemNet()
-	// Whom a's list has it tells its name; the others find it in a's log.
+	// a tells its name to addresses in its list; the others find it in a's log.
 	a := launch(t, n, "a", func(c *Config) { c.Allow = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} })
 	open := launch(t, n, "open", nil)
 	stranger := launch(t, n, "stranger", func(c *Config) { joining(open)(c); c.Cluster = "other" })

@@ -8,34 +8,30 @@ import (
 	"github.com/rdmakv/rdmakv/internal/cluster"
 )
 
-// Our own messages, inside memberlist's: the first byte is the kind. Integers
-// are little-endian, a text is one length byte and that many bytes.
+// These are our own messages, inside memberlist's: the first byte is the kind.
+// Integers are little-endian, a text is one length byte and that many bytes.
 //
-//	advert   ┌1┬cluster.Delta┐
-//	goodbye  ┌2┬incarnation┬node┐           a node leaves of its own will
+//	goodbye  ┌2┬incarnation┬node┐    a node leaves on purpose
 //	         └1┴8          ┴1+n ┘
-//	want     ┌3┬incarnation┬offset┬from┬node┐    from asks for node's table
-//	         └1┴8          ┴4     ┴1+n ┴1+n ┘
-//	part     ┌4┬incarnation┬version┬digest┬total┬offset┬node┬bytes┐
-//	         └1┴8          ┴8      ┴8     ┴4    ┴4     ┴1+n ┴...  ┘
+//	advert   ┌8┬cluster.Table┐       the whole table of a node, of at most
+//	         └1┴             ┘       cluster.MaxGossip regions
 //
-// Kinds 5 to 7 are in referee.go.
+// Kinds 5 to 7 are in referee.go. Kinds 1, 3 and 4 were changes of tables, requests
+// for tables and parts of tables, which earlier builds send: they are ignored.
 type kind uint8
 
 const (
-	kindAdvert kind = 1 + iota
-	kindGoodbye
-	kindWant
-	kindPart
+	kindGoodbye kind = 2
+	kindAdvert  kind = 8
 )
 
 // Bounds of messages.
 const (
-	maxAdvert = 1000           // of a broadcast, the kind included: it shares a packet of 1400 with others
-	maxPart   = 1 << 20        // of a table's bytes in a part
-	maxState  = 256 << 10      // of a push/pull without tables: 1024 digests are 32 KiB, 1024 lives at most 180
-	maxJoin   = 4 << 20        // of one with tables, for a node that joins
-	maxOne    = maxPart + 1024 // of any single message
+	maxPacket = 1000                 // of a broadcast, the kind included: it shares a packet of 1400 with others
+	maxState  = 256 << 10            // of a push/pull without tables: 1024 digests are 32 KiB, 1024 lives at most 180
+	maxPush   = 1 << 20              // of the tables in a push/pull
+	maxJoin   = 4 << 20              // of those in one that a node joins by
+	maxOne    = 1 + cluster.MaxTable // of any single message
 )
 
 var errMessage = errors.New("membership: malformed message")
@@ -43,19 +39,6 @@ var errMessage = errors.New("membership: malformed message")
 type goodbye struct {
 	node        string
 	incarnation uint64
-}
-
-type want struct {
-	from, node  string
-	incarnation uint64
-	offset      uint32
-}
-
-type part struct {
-	node                         string
-	incarnation, version, digest uint64
-	total, offset                uint32
-	bytes                        []byte
 }
 
 var le = binary.LittleEndian
@@ -69,26 +52,11 @@ func (m goodbye) append(dst []byte) []byte {
 	return appendText(le.AppendUint64(dst, m.incarnation), m.node)
 }
 
-func (m want) append(dst []byte) []byte {
-	dst = append(dst, byte(kindWant))
-	dst = le.AppendUint64(dst, m.incarnation)
-	dst = le.AppendUint32(dst, m.offset)
-	return appendText(appendText(dst, m.from), m.node)
-}
+// former is the kind of a message that only earlier builds send.
+type former kind
 
-func (m part) append(dst []byte) []byte {
-	dst = append(dst, byte(kindPart))
-	dst = le.AppendUint64(dst, m.incarnation)
-	dst = le.AppendUint64(dst, m.version)
-	dst = le.AppendUint64(dst, m.digest)
-	dst = le.AppendUint32(dst, m.total)
-	dst = le.AppendUint32(dst, m.offset)
-	return append(appendText(dst, m.node), m.bytes...)
-}
-
-// parseMessage reads a message: a *cluster.Delta, goodbye, want, part, or one of
-// parseClaim. The
-// result of part aliases b.
+// parseMessage reads a message: a *cluster.Table, goodbye, former, or one of
+// parseClaim.
 func parseMessage(b []byte) (any, error) {
 	if len(b) == 0 || len(b) > maxOne {
 		return nil, fmt.Errorf("%w: %d bytes", errMessage, len(b))
@@ -96,25 +64,12 @@ func parseMessage(b []byte) (any, error) {
 	r := reader{b: b[1:]}
 	switch kind(b[0]) {
 	case kindAdvert:
-		if len(b) > maxAdvert {
-			return nil, fmt.Errorf("%w: an advert of %d bytes", errMessage, len(b))
-		}
-		return cluster.ParseDelta(b[1:])
+		return cluster.ParseTable(b[1:])
 	case kindGoodbye:
 		m := goodbye{incarnation: r.u64(), node: r.id()}
 		return m, r.done()
-	case kindWant:
-		m := want{incarnation: r.u64(), offset: r.u32(), from: r.id(), node: r.id()}
-		return m, r.done()
-	case kindPart:
-		m := part{incarnation: r.u64(), version: r.u64(), digest: r.u64(), total: r.u32(), offset: r.u32(), node: r.id()}
-		m.bytes, r.b = r.b, nil
-		switch n := uint32(len(m.bytes)); {
-		case r.bad:
-		case m.version == 0, m.total > cluster.MaxTable, m.offset > m.total, n == 0, n > maxPart, n > m.total-m.offset:
-			r.bad = true
-		}
-		return m, r.done()
+	case 1, 3, 4:
+		return former(b[0]), nil
 	}
 	return parseClaim(kind(b[0]), &r)
 }
@@ -164,6 +119,7 @@ func (s *state) append(dst []byte) []byte {
 	return dst
 }
 
+// parseState reads another node's part of a push/pull, hostile bytes.
 func parseState(b []byte) (*state, error) {
 	r := reader{b: b}
 	format, zero := r.u8(), r.u8()
@@ -185,12 +141,13 @@ func parseState(b []byte) (*state, error) {
 	return s, r.done()
 }
 
-// A reader reads fields and remembers whether any was missing.
+// A reader reads fields and records whether any was missing.
 type reader struct {
 	b   []byte
 	bad bool
 }
 
+// take returns the next n bytes; after a fault it returns nil, and bad is set.
 func (r *reader) take(n int) []byte {
 	if n < 0 || len(r.b) < n {
 		r.b, r.bad = nil, true

@@ -20,6 +20,7 @@ type memNet struct {
 	mu    sync.Mutex
 	ends  map[string]*memEnd
 	cut   func(from, to string) bool // by address; nil: nothing is cut
+	mute  bool                       // packets are lost, and streams are not
 	ports int
 	began uint64
 
@@ -73,7 +74,13 @@ func (n *memNet) setCut(cut func(from, to string) bool) {
 	n.cut = cut
 }
 
-// to returns the end at an address, nil if nobody hears there.
+func (n *memNet) setMute(mute bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mute = mute
+}
+
+// to returns the end at an address, or nil if there is none.
 func (e *memEnd) to(addr string) *memEnd {
 	e.net.mu.Lock()
 	defer e.net.mu.Unlock()
@@ -100,7 +107,10 @@ func (e *memEnd) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
 func (e *memEnd) WriteTo(b []byte, addr string) (time.Time, error) {
 	e.net.packets.Add(1)
 	e.net.packetBytes.Add(int64(len(b)))
-	if dest := e.to(addr); dest != nil {
+	e.net.mu.Lock()
+	mute := e.net.mute
+	e.net.mu.Unlock()
+	if dest := e.to(addr); dest != nil && !mute {
 		select {
 		case dest.packets <- &memberlist.Packet{Buf: append([]byte(nil), b...), From: e.addr, Timestamp: time.Now()}:
 		default:

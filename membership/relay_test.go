@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// relay is somebody who passes on what comes for him to a node, streams alone:
-// those are held until hold is closed. asked is sent to for each of them.
+// relay passes streams that come to it on to a node; it holds them until hold is
+// closed. asked is sent to for each of them.
 func relay(t *testing.T, n *memNet, to *node, hold <-chan struct{}) (at *memEnd, asked chan struct{}) {
 	t.Helper()
 	at, asked = n.end(), make(chan struct{}, 64)
@@ -49,15 +49,15 @@ func patientJudge(x *node, c claim) (done chan struct{}) {
 	done = make(chan struct{})
 	go func() {
 		defer close(done)
-		x.judge(c)
+		x.referee.judge(c)
 	}()
 	return done
 }
 
-// TestHeldQuestion: somebody without the secret claims a node's id, keeps the
-// question that he is asked until the node has started again, and passes it on
+// TestHeldQuestion: an attacker without the secret claims a node's id, keeps the
+// question that it is asked until the node has started again, and passes it on
 // unchanged. Two lives of the node have then answered, one after the other: there
-// were never two at once, and nobody ends.
+// were never two at once, and neither ends.
 func TestHeldQuestion(t *testing.T) {
 	t.Parallel()
 	n := newMemNet()
@@ -71,7 +71,7 @@ func TestHeldQuestion(t *testing.T) {
 	eventually(t, a.Members, "the first life has answered", func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		return len(a.probes) == 1
+		return len(a.referee.probes) == 1
 	})
 	_ = b.Close()
 	n.mu.Lock()
@@ -90,8 +90,8 @@ func TestHeldQuestion(t *testing.T) {
 	}
 }
 
-// TestRelayAtOnce: he passes the question on at once. There is one life, and it is
-// told that somebody claims its id.
+// TestRelayAtOnce: the attacker passes the question on at once. There is one life,
+// and it is told that another node claims its id.
 func TestRelayAtOnce(t *testing.T) {
 	t.Parallel()
 	n := newMemNet()
@@ -103,7 +103,7 @@ func TestRelayAtOnce(t *testing.T) {
 	rogue, _ := relay(t, n, b, free)
 	await(t, patientJudge(a, claim{node: "b", known: string(b.end.addr), other: string(rogue.addr)}), "the claim is judged")
 	b.time.prove = patience
-	b.judgeOwn(claim{node: "b", known: string(b.end.addr), other: string(rogue.addr)})
+	b.referee.judgeOwn(claim{node: "b", known: string(b.end.addr), other: string(rogue.addr)})
 	for _, x := range []*node{a, b} {
 		open := x.Stats().Open
 		if len(open) != 1 || open[0].Proved || open[0].Node != "b" || len(open[0].Addrs) != 1 || open[0].Addrs[0] != string(rogue.addr) {

@@ -8,8 +8,8 @@ import (
 )
 
 // TestSeedThatComesLater: nodes that are started together do not listen at the same
-// time. A seed that nobody listened at is tried again soon, not after the interval
-// for seeds, which is 7.5 s at least with this profile.
+// time. A seed without a listener is tried again soon, not after the interval for
+// seeds, which is 7.5 s at least with this profile.
 func TestSeedThatComesLater(t *testing.T) {
 	n := newMemNet()
 	const seed = "10.9.9.9:7946"

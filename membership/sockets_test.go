@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,8 +59,8 @@ func TestRealSockets(t *testing.T) {
 	for _, x := range []*node{a, b, c} {
 		eventually(t, x.Members, "c's table is known", func() bool { return hasTable(x.Members, "c", want) })
 	}
-	// 3 MB of tables cross in parts: as many regions as there may be.
-	want = regions(cluster.MaxRegions)
+	// The largest table that is gossiped.
+	want = regions(cluster.MaxGossip)
 	if err := b.Publish(want); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +78,7 @@ func TestRealSockets(t *testing.T) {
 	}
 	eventually(t, a.Members, "b has left", func() bool { return stateOf(a.Members, "b") == cluster.Left })
 
-	// The address of somebody else is named.
+	// The address of another node is named.
 	if _, err := Start(context.Background(), Config{NodeID: "d", Cluster: "demo", Keys: [][]byte{keyA}, Bind: a.addr()}); err == nil || !strings.Contains(err.Error(), a.addr()) || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("an address in use: %v", err)
 	}
@@ -154,7 +156,7 @@ func TestAllowList(t *testing.T) {
 	if _, err := Start(t.Context(), Config{NodeID: "x", Cluster: "demo", Keys: [][]byte{keyA}, Bind: "127.0.0.1:0", Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "gossip.allow") {
 		t.Errorf("a node that may not gossip with itself: %v", err)
 	}
-	// Who is turned away at the door is told so.
+	// A node that is refused is told so.
 	none := onLoopback(t, "none", func(c *Config) {
 		c.Bind, c.Allow = "127.0.0.3:0", []netip.Prefix{netip.MustParsePrefix("127.0.0.3/32")}
 	})
@@ -164,8 +166,8 @@ func TestAllowList(t *testing.T) {
 	})
 }
 
-// Streams that say nothing cost a slot for a while, never more, and members
-// still get through.
+// Streams that send nothing cost a slot for a while, never more, and members still
+// get through.
 func TestHalfOpenStreams(t *testing.T) {
 	t.Parallel()
 	a := onLoopback(t, "a", nil)
@@ -193,4 +195,69 @@ func TestHalfOpenStreams(t *testing.T) {
 	b := onLoopback(t, "b", func(c *Config) { c.Join = []string{a.addr()} })
 	seesAll(t, a, b)
 	t.Logf("a member came in %v after %d half-open streams", time.Since(begun), len(idle))
+}
+
+// TestQuestion: any program that asks the gossip port is told whether the node
+// gossips with a cluster of that name, and nothing is counted or logged if it does.
+func TestQuestion(t *testing.T) {
+	t.Parallel()
+	a := onLoopback(t, "a", nil)
+	ask := func(words string) string {
+		t.Helper()
+		conn, err := net.DialTimeout("tcp", a.addr(), patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		if _, err := conn.Write([]byte(words)); err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := io.ReadAll(conn)
+		if err != nil && len(answer) == 0 {
+			t.Fatal(err)
+		}
+		return string(answer)
+	}
+	if got := ask("\xe7RKV\x00\x04demo"); got != "\xe7RKV\x00\x00" {
+		t.Errorf("answer %q", got)
+	}
+	if s := a.Stats(); s.WrongCluster != 0 || s.LastRefused.Why != "" {
+		t.Errorf("a question is counted: %+v", s)
+	}
+	for words, want := range map[string]string{
+		"\xe7RKV\x00\x05other": "\xe7RKV\x01\x04demo", // this machine is told the name
+		"\xe7RKV\x00\x05ot":    "\xe7RKV\x01\x04demo",
+		"\xe7RKV\x07\x04demo":  "\xe7RKV\x01\x04demo",
+		"\xe7R":                "\xe7RKV\x01\x04demo",
+		"GET / HTTP/1.1\r\n":   "\xe7RKV\x01\x04demo",
+		"":                     "",
+	} {
+		if got := ask(words); got != want {
+			t.Errorf("%q is answered with %q, want %q", words, got, want)
+		}
+	}
+	if s := a.Stats(); s.WrongCluster != 5 {
+		t.Errorf("%d refusals are counted", s.WrongCluster)
+	}
+}
+
+// TestOverTCP: a node that answers by TCP alone is reported, until it answers by
+// UDP.
+func TestOverTCP(t *testing.T) {
+	t.Parallel()
+	n := newMemNet()
+	a := launch(t, n, "a", nil)
+	b := launch(t, n, "b", joining(a))
+	seesAll(t, a, b)
+	if s := a.Stats(); len(s.TCPOnly) != 0 {
+		t.Errorf("%v answer by TCP alone", s.TCPOnly)
+	}
+	n.setMute(true)
+	eventually(t, a.Members, "b answers by TCP alone", func() bool { return slices.Equal(a.Stats().TCPOnly, []string{"b"}) })
+	n.setMute(false)
+	eventually(t, a.Members, "b answers by UDP again", func() bool { return len(a.Stats().TCPOnly) == 0 })
 }

@@ -17,22 +17,21 @@ const refuseKey refusal = 4
 type Stats struct {
 	Members    map[cluster.State]int // ourselves included
 	Health     int                   // memberlist's: 0 is well, above it suspects itself of being slow
+	TCPOnly    []string              // nodes that answer our probes by TCP, and not by UDP
 	Tables     int                   // region tables held of others
 	TableBytes int                   // that those take, encoded
 	Queued     int                   // broadcasts that wait to be sent
 
-	AdvertsMade, AdvertsNew, AdvertsOld uint64 // ours; of others: new and passed on, known before
-	AdvertsGap                          uint64 // of the new: did not lead on from what we had
-	Refuted                             uint64 // adverts about ourselves that we never made
-	TablesAsked, TablesGot, TablesGiven uint64
+	AdvertsMade, AdvertsNew, AdvertsOld uint64 // tables: ours; of others, new and passed on; of others, known before
+	Refuted                             uint64 // tables in this node's name that it never made
+	Mended                              uint64 // push/pulls begun because a table was missing
 	Malformed                           uint64 // messages that broke a rule
 	Dropped                             uint64 // messages for which there was no room
-	PartsSent                           uint64
 
 	WrongKey, WrongCluster, NotAllowed, Busy uint64 // gossip of others that was turned away
 	LastRefused                              Refused
 	Conflicts                                uint64     // messages about two nodes with one id
-	Unproved                                 uint64     // claims and statements that the cluster's secret does not bear out
+	Unproved                                 uint64     // claims and statements that lack the proof of the cluster's secret
 	Open                                     []Conflict // seen lately, by node
 	LastConflict                             Refused
 
@@ -50,9 +49,9 @@ type Refused struct {
 
 // counters are the parts of Stats that callbacks change.
 type counters struct {
-	made, fresh, old, gap, refuted, asked, got, given atomic.Uint64
-	malformed, dropped, parts, logDropped             atomic.Uint64
-	key, label, address, busy, conflicts, unproved    atomic.Uint64
+	made, fresh, old, refuted, mended              atomic.Uint64
+	malformed, dropped                             atomic.Uint64
+	key, label, address, busy, conflicts, unproved atomic.Uint64
 
 	mu           sync.Mutex // innermost
 	lastRefused  Refused
@@ -60,6 +59,7 @@ type counters struct {
 	join         map[string]string
 }
 
+// refuse counts a refusal by its reason and records it as the last one.
 func (c *counters) refuse(r refusal, addr string) {
 	why := ""
 	switch r {
@@ -81,6 +81,7 @@ func (c *counters) refuse(r refusal, addr string) {
 	c.lastRefused = Refused{time.Now(), clean(addr), why}
 }
 
+// joined records why a seed was not reached; "" says that it was.
 func (c *counters) joined(seed, why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,9 +101,9 @@ func (m *Members) Stats() Stats {
 	s := Stats{
 		Members: map[cluster.State]int{},
 		Health:  m.list.GetHealthScore(), Queued: m.queue.NumQueued(),
-		AdvertsMade: c.made.Load(), AdvertsNew: c.fresh.Load(), AdvertsOld: c.old.Load(), AdvertsGap: c.gap.Load(),
-		Refuted: c.refuted.Load(), TablesAsked: c.asked.Load(), TablesGot: c.got.Load(), TablesGiven: c.given.Load(),
-		Malformed: c.malformed.Load(), Dropped: c.dropped.Load(), PartsSent: c.parts.Load(),
+		AdvertsMade: c.made.Load(), AdvertsNew: c.fresh.Load(), AdvertsOld: c.old.Load(),
+		Refuted: c.refuted.Load(), Mended: c.mended.Load(),
+		Malformed: c.malformed.Load(), Dropped: c.dropped.Load(),
 		WrongKey: c.key.Load(), WrongCluster: c.label.Load(), NotAllowed: c.address.Load(), Busy: c.busy.Load(),
 		Conflicts: c.conflicts.Load(), Unproved: c.unproved.Load(), JoinErrors: map[string]string{},
 	}
@@ -117,14 +118,18 @@ func (m *Members) Stats() Stats {
 	c.mu.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, p := range m.peers {
+	for id, p := range m.peers {
 		if p.table != nil {
 			s.Tables++
 		}
+		if p.tcpOnly && (p.State == cluster.Alive || p.State == cluster.Suspect) {
+			s.TCPOnly = append(s.TCPOnly, id)
+		}
 	}
-	s.TableBytes = m.tableBytes
-	m.conflictsLocked(time.Now())
-	for _, c := range m.conflicts {
+	slices.Sort(s.TCPOnly)
+	s.TableBytes = m.tables.bytes
+	m.referee.conflictsLocked(time.Now())
+	for _, c := range m.referee.conflicts {
 		s.Open = append(s.Open, *c)
 	}
 	slices.SortFunc(s.Open, func(a, b Conflict) int { return cmp.Or(cmp.Compare(a.Node, b.Node), a.First.Compare(b.First)) })

@@ -11,24 +11,24 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// Bounds of connections from others, before any of them has proved anything.
+// These bound connections from others, before any of them has proved anything.
 const (
 	maxStreams     = 256 // in all
 	maxStreamsHost = 64  // from one address
 	greetTime      = 5 * time.Second
-	// streamTime ends a stream on which nobody else has set a deadline.
+	// streamTime ends a stream on which no other code has set a deadline.
 	streamTime = 30 * time.Second
-	// memberlist reads a whole message, of up to 20 MiB, before it looks whether
-	// that is sealed with our key. A node that joins, with all tables that it may
-	// bring (maxJoin) and a thousand members, needs 5 MiB.
+	// memberlist reads a whole message, of up to 20 MiB, before it looks whether that
+	// is sealed with our key. A node that joins, with all tables that it may bring
+	// (maxJoin) and a thousand members, needs 5 MiB.
 	maxStreamBytes = 8 << 20   // of one stream
 	maxHostBytes   = 32 << 20  // of all streams of one address that are open
 	maxAllBytes    = 128 << 20 // of all that are open
 )
 
-// transport is memberlist's transport with a doorman: sources outside the
-// allow-list and clusters of another name come no further, streams are
-// counted, and all of them end when it closes.
+// transport is memberlist's transport with checks in front of it: packets and streams
+// from sources outside the allow-list and from clusters of another name go no further,
+// streams are counted, and all of them end when it closes.
 type transport struct {
 	inner memberlist.NodeAwareTransport
 	label string
@@ -53,6 +53,8 @@ type transport struct {
 	all    int                // bytes of them all
 }
 
+// newTransport stands in front of inner: it forwards packets and streams that are
+// allowed.
 func newTransport(inner memberlist.NodeAwareTransport, label string, allow []netip.Prefix, stats *counters, say func(event)) *transport {
 	t := &transport{
 		inner: inner, label: label, allow: allow, stats: stats, say: say,
@@ -66,8 +68,8 @@ func newTransport(inner memberlist.NodeAwareTransport, label string, allow []net
 	return t
 }
 
-// forwardPackets goes on taking packets until inner has shut down: a listener
-// that waits for us would never end.
+// forwardPackets goes on taking packets until inner has shut down: a listener that
+// waits for us would never end.
 func (t *transport) forwardPackets() {
 	defer t.wg.Done()
 	for {
@@ -86,8 +88,8 @@ func (t *transport) forwardPackets() {
 	}
 }
 
-// welcome looks at a packet's source and label. What is inside, memberlist
-// decrypts and judges.
+// welcome looks at a packet's source and label. memberlist decrypts and judges its
+// content.
 func (t *transport) welcome(p *memberlist.Packet) bool {
 	if !t.allowed(p.From) {
 		t.refused(p.From, refuseAddress, "")
@@ -100,6 +102,8 @@ func (t *transport) welcome(p *memberlist.Packet) bool {
 	return true
 }
 
+// forwardStreams looks at each stream before memberlist gets it, on a goroutine for
+// each, until the transport closes.
 func (t *transport) forwardStreams() {
 	defer t.wg.Done()
 	for {
@@ -113,7 +117,7 @@ func (t *transport) forwardStreams() {
 				t.wg.Add(1)
 				go t.greet(s, reason)
 			} else {
-				// Not even a word: that would cost a goroutine.
+				// The refusal is not sent: that would cost a goroutine.
 				t.refused(conn.RemoteAddr(), refuseBusy, "")
 				_ = conn.Close()
 			}
@@ -123,8 +127,8 @@ func (t *transport) forwardStreams() {
 	}
 }
 
-// greet reads the label of a stream before memberlist sees it, so that the
-// other end is told when it knocks at the wrong cluster.
+// greet reads the label of a stream before memberlist sees it, so that an end that
+// reaches the wrong cluster is told.
 func (t *transport) greet(s *stream, reason refusal) {
 	defer t.wg.Done()
 	_ = s.Conn.SetDeadline(time.Now().Add(greetTime))
@@ -132,7 +136,7 @@ func (t *transport) greet(s *stream, reason refusal) {
 	switch {
 	case reason != 0:
 	case err == nil && label == t.label:
-		// memberlist wants to read the label itself.
+		// memberlist reads the label itself, so it is put back.
 		head := append([]byte{hasLabel, byte(len(label))}, label...)
 		_ = s.Conn.SetDeadline(time.Now().Add(streamTime))
 		select {
@@ -141,17 +145,22 @@ func (t *transport) greet(s *stream, reason refusal) {
 			_ = s.Close()
 		}
 		return
-	case err != nil: // nothing, or no whole label, came in time: nobody to talk to
+	case err != nil: // nothing, or no whole label, came in time: there is no end to answer
 		_ = s.Close()
 		return
 	default:
-		// No label, or another. One that ended without a word, as a probe does
-		// whose time is over, is no knock at the door.
+		// There is no label, or another one. A stream that ended without a byte, like
+		// that of a probe whose time was over, is no attempt to join.
 		if label == "" {
-			if n, _ := conn.Read(make([]byte, 1)); n == 0 {
+			name, asked, ok := readQuestion(conn)
+			if asked && name == t.label {
+				_, _ = s.Write(accepted.append(nil, ""))
+			}
+			if !ok || asked && name == t.label {
 				_ = s.Close()
 				return
 			}
+			label = name
 		}
 		reason = refuseLabel
 	}
@@ -189,6 +198,8 @@ func (t *transport) known(from net.Addr) bool {
 	return len(t.allow) > 0 && t.allowed(from) || addrOf(from).IsLoopback()
 }
 
+// allowed reports whether gossip.allow has an address; an empty list has every
+// address.
 func (t *transport) allowed(from net.Addr) bool {
 	if len(t.allow) == 0 {
 		return true
@@ -214,6 +225,7 @@ func addrOf(a net.Addr) netip.Addr {
 	return ap.Addr().Unmap().WithZone("")
 }
 
+// refused counts and logs a refusal.
 func (t *transport) refused(from net.Addr, reason refusal, label string) {
 	addr := ""
 	if from != nil {
@@ -238,15 +250,15 @@ type stream struct {
 	taken  int        // bytes read of it; guarded by transport.mu
 	closed atomic.Bool
 
-	// Of one that we opened: what the first bytes of the answer are.
+	// This is for a stream that we opened: the first bytes of the answer.
 	dialed bool
 	first  []byte
 	fresh  bool // nothing was read yet
 }
 
-// track enters a connection into the books; ok is false if there are too many
-// from others, or if we are closing. One that is only let in to be told that
-// it may not come in counts as well, for its time.
+// track enters a connection into the books; ok is false if there are too many from
+// others, or if we are closing. A connection that is let in only to be refused counts
+// as well, for its time.
 func (t *transport) track(conn net.Conn) (*stream, bool) {
 	s := &stream{Conn: conn, t: t, from: addrOf(conn.RemoteAddr())}
 	t.mu.Lock()
@@ -282,8 +294,8 @@ func (s *stream) Close() error {
 	return s.Conn.Close()
 }
 
-// take counts n bytes that came in by a stream that others opened, or says that
-// they are too many: nobody has proved anything yet.
+// take counts n bytes that came in by a stream that others opened, or reports that
+// they are too many, because the other end has not authenticated itself yet.
 func (s *stream) take(n int) error {
 	t := s.t
 	t.mu.Lock()
@@ -303,8 +315,7 @@ func (s *stream) take(n int) error {
 	return nil
 }
 
-// Read returns a refusal of the other end as an error, if the stream begins
-// with one.
+// Read returns a refusal of the other end as an error, if the stream begins with one.
 func (s *stream) Read(b []byte) (int, error) {
 	if !s.dialed {
 		n, err := s.Conn.Read(b)

@@ -11,7 +11,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/cluster"
 )
 
-// sides cuts the network in two: who is in one side and who is not.
+// sides cuts the network in two.
 func sides(one ...*node) func(from, to string) bool {
 	in := map[string]bool{}
 	for _, x := range one {
@@ -130,8 +130,9 @@ func tellsOf(x *node, older, younger string) bool {
 }
 
 // TestClaimWithoutSecret: a member with the gossip key and without the secret
-// sits on the id of a node that is down. The node starts all the same, and the
-// others say that something is wrong; and no verdict of his sends anybody away.
+// claims the id of a node that is down. The node starts all the same, and the
+// others report that something is wrong; and no verdict of that member ends any
+// node.
 func TestClaimWithoutSecret(t *testing.T) {
 	t.Parallel()
 	n := newMemNet()
@@ -151,13 +152,13 @@ func TestClaimWithoutSecret(t *testing.T) {
 		})
 	}
 	before := b.Stats().Unproved
-	me := b.stateSelf()
+	me := b.referee.stateSelf()
 	older := me
 	older.Incarnation, older.Began = 5, 1
 	forged := verdict{older: older, younger: me}
-	forged.sum = rogue.sign(forged.body())
+	forged.sum = rogue.referee.key.sign(forged.body())
 	b.handle(message{bytes: forged.append(nil)})
-	older.sum = rogue.sign(older.body([]byte{stateTag}))
+	older.sum = rogue.referee.key.sign(older.body([]byte{stateTag}))
 	b.handle(message{bytes: (&state{from: "a", lives: []*statement{&older}}).append(nil), state: true})
 	if got := b.Stats().Unproved; got < before+2 {
 		t.Errorf("%d of the forged words were counted, want 2", got-before)
@@ -167,8 +168,8 @@ func TestClaimWithoutSecret(t *testing.T) {
 	}
 }
 
-// TestRolledBack: a node comes back on an older copy of its directory. Whoever
-// has seen it later says so, also if he has it from others only.
+// TestRolledBack: a node comes back on an older copy of its directory. Every
+// node that has seen it later says so, also one that has it from others only.
 func TestRolledBack(t *testing.T) {
 	t.Parallel()
 	n := newMemNet()
@@ -183,7 +184,7 @@ func TestRolledBack(t *testing.T) {
 		eventually(t, x.Members, x.cfg.NodeID+" knows its life", func() bool {
 			x.mu.Lock()
 			defer x.mu.Unlock()
-			return x.lives["b"] != nil && x.lives["b"].Epoch == 9
+			return x.referee.lives["b"] != nil && x.referee.lives["b"].Epoch == 9
 		})
 	}
 	_ = b.Close()
@@ -194,7 +195,7 @@ func TestRolledBack(t *testing.T) {
 		t.Fatalf("an older copy goes on: %v", err)
 	}
 	_ = old.Close()
-	// a forgets with its process; c still knows.
+	// a's records end with its process; c's stay.
 	_ = a.Close()
 	a = launch(t, n, "a", joining(c))
 	seesAllBut(t, a, c)

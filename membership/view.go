@@ -10,8 +10,8 @@ import (
 	"github.com/rdmakv/rdmakv/internal/cluster"
 )
 
-// publishView makes a new view if anything differs from the last one, and
-// wakes who waits for changes.
+// publishView makes a new view if anything differs from the last one, and wakes
+// the goroutines that wait for changes.
 func (m *Members) publishView() {
 	now := time.Now()
 	m.mu.Lock()
@@ -39,8 +39,8 @@ func (m *Members) publishView() {
 	m.count.Store(alive)
 	slices.SortFunc(v.Members, func(a, b cluster.Member) int { return cmp.Compare(a.ID, b.ID) })
 	old := m.view.Load()
-	news := m.tableNews
-	m.tableNews = false
+	news := m.tables.news
+	m.tables.news = false
 	if old != nil {
 		if slices.EqualFunc(old.Members, v.Members, sameMember) {
 			if news { // the metadata told of it before
@@ -64,7 +64,7 @@ func sameMember(a, b cluster.Member) bool {
 		a.MapVersion == b.MapVersion && a.MapDigest == b.MapDigest && slices.Equal(a.Endpoints, b.Endpoints)
 }
 
-// tell logs who came and went.
+// tell logs which nodes came and which went.
 func (m *Members) tell(old, v *cluster.View) {
 	for i := range v.Members {
 		p := &v.Members[i]

@@ -5,19 +5,21 @@ import (
 	"net"
 )
 
-// A Fabric is one way to do RDMA on this machine: the user-space iWARP RNIC
-// (package iwarp) today, libibverbs and others beside it. A program's main
-// picks fabrics by name and hands them down as values; there is no registry.
+// A Fabric is one way to do RDMA on this machine: the devices of libibverbs
+// (package verbs), an RNIC in software (package iwarp), and others. A program makes
+// the fabrics that it uses and passes them on as values; there is no registry.
 //
 // All methods are safe for concurrent use.
 type Fabric interface {
 	// Name is the fabric's short name as it stands in configuration: "iwarp".
 	Name() string
-	// Devices lists what Open would accept. An empty list is not an error.
+	// Devices lists the devices that Open would accept. An empty list is not an
+	// error.
 	Devices(ctx context.Context) ([]DeviceInfo, error)
-	// Open opens a device. The empty name lets the fabric choose and put the
-	// reason into DeviceAttr.Reason; a name that does not exist is ErrNoDevice
-	// and the error lists the names that do: never another device.
+	// Open opens the device with this name. With the empty name the fabric chooses a
+	// device, and DeviceAttr.Reason says why it chose this one. If there is no
+	// device of that name, Open fails with ErrNoDevice, and the text lists the names
+	// that exist: Open never opens another device. The caller closes the device.
 	Open(ctx context.Context, name string) (Device, error)
 }
 
@@ -28,7 +30,8 @@ type DeviceInfo struct {
 	Detail    string // one line for people
 }
 
-// A Device is an opened RNIC or HCA: the parent of everything else.
+// A Device is an opened RDMA network card, an RNIC (iWARP, RoCE) or HCA
+// (InfiniBand), or its like in software: the parent of everything else.
 // All methods are safe for concurrent use.
 type Device interface {
 	Name() string
@@ -39,22 +42,12 @@ type Device interface {
 	// CreateCQ creates a completion queue for at least depth completions,
 	// 1 ≤ depth ≤ Attr().MaxCQE, else ErrInvalid.
 	CreateCQ(depth int) (CQ, error)
-	// Listen starts to accept connections on a host:port address. Port 0
-	// picks a free one; Listener.Addr tells which.
+	// Listen starts to accept connections at a host:port address. With port 0 it
+	// takes a free port, which Listener.Addr tells. ctx bounds the start alone.
 	Listen(ctx context.Context, addr string) (Listener, error)
-	// Close closes the device. It fails with ErrBusy while PDs, CQs or
-	// listeners of it are open. Closing twice is harmless.
+	// Close closes the device. It fails with ErrBusy while PDs, CQs or listeners
+	// of the device are open. Closing twice is harmless.
 	Close() error
-}
-
-// A PortWatcher is a Device whose connections are made by a part of the kernel that
-// may fail apart from the rest, as when a port goes down and comes back.
-type PortWatcher interface {
-	// PortChanges has a value after a port has come back or has changed: one value
-	// for any number of changes since the last was taken. It is always the same
-	// channel; nil if the device cannot connect to itself, so that nothing could be
-	// tried. It is never closed.
-	PortChanges() <-chan struct{}
 }
 
 // Caps is a set of optional abilities of a device.
@@ -73,41 +66,42 @@ const (
 	CapInvalidate
 	// CapWindows: memory windows can be bound.
 	CapWindows
-	// CapRNR: a SEND that meets no posted receive waits and is retried by the
-	// transport (InfiniBand, RoCE). Without it (iWARP) such a SEND ends the
-	// connection at once.
+	// CapRNR: if the peer has no receive posted for a SEND, the transport retries
+	// the SEND for a while (InfiniBand, RoCE: receiver not ready). Without CapRNR
+	// (iWARP) such a SEND ends the connection at once.
 	CapRNR
-	// CapSendDelivers: the completion of a SEND proves that the peer's NIC
-	// has placed it. Not so on iWARP, where it proves only that the local
-	// memory may be reused.
+	// CapSendDelivers: the completion of a SEND proves that the peer's NIC has
+	// placed the message into the peer's memory. On iWARP it proves only that the
+	// local memory may be reused.
 	CapSendDelivers
-	// CapReadSinkWrite: the sink of an RDMA READ must be registered with
-	// AccessRemoteWrite (iWARP NICs, RFC 5040 section 5.2; the software
-	// fabric does not need it).
+	// CapReadSinkWrite: the sink of a READ must be registered with
+	// AccessRemoteWrite. NICs of iWARP demand that (RFC 5040 section 5.2);
+	// package iwarp does not.
 	CapReadSinkWrite
 	// CapDiesWithProcess: no remote access is answered once the process that
 	// registered the memory is gone, because the process itself answers.
-	// Hardware and kernel providers do not promise that.
+	// Hardware and drivers in the kernel do not promise that.
 	CapDiesWithProcess
-	// CapAccessIgnored: the device lets every connected peer READ every region
-	// of the QP's protection domain, whatever SetAccess and, for siw, the region
-	// say. No adapter should; the kernel's siw does, and drivers of some adapters
-	// (bnxt_re before Linux 6.13). What is left is that a peer must know rkey and
-	// address. verbs knows it of siw, and of others by Options.ProbeRights.
+	// CapAccessIgnored: the device lets every connected peer READ every region of
+	// the QP's protection domain, whatever rights SetAccess gave. siw, the kernel's
+	// soft-iWARP, does so, and ignores the region's rights too; so do drivers of
+	// some adapters (bnxt_re before Linux 6.13). The only protection left is that
+	// the peer must know rkey and address. Package verbs knows this of siw, and
+	// finds it out for other devices if Options.ProbeRights is set.
 	CapAccessIgnored
-	// CapNoRevoke: the device keeps a right that SetAccess has taken away from a
-	// connected QP; closing the QP is what ends it. Some drivers of Intel's
-	// adapters do that.
+	// CapNoRevoke: a connected QP keeps a right that SetAccess takes away. To end
+	// the right the program must close the QP. Some drivers of Intel's adapters
+	// behave so.
 	CapNoRevoke
-	// CapMapped: the peer maps the memory, and READs are copies that its own
-	// processor makes. Well-behaved peers keep to SetAccess and to regions that
-	// are closed; but a mapping cannot be taken back from one that does not, and
-	// the memory is there until the last of them has let go, also when the process
-	// that registered it is gone.
+	// CapMapped: the peer maps the memory into its own process, and its READs are
+	// copies that its own processor makes. A peer that keeps the rules reads no
+	// region that is closed and nothing that SetAccess has not granted. A mapping
+	// cannot be taken back from a peer that breaks them; and the memory exists until
+	// the last peer has unmapped it, even if the process that registered it is gone.
 	CapMapped
 )
 
-// Has reports whether all of want are present.
+// Has reports whether all abilities in want are present.
 func (c Caps) Has(want Caps) bool { return c&want == want }
 
 // DeviceAttr holds the limits of a device, in the words of
@@ -115,50 +109,52 @@ func (c Caps) Has(want Caps) bool { return c&want == want }
 type DeviceAttr struct {
 	Fabric          string // Fabric.Name
 	Reason          string // why this device was chosen, for the log
-	Rights          string // how it is known whether SetAccess holds; empty if that was not tried
+	Rights          string // how it was found out whether the device obeys SetAccess; empty: not tried
 	Caps            Caps
-	MaxQP           int
+	MaxQP           int    // queue pairs
 	MaxQPWR         int    // work requests per send or receive queue
 	MaxSGE          int    // scatter/gather entries per work request
-	MaxCQ           int    //
+	MaxCQ           int    // CQs
 	MaxCQE          int    // completions per CQ
-	MaxMR           int    //
-	MaxMRSize       uint64 // bytes
-	MaxPD           int    //
-	MaxSRQ          int    //
-	MaxSRQWR        int    //
-	MaxQPRdAtom     int    // inbound READs in flight per QP (IRD)
-	MaxQPInitRdAtom int    // outbound READs in flight per QP (ORD)
-	MaxInline       int    // bytes
+	MaxMR           int    // memory regions
+	MaxMRSize       uint64 // bytes of one memory region
+	MaxPD           int    // protection domains
+	MaxSRQ          int    // shared receive queues
+	MaxSRQWR        int    // work requests per shared receive queue
+	MaxQPRdAtom     int    // READs of the peer in flight per QP (IRD)
+	MaxQPInitRdAtom int    // own READs in flight per QP (ORD)
+	MaxInline       int    // bytes of inline data per work request
 	MaxMsgSize      uint32 // bytes of one work request
-	// Private data that the connection manager carries, in bytes.
+	// How much private data connection requests and their answers carry, in bytes.
 	MaxConnectPrivate int // with Connect; never below 56
 	MaxAcceptPrivate  int // with Accept and Reject; never below 148
 }
 
-// PrivateDataMax is the private data in bytes that Connect carries on every
+// PrivateDataMax is how many bytes of private data Connect carries on every
 // fabric (rdma_connect(3), RDMA_PS_TCP).
 const PrivateDataMax = 56
 
-// A PD is a protection domain: MRs and QPs of different PDs never meet.
-// All methods are safe for concurrent use.
+// A PD is a protection domain: a QP can use only MRs of its own PD, for its own
+// work and for that of its peer. All methods are safe for concurrent use.
 type PD interface {
 	Device() Device
-	// RegMR registers buf. The memory must stay mapped until MR.Close has
-	// returned and should lie outside the Go heap (internal/memory); length 0
-	// is ErrInvalid. AccessRemoteWrite and AccessRemoteAtomic need
-	// AccessLocalWrite, as in ibv_reg_mr(3).
+	// RegMR registers buf, which must stay mapped until MR.Close has returned.
+	// The memory should lie outside the Go heap: package mem allocates it. An empty
+	// buf is ErrInvalid. AccessRemoteWrite and AccessRemoteAtomic need
+	// AccessLocalWrite beside them, as in ibv_reg_mr(3).
 	RegMR(buf []byte, access Access) (MR, error)
-	// CreateQP creates an RC QP in state INIT.
+	// CreateQP creates an RC QP in state INIT. It fails with ErrInvalid if a field
+	// of cfg is out of range, which the text names.
 	CreateQP(cfg QPConfig) (QP, error)
-	// CreateSRQ creates a shared receive queue (CapSRQ).
+	// CreateSRQ creates a shared receive queue for at most maxWR receives
+	// (CapSRQ).
 	CreateSRQ(maxWR int) (SRQ, error)
-	// Close fails with ErrBusy while MRs, QPs or SRQs of it are open.
+	// Close fails with ErrBusy while MRs, QPs or SRQs of the PD are open.
 	Close() error
 }
 
 // Access is a set of rights on a memory region or a queue pair
-// (ibv_reg_mr(3), ibv_modify_qp(3)). Local read is always there.
+// (ibv_reg_mr(3), ibv_modify_qp(3)). The right to read locally needs no bit.
 type Access uint32
 
 const (
@@ -170,64 +166,69 @@ const (
 	AccessRemoteMask = AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic
 )
 
-// An MR is a registered memory region.
-//
-// Close deregisters: when it returns, no remote or local access through its
-// keys succeeds any more and none is under way, and the memory may be unmapped.
-// An access that arrives later is answered as a protection fault.
+// An MR is a registered memory region. All methods are safe for concurrent use.
+// Accesses to the memory are not synchronised with those of the program: a peer
+// may READ it between any two stores.
 type MR interface {
 	PD() PD
 	// Bytes is the registered memory itself.
 	Bytes() []byte
-	// Addr is the address that a peer uses for the first byte.
+	// Addr is the address by which a peer names the first byte.
 	Addr() uint64
+	// Len is the length in bytes.
 	Len() uint64
+	// LKey is the key for work of this end; an SGE names the MR instead.
 	LKey() uint32
 	// RKey is the key that a peer needs; 0 if no remote right was given.
 	RKey() uint32
 	Access() Access
+	// Close deregisters the memory, and waits for accesses that are under way.
+	// When it returns, no local or remote access by the region's keys succeeds any
+	// more, and the memory may be unmapped. A later access is answered as a
+	// protection fault. Closing twice is harmless.
 	Close() error
 }
 
 // A Listener accepts connection requests. All methods are safe for
 // concurrent use.
 type Listener interface {
-	// Accept waits for a request. It fails with ctx.Err() or ErrClosed.
+	// Accept waits for a connection request. It fails with ctx.Err() or ErrClosed.
 	Accept(ctx context.Context) (ConnRequest, error)
+	// Addr is the address at which the listener listens.
 	Addr() net.Addr
-	// Close stops listening and rejects requests nobody took.
+	// Close stops listening, and rejects the requests that no Accept has taken.
 	Close() error
 }
 
-// A ConnRequest is a peer that asks for a connection. Exactly one of Accept
-// and Reject must be called; a request left alone is dropped by the fabric
-// after its set-up deadline (a bounded number of seconds).
+// A ConnRequest is a peer that asks for a connection. The program must call
+// exactly one of Accept and Reject. The fabric drops a request that has no answer
+// when its set-up deadline has passed, after a bounded number of seconds.
 type ConnRequest interface {
-	// PrivateData is what the peer sent: hostile bytes until checked. On
-	// InfiniBand and RoCE zeros follow, up to the size of a fixed field.
+	// PrivateData is what the peer gave to Connect, unchecked: any host may have
+	// sent it. On InfiniBand and RoCE zeros follow, up to the size of a fixed field.
 	PrivateData() []byte
 	RemoteAddr() net.Addr
 	// Accept connects qp, which must be in state INIT and of the listener's
-	// device, and returns once it is in RTS. Receives that the peer may use
-	// at once must have been posted before.
+	// device, and returns when qp is in RTS. A receive that the peer may need at
+	// once must be posted before. After a failure qp can only be closed.
 	Accept(ctx context.Context, qp QP, p ConnParams) (ConnInfo, error)
-	// Reject refuses, with private data for the peer.
+	// Reject refuses the connection; the peer's Connect returns the private data.
 	Reject(private []byte) error
 }
 
 // ConnParams are what one end asks of a connection.
 type ConnParams struct {
-	PrivateData []byte
-	// IRD is how many READs from the peer this end serves at a time, ORD how
-	// many it wants to have in flight itself. Zero means the device's limit.
+	PrivateData []byte // for the peer; the caller's again on return
+	// IRD is how many READs of the peer this end serves at a time, ORD how many of
+	// its own it may have in flight. Zero means the device's limit.
 	// rdma_connect(3) calls them responder_resources and initiator_depth.
 	IRD, ORD int
 }
 
-// ConnInfo is what came out of the negotiation.
+// ConnInfo is what both ends have agreed upon.
 type ConnInfo struct {
 	PrivateData []byte // the peer's, a copy; on InfiniBand and RoCE zeros follow
-	IRD, ORD    int    // in force: READs in flight never exceed ORD
+	IRD, ORD    int    // in force; READs beyond ORD wait in the send queue
 	LocalAddr   net.Addr
 	RemoteAddr  net.Addr
 	Detail      string // one line for people: "MPA rev 2, CRC32C, no markers"

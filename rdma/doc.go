@@ -1,9 +1,11 @@
 // Package rdma is the verbs, in Go: the small interface that every fabric
-// implements and that everything above a fabric is written against.
+// implements and that everything above a fabric is written against. RDMA, remote
+// direct memory access, lets a network card read and write the memory of
+// another machine without a program running there.
 //
-// It keeps the words of the field. A reader who knows libibverbs finds the
-// same objects with the same names; a reader who does not can learn them here,
-// in this order:
+// The package keeps the words of the field. A reader who knows libibverbs finds
+// the same objects with the same names; a reader who does not can learn them
+// here, in this order:
 //
 //	Fabric ── opens ──▶ Device ─┬─ AllocPD ──▶ PD ─┬─ RegMR     ──▶ MR   registered memory, named by lkey and rkey
 //	 (iwarp, verbs, …)          │                  ├─ CreateQP  ──▶ QP   a reliable connection (RC)
@@ -11,36 +13,54 @@
 //	                            ├─ CreateCQ ─▶ CQ                        where work completions appear
 //	                            └─ Listen ───▶ Listener ─▶ ConnRequest   the connection manager (CM)
 //
-// Work is posted to a QP in batches (SendWR, RecvWR) and reported on a CQ in
-// batches (WC). A one-sided RDMA READ names remote memory by address and rkey;
-// the peer's program takes no part in it.
+// A program posts work requests to a QP in batches (SendWR, RecvWR), and the
+// device reports their ends on a CQ as completions (WC). There are two kinds of
+// work. A SEND needs a buffer that the peer has posted for it, a receive, and the
+// peer's program gets a completion too. A READ is one-sided: it names memory of
+// the peer by address and rkey, and the peer's program takes no part in it.
+//
+// The shortest program that READs from another process is examples/read.
 //
 // # Rules that hold on every fabric
 //
-//   - Who owns a buffer. From the moment a work request is posted until its
-//     completion (or flush) has been polled, the memory it names belongs to
-//     the fabric: it must not be reused, freed or, for a sink, read. A call
-//     that gave up waiting does not change that: the buffer is quarantined.
-//   - Signaling. Only a SendWR with SendSignaled produces a completion when it
-//     succeeds; every work request that fails produces one. Send completions
-//     of one QP appear in the order of posting. Every RecvWR produces one.
-//   - The first error is the cause. The first completion of a QP whose status
-//     is neither StatusSuccess nor StatusWRFlushErr says why the connection
-//     died; everything behind it is flushed.
-//   - On a completion with an error only ID, Status, QPN and VendorErr count.
-//   - CQ space. A CQ is created with a depth; the program sees to it that the
-//     work outstanding on all its QPs never exceeds that. An overrun kills the
-//     CQ and its QPs, as in hardware.
-//   - Access. A QP starts with the access of QPConfig.Access, normally none,
-//     and a READ from the peer is refused until SetAccess has granted
-//     AccessRemoteRead, whatever the memory region allows.
-//   - A SEND completion proves that the memory may be reused. Only on devices
-//     with CapSendDelivers does it prove more than that; a program relies on
-//     replies, never on completions.
+//   - Ownership of buffers. From the moment a work request is posted until its
+//     completion has been polled, the memory that it names belongs to the
+//     fabric. Until then the program must not reuse or free it, nor change it if
+//     it is the source of a SEND or WRITE, nor read it if it is the sink of a
+//     READ or of a receive. A call that gives up waiting does not change that:
+//     the buffer stays in quarantine until the completion comes.
+//   - Signaling. A SendWR that succeeds produces a completion only if it has
+//     SendSignaled; one that fails always produces one. Send completions of one
+//     QP appear in the order of posting. Every RecvWR produces a completion.
+//   - The first error is the cause. A QP does not survive an error. The first
+//     completion whose status is neither StatusSuccess nor StatusWRFlushErr says
+//     why the connection ended; all work behind it is flushed, that is, completes
+//     with StatusWRFlushErr. Whether flushed work reached the peer is not known.
+//   - Fields after an error. On a completion with an error only ID, Status, QPN,
+//     VendorErr and Polled are valid.
+//   - CQ space. A CQ has room for as many completions as its depth says, and the
+//     program must have no more work outstanding on all QPs that use it. If it
+//     has, the CQ overruns: the CQ is unusable from then on and its QPs enter
+//     ERR, as in hardware.
+//   - Access. A READ of the peer needs AccessRemoteRead twice: on the memory
+//     region and on the QP. The QP starts with the rights of QPConfig.Access,
+//     normally none, and SetAccess grants them.
+//   - What a completion of a SEND proves. It proves that the memory may be
+//     reused. That the peer has the message it proves only on devices with
+//     CapSendDelivers; a program that must know relies on a reply.
 //
-// Capabilities that a fabric lacks answer ErrNotSupported; no method is nil.
+// A capability that a device lacks answers ErrNotSupported; no method is nil.
+// Errors wrap one of the classes of this package (ErrAccess, ErrPeerGone, …), to
+// be told apart by errors.Is.
 //
-// Standards and manuals behind the words: InfiniBand Architecture Release 1.4
+// # Packages beside this one
+//
+// Fabrics are rdma/verbs (RDMA devices, by rdma-core), rdma/iwarp (an RNIC in
+// software, over TCP), rdma/shm (processes of one host) and rdma/sim (a network
+// with faults, for tests). Package rdma/mem allocates memory that is fit to be
+// registered; rdma/wait lets many goroutines share a CQ.
+//
+// Sources of the words: InfiniBand Architecture Release 1.4
 // chapters 9 to 12; RFC 5040 (RDMAP), RFC 5041 (DDP), RFC 5044 and 6581 (MPA);
 // the rdma-core manual pages ibv_post_send(3), ibv_poll_cq(3),
 // ibv_modify_qp(3), rdma_connect(3).

@@ -6,53 +6,61 @@ import (
 	"strings"
 )
 
-// Classes of failure. Fabrics differ in detail (an iWARP Terminate, an
-// InfiniBand NAK); errors.Is with one of these is what a program may rely on.
+// Classes of failure. Every error of a fabric wraps one of them, which errors.Is
+// finds, or is that of a context. What it wraps beside that differs between fabrics
+// (an iWARP Terminate, an InfiniBand NAK), and is for people.
 var (
-	// ErrAccess: a protection fault: bad rkey, out of bounds, right not given
-	// on the MR or not (yet) granted on the QP. The connection is dead.
+	// ErrAccess: a protection fault. The rkey is unknown, the access is out of
+	// bounds, or a right is missing, on the MR or on the QP. The connection has
+	// ended.
 	ErrAccess = errors.New("rdma: remote access refused")
-	// ErrReceiverNotReady: a SEND met no posted receive.
+	// ErrReceiverNotReady: the peer had no receive posted for a SEND, for longer
+	// than the transport waits. The connection has ended.
 	ErrReceiverNotReady = errors.New("rdma: receiver not ready")
-	// ErrFlushed: the work request was flushed because the QP is in ERR; the
-	// cause stands in QP.Err.
+	// ErrFlushed: the QP entered ERR before the work request was done; QP.Err says
+	// why. Whether the work reached the peer is not known.
 	ErrFlushed = errors.New("rdma: work request flushed")
-	// ErrPeerGone: the connection ended or nobody answers.
+	// ErrPeerGone: the peer has ended the connection, or does not answer.
 	ErrPeerGone = errors.New("rdma: peer gone")
-	// ErrDeadline: the operation's own deadline passed.
+	// ErrDeadline: a deadline of the fabric has passed, such as that of a
+	// connection's set-up.
 	ErrDeadline = errors.New("rdma: deadline passed")
 	// ErrProtocol: the peer broke the wire protocol.
 	ErrProtocol = errors.New("rdma: protocol violation")
-	// ErrLocal: this end's work request was wrong: bad SGE, length, lkey.
+	// ErrLocal: a work request of this end was wrong: its SGL, length or memory
+	// region.
 	ErrLocal = errors.New("rdma: local work request error")
-	// ErrRejected: the peer answered the connection request with a refusal.
+	// ErrRejected: the peer has refused the connection request.
 	ErrRejected = errors.New("rdma: connection rejected")
 	// ErrNotSupported: the device lacks the capability.
 	ErrNotSupported = errors.New("rdma: not supported by this device")
 	// ErrInvalid: an argument is out of range; the text names it and the limit.
 	ErrInvalid = errors.New("rdma: invalid argument")
-	// ErrQueueFull: the send, receive or shared receive queue has no room.
+	// ErrQueueFull: the send queue, receive queue or SRQ has no room. There is room
+	// again once completions have been polled.
 	ErrQueueFull = errors.New("rdma: queue full")
-	// ErrNotConnected: the QP is not in a state that allows this.
+	// ErrNotConnected: the state of the QP does not allow this.
 	ErrNotConnected = errors.New("rdma: queue pair not connected")
-	// ErrBusy: the object still has users.
+	// ErrBusy: the object cannot be closed, since others that are open use it.
 	ErrBusy = errors.New("rdma: object in use")
-	// ErrClosed: the object was closed here.
+	// ErrClosed: the object was closed on this end.
 	ErrClosed = errors.New("rdma: closed")
-	// ErrCQOverrun: more completions than the CQ holds; it is unusable.
+	// ErrCQOverrun: there were more completions than the CQ has room for. The CQ
+	// is unusable.
 	ErrCQOverrun = errors.New("rdma: completion queue overrun")
-	// ErrNoDevice: no such device; the text lists those that exist.
+	// ErrNoDevice: no device has this name (the text lists those that exist), or
+	// none reaches this address.
 	ErrNoDevice = errors.New("rdma: no such device")
 	// ErrLimit: a device limit (number of QPs, MRs, …) is reached.
 	ErrLimit = errors.New("rdma: device limit reached")
 )
 
-// An OpError says which operation failed on what, and wraps a class above.
+// An OpError says which operation failed on what. It wraps the class of the error.
 type OpError struct {
 	Op     string // "connect", "accept", "listen", "register", "receive", …
 	Fabric string // "iwarp"
-	Addr   string // peer or listen address, if any
-	Err    error  // wraps one of the classes; may wrap a cause too
+	Addr   string // address of the peer, or to listen at; "" if there is none
+	Err    error  // wraps one of the classes, and mostly a cause beside it
 }
 
 func (e *OpError) Error() string {
@@ -71,10 +79,10 @@ func (e *OpError) Error() string {
 
 func (e *OpError) Unwrap() error { return e.Err }
 
-// Timeout reports whether the operation ended at its deadline.
+// Timeout reports whether the operation failed because a deadline passed.
 func (e *OpError) Timeout() bool { return errors.Is(e.Err, ErrDeadline) }
 
-// Status is the outcome of a work request, numbered and named as
+// A Status is the outcome of a work request, numbered and named as in
 // enum ibv_wc_status.
 type Status uint8
 

@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// QPConfig says how to create a QP. Zero fields of Cap take small defaults.
+// QPConfig says how to create a QP.
 type QPConfig struct {
-	SendCQ, RecvCQ CQ  // may be the same
-	SRQ            SRQ // nil: the QP has a receive queue of its own
-	Cap            QPCap
-	// Access is what the peer may do from the start. Normally none: rights
-	// are granted with SetAccess once the peer has authenticated.
+	SendCQ, RecvCQ CQ    // where completions of sends and of receives go; they may be the same CQ
+	SRQ            SRQ   // nil: the QP has a receive queue of its own
+	Cap            QPCap // zero fields take small defaults
+	// Access is what the peer may do from the start. Normally that is nothing, and
+	// SetAccess grants rights once the peer has authenticated.
 	Access Access
 	// SignalAll makes every send work request signaled (sq_sig_all).
 	SignalAll bool
@@ -19,10 +19,10 @@ type QPConfig struct {
 
 // QPCap bounds the queues of a QP (struct ibv_qp_cap).
 type QPCap struct {
-	MaxSendWR int // 1 … DeviceAttr.MaxQPWR; 0 means 128
-	MaxRecvWR int // likewise; ignored with an SRQ
-	MaxSGE    int // 0 means 4
-	MaxInline int // bytes; 0 means none
+	MaxSendWR int // send work requests outstanding, up to DeviceAttr.MaxQPWR; 0 means 128
+	MaxRecvWR int // receives posted, likewise; ignored with an SRQ
+	MaxSGE    int // pieces of memory in one work request; 0 means 4
+	MaxInline int // bytes of inline data in one work request; 0 means none
 }
 
 // QPState is the state of a QP (ibv_modify_qp(3)).
@@ -62,53 +62,60 @@ type QP interface {
 	PD() PD
 	State() QPState
 
-	// PostSend posts a batch with one doorbell and returns how many were
-	// taken. If n < len(wrs), err says why wrs[n] was not: ErrQueueFull,
-	// ErrInvalid, ErrNotSupported, ErrNotConnected. In state ERR a post is
-	// taken and flushed, as in hardware. The slice and its SGLs may be reused
-	// when PostSend returns; the memory that they name may not (package
-	// comment), except inline data, which has been copied.
+	// PostSend posts a batch of requests with one doorbell, and does not wait. It
+	// returns how many were taken, in order. If n < len(wrs), err says why wrs[n]
+	// was not: ErrQueueFull, ErrInvalid, ErrNotSupported, ErrNotConnected; the
+	// requests before it are posted nevertheless. In state ERR a request is taken
+	// and flushed, as in hardware. When PostSend returns the caller may reuse the
+	// slice, its SGLs and inline data, which has been copied. The memory that the
+	// SGLs name belongs to the fabric until the completion (package comment).
 	PostSend(wrs []SendWR) (n int, err error)
-	// PostRecv is the same for receives. On a QP with an SRQ: ErrInvalid.
+	// PostRecv is the same for receives. They may be posted in state INIT, before
+	// the QP is connected. On a QP with an SRQ it fails with ErrInvalid.
 	PostRecv(wrs []RecvWR) (n int, err error)
 
-	// SetAccess replaces the remote rights of the connected peer
-	// (ibv_modify_qp with IBV_QP_ACCESS_FLAGS in INIT or RTS). When it returns
-	// the new rights are in force for every request not yet being served.
+	// SetAccess replaces the rights of the connected peer (ibv_modify_qp(3) with
+	// IBV_QP_ACCESS_FLAGS, in state INIT or RTS). When it returns, the new rights
+	// hold for every request that is not being served yet.
 	SetAccess(a Access) error
 	Access() Access
 
-	// Connect dials a listener and returns when the QP is in RTS, or with an
-	// OpError that wraps ErrRejected (with the peer's private data in
-	// ConnInfo), ErrPeerGone, ErrDeadline or ctx.Err(). A QP whose Connect
-	// failed is in ERR and can only be closed.
+	// Connect connects to the listener at a host:port address, and returns when the
+	// QP is in RTS. It fails with an OpError that wraps ErrRejected (ConnInfo then
+	// has the peer's private data), ErrPeerGone, ErrDeadline or ctx.Err(). After
+	// a failure the QP is in ERR and can only be closed. ctx bounds the set-up
+	// alone.
 	Connect(ctx context.Context, addr string, p ConnParams) (ConnInfo, error)
-	// Info is the outcome of Connect or Accept; zero before.
+	// Info is what Connect or Accept returned; the zero ConnInfo before.
 	Info() ConnInfo
 
-	// Disconnect moves the QP to ERR: outstanding work is flushed, the peer
-	// learns of it. Idempotent, does not wait.
+	// Disconnect moves the QP to ERR: outstanding work is flushed, and the peer is
+	// told. It does not wait. Calling it again is harmless.
 	Disconnect() error
-	// Done is closed when the QP has entered ERR, for whatever reason.
+	// Done returns a channel that is closed when the QP enters ERR, for whatever
+	// reason.
 	Done() <-chan struct{}
-	// Err is nil while the QP lives; afterwards why it died, an OpError whose
-	// class tells who: ErrClosed (Disconnect or Close here), ErrPeerGone,
-	// ErrAccess, ErrReceiverNotReady, ErrProtocol.
+	// Err is nil until the QP enters ERR. Afterwards it is why: an OpError that
+	// wraps ErrClosed (Disconnect or Close on this end), ErrPeerGone, ErrAccess,
+	// ErrReceiverNotReady or ErrProtocol.
 	Err() error
 
-	// Close disconnects, waits until the fabric has let go of every buffer,
-	// and destroys the QP. Completions of work that was outstanding have been
-	// put on the CQs as flushed before Close returns; they can still be
-	// polled. Closing twice is harmless.
+	// Close disconnects, waits until the fabric no longer uses any buffer of the
+	// QP, and destroys the QP. When it returns, all work that was outstanding has
+	// its completion in the CQs, as flushed, and can be polled. Closing twice is
+	// harmless.
 	Close() error
 }
 
-// An SRQ is a receive queue shared by QPs of one PD (CapSRQ). Safe for
-// concurrent use.
+// An SRQ is a receive queue that QPs of one PD share (CapSRQ). A receive posted to
+// it goes to whichever of them gets a message next; the completion names the QP.
+// All methods are safe for concurrent use.
 type SRQ interface {
 	PD() PD
+	// PostRecv is QP.PostRecv, for all QPs that use the SRQ.
 	PostRecv(wrs []RecvWR) (n int, err error)
-	// Close fails with ErrBusy while a QP uses it. Receives still posted are
-	// dropped without completions; their buffers are free when it returns.
+	// Close fails with ErrBusy while a QP uses the SRQ. Receives that are still
+	// posted are dropped without completions; their buffers are the program's again
+	// when Close returns.
 	Close() error
 }

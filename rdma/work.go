@@ -1,11 +1,9 @@
 package rdma
 
-import (
-	"context"
-	"fmt"
-)
+import "fmt"
 
-// Opcode names what a send work request does, and what a completion reports.
+// An Opcode says what a send work request does, or what kind of work a completion
+// reports. The names behind are those of enum ibv_wr_opcode.
 type Opcode uint8
 
 const (
@@ -48,91 +46,75 @@ func (o Opcode) String() string {
 type SendFlags uint8
 
 const (
-	// SendSignaled asks for a completion on success.
+	// SendSignaled asks for a completion if the request succeeds.
 	SendSignaled SendFlags = 1 << iota
-	// SendFence holds this request until earlier READs of the QP are done.
+	// SendFence delays the request until earlier READs of the QP are done.
 	SendFence
-	// SendSolicited marks the peer's receive completion as solicited.
+	// SendSolicited sets WCSolicited in the completion of the peer's receive.
 	SendSolicited
-	// SendInline takes the payload from SendWR.Inline, copied at the post.
+	// SendInline takes the payload from SendWR.Inline; PostSend copies it.
 	SendInline
 )
 
-// An SGE names a piece of registered local memory: Len bytes from Off within
-// MR. Offsets, not raw addresses: a wrong one is an error, not a stray access.
+// An SGE, scatter/gather entry, names a piece of registered local memory: Len
+// bytes from offset Off of MR. It has an offset where libibverbs has an address: a
+// wrong offset is an error, a wrong address might be an access to other memory.
 type SGE struct {
 	MR  MR
 	Off uint64
 	Len uint32
 }
 
-// RemoteAddr names memory of the peer.
+// A RemoteAddr names memory of the peer, from the byte at Addr on; the SGL says how
+// many bytes. The peer tells both values, in a message or as private data.
 type RemoteAddr struct {
-	Addr uint64
-	RKey uint32
+	Addr uint64 // MR.Addr there, plus an offset
+	RKey uint32 // MR.RKey there
 }
 
-// A SendWR is one request for the send queue.
+// A SendWR is one work request for the send queue.
 type SendWR struct {
-	ID     uint64 // comes back in WC.ID
+	ID     uint64 // the program's; WC.ID returns it
 	Op     Opcode
 	Flags  SendFlags
-	SGL    []SGE      // source of SEND and WRITE, sink of READ
-	Inline []byte     // payload when SendInline is set; SGL is then empty
-	Remote RemoteAddr // READ, WRITE, atomics
+	SGL    []SGE      // source of a SEND or WRITE, sink of a READ: pieces in order
+	Inline []byte     // payload if SendInline is set; SGL must be empty then
+	Remote RemoteAddr // of a READ, WRITE or atomic
 	// CompareAdd and Swap are the operands of the atomics (CapAtomics).
 	CompareAdd, Swap uint64
 	// InvalidateRKey is the key that OpSendInv or OpLocalInv invalidates.
 	InvalidateRKey uint32
 }
 
-// A RecvWR is one buffer for an incoming SEND.
+// A RecvWR is a buffer for one SEND of the peer. The SGL must have room for all of
+// the message: a longer one is an error of both ends and ends the connection.
 type RecvWR struct {
-	ID  uint64
-	SGL []SGE
+	ID  uint64 // the program's; WC.ID returns it
+	SGL []SGE  // filled in order; regions need AccessLocalWrite
 }
 
-// WCFlags qualify a completion.
+// WCFlags are what a completion says beside its status.
 type WCFlags uint8
 
 const (
 	// WCSolicited: the peer had set SendSolicited.
 	WCSolicited WCFlags = 1 << iota
-	// WCWithInv: InvalidatedRKey is valid.
+	// WCWithInv: the peer's message has invalidated WC.InvalidatedRKey.
 	WCWithInv
 )
 
-// A WC is a work completion (ibv_poll_cq(3)). With an error status only ID,
-// Status, QPN, VendorErr and Polled are valid.
+// A WC is a work completion (ibv_poll_cq(3)): the end of one work request. With an
+// error status only ID, Status, QPN, VendorErr and Polled are valid.
 type WC struct {
-	ID              uint64
+	ID              uint64 // of the SendWR or RecvWR
 	Status          Status
-	Op              Opcode
+	Op              Opcode // OpRecv for a receive
 	Flags           WCFlags
-	QPN             uint32
+	QPN             uint32 // number of the QP
 	ByteLen         uint32 // bytes received or read
-	InvalidatedRKey uint32
-	VendorErr       uint32
+	InvalidatedRKey uint32 // with WCWithInv
+	VendorErr       uint32 // the device's own code of the error; 0: none
 	// Polled is the machine's CLOCK_BOOTTIME in nanoseconds just after the poll
-	// that took the completion from the device; 0: the fabric did not look.
+	// that took the completion from the device; 0: the fabric read no clock.
 	Polled int64
-}
-
-// A CQ is a completion queue with its completion channel. All methods are
-// safe for concurrent use.
-//
-// To wait without losing a completion: Poll until it returns 0, Arm, Poll once
-// more, and only then Wait. Dispatcher does this for a whole program.
-type CQ interface {
-	// Poll takes up to len(wcs) completions, without waiting. It fails with
-	// ErrCQOverrun or ErrClosed.
-	Poll(wcs []WC) (n int, err error)
-	// Arm asks for one event at the next completion that is added after Arm
-	// (ibv_req_notify_cq). A completion already in the queue raises no event.
-	Arm() error
-	// Wait parks the goroutine until an armed event has come, ctx has ended
-	// (ctx.Err()) or the CQ is closed (ErrClosed). One event wakes one waiter.
-	Wait(ctx context.Context) error
-	// Close fails with ErrBusy while QPs use the CQ.
-	Close() error
 }

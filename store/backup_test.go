@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rdmakv/rdmakv/store/internal/disk"
 )
 
 // restored opens a copy of a backup as a store of its own.
@@ -18,10 +20,7 @@ func restored(t *testing.T, fs *vfs.MemFS, dir string) *node {
 	if in, err := Inspect(t.Context(), dir, InspectOptions{FS: fs}); err != nil || !in.Backup || in.CleanStop || in.ProblemCount > 0 {
 		t.Errorf("the backup: %+v, %v", in, err)
 	}
-	id, err := readFile(fs, dir+"/STORE")
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := []byte(readText(t, fs, dir+"/STORE"))
 	to := vfs.NewMem()
 	if ok, err := vfs.Clone(fs, to, dir, "/store"); err != nil || !ok {
 		t.Fatal(ok, err)
@@ -65,8 +64,8 @@ func TestBackup(t *testing.T) {
 			}
 			for k := range 4 {
 				value := fmt.Appendf(nil, "%08d", i)
-				w := &Write{Shard: uint16(k), Op: OpBatch, Parts: []Part{
-					{Key: fmt.Appendf(nil, "a-%d", k), Value: value}, {Key: fmt.Appendf(nil, "b-%d", k), Value: value}}}
+				w := &Write{Op: Op{Shard: uint16(k), Kind: OpBatch, Parts: []Part{
+					{Key: fmt.Appendf(nil, "a-%d", k), Value: value}, {Key: fmt.Appendf(nil, "b-%d", k), Value: value}}}}
 				if err := n.submitAndWait(context.Background(), w); err != nil {
 					t.Error(err)
 					return
@@ -89,7 +88,7 @@ func TestBackup(t *testing.T) {
 			t.Fatalf("the backup: %+v, %v", in, err)
 		}
 		r := restored(t, fs, dir)
-		if r.ID() == n.ID() || r.Stats().Epoch < n.Stats().Epoch+epochsPerRestore {
+		if r.ID() == n.ID() || r.Stats().Epoch < n.Stats().Epoch+disk.EpochsPerRestore {
 			t.Errorf("store %x in epoch %d out of store %x in epoch %d", r.ID(), r.Stats().Epoch, n.ID(), n.Stats().Epoch)
 		}
 		for k := range 4 {
@@ -120,22 +119,15 @@ func TestBackupIsPublished(t *testing.T) {
 	n.fill()
 	n.put(1, "k", "old")
 	// Hold the publisher in the answer of a write, with another behind it.
-	first := &Write{Shard: 1, Key: []byte("first"), Value: []byte("v"), Done: func(*Write) { held.Store(true); <-release }}
+	first := &Write{Op: Op{Shard: 1, Key: []byte("first"), Value: []byte("v")}, Done: func(*Write) { held.Store(true); <-release }}
 	if err := n.Submit(first); err != nil {
 		t.Fatal(err)
 	}
 	waitFor(t, "the publisher to be held", held.Load)
-	if err := n.Submit(&Write{Shard: 1, Key: []byte("k"), Value: []byte("new"), Done: func(*Write) {}}); err != nil {
+	if err := n.Submit(&Write{Op: Op{Shard: 1, Key: []byte("k"), Value: []byte("new")}, Done: func(*Write) {}}); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "Pebble to have it", func() bool {
-		rec, closer, err := n.readRecord(n.shards[1], []byte("k"))
-		if err != nil {
-			return false
-		}
-		defer closer.Close()
-		return string(rec.value) == "new"
-	})
+	n.inPebble(1, "k", "new")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	err := n.Backup(ctx, "/store/backup-1")

@@ -1,10 +1,6 @@
 package store
 
-import (
-	"time"
-
-	"github.com/rdmakv/rdmakv/store/layout"
-)
+import "time"
 
 // Beat is WriteBeat and then Reclaim: for who has one goroutine for both.
 func (s *Store) Beat(now time.Time) {
@@ -24,7 +20,7 @@ func (s *Store) WriteBeat(time.Time) {
 		return
 	}
 	defer leave()
-	s.table.Beat(s.clock.now())
+	s.mem.Table.Beat(s.clock.Now())
 }
 
 // Reclaim frees what has waited for a lease. It is to be called about every
@@ -36,46 +32,31 @@ func (s *Store) Reclaim(now time.Time) {
 		return
 	}
 	defer leave()
-	s.reclaim.Tick(now)
+	s.mem.Reclaim.Tick(now)
 }
 
-// View returns the region table as clients are to be handed it. It is a
-// snapshot and must not be changed.
-func (s *Store) View() layout.View { return s.table.View() }
+// Now is the server's time: what the beat shows, and what keys expire by.
+func (s *Store) Now() time.Time { return time.UnixMicro(int64(s.clock.Now())) }
 
-// ViewVersion returns the version of the newest view.
-func (s *Store) ViewVersion() uint64 { return s.table.ViewVersion() }
-
-// ReclaimVersion returns the newest reclaim version: it stands in the beat.
-func (s *Store) ReclaimVersion() uint64 { return s.reclaim.Version() }
+// ClockAhead is by how much the server's time is ahead of the wall clock: 6 s at
+// most, or what the wall clock was set back and 6 s; negative if it is behind.
+func (s *Store) ClockAhead() time.Duration { return s.clock.Ahead() }
 
 // Incarnation returns the random number of this opening of the store. Nothing
 // in registered memory verifies under another.
-func (s *Store) Incarnation() uint64 { return s.incarnation }
+func (s *Store) Incarnation() uint64 { return s.mem.Incarnation }
 
 // ID returns the store's id: 16 random bytes, made when it was created.
-func (s *Store) ID() [16]byte { return s.facts.id }
+func (s *Store) ID() [16]byte { return s.disk.ID() }
 
 // Began is when this opening began, in microseconds since 1970: later than any
 // before it of this directory, or of one that it was copied from.
-func (s *Store) Began() uint64 { return s.facts.began }
+func (s *Store) Began() uint64 { return s.disk.Began() }
 
 // Epoch is that of the first versions of this opening. Each opening has a higher
 // one than those before it; a cache has none that means anything (its versions
 // follow the time of day).
-func (s *Store) Epoch() uint16 { return s.facts.epoch }
+func (s *Store) Epoch() uint16 { return s.disk.Epoch() }
 
 // Filled reports whether every shard is filled: misses are believed.
-func (s *Store) Filled() bool { return s.filler.done.Load() }
-
-// BumpView raises the view version although the regions are the same, so that
-// clients come for a new view. It returns the version; ErrClosed or ErrFatal
-// when the store does not serve any more.
-func (s *Store) BumpView() (uint64, error) {
-	leave, err := s.enter()
-	if err != nil {
-		return 0, err
-	}
-	defer leave()
-	return s.table.Bump(), nil
-}
+func (s *Store) Filled() bool { return s.filler.Done() }

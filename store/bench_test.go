@@ -38,7 +38,7 @@ func benchPut(b *testing.B, policy SyncPolicy, writers int) {
 	c.Sync = policy
 	n := open(b, c)
 	n.fill()
-	o := pebbleOptions(c.withDefaults(), n.fence)
+	o := n.disk.ForTests().Options()
 	bare, err := pebble.Open(b.TempDir(), o)
 	if err != nil {
 		b.Fatal(err)
@@ -139,7 +139,7 @@ func BenchmarkPipeline(b *testing.B) {
 			const window = 4096
 			free := make(chan *Write, window)
 			for range window {
-				free <- &Write{Value: make([]byte, 100), Key: make([]byte, 16), Done: func(w *Write) { free <- w }}
+				free <- &Write{Op: Op{Value: make([]byte, 100), Key: make([]byte, 16)}, Done: func(w *Write) { free <- w }}
 			}
 			b.ReportAllocs()
 			i := uint64(0)
@@ -189,7 +189,7 @@ func BenchmarkFill(b *testing.B) {
 	done := make(chan struct{}, keys)
 	for i := range keys {
 		key := binary.BigEndian.AppendUint64(make([]byte, 0, 16), uint64(i)*0x9e3779b97f4a7c15)
-		w := &Write{Shard: uint16(i % 32), Key: append(key, "12345678"...), Value: make([]byte, 100), Done: func(*Write) { done <- struct{}{} }}
+		w := &Write{Op: Op{Shard: uint16(i % 32), Key: append(key, "12345678"...), Value: make([]byte, 100)}, Done: func(*Write) { done <- struct{}{} }}
 		for n.Submit(w) != nil {
 			<-done
 		}

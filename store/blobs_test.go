@@ -22,11 +22,11 @@ func TestBlobFilesAfterACrash(t *testing.T) {
 	n := open(t, c)
 	for i := range 2 { // a flush makes a file
 		n.put(1, fmt.Sprint("key-", i), pattern(5000, fmt.Sprint(i)))
-		if err := n.db.Flush(); err != nil {
+		if err := n.disk.ForTests().DB().Flush(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	n.heartbeat()
+	n.disk.Heartbeat()
 	crashed := disk.CrashClone(vfs.CrashCloneCfg{})
 	names, err := crashed.List("/store/data")
 	if err != nil {
@@ -40,11 +40,8 @@ func TestBlobFilesAfterACrash(t *testing.T) {
 	remove := func(fs vfs.FS, name string) error { return fs.Remove(name) }
 	resize := func(by int) func(vfs.FS, string) error {
 		return func(fs vfs.FS, name string) error {
-			b, err := readFile(fs, name)
-			if err == nil {
-				err = writeFile(fs, name, append(b, make([]byte, max(by, 0))...)[:len(b)+by])
-			}
-			return err
+			b := readText(t, fs, name)
+			return createText(fs, name, (b + strings.Repeat("\x00", max(by, 0)))[:len(b)+by])
 		}
 	}
 	for _, tt := range []struct {

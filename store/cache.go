@@ -2,12 +2,11 @@ package store
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	mathrand "math/rand/v2"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/teeth"
+	"github.com/rdmakv/rdmakv/store/internal/clock"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -36,14 +35,16 @@ func (m Mode) String() string {
 	return fmt.Sprintf("Mode(%d)", uint8(m))
 }
 
-// ParseMode is the inverse of Mode.String.
-func ParseMode(s string) (Mode, error) {
-	for m := Durable; m <= Cache; m++ {
-		if m.String() == s {
-			return m, nil
+// UnmarshalText is the inverse of Mode.String; it makes Mode an
+// encoding.TextUnmarshaler.
+func (m *Mode) UnmarshalText(text []byte) error {
+	for v := Durable; v <= Cache; v++ {
+		if v.String() == string(text) {
+			*m = v
+			return nil
 		}
 	}
-	return 0, fmt.Errorf("store: mode %q: must be durable or cache", s)
+	return fmt.Errorf("store: mode %q: must be durable or cache", text)
 }
 
 // openCache begins a life out of nothing. There may have been one before, whose
@@ -52,10 +53,9 @@ func ParseMode(s string) (Mode, error) {
 // not even gets are answered: that every key is gone is news that nobody may be
 // told while another can still read one.
 func (s *Store) openCache(ctx context.Context) error {
-	rand.Read(s.facts.id[:]) // never fails
-	s.facts.shards = uint32(s.cfg.Shards)
-	s.predecessorOver = true
-	if !s.cfg.PredecessorGone && !teeth.Off(teeth.F14PredecessorWait) {
+	s.clock = clock.New(s.cfg.clock, 0)
+	s.before.over = true
+	if !s.cfg.PredecessorGone {
 		over := time.NewTimer(time.Until(s.opened.Add(s.cfg.predecessorWait())))
 		defer over.Stop()
 		select {
@@ -69,15 +69,14 @@ func (s *Store) openCache(ctx context.Context) error {
 	// than time gives it: 16384 in a millisecond.
 	s.firstVersion = min(layout.Version(s.opened.UnixMilli())<<14, layout.MaxVersion-1<<50) + 1
 	s.lastVersion = layout.MaxVersion
-	s.facts.epoch = s.firstVersion.Epoch()
-	s.facts.began = uint64(s.opened.UnixMicro())
+	s.disk.BeginCache(s.firstVersion.Epoch(), uint64(s.opened.UnixMicro()))
 	return nil
 }
 
 // startCache: every shard has all its keys, none.
 func (s *Store) startCache() {
 	for _, sh := range s.shards {
-		s.filled(sh)
+		s.filler.Full(sh)
 	}
 	if !s.cfg.noKeeper {
 		s.workers.Add(1)
@@ -86,7 +85,7 @@ func (s *Store) startCache() {
 }
 
 // closeCache ends a life: nothing of it is left.
-func (s *Store) closeCache() error { return s.table.Close() }
+func (s *Store) closeCache() error { return s.mem.Table.Close() }
 
 const (
 	// expirySample is how many items of a class are looked at, at a time, for
@@ -96,18 +95,24 @@ const (
 	expiryAgain  = 8
 )
 
+// places are buffers for drawing items.
+type places struct {
+	drawn []layout.Place
+	key   []byte
+}
+
 // runCacheExpirer removes expired keys. They are absent anyway; it is about
 // their memory. There is no list of them: items are drawn at random.
 func (s *Store) runCacheExpirer() {
 	defer s.workers.Done()
 	tick := time.NewTicker(expireEvery)
 	defer tick.Stop()
-	var buf sampler
+	var buf places
 	for {
 		select {
 		case <-s.stop:
 			return
-		case <-s.fence.down:
+		case <-s.fence.Down:
 			return
 		case <-tick.C:
 		}
@@ -120,15 +125,14 @@ func (s *Store) runCacheExpirer() {
 
 // expireSample draws items of a class, and removes those that have expired
 // through the order.
-func (s *Store) expireSample(class uint8, buf *sampler) int {
-	buf.places = s.slabs.Sample(class, expirySample, mathrand.Uint64, buf.places[:0])
+func (s *Store) expireSample(class uint8, buf *places) int {
+	buf.drawn = s.mem.Slabs.Sample(class, expirySample, mathrand.Uint64, buf.drawn[:0])
 	var found []*Write
-	now := s.clock.now()
-	for _, p := range buf.places {
-		it, ok := s.peekItem(p, class, &buf.keys[0])
+	now := s.clock.Now()
+	for _, p := range buf.drawn {
+		it, ok := s.evictor.PeekItem(p, class, &buf.key)
 		if ok && it.Expiry != 0 && it.Expiry <= now {
-			found = append(found, &Write{Shard: it.Shard, Op: OpDelete,
-				Key: append([]byte(nil), it.Key...), due: second(it.Expiry)})
+			found = append(found, dueWrite(it.Shard, it.Key, clock.Second(it.Expiry)))
 		}
 	}
 	if len(found) == 0 || s.runInternal(found) != nil {

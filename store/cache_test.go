@@ -22,12 +22,20 @@ func cacheConfig(limit uint64) Config {
 
 func TestModeNames(t *testing.T) {
 	for m := Durable; m <= Cache; m++ {
-		if got, err := ParseMode(m.String()); err != nil || got != m {
+		var got Mode
+		if err := got.UnmarshalText([]byte(m.String())); err != nil || got != m {
 			t.Errorf("%v: %v, %v", m, got, err)
 		}
 	}
-	if _, err := ParseMode("disk"); err == nil {
-		t.Error("there is no mode of that name")
+	for p := Always; p <= Off; p++ {
+		var got SyncPolicy
+		if err := got.UnmarshalText([]byte(p.String())); err != nil || got != p {
+			t.Errorf("%v: %v, %v", p, got, err)
+		}
+	}
+	m, p := Cache, Off
+	if m.UnmarshalText([]byte("disk")) == nil || p.UnmarshalText(nil) == nil || m != Cache || p != Off {
+		t.Errorf("names that there are not became %v and %v", m, p)
 	}
 	if got := Mode(9).String(); got != "Mode(9)" {
 		t.Error(got)
@@ -50,29 +58,29 @@ func TestCache(t *testing.T) {
 	do := func(w Write) *Write {
 		t.Helper()
 		if err := n.Do(ctx, &w); err != nil && w.Err == nil {
-			t.Fatalf("%v: %v", w.Op, err)
+			t.Fatalf("%v: %v", w.Kind, err)
 		}
 		return &w
 	}
-	if w := do(Write{Key: []byte("k"), Value: []byte("two"), If: CondVersion, IfVersion: v1}); w.Err != nil {
+	if w := do(Write{Op: Op{Key: []byte("k"), Value: []byte("two"), If: CondVersion, IfVersion: v1}}); w.Err != nil {
 		t.Errorf("put if version: %v", w.Err)
 	}
-	if w := do(Write{Key: []byte("k"), Value: []byte("three"), If: CondVersion, IfVersion: v1}); !errors.Is(w.Err, ErrCondition) {
+	if w := do(Write{Op: Op{Key: []byte("k"), Value: []byte("three"), If: CondVersion, IfVersion: v1}}); !errors.Is(w.Err, ErrCondition) {
 		t.Errorf("put if an old version: %v", w.Err)
 	}
-	if w := do(Write{Key: []byte("k"), Value: []byte("three"), If: CondAbsent}); !errors.Is(w.Err, ErrCondition) {
+	if w := do(Write{Op: Op{Key: []byte("k"), Value: []byte("three"), If: CondAbsent}}); !errors.Is(w.Err, ErrCondition) {
 		t.Errorf("put if absent: %v", w.Err)
 	}
-	if w := do(Write{Key: []byte("n"), Op: OpIncrement, Delta: 5}); w.Number != 5 {
+	if w := do(Write{Op: Op{Key: []byte("n"), Kind: OpIncrement, Delta: 5}}); w.Number != 5 {
 		t.Errorf("increment: %d, %v", w.Number, w.Err)
 	}
-	if w := do(Write{Op: OpBatch, Parts: []Part{{Key: []byte("a"), Value: []byte("1")}, {Key: []byte("b"), Value: []byte("2")}, {Key: []byte("k"), Delete: true}}}); w.Err != nil {
+	if w := do(Write{Op: Op{Kind: OpBatch, Parts: []Part{{Key: []byte("a"), Value: []byte("1")}, {Key: []byte("b"), Value: []byte("2")}, {Key: []byte("k"), Delete: true}}}}); w.Err != nil {
 		t.Errorf("batch: %v", w.Err)
 	}
 	r.want(0, "a", "1")
 	r.wantAbsent(0, "k")
 	n.wantAbsent(0, "k")
-	do(Write{Key: []byte("brief"), Value: []byte("v"), TTL: time.Millisecond})
+	do(Write{Op: Op{Key: []byte("brief"), Value: []byte("v"), TTL: time.Millisecond}})
 	waitFor(t, "expiry", func() bool { _, ok := n.get(0, "brief"); return !ok })
 	waitFor(t, "removal of what has expired", func() bool { return n.Stats().Keys == 3 })
 	if _, err := n.Scan(ctx, ScanRequest{}); !errors.Is(err, ErrUnsupported) {
@@ -160,7 +168,7 @@ func TestCacheModel(t *testing.T) {
 					}
 					delete(keys, key)
 				case x < 60 && known:
-					w := Write{Shard: uint16(shard), Key: []byte(key), Value: []byte(value), If: CondVersion, IfVersion: was.v}
+					w := Write{Op: Op{Shard: uint16(shard), Key: []byte(key), Value: []byte(value), If: CondVersion, IfVersion: was.v}}
 					err := n.Do(ctx, &w)
 					switch {
 					case err == nil:
@@ -214,7 +222,7 @@ func TestCacheDamagedLarge(t *testing.T) {
 	n.want(0, "big", big)
 	n.damage(0, "big", 2*layout.ChunkSize)
 	n.wantAbsent(0, "big")
-	w := Write{Key: []byte("big"), Op: OpTouch, TTL: time.Hour}
+	w := Write{Op: Op{Key: []byte("big"), Kind: OpTouch, TTL: time.Hour}}
 	if err := n.Do(ctx, &w); !errors.Is(err, ErrCondition) {
 		t.Errorf("touch of a damaged value: %v", err)
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/store/layout"
+	"github.com/rdmakv/rdmakv/store/internal/residents"
 )
 
 var churnFor = flag.Duration("churn.for", 0, "TestChurn: how long the churn goes on, of the server's time; 0: a short one")
@@ -36,7 +36,7 @@ func TestChurn(t *testing.T) {
 	value := []byte(pattern(600, "v"))
 	put := func(k int, ttl time.Duration) {
 		shard, key := name(k)
-		err := n.Do(t.Context(), &Write{Shard: shard, Key: key, Value: value, TTL: ttl})
+		err := n.Do(t.Context(), &Write{Op: Op{Shard: shard, Key: key, Value: value, TTL: ttl}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestChurn(t *testing.T) {
 	}
 	zipf := rand.NewZipf(rng, 1.1, 20, uint64(keys-1))
 	r := n.reader()
-	var sw sweeper
+	sw := n.sweeper()
 	ctx := context.Background()
 	began := time.Now()
 	// share plays one minute and returns the share of its gets that needed no SEND,
@@ -88,13 +88,13 @@ func TestChurn(t *testing.T) {
 				case !found:
 					missed++
 				case rng.IntN(16) == 0: // as clients report what they READ
-					n.Touched([]Touch{{Hash: layout.HashKey(n.seed, key).Hi, Count: 16}})
+					n.Touched([]Touch{{Hash: n.hash(string(key)).Hi, Count: 16}})
 				}
 			}
 			n.pass(f, time.Second)
 			n.expire()
 			n.lease()
-			if err := n.sweepSome(&sw, sweepRate); err != nil {
+			if err := sw.Some(residents.SweepRate); err != nil {
 				t.Fatal(err)
 			}
 		}

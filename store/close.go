@@ -1,15 +1,14 @@
 package store
 
 import (
-	"encoding/binary"
 	"errors"
 	"math"
 	"sync"
 	"sync/atomic"
 
-	"github.com/cockroachdb/pebble/v2"
-
-	"github.com/rdmakv/rdmakv/internal/teeth"
+	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // Close ends the store: writes that were accepted are finished and answered,
@@ -21,44 +20,38 @@ import (
 //
 // A store that was fenced cannot be drained, and Pebble may hang: Close then
 // stops what it can and returns ErrFatal. The process must end.
-func (s *Store) Close() error {
-	s.closeOnce.Do(func() { s.closeErr = s.close() })
-	return s.closeErr
-}
+func (s *Store) Close() error { return s.closed() }
 
 func (s *Store) close() error {
-	if !s.awaitUnfenced(s.gate.close()) {
+	if !s.awaitUnfenced(s.gate.Close()) {
 		s.endWork()
-		return s.fence.failed()
+		return s.fence.Failed()
 	}
-	s.queue.close()
+	s.pipe.Close()
 	s.endWork()
 	ended := make(chan struct{})
 	go func() {
 		s.workers.Wait() // for ever, if one of them is parked in Fatalf
 		close(ended)
 	}()
-	if !s.awaitUnfenced(ended) || !s.awaitUnfenced(s.active.close()) {
-		return s.fence.failed()
+	if !s.awaitUnfenced(ended) || !s.awaitUnfenced(s.calls.close()) {
+		return s.fence.Failed()
 	}
-	if s.db == nil {
+	if !s.disk.Durable() {
 		return s.closeCache()
 	}
 	keys := s.keyCounts()
-	err := s.table.Close()
+	err := s.mem.Table.Close()
 	// The mark speaks for whoever came before, too: one that was killed a moment
 	// ago may have readers still.
-	if !teeth.Off(teeth.F14MarkWaits) && !s.waitPredecessor() {
-		return s.fence.failed()
+	if err := s.before.wait(); err != nil {
+		return err
 	}
+	var end *disk.End // nil: the memory may be read still
 	if err == nil {
-		err = s.fenceable(func() error { return s.markClean(keys) })
+		end = s.end(keys)
 	}
-	err = errors.Join(err, s.fenceable(s.closePebble))
-	if err == nil {
-		err = writeWhole(s.cfg, s.facts.beats)
-	}
-	return errors.Join(err, s.unlock())
+	return errors.Join(err, s.disk.Close(end))
 }
 
 // endWork tells the background goroutines to end.
@@ -71,16 +64,9 @@ func (s *Store) endWork() {
 func (s *Store) awaitUnfenced(c <-chan struct{}) bool {
 	select {
 	case <-c:
-	case <-s.fence.down:
+	case <-s.fence.Down:
 	}
-	return s.fence.failed() == nil
-}
-
-// closePebble closes the database. After a panic of Pebble's (see guard) some
-// iterator is left open in it, over which Close panics.
-func (s *Store) closePebble() (err error) {
-	defer guard(&err)
-	return s.db.Close()
+	return s.fence.Failed() == nil
 }
 
 // keyCounts returns the keys with a slot, per shard. A shard that was not
@@ -88,63 +74,61 @@ func (s *Store) closePebble() (err error) {
 func (s *Store) keyCounts() []uint64 {
 	keys := make([]uint64, len(s.shards))
 	for i, sh := range s.shards {
-		sh.mu.Lock()
-		keys[i] = uint64(sh.ix.Keys())
-		if !sh.ix.Filled() && s.facts.keys != nil {
-			keys[i] = max(keys[i], s.facts.keys[i])
+		sh.Mu.Lock()
+		keys[i] = uint64(sh.Index.Keys())
+		if before := s.disk.Keys(); !sh.Index.Filled() && before != nil {
+			keys[i] = max(keys[i], before[i])
 		}
-		sh.mu.Unlock()
+		sh.Mu.Unlock()
 	}
 	return keys
 }
 
-// markClean writes the clean-stop mark, durably whatever the sync policy.
-func (s *Store) markClean(keys []uint64) error {
-	b := s.db.NewBatch()
-	defer b.Close()
-	if err := setMeta(b, metaClean, cleanMark{version: uint64(s.queue.next), keys: keys}.encode()); err != nil {
-		return err
-	}
-	if s.clock.bounded() {
+// end is what is to be kept of this life with its clean-stop mark.
+func (s *Store) end(keys []uint64) *disk.End {
+	next, limit := s.pipe.Versions()
+	e := &disk.End{Version: next, Keys: keys, Incarnation: s.mem.Incarnation}
+	if s.clock.Bounded() {
 		// Nobody is shown a later time any more.
-		now := s.clock.now()
-		s.clock.setBound(now)
-		if err := setMeta(b, metaClock, binary.LittleEndian.AppendUint64(nil, now)); err != nil {
-			return err
-		}
+		e.Clock = s.clock.Now()
+		s.clock.SetBound(e.Clock)
 	}
-	back, err := s.putBackEpoch(b)
-	if err == nil && !back {
-		err = s.markWatch(b)
+	e.Unused = s.refused.Load() && next == s.firstVersion && limit == s.lastVersion &&
+		s.firstVersion == layout.MakeVersion(s.disk.Epoch(), 1)
+	if s.Events.log != nil {
+		e.Watched, e.Newest = true, s.Events.log.Newest()
 	}
-	if err != nil {
-		return err
-	}
-	return b.Commit(pebble.Sync)
+	return e
 }
 
 // stopping says whether background work is to end.
-func (s *Store) stopping() bool {
-	select {
-	case <-s.stop:
-		return true
-	case <-s.fence.down:
-		return true
-	default:
-		return false
-	}
+func (s *Store) stopping() bool { return s.life.Over() }
+
+// A door lets calls in that use memory and the disk, until Close. Safe for concurrent
+// use.
+type door struct {
+	fence *base.Fence
+	calls activity
+	leave func() // calls.leave, bound once
+}
+
+func newDoor(fence *base.Fence) *door {
+	d := &door{fence: fence}
+	d.calls.idle = make(chan struct{})
+	d.leave = d.calls.leave
+	return d
 }
 
 // enter lets a call in that uses memory and Pebble, until leave. It refuses
 // with ErrClosed, or what fenced the store: after that nothing may be said.
-func (s *Store) enter() (leave func(), err error) {
-	if err := s.fence.failed(); err != nil {
+func (d *door) enter() (leave func(), err error) {
+	if err := d.fence.Failed(); err != nil {
 		return nil, err
 	}
-	if !s.active.enter() {
+	if !d.calls.enter() {
 		return nil, ErrClosed
 	}
-	return s.leave, nil
+	return d.leave, nil
 }
 
 // activity counts calls inside, so that Close can wait for them.

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -42,8 +41,8 @@ func TestConcurrent(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(id), 5))
 			for range rounds {
 				i := id + writers*rng.IntN(keys/writers)
-				w := &Write{Shard: uint16(i % 4), Key: fmt.Appendf(nil, "key-%d", i), Op: deleteIf(rng.IntN(5) == 0)}
-				if !w.removes() {
+				w := &Write{Op: Op{Shard: uint16(i % 4), Key: fmt.Appendf(nil, "key-%d", i), Kind: deleteIf(rng.IntN(5) == 0)}}
+				if w.Kind != OpDelete {
 					size := 200
 					if rng.IntN(10) == 0 {
 						size = 200_000
@@ -121,7 +120,7 @@ func TestConcurrent(t *testing.T) {
 		w := final[i].Load()
 		key := fmt.Sprintf("key-%d", i)
 		switch {
-		case w == nil || w.removes():
+		case w == nil || w.Kind == OpDelete:
 			n.wantAbsent(i%4, key)
 		default:
 			n.want(i%4, key, string(w.Value))
@@ -170,7 +169,7 @@ func TestGrowth(t *testing.T) {
 	done := make(chan struct{}, 64)
 	for i := range keys {
 		key := fmt.Appendf(nil, "key-%d", i)
-		if err := n.Submit(&Write{Shard: uint16(i % 4), Key: key, Value: key, Done: func(*Write) { done <- struct{}{} }}); err != nil {
+		if err := n.Submit(&Write{Op: Op{Shard: uint16(i % 4), Key: key, Value: key}, Done: func(*Write) { done <- struct{}{} }}); err != nil {
 			t.Fatal(err)
 		}
 		if i >= 50 {
@@ -208,7 +207,7 @@ func TestDeleteJudged(t *testing.T) {
 	var order []*Write
 	done := make(chan *Write, 16)
 	submit := func(del bool) {
-		w := &Write{Key: []byte("k"), Op: deleteIf(del), Done: func(w *Write) { done <- w }}
+		w := &Write{Op: Op{Key: []byte("k"), Kind: deleteIf(del)}, Done: func(w *Write) { done <- w }}
 		if err := n.Submit(w); err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +227,7 @@ func TestDeleteJudged(t *testing.T) {
 	}
 	var got []bool
 	for _, w := range order {
-		if w.removes() {
+		if w.Kind == OpDelete {
 			got = append(got, w.Existed)
 		}
 	}
@@ -257,11 +256,10 @@ func TestProbeTold(t *testing.T) {
 			n := open(t, c)
 			n.fill()
 			n.put(0, "other", "v") // makes the index doubt
-			sh, h := n.shards[0], layout.HashKey(n.seed, []byte("k"))
-			p := &probe{hash: h, key: []byte("k")}
-			sh.mu.Lock()
-			sh.probes = append(sh.probes, p)
-			sh.mu.Unlock()
+			sh, h := n.shard(0), n.hash("k")
+			sh.Mu.Lock()
+			p := sh.AddProbe(h, []byte("k"))
+			sh.Mu.Unlock()
 			for _, del := range tc.writes {
 				if del {
 					n.del(0, "k")
@@ -269,11 +267,11 @@ func TestProbeTold(t *testing.T) {
 					n.put(0, "k", "v")
 				}
 			}
-			sh.mu.Lock()
-			sh.dropProbe(p)
-			sh.mu.Unlock()
-			if p.told != (len(tc.writes) > 0) || p.state.exists != tc.existed {
-				t.Errorf("told %v, state %+v", p.told, p.state)
+			sh.Mu.Lock()
+			sh.DropProbe(p)
+			sh.Mu.Unlock()
+			if state, told := p.Heard(); told != (len(tc.writes) > 0) || state.Exists != tc.existed {
+				t.Errorf("told %v, state %+v", told, state)
 			}
 		})
 	}
@@ -288,9 +286,9 @@ func TestSubmitRefuses(t *testing.T) {
 		want error
 	}{
 		{"no key", Write{}, ErrKeyEmpty},
-		{"a long key", Write{Key: make([]byte, layout.MaxKeyLen+1)}, ErrKeyTooLarge},
-		{"a large value", Write{Key: []byte("k"), Value: make([]byte, layout.MaxValueLen+1)}, ErrTooLarge},
-		{"no such shard", Write{Key: []byte("k"), Shard: 4}, ErrShard},
+		{"a long key", Write{Op: Op{Key: make([]byte, layout.MaxKeyLen+1)}}, ErrKeyTooLarge},
+		{"a large value", Write{Op: Op{Key: []byte("k"), Value: make([]byte, layout.MaxValueLen+1)}}, ErrTooLarge},
+		{"no such shard", Write{Op: Op{Key: []byte("k"), Shard: 4}}, ErrShard},
 	} {
 		tc.w.Done = func(*Write) { t.Errorf("%s: Done was called", tc.name) }
 		if err := n.Submit(&tc.w); !errors.Is(err, tc.want) {
@@ -315,65 +313,6 @@ func TestSubmitRefuses(t *testing.T) {
 	}
 }
 
-// TestGate: the bound on what is in flight.
-func TestGate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGate(100, 3)
-		down := make(chan struct{})
-		ok := func(err error) {
-			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		ok(g.tryEnter(500)) // alone it may exceed
-		if err := g.tryEnter(1); err != ErrOverloaded {
-			t.Fatal(err)
-		}
-		entered := make(chan int, 8)
-		for i, n := range []int64{60, 60, 1} {
-			go func() {
-				if g.enter(t.Context(), down, n) == nil {
-					entered <- i
-				}
-			}()
-			synctest.Wait() // they queue up in this order
-		}
-		g.leave(500, 1)
-		synctest.Wait()
-		if len(entered) != 1 || <-entered != 0 {
-			t.Fatal("the first goes in, and no one overtakes the second")
-		}
-		if err := g.tryEnter(1); err != ErrOverloaded {
-			t.Fatal("those who wait go first")
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := g.enter(ctx, down, 90); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatal(err)
-		}
-		idle := g.close()
-		if err := g.tryEnter(1); err != ErrClosed {
-			t.Fatal(err)
-		}
-		g.leave(60, 1)
-		synctest.Wait()
-		if len(entered) != 2 {
-			t.Fatal("those who waited before the close go in")
-		}
-		select {
-		case <-idle:
-			t.Fatal("idle with two inside")
-		default:
-		}
-		g.leave(61, 2)
-		<-idle
-		if b, w := g.inside(); b != 0 || w != 0 {
-			t.Errorf("%d bytes, %d writes left", b, w)
-		}
-	})
-}
-
 // TestOverload: Submit refuses beyond the bound, Put waits, and a Put whose
 // context ends while it is under way says that it does not know.
 func TestOverload(t *testing.T) {
@@ -385,11 +324,11 @@ func TestOverload(t *testing.T) {
 	defer release()
 	acks := make(chan struct{}, 2)
 	for range 2 {
-		if err := n.Submit(&Write{Key: []byte("k"), Done: func(*Write) { acks <- struct{}{} }}); err != nil {
+		if err := n.Submit(&Write{Op: Op{Key: []byte("k")}, Done: func(*Write) { acks <- struct{}{} }}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := n.Submit(&Write{Key: []byte("k")}); !errors.Is(err, ErrOverloaded) {
+	if err := n.Submit(&Write{Op: Op{Key: []byte("k")}}); !errors.Is(err, ErrOverloaded) {
 		t.Errorf("Submit at the bound: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -427,10 +366,10 @@ func TestCloseDrains(t *testing.T) {
 	fs := memFS()
 	var acks, groups atomic.Int64
 	c := testConfig(fs)
-	c.OnGroup = func() { groups.Add(1) }
+	c.OnCommit = func() { groups.Add(1) }
 	n := open(t, c)
 	for i := range 500 {
-		if err := n.Submit(&Write{Key: fmt.Appendf(nil, "key-%d", i), Value: []byte("v"), Done: func(*Write) { acks.Add(1) }}); err != nil {
+		if err := n.Submit(&Write{Op: Op{Key: fmt.Appendf(nil, "key-%d", i), Value: []byte("v")}, Done: func(*Write) { acks.Add(1) }}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -9,49 +9,13 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/rdmakv/rdmakv/store/internal/clock"
+	"github.com/rdmakv/rdmakv/store/internal/dedup"
+	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/residents"
 	"github.com/rdmakv/rdmakv/store/layout"
 	"github.com/rdmakv/rdmakv/store/region"
 )
-
-// A SyncPolicy says when a write may be acknowledged. The zero value is Always.
-type SyncPolicy uint8
-
-const (
-	// Always acknowledges and publishes a write after its fsync. What anyone
-	// has seen outlives a crash of process or machine.
-	Always SyncPolicy = iota
-	// Interval publishes before the fsync, which follows within SyncInterval.
-	// A crash of machine or process loses at most that much of the tail.
-	Interval
-	// Off lets nobody wait for the disk. A crash of the machine loses what the
-	// operating system had not written yet, a crash of the process what it had
-	// not handed to it: at most the last second, of which a sync of the log that
-	// nobody waits for makes sure.
-	Off
-)
-
-// String returns the policy as it is written in config files.
-func (p SyncPolicy) String() string {
-	switch p {
-	case Always:
-		return "always"
-	case Interval:
-		return "interval"
-	case Off:
-		return "off"
-	}
-	return fmt.Sprintf("SyncPolicy(%d)", uint8(p))
-}
-
-// ParseSyncPolicy is the inverse of SyncPolicy.String.
-func ParseSyncPolicy(s string) (SyncPolicy, error) {
-	for p := Always; p <= Off; p++ {
-		if p.String() == s {
-			return p, nil
-		}
-	}
-	return 0, fmt.Errorf("store: sync policy %q: must be always, interval or off", s)
-}
 
 // Config is what Open needs. Zero means the default where one is named.
 type Config struct {
@@ -77,7 +41,7 @@ type Config struct {
 	// MemoryLimit bounds the bytes of all regions. Default 1 GiB.
 	MemoryLimit uint64
 	// RegionSize, IndexRegionSize and ReclaimEntries shape the regions; see
-	// region.Config, whose defaults they have.
+	// region.Config, whose defaults they have: sizes follow from MemoryLimit.
 	RegionSize      uint64
 	IndexRegionSize uint64
 	ReclaimEntries  int
@@ -122,7 +86,8 @@ type Config struct {
 	// 64 MiB; negative: no floor.
 	MinFreeBytes int64
 	// ScrubRate is how many bytes of items and index are looked at per second.
-	// Default 8 MiB; negative: none, but for those that clients report.
+	// Default ScrubRateFor(MemoryLimit); negative: none, but for those that clients
+	// report.
 	ScrubRate int64
 	// WALFailoverDir is a second directory, best on another disk, to which
 	// Pebble's log switches while the first is slow or failing. Default: none.
@@ -158,30 +123,21 @@ type Config struct {
 	// opened: true has its index say "ask" for every miss, filled or not, until
 	// Release. For a node that may not own the shard.
 	Withheld func(shard uint16) bool
-	// OnGroup is called after the Done calls of each group of writes that
+	// OnCommit is called after the Done calls of each commit of writes that
 	// were published together: the moment to flush replies. It must not block.
-	OnGroup func()
+	OnCommit func()
 	// FillWorkers is how many shards are filled at a time. Default GOMAXPROCS.
 	FillWorkers int
 
 	holdFill chan struct{} // tests: the fill begins when it is closed
 	noKeeper bool          // tests: nothing happens by the clock
-	clock    timeSource    // tests: instead of the machine's clocks
+	clock    clock.Source  // tests: instead of the machine's clocks
 	// dedupEntries bounds the results kept for retries. Tests set it.
 	dedupEntries int
 }
 
 // Progress tells how far the fill after a start has come.
-type Progress struct {
-	Shards       int           // all shards
-	ShardsFilled int           // of them, those whose misses can be believed
-	Keys         uint64        // keys read from Pebble so far
-	Bytes        uint64        // bytes of their values
-	Expected     uint64        // keys at the last clean stop; 0 if unknown
-	Elapsed      time.Duration // since Open
-	Done         bool          // the last call
-	Err          error         // the first shard that could not be filled; it stays "ask"
-}
+type Progress = residents.Progress
 
 const (
 	defaultShards   = 32
@@ -191,38 +147,41 @@ const (
 	defaultInflight = 64 << 20
 )
 
+// disk is what of the configuration concerns the disk.
+func (c Config) disk() disk.Config {
+	return disk.Config{
+		Dir: c.Dir, FS: c.FS, Shards: c.Shards, Sync: c.Sync, EpochAbove: c.EpochAbove,
+		CacheBytes: c.CacheBytes, MemTableBytes: c.MemTableBytes, MaxOpenFiles: c.MaxOpenFiles,
+		MinFreeBytes: c.MinFreeBytes, WALFailoverDir: c.WALFailoverDir, Logger: c.Logger,
+	}
+}
+
 // withDefaults returns the configuration with every default filled in.
 func (c Config) withDefaults() Config {
-	if c.FS == nil {
-		c.FS = vfs.Default
-	}
+	d := c.disk().WithDefaults()
+	c.FS, c.Logger, c.MinFreeBytes = d.FS, d.Logger, d.MinFreeBytes
+	c.CacheBytes, c.MemTableBytes, c.MaxOpenFiles = d.CacheBytes, d.MemTableBytes, d.MaxOpenFiles
 	c.Shards = orDefault(c.Shards, defaultShards)
 	c.SyncInterval = orDefault(c.SyncInterval, 100*time.Millisecond)
 	c.MemoryLimit = orDefault(c.MemoryLimit, defaultMemory)
 	c.Lease = orDefault(c.Lease, 2*time.Second)
 	c.BeatInterval = orDefault(c.BeatInterval, 200*time.Millisecond)
 	// The first index region must leave room for items.
-	c.IndexRegionSize = min(orDefault(c.IndexRegionSize, region.DefaultIndexRegionSize),
+	_, index := region.SizesFor(c.MemoryLimit)
+	c.IndexRegionSize = min(orDefault(c.IndexRegionSize, index),
 		max(c.MemoryLimit/(2*indexShare), layout.RegionGranule)/layout.RegionGranule*layout.RegionGranule)
 	c.HoldBytes = orDefault(c.HoldBytes, max(int64(c.MemoryLimit/16), min(2*int64(layout.MaxItemSize), int64(c.MemoryLimit/4))))
 	c.InflightBytes = orDefault(c.InflightBytes, defaultInflight)
 	c.InflightWrites = orDefault(c.InflightWrites, 1<<16)
 	c.BatchBytes = orDefault(c.BatchBytes, 4<<20)
-	c.dedupEntries = orDefault(c.dedupEntries, dedupLimit)
-	c.ScrubRate = orDefault(c.ScrubRate, 8<<20)
-	c.CacheBytes = orDefault(c.CacheBytes, 64<<20)
-	c.MemTableBytes = orDefault(c.MemTableBytes, 11<<20)
-	c.MaxOpenFiles = orDefault(c.MaxOpenFiles, 4096)
-	c.MinFreeBytes = orDefault(c.MinFreeBytes, 64<<20)
+	c.dedupEntries = orDefault(c.dedupEntries, dedup.Limit)
+	c.ScrubRate = orDefault(c.ScrubRate, ScrubRateFor(c.MemoryLimit))
 	c.FillWorkers = orDefault(c.FillWorkers, runtime.GOMAXPROCS(0))
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
 	if c.OnFatal == nil {
 		c.OnFatal = func(err error) { panic(err) }
 	}
-	if c.OnGroup == nil {
-		c.OnGroup = func() {}
+	if c.OnCommit == nil {
+		c.OnCommit = func() {}
 	}
 	if c.Progress == nil {
 		c.Progress = func(Progress) {}
@@ -271,6 +230,13 @@ func (c Config) itemsLimit() uint64 {
 // indexLimit bounds the memory of indexes. Every shard needs some.
 func (c Config) indexLimit() uint64 {
 	return max(2*c.MemoryLimit/indexShare, uint64(c.Shards)*(32<<10)+4<<20)
+}
+
+// ScrubRateFor returns the rate at which a store looks at its own memory unless it is told
+// another, bytes per second: a pass over all memory in an hour, and at least 8 MiB and at
+// most 64 MiB, which no reader notices.
+func ScrubRateFor(limit uint64) int64 {
+	return int64(min(max(limit/3600, 8<<20), 64<<20))
 }
 
 // predecessorWait is how long an earlier incarnation's memory may still be

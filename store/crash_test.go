@@ -85,8 +85,8 @@ func loadUntilCrash(n *node, rng *rand.Rand, state []acked, crash func()) layout
 				default:
 				}
 				i := id + writers*wrng.IntN(len(state)/writers)
-				w := &Write{Shard: uint16(i % 4), Key: fmt.Appendf(nil, "crash-%d", i), Op: deleteIf(wrng.IntN(4) == 0)}
-				if !w.removes() {
+				w := &Write{Op: Op{Shard: uint16(i % 4), Key: fmt.Appendf(nil, "crash-%d", i), Kind: deleteIf(wrng.IntN(4) == 0)}}
+				if w.Kind != OpDelete {
 					w.Value = []byte(pattern(wrng.IntN(3000), fmt.Sprintf("%x", wrng.Uint64())))
 				}
 				done := make(chan struct{})
@@ -100,7 +100,7 @@ func loadUntilCrash(n *node, rng *rand.Rand, state []acked, crash func()) layout
 					default:
 					}
 					s := &state[i]
-					s.certain, s.deleted = modelValue{w.Version, string(w.Value)}, w.removes()
+					s.certain, s.deleted = modelValue{w.Version, string(w.Value)}, w.Kind == OpDelete
 					s.pending = s.pending[1:]
 					if acks++; acks == crashAfter+1 {
 						crash()
@@ -138,7 +138,7 @@ func loadUntilCrash(n *node, rng *rand.Rand, state []acked, crash func()) layout
 
 // gateIdle returns a channel that is closed when no write is in flight.
 func (n *node) gateIdle() <-chan struct{} {
-	waitFor(n.t, "writes to end", func() bool { _, w := n.gate.inside(); return w == 0 })
+	waitFor(n.t, "writes to end", func() bool { _, w := n.gate.Inside(); return w == 0 })
 	c := make(chan struct{})
 	close(c)
 	return c
@@ -157,7 +157,7 @@ func checkCrashed(t *testing.T, n *node, i int, s *acked) {
 	ok := s.certain.version == 0 && absent || s.certain.version != 0 &&
 		(s.deleted && absent || !s.deleted && !absent && string(got.Data) == s.certain.value && got.Version == s.certain.version)
 	for _, w := range s.pending {
-		ok = ok || w.removes() && absent || !w.removes() && !absent && string(got.Data) == string(w.Value) && got.Version == w.Version
+		ok = ok || w.Kind == OpDelete && absent || !(w.Kind == OpDelete) && !absent && string(got.Data) == string(w.Value) && got.Version == w.Version
 	}
 	if !ok {
 		t.Fatalf("%s: %s of %v (absent %v); acknowledged: %s of %v (deleted %v); %d more were in flight",

@@ -86,7 +86,7 @@ func crashWorld(t *testing.T, seed uint64) (crashes, lives int) {
 			fault(fmt.Errorf("life %d: %w", lives, err))
 			break
 		}
-		n := &node{Store: s, t: t, mem: s.cfg.Memory.(*heapMemory), now: time.Now()}
+		n := &node{Store: s, t: t, heap: s.cfg.Memory.(*heapMemory), now: time.Now()}
 		r := n.reader()
 		w.mu.Lock()
 		look = func() { w.lookAround(r) }
@@ -173,16 +173,16 @@ func (w *world) live(n *node) {
 	wg.Wait()
 	cancel()
 	readers.Wait()
-	if err := n.db.Flush(); err != nil {
+	if err := n.disk.ForTests().DB().Flush(); err != nil {
 		w.t.Error(err)
 	}
-	n.heartbeat()
+	n.disk.Heartbeat()
 	for i := range 3 {
 		if err := w.submit(n.Store, i, i == 1)(); err != nil {
 			w.t.Error(err)
 		}
 	}
-	if err := n.db.Compact(context.Background(), []byte{0}, []byte{0xff, 0xff, 0xff}, false); err != nil {
+	if err := n.disk.ForTests().DB().Compact(context.Background(), []byte{0}, []byte{0xff, 0xff, 0xff}, false); err != nil {
 		w.t.Error(err)
 	}
 	for i := range 3 {

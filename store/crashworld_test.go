@@ -111,9 +111,9 @@ func (w *world) submit(s *Store, i int, del bool) (wait func() error) {
 		h.writes[n] = fateNothing
 	}
 	w.mu.Unlock()
-	wr := &Write{Shard: uint16(h.shard), Key: []byte(h.key)}
+	wr := &Write{Op: Op{Shard: uint16(h.shard), Key: []byte(h.key)}}
 	if del {
-		wr.Op = OpDelete
+		wr.Kind = OpDelete
 	} else {
 		wr.Value = []byte(h.value(n))
 	}
@@ -138,8 +138,8 @@ func (w *world) submit(s *Store, i int, del bool) (wait func() error) {
 		select {
 		case <-done:
 			return wr.Err
-		case <-s.fence.down:
-			return s.fence.failed()
+		case <-s.fence.Down:
+			return s.fence.Failed()
 		}
 	}
 }

@@ -7,6 +7,10 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/internal/dedup"
+	"github.com/rdmakv/rdmakv/store/internal/disk"
 )
 
 // rid is a request id of one client.
@@ -15,7 +19,7 @@ func rid(slot uint16, seq uint64) RequestID {
 }
 
 // sent is the same request sent again after some time.
-func (id RequestID) sent(age time.Duration) RequestID {
+func sent(id RequestID, age time.Duration) RequestID {
 	id.Age = age
 	return id
 }
@@ -36,17 +40,17 @@ func TestRetries(t *testing.T) {
 			n.put(1, "text", "x")
 			n.put(1, "gone", "x")
 			writes := []Write{
-				{Key: []byte("put"), Value: []byte("v")},
-				{Key: []byte("absent"), Value: []byte("v"), If: CondAbsent},
-				{Key: []byte("versioned"), Value: []byte("w"), If: CondVersion, IfVersion: at},
-				{Key: []byte("text"), Value: []byte("w"), If: CondAbsent}, // refused
-				{Key: []byte("gone"), Op: OpDelete},
-				{Key: []byte("never"), Op: OpDelete},
-				{Key: []byte("number"), Op: OpIncrement, Delta: 1},
-				{Key: []byte("text"), Op: OpIncrement, Delta: 1}, // refused
-				{Key: []byte("text"), Op: OpTouch, TTL: time.Hour},
-				{Op: OpBatch, Parts: []Part{{Key: []byte("a"), Value: []byte("1"), If: CondAbsent}, {Key: []byte("b"), Value: []byte("2")}}},
-				{Op: OpBatch, Parts: []Part{{Key: []byte("c"), Value: []byte("1")}, {Key: []byte("text"), If: CondAbsent}}}, // refused
+				{Op: Op{Key: []byte("put"), Value: []byte("v")}},
+				{Op: Op{Key: []byte("absent"), Value: []byte("v"), If: CondAbsent}},
+				{Op: Op{Key: []byte("versioned"), Value: []byte("w"), If: CondVersion, IfVersion: at}},
+				{Op: Op{Key: []byte("text"), Value: []byte("w"), If: CondAbsent}}, // refused
+				{Op: Op{Key: []byte("gone"), Kind: OpDelete}},
+				{Op: Op{Key: []byte("never"), Kind: OpDelete}},
+				{Op: Op{Key: []byte("number"), Kind: OpIncrement, Delta: 1}},
+				{Op: Op{Key: []byte("text"), Kind: OpIncrement, Delta: 1}}, // refused
+				{Op: Op{Key: []byte("text"), Kind: OpTouch, TTL: time.Hour}},
+				{Op: Op{Kind: OpBatch, Parts: []Part{{Key: []byte("a"), Value: []byte("1"), If: CondAbsent}, {Key: []byte("b"), Value: []byte("2")}}}},
+				{Op: Op{Kind: OpBatch, Parts: []Part{{Key: []byte("c"), Value: []byte("1")}, {Key: []byte("text"), If: CondAbsent}}}}, // refused
 			}
 			first := make([]*Write, len(writes))
 			for i := range writes {
@@ -69,12 +73,12 @@ func TestRetries(t *testing.T) {
 				n = open(t, c)
 			}
 			for i := range writes {
-				writes[i].ID = writes[i].ID.sent(time.Second)
+				writes[i].ID = sent(writes[i].ID, time.Second)
 				got, want := n.do(writes[i]), first[i]
 				if got.Err != want.Err || got.Version != want.Version || got.Actual != want.Actual || got.Number != want.Number ||
 					got.Existed != want.Existed || got.Part != want.Part {
 					t.Errorf("%v of %q again: %v at %#x, actual %#x, number %d, existed %v, part %d; before: %v at %#x, %#x, %d, %v, %d",
-						want.Op, want.Key, got.Err, got.Version, got.Actual, got.Number, got.Existed, got.Part,
+						want.Kind, want.Key, got.Err, got.Version, got.Actual, got.Number, got.Existed, got.Part,
 						want.Err, want.Version, want.Actual, want.Number, want.Existed, want.Part)
 				}
 			}
@@ -99,7 +103,7 @@ func TestRetryInFlight(t *testing.T) {
 	const copies = 5
 	done := make(chan *Write, copies)
 	for i := range copies {
-		w := &Write{Key: []byte("n"), Op: OpIncrement, Delta: 1, ID: rid(0, 1).sent(time.Duration(i) * time.Millisecond), Done: func(w *Write) { done <- w }}
+		w := &Write{Op: Op{Key: []byte("n"), Kind: OpIncrement, Delta: 1, ID: sent(rid(0, 1), time.Duration(i)*time.Millisecond)}, Done: func(w *Write) { done <- w }}
 		if err := n.Submit(w); err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +127,7 @@ func TestRetryInFlight(t *testing.T) {
 // been.
 func TestRequestsTooLate(t *testing.T) {
 	n := open(t, testConfig(memFS()))
-	n.do(Write{Key: []byte("k"), ID: rid(1, 10)})
+	n.do(Write{Op: Op{Key: []byte("k"), ID: rid(1, 10)}})
 	for _, tc := range []struct {
 		name string
 		id   RequestID
@@ -131,14 +135,14 @@ func TestRequestsTooLate(t *testing.T) {
 	}{
 		{"lower number", rid(1, 9), ErrOutcomeUnknown},
 		{"lower number, first sending", rid(1, 1), ErrOutcomeUnknown},
-		{"old, of a known slot", rid(1, 11).sent(MaxRetryAge + 1), ErrOutcomeUnknown},
-		{"old, of an unknown slot", rid(2, 1).sent(MaxRetryAge + 1), ErrOutcomeUnknown},
-		{"old enough, of an unknown slot", rid(3, 1).sent(MaxRetryAge), nil},
-		{"the same, old", rid(1, 10).sent(time.Hour), nil},
+		{"old, of a known slot", sent(rid(1, 11), MaxRetryAge+1), ErrOutcomeUnknown},
+		{"old, of an unknown slot", sent(rid(2, 1), MaxRetryAge+1), ErrOutcomeUnknown},
+		{"old enough, of an unknown slot", sent(rid(3, 1), MaxRetryAge), nil},
+		{"the same, old", sent(rid(1, 10), time.Hour), nil},
 		{"higher number", rid(1, 12), nil},
 		{"the one before", rid(1, 10), ErrOutcomeUnknown},
 	} {
-		w := &Write{Key: []byte("k"), Value: []byte(tc.name), ID: tc.id}
+		w := &Write{Op: Op{Key: []byte("k"), Value: []byte(tc.name), ID: tc.id}}
 		if err := n.Do(t.Context(), w); !errors.Is(err, tc.want) {
 			t.Errorf("%s: %v, want %v", tc.name, err, tc.want)
 		}
@@ -150,41 +154,41 @@ func TestRequestsTooLate(t *testing.T) {
 // many. What is then sent again is not applied; what is new is.
 func TestResultsForgotten(t *testing.T) {
 	c := testConfig(memFS())
-	c.noKeeper, c.dedupEntries = true, dedupStripes*8
+	c.noKeeper, c.dedupEntries = true, dedup.Stripes*8
 	n := open(t, c)
-	n.do(Write{Key: []byte("n"), Op: OpIncrement, Delta: 1, ID: rid(0, 1)})
-	for range forgetAfter / dedupTick {
-		n.dedup.tick()
+	n.do(Write{Op: Op{Key: []byte("n"), Kind: OpIncrement, Delta: 1, ID: rid(0, 1)}})
+	for range dedup.ForgetAfter / dedup.TickEvery {
+		n.dedup.Tick()
 	}
 	// A retry as old as may be is still known, and keeps the result.
-	if w := n.do(Write{Key: []byte("n"), Op: OpIncrement, Delta: 1, ID: rid(0, 1).sent(forgetAfter)}); w.Number != 1 || w.Err != nil {
+	if w := n.do(Write{Op: Op{Key: []byte("n"), Kind: OpIncrement, Delta: 1, ID: sent(rid(0, 1), dedup.ForgetAfter)}}); w.Number != 1 || w.Err != nil {
 		t.Fatalf("after 10 minutes: %d, %v", w.Number, w.Err)
 	}
-	for range forgetAfter/dedupTick + 1 {
-		n.dedup.tick()
+	for range dedup.ForgetAfter/dedup.TickEvery + 1 {
+		n.dedup.Tick()
 	}
-	if n.dedup.count() != 0 {
-		t.Fatalf("%d results are kept after 10 minutes of silence", n.dedup.count())
+	if n.dedup.Count() != 0 {
+		t.Fatalf("%d results are kept after 10 minutes of silence", n.dedup.Count())
 	}
-	if err := n.Do(t.Context(), &Write{Key: []byte("n"), Op: OpIncrement, Delta: 1, ID: rid(0, 1).sent(forgetAfter)}); err != ErrOutcomeUnknown {
+	if err := n.Do(t.Context(), &Write{Op: Op{Key: []byte("n"), Kind: OpIncrement, Delta: 1, ID: sent(rid(0, 1), dedup.ForgetAfter)}}); err != ErrOutcomeUnknown {
 		t.Errorf("after 20 minutes: %v", err)
 	}
 	// More slots than fit: the oldest go.
 	for slot := range uint16(100) {
-		n.dedup.tick()
-		n.do(Write{Key: []byte("n"), Op: OpIncrement, Delta: 1, ID: rid(slot, 7)})
+		n.dedup.Tick()
+		n.do(Write{Op: Op{Key: []byte("n"), Kind: OpIncrement, Delta: 1, ID: rid(slot, 7)}})
 	}
-	if got := n.dedup.count(); got > c.dedupEntries {
+	if got := n.dedup.Count(); got > c.dedupEntries {
 		t.Errorf("%d results are kept, bound %d", got, c.dedupEntries)
 	}
 	n.want(0, "n", "101")
-	if err := n.Do(t.Context(), &Write{Key: []byte("n"), Op: OpIncrement, Delta: 1, ID: rid(1, 7).sent(99 * dedupTick)}); err != ErrOutcomeUnknown {
+	if err := n.Do(t.Context(), &Write{Op: Op{Key: []byte("n"), Kind: OpIncrement, Delta: 1, ID: sent(rid(1, 7), 99*dedup.TickEvery)}}); err != ErrOutcomeUnknown {
 		t.Errorf("a retry of a dropped result: %v", err)
 	}
-	if w := n.do(Write{Key: []byte("n"), Op: OpIncrement, Delta: 1, ID: rid(99, 7).sent(time.Second)}); w.Number != 101 {
+	if w := n.do(Write{Op: Op{Key: []byte("n"), Kind: OpIncrement, Delta: 1, ID: sent(rid(99, 7), time.Second)}}); w.Number != 101 {
 		t.Errorf("a retry of a kept result: %d", w.Number)
 	}
-	if w := n.do(Write{Key: []byte("n"), Op: OpIncrement, Delta: 1, ID: rid(1000, 1)}); w.Number != 102 {
+	if w := n.do(Write{Op: Op{Key: []byte("n"), Kind: OpIncrement, Delta: 1, ID: rid(1000, 1)}}); w.Number != 102 {
 		t.Errorf("a new slot: %d", w.Number)
 	}
 	// On the disk they are removed behind that.
@@ -195,8 +199,8 @@ func TestResultsForgotten(t *testing.T) {
 	if err := n.forgetSome(&at); err != nil {
 		t.Fatal(err)
 	}
-	if got := n.recordsOnDisk(); got != n.dedup.count() {
-		t.Errorf("%d records on the disk, %d in the table", got, n.dedup.count())
+	if got := n.recordsOnDisk(); got != n.dedup.Count() {
+		t.Errorf("%d records on the disk, %d in the table", got, n.dedup.Count())
 	}
 	n.want(0, "n", "102")
 	// The next incarnation knows that it does not know all.
@@ -205,16 +209,16 @@ func TestResultsForgotten(t *testing.T) {
 	}
 	c.Memory = newHeapMemory()
 	n = open(t, c)
-	if err := n.Do(t.Context(), &Write{Key: []byte("n"), Op: OpIncrement, Delta: 1, ID: rid(1, 7).sent(time.Second)}); err != ErrOutcomeUnknown {
+	if err := n.Do(t.Context(), &Write{Op: Op{Key: []byte("n"), Kind: OpIncrement, Delta: 1, ID: sent(rid(1, 7), time.Second)}}); err != ErrOutcomeUnknown {
 		t.Errorf("a retry of a dropped result after a restart: %v", err)
 	}
-	if w := n.do(Write{Key: []byte("n"), Op: OpIncrement, Delta: 1, ID: rid(99, 7).sent(time.Second)}); w.Number != 101 {
+	if w := n.do(Write{Op: Op{Key: []byte("n"), Kind: OpIncrement, Delta: 1, ID: sent(rid(99, 7), time.Second)}}); w.Number != 101 {
 		t.Errorf("a retry of a kept result after a restart: %d", w.Number)
 	}
-	for range 2 * forgetAfter / dedupTick {
-		n.dedup.tick()
+	for range 2 * dedup.ForgetAfter / dedup.TickEvery {
+		n.dedup.Tick()
 	}
-	if err := n.noteShort(); err != nil || n.facts.short {
+	if err := n.disk.NoteShort(n.dedup.Short()); err != nil || n.disk.Short() {
 		t.Errorf("the mark stays: %v", err)
 	}
 }
@@ -223,8 +227,7 @@ func TestResultsForgotten(t *testing.T) {
 func (n *node) recordsOnDisk() (count int) {
 	n.t.Helper()
 	for _, sh := range n.shards {
-		lower, upper := kindBounds(sh.id, kindDedup)
-		if err := n.eachDedup(sh, lower, upper, func([]byte, dedupKey, result) bool { count++; return true }); err != nil {
+		if err := n.disk.EachResult(sh.ID, nil, func([]byte, base.SlotKey, dedup.Result) bool { count++; return true }); err != nil {
 			n.t.Fatal(err)
 		}
 	}
@@ -237,21 +240,21 @@ func TestSlotMovesBetweenShards(t *testing.T) {
 	fs := memFS()
 	n := open(t, testConfig(fs))
 	for seq := range uint64(20) {
-		n.do(Write{Shard: uint16(seq % 4), Key: fmt.Appendf(nil, "k%d", seq%4), Op: OpIncrement, Delta: 1, ID: rid(3, seq+1)})
+		n.do(Write{Op: Op{Shard: uint16(seq % 4), Key: fmt.Appendf(nil, "k%d", seq%4), Kind: OpIncrement, Delta: 1, ID: rid(3, seq+1)}})
 	}
-	if n.dedup.count() != 1 || n.recordsOnDisk() != 4 {
-		t.Errorf("%d entries, %d records", n.dedup.count(), n.recordsOnDisk())
+	if n.dedup.Count() != 1 || n.recordsOnDisk() != 4 {
+		t.Errorf("%d entries, %d records", n.dedup.Count(), n.recordsOnDisk())
 	}
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
 	}
 	n = open(t, testConfig(fs))
 	for seq := uint64(1); seq < 20; seq++ {
-		if err := n.Do(t.Context(), &Write{Shard: uint16((seq - 1) % 4), Key: []byte("x"), ID: rid(3, seq).sent(1)}); err != ErrOutcomeUnknown {
+		if err := n.Do(t.Context(), &Write{Op: Op{Shard: uint16((seq - 1) % 4), Key: []byte("x"), ID: sent(rid(3, seq), 1)}}); err != ErrOutcomeUnknown {
 			t.Errorf("request %d again: %v", seq, err)
 		}
 	}
-	if w := n.do(Write{Shard: 3, Key: []byte("k3"), Op: OpIncrement, Delta: 1, ID: rid(3, 20).sent(1)}); w.Number != 5 {
+	if w := n.do(Write{Op: Op{Shard: 3, Key: []byte("k3"), Kind: OpIncrement, Delta: 1, ID: sent(rid(3, 20), 1)}}); w.Number != 5 {
 		t.Errorf("the newest again: %d", w.Number)
 	}
 	var at forgetCursor
@@ -268,17 +271,17 @@ func TestSlotMovesBetweenShards(t *testing.T) {
 func TestDamagedRecordRefused(t *testing.T) {
 	fs := memFS()
 	n := open(t, testConfig(fs))
-	n.do(Write{Key: []byte("k"), ID: rid(3, 1)})
-	k := dedupKey{client: rid(3, 1).Client, slot: 3}
-	pkey := k.append(appendKey(nil, 0, kindDedup, nil))
-	value, closer, err := n.db.Get(pkey)
+	n.do(Write{Op: Op{Key: []byte("k"), ID: rid(3, 1)}})
+	k := base.SlotKey{Client: rid(3, 1).Client, Slot: 3}
+	pkey := k.Append(disk.AppendKey(nil, 0, disk.KindDedup, nil))
+	value, closer, err := n.disk.ForTests().DB().Get(pkey)
 	if err != nil {
 		t.Fatal(err)
 	}
 	bad := append([]byte(nil), value...)
 	closer.Close()
 	bad[len(bad)-1] ^= 1
-	if err := n.db.Set(pkey, bad, nil); err != nil {
+	if err := n.disk.ForTests().DB().Set(pkey, bad, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.Close(); err != nil {

@@ -5,16 +5,19 @@
 //
 // The way of a write, and the file that tells of each step:
 //
-//	Submit      admit.go    bounded by bytes and number in flight
-//	  order     order.go    under the shard's lock: version, memory, overlay;
-//	                        conditions are judged here (judge.go, effect.go), retries
-//	                        known (dedup.go), the time stamped in (clock.go)
-//	  commit    commit.go   one goroutine: queued writes of all shards -> one Pebble batch
-//	                        (encode.go: keys, their expiries, results of requests)
-//	  publish   publish.go  one goroutine: fsync over -> pending, kill, swing, live
+//	Submit      submit.go   bounded by bytes and number in flight (internal/admit)
+//	  order     internal/pipeline  under the shard's lock: version, memory, overlay;
+//	                        conditions are judged here (internal/shard, internal/flight), retries
+//	                        known (internal/dedup), the time stamped in (internal/clock)
+//	  commit    direct.go   one goroutine: queued writes of all shards -> one change
+//	                        (internal/disk: keys, their expiries, results of requests)
+//	  publish   internal/shard  one goroutine: fsync over -> pending, kill, swing, live
 //	Done                    the caller may say it happened
 //
-// Each shard has three marks, ordered >= durable >= published (shard.go).
+// internal/pipeline runs the last three, and knows nothing of disk and memory:
+// direct.go hands it what they are. internal/disk alone reaches Pebble.
+//
+// Each shard has three marks, ordered >= durable >= published (internal/shard).
 // Nothing leaves the store - no value, no "not found", no page of a scan -
 // before published has reached the newest write it reflects. Under the sync
 // policy Always, published implies durable: what a client sees, even
@@ -27,6 +30,6 @@
 // none the key goes without a slot, which its bucket's header counts, and is
 // answered out of Pebble.
 //
-// Open serves at once. Until a shard has been filled from Pebble (fill.go) all
+// Open serves at once. Until a shard has been filled from Pebble (internal/residents) all
 // its headers say "ask", so that no miss is believed.
 package store

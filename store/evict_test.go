@@ -6,28 +6,30 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // evictKey evicts a key's item; false if it may not go, or there is none.
-func (n *node) evictKey(shard int, key string) bool {
-	sh, h := n.shards[shard], layout.HashKey(n.seed, []byte(key))
-	sh.mu.Lock()
-	it, ok := sh.resident(n.Store, h, []byte(key))
-	v := victim{place: it.slot.Place(), class: it.slot.Class(), shard: sh.id, version: it.Version, hash: h, key: []byte(key)}
-	sh.mu.Unlock()
-	return ok && n.evict(&v)
+func (n *node) evictKey(at int, key string) bool {
+	sh, h := n.shard(at), n.hash(key)
+	sh.Mu.Lock()
+	it, ok := sh.Resident(h, []byte(key))
+	v := shard.Victim{Place: it.Slot.Place(), Class: it.Slot.Class(), Shard: sh.ID, Version: it.Version, Hash: h, Key: []byte(key)}
+	sh.Mu.Unlock()
+	return ok && sh.Evict(&v)
 }
 
 // slotOf is the slot of a key with an item.
 func (n *node) slotOf(shard int, key string) layout.Slot {
-	sh := n.shards[shard]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if _, ok := sh.find(layout.HashKey(n.seed, []byte(key)), []byte(key)); !ok {
+	sh := n.shard(shard)
+	sh.Mu.Lock()
+	defer sh.Mu.Unlock()
+	ref, ok := sh.Find(n.hash(key), []byte(key))
+	if !ok {
 		return 0
 	}
-	return sh.hit
+	return ref.Slot()
 }
 
 // TestEvictAndPromote: an evicted key is asked for, and a get brings it back.
@@ -148,12 +150,12 @@ func TestTwinGoesALeaseLater(t *testing.T) {
 // they have the same fingerprint, and a bucket in common in the first segment.
 func (n *node) twins() (a, b string) {
 	a = "twin"
-	h := layout.HashKey(n.seed, []byte(a))
+	h := n.hash(a)
 	x, y := h.Mains(layout.SegmentGroups(0))
 	var name [8]byte
 	for i := uint64(0); ; i++ {
 		binary.LittleEndian.PutUint64(name[:], i)
-		g := layout.HashKey(n.seed, name[:])
+		g := n.hash(string(name[:]))
 		if g.Fingerprint() != h.Fingerprint() {
 			continue
 		}
@@ -214,12 +216,12 @@ func TestNoEvictionUnderAWrite(t *testing.T) {
 	n := open(t, cacheConfig(64<<20))
 	v := n.put(0, "k", "one")
 	stall, stalled := make(chan struct{}), make(chan struct{})
-	if err := n.Submit(&Write{Shard: 1, Key: []byte("x"), Done: func(*Write) { close(stalled); <-stall }}); err != nil {
+	if err := n.Submit(&Write{Op: Op{Shard: 1, Key: []byte("x")}, Done: func(*Write) { close(stalled); <-stall }}); err != nil {
 		t.Fatal(err)
 	}
 	<-stalled // the publisher stands
 	done := make(chan error, 1)
-	if err := n.Submit(&Write{Key: []byte("k"), Value: []byte("two"), If: CondVersion, IfVersion: v, Done: func(w *Write) { done <- w.Err }}); err != nil {
+	if err := n.Submit(&Write{Op: Op{Key: []byte("k"), Value: []byte("two"), If: CondVersion, IfVersion: v}, Done: func(w *Write) { done <- w.Err }}); err != nil {
 		t.Fatal(err)
 	}
 	n.evictKey(0, "k")
@@ -258,10 +260,10 @@ func TestDropCounted(t *testing.T) {
 	n.evictKey(0, "k")
 	r.wantAsk(0, "k")
 	drop := func() {
-		sh, slot := n.shards[0], layout.PebbleSlot(layout.HashKey(n.seed, []byte("k")))
-		sh.mu.Lock()
-		n.dropSlots(sh, []layout.Slot{slot})
-		sh.mu.Unlock()
+		sh, h := n.shard(0), n.hash("k")
+		sh.Mu.Lock()
+		sh.DropNear(h)
+		sh.Mu.Unlock()
 	}
 	dropped := false
 	r.mid = func() {

@@ -13,7 +13,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/rdmakv/rdmakv/store/layout"
+	"github.com/rdmakv/rdmakv/store/internal/clock"
+	"github.com/rdmakv/rdmakv/store/internal/disk"
 )
 
 // timedConfig is a store whose time a test moves: nothing happens by the clock.
@@ -36,20 +37,20 @@ func (n *node) pass(f *fakeTime, d time.Duration) {
 
 // tick does what runClock does.
 func (n *node) tick() {
-	n.tickClock()
+	n.clock.Tick()
 }
 
 // listedKeys counts the entries of expiries in Pebble.
 func (n *node) listedKeys() (count int) {
 	n.t.Helper()
 	for _, sh := range n.shards {
-		lower, upper := kindBounds(sh.id, kindExpiry)
-		iter, err := n.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+		lower, upper := disk.KindBounds(sh.ID, disk.KindExpiry)
+		iter, err := n.disk.ForTests().DB().NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 		if err != nil {
 			n.t.Fatal(err)
 		}
 		for iter.First(); iter.Valid(); iter.Next() {
-			if _, err := parseRecord(iter.Value(), iter.Key()); err != nil {
+			if _, err := disk.ParseRecord(iter.Value(), iter.Key()); err != nil {
 				n.t.Errorf("entry %x: %v", iter.Key(), err)
 			}
 			count++
@@ -88,15 +89,15 @@ func TestExpiry(t *testing.T) {
 			if where != "pebble" {
 				n.fill()
 			}
-			n.do(Write{Key: []byte("k"), Value: []byte("v"), TTL: 10 * time.Second})
-			n.do(Write{Key: []byte("touched"), Value: []byte("v"), TTL: 10 * time.Second})
-			n.do(Write{Key: []byte("5"), Value: []byte("5"), TTL: 10 * time.Second})
+			n.do(Write{Op: Op{Key: []byte("k"), Value: []byte("v"), TTL: 10 * time.Second}})
+			n.do(Write{Op: Op{Key: []byte("touched"), Value: []byte("v"), TTL: 10 * time.Second}})
+			n.do(Write{Op: Op{Key: []byte("5"), Value: []byte("5"), TTL: 10 * time.Second}})
 			n.put(0, "always", "v")
 			n.pass(f, 5*time.Second)
-			if w := n.do(Write{Key: []byte("touched"), Op: OpTouch, TTL: time.Minute}); w.Err != nil {
+			if w := n.do(Write{Op: Op{Key: []byte("touched"), Kind: OpTouch, TTL: time.Minute}}); w.Err != nil {
 				t.Fatal(w.Err)
 			}
-			if w := n.do(Write{Key: []byte("5"), Op: OpIncrement, Delta: 1}); w.Number != 6 {
+			if w := n.do(Write{Op: Op{Key: []byte("5"), Kind: OpIncrement, Delta: 1}}); w.Number != 6 {
 				t.Fatal(w.Number, w.Err)
 			}
 			if where == "restart" {
@@ -125,26 +126,26 @@ func TestExpiry(t *testing.T) {
 			}
 			n.want(0, "touched", "v")
 			n.want(0, "always", "v")
-			if w := n.do(Write{Key: []byte("k"), If: CondExists}); w.Err != ErrCondition || w.Actual != 0 {
+			if w := n.do(Write{Op: Op{Key: []byte("k"), If: CondExists}}); w.Err != ErrCondition || w.Actual != 0 {
 				t.Errorf("if it exists: %v, %#x", w.Err, w.Actual)
 			}
-			if w := n.do(Write{Key: []byte("k"), Op: OpTouch}); w.Err != ErrCondition {
+			if w := n.do(Write{Op: Op{Key: []byte("k"), Kind: OpTouch}}); w.Err != ErrCondition {
 				t.Errorf("touch: %v", w.Err)
 			}
-			if w := n.do(Write{Key: []byte("k"), Op: OpDelete}); w.Err != nil || w.Existed {
+			if w := n.do(Write{Op: Op{Key: []byte("k"), Kind: OpDelete}}); w.Err != nil || w.Existed {
 				t.Errorf("delete: %v, existed %v", w.Err, w.Existed)
 			}
-			if w := n.do(Write{Key: []byte("5"), Op: OpIncrement, Delta: 1}); w.Number != 1 {
+			if w := n.do(Write{Op: Op{Key: []byte("5"), Kind: OpIncrement, Delta: 1}}); w.Number != 1 {
 				t.Errorf("increment of what has expired: %d", w.Number)
 			}
 			if info, err := n.Stat(t.Context(), 0, []byte("5")); err != nil || info.Expiry != 0 {
 				t.Errorf("it has the expiry of the one before: %v, %v", info, err)
 			}
-			if w := n.do(Write{Key: []byte("k"), Value: []byte("again"), If: CondAbsent, TTL: time.Second}); w.Err != nil {
+			if w := n.do(Write{Op: Op{Key: []byte("k"), Value: []byte("again"), If: CondAbsent, TTL: time.Second}}); w.Err != nil {
 				t.Errorf("if it is absent: %v", w.Err)
 			}
 			n.want(0, "k", "again")
-			n.do(Write{Key: []byte("touched"), Op: OpTouch}) // for ever
+			n.do(Write{Op: Op{Key: []byte("touched"), Kind: OpTouch}}) // for ever
 			n.pass(f, 2*time.Minute)
 			n.wantAbsent(0, "k")
 			n.want(0, "touched", "v")
@@ -155,10 +156,7 @@ func TestExpiry(t *testing.T) {
 			if left := n.listedKeys(); left != 0 {
 				t.Errorf("%d entries of expiries are left", left)
 			}
-			if _, closer, err := n.readRecord(n.shards[0], []byte("k")); !errors.Is(err, ErrNotFound) {
-				if err == nil {
-					closer.Close()
-				}
+			if _, err := n.record(0, "k"); !errors.Is(err, ErrNotFound) {
 				t.Errorf("the expired key is still in Pebble: %v", err)
 			}
 		})
@@ -174,7 +172,7 @@ func TestExpirer(t *testing.T) {
 	const keys = 400
 	for i := range keys {
 		key := fmt.Appendf(nil, "key-%03d", i)
-		w := Write{Shard: uint16(i % 4), Key: key, Value: key, TTL: time.Duration(1+i%30) * time.Second}
+		w := Write{Op: Op{Shard: uint16(i % 4), Key: key, Value: key, TTL: time.Duration(1+i%30) * time.Second}}
 		n.do(w)
 		switch i % 5 {
 		case 1:
@@ -184,7 +182,7 @@ func TestExpirer(t *testing.T) {
 			w.TTL = time.Hour
 			n.do(w)
 		case 3:
-			n.do(Write{Shard: w.Shard, Key: key, Op: OpTouch})
+			n.do(Write{Op: Op{Shard: w.Shard, Key: key, Kind: OpTouch}})
 		}
 	}
 	n.expire()
@@ -224,7 +222,7 @@ func expiredAfterRestart(t testing.TB, crash bool) {
 	c.PredecessorGone = true
 	n := open(t, c)
 	n.fill()
-	n.do(Write{Key: []byte("k"), Value: []byte("v"), TTL: 20 * time.Second})
+	n.do(Write{Op: Op{Key: []byte("k"), Value: []byte("v"), TTL: 20 * time.Second}})
 	n.pass(f, 20*time.Second)
 	n.wantAbsent(0, "k")
 	if crash {
@@ -249,8 +247,8 @@ func expiredAfterRestart(t testing.TB, crash bool) {
 func TestTimeWhileClosed(t *testing.T) {
 	c, f := timedConfig(testConfig(memFS()))
 	n := open(t, c)
-	n.do(Write{Key: []byte("short"), Value: []byte("v"), TTL: time.Minute})
-	n.do(Write{Key: []byte("long"), Value: []byte("v"), TTL: time.Hour})
+	n.do(Write{Op: Op{Key: []byte("short"), Value: []byte("v"), TTL: time.Minute}})
+	n.do(Write{Op: Op{Key: []byte("long"), Value: []byte("v"), TTL: time.Hour}})
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -273,14 +271,14 @@ func TestExpirerHeldUp(t *testing.T) {
 	c.InflightWrites = 3
 	n := open(t, c)
 	for i := range 10 {
-		n.do(Write{Key: fmt.Appendf(nil, "%d", i), TTL: time.Second})
+		n.do(Write{Op: Op{Key: fmt.Appendf(nil, "%d", i), TTL: time.Second}})
 	}
 	n.pass(f, 2*time.Second)
 	release := fs.stall()
 	defer release()
 	done := make(chan struct{}, c.InflightWrites)
 	for range c.InflightWrites {
-		if err := n.Submit(&Write{Key: []byte("k"), Done: func(*Write) { done <- struct{}{} }}); err != nil {
+		if err := n.Submit(&Write{Op: Op{Key: []byte("k")}, Done: func(*Write) { done <- struct{}{} }}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -313,8 +311,8 @@ func TestTouchHides(t *testing.T) {
 			c, f := timedConfig(testConfig(fs))
 			n := open(t, c)
 			n.fill()
-			n.do(Write{Key: []byte("warm"), Value: []byte("v"), TTL: time.Hour})
-			put := Write{Key: []byte("k"), Value: []byte("1"), TTL: 3 * time.Second}
+			n.do(Write{Op: Op{Key: []byte("warm"), Value: []byte("v"), TTL: time.Hour}})
+			put := Write{Op: Op{Key: []byte("k"), Value: []byte("1"), TTL: 3 * time.Second}}
 			if !inflight {
 				n.do(put)
 			}
@@ -334,12 +332,12 @@ func TestTouchHides(t *testing.T) {
 			value := "1"
 			if strings.HasSuffix(before, "increment") {
 				value = "2" // and what it found is still there, published or in flight
-				if err := n.Submit(&Write{Key: []byte("k"), Op: OpIncrement, Delta: 1, Done: func(*Write) {}}); err != nil {
+				if err := n.Submit(&Write{Op: Op{Key: []byte("k"), Kind: OpIncrement, Delta: 1}, Done: func(*Write) {}}); err != nil {
 					t.Fatal(err)
 				}
 			}
 			done := make(chan error, 1)
-			w := &Write{Key: []byte("k"), Op: OpTouch, TTL: time.Minute, Done: func(w *Write) { done <- w.Err }}
+			w := &Write{Op: Op{Key: []byte("k"), Kind: OpTouch, TTL: time.Minute}, Done: func(w *Write) { done <- w.Err }}
 			if err := n.Submit(w); err != nil {
 				t.Fatal(err)
 			}
@@ -374,11 +372,76 @@ func TestTouchHides(t *testing.T) {
 // liveItem checks whether there is a live item of a key in memory.
 func (n *node) liveItem(key string, want bool) {
 	n.t.Helper()
-	sh := n.shards[0]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	it, ok := sh.resident(n.Store, layout.HashKey(n.seed, []byte(key)), []byte(key))
+	sh := n.shard(0)
+	sh.Mu.Lock()
+	defer sh.Mu.Unlock()
+	it, ok := sh.Resident(n.hash(key), []byte(key))
 	if ok != want || ok && !bytes.Equal(it.Key(), []byte(key)) {
 		n.t.Errorf("key %q has a live item: %v, want %v", key, ok, want)
 	}
+}
+
+// TestCrashesDoNotAddUp kills a store forty times in a row. Its time is at most
+// 6 s ahead of the wall clock after any of them, so that a key lives for all but
+// 6 s of its time; and it meets the wall clock soon after.
+func TestCrashesDoNotAddUp(t *testing.T) {
+	for _, life := range []time.Duration{0, 700 * time.Millisecond, 3 * time.Second} {
+		t.Run(life.String(), func(t *testing.T) {
+			fs := vfs.NewCrashableMem()
+			c, f := timedConfig(testConfig(fs))
+			c.PredecessorGone = true
+			n := open(t, c)
+			n.do(Write{Op: Op{Key: []byte("k"), Value: []byte("v"), TTL: 3 * time.Minute}})
+			var passed time.Duration
+			for kill := range 40 {
+				for d := time.Duration(0); d < life; d += 100 * time.Millisecond {
+					f.pass(100 * time.Millisecond)
+					if d%clock.Every == 0 {
+						n.clock.Tick()
+					}
+				}
+				f.pass(50 * time.Millisecond)
+				passed += life + 50*time.Millisecond
+				fs = fs.CrashClone(vfs.CrashCloneCfg{})
+				c.FS, c.Memory = fs, newHeapMemory()
+				n = open(t, c)
+				if ahead := n.Stats().ClockAhead; ahead > clock.BoundAhead {
+					t.Fatalf("kill %d: %v ahead", kill+1, ahead)
+				}
+				if _, ok := n.get(0, "k"); !ok && passed < 3*time.Minute-clock.BoundAhead {
+					t.Fatalf("kill %d: a key of 3 minutes is gone after %v", kill+1, passed)
+				}
+			}
+			n.pass(f, 30*time.Second)
+			if ahead := n.Stats().ClockAhead; ahead > 10*time.Millisecond {
+				t.Errorf("still %v ahead after half a minute", ahead)
+			}
+		})
+	}
+}
+
+// TestRestoredClock: a copy that was made of a live store, whatever crashes that
+// has behind it, begins at most 6 s ahead.
+func TestRestoredClock(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	c, f := timedConfig(testConfig(fs))
+	c.PredecessorGone = true
+	n := open(t, c)
+	n.do(Write{Op: Op{Key: []byte("k"), Value: []byte("v"), TTL: time.Hour}})
+	for range 20 {
+		fs = fs.CrashClone(vfs.CrashCloneCfg{})
+		c.FS, c.Memory = fs, newHeapMemory()
+		n = open(t, c)
+		f.pass(clock.Every)
+		n.clock.Tick()
+	}
+	if err := n.Backup(t.Context(), "/copy"); err != nil {
+		t.Fatal(err)
+	}
+	c.Dir, c.Memory = "/copy", newHeapMemory()
+	n = open(t, c)
+	if ahead := n.Stats().ClockAhead; ahead > clock.BoundAhead {
+		t.Errorf("a copy begins %v ahead", ahead)
+	}
+	n.want(0, "k", "v")
 }

@@ -83,11 +83,11 @@ func walFaultChild() {
 	_, err = s.Put(ctx, 0, []byte("before"), []byte("v"))
 	check(err == nil, "Put: %v", err)
 	s.Beat(time.Now())
-	beat := s.table.Beat(0).Counter
+	beat := s.mem.Table.Beat(0).Counter
 
 	broken.Store(true)
 	var acks atomic.Int32
-	w := &Write{Key: []byte("after"), Value: []byte("v"), Done: func(*Write) { acks.Add(1) }}
+	w := &Write{Op: Op{Key: []byte("after"), Value: []byte("v")}, Done: func(*Write) { acks.Add(1) }}
 	check(s.Submit(w) == nil, "Submit refused")
 	_, err = s.Put(ctx, 1, []byte("after"), []byte("v"))
 	if c.Sync == Always {
@@ -99,10 +99,10 @@ func walFaultChild() {
 		check(acks.Load() == 0, "acknowledged %d writes on a broken log", acks.Load())
 	}
 	s.Beat(time.Now())
-	check(s.table.Beat(0).Counter == beat+1, "a fenced store beat")
+	check(s.mem.Table.Beat(0).Counter == beat+1, "a fenced store beat")
 	_, err = s.Get(ctx, 0, []byte("before"), nil)
 	check(errors.Is(err, ErrFatal), "Get from a fenced store: %v", err)
-	check(errors.Is(s.Submit(&Write{Key: []byte("k")}), ErrFatal), "Submit to a fenced store")
+	check(errors.Is(s.Submit(&Write{Op: Op{Key: []byte("k")}}), ErrFatal), "Submit to a fenced store")
 	check(errors.Is(s.Close(), ErrFatal), "Close of a fenced store")
 	check(fatals.Load() == 1, "OnFatal called %d times", fatals.Load())
 	fmt.Println("all as it should be")
@@ -165,10 +165,7 @@ func flip(t *testing.T, fs vfs.FS, suffix string, percent int64) string {
 
 func flipAt(t *testing.T, fs vfs.FS, name string, off int64) {
 	t.Helper()
-	b, err := readFile(fs, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := []byte(readText(t, fs, name))
 	b[off] ^= 0x10
 	f, err := fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -190,12 +187,12 @@ func TestDamagedTable(t *testing.T) {
 	fs := memFS()
 	n := open(t, testConfig(fs))
 	for i := range keys {
-		if err := n.Submit(&Write{Shard: uint16(i % 4), Key: fmt.Appendf(nil, "key-%04d", i), Value: []byte(pattern(150, fmt.Sprint(i))), Done: func(*Write) {}}); err != nil {
+		if err := n.Submit(&Write{Op: Op{Shard: uint16(i % 4), Key: fmt.Appendf(nil, "key-%04d", i), Value: []byte(pattern(150, fmt.Sprint(i)))}, Done: func(*Write) {}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	<-n.gateIdle()
-	if err := errors.Join(n.db.Flush(), n.db.Compact(t.Context(), []byte{0}, []byte{0xff, 0xff, 0xff}, false), n.Close()); err != nil {
+	if err := errors.Join(n.disk.ForTests().DB().Flush(), n.disk.ForTests().DB().Compact(t.Context(), []byte{0}, []byte{0xff, 0xff, 0xff}, false), n.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if flip(t, fs, ".sst", 30) == "" {
@@ -286,7 +283,7 @@ func TestDiskFloor(t *testing.T) {
 		{2 << 20, nil, nil},
 	} {
 		d.avail.Store(tc.avail)
-		n.disk.look(n.cfg)
+		n.disk.LookSpace()
 		if _, err := n.Put(t.Context(), 0, []byte("k"), nil); !errors.Is(err, tc.put) {
 			t.Errorf("%d bytes free: Put: %v, want %v", tc.avail, err, tc.put)
 		}
@@ -302,7 +299,7 @@ func TestDiskErrors(t *testing.T) {
 	c := testConfig(memFS())
 	c.noKeeper = true
 	n := open(t, c)
-	events := n.fence.listener()
+	events := n.disk.ForTests().Listener()
 	for range 1000 {
 		events.BackgroundError(fmt.Errorf("flush: %w", syscall.ENOSPC))
 	}
@@ -312,7 +309,7 @@ func TestDiskErrors(t *testing.T) {
 	if st := n.Stats(); !st.PutsRefused || st.Pebble.BackgroundErrors != 1000 {
 		t.Errorf("%+v", st)
 	}
-	n.disk.look(n.cfg)
+	n.disk.LookSpace()
 	n.put(0, "k", "v")
 	events.BackgroundError(fmt.Errorf("flush: %w", syscall.EROFS))
 	if _, err := n.Delete(t.Context(), 0, []byte("k")); !errors.Is(err, ErrReadOnlyDisk) {

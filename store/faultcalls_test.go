@@ -179,10 +179,10 @@ func newFaulty(seed uint64, kind int, sticky bool, n int) *faulty {
 	for i := range 6 {
 		f.mustWrite(s, i, false)
 	}
-	if err := s.db.Flush(); err != nil {
+	if err := s.disk.ForTests().DB().Flush(); err != nil {
 		panic(err)
 	}
-	s.heartbeat()
+	s.disk.Heartbeat()
 	for i := range 6 {
 		f.mustWrite(s, 3+i, i%3 == 0)
 	}
@@ -255,13 +255,13 @@ func (f *faulty) run() (what string, err error) {
 	go func() { closed <- s.Close() }()
 	select {
 	case err := <-closed:
-		if s.fence.failed() != nil {
+		if s.fence.Failed() != nil {
 			what = "fenced"
 		} else if err != nil {
 			f.trail += fmt.Sprintf("Close: %v; ", err)
 		}
 	case <-time.After(20 * time.Second):
-		if s.fence.failed() == nil {
+		if s.fence.Failed() == nil {
 			return "", errors.New("Close hangs, and the store is not fenced")
 		}
 		what = "fenced"
@@ -334,21 +334,21 @@ func (f *faulty) serve(s *Store) {
 		read(4 + i)
 	}
 	f.until(s, func() error {
-		done, err := s.db.AsyncFlush()
+		done, err := s.disk.ForTests().DB().AsyncFlush()
 		if err == nil {
 			select {
 			case <-done:
-			case <-s.fence.down:
+			case <-s.fence.Down:
 			}
 		}
 		return err
 	})
-	f.until(s, func() error { s.heartbeat(); return nil })
+	f.until(s, func() error { s.disk.Heartbeat(); return nil })
 	for i := range 3 {
 		write(i, false)
 	}
 	f.until(s, func() error {
-		return s.db.Compact(context.Background(), []byte{0}, []byte{0xff, 0xff, 0xff}, false)
+		return s.disk.ForTests().DB().Compact(context.Background(), []byte{0}, []byte{0xff, 0xff, 0xff}, false)
 	})
 	for i := range 3 {
 		write(6+i, i == 1)
@@ -367,7 +367,7 @@ func (f *faulty) until(s *Store, job func() error) {
 			return
 		default:
 		}
-		if s.fence.failed() != nil || s.fence.counts.background.Load() > 3 {
+		if s.fence.Failed() != nil || s.disk.ForTests().BackgroundErrors() > 3 {
 			return
 		}
 		if time.Now().After(end) {

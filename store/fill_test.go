@@ -8,6 +8,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -25,13 +27,13 @@ func TestFillWaitsForRoom(t *testing.T) {
 	n := open(t, c)
 	done := make(chan struct{}, keys)
 	for i := range keys {
-		w := &Write{Key: fmt.Appendf(nil, "%08d", i), Done: func(*Write) { done <- struct{}{} }}
+		w := &Write{Op: Op{Key: fmt.Appendf(nil, "%08d", i)}, Done: func(*Write) { done <- struct{}{} }}
 		for n.Submit(w) != nil {
 			<-done
 		}
 	}
 	waitFor(t, "the puts", func() bool { return n.Stats().Published == uint64(keys) })
-	if err := n.db.Flush(); err != nil { // sync is off: this is what makes them durable
+	if err := n.disk.ForTests().DB().Flush(); err != nil { // sync is off: this is what makes them durable
 		t.Fatal(err)
 	}
 
@@ -68,25 +70,20 @@ func TestFillBesideDamage(t *testing.T) {
 	n := open(t, c)
 	defer close(c.holdFill)
 	n.put(0, "k", "old")
-	pkey := appendKey(nil, 0, kindData, []byte("k"))
-	b, closer, err := dbGet(n.db, pkey)
+	pkey := disk.AppendKey(nil, 0, disk.KindData, []byte("k"))
+	b, closer, err := n.disk.ForTests().DB().Get(pkey)
 	if err != nil {
 		t.Fatal(err)
 	}
 	old := bytes.Clone(b)
 	closer.Close()
-	sh := n.shards[0]
-	sh.mu.Lock()
-	sh.fill.touched = make(map[string]struct{})
-	sh.mu.Unlock()
+	sh := n.shard(0)
+	sh.BeginChunk(false)
 	n.put(0, "k", "new")
 	n.damage(0, "k", layout.ItemHeaderSize) // its key
-	batch := &fillBatch{s: n.Store, sh: sh}
-	batch.add(pkey, []byte("k"), old)
-	if fate, _ := batch.link(); fate != fillLinked {
+	if fate := n.filler.LinkOne(sh, pkey, []byte("k"), old); fate != shard.FillLinked {
 		t.Fatalf("the batch ended early: %d", fate)
 	}
-	batch.places.release(n.Store)
 	n.want(0, "k", "new")
 	if _, got, found, _ := n.reader().get(0, "k"); found && got != "new" {
 		t.Errorf("a reader finds %q", got)
@@ -104,19 +101,19 @@ func TestKeysNoted(t *testing.T) {
 	n.fill()
 	done := make(chan struct{}, keys)
 	for i := range keys {
-		w := &Write{Shard: uint16(i % 4), Key: fmt.Appendf(nil, "%08d", i), Done: func(*Write) { done <- struct{}{} }}
+		w := &Write{Op: Op{Shard: uint16(i % 4), Key: fmt.Appendf(nil, "%08d", i)}, Done: func(*Write) { done <- struct{}{} }}
 		for n.Submit(w) != nil {
 			<-done
 		}
 	}
 	waitFor(t, "the puts", func() bool { return n.Stats().Published == keys })
-	n.noteKeys()
-	noted := n.noted
+	n.disk.NoteKeys(n.keyCounts())
+	noted := n.disk.ForTests().Noted()
 	n.put(0, "one more", "")
-	if n.noteKeys(); noted != keys || n.noted != noted {
-		t.Errorf("noted %d keys, then %d: want %d, and no note of one more", noted, n.noted, keys)
+	if n.disk.NoteKeys(n.keyCounts()); noted != keys || n.disk.ForTests().Noted() != noted {
+		t.Errorf("noted %d keys, then %d: want %d, and no note of one more", noted, n.disk.ForTests().Noted(), keys)
 	}
-	if err := n.db.Flush(); err != nil { // sync is off: this is what makes them durable
+	if err := n.disk.ForTests().DB().Flush(); err != nil { // sync is off: this is what makes them durable
 		t.Fatal(err)
 	}
 	for _, end := range []string{"crash", "clean stop"} {

@@ -17,6 +17,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rdmakv/rdmakv/store/internal/disk"
 )
 
 // blindSpots is everything that a flipped byte can do without being noticed
@@ -97,22 +99,22 @@ func smallStore(t *testing.T, state string) flipped {
 		put(i, 20+10*i)
 	}
 	put(6, 1100) // in a blob file
-	if err := n.db.Flush(); err != nil {
+	if err := n.disk.ForTests().DB().Flush(); err != nil {
 		t.Fatal(err)
 	}
-	n.heartbeat()
+	n.disk.Heartbeat()
 	put(7, 30)
 	n.del(1, "key-1")
 	delete(f.keys, "key-1")
 	f.gone = append(f.gone, "key-1", "never")
-	if err := n.db.Flush(); err != nil {
+	if err := n.disk.ForTests().DB().Flush(); err != nil {
 		t.Fatal(err)
 	}
 	put(2, 50)
-	n.heartbeat()
+	n.disk.Heartbeat()
 	put(8, 40)
 	if state == "killed after a heartbeat" {
-		n.heartbeat()
+		n.disk.Heartbeat()
 	}
 	f.fs = fs.CrashClone(vfs.CrashCloneCfg{})
 	if err := n.Close(); err != nil {
@@ -335,22 +337,12 @@ func flipChild(t *testing.T, args string) {
 
 // blindSpot returns the line of the table for a flip, or -1.
 func blindSpot(t *testing.T, f flipped, name string, off int64) int {
-	text, err := readFile(f.fs, "/store/LEDGER")
+	sizes, err := disk.LedgerSizes(f.fs, "/store")
 	if err != nil {
 		t.Error(err)
 		return -1
 	}
-	book, err := parseLedger(text)
-	if err != nil {
-		t.Error(err)
-		return -1
-	}
-	known := int64(0)
-	for _, l := range book.lines {
-		if l.name == path.Base(name) {
-			known = l.size
-		}
-	}
+	known := sizes[path.Base(name)]
 	for i, b := range blindSpots {
 		if b.state == f.state && b.file.MatchString(strings.TrimPrefix(name, "/store/")) && (!b.behind || off >= known) {
 			return i

@@ -47,9 +47,9 @@ func (n *node) beats() (stop func()) {
 // held checks that the limit is.
 func (n *node) limitHeld() {
 	n.t.Helper()
-	n.mem.mu.Lock()
-	used := n.mem.used
-	n.mem.mu.Unlock()
+	n.heap.mu.Lock()
+	used := n.heap.used
+	n.heap.mu.Unlock()
 	if limit := n.cfg.MemoryLimit; uint64(used) > limit+limit/50 {
 		n.t.Errorf("%d bytes are registered, the limit is %d", used, limit)
 	}
@@ -154,7 +154,7 @@ func (n *node) putMany(keys int, of func(int) (shard int, key, value string)) {
 	for k := range keys {
 		shard, key, value := of(k)
 		w := <-free
-		*w = Write{Shard: uint16(shard), Key: []byte(key), Value: []byte(value), Done: w.Done}
+		*w = Write{Op: Op{Shard: uint16(shard), Key: []byte(key), Value: []byte(value)}, Done: w.Done}
 		for {
 			err := n.Submit(w)
 			if err == nil {
@@ -319,7 +319,7 @@ func TestHoldWhenFull(t *testing.T) {
 			}
 			return err == nil
 		})
-		it, err := layout.ParseItem(n.table.Bytes(h.Place, h.Size), n.Incarnation(), h.Place)
+		it, err := layout.ParseItem(n.mem.Table.Bytes(h.Place, h.Size), n.Incarnation(), h.Place)
 		if err != nil || it.ValLen != len(big) {
 			t.Errorf("round %d: %+v, %v", i, it.ValLen, err)
 		}

@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 
-	"github.com/cockroachdb/pebble/v2"
-
+	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/flight"
+	"github.com/rdmakv/rdmakv/store/internal/residents"
+	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -31,77 +32,73 @@ type Info struct {
 	Expiry  uint64 // as in Value
 }
 
-// copyLocked is the value size up to which a resident value is copied under
-// the shard's lock: about 3 µs. Larger ones are pinned and copied outside.
-const copyLocked = 64 << 10
-
 // Get appends the value of key to dst. It works for every key at any time,
 // whatever memory holds. It may wait for Pebble, and for the fsync of a write
 // of this key that is in flight; ctx bounds that.
 //
 // Errors: ErrNotFound, ErrKeyEmpty, ErrKeyTooLarge, ErrShard, ErrCorrupt (a
 // *CorruptError), ErrClosed, ErrFatal, ctx's.
-func (s *Store) Get(ctx context.Context, shard uint16, key, dst []byte) (Value, error) {
-	leave, err := s.enterRead(ctx, shard, key)
+func (s *Store) Get(ctx context.Context, shardID uint16, key, dst []byte) (Value, error) {
+	leave, err := s.enterRead(ctx, shardID, key)
 	if err != nil {
 		return Value{}, err
 	}
 	defer leave()
-	sh, h := s.shards[shard], layout.HashKey(s.seed, key)
-	s.touch(h)
-	var back *probe // to bring the key back into memory
+	sh, h := s.shards[shardID], layout.HashKey(s.mem.Seed, key)
+	s.mem.Used(h)
+	var back *shard.Probe // to bring the key back into memory
 
-	sh.mu.Lock()
-	it, where := sh.locate(s, h, key)
+	sh.Mu.Lock()
+	it, where := sh.Locate(h, key)
 	switch {
-	case where == inMemory && it.ValLen <= copyLocked:
-		v := Value{Version: it.Version, Data: append(dst, it.value()...), Expiry: it.Expiry}
-		sh.mu.Unlock()
+	case where == shard.InMemory && it.ValLen <= shard.CopyLocked:
+		v := Value{Version: it.Version, Data: append(dst, it.InPlace()...), Expiry: it.Expiry}
+		sh.Mu.Unlock()
 		return v, nil
-	case where == inMemory:
-		s.slabs.Pin(it.slot.Place())
-		sh.mu.Unlock()
-		v := Value{Version: it.Version, Data: append(dst, it.value()...), Expiry: it.Expiry}
-		ok := it.verified(v.Data[len(dst):])
-		s.slabs.Unpin(it.slot.Place())
+	case where == shard.InMemory:
+		s.mem.Slabs.Pin(it.Slot.Place())
+		sh.Mu.Unlock()
+		v := Value{Version: it.Version, Data: append(dst, it.InPlace()...), Expiry: it.Expiry}
+		ok := it.Verified(v.Data[len(dst):])
+		s.mem.Slabs.Unpin(it.Slot.Place())
 		if ok {
 			return v, nil
 		}
-		s.counts.damaged.Add(1) // Pebble has it right
-	case where == nowhere:
-		sh.mu.Unlock()
+		s.counts.Damaged.Add(1) // Pebble has it right
+	case where == shard.Nowhere:
+		sh.Mu.Unlock()
 		return Value{}, ErrNotFound
 	default:
-		back = s.beginPromotion(sh, h, key)
-		sh.mu.Unlock()
+		back = sh.BeginPromotion(h, key)
+		sh.Mu.Unlock()
 	}
 	rec, closer, err := s.readPublished(ctx, sh, h, key)
 	if err != nil {
-		s.endPromotion(sh, back)
+		sh.EndPromotion(back)
 		return Value{}, err
 	}
 	defer closer.Close()
-	s.promote(sh, back, rec)
-	return Value{Version: rec.version, Data: append(dst, rec.value...), Expiry: rec.expiry}, nil
+	s.evictor.Promote(sh, back, rec)
+	return Value{Version: rec.Version, Data: append(dst, rec.Value...), Expiry: rec.Expiry}, nil
 }
 
 // Stat returns version and length of key's value. Errors as Get.
-func (s *Store) Stat(ctx context.Context, shard uint16, key []byte) (Info, error) {
-	leave, err := s.enterRead(ctx, shard, key)
+func (s *Store) Stat(ctx context.Context, shardID uint16, key []byte) (Info, error) {
+	leave, err := s.enterRead(ctx, shardID, key)
 	if err != nil {
 		return Info{}, err
 	}
 	defer leave()
-	sh, h := s.shards[shard], layout.HashKey(s.seed, key)
+	sh, h := s.shards[shardID], layout.HashKey(s.mem.Seed, key)
 
-	sh.mu.Lock()
-	it, where := sh.locate(s, h, key)
+	sh.Mu.Lock()
+	it, where := sh.Locate(h, key)
 	info := Info{Version: it.Version, ValLen: it.ValLen, Expiry: it.Expiry}
-	sh.mu.Unlock()
+	sh.Mu.Unlock()
 	switch where {
-	case inMemory:
+	case shard.InMemory:
 		return info, nil
-	case nowhere:
+	case shard.Nowhere:
 		return Info{}, ErrNotFound
 	}
 	rec, closer, err := s.readPublished(ctx, sh, h, key)
@@ -109,189 +106,122 @@ func (s *Store) Stat(ctx context.Context, shard uint16, key []byte) (Info, error
 		return Info{}, err
 	}
 	defer closer.Close()
-	return Info{Version: rec.version, ValLen: len(rec.value), Expiry: rec.expiry}, nil
+	return Info{Version: rec.Version, ValLen: len(rec.Value), Expiry: rec.Expiry}, nil
 }
 
 // enterRead checks what can be checked without the shard, and keeps Close
 // from pulling memory and Pebble away until leave is called.
-func (s *Store) enterRead(ctx context.Context, shard uint16, key []byte) (leave func(), err error) {
+func (s *Store) enterRead(ctx context.Context, shardID uint16, key []byte) (leave func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err // who asked may be gone since
 	}
-	if err := s.checkKey(shard, key); err != nil {
+	if err := s.checkKey(shardID, key); err != nil {
 		return nil, err
 	}
 	return s.enter()
 }
 
-// A location says where a key's published value is.
-type location uint8
-
-const (
-	inPebble location = iota // or nowhere: only Pebble knows
-	inMemory
-	nowhere
-)
-
-// locate finds key in published memory. Caller holds mu.
-func (sh *shard) locate(s *Store, h layout.Hash, key []byte) (item, location) {
-	sh.damaged = false
-	if it, ok := sh.resident(s, h, key); ok {
-		if !s.isExpired(it.Expiry) {
-			s.counts.resident.Add(1)
-			return it, inMemory
-		}
-		// A write in flight may have been judged while the key was there, so
-		// that it never was absent: then the answer waits for that one.
-		if sh.inflight(h, key) != nil {
-			return item{}, inPebble
-		}
-		return item{}, nowhere
-	}
-	// A damaged item could have been this key's.
-	if sh.damaged || sh.pebbled || sh.ix.Slotless(h) {
-		return item{}, inPebble
-	}
-	s.counts.absent.Add(1)
-	return item{}, nowhere
-}
-
-// resident returns key's live item. If there is a slot and its item is not
-// live, or does not verify, memory does not know (damaged). Caller holds mu.
-func (sh *shard) resident(s *Store, h layout.Hash, key []byte) (item, bool) {
-	if _, ok := sh.find(h, key); !ok {
-		return item{}, false
-	}
-	it, ok := s.itemAt(sh.hit)
-	ok = ok && it.State == layout.Live
-	sh.damaged = sh.damaged || !ok
-	return it, ok
-}
-
 // readPublished reads key from Pebble and returns once everything that the
 // answer reflects is published. The record is good until closer is closed. A
 // key that has expired is ErrNotFound.
-func (s *Store) readPublished(ctx context.Context, sh *shard, h layout.Hash, key []byte) (record, io.Closer, error) {
-	if s.db == nil {
+func (s *Store) readPublished(ctx context.Context, sh *shard.Shard, h layout.Hash, key []byte) (disk.Record, io.Closer, error) {
+	if !s.disk.Durable() {
 		return s.readCached(ctx, sh, h, key)
 	}
 	for {
-		s.counts.pebble.Add(1)
-		rec, closer, err := s.readRecord(sh, key)
+		s.counts.Pebble.Add(1)
+		rec, closer, err := s.disk.Read(sh.ID, key)
 		if err != nil && !errors.Is(err, ErrNotFound) {
-			return record{}, nil, err
+			return disk.Record{}, nil, err
 		}
 		// Ordered is noted after the read: what Pebble showed was ordered
 		// before. Only this key's writes matter, so only the newest of those is
 		// waited for; if none is in flight, all that Pebble can have shown is
 		// published.
-		sh.mu.Lock()
-		newest := sh.newest(h, key)
-		sh.mu.Unlock()
-		if waitErr := s.waitFlight(ctx, sh, newest); waitErr != nil {
+		sh.Mu.Lock()
+		newest := sh.Newest(h, key)
+		sh.Mu.Unlock()
+		if waitErr := sh.WaitFlight(ctx, newest); waitErr != nil {
 			if closer != nil {
 				closer.Close()
 			}
-			return record{}, nil, waitErr
+			return disk.Record{}, nil, waitErr
 		}
-		if err != nil || !s.isExpired(rec.expiry) {
+		if err != nil || !s.clock.Expired(rec.Expiry) {
 			return rec, closer, err
 		}
 		closer.Close()
 		if gone, err := s.surelyExpired(ctx, sh, h, key); err != nil {
-			return record{}, nil, err
+			return disk.Record{}, nil, err
 		} else if gone {
-			return record{}, nil, ErrNotFound
+			return disk.Record{}, nil, ErrNotFound
 		}
 	}
 }
 
 // readCached is readPublished where memory is all there is. It is asked for keys
 // that are damaged, which are lost, and for those that a write in flight hides.
-func (s *Store) readCached(ctx context.Context, sh *shard, h layout.Hash, key []byte) (record, io.Closer, error) {
+func (s *Store) readCached(ctx context.Context, sh *shard.Shard, h layout.Hash, key []byte) (disk.Record, io.Closer, error) {
 	for {
-		sh.mu.Lock()
-		if it, where := sh.locate(s, h, key); where == inMemory && it.verified(it.value()) {
-			rec := record{version: it.Version, expiry: it.Expiry, value: bytes.Clone(it.value())}
-			sh.mu.Unlock()
+		sh.Mu.Lock()
+		if it, where := sh.Locate(h, key); where == shard.InMemory && it.Verified(it.InPlace()) {
+			rec := disk.Record{Version: it.Version, Expiry: it.Expiry, Value: bytes.Clone(it.InPlace())}
+			sh.Mu.Unlock()
 			return rec, io.NopCloser(nil), nil
 		}
-		newest := sh.newest(h, key)
-		sh.mu.Unlock()
+		newest := sh.Newest(h, key)
+		sh.Mu.Unlock()
 		if newest == 0 {
-			return record{}, nil, ErrNotFound
+			return disk.Record{}, nil, ErrNotFound
 		}
-		if err := s.waitFlight(ctx, sh, newest); err != nil {
-			return record{}, nil, err
+		if err := sh.WaitFlight(ctx, newest); err != nil {
+			return disk.Record{}, nil, err
 		}
 	}
-}
-
-// newest returns the version of the newest write of key in flight, or 0.
-// Caller holds mu.
-func (sh *shard) newest(h layout.Hash, key []byte) layout.Version {
-	if w := sh.inflight(h, key); w != nil {
-		return w.Version
-	}
-	return 0
-}
-
-// waitFlight is waitPublished for what newest said.
-func (s *Store) waitFlight(ctx context.Context, sh *shard, newest layout.Version) error {
-	if newest == 0 {
-		return nil
-	}
-	return s.waitPublished(ctx, sh, newest)
 }
 
 // surelyExpired says whether a key whose record has expired is absent. It is
 // not if a write was ordered before the expiry, while the key was there, and
 // gave it a longer life: that write may be in flight, or have been published
 // since the record was read. false: something has changed, look again.
-func (s *Store) surelyExpired(ctx context.Context, sh *shard, h layout.Hash, key []byte) (gone bool, err error) {
-	state, err := s.lockJudged(sh, h, key)
+func (s *Store) surelyExpired(ctx context.Context, sh *shard.Shard, h layout.Hash, key []byte) (gone bool, err error) {
+	state, err := sh.LockJudged(h, key, s.ask)
 	if err != nil {
 		return false, err
 	}
-	newest := sh.newest(h, key)
-	gone = newest == 0 && !state.alive(s.clock.now())
-	sh.mu.Unlock()
-	return gone, s.waitFlight(ctx, sh, newest)
+	newest := sh.Newest(h, key)
+	gone = newest == 0 && !state.Alive(s.clock.Now())
+	sh.Mu.Unlock()
+	return gone, sh.WaitFlight(ctx, newest)
 }
 
-// readRecord reads key's record from Pebble as it is now, published or not.
-// The record is good until closer is closed. Errors: ErrNotFound,
-// *CorruptError, what the disk said.
-func (s *Store) readRecord(sh *shard, key []byte) (record, io.Closer, error) {
-	pkey := appendKey(make([]byte, 0, 128), sh.id, kindData, key)
-	b, closer, err := dbGet(s.db, pkey)
-	if err != nil {
-		return record{}, nil, s.readFault(sh.id, key, err)
+// look asks Pebble for the state of a key, without any lock; value: with its value.
+func (s *Store) look(sh *shard.Shard, key []byte, value bool) (state flight.KeyState, err error) {
+	s.counts.Probes.Add(1)
+	rec, closer, err := s.disk.Read(sh.ID, key)
+	if errors.Is(err, ErrNotFound) {
+		return flight.KeyState{}, nil
 	}
-	rec, err := parseRecord(b, pkey)
 	if err != nil {
-		closer.Close()
-		s.counts.corrupt.Add(1)
-		return record{}, nil, &CorruptError{Shard: sh.id, Key: bytes.Clone(key), Detail: err.Error()}
+		return flight.KeyState{}, err
 	}
-	return rec, closer, nil
+	defer closer.Close()
+	state = flight.KeyState{Exists: true, Version: rec.Version, Expiry: rec.Expiry}
+	if value {
+		state.Value, state.Owned = bytes.Clone(rec.Value), true
+	}
+	return state, nil
 }
 
-// readFault turns an error of Pebble's into one of ours.
-func (s *Store) readFault(shard uint16, key []byte, err error) error {
-	switch {
-	case errors.Is(err, pebble.ErrNotFound):
-		return ErrNotFound
-	case errors.Is(err, ErrCorrupt):
-		s.counts.corrupt.Add(1)
-		return err
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return err
-	case pebble.IsCorruptionError(err):
-		s.counts.corrupt.Add(1)
-		fault := pebbleCorrupt(err)
-		fault.Shard, fault.Key = shard, bytes.Clone(key)
-		return fault
-	}
-	return fmt.Errorf("store: read of key %s: %w", quoteKey(key), err)
-}
+// A Touch says that a key was used: what clients tell of the gets that the
+// server does not see.
+type Touch = residents.Touch
+
+// WantsTouches reports whether it matters by now what is read one-sidedly: memory
+// is more than half full.
+func (s *Store) WantsTouches() bool { return s.mem.Slabs.Busy() }
+
+// Touched takes clients' reports of keys that they read one-sidedly. It costs
+// little and never fails; what it says can only make memory hold other keys
+// than it might.
+func (s *Store) Touched(touches []Touch) { s.evictor.Touched(touches) }

@@ -2,12 +2,14 @@ package store
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/teeth"
+	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -31,20 +33,14 @@ type Held struct {
 // Release lets the item go. Idempotent, and safe after the lease took it.
 func (h *Held) Release() { h.once.Do(h.release) }
 
-// pinned counts the holders of a live item. Guarded by the shard's lock.
-type pinned struct {
-	holders int
-	killed  bool // overwritten or deleted meanwhile: its state is Held
-}
-
 // Hold keeps the item of key for a reader. An item in memory is kept where it
 // is; else a copy is made out of Pebble, in state Held. The time between Hold
 // and the first Beat after it does not count for the lease.
 //
 // Errors as Get, and ErrOverloaded when Config.HoldBytes are held, or there is
 // no memory for the copy.
-func (s *Store) Hold(ctx context.Context, shard uint16, key []byte) (*Held, error) {
-	return s.hold(ctx, shard, key, false)
+func (s *Store) Hold(ctx context.Context, shardID uint16, key []byte) (*Held, error) {
+	return s.hold(ctx, shardID, key, false)
 }
 
 // HoldAside is Hold that needs no room in registered memory: where there is none
@@ -52,66 +48,58 @@ func (s *Store) Hold(ctx context.Context, shard uint16, key []byte) (*Held, erro
 // has a key can be answered, however full memory is of other things.
 //
 // Errors as Get, and ErrOverloaded when Config.HoldBytes are held.
-func (s *Store) HoldAside(ctx context.Context, shard uint16, key []byte) (*Held, error) {
-	return s.hold(ctx, shard, key, true)
+func (s *Store) HoldAside(ctx context.Context, shardID uint16, key []byte) (*Held, error) {
+	return s.hold(ctx, shardID, key, true)
 }
 
-func (s *Store) hold(ctx context.Context, shard uint16, key []byte, aside bool) (*Held, error) {
-	leave, err := s.enterRead(ctx, shard, key)
+func (s *Store) hold(ctx context.Context, shardID uint16, key []byte, aside bool) (*Held, error) {
+	leave, err := s.enterRead(ctx, shardID, key)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	sh, h := s.shards[shard], layout.HashKey(s.seed, key)
-	s.touch(h)
+	sh, h := s.shards[shardID], layout.HashKey(s.mem.Seed, key)
+	s.mem.Used(h)
 
-	sh.mu.Lock()
-	it, where := sh.locate(s, h, key)
-	if where == inMemory {
+	sh.Mu.Lock()
+	it, where := sh.Locate(h, key)
+	if where == shard.InMemory {
 		held, err := s.holdLive(sh, it)
-		sh.mu.Unlock()
+		sh.Mu.Unlock()
 		return held, err
 	}
-	if where == nowhere {
-		sh.mu.Unlock()
+	if where == shard.Nowhere {
+		sh.Mu.Unlock()
 		return nil, ErrNotFound
 	}
-	back := s.beginPromotion(sh, h, key)
-	sh.mu.Unlock()
+	back := sh.BeginPromotion(h, key)
+	sh.Mu.Unlock()
 	rec, closer, err := s.readPublished(ctx, sh, h, key)
 	if err != nil {
-		s.endPromotion(sh, back)
+		sh.EndPromotion(back)
 		return nil, err
 	}
 	defer closer.Close()
-	if s.promote(sh, back, rec) {
-		sh.mu.Lock()
-		if it, where := sh.locate(s, h, key); where == inMemory && it.Version == rec.version {
+	if s.evictor.Promote(sh, back, rec) {
+		sh.Mu.Lock()
+		if it, where := sh.Locate(h, key); where == shard.InMemory && it.Version == rec.Version {
 			held, err := s.holdLive(sh, it)
-			sh.mu.Unlock()
+			sh.Mu.Unlock()
 			return held, err
 		}
-		sh.mu.Unlock()
+		sh.Mu.Unlock()
 	}
 	return s.holdCopy(key, rec, aside)
 }
 
 // holdLive pins a live item. Caller holds the shard's lock.
-func (s *Store) holdLive(sh *shard, it item) (*Held, error) {
-	size := len(it.mem)
+func (s *Store) holdLive(sh *shard.Shard, it shard.Item) (*Held, error) {
+	size := len(it.Mem)
 	if err := s.budgetHold(size); err != nil {
 		return nil, err
 	}
-	place, version := it.slot.Place(), it.Version
-	p := sh.held[place]
-	if p == nil {
-		p = &pinned{}
-		sh.held[place] = p
-	}
-	p.holders++
-	if !teeth.Off(teeth.F11HeldPlace) {
-		s.slabs.Pin(place)
-	}
+	place, version := it.Slot.Place(), it.Version
+	p := sh.Pin(place)
 	held := &Held{Place: place, Size: it.Size, Version: version, KeyLen: len(it.Key()), ValLen: it.ValLen, Expiry: it.Expiry}
 	held.release = func() {
 		leave, err := s.enter()
@@ -119,15 +107,7 @@ func (s *Store) holdLive(sh *shard, it item) (*Held, error) {
 			return // the memory is gone, or going
 		}
 		defer leave()
-		sh.mu.Lock()
-		if p.holders--; p.holders == 0 {
-			delete(sh.held, place)
-			if p.killed {
-				layout.SetState(s.table.Bytes(place, layout.ItemHeaderSize), version, layout.Dead)
-			}
-		}
-		sh.mu.Unlock()
-		s.slabs.Unpin(place)
+		sh.Unpin(p, place, version)
 		s.heldBytes.Add(int64(-size))
 	}
 	s.leaseOut(held)
@@ -136,18 +116,18 @@ func (s *Store) holdLive(sh *shard, it item) (*Held, error) {
 
 // holdCopy writes a record into memory for one reader; aside says that other
 // memory will do.
-func (s *Store) holdCopy(key []byte, rec record, aside bool) (*Held, error) {
-	size := layout.ItemSize(len(key), len(rec.value), rec.expiry != 0)
+func (s *Store) holdCopy(key []byte, rec disk.Record, aside bool) (*Held, error) {
+	size := layout.ItemSize(len(key), len(rec.Value), rec.Expiry != 0)
 	if err := s.budgetHold(size); err != nil {
 		return nil, err
 	}
-	place, class, err := s.slabs.AllocWithin(size, holdPatience)
+	place, class, err := s.mem.Slabs.AllocWithin(size, holdPatience)
 	if err != nil && !errors.Is(err, ErrGrowing) {
 		var ok bool
-		if place, class, ok = s.makeRoom(size); ok {
+		if place, class, ok = s.evictor.MakeRoom(size); ok {
 			err = nil
-		} else if class, ok := s.slabs.Class(size); ok {
-			s.evictor.need(class) // he will come again
+		} else if class, ok := s.mem.Slabs.Class(size); ok {
+			s.evictor.Need(class) // he will come again
 		}
 	}
 	if err != nil && aside {
@@ -157,18 +137,18 @@ func (s *Store) holdCopy(key []byte, rec record, aside bool) (*Held, error) {
 		s.heldBytes.Add(int64(-size))
 		return nil, fmt.Errorf("%w: no memory to hold %d bytes for a reader: %w", ErrOverloaded, size, err)
 	}
-	mem := s.table.Bytes(place, layout.ClassSize(class))
-	layout.WriteItem(mem, s.incarnation, place,
-		layout.Item{Version: rec.version, Key: key, Value: rec.value, Expiry: rec.expiry}, layout.Held)
-	held := &Held{Place: place, Size: size, Version: rec.version, KeyLen: len(key), ValLen: len(rec.value), Expiry: rec.expiry}
+	mem := s.mem.Table.Bytes(place, layout.ClassSize(class))
+	layout.WriteItem(mem, s.mem.Incarnation, place,
+		layout.Item{Version: rec.Version, Key: key, Value: rec.Value, Expiry: rec.Expiry}, layout.Held)
+	held := &Held{Place: place, Size: size, Version: rec.Version, KeyLen: len(key), ValLen: len(rec.Value), Expiry: rec.Expiry}
 	held.release = func() {
 		leave, err := s.enter()
 		if err != nil {
 			return
 		}
 		defer leave()
-		layout.SetState(mem, rec.version, layout.Dead)
-		s.slabs.Free(place, class)
+		layout.SetState(mem, rec.Version, layout.Dead)
+		s.mem.Slabs.Free(place, class)
 		s.heldBytes.Add(int64(-size))
 	}
 	s.leaseOut(held)
@@ -177,15 +157,15 @@ func (s *Store) holdCopy(key []byte, rec record, aside bool) (*Held, error) {
 
 // holdAside writes a record into memory that nobody can READ. Its size has been
 // counted.
-func (s *Store) holdAside(size int, key []byte, rec record) *Held {
+func (s *Store) holdAside(size int, key []byte, rec disk.Record) *Held {
 	held := &Held{
-		Place: layout.Nowhere, Size: size, Version: rec.version, KeyLen: len(key), ValLen: len(rec.value), Expiry: rec.expiry,
+		Place: layout.Nowhere, Size: size, Version: rec.Version, KeyLen: len(key), ValLen: len(rec.Value), Expiry: rec.Expiry,
 		aside: make([]byte, size),
 	}
-	layout.WriteItem(held.aside, s.incarnation, held.Place,
-		layout.Item{Version: rec.version, Key: key, Value: rec.value, Expiry: rec.expiry}, layout.Held)
+	layout.WriteItem(held.aside, s.mem.Incarnation, held.Place,
+		layout.Item{Version: rec.Version, Key: key, Value: rec.Value, Expiry: rec.Expiry}, layout.Held)
 	held.release = func() { s.heldBytes.Add(int64(-size)) }
-	s.counts.aside.Add(1)
+	s.counts.Aside.Add(1)
 	s.leaseOut(held)
 	return held
 }
@@ -220,6 +200,29 @@ func (s *Store) HoldUse() (bytes, limit int64) { return s.heldBytes.Load(), s.cf
 
 // leaseOut makes a hold end by itself a lease from now, by the clock of Beat.
 func (s *Store) leaseOut(held *Held) {
-	s.counts.holds.Add(1)
-	s.reclaim.After(held.Release)
+	s.counts.Holds.Add(1)
+	s.mem.Reclaim.After(held.Release)
+}
+
+// ReadHeld copies bytes of a held item from offset off on, for a caller who may
+// not READ it himself: what stood in memory, word by word. off and len(dst) are
+// multiples of 8 within the item. The caller sees to it that less than a lease
+// has passed since Hold: later the memory may be anybody's.
+//
+// It fails with ErrClosed.
+func (s *Store) ReadHeld(h *Held, off int, dst []byte) error {
+	leave, err := s.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if h.aside != nil {
+		copy(dst, h.aside[off:h.Size])
+		return nil
+	}
+	mem := s.mem.Table.Bytes(h.Place, h.Size)
+	for i := 0; i < len(dst); i += 8 {
+		binary.LittleEndian.PutUint64(dst[i:], layout.LoadWord(mem, off+i))
+	}
+	return nil
 }

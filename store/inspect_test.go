@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -83,15 +84,15 @@ func TestCheckFinds(t *testing.T) {
 	n.put(1, "bad", "v")
 	// Records as a bug or a bad disk could leave them.
 	set := func(pkey, value []byte) {
-		if err := n.db.Set(pkey, value, pebble.Sync); err != nil {
+		if err := n.disk.ForTests().DB().Set(pkey, value, pebble.Sync); err != nil {
 			t.Fatal(err)
 		}
 	}
-	set(appendKey(nil, 1, kindData, []byte("bad")), []byte("gibberish"))
-	set(appendKey(nil, 77, kindData, []byte("stray")), []byte("v"))
-	future := appendKey(nil, 2, kindData, []byte("future"))
-	rec := make([]byte, recordSize(1, false))
-	putRecord(rec, future, record{version: layout.MakeVersion(9000, 1), value: []byte("v")})
+	set(disk.AppendKey(nil, 1, disk.KindData, []byte("bad")), []byte("gibberish"))
+	set(disk.AppendKey(nil, 77, disk.KindData, []byte("stray")), []byte("v"))
+	future := disk.AppendKey(nil, 2, disk.KindData, []byte("future"))
+	rec := make([]byte, disk.RecordSize(1, false))
+	disk.PutRecord(rec, future, disk.Record{Version: layout.MakeVersion(9000, 1), Value: []byte("v")})
 	set(future, rec)
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
@@ -121,21 +122,21 @@ func TestCheckOtherKinds(t *testing.T) {
 	fs := memFS()
 	n := open(t, testConfig(fs))
 	set := func(pkey, value []byte) {
-		if err := n.db.Set(pkey, value, pebble.Sync); err != nil {
+		if err := n.disk.ForTests().DB().Set(pkey, value, pebble.Sync); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// Results of requests and expiries, whole and not.
-	ttl := &Write{Shard: 3, Key: []byte("ttl"), Value: []byte("v"), TTL: time.Hour, ID: RequestID{Slot: 1, Seq: 7}}
+	ttl := &Write{Op: Op{Shard: 3, Key: []byte("ttl"), Value: []byte("v"), TTL: time.Hour, ID: RequestID{Slot: 1, Seq: 7}}}
 	if err := n.submitAndWait(t.Context(), ttl); err != nil {
 		t.Fatal(err)
 	}
-	set(appendKey(nil, 2, kindDedup, []byte("short")), []byte("gibberish"))
-	set(appendKey(nil, 2, kindExpiry, []byte("short")), nil)
-	set(appendKey(nil, 2, 9, []byte("kind")), nil)
-	unlisted := appendKey(nil, 3, kindData, []byte("unlisted"))
-	rec := make([]byte, recordSize(1, true))
-	putRecord(rec, unlisted, record{version: ttl.Version, expiry: 1 << 60, value: []byte("v")})
+	set(disk.AppendKey(nil, 2, disk.KindDedup, []byte("short")), []byte("gibberish"))
+	set(disk.AppendKey(nil, 2, disk.KindExpiry, []byte("short")), nil)
+	set(disk.AppendKey(nil, 2, 9, []byte("kind")), nil)
+	unlisted := disk.AppendKey(nil, 3, disk.KindData, []byte("unlisted"))
+	rec := make([]byte, disk.RecordSize(1, true))
+	disk.PutRecord(rec, unlisted, disk.Record{Version: ttl.Version, Expiry: 1 << 60, Value: []byte("v")})
 	set(unlisted, rec)
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
@@ -153,9 +154,8 @@ func TestEpochs(t *testing.T) {
 	c.noKeeper = true
 	n := open(t, c)
 	v := n.put(0, "k", "v")
-	n.queue.mu.Lock()
-	n.queue.next = n.queue.limit - 2
-	n.queue.mu.Unlock()
+	_, limit := n.pipe.Versions()
+	n.pipe.Skip(limit - 2)
 	n.extendEpoch()
 	for range 5 {
 		next := n.put(0, "k", "v")
@@ -164,8 +164,8 @@ func TestEpochs(t *testing.T) {
 		}
 		v = next
 	}
-	if v.Epoch() != n.facts.epoch+1 {
-		t.Errorf("version %v, epoch at Open %d", v, n.facts.epoch)
+	if v.Epoch() != n.disk.Epoch()+1 {
+		t.Errorf("version %v, epoch at Open %d", v, n.disk.Epoch())
 	}
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
@@ -176,9 +176,8 @@ func TestEpochs(t *testing.T) {
 		t.Errorf("%v after %v and a restart", next, v)
 	}
 	// The very last: refused, not wrapped around.
-	n.queue.mu.Lock()
-	n.queue.next = n.queue.limit
-	n.queue.mu.Unlock()
+	_, limit = n.pipe.Versions()
+	n.pipe.Skip(limit)
 	if _, err := n.Put(t.Context(), 0, []byte("k"), nil); !errors.Is(err, ErrEpochs) {
 		t.Errorf("Put without a version left: %v", err)
 	}
@@ -190,16 +189,16 @@ func TestHeartbeat(t *testing.T) {
 	c.noKeeper = true
 	n := open(t, c)
 	beats := func() uint64 {
-		f, err := readFacts(n.db)
+		_, _, _, beats, err := n.disk.ForTests().Written()
 		if err != nil {
 			t.Fatal(err)
 		}
-		return f.beats
+		return beats
 	}
 	n.put(0, "k", "v")
-	n.heartbeat()
+	n.disk.Heartbeat()
 	first := beats()
-	n.heartbeat()
+	n.disk.Heartbeat()
 	if first == 0 || beats() != first {
 		t.Errorf("%d beats after a put, %d after nothing", first, beats())
 	}
@@ -217,15 +216,15 @@ func TestBackgroundStorm(t *testing.T) {
 	defer func() {
 		// Pebble itself is well; let it go.
 		s.workers.Wait()
-		if err := errors.Join(s.db.Close(), s.lock.Close()); err != nil {
+		if err := s.disk.ForTests().Drop(); err != nil {
 			t.Error(err)
 		}
 	}()
-	events := s.fence.listener()
-	for range stormErrors - 1 {
+	events := s.disk.ForTests().Listener()
+	for range disk.StormErrors - 1 {
 		events.BackgroundError(syscall.ENOENT)
 	}
-	if s.fence.failed() != nil {
+	if s.fence.Failed() != nil {
 		t.Error("fenced too early")
 	}
 	events.BackgroundError(syscall.ENOENT)
@@ -262,7 +261,7 @@ func TestLargestValue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	it, err := layout.ParseItem(n.table.Bytes(held.Place, held.Size), n.Incarnation(), held.Place)
+	it, err := layout.ParseItem(n.mem.Table.Bytes(held.Place, held.Size), n.Incarnation(), held.Place)
 	if err != nil || it.State != layout.Held && it.State != layout.Live || it.ValLen != size {
 		t.Errorf("held copy: %+v, %v", it.State, err)
 	}

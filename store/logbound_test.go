@@ -18,7 +18,7 @@ func TestLogBound(t *testing.T) {
 	done := make(chan struct{}, 1<<16)
 	bound, most, in := 5*c.MemTableBytes/2+uint64(c.BatchBytes), uint64(0), 0
 	for i := range total / 1024 {
-		w := &Write{Shard: uint16(i % 4), Key: fmt.Appendf(nil, "%08d", i%20_000), Value: make([]byte, 1000), Done: func(*Write) { done <- struct{}{} }}
+		w := &Write{Op: Op{Shard: uint16(i % 4), Key: fmt.Appendf(nil, "%08d", i%20_000), Value: make([]byte, 1000)}, Done: func(*Write) { done <- struct{}{} }}
 		for n.Submit(w) != nil {
 			<-done
 			in--

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"testing"
 	"time"
@@ -12,13 +13,16 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.uber.org/goleak"
 
+	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/internal/residents"
+	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		// Who meets a fatal fault in Pebble is parked on purpose (fatal.go).
-		goleak.IgnoreAnyFunction("github.com/rdmakv/rdmakv/store.(*fence).Fatalf"),
+		// Who meets a fatal fault in Pebble is parked on purpose (internal/disk).
+		goleak.IgnoreAnyFunction("github.com/rdmakv/rdmakv/store/internal/disk.(*events).Fatalf"),
 		// Pebble leaves these behind when its Open fails, and after a panic or a
 		// fence, when it cannot be closed.
 		goleak.IgnoreAnyFunction("github.com/cockroachdb/pebble/v2.(*cleanupManager).mainLoop"),
@@ -91,9 +95,9 @@ func testConfig(fs vfs.FS) Config {
 // A node is a store under test with a clock for its beats.
 type node struct {
 	*Store
-	t   testing.TB
-	mem *heapMemory
-	now time.Time
+	t    testing.TB
+	heap *heapMemory
+	now  time.Time
 }
 
 // open opens a store and closes it with the test.
@@ -112,11 +116,27 @@ func tryOpen(t testing.TB, c Config) (*node, error) {
 		return nil, err
 	}
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil && s.fence.failed() == nil {
+		if err := s.Close(); err != nil && s.fence.Failed() == nil {
 			t.Errorf("Close: %v", err)
 		}
 	})
-	return &node{Store: s, t: t, mem: c.Memory.(*heapMemory), now: time.Now()}, nil
+	return &node{Store: s, t: t, heap: c.Memory.(*heapMemory), now: time.Now()}, nil
+}
+
+// shard is one of the store's shards, to look into it.
+func (n *node) shard(i int) *shard.Shard { return n.shards[i] }
+
+// hash is the hash of a key in this store.
+func (n *node) hash(key string) layout.Hash { return layout.HashKey(n.mem.Seed, []byte(key)) }
+
+// record is the value that Pebble has for a key, durable or not.
+func (n *node) record(shard int, key string) (string, error) {
+	rec, closer, err := n.disk.Read(uint16(shard), []byte(key))
+	if err != nil {
+		return "", err
+	}
+	defer closer.Close()
+	return string(rec.Value), nil
 }
 
 // lease lets a lease pass by the clock of Beat: what waits for one is freed.
@@ -149,7 +169,7 @@ func (n *node) put(shard int, key, value string) layout.Version {
 	n.t.Helper()
 	v, err := n.Put(context.Background(), uint16(shard), []byte(key), []byte(value))
 	if err != nil {
-		n.t.Fatalf("Put(%s): %v", quoteKey([]byte(key)), err)
+		n.t.Fatalf("Put(%s): %v", base.QuoteKey([]byte(key)), err)
 	}
 	return v
 }
@@ -158,7 +178,7 @@ func (n *node) del(shard int, key string) bool {
 	n.t.Helper()
 	existed, err := n.Delete(context.Background(), uint16(shard), []byte(key))
 	if err != nil {
-		n.t.Fatalf("Delete(%s): %v", quoteKey([]byte(key)), err)
+		n.t.Fatalf("Delete(%s): %v", base.QuoteKey([]byte(key)), err)
 	}
 	return existed
 }
@@ -170,7 +190,7 @@ func (n *node) get(shard int, key string) (string, bool) {
 		return "", false
 	}
 	if err != nil {
-		n.t.Fatalf("Get(%s): %v", quoteKey([]byte(key)), err)
+		n.t.Fatalf("Get(%s): %v", base.QuoteKey([]byte(key)), err)
 	}
 	return string(v.Data), true
 }
@@ -178,14 +198,14 @@ func (n *node) get(shard int, key string) (string, bool) {
 func (n *node) want(shard int, key, value string) {
 	n.t.Helper()
 	if got, ok := n.get(shard, key); !ok || got != value {
-		n.t.Fatalf("Get(%s) = %q, %v; want %q", quoteKey([]byte(key)), clip(got), ok, clip(value))
+		n.t.Fatalf("Get(%s) = %q, %v; want %q", base.QuoteKey([]byte(key)), clip(got), ok, clip(value))
 	}
 }
 
 func (n *node) wantAbsent(shard int, key string) {
 	n.t.Helper()
 	if got, ok := n.get(shard, key); ok {
-		n.t.Fatalf("Get(%s) = %q; want nothing", quoteKey([]byte(key)), clip(got))
+		n.t.Fatalf("Get(%s) = %q; want nothing", base.QuoteKey([]byte(key)), clip(got))
 	}
 }
 
@@ -204,9 +224,55 @@ func pattern(n int, seed string) string {
 func memFS() *vfs.MemFS { return vfs.NewMem() }
 
 // deleteIf is the operation of a write that is a delete or a put.
-func deleteIf(del bool) Op {
+func deleteIf(del bool) Kind {
 	if del {
 		return OpDelete
 	}
 	return OpPut
+}
+
+// readText returns the content of a small file.
+func readText(t testing.TB, fsys vfs.FS, path string) string {
+	t.Helper()
+	f, err := fsys.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// createText makes a file with this content, and makes it and its name durable.
+func createText(fsys vfs.FS, path, text string) error {
+	f, err := fsys.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write([]byte(text))
+	return errors.Join(err, f.Sync(), f.Close(), syncNames(fsys, fsys.PathDir(path)))
+}
+
+// syncNames makes the names in a directory durable.
+func syncNames(fsys vfs.FS, dir string) error {
+	d, err := fsys.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// mute is a logger of Pebble's that says nothing.
+type mute struct{}
+
+func (mute) Infof(string, ...any)           {}
+func (mute) Errorf(string, ...any)          {}
+func (mute) Fatalf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) }
+
+// sweeper returns one whose steps the test makes.
+func (n *node) sweeper() residents.SweepForTests {
+	return residents.NewSweep(n.residents(), n.filler).ForTests()
 }

@@ -174,10 +174,10 @@ func (m *model) bringBack() {
 // dropNearKey drops all Pebble-only slots around a key, or evicts one if there
 // is none.
 func (m *model) dropNearKey(key string) {
-	sh := m.shards[m.shardOf(key)]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	m.Store.dropNear(sh, layout.HashKey(m.seed, []byte(key)))
+	sh := m.shard(m.shardOf(key))
+	sh.Mu.Lock()
+	defer sh.Mu.Unlock()
+	sh.DropNear(m.hash(key))
 }
 
 func (m *model) putOne() {
@@ -199,16 +199,16 @@ func (m *model) burst() {
 	var want []bool
 	for range n {
 		key := fmt.Sprintf("k%d", m.rng.IntN(5))
-		w := &Write{Shard: uint16(m.shardOf(key)), Key: []byte(key), Op: deleteIf(m.rng.IntN(3) == 0), Done: func(w *Write) { done <- w }}
+		w := &Write{Op: Op{Shard: uint16(m.shardOf(key)), Key: []byte(key), Kind: deleteIf(m.rng.IntN(3) == 0)}, Done: func(w *Write) { done <- w }}
 		_, exists := m.keys[key]
-		want = append(want, w.removes() && exists)
-		if !w.removes() {
+		want = append(want, w.Kind == OpDelete && exists)
+		if w.Kind != OpDelete {
 			w.Value = []byte(m.value())
 		}
 		if err := m.Submit(w); err != nil {
 			m.t.Fatal(err)
 		}
-		if w.removes() {
+		if w.Kind == OpDelete {
 			delete(m.keys, key)
 		} else {
 			m.keys[key] = modelValue{w.Version, string(w.Value)}

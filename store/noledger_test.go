@@ -26,10 +26,10 @@ func TestCrashWithoutLedger(t *testing.T) {
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := disk.Remove("/store/" + ledgerFile); err != nil {
+	if err := disk.Remove("/store/LEDGER"); err != nil {
 		t.Fatal(err)
 	}
-	if err := syncDir(disk, "/store"); err != nil {
+	if err := syncNames(disk, "/store"); err != nil {
 		t.Fatal(err)
 	}
 	type crash struct {

@@ -6,18 +6,20 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"math"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-
-	"github.com/rdmakv/rdmakv/internal/teeth"
-	"github.com/rdmakv/rdmakv/store/index"
+	"github.com/rdmakv/rdmakv/store/internal/admit"
+	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/internal/clock"
+	"github.com/rdmakv/rdmakv/store/internal/dedup"
+	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/pipeline"
+	"github.com/rdmakv/rdmakv/store/internal/residents"
+	"github.com/rdmakv/rdmakv/store/internal/shard"
+	"github.com/rdmakv/rdmakv/store/internal/sketch"
 	"github.com/rdmakv/rdmakv/store/layout"
 	"github.com/rdmakv/rdmakv/store/reclaim"
 	"github.com/rdmakv/rdmakv/store/region"
@@ -29,60 +31,44 @@ const levelError = slog.LevelError
 // A Store is an open store. All methods are safe for concurrent use, except
 // that Beat is called by one goroutine.
 type Store struct {
-	cfg         Config
-	facts       facts // as found at Open; epoch: this opening's
-	incarnation uint64
-	seed        uint64      // of the key hash in the index
-	foundEpoch  uint16      // before this opening
-	refused     atomic.Bool // Refuse was called
-	opened      time.Time
+	cfg     Config
+	refused atomic.Bool // Refuse was called
+	opened  time.Time
 
-	lock   io.Closer
-	stuck  bool // a goroutine of Pebble's never came back: the lock stays
-	db     *pebble.DB
-	fence  *fence
-	disk   *disk
-	ledger *ledger
+	*Regions
+	*Events
+	*door
 
-	table   *region.Table
-	reclaim *reclaim.Reclaimer
-	slabs   *slab.Slabs
-	shards  []*shard
+	fence *base.Fence
+	disk  *disk.Disk
 
-	gate   *gate
-	queue  *queue
-	groups chan *group
-	pool   groupPool
-	// unpublished counts the groups that the publisher has or will get.
-	unpublished atomic.Int32
+	mem    *shard.Memory
+	shards []*shard.Shard
+	ask    shard.Ask // look, bound once
+
+	gate  *admit.Gate
+	order *pipeline.Orderer
+	pipe  *pipeline.Pipeline
 
 	// firstVersion to lastVersion, exclusive, are the versions of this life.
 	firstVersion, lastVersion layout.Version
 
-	publishFrom     time.Time // no write is published before: the predecessor's leases
-	predecessorOver bool      // publisher only
+	before predecessor // the pipeline's, and Close's behind it
 
-	filler filler
-	noted  uint64 // keys of the newest note (presize.go); the keeper's
-	scrub  scrubber
-	fullMemory
+	filler    *residents.Fill
+	scrub     *residents.Scrub
+	evictor   *residents.Evictor
 	heldBytes atomic.Int64
-	unbeaten  atomic.Bool // there were commits since the last heartbeat
-	counts    counters
+	counts    *base.Counters
 
-	clock *clock // the server's time
-	dedup *dedup // results of requests
+	clock *clock.Clock // the server's time
+	dedup *dedup.Table // results of requests
 
-	watch *watch // nil: no events are kept
-
-	workers   sync.WaitGroup
-	stop      chan struct{}   // closed when Close has drained the writes
-	stopCtx   context.Context // ends then, too
-	stopNow   context.CancelFunc
-	active    activity
-	leave     func() // active.leave, bound once
-	closeOnce sync.Once
-	closeErr  error
+	life    *base.Life // of what runs in the background
+	workers sync.WaitGroup
+	stop    chan struct{}      // closed when Close has drained the writes
+	stopNow context.CancelFunc // ends life.Ctx
+	closed  func() error       // close, once
 }
 
 // Open opens the store in c.Dir, or creates it there if the directory is
@@ -98,16 +84,17 @@ func Open(ctx context.Context, c Config) (_ *Store, err error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: c, opened: time.Now(), stop: make(chan struct{})}
-	s.stopCtx, s.stopNow = context.WithCancel(context.Background())
-	s.fence = newFence(c.Logger, c.OnFatal)
-	s.disk = &disk{fence: s.fence}
-	s.active.idle = make(chan struct{})
-	s.leave = s.active.leave
+	s := &Store{cfg: c, opened: time.Now(), counts: new(base.Counters), stop: make(chan struct{})}
+	var life context.Context
+	life, s.stopNow = context.WithCancel(context.Background())
+	s.closed = sync.OnceValue(s.close)
+	s.fence = base.NewFence(c.Logger, c.OnFatal)
+	s.disk = disk.New(c.disk(), s.fence, s.counts)
+	s.life = &base.Life{Stop: s.stop, Ctx: life, Workers: &s.workers, Fence: s.fence}
+	s.door, s.before.fence, s.ask = newDoor(s.fence), s.fence, s.look
 	defer func() {
 		if err != nil {
-			err = openFault(c.Dir, errors.Join(err, s.abandon()))
-			tellSpace(c, err)
+			err = s.disk.OpenFault(errors.Join(err, s.abandon()))
 		}
 	}()
 	if c.Mode == Cache {
@@ -136,170 +123,32 @@ func Open(ctx context.Context, c Config) (_ *Store, err error) {
 
 // openDurable opens or creates what is on the disk and begins a new epoch.
 func (s *Store) openDurable() error {
-	c := s.cfg
-	lock, id, created, err := enterDir(c, true)
+	fresh, locked, err := s.disk.Open()
 	if err != nil {
 		return err
 	}
-	s.lock = lock
-	locked := time.Now()
-	found, err := s.openLedger(created)
-	if err != nil {
-		return err
-	}
-	if err := probeWrites(c.FS, c.Dir); err != nil {
-		return err
-	}
-	s.fence.opening.Store(true)
-	o := pebbleOptions(c, s.fence)
-	o.FS = &stopFS{FS: &ledgerFS{FS: c.FS, ledger: s.ledger}, fence: s.fence, failover: c.WALFailoverDir != ""}
-	s.db, s.stuck, err = openPebble(c.FS.PathJoin(c.Dir, dataDir), o, s.fence)
-	if pebble.IsCorruptionError(err) {
-		fault := pebbleCorrupt(err)
-		if fault.File == "" && strings.Contains(fault.Detail, "WAL") {
-			fault.File = logFiles(c)
-		}
-		return fault
-	}
-	if err != nil {
-		return err
-	}
-	if created {
-		if err := s.fenceable(func() error { return s.create(id) }); err != nil {
-			return err
-		}
-	}
-	if s.facts, err = readFacts(s.db); err != nil {
-		return err
-	}
-	if err := s.facts.check(c); err != nil {
-		return err
-	}
-	if err := s.facts.refusal(c); err != nil {
-		return err
-	}
-	if err := found.compareBeat(s.facts.beats); err != nil {
-		return err
-	}
-	if err := checkBlobs(s.db, c); err != nil {
-		return err
-	}
-	if s.facts.id != id.id {
-		return &CorruptError{File: dataDir, Detail: fmt.Sprintf("it belongs to store %s, %s says %s",
-			idString(s.facts.id), identityFile, idString(id.id))}
-	}
-	if !created && s.facts.clean == nil && !c.PredecessorGone {
+	if !fresh && !s.disk.Clean() && !s.cfg.PredecessorGone {
 		// Its last beat was before we got the lock.
-		s.publishFrom = locked.Add(c.predecessorWait())
+		s.before.until = locked.Add(s.cfg.predecessorWait())
 	} else {
-		s.predecessorOver = true
+		s.before.over = true
 	}
-	if s.facts.format < formatVersion {
-		if err := upgradeIdentity(c, id); err != nil {
-			return err
-		}
-	}
-	s.clock = newClock(c.clock, s.facts.clock)
-	if err := s.fenceable(s.beginEpoch); err != nil {
-		return err
-	}
-	s.fence.opening.Store(false)
-	return nil
-}
-
-// create writes the first keys of a new store.
-func (s *Store) create(id identity) error {
-	b := s.db.NewBatch()
-	defer b.Close()
-	u32 := func(vs ...uint32) (out []byte) {
-		for _, v := range vs {
-			out = binary.LittleEndian.AppendUint32(out, v)
-		}
-		return out
-	}
-	err := errors.Join(
-		setMeta(b, metaFormat, u32(id.format, id.reader)),
-		setMeta(b, metaID, id.id[:]),
-		setMeta(b, metaShards, u32(id.shards)),
-		setMeta(b, metaHash, []byte(shardHash)),
-		setMeta(b, metaEpoch, []byte{1, 0}),
-	)
-	if err == nil {
-		err = b.Commit(pebble.Sync)
-	}
-	// The first log of a new Pebble store is written in an old format, in
-	// which a flipped byte silently ends the replay: 90 % of fsynced writes
-	// were lost that way. A flush turns to a second log, in the new format,
-	// in which the same flip is found.
-	if err == nil {
-		err = s.db.Flush()
-	}
-	if err == nil {
-		err = finishCreation(s.cfg)
-	}
-	return err
-}
-
-// beginEpoch raises the epoch durably, so that no version of an earlier
-// opening is given out again, whatever a crash took, and removes the
-// clean-stop mark: from here on there may be memory that somebody reads.
-func (s *Store) beginEpoch() error {
-	if s.facts.epoch == math.MaxUint16 {
-		return &OpenError{Dir: s.cfg.Dir, Err: ErrEpochs}
-	}
-	s.foundEpoch = s.facts.epoch
-	if above := s.cfg.EpochAbove; s.facts.epoch <= above && above != 0 {
-		if int(above)+epochsPerRestore > 1<<16-2 {
-			return &OpenError{Dir: s.cfg.Dir, Err: ErrEpochs}
-		}
-		s.facts.epoch = above + epochsPerRestore
-	}
-	if !teeth.Off(teeth.D4EpochRaised) {
-		s.facts.epoch++
-	}
-	s.facts.began = max(s.clock.now(), s.facts.began+1)
-	b := s.db.NewBatch()
-	defer b.Close()
-	err := errors.Join(
-		setMeta(b, metaEpoch, binary.LittleEndian.AppendUint16(nil, s.facts.epoch)),
-		setMeta(b, metaBegan, binary.LittleEndian.AppendUint64(nil, s.facts.began)))
-	if err != nil {
-		return err
-	}
-	if teeth.Off(teeth.F14MarkSpent) {
-		return b.Commit(pebble.Sync)
-	}
-	if err := b.Delete(metaKey(metaClean), nil); err != nil {
-		return err
-	}
-	if s.facts.refused != nil {
-		if err := b.Delete(metaKey(metaRefused), nil); err != nil {
-			return err
-		}
-	}
-	if s.facts.source != nil {
-		if err := b.Delete(metaKey(metaRestored), nil); err != nil {
-			return err
-		}
-	}
-	if s.facts.format < formatVersion {
-		format := binary.LittleEndian.AppendUint32(nil, formatVersion)
-		if err := setMeta(b, metaFormat, binary.LittleEndian.AppendUint32(format, formatVersion)); err != nil {
-			return err
-		}
-	}
-	return b.Commit(pebble.Sync)
+	s.clock = clock.New(s.cfg.clock, s.disk.ClockBound())
+	return s.disk.Begin(s.clock.Now)
 }
 
 // openMemory makes regions, slabs and indexes, all empty.
 func (s *Store) openMemory() error {
 	var random [16]byte
 	rand.Read(random[:]) // never fails
-	s.incarnation = max(1, binary.LittleEndian.Uint64(random[:]))
-	s.seed = binary.LittleEndian.Uint64(random[8:])
+	m := &shard.Memory{
+		Incarnation: max(1, binary.LittleEndian.Uint64(random[:])), Seed: binary.LittleEndian.Uint64(random[8:]),
+		Shards: int(s.cfg.Shards), Backed: s.disk.Durable(), NoLease: s.cfg.NoLease,
+		Clock: s.clock, Fence: s.fence, Counts: s.counts, Sketch: sketch.New(s.cfg.MemoryLimit / sketch.Share),
+	}
 	var err error
-	s.table, err = region.NewTable(region.Config{
-		Memory: s.cfg.Memory, Incarnation: s.incarnation, Seed: s.seed, Shards: s.cfg.Shards,
+	m.Table, err = region.NewTable(region.Config{
+		Memory: s.cfg.Memory, Incarnation: m.Incarnation, Seed: m.Seed, Shards: s.cfg.Shards,
 		RegionSize: s.cfg.RegionSize, IndexRegionSize: s.cfg.IndexRegionSize,
 		Limit: s.cfg.MemoryLimit, ItemsLimit: s.cfg.itemsLimit(), IndexLimit: s.cfg.indexLimit(),
 		ReclaimEntries: s.cfg.ReclaimEntries, OnView: s.cfg.OnView,
@@ -307,80 +156,74 @@ func (s *Store) openMemory() error {
 	if err != nil {
 		return fmt.Errorf("store: memory: %w", err)
 	}
-	s.reclaim = reclaim.New(s.table, s.cfg.Lease)
-	if s.cfg.NoLease {
-		s.reclaim = reclaim.NewKeeping(s.table, s.cfg.Lease)
+	m.Reclaim = reclaim.New(m.Table, s.cfg.Lease)
+	if m.NoLease {
+		m.Reclaim = reclaim.NewKeeping(m.Table, s.cfg.Lease)
 	}
-	s.slabs = slab.New(s.table, s.reclaim)
-	s.openFull()
+	m.Slabs = slab.New(m.Table, m.Reclaim)
+	s.mem, s.Regions = m, &Regions{mem: m, door: s.door}
 	if s.firstVersion == 0 {
-		s.firstVersion = layout.MakeVersion(s.facts.epoch, 1)
+		s.firstVersion = layout.MakeVersion(s.disk.Epoch(), 1)
 		s.lastVersion = s.firstVersion - 1 + 1<<40
 	}
 	none := s.firstVersion - 1
 	for i := range s.cfg.Shards {
-		sh := &shard{
-			id: uint16(i), ordered: none, durable: none, published: none,
-			overlay:  make(map[layout.Hash]*Write),
-			held:     make(map[layout.Place]*pinned),
-			nextDue:  neverDue,
-			withheld: s.cfg.Withheld != nil && s.cfg.Withheld(uint16(i)),
-		}
-		sh.eq = func(slot layout.Slot) bool { return sh.holds(s, slot) }
-		if sh.ix, err = index.New(s.table, s.reclaim, sh.id, s.hashOf); err != nil {
+		sh, err := shard.New(uint16(i), m, none, s.cfg.Withheld != nil && s.cfg.Withheld(uint16(i)))
+		if err != nil {
 			return fmt.Errorf("store: memory: %w", err)
 		}
 		s.shards = append(s.shards, sh)
 	}
-	s.presize()
-	s.table.Index().Serve()
+	env := s.residents()
+	s.filler = residents.NewFill(env, residents.FillConfig{
+		Workers: s.cfg.FillWorkers, Lease: s.cfg.Lease, Beat: s.cfg.BeatInterval,
+		Logger: s.cfg.Logger, Progress: s.cfg.Progress, Hold: s.cfg.holdFill,
+	}, s.opened)
+	s.scrub = residents.NewScrub(env, s.filler, s.cfg.ScrubRate, s.cfg.predecessorWait())
+	s.evictor = residents.NewEvictor(env, s.cfg.itemsLimit(), s.cfg.predecessorWait())
+	s.filler.Presize(s.cfg.MemoryLimit)
+	s.mem.Table.Index().Serve()
 	return nil
+}
+
+// residents is what those work on who look after the items in memory.
+func (s *Store) residents() residents.Env {
+	return residents.Env{Memory: s.mem, Shards: s.shards, Disk: s.disk, Life: s.life}
 }
 
 // start begins to serve.
 func (s *Store) start() {
-	s.queue = newQueue(s.firstVersion, s.lastVersion)
-	s.gate = newGate(s.cfg.InflightBytes, s.cfg.InflightWrites)
-	s.groups = make(chan *group, groupsInFlight)
-	s.filler.started = s.opened
-	s.scrub.reports = make(chan damageReport, reportsQueued)
-	s.scrub.suspects = make(map[layout.Slot]layout.Version)
-	s.workers.Add(3)
-	go s.runEvictor()
-	go s.runCommitter()
-	go s.runPublisher()
+	s.gate = admit.NewGate(s.cfg.InflightBytes, s.cfg.InflightWrites)
+	s.openStages()
+	s.workers.Add(1)
+	go s.evictor.Run()
+	s.pipe.Start(&s.workers)
 	if !s.cfg.noKeeper {
 		s.workers.Add(3)
 		go s.runClock()
 		go s.runForget()
-		go s.runScrub()
+		go s.scrub.Run()
 	}
-	if s.db == nil {
+	if !s.disk.Durable() {
 		s.startCache()
 		return
 	}
-	s.disk.look(s.cfg)
+	s.disk.LookSpace()
 	if !s.cfg.noKeeper {
 		s.workers.Add(3)
-		go s.runSweeper()
+		go residents.NewSweep(s.residents(), s.filler).Run()
 		go s.runKeeper()
 		go s.runExpirer()
 	}
-	for range min(s.cfg.FillWorkers, len(s.shards)) {
-		s.workers.Add(1)
-		go s.runFill()
-	}
+	s.filler.Start()
 }
 
 // abandon releases what a failed Open had taken.
 func (s *Store) abandon() error {
 	s.stopNow()
 	var err error
-	if s.db != nil {
-		err = s.fenceable(s.closePebble)
+	if s.mem != nil {
+		err = s.mem.Table.Close()
 	}
-	if s.table != nil {
-		err = errors.Join(err, s.table.Close())
-	}
-	return errors.Join(err, s.unlock())
+	return errors.Join(err, s.disk.Close(nil))
 }

@@ -34,7 +34,7 @@ func writeText(t *testing.T, fsys vfs.FS, path, text string) {
 	if err := fsys.MkdirAll(fsys.PathDir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeFile(fsys, path, []byte(text)); err != nil {
+	if err := createText(fsys, path, text); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -74,7 +74,7 @@ func TestOpenRefuses(t *testing.T) {
 		{name: "a bare Pebble store", want: ErrForeignDir, text: "choose an empty directory",
 			fs: func(t *testing.T) vfs.FS {
 				fsys := vfs.NewMem()
-				db, err := pebble.Open("/store", &pebble.Options{FS: fsys, Logger: newFence(Config{}.withDefaults().Logger, func(error) {})})
+				db, err := pebble.Open("/store", &pebble.Options{FS: fsys, Logger: mute{}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -321,7 +321,7 @@ func TestPredecessorWait(t *testing.T) {
 			before := time.Now()
 			n = open(t, c)
 			acked := make(chan time.Time, 1)
-			w := &Write{Key: []byte("key"), Value: []byte("new"), Done: func(*Write) { acked <- time.Now() }}
+			w := &Write{Op: Op{Key: []byte("key"), Value: []byte("new")}, Done: func(*Write) { acked <- time.Now() }}
 			if err := n.Submit(w); err != nil {
 				t.Fatal(err)
 			}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -18,7 +19,7 @@ func (n *node) do(w Write) *Write {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := n.Do(ctx, &w); err != nil && w.Err == nil {
-		n.t.Fatalf("%v of %q: %v", w.Op, w.Key, err)
+		n.t.Fatalf("%v of %q: %v", w.Kind, w.Key, err)
 	}
 	return &w
 }
@@ -28,9 +29,9 @@ func (n *node) do(w Write) *Write {
 func TestConditions(t *testing.T) {
 	n := open(t, testConfig(memFS()))
 	n.fill()
-	for _, op := range []Op{OpPut, OpDelete, OpIncrement, OpTouch, OpBatch} {
+	for _, op := range []Kind{OpPut, OpDelete, OpIncrement, OpTouch, OpBatch} {
 		for _, there := range []bool{true, false} {
-			for cond := CondNone; cond < numConds; cond++ {
+			for cond := CondNone; cond < base.NumConds; cond++ {
 				for _, right := range []bool{true, false} {
 					if cond != CondVersion && !right {
 						continue
@@ -41,15 +42,15 @@ func TestConditions(t *testing.T) {
 					if there {
 						at = n.put(1, name, "41")
 					}
-					w := Write{Shard: 1, Key: key, Op: op, If: cond, IfVersion: at, Value: []byte("new"), Delta: 1}
+					w := Write{Op: Op{Shard: 1, Key: key, Kind: op, If: cond, IfVersion: at, Value: []byte("new"), Delta: 1}}
 					if !right {
 						w.IfVersion = at + 1
 					}
 					if op == OpBatch {
-						w = Write{Shard: 1, Op: OpBatch, Parts: []Part{
+						w = Write{Op: Op{Shard: 1, Kind: OpBatch, Parts: []Part{
 							{Key: []byte(name + ".other"), Value: []byte("x")},
 							{Key: key, Value: []byte("new"), If: cond, IfVersion: w.IfVersion},
-						}}
+						}}}
 					}
 					holds := cond == CondNone || cond == CondAbsent && !there || cond == CondExists && there || cond == CondVersion && there && right
 					if op == OpTouch && !there {
@@ -74,7 +75,7 @@ func TestConditions(t *testing.T) {
 						}
 						continue
 					}
-					want := map[Op]string{OpPut: "new", OpBatch: "new", OpTouch: "41", OpIncrement: "42"}[op]
+					want := map[Kind]string{OpPut: "new", OpBatch: "new", OpTouch: "41", OpIncrement: "42"}[op]
 					if op == OpIncrement && !there {
 						want = "1"
 					}
@@ -110,23 +111,23 @@ func TestConditionsOutOfPebble(t *testing.T) {
 	n = open(t, c)
 	n.put(0, "warm", pattern(200, "memory is registered"))
 	for _, w := range []Write{
-		{Key: []byte("k"), Op: OpIncrement, Delta: 1},
-		{Key: []byte("k"), If: CondVersion, IfVersion: at},
-		{Key: []byte("k"), Op: OpDelete},
-		{Op: OpBatch, Parts: []Part{{Key: []byte("k"), If: CondAbsent}}},
+		{Op: Op{Key: []byte("k"), Kind: OpIncrement, Delta: 1}},
+		{Op: Op{Key: []byte("k"), If: CondVersion, IfVersion: at}},
+		{Op: Op{Key: []byte("k"), Kind: OpDelete}},
+		{Op: Op{Kind: OpBatch, Parts: []Part{{Key: []byte("k"), If: CondAbsent}}}},
 	} {
 		w.NoWait, w.Done = true, func(*Write) {}
 		if err := n.Submit(&w); !errors.Is(err, ErrMustAsk) {
-			t.Errorf("%v without waiting: %v", w.Op, err)
+			t.Errorf("%v without waiting: %v", w.Kind, err)
 		}
 	}
-	if w := n.do(Write{Key: []byte("k"), If: CondVersion, IfVersion: at + 1}); w.Err != ErrCondition || w.Actual != at {
+	if w := n.do(Write{Op: Op{Key: []byte("k"), If: CondVersion, IfVersion: at + 1}}); w.Err != ErrCondition || w.Actual != at {
 		t.Errorf("wrong version: %v, actual %#x, want %#x", w.Err, w.Actual, at)
 	}
-	if w := n.do(Write{Key: []byte("new"), If: CondExists}); w.Err != ErrCondition || w.Actual != 0 {
+	if w := n.do(Write{Op: Op{Key: []byte("new"), If: CondExists}}); w.Err != ErrCondition || w.Actual != 0 {
 		t.Errorf("absent: %v, actual %#x", w.Err, w.Actual)
 	}
-	if w := n.do(Write{Key: []byte("k"), Op: OpIncrement, Delta: 3}); w.Err != nil || w.Number != 10 {
+	if w := n.do(Write{Op: Op{Key: []byte("k"), Kind: OpIncrement, Delta: 3}}); w.Err != nil || w.Number != 10 {
 		t.Errorf("increment: %d, %v", w.Number, w.Err)
 	}
 	n.want(0, "k", "10")
@@ -165,7 +166,7 @@ func TestIncrement(t *testing.T) {
 		if tc.value != "-" {
 			n.put(2, key, tc.value)
 		}
-		w := n.do(Write{Shard: 2, Key: []byte(key), Op: OpIncrement, Delta: tc.delta})
+		w := n.do(Write{Op: Op{Shard: 2, Key: []byte(key), Kind: OpIncrement, Delta: tc.delta}})
 		if w.Err != tc.err || w.Number != tc.want {
 			t.Errorf("%q + %d = %d, %v; want %d, %v", clip(tc.value), tc.delta, w.Number, w.Err, tc.want, tc.err)
 		}
@@ -186,7 +187,7 @@ func TestIncrementsPipelined(t *testing.T) {
 	const writes = 500
 	done := make(chan *Write, writes)
 	for range writes {
-		w := &Write{Shard: 3, Key: []byte("counter"), Op: OpIncrement, Delta: 1, Done: func(w *Write) { done <- w }}
+		w := &Write{Op: Op{Shard: 3, Key: []byte("counter"), Kind: OpIncrement, Delta: 1}, Done: func(w *Write) { done <- w }}
 		if err := n.Submit(w); err != nil {
 			t.Fatal(err)
 		}
@@ -219,9 +220,9 @@ func TestRefusalWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	submit("put", Write{Value: []byte("v")})
-	submit("if absent", Write{If: CondAbsent})
-	submit("delete of version", Write{Op: OpDelete, If: CondVersion, IfVersion: 1})
+	submit("put", Write{Op: Op{Value: []byte("v")}})
+	submit("if absent", Write{Op: Op{If: CondAbsent}})
+	submit("delete of version", Write{Op: Op{Kind: OpDelete, If: CondVersion, IfVersion: 1}})
 	select {
 	case <-done:
 		t.Fatalf("told before the put was durable: %s", order)
@@ -245,16 +246,16 @@ func TestTouchOfEmptyInFlight(t *testing.T) {
 	fs := newStalledFS()
 	n := open(t, testConfig(fs))
 	n.fill()
-	n.do(Write{Key: []byte("warm"), Value: []byte("v"), TTL: time.Hour}) // the clock has its bound
+	n.do(Write{Op: Op{Key: []byte("warm"), Value: []byte("v"), TTL: time.Hour}}) // the clock has its bound
 	release := fs.stall()
 	defer release()
 	done := make(chan *Write, 2)
 	ordered := make(chan error)
 	go func() {
 		tell := func(w *Write) { done <- w }
-		err := n.Submit(&Write{Key: []byte("k"), Done: tell})
+		err := n.Submit(&Write{Op: Op{Key: []byte("k")}, Done: tell})
 		if err == nil {
-			err = n.Submit(&Write{Key: []byte("k"), Op: OpTouch, TTL: time.Hour, Done: tell})
+			err = n.Submit(&Write{Op: Op{Key: []byte("k"), Kind: OpTouch, TTL: time.Hour}, Done: tell})
 		}
 		ordered <- err
 	}()
@@ -271,7 +272,7 @@ func TestTouchOfEmptyInFlight(t *testing.T) {
 	release()
 	for range 2 {
 		if w := <-done; w.Err != nil {
-			t.Errorf("%v: %v", w.Op, w.Err)
+			t.Errorf("%v: %v", w.Kind, w.Err)
 		}
 	}
 	n.want(0, "k", "")
@@ -288,17 +289,17 @@ func TestBatchesRefused(t *testing.T) {
 		w    Write
 		want error
 	}{
-		{"nothing", Write{Op: OpBatch}, ErrBatch},
-		{"too many", Write{Op: OpBatch, Parts: many}, ErrBatch},
-		{"a key twice", Write{Op: OpBatch, Parts: []Part{{Key: []byte("k")}, {Key: []byte("k"), Delete: true}}}, ErrBatch},
-		{"too large", Write{Op: OpBatch, Parts: []Part{{Key: []byte("k"), Value: make([]byte, MaxBatchBytes)}}}, ErrBatch},
-		{"a key of its own", Write{Op: OpBatch, Key: []byte("k"), Parts: many[:1]}, ErrBatch},
-		{"no key", Write{Op: OpBatch, Parts: []Part{{}}}, ErrKeyEmpty},
-		{"long key", Write{Op: OpBatch, Parts: []Part{{Key: make([]byte, layout.MaxKeyLen+1)}}}, ErrKeyTooLarge},
-		{"no such condition", Write{Op: OpBatch, Parts: []Part{{Key: []byte("k"), If: numConds}}}, ErrUnsupported},
-		{"TTL that is past", Write{Op: OpBatch, Parts: []Part{{Key: []byte("k"), TTL: -1}}}, ErrUnsupported},
-		{"no such shard", Write{Op: OpBatch, Shard: 4, Parts: many[:1]}, ErrShard},
-		{"no such operation", Write{Op: opForget, Key: []byte("k")}, ErrUnsupported},
+		{"nothing", Write{Op: Op{Kind: OpBatch}}, ErrBatch},
+		{"too many", Write{Op: Op{Kind: OpBatch, Parts: many}}, ErrBatch},
+		{"a key twice", Write{Op: Op{Kind: OpBatch, Parts: []Part{{Key: []byte("k")}, {Key: []byte("k"), Delete: true}}}}, ErrBatch},
+		{"too large", Write{Op: Op{Kind: OpBatch, Parts: []Part{{Key: []byte("k"), Value: make([]byte, MaxBatchBytes)}}}}, ErrBatch},
+		{"a key of its own", Write{Op: Op{Kind: OpBatch, Key: []byte("k"), Parts: many[:1]}}, ErrBatch},
+		{"no key", Write{Op: Op{Kind: OpBatch, Parts: []Part{{}}}}, ErrKeyEmpty},
+		{"long key", Write{Op: Op{Kind: OpBatch, Parts: []Part{{Key: make([]byte, layout.MaxKeyLen+1)}}}}, ErrKeyTooLarge},
+		{"no such condition", Write{Op: Op{Kind: OpBatch, Parts: []Part{{Key: []byte("k"), If: base.NumConds}}}}, ErrUnsupported},
+		{"TTL that is past", Write{Op: Op{Kind: OpBatch, Parts: []Part{{Key: []byte("k"), TTL: -1}}}}, ErrUnsupported},
+		{"no such shard", Write{Op: Op{Kind: OpBatch, Shard: 4, Parts: many[:1]}}, ErrShard},
+		{"no such operation", Write{Op: Op{Kind: base.OpForget, Key: []byte("k")}}, ErrUnsupported},
 	} {
 		tc.w.Done = func(*Write) { t.Errorf("%s: done", tc.name) }
 		if err := n.Submit(&tc.w); !errors.Is(err, tc.want) {
@@ -315,12 +316,12 @@ func TestBatch(t *testing.T) {
 	n.fill()
 	n.put(1, "old", "1")
 	n.put(1, "gone", "2")
-	w := n.do(Write{Shard: 1, Op: OpBatch, Parts: []Part{
+	w := n.do(Write{Op: Op{Shard: 1, Kind: OpBatch, Parts: []Part{
 		{Key: []byte("new"), Value: []byte("a")},
 		{Key: []byte("old"), Value: []byte(pattern(200_000, "b")), If: CondExists},
 		{Key: []byte("gone"), Delete: true},
 		{Key: []byte("never"), Delete: true},
-	}})
+	}}})
 	if w.Err != nil {
 		t.Fatal(w.Err)
 	}

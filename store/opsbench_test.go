@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/rdmakv/rdmakv/store/internal/dedup"
 )
 
 // BenchmarkOps compares what the operations cost: one goroutine keeps 256 of
@@ -31,7 +33,7 @@ func benchOps(b *testing.B, policy SyncPolicy, op string) {
 	c.Sync = policy
 	n := open(b, c)
 	n.fill()
-	n.do(Write{Key: []byte("warm"), Value: make([]byte, 100), TTL: time.Hour})
+	n.do(Write{Op: Op{Key: []byte("warm"), Value: make([]byte, 100), TTL: time.Hour}})
 	free := make(chan *Write, flying)
 	key := func(w *Write, i int) {
 		w.Shard = uint16(i % 32)
@@ -48,7 +50,7 @@ func benchOps(b *testing.B, policy SyncPolicy, op string) {
 	}
 	value := make([]byte, 100)
 	for i := range flying {
-		free <- &Write{ID: RequestID{Client: [16]byte{1}, Slot: uint16(i)}, Done: func(w *Write) { free <- w }}
+		free <- &Write{Op: Op{ID: RequestID{Client: [16]byte{1}, Slot: uint16(i)}}, Done: func(w *Write) { free <- w }}
 	}
 	run(keys, func(w *Write, i int) { w.Value = value; key(w, i) })
 	prepare := map[string]func(w *Write, i int){
@@ -56,10 +58,10 @@ func benchOps(b *testing.B, policy SyncPolicy, op string) {
 		"put-id":    func(w *Write, i int) { key(w, i); w.ID.Seq++ },
 		"put-ttl":   func(w *Write, i int) { key(w, i); w.TTL = time.Hour },
 		"put-if":    func(w *Write, i int) { key(w, i); w.If = CondExists },
-		"increment": func(w *Write, i int) { w.Op, w.Delta = OpIncrement, 1; key(w, i%1024); w.Key[0] = 'c' },
-		"touch":     func(w *Write, i int) { w.Op, w.TTL = OpTouch, time.Hour; key(w, i) },
+		"increment": func(w *Write, i int) { w.Kind, w.Delta = OpIncrement, 1; key(w, i%1024); w.Key[0] = 'c' },
+		"touch":     func(w *Write, i int) { w.Kind, w.TTL = OpTouch, time.Hour; key(w, i) },
 		"batch": func(w *Write, i int) {
-			w.Op, w.Key, w.Value, w.Shard = OpBatch, nil, nil, uint16(i%32)
+			w.Kind, w.Key, w.Value, w.Shard = OpBatch, nil, nil, uint16(i%32)
 			if w.Parts == nil {
 				w.Parts = make([]Part, 10)
 			}
@@ -89,23 +91,58 @@ func BenchmarkLoadResults(b *testing.B) {
 	done := make(chan struct{}, results)
 	for i := range results {
 		id := RequestID{Client: [16]byte{byte(i), byte(i >> 8), byte(i >> 16)}, Slot: uint16(i % 64), Seq: 1}
-		w := &Write{Shard: uint16(i % 32), Key: fmt.Appendf(nil, "%d", i%1000), ID: id, Done: func(*Write) { done <- struct{}{} }}
+		w := &Write{Op: Op{Shard: uint16(i % 32), Key: fmt.Appendf(nil, "%d", i%1000), ID: id}, Done: func(*Write) { done <- struct{}{} }}
 		for n.Submit(w) != nil {
 			<-done
 		}
 	}
 	<-n.gateIdle()
-	if err := n.db.Flush(); err != nil {
+	if err := n.disk.ForTests().DB().Flush(); err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		n.dedup = newDedup(dedupLimit)
+		n.dedup = dedup.New(dedup.Limit)
 		if err := n.loadDedup(); err != nil {
 			b.Fatal(err)
 		}
-		if n.dedup.count() != results {
-			b.Fatalf("%d results", n.dedup.count())
+		if n.dedup.Count() != results {
+			b.Fatalf("%d results", n.dedup.Count())
 		}
 	}
 	b.ReportMetric(float64(results)*float64(b.N)/b.Elapsed().Seconds(), "results/s")
+}
+
+// TestSubmitAllocates: the store allocates nothing for a write of one key. What is
+// left are Pebble's logs and memtables, far less than one allocation for each write.
+func TestSubmitAllocates(t *testing.T) {
+	if underRace {
+		t.Skip("the race detector allocates")
+	}
+	c := testConfig(memFS())
+	c.Sync, c.noKeeper = Off, true
+	n := open(t, c)
+	n.fill()
+	done := make(chan struct{}, 1)
+	w := &Write{Op: Op{Key: []byte("key"), Value: []byte("a value")}, Done: func(*Write) { done <- struct{}{} }}
+	for _, op := range []struct {
+		kind  Kind
+		id    uint64
+		limit float64
+	}{{OpPut, 0, 1}, {OpPut, 1, 1}, {OpIncrement, 0, 1}, {OpDelete, 0, 1}} {
+		w.Kind, w.ID = op.kind, RequestID{Client: [16]byte{1}, Seq: op.id}
+		if op.kind == OpIncrement {
+			w.Key = []byte("number")
+		}
+		got := testing.AllocsPerRun(2000, func() {
+			if err := n.Submit(w); err != nil {
+				t.Fatal(err)
+			}
+			if <-done; w.ID.Seq != 0 {
+				w.ID.Seq++
+			}
+		})
+		if t.Logf("%v: %.2f allocations", op.kind, got); got > op.limit {
+			t.Errorf("%v (request %d): %.2f allocations, at most %v", op.kind, op.id, got, op.limit)
+		}
+	}
 }

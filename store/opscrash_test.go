@@ -36,14 +36,14 @@ func retriesOverCrash(t *testing.T, policy SyncPolicy, rng *rand.Rand) {
 	c.Sync, c.PredecessorGone = policy, true
 	n := open(t, c)
 	request := func(i int, age time.Duration) Write {
-		id := rid(uint16(i), 1).sent(age)
+		id := sent(rid(uint16(i), 1), age)
 		if i%3 == 0 {
-			return Write{Shard: uint16(i % 4), Op: OpBatch, ID: id, Parts: []Part{
+			return Write{Op: Op{Shard: uint16(i % 4), Kind: OpBatch, ID: id, Parts: []Part{
 				{Key: fmt.Appendf(nil, "batch-%d-a", i), Value: []byte("v"), If: CondAbsent},
 				{Key: fmt.Appendf(nil, "batch-%d-b", i), Value: []byte("v"), If: CondAbsent, TTL: time.Hour},
-			}}
+			}}}
 		}
-		return Write{Shard: uint16(i % 4), Key: fmt.Appendf(nil, "count-%d", i), Op: OpIncrement, Delta: 1, ID: id}
+		return Write{Op: Op{Shard: uint16(i % 4), Key: fmt.Appendf(nil, "count-%d", i), Kind: OpIncrement, Delta: 1, ID: id}}
 	}
 	answers := make(chan int, requests)
 	crashAt, acks := rng.IntN(requests), 0
@@ -74,7 +74,7 @@ func retriesOverCrash(t *testing.T, policy SyncPolicy, rng *rand.Rand) {
 			if err := n.Do(t.Context(), &w); err != nil {
 				t.Fatalf("request %d again: %v", i, err)
 			}
-			if w.Op == OpIncrement && w.Number != 1 {
+			if w.Kind == OpIncrement && w.Number != 1 {
 				t.Errorf("request %d has counted to %d", i, w.Number)
 			}
 		}

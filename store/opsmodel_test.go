@@ -14,6 +14,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -176,7 +177,7 @@ func (m *opsModel) round() {
 		want  modelResult
 		again *modelRequest
 	}
-	now := m.n.clock.now()
+	now := m.n.clock.Now()
 	var all []flying
 	done := make(chan struct{}, 64)
 	for range 1 + m.rng.IntN(20) {
@@ -191,7 +192,7 @@ func (m *opsModel) round() {
 			}
 			continue
 		case err != nil:
-			m.t.Fatalf("%v: %v", w.Op, err)
+			m.t.Fatalf("%v: %v", w.Kind, err)
 		case again != nil:
 			all = append(all, flying{w, again.result, again})
 			continue
@@ -214,14 +215,14 @@ func (m *opsModel) round() {
 	}
 	for _, x := range all {
 		got := modelResult{x.w.Err, x.w.Version, x.w.Actual, x.w.Number, x.w.Part, x.w.Existed}
-		if x.w.Op == OpPut && x.w.If == CondNone {
+		if x.w.Kind == OpPut && x.w.If == CondNone {
 			got.existed = x.want.existed // not known
 		}
 		if x.again != nil && m.last[x.w.ID.Slot] != x.again && got.err == ErrOutcomeUnknown {
 			continue // the slot went on before the retry was answered
 		}
 		if got != x.want {
-			m.t.Fatalf("%v of %q (if %v %#x, request %d): %+v, want %+v", x.w.Op, x.w.Key, x.w.If, x.w.IfVersion, x.w.ID.Seq, got, x.want)
+			m.t.Fatalf("%v of %q (if %v %#x, request %d): %+v, want %+v", x.w.Kind, x.w.Key, x.w.If, x.w.IfVersion, x.w.ID.Seq, got, x.want)
 		}
 	}
 	m.compare(false)
@@ -239,8 +240,8 @@ func (m *opsModel) pick() (w *Write, again *modelRequest) {
 		c.ID.Age = time.Duration(1 + m.rng.IntN(60_000_000_000))
 		return &c, again
 	}
-	w = &Write{Shard: uint16(m.rng.IntN(4)), Op: Op(m.rng.IntN(int(numOps)))}
-	if w.Op == OpBatch {
+	w = &Write{Op: Op{Shard: uint16(m.rng.IntN(4)), Kind: Kind(m.rng.IntN(int(base.NumKinds)))}}
+	if w.Kind == OpBatch {
 		for _, i := range m.rng.Perm(6)[:1+m.rng.IntN(6)] {
 			p := Part{Key: m.key(i), Delete: m.rng.IntN(4) == 0}
 			p.If, p.IfVersion = m.cond(w.Shard, p.Key, 8)
@@ -253,10 +254,10 @@ func (m *opsModel) pick() (w *Write, again *modelRequest) {
 		w.Key = m.key(m.rng.IntN(6))
 		w.If, w.IfVersion = m.cond(w.Shard, w.Key, 2)
 		w.Delta = m.rng.Int64N(7) - 3
-		if w.Op == OpPut {
+		if w.Kind == OpPut {
 			w.Value = m.value()
 		}
-		if w.Op == OpPut || w.Op == OpTouch {
+		if w.Kind == OpPut || w.Kind == OpTouch {
 			w.TTL = m.ttl()
 		}
 	}
@@ -294,7 +295,7 @@ func (m *opsModel) ttl() time.Duration {
 
 // cond picks a condition, most often one that holds; one write in n has none.
 func (m *opsModel) cond(shard uint16, key []byte, n int) (Cond, layout.Version) {
-	c := Cond(m.rng.IntN(int(numConds)))
+	c := Cond(m.rng.IntN(int(base.NumConds)))
 	k, ok := m.keys[shard][string(key)]
 	if m.rng.IntN(n) == 0 || !ok && c != CondAbsent && m.rng.IntN(2) == 0 {
 		return CondNone, 0
@@ -319,20 +320,20 @@ func (m *opsModel) apply(w *Write, now uint64) (r modelResult) {
 	}
 	r.version = w.Version
 	parts := w.Parts
-	if w.Op != OpBatch {
+	if w.Kind != OpBatch {
 		parts = []Part{{Key: w.Key, If: w.If, IfVersion: w.IfVersion}}
 	}
 	for i, p := range parts {
 		k, was := keys[string(p.Key)]
 		holds := p.If == CondNone || p.If == CondAbsent && !was || p.If == CondExists && was || p.If == CondVersion && was && k.version == p.IfVersion
-		if w.Op == OpTouch && !was {
+		if w.Kind == OpTouch && !was {
 			holds = false
 		}
 		if !holds {
 			r.err, r.actual, r.part, r.existed = ErrCondition, k.version, i, was
 			return r
 		}
-		if w.Op != OpBatch {
+		if w.Kind != OpBatch {
 			r.existed = was
 		}
 	}
@@ -344,7 +345,7 @@ func (m *opsModel) apply(w *Write, now uint64) (r modelResult) {
 	}
 	key := string(w.Key)
 	k, was := keys[key]
-	switch w.Op {
+	switch w.Kind {
 	case OpPut:
 		keys[key] = modelKey{string(w.Value), w.Version, expiry(w.TTL)}
 	case OpDelete:
@@ -375,7 +376,7 @@ func (m *opsModel) apply(w *Write, now uint64) (r modelResult) {
 // compare reads every key.
 func (m *opsModel) compare(all bool) {
 	m.t.Helper()
-	now := m.n.clock.now()
+	now := m.n.clock.Now()
 	for shard := range m.keys {
 		for i := range 6 {
 			if !all && m.rng.IntN(3) != 0 {

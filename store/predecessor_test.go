@@ -44,7 +44,7 @@ func TestCleanStopOutlastsPredecessor(t *testing.T) {
 		t.Fatal(err)
 	}
 	n = open(t, testConfig(fsys))
-	if n.facts.clean == nil {
+	if !n.disk.Clean() {
 		t.Fatal("no mark: this proves nothing")
 	}
 	n.put(0, "key", "third life")

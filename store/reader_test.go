@@ -45,7 +45,7 @@ func (r *reader) refresh() {
 
 // read copies server memory word by word.
 func (r *reader) read(p layout.Place, n int) []byte {
-	mem := r.n.table.Bytes(p, n)
+	mem := r.n.mem.Table.Bytes(p, n)
 	if mem == nil {
 		panic(fmt.Sprintf("READ of %d bytes at %v, which is nowhere", n, p))
 	}

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/cockroachdb/pebble/v2"
-
-	"github.com/rdmakv/rdmakv/internal/teeth"
+	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -79,7 +77,7 @@ func (s *Store) Scan(ctx context.Context, req ScanRequest) (ScanPage, error) {
 		return ScanPage{}, err
 	}
 	defer leave()
-	if s.db == nil {
+	if !s.disk.Durable() {
 		return ScanPage{}, ErrUnsupported // memory alone has no order of keys
 	}
 	if max(len(req.Prefix), len(req.After), len(req.End)) > layout.MaxKeyLen {
@@ -88,27 +86,25 @@ func (s *Store) Scan(ctx context.Context, req ScanRequest) (ScanPage, error) {
 	req.Limit = min(orDefault(max(req.Limit, 0), scanLimit), maxScanLimit)
 	req.MaxBytes = min(orDefault(max(req.MaxBytes, 0), scanBytes), maxScanBytes)
 
-	s.counts.scans.Add(1)
+	s.counts.Scans.Add(1)
 	m, err := s.openMerge(req)
 	if err != nil {
 		return ScanPage{}, err
 	}
 	defer m.close()
 	// What is in the snapshot and expires was ordered behind the clock's bound.
-	m.expires = s.clock.bounded()
+	m.expires = s.clock.Bounded()
 	// The snapshot is taken. All it can show was ordered before this moment.
 	marks := make([]layout.Version, len(s.shards))
 	for i, sh := range s.shards {
-		sh.mu.Lock()
-		marks[i] = sh.ordered
-		sh.mu.Unlock()
+		marks[i] = sh.Marks().Ordered
 	}
 	page, err := m.page(ctx, req)
 	if err != nil {
-		return ScanPage{}, s.readFault(storeShard, req.Prefix, err)
+		return ScanPage{}, s.disk.Fault(disk.StoreShard, req.Prefix, err)
 	}
 	for i, sh := range s.shards {
-		if err := s.waitPublished(ctx, sh, marks[i]); err != nil {
+		if err := sh.WaitPublished(ctx, marks[i]); err != nil {
 			return ScanPage{}, err
 		}
 	}
@@ -125,14 +121,14 @@ type merge struct {
 	// known has for each shard the newest write that was published before the
 	// snapshot was taken, so that the snapshot has it, too.
 	known   []layout.Version
-	snap    *pebble.Snapshot
+	snap    disk.Snapshot
 	cursors cursors
-	all     []*pebble.Iterator
+	all     []disk.Records
 }
 
 // A cursor is one shard's iterator at a valid position.
 type cursor struct {
-	iter  *pebble.Iterator
+	iter  disk.Records
 	shard uint16
 	key   []byte // the user's key; good until the iterator moves
 }
@@ -160,15 +156,13 @@ func (c *cursors) Pop() any {
 func (s *Store) openMerge(req ScanRequest) (*merge, error) {
 	m := &merge{store: s, look: maxScanLook, apart: maxScanApart, known: make([]layout.Version, len(s.shards))}
 	for i, sh := range s.shards {
-		sh.mu.Lock()
-		m.known[i] = sh.published
-		sh.mu.Unlock()
+		m.known[i] = sh.Marks().Published
 	}
-	m.snap = s.db.NewSnapshot()
+	m.snap = s.disk.Snapshot()
 	for _, sh := range s.shards {
-		lower, upper := prefixBounds(sh.id, req.Prefix)
+		lower, upper := disk.PrefixBounds(sh.ID, req.Prefix)
 		if len(req.After) > 0 {
-			after := appendKey(nil, sh.id, kindData, req.After)
+			after := disk.AppendKey(nil, sh.ID, disk.KindData, req.After)
 			if !req.From {
 				after = append(after, 0) // the first key behind it
 			}
@@ -177,23 +171,23 @@ func (s *Store) openMerge(req ScanRequest) (*merge, error) {
 			}
 		}
 		if len(req.End) > 0 {
-			if end := appendKey(nil, sh.id, kindData, req.End); bytes.Compare(end, upper) < 0 {
+			if end := disk.AppendKey(nil, sh.ID, disk.KindData, req.End); bytes.Compare(end, upper) < 0 {
 				upper = end
 			}
 		}
 		if bytes.Compare(lower, upper) >= 0 {
 			continue
 		}
-		iter, err := m.snap.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+		iter, err := m.snap.Records(lower, upper)
 		if err != nil {
 			m.close()
-			return nil, s.readFault(sh.id, req.Prefix, err)
+			return nil, s.disk.Fault(sh.ID, req.Prefix, err)
 		}
 		m.all = append(m.all, iter)
 		iter.First()
-		if err := m.add(cursor{iter: iter, shard: sh.id}); err != nil {
+		if err := m.add(cursor{iter: iter, shard: sh.ID}); err != nil {
 			m.close()
-			return nil, s.readFault(sh.id, req.Prefix, err)
+			return nil, s.disk.Fault(sh.ID, req.Prefix, err)
 		}
 	}
 	heap.Init(&m.cursors)
@@ -208,7 +202,7 @@ func (m *merge) add(c cursor) error {
 		return c.iter.Error()
 	}
 	var ok bool
-	if _, _, c.key, ok = parseKey(c.iter.Key()); !ok {
+	if _, _, c.key, ok = disk.ParseKey(c.iter.Key()); !ok {
 		return &CorruptError{Shard: c.shard, Detail: fmt.Sprintf("impossible key %x", c.iter.Key())}
 	}
 	m.cursors = append(m.cursors, c)
@@ -219,7 +213,7 @@ func (m *merge) add(c cursor) error {
 func (m *merge) next() error {
 	c := &m.cursors[0]
 	if c.iter.Next() {
-		_, _, c.key, _ = parseKey(c.iter.Key())
+		_, _, c.key, _ = disk.ParseKey(c.iter.Key())
 		heap.Fix(&m.cursors, 0)
 		return nil
 	}
@@ -265,7 +259,7 @@ func (m *merge) page(ctx context.Context, req ScanRequest) (ScanPage, error) {
 		if err := m.next(); err != nil {
 			return ScanPage{}, err
 		}
-		if kind == entryLast && !teeth.Off(teeth.F13ScanEnds) {
+		if kind == entryLast {
 			p.More = len(m.cursors) > 0
 			break
 		}
@@ -289,9 +283,8 @@ const (
 // entry reads the entry at a cursor. Its key is always set.
 func (m *merge) entry(ctx context.Context, c cursor, keysOnly bool, left int, first bool) (e ScanEntry, kind entryKind, err error) {
 	e.Key = bytes.Clone(c.key)
-	lazy := c.iter.LazyValue()
-	e.ValLen = max(0, lazy.Len()-recordHeader)
-	apart := lazy.Len() >= separateFrom                        // the value lies in a blob file
+	size, apart := c.iter.Size()
+	e.ValLen = max(0, size-disk.RecordHeader)
 	large := len(e.Key)+max(e.ValLen-8, 0) > left && !keysOnly // 8: it may have an expiry
 	switch {
 	case keysOnly && !first && len(e.Key) > left, large && !first:
@@ -311,22 +304,22 @@ func (m *merge) entry(ctx context.Context, c cursor, keysOnly bool, left int, fi
 			e.Omitted = true
 			return e, entryLast, nil
 		}
-		m.apart -= lazy.Len()
+		m.apart -= size
 	}
-	b, err := iterValue(c.iter)
+	b, err := c.iter.Value()
 	if err != nil {
 		return e, 0, err
 	}
-	rec, err := parseRecord(b, c.iter.Key())
+	rec, err := disk.ParseRecord(b, c.iter.Key())
 	if err != nil {
 		return e, 0, &CorruptError{Shard: c.shard, Key: e.Key, Detail: err.Error()}
 	}
-	if m.store.isExpired(rec.expiry) {
+	if m.store.clock.Expired(rec.Expiry) {
 		return m.ask(ctx, c, e, keysOnly, left, first)
 	}
-	e.Version, e.Expiry, e.ValLen = rec.version, rec.expiry, len(rec.value)
+	e.Version, e.Expiry, e.ValLen = rec.Version, rec.Expiry, len(rec.Value)
 	if !keysOnly && len(e.Key)+e.ValLen <= left {
-		e.Value = bytes.Clone(rec.value)
+		e.Value = bytes.Clone(rec.Value)
 	}
 	return e.fitted(keysOnly, left, first)
 }
@@ -336,14 +329,14 @@ func (m *merge) entry(ctx context.Context, c cursor, keysOnly bool, left int, fi
 // have and memory not yet.
 func (m *merge) inMemory(c cursor, key []byte) (info Info, expired, ok bool) {
 	s, sh := m.store, m.store.shards[c.shard]
-	h := layout.HashKey(s.seed, key)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	it, ok := sh.resident(s, h, key)
-	if !ok || it.Version > m.known[c.shard] || sh.inflight(h, key) != nil {
+	h := layout.HashKey(s.mem.Seed, key)
+	sh.Mu.Lock()
+	defer sh.Mu.Unlock()
+	it, ok := sh.Resident(h, key)
+	if !ok || it.Version > m.known[c.shard] || sh.Inflight(h, key) != nil {
 		return Info{}, false, false
 	}
-	return Info{Version: it.Version, ValLen: it.ValLen, Expiry: it.Expiry}, s.isExpired(it.Expiry), true
+	return Info{Version: it.Version, ValLen: it.ValLen, Expiry: it.Expiry}, s.clock.Expired(it.Expiry), true
 }
 
 // ask answers for one key as Get and Stat do: of a key that has expired only

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/rdmakv/rdmakv/store/internal/disk"
 )
 
 // keys returns the keys of a whole scan, page by page.
@@ -66,12 +68,12 @@ func TestScanRange(t *testing.T) {
 // and large values are no exception where only keys are asked for.
 func TestScanExpiry(t *testing.T) {
 	n := open(t, testConfig(memFS()))
-	for i, size := range []int{0, 10, separateFrom, 100_000} {
+	for i, size := range []int{0, 10, disk.SeparateFrom, 100_000} {
 		for _, ttl := range []time.Duration{0, time.Nanosecond, time.Hour} {
-			n.do(Write{Shard: uint16(i), Key: fmt.Appendf(nil, "%d/%v", i, ttl), Value: []byte(pattern(size, "v")), TTL: ttl})
+			n.do(Write{Op: Op{Shard: uint16(i), Key: fmt.Appendf(nil, "%d/%v", i, ttl), Value: []byte(pattern(size, "v")), TTL: ttl}})
 		}
 	}
-	waitFor(t, "the shortest to be over", func() bool { return n.clock.now() > 0 && len(n.keys(ScanRequest{})) == 8 })
+	waitFor(t, "the shortest to be over", func() bool { return n.clock.Now() > 0 && len(n.keys(ScanRequest{})) == 8 })
 	for _, req := range []ScanRequest{{}, {KeysOnly: true}, {MaxBytes: 50}, {MaxBytes: 50, KeysOnly: true}, {Limit: 1}} {
 		var got []string
 		for {
@@ -84,7 +86,7 @@ func TestScanExpiry(t *testing.T) {
 				if wantExpiry := string(e.Key[2:]) == "1h0m0s"; (e.Expiry != 0) != wantExpiry {
 					t.Errorf("%s: expiry %d", e.Key, e.Expiry)
 				}
-				if size := []int{0, 10, separateFrom, 100_000}[e.Key[0]-'0']; e.ValLen != size || !req.KeysOnly && !e.Omitted && len(e.Value) != size {
+				if size := []int{0, 10, disk.SeparateFrom, 100_000}[e.Key[0]-'0']; e.ValLen != size || !req.KeysOnly && !e.Omitted && len(e.Value) != size {
 					t.Errorf("%s: %d bytes announced, %d there, omitted %v", e.Key, e.ValLen, len(e.Value), e.Omitted)
 				}
 			}
@@ -109,7 +111,7 @@ func TestScanLook(t *testing.T) {
 		parts = append(parts, Part{Key: fmt.Appendf(nil, "k%d", i), Value: []byte("v"), TTL: time.Microsecond})
 	}
 	parts = append(parts, Part{Key: []byte("l"), Value: []byte("v")})
-	n.do(Write{Shard: 1, Op: OpBatch, Parts: parts})
+	n.do(Write{Op: Op{Shard: 1, Kind: OpBatch, Parts: parts}})
 	m, err := n.openMerge(ScanRequest{}) // its snapshot has all of them, whatever is removed now
 	if err != nil {
 		t.Fatal(err)

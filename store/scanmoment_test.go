@@ -83,7 +83,7 @@ func TestScanPageIsOfOneMoment(t *testing.T) {
 			fs := memFS()
 			conf := testConfig(fs)
 			n := open(t, conf)
-			n.do(Write{Op: OpBatch, Parts: c.before})
+			n.do(Write{Op: Op{Kind: OpBatch, Parts: c.before}})
 			if c.cold {
 				if err := n.Close(); err != nil {
 					t.Fatal(err)
@@ -99,8 +99,8 @@ func TestScanPageIsOfOneMoment(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer m.close()
-			m.expires = n.clock.bounded()
-			n.do(Write{Op: OpBatch, Parts: c.batch})
+			m.expires = n.clock.Bounded()
+			n.do(Write{Op: Op{Kind: OpBatch, Parts: c.batch}})
 			p, err := m.page(t.Context(), c.req)
 			if err != nil || p.tell() != c.want {
 				t.Errorf("%s, %v; want %s", p.tell(), err, c.want)
@@ -122,7 +122,7 @@ func TestScanReadsNoValueForNothing(t *testing.T) {
 	}))
 	n := open(t, testConfig(fs))
 	for i := range 12 {
-		n.do(Write{Key: fmt.Appendf(nil, "k%02d", i), Value: []byte(pattern(1<<20, "v")), TTL: time.Hour})
+		n.do(Write{Op: Op{Key: fmt.Appendf(nil, "k%02d", i), Value: []byte(pattern(1<<20, "v")), TTL: time.Hour}})
 	}
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestScanReadsNoValueForNothing(t *testing.T) {
 	conf.holdFill = make(chan struct{})
 	defer close(conf.holdFill)
 	n = open(t, conf)
-	if err := n.db.Flush(); err != nil { // from the log, if it was there still
+	if err := n.disk.ForTests().DB().Flush(); err != nil { // from the log, if it was there still
 		t.Fatal(err)
 	}
 	blobs.Store(0)

@@ -7,16 +7,17 @@ import (
 	"testing"
 
 	"github.com/rdmakv/rdmakv/store/index"
+	"github.com/rdmakv/rdmakv/store/internal/residents"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // placeOf returns where a key's item stands.
 func (n *node) placeOf(shard int, key string) layout.Slot {
 	n.t.Helper()
-	sh := n.shards[shard]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	ref, ok := sh.find(layout.HashKey(n.seed, []byte(key)), []byte(key))
+	sh := n.shard(shard)
+	sh.Mu.Lock()
+	defer sh.Mu.Unlock()
+	ref, ok := sh.Find(n.hash(key), []byte(key))
 	if !ok {
 		n.t.Fatalf("%s has no slot", key)
 	}
@@ -27,10 +28,10 @@ func (n *node) placeOf(shard int, key string) layout.Slot {
 func (n *node) damage(shard int, key string, off int) layout.Slot {
 	n.t.Helper()
 	slot := n.placeOf(shard, key)
-	sh := n.shards[shard]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	mem := n.table.Bytes(slot.Place(), layout.ClassSize(slot.Class()))
+	sh := n.shard(shard)
+	sh.Mu.Lock()
+	defer sh.Mu.Unlock()
+	mem := n.mem.Table.Bytes(slot.Place(), layout.ClassSize(slot.Class()))
 	layout.StoreWord(mem, off&^7, layout.LoadWord(mem, off&^7)^1<<(off%8*8))
 	return slot
 }
@@ -38,9 +39,9 @@ func (n *node) damage(shard int, key string, off int) layout.Slot {
 // scrubAll makes whole passes with a lease behind each.
 func (n *node) scrubAll(passes int) {
 	for range passes {
-		n.scrub.began = n.scrub.began.Add(-1 << 40)
+		n.scrub.ForTests().Age()
 		for done := n.Stats().ScrubPasses + 1; n.Stats().ScrubPasses < done; {
-			n.scrubSome()
+			n.scrub.ForTests().Some()
 		}
 		n.lease()
 	}
@@ -48,10 +49,10 @@ func (n *node) scrubAll(passes int) {
 
 // slotsInUse counts the slots of a shard that lead to memory.
 func (n *node) slotsInUse(shard int) (slots int) {
-	sh := n.shards[shard]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	sh.ix.All(func(index.Ref) bool { slots++; return true })
+	sh := n.shard(shard)
+	sh.Mu.Lock()
+	defer sh.Mu.Unlock()
+	sh.Index.All(func(index.Ref) bool { slots++; return true })
 	return slots
 }
 
@@ -134,13 +135,13 @@ func TestRepairGivesWay(t *testing.T) {
 		n.fill()
 		n.put(1, "k", "old value")
 		slot := n.damage(1, "k", 30)
-		sh := n.shards[1]
+		sh := n.shard(1)
 		done := make(chan struct{})
 		del := rng.IntN(2) == 0
 		go func() {
 			defer close(done)
 			for range rng.IntN(3) {
-				n.scrubSome()
+				n.scrub.ForTests().Some()
 			}
 			if del {
 				n.del(1, "k")
@@ -148,7 +149,7 @@ func TestRepairGivesWay(t *testing.T) {
 				n.put(1, "k", "new value")
 			}
 		}()
-		n.repair(sh, slot, false)
+		n.scrub.ForTests().Repair(sh, slot)
 		<-done
 		for range 2 {
 			if del {
@@ -182,9 +183,7 @@ func TestDamageReports(t *testing.T) {
 	n.Damaged(77, []byte("no such shard"), 1, 1)
 	n.damage(1, "bad", 30)
 	n.Damaged(1, []byte("bad"), old.Place(), 1)
-	for len(n.scrub.reports) > 0 {
-		n.lookInto(<-n.scrub.reports)
-	}
+	n.scrub.ForTests().LookInto()
 	if n.placeOf(1, "good") != old {
 		t.Error("a good item was moved because a client said so")
 	}
@@ -192,10 +191,10 @@ func TestDamageReports(t *testing.T) {
 	if st := n.Stats(); st.DamageReports != 3 || st.ReportsFalse != 2 || st.Repaired != 1 {
 		t.Errorf("%+v", st)
 	}
-	for range 2 * reportsQueued {
+	for range 2 * residents.ReportsQueued {
 		n.Damaged(1, []byte("good"), 0, 0)
 	}
-	if st := n.Stats(); st.ReportsDropped != reportsQueued {
+	if st := n.Stats(); st.ReportsDropped != residents.ReportsQueued {
 		t.Errorf("%d reports dropped", st.ReportsDropped)
 	}
 }
@@ -222,7 +221,7 @@ func TestScrubCountsIndex(t *testing.T) {
 	n.fill()
 	for _, del := range []bool{false, true} {
 		for first := range 5 {
-			w := Write{Op: OpBatch}
+			w := Write{Op: Op{Kind: OpBatch}}
 			for i := range MaxParts {
 				w.Parts = append(w.Parts, Part{Key: fmt.Append(nil, "key-", first, "-", i), Delete: del})
 			}
@@ -233,19 +232,19 @@ func TestScrubCountsIndex(t *testing.T) {
 	}
 	slots := 0
 	for _, sh := range n.shards {
-		sh.mu.Lock()
-		slots += sh.ix.Stats().Slots
-		sh.mu.Unlock()
+		sh.Mu.Lock()
+		slots += sh.Index.Stats().Slots
+		sh.Mu.Unlock()
 	}
 	sum, calls := 0, 0
 	for n.Stats().ScrubPasses == 0 {
-		bytes := n.scrubSome()
-		if bytes > scrubStep {
+		bytes := n.scrub.ForTests().Some()
+		if bytes > residents.ScrubStep {
 			t.Fatalf("%d bytes of an empty index at a time", bytes)
 		}
 		sum, calls = sum+bytes, calls+1
 	}
-	if sum < slots*slotBytes {
+	if sum < slots*residents.SlotBytes {
 		t.Errorf("a pass over %d slots counts %d bytes, in %d calls", slots, sum, calls)
 	}
 }

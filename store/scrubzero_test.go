@@ -35,10 +35,10 @@ func (n *node) ruin(shard int, key string, pages bool, word func(was uint64) uin
 		first, size = layout.PlaceOfByte(first.Byte()&^4095), 4096
 	}
 	for _, sh := range n.shards {
-		sh.mu.Lock()
-		defer sh.mu.Unlock()
+		sh.Mu.Lock()
+		defer sh.Mu.Unlock()
 	}
-	mem := n.table.Bytes(first, size)
+	mem := n.mem.Table.Bytes(first, size)
 	for off := 0; off < size; off += 8 {
 		layout.StoreWord(mem, off, word(layout.LoadWord(mem, off)))
 	}
@@ -123,10 +123,10 @@ func TestRuinedHeaders(t *testing.T) {
 
 // ruinable says whether the key still has an item that find knows.
 func (n *node) ruinable(shard int, key string) bool {
-	sh := n.shards[shard]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	_, ok := sh.find(layout.HashKey(n.seed, []byte(key)), []byte(key))
+	sh := n.shard(shard)
+	sh.Mu.Lock()
+	defer sh.Mu.Unlock()
+	_, ok := sh.Find(n.hash(key), []byte(key))
 	return ok
 }
 
@@ -176,7 +176,7 @@ func TestRuinedWithoutRoom(t *testing.T) {
 	for i := range 60 {
 		n.put(1, fmt.Sprintf("key-%d", i), value(i))
 	}
-	sh := n.shards[1]
+	sh := n.shard(1)
 	ruined := 0
 	for i := range 60 {
 		key := fmt.Sprintf("key-%d", i)
@@ -185,11 +185,12 @@ func TestRuinedWithoutRoom(t *testing.T) {
 		}
 		slot := n.ruin(1, key, false, func(uint64) uint64 { return 0 })
 		ruined++
-		h := layout.HashKey(n.seed, []byte(key))
-		p := &probe{hash: h, key: []byte(key)}
-		sh.mu.Lock()
-		done := n.linkRepaired(sh, p, slot, layout.MakeVersion(1, uint64(i)+1), 0, 0, nil)
-		sh.mu.Unlock()
+		h := n.hash(key)
+		sh.Mu.Lock()
+		p := sh.AddProbe(h, []byte(key))
+		done := sh.LinkRepaired(p, slot, layout.MakeVersion(1, uint64(i)+1), 0, 0, nil)
+		sh.DropProbe(p)
+		sh.Mu.Unlock()
 		if !done {
 			t.Fatalf("%s was not repaired", key)
 		}
@@ -212,22 +213,22 @@ func TestRuinedUnderWrites(t *testing.T) {
 	n.put(1, "k", "value")
 	slot := n.placeOf(1, "k")
 	n.ruin(1, "k", false, func(uint64) uint64 { return 0 })
-	sh := n.shards[1]
-	sh.mu.Lock()
-	n.kill(sh, slot)
-	v, state := layout.LoadState(n.table.Bytes(slot.Place(), layout.ItemHeaderSize))
-	sh.mu.Unlock()
+	sh := n.shard(1)
+	sh.Mu.Lock()
+	sh.Kill(slot)
+	v, state := layout.LoadState(n.mem.Table.Bytes(slot.Place(), layout.ItemHeaderSize))
+	sh.Mu.Unlock()
 	if v == 0 || state != layout.Dead || v.Epoch() != 0 {
 		t.Errorf("killed: version %v, state %v", v, state)
 	}
-	if err := n.Do(context.Background(), &Write{Shard: 1, Key: []byte("k"), Value: []byte("new")}); err != nil {
+	if err := n.Do(context.Background(), &Write{Op: Op{Shard: 1, Key: []byte("k"), Value: []byte("new")}}); err != nil {
 		t.Fatal(err)
 	}
 	n.want(1, "k", "new")
 	count := 0
-	sh.mu.Lock()
-	sh.ix.All(func(index.Ref) bool { count++; return true })
-	sh.mu.Unlock()
+	sh.Mu.Lock()
+	sh.Index.All(func(index.Ref) bool { count++; return true })
+	sh.Mu.Unlock()
 	if count == 0 {
 		t.Error("no slot")
 	}
@@ -245,19 +246,19 @@ func TestReportOfADeadItem(t *testing.T) {
 	c.Logger = slog.New(alarmHandler{&alarms})
 	n := open(t, c)
 	n.fill()
-	n.do(Write{Shard: 1, Key: []byte("k"), Value: []byte("v"), TTL: time.Hour})
+	n.do(Write{Op: Op{Shard: 1, Key: []byte("k"), Value: []byte("v"), TTL: time.Hour}})
 	old := n.placeOf(1, "k")
 	release := fs.stall()
 	defer release()
 	done := make(chan struct{})
-	if err := n.Submit(&Write{Shard: 1, Op: OpTouch, Key: []byte("k"), TTL: 2 * time.Hour, Done: func(*Write) { close(done) }}); err != nil {
+	if err := n.Submit(&Write{Op: Op{Shard: 1, Kind: OpTouch, Key: []byte("k"), TTL: 2 * time.Hour}, Done: func(*Write) { close(done) }}); err != nil {
 		t.Fatal(err)
 	}
-	if _, state := layout.LoadState(n.table.Bytes(old.Place(), layout.ItemHeaderSize)); state != layout.Dead {
+	if _, state := layout.LoadState(n.mem.Table.Bytes(old.Place(), layout.ItemHeaderSize)); state != layout.Dead {
 		t.Fatalf("a touch in flight leaves the item %v", state)
 	}
 	n.Damaged(1, []byte("k"), old.Place(), 1)
-	n.lookInto(<-n.scrub.reports)
+	n.scrub.ForTests().LookInto()
 	n.scrubAll(3)
 	st := n.Stats()
 	if st.ReportsDead != 1 || st.ReportsFalse != 0 || st.Damaged != 0 || st.Repaired+st.RepairsLost+st.Orphans != 0 || alarms.Load() != 0 {

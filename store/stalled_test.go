@@ -53,12 +53,8 @@ func (s *stalledFS) stall() (release func()) {
 // inPebble waits until Pebble shows a value, durable or not.
 func (n *node) inPebble(shard int, key, value string) {
 	waitFor(n.t, "Pebble to show "+value, func() bool {
-		rec, closer, err := n.readRecord(n.shards[shard], []byte(key))
-		if err != nil {
-			return false
-		}
-		defer closer.Close()
-		return string(rec.value) == value
+		got, err := n.record(shard, key)
+		return err == nil && got == value
 	})
 }
 
@@ -81,8 +77,8 @@ func TestFillWaitsForFlight(t *testing.T) {
 	defer release()
 	done := make(chan struct{}, 2)
 	for _, w := range []*Write{
-		{Shard: 0, Key: []byte("put"), Value: []byte("new")},
-		{Shard: 1, Key: []byte("deleted"), Op: OpDelete},
+		{Op: Op{Shard: 0, Key: []byte("put"), Value: []byte("new")}},
+		{Op: Op{Shard: 1, Key: []byte("deleted"), Kind: OpDelete}},
 	} {
 		w.Done = func(*Write) { done <- struct{}{} }
 		if err := n.Submit(w); err != nil {
@@ -93,10 +89,7 @@ func TestFillWaitsForFlight(t *testing.T) {
 	// would rightly bring the old value back until the delete is published.
 	n.inPebble(0, "put", "new")
 	waitFor(t, "Pebble to show the delete", func() bool {
-		_, closer, err := n.readRecord(n.shards[1], []byte("deleted"))
-		if err == nil {
-			closer.Close()
-		}
+		_, err := n.record(1, "deleted")
 		return errors.Is(err, ErrNotFound)
 	})
 	close(c.holdFill)

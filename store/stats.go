@@ -1,31 +1,10 @@
 package store
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/rdmakv/rdmakv/store/slab"
 )
-
-// counters are what the store counts by itself.
-type counters struct {
-	batches                     atomic.Uint64
-	resident, absent, pebble    atomic.Uint64
-	scans, holds, aside, probes atomic.Uint64
-	noMemory, slotless          atomic.Uint64
-	damaged, corrupt, published atomic.Uint64
-	tooLate, unsettled          atomic.Uint64
-
-	evicted, promoted, refused, promotionsLost atomic.Uint64
-	slotsDropped, dropped, cleared, touches    atomic.Uint64
-	slotsSwept, sweptKeys                      atomic.Uint64
-
-	retries, conditions, batchWrites, expired   atomic.Uint64
-	scrubbed, scrubbedBytes, scrubPasses        atomic.Uint64
-	repaired, repairsLost, orphans              atomic.Uint64
-	damageReports, reportsDropped, reportsFalse atomic.Uint64
-	reportsDead                                 atomic.Uint64
-}
 
 // Stats is a store in numbers. Counters run from Open; each value is read at
 // its own moment.
@@ -116,89 +95,79 @@ type Stats struct {
 	ReclaimLatest uint64      `json:"reclaim_latest"` // newest reclaim version
 }
 
-// PebbleStats is Pebble in numbers.
-type PebbleStats struct {
-	DiskBytes        uint64 `json:"disk_bytes"` // all files
-	WALBytes         uint64 `json:"wal_bytes"`  // logs not yet obsolete
-	MemTableBytes    uint64 `json:"mem_table_bytes"`
-	L0Files          int64  `json:"l0_files"`
-	Compactions      int64  `json:"compactions"`
-	Flushes          int64  `json:"flushes"`
-	CacheHits        int64  `json:"cache_hits"`
-	CacheMisses      int64  `json:"cache_misses"`
-	BackgroundErrors uint64 `json:"background_errors"`
-	Corruptions      uint64 `json:"corruptions"`
-	SlowDisk         uint64 `json:"slow_disk"`
-	WriteStalls      uint64 `json:"write_stalls"`
-}
-
 // Stats reads the numbers. It takes each shard's lock for a moment.
 func (s *Store) Stats() Stats {
 	leave, err := s.enter()
 	if err != nil {
-		return Stats{Shards: len(s.shards), Fenced: s.fence.failed() != nil}
+		return Stats{Shards: len(s.shards), Fenced: s.fence.Failed() != nil}
 	}
 	defer leave()
-	c := &s.counts
+	c := s.counts
+	filled, keys, dropped, fault := s.filler.Filled()
 	st := Stats{
-		Shards: len(s.shards), ShardsFilled: int(s.filler.shards.Load()),
-		Epoch: s.facts.epoch, Uptime: time.Since(s.opened),
-		MemoryLimit: s.table.Limit(), Regions: len(s.table.View().Regions), RegionBytes: s.table.InUse(),
+		Shards: len(s.shards), ShardsFilled: filled,
+		Epoch: s.disk.Epoch(), Uptime: time.Since(s.opened),
+		MemoryLimit: s.mem.Table.Limit(), Regions: len(s.mem.Table.View().Regions), RegionBytes: s.mem.Table.InUse(),
 		HeldBytes: s.heldBytes.Load(),
-		Published: c.published.Load(), Batches: c.batches.Load(),
-		Resident: c.resident.Load(), Absent: c.absent.Load(), FromDisk: c.pebble.Load(),
-		Scans: c.scans.Load(), Holds: c.holds.Load(), HoldsAside: c.aside.Load(), Probes: c.probes.Load(),
-		NoMemory: c.noMemory.Load(), Damaged: c.damaged.Load(), Corrupt: c.corrupt.Load(),
-		Scrubbed: c.scrubbed.Load(), ScrubbedBytes: c.scrubbedBytes.Load(), ScrubPasses: c.scrubPasses.Load(),
-		Repaired: c.repaired.Load(), RepairsLost: c.repairsLost.Load(), Orphans: c.orphans.Load(),
-		DamageReports: c.damageReports.Load(), ReportsFalse: c.reportsFalse.Load(), ReportsDropped: c.reportsDropped.Load(),
-		DiskFree: s.disk.free.Load(), PutsRefused: s.disk.admits(false) != nil,
-		FillKeys: s.filler.keys.Load(), FillDropped: s.filler.dropped.Load(),
-		ReclaimLatest: s.reclaim.Version(),
+		Published: c.Published.Load(), Batches: c.Batches.Load(),
+		Resident: c.Resident.Load(), Absent: c.Absent.Load(), FromDisk: c.Pebble.Load(),
+		Scans: c.Scans.Load(), Holds: c.Holds.Load(), HoldsAside: c.Aside.Load(), Probes: c.Probes.Load(),
+		NoMemory: c.NoMemory.Load(), Damaged: c.Damaged.Load(), Corrupt: c.Corrupt.Load(),
+		Scrubbed: c.Scrubbed.Load(), ScrubbedBytes: c.ScrubbedBytes.Load(), ScrubPasses: c.ScrubPasses.Load(),
+		Repaired: c.Repaired.Load(), RepairsLost: c.RepairsLost.Load(), Orphans: c.Orphans.Load(),
+		DamageReports: c.DamageReports.Load(), ReportsFalse: c.ReportsFalse.Load(), ReportsDropped: c.ReportsDropped.Load(),
+		DiskFree: s.disk.Free(), PutsRefused: s.disk.Admits(false) != nil,
+		FillKeys: keys, FillDropped: dropped,
+		ReclaimLatest: s.mem.Reclaim.Version(),
 	}
-	st.Evicted, st.Promoted, st.Refused, st.Overtaken = c.evicted.Load(), c.promoted.Load(), c.refused.Load(), c.promotionsLost.Load()
-	st.SlotsDropped, st.Dropped, st.Cleared, st.Touches = c.slotsDropped.Load(), c.dropped.Load(), c.cleared.Load(), c.touches.Load()
-	st.SlotsSwept, st.SweptKeys = c.slotsSwept.Load(), c.sweptKeys.Load()
-	st.SketchBytes = uint64(len(s.sketch.words) * 8)
-	st.ReportsDead = c.reportsDead.Load()
-	st.Retries, st.Conditions, st.BatchWrites, st.Expired = c.retries.Load(), c.conditions.Load(), c.batchWrites.Load(), c.expired.Load()
-	st.Remembered, st.TooLate, st.ResultsShort = s.dedup.count(), c.tooLate.Load(), s.dedup.short()
-	st.Unsettled = c.unsettled.Load()
-	st.ResultsEvicted, st.ServerTime, st.ClockAhead = s.dedup.evicted.Load(), s.Now(), s.ClockAhead()
-	st.InflightBytes, st.Inflight = s.gate.inside()
+	st.Evicted, st.Promoted, st.Refused, st.Overtaken = c.Evicted.Load(), c.Promoted.Load(), c.Refused.Load(), c.PromotionsLost.Load()
+	st.SlotsDropped, st.Dropped, st.Cleared, st.Touches = c.SlotsDropped.Load(), c.Dropped.Load(), c.Cleared.Load(), c.Touches.Load()
+	st.SlotsSwept, st.SweptKeys = c.SlotsSwept.Load(), c.SweptKeys.Load()
+	st.SketchBytes = s.mem.Sketch.Bytes()
+	st.ReportsDead = c.ReportsDead.Load()
+	st.Retries, st.Conditions, st.BatchWrites, st.Expired = c.Retries.Load(), c.Conditions.Load(), c.BatchWrites.Load(), c.Expired.Load()
+	st.Remembered, st.TooLate, st.ResultsShort = s.dedup.Count(), c.TooLate.Load(), s.dedup.Short()
+	st.Unsettled = c.Unsettled.Load()
+	st.ResultsEvicted, st.ServerTime, st.ClockAhead = s.dedup.Evicted(), s.Now(), s.ClockAhead()
+	st.InflightBytes, st.Inflight = s.gate.Inside()
 	for _, sh := range s.shards {
-		sh.mu.Lock()
-		ix := sh.ix.Stats()
-		st.Keys += sh.slots
-		sh.mu.Unlock()
+		ix, keys := sh.Counts()
+		st.Keys += keys
 		st.Slotless += uint64(ix.Slotless)
 		st.PebbleOnly += uint64(ix.Pebble)
 		st.IndexBytes += ix.Bytes
 		st.RetiredBytes += ix.Retired
 	}
-	items := s.slabs.Stats()
+	items := s.mem.Slabs.Stats()
 	st.ItemBytes, st.ItemLive, st.SlabClasses = items.InUse, items.Live, items.Classes
 	st.RetiredBytes += items.Retired
 	st.MemoryUsed = st.ItemBytes + st.IndexBytes + st.RetiredBytes
-	s.filler.mu.Lock()
-	if s.filler.err != nil {
-		st.FillFault = s.filler.err.Error()
+	if fault != nil {
+		st.FillFault = fault.Error()
 	}
-	s.filler.mu.Unlock()
-	st.Pebble = s.pebbleStats()
+	st.Pebble = s.disk.Stats()
 	return st
 }
 
-func (s *Store) pebbleStats() PebbleStats {
-	if s.db == nil {
-		return PebbleStats{}
+// Lag says how far what readers see is behind what was ordered, at one moment
+// for each shard. All zero in a store at rest.
+type Lag struct {
+	Unpublished  int // writes that are ordered and not published, by key
+	NotDurable   int // shards with ordered > durable
+	NotPublished int // shards with durable > published
+}
+
+// Lag looks at the marks of all shards.
+func (s *Store) Lag() (l Lag) {
+	for _, sh := range s.shards {
+		m := sh.Marks()
+		l.Unpublished += m.Flying
+		if m.Ordered > m.Durable {
+			l.NotDurable++
+		}
+		if m.Durable > m.Published {
+			l.NotPublished++
+		}
 	}
-	m, e := s.db.Metrics(), &s.fence.counts
-	return PebbleStats{
-		DiskBytes: m.DiskSpaceUsage(), WALBytes: m.WAL.Size, MemTableBytes: m.MemTable.Size,
-		L0Files: m.Levels[0].TablesCount, Compactions: m.Compact.Count, Flushes: m.Flush.Count,
-		CacheHits: m.BlockCache.Hits, CacheMisses: m.BlockCache.Misses,
-		BackgroundErrors: e.background.Load(), Corruptions: e.corruption.Load(),
-		SlowDisk: e.slow.Load(), WriteStalls: e.stalls.Load(),
-	}
+	return l
 }

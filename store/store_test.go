@@ -8,13 +8,14 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 func TestPutGetDelete(t *testing.T) {
 	n := open(t, testConfig(vfs.NewMem()))
 	n.fill()
-	sizes := []int{0, 1, 7, 8, 100, 4096, copyLocked, copyLocked + 1, 3*layout.ChunkSize + 5, 2 << 20}
+	sizes := []int{0, 1, 7, 8, 100, 4096, shard.CopyLocked, shard.CopyLocked + 1, 3*layout.ChunkSize + 5, 2 << 20}
 	for i, size := range sizes {
 		key := fmt.Sprintf("key-%d", i)
 		n.wantAbsent(i%4, key)
@@ -65,8 +66,8 @@ func TestReopen(t *testing.T) {
 	if err := n.Close(); err != nil {
 		t.Errorf("second Close: %v", err)
 	}
-	if n.mem.regions() != 0 {
-		t.Errorf("%d regions left after Close", n.mem.regions())
+	if n.heap.regions() != 0 {
+		t.Errorf("%d regions left after Close", n.heap.regions())
 	}
 	if _, err := n.Store.Get(context.Background(), 0, []byte("k"), nil); !errors.Is(err, ErrClosed) {
 		t.Errorf("Get after Close: %v", err)

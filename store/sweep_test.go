@@ -7,15 +7,16 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/rdmakv/rdmakv/store/internal/residents"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // sweepAll makes passes over every shard that has traces, by hand.
 func (n *node) sweepAll() {
 	n.t.Helper()
-	var sw sweeper
+	sw := n.sweeper()
 	for range 2 * len(n.shards) {
-		if err := n.sweepSome(&sw, 1<<20); err != nil {
+		if err := sw.Some(1 << 20); err != nil {
 			n.t.Fatal(err)
 		}
 	}
@@ -31,7 +32,7 @@ func TestSweep(t *testing.T) {
 	r := n.reader()
 	const keys = 200
 	for i := range keys {
-		w := Write{Shard: uint16(i % 4), Key: fmt.Appendf(nil, "key-%d", i), Value: []byte("v")}
+		w := Write{Op: Op{Shard: uint16(i % 4), Key: fmt.Appendf(nil, "key-%d", i), Value: []byte("v")}}
 		if i%4 == 3 {
 			w.TTL = 20e9
 		}
@@ -45,7 +46,7 @@ func TestSweep(t *testing.T) {
 	for i := 0; i < keys; i += 4 { // of shard 0, one by one
 		n.del(0, fmt.Sprintf("key-%d", i))
 	}
-	batch := Write{Shard: 1, Op: OpBatch}
+	batch := Write{Op: Op{Shard: 1, Kind: OpBatch}}
 	for i := 1; i < keys; i += 4 { // of shard 1, in a batch
 		batch.Parts = append(batch.Parts, Part{Key: fmt.Appendf(nil, "key-%d", i), Delete: true})
 	}
@@ -85,19 +86,19 @@ func TestSweepMeetsDamage(t *testing.T) {
 	for i := range keys {
 		n.put(0, fmt.Sprintf("key-%04d", i), pattern(1500, fmt.Sprint(i)))
 	}
-	if err := errors.Join(n.db.Flush(), n.db.Compact(t.Context(), []byte{0}, []byte{0xff, 0xff, 0xff}, false)); err != nil {
+	if err := errors.Join(n.disk.ForTests().DB().Flush(), n.disk.ForTests().DB().Compact(t.Context(), []byte{0}, []byte{0xff, 0xff, 0xff}, false)); err != nil {
 		t.Fatal(err)
 	}
 	if flip(t, fs, ".sst", 30) == "" {
 		t.Fatal("there is no table")
 	}
-	sw := sweeper{cost: make([]int, len(n.shards))}
-	if !n.beginSweep(&sw) {
+	sw := n.sweeper()
+	if !sw.Begin() {
 		t.Fatal("there is no trace")
 	}
 	steps, err := 0, error(nil)
-	for ; err == nil && sw.on; steps++ {
-		_, err = n.sweepStep(&sw)
+	for ; err == nil && sweeping(sw); steps++ {
+		_, err = sw.Step()
 	}
 	if err == nil || steps == 0 {
 		t.Errorf("the pass ended after %d steps: %v", steps, err)
@@ -134,7 +135,7 @@ func TestSweepModel(t *testing.T) {
 			t.Fatalf("seed %d, step %d: the server says of %s %q, %v; it is %q", seed, step, key(k), got, found, want[k])
 		}
 	}
-	sw := sweeper{cost: make([]int, len(n.shards))}
+	sw := n.sweeper()
 	steps, asked, proved := 30_000, 0, 0
 	if underRace {
 		steps = 8000
@@ -154,13 +155,13 @@ func TestSweepModel(t *testing.T) {
 			n.lease()
 		case x < 85:
 			// A part of a pass: what comes next may be behind it or before it.
-			if sw.on {
-				sh := n.shards[sw.shard]
+			if on, at, from, _ := sw.Pass(); on {
+				sh := n.shard(at)
 				var met []layout.Hash
 				most := 1 + rng.IntN(8)
-				done, err := n.keysFrom(sh, &sw.from, func(key []byte, deleted bool) bool {
+				done, err := n.disk.KeysFrom(n.life.Ctx, sh.ID, from, func(key []byte, deleted bool) bool {
 					if !deleted {
-						met = append(met, layout.HashKey(n.seed, key))
+						met = append(met, n.hash(string(key)))
 					}
 					most--
 					return most > 0
@@ -168,9 +169,9 @@ func TestSweepModel(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				n.swept(&sw, met, done)
+				sw.Swept(met, done)
 			} else {
-				n.beginSweep(&sw)
+				sw.Begin()
 			}
 		default:
 			check(k, step)
@@ -199,7 +200,7 @@ func TestSweepCountsDeletedKeys(t *testing.T) {
 	c.noKeeper, c.Sync = true, Off
 	n := open(t, c)
 	n.fill()
-	const gone = 8 * sweepStep
+	const gone = 8 * residents.SweepStep
 	n.put(0, "zz", "value")
 	n.evictKey(0, "zz")
 	n.put(0, "key", "value")
@@ -210,24 +211,24 @@ func TestSweepCountsDeletedKeys(t *testing.T) {
 		n.put(0, key, "value")
 		n.del(0, key)
 	}
-	var sw sweeper
-	sw.cost = make([]int, len(n.shards))
-	if !n.beginSweep(&sw) {
+	sw := n.sweeper()
+	if !sw.Begin() {
 		t.Fatal("there is no trace")
 	}
 	steps, all := 0, 0
-	for ; sw.on; steps++ {
-		read, err := n.sweepStep(&sw)
+	for ; sweeping(sw); steps++ {
+		read, err := sw.Step()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if read > sweepStep {
+		if read > residents.SweepStep {
 			t.Errorf("%d keys in one step", read)
 		}
 		all += read
 	}
-	if steps < gone/sweepStep || all < gone || sw.read != all {
-		t.Errorf("%d keys in %d steps, %d counted, and %d were deleted", all, steps, sw.read, gone)
+	_, _, _, counted := sw.Pass()
+	if steps < gone/residents.SweepStep || all < gone || counted != all {
+		t.Errorf("%d keys in %d steps, %d counted, and %d were deleted", all, steps, counted, gone)
 	}
 	if st := n.Stats(); st.SlotsSwept != 1 || st.SweptKeys != 1 {
 		t.Errorf("%d slots swept, %d keys met", st.SlotsSwept, st.SweptKeys)
@@ -253,14 +254,11 @@ func TestSweepWaitsForFlight(t *testing.T) {
 	release := fs.stall()
 	defer release()
 	done := make(chan struct{})
-	if err := n.Submit(&Write{Key: []byte("k"), Op: OpDelete, Done: func(*Write) { close(done) }}); err != nil {
+	if err := n.Submit(&Write{Op: Op{Key: []byte("k"), Kind: OpDelete}, Done: func(*Write) { close(done) }}); err != nil {
 		t.Fatal(err)
 	}
 	waitFor(t, "Pebble to show the delete", func() bool {
-		_, closer, err := n.readRecord(n.shards[0], []byte("k"))
-		if err == nil {
-			closer.Close()
-		}
+		_, err := n.record(0, "k")
 		return errors.Is(err, ErrNotFound)
 	})
 	n.sweepAll()
@@ -289,14 +287,10 @@ func TestSweepKeepsShared(t *testing.T) {
 	n.put(0, "k", "value")
 	n.evictKey(0, "k")
 	// As a delete of a key leaves it whose hash agrees with k's in the 56 bits.
-	sh, h := n.shards[0], layout.HashKey(n.seed, []byte("k"))
-	sh.mu.Lock()
-	n.trace(sh, h)
-	traced := len(sh.traces)
-	sh.mu.Unlock()
-	if traced != 1 {
-		t.Fatal("no trace")
-	}
+	sh, h := n.shard(0), n.hash("k")
+	sh.Mu.Lock()
+	sh.Trace(h)
+	sh.Mu.Unlock()
 	n.sweepAll()
 	r.wantAsk(0, "k")
 	n.want(0, "k", "value")
@@ -314,4 +308,10 @@ func TestSweepRuns(t *testing.T) {
 	n.del(1, "k")
 	waitFor(t, "the slot to be cleared", func() bool { return n.Stats().PebbleOnly == 0 })
 	n.reader().wantAbsent(1, "k")
+}
+
+// sweeping says whether there is a pass.
+func sweeping(sw residents.SweepForTests) bool {
+	on, _, _, _ := sw.Pass()
+	return on
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -28,7 +29,7 @@ func TestTTLOfEveryOp(t *testing.T) {
 
 // ttlOps are the operations of the table. Parts of a batch are puts and deletes.
 var ttlOps = []struct {
-	op      Op
+	op      Kind
 	batch   bool
 	takes   bool // a TTL
 	ignores bool // ... without a word: a part that deletes
@@ -81,7 +82,7 @@ func ttlRows(f func(ttlRow)) {
 	for op := range ttlOps {
 		for _, ttl := range []time.Duration{0, 1, time.Hour, 100 * 366 * 24 * time.Hour} {
 			for _, existing := range []string{"absent", "lasting", "expiring"} {
-				for cond := range numConds {
+				for cond := range base.NumConds {
 					f(ttlRow{op, ttl, existing, cond})
 				}
 			}
@@ -97,9 +98,9 @@ func (r ttlRow) key() []byte {
 func (r ttlRow) first() *Write {
 	switch r.existing {
 	case "lasting":
-		return &Write{Key: r.key(), Value: []byte("41")}
+		return &Write{Op: Op{Key: r.key(), Value: []byte("41")}}
 	case "expiring":
-		return &Write{Key: r.key(), Value: []byte("41"), TTL: 2 * time.Hour}
+		return &Write{Op: Op{Key: r.key(), Value: []byte("41"), TTL: 2 * time.Hour}}
 	}
 	return nil
 }
@@ -149,12 +150,12 @@ func (r ttlRow) run(n *node, where string) {
 			at = info.Version
 		}
 	}
-	w := &Write{Key: r.key(), Op: op.op, If: r.cond, IfVersion: at, TTL: r.ttl, Value: []byte("7"), Delta: 1, Done: tell}
+	w := &Write{Op: Op{Key: r.key(), Kind: op.op, If: r.cond, IfVersion: at, TTL: r.ttl, Value: []byte("7"), Delta: 1}, Done: tell}
 	if op.batch {
-		w = &Write{Op: OpBatch, Done: tell, Parts: []Part{
+		w = &Write{Done: tell, Op: Op{Kind: OpBatch, Parts: []Part{
 			{Key: append(r.key(), " beside"...), Value: []byte("x"), TTL: time.Minute},
 			{Key: r.key(), Value: []byte("7"), Delete: op.op == OpDelete, If: r.cond, IfVersion: at, TTL: r.ttl},
-		}}
+		}}}
 	}
 	asked := n.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

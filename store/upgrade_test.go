@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/rdmakv/rdmakv/store/internal/disk"
 )
 
 // TestUpgrade opens a store of format 1. Everything is there; it says format 2
@@ -16,26 +18,28 @@ func TestUpgrade(t *testing.T) {
 	n := open(t, c)
 	at := n.put(2, "k", "v")
 	// Format 1 is format 2 in which nothing of what is new has happened.
-	b := n.db.NewBatch()
+	b := n.disk.ForTests().DB().NewBatch()
 	u32 := binary.LittleEndian.AppendUint32
-	if err := setMeta(b, metaFormat, u32(u32(nil, 1), 1)); err != nil {
+	key := disk.AppendKey(nil, disk.StoreShard, disk.KindMeta, []byte("format"))
+	record := make([]byte, disk.RecordSize(8, false))
+	disk.PutRecord(record, key, disk.Record{Value: u32(u32(nil, 1), 1)})
+	if err := b.Set(key, record, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Commit(pebble.Sync); err != nil {
 		t.Fatal(err)
 	}
-	id := n.ID()
+	id, d := n.ID(), n.disk
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
 	}
-	store := fs.PathJoin(c.Dir, identityFile)
-	if err := writeFile(fs, store, identity{format: 1, reader: 1, shards: 4, id: id}.encode()); err != nil {
+	if err := d.ForTests().WriteIdentity(1); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Check(t.Context(), c.Dir, fs); err != nil {
 		t.Errorf("check of format 1: %v", err)
 	}
-	if err := upgradeIdentity(c, identity{shards: 4, id: id}); err != nil { // and then the power went
+	if err := d.ForTests().WriteIdentity(2); err != nil { // and then the power went
 		t.Fatal(err)
 	}
 	if _, err := Check(t.Context(), c.Dir, fs); err != nil {
@@ -47,13 +51,13 @@ func TestUpgrade(t *testing.T) {
 		if info, err := n.Stat(t.Context(), 2, []byte("k")); err != nil || info.Version != at {
 			t.Errorf("version %#x, was %#x (%v)", info.Version, at, err)
 		}
-		text, err := readFile(fs, store)
-		if err != nil || !strings.Contains(string(text), "reader 2\n") {
-			t.Errorf("STORE: %q, %v", text, err)
+		text := readText(t, fs, fs.PathJoin(c.Dir, "STORE"))
+		if !strings.Contains(text, "reader 2\n") {
+			t.Errorf("STORE: %q", text)
 		}
-		f, err := readFacts(n.db)
-		if err != nil || f.format != 2 || f.reader != 2 || f.id != id {
-			t.Errorf("facts %+v, %v", f, err)
+		format, reader, written, _, err := n.disk.ForTests().Written()
+		if err != nil || format != 2 || reader != 2 || written != id {
+			t.Errorf("format %d, reader %d, store %x, %v", format, reader, written, err)
 		}
 		if err := n.Close(); err != nil {
 			t.Fatal(err)

@@ -4,39 +4,37 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // checkWrite refuses what can be refused without looking at any state that
 // orders writes.
 func (s *Store) checkWrite(w *Write) error {
-	if w.Op >= numOps || w.If >= numConds {
-		return fmt.Errorf("%w: %v if %v", ErrUnsupported, w.Op, w.If)
+	if w.Kind >= base.NumKinds || w.If >= base.NumConds {
+		return fmt.Errorf("%w: %v if %v", ErrUnsupported, w.Kind, w.If)
 	}
-	frees := w.removes()
-	if w.Op == OpBatch {
+	frees := w.Kind == OpDelete
+	if w.Kind == OpBatch {
 		if err := s.checkBatch(w); err != nil {
 			return err
 		}
-		frees = w.onlyDeletes()
+		frees = onlyDeletes(&w.Op)
 	} else {
 		if err := s.checkKey(w.Shard, w.Key); err != nil {
 			return err
 		}
-		if w.Op != OpPut {
-			w.Value = nil
-		}
-		if err := checkPut(w.Value, w.TTL); err != nil {
+		if err := checkPut(putValue(&w.Op), w.TTL); err != nil {
 			return err
 		}
-		if w.TTL != 0 && w.Op != OpPut && w.Op != OpTouch {
-			return fmt.Errorf("%w: %s has no TTL: an increment keeps the one of its key, a delete leaves none", ErrUnsupported, w.Op)
+		if w.TTL != 0 && w.Kind != OpPut && w.Kind != OpTouch {
+			return fmt.Errorf("%w: %s has no TTL: an increment keeps the one of its key, a delete leaves none", ErrUnsupported, w.Kind)
 		}
 	}
-	if err := s.fence.failed(); err != nil {
+	if err := s.fence.Failed(); err != nil {
 		return err
 	}
-	return s.disk.admits(frees)
+	return s.disk.Admits(frees)
 }
 
 func checkPut(value []byte, ttl time.Duration) error {
@@ -79,13 +77,12 @@ func (s *Store) checkBatch(w *Write) error {
 		if err := s.checkKey(w.Shard, p.Key); err != nil {
 			return fmt.Errorf("part %d: %w", i, err)
 		}
-		if p.Delete {
-			p.Value, p.TTL = nil, 0
+		if !p.Delete {
+			if err := checkPut(p.Value, p.TTL); err != nil {
+				return fmt.Errorf("part %d: %w", i, err)
+			}
 		}
-		if err := checkPut(p.Value, p.TTL); err != nil {
-			return fmt.Errorf("part %d: %w", i, err)
-		}
-		if p.If >= numConds {
+		if p.If >= base.NumConds {
 			return fmt.Errorf("part %d: %w: if %v", i, ErrUnsupported, p.If)
 		}
 		if _, twice := seen[string(p.Key)]; twice {
@@ -93,27 +90,38 @@ func (s *Store) checkBatch(w *Write) error {
 		}
 		seen[string(p.Key)] = struct{}{}
 	}
-	if w.cost() > MaxBatchBytes {
-		return fmt.Errorf("%w: %d bytes, at most %d", ErrBatch, w.cost(), MaxBatchBytes)
+	if n := cost(&w.Op); n > MaxBatchBytes {
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrBatch, n, MaxBatchBytes)
 	}
 	return nil
 }
 
 // onlyDeletes says whether nothing is put by a batch.
-func (w *Write) onlyDeletes() bool {
-	for i := range w.Parts {
-		if !w.Parts[i].Delete {
+func onlyDeletes(op *Op) bool {
+	for i := range op.Parts {
+		if !op.Parts[i].Delete {
 			return false
 		}
 	}
 	return true
 }
 
-// cost is the number of bytes with which a write is admitted.
-func (w *Write) cost() int64 {
-	n := len(w.Key) + len(w.Value)
-	for i := range w.Parts {
-		n += len(w.Parts[i].Key) + len(w.Parts[i].Value)
+// putValue is the value that an operation brings along: others than puts bring none.
+func putValue(op *Op) []byte {
+	if op.Kind != OpPut {
+		return nil
+	}
+	return op.Value
+}
+
+// cost is the number of bytes with which an operation is admitted.
+func cost(op *Op) int64 {
+	n := len(op.Key) + len(putValue(op))
+	for i := range op.Parts {
+		n += len(op.Parts[i].Key)
+		if !op.Parts[i].Delete {
+			n += len(op.Parts[i].Value)
+		}
 	}
 	return int64(n)
 }

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -188,10 +187,10 @@ func TestWatchRestart(t *testing.T) {
 	}{
 		{"at the end", end, false},
 		{"before it", early, true},
-		{"behind it", WatchCursor{end.Incarnation, end.Version + 1}, true},
-		{"of another store", WatchCursor{end.Incarnation + 1, end.Version}, true},
-		{"of a future of this one", WatchCursor{n.incarnation, end.Version + 1<<45}, true},
-		{"of this life, from its beginning", WatchCursor{n.incarnation, 0}, false},
+		{"behind it", WatchCursor{Incarnation: end.Incarnation, Version: end.Version + 1}, true},
+		{"of another store", WatchCursor{Incarnation: end.Incarnation + 1, Version: end.Version}, true},
+		{"of a future of this one", WatchCursor{Incarnation: n.mem.Incarnation, Version: end.Version + 1<<45}, true},
+		{"of this life, from its beginning", WatchCursor{Incarnation: n.mem.Incarnation, Version: 0}, false},
 	} {
 		p := n.page(c.from, "")
 		if p.Skipped != c.skipped {
@@ -223,7 +222,7 @@ func TestWatchPublished(t *testing.T) {
 	done := make(chan struct{})
 	woken := make(chan struct{}, 1)
 	n.AwaitEvents(nil, at, func() { woken <- struct{}{} })
-	if err := n.Submit(&Write{Key: []byte("k"), Value: []byte("new"), Done: func(*Write) { close(done) }}); err != nil {
+	if err := n.Submit(&Write{Op: Op{Key: []byte("k"), Value: []byte("new")}, Done: func(*Write) { close(done) }}); err != nil {
 		t.Fatal(err)
 	}
 	n.inPebble(0, "k", "new")
@@ -246,7 +245,7 @@ func TestWatchPublished(t *testing.T) {
 func TestWatchRing(t *testing.T) {
 	n := open(t, watchConfig(memFS()))
 	at := n.cursorNow()
-	for i, size := range []int{0, 100, n.watch.ring.maxValue, n.watch.ring.maxValue + 1, 1 << 20} {
+	for i, size := range []int{0, 100, n.Events.log.MaxValue(), n.Events.log.MaxValue() + 1, 1 << 20} {
 		n.put(i%4, fmt.Sprintf("k%d", i), pattern(size, "x"))
 	}
 	p := n.page(at, "")
@@ -257,7 +256,7 @@ func TestWatchRing(t *testing.T) {
 	}
 	for i := range 2000 {
 		n.put(i%4, fmt.Sprintf("k%d", i), pattern(i%5000, "x"))
-		if got := n.watch.ring.bytes(); got > MinWatchBytes {
+		if got := n.WatchStats().Bytes; got > MinWatchBytes {
 			t.Fatalf("the ring has %d bytes, its bound is %d", got, MinWatchBytes)
 		}
 	}
@@ -302,7 +301,7 @@ func TestWaiter(t *testing.T) {
 	at = n.cursorNow()
 	await("c")
 	await("d")
-	n.do(Write{Op: OpBatch, Parts: []Part{{Key: []byte("c"), Value: []byte("3")}, {Key: []byte("d"), Value: []byte("3")}}})
+	n.do(Write{Op: Op{Kind: OpBatch, Parts: []Part{{Key: []byte("c"), Value: []byte("3")}, {Key: []byte("d"), Value: []byte("3")}}}})
 	if n := len(woken); n != 2 {
 		t.Fatalf("a batch of two keys that are waited for woke %d", n)
 	}
@@ -310,92 +309,8 @@ func TestWaiter(t *testing.T) {
 	if slices.Sort(got); !slices.Equal(got, []string{"c", "d"}) {
 		t.Errorf("woken: %q", got)
 	}
-	if len(woken) > 0 || len(n.watch.waiters) != 1 {
-		t.Errorf("%d more woken, %d prefixes waited for", len(woken), len(n.watch.waiters))
-	}
-}
-
-// TestWatchIdle: what nobody asks for is not kept.
-func TestWatchIdle(t *testing.T) {
-	n := open(t, watchConfig(memFS()))
-	at := n.cursorNow()
-	n.put(0, "a", "1")
-	n.watch.mu.Lock()
-	n.watch.now = func() time.Time { return time.Now().Add(2 * watchIdle) }
-	n.watch.mu.Unlock()
-	n.put(0, "b", "1")
-	n.watch.mu.Lock()
-	off, kept := n.watch.off, n.watch.ring.bytes()
-	n.watch.mu.Unlock()
-	if !off || kept != 0 {
-		t.Errorf("off %v, %d bytes kept", off, kept)
-	}
-	if p := n.page(at, ""); !p.Skipped {
-		t.Error("not told that events were not kept")
-	}
-	at = n.cursorNow()
-	n.put(0, "c", "1")
-	wantStory(t, n.page(at, ""), "put c=1")
-}
-
-// TestWatchModel compares random events, batches among them, page by page with
-// a plain list.
-func TestWatchModel(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	rng := rand.New(rand.NewPCG(seed, 1))
-	for range 200 {
-		w := newWatch(MinWatchBytes, 5, layout.MakeVersion(1, 0), WatchCursor{})
-		type event struct {
-			v     layout.Version
-			key   string
-			value string
-			batch int
-		}
-		var all []event
-		v := layout.MakeVersion(1, 0)
-		for b := range rng.IntN(200) {
-			parts := 1
-			if rng.IntN(3) == 0 {
-				parts = 1 + rng.IntN(9)
-			}
-			w.mu.Lock()
-			for i := range parts {
-				v++
-				e := event{v, fmt.Sprintf("%c%d", 'a'+rng.IntN(3), rng.IntN(100)), pattern(rng.IntN(50), "v"), b}
-				all = append(all, e)
-				w.record(v, EventPut, []byte(e.key), []byte(e.value), i < parts-1)
-			}
-			w.mu.Unlock()
-		}
-		prefix := []string{"", "a", "b", "zz"}[rng.IntN(4)]
-		from := WatchCursor{5, layout.MakeVersion(1, uint64(rng.IntN(len(all)+1)))}
-		var want []event
-		for _, e := range all {
-			if e.v > from.Version && bytes.HasPrefix([]byte(e.key), []byte(prefix)) {
-				want = append(want, e)
-			}
-		}
-		for more := true; more; {
-			p := w.page(WatchRequest{From: from, Prefix: []byte(prefix), Values: true, MaxBytes: 100 + rng.IntN(400), Overhead: 16})
-			if p.Skipped {
-				t.Fatalf("seed %d: skipped", seed)
-			}
-			for _, e := range p.Events {
-				if len(want) == 0 {
-					t.Fatalf("seed %d: event %v too many", seed, e)
-				}
-				x := want[0]
-				want = want[1:]
-				same := len(want) > 0 && want[0].batch == x.batch
-				if e.Version != x.v || string(e.Key) != x.key || string(e.Value) != x.value || e.More != same {
-					t.Fatalf("seed %d: %v %s=%s more %v, want %+v more %v", seed, e.Version, e.Key, e.Value, e.More, x, same)
-				}
-			}
-			from, more = p.Next, p.More
-		}
-		if len(want) > 0 || from.Version != v {
-			t.Fatalf("seed %d: %d events were not told; at %v of %v", seed, len(want), from.Version, v)
-		}
+	if len(woken) > 0 || n.WatchStats().Waiting != 1 {
+		t.Errorf("%d more woken, %d prefixes waited for", len(woken), n.WatchStats().Waiting)
 	}
 }
 
@@ -405,13 +320,13 @@ func TestWatchBatch(t *testing.T) {
 	n := open(t, watchConfig(memFS()))
 	at := n.cursorNow()
 	part := func(key, value string) Part { return Part{Key: []byte(key), Value: []byte(value)} }
-	w := n.do(Write{Shard: 1, Op: OpBatch, Parts: []Part{
+	w := n.do(Write{Op: Op{Shard: 1, Kind: OpBatch, Parts: []Part{
 		part("a1", "1"), part("b1", "1"), part("a2", "2"), {Key: []byte("a3"), Delete: true},
-	}})
-	n.do(Write{Shard: 1, Op: OpBatch, Parts: []Part{part("a1", "3"), {Key: []byte("b1"), Value: []byte("3"), If: CondAbsent}}})
-	n.do(Write{Shard: 1, Key: []byte("n"), Op: OpIncrement, Delta: 7})
-	n.do(Write{Shard: 1, Key: []byte("n"), Op: OpTouch, TTL: time.Hour})
-	n.do(Write{Shard: 1, Key: []byte("n"), If: CondAbsent, Value: []byte("no")})
+	}}})
+	n.do(Write{Op: Op{Shard: 1, Kind: OpBatch, Parts: []Part{part("a1", "3"), {Key: []byte("b1"), Value: []byte("3"), If: CondAbsent}}}})
+	n.do(Write{Op: Op{Shard: 1, Key: []byte("n"), Kind: OpIncrement, Delta: 7}})
+	n.do(Write{Op: Op{Shard: 1, Key: []byte("n"), Kind: OpTouch, TTL: time.Hour}})
+	n.do(Write{Op: Op{Shard: 1, Key: []byte("n"), If: CondAbsent, Value: []byte("no")}})
 	p := n.page(at, "")
 	wantStory(t, p, "put a1=1 +", "put b1=1 +", "put a2=2", "put n=7", "touch n")
 	if v := p.Events[2].Version; v > w.Version || p.Events[0].Version != v-2 {
@@ -431,7 +346,7 @@ func TestWatchBatch(t *testing.T) {
 func TestWatchExpiry(t *testing.T) {
 	n := open(t, watchConfig(memFS()))
 	at := n.cursorNow()
-	n.do(Write{Key: []byte("k"), Value: []byte("v"), TTL: time.Millisecond})
+	n.do(Write{Op: Op{Key: []byte("k"), Value: []byte("v"), TTL: time.Millisecond}})
 	waitFor(t, "the key to be removed", func() bool { return len(n.page(at, "").Events) == 2 })
 	wantStory(t, n.page(at, ""), "put k=v", "expire k")
 }

@@ -84,8 +84,8 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestRounds: everybody has one turn in every round, the order changes, and one
-// who fails, or measures nothing, spoils it for nobody.
+// TestRounds: every contender has one turn in every round, the order changes, and one that fails, or
+// measures nothing, does not spoil it for the others.
 func TestRounds(t *testing.T) {
 	r := newRow("test", "Test", "A test.", p50())
 	ask := func(name string, f func() (report.Sample, error)) contender {
@@ -178,7 +178,7 @@ func TestWorkers(t *testing.T) {
 	if _, err := employ(ctx, job{}); err == nil || !strings.Contains(err.Error(), "nothing") {
 		t.Errorf("a job of nothing: %v", err)
 	}
-	// A waiting mode, a fabric and a system that this build does not have are told.
+	// The results say which waiting mode, fabric or system this build does not have.
 	for text, target := range map[string]target{
 		"wait":    {System: "rdmakv", Fabric: "iwarp", Wait: "never"},
 		"fabric":  {System: "rdmakv", Fabric: "pigeon"},

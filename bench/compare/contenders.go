@@ -21,6 +21,7 @@ type workload struct {
 
 func (w workload) keys() int { return max(1, w.batch) }
 
+// words says how many callers ask, and in which batches, for the page.
 func (w workload) words() string {
 	s := "one caller"
 	if w.callers > 1 {
@@ -63,7 +64,8 @@ func ours(o options, name string, w way, d dataset, l workload) contender {
 
 // rdmakvSettings are those of the kvserver of a row.
 func rdmakvSettings(o options, w way, d dataset) servers.Rdmakv {
-	// Twice what keys, values and their headers take: memory is not what is asked.
+	// The limit is twice what keys, values and their headers take, because this
+	// row does not measure memory.
 	limit := max(256<<20, 2*d.records*uint64(d.value+160))
 	return servers.Rdmakv{
 		Bin: filepath.Join(o.bin, "kvserver"), Sync: w.sync, Wait: w.wait, Shm: w.fabric == "shm", Memory: fmt.Sprintf("%dMiB", limit>>20),
@@ -219,8 +221,9 @@ func withServerCPU(s *servers.Server, slice time.Duration, f func() (report.Samp
 	return got, err
 }
 
-// inBench is Redis asked by redis-benchmark. It takes a number of requests and
-// not a time: the first turn finds out how many, and later ones go by the last.
+// inBench is Redis asked by redis-benchmark. It takes a number of requests and not
+// a time: the first turn finds the number, and each later turn uses the rate of
+// the last one.
 func (p peer) inBench(d dataset, l workload) contender {
 	test := map[string]string{"get": "get", "put": "set"}[l.op]
 	how := fmt.Sprintf("redis-benchmark -t %s -c %d -P %d -d %d -r %d", test, l.callers, l.keys(), d.value, d.records)

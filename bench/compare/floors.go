@@ -42,6 +42,7 @@ func waitsWord(spin bool) string {
 	return "both sleep"
 }
 
+// pingPong is the floor of a round trip over a socket, in Go or in C.
 func pingPong(name, language string, p clients.PingPong, on pins) contender {
 	return floor(name, p.Network, waitsWord(p.Spin), fmt.Sprintf("%d B there and %d B back, two processes in %s, nothing parsed", p.Request, p.Answer, language),
 		func(ctx context.Context, r *rig) (report.Sample, error) {

@@ -34,7 +34,7 @@ type job struct {
 	Commit  *clients.Commit `json:",omitempty"`
 	Copy    *copyJob        `json:",omitempty"`
 
-	Dir string // for what writes to disk; the address of an answering end
+	Dir string // for measurements that write to disk; the address of an answering end
 	// pins is where the processes run.
 	pins pins
 }
@@ -49,7 +49,7 @@ type target struct {
 	Wait    string
 	// Cache is CacheEntries of the client: 0 is its default, -1 no cache.
 	Cache int
-	// PID is the server's, whose processor time is measured.
+	// PID is that of the server whose processor time is measured.
 	PID int
 }
 
@@ -130,6 +130,8 @@ func employ(ctx context.Context, j job) (s report.Sample, err error) {
 	return s, nil
 }
 
+// worker is the command of this program as a worker, with the job on its standard
+// input.
 func worker(ctx context.Context, j job) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -177,7 +179,7 @@ func facing(ctx context.Context, j job) (s report.Sample, err error) {
 		return s, err
 	}
 	defer func() {
-		_ = cmd.Process.Kill() // its connection has ended, and so has it, but in failures
+		_ = cmd.Process.Kill() // the worker ends with its connection, except after a failure
 		_ = cmd.Wait()
 	}()
 	line := make([]byte, 256)

@@ -1,5 +1,5 @@
 // Compare measures rdmakv beside Redis and memcached, on one machine, in one run,
-// and writes down what came of it: docs/benchmarks.md, pictures beside it, and
+// and writes the results: docs/benchmarks.md, pictures beside it, and
 // bench/results/latest.json. "make bench-compare" installs the peers and runs it.
 //
 //	compare -rows get-shm,puts-durable-50 -rounds 7
@@ -10,16 +10,16 @@
 //
 // A row is one question, such as how long a get of 64 B takes, asked of several
 // contenders: rdmakv over one fabric, a peer by one of several clients, a floor.
-// In every round each of them has one turn, in an order drawn anew, so that what
-// disturbs the machine disturbs all alike; figures are compared within a round.
-// Servers run as long as their row does, and are idle while it is not their turn.
-// The load comes from one other process: for rdmakv, and for one of the ways in
-// which a peer is asked, it is this program again ("compare worker") under
+// In every round each of them has one turn, in an order drawn anew, so that load
+// on the machine disturbs all alike; figures are compared within a round. Servers
+// run as long as their row does, and are idle while it is not their turn. The
+// load comes from one other process: for rdmakv, and for one of the ways in which
+// a peer is asked, it is this program again ("compare worker") under
 // internal/load, with the same keys, values, order and clock.
 //
 // Where a peer can be asked in several ways, the one that is best for it counts.
 //
-// A contender that fails is told so in its place, and the others go on.
+// If a contender fails, its place in the page says so, and the others go on.
 //
 // The files, one idea each: main (flags), run (rounds), rig (servers of a row),
 // row (what a row is made of), contenders, floors, rows_get and rows_put (the
@@ -74,6 +74,8 @@ func main() {
 	}
 }
 
+// run is the command: it parses the flags, then lists, rewrites the page, or
+// measures.
 func run(ctx context.Context, args []string, log io.Writer) error {
 	o, err := parse(args, log)
 	if errors.Is(err, flag.ErrHelp) {

@@ -10,6 +10,7 @@ import (
 	"github.com/rdmakv/rdmakv/bench/compare/clients"
 	"github.com/rdmakv/rdmakv/bench/compare/report"
 	"github.com/rdmakv/rdmakv/bench/compare/servers"
+	"github.com/rdmakv/rdmakv/client/admin"
 )
 
 // memoryPerKey is what a key costs beyond its own bytes and its value's.
@@ -83,6 +84,7 @@ func resident(_ context.Context, s *servers.Server, _ recipe) (uint64, error) {
 	return all, err
 }
 
+// usedByRedis is used_memory of INFO: what Redis has allocated, in bytes.
 func usedByRedis(ctx context.Context, s *servers.Server, _ recipe) (uint64, error) {
 	c, err := clients.DialRedis(ctx, "tcp", s.TCP)
 	if err != nil {
@@ -105,6 +107,7 @@ type stats struct {
 	ShardsFilled int    `json:"shards_filled"`
 }
 
+// storeStats asks a server of ours for its counters by a client of its own.
 func storeStats(ctx context.Context, t target) (st stats, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -113,7 +116,7 @@ func storeStats(ctx context.Context, t target) (st stats, err error) {
 		return st, err
 	}
 	defer c.Close()
-	all, err := c.Stats(ctx)
+	all, err := admin.Of(c).Stats(ctx)
 	if err != nil {
 		return st, err
 	}

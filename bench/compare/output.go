@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/renameio/v2"
+
 	"github.com/rdmakv/rdmakv/bench/compare/report"
 )
 
@@ -105,23 +107,19 @@ func put(path string, f func(io.Writer) error) (err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-")
+	tmp, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(0o644))
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(tmp.Name()))
-		}
-	}()
-	if err := errors.Join(f(tmp), tmp.Chmod(0o644), tmp.Close()); err != nil {
+	defer func() { err = errors.Join(err, tmp.Cleanup()) }()
+	if err := f(tmp); err != nil {
 		return err
 	}
-	return os.Rename(tmp.Name(), path)
+	return tmp.CloseAtomicallyReplace()
 }
 
-// versions asks the programs who they are. One that cannot be asked is told so:
-// its contenders will say why.
+// versions asks the programs for their versions. If one does not answer, the page
+// says so: its contenders will say why.
 func versions(ctx context.Context, o options) (list []report.Version) {
 	ask := func(name, path string, args ...string) {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)

@@ -11,8 +11,8 @@ import (
 	"github.com/rdmakv/rdmakv/bench/compare/servers"
 )
 
-// restarted is how soon a large store answers after a stop. It takes minutes, so
-// it is measured only where it is named.
+// restarted measures how soon a large store answers after a stop. It takes
+// minutes, so it runs only where it is named.
 func restarted(o options) *row {
 	d := dataset{o.few(10_000_000), 100, "uniform"}
 	r := newRow("restart", "Restart of a store of 10 M keys of 100 B",
@@ -75,7 +75,7 @@ func (rec recipe) again(ctx context.Context, o options, w way, s *servers.Server
 			return report.Sample{}, err
 		}
 		took = time.Since(begun)
-		// A fill that left keys out would be a fast one: all are got.
+		// A fill that left keys out would be a fast one, so all are got.
 		if err := whole(ctx, t, d); err != nil {
 			return report.Sample{}, err
 		}

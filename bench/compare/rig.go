@@ -15,9 +15,9 @@ import (
 )
 
 // A rig has what the contenders of one row share: servers with their keys, the
-// client in C, files of requests. All are made when they are first wanted, so
-// that what cannot be had fails the contenders that want it and no others. Not
-// for concurrent use.
+// client in C, files of requests. Each is made when it is first asked for, so that
+// one that cannot be made fails the contenders that need it and no others. It is not
+// safe for concurrent use.
 type rig struct {
 	o      options
 	place  servers.Place
@@ -137,7 +137,7 @@ func (r *rig) compiled(ctx context.Context, p pins) (*clients.Native, error) {
 }
 
 // drawn is how many keys a file of requests has: enough that they do not repeat
-// within a processor's caches, and as the distribution has them.
+// within a processor's caches, and that they follow the distribution.
 const drawn = 1 << 18
 
 // asked returns a file of requests for keys of the data set.
@@ -151,7 +151,8 @@ func (r *rig) asked(d clients.Dialect, op string, set dataset, batch int) (*clie
 	if err != nil {
 		return nil, err
 	}
-	// The file is held in memory by the client: fewer requests where they are large.
+	// The client holds the file in memory, so it has fewer requests where they are
+	// large.
 	n := drawn
 	if op == "put" {
 		n = max(1, min(drawn, 64<<20/(set.value+64)))

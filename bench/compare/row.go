@@ -10,7 +10,7 @@ import (
 	"github.com/rdmakv/rdmakv/bench/compare/servers"
 )
 
-// A row is a question and who is asked.
+// A row is a question and the contenders that are asked.
 type row struct {
 	report.Row
 	// rare rows are measured only where they are named.
@@ -34,7 +34,8 @@ type kind uint8
 const (
 	// usual clients wait as clients do: targets against a group are against these.
 	usual kind = iota
-	// spinning clients exist in this benchmark only; what they come to is told aside.
+	// spinning clients exist in this benchmark only; their ratios stand in a table of
+	// their own
 	spinning
 	// pinned ones are compared with others that are pinned alike.
 	pinned
@@ -89,7 +90,7 @@ func (r *row) versus(text, ours, theirs, want string, limit float64) *row {
 	return r
 }
 
-// spun tells a ratio that is no target: against the clients of a group that spin.
+// spun adds a ratio that is no target: against the clients of a group that spin.
 func (r *row) spun(text, ours, group, want string, limit float64) *row {
 	r.Targets = append(r.Targets, report.Target{Text: text, Ours: ours, Theirs: r.group(group, spinning), Want: want, Limit: limit, Aside: true})
 	return r
@@ -100,7 +101,7 @@ func (r *row) aside(text, ours, group, want string, limit float64) *row {
 	return r.target(text, ours, group, want, limit).beside()
 }
 
-// beside makes the target that was added last one for honesty only.
+// beside turns the target that was added last into a ratio that is only shown.
 func (r *row) beside() *row {
 	r.Targets[len(r.Targets)-1].Aside = true
 	return r

@@ -69,8 +69,8 @@ func getIwarp(o options) *row {
 	for _, wait := range []string{"poll", "event", "adaptive"} {
 		r.add(ours(o, "rdmakv iwarp, "+wait, way{fabric: "iwarp", wait: wait, sync: "off", touch: true}, d, single("get")))
 	}
-	// Asleep, it depends on where the kernel puts the two ends: so they are also put
-	// on one core, and on one each.
+	// When both ends sleep, the result depends on where the kernel puts them; so
+	// they are also put on one core, and on one each.
 	for _, on := range placements() {
 		l := single("get")
 		l.pins = on

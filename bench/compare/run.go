@@ -36,7 +36,7 @@ func compare(ctx context.Context, o options, rows []row, log io.Writer) error {
 	return write(o, res, log)
 }
 
-// run measures a row, round by round. What fails is noted in the row; the error
+// run measures a row, round by round. Failures are noted in the row; the error
 // is only about ctx.
 func (r *row) run(ctx context.Context, o options, log io.Writer) (err error) {
 	rig, err := newRig(o)

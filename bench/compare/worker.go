@@ -19,6 +19,7 @@ import (
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/rdma/shm"
+	"github.com/rdmakv/rdmakv/rdma/wait"
 )
 
 // work does one job and prints the sample.
@@ -39,6 +40,7 @@ func work(ctx context.Context, in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(s)
 }
 
+// do carries out the one part of the job that is set.
 func (j *job) do(ctx context.Context) (report.Sample, error) {
 	switch {
 	case j.Load != nil:
@@ -99,22 +101,24 @@ func (t *target) open(ctx context.Context) (func(context.Context, int) (load.Sto
 
 // dial connects to rdmakv, by the one fabric and in no other way.
 func (t *target) dial(ctx context.Context) (*client.Client, error) {
-	wait, err := rdma.ParseWaitMode(t.Wait)
+	mode, err := wait.ParseMode(t.Wait)
 	if err != nil {
 		return nil, err
 	}
-	cfg := client.Config{Servers: []string{t.Addr}, Wait: wait, CacheEntries: t.Cache, Timeout: 10 * time.Second}
+	cfg := client.Config{Servers: []string{t.Addr}, Wait: mode, CacheEntries: t.Cache, Timeout: 10 * time.Second}
 	switch t.Fabric {
 	case "iwarp":
-		cfg.Fabric = iwarp.New(iwarp.Options{Wait: wait})
+		cfg.Fabrics = []rdma.Fabric{iwarp.New(iwarp.Options{Wait: mode})}
 	case "shm":
-		cfg.Fabric = shm.New(shm.Options{Dir: t.ShmDir})
+		cfg.Fabrics = []rdma.Fabric{shm.New(shm.Options{Dir: t.ShmDir})}
 	default:
 		return nil, fmt.Errorf("fabric %q is unknown", t.Fabric)
 	}
 	return client.Dial(ctx, cfg)
 }
 
+// options translates the job into the options of package load. open makes the store
+// of a caller.
 func (l *loadJob) options(open func(context.Context, int) (load.Store, error)) (load.Options, error) {
 	choice, ok := load.ChoiceByName(l.Choice)
 	if !ok {
@@ -183,8 +187,8 @@ func (l *loadJob) run(ctx context.Context) (s report.Sample, err error) {
 	return s, nil
 }
 
-// faults refuses results in which calls failed or did not find their key: a
-// figure of those would say nothing.
+// faults refuses results in which calls failed or did not find their key:
+// figures of such a run would say nothing.
 func faults(ctx context.Context, res *load.Result, l *loadJob) error {
 	if res.Interrupted {
 		return context.Cause(ctx)

@@ -22,8 +22,8 @@ func appendRecord(dst []byte, fields map[string][]byte) []byte {
 	return dst
 }
 
-// parseRecord reads a record and keeps the fields that are wanted, or all of them
-// if none is named. The contents are parts of value.
+// parseRecord reads a record and keeps the fields that the caller names, or all
+// of them if it names none. The contents are parts of value.
 func parseRecord(value []byte, wanted []string) (map[string][]byte, error) {
 	fields := make(map[string][]byte)
 	next := func() ([]byte, bool) {

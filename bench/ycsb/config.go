@@ -1,14 +1,9 @@
 package main
 
 import (
-	"time"
-
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/internal/cli/fabrics"
 	"github.com/rdmakv/rdmakv/internal/config"
-	"github.com/rdmakv/rdmakv/rdma"
-	"github.com/rdmakv/rdmakv/rdma/iwarp"
-	"github.com/rdmakv/rdmakv/rdma/shm"
-	"github.com/rdmakv/rdmakv/rdma/verbs"
 )
 
 // clientConfig is what kvclient would use with the same environment.
@@ -21,7 +16,7 @@ func clientConfig(env []string) (client.Config, error) {
 	if err != nil {
 		return client.Config{}, err
 	}
-	list, err := fabrics(l.Config)
+	list, err := fabrics.ForClient(l.Config, nil)
 	if err != nil {
 		return client.Config{}, err
 	}
@@ -31,41 +26,6 @@ func clientConfig(env []string) (client.Config, error) {
 	}
 	return client.Config{
 		Servers: l.Servers, Fabrics: list, Devices: l.Device, RequireRDMA: l.RequireRDMA, Secret: secret, Tenant: l.Tenant,
-		Timeout: l.Timeout, CacheEntries: cache, MaxInflight: l.MaxInflight,
+		Timeout: l.Timeout, CacheEntries: cache,
 	}, nil
-}
-
-// fabrics are those that the configuration allows, the one to prefer first.
-func fabrics(c config.Config) (list []rdma.Fabric, err error) {
-	if (c.Fabric == "auto" || c.Fabric == "shm") && !c.RequireRDMA && c.Shm != "off" {
-		o := shm.Options{Dir: c.ShmDir}
-		if c.Shm == "trusted" {
-			o.Trust = shm.Trusted
-		}
-		list = append(list, shm.New(o))
-	}
-	if c.Fabric == "auto" || c.Fabric == "verbs" {
-		list = append(list, verbs.New(verbs.Options{
-			Connect: c.VerbsConnect, GIDIndex: c.GIDIndex, TrafficClass: uint8(c.TrafficClass), ServiceLevel: uint8(c.ServiceLevel),
-			PathMTU: c.PathMTU, Timeout: uint8(c.AckTimeout), RetryCount: uint8(c.RetryCount),
-		}))
-	}
-	if (c.Fabric == "auto" || c.Fabric == "iwarp") && !c.RequireRDMA {
-		tls, err := c.TLSConfig()
-		if err != nil {
-			return nil, err
-		}
-		o := iwarp.Options{TLS: tls, Spin: time.Duration(c.Spin)}
-		switch c.Spin {
-		case config.SpinAuto:
-			o.Spin = 0
-		case 0:
-			o.Spin = -1 // the fabric's word for none
-		}
-		if o.Wait, err = rdma.ParseWaitMode(c.Wait); err != nil {
-			return nil, err
-		}
-		list = append(list, iwarp.New(o))
-	}
-	return list, nil
 }

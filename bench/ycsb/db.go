@@ -11,12 +11,12 @@ import (
 )
 
 // A db is the binding: go-ycsb's ycsb.DB and ycsb.BatchDB over one client, which
-// all threads share, as a program would. Operations that fail are counted.
+// all threads share, as in a real program. Operations that fail are counted.
 //
 // A record is one value. An update of some of its fields, which is YCSB's default,
-// gets the record and puts it under the condition that nobody has written it in
-// between, else again: no update is lost, as none would be in a store that knows
-// of fields.
+// gets the record and puts it under the condition that it has not been written in
+// between; if it has, the update begins again. So no update is lost, as none would
+// be in a store that knows of fields.
 type db struct {
 	c      *client.Client
 	failed atomic.Int64

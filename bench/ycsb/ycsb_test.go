@@ -174,7 +174,7 @@ func TestBinding(t *testing.T) {
 	}
 }
 
-// TestUsage: what cannot be is said before anything is connected.
+// TestUsage: impossible options are reported before anything is connected.
 func TestUsage(t *testing.T) {
 	for line, want := range map[string]string{
 		"":                                   "want one of load",

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/client/metrics"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 )
 
@@ -22,7 +23,7 @@ func Example() {
 	}
 	defer stop()
 
-	c, err := client.Dial(ctx, client.Config{Servers: []string{srv.Addrs()[0].String()}, Fabric: iwarp.New(iwarp.Options{})})
+	c, err := client.Dial(ctx, client.Config{Servers: []string{srv.Addrs()[0].String()}, Fabrics: []rdma.Fabric{iwarp.New(iwarp.Options{})}})
 	if err != nil {
 		log.Fatal(err)
 	}

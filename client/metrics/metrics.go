@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
 )
 
 // Options change how the metrics are called. The zero value is good.
@@ -31,7 +32,7 @@ type Options struct {
 // A Collector shows one client. It is a prometheus.Collector, safe for concurrent
 // use, and may be asked after the client was closed: what was counted stays.
 type Collector struct {
-	c       *client.Client
+	a       *admin.Admin
 	counts  []count
 	gauges  []gauge
 	latency *prometheus.Desc
@@ -48,7 +49,7 @@ type count struct {
 
 type gauge struct {
 	desc *prometheus.Desc
-	of   func(client.NodeState, *client.Counters) float64
+	of   func(admin.NodeState, *client.Counters) float64
 }
 
 // New makes the collector of a client.
@@ -57,7 +58,7 @@ func New(c *client.Client, opt Options) *Collector {
 	if ns == "" {
 		ns = "rdmakv_client"
 	}
-	m := &Collector{c: c}
+	m := &Collector{a: admin.Of(c)}
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(prometheus.BuildFQName(ns, "", name), help, append([]string{"node"}, labels...), opt.Labels)
 	}
@@ -106,7 +107,7 @@ func (m *Collector) Describe(out chan<- *prometheus.Desc) {
 // Collect is part of prometheus.Collector.
 func (m *Collector) Collect(out chan<- prometheus.Metric) {
 	out <- m.build
-	for _, n := range m.c.Known() {
+	for _, n := range m.a.Known() {
 		id, counters, state := n.ID(), n.Counters(), n.State()
 		for _, k := range m.counts {
 			out <- prometheus.MustNewConstMetric(k.desc, prometheus.CounterValue, float64(k.of(&counters))*k.unit, append([]string{id}, k.labels...)...)
@@ -121,7 +122,7 @@ func (m *Collector) Collect(out chan<- prometheus.Metric) {
 }
 
 // histogram is h as Prometheus wants it: each bucket with all below it.
-func histogram(desc *prometheus.Desc, h *client.LatencyHistogram, labels ...string) prometheus.Metric {
+func histogram(desc *prometheus.Desc, h *admin.LatencyHistogram, labels ...string) prometheus.Metric {
 	buckets := make(map[float64]uint64, len(h.Buckets))
 	var sum uint64
 	for i, n := range h.Buckets {

@@ -13,10 +13,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
 	"github.com/rdmakv/rdmakv/client/metrics"
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/internal/server"
+	"github.com/rdmakv/rdmakv/internal/world"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -25,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func launch(ctx context.Context, change func(*server.Config)) (srv *server.Server, stop func() error, err error) {
 	cfg := server.Config{
 		Fabric: iwarp.New(iwarp.Options{}), DataDir: "data", FS: vfs.NewMem(), MinFreeBytes: -1, CacheBytes: 4 << 20,
-		Shards: 4, MemoryLimit: 64 << 20, RegionSize: 16 << 20, IndexRegionSize: 4 << 20, MemoryKind: memory.Heap,
+		Shards: 4, MemoryLimit: 64 << 20, RegionSize: 16 << 20, IndexRegionSize: 4 << 20, MemoryKind: mem.Heap,
 	}
 	if change != nil {
 		change(&cfg)
@@ -59,7 +62,7 @@ func start(t *testing.T, change func(*server.Config)) *server.Server {
 
 func dial(t *testing.T, srv *server.Server) *client.Client {
 	t.Helper()
-	c, err := client.Dial(t.Context(), client.Config{Servers: []string{srv.Addrs()[0].String()}, Fabric: iwarp.New(iwarp.Options{}), HeapMemory: true})
+	c, err := client.Dial(world.With(t.Context(), world.World{Heap: true}), client.Config{Servers: []string{srv.Addrs()[0].String()}, Fabrics: []rdma.Fabric{iwarp.New(iwarp.Options{})}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +192,7 @@ func TestCollectorOfCluster(t *testing.T) {
 		cfg.Cluster = &server.ClusterConfig{NodeID: "n1", Name: "one", Bind: "127.0.0.1:0", Insecure: true, Profile: "fast"}
 	})
 	c := dial(t, srv)
-	if _, err := c.ClusterInit(t.Context(), []client.NodeWeight{{ID: "n1"}}); err != nil {
+	if _, err := admin.Of(c).ClusterInit(t.Context(), []admin.NodeWeight{{ID: "n1"}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Put(t.Context(), []byte("k"), nil); err != nil {

@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
 )
 
 // descriptor makes the description of a metric with the label node before others.
@@ -81,7 +82,7 @@ func counts(desc descriptor) []count {
 func gauges(desc descriptor) []gauge {
 	type (
 		C = client.Counters
-		S = client.NodeState
+		S = admin.NodeState
 	)
 	of := func(name, help string, f func(S, *C) float64) gauge { return gauge{desc(name, help), f} }
 	return []gauge{

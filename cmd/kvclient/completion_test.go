@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdmakv/rdmakv/cmd/kvclient/internal/app"
+	"github.com/rdmakv/rdmakv/internal/cli"
 	"github.com/rdmakv/rdmakv/internal/config"
 )
 
@@ -14,8 +16,8 @@ func TestCompletion(t *testing.T) {
 	offered := func(args ...string) (names []string, files bool) {
 		t.Helper()
 		var out bytes.Buffer
-		a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: new(bytes.Buffer), env: []string{"HOME=/nonexistent"}}
-		if code := a.run(t.Context(), append([]string{"__complete"}, args...)); code != exitOK {
+		a := &app.App{Stdin: strings.NewReader(""), Stdout: &out, Stderr: new(bytes.Buffer), Env: []string{"HOME=/nonexistent"}}
+		if code := a.Run(t.Context(), append([]string{"__complete"}, args...), commands); code != cli.ExitOK {
 			t.Fatalf("%q: exit code %d", args, code)
 		}
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")

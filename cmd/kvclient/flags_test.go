@@ -6,13 +6,15 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/rdmakv/rdmakv/cmd/kvclient/internal/app"
 )
 
 // TestFlagsAreTheirOwn: no command has a flag with the name of a key of the
 // configuration, which would be taken for that key's value.
 func TestFlagsAreTheirOwn(t *testing.T) {
-	a := &app{stdout: io.Discard, stderr: io.Discard}
-	root := a.root()
+	a := &app.App{Stdout: io.Discard, Stderr: io.Discard}
+	root := a.Root(commands)
 	shared := root.PersistentFlags()
 	looked := 0
 	var walk func(c *cobra.Command)

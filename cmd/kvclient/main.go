@@ -8,13 +8,27 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdmakv/rdmakv/cmd/kvclient/internal/app"
+	"github.com/rdmakv/rdmakv/cmd/kvclient/internal/bench"
+	"github.com/rdmakv/rdmakv/cmd/kvclient/internal/fabric"
+	"github.com/rdmakv/rdmakv/cmd/kvclient/internal/keys"
+	"github.com/rdmakv/rdmakv/cmd/kvclient/internal/nodes"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.Environ()}
-	code := a.run(ctx, os.Args[1:])
+	a := &app.App{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Env: os.Environ()}
+	code := a.Run(ctx, os.Args[1:], commands)
 	stop()
 	os.Exit(code)
+}
+
+// commands are those of kvclient; cobra sorts them by name.
+func commands(a *app.App) []*cobra.Command {
+	return slices.Concat(keys.Commands(a), nodes.Commands(a), bench.Commands(a), fabric.Commands(a))
 }

@@ -7,12 +7,16 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/rdmakv/rdmakv/cmd/kvclient/internal/app"
+	"github.com/rdmakv/rdmakv/cmd/kvclient/internal/apptest"
+	"github.com/rdmakv/rdmakv/internal/cli"
 )
 
-// TestPutWithoutStdin: a standard input that was closed is no empty value. Go's
-// runtime opens /dev/null for it, to read and write, which may have been given so, too:
-// the message says both, and how an empty value is given. One that a shell opens, to
-// read, is meant.
+// TestPutWithoutStdin: a standard input that was closed is no empty value. Go's runtime
+// opens /dev/null for it, to read and write, and a caller may have given it so, too:
+// the message says both, and how an empty value is given. If a shell opens it, to read,
+// the empty value is meant.
 func TestPutWithoutStdin(t *testing.T) {
 	closed, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -24,24 +28,24 @@ func TestPutWithoutStdin(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer empty.Close()
-	if !neverOpen(closed) || neverOpen(empty) || neverOpen(strings.NewReader("")) {
-		t.Errorf("closed %v, empty %v", neverOpen(closed), neverOpen(empty))
+	if !cli.NeverOpen(closed) || cli.NeverOpen(empty) || cli.NeverOpen(strings.NewReader("")) {
+		t.Errorf("closed %v, empty %v", cli.NeverOpen(closed), cli.NeverOpen(empty))
 	}
-	addr := alone(t)
+	addr := apptest.Alone(t)
 	run := func(stdin *os.File, args ...string) (int, string) {
 		var out, errOut bytes.Buffer
-		a := &app{stdin: stdin, stdout: &out, stderr: &errOut, env: []string{"RDMAKV_SERVERS=" + addr, "RDMAKV_FABRIC=iwarp", "HOME=/nonexistent"}}
-		return a.run(t.Context(), args), errOut.String()
+		a := &app.App{Stdin: stdin, Stdout: &out, Stderr: &errOut, Env: []string{"RDMAKV_SERVERS=" + addr, "RDMAKV_FABRIC=iwarp", "HOME=/nonexistent"}}
+		return a.Run(t.Context(), args, commands), errOut.String()
 	}
-	if code, text := run(closed, "put", "k"); code != exitUsage || text != "kvclient: put: standard input is closed or /dev/null, and VALUE is missing; an empty value is: put KEY ''\n" {
+	if code, text := run(closed, "put", "k"); code != cli.ExitUsage || text != "kvclient: put: standard input is closed or /dev/null, and VALUE is missing; an empty value is: put KEY ''\n" {
 		t.Errorf("exit code %d, %s", code, text)
 	}
 	for _, value := range []string{"v", ""} {
-		if code, text := run(closed, "put", "k", value); code != exitOK {
+		if code, text := run(closed, "put", "k", value); code != cli.ExitOK {
 			t.Errorf("exit code %d, %s", code, text)
 		}
 	}
-	if code, text := run(empty, "put", "k"); code != exitOK {
+	if code, text := run(empty, "put", "k"); code != cli.ExitOK {
 		t.Errorf("exit code %d, %s", code, text)
 	}
 }

@@ -2,42 +2,27 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
-	"net"
-	"os"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
 
-	"github.com/rdmakv/rdmakv/client"
-	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/cmd/kvclient/internal/app"
+	"github.com/rdmakv/rdmakv/cmd/kvclient/internal/apptest"
+	"github.com/rdmakv/rdmakv/internal/cli"
 )
-
-// nobody is an address at which nobody listens.
-func nobody(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
-}
 
 // TestWrongUses: every wrong use is one line that says what is wrong and what to
 // do, to the letter.
 func TestWrongUses(t *testing.T) {
-	addr := nobody(t)
+	addr := apptest.Nobody(t)
 	for _, c := range []struct {
 		line string
 		code int
 		want string
 	}{
-		// Nobody is there.
+		// No server listens there.
 		{"get k", 1, "no server at ADDR: connection refused (kvclient doctor ADDR tells more)"},
 		{"put k v", 1, "no server at ADDR: connection refused (kvclient doctor ADDR tells more)"},
 		{"ping", 1, "no server at ADDR: connection refused (kvclient doctor ADDR tells more)"},
@@ -96,12 +81,12 @@ func TestWrongUses(t *testing.T) {
 		{"get --hex abc", 2, `KEY "abc" is not hexadecimal: want an even number of digits 0-9, a-f`},
 		{"ping -o yaml", 2, `--output is "yaml", want text or json`},
 	} {
-		second := nobody(t)
+		second := apptest.Nobody(t)
 		fill := strings.NewReplacer("ADDR2", second, "ADDR", addr)
 		var stdout, stderr bytes.Buffer
-		a := &app{stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr,
-			env: []string{"RDMAKV_SERVERS=" + addr, "RDMAKV_FABRIC=iwarp", "RDMAKV_TIMEOUT=400ms", "HOME=/nonexistent"}}
-		code := a.run(t.Context(), strings.Fields(fill.Replace(c.line)))
+		a := &app.App{Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr,
+			Env: []string{"RDMAKV_SERVERS=" + addr, "RDMAKV_FABRIC=iwarp", "RDMAKV_TIMEOUT=400ms", "HOME=/nonexistent"}}
+		code := a.Run(t.Context(), strings.Fields(fill.Replace(c.line)), commands)
 		if want := "kvclient: " + fill.Replace(c.want) + "\n"; code != c.code || stderr.String() != want || stdout.Len() > 0 {
 			t.Errorf("%s: exit code %d, want %d\n got %swant %s%s", c.line, code, c.code, &stderr, want, &stdout)
 		}
@@ -109,7 +94,7 @@ func TestWrongUses(t *testing.T) {
 }
 
 // TestMissingCommand: a command that only has commands below it says that one is
-// missing, lists them, one a line, and knows what a mistyped one may have meant.
+// missing, lists them, one a line, and suggests one for a mistyped name.
 func TestMissingCommand(t *testing.T) {
 	groups := 0
 	var walk func(*cobra.Command)
@@ -121,8 +106,8 @@ func TestMissingCommand(t *testing.T) {
 		_, path, _ := strings.Cut(c.CommandPath(), " ")
 		run := func(args ...string) (int, []string) {
 			var stdout, stderr bytes.Buffer
-			a := &app{stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr, env: []string{"HOME=/nonexistent", "RDMAKV_SERVERS=no address"}}
-			code := a.run(t.Context(), append(strings.Fields(path), args...))
+			a := &app.App{Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Env: []string{"HOME=/nonexistent", "RDMAKV_SERVERS=no address"}}
+			code := a.Run(t.Context(), append(strings.Fields(path), args...), commands)
 			if stdout.Len() > 0 {
 				t.Errorf("%s %q: %s", c.CommandPath(), args, &stdout)
 			}
@@ -133,7 +118,7 @@ func TestMissingCommand(t *testing.T) {
 		if path != "" {
 			want = strings.Replace(want, "a command", path+": a command", 1)
 		}
-		if code != exitUsage || lines[0] != want {
+		if code != cli.ExitUsage || lines[0] != want {
 			t.Errorf("%s: exit code %d\n got %s\nwant %s", c.CommandPath(), code, lines[0], want)
 		}
 		var subs []*cobra.Command
@@ -153,60 +138,23 @@ func TestMissingCommand(t *testing.T) {
 			}
 		}
 		typo := subs[0].Name() + "z"
-		if code, lines = run(typo); code != exitUsage || len(lines) != 1 || !strings.Contains(lines[0], fmt.Sprintf("unknown command %q; did you mean %q?", typo, subs[0].Name())) {
+		if code, lines = run(typo); code != cli.ExitUsage || len(lines) != 1 || !strings.Contains(lines[0], fmt.Sprintf("unknown command %q; did you mean %q?", typo, subs[0].Name())) {
 			t.Errorf("%s %s: exit code %d, %q", c.CommandPath(), typo, code, lines)
 		}
 	}
-	walk((&app{stderr: new(bytes.Buffer)}).root())
+	walk((&app.App{Stderr: new(bytes.Buffer)}).Root(commands))
 	if groups != 5 {
 		t.Errorf("%d commands have commands below them, want kvclient, admin, cluster, fabric, completion", groups)
 	}
 }
 
-// TestMissed: the reason comes from the fabric that came farthest, in the words of
-// the network, and each address is named once.
-func TestMissed(t *testing.T) {
-	refused := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
-	at := func(server string, err error) *client.Unreached {
-		return &client.Unreached{Server: server, Fabric: "iwarp", Err: fmt.Errorf("iwarp: %w: iwarp connect %s: %w: dial: %w", client.ErrUnavailable, server, rdma.ErrPeerGone, err), Asked: true}
-	}
-	node := at("c:1", refused)
-	node.Node = "n3"
-	silent := at("d:1", context.DeadlineExceeded)
-	silent.Answered = true
-	wrong := &client.Unreached{Server: "e:1", Fabric: "iwarp", Err: client.ErrAuth, Asked: true, Answered: true}
-	bare := &client.Unreached{Server: "f:1", Fabric: "verbs", Err: fmt.Errorf("verbs route f:1: %w: ibv: no device", rdma.ErrNoDevice)}
-	for _, c := range []struct {
-		missed []*client.Unreached
-		want   string
-	}{
-		{[]*client.Unreached{at("a:1", refused)}, "no server at a:1: connection refused"},
-		{[]*client.Unreached{at("a:1", refused), at("b:1", refused)}, "no server at a:1, b:1: connection refused"},
-		{[]*client.Unreached{node}, "no server at c:1 (node n3): connection refused"},
-		{[]*client.Unreached{at("a:1", refused), at("h:1", &net.DNSError{Err: "no such host", Name: "h", IsNotFound: true})}, "no server at a:1: connection refused; no server at h:1: no such host"},
-		{[]*client.Unreached{at("a:1", context.DeadlineExceeded)}, "no server at a:1: no answer"},
-		{[]*client.Unreached{at("a:1", fmt.Errorf("%w: HTTP", rdma.ErrProtocol))}, "no server at a:1: what listens there is no rdmakv server (is it the address of listen?)"},
-		{[]*client.Unreached{silent}, "a server accepts connections at d:1 and does not answer in time"},
-		{[]*client.Unreached{wrong}, "refused by the server at e:1: authentication failed"},
-		{[]*client.Unreached{bare}, "no way by verbs to f:1: no device"},
-	} {
-		if got := missedText(c.missed); got != c.want {
-			t.Errorf("got  %s\nwant %s", got, c.want)
-		}
-	}
-	// A write that may have been done is told of as that.
-	a := &app{}
-	if got := a.explain(errors.Join(client.ErrOutcomeUnknown, at("a:1", refused))); !strings.Contains(got, "outcome unknown") {
-		t.Error(got)
-	}
-}
-
-// TestMissedIsExplained: what one line leaves out is in the log at debug.
+// TestMissedIsExplained: reasons that the one line leaves out are in the log at
+// debug.
 func TestMissedIsExplained(t *testing.T) {
 	var stderr bytes.Buffer
-	a := &app{stdin: strings.NewReader(""), stdout: new(bytes.Buffer), stderr: &stderr,
-		env: []string{"RDMAKV_SERVERS=" + nobody(t), "RDMAKV_TIMEOUT=300ms", "HOME=/nonexistent", "RDMAKV_SHM_DIR=" + t.TempDir()}}
-	if code := a.run(t.Context(), []string{"get", "k", "--log-level", "debug"}); code != exitError {
+	a := &app.App{Stdin: strings.NewReader(""), Stdout: new(bytes.Buffer), Stderr: &stderr,
+		Env: []string{"RDMAKV_SERVERS=" + apptest.Nobody(t), "RDMAKV_TIMEOUT=300ms", "HOME=/nonexistent", "RDMAKV_SHM_DIR=" + t.TempDir()}}
+	if code := a.Run(t.Context(), []string{"get", "k", "--log-level", "debug"}, commands); code != cli.ExitError {
 		t.Errorf("exit code %d", code)
 	}
 	for _, word := range []string{"fabric=shm", "fabric=verbs", "fabric=iwarp", "no socket"} {

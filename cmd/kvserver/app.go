@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,37 +13,26 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rdmakv/rdmakv/internal/cli"
 	"github.com/rdmakv/rdmakv/internal/config"
 	"github.com/rdmakv/rdmakv/internal/server"
-	"github.com/rdmakv/rdmakv/internal/usage"
 	"github.com/rdmakv/rdmakv/internal/version"
 )
 
-// Exit codes.
-const (
-	exitOK    = 0
-	exitError = 1
-	exitUsage = 2
-	// exitRefused: another process is this node, or was, further on; starting again
-	// does not help (RestartPreventExitStatus of deploy/systemd).
-	exitRefused = 3
-)
+// exitRefused is kvserver's own exit code: another process is this node, or was,
+// further on. Starting again does not help (RestartPreventExitStatus of
+// deploy/systemd).
+const exitRefused = 3
 
-// usageError is a mistake of the caller: exitUsage.
-type usageError struct{ err error }
-
-func (e *usageError) Error() string { return e.err.Error() }
-func (e *usageError) Unwrap() error { return e.err }
-
-func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
-
-// app is one run of kvserver. Its fields stand for the process.
+// An app is one run of kvserver. Its fields stand for what a process has, so that a
+// test can be one: signals are a channel, and the fabrics come from a function that
+// a test replaces.
 type app struct {
 	stdout, stderr io.Writer
 	env            []string
 	signals        <-chan os.Signal        // SIGTERM and SIGINT
-	reloads        func() <-chan os.Signal // takes over SIGHUP; nil: nobody does
-	fabrics        func(config.Config, *slog.Logger) fabrics
+	reloads        func() <-chan os.Signal // takes over SIGHUP; nil: SIGHUP is not taken over
+	fabrics        func(config.Config, *slog.Logger) fabricSet
 
 	file    string // --config
 	above   uint16 // --accept-rollback
@@ -52,8 +40,9 @@ type app struct {
 	cfg     *config.Loaded
 }
 
-// listenForSignals takes over the signals that end a server. A log or a ready
-// line that nobody reads any more (SIGPIPE) is no reason to end.
+// listenForSignals takes over the signals that end a server. If the reader of the
+// log or of the ready line has gone (SIGPIPE), that is no reason to end: clients
+// are still served.
 func listenForSignals() <-chan os.Signal {
 	signal.Ignore(syscall.SIGPIPE)
 	c := make(chan os.Signal, 4)
@@ -61,14 +50,17 @@ func listenForSignals() <-chan os.Signal {
 	return c
 }
 
-// listenForReloads takes over the signal to read tenants and keys again.
+// listenForReloads takes over SIGHUP, the signal to read tenants and keys again.
+// Until it is called SIGHUP ends the program, as it ends any other whose terminal
+// goes.
 func listenForReloads() <-chan os.Signal {
 	c := make(chan os.Signal, 1) // one that waits covers those behind it
 	signal.Notify(c, syscall.SIGHUP)
 	return c
 }
 
-// run runs a command line and returns the exit code.
+// run runs a command line and returns the exit code. It is the one place where an
+// error becomes lines on standard error and an exit code.
 func (a *app) run(ctx context.Context, args []string) int {
 	root := a.root()
 	root.SetArgs(args)
@@ -76,26 +68,20 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root.SetErr(a.stderr)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
-		return exitOK
+		return cli.ExitOK
 	}
-	for _, line := range distinctLines(err.Error()) {
-		if strings.HasPrefix(line, "  ") { // of a list
-			fmt.Fprintln(a.stderr, line)
-			continue
-		}
-		fmt.Fprintf(a.stderr, "kvserver: %s\n", line)
-	}
-	var usage *usageError
-	var faults config.Faults
-	if !a.started || errors.As(err, &usage) || errors.As(err, &faults) {
-		return exitUsage
+	cli.Complain(a.stderr, "kvserver", strings.Join(distinctLines(err.Error()), "\n"))
+	if !a.started || cli.IsUsage(err) {
+		return cli.ExitUsage
 	}
 	if server.MustNotServe(err) {
 		return exitRefused
 	}
-	return exitError
+	return cli.ExitError
 }
 
+// root makes the tree of commands. Without a command kvserver serves, because that
+// is what a unit file or a container calls it for.
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kvserver",
@@ -126,19 +112,15 @@ everything acknowledged is there at the next start.`,
 		Short:      "serve until told to end (what kvserver does without a command)",
 		RunE:       func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context()) },
 	}
+	// With and without the word "serve" it is one command, so both have its flag.
+	// The flag is no key of the configuration: it overrides a refusal, so it must
+	// be given anew each time.
 	for _, cmd := range []*cobra.Command{root, serve} {
 		cmd.Flags().Uint16Var(&a.above, "accept-rollback", 0, "serve a data_dir that is an older copy, although the cluster has seen this epoch of it: what was acknowledged since is lost")
 	}
 	root.AddCommand(
 		serve,
-		&cobra.Command{
-			Use:   "config",
-			Short: "print the configuration in force, and where each value comes from",
-			RunE: func(*cobra.Command, []string) error {
-				_, err := a.cfg.WriteTo(a.stdout)
-				return err
-			},
-		},
+		a.configCmd(),
 		&cobra.Command{
 			Use:   "version",
 			Short: "print the version of kvserver",
@@ -153,19 +135,34 @@ everything acknowledged is there at the next start.`,
 		a.restoreCmd(),
 	)
 	root.InitDefaultCompletionCmd()
-	usage.Words(root)
-	usage.Complete(root)
+	cli.Words(root)
+	cli.Complete(root)
+	// cobra's own has the word "version" in it, which our text has not.
 	root.SetVersionTemplate("{{.Version}}\n")
 	return root
 }
 
-// prepare runs before each command and loads the configuration.
+// configCmd prints the configuration.
+func (a *app) configCmd() *cobra.Command {
+	all := false
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "print the configuration in force, and where each value comes from",
+		Long: `config prints the configuration in force as a config.yaml, and where each value
+comes from. Settings of the section expert, which have flags that no help text
+lists, are printed when they were set, and with --all.`,
+		RunE: func(*cobra.Command, []string) error { return a.cfg.Print(a.stdout, all) },
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "the section expert, too")
+	return cmd
+}
+
+// prepare runs before each command and loads the configuration. Commands on a
+// stopped store need it, too: it says where the store is.
 func (a *app) prepare(cmd *cobra.Command) error {
-	for c := cmd; c != nil; c = c.Parent() {
-		if n := c.Name(); n == "completion" || n == "version" || strings.HasPrefix(n, "__complete") {
-			a.started = true
-			return nil // works without any configuration
-		}
+	if cli.NeedsNoConfig(cmd) {
+		a.started = true
+		return nil
 	}
 	var err error
 	a.cfg, err = config.Load(config.Options{Scope: config.ForServer, File: a.file, Flags: cmd.Flags(), Env: a.env})
@@ -173,14 +170,10 @@ func (a *app) prepare(cmd *cobra.Command) error {
 	return err
 }
 
-// logger writes to standard error in the configured form.
+// logger writes to standard error in the configured form; standard output has the
+// ready line and nothing else.
 func (a *app) logger() *slog.Logger {
-	levels := map[string]slog.Level{"debug": slog.LevelDebug, "warn": slog.LevelWarn, "error": slog.LevelError}
-	opt := &slog.HandlerOptions{Level: levels[a.cfg.LogLevel], ReplaceAttr: plainErrors} // info is the zero level
-	if a.cfg.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(a.stderr, opt))
-	}
-	return slog.New(slog.NewTextHandler(a.stderr, opt))
+	return cli.Log(a.stderr, a.cfg.LogFormat, &slog.HandlerOptions{Level: cli.Level(a.cfg.LogLevel), ReplaceAttr: plainErrors})
 }
 
 // plainErrors logs an error as its text. slog would ask it for its details,

@@ -26,9 +26,9 @@ func loaded(t *testing.T, env ...string) *config.Loaded {
 	return l
 }
 
-// TestEveryKeyArrives sets each of the server's keys and wants to see the
-// difference in what the server is given: a key that is read and then
-// forgotten would be a promise broken in silence.
+// TestEveryKeyArrives sets each of the server's keys and demands that the
+// server's configuration differs: a key that is read and then forgotten would
+// silently have no effect.
 func TestEveryKeyArrives(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("0123456789abcdef"), 0o600); err != nil {
@@ -39,12 +39,12 @@ func TestEveryKeyArrives(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := map[string]string{
-		"tenants_file": tenants, "max_sessions_per_host": "8", "rkey_max_age": "1h", "region_idle": "off",
+		"tenants_file": tenants, "expert.max_sessions_per_host": "8", "rkey_max_age": "1h",
 		"secret_file": secret, "log_level": "debug", "log_format": "json",
 		"data_dir": "x", "listen": "127.0.0.1:1", "admin_listen": "127.0.0.1:2", "pprof": "true", "sync": "interval",
-		"sync_interval": "1s", "shards": "3", "memory_limit": "512MiB", "region_size": "64MiB", "index_region_size": "8MiB",
-		"huge_pages": "try", "numa_node": "0", "prefault": "true", "lease": "off", "credits": "7", "max_sessions": "9",
-		"mode": "cache", "wait_mode": "event", "spin": "30us", "watch_bytes": "0", "scrub_rate": "0",
+		"sync_interval": "1s", "shards": "3", "memory_limit": "512MiB", "expert.region_size": "64MiB", "expert.index_region_size": "8MiB",
+		"huge_pages": "try", "expert.prefault": "on", "lease": "off", "max_sessions": "9",
+		"mode": "cache", "wait_mode": "event", "expert.spin": "30us", "watch_bytes": "0",
 	}
 	base := server.Config{}
 	for i, env := range append([]string{""}, envs(t, other)...) {
@@ -81,13 +81,13 @@ func TestEveryKeyArrives(t *testing.T) {
 // picks are the keys that decide about fabrics: see TestPick and
 // TestVerbsOptions.
 var picks = []string{"fabric", "device", "require_rdma",
-	"verbs_connect", "gid_index", "traffic_class", "service_level", "path_mtu", "ack_timeout", "retry_count",
+	"verbs_connect", "gid_index", "traffic_class", "expert.service_level", "expert.path_mtu",
 	"tls.cert", "tls.key", "tls.ca",
 	"shm", "shm_dir"}
 
 // ofTheProcess are the keys that the server is not told of: see
 // test/e2e, TestCores.
-var ofTheProcess = []string{"cores"}
+var ofTheProcess = []string{"expert.cores"}
 
 // clusterKeys make a node of a cluster: see TestClusterKeysArrive.
 var clusterKeys = []string{"node_id", "advertise", "insecure", "cluster.name",
@@ -108,12 +108,31 @@ func envs(t *testing.T, values map[string]string) (out []string) {
 	return out
 }
 
-// TestSyncPolicies: every name of the configuration is one of the store's.
-func TestSyncPolicies(t *testing.T) {
-	for _, name := range []string{"always", "interval", "off"} {
-		a := &app{fabrics: newFabrics, cfg: loaded(t, "RDMAKV_SYNC="+name), stderr: new(bytes.Buffer)}
-		if cfg, err := a.serverConfig(t.Context()); err != nil || cfg.Sync.String() != name {
-			t.Errorf("%s became %v, %v", name, cfg.Sync, err)
+// TestNames: every name of the configuration is one of the store's or the server's.
+func TestNames(t *testing.T) {
+	for key, arrived := range map[string]func(server.Config) string{
+		"sync":       func(c server.Config) string { return c.Sync.String() },
+		"mode":       func(c server.Config) string { return c.Mode.String() },
+		"huge_pages": func(c server.Config) string { return c.HugePages.String() },
+	} {
+		for _, name := range config.Choices(key) {
+			a := &app{fabrics: newFabrics, cfg: loaded(t, "RDMAKV_"+strings.ToUpper(key)+"="+name), stderr: new(bytes.Buffer)}
+			if cfg, err := a.serverConfig(t.Context()); err != nil || arrived(cfg) != name {
+				t.Errorf("%s: %s became %s, %v", key, name, arrived(cfg), err)
+			}
+		}
+	}
+}
+
+// TestPrefault: pages are taken before they are used where huge pages are asked for, or
+// where the expert says so.
+func TestPrefault(t *testing.T) {
+	for env, want := range map[string]bool{
+		"": false, "RDMAKV_HUGE_PAGES=try": true, "RDMAKV_HUGE_PAGES=on": true, "RDMAKV_EXPERT_PREFAULT=on": true,
+		"RDMAKV_HUGE_PAGES=on RDMAKV_EXPERT_PREFAULT=off": false,
+	} {
+		if got := prefault(loaded(t, strings.Fields(env)...).Config); got != want {
+			t.Errorf("%s: %v", env, got)
 		}
 	}
 }

@@ -10,11 +10,14 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/rdmakv/rdmakv/internal/cli"
 	"github.com/rdmakv/rdmakv/internal/server"
 )
 
-// A bar shows on a terminal how far memory has been filled, below the log,
-// whose lines go through it. Elsewhere the log itself says so now and then.
+// A bar shows on a terminal how far memory has been filled, below the log, whose
+// lines go through it: both write to one terminal, and a line that came in between
+// would tear the bar. Elsewhere the log itself says so now and then. Its methods
+// may be called from several goroutines.
 type bar struct {
 	w       io.Writer
 	columns func() int
@@ -23,10 +26,10 @@ type bar struct {
 	text string // what stands on the last line; empty: nothing
 }
 
-// newBar returns the bar of a terminal, or nil if w is none.
+// newBar returns the bar of a terminal; nil if w is none.
 func newBar(w io.Writer) *bar {
 	f, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
+	if !ok || !cli.IsTerminal(w) {
 		return nil
 	}
 	return &bar{w: w, columns: func() int {
@@ -55,8 +58,8 @@ func (b *bar) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// filled shows how far the fill is; the last call takes the bar away. What
-// cannot be shown is lost.
+// filled shows how far the fill is; the last call takes the bar away. Errors of
+// writing are ignored.
 func (b *bar) filled(p server.FillProgress) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -70,7 +73,8 @@ func (b *bar) filled(p server.FillProgress) {
 }
 
 // fillBar draws the state into the given number of columns: by keys where it is
-// known how many there are, else by shards.
+// known how many there are, else by shards. A line that is wider than the terminal
+// would wrap, and could not be taken away again.
 func fillBar(p server.FillProgress, columns int) string {
 	share := float64(p.ShardsFilled) / float64(max(1, p.Shards))
 	if p.Expected > 0 {
@@ -79,8 +83,8 @@ func fillBar(p server.FillProgress, columns int) string {
 	rate := float64(p.Keys) / max(p.Elapsed.Seconds(), 1e-3) / 1e6
 	head := "filling memory "
 	tail := fmt.Sprintf(" %3.0f %% %.1f M keys, %.1f M/s, %v", 100*share, float64(p.Keys)/1e6, rate, p.Elapsed.Round(time.Second))
-	width := columns - len(head) - len(tail) - 2
-	if width < 5 { // no room for a bar
+	width := columns - len(head) - len(tail) - 2 // what is left between the brackets
+	if width < 5 {                               // no room for a bar
 		return (head + tail)[:max(0, min(columns, len(head+tail)))]
 	}
 	done := int(share * float64(width))

@@ -12,8 +12,10 @@ import (
 	"github.com/rdmakv/rdmakv/internal/server"
 )
 
-// clusterConfig is what makes the server a node of a cluster; nil if it is to
-// be alone.
+// clusterConfig is what makes the server a node of a cluster; nil if it has none.
+// The keys are read here and not by the server, which must not know where they are
+// kept; where they come from a file it is given the function that reads them
+// again.
 func clusterConfig(c *config.Loaded) (*server.ClusterConfig, error) {
 	if !c.Clustered() {
 		return nil, nil
@@ -27,6 +29,7 @@ func clusterConfig(c *config.Loaded) (*server.ClusterConfig, error) {
 		Bind: c.Gossip.Bind, Advertise: c.Gossip.Advertise, Join: c.Gossip.Join,
 		Keys: keys, Insecure: c.Insecure, Profile: c.Gossip.Profile, Hosts: c.Advertise,
 	}
+	// Keys of the environment cannot change while the process runs.
 	if c.Gossip.KeyFile != "" {
 		out.ReloadKeys = c.GossipKeys
 	}
@@ -40,7 +43,8 @@ func clusterConfig(c *config.Loaded) (*server.ClusterConfig, error) {
 	return out, nil
 }
 
-// tenants are those of tenants_file.
+// tenants are those of tenants_file; none, and no error, if there is no such file
+// configured.
 func (a *app) tenants() ([]server.Tenant, error) {
 	list, err := a.cfg.Tenants(a.env)
 	if err != nil {
@@ -58,10 +62,13 @@ func (a *app) tenants() ([]server.Tenant, error) {
 	return out, nil
 }
 
-// reload reads again what SIGHUP is for: tenants and gossip keys. What cannot
-// be read leaves everything as it is, and stands in the log.
+// reload reads again what SIGHUP is for: tenants and gossip keys. If a file cannot
+// be read everything stays as it is, and the log says so: a mistake in a file must
+// not take rights from sessions, and still less give any. Each part is read
+// whether the other succeeds or not.
 func (a *app) reload(ctx context.Context, srv *server.Server, log *slog.Logger) {
 	log.Info("reading tenants and gossip keys again (SIGHUP)")
+	// Which file is read was decided at the start: SIGHUP reads no configuration.
 	var errs []error
 	if a.cfg.TenantsFile != "" {
 		list, err := a.tenants()

@@ -16,8 +16,8 @@ import (
 // node is what a node of a cluster must be told.
 var node = []string{"RDMAKV_NODE_ID=n1", "RDMAKV_GOSSIP_BIND=127.0.0.1:0", "RDMAKV_INSECURE=true"}
 
-// TestClusterKeysArrive sets each key that makes a node of a cluster and wants
-// to see the difference.
+// TestClusterKeysArrive sets each key that makes a node of a cluster and
+// demands that the configuration differs.
 func TestClusterKeysArrive(t *testing.T) {
 	keyFile := filepath.Join(t.TempDir(), "keys")
 	if err := os.WriteFile(keyFile, []byte(base64.StdEncoding.EncodeToString(make([]byte, 32))), 0o600); err != nil {

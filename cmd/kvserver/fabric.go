@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,13 +10,18 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/cli/fabrics"
 	"github.com/rdmakv/rdmakv/internal/config"
+	"github.com/rdmakv/rdmakv/internal/machine"
 	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	"github.com/rdmakv/rdmakv/rdma/shm"
+	"github.com/rdmakv/rdmakv/rdma/verbs"
 )
 
-// fabrics are the ways to do RDMA that this program knows.
-type fabrics struct {
+// A fabricSet is the ways to do RDMA that this program knows.
+type fabricSet struct {
 	verbs verbsFabric
 	iwarp rdma.Fabric
 	shm   rdma.Fabric // nil: switched off
@@ -35,13 +41,14 @@ type verbsFabric interface {
 // TCP (RFC 5044), and so with the iWARP in this program.
 const transportIWARP = "iWARP"
 
-// pickLimit bounds the look at devices and addresses before the start.
+// pickLimit bounds the look at devices and addresses before the start: names are
+// looked up for it, and a name server may be away.
 const pickLimit = 15 * time.Second
 
 // A picker turns the configuration's fabric, devices and addresses into
 // listeners.
 type picker struct {
-	fabrics
+	fabricSet
 	cfg config.Config
 	log *slog.Logger
 
@@ -54,14 +61,14 @@ type picker struct {
 }
 
 // pick names the listeners of a server, verbs before iwarp, in the order of the
-// addresses. The error says which key cannot be had, and why.
-func (f fabrics) pick(ctx context.Context, c config.Config, log *slog.Logger) ([]server.Listener, error) {
+// addresses. The error says which key cannot be satisfied, and why.
+func (f fabricSet) pick(ctx context.Context, c config.Config, log *slog.Logger) ([]server.Listener, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
 	ctx, cancel := context.WithTimeout(ctx, pickLimit)
 	defer cancel()
-	p := &picker{fabrics: f, cfg: c, log: log, kind: make(map[string]string), used: make(map[string]bool)}
+	p := &picker{fabricSet: f, cfg: c, log: log, kind: make(map[string]string), used: make(map[string]bool)}
 	p.soft = (c.Fabric == "auto" || c.Fabric == "iwarp") && !c.RequireRDMA
 	p.mapped = (c.Fabric == "auto" || c.Fabric == "shm") && !c.RequireRDMA && f.shm != nil
 	if c.Fabric == "auto" || c.Fabric == "verbs" {
@@ -88,7 +95,7 @@ func (f fabrics) pick(ctx context.Context, c config.Config, log *slog.Logger) ([
 	return out, nil
 }
 
-// lookForDevices finds out whether verbs can be had. Where it must be had and
+// lookForDevices finds out whether verbs is available. Where it is required and
 // cannot, the error has the remedy.
 func (p *picker) lookForDevices(ctx context.Context) error {
 	if p.because = p.verbs.Unavailable(); p.because != nil {
@@ -112,7 +119,8 @@ func (p *picker) lookForDevices(ctx context.Context) error {
 	return nil
 }
 
-// checkNames refuses device names that no fabric in use has.
+// checkNames refuses device names that no fabric in use has: with a mistyped name
+// a server would else listen on less than was meant.
 func (p *picker) checkNames(ctx context.Context) error {
 	if len(p.cfg.Device) == 0 {
 		return nil
@@ -140,7 +148,7 @@ func (p *picker) checkNames(ctx context.Context) error {
 	return nil
 }
 
-// softName is the name of the device in software.
+// softName is the name of the device in software; "" if there is none.
 func (p *picker) softName(ctx context.Context) string {
 	list, err := p.iwarp.Devices(ctx)
 	if err != nil || len(list) == 0 {
@@ -158,8 +166,9 @@ func (p *picker) mappedName(ctx context.Context) string {
 	return list[0].Name
 }
 
-// wanted says whether the configuration allows a device.
-func (p *picker) wanted(name string) bool {
+// allowed says whether the configuration allows a device. No names at all allow
+// every one.
+func (p *picker) allowed(name string) bool {
 	return len(p.cfg.Device) == 0 || slices.Contains(p.cfg.Device, name)
 }
 
@@ -181,15 +190,15 @@ func (p *picker) at(ctx context.Context, addr string) ([]server.Listener, error)
 	return append(out, beside...), nil
 }
 
-// mappedAt names the listener in shared memory. Where it may be missed, what
-// keeps it from listening is logged when it is tried.
+// mappedAt names the listener in shared memory. Where it is optional, the reason
+// why it cannot listen is logged when it is tried.
 func (p *picker) mappedAt(ctx context.Context, addr string) ([]server.Listener, error) {
 	name := ""
 	if p.mapped {
 		name = p.mappedName(ctx)
 	}
 	must := p.cfg.Fabric == "shm"
-	if name == "" || !p.wanted(name) {
+	if name == "" || !p.allowed(name) {
 		if must {
 			return nil, fmt.Errorf("fabric: shm: %w here: shared memory needs Linux, shm: user or trusted, and a device list with shm0 or none", rdma.ErrNoDevice)
 		}
@@ -210,7 +219,7 @@ func (p *picker) wiredAt(ctx context.Context, addr string) ([]server.Listener, e
 		return nil, err
 	}
 	name := p.softName(ctx)
-	if !p.soft || !p.wanted(name) {
+	if !p.soft || !p.allowed(name) {
 		if len(out) == 0 {
 			return nil, fmt.Errorf("listen %s: no device in use has this address: %w", addr, why)
 		}
@@ -246,8 +255,8 @@ func (p *picker) wiredAt(ctx context.Context, addr string) ([]server.Listener, e
 	return append(out, soft), nil
 }
 
-// hardAt names the listeners of RDMA devices for one address; why says why
-// there are none.
+// hardAt names the listeners of RDMA devices for one address; why says why there
+// are none.
 func (p *picker) hardAt(ctx context.Context, addr string) (out []server.Listener, why, err error) {
 	if !p.hard {
 		return nil, p.because, nil
@@ -261,16 +270,63 @@ func (p *picker) hardAt(ctx context.Context, addr string) (out []server.Listener
 	}
 	why = err
 	for _, r := range routes {
-		if !p.wanted(r.Device) {
+		if !p.allowed(r.Device) {
 			why = fmt.Errorf("%w: %s has it, which device does not name", rdma.ErrNoDevice, r.Device)
 			continue
 		}
 		p.used[r.Device] = true
 		out = append(out, server.Listener{
 			Fabric: p.verbs, Device: r.Device, Addr: r.Addr, Why: r.Reason, Group: addr,
-			// What was named must be had; what was found may be missed.
+			// A device that was named is required; one that was found may be
+			// missed.
 			Optional: p.soft && len(p.cfg.Device) == 0,
 		})
 	}
 	return out, why, nil
+}
+
+// newFabrics makes the fabrics of the configuration. An error of the TLS files
+// stands in the set: pick, which a server calls, refuses what needs them; other
+// callers of the set do not.
+func newFabrics(c config.Config, log *slog.Logger) fabricSet {
+	tls, err := c.TLSConfig()
+	f := fabricSet{verbs: verbs.New(verbsOptions(c, log)), iwarp: iwarp.New(iwarpOptions(c, tls)), err: err}
+	if c.Shm != "off" {
+		f.shm = shm.New(shmOptions(c))
+	}
+	return f
+}
+
+// shmOptions are those of both programs, and a server's own: how many connections
+// may wait for their handshake, which any process of this host can open, and the
+// proof that a reader may see the store's directory, which a cache does not have.
+func shmOptions(c config.Config) shm.Options {
+	o := fabrics.Shm(c)
+	if limit, err := machine.OpenFiles(); err == nil {
+		o.MaxPending = min(256, pendingConns(limit))
+	}
+	if c.Mode != "cache" {
+		o.Proof = server.ReaderProof(c.DataDir)
+	}
+	return o
+}
+
+// iwarpOptions are those of both programs, and how many connections may wait for
+// their handshake: any host can open one, and they must not use up the store's
+// files.
+func iwarpOptions(c config.Config, tls *tls.Config) iwarp.Options {
+	o := fabrics.IWARP(c, tls)
+	if limit, err := machine.OpenFiles(); err == nil {
+		o.MaxPending = pendingConns(limit)
+	}
+	return o
+}
+
+// verbsOptions are those of both programs; a server also finds out whether its
+// devices keep to the remote rights of queue pairs, because unknown peers connect
+// to it.
+func verbsOptions(c config.Config, log *slog.Logger) verbs.Options {
+	o := fabrics.Verbs(c, log)
+	o.ProbeRights = true
+	return o
 }

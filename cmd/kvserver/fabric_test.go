@@ -18,6 +18,7 @@ import (
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/rdma/shm"
+	"github.com/rdmakv/rdmakv/rdma/wait"
 )
 
 // fakeVerbs has devices with addresses; nothing of it can be opened.
@@ -73,8 +74,8 @@ func (f *fakeVerbs) Local(_ context.Context, addr string) (out []rdma.Route, err
 	return out, nil
 }
 
-func testFabrics(missing error) fabrics {
-	return fabrics{
+func testFabrics(missing error) fabricSet {
+	return fabricSet{
 		verbs: &fakeVerbs{missing: missing, devices: map[string]fakeCard{
 			"mlx5_0": {"10.0.0.1", "RoCE v2"}, "mlx5_1": {"10.0.0.2", "RoCE v2"}, "cxgb4_0": {"10.0.0.3", "iWARP"},
 		}},
@@ -196,7 +197,7 @@ func TestFallsBack(t *testing.T) {
 			a := &app{
 				cfg:     loaded(t, tc.env, "RDMAKV_LISTEN=127.0.0.1:0", "RDMAKV_ADMIN_LISTEN=", "RDMAKV_DATA_DIR="+t.TempDir()+"/data"),
 				stderr:  &log,
-				fabrics: func(config.Config, *slog.Logger) fabrics { return f },
+				fabrics: func(config.Config, *slog.Logger) fabricSet { return f },
 			}
 			cfg, err := a.serverConfig(t.Context())
 			if err != nil {
@@ -236,7 +237,7 @@ func TestFallsBack(t *testing.T) {
 // without RDMA devices says what to do.
 func TestVerbsOptions(t *testing.T) {
 	base := verbsOptions(loaded(t).Config, nil)
-	for _, env := range []string{"VERBS_CONNECT=tcp", "GID_INDEX=3", "TRAFFIC_CLASS=106", "SERVICE_LEVEL=2", "PATH_MTU=1024", "ACK_TIMEOUT=17", "RETRY_COUNT=2"} {
+	for _, env := range []string{"VERBS_CONNECT=tcp", "GID_INDEX=3", "TRAFFIC_CLASS=106", "EXPERT_SERVICE_LEVEL=2", "EXPERT_PATH_MTU=1024"} {
 		if got := verbsOptions(loaded(t, "RDMAKV_"+env).Config, nil); reflect.DeepEqual(got, base) {
 			t.Errorf("%s changes nothing", env)
 		}
@@ -250,14 +251,14 @@ func TestVerbsOptions(t *testing.T) {
 // TestIWARPOptions: how to wait arrives, and spin: auto is not spin: 0.
 func TestIWARPOptions(t *testing.T) {
 	base := iwarpOptions(loaded(t).Config, nil)
-	if base.Spin != 0 || base.Wait != rdma.WaitAdaptive {
+	if base.Spin != 0 || base.Wait != wait.Adaptive {
 		t.Errorf("by default %+v", base)
 	}
 	for env, want := range map[string]iwarp.Options{
-		"WAIT_MODE=event": {Wait: rdma.WaitEvent},
-		"WAIT_MODE=poll":  {Wait: rdma.WaitPoll},
-		"SPIN=0s":         {Spin: -1},
-		"SPIN=30us":       {Spin: 30 * time.Microsecond},
+		"WAIT_MODE=event":  {Wait: wait.Event},
+		"WAIT_MODE=poll":   {Wait: wait.Poll},
+		"EXPERT_SPIN=0s":   {Spin: -1},
+		"EXPERT_SPIN=30us": {Spin: 30 * time.Microsecond},
 	} {
 		want.MaxPending = base.MaxPending // by the limit of open files
 		if got := iwarpOptions(loaded(t, "RDMAKV_"+env).Config, nil); got != want {

@@ -10,13 +10,16 @@ import (
 	"github.com/rdmakv/rdmakv/internal/config"
 )
 
-// portsTaken is the error of a port that is in use: it names the keys of all that
-// are, for who starts a node twice would else read of the first alone.
+// portsTaken is the error of a port that is in use. It names the keys of all ports
+// in use: a user who has started a node twice would else read of the first port
+// alone, and look for a program that has it.
 func portsTaken(err error, c config.Config) error {
 	// memberlist makes text of errors.
 	if !errors.Is(err, syscall.EADDRINUSE) && !strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) {
 		return err
 	}
+	// Every port that is configured is tried: the error is of the first that
+	// failed.
 	var at []string
 	for _, addr := range c.Listen {
 		if taken("tcp", addr) {
@@ -47,7 +50,8 @@ type portError struct {
 func (e *portError) Error() string   { return e.text }
 func (e *portError) Unwrap() []error { return []error{e.err, syscall.EADDRINUSE} }
 
-// taken reports whether somebody has a port.
+// taken reports whether a port is in use, by listening there for a moment. Any
+// other error of listening is not about that, and the answer is no.
 func taken(network, addr string) bool {
 	var err error
 	if network == "udp" {

@@ -11,20 +11,25 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/cli/fabrics"
 	"github.com/rdmakv/rdmakv/internal/config"
 	"github.com/rdmakv/rdmakv/internal/machine"
-	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/internal/secret"
 	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/internal/version"
 )
 
 const (
 	// shutdownLimit is how long an end may take in all, whatever hangs: less than
-	// what systemd and Kubernetes are told to wait (deploy/). Requests under way and
-	// the last sync are well inside it.
+	// systemd and Kubernetes are told to wait (deploy/). Requests under way and the
+	// last sync are well inside it.
 	shutdownLimit = 30 * time.Second
-	// lastWords is what is left of it to say what hangs, and to exit.
+	// lastWords is the part of it that is left for the report of what hangs, and for
+	// the exit.
 	lastWords = 2 * time.Second
+	// regionIdle is after how long a region of items in which nothing stands is given
+	// back to the machine: memory for others, against registering again.
+	regionIdle = 10 * time.Minute
 	// maxDump bounds the list of goroutines, bytes.
 	maxDump = 256 << 10
 )
@@ -32,12 +37,16 @@ const (
 // errForced ends the program at a second signal.
 var errForced = errors.New("ended at once by a second signal: the next start recovers from the log")
 
-// serve runs the node until a signal ends it, or until durability is gone.
+// serve runs the node until a signal ends it, or until it can serve no longer. The
+// order matters: processors are pinned before there is memory, so that memory is
+// near them; nothing is printed to standard output before every listener is open,
+// because scripts take the ready line as leave to connect.
 func (a *app) serve(ctx context.Context) error {
 	// Before there is work, memory or a device.
-	if err := machine.Pin(a.cfg.Cores); err != nil {
-		return fmt.Errorf("cores: %w", err)
+	if err := machine.Pin(a.cfg.Expert.Cores); err != nil {
+		return fmt.Errorf("expert.cores: %w", err)
 	}
+	// From here on everything that goes to standard error has to go around the bar.
 	fill := newBar(a.stderr)
 	if fill != nil {
 		a.stderr = fill
@@ -64,6 +73,8 @@ func (a *app) serve(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	// In a goroutine of its own, because a start may take minutes and must be as
+	// easy to end as a node that serves.
 	started := make(chan error, 1)
 	go func() { started <- srv.Start(ctx) }()
 	select {
@@ -80,7 +91,7 @@ func (a *app) serve(ctx context.Context) error {
 		case <-time.After(shutdownLimit - lastWords):
 			return a.hangs(log, "the start")
 		}
-		if err == nil {
+		if err == nil { // it was up before it saw the signal
 			return a.shutdown(srv, log)
 		}
 		return nil
@@ -95,14 +106,15 @@ func (a *app) serve(ctx context.Context) error {
 		log.Info("ending", "signal", sig.String())
 		return a.shutdown(srv, log)
 	}
+	// The node has failed by itself. How its end goes adds nothing to why.
 	_ = a.shutdown(srv, log)
 	return fmt.Errorf("this node cannot go on: %w", srv.Err())
 }
 
-// attend waits for what ends the node: a signal, or nil if it has failed.
-// Meanwhile it reloads when that is asked for. Opening spaces may take minutes,
-// in which the node must be as easy to end as ever; so a reload has a goroutine of
-// its own, one at a time, and its context ends with attend.
+// attend waits for what ends the node: a signal, or nil if it has failed. Meanwhile
+// it reloads when a signal asks for that. Opening spaces may take minutes, in which
+// the node must still be easy to end; so a reload has a goroutine of its own, one at
+// a time, and its context ends with attend.
 func (a *app) attend(ctx context.Context, failed <-chan struct{}, reloads <-chan os.Signal, reload func(context.Context)) os.Signal {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -130,15 +142,15 @@ func (a *app) attend(ctx context.Context, failed <-chan struct{}, reloads <-chan
 	}
 }
 
-// An ender is what is ended: a *server.Server.
+// An ender can be shut down: a *server.Server, or in tests one that hangs.
 type ender interface {
 	Shutdown(context.Context) error
 	Ending() string
 }
 
 // shutdown ends the node cleanly, unless another signal forbids that, or something
-// hangs for longer than an end may take. A store that is left as it is recovers
-// from its log, as after a crash.
+// hangs for longer than an end may take. A store that is not closed recovers from
+// its log, as after a crash: it is slower to start, and nothing is lost.
 func (a *app) shutdown(srv ender, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownLimit-lastWords)
 	defer cancel()
@@ -154,9 +166,11 @@ func (a *app) shutdown(srv ender, log *slog.Logger) error {
 	}
 }
 
-// hangs tells what an end waited for in vain, with every goroutine, for whoever
-// is to find out why. The stacks name functions, no values.
+// hangs logs what an end waited for in vain, with every goroutine: once the process
+// is gone nothing else tells why it hung. The stacks name functions, no values, so
+// no key and no secret is in them.
 func (a *app) hangs(log *slog.Logger, what string) error {
+	// Into memory first: the list is cut at a bound, and written in one piece.
 	var dump bytes.Buffer
 	_ = pprof.Lookup("goroutine").WriteTo(&dump, 1)
 	text := dump.Bytes()
@@ -178,14 +192,16 @@ func readyLine(srv *server.Server) string {
 	return line + " fabrics=" + strings.Join(srv.Devices(), ",")
 }
 
-// serverConfig translates the configuration into the server's.
+// serverConfig translates the configuration into the server's. Words of the
+// configuration become types here, and "0" and "off", which mean "none" to a user,
+// become what means none to the server, whose own zero values mean the default.
 func (a *app) serverConfig(ctx context.Context) (server.Config, error) {
 	c, log := a.cfg, a.logger()
 	listeners, err := a.fabrics(c.Config, log).pick(ctx, c.Config, log)
 	if err != nil {
 		return server.Config{}, err
 	}
-	secret, err := c.Secret()
+	nodeSecret, err := c.Secret()
 	if err != nil {
 		return server.Config{}, err
 	}
@@ -198,14 +214,14 @@ func (a *app) serverConfig(ctx context.Context) (server.Config, error) {
 		return server.Config{}, err
 	}
 	// SIGHUP may bring tenants later.
-	if len(secret) > 0 || c.TenantsFile != "" || c.TLS.Key != "" || node != nil && len(node.Keys) > 0 {
-		if err := memory.KeepSecret(); err != nil {
+	if len(nodeSecret) > 0 || c.TenantsFile != "" || c.TLS.Key != "" || node != nil && len(node.Keys) > 0 {
+		if err := secret.Protect(); err != nil {
 			log.Warn("a core dump of this process would have its secrets in it", "err", err)
 		}
 	}
 	cfg := server.Config{
 		Listeners:       listeners,
-		Secret:          secret,
+		Secret:          nodeSecret,
 		Tenants:         list,
 		Private:         c.TenantsFile != "", // an empty list opens no door
 		Name:            nodeName(),
@@ -214,88 +230,60 @@ func (a *app) serverConfig(ctx context.Context) (server.Config, error) {
 		Shards:          c.Shards,
 		SyncInterval:    c.SyncInterval,
 		MemoryLimit:     uint64(c.MemoryLimit),
-		RegionSize:      uint64(c.RegionSize),
-		IndexRegionSize: uint64(c.IndexRegionSize),
-		Prefault:        c.Prefault,
+		RegionSize:      uint64(c.Expert.RegionSize),
+		IndexRegionSize: uint64(c.Expert.IndexRegionSize),
+		Prefault:        prefault(c.Config),
 		Lease:           time.Duration(c.Lease), // 0, when it is off, is the default
 		LeaseOff:        c.Lease == 0,
 		WatchBytes:      int64(c.WatchBytes),
-		ScrubRate:       int64(c.ScrubRate),
-		Credits:         c.Credits,
 		MaxSessions:     c.MaxSessions,
 		RKeyMaxAge:      time.Duration(c.RkeyMaxAge),
 		MapTenants:      c.Shm == "trusted",
-		RegionIdle:      time.Duration(c.RegionIdle),
+		RegionIdle:      regionIdle,
 
-		MaxSessionsPerHost: c.MaxSessionsPerHost, // 0: as many
+		MaxSessionsPerHost: c.Expert.MaxSessionsPerHost, // 0: as many
 		AdminListen:        c.AdminListen,
 		EpochAbove:         a.above,
 		Debug:              c.PProf,
 		Logger:             log,
 	}
+	// In a cluster the id is what logs and clients of all nodes call it.
 	if node != nil {
 		cfg.Name = node.NodeID
 	}
-	if err := planFiles(&cfg, log); err != nil {
+	if err := boundFiles(&cfg, log); err != nil {
 		return server.Config{}, err
 	}
-	cfg.Wait, cfg.Spin = waiting(c.Config)
-	if c.NUMANode >= 0 {
-		cfg.NUMANode = &c.NUMANode
+	cfg.Wait, cfg.Spin = fabrics.Waiting(c.Config)
+	// numactl's choice comes first, because that of a region would override it.
+	if node, ok := machine.DeviceNode(devicesOf(listeners)...); ok && !machine.Placed() {
+		log.Info("registered memory is taken from the NUMA node of the devices", "node", node)
+		cfg.NUMANode = &node
 	}
 	if c.WatchBytes == 0 {
 		cfg.WatchBytes = -1 // none; 0 is the default
 	}
-	if c.ScrubRate == 0 {
-		cfg.ScrubRate = -1
-	}
-	// The policy by its name. The type is the store's, which this program does
-	// not import; its zero value is the first of three.
-	for cfg.Sync.String() != c.Sync {
-		if cfg.Sync++; cfg.Sync > 2 {
-			return server.Config{}, fmt.Errorf("sync: the store knows no policy %q", c.Sync)
-		}
-	}
-	for cfg.Mode.String() != c.Mode {
-		if cfg.Mode++; cfg.Mode > 1 {
-			return server.Config{}, fmt.Errorf("mode: the store knows no %q", c.Mode)
-		}
-	}
-	for cfg.HugePages.String() != c.HugePages {
-		if cfg.HugePages++; cfg.HugePages > server.HugeOn {
-			return server.Config{}, fmt.Errorf("huge_pages: the server knows no %q", c.HugePages)
-		}
-	}
-	return cfg, nil
+	return cfg, errors.Join(cfg.Sync.UnmarshalText([]byte(c.Sync)), cfg.Mode.UnmarshalText([]byte(c.Mode)),
+		cfg.HugePages.UnmarshalText([]byte(c.HugePages)))
 }
 
-// planFiles bounds connections and the store's files by the limit of open files, so
-// that connections, which anybody can open, never leave the store without a file.
-func planFiles(cfg *server.Config, log *slog.Logger) error {
-	limit, err := machine.OpenFiles()
-	if err != nil {
-		log.Info("the limit of open files is unknown", "err", err)
-		return nil
+// devicesOf names the devices that a node listens with.
+func devicesOf(listeners []server.Listener) (names []string) {
+	for _, l := range listeners {
+		names = append(names, l.Device)
 	}
-	spaces := 0
-	for _, t := range cfg.Tenants {
-		if t.Prefix == "" && (t.Space == "" || t.Space == "own") {
-			spaces++
-		}
-	}
-	plan, need, ok := machine.PlanFiles(limit, cfg.Cluster != nil, spaces)
-	if !ok {
-		return fmt.Errorf("the limit of open files is %d: this node needs %d at least (ulimit -n; LimitNOFILE= of systemd)", limit, need)
-	}
-	cfg.MaxOpenFiles, cfg.SpaceOpenFiles, cfg.MaxConnections = plan.Store, plan.SpaceStore, plan.Sessions
-	if plan.Sessions < cfg.MaxSessions {
-		log.Warn("the limit of open files (ulimit -n; LimitNOFILE= of systemd) is too low for max_sessions: fewer clients are let in",
-			"limit", limit, "max_sessions", cfg.MaxSessions, "let_in", plan.Sessions, "store_files", plan.Store)
-	}
-	return nil
+	return names
 }
 
-// nodeName is what this node calls itself in sessions and logs.
+// prefault says whether the pages of a region are taken from the machine before it is
+// used. By default they are where huge pages are asked for: a huge page is taken whole
+// anyway, and that there are too few of them is then found out at the start.
+func prefault(c config.Config) bool {
+	return c.Expert.Prefault == "on" || c.Expert.Prefault == "auto" && c.HugePages != "off"
+}
+
+// nodeName is what this node calls itself in sessions and logs, if it is not one of
+// a cluster: the name of the host, cut to what a session's welcome can carry.
 func nodeName() string {
 	host, err := os.Hostname()
 	if err != nil || host == "" {
@@ -304,6 +292,7 @@ func nodeName() string {
 	return strings.ToValidUTF8(host[:min(len(host), 64)], "?")
 }
 
+// orNone writes "none" for an empty text, which could not be seen in a log.
 func orNone(s string) string {
 	if s == "" {
 		return "none"

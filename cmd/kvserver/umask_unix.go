@@ -4,7 +4,6 @@ package main
 
 import "syscall"
 
-// closeFiles has every file that this process makes belong to its user alone: the
-// store's have every value in them, and a directory may have been made by somebody
-// who lets others in.
-func closeFiles() { syscall.Umask(0o077) }
+// hideFiles makes every file of this process readable by its user alone: the store's
+// files hold every value, and the directory that they are in may be open to others.
+func hideFiles() { syscall.Umask(0o077) }

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/rdmakv/rdmakv/internal/cli"
 	"github.com/rdmakv/rdmakv/internal/config"
 )
 
@@ -28,13 +31,45 @@ func TestWrongUses(t *testing.T) {
 	} {
 		var out, errOut bytes.Buffer
 		a := &app{stdout: &out, stderr: &errOut, env: []string{"RDMAKV_CONFIG="}, fabrics: newFabrics}
-		if code := a.run(t.Context(), strings.Fields(line)); code != exitUsage || errOut.String() != "kvserver: "+want+"\n" {
+		if code := a.run(t.Context(), strings.Fields(line)); code != cli.ExitUsage || errOut.String() != "kvserver: "+want+"\n" {
 			t.Errorf("%s: exit code %d\n got %swant kvserver: %s", line, code, &errOut, want)
 		}
 	}
 	var out bytes.Buffer
-	if code := (&app{stdout: &out, stderr: &out}).run(t.Context(), []string{"--version"}); code != exitOK || !strings.HasPrefix(out.String(), "kvserver ") {
+	if code := (&app{stdout: &out, stderr: &out}).run(t.Context(), []string{"--version"}); code != cli.ExitOK || !strings.HasPrefix(out.String(), "kvserver ") {
 		t.Errorf("--version: exit code %d, %q", code, &out)
+	}
+}
+
+// TestOldKeys: a key of an earlier version ends the program before it serves, in a file,
+// as a variable and as a flag, with what has become of it.
+func TestOldKeys(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	for key, now := range map[string]string{
+		"ack_timeout": "", "retry_count": "", "credits": "", "region_idle": "", "max_inflight": "",
+		"spin": "expert.spin", "cores": "expert.cores", "service_level": "expert.service_level", "path_mtu": "expert.path_mtu",
+		"max_sessions_per_host": "expert.max_sessions_per_host", "prefault": "expert.prefault", "region_size": "expert.region_size",
+		"index_region_size": "expert.index_region_size", "scrub_rate": "", "numa_node": "",
+	} {
+		env, flag := "RDMAKV_"+strings.ToUpper(key), "--"+strings.ReplaceAll(key, "_", "-")
+		if err := os.WriteFile(file, []byte(key+": 1\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, layer := range []struct{ name, env, arg, now string }{
+			{key, "RDMAKV_CONFIG=" + file, "serve", now},
+			{env, env + "=1", "serve", strings.ToUpper("RDMAKV_" + strings.ReplaceAll(now, ".", "_"))},
+			{flag, "X=1", flag + "=1", "--" + strings.NewReplacer("_", "-", ".", "-").Replace(now)},
+		} {
+			want := fmt.Sprintf("%q: it is %s now", layer.name, layer.now)
+			if now == "" {
+				want = fmt.Sprintf("%q: it is no setting any more: ", layer.name)
+			}
+			var out, errOut bytes.Buffer
+			a := &app{stdout: &out, stderr: &errOut, env: []string{layer.env}, fabrics: newFabrics}
+			if code := a.run(t.Context(), []string{layer.arg}); code != cli.ExitUsage || !strings.Contains(errOut.String(), want) || strings.Count(errOut.String(), "\n") != 1 {
+				t.Errorf("%s: exit code %d\n got %swant %s", layer.name, code, &errOut, want)
+			}
+		}
 	}
 }
 

@@ -30,7 +30,8 @@ func client(ctx context.Context, to netip.AddrPort, c config, out io.Writer) (er
 	}
 	defer func() { err = errors.Join(err, id.Close()) }()
 
-	// 2. Which device leads to this address, and what is its hardware address?
+	// 2. Ask which device leads to this address, and what its hardware address
+	// is.
 	fmt.Fprintf(out, "1 client: resolve the address %v\n", to)
 	if err := id.ResolveAddr(netip.AddrPort{}, to, 2*time.Second); err != nil {
 		return err
@@ -40,8 +41,8 @@ func client(ctx context.Context, to netip.AddrPort, c config, out io.Writer) (er
 	}
 	fmt.Fprintf(out, "        from now on the id belongs to device %s, port %d, our address %v\n", id.Device(), id.Port(), id.LocalAddr())
 
-	// 3. By which path? On InfiniBand the subnet manager is asked; on Ethernet
-	// the answer is at hand.
+	// 3. Ask for the path. On InfiniBand the subnet manager is asked; on
+	// Ethernet the answer is at hand.
 	fmt.Fprintln(out, "2 client: resolve the route")
 	if err := id.ResolveRoute(2 * time.Second); err != nil {
 		return err
@@ -98,7 +99,7 @@ func client(ctx context.Context, to netip.AddrPort, c config, out io.Writer) (er
 	}
 	fmt.Fprintf(out, "        received %q\n", text)
 
-	// 7. The end. Both sides hear of it; then each takes its things down.
+	// 7. The end. Both sides are told; then each takes its objects down.
 	fmt.Fprintln(out, "7 client: disconnect")
 	if err := e.disconnect(id); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { runs.Main(m, main) }
 
-// sawInOrder wants each of want in the output, in this order.
+// sawInOrder demands each of want in the output, in this order.
 func sawInOrder(t *testing.T, who, out string, want ...string) {
 	t.Helper()
 	rest := out
@@ -57,7 +57,7 @@ func TestDeviceReject(t *testing.T) {
 	server.Wait(0)
 }
 
-// TestDeviceNobodyListens: the refusal of a host on which nobody listens.
+// TestDeviceNobodyListens: the refusal of a host without a listener.
 func TestDeviceNobodyListens(t *testing.T) {
 	d := runs.NeedDevice(t)
 	out := runs.Start(t, "-connect", net.JoinHostPort(d.Addr, "9")).Wait(1)

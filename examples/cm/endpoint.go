@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
 )
 
@@ -25,7 +25,7 @@ const (
 type endpoint struct {
 	device  *ibv.Context
 	pd      *ibv.PD
-	block   *memory.Block
+	block   *mem.Block
 	mr      *ibv.MR
 	channel *ibv.CompChannel
 	cq      *ibv.CQ
@@ -48,7 +48,7 @@ func newEndpoint(device string, out io.Writer) (e *endpoint, err error) {
 	if e.pd, err = e.device.AllocPD(); err != nil {
 		return e, err
 	}
-	if e.block, err = memory.Alloc(2*messageSize, memory.Options{Tag: "cm"}); err != nil {
+	if e.block, err = mem.Alloc(2*messageSize, mem.Options{Tag: "cm"}); err != nil {
 		return e, err
 	}
 	if e.mr, err = e.pd.RegMR(address(e.block.Bytes()), e.block.Size(), ibv.AccessLocalWrite); err != nil {
@@ -72,8 +72,8 @@ func newEndpoint(device string, out io.Writer) (e *endpoint, err error) {
 }
 
 // toInit takes the queue pair to INIT and posts the receive. The connection
-// manager knows the attributes (rdma_init_qp_attr); it would let the peer read
-// and write our memory, which nobody here needs.
+// manager knows the attributes (rdma_init_qp_attr), but it would let the peer
+// read and write our memory, which this example does not need.
 func (e *endpoint) toInit(id *ibv.CMID) error {
 	attr, mask, err := id.InitQPAttr(ibv.QPSInit)
 	if err != nil {
@@ -120,8 +120,9 @@ func (e *endpoint) param() ibv.ConnParam {
 }
 
 // send posts a message and does not wait for its completion. The buffer is used
-// only once here; and whoever gets the last message may hang up at once, before
-// its card has told ours that it arrived. What proves a message is an answer.
+// only once here; and the end that gets the last message may hang up at once,
+// before its card has told ours that the message arrived. Only an answer proves
+// that a message arrived.
 func (e *endpoint) send(text string) error {
 	n := copy(e.block.Bytes()[messageSize:], text)
 	wr := ibv.SendWR{ID: idSend, Op: ibv.WRSend, Flags: ibv.SendSignaled, NumSGE: 1}

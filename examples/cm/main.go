@@ -75,8 +75,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return server(ctx, at, c, out)
 }
 
-// events is the event channel: everything that the connection manager has to
-// say comes here, for all the identifiers that were made on it.
+// events is the event channel: all events of the connection manager come here,
+// for all the identifiers that were made on it.
 type events struct {
 	ch      *ibv.EventChannel
 	timeout time.Duration
@@ -91,9 +91,9 @@ func newEvents(c config, out io.Writer) (*events, error) {
 	return &events{ch: ch, timeout: c.timeout, out: out}, nil
 }
 
-// expect waits for the next event and wants it to be of one of the given types.
-// The wait has an end of its own: to a server that is stopped, or to a host that
-// has vanished, the connection manager may try for minutes without a word.
+// expect waits for the next event, which must be of one of the given types. The
+// wait has an end of its own: the connection manager may try for minutes, without
+// an event, to reach a server that is stopped or a host that has vanished.
 func (e *events) expect(ctx context.Context, want ...ibv.CMEventType) (ibv.CMEvent, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
@@ -123,8 +123,8 @@ func meaning(ev ibv.CMEvent) string {
 		return "the connection could not be set up"
 	case ibv.CMRejected:
 		// The reasons are those of the InfiniBand architecture (table of REJ
-		// reasons, section 12.6.7.2). On iWARP the status is an errno, and
-		// nobody at the port is an error of Connect already.
+		// reasons, section 12.6.7.2). On iWARP the status is an errno, and if no
+		// program listens at the port Connect itself fails.
 		const noListener, consumer = 8, 28
 		if ev.Status == noListener {
 			return "nobody listens at that port"

@@ -38,7 +38,7 @@ func server(ctx context.Context, at netip.AddrPort, c config, out io.Writer) (er
 	fmt.Fprintf(out, "1 server: bound and listening at %v\n", id.LocalAddr())
 
 	for served := 0; c.count == 0 || served < c.count; served++ {
-		// 2. Clients come when they like: this wait ends with ctx only.
+		// 2. A client may connect at any time, so this wait ends with ctx only.
 		req, err := ev.ch.Get(ctx)
 		if err != nil {
 			return err
@@ -104,7 +104,7 @@ func answer(ctx context.Context, ev *events, req ibv.CMEvent, c config, out io.W
 	fmt.Fprintln(out, `        sent "pong"`)
 
 	// The client hangs up. Our queue pair does not notice by itself: it is we
-	// who must answer, or what is outstanding on it may stay so for ever.
+	// that must answer, or outstanding work on it may stay so for ever.
 	if _, err := ev.expect(ctx, ibv.CMDisconnected); err != nil {
 		return err
 	}

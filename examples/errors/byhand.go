@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
 )
 
@@ -76,7 +76,7 @@ func newByHand(ctx context.Context, name string) (h *byHand, err error) {
 			return h, err
 		}
 	}
-	// Asynchronous events are the third thing that a device has to say, beside
+	// Asynchronous events are the third kind of news from a device, beside
 	// completions and connection events: a queue pair hit by an error that
 	// belongs to no work request, a port gone down, the device itself failed.
 	ctx, h.stop = context.WithCancel(ctx)
@@ -128,8 +128,8 @@ func (h *byHand) server() end      { return h.ends[1] }
 func (h *byHand) retriesRNR() bool { return true }
 
 // settle does nothing: only the two scenes in which a card refuses a request kill
-// both queue pairs, and there the completion comes last. Else the peer's stays
-// in RTS, because nobody has told it.
+// both queue pairs, and there the completion comes last. In the others the peer's
+// stays in RTS, because nothing has told it.
 func (h *byHand) settle(context.Context) {}
 
 // events waits a moment, for they come on a channel of their own and are in no
@@ -146,8 +146,8 @@ func (h *byHand) events() []string {
 // connect takes both queue pairs to RESET, wherever they are, and from there to
 // RTS.
 func (h *byHand) connect(ctx context.Context, o options) (string, error) {
-	// RESET forgets what is outstanding, without completions. Whoever wants to
-	// know which buffers are free takes the queue pair to ERR first and waits
+	// RESET discards what is outstanding, without completions. A program that has
+	// to know which buffers are free takes the queue pair to ERR first and waits
 	// for the flushed completions; the scenes have done so.
 	for _, e := range h.ends {
 		if err := e.qp.Modify(&ibv.QPAttr{State: ibv.QPSReset}, ibv.QPMaskState); err != nil {
@@ -235,7 +235,7 @@ func (h *byHand) newEnd(srq *ibv.SRQ) (e *handEnd, err error) {
 			e = nil
 		}
 	}()
-	if e.block, err = memory.Alloc(2*memorySize, memory.Options{Tag: "errors"}); err != nil {
+	if e.block, err = mem.Alloc(2*memorySize, mem.Options{Tag: "errors"}); err != nil {
 		return e, err
 	}
 	b := e.block.Bytes()

@@ -5,15 +5,15 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
 )
 
 // A handEnd is one queue pair of a byHand and what belongs to it. Its memory is
 // one page that the peer may read and one that it may not touch.
 type handEnd struct {
-	block           *memory.Block
+	block           *mem.Block
 	public, private *ibv.MR
 	channel         *ibv.CompChannel
 	cq              *ibv.CQ

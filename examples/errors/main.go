@@ -46,7 +46,7 @@ type pair interface {
 type options struct {
 	receives int         // posted by the server before the client can send
 	rights   rdma.Access // what the client may do at the server's queue pair
-	patient  bool        // try a SEND again for as long as it meets no receive
+	patient  bool        // try a SEND again for as long as the peer has no receive for it
 }
 
 // An end is one of the two. It posts work requests, each with an ID that the
@@ -63,7 +63,7 @@ type end interface {
 	state() string
 	// abort puts the queue pair into ERR.
 	abort() error
-	// vanish ends it without a word to the peer, as a crash would.
+	// vanish ends it without telling the peer, as a crash would.
 	vanish() error
 	// memory is what the peer may read.
 	memory() target

@@ -6,9 +6,9 @@ import (
 	"fmt"
 
 	"github.com/rdmakv/rdmakv/examples/internal/nic"
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
 // overIWARP is a pair on package rdma, over the software fabric. A queue pair
@@ -54,7 +54,7 @@ func (w *overIWARP) newEnd() (e *fabricEnd, err error) {
 			e = nil
 		}
 	}()
-	if e.block, err = memory.Alloc(2*memorySize, memory.Options{Tag: "errors"}); err != nil {
+	if e.block, err = mem.Alloc(2*memorySize, mem.Options{Tag: "errors"}); err != nil {
 		return e, err
 	}
 	if e.public, err = w.pd.RegMR(e.block.Bytes()[:memorySize], rdma.AccessRemoteRead); err != nil {
@@ -89,7 +89,7 @@ func (w *overIWARP) settle(ctx context.Context) {
 func (w *overIWARP) connect(ctx context.Context, o options) (string, error) {
 	for i, e := range w.ends {
 		if e.qp != nil {
-			// Close returns when the fabric has let go of every buffer; what
+			// Close returns when the fabric has released every buffer; what
 			// was outstanding lies in the CQ as flushed.
 			if err := e.qp.Close(); err != nil {
 				return "", err
@@ -153,7 +153,7 @@ func (w *overIWARP) close() error {
 
 // A fabricEnd is one queue pair of an overIWARP and what belongs to it.
 type fabricEnd struct {
-	block           *memory.Block
+	block           *mem.Block
 	public, private rdma.MR
 	cq              rdma.CQ
 	qp              rdma.QP

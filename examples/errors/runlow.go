@@ -7,10 +7,10 @@ import (
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
 )
 
-// runLow makes two asynchronous events that harm nobody. A shared receive queue
+// runLow makes two asynchronous events that do no harm. A shared receive queue
 // (SRQ) holds the receives of many queue pairs, so that a server with a thousand
-// clients need not post a thousand times as many; and so that one busy client can
-// use them up. Armed with a limit, it tells when fewer are left than that.
+// clients need not post a thousand times as many; but one busy client can use
+// them up. If it is armed with a limit, it tells when fewer are left than that.
 func (h *byHand) runLow(ctx context.Context, s *stage) (err error) {
 	srq, err := h.pd.CreateSRQ(8, 1, 0)
 	if err != nil {

@@ -156,8 +156,8 @@ func localFault(ctx context.Context, s *stage) error {
 	return s.recover(ctx)
 }
 
-// peerGone: nobody answers. With a connection manager one is told (sometimes);
-// without, the card finds out by its own timeouts.
+// peerGone: the peer does not answer. A connection manager tells that
+// (sometimes); without one, the card finds out by its own timeouts.
 func peerGone(ctx context.Context, s *stage) error {
 	if err := s.connect(ctx, options{rights: readable}); err != nil {
 		return err
@@ -176,8 +176,8 @@ func peerGone(ctx context.Context, s *stage) error {
 	return s.recover(ctx)
 }
 
-// asyncEvents: a device has a channel of its own for what it has to say about
-// itself, its ports and its queues.
+// asyncEvents: a device has a channel of its own for news about itself, its
+// ports and its queues.
 func asyncEvents(ctx context.Context, s *stage) error {
 	p, ok := s.pair.(interface {
 		runLow(ctx context.Context, s *stage) error
@@ -221,8 +221,8 @@ func (s *stage) await(ctx context.Context, who, what string, id uint64) {
 	s.line(who, what, fmt.Sprintf("%v (%d)", status, status))
 }
 
-// states prints what has become of the two queue pairs, and the device's
-// asynchronous events.
+// states prints the states of the two queue pairs, and the device's asynchronous
+// events.
 func (s *stage) states(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

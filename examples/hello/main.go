@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
-	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	_ "github.com/rdmakv/rdmakv/client/fabrics" // every way to a server that this machine has
 )
 
 func main() {
@@ -35,7 +35,6 @@ func hello(servers string) error {
 	defer cancel()
 	c, err := client.Dial(ctx, client.Config{
 		Servers: strings.Split(servers, ","),
-		Fabric:  iwarp.New(iwarp.Options{}), // RDMA over TCP, in this process: runs everywhere
 	})
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
 )
 
@@ -50,7 +50,7 @@ type byHand struct {
 	cq      *ibv.CQ
 	qp      *ibv.QP
 
-	winMem, deskMem *memory.Block
+	winMem, deskMem *mem.Block
 	winMR, deskMR   *ibv.MR
 
 	port     uint8
@@ -141,7 +141,8 @@ func newByHand(c config, out io.Writer) (h *byHand, err error) {
 	h.say("5 QP       number %#06x, first PSN %#06x, state RESET", h.qp.Num(), h.psn)
 
 	// 6. RESET → INIT: from now on receives may be posted. The access flags are
-	// the second lock beside the region's: both must allow what the peer wants.
+	// the second lock beside the region's: both must allow what the peer asks
+	// for.
 	if err = h.qp.Modify(&ibv.QPAttr{
 		State: ibv.QPSInit, Port: h.port, PKeyIndex: 0,
 		AccessFlags: ibv.AccessRemoteRead | ibv.AccessRemoteWrite,
@@ -157,8 +158,8 @@ func newByHand(c config, out io.Writer) (h *byHand, err error) {
 	return h, nil
 }
 
-// chooseGID takes the entry that was asked for, else the one that most networks
-// want: RoCE v2 with an IPv4 address, RoCE v2, anything.
+// chooseGID takes the entry that the user asked for, else the one that most
+// networks need: RoCE v2 with an IPv4 address, RoCE v2, anything.
 func chooseGID(device *ibv.Context, port uint8, index int) (ibv.GIDEntry, error) {
 	table, err := device.GIDTable(port)
 	if err != nil {
@@ -188,9 +189,9 @@ func chooseGID(device *ibv.Context, port uint8, index int) (ibv.GIDEntry, error)
 	return best, nil
 }
 
-func (h *byHand) register(size int, access ibv.Access) (*memory.Block, *ibv.MR, error) {
+func (h *byHand) register(size int, access ibv.Access) (*mem.Block, *ibv.MR, error) {
 	// Not from the Go heap: the card knows nothing of the garbage collector.
-	b, err := memory.Alloc(size, memory.Options{Tag: "menu"})
+	b, err := mem.Alloc(size, mem.Options{Tag: "menu"})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -270,7 +271,7 @@ func (h *byHand) close() error {
 	if h.device != nil {
 		errs = append(errs, h.device.Close())
 	}
-	for _, b := range []*memory.Block{h.winMem, h.deskMem} {
+	for _, b := range []*mem.Block{h.winMem, h.deskMem} {
 		if b != nil {
 			errs = append(errs, b.Free())
 		}

@@ -28,7 +28,7 @@ import (
 //	       GID        RoCE: the address of the port's network interface, as IPv6
 //	       QP number  which of the queue pairs at that port (24 bits)
 //	       PSN        number of the first packet that we shall send (24 bits)
-//	       address, rkey, length   the window: who knows these three may use it
+//	       address, rkey, length   the window: a peer that knows these three may use it
 //	       MTU        largest packet: enum ibv_mtu, 1 is 256 bytes, 5 is 4096
 //	       port       TCP port of the fabric; with -fabric iwarp only
 type card struct {
@@ -71,8 +71,9 @@ func (c card) bytes() []byte {
 	return b
 }
 
-// parseCard believes nothing: whoever reached the TCP port wrote these bytes,
-// and they end up in a packet header and in the length of a copy.
+// parseCard checks every byte: any program that reaches the TCP port can have
+// written these bytes, and they end up in a packet header and in the length of
+// a copy.
 func parseCard(b []byte) (card, error) {
 	var c card
 	if len(b) != cardLen {

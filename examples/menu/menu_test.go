@@ -98,7 +98,7 @@ func (fake) read(_ context.Context, n int) ([]byte, error) {
 	return append([]byte("abc"), make([]byte, n-3)...), nil
 }
 
-// TestHostileCards: whoever reaches the TCP port may send anything.
+// TestHostileCards: any program that reaches the TCP port may send anything.
 func TestHostileCards(t *testing.T) {
 	good := card{lid: 7, qpn: 0x123456, psn: 0xabcdef, gid: [16]byte{15: 9}, addr: 0x7f0000001000, rkey: 0x55, size: windowSize, mtu: 3, port: 99}
 	if got, err := parseCard(good.bytes()); err != nil || got != good {

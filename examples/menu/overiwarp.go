@@ -12,9 +12,9 @@ import (
 	"strconv"
 
 	"github.com/rdmakv/rdmakv/examples/internal/nic"
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
 // overIWARP is the same endpoint on package rdma, for machines without a device.
@@ -29,7 +29,7 @@ type overIWARP struct {
 	listener        rdma.Listener
 	remote          string // the peer's host
 	cookie          uint32 // in our card as PSN, which iWARP has no use for
-	winMem, deskMem *memory.Block
+	winMem, deskMem *mem.Block
 	winMR, deskMR   rdma.MR
 	completions     *nic.Waiter
 	peer            card
@@ -77,7 +77,7 @@ func newOverIWARP(ctx context.Context, conn net.Conn, out io.Writer) (w *overIWA
 			return w, err
 		}
 	}
-	// Both listen, because neither knows yet who will be told to dial.
+	// Both listen, because neither knows yet which of them will be told to dial.
 	if w.listener, err = w.dev.Listen(ctx, net.JoinHostPort(host, "0")); err != nil {
 		return w, err
 	}
@@ -85,8 +85,8 @@ func newOverIWARP(ctx context.Context, conn net.Conn, out io.Writer) (w *overIWA
 	return w, nil
 }
 
-func (w *overIWARP) register(size int, access rdma.Access) (*memory.Block, rdma.MR, error) {
-	b, err := memory.Alloc(size, memory.Options{Tag: "menu"})
+func (w *overIWARP) register(size int, access rdma.Access) (*mem.Block, rdma.MR, error) {
+	b, err := mem.Alloc(size, mem.Options{Tag: "menu"})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -112,8 +112,8 @@ func (w *overIWARP) connect(ctx context.Context, peer card, dial bool) error {
 		return errors.New("the other process does not use -fabric iwarp")
 	}
 	if dial {
-		// To the host that we talk to already: where a card points to is up to
-		// whoever wrote it.
+		// This dials the host that we talk to already, because the address in a
+		// card could be any that its writer chose.
 		addr := net.JoinHostPort(w.remote, strconv.Itoa(int(peer.port)))
 		_, err := w.qp.Connect(ctx, addr, rdma.ConnParams{PrivateData: binary.BigEndian.AppendUint32(nil, w.cookie)})
 		return err
@@ -122,7 +122,7 @@ func (w *overIWARP) connect(ctx context.Context, peer card, dial bool) error {
 	if err != nil {
 		return err
 	}
-	// Anybody can dial the port. The peer shows the number from its card.
+	// Any host can dial the port, so the peer shows the number from its card.
 	if got := req.PrivateData(); !bytes.Equal(got, binary.BigEndian.AppendUint32(nil, peer.psn)) {
 		return errors.Join(fmt.Errorf("somebody else dialed: %v", req.RemoteAddr()), req.Reject(nil))
 	}
@@ -209,7 +209,7 @@ func (w *overIWARP) close() error {
 	if w.pd != nil {
 		errs = append(errs, w.pd.Close())
 	}
-	for _, b := range []*memory.Block{w.winMem, w.deskMem} {
+	for _, b := range []*mem.Block{w.winMem, w.deskMem} {
 		if b != nil {
 			errs = append(errs, b.Free())
 		}

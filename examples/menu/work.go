@@ -8,9 +8,9 @@ import (
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
 )
 
-// The four operations of a byHand endpoint. The first three are one work request
-// on the send queue each, and differ in its opcode and in whose address they
-// name: READ and WRITE name the peer's memory, SEND does not.
+// These are the four operations of a byHand endpoint. The first three are one
+// work request on the send queue each, and differ in its opcode and in the end
+// whose address they name: READ and WRITE name the peer's memory, SEND does not.
 
 func (h *byHand) read(ctx context.Context, n int) ([]byte, error) {
 	err := h.post(ctx, ibv.SendWR{

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
 // IDs of work requests: they come back in completions and tell which is which.
@@ -30,7 +30,7 @@ type end struct {
 	cq    rdma.CQ
 	qp    rdma.QP
 	mr    rdma.MR
-	block *memory.Block
+	block *mem.Block
 
 	sent, received int // completions seen and not yet asked for
 	recvLen        int // bytes of the message received
@@ -46,8 +46,8 @@ func newEnd(dev rdma.Device, wait waitFunc) (e *end, err error) {
 	if e.pd, err = dev.AllocPD(); err != nil {
 		return e, err
 	}
-	// One CQ for both directions: so a single wait sees everything. One send
-	// and one receive are under way at most; 16 is plenty.
+	// There is one CQ for both directions, so a single wait sees everything.
+	// One send and one receive are under way at most; 16 is plenty.
 	if e.cq, err = dev.CreateCQ(16); err != nil {
 		return e, err
 	}
@@ -56,7 +56,7 @@ func newEnd(dev rdma.Device, wait waitFunc) (e *end, err error) {
 	}); err != nil {
 		return e, err
 	}
-	if e.block, err = memory.Alloc(2*maxSize, memory.Options{Tag: "pingpong"}); err != nil {
+	if e.block, err = mem.Alloc(2*maxSize, mem.Options{Tag: "pingpong"}); err != nil {
 		return e, err
 	}
 	if e.mr, err = e.pd.RegMR(e.block.Bytes(), rdma.AccessLocalWrite); err != nil {
@@ -96,8 +96,8 @@ func (e *end) postRecv() error {
 func (e *end) send(ctx context.Context, timeout time.Duration, size int) error {
 	_, err := e.qp.PostSend([]rdma.SendWR{{
 		ID: idSend, Op: rdma.OpSend,
-		// Without this flag a SEND that succeeds says nothing: programs in a
-		// hurry ask for one completion in so many.
+		// Without this flag a SEND that succeeds gives no completion: fast
+		// programs ask for one completion in so many.
 		Flags: rdma.SendSignaled,
 		SGL:   []rdma.SGE{{MR: e.mr, Off: maxSize, Len: uint32(size)}},
 	}})

@@ -113,7 +113,7 @@ func server(ctx context.Context, dev rdma.Device, addr string, wait waitFunc, ti
 	}
 }
 
-// echo serves one client until the connection ends and says of what it ended.
+// echo serves one client until the connection ends and says why it ended.
 func echo(ctx context.Context, dev rdma.Device, req rdma.ConnRequest, wait waitFunc, timeout time.Duration) (rounds int, err error) {
 	e, err := newEnd(dev, wait)
 	if err != nil {
@@ -132,8 +132,8 @@ func echo(ctx context.Context, dev rdma.Device, req rdma.ConnRequest, wait waitF
 		}
 		if errors.Is(err, rdma.ErrFlushed) {
 			// The connection is down, and our receive came back unused. (Or our
-			// last answer: the client may leave as soon as it has it, before
-			// its card has told ours that it arrived.)
+			// last answer came back: the client may leave as soon as it has it,
+			// before its card has told ours that it arrived.)
 			<-e.qp.Done()
 			return rounds, e.qp.Err()
 		}

@@ -12,7 +12,8 @@ import (
 
 func TestMain(m *testing.M) { runs.Main(m, main) }
 
-// play runs a server and clients that wait in every way, and wants all rounds.
+// play runs a server and clients that wait in every way, and demands all
+// rounds.
 func play(t *testing.T, fabric, host string) {
 	for _, serverWait := range []string{"poll", "event"} {
 		t.Run("server-"+serverWait, func(t *testing.T) {

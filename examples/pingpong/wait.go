@@ -30,8 +30,8 @@ func waitPoll(ctx context.Context, cq rdma.CQ, wcs []rdma.WC) (int, error) {
 	}
 }
 
-// waitEvent sleeps until there is something. The order of the steps is what
-// everybody gets wrong once:
+// waitEvent sleeps until there is something. The order of the steps is easy to
+// get wrong:
 //
 //	poll ── nothing ──▶ arm ──▶ poll again ── nothing ──▶ sleep ──▶ poll …
 //	                             │

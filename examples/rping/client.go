@@ -30,7 +30,7 @@ func client(ctx context.Context, dev rdma.Device, addr string, c Config, out io.
 		return fmt.Errorf("%w: device %s does no RDMA WRITE", rdma.ErrNotSupported, dev.Name())
 	}
 	// The server is to READ and WRITE our memory. A program with something to
-	// lose grants such rights only once it knows who the peer is.
+	// lose grants such rights only once it knows its peer.
 	e, err := newEnd(dev, rdma.AccessRemoteRead|rdma.AccessRemoteWrite, c.Timeout)
 	if err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/examples/internal/nic"
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
 // The only message of rping, in both directions, big-endian:
@@ -19,8 +19,8 @@ import (
 //	│ address  u64 │rkey u32│size u32│
 //	└──────────────┴────────┴────────┘
 //
-// From the client it names a buffer; from the server it means "go ahead", and
-// nobody looks at what is in it.
+// From the client it names a buffer; from the server it means "go ahead", and its
+// content is ignored.
 const infoLen = 16
 
 type info struct {
@@ -47,7 +47,7 @@ const (
 	idData            // the READ or WRITE
 )
 
-// Where things are in an end's registered memory.
+// These say where things are in an end's registered memory.
 const (
 	offRecv = 0
 	offSend = infoLen
@@ -67,7 +67,7 @@ type end struct {
 	cq      rdma.CQ
 	qp      rdma.QP
 	wait    *nic.Waiter
-	blocks  []*memory.Block
+	blocks  []*mem.Block
 	mrs     []rdma.MR
 	msgs    rdma.MR
 	sending bool // a message was posted, and its completion not yet asked for
@@ -110,7 +110,7 @@ func newEnd(dev rdma.Device, access rdma.Access, timeout time.Duration) (e *end,
 // reads and writes it by physical address, at any time and without asking. So
 // it must not be memory that Go's garbage collector owns.
 func (e *end) register(size int, access rdma.Access) (rdma.MR, error) {
-	b, err := memory.Alloc(size, memory.Options{Tag: "rping"})
+	b, err := mem.Alloc(size, mem.Options{Tag: "rping"})
 	if err != nil {
 		return nil, err
 	}
@@ -145,9 +145,9 @@ func (e *end) close() error {
 	return errors.Join(errs...)
 }
 
-// postRecv offers the buffer for the peer's next message. It must be posted
-// before the peer can possibly send: a SEND that meets no receive is "receiver
-// not ready", which iWARP answers by ending the connection.
+// postRecv offers the buffer for the peer's next message. It must be posted before
+// the peer can possibly send: a SEND without a receive is "receiver not ready",
+// which iWARP answers by ending the connection.
 func (e *end) postRecv() error {
 	_, err := e.qp.PostRecv([]rdma.RecvWR{{
 		ID: idRecv, SGL: []rdma.SGE{{MR: e.msgs, Off: offRecv, Len: infoLen}},
@@ -169,8 +169,8 @@ func (e *end) recv(ctx context.Context) (info, error) {
 	return got, e.postRecv()
 }
 
-// send posts one message. It waits for the message before, whose buffer it
-// takes, and not for this one: whoever gets the last message of all may hang up at
+// send posts one message. It waits for the message before, whose buffer it takes,
+// and not for this one: the end that gets the last message of all may hang up at
 // once, and then its completion is flushed although it has arrived.
 func (e *end) send(ctx context.Context, i info) error {
 	if e.sending {

@@ -65,8 +65,8 @@ func TestDeviceClientOfC(t *testing.T) {
 	}
 }
 
-// dialUntilHeard starts our client again while nobody listens yet: rping(1) says
-// nothing when it is ready.
+// dialUntilHeard starts our client again until there is a listener: rping(1) does not
+// say when it is ready.
 func dialUntilHeard(t *testing.T, args ...string) (out string, code int) {
 	t.Helper()
 	for range 100 {

@@ -119,8 +119,8 @@ func (c *Config) check(rest []string) error {
 	return nil
 }
 
-// failed says why a work request did not succeed: its own status, and what the
-// queue pair died of. Both matter, for the first error kills the connection and
+// failed says why a work request did not succeed: its own status, and why the
+// queue pair died. Both matter, because the first error kills the connection and
 // everything behind it is only "flushed".
 func failed(what string, qp rdma.QP, wc rdma.WC) error {
 	return fmt.Errorf("%s: %w", what, errors.Join(wc.Status.Err(), qp.Err()))

@@ -55,7 +55,7 @@ func TestPrints(t *testing.T) {
 		server.Line("server ping data: rdma-ping-1: BCDEFGHI")
 		server.Line("2 rounds, then the connection ended")
 	}
-	// A client that wants more than the server has room for is refused, and
+	// A client that asks for more than the server has room for is refused, and
 	// the server goes on.
 	runs.Start(t, "-c", "-fabric", "iwarp", "-a", "127.0.0.1", "-p", port, "-C", "1", "-S", "65").Wait(1)
 	server.Line("client has 65 bytes to read, our buffer holds 1 to 64")

@@ -77,13 +77,13 @@ func serve(ctx context.Context, dev rdma.Device, req rdma.ConnRequest, c Config,
 			return fmt.Errorf("round %d: %w", rounds, err)
 		}
 	}
-	<-e.qp.Done() // flushed, so it has died, and Err says of what
+	<-e.qp.Done() // flushed, so the queue pair has died, and Err says why
 	fmt.Fprintf(out, "server: %d rounds, then the connection ended: %v\n", rounds, e.qp.Err())
 	return nil
 }
 
 // round reads what the client names first and writes it where the client says
-// then. Both names come from the network: the sizes are held against our own
+// then. Both names come from the network: the sizes are compared with our own
 // buffer before the card sees them. A wrong address or rkey needs no check here,
 // it is the client's own memory and the client's own card refuses.
 func (e *end) round(ctx context.Context, source info, data rdma.MR, c Config, out io.Writer) error {
@@ -126,7 +126,7 @@ func (e *end) round(ctx context.Context, source info, data rdma.MR, c Config, ou
 		return err
 	}
 	// The completion of the WRITE does not say that the client's memory holds
-	// the data (on iWARP it says next to nothing). But whatever is sent behind
-	// it on the same queue pair arrives behind it.
+	// the data (on iWARP it proves almost nothing). But a message that is sent
+	// behind it on the same queue pair arrives behind it.
 	return e.send(ctx, info{})
 }

@@ -2,8 +2,8 @@ package chart
 
 import "fmt"
 
-// A Bar is one value, and the least and the most that it was; both 0 if there is
-// no spread. A value that is not positive is no bar.
+// A Bar is one value, with the least and the most that was measured; both are 0 if
+// there is no spread. A value that is not positive gives no bar.
 type Bar struct {
 	Value     float64
 	Low, High float64
@@ -23,17 +23,13 @@ type Bars struct {
 	Series      []string // names; with one there is no legend
 	Rows        []Row
 	Width       float64 // pixels; default 720. The height is as needed.
-	// OneBar says that a row has a bar of one series only, and is as high as that:
-	// the series are kinds of rows.
+	// OneBar says that a row has a bar of one series only, and is only as high as
+	// that bar: the series are kinds of rows.
 	OneBar bool
 }
 
 // SVG draws the chart. It fails with ErrChart.
 func (b Bars) SVG() ([]byte, error) { return svgOf(b) }
-
-// PNG draws the chart with scale pixels for each one of the layout. It fails with
-// ErrChart.
-func (b Bars) PNG(scale float64) ([]byte, error) { return pngOf(b, scale) }
 
 const (
 	barHeight = 15.0
@@ -66,6 +62,8 @@ func (bar Bar) text() string {
 	return Number(bar.Value)
 }
 
+// draw checks the bounds first, then draws the axis, and each row with its label,
+// its bars and their spreads.
 func (b Bars) draw(c canvas) error {
 	switch {
 	case len(b.Series) > MaxSeries:
@@ -147,7 +145,7 @@ func (b Bars) drawBar(c canvas, x scale, bar Bar, y float64, color int) {
 	c.text(xy{end + 5, y + barHeight/2 + tickSize*0.35}, bar.text(), textStyle{size: tickSize})
 }
 
-// nowhere is a canvas for who only wants to know how much room is taken.
+// nowhere is a canvas for callers that only ask how much room is taken.
 type nowhere struct{}
 
 func (nowhere) line([]xy, float64, int)    {}

@@ -1,9 +1,7 @@
 package chart
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"math"
 )
 
@@ -73,7 +71,7 @@ const (
 	tickSize  = 11.0
 )
 
-// palette are the colours of series: Okabe and Ito's, those that are seen on
+// palette are the colours of series: Okabe and Ito's, those that can be seen on
 // white and on black.
 var palette = [MaxSeries]uint32{0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7, 0xe69f00, 0x56b4e9, 0x8c6d31, 0x808080}
 
@@ -90,24 +88,6 @@ func svgOf(f figure) ([]byte, error) {
 		return nil, err
 	}
 	return c.bytes(), nil
-}
-
-// pngOf draws with scale pixels for each one of the layout.
-func pngOf(f figure, scale float64) ([]byte, error) {
-	w, h := f.size()
-	if !(scale > 0) || w*scale > maxSide || h*scale > maxSide {
-		return nil, fmt.Errorf("%w: %.0f by %.0f pixels, %v times, would be larger than %d", ErrChart, w, h, scale, maxSide)
-	}
-	c, err := newRaster(w, h, scale)
-	if err != nil {
-		return nil, err
-	}
-	if err := f.draw(c); err != nil {
-		return nil, err
-	}
-	var b bytes.Buffer
-	err = c.encode(&b)
-	return b.Bytes(), err
 }
 
 // heading draws title, note and, where there is more than one series, a legend.
@@ -162,8 +142,9 @@ func (s scale) at(v float64) float64 {
 	return s.from + (v-lo)/(hi-lo)*(s.to-s.from)
 }
 
-// bounds of an axis from those of the data. A linear axis of values begins with
-// zero, for what does not begin there shows differences larger than they are.
+// bounds returns the bounds of an axis for those of the data. A linear axis of
+// values begins with zero, because an axis that does not shows differences
+// larger than they are.
 func (a Axis) bounds(least, most float64, zero bool) (lo, hi float64) {
 	if a.Max > a.Min && !(a.Log && a.Min <= 0) {
 		return a.Min, a.Max

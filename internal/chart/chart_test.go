@@ -5,9 +5,6 @@ import (
 	"encoding/xml"
 	"errors"
 	"flag"
-	"image"
-	"image/draw"
-	"image/png"
 	"io"
 	"math"
 	"os"
@@ -55,8 +52,7 @@ func samples() map[string]Chart {
 	}
 }
 
-// TestCharts: each chart is a well-formed SVG with its texts and colours, and a
-// PNG in which its colours are seen.
+// TestCharts: each chart is a well-formed SVG with its texts and colours.
 func TestCharts(t *testing.T) {
 	for name, c := range samples() {
 		svg, err := c.SVG()
@@ -71,40 +67,12 @@ func TestCharts(t *testing.T) {
 				t.Fatalf("%s: %v", name, err)
 			}
 		}
-		if !bytes.Contains(svg, []byte("#0072b2")) || !bytes.Contains(svg, []byte("prefers-color-scheme:dark")) || bytes.Contains(svg, []byte("NaN")) {
+		if !bytes.Contains(svg, []byte("#0072b2")) || !bytes.Contains(svg, []byte(`width="720"`)) || !bytes.Contains(svg, []byte("<text ")) || !bytes.Contains(svg, []byte("prefers-color-scheme:dark")) || bytes.Contains(svg, []byte("NaN")) {
 			t.Errorf("%s: %s", name, svg)
 		}
-		scale := 1
 		if *keep != "" {
-			scale = 2
-		}
-		raw, err := c.PNG(float64(scale))
-		if err != nil {
-			t.Fatal(name, err)
-		}
-		m, err := png.Decode(bytes.NewReader(raw))
-		if err != nil {
-			t.Fatal(name, err)
-		}
-		blue, dark := 0, 0
-		pixels := image.NewRGBA(m.Bounds())
-		draw.Draw(pixels, m.Bounds(), m, image.Point{}, draw.Src)
-		for p := pixels.Pix; len(p) >= 4; p = p[4:] {
-			if p[0] == 0 && p[1] == 0x72 && p[2] == 0xb2 {
-				blue++
-			}
-			if p[0] < 0x40 && p[1] < 0x40 && p[2] < 0x40 {
-				dark++
-			}
-		}
-		if blue < 5 || m.Bounds().Dx() != 720*scale || dark == 0 && name != "flat" && name != "one-point" {
-			t.Errorf("%s: %v, %d pixels of the first series, %d of text", name, m.Bounds(), blue, dark)
-		}
-		if *keep != "" {
-			for ext, data := range map[string][]byte{".svg": svg, ".png": raw} {
-				if err := os.WriteFile(filepath.Join(*keep, name+ext), data, 0o644); err != nil {
-					t.Error(err)
-				}
+			if err := os.WriteFile(filepath.Join(*keep, name+".svg"), svg, 0o644); err != nil {
+				t.Error(err)
 			}
 		}
 	}
@@ -131,7 +99,6 @@ func TestRefused(t *testing.T) {
 		"more bars":     Bars{Rows: []Row{{"x", make([]Bar, 2)}}}.SVG,
 		"no room":       Line{Width: 40, Height: 40, Series: []Series{{"x", []Point{{1, 1}}}}}.SVG,
 		"too many rows": Bars{Rows: make([]Row, MaxRows+1)}.SVG,
-		"huge":          func() ([]byte, error) { return Line{Series: []Series{{"x", []Point{{1, 1}}}}}.PNG(100) },
 	} {
 		if _, err := draw(); !errors.Is(err, ErrChart) {
 			t.Errorf("%s: %v", name, err)

@@ -6,7 +6,6 @@ import "fmt"
 type Chart interface {
 	figure
 	SVG() ([]byte, error)
-	PNG(scale float64) ([]byte, error)
 }
 
 // A Column is charts of one picture, one below the other.
@@ -14,10 +13,6 @@ type Column []Chart
 
 // SVG draws the charts. It fails with ErrChart.
 func (col Column) SVG() ([]byte, error) { return svgOf(col) }
-
-// PNG draws the charts with scale pixels for each one of the layout. It fails
-// with ErrChart.
-func (col Column) PNG(scale float64) ([]byte, error) { return pngOf(col, scale) }
 
 func (col Column) size() (width, height float64) {
 	for _, c := range col {
@@ -27,6 +22,7 @@ func (col Column) size() (width, height float64) {
 	return width, height
 }
 
+// draw draws each chart below the one before it.
 func (col Column) draw(c canvas) error {
 	if len(col) == 0 {
 		return fmt.Errorf("%w: an empty column", ErrChart)

@@ -104,3 +104,20 @@ func TestWrap(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestTextWidth: the widths are those that the Go fonts have.
+func TestTextWidth(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		bold bool
+		want float64 // of the Go font at 12 pixels
+	}{
+		{"Latency of get and put", false, 118.9},
+		{"Latency of get and put", true, 128.0},
+		{"latency (µs)", false, 62.6},
+	} {
+		if got := textWidth(tc.text, 12, tc.bold) / widest; got < tc.want-0.1 || got > tc.want+0.1 {
+			t.Errorf("%q, bold %v: %.2f pixels, not %.1f", tc.text, tc.bold, got, tc.want)
+		}
+	}
+}

@@ -23,10 +23,6 @@ type Line struct {
 // SVG draws the chart. It fails with ErrChart.
 func (l Line) SVG() ([]byte, error) { return svgOf(l) }
 
-// PNG draws the chart with scale pixels for each one of the layout; 2 is good for
-// today's screens. It fails with ErrChart.
-func (l Line) PNG(scale float64) ([]byte, error) { return pngOf(l, scale) }
-
 func (l Line) size() (width, height float64) {
 	return orDefault(l.Width, 720), orDefault(l.Height, 360)
 }
@@ -38,7 +34,7 @@ func orDefault(v, def float64) float64 {
 	return def
 }
 
-// usable is the points of a series that can be shown, in unbroken parts.
+// usable returns the points of a series that can be shown, in unbroken parts.
 func (l Line) usable(s Series) (parts [][]Point) {
 	var part []Point
 	for _, p := range s.Points {
@@ -54,6 +50,8 @@ func (l Line) usable(s Series) (parts [][]Point) {
 	return parts
 }
 
+// draw checks the bounds first, then draws the axes, and each series over the
+// ticks.
 func (l Line) draw(c canvas) error {
 	if len(l.Series) > MaxSeries {
 		return fmt.Errorf("%w: %d lines, at most %d", ErrChart, len(l.Series), MaxSeries)

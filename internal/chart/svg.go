@@ -12,8 +12,8 @@ import (
 // An svg is a canvas that writes SVG.
 type svg struct{ b bytes.Buffer }
 
-// svgStyle are the colours of everything but the series. Nothing in it is taken
-// from elsewhere: the file stands alone.
+// svgStyle has the colours of everything but the series. The file stands alone:
+// nothing in it refers to another file.
 const svgStyle = `<style>
 .rc{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
 .rc .bg{fill:#fff}.rc text{fill:#1b1f24}.rc .f{fill:#57606a}

@@ -6,17 +6,17 @@ import (
 	"fmt"
 )
 
-// An Authority keeps the map: the only word on who owns a shard. Today each
-// node keeps the map that all of them agreed on at the cluster's birth; later
-// a consensus group does. The code above sees no more than this.
+// An Authority keeps the map: it alone says which node owns a shard. Today each
+// node keeps the map that all of them agreed on at the cluster's birth; later a
+// consensus group will. The code above sees only this interface.
 type Authority interface {
 	// Map returns the map in force, nil before there is one. It never blocks.
 	Map() *Map
 
-	// Change replaces previous (nil: none) by next, durably, if previous is
-	// what is in force, by version and digest; then everybody who asks gets
-	// next. Otherwise nothing happens and the error says why: ErrOtherMap if
-	// something else is in force, ErrOtherCluster, ErrNotYet.
+	// Change replaces previous (nil: none) by next, durably, if the map in
+	// force has the version and digest of previous; then Map returns next.
+	// Otherwise nothing changes and the error says why: ErrOtherMap if another
+	// map is in force, ErrOtherCluster, ErrNotYet.
 	Change(ctx context.Context, previous, next *Map) error
 }
 
@@ -28,10 +28,10 @@ var (
 	ErrNotYet       = errors.New("cluster: changing the map of a live cluster is not possible yet: back up per shard with kvserver backup, and restore into a new cluster")
 )
 
-// CheckChange says whether next may follow previous (nil: none): the rules
-// that every Authority keeps. next must be well formed and of the same
-// cluster. The same map again is fine, so that a lost reply can be asked for
-// again. For now the first map is also the last: ErrNotYet for a later one.
+// CheckChange says whether next may follow previous (nil: none): the rules that
+// every Authority keeps. next must be well formed and of the same cluster. The
+// same map again is accepted, so that a call whose reply was lost can be
+// repeated. For now the first map is also the last: ErrNotYet for a later one.
 func CheckChange(previous, next *Map) error {
 	if next == nil {
 		return ErrNoMap

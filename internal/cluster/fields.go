@@ -16,7 +16,7 @@ func malformed(format string, args ...any) error {
 
 var le = binary.LittleEndian
 
-// A fields reads an encoding field by field. It remembers the first fault, so
+// A fields reads an encoding field by field. It keeps the first fault, so
 // that a parser reads as a list of fields with a check where a number decides
 // how much follows. It never looks past the end.
 type fields struct {
@@ -91,7 +91,7 @@ func (f *fields) format(what string, want uint8) {
 }
 
 // room checks a count from outside: n entries of at least size bytes each must
-// be there, before anybody allocates for them.
+// be there, before memory is allocated for them.
 func (f *fields) room(n, size int) bool {
 	if f.err == nil && n > len(f.b)/size {
 		f.fail(malformed("%d entries cannot stand in %d bytes", n, len(f.b)))
@@ -107,7 +107,7 @@ func (f *fields) done() error {
 	return f.err
 }
 
-// appendText appends a text; a longer one than fits is a broken invariant,
+// appendText appends a text. A text that does not fit is a broken invariant,
 // because every value is checked before it is encoded.
 func appendText(dst []byte, s string) []byte {
 	if len(s) > 255 {

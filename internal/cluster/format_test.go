@@ -100,13 +100,6 @@ func sampleTable() *Table {
 	}
 }
 
-func sampleDelta() *Delta {
-	from := sampleTable()
-	from.Version = 5
-	from.Regions = append([]Region{from.Regions[0]}, Region{ID: 4, Kind: 2, State: Retired, Length: 8}, from.Regions[2])
-	return sampleTable().Diff(from)
-}
-
 func sampleMap() *Map {
 	m, err := Propose(sampleID, "demo", 8, []MapNode{{ID: "node-a"}, {ID: "node-b"}, {ID: "node-c", Weight: 2}})
 	if err != nil {
@@ -127,8 +120,6 @@ func samples() map[string][]byte {
 		"view":       AppendView(nil, sampleView()),
 		"empty-view": AppendView(nil, &View{}),
 		"table":      AppendTable(nil, sampleTable()),
-		"delta":      AppendDelta(nil, sampleDelta()),
-		"notice":     AppendDelta(nil, &Delta{Node: "a", To: 3, From: 3, Digest: 4}),
 		"map":        AppendMap(nil, sampleMap()),
 	}
 }
@@ -154,12 +145,6 @@ func reencode(kind string, b []byte) ([]byte, error) {
 			return nil, err
 		}
 		return AppendTable(nil, v), nil
-	case "delta", "notice":
-		v, err := ParseDelta(b)
-		if err != nil {
-			return nil, err
-		}
-		return AppendDelta(nil, v), nil
 	case "map":
 		v, err := ParseMap(b)
 		if err != nil {

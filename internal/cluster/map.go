@@ -1,15 +1,56 @@
 package cluster
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"slices"
+
+	"github.com/cespare/xxhash/v2"
 )
 
-// A Map says which node owns which shard. It is law: a node serves the shards
-// that its durable map gives it, and no others, whoever gossip believes alive.
-// Immutable.
+// MaxShards is the largest number of shards that a cluster may be born with:
+// a shard number has 12 bits in a bucket header.
+const MaxShards = 1 << 12
+
+// ShardOf returns the shard of a key among shards shards: xxhash64 of the
+// key's HashPart, modulo shards.
+//
+// xxhash64 is unseeded on purpose. The index inside a shard uses a hash with
+// a random seed that is different at each start (package layout); placement
+// must be the same everywhere and for ever. A writer that aims at one shard can
+// therefore make it hot, but cannot make its index degenerate.
+//
+// It panics if shards is not in 1..MaxShards: the number comes from a
+// handshake or a store that has been validated before.
+func ShardOf(key []byte, shards int) uint16 {
+	if shards < 1 || shards > MaxShards {
+		panic("cluster: number of shards out of range")
+	}
+	return uint16(xxhash.Sum64(HashPart(key)) % uint64(shards))
+}
+
+// HashPart returns the part of the key that decides its shard: what stands
+// between the first '{' and the first '}' after it, if that is not empty, and
+// else the whole key. This is the rule of Redis Cluster, so keys such as
+// "{user:7}:name" and "{user:7}:mail" share a shard, and a batch over them can
+// be atomic. The result aliases key.
+func HashPart(key []byte) []byte {
+	open := bytes.IndexByte(key, '{')
+	if open < 0 {
+		return key
+	}
+	length := bytes.IndexByte(key[open+1:], '}')
+	if length <= 0 { // no closing brace, or an empty tag
+		return key
+	}
+	return key[open+1 : open+1+length]
+}
+
+// A Map says which node owns which shard. It is binding: a node serves the shards
+// that its durable map gives it, and no others, whichever nodes gossip reports as
+// alive. It is immutable.
 type Map struct {
 	Cluster [16]byte  // random, drawn at the cluster's birth
 	Name    string    // the cluster's name, for people
@@ -68,8 +109,8 @@ func (m *Map) OwnerOf(shard uint16) string { return m.Nodes[m.Owner[shard]].ID }
 // Has reports whether the node stands in the map.
 func (m *Map) Has(node string) bool { return m.index(node) >= 0 }
 
-// Owns reports whether the node owns the shard; false for one that the map
-// does not have.
+// Owns reports whether the node owns the shard. It is false for a shard that
+// the map does not have.
 func (m *Map) Owns(node string, shard uint16) bool {
 	return int(shard) < len(m.Owner) && m.OwnerOf(shard) == node
 }

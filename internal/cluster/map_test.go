@@ -174,19 +174,3 @@ func BenchmarkPropose(b *testing.B) {
 		}
 	}
 }
-
-func BenchmarkApplyDelta(b *testing.B) {
-	table := &Table{Node: "n", Incarnation: 1, Version: 1, Devices: []string{"iwarp"}}
-	for i := range uint32(1000) {
-		table.Regions = append(table.Regions, Region{ID: i, Kind: 2, State: Serving, Base: uint64(i) << 20, Length: 1 << 20, Keys: []RemoteKey{{0, i, 0}}})
-	}
-	next := *table
-	next.Version = 2
-	next.Regions = append(next.Regions[:1000:1000], Region{ID: 1000, Kind: 2, State: Serving, Base: 1 << 40, Length: 1 << 20, Keys: []RemoteKey{{0, 7, 0}}})
-	d := next.Diff(table)
-	for b.Loop() {
-		if _, err := table.Apply(d); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

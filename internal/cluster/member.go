@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A State is what gossip believes of a member. It is a guess about a process
-// far away: nobody loses a shard or a right by it.
+// A State is what gossip reports of a member. It is a guess about a remote
+// process, so no node loses a shard or a right by it.
 type State uint8
 
 const (
@@ -49,7 +49,8 @@ type Endpoint struct {
 
 func (e Endpoint) String() string { return e.Fabric + "://" + e.Addr }
 
-// A Member is what gossip knows of one node. Immutable once it is in a View.
+// A Member is what gossip knows of one node. It is immutable once it is in a
+// View.
 type Member struct {
 	ID          string
 	Role        Role
@@ -57,20 +58,20 @@ type Member struct {
 	Gossip      string     // HOST:PORT of its gossip
 	Endpoints   []Endpoint // in the node's order of preference
 
-	// The table of regions that it has published last, and how many regions
-	// are in it; 0, 0, 0: none.
+	// These are of the table of regions that it has published last, with the
+	// number of its regions; all 0: none.
 	TableVersion, TableDigest uint64
 	Regions                   uint32
 
-	// The shard map that it has committed; 0, 0: none.
+	// These are of the shard map that it has committed; both 0: none.
 	MapVersion, MapDigest uint64
 
 	State State
 	Since time.Time // when State was last seen to change, by the teller's clock; milliseconds
 }
 
-// check holds what a member says of itself to the bounds. The members of a
-// View have an ID, an address and a state, too.
+// check holds what a member says of itself to the bounds. The members of a View
+// have an ID, an address and a state, too.
 func (m *Member) check() error {
 	switch {
 	case m.Role != RoleServer:
@@ -102,10 +103,10 @@ const metaFormat = 1
 //	per endpoint: ┌fabric┬4┬IPv4┬port┐ ┌fabric┬6┬IPv6┬port┐ ┌fabric┬0┬address┐
 //	              └1+n   ┴1┴4   ┴2   ┘ └1+n   ┴1┴16  ┴2   ┘ └1+n   ┴1┴1+n    ┘
 //
-// An address that is an IP and a port as netip writes it takes the short
-// form, always; everything else stands there as text. The ID, the gossip
-// address and the state are not in it: gossip knows them from elsewhere.
-// ErrMalformed if a bound is broken or the result would be above MaxMeta.
+// An address that is an IP and a port as netip writes it always takes the short
+// form; every other address stands there as text. The ID, the gossip address
+// and the state are not in it, because gossip carries them already. The error
+// is ErrMalformed if a bound is broken or the result would be above MaxMeta.
 func AppendMeta(dst []byte, m *Member) ([]byte, error) {
 	if err := m.check(); err != nil {
 		return dst, err

@@ -1,9 +1,16 @@
 package cluster
 
-// Bounds of a cluster. What comes from outside is held to them before anything
-// is stored.
+import (
+	"crypto/sha256"
+	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// These bound a cluster. Values from outside are held to them before anything is
+// stored.
 const (
-	MaxNodes     = 1024 // members of a cluster, the dead that are still shown included
+	MaxNodes     = 1024 // members of a cluster, dead ones that are still shown included
 	MaxName      = 63   // bytes of a node id, a cluster's name, a device's name
 	MaxEndpoints = 8    // of one node
 	MaxAddr      = 127  // bytes of an address
@@ -27,6 +34,8 @@ func CheckName(name string) error {
 	return nil
 }
 
+// named reports whether s is a name: 1 to MaxName of a-z, 0-9, and '-' and '.'
+// inside.
 func named(s string) bool {
 	if len(s) < 1 || len(s) > MaxName {
 		return false
@@ -45,8 +54,8 @@ func named(s string) bool {
 	return true
 }
 
-// printable reports whether s has 1 to limit bytes, all visible ASCII: what
-// may go into a log line or a terminal as it is.
+// printable reports whether s has 1 to limit bytes, all visible ASCII, so that it may
+// go into a log line or a terminal as it is.
 func printable(s string, limit int) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] > '~' {
@@ -63,3 +72,15 @@ func clip(s string) string {
 	}
 	return s
 }
+
+// GossipKeyDigest names a gossip key without giving it away: the first 8 bytes of the
+// SHA-256 of a label and the key, in hex.
+func GossipKeyDigest(key []byte) string {
+	h := sha256.New()
+	h.Write([]byte("rkv gossip key"))
+	h.Write(key)
+	return fmt.Sprintf("%x", h.Sum(nil)[:8])
+}
+
+// Hash returns the xxhash64 of a node id: its short name where a text is too long.
+func Hash(id string) uint64 { return xxhash.Sum64String(id) }

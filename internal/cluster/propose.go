@@ -98,8 +98,9 @@ func (b *bids) Pop() any {
 
 // grant fills Owner. It reaches the pairing of the comment above without
 // sorting all pairs: each shard offers itself to its best node, a node that is
-// over its share lets its weakest shard go, and that one goes on to its next
-// best. A node never regrets, so the order of the offers does not matter.
+// over its share lets its weakest shard go, and that shard goes on to its next
+// best. The weakest shard of a node only gets stronger, so the order of the
+// offers does not matter.
 func (m *Map) grant(share []int) {
 	held := make([]bids, len(m.Nodes))
 	last := make([]offer, len(m.Owner)) // by shard
@@ -131,8 +132,8 @@ func (o offer) before(p offer) bool {
 	return o.score > p.score || o.score == p.score && o.node < p.node
 }
 
-// next returns the offer that follows o in the ranking of a shard. There is
-// one: the shares add up to the number of shards.
+// next returns the offer that follows o in the ranking of a shard. There always
+// is one, because the shares add up to the number of shards.
 func (m *Map) next(shard uint16, o offer) offer {
 	best := offer{node: len(m.Nodes)}
 	for i, n := range m.Nodes {

@@ -10,6 +10,7 @@ import (
 // Bounds of a table.
 const (
 	MaxRegions = 1 << 14 // of one node
+	MaxGossip  = 512     // regions of a table that is gossiped; a node with more gossips none
 	MaxDevices = 8       // with which one node registers its regions
 )
 
@@ -18,7 +19,7 @@ type RegionState uint8
 
 const (
 	Serving RegionState = 1
-	Retired RegionState = 2 // goes away a lease from now: start nothing new there
+	Retired RegionState = 2 // goes away a lease from now: begin no new READ there
 )
 
 func (s RegionState) String() string {
@@ -40,16 +41,16 @@ type Region struct {
 	Keys         []RemoteKey // by Device, strictly rising
 }
 
-// A RemoteKey is under which address and key one device answers for a region.
+// A RemoteKey is the address and the rkey under which one device serves a region.
 type RemoteKey struct {
 	Device uint8 // index in Table.Devices
 	RKey   uint32
 	Addr   uint64
 }
 
-// A Table is all regions that a node publishes. It is a hint, for tools, for
-// other servers and for early warning; what a client READs comes from its own
-// session, in wire.ViewReply. Immutable once it is published.
+// A Table is all regions that a node publishes. It is a hint, for tools, for other
+// servers and for early warning; what a client READs comes from its own session, in
+// wire.ViewReply. It is immutable once it is published.
 type Table struct {
 	Node        string
 	Incarnation uint64 // of the node's store; not ordered
@@ -69,6 +70,8 @@ func (t *Table) Check() error {
 	return checkRegions(t.Devices, t.Regions)
 }
 
+// checkRegions holds devices and regions to the bounds of a table: their numbers,
+// names, order and keys.
 func checkRegions(devices []string, regions []Region) error {
 	if len(regions) > MaxRegions || len(devices) > MaxDevices {
 		return malformed("%d regions on %d devices, at most %d on %d", len(regions), len(devices), MaxRegions, MaxDevices)
@@ -112,9 +115,9 @@ func (t *Table) Region(id uint32) *Region {
 	return &t.Regions[i]
 }
 
-// Digest returns the xxhash64 of the table's encoding. It tells two tables
-// apart that should be the same; it does not stop a forger, and need not: who
-// can forge a table can forge the digest beside it.
+// Digest returns the xxhash64 of the table's encoding. It tells two tables apart
+// that should be the same. It does not stop a forger, and need not: whoever can
+// forge a table can forge the digest beside it.
 func (t *Table) Digest() uint64 {
 	return xxhash.Sum64(AppendTable(make([]byte, 0, t.size()), t))
 }
@@ -135,8 +138,9 @@ const (
 	keySize     = 1 + 4 + 8
 )
 
-// MaxTable bounds the bytes of an encoded table: 2 MiB.
-const MaxTable = tableFixed + (1+MaxDevices)*(1+MaxName) + MaxRegions*(regionFixed+MaxDevices*keySize)
+// MaxTable bounds the bytes of an encoded table that is gossiped: 65 KiB. With one
+// device it is 19 KiB.
+const MaxTable = tableFixed + (1+MaxDevices)*(1+MaxName) + MaxGossip*(regionFixed+MaxDevices*keySize)
 
 // AppendTable appends a table:
 //
@@ -178,7 +182,7 @@ func appendRegion(dst []byte, r *Region) []byte {
 // regionSize is how many bytes appendRegion writes.
 func regionSize(r *Region) int { return regionFixed + len(r.Keys)*keySize }
 
-// devices and regions read the lists of a table or of a delta.
+// devices and regions read the lists of a table.
 func (f *fields) devices(count int) []string {
 	if count > MaxDevices {
 		f.fail(malformed("%d devices, at most %d", count, MaxDevices))
@@ -217,7 +221,8 @@ func (f *fields) regions(count int) []Region {
 	return out
 }
 
-// ParseTable reads what AppendTable wrote. ErrMalformed.
+// ParseTable reads what AppendTable wrote, of a table of at most MaxGossip regions.
+// ErrMalformed.
 func ParseTable(b []byte) (*Table, error) {
 	f := fields{b: b}
 	f.format("a table", tableFormat)
@@ -226,8 +231,8 @@ func ParseTable(b []byte) (*Table, error) {
 	regions := f.u32()
 	t := &Table{Incarnation: f.u64(), Version: f.u64(), Node: f.text()}
 	t.Devices = f.devices(devices)
-	if regions > MaxRegions {
-		f.fail(malformed("%d regions, at most %d", regions, MaxRegions))
+	if regions > MaxGossip {
+		f.fail(malformed("%d regions, at most %d are gossiped", regions, MaxGossip))
 	}
 	t.Regions = f.regions(int(regions))
 	if err := f.done(); err != nil {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A View is who is in the cluster, as one node sees it. Immutable: whoever
-// holds one may read it without a lock, for ever.
+// A View is the nodes of the cluster, as one node sees them. It is immutable:
+// any goroutine may read it without a lock, for ever.
 type View struct {
 	// Version is the teller's own count of changes. It rises while the teller
 	// runs: compare it only between views of one Self in one incarnation of it.
@@ -93,7 +93,7 @@ func AppendView(dst []byte, v *View) []byte {
 		at := len(dst)
 		var err error
 		if dst, err = AppendMeta(append(dst, 0), m); err != nil {
-			panic(err) // above MaxMeta: nobody can have told us of such a member
+			panic(err) // above MaxMeta: no node can have sent such a member
 		}
 		dst[at] = byte(len(dst) - at - 1)
 	}

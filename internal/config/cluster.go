@@ -36,7 +36,8 @@ func (k *checker) host(key, v string) {
 	}
 }
 
-// tlsFaults: both ends prove themselves, so a part of it is of no use.
+// tlsFaults: both ends prove their identity, so only a part of the keys is of
+// no use.
 func (c *Config) tlsFaults(k *checker) {
 	parts := []struct{ key, path string }{{"tls.cert", c.TLS.Cert}, {"tls.key", c.TLS.Key}, {"tls.ca", c.TLS.CA}}
 	some, given := c.TLS != TLS{}, ""
@@ -78,7 +79,7 @@ func (c *Config) clusterFaults(k *checker) {
 		}
 		return
 	}
-	// Said and without effect would be believed to be in effect.
+	// A setting that has no effect would be believed to be in effect.
 	for _, one := range []struct {
 		key   string
 		given bool
@@ -93,6 +94,8 @@ func (c *Config) clusterFaults(k *checker) {
 	}
 }
 
+// gossipFaults checks the section gossip, by itself and against the other
+// addresses.
 func (c *Config) gossipFaults(k *checker) {
 	g := &c.Gossip
 	if g.Bind != "" {
@@ -121,7 +124,6 @@ func (c *Config) gossipFaults(k *checker) {
 		k.fault("gossip.join", "%s is this node itself: name other nodes of the cluster, or none if this is the first", quote(g.Join[0]))
 	}
 	k.path("gossip.key_file", g.KeyFile, true)
-	k.oneOf("gossip.profile", g.Profile)
 	for _, text := range g.Allow {
 		p, err := netip.ParsePrefix(text)
 		switch {

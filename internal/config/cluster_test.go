@@ -64,9 +64,9 @@ func TestBadClusters(t *testing.T) {
 
 		{"half of TLS", "tls:\n  cert: /c", nil, []string{"config.yaml:2: tls.cert: is given without tls.key and tls.ca", "both ends"}},
 		{"TLS on cards", "fabric: verbs\ntls: {cert: a, key: b, ca: c}", nil, []string{"tls.cert", "iwarp alone"}},
-		{"more from one host than there are", "max_sessions: 4\nmax_sessions_per_host: 5", nil, []string{"max_sessions_per_host", "1 to 4"}},
+		{"more from one host than there are", "max_sessions: 4\nexpert: {max_sessions_per_host: 5}", nil, []string{"expert.max_sessions_per_host", "1 to 4"}},
 		{"rkeys of a moment", "rkey_max_age: 1s", nil, []string{"rkey_max_age", "5s"}},
-		{"region_idle of nothing", "region_idle: 0s", nil, []string{"region_idle", "want off"}},
+		{"rkey_max_age of nothing", "rkey_max_age: 0s", nil, []string{"rkey_max_age", "want off"}},
 		{"tenant as a path", "tenant: a/b", nil, []string{"tenant", "no name"}},
 		{"everything at once", "gossip:\n  bind: x\n  profile: y\ncluster: {name: ''}", []string{"RDMAKV_NODE_ID=N", "RDMAKV_GOSSIP_JOIN=a"},
 			[]string{"config.yaml:2: gossip.bind", "config.yaml:3: gossip.profile", "RDMAKV_NODE_ID: ", "RDMAKV_GOSSIP_JOIN: "}},
@@ -133,7 +133,7 @@ func TestSecretsOfTheEnvironment(t *testing.T) {
 		t.Errorf("gossip keys %q, %v", got, err)
 	}
 	var out strings.Builder
-	if _, err := l.WriteTo(&out); err != nil {
+	if err := l.Print(&out, false); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Fprintf(&out, "%v %+v %#v %v %+v", l, l, l, *l, l.secret)
@@ -208,7 +208,7 @@ func TestWriteSections(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	if _, err := a.WriteTo(&b); err != nil {
+	if err := a.Print(&b, false); err != nil {
 		t.Fatal(err)
 	}
 	again, err := load(t, b.String(), nil)

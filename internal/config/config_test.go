@@ -111,7 +111,7 @@ func FuzzConfig(f *testing.F) {
 			t.Fatalf("loaded, but not valid: %v", err)
 		}
 		var out bytes.Buffer
-		if _, err := l.WriteTo(&out); err != nil {
+		if err := l.Print(&out, false); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(path, out.Bytes(), 0o600); err != nil {
@@ -122,7 +122,7 @@ func FuzzConfig(f *testing.F) {
 			t.Fatalf("%v in\n%s", err, out.Bytes())
 		}
 		var out2 bytes.Buffer
-		if _, err := again.WriteTo(&out2); err != nil {
+		if err := again.Print(&out2, false); err != nil {
 			t.Fatal(err)
 		}
 		for _, k := range Keys() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,9 +18,9 @@ import (
 // MaxFileSize bounds the configuration file, in bytes. Ours has about 20 KiB.
 const MaxFileSize = 1 << 20
 
-// readFile reads a configuration file of bounded size. What is not a regular
-// file is refused before it is read: a directory gives a poor error and a
-// FIFO would hang the start.
+// readFile reads a configuration file of bounded size. It refuses anything but a
+// regular file before reading: a directory gives a poor error and a FIFO would hang
+// the start.
 func readFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -62,9 +63,9 @@ func checkText(data []byte) error {
 	return nil
 }
 
-// checkTree walks the file as YAML and refuses what viper would swallow:
-// unknown and repeated keys, keys in other case, empty values, a second
-// document, anchors and tags. It returns the line of each key.
+// checkTree walks the file as YAML and refuses what viper would accept silently:
+// unknown and repeated keys, keys in other case, empty values, a second document,
+// anchors and tags. It returns the line of each key.
 func checkTree(name string, data []byte) (lines map[string]int, faults Faults) {
 	fault := func(line int, key, format string, args ...any) {
 		src := name
@@ -122,7 +123,7 @@ func (w *walker) mapping(node *yaml.Node, prefix string) {
 			w.fault(key.Line, name, "is written as a section: \"%s:\", and \"  %s: ...\" in the line below", head, tail)
 			continue
 		case !section && !contains(w.names, name):
-			w.fault(key.Line, "", "unknown key %s%s", quote(name), didYouMean(name, append(w.names, w.sections...)))
+			w.fault(key.Line, "", "unknown key %s%s", quote(name), unknown(name, append(w.names, w.sections...)))
 			continue
 		case w.lines[name] != 0:
 			w.fault(key.Line, name, "stands twice: first in line %d", w.lines[name])
@@ -144,8 +145,8 @@ func (w *walker) mapping(node *yaml.Node, prefix string) {
 	}
 }
 
-// checkSection refuses what is no mapping of its own. A section without a key
-// reads as if something had been meant and was lost.
+// checkSection refuses a section that is no mapping. A section without a key is
+// refused, too, because a setting may have been lost there.
 func checkSection(val *yaml.Node) string {
 	switch {
 	case val.Kind == yaml.AliasNode || val.Anchor != "":
@@ -160,8 +161,8 @@ func checkSection(val *yaml.Node) string {
 	return ""
 }
 
-// checkValue refuses forms of YAML that a setting never needs: each of them
-// is a way to be read differently from how it looks.
+// checkValue refuses forms of YAML that a setting never needs: each of them can be
+// read differently from how it looks.
 func checkValue(val *yaml.Node) string {
 	nodes := append([]*yaml.Node{val}, val.Content...)
 	for _, n := range nodes {
@@ -192,7 +193,7 @@ func searchFiles() []string {
 }
 
 // checkWritable refuses a file that was found, not named, and that others may write:
-// its owner says nothing of who has written it.
+// its owner does not show which user has written it.
 func checkWritable(path string) error {
 	st, err := os.Stat(path)
 	if err != nil {
@@ -204,9 +205,9 @@ func checkWritable(path string) error {
 	return nil
 }
 
-// checkOwner refuses a file that was found in the working directory and is of
-// another user: whoever may write into a directory that others work in could choose
-// their servers for them. Who names the file means it.
+// checkOwner refuses a file that was found in the working directory and belongs to
+// another user: a user who may write into a directory that others work in could
+// choose their servers for them. A file that the user names is accepted.
 func checkOwner(path string) error {
 	st, err := os.Stat(path)
 	if err != nil {
@@ -218,9 +219,10 @@ func checkOwner(path string) error {
 	return nil
 }
 
-// foreign refuses a file by its owner: only the user himself and root put files where
-// a program looks by itself. Root is no exception: whoever could choose its data_dir
-// would have it write there.
+// foreign refuses a file by its owner: only files of the user that runs the program
+// and of root are taken from where a program looks by itself. When root runs the
+// program the rule is the same: a user who could choose its data_dir would have it
+// write there.
 func foreign(owner uint32, me int) error {
 	if owner == 0 || int(owner) == me {
 		return nil
@@ -236,4 +238,58 @@ func oneLine(err error) string {
 		s = s[:200] + "..."
 	}
 	return strings.ToValidUTF8(s, "?")
+}
+
+// Print writes the configuration in force as YAML, each line with where its value came
+// from. The output can be read again as a file. Keys of the section expert that nobody
+// has set are left out, unless all is true. The output contains no secret: of secrets in
+// files it names the file, and its last lines say which variables with secrets are set.
+func (l *Loaded) Print(w io.Writer, all bool) error {
+	var b bytes.Buffer
+	section := ""
+	line := func(k Key) {
+		name := k.Name
+		if s := k.Section(); s != "" {
+			if s != section {
+				fmt.Fprintf(&b, "%s:\n", s)
+			}
+			section, name = s, "  "+strings.TrimPrefix(name, s+".")
+		}
+		fmt.Fprintf(&b, "%-40s # %s\n", name+": "+k.value(&l.Config), l.Sources[k.Name])
+	}
+	for _, scope := range []Scope{ForServer | ForClient, ForServer, ForClient} {
+		fmt.Fprintf(&b, "# %s\n", scope)
+		for _, k := range Keys() {
+			if k.Scope == scope && !k.Expert() {
+				line(k)
+			}
+		}
+	}
+	for _, k := range Keys() {
+		if k.Expert() && (all || l.Sources[k.Name] != "default") {
+			line(k)
+		}
+	}
+	for _, one := range []struct {
+		name string
+		text hidden
+	}{{EnvSecret, l.secret}, {EnvGossipKey, l.gossipKey}} {
+		if one.text.text != nil {
+			fmt.Fprintf(&b, "# %s is set; it is not shown\n", one.name)
+		}
+	}
+	_, err := b.WriteTo(w)
+	return err
+}
+
+// Attrs are the settings of a program for its log. There is no secret among
+// them: those stand in files, of which only the names are settings.
+func (l *Loaded) Attrs(scope Scope) []slog.Attr {
+	var attrs []slog.Attr
+	for _, k := range Keys() {
+		if k.Scope&scope != 0 {
+			attrs = append(attrs, slog.String(k.Name, fmt.Sprint(k.raw(&l.Config))))
+		}
+	}
+	return attrs
 }

@@ -8,7 +8,8 @@ import (
 
 // AddFlags adds one flag for each key of a program. A flag holds its text as
 // it was given; Load parses it with the same rules as a variable, so that the
-// same mistake gets the same message wherever it is made.
+// same mistake gets the same message wherever it is made. Flags of the section expert
+// work and are in no help text.
 func AddFlags(fs *pflag.FlagSet, scope Scope) {
 	def := Default()
 	for _, k := range Keys() {
@@ -17,6 +18,7 @@ func AddFlags(fs *pflag.FlagSet, scope Scope) {
 		}
 		f := &flagText{kind: k.Kind, text: flagDefault(k, &def)}
 		flag := fs.VarPF(f, k.Flag, "", k.Usage)
+		flag.Hidden = k.Expert()
 		if k.Kind == KindSwitch {
 			flag.NoOptDefVal = "true"
 		}
@@ -45,8 +47,8 @@ type flagText struct {
 
 func (f *flagText) String() string { return f.text }
 
-// Set takes the text. A list grows when its flag is repeated; anything else
-// is replaced by the last one.
+// Set takes the text. A list grows when its flag is repeated; of any other flag
+// the last value counts.
 func (f *flagText) Set(s string) error {
 	if (f.kind == KindList || f.kind == KindCPUs) && f.given {
 		s = f.text + "," + s

@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -66,6 +67,7 @@ type Key struct {
 	Scope Scope
 	Usage string // one line of help
 	field []int  // path of indexes in Config
+	rule  rule   // which values it takes, and its default
 }
 
 // Section is the part of the name before the dot: gossip; "" at the top.
@@ -77,24 +79,33 @@ func (k Key) Section() string {
 	return section
 }
 
+// Expert reports whether the key is one of the section expert, which help texts leave
+// out.
+func (k Key) Expert() bool { return k.Section() == "expert" }
+
 // dashed turns a key into a flag, and underlined into a variable.
 var (
 	dashed     = strings.NewReplacer("_", "-", ".", "-")
 	underlined = strings.NewReplacer(".", "_")
 )
 
-// Keys lists every setting in the order of Config, derived from its tags.
-func Keys() []Key { return keysOf(reflect.TypeFor[Config](), "", "", nil) }
+// Keys lists every setting in the order of Config, derived from its tags. The
+// caller owns the list.
+func Keys() []Key { return slices.Clone(allKeys()) }
+
+// allKeys reads the tags once, when the keys are first asked for.
+var allKeys = sync.OnceValue(func() []Key { return keysOf(reflect.TypeFor[Config](), "", "", nil) })
 
 // keysOf lists the settings of a struct. A struct in it is a section, whose
-// keys have its name before theirs and its scope.
+// keys have its name before theirs, and its scope if they have none of their own.
 func keysOf(t reflect.Type, prefix, scope string, path []int) []Key {
 	keys := make([]Key, 0, t.NumField())
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, at := prefix+f.Tag.Get("mapstructure"), append(slices.Clone(path), i)
-		if prefix == "" {
-			scope = f.Tag.Get("scope")
+		scope := scope
+		if own := f.Tag.Get("scope"); own != "" {
+			scope = own
 		}
 		if f.Type.Kind() == reflect.Struct {
 			keys = append(keys, keysOf(f.Type, name+".", scope, at)...)
@@ -102,12 +113,13 @@ func keysOf(t reflect.Type, prefix, scope string, path []int) []Key {
 		}
 		k := Key{
 			Name:  name,
-			Flag:  dashed.Replace(name),
-			Env:   EnvPrefix + strings.ToUpper(underlined.Replace(name)),
+			Flag:  flagOf(name),
+			Env:   envOf(name),
 			Kind:  kindOf(f.Type),
 			Usage: f.Tag.Get("usage"),
 			field: at,
 		}
+		k.rule = ruleOf(f.Tag, k.Kind)
 		if flag := f.Tag.Get("flag"); flag != "" {
 			k.Flag = flag
 		}
@@ -125,7 +137,7 @@ func keysOf(t reflect.Type, prefix, scope string, path []int) []Key {
 }
 
 // kindOf maps the type of a Config field to its kind. A new field of another
-// type panics in the first test that runs, which is where it should be seen.
+// type panics in the first test that runs, so that it cannot be missed.
 func kindOf(t reflect.Type) Kind {
 	switch t {
 	case reflect.TypeFor[time.Duration]():

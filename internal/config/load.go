@@ -38,7 +38,7 @@ type Loaded struct {
 	// Sources says for each key where its value came from.
 	Sources map[string]string
 
-	// The secrets that the environment holds.
+	// These are the secrets that the environment holds.
 	secret, gossipKey hidden
 }
 
@@ -80,7 +80,8 @@ func Load(opt Options) (*Loaded, error) {
 			faults = append(faults, f)
 		}
 	}
-	// Who has yet to say properly that there is a cluster has time for its doors.
+	// While the cluster itself is not configured correctly, its protection is not
+	// checked.
 	if opt.Scope&ForServer != 0 && !faults.about("gossip.bind") {
 		for _, f := range l.openDoors() {
 			if !bad[f.Key] {
@@ -143,9 +144,9 @@ func (l *Loaded) layFile(v *viper.Viper, opt Options) Faults {
 	return nil
 }
 
-// layEnv lays our variables over the file and refuses those of our prefix
-// that mean nothing. A variable that is set but empty is an empty text, as
-// with flags: that is how an address is turned off.
+// layEnv lays our variables over the file and refuses unknown ones with our
+// prefix. A variable that is set but empty is an empty text, as with flags: that
+// is how an address is turned off.
 func (l *Loaded) layEnv(v *viper.Viper, env []string) (faults Faults) {
 	byEnv := map[string]Key{}
 	names := []string{EnvFile, EnvSecret, EnvGossipKey}
@@ -165,7 +166,7 @@ func (l *Loaded) layEnv(v *viper.Viper, env []string) (faults Faults) {
 		k, ok := byEnv[name]
 		if !ok {
 			faults = append(faults, Fault{Source: "environment",
-				Reason: "unknown variable " + quote(name) + didYouMean(name, names)})
+				Reason: "unknown variable " + quote(name) + unknown(name, names)})
 			continue
 		}
 		if section := k.Section(); section == "" {
@@ -260,11 +261,3 @@ func sectionNames() []string {
 }
 
 func contains(names []string, name string) bool { return slices.Contains(names, name) }
-
-// didYouMean is the end of a message about an unknown name.
-func didYouMean(name string, names []string) string {
-	if n := Nearest(name, names); n != "" {
-		return fmt.Sprintf("; did you mean %q?", n)
-	}
-	return "; known: " + strings.Join(names, ", ")
-}

@@ -70,18 +70,18 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// TestEveryKeyInEveryLayer sets each key once as a flag, once as a variable
-// and once in a file, and wants it to arrive.
+// TestEveryKeyInEveryLayer sets each key once as a flag, once as a variable and
+// once in a file, and demands that it arrives.
 func TestEveryKeyInEveryLayer(t *testing.T) {
 	other := map[string]string{
 		"fabric": "iwarp", "device": "siw0,mlx5_0", "require_rdma": "true", "verbs_connect": "tcp", "gid_index": "3",
-		"traffic_class": "106", "service_level": "3", "path_mtu": "1024", "ack_timeout": "18", "retry_count": "3", "secret_file": "/s", "log_level": "debug",
-		"wait_mode": "poll", "spin": "20us", "cores": "0,2-3", "shm": "trusted", "shm_dir": "/r", "numa_node": "1", "prefault": "true",
+		"traffic_class": "106", "expert.service_level": "3", "expert.path_mtu": "1024", "secret_file": "/s", "log_level": "debug",
+		"wait_mode": "poll", "expert.spin": "20us", "expert.cores": "0,2-3", "shm": "trusted", "shm_dir": "/r", "expert.prefault": "on",
 		"log_format": "json", "data_dir": "/d", "listen": "[::1]:1", "admin_listen": "localhost:2", "pprof": "true",
-		"sync": "off", "sync_interval": "1s", "shards": "7", "memory_limit": "2GiB", "region_size": "64MiB",
-		"index_region_size": "8MiB", "mode": "cache", "watch_bytes": "0", "scrub_rate": "1GiB", "huge_pages": "try", "lease": "9s", "credits": "3", "max_sessions": "5", "servers": "a:1",
-		"timeout": "1m", "cache_entries": "0", "max_inflight": "1", "tenant": "blue",
-		"tls.cert": "/c", "tls.key": "/k", "tls.ca": "/a", "max_sessions_per_host": "7", "tenants_file": "/t", "rkey_max_age": "1h", "region_idle": "off",
+		"sync": "off", "sync_interval": "1s", "shards": "7", "memory_limit": "2GiB", "expert.region_size": "64MiB",
+		"expert.index_region_size": "8MiB", "mode": "cache", "watch_bytes": "0", "huge_pages": "try", "lease": "9s", "max_sessions": "5", "servers": "a:1",
+		"timeout": "1m", "cache_entries": "0", "tenant": "blue",
+		"tls.cert": "/c", "tls.key": "/k", "tls.ca": "/a", "expert.max_sessions_per_host": "7", "tenants_file": "/t", "rkey_max_age": "1h",
 		"node_id": "n2", "advertise": "kv1.example,10.0.0.1", "insecure": "true",
 		"gossip.bind": "10.0.0.9:7402", "gossip.advertise": "10.0.0.1:7402", "gossip.join": "10.0.0.2:7402,kv3:7402",
 		"gossip.key_file": "/g", "gossip.profile": "fast", "gossip.allow": "10.0.0.0/8,fd00::/8", "cluster.name": "red",
@@ -192,13 +192,12 @@ func TestBadInput(t *testing.T) {
 		{"size in wrong case", "memory_limit: 1gib", nil, nil, []string{"GiB"}},
 		{"negative size", "memory_limit: -1GiB", nil, nil, []string{"not a size"}},
 		{"overflowing size", "memory_limit: 99999999TiB", nil, nil, []string{"too large"}},
-		{"size that is no multiple", "region_size: 64MB", nil, nil, []string{"62500KiB", "multiple of 1MiB"}},
+		{"size that is no multiple", "expert: {region_size: 64MB}", nil, nil, []string{"62500KiB", "multiple of 1MiB"}},
 		{"another mode", "mode: cached", nil, nil, []string{"mode", `did you mean "cache"`}},
 		{"a ring too small", "watch_bytes: 512KiB", nil, nil, []string{"watch_bytes", "1MiB to 1GiB"}},
 		{"a ring too large", "watch_bytes: 2GiB", nil, nil, []string{"watch_bytes", "1MiB to 1GiB"}},
-		{"scrubbing faster than memory", "scrub_rate: 1TiB", nil, nil, []string{"scrub_rate", "64GiB"}},
-		{"scrubbing by bytes", "scrub_rate: 3MB", nil, nil, []string{"scrub_rate", "multiple of 1MiB"}},
-		{"regions larger than memory", "memory_limit: 16MiB", nil, nil, []string{"memory_limit", "region_size 128MiB"}},
+		{"a ring by bytes", "watch_bytes: 3MB", nil, nil, []string{"watch_bytes", "multiple of 1MiB"}},
+		{"regions larger than memory", "memory_limit: 16MiB\nexpert: {region_size: 15MiB}", nil, nil, []string{"memory_limit", "they need 17MiB", "expert.region_size"}},
 
 		{"unknown sync", "sync: sometimes", nil, nil, []string{"sync", "always, interval, off"}},
 		{"misspelt sync", "sync: allways", nil, nil, []string{`did you mean "always"?`}},
@@ -229,30 +228,26 @@ func TestBadInput(t *testing.T) {
 		{"GID index", "gid_index: 256", nil, nil, []string{"gid_index", "1 to 255"}},
 		{"GID index below", "", nil, []string{"--gid-index=-2"}, []string{"--gid-index: -2 is out of range"}},
 		{"traffic class", "traffic_class: 256", nil, nil, []string{"traffic_class", "0 to 255"}},
-		{"service level", "", []string{"RDMAKV_SERVICE_LEVEL=16"}, nil, []string{"RDMAKV_SERVICE_LEVEL: ", "0 to 15"}},
-		{"path MTU", "path_mtu: 1500", nil, nil, []string{"path_mtu", "1500 is not one of 0", "4096"}},
-		{"endless acknowledgement", "ack_timeout: 0", nil, nil, []string{"ack_timeout", "1 to 22"}},
-		{"endless retry", "retry_count: 7", nil, nil, []string{"retry_count", "1 to 6"}},
-		{"no retry", "retry_count: 0", nil, nil, []string{"retry_count", "1 to 6"}},
+		{"service level", "", []string{"RDMAKV_EXPERT_SERVICE_LEVEL=16"}, nil, []string{"RDMAKV_EXPERT_SERVICE_LEVEL: ", "0 to 15"}},
+		{"path MTU", "expert:\n  path_mtu: 1500", nil, nil, []string{"config.yaml:2: expert.path_mtu", "1500 is not one of 0", "4096"}},
 		{"huge pages", "huge_pages: true", nil, nil, []string{"huge_pages", "want text"}},
 		{"huge pages by another name", "huge_pages: always", nil, nil, []string{"huge_pages", "off, try, on"}},
-		{"odd regions", "huge_pages: on\nregion_size: 3MiB", nil, nil, []string{"region_size", "multiple of 2MiB"}},
+		{"odd regions", "huge_pages: on\nexpert: {region_size: 3MiB}", nil, nil, []string{"expert.region_size", "multiple of 2MiB"}},
 		{"lease by another word", "lease: none", nil, nil, []string{"lease", "want off, or", "2s"}},
 		{"lease of nothing", "lease: 0s", nil, nil, []string{"lease", "want off, or"}},
 		{"lease too short", "lease: 999ms", nil, nil, []string{"lease", "1s to 1m"}},
 		{"lease as a switch", "lease: false", nil, nil, []string{"lease", "want off, or", "got false"}},
 
 		{"another way to wait", "wait_mode: busy", nil, nil, []string{"wait_mode", "adaptive, poll, event"}},
-		{"spinning for ever", "spin: 1s", nil, nil, []string{"spin", "1s is out of range: 0s to 1ms"}},
-		{"spinning backwards", "spin: -1ns", nil, nil, []string{"spin", "want auto, or"}},
-		{"spinning by a number", "spin: 20", nil, nil, []string{"spin", "want auto, or", "number 20"}},
-		{"processors by name", "cores: all", nil, nil, []string{"cores", "0 to 1023", `"all"`}},
-		{"processor twice", "cores: [1, 0-2]", nil, nil, []string{"cores", "processor 1 twice"}},
-		{"processors backwards", "cores: 3-1", nil, nil, []string{"cores", `"3-1"`}},
-		{"processor below zero", "cores: [-1]", nil, nil, []string{"cores", "number -1"}},
-		{"too many processors", "cores: 0-1024", nil, nil, []string{"cores", "0 to 1023"}},
-		{"memory by half", "cores: 1.5", nil, nil, []string{"cores", "processor numbers"}},
-		{"node below any", "numa_node: -2", nil, nil, []string{"numa_node", "0 to 1023"}},
+		{"spinning for ever", "expert:\n  spin: 1s", nil, nil, []string{"expert.spin", "1s is out of range: 0s to 1ms"}},
+		{"spinning backwards", "expert:\n  spin: -1ns", nil, nil, []string{"expert.spin", "want auto, or"}},
+		{"spinning by a number", "expert:\n  spin: 20", nil, nil, []string{"expert.spin", "want auto, or", "number 20"}},
+		{"processors by name", "expert:\n  cores: all", nil, nil, []string{"expert.cores", "0 to 1023", `"all"`}},
+		{"processor twice", "expert:\n  cores: [1, 0-2]", nil, nil, []string{"expert.cores", "processor 1 twice"}},
+		{"processors backwards", "expert:\n  cores: 3-1", nil, nil, []string{"expert.cores", `"3-1"`}},
+		{"processor below zero", "expert:\n  cores: [-1]", nil, nil, []string{"expert.cores", "number -1"}},
+		{"too many processors", "expert:\n  cores: 0-1024", nil, nil, []string{"expert.cores", "0 to 1023"}},
+		{"memory by half", "expert:\n  cores: 1.5", nil, nil, []string{"expert.cores", "processor numbers"}},
 		{"shared with all", "shm: all", nil, nil, []string{"shm", "user, trusted, off"}},
 		{"shared memory on and off", "shm: 'off'\nfabric: shm", nil, nil, []string{"shm: is off", "fabric: shm"}},
 		{"shared memory is software", "require_rdma: true\nfabric: shm", nil, nil, []string{"require_rdma", "fabric: shm is one"}},
@@ -266,9 +261,9 @@ func TestBadInput(t *testing.T) {
 		{"number in hex", "", []string{"RDMAKV_SHARDS=0x10"}, nil, []string{"whole number"}},
 		{"variable names no file", "", []string{"RDMAKV_CONFIG=/no/such"}, nil, []string{"/no/such", "no such file"}},
 		{"bad flag", "", nil, []string{"--lease=2"}, []string{"--lease: ", "with a unit"}},
-		{"bad flag range", "", nil, []string{"--credits=1"}, []string{"--credits: 1 is out of range"}},
-		{"everything at once", "shards: 0\nlease: 1", []string{"RDMAKV_CREDITS=x", "RDMAKV_X=1"}, []string{"--sync=no"},
-			[]string{"config.yaml:1: shards", "config.yaml:2: lease", "RDMAKV_CREDITS: ", `"RDMAKV_X"`, "--sync: "}},
+		{"bad flag range", "", nil, []string{"--shards=0"}, []string{"--shards: 0 is out of range"}},
+		{"everything at once", "shards: 0\nlease: 1", []string{"RDMAKV_MAX_SESSIONS=x", "RDMAKV_X=1"}, []string{"--sync=no"},
+			[]string{"config.yaml:1: shards", "config.yaml:2: lease", "RDMAKV_MAX_SESSIONS: ", `"RDMAKV_X"`, "--sync: "}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := load(t, tc.file, tc.env, tc.args...)
@@ -293,8 +288,8 @@ func TestGoodForms(t *testing.T) {
 		"", "\n", "# nothing\n", "---\n", "{}\n", "shards: 32\r\nlease: 2s\r\n",
 		"sync: off\n", "memory_limit: 2 GiB\n", "memory_limit: 4294967296B\n", "admin_listen: ''\n", "shards: '8'\n",
 		"servers: a:1,b:2\n", "listen: a:1\n", "listen: [a:1, b:2]\n", "listen: ['[::1]:0']\n", "device: rxe0\n", "device: ''\n", "device: []\n",
-		"gid_index: -1\n", "gid_index: '-1'\n", "lease: off\n", "lease: 'off'\n", "huge_pages: on\n", "huge_pages: off\n", "path_mtu: 4096\n",
-		"cores: 3\n", "cores: [0, 2-5]\n", "cores: 0, 2-5\n", "cores: []\n", "cores: ''\n", "spin: 0s\n", "spin: auto\n", "spin: 1ms\n", "shm: off\n", "numa_node: 0\n",
+		"gid_index: -1\n", "gid_index: '-1'\n", "lease: off\n", "lease: 'off'\n", "huge_pages: on\n", "huge_pages: off\n", "expert: {path_mtu: 4096}\n",
+		"expert:\n  cores: 3\n", "expert:\n  cores: [0, 2-5]\n", "expert:\n  cores: 0, 2-5\n", "expert:\n  cores: []\n", "expert:\n  cores: ''\n", "expert:\n  spin: 0s\n", "expert:\n  spin: auto\n", "expert:\n  spin: 1ms\n", "shm: off\n",
 	} {
 		if _, err := load(t, text, []string{"HOME=/x", "OTHER_VAR=1"}); err != nil {
 			t.Errorf("%q: %v", text, err)
@@ -304,8 +299,8 @@ func TestGoodForms(t *testing.T) {
 	if err != nil || !slices.Equal(l.Servers, []string{"a:1", "b:2", "c:3"}) {
 		t.Errorf("repeated --server gave %q, %v", l.Servers, err)
 	}
-	if l, err = load(t, "", nil, "--cores", "0", "--cores", "2-4"); err != nil || !slices.Equal(l.Cores, CPUs{0, 2, 3, 4}) {
-		t.Errorf("repeated --cores gave %v, %v", l.Cores, err)
+	if l, err = load(t, "", nil, "--expert-cores", "0", "--expert-cores", "2-4"); err != nil || !slices.Equal(l.Expert.Cores, CPUs{0, 2, 3, 4}) {
+		t.Errorf("repeated --expert-cores gave %v, %v", l.Expert.Cores, err)
 	}
 }
 
@@ -356,19 +351,25 @@ func TestSearch(t *testing.T) {
 // TestWriteRoundTrip: what "kvserver config" prints is a file with the same
 // meaning, whatever is in the values.
 func TestWriteRoundTrip(t *testing.T) {
-	a, err := load(t, "data_dir: \"a: b # c\\t\\x1b\"\nservers: [\"[::1]:1\", 'x:2']\nmemory_limit: 3GiB\nregion_size: 2MiB\nlog_level: warn\nlease: off", nil, "--device=no", "--listen=a:0,b:1", "--gid-index=-1")
+	a, err := load(t, "data_dir: \"a: b # c\\t\\x1b\"\nservers: [\"[::1]:1\", 'x:2']\nmemory_limit: 3GiB\nexpert: {region_size: 2MiB}\nlog_level: warn\nlease: off", nil, "--device=no", "--listen=a:0,b:1", "--gid-index=-1", "--expert-spin=0s")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var b strings.Builder
-	if _, err := a.WriteTo(&b); err != nil {
-		t.Fatal(err)
-	}
-	again, err := load(t, b.String(), nil)
-	if err != nil {
-		t.Fatalf("%v in\n%s", err, b.String())
-	}
-	if !reflect.DeepEqual(a.Config, again.Config) {
-		t.Errorf("read back %+v, want %+v, from\n%s", again.Config, a.Config, b.String())
+	for _, all := range []bool{false, true} {
+		var b strings.Builder
+		if err := a.Print(&b, all); err != nil {
+			t.Fatal(err)
+		}
+		again, err := load(t, b.String(), nil)
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, b.String())
+		}
+		if !reflect.DeepEqual(a.Config, again.Config) {
+			t.Errorf("read back %+v, want %+v, from\n%s", again.Config, a.Config, b.String())
+		}
+		// A value in force is never hidden, and one that nobody has set only without all.
+		if !strings.Contains(b.String(), "  spin: 0s ") || strings.Contains(b.String(), "  path_mtu: 0 ") != all {
+			t.Errorf("all %v:\n%s", all, b.String())
+		}
 	}
 }

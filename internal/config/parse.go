@@ -10,9 +10,9 @@ import (
 )
 
 // decodeHook is the mapstructure hook through which every value passes. It is
-// the whole decoder: it either returns a value of exactly the wanted type or
-// an error, so none of mapstructure's own conversions (which take a float for
-// an integer even in strict mode) is ever reached.
+// the whole decoder: it either returns a value of exactly the target type or an
+// error, so none of mapstructure's own conversions (which take a float for an
+// integer even in strict mode) is ever reached.
 func decodeHook(from, to reflect.Value) (any, error) {
 	if to.Kind() == reflect.Struct {
 		return from.Interface(), nil // the Config itself
@@ -101,7 +101,7 @@ func parseDuration(in any) (any, error) {
 	return nil, fmt.Errorf("want %s, got %s", durationGrammar, describe(in))
 }
 
-// A Term is a duration that can be turned off, which is what its zero says.
+// A Term is a duration that can be turned off; its zero value says so.
 type Term time.Duration
 
 // String writes it so that it can be read again.
@@ -120,7 +120,7 @@ func parseTerm(in any) (any, error) {
 		if v == "off" {
 			return Term(0), nil
 		}
-		// "0s" would turn something off that nobody has asked to turn off.
+		// "0s" would turn something off, although the user has not said "off".
 		if d, err := time.ParseDuration(v); err == nil && d != 0 {
 			return Term(d), nil
 		}
@@ -160,7 +160,7 @@ func parseList(in any) (any, error) {
 	return out, nil
 }
 
-// describe names a value that was not wanted, with its type in YAML's words.
+// describe names a value of a wrong type, with its type in YAML's words.
 func describe(in any) string {
 	switch v := in.(type) {
 	case nil:
@@ -196,8 +196,9 @@ func format(v any) string {
 	return fmt.Sprint(v)
 }
 
-// formatText quotes what YAML would otherwise read as something else. Plain
-// words and addresses, which is nearly all there is, stay as people write them.
+// formatText quotes a text that YAML would otherwise read as something else.
+// Plain words and addresses, which is nearly every value, stay as people write
+// them.
 func formatText(s string) string {
 	plain := s != ""
 	for i, r := range s {

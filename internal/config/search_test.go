@@ -46,8 +46,8 @@ func TestSearchPath(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A file that was found is refused if everybody may write it, wherever it is; one
-	// that is named is meant.
+	// A file that was found is refused if every user may write it, wherever it is; one
+	// that is named is accepted.
 	for _, path := range []string{personal, near} {
 		write(path, "log_level: error\n")
 		if err := os.Chmod(path, 0o666); err != nil {
@@ -63,7 +63,8 @@ func TestSearchPath(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// What others put into the working directory is refused, unless it is named.
+	// A file that others put into the working directory is refused, unless it is
+	// named.
 	write(near, "log_level: error\n")
 	if err := checkOwner(near); err != nil {
 		t.Error(err)

@@ -21,16 +21,17 @@ const (
 // and out.
 const MaxGossipKeys = 8
 
-// Variables that hold secrets themselves. They are no keys, because a secret
-// stands in no flag, where ps(1) shows it, and in no file that people read to
-// each other.
+// These variables hold secrets themselves. They are no keys, because a secret
+// must not stand in a flag, where ps(1) shows it, nor in a file that people
+// read to each other.
 const (
 	EnvSecret    = EnvPrefix + "SECRET"
 	EnvGossipKey = EnvPrefix + "GOSSIP_KEY"
 )
 
 // hidden is a text that no format verb shows: fmt does not follow a pointer
-// inside a struct, nor ask fields of a stranger how to write them.
+// inside a struct, and does not call the methods of fields that it may not
+// access.
 type hidden struct{ text *string }
 
 func hide(text string) hidden {
@@ -48,15 +49,16 @@ func (h hidden) show() string {
 	return *h.text
 }
 
-// takeSecrets remembers the secrets of the environment.
+// takeSecrets takes the secrets out of the environment.
 func (l *Loaded) takeSecrets(env []string) {
 	l.secret, l.gossipKey = hide(lookup(env, EnvSecret)), hide(lookup(env, EnvGossipKey))
 }
 
 // Secret is what clients and servers share: the variable RDMAKV_SECRET, else
-// what stands in the file that secret_file names, else nil. The file must
-// belong to its owner alone, because whoever reads it can read and write every
-// key. Both at once are refused: one of them would be believed to be in force.
+// the content of the file that secret_file names, else nil. The file must
+// belong to its owner alone, because a process that can read it can read and
+// write every key. Both at once are refused: one of them would be believed to
+// be in force.
 func (l *Loaded) Secret() ([]byte, error) {
 	switch {
 	case l.secret.text == nil:
@@ -83,8 +85,8 @@ func (c *Config) Secret() ([]byte, error) {
 	return secret, nil
 }
 
-// ReadSecret reads a secret from a file that its owner alone may read. Tenants
-// have theirs in such files, too.
+// ReadSecret reads a secret from a file that its owner alone may read. The
+// secrets of tenants are in such files, too.
 func ReadSecret(path string) ([]byte, error) {
 	data, err := readPrivate(path, MaxSecret+3)
 	if err != nil {
@@ -152,9 +154,10 @@ func parseGossipKeys(text string) (keys [][]byte, err error) {
 	return keys, nil
 }
 
-// openDoors refuses a cluster that everybody may enter, unless that was asked
-// for: rkeys travel in gossip, and whoever has one and a connection reads
-// memory with it. Secrets are looked for, not read.
+// openDoors refuses a cluster that any host may enter, unless the configuration
+// asks for that: rkeys travel in gossip, and a host that has one and a
+// connection reads memory with it. It only looks whether there are secrets and
+// does not read them.
 func (l *Loaded) openDoors() (faults Faults) {
 	if !l.Clustered() || l.Insecure {
 		return nil
@@ -174,7 +177,7 @@ func (l *Loaded) openDoors() (faults Faults) {
 	return faults
 }
 
-// readPrivate reads a small regular file that nobody but its owner may read or
+// readPrivate reads a small regular file that only its owner may read or
 // change.
 func readPrivate(path string, most int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)

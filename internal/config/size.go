@@ -35,9 +35,9 @@ func (s Size) String() string {
 	return strconv.FormatUint(uint64(s), 10) + "B"
 }
 
-// ParseSize reads "64MiB", "64 MiB", "64MB" or "64B". A number without a unit
-// is refused, because half of the readers would take it for something else;
-// only 0 needs none.
+// ParseSize reads "64MiB", "64 MiB", "64MB" or "64B". It refuses a number
+// without a unit, because half of the readers would misunderstand it; only 0
+// needs none.
 func ParseSize(text string) (Size, error) {
 	if text == "0" {
 		return 0, nil
@@ -63,8 +63,8 @@ func ParseSize(text string) (Size, error) {
 	return Size(n * unit), nil
 }
 
-// parseDigits reads plain decimal digits: no sign, no underscore, no space,
-// no 0x, which strconv would let through in one form or another.
+// parseDigits reads plain decimal digits: no sign, no underscore, no space, no
+// 0x, which strconv would accept in one form or another.
 func parseDigits(s string) (uint64, error) {
 	if s == "" {
 		return 0, strconv.ErrSyntax

@@ -86,6 +86,7 @@ func (r *tenantReader) fault(line int, key, format string, args ...any) {
 	r.faults = append(r.faults, Fault{src, key, fmt.Sprintf(format, args...)})
 }
 
+// file reads the document: one mapping with the key tenants, whose value is a list.
 func (r *tenantReader) file(data []byte) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc yaml.Node
@@ -142,7 +143,7 @@ func plainNode(n *yaml.Node) string {
 // tenantKeys are the keys of an entry.
 func tenantKeys() []Key { return keysOf(reflect.TypeFor[TenantEntry](), "", "", nil) }
 
-// entry reads one tenant. false: it is faulty, which has been noted.
+// entry reads one tenant. It returns false if the entry is faulty, which has been noted.
 func (r *tenantReader) entry(node *yaml.Node) (t Tenant, ok bool) {
 	before := len(r.faults)
 	if reason := plainNode(node); reason != "" || node.Kind != yaml.MappingNode {
@@ -214,7 +215,8 @@ func (r *tenantReader) check(line int, t *Tenant) {
 	t.secret = hide(string(secret))
 }
 
-// secret is what secret_file or secret_env lead to. key is the one at fault.
+// secret returns what secret_file or secret_env lead to. key is the one at
+// fault.
 func (r *tenantReader) secret(t *Tenant) (secret []byte, key string, err error) {
 	switch {
 	case t.SecretFile != "" && t.SecretEnv != "":

@@ -15,10 +15,10 @@ import (
 // maxPEM bounds a file of certificates, in bytes.
 const maxPEM = 1 << 20
 
-// TLSConfig is what iwarp needs for TLS: our certificate and key, and whom to
-// believe, at both ends the same CAs. nil if no tls.* key is set. The key file
-// must belong to its owner alone. Its errors name the key of the configuration
-// and never show what is in a file.
+// TLSConfig is what iwarp needs for TLS: our certificate and key, and the
+// authorities to believe, which are the same CAs at both ends. It is nil if no
+// tls.* key is set. The key file must belong to its owner alone. Its errors
+// name the key of the configuration and never show what is in a file.
 func (c *Config) TLSConfig() (*tls.Config, error) {
 	if c.TLS == (TLS{}) {
 		return nil, nil
@@ -50,9 +50,9 @@ func (c *Config) TLSConfig() (*tls.Config, error) {
 }
 
 // A keyPair is our certificate and its key, read again when the files change,
-// so that short-lived certificates need no restart. Files that do not serve
-// are left alone, and the pair before them goes on: whoever replaces two files
-// replaces one of them first.
+// so that short-lived certificates need no restart. If new files are not usable
+// the pair before them stays in use, because two files are always replaced one
+// after the other.
 type keyPair struct {
 	cert, key string // paths
 
@@ -119,7 +119,7 @@ func (p *keyPair) load() (key string, err error) {
 }
 
 // parseCAs reads every certificate of a file. One that does not parse is an
-// error: x509 would leave it out without a word.
+// error: x509 would leave it out silently.
 func parseCAs(data []byte) (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	count := 0
@@ -144,7 +144,7 @@ func parseCAs(data []byte) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// readPEM reads a file that everybody may read.
+// readPEM reads a file that every user may read.
 func readPEM(path string) ([]byte, error) {
 	st, err := os.Stat(path)
 	if err != nil {

@@ -6,20 +6,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
-// Limits of numbers, as [least, most]. Those of memory follow from the format
-// in store/layout: regions come in units of 1 MiB, a shard number has 12 bits.
+// granule and hugeGranule are what sizes of regions are multiples of: by the format of
+// store/layout, and where memory is taken from huge pages.
 const (
 	granule     = Size(1) << 20
 	hugeGranule = Size(2) << 20
 	minRegion   = Size(2) << 20
-	maxRegion   = Size(1) << 36 // 64 GiB
-	minWatch    = Size(1) << 20
-	maxWatch    = Size(1) << 30 // the store's bound
-	maxScrub    = Size(1) << 36 // more than any memory delivers
-	maxMemory   = Size(1) << 42 // 4 TiB: half of the place space, because places are not used twice
 )
 
 // Validate checks the settings against their limits and each other and
@@ -33,17 +27,6 @@ func (k *checker) fault(key, format string, args ...any) {
 	k.faults = append(k.faults, Fault{Key: key, Reason: fmt.Sprintf(format, args...)})
 }
 
-func (k *checker) oneOf(key, v string) {
-	allowed := Choices(key)
-	if !slices.Contains(allowed, v) {
-		hint := ""
-		if n := Nearest(v, allowed); n != "" {
-			hint = fmt.Sprintf("; did you mean %q?", n)
-		}
-		k.fault(key, "%s is not one of %s%s", quote(v), strings.Join(allowed, ", "), hint)
-	}
-}
-
 // distinct refuses a list that names something twice.
 func (k *checker) distinct(key string, list []string) {
 	for i, v := range list {
@@ -54,28 +37,8 @@ func (k *checker) distinct(key string, list []string) {
 	}
 }
 
-func (k *checker) number(key string, v, least, most int) {
-	if v < least || v > most {
-		k.fault(key, "%d is out of range: %d to %d", v, least, most)
-	}
-}
-
-func (k *checker) duration(key string, v, least, most time.Duration) {
-	if v < least || v > most {
-		k.fault(key, "%v is out of range: %v to %v", v, least, most)
-	}
-}
-
-func (k *checker) size(key string, v, least, most Size) {
-	switch {
-	case v < least || v > most:
-		k.fault(key, "%s is out of range: %s to %s", v, least, most)
-	case v%granule != 0:
-		k.fault(key, "%s is not a multiple of %s", v, granule)
-	}
-}
-
-// hugeMultiple is size for memory in huge pages.
+// hugeMultiple refuses the size of a region that leaves a rest of a huge page behind
+// it, which would be lost. A size that is no multiple of a granule has a fault already.
 func (k *checker) hugeMultiple(key string, v Size) {
 	if v%granule == 0 && v%hugeGranule != 0 {
 		k.fault(key, "%s is not a multiple of %s, the huge page that huge_pages asks for", v, hugeGranule)
@@ -114,10 +77,16 @@ func (k *checker) path(key, v string, mayBeEmpty bool) {
 	}
 }
 
-// faults checks everything, in the order of the struct.
+// faults checks each key by the rule of its tags, in the order of the struct, and then
+// what depends on other keys: a value that is wrong by itself is named before what
+// follows from it.
 func (c *Config) faults() Faults {
 	k := &checker{}
-	k.oneOf("fabric", c.Fabric)
+	for _, key := range Keys() {
+		if reason := key.rule.check(key.raw(c)); reason != "" {
+			k.fault(key.Name, "%s", reason)
+		}
+	}
 	k.distinct("device", c.Device)
 	for _, name := range c.Device {
 		switch {
@@ -134,8 +103,6 @@ func (c *Config) faults() Faults {
 	c.waitingFaults(k)
 	k.path("secret_file", c.SecretFile, true)
 	c.tlsFaults(k)
-	k.oneOf("log_level", c.LogLevel)
-	k.oneOf("log_format", c.LogFormat)
 	c.serverFaults(k)
 	c.clientFaults(k)
 	return k.faults
@@ -144,21 +111,12 @@ func (c *Config) faults() Faults {
 // verbsFaults checks what the fabric verbs makes its connections of; the words
 // are those of ibv_modify_qp(3) and rdma_connect(3).
 func (c *Config) verbsFaults(k *checker) {
-	k.oneOf("verbs_connect", c.VerbsConnect)
-	if c.GIDIndex != -1 {
-		k.number("gid_index", c.GIDIndex, 1, 255)
+	if mtus := []int{0, 256, 512, 1024, 2048, 4096}; !slices.Contains(mtus, c.Expert.PathMTU) {
+		k.fault("expert.path_mtu", "%d is not one of 0 (the port's), 256, 512, 1024, 2048, 4096", c.Expert.PathMTU)
 	}
-	k.number("traffic_class", c.TrafficClass, 0, 255)
-	k.number("service_level", c.ServiceLevel, 0, 15)
-	if mtus := []int{0, 256, 512, 1024, 2048, 4096}; !slices.Contains(mtus, c.PathMTU) {
-		k.fault("path_mtu", "%d is not one of 0 (the port's), 256, 512, 1024, 2048, 4096", c.PathMTU)
-	}
-	// 0 would be for ever, and 22 is 17 s for one packet.
-	k.number("ack_timeout", c.AckTimeout, 1, 22)
-	// 0 gives up a connection for one packet; 7 is for ever on some devices.
-	k.number("retry_count", c.RetryCount, 1, 6)
 }
 
+// serverFaults checks the keys of kvserver.
 func (c *Config) serverFaults(k *checker) {
 	k.path("data_dir", c.DataDir, false)
 	if len(c.Listen) == 0 {
@@ -177,50 +135,22 @@ func (c *Config) serverFaults(k *checker) {
 	if c.PProf && c.AdminListen == "" {
 		k.fault("pprof", "needs admin_listen, which is empty")
 	}
-	k.oneOf("mode", c.Mode)
-	k.oneOf("sync", c.Sync)
-	k.duration("sync_interval", c.SyncInterval, time.Millisecond, time.Minute)
-	k.number("shards", c.Shards, 1, 4096)
-	k.size("memory_limit", c.MemoryLimit, 8<<20, maxMemory)
-	k.size("region_size", c.RegionSize, minRegion, maxRegion)
-	k.size("index_region_size", c.IndexRegionSize, minRegion, maxRegion)
-	if need := c.RegionSize + c.IndexRegionSize; need > c.MemoryLimit {
-		k.fault("memory_limit", "%s holds not even one region of each kind: region_size %s and index_region_size %s need %s",
-			c.MemoryLimit, c.RegionSize, c.IndexRegionSize, need)
+	// Where a size follows from memory_limit there is room for it.
+	if need := max(c.Expert.RegionSize, minRegion) + max(c.Expert.IndexRegionSize, minRegion); need > c.MemoryLimit {
+		k.fault("memory_limit", "%s holds not even one region of each kind: they need %s (expert.region_size, expert.index_region_size)", c.MemoryLimit, need)
 	}
-	if c.WatchBytes != 0 {
-		k.size("watch_bytes", c.WatchBytes, minWatch, maxWatch)
-	}
-	if c.ScrubRate != 0 {
-		k.size("scrub_rate", c.ScrubRate, granule, maxScrub)
-	}
-	k.oneOf("huge_pages", c.HugePages)
 	if c.HugePages != "off" {
-		// What is left of a huge page behind a region would be lost.
-		k.hugeMultiple("region_size", c.RegionSize)
-		k.hugeMultiple("index_region_size", c.IndexRegionSize)
+		k.hugeMultiple("expert.region_size", c.Expert.RegionSize)
+		k.hugeMultiple("expert.index_region_size", c.Expert.IndexRegionSize)
 	}
-	if c.NUMANode != -1 {
-		k.number("numa_node", c.NUMANode, 0, maxNode)
-	}
-	if c.Lease != 0 {
-		k.duration("lease", time.Duration(c.Lease), time.Second, time.Minute)
-	}
-	k.number("credits", c.Credits, 2, 1024)
-	k.number("max_sessions", c.MaxSessions, 1, 65536)
-	if c.MaxSessionsPerHost != 0 {
-		k.number("max_sessions_per_host", c.MaxSessionsPerHost, 1, c.MaxSessions)
+	if n := c.Expert.MaxSessionsPerHost; n != 0 && (n < 0 || n > c.MaxSessions) {
+		k.fault("expert.max_sessions_per_host", "%d is out of range: 1 to %d", n, c.MaxSessions)
 	}
 	k.path("tenants_file", c.TenantsFile, true)
-	if c.RkeyMaxAge != 0 {
-		k.duration("rkey_max_age", time.Duration(c.RkeyMaxAge), 5*time.Second, 10000*time.Hour)
-	}
-	if c.RegionIdle != 0 {
-		k.duration("region_idle", time.Duration(c.RegionIdle), time.Second, 10000*time.Hour)
-	}
 	c.clusterFaults(k)
 }
 
+// clientFaults checks the keys of kvclient.
 func (c *Config) clientFaults(k *checker) {
 	if len(c.Servers) == 0 {
 		k.fault("servers", "is empty, want at least one HOST:PORT")
@@ -228,9 +158,6 @@ func (c *Config) clientFaults(k *checker) {
 	for _, s := range c.Servers {
 		k.address("servers", s, false)
 	}
-	k.duration("timeout", c.Timeout, time.Millisecond, time.Hour)
-	k.number("cache_entries", c.CacheEntries, 0, 1<<26)
-	k.number("max_inflight", c.MaxInflight, 1, 1024)
 	if c.Tenant != "" {
 		k.name("tenant", c.Tenant)
 	}

@@ -8,12 +8,11 @@ import (
 	"time"
 )
 
-// Limits of what decides how this process waits and where it runs.
+// These bound the settings that decide how this process waits and where it
+// runs.
 const (
-	maxSpin   = time.Millisecond // a longer one is a sleep that burns a core
-	maxCPU    = 1023             // the kernel's CPU_SETSIZE has 1024
-	maxNode   = 1023             // the kernel's MAX_NUMNODES is at most 1024
-	maxShmDir = 64               // an address of a UNIX socket has 107 bytes, and the name of one follows
+	maxCPU    = 1023 // the kernel's CPU_SETSIZE has 1024
+	maxShmDir = 64   // an address of a UNIX socket has 107 bytes, and the name of one follows
 )
 
 // Spin is the longest time that a waiter spins before it sleeps. SpinAuto
@@ -47,8 +46,8 @@ func parseSpin(in any) (any, error) {
 	return nil, fmt.Errorf("want auto, or %s, got %s", durationGrammar, describe(in))
 }
 
-// CPUs are numbers of processors, each once, in the order of the file. None:
-// all that the process may use.
+// CPUs are numbers of processors, each once, in the order of the file. If there
+// are none, the process uses all that it may.
 type CPUs []int
 
 // String writes them so that they can be read again.
@@ -127,13 +126,8 @@ func cpuRange(in any) (first, last int, err error) {
 }
 
 // waitingFaults checks how both programs wait and where they run. Whether the
-// processors exist is found out when they are asked for.
+// processors exist is found out when they are set.
 func (c *Config) waitingFaults(k *checker) {
-	k.oneOf("wait_mode", c.Wait)
-	if c.Spin != SpinAuto {
-		k.duration("spin", time.Duration(c.Spin), 0, maxSpin)
-	}
-	k.oneOf("shm", c.Shm)
 	if c.Fabric == "shm" && c.Shm == "off" {
 		k.fault("shm", "is off, and fabric: shm asks for it")
 	}

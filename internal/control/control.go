@@ -1,6 +1,6 @@
 // Package control is how the tools of a node's operator talk to the node: over
-// a socket in its data directory, which only its user can open. So far they
-// ask for backups.
+// a socket in its data directory, which only its user can open. So far they ask
+// for backups.
 //
 // The client sends one line, "backup". The server answers in lines:
 //
@@ -30,7 +30,7 @@ const (
 	backupPrefix = "backup-under-way-"
 )
 
-// maxLine bounds what a peer may send; patience, how long it may take.
+// maxLine bounds what a peer may send; patience bounds how long it may take.
 const (
 	maxLine  = 4096
 	patience = 10 * time.Second
@@ -166,9 +166,9 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) {
 // ErrNotRunning: no server has the data directory open.
 var ErrNotRunning = errors.New("no server runs on this data directory")
 
-// Backup asks the server whose data is in dir for a backup and returns where
-// it is. It is there until release is called. The error is ErrNotRunning, or
-// what the server said.
+// Backup asks the server whose data is in dir for a backup and returns where it
+// is. It is there until release is called. The error is ErrNotRunning, or the
+// server's answer.
 func Backup(ctx context.Context, dir string) (path string, release func() error, err error) {
 	var conn net.Conn
 	err = inDir(dir, func(short string) (err error) {

@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// ports examines the addresses that a node listens at: its own, allowed, and
-// nobody else's.
+// ports examines the addresses that a node listens at: each must be its own,
+// allowed, and not in use by another process.
 func (e *exam) ports() {
 	for _, addr := range e.set.Listen {
 		if e.set.Fabric == "verbs" && e.set.VerbsConnect != "tcp" {
@@ -62,8 +62,8 @@ func (e *exam) bindable(name, network, addr string) {
 	}
 }
 
-// inUse says who holds a port. A kvserver that does is taken for the node that
-// is examined: doctor may be run beside it.
+// inUse says which process holds a port. If it is a kvserver, it is taken for
+// the node that is examined: doctor may be run beside it.
 func (e *exam) inUse(name, network, addr string) {
 	subject := addr + "/" + network
 	pid, program := e.owner(network, addr)
@@ -90,7 +90,8 @@ func keyOf(name string) string {
 }
 
 // owner finds the process that holds a port: the socket in /proc/net, then the
-// process with that socket among its descriptors. 0: not known.
+// process with that socket among its descriptors. It returns 0 if it is not
+// known.
 func (e *exam) owner(network, addr string) (pid int, program string) {
 	_, service, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -130,8 +131,8 @@ func (e *exam) owner(network, addr string) (pid int, program string) {
 	return 0, ""
 }
 
-// program is the name of a process: the file of its program, because what comm
-// says is any of its threads'.
+// program is the name of a process: the file of its program, because comm may
+// name any of its threads.
 func (e *exam) program(pid string) string {
 	data, err := os.ReadFile(e.path("proc", pid, "cmdline"))
 	if err != nil || len(data) == 0 {

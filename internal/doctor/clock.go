@@ -1,8 +1,13 @@
 package doctor
 
-import "time"
+import (
+	"context"
+	"time"
 
-// Bounds of what clocks may differ by. Answers do not depend on wall clocks
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// These bound what clocks may differ by. Answers do not depend on wall clocks
 // (leases go by elapsed time, and a server's time never jumps); keys that expire
 // and certificates do.
 const (
@@ -38,8 +43,8 @@ func (e *exam) clock() {
 }
 
 // skew judges the difference of a peer's time and ours. between is how long the
-// look took: the difference is known to that.
-func (e *exam) skew(addr string, theirs, ours time.Time, between time.Duration) {
+// look took: the difference is known only to that.
+func (e *peerExam) skew(addr string, theirs, ours time.Time, between time.Duration) {
 	off := theirs.Sub(ours)
 	size := max(off.Abs()-between, 0)
 	level := Warn
@@ -56,4 +61,29 @@ func (e *exam) skew(addr string, theirs, ours time.Time, between time.Duration) 
 	}
 	e.bad(level, "clock of peer", addr, CodeClockSkew, "compare both with a third (chronyc tracking, timedatectl) and synchronise them; a node's time then follows slowly, by 0.5 %",
 		"the node's time is %v %s this machine's wall clock: keys expire at another time than clients expect", off.Abs().Round(10*time.Millisecond), which)
+}
+
+// peerClock READs the node's beat, which has its time, and compares.
+func (e *peerExam) peerClock(ctx context.Context, p Peer, addr string, view *layout.View) {
+	ctx, cancel := context.WithTimeout(ctx, e.Patience)
+	defer cancel()
+	region, off, ok := view.Locate(view.BeatPlace(), layout.BeatSize)
+	if !ok {
+		return
+	}
+	raw := make([]byte, layout.BeatSize)
+	before := e.Now()
+	if err := p.ReadRegion(ctx, view.Regions[region].ID, off, raw); err != nil {
+		e.skip("clock of peer", addr, "its beat cannot be read: %v", err)
+		return
+	}
+	after := e.Now()
+	b, err := layout.ParseBeat(raw, view.Incarnation)
+	if err != nil {
+		e.skip("clock of peer", addr, "its beat makes no sense: %v", err)
+		return
+	}
+	// The beat may have been written up to a period before it was READ.
+	const period = 200 * time.Millisecond
+	e.skew(addr, time.UnixMicro(int64(b.TimeMicros)), after, after.Sub(before)+2*period)
 }

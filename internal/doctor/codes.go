@@ -11,17 +11,17 @@ const (
 	CodeOpenFiles     = "open-files"      // fewer descriptors than sessions
 	CodeModule        = "module-missing"  // a kernel module is not loaded
 	CodeLibrary       = "library-missing" // a library of rdma-core is not here
-	CodeNoDevice      = "no-device"       // RDMA is wanted and there is no device
+	CodeNoDevice      = "no-device"       // the configuration demands RDMA and there is no device
 	CodeDeviceName    = "device-name"     // a device was named that does not exist
 	CodeDeviceFile    = "device-access"   // /dev/infiniband/… is missing or may not be opened
 	CodeDeviceQuery   = "device-query"    // the device does not answer
-	CodeRights        = "device-rights"   // strangers who are connected may READ
+	CodeRights        = "device-rights"   // peers that are connected and have not logged in may READ
 	CodePortDown      = "port-down"       // no port of the device is active
 	CodeNoGID         = "no-gid"          // the port has no GID
 	CodeGIDIndex      = "gid-index"       // gid_index names an empty entry
 	CodeGIDv1         = "gid-roce-v1"     // RoCE v1 passes no router
 	CodeGIDLocal      = "gid-link-local"  // a link-local GID passes no router
-	CodeMTUMismatch   = "mtu-mismatch"    // device, interface, path_mtu or peer disagree
+	CodeMTUMismatch   = "mtu-mismatch"    // device, interface, expert.path_mtu or peer disagree
 	CodeMTUSmall      = "mtu-small"       // works, and costs bandwidth
 	CodePathMTU       = "path-mtu"        // small packets pass, large ones do not
 	CodeNotUsed       = "fabric"          // no fabric serves an address, or a slower one does
@@ -30,14 +30,14 @@ const (
 	CodeHugePages     = "huge-pages"      // too few are free
 	CodeCgroup        = "cgroup"          // the control group allows less than configured
 	CodeClockSource   = "clock-source"    // slow, or without CLOCK_BOOTTIME
-	CodeClockUnsynced = "clock-unsynced"  // nobody keeps the wall clock right
+	CodeClockUnsynced = "clock-unsynced"  // no program keeps the wall clock right
 	CodeClockSkew     = "clock-skew"      // a peer's time differs
 	CodeDataDir       = "data-dir"        // cannot be used
 	CodeDataOther     = "data-dir-other"  // holds another node's data
 	CodeMapPromised   = "map-promised"    // cluster init was cut short
 	CodeDataSpace     = "data-space"      // nearly full
 	CodeDataSlow      = "data-slow"       // syncs take long, or mean nothing
-	CodePortInUse     = "port-in-use"     // somebody else listens there
+	CodePortInUse     = "port-in-use"     // another process listens there
 	CodePortAddress   = "port-address"    // the address is not this machine's, or not allowed
 	CodeName          = "name-unresolved" // a name has no address
 	CodeRefused       = "port-closed"     // the peer's machine refuses the connection
@@ -56,6 +56,6 @@ const (
 	CodeSend          = "send"            // messages are not answered
 	CodeRead          = "read"            // one-sided READs fail
 	CodeSlower        = "software-fabric" // the session runs in software though there is a device
-	CodeUnknown       = "no-address"      // a node of the map that gossip knows nothing of
+	CodeUnknown       = "no-address"      // a node of the map that gossip does not know
 	CodeSamePeer      = "same-node"       // two addresses lead to one store
 )

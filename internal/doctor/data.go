@@ -112,8 +112,8 @@ func (e *exam) space(dir string) (enough bool) {
 	return true
 }
 
-// syncTimes writes and syncs a small file a few times, and removes it. The
-// times are sorted, and there is at least one.
+// syncTimes writes and syncs a small file a few times, and removes it. The times are
+// sorted, and there is at least one.
 func syncTimes(dir string) (took []time.Duration, err error) {
 	took = make([]time.Duration, 1, syncRounds)
 	f, err := os.CreateTemp(dir, ".doctor-*")
@@ -139,9 +139,9 @@ func syncTimes(dir string) (took []time.Duration, err error) {
 	return took, nil
 }
 
-// lockedBy is the process that has the directory open as its store: the holder
-// of the lock of LOCK, by /proc/locks ("… FLOCK ADVISORY WRITE PID MAJ:MIN:INODE …").
-// 0: nobody, or not known.
+// lockedBy is the process that has the directory open as its store: the holder of the
+// lock of LOCK, by /proc/locks ("… FLOCK ADVISORY WRITE PID MAJ:MIN:INODE …"). It
+// returns 0 if there is none, or it is not known.
 func (e *exam) lockedBy(dir string) int {
 	st, err := os.Stat(filepath.Join(dir, "LOCK"))
 	if err != nil {

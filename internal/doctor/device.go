@@ -16,7 +16,7 @@ import (
 
 // device examines one RDMA device of the kernel: its files, its ports, and what
 // it can register.
-func (e *exam) device(name string) {
+func (e *deviceExam) device(name string) {
 	if !e.deviceFiles(name) {
 		return
 	}
@@ -52,9 +52,9 @@ func (e *exam) device(name string) {
 	}
 }
 
-// rights says whether the device keeps a peer from READing who has not proved the
-// secret yet, or has been revoked.
-func (e *exam) rights(name string) {
+// rights says whether the device keeps a peer from READing that has not proved
+// the secret yet, or has been revoked.
+func (e *deviceExam) rights(name string) {
 	const step = "rights"
 	ctx, cancel := context.WithTimeout(context.Background(), e.Patience)
 	defer cancel()
@@ -87,7 +87,7 @@ type port struct {
 
 func (p *port) name() string { return fmt.Sprintf("%s port %d", p.device, p.num) }
 
-// netdevOr is the interface, for a command that somebody is to type.
+// netdevOr is the interface, for a command that the user is to type.
 func (p *port) netdevOr() string {
 	if p.netdev == "" {
 		return "INTERFACE"
@@ -95,7 +95,8 @@ func (p *port) netdevOr() string {
 	return p.netdev
 }
 
-func (e *exam) lookAtPort(device string, num uint8) *port {
+// lookAtPort reads a port below /sys/class/infiniband.
+func (e *deviceExam) lookAtPort(device string, num uint8) *port {
 	dir := []string{"sys/class/infiniband", device, "ports", strconv.Itoa(int(num))}
 	read := func(name string) string { return e.line(append(dir, name)...) }
 	afterColon := func(s string) string { // "4: ACTIVE"
@@ -125,8 +126,8 @@ func (e *exam) lookAtPort(device string, num uint8) *port {
 	return p
 }
 
-// portState says whether the port is up, and if not, on whose side it is down.
-func (e *exam) portState(p *port) (active bool) {
+// portState says whether the port is up, and if not, on which side it is down.
+func (e *deviceExam) portState(p *port) (active bool) {
 	if p.state == "ACTIVE" {
 		e.ok("port", p.name(), "%s, %s, %s, %s%s", p.state, p.physical, p.link, p.rate, onNetdev(p.netdev))
 		return true
@@ -160,7 +161,7 @@ func orUnknown(s string) string {
 
 // gids says which GID is used and why. On Ethernet it decides the address that
 // packets leave from, the VLAN, and whether routers pass them.
-func (e *exam) gids(p *port) {
+func (e *deviceExam) gids(p *port) {
 	if len(p.gids) == 0 {
 		e.bad(e.without(), "gid", p.name(), CodeNoGID, fmt.Sprintf("give its interface an address: ip address add ADDRESS/PREFIX dev %s", p.netdevOr()),
 			"its GID table is empty, so no connection can be made over it")
@@ -188,7 +189,7 @@ func (e *exam) gids(p *port) {
 }
 
 // localOn is the address of listen that the port has, if any.
-func (e *exam) localOn(p *port) netip.Addr {
+func (e *deviceExam) localOn(p *port) netip.Addr {
 	for _, addr := range e.set.Listen {
 		host, _, err := net.SplitHostPort(addr)
 		ip, parseErr := netip.ParseAddr(host)
@@ -204,7 +205,7 @@ func (e *exam) localOn(p *port) netip.Addr {
 
 // vlan says which VLAN an interface is, from /proc/net/vlan/config: lines of
 // "NAME | ID | PARENT".
-func (e *exam) vlan(netdev string) string {
+func (e *deviceExam) vlan(netdev string) string {
 	for line := range strings.SplitSeq(e.line("proc/net/vlan/config"), "\n") {
 		cells := strings.Split(line, "|")
 		if len(cells) == 3 && strings.TrimSpace(cells[0]) == netdev && netdev != "" {

@@ -1,5 +1,5 @@
-// Package doctor examines a machine on which a node or a client of the store
-// is to run, step by step from the ground up, and says of each step whether it
+// Package doctor examines a machine on which a node or a client of the store is
+// to run, step by step from the ground up, and says of each step whether it
 // holds, what is wrong, and what to do about it:
 //
 //	the machine   kernel modules, libraries, devices, ports, GIDs, MTU,
@@ -9,11 +9,15 @@
 //	a session     messages, one-sided READs, large READs, clocks compared
 //
 // It changes nothing but one small file in the data directory, which it removes
-// again, and needs no running node: what is not there is a finding like others.
+// again, and needs no running node: if the node is not there, that is a finding
+// like others.
 //
-// Whatever the kernel tells by files is read below Host.Root, so that a test can
-// be a machine that it is not. Whatever is wrong has a code that does not
-// change between versions (codes.go): scripts go by it, people by the text.
+// What the kernel tells by files is read below Host.Root, so that a test can put
+// another machine there. Every fault has a code that does not change between
+// versions (codes.go): scripts use the code, people the text.
+//
+// exam.go runs the steps in order, report.go prints what they found; each other
+// file is about one thing that is examined.
 package doctor
 
 import (
@@ -21,14 +25,14 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // Settings is what the machine is judged against: plain values of the
-// configuration. Zero values are "not said".
+// configuration. A zero value means that the configuration does not say.
 type Settings struct {
 	Node bool // a node is to run here; else only a client
 
@@ -40,7 +44,7 @@ type Settings struct {
 	GIDIndex     int    // -1: chosen by address
 	PathMTU      int    // 0: the port's
 	Files        []KeyFile
-	WeakSecrets  []string // whose secrets look as if a person had thought of them: names of keys, variables, tenants
+	WeakSecrets  []string // keys, variables and tenants whose secrets look as if a person had thought of them
 	TLS          TLS
 	Ways         []Way // which fabrics are used, and why others are not
 
@@ -65,16 +69,16 @@ type Settings struct {
 	// node's own: they are examined if it is found running.
 	Peers, SelfPeers []string
 
-	// Why there is nothing to make a session, or gossip, with.
+	// These say why there is nothing to make a session, or gossip, with.
 	NoSession, NoGossip error
 }
 
-// A KeyFile is a file with something secret, or that says whom to trust.
+// A KeyFile is a file with something secret, or that says which peers to trust.
 type KeyFile struct {
 	Key    string // of the configuration: secret_file
 	Path   string
 	Secret bool  // others may not read it
-	Err    error // what reading it came to, by whoever knows its form
+	Err    error // the error of reading it, from the code that knows its form
 }
 
 // A Way is an address and the fabrics for it.
@@ -85,9 +89,10 @@ type Way struct {
 	Not     []string // why others are not used
 }
 
-// A Peer is a session with a node. *client.Client is one.
+// A Peer is a session with a node. What it tells is what an admin.Node of a client tells that
+// is connected to this node alone.
 type Peer interface {
-	Server() client.ServerInfo
+	Server() admin.ServerInfo
 	Ping(context.Context) (time.Duration, error)
 	PingRead(context.Context) (time.Duration, error)
 	View(context.Context) (*layout.View, error)
@@ -97,7 +102,19 @@ type Peer interface {
 
 // A Clustered peer tells of the other nodes of its cluster.
 type Clustered interface {
-	Cluster(context.Context) (client.ClusterInfo, error)
+	Cluster(context.Context) (admin.ClusterInfo, error)
+}
+
+// A Gossiping peer tells an operator of its gossip.
+type Gossiping interface {
+	Gossip(context.Context) (Gossip, error)
+}
+
+// Gossip is what a node says of its gossip.
+type Gossip struct {
+	Node, Cluster string
+	Keys          []string // digests (cluster.GossipKeyDigest); the first is that of the key that seals
+	TCPOnly       []string // nodes that answer it by TCP, and not by UDP
 }
 
 // A Host is the machine. All functions must be set; This sets them.
@@ -118,6 +135,6 @@ type Host struct {
 	// Now is the wall clock.
 	Now func() time.Time
 
-	// Patience bounds each step that waits for somebody else.
+	// Patience bounds each step that waits for another process.
 	Patience time.Duration
 }

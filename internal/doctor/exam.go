@@ -31,7 +31,7 @@ const softDevice = "iwarp0"
 const nearDevice = "shm0"
 
 // This is the machine that the program runs on. Dial is left to the caller,
-// who has the configuration of a client.
+// which has the configuration of a client.
 func This() Host {
 	return Host{
 		Root: "/",
@@ -56,6 +56,7 @@ func This() Host {
 	}
 }
 
+// askDevice opens a device and asks it for its limits and ports.
 func askDevice(name string) (at ibv.DeviceAttr, ports []ibv.PortAttr, err error) {
 	c, err := ibv.Open(name)
 	if err != nil {
@@ -88,18 +89,31 @@ type exam struct {
 	Host
 	set    Settings
 	report Report
-	nodes  map[uint64]string // incarnation of a node -> an address that leads there
-	active map[string]int    // "mlx5_0 port 1" -> active MTU
-	holder map[int]bool      // processes that hold what is this node's: kvserver
-	held   map[string]bool   // addresses that they hold
-	self   map[string]bool   // where this node itself is dialed
+	holder map[int]bool    // processes that hold what is this node's: kvserver
+	held   map[string]bool // addresses that they hold
 }
 
-// Run examines everything, in the order in which things rest on each other.
+// A deviceExam is the part of an examination that is about RDMA devices and what
+// the kernel has for them.
+type deviceExam struct {
+	*exam
+	active map[string]int // "mlx5_0 port 1" -> active MTU
+}
+
+// A peerExam is the part about the way to other nodes, and about what they say.
+type peerExam struct {
+	*exam
+	devices *deviceExam
+	nodes   map[uint64]string // incarnation of a node -> an address that leads there
+	self    map[string]bool   // where this node itself is dialed
+}
+
+// Run examines everything, in the order in which things depend on each other.
 // It ends early only if ctx does; the report says what was not examined. found
 // are findings of the caller's, which come first.
 func Run(ctx context.Context, h Host, found []Step, s Settings) *Report {
-	e := &exam{Host: h, set: s, nodes: make(map[uint64]string), active: make(map[string]int), holder: make(map[int]bool), held: make(map[string]bool), self: make(map[string]bool)}
+	e := &exam{Host: h, set: s, holder: make(map[int]bool), held: make(map[string]bool)}
+	devices := &deviceExam{exam: e, active: make(map[string]int)}
 	e.report = Report{Role: "client", Good: true, Steps: []Step{}}
 	if s.Node {
 		e.report.Role = "node"
@@ -107,7 +121,7 @@ func Run(ctx context.Context, h Host, found []Step, s Settings) *Report {
 	e.report.Add(found...)
 	e.keyFiles()
 	e.tls()
-	e.rdma()
+	devices.rdma()
 	e.ways()
 	if s.Node { // both find out whether the node runs, whose limits then count
 		e.ports()
@@ -120,12 +134,13 @@ func Run(ctx context.Context, h Host, found []Step, s Settings) *Report {
 		e.cgroup()
 	}
 	e.clock()
-	e.peers(ctx)
+	others := &peerExam{exam: e, devices: devices, nodes: make(map[uint64]string), self: make(map[string]bool)}
+	others.peers(ctx)
 	return &e.report
 }
 
-// peers examines the way to everybody else.
-func (e *exam) peers(ctx context.Context) {
+// peers examines the way to every other node.
+func (e *peerExam) peers(ctx context.Context) {
 	s := &e.set
 	for _, addr := range s.Join {
 		switch {
@@ -193,8 +208,8 @@ func (e *exam) bad(level Level, name, subject, code, do, format string, args ...
 	e.report.Add(Step{Name: name, Subject: subject, Level: level, Code: code, Do: do, Text: fmt.Sprintf(format, args...)})
 }
 
-// hard reports whether the configuration insists on an RDMA device, so that
-// what keeps one from being used is a failure and not a loss of speed.
+// hard reports whether the configuration insists on an RDMA device. If so, a
+// fault that keeps one from being used is a failure and not a loss of speed.
 func (e *exam) hard() bool {
 	return e.set.Fabric == "verbs" || e.set.RequireRDMA || slices.ContainsFunc(e.set.Devices, func(d string) bool { return d != softDevice && d != nearDevice })
 }

@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keyFiles examines the files of secrets: there, a plain file, nobody else's
-// to read, and of the right form. What stands in them is never shown.
+// keyFiles examines the files of secrets: each must be there, be a plain file,
+// be readable by its owner alone, and have the right form. It never shows their
+// content.
 func (e *exam) keyFiles() {
 	for _, f := range e.set.Files {
 		st, err := os.Stat(f.Path)

@@ -1,19 +1,24 @@
 package doctor
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
-	"time"
+	"slices"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
 )
 
-// gossipPeer examines the gossip port of another node: its name, that TCP and
-// UDP pass, and that key and label are the same there.
-func (e *exam) gossipPeer(ctx context.Context, addr string) {
+// doctor learns about gossip by asking: it asks the gossip port of another node
+// whether that node would gossip with this machine, and in a session the node itself
+// by which keys it gossips and which nodes do not answer it by UDP. It takes no part
+// in the cluster, and does not speak the gossip library's protocol.
+
+// gossipPeer examines the gossip port of another node: its name, that TCP passes, and
+// that the cluster is the same there.
+func (e *peerExam) gossipPeer(ctx context.Context, addr string) {
 	const name = "gossip with"
 	if !e.resolve(ctx, name, addr) {
 		return
@@ -22,82 +27,43 @@ func (e *exam) gossipPeer(ctx context.Context, addr string) {
 		e.skip(name, addr, "this machine does not gossip (gossip.bind is empty)")
 		return
 	}
-	g := &gossipCodec{label: e.set.Cluster, keys: e.set.GossipKeys}
-	if !e.gossipTCP(ctx, g, addr) {
-		return
-	}
-	if e.gossipUDP(ctx, g, addr) {
-		e.ok(name, addr, "answers by TCP and UDP; key and cluster.name (%s) are the same there", e.set.Cluster)
-		return
-	}
-	e.bad(Fail, name, addr, CodeGossipUDP, "open UDP as well as TCP for the gossip port, in both directions, on both machines and between them; most of gossip is UDP",
-		"it answers by TCP, and by UDP there is no answer to several packets")
-}
-
-func (e *exam) gossipTCP(ctx context.Context, g *gossipCodec, addr string) (passes bool) {
-	const name = "gossip with"
 	ctx, cancel := context.WithTimeout(ctx, e.Patience)
 	defer cancel()
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		e.badDial(name, addr+"/tcp", "the gossip port (gossip.bind there)", err)
-		return false
+		return
 	}
 	defer c.Close()
 	deadline, _ := ctx.Deadline()
 	_ = c.SetDeadline(deadline)
-	seq := rand.Uint32()
-	out, err := g.stream(seq)
-	if err == nil {
-		_, err = c.Write(out)
-	}
-	if err != nil {
-		e.bad(Fail, name, addr, CodeGossipKey, "", "a ping cannot be sent: %v", err)
-		return false
-	}
-	// What is ours has been said; a peer of another key waits for more of it,
-	// because it takes a sealed message for the head of a plain one.
-	if t, ok := c.(*net.TCPConn); ok {
-		_ = t.CloseWrite()
-	}
-	msg, err := g.fromStream(c)
-	said, isErr := errText(msg)
-	no, refused := parseRefusal(msg)
-	switch {
-	case err == nil && refused:
-		e.gossipRefused(addr, no)
-	case err == nil && isAck(msg, seq):
-		return true
-	case errors.Is(err, errSealed):
-		do := "put the same keys into gossip.key_file (RDMAKV_GOSSIP_KEY) of both; kvclient admin gossip-keys list shows digests of those in use"
-		if len(g.keys) == 0 {
-			e.bad(Fail, name, addr, CodeGossipKey, do, "it seals its gossip with a key, and here is none")
-		} else {
-			e.bad(Fail, name, addr, CodeGossipKey, do, "wrong gossip key: it answers with a message that none of the %d keys here opens", len(g.keys))
+	if _, err = c.Write(question(e.set.Cluster)); err == nil {
+		// No more is sent, so a node of another cluster need not wait for it.
+		if t, ok := c.(*net.TCPConn); ok {
+			_ = t.CloseWrite()
 		}
-	case err == nil && isErr && len(g.keys) > 0:
-		e.bad(Fail, name, addr, CodeGossipKey, "give it the key, too, or run both insecure", "here is a gossip key, and it has none: it says %q", said)
-	case err == nil && isErr:
-		e.bad(Fail, name, addr, CodeGossipKey, "put its keys into gossip.key_file", "it refuses gossip that is not sealed: it says %q", said)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		e.bad(Fail, name, addr, CodeGossipLabel, "compare cluster.name on both nodes, and whether gossip.allow there has this machine's address; its log says which",
-			"it takes the connection and closes it without a word: it is of another cluster.name than %q, or is no node", g.label)
-	case err != nil:
-		e.bad(Fail, name, addr, CodeNotOurs, "is that the gossip port of a kvserver?", "it takes the connection and does not answer a ping: %v", err)
-	default:
-		e.bad(Fail, name, addr, CodeNotOurs, "is that the gossip port of a kvserver?", "it answers a ping with something else (%d bytes)", len(msg))
 	}
-	return false
+	a, err := readAnswer(c)
+	switch {
+	case err == nil && a.reason == accepted:
+		e.ok(name, addr, "a node of the cluster %s takes gossip of this machine by TCP; a session with it tells whether the keys are the same", e.set.Cluster)
+	case err == nil:
+		e.gossipRefused(addr, a)
+	case errors.Is(err, errAnswer):
+		e.bad(Fail, name, addr, CodeNotOurs, "is that the gossip port of a kvserver?", "it answers with something else")
+	default:
+		e.bad(Fail, name, addr, CodeNotOurs, "is that the gossip port of a kvserver?", "it takes the connection and does not answer: %v", err)
+	}
 }
 
-// gossipRefused names what a node of ours says against us.
-func (e *exam) gossipRefused(addr string, no refusal) {
+// gossipRefused reports why a node of the cluster refuses this one.
+func (e *peerExam) gossipRefused(addr string, no answer) {
 	const name = "gossip with"
 	switch no.reason {
 	case refusedLabel:
 		its := fmt.Sprintf("the cluster %q", no.text)
-		if no.text == "" { // it tells those alone whom its gossip.allow has
+		if no.text == "" { // it tells the cluster's name only to addresses in its gossip.allow
 			its = "another cluster, whose name stands in its log"
 		}
 		e.bad(Fail, name, addr, CodeGossipLabel, "the same cluster.name on all nodes of a cluster; or correct gossip.join", "it is of %s, this machine of %q", its, e.set.Cluster)
@@ -110,36 +76,110 @@ func (e *exam) gossipRefused(addr string, no refusal) {
 	}
 }
 
-// gossipUDP sends pings until one is answered. A packet may be lost without
-// anything being wrong; several hardly.
-func (e *exam) gossipUDP(ctx context.Context, g *gossipCodec, addr string) bool {
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "udp", addr)
+// gossipOf compares the gossip of a node, by its own word in a session, with this
+// machine's.
+func (e *peerExam) gossipOf(ctx context.Context, p Peer, addr string) {
+	const name = "gossip of"
+	g, ok := p.(Gossiping)
+	if !ok || !e.set.Node || e.set.Gossip == "" || e.set.NoGossip != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.Patience)
+	defer cancel()
+	its, err := g.Gossip(ctx)
 	if err != nil {
-		return false
+		e.skip(name, addr, "it does not tell of it: %v", err)
+		return
 	}
-	defer c.Close()
-	const packets = 5
-	buf := make([]byte, 64<<10)
-	for range packets {
-		seq := rand.Uint32()
-		out, err := g.packet(seq)
-		if err != nil {
-			return false
+	var mine []string
+	for _, key := range e.set.GossipKeys {
+		mine = append(mine, cluster.GossipKeyDigest(key))
+	}
+	do := "put the same keys into gossip.key_file (RDMAKV_GOSSIP_KEY) of both; kvclient admin gossip-keys list shows digests of those in use"
+	switch {
+	case its.Cluster != e.set.Cluster:
+		e.bad(Fail, name, addr, CodeGossipLabel, "the same cluster.name on all nodes of a cluster; or correct servers", "it is of the cluster %q, this machine of %q", told(its.Cluster), e.set.Cluster)
+	case len(its.Keys) > 0 && len(mine) == 0:
+		e.bad(Fail, name, addr, CodeGossipKey, do, "it seals its gossip with a key, and here is none")
+	case len(its.Keys) == 0 && len(mine) > 0:
+		e.bad(Fail, name, addr, CodeGossipKey, "give it the key, too, or run both insecure", "here is a gossip key, and it has none")
+	case len(mine) > 0 && !slices.Contains(mine, its.Keys[0]):
+		e.bad(Fail, name, addr, CodeGossipKey, do, "wrong gossip key: none of the %d keys here is %s, by which it seals", len(mine), told(its.Keys[0]))
+	case len(mine) > 0 && !slices.Contains(its.Keys, mine[0]):
+		e.bad(Fail, name, addr, CodeGossipKey, do, "wrong gossip key: it has not the key %s, by which this machine seals", mine[0])
+	default:
+		e.ok(name, addr, "the gossip keys and cluster.name (%s) are the same there", e.set.Cluster)
+	}
+	cut := slices.Compact(slices.Sorted(slices.Values(its.TCPOnly)))
+	if !e.self[addr] { // what others do not answer it is for them to find
+		cut = slices.DeleteFunc(cut, func(node string) bool { return node != e.set.NodeID })
+	}
+	for i, node := range cut {
+		more := ""
+		if i == maxCut-1 && len(cut) > maxCut {
+			more = fmt.Sprintf("; so do %d others", len(cut)-maxCut)
 		}
-		if _, err := c.Write(out); err != nil && ctx.Err() != nil {
-			return false
-		}
-		_ = c.SetReadDeadline(time.Now().Add(e.Patience / packets))
-		for {
-			n, err := c.Read(buf)
-			if err != nil {
-				break // no answer in time, or the port is closed: try again
-			}
-			if msg, err := g.fromPacket(bytes.Clone(buf[:n])); err == nil && hasAck(msg, seq) {
-				return true
-			}
+		e.bad(Fail, name, addr, CodeGossipUDP, "open UDP as well as TCP for the gossip port, in both directions, on both machines and between them; most of gossip is UDP",
+			"node %s answers node %s by TCP, and not by UDP%s", told(node), told(its.Node), more)
+		if i == maxCut-1 {
+			return
 		}
 	}
-	return false
+}
+
+// maxCut bounds the findings about nodes that do not answer one node by UDP: its
+// answer may name any number.
+const maxCut = 32
+
+// told is a name that another node tells, fit for a line.
+func told(name string) string {
+	if len(name) > 80 {
+		name = name[:80] + "..."
+	}
+	return OneLine(name)
+}
+
+// The question and its answer are those of package membership (refusal.go):
+//
+//	┌─────┬─────┬────────┬────────┬──────┐
+//	│ 0xE7│ RKV │ reason │ length │ text │
+//	└─────┴─────┴────────┴────────┴──────┘
+//
+// A question has reason 0 and this machine's cluster.name.
+type answer struct {
+	reason byte
+	text   string // for refusedLabel: the peer's own cluster.name
+}
+
+const (
+	answerMark = "\xe7RKV"
+
+	accepted     = 0
+	refusedLabel = 1
+	refusedAllow = 2
+	refusedBusy  = 3
+)
+
+// errAnswer: the answer does not come from a node of rdmakv.
+var errAnswer = errors.New("no answer of a kvserver")
+
+func question(label string) []byte {
+	return append(append([]byte(answerMark), accepted, byte(len(label))), label...)
+}
+
+// readAnswer reads one answer, of at most 261 bytes.
+func readAnswer(r io.Reader) (answer, error) {
+	var head [len(answerMark) + 2]byte
+	n, err := io.ReadFull(r, head[:])
+	if n > 0 && string(head[:min(n, len(answerMark))]) != answerMark[:min(n, len(answerMark))] {
+		return answer{}, errAnswer
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	text := make([]byte, head[len(head)-1])
+	if _, err := io.ReadFull(r, text); err != nil {
+		return answer{}, err
+	}
+	return answer{head[len(answerMark)], OneLine(string(text))}, nil
 }

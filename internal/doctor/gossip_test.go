@@ -3,76 +3,84 @@ package doctor
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"io"
 	"net"
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/hashicorp/memberlist"
+	"github.com/rdmakv/rdmakv/internal/cluster"
 )
 
-// member starts a real member of memberlist, as strict as ours are.
-func member(t *testing.T, label string, keys ...[]byte) (addr string) {
-	t.Helper()
-	c := memberlist.DefaultLANConfig()
-	c.Name, c.Label = "n2", label
-	c.BindAddr, c.BindPort, c.AdvertisePort = "127.0.0.1", 0, 0
-	c.RequireNodeNames, c.EnableCompression = true, false
-	c.LogOutput = io.Discard
-	if len(keys) > 0 {
-		ring, err := memberlist.NewKeyring(keys, keys[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.Keyring = ring
-	}
-	m, err := memberlist.Create(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = m.Shutdown() })
-	return m.LocalNode().Address()
+// gossiping is a session with a node that tells of its gossip.
+type gossiping struct {
+	*fakePeer
+	says Gossip
+	err  error
 }
 
-// TestGossip asks real members: what differs is named, and nothing else.
+func (g gossiping) Gossip(context.Context) (Gossip, error) { return g.says, g.err }
+
+// TestGossip: every difference between a node's answer and this machine is named, and
+// nothing else.
 func TestGossip(t *testing.T) {
 	one, two := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 16)
 	for _, c := range []struct {
 		name         string
 		label, mine  string
 		theirs, ours [][]byte
+		tcpOnly      []string
 		code, text   string
 	}{
-		{"all is the same", "prod", "prod", [][]byte{one}, [][]byte{one}, "", ""},
-		{"while keys change", "prod", "prod", [][]byte{two, one}, [][]byte{one, two}, "", ""},
-		{"insecure", "rdmakv", "rdmakv", nil, nil, "", ""},
-		{"no label", "", "", [][]byte{one}, [][]byte{one}, "", ""},
-		{"wrong key", "prod", "prod", [][]byte{one}, [][]byte{two}, CodeGossipKey, "wrong gossip key"},
-		{"no key there", "prod", "prod", nil, [][]byte{one}, CodeGossipKey, "it has none"},
-		{"no key here", "prod", "prod", [][]byte{one}, nil, CodeGossipKey, "here is none"},
-		{"another cluster", "prod", "test", [][]byte{one}, [][]byte{one}, CodeGossipLabel, "another cluster.name"},
+		{"all is the same", "prod", "prod", [][]byte{one}, [][]byte{one}, nil, "", ""},
+		{"while keys change", "prod", "prod", [][]byte{two, one}, [][]byte{one, two}, nil, "", ""},
+		{"insecure", "rdmakv", "rdmakv", nil, nil, nil, "", ""},
+		{"wrong key", "prod", "prod", [][]byte{one}, [][]byte{two}, nil, CodeGossipKey, "wrong gossip key"},
+		{"its key is not here", "prod", "prod", [][]byte{one, two}, [][]byte{two}, nil, CodeGossipKey, "by which it seals"},
+		{"our key is not there", "prod", "prod", [][]byte{one}, [][]byte{two, one}, nil, CodeGossipKey, "by which this machine seals"},
+		{"no key there", "prod", "prod", nil, [][]byte{one}, nil, CodeGossipKey, "it has none"},
+		{"no key here", "prod", "prod", [][]byte{one}, nil, nil, CodeGossipKey, "here is none"},
+		{"another cluster", "prod", "test", [][]byte{one}, [][]byte{one}, nil, CodeGossipLabel, `of the cluster "prod"`},
+		{"UDP does not pass", "prod", "prod", [][]byte{one}, [][]byte{one}, []string{"n1"}, CodeGossipUDP, "node n1 answers node n2 by TCP, and not by UDP"},
+		{"UDP of others", "prod", "prod", [][]byte{one}, [][]byte{one}, []string{"n3"}, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			addr := member(t, c.label, c.theirs...)
 			r := newRig(t)
-			r.set.Gossip, r.set.Cluster, r.set.GossipKeys, r.set.Join, r.set.Peers = "127.0.0.1:0", c.mine, c.ours, []string{addr}, nil
+			says := Gossip{Node: "n2", Cluster: c.label, TCPOnly: c.tcpOnly}
+			for _, key := range c.theirs {
+				says.Keys = append(says.Keys, cluster.GossipKeyDigest(key))
+			}
+			r.host.Dial = func(context.Context, string) (Peer, error) { return gossiping{r.peer, says, nil}, nil }
+			r.set.NodeID, r.set.Gossip, r.set.Cluster, r.set.GossipKeys = "n1", "127.0.0.1:0", c.mine, c.ours
 			report, failed, _ := r.run()
 			switch {
-			case c.code == "" && (len(failed) > 0 || !strings.Contains(report.Text(), "answers by TCP and UDP")):
+			case c.code == "" && (len(failed) > 0 || !strings.Contains(report.Text(), "the gossip keys and cluster.name ("+c.mine+") are the same there")):
 				t.Errorf("failed: %v\n%s", failed, report.Text())
 			case c.code != "" && (len(failed) != 1 || failed[0] != c.code || !strings.Contains(text(report, c.code), c.text)):
 				t.Errorf("failed: %v, want %s\n%s", failed, c.code, report.Text())
 			}
 		})
 	}
+	// A node that runs here tells of all the nodes that do not answer it; one that
+	// tells nothing is no failure.
+	r := newRig(t)
+	r.host.Dial = func(context.Context, string) (Peer, error) {
+		return gossiping{fakePeer: r.peer, err: errors.New("not allowed")}, nil
+	}
+	r.set.Gossip, r.set.Cluster = "127.0.0.1:0", "prod"
+	if report, failed, _ := r.run(); len(failed) > 0 || !strings.Contains(report.Text(), "not allowed") {
+		t.Errorf("failed: %v\n%s", failed, report.Text())
+	}
+	e := &peerExam{exam: &exam{Host: r.host, set: r.set}, self: map[string]bool{"127.0.0.1:7400": true}}
+	e.gossipOf(t.Context(), gossiping{r.peer, Gossip{Node: "n1", Cluster: "prod", TCPOnly: []string{"n3"}}, nil}, "127.0.0.1:7400")
+	if !strings.Contains(text(&e.report, CodeGossipUDP), "node n3 answers node n1") {
+		t.Errorf("%s", e.report.Text())
+	}
 }
 
-// TestGossipWays: ports that are closed, silent, somebody else's, or pass TCP
-// alone.
+// TestGossipWays: ports of a node, and ports that are closed, silent or of another
+// program.
 func TestGossipWays(t *testing.T) {
 	listen := func(serve func(net.Conn)) string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -93,7 +101,7 @@ func TestGossipWays(t *testing.T) {
 		return l.Addr().String()
 	}
 	key := bytes.Repeat([]byte{1}, 32)
-	// Somebody who listens there and takes nobody: the port is known, and free
+	// A program that listens there and never accepts: the port is known, and free
 	// again at once.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -101,36 +109,30 @@ func TestGossipWays(t *testing.T) {
 	}
 	closed := l.Addr().String()
 	_ = l.Close()
-	real := member(t, "prod", key)
-	tcpOnly := listen(func(c net.Conn) { // hands TCP on to a member, and no UDP
-		up, err := net.Dial("tcp", real)
-		if err != nil {
-			return
-		}
-		go func() {
-			_, _ = io.Copy(up, c)
-			_ = up.(*net.TCPConn).CloseWrite()
-		}()
-		_, _ = io.Copy(c, up)
-		_ = up.Close()
-	})
 	web := listen(func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n") })
+	silent := listen(func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 	says := func(b string) string { return listen(func(c net.Conn) { _, _ = io.WriteString(c, b) }) }
+	node := listen(func(c net.Conn) { // answers as nodes do, if it is asked as they are
+		if b, err := io.ReadAll(c); err == nil && string(b) == "\xe7RKV\x00\x04prod" {
+			_, _ = io.WriteString(c, "\xe7RKV\x00\x00")
+		}
+	})
 	for name, c := range map[string]struct{ addr, code string }{
 		"label":      {says("\xe7RKV\x01\x04test"), CodeGossipLabel},
 		"nameless":   {says("\xe7RKV\x01\x00"), CodeGossipLabel},
 		"allow":      {says("\xe7RKV\x02\x09127.0.0.1"), CodeGossipAllow},
 		"unknown":    {says("\xe7RKV\x09\x00"), CodeNotOurs},
 		"closed":     {closed, CodeRefused},
-		"TCP alone":  {tcpOnly, CodeGossipUDP},
+		"node":       {node, ""},
 		"web server": {web, CodeNotOurs},
+		"silent":     {silent, CodeNotOurs},
+		"cut short":  {says("\xe7RK"), CodeNotOurs},
 		"no port":    {"127.0.0.1", CodeConfig},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			r.host.Patience = time.Second // that UDP is silent is found out by waiting
 			r.set.Gossip, r.set.Cluster, r.set.GossipKeys, r.set.Join, r.set.Peers = "127.0.0.1:0", "prod", [][]byte{key}, []string{c.addr}, nil
-			if report, failed, _ := r.run(); len(failed) != 1 || failed[0] != c.code {
+			if report, failed, _ := r.run(); c.code == "" && len(failed) > 0 || c.code != "" && (len(failed) != 1 || failed[0] != c.code) {
 				t.Errorf("failed: %v, want %s\n%s", failed, c.code, report.Text())
 			}
 		})
@@ -168,39 +170,19 @@ func TestSeedIsSelf(t *testing.T) {
 	}
 }
 
-// FuzzGossipAnswer: what a stranger answers is bounded, and never an ack that
-// was not sealed with our key.
+// FuzzGossipAnswer: the answer of an unknown program is bounded, is one line, and is
+// taken for an answer only if it begins as one.
 func FuzzGossipAnswer(f *testing.F) {
-	g := &gossipCodec{label: "prod", keys: [][]byte{bytes.Repeat([]byte{1}, 32)}}
-	packet, err := g.packet(7)
-	if err != nil {
-		f.Fatal(err)
+	for _, b := range []string{"\xe7RKV\x00\x00", "\xe7RKV\x01\x04prod", "\xe7RKV\x02\xffcut short", "\xe7RKV\x01\x03a\nb", "HTTP/1.1 400 Bad Request", "\xe7"} {
+		f.Add([]byte(b))
 	}
-	stream, err := g.stream(7)
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(packet)
-	f.Add(stream[len(g.head()):])
-	f.Add(append([]byte{gossipSealed}, binary.BigEndian.AppendUint32(nil, 1<<31)...))
-	f.Add([]byte{gossipAck, 0x82, 0xa5, 'S', 'e', 'q', 'N', 'o', 7})
-	f.Add([]byte{gossipErr, 0x81, 0xa5, 'E', 'r', 'r', 'o', 'r', 0xd9, 3, 'n', 'o', '\n'})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if msg, err := g.fromPacket(bytes.Clone(b)); err == nil && hasAck(msg, 7) {
-			t.Fatal("an ack that nobody sealed")
+		a, err := readAnswer(bytes.NewReader(b))
+		if err == nil && !bytes.HasPrefix(b, []byte("\xe7RKV")) {
+			t.Fatalf("%q is an answer: %+v", b, a)
 		}
-		msg, err := g.fromStream(bytes.NewReader(b))
-		if len(msg) > maxAnswer+1 {
-			t.Fatalf("%d bytes", len(msg))
-		}
-		if err == nil && len(b) > 0 && b[0] == gossipSealed && isAck(msg, 7) {
-			t.Fatal("an ack that nobody sealed")
-		}
-		if text, ok := errText(msg); ok && strings.ContainsAny(text, "\n\x1b") {
-			t.Fatalf("%q", text)
-		}
-		if errors.Is(err, errSealed) && len(msg) > 0 {
-			t.Fatal("bytes and an error")
+		if len(a.text) > 4*255 || strings.ContainsAny(a.text, "\n\x1b") {
+			t.Fatalf("%q", a.text)
 		}
 	})
 }

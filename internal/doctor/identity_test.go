@@ -10,12 +10,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/shardmap/format"
 )
 
-// TestDataOfOthers: a data directory is this node's, or it is named whose.
+// TestDataOfOthers: a data directory is this node's, or the report names its
+// owner.
 func TestDataOfOthers(t *testing.T) {
 	m, err := cluster.Propose([16]byte{1}, "prod", 8, []cluster.MapNode{{ID: "kv1"}, {ID: "kv2"}})
 	if err != nil {
@@ -102,8 +103,8 @@ func TestKeyFiles(t *testing.T) {
 	}
 }
 
-// TestPortInUse: somebody who listens at a port of ours is named; kvserver is
-// taken for the node.
+// TestPortInUse: the program that listens at a port of the configuration is named;
+// kvserver is taken for the node.
 func TestPortInUse(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -111,7 +112,7 @@ func TestPortInUse(t *testing.T) {
 	}
 	defer l.Close()
 	r := newRig(t)
-	r.host.Root = "/" // who holds it stands there
+	r.host.Root = "/" // the process that has it stands there
 	r.set = Settings{Node: true, Fabric: "iwarp", DataDir: r.set.DataDir, Listen: []string{l.Addr().String()}, HugePages: "off", MemoryLimit: 8 << 20, RegionSize: 2 << 20}
 	report, failed, _ := r.run()
 	self := filepath.Base(os.Args[0])
@@ -123,20 +124,20 @@ func TestPortInUse(t *testing.T) {
 // A clusteredPeer is a node of a cluster.
 type clusteredPeer struct {
 	*fakePeer
-	info client.ClusterInfo
+	info admin.ClusterInfo
 }
 
-func (p clusteredPeer) Cluster(context.Context) (client.ClusterInfo, error) { return p.info, nil }
+func (p clusteredPeer) Cluster(context.Context) (admin.ClusterInfo, error) { return p.info, nil }
 
 // TestOtherNodes: from one node all are found, each once, and one that gossip
-// does not know is said.
+// does not know is reported.
 func TestOtherNodes(t *testing.T) {
 	r := newRig(t)
 	var dialed []string
-	at := func(addr string) []client.Endpoint {
-		return []client.Endpoint{{Fabric: "iwarp", Addr: "192.0.2.1:7400"}, {Fabric: "verbs", Addr: addr}}
+	at := func(addr string) []admin.Endpoint {
+		return []admin.Endpoint{{Fabric: "iwarp", Addr: "192.0.2.1:7400"}, {Fabric: "verbs", Addr: addr}}
 	}
-	info := client.ClusterInfo{Clustered: true, Name: "prod", Teller: "kv1", Nodes: []client.ClusterNode{
+	info := admin.ClusterInfo{Clustered: true, Name: "prod", Teller: "kv1", Nodes: []admin.ClusterNode{
 		{ID: "kv1", Weight: 1, Endpoints: at("10.0.0.2:7400")}, {ID: "kv2", Weight: 1, Endpoints: at("10.0.0.3:7400")},
 		{ID: "kv3", Weight: 1, State: "unknown"}, {ID: "kv4", State: "left", Endpoints: at("10.0.0.9:7400")},
 	}}

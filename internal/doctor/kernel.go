@@ -12,14 +12,15 @@ import (
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
 )
 
-// What rdma examines: from the kernel's modules up to the devices' ports.
-func (e *exam) rdma() {
+// rdma examines everything from the kernel's modules up to the devices' ports.
+func (e *deviceExam) rdma() {
 	if e.set.Fabric == "iwarp" || e.set.Fabric == "shm" {
 		e.skip("rdma", "", "fabric: %s is done in software; no RDMA device is used", e.set.Fabric)
 		return
 	}
 	devices := e.names("sys/class/infiniband")
-	// Without a device nothing is missing where nothing was asked for.
+	// If there is no device and the configuration does not ask for one, nothing
+	// is missing.
 	if len(devices) == 0 && !e.hard() {
 		e.ok("rdma", "", "this kernel shows no RDMA device, and the configuration asks for none: iwarp is used, in software")
 		return
@@ -36,9 +37,10 @@ func (e *exam) rdma() {
 	}
 }
 
-// modules looks for what rdma-core talks to. They may be built in: then
-// /sys/module has them only if they have parameters, but their files are there.
-func (e *exam) modules(devices []string) {
+// modules looks for the modules that rdma-core needs. They may be built in:
+// then /sys/module has them only if they have parameters, but their files are
+// there.
+func (e *deviceExam) modules(devices []string) {
 	for _, m := range []struct {
 		name, shows string
 		need        bool
@@ -58,7 +60,8 @@ func (e *exam) modules(devices []string) {
 	}
 }
 
-func (e *exam) libraries() {
+// libraries looks whether rdma-core is there, as far as the configuration needs it.
+func (e *deviceExam) libraries() {
 	verbs, cm := e.Libraries()
 	for _, l := range []struct {
 		name string
@@ -85,7 +88,7 @@ func (e *exam) libraries() {
 
 // chosen are the devices to look at: those that were named, else all. Names
 // that do not exist are findings.
-func (e *exam) chosen(devices []string) []string {
+func (e *deviceExam) chosen(devices []string) []string {
 	var list []string
 	for _, name := range e.set.Devices {
 		switch {
@@ -103,7 +106,7 @@ func (e *exam) chosen(devices []string) []string {
 }
 
 // deviceFiles are the files through which a process uses a device.
-func (e *exam) deviceFiles(name string) (usable bool) {
+func (e *deviceExam) deviceFiles(name string) (usable bool) {
 	usable = true
 	files := []string{}
 	for _, uverbs := range e.names("sys/class/infiniband", name, "device/infiniband_verbs") {
@@ -139,8 +142,8 @@ func (e *exam) deviceFiles(name string) (usable bool) {
 	return usable
 }
 
-// mayUse is nil if this process may read and write a file. It is not opened:
-// that would make a context of the device.
+// mayUse is nil if this process may read and write a file. It does not open the
+// file, because that would make a context of the device.
 func mayUse(path string) error {
 	if _, err := os.Stat(path); err != nil {
 		return err

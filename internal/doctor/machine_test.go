@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -217,7 +218,7 @@ func TestBrokenMachines(t *testing.T) {
 		{"GID index", func(r *rig) { r.set.GIDIndex = 7 }, CodeGIDIndex, Fail, "index 7"},
 		{"RoCE v1", func(r *rig) { r.set.GIDIndex = 1 }, CodeGIDv1, Warn, "passes no router"},
 		{"link-local GID", func(r *rig) { r.remove(dev + "ports/1/gids/1") }, CodeGIDLocal, Warn, "link-local"},
-		{"path_mtu above the port's", func(r *rig) { r.set.PathMTU, r.port.ActiveMTU = 4096, ibv.MTU1024 }, CodeMTUMismatch, Fail, "path_mtu is 4096"},
+		{"expert.path_mtu above the port's", func(r *rig) { r.set.PathMTU, r.port.ActiveMTU = 4096, ibv.MTU1024 }, CodeMTUMismatch, Fail, "expert.path_mtu is 4096"},
 		{"interface below the device", func(r *rig) { r.file(net+"mtu", "1500") }, CodeMTUMismatch, Fail, "large READs will vanish"},
 		{"device below the interface", func(r *rig) { r.port.ActiveMTU = ibv.MTU1024 }, CodeMTUMismatch, Warn, "enough for an MTU of 4096"},
 		{"small MTU", func(r *rig) { r.port.ActiveMTU = ibv.MTU1024; r.file(net+"mtu", "1500") }, CodeMTUSmall, Warn, "ip link set eth2 mtu 4500"},
@@ -232,8 +233,8 @@ func TestBrokenMachines(t *testing.T) {
 		{"few open files", func(r *rig) {
 			r.file("proc/self/limits", "Max locked memory         unlimited            unlimited            bytes\nMax open files            1024                 4096                 files")
 		}, CodeOpenFiles, Warn, "LimitNOFILE="},
-		{"few memory regions", func(r *rig) { r.at.MaxMR = 32 }, CodeMRLimit, Fail, "raise region_size"},
-		{"small memory regions", func(r *rig) { r.at.MaxMRSize = 64 << 20 }, CodeMRLimit, Fail, "lower region_size"},
+		{"few memory regions", func(r *rig) { r.at.MaxMR = 32 }, CodeMRLimit, Fail, "raise expert.region_size"},
+		{"small memory regions", func(r *rig) { r.at.MaxMRSize = 64 << 20 }, CodeMRLimit, Fail, "lower expert.region_size"},
 		{"no huge pages", func(r *rig) { r.remove("sys/kernel/mm/hugepages") }, CodeHugePages, Fail, "this kernel has none"},
 		{"few huge pages", func(r *rig) { r.file("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "100") }, CodeHugePages, Fail, "vm.nr_hugepages=1012"},
 		{"few huge pages to try", func(r *rig) {
@@ -263,7 +264,7 @@ func TestBrokenMachines(t *testing.T) {
 		{"no answer to the session", func(r *rig) { r.refuse(context.DeadlineExceeded) }, CodeSession, Fail, "4791/udp"},
 		{"messages are not answered", func(r *rig) { r.peer.send = errors.New("stopped") }, CodeSend, Fail, "SIGSTOP"},
 		{"READs are refused", func(r *rig) { r.peer.read = errors.New("remote access error") }, CodeRead, Fail, "one-sided right"},
-		{"large READs vanish", func(r *rig) { r.peer.large = errors.New("retries exceeded") }, CodePathMTU, Fail, "path_mtu: 1024"},
+		{"large READs vanish", func(r *rig) { r.peer.large = errors.New("retries exceeded") }, CodePathMTU, Fail, "expert.path_mtu: 1024"},
 		{"data directory is a file", func(r *rig) {
 			r.file("file", "")
 			r.set.DataDir = r.host.path("file")
@@ -301,8 +302,8 @@ type fakePeer struct {
 	send, read, large error
 }
 
-func (p *fakePeer) Server() client.ServerInfo {
-	return client.ServerInfo{ID: "n2", Incarnation: 7, Fabric: "verbs", Device: "mlx5_0", Port: 1, MTU: p.mtu}
+func (p *fakePeer) Server() admin.ServerInfo {
+	return admin.ServerInfo{ID: "n2", Incarnation: 7, Fabric: "verbs", Device: "mlx5_0", Port: 1, MTU: p.mtu}
 }
 
 func (p *fakePeer) Ping(context.Context) (time.Duration, error)     { return time.Microsecond, p.send }

@@ -54,8 +54,8 @@ func (h *Host) limitOf(pid, name string) (soft, hard int64, err error) {
 	return 0, 0, fmt.Errorf("/proc/%s/limits has no line %q", pid, name)
 }
 
-// examined is the process whose limits count: the node that runs, or else this
-// one, which is another shell than the node may get.
+// examined is the process whose limits count: the node if it runs, or else this
+// process, whose shell is another one than the node may get.
 func (e *exam) examined() (pid, whose string) {
 	for p := range e.holder {
 		return strconv.Itoa(p), fmt.Sprintf("the running node (process %d)", p)
@@ -92,9 +92,9 @@ func limit(s string) int64 {
 	return n
 }
 
-// memlock holds the limit against the slabs, once for each device on which
-// they are registered. Of a node that runs, its own limit counts: that of the
-// shell is another.
+// memlock holds the limit against the slabs, once for each device on which they
+// are registered. If a node runs, its own limit counts, because the shell's may
+// differ.
 func (e *exam) memlock() {
 	if e.set.Fabric == "iwarp" || len(e.names("sys/class/infiniband")) == 0 {
 		e.skip("locked memory", "", "no RDMA device pins memory here")

@@ -11,8 +11,8 @@ import (
 // XRC 4, atomic 28, ICRC 4.
 const roceHeaders = 96
 
-// carried is the largest RDMA MTU that an interface's MTU carries; 0: not even
-// the smallest.
+// carried is the largest RDMA MTU that an interface's MTU carries. It is 0 if
+// not even the smallest fits.
 func carried(netdev int) int {
 	best := 0
 	for m := ibv.MTU256; m <= ibv.MTU4096; m++ {
@@ -23,8 +23,8 @@ func carried(netdev int) int {
 	return best
 }
 
-// mtu holds the device's MTU against the interface's and path_mtu.
-func (e *exam) mtu(p *port) {
+// mtu holds the device's MTU against the interface's and expert.path_mtu.
+func (e *deviceExam) mtu(p *port) {
 	if p.attr == nil {
 		e.skip("mtu", p.name(), "the device was not asked")
 		return
@@ -32,8 +32,8 @@ func (e *exam) mtu(p *port) {
 	active, most := p.attr.ActiveMTU.Bytes(), p.attr.MaxMTU.Bytes()
 	e.active[p.name()] = active
 	if want := e.set.PathMTU; want > active {
-		e.bad(Fail, "mtu", p.name(), CodeMTUMismatch, "path_mtu: 0 takes what the port has; or raise the MTU of the interface and of the switch",
-			"path_mtu is %d and the port's active MTU %d", want, active)
+		e.bad(Fail, "mtu", p.name(), CodeMTUMismatch, "expert.path_mtu: 0 takes what the port has; or raise the MTU of the interface and of the switch",
+			"expert.path_mtu is %d and the port's active MTU %d", want, active)
 		return
 	}
 	n, known := e.number("sys/class/net", p.netdevOr(), "mtu")
@@ -59,22 +59,22 @@ func (e *exam) mtu(p *port) {
 }
 
 // mrLimits holds what the device registers against the regions of the store.
-func (e *exam) mrLimits(name string, at ibv.DeviceAttr) {
+func (e *deviceExam) mrLimits(name string, at ibv.DeviceAttr) {
 	if !e.set.Node || e.set.RegionSize == 0 {
 		e.skip("memory regions", name, "only a node registers slabs")
 		return
 	}
-	// One region for each slab, a spare set while rkeys are rotated, and the
-	// buffers of sessions.
+	// There is one region for each slab, a spare set while rkeys are rotated,
+	// and the buffers of sessions.
 	regions := e.set.MemoryLimit/min(e.set.RegionSize, max(e.set.IndexRegion, 1)) + 1
 	need := 2*regions + 64
 	largest := max(e.set.RegionSize, e.set.IndexRegion)
 	switch {
 	case at.MaxMRSize > 0 && at.MaxMRSize < largest:
-		e.bad(e.without(), "memory regions", name, CodeMRLimit, fmt.Sprintf("lower region_size and index_region_size to %s", Bytes(at.MaxMRSize)),
+		e.bad(e.without(), "memory regions", name, CodeMRLimit, fmt.Sprintf("lower expert.region_size and expert.index_region_size to %s", Bytes(at.MaxMRSize)),
 			"the device registers at most %s at a time, a region has %s", Bytes(at.MaxMRSize), Bytes(largest))
 	case at.MaxMR > 0 && uint64(at.MaxMR) < need:
-		e.bad(e.without(), "memory regions", name, CodeMRLimit, "raise region_size and index_region_size, or lower memory_limit",
+		e.bad(e.without(), "memory regions", name, CodeMRLimit, "raise expert.region_size and expert.index_region_size, or lower memory_limit",
 			"the device has %d memory regions, %s of slabs need up to %d while rkeys are rotated", at.MaxMR, Bytes(e.set.MemoryLimit), need)
 	default:
 		e.ok("memory regions", name, "the device has %d of up to %s each; the slabs need up to %d of %s", at.MaxMR, bytesOrAny(at.MaxMRSize), need, Bytes(largest))

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
+	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -22,7 +24,7 @@ const (
 // peer examines the way to a node's data address, and a session with it, as a
 // client makes one. If the node is of a cluster, it returns where the other
 // nodes of it are.
-func (e *exam) peer(ctx context.Context, addr string) (others []string) {
+func (e *peerExam) peer(ctx context.Context, addr string) (others []string) {
 	if !e.resolve(ctx, "peer", addr) {
 		return nil
 	}
@@ -40,6 +42,7 @@ func (e *exam) peer(ctx context.Context, addr string) (others []string) {
 	info := p.Server()
 	e.session(addr, info)
 	others = e.others(ctx, p, addr)
+	e.gossipOf(ctx, p, addr)
 	if !e.pinged(ctx, "send", addr, CodeSend, p.Ping,
 		"the session stands, and a message is not answered", "is the node stopped (SIGSTOP), or its machine without processor? kvclient stats, its log") {
 		return others
@@ -57,7 +60,7 @@ func (e *exam) peer(ctx context.Context, addr string) (others []string) {
 
 // others asks a node for its cluster: an address of each other node that owns
 // shards or is alive, the one that it prefers.
-func (e *exam) others(ctx context.Context, p Peer, addr string) (list []string) {
+func (e *peerExam) others(ctx context.Context, p Peer, addr string) (list []string) {
 	c, ok := p.(Clustered)
 	if !ok {
 		return nil
@@ -85,9 +88,9 @@ func (e *exam) others(ctx context.Context, p Peer, addr string) (list []string) 
 	return list
 }
 
-// endpoint is where a client on this machine goes: a device's address, if there
-// is a device here to reach it by, and one of iwarp otherwise.
-func (e *exam) endpoint(list []client.Endpoint) string {
+// endpoint is where a client on this machine connects: a device's address, if
+// there is a device here to reach it by, and one of iwarp otherwise.
+func (e *peerExam) endpoint(list []admin.Endpoint) string {
 	want := "iwarp"
 	if e.set.Fabric == "verbs" || e.set.Fabric != "iwarp" && len(e.names("sys/class/infiniband")) > 0 {
 		want = "verbs"
@@ -102,7 +105,7 @@ func (e *exam) endpoint(list []client.Endpoint) string {
 
 // peerTCP tries the port by TCP, which the fabric iwarp needs, and which tells
 // a closed port from a blocked one.
-func (e *exam) peerTCP(ctx context.Context, addr string) bool {
+func (e *peerExam) peerTCP(ctx context.Context, addr string) bool {
 	ctx, cancel := context.WithTimeout(ctx, e.Patience)
 	defer cancel()
 	var d net.Dialer
@@ -118,8 +121,9 @@ func (e *exam) peerTCP(ctx context.Context, addr string) bool {
 	return false
 }
 
-// session says over what it runs, and finds a fall-back that nobody noticed.
-func (e *exam) session(addr string, s client.ServerInfo) {
+// session says over what it runs, and finds a fall-back that would go
+// unnoticed.
+func (e *peerExam) session(addr string, s admin.ServerInfo) {
 	text := fmt.Sprintf("store %s, %s/%s", s.ID, s.Fabric, s.Device)
 	if s.GID != "" {
 		text += fmt.Sprintf(", GID %s (%s, index %d), peer %s, MTU %d", s.GID, s.GIDType, s.GIDIndex, s.PeerGID, s.MTU)
@@ -129,7 +133,7 @@ func (e *exam) session(addr string, s client.ServerInfo) {
 	}
 	if first, seen := e.nodes[s.Incarnation]; seen && first != addr {
 		e.bad(Warn, "session", addr, CodeSamePeer, "correct servers: if two nodes were meant", "%s: that is the node at %s, too", text, first)
-	} else if mine := e.active[fmt.Sprintf("%s port %d", s.Device, s.Port)]; s.MTU > 0 && mine > s.MTU && e.set.PathMTU == 0 {
+	} else if mine := e.devices.active[fmt.Sprintf("%s port %d", s.Device, s.Port)]; s.MTU > 0 && mine > s.MTU && e.set.PathMTU == 0 {
 		e.bad(Warn, "session", addr, CodeMTUMismatch, "the same MTU on both ends and the switches between: kvclient fabric devices on both",
 			"%s: the port here has an MTU of %d, the connection came to %d", text, mine, s.MTU)
 	} else if s.Software && len(s.Skipped) > 0 && len(e.names("sys/class/infiniband")) > 0 {
@@ -145,7 +149,7 @@ func (e *exam) session(addr string, s client.ServerInfo) {
 }
 
 // pinged takes one of the two measures of kvclient ping.
-func (e *exam) pinged(ctx context.Context, name, addr, code string, ping func(context.Context) (time.Duration, error), text, do string) bool {
+func (e *peerExam) pinged(ctx context.Context, name, addr, code string, ping func(context.Context) (time.Duration, error), text, do string) bool {
 	ctx, cancel := context.WithTimeout(ctx, e.Patience)
 	defer cancel()
 	best := time.Duration(1<<63 - 1)
@@ -167,7 +171,7 @@ func (e *exam) pinged(ctx context.Context, name, addr, code string, ping func(co
 
 // large READs a region in pieces of many packets: where the path carries less
 // than both ends believe, small ones pass and these do not.
-func (e *exam) large(ctx context.Context, p Peer, addr string, info client.ServerInfo) *layout.View {
+func (e *peerExam) large(ctx context.Context, p Peer, addr string, info admin.ServerInfo) *layout.View {
 	ctx, cancel := context.WithTimeout(ctx, 2*e.Patience)
 	defer cancel()
 	view, err := p.View(ctx)
@@ -180,7 +184,7 @@ func (e *exam) large(ctx context.Context, p Peer, addr string, info client.Serve
 	begin := time.Now()
 	if err := p.ReadRegion(ctx, r.ID, 0, make([]byte, n)); err != nil {
 		e.bad(Fail, "large read", addr, CodePathMTU,
-			fmt.Sprintf("small READs pass and this one does not: one end, or a switch between, carries less than the MTU in use (%s). ping -M do -s 8972 %s finds the size; then the same MTU everywhere, or path_mtu: 1024 on all ends",
+			fmt.Sprintf("small READs pass and this one does not: one end, or a switch between, carries less than the MTU in use (%s). ping -M do -s 8972 %s finds the size; then the same MTU everywhere, or expert.path_mtu: 1024 on all ends",
 				mtuText(info.MTU), hostOf(addr)),
 			"a READ of %s: %v", Bytes(uint64(n)), err)
 		return view
@@ -196,27 +200,26 @@ func mtuText(n int) string {
 	return fmt.Sprint(n)
 }
 
-// peerClock READs the node's beat, which has its time, and compares.
-func (e *exam) peerClock(ctx context.Context, p Peer, addr string, view *layout.View) {
-	ctx, cancel := context.WithTimeout(ctx, e.Patience)
-	defer cancel()
-	region, off, ok := view.Locate(view.BeatPlace(), layout.BeatSize)
-	if !ok {
-		return
+// badSession names what keeps a session from being made, when the port itself
+// can be reached.
+func (e *peerExam) badSession(addr string, err error) {
+	const name = "session"
+	say := func(code, do, text string) { e.bad(Fail, name, addr, code, do, "%s: %v", text, err) }
+	switch {
+	case errors.Is(err, client.ErrAuth):
+		say(CodeSecret, "the same secret_file (or RDMAKV_SECRET) and tenant on both ends: compare sha256sum of the files; kvserver logs whom it refuses, and why", "wrong secret or tenant")
+	case errors.Is(err, iwarp.ErrTLS):
+		say(CodeTLS, "tls.cert, tls.key and tls.ca on both ends, or on none; certificates signed by a CA that the other end has, names as they are dialed", "TLS does not come about")
+	case errors.Is(err, client.ErrVersion):
+		say(CodeVersion, "the same release on both ends; kvclient version, kvserver version", "no protocol version in common")
+	case errors.Is(err, client.ErrNoRDMA):
+		say(CodeNoRDMA, "dial the address of the device's interface; or require_rdma: false", "require_rdma is set, and no device reaches it")
+	case errors.Is(err, client.ErrProtocol):
+		say(CodeNotOurs, "is that the data port of a kvserver (listen), and not its admin or gossip port?", "something else answers there")
+	case isTimeout(err):
+		say(CodeSession, "is it stopped or starting (its log, /readyz)? Is that the data port of a kvserver? By verbs: is 4791/udp open both ways, is rdma_ucm loaded there?",
+			"the port takes connections, and no session comes of it in time")
+	default:
+		say(CodeSession, "its log says what it refused; kvclient ping shows the same from here", "no session")
 	}
-	raw := make([]byte, layout.BeatSize)
-	before := e.Now()
-	if err := p.ReadRegion(ctx, view.Regions[region].ID, off, raw); err != nil {
-		e.skip("clock of peer", addr, "its beat cannot be read: %v", err)
-		return
-	}
-	after := e.Now()
-	b, err := layout.ParseBeat(raw, view.Incarnation)
-	if err != nil {
-		e.skip("clock of peer", addr, "its beat makes no sense: %v", err)
-		return
-	}
-	// The beat was written up to a period before it was READ.
-	const period = 200 * time.Millisecond
-	e.skew(addr, time.UnixMicro(int64(b.TimeMicros)), after, after.Sub(before)+2*period)
 }

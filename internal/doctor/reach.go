@@ -51,7 +51,7 @@ func (e *exam) isSelf(ctx context.Context, addr string) bool {
 	} else {
 		ctx, cancel := context.WithTimeout(ctx, e.Patience)
 		defer cancel()
-		ips, _ = e.Resolve(ctx, host) // a name without an address is nobody, and a finding of resolve
+		ips, _ = e.Resolve(ctx, host) // a name without an address is no node, and resolve reports it
 	}
 	at, err := netip.ParseAddr(bind)
 	wild := bind == "" || err == nil && at.IsUnspecified()

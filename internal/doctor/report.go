@@ -3,13 +3,14 @@ package doctor
 import (
 	"fmt"
 	"strings"
+	"unicode"
 )
 
 // A Level says how a step came out.
 type Level string
 
-// Levels. Skip: it could not be examined, because of what failed before or
-// because it does not concern this machine.
+// These are the levels. Skip: it could not be examined, because of what failed
+// before or because it does not concern this machine.
 const (
 	OK   Level = "ok"
 	Warn Level = "warn"
@@ -27,7 +28,7 @@ type Step struct {
 	Do      string `json:"do,omitempty"` // what helps
 }
 
-// A Report is what an examination came to.
+// A Report is the result of an examination.
 type Report struct {
 	Role     string `json:"role"` // node or client
 	Good     bool   `json:"ok"`   // nothing failed
@@ -92,14 +93,14 @@ func (r *Report) Text() string {
 	return b.String()
 }
 
-// OneLine keeps what others said (an error, a file, another node) from breaking
-// the form of an output, and a terminal from obeying it.
+// OneLine keeps foreign text (an error, a file, another node's answer) from
+// breaking the form of an output, and a terminal from obeying it.
 func OneLine(s string) string {
 	return strings.Map(func(c rune) rune {
 		switch {
 		case c == '\n', c == '\t':
 			return ' '
-		case c < ' ', c == 0x7f, c >= 0x80 && c < 0xa0:
+		case !unicode.IsPrint(c): // control characters, and those that turn the direction of a line
 			return '?'
 		}
 		return c

@@ -13,8 +13,8 @@ func bootClock() error {
 	return unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts)
 }
 
-// wallClock says whether the kernel believes that somebody keeps the wall clock
-// right, and how wrong it may be.
+// wallClock says whether the kernel counts the wall clock as synchronised by a
+// program (adjtimex), and how wrong it may be.
 func wallClock() (synced bool, within time.Duration, err error) {
 	var tx unix.Timex
 	state, err := unix.Adjtimex(&tx)

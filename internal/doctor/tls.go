@@ -14,8 +14,8 @@ type TLS struct{ Cert, Key, CA string }
 const certWarn = 14 * 24 * time.Hour
 
 // tls examines certificate, key and CA together: that they are a pair, in
-// force, and signed by whom the other end will ask. Files that cannot be read
-// are findings of keyFiles.
+// force, and signed by an authority that the other end trusts. Files that
+// cannot be read are findings of keyFiles.
 func (e *exam) tls() {
 	files := e.set.TLS
 	if files == (TLS{}) {

@@ -50,7 +50,7 @@ func certificate(t *testing.T, name string, ca *x509.Certificate, caKey *ecdsa.P
 }
 
 // TestTLS: certificates that the other end would not believe are named before
-// anybody dials.
+// any peer is dialed.
 func TestTLS(t *testing.T) {
 	now := time.Now()
 	year := now.Add(365 * 24 * time.Hour)

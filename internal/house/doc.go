@@ -1,4 +1,4 @@
-// Package house holds the tests that keep the repository in order: who may
-// import whom, how large a file may be, that every document it links to
-// exists. It has no code of its own.
+// Package house holds the tests that keep the repository in order: which
+// package may import which, how large files, types and packages may be, and
+// that every document that is linked to exists. It has no code of its own.
 package house

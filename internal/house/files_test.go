@@ -16,8 +16,8 @@ import (
 
 const root = "../.."
 
-// maxLines bounds a source file. 150 to 350 lines are wanted; beyond this bound
-// a file holds more than one idea. Suites of tests, which are lists, may be
+// maxLines bounds a source file. Files should have 150 to 350 lines; a file beyond
+// this bound holds more than one idea. Suites of tests, which are lists, may be
 // longer.
 const (
 	maxLines      = 500
@@ -45,6 +45,11 @@ func goFiles(t *testing.T, f func(path string, data []byte)) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// initAllowed are the files that may have an init function, with the reason.
+var initAllowed = map[string]string{
+	"client/fabrics/fabrics.go": "what a program links follows from its imports, so the choice of all fabrics is an import, which can speak by an init alone",
 }
 
 // TestFiles holds source files to the rules that a parser can see.
@@ -75,7 +80,7 @@ func TestFiles(t *testing.T) {
 			return
 		}
 		for _, d := range file.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" && initAllowed[path] == "" {
 				t.Errorf("%s has an init function: what depends on the order of packages is found by nobody; pass values", path)
 			}
 		}
@@ -112,7 +117,7 @@ func TestPackageComments(t *testing.T) {
 // link finds Markdown links, and paths of the repository in backquotes.
 var link = regexp.MustCompile(`\]\(([^)#]+)[^)]*\)|` + "`((?:cmd|client|demo|docs|internal|rdma|scripts|store|test|tools)/[A-Za-z0-9_./-]*)`")
 
-// TestLinks: what a document points to is there.
+// TestLinks: every link of a document leads to a file or heading that is there.
 func TestLinks(t *testing.T) {
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".md") {

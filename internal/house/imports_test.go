@@ -52,46 +52,101 @@ var allowed = []struct {
 	part   string
 	others []string
 }{
-	{"cmd/kvserver", []string{"internal/server", "internal/inspect", "internal/config", "internal/machine", "internal/memory", "internal/secret", "internal/usage", "internal/version", "rdma/..."}},
-	{"cmd/kvclient", []string{"client", "internal/chart", "internal/load/...", "internal/cluster", "internal/config", "internal/doctor", "internal/machine", "internal/memory", "internal/perf", "internal/secret", "internal/usage", "internal/version", "internal/wire", "rdma/...", "store/layout"}},
-	{"demo", []string{"client", "rdma/...", "test/node"}},
-	{"examples/...", []string{"client", "rdma/...", "examples/internal/...", "internal/memory"}},
+	{"cmd/kvserver", []string{"internal/server", "internal/inspect", "internal/config", "internal/machine", "internal/secret", "internal/cli/...", "internal/version", "rdma/..."}},
+	{"cmd/kvclient", []string{"cmd/kvclient/internal/..."}}, // puts the commands together
+	{"cmd/kvclient/internal/app", []string{"client", "internal/cli/...", "internal/config", "internal/doctor", "internal/machine", "internal/secret", "internal/version", "rdma", "store/layout"}},
+	{"cmd/kvclient/internal/keys", []string{"cmd/kvclient/internal/app", "client", "client/admin", "internal/cli", "store/layout"}},
+	{"cmd/kvclient/internal/nodes", []string{"cmd/kvclient/internal/app", "cmd/kvclient/internal/fabric", "client", "client/admin", "internal/cli", "internal/cluster", "internal/config", "internal/doctor", "internal/secret", "internal/wire", "store/layout", "store/region"}},
+	{"cmd/kvclient/internal/bench", []string{"cmd/kvclient/internal/app", "client", "client/admin", "internal/chart", "internal/cli", "internal/load/...", "store/layout"}},
+	{"cmd/kvclient/internal/fabric", []string{"cmd/kvclient/internal/app", "internal/cli/...", "internal/config", "internal/perf", "rdma", "rdma/verbs/ibv"}}, // no client: it measures what is below
+	{"cmd/kvclient/internal/apptest", []string{"internal/server", "rdma/..."}},
+	{"demo", []string{"client", "client/fabrics", "rdma/...", "test/node"}},
+	{"examples/...", []string{"client", "client/fabrics", "rdma/...", "examples/internal/..."}},
 	{"test/...", []string{"..."}},
 	{"lab/...", []string{"lab/..."}},
-	{"lab/siw/...", []string{"lab/...", "rdma/...", "internal/memory"}}, // the two iWARPs meet there
-	{"bench", []string{"..."}},                                          // has no code but benchmarks
+	{"lab/siw/...", []string{"lab/...", "rdma/..."}}, // the two iWARPs meet there
+	{"bench", []string{"..."}},                       // has no code but benchmarks
 	{"bench/compare", []string{"..."}},
 	{"bench/compare/report", []string{"internal/chart"}},
 	{"bench/compare/servers", nil},
-	{"bench/compare/clients", []string{"bench/compare/report", "internal/load"}},
+	{"bench/compare/clients", []string{"bench/compare/report", "internal/load", "internal/perf"}},
 	{"internal/server", []string{"store/...", "membership", "rdma/...", "internal/..."}},
-	{"client", []string{"rdma/...", "store/layout", "internal/wire", "internal/cluster", "internal/memory", "internal/teeth"}},
-	{"client/metrics", []string{"client"}}, // Prometheus, for programs that want it
-	{"membership", []string{"internal/cluster", "internal/teeth"}},
-	{"store", []string{"store/...", "internal/teeth"}},
-	{"store/layout", []string{"internal/teeth"}},
-	{"store/...", []string{"store/...", "internal/teeth"}},
-	{"rdma/...", []string{"rdma/...", "internal/memory", "internal/teeth"}},
+	{"internal/server/auth", []string{"internal/server/base", "internal/server/work", "internal/wire", "internal/secret", "store/layout"}},
+	{"internal/server/member", []string{"internal/server/base", "membership", "internal/cluster", "internal/shardmap/...", "internal/wire", "store", "store/layout"}},
+	{"internal/server/telemetry", []string{"internal/server/base", "internal/server/auth", "internal/server/memory", "internal/server/member", "membership", "internal/cluster", "internal/wire", "internal/version", "rdma", "rdma/mem", "rdma/wait", "store", "store/layout"}},
+	{"internal/server/memory", []string{"internal/server/base", "internal/wire", "rdma", "rdma/mem", "store/layout"}},
+	{"internal/server/session", []string{"internal/server/base", "internal/server/work", "internal/server/auth", "internal/wire", "rdma", "rdma/mem", "rdma/wait"}},
+	{"internal/server/deaf", []string{"internal/wire", "rdma"}},
+	{"internal/server/work", nil},
+	{"internal/server/base", []string{"rdma", "rdma/mem", "internal/wire", "internal/cluster"}},
+	{"client", []string{"client/internal/...", "rdma", "rdma/wait", "store/layout", "internal/wire", "internal/cluster"}},
+	{"client/internal/base", []string{"rdma", "rdma/wait", "store/layout", "internal/turnstile", "internal/wire"}},
+	{"client/internal/device", []string{"client/internal/base", "rdma", "rdma/mem", "store/layout"}},
+	{"client/internal/places", []string{"store/layout"}},
+	{"client/internal/session", []string{"client/internal/base", "client/internal/device", "client/internal/places", "rdma", "rdma/wait", "store/layout", "internal/cluster", "internal/turnstile", "internal/wire", "internal/world"}},
+	{"client/internal/peer", []string{"client/internal/base", "client/internal/device", "client/internal/session", "rdma", "internal/turnstile", "internal/wire", "internal/world"}},
+	{"client/internal/route", []string{"client/internal/base", "client/internal/peer", "client/internal/session", "internal/cluster", "internal/world"}},
+	{"client/internal/read", []string{"client/internal/base", "client/internal/device", "client/internal/peer", "client/internal/route", "client/internal/session", "rdma", "store/layout", "internal/cluster", "internal/wire"}},
+	{"client/internal/write", []string{"client/internal/base", "client/internal/device", "client/internal/peer", "client/internal/route", "client/internal/session", "store/layout", "internal/cluster", "internal/wire"}},
+	{"client/internal/clienttest", []string{"rdma/...", "store/layout", "internal/wire", "internal/cluster"}},
+	{"client/internal/clienttest/node", []string{"client/internal/clienttest", "internal/server", "rdma/..."}},
+	{"client/admin", []string{"client", "client/internal/base", "client/internal/peer", "client/internal/read", "client/internal/route", "client/internal/session", "store/layout", "internal/cluster", "internal/wire"}}, // operators and tools
+	{"client/fabrics", []string{"client/internal/base", "rdma", "rdma/shm", "rdma/verbs", "rdma/iwarp"}},                                                                                                                  // nothing imports it but programs
+	{"client/metrics", []string{"client", "client/admin"}}, // Prometheus, for programs that want it
+	{"membership", []string{"internal/cluster"}},
+	{"store", []string{"store/..."}},
+	{"store/layout", nil},
+	// The rooms of the store: none imports store, and each only what it names.
+	{"store/internal/base", []string{"store/layout", "store/region"}},
+	{"store/internal/admit", []string{"store/internal/base"}},
+	{"store/internal/clock", []string{"store/internal/base"}},
+	{"store/internal/dedup", []string{"store/internal/base", "store/layout"}},
+	{"store/internal/disk", []string{"store/internal/base", "store/internal/clock", "store/internal/dedup", "store/layout"}},
+	{"store/internal/events", []string{"store/internal/base", "store/layout"}},
+	{"store/internal/flight", []string{"store/internal/base", "store/internal/clock", "store/layout"}},
+	{"store/internal/pipeline", []string{"store/internal/base", "store/internal/dedup", "store/internal/flight", "store/internal/shard", "store/layout"}},
+	{"store/internal/shard", []string{"store/internal/base", "store/internal/clock", "store/internal/dedup", "store/internal/flight", "store/internal/sketch", "store/index", "store/layout", "store/reclaim", "store/region", "store/slab"}},
+	{"store/internal/residents", []string{"store/internal/base", "store/internal/disk", "store/internal/shard", "store/layout", "store/index", "store/slab"}},
+	{"store/internal/sketch", nil},
+	{"store/...", []string{"store/..."}},
+	// The fabrics: each knows the words (rdma) and what it needs of the rooms below, and
+	// none knows another.
+	{"rdma/iwarp", []string{"rdma", "rdma/wait", "rdma/mem", "rdma/internal/soft", "rdma/internal/setup", "rdma/iwarp/internal/proto"}},
+	{"rdma/shm", []string{"rdma", "rdma/mem", "rdma/internal/soft", "rdma/internal/setup", "rdma/internal/memfd"}},
+	{"rdma/sim", []string{"rdma", "rdma/mem", "rdma/internal/soft", "rdma/internal/setup"}},
+	{"rdma/verbs", []string{"rdma", "rdma/mem", "rdma/internal/setup", "rdma/verbs/ibv", "rdma/verbs/internal/tcp"}},
+	{"rdma/verbs/internal/tcp", []string{"rdma", "rdma/internal/setup", "rdma/verbs/ibv"}},
+	{"rdma/verbs/ibv", nil},
+	{"rdma/rdmatest", []string{"rdma", "rdma/wait", "rdma/mem"}},
+	{"rdma/wait", []string{"rdma"}},
+	{"rdma/iwarp/internal/proto", []string{"rdma"}},
+	{"rdma/internal/soft", []string{"rdma"}},
+	{"rdma/internal/setup", []string{"rdma"}},
+	{"rdma/mem", []string{"rdma/internal/memfd"}},
+	{"rdma/internal/memfd", nil},
+	{"rdma", nil},
 	{"internal/wire", []string{"store/layout"}},
-	{"internal/perf", []string{"rdma", "internal/memory"}},
+	{"internal/perf", []string{"rdma", "rdma/mem"}},
 	{"internal/load", nil}, // knows no store
-	{"internal/load/rdmakv", []string{"internal/load", "client"}},
+	{"internal/load/rdmakv", []string{"internal/load", "client", "client/admin"}},
 	{"internal/chart", nil},
-	{"internal/doctor", []string{"client", "internal/shardmap/format", "internal/cluster", "rdma/...", "store/layout"}},
+	{"internal/doctor", []string{"client", "client/admin", "internal/shardmap/format", "internal/cluster", "rdma/...", "store/layout"}},
 	{"deploy", nil}, // has no code but tests
 	{"internal/inspect", []string{"store", "internal/control"}},
 	{"internal/control", nil},
 	{"internal/cluster", nil},
-	{"internal/shardmap", []string{"internal/cluster", "internal/shardmap/format", "internal/teeth"}},
+	{"internal/shardmap", []string{"internal/cluster", "internal/shardmap/format"}},
 	{"internal/shardmap/format", []string{"internal/cluster"}},
-	{"internal/usage", []string{"internal/config"}},
+	{"internal/cli", []string{"internal/config"}},
+	{"internal/cli/fabrics", []string{"internal/config", "rdma/..."}},
 	{"internal/config", nil},
 	{"internal/machine", nil},
-	{"internal/memory", nil},
 	{"internal/teeth", nil},
-	{"internal/teeth/mutants", []string{"internal/teeth"}},
+	{"internal/teeth/mutants", nil},
 	{"internal/secret", nil},
 	{"internal/version", nil},
+	{"internal/turnstile", nil},
+	{"internal/world", nil},
 	{"internal/house", nil},
 }
 
@@ -104,8 +159,29 @@ var banned = []struct {
 }{
 	{"client", []string{module + "/store", module + "/internal/server", module + "/membership", "github.com/cockroachdb/pebble", "github.com/hashicorp/memberlist", "github.com/spf13/viper", "github.com/spf13/cobra"},
 		"whoever links the client library must get neither a database, nor gossip, nor a configuration system"},
+	{"client", []string{module + "/rdma/iwarp", module + "/rdma/shm", module + "/rdma/verbs", module + "/rdma/sim", module + "/rdma/internal/soft", module + "/client/fabrics", module + "/client/admin", module + "/client/metrics", "github.com/prometheus", "crypto/tls"},
+		"a program links the fabrics that it names, and no others"},
+	{"client/admin", []string{module + "/rdma/iwarp", module + "/rdma/shm", module + "/rdma/verbs", module + "/client/fabrics", module + "/client/metrics", "github.com/prometheus", "crypto/tls"},
+		"a program links the fabrics that it names, and no others"},
+	{"cmd/kvserver", []string{module + "/client"},
+		"a node is no client of its own store"},
+	{"cmd/kvclient/...", []string{module + "/store", module + "/internal/server", "github.com/cockroachdb/pebble", "github.com/hashicorp/memberlist"},
+		"the command line is the library with flags: it must not carry a server along"},
 	{"store/...", []string{module + "/rdma", module + "/internal/server", module + "/client"},
 		"the store is handed memory: it must not know how anybody reads it"},
+	{"store/internal/base", []string{"github.com/cockroachdb"}, noDisk},
+	{"store/internal/admit", []string{"github.com/cockroachdb"}, noDisk},
+	{"store/internal/clock", []string{"github.com/cockroachdb"}, noDisk},
+	{"store/internal/dedup", []string{"github.com/cockroachdb"}, noDisk},
+	{"store/internal/events", []string{"github.com/cockroachdb"}, noDisk},
+	{"store/internal/flight", []string{"github.com/cockroachdb"}, noDisk},
+	{"store/internal/pipeline", []string{"github.com/cockroachdb"}, noDisk},
+	{"store/internal/shard", []string{"github.com/cockroachdb"}, noDisk},
+	{"store/internal/sketch", []string{"github.com/cockroachdb"}, noDisk},
+	{"internal/server/memory", []string{module + "/store"},
+		"regions and staging are kept for whoever stores: the rest of a store is none of their business"},
+	{"internal/server/session", []string{module + "/store", module + "/internal/server/memory", module + "/internal/server/member"},
+		"a session moves messages: what they mean is the handler's"},
 	{"store/layout", []string{"github.com/cockroachdb", "net", "os/exec"},
 		"the bytes that a remote reader sees are decided without disk, network or database"},
 	{"rdma/...", []string{module + "/store", module + "/client", module + "/internal/wire", module + "/internal/server", module + "/internal/config"},
@@ -122,10 +198,31 @@ var banned = []struct {
 		"tools of tests do not belong into programs"},
 }
 
-// forTests are packages whose code is made for tests.
-var forTests = []string{"rdma/rdmatest", "examples/internal/runs", "test/...", "internal/house"}
+const noDisk = "this room of the store is tested without a disk"
 
-// TestImports holds every package to the two lists above.
+// unused lists what the code of a part must not import itself. Others may, below it:
+// errors of package rdma and the text of fmt rest on half of the standard library.
+var unused = []struct {
+	part    string
+	imports []string
+	why     string
+}{
+	{"rdma/iwarp/internal/proto", []string{"net", "os", "time", "sync", "sync/atomic", "context"},
+		"the bytes of a protocol are decided without the world"},
+	{"rdma/internal/soft", []string{"net", "os", "syscall", "golang.org/x/sys/unix"},
+		"a queue knows no wire"},
+	{"store", []string{"github.com/cockroachdb/pebble/v2"}, onlyDisk},
+	{"store/internal/residents", []string{"github.com/cockroachdb/pebble/v2"}, onlyDisk},
+	{"internal/...", []string{"github.com/cockroachdb/pebble/v2"}, onlyDisk},
+	{"cmd/...", []string{"github.com/cockroachdb/pebble/v2"}, onlyDisk},
+}
+
+const onlyDisk = "store/internal/disk alone reaches Pebble: what is durable has one door"
+
+// forTests are packages whose code is made for tests.
+var forTests = []string{"client/internal/clienttest/...", "cmd/kvclient/internal/apptest", "internal/server/deaf", "rdma/rdmatest", "examples/internal/runs", "test/...", "internal/house"}
+
+// TestImports holds every package to the three lists above.
 func TestImports(t *testing.T) {
 	for _, p := range list(t) {
 		name := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
@@ -142,6 +239,13 @@ func TestImports(t *testing.T) {
 				t.Errorf("%s imports %s, and may import %v", name, rest, others)
 			}
 		}
+		for _, ban := range unused {
+			for _, imp := range ban.imports {
+				if matches(ban.part, name) && slices.Contains(p.Imports, imp) {
+					t.Errorf("%s imports %s: %s", name, imp, ban.why)
+				}
+			}
+		}
 		for _, ban := range banned {
 			if !matches(ban.part, name) || matchAny(forTests, name) {
 				continue
@@ -155,9 +259,9 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// reaches reports whether dep is the banned package or, for one of another
-// module, below it. A ban of our own store does not include store/layout,
-// which is made for everybody.
+// reaches reports whether dep is the banned package or, for one of another module, below
+// it. A ban of our own store does not include store/layout, which any package may
+// import.
 func reaches(dep, ban string) bool {
 	if dep == ban {
 		return true
@@ -205,6 +309,12 @@ func TestRulesHaveTeeth(t *testing.T) {
 	others, known := allowedFor("client")
 	if !known || matchAny(others, "store") || !matchAny(others, "store/layout") || matchAny(others, "internal/server") {
 		t.Errorf("client may import %v", others)
+	}
+	if others, known = allowedFor("rdma/shm"); !known || matchAny(others, "rdma/iwarp") || matchAny(others, "rdma/verbs/ibv") {
+		t.Errorf("rdma/shm may import %v", others)
+	}
+	if _, known = allowedFor("rdma/new"); known {
+		t.Error("a room of rdma that nobody has thought about is known")
 	}
 	others, _ = allowedFor("store/layout")
 	if matchAny(others, "store/region") {

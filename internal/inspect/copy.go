@@ -18,16 +18,16 @@ import (
 type Scope uint8
 
 const (
-	Undecided Scope = iota // an error where there is more than the node's own
+	Undecided Scope = iota // an error if there is more than the node's own
 	MainOnly               // the node's own keys
 	All                    // the spaces of tenants, too
 )
 
-// Backup copies the store in dir to dest, which must not exist. A server that
-// runs goes on serving meanwhile; a stopped store is locked. The copy is
-// verified, every record of it. Progress goes to out, in lines. The spaces of
-// tenants are stores of their own below dir, and are copied below dest if scope
-// says so: each is one state, not all of them together.
+// Backup copies the store in dir to dest, which must not exist. A running server
+// goes on serving meanwhile; a stopped store is locked. Every record of the copy is
+// verified. Progress goes to out, in lines. The spaces of tenants are stores of
+// their own below dir, and are copied below dest if scope says so: each copy is one
+// state of its store, but not all of them are of the same moment.
 func Backup(ctx context.Context, out io.Writer, dir, dest string, scope Scope) error {
 	if err := apart(dir, dest); err != nil {
 		return err
@@ -64,6 +64,8 @@ func backupOne(ctx context.Context, out io.Writer, dir, dest string) error {
 	return backupInto(ctx, out, dir, dest)
 }
 
+// backupInto copies one store to a directory that is there and empty. A running
+// server makes the copy consistent; a stopped store is locked meanwhile.
 func backupInto(ctx context.Context, out io.Writer, dir, dest string) error {
 	from, release, err := control.Backup(ctx, dir)
 	switch {
@@ -84,9 +86,9 @@ func backupInto(ctx context.Context, out io.Writer, dir, dest string) error {
 }
 
 // Restore makes a new store in dir out of the backup in src, which is verified
-// before. dir must not exist, or be empty. The copy has a new id. The spaces of
-// tenants that the backup has come with it, and before it: what is cut short is
-// no store.
+// before. dir must not exist, or be empty. The copy has a new id. Spaces of tenants
+// in the backup are restored with it, before the node's own store: a restore that
+// is cut short leaves no store.
 func Restore(ctx context.Context, out io.Writer, src, dir string) error {
 	if err := apart(src, dir); err != nil {
 		return err
@@ -108,6 +110,7 @@ func Restore(ctx context.Context, out io.Writer, src, dir string) error {
 	return restoreInto(ctx, out, src, dir)
 }
 
+// restoreInto restores one store into a directory that is there and empty.
 func restoreInto(ctx context.Context, out io.Writer, src, dir string) error {
 	if err := verify(ctx, out, src); err != nil {
 		return err
@@ -120,8 +123,8 @@ func restoreInto(ctx context.Context, out io.Writer, src, dir string) error {
 	if err != nil {
 		return err
 	}
-	// Until Adopt has written a STORE, the copy is none: it never goes by the id of
-	// the old one, also if we are killed here.
+	// Until Adopt has written a STORE, the copy is no store: so it never has the id
+	// of the old one, also if this process is killed here.
 	err = copyStore(ctx, out, src, dir, false)
 	if err = errors.Join(err, release()); err != nil {
 		return fmt.Errorf("restore: %w", err)
@@ -146,12 +149,12 @@ func newDir(dir string) error {
 	return err
 }
 
-// apart refuses a copy inside the directory of the store: there the store may
+// apart refuses a copy inside the directory of the store, because the store might
 // take its files for its own.
 func apart(dir, dest string) error {
 	store, err := os.Stat(dir)
 	if err != nil {
-		return nil // whoever opens it says so
+		return nil // the code that opens it reports that
 	}
 	at, err := filepath.Abs(dest)
 	if err != nil {
@@ -196,9 +199,9 @@ func (p *progress) say(format string, args ...any) {
 	}
 }
 
-// copyStore copies the files of a store and makes them durable; STORE, which
-// makes it one, last, or not at all if it is not whole. What it has copied when
-// it fails it removes.
+// copyStore copies the files of a store and makes them durable. STORE, which makes
+// it a store, comes last, or not at all if the copy is not whole. If copyStore
+// fails it removes what it has copied.
 func copyStore(ctx context.Context, out io.Writer, from, to string, whole bool) (err error) {
 	names, sizes, err := store.BackupFiles(from, store.InspectOptions{})
 	if err != nil {
@@ -283,6 +286,7 @@ func Check(ctx context.Context, w, out io.Writer, dir string) error {
 	return checkOne(ctx, w, out, dir)
 }
 
+// checkOne checks one store; w gets the summary, out the progress.
 func checkOne(ctx context.Context, w, out io.Writer, dir string) error {
 	p := progress{out: out, last: time.Now()}
 	var keys, bytes uint64
@@ -294,3 +298,30 @@ func checkOne(ctx context.Context, w, out io.Writer, dir string) error {
 		}
 	})
 }
+
+// noteSpaces says which stores of tenants lie below a node's data directory:
+// each is a store of its own, that no command for the node's own keys touches.
+// Without this note an operator would learn of them only in a restore.
+func noteSpaces(out io.Writer, dir string) {
+	for _, space := range spacesIn(dir) {
+		fmt.Fprintf(out, "not among them: the keys of tenant space %s; they are a store of their own: %s\n", filepath.Base(space), space)
+	}
+}
+
+// spacesIn are the directories of those stores.
+func spacesIn(dir string) (spaces []string) {
+	entries, err := os.ReadDir(filepath.Join(dir, "tenants"))
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		space := filepath.Join(dir, "tenants", e.Name())
+		if _, err := os.Stat(filepath.Join(space, "STORE")); err == nil {
+			spaces = append(spaces, space)
+		}
+	}
+	return spaces
+}
+
+// below is where a space lies below another node's directory.
+func below(dir, space string) string { return filepath.Join(dir, "tenants", filepath.Base(space)) }

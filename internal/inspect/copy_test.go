@@ -33,7 +33,7 @@ func (w *witness) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A restore that is killed leaves no store behind that goes by the old id.
+// A restore that is killed leaves no store behind that has the old id.
 func TestRestoreIsNoStoreBeforeItHasItsOwnID(t *testing.T) {
 	src := makeStore(t, "a", "b")
 	dir := filepath.Join(t.TempDir(), "new")

@@ -151,8 +151,8 @@ problems   %d
 	return err
 }
 
-// show writes a key so that it is harmless on a terminal and can be told from
-// every other: as it is, quoted, or in hexadecimal.
+// show writes a key so that it is harmless on a terminal and differs from every
+// other key: as it is, quoted, or in hexadecimal.
 func show(key []byte, asHex bool) string {
 	if asHex {
 		return hex.EncodeToString(key)
@@ -167,7 +167,7 @@ func show(key []byte, asHex bool) string {
 	return strconv.Quote(string(key))
 }
 
-// encode writes one line of JSON. Only plain structs come here, and those
+// encode writes one line of JSON. It is given only plain structs, and those
 // always encode.
 func encode(v any) string {
 	b, err := json.Marshal(v)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestValues: a value is checked for whose it is and for every byte of it.
+// TestValues: a value is checked for its key and for every byte of it.
 func TestValues(t *testing.T) {
 	for _, size := range []int{0, 3, 8, 15, 16, 17, 100, 4096, 4096 + 16 + 1, 100_000} {
 		v := newValues(FixedSize(size))

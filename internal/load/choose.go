@@ -48,6 +48,8 @@ type chooser struct {
 // they are folded onto the keys by a hash.
 const scrambledOver = 10_000_000_000
 
+// newChooser makes the chooser of a caller. Two callers with the same seed choose
+// differently.
 func newChooser(choice Choice, theta float64, records, seed, worker uint64) chooser {
 	c := chooser{choice: choice, rnd: newRNG(seed, worker)}
 	switch choice {
@@ -115,4 +117,22 @@ func fnv64(v uint64) uint64 {
 		h = -h
 	}
 	return h
+}
+
+// Draw returns keys for n gets in the distribution of the options, the choices of
+// one caller of a run: for a program that has to prepare its requests.
+func (o Options) Draw(n int) ([][]byte, error) {
+	o = o.withDefaults()
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	choose, template := newChooser(o.Choice, o.Theta, o.Records, o.Seed, 0), o.Keys.template()
+	keys := make([][]byte, n)
+	room := make([]byte, 0, n*o.Keys.Size)
+	for i := range keys {
+		from := len(room)
+		room = template.append(room, choose.next(o.Records))
+		keys[i] = room[from:len(room):len(room)]
+	}
+	return keys, nil
 }

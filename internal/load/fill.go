@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// Progress is how far Fill or Run is, for who shows it. It is brought up to date
-// some fifty times a second.
+// Progress is how far Fill or Run is, for a program that shows it. It is brought
+// up to date some fifty times a second.
 type Progress struct {
 	Ops    atomic.Int64 // keys or operations done, errors not included
 	Errors atomic.Int64
 	Bytes  atomic.Int64 // of keys and values, in Fill
-	// Warming is true while Run warms up; Ops counts then, too, and begins anew
-	// with the measurement.
+	// Warming is true while Run warms up; Ops counts then, too, and is reset
+	// when the measurement begins.
 	Warming atomic.Bool
 }
 
-// reset begins anew.
+// reset sets all counters to zero.
 func (p *Progress) reset() {
 	p.Ops.Store(0)
 	p.Errors.Store(0)
@@ -150,8 +150,8 @@ func closeAll(stores []Store) (first error) {
 	return first
 }
 
-// Probe gets the first and the last record and checks them: whether Fill was
-// there, with the same keys and sizes.
+// Probe gets the first and the last record and checks them: this shows whether
+// Fill was run before, with the same keys and sizes.
 func Probe(ctx context.Context, o Options) error {
 	o = o.withDefaults()
 	if err := o.Validate(); err != nil {

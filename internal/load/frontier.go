@@ -7,8 +7,8 @@ import (
 )
 
 // A frontier hands out the numbers of keys to be inserted, and knows up to which
-// one all are there: reads choose among those. Inserts by many callers end in any
-// order; those that are beyond a gap are noted in a ring of bits.
+// number all are there: reads choose among those. Inserts by many callers end in
+// any order; those that are beyond a gap are noted in a ring of bits.
 type frontier struct {
 	limit atomic.Uint64 // keys 0 to limit-1 are there
 
@@ -29,8 +29,8 @@ func newFrontier(records uint64) *frontier {
 	return f
 }
 
-// take returns the number of a new key. Who fails to insert it must try again
-// before he takes another one.
+// take returns the number of a new key. A caller that fails to insert it must try
+// again before it takes another one.
 func (f *frontier) take() (uint64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

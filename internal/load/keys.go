@@ -9,8 +9,8 @@ import (
 // all keys have one length.
 type Keys struct {
 	Prefix string
-	// Size is the length of a key in bytes, from len(Prefix)+10 on; default just
-	// that. Hashed keys have 16 hexadecimal digits at least.
+	// Size is the length of a key in bytes, from len(Prefix)+10 on, which is also
+	// the default. Hashed keys have 16 hexadecimal digits at least.
 	Size int
 	// Hashed writes a hash of the number, so that neighbours in the order of keys
 	// have nothing to do with each other, as YCSB's insertorder=hashed.

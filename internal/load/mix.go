@@ -42,6 +42,7 @@ func opByName(name string) Op {
 // maxShare bounds a share, so that sums stay exact enough.
 const maxShare = 1e9
 
+// validate refuses shares out of range, and a mix of nothing.
 func (m Mix) validate() error {
 	sum := 0.0
 	for op, share := range m {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Options say what load to make. Start from a Workload's, or fill in all fields
-// but those with a default; Validate tells what is wrong.
+// Options say what load to make. Start from a Workload's, or fill in all fields but
+// those with a default; Validate reports what is wrong.
 type Options struct {
 	// Open makes the store of caller number worker, from 0; they are opened one
 	// after the other and closed at the end. The load phase opens its own.
@@ -64,6 +64,7 @@ const (
 	defaultFill    = 128
 )
 
+// withDefaults fills in what is zero.
 func (o Options) withDefaults() Options {
 	def(&o.Theta, defaultTheta)
 	def(&o.ScanMax, defaultScanMax)

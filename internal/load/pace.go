@@ -7,9 +7,10 @@ import (
 )
 
 // A pace says when calls of the open loop are due: call k at start + k*period.
-// The callers take turns to wait for the next one: who has it makes it, and the
-// next caller that is free waits meanwhile. So a slow call holds up no other one
-// as long as there are callers left, and only one thread waits at a time.
+// The callers take turns to wait for the next call: the caller whose turn it is
+// makes it, and the next caller that is free waits meanwhile. So a slow call
+// delays no other one as long as there are callers left, and only one thread
+// waits at a time.
 type pace struct {
 	now  func() int64 // nanoseconds
 	stop *atomic.Bool
@@ -18,7 +19,7 @@ type pace struct {
 	start, end int64   // of the phase
 	period     float64 // nanoseconds between two calls
 	calls      uint64  // made or under way
-	most       uint64  // so many are enough
+	most       uint64  // the phase ends after so many
 }
 
 // spinBefore is for how long before its moment a call waits by looking at the

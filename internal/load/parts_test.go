@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestPace: calls are due at even moments, each is made by one caller, late ones
-// at once, and those that nobody made are counted. The clock is the test's.
+// TestPace: calls are due at even moments, each is made by one caller, late ones at
+// once, and those that no caller made are counted. The clock is the test's.
 func TestPace(t *testing.T) {
 	var clock atomic.Int64
 	var stop atomic.Bool
@@ -156,7 +156,7 @@ func TestFrontier(t *testing.T) {
 		wg.Go(func() {
 			for done := 0; done < 25_000; {
 				i, err := f.take()
-				if err != nil { // somebody was put to sleep with his key
+				if err != nil { // a caller was put to sleep with its key
 					runtime.Gosched()
 					continue
 				}

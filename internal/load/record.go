@@ -9,8 +9,8 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Histograms hold 1 ns to 60 s with three figures; what took longer counts as 60
-// s, but for the maximum, which is exact. One takes about 220 KB.
+// Histograms hold 1 ns to 60 s with three figures. Longer times count as 60 s,
+// except that the maximum is exact. One histogram takes about 220 KB.
 const (
 	histLow, histHigh = 1, int64(60 * time.Second)
 	histFigures       = 3
@@ -62,6 +62,7 @@ func (d *dist) add(nanos, n int64) {
 	d.counts[bucketOf(min(max(nanos, 0), histHigh))] += n
 }
 
+// merge adds the times of another distribution.
 func (d *dist) merge(other *dist) {
 	if other.counts == nil {
 		return
@@ -90,6 +91,7 @@ func (d *dist) histogram() *hdrhistogram.Histogram {
 	return h
 }
 
+// latency sums up the distribution, in microseconds.
 func (d *dist) latency() (l Latency) {
 	n := d.count()
 	if n == 0 {
@@ -102,6 +104,7 @@ func (d *dist) latency() (l Latency) {
 	return Latency{Min: micros(d.least), Mean: d.sum / float64(n) / 1e3, P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Max: micros(d.longest)}
 }
 
+// curve is the distribution as quantiles, for a chart.
 func (d *dist) curve() (list []Quantile) {
 	if d.count() == 0 {
 		return nil
@@ -116,8 +119,8 @@ func (d *dist) curve() (list []Quantile) {
 // maxRecorders bounds how many recorders a run has, whatever its callers.
 const maxRecorders = 16
 
-// A recorder takes down what happens to one caller, or, when there are many, to
-// some of them: then, and only then, they take turns.
+// A recorder notes the calls of one caller, or, when there are many, of some of
+// them: only then do they take turns.
 type recorder struct {
 	shared bool
 	mu     sync.Mutex

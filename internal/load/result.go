@@ -51,8 +51,8 @@ type OpResult struct {
 	Curve []Quantile `json:"-"`
 }
 
-// A PathResult is about the calls that were answered in one way, or, as
-// "failed", were not.
+// A PathResult is about the calls that were answered in one way, or, as "failed",
+// were not answered.
 type PathResult struct {
 	Ops   int64   `json:"ops"`
 	Share float64 `json:"share"` // of the operation's calls, failed ones included

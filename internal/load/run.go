@@ -58,6 +58,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	return res, closeAll(stores)
 }
 
+// newRun makes a run over stores that are open, one for each worker.
 func newRun(o Options, stores []Store) *run {
 	r := &run{
 		o: o, base: time.Now(), values: newValues(o.Values), template: o.Keys.template(), bounds: o.Mix.bounds(),
@@ -90,14 +91,14 @@ func (r *run) measure(ctx context.Context) *Result {
 	o := &r.o
 	if o.Warmup > 0 {
 		o.Progress.Warming.Store(true)
-		r.recorders() // what they take down is forgotten
+		r.recorders() // what they have noted is forgotten
 		r.phase(ctx, o.Warmup, 0)
 		o.Progress.Warming.Store(false)
 	}
 	o.Progress.reset()
 	before := r.failures.total()
 	recorders := r.recorders()
-	runtime.GC() // what loading and warming up have left is not to be swept up on the way
+	runtime.GC() // garbage of loading and warming up must not be collected during the measurement
 	if o.Measuring != nil {
 		o.Measuring()
 	}

@@ -23,6 +23,8 @@ const (
 	maxSlots    = 1024
 )
 
+// add notes n operations of a call that ended at a moment and took so many
+// nanoseconds.
 func (s *series) add(at, took, n int64, failed bool) {
 	if at < s.from || at >= s.to {
 		s.seek(at)
@@ -72,6 +74,7 @@ func (s *series) widen() {
 	s.from, s.to = 0, 0 // none is in use
 }
 
+// merge adds the intervals of another series. The finer of the two is widened first.
 func (s *series) merge(other *series) {
 	if other.width == 0 {
 		return

@@ -14,7 +14,8 @@ import (
 // FixedSize.
 type Sizes struct {
 	text string
-	// Ranges of sizes, each taken with its share of 1<<32; the shares are added up.
+	// These are ranges of sizes, each taken with its share of 1<<32; the shares are
+	// added up.
 	ranges []sizeRange
 }
 

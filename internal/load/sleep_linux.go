@@ -11,5 +11,5 @@ import (
 // in milliseconds; this thread's own sleep, some 50 microseconds.
 func sleep(d time.Duration) {
 	ts := unix.NsecToTimespec(int64(d))
-	_ = unix.Nanosleep(&ts, nil) // who is woken early looks at the clock and sleeps on
+	_ = unix.Nanosleep(&ts, nil) // a thread that is woken early looks at the clock and sleeps on
 }

@@ -6,8 +6,8 @@ import (
 )
 
 // A Store is what is measured, as one caller sees it. Each caller has a Store of
-// its own and makes one call at a time; what stores share among them, such as a
-// connection, is their own affair.
+// its own and makes one call at a time; resources that stores share, such as a
+// connection, are up to the stores.
 //
 // Keys and values that a call is given are the caller's again when it returns.
 type Store interface {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A memStore is a store for tests: a map, and what a test wants it to do.
+// A memStore is a store for tests: a map, and the faults that a test sets.
 type memStore struct {
 	mu     sync.Mutex
 	values map[string][]byte

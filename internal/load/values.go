@@ -8,8 +8,8 @@ import (
 )
 
 // Values carry the number of their key and one of their own, and then bytes that
-// follow from both, so that a reader can check any of them knowing neither who
-// wrote it nor when:
+// follow from both, so that a reader can check any value without knowing which
+// caller wrote it or when:
 //
 //	bytes 0-7    number of the key, little endian, or as many as fit
 //	      8-15   number of the value
@@ -26,9 +26,10 @@ const (
 	valueHead = 16
 	// poolSpread is from how many places of the pool values can begin.
 	poolSpread = 4096
-	// checkedWhole is up to which size all bytes of a value are compared. Of a
-	// larger one it is the head and checkedPart bytes at two places, of which the
-	// end is one: to compare it whole would take longer than to READ it here.
+	// checkedWhole is up to which size all bytes of a value are compared. In a
+	// larger one the head and checkedPart bytes at two places are compared, and
+	// one of the places is the end: comparing it whole would take longer than
+	// READing it here.
 	checkedWhole = 4096
 	checkedPart  = 256
 )

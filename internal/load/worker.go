@@ -38,8 +38,8 @@ type block struct {
 	span []int  // of scans
 }
 
-// Bounds of a block: long enough that its cost is spread, short enough that the
-// latest keys are late ones.
+// These bound a block: it is long enough that its cost is spread, and short
+// enough that keys chosen as the latest are still among the latest.
 const (
 	blockKeys  = 64
 	blockBytes = 16 << 10
@@ -52,11 +52,13 @@ const largeValue = 1 << 10
 const (
 	publishEvery = int64(20 * time.Millisecond)
 	// failsFree is how many calls in a row may fail before the worker rests after
-	// each: it must not spend the machine on a store that is away.
+	// each, so that it does not spend the machine on a store that is away.
 	failsFree = 8
 	failsRest = time.Millisecond
 )
 
+// newWorker makes the worker of a store. Its random numbers follow from seed and id
+// alone.
 func newWorker(r *run, id uint64, store Store, choose chooser) *worker {
 	o := &r.o
 	choose.rnd = newRNG(o.Seed, 2*id)
@@ -66,7 +68,7 @@ func newWorker(r *run, id uint64, store Store, choose chooser) *worker {
 	}
 	w.many, _ = store.(BatchStore)
 	size := max(1, min(blockKeys, blockBytes/o.Keys.Size))
-	if o.Operations > 0 { // that there is some for everybody
+	if o.Operations > 0 { // so that some are left for every worker
 		size = max(1, int(min(uint64(size), o.Operations/uint64(4*o.Workers))))
 	}
 	size = (size + o.Batch - 1) / o.Batch * o.Batch
@@ -163,8 +165,8 @@ type outcome struct {
 	scanned  int64
 }
 
-// note takes down a call that ended now. A call that the end of the context has
-// ended counts neither way.
+// note notes a call that ended now. A call that the end of the context has ended
+// counts neither way.
 func (w *worker) note(out *outcome, now, took int64) {
 	if out.ok|out.failed == 0 {
 		return

@@ -20,6 +20,7 @@ type zipf struct {
 	maxRank uint64
 }
 
+// newZipf makes a choice among n ranks, which can grow.
 func newZipf(n uint64, theta float64) zipf {
 	z := zipf{theta: theta, alpha: 1 / (1 - theta), offset: zetaOffset(theta)}
 	if whole := math.Round(z.alpha); math.Abs(z.alpha-whole) < 1e-9*whole && whole <= 1<<10 {
@@ -68,8 +69,8 @@ func (z *zipf) raise(x float64) float64 {
 // zetaSum is up to where the sum of zeta is added up term by term.
 const zetaSum = 1000
 
-// zetaTail is what the sum of 1/k^theta up to n comes to but for a constant, by
-// the formula of Euler and Maclaurin; from 1,000 on it is off by less than 1e-15.
+// zetaTail approximates the sum of 1/k^theta up to n, without a constant, by the
+// formula of Euler and Maclaurin; from 1,000 on it is off by less than 1e-15.
 func zetaTail(n, theta float64) float64 {
 	p := math.Pow(n, -theta)
 	return n*p/(1-theta) + p/2 - theta*p/n/12 + theta*(theta+1)*(theta+2)*p/(n*n*n)/720

@@ -1,9 +1,9 @@
-// Package machine is what a process may say about the machine under it: the
-// processors that its threads run on, and the NUMA nodes that there are.
+// Package machine is about the machine under a process: the processors that its threads run
+// on, the NUMA nodes that there are, how much memory and how many open files it may use.
 //
-// Both are asked of the kernel and checked before they are set: it silently
-// leaves out processors that do not exist, and a process that runs elsewhere
-// than it was told is hard to find.
+// Processors and nodes are asked of the kernel and checked before they are set: the kernel
+// silently leaves out processors that do not exist, and a process that runs elsewhere than
+// it was told is hard to find.
 package machine
 
 import (

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pinnedVar makes this test binary a process that pins itself and says what came
-// of it: affinity is for life, and the other tests want theirs back.
+// pinnedVar makes this test binary a process that pins itself and prints the
+// result: affinity is for life, and would affect the other tests.
 const pinnedVar = "MACHINE_TEST_PIN"
 
 func TestMain(m *testing.M) {
@@ -135,5 +135,32 @@ func TestNodes(t *testing.T) {
 	}
 	if err := CheckNode(1000); !errors.Is(err, ErrNoNode) || !strings.Contains(err.Error(), "there is "+ranges(list)) {
 		t.Errorf("node 1000: %v", err)
+	}
+}
+
+// TestDeviceNode: memory is taken from the node of the devices, where there is one.
+func TestDeviceNode(t *testing.T) {
+	at := map[string]string{"mlx5_0": "1\n", "mlx5_1": "1\n", "bnxt_re0": "0\n", "far": "7\n", "none": "-1\n", "odd": "x"}
+	read := func(name string) ([]byte, error) {
+		if name == nodesFile {
+			return []byte("0-1"), nil
+		}
+		name = strings.TrimSuffix(strings.TrimPrefix(name, "/sys/class/infiniband/"), "/device/numa_node")
+		if text, ok := at[name]; ok {
+			return []byte(text), nil
+		}
+		return nil, fs.ErrNotExist
+	}
+	for devices, want := range map[string]int{
+		"": -1, "mlx5_0": 1, "mlx5_0 mlx5_1": 1, "bnxt_re0": 0, "mlx5_0 bnxt_re0": -1, "bnxt_re0 mlx5_0": -1,
+		"iwarp0 mlx5_0 shm0": 1, "iwarp0 shm0": -1, "none": -1, "none mlx5_1": 1, "far": -1, "odd": -1,
+	} {
+		node, ok := deviceNode(read, strings.Fields(devices))
+		if ok != (want >= 0) || ok && node != want {
+			t.Errorf("%q: node %d, %v, want %d", devices, node, ok, want)
+		}
+	}
+	if node, ok := DeviceNode(); ok {
+		t.Errorf("no devices stand at node %d", node)
 	}
 }

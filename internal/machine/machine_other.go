@@ -10,11 +10,20 @@ func Pin(cpus []int) error {
 	return ErrNotSupported
 }
 
-// OpenFiles cannot be had here.
+// OpenFiles is not available here.
 func OpenFiles() (int, error) { return 0, ErrNotSupported }
 
-// Nodes cannot be had here.
+// Nodes is not available here.
 func Nodes() ([]int, error) { return nil, ErrNotSupported }
 
-// CheckNode cannot be had here.
+// CheckNode is not available here.
 func CheckNode(int) error { return ErrNotSupported }
+
+// DeviceNode cannot be had here.
+func DeviceNode(...string) (int, bool) { return 0, false }
+
+// Placed is not known here.
+func Placed() bool { return false }
+
+// Memory is how much memory this process may use in all, bytes; 0: unknown.
+func Memory() int64 { return 0 }

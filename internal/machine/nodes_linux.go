@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // nodesFile lists the NUMA nodes that have memory.
@@ -39,4 +41,30 @@ func CheckNode(node int) error {
 		return fmt.Errorf("%w: %d; there is %s", ErrNoNode, node, ranges(list))
 	}
 	return nil
+}
+
+// DeviceNode returns the NUMA node that RDMA devices stand at, by their names. It
+// returns false if they stand at several, at none that is known, or at one without
+// memory. Devices in software stand at none, and do not count.
+func DeviceNode(devices ...string) (node int, ok bool) { return deviceNode(os.ReadFile, devices) }
+
+// deviceNode is DeviceNode with the files of another machine.
+func deviceNode(read func(name string) ([]byte, error), devices []string) (node int, ok bool) {
+	node = -1 // what the kernel says of a device that stands at none
+	for _, name := range devices {
+		text, err := read("/sys/class/infiniband/" + name + "/device/numa_node")
+		n, bad := strconv.Atoi(strings.TrimSpace(string(text)))
+		switch {
+		case err != nil || bad != nil || n < 0 || n == node:
+		case node >= 0:
+			return 0, false
+		default:
+			node = n
+		}
+	}
+	nodes, err := nodesFrom(read)
+	if err != nil || !slices.Contains(nodes, node) {
+		return 0, false
+	}
+	return node, true
 }

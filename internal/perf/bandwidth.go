@@ -67,7 +67,8 @@ func (f *flow) run(ctx context.Context, m *meter) error {
 		if err := f.take(wc); err != nil {
 			return err
 		}
-		// What else has been polled is looked at before more is posted.
+		// Completions that were polled with it are looked at before more is
+		// posted.
 		for f.head < f.tail {
 			if wc, err = f.next(ctx); err != nil {
 				return err

@@ -39,9 +39,9 @@ type client struct {
 	credit uint64 // SENDs that the server has room for, since the start
 }
 
-// Run makes one test with the server at addr. p is filled and checked here. The
+// Run makes one test with the server at addr. It fills in and checks p. The
 // error wraps rdma.ErrInvalid (parameters), rdma.ErrNotSupported (a capability
-// is missing here), ErrRefused (the server will not), or is a class of the
+// is missing here), ErrRefused (the server refuses), or is a class of the
 // connection's.
 func Run(ctx context.Context, dev rdma.Device, addr string, p Params, opt Options) (res Result, err error) {
 	p.Fill()
@@ -97,8 +97,8 @@ func Run(ctx context.Context, dev rdma.Device, addr string, p Params, opt Option
 func (c *client) prepare(recvSize int) (err error) {
 	access := rdma.AccessLocalWrite
 	if c.Op == Write && c.Kind == Latency || c.Op == Read && c.attr.Caps.Has(rdma.CapReadSinkWrite) {
-		// The pong of a write_lat lands here; an iWARP card needs the right
-		// for the sink of a READ.
+		// The pong of a write_lat lands here; an iWARP card needs the right for
+		// the sink of a READ.
 		access |= rdma.AccessRemoteWrite
 	}
 	n := int(c.slots)
@@ -194,8 +194,8 @@ func unpadded(b []byte) []byte {
 	return b
 }
 
-// addCredit takes a Credit. A server that gives back more than it got is
-// caught: believing it would flood it.
+// addCredit takes a Credit. It refuses a server that gives back more than it
+// got, because sending that much would flood the server.
 func (c *client) addCredit(msg []byte) error {
 	n, err := parseCount(msg, typeCredit)
 	if err != nil {

@@ -3,7 +3,7 @@
 // READ, WRITE and SEND, one test per connection, on any rdma.Device.
 //
 //	client                                          server
-//	Connect (private data: who we are)  ─────────▶  accepts, grants nothing
+//	Connect (private data: a Hello's header) ────▶  accepts, grants nothing
 //	SEND Hello (the test's parameters)  ─────────▶  checks them against its limits,
 //	                                                registers a scratch buffer, grants
 //	                                    ◀─────────  SEND Ready (address, rkey, receives)
@@ -13,8 +13,8 @@
 //
 // # What the figures mean
 //
-// The definitions are those of perftest, so that the figures stand beside its
-// own:
+// The definitions are those of perftest, so that the figures can be compared
+// with its own:
 //
 //   - read_lat is the whole time of a READ, from one post to the next: a full
 //     round trip.
@@ -32,10 +32,13 @@
 //
 // # What a peer can do
 //
-// The server takes parameters from strangers: everything is checked, bounded by
-// Limits, and every wait ends. It grants READ or WRITE, whichever the test
-// needs, on the scratch buffer of this connection and for as long as the test
-// lasts; nothing else is ever registered with a remote right. There is no
-// authentication: a server is for the time of a diagnosis, on a network whose
-// members may use the link.
+// The server takes parameters from unknown peers: everything is checked,
+// bounded by Limits, and every wait ends. It grants READ or WRITE, whichever
+// the test needs, on the scratch buffer of this connection and for as long as
+// the test lasts; nothing else is ever registered with a remote right. There is
+// no authentication: a server is for the time of a diagnosis, on a network
+// whose members may use the link.
+//
+// Also here, because every benchmark of the project compares with it: PingPong,
+// the floor of everything that goes through a socket.
 package perf

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
 // What a work request was for stands in the top byte of its ID; the rest is a
@@ -27,7 +27,7 @@ const controlSlots = 8
 
 // A region is registered memory.
 type region struct {
-	block *memory.Block
+	block *mem.Block
 	mr    rdma.MR
 }
 
@@ -43,8 +43,8 @@ type end struct {
 	qp   rdma.QP
 	// events: wait in the completion channel instead of polling.
 	events bool
-	// soft: the fabric is done in this process. Who polls takes the processor
-	// away from it, so nobody does.
+	// soft: this process does the fabric's work. A goroutine that polled would
+	// take the processor away from it, so none does.
 	soft bool
 
 	regions []*region
@@ -96,9 +96,10 @@ func newEnd(dev rdma.Device, sends, recvs, inline int, events bool) (e *end, err
 
 // region allocates and registers memory that lives as long as the end.
 func (e *end) region(size int, access rdma.Access) (*region, error) {
-	// Who accepts a connection maps only memory of which all pages are there.
+	// The side that accepts a connection maps only memory of which all pages
+	// are there.
 	mapped := e.attr.Caps.Has(rdma.CapMapped)
-	block, err := memory.Alloc((size+7)&^7, memory.Options{Tag: "perf", Shared: mapped, Prefault: mapped})
+	block, err := mem.Alloc((size+7)&^7, mem.Options{Tag: "perf", Shared: mapped, Prefault: mapped})
 	if err != nil {
 		return nil, err
 	}
@@ -147,8 +148,8 @@ func (e *end) postReceives(n, size int) (err error) {
 	return err
 }
 
-// received is what a completed receive holds. It is the fabric's again after
-// repost.
+// received returns what a completed receive holds. The fabric owns it again
+// after repost.
 func (e *end) received(wc rdma.WC) []byte {
 	i := int(wc.ID &^ idKind)
 	return e.recvs.bytes()[i*e.slot:][:wc.ByteLen]
@@ -163,8 +164,8 @@ func (e *end) repost(wc rdma.WC) error {
 // send sends a control message; encode appends it to an empty slice with room.
 func (e *end) send(ctx context.Context, encode func(dst []byte) []byte) error {
 	for e.busy == controlSlots {
-		// All slots are on their way: wait for a completion. Those of other
-		// work stay in the queue.
+		// All slots are on their way, so wait for a completion. Completions of
+		// other work stay in the queue.
 		if err := e.fill(ctx); err != nil {
 			return err
 		}
@@ -204,8 +205,8 @@ func (e *end) next(ctx context.Context) (rdma.WC, error) {
 	return wc, nil
 }
 
-// fill waits until there is at least one more completion and takes what there
-// is; completions of control messages are dealt with here.
+// fill waits until there is at least one more completion and takes those that
+// are there; it deals with completions of control messages itself.
 func (e *end) fill(ctx context.Context) error {
 	if e.head == e.tail {
 		e.head, e.tail = 0, 0
@@ -281,29 +282,17 @@ func (e *end) wait(ctx context.Context, wcs []rdma.WC) (int, error) {
 	}
 }
 
-// sleep waits by events: poll, arm, poll once more, sleep.
+// sleep waits by events.
 func (e *end) sleep(ctx context.Context, wcs []rdma.WC) (int, error) {
-	for {
-		if n, err := e.cq.Poll(wcs); n > 0 || err != nil {
-			return n, err
-		}
-		if err := e.cq.Arm(); err != nil {
-			return 0, err
-		}
-		if n, err := e.cq.Poll(wcs); n > 0 || err != nil {
-			return n, err
-		}
-		if err := e.cq.Wait(ctx); err != nil {
-			if ctx.Err() != nil {
-				err = context.Cause(ctx)
-			}
-			return 0, err
-		}
+	n, err := rdma.Await(ctx, e.cq, wcs)
+	if err != nil && errors.Is(err, ctx.Err()) {
+		err = context.Cause(ctx)
 	}
+	return n, err
 }
 
 // failed is the error of a completion: what ended the connection if that is
-// known, for a flush says nothing.
+// known, because a flush does not say why.
 func (e *end) failed(wc rdma.WC) error {
 	err := wc.Status.Err()
 	if cause := e.qp.Err(); cause != nil && errors.Is(err, rdma.ErrFlushed) {

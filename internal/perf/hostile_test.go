@@ -11,7 +11,7 @@ import (
 	"github.com/rdmakv/rdmakv/rdma"
 )
 
-// A stranger is a client that does what it likes.
+// A stranger is a client that breaks the protocol.
 type stranger struct {
 	*end
 	t    *testing.T
@@ -94,8 +94,8 @@ func (x *stranger) try(op rdma.Opcode, addr uint64, rkey uint32, n int) error {
 	return err
 }
 
-// TestStrangers: who does not speak the protocol is let go of, with a word, and
-// the server goes on.
+// TestStrangers: a client that does not speak the protocol is refused with a
+// reason, and the server goes on.
 func TestStrangers(t *testing.T) {
 	dev := open(t)
 	h := serve(t, dev, Limits{Setup: time.Second / 2, Idle: time.Second / 2})

@@ -7,8 +7,8 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
 // latency measures one message at a time.
@@ -109,8 +109,8 @@ func (c *client) writeTurn(ctx context.Context) error {
 	return err
 }
 
-// markOf is the byte that ends message n of a write_lat, n from 1. It is never
-// what was there before.
+// markOf is the byte that ends message n of a write_lat, n from 1. It always
+// differs from the byte that was there before.
 func markOf(n uint64) byte { return byte(n%255) + 1 }
 
 // see looks at the last byte of size bytes of a region until it is mark.
@@ -138,7 +138,7 @@ func (e *end) see(ctx context.Context, r *region, size int, mark byte) error {
 }
 
 // rest leaves the processor to the fabric after look number i at the memory:
-// for a moment at first, then for longer, so that the runtime sees to the
+// for a moment at first, then for longer, so that the runtime serves the
 // network. It ends with ctx.
 func rest(ctx context.Context, i int) {
 	if i%16 != 0 {
@@ -160,6 +160,6 @@ var errInterrupted = fmt.Errorf("%w: a completion instead of the other end's WRI
 func lastByte(b []byte, size int) byte {
 	var word [8]byte
 	at := (size - 1) &^ 7
-	memory.LoadWords(word[:], b[at:at+8])
+	mem.LoadWords(word[:], b[at:at+8])
 	return word[(size-1)&7]
 }

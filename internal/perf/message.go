@@ -236,8 +236,8 @@ func parseResult(b []byte) (result, error) {
 	return result{le.Uint64(b), le.Uint64(b[8:])}, nil
 }
 
-// printable makes a reason that is safe on a terminal and fits: what the other
-// end says is shown to a person.
+// printable makes a reason that is safe on a terminal and fits, because the
+// other end's text is shown to a person.
 func printable(s string) string {
 	b := []byte(s)
 	b = b[:min(len(b), reasonMax)]

@@ -52,7 +52,8 @@ func (p *passive) run(ctx context.Context, req rdma.ConnRequest) error {
 		return err
 	}
 	p.test.Messages = p.got.Messages
-	// The rights end with the test, before anybody is told that it has ended.
+	// The rights end with the test, before the client is told that it has
+	// ended.
 	if err := p.qp.SetAccess(0); err != nil {
 		return err
 	}
@@ -262,8 +263,8 @@ func (p *passive) pongSend(ctx context.Context) error {
 	}
 }
 
-// pongWrite answers each WRITE, seen in memory, with one. What it sends is what
-// has come: the mark is the last byte of it.
+// pongWrite answers each WRITE, seen in memory, with one. It sends what has
+// come, of which the mark is the last byte.
 func (p *passive) pongWrite(ctx context.Context) error {
 	wrs := []rdma.SendWR{p.pong(rdma.OpRDMAWrite)}
 	for n := uint64(1); ; n++ {

@@ -11,9 +11,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,7 +32,7 @@ func open(t testing.TB) rdma.Device {
 		if err := dev.Close(); err != nil {
 			t.Error(err)
 		}
-		if u := memory.Process().Of("perf"); u.Blocks != 0 {
+		if u := mem.Process().Of("perf"); u.Blocks != 0 {
 			t.Errorf("%d blocks with %d bytes are left", u.Blocks, u.Bytes)
 		}
 	})
@@ -234,7 +234,8 @@ func TestTooMany(t *testing.T) {
 	}
 }
 
-// TestParams: what makes no sense is refused before anybody is asked.
+// TestParams: parameters that make no sense are refused before any peer is
+// asked.
 func TestParams(t *testing.T) {
 	dev := open(t)
 	for _, p := range []Params{

@@ -123,6 +123,7 @@ func (r *recorder) flush() {
 	r.n = 0
 }
 
+// spread sums up the times of all turns, in microseconds.
 func (r *recorder) spread() *Spread {
 	r.flush()
 	us := func(ns float64) float64 { return ns / 1e3 }

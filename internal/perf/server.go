@@ -11,7 +11,7 @@ import (
 	"github.com/rdmakv/rdmakv/rdma"
 )
 
-// Limits are what a server takes from strangers. Zero fields take defaults.
+// Limits are what a server allows its clients, whoever they are. Zero fields take defaults.
 type Limits struct {
 	MaxSize  int           // bytes of a message; 8 MiB
 	MaxDepth int           // messages in flight; 1024
@@ -21,6 +21,7 @@ type Limits struct {
 	Setup    time.Duration // from the connection to the Hello; 10 s
 }
 
+// fill sets the defaults.
 func (l *Limits) fill() {
 	if l.MaxSize <= 0 {
 		l.MaxSize = 8 << 20
@@ -65,8 +66,8 @@ type Server struct {
 	slots  chan struct{}
 }
 
-// Listen makes a server on a device. onTest, if not nil, hears of each test
-// when it has ended, from any goroutine.
+// Listen makes a server on a device. onTest, if not nil, is called after each
+// test, from any goroutine.
 func Listen(ctx context.Context, dev rdma.Device, addr string, limits Limits, onTest func(Test)) (*Server, error) {
 	limits.fill()
 	l, err := dev.Listen(ctx, addr)
@@ -83,7 +84,7 @@ func Listen(ctx context.Context, dev rdma.Device, addr string, limits Limits, on
 func (s *Server) Addr() net.Addr { return s.l.Addr() }
 
 // Serve takes tests until ctx ends, which is no error, and closes the listener.
-// It returns when the last test has let go of everything. Call it once.
+// It returns when the last test has released everything. Call it once.
 func (s *Server) Serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	err := s.accept(ctx)
@@ -93,6 +94,8 @@ func (s *Server) Serve(ctx context.Context) error {
 	return errors.Join(err, closeErr)
 }
 
+// accept takes connection requests until ctx ends, and refuses those beyond the
+// limit.
 func (s *Server) accept(ctx context.Context) error {
 	for {
 		req, err := s.l.Accept(ctx)
@@ -118,7 +121,7 @@ func (s *Server) accept(ctx context.Context) error {
 	}
 }
 
-// reject refuses a connection and says why. Nobody is told if that fails.
+// reject refuses a connection and says why. If that fails it is not reported.
 func (s *Server) reject(req rdma.ConnRequest, reason string) {
 	private := ready{Status: statusRefused, Reason: reason}.append(nil)
 	_ = req.Reject(private[:min(len(private), s.dev.Attr().MaxAcceptPrivate)])

@@ -1,5 +1,6 @@
-// Package secret holds what nobody may see: the secrets of tenants. No format
-// verb, logger or encoder shows one, however deep in a structure it lies.
+// Package secret holds the secrets of tenants so that they cannot be printed by
+// accident: no format verb, logger or encoder shows one, however deep in a
+// structure it lies.
 package secret
 
 import (
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 )
 
 // Shown is what stands wherever a secret would.
@@ -16,8 +18,8 @@ const Shown = "(secret)"
 // A Text is a secret. The zero Text is the empty one. It is a value: copies share
 // the bytes, which are never changed.
 type Text struct {
-	// A pointer to a pointer: fmt writes the fields of a structure that it may
-	// not ask how to (those not exported), and where a verb does not fit it
+	// It is a pointer to a pointer, because fmt prints the unexported fields of a
+	// structure without calling their methods, and where a verb does not fit it
 	// follows one pointer, but never two.
 	bytes **[]byte
 }
@@ -69,3 +71,38 @@ func (t Text) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
 // LogValue implements slog.LogValuer.
 func (t Text) LogValue() slog.Value { return slog.StringValue(t.String()) }
+
+// Weak reports whether a secret looks like one that a person has thought of: words
+// without a digit or a capital, few different characters, or one thing again and
+// again. It is a guess to warn by; that it is false says little.
+func (t Text) Weak() bool {
+	b := t.Reveal()
+	words := true
+	var count [256]int
+	for _, c := range b {
+		count[c]++
+		words = words && (c >= 'a' && c <= 'z' || c == ' ' || c == '-' || c == '_' || c == '.')
+	}
+	different, bits := 0, 0.0
+	for _, n := range count {
+		if n > 0 {
+			different++
+			bits -= float64(n) * math.Log2(float64(n)/float64(len(b)))
+		}
+	}
+	return words || different < 8 || bits < weakBits || repeats(b)
+}
+
+// weakBits is the least content, by the frequency of characters, of a secret of 16
+// random hexadecimal digits, the poorest that is called random.
+const weakBits = 40
+
+// repeats: the whole is a part of it, repeated.
+func repeats(b []byte) bool {
+	for n := 1; n <= len(b)/2; n++ {
+		if len(b)%n == 0 && string(b[n:]) == string(b[:len(b)-n]) {
+			return true
+		}
+	}
+	return false
+}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestWeak: what people think of, and what /dev/urandom gives: 16 to 32 bytes, as they
-// are and as text.
+// TestWeak: secrets that people think of, and those of /dev/urandom: 16 to 32 bytes,
+// as they are and as text.
 func TestWeak(t *testing.T) {
 	for _, word := range []string{
 		"aaaaaaaaaaaaaaaa", "passwordpassword", "1234123412341234", "correct horse battery staple", "my-very-secret-key",

@@ -15,12 +15,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/rdmakv/rdmakv/internal/control"
+	"github.com/rdmakv/rdmakv/internal/server/telemetry"
+	"github.com/rdmakv/rdmakv/store"
 )
 
 // admin is the port for people and their tools: metrics, health, and where
 // Config.Debug says so Go's profiles and the gate. It is plain HTTP without
 // authentication, hence on a loopback address unless configured otherwise.
 type admin struct {
+	srv  *Server
 	ln   net.Listener
 	http *http.Server
 	done chan struct{}
@@ -36,9 +41,9 @@ func (srv *Server) startAdmin(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("server: admin port (admin_listen): %w", err)
 	}
-	a := &admin{ln: ln, done: make(chan struct{})}
+	a := &admin{srv: srv, ln: ln, done: make(chan struct{})}
 	a.http = &http.Server{
-		Handler: srv.adminHandler(),
+		Handler: a.handler(),
 		// A slow or silent caller holds a connection, nothing else; these end it.
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
@@ -102,18 +107,19 @@ func (srv *Server) AdminAddr() net.Addr {
 	return srv.admin.ln.Addr()
 }
 
-// adminHandler is everything that the port answers.
-func (srv *Server) adminHandler() http.Handler {
+// handler is everything that the port answers.
+func (a *admin) handler() http.Handler {
+	srv := a.srv
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(
-		collector{srv},
+		telemetry.NewCollector(sources{srv}),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
-	mux.HandleFunc("GET /healthz", srv.healthz)
-	mux.HandleFunc("GET /readyz", srv.readyz)
+	mux.HandleFunc("GET /healthz", a.healthz)
+	mux.HandleFunc("GET /readyz", a.readyz)
 	if srv.cfg.Debug {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
@@ -134,20 +140,22 @@ func (srv *Server) adminHandler() http.Handler {
 
 // healthz: 200 while the process is worth keeping, 503 once it must be started
 // again: its durability is gone, or a handler has not returned for laneSilence.
-func (srv *Server) healthz(w http.ResponseWriter, _ *http.Request) {
+func (a *admin) healthz(w http.ResponseWriter, _ *http.Request) {
+	srv := a.srv
 	if err := srv.sick(); err != nil {
 		http.Error(w, "failed: "+err.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	fmt.Fprintln(w, "ok")
-	for _, line := range srv.ailing() { // another start of the process mends none of it for sure
+	for _, line := range srv.devices.ailing() { // another start of the process mends none of it for sure
 		fmt.Fprintln(w, line)
 	}
 }
 
 // readyz: 200 while clients are served. Filling is no reason to send nobody:
 // every key is answered meanwhile, by SEND where need be.
-func (srv *Server) readyz(w http.ResponseWriter, _ *http.Request) {
+func (a *admin) readyz(w http.ResponseWriter, _ *http.Request) {
+	srv := a.srv
 	switch {
 	case srv.Err() != nil:
 		http.Error(w, "failed: "+srv.Err().Error(), http.StatusServiceUnavailable)
@@ -155,27 +163,28 @@ func (srv *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "shutting down", http.StatusServiceUnavailable)
 	case !srv.serving.Load():
 		http.Error(w, "starting", http.StatusServiceUnavailable)
-	case srv.cutOff():
-		http.Error(w, "no device is left by which clients come\n"+strings.Join(srv.ailing(), "\n"), http.StatusServiceUnavailable)
+	case srv.devices.cutOff():
+		http.Error(w, "no device is left by which clients come\n"+strings.Join(srv.devices.ailing(), "\n"), http.StatusServiceUnavailable)
 	default:
-		srv.readyText(w)
-		for _, line := range srv.ailing() {
+		a.readyText(w)
+		for _, line := range srv.devices.ailing() {
 			fmt.Fprintln(w, line)
 		}
 	}
 }
 
 // readyText says how far a node is that serves.
-func (srv *Server) readyText(w io.Writer) {
+func (a *admin) readyText(w io.Writer) {
+	srv := a.srv
 	switch {
-	case srv.cluster != nil && srv.cluster.owned.Load() == nil:
+	case !srv.owned.Mapped():
 		// Ready all the same: this is how the node is reached to be given one.
 		fmt.Fprintln(w, "ready, without a shard map: kvclient cluster init NODE...")
 		return
 	case srv.Filled():
 		fmt.Fprintln(w, "ready, filled")
 	default:
-		if p := srv.met.fill.Load(); p != nil {
+		if p := srv.fill.last.Load(); p != nil {
 			fmt.Fprintf(w, "ready, filling: %d of %d shards, %d keys\n", p.ShardsFilled, p.Shards, p.Keys)
 		} else {
 			fmt.Fprintln(w, "ready, filling")
@@ -194,3 +203,24 @@ func (srv *Server) readyText(w io.Writer) {
 
 // errNotServing: the store is not open.
 var errNotServing = errors.New("server: not serving")
+
+// startControl opens the socket through which the node's operator asks for
+// backups. A node that cannot have one serves all the same.
+func (srv *Server) startControl() {
+	if srv.cfg.Mode == store.Cache || srv.cfg.FS != nil {
+		return // no directory that other programs could see
+	}
+	var err error
+	if srv.control, err = control.Serve(srv.cfg.DataDir, srv.store, srv.cfg.Logger); err != nil {
+		srv.cfg.Logger.Warn("no backups while this server runs: the control socket cannot be opened", "err", err)
+	}
+}
+
+// stopControl closes it.
+func (srv *Server) stopControl() {
+	if srv.control != nil {
+		if err := srv.control.Close(); err != nil {
+			srv.cfg.Logger.Warn("control socket", "err", err)
+		}
+	}
+}

@@ -1,10 +1,10 @@
 package server
 
 import (
-	"runtime"
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/server/session"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -12,27 +12,18 @@ import (
 // retry is remembered is not applied: nobody knows any more whether one was.
 func TestAgeOfWhatLiesHere(t *testing.T) {
 	srv := startServer(t, nil)
+	lies := standBetween(srv)
 	p := dial(t, srv, peerOptions{client: [16]byte{1}})
 	for i, lain := range []time.Duration{time.Second, 10 * time.Minute} {
-		srv.gate.block()
+		older := func(r *session.Request) { r.Begun -= int64(lain) }
+		lies.before.Store(&older)
 		id := p.id()
 		p.send(incrementOf("n", 1, wire.Terms{ID: wire.RequestID{Slot: uint16(i), Seq: 1}})(id))
-		for deadline := time.Now().Add(30 * time.Second); ; runtime.Gosched() {
-			if _, n := srv.gate.waiting(); n == 1 {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatal("it does not arrive")
-			}
-		}
-		srv.gate.mu.Lock()
-		srv.gate.parked[0].begun -= int64(lain)
-		srv.gate.mu.Unlock()
-		srv.gate.unblock()
 		h, _, err := p.await(id)
 		if want := []wire.Status{wire.StatusOK, wire.StatusUnknown}[i]; err != nil || h.Status != want {
 			t.Errorf("after %v: %v, %v, want %v", lain, h.Status, err, want)
 		}
 	}
+	lies.before.Store(nil)
 	p.wantValue("n", "1")
 }

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/server/deaf"
+	"github.com/rdmakv/rdmakv/internal/server/session"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -31,7 +34,7 @@ func startPlugs(t *testing.T, change func(*Config), plugs ...*plug) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv.reopenFirst = 5 * time.Millisecond
+	srv.devices.reopenFirst = 5 * time.Millisecond
 	if err := srv.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -54,11 +57,11 @@ func leftBehind(t *testing.T, plugs ...*plug) {
 }
 
 func isAway(srv *Server, i int) func() bool {
-	return func() bool { return srv.deviceList()[i].away.Load() != nil }
+	return func() bool { return srv.devices.all()[i].Away() != nil }
 }
 
 func isBack(srv *Server, i int) func() bool {
-	return func() bool { return srv.deviceList()[i].away.Load() == nil }
+	return func() bool { return srv.devices.all()[i].Away() == nil }
 }
 
 // TestDevicePulled: a device goes while clients use it, and comes back after some
@@ -114,13 +117,13 @@ func TestDevicePulled(t *testing.T) {
 				t.Errorf("a put by the device that is back: %v", err)
 			}
 			spaces := 0
-			for _, sp := range srv.everySpace()[1:] {
-				own := sp.deviceFor(srv.deviceList()[1])
-				if own == nil || own.pd == nil || own.pd == srv.deviceList()[1].pd || len(own.lanes) == 0 {
+			for _, sp := range srv.spaces.every()[1:] {
+				own := sp.devices.of(srv.devices.all()[1])
+				if own == nil || own.PD == nil || own.PD == srv.devices.all()[1].PD || own.Lanes() == 0 {
 					t.Errorf("space %s has nothing on the device that is back", sp.space)
 				}
 				for _, reg := range sp.store.View().Regions {
-					if _, ok := sp.regions.wire(1, reg); !ok {
+					if _, ok := sp.regions.Wire(1, reg); !ok {
 						t.Errorf("space %s: region %d is not registered with it", sp.space, reg.ID)
 					}
 				}
@@ -219,11 +222,11 @@ func TestPulledUnderAPut(t *testing.T) {
 	p := dial(t, srv, peerOptions{via: via})
 	stop()
 	p.send(wire.AppendPutLarge(nil, p.id(), wire.PutLarge{Key: []byte("never"), ValueLen: 8 << 20, RKey: p.mr.RKey(), Addr: p.mr.Addr()}))
-	eventually(t, "it READs", func() bool { used, _ := srv.staging.inUse(); return used > 0 })
-	old := srv.deviceList()[0]
+	eventually(t, "it READs", func() bool { used, _ := srv.staging.InUse(); return used > 0 })
+	old := srv.devices.all()[0]
 	card.current().pull(true)
-	eventually(t, "the device is another", func() bool { return srv.deviceList()[0] != old })
-	if used, waiting := srv.staging.inUse(); used != 0 || waiting != 0 {
+	eventually(t, "the device is another", func() bool { return srv.devices.all()[0] != old })
+	if used, waiting := srv.staging.InUse(); used != 0 || waiting != 0 {
 		t.Errorf("staging: %d bytes in use, %d wait", used, waiting)
 	}
 }
@@ -249,7 +252,7 @@ func TestReopenFails(t *testing.T) {
 	})
 	card.set(func(p *plug) { p.busy = nil })
 	eventually(t, "it is back", isBack(srv, 0))
-	if n := int64(len(srv.store.View().Regions) + len(srv.spaceOf("a").store.View().Regions)); card.slabs.Load() != n || card.open.Load() != 1 {
+	if n := int64(len(srv.store.View().Regions) + len(srv.spaces.of("a").store.View().Regions)); card.slabs.Load() != n || card.open.Load() != 1 {
 		t.Errorf("%d regions: %d are registered; %d devices are open", n, card.slabs.Load(), card.open.Load())
 	}
 	p := dial(t, srv, peerOptions{})
@@ -293,26 +296,24 @@ func TestShutdownWhileAway(t *testing.T) {
 // device, and those of the other device stay until their time.
 func TestRenewedThenPulled(t *testing.T) {
 	left, right := newPlug("left"), newPlug("right")
-	srv := startPlugs(t, nil, left, right)
-	regions := srv.store.View().Regions
-	for _, reg := range regions {
-		if ok, err := srv.regions.renew(reg.ID); !ok || err != nil {
-			t.Fatal(ok, err)
-		}
-	}
+	srv := startPlugs(t, quick, left, right)
+	p := dial(t, srv, peerOptions{})
+	_, regions := p.regions()
 	n := int64(len(regions))
+	if err := srv.startRotation(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a wave is renewed, and waits for the session", func() bool { return srv.rotationStat().Old > 0 })
+	wave := int64(srv.rotationStat().Old)
 	right.set(func(p *plug) { p.refuse = 1 << 30 })
 	right.current().pull(true)
 	eventually(t, "nothing of it is left", func() bool { return right.open.Load() == 0 })
-	if left.slabs.Load() != 2*n || right.slabs.Load() != 0 {
-		t.Errorf("%d regions, renewed: %d registrations on the left, %d on the right", n, left.slabs.Load(), right.slabs.Load())
+	if left.slabs.Load() != n+wave || right.slabs.Load() != 0 {
+		t.Errorf("%d regions, %d renewed: %d registrations on the left, %d on the right", n, wave, left.slabs.Load(), right.slabs.Load())
 	}
-	ids := make([]uint32, 0, n)
-	for _, reg := range regions {
-		ids = append(ids, reg.ID)
-	}
-	if err := srv.regions.dropOld(ids); err != nil || left.slabs.Load() != n {
-		t.Errorf("%d registrations are left: %v", left.slabs.Load(), err)
+	p.follow(srv, rotated(srv))
+	if st := srv.rotationStat(); st.Error != "" || left.slabs.Load() != n {
+		t.Errorf("%d registrations are left: %+v", left.slabs.Load(), st)
 	}
 }
 
@@ -320,22 +321,34 @@ func TestRenewedThenPulled(t *testing.T) {
 // lanes, so nobody may get one any more.
 func TestNoPlaceOnWhatIsAway(t *testing.T) {
 	srv := startPlugs(t, nil, newPlug("only"))
-	d := srv.devices[0]
-	if l := d.pick(); l == nil {
+	lost := 0
+	opened := base.NewDevice(nil, "", deaf.Device{}, srv.draining.Load, func(*base.Device, error) { lost++ })
+	d, err := session.NewRail(srv.run, srv.sessions, opened, 0)
+	if err == nil {
+		err = d.MakeLanes(1)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l := d.Pick(); l == nil {
 		t.Fatal("no place on a device that is there")
 	} else {
-		l.sessions.Add(-1)
+		l.GiveUp()
 	}
-	d.away.Store(&absence{why: errPulled})
-	if l := d.pick(); l != nil {
+	d.Lose(errPulled)
+	d.Lose(errors.New("again"))
+	if l := d.Pick(); l != nil {
 		t.Error("a place on a device that is away")
 	}
-	for _, l := range d.lanes {
-		if n := l.sessions.Load(); n != 0 {
-			t.Errorf("%d places are taken", n)
-		}
+	if n := d.End(errPulled); n != 0 {
+		t.Errorf("%d places are taken", n)
 	}
-	d.away.Store(nil)
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if a := d.Away(); lost != 1 || !errors.Is(a.Why, errPulled) {
+		t.Errorf("told %d times; %v", lost, a)
+	}
 }
 
 var _ rdma.PortWatcher = (*plugDevice)(nil)

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/server/session"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -49,19 +51,19 @@ func TestRefusalsCost(t *testing.T) {
 	took := time.Since(begun)
 	t.Logf("%d requests, of which 30 were refused in %v; %d credits are left", sent, took, hog.credits-sent)
 	// The first burst, and two at a time after 2, 4, 8, ... ms.
-	if took < 4*backoffMax {
+	if took < 4*session.BackoffMax {
 		t.Errorf("30 refusals took %v: they cost their sender nothing", took)
 	}
-	if n := clerk.hits[limitLoginRequests].Load(); n < 30 {
+	if n := clerk.Hits[base.BoundLoginRequests].Load(); n < 30 {
 		t.Errorf("%d refusals were counted", n)
 	}
-	eventually(t, "refusals that are held back are not in flight", func() bool { return clerk.requests.Load() == 4 })
+	eventually(t, "refusals that are held back are not in flight", func() bool { return clerk.Requests.Load() == 4 })
 	if _, err := dial(t, srv, as("guest")).call(scanOf("")); err != nil {
 		t.Errorf("another tenant: %v", err)
 	}
 
 	release()
-	eventually(t, "the four are done", func() bool { return clerk.requests.Load() == 0 })
+	eventually(t, "the four are done", func() bool { return clerk.Requests.Load() == 0 })
 	for calls := 0; hog.credits-sent < hello; calls++ {
 		if calls > 4*hello {
 			t.Fatalf("%d of %d credits after %d requests that were admitted", hog.credits-sent, hello, calls)
@@ -84,18 +86,18 @@ func TestLargeRefusalsCost(t *testing.T) {
 	srv := floodServer(t, nil)
 	clerk := loginOf(srv, "clerk")
 	other := clerk.MaxInflightBytes - 64<<10 // of his other sessions
-	clerk.bytes.Add(other)
-	defer clerk.bytes.Add(-other)
+	clerk.Bytes.Add(other)
+	defer clerk.Bytes.Add(-other)
 	hog := dial(t, srv, as("clerk"))
 	begun := time.Now()
 	hog.refusals(t, 30, func(id uint64) []byte {
 		return wire.AppendPutLarge(nil, id, wire.PutLarge{Key: []byte("desk/large"), ValueLen: 1 << 20, Addr: hog.mr.Addr(), RKey: hog.mr.RKey()})
 	})
 	took := time.Since(begun)
-	if t.Logf("30 were refused in %v", took); took < 4*backoffMax {
+	if t.Logf("30 were refused in %v", took); took < 4*session.BackoffMax {
 		t.Errorf("30 refusals of large values took %v: they cost their sender nothing", took)
 	}
-	if n := clerk.hits[limitLoginBytes].Load(); n < 30 {
+	if n := clerk.Hits[base.BoundLoginBytes].Load(); n < 30 {
 		t.Errorf("%d refusals were counted", n)
 	}
 }
@@ -109,19 +111,19 @@ func TestHeldRefusalEndsWithItsSession(t *testing.T) {
 	heldWorkers(t, srv, "clerk")
 	holder.flood(4)
 	eventually(t, "four scans wait", func() bool { return queuedOf(srv, "clerk") == 4 })
-	var held *session
+	var held *session.Session
 	hog.send(scanOf("desk/")(hog.id()))
 	eventually(t, "one refusal is held back", func() bool {
 		for _, s := range srv.sessionList() {
-			if s.backoff.level.Load() > 0 {
+			if s.Refused() {
 				held = s
 			}
 		}
 		return held != nil
 	})
 	hog.close()
-	eventually(t, "the session is over", func() bool { return clerk.sessions.Load() == 1 })
-	if r, _ := held.takeHeld(); r != nil {
+	eventually(t, "the session is over", func() bool { return clerk.Sessions.Load() == 1 })
+	if held.Busy() {
 		t.Error("the refusal is still there")
 	}
 }

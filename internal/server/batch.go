@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/server/session"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -13,36 +15,36 @@ import (
 
 // batch hands a batch that came in the message to the store. Its keys and
 // values stay where they arrived.
-func (r *request) batch() {
-	m, err := wire.ParseBatch(r.body)
-	if err != nil {
-		r.violation(causeBody, err)
-		return
-	}
-	if w, ok := r.batchWrite(m.ID, m.Parts); ok {
+func (r *op) batch(m wire.Batch, by judge) {
+	if w, ok := by.write(m.ID, m.Parts); ok {
 		r.submitNow(w)
 	}
 }
 
-// batchWrite makes one write of the parts. false: it was refused.
-func (r *request) batchWrite(id wire.RequestID, parts wire.BatchParts) (w store.Write, ok bool) {
+// write makes one write of the parts, each of which is judged. false: it was refused.
+func (by judge) write(id wire.RequestID, parts wire.BatchParts) (w store.Write, ok bool) {
+	r := by.r
 	if w.ID, ok = r.requestID(id); !ok {
 		return w, false
 	}
 	switch n := parts.Count(); {
 	case n == 0:
-		r.fail(wire.StatusBadBatch, "a batch without parts")
+		r.Fail(wire.StatusBadBatch, "a batch without parts")
 		return w, false
 	case n > wire.MaxBatchParts:
-		r.fail(wire.StatusBadBatch, fmt.Sprintf("a batch of %d parts: at most %d", n, wire.MaxBatchParts))
+		r.Fail(wire.StatusBadBatch, fmt.Sprintf("a batch of %d parts: at most %d", n, wire.MaxBatchParts))
 		return w, false
 	}
-	w.Op, w.Parts = store.OpBatch, make([]store.Part, 0, parts.Count())
+	w.Kind, w.Parts = store.OpBatch, make([]store.Part, 0, parts.Count())
 	for p := range parts.All {
-		if !r.mayKey(p.Key) || !r.sane(p.If, p.IfVersion, p.TTLMicros) {
+		if !r.mayName(p.Key) {
 			return w, false
 		}
-		shard := cluster.ShardOf(p.Key, r.s.srv.shards)
+		if why := insane(p.If, p.IfVersion, p.TTLMicros); why != "" {
+			r.Fail(wire.StatusBadRequest, why)
+			return w, false
+		}
+		shard := cluster.ShardOf(p.Key, r.c.srv.shards)
 		if len(w.Parts) == 0 {
 			if w.Shard = shard; !r.ours(shard) {
 				return w, false
@@ -62,51 +64,46 @@ func (r *request) batchWrite(id wire.RequestID, parts wire.BatchParts) (w store.
 
 // batchLarge begins a batch whose parts are READ from the client's memory, as
 // the value of a large put is.
-func (r *request) batchLarge() {
-	m, err := wire.ParseBatchLarge(r.body)
-	if err != nil {
-		r.violation(causeBody, err)
-		return
-	}
+func (r *op) batchLarge(m wire.BatchLarge, by judge) {
 	switch {
 	case m.Count == 0 || m.Count > wire.MaxBatchParts:
-		r.fail(wire.StatusBadBatch, fmt.Sprintf("a batch of %d parts: want 1 to %d", m.Count, wire.MaxBatchParts))
+		r.Fail(wire.StatusBadBatch, fmt.Sprintf("a batch of %d parts: want 1 to %d", m.Count, wire.MaxBatchParts))
 		return
 	case m.Length > wire.MaxBatchBytes:
-		r.fail(wire.StatusBadBatch, fmt.Sprintf("a batch of %d bytes: at most %d", m.Length, wire.MaxBatchBytes))
+		r.Fail(wire.StatusBadBatch, fmt.Sprintf("a batch of %d bytes: at most %d", m.Length, wire.MaxBatchBytes))
 		return
 	case m.Addr+uint64(m.Length) < m.Addr:
-		r.violation(causeBody, fmt.Errorf("batch of %d bytes at %#x wraps around", m.Length, m.Addr))
+		r.Violation(base.CauseBody, fmt.Errorf("batch of %d bytes at %#x wraps around", m.Length, m.Addr))
 		return
 	}
-	if r.takeMore(uint64(m.Length)) {
-		go r.rendezvousBatch(m)
+	if r.TakeMore(uint64(m.Length)) {
+		go r.rendezvousBatch(m, by)
 	}
 }
 
 // rendezvousBatch runs on a goroutine of its own.
-func (r *request) rendezvousBatch(m wire.BatchLarge) {
-	s := r.s
-	defer s.flush()
-	stage, err := r.fetch(remoteValue{rkey: m.RKey, addr: m.Addr, size: uint64(m.Length), checksum: m.Checksum})
+func (r *op) rendezvousBatch(m wire.BatchLarge, by judge) {
+	s := r.Session
+	defer s.Flush()
+	stage, err := r.fetch(session.Remote{RKey: m.RKey, Addr: m.Addr, Size: uint64(m.Length)}, m.Checksum)
 	switch {
-	case errors.Is(err, errFetch):
-		r.drop()
+	case errors.Is(err, session.ErrFetch):
+		r.Drop()
 		return
 	case err != nil:
 		r.refuse(err)
 		return
 	}
 	// The server's own copy, which nobody else can change, is what is parsed.
-	parts, err := wire.ParseBatchParts(stage.bytes(), m.Count)
+	parts, err := wire.ParseBatchParts(stage.Bytes(), m.Count)
 	if err != nil {
-		stage.release()
-		r.violation(causeBody, err)
+		stage.Release()
+		r.Violation(base.CauseBody, err)
 		return
 	}
-	w, ok := r.batchWrite(m.ID, parts)
+	w, ok := by.write(m.ID, parts)
 	if !ok {
-		stage.release()
+		stage.Release()
 		return
 	}
 	r.stage = stage

@@ -2,11 +2,27 @@ package server
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/teeth"
-	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/server/session"
 )
+
+// beats are the beat of a node, or of a space.
+type beats struct {
+	beat     context.Context
+	stopBeat context.CancelFunc
+	beatDone chan struct{}
+	lastBeat atomic.Int64 // now
+	bump     bumper       // of the clients, for the sake of the cluster's view
+}
+
+func newBeats() beats {
+	ctx, stop := context.WithCancel(context.Background())
+	return beats{beat: ctx, stopBeat: stop, beatDone: make(chan struct{})}
+}
 
 // beatLoop rewrites the beat for as long as this node may serve. It waits for
 // nothing but its clock: no handler, no client, no disk, no device, no lock
@@ -17,26 +33,26 @@ func (srv *Server) beatLoop(ctx context.Context) {
 	tick := time.NewTicker(srv.cfg.Beat)
 	defer tick.Stop()
 	last := time.Now()
-	var lanes pulse
+	var lanes session.Pulse
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-srv.fenced:
+		case <-srv.fence.Done():
 			return
 		case now := <-tick.C:
-			if srv.Err() != nil && !teeth.Off(teeth.D6FencedBeat) {
+			if srv.Err() != nil {
 				return // both had come
 			}
 			srv.store.WriteBeat(now)
 			srv.lastBeat.Store(srv.now())
-			srv.met.beats.Add(1)
+			srv.met.Beats.Add(1)
 			srv.feelLanes(&lanes)
 			// A late beat is what clients notice first when this process gets
 			// no processor.
 			if late := now.Sub(last) - srv.cfg.Beat; late > srv.cfg.Lease/2 {
-				srv.met.lateBeats.Add(1)
-				srv.log.Warn(limitLate, "beat is late", "by", late)
+				srv.met.LateBeats.Add(1)
+				srv.log.Warn(base.LogLate, "beat is late", "by", late)
 			}
 			last = now
 		}
@@ -56,7 +72,7 @@ func (srv *Server) reclaimLoop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-srv.fenced:
+		case <-srv.fence.Done():
 			return
 		case <-tick.C:
 			srv.store.Reclaim(time.Now()) // not the tick's time: that may be older than the last call
@@ -64,40 +80,45 @@ func (srv *Server) reclaimLoop(ctx context.Context) {
 	}
 }
 
-// janitorLoop ends sessions that are silent or that do not take what is sent
-// to them, and forgets held places that have run out.
-func (srv *Server) janitorLoop(ctx context.Context) {
-	defer srv.wg.Done()
-	// Often enough that no bound is passed by more than a quarter.
-	period := min(srv.cfg.Idle, srv.cfg.SendTimeout, 2*srv.cfg.Lease) / 4
-	tick := time.NewTicker(period)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			srv.creditShare.Store(srv.receiveShare())
-			for _, s := range srv.sessionList() {
-				s.check(srv.now())
-			}
-		}
-	}
+// bumpEvery is the shortest time between two view versions that are raised for
+// the sake of the cluster's view: each has every client of this node come for it
+// once.
+const bumpEvery = time.Second
+
+// bumper raises the view version of the beat, at most once a second. The zero
+// value is ready.
+type bumper struct {
+	mu    sync.Mutex
+	last  time.Time
+	timer *time.Timer // one is on its way; nil: none
 }
 
-// check ends the session if it has passed one of its bounds.
-func (s *session) check(now int64) {
-	cfg := &s.srv.cfg
-	s.mu.Lock()
-	slow := len(s.sent) > 0 && now-s.sentSince > int64(cfg.SendTimeout)
-	if slow {
-		s.endLocked(causeSlow, nil)
+// Bump has the clients of this node learn that there is something new to fetch:
+// the view version in the beat (and in the replies to Pings) rises, now or when
+// a second has passed since the last time. Calls in between are one. It does not
+// wait, and does nothing once the store is closed. To be called after Start.
+func (srv *Server) Bump() {
+	b := &srv.bump
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.timer != nil {
+		return
 	}
-	s.mu.Unlock()
-	// A client whose requests are being handled may well wait in silence; one
-	// that has not said Hello has a deadline of its own (watch).
-	if !slow && sessionState(s.state.Load()) == stateOpen && s.inflight.Load() == 1 && now-s.heard.Load() > int64(cfg.Idle) {
-		s.leave(causeIdle, wire.StatusIdle, "")
+	if rest := bumpEvery - time.Since(b.last); rest > 0 && !b.last.IsZero() {
+		b.timer = time.AfterFunc(rest, func() {
+			b.mu.Lock()
+			b.timer, b.last = nil, time.Now()
+			b.mu.Unlock()
+			srv.bumpNow()
+		})
+		return
 	}
-	s.expireHolds(now)
+	b.last = time.Now()
+	srv.bumpNow()
+}
+
+func (srv *Server) bumpNow() {
+	if srv.serving.Load() {
+		srv.store.BumpView() // an error: the store has ended, and its clients with it
+	}
 }

@@ -2,12 +2,12 @@ package server
 
 import (
 	"fmt"
-	"io"
 	"net"
 	"testing"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/internal/perf"
 	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/store"
 )
 
@@ -16,7 +16,7 @@ import (
 // BenchmarkTCP is the yardstick: a plain ping-pong of the same sizes.
 
 func benchServer(b *testing.B) *Server {
-	return startServer(b, func(c *Config) { c.MemoryKind = memory.Mmap; c.Sync = store.Off })
+	return startServer(b, func(c *Config) { c.MemoryKind = mem.Mmap; c.Sync = store.Off })
 }
 
 func BenchmarkTCP(b *testing.B) {
@@ -25,29 +25,17 @@ func BenchmarkTCP(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer ln.Close()
-	go func() {
-		c, err := ln.Accept()
-		if err != nil {
-			return
-		}
-		defer c.Close()
-		buf := make([]byte, 64)
-		for {
-			if _, err := io.ReadFull(c, buf); err != nil {
-				return
-			}
-			c.Write(buf)
-		}
-	}()
-	c, err := net.Dial("tcp", ln.Addr().String())
+	p := perf.PingPong{Network: "tcp", Request: 64, Answer: 64}
+	go func() { _ = p.Serve(ln) }()
+	pinger, err := p.Dial(b.Context(), ln.Addr().String())
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer c.Close()
-	buf := make([]byte, 64)
+	defer pinger.Close()
 	for b.Loop() {
-		c.Write(buf)
-		io.ReadFull(c, buf)
+		if err := pinger.Round(); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -17,7 +18,8 @@ type card struct {
 	name string
 
 	mu        sync.Mutex
-	register  func(n int) error // before each registration of n bytes to READ
+	register  func(n int) error   // before each registration of n bytes to READ
+	rights    map[rdma.Access]int // registrations that there were, by rights
 	openErr   error
 	listenErr error
 
@@ -26,7 +28,7 @@ type card struct {
 }
 
 func newCard(name string, o iwarp.Options) *card {
-	return &card{Fabric: iwarp.New(o), name: name}
+	return &card{Fabric: iwarp.New(o), name: name, rights: make(map[rdma.Access]int)}
 }
 
 // atRegister has f called before each registration of a slab; nil: nothing.
@@ -34,6 +36,13 @@ func (c *card) atRegister(f func(n int) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.register = f
+}
+
+// registered returns how many registrations there were with each set of rights.
+func (c *card) registered() map[rdma.Access]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.rights)
 }
 
 func (c *card) Name() string { return "cards" }
@@ -95,13 +104,14 @@ func (p *cardPD) Device() rdma.Device { return p.dev }
 // RegMR wraps the registrations of slabs, which no work request of the server
 // names; the others stay what the fabric made.
 func (p *cardPD) RegMR(buf []byte, access rdma.Access) (rdma.MR, error) {
+	c := p.dev.card
+	c.mu.Lock()
+	c.rights[access]++
+	hook := c.register
+	c.mu.Unlock()
 	if access != rdma.AccessRemoteRead {
 		return p.PD.RegMR(buf, access)
 	}
-	c := p.dev.card
-	c.mu.Lock()
-	hook := c.register
-	c.mu.Unlock()
 	if hook != nil {
 		if err := hook(len(buf)); err != nil {
 			return nil, err

@@ -37,7 +37,7 @@ func startNodes(t testing.TB, n int) []*Server {
 	for _, srv := range nodes {
 		eventually(t, "everybody is there", func() bool {
 			alive := 0
-			for _, m := range srv.cluster.members.View().Members {
+			for _, m := range srv.member.Members().View().Members {
 				if m.State == cluster.Alive {
 					alive++
 				}
@@ -49,28 +49,21 @@ func startNodes(t testing.TB, n int) []*Server {
 }
 
 // change does a step with a map over a session.
-func (p *peer) change(step wire.MapStep, m *cluster.Map) (wire.MapChangeReply, error) {
+func (p *peer) change(step wire.DocumentKind, m *cluster.Map) (wire.MapAnswer, error) {
 	p.t.Helper()
-	whole := cluster.AppendMap(nil, m)
-	var got wire.MapChangeReply
-	for off := 0; off < len(whole); {
-		part := whole[off:min(len(whole), off+100)] // in many parts
-		body, err := p.call(func(id uint64) []byte {
-			return wire.AppendMapChange(nil, id, wire.MapChange{Step: step, Total: uint32(len(whole)), Offset: uint32(off), Data: part})
-		})
-		if err != nil {
-			return got, err
-		}
-		if got, err = wire.ParseMapChangeReply(body); err != nil {
-			p.t.Fatal(err)
-		}
-		off += len(part)
+	text, err := p.document(step, cluster.AppendMap(nil, m), 100) // in many parts
+	if err != nil {
+		return wire.MapAnswer{}, err
+	}
+	got, err := wire.ParseMapAnswer(text)
+	if err != nil {
+		p.t.Fatal(err)
 	}
 	return got, nil
 }
 
 // mustChange does a step that must succeed, at every node.
-func mustChange(t testing.TB, step wire.MapStep, m *cluster.Map, nodes ...*Server) {
+func mustChange(t testing.TB, step wire.DocumentKind, m *cluster.Map, nodes ...*Server) {
 	t.Helper()
 	for _, srv := range nodes {
 		p := dial(t, srv, peerOptions{})
@@ -102,36 +95,15 @@ func propose(t testing.TB, id byte, nodes ...*Server) *cluster.Map {
 	return m
 }
 
-// fetch reads the view, the map or the promise of a node.
-func (p *peer) fetch(what wire.ClusterWhat) (text []byte, version uint64, err error) {
-	p.t.Helper()
-	for {
-		body, err := p.call(func(id uint64) []byte {
-			return wire.AppendClusterRequest(nil, id, wire.ClusterRequest{What: what, Offset: uint32(len(text))})
-		})
-		if err != nil {
-			return nil, 0, err
-		}
-		m, err := wire.ParseClusterReply(body)
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		text, version = append(text, m.Data...), m.Version
-		if len(text) == int(m.Total) {
-			return text, version, nil
-		}
-	}
-}
-
 func (p *peer) view() *cluster.View {
 	p.t.Helper()
-	text, version, err := p.fetch(wire.ClusterView)
+	text, err := p.document(wire.DocumentView, nil, 0)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	v, err := cluster.ParseView(text)
-	if err != nil || v.Version != version {
-		p.t.Fatalf("view %+v of version %d: %v", v, version, err)
+	if err != nil {
+		p.t.Fatalf("view %+v: %v", v, err)
 	}
 	return v
 }
@@ -180,14 +152,10 @@ func TestNoMap(t *testing.T) {
 		}
 	}
 	for what, encode := range map[string]func(id uint64) []byte{
-		"scan":  func(id uint64) []byte { return wire.AppendScan(nil, id, wire.Scan{}) },
-		"watch": func(id uint64) []byte { return wire.AppendWatch(nil, id, wire.Watch{}) },
-		"map": func(id uint64) []byte {
-			return wire.AppendClusterRequest(nil, id, wire.ClusterRequest{What: wire.ClusterMap})
-		},
-		"promise": func(id uint64) []byte {
-			return wire.AppendClusterRequest(nil, id, wire.ClusterRequest{What: wire.ClusterPromise})
-		},
+		"scan":    func(id uint64) []byte { return wire.AppendScan(nil, id, wire.Scan{}) },
+		"watch":   func(id uint64) []byte { return wire.AppendWatch(nil, id, wire.Watch{}) },
+		"map":     documentOf(wire.DocumentMap, ""),
+		"promise": documentOf(wire.DocumentPromise, ""),
 	} {
 		if _, err := p.call(encode); wire.StatusOf(err) != wire.StatusNoMap {
 			t.Errorf("%s: %v, want no-map", what, err)
@@ -218,8 +186,8 @@ func TestMapBirth(t *testing.T) {
 	if err := p.put("key", "v"); wire.StatusOf(err) != wire.StatusNoMap {
 		t.Errorf("a promised map is in force: %v", err)
 	}
-	text, version, err := p.fetch(wire.ClusterPromise)
-	if got, perr := cluster.ParseMap(text); err != nil || perr != nil || version != 1 || got.Digest() != m.Digest() {
+	text, err := p.document(wire.DocumentPromise, nil, 0)
+	if got, perr := cluster.ParseMap(text); err != nil || perr != nil || got.Version != 1 || got.Digest() != m.Digest() {
 		t.Errorf("the promise is %v, %v, %v", got, err, perr)
 	}
 	if got, err := p.change(wire.MapPrepare, propose(t, 2, nodes...)); err != nil || got.State != wire.MapPromised || got.Digest != m.Digest() || !strings.Contains(string(got.Text), "abandon") {
@@ -235,7 +203,7 @@ func TestMapBirth(t *testing.T) {
 	eventually(t, "the beat tells that there is something new", func() bool { return nodes[0].store.ViewVersion() > before.Version })
 	for _, srv := range nodes {
 		p := dial(t, srv, peerOptions{})
-		text, _, err := p.fetch(wire.ClusterMap)
+		text, err := p.document(wire.DocumentMap, nil, 0)
 		if got, perr := cluster.ParseMap(text); err != nil || perr != nil || got.Digest() != m.Digest() {
 			t.Errorf("the map is %v, %v, %v", got, err, perr)
 		}
@@ -265,7 +233,7 @@ func TestMapBirth(t *testing.T) {
 	}
 	for _, srv := range nodes {
 		eventually(t, "all hear of the map", func() bool {
-			for _, mem := range srv.cluster.members.View().Members {
+			for _, mem := range srv.member.Members().View().Members {
 				if mem.MapVersion != 1 || mem.MapDigest != m.Digest() {
 					return false
 				}
@@ -280,12 +248,12 @@ func TestMapBirth(t *testing.T) {
 func TestMapLasts(t *testing.T) {
 	fs := vfs.NewMem()
 	var digest uint64
-	for _, step := range []wire.MapStep{wire.MapPrepare, wire.MapCommit, 0} {
+	for _, step := range []wire.DocumentKind{wire.MapPrepare, wire.MapCommit, 0} {
 		srv := startServer(t, func(c *Config) { clusterOf("a")(c); c.FS = fs })
 		m := propose(t, 1, srv)
 		digest = m.Digest()
-		state, got := srv.cluster.mapState()
-		if want := map[wire.MapStep]wire.MapState{wire.MapPrepare: wire.MapNone, wire.MapCommit: wire.MapPromised, 0: wire.MapCommitted}[step]; state != want || want != wire.MapNone && got != digest {
+		state, got := srv.member.MapState()
+		if want := map[wire.DocumentKind]wire.MapState{wire.MapPrepare: wire.MapNone, wire.MapCommit: wire.MapPromised, 0: wire.MapCommitted}[step]; state != want || want != wire.MapNone && got != digest {
 			t.Fatalf("before %v: %v %x", step, state, got)
 		}
 		p := dial(t, srv, peerOptions{})
@@ -335,7 +303,7 @@ func TestNotEmpty(t *testing.T) {
 	if _, err := dial(t, alone, peerOptions{}).change(wire.MapPrepare, mapFor(t, "a")); wire.StatusOf(err) != wire.StatusUnsupported {
 		t.Errorf("a map for a server that is alone: %v", err)
 	}
-	if _, _, err := dial(t, alone, peerOptions{}).fetch(wire.ClusterView); wire.StatusOf(err) != wire.StatusUnsupported {
+	if _, err := dial(t, alone, peerOptions{}).document(wire.DocumentView, nil, 0); wire.StatusOf(err) != wire.StatusUnsupported {
 		t.Errorf("the view of a server that is alone: %v", err)
 	}
 	if err := alone.Shutdown(t.Context()); err != nil {
@@ -349,17 +317,15 @@ func TestNotEmpty(t *testing.T) {
 		}
 	}
 	if _, err := p.call(func(id uint64) []byte {
-		return wire.AppendMapChange(nil, id, wire.MapChange{Step: wire.MapPrepare, Total: 9, Offset: 4, Data: []byte("x")})
+		return wire.AppendDocument(nil, id, wire.Document{Kind: wire.MapPrepare, Serial: 1, Total: 9, Offset: 4, Argument: []byte("x")})
 	}); wire.StatusOf(err) != wire.StatusBadRequest {
 		t.Errorf("a part out of order: %v", err)
 	}
-	if _, err := p.call(func(id uint64) []byte {
-		return wire.AppendMapChange(nil, id, wire.MapChange{Step: wire.MapPrepare, Total: 3, Data: []byte("xyz")})
-	}); wire.StatusOf(err) != wire.StatusBadRequest {
+	if _, err := p.call(documentOf(wire.MapPrepare, "xyz")); wire.StatusOf(err) != wire.StatusBadRequest {
 		t.Errorf("no map at all: %v", err)
 	}
 	if _, err := p.call(func(id uint64) []byte {
-		return wire.AppendMapChange(nil, id, wire.MapChange{Step: wire.MapPrepare, Total: 1 << 30, Data: []byte("xyz")})
+		return wire.AppendDocument(nil, id, wire.Document{Kind: wire.MapPrepare, Total: 1 << 30, Argument: []byte("xyz")})
 	}); wire.StatusOf(err) != wire.StatusTooLarge {
 		t.Errorf("a map of a gigabyte: %v", err)
 	}
@@ -389,7 +355,7 @@ func TestNewsTravel(t *testing.T) {
 			want := of.RegionTable(of.cfg.Cluster.NodeID)
 			for _, at := range nodes[:2] {
 				eventually(t, "the table of another node is known", func() bool {
-					got := at.cluster.members.Table(of.cfg.Cluster.NodeID)
+					got := at.member.Members().Table(of.cfg.Cluster.NodeID)
 					return got != nil && got.Incarnation == of.incarnation && len(got.Regions) == len(want.Regions)
 				})
 			}
@@ -439,16 +405,5 @@ func TestEndpointsFit(t *testing.T) {
 	m := dial(t, srv, peerOptions{}).view().Member("a")
 	if len(m.Endpoints) < 4 || len(m.Endpoints) > cluster.MaxEndpoints || !strings.Contains(m.Endpoints[0].Addr, "[2001:db8:1:2:3:4:5:1]:") {
 		t.Errorf("clients are told %v", m.Endpoints)
-	}
-}
-
-// TestHidden: a node that others gossip with, and that tells them of an address
-// on which only itself can connect, is worth a warning.
-func TestHidden(t *testing.T) {
-	list := []cluster.Endpoint{{Fabric: "iwarp", Addr: "127.0.0.1:1"}, {Fabric: "iwarp", Addr: "10.0.0.1:1"}, {Fabric: "iwarp", Addr: "[::1]:1"}, {Fabric: "verbs", Addr: "localhost:1"}}
-	for gossip, want := range map[string]int{"10.0.0.1": 3, "fd00::1": 3, "127.0.0.1": 0, "::1": 0} {
-		if got := hidden(list, gossip); len(got) != want {
-			t.Errorf("with gossip at %s: %v", gossip, got)
-		}
 	}
 }

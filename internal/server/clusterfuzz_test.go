@@ -32,38 +32,35 @@ func TestHostileMaps(t *testing.T) {
 		for range rng.IntN(3) {
 			text[rng.IntN(len(text))] ^= 1 << rng.IntN(8)
 		}
-		off := 0
-		if rng.IntN(3) == 0 {
-			off = rng.IntN(len(text))
-		}
-		end := off + 1 + rng.IntN(len(text)-off)
-		if rng.IntN(2) == 0 {
-			end = len(text)
-		}
-		total := uint32(len(text))
+		// Mostly what the node wants next.
+		kind, total := wire.MapPrepare+wire.DocumentKind(rng.IntN(3)), uint32(len(text))
 		if rng.IntN(8) == 0 {
-			total = max(uint32(end), rng.Uint32())
+			total = max(total, rng.Uint32())
 		}
-		_, err := p.call(func(id uint64) []byte {
-			return wire.AppendMapChange(nil, id, wire.MapChange{Step: wire.MapStep(1 + rng.IntN(3)), Total: total, Offset: uint32(off), Data: text[off:end]})
-		})
-		switch st := wire.StatusOf(err); st {
-		case wire.StatusOK, wire.StatusBadRequest, wire.StatusTooLarge:
-			answered[st]++
-		default:
-			t.Fatalf("%v", err)
+		m := wire.Document{Kind: kind, Total: total, Argument: text}
+		if rng.IntN(2) == 0 {
+			m.Argument = text[:1+rng.IntN(len(text))]
 		}
-		what, at := wire.ClusterWhat(rng.IntN(3)), rng.Uint32N(300)
-		if _, err := p.call(func(id uint64) []byte {
-			return wire.AppendClusterRequest(nil, id, wire.ClusterRequest{What: what, Offset: at})
-		}); err != nil && wire.StatusOf(err) != wire.StatusBadRequest && wire.StatusOf(err) != wire.StatusNoMap {
-			t.Fatal(err)
+		reply, err := p.tell(m, answered)
+		for err == nil && reply.Wants {
+			m.Serial, m.Offset = reply.Serial, m.Offset+uint32(len(m.Argument))
+			if rng.IntN(3) == 0 {
+				m.Offset = 1 + rng.Uint32N(uint32(len(text)))
+			}
+			if m.Argument = text[min(int(m.Offset), len(text)):]; len(m.Argument) == 0 || rng.IntN(3) == 0 {
+				m = wire.Document{Kind: kind, Serial: reply.Serial - rng.Uint32N(2), From: rng.Uint32N(300)}
+			}
+			reply, err = p.tell(m, answered)
 		}
-		if len(p.sessionParts(srv)) > cluster.MaxMap {
-			t.Fatal("parts are kept beyond the largest map")
+		kind = wire.DocumentView + wire.DocumentKind(rng.IntN(3))
+		if reply, err = p.tell(wire.Document{Kind: kind}, answered); err == nil {
+			_, _ = p.tell(wire.Document{Kind: kind, Serial: reply.Serial + rng.Uint32N(2), From: rng.Uint32N(300)}, answered)
+		}
+		if open, bytes := p.documents(srv); open > maxDocuments || bytes > cluster.MaxMap {
+			t.Fatalf("%d documents are kept, %d bytes of arguments", open, bytes)
 		}
 	}
-	if state, digest := srv.cluster.mapState(); state != wire.MapCommitted || digest != m.Digest() || !srv.Ready() {
+	if state, digest := srv.member.MapState(); state != wire.MapCommitted || digest != m.Digest() || !srv.Ready() {
 		t.Errorf("the node has a map %v %x", state, digest)
 	}
 	if len(answered) < 3 {
@@ -71,14 +68,44 @@ func TestHostileMaps(t *testing.T) {
 	}
 }
 
-// sessionParts is what the node keeps of maps of this session.
-func (p *peer) sessionParts(srv *Server) []byte {
+// tell sends one message of a document, which is answered in one of the ways that it may be.
+func (p *peer) tell(m wire.Document, answered map[wire.Status]int) (reply wire.DocumentReply, err error) {
+	if m.Serial != 0 && len(m.Argument) > 0 && m.Offset == 0 {
+		m.Offset = 1
+	}
+	if m.Serial == 0 {
+		m.Offset, m.From = 0, 0
+	}
+	m.Total = max(m.Total, m.Offset+uint32(len(m.Argument)))
+	if len(m.Argument) == 0 {
+		m.Total = 0
+	}
+	body, err := p.call(func(id uint64) []byte { return wire.AppendDocument(nil, id, m) })
+	switch st := wire.StatusOf(err); st {
+	case wire.StatusOK, wire.StatusBadRequest, wire.StatusTooLarge, wire.StatusNoMap:
+		answered[st]++
+	default:
+		p.t.Fatalf("%+v: %v", m, err)
+	}
+	if err == nil {
+		reply, err = wire.ParseDocumentReply(body)
+	}
+	return reply, err
+}
+
+// documents is what the node keeps for this session: how many documents, and how many
+// bytes of their arguments.
+func (p *peer) documents(srv *Server) (open, bytes int) {
 	for _, s := range srv.sessionList() {
-		if s.id == p.wel.Session {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			return s.mapParts
+		if s.ID == p.wel.Session {
+			ds := &s.Conn().(*conn).documents
+			ds.mu.Lock()
+			defer ds.mu.Unlock()
+			for _, d := range ds.all {
+				bytes += cap(d.argument)
+			}
+			return len(ds.all), bytes
 		}
 	}
-	return nil
+	return 0, 0
 }

@@ -8,29 +8,19 @@ import (
 	"testing"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/server/member"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/membership"
 )
 
 // admin asks for an operation and reads its answer into out.
-func (p *peer) admin(op wire.AdminOp, name string, out any) error {
+func (p *peer) admin(op wire.DocumentKind, name string, out any) error {
 	p.t.Helper()
-	var text []byte
-	for {
-		body, err := p.call(func(id uint64) []byte {
-			return wire.AppendAdmin(nil, id, wire.Admin{Op: op, Offset: uint32(len(text)), Name: []byte(name)})
-		})
-		if err != nil {
-			return err
-		}
-		m, err := wire.ParseAdminReply(body)
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		if text = append(text, m.Data...); len(text) == int(m.Total) {
-			return json.Unmarshal(text, out)
-		}
+	text, err := p.document(op, []byte(name), len(name))
+	if err != nil {
+		return err
 	}
+	return json.Unmarshal(text, out)
 }
 
 // TestNodeStatus: an operator sees each node as it is, and the region tables
@@ -50,9 +40,9 @@ func TestNodeStatus(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := srv.cfg.Cluster.NodeID
-		if st.NodeID != id || st.ClusterName != "red" || st.Map != (wire.MapStatus{State: "committed", Version: 1, Digest: hex64(m.Digest())}) ||
+		if st.NodeID != id || st.ClusterName != "red" || st.Map != (wire.MapStatus{State: "committed", Version: 1, Digest: wire.Hex64(m.Digest())}) ||
 			st.Shards.Total != 4 || st.Shards.Owned != len(m.Shards(id)) || len(st.Shards.List) != st.Shards.Owned ||
-			st.Incarnation != hex64(srv.incarnation) || !st.Ready || st.LeaseMS != 2000 || st.BeatAgeMS < 0 || st.Regions.Index == 0 ||
+			st.Incarnation != wire.Hex64(srv.incarnation) || !st.Ready || st.LeaseMS != 2000 || st.BeatAgeMS < 0 || st.Regions.Index == 0 ||
 			st.Sessions == 0 || len(st.Endpoints) != 1 || len(st.Fabrics) != 1 || st.Table.Regions == 0 || st.Memory.Used == 0 {
 			t.Errorf("%s: %+v", id, st)
 		}
@@ -64,7 +54,7 @@ func TestNodeStatus(t *testing.T) {
 		eventually(t, "the other's table is known", func() bool {
 			err := p.admin(wire.AdminStatus, "table "+other.cfg.Cluster.NodeID, &table)
 			own := other.RegionTable(other.cfg.Cluster.NodeID)
-			return err == nil && len(table.Regions) == len(own.Regions) && table.Incarnation == hex64(other.incarnation) &&
+			return err == nil && len(table.Regions) == len(own.Regions) && table.Incarnation == wire.Hex64(other.incarnation) &&
 				len(table.Regions[0].Keys) == 1 && table.Regions[0].Keys[0].RKey == own.Regions[0].Keys[0].RKey
 		})
 		if err := p.admin(wire.AdminStatus, "table nobody", &table); wire.StatusOf(err) != wire.StatusNotFound {
@@ -80,7 +70,7 @@ func TestNodeStatus(t *testing.T) {
 		return err == nil && stats.Cluster != nil && stats.Cluster.Node == "a" && stats.Cluster.MapVersion == 1 && stats.Cluster.Members["alive"] == 2
 	})
 	for _, want := range []string{
-		`rdmakv_cluster_members{state="alive"} 2`, `rdmakv_cluster_map_info{cluster="red",digest="` + hex64(m.Digest()) + `",node="a",state="committed",version="1"} 1`,
+		`rdmakv_cluster_members{state="alive"} 2`, `rdmakv_cluster_map_info{cluster="red",digest="` + wire.Hex64(m.Digest()) + `",node="a",state="committed",version="1"} 1`,
 		`rdmakv_cluster_shards_owned 2`, `rdmakv_gossip_wrong_key_total 0`,
 	} {
 		eventually(t, "metrics have "+want, func() bool {
@@ -101,7 +91,7 @@ func TestAloneStatus(t *testing.T) {
 	if p.wel.Flags&wire.WelcomeClustered != 0 || srv.GossipAddr() != "" {
 		t.Error("it says that it is a node of a cluster")
 	}
-	var keys GossipKeys
+	var keys member.Keys
 	if err := p.admin(wire.AdminGossipKeys, "list", &keys); wire.StatusOf(err) != wire.StatusUnsupported {
 		t.Errorf("gossip keys: %v", err)
 	}
@@ -127,12 +117,12 @@ func TestGossipKeys(t *testing.T) {
 			}
 		}))
 	}
-	var keys GossipKeys
+	var keys member.Keys
 	together := func() {
 		t.Helper()
 		for _, srv := range nodes {
 			eventually(t, "both are alive", func() bool {
-				v := srv.cluster.members.View()
+				v := srv.member.Members().View()
 				return len(v.Members) == 2 && v.Members[0].State == cluster.Alive && v.Members[1].State == cluster.Alive
 			})
 		}

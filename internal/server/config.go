@@ -10,9 +10,13 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rdmakv/rdmakv/internal/machine"
-	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/internal/server/auth"
+	"github.com/rdmakv/rdmakv/internal/server/memory"
+	"github.com/rdmakv/rdmakv/internal/server/session"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
+	"github.com/rdmakv/rdmakv/rdma/wait"
 	"github.com/rdmakv/rdmakv/store"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -55,11 +59,11 @@ type Config struct {
 	// MemoryLimit bounds all regions, bytes. Default 1 GiB.
 	MemoryLimit uint64
 	// RegionSize and IndexRegionSize are the units of registration, bytes.
-	// Default: the store's.
+	// Default: what the store chooses for MemoryLimit.
 	RegionSize, IndexRegionSize uint64
 	// MemoryKind is where registered memory comes from. Default memory.Mmap;
 	// tests under the race detector take memory.Heap.
-	MemoryKind memory.Kind
+	MemoryKind mem.Kind
 	// HugePages says whether the regions, which clients READ, are taken from
 	// huge pages. Default HugeOff.
 	HugePages HugePages
@@ -67,7 +71,7 @@ type Config struct {
 	// after one has come; clients that only READ let them sleep in any mode. Spin
 	// is the longest time to poll before sleeping: 0 what suits the fabric, -1
 	// never.
-	Wait rdma.WaitMode
+	Wait wait.Mode
 	Spin time.Duration
 	// NUMANode is the node that the regions are taken from as long as it has
 	// memory; nil: any.
@@ -181,7 +185,7 @@ type Config struct {
 	// Lanes is how many completion queues a device has. Default GOMAXPROCS.
 	Lanes int
 	// SharedReceives says whether sessions share receive queues.
-	SharedReceives Shared
+	SharedReceives session.Shared
 	// DrainTimeout ends Shutdown's wait for requests under way. Default 10 s.
 	DrainTimeout time.Duration
 	// Linger is how long Shutdown waits for clients to disconnect after they
@@ -200,69 +204,36 @@ type Config struct {
 	OnFill func(FillProgress)
 	// Logger takes the node's events. Default: none.
 	Logger *slog.Logger
+
+	setupGrace time.Duration // of those that are being set up, from each other; zero: as registry has it
 }
 
-// FillProgress tells how far memory has been filled after a start.
-type FillProgress = store.Progress
+// HugePages says whether memory is taken from huge pages: see package memory.
+type HugePages = memory.HugePages
 
-// HugePages says whether memory is taken from huge pages (vm.nr_hugepages): a
-// device registers and translates them many times faster.
-type HugePages uint8
-
+// The choices of HugePages.
 const (
-	// HugeOff takes normal pages.
-	HugeOff HugePages = iota
-	// HugeTry takes normal pages where there are no huge ones, and logs that.
-	HugeTry
-	// HugeOn fails where there are none.
-	HugeOn
+	HugeOff = memory.HugeOff
+	HugeTry = memory.HugeTry
+	HugeOn  = memory.HugeOn
 )
 
-func (h HugePages) String() string {
-	switch h {
-	case HugeOff:
-		return "off"
-	case HugeTry:
-		return "try"
-	case HugeOn:
-		return "on"
-	}
-	return fmt.Sprintf("HugePages(%d)", uint8(h))
-}
+// Shared says whether sessions take receives from a shared receive queue: see package
+// session.
+type Shared = session.Shared
 
-// Shared says whether sessions take receives from a shared receive queue.
-type Shared uint8
-
+// The choices of Shared.
 const (
-	// SharedAuto shares where the device has CapSRQ and CapRNR. Without RNR
-	// (iWARP) a SEND that finds the shared queue empty ends the connection, so
-	// one client that ignores its credits could end the sessions of others.
-	SharedAuto Shared = iota
-	// SharedOn shares; New fails if the device has no CapSRQ.
-	SharedOn
-	// SharedOff gives every session receives of its own.
-	SharedOff
+	SharedAuto = session.SharedAuto
+	SharedOn   = session.SharedOn
+	SharedOff  = session.SharedOff
 )
-
-func (s Shared) String() string {
-	switch s {
-	case SharedAuto:
-		return "auto"
-	case SharedOn:
-		return "on"
-	case SharedOff:
-		return "off"
-	}
-	return fmt.Sprintf("Shared(%d)", uint8(s))
-}
 
 // Limits of the sizes above. A Scan with the longest prefix and position must
 // fit into a request, the longest key and a position as long into a reply.
 const (
 	minRequestSize = 12 << 10
-	minReplySize   = 12 << 10
 	maxMessageSize = 1 << 20
-	maxCredits     = 1024
 	minStaging     = layout.MaxValueLen
 )
 
@@ -340,20 +311,20 @@ func (c Config) validate() error {
 	}
 	check(c.DataDir != "" || c.Mode == store.Cache && c.Cluster == nil, "no data directory given")
 	if c.Cluster != nil {
-		errs = append(errs, c.Cluster.check()...)
+		errs = append(errs, c.Cluster.Check()...)
 	}
 	check(c.Mode <= store.Cache, "unknown %v", c.Mode)
 	check(len(c.Name) <= wire.MaxName, "name %q: at most %d bytes", c.Name, wire.MaxName)
-	between("credits", c.Credits, 1, maxCredits)
+	between("credits", c.Credits, 1, session.MaxCredits)
 	between("initial credits", c.InitialCredits, 1, c.Credits)
 	between("request size", c.RequestSize, minRequestSize, maxMessageSize)
-	between("reply size", c.ReplySize, minReplySize, maxMessageSize)
+	between("reply size", c.ReplySize, session.MinReplySize, maxMessageSize)
 	between("max sessions", c.MaxSessions, 1, 1<<20)
 	check(c.MaxConnections > 0, "max connections = %d: must be positive", c.MaxConnections)
 	between("max unauthenticated", c.MaxUnauthenticated, 1, 1<<16)
 	between("max set-ups per host", c.MaxSetupsPerHost, 1, c.MaxUnauthenticated)
 	between("max sessions per host", c.MaxSessionsPerHost, 1, c.MaxSessions)
-	if err := c.checkTenants(c.Tenants); err != nil {
+	if err := auth.Check(c.Tenants, c.Secret, c.MaxSessions); err != nil {
 		errs = append(errs, err)
 	}
 	between("max watches", c.MaxWatches, 1, 1<<20)
@@ -372,7 +343,7 @@ func (c Config) validate() error {
 	check(c.HugePages <= HugeOn, "unknown %v", c.HugePages)
 	if c.NUMANode != nil {
 		err := machine.CheckNode(*c.NUMANode)
-		check(err == nil, "numa_node: %w", err)
+		check(err == nil, "NUMA node: %w", err)
 	}
 	check(c.Idle > 2*c.Keepalive, "idle = %v: must be more than two keepalives, %v", c.Idle, 2*c.Keepalive)
 	between("lanes", c.Lanes, 1, 1<<10)
@@ -381,4 +352,24 @@ func (c Config) validate() error {
 	check(c.ReplyBytes >= int64(2*c.ReplySize), "reply bytes = %d: must hold two replies of %d", c.ReplyBytes, c.ReplySize)
 	check(c.ReceiveBytes >= int64(4*c.RequestSize), "receive bytes = %d: must hold four requests of %d", c.ReceiveBytes, c.RequestSize)
 	return errors.Join(errs...)
+}
+
+// sessions is what sessions need to know of the configuration.
+func (c *Config) sessions() session.Config {
+	return session.Config{
+		Name:  c.Name,
+		Lease: c.Lease, Beat: c.Beat, Keepalive: c.Keepalive,
+		Idle: c.Idle, SendTimeout: c.SendTimeout, SetupTimeout: c.SetupTimeout,
+		Credits: c.Credits, InitialCredits: c.InitialCredits, RequestSize: c.RequestSize, ReplySize: c.ReplySize,
+		ReceiveBytes: c.ReceiveBytes, ReplyBytes: c.ReplyBytes, MaxSessions: c.MaxSessions, Lanes: c.Lanes,
+		MemoryKind: c.MemoryKind, SharedReceives: c.SharedReceives, Wait: c.Wait, Spin: c.Spin,
+	}
+}
+
+// registry is what bounds the connections of the node.
+func (c *Config) registry() session.RegistryLimits {
+	return session.RegistryLimits{
+		Sessions: min(c.MaxSessions, c.MaxConnections), PerHost: c.MaxSessionsPerHost,
+		Setups: c.MaxUnauthenticated, SetupsPerHost: c.MaxSetupsPerHost, Grace: c.setupGrace,
+	}
 }

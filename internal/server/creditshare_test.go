@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/secret"
+	"github.com/rdmakv/rdmakv/internal/server/base"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -24,10 +25,8 @@ func (p *peer) hungry(key string) {
 // owned returns how many receives the sessions of a tenant have, each.
 func owned(srv *Server, tenant string) (list []int) {
 	for _, s := range srv.sessionList() {
-		if s.login.Name == tenant {
-			s.mu.Lock()
-			list = append(list, s.owned)
-			s.mu.Unlock()
+		if s.Login.Name == tenant {
+			list = append(list, s.Receives())
 		}
 	}
 	return list
@@ -55,12 +54,12 @@ func TestReceiveShares(t *testing.T) {
 			}
 			all = append(all, p)
 		}
-		clerk := srv.logins.find(wire.TenantOf("clerk"))
+		clerk := srv.logins.Find(wire.TenantOf("clerk"))
 		// Beyond the share is one more of each who came when it was used up.
-		if n := clerk.receives.Load(); n > 128+20 {
+		if n := clerk.Receives.Load(); n > 128+20 {
 			t.Errorf("the clerk's sessions have grown to %d receives: %v", n, owned(srv, "clerk"))
 		}
-		if clerk.hits[limitLoginReceives].Load() == 0 {
+		if clerk.Hits[base.BoundLoginReceives].Load() == 0 {
 			t.Error("not counted")
 		}
 		p := dial(t, srv, as(""))
@@ -76,7 +75,7 @@ func TestReceiveShares(t *testing.T) {
 			}
 			p.close()
 		}
-		eventually(t, "their share is free again", func() bool { return clerk.receives.Load() == 0 })
+		eventually(t, "their share is free again", func() bool { return clerk.Receives.Load() == 0 })
 	})
 }
 
@@ -85,12 +84,12 @@ func TestReceiveShares(t *testing.T) {
 func TestIdleGivesReceivesBack(t *testing.T) {
 	eachQueue(t, func(t *testing.T, change func(*Config)) {
 		srv := creditServer(t, change)
-		main := srv.logins.find(wire.Tenant{})
+		main := srv.logins.Find(wire.Tenant{})
 		p := dial(t, srv, as(""))
 		for range 6 {
 			p.hungry("k")
 		}
-		grown := main.receives.Load()
+		grown := main.Receives.Load()
 		if _, err := p.call(func(id uint64) []byte { return wire.AppendPing(nil, id, wire.Ping{Return: 60}) }); err != nil {
 			t.Fatal(err)
 		}
@@ -99,11 +98,11 @@ func TestIdleGivesReceivesBack(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := main.receives.Load(); grown != int64(srv.cfg.Credits) || got != grown-60 {
+		if got := main.Receives.Load(); grown != int64(srv.cfg.Credits) || got != grown-60 {
 			t.Errorf("%d receives were taken, %d are left", grown, got)
 		}
-		if !srv.devices[0].shared {
-			if _, used := srv.devices[0].lanes[0].recvs.count(); used > 6 {
+		if !srv.devices.list[0].Shared {
+			if used := srv.devices.list[0].Buffers()[0].Used; used > 6 {
 				t.Errorf("%d receives are with the fabric", used)
 			}
 		}
@@ -139,14 +138,14 @@ func TestKeptCredits(t *testing.T) {
 		for range 6 {
 			other.hungry("k")
 		}
-		if !srv.devices[0].lanes[0].scarce() {
+		if !srv.devices.list[0].Scarce() {
 			t.Fatal("receives are not scarce")
 		}
 		id := keeper.id()
 		keeper.send(wire.AppendPing(nil, id, wire.Ping{}))
 		wantStatus(t, keeper.goodbye(), wire.StatusIdle)
-		ended(t, srv, causeIdle, 1)
-		if n := srv.met.limits[limitReceives].Load(); n != 1 {
+		ended(t, srv, base.CauseIdle, 1)
+		if n := srv.bounds.Hits[base.BoundReceives].Load(); n != 1 {
 			t.Errorf("counted %d times", n)
 		}
 		// The other one works, and is not idle.
@@ -177,7 +176,7 @@ func TestShareShrinks(t *testing.T) {
 		if err := srv.SetTenants(context.Background(), []Tenant{{Name: "clerk", Secret: secret.New(secretOf("clerk")), Prefix: "desk/"}}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the share is known", func() bool { return srv.creditShare.Load() == 40 })
+		eventually(t, "the share is known", func() bool { return srv.sessions.Share() == 40 })
 		for range 100 {
 			p.hungry("k")
 		}

@@ -4,34 +4,44 @@
 //
 // Clients reach it by several fabrics and devices at once (listeners.go,
 // device.go). The same memory is registered with each device, and a session is
-// handed the region table of its own (regions.go). A device that goes is closed and
+// handed the region table of its own (package memory). A device that goes is closed and
 // opened again (away.go); whether one can connect is tried (selfdial.go).
 //
 // The way of a request, and the file that tells of each step:
 //
-//	accept.go      a connection request: caps, private data, a QP without rights
-//	lane.go        a completion queue and the one goroutine that polls it
-//	receive.go     a received SEND: credits, header, authentication, dispatch
+//	accept.go      a connection request: caps, private data; then package session makes a
+//	               session with a QP without rights, whose lane takes in what it sends
+//	               (seal, header, credits, Hello) and hands it to the session's handler
+//	handlers.go    the handler's side of a session and of a request: the right, and where
+//	               it runs
+//	requests.go    the table of requests: which right and which keys, who handles it
+//	rights.go      whether a login may name a key, whether its shard is this node's
 //	write.go       put and delete: handed to the store, answered from its callback
-//	large.go       put of a large value: the server READs it from the client
-//	read.go        get, exists, scan, stats, view: the SEND path of reads
+//	large.go       put of a large value: the server READs it from the client (package session)
+//	read.go        get, exists, scan, view: the SEND path of reads
 //	hold.go        places kept unchanged for one caller
-//	session.go     credits, the queue of replies, the end of a session
+//	documents.go   answers longer than a message: counters, the cluster, the operator's
 //
 // Beside it: the beat (beat.go), which keeps clients' leases alive and depends
-// on no handler; the janitor (beat.go), which ends sessions that are silent
-// or do not take their replies; what the store retired, freed by a goroutine
-// that may wait for it; puts that wait for memory (grow.go); the gate (gate.go), a debug hook that stops
-// every handler while fabric and beat go on; metrics.go and admin.go.
+// on no handler; what the store retired, freed by a goroutine that may wait for it; puts
+// that wait for memory (grow.go); admin.go.
 //
 // A tenant with one-sided access has a space of its own (space.go, spaces.go): a
 // Server inside this one, with another PD, other regions and another store. In a
-// handler session.srv is the space, and root the node.
+// handler conn.srv is the space, and root the node.
+//
+// # Rooms below
+//
+// Parts that need no server have packages of their own: base (causes, bounds, accounts,
+// counters, log, fence, the opened device), work (workers, and whose turn it is), auth
+// (tenants, logins, who is revoked), memory (regions, rkeys, staging), session (sessions,
+// lanes, credits, replies, the registry of connections). What joins them is here:
+// workers.go, tenants.go, device.go.
 //
 // # Who waits for whom
 //
 // A lane's goroutine never blocks: what may wait (Pebble, a READ from a
-// client, a device that registers memory) goes to the pools in pool.go, where tenants take turns,
+// client, a device that registers memory) goes to the pools (workers.go), where tenants take turns,
 // or to a goroutine of its own under a bound, or is parked (grow.go). A session has bounded receives, replies and bytes in flight;
 // one that does not take its replies is ended, and holds nobody else.
 //

@@ -5,15 +5,17 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/rdmakv/rdmakv/internal/server/base"
 )
 
 // TestNoBeatOnceFenced: a tick that comes with the fence is no beat, which would
 // give every client a lease more on a node that may not serve.
 func TestNoBeatOnceFenced(t *testing.T) {
 	for range 200 {
-		srv := &Server{fenced: make(chan struct{}), beatDone: make(chan struct{}), met: new(metrics), fenceErr: errors.New("fenced")}
+		srv := &Server{fence: base.NewFence(), beats: newBeats(), met: new(base.Counters)}
 		srv.cfg.Beat, srv.cfg.Lease = time.Nanosecond, time.Hour
-		close(srv.fenced)
+		srv.fence.Fail(errors.New("fenced"))
 		func() {
 			defer func() {
 				if recover() != nil { // there is no store to write it

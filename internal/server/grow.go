@@ -13,12 +13,12 @@ type growth struct {
 	wake chan struct{} // something was parked; room for one
 
 	mu     sync.Mutex
-	parked []*request
+	parked []*op
 	closed bool // growthLoop has ended
 }
 
 // park keeps r until growthLoop submits it again; false: nobody will.
-func (g *growth) park(r *request) bool {
+func (g *growth) park(r *op) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
@@ -33,7 +33,7 @@ func (g *growth) park(r *request) bool {
 }
 
 // take takes everything out, oldest first. With last nothing is parked again.
-func (g *growth) take(last bool) []*request {
+func (g *growth) take(last bool) []*op {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	parked := g.parked
@@ -42,12 +42,12 @@ func (g *growth) take(last bool) []*request {
 }
 
 // drop ends the waiting puts of a dead session.
-func (g *growth) drop(s *session) {
-	var mine []*request
+func (g *growth) drop(c *conn) {
+	var mine []*op
 	g.mu.Lock()
 	kept := g.parked[:0]
 	for _, r := range g.parked {
-		if r.s == s {
+		if r.c == c {
 			mine = append(mine, r)
 		} else {
 			kept = append(kept, r)
@@ -57,7 +57,7 @@ func (g *growth) drop(s *session) {
 	g.parked = kept
 	g.mu.Unlock()
 	for _, r := range mine {
-		r.drop()
+		r.Drop()
 	}
 }
 
@@ -70,28 +70,28 @@ func (g *growth) waiting() int {
 
 // growthLoop submits parked puts again when the memory is there, or known not
 // to come.
-func (srv *Server) growthLoop(ctx context.Context) {
-	defer srv.wg.Done()
+func (h *handlers) growthLoop(ctx context.Context) {
+	defer h.srv.wg.Done()
 	defer func() {
-		for _, r := range srv.grow.take(true) {
-			r.drop() // its session is ending too
+		for _, r := range h.grow.take(true) {
+			r.Drop() // its session is ending too
 		}
 	}()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-srv.grow.wake:
+		case <-h.grow.wake:
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-srv.store.Growing():
+		case <-h.srv.store.Growing():
 		}
-		for _, r := range srv.grow.take(false) {
-			s := r.s // r belongs to the next message once it is answered
+		for _, r := range h.grow.take(false) {
+			s := r.Session // r belongs to the next message once it is answered
 			r.resubmit()
-			s.flush()
+			s.Flush()
 		}
 	}
 }

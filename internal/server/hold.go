@@ -3,7 +3,11 @@ package server
 import (
 	"errors"
 	"math"
+	"sync/atomic"
 
+	"github.com/rdmakv/rdmakv/internal/server/auth"
+	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/server/session"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -18,14 +22,16 @@ type hold struct {
 	expires int64 // Server.now by which the store has let it go
 	until   int64 // and until when it certainly has not
 
-	tenant *login // in whose share it is counted, with size bytes
+	all    *atomic.Int64 // counts those of the space
+	tenant *auth.Login   // in whose share it is counted, with size bytes
 	size   int64
 }
 
 // release gives the place back to the store. Once.
 func (h *hold) release() {
 	h.held.Release()
-	h.tenant.held.Add(-h.size)
+	h.all.Add(-1)
+	h.tenant.Held.Add(-h.size)
 }
 
 // maxHolds bounds the holds of one session; their bytes are bounded by the
@@ -39,118 +45,143 @@ func (srv *Server) holdShare() int64 {
 		return math.MaxInt64
 	}
 	_, limit := srv.store.HoldUse()
-	return limit / shareParts
-}
-
-// takeHold counts size bytes as held for the tenant. false: he has his share, and
-// the request was refused.
-func (r *request) takeHold(size int64) bool {
-	l := r.s.login
-	if !l.hold(size, r.s.srv.holdShare()) {
-		return r.overloaded(limitLoginHolds, "tenant "+l.label()+" has his share of held places")
-	}
-	return true
-}
-
-// hold counts size bytes as held, if they are within the share. One answer alone may
-// exceed it. What is refused is never counted: another answer at the same moment
-// would be refused because of it.
-func (l *login) hold(size, share int64) bool {
-	for {
-		had := l.held.Load()
-		if had > 0 && (size > share || had > share-size) {
-			return false
-		}
-		if l.held.CompareAndSwap(had, had+size) {
-			return true
-		}
-	}
+	return limit / base.ShareParts
 }
 
 // hold answers with a held place for a value of about n bytes. It runs on the
 // pool.
-func (r *request) hold(shard uint16, key []byte, n int) {
-	s := r.s
+func (r *op) hold(shard uint16, key []byte, n int) {
+	s, c, srv := r.Session, r.c, r.c.srv
 	// Counted before the store takes memory for it; what it really is comes after.
 	size := int64(layout.ItemSize(len(key), n, true))
-	if !r.takeHold(size) {
+	if l := s.Login; !l.Hold(size, srv.holdShare()) {
+		r.Overloaded(base.BoundLoginHolds, "tenant "+l.Label+" has his share of held places")
 		return
 	}
-	asked := s.srv.now()
+	asked := srv.now()
 	var held *store.Held
 	var err error
-	if s.aside || !s.login.oneSided { // who has no right to READ fetches every held place
-		held, err = s.srv.store.HoldAside(s.ctx, shard, key)
+	if s.Aside || !s.Login.OneSided { // who has no right to READ fetches every held place
+		held, err = srv.store.HoldAside(s.Context(), shard, key)
 	} else {
-		held, err = s.srv.store.Hold(s.ctx, shard, key)
+		held, err = srv.store.Hold(s.Context(), shard, key)
 	}
 	if err != nil {
-		s.login.held.Add(-size)
+		s.Login.Held.Add(-size)
 		if errors.Is(err, store.ErrOverloaded) {
-			s.srv.limitHit(limitHolds)
+			srv.bounds.Hit(base.BoundHolds)
 		}
 		r.refuse(err)
 		return
 	}
-	s.login.held.Add(int64(held.Size) - size)
-	h := &hold{held: held, tenant: s.login, size: int64(held.Size), until: asked + int64(s.srv.cfg.Lease), expires: s.srv.now() + int64(2*s.srv.cfg.Lease)}
-	s.mu.Lock()
-	full := len(s.holds) >= maxHolds
-	if !full && !s.dead {
-		if s.holds == nil {
-			s.holds = make(map[uint64]*hold)
+	s.Login.Held.Add(int64(held.Size) - size)
+	h := &hold{held: held, all: &c.h.held, tenant: s.Login, size: int64(held.Size), until: asked + int64(srv.cfg.Lease), expires: srv.now() + int64(2*srv.cfg.Lease)}
+	h.all.Add(1)
+	c.mu.Lock()
+	full := len(c.holds) >= maxHolds
+	if !full && !c.closed {
+		if c.holds == nil {
+			c.holds = make(map[uint64]*hold)
 		}
-		s.nextHold++
-		s.holds[s.nextHold] = h
+		c.nextHold++
+		c.holds[c.nextHold] = h
 	}
-	id, dead := s.nextHold, s.dead
-	s.mu.Unlock()
+	id, closed := c.nextHold, c.closed
+	c.mu.Unlock()
 	switch {
-	case dead:
+	case closed:
 		h.release()
-		r.drop()
+		r.Drop()
 		return
 	case full:
 		h.release()
-		r.fail(wire.StatusOverloaded, "too many held places in this session")
+		r.Fail(wire.StatusOverloaded, "too many held places in this session")
 		return
 	}
-	r.answer(smallReply, func(dst []byte) []byte {
-		return wire.AppendGetReply(dst, r.hdr.ID, wire.GetReply{
+	r.Answer(session.SmallReply, func(dst []byte) []byte {
+		return wire.AppendGetReply(dst, r.Header.ID, wire.GetReply{
 			Kind: wire.GetHeld, ValueLen: uint32(held.ValLen), Version: uint64(held.Version), Expiry: held.Expiry,
 			Hold: wire.Hold{ID: id, Place: uint64(held.Place), Size: uint32(held.Size), KeyLen: uint16(held.KeyLen)},
 		})
 	})
 }
 
+// holdOf returns the place that is held for the session under a number; nil if there
+// is none. With take it is held no longer: the caller releases it.
+func (c *conn) holdOf(id uint64, take bool) *hold {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.holds[id]
+	if take {
+		delete(c.holds, id)
+	}
+	return h
+}
+
 // release gives a held place back. It runs on the lane.
-func (r *request) release() {
-	m, err := wire.ParseRelease(r.body)
-	if err != nil {
-		r.violation(causeBody, err)
-		return
-	}
-	s := r.s
-	s.mu.Lock()
-	h := s.holds[m.ID]
-	delete(s.holds, m.ID)
-	s.mu.Unlock()
-	if h == nil {
-		r.fail(wire.StatusNoHold, "")
-		return
-	}
+func (r *op) release(_ wire.Release, h *hold) {
 	h.release()
-	r.answer(smallReply, func(dst []byte) []byte { return wire.AppendReleaseReply(dst, r.hdr.ID) })
+	r.Answer(session.SmallReply, func(dst []byte) []byte { return wire.AppendReleaseReply(dst, r.Header.ID) })
 }
 
 // expireHolds forgets the holds that the store has let go by itself.
-func (s *session) expireHolds(now int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, h := range s.holds {
+func (c *conn) expireHolds(now int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, h := range c.holds {
 		if now >= h.expires {
 			h.release()
-			delete(s.holds, id)
+			delete(c.holds, id)
 		}
 	}
+}
+
+// dropHolds gives all held places back. None is held from then on.
+func (c *conn) dropHolds() {
+	c.mu.Lock()
+	holds := c.holds
+	c.holds, c.closed = nil, true
+	c.mu.Unlock()
+	for _, h := range holds {
+		h.release()
+	}
+}
+
+// fetchHeld answers with bytes of a held item: the way of a large value to a client
+// that must not READ. It runs on the pool. A client that READs may use it too.
+func (r *op) fetchHeld(m wire.Fetch, h *hold) {
+	s, srv := r.Session, r.c.srv
+	if srv.now() >= h.until {
+		r.Fail(wire.StatusNoHold, "")
+		return
+	}
+	if size := uint32(h.held.Size); m.Offset > size || m.Length > size-m.Offset {
+		r.Fail(wire.StatusBadRequest, "bytes beyond the held item")
+		return
+	}
+	n := min(int(m.Length), (s.ReplySize-wire.FetchFixed)&^7)
+	b, err := s.NewBuffer(wire.FetchFixed + n)
+	if err != nil {
+		r.refuse(err)
+		return
+	}
+	msg := wire.AppendFetchHead(b.Mem[:0], r.Header.ID, m.Offset)
+	at := len(msg)
+	err = srv.store.ReadHeld(h.held, int(m.Offset), msg[at:at+n])
+	if err == nil && srv.now() >= h.until {
+		// This goroutine was not run for so long that the memory may be another
+		// item's by now, of which this client must not see a byte. That is so after
+		// a Release too, for memory rests a lease.
+		clear(msg[at : at+n])
+		b.Free()
+		r.Fail(wire.StatusNoHold, "")
+		return
+	}
+	if err != nil {
+		b.Free()
+		r.refuse(err)
+		return
+	}
+	b.N = len(wire.FinishFetch(msg[:at+n], 0))
+	r.Reply(b, wire.StatusOK)
 }

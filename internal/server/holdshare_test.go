@@ -9,6 +9,8 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/rdmakv/rdmakv/internal/secret"
+	"github.com/rdmakv/rdmakv/internal/server/auth"
+	"github.com/rdmakv/rdmakv/internal/server/base"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -33,9 +35,9 @@ func TestHoldShares(t *testing.T) {
 		c.Tenants = []Tenant{clerk("clerk"), clerk("clerk2"), {Name: "anna", Secret: secret.New(secretOf("anna"))}}
 	})
 	_, limit := srv.store.HoldUse() // a quarter of the memory
-	share := int(limit / shareParts)
-	if srv.holdShare() != int64(share) || srv.spaceOf("anna").holdShare() != math.MaxInt64 {
-		t.Errorf("shares of %d and %d", srv.holdShare(), srv.spaceOf("anna").holdShare())
+	share := int(limit / base.ShareParts)
+	if srv.holdShare() != int64(share) || srv.spaces.of("anna").holdShare() != math.MaxInt64 {
+		t.Errorf("shares of %d and %d", srv.holdShare(), srv.spaces.of("anna").holdShare())
 	}
 	open := func(name string) *peer {
 		o := as(name)
@@ -75,7 +77,7 @@ func TestHoldShares(t *testing.T) {
 	if _, err := first.call(func(id uint64) []byte { return wire.AppendRelease(nil, id, wire.Release{ID: huge.Hold.ID}) }); err != nil {
 		t.Fatal(err)
 	}
-	if n := first.tenant(srv, "clerk").held.Load(); n != 0 {
+	if n := first.tenant(srv, "clerk").Held.Load(); n != 0 {
 		t.Errorf("%d bytes are counted as held after the release", n)
 	}
 	if _, err := held(first, "desk/large"); err != nil {
@@ -83,10 +85,12 @@ func TestHoldShares(t *testing.T) {
 	}
 	// The end of a session gives back what it held.
 	first.close()
-	eventually(t, "nothing is held", func() bool { return other.tenant(srv, "clerk").held.Load() == 0 })
+	eventually(t, "nothing is held", func() bool { return other.tenant(srv, "clerk").Held.Load() == 0 })
 }
 
-func (p *peer) tenant(srv *Server, name string) *login { return srv.logins.find(wire.TenantOf(name)) }
+func (p *peer) tenant(srv *Server, name string) *auth.Login {
+	return srv.logins.Find(wire.TenantOf(name))
+}
 
 func tenantAt(srv *Server, name string) int {
 	for i, st := range srv.Tenants() {
@@ -101,11 +105,11 @@ func tenantAt(srv *Server, name string) int {
 // nothing from the share; and of those that fit it one at a time, one is let in.
 func TestRefusedHoldsCountForNothing(t *testing.T) {
 	const share = 100
-	l := new(login)
-	if !l.hold(3*share, share) || l.hold(1, share) {
+	l := new(auth.Login)
+	if !l.Hold(3*share, share) || l.Hold(1, share) {
 		t.Error("one alone may exceed the share, nothing beside it")
 	}
-	l.held.Store(1)
+	l.Held.Store(1)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	for range 2 {
@@ -116,7 +120,7 @@ func TestRefusedHoldsCountForNothing(t *testing.T) {
 					return
 				default:
 				}
-				if l.hold(share, share) {
+				if l.Hold(share, share) {
 					t.Error("more than the share was let in")
 					return
 				}
@@ -125,16 +129,16 @@ func TestRefusedHoldsCountForNothing(t *testing.T) {
 	}
 	refused := 0
 	for range 200_000 {
-		if !l.hold(share-1, share) {
+		if !l.Hold(share-1, share) {
 			refused++
 			continue
 		}
-		l.held.Add(1 - share)
+		l.Held.Add(1 - share)
 	}
 	close(stop)
 	wg.Wait()
-	if refused > 0 || l.held.Load() != 1 {
-		t.Errorf("%d answers within the share were refused, %d bytes are held", refused, l.held.Load())
+	if refused > 0 || l.Held.Load() != 1 {
+		t.Errorf("%d answers within the share were refused, %d bytes are held", refused, l.Held.Load())
 	}
 }
 

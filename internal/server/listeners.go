@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/rdmakv/rdmakv/internal/server/base"
 	"github.com/rdmakv/rdmakv/rdma"
 )
 
@@ -70,18 +71,19 @@ const maxListeners = 256
 // listener of a group got is taken on another fabric.
 const portTries = 16
 
-// openDevices opens the devices of all listeners, each device once.
-func (srv *Server) openDevices(ctx context.Context) error {
+// openAll opens the devices of all listeners, each device once.
+func (ds *devices) openAll(ctx context.Context) error {
+	srv := ds.srv
 	for _, l := range srv.cfg.Listeners {
-		p, err := srv.openPort(ctx, l)
+		p, err := ds.openPort(ctx, l)
 		if err != nil {
 			return err
 		}
 		if p != nil {
-			srv.ports = append(srv.ports, p)
+			ds.ports = append(ds.ports, p)
 		}
 	}
-	if len(srv.ports) == 0 {
+	if len(ds.ports) == 0 {
 		return errors.New("server: no listener is left: each of them failed, see the log")
 	}
 	return nil
@@ -89,15 +91,16 @@ func (srv *Server) openDevices(ctx context.Context) error {
 
 // openPort opens the device of l, and of what may have to stand in for it: which
 // listeners there are is settled at the start.
-func (srv *Server) openPort(ctx context.Context, l Listener) (*port, error) {
+func (ds *devices) openPort(ctx context.Context, l Listener) (*port, error) {
+	srv := ds.srv
 	var other *port
 	if l.Else != nil {
 		var err error
-		if other, err = srv.openPort(ctx, *l.Else); err != nil {
+		if other, err = ds.openPort(ctx, *l.Else); err != nil {
 			return nil, err
 		}
 	}
-	d, err := srv.deviceOf(ctx, l)
+	d, err := ds.deviceOf(ctx, l)
 	if err == nil {
 		return &port{Listener: l, dev: d, other: other}, nil
 	}
@@ -105,39 +108,39 @@ func (srv *Server) openPort(ctx context.Context, l Listener) (*port, error) {
 	if !l.Optional || ctx.Err() != nil {
 		return nil, err
 	}
-	srv.log.Warn(limitNone, "a listener is left out: its device cannot be used", "listener", l.name(), "err", err)
+	srv.log.Warn(base.LogAlways, "a listener is left out: its device cannot be used", "listener", l.name(), "err", err)
 	return other, nil
 }
 
 // deviceOf returns the device of l, opening it unless another listener has.
-func (srv *Server) deviceOf(ctx context.Context, l Listener) (*device, error) {
-	for _, d := range srv.devices {
-		if d.fabric == l.Fabric && d.asked == l.Device {
+func (ds *devices) deviceOf(ctx context.Context, l Listener) (*device, error) {
+	for _, d := range ds.list {
+		if d.Fabric == l.Fabric && d.Asked == l.Device {
 			return d, nil
 		}
 	}
-	d, err := srv.openDevice(ctx, l)
+	d, err := ds.open(ctx, l)
 	if err != nil {
 		return nil, err
 	}
-	for _, o := range srv.devices { // one that was chosen may be one that was named
-		if o.fabric == d.fabric && o.dev.Name() == d.dev.Name() {
+	for _, o := range ds.list { // one that was chosen may be one that was named
+		if o.Fabric == d.Fabric && o.Dev.Name() == d.Dev.Name() {
 			return o, d.close()
 		}
 	}
-	srv.devices = append(srv.devices, d)
+	ds.list = append(ds.list, d)
 	return d, nil
 }
 
-// spareDevices says of each device whether every listener on it may be missed.
-func (srv *Server) spareDevices() []bool {
-	spare := make([]bool, len(srv.devices))
+// spare says of each device whether every listener on it may be missed.
+func (ds *devices) spare() []bool {
+	spare := make([]bool, len(ds.list))
 	for i := range spare {
 		spare[i] = true
 	}
-	for _, p := range srv.ports {
+	for _, p := range ds.ports {
 		for ; p != nil; p = p.other {
-			spare[p.dev.index] = spare[p.dev.index] && p.Optional
+			spare[p.dev.Index] = spare[p.dev.Index] && p.Optional
 		}
 	}
 	return spare
@@ -145,39 +148,40 @@ func (srv *Server) spareDevices() []bool {
 
 // listen makes the lanes of all devices and starts every listener. What fails
 // and may fail is taken out, with its device if nothing else uses it.
-func (srv *Server) listen(ctx context.Context) error {
-	for dev, why := range srv.regions.settle() {
-		srv.devices[dev].lost = why
+func (ds *devices) listen(ctx context.Context) error {
+	srv := ds.srv
+	for dev, why := range srv.regions.Settle() {
+		ds.list[dev].lost = why
 	}
-	for i := 0; i < len(srv.ports); {
+	for i := 0; i < len(ds.ports); {
 		end := i + 1
-		for end < len(srv.ports) && srv.ports[i].Group != "" && srv.ports[end].Group == srv.ports[i].Group {
+		for end < len(ds.ports) && ds.ports[i].Group != "" && ds.ports[end].Group == ds.ports[i].Group {
 			end++
 		}
-		if err := srv.listenGroup(ctx, srv.ports[i:end]); err != nil {
+		if err := ds.listenGroup(ctx, ds.ports[i:end]); err != nil {
 			return err
 		}
 		i = end
 	}
 	var left []*port
-	for _, p := range srv.ports {
+	for _, p := range ds.ports {
 		if p.ln != nil {
 			left = append(left, p)
 		}
 	}
-	srv.ports = left
+	ds.ports = left
 	if len(left) == 0 {
 		return errors.New("server: no listener is left: each of them failed, see the log")
 	}
-	return srv.dropIdleDevices()
+	return ds.dropIdle()
 }
 
 // listenGroup starts the listeners of one group, all at the port that the
 // first one got. A port that is free for one fabric may be taken for another:
 // then all of them try the next one.
-func (srv *Server) listenGroup(ctx context.Context, group []*port) error {
+func (ds *devices) listenGroup(ctx context.Context, group []*port) error {
 	for try := 1; ; try++ {
-		err := srv.listenAt(ctx, group, try == portTries)
+		err := ds.listenAt(ctx, group, try == portTries)
 		if err == nil || try == portTries || !errors.Is(err, errTaken) {
 			return err
 		}
@@ -194,7 +198,8 @@ func (srv *Server) listenGroup(ctx context.Context, group []*port) error {
 var errTaken = errors.New("server: the port that the group got is taken")
 
 // listenAt is one attempt of listenGroup; last says that no other follows.
-func (srv *Server) listenAt(ctx context.Context, group []*port, last bool) error {
+func (ds *devices) listenAt(ctx context.Context, group []*port, last bool) error {
+	srv := ds.srv
 	got := "" // the port that the first listener with port 0 got
 	for i := 0; i < len(group); i++ {
 		p := group[i]
@@ -216,9 +221,9 @@ func (srv *Server) listenAt(ctx context.Context, group []*port, last bool) error
 		if !p.Optional || ctx.Err() != nil {
 			return err
 		}
-		srv.log.Warn(limitNone, "a listener is left out: it cannot listen", "listener", p.name(), "err", err)
+		srv.log.Warn(base.LogAlways, "a listener is left out: it cannot listen", "listener", p.name(), "err", err)
 		if p.other != nil {
-			group[i] = p.other // a view of srv.ports
+			group[i] = p.other // a view of ds.ports
 			i--
 		}
 	}
@@ -233,41 +238,42 @@ func (p *port) start(ctx context.Context, addr string) (err error) {
 	if err = p.dev.makeLanes(); err != nil {
 		return err
 	}
-	p.ln, err = p.dev.dev.Listen(ctx, addr)
+	p.ln, err = p.dev.Dev.Listen(ctx, addr)
 	if err != nil {
 		p.ln = nil
 	}
 	return err
 }
 
-// dropIdleDevices closes the devices on which nothing listens.
-func (srv *Server) dropIdleDevices() error {
+// dropIdle closes the devices on which nothing listens.
+func (ds *devices) dropIdle() error {
+	srv := ds.srv
 	used := make(map[*device]bool)
-	for _, p := range srv.ports {
+	for _, p := range ds.ports {
 		used[p.dev] = true
 	}
 	var kept []*device
-	for i, d := range srv.devices {
+	for i, d := range ds.list {
 		if used[d] {
 			kept = append(kept, d)
 			continue
 		}
-		err := srv.regions.detach(d.index)
+		err := srv.regions.Detach(d.Index)
 		if err == nil {
 			err = d.close()
 		}
 		if err != nil {
-			srv.devices = append(kept, srv.devices[i:]...)
-			return fmt.Errorf("server: closing %s/%s, on which nothing listens: %w", d.fabric.Name(), d.dev.Name(), err)
+			ds.list = append(kept, ds.list[i:]...)
+			return fmt.Errorf("server: closing %s/%s, on which nothing listens: %w", d.Fabric.Name(), d.Dev.Name(), err)
 		}
 	}
-	srv.devices = kept
+	ds.list = kept
 	return nil
 }
 
 // closePorts stops listening.
-func (srv *Server) closePorts() {
-	for _, p := range srv.portList() {
+func (ds *devices) closePorts() {
+	for _, p := range ds.listening() {
 		if p.ln != nil {
 			p.closing.Store(true)
 			p.ln.Close()

@@ -14,8 +14,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rdmakv/rdmakv/internal/server/telemetry"
 	"github.com/rdmakv/rdmakv/internal/wire"
-	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -97,16 +97,13 @@ func TestTwoDevices(t *testing.T) {
 	if n := int64(len(all)); left.slabs.Load() != n || right.slabs.Load() != n {
 		t.Errorf("%d regions: %d are registered on the left, %d on the right", n, left.slabs.Load(), right.slabs.Load())
 	}
-	for i, d := range srv.devices {
-		d.lastPath.Store(&rdma.Path{MTU: 4096 + i}) // this fabric knows none
-	}
 	st, err := srv.Stats()
 	if err != nil || len(st.Devices) != 2 {
 		t.Fatalf("devices %+v, %v", st.Devices, err)
 	}
 	for i, want := range []string{"left", "right"} {
 		d := st.Devices[i]
-		if d.Device != want || d.Fabric != "cards" || d.Sessions != 1 || len(d.Listen) != 1 || d.Listen[0] != addrs[i].String() || d.MTU != 4096+i {
+		if d.Device != want || d.Fabric != "cards" || d.Sessions != 1 || len(d.Listen) != 1 || d.Listen[0] != addrs[i].String() {
 			t.Errorf("device %d: %+v", i, d)
 		}
 	}
@@ -114,7 +111,7 @@ func TestTwoDevices(t *testing.T) {
 		t.Errorf("devices %s", got)
 	}
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(collector{srv})
+	reg.MustRegister(telemetry.NewCollector(sources{srv}))
 	if _, err := reg.Gather(); err != nil {
 		t.Errorf("metrics of two devices: %v", err)
 	}
@@ -257,15 +254,15 @@ func TestSlowRegistration(t *testing.T) {
 		}
 		full++
 	}
-	eventually(t, "the put is parked", func() bool { return srv.grow.waiting() == 1 })
+	eventually(t, "the put is parked", func() bool { return srv.handlers.grow.waiting() == 1 })
 	// Another client's put waits too, and its session ends all the same.
 	hasty.send(wire.AppendPut(nil, hasty.id(), wire.Put{Key: []byte("hasty"), Value: []byte(value)}))
-	eventually(t, "two puts are parked", func() bool { return srv.grow.waiting() == 2 })
+	eventually(t, "two puts are parked", func() bool { return srv.handlers.grow.waiting() == 2 })
 	hasty.close()
-	eventually(t, "its session is forgotten", func() bool { return len(srv.sessionList()) == 2 && srv.grow.waiting() == 1 })
+	eventually(t, "its session is forgotten", func() bool { return len(srv.sessionList()) == 2 && srv.handlers.grow.waiting() == 1 })
 
-	from := srv.met.beats.Load()
-	for i := 0; srv.met.beats.Load() < from+10; i++ {
+	from := srv.met.Beats.Load()
+	for i := 0; srv.met.Beats.Load() < from+10; i++ {
 		text := fmt.Sprintf("round %d", i)
 		if err := p.put("small", text); err != nil {
 			t.Fatal(err)
@@ -289,7 +286,7 @@ func TestSlowRegistration(t *testing.T) {
 		t.Fatal("released")
 	default:
 	}
-	if srv.grow.waiting() != 1 {
+	if srv.handlers.grow.waiting() != 1 {
 		t.Error("the put did not wait")
 	}
 	open()
@@ -321,10 +318,10 @@ func TestShutdownDuringRegistration(t *testing.T) {
 	release := make(chan struct{})
 	left.atRegister(func(int) error { <-release; return nil })
 	value := bytes.Repeat([]byte("x"), 12<<10)
-	for i := 0; srv.grow.waiting() == 0 && i < 1000; i++ {
+	for i := 0; srv.handlers.grow.waiting() == 0 && i < 1000; i++ {
 		n := srv.store.Stats().Published
 		p.send(wire.AppendPut(nil, p.id(), wire.Put{Key: fmt.Appendf(nil, "k%d", i), Value: value}))
-		eventually(t, "the put is done or parked", func() bool { return srv.store.Stats().Published > n || srv.grow.waiting() > 0 })
+		eventually(t, "the put is done or parked", func() bool { return srv.store.Stats().Published > n || srv.handlers.grow.waiting() > 0 })
 	}
 	done := make(chan error, 1)
 	go func() { done <- srv.Shutdown(context.Background()) }()
@@ -428,4 +425,16 @@ func TestNoListenerLeft(t *testing.T) {
 	if right.slabs.Load() != 0 || right.open.Load() != 0 {
 		t.Error("something is left open")
 	}
+}
+
+// TestDeviceTellsItsPath: the statistics of a device have the path of the session that was
+// opened last.
+func TestDeviceTellsItsPath(t *testing.T) {
+	srv := startServer(t, nil)
+	s, q := deafSession(t, srv, true)
+	d := &device{Device: q.rail.Device, Rail: q.rail, srv: srv}
+	if got := d.snapshot(nil); got.LastPath == nil || got.LastPath.MTU != q.Info().Path.MTU || got.Sessions != 1 {
+		t.Errorf("%+v", got)
+	}
+	endDeaf(t, s, q)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.uber.org/goleak"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
 var verbose = flag.Bool("serverlog", false, "write the server's log to standard error")
@@ -44,7 +44,7 @@ func testConfig() Config {
 	c := Config{
 		Fabric: iwarp.New(iwarp.Options{}), DataDir: "data", FS: vfs.NewMem(),
 		Shards: 4, MemoryLimit: 256 << 20, RegionSize: 80 << 20, IndexRegionSize: 8 << 20,
-		MemoryKind: memory.Heap, CacheBytes: 4 << 20, MinFreeBytes: -1,
+		MemoryKind: mem.Heap, CacheBytes: 4 << 20, MinFreeBytes: -1,
 		// The peers of the tests send no keepalives, and a test that works with large
 		// values beside others under the race detector may be silent for 20 s. Tests of
 		// these bounds set their own.

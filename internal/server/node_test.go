@@ -15,8 +15,11 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rdmakv/rdmakv/internal/server/session"
+	"github.com/rdmakv/rdmakv/internal/server/telemetry"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/store"
 )
 
@@ -92,7 +95,7 @@ func TestStartFails(t *testing.T) {
 func TestSharedNeedsSRQ(t *testing.T) {
 	cfg := testConfig()
 	cfg.Fabric = noSRQ{cfg.Fabric}
-	cfg.SharedReceives = SharedOn
+	cfg.SharedReceives = session.SharedOn
 	srv, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -122,10 +125,8 @@ func (d noSRQDevice) Attr() rdma.DeviceAttr {
 // TestReadSink: where the sink of a READ needs REMOTE_WRITE it has it for one
 // put only, and no slab ever does.
 func TestReadSink(t *testing.T) {
-	srv := startServer(t, func(c *Config) { c.Fabric = noSRQ{c.Fabric} })
-	if srv.staging.sinks[0].access&rdma.AccessRemoteWrite == 0 || srv.staging.sinks[0].keep {
-		t.Fatal("the capability was not seen")
-	}
+	card := newCard("card", iwarp.Options{})
+	srv := startServer(t, func(c *Config) { c.Fabric = noSRQ{card} })
 	p := dial(t, srv, peerOptions{})
 	value := p.sink()[:1<<20]
 	if err := p.putLarge([]byte("k"), len(value), checksum(value)); err != nil {
@@ -133,28 +134,24 @@ func TestReadSink(t *testing.T) {
 	}
 	// What is checked and stored is out of the client's reach by then.
 	s := srv.sessionList()[0]
-	stage, err := srv.staging.get(s.ctx, s.login, 0, len(value))
+	stage, err := srv.staging.Get(s.Context(), &s.Login.Account, 0, len(value))
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = s.fetch(stage, remoteValue{
-		size: uint64(len(value)), checksum: checksum(value),
-		rkey: p.mr.RKey(), addr: p.mr.Addr() + (peerReceives+1)*peerSize,
-	})
-	if err != nil || stage.mr != nil || !bytes.Equal(stage.bytes(), value) {
-		t.Errorf("after the READs: %v, registered: %v", err, stage.mr != nil)
+	if stage.MR().Access()&rdma.AccessRemoteWrite == 0 {
+		t.Fatal("the capability was not seen")
 	}
-	stage.release()
-	srv.staging.mu.Lock()
-	if srv.staging.kept != 0 {
+	sum, err := s.ReadInto(stage, session.Remote{Size: uint64(len(value)), RKey: p.mr.RKey(), Addr: p.mr.Addr() + (peerReceives+1)*peerSize})
+	if err != nil || sum != checksum(value) || stage.MR() != nil || !bytes.Equal(stage.Bytes(), value) {
+		t.Errorf("after the READs: %v, registered: %v", err, stage.MR() != nil)
+	}
+	stage.Release()
+	if srv.staging.Kept() != 0 {
 		t.Error("a sink with REMOTE_WRITE stayed registered")
 	}
-	srv.staging.mu.Unlock()
-	for id, s := range *srv.regions.byID.Load() {
-		for _, mr := range s.mrs {
-			if mr.Access() != rdma.AccessRemoteRead {
-				t.Errorf("region %d is registered with %v", id, mr.Access())
-			}
+	for access, n := range card.registered() {
+		if access&rdma.AccessRemoteRead != 0 && access != rdma.AccessRemoteRead {
+			t.Errorf("%d regions are registered with %v", n, access)
 		}
 	}
 }
@@ -199,7 +196,7 @@ func shutdownFenced(t *testing.T, srv *Server, broken error) {
 		t.Errorf("Shutdown: %v", err)
 	}
 	srv.store.Close()
-	for _, d := range srv.devices {
+	for _, d := range srv.devices.list {
 		d.close()
 	}
 }
@@ -215,9 +212,7 @@ func TestFenceEndsEverySession(t *testing.T) {
 	}
 	p := dial(t, srv, peerOptions{})
 	silent := dial(t, srv, peerOptions{noHello: true})
-	srv.sessMu.Lock()
-	srv.sessions = make(map[uint64]*session)
-	srv.sessMu.Unlock()
+	srv.sessions = session.NewGroup(srv.cfg.sessions(), srv.sessions.Env) // no list has them
 	broken := errors.New("the log is on fire")
 	srv.fatal(broken)
 	p.dead()
@@ -232,9 +227,9 @@ func TestMetricsDuringStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv.devices = []*device{{lanes: make([]*lane, 1)}} // half made
+	srv.devices.list = []*device{{Rail: session.AbsentRail(srv.sessions, nil, 0)}} // half made
 	ch := make(chan prometheus.Metric, 1000)
-	collector{srv}.Collect(ch)
+	telemetry.NewCollector(sources{srv}).Collect(ch)
 	if len(ch) == 0 {
 		t.Error("no numbers at all")
 	}
@@ -301,7 +296,7 @@ func TestAdminPort(t *testing.T) {
 	if code := httpPost(t, srv, "/debug/handlers/block"); code != 200 {
 		t.Errorf("block: %d", code)
 	}
-	if blocked, _ := srv.gate.waiting(); !blocked {
+	if blocked, _ := srv.sessions.Gate.Waiting(); !blocked {
 		t.Error("not blocked")
 	}
 	if code := httpPost(t, srv, "/debug/handlers/unblock"); code != 200 {
@@ -385,20 +380,14 @@ func TestManySessions(t *testing.T) {
 			p.qp.Disconnect()
 		}
 		eventually(t, "all sessions are gone", func() bool { return len(srv.sessionList()) == 0 })
-		for _, l := range srv.devices[0].lanes {
-			for _, p := range l.replies {
-				if _, used := p.count(); used != 0 {
-					t.Errorf("%d replies of class %d in use", used, p.class)
-				}
+		d := srv.devices.list[0]
+		for i, n := range d.Buffers() {
+			if n.Used != 0 && (i > 0 || !d.Shared) {
+				t.Errorf("%d buffers of kind %d in use", n.Used, i)
 			}
-			if _, used := l.recvs.count(); used != 0 && l.srq == nil {
-				t.Errorf("%d receives in use", used)
-			}
-			l.sharedMu.Lock()
-			if l.promised != 0 {
-				t.Errorf("%d shared receives promised to nobody", l.promised)
-			}
-			l.sharedMu.Unlock()
+		}
+		if promised, _, _ := d.SharedReceives(); promised != 0 {
+			t.Errorf("%d shared receives promised to nobody", promised)
 		}
 	})
 }

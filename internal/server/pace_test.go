@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/rdmakv/rdmakv/internal/server/session"
 )
 
 // TestScansRest: a scan of a tenant who has more of them waiting rests between its
@@ -31,21 +33,21 @@ func TestScansRest(t *testing.T) {
 					dial(t, srv, as(tenant)).flood(min(left, 7))
 				}
 				eventually(t, "the scans wait", func() bool {
-					srv.scans.mu.Lock()
-					defer srv.scans.mu.Unlock()
-					return loginOf(srv, tenant).turns[poolScans].waiting == n
+					mine, _ := srv.scans.Backlog(&loginOf(srv, tenant).Turns)
+					return mine == n
 				})
 			}
-			if got := rest(tt.slice, srv.scans, loginOf(srv, "clerk")); got != tt.want {
+			if got := rest(tt.slice, srv.scans.Pool, &loginOf(srv, "clerk").Turns); got != tt.want {
 				t.Errorf("a rest of %v, want %v", got, tt.want)
 			}
-			scan := func(tenant string) *request {
-				return &request{s: &session{srv: srv, login: loginOf(srv, tenant)}}
+			scan := func(tenant string) *op {
+				s := &session.Session{Login: loginOf(srv, tenant)}
+				return &op{Request: &session.Request{Session: s}, c: srv.handlers.newConn(s)}
 			}
-			if scan("").pause() != nil {
+			if pauseOf(scan("")) != nil {
 				t.Error("scans of the main login are to rest")
 			}
-			pause, begun := scan("clerk").pause(), time.Now()
+			pause, begun := pauseOf(scan("clerk")), time.Now()
 			time.Sleep(slice)
 			if pause(); time.Since(begun) < slice+min(tt.want, slice) {
 				t.Errorf("slice and rest took %v", time.Since(begun))

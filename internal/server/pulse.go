@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/server/session"
 )
 
 // Whether the lanes are alive. A handler that never returns takes its lane with
@@ -23,38 +26,12 @@ const laneSilence = 5 * time.Second
 // errLaneHangs: the process has to be ended and started again.
 var errLaneHangs = errors.New("server: a handler does not return and its lane serves nobody: start this process again, and report the stack of SIGQUIT")
 
-// A pulse feels the lanes of a server. It counts ticks, not time, so a process
-// that was stopped for a while and goes on has not become sick by that. Not safe
-// for concurrent use.
-type pulse struct {
-	rounds []uint64 // of each lane, as seen last
-	ticks  []int    // for how many ticks that has been the same round
-}
-
-// feel is called once a tick and returns for how many ticks the lane that hangs
-// longest has been in one round; 0: none hangs.
-func (p *pulse) feel(srv *Server) (most int) {
-	i := 0
-	for _, d := range srv.deviceList() {
-		for _, l := range d.lanes {
-			if i == len(p.rounds) {
-				p.rounds, p.ticks = append(p.rounds, 0), append(p.ticks, 0)
-			}
-			n := l.rounds.Load()
-			switch {
-			case n&1 == 0:
-				p.ticks[i] = 0
-			case n != p.rounds[i]:
-				p.ticks[i] = 1
-			default:
-				p.ticks[i]++
-			}
-			p.rounds[i] = n
-			most = max(most, p.ticks[i])
-			i++
-		}
+// rails are those of the server's devices.
+func (srv *Server) rails() (list []*session.Rail) {
+	for _, d := range srv.devices.all() {
+		list = append(list, d.Rail)
 	}
-	return most
+	return list
 }
 
 // ticksOfSilence is how many ticks make a lane that hangs.
@@ -63,15 +40,15 @@ func (srv *Server) ticksOfSilence(tick time.Duration) int {
 }
 
 // feelLanes is called by the beat, once in each.
-func (srv *Server) feelLanes(p *pulse) {
-	hangs := p.feel(srv) >= srv.ticksOfSilence(srv.cfg.Beat)
+func (srv *Server) feelLanes(p *session.Pulse) {
+	hangs := p.Feel(srv.rails()) >= srv.ticksOfSilence(srv.cfg.Beat)
 	if srv.laneHangs.Swap(hangs) == hangs {
 		return
 	}
 	if hangs {
-		srv.log.Error(limitNone, "a lane hangs: its sessions are not served", "for", srv.laneSilence)
+		srv.log.Error(base.LogAlways, "a lane hangs: its sessions are not served", "for", srv.laneSilence)
 	} else {
-		srv.log.Warn(limitNone, "the lane that hung goes on")
+		srv.log.Warn(base.LogAlways, "the lane that hung goes on")
 	}
 }
 
@@ -81,7 +58,7 @@ func (srv *Server) sick() error {
 	if err := srv.Err(); err != nil {
 		return err
 	}
-	for _, sp := range srv.everySpace() {
+	for _, sp := range srv.spaces.every() {
 		if sp.laneHangs.Load() {
 			if sp.space != "" {
 				return fmt.Errorf("space %q: %w", sp.space, errLaneHangs)
@@ -104,12 +81,12 @@ func (srv *Server) endWithin(ctx context.Context, end func(context.Context) erro
 	every := max(srv.laneSilence/perSilence, time.Millisecond)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for p := new(pulse); ; {
+	for p := new(session.Pulse); ; {
 		select {
 		case err := <-done:
 			return err
 		case <-tick.C:
-			if p.feel(srv) >= srv.ticksOfSilence(every) && ctx.Err() != nil {
+			if p.Feel(srv.rails()) >= srv.ticksOfSilence(every) && ctx.Err() != nil {
 				srv.fatal(errLaneHangs)
 				return errLaneHangs
 			}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/server/session"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -28,18 +29,15 @@ func startHanging(t *testing.T, change func(*Config)) *Server {
 	return srv
 }
 
-// hangLane has a handler on a lane of srv wait until goOn is called: p's, that of
-// a Ping whose reply needs the session's lock.
-func hangLane(t *testing.T, srv *Server, p *peer) (id uint64, goOn func()) {
-	list := srv.sessionList()
-	if len(list) != 1 {
-		t.Fatalf("%d sessions", len(list))
-	}
-	s := list[0]
-	s.mu.Lock()
+// hangLane has the handler of a Ping of p, whose sessions b stands before, not return
+// until goOn is called.
+func hangLane(b *between, p *peer) (id uint64, goOn func()) {
+	hold := make(chan struct{})
+	wait := func(*session.Request) { <-hold }
+	b.before.Store(&wait)
 	id = p.id()
 	p.send(wire.AppendPing(nil, id, wire.Ping{Echo: 7}))
-	return id, s.mu.Unlock
+	return id, func() { close(hold) }
 }
 
 func (srv *Server) waitHealth(t *testing.T, code int) string {
@@ -63,14 +61,14 @@ func TestHealthOfLanes(t *testing.T) {
 		srv := startHanging(t, func(c *Config) {
 			c.Secret, c.Tenants = secretOf(""), []Tenant{tenantOf("anna")}
 		})
-		of := srv.spaceOf(tenant)
+		b := standBetween(srv.spaces.of(tenant))
 		p := dial(t, srv, as(tenant))
 		// Three times as many beats as make a lane that hangs. A round may take as long
 		// on a machine that is busy, and then it ends; a sleep is none, and stays.
-		n := srv.met.beats.Load() + 3*uint64(srv.ticksOfSilence(srv.cfg.Beat))
-		eventually(t, "the beats", func() bool { return srv.met.beats.Load() >= n })
+		n := srv.met.Beats.Load() + 3*uint64(srv.ticksOfSilence(srv.cfg.Beat))
+		eventually(t, "the beats", func() bool { return srv.met.Beats.Load() >= n })
 		srv.waitHealth(t, 200)
-		id, goOn := hangLane(t, of, p)
+		id, goOn := hangLane(b, p)
 		if body := srv.waitHealth(t, 503); !strings.Contains(body, "does not return") {
 			t.Errorf("healthz: %s", body)
 		}
@@ -89,8 +87,9 @@ func TestHealthOfLanes(t *testing.T) {
 // of the node is given up, with an error that says why.
 func TestShutdownWithoutALane(t *testing.T) {
 	srv := startHanging(t, func(c *Config) { c.DrainTimeout = 50 * time.Millisecond })
+	b := standBetween(srv)
 	p := dial(t, srv, peerOptions{})
-	_, goOn := hangLane(t, srv, p)
+	_, goOn := hangLane(b, p)
 	over := make(chan struct{})
 	given := make(chan error, 1)
 	go func() {

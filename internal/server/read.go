@@ -2,8 +2,11 @@ package server
 
 import (
 	"slices"
+	"time"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/server/session"
+	"github.com/rdmakv/rdmakv/internal/server/work"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -19,26 +22,15 @@ const getTries = 4
 // get answers with the value, or with a place that is held for the client
 // where the value does not fit or the client does not want it inline. It runs
 // on the pool.
-func (r *request) get() {
-	m, err := wire.ParseGet(r.body)
-	if err != nil {
-		r.violation(causeBody, err)
-		return
-	}
-	if !r.mayKey(m.Key) {
-		return
-	}
-	s := r.s
-	shard := cluster.ShardOf(m.Key, s.srv.shards)
-	if !r.ours(shard) {
-		return
-	}
-	limit := int(min(uint64(m.MaxInline), uint64(s.replySize-wire.GetReplyHead)))
+func (r *op) get(m wire.Get) {
+	s, srv := r.Session, r.c.srv
+	shard := cluster.ShardOf(m.Key, srv.shards)
+	limit := int(min(uint64(m.MaxInline), uint64(s.ReplySize-wire.GetReplyHead)))
 	size := 0
 	for range getTries {
 		// The length first: a value of 64 MiB must not be copied to learn
 		// that it does not fit.
-		info, err := s.srv.store.Stat(s.ctx, shard, m.Key)
+		info, err := srv.store.Stat(s.Context(), shard, m.Key)
 		if err != nil {
 			r.refuse(err)
 			return
@@ -56,71 +48,49 @@ func (r *request) get() {
 
 // getInline answers with the value, read straight into the reply. false: the
 // value has grown beyond n bytes meanwhile.
-func (r *request) getInline(shard uint16, key []byte, n int) bool {
-	s := r.s
-	b, err := s.lane.newReply(s, wire.GetReplyHead+n)
+func (r *op) getInline(shard uint16, key []byte, n int) bool {
+	s := r.Session
+	b, err := s.NewBuffer(wire.GetReplyHead + n)
 	if err != nil {
 		r.refuse(err)
 		return true
 	}
-	room := min(len(b.mem), s.replySize)
-	v, err := s.srv.store.Get(s.ctx, shard, key, b.mem[:wire.GetReplyHead:room])
+	room := min(len(b.Mem), s.ReplySize)
+	v, err := r.c.srv.store.Get(s.Context(), shard, key, b.Mem[:wire.GetReplyHead:room])
 	if err != nil {
-		s.lane.putReply(b)
+		b.Free()
 		r.refuse(err)
 		return true
 	}
 	if len(v.Data) > room { // the store had to move it to larger memory
-		s.lane.putReply(b)
+		b.Free()
 		return false
 	}
-	b.n = len(v.Data)
-	wire.FinishGetInline(b.mem[:b.n], r.hdr.ID, uint64(v.Version), v.Expiry)
-	r.reply(b, wire.StatusOK)
+	b.N = len(v.Data)
+	wire.FinishGetInline(b.Mem[:b.N], r.Header.ID, uint64(v.Version), v.Expiry)
+	r.Reply(b, wire.StatusOK)
 	return true
 }
 
 // exists answers whether a key is there, and how large its value is. It runs
 // on the pool.
-func (r *request) exists() {
-	m, err := wire.ParseKey(r.body)
-	if err != nil {
-		r.violation(causeBody, err)
-		return
-	}
-	if !r.mayKey(m.Key) {
-		return
-	}
-	if !r.oursKey(m.Key) {
-		return
-	}
-	info, err := r.s.srv.store.Stat(r.s.ctx, cluster.ShardOf(m.Key, r.s.srv.shards), m.Key)
+func (r *op) exists(m wire.Key) {
+	info, err := r.c.srv.store.Stat(r.Session.Context(), cluster.ShardOf(m.Key, r.c.srv.shards), m.Key)
 	if err != nil {
 		r.refuse(err)
 		return
 	}
-	r.answer(smallReply, func(dst []byte) []byte {
-		return wire.AppendExistsReply(dst, r.hdr.ID, wire.ExistsReply{
+	r.Answer(session.SmallReply, func(dst []byte) []byte {
+		return wire.AppendExistsReply(dst, r.Header.ID, wire.ExistsReply{
 			Version: uint64(info.Version), Expiry: info.Expiry, ValueLen: uint32(info.ValLen),
 		})
 	})
 }
 
 // scan answers with one page of keys. It runs on the pool.
-func (r *request) scan() {
-	m, err := wire.ParseScan(r.body)
-	if err != nil {
-		r.violation(causeBody, err)
-		return
-	}
-	if !r.mayKey(m.Prefix) {
-		return
-	}
-	s := r.s
-	if !r.mapped() {
-		return
-	}
-	room := wire.ScanRoom(s.replySize, 0)
+func (r *op) scan(m wire.Scan) {
+	s, srv := r.Session, r.c.srv
+	room := wire.ScanRoom(s.ReplySize, 0)
 	bytes := room
 	if m.MaxBytes > 0 {
 		bytes = int(min(uint64(m.MaxBytes), uint64(room)))
@@ -130,22 +100,22 @@ func (r *request) scan() {
 	if m.Limit > 0 {
 		limit = min(limit, uint64(m.Limit))
 	}
-	page, err := s.srv.store.Scan(s.ctx, store.ScanRequest{
-		Prefix: m.Prefix, After: m.After, From: m.From, End: m.End, Limit: int(limit), MaxBytes: bytes, KeysOnly: m.KeysOnly, Pause: r.pause(),
+	page, err := srv.store.Scan(s.Context(), store.ScanRequest{
+		Prefix: m.Prefix, After: m.After, From: m.From, End: m.End, Limit: int(limit), MaxBytes: bytes, KeysOnly: m.KeysOnly, Pause: pauseOf(r),
 	})
 	if err != nil {
 		r.refuse(err)
 		return
 	}
-	page.Entries = slices.DeleteFunc(page.Entries, func(e store.ScanEntry) bool { return s.srv.foreign(e.Key) })
-	need := s.replySize - room // what an empty page takes
+	page.Entries = slices.DeleteFunc(page.Entries, func(e store.ScanEntry) bool { return srv.foreign(e.Key) })
+	need := s.ReplySize - room // what an empty page takes
 	longest := len(page.Next)
 	for _, e := range page.Entries {
 		need += wire.EntrySize(len(e.Key), len(e.Value))
 		longest = max(longest, len(e.Key))
 	}
-	r.answer(min(need+longest, s.replySize), func(dst []byte) []byte {
-		return appendPage(dst, r.hdr.ID, page, s.replySize, m.KeysOnly)
+	r.Answer(min(need+longest, s.ReplySize), func(dst []byte) []byte {
+		return appendPage(dst, r.Header.ID, page, s.ReplySize, m.KeysOnly)
 	})
 }
 
@@ -201,33 +171,28 @@ func entrySize(e wire.ScanEntry) int {
 
 // view answers with a page of the region table. It runs on the lane: the view
 // is a snapshot, and registrations are looked up without a lock.
-func (r *request) view() {
-	m, err := wire.ParseViewRequest(r.body)
-	if err != nil {
-		r.violation(causeBody, err)
-		return
-	}
-	s, srv := r.s, r.s.srv
-	if s.login.oneSided {
-		s.learnsTable(srv.store.ViewVersion()) // before anything of it is looked at
+func (r *op) view(m wire.ViewRequest) {
+	s, srv := r.Session, r.c.srv
+	if s.Login.OneSided {
+		r.c.follower.Learns(srv.store.ViewVersion()) // before anything of it is looked at
 	}
 	v := srv.store.View()
-	if !s.login.oneSided {
+	if !s.Login.OneSided {
 		// A version to refresh at, and nothing else: no rkey, no hash seed.
 		v = layout.View{Incarnation: v.Incarnation, Version: v.Version, Shards: v.Shards}
 	}
 	total := len(v.Regions)
 	if uint64(m.From) > uint64(total) {
-		r.fail(wire.StatusBadRequest, "first region is beyond the table")
+		r.Fail(wire.StatusBadRequest, "first region is beyond the table")
 		return
 	}
 	page := v.Regions[m.From:]
-	page = page[:min(len(page), wire.RegionsIn(s.replySize))]
+	page = page[:min(len(page), wire.RegionsIn(s.ReplySize))]
 	out := make([]wire.Region, 0, len(page))
 	for _, reg := range page {
-		w, ok := srv.regions.wire(s.lane.dev.index, reg)
+		w, ok := srv.regions.Wire(s.Rail().Index, reg)
 		if !ok { // the store is closing
-			r.fail(wire.StatusClosing, "")
+			r.Fail(wire.StatusClosing, "")
 			return
 		}
 		out = append(out, w)
@@ -240,43 +205,49 @@ func (r *request) view() {
 		Shards: v.Shards, RootOffset: v.RootOffset, ReclaimOffset: v.ReclaimOffset,
 		ReclaimEntries: v.ReclaimEntries, Total: uint32(total), From: m.From,
 	}
-	r.answer(wire.ViewReplySize(len(out)), func(dst []byte) []byte {
-		return wire.AppendViewReply(dst, r.hdr.ID, reply, out)
+	r.Answer(wire.ViewReplySize(len(out)), func(dst []byte) []byte {
+		return wire.AppendViewReply(dst, r.Header.ID, reply, out)
 	})
 }
 
-// statistics answers with a part of the counters as JSON. It runs on the pool.
-func (r *request) statistics() {
-	m, err := wire.ParseStats(r.body)
-	if err != nil {
-		r.violation(causeBody, err)
-		return
+// A scan keeps a processor for milliseconds, while a put or a get takes microseconds
+// and needs a processor at several moments of them. So a tenant who has scans
+// waiting beside the one that runs is not given all the time that there is: after
+// each slice of a scan (store.ScanRequest.Pause) its worker sleeps for as long as the
+// slice took, times the number of the scans that wait, ten at most, and others find a
+// processor that is free. A tenant with one scan at a time is not slowed down, one
+// with two gets half of the time of a worker, one who floods gets an eleventh of it.
+// While requests of others wait for the same workers a rest is as long as the slice,
+// whatever waits. The main login is never slowed down.
+
+const (
+	// restTimes bounds how much longer than a slice its rest is.
+	restTimes = 10
+	// restMax bounds one rest: a slice that took very long had no processor for a
+	// part of it.
+	restMax = 20 * time.Millisecond
+)
+
+// pauseOf returns what the scan r calls between its slices; nil: nothing. The slice
+// begins now.
+func pauseOf(r *op) func() {
+	p, l := r.c.srv.scans, r.Session.Login
+	if l.Name == "" {
+		return nil
 	}
-	s := r.s
-	s.mu.Lock()
-	text := s.stats
-	s.mu.Unlock()
-	if m.Offset == 0 {
-		if text, err = s.srv.statsJSON(s.login); err != nil {
-			r.refuse(err)
-			return
-		}
+	begun := time.Now()
+	return func() {
+		time.Sleep(rest(time.Since(begun), p.Pool, &l.Turns))
+		begun = time.Now()
 	}
-	if uint64(m.Offset) > uint64(len(text)) {
-		r.fail(wire.StatusBadRequest, "offset is beyond the text")
-		return
+}
+
+// rest returns for how long a worker sleeps after a slice of a scan of o.
+func rest(slice time.Duration, p *work.Pool, o *work.Turns) time.Duration {
+	mine, others := p.Backlog(o)
+	times := min(mine, restTimes)
+	if others > 0 {
+		times = min(mine, 1)
 	}
-	part := text[m.Offset:]
-	part = part[:min(len(part), s.replySize-wire.StatsFixed)]
-	s.mu.Lock()
-	// Kept only for a client that has not seen its end.
-	if s.stats = text; int(m.Offset)+len(part) == len(text) {
-		s.stats = nil
-	}
-	s.mu.Unlock()
-	r.answer(wire.StatsFixed+len(part), func(dst []byte) []byte {
-		return wire.AppendStatsReply(dst, r.hdr.ID, wire.StatsReply{
-			Total: uint32(len(text)), Offset: m.Offset, Data: part,
-		})
-	})
+	return min(slice*time.Duration(times), restMax)
 }

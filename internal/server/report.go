@@ -1,10 +1,12 @@
 package server
 
 import (
-	"bytes"
+	"fmt"
 	"math"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/server/session"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -14,22 +16,24 @@ import (
 // how often keys are read, and damage. It runs on the lane; the store takes
 // both without waiting. Neither is believed: touches are weights of a guess
 // about what to keep, and damage is looked at by the store itself.
-func (r *request) report() {
-	m, err := wire.ParseReport(r.body)
-	if err != nil {
-		r.violation(causeBody, err)
-		return
-	}
-	srv := r.s.srv
-	r.s.touched(m.Touches)
+func (r *op) report(m wire.Report, by judge) {
+	srv := r.c.srv
+	r.c.touched(m.Touches)
 	for d := range m.Damages {
-		if int(d.Shard) >= srv.shards || len(d.Key) == 0 || len(d.Key) > maxKey || !bytes.HasPrefix(d.Key, r.s.login.prefix) {
+		if !by.tells(d.Key, d.Shard) {
 			continue
 		}
-		srv.met.damageReports.Add(1)
+		srv.met.DamageReports.Add(1)
 		srv.store.Damaged(d.Shard, d.Key, layout.Place(d.Place), layout.Version(d.Version))
 	}
-	r.answer(smallReply, func(dst []byte) []byte { return wire.AppendReportReply(dst, r.hdr.ID) })
+	r.Answer(session.SmallReply, func(dst []byte) []byte { return wire.AppendReportReply(dst, r.Header.ID) })
+}
+
+// tells says whether what is told of a key is taken in: the login may name the key,
+// and the shard is one of this store.
+func (by judge) tells(key []byte, shard uint16) bool {
+	s := by.r.Session
+	return int(shard) < by.r.c.srv.shards && len(key) > 0 && len(key) <= maxKey && s.Login.MayName(key)
 }
 
 // touchEvery is how often the touches of one session are taken; what comes in
@@ -38,18 +42,43 @@ const touchEvery = int64(20 * time.Millisecond)
 
 // touched hands reads that the client has counted to the store. It does not
 // wait.
-func (s *session) touched(list wire.Touches) {
-	n, now, srv := list.Len(), s.srv.now(), s.srv
+func (c *conn) touched(list wire.Touches) {
+	srv := c.srv
+	n, now := list.Len(), srv.now()
 	// Who has not the right to READ has read nothing that the server did not see.
-	if n == 0 || now < s.nextTouches.Load() || !s.login.oneSided {
+	if n == 0 || now < c.nextTouches.Load() || !c.s.Login.OneSided {
 		return
 	}
-	s.nextTouches.Store(now + touchEvery)
-	srv.met.touches.Add(uint64(n))
+	c.nextTouches.Store(now + touchEvery)
+	srv.met.Touches.Add(uint64(n))
 	touches := make([]store.Touch, n)
 	for i := range touches {
 		t := list.At(i)
 		touches[i] = store.Touch{Hash: t.Hash, Count: uint8(min(t.Count, math.MaxUint8))}
 	}
 	srv.store.Touched(touches)
+}
+
+// ping answers the keepalive and takes back the credits it returns.
+func (o *op) ping(m wire.Ping) {
+	s, store := o.Session, o.c.srv.store
+	if err := s.GiveBack(int32(m.Return)); err != nil {
+		o.Violation(base.CauseCredits, err)
+		return
+	}
+	if m.View > store.ViewVersion() {
+		o.Violation(base.CauseBody, fmt.Errorf("a view of version %d, which it cannot have", m.View))
+		return
+	}
+	if s.Keeps(o.Begun) {
+		o.Drop()
+		return
+	}
+	o.c.follower.Uses(m.View)
+	o.c.touched(m.Touches)
+	o.Answer(session.SmallReply, func(dst []byte) []byte {
+		return wire.AppendPingReply(dst, o.Header.ID, wire.PingReply{
+			Echo: m.Echo, TimeMicros: uint64(store.Now().UnixMicro()), ViewVersion: store.ViewVersion(), Touches: store.WantsTouches(),
+		})
+	})
 }

@@ -1,50 +1,109 @@
 package server
 
 import (
-	"bytes"
 	"fmt"
 
+	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/server/base"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
-// What a login may do. Two things are decided before any handler runs: by the
-// type of the request (permit), and by the keys that it names (mayKey), which
-// each handler asks once it has parsed them. What a NIC does cannot be decided
-// by key: a login with a prefix gets no rkeys at all (view, hello).
+// What a login may do. Both is decided before any handler runs: by the right that
+// the type of the request needs (row.right), and by the keys that it names (do).
+// What a NIC does cannot be decided by key: a login with a prefix gets no rkeys at
+// all (view, hello).
+
+// A right is what a login must be allowed for a request to be handled.
+type right uint8
+
+const (
+	mayNothing    right = iota // of what comes before a session has rights
+	mayRead                    // every login
+	mayReadAll                 // a login without a prefix
+	mayWrite                   //
+	mayAdminister              //
+)
 
 // permit refuses what the login has not the right to do at all. true: go on.
-func (r *request) permit() bool {
-	l := r.s.login
-	switch r.hdr.Type {
-	case wire.TypePut, wire.TypePutLarge, wire.TypeDelete, wire.TypeUpdate, wire.TypeBatch, wire.TypeBatchLarge:
-		if !l.write {
-			return r.deny("tenant %s may only read", l.Name)
-		}
-	case wire.TypeAdmin, wire.TypeMapChange:
-		if !l.admin {
-			return r.deny("%v is for administrators", r.hdr.Type)
-		}
-	case wire.TypeStats:
-		// The numbers of a space that others use tell about their keys.
-		if len(l.prefix) > 0 {
-			return r.deny("tenant %s sees keys that begin with %q, and no statistics", l.Name, l.prefix)
-		}
+func (r *op) permit() bool {
+	l, need := r.Session.Login, r.row.right
+	switch {
+	case need == mayWrite && !l.MayWrite:
+		return r.deny("tenant %s may only read", l.Name)
+	case need == mayAdminister && !l.Admin:
+		return r.deny("%v is for administrators", wire.KindOf(r.Body))
+	case need == mayReadAll && len(l.KeyPrefix) > 0:
+		return r.deny("tenant %s sees keys that begin with %q, and no statistics", l.Name, l.KeyPrefix)
 	}
 	return true
 }
 
-// mayKey refuses a key, or a prefix of keys, outside the login's own prefix.
+// mayName refuses a key, or a prefix of keys, outside the login's own prefix.
 // true: go on.
-func (r *request) mayKey(key []byte) bool {
-	if p := r.s.login.prefix; len(p) > 0 && !bytes.HasPrefix(key, p) {
-		return r.deny("tenant %s may name keys that begin with %q", r.s.login.Name, p)
+func (r *op) mayName(key []byte) bool {
+	if l := r.Session.Login; !l.MayName(key) {
+		return r.deny("tenant %s may name keys that begin with %q", l.Name, l.KeyPrefix)
 	}
 	return true
 }
 
 // deny answers with StatusDenied. It returns false.
-func (r *request) deny(format string, args ...any) bool {
-	r.s.srv.root.met.denied.Add(1)
-	r.fail(wire.StatusDenied, fmt.Sprintf(format, args...))
+func (r *op) deny(format string, args ...any) bool {
+	r.c.srv.bounds.Denied.Add(1)
+	r.Fail(wire.StatusDenied, fmt.Sprintf(format, args...))
 	return false
+}
+
+// ours says whether the node serves a shard. If not, the request has been
+// answered: there is no map, or the key is another node's. The map decides, and
+// nothing that gossip says.
+func (r *op) ours(shard uint16) bool {
+	switch owner, own := r.c.srv.owned.Of(shard); owner {
+	case base.Ours:
+		return true
+	case base.NoMap:
+		r.Fail(wire.StatusNoMap, "")
+	default:
+		r.moved(own, shard)
+	}
+	return false
+}
+
+// oursKey is ours for a key.
+func (r *op) oursKey(key []byte) bool {
+	srv := r.c.srv
+	return srv.owned == nil || r.ours(cluster.ShardOf(key, srv.shards))
+}
+
+// mapped says whether there is a map, for requests about many keys. If not, the
+// request has been answered.
+func (r *op) mapped() bool {
+	if r.c.srv.owned.Mapped() {
+		return true
+	}
+	r.Fail(wire.StatusNoMap, "")
+	return false
+}
+
+// moved answers with who owns the shard.
+func (r *op) moved(own *base.Shards, shard uint16) {
+	m := wire.Moved{MapVersion: own.Map.Version, MapDigest: own.Digest, Owner: []byte(own.Map.OwnerOf(shard))}
+	b, err := r.Session.NewBuffer(wire.MovedSize)
+	if err != nil {
+		r.refuse(err)
+		return
+	}
+	b.N = len(wire.AppendMoved(b.Mem[:0], r.Header.Type, r.Header.ID, m))
+	r.Reply(b, wire.StatusMoved)
+}
+
+// foreign reports whether a key that stands in the store is another node's. It
+// does not get there by any request; were it there all the same, nobody must be
+// told of it.
+func (srv *Server) foreign(key []byte) bool {
+	if srv.owned == nil {
+		return false
+	}
+	owner, _ := srv.owned.Of(cluster.ShardOf(key, srv.shards))
+	return owner != base.Ours
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/server/memory"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -57,7 +59,7 @@ func TestRotation(t *testing.T) {
 	if err := srv.startRotation(); err != nil {
 		t.Fatal(err)
 	}
-	if err := srv.startRotation(); !errors.Is(err, errRotating) {
+	if err := srv.startRotation(); !errors.Is(err, memory.ErrRotating) {
 		t.Errorf("a second rotation beside the first: %v", err)
 	}
 	eventually(t, "a region has been renewed", func() bool { return srv.rotationStat().Renewed > 0 })
@@ -165,8 +167,8 @@ func TestRotationOfSilentSession(t *testing.T) {
 	if bye := p.goodbye(); !errors.Is(bye, wire.StatusClosing.Err()) {
 		t.Errorf("Goodbye says %v", bye)
 	}
-	if n := srv.met.ends[causeTable].Load(); n != 1 {
-		eventually(t, "the session is counted among those that did not take the table", func() bool { return srv.met.ends[causeTable].Load() == 1 })
+	if n := srv.met.Ends[base.CauseTable].Load(); n != 1 {
+		eventually(t, "the session is counted among those that did not take the table", func() bool { return srv.met.Ends[base.CauseTable].Load() == 1 })
 	}
 	eventually(t, "the rotation ends", rotated(srv))
 	if st := srv.rotationStat(); st.Error != "" || st.Renewed != st.Regions {
@@ -273,15 +275,9 @@ func TestRotationBesideGrowth(t *testing.T) {
 func TestAdminRotate(t *testing.T) {
 	srv := startServer(t, quick)
 	p := dial(t, srv, peerOptions{})
-	ask := func(op wire.AdminOp, name string) (string, error) {
-		body, err := p.call(func(id uint64) []byte {
-			return wire.AppendAdmin(nil, id, wire.Admin{Op: op, Name: []byte(name)})
-		})
-		if err != nil {
-			return "", err
-		}
-		m, err := wire.ParseAdminReply(body)
-		return string(m.Data), err
+	ask := func(op wire.DocumentKind, name string) (string, error) {
+		text, err := p.document(op, []byte(name), len(name))
+		return string(text), err
 	}
 	p.regions()
 	if text, err := ask(wire.AdminRotate, "start"); err != nil || !strings.Contains(text, `"running":true`) || !strings.Contains(text, `"space":"main"`) {
@@ -324,14 +320,14 @@ func TestRotationByAge(t *testing.T) {
 				return false
 			}
 		}
-		return srv.regions.renewed.Load() >= uint64(len(old)) && srv.spaceOf("tenant").regions.renewed.Load() > 0
+		return srv.turnover.Renewed.Load() >= uint64(len(old)) && srv.spaces.of("tenant").turnover.Renewed.Load() > 0
 	})
 	if st, err := srv.Stats(); err != nil || st.RKeys.Regions != len(old) || st.RKeys.Space != "main" {
 		t.Errorf("%+v %v", st.RKeys, err)
 	}
 	p.follow(srv, func() bool { // the ones that run end first
-		p.follow(srv, func() bool { return rotated(srv)() && rotated(srv.spaceOf("tenant"))() })
-		answer, err := srv.adminRotate(t.Context(), &session{peer: "test"}, "start")
+		p.follow(srv, func() bool { return rotated(srv)() && rotated(srv.spaces.of("tenant"))() })
+		answer, err := srv.adminRotate(asker{peer: "test"}, "start")
 		if err != nil {
 			return false // their age was faster
 		}
@@ -352,7 +348,7 @@ func TestRetiredRegion(t *testing.T) {
 	p := dial(t, srv, peerOptions{replySize: 64 << 10})
 	p.put("stays", "v")
 	_, before := p.regions()
-	bytes, _ := srv.regions.bytes()
+	bytes, _ := srv.regions.Bytes()
 	for i := range 400 {
 		if err := p.put(fmt.Sprint("goes", i), strings.Repeat("v", 12000)); err != nil {
 			t.Fatal(err)
@@ -386,7 +382,7 @@ func TestRetiredRegion(t *testing.T) {
 	var after []wire.Region
 	p.follow(srv, func() bool {
 		_, after = p.regions()
-		now, _ := srv.regions.bytes()
+		now, _ := srv.regions.Bytes()
 		return len(after) <= len(before)+1 && len(srv.store.RetiredRegions()) == 0 && now <= bytes+2<<20
 	})
 	if srv.RegionTable("n1").Region(gone.ID) != nil || changes.Load() == 0 {
@@ -418,17 +414,5 @@ func TestRetiredRegion(t *testing.T) {
 				t.Error("a region that was given back can be read")
 			}
 		}
-	}
-}
-
-// TestRotationCountsItsRegions: regions that come between the order for a rotation
-// and its begin are among those that the status counts.
-func TestRotationCountsItsRegions(t *testing.T) {
-	srv := startServer(t, nil)
-	put(t, srv.store, "key", "value")
-	srv.regions.rotation.note(func(st *RotationStat) { st.Regions = 0 }) // as many as there were when it was asked for
-	renewed, err := srv.renewAll(t.Context())
-	if st := srv.rotationStat(); err != nil || renewed == 0 || st.Renewed != renewed || st.Regions != renewed {
-		t.Errorf("%d regions, %v; the status says %d of %d", renewed, err, st.Renewed, st.Regions)
 	}
 }

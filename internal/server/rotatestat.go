@@ -1,53 +1,56 @@
 package server
 
 import (
-	"context"
-
+	"github.com/rdmakv/rdmakv/internal/server/auth"
+	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/server/memory"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
-var (
-	descRenewed = newDesc("rkeys_renewed_total", "Regions that got a new rkey.")
-	descOldKeys = newDesc("rkeys_old", "Old registrations that wait until nobody can use them.")
-	descBehind  = newDesc("rkeys_sessions_waited_for", "Sessions that may still use them.")
-	descGone    = newDesc("regions_given_back_total", "Regions without items that were given back.")
-)
+// startRotation begins to renew the rkeys of all regions of this space. It fails
+// with errRotating, and when the Server does not serve.
+func (srv *Server) startRotation() error {
+	if !srv.Ready() {
+		return errNotServing
+	}
+	return srv.turnover.Start()
+}
 
-// turnover shows how rkeys and regions change.
-func (c collector) turnover(out sink) {
-	out.counter(descRenewed, float64(c.srv.regions.renewed.Load()))
-	out.counter(descGone, float64(c.srv.regions.gone.Load()))
-	st := c.srv.rotationStat()
-	out.gauge(descOldKeys, float64(st.Old))
-	out.gauge(descBehind, float64(st.Waiting))
+// rotationStat is how far it is.
+func (srv *Server) rotationStat() RotationStat {
+	st := srv.turnover.Stat()
+	if st.Space = srv.space; st.Space == "" {
+		st.Space = auth.MainSpace
+	}
+	return st
 }
 
 // adminRotate begins a rotation in every space of the node, or tells how far
 // they are.
-func (srv *Server) adminRotate(_ context.Context, s *session, name string) (any, error) {
+func (srv *Server) adminRotate(by asker, name string) (any, error) {
 	switch name {
 	case "status":
 	case "", "start":
 		// All or none: what runs already is not begun again.
-		for _, sp := range srv.everySpace() {
+		for _, sp := range srv.spaces.every() {
 			if sp.rotationStat().Running {
-				return nil, refuseAdmin(wire.StatusOverloaded, "%v: ask for its status, and again when it is over", errRotating)
+				return nil, base.Refuse(wire.StatusOverloaded, "%v: ask for its status, and again when it is over", memory.ErrRotating)
 			}
 		}
-		srv.log.Info("rotation of rkeys asked for", "peer", s.peer)
-		for _, sp := range srv.everySpace() {
+		srv.log.Info("rotation of rkeys asked for", "peer", by.peer)
+		for _, sp := range srv.spaces.every() {
 			if err := sp.startRotation(); err != nil && sp == srv {
-				return nil, refuseAdmin(wire.StatusOverloaded, "%v", err)
+				return nil, base.Refuse(wire.StatusOverloaded, "%v", err)
 			}
 		}
 	default:
-		return nil, refuseAdmin(wire.StatusBadRequest, "%q: start or status", name)
+		return nil, base.Refuse(wire.StatusBadRequest, "%q: start or status", name)
 	}
 	var answer struct {
 		Running bool           `json:"running"`
 		Spaces  []RotationStat `json:"spaces"`
 	}
-	for _, sp := range srv.everySpace() {
+	for _, sp := range srv.spaces.every() {
 		if !sp.serving.Load() {
 			continue
 		}

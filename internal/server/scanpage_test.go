@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdmakv/rdmakv/internal/server/session"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -11,9 +12,9 @@ import (
 // page, so nothing of the page may stand behind it: not where the store leaves it
 // out, and not where it fits into the store's page and not into the message.
 func TestPageEndsAtAValueLeftOut(t *testing.T) {
-	srv := startServer(t, func(c *Config) { c.ReplySize = minReplySize })
+	srv := startServer(t, func(c *Config) { c.ReplySize = session.MinReplySize })
 	p := dial(t, srv, peerOptions{})
-	room := wire.ScanRoom(minReplySize, 0)
+	room := wire.ScanRoom(session.MinReplySize, 0)
 	for _, size := range []int{room - 3, room - 5, room - wire.EntrySize(0, 0), 14_000} {
 		if err := p.put("k1", strings.Repeat("v", size)); err != nil {
 			t.Fatal(err)

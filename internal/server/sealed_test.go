@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/secret"
+	"github.com/rdmakv/rdmakv/internal/server/auth"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -39,7 +40,7 @@ const handlerPatience = 2 * time.Minute
 type hostileTenant struct {
 	name  string
 	of    *Server // the space that it uses
-	by    *login
+	by    *auth.Login
 	bases []*hostileBase
 }
 
@@ -57,17 +58,15 @@ func newHostileWorld(t testing.TB) *hostileWorld {
 	w.m = propose(t, 1, w.srv)
 	text := cluster.AppendMap(nil, w.m)
 	p := dial(t, w.srv, as(""))
-	for _, step := range []wire.MapStep{wire.MapPrepare, wire.MapCommit} {
-		if _, err := p.call(func(id uint64) []byte {
-			return wire.AppendMapChange(nil, id, wire.MapChange{Step: step, Total: uint32(len(text)), Data: text})
-		}); err != nil {
+	for _, step := range []wire.DocumentKind{wire.MapPrepare, wire.MapCommit} {
+		if _, err := p.change(step, w.m); err != nil {
 			t.Fatal(err)
 		}
 	}
 	p.close()
 	for _, name := range []string{"", "anna", "clerk"} {
-		by := w.srv.logins.find(wire.TenantOf(name))
-		h := &hostileTenant{name: name, of: w.srv.spaceOf(by.Space), by: by}
+		by := w.srv.logins.Find(wire.TenantOf(name))
+		h := &hostileTenant{name: name, of: w.srv.spaces.of(by.Space), by: by}
 		h.bases = hostileBases(h.of, by, text)
 		w.tenants = append(w.tenants, h)
 	}
@@ -109,27 +108,26 @@ func (w *hostileWorld) send(h *hostileTenant, m hostileMsg) {
 	defer w.watch.Stop()
 	begun := time.Now()
 	s, q := deafSessionOf(t, h.of, h.by, !m.hello)
-	s.clientID = [16]byte{1: 9}
 	if m.hold {
 		feed(t, s, q, wire.AppendGet(nil, 1, wire.Get{Key: holdKey}))
 	}
-	q.serve = m.serve
+	q.Serve = m.serve
 	feed(t, s, q, m.msg)
 	feed(t, s, q, wire.AppendPing(nil, 99, wire.Ping{}))
-	alive := sessionState(s.state.Load()) == stateOpen
-	answered := len(q.types) > 0 && q.types[len(q.types)-1] == wire.TypePing.Reply()
+	alive := !s.Ended()
+	answered := len(q.Types) > 0 && q.Types[len(q.Types)-1] == wire.TypePing.Reply()
 	if alive != answered {
-		t.Errorf("%s: alive %v, Ping answered %v: %v", w.now, alive, answered, q.types)
+		t.Errorf("%s: alive %v, Ping answered %v: %v", w.now, alive, answered, q.Types)
 	}
 	endDeaf(t, s, q)
 
 	s, q = deafSessionOf(t, h.of, h.by, true)
 	feed(t, s, q, wire.AppendGet(nil, 1, wire.Get{Key: plainKey, MaxInline: 10}))
-	if len(q.types) != 1 || q.types[0] != wire.TypeGet.Reply() {
-		t.Errorf("%s: the node answers a get with %v", w.now, q.types)
+	if len(q.Types) != 1 || q.Types[0] != wire.TypeGet.Reply() {
+		t.Errorf("%s: the node answers a get with %v", w.now, q.Types)
 	}
 	endDeaf(t, s, q)
-	if n, bytes := h.by.requests.Load(), h.by.bytes.Load(); n != 0 || bytes != 0 {
+	if n, bytes := h.by.Requests.Load(), h.by.Bytes.Load(); n != 0 || bytes != 0 {
 		t.Errorf("%s: %d requests, %d bytes are still in flight", w.now, n, bytes)
 	}
 	w.slowest = max(w.slowest, time.Since(begun))
@@ -140,33 +138,29 @@ func (w *hostileWorld) send(h *hostileTenant, m hostileMsg) {
 func (w *hostileWorld) settled() {
 	t := w.t
 	t.Helper()
-	for _, sp := range w.srv.everySpace() {
+	for _, sp := range w.srv.spaces.every() {
 		eventually(t, "all places are free", func() bool {
 			st := sp.store.Stats()
-			line := sp.staging.line
-			line.mu.Lock()
-			staged, waiting, owners := sp.staging.used, sp.staging.waiting, len(line.owners)
-			line.mu.Unlock()
-			sp.watches.mu.Lock()
-			watches := len(sp.watches.all)
-			sp.watches.mu.Unlock()
-			return st.HeldBytes == 0 && st.Inflight == 0 && st.InflightBytes == 0 && staged == 0 && waiting == 0 && owners == 0 && watches == 0 && len(sp.sessionList()) == 0
+			staged, waiting := sp.staging.InUse()
+			most := sp.staging.Line().Most()
+			sp.handlers.watches.mu.Lock()
+			watches := len(sp.handlers.watches.all)
+			sp.handlers.watches.mu.Unlock()
+			return st.HeldBytes == 0 && st.Inflight == 0 && st.InflightBytes == 0 && staged == 0 && waiting == 0 && most == 0 && watches == 0 && len(sp.sessionList()) == 0
 		})
 	}
 	for _, h := range w.tenants {
-		eventually(t, "the shares of tenant "+h.by.label()+" are free", func() bool {
-			h.of.watches.mu.Lock()
-			polls := h.by.polls
-			h.of.watches.mu.Unlock()
-			return h.by.sessions.Load() == 0 && h.by.held.Load() == 0 && h.by.receives.Load() == 0 && polls == 0
+		eventually(t, "the shares of tenant "+h.by.Label+" are free", func() bool {
+			h.of.handlers.watches.mu.Lock()
+			polls := h.of.handlers.watches.polls[h.by]
+			h.of.handlers.watches.mu.Unlock()
+			return h.by.Sessions.Load() == 0 && h.by.Held.Load() == 0 && h.by.Receives.Load() == 0 && polls == 0
 		})
 	}
-	w.srv.sessMu.Lock()
-	if len(w.srv.setups.places) != 0 || w.srv.opens != 0 {
-		t.Errorf("%d sessions being set up, %d open", len(w.srv.setups.places), w.srv.opens)
+	if setups, opens := w.srv.connections(); setups != 0 || opens != 0 {
+		t.Errorf("%d sessions being set up, %d open", setups, opens)
 	}
-	w.srv.sessMu.Unlock()
-	if state, digest := w.srv.cluster.mapState(); state != wire.MapCommitted || digest != w.m.Digest() {
+	if state, digest := w.srv.member.MapState(); state != wire.MapCommitted || digest != w.m.Digest() {
 		t.Errorf("the node has a map %v %x", state, digest)
 	}
 	if err := w.srv.sick(); err != nil || !w.srv.Ready() {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"reflect"
 
+	"github.com/rdmakv/rdmakv/internal/server/auth"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -82,7 +83,7 @@ type reportFields struct {
 
 // hostileBases are the proper messages: every type of request, of some several that
 // go different ways. worldMap is the shard map in force, encoded.
-func hostileBases(srv *Server, by *login, worldMap []byte) (all []*hostileBase) {
+func hostileBases(srv *Server, by *auth.Login, worldMap []byte) (all []*hostileBase) {
 	add := func(b *hostileBase) { all = append(all, b) }
 	update := func(name string, op wire.UpdateOp, delta int64, key []byte) {
 		add(baseOf("increment or touch "+name, wire.Update{Op: op, Delta: delta, Key: key}, wire.AppendUpdate))
@@ -118,7 +119,6 @@ func hostileBases(srv *Server, by *login, worldMap []byte) (all []*hostileBase) 
 	add(baseOf("exists", wire.Key{Key: plainKey}, wire.AppendExists))
 	add(baseOf("scan", wire.Scan{Prefix: []byte("desk/"), After: []byte("desk/a"), End: []byte("desk/z"), Limit: 2}, wire.AppendScan))
 	add(baseOf("scan of keys", wire.Scan{Prefix: []byte("desk/"), KeysOnly: true, From: true}, wire.AppendScan))
-	add(baseOf("stats", wire.StatsRequest{}, wire.AppendStats))
 	add(baseOf("ping", wire.Ping{Return: 1, View: 1, Touches: wire.Touches(nil).Append(wire.Touch{Hash: 1, Count: 1})}, wire.AppendPing))
 	add(baseOf("batch", two, func(dst []byte, id uint64, m twoParts) []byte {
 		return wire.AppendBatch(dst, id, m.ID, m.Count, m.parts())
@@ -142,9 +142,28 @@ func hostileBases(srv *Server, by *login, worldMap []byte) (all []*hostileBase) 
 			m.More = m.More[:len(m.More)/12*12]
 			return wire.AppendReport(dst, id, append(wire.Touches(nil).Append(m.Touch), m.More...), []wire.Damage{m.Damage, m.Damage})
 		}))
-	add(baseOf("cluster", wire.ClusterRequest{}, wire.AppendClusterRequest))
-	add(baseOf("map change", wire.MapChange{Step: wire.MapPrepare, Total: uint32(len(worldMap)), Data: worldMap}, wire.AppendMapChange))
-	add(baseOf("admin", wire.Admin{Op: wire.AdminStatus, Name: []byte("nobody")}, wire.AppendAdmin))
+	for kind := range wire.DocumentKinds() {
+		m := wire.Document{Kind: kind}
+		switch kind {
+		case wire.AdminRotate:
+			m.Argument = []byte("status")
+		case wire.AdminRevoke, wire.AdminAllow:
+			m.Argument = []byte("nobody")
+		case wire.AdminGossipKeys:
+			m.Argument = []byte("list")
+		case wire.MapPrepare, wire.MapCommit, wire.MapAbandon:
+			m.Argument = worldMap
+		}
+		m.Total = uint32(len(m.Argument))
+		add(baseOf(kind.String(), m, wire.AppendDocument))
+		m = wire.Document{Kind: kind, Serial: 1, From: 1}
+		add(baseOf("more of "+kind.String(), m, wire.AppendDocument))
+	}
+	add(baseOf("status of", wire.Document{Kind: wire.AdminStatus, Argument: []byte("nobody")}, func(dst []byte, id uint64, m wire.Document) []byte {
+		m.Total = uint32(len(m.Argument))
+		return wire.AppendDocument(dst, id, m)
+	}))
+	add(baseOf("a part of a map", wire.Document{Kind: wire.MapPrepare, Serial: 1, Total: uint32(len(worldMap)), Offset: 9, Argument: worldMap[9:20]}, wire.AppendDocument))
 	return all
 }
 

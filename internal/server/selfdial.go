@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/server/base"
 	"github.com/rdmakv/rdmakv/rdma"
 )
 
@@ -34,13 +35,16 @@ const (
 	selfDialWord  = 32 // bytes
 )
 
-// selfDial is the word by which the node knows its own requests.
-type selfDial struct{ word []byte }
+// A selfDial dials the listeners of its node, and knows the node's own requests by a word.
+type selfDial struct {
+	srv  *Server
+	word []byte
+}
 
-func newSelfDial() selfDial {
+func newSelfDial(srv *Server) *selfDial {
 	w := make([]byte, selfDialWord)
 	rand.Read(w) // never fails
-	return selfDial{w}
+	return &selfDial{srv, w}
 }
 
 // ours says whether a connection request is the node's own.
@@ -51,10 +55,11 @@ func (s *selfDial) ours(private []byte) bool {
 // A cmState is what the last dials have shown; err is nil if one succeeded.
 type cmState struct{ err error }
 
-// checkConnects begins to dial the listeners of a device, if that tells of changes
+// watch begins to dial the listeners of a device, if that tells of changes
 // of its ports. It ends with the device.
-func (srv *Server) checkConnects(d *device) {
-	w, ok := d.dev.(rdma.PortWatcher)
+func (s *selfDial) watch(d *device) {
+	srv := s.srv
+	w, ok := d.Dev.(rdma.PortWatcher)
 	if !ok || w.PortChanges() == nil {
 		return
 	}
@@ -63,15 +68,15 @@ func (srv *Server) checkConnects(d *device) {
 	srv.wg.Add(1)
 	d.checking.Go(func() {
 		defer srv.wg.Done()
-		srv.checkLoop(ctx, d, w.PortChanges())
+		s.loop(ctx, d, w.PortChanges())
 	})
 }
 
-func (srv *Server) checkLoop(ctx context.Context, d *device, changes <-chan struct{}) {
+func (s *selfDial) loop(ctx context.Context, d *device, changes <-chan struct{}) {
 	tick := time.NewTicker(selfDialEvery)
 	defer tick.Stop()
 	for {
-		srv.check(ctx, d)
+		s.check(ctx, d)
 		select {
 		case <-ctx.Done():
 			return
@@ -83,37 +88,38 @@ func (srv *Server) checkLoop(ctx context.Context, d *device, changes <-chan stru
 
 // check dials, lets the listeners listen anew if that has begun to fail, and notes
 // what came of it.
-func (srv *Server) check(ctx context.Context, d *device) {
+func (s *selfDial) check(ctx context.Context, d *device) {
+	log := s.srv.log
 	var err error
 	for try := range selfDialTries {
-		if try > 0 && !srv.rest(ctx, selfDialPause) {
+		if try > 0 && !pausedFor(ctx, selfDialPause) {
 			return
 		}
-		if err = srv.dialPorts(ctx, d); err == nil || ctx.Err() != nil {
+		if err = s.dialPorts(ctx, d); err == nil || ctx.Err() != nil {
 			break
 		}
 	}
 	before := d.cm.Load()
 	if err != nil && before != nil && ctx.Err() == nil {
-		if again := srv.relisten(ctx, d, before.err == nil); again {
-			if err = srv.dialPorts(ctx, d); err == nil {
-				srv.log.Warn(limitNone, "a listener answered no connection requests; it was made anew and does", "device", d.name())
+		if again := s.relisten(ctx, d, before.err == nil); again {
+			if err = s.dialPorts(ctx, d); err == nil {
+				log.Warn(base.LogAlways, "a listener answered no connection requests; it was made anew and does", "device", d.Name())
 			}
 		}
 	}
 	switch {
-	case ctx.Err() != nil || d.away.Load() != nil:
+	case ctx.Err() != nil || d.Away() != nil:
 	case err == nil:
 		if before != nil && before.err != nil {
-			srv.log.Info("connections can be made again", "device", d.name())
+			log.Info("connections can be made again", "device", d.Name())
 		}
 		d.cm.Store(&cmState{})
 	case before == nil:
-		srv.log.Debug("a device does not reach itself: whether connections can be made there is not known", "device", d.name(), "err", err)
+		log.Debug("a device does not reach itself: whether connections can be made there is not known", "device", d.Name(), "err", err)
 	default:
 		err = fmt.Errorf("connections cannot be made: %w; %s", err, hintOf(err))
 		if before.err == nil {
-			srv.log.Error(limitNone, "nobody can connect by this device; the sessions that there are go on", "device", d.name(), "err", err)
+			log.Error(base.LogAlways, "nobody can connect by this device; the sessions that there are go on", "device", d.Name(), "err", err)
 		}
 		d.cm.Store(&cmState{err})
 	}
@@ -127,8 +133,8 @@ func hintOf(err error) string {
 	return "see rdma link; if the port is active, the connection manager of the device is dead: reload the driver, for Soft-RoCE rdma link delete and add, and restart this process if it does not come back by itself"
 }
 
-// rest waits for d; false if ctx ends first.
-func (srv *Server) rest(ctx context.Context, d time.Duration) bool {
+// pausedFor waits for d; false if ctx ends first.
+func pausedFor(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -140,29 +146,29 @@ func (srv *Server) rest(ctx context.Context, d time.Duration) bool {
 }
 
 // dialPorts dials each listener of a device.
-func (srv *Server) dialPorts(ctx context.Context, d *device) error {
-	for _, p := range srv.portList() {
+func (s *selfDial) dialPorts(ctx context.Context, d *device) error {
+	for _, p := range s.srv.devices.listening() {
 		if p.dev != d {
 			continue
 		}
-		if err := srv.dialSelf(ctx, d, p.ln.Addr().String()); err != nil {
+		if err := s.dial(ctx, d, p.ln.Addr().String()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// dialSelf connects to a listener of the node. A refusal by the program is what it
+// dial connects to a listener of the node. A refusal by the program is what it
 // wants; what cannot be made for a dial says nothing about connections.
-func (srv *Server) dialSelf(ctx context.Context, d *device, addr string) error {
+func (s *selfDial) dial(ctx context.Context, d *device, addr string) error {
 	ctx, cancel := context.WithTimeout(ctx, selfDialTime)
 	defer cancel()
-	pd, err := d.dev.AllocPD()
+	pd, err := d.Dev.AllocPD()
 	if err != nil {
 		return nil
 	}
 	defer pd.Close()
-	cq, err := d.dev.CreateCQ(2)
+	cq, err := d.Dev.CreateCQ(2)
 	if err != nil {
 		return nil
 	}
@@ -172,7 +178,7 @@ func (srv *Server) dialSelf(ctx context.Context, d *device, addr string) error {
 		return nil
 	}
 	defer qp.Close()
-	_, err = qp.Connect(ctx, addr, rdma.ConnParams{PrivateData: srv.selfDial.word})
+	_, err = qp.Connect(ctx, addr, rdma.ConnParams{PrivateData: s.word})
 	switch {
 	case errors.Is(err, rdma.ErrRejected):
 		return nil
@@ -184,19 +190,19 @@ func (srv *Server) dialSelf(ctx context.Context, d *device, addr string) error {
 
 // relisten makes the listeners of a device anew at their addresses: all of them, or
 // those alone for which that has failed before. It reports whether it made one.
-func (srv *Server) relisten(ctx context.Context, d *device, all bool) (made bool) {
-	for _, p := range srv.portList() {
+func (s *selfDial) relisten(ctx context.Context, d *device, all bool) (made bool) {
+	for _, p := range s.srv.devices.listening() {
 		if p.dev != d || !all && !p.closing.Load() {
 			continue
 		}
 		p.closing.Store(true)
 		p.ln.Close()
-		ln, err := d.dev.Listen(ctx, p.ln.Addr().String())
+		ln, err := d.Dev.Listen(ctx, p.ln.Addr().String())
 		if err != nil {
-			srv.log.Warn(limitAccept, "a listener cannot be made anew", "listener", p.name(), "err", err)
+			s.srv.log.Warn(base.LogAccept, "a listener cannot be made anew", "listener", p.name(), "err", err)
 			continue
 		}
-		if !srv.replacePort(p, &port{Listener: p.Listener, dev: d, ln: ln}) {
+		if !s.srv.devices.replacePort(p, &port{Listener: p.Listener, dev: d, ln: ln}) {
 			ln.Close()
 			return made
 		}
@@ -207,16 +213,16 @@ func (srv *Server) relisten(ctx context.Context, d *device, all bool) (made bool
 
 // replacePort puts a port in the place of another and accepts on it; false once the
 // node ends.
-func (srv *Server) replacePort(old, fresh *port) bool {
-	srv.devMu.Lock()
-	defer srv.devMu.Unlock()
-	i := slices.Index(srv.ports, old)
+func (ds *devices) replacePort(old, fresh *port) bool {
+	srv := ds.srv
+	ds.mu.Lock()
+	defer ds.mu.Unlock()
+	i := slices.Index(ds.ports, old)
 	if i < 0 || srv.draining.Load() {
 		return false
 	}
-	srv.ports = slices.Clone(srv.ports)
-	srv.ports[i] = fresh
-	srv.wg.Add(1)
-	go srv.acceptLoop(srv.run, fresh)
+	ds.ports = slices.Clone(ds.ports)
+	ds.ports[i] = fresh
+	srv.wg.Go(func() { srv.acceptor.run(srv.run, fresh) })
 	return true
 }

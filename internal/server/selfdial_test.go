@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdmakv/rdmakv/internal/server/base"
 	"github.com/rdmakv/rdmakv/rdma"
 )
 
@@ -20,7 +21,7 @@ func watched(name string) *plug {
 // device, or that they cannot.
 func cmIs(srv *Server, ok bool) func() bool {
 	return func() bool {
-		c := srv.deviceList()[0].cm.Load()
+		c := srv.devices.all()[0].cm.Load()
 		return c != nil && (c.err == nil) == ok
 	}
 }
@@ -33,14 +34,14 @@ func TestDeafListener(t *testing.T) {
 	srv := startPlugs(t, nil, card)
 	eventually(t, "the node has dialled itself", cmIs(srv, true))
 	addr := srv.Addrs()[0].String()
-	old := srv.portList()[0]
+	old := srv.devices.listening()[0]
 	p := dial(t, srv, peerOptions{})
 	card.current().deafen()
 	if _, err := tryDial(t, srv, peerOptions{}); err == nil {
 		t.Fatal("a deaf listener answers")
 	}
 	card.changes <- struct{}{}
-	eventually(t, "there is another listener", func() bool { return srv.portList()[0] != old })
+	eventually(t, "there is another listener", func() bool { return srv.devices.listening()[0] != old })
 	if now := srv.Addrs()[0].String(); now != addr {
 		t.Errorf("it listens at %s, before at %s", now, addr)
 	}
@@ -52,14 +53,12 @@ func TestDeafListener(t *testing.T) {
 	if isAway(srv, 0)() {
 		t.Error("the device was taken for gone")
 	}
-	for c := range causeCount {
-		if n := srv.met.ends[c].Load(); n != 0 {
+	for c := range base.CauseCount {
+		if n := srv.met.Ends[c].Load(); n != 0 {
 			t.Errorf("%d connections ended or were refused: %v", n, c)
 		}
 	}
-	srv.sessMu.Lock()
-	setups := len(srv.setups.places)
-	srv.sessMu.Unlock()
+	setups, _ := srv.connections()
 	if setups != 0 {
 		t.Errorf("%d places of set-ups are taken", setups)
 	}
@@ -105,12 +104,12 @@ func TestDeafDevice(t *testing.T) {
 func TestNeverReachesItself(t *testing.T) {
 	card := watched("only")
 	srv := startPlugs(t, nil, card)
-	d, p := srv.devices[0], srv.portList()[0]
+	d, p := srv.devices.list[0], srv.devices.listening()[0]
 	eventually(t, "the node has dialled itself", cmIs(srv, true))
 	d.cm.Store(nil)
 	card.current().deafen()
-	srv.check(t.Context(), d)
-	if d.cm.Load() != nil || srv.portList()[0] != p || p.closing.Load() {
+	srv.selfDial.check(t.Context(), d)
+	if d.cm.Load() != nil || srv.devices.listening()[0] != p || p.closing.Load() {
 		t.Error("a dial that never succeeded was believed")
 	}
 	if _, text := httpGet(t, srv, "/metrics"); strings.Contains(text, "rdmakv_fabric_cm_ok{") {
@@ -125,10 +124,10 @@ func TestPulledWhileDialling(t *testing.T) {
 	srv := startPlugs(t, nil, card)
 	for range 5 {
 		eventually(t, "the node has dialled itself", cmIs(srv, true))
-		old := srv.deviceList()[0]
+		old := srv.devices.all()[0]
 		card.changes <- struct{}{}
 		card.current().pull(true)
-		eventually(t, "it is back", func() bool { return srv.deviceList()[0] != old })
+		eventually(t, "it is back", func() bool { return srv.devices.all()[0] != old })
 	}
 	if err := srv.Shutdown(t.Context()); err != nil {
 		t.Error(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/zeebo/xxh3"
 
+	"github.com/rdmakv/rdmakv/internal/server/session"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -20,7 +21,7 @@ import (
 
 // eachQueue runs a test with receives per session and with shared ones.
 func eachQueue(t *testing.T, f func(t *testing.T, change func(*Config))) {
-	for _, shared := range []Shared{SharedOff, SharedOn} {
+	for _, shared := range []session.Shared{session.SharedOff, session.SharedOn} {
 		t.Run("shared="+shared.String(), func(t *testing.T) {
 			f(t, func(c *Config) { c.SharedReceives = shared })
 		})
@@ -110,7 +111,9 @@ func TestRefusals(t *testing.T) {
 	}
 	_, err = p.call(func(id uint64) []byte { return wire.AppendRelease(nil, id, wire.Release{ID: 1}) })
 	wantStatus(t, err, wire.StatusNoHold)
-	_, err = p.call(func(id uint64) []byte { return wire.AppendStats(nil, id, wire.StatsRequest{Offset: 1 << 30}) })
+	_, err = p.call(func(id uint64) []byte {
+		return wire.AppendDocument(nil, id, wire.Document{Kind: wire.DocumentStats, Serial: 1, From: 1 << 30})
+	})
 	wantStatus(t, err, wire.StatusBadRequest)
 	if err := p.ping(); err != nil {
 		t.Errorf("after all that: %v", err)
@@ -143,7 +146,7 @@ func TestLargePut(t *testing.T) {
 		wantStatus(t, p.putLarge([]byte("torn"), 1<<20, 12345), wire.StatusChecksum)
 		_, err := p.get("torn", 10)
 		wantStatus(t, err, wire.StatusNotFound)
-		if used, _ := srv.staging.inUse(); used != 0 {
+		if used, _ := srv.staging.InUse(); used != 0 {
 			t.Errorf("%d bytes of staging memory still in use", used)
 		}
 	})
@@ -251,7 +254,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 }
 
 func TestScanPages(t *testing.T) {
-	srv := startServer(t, func(c *Config) { c.ReplySize = minReplySize })
+	srv := startServer(t, func(c *Config) { c.ReplySize = session.MinReplySize })
 	p := dial(t, srv, peerOptions{})
 	want := map[string]string{}
 	for i := range 300 {
@@ -318,9 +321,7 @@ func TestViewPages(t *testing.T) {
 		}
 	}
 	for _, s := range srv.sessionList() {
-		s.mu.Lock()
-		s.replySize = 300 // five regions
-		s.mu.Unlock()
+		s.ReplySize = 300 // five regions
 	}
 	view, all := p.regions()
 	if len(all) < 12 || view.From == 0 || view.Incarnation != srv.incarnation || view.Shards != 4 || view.Version != srv.store.ViewVersion() {
@@ -339,26 +340,14 @@ func TestViewPages(t *testing.T) {
 }
 
 func TestStatsAndBeat(t *testing.T) {
-	srv := startServer(t, func(c *Config) { c.Beat = 5 * time.Millisecond; c.ReplySize = minReplySize })
+	srv := startServer(t, func(c *Config) { c.Beat = 5 * time.Millisecond; c.ReplySize = session.MinReplySize })
 	p := dial(t, srv, peerOptions{})
 	if err := p.put("k", "v"); err != nil {
 		t.Fatal(err)
 	}
-	var text []byte
-	for pages := 1; ; pages++ {
-		body, err := p.call(func(id uint64) []byte {
-			return wire.AppendStats(nil, id, wire.StatsRequest{Offset: uint32(len(text))})
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		part, err := wire.ParseStatsReply(body)
-		if err != nil || int(part.Offset) != len(text) {
-			t.Fatal(part, err)
-		}
-		if text = append(text, part.Data...); len(text) == int(part.Total) {
-			break
-		}
+	text, err := p.document(wire.DocumentStats, nil, 0)
+	if err != nil {
+		t.Fatal(err)
 	}
 	var st Stats
 	if err := json.Unmarshal(text, &st); err != nil {
@@ -425,9 +414,9 @@ func TestEmptyPage(t *testing.T) {
 		{store.ScanPage{More: true, Next: long, Entries: []store.ScanEntry{{Key: []byte("a"), Value: make([]byte, 9000), ValLen: 9000}}}, []byte("a")},
 		{store.ScanPage{}, nil},
 	} {
-		msg := appendPage(nil, 1, c.page, minReplySize, false)
+		msg := appendPage(nil, 1, c.page, session.MinReplySize, false)
 		m, err := wire.ParseScanReply(wire.Body(msg))
-		if err != nil || len(msg) > minReplySize || !bytes.Equal(m.Next, c.next) || m.More != c.page.More || int(m.Count) != len(c.page.Entries) {
+		if err != nil || len(msg) > session.MinReplySize || !bytes.Equal(m.Next, c.next) || m.More != c.page.More || int(m.Count) != len(c.page.Entries) {
 			t.Errorf("%d bytes, %d entries, next of %d bytes, %v", len(msg), m.Count, len(m.Next), err)
 		}
 	}

@@ -11,6 +11,11 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/control"
+	"github.com/rdmakv/rdmakv/internal/server/auth"
+	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/server/member"
+	"github.com/rdmakv/rdmakv/internal/server/memory"
+	"github.com/rdmakv/rdmakv/internal/server/session"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/store"
@@ -22,82 +27,59 @@ import (
 // A Server inside the node, which has root set to another, is one of its spaces
 // (space.go).
 type Server struct {
-	cfg     Config
-	root    *Server // the node; itself unless this is a space
-	space   string  // its name; empty for the node itself
-	spaces  spaces  // of the node
-	log     *limitedLog
-	logins  logins // of the node; its spaces have none
-	met     *metrics
-	cluster *clustered // nil: the server is alone, or a space
-	gate    gate
-	grow    growth
-	watches watches // long polls that wait (watch.go)
+	cfg      Config
+	root     *Server // the node; itself unless this is a space
+	space    string  // its name; empty for the node itself
+	spaces   *spaces // of the node and all its spaces
+	log      *base.Log
+	logins   *auth.Logins   // of the node; its spaces have none
+	kinds    *documentKinds // of the node
+	met      *base.Counters
+	bounds   *base.Bounds // of the node and all its spaces
+	fill     fill
+	member   *member.Member  // nil: the server is alone, or a space
+	tables   member.Tables   // of the node
+	owned    *base.Ownership // of the node and all its spaces; nil: the server is alone
+	handlers *handlers
 
-	began time.Time // now counts from here
+	clock base.Clock
 
-	// Slices that are replaced, never changed, once the node serves (away.go).
-	devMu   sync.RWMutex
-	devices []*device // each opened once
-	ports   []*port   // in the order of Config.Listeners
-
-	lostDevice  chan struct{} // wakes devicesLoop; room for one
-	reopenFirst time.Duration // away.go; a test has it shorter
-	selfDial    selfDial
-	regions     *regions
+	devices  *devices
+	selfDial *selfDial
+	acceptor *acceptor // of the node
+	regions  *memory.Regions
+	turnover *memory.Turnover // of them
+	beats
 	store       *store.Store
 	incarnation uint64
 	shards      int
-	pool        *pool // gets, and writes that ask the disk
-	scans       *pool // what takes long by nature, so that gets do not queue behind it
-	clusters    *pool // of the node alone, as is the next: no scan can fill them
-	admins      *pool
-	staging     *staging
-	creditShare atomic.Int64    // receiveShare, as the janitor found it last
-	admin       *admin          // nil without an admin port
-	control     *control.Server // nil if it cannot be
+	pools
+	staging *memory.Staging
+	admin   *admin          // nil without an admin port
+	control *control.Server // nil if it cannot be
 
 	draining atomic.Bool
 	serving  atomic.Bool
 	run      context.Context    // ends accept, sessions, janitor, lanes
 	stop     context.CancelFunc // ends it
-	beat     context.Context
-	stopBeat context.CancelFunc
-	beatDone chan struct{}
-	lastBeat atomic.Int64   // now
-	wg       sync.WaitGroup // accept loops, set-ups and sessions, janitor
-	lanes    sync.WaitGroup
+	wg       sync.WaitGroup     // accept loops, set-ups and sessions, janitor
 
 	laneHangs   atomic.Bool   // a handler does not return (pulse.go)
 	laneSilence time.Duration // after how long that is so
 
-	fenced   chan struct{} // closed when durability is gone
-	fenceErr error         // set before
-	fence    sync.Once
-	// stoodDown: it was not the store that fenced the node, and it can be closed,
-	// unless storeDown is closed.
-	stoodDown atomic.Bool
-	storeDown chan struct{} // closed when the store calls back for nothing any more
+	fence *base.Fence
 
-	ending      waitsFor
+	closing
+
+	registry *session.Registry // of the node and all its spaces
+	sessions *session.Group
+}
+
+// closing is the end of a node, or of a space.
+type closing struct {
+	ending      base.WaitsFor
 	shutdown    sync.Once
 	shutdownErr error
-
-	// A space has its own sessions, and counts those that are open; the bounds
-	// are the node's, and so are the other counts. The node's sessMu is taken
-	// before a space's, never after it.
-	lastID   atomic.Uint64 // the node's
-	sessMu   sync.Mutex
-	sessions map[uint64]*session // being set up and open
-	setups   setups
-	opensOf  map[string]int // of opens, by host
-	opens    int            // of the node: in all its spaces
-	sealed   bool           // enter lets no session in any more
-
-	// The sessions with replies of the group that the store is publishing.
-	groupMu   sync.Mutex
-	group     []*session
-	groupWake chan struct{} // wakes flushLoop; room for one
 }
 
 // New checks the configuration; every fault is in the error.
@@ -107,28 +89,29 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	srv := newServer(cfg)
-	srv.logins.start(&srv.cfg)
+	srv.logins = auth.NewLogins(srv.cfg.logins())
+	srv.kinds, srv.acceptor = newDocumentKinds(srv), newAcceptor(srv)
 	return srv, nil
 }
 
 func newServer(cfg Config) *Server {
 	srv := &Server{
-		laneSilence: laneSilence, cfg: cfg, began: time.Now(), sessions: make(map[uint64]*session), setups: newSetups(cfg.MaxUnauthenticated, cfg.MaxSetupsPerHost), opensOf: make(map[string]int),
-		fenced: make(chan struct{}), storeDown: make(chan struct{}), beatDone: make(chan struct{}), groupWake: make(chan struct{}, 1),
-		lostDevice: make(chan struct{}, 1), reopenFirst: reopenFirst, selfDial: newSelfDial(),
+		laneSilence: laneSilence, cfg: cfg, clock: base.NewClock(), fence: base.NewFence(),
 	}
-	srv.root = srv
-	srv.log = newLimitedLog(cfg.Logger)
-	srv.met = newMetrics(srv)
-	srv.cluster = newClustered(srv, cfg.Cluster)
-	srv.grow.wake = make(chan struct{}, 1)
+	srv.root, srv.spaces, srv.devices, srv.selfDial = srv, newSpaces(srv), newDevices(srv), newSelfDial(srv)
+	srv.log = base.NewLog(cfg.Logger)
+	srv.met, srv.bounds, srv.fill.srv = &base.Counters{}, &base.Bounds{}, srv
+	srv.member = member.New(cfg.Cluster, member.Env{Node: clusterNode{srv}, Dir: srv.cfg.dir(), Secret: srv.cfg.Secret, Logger: srv.cfg.Logger, Log: srv.log})
+	srv.owned = srv.member.Ownership()
+	srv.handlers = newHandlers(srv)
+	srv.openGroup(session.NewRegistry(cfg.registry(), srv.bounds))
 	srv.run, srv.stop = context.WithCancel(context.Background())
-	srv.beat, srv.stopBeat = context.WithCancel(context.Background())
+	srv.beats = newBeats()
 	return srv
 }
 
 // now is a monotonic clock in nanoseconds since New.
-func (srv *Server) now() int64 { return int64(time.Since(srv.began)) }
+func (srv *Server) now() int64 { return srv.clock.Now() }
 
 // Start opens the devices and the store and serves. It returns when clients can
 // connect; until every shard is filled they are served all the same, with more
@@ -147,11 +130,11 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 	if err := srv.startAdmin(ctx); err != nil {
 		return err
 	}
-	if err := srv.checkDir(); err != nil {
+	if err := srv.member.CheckDir(srv.cfg.dir()); err != nil {
 		return err
 	}
-	srv.warnOfMemory()
-	if err := srv.openDevices(ctx); err != nil {
+	warnOfMemory(srv.log, srv.cfg.MemoryLimit)
+	if err := srv.devices.openAll(ctx); err != nil {
 		return err
 	}
 	if err := srv.openParts(ctx); err != nil {
@@ -163,18 +146,18 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 	if err := srv.loadRevoked(); err != nil {
 		return err
 	}
-	if err := srv.listen(ctx); err != nil {
+	if err := srv.devices.listen(ctx); err != nil {
 		return err
 	}
-	srv.stateLimits(srv.cfg.Spaces)
+	srv.spaces.stateLimits(srv.cfg.Spaces)
 	// One that cannot be opened is no reason to leave the others alone; it has
 	// been logged. A fault of the list was found by New.
-	_ = srv.setSpaces(ctx, srv.cfg.Spaces)
-	if srv.cluster != nil {
-		if err := srv.cluster.startGossip(ctx); err != nil {
+	_ = srv.spaces.set(ctx, srv.cfg.Spaces)
+	if srv.member != nil {
+		if err := srv.member.Start(ctx); err != nil {
 			return err
 		}
-		if err := srv.cluster.settle(ctx); err != nil {
+		if err := srv.member.Settle(ctx); err != nil {
 			return err
 		}
 	}
@@ -182,27 +165,26 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 		return err
 	}
 	srv.runParts()
-	if srv.cluster != nil {
-		srv.wg.Add(1)
-		go srv.cluster.run(srv.run)
+	if srv.member != nil {
+		srv.regions.OnChange(srv.member.RegionsChanged)
+		srv.wg.Go(func() { srv.member.Run(srv.run) })
 	}
-	for _, d := range srv.devices {
-		srv.checkConnects(d)
+	for _, d := range srv.devices.list {
+		srv.selfDial.watch(d)
 	}
-	srv.wg.Add(1 + len(srv.ports))
-	go srv.devicesLoop(srv.run)
-	for _, p := range srv.ports {
-		go srv.acceptLoop(srv.run, p)
+	srv.wg.Go(func() { srv.devices.run(srv.run) })
+	for _, p := range srv.devices.ports {
+		srv.wg.Go(func() { srv.acceptor.run(srv.run, p) })
 	}
 	if srv.cfg.LeaseOff {
-		srv.log.Warn(limitNone, "the lease is OFF, which is for debugging alone: clients believe this node's memory for as long as the device answers, "+
+		srv.log.Warn(base.LogAlways, "the lease is OFF, which is for debugging alone: clients believe this node's memory for as long as the device answers, "+
 			"also when this process is stopped or another one has taken its place; memory that the store retires is lost until the next start")
 	}
-	srv.warn()
-	for _, p := range srv.ports {
+	warn(srv)
+	for _, p := range srv.devices.ports {
 		d := p.dev
-		srv.log.Info("serving", "addr", p.ln.Addr().String(), "fabric", d.attr.Fabric, "device", d.dev.Name(),
-			"why", p.Why, "reason", d.attr.Reason, "shared_receives", d.shared, "lanes", len(d.lanes), "public", srv.logins.find(wire.Tenant{}).Secret.Empty())
+		srv.log.Info("serving", "addr", p.ln.Addr().String(), "fabric", d.Attr.Fabric, "device", d.Dev.Name(),
+			"why", p.Why, "reason", d.Attr.Reason, "shared_receives", d.Shared, "lanes", d.Lanes(), "public", srv.logins.Find(wire.Tenant{}).Secret.Empty())
 	}
 	return nil
 }
@@ -212,13 +194,13 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 func (srv *Server) openParts(ctx context.Context) error {
 	var pds []rdma.PD
 	gone := true
-	for _, d := range srv.devices {
-		pds = append(pds, d.pd)
-		gone = gone && (d.attr.Caps.Has(rdma.CapDiesWithProcess) || d.attr.Caps.Has(rdma.CapMapped) && srv.hasReaderLock())
+	for _, d := range srv.devices.list {
+		pds = append(pds, d.PD)
+		gone = gone && (d.Attr.Caps.Has(rdma.CapDiesWithProcess) || d.Attr.Caps.Has(rdma.CapMapped) && srv.hasReaderLock())
 	}
-	srv.regions = newRegions(srv, pds...)
+	srv.regions = memory.NewRegions(memory.RegionsConfig{Kind: srv.cfg.MemoryKind, Huge: srv.cfg.HugePages, NUMANode: srv.cfg.NUMANode, Prefault: srv.cfg.Prefault}, srv.log, pds...)
 	if srv.root == srv {
-		srv.regions.maySpare(srv.spareDevices())
+		srv.regions.MaySpare(srv.devices.spare())
 	}
 	// The devices are open before the store takes its lock and closed after it
 	// gives it back. Where all of them die with the process, no memory of an
@@ -228,8 +210,12 @@ func (srv *Server) openParts(ctx context.Context) error {
 	if err := srv.openStore(ctx, gone); err != nil {
 		return err
 	}
+	srv.turnover = memory.NewTurnover(memory.TurnoverConfig{
+		Beat: srv.cfg.Beat, RegionIdle: srv.cfg.RegionIdle, MaxAge: srv.cfg.RKeyMaxAge,
+		TableTime: 2 * srv.cfg.Idle, SendTimeout: srv.cfg.SendTimeout,
+	}, srv.regions, srv.store, srv.log)
 	srv.openStaging()
-	srv.creditShare.Store(srv.receiveShare())
+	srv.sessions.UpdateShare()
 	srv.openPools()
 	return nil
 }
@@ -240,15 +226,14 @@ func (srv *Server) runParts() {
 	srv.store.Beat(time.Now())
 	srv.lastBeat.Store(srv.now())
 	go srv.beatLoop(srv.beat)
-	for _, d := range srv.devices {
-		d.runLanes()
+	for _, d := range srv.devices.list {
+		d.RunLanes()
 	}
-	srv.wg.Add(5)
+	srv.wg.Add(2)
+	srv.wg.Go(func() { srv.turnover.Run(srv.run, srv.fence.Done()) })
 	go srv.reclaimLoop(srv.run)
-	go srv.regionsLoop(srv.run)
-	go srv.growthLoop(srv.run)
-	go srv.flushLoop(srv.run)
-	go srv.janitorLoop(srv.run)
+	go srv.handlers.growthLoop(srv.run)
+	srv.wg.Go(func() { srv.sessions.Run(srv.run) })
 	srv.serving.Store(true)
 }
 
@@ -268,10 +253,10 @@ func (srv *Server) openStore(ctx context.Context, predecessorGone bool) error {
 		PredecessorGone: predecessorGone, EpochAbove: cfg.EpochAbove,
 		Logger:   cfg.Logger,
 		OnFatal:  srv.storeFailed,
-		OnGroup:  srv.flushGroup,
-		OnView:   srv.regions.changed,
+		OnCommit: srv.sessions.Published,
+		OnView:   srv.regions.Changed,
 		Withheld: srv.withheld(),
-		Progress: srv.met.fillProgress,
+		Progress: srv.fill.progress,
 	})
 	if err != nil {
 		return err
@@ -280,13 +265,13 @@ func (srv *Server) openStore(ctx context.Context, predecessorGone bool) error {
 	srv.incarnation = st.Incarnation()
 	srv.shards = int(st.View().Shards)
 	id := st.ID()
-	srv.log.out.Store(cfg.Logger.With("store", fmt.Sprintf("%x", id[:4]), "incarnation", fmt.Sprintf("%016x", srv.incarnation)))
-	if srv.cluster != nil {
-		if err := srv.cluster.openBook(ctx); err != nil {
+	srv.log.Replace(cfg.Logger.With("store", fmt.Sprintf("%x", id[:4]), "incarnation", fmt.Sprintf("%016x", srv.incarnation)))
+	if srv.member != nil {
+		if err := srv.member.OpenBook(ctx, srv.shards); err != nil {
 			return err
 		}
 	}
-	srv.closeDir() // nobody else has it
+	closeDir(srv.log, &srv.cfg, srv.root == srv) // nobody else has it
 	srv.releaseOwned()
 	return nil
 }
@@ -294,7 +279,7 @@ func (srv *Server) openStore(ctx context.Context, predecessorGone bool) error {
 // Addrs returns the addresses that clients connect to, one for each listener
 // that was not left out. Empty before Start.
 func (srv *Server) Addrs() (addrs []net.Addr) {
-	for _, p := range srv.portList() {
+	for _, p := range srv.devices.listening() {
 		if p.ln != nil {
 			addrs = append(addrs, p.ln.Addr())
 		}
@@ -305,8 +290,8 @@ func (srv *Server) Addrs() (addrs []net.Addr) {
 // Devices names the devices in use, each as FABRIC/DEVICE, in the order of
 // Addrs. Empty before Start.
 func (srv *Server) Devices() (names []string) {
-	for _, p := range srv.portList() {
-		if name := p.dev.name(); !slices.Contains(names, name) {
+	for _, p := range srv.devices.listening() {
+		if name := p.dev.Name(); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
@@ -318,10 +303,6 @@ func (srv *Server) Devices() (names []string) {
 func (srv *Server) Ready() bool {
 	return srv.serving.Load() && !srv.draining.Load() && srv.Err() == nil
 }
-
-// Filled reports whether all keys are in memory again after a start: misses
-// are then answered one-sidedly too.
-func (srv *Server) Filled() bool { return srv.serving.Load() && srv.store.Filled() }
 
 // Shutdown ends the node cleanly: no new sessions, requests under way are
 // finished, clients are told, the store is closed with its clean-stop mark.
@@ -342,76 +323,31 @@ func (srv *Server) doShutdown(ctx context.Context) error {
 	}
 	srv.draining.Store(true)
 	srv.log.Info("shutting down")
-	srv.closePorts()
-	srv.wg.Go(srv.cluster.leave)
+	srv.devices.closePorts()
+	srv.wg.Go(srv.member.Leave)
 	spacesEnded := make(chan error, 1)
-	go func() { spacesEnded <- srv.shutdownSpaces(ctx) }()
-	srv.gate.unblock() // what waits there is answered: the server is closing
-	srv.watches.close()
+	go func() { spacesEnded <- srv.spaces.shutdown(ctx, srv) }()
+	srv.sessions.Gate.Unblock() // what waits there is answered: the server is closing
+	srv.handlers.watches.close()
 	srv.refuseScans()
-	srv.ending.set("requests under way")
-	defer srv.ending.set("")
-	srv.drain(ctx)
-	for _, s := range srv.sessionList() {
-		s.farewell()
-	}
+	srv.ending.Set("requests under way")
+	defer srv.ending.Set("")
+	srv.sessions.Drain(ctx)
+	srv.sessions.Farewell()
 	linger, cancel := context.WithTimeout(ctx, srv.cfg.Linger)
 	defer cancel()
-	srv.waitSessions(linger)
-	srv.drain(ctx)
-	for _, s := range srv.sessionList() {
-		s.end(causeShutdown, nil)
-	}
-	srv.sessMu.Lock()
-	srv.sealed = true
-	srv.sessMu.Unlock()
+	srv.sessions.Gone(linger)
+	srv.sessions.Drain(ctx)
+	srv.sessions.End(base.CauseShutdown, nil)
+	srv.sessions.Seal()
 	srv.stop()
-	srv.ending.set("sessions and their requests")
+	srv.ending.Set("sessions and their requests")
 	srv.wg.Wait()
-	srv.ending.set("gossip")
-	srv.cluster.stopGossip()
-	srv.ending.set("spaces")
+	srv.ending.Set("gossip")
+	srv.member.Stop()
+	srv.ending.Set("spaces")
 	err := <-spacesEnded
 	return errors.Join(err, srv.closeAll())
-}
-
-// drain waits until no session has a request under way.
-func (srv *Server) drain(ctx context.Context) {
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		busy := false
-		for _, s := range srv.sessionList() {
-			s.mu.Lock()
-			busy = busy || s.inflight.Load() > 1 || len(s.out) > 0
-			s.mu.Unlock()
-		}
-		if !busy {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		case <-srv.fenced:
-			return
-		}
-	}
-}
-
-// waitSessions waits until every session has left by itself.
-func (srv *Server) waitSessions(ctx context.Context) {
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for len(srv.sessionList()) > 0 {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		case <-srv.fenced:
-			return
-		}
-	}
 }
 
 // closeAll closes what is left, in the order in which it was made, reversed.
@@ -420,26 +356,26 @@ func (srv *Server) closeAll() error {
 	var errs []error
 	srv.stopBeat()
 	<-srv.beatDone
-	srv.ending.set("lanes")
-	srv.lanes.Wait()
-	srv.ending.set("workers")
+	srv.ending.Set("lanes")
+	srv.sessions.WaitLanes()
+	srv.ending.Set("workers")
 	srv.closePools()
 	if srv.admin != nil {
 		srv.admin.close()
 	}
-	if err := srv.Err(); !srv.storeWell() {
+	if err := srv.Err(); !srv.fence.StoreWell() {
 		// The store may still hold buffers of ours. The process is ending.
 		return err
 	}
 	srv.stopControl()
-	srv.ending.set("the store")
+	srv.ending.Set("the store")
 	// Frees the regions, hence ends remote access, before the clean-stop mark.
 	errs = append(errs, srv.store.Close())
-	srv.cluster.close()
-	srv.ending.set("devices")
-	srv.staging.close()
-	held := srv.spaceFenced() // the PD of one that has failed stays, and its device
-	for _, d := range srv.devices {
+	srv.member.Close()
+	srv.ending.Set("devices")
+	srv.staging.Close()
+	held := srv.spaces.fenced(srv) // the PD of one that has failed stays, and its device
+	for _, d := range srv.devices.list {
 		d.shares = d.shares || held
 		errs = append(errs, d.close())
 	}
@@ -454,21 +390,21 @@ func (srv *Server) abandon() {
 	if srv.admin != nil {
 		srv.admin.close()
 	}
-	srv.closePorts()
-	srv.cluster.stopGossip()
-	if err := srv.shutdownSpaces(context.Background()); err != nil {
-		srv.log.Error(limitNone, "closing a space", "err", err)
+	srv.devices.closePorts()
+	srv.member.Stop()
+	if err := srv.spaces.shutdown(context.Background(), srv); err != nil {
+		srv.log.Error(base.LogAlways, "closing a space", "err", err)
 	}
 	srv.closePools()
 	srv.stopControl()
 	if srv.store != nil {
 		srv.store.Close()
 	}
-	srv.cluster.close()
+	srv.member.Close()
 	if srv.staging != nil {
-		srv.staging.close()
+		srv.staging.Close()
 	}
-	for _, d := range srv.devices {
+	for _, d := range srv.devices.list {
 		d.close()
 	}
 }

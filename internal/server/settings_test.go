@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/internal/server/session"
 	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
 // TestLeaseOff: clients are told in so many words, the log warns, and the time
@@ -45,7 +46,7 @@ func TestLeaseOff(t *testing.T) {
 // TestHugePages: with them, the regions are in them; without them, "on" fails
 // and says what to do, and "try" goes on and says so.
 func TestHugePages(t *testing.T) {
-	probe, err := memory.Alloc(2<<20, memory.Options{Kind: memory.Huge, Tag: "probe"})
+	probe, err := mem.Alloc(2<<20, mem.Options{Kind: mem.Huge, Tag: "probe"})
 	some := err == nil
 	if some {
 		probe.Free()
@@ -100,7 +101,7 @@ func TestHugePages(t *testing.T) {
 // TestSharedReceivesComeBack: sessions that die with messages on their way take
 // no receive of the shared queue with them.
 func TestSharedReceivesComeBack(t *testing.T) {
-	srv := startServer(t, func(c *Config) { c.SharedReceives = SharedOn })
+	srv := startServer(t, func(c *Config) { c.SharedReceives = session.SharedOn })
 	for i := range 40 {
 		p := dial(t, srv, peerOptions{})
 		msg := wire.AppendPut(nil, p.id(), wire.Put{Key: []byte("k"), Value: bytes.Repeat([]byte{byte(i)}, 12<<10)})
@@ -108,12 +109,8 @@ func TestSharedReceivesComeBack(t *testing.T) {
 		p.close() // most of them are cut off
 	}
 	eventually(t, "the sessions are gone", func() bool { return len(srv.sessionList()) == 0 })
-	for i, l := range srv.devices[0].lanes {
-		l.sharedMu.Lock()
-		promised, existing, left := l.promised, l.existing, len(l.byQPN)
-		l.sharedMu.Unlock()
-		if _, used := l.recvs.count(); promised != 0 || used != existing || left != 0 {
-			t.Errorf("lane %d: %d receives promised to nobody, %d are out of %d posted, %d sessions known", i, promised, used, existing, left)
-		}
+	promised, existing, left := srv.devices.list[0].SharedReceives()
+	if used := srv.devices.list[0].Buffers()[0].Used; promised != 0 || used != existing || left != 0 {
+		t.Errorf("%d receives promised to nobody, %d are out of %d posted, %d sessions known", promised, used, existing, left)
 	}
 }

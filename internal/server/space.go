@@ -1,15 +1,17 @@
 package server
 
 import (
-	"context"
 	"path/filepath"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
-	"github.com/rdmakv/rdmakv/internal/teeth"
+	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/server/memory"
+	"github.com/rdmakv/rdmakv/internal/server/session"
+	"github.com/rdmakv/rdmakv/store"
 )
 
 // A space is the part of a node that one tenant with one-sided access has for
@@ -44,7 +46,8 @@ func (c Config) forSpace(sp SpaceConfig) Config {
 	nodeLimit := c.MemoryLimit
 	def(&nodeLimit, 1<<30)
 	c.MemoryLimit, c.MaxSessions = sp.MemoryLimit, sp.MaxSessions
-	// Units of registration that fit the limit: an eighth of it for items.
+	// Units of registration that fit the limit, where the node has sizes of its own; else
+	// the store chooses.
 	c.RegionSize = clampSize(c.RegionSize, sp.MemoryLimit/8, 4<<20)
 	c.IndexRegionSize = clampSize(c.IndexRegionSize, sp.MemoryLimit/32, 2<<20)
 	c.CacheBytes = smaller(c.CacheBytes, 4<<20)
@@ -56,7 +59,7 @@ func (c Config) forSpace(sp SpaceConfig) Config {
 	}
 	// In proportion: a sweep of a space takes as long as one of the node.
 	if c.ScrubRate >= 0 {
-		def(&c.ScrubRate, 8<<20)
+		def(&c.ScrubRate, store.ScrubRateFor(nodeLimit))
 		c.ScrubRate = max(256<<10, int64(float64(c.ScrubRate)*float64(sp.MemoryLimit)/float64(max(1, nodeLimit))))
 	}
 	c.MaxWatches = min(c.MaxWatches, 4*sp.MaxSessions)
@@ -68,10 +71,10 @@ func (c Config) forSpace(sp SpaceConfig) Config {
 	return c
 }
 
-// clampSize returns v (0: no wish) between low and high.
+// clampSize returns v between low and high; 0, which is no size, stays.
 func clampSize(v, high, low uint64) uint64 {
 	if v == 0 {
-		v = high
+		return 0
 	}
 	return max(low, min(v, high))
 }
@@ -91,66 +94,15 @@ func joinPath(fs vfs.FS, elem ...string) string {
 	return filepath.Join(elem...)
 }
 
-// newSpace makes the Server of a space; openSpace starts it.
-func (srv *Server) newSpace(c SpaceConfig) *Server {
-	cfg := srv.cfg.forSpace(c)
-	cfg.Logger = cfg.Logger.With("space", c.Name)
-	cfg.Shards = srv.shards // a shard map is the node's: every space has its shards
-	sp := newServer(cfg)
-	sp.root, sp.space, sp.laneSilence = srv, c.Name, srv.laneSilence
-	return sp
-}
-
-// openSpace opens a space of a node that has its devices and its own store. It
-// serves when openSpace returns; nothing is left of it after an error.
-func (srv *Server) openSpace(ctx context.Context, c SpaceConfig) (_ *Server, err error) {
-	begun := time.Now()
-	sp := srv.newSpace(c)
-	defer func() {
-		if err != nil {
-			sp.abandon()
-		}
-	}()
-	for _, d := range srv.deviceList() {
-		own, err := sp.newDevice(d.fabric, d.asked, d.dev, true)
-		if err != nil && d.away.Load() == nil {
-			return nil, err
-		}
-		if err != nil { // it is made when the device is back
-			own = &device{srv: sp, index: len(sp.devices), fabric: d.fabric, asked: d.asked, dev: d.dev, attr: d.attr, shares: true}
-			own.away.Store(d.away.Load())
-		}
-		own.node = d
-		if teeth.Off(teeth.F16OwnPD) {
-			own.pd = d.pd
-		}
-		sp.devices = append(sp.devices, own)
-	}
-	if err := sp.openParts(ctx); err != nil {
-		return nil, err
-	}
-	for _, d := range sp.devices {
-		if d.pd == nil {
-			continue
-		}
-		if err := d.makeLanes(); err != nil {
-			return nil, err
-		}
-	}
-	sp.runParts()
-	sp.log.Info("space open", "dir", sp.cfg.DataDir, "memory_limit", sp.cfg.MemoryLimit, "max_sessions", sp.cfg.MaxSessions,
-		"took", time.Since(begun).Round(time.Millisecond))
-	return sp, nil
-}
-
-// deviceFor returns what the space has made on the device of a listener of the
+// of returns what the space has made on the device of a listener of the
 // node.
-func (srv *Server) deviceFor(d *device) *device {
+func (ds *devices) of(d *device) *device {
+	srv := ds.srv
 	if d.srv == srv {
 		return d
 	}
-	for _, own := range srv.deviceList() {
-		if own.node == d {
+	for _, own := range ds.all() {
+		if own.Device == d.Device {
 			return own
 		}
 	}
@@ -159,9 +111,9 @@ func (srv *Server) deviceFor(d *device) *device {
 
 // laneFor reserves a place for a session of the space that comes by a device of
 // the node; nil if there is none.
-func (srv *Server) laneFor(d *device) *lane {
-	if own := srv.deviceFor(d); own != nil {
-		return own.pick()
+func (ds *devices) laneFor(d *device) *session.Lane {
+	if own := ds.of(d); own != nil {
+		return own.Pick()
 	}
 	return nil
 }
@@ -170,31 +122,59 @@ func (srv *Server) laneFor(d *device) *lane {
 // (or the node) is ending. The caller calls srv.wg.Done when the session has
 // ended.
 func (srv *Server) enter() bool {
-	srv.sessMu.Lock()
-	defer srv.sessMu.Unlock()
-	if srv.sealed || srv.draining.Load() || !srv.serving.Load() {
-		return false
-	}
-	srv.wg.Add(1)
-	return true
+	return srv.sessions.Enter(&srv.wg, func() bool { return !srv.draining.Load() && srv.serving.Load() })
 }
 
-// memTables is how many of Pebble's there are before writes wait.
-const memTables = 4
+// FillProgress tells how far memory has been filled after a start.
+type FillProgress = store.Progress
 
-// stateLimits logs what memory the node has promised, and to whom; and what all
-// spaces together take beside that when each is as busy as it may be.
-func (srv *Server) stateLimits(list []SpaceConfig) {
-	if len(list) == 0 {
+// A fill is how far the memory of a space has been filled after a start. The store
+// tells it.
+type fill struct {
+	srv    *Server
+	last   atomic.Pointer[store.Progress] // nil: nothing was told yet
+	logged atomic.Int64                   // when progress was last logged
+}
+
+// progress notes how far the fill has come; the store calls it.
+func (f *fill) progress(p store.Progress) {
+	f.last.Store(&p)
+	if tell := f.srv.cfg.OnFill; tell != nil {
+		tell(p)
+	}
+	if p.Done {
+		what := []any{"keys", p.Keys, "bytes", p.Bytes, "took", p.Elapsed.Round(time.Millisecond)}
+		if p.Err != nil {
+			f.srv.log.Warn(base.LogAlways, "memory is not filled", append(what, "err", p.Err)...)
+		} else {
+			f.srv.log.Info("memory filled", what...)
+		}
 		return
 	}
-	sum, buffers := uint64(0), int64(0)
-	for _, c := range list {
-		c = c.withDefaults(&srv.cfg)
-		own := srv.cfg.forSpace(c)
-		sum += c.MemoryLimit
-		buffers += own.ReceiveBytes + own.ReplyBytes + own.CacheBytes + memTables*int64(own.MemTableBytes)
+	// A line every few seconds is enough; the numbers are in /metrics.
+	if now := f.srv.now(); f.srv.cfg.OnFill == nil && now-f.logged.Load() > int64(2*time.Second) {
+		f.logged.Store(now)
+		f.srv.log.Info("filling memory", "keys", p.Keys, "expected", p.Expected, "shards_filled", p.ShardsFilled, "shards", p.Shards,
+			"keys_per_second", int64(float64(p.Keys)/max(p.Elapsed.Seconds(), 1e-3)))
 	}
-	srv.log.Info("memory limits", "node", srv.cfg.MemoryLimit, "spaces", len(list), "their_sum", sum,
-		"together", srv.cfg.MemoryLimit+sum, "machine", memory.Machine(), "their_buffers_at_most", buffers)
+}
+
+// Filled reports whether all keys are in memory again after a start: misses
+// are then answered one-sidedly too.
+func (srv *Server) Filled() bool { return srv.serving.Load() && srv.store.Filled() }
+
+// openStaging makes the staging memory of the node, or of a space, which waits in
+// the node's line.
+func (srv *Server) openStaging() {
+	var line *memory.StageLine
+	if srv.root == srv {
+		line = memory.NewStageLine(srv.cfg.StagingBytes, srv.stagingShare, func(tenant *base.Account) { tenant.Hit(srv.bounds, base.BoundLoginStaging) })
+	} else {
+		line = srv.root.staging.Line()
+	}
+	var sinks []memory.Sink
+	for _, d := range srv.devices.list {
+		sinks = append(sinks, memory.Sink{PD: d.PD, Attr: d.Attr})
+	}
+	srv.staging = memory.NewStaging(sinks, srv.cfg.StagingBytes, srv.cfg.MemoryKind, line)
 }

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/inspect"
+	"github.com/rdmakv/rdmakv/internal/server/base"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/store"
 )
 
@@ -21,7 +23,7 @@ func setSpaces(t testing.TB, srv *Server, list ...SpaceConfig) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
-	if err := srv.setSpaces(ctx, list); err != nil {
+	if err := srv.spaces.set(ctx, list); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -56,10 +58,10 @@ func TestSpaceFaults(t *testing.T) {
 	}
 	srv := startServer(t, nil)
 	setSpaces(t, srv, SpaceConfig{Name: "a"})
-	if err := srv.setSpaces(context.Background(), []SpaceConfig{{Name: "b"}, {Name: "b"}}); err == nil {
+	if err := srv.spaces.set(context.Background(), []SpaceConfig{{Name: "b"}, {Name: "b"}}); err == nil {
 		t.Error("a faulty list was taken")
 	}
-	if srv.spaceOf("a") == nil || srv.spaceOf("b") != nil {
+	if srv.spaces.of("a") == nil || srv.spaces.of("b") != nil {
 		t.Error("a faulty list changed the spaces")
 	}
 }
@@ -71,18 +73,18 @@ func TestSpaceLife(t *testing.T) {
 	dir := t.TempDir()
 	onDisk := func(c *Config) { c.DataDir, c.FS = dir, nil }
 	srv := startServer(t, onDisk)
-	if srv.spaceOf("") != srv || srv.spaceOf("main") != srv || srv.spaceOf("a") != nil || len(srv.Spaces()) != 0 {
+	if srv.spaces.of("") != srv || srv.spaces.of("main") != srv || srv.spaces.of("a") != nil || len(srv.Spaces()) != 0 {
 		t.Fatal("a node without spaces has some")
 	}
 	setSpaces(t, srv, SpaceConfig{Name: "a"}, SpaceConfig{Name: "b.2", MemoryLimit: 32 << 20, MaxSessions: 3})
-	a, b := srv.spaceOf("a"), srv.spaceOf("b.2")
+	a, b := srv.spaces.of("a"), srv.spaces.of("b.2")
 	if a == nil || b == nil {
 		t.Fatalf("not open: %+v", srv.Spaces())
 	}
 	if a.incarnation == b.incarnation || a.incarnation == srv.incarnation || a.store.ID() == b.store.ID() || a.store.ID() == srv.store.ID() {
 		t.Error("spaces share identity or incarnation")
 	}
-	if a.devices[0].pd == b.devices[0].pd || a.devices[0].pd == srv.devices[0].pd || a.devices[0].dev != srv.devices[0].dev {
+	if a.devices.list[0].PD == b.devices.list[0].PD || a.devices.list[0].PD == srv.devices.list[0].PD || a.devices.list[0].Dev != srv.devices.list[0].Dev {
 		t.Error("spaces share a PD, or do not share the device")
 	}
 	if list := srv.Spaces(); len(list) != 2 || list[0].Name != "a" || list[1].Name != "b.2" || list[1].Limit != 32<<20 || list[0].Used <= 0 {
@@ -96,9 +98,9 @@ func TestSpaceLife(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	beats := b.met.beats.Load()
+	beats := b.met.Beats.Load()
 	setSpaces(t, srv, SpaceConfig{Name: "b.2", MemoryLimit: 32 << 20, MaxSessions: 3})
-	if srv.spaceOf("a") != nil || srv.spaceOf("b.2") != b {
+	if srv.spaces.of("a") != nil || srv.spaces.of("b.2") != b {
 		t.Error("one was to go, the other to stay")
 	}
 	in, err := store.Inspect(context.Background(), filepath.Join(dir, "tenants", "a"), store.InspectOptions{})
@@ -106,10 +108,10 @@ func TestSpaceLife(t *testing.T) {
 		t.Errorf("the files that stay: %+v, %v", in, err)
 	}
 	setSpaces(t, srv, SpaceConfig{Name: "a"}, SpaceConfig{Name: "b.2", MemoryLimit: 32 << 20, MaxSessions: 3})
-	if a = srv.spaceOf("a"); a == nil || get(t, a.store, "key") != "of a" {
+	if a = srv.spaces.of("a"); a == nil || get(t, a.store, "key") != "of a" {
 		t.Error("a space that came back has lost its key")
 	}
-	for deadline := time.Now().Add(20 * time.Second); b.met.beats.Load() == beats; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); b.met.Beats.Load() == beats; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("a space does not beat")
 		}
@@ -124,7 +126,7 @@ func TestSpaceStarts(t *testing.T) {
 	list := []SpaceConfig{{Name: "a"}, {Name: "c"}}
 	bad := filepath.Join(dir, "tenants", "c")
 	letter := filepath.Join(bad, "letter")
-	if srv := startServer(t, func(c *Config) { c.Spaces = list }); srv.spaceOf("a") == nil || srv.spaceOf("c") == nil {
+	if srv := startServer(t, func(c *Config) { c.Spaces = list }); srv.spaces.of("a") == nil || srv.spaces.of("c") == nil {
 		t.Fatalf("not open: %+v", srv.Spaces())
 	}
 	srv := startServer(t, func(c *Config) { c.DataDir, c.FS = dir, nil })
@@ -134,11 +136,11 @@ func TestSpaceStarts(t *testing.T) {
 	if err := os.WriteFile(letter, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	err := srv.setSpaces(context.Background(), list)
+	err := srv.spaces.set(context.Background(), list)
 	if !errors.Is(err, store.ErrForeignDir) || !strings.Contains(err.Error(), `space "c"`) {
 		t.Errorf("%v", err)
 	}
-	if srv.spaceOf("a") == nil || srv.spaceOf("c") != nil || !srv.Ready() {
+	if srv.spaces.of("a") == nil || srv.spaces.of("c") != nil || !srv.Ready() {
 		t.Error("a space that failed stopped others")
 	}
 	if st := srv.Spaces(); len(st) != 2 || st[1].State != "failed" || !strings.Contains(st[1].Detail, "letter") {
@@ -148,7 +150,7 @@ func TestSpaceStarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	setSpaces(t, srv, list...)
-	if srv.spaceOf("c") == nil {
+	if srv.spaces.of("c") == nil {
 		t.Error("not tried again")
 	}
 }
@@ -166,11 +168,11 @@ func TestSpaceFenced(t *testing.T) {
 	if err := srv.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	a, b := srv.spaceOf("a"), srv.spaceOf("b")
+	a, b := srv.spaces.of("a"), srv.spaces.of("b")
 	broken := errors.New("the log is on fire")
 	a.fatal(broken)
 	<-a.beatDone
-	if srv.spaceOf("a") != nil || srv.spaceOf("b") != b || !srv.Ready() || srv.Err() != nil {
+	if srv.spaces.of("a") != nil || srv.spaces.of("b") != b || !srv.Ready() || srv.Err() != nil {
 		t.Error("the fence of a space is not its own")
 	}
 	put(t, b.store, "key", "value")
@@ -184,7 +186,7 @@ func TestSpaceFenced(t *testing.T) {
 	}
 	setSpaces(t, srv, SpaceConfig{Name: "b"}) // a goes and comes back in the configuration
 	setSpaces(t, srv, cfg.Spaces...)
-	if srv.spaceOf("a") != nil || srv.Spaces()[0].State != "fenced" {
+	if srv.spaces.of("a") != nil || srv.Spaces()[0].State != "fenced" {
 		t.Errorf("a fenced space serves again: %+v", srv.Spaces())
 	}
 	if err := srv.Shutdown(context.Background()); !errors.Is(err, broken) || !strings.Contains(err.Error(), `space "a"`) {
@@ -192,11 +194,11 @@ func TestSpaceFenced(t *testing.T) {
 	}
 	// A real process ends here; this one's stores are whole, so they are closed.
 	a.store.Close()
-	for _, d := range a.devices {
+	for _, d := range a.devices.list {
 		d.close()
 	}
-	for _, d := range srv.devices {
-		if err := d.dev.Close(); err != nil {
+	for _, d := range srv.devices.list {
+		if err := d.Dev.Close(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -208,9 +210,9 @@ func TestSpaceTools(t *testing.T) {
 	dir := t.TempDir()
 	srv := startServer(t, func(c *Config) { c.DataDir, c.FS, c.Spaces = dir, nil, []SpaceConfig{{Name: "a"}, {Name: "b"}} })
 	for i := range 100 {
-		put(t, srv.spaceOf("a").store, fmt.Sprint("key", i), "value")
+		put(t, srv.spaces.of("a").store, fmt.Sprint("key", i), "value")
 	}
-	put(t, srv.spaceOf("b").store, "other", "value")
+	put(t, srv.spaces.of("b").store, "other", "value")
 	from, to := filepath.Join(dir, "tenants", "a"), filepath.Join(t.TempDir(), "copy")
 	var out bytes.Buffer
 	if err := inspect.Backup(context.Background(), &out, from, to, inspect.Undecided); err != nil {
@@ -234,98 +236,35 @@ func TestSpaceTools(t *testing.T) {
 	}
 }
 
-// TestSpacesShareStaging: the bound of the node's staging memory holds for all
-// its spaces together, and who gives up waiting leaves nothing behind.
+// TestSpacesShareStaging: large puts of all spaces wait in the line of the node, whose
+// bound is that of all of them together.
 func TestSpacesShareStaging(t *testing.T) {
 	srv := startServer(t, func(c *Config) { c.StagingBytes, c.Spaces = minStaging, []SpaceConfig{{Name: "a"}, {Name: "b"}} })
-	a, b := srv.spaceOf("a").staging, srv.spaceOf("b").staging
-	held, err := a.get(t.Context(), &login{}, 0, minStaging/2)
+	held, err := srv.spaces.of("a").staging.Get(t.Context(), new(base.Account), 0, minStaging/2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	type got struct {
-		s   *stage
-		err error
-	}
-	results := make(chan got, 2)
-	ask := func(ctx context.Context, g *staging) {
-		s, err := g.get(ctx, &login{}, 0, minStaging)
-		results <- got{s, err}
-	}
-	go ask(ctx, b)
-	eventually(t, "b waits", func() bool { _, waiting := srv.staging.inUse(); return waiting == 1 })
+	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if r := <-results; !errors.Is(r.err, context.Canceled) {
-		t.Errorf("%v", r.err)
-	}
-	if used, waiting := b.inUse(); used != 0 || waiting != 0 {
-		t.Errorf("%d bytes in use and %d waiting after giving up", used, waiting)
-	}
-	go ask(t.Context(), b)
-	eventually(t, "b waits", func() bool { _, waiting := srv.staging.inUse(); return waiting == 1 })
-	held.release()
-	r := <-results
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
-	r.s.release()
-	keptOf := func(g *staging) int64 {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		return g.kept
-	}
-	for _, g := range []*staging{a, b, srv.staging} {
-		if used, waiting := g.inUse(); used != 0 || waiting != 0 || keptOf(g) > minStaging {
-			t.Errorf("in use %d, kept %d, waiting %d", used, keptOf(g), waiting)
+	for _, sp := range []*Server{srv, srv.spaces.of("b")} {
+		if s, err := sp.staging.Get(over, new(base.Account), 0, minStaging); !errors.Is(err, context.Canceled) {
+			t.Errorf("space %q has %v, %v beside what another one has", sp.space, s, err)
 		}
 	}
-	line := srv.staging.line
-	keptInAll := func() int64 {
-		line.mu.Lock()
-		defer line.mu.Unlock()
-		return line.kept
+	held.Release()
+	s, err := srv.staging.Get(t.Context(), new(base.Account), 0, minStaging)
+	if err != nil {
+		t.Fatal(err)
 	}
-	kept := keptInAll()
-	setSpaces(t, srv)
-	if kept == 0 || keptInAll() != 0 {
-		t.Errorf("kept %d with the spaces, %d without them", kept, keptInAll())
-	}
+	s.Release()
 }
 
-// TestKeptStagingIsBounded: what a space keeps of staging memory is freed when
-// another space needs as much: in use and kept together stay within the node's bound.
-func TestKeptStagingIsBounded(t *testing.T) {
-	srv := startServer(t, func(c *Config) { c.StagingBytes, c.Spaces = minStaging, []SpaceConfig{{Name: "a"}, {Name: "b"}} })
-	line := srv.staging.line
-	for _, g := range []*staging{srv.spaceOf("a").staging, srv.spaceOf("b").staging, srv.staging, srv.spaceOf("a").staging} {
-		s, err := g.get(t.Context(), &login{}, 0, minStaging)
-		if err != nil {
-			t.Fatal(err)
-		}
-		line.mu.Lock()
-		used, kept, own := line.used, line.kept, g.used
-		line.mu.Unlock()
-		if used+kept > minStaging || own != minStaging {
-			t.Errorf("%d bytes are in use, %d kept: the bound is %d", used, kept, int64(minStaging))
-		}
-		s.release()
-		line.mu.Lock()
-		if line.kept == 0 {
-			t.Error("nothing is kept")
-		}
-		line.mu.Unlock()
-	}
-	if len(line.pools) != 3 {
-		t.Errorf("%d pools", len(line.pools))
-	}
-}
-
-// TestMemoryRights: nothing that the node or a space has registered lets a peer
+// TestMemoryRights: nothing that the node or a space registers lets a peer
 // write, and slabs let it read and no more. What is asked here is what the
-// fabric says of each region; attempts are in the tests of sessions.
+// fabric is asked for; attempts are in the tests of sessions.
 func TestMemoryRights(t *testing.T) {
-	srv := startServer(t, func(c *Config) { c.Spaces = []SpaceConfig{{Name: "a"}} })
+	card := newCard("card", iwarp.Options{})
+	srv := startServer(t, func(c *Config) { c.Fabric, c.Spaces = card, []SpaceConfig{{Name: "a"}} })
 	p := dial(t, srv, peerOptions{})
 	if err := p.put("key", strings.Repeat("v", 8000)); err != nil {
 		t.Fatal(err)
@@ -334,41 +273,23 @@ func TestMemoryRights(t *testing.T) {
 	if err := p.putLarge([]byte("k"), len(value), checksum(value)); err != nil {
 		t.Fatal(err)
 	}
-	seen := 0
-	for _, sp := range srv.everySpace() {
-		for id, s := range *sp.regions.byID.Load() {
-			for _, mr := range s.mrs {
-				seen++
-				if mr.Access() != rdma.AccessRemoteRead || mr.PD() == nil {
-					t.Errorf("space %q: region %d is registered with %v", sp.space, id, mr.Access())
-				}
-			}
-		}
-		for _, d := range sp.devices {
-			for _, l := range d.lanes {
-				for _, pool := range append(l.replies[:], l.recvs) {
-					for _, b := range pool.blocks {
-						seen++
-						if b.mr.Access()&rdma.AccessRemoteMask != 0 || b.mr.RKey() != 0 {
-							t.Errorf("space %q: buffers %q are registered with %v", sp.space, pool.tag, b.mr.Access())
-						}
-					}
-				}
-			}
-		}
-		for _, of := range sp.staging.sinks {
-			for _, class := range of.free {
-				for _, st := range class {
-					seen++
-					if st.mr.Access()&rdma.AccessRemoteMask != 0 {
-						t.Errorf("space %q: staging is registered with %v", sp.space, st.mr.Access())
-					}
-				}
-			}
+	rights := card.registered()
+	for access, n := range rights {
+		switch access {
+		case 0, rdma.AccessLocalWrite, rdma.AccessRemoteRead: // replies; receives and staging; slabs
+		default:
+			t.Errorf("%d registrations with %v", n, access)
 		}
 	}
-	if seen < 6 {
-		t.Errorf("only %d registrations were looked at", seen)
+	if rights[rdma.AccessRemoteRead] < 3 || rights[rdma.AccessLocalWrite] < 2 || rights[0] < 1 {
+		t.Errorf("not all was seen: %v", rights)
+	}
+	slabs := 0 // and nothing else can be read
+	for _, sp := range srv.spaces.every() {
+		slabs += len(sp.store.View().Regions)
+	}
+	if n := rights[rdma.AccessRemoteRead]; n != slabs {
+		t.Errorf("%d registrations can be read, there are %d regions", n, slabs)
 	}
 }
 

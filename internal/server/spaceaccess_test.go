@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/internal/secret"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/rdma/verbs"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -129,7 +129,7 @@ func TestLabSpaceAccess(t *testing.T) {
 		t.Skip("needs an RDMA device: make lab")
 	}
 	fabric, addr := labFabric(t)
-	testSpaceAccess(t, newSpaceRig(t, peerOptions{fabric: fabric, kind: memory.Mmap, receives: 16}, addr))
+	testSpaceAccess(t, newSpaceRig(t, peerOptions{fabric: fabric, kind: mem.Mmap, receives: 16}, addr))
 }
 
 // labFabric is verbs, and an address of its first device.

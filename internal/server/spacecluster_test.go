@@ -41,7 +41,7 @@ func TestSpacesObeyTheMap(t *testing.T) {
 	}
 	for _, srv := range nodes {
 		for shard := range uint16(4) {
-			if withheld, err := srv.spaceOf("spare").store.Withheld(shard); err != nil || !withheld {
+			if withheld, err := srv.spaces.of("spare").store.Withheld(shard); err != nil || !withheld {
 				t.Errorf("without a map misses of shard %d may be believed in a space: %v", shard, err)
 			}
 		}
@@ -68,7 +68,7 @@ func TestSpacesObeyTheMap(t *testing.T) {
 					t.Errorf("%s at node %s: put of %q: %v, want %v", name, self, key, err, want)
 				}
 			}
-			sp := srv.spaceOf(map[string]string{"anna": "anna", "bert": "spare"}[name])
+			sp := srv.spaces.of(map[string]string{"anna": "anna", "bert": "spare"}[name])
 			for shard := range uint16(4) {
 				mine := m.OwnerOf(shard) == self
 				eventually(t, "the space of "+name+" knows its shards", func() bool {
@@ -80,7 +80,7 @@ func TestSpacesObeyTheMap(t *testing.T) {
 				t.Errorf("a tenant changes the map: %v", err)
 			}
 			_, regions := p.regions()
-			table := srv.cluster.members.Table(self)
+			table := srv.member.Members().Table(self)
 			if table == nil || len(regions) == 0 {
 				t.Fatalf("no table of %s, or no regions of %s", self, name)
 			}
@@ -103,7 +103,7 @@ func TestSpaceNotEmpty(t *testing.T) {
 	fs := vfs.NewMem()
 	spaces := []SpaceConfig{{Name: "anna"}}
 	alone := startServer(t, func(c *Config) { c.FS, c.Spaces = fs, spaces })
-	put(t, alone.spaceOf("anna").store, "key", "value")
+	put(t, alone.spaces.of("anna").store, "key", "value")
 	if err := alone.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
 // BenchmarkIdleSpace measures what a space costs in which nothing happens: the
@@ -20,7 +20,7 @@ func BenchmarkIdleSpace(b *testing.B) {
 	spaces := 16.0
 	for range b.N {
 		srv := startServer(b, func(c *Config) {
-			c.DataDir, c.FS, c.MemoryKind = b.TempDir(), nil, memory.Mmap
+			c.DataDir, c.FS, c.MemoryKind = b.TempDir(), nil, mem.Mmap
 			if os.Getenv("RDMAKV_LAB") != "" { // a device pins what is registered
 				c.Fabric, c.Listen = labFabric(b)
 				spaces = 8 // what its memory allows
@@ -58,7 +58,7 @@ func weigh(b *testing.B) map[string]float64 {
 	}
 	return map[string]float64{
 		"KiB-resident": statusKiB(b, "/proc/self/status", "VmRSS:"), "KiB-machine": -statusKiB(b, "/proc/meminfo", "MemAvailable:"), "KiB-goheap": float64(m.HeapInuse+m.StackInuse) / 1024,
-		"KiB-offheap": float64(memory.Process().Total()) / 1024, "goroutines": float64(runtime.NumGoroutine()), "files": float64(len(fds)),
+		"KiB-offheap": float64(mem.Process().Total()) / 1024, "goroutines": float64(runtime.NumGoroutine()), "files": float64(len(fds)),
 	}
 }
 

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
 var revokeRounds = flag.Int("revoke.rounds", 40, "rounds of TestRevokeRace; 100000 for nights")
@@ -22,7 +22,7 @@ func TestLabSpaceRevoke(t *testing.T) {
 		t.Skip("needs an RDMA device: make lab")
 	}
 	fabric, addr := labFabric(t)
-	revokeRace(t, newSpaceRig(t, peerOptions{fabric: fabric, kind: memory.Mmap, receives: 16}, addr), 20)
+	revokeRace(t, newSpaceRig(t, peerOptions{fabric: fabric, kind: mem.Mmap, receives: 16}, addr), 20)
 }
 
 func revokeRace(t *testing.T, r *spaceRig, rounds int) {

@@ -1,14 +1,19 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/internal/machine"
+	"github.com/rdmakv/rdmakv/internal/server/auth"
+	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/server/session"
 	"github.com/rdmakv/rdmakv/store"
 )
 
@@ -32,8 +37,6 @@ type SpaceConfig struct {
 const MaxSpaces = 64
 
 const (
-	mainSpace        = "main"
-	maxSpaceName     = 63
 	defSpaceMemory   = 64 << 20
 	minSpaceMemory   = 16 << 20
 	defSpaceSessions = 256
@@ -48,20 +51,6 @@ func (c SpaceConfig) withDefaults(node *Config) SpaceConfig {
 	return c
 }
 
-// validSpaceName says whether a name may be a space's, hence a directory's.
-func validSpaceName(name string) bool {
-	if name == "" || len(name) > maxSpaceName || name == mainSpace || name[0] == '.' || name[0] == '-' {
-		return false
-	}
-	for i := range len(name) {
-		c := name[i]
-		if !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' || c == '.') {
-			return false
-		}
-	}
-	return true
-}
-
 // checkSpaces returns every fault of a set of spaces.
 func (c Config) checkSpaces(list []SpaceConfig) []error {
 	var errs []error
@@ -74,8 +63,8 @@ func (c Config) checkSpaces(list []SpaceConfig) []error {
 	total := c.MemoryLimit
 	for _, sp := range list {
 		sp = sp.withDefaults(&c)
-		if !validSpaceName(sp.Name) {
-			fault("space %q: the name must be 1 to %d of [a-z0-9-.], begin with a letter or a digit, and not be %q", sp.Name, maxSpaceName, mainSpace)
+		if !auth.ValidName(sp.Name) {
+			fault("space %q: the name must be 1 to %d of [a-z0-9-.], begin with a letter or a digit, and not be %q", sp.Name, auth.MaxName, auth.MainSpace)
 		}
 		if seen[sp.Name] {
 			fault("space %q is named twice", sp.Name)
@@ -91,7 +80,7 @@ func (c Config) checkSpaces(list []SpaceConfig) []error {
 	}
 	// A node without spaces may promise more than it has, as ever: nobody else
 	// lives on it. With tenants the promise is to others.
-	if has := memory.Machine(); len(list) > 0 && has > 0 && total > uint64(has) {
+	if has := machine.Memory(); len(list) > 0 && has > 0 && total > uint64(has) {
 		fault("memory limits: %d bytes for the node's own keys and %d for %d spaces are %d together, this machine (or its cgroup) has %d: lower memory_limit or the tenants'",
 			c.MemoryLimit, total-c.MemoryLimit, len(list), total, has)
 	}
@@ -113,11 +102,14 @@ func (t *patientLock) Lock() {
 
 func (t *patientLock) Unlock() { <-t.held }
 
-// spaces are the spaces of a node. The zero value has none.
+// spaces are the spaces of a node, which are the same for the node and for each of them.
 type spaces struct {
+	srv *Server // the node
+
 	// change is held by whoever opens and closes spaces; nothing on the way of a
 	// request waits for it. Before mu.
 	change patientLock
+	reload sync.Mutex // held by SetTenants, for as long as opening spaces takes; before change
 
 	mu     sync.RWMutex
 	open   map[string]*Server // those that serve, and those that have fenced themselves
@@ -125,91 +117,35 @@ type spaces struct {
 	closed bool
 }
 
-// spaceOf returns the server of a space: the node itself for "" and "main", nil
-// for one that does not exist or does not serve. It may be called for each
-// connection.
-func (srv *Server) spaceOf(name string) *Server {
-	root := srv.root
-	if name == "" || name == mainSpace {
-		return root
+func newSpaces(srv *Server) *spaces {
+	return &spaces{srv: srv, open: make(map[string]*Server), failed: make(map[string]error)}
+}
+
+// of returns the server of a space: the node itself for "" and "main", nil for one that
+// does not exist or does not serve. It may be called for each connection.
+func (g *spaces) of(name string) *Server {
+	if name == "" || name == auth.MainSpace {
+		return g.srv
 	}
-	root.spaces.mu.RLock()
-	defer root.spaces.mu.RUnlock()
-	if sp := root.spaces.open[name]; sp != nil && sp.Ready() {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if sp := g.open[name]; sp != nil && sp.Ready() {
 		return sp
 	}
 	return nil
 }
 
-// everySpace returns the node itself and then its open spaces by name, those
-// included that have fenced themselves. Everything that is true of all keys of
-// a node (whose shards they are, that there are none) is to be done for each.
-func (srv *Server) everySpace() []*Server {
-	root := srv.root
-	root.spaces.mu.RLock()
-	defer root.spaces.mu.RUnlock()
-	list := make([]*Server, 0, 1+len(root.spaces.open))
-	for _, sp := range root.spaces.open {
-		list = append(list, sp)
-	}
-	slices.SortFunc(list, func(a, b *Server) int {
-		if a.space < b.space {
-			return -1
-		}
-		return 1
-	})
-	return append([]*Server{root}, list...)
+// every returns the node itself and then its open spaces by name, those included that
+// have fenced themselves. Everything that is true of all keys of a node (whose shards
+// they are, that there are none) is to be done for each.
+func (g *spaces) every() []*Server {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	list := slices.SortedFunc(maps.Values(g.open), func(a, b *Server) int { return cmp.Compare(a.space, b.space) })
+	return slices.Insert(list, 0, g.srv)
 }
 
-// SpaceStat is one space as the node's operator sees it.
-type SpaceStat struct {
-	Name     string `json:"name"`
-	State    string `json:"state"` // serving, filling, fenced, failed, closing
-	Detail   string `json:"detail,omitempty"`
-	Sessions int    `json:"sessions"`
-	Limit    uint64 `json:"memory_limit"`
-	Used     int64  `json:"registered_bytes"`
-}
-
-// Spaces describes the spaces of the node, by name.
-func (srv *Server) Spaces() []SpaceStat {
-	root := srv.root
-	var list []SpaceStat
-	for _, sp := range root.everySpace()[1:] {
-		list = append(list, sp.spaceStat())
-	}
-	root.spaces.mu.RLock()
-	for name, err := range root.spaces.failed {
-		list = append(list, SpaceStat{Name: name, State: "failed", Detail: err.Error()})
-	}
-	root.spaces.mu.RUnlock()
-	slices.SortFunc(list, func(a, b SpaceStat) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
-	})
-	return list
-}
-
-func (srv *Server) spaceStat() SpaceStat {
-	st := SpaceStat{Name: srv.space, State: "serving", Limit: srv.cfg.MemoryLimit}
-	switch {
-	case srv.Err() != nil:
-		st.State, st.Detail = "fenced", srv.Err().Error()
-	case srv.draining.Load():
-		st.State = "closing"
-	case !srv.Filled():
-		st.State = "filling"
-	}
-	st.Used, _ = srv.regions.bytes()
-	srv.sessMu.Lock()
-	st.Sessions = srv.opens
-	srv.sessMu.Unlock()
-	return st
-}
-
-// setSpaces makes the node have the spaces of list and no others: it opens
+// set makes the node have the spaces of list and no others: it opens
 // those that are missing, tries again those that failed, and closes those that
 // are not named: their sessions end within a second, their files stay. A space
 // whose limits have changed keeps its old ones until the next start; the log
@@ -220,28 +156,23 @@ func (srv *Server) spaceStat() SpaceStat {
 // returned, logged, and stands in Spaces; its tenant is refused.
 //
 // ctx bounds the opening. Calls are serialised.
-func (srv *Server) setSpaces(ctx context.Context, list []SpaceConfig) error {
-	root := srv.root
-	g := &root.spaces
+func (g *spaces) set(ctx context.Context, list []SpaceConfig) error {
 	g.change.Lock()
 	defer g.change.Unlock()
 	wanted := make(map[string]SpaceConfig, len(list))
 	full := make([]SpaceConfig, 0, len(list))
 	for _, c := range list {
-		c = c.withDefaults(&root.cfg)
+		c = c.withDefaults(&g.srv.cfg)
 		wanted[c.Name] = c
 		full = append(full, c)
 	}
-	if err := errors.Join(root.cfg.checkSpaces(full)...); err != nil {
+	if err := errors.Join(g.srv.cfg.checkSpaces(full)...); err != nil {
 		return err
 	}
 	g.mu.Lock()
 	if g.closed {
 		g.mu.Unlock()
 		return errNotServing
-	}
-	if g.open == nil {
-		g.open, g.failed = make(map[string]*Server), make(map[string]error)
 	}
 	clear(g.failed)
 	var gone []*Server
@@ -251,7 +182,7 @@ func (srv *Server) setSpaces(ctx context.Context, list []SpaceConfig) error {
 		case !ok:
 			gone = append(gone, sp)
 		case c.MemoryLimit != sp.cfg.MemoryLimit || c.MaxSessions != sp.cfg.MaxSessions:
-			root.log.Warn(limitNone, "the limits of a space are changed at the next start", "space", name,
+			g.srv.log.Warn(base.LogAlways, "the limits of a space are changed at the next start", "space", name,
 				"memory_limit", sp.cfg.MemoryLimit, "memory_limit_next", c.MemoryLimit)
 		}
 		delete(wanted, name)
@@ -259,14 +190,14 @@ func (srv *Server) setSpaces(ctx context.Context, list []SpaceConfig) error {
 	g.mu.Unlock()
 	var closing sync.WaitGroup
 	for _, sp := range gone {
-		closing.Go(func() { root.closeSpace(sp) })
+		closing.Go(func() { g.close(sp) })
 	}
 	closing.Wait()
-	return root.openSpaces(ctx, wanted)
+	return g.openAll(ctx, wanted)
 }
 
-// openSpaces opens spaces, a few at a time. spaces.change is held.
-func (srv *Server) openSpaces(ctx context.Context, wanted map[string]SpaceConfig) error {
+// openAll opens spaces, a few at a time. g.change is held.
+func (g *spaces) openAll(ctx context.Context, wanted map[string]SpaceConfig) error {
 	var (
 		wg   sync.WaitGroup
 		mu   sync.Mutex
@@ -277,19 +208,19 @@ func (srv *Server) openSpaces(ctx context.Context, wanted map[string]SpaceConfig
 		few <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-few }()
-			sp, err := srv.openSpace(ctx, c)
-			srv.spaces.mu.Lock()
+			sp, err := g.openOne(ctx, c)
+			g.mu.Lock()
 			if err != nil {
-				srv.spaces.failed[c.Name] = err
+				g.failed[c.Name] = err
 			} else {
-				srv.spaces.open[c.Name] = sp
+				g.open[c.Name] = sp
 			}
-			srv.spaces.mu.Unlock()
+			g.mu.Unlock()
 			if sp != nil {
 				sp.releaseOwned() // a map may have come while it was opened
 			}
 			if err != nil {
-				srv.log.Error(limitNone, "a space cannot be opened: its tenants are refused, the others are served", "space", c.Name, "err", err)
+				g.srv.log.Error(base.LogAlways, "a space cannot be opened: its tenants are refused, the others are served", "space", c.Name, "err", err)
 				mu.Lock()
 				errs = append(errs, fmt.Errorf("server: space %q: %w", c.Name, err))
 				mu.Unlock()
@@ -300,44 +231,84 @@ func (srv *Server) openSpaces(ctx context.Context, wanted map[string]SpaceConfig
 	return errors.Join(errs...)
 }
 
-// closeSpace takes a space away from a node that goes on.
-func (srv *Server) closeSpace(sp *Server) {
+// make makes the Server of a space; openOne starts it.
+func (g *spaces) make(c SpaceConfig) *Server {
+	srv := g.srv
+	cfg := srv.cfg.forSpace(c)
+	cfg.Logger = cfg.Logger.With("space", c.Name)
+	cfg.Shards = srv.shards // a shard map is the node's: every space has its shards
+	sp := newServer(cfg)
+	sp.root, sp.spaces, sp.space, sp.laneSilence, sp.bounds, sp.owned = srv, g, c.Name, srv.laneSilence, srv.bounds, srv.owned
+	sp.openGroup(srv.registry)
+	return sp
+}
+
+// openOne opens a space of a node that has its devices and its own store. It
+// serves when openOne returns; nothing is left of it after an error.
+func (g *spaces) openOne(ctx context.Context, c SpaceConfig) (_ *Server, err error) {
+	begun := time.Now()
+	sp := g.make(c)
+	defer func() {
+		if err != nil {
+			sp.abandon()
+		}
+	}()
+	for _, d := range g.srv.devices.all() {
+		own, err := sp.devices.make(d.Device, true)
+		if err != nil && d.Away() == nil {
+			return nil, err
+		}
+		if err != nil { // it is made when the device is back
+			own = &device{Device: d.Device, Rail: session.AbsentRail(sp.sessions, d.Device, len(sp.devices.list)), srv: sp, shares: true}
+		}
+		sp.devices.list = append(sp.devices.list, own)
+	}
+	if err := sp.openParts(ctx); err != nil {
+		return nil, err
+	}
+	for _, d := range sp.devices.list {
+		if d.PD == nil {
+			continue
+		}
+		if err := d.makeLanes(); err != nil {
+			return nil, err
+		}
+	}
+	sp.runParts()
+	sp.log.Info("space open", "dir", sp.cfg.DataDir, "memory_limit", sp.cfg.MemoryLimit, "max_sessions", sp.cfg.MaxSessions,
+		"took", time.Since(begun).Round(time.Millisecond))
+	return sp, nil
+}
+
+// close takes a space away from a node that goes on.
+func (g *spaces) close(sp *Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), spaceLinger)
 	defer cancel()
 	err := sp.Shutdown(ctx)
-	srv.spaces.mu.Lock()
+	g.mu.Lock()
 	// One that is fenced keeps its lock and memory until the process ends, and
 	// must not be opened a second time.
 	if sp.Err() == nil {
-		delete(srv.spaces.open, sp.space)
+		delete(g.open, sp.space)
 	}
-	srv.spaces.mu.Unlock()
+	g.mu.Unlock()
 	if err != nil {
-		srv.log.Error(limitNone, "closing a space", "space", sp.space, "err", err)
+		g.srv.log.Error(base.LogAlways, "closing a space", "space", sp.space, "err", err)
 		return
 	}
-	srv.log.Info("space closed; its files stay", "space", sp.space, "dir", sp.cfg.DataDir)
+	g.srv.log.Info("space closed; its files stay", "space", sp.space, "dir", sp.cfg.DataDir)
 }
 
-// spaceFenced says whether a space of this node has lost its durability.
-func (srv *Server) spaceFenced() bool {
-	if srv.root != srv {
-		return false
-	}
-	for _, sp := range srv.everySpace()[1:] {
-		if sp.Err() != nil {
-			return true
-		}
-	}
-	return false
+// fenced says whether a space of srv has lost its durability. A space has no spaces.
+func (g *spaces) fenced(srv *Server) bool {
+	return srv == g.srv && slices.ContainsFunc(g.every()[1:], func(sp *Server) bool { return sp.Err() != nil })
 }
 
-// shutdownSpaces ends all of them, at once, before the node ends itself.
-func (srv *Server) shutdownSpaces(ctx context.Context) error {
-	if srv.root != srv {
+// shutdown ends all of them, at once, before srv ends itself. A space has no spaces.
+func (g *spaces) shutdown(ctx context.Context, srv *Server) error {
+	if srv != g.srv {
 		return nil
 	}
-	g := &srv.spaces
 	g.mu.Lock()
 	g.closed = true
 	g.mu.Unlock()
@@ -348,7 +319,7 @@ func (srv *Server) shutdownSpaces(ctx context.Context) error {
 		mu   sync.Mutex
 		errs []error
 	)
-	for _, sp := range srv.everySpace()[1:] {
+	for _, sp := range g.every()[1:] {
 		wg.Go(func() {
 			if err := sp.Shutdown(ctx); err != nil {
 				mu.Lock()
@@ -359,6 +330,27 @@ func (srv *Server) shutdownSpaces(ctx context.Context) error {
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// memTables is how many of Pebble's there are before writes wait.
+const memTables = 4
+
+// stateLimits logs what memory the node has promised, and to whom; and what all
+// spaces together take beside that when each is as busy as it may be.
+func (g *spaces) stateLimits(list []SpaceConfig) {
+	srv := g.srv
+	if len(list) == 0 {
+		return
+	}
+	sum, buffers := uint64(0), int64(0)
+	for _, c := range list {
+		c = c.withDefaults(&srv.cfg)
+		own := srv.cfg.forSpace(c)
+		sum += c.MemoryLimit
+		buffers += own.ReceiveBytes + own.ReplyBytes + own.CacheBytes + memTables*int64(own.MemTableBytes)
+	}
+	srv.log.Info("memory limits", "node", srv.cfg.MemoryLimit, "spaces", len(list), "their_sum", sum,
+		"together", srv.cfg.MemoryLimit+sum, "machine", machine.Memory(), "their_buffers_at_most", buffers)
 }
 
 // spaceDir is the directory of a space; none on a node that keeps nothing on

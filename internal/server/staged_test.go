@@ -21,7 +21,7 @@ func TestStagedUntilPublished(t *testing.T) {
 	resume, stalled := make(chan struct{}), make(chan struct{})
 	release := sync.OnceFunc(func() { close(resume) })
 	defer release()
-	blocker := store.Write{Key: []byte("blocker"), Done: func(*store.Write) { close(stalled); <-resume }}
+	blocker := store.Write{Op: store.Op{Key: []byte("blocker")}, Done: func(*store.Write) { close(stalled); <-resume }}
 	if err := srv.store.Submit(&blocker); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestStagedUntilPublished(t *testing.T) {
 			t.Errorf("%s has %d bytes that begin with %v, want %d of %d", key, len(got), got[:min(1, len(got))], size, i+1)
 		}
 	}
-	if used, _ := srv.staging.inUse(); used != 0 {
+	if used, _ := srv.staging.InUse(); used != 0 {
 		t.Errorf("%d bytes of staging memory still in use", used)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/rdmakv/rdmakv/internal/server/base"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -30,15 +31,15 @@ func TestStalledPutGivesWay(t *testing.T) {
 	stalled.send(wire.AppendPutLarge(nil, stalled.id(), wire.PutLarge{
 		Key: []byte("never"), ValueLen: 33 << 20, RKey: stalled.mr.RKey(), Addr: stalled.mr.Addr(),
 	}))
-	eventually(t, "it has all of the memory", func() bool { used, _ := srv.staging.inUse(); return used == minStaging })
+	eventually(t, "it has all of the memory", func() bool { used, _ := srv.staging.InUse(); return used == minStaging })
 	value := honest.sink()[:1<<20]
 	begun := time.Now()
 	if err := honest.putLarge([]byte("k"), len(value), xxh3.Hash(value)); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("the put took %v", time.Since(begun))
-	ended(t, srv, causeSlow, 1)
-	if n := srv.met.limits[limitStaging].Load(); n != 1 {
+	ended(t, srv, base.CauseSlow, 1)
+	if n := srv.bounds.Hits[base.BoundStaging].Load(); n != 1 {
 		t.Errorf("%d stalled puts gave way, want 1", n)
 	}
 }

@@ -68,7 +68,7 @@ func standingDown(t *testing.T, why error) (srv *Server, goOn func()) {
 	s := srv.sessionList()[0]
 	srv.standDown(why)
 	select {
-	case <-s.closed:
+	case <-s.Closed():
 	case <-time.After(time.Minute):
 		t.Fatal("the session goes on")
 	}

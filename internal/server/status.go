@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/server/session"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -39,7 +41,7 @@ var statusTable = []struct {
 	{store.ErrUnsupported, wire.StatusUnsupported},
 	{store.ErrClosed, wire.StatusClosing},
 	{store.ErrFatal, wire.StatusClosing},
-	{errPoolFull, wire.StatusOverloaded},
+	{session.ErrNoBuffer, wire.StatusOverloaded},
 	{errChecksum, wire.StatusChecksum},
 	{context.Canceled, wire.StatusClosing},
 	{context.DeadlineExceeded, wire.StatusOverloaded},
@@ -53,6 +55,9 @@ func statusOf(err error) (wire.Status, string) {
 			// The status says it all; its own text is the shorter one.
 			return row.status, ""
 		}
+	}
+	if no, ok := errors.AsType[*base.Refusal](err); ok {
+		return no.Status, no.Text
 	}
 	for _, row := range statusTable {
 		if errors.Is(err, row.err) {

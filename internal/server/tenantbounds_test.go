@@ -9,6 +9,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/secret"
+	"github.com/rdmakv/rdmakv/internal/server/session"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -41,7 +42,7 @@ func TestRevokeWhileSpacesOpen(t *testing.T) {
 	go func() {
 		reloaded <- srv.SetTenants(context.Background(), append(boundTenants(), Tenant{Name: "late", Secret: secret.New(secretOf("late"))}))
 	}()
-	known := func() bool { return srv.logins.find(wire.TenantOf("late")) != srv.logins.stranger }
+	known := func() bool { return srv.logins.Find(wire.TenantOf("late")).Name == "late" }
 	for end := time.Now().Add(10 * time.Second); !known() && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -108,19 +109,9 @@ func TestStatsNameNoTenants(t *testing.T) {
 	srv := boundServer(t)
 	for tenant, want := range map[string]int{"": 1, "guest": 0, "anna": 0} {
 		p := dial(t, srv, as(tenant))
-		var text []byte
-		for total := 1; len(text) < total; {
-			body, err := p.call(func(id uint64) []byte {
-				return wire.AppendStats(nil, id, wire.StatsRequest{Offset: uint32(len(text))})
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			m, err := wire.ParseStatsReply(body)
-			if err != nil {
-				t.Fatal(err)
-			}
-			text, total = append(text, m.Data...), int(m.Total)
+		text, err := p.document(wire.DocumentStats, nil, 0)
+		if err != nil {
+			t.Fatal(err)
 		}
 		var st Stats
 		if err := json.Unmarshal(text, &st); err != nil || len(st.Spaces) != want {
@@ -189,7 +180,7 @@ func TestWatchesOfOneTenant(t *testing.T) {
 	for range 2 {
 		p.send(watch(now.Next, 10_000)(p.id()))
 	}
-	for end := time.Now().Add(4 * time.Second); srv.watches.waiting() < 2 && time.Now().Before(end); {
+	for end := time.Now().Add(4 * time.Second); srv.handlers.watches.waiting() < 2 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	if _, err := p.call(watch(now.Next, 50)); !errors.Is(err, wire.StatusOverloaded.Err()) {
@@ -199,7 +190,7 @@ func TestWatchesOfOneTenant(t *testing.T) {
 		t.Errorf("somebody else's: %v", err)
 	}
 	p.close()
-	for end := time.Now().Add(10 * time.Second); srv.watches.waiting() > 0 && time.Now().Before(end); {
+	for end := time.Now().Add(10 * time.Second); srv.handlers.watches.waiting() > 0 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	p = dial(t, srv, as("clerk"))
@@ -221,10 +212,10 @@ func TestReportWithinPrefix(t *testing.T) {
 	if _, err := p.call(func(id uint64) []byte { return wire.AppendReport(nil, id, touches, damages) }); err != nil {
 		t.Fatal(err)
 	}
-	if got := srv.met.damageReports.Load(); got != 1 {
+	if got := srv.met.DamageReports.Load(); got != 1 {
 		t.Errorf("%d reports of damage are taken, want 1", got)
 	}
-	if got := srv.met.touches.Load(); got != 0 {
+	if got := srv.met.Touches.Load(); got != 0 {
 		t.Errorf("%d touches are taken of one who cannot READ", got)
 	}
 }
@@ -260,10 +251,10 @@ func TestResultsHaveOwners(t *testing.T) {
 		o.client = [16]byte{1, byte(i)}
 		dial(t, srv, o)
 		for _, s := range srv.sessionList() {
-			if s.login.Name != tenant {
+			if s.Login.Name != tenant {
 				continue
 			}
-			id, ok := (&request{s: s}).requestID(wire.RequestID{Slot: 1, Seq: 1})
+			id, ok := (&op{Request: &session.Request{Session: s}}).requestID(wire.RequestID{Slot: 1, Seq: 1})
 			if other, taken := owners[id.Owner]; !ok || taken {
 				t.Errorf("tenant %q is owner %d, as %q is", tenant, id.Owner, other)
 			}

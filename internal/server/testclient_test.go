@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
 // A peer is a client that speaks raw messages over the fabric: it does what a
@@ -22,7 +22,7 @@ type peer struct {
 	pd   rdma.PD
 	cq   rdma.CQ
 	qp   rdma.QP
-	mem  *memory.Block
+	mem  *mem.Block
 	mr   rdma.MR
 	size int // of a receive and of the send buffer
 
@@ -54,7 +54,7 @@ type peerOptions struct {
 	sink      int
 	client    [16]byte
 	fabric    rdma.Fabric // default iwarp, from the Go heap
-	kind      memory.Kind // with fabric: of the memory
+	kind      mem.Kind    // with fabric: of the memory
 	via       string      // address to connect to instead of the server's
 	tenant    string      // whose secret it is
 }
@@ -83,7 +83,7 @@ func tryDial(t testing.TB, srv *Server, o peerOptions) (*peer, error) {
 	}
 	var err error
 	if o.fabric == nil {
-		o.fabric, o.kind = iwarp.New(iwarp.Options{}), memory.Heap
+		o.fabric, o.kind = iwarp.New(iwarp.Options{}), mem.Heap
 	}
 	p.dev, err = o.fabric.Open(ctx, "")
 	must(err)
@@ -94,7 +94,7 @@ func tryDial(t testing.TB, srv *Server, o peerOptions) (*peer, error) {
 	if o.receives == 0 {
 		o.receives = peerReceives
 	}
-	p.mem, err = memory.Alloc((peerReceives+1)*peerSize+max(o.sink, peerSink), memory.Options{Kind: o.kind, Tag: "test"})
+	p.mem, err = mem.Alloc((peerReceives+1)*peerSize+max(o.sink, peerSink), mem.Options{Kind: o.kind, Tag: "test"})
 	must(err)
 	p.mr, err = p.pd.RegMR(p.mem.Bytes(), rdma.AccessLocalWrite|rdma.AccessRemoteRead)
 	must(err)
@@ -294,6 +294,43 @@ func (p *peer) await(id uint64) (wire.Header, []byte, error) {
 	}
 	h, _ := wire.ParseHeader(msg)
 	return h, wire.Body(msg), nil
+}
+
+// documentOf begins a document whose argument fits into the message.
+func documentOf(kind wire.DocumentKind, argument string) func(id uint64) []byte {
+	return func(id uint64) []byte {
+		return wire.AppendDocument(nil, id, wire.Document{Kind: kind, Total: uint32(len(argument)), Argument: []byte(argument)})
+	}
+}
+
+// document reads a document, whose argument it sends in parts of at most room bytes.
+func (p *peer) document(kind wire.DocumentKind, argument []byte, room int) ([]byte, error) {
+	p.t.Helper()
+	var text []byte
+	m := wire.Document{Kind: kind, Total: uint32(len(argument)), Argument: argument[:min(room, len(argument))]}
+	for {
+		body, err := p.call(func(id uint64) []byte { return wire.AppendDocument(nil, id, m) })
+		if err != nil {
+			return nil, err
+		}
+		part, err := wire.ParseDocumentReply(body)
+		if err != nil || m.Serial != 0 && part.Serial != m.Serial || int(part.Offset) != len(text) {
+			p.t.Fatal(part, err)
+		}
+		m.Serial = part.Serial
+		sent := int(m.Offset) + len(m.Argument)
+		if m.Total > 0 && part.Wants != (sent < len(argument)) {
+			p.t.Fatalf("%d bytes of %d are sent, and more is wanted: %v", sent, len(argument), part.Wants)
+		}
+		if part.Wants {
+			m.Offset, m.Argument = uint32(sent), argument[sent:min(sent+room, len(argument))]
+			continue
+		}
+		if text = append(text, part.Data...); len(text) == int(part.Total) {
+			return text, nil
+		}
+		m = wire.Document{Kind: kind, Serial: part.Serial, From: uint32(len(text))}
+	}
 }
 
 // call sends a request and returns the body of its reply, or its refusal.

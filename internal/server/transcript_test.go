@@ -294,6 +294,22 @@ func (tr *transcript) request(d *datadriven.TestData, p *peer) {
 		tr.call(p, func(id uint64) []byte {
 			return wire.AppendReport(nil, id, wire.Touches(nil).Append(wire.Touch{Hash: 1, Count: 2}), []wire.Damage{{Key: key}})
 		})
+	case "document":
+		n := func(name string) (v uint32) {
+			if d.HasArg(name) {
+				d.ScanArgs(tr.t, name, &v)
+			}
+			return v
+		}
+		body := tr.call(p, func(id uint64) []byte {
+			return wire.AppendDocument(nil, id, wire.Document{
+				Kind: wire.DocumentKind(n("kind")), Serial: n("serial"), Total: n("total"), Offset: n("offset"), From: n("from"), Argument: arg(d, "data"),
+			})
+		})
+		if body != nil {
+			m, _ := wire.ParseDocumentReply(body)
+			tr.printf("  document %d, %d bytes at %d of %d, wants more: %v", m.Serial, len(m.Data), m.Offset, m.Total, m.Wants)
+		}
 	case "send": // a request whose reply is awaited later, or never comes
 		p.waiting = p.id()
 		msg := wire.AppendPut(nil, p.waiting, wire.Put{Key: key, Value: value})
@@ -371,7 +387,7 @@ func (tr *transcript) events(body []byte) {
 // server could have told.
 func (tr *transcript) read(p *peer) {
 	p.t = tr.t
-	reg, _ := tr.srv.regions.wire(0, tr.srv.store.View().Regions[0])
+	reg, _ := tr.srv.regions.Wire(0, tr.srv.store.View().Regions[0])
 	b, err := p.read(reg.Addr, reg.RKey, layout.PageSize)
 	if err != nil {
 		tr.printf("⇒ READ of region 0 refused")

@@ -37,7 +37,7 @@ func TestStandDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	main := dial(t, srv, peerOptions{secret: cfg.Secret})
-	for _, step := range []wire.MapStep{wire.MapPrepare, wire.MapCommit} {
+	for _, step := range []wire.DocumentKind{wire.MapPrepare, wire.MapCommit} {
 		if _, err := main.change(step, propose(t, 1, srv)); err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +147,7 @@ func (r *twinRig) refused(fs *vfs.MemFS, above uint16, why error) string {
 func (r *twinRig) known(b *Server) {
 	r.t.Helper()
 	eventually(r.t, "the first knows of it", func() bool {
-		m := r.first.cluster.members.View().Member("b")
+		m := r.first.member.Members().View().Member("b")
 		return m != nil && m.Incarnation == b.incarnation && m.State == cluster.Alive
 	})
 }

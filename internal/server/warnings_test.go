@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/internal/machine"
 	"github.com/rdmakv/rdmakv/internal/secret"
 	"github.com/rdmakv/rdmakv/store"
 )
@@ -55,8 +55,8 @@ func TestWarnings(t *testing.T) {
 		"a phrase":       {func(c *Config) { c.Secret = []byte("open sesame, please") }, ""},
 		"words":          {func(c *Config) { c.Secret = []byte("open sesame please") }, weak},
 		"a tenant's":     {func(c *Config) { c.Tenants = []Tenant{{Name: "a", Secret: word("aaaaaaaaaaaaaaaa"), Prefix: "p"}} }, weak},
-		"too much":       {func(c *Config) { c.MemoryLimit = uint64(memory.Machine()) + 1<<30 }, more},
-		"all that it is": {func(c *Config) { c.MemoryLimit = uint64(memory.Machine()) }, ""},
+		"too much":       {func(c *Config) { c.MemoryLimit = uint64(machine.Memory()) + 1<<30 }, more},
+		"all that it is": {func(c *Config) { c.MemoryLimit = uint64(machine.Memory()) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log := startLog(t, c.change)

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/teeth"
+	"github.com/rdmakv/rdmakv/internal/server/auth"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -19,9 +19,9 @@ import (
 // maxPolls bounds the waiting watches of one session.
 const maxPolls = 16
 
-// maxPolls bounds the waiting watches of one tenant in the node's own space, which
+// maxPollsOf bounds the waiting watches of one tenant in the node's own space, which
 // others share: half of the places.
-func (l *login) maxPolls(srv *Server) int {
+func maxPollsOf(l *auth.Login, srv *Server) int {
 	if l.Name == "" {
 		return srv.cfg.MaxWatches
 	}
@@ -37,7 +37,7 @@ type poll struct {
 
 // A parked watch is one that waits. Guarded by watches.mu.
 type parked struct {
-	r      *request
+	r      *op
 	timer  *time.Timer
 	waiter *store.EventWaiter // nil until the store has it
 }
@@ -46,24 +46,14 @@ type parked struct {
 type watches struct {
 	mu     sync.Mutex
 	all    map[*parked]struct{}
+	polls  map[*auth.Login]int // how many of all are each login's
 	closed bool
 }
 
 // watch answers a watch, or has it wait. It runs on the pool; each time the
 // request is woken it runs again.
-func (r *request) watch() {
-	m, err := wire.ParseWatch(r.body)
-	if err != nil {
-		r.violation(causeBody, err)
-		return
-	}
-	if !r.mayKey(m.Prefix) {
-		return
-	}
-	if !r.mapped() {
-		return
-	}
-	s, srv := r.s, r.s.srv
+func (r *op) watch(m wire.Watch) {
+	s, srv := r.Session, r.c.srv
 	if !r.poll.begun {
 		wait := min(time.Duration(m.WaitMillis)*time.Millisecond, srv.cfg.MaxPoll)
 		r.poll = poll{
@@ -71,7 +61,7 @@ func (r *request) watch() {
 			from: store.WatchCursor{Incarnation: m.From.Incarnation, Version: layout.Version(m.From.Version)},
 		}
 	}
-	room := wire.WatchRoom(s.replySize)
+	room := wire.WatchRoom(s.ReplySize)
 	if m.MaxBytes > 0 {
 		// The longest key without its value must fit, or the watch could not go on.
 		room = min(room, max(int(m.MaxBytes), wire.EventSize(maxKey, 0)))
@@ -91,14 +81,14 @@ func (r *request) watch() {
 		case len(page.Events) > 0 || page.Skipped || fresh:
 			r.events(page)
 			return
-		case page.More && s.ctx.Err() == nil:
+		case page.More && s.Context().Err() == nil:
 			// Many events of others: on, but others want the store's lock too.
-		case left <= 0 || s.ctx.Err() != nil || r.grant > 1: // with credits that others of the session wait for
+		case left <= 0 || s.Context().Err() != nil || r.Grants() > 1: // with credits that others of the session wait for
 			r.events(page)
 			return
 		default:
 			r.poll.from = page.Next
-			if srv.watches.park(r, m.Prefix, time.Duration(left)) {
+			if r.c.h.watches.park(r, m.Prefix, time.Duration(left)) {
 				return
 			}
 		}
@@ -107,14 +97,14 @@ func (r *request) watch() {
 }
 
 // events answers with a page.
-func (r *request) events(p store.WatchPage) {
-	need := r.s.replySize - wire.WatchRoom(r.s.replySize)
+func (r *op) events(p store.WatchPage) {
+	need := r.Session.ReplySize - wire.WatchRoom(r.Session.ReplySize)
 	for i := range p.Events {
 		need += wire.EventSize(len(p.Events[i].Key), len(p.Events[i].Value))
 	}
-	r.answer(need, func(dst []byte) []byte {
+	r.Answer(need, func(dst []byte) []byte {
 		start := len(dst)
-		dst = wire.BeginWatchReply(dst, r.hdr.ID)
+		dst = wire.BeginWatchReply(dst, r.Header.ID)
 		for _, e := range p.Events {
 			dst = wire.AppendEvent(dst, wire.Event{
 				Version: uint64(e.Version), Op: wire.EventOp(e.Op), More: e.More, Key: e.Key,
@@ -133,36 +123,36 @@ var _ = [1]struct{}{}[wire.EventPut-wire.EventOp(store.EventPut)|wire.EventDelet
 // park has r wait for an event or the time. true: r is not the caller's any
 // more. false: there may be events behind its cursor by now, or its session is
 // dead.
-func (ws *watches) park(r *request, prefix []byte, wait time.Duration) bool {
-	srv, p := r.s.srv, &parked{r: r}
+func (ws *watches) park(r *op, prefix []byte, wait time.Duration) bool {
+	srv, p := r.c.srv, &parked{r: r}
 	from := r.poll.from
 	ws.mu.Lock()
 	switch {
 	case ws.closed:
 		ws.mu.Unlock()
-		r.fail(wire.StatusClosing, "")
+		r.Fail(wire.StatusClosing, "")
 		return true
-	case r.s.polls >= maxPolls || len(ws.all) >= srv.cfg.MaxWatches || srv.root == srv && r.s.login.polls >= r.s.login.maxPolls(srv):
+	case r.c.polls >= maxPolls || len(ws.all) >= srv.cfg.MaxWatches || srv.root == srv && ws.polls[r.Session.Login] >= maxPollsOf(r.Session.Login, srv):
 		ws.mu.Unlock()
-		r.fail(wire.StatusOverloaded, "too many watches wait")
+		r.Fail(wire.StatusOverloaded, "too many watches wait")
 		return true
-	case r.s.ctx.Err() != nil: // drop has been here, or will not find it
+	case r.Session.Context().Err() != nil: // drop has been here, or will not find it
 		ws.mu.Unlock()
 		return false
 	}
 	if ws.all == nil {
-		ws.all = make(map[*parked]struct{})
+		ws.all, ws.polls = make(map[*parked]struct{}), make(map[*auth.Login]int)
 	}
 	ws.all[p] = struct{}{}
-	r.s.polls++
-	r.s.login.polls++
+	r.c.polls++
+	ws.polls[r.Session.Login]++
 	p.timer = time.AfterFunc(wait, func() { ws.wake(srv, p) })
 	ws.mu.Unlock()
 	// From here on it may be woken at any moment, and r be somebody else's.
 	waiter := srv.store.AwaitEvents(prefix, from, func() { ws.wakeByStore(srv, p) })
 	ws.mu.Lock()
 	_, waits := ws.all[p]
-	if waits && (waiter != nil || teeth.Off(teeth.D5WatchParks)) {
+	if waits && waiter != nil {
 		p.waiter = waiter
 		ws.mu.Unlock()
 		return true
@@ -178,8 +168,10 @@ func (ws *watches) park(r *request, prefix []byte, wait time.Duration) bool {
 // removeLocked takes p out. Its request is the caller's.
 func (ws *watches) removeLocked(p *parked) {
 	delete(ws.all, p)
-	p.r.s.polls--
-	p.r.s.login.polls--
+	p.r.c.polls--
+	if ws.polls[p.r.Session.Login]--; ws.polls[p.r.Session.Login] == 0 {
+		delete(ws.polls, p.r.Session.Login)
+	}
 	p.timer.Stop()
 }
 
@@ -211,34 +203,34 @@ func (ws *watches) take(p *parked) (*store.EventWaiter, bool) {
 }
 
 // takeAll takes out those of a session, or all of them for nil.
-func (ws *watches) takeAll(s *session) (out []*parked) {
+func (ws *watches) takeAll(c *conn) (out []*parked) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for p := range ws.all {
-		if s == nil || p.r.s == s {
+		if c == nil || p.r.c == c {
 			ws.removeLocked(p)
 			out = append(out, p)
 		}
 	}
-	ws.closed = ws.closed || s == nil
+	ws.closed = ws.closed || c == nil
 	return out
 }
 
 // drop ends the watches of a dead session.
-func (ws *watches) drop(s *session) {
-	for _, p := range ws.takeAll(s) {
-		s.srv.store.ForgetEvents(p.waiter)
-		p.r.drop()
+func (ws *watches) drop(c *conn) {
+	for _, p := range ws.takeAll(c) {
+		c.srv.store.ForgetEvents(p.waiter)
+		p.r.Drop()
 	}
 }
 
 // close answers every watch: the server is closing. No watch waits from then on.
 func (ws *watches) close() {
 	for _, p := range ws.takeAll(nil) {
-		s := p.r.s
-		s.srv.store.ForgetEvents(p.waiter)
-		p.r.fail(wire.StatusClosing, "")
-		s.flush()
+		s := p.r.Session
+		p.r.c.srv.store.ForgetEvents(p.waiter)
+		p.r.Fail(wire.StatusClosing, "")
+		s.Flush()
 	}
 }
 

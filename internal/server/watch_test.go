@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/server/session"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store"
 )
@@ -45,10 +46,10 @@ func (p *peer) now() wire.Cursor {
 // wait posts a watch that finds nothing and returns its id once it waits.
 func (p *peer) wait(srv *Server, m wire.Watch) uint64 {
 	p.t.Helper()
-	before := srv.watches.waiting()
+	before := srv.handlers.watches.waiting()
 	id := p.id()
 	p.send(watchOf(m)(id))
-	eventually(p.t, "the watch to wait", func() bool { return srv.watches.waiting() == before+1 })
+	eventually(p.t, "the watch to wait", func() bool { return srv.handlers.watches.waiting() == before+1 })
 	return id
 }
 
@@ -76,7 +77,7 @@ func TestWatch(t *testing.T) {
 		if err := w.put("w", "served"); err != nil {
 			t.Fatal(err)
 		}
-		if srv.watches.waiting() != 1 {
+		if srv.handlers.watches.waiting() != 1 {
 			t.Fatal("woken by another prefix")
 		}
 		v := p.must(putOf("a/2", "yes", wire.Terms{})).Version
@@ -92,7 +93,7 @@ func TestWatch(t *testing.T) {
 			t.Errorf("after the wait: %+v, %+v", m2, events)
 		}
 		eventually(t, "all credits to be back", func() bool {
-			return w.credits == int(srv.cfg.InitialCredits)+int(w.nextID)-1 && srv.watches.waiting() == 0
+			return w.credits == int(srv.cfg.InitialCredits)+int(w.nextID)-1 && srv.handlers.watches.waiting() == 0
 		})
 		_, err = w.call(watchOf(wire.Watch{Prefix: make([]byte, 4097)}))
 		wantStatus(t, err, wire.StatusKeyTooLarge)
@@ -150,14 +151,14 @@ func TestWatchBounds(t *testing.T) {
 	if err := p.put("k", "v"); err != nil { // wakes them all
 		t.Fatal(err)
 	}
-	eventually(t, "no watch to wait", func() bool { return srv.watches.waiting() == 0 })
+	eventually(t, "no watch to wait", func() bool { return srv.handlers.watches.waiting() == 0 })
 	m.From = p.now()
 	for range maxPolls {
 		p.wait(srv, m)
 	}
 	p.qp.Disconnect()
 	p.dead()
-	eventually(t, "the watches to go with their session", func() bool { return srv.watches.waiting() == 0 })
+	eventually(t, "the watches to go with their session", func() bool { return srv.handlers.watches.waiting() == 0 })
 	q.wait(srv, m)
 	if err := q.ping(); err != nil {
 		t.Error(err)
@@ -280,12 +281,13 @@ func TestWatchDoesNotWaitForADeadSession(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &request{s: s, poll: poll{begun: true, from: page.Next}}
-	s.stop()
-	srv.watches.drop(s)
-	if srv.watches.park(r, nil, time.Minute) || srv.watches.waiting() != 0 {
-		t.Errorf("%d watches wait", srv.watches.waiting())
-		srv.watches.takeAll(s)
+	c := s.Conn().(*conn)
+	r := &op{Request: &session.Request{Session: s}, c: c, poll: poll{begun: true, from: page.Next}}
+	s.Revoke()
+	srv.handlers.watches.drop(c)
+	if srv.handlers.watches.park(r, nil, time.Minute) || srv.handlers.watches.waiting() != 0 {
+		t.Errorf("%d watches wait", srv.handlers.watches.waiting())
+		srv.handlers.watches.takeAll(c)
 	}
 	endDeaf(t, s, q)
 }

@@ -20,19 +20,19 @@ func TestWatchParksBehindTheNewest(t *testing.T) {
 	id := w.wait(srv, wire.Watch{From: w.now(), Prefix: []byte("k"), WaitMillis: 60_000})
 	// That one waits behind the put. It is put back to before it waited, and to where
 	// it would have been had it looked before the put.
-	srv.watches.mu.Lock()
+	srv.handlers.watches.mu.Lock()
 	var waiting *parked
-	for waiting = range srv.watches.all {
+	for waiting = range srv.handlers.watches.all {
 	}
-	srv.watches.mu.Unlock()
-	waiter, ok := srv.watches.take(waiting)
+	srv.handlers.watches.mu.Unlock()
+	waiter, ok := srv.handlers.watches.take(waiting)
 	if !ok {
 		t.Fatal("it does not wait")
 	}
 	srv.store.ForgetEvents(waiter)
 	r := waiting.r
 	r.poll.from = store.WatchCursor{Incarnation: from.Incarnation, Version: layout.Version(from.Version)}
-	if srv.watches.park(r, []byte("k"), time.Minute) {
+	if srv.handlers.watches.park(r, []byte("k"), time.Minute) {
 		t.Fatal("it waits, and its event has been there all the time")
 	}
 	srv.scans.submit(r)

@@ -14,10 +14,9 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/shardmap/format"
-	"github.com/rdmakv/rdmakv/internal/teeth"
 )
 
-// Options say where a Book is and whose.
+// Options say where a Book is and to which node it belongs.
 type Options struct {
 	FS   vfs.FS // default: the machine's
 	Dir  string // exists
@@ -25,9 +24,9 @@ type Options struct {
 	Name string // the cluster's
 	// Shards is the number of shards of the node's store.
 	Shards int
-	// Empty returns nil if the node holds no keys, else an error that says so.
-	// It is asked under the Book's lock whenever a map is prepared: a node may
-	// come into a cluster without keys only, for another node may own theirs.
+	// Empty returns nil if the node holds no keys, else an error that says so. It
+	// is asked under the Book's lock whenever a map is prepared: a node may enter
+	// a cluster only without keys, because another node may own theirs.
 	Empty func(context.Context) error
 }
 
@@ -50,28 +49,27 @@ type Book struct {
 
 	mu       sync.Mutex // serialises the steps; held while the disk is waited for
 	promised *cluster.Map
-	// unsure: the last step failed at the disk, so that what stands there may
-	// be newer than what is known here. Every step writes the whole file, which
-	// settles it.
+	// unsure: the last step failed at the disk, so the file may be newer than
+	// what is known here. Every step writes the whole file, which settles it.
 	unsure bool
-	// begun: a commit was asked for and failed at the disk. It may stand there,
-	// and other nodes may have committed: the promise is not taken back.
+	// begun: a commit was asked for and failed at the disk. The disk may have it,
+	// and other nodes may have committed, so the promise is not taken back.
 	begun bool
 	// refused are digests of maps that were refused for the sake of another one.
-	// They stay so for as long as the process lives: on the word of this refusal
-	// other nodes take their promises of such a map back, so it must be true from
-	// then on, also for a run that has heard their promises before.
+	// They stay refused for as long as the process lives. Other nodes take their
+	// promises of such a map back because of this refusal, so it must be true
+	// from then on, also for a run that has received their promises before.
 	refused []uint64
 
 	committed atomic.Pointer[cluster.Map]
-	known     atomic.Pointer[cluster.Map] // promised, for those who do not take mu
+	known     atomic.Pointer[cluster.Map] // promised, for readers that do not take mu
 }
 
 var _ cluster.Authority = (*Book)(nil)
 
-// Open reads what the node has of a map. Nobody else may have the directory
-// open. Errors: a file that is damaged, newer, or another cluster's; what the
-// file system said.
+// Open reads what the node has of a map. No other process may have the directory
+// open. Errors: a file that is damaged, newer, or another cluster's; the file
+// system's error.
 func Open(opt Options) (*Book, error) {
 	if opt.FS == nil {
 		opt.FS = vfs.Default
@@ -124,8 +122,8 @@ func (b *Book) promise(m *cluster.Map) {
 	b.known.Store(m)
 }
 
-// Prepare promises a map: from here on this node commits it or none. The same
-// map again is fine; so is the one that is committed.
+// Prepare promises a map: from here on this node commits it or none. The same map
+// again is accepted, and so is the one that is committed.
 //
 // Errors: those of cluster.CheckChange, ErrOtherMap if another one is promised or
 // this one was refused for that reason before, ErrShards, ErrNotIn, what
@@ -139,7 +137,7 @@ func (b *Book) Prepare(ctx context.Context, m *cluster.Map) error {
 	if same(b.promised, m) && !b.unsure {
 		return nil
 	}
-	if b.promised != nil && !same(b.promised, m) && !teeth.Off(teeth.D8OnePromise) {
+	if b.promised != nil && !same(b.promised, m) {
 		b.refuse(m.Digest())
 		return fmt.Errorf("%w: node %q has promised %v; finish that one, or abandon it", cluster.ErrOtherMap, b.opt.Node, b.promised)
 	}
@@ -158,10 +156,12 @@ func (b *Book) Prepare(ctx context.Context, m *cluster.Map) error {
 	return nil
 }
 
-// maxRefused bounds Book.refused; whoever comes that far has the admin right and
-// makes maps on purpose.
+// maxRefused bounds Book.refused; only a peer with the admin right that makes
+// maps on purpose comes that far.
 const maxRefused = 1024
 
+// refuse records a map that is refused for good; the oldest is dropped beyond
+// maxRefused.
 func (b *Book) refuse(digest uint64) {
 	if slices.Contains(b.refused, digest) {
 		return
@@ -180,16 +180,17 @@ func (b *Book) check(m *cluster.Map) error {
 	return b.suits(m)
 }
 
-// Commit puts the promised map in force. The committed one again is fine.
+// Commit puts the promised map in force. The committed one again is accepted.
 //
-// Errors: those of cluster.CheckChange, ErrNotPromised, what the disk says:
-// then it is not in force, and may be after a crash.
+// Errors: those of cluster.CheckChange, ErrNotPromised, the disk's error: then
+// the map is not in force, and may be after a crash.
 func (b *Book) Commit(m *cluster.Map) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.commit(m)
 }
 
+// commit is Commit under mu.
 func (b *Book) commit(m *cluster.Map) error {
 	if err := b.check(m); err != nil || b.Map() != nil {
 		return err
@@ -206,8 +207,8 @@ func (b *Book) commit(m *cluster.Map) error {
 	return nil
 }
 
-// Abandon forgets the promise of a map, so that another one can be agreed on.
-// A promise that there is not is fine; a committed map stays: ErrCommitted.
+// Abandon drops the promise of a map, so that another one can be agreed on. If
+// there is no promise it succeeds; a committed map stays: ErrCommitted.
 func (b *Book) Abandon(m *cluster.Map) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -267,6 +268,7 @@ func (b *Book) write(s format.State, m *cluster.Map) error {
 	return nil
 }
 
+// remove takes the promise away from the disk. mu is held.
 func (b *Book) remove() error {
 	b.unsure = true
 	err := b.opt.FS.Remove(b.opt.FS.PathJoin(b.opt.Dir, format.MapFile))
@@ -289,8 +291,9 @@ func readFile(fsys vfs.FS, path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, format.MaxFile+1))
 }
 
-// replaceFile writes a file anew: whole in its new form or whole in its old one
-// after a crash, and in its new one once it has returned.
+// replaceFile writes a file anew: after a crash the file is whole in its new form
+// or whole in its old one, and once replaceFile has returned it is in its new
+// one.
 func replaceFile(fsys vfs.FS, dir, name string, content []byte) error {
 	fresh := fsys.PathJoin(dir, name+".new")
 	f, err := fsys.Create(fresh, vfs.WriteCategoryUnspecified)

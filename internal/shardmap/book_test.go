@@ -184,10 +184,9 @@ func TestNotEmpty(t *testing.T) {
 	}
 }
 
-// TestRefusedForGood: whoever takes promises back does so because a node has
-// refused the map. Were it to promise it afterwards, to a run that has the others'
-// promises from before, that run would commit a map which the others are free to
-// replace.
+// TestRefusedForGood: a run takes promises back because a node has refused the
+// map. If the node promised it afterwards, to a run that has the others' promises
+// from before, that run would commit a map which the others are free to replace.
 func TestRefusedForGood(t *testing.T) {
 	first, second := mapOf(t, 1, "red", 8, "a", "b"), mapOf(t, 2, "red", 8, "a", "b")
 	node := func(id string) *Book {
@@ -305,8 +304,8 @@ func TestCrashes(t *testing.T) {
 			after = nil
 			end := shows(b)
 			for _, s := range seen {
-				// What another step wrote and could not sync may be there, too,
-				// but never a map that nobody has asked for.
+				// A step that could not be synced may be there, too, but never a
+				// map that no call has asked for.
 				if s == before || s == end || fail || b.unsure {
 					continue
 				}

@@ -20,9 +20,9 @@ var (
 	ErrClustered = errors.New("shardmap: the data directory belongs to a node of a cluster")
 )
 
-// ReadIdentity says whose the directory is. It changes nothing, and a server
-// may be running on it. fs.ErrNotExist if it is no node's; else what
-// format.ParseIdentity says.
+// ReadIdentity says to which node the directory belongs. It changes nothing, and
+// a server may be running on it. The error is fs.ErrNotExist if it belongs to no
+// node; else that of format.ParseIdentity.
 func ReadIdentity(fsys vfs.FS, dir string) (format.Identity, error) {
 	if fsys == nil {
 		fsys = vfs.Default
@@ -39,9 +39,9 @@ func ReadIdentity(fsys vfs.FS, dir string) (format.Identity, error) {
 	return id, nil
 }
 
-// CheckIdentity says whether want may use the directory: it is nobody's yet, or
-// this very node's. It changes nothing, so it can be asked before a store is
-// opened. ErrOtherNode; what reading says.
+// CheckIdentity says whether want may use the directory: it belongs to no node
+// yet, or to this very node. It changes nothing, so it can be asked before a
+// store is opened. The errors are ErrOtherNode and those of reading.
 func CheckIdentity(fsys vfs.FS, dir string, want format.Identity) error {
 	id, err := ReadIdentity(fsys, dir)
 	switch {
@@ -56,7 +56,7 @@ func CheckIdentity(fsys vfs.FS, dir string, want format.Identity) error {
 	return nil
 }
 
-// Claim makes the directory want's, durably, unless it is already.
+// Claim makes the directory belong to want, durably, unless it does already.
 func Claim(fsys vfs.FS, dir string, want format.Identity) error {
 	if err := CheckIdentity(fsys, dir, want); err != nil {
 		return err
@@ -73,14 +73,14 @@ func Claim(fsys vfs.FS, dir string, want format.Identity) error {
 	return nil
 }
 
-// CheckAlone says whether a server that is alone may use the directory: not if
-// it has a map, or the promise of one. ErrClustered.
+// CheckAlone says whether a server without a cluster may use the directory. It
+// may not if the directory has a map, or the promise of one: ErrClustered.
 func CheckAlone(fsys vfs.FS, dir string) error {
 	if fsys == nil {
 		fsys = vfs.Default
 	}
 	if _, err := fsys.Stat(fsys.PathJoin(dir, format.MapFile)); err != nil {
-		return nil // none; a directory that cannot be read is the store's to report
+		return nil // none; if a directory cannot be read, the store reports it
 	}
 	id, _ := ReadIdentity(fsys, dir)
 	return fmt.Errorf("%w: %s is node %q of cluster %q and holds a part of the keys: start it with its node_id and gossip.bind, or make a store of its own out of it with kvserver backup and restore",

@@ -39,7 +39,7 @@ func TestIdentity(t *testing.T) {
 			}
 		}
 	}
-	// Without a map nobody is missed; with one, keys are elsewhere.
+	// Without a map no node is missing; with one, keys are elsewhere.
 	if err := CheckAlone(disk, dir); err != nil {
 		t.Error(err)
 	}

@@ -61,6 +61,7 @@ func (p *BatchParts) All(yield func(BatchPart) bool) {
 	}
 }
 
+// batchPart reads one part and refuses fields that contradict each other.
 func (f *fields) batchPart() BatchPart {
 	kl := f.u16()
 	m := BatchPart{Delete: f.flag(), If: f.cond()}
@@ -75,7 +76,7 @@ func (f *fields) batchPart() BatchPart {
 }
 
 // ParseBatchParts reads count encoded parts and checks every one, so that
-// walking them needs no error. How many there may be is the server's affair.
+// walking them needs no error. The server bounds how many there may be.
 func ParseBatchParts(b []byte, count uint16) (BatchParts, error) {
 	f := fields{b: b}
 	p := BatchParts{b: b, count: int(count)}
@@ -101,8 +102,8 @@ type Batch struct {
 
 const batchFixed = 16
 
-// BatchFits reports whether a Batch of so many bytes of encoded parts fits
-// into a message of requestSize bytes; if not, BatchLarge is the way.
+// BatchFits reports whether a Batch of so many bytes of encoded parts fits into
+// a message of requestSize bytes. If not, use BatchLarge.
 func BatchFits(requestSize, parts int) bool { return parts <= requestSize-HeaderSize-batchFixed }
 
 // AppendBatch appends a Batch of count encoded parts.

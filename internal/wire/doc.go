@@ -28,11 +28,20 @@
 // one credit, spends it on Hello, and from then on spends one for every
 // request except Ping, which has a receive of its own at the server: one Ping
 // may be under way at any time. A server spends the client's credits only on
-// messages that nobody asked for (Goodbye); for the reply to a request the
+// messages that the client did not ask for (Goodbye); for the reply to a request the
 // client always keeps a receive posted.
 //
 // Sequence and tag are the message's seal (seal.go): written by the sender when
 // it posts, checked by the receiver before anything else is looked at.
+//
+// # How to read it
+//
+// header.go is the header and the list of message types; private.go, session.go and
+// seal.go are the handshake, the life of a session and its MACs; status.go is how a
+// request can end. read.go, fetch.go and scan.go are the requests that read,
+// write.go, batch.go and terms.go those that write, watch.go and report.go the
+// others of a client, view.go the region table. cluster.go and admin.go are for
+// clusters and operators. fields.go is what the codecs share.
 //
 // # Rules of the codecs
 //

@@ -5,8 +5,8 @@ package wire
 const WelcomeSendOnly WelcomeFlags = 1 << 3
 
 // A Fetch asks for a part of a held item by SEND. It is what a READ is to a
-// client that has the right to READ: the bytes are those of the item as it
-// stands in memory, and the client verifies them like what it has READ.
+// client that has the right to READ: the bytes are those of the item as it stands
+// in memory, and the client verifies them as it verifies bytes that it has READ.
 //
 //	┌hold┬offset┬length┐
 //	└8   ┴4     ┴4     ┘

@@ -3,7 +3,7 @@ package wire
 import "encoding/binary"
 
 // A fields reads the fixed part of a body field by field and then the byte
-// strings behind it. It remembers the first fault, so that a parser reads as a
+// strings behind it. It keeps the first fault, so that a parser reads as a
 // list of fields with one check at its end. It never allocates and never looks
 // past the end.
 type fields struct {

@@ -9,8 +9,8 @@ import (
 // Versions of the protocol that this package speaks. The two ends agree on
 // one in the connection's private data; it then stands in every header.
 const (
-	VersionMin = 3
-	VersionMax = 3
+	VersionMin = 4
+	VersionMax = 4
 )
 
 // HeaderSize is the size in bytes of the header of every message.
@@ -60,7 +60,7 @@ var (
 // Type says what a message is. Replies have ReplyBit set.
 type Type uint8
 
-// Requests of the client, and the one message that a server sends unasked.
+// These are the requests of the client, and the one message that a server sends unasked.
 const (
 	TypeHello    Type = 1  // authenticates the session; first message
 	TypeView     Type = 2  // the region table, one page
@@ -71,34 +71,32 @@ const (
 	TypeRelease  Type = 7  // gives a held place back
 	TypeExists   Type = 8  //
 	TypeScan     Type = 9  // one page of keys
-	TypeStats    Type = 10 // the server's counters as JSON
 	TypePing     Type = 11 // keepalive; needs no credit, no store lock
 	TypeGoodbye  Type = 12 // server to client, unasked: the session will end
-	// What version 2 brought.
+	// Version 2 brought these.
 	TypeUpdate     Type = 13 // increment or touch
 	TypeBatch      Type = 14 // several keys of one shard, all or nothing
 	TypeBatchLarge Type = 15 // the same, READ from the client
 	TypeWatch      Type = 16 // long poll for events
 	TypeReport     Type = 17 // one-sided reads and damage, as the client saw them
-	// What version 3 brought.
-	TypeCluster   Type = 18 // what the node knows of its cluster, one part
-	TypeMapChange Type = 19 // a step towards a shard map
-	TypeAdmin     Type = 20 // something for the operator of a node
-	TypeFetch     Type = 21 // a part of a held place, by SEND
+	// Version 3 brought this.
+	TypeFetch Type = 21 // a part of a held place, by SEND
+	// Version 4 brought this. It took away 10, 18, 19 and 20, which are not used again.
+	TypeDocument Type = 22 // a text, in parts: counters, the cluster, what the operator asks
 
 	// ReplyBit marks the reply to a request of the type below it.
 	ReplyBit Type = 0x80
 )
 
 // MaxRequest is the highest request type.
-const MaxRequest = TypeFetch
+const MaxRequest = TypeDocument
 
 var typeNames = [...]string{
 	TypeHello: "Hello", TypeView: "View", TypePut: "Put", TypePutLarge: "PutLarge",
 	TypeDelete: "Delete", TypeGet: "Get", TypeRelease: "Release", TypeExists: "Exists",
-	TypeScan: "Scan", TypeStats: "Stats", TypePing: "Ping", TypeGoodbye: "Goodbye",
+	TypeScan: "Scan", TypePing: "Ping", TypeGoodbye: "Goodbye",
 	TypeUpdate: "Update", TypeBatch: "Batch", TypeBatchLarge: "BatchLarge", TypeWatch: "Watch", TypeReport: "Report",
-	TypeCluster: "Cluster", TypeMapChange: "MapChange", TypeAdmin: "Admin", TypeFetch: "Fetch",
+	TypeFetch: "Fetch", TypeDocument: "Document",
 }
 
 // Reply returns the type of the reply to t.

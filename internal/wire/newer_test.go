@@ -9,8 +9,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// What versions 2 and 3 brought: writes with terms, batches, watch, reports;
-// requests of operators.
+// What later versions brought: writes with terms, batches, watch, reports, fetches,
+// documents.
 
 func termsCase(t *testing.T, d *datadriven.TestData) Terms {
 	return Terms{
@@ -75,10 +75,6 @@ func encodeNewer(t *testing.T, d *datadriven.TestData, kind string, id uint64) (
 		return AppendReport(nil, id, touchesCase(n("touches")), []Damage{{Place: n("place"), Version: n("version"), Shard: uint16(n("shard")), Key: s("key")}}), true
 	case "report-reply":
 		return AppendReportReply(nil, id), true
-	case "admin":
-		return AppendAdmin(nil, id, Admin{Op: AdminOp(n("op")), Offset: uint32(n("offset")), Name: s("name")}), true
-	case "admin-reply":
-		return AppendAdminReply(nil, id, AdminReply{Total: uint32(n("total")), Offset: uint32(n("offset")), Data: s("data")}), true
 	}
 	return encodeCluster(t, d, kind, id)
 }
@@ -88,14 +84,12 @@ func encodeCluster(t *testing.T, d *datadriven.TestData, kind string, id uint64)
 	s := func(name string) []byte { return str(d, name) }
 	total, offset := uint32(n("total")), uint32(n("offset"))
 	switch kind {
-	case "cluster":
-		return AppendClusterRequest(nil, id, ClusterRequest{What: ClusterWhat(n("what")), Offset: offset}), true
-	case "cluster-reply":
-		return AppendClusterReply(nil, id, ClusterReply{Total: total, Offset: offset, Version: n("version"), Data: s("data")}), true
-	case "map-change":
-		return AppendMapChange(nil, id, MapChange{Step: MapStep(n("step")), Total: total, Offset: offset, Data: s("data")}), true
-	case "map-change-reply":
-		return AppendMapChangeReply(nil, id, MapChangeReply{State: MapState(n("state")), Digest: n("digest"), Text: s("text")}), true
+	case "document":
+		return AppendDocument(nil, id, Document{
+			Kind: DocumentKind(n("kind")), Serial: uint32(n("serial")), Total: total, Offset: offset, From: uint32(n("from")), Argument: s("data"),
+		}), true
+	case "document-reply":
+		return AppendDocumentReply(nil, id, DocumentReply{Total: total, Offset: offset, Serial: uint32(n("serial")), Wants: n("wants") == 1, Data: s("data")}), true
 	case "moved":
 		return AppendMoved(nil, Type(n("type")), id, Moved{MapVersion: n("version"), MapDigest: n("digest"), Owner: s("owner")}), true
 	}
@@ -143,30 +137,18 @@ func reencodeNewer(h Header, body []byte) ([]byte, error) {
 		return AppendReport(nil, h.ID, touches, all), nil
 	case TypeReport.Reply():
 		return AppendReportReply(nil, h.ID), ParseReportReply(body)
-	case TypeAdmin:
-		m, err := ParseAdmin(body)
-		return AppendAdmin(nil, h.ID, m), err
-	case TypeAdmin.Reply():
-		m, err := ParseAdminReply(body)
-		return AppendAdminReply(nil, h.ID, m), err
 	case TypeFetch:
 		m, err := ParseFetch(body)
 		return AppendFetch(nil, h.ID, m), err
 	case TypeFetch.Reply():
 		m, err := ParseFetchReply(body)
 		return FinishFetch(append(AppendFetchHead(nil, h.ID, m.Offset), m.Data...), 0), err
-	case TypeCluster:
-		m, err := ParseClusterRequest(body)
-		return AppendClusterRequest(nil, h.ID, m), err
-	case TypeCluster.Reply():
-		m, err := ParseClusterReply(body)
-		return AppendClusterReply(nil, h.ID, m), err
-	case TypeMapChange:
-		m, err := ParseMapChange(body)
-		return AppendMapChange(nil, h.ID, m), err
-	case TypeMapChange.Reply():
-		m, err := ParseMapChangeReply(body)
-		return AppendMapChangeReply(nil, h.ID, m), err
+	case TypeDocument:
+		m, err := ParseDocument(body)
+		return AppendDocument(nil, h.ID, m), err
+	case TypeDocument.Reply():
+		m, err := ParseDocumentReply(body)
+		return AppendDocumentReply(nil, h.ID, m), err
 	}
 	return nil, fmt.Errorf("no parser for %v", h.Type)
 }
@@ -198,22 +180,14 @@ func parseNewer(t Type, body []byte) (err error) {
 		}
 	case TypeReport.Reply():
 		err = ParseReportReply(body)
-	case TypeAdmin:
-		_, err = ParseAdmin(body)
-	case TypeAdmin.Reply():
-		_, err = ParseAdminReply(body)
 	case TypeFetch:
 		_, err = ParseFetch(body)
 	case TypeFetch.Reply():
 		_, err = ParseFetchReply(body)
-	case TypeCluster:
-		_, err = ParseClusterRequest(body)
-	case TypeCluster.Reply():
-		_, err = ParseClusterReply(body)
-	case TypeMapChange:
-		_, err = ParseMapChange(body)
-	case TypeMapChange.Reply():
-		_, err = ParseMapChangeReply(body)
+	case TypeDocument:
+		_, err = ParseDocument(body)
+	case TypeDocument.Reply():
+		_, err = ParseDocumentReply(body)
 	}
 	return err
 }
@@ -236,13 +210,12 @@ func withNewer(all map[string][]byte) map[string][]byte {
 		"no-events":    EndWatchReply(BeginWatchReply(nil, 1), 0, 0, Cursor{Incarnation: 1, Version: 10}, false),
 		"report":       AppendReport(nil, 1, touchesCase(2), []Damage{{Place: 1, Version: 2, Shard: 3, Key: []byte("key")}, {Key: []byte("k")}}),
 		"reported":     AppendReportReply(nil, 1),
-		"admin":        AppendAdmin(nil, 1, Admin{Op: AdminRevoke, Name: []byte("tenant")}),
-		"cluster":      AppendClusterRequest(nil, 1, ClusterRequest{What: ClusterMap, Offset: 2}),
-		"clustered":    AppendClusterReply(nil, 1, ClusterReply{Total: 10, Offset: 8, Version: 3, Data: []byte("ab")}),
-		"map-change":   AppendMapChange(nil, 1, MapChange{Step: MapCommit, Total: 10, Offset: 8, Data: []byte("ab")}),
-		"map-changed":  AppendMapChangeReply(nil, 1, MapChangeReply{State: MapPromised, Digest: 3, Text: []byte("why")}),
+		"document":     AppendDocument(nil, 1, Document{Kind: AdminRevoke, Total: 6, Argument: []byte("tenant")}),
+		"read-on":      AppendDocument(nil, 1, Document{Kind: DocumentView, Serial: 1, From: 2}),
+		"send-on":      AppendDocument(nil, 1, Document{Kind: MapCommit, Serial: 1, Total: 10, Offset: 8, Argument: []byte("ab")}),
+		"part":         AppendDocumentReply(nil, 1, DocumentReply{Total: 10, Offset: 8, Serial: 3, Data: []byte("{}")}),
+		"more-please":  AppendDocumentReply(nil, 1, DocumentReply{Serial: 3, Wants: true}),
 		"moved":        AppendMoved(nil, TypeGet, 1, Moved{MapVersion: 1, MapDigest: 2, Owner: []byte("n1")}),
-		"admin-text":   AppendAdminReply(nil, 1, AdminReply{Total: 10, Offset: 8, Data: []byte("{}")}),
 		"ping-touches": AppendPing(nil, 1, Ping{Echo: 3, Return: 4, Touches: touchesCase(3)}),
 	} {
 		all[name] = msg
@@ -285,18 +258,49 @@ func TestBounds(t *testing.T) {
 		"a part's condition":        second(ParseBatchParts(AppendBatchPart(nil, BatchPart{Key: key, If: condCount}), 1)),
 		"an unknown event":          second(ParseWatchReply(Body(oneEvent(Event{Op: 5, Key: key})))),
 		"a delete with a value":     second(ParseWatchReply(Body(oneEvent(Event{Op: EventDelete, Key: key, ValueLen: 1, Value: key, HasValue: true})))),
-		"more than the whole":       second(ParseClusterReply(Body(AppendClusterReply(nil, 1, ClusterReply{Total: 1, Data: []byte("ab")})))),
-		"something else":            second(ParseClusterRequest(Body(AppendClusterRequest(nil, 1, ClusterRequest{What: clusterWhats})))),
-		"an unknown step":           second(ParseMapChange(Body(AppendMapChange(nil, 1, MapChange{Step: 4, Total: 1, Data: key})))),
-		"an empty part of a map":    second(ParseMapChange(Body(AppendMapChange(nil, 1, MapChange{Step: MapCommit, Total: 1})))),
-		"more than the map":         second(ParseMapChange(Body(AppendMapChange(nil, 1, MapChange{Step: MapCommit, Offset: 1, Total: 1, Data: key})))),
-		"an unknown state":          second(ParseMapChangeReply(Body(AppendMapChangeReply(nil, 1, MapChangeReply{State: 3})))),
+		"more than the whole":       replied(DocumentReply{Total: 1, Serial: 1, Data: []byte("ab")}),
+		"a document without serial": replied(DocumentReply{Total: 1, Data: key}),
+		"an answer too early":       replied(DocumentReply{Total: 1, Serial: 1, Wants: true, Data: key}),
+		"a part too early":          replied(DocumentReply{Offset: 1, Serial: 1, Wants: true}),
+		"an empty part":             asked(Document{Total: 1}),
+		"an empty part further on":  asked(Document{Serial: 1, Total: 2, Offset: 1}),
+		"more than the argument":    asked(Document{Serial: 1, Offset: 1, Total: 1, Argument: key}),
+		"a beginning further on":    asked(Document{Offset: 1, Total: 2, Argument: key}),
+		"an answer before all":      asked(Document{From: 1}),
+		"the beginning again":       asked(Document{Serial: 1, Total: 1, Argument: key}),
+		"both ways at once":         asked(Document{Serial: 1, From: 1, Offset: 1, Total: 2, Argument: key}),
+		"an unknown state":          second(ParseMapAnswer(AppendMapAnswer(nil, MapAnswer{State: 3}))),
 		"moved to nobody":           second(ParseMoved(Body(AppendMoved(nil, TypeGet, 1, Moved{})))),
 		"moved to a long name":      second(ParseMoved(append(Body(AppendMoved(nil, TypeGet, 1, Moved{Owner: bytes.Repeat(key, MaxOwner)})), 'x'))),
-		"a name beyond bounds":      second(ParseAdmin(Body(AppendAdmin(nil, 1, Admin{Name: make([]byte, MaxAdminName+1)})))),
 	} {
 		if !errors.Is(err, ErrRange) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func asked(m Document) error { return second(ParseDocument(Body(AppendDocument(nil, 1, m)))) }
+
+func replied(m DocumentReply) error {
+	return second(ParseDocumentReply(Body(AppendDocumentReply(nil, 1, m))))
+}
+
+// TestMapAnswer: what a node says of a step comes through, its text cut to size.
+func TestMapAnswer(t *testing.T) {
+	long := bytes.Repeat([]byte("x"), MaxDetail+1)
+	for _, m := range []MapAnswer{{}, {State: MapPromised, Digest: 1 << 63}, {State: MapCommitted, Digest: 1, Text: []byte("why")}, {Text: long}} {
+		b := AppendMapAnswer(nil, m)
+		got, err := ParseMapAnswer(b)
+		if err != nil || got.State != m.State || got.Digest != m.Digest || string(got.Text) != string(m.Text[:min(len(m.Text), MaxDetail)]) {
+			t.Errorf("%+v became %+v, %v", m, got, err)
+		}
+		for n := range b {
+			if _, err := ParseMapAnswer(b[:n]); err == nil {
+				t.Errorf("%d bytes of %d are taken", n, len(b))
+			}
+		}
+		if _, err := ParseMapAnswer(append(b, 0)); !errors.Is(err, ErrTrailing) {
+			t.Errorf("with a byte behind it: %v", err)
 		}
 	}
 }

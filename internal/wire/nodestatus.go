@@ -1,6 +1,9 @@
 package wire
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // NodeStatus is a node as it sees itself: the JSON that AdminStatus answers.
 // Fields are only ever added. Numbers of 64 bits that a JSON number may not hold
@@ -91,11 +94,12 @@ type GossipStatus struct {
 	WrongCluster uint64            `json:"wrong_label"`
 	NotAllowed   uint64            `json:"not_allowed"`
 	Conflicts    uint64            `json:"conflicts"` // about two nodes of one id
-	Unproved     uint64            `json:"unproved"`  // words about nodes that the secret does not bear out
+	Unproved     uint64            `json:"unproved"`  // claims about nodes that lack the proof of the secret
 	Open         []ConflictStatus  `json:"open_conflicts,omitempty"`
 	LastRefused  string            `json:"last_refused,omitempty"`
 	LastConflict string            `json:"last_conflict,omitempty"`
 	JoinErrors   map[string]string `json:"join_errors,omitempty"` // by seed
+	TCPOnly      []string          `json:"tcp_only,omitempty"`    // nodes that answer this one by TCP, and not by UDP
 	Health       int               `json:"health"`                // 0 is well
 	Tables       int               `json:"tables"`                // region tables of others
 }
@@ -103,7 +107,7 @@ type GossipStatus struct {
 // ConflictStatus is a node id that two processes had when it was looked at last.
 type ConflictStatus struct {
 	Node   string    `json:"node"`
-	Addrs  []string  `json:"addrs"`  // of gossip, the older one first; one: of who claims the id without proof
+	Addrs  []string  `json:"addrs"`  // of gossip, the older one first; if there is one only, it is of a node that claims the id without proof
 	Proved bool      `json:"proved"` // both know the cluster's secret
 	Over   bool      `json:"over"`   // the younger has said goodbye since
 	First  time.Time `json:"first"`
@@ -146,9 +150,12 @@ type TableRegion struct {
 	Keys   []TableKey `json:"keys"`
 }
 
-// TableKey is how a device answers for a region.
+// TableKey is the address and the rkey under which a device serves a region.
 type TableKey struct {
 	Device uint8  `json:"device"` // index in devices
 	Addr   uint64 `json:"addr,string"`
 	RKey   uint32 `json:"rkey"`
 }
+
+// Hex64 is a number of 64 bits as a NodeStatus has it: JSON's own numbers lose some.
+func Hex64(v uint64) string { return fmt.Sprintf("%016x", v) }

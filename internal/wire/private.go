@@ -5,8 +5,8 @@ import (
 	"crypto/sha256"
 )
 
-// The private data of the connection. The client's travels with the
-// connection request, the server's with the acceptance or the refusal:
+// The private data of the connection. The client's travels with the connection
+// request, the server's with the acceptance or the refusal:
 //
 //	Connect  ┌magic "RKV1"┬min┬max┬flags┬tenant┬client nonce┬MAC ┐  48 bytes (at most 56 fit)
 //	         └4           ┴1  ┴1  ┴2    ┴8     ┴16          ┴16  ┘
@@ -15,15 +15,15 @@ import (
 //	Reject   ┌magic "RKV1"┬min┬max┬status┐  8 bytes
 //	         └4           ┴1  ┴1  ┴2     ┘
 //
-// Each MAC is HMAC-SHA256 under the (hashed) secret over a label, what went
-// before on this connection, and the bytes in front of it. So the server's MAC
-// proves that it knows the secret *and* answers this very request, and the MAC
-// in Hello (32 bytes) proves the same of the client: a replayed Connect meets
-// a fresh server nonce and dies at Hello. Flags and versions are under the
-// MACs, so nobody on the way can take them off.
+// Each MAC is HMAC-SHA256 under the (hashed) secret over a label, what went before on
+// this connection, and the bytes in front of it. So the server's MAC proves that it
+// knows the secret *and* answers this very request, and the MAC in Hello (32 bytes)
+// proves the same of the client: a replayed Connect meets a fresh server nonce and
+// fails at Hello. Flags and versions are under the MACs, so an attacker on the way
+// cannot take them off.
 //
-// With an empty secret the same bytes travel, keyed by nothing: the store is
-// public, and a client that has a secret is refused like one with a wrong one.
+// With an empty secret the same bytes travel under an empty key: the store is public,
+// and a client that has a secret is refused like one with a wrong one.
 const (
 	TenantSize  = 8
 	NonceSize   = 16
@@ -54,7 +54,7 @@ const FeatureAside = 1 << 0
 // A Nonce is 16 random bytes, fresh for every connection.
 type Nonce [NonceSize]byte
 
-// A Tenant says whose secret the MACs are under. It is no secret, and proves
+// A Tenant says which tenant's secret the MACs are under. It is no secret, and proves
 // nothing.
 type Tenant [TenantSize]byte
 
@@ -211,9 +211,9 @@ func AppendReject(dst []byte, r Reject) []byte {
 	return le.AppendUint16(dst, uint16(r.Status))
 }
 
-// ParseReject reads a refusal's private data. It carries no MAC: nobody has
-// authenticated yet. Whoever can forge one can keep a client out, which whoever
-// stands on the way can anyhow; nothing is ever let in because of it.
+// ParseReject reads a refusal's private data. It carries no MAC, because neither end
+// has authenticated yet. An attacker that can forge one can keep a client out, but an
+// attacker on the way can do that anyhow; no client is ever let in because of it.
 func ParseReject(b []byte) (Reject, error) {
 	f, err := private(b)
 	if err != nil {
@@ -229,10 +229,10 @@ func ParseReject(b []byte) (Reject, error) {
 	return r, nil
 }
 
-// Unpad cuts off the zeros behind private data of the given size: an InfiniBand
-// or RoCE connection manager carries it in a field of fixed length and says
-// nothing about its own (IBTA 12.6.5 to 12.6.8). Whatever is not so padded is
-// returned as it is, and the parsers refuse it.
+// Unpad cuts off the zeros behind private data of the given size: an InfiniBand or
+// RoCE connection manager carries it in a field of fixed length and does not tell the
+// length of the data (IBTA 12.6.5 to 12.6.8). Data that is not padded so is returned
+// as it is, and the parsers refuse it.
 func Unpad(b []byte, size int) []byte {
 	if len(b) <= size {
 		return b
@@ -256,10 +256,10 @@ func private(b []byte) (fields, error) {
 	return fields{b: b[len(magic):]}, nil
 }
 
-// mac is HMAC-SHA256 over a label and parts, each preceded by its length so
-// that no two lists of parts have the same bytes. The key is a hash of the
-// secret: HMAC itself fills short keys up with zeros, and would take a secret
-// and the same with a zero behind it for one. It allocates; set-up only.
+// mac is HMAC-SHA256 over a label and parts, each preceded by its length so that no
+// two lists of parts have the same bytes. The key is a hash of the secret: HMAC itself
+// fills short keys up with zeros, and would take a secret and the same with a zero
+// behind it for one. mac allocates, so it is for the set-up only.
 func mac(secret []byte, label string, parts ...[]byte) [FullMACSize]byte {
 	key := sha256.Sum256(secret)
 	h := hmac.New(sha256.New, key[:])

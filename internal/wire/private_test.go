@@ -9,8 +9,8 @@ import (
 
 // handshake makes both private data and a signed Hello.
 func handshake(secret string) (connect, accept, hello []byte) {
-	connect = AppendConnect(nil, []byte(secret), Connect{Min: 3, Max: 3, Nonce: Nonce{1}})
-	accept = AppendAccept(nil, []byte(secret), connect, Accept{Version: 3, Nonce: Nonce{2}, Incarnation: 42})
+	connect = AppendConnect(nil, []byte(secret), Connect{Min: 4, Max: 4, Nonce: Nonce{1}})
+	accept = AppendAccept(nil, []byte(secret), connect, Accept{Version: 4, Nonce: Nonce{2}, Incarnation: 42})
 	hello = AppendHello(nil, 1, Hello{ReplySize: 1 << 16, Name: []byte("c")})
 	SignHello(hello, []byte(secret), connect, accept)
 	return connect, accept, hello
@@ -77,12 +77,12 @@ func TestChoose(t *testing.T) {
 		want   uint8
 		status Status
 	}{
-		{Connect{Min: 3, Max: 3}, 3, StatusOK},
-		{Connect{Min: 1, Max: 9}, 3, StatusOK},
-		{Connect{Min: 1, Max: 2}, 0, StatusVersion},
-		{Connect{Min: 4, Max: 9}, 0, StatusVersion},
-		{Connect{Min: 3, Max: 3, Features: 0x0001}, 3, StatusOK},
-		{Connect{Min: 3, Max: 3, Features: 0x0100}, 0, StatusProtocol},
+		{Connect{Min: 4, Max: 4}, 4, StatusOK},
+		{Connect{Min: 1, Max: 9}, 4, StatusOK},
+		{Connect{Min: 1, Max: 3}, 0, StatusVersion},
+		{Connect{Min: 5, Max: 9}, 0, StatusVersion},
+		{Connect{Min: 4, Max: 4, Features: 0x0001}, 4, StatusOK},
+		{Connect{Min: 4, Max: 4, Features: 0x0100}, 0, StatusProtocol},
 	} {
 		if v, st := c.c.Choose(); v != c.want || st != c.status {
 			t.Errorf("%+v: %d, %v", c.c, v, st)
@@ -102,7 +102,7 @@ func TestPrivateFaults(t *testing.T) {
 		t.Errorf("long: %v", err)
 	}
 	bad := bytes.Clone(connect)
-	bad[4], bad[5] = 4, 3
+	bad[4], bad[5] = 5, 4
 	if _, err := ParseConnect(bad); !errors.Is(err, ErrRange) {
 		t.Errorf("min above max: %v", err)
 	}

@@ -5,7 +5,7 @@ package wire
 //	┌key length┬ 0 ┬max inline┬key┐
 //	└2         ┴2  ┴4         ┴…  ┘
 type Get struct {
-	// MaxInline is the largest value, in bytes, that the client wants inside
+	// MaxInline is the largest value, in bytes, that the client accepts inside
 	// the reply; a larger one (or one too large for a reply) is held for it.
 	MaxInline uint32
 	Key       []byte

@@ -10,8 +10,8 @@ type Scan struct {
 	KeysOnly bool
 	Prefix   []byte
 	After    []byte // only keys after this one; ScanReply.Next of the page before
-	// From says that After itself belongs to what is wanted: it is the first
-	// key of a range.
+	// From says that After itself belongs to the page: it is the first key of a
+	// range.
 	From bool
 	End  []byte // only keys before this one; empty: no bound
 }
@@ -162,66 +162,4 @@ func (m *ScanReply) Entries(yield func(ScanEntry) bool) {
 			return
 		}
 	}
-}
-
-// A StatsRequest asks for a part of the server's counters as JSON. Offset 0
-// takes a fresh snapshot; further parts are of that same snapshot.
-//
-//	┌offset┬ 0 ┐
-//	└4     ┴4  ┘
-type StatsRequest struct {
-	Offset uint32
-}
-
-// AppendStats appends a StatsRequest.
-func AppendStats(dst []byte, id uint64, m StatsRequest) []byte {
-	start := len(dst)
-	dst = begin(dst, TypeStats, id)
-	dst = le.AppendUint32(dst, m.Offset)
-	return finish(append(dst, 0, 0, 0, 0), start)
-}
-
-// ParseStats reads the body of a StatsRequest.
-func ParseStats(body []byte) (StatsRequest, error) {
-	f := fields{b: body}
-	m := StatsRequest{Offset: f.u32()}
-	f.zero(4)
-	return m, f.done()
-}
-
-// A StatsReply is a part of the JSON text.
-//
-//	┌total┬offset┬text┐
-//	└4    ┴4     ┴…   ┘
-type StatsReply struct {
-	Total, Offset uint32 // bytes of the whole text; where this part begins
-	Data          []byte
-}
-
-// StatsFixed is what a StatsReply takes besides its text, with the header.
-const StatsFixed = HeaderSize + 8
-
-// AppendStatsReply appends the reply to a StatsRequest.
-func AppendStatsReply(dst []byte, id uint64, m StatsReply) []byte {
-	start := len(dst)
-	dst = begin(dst, TypeStats.Reply(), id)
-	dst = le.AppendUint32(dst, m.Total)
-	dst = le.AppendUint32(dst, m.Offset)
-	return finish(append(dst, m.Data...), start)
-}
-
-// ParseStatsReply reads the body of the reply to a StatsRequest.
-func ParseStatsReply(body []byte) (StatsReply, error) {
-	f := fields{b: body}
-	m := StatsReply{Total: f.u32(), Offset: f.u32()}
-	if f.err == nil {
-		m.Data = f.rest()
-		if uint64(m.Offset)+uint64(len(m.Data)) > uint64(m.Total) {
-			f.fail(ErrRange)
-		}
-	}
-	if err := f.done(); err != nil {
-		return StatsReply{}, err
-	}
-	return m, nil
 }

@@ -18,10 +18,10 @@ import (
 // Sequence counts the messages of one direction of one session, from 1. Tag is
 // AES-256-GMAC (GCM with nothing to encrypt) over the whole message, with zeros
 // in place of the tag; the nonce is the direction and the sequence. Each
-// direction has a key of its own, which HKDF-SHA256 derives from the secret
-// and both private data, nonces included. So nobody without the secret can
-// change a message, leave one out, repeat one, send one again in another
-// session or turn one around. It hides nothing: what travels is readable.
+// direction has a key of its own, which HKDF-SHA256 derives from the secret and
+// both private data, nonces included. So a party without the secret cannot change a
+// message, leave one out, repeat one, send one again in another session or turn
+// one around. The seal hides nothing: messages travel readable.
 //
 // With no secret there is no key: the sequence counts, the tag is zero.
 const (
@@ -44,7 +44,8 @@ const (
 // writes the last fields of the header, the receiver's Open checks them. It is
 // not safe for concurrent use: the sender holds the lock under which messages
 // are posted, so that they are numbered in the order in which they travel, and
-// the receiver is whoever takes in the completions of this queue pair.
+// the receiver is the goroutine that takes in the completions of this queue
+// pair.
 type Seal struct {
 	aead  cipher.AEAD // nil without a secret
 	last  uint64      // sequence of the last message
@@ -68,7 +69,7 @@ func NewSeals(secret, connect, accept []byte) (client, server *Seal) {
 			server.aead, err = gcm(keys[each:])
 		}
 	}
-	if err != nil { // lengths are constants: nothing that a peer says leads here
+	if err != nil { // lengths are constants: no input of a peer leads here
 		panic("wire: session keys: " + err.Error())
 	}
 	clear(keys)
@@ -90,8 +91,8 @@ func gcm(key []byte) (cipher.AEAD, error) {
 	return cipher.NewGCM(block)
 }
 
-// Seal numbers msg, which is complete, and writes its tag. Nothing of it may be
-// changed afterwards, and it is the next one to be posted. It does not
+// Seal numbers msg, which is complete, and writes its tag. msg must not be
+// changed afterwards, and must be the next message to be posted. Seal does not
 // allocate.
 func (s *Seal) Seal(msg []byte) {
 	s.last++

@@ -14,8 +14,8 @@ func sealCase(t *testing.T, d *datadriven.TestData) string {
 	nonce := Nonce{}
 	copy(nonce[:], str(d, "nonce"))
 	secret := str(d, "secret")
-	connect := AppendConnect(nil, secret, Connect{Min: 3, Max: 3, Nonce: nonce})
-	accept := AppendAccept(nil, secret, connect, Accept{Version: 3, Incarnation: 42})
+	connect := AppendConnect(nil, secret, Connect{Min: 4, Max: 4, Nonce: nonce})
+	accept := AppendAccept(nil, secret, connect, Accept{Version: 4, Incarnation: 42})
 	seal, server := NewSeals(secret, connect, accept)
 	if string(str(d, "from")) == "server" {
 		seal = server

@@ -100,9 +100,9 @@ type Welcome struct {
 	ServerID               []byte // stable name of the store; at most MaxName bytes
 }
 
-// WelcomeFlags say what is out of the ordinary in a session. A client that
-// meets one it does not know must end the session, as with anything else that
-// it cannot know the meaning of.
+// WelcomeFlags say what is out of the ordinary in a session. A client that meets
+// a flag that it does not know must end the session, because it cannot know what
+// the flag changes.
 type WelcomeFlags uint16
 
 const (
@@ -113,11 +113,11 @@ const (
 	// the time for everything else that is counted in leases (held places).
 	WelcomeLeaseOff WelcomeFlags = 1 << 0
 	// WelcomeClustered: the server is a node of a cluster and owns a part of the
-	// keys. Who owns the others is asked with a ClusterRequest.
+	// keys. Its DocumentMap says which nodes own the others.
 	WelcomeClustered WelcomeFlags = 1 << 1
 
-	// WelcomeTouches: memory is scarce, and the server wants to be told of what
-	// is read one-sidedly; see PingReply.Touches, which changes it.
+	// WelcomeTouches: memory is scarce, and the server asks to be told of keys
+	// that are read one-sidedly; see PingReply.Touches, which changes it.
 	WelcomeTouches WelcomeFlags = 1 << 2
 
 	welcomeFlagsKnown = WelcomeLeaseOff | WelcomeClustered | WelcomeTouches
@@ -194,9 +194,9 @@ type Ping struct {
 	// do not hold receives. The client must not use them after posting this.
 	Return uint16
 	// View is the oldest version of the region table that READs of this session
-	// may still use: none with an rkey from before is under way, or will be
-	// posted. 0: the client has no table yet. The server keeps what it has
-	// deregistered from a version on until every session is there.
+	// may still use: no READ with an rkey from before it is under way, or will
+	// be posted. If it is 0 the client has no table yet. The server keeps what
+	// it has deregistered from a version on until every session is there.
 	View uint64
 	// Touches are reads that the server has not seen; at most MaxTouches.
 	Touches Touches
@@ -236,8 +236,8 @@ type PingReply struct {
 	Echo        uint64
 	TimeMicros  uint64 // the server's time, microseconds since 1970
 	ViewVersion uint64
-	// Touches: the server wants to be told of reads that it does not see. It
-	// does not while everything it has fits into its memory: then a client that
+	// Touches: the server asks to be told of reads that it does not see. It does
+	// not ask while everything it has fits into its memory: then a client that
 	// only reads costs it nothing but a Ping now and then.
 	Touches bool
 }

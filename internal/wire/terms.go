@@ -1,7 +1,7 @@
 package wire
 
-// Cond is what a write demands of the key before it: it is judged by the
-// server at the write's place in the order, once.
+// Cond is what a write demands of the key before it: the server judges it at
+// the write's place in the order, once.
 type Cond uint8
 
 const (

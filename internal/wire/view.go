@@ -84,8 +84,8 @@ func RegionsIn(size int) int {
 // ViewReplySize returns the size of a reply that holds n regions.
 func ViewReplySize(n int) int { return HeaderSize + viewFixed + n*RegionSize }
 
-// AppendViewReply appends a page that holds the given regions; what m holds of
-// its own regions is ignored.
+// AppendViewReply appends a page that holds the given regions; it ignores the
+// regions of m itself.
 func AppendViewReply(dst []byte, id uint64, m ViewReply, regions []Region) []byte {
 	start := len(dst)
 	dst = begin(dst, TypeView.Reply(), id)

@@ -11,8 +11,8 @@ type Cursor struct {
 }
 
 // A Watch asks for the events behind a cursor of keys with a prefix. If there
-// are none the server keeps the request, without holding up others, and
-// answers when there are or when the time is over: with no event then.
+// are none the server keeps the request, without delaying others, and answers
+// when there are some or when the time is over, with no event then.
 //
 //	┌incarnation┬version┬wait┬max bytes┬prefix length┬values┬ 0 ┬prefix┐
 //	└8          ┴8      ┴4   ┴4        ┴2            ┴1     ┴5  ┴…     ┘

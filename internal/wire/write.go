@@ -13,7 +13,7 @@ type Put struct {
 const putFixed = 8 + termsSize
 
 // PutFits reports whether a Put of these lengths fits into a message of
-// requestSize bytes (Welcome.RequestSize); if not, PutLarge is the way.
+// requestSize bytes (Welcome.RequestSize). If not, use PutLarge.
 func PutFits(requestSize, keyLen, valueLen int) bool {
 	return keyLen+valueLen <= requestSize-HeaderSize-putFixed
 }
@@ -44,9 +44,9 @@ func ParsePut(body []byte) (Put, error) {
 	return m, nil
 }
 
-// A PutLarge names memory of the client that holds the value. The server
-// READs it, and refuses with StatusChecksum when what it has read is not what
-// Checksum was computed over: the memory belongs to the put until the reply.
+// A PutLarge names memory of the client that holds the value. The server READs
+// it, and refuses with StatusChecksum if Checksum does not fit the bytes that it
+// has READ. The memory belongs to the put until the reply.
 //
 //	┌key length┬ 0 ┬rkey┬value length┬checksum┬address┬terms┬key┐
 //	└2         ┴2  ┴4   ┴8           ┴8       ┴8      ┴32   ┴…  ┘
@@ -143,7 +143,7 @@ func (o UpdateOp) String() string {
 	return "UpdateOp(?)"
 }
 
-// An Update changes what is there at its place in the order.
+// An Update changes the value of a key at its place in the order.
 //
 //	┌key length┬op┬ 0 ┬delta┬terms┬key┐
 //	└2         ┴1 ┴5  ┴8    ┴32   ┴…  ┘

@@ -100,7 +100,7 @@ func TestMuch(t *testing.T) {
 	wg.Wait()
 }
 
-// TestUnread: a program whose output nobody reads waits; others go on, and it
+// TestUnread: a program whose output is not read waits; others go on, and it
 // goes on too once it is read.
 func TestUnread(t *testing.T) {
 	c, _ := dialLocal(t)
@@ -182,7 +182,8 @@ func TestContext(t *testing.T) {
 	gone(t, child)
 }
 
-// gone waits until a process is no more, or a zombie that nobody has waited for.
+// gone waits until a process is no more, or a zombie whose parent has not waited
+// for it.
 func gone(t *testing.T, pid int) {
 	t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
@@ -333,7 +334,7 @@ func TestHostileClient(t *testing.T) {
 			go func() {
 				served <- Serve(context.Background(), theirs, func(ctx context.Context, c Cmd) (Program, error) {
 					if name == "beyond the window" {
-						<-block // nobody takes the input
+						<-block // the input has no reader
 					}
 					return Local(ctx, c)
 				})

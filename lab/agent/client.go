@@ -74,7 +74,7 @@ func (c *Client) Close() error {
 // Done is closed when the connection has ended.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
-// Start starts a program and waits until it runs. It must be given up with
+// Start starts a program and waits until it runs. The caller must end it with
 // Wait: until then it counts against MaxPrograms.
 func (c *Client) Start(ctx context.Context, cmd Cmd) (*Process, error) {
 	if len(cmd.Args) == 0 {
@@ -98,7 +98,7 @@ func (c *Client) Start(ctx context.Context, cmd Cmd) (*Process, error) {
 	select {
 	case <-p.started:
 	case <-ctx.Done():
-		go func() { // it may start yet, and nobody will know it
+		go func() { // the program may still start, and no caller will know it
 			<-p.started
 			_ = p.Kill()
 		}()
@@ -140,7 +140,7 @@ func (c *Client) end(p *Process, code int, sig syscall.Signal, err error) {
 	if !known {
 		return
 	}
-	// Who took p out of the map alone ends it.
+	// Only the goroutine that took p out of the map ends it.
 	p.code, p.sig, p.err = code, sig, err
 	p.stdin.shut()
 	streamErr := err

@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// A conn writes frames whole, one after the other, whoever sends them.
+// A conn writes frames whole, one after the other, from any number of
+// goroutines.
 type conn struct {
 	rw io.ReadWriteCloser
 
@@ -37,7 +38,7 @@ func (c *conn) sendData(program uint32, stream byte, b []byte) error {
 func (c *conn) flushLocked() error {
 	if c.err == nil {
 		if _, c.err = c.rw.Write(c.buf); c.err != nil {
-			c.rw.Close() // the reader must not wait for what will not come
+			c.rw.Close() // the reader must not wait for bytes that will not come
 		}
 	}
 	return c.err

@@ -17,11 +17,11 @@ const (
 	MaxPrograms = 128
 
 	headerLen = 9
-	chunk     = 32 << 10 // what a Data frame carries at most when we send it
+	chunk     = 32 << 10 // the most that a Data frame carries when we send it
 )
 
-// ErrProtocol is in the chain of every error caused by bytes that are no frame
-// or a frame that has no place where it came.
+// ErrProtocol is in the chain of every error caused by bytes that are no frame,
+// or by a frame that is not allowed where it came.
 var ErrProtocol = errors.New("agent: protocol violated")
 
 // A kind says what a frame is.
@@ -71,8 +71,9 @@ func appendFrame(b []byte, k kind, program uint32, body ...byte) []byte {
 }
 
 // readFrame reads one frame. The length is checked before memory is taken, and
-// the body against what its kind must have, so that who handles a frame need
-// not look at lengths again. io.EOF means that the stream ended between frames.
+// the body against what its kind must have, so that the code that handles a
+// frame need not look at lengths again. io.EOF means that the stream ended
+// between frames.
 func readFrame(r io.Reader) (frame, error) {
 	var head [headerLen]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

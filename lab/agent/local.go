@@ -16,8 +16,8 @@ import (
 )
 
 // A process that has ended may leave others behind that hold its output open.
-// What it wrote itself is in the pipe then: at most pipeLen bytes, and at once,
-// so that silence of that length means that there is no more.
+// Its own output is in the pipe then: at most pipeLen bytes, and at once, so if
+// nothing comes for that long there is no more.
 const (
 	pipeLen = 64 << 10
 	silence = 500 * time.Millisecond

@@ -35,8 +35,8 @@ func (p *Process) Pid() int { return p.pid }
 // Stdin writes to the standard input of a program started with Cmd.Input.
 func (p *Process) Stdin() io.WriteCloser { return p.stdin }
 
-// Stdout reads what the program writes. A program whose output nobody reads
-// stops, as on a full pipe; Close drops it from then on.
+// Stdout reads what the program writes. A program whose output is not read
+// stops, as on a full pipe; Close drops the output from then on.
 func (p *Process) Stdout() io.ReadCloser { return p.stdout }
 
 // Stderr is Stdout for standard error.
@@ -87,7 +87,7 @@ func (e *ExitError) Error() string {
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
 // Wait waits for the end of the program: nil for exit code 0, *ExitError for
-// any other, else why that is not known. What the program wrote can be read
+// any other, else why that is not known. The program's output can be read
 // afterwards too. When ctx ends first its error is returned, and the program
 // goes on.
 func (p *Process) Wait(ctx context.Context) error {

@@ -15,11 +15,11 @@ var errGone = fmt.Errorf("agent: %w", os.ErrProcessDone)
 type inbox struct {
 	taken func(n int) // tells the sender; called without the lock
 
-	mu   sync.Mutex
-	more *sync.Cond
-	buf  []byte
-	err  error // once set nothing is put any more; readers drain buf first
-	deaf bool  // the reader has gone away: what comes is dropped, with credit
+	mu      sync.Mutex
+	more    *sync.Cond
+	buf     []byte
+	err     error // once set nothing is put any more; readers drain buf first
+	discard bool  // the reader has gone away: bytes that come are dropped, with credit
 }
 
 func newInbox(taken func(n int)) *inbox {
@@ -32,7 +32,7 @@ func newInbox(taken func(n int)) *inbox {
 // window.
 func (in *inbox) put(b []byte) error {
 	in.mu.Lock()
-	if in.deaf {
+	if in.discard {
 		in.mu.Unlock()
 		in.taken(len(b))
 		return nil
@@ -85,7 +85,7 @@ func (in *inbox) Read(p []byte) (int, error) {
 func (in *inbox) Close() error {
 	in.mu.Lock()
 	n := len(in.buf)
-	in.buf, in.deaf = nil, true
+	in.buf, in.discard = nil, true
 	if in.err == nil {
 		in.err = errGone
 	}

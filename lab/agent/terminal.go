@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTerminal makes a pseudo-terminal, as in pty(7): ours is the side of who
-// types and looks, theirs that of the program.
+// openTerminal makes a pseudo-terminal, as in pty(7): ours is the side of the
+// person who types and looks, theirs that of the program.
 func openTerminal() (ours, theirs *os.File, err error) {
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
 	if err != nil {

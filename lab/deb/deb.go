@@ -23,7 +23,7 @@ type Package struct {
 }
 
 // ErrNoDebian says that this machine has no apt-get, dpkg, lists of packages, or
-// way to a mirror: nothing can be had here.
+// way to a mirror, so no package is available.
 var ErrNoDebian = errors.New("no packages can be had here")
 
 // name is what Debian policy 5.6.7 allows; it also keeps options out of
@@ -103,8 +103,8 @@ func Unpack(ctx context.Context, cache, pkg string) (Package, error) {
 	return p, nil
 }
 
-// none marks the failure of a package manager as ErrNoDebian, unless it was only
-// our time that was up.
+// none marks the failure of a package manager as ErrNoDebian, unless it failed
+// because our time was up.
 func none(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err

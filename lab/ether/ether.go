@@ -2,10 +2,10 @@
 //
 // Each port is a UDP socket; a datagram is an Ethernet frame without its check
 // sum, as QEMU's "dgram" network sends and takes it. The switch learns which
-// address is behind which port and floods what it does not know, as any other
-// (IEEE 802.1D, 7.8 and 7.9). What passes from one port to another can be cut in
-// one direction or both, all of it or the traffic of some TCP and UDP ports
-// alone, thinned out, and held up.
+// address is behind which port and floods frames to addresses that it does not
+// know, as any other (IEEE 802.1D, 7.8 and 7.9). Frames from one port to another
+// can be cut in one direction or both, all of them or those of some TCP and UDP
+// ports alone, lost at random, and delayed.
 //
 //	guest 1 ---- port 1 +--------+ port 2 ---- guest 2
 //	                    | switch |
@@ -199,8 +199,8 @@ func (s *Switch) route(from int, frame []byte, targets []int) []int {
 	return targets
 }
 
-// Cable returns two UDP sockets on the loopback interface, each connected to
-// the other, so that nobody else can send to either.
+// Cable returns two UDP sockets on the loopback interface, each connected to the
+// other, so that no other socket can send to either.
 func Cable() (a, b *net.UDPConn, err error) {
 	local := &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}
 	// Each must know the other's port when it is connected, so the first is

@@ -21,8 +21,8 @@ func (r *rule) stops(frame []byte) bool {
 }
 
 // concerns reports whether a frame is IPv4 with TCP or UDP from or to one of
-// some ports. Of what was fragmented only the first piece tells; without it the
-// others are worth nothing.
+// some ports. Only the first fragment of a packet tells; without it the others
+// are of no use.
 func concerns(frame []byte, ports []uint16) bool {
 	const ethernet, ipv4, tcp, udp = 14, 0x0800, 6, 17
 	if len(frame) < ethernet+20 || binary.BigEndian.Uint16(frame[12:]) != ipv4 {

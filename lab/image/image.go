@@ -1,7 +1,7 @@
 // Package image makes the kernel and the initial file system of a guest of the
 // lab from Debian packages: the kernel and its modules from a package that is
-// unpacked into a cache and not installed, programs and libraries from what is
-// installed on this machine. Nothing needs root.
+// unpacked into a cache and not installed, programs and libraries from those that
+// are installed on this machine. Nothing needs root.
 package image
 
 import (
@@ -18,6 +18,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/cavaliergopher/cpio"
+	"github.com/google/renameio/v2"
 
 	"github.com/rdmakv/rdmakv/lab/deb"
 )
@@ -67,14 +70,14 @@ var tools = []tool{
 	{"ib_send_lat", "perftest"}, {"ib_send_bw", "perftest"}, {"ib_atomic_lat", "perftest"}, {"ib_atomic_bw", "perftest"},
 }
 
-// handy programs are taken along where they are installed.
+// handy are programs that the image contains if they are installed on this machine.
 var handy = []string{"strace", "ss", "ping", "taskset", "bash"}
 
 // terminals describes those that people use, for programs that edit lines.
 var terminals = []string{"/lib/terminfo/l/linux", "/lib/terminfo/v/vt100", "/lib/terminfo/x/xterm", "/lib/terminfo/x/xterm-256color", "/lib/terminfo/s/screen", "/lib/terminfo/t/tmux"}
 
 // plugins are libraries that are opened by name at run time, so that no
-// program lists them: providers of libibverbs, what tests of ours open, and
+// program lists them: providers of libibverbs, what the tests open, and
 // what programs built on this machine commonly need.
 var plugins = []string{
 	"libibverbs/librxe-rdmav*.so", "libibverbs/libsiw-rdmav*.so",
@@ -105,8 +108,8 @@ func Build(ctx context.Context, c Config) (Image, error) {
 	return img, replace(img.Initrd, data)
 }
 
-// prune removes images that are a day old: of other versions of what they were
-// made of, or soon made anew. QEMU reads one only at its start.
+// prune removes images that are a day old: they are of other versions of their
+// parts, or quickly made again. QEMU reads one only at its start.
 func prune(pattern string) {
 	old, _ := filepath.Glob(pattern) // the pattern is ours and well formed
 	for _, f := range old {
@@ -293,38 +296,64 @@ func (ps parts) key() string {
 	return fmt.Sprintf("%.8x", h.Sum(nil))
 }
 
-// pack writes the file system as the kernel wants it. It is not compressed: a
-// guest that unpacks it is slower than a host that reads it.
+// maxFile bounds one file of an initramfs: the kernel unpacks it into memory, and
+// the archive has 32 bits for its size.
+const maxFile = 1 << 31
+
+// pack writes the file system as the kernel takes it (cpio's "new ASCII" format,
+// Documentation/driver-api/early-userspace/buffer-format.rst). It is not
+// compressed: a guest that unpacks it is slower than a host that reads it.
 func (ps parts) pack() ([]byte, error) {
 	var out bytes.Buffer
-	a := &archive{w: &out}
-	made := map[string]bool{".": true}
-	var mkdir func(name string)
-	mkdir = func(name string) {
-		if !made[name] {
-			made[name] = true
-			mkdir(path.Dir(name))
-			a.dir(name)
+	a := cpio.NewWriter(&out)
+	// entry writes one entry. The content of a link is its target.
+	entry := func(name string, mode cpio.FileMode, data []byte) error {
+		if len(data) > maxFile {
+			return fmt.Errorf("%s is too large for an initramfs", name)
 		}
+		// No time is written: equal parts make equal archives.
+		err := a.WriteHeader(&cpio.Header{Name: name, Mode: mode, Links: 1, Size: int64(len(data))})
+		if err == nil {
+			_, err = a.Write(data)
+		}
+		return err
+	}
+	made := map[string]bool{".": true}
+	var mkdir func(name string) error
+	mkdir = func(name string) error {
+		if made[name] {
+			return nil
+		}
+		made[name] = true
+		if err := mkdir(path.Dir(name)); err != nil {
+			return err
+		}
+		return entry(name, cpio.TypeDir|0o755, nil)
 	}
 	for _, p := range ps {
-		mkdir(path.Dir(p.name))
+		err := mkdir(path.Dir(p.name))
+		if err != nil {
+			return nil, err
+		}
 		switch {
 		case p.dir:
-			mkdir(p.name)
+			err = mkdir(p.name)
 		case p.target != "":
-			a.link(p.name, p.target)
-		case p.from != "":
-			data, err := os.ReadFile(p.from)
-			if err != nil {
-				return nil, err
-			}
-			a.file(p.name, p.perm, data)
+			err = entry(p.name, cpio.TypeSymlink|0o777, []byte(p.target))
 		default:
-			a.file(p.name, p.perm, p.contents)
+			data := p.contents
+			if p.from != "" {
+				if data, err = os.ReadFile(p.from); err != nil {
+					return nil, err
+				}
+			}
+			err = entry(p.name, cpio.TypeReg|cpio.FileMode(p.perm.Perm()), data)
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
-	err := a.close()
+	err := a.Close()
 	return out.Bytes(), err
 }
 
@@ -340,14 +369,5 @@ func Find(name string) string {
 
 // replace writes a file that appears whole.
 func replace(name string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(name), "new-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), name)
+	return renameio.WriteFile(name, data, 0o644, renameio.WithTempDir(filepath.Dir(name)), renameio.WithStaticPermissions(0o644))
 }

@@ -62,7 +62,7 @@ func names(t *testing.T, data []byte) []string {
 	t.Helper()
 	hex := func(b []byte) (n int) {
 		for _, c := range b {
-			n = n<<4 | strings.IndexByte("0123456789abcdef", c)
+			n = n<<4 | strings.IndexByte("0123456789ABCDEF", c)
 		}
 		return n
 	}

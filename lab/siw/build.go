@@ -269,7 +269,7 @@ func (b *build) source(ctx context.Context) (string, error) {
 	return dir, os.Rename(filepath.Join(tmp, pkg, driverDir), dir)
 }
 
-// run runs a program of the build; what it printed last is part of its error.
+// run runs a program of the build; the end of its output is part of its error.
 func run(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "MAKEFLAGS=", "MAKELEVEL=")

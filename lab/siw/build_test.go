@@ -87,7 +87,7 @@ func TestApplyToOtherDriver(t *testing.T) {
 	}
 }
 
-// TestLock: one at a time, and who waits obeys its context.
+// TestLock: builds take turns, and one that waits obeys its context.
 func TestLock(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "lock")
 	unlock, err := lock(t.Context(), file)

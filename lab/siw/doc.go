@@ -1,14 +1,14 @@
 // Package siw tries the two iWARPs of this project against each other: package
 // iwarp, an RNIC in user space, and siw, the soft RNIC of the Linux kernel, as
-// the C programs of rdma-core and package verbs see it. Debian compiles no
-// siw, so Build makes the module from Debian's source for the kernel that
-// guests of the lab boot. "make lab-siw" runs everything, in a guest for each
-// variant of the driver; without a guest the tests are skipped.
+// the C programs of rdma-core and package verbs see it. Debian compiles no siw,
+// so Build makes the module from Debian's source for the kernel that guests of
+// the lab boot. "make lab-siw" runs everything, in a guest for each variant of
+// the driver; without a guest the tests are skipped.
 //
 // # What works
 //
-// Each direction means: the left end dials. READ, WRITE and SEND were asked by
-// either end, from 0 bytes to 4 MiB.
+// Each direction means: the left end dials. Either end asked for READ, WRITE and
+// SEND, from 0 bytes to 4 MiB.
 //
 //	                              iwarp ─▶ siw          siw ─▶ iwarp
 //	rping (C), data compared      yes                   yes
@@ -24,7 +24,7 @@
 //
 // Both must be addressed by an address of the netdev that siw sits on, in one
 // network namespace. It may be an Ethernet, veth or dummy device; a siw on lo
-// can be made but not used, for its GID is zero.
+// can be made but not used, because its GID is zero.
 //
 // # What gates access on siw
 //
@@ -41,13 +41,13 @@
 // siw takes IBV_QP_ACCESS_FLAGS in every state, stores them, and looks at them
 // nowhere; ibv_query_qp answers 7 whatever was set. So withholding rights until
 // a peer has authenticated does nothing on siw, and a receive buffer is as
-// readable as a slab. What does part a stranger from memory there:
+// readable as a slab. Only these keep an unknown peer from memory there:
 //
 //   - the protection domain. A QP lives in one PD for good, so: a PD for each
 //     session, in which the slabs are registered after authentication; or a
 //     session on a QP of a PD without slabs, which hands out a ticket for a
 //     second QP in the PD with them;
-//   - not knowing where and which: an rkey of siw has 24 bits, drawn at random
+//   - not knowing address and rkey: an rkey of siw has 24 bits, drawn at random
 //     for each region, and goes with a virtual address. A wrong guess ends the
 //     connection.
 //
@@ -74,11 +74,11 @@
 //   - A QP is moved to RTS by rdma_connect and rdma_accept, with qp_num in the
 //     parameters where librdmacm did not make it; there is no RTR. ibv_query_qp
 //     does not tell the state.
-//   - rdma_connect waits for TCP within the system call: an address where
-//     nobody listens fails without an event, one that does not answer keeps the
+//   - rdma_connect waits for TCP within the system call: an address without a
+//     listener fails without an event, one that does not answer keeps the
 //     thread for as long as TCP tries.
 //   - When the peer has gone, posted work is flushed only after rdma_disconnect
-//     or a move to ERR; what is posted after the kernel has noticed is not
+//     or a move to ERR; work that is posted after the kernel has noticed is not
 //     flushed at all.
 //   - A SEND or WRITE behind a READ completes before the READ.
 //   - A READ has one piece of sink memory. With none, the kernel takes the piece

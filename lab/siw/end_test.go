@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/rdma/verbs"
 )
 
@@ -22,7 +22,7 @@ const (
 	kernel maker = "siw"   // package verbs on the device siw0
 )
 
-// pairs are who dials whom.
+// pairs are the pairs of dialer and listener.
 var pairs = []struct{ dialer, acceptor maker }{{soft, kernel}, {kernel, soft}}
 
 // open opens the device of a maker.
@@ -90,7 +90,7 @@ func (e *end) check(what string, err error) {
 // region registers n bytes of new memory in a PD of the end.
 func (e *end) region(pd rdma.PD, n int, a rdma.Access) rdma.MR {
 	e.t.Helper()
-	block, err := memory.Alloc(n, memory.Options{Tag: "cross"})
+	block, err := mem.Alloc(n, mem.Options{Tag: "cross"})
 	e.check("Alloc", err)
 	closeLater(e.t, "block", block.Free)
 	mr, err := pd.RegMR(block.Bytes(), a)
@@ -132,29 +132,18 @@ func (e *end) wait(id uint64) rdma.WC {
 	e.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	armed := false
 	var wcs [16]rdma.WC
 	for {
-		n, err := e.cq.Poll(wcs[:])
-		e.check("Poll", err)
-		for _, wc := range wcs[:n] {
-			e.got[wc.ID] = wc
-		}
 		if wc, ok := e.got[id]; ok {
 			delete(e.got, id)
 			return wc
 		}
-		switch {
-		case n > 0:
-			armed = false
-		case !armed:
-			e.check("Arm", e.cq.Arm())
-			armed = true
-		default:
-			if err := e.cq.Wait(ctx); err != nil {
-				e.t.Fatalf("%s: work request %d: %v (QP: %v)", e.by, id, err, e.qp.Err())
-			}
-			armed = false
+		n, err := rdma.Await(ctx, e.cq, wcs[:])
+		if err != nil {
+			e.t.Fatalf("%s: work request %d: %v (QP: %v)", e.by, id, err, e.qp.Err())
+		}
+		for _, wc := range wcs[:n] {
+			e.got[wc.ID] = wc
 		}
 	}
 }

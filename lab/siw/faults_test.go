@@ -9,8 +9,8 @@ import (
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 )
 
-// What is refused, and who hears why. The package comment has the table that
-// these tests hold true.
+// These tests ask for what is refused, and check which end learns the reason.
+// The package comment has the table that these tests hold true.
 
 // A fault is a request for memory that the peer does not give.
 type fault struct {
@@ -18,7 +18,7 @@ type fault struct {
 	op   rdma.Opcode
 	// target prepares the responder and names what is asked for, n bytes.
 	target func(to *end) (at rdma.RemoteAddr, n int)
-	// siwServes: siw as the responder serves it all the same.
+	// siwServes: siw as the responder serves it nevertheless.
 	siwServes bool
 	// siwBlunt: it ends the connection without the reason. Its check of bounds
 	// overflows, and only the look-up of the page finds nothing there.
@@ -91,10 +91,10 @@ func faults() []fault {
 // TestProtection: every fault, asked by our end of siw and by siw of our end.
 //
 // Our end as the responder refuses all of them, says so to its program, and
-// sends a Terminate; siw as the requester takes that for a lost peer, for it
-// looks no further than that a Terminate has come. siw as the responder refuses
-// by STag, protection domain and bounds, and by the right of the region for
-// WRITEs only; our end as the requester hears why.
+// sends a Terminate; siw as the requester takes that for a lost peer, because
+// it looks no further than that a Terminate has come. siw as the responder
+// refuses by STag, protection domain and bounds, and by the right of the region
+// for WRITEs only; our end as the requester learns the reason.
 func TestProtection(t *testing.T) {
 	at := siwPort(t)
 	for _, d := range pairs {

@@ -136,8 +136,8 @@ func (p *program) ended() {
 	}
 }
 
-// whenListening calls dial again and again while nobody listens yet: a C
-// program does not say when it does.
+// whenListening calls dial again and again until there is a listener: a C
+// program does not say when it listens.
 func whenListening(ctx context.Context, dial func() error) error {
 	for {
 		err := dial()

@@ -18,7 +18,7 @@ import (
 // A process that is killed says no goodbye; its kernel does. The other end must
 // learn of it and get back what it has posted.
 
-// childEnv tells the second process what to be and whom to dial.
+// childEnv tells the second process what to be and which address to dial.
 const childEnv = "RDMAKV_SIW_CHILD"
 
 // TestChild is that process: it connects, says so, and waits to be killed. By

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
 // The protocol of rping(1) of librdmacm, spoken over the rdma interface so that
@@ -54,13 +54,13 @@ type pingEnd struct {
 	pd    rdma.PD
 	cq    rdma.CQ
 	qp    rdma.QP
-	block *memory.Block
+	block *mem.Block
 	mrs   []rdma.MR
 	send  rdma.MR
 	recv  [pingReceive]rdma.MR
 	data  []rdma.MR // for the data of iterations
 
-	recvs []int // completed receives nobody has asked for, by buffer
+	recvs []int // completed receives that no caller has asked for, by buffer
 	done  bool  // the operation under way has completed
 }
 
@@ -86,7 +86,7 @@ func newPingEnd(dev rdma.Device, size int, access ...rdma.Access) (e *pingEnd, e
 	const page = 4096
 	stride := (size + page - 1) / page * page
 	messages := 1 + pingReceive
-	if e.block, err = memory.Alloc(messages*page+len(access)*stride, memory.Options{Tag: "rping"}); err != nil {
+	if e.block, err = mem.Alloc(messages*page+len(access)*stride, mem.Options{Tag: "rping"}); err != nil {
 		return nil, err
 	}
 	at := 0
@@ -145,13 +145,12 @@ func (e *pingEnd) close() error {
 	return errors.Join(errs...)
 }
 
-// until polls and waits until ok or a completion says that the connection is
+// until takes completions until ok or one of them says that the connection is
 // over.
 func (e *pingEnd) until(ctx context.Context, ok func() bool) error {
 	var wcs [4]rdma.WC
-	armed := false
-	for {
-		n, err := e.cq.Poll(wcs[:])
+	for !ok() {
+		n, err := rdma.Await(ctx, e.cq, wcs[:])
 		if err != nil {
 			return err
 		}
@@ -160,23 +159,8 @@ func (e *pingEnd) until(ctx context.Context, ok func() bool) error {
 				return err
 			}
 		}
-		switch {
-		case ok():
-			return nil
-		case n > 0:
-			armed = false
-		case !armed:
-			if err := e.cq.Arm(); err != nil {
-				return err
-			}
-			armed = true
-		default:
-			if err := e.cq.Wait(ctx); err != nil {
-				return err
-			}
-			armed = false
-		}
 	}
+	return nil
 }
 
 // take notes one completion.

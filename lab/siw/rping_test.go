@@ -13,7 +13,7 @@ import (
 
 // The C program rping(1), with librdmacm on the kernel's siw, against our own
 // RNIC in user space. Every iteration is a SEND, a READ and a WRITE each way,
-// and who asked for it compares the bytes.
+// and the end that asked for it compares the bytes.
 
 // A habit is one way in which our end may set up a connection, and what must
 // come of it.
@@ -119,7 +119,7 @@ func rpingServer(t *testing.T, p port, h habit, d dose) {
 }
 
 // asInitiator is what comes of a connection that a variant of siw begins with
-// an end that does or does not want CRC.
+// an end that does or does not ask for CRC.
 func asInitiator(variant string, crc bool) string {
 	revision, mode, sum := 2, "", "no CRC"
 	switch variant {

@@ -27,7 +27,7 @@ type round struct {
 
 // A test is a test binary of the guest.
 type test struct {
-	pkg  string // of which it is compiled, below the root of the module
+	pkg  string // the package that it is compiled from, below the root of the module
 	only string // for -test.run; empty means all
 	// skip is where the driver is known to differ from what the tests ask of
 	// a fabric, each with the reason.

@@ -4,14 +4,15 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/wait"
 )
 
 // TestAttendantLetsOthersRun: with one processor, which mode poll gives to the
-// responder, whoever makes the next READ comes to make it while that one looks.
+// responder, the goroutine that makes the next READ comes to make it while the
+// responder looks.
 func TestAttendantLetsOthersRun(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	a, b, wr, _ := readPair(t, 8, Options{Wait: rdma.WaitPoll})
+	a, b, wr, _ := readPair(t, 8, Options{Wait: wait.Poll})
 	for range 20 {
 		a.send(wr)
 		a.spinOne()

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/iwarp/internal/proto"
+	"github.com/rdmakv/rdmakv/rdma/wait"
 )
 
 // The yardstick of every READ here is a plain Go TCP ping-pong that moves the
@@ -19,10 +21,10 @@ import (
 
 // readFrames is what a READ of n bytes puts on the wire: request and response.
 func readFrames(n int) (request, response int) {
-	request = fpduLen(untaggedLen + readReqLen)
+	request = proto.FPDULen(proto.UntaggedLen + proto.ReadRequestLen)
 	for {
 		k := min(n, loopbackPayload)
-		response += fpduLen(taggedLen + k)
+		response += proto.FPDULen(proto.TaggedLen + k)
 		if n -= k; n == 0 {
 			return request, response
 		}
@@ -87,9 +89,9 @@ type benchReader struct {
 
 // The responder sleeps as the reader does: in one process a responder that spins
 // only takes its processor.
-func newBenchReader(t testing.TB, n int) *benchReader { return newReader(t, n, rdma.WaitEvent) }
+func newBenchReader(t testing.TB, n int) *benchReader { return newReader(t, n, wait.Event) }
 
-func newReader(t testing.TB, n int, responder rdma.WaitMode) *benchReader {
+func newReader(t testing.TB, n int, responder wait.Mode) *benchReader {
 	a, b := connected(t, pairConfig{b: Options{Wait: responder}, bcfg: rdma.QPConfig{Access: rdma.AccessRemoteRead}})
 	src, dst := b.mr(max(n, 4096), rdma.AccessRemoteRead), a.mr(n, rdma.AccessLocalWrite)
 	r := &benchReader{e: a}

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/rdma/rdmatest"
 )
 
@@ -59,7 +59,7 @@ func newCaptureEnd(t *testing.T, opts iwarp.Options) (*captureEnd, rdma.Device) 
 	c.check(err)
 	closing(c.cq.Close)
 	region := func(access rdma.Access) rdma.MR {
-		block, err := memory.Alloc(captureSize, memory.Options{Kind: memory.Heap, Tag: "capture"})
+		block, err := mem.Alloc(captureSize, mem.Options{Kind: mem.Heap, Tag: "capture"})
 		c.check(err)
 		closing(block.Free)
 		mr, err := c.pd.RegMR(block.Bytes(), access)

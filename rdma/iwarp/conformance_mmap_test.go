@@ -5,13 +5,13 @@ package iwarp_test
 import (
 	"testing"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/rdma/rdmatest"
 )
 
 // TestConformanceMmap is the suite over mapped memory, which the race detector does
 // not watch: what it would see of the rest, TestConformanceHeap shows it.
 func TestConformanceMmap(t *testing.T) {
-	rdmatest.Run(t, conformance(memory.Mmap, iwarp.Options{}))
+	rdmatest.Run(t, conformance(mem.Mmap, iwarp.Options{}))
 }

@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/rdma/rdmatest"
 )
 
@@ -32,7 +32,7 @@ func secureOptions(tb testing.TB) iwarp.Options {
 	return iwarp.Options{TLS: &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: pool, ClientCAs: pool}}
 }
 
-func secureConformance(tb testing.TB, kind memory.Kind) rdmatest.Config {
+func secureConformance(tb testing.TB, kind mem.Kind) rdmatest.Config {
 	c := conformance(kind, secureOptions(tb))
 	c.Child = "TestConformanceTLSChild"
 	c.Want = rdma.CapSRQ | rdma.CapInline | rdma.CapWrite | rdma.CapDiesWithProcess
@@ -44,7 +44,7 @@ func TestConformanceTLS(t *testing.T) {
 	dir := t.TempDir()
 	rdmatest.NewCA(t).Write(t, dir, []string{"127.0.0.1", "::1", "localhost"})
 	t.Setenv(certDir, dir)
-	rdmatest.Run(t, secureConformance(t, memory.Heap))
+	rdmatest.Run(t, secureConformance(t, mem.Heap))
 }
 
 // TestConformanceTLSChild is the second process of the suite.
@@ -52,7 +52,7 @@ func TestConformanceTLSChild(t *testing.T) {
 	if os.Getenv(certDir) == "" {
 		return
 	}
-	rdmatest.Child(t, secureConformance(t, memory.Mmap))
+	rdmatest.Child(t, secureConformance(t, mem.Mmap))
 }
 
 // BenchmarkConformanceTLS is what TLS costs: compare BenchmarkConformance.
@@ -60,5 +60,5 @@ func BenchmarkConformanceTLS(b *testing.B) {
 	dir := b.TempDir()
 	rdmatest.NewCA(b).Write(b, dir, []string{"127.0.0.1", "::1", "localhost"})
 	b.Setenv(certDir, dir)
-	rdmatest.Bench(b, secureConformance(b, memory.Mmap))
+	rdmatest.Bench(b, secureConformance(b, mem.Mmap))
 }

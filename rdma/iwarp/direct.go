@@ -3,9 +3,10 @@ package iwarp
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/soft"
+	"github.com/rdmakv/rdmakv/rdma/iwarp/internal/proto"
 )
 
 // The payload of a long segment of a READ response need not pass through the
@@ -15,99 +16,104 @@ import (
 //	                          │ copied
 //	sink                      └─────────▶│ the rest, by recvmsg│
 //
-// That is before its CRC has been seen. Nothing is believed for it: the header
-// must be, in every field, that of the one segment which is due, so that the
-// bytes go where only a correct segment would have put them; and what a sink
-// holds is undefined until its READ has completed, which it does not if the CRC
-// is wrong. Whatever does not fit goes through the buffer, and is judged there.
+// These bytes are placed before their CRC has been seen. That is safe for two
+// reasons. The header must equal, in every field, that of the one segment which
+// is due, so the bytes go only where a correct segment would have put them. And
+// the content of a sink is undefined until its READ has completed, which it does
+// not if the CRC is wrong. Everything that does not fit goes through the buffer,
+// and is judged there.
 type direct struct {
-	w      *sendWQE // nil: none under way
-	off    uint64   // in w's list, of the next byte
-	left   int      // payload bytes to come
-	tail   int      // bytes of pad and CRC behind them
-	length uint32   // of the payload
-	last   bool     // it ends the response
-	sum    uint32   // CRC so far
+	w      *soft.SendWQE // nil: none under way
+	off    uint64        // in w's list, of the next byte
+	left   int           // payload bytes to come
+	tail   int           // bytes of pad and CRC behind them
+	length uint32        // of the payload
+	last   bool          // it ends the response
+	sum    uint32        // CRC so far
 }
 
 const (
 	// directMin is how many bytes must be missing to be worth it.
 	directMin = 4 << 10
-	// directAhead is read together with the end of a payload: the header of what
-	// follows, which tells whether that can go directly, too.
-	directAhead = fpduLengthLen + taggedLen
+	// directAhead is how much is read together with the end of a payload: the
+	// header of the next segment, which tells whether that one can go directly,
+	// too.
+	directAhead = proto.FPDULengthLen + proto.TaggedLen
 )
 
 // beginDirect looks whether b, the begin of an FPDU of want bytes, can be
-// completed directly; then it has taken all of b. While rxBusy is set.
-func (q *qp) beginDirect(b []byte, want int) bool {
-	if q.secure != nil || want-len(b) < directMin || len(b) < directAhead {
+// completed directly; if so it has taken all of b. The caller has set busy.
+func (rx *receiver) beginDirect(b []byte, want int) bool {
+	q := rx.q
+	if q.wire.secure != nil || want-len(b) < directMin || len(b) < directAhead {
 		return false
 	}
 	size := int(binary.BigEndian.Uint16(b))
-	s, payload, bad := parseSegment(b[fpduLengthLen:])
-	if bad != 0 || s.op != opReadResp || len(payload) > size-taggedLen {
+	s, payload, bad := proto.ParseSegment(b[proto.FPDULengthLen:])
+	if bad != 0 || s.Op != proto.OpReadResponse || len(payload) > size-proto.TaggedLen {
 		return false
 	}
-	w, ok := q.orq.front()
-	if !ok || w == nil || w.sgl.n != 1 {
+	w, ok := q.req.ring.front()
+	if !ok || w == nil || w.SGL.Len() != 1 {
 		return false
 	}
-	got, n := q.rx.readGot, uint32(size-taggedLen)
-	stag, to := w.sink()
+	got, n := rx.readGot, uint32(size-proto.TaggedLen)
+	stag, to := sinkOf(w)
 	total := uint64(got) + uint64(n)
-	if s.stag != stag || s.to != to+uint64(got) || total > uint64(w.length) || s.last != (total == uint64(w.length)) {
+	if s.STag != stag || s.TO != to+uint64(got) || total > uint64(w.Length) || s.Last != (total == uint64(w.Length)) {
 		return false
 	}
-	if len(payload) > 0 && !w.sgl.scatter(uint64(got), payload) {
+	if len(payload) > 0 && !w.SGL.Scatter(uint64(got), payload) {
 		return false
 	}
-	d := direct{w: w, off: uint64(got) + uint64(len(payload)), left: int(n) - len(payload), length: n, last: s.last}
-	d.tail = want - fpduLengthLen - size
-	if q.crc {
-		d.sum = crc32.Update(0, castagnoli, b)
+	d := direct{w: w, off: uint64(got) + uint64(len(payload)), left: int(n) - len(payload), length: n, last: s.Last}
+	d.tail = want - proto.FPDULengthLen - size
+	if q.wire.crc {
+		d.sum = proto.Checksum(0, b)
 	}
-	q.rx.direct = d
+	rx.direct = d
 	return true
 }
 
-// readDirect reads once into the sink, and behind its end into the buffer. False:
-// there is no sink any more, read into the buffer alone. Under rxMu.
-func (q *qp) readDirect() (n int, more bool, err error, ok bool) {
-	d := &q.rx.direct
-	q.mu.Lock()
-	if q.state == rdma.QPError {
-		*d = direct{} // what comes now is forgotten
-		q.mu.Unlock()
+// readDirect reads once into the sink, and behind its end into the buffer. It
+// returns false if there is no sink any more: then the caller reads into the
+// buffer alone. The caller holds mu.
+func (rx *receiver) readDirect() (n int, more bool, err error, ok bool) {
+	q := rx.q
+	d := &rx.direct
+	q.Mu.Lock()
+	if q.StateLocked() == rdma.QPError {
+		*d = direct{} // what comes from here on is dropped
+		q.Mu.Unlock()
 		return 0, false, nil, false
 	}
-	q.rxBusy = true
-	q.mu.Unlock()
+	rx.busy = true
+	q.Mu.Unlock()
 
 	var bad *cause
-	e := d.w.sgl.at(0)
-	if e.mr.within(e.off, e.len) && e.mr.acquire() {
-		sink := e.mr.buf[e.off+d.off:][:d.left]
-		space := q.space()
-		n, more, err = q.rx.sock.readTwo(q.fd, sink, space[:min(d.tail+directAhead, len(space))])
+	e := d.w.SGL.At(0)
+	if e.MR.Within(e.Off, e.Len) && e.MR.Acquire() {
+		sink := e.MR.Bytes()[e.Off+d.off:][:d.left]
+		space := rx.space()
+		n, more, err = rx.sock.readTwo(q.wire.fd, sink, space[:min(d.tail+directAhead, len(space))])
 		if k := min(n, d.left); err == nil && k > 0 {
-			if q.crc {
-				d.sum = crc32.Update(d.sum, castagnoli, sink[:k])
+			if q.wire.crc {
+				d.sum = proto.Checksum(d.sum, sink[:k])
 			}
 			d.off += uint64(k)
 			d.left -= k
-			q.rx.end += n - k
+			rx.end += n - k
 		}
-		e.mr.release()
+		e.MR.Release()
 	} else {
-		bad = q.lostSink(nil)
+		bad = rx.lostSink(nil)
 	}
 
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.rxBusy = false
+	q.Mu.Lock()
+	defer q.Mu.Unlock()
+	rx.busy = false
 	if bad != nil {
-		q.failLocked(*bad)
+		q.failLocked(bad)
 		*d = direct{}
 	}
 	q.settle()
@@ -116,40 +122,28 @@ func (q *qp) readDirect() (n int, more bool, err error, ok bool) {
 
 // endDirect ends the segment once its pad and CRC are in the buffer. It returns
 // false as long as they are not.
-func (q *qp) endDirect() (done bool, bad *cause) {
-	rx := &q.rx
+func (rx *receiver) endDirect() (done bool, bad *cause) {
 	d := &rx.direct
 	if d.left > 0 || rx.end-rx.start < d.tail {
 		return false, nil
 	}
 	tail := rx.buf.b[rx.start : rx.start+d.tail]
-	if q.crc {
-		pad := d.tail - fpduCRCLen
-		if crc32.Update(d.sum, castagnoli, tail[:pad]) != binary.LittleEndian.Uint32(tail[pad:]) {
-			return true, violation(termCRC, nil)
+	if rx.q.wire.crc {
+		pad := d.tail - proto.FPDUCRCLen
+		if proto.Checksum(d.sum, tail[:pad]) != binary.LittleEndian.Uint32(tail[pad:]) {
+			return true, violation(proto.CodeCRC, nil)
 		}
 	}
 	rx.start += d.tail
-	q.placed(d.length, d.last)
+	rx.q.req.placed(d.length, d.last)
 	*d = direct{}
 	return true, nil
 }
 
-// placed counts n bytes of the oldest READ as placed; last ends it.
-func (q *qp) placed(n uint32, last bool) {
-	rx := &q.rx
-	rx.readGot += n
-	if last {
-		rx.readGot = 0
-		rx.readsDone++
-		q.orq.head++
-	}
-}
-
-// lostSink is the end that a sink brings whose region was closed.
-func (q *qp) lostSink(ulpdu []byte) *cause {
-	c := violation(termDDPInvalidSTag, ulpdu)
-	c.err = fmt.Errorf("%w: the sink of a READ was closed while it was under way", rdma.ErrLocal)
-	c.status = rdma.StatusLocProtErr
+// lostSink is the end of a READ whose sink's region was closed.
+func (rx *receiver) lostSink(ulpdu []byte) *cause {
+	c := violation(proto.CodeDDPInvalidSTag, ulpdu)
+	c.Err = fmt.Errorf("%w: the sink of a READ was closed while it was under way", rdma.ErrLocal)
+	c.Send = rdma.StatusLocProtErr
 	return c
 }

@@ -7,22 +7,21 @@ import (
 	"github.com/rdmakv/rdmakv/rdma"
 )
 
-// An egress shares out the processors among the protection domains of a device
-// whose peers READ in bulk. Where a domain is a tenant, one of them with many
-// connections and large READs would otherwise have as many goroutines as it
-// likes at work, all of them always ready to run: answers to others wait behind
-// them, and with every processor busy the runtime looks for news from the
-// network once in 10 ms.
+// An egress shares out the processors among the protection domains of a device whose
+// peers READ in bulk. Where a domain is a tenant, a tenant with many connections and
+// large READs would otherwise have any number of goroutines at work, all of them always
+// ready to run: answers to others wait behind them, and with every processor busy the
+// runtime looks for news from the network once in 10 ms.
 //
-// So a writer goroutine, which is what carries on when more was asked for than
-// one buffer, frames its next buffer in a turn. There is one turn less than
-// processors, and turns go around the domains that want one, whatever the number
-// of their connections. What fits the first buffer needs no turn; a device with
-// one domain has none.
+// So a writer goroutine, which carries on when a peer asked for more than one buffer,
+// frames its next buffer in a turn. There is one turn less than processors, and turns go
+// around the domains that wait for one, whatever the number of their connections. A
+// response that fits the first buffer needs no turn; a device with one domain has no
+// turns.
 type egress struct {
 	mu   sync.Mutex
 	free int   // turns not taken
-	ring []*pd // domains with somebody who waits; the next one first
+	ring []*pd // domains with a transmitter that waits; the next one first
 }
 
 // A turnWaiter is a transmitter in line for a turn.
@@ -30,7 +29,7 @@ type turnWaiter struct{ ready chan struct{} } // closed when it has one
 
 func newEgress() *egress { return &egress{free: max(1, runtime.GOMAXPROCS(0)-1)} }
 
-// take waits for a turn. false: the connection died first.
+// take waits for a turn. It returns false if the connection died first.
 func (g *egress) take(p *pd, dead <-chan struct{}) bool {
 	g.mu.Lock()
 	if g.free > 0 {
@@ -72,7 +71,7 @@ func (g *egress) give() {
 	g.passOn()
 }
 
-// passOn hands a turn on. Under mu.
+// passOn gives a turn to the next domain. The caller holds mu.
 func (g *egress) passOn() {
 	if len(g.ring) == 0 {
 		g.free++
@@ -88,7 +87,8 @@ func (g *egress) passOn() {
 	close(w.ready)
 }
 
-// drop takes a domain for which nobody waits any more out of the ring. Under mu.
+// drop takes a domain for which no transmitter waits any more out of the ring. The
+// caller holds mu.
 func (g *egress) drop(p *pd) {
 	for i, o := range g.ring {
 		if o == p {
@@ -98,24 +98,25 @@ func (g *egress) drop(p *pd) {
 	}
 }
 
-// inlineBudget is how many bytes the goroutine that began to transmit writes by
-// itself: of READ responses a buffer, where others may have to wait for them.
-// Called under mu.
-func (q *qp) inlineBudget() int {
-	if q.respReady() && q.pd.dev.numPD.n.Load() >= 2 {
+// inlineBudget is how many bytes the goroutine that began to transmit writes by itself.
+// For READ responses it is one buffer, if other domains may have to wait for them. The
+// caller holds QP.Mu.
+func (tx *transmitter) inlineBudget() int {
+	if tx.q.resp.ready() && tx.q.pd.dev.PDs.N() >= 2 {
 		return 1 // what has been framed is written in any case
 	}
 	return txInlineBudget
 }
 
-// takeTurn takes a turn for what the writer is about to frame, if it needs one.
-// Called under mu, which it lets go of while it waits.
-func (q *qp) takeTurn() bool {
+// takeTurn takes a turn for what the writer is about to frame, if it needs one. The
+// caller holds QP.Mu; takeTurn releases it while it waits.
+func (tx *transmitter) takeTurn() bool {
+	q := tx.q
 	d := q.pd.dev
-	if !q.respReady() || q.state == rdma.QPError || d.numPD.n.Load() < 2 {
+	if !q.resp.ready() || q.StateLocked() == rdma.QPError || d.PDs.N() < 2 {
 		return false
 	}
-	q.mu.Unlock()
-	defer q.mu.Lock()
-	return d.egress.take(q.pd, q.dead)
+	q.Mu.Unlock()
+	defer q.Mu.Lock()
+	return d.egress.take(q.pd, q.Done())
 }

@@ -63,8 +63,8 @@ func TestTurnsGoAround(t *testing.T) {
 	}
 }
 
-// TestTurnsOfTheDead: whoever dies in line is forgotten, and a turn that comes
-// at the same moment is passed on: none is ever lost or made up.
+// TestTurnsOfTheDead: a transmitter that dies in line is forgotten, and a turn
+// that comes at the same moment is passed on: none is ever lost or made up.
 func TestTurnsOfTheDead(t *testing.T) {
 	const turns = 2
 	g := &egress{free: turns}
@@ -104,8 +104,8 @@ func TestTurnsOfTheDead(t *testing.T) {
 }
 
 // TestTurnsOnTheWire: with several domains on a device large READs of each come
-// whole, and connections that end while they wait for a turn, or have one, keep
-// nobody.
+// whole, and connections that end while they wait for a turn, or have one,
+// delay no other.
 func TestTurnsOnTheWire(t *testing.T) {
 	const size, domains, rounds = 1 << 20, 3, 6
 	rd, err := New(Options{}).Open(t.Context(), "")

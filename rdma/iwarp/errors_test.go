@@ -3,10 +3,12 @@ package iwarp
 import (
 	"bytes"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/iwarp/internal/proto"
 )
 
 // Every way in which a peer can break a rule, the Terminate it gets, and the
@@ -33,16 +35,16 @@ func newTarget(t testing.TB, access rdma.Access) *target {
 	return x
 }
 
-func untagged(op opcode, last bool, qn, msn, mo uint32) []byte {
-	return appendUntagged(nil, op, last, qn, msn, mo)
+func untagged(op proto.Opcode, last bool, qn, msn, mo uint32) []byte {
+	return proto.AppendUntagged(nil, op, last, qn, msn, mo)
 }
 
-func tagged(op opcode, last bool, stag uint32, to uint64) []byte {
-	return appendTagged(nil, op, last, stag, to)
+func tagged(op proto.Opcode, last bool, stag uint32, to uint64) []byte {
+	return proto.AppendTagged(nil, op, last, stag, to)
 }
 
-func readReq(msn uint32, r readRequest) []byte {
-	return appendReadRequest(untagged(opReadReq, true, queueRead, msn, 0), r)
+func readReq(msn uint32, r proto.ReadRequest) []byte {
+	return proto.AppendReadRequest(untagged(proto.OpReadRequest, true, proto.QueueRead, msn, 0), r)
 }
 
 // with returns a copy of b with one byte replaced.
@@ -59,7 +61,7 @@ func TestEveryReject(t *testing.T) {
 		access rdma.Access
 		recvs  int // receives of 64 bytes posted
 		send   func(x *target) [][]byte
-		want   termCode
+		want   proto.Code
 		class  error
 		recv   rdma.Status // of the first receive completion; 0: not looked at
 		header int         // bytes of terminated headers expected
@@ -70,78 +72,82 @@ func TestEveryReject(t *testing.T) {
 	fixed := func(segs ...[]byte) func(x *target) [][]byte {
 		return func(*target) [][]byte { return segs }
 	}
-	send1 := untagged(opSend, true, queueSend, 1, 0)
-	const readHdr = untaggedLen + readReqLen
+	send1 := untagged(proto.OpSend, true, proto.QueueSend, 1, 0)
+	const readHdr = proto.UntaggedLen + proto.ReadRequestLen
 	cases := []kase{
 		// Headers.
-		{name: "empty segment", send: fixed(nil), want: termUnspecified, class: rdma.ErrProtocol},
-		{name: "one byte", send: fixed([]byte{0x41}), want: termUnspecified, class: rdma.ErrProtocol},
-		{name: "untagged header cut", send: fixed(send1[:untaggedLen-1]), want: termUnspecified, class: rdma.ErrProtocol},
-		{name: "tagged header cut", send: fixed(tagged(opWrite, true, 1, 0)[:taggedLen-1]), want: termUnspecified, class: rdma.ErrProtocol},
-		{name: "DDP version tagged", send: fixed(with(tagged(opWrite, true, 1, 0), 0, ddpTagged|ddpLast|2)), want: termDDPTaggedVersion, class: rdma.ErrProtocol, header: taggedLen},
-		{name: "DDP version untagged", send: fixed(with(send1, 0, ddpLast)), want: termDDPUntaggedVersion, class: rdma.ErrProtocol, header: untaggedLen},
-		{name: "RDMAP version", send: fixed(with(send1, 1, 2<<6|byte(opSend))), want: termRDMAPVersion, class: rdma.ErrProtocol, header: untaggedLen},
-		{name: "unknown opcode", send: fixed(with(send1, 1, 1<<6|8)), want: termOpcode, class: rdma.ErrProtocol, header: untaggedLen},
-		{name: "tagged SEND", send: fixed(tagged(opSend, true, 1, 0)), want: termOpcode, class: rdma.ErrProtocol, header: taggedLen},
-		{name: "untagged WRITE", send: fixed(untagged(opWrite, true, 0, 1, 0)), want: termOpcode, class: rdma.ErrProtocol, header: untaggedLen},
-		{name: "queue 3", send: fixed(untagged(opSend, true, 3, 1, 0)), want: termQueueNumber, class: rdma.ErrProtocol, header: untaggedLen},
-		{name: "SEND on queue 1", send: fixed(untagged(opSend, true, queueRead, 1, 0)), want: termQueueNumber, class: rdma.ErrProtocol, header: untaggedLen},
-		{name: "READ on queue 0", send: fixed(appendReadRequest(untagged(opReadReq, true, queueSend, 1, 0), readRequest{})), want: termQueueNumber, class: rdma.ErrProtocol, header: readHdr},
-		{name: "invalidate", send: fixed(untagged(opSendInv, true, queueSend, 1, 0)), want: termCannotInvalidate, class: rdma.ErrAccess, header: untaggedLen},
-		{name: "solicited invalidate", send: fixed(untagged(opSendSEInv, true, queueSend, 1, 0)), want: termCannotInvalidate, class: rdma.ErrAccess, header: untaggedLen},
+		{name: "empty segment", send: fixed(nil), want: proto.CodeUnspecified, class: rdma.ErrProtocol},
+		{name: "one byte", send: fixed([]byte{0x41}), want: proto.CodeUnspecified, class: rdma.ErrProtocol},
+		{name: "untagged header cut", send: fixed(send1[:proto.UntaggedLen-1]), want: proto.CodeUnspecified, class: rdma.ErrProtocol},
+		{name: "tagged header cut", send: fixed(tagged(proto.OpWrite, true, 1, 0)[:proto.TaggedLen-1]), want: proto.CodeUnspecified, class: rdma.ErrProtocol},
+		{name: "DDP version tagged", send: fixed(with(tagged(proto.OpWrite, true, 1, 0), 0, 0x80|0x40|2)), want: proto.CodeDDPTaggedVersion, class: rdma.ErrProtocol, header: proto.TaggedLen},
+		{name: "DDP version untagged", send: fixed(with(send1, 0, 0x40)), want: proto.CodeDDPUntaggedVersion, class: rdma.ErrProtocol, header: proto.UntaggedLen},
+		{name: "RDMAP version", send: fixed(with(send1, 1, 2<<6|byte(proto.OpSend))), want: proto.CodeRDMAPVersion, class: rdma.ErrProtocol, header: proto.UntaggedLen},
+		{name: "unknown opcode", send: fixed(with(send1, 1, 1<<6|8)), want: proto.CodeOpcode, class: rdma.ErrProtocol, header: proto.UntaggedLen},
+		{name: "tagged SEND", send: fixed(tagged(proto.OpSend, true, 1, 0)), want: proto.CodeOpcode, class: rdma.ErrProtocol, header: proto.TaggedLen},
+		{name: "untagged WRITE", send: fixed(untagged(proto.OpWrite, true, 0, 1, 0)), want: proto.CodeOpcode, class: rdma.ErrProtocol, header: proto.UntaggedLen},
+		{name: "queue 3", send: fixed(untagged(proto.OpSend, true, 3, 1, 0)), want: proto.CodeQueueNumber, class: rdma.ErrProtocol, header: proto.UntaggedLen},
+		{name: "SEND on queue 1", send: fixed(untagged(proto.OpSend, true, proto.QueueRead, 1, 0)), want: proto.CodeQueueNumber, class: rdma.ErrProtocol, header: proto.UntaggedLen},
+		{name: "READ on queue 0", send: fixed(proto.AppendReadRequest(untagged(proto.OpReadRequest, true, proto.QueueSend, 1, 0), proto.ReadRequest{})), want: proto.CodeQueueNumber, class: rdma.ErrProtocol, header: readHdr},
+		{name: "invalidate", send: fixed(untagged(proto.OpSendInvalidate, true, proto.QueueSend, 1, 0)), want: proto.CodeCannotInvalidate, class: rdma.ErrAccess, header: proto.UntaggedLen},
+		{name: "solicited invalidate", send: fixed(untagged(proto.OpSendSEInvalidate, true, proto.QueueSend, 1, 0)), want: proto.CodeCannotInvalidate, class: rdma.ErrAccess, header: proto.UntaggedLen},
 
 		// SEND.
-		{name: "no receive", send: fixed(send1), want: termNoBuffer, class: rdma.ErrReceiverNotReady, header: untaggedLen},
-		{name: "MSN gap", recvs: 1, send: fixed(untagged(opSend, true, queueSend, 2, 0)), want: termMSNRange, class: rdma.ErrProtocol, recv: rdma.StatusWRFlushErr, header: untaggedLen},
-		{name: "MSN repeated", recvs: 2, send: fixed(send1, send1), want: termMSNRange, class: rdma.ErrProtocol, header: untaggedLen},
-		{name: "MSN zero", recvs: 1, send: fixed(untagged(opSend, true, queueSend, 0, 0)), want: termMSNRange, class: rdma.ErrProtocol, header: untaggedLen},
-		{name: "MO not zero", recvs: 1, send: fixed(untagged(opSend, true, queueSend, 1, 4)), want: termMO, class: rdma.ErrProtocol, header: untaggedLen},
-		{name: "MO gap", recvs: 1, send: fixed(append(untagged(opSend, false, queueSend, 1, 0), "abcd"...), untagged(opSend, true, queueSend, 1, 8)), want: termMO, class: rdma.ErrProtocol, recv: rdma.StatusWRFlushErr, header: untaggedLen},
-		{name: "other MSN inside a SEND", recvs: 2, send: fixed(append(untagged(opSend, false, queueSend, 1, 0), "abcd"...), untagged(opSend, true, queueSend, 2, 0)), want: termMSNRange, class: rdma.ErrProtocol, header: untaggedLen},
-		{name: "other opcode inside a SEND", recvs: 2, send: fixed(append(untagged(opSend, false, queueSend, 1, 0), "abcd"...), untagged(opSendSE, true, queueSend, 1, 4)), want: termOpcode, class: rdma.ErrProtocol, header: untaggedLen},
-		{name: "SEND too long", recvs: 1, send: fixed(append(bytes.Clone(send1), make([]byte, 65)...)), want: termTooLong, class: rdma.ErrProtocol, recv: rdma.StatusLocLenErr, header: untaggedLen},
-		{name: "SEND too long in pieces", recvs: 1, send: fixed(append(untagged(opSend, false, queueSend, 1, 0), make([]byte, 64)...), append(untagged(opSend, true, queueSend, 1, 64), 1)), want: termTooLong, class: rdma.ErrProtocol, recv: rdma.StatusLocLenErr, header: untaggedLen},
+		{name: "no receive", send: fixed(send1), want: proto.CodeNoBuffer, class: rdma.ErrReceiverNotReady, header: proto.UntaggedLen},
+		{name: "MSN gap", recvs: 1, send: fixed(untagged(proto.OpSend, true, proto.QueueSend, 2, 0)), want: proto.CodeMSNRange, class: rdma.ErrProtocol, recv: rdma.StatusWRFlushErr, header: proto.UntaggedLen},
+		{name: "MSN repeated", recvs: 2, send: fixed(send1, send1), want: proto.CodeMSNRange, class: rdma.ErrProtocol, header: proto.UntaggedLen},
+		{name: "MSN zero", recvs: 1, send: fixed(untagged(proto.OpSend, true, proto.QueueSend, 0, 0)), want: proto.CodeMSNRange, class: rdma.ErrProtocol, header: proto.UntaggedLen},
+		{name: "MO not zero", recvs: 1, send: fixed(untagged(proto.OpSend, true, proto.QueueSend, 1, 4)), want: proto.CodeMO, class: rdma.ErrProtocol, header: proto.UntaggedLen},
+		{name: "MO gap", recvs: 1, send: fixed(append(untagged(proto.OpSend, false, proto.QueueSend, 1, 0), "abcd"...), untagged(proto.OpSend, true, proto.QueueSend, 1, 8)), want: proto.CodeMO, class: rdma.ErrProtocol, recv: rdma.StatusWRFlushErr, header: proto.UntaggedLen},
+		{name: "other MSN inside a SEND", recvs: 2, send: fixed(append(untagged(proto.OpSend, false, proto.QueueSend, 1, 0), "abcd"...), untagged(proto.OpSend, true, proto.QueueSend, 2, 0)), want: proto.CodeMSNRange, class: rdma.ErrProtocol, header: proto.UntaggedLen},
+		{name: "other opcode inside a SEND", recvs: 2, send: fixed(append(untagged(proto.OpSend, false, proto.QueueSend, 1, 0), "abcd"...), untagged(proto.OpSendSE, true, proto.QueueSend, 1, 4)), want: proto.CodeOpcode, class: rdma.ErrProtocol, header: proto.UntaggedLen},
+		{name: "SEND too long", recvs: 1, send: fixed(append(bytes.Clone(send1), make([]byte, 65)...)), want: proto.CodeTooLong, class: rdma.ErrProtocol, recv: rdma.StatusLocLenErr, header: proto.UntaggedLen},
+		{name: "SEND too long in pieces", recvs: 1, send: fixed(append(untagged(proto.OpSend, false, proto.QueueSend, 1, 0), make([]byte, 64)...), append(untagged(proto.OpSend, true, proto.QueueSend, 1, 64), 1)), want: proto.CodeTooLong, class: rdma.ErrProtocol, recv: rdma.StatusLocLenErr, header: proto.UntaggedLen},
 
 		// READ requests.
-		{name: "READ without QP right", send: one(func(x *target) []byte { return readReq(1, readRequest{size: 8, srcSTag: x.readable.RKey()}) }), want: termAccess, class: rdma.ErrAccess, header: readHdr},
-		{name: "READ of nothing without QP right", send: fixed(readReq(1, readRequest{})), want: termAccess, class: rdma.ErrAccess, header: readHdr},
-		{name: "READ with only the write right", access: rdma.AccessRemoteWrite, send: one(func(x *target) []byte { return readReq(1, readRequest{size: 8, srcSTag: x.readable.RKey()}) }), want: termAccess, class: rdma.ErrAccess, header: readHdr},
-		{name: "READ of STag 0", access: all, send: fixed(readReq(1, readRequest{size: 8})), want: termInvalidSTag, class: rdma.ErrAccess, header: readHdr},
-		{name: "READ of a guessed STag", access: all, send: one(func(x *target) []byte { return readReq(1, readRequest{size: 8, srcSTag: x.readable.RKey() ^ 1}) }), want: termInvalidSTag, class: rdma.ErrAccess, header: readHdr},
-		{name: "READ of another PD", access: all, send: one(func(x *target) []byte { return readReq(1, readRequest{size: 8, srcSTag: x.foreign.RKey()}) }), want: termNotAssociated, class: rdma.ErrAccess, header: readHdr},
-		{name: "READ of a region without the right", access: all, send: one(func(x *target) []byte { return readReq(1, readRequest{size: 8, srcSTag: x.writable.RKey()}) }), want: termAccess, class: rdma.ErrAccess, header: readHdr},
-		{name: "READ of a region by its lkey", access: all, send: one(func(x *target) []byte { return readReq(1, readRequest{size: 8, srcSTag: x.local.LKey()}) }), want: termAccess, class: rdma.ErrAccess, header: readHdr},
+		{name: "READ without QP right", send: one(func(x *target) []byte { return readReq(1, proto.ReadRequest{Size: 8, SourceSTag: x.readable.RKey()}) }), want: proto.CodeAccess, class: rdma.ErrAccess, header: readHdr},
+		{name: "READ of nothing without QP right", send: fixed(readReq(1, proto.ReadRequest{})), want: proto.CodeAccess, class: rdma.ErrAccess, header: readHdr},
+		{name: "READ with only the write right", access: rdma.AccessRemoteWrite, send: one(func(x *target) []byte { return readReq(1, proto.ReadRequest{Size: 8, SourceSTag: x.readable.RKey()}) }), want: proto.CodeAccess, class: rdma.ErrAccess, header: readHdr},
+		{name: "READ of STag 0", access: all, send: fixed(readReq(1, proto.ReadRequest{Size: 8})), want: proto.CodeInvalidSTag, class: rdma.ErrAccess, header: readHdr},
+		{name: "READ of a guessed STag", access: all, send: one(func(x *target) []byte {
+			return readReq(1, proto.ReadRequest{Size: 8, SourceSTag: x.readable.RKey() ^ 1})
+		}), want: proto.CodeInvalidSTag, class: rdma.ErrAccess, header: readHdr},
+		{name: "READ of another PD", access: all, send: one(func(x *target) []byte { return readReq(1, proto.ReadRequest{Size: 8, SourceSTag: x.foreign.RKey()}) }), want: proto.CodeNotAssociated, class: rdma.ErrAccess, header: readHdr},
+		{name: "READ of a region without the right", access: all, send: one(func(x *target) []byte { return readReq(1, proto.ReadRequest{Size: 8, SourceSTag: x.writable.RKey()}) }), want: proto.CodeAccess, class: rdma.ErrAccess, header: readHdr},
+		{name: "READ of a region by its lkey", access: all, send: one(func(x *target) []byte { return readReq(1, proto.ReadRequest{Size: 8, SourceSTag: x.local.LKey()}) }), want: proto.CodeAccess, class: rdma.ErrAccess, header: readHdr},
 		{name: "READ one byte too far", access: all, send: one(func(x *target) []byte {
-			return readReq(1, readRequest{size: 8, srcSTag: x.readable.RKey(), srcTO: 4089})
-		}), want: termBounds, class: rdma.ErrAccess, header: readHdr},
-		{name: "READ of 4 GiB", access: all, send: one(func(x *target) []byte { return readReq(1, readRequest{size: 1<<32 - 1, srcSTag: x.readable.RKey()}) }), want: termBounds, class: rdma.ErrAccess, header: readHdr},
+			return readReq(1, proto.ReadRequest{Size: 8, SourceSTag: x.readable.RKey(), SourceTO: 4089})
+		}), want: proto.CodeBounds, class: rdma.ErrAccess, header: readHdr},
+		{name: "READ of 4 GiB", access: all, send: one(func(x *target) []byte {
+			return readReq(1, proto.ReadRequest{Size: 1<<32 - 1, SourceSTag: x.readable.RKey()})
+		}), want: proto.CodeBounds, class: rdma.ErrAccess, header: readHdr},
 		{name: "READ far behind", access: all, send: one(func(x *target) []byte {
-			return readReq(1, readRequest{size: 8, srcSTag: x.readable.RKey(), srcTO: 1 << 40})
-		}), want: termBounds, class: rdma.ErrAccess, header: readHdr},
+			return readReq(1, proto.ReadRequest{Size: 8, SourceSTag: x.readable.RKey(), SourceTO: 1 << 40})
+		}), want: proto.CodeBounds, class: rdma.ErrAccess, header: readHdr},
 		{name: "READ that wraps", access: all, send: one(func(x *target) []byte {
-			return readReq(1, readRequest{size: 16, srcSTag: x.readable.RKey(), srcTO: 1<<64 - 8})
-		}), want: termTOWrap, class: rdma.ErrAccess, header: readHdr},
-		{name: "READ MSN gap", access: all, send: fixed(readReq(3, readRequest{})), want: termMSNRange, class: rdma.ErrProtocol, header: readHdr},
-		{name: "READ MO", access: all, send: fixed(appendReadRequest(untagged(opReadReq, true, queueRead, 1, 1), readRequest{})), want: termMO, class: rdma.ErrProtocol, header: readHdr},
-		{name: "READ not last", access: all, send: fixed(appendReadRequest(untagged(opReadReq, false, queueRead, 1, 0), readRequest{})), want: termUnspecified, class: rdma.ErrProtocol, header: readHdr},
-		{name: "READ cut", access: all, send: fixed(readReq(1, readRequest{})[:readHdr-1]), want: termUnspecified, class: rdma.ErrProtocol, header: untaggedLen},
-		{name: "READ with a tail", access: all, send: fixed(append(readReq(1, readRequest{}), 0)), want: termUnspecified, class: rdma.ErrProtocol, header: readHdr},
+			return readReq(1, proto.ReadRequest{Size: 16, SourceSTag: x.readable.RKey(), SourceTO: 1<<64 - 8})
+		}), want: proto.CodeTOWrap, class: rdma.ErrAccess, header: readHdr},
+		{name: "READ MSN gap", access: all, send: fixed(readReq(3, proto.ReadRequest{})), want: proto.CodeMSNRange, class: rdma.ErrProtocol, header: readHdr},
+		{name: "READ MO", access: all, send: fixed(proto.AppendReadRequest(untagged(proto.OpReadRequest, true, proto.QueueRead, 1, 1), proto.ReadRequest{})), want: proto.CodeMO, class: rdma.ErrProtocol, header: readHdr},
+		{name: "READ not last", access: all, send: fixed(proto.AppendReadRequest(untagged(proto.OpReadRequest, false, proto.QueueRead, 1, 0), proto.ReadRequest{})), want: proto.CodeUnspecified, class: rdma.ErrProtocol, header: readHdr},
+		{name: "READ cut", access: all, send: fixed(readReq(1, proto.ReadRequest{})[:readHdr-1]), want: proto.CodeUnspecified, class: rdma.ErrProtocol, header: proto.UntaggedLen},
+		{name: "READ with a tail", access: all, send: fixed(append(readReq(1, proto.ReadRequest{}), 0)), want: proto.CodeUnspecified, class: rdma.ErrProtocol, header: readHdr},
 
 		// WRITE.
-		{name: "WRITE without QP right", send: one(func(x *target) []byte { return append(tagged(opWrite, true, x.writable.RKey(), 0), 1) }), want: termAccess, class: rdma.ErrAccess, header: taggedLen},
-		{name: "second WRITE of nothing without QP right", send: fixed(tagged(opWrite, true, 0, 0)), want: termAccess, class: rdma.ErrAccess, header: taggedLen},
-		{name: "WRITE with only the read right", access: rdma.AccessRemoteRead, send: one(func(x *target) []byte { return append(tagged(opWrite, true, x.writable.RKey(), 0), 1) }), want: termAccess, class: rdma.ErrAccess, header: taggedLen},
-		{name: "WRITE of a guessed STag", access: all, send: one(func(x *target) []byte { return append(tagged(opWrite, true, x.writable.RKey()^2, 0), 1) }), want: termDDPInvalidSTag, class: rdma.ErrAccess, header: taggedLen},
-		{name: "WRITE to another PD", access: all, send: one(func(x *target) []byte { return append(tagged(opWrite, true, x.foreign.RKey(), 0), 1) }), want: termDDPNotAssociated, class: rdma.ErrAccess, header: taggedLen},
-		{name: "WRITE to a readable region", access: all, send: one(func(x *target) []byte { return append(tagged(opWrite, true, x.readable.RKey(), 0), 1) }), want: termAccess, class: rdma.ErrAccess, header: taggedLen},
-		{name: "WRITE to a local region", access: all, send: one(func(x *target) []byte { return append(tagged(opWrite, true, x.local.LKey(), 0), 1) }), want: termAccess, class: rdma.ErrAccess, header: taggedLen},
-		{name: "WRITE one byte too far", access: all, send: one(func(x *target) []byte { return append(tagged(opWrite, true, x.writable.RKey(), 4095), 1, 2) }), want: termDDPBounds, class: rdma.ErrAccess, header: taggedLen},
-		{name: "WRITE that wraps", access: all, send: one(func(x *target) []byte { return append(tagged(opWrite, true, x.writable.RKey(), 1<<64-1), 1, 2) }), want: termDDPTOWrap, class: rdma.ErrAccess, header: taggedLen},
+		{name: "WRITE without QP right", send: one(func(x *target) []byte { return append(tagged(proto.OpWrite, true, x.writable.RKey(), 0), 1) }), want: proto.CodeAccess, class: rdma.ErrAccess, header: proto.TaggedLen},
+		{name: "second WRITE of nothing without QP right", send: fixed(tagged(proto.OpWrite, true, 0, 0)), want: proto.CodeAccess, class: rdma.ErrAccess, header: proto.TaggedLen},
+		{name: "WRITE with only the read right", access: rdma.AccessRemoteRead, send: one(func(x *target) []byte { return append(tagged(proto.OpWrite, true, x.writable.RKey(), 0), 1) }), want: proto.CodeAccess, class: rdma.ErrAccess, header: proto.TaggedLen},
+		{name: "WRITE of a guessed STag", access: all, send: one(func(x *target) []byte { return append(tagged(proto.OpWrite, true, x.writable.RKey()^2, 0), 1) }), want: proto.CodeDDPInvalidSTag, class: rdma.ErrAccess, header: proto.TaggedLen},
+		{name: "WRITE to another PD", access: all, send: one(func(x *target) []byte { return append(tagged(proto.OpWrite, true, x.foreign.RKey(), 0), 1) }), want: proto.CodeDDPNotAssociated, class: rdma.ErrAccess, header: proto.TaggedLen},
+		{name: "WRITE to a readable region", access: all, send: one(func(x *target) []byte { return append(tagged(proto.OpWrite, true, x.readable.RKey(), 0), 1) }), want: proto.CodeAccess, class: rdma.ErrAccess, header: proto.TaggedLen},
+		{name: "WRITE to a local region", access: all, send: one(func(x *target) []byte { return append(tagged(proto.OpWrite, true, x.local.LKey(), 0), 1) }), want: proto.CodeAccess, class: rdma.ErrAccess, header: proto.TaggedLen},
+		{name: "WRITE one byte too far", access: all, send: one(func(x *target) []byte { return append(tagged(proto.OpWrite, true, x.writable.RKey(), 4095), 1, 2) }), want: proto.CodeDDPBounds, class: rdma.ErrAccess, header: proto.TaggedLen},
+		{name: "WRITE that wraps", access: all, send: one(func(x *target) []byte { return append(tagged(proto.OpWrite, true, x.writable.RKey(), 1<<64-1), 1, 2) }), want: proto.CodeDDPTOWrap, class: rdma.ErrAccess, header: proto.TaggedLen},
 
-		// READ responses that nobody asked for.
-		{name: "response without READ", send: one(func(x *target) []byte { return append(tagged(opReadResp, true, x.local.LKey(), 0), 1) }), want: termOpcode, class: rdma.ErrProtocol, header: taggedLen},
+		// These are READ responses that were never asked for.
+		{name: "response without READ", send: one(func(x *target) []byte { return append(tagged(proto.OpReadResponse, true, x.local.LKey(), 0), 1) }), want: proto.CodeOpcode, class: rdma.ErrProtocol, header: proto.TaggedLen},
 	}
-	seen := map[termCode]bool{}
+	seen := map[proto.Code]bool{}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			x := newTarget(t, c.access)
@@ -155,16 +161,16 @@ func TestEveryReject(t *testing.T) {
 				p.send(s)
 			}
 			got := p.terminated()
-			if got.code != c.want {
-				t.Fatalf("Terminate %v, want %v", got.code, c.want)
+			if got.Code != c.want {
+				t.Fatalf("Terminate %v, want %v", got.Code, c.want)
 			}
-			if len(got.header) != c.header || got.hasLen != (c.header > 0) {
-				t.Fatalf("Terminate carries %d bytes of headers, want %d", len(got.header), c.header)
+			if len(got.Header) != c.header || got.HasLen != (c.header > 0) {
+				t.Fatalf("Terminate carries %d bytes of headers, want %d", len(got.Header), c.header)
 			}
 			if c.header > 0 {
 				last := c.send(x)[len(c.send(x))-1]
-				if !bytes.Equal(got.header, last[:c.header]) || int(got.segLen) != len(last) {
-					t.Fatalf("Terminate carries % x (segment of %d), sent was % x", got.header, got.segLen, last)
+				if !bytes.Equal(got.Header, last[:c.header]) || int(got.SegLen) != len(last) {
+					t.Fatalf("Terminate carries % x (segment of %d), sent was % x", got.Header, got.SegLen, last)
 				}
 			}
 			x.dead(c.class)
@@ -179,10 +185,10 @@ func TestEveryReject(t *testing.T) {
 			seen[c.want] = true
 		})
 	}
-	for _, code := range []termCode{termInvalidSTag, termBounds, termAccess, termNotAssociated, termTOWrap,
-		termRDMAPVersion, termOpcode, termCannotInvalidate, termUnspecified, termDDPInvalidSTag, termDDPBounds,
-		termDDPNotAssociated, termDDPTOWrap, termDDPTaggedVersion, termQueueNumber, termNoBuffer, termMSNRange,
-		termMO, termTooLong, termDDPUntaggedVersion} {
+	for _, code := range []proto.Code{proto.CodeInvalidSTag, proto.CodeBounds, proto.CodeAccess, proto.CodeNotAssociated, proto.CodeTOWrap,
+		proto.CodeRDMAPVersion, proto.CodeOpcode, proto.CodeCannotInvalidate, proto.CodeUnspecified, proto.CodeDDPInvalidSTag, proto.CodeDDPBounds,
+		proto.CodeDDPNotAssociated, proto.CodeDDPTOWrap, proto.CodeDDPTaggedVersion, proto.CodeQueueNumber, proto.CodeNoBuffer, proto.CodeMSNRange,
+		proto.CodeMO, proto.CodeTooLong, proto.CodeDDPUntaggedVersion} {
 		if !seen[code] {
 			t.Errorf("no case ends with %v", code)
 		}
@@ -195,10 +201,10 @@ func TestRejectCRC(t *testing.T) {
 	x := newTarget(t, 0)
 	defer x.close()
 	p := dialRaw(t, x.end, plainRequest(), rtrWrite(true))
-	b := p.frame(untagged(opSend, true, queueSend, 1, 0))
+	b := p.frame(untagged(proto.OpSend, true, proto.QueueSend, 1, 0))
 	b[len(b)-1] ^= 1
 	p.write(b)
-	if got := p.terminated(); got.code != termCRC || got.hasLen {
+	if got := p.terminated(); got.Code != proto.CodeCRC || got.HasLen {
 		t.Fatalf("%+v", got)
 	}
 	x.dead(rdma.ErrProtocol)
@@ -212,26 +218,26 @@ func TestRejectBeyondIRD(t *testing.T) {
 	p := dialRaw(t, x.end, plainRequest(), rtrWrite(true)) // ORD 16, so IRD 16
 	var all []byte
 	for i := range uint32(40) {
-		all = append(all, p.frame(readReq(i+1, readRequest{sinkSTag: 1, size: 8 << 20, srcSTag: big.RKey()}))...)
+		all = append(all, p.frame(readReq(i+1, proto.ReadRequest{SinkSTag: 1, Size: 8 << 20, SourceSTag: big.RKey()}))...)
 	}
 	p.write(all)
 	got := p.terminated()
-	if got.code != termNoBuffer || !got.hasRead {
+	if got.Code != proto.CodeNoBuffer || !got.HasRead {
 		t.Fatalf("%+v", got)
 	}
 	x.dead(rdma.ErrReceiverNotReady)
 }
 
 // waitingReads connects a peer that asks for 16 READs of size bytes, as many as
-// were agreed on, each in a round of its own, and takes no answer: what does not
-// fit into the sockets waits.
+// were agreed on, each in a round of its own, and takes no answer: responses that
+// do not fit into the sockets wait.
 func waitingReads(t *testing.T, size uint32) (x *target, p *rawPeer, ask func(msn uint32)) {
 	x = newTarget(t, rdma.AccessRemoteRead)
 	t.Cleanup(x.close)
 	big := x.mr(int(size), rdma.AccessRemoteRead)
 	p = dialRaw(t, x.end, plainRequest(), rtrWrite(true)) // ORD 16, so IRD 16
 	ask = func(msn uint32) {
-		p.send(readReq(msn, readRequest{sinkSTag: 1, size: size, srcSTag: big.RKey()}))
+		p.send(readReq(msn, proto.ReadRequest{SinkSTag: 1, Size: size, SourceSTag: big.RKey()}))
 	}
 	for msn := range uint32(16) {
 		ask(msn + 1)
@@ -240,14 +246,14 @@ func waitingReads(t *testing.T, size uint32) (x *target, p *rawPeer, ask func(ms
 	return x, p, ask
 }
 
-// eventually waits for something that is so under QP.mu.
+// eventually waits for something that is so under QP.Mu.
 func (x *target) eventually(what string, f func(q *qp) bool) {
 	x.t.Helper()
 	q := x.qp.(*qp)
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		q.mu.Lock()
+		q.Mu.Lock()
 		ok := f(q)
-		q.mu.Unlock()
+		q.Mu.Unlock()
 		if ok {
 			return
 		}
@@ -262,20 +268,20 @@ func (x *target) eventually(what string, f func(q *qp) bool) {
 func TestRejectLaterBeyondIRD(t *testing.T) {
 	x, p, ask := waitingReads(t, 32<<20)
 	ask(17)
-	x.eventually("the READ is queued or refused", func(q *qp) bool { return q.resp.msn == 17 || q.state == rdma.QPError })
+	x.eventually("the READ is queued or refused", func(q *qp) bool { return q.resp.msn == 17 || q.StateLocked() == rdma.QPError })
 	select {
 	case <-x.qp.Done():
 	default:
 		t.Fatal("17 READs of a peer wait, 16 were agreed on")
 	}
-	if got := p.terminated(); got.code != termNoBuffer || !got.hasRead {
+	if got := p.terminated(); got.Code != proto.CodeNoBuffer || !got.HasRead {
 		t.Fatalf("%+v", got)
 	}
 	x.dead(rdma.ErrReceiverNotReady)
 }
 
 // The right to READ is taken back while READs wait that were allowed when they
-// came: of those that have not begun none is served.
+// came: none of those that have not begun is served.
 func TestWaitingReadsAreRevoked(t *testing.T) {
 	x, p, _ := waitingReads(t, 8<<20)
 	check(t, x.qp.SetAccess(0))
@@ -292,12 +298,12 @@ func TestWaitingReadsAreRevoked(t *testing.T) {
 	for served := 0; ; {
 		s, payload := p.must()
 		switch {
-		case s.op == opReadResp && s.last:
+		case s.Op == proto.OpReadResponse && s.Last:
 			if served++; served > begun {
 				t.Fatalf("%d READs were served, %d had begun when the right was taken back", served, begun)
 			}
-		case s.op == opTerminate:
-			if got, ok := parseTerminate(payload); !ok || got.code != termAccess {
+		case s.Op == proto.OpTerminate:
+			if got, ok := proto.ParseTerminate(payload); !ok || got.Code != proto.CodeAccess {
 				t.Fatalf("Terminate %+v", got)
 			}
 			_ = p.conn.Close() // else the other end waits for it, as long as it lingers
@@ -311,24 +317,24 @@ func TestWaitingReadsAreRevoked(t *testing.T) {
 func TestRejectResponse(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		seg  func(r readRequest) []byte
-		want termCode
+		seg  func(r proto.ReadRequest) []byte
+		want proto.Code
 	}{
-		{"other STag", func(r readRequest) []byte {
-			return append(tagged(opReadResp, true, r.sinkSTag^1, r.sinkTO), make([]byte, 64)...)
-		}, termDDPInvalidSTag},
-		{"other offset", func(r readRequest) []byte {
-			return append(tagged(opReadResp, true, r.sinkSTag, r.sinkTO+8), make([]byte, 64)...)
-		}, termDDPBounds},
-		{"too long", func(r readRequest) []byte {
-			return append(tagged(opReadResp, true, r.sinkSTag, r.sinkTO), make([]byte, 65)...)
-		}, termDDPBounds},
-		{"too short", func(r readRequest) []byte {
-			return append(tagged(opReadResp, true, r.sinkSTag, r.sinkTO), make([]byte, 63)...)
-		}, termDDPBounds},
-		{"not last", func(r readRequest) []byte {
-			return append(tagged(opReadResp, false, r.sinkSTag, r.sinkTO), make([]byte, 64)...)
-		}, termDDPBounds},
+		{"other STag", func(r proto.ReadRequest) []byte {
+			return append(tagged(proto.OpReadResponse, true, r.SinkSTag^1, r.SinkTO), make([]byte, 64)...)
+		}, proto.CodeDDPInvalidSTag},
+		{"other offset", func(r proto.ReadRequest) []byte {
+			return append(tagged(proto.OpReadResponse, true, r.SinkSTag, r.SinkTO+8), make([]byte, 64)...)
+		}, proto.CodeDDPBounds},
+		{"too long", func(r proto.ReadRequest) []byte {
+			return append(tagged(proto.OpReadResponse, true, r.SinkSTag, r.SinkTO), make([]byte, 65)...)
+		}, proto.CodeDDPBounds},
+		{"too short", func(r proto.ReadRequest) []byte {
+			return append(tagged(proto.OpReadResponse, true, r.SinkSTag, r.SinkTO), make([]byte, 63)...)
+		}, proto.CodeDDPBounds},
+		{"not last", func(r proto.ReadRequest) []byte {
+			return append(tagged(proto.OpReadResponse, false, r.SinkSTag, r.SinkTO), make([]byte, 64)...)
+		}, proto.CodeDDPBounds},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := newEnd(t, New(Options{}), rdma.QPConfig{})
@@ -340,10 +346,10 @@ func TestRejectResponse(t *testing.T) {
 				rdma.SendWR{ID: 2, Op: rdma.OpSend})
 			p.must() // RTR
 			_, body := p.must()
-			r, _ := parseReadRequest(body)
+			r, _ := proto.ParseReadRequest(body)
 			p.send(c.seg(r))
-			if got := p.terminated(); got.code != c.want || len(got.header) != taggedLen {
-				t.Fatalf("Terminate %v, want %v", got.code, c.want)
+			if got := p.terminated(); got.Code != c.want || len(got.Header) != proto.TaggedLen {
+				t.Fatalf("Terminate %v, want %v", got.Code, c.want)
 			}
 			a.dead(rdma.ErrProtocol)
 			wcs := a.wait(1)
@@ -359,8 +365,14 @@ func TestRejectResponse(t *testing.T) {
 
 // What a peer's Terminate does to the oldest request.
 func TestTerminateReceived(t *testing.T) {
-	for code, e := range termTable {
-		t.Run(e.text, func(t *testing.T) {
+	known := 0
+	for code := proto.Code(1 << 16); code < 1<<17; code++ {
+		_, text, _ := strings.Cut(code.String(), " ")
+		if text == "(unknown)" {
+			continue
+		}
+		known++
+		t.Run(text, func(t *testing.T) {
 			a := newEnd(t, New(Options{}), rdma.QPConfig{})
 			defer a.close()
 			sink := a.mr(64, rdma.AccessLocalWrite)
@@ -372,10 +384,10 @@ func TestTerminateReceived(t *testing.T) {
 			for range 4 {
 				p.must()
 			}
-			p.write(appendTerminateFPDU(nil, &terminate{code: code}, p.crc))
-			a.dead(e.class)
+			p.write(proto.AppendTerminate(nil, &proto.Terminate{Code: code}, p.crc))
+			a.dead(code.Class())
 			wcs := a.wait(3)
-			if wcs[0].ID != 0 || wcs[0].Status != e.status || wcs[1].Status != rdma.StatusWRFlushErr || wcs[2].Status != rdma.StatusWRFlushErr {
+			if wcs[0].ID != 0 || wcs[0].Status != code.Status() || wcs[1].Status != rdma.StatusWRFlushErr || wcs[2].Status != rdma.StatusWRFlushErr {
 				t.Fatalf("%+v", wcs)
 			}
 			// No Terminate in answer to one.
@@ -385,13 +397,16 @@ func TestTerminateReceived(t *testing.T) {
 			_ = p.conn.Close()
 		})
 	}
+	if known < 31 {
+		t.Errorf("%d codes have words", known)
+	}
 }
 
 // A peer that never stops talking after its Terminate is hung up on.
 func TestLingerEnds(t *testing.T) {
 	x := newTarget(t, 0)
 	p := dialRaw(t, x.end, plainRequest(), rtrWrite(true))
-	p.send(untagged(opSend, true, queueSend, 1, 0)) // no receive
+	p.send(untagged(proto.OpSend, true, proto.QueueSend, 1, 0)) // no receive
 	x.dead(rdma.ErrReceiverNotReady)
 	flood := make([]byte, 64<<10)
 	for {
@@ -414,9 +429,9 @@ func TestNoWriterBehindTheReader(t *testing.T) {
 	until := func(what string, done func() bool) {
 		t.Helper()
 		for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-			q.mu.Lock()
+			q.Mu.Lock()
 			ok := done()
-			q.mu.Unlock()
+			q.Mu.Unlock()
 			if ok {
 				return
 			}
@@ -425,17 +440,17 @@ func TestNoWriterBehindTheReader(t *testing.T) {
 			}
 		}
 	}
-	until("the RTR frame is out", func() bool { return !q.txBusy })
-	q.mu.Lock()
-	q.txBusy = true // as if in a system call, with more than it may write at once
+	until("the RTR frame is out", func() bool { return !q.tx.busy })
+	q.Mu.Lock()
+	q.tx.busy = true // as if in a system call, with more than it may write at once
 	q.tx.buf = &txBuffer{b: make([]byte, 2*txInlineBudget)}
-	q.mu.Unlock()
+	q.Mu.Unlock()
 	check(t, p.conn.(*net.TCPConn).CloseWrite())
-	until("the reader has ended", func() bool { return q.readerGone })
-	q.mu.Lock()
-	q.transmit()
-	if q.txBusy || q.tx.buf != nil {
+	until("the reader has ended", func() bool { return q.rx.gone })
+	q.Mu.Lock()
+	q.tx.transmit()
+	if q.tx.busy || q.tx.buf != nil {
 		t.Error("a writer carries on")
 	}
-	q.mu.Unlock()
+	q.Mu.Unlock()
 }

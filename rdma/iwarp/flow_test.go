@@ -2,7 +2,6 @@ package iwarp
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"runtime"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/iwarp/internal/proto"
 )
 
 // The peer never sees more READs than min(our ORD, its IRD), in order, and a
@@ -21,10 +21,10 @@ func TestReadsStayWithinORD(t *testing.T) {
 	a := newEnd(t, New(Options{}), rdma.QPConfig{})
 	defer a.close()
 	sink := a.mr(8*reads, rdma.AccessLocalWrite)
-	p, err := acceptRaw(t, a, rdma.ConnParams{ORD: 5}, func(req mpaFrame) []byte {
+	p, err := acceptRaw(t, a, rdma.ConnParams{ORD: 5}, func(req proto.Frame) []byte {
 		o := Options{}.withDefaults()
 		rep, _ := o.answer(&req, ord, 1, nil)
-		return rep.append(nil)
+		return rep.Append(nil)
 	})
 	check(t, err)
 	if got := a.qp.Info().ORD; got != ord {
@@ -37,16 +37,16 @@ func TestReadsStayWithinORD(t *testing.T) {
 	}
 	a.send(append(wrs, rdma.SendWR{ID: reads, Op: rdma.OpSend, Flags: rdma.SendSignaled})...)
 	p.must() // RTR
-	answer := func(r readRequest) {
+	answer := func(r proto.ReadRequest) {
 		var b [8]byte
-		binary.BigEndian.PutUint64(b[:], r.srcTO)
-		p.send(tagged(opReadResp, true, r.sinkSTag, r.sinkTO), b[:])
+		binary.BigEndian.PutUint64(b[:], r.SourceTO)
+		p.send(tagged(proto.OpReadResponse, true, r.SinkSTag, r.SinkTO), b[:])
 	}
-	var open []readRequest
+	var open []proto.ReadRequest
 	for i := range uint32(reads) {
 		s, body := p.must()
-		r, ok := parseReadRequest(body)
-		if !ok || s.msn != i+1 || r.srcTO != uint64(100*i) {
+		r, ok := proto.ParseReadRequest(body)
+		if !ok || s.MSN != i+1 || r.SourceTO != uint64(100*i) {
 			t.Fatalf("request %d: %+v %+v", i, s, r)
 		}
 		open = append(open, r)
@@ -64,7 +64,7 @@ func TestReadsStayWithinORD(t *testing.T) {
 		}
 	}
 	// The SEND needs no slot: it comes once the last READ has gone out.
-	if s, _ := p.must(); s.op != opSend {
+	if s, _ := p.must(); s.Op != proto.OpSend {
 		t.Fatalf("%+v", s)
 	}
 	for _, r := range open {
@@ -96,17 +96,17 @@ func TestFence(t *testing.T) {
 		rdma.SendWR{ID: 4, Op: rdma.OpSend, Flags: rdma.SendInline, Inline: []byte("behind")})
 	p.must()
 	_, body := p.must()
-	r, _ := parseReadRequest(body)
+	r, _ := proto.ParseReadRequest(body)
 	if _, m := p.must(); string(m) != "free" {
 		t.Fatalf("%q", m)
 	}
 	// More of our own sending must not let it slip past.
 	a.send(rdma.SendWR{ID: 5, Op: rdma.OpSend})
-	p.send(tagged(opReadResp, true, r.sinkSTag, r.sinkTO), make([]byte, 8))
+	p.send(tagged(proto.OpReadResponse, true, r.SinkSTag, r.SinkTO), make([]byte, 8))
 	for _, want := range []string{"fenced", "behind", ""} {
 		s, m := p.must()
-		if string(m) != want || (s.op == opSendSE) != (want == "fenced") {
-			t.Fatalf("%q as %v, want %q", m, s.op, want)
+		if string(m) != want || (s.Op == proto.OpSendSE) != (want == "fenced") {
+			t.Fatalf("%q as %v, want %q", m, s.Op, want)
 		}
 	}
 	if wc := a.waitOK(1)[0]; wc.ID != 3 {
@@ -116,7 +116,7 @@ func TestFence(t *testing.T) {
 }
 
 // Both ends send and read many megabytes at the same time, far more than the
-// sockets hold: nobody's reader waits for the other's.
+// sockets hold: neither reader waits for the other's.
 func TestBothWaysAtOnce(t *testing.T) {
 	const n = 1 << 20
 	count := 64
@@ -159,71 +159,6 @@ func TestBothWaysAtOnce(t *testing.T) {
 		if !bytes.Equal(c.got, c.want) {
 			t.Fatal("bytes differ")
 		}
-	}
-}
-
-// MR.Close waits for an access under way and lets none begin.
-func TestRegionCloseWaits(t *testing.T) {
-	e := newEnd(t, New(Options{}), rdma.QPConfig{})
-	defer e.close()
-	r, err := e.pd.RegMR(make([]byte, 64), rdma.AccessRemoteRead)
-	check(t, err)
-	m := r.(*mr)
-	for range 2 {
-		if !m.acquire() {
-			t.Fatal("not acquired")
-		}
-	}
-	closed := make(chan struct{})
-	go func() { _ = r.Close(); close(closed) }()
-	for m.state.Load()&mrClosed == 0 {
-		runtime.Gosched()
-	}
-	if m.acquire() {
-		t.Fatal("acquired while closing")
-	}
-	m.release()
-	select {
-	case <-closed:
-		t.Fatal("closed with an access under way")
-	default:
-	}
-	m.release()
-	<-closed
-	check(t, r.Close())
-	if e.dev.(*device).mrs.get(m.stag) != nil {
-		t.Fatal("still in the table")
-	}
-}
-
-// STags differ, are not zero, and do not come in order.
-func TestSTags(t *testing.T) {
-	s := newSTagSource()
-	seen := make(map[uint32]bool)
-	near := 0
-	draws := 1 << 17
-	if raceEnabled {
-		draws = 1 << 13
-	}
-	var last uint32
-	for range draws {
-		v, ok := s.draw()
-		if !ok || v == 0 || seen[v] {
-			t.Fatalf("STag %#x, ok %v, seen %v", v, ok, seen[v])
-		}
-		seen[v] = true
-		if d := v - last; d < 1<<16 || -d < 1<<16 {
-			near++
-		}
-		last = v
-	}
-	// Two random STags lie that close with probability 2^-15: 4 of 2^17.
-	if near > 40 {
-		t.Errorf("%d of 2^17 STags are close to the one before", near)
-	}
-	s.used = 1 << 32
-	if _, ok := s.draw(); ok {
-		t.Error("drew an STag when all were used")
 	}
 }
 
@@ -406,36 +341,6 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// Waiting on a CQ: an event for what comes after Arm only; one event one
-// waiter; the context ends it.
-func TestCQEvents(t *testing.T) {
-	e := newEnd(t, New(Options{}), rdma.QPConfig{})
-	c := e.cq.(*cq)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	c.push(rdma.WC{ID: 1})
-	check(t, c.Arm())
-	if err := c.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("a completion from before Arm raised an event: %v", err)
-	}
-	c.push(rdma.WC{ID: 2})
-	check(t, c.Arm())
-	c.push(rdma.WC{ID: 3}, rdma.WC{ID: 4})
-	c.push(rdma.WC{ID: 5})
-	check(t, c.Wait(t.Context()))
-	check(t, c.Wait(t.Context()))
-	ctx, cancel = context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	if err := c.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("a third event: %v", err)
-	}
-	e.qp.Close()
-	check(t, e.cq.Close())
-	if err := e.cq.Wait(t.Context()); !errors.Is(err, rdma.ErrClosed) {
-		t.Fatal(err)
-	}
-}
-
 // Buffers are shared by all connections, one after the other: READs that came
 // in one round with a violation must not be answered on the next connection
 // that borrows the buffer.
@@ -443,18 +348,18 @@ func TestBuffersForget(t *testing.T) {
 	for range 20 {
 		x := newTarget(t, rdma.AccessRemoteRead)
 		p := dialRaw(t, x.end, plainRequest(), rtrWrite(true))
-		round := p.frame(readReq(1, readRequest{size: 8, srcSTag: x.readable.RKey()}))
-		p.write(append(round, p.frame(untagged(opSend, true, queueSend, 9, 0))...))
+		round := p.frame(readReq(1, proto.ReadRequest{Size: 8, SourceSTag: x.readable.RKey()}))
+		p.write(append(round, p.frame(untagged(proto.OpSend, true, proto.QueueSend, 9, 0))...))
 		p.terminated()
 		x.close()
 		y := newTarget(t, rdma.AccessRemoteRead)
 		p = dialRaw(t, y.end, plainRequest(), rtrWrite(true))
 		y.recv(rdma.RecvWR{})
-		p.send(untagged(opSend, true, queueSend, 1, 0))
+		p.send(untagged(proto.OpSend, true, proto.QueueSend, 1, 0))
 		y.waitOK(1)
 		y.send(rdma.SendWR{Op: rdma.OpSend})
-		if s, _ := p.must(); s.op != opSend {
-			t.Fatalf("got %v, which nobody asked for on this connection", s.op)
+		if s, _ := p.must(); s.Op != proto.OpSend {
+			t.Fatalf("got %v, which nobody asked for on this connection", s.Op)
 		}
 		_ = p.conn.Close()
 		y.close()

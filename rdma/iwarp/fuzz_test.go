@@ -9,149 +9,40 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/iwarp/internal/proto"
 )
 
-func FuzzMPA(f *testing.F) {
+// FuzzNegotiation: whatever a peer opens with or answers, the stream reader agrees with
+// the parser of a whole frame, and what comes of it is within what this end offered.
+func FuzzNegotiation(f *testing.F) {
 	req := plainRequest()
-	f.Add(req.append(nil), false)
-	req.private = []byte("hello")
-	f.Add(req.append(nil), false)
-	req.revision, req.enhanced, req.reply = 1, false, true
-	f.Add(req.append(nil), true)
-	f.Add([]byte(mpaKeyReply), true)
+	f.Add(req.Append(nil), false)
+	req.Private = []byte("hello")
+	f.Add(req.Append(nil), false)
+	req.Revision, req.Enhanced, req.Reply = 1, false, true
+	f.Add(req.Append(nil), true)
+	f.Add([]byte("MPA ID Rep Frame"), true)
 	f.Fuzz(func(t *testing.T, b []byte, reply bool) {
-		m, err := parseMPA(b, reply)
-		// A stream reader must agree with the parser of a whole frame.
+		m, err := proto.ParseFrame(b, reply)
 		s, serr := readMPA(bytes.NewReader(b), reply)
-		if err == nil && (serr != nil || !bytes.Equal(s.append(nil), m.append(nil))) {
+		if err == nil && (serr != nil || !bytes.Equal(s.Append(nil), m.Append(nil))) {
 			t.Fatalf("whole: %+v, streamed: %+v, %v", m, s, serr)
 		}
 		if err != nil {
 			return
 		}
-		if len(m.private) > mpaMaxPrivate {
-			t.Fatalf("%d bytes of private data", len(m.private))
-		}
-		again, err := parseMPA(m.append(nil), reply)
-		if err != nil || again.flags() != m.flags() || again.ird != m.ird || again.ord != m.ord || again.rtr != m.rtr ||
-			again.peerToPeer != m.peerToPeer || again.revision != m.revision || !bytes.Equal(again.private, m.private) {
-			t.Fatalf("%+v became %+v: %v", m, again, err)
-		}
 		o := Options{}.withDefaults()
 		if !reply && refusal(&m) == "" {
 			rep, terms := o.answer(&m, 16, 16, nil)
-			if terms.ird < 0 || terms.ird > 16 || terms.ord < 0 || terms.ord > 16 || (m.crc && !rep.crc) {
+			if terms.ird < 0 || terms.ird > 16 || terms.ord < 0 || terms.ord > 16 || (m.CRC && !rep.CRC) {
 				t.Fatalf("%+v: %+v", m, terms)
 			}
 		}
-		if reply && !m.reject {
+		if reply && !m.Reject {
 			own := plainRequest()
 			if terms, _, err := judgeReply(&own, &m, 16, 16); err == nil && (terms.ird > 16 || terms.ord > 16 || terms.ord < 0 || !terms.crc) {
 				t.Fatalf("%+v: %+v", m, terms)
 			}
-		}
-	})
-}
-
-// The deframer finds the same FPDUs however the stream is cut.
-func FuzzFPDU(f *testing.F) {
-	one := endFPDU(append([]byte{0, 0}, "hello"...), 0, true)
-	f.Add(append(bytes.Clone(one), one...), uint16(3), true)
-	f.Add([]byte{0xff, 0xff, 1, 2, 3}, uint16(1), false)
-	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0}, uint16(1), false)
-	f.Fuzz(func(t *testing.T, b []byte, cut uint16, crc bool) {
-		type out struct {
-			u   []byte
-			err error
-		}
-		run := func(step int) (got []out) {
-			start := 0
-			for end := 0; ; {
-				u, n, want, err := nextFPDU(b[start:end], crc)
-				if want < fpduLengthLen || want > fpduMaxLen {
-					t.Fatalf("want %d", want)
-				}
-				switch {
-				case err != nil:
-					return append(got, out{nil, err})
-				case n > 0:
-					if n != fpduLen(len(u)) || n%4 != 0 {
-						t.Fatalf("FPDU of %d bytes around %d", n, len(u))
-					}
-					got = append(got, out{u, nil})
-					start += n
-				case end == len(b):
-					return got
-				default:
-					end = min(len(b), end+step)
-				}
-			}
-		}
-		whole, pieces := run(len(b)+1), run(int(cut)+1)
-		if len(whole) != len(pieces) {
-			t.Fatalf("%d FPDUs at once, %d in pieces", len(whole), len(pieces))
-		}
-		for i := range whole {
-			if !bytes.Equal(whole[i].u, pieces[i].u) || whole[i].err != pieces[i].err {
-				t.Fatalf("FPDU %d differs", i)
-			}
-		}
-	})
-}
-
-func FuzzSegment(f *testing.F) {
-	f.Add(appendUntagged(nil, opSend, true, 0, 1, 0))
-	f.Add(appendTagged(nil, opReadResp, false, 7, 1<<60))
-	f.Add(readReq(3, readRequest{1, 2, 3, 4, 5, false, 0}))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		s, payload, bad := parseSegment(b)
-		v := violation(max(bad, termUnspecified), b)
-		if len(v.term.header) > termHeaderMax || !bytes.HasPrefix(b, v.term.header) {
-			t.Fatalf("Terminate carries % x of % x", v.term.header, b)
-		}
-		if bad != 0 {
-			return
-		}
-		var again []byte
-		if s.tagged {
-			again = appendTagged(nil, s.op, s.last, s.stag, s.to)
-		} else {
-			again = appendUntagged(nil, s.op, s.last, s.qn, s.msn, s.mo)
-			binary.BigEndian.PutUint32(again[ctrlLen:], s.stag)
-		}
-		again = append(again, payload...)
-		// Reserved bits are ignored, so they need not come back.
-		norm := bytes.Clone(b)
-		norm[0] &^= 0x3c
-		norm[1] &^= 0x30
-		if !bytes.Equal(again, norm) {
-			t.Fatalf("% x became % x", b, again)
-		}
-		if s.op == opReadReq {
-			if r, ok := parseReadRequest(payload); ok && !bytes.Equal(appendReadRequest(nil, r), payload) {
-				t.Fatalf("%+v", r)
-			}
-		}
-	})
-}
-
-func FuzzTerminate(f *testing.F) {
-	x := terminate{code: termBounds}
-	x.about(readReq(1, readRequest{}))
-	f.Add(x.append(nil))
-	f.Add([]byte{0x12, 2, 0xe0, 0})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		m, ok := parseTerminate(b)
-		if !ok {
-			return
-		}
-		_, _, _ = m.code.String(), m.code.status().String(), m.code.class().Error()
-		if len(m.header) > termHeaderMax {
-			t.Fatalf("%d bytes of headers", len(m.header))
-		}
-		again, ok := parseTerminate(m.append(nil))
-		if !ok || again.code != m.code || again.hasLen != m.hasLen || again.hasRead != m.hasRead || !bytes.Equal(again.header, m.header) {
-			t.Fatalf("%+v became %+v", m, again)
 		}
 	})
 }
@@ -170,9 +61,9 @@ func scriptFrames(script []byte, crc bool) []byte {
 			out = append(out, script[:n]...)
 		} else {
 			var start int
-			out, start = beginFPDU(out)
+			out, start = proto.BeginFPDU(out)
 			out = append(out, script[:n]...)
-			out = endFPDU(out, start, crc)
+			out = proto.EndFPDU(out, start, crc)
 		}
 		script = script[n:]
 	}
@@ -187,14 +78,14 @@ func record(seg []byte) []byte {
 // between canaries: they do not change, and no byte of them leaves.
 func FuzzResponder(f *testing.F) {
 	const window, guard = 256, 512
-	send := append(appendUntagged(nil, opSend, true, queueSend, 1, 0), "data"...)
-	read := readReq(1, readRequest{sinkSTag: 1, size: 64, srcSTag: 0xAAAAAAAA})
-	write := append(appendTagged(nil, opWrite, true, 0xBBBBBBBB, 8), "written"...)
+	send := append(proto.AppendUntagged(nil, proto.OpSend, true, proto.QueueSend, 1, 0), "data"...)
+	read := readReq(1, proto.ReadRequest{SinkSTag: 1, Size: 64, SourceSTag: 0xAAAAAAAA})
+	write := append(proto.AppendTagged(nil, proto.OpWrite, true, 0xBBBBBBBB, 8), "written"...)
 	f.Add(record(send))
 	f.Add(record(read))
 	f.Add(record(write))
 	f.Add(append(append(record(write), record(read)...), record(send)...))
-	f.Add(append(record(readReq(1, readRequest{size: 1 << 31, srcSTag: 0xAAAAAAAA, srcTO: 1 << 63})), record(send)...))
+	f.Add(append(record(readReq(1, proto.ReadRequest{Size: 1 << 31, SourceSTag: 0xAAAAAAAA, SourceTO: 1 << 63})), record(send)...))
 	f.Add([]byte{4, 0x80, 0xff, 0xff, 0x41, 0x43})
 
 	// The canary is a byte that no window contains. The regions are slices of
@@ -232,7 +123,7 @@ func FuzzResponder(f *testing.F) {
 			old, stag := binary.BigEndian.AppendUint32(nil, mark), binary.BigEndian.AppendUint32(nil, regs[i].LKey())
 			script = bytes.ReplaceAll(script, old, stag)
 		}
-		out := runRaw(t, q, terms{crc: true, ird: 4, ord: 4, hold: false}, func(c net.Conn) {
+		out := runRaw(t, q, terms{crc: true, ird: 4, ord: 4, silent: false}, func(c net.Conn) {
 			_, _ = c.Write(scriptFrames(script, true))
 		})
 		check(t, q.Close())
@@ -286,12 +177,12 @@ func runRaw(t testing.TB, q *qp, tm terms, f func(c net.Conn)) []byte {
 // responder answer.
 func FuzzRequester(f *testing.F) {
 	const window, guard = 256, 512
-	resp := append(appendTagged(nil, opReadResp, true, 0xAAAAAAAA, 16), make([]byte, 64)...)
-	part := append(appendTagged(nil, opReadResp, false, 0xAAAAAAAA, 16), make([]byte, 32)...)
+	resp := append(proto.AppendTagged(nil, proto.OpReadResponse, true, 0xAAAAAAAA, 16), make([]byte, 64)...)
+	part := append(proto.AppendTagged(nil, proto.OpReadResponse, false, 0xAAAAAAAA, 16), make([]byte, 32)...)
 	f.Add(record(resp))
 	f.Add(append(record(resp), record(resp)...))
-	f.Add(append(record(part), record(append(appendTagged(nil, opReadResp, true, 0xAAAAAAAA, 48), make([]byte, 32)...))...))
-	f.Add(record(append(appendUntagged(nil, opTerminate, true, queueTerminate, 1, 0), 1, 0, 0xe0, 0)))
+	f.Add(append(record(part), record(append(proto.AppendTagged(nil, proto.OpReadResponse, true, 0xAAAAAAAA, 48), make([]byte, 32)...))...))
+	f.Add(record(append(proto.AppendUntagged(nil, proto.OpTerminate, true, proto.QueueTerminate, 1, 0), 1, 0, 0xe0, 0)))
 	f.Fuzz(func(t *testing.T, script []byte) {
 		dev := newDevice(New(Options{}), "fuzz")
 		p, _ := dev.AllocPD()

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// A keeper looks after connections that a waiter has hushed and not come back
-// to. Its goroutine is there only while there are hushed connections.
+// A keeper looks after connections whose sockets a waiter has muted and not come back
+// to. Its goroutine exists only while there are muted sockets.
 type keeper struct {
 	mu   sync.Mutex
-	list map[*qp]uint64 // receiver.looks when it was last looked at
+	list map[*qp]uint64 // looker.looks when it was last looked at
 	quit chan struct{}  // closed when list gets empty
 }
 
-// add notes that q is hushed. Under q.rxMu.
+// add notes that the socket of q is muted. The caller holds q.rx.mu.
 func (k *keeper) add(q *qp) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -24,10 +24,10 @@ func (k *keeper) add(q *qp) {
 		k.quit = make(chan struct{})
 		go k.run(k.quit)
 	}
-	k.list[q] = q.rx.looks
+	k.list[q] = q.look.looks
 }
 
-// drop forgets q. Under q.rxMu.
+// drop removes q. The caller holds q.rx.mu.
 func (k *keeper) drop(q *qp) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -40,8 +40,8 @@ func (k *keeper) drop(q *qp) {
 	}
 }
 
-// run is the goroutine: until quit is closed it lowers the mark of those at
-// which nobody has looked for a whole turn.
+// run is the goroutine: until quit is closed it lowers the mark of sockets into
+// which no goroutine has looked for a whole turn.
 func (k *keeper) run(quit <-chan struct{}) {
 	tick := time.NewTicker(keepEvery / 2)
 	defer tick.Stop()
@@ -64,31 +64,33 @@ func (k *keeper) run(quit <-chan struct{}) {
 	}
 }
 
+// visit rings for requests that wait, and unmutes the socket of q if no goroutine has
+// looked into it since the last visit.
 func (k *keeper) visit(q *qp) {
-	q.ring()
-	if !q.rxMu.TryLock() {
-		return // somebody looks
+	q.tx.ring()
+	if !q.rx.mu.TryLock() {
+		return // another goroutine looks
 	}
-	defer q.rxMu.Unlock()
-	q.ring() // no round can ask for that now
+	defer q.rx.mu.Unlock()
+	q.tx.ring() // no round can ask for that now
 	k.mu.Lock()
 	seen, ok := k.list[q]
 	if ok {
-		k.list[q] = q.rx.looks
+		k.list[q] = q.look.looks
 	}
 	k.mu.Unlock()
 	switch {
 	case !ok:
 		return
-	case q.rx.ended || !q.hushed.Load():
+	case q.rx.ended || !q.look.muted.Load():
 		k.drop(q)
 		return
-	case seen != q.rx.looks:
+	case seen != q.look.looks:
 		return
 	}
-	q.unhush()
+	q.look.unmute()
 	k.drop(q)
-	if q.drain() == drainEnd {
-		q.endLook()
+	if q.rx.drain() == drainEnd {
+		q.look.end()
 	}
 }

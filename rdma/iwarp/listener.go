@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/setup"
+	"github.com/rdmakv/rdmakv/rdma/internal/soft"
+	"github.com/rdmakv/rdmakv/rdma/iwarp/internal/proto"
 )
 
 // A listener accepts TCP connections, reads their MPA requests and queues
@@ -16,21 +19,22 @@ import (
 type listener struct {
 	dev     *device
 	tcp     *net.TCPListener
-	queue   chan *connRequest
-	closed  chan struct{}
+	queue   setup.Queue[*connRequest]
 	once    sync.Once
 	workers sync.WaitGroup
 }
 
+// listen listens at a host:port address and starts to accept.
 func listen(ctx context.Context, d *device, addr string) (*listener, error) {
 	lc := net.ListenConfig{KeepAliveConfig: keepAlive}
 	l, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
 		return nil, opError("listen", addr, fmt.Errorf("%w: %w", rdma.ErrInvalid, err))
 	}
-	// The queue is as long as set-ups are bounded: who has read a request
-	// never waits to hand it over.
-	ln := &listener{dev: d, tcp: l.(*net.TCPListener), queue: make(chan *connRequest, d.fabric.opts.MaxPending), closed: make(chan struct{})}
+	// The queue is as long as the bound on set-ups, so a goroutine that has read a
+	// request never waits to hand it over.
+	ln := &listener{dev: d, tcp: l.(*net.TCPListener)}
+	ln.queue.Init("iwarp", d.fabric.opts.MaxPending)
 	ln.workers.Add(1)
 	go ln.serve()
 	return ln, nil
@@ -39,8 +43,8 @@ func listen(ctx context.Context, d *device, addr string) (*listener, error) {
 // Addr is where the listener listens.
 func (l *listener) Addr() net.Addr { return l.tcp.Addr() }
 
-// serve accepts until the listener is closed. An error of one accept, such as
-// no descriptors left, is waited out.
+// serve accepts until the listener is closed. If one accept fails, for instance
+// because no descriptors are left, serve waits and tries again.
 func (l *listener) serve() {
 	defer l.workers.Done()
 	for {
@@ -50,7 +54,7 @@ func (l *listener) serve() {
 				return
 			}
 			select {
-			case <-l.closed:
+			case <-l.queue.Closed():
 				return
 			case <-time.After(10 * time.Millisecond):
 			}
@@ -66,62 +70,42 @@ func (l *listener) serve() {
 // Accept waits for a request.
 func (l *listener) Accept(ctx context.Context) (rdma.ConnRequest, error) {
 	for {
-		select {
-		case <-l.closed:
-			return nil, opError("accept", l.Addr().String(), fmt.Errorf("%w: listener", rdma.ErrClosed))
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case r := <-l.queue:
-			if r.take() {
-				return r, nil
-			}
+		r, err := l.queue.Get(ctx, l.Addr())
+		if err != nil {
+			return nil, err
+		}
+		if r.life.Take() {
+			return r, nil
 		}
 	}
 }
 
-// Close stops listening and rejects requests nobody took.
+// Close stops listening and rejects requests that the program has not taken.
 func (l *listener) Close() error {
 	l.once.Do(func() {
-		close(l.closed)
+		l.queue.Close()
 		_ = l.tcp.Close()
 		l.dev.fabric.pending.dropSilent(l)
 		l.workers.Wait()
-		for {
-			select {
-			case r := <-l.queue:
-				_ = r.Reject([]byte("iwarp: listener closed"))
-				continue
-			default:
-			}
-			break
+		for _, r := range l.queue.Rest() {
+			_ = r.Reject([]byte("iwarp: listener closed"))
 		}
-		l.dev.unuse()
+		l.dev.Unuse()
 	})
 	return nil
 }
 
-// A connRequest is a peer that wants a connection.
+// A connRequest is a peer that asks for a connection.
 type connRequest struct {
 	l      *listener
 	conn   *net.TCPConn // to end it at any time
 	stream stream       // conn, or TLS over it, once that stands
-	req    mpaFrame
-
-	mu    sync.Mutex
-	state requestState
-	timer *time.Timer // drops a request that the program leaves alone
+	req    proto.Frame
+	life   setup.Life
 
 	since  uint64 // age in the pendingSet; under its lock
 	silent bool   // has not sent its request; likewise
 }
-
-type requestState uint8
-
-const (
-	requestQueued   requestState = iota // with the fabric
-	requestTaken                        // Accept returned it
-	requestAnswered                     // accepted, rejected or dropped
-)
 
 // receive does the TLS handshake, if there is one, and reads the MPA request,
 // both within the set-up time, and queues it. Until then the peer costs a
@@ -149,44 +133,23 @@ func (r *connRequest) receive() {
 		r.reject([]byte(why))
 		return
 	}
-	r.mu.Lock()
-	r.timer = time.AfterFunc(o.SetupTimeout, r.expire)
-	r.mu.Unlock()
-	select {
-	case r.l.queue <- r:
-	default:
-		r.l.dev.fabric.pending.remove(r)
-		_ = r.Reject([]byte("iwarp: too many connection requests"))
+	r.life.ExpireAfter(o.SetupTimeout, r.expire)
+	if err := r.l.queue.Put(r); err != nil {
+		_ = r.Reject([]byte("iwarp: " + err.Error()))
 	}
 }
 
-// take marks the request as the program's; false if it was dropped meanwhile.
-func (r *connRequest) take() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.state != requestQueued {
-		return false
-	}
-	r.state = requestTaken
-	return true
-}
-
-// answered claims the right to answer, once.
+// answered claims the right to answer, once, and gives the place in the pendingSet
+// back.
 func (r *connRequest) answered() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.state == requestAnswered {
-		return fmt.Errorf("%w: the connection request was answered or dropped before", rdma.ErrNotConnected)
-	}
-	r.state = requestAnswered
-	if r.timer != nil {
-		r.timer.Stop()
+	if _, err := r.life.Answer(); err != nil {
+		return err
 	}
 	r.l.dev.fabric.pending.remove(r)
 	return nil
 }
 
-// expire drops a request that nobody answered.
+// expire drops a request that the program has not answered.
 func (r *connRequest) expire() {
 	if r.answered() == nil {
 		_ = r.conn.Close()
@@ -194,7 +157,7 @@ func (r *connRequest) expire() {
 }
 
 // PrivateData is what the peer sent: hostile bytes until checked.
-func (r *connRequest) PrivateData() []byte { return r.req.private }
+func (r *connRequest) PrivateData() []byte { return r.req.Private }
 
 // RemoteAddr is the peer's address.
 func (r *connRequest) RemoteAddr() net.Addr { return r.conn.RemoteAddr() }
@@ -209,20 +172,20 @@ func (r *connRequest) Accept(ctx context.Context, target rdma.QP, p rdma.ConnPar
 	if !ok || q == nil || q.pd.dev != d {
 		return fail(fmt.Errorf("%w: the queue pair is not of the listener's device", rdma.ErrInvalid))
 	}
-	ird, ord, err := d.depths(p, d.attr.MaxAcceptPrivate)
+	ird, ord, err := d.Depths(p, d.Attr().MaxAcceptPrivate)
 	if err != nil {
 		return fail(err)
 	}
-	if err := q.begin(); err != nil {
+	if err := q.Begin(); err != nil {
 		return fail(err)
 	}
 	if err := r.answered(); err != nil {
-		q.fail(cause{err: err})
+		q.Fail(soft.Cause{Err: err})
 		return fail(err)
 	}
 	if err := r.accept(ctx, q, ird, ord, p.PrivateData); err != nil {
 		_, err = fail(err)
-		q.fail(cause{err: err})
+		q.Fail(soft.Cause{Err: err})
 		return rdma.ConnInfo{}, err
 	}
 	return q.Info(), nil
@@ -233,14 +196,14 @@ func (r *connRequest) accept(ctx context.Context, q *qp, ird, ord int, private [
 	o := &r.l.dev.fabric.opts
 	rep, t := o.answer(&r.req, ird, ord, private)
 	_ = r.conn.SetDeadline(time.Now().Add(o.SetupTimeout))
-	stop := interruptible(ctx, r.conn)
-	_, err := r.stream.Write(rep.append(nil))
+	stop := setup.Interruptible(ctx, r.conn)
+	_, err := r.stream.Write(rep.Append(nil))
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
 		_ = r.conn.Close()
-		return setupError(ctx, "MPA reply", err)
+		return setup.Error(ctx, "MPA reply", err)
 	}
 	state := rdma.QPRTS
 	if t.rtr != 0 {
@@ -256,19 +219,18 @@ func (r *connRequest) accept(ctx context.Context, q *qp, ird, ord int, private [
 	if err := q.waitStarted(ctx); err != nil {
 		return err
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.state == rdma.QPError {
-		return q.err
+	q.Mu.Lock()
+	defer q.Mu.Unlock()
+	if err := q.ReadyLocked(); err != nil {
+		return err
 	}
-	q.state = rdma.QPRTS
-	q.kick()
+	q.tx.kick()
 	return nil
 }
 
 // Reject refuses, with private data for the peer.
 func (r *connRequest) Reject(private []byte) error {
-	if limit := r.l.dev.attr.MaxAcceptPrivate; len(private) > limit {
+	if limit := r.l.dev.Attr().MaxAcceptPrivate; len(private) > limit {
 		return opError("reject", r.conn.RemoteAddr().String(), fmt.Errorf("%w: %d bytes of private data, the limit is %d", rdma.ErrInvalid, len(private), limit))
 	}
 	if err := r.answered(); err != nil {
@@ -287,14 +249,14 @@ func (r *connRequest) reject(private []byte) {
 
 // refuse sends the refusal.
 func (r *connRequest) refuse(private []byte) {
-	rep := mpaFrame{
-		reply: true, reject: true, crc: r.req.crc || !r.l.dev.fabric.opts.NoCRC,
-		revision: min(max(r.req.revision, 1), 2), private: private,
+	rep := proto.Frame{
+		Reply: true, Reject: true, CRC: r.req.CRC || !r.l.dev.fabric.opts.NoCRC,
+		Revision: min(max(r.req.Revision, 1), 2), Private: private,
 	}
-	if rep.revision == 2 {
-		rep.enhanced = r.req.enhanced
-		rep.ird, rep.ord = mpaNoNegotiation, mpaNoNegotiation
+	if rep.Revision == 2 {
+		rep.Enhanced = r.req.Enhanced
+		rep.IRD, rep.ORD = proto.NoNegotiation, proto.NoNegotiation
 	}
 	_ = r.conn.SetDeadline(time.Now().Add(time.Second))
-	_, _ = r.stream.Write(rep.append(nil))
+	_, _ = r.stream.Write(rep.Append(nil))
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/iwarp/internal/proto"
+	"github.com/rdmakv/rdmakv/rdma/wait"
 )
 
 // eventually waits for something that another goroutine brings about.
@@ -52,7 +54,7 @@ func readPair(t *testing.T, n int, o Options) (a, b *end, wr rdma.SendWR, sink [
 // the responder that looks for the next one counts what came of it.
 func TestSpinReadsTheSocket(t *testing.T) {
 	for _, n := range []int{8, 104, 32 << 10, 1 << 20} {
-		a, b, wr, sink := readPair(t, n, Options{Wait: rdma.WaitPoll})
+		a, b, wr, sink := readPair(t, n, Options{Wait: wait.Poll})
 		for range 50 {
 			clear(sink)
 			a.send(wr)
@@ -68,8 +70,9 @@ func TestSpinReadsTheSocket(t *testing.T) {
 	}
 }
 
-// TestNothingStaysUnread: after looking, a connection at which nobody looks any
-// more announces what comes: to a waiter that arms, and to nobody in particular.
+// TestNothingStaysUnread: after looking, a connection into which no goroutine
+// looks any more announces what comes: to a waiter that arms, and without a
+// waiter too.
 func TestNothingStaysUnread(t *testing.T) {
 	a, b, wr, _ := readPair(t, 64, Options{})
 	buf := a.mr(64, rdma.AccessLocalWrite)
@@ -88,7 +91,7 @@ func TestNothingStaysUnread(t *testing.T) {
 		a.send(wr)
 		a.spinOne()
 		b.send(say)
-		eventually(t, "a SEND lies in a hushed socket", func() bool {
+		eventually(t, "a SEND lies in a muted socket", func() bool {
 			var wcs [1]rdma.WC
 			n, err := a.cq.Poll(wcs[:])
 			check(t, err)
@@ -96,7 +99,7 @@ func TestNothingStaysUnread(t *testing.T) {
 		})
 		b.waitOK(1)
 	}
-	// And when nothing comes, nobody is kept busy with it.
+	// And when nothing comes, no goroutine is kept busy with it.
 	k := &a.dev.(*device).keeper
 	eventually(t, "the keeper keeps on", func() bool {
 		k.mu.Lock()
@@ -105,8 +108,8 @@ func TestNothingStaysUnread(t *testing.T) {
 	})
 }
 
-// TestEndWhileLooking: the end of a connection is found by whoever looks, by the
-// reader when nobody does, and by Close when both are there.
+// TestEndWhileLooking: the end of a connection is found by the goroutine that
+// looks, by the reader when none does, and by Close when both are there.
 func TestEndWhileLooking(t *testing.T) {
 	for _, looks := range []bool{true, false} {
 		a, b, wr, _ := readPair(t, 64, Options{})
@@ -155,7 +158,7 @@ func TestManyConnectionsAreNotLookedAt(t *testing.T) {
 	}
 	a.send(wr)
 	a.spinOne()
-	if a.qp.(*qp).hushed.Load() {
+	if a.qp.(*qp).look.muted.Load() {
 		t.Error("one of many was looked at")
 	}
 	for _, q := range more {
@@ -181,11 +184,11 @@ func TestDirectResponse(t *testing.T) {
 			a.send(read, read)
 			for i := range 2 {
 				_, body := p.must()
-				r, ok := parseReadRequest(body)
-				if !ok || r.size != n {
+				r, ok := proto.ParseReadRequest(body)
+				if !ok || r.Size != n {
 					t.Fatalf("%+v", r)
 				}
-				b := p.frame(appendTagged(nil, opReadResp, true, r.sinkSTag, r.sinkTO), want)
+				b := p.frame(proto.AppendTagged(nil, proto.OpReadResponse, true, r.SinkSTag, r.SinkTO), want)
 				if wrong && i == 1 {
 					b[len(b)-1] ^= 1
 				}
@@ -201,8 +204,8 @@ func TestDirectResponse(t *testing.T) {
 			case wrong && wc.Status == rdma.StatusSuccess:
 				t.Fatalf("cut at %d: a wrong CRC was taken", cut)
 			case wrong:
-				if term := p.terminated(); term.code != termCRC {
-					t.Fatalf("cut at %d: %v", cut, term.code)
+				if term := p.terminated(); term.Code != proto.CodeCRC {
+					t.Fatalf("cut at %d: %v", cut, term.Code)
 				}
 			case wc.Status != rdma.StatusSuccess:
 				t.Fatalf("cut at %d: %+v, %v", cut, wc, a.qp.Err())
@@ -229,13 +232,13 @@ func TestDirectSinkCloses(t *testing.T) {
 	check(t, err)
 	a.send(rdma.SendWR{ID: 1, Op: rdma.OpRDMARead, Flags: rdma.SendSignaled, SGL: []rdma.SGE{{MR: dst, Len: n}}})
 	_, body := p.must()
-	r, _ := parseReadRequest(body)
-	b := p.frame(appendTagged(nil, opReadResp, true, r.sinkSTag, r.sinkTO), bytes.Repeat([]byte{1}, n))
+	r, _ := proto.ParseReadRequest(body)
+	b := p.frame(proto.AppendTagged(nil, proto.OpReadResponse, true, r.SinkSTag, r.SinkTO), bytes.Repeat([]byte{1}, n))
 	p.write(b[:1000])
 	eventually(t, "the begin of the response was not placed", func() bool {
 		q := a.qp.(*qp)
-		q.rxMu.Lock()
-		defer q.rxMu.Unlock()
+		q.rx.mu.Lock()
+		defer q.rx.mu.Unlock()
 		return q.rx.direct.left > 0
 	})
 	check(t, dst.Close())

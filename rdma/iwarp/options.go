@@ -7,12 +7,15 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/soft"
+	"github.com/rdmakv/rdmakv/rdma/iwarp/internal/proto"
+	"github.com/rdmakv/rdmakv/rdma/wait"
 )
 
-// Options of a Fabric. The zero value is what a program wants; everything else
+// Options of a Fabric. The zero value suits most programs; everything else
 // is for peers with other habits and for tests.
 type Options struct {
-	// NoCRC says that this end does not need CRC32C. It is left out only if
+	// NoCRC says that this end does not need CRC32C. The CRC is left out only if
 	// both ends say so (RFC 5044 section 7.1).
 	NoCRC bool
 	// Revision of MPA with which Connect begins: 2 (0 means 2) with IRD/ORD
@@ -27,15 +30,15 @@ type Options struct {
 	// has sent its first message.
 	NoPeerToPeer bool
 	// MaxPayload bounds the payload bytes of one FPDU. 0 fits FPDUs into TCP
-	// segments, as RFC 5044 wants, or uses 32 KiB when the peer is this host.
+	// segments, as RFC 5044 recommends, or uses 32 KiB when the peer is this host.
 	MaxPayload int
 	// ReadDepth is the device's limit for IRD and ORD; 0 means 128.
 	ReadDepth int
 	// MaxQP bounds the QPs of a device; 0 means 65536.
 	MaxQP int
 	// MaxPending bounds the connections that are being set up towards all
-	// listeners of the fabric together; 0 means 1024. Beyond it the one that
-	// has been silent longest is dropped.
+	// listeners of the fabric together; 0 means 1024. Beyond it the connection
+	// that has been silent longest is dropped.
 	MaxPending int
 	// SetupTimeout bounds each handshake; 0 means 5 s.
 	SetupTimeout time.Duration
@@ -43,19 +46,33 @@ type Options struct {
 	// before the connection ends; 0 means 20 s.
 	PeerTimeout time.Duration
 	// Wait says whether the goroutine that answers READs looks for the next one
-	// before it sleeps; how waiters do is up to them (CQ.Spin). The zero value is
+	// before it sleeps; CQ.Spin says the same for waiters. The zero value is
 	// adaptive. It does nothing over TLS.
-	Wait rdma.WaitMode
-	// Spin is for how long at most it looks; 0 leaves that to the fabric, below 0
-	// it does not look.
+	Wait wait.Mode
+	// Spin is for how long at most the goroutine looks. 0 leaves that to the
+	// fabric; below 0 it does not look.
 	Spin time.Duration
-	// TLS runs every connection inside TLS 1.3, with certificates of both
-	// ends: Certificates is what this end shows, RootCAs and ClientCAs whom it
-	// believes when it dials and when it listens. The peer's certificate must
-	// have the host of the dialled address, or ServerName if that is set. nil:
-	// plain TCP. It implies NoCRC. See tls.go.
+	// TLS runs every connection inside TLS 1.3, with certificates of both ends:
+	// Certificates is what this end shows, RootCAs and ClientCAs are the
+	// authorities that it trusts when it dials and when it listens. The peer's
+	// certificate must have the host of the dialled address, or ServerName if
+	// that is set. If TLS is nil, connections are plain TCP. It implies NoCRC.
+	// See tls.go.
 	TLS *tls.Config
 }
+
+// RTR is a set of frames with which an initiator may say "ready to receive"
+// in peer-to-peer mode (RFC 6581 section 4.3).
+type RTR = proto.RTR
+
+const (
+	// RTRSend is an FPDU that carries nothing at all (flag B).
+	RTRSend = proto.RTRSend
+	// RTRWrite is a zero-length RDMA WRITE (flag C).
+	RTRWrite = proto.RTRWrite
+	// RTRRead is a zero-length RDMA READ (flag D).
+	RTRRead = proto.RTRRead
+)
 
 // Defaults and bounds of Options.
 const (
@@ -69,7 +86,7 @@ const (
 	minPayload      = 64
 	// maxPayload keeps the longest segment within 16 bits of length, and is
 	// a multiple of 8 so that READ responses split between words.
-	maxPayload = (fpduMaxULPDU - maxHeaderLen) &^ 7
+	maxPayload = (proto.MaxULPDU - proto.MaxHeaderLen) &^ 7
 
 	deviceName = "iwarp0"
 )
@@ -96,11 +113,11 @@ func (o Options) withDefaults() Options {
 	o.NoCRC = o.NoCRC || o.TLS != nil
 	switch {
 	case o.Spin < 0:
-		o.Wait = rdma.WaitEvent
-	case o.Spin == 0 && o.Wait == rdma.WaitPoll:
-		o.Spin = rdma.MaxSpin
+		o.Wait = wait.Event
+	case o.Spin == 0 && o.Wait == wait.Poll:
+		o.Spin = wait.MaxSpin
 	case o.Spin == 0:
-		o.Spin = rdma.DefaultSpin
+		o.Spin = wait.DefaultSpin
 	}
 	return o
 }
@@ -112,15 +129,15 @@ func (o Options) validate() error {
 		text string
 	}{
 		{o.Revision != 1 && o.Revision != 2, fmt.Sprintf("MPA revision %d is not 1 or 2", o.Revision)},
-		{o.RTR&^rtrAll != 0, fmt.Sprintf("RTR %v has unknown bits", o.RTR)},
+		{o.RTR&^proto.RTRAll != 0, fmt.Sprintf("RTR %v has unknown bits", o.RTR)},
 		{o.MaxPayload != 0 && (o.MaxPayload < minPayload || o.MaxPayload > maxPayload),
 			fmt.Sprintf("MaxPayload %d is not within %d and %d", o.MaxPayload, minPayload, maxPayload)},
-		{o.ReadDepth < 1 || o.ReadDepth >= mpaNoNegotiation, fmt.Sprintf("ReadDepth %d is not within 1 and %d", o.ReadDepth, mpaNoNegotiation-1)},
+		{o.ReadDepth < 1 || o.ReadDepth >= proto.NoNegotiation, fmt.Sprintf("ReadDepth %d is not within 1 and %d", o.ReadDepth, proto.NoNegotiation-1)},
 		{o.MaxQP < 1, fmt.Sprintf("MaxQP %d is not positive", o.MaxQP)},
 		{o.MaxPending < 1, fmt.Sprintf("MaxPending %d is not positive", o.MaxPending)},
 		{o.SetupTimeout < 0, fmt.Sprintf("SetupTimeout %v is negative", o.SetupTimeout)},
 		{o.PeerTimeout < 0, fmt.Sprintf("PeerTimeout %v is negative", o.PeerTimeout)},
-		{o.Spin > rdma.MaxSpin, fmt.Sprintf("Spin %v is above %v", o.Spin, rdma.MaxSpin)},
+		{o.Spin > wait.MaxSpin, fmt.Sprintf("Spin %v is above %v", o.Spin, wait.MaxSpin)},
 		{checkTLS(o.TLS) != "", checkTLS(o.TLS)},
 	} {
 		if c.bad {
@@ -135,7 +152,7 @@ type Fabric struct {
 	opts    Options
 	optErr  error // reported by Open, because New returns no error
 	pending pendingSet
-	qpns    qpNumbers
+	qpns    soft.Numbers
 }
 
 var _ rdma.Fabric = (*Fabric)(nil)

@@ -3,10 +3,10 @@ package iwarp
 import "sync"
 
 // A pendingSet bounds the connections that are being set up: accepted by TCP,
-// not yet accepted by the program. When it is full the oldest that has not
-// even sent its request goes: an honest peer sends it at once, so whoever has
-// been silent longest is the most likely to mean no good. If all have sent
-// theirs, the newcomer goes.
+// not yet accepted by the program. When it is full it drops the oldest
+// connection that has not even sent its request: an honest peer sends the
+// request at once, so the peer that has been silent longest is the most likely
+// attacker. If all have sent theirs, the newcomer is dropped.
 type pendingSet struct {
 	limit int
 
@@ -15,6 +15,7 @@ type pendingSet struct {
 	set   map[*connRequest]struct{}
 }
 
+// add enters r. If the set is full it drops one: see pendingSet.
 func (p *pendingSet) add(r *connRequest) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -37,7 +38,8 @@ func (p *pendingSet) add(r *connRequest) {
 	_ = victim.conn.Close() // its goroutine sees that and ends
 }
 
-// heard marks that r has sent its request; false if r was dropped before.
+// heard marks that r has sent its request. It returns false if r was dropped
+// before.
 func (p *pendingSet) heard(r *connRequest) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -36,11 +36,12 @@ func (r *sockReader) read(fd int, b []byte) (n int, more bool, err error) {
 	return r.receive(fd, b, nil)
 }
 
-// readTwo is read into a and, once that is full, b; neither is empty.
+// readTwo reads into a and, once that is full, into b; neither is empty.
 func (r *sockReader) readTwo(fd int, a, b []byte) (n int, more bool, err error) {
 	return r.receive(fd, a, b)
 }
 
+// receive is one recvmsg(2) into a and, behind it, b.
 func (r *sockReader) receive(fd int, a, b []byte) (n int, more bool, err error) {
 	r.iov[0].Base = unsafe.SliceData(a)
 	r.iov[0].SetLen(len(a))
@@ -62,8 +63,8 @@ func (r *sockReader) receive(fd int, a, b []byte) (n int, more bool, err error) 
 	return int(got), r.more(), nil
 }
 
-// glance is read for who looks again soon: it is cheaper, and does not know
-// whether there is more.
+// glance is read for a goroutine that looks again soon. It is cheaper, and does not
+// learn whether there is more.
 func (r *sockReader) glance(fd int, b []byte) (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)),
 		unix.MSG_DONTWAIT, 0, 0)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/iwarp/internal/proto"
 )
 
 // A rawPeer is the other end of a connection made of bytes: it can say
@@ -21,7 +22,7 @@ type rawPeer struct {
 
 // acceptRaw connects a to a rawPeer that plays the listener and answers with
 // rep, or as asked if nil.
-func acceptRaw(t testing.TB, a *end, p rdma.ConnParams, rep func(req mpaFrame) []byte) (*rawPeer, error) {
+func acceptRaw(t testing.TB, a *end, p rdma.ConnParams, rep func(req proto.Frame) []byte) (*rawPeer, error) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
@@ -39,7 +40,7 @@ func acceptRaw(t testing.TB, a *end, p rdma.ConnParams, rep func(req mpaFrame) [
 	check(t, err)
 	o := Options{}.withDefaults()
 	answer, terms := o.answer(&req, 128, 128, nil)
-	b := answer.append(nil)
+	b := answer.Append(nil)
 	if rep != nil {
 		b = rep(req)
 	}
@@ -50,7 +51,7 @@ func acceptRaw(t testing.TB, a *end, p rdma.ConnParams, rep func(req mpaFrame) [
 
 // dialRaw connects a rawPeer, as the initiator, to b. The first frame, if any,
 // is sent before b.Accept returns.
-func dialRaw(t testing.TB, b *end, req mpaFrame, first []byte) *rawPeer {
+func dialRaw(t testing.TB, b *end, req proto.Frame, first []byte) *rawPeer {
 	t.Helper()
 	l, err := b.dev.Listen(t.Context(), "127.0.0.1:0")
 	check(t, err)
@@ -59,7 +60,7 @@ func dialRaw(t testing.TB, b *end, req mpaFrame, first []byte) *rawPeer {
 	check(t, err)
 	t.Cleanup(func() { c.Close() })
 	check(t, c.SetDeadline(time.Now().Add(20*time.Second)))
-	_, err = c.Write(req.append(nil))
+	_, err = c.Write(req.Append(nil))
 	check(t, err)
 	r, err := l.Accept(t.Context())
 	check(t, err)
@@ -70,14 +71,14 @@ func dialRaw(t testing.TB, b *end, req mpaFrame, first []byte) *rawPeer {
 	}()
 	rep, err := readMPA(c, true)
 	check(t, err)
-	p := &rawPeer{t: t, conn: c, crc: rep.crc}
+	p := &rawPeer{t: t, conn: c, crc: rep.CRC}
 	p.write(first)
 	check(t, <-res)
 	return p
 }
 
 // plainRequest is revision 2 with CRC, peer-to-peer with WRITE.
-func plainRequest() mpaFrame {
+func plainRequest() proto.Frame {
 	o := Options{}.withDefaults()
 	return o.request(16, 16, nil)
 }
@@ -91,11 +92,11 @@ func (p *rawPeer) write(b []byte) {
 
 // frame makes an FPDU of the parts.
 func (p *rawPeer) frame(parts ...[]byte) []byte {
-	b, start := beginFPDU(nil)
+	b, start := proto.BeginFPDU(nil)
 	for _, x := range parts {
 		b = append(b, x...)
 	}
-	return endFPDU(b, start, p.crc)
+	return proto.EndFPDU(b, start, p.crc)
 }
 
 func (p *rawPeer) send(parts ...[]byte) { p.t.Helper(); p.write(p.frame(parts...)) }
@@ -103,7 +104,7 @@ func (p *rawPeer) send(parts ...[]byte) { p.t.Helper(); p.write(p.frame(parts...
 // next returns the next ULPDU, or an error at the end of the stream.
 func (p *rawPeer) next() ([]byte, error) {
 	for {
-		u, n, _, err := nextFPDU(p.buf, p.crc)
+		u, n, _, err := proto.NextFPDU(p.buf, p.crc)
 		if err != nil {
 			return nil, err
 		}
@@ -120,11 +121,11 @@ func (p *rawPeer) next() ([]byte, error) {
 	}
 }
 
-func (p *rawPeer) must() (segment, []byte) {
+func (p *rawPeer) must() (proto.Segment, []byte) {
 	p.t.Helper()
 	u, err := p.next()
 	check(p.t, err)
-	s, payload, bad := parseSegment(u)
+	s, payload, bad := proto.ParseSegment(u)
 	if bad != 0 {
 		p.t.Fatalf("our own segment is bad: %v", bad)
 	}
@@ -133,17 +134,17 @@ func (p *rawPeer) must() (segment, []byte) {
 
 // terminated skips to the Terminate and checks that the stream ends behind it:
 // one only.
-func (p *rawPeer) terminated() terminate {
+func (p *rawPeer) terminated() proto.Terminate {
 	p.t.Helper()
 	for {
 		s, payload := p.must()
-		if s.op != opTerminate {
+		if s.Op != proto.OpTerminate {
 			continue
 		}
-		if !s.last || s.msn != 1 || s.mo != 0 || s.qn != queueTerminate {
+		if !s.Last || s.MSN != 1 || s.MO != 0 || s.QN != proto.QueueTerminate {
 			p.t.Fatalf("Terminate header %+v", s)
 		}
-		t, ok := parseTerminate(payload)
+		t, ok := proto.ParseTerminate(payload)
 		if !ok {
 			p.t.Fatalf("Terminate %x", payload)
 		}
@@ -157,6 +158,6 @@ func (p *rawPeer) terminated() terminate {
 
 // rtrWrite is the frame that opens a peer-to-peer connection.
 func rtrWrite(crc bool) []byte {
-	b, start := beginFPDU(nil)
-	return endFPDU(appendTagged(b, opWrite, true, 0, 0), start, crc)
+	b, start := proto.BeginFPDU(nil)
+	return proto.EndFPDU(proto.AppendTagged(b, proto.OpWrite, true, 0, 0), start, crc)
 }

@@ -2,105 +2,188 @@ package iwarp
 
 import (
 	"fmt"
-	"sync/atomic"
+	"sync"
+	"syscall"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/soft"
+	"github.com/rdmakv/rdmakv/rdma/iwarp/internal/proto"
 )
 
-// A receiver is the state of the incoming direction. It belongs to whoever holds
-// QP.rxMu (look.go); over TLS to the reader goroutine. While QP.rxBusy is set it
-// is in use; settle may look at receiving and recv otherwise.
+// A receiver is the incoming direction. It belongs to the goroutine that holds mu
+// (look.go); over TLS it belongs to the reader goroutine.
 type receiver struct {
+	q  *qp
+	mu sync.Mutex // comes before QP.Mu
+
 	sock       sockReader
 	buf        *rxBuffer // only while there are bytes
 	start, end int       // unprocessed bytes of buf
+	direct     direct
 
 	ended  bool   // the reader goroutine has gone, or is about to
-	looks  uint64 // by waiters, for the keeper
 	served uint64 // READ requests that have come
-	attendant
-	direct direct
 
-	begun   bool // the first FPDU has come
-	stopped bool // a READ was refused: nothing behind it counts
-	rtr     RTR  // kind of frame that the peer was to begin with
+	begun   bool          // the first FPDU has come
+	started chan struct{} // closed by it; nil if no goroutine waits for it
+	stopped bool          // a READ was refused: nothing behind it counts
+	rtr     RTR           // kind of frame that the peer was to begin with
 
-	sendMSN uint32 // of the SEND under way, or the last complete one
-	readMSN uint32 // of the last READ request
-
-	receiving bool // a SEND has begun and recv is its buffer
-	recvOp    opcode
-	recv      recvWQE
-	recvGot   uint32
+	sendMSN uint32       // of the SEND under way, or the last complete one
+	readMSN uint32       // of the last READ request
+	recvOp  proto.Opcode // of the SEND whose buffer is QP.Inbox
 
 	readGot   uint32 // bytes placed of the oldest READ
 	readsDone int    // READs completed in this round
+
+	// Under QP.Mu.
+	busy bool // bytes are being placed
+	gone bool // the reader goroutine has ended: the transmitter, if there is one, closes the socket
 }
 
-// A readRing remembers the READs under way, oldest first, for the reader: the
-// responses come in the order of the requests. The transmitter pushes under
-// QP.mu; the reader looks at the front without a lock, which is why tail is
-// atomic. Slots are reused only after retired, under QP.mu, has passed them.
-type readRing struct {
-	slots   []*sendWQE    // length a power of two ≥ ORD; nil: an RTR READ
-	tail    atomic.Uint64 // written by the transmitter
-	head    uint64        // next expected: the reader's
-	retired uint64        // under QP.mu
+// rxCap holds two of the longest FPDUs, so that one always fits behind
+// what is left of another.
+const rxCap = 2 * proto.MaxFPDULen
+
+// An rxBuffer holds what came from the socket, and what became of it in this
+// round.
+type rxBuffer struct {
+	b     []byte
+	wcs   []rdma.WC   // receive completions to push
+	reads []askedRead // READ requests to queue
 }
 
-func (r *readRing) push(w *sendWQE) {
-	t := r.tail.Load()
-	r.slots[t&uint64(len(r.slots)-1)] = w
-	r.tail.Store(t + 1)
-}
+// rxBatchWCs is how many receive completions are collected before a push.
+const rxBatchWCs = 64
 
-// front is the oldest READ without its whole response.
-func (r *readRing) front() (w *sendWQE, ok bool) {
-	if r.head == r.tail.Load() {
-		return nil, false
-	}
-	return r.slots[r.head&uint64(len(r.slots)-1)], true
-}
+var rxPool = sync.Pool{New: func() any {
+	return &rxBuffer{b: make([]byte, rxCap), wcs: make([]rdma.WC, 0, rxBatchWCs)}
+}}
 
 // read is the reader goroutine: one RawConn.Read for the whole life of the
 // connection, whose callback does the work and asks to be called again when
 // the socket is readable.
-func (q *qp) read() {
-	defer q.workers.Done()
+func (rx *receiver) read() {
+	q := rx.q
+	defer q.Workers.Done()
 	var err error
-	if q.secure != nil {
-		err = q.readSecure()
+	if q.wire.secure != nil {
+		err = rx.readSecure()
 	} else {
-		err = q.raw.Read(q.readable)
+		err = q.wire.raw.Read(rx.readable)
 	}
-	q.stopLooks()
-	q.fail(lost("read", err)) // a QP that was dead before keeps its first cause
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.readerGone = true
-	if !q.txBusy { // else a writer with the last bytes, until failLocked's deadline
-		_ = q.conn.Close()
+	q.look.stop()
+	q.Fail(lost("read", err)) // a QP that was dead before keeps its first cause
+	q.Mu.Lock()
+	defer q.Mu.Unlock()
+	rx.gone = true
+	if !q.tx.busy { // else a writer has the last bytes, until the deadline of HangUp
+		_ = q.wire.conn.Close()
 	}
 }
 
 // readable is the RawConn callback: it takes what the socket has. It returns
 // false to be called again when there is more, true to end.
-func (q *qp) readable(uintptr) bool {
-	q.rxMu.Lock()
-	defer q.rxMu.Unlock()
-	if q.rx.ended {
+func (rx *receiver) readable(uintptr) bool {
+	rx.mu.Lock()
+	defer rx.mu.Unlock()
+	if rx.ended {
 		return true
 	}
-	return q.drain() == drainEnd || q.attend() == drainEnd
+	return rx.drain() == drainEnd || rx.q.look.attend() == drainEnd
 }
 
-func (q *qp) dropBuffer() {
-	b := q.rx.buf
+// Outcomes of drain.
+const (
+	drainEmpty = iota // the socket has no more
+	drainSome         // it had something
+	drainEnd          // the connection has no more
+)
+
+// drain reads until the socket is empty and does what the bytes say. The caller
+// holds mu.
+func (rx *receiver) drain() int {
+	for {
+		n, more, err := rx.fetch(true)
+		switch {
+		case err == syscall.EINTR:
+			continue
+		case err == syscall.EAGAIN:
+			more = false
+		case rx.took(n, err) == drainEnd:
+			return drainEnd
+		}
+		if !more {
+			if rx.start == rx.end && !rx.q.look.muted.Load() {
+				rx.dropBuffer()
+			}
+			return drainEmpty
+		}
+	}
+}
+
+// glance reads once, for a goroutine that looks again soon: the kernel does not
+// announce what stays in the socket. The caller holds mu.
+func (rx *receiver) glance() int {
+	n, _, err := rx.fetch(false)
+	if err == syscall.EAGAIN || err == syscall.EINTR {
+		return drainEmpty
+	}
+	return rx.took(n, err)
+}
+
+// fetch reads once, to where the next bytes belong. more is valid if the caller
+// asked for it.
+func (rx *receiver) fetch(more bool) (int, bool, error) {
+	if rx.direct.left > 0 {
+		if n, more, err, ok := rx.readDirect(); ok {
+			return n, more, err
+		}
+	}
+	b := rx.space()
+	if more {
+		n, more, err := rx.sock.read(rx.q.wire.fd, b)
+		rx.end += max(n, 0)
+		return n, more, err
+	}
+	n, err := rx.sock.glance(rx.q.wire.fd, b)
+	rx.end += max(n, 0)
+	return n, false, err
+}
+
+// space is where the next bytes of the stream go if they have no other place.
+func (rx *receiver) space() []byte {
+	if rx.buf == nil {
+		rx.buf = rxPool.Get().(*rxBuffer)
+		rx.start, rx.end = 0, 0
+	}
+	return rx.buf.b[rx.end:]
+}
+
+// took does what the n bytes say that fetch has brought.
+func (rx *receiver) took(n int, err error) int {
+	switch {
+	case err != nil:
+		rx.q.Fail(lost("read", err))
+		return drainEnd
+	case n == 0:
+		rx.q.Fail(lost("read", nil))
+		return drainEnd
+	case rx.direct.left > 0:
+		return drainSome // nothing for a round yet
+	}
+	if !rx.round() {
+		return drainEnd
+	}
+	return drainSome
+}
+
+func (rx *receiver) dropBuffer() {
+	b := rx.buf
 	b.wcs, b.reads = b.wcs[:0], b.reads[:0] // nothing of this connection goes to the next
-	q.rx.buf = nil
-	q.rx.start, q.rx.end = 0, 0
+	rx.buf = nil
+	rx.start, rx.end = 0, 0
 	rxPool.Put(b)
 }
 
@@ -108,55 +191,55 @@ func (q *qp) dropBuffer() {
 // that needs the lock, once: completions, responses, requests that waited for
 // these READs. It returns false when a dead QP has lingered long enough: a peer
 // that never stops sending would not be stopped by the socket's deadline.
-func (q *qp) round() bool {
-	rx := &q.rx
-	q.mu.Lock()
-	if q.state == rdma.QPError || rx.stopped {
-		defer q.mu.Unlock()
+func (rx *receiver) round() bool {
+	q := rx.q
+	q.Mu.Lock()
+	if q.StateLocked() == rdma.QPError || rx.stopped {
+		defer q.Mu.Unlock()
 		rx.start, rx.end = 0, 0 // read and forget
-		return q.state != rdma.QPError || time.Now().Before(q.lingerEnd)
+		return q.StateLocked() != rdma.QPError || time.Now().Before(q.wire.lingerEnd)
 	}
-	q.rxBusy = true
-	q.mu.Unlock()
+	rx.busy = true
+	q.Mu.Unlock()
 
-	bad := q.segments()
+	bad := rx.segments()
 	reads := rx.readsDone
 	burst := len(rx.buf.wcs) + reads
-	q.pushReceives()
+	rx.pushReceives()
 
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.burst = burst
+	q.Mu.Lock()
+	defer q.Mu.Unlock()
+	q.tx.burst = burst
 	rx.served += uint64(len(rx.buf.reads))
-	q.finishReads()
+	q.req.finish()
 	if bad == nil {
-		bad = q.queueResponses()
+		bad = q.resp.queue()
 	}
 	rx.buf.reads = rx.buf.reads[:0] // also those that a violation has voided
-	q.rxBusy = false
-	if rx.begun && q.txHold {
-		q.txHold = false
+	rx.busy = false
+	if rx.begun && q.tx.silent {
+		q.tx.silent = false
 	}
 	if bad != nil {
-		q.failLocked(*bad)
+		q.failLocked(bad)
 	}
 	q.settle() // if it failed meanwhile
-	if reads >= burstMin && q.hushed.Load() && !q.respReady() && q.state == rdma.QPRTS {
-		q.ringing = true // company is coming: who looks next rings for all
-		q.rings.Store(true)
+	if reads >= burstMin && q.look.muted.Load() && !q.resp.ready() && q.StateLocked() == rdma.QPRTS {
+		q.tx.ringing = true // more requests are coming: the next goroutine that looks rings for all
+		q.tx.rings.Store(true)
 		return true
 	}
-	q.kick()
+	q.tx.kick()
 	return true
 }
 
-// segments handles FPDU after FPDU. What is left of the buffer is the start of
-// one that has not come whole; it is moved to the front if it would not fit.
-func (q *qp) segments() *cause {
-	rx := &q.rx
+// segments handles FPDU after FPDU. The rest of the buffer is the start of an
+// FPDU that has not come whole; segments moves it to the front if the FPDU would
+// not fit.
+func (rx *receiver) segments() *cause {
 	for {
 		if rx.direct.w != nil {
-			done, bad := q.endDirect()
+			done, bad := rx.endDirect()
 			if bad != nil {
 				return bad
 			}
@@ -164,20 +247,20 @@ func (q *qp) segments() *cause {
 				return nil
 			}
 		}
-		ulpdu, n, want, err := nextFPDU(rx.buf.b[rx.start:rx.end], q.crc)
+		ulpdu, n, want, err := proto.NextFPDU(rx.buf.b[rx.start:rx.end], rx.q.wire.crc)
 		if err != nil {
-			return violation(termCRC, nil)
+			return violation(proto.CodeCRC, nil)
 		}
 		if n == 0 {
-			if rx.start == rx.end || q.beginDirect(rx.buf.b[rx.start:rx.end], want) {
+			if rx.start == rx.end || rx.beginDirect(rx.buf.b[rx.start:rx.end], want) {
 				rx.start, rx.end = 0, 0
-			} else if rx.start+want > len(rx.buf.b) || rx.start+fpduLengthLen > len(rx.buf.b) {
+			} else if rx.start+want > len(rx.buf.b) || rx.start+proto.FPDULengthLen > len(rx.buf.b) {
 				rx.end = copy(rx.buf.b, rx.buf.b[rx.start:rx.end])
 				rx.start = 0
 			}
 			return nil
 		}
-		if bad := q.segment(ulpdu); bad != nil {
+		if bad := rx.segment(ulpdu); bad != nil {
 			return bad
 		}
 		rx.start += n
@@ -188,98 +271,64 @@ func (q *qp) segments() *cause {
 }
 
 // segment handles one DDP segment.
-func (q *qp) segment(ulpdu []byte) *cause {
-	first := !q.rx.begun
+func (rx *receiver) segment(ulpdu []byte) *cause {
+	first := !rx.begun
 	if first {
-		q.rx.begun = true
-		if q.started != nil {
-			close(q.started)
+		rx.begun = true
+		if rx.started != nil {
+			close(rx.started)
 		}
-		if len(ulpdu) == 0 && q.rx.rtr == RTRSend {
+		if len(ulpdu) == 0 && rx.rtr == RTRSend {
 			return nil
 		}
 	}
-	s, payload, bad := parseSegment(ulpdu)
+	s, payload, bad := proto.ParseSegment(ulpdu)
 	if bad != 0 {
 		return violation(bad, ulpdu)
 	}
-	switch s.op {
-	case opSend, opSendSE:
-		if first && q.rx.rtr == RTRSend && len(payload) == 0 && s.last && s.msn == 1 {
-			q.rx.sendMSN = 1
+	switch s.Op {
+	case proto.OpSend, proto.OpSendSE:
+		if first && rx.rtr == RTRSend && len(payload) == 0 && s.Last && s.MSN == 1 {
+			rx.sendMSN = 1
 			return nil // a zero-length SEND as RTR takes no receive
 		}
-		return q.onSend(s, payload, ulpdu)
-	case opSendInv, opSendSEInv:
-		return violation(termCannotInvalidate, ulpdu)
-	case opReadResp:
-		return q.onReadResponse(s, payload, ulpdu)
-	case opReadReq:
-		return q.onReadRequest(s, payload, ulpdu, first)
-	case opWrite:
-		return q.onWrite(s, payload, ulpdu, first)
+		return rx.onSend(s, payload, ulpdu)
+	case proto.OpSendInvalidate, proto.OpSendSEInvalidate:
+		return violation(proto.CodeCannotInvalidate, ulpdu)
+	case proto.OpReadResponse:
+		return rx.onReadResponse(s, payload, ulpdu)
+	case proto.OpReadRequest:
+		return rx.onReadRequest(s, payload, ulpdu, first)
+	case proto.OpWrite:
+		return rx.onWrite(s, payload, ulpdu, first)
 	}
-	return q.onTerminate(s, payload)
+	return rx.onTerminate(s, payload)
 }
 
-// onTerminate takes the peer's last word.
-func (q *qp) onTerminate(s segment, payload []byte) *cause {
-	t, ok := parseTerminate(payload)
-	if !ok || s.msn != 1 || s.mo != 0 || !s.last {
-		return &cause{err: fmt.Errorf("%w: malformed Terminate", rdma.ErrProtocol), status: rdma.StatusGeneralErr}
+// onTerminate takes the peer's Terminate, the last message of a connection.
+func (rx *receiver) onTerminate(s proto.Segment, payload []byte) *cause {
+	t, ok := proto.ParseTerminate(payload)
+	if !ok || s.MSN != 1 || s.MO != 0 || !s.Last {
+		return &cause{Cause: soft.Cause{Err: fmt.Errorf("%w: malformed Terminate", rdma.ErrProtocol), Send: rdma.StatusGeneralErr}}
 	}
-	c := &cause{
-		err:    fmt.Errorf("%w: the peer sent Terminate %v", t.code.class(), t.code),
-		status: t.code.status(),
-	}
-	// No buffer on queue 1 is no missing receive but a READ beyond IRD.
-	if t.code == termNoBuffer && len(t.header) >= ctrlLen && opcode(t.header[1]&15) == opReadReq {
-		c.err = fmt.Errorf("%w: the peer sent Terminate: more READs in flight than its IRD", rdma.ErrProtocol)
-		c.status = rdma.StatusGeneralErr
+	c := &cause{Cause: soft.Cause{
+		Err:  fmt.Errorf("%w: the peer sent Terminate %v", t.Code.Class(), t.Code),
+		Send: t.Code.Status(),
+	}}
+	// On queue 1, "no buffer" does not mean a missing receive: it means a READ
+	// beyond IRD.
+	if t.Code == proto.CodeNoBuffer && len(t.Header) >= proto.ControlLen && proto.Opcode(t.Header[1]&15) == proto.OpReadRequest {
+		c.Err = fmt.Errorf("%w: the peer sent Terminate: more READs in flight than its IRD", rdma.ErrProtocol)
+		c.Send = rdma.StatusGeneralErr
 	}
 	return c
 }
 
 // pushReceives hands over the receives completed in this round.
-func (q *qp) pushReceives() {
-	b := q.rx.buf
+func (rx *receiver) pushReceives() {
+	b := rx.buf
 	if len(b.wcs) > 0 {
-		q.recvCQ.push(b.wcs...)
+		rx.q.RecvCQ.Push(b.wcs...)
 		b.wcs = b.wcs[:0]
 	}
-}
-
-// finishReads completes the READs whose responses are all there. Under mu.
-func (q *qp) finishReads() {
-	n := q.rx.readsDone
-	if n == 0 {
-		return
-	}
-	q.rx.readsDone = 0
-	q.reads -= n
-	for ; n > 0; n-- {
-		w := q.orq.slots[q.orq.retired&uint64(len(q.orq.slots)-1)]
-		if w != nil {
-			q.owed.Add(-owedEach - int64(w.length))
-		}
-		q.orq.slots[q.orq.retired&uint64(len(q.orq.slots)-1)] = nil
-		q.orq.retired++
-		if w != nil {
-			w.done = true
-		}
-	}
-	q.retire()
-}
-
-// queueResponses moves the READ requests of this round to the queue, which
-// holds at most IRD. Under mu.
-func (q *qp) queueResponses() *cause {
-	for _, r := range q.rx.buf.reads {
-		if q.resp.len() >= q.ird && !teeth.Off(teeth.D7ReadDepth) {
-			ulpdu := appendUntagged(nil, opReadReq, true, queueRead, q.resp.msn+1, 0)
-			return violation(termNoBuffer, appendReadRequest(ulpdu, r))
-		}
-		q.resp.put(r)
-	}
-	return nil
 }

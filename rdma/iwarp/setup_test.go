@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/iwarp/internal/proto"
 )
 
 // Every combination of revision and mode that two of us can have.
@@ -132,29 +133,29 @@ func TestReject(t *testing.T) {
 
 // Replies that an initiator refuses, and the Terminate that the peer gets.
 func TestBadReply(t *testing.T) {
-	base := func(req mpaFrame) mpaFrame {
+	base := func(req proto.Frame) proto.Frame {
 		o := Options{}.withDefaults()
 		rep, _ := o.answer(&req, 16, 16, nil)
 		return rep
 	}
 	for _, c := range []struct {
 		name string
-		rep  func(req mpaFrame) []byte
-		code termCode
+		rep  func(req proto.Frame) []byte
+		code proto.Code
 	}{
-		{"markers", func(r mpaFrame) []byte { f := base(r); f.markers = true; return f.append(nil) }, termMPAFrame},
-		{"revision 1", func(r mpaFrame) []byte { f := base(r); f.revision, f.enhanced = 1, false; return f.append(nil) }, termMPAFrame},
-		{"not enhanced", func(r mpaFrame) []byte { f := base(r); f.enhanced = false; return f.append(nil) }, termMPAFrame},
-		{"more ORD than offered", func(r mpaFrame) []byte { f := base(r); f.ord = r.ird + 1; return f.append(nil) }, termIRD},
-		{"no RTR", func(r mpaFrame) []byte { f := base(r); f.rtr = 0; return f.append(nil) }, termRTR},
-		{"RTR not offered", func(r mpaFrame) []byte { f := base(r); f.rtr = RTRSend; return f.append(nil) }, termRTR},
-		{"not peer-to-peer", func(r mpaFrame) []byte { f := base(r); f.peerToPeer = false; return f.append(nil) }, termRTR},
-		{"request key", func(r mpaFrame) []byte { f := base(r); f.reply = false; return f.append(nil) }, 0},
-		{"private data too long", func(r mpaFrame) []byte { f := base(r); b := f.append(nil); b[mpaLengthOff] = 3; return b }, 0},
-		{"enhanced without control", func(r mpaFrame) []byte {
+		{"markers", func(r proto.Frame) []byte { f := base(r); f.Markers = true; return f.Append(nil) }, proto.CodeMPAFrame},
+		{"revision 1", func(r proto.Frame) []byte { f := base(r); f.Revision, f.Enhanced = 1, false; return f.Append(nil) }, proto.CodeMPAFrame},
+		{"not enhanced", func(r proto.Frame) []byte { f := base(r); f.Enhanced = false; return f.Append(nil) }, proto.CodeMPAFrame},
+		{"more ORD than offered", func(r proto.Frame) []byte { f := base(r); f.ORD = r.IRD + 1; return f.Append(nil) }, proto.CodeIRD},
+		{"no RTR", func(r proto.Frame) []byte { f := base(r); f.RTR = 0; return f.Append(nil) }, proto.CodeRTR},
+		{"RTR not offered", func(r proto.Frame) []byte { f := base(r); f.RTR = RTRSend; return f.Append(nil) }, proto.CodeRTR},
+		{"not peer-to-peer", func(r proto.Frame) []byte { f := base(r); f.PeerToPeer = false; return f.Append(nil) }, proto.CodeRTR},
+		{"request key", func(r proto.Frame) []byte { f := base(r); f.Reply = false; return f.Append(nil) }, 0},
+		{"private data too long", func(r proto.Frame) []byte { f := base(r); b := f.Append(nil); b[proto.FrameHeaderLen-2] = 3; return b }, 0},
+		{"enhanced without control", func(r proto.Frame) []byte {
 			f := base(r)
-			b := f.append(nil)
-			b[mpaLengthOff+1] = 3
+			b := f.Append(nil)
+			b[proto.FrameHeaderLen-1] = 3
 			return b
 		}, 0},
 	} {
@@ -166,8 +167,8 @@ func TestBadReply(t *testing.T) {
 				t.Fatal(err)
 			}
 			if c.code != 0 {
-				if got := p.terminated(); got.code != c.code {
-					t.Fatalf("%v, want %v", got.code, c.code)
+				if got := p.terminated(); got.Code != c.code {
+					t.Fatalf("%v, want %v", got.Code, c.code)
 				}
 			}
 		})
@@ -185,17 +186,17 @@ func TestBadRequest(t *testing.T) {
 		name, reason string // no reason: the socket is closed without a word
 		bytes        func() []byte
 	}{
-		{"markers", "markers", func() []byte { f := plainRequest(); f.markers = true; return f.append(nil) }},
-		{"revision 3", "revision 3", func() []byte { f := plainRequest(); f.revision = 3; return f.append(nil) }},
-		{"revision 0", "revision 0", func() []byte { f := plainRequest(); f.revision = 0; return f.append(nil) }},
-		{"revision 2 plain", "without enhanced", func() []byte { f := plainRequest(); f.enhanced = false; return f.append(nil) }},
-		{"wrong key", "", func() []byte { f := plainRequest(); f.reply = true; return f.append(nil) }},
+		{"markers", "markers", func() []byte { f := plainRequest(); f.Markers = true; return f.Append(nil) }},
+		{"revision 3", "revision 3", func() []byte { f := plainRequest(); f.Revision = 3; return f.Append(nil) }},
+		{"revision 0", "revision 0", func() []byte { f := plainRequest(); f.Revision = 0; return f.Append(nil) }},
+		{"revision 2 plain", "without enhanced", func() []byte { f := plainRequest(); f.Enhanced = false; return f.Append(nil) }},
+		{"wrong key", "", func() []byte { f := plainRequest(); f.Reply = true; return f.Append(nil) }},
 		{"HTTP", "", func() []byte { return []byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n") }},
 		{"too much private data", "", func() []byte {
 			f := plainRequest()
-			b := f.append(nil)
-			b[mpaLengthOff] = 2
-			b[mpaLengthOff+1] = 1
+			b := f.Append(nil)
+			b[proto.FrameHeaderLen-2] = 2
+			b[proto.FrameHeaderLen-1] = 1
 			return b
 		}},
 	} {
@@ -213,10 +214,10 @@ func TestBadRequest(t *testing.T) {
 				}
 				return
 			}
-			rep, err := parseMPA(got, true)
+			rep, err := proto.ParseFrame(got, true)
 			check(t, err)
-			if !rep.reject || !strings.Contains(string(rep.private), c.reason) {
-				t.Fatalf("%+v %q", rep, rep.private)
+			if !rep.Reject || !strings.Contains(string(rep.Private), c.reason) {
+				t.Fatalf("%+v %q", rep, rep.Private)
 			}
 		})
 	}
@@ -230,7 +231,9 @@ func TestSetupTimeouts(t *testing.T) {
 	l, err := b.dev.Listen(t.Context(), "127.0.0.1:0")
 	check(t, err)
 	defer func() { check(t, l.Close()) }()
-	for _, sent := range [][]byte{nil, []byte(mpaKeyRequest), func() []byte { f := plainRequest(); return f.append(nil) }()} {
+	request := plainRequest()
+	whole := request.Append(nil)
+	for _, sent := range [][]byte{nil, whole[:16], whole} {
 		conn, err := net.Dial("tcp", l.Addr().String())
 		check(t, err)
 		check(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
@@ -254,7 +257,7 @@ func TestSetupTimeouts(t *testing.T) {
 	check(t, err)
 	defer conn.Close()
 	req := plainRequest()
-	_, err = conn.Write(req.append(nil))
+	_, err = conn.Write(req.Append(nil))
 	check(t, err)
 	r, err := l.Accept(t.Context())
 	for err == nil && r.RemoteAddr().String() != conn.LocalAddr().String() {

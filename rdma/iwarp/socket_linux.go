@@ -9,9 +9,9 @@ import (
 )
 
 // unpaced is the congestion control of connections that stay within the machine,
-// where nothing is lost and no link is shared. One that paces, as BBR does where
-// it is the system's default, would set a timer for each burst and wake a
-// processor for it. Every kernel has Reno and lets anybody choose it.
+// where nothing is lost and no link is shared. A congestion control that paces, as
+// BBR does where it is the system's default, would set a timer for each burst and
+// wake a processor for it. Every kernel has Reno and lets any process choose it.
 const unpaced = "reno"
 
 // tuneSocket sets what every connection needs and returns the segment size in

@@ -7,14 +7,15 @@ import (
 	"time"
 )
 
-// tuneSocket knows nothing of this system's sockets: keepalive finds a dead
-// peer, and FPDUs fit into the segments of an Ethernet.
+// tuneSocket sets nothing on this system's sockets: keepalive finds a dead peer, and
+// FPDUs fit into the segments of an Ethernet.
 func tuneSocket(syscall.RawConn, *sockReader, time.Duration, bool) (mss int, err error) {
 	return 1460, nil
 }
 
-// setLowat: whoever looks is looked for as well.
+// setLowat cannot raise the mark here: the kernel wakes the reader also while another
+// goroutine looks.
 func setLowat(int, int) bool { return false }
 
-// bootNanos: nobody has looked.
+// bootNanos returns 0, which says that the time was not read.
 func bootNanos() int64 { return 0 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/wait"
 )
 
 // spinPingPong is the floor of spinning: both ends read a socket that does not
@@ -128,7 +129,7 @@ func BenchmarkReadSpinning(b *testing.B) {
 		b.Skip("two ends cannot spin on one processor")
 	}
 	const n = 104
-	r := newReader(b, n, rdma.WaitPoll)
+	r := newReader(b, n, wait.Poll)
 	p := newSpinPingPong(b, requestLen(n), responseLen(n))
 	p.round(b)
 	compare(b, func() { r.spinRound(b) }, func() { p.round(b) })

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/setup"
+	"github.com/rdmakv/rdmakv/rdma/iwarp/internal/proto"
 )
 
 // ErrTLS marks errors of the TLS handshake: the peers could not, or would not,
@@ -24,7 +26,7 @@ var ErrTLS = errors.New("iwarp: TLS")
 //
 //	TCP │ TLS handshake, both ends show certificates │ MPA request, reply │ FPDUs
 //
-// It is for networks that nobody trusts: READs are confidential and cannot be
+// It is for networks that are not trusted: READs are confidential and cannot be
 // forged, which no RDMA card offers. It costs the zero-copy receive path, some
 // microseconds per exchange and the CPU's AES. tshark sees TLS, and a kernel
 // siw or a card cannot be the peer. CRC32C is left out: every TLS record is
@@ -34,8 +36,8 @@ var ErrTLS = errors.New("iwarp: TLS")
 // verified a peer costs a socket, a goroutine and what it sent, of which no
 // more than handshakeBytes is read.
 
-// handshakeBytes bounds what is read from a peer during a handshake: a chain
-// of certificates takes some KiB.
+// handshakeBytes bounds what is read from a peer during a handshake: a chain of
+// certificates takes some KiB.
 const handshakeBytes = 64 << 10
 
 // A stream carries the bytes of a connection: TCP, or TLS over it.
@@ -44,8 +46,8 @@ type stream interface {
 	CloseWrite() error
 }
 
-// secure is TLS over a TCP connection. Close and deadlines are those of TCP:
-// nothing waits for a peer to take a last word.
+// secure is TLS over a TCP connection. Close and deadlines are those of TCP, so
+// that Close does not wait for the peer to take TLS's closing alert.
 type secure struct {
 	*tls.Conn
 	tcp  *net.TCPConn
@@ -55,7 +57,8 @@ type secure struct {
 // Close closes the TCP connection at once.
 func (s *secure) Close() error { return s.tcp.Close() }
 
-// CloseWrite says goodbye in TLS and in TCP. It may wait for the socket.
+// CloseWrite ends the sending direction in TLS and in TCP. It may wait for the
+// socket.
 func (s *secure) CloseWrite() (err error) {
 	s.once.Do(func() {
 		err = errors.Join(s.Conn.CloseWrite(), s.tcp.CloseWrite())
@@ -63,7 +66,7 @@ func (s *secure) CloseWrite() (err error) {
 	return err
 }
 
-// A gauge counts down what may still be read, and remembers the beginning.
+// A gauge counts down what may still be read, and keeps the first bytes.
 type gauge struct {
 	net.Conn
 	left  int
@@ -80,7 +83,7 @@ func (g *gauge) Read(b []byte) (int, error) {
 	}
 	n, err := g.Conn.Read(b[:min(len(b), g.left)])
 	g.left -= n
-	if keep := mpaHeaderLen + mpaMaxPrivate - len(g.first); keep > 0 {
+	if keep := proto.FrameHeaderLen + proto.MaxPrivate - len(g.first); keep > 0 {
 		g.first = append(g.first, b[:min(n, keep)]...)
 	}
 	return n, err
@@ -102,15 +105,15 @@ func checkTLS(c *tls.Config) string {
 	return ""
 }
 
-// tlsFor is the configuration of one end: what must be is not left to the
-// caller.
+// tlsFor is the configuration of one end. It sets everything that security
+// needs by itself, whatever the caller has set.
 func tlsFor(c *tls.Config) *tls.Config {
 	c = c.Clone()
 	c.MinVersion = tls.VersionTLS13
 	c.MaxVersion = 0
 	c.ClientAuth = tls.RequireAndVerifyClientCert
-	// Connections live long, and a resumed one would believe a certificate
-	// that has expired since.
+	// Connections live long, and a resumed connection would believe a
+	// certificate that has expired since.
 	c.SessionTicketsDisabled = true
 	c.ClientSessionCache = nil
 	c.NextProtos = []string{alpn}
@@ -142,8 +145,8 @@ func dialTLS(ctx context.Context, tcp *net.TCPConn, c *tls.Config, addr string) 
 	if err := s.HandshakeContext(ctx); err != nil {
 		return nil, tlsError(ctx, err)
 	}
-	// The last word of TLS 1.3 is ours: whether the peer takes our certificate
-	// shows with its first answer.
+	// This end sends the last message of TLS 1.3: whether the peer accepts our
+	// certificate shows with its first answer.
 	g.done, g.first = true, nil
 	return s, nil
 }
@@ -166,9 +169,9 @@ func (r *connRequest) acceptTLS(c *tls.Config) error {
 	return nil
 }
 
-// tlsFailed ends a connection whose handshake failed here. What the peer has
-// sent meanwhile is read, for a moment: closing over it would reset the
-// connection, and our alert, which says what is wrong, would be lost.
+// tlsFailed ends a connection whose handshake failed here. It reads, for a
+// moment, what the peer has sent meanwhile: closing with unread bytes would
+// reset the connection, and our alert, which says what is wrong, would be lost.
 func (r *connRequest) tlsFailed(err error, first []byte) {
 	defer r.l.dev.fabric.pending.remove(r) // until then it counts
 	var plain tls.RecordHeaderError
@@ -181,8 +184,8 @@ func (r *connRequest) tlsFailed(err error, first []byte) {
 	_ = r.conn.Close()
 }
 
-// tlsHint answers a peer that speaks MPA without TLS in its own language, so
-// that its program can say what is wrong.
+// tlsHint answers a peer that speaks MPA without TLS in MPA, so that its
+// program can say what is wrong.
 func (r *connRequest) tlsHint(first []byte) {
 	req, err := readMPA(io.MultiReader(bytes.NewReader(first), r.conn), false)
 	if err != nil {
@@ -196,9 +199,9 @@ const wantsTLS = "iwarp: this listener wants TLS (tls.cert, tls.key, tls.ca)"
 
 // rejection is the refusal of a peer, with its reason if that is one of this
 // package's own, which are text.
-func rejection(rep *mpaFrame) error {
-	err := fmt.Errorf("%w by the peer (MPA revision %d, %d bytes of private data)", rdma.ErrRejected, rep.revision, len(rep.private))
-	if string(rep.private) == wantsTLS {
+func rejection(rep *proto.Frame) error {
+	err := fmt.Errorf("%w by the peer (MPA revision %d, %d bytes of private data)", rdma.ErrRejected, rep.Revision, len(rep.Private))
+	if string(rep.Private) == wantsTLS {
 		return fmt.Errorf("%w: %w: %s", err, ErrTLS, wantsTLS)
 	}
 	return err
@@ -207,20 +210,20 @@ func rejection(rep *mpaFrame) error {
 // tlsError says what went wrong in a handshake, and what to do.
 func tlsError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("TLS handshake: %w", ctxError(ctx))
+		return fmt.Errorf("TLS handshake: %w", setup.CtxError(ctx))
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || isReset(err) {
 		return fmt.Errorf("%w: %w: the peer hung up: if it does not speak TLS, set tls.cert, tls.key and tls.ca at both ends or at none: %w", rdma.ErrPeerGone, ErrTLS, err)
 	}
 	text := explainTLS(err)
 	if text == "" {
-		return setupError(ctx, "TLS handshake", err)
+		return setup.Error(ctx, "TLS handshake", err)
 	}
 	return fmt.Errorf("%w: %w: %s: %w", rdma.ErrRejected, ErrTLS, text, err)
 }
 
-// explainTLS puts a fault of a handshake into the words of the configuration;
-// "" for one that is not of TLS.
+// explainTLS puts a fault of a handshake into the words of the configuration.
+// It returns "" for an error that is not of TLS.
 func explainTLS(err error) string {
 	var (
 		authority x509.UnknownAuthorityError
@@ -261,4 +264,47 @@ func explainTLS(err error) string {
 		return "the handshake failed"
 	}
 	return ""
+}
+
+// idleRead is how much of the first record is read before a buffer is taken
+// from the pool, because an idle connection should not keep one.
+const idleRead = 1 << 10
+
+// readSecure is the loop of the reader over TLS, until the connection ends. It
+// waits in TLS's Read, because TLS cannot say that a record is there, as TCP
+// can say that a socket is readable.
+func (rx *receiver) readSecure() error {
+	var first [idleRead]byte
+	for {
+		var n int
+		var err error
+		if rx.buf == nil {
+			n, err = rx.q.wire.conn.Read(first[:])
+			if n > 0 {
+				rx.buf = rxPool.Get().(*rxBuffer)
+				rx.start, rx.end = 0, copy(rx.buf.b, first[:n])
+			}
+		} else {
+			n, err = rx.q.wire.conn.Read(rx.buf.b[rx.end:])
+			rx.end += n
+		}
+		if n > 0 && !rx.round() {
+			return nil
+		}
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil // the peer said goodbye
+			}
+			return err
+		}
+		if rx.start == rx.end && rx.buf != nil {
+			rx.dropBuffer()
+		}
+	}
+}
+
+// describe names what protects the connection.
+func (s *secure) describe() string {
+	state := s.ConnectionState()
+	return tls.VersionName(state.Version) + " " + tls.CipherSuiteName(state.CipherSuite)
 }

@@ -100,15 +100,15 @@ func TestTLSHidesTheBytes(t *testing.T) {
 	}
 }
 
-// What is wrong with a certificate is named where it is seen, and the other
-// end is told as much as TLS tells.
+// A fault of a certificate is named where it is seen, and the other end is told
+// as much as TLS tells.
 func TestTLSRefusals(t *testing.T) {
 	ca, other := rdmatest.NewCA(t), rdmatest.NewCA(t)
 	good := ca.Config(t, loopback, nil)
 	past := func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }
 	future := func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Hour) }
 	serverOnly := func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }
-	stranger := other.Config(t, loopback, nil) // shown to those who believe ca, but believing ca itself
+	stranger := other.Config(t, loopback, nil) // shown to ends that believe ca, but believing ca itself
 	stranger.RootCAs, stranger.ClientCAs = ca.Pool(), ca.Pool()
 	for name, tc := range map[string]struct {
 		dial, listen *tls.Config
@@ -146,7 +146,7 @@ func TestTLSRefusals(t *testing.T) {
 }
 
 // The set-up time bounds the handshake at both ends, drop by drop too, and
-// those who talk properly are served meanwhile.
+// peers that talk properly are served meanwhile.
 func TestTLSSlowPeers(t *testing.T) {
 	c := rdmatest.NewCA(t).Config(t, loopback, nil)
 	o := Options{TLS: c, SetupTimeout: 300 * time.Millisecond}
@@ -202,7 +202,7 @@ func TestTLSSlowPeers(t *testing.T) {
 	}
 }
 
-// A peer that sends handshake for ever is cut off: nobody gathers it.
+// A peer that sends handshake for ever is cut off: its bytes are not gathered.
 func TestTLSHandshakeIsBounded(t *testing.T) {
 	c := rdmatest.NewCA(t).Config(t, loopback, nil)
 	b := newEnd(t, New(Options{TLS: c}), rdma.QPConfig{})
@@ -244,7 +244,7 @@ func TestTLSOptionsAreChecked(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// What a caller asks for less of is put right.
+	// A configuration that asks for less security is put right.
 	weak := good.Clone()
 	weak.MinVersion, weak.ClientAuth = tls.VersionTLS10, tls.NoClientCert
 	if c := tlsFor(weak); c.MinVersion != tls.VersionTLS13 || c.ClientAuth != tls.RequireAndVerifyClientCert || !c.SessionTicketsDisabled {
@@ -272,7 +272,7 @@ func TestTLSLeavesNothing(t *testing.T) {
 	t.Errorf("%d goroutines before, %d after", before, now)
 }
 
-// A tap is a TCP relay that remembers what passed.
+// A tap is a TCP relay that records what passed.
 type tap struct {
 	addr string
 	buf  chan []byte

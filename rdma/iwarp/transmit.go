@@ -5,136 +5,196 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/soft"
+	"github.com/rdmakv/rdmakv/rdma/iwarp/internal/proto"
 )
 
-// A transmitter is what the goroutine that set QP.txBusy needs.
+// Buffers are lent to a connection while bytes move and go back when it is
+// idle, so that a thousand idle connections own none.
+const (
+	// txTarget is how many bytes the transmitter frames before it writes: what one
+	// system call takes. The last FPDU may begin just below it.
+	txTarget = 128 << 10
+	txFirst  = 32 << 10 // of the first one
+	// txFrames is how many frames at most go with one system call: the peer has
+	// something to do while the rest is made.
+	txFrames = 32
+	txCap    = txTarget + proto.MaxFPDULen
+	// txInlineBudget bounds what one goroutine writes on behalf of others
+	// before it hands over to a writer goroutine: PostSend must return and the
+	// reader must read.
+	txInlineBudget = 1 << 20
+
+	// copyUnlocked is the payload in bytes from which the transmitter lets go
+	// of QP.Mu while it copies and checksums.
+	copyUnlocked = 2 << 10
+)
+
+// A txBuffer is FPDUs on their way to the socket.
+type txBuffer struct {
+	b   []byte
+	off int // bytes of b already written
+}
+
+var txPool = sync.Pool{New: func() any { return &txBuffer{b: make([]byte, 0, txCap)} }}
+
+// A transmitter is the outgoing direction. QP.Mu guards its fields; those of the first
+// group belong to the goroutine that has set busy, also without Mu.
 type transmitter struct {
-	buf     *txBuffer // set while txBusy
+	q *qp
+
+	buf     *txBuffer // set while busy
 	target  int       // bytes of the next buffer: the first ones are short, so that the peer has something to do soon
 	sendMSN uint32    // of the SEND being framed, or the last one
 	readMSN uint32
-	rtr     RTR // the frame to begin with, if any
-	// first is QP.sq.next when the buffer was begun: what is framed in it.
-	first uint64
-	// deaf: the peer has reset the connection, and the reader looks whether
-	// it said why. Under QP.mu.
-	deaf bool
+	rtr     RTR    // the frame to begin with, if any
+	first   uint64 // SQ.Next when the buffer was begun: what is framed in it
+
+	busy      bool
+	framing   bool             // it copies program memory without Mu
+	silent    bool             // an acceptor sends nothing before the first FPDU from the peer
+	respTurn  bool             // fairness between responses and requests
+	peerReset bool             // the peer has reset the connection: the reader looks whether it said why
+	term      *proto.Terminate // what to tell the peer of a dead QP, if anything
+	finished  bool             // the last bytes, Terminate or none, have been dealt with
+	burst     int              // completions of the reader's last round
+	ringing   bool             // a goroutine has let others run first and kicks then
+	rings     atomic.Bool      // the next goroutine that looks is to ring
 }
 
-// kick sends what can be sent. Called under mu. If somebody transmits already
-// it returns at once: the transmitter looks again before it stops.
-func (q *qp) kick() {
-	if q.txBusy || q.conn == nil || !q.txPending() {
+// kick sends what can be sent. The caller holds Mu. If there is a transmitter already
+// kick returns at once: the transmitter looks again before it stops.
+func (tx *transmitter) kick() {
+	if tx.busy || tx.q.wire.conn == nil || !tx.pending() {
 		return
 	}
-	q.txBusy = true
-	q.tx.buf, q.tx.target = txPool.Get().(*txBuffer), txTarget
-	if q.pd.dev.numPD.n.Load() < 2 { // else the first one is what needs no turn
-		q.tx.target = txFirst
+	tx.busy = true
+	tx.buf, tx.target = txPool.Get().(*txBuffer), txTarget
+	if tx.q.pd.dev.PDs.N() < 2 { // the first buffer needs no turn then
+		tx.target = txFirst
 	}
-	q.transmit()
+	tx.transmit()
 }
 
-// doorbell is kick for a poster. If the last round completed several requests,
-// the goroutines that wait for them are about to run, and each will post its
-// next one: so the first poster lets them, and then one system call takes what
-// all of them posted. A lone poster never waits. Called under mu, which it lets
-// go of.
-func (q *qp) doorbell() {
+// doorbell is kick for a poster. If the last round completed several requests, the
+// goroutines that wait for them are about to run, and each will post its next one. So
+// the first poster lets them run, and then one system call takes what all of them
+// posted. A lone poster never waits. The caller holds Mu; doorbell releases it while
+// others run.
+func (tx *transmitter) doorbell() {
 	switch {
-	case q.ringing:
-		return // whoever rings will kick
-	case q.burst < burstMin || q.txBusy:
-		q.kick()
+	case tx.ringing:
+		return // the goroutine that rings will kick
+	case tx.burst < burstMin || tx.busy:
+		tx.kick()
 		return
 	}
-	q.ringing = true
-	q.mu.Unlock()
+	tx.ringing = true
+	tx.q.Mu.Unlock()
 	runtime.Gosched()
-	q.mu.Lock()
-	q.ringing = false
-	q.kick()
+	tx.q.Mu.Lock()
+	tx.ringing = false
+	tx.kick()
 }
 
-// burstMin is how many completions in one round promise company.
+// ring sends what was posted since a round that completed many requests at once.
+func (tx *transmitter) ring() {
+	tx.q.Mu.Lock()
+	defer tx.q.Mu.Unlock()
+	if tx.rings.Load() {
+		tx.rings.Store(false)
+		tx.ringing = false
+		tx.kick()
+	}
+}
+
+// burstMin is the number of completions, or of reads, in one round from which on more are
+// expected at once.
 const burstMin = 4
 
-// txPending reports whether fill would produce anything.
-func (q *qp) txPending() bool {
-	if q.state == rdma.QPError {
-		return !q.finished
+// pending reports whether fill would produce anything.
+func (tx *transmitter) pending() bool {
+	if tx.q.StateLocked() == rdma.QPError {
+		return !tx.finished
 	}
-	if q.tx.deaf {
+	if tx.peerReset {
 		return false
 	}
-	return q.tx.rtr != 0 || q.respReady() || q.sendReady()
+	return tx.rtr != 0 || tx.q.resp.ready() || tx.sendReady()
 }
 
-// respReady: an acceptor may not even answer before the first FPDU, but that
-// FPDU is what brings the request, so no test for txHold is needed.
-func (q *qp) respReady() bool { return q.resp.len() > 0 }
+// sending reports whether there is a transmitter: a writer, which waits for the socket.
+func (tx *transmitter) sending() bool {
+	tx.q.Mu.Lock()
+	defer tx.q.Mu.Unlock()
+	return tx.busy
+}
 
 // sendReady reports whether the next request may go out: not behind a fence
 // while READs are under way, and no READ beyond ORD.
-func (q *qp) sendReady() bool {
-	if q.sq.next == q.sq.tail || q.txHold || q.state != rdma.QPRTS {
+func (tx *transmitter) sendReady() bool {
+	q := tx.q
+	if q.SQ.Next == q.SQ.Tail || tx.silent || q.StateLocked() != rdma.QPRTS {
 		return false
 	}
-	w := q.sq.at(q.sq.next)
-	if w.fence && w.sent == 0 && q.reads > 0 {
+	w := q.SQ.At(q.SQ.Next)
+	if w.Fence && w.Sent == 0 && q.req.reads > 0 {
 		return false
 	}
-	return w.op != rdma.OpRDMARead || q.reads < q.ord
+	return w.Op != rdma.OpRDMARead || q.req.reads < q.ORD
 }
 
-// transmit fills and writes without waiting, until there is nothing left, the
-// socket is full or the budget is spent; in the last two cases a writer
-// goroutine carries on. Called under mu with txBusy set; returns under mu.
-func (q *qp) transmit() {
-	for budget := q.inlineBudget(); ; {
-		q.fill()
-		tb := q.tx.buf
+// transmit fills and writes without waiting, until there is nothing left, the socket is
+// full or the budget is spent; in the last two cases a writer goroutine carries on. The
+// caller holds Mu and has set busy; transmit returns with Mu held.
+func (tx *transmitter) transmit() {
+	q := tx.q
+	for budget := tx.inlineBudget(); ; {
+		tx.fill()
+		tb := tx.buf
 		if tb.off == len(tb.b) {
-			q.stopTransmit()
+			tx.stop()
 			return
 		}
-		if q.secure == nil {
-			q.mu.Unlock()
-			err := q.tryWrite(tb)
-			q.mu.Lock()
+		if q.wire.secure == nil {
+			q.Mu.Unlock()
+			err := tx.tryWrite(tb)
+			q.Mu.Lock()
 			budget -= tb.off
 			if err != nil {
-				q.writeFailed(err)
+				tx.failed(err)
 				return
 			}
-			q.retire()
+			q.RetireLocked()
 		} // else: TLS knows no write that does not wait
 		if tb.off < len(tb.b) || budget <= 0 {
-			if q.readerGone {
-				// Dead, and nobody hears the rest. A writer now would be one
-				// that Close, which may wait for the workers already, does not
-				// know; while there is a reader, it waits for that.
-				q.writeFailed(nil)
+			if q.rx.gone {
+				// The QP is dead, and the rest reaches no peer. If a writer began now,
+				// Close, which may wait for the workers already, would not know of it;
+				// while there is a reader, Close waits for that.
+				tx.failed(nil)
 				return
 			}
-			q.workers.Add(1)
-			go q.writer()
+			q.Workers.Add(1)
+			go tx.writer()
 			return
 		}
 		tb.b, tb.off = tb.b[:0], 0
-		q.afterWrite()
+		tx.afterWrite()
 	}
 }
 
-// tryWrite gives the socket what it takes without waiting. It goes past RawConn,
-// whose deadline is for those who wait; who transmits keeps the socket open.
-func (q *qp) tryWrite(tb *txBuffer) error {
+// tryWrite gives the socket what it takes without waiting. It bypasses RawConn, whose
+// deadline is for goroutines that wait; the transmitter keeps the socket open.
+func (tx *transmitter) tryWrite(tb *txBuffer) error {
 	for tb.off < len(tb.b) {
-		n, err := sockWrite(q.fd, tb.b[tb.off:])
+		n, err := sockWrite(tx.q.wire.fd, tb.b[tb.off:])
 		switch {
 		case err == nil:
 			tb.off += n
@@ -147,45 +207,46 @@ func (q *qp) tryWrite(tb *txBuffer) error {
 	return nil
 }
 
-// writer carries on where transmit stopped, and waits for the socket: for each
-// buffer as long as TCP would wait for a dead peer, because one that is alive
-// and does not read is no better.
-func (q *qp) writer() {
-	defer q.workers.Done()
-	q.mu.Lock()
-	defer q.mu.Unlock()
+// writer carries on where transmit stopped, and waits for the socket. For each buffer
+// it waits as long as TCP would wait for a dead peer, because a peer that is alive and
+// does not read is no better.
+func (tx *transmitter) writer() {
+	q := tx.q
+	defer q.Workers.Done()
+	q.Mu.Lock()
+	defer q.Mu.Unlock()
 	for {
-		tb := q.tx.buf
+		tb := tx.buf
 		if tb.off < len(tb.b) {
-			if q.state != rdma.QPError {
-				_ = q.conn.SetWriteDeadline(time.Now().Add(q.pd.dev.fabric.opts.PeerTimeout))
+			if q.StateLocked() != rdma.QPError {
+				_ = q.wire.conn.SetWriteDeadline(time.Now().Add(q.pd.dev.fabric.opts.PeerTimeout))
 			}
-			q.mu.Unlock()
-			n, err := q.conn.Write(tb.b[tb.off:])
-			q.mu.Lock()
+			q.Mu.Unlock()
+			n, err := q.wire.conn.Write(tb.b[tb.off:])
+			q.Mu.Lock()
 			tb.off += n
 			if err != nil {
-				q.writeFailed(err)
+				tx.failed(err)
 				return
 			}
 		}
 		tb.b, tb.off = tb.b[:0], 0
-		q.afterWrite()
-		turn := q.takeTurn()
-		q.fill()
-		q.retire()
+		tx.afterWrite()
+		turn := tx.takeTurn()
+		tx.fill()
+		q.RetireLocked()
 		if turn {
-			// What the socket takes belongs to the turn, too: it is most of the
-			// work. Over TLS, where a write may wait, the turn ends before it.
-			q.mu.Unlock()
+			// The write belongs to the turn, too: it is most of the work. Over TLS,
+			// where a write may wait, the turn ends before it.
+			q.Mu.Unlock()
 			var err error
-			if q.secure == nil {
-				err = q.tryWrite(tb)
+			if q.wire.secure == nil {
+				err = tx.tryWrite(tb)
 			}
 			q.pd.dev.egress.give()
-			q.mu.Lock()
+			q.Mu.Lock()
 			if err != nil {
-				q.writeFailed(err)
+				tx.failed(err)
 				return
 			}
 			if len(tb.b) > 0 {
@@ -193,85 +254,89 @@ func (q *qp) writer() {
 			}
 		}
 		if len(tb.b) == 0 {
-			if q.state != rdma.QPError {
-				_ = q.conn.SetWriteDeadline(time.Time{})
+			if q.StateLocked() != rdma.QPError {
+				_ = q.wire.conn.SetWriteDeadline(time.Time{})
 			}
-			q.stopTransmit()
+			tx.stop()
 			return
 		}
 	}
 }
 
-// afterWrite says goodbye once the last bytes of a dead QP are in the socket.
-func (q *qp) afterWrite() {
-	if !q.finished {
+// afterWrite ends the sending direction once the last bytes of a dead QP are in the
+// socket.
+func (tx *transmitter) afterWrite() {
+	q := tx.q
+	if !tx.finished {
 		return
 	}
-	if q.secure == nil {
-		_ = q.conn.CloseWrite()
+	if q.wire.secure == nil {
+		_ = q.wire.conn.CloseWrite()
 		return
 	}
-	// TLS has a last word of its own, and may wait for the socket. With the
-	// reader gone nobody waits for it, and the connection is closed anyway.
-	if !q.readerGone {
-		q.workers.Add(1)
+	// TLS has a last message of its own, and may wait for the socket. Once the
+	// reader has gone nothing waits for it, and the connection is closed anyway.
+	if !q.rx.gone {
+		q.Workers.Add(1)
 		go func() {
-			defer q.workers.Done()
-			_ = q.conn.CloseWrite()
+			defer q.Workers.Done()
+			_ = q.wire.conn.CloseWrite()
 		}()
 	}
 }
 
-// stopTransmit ends the reign of this transmitter. Called under mu, with
-// everything written.
-func (q *qp) stopTransmit() {
-	q.afterWrite()
-	q.releaseTx()
-	q.settle()
+// stop ends this transmitter's turn. Everything is written, and the caller holds Mu.
+func (tx *transmitter) stop() {
+	tx.afterWrite()
+	tx.release()
+	tx.q.settle()
 }
 
-func (q *qp) releaseTx() {
-	tb := q.tx.buf
+// release gives the buffer back: there is no transmitter any more. QP.Mu is held.
+func (tx *transmitter) release() {
+	tb := tx.buf
 	tb.b, tb.off = tb.b[:0], 0
-	q.tx.buf = nil
+	tx.buf = nil
 	txPool.Put(tb)
-	q.txBusy = false
-	if q.readerGone {
-		_ = q.conn.Close()
+	tx.busy = false
+	if tx.q.rx.gone {
+		_ = tx.q.wire.conn.Close()
 	}
 }
 
-// writeFailed ends the connection: nothing can be sent on it any more. But a
-// peer that refused something says so in a Terminate and closes, and a request
-// that we send meanwhile makes its kernel reset the connection: then the reason
-// stands unread in our socket. So after a reset the reader, who finds either the
-// Terminate or the end of the stream, decides how the connection has ended.
-func (q *qp) writeFailed(err error) {
-	q.releaseTx()
-	if q.state != rdma.QPError && !q.readerGone && isReset(err) {
-		q.tx.deaf = true
-		q.unsend()
-		_ = q.conn.SetReadDeadline(time.Now().Add(lingerTimeout))
+// failed ends the connection: nothing can be sent on it any more. But a peer that
+// refused something says so in a Terminate and closes, and a request that we send
+// meanwhile makes its kernel reset the connection. Then the reason is still unread in
+// our socket. So after a reset the reader, which finds either the Terminate or the end
+// of the stream, decides how the connection has ended.
+func (tx *transmitter) failed(err error) {
+	q := tx.q
+	tx.release()
+	if q.StateLocked() != rdma.QPError && !q.rx.gone && isReset(err) {
+		tx.peerReset = true
+		tx.unsend()
+		_ = q.wire.conn.SetReadDeadline(time.Now().Add(lingerTimeout))
 		return
 	}
-	q.finished = true
-	q.failLocked(lost("write", err))
-	// Also when the QP was dead before: nothing is left to say, and the reader
-	// must not wait for an answer.
-	_ = q.conn.SetReadDeadline(time.Now())
+	tx.finished = true
+	q.FailLocked(lost("write", err))
+	// This is done also when the QP was dead before: nothing is left to say, and the
+	// reader must not wait for an answer.
+	_ = q.wire.conn.SetReadDeadline(time.Now())
 	q.settle()
 }
 
-// unsend takes back that the requests of the lost buffer were carried out, so
-// far as nobody has been told yet: they fail with the connection.
-func (q *qp) unsend() {
-	first := max(q.sq.head, q.tx.first)
-	for i := first; i < q.sq.next; i++ {
-		if w := q.sq.at(i); w.op != rdma.OpRDMARead { // of those the reader knows
-			w.done = false
+// unsend takes back that the requests of the lost buffer were carried out, as far as
+// they have no completion yet: they fail with the connection.
+func (tx *transmitter) unsend() {
+	q := tx.q
+	first := max(q.SQ.Head, tx.first)
+	for i := first; i < q.SQ.Next; i++ {
+		if w := q.SQ.At(i); w.Op != rdma.OpRDMARead { // the reader knows of READs
+			w.Done = false
 		}
 	}
-	q.sq.next = first
+	q.SQ.Next = first
 }
 
 // isReset reports whether a write failed because the peer has closed.
@@ -279,30 +344,31 @@ func isReset(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
-// fill frames what may go out into the transmit buffer, about tx.target bytes,
-// in turns one response and one request. Called under mu; it may let go of it
-// while it copies.
-func (q *qp) fill() {
-	tb := q.tx.buf
-	q.tx.first = q.sq.next
-	defer func() { q.tx.target = min(2*q.tx.target, txTarget) }()
-	for frames := 0; len(tb.b) < q.tx.target && frames < txFrames; frames++ {
+// fill frames what may go out into the transmit buffer, about tx.target bytes, in turns
+// one response and one request. The caller holds Mu; fill may release it while it
+// copies.
+func (tx *transmitter) fill() {
+	q := tx.q
+	tb := tx.buf
+	tx.first = q.SQ.Next
+	defer func() { tx.target = min(2*tx.target, txTarget) }()
+	for frames := 0; len(tb.b) < tx.target && frames < txFrames; frames++ {
 		start := len(tb.b)
-		if q.state == rdma.QPError {
-			q.fillLast(tb)
+		if q.StateLocked() == rdma.QPError {
+			tx.fillLast(tb)
 			q.settle()
 			return
 		}
 		ok := true
 		switch {
-		case q.tx.rtr != 0:
-			q.frameRTR(tb)
-		case q.respReady() && (q.respTurn || !q.sendReady()):
-			q.respTurn = false
-			ok = q.frameResponse(tb)
-		case q.sendReady():
-			q.respTurn = true
-			ok = q.frameRequest(tb)
+		case tx.rtr != 0:
+			tx.frameRTR(tb)
+		case q.resp.ready() && (tx.respTurn || !tx.sendReady()):
+			tx.respTurn = false
+			ok = q.resp.frame(tb)
+		case tx.sendReady():
+			tx.respTurn = true
+			ok = tx.frameRequest(tb)
 		default:
 			return
 		}
@@ -313,50 +379,23 @@ func (q *qp) fill() {
 }
 
 // fillLast appends the Terminate, if there is one to send, once.
-func (q *qp) fillLast(tb *txBuffer) {
-	if q.finished {
+func (tx *transmitter) fillLast(tb *txBuffer) {
+	if tx.finished {
 		return
 	}
-	q.finished = true
-	if t := q.cause.term; t != nil {
-		tb.b = appendTerminateFPDU(tb.b, t, q.crc)
-	}
-}
-
-// retire completes the oldest requests that are done, in order. Under mu.
-func (q *qp) retire() {
-	var wcs [16]rdma.WC
-	n := 0
-	for q.sq.head != q.sq.next {
-		w := q.sq.at(q.sq.head)
-		if !w.done {
-			break
-		}
-		if w.signaled {
-			wc := rdma.WC{ID: w.id, Op: w.op, QPN: q.num}
-			if w.op == rdma.OpRDMARead {
-				wc.ByteLen = w.length
-			}
-			wcs[n] = wc
-			if n++; n == len(wcs) {
-				q.sendCQ.push(wcs[:]...)
-				n = 0
-			}
-		}
-		q.sq.popHead().free()
-	}
-	if n > 0 {
-		q.sendCQ.push(wcs[:n]...)
+	tx.finished = true
+	if t := tx.term; t != nil {
+		tb.b = proto.AppendTerminate(tb.b, t, tx.q.wire.crc)
 	}
 }
 
 // lost is the end of a connection whose TCP stream broke.
-func lost(what string, err error) cause {
+func lost(what string, err error) soft.Cause {
 	if err == nil || errors.Is(err, io.EOF) {
 		err = errors.New("the peer closed the connection")
 	}
-	return cause{
-		err:    fmt.Errorf("%w: %s: %w", rdma.ErrPeerGone, what, err),
-		status: rdma.StatusRetryExcErr,
+	return soft.Cause{
+		Err:  fmt.Errorf("%w: %s: %w", rdma.ErrPeerGone, what, err),
+		Send: rdma.StatusRetryExcErr,
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/wait"
 )
 
 // Bench measures a fabric: one READ at a time beside a TCP ping-pong of the
@@ -75,7 +76,7 @@ func (p *pingPong) turn(b *testing.B) {
 // A reader does one READ after another, as a client's get does: post, wait.
 type reader struct {
 	p    *pair
-	d    *rdma.Dispatcher
+	d    *wait.Dispatcher
 	src  *region
 	sink *region
 	size int
@@ -84,7 +85,7 @@ type reader struct {
 func newReader(b *testing.B, cfg *Config, size, goroutines int) *reader {
 	b.Helper()
 	p := newPair(b, cfg, pairOptions{a: rdma.QPConfig{Cap: rdma.QPCap{MaxSendWR: 2 * goroutines}}})
-	r := &reader{p: p, size: size, d: rdma.NewDispatcher(p.a.cq, rdma.DispatcherOptions{})}
+	r := &reader{p: p, size: size, d: wait.NewDispatcher(p.a.cq, wait.Options{})}
 	r.d.Start()
 	r.src, r.sink = p.b.region(size, rdma.AccessRemoteRead), p.a.region(size*goroutines, rw(p.a))
 	b.Cleanup(func() {
@@ -112,8 +113,8 @@ func (r *reader) turn(b *testing.B, wrs []rdma.SendWR) {
 	}
 }
 
-// benchRatio takes turns, a few dozen of each, so that whatever else the
-// machine does meets both; the ratio of the medians is the figure.
+// benchRatio takes turns, a few dozen of each, so that other load on the
+// machine meets both; the ratio of the medians is the figure.
 func benchRatio(b *testing.B, cfg *Config, size int) {
 	const batch = 32
 	tcp, r := newPingPong(b, size), newReader(b, cfg, size, 1)

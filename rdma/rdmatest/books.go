@@ -46,8 +46,8 @@ func (e *end) tryPost(qp rdma.QP, wrs []rdma.SendWR) (int, error) {
 			wrs[i].ID = e.id()
 		}
 	}
-	// Entered before the post: a completion may be polled by another goroutine
-	// before PostSend returns.
+	// The entry is made before the post, because another goroutine may poll the
+	// completion before PostSend returns.
 	e.mu.Lock()
 	for _, wr := range wrs {
 		e.posted[wr.ID] = posting{what: wr.Op.String(), signaled: e.signalAll || wr.Flags&rdma.SendSignaled != 0}
@@ -158,7 +158,7 @@ func (e *end) wait(id uint64) rdma.WC {
 	}
 }
 
-// ok waits for an ID and wants success.
+// ok waits for the completion of an ID and demands success.
 func (e *end) ok(id uint64) rdma.WC {
 	e.t.Helper()
 	wc := e.wait(id)
@@ -168,7 +168,8 @@ func (e *end) ok(id uint64) rdma.WC {
 	return wc
 }
 
-// class waits for an ID and wants a failure of one of these classes.
+// class waits for the completion of an ID and demands a failure of one of these
+// classes.
 func (e *end) class(id uint64, want ...error) rdma.WC {
 	e.t.Helper()
 	wc := e.wait(id)
@@ -189,7 +190,7 @@ func isAny(err error, want ...error) bool {
 
 // balance checks the books once every QP is closed: each receive and each
 // signaled send has completed once (poll sees a second time), each unsignaled
-// one at most once, with an error. Receives of an SRQ may have gone with it.
+// send at most once, with an error. Receives of an SRQ may have gone with it.
 func (e *end) balance() {
 	for {
 		n, err := e.poll()
@@ -214,8 +215,9 @@ func (e *end) balance() {
 	}
 }
 
-// expectDone waits until a QP is in ERR and wants one of these classes. Of
-// hardware it polls, which is how such a QP learns what has happened to it.
+// expectDone waits until a QP is in ERR and demands one of these classes. It
+// polls QPs of hardware, because they learn in this way what has happened to
+// them.
 func (e *end) expectDone(qp rdma.QP, want ...error) {
 	e.t.Helper()
 	deadline := time.After(patience)
@@ -226,7 +228,8 @@ func (e *end) expectDone(qp rdma.QP, want ...error) {
 		select {
 		case <-qp.Done():
 		case <-time.After(poll):
-			// An error here is seen by the books, or is the end in question.
+			// An error here is entered in the books, or is the end that the
+			// test is about.
 			_, _ = e.poll()
 			continue
 		case <-deadline:

@@ -8,8 +8,9 @@ import (
 	"github.com/rdmakv/rdmakv/rdma"
 )
 
-// Whose a buffer is, and when. Each of these takes memory back at the first
-// moment that the interface allows, and unmaps or overwrites it at once.
+// These checks are about which end owns a buffer, and when. Each takes memory
+// back at the first moment that the interface allows, and unmaps or overwrites
+// it at once.
 
 // checkRegionClosedUnderReads: once MR.Close has returned the memory may be
 // unmapped, whatever peers are asking for. With Mmap a fabric that reads on
@@ -48,9 +49,9 @@ func checkRegionClosedUnderReads(t *testing.T, cfg *Config) {
 	}
 }
 
-// checkSinkClosedUnderReads: the same at the other end. A sink or a receive
-// buffer whose region is closed takes no byte any more; the work that needed it
-// fails as a local error.
+// checkSinkClosedUnderReads: the same at the other end. Once its region is
+// closed, a sink or a receive buffer takes no byte any more; the work that
+// needed it fails as a local error.
 func checkSinkClosedUnderReads(t *testing.T, cfg *Config) {
 	const size = 256 << 10
 	for round := range cfg.rounds(40) {
@@ -110,7 +111,8 @@ func checkSinkFreedAfterClose(t *testing.T, cfg *Config) {
 			p.a.wait(ids[round%3])
 		}
 		p.a.check("QP.Close", p.qa.Close())
-		// All completions are in the CQ already: nothing to wait for.
+		// All completions are in the CQ already, so there is nothing to wait
+		// for.
 		if _, err := p.a.poll(); err != nil {
 			t.Fatal(err)
 		}
@@ -127,9 +129,9 @@ func checkSinkFreedAfterClose(t *testing.T, cfg *Config) {
 	}
 }
 
-// checkFlushReads: Disconnect in the middle of large READs. Those completed
-// before are whole; from the first flushed one on all are flushed; and once
-// the completion is there the sink is ours again.
+// checkFlushReads: Disconnect in the middle of large READs. The READs that
+// completed before are whole; from the first flushed one on all are flushed;
+// and once the completion is there the sink belongs to the program again.
 func checkFlushReads(t *testing.T, cfg *Config) {
 	const size, reads = 1 << 20, 24
 	for round := range 6 {
@@ -174,8 +176,8 @@ func checkFlushReads(t *testing.T, cfg *Config) {
 }
 
 // checkFlushSends: the same for large SENDs. Once the completion is there,
-// flushed or not, nobody reads the source any more: it may be written (the race
-// detector watches, with Heap) or unmapped.
+// flushed or not, the fabric does not read the source any more: it may be
+// written (the race detector watches, with Heap) or unmapped.
 func checkFlushSends(t *testing.T, cfg *Config) {
 	const size, sends = 1 << 20, 24
 	for round := range 6 {

@@ -55,7 +55,7 @@ func (ca *CA) Pool() *x509.CertPool {
 }
 
 // Issue makes a certificate for hosts, names and addresses, for both ends of a
-// connection. edit may spoil it. The results are PEM.
+// connection. edit may make it invalid. The results are PEM.
 func (ca *CA) Issue(tb testing.TB, hosts []string, edit func(*x509.Certificate)) (cert, key []byte) {
 	tb.Helper()
 	priv, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -104,8 +104,8 @@ func (ca *CA) Config(tb testing.TB, hosts []string, edit func(*x509.Certificate)
 	return &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: ca.Pool(), ClientCAs: ca.Pool()}
 }
 
-// Write puts a certificate for hosts, its key and the CA into files of dir, as
-// the keys tls.cert, tls.key and tls.ca of a configuration want them.
+// Write puts a certificate for hosts, its key and the CA into files of dir, for
+// the keys tls.cert, tls.key and tls.ca of a configuration.
 func (ca *CA) Write(tb testing.TB, dir string, hosts []string) (cert, key, authority string) {
 	tb.Helper()
 	c, k := ca.Issue(tb, hosts, nil)

@@ -86,7 +86,8 @@ func checkPrivateData(t *testing.T, cfg *Config) {
 			t.Fatalf("%d bytes: %v", n, err)
 		}
 		got := p.qb.Info().PrivateData
-		// InfiniBand carries a field of fixed size: longer, with zeros behind.
+		// InfiniBand carries a field of fixed size: it is longer, with zeros at
+		// its end.
 		if !bytes.HasPrefix(got, hello) || len(bytes.Trim(got[len(hello):], "\x00")) != 0 {
 			t.Errorf("%d bytes to the acceptor: %x, want %x", n, got, hello)
 		}
@@ -179,8 +180,8 @@ func checkReject(t *testing.T, cfg *Config) {
 	}
 }
 
-// checkUsedAtOnce: what was posted before Accept is there for the first SEND,
-// and both ends may send as soon as their call has returned.
+// checkUsedAtOnce: receives that were posted before Accept are there for the
+// first SEND, and both ends may send as soon as their call has returned.
 func checkUsedAtOnce(t *testing.T, cfg *Config) {
 	for range 20 {
 		var inA, inB uint64
@@ -202,8 +203,8 @@ func checkUsedAtOnce(t *testing.T, cfg *Config) {
 	}
 }
 
-// checkReadDepths: what is in force is what both can do, and more READs than
-// that wait their turn.
+// checkReadDepths: the depths in force are what both ends can do, and more
+// READs than that wait their turn.
 func checkReadDepths(t *testing.T, cfg *Config) {
 	for _, c := range []struct{ ordA, irdB, ordB, irdA int }{
 		{1, 1, 1, 1}, {4, 2, 2, 4}, {2, 8, 8, 2}, {0, 0, 0, 0}, {16, 1, 3, 16}, {1, 16, 16, 3},

@@ -15,6 +15,7 @@ func cqChecks() []check {
 		{"events", checkEvents},
 		{"wait ends with its context", checkWaitContext},
 		{"close wakes waiters", checkCloseWakes},
+		{"await", checkAwait},
 		{"one event, one waiter", checkOneWaiter},
 		{"no lost wake-up", checkNoLostWakeup},
 		{"separate queues", checkSeparateCQs},
@@ -69,7 +70,7 @@ func checkEvents(t *testing.T, cfg *Config) {
 	expectEvent("never armed", false)
 	p.a.check("Arm", p.a.cq.Arm())
 	expectEvent("a completion polled before Arm", false)
-	// One that is in the queue still: Close has put it there when it returns.
+	// If one is still in the queue, Close has put it there when it returns.
 	other := p.a.qp(rdma.QPConfig{})
 	waiting := p.a.recv(other)
 	p.a.check("Close", other.Close())
@@ -133,6 +134,58 @@ func checkCloseWakes(t *testing.T, cfg *Config) {
 	e.check("Close again", cq.Close())
 }
 
+// checkAwait: rdma.Await takes completions that are there and those that come, ends
+// with its context, and fails when the CQ is closed. Completions are made by
+// flushing receives.
+func checkAwait(t *testing.T, cfg *Config) {
+	e := newEnd(t, cfg, "a")
+	cq, err := e.dev.CreateCQ(16)
+	e.check("CreateCQ", err)
+	qp, err := e.pd.CreateQP(rdma.QPConfig{SendCQ: cq, RecvCQ: cq})
+	e.check("CreateQP", err)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	type result struct {
+		wc  rdma.WC
+		n   int
+		err error
+	}
+	results := make(chan result, 1)
+	await := func(ctx context.Context) {
+		var wcs [1]rdma.WC
+		n, err := rdma.Await(ctx, cq, wcs[:])
+		results <- result{wcs[0], n, err}
+	}
+	flushed := func(id uint64) {
+		t.Helper()
+		if r := <-results; r.err != nil || r.n != 1 || r.wc.ID != id || r.wc.Status != rdma.StatusWRFlushErr {
+			t.Errorf("Await: %d, %v, completion %+v; want the flush of %d", r.n, r.err, r.wc, id)
+		}
+	}
+	ends := func(want error) {
+		t.Helper()
+		if r := <-results; r.n != 0 || !errors.Is(r.err, want) {
+			t.Errorf("Await: %d, %v; want %v", r.n, r.err, want)
+		}
+	}
+	late, cancel := short()
+	defer cancel()
+	await(late)
+	ends(context.DeadlineExceeded)
+	go await(ctx)
+	_, err = qp.PostRecv([]rdma.RecvWR{{ID: 1}, {ID: 2}})
+	e.check("PostRecv", err)
+	e.check("Close", qp.Close())
+	flushed(1)
+	await(late) // its context has ended, but the completion is there
+	flushed(2)
+	await(late)
+	ends(context.DeadlineExceeded)
+	go await(ctx)
+	e.check("Close", cq.Close())
+	ends(rdma.ErrClosed)
+}
+
 // checkOneWaiter: n events wake n of the waiters, and the others sleep on.
 func checkOneWaiter(t *testing.T, cfg *Config) {
 	p := newPair(t, cfg, pairOptions{})
@@ -166,15 +219,15 @@ func checkOneWaiter(t *testing.T, cfg *Config) {
 	}
 }
 
-// checkNoLostWakeup: two ends take turns, each parked in Wait by the rule of
-// the interface. One event lost, and both sleep for ever.
+// checkNoLostWakeup: two ends take turns, each parked in Wait by the rule of the
+// interface. If one event is lost, both sleep for ever.
 func checkNoLostWakeup(t *testing.T, cfg *Config) {
 	const rounds = 3000
 	p := newPair(t, cfg, pairOptions{})
 	ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
 	defer cancel()
-	// These run on goroutines of their own and past the books: two receives
-	// are in flight at each end, all with one ID.
+	// These run on goroutines of their own and bypass the books: two receives are
+	// in flight at each end, all with one ID.
 	hear := func(e *end) error {
 		var wcs [1]rdma.WC
 		for {
@@ -267,8 +320,8 @@ func checkSeparateCQs(t *testing.T, cfg *Config) {
 	}
 }
 
-// checkOverrun: more completions than a CQ holds kill it and its QPs; nobody
-// waits for ever, and other CQs live on.
+// checkOverrun: more completions than a CQ holds kill it and its QPs. Every wait
+// ends, and other CQs live on.
 func checkOverrun(t *testing.T, cfg *Config) {
 	bystander := newPair(t, cfg, pairOptions{})
 	a := bystander.a

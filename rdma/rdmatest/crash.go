@@ -92,7 +92,7 @@ func Child(t *testing.T, cfg Config) {
 		return
 	}
 	cfg.defaults()
-	// Whatever happens, this process does not outlive its parent's interest.
+	// This process ends by itself after a while, also if its parent never ends it.
 	time.AfterFunc(4*time.Minute, func() { os.Exit(3) })
 	switch part {
 	case "server":
@@ -113,8 +113,8 @@ func childServer(t *testing.T, cfg *Config) {
 	fmt.Printf("listening %s\n", l.Addr())
 	req, err := l.Accept(context.Background())
 	e.check("Accept", err)
-	// More receives than the parent sends before the end: where a SEND
-	// completes without the peer's doing, only that keeps it from RNR.
+	// There are more receives than the parent sends before the end: where a
+	// SEND completes without the peer's doing, only that keeps it from RNR.
 	const depth = 1024
 	qp := e.qp(rdma.QPConfig{Access: rdma.AccessRemoteRead, Cap: rdma.QPCap{MaxRecvWR: depth}})
 	slot := func(i uint64) rdma.RecvWR {
@@ -128,24 +128,15 @@ func childServer(t *testing.T, cfg *Config) {
 	e.check("ConnRequest.Accept", err)
 	fmt.Printf("region %d %d\n", r.mr.Addr(), r.mr.RKey())
 	var wcs [16]rdma.WC
-	for armed := false; ; {
-		n, err := e.cq.Poll(wcs[:])
-		e.check("Poll", err)
+	for {
+		n, err := rdma.Await(context.Background(), e.cq, wcs[:])
+		e.check("Await", err)
 		for _, wc := range wcs[:n] {
 			if wc.Status != rdma.StatusSuccess {
 				os.Exit(0) // the parent is done with this
 			}
 			_, err := qp.PostRecv([]rdma.RecvWR{slot(wc.ID)})
 			e.check("PostRecv", err)
-		}
-		switch {
-		case n > 0:
-		case !armed:
-			e.check("Arm", e.cq.Arm())
-			armed = true
-		default:
-			e.check("Wait", e.cq.Wait(context.Background()))
-			armed = false
 		}
 	}
 }
@@ -176,8 +167,8 @@ func checkServerKilled(t *testing.T, cfg *Config, op rdma.Opcode) {
 		for range 8 {
 			recvs = append(recvs, a.recv(qp, into.sge(0, 64)))
 		}
-		// A window of work, kept full until the connection is gone. The kill
-		// comes when some of it is known to have been done.
+		// This keeps a window of work full until the connection is gone. The
+		// kill comes when some of it is known to have been done.
 		for i := 0; op != 0; i++ {
 			if i >= depth {
 				if wc := a.wait(ids[i-depth]); wc.Status != rdma.StatusSuccess {
@@ -239,7 +230,7 @@ func childClient(t *testing.T, cfg *Config, addr string) {
 		ids := e.post(qp, append(wrs, send(sink, 0, 8))...)
 		e.wait(ids[len(ids)-1])
 		e.mu.Lock()
-		clear(e.posted) // the books of a process that is about to be shot
+		clear(e.posted) // the books of a process that is about to be killed
 		clear(e.got)
 		e.order = nil
 		e.mu.Unlock()

@@ -21,7 +21,7 @@ func checkNobodyListens(t *testing.T, cfg *Config) {
 	if !errors.Is(err, rdma.ErrPeerGone) {
 		t.Errorf("Connect where nobody listens: %v", err)
 	}
-	// It is in ERR, its receive is flushed, and it can only be closed.
+	// The QP is in ERR, its receive is flushed, and it can only be closed.
 	a.expectDone(qa, rdma.ErrPeerGone)
 	a.class(id, rdma.ErrFlushed)
 	if _, err := qa.Connect(t.Context(), addr, rdma.ConnParams{}); err == nil {
@@ -40,7 +40,7 @@ func checkBadAddresses(t *testing.T, cfg *Config) {
 	}
 }
 
-// checkDialContext: a dial that nobody answers ends with its context, before
+// checkDialContext: a dial that gets no answer ends with its context, before
 // and during the set-up.
 func checkDialContext(t *testing.T, cfg *Config) {
 	a, b := newEnd(t, cfg, "a"), newEnd(t, cfg, "b")
@@ -75,7 +75,7 @@ func checkDialContext(t *testing.T, cfg *Config) {
 			if !errors.Is(err, want) {
 				t.Errorf("%s: %v", how, err)
 			}
-			_ = req.Reject(nil) // to nobody; the error does not matter
+			_ = req.Reject(nil) // the dialer is gone; the error does not matter
 		} else if err := <-result; !errors.Is(err, want) && !errors.Is(err, rdma.ErrDeadline) {
 			t.Errorf("%s: %v", how, err)
 		}
@@ -111,8 +111,8 @@ func checkAcceptContext(t *testing.T, cfg *Config) {
 	}
 }
 
-// checkLeftAlone: a request that its program forgets is dropped by the fabric.
-// The dialer has no deadline of its own.
+// checkLeftAlone: the fabric drops a request that its program never answers. The
+// dialer has no deadline of its own.
 func checkLeftAlone(t *testing.T, cfg *Config) {
 	a := newEndOn(t, cfg, "a", cfg.NewImpatient(t), cqDepth)
 	b := newEndOn(t, cfg, "b", cfg.NewImpatient(t), cqDepth)
@@ -171,9 +171,9 @@ func checkAbandonedRequest(t *testing.T, cfg *Config) {
 	b.class(id, rdma.ErrFlushed)
 }
 
-// checkUntaken: closing a listener refuses those who wait in its backlog. Which
-// dials had arrived by then nobody can see from outside, so either class will
-// do; what is checked is that all of them end.
+// checkUntaken: closing a listener refuses the dialers that wait in its
+// backlog. Which dials had arrived by then cannot be seen from outside, so
+// either class will do; the test checks that all of them end.
 func checkUntaken(t *testing.T, cfg *Config) {
 	const n, taken = 32, 16
 	a, b := newEnd(t, cfg, "a"), newEnd(t, cfg, "b")
@@ -226,7 +226,7 @@ func checkConnectMisuse(t *testing.T, cfg *Config) {
 		t.Error("connected all the same")
 	}
 	p.stillWorks()
-	// A peer that speaks something else does not hurt the listener.
+	// A peer that speaks another protocol does not hurt the listener.
 	if conn, err := net.Dial("tcp", l.Addr().String()); err == nil {
 		_, _ = conn.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
 		_ = conn.Close()

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
 // An end is one machine: a fabric, a device, a PD, one CQ for everything, and
@@ -83,7 +83,7 @@ func (e *end) has(c rdma.Caps) bool { return e.attr.Caps.Has(c) }
 
 // A region is registered memory of an end.
 type region struct {
-	block *memory.Block
+	block *mem.Block
 	mr    rdma.MR
 }
 
@@ -96,7 +96,7 @@ func (e *end) region(size int, access rdma.Access) *region {
 
 func (e *end) regionIn(pd rdma.PD, size int, access rdma.Access) *region {
 	e.t.Helper()
-	block, err := memory.Alloc(size, memory.Options{Kind: e.cfg.Memory, Shared: e.cfg.Shared, Tag: "rdmatest"})
+	block, err := mem.Alloc(size, mem.Options{Kind: e.cfg.Memory, Shared: e.cfg.Shared, Tag: "rdmatest"})
 	e.check("Alloc", err)
 	e.closeLater("block", block.Free)
 	mr, err := pd.RegMR(block.Bytes(), access)

@@ -95,7 +95,7 @@ func faults(op rdma.Opcode) []fault {
 }
 
 // checkProtection: every fault kills its connection with an access error at
-// both ends, moves no byte, and harms nobody else.
+// both ends, moves no byte, and harms no other connection.
 func checkProtection(t *testing.T, cfg *Config, op rdma.Opcode) {
 	bystander := newPair(t, cfg, pairOptions{})
 	if op == rdma.OpRDMAWrite && !bystander.a.has(rdma.CapWrite) {
@@ -103,7 +103,8 @@ func checkProtection(t *testing.T, cfg *Config, op rdma.Opcode) {
 	}
 	for _, f := range faults(op) {
 		t.Run(f.name, func(t *testing.T) {
-			// The same devices as the bystander: a fault is of one QP alone.
+			// The devices are those of the bystander, because a fault must
+			// concern one QP alone.
 			p := newPair(t, cfg, pairOptions{connectionOnly: &pair{a: bystander.a.during(t), b: bystander.b.during(t)}})
 			secret, local := p.b.region(faultSize, rw(p.b)), p.a.region(2*faultSize, rw(p.a))
 			fill(secret.bytes(), 0x11)
@@ -140,8 +141,8 @@ func (e *end) during(t testing.TB) *end {
 	return lent
 }
 
-// checkCauseAndFlushes: in a batch with one bad READ, what stands before it
-// succeeds, it alone has the cause, everything behind it is flushed.
+// checkCauseAndFlushes: in a batch with one bad READ, the requests before it
+// succeed, it alone has the cause, and all requests behind it are flushed.
 func checkCauseAndFlushes(t *testing.T, cfg *Config) {
 	const before, behind = 5, 20
 	p := newPair(t, cfg, pairOptions{})
@@ -204,14 +205,14 @@ func checkSetAccess(t *testing.T, cfg *Config) {
 	}
 	p.a.class(p.a.post(p.qa, read(sink, 0, src.remote(0), 64))[0], rdma.ErrAccess)
 
-	// From the start, when the program says so at creation.
+	// The program can also grant rights from the start, when it creates the QP.
 	open := newPair(t, cfg, pairOptions{noAccess: true, b: rdma.QPConfig{Access: rdma.AccessRemoteRead}})
 	src, sink = open.b.region(64, rw(open.b)), open.a.region(64, rw(open.a))
 	open.a.ok(open.a.post(open.qa, read(sink, 0, src.remote(0), 64))[0])
 }
 
-// checkRefusedInOrder: SENDs behind a refused READ never arrive: the peer
-// acted on nothing that came after the breach.
+// checkRefusedInOrder: SENDs behind a refused READ never arrive: the peer acts
+// on nothing that came after the breach.
 func checkRefusedInOrder(t *testing.T, cfg *Config) {
 	p := newPair(t, cfg, pairOptions{noAccess: true})
 	src, buf := p.b.region(64, rw(p.b)), p.a.region(64, rw(p.a))

@@ -11,8 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
+	"github.com/rdmakv/rdmakv/rdma/wait"
 )
 
 func loadChecks() []check {
@@ -31,7 +32,7 @@ func loadChecks() []check {
 func checkConcurrentPosts(t *testing.T, cfg *Config) {
 	const goroutines, rounds, size = 8, 150, 512
 	p := newPair(t, cfg, pairOptions{})
-	d := rdma.NewDispatcher(p.a.cq, rdma.DispatcherOptions{})
+	d := wait.NewDispatcher(p.a.cq, wait.Options{})
 	src, sink := p.b.region(goroutines*size, rdma.AccessRemoteRead), p.a.region(goroutines*size, rw(p.a))
 	fill(src.bytes(), 4)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
@@ -76,8 +77,8 @@ func checkConcurrentPosts(t *testing.T, cfg *Config) {
 }
 
 // checkBothWays: large messages in both directions on one connection, posted
-// before either end reads any: two ends that both wait for room would stop for
-// ever.
+// before either end reads any. Two ends that both waited for room would stop
+// for ever.
 func checkBothWays(t *testing.T, cfg *Config) {
 	const size, n = 1 << 20, 24
 	p := newPair(t, cfg, pairOptions{})
@@ -132,7 +133,7 @@ func checkBothWays(t *testing.T, cfg *Config) {
 }
 
 // checkDispatcher: request and reply over SENDs, with one-sided READs between
-// them, as a client and a server do it.
+// them, as in a client and a server.
 func checkDispatcher(t *testing.T, cfg *Config) {
 	const goroutines, rounds, slots, size = 16, 60, 64, 64
 	qc := rdma.QPConfig{Cap: rdma.QPCap{MaxSendWR: 256, MaxRecvWR: slots}}
@@ -144,7 +145,7 @@ func checkDispatcher(t *testing.T, cfg *Config) {
 				qp rdma.QP
 				r  *region
 			}{{p.qa, recvA}, {p.qb, recvB}} {
-				if n, err := x.qp.PostRecv([]rdma.RecvWR{{ID: rdma.RecvID(uint64(i)), SGL: []rdma.SGE{x.r.sge(i*size, size)}}}); n != 1 {
+				if n, err := x.qp.PostRecv([]rdma.RecvWR{{ID: wait.RecvID(uint64(i)), SGL: []rdma.SGE{x.r.sge(i*size, size)}}}); n != 1 {
 					t.Fatalf("PostRecv: %v", err)
 				}
 			}
@@ -152,15 +153,15 @@ func checkDispatcher(t *testing.T, cfg *Config) {
 	}})
 	src := p.b.region(4096, rdma.AccessRemoteRead)
 	fill(src.bytes(), 6)
-	client := rdma.NewDispatcher(p.a.cq, rdma.DispatcherOptions{})
-	server := rdma.NewDispatcher(p.b.cq, rdma.DispatcherOptions{Eager: true})
+	client := wait.NewDispatcher(p.a.cq, wait.Options{})
+	server := wait.NewDispatcher(p.b.cq, wait.Options{Eager: true})
 	// The server echoes each message; the reply leaves from the receive buffer,
 	// which goes back to the queue when the SEND has completed.
 	server.OnRecv(func(wc rdma.WC) {
 		if wc.Status != rdma.StatusSuccess {
 			return
 		}
-		slot := int(rdma.RecvNumber(wc.ID))
+		slot := int(wait.RecvNumber(wc.ID))
 		recv := rdma.RecvWR{ID: wc.ID, SGL: []rdma.SGE{recvB.sge(slot*size, size)}}
 		op := server.NewOp()
 		op.OnDetached(func(wc rdma.WC) {
@@ -181,7 +182,7 @@ func checkDispatcher(t *testing.T, cfg *Config) {
 		if wc.Status != rdma.StatusSuccess {
 			return
 		}
-		slot := int(rdma.RecvNumber(wc.ID))
+		slot := int(wait.RecvNumber(wc.ID))
 		id := binary.LittleEndian.Uint64(recvA.bytes()[slot*size:])
 		_, _ = p.qa.PostRecv([]rdma.RecvWR{{ID: wc.ID, SGL: []rdma.SGE{recvA.sge(slot*size, size)}}})
 		if !client.Complete(id, wc) {
@@ -205,7 +206,7 @@ func checkDispatcher(t *testing.T, cfg *Config) {
 					t.Errorf("client: PostSend %d: %v", n, err)
 					return
 				}
-				if err := client.WaitAll(ctx, []*rdma.Op{got, sent, reply}); err != nil {
+				if err := client.WaitAll(ctx, []*wait.Op{got, sent, reply}); err != nil {
 					t.Errorf("client: %v", err)
 					return
 				}
@@ -217,7 +218,7 @@ func checkDispatcher(t *testing.T, cfg *Config) {
 	for _, x := range []struct {
 		e  *end
 		qp rdma.QP
-		d  *rdma.Dispatcher
+		d  *wait.Dispatcher
 	}{{p.a, p.qa, client}, {p.b, p.qb, server}} {
 		x.e.check("QP.Close", x.qp.Close())
 		x.e.check("Dispatcher.Close", x.d.Close())
@@ -235,13 +236,13 @@ func checkDispatcherGivesUp(t *testing.T, cfg *Config) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	const n, size = 200, 64 << 10
 	p := newPair(t, cfg, pairOptions{a: rdma.QPConfig{Cap: rdma.QPCap{MaxSendWR: n}}})
-	d := rdma.NewDispatcher(p.a.cq, rdma.DispatcherOptions{Grace: 100 * time.Microsecond})
+	d := wait.NewDispatcher(p.a.cq, wait.Options{Grace: 100 * time.Microsecond})
 	d.Start()
 	src := p.b.region(size, rdma.AccessRemoteRead)
 	fill(src.bytes(), 8)
 	var freed, waited, gaveUp atomic.Int64
 	for range n {
-		block, err := memory.Alloc(size, memory.Options{Kind: cfg.Memory, Shared: cfg.Shared, Tag: "rdmatest"})
+		block, err := mem.Alloc(size, mem.Options{Kind: cfg.Memory, Shared: cfg.Shared, Tag: "rdmatest"})
 		p.a.check("Alloc", err)
 		mr, err := p.a.pd.RegMR(block.Bytes(), rw(p.a))
 		p.a.check("RegMR", err)
@@ -275,7 +276,7 @@ func checkDispatcherGivesUp(t *testing.T, cfg *Config) {
 		}
 		release(wc)
 	}
-	// Nobody waits any more: the background poller brings the rest.
+	// No goroutine waits any more: the background poller brings the rest.
 	eventually(t, "all quarantined buffers are free", func() bool { return freed.Load() == gaveUp.Load() })
 	p.a.check("QP.Close", p.qa.Close())
 	p.a.check("Dispatcher.Close", d.Close())

@@ -136,8 +136,8 @@ func checkReadSGL(t *testing.T, cfg *Config) {
 			id := p.a.id()
 			wr.ID = id
 			if took, err := p.a.tryPost(p.qa, []rdma.SendWR{wr}); took == 0 {
-				// A READ sink of several pieces is not for every device; it
-				// must say so, not fail the connection.
+				// Not every device takes a READ sink of several pieces; one
+				// that does not must say so, and must not fail the connection.
 				if pieces == 1 || !isAny(err, rdma.ErrInvalid, rdma.ErrNotSupported) {
 					t.Errorf("READ into %d pieces: %v", pieces, err)
 				}
@@ -150,7 +150,7 @@ func checkReadSGL(t *testing.T, cfg *Config) {
 }
 
 // checkReadWords: a READ that meets a writer is torn between words at most,
-// never inside one. With Mmap it takes luck to hit a word in the middle; with
+// never inside one. With Mmap only chance hits a word in the middle; with
 // Heap the race detector sees any plain load of what is stored atomically.
 func checkReadWords(t *testing.T, cfg *Config) {
 	const size, enough, most = 4096, 300, time.Second
@@ -210,8 +210,8 @@ func checkWrite(t *testing.T, cfg *Config) {
 		fill(dst.bytes(), 0xdd)
 		want := bytes.Clone(dst.bytes())
 		copy(want[off:], src.bytes()[:n])
-		// The SEND behind the WRITE tells b when to look: what was posted
-		// first is placed first.
+		// The SEND behind the WRITE tells b when to look: the request that was
+		// posted first is placed first.
 		id := p.b.recv(p.qb)
 		wr := rdma.SendWR{Op: rdma.OpRDMAWrite, Flags: rdma.SendSignaled, Remote: dst.remote(off)}
 		if n > 0 {
@@ -253,7 +253,8 @@ func checkInline(t *testing.T, cfg *Config) {
 		p.a.ok(ids[0])
 		expectBytes(t, fmt.Sprintf("inline SEND of %d", n), dst.bytes()[:n], want)
 	}
-	// The same while it cannot leave yet: held by a fence behind a large READ.
+	// The same while the request cannot leave yet: a fence holds it behind a
+	// large READ.
 	big := p.b.region(1<<20, rdma.AccessRemoteRead)
 	sink := p.a.region(1<<20, rw(p.a))
 	payload := []byte("as it was when posted")

@@ -73,7 +73,7 @@ func allRights(e *end) rdma.Access {
 	return a
 }
 
-// rw are the rights of a region that everybody may use for everything.
+// rw are the rights of a region that both ends may use for everything.
 func rw(e *end) rdma.Access { return rdma.AccessLocalWrite | allRights(e) }
 
 // join connects qa to l and accepts with qb. It returns a's view.

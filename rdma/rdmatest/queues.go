@@ -24,8 +24,8 @@ func queueChecks() []check {
 	}
 }
 
-// checkRNR: a SEND that meets no receive waits where the transport retries
-// (CapRNR), else it ends the connection with that class at both ends.
+// checkRNR: a SEND for which no receive is posted waits where the transport
+// retries (CapRNR); else it ends the connection with that class at both ends.
 func checkRNR(t *testing.T, cfg *Config) {
 	p := newPair(t, cfg, pairOptions{})
 	buf := p.a.region(64, rdma.AccessLocalWrite)
@@ -229,7 +229,7 @@ func checkSRQ(t *testing.T, cfg *Config) {
 }
 
 // checkFlush: Disconnect flushes every receive, in order; both ends learn of it
-// and say who it was.
+// and say which end it was.
 func checkFlush(t *testing.T, cfg *Config) {
 	for _, closer := range []string{"dialer", "acceptor"} {
 		p := newPair(t, cfg, pairOptions{})

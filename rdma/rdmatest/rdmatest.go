@@ -1,34 +1,35 @@
-// Package rdmatest is what a fabric must do to be one: the conformance suite of
-// package rdma. A fabric calls Run from a test of its own, once for each kind
+// Package rdmatest is the conformance suite of package rdma: it tests what a
+// fabric must do. A fabric calls Run from a test of its own, once for each kind
 // of memory:
 //
 //	func TestConformance(t *testing.T) {
-//		rdmatest.Run(t, rdmatest.Config{New: newFabric, Memory: memory.Heap, Child: "TestChild"})
+//		rdmatest.Run(t, rdmatest.Config{New: newFabric, Memory: mem.Heap, Child: "TestChild"})
 //	}
 //
 //	// TestChild is the second process of the suite. By itself it does nothing.
 //	func TestChild(t *testing.T) { rdmatest.Child(t, rdmatest.Config{New: newFabric}) }
 //
-// Why two kinds: the race detector watches the Go heap only, so with Heap it
-// sees whether a software fabric and the program touch a buffer at the same
-// time; with Mmap a fabric that touches memory it should have let go of meets
-// pages that are gone, and the process dies on the spot.
+// There are two kinds because each finds another fault. The race detector
+// watches the Go heap only, so with Heap it sees whether a software fabric and
+// the program touch a buffer at the same time. With Mmap, a fabric that touches
+// memory which it should have released meets pages that are gone, and the
+// process ends at once.
 //
 // Fabrics differ by their standards, so outcomes are compared by error class
 // (access, receiver not ready, flushed, peer gone, deadline), never by status
-// number. What a device cannot do is not skipped: the suite checks that it
-// answers ErrNotSupported.
+// number. An ability that a device lacks is not skipped: the suite checks that
+// the device answers ErrNotSupported.
 //
 // # How to read it
 //
-// env.go and pair.go have the two ends that every test connects, books.go the
-// books they keep: whatever a test is about, each work request posted must
+// env.go and pair.go have the two ends that every test connects, and books.go
+// the books they keep: whatever a test is about, each work request posted must
 // complete exactly as often as the rules say, or the test fails when its ends
-// close. Then device.go, ops.go and requests.go (what works), faults.go (what
-// is refused), queues.go and buffers.go (receives, flushes, limits, whose memory
-// it is), teardown.go, connect.go and dial.go, cq.go, crash.go (a second process
-// that is killed), load.go and scale.go. bench.go measures. tee.go and tshark.go
-// let somebody else's dissector judge a fabric over TCP.
+// close. Then come device.go, ops.go and requests.go (what works), faults.go
+// (what is refused), queues.go and buffers.go (receives, flushes, limits, which
+// end owns a buffer), teardown.go, connect.go and dial.go, cq.go, crash.go (a
+// second process that is killed), load.go and scale.go. bench.go measures.
+// tee.go and tshark.go let an independent dissector judge a fabric over TCP.
 //
 // Outcomes are deterministic. Nothing sleeps to let something happen; waits end
 // with an event, and only a broken fabric meets their deadline (patience).
@@ -38,8 +39,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 	"go.uber.org/goleak"
 )
 
@@ -56,20 +57,20 @@ type Config struct {
 	// Listen is the address to listen on; empty means 127.0.0.1:0.
 	Listen string
 	// Memory is the kind that buffers come from.
-	Memory memory.Kind
-	// Shared puts it into memfds, for a fabric that lets peers map them.
+	Memory mem.Kind
+	// Shared puts the memory into memfds, for a fabric that lets peers map them.
 	Shared bool
 	// Child names the test function that calls Child in this test binary.
 	Child string
-	// OneProcess says that the fabric does not reach beyond this process: what
-	// becomes of the survivor of two is left to tests of its own.
+	// OneProcess says that the fabric does not reach beyond this process; how
+	// the survivor of two processes fares is left to tests of its own.
 	OneProcess bool
 	// Connections is how many the many-connections test opens; 0 means 1000.
 	Connections int
 	// Hardware says that a device, not this process, does the work. Then a QP
 	// that died learns of it from its completions once they are polled; a
 	// completion does not tell whether its message was solicited; and sends and
-	// receives that break a rule may be named by the peer's status.
+	// receives that break a rule may have the status that the peer names.
 	Hardware bool
 	// Want are capabilities that must be there: a fabric that loses one is
 	// caught, although the suite would do without it.
@@ -92,7 +93,7 @@ func (c *Config) defaults() {
 	}
 }
 
-// rounds is how often a check repeats what may come out one way or another. With
+// rounds is how often a check repeats what can end in more than one way. With
 // -short a device, which may be an emulated machine's, does a quarter.
 func (c *Config) rounds(full int) int {
 	if c.Hardware && testing.Short() {

@@ -39,8 +39,8 @@ func checkSignalAll(t *testing.T, cfg *Config) {
 	p.a.ok(p.a.post(p.qa, silent)[0])
 }
 
-// checkOrder: send completions come in the order of posting, whatever the mix
-// and however long the first takes.
+// checkOrder: send completions come in the order of posting, whatever the mix of
+// requests is and however long the first takes.
 func checkOrder(t *testing.T, cfg *Config) {
 	p := newPair(t, cfg, pairOptions{})
 	const size = 1 << 20
@@ -111,15 +111,15 @@ func checkSolicited(t *testing.T, cfg *Config) {
 			wr.Flags |= rdma.SendSolicited
 		}
 		p.a.ok(p.a.post(p.qa, wr)[0])
-		// A completion of hardware does not tell.
+		// A completion of hardware does not tell whether the message was solicited.
 		if got := p.b.ok(id).Flags&rdma.WCSolicited != 0; got != (solicited && !cfg.Hardware) {
 			t.Errorf("solicited %v: completion says %v", solicited, got)
 		}
 	}
 }
 
-// checkUnsupported: what the device cannot do is refused at the post, and the
-// connection lives on.
+// checkUnsupported: the post refuses what the device cannot do, and the connection
+// stays usable.
 func checkUnsupported(t *testing.T, cfg *Config) {
 	p := newPair(t, cfg, pairOptions{})
 	r := p.a.region(64, rw(p.a))
@@ -148,8 +148,8 @@ func checkUnsupported(t *testing.T, cfg *Config) {
 }
 
 // checkBadRequests: a request that is wrong in itself is refused at the post
-// (ErrInvalid), or fails as a local error and takes its connection with it, as
-// in hardware. It never touches memory that it may not.
+// (ErrInvalid), or fails as a local error and ends its connection, as in hardware. It
+// never touches memory that it may not touch.
 func checkBadRequests(t *testing.T, cfg *Config) {
 	const size = 256
 	type request func(p *pair, src *region) rdma.SendWR
@@ -178,6 +178,11 @@ func checkBadRequests(t *testing.T, cfg *Config) {
 			p.a.check("AllocPD", err)
 			p.a.closeLater("other PD", pd.Close)
 			return send(p.a.regionIn(pd, size, rdma.AccessLocalWrite), 0, 8)
+		}},
+		{"MR of another fabric", func(p *pair, r *region) rdma.SendWR {
+			wr := send(r, 0, 8)
+			wr.SGL[0].MR = foreignMR{r.mr}
+			return wr
 		}},
 		{"READ sink without local write", func(p *pair, r *region) rdma.SendWR {
 			return read(p.a.region(size, rdma.AccessRemoteRead), 0, r.remote(0), 8)
@@ -237,6 +242,10 @@ func checkBadRequests(t *testing.T, cfg *Config) {
 		}
 	})
 }
+
+// A foreignMR is a region that no fabric has made: its methods answer as those of a
+// real one do.
+type foreignMR struct{ rdma.MR }
 
 func slicesRepeat(s rdma.SGE, n int) []rdma.SGE {
 	list := make([]rdma.SGE, n)

@@ -50,7 +50,7 @@ func checkCycles(t *testing.T, cfg *Config) {
 		b.recv(p.qb)
 		at := src.remote(0)
 		if i%4 == 3 {
-			at.RKey ^= 7 // this one dies of a protection fault
+			at.RKey ^= 7 // this one ends by a protection fault
 		}
 		a.wait(a.post(p.qa, read(sink, 0, at, 4096))[0])
 		order := []rdma.QP{p.qa, p.qb}
@@ -74,7 +74,8 @@ func checkCycles(t *testing.T, cfg *Config) {
 		cycle(i)
 	}
 	goroutines, fds, before := runtime.NumGoroutine(), descriptors(), heap()
-	// No collection meanwhile: finalizers would close what the fabric forgot.
+	// There is no collection meanwhile: finalizers would close what the fabric
+	// forgot.
 	percent := debug.SetGCPercent(-1)
 	defer debug.SetGCPercent(percent)
 	for i := range cycles {
@@ -85,14 +86,14 @@ func checkCycles(t *testing.T, cfg *Config) {
 	after := heap()
 	t.Logf("after %d cycles: %d goroutines (%d before), %d descriptors (%d), heap %d KiB (%d)", cycles,
 		runtime.NumGoroutine(), goroutines, descriptors(), fds, after>>10, before>>10)
-	// A kilobyte a cycle would be a leak; what varies is far below that.
+	// A leak would be a kilobyte a cycle; normal variation is far below that.
 	if after > before+cycles<<10 {
 		t.Errorf("heap grew from %d to %d bytes in %d cycles", before, after, cycles)
 	}
 }
 
-// checkManyConnections: a thousand at a time, all of which work, and what an
-// idle one costs.
+// checkManyConnections: a thousand connections at a time, all of which work,
+// and what an idle one costs.
 func checkManyConnections(t *testing.T, cfg *Config) {
 	n := cfg.Connections
 	a, b := newEnd(t, cfg, "a"), newEnd(t, cfg, "b")
@@ -124,7 +125,7 @@ func checkManyConnections(t *testing.T, cfg *Config) {
 	}
 	used := heap()
 	t.Logf("after a READ on each: %d bytes for each end", (used-min(used, before))/uint64(2*n))
-	// One after the other they go, from both sides.
+	// They end one after the other, from both sides.
 	var wg sync.WaitGroup
 	for i, p := range pairs {
 		qp := p.qa

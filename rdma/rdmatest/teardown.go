@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
 func teardownChecks() []check {
@@ -25,7 +25,8 @@ func teardownChecks() []check {
 	}
 }
 
-// An object of the teardown tests: what it is, who must be gone before it.
+// An object of the teardown tests, and the objects that must be closed before
+// it.
 type object struct {
 	name  string
 	users []string
@@ -46,7 +47,7 @@ func objects(t *testing.T, cfg *Config) (list []object, qp rdma.QP) {
 	fail("AllocPD", err)
 	cq, err := dev.CreateCQ(16)
 	fail("CreateCQ", err)
-	block, err := memory.Alloc(64, memory.Options{Kind: cfg.Memory, Shared: cfg.Shared, Tag: "rdmatest"})
+	block, err := mem.Alloc(64, mem.Options{Kind: cfg.Memory, Shared: cfg.Shared, Tag: "rdmatest"})
 	fail("Alloc", err)
 	t.Cleanup(func() { _ = block.Free() })
 	mr, err := pd.RegMR(block.Bytes(), rdma.AccessLocalWrite)
@@ -173,7 +174,7 @@ func checkUseAfterClose(t *testing.T, cfg *Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	block, err := memory.Alloc(64, memory.Options{Kind: cfg.Memory, Shared: cfg.Shared, Tag: "rdmatest"})
+	block, err := mem.Alloc(64, mem.Options{Kind: cfg.Memory, Shared: cfg.Shared, Tag: "rdmatest"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,8 +231,8 @@ func checkConcurrentClose(t *testing.T, cfg *Config) {
 	}
 }
 
-// checkListenerTeardown: a device with a listener is busy; closing the
-// listener frees the port and refuses requests that nobody took.
+// checkListenerTeardown: a device with a listener is busy; closing the listener
+// frees the port and refuses requests that the program has not taken.
 func checkListenerTeardown(t *testing.T, cfg *Config) {
 	e, a := newEnd(t, cfg, "b"), newEnd(t, cfg, "a")
 	l := e.listen()
@@ -269,7 +270,8 @@ func checkListenerTeardown(t *testing.T, cfg *Config) {
 	if err := <-accepting; !errors.Is(err, rdma.ErrClosed) {
 		t.Errorf("Accept on a closed listener: %v", err)
 	}
-	// The request is ours although the listener is gone: it can be refused.
+	// The program still owns the request although the listener is gone: it can
+	// be refused.
 	e.check("Reject", req.Reject(nil))
 	if err := <-dialed; !isAny(err, rdma.ErrRejected, rdma.ErrPeerGone) {
 		t.Errorf("the refused dial: %v", err)

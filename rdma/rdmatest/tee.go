@@ -90,11 +90,12 @@ func (e *Tee) serve() {
 
 func (e *Tee) carry(from int, in, out net.Conn) {
 	buf := make([]byte, teeChunk)
-	gone := false // the other end reads no more; what is said is noted still
+	gone := false // the other end reads no more; the tee still notes what comes
 	for {
 		n, err := in.Read(buf)
 		if n > 0 {
-			// Noted before it is passed on: no answer can come before it.
+			// The bytes are noted before they are passed on, so that no answer
+			// can come before them.
 			e.packet(from, tcpPSH|tcpACK, buf[:n])
 			if !gone {
 				_, werr := out.Write(buf[:n])

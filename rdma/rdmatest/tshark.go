@@ -32,14 +32,15 @@ type Dissection struct {
 	t testing.TB
 	// Text is everything, as -V prints it.
 	Text string
-	// Rows has the wanted fields of each packet that passed the filter, in
+	// Rows has the requested fields of each packet that passed the filter, in
 	// order. A packet with several frames has several values in a field, with
 	// commas between.
 	Rows []map[string]string
 }
 
-// Dissect has the capture dissected: with these arguments, and for Rows these
-// fields of the packets that pass the display filter. Call it after Close.
+// Dissect has tshark dissect the capture with these arguments; for Rows it
+// prints these fields of the packets that pass the display filter. Call it after
+// Close.
 func (e *Tee) Dissect(args []string, filter string, fields []string) *Dissection {
 	e.t.Helper()
 	file := filepath.Join(e.t.TempDir(), "session.pcap")
@@ -67,7 +68,8 @@ func tshark(t testing.TB, args []string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, NeedTshark(t), args...)
-	// A home of its own: no preferences of whoever runs the tests.
+	// A home of its own keeps out the preferences of the user that runs the
+	// tests.
 	home := t.TempDir()
 	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME="+home)
 	var out, problems bytes.Buffer
@@ -78,8 +80,8 @@ func tshark(t testing.TB, args []string) string {
 	return out.String()
 }
 
-// ExpectClean wants no complaint of the dissectors anywhere, their own or
-// about the TCP stream around.
+// ExpectClean demands that no dissector complains anywhere, neither about its
+// own protocol nor about the TCP stream around it.
 func (d *Dissection) ExpectClean() {
 	d.t.Helper()
 	for _, bad := range []string{"Malformed", "Bad CRC", "bad CRC", "Exception", "Unreassembled", "incorrect",

@@ -5,12 +5,12 @@ package shm
 import (
 	"sync/atomic"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/rdma/internal/memfd"
 )
 
-// The memory of a connection: two halves, one for each direction (doc.go has the
-// drawing). The acceptor makes it, the dialer maps it; both may write all of it,
-// so that nothing in it is believed.
+// This file is the memory of a connection: two halves, one for each direction
+// (doc.go has the drawing). The acceptor makes it, the dialer maps it. Both may
+// write all of it, so neither trusts anything in it.
 const (
 	offTail   = 0   // producer: bytes ever written to the ring
 	offHead   = 128 // consumer: bytes ever taken out
@@ -45,20 +45,20 @@ type channel struct {
 }
 
 // newChannel lays a channel over its memory.
-func newChannel(mem []byte, dialer bool) *channel {
-	a, b := halfAt(mem[:halfSize]), halfAt(mem[halfSize:])
+func newChannel(pages []byte, dialer bool) *channel {
+	a, b := halfAt(pages[:halfSize]), halfAt(pages[halfSize:])
 	if !dialer {
 		a, b = b, a
 	}
-	return &channel{mem: mem, out: a, in: b}
+	return &channel{mem: pages, out: a, in: b}
 }
 
-func halfAt(mem []byte) half {
+func halfAt(pages []byte) half {
 	return half{
-		tail: wordAt(mem, offTail), head: wordAt(mem, offHead), asleep: wordAt(mem, offAsleep),
-		full: wordAt(mem, offFull), bye: wordAt(mem, offBye),
-		slots: wordsAt(mem, offSlots, slotCount),
-		ring:  mem[offRing:halfSize],
+		tail: wordAt(pages, offTail), head: wordAt(pages, offHead), asleep: wordAt(pages, offAsleep),
+		full: wordAt(pages, offFull), bye: wordAt(pages, offBye),
+		slots: wordsAt(pages, offSlots, slotCount),
+		ring:  pages[offRing:halfSize],
 	}
 }
 
@@ -68,4 +68,4 @@ func (c *channel) reset() {
 	c.in.asleep.Store(1)
 }
 
-func (c *channel) unmap() error { return memory.UnmapSealed(c.mem) }
+func (c *channel) unmap() error { return memfd.UnmapSealed(c.mem) }

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/rdma/rdmatest"
 	"github.com/rdmakv/rdmakv/rdma/shm"
 )
@@ -15,7 +15,7 @@ import (
 // conformance is how the suite sees this fabric: with Go memory, which the race
 // detector watches and which is read through the rings; with mapped memory of one
 // process; or with memfds, whose READs are copies by the reader.
-func conformance(kind memory.Kind, shared bool) rdmatest.Config {
+func conformance(kind mem.Kind, shared bool) rdmatest.Config {
 	opts := shm.Options{}
 	impatient := opts
 	impatient.SetupTimeout = 200 * time.Millisecond
@@ -33,13 +33,13 @@ func conformance(kind memory.Kind, shared bool) rdmatest.Config {
 	}
 }
 
-func TestConformanceHeap(t *testing.T) { rdmatest.Run(t, conformance(memory.Heap, false)) }
+func TestConformanceHeap(t *testing.T) { rdmatest.Run(t, conformance(mem.Heap, false)) }
 
-func TestConformanceShared(t *testing.T) { rdmatest.Run(t, conformance(memory.Mmap, true)) }
+func TestConformanceShared(t *testing.T) { rdmatest.Run(t, conformance(mem.Mmap, true)) }
 
 // TestConformanceChild is the second process of the suite; run by itself it
 // has nothing to do.
-func TestConformanceChild(t *testing.T) { rdmatest.Child(t, conformance(memory.Mmap, true)) }
+func TestConformanceChild(t *testing.T) { rdmatest.Child(t, conformance(mem.Mmap, true)) }
 
 // BenchmarkConformance measures through the verbs what a program sees.
-func BenchmarkConformance(b *testing.B) { rdmatest.Bench(b, conformance(memory.Mmap, true)) }
+func BenchmarkConformance(b *testing.B) { rdmatest.Bench(b, conformance(mem.Mmap, true)) }

@@ -11,38 +11,21 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/memfd"
+	"github.com/rdmakv/rdmakv/rdma/internal/setup"
+	"github.com/rdmakv/rdmakv/rdma/internal/soft"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 	"golang.org/x/sys/unix"
 )
 
-// depths fills in and checks what a program asks for in ConnParams.
-func (d *device) depths(p rdma.ConnParams) (ird, ord int, err error) {
-	ird, ord = p.IRD, p.ORD
-	if ird == 0 {
-		ird = d.attr.MaxQPRdAtom
-	}
-	if ord == 0 {
-		ord = d.attr.MaxQPInitRdAtom
-	}
-	switch {
-	case ird < 0 || ird > d.attr.MaxQPRdAtom:
-		err = fmt.Errorf("%w: IRD %d is not within 0 and %d", rdma.ErrInvalid, p.IRD, d.attr.MaxQPRdAtom)
-	case ord < 0 || ord > d.attr.MaxQPInitRdAtom:
-		err = fmt.Errorf("%w: ORD %d is not within 0 and %d", rdma.ErrInvalid, p.ORD, d.attr.MaxQPInitRdAtom)
-	case len(p.PrivateData) > maxPrivate:
-		err = fmt.Errorf("%w: %d bytes of private data, the limit is %d", rdma.ErrInvalid, len(p.PrivateData), maxPrivate)
-	}
-	return ird, ord, err
-}
-
 // Connect dials a listener and returns when the QP is in RTS.
 func (q *qp) Connect(ctx context.Context, addr string, p rdma.ConnParams) (rdma.ConnInfo, error) {
-	ird, ord, err := q.pd.dev.depths(p)
+	ird, ord, err := q.pd.dev.Depths(p, maxPrivate)
 	if err != nil {
 		return rdma.ConnInfo{}, opError("connect", addr, err)
 	}
-	if err := q.begin(); err != nil {
+	if err := q.Begin(); err != nil {
 		return rdma.ConnInfo{}, opError("connect", addr, err)
 	}
 	info, err := q.dial(ctx, addr, ird, ord, p.PrivateData)
@@ -51,20 +34,9 @@ func (q *qp) Connect(ctx context.Context, addr string, p rdma.ConnParams) (rdma.
 			err = fmt.Errorf("%w: the queue pair was closed while it was connecting", rdma.ErrClosed)
 		}
 		err = opError("connect", addr, err)
-		q.fail(cause{err: err})
+		q.Fail(soft.Cause{Err: err})
 	}
 	return info, err
-}
-
-// begin claims the QP for one connection attempt.
-func (q *qp) begin() error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.state != rdma.QPInit || q.claimed {
-		return fmt.Errorf("%w: a queue pair connects once, this one is in state %v", rdma.ErrInvalid, q.state)
-	}
-	q.claimed = true
-	return nil
 }
 
 // errForeign: the process behind a socket does not listen at the address.
@@ -76,11 +48,9 @@ func (q *qp) dial(ctx context.Context, addr string, ird, ord int, private []byte
 	ctx, cancel := context.WithTimeout(ctx, f.opts.SetupTimeout)
 	defer cancel()
 	// Closing the QP ends a set-up that is under way.
-	q.mu.Lock()
-	q.abort = cancel
-	q.mu.Unlock()
+	q.OnFail(cancel)
 	if err := ctx.Err(); err != nil {
-		return rdma.ConnInfo{}, ctxError(ctx)
+		return rdma.ConnInfo{}, setup.CtxError(ctx)
 	}
 	want, err := resolve(ctx, addr)
 	if err != nil {
@@ -114,7 +84,7 @@ func (q *qp) dialPlace(ctx context.Context, p place, h *hello) (rdma.ConnInfo, e
 	}
 	conn, err := dialSocket(ctx, p.path)
 	if err != nil {
-		return rdma.ConnInfo{}, setupError(ctx, "dial", err)
+		return rdma.ConnInfo{}, setup.Error(ctx, "dial", err)
 	}
 	info, err := q.greet(ctx, conn, owner, h)
 	if err != nil {
@@ -149,10 +119,10 @@ func (q *qp) greet(ctx context.Context, conn *net.UnixConn, owner uint32, h *hel
 	if err := f.judge(conn, true, owner); err != nil {
 		return rdma.ConnInfo{}, fmt.Errorf("%w: %w", rdma.ErrPeerGone, err)
 	}
-	stop := interruptible(ctx, conn)
+	stop := setup.Interruptible(ctx, conn)
 	if _, err := conn.Write(h.append(nil)); err != nil {
 		stop()
-		return rdma.ConnInfo{}, setupError(ctx, "hello", err)
+		return rdma.ConnInfo{}, setup.Error(ctx, "hello", err)
 	}
 	buf, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*maxNotices))
 	n, fds, err := readMessage(conn, buf, oob)
@@ -161,7 +131,7 @@ func (q *qp) greet(ctx context.Context, conn *net.UnixConn, owner uint32, h *hel
 		err = ctx.Err()
 	}
 	if err != nil {
-		return rdma.ConnInfo{}, setupError(ctx, "answer", err)
+		return rdma.ConnInfo{}, setup.Error(ctx, "answer", err)
 	}
 	w, err := parseWelcome(buf[:n])
 	if err != nil {
@@ -178,13 +148,13 @@ func (q *qp) greet(ctx context.Context, conn *net.UnixConn, owner uint32, h *hel
 	case len(fds) < 1 || len(fds) > 2 || (len(fds) == 2) != w.proof || int(w.ord) > int(h.ird) || int(w.ird) < 0:
 		return rdma.ConnInfo{}, errWire
 	}
-	mem, err := memory.MapChannel(fds[0], channelSize)
+	pages, err := memfd.MapChannel(fds[0], channelSize)
 	if err != nil {
 		return rdma.ConnInfo{}, fmt.Errorf("%w: %w", rdma.ErrProtocol, err)
 	}
 	a := attachment{
-		conn: conn, ch: newChannel(mem, true), ird: int(h.ird), ord: min(int(h.ord), int(w.ird)),
-		limits: mapLimits{maps: slotCount, bytes: memory.MaxSize},
+		conn: conn, ch: newChannel(pages, true), ird: int(h.ird), ord: min(int(h.ord), int(w.ird)),
+		limits: mapLimits{maps: slotCount, bytes: mem.MaxSize},
 		info:   rdma.ConnInfo{PrivateData: w.private, LocalAddr: local, RemoteAddr: remote},
 	}
 	if w.proof {
@@ -224,35 +194,35 @@ func (q *qp) attach(a *attachment) error {
 	if err := a.conn.SetDeadline(time.Time{}); err != nil {
 		return give(fmt.Errorf("%w: %w", rdma.ErrPeerGone, err))
 	}
-	q.rxMu.Lock()
-	defer q.rxMu.Unlock()
-	q.mu.Lock()
-	if q.state != rdma.QPInit {
-		q.mu.Unlock()
-		return give(fmt.Errorf("%w: while connecting", rdma.ErrClosed))
+	q.rx.mu.Lock()
+	defer q.rx.mu.Unlock()
+	q.Mu.Lock()
+	info := a.info
+	info.IRD, info.ORD = a.ird, a.ord
+	info.Detail = "shared memory, rings of " + fmt.Sprint(ringSize>>10) + " KiB"
+	info.PrivateData = slices.Clone(a.info.PrivateData)
+	if err := q.EstablishLocked(info, a.ird, a.ord, rdma.QPRTS); err != nil {
+		q.Mu.Unlock()
+		return give(err)
 	}
-	q.conn, q.raw, q.ch, q.proof, q.state = a.conn, raw, a.ch, a.proof, rdma.QPRTS
-	q.ird, q.ord = a.ird, a.ord
+	q.conn, q.raw, q.ch, q.proof = a.conn, raw, a.ch, a.proof
 	q.tx.h = &a.ch.out
 	q.rx.h, q.rx.live = &a.ch.in, true
 	q.seen.limits, q.seen.total = a.limits, &q.pd.dev.fabric.maps
 	if a.limits.backed {
 		q.seen.sum = &q.pd.dev.fabric.accepted
 	}
-	q.info = a.info
-	q.info.IRD, q.info.ORD = a.ird, a.ord
-	q.info.Detail = "shared memory, rings of " + fmt.Sprint(ringSize>>10) + " KiB"
-	q.info.PrivateData = slices.Clone(a.info.PrivateData)
 	q.sockets.Go(q.listen)
-	// Still under mu: what ends the connection comes after this.
-	q.sendCQ.watch(q)
-	q.recvCQ.watch(q)
-	q.mu.Unlock()
-	q.startShowing(&a.ch.out)
+	// mu is still held: the end of the connection comes after this.
+	for _, c := range q.cqs() {
+		c.watch(q)
+	}
+	q.Mu.Unlock()
+	q.show.start(&a.ch.out)
 	return nil
 }
 
-// localAddr is what a connection shows as its own address: the sockets have none.
+// localAddr is the local address of a connection: its sockets have none.
 func localAddr(peer netip.AddrPort) net.Addr {
 	return &net.TCPAddr{IP: peer.Addr().AsSlice()}
 }
@@ -262,13 +232,4 @@ func printable(b []byte) string {
 		b = b[:64]
 	}
 	return string(b)
-}
-
-// interruptible makes ctx's end interrupt reads and writes of conn. The
-// returned stop reports whether that had not happened.
-func interruptible(ctx context.Context, conn net.Conn) (stop func() bool) {
-	if end, ok := ctx.Deadline(); ok {
-		_ = conn.SetDeadline(end)
-	}
-	return context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 }

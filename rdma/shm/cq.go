@@ -3,41 +3,22 @@
 package shm
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/soft"
 )
 
-// A cq is a ring of completions that grows to its depth, and a channel of
-// events.
+// A cq is a completion queue; a goroutine that polls it serves the rings of its
+// connections.
 type cq struct {
-	dev   *device
-	depth int
+	soft.CQ
 
-	// queued is the number of completions in the ring, so that a spinning
-	// poller need not take the lock to learn that there are none. Written
-	// under mu.
-	queued atomic.Int64
-
-	mu      sync.Mutex
-	ring    []rdma.WC // length a power of two
-	head    uint64    // next to poll; tail-head == queued
-	tail    uint64
-	armed   bool
-	overrun bool
-	closed  bool
-	qps     map[*qp]int // users, and how often: as send and as receive CQ
-
-	// events carries one token for each event raised and not yet waited for.
-	// Its elements have no size, so the capacity costs nothing.
-	events chan struct{}
-	done   chan struct{} // closed by Close and by an overrun
-
-	// rings are the connections whose rings Poll looks into; copied on change.
+	ringsMu sync.Mutex
+	// rings are the connections whose rings Poll looks into; copied on change,
+	// under ringsMu.
 	rings atomic.Pointer[[]*qp]
 }
 
@@ -45,51 +26,32 @@ type cq struct {
 // their own goroutines, which their peers wake.
 const maxRings = 16
 
-const cqMaxEvents = 1 << 16
-
-func newCQ(d *device, depth int) *cq {
-	return &cq{
-		dev: d, depth: depth, qps: make(map[*qp]int),
-		events: make(chan struct{}, cqMaxEvents), done: make(chan struct{}),
+// CreateCQ creates a completion queue.
+func (d *device) CreateCQ(depth int) (rdma.CQ, error) {
+	c := new(cq)
+	if err := c.Init(&d.Device, depth); err != nil {
+		return nil, err
 	}
+	return c, nil
 }
 
-// attach counts qp as a user.
-func (c *cq) attach(q *qp) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return fmt.Errorf("%w: completion queue", rdma.ErrClosed)
-	}
-	if c.overrun {
-		return rdma.ErrCQOverrun
-	}
-	c.qps[q]++
-	return nil
-}
-
-func (c *cq) detach(q *qp) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.qps[q]--; c.qps[q] <= 0 {
-		delete(c.qps, q)
-	}
-}
+// cqs are the completion queues of a connection, which may be one.
+func (q *qp) cqs() [2]*cq { return [2]*cq{q.Config.SendCQ.(*cq), q.Config.RecvCQ.(*cq)} }
 
 // look serves the rings of the connections; true if a completion is queued.
 func (c *cq) look() bool {
 	if rings := c.rings.Load(); rings != nil {
 		for _, q := range *rings {
-			q.glance()
+			q.rx.glance()
 		}
 	}
-	return c.queued.Load() != 0
+	return c.Queued()
 }
 
 // watch adds a connection to those that Poll looks at, if there is room.
 func (c *cq) watch(q *qp) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.ringsMu.Lock()
+	defer c.ringsMu.Unlock()
 	var list []*qp
 	if old := c.rings.Load(); old != nil {
 		list = *old
@@ -102,153 +64,18 @@ func (c *cq) watch(q *qp) {
 
 // unwatch takes it out.
 func (c *cq) unwatch(q *qp) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.ringsMu.Lock()
+	defer c.ringsMu.Unlock()
 	if old := c.rings.Load(); old != nil {
 		list := slices.DeleteFunc(slices.Clone(*old), func(o *qp) bool { return o == q })
 		c.rings.Store(&list)
 	}
 }
 
-// push adds completions and raises an event if one was asked for. When the
-// depth is passed the CQ dies, and its QPs with it: on a goroutine of their
-// own, because the caller may hold the lock of one of them.
-func (c *cq) push(wcs ...rdma.WC) {
-	c.mu.Lock()
-	if c.closed || c.overrun || len(wcs) == 0 {
-		c.mu.Unlock()
-		return
-	}
-	if int(c.tail-c.head)+len(wcs) > c.depth {
-		c.overrun = true
-		close(c.done)
-		var victims []*qp
-		for q := range c.qps {
-			victims = append(victims, q)
-		}
-		c.mu.Unlock()
-		go func() {
-			for _, q := range victims {
-				q.fail(cause{err: fmt.Errorf("%w: depth %d", rdma.ErrCQOverrun, c.depth)})
-			}
-		}()
-		return
-	}
-	for int(c.tail-c.head)+len(wcs) > len(c.ring) {
-		c.grow()
-	}
-	mask := uint64(len(c.ring) - 1)
-	for i := range wcs {
-		c.ring[c.tail&mask] = wcs[i]
-		c.tail++
-	}
-	c.queued.Store(int64(c.tail - c.head))
-	wake := c.armed
-	c.armed = false
-	c.mu.Unlock()
-	if wake {
-		select {
-		case c.events <- struct{}{}:
-		default: // 65536 events unwaited for: whoever waits finds one
-		}
-	}
-}
-
-// grow doubles the ring.
-func (c *cq) grow() {
-	old := c.ring
-	c.ring = make([]rdma.WC, max(16, 2*len(old)))
-	for i := c.head; i != c.tail; i++ {
-		c.ring[i&uint64(len(c.ring)-1)] = old[i&uint64(len(old)-1)]
-	}
-}
-
 // Poll takes up to len(wcs) completions, without waiting.
 func (c *cq) Poll(wcs []rdma.WC) (int, error) {
-	if c.queued.Load() == 0 && !c.look() {
-		select {
-		case <-c.done:
-		default:
-			return 0, nil
-		}
+	if !c.Queued() && !c.look() && !c.Dead() {
+		return 0, nil
 	}
-	return c.take(wcs)
-}
-
-// take hands out what is queued.
-func (c *cq) take(wcs []rdma.WC) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return 0, fmt.Errorf("%w: completion queue", rdma.ErrClosed)
-	}
-	if c.overrun {
-		return 0, rdma.ErrCQOverrun
-	}
-	n := 0
-	mask := uint64(len(c.ring) - 1)
-	for n < len(wcs) && c.head != c.tail {
-		wcs[n] = c.ring[c.head&mask]
-		c.head++
-		n++
-	}
-	c.queued.Store(int64(c.tail - c.head))
-	return n, nil
-}
-
-// Arm asks for one event at the next completion.
-func (c *cq) Arm() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return fmt.Errorf("%w: completion queue", rdma.ErrClosed)
-	}
-	if c.overrun {
-		return rdma.ErrCQOverrun
-	}
-	c.armed = true
-	return nil
-}
-
-// Wait parks until an armed event has come.
-func (c *cq) Wait(ctx context.Context) error {
-	select {
-	case <-c.events:
-		return nil
-	default:
-	}
-	select {
-	case <-c.events:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-c.done:
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.closed {
-			return fmt.Errorf("%w: completion queue", rdma.ErrClosed)
-		}
-		return rdma.ErrCQOverrun
-	}
-}
-
-// Close fails with ErrBusy while QPs use the CQ.
-func (c *cq) Close() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return nil
-	}
-	if len(c.qps) > 0 {
-		return fmt.Errorf("%w: completion queue has %d QPs", rdma.ErrBusy, len(c.qps))
-	}
-	c.closed = true
-	if !c.overrun {
-		close(c.done)
-	}
-	c.ring, c.head, c.tail = nil, 0, 0
-	c.queued.Store(0)
-	c.dev.numCQ.drop()
-	c.dev.unuse()
-	return nil
+	return c.Take(wcs)
 }

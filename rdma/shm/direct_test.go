@@ -58,9 +58,9 @@ func TestReadDirect(t *testing.T) {
 	}
 }
 
-// TestTakenBackUnderCopy: the peer takes a region back while a READ copies out of
-// it. Here the word that says so lies where the READ copies to, so that it changes
-// in the middle of the copy, every time.
+// TestTakenBackUnderCopy: the peer takes a region back while a READ copies out of it.
+// Here the word that says so lies where the READ copies to, so that it changes in the
+// middle of the copy, every time.
 func TestTakenBackUnderCopy(t *testing.T) {
 	for _, how := range []string{"direct", "posted"} {
 		t.Run(how, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestTakenBackUnderCopy(t *testing.T) {
 			r := a.qp.(*qp).seen.take(m.RKey())
 			word := wordAt(sink.Bytes(), 2048)
 			word.Store(r.want)
-			r.slot = word // nobody else has READs of this region under way
+			r.slot = word // no other READs of this region are under way
 			r.release()
 			if !r.open() {
 				t.Fatal("the region may not be read to begin with")
@@ -109,8 +109,8 @@ func TestRefusedBehindOthers(t *testing.T) {
 		_, err := aq.PostSend([]rdma.SendWR{{ID: id, Op: rdma.OpRDMARead, Flags: rdma.SendSignaled, SGL: []rdma.SGE{{MR: sink, Len: 64}}, Remote: remoteOf(m)}})
 		check(t, err)
 	}
-	bq.rxMu.Lock() // b hears nothing yet
-	unlock := sync.OnceFunc(bq.rxMu.Unlock)
+	bq.rx.mu.Lock() // b receives nothing yet
+	unlock := sync.OnceFunc(bq.rx.mu.Unlock)
 	defer unlock()
 	all := aq.seen.byKey.Swap(nil)
 	read(1, kept) // not mapped: through the ring
@@ -122,21 +122,21 @@ func TestRefusedBehindOthers(t *testing.T) {
 	if err := aq.Err(); err != nil {
 		t.Fatalf("the connection ends while an answer is awaited: %v", err)
 	}
-	// It is the sender alone who waits: a READ of the peer is answered meanwhile, as far
-	// as the ring has room, in as many pieces as that takes.
+	// Only the sender waits: a READ of the peer is answered meanwhile, as far as the
+	// ring has room, in as many pieces as that takes.
 	source, into := a.mr(2*ringSize, rdma.AccessRemoteRead), b.mr(2*ringSize, rdma.AccessLocalWrite)
 	check(t, a.qp.SetAccess(rdma.AccessRemoteRead))
 	bq.seen.byKey.Store(nil)
 	_, err := bq.PostSend([]rdma.SendWR{{ID: 3, Op: rdma.OpRDMARead, SGL: []rdma.SGE{{MR: into, Len: 2 * ringSize}}, Remote: remoteOf(source)}})
 	check(t, err)
-	aq.serve()
-	aq.mu.Lock()
-	if len(aq.resp) != 1 || !aq.tx.stuck {
-		t.Errorf("%d READs of the peer wait for an answer, and room for one is left", len(aq.resp))
+	aq.rx.serve()
+	aq.Mu.Lock()
+	if len(aq.tx.resp) != 1 || !aq.tx.stuck {
+		t.Errorf("%d READs of the peer wait for an answer, and room for one is left", len(aq.tx.resp))
 	}
-	aq.mu.Unlock()
+	aq.Mu.Unlock()
 	unlock()
-	bq.serve()
+	bq.rx.serve()
 	for _, want := range []rdma.WC{{ID: 1, Status: rdma.StatusSuccess}, {ID: 2, Status: rdma.StatusRemAccessErr}} {
 		if got := a.completion(); got.ID != want.ID || got.Status != want.Status {
 			t.Errorf("work request %d: %v; want %d: %v", got.ID, got.Status, want.ID, want.Status)

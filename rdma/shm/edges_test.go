@@ -12,8 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/memfd"
+	"github.com/rdmakv/rdmakv/rdma/internal/soft"
+	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,14 +28,14 @@ func TestRegionClosedWhileTheConnectionEnds(t *testing.T) {
 	a.mapped(m)
 	q := b.qp.(*qp)
 	q.show.mu.Lock() // the end comes this far and waits
-	word := &q.show.half.slots[q.show.slotOf[m.(*mr)]]
+	word := &q.show.half.slots[q.show.slotOf[m.(*soft.MR)]]
 	check(t, b.qp.Disconnect())
 	eventually(t, "the connection is being taken apart", func() bool {
-		if !q.pd.mu.TryLock() {
+		if !q.pd.exports.mu.TryLock() {
 			return true
 		}
-		defer q.pd.mu.Unlock()
-		return len(q.pd.sharing) == 0
+		defer q.pd.exports.mu.Unlock()
+		return len(q.pd.exports.peers) == 0
 	})
 	closed := make(chan error, 1)
 	go func() { closed <- m.Close() }()
@@ -49,9 +51,9 @@ func TestRegionClosedWhileTheConnectionEnds(t *testing.T) {
 	}
 }
 
-// TestProofOutlivesTheMapping: whoever waits for the lock that a peer holds wants to
-// know that nobody has the memory any more. So the peer lets go of it when it has
-// unmapped all, and not while somebody here is still in the middle of a copy.
+// TestProofOutlivesTheMapping: a process that waits for the lock that a peer holds
+// must learn that no peer has the memory any more. So the peer releases it when it
+// has unmapped all, and not while a goroutine here is still in the middle of a copy.
 func TestProofOutlivesTheMapping(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "readers.lock")
 	lock := func(how int) (*os.File, error) {
@@ -95,7 +97,7 @@ func TestNothingStaysMapped(t *testing.T) {
 	p, b := attacked(t)
 	msg := []byte{msgRegions}
 	for _, key := range []uint32{5, 6, 7, 5} {
-		msg = appendShown(msg, uint16(key), key, memory.Backing{Size: 4096}, 4096)
+		msg = appendShown(msg, uint16(key), key, memfd.Backing{Size: 4096}, 4096)
 	}
 	p.send(msg, p.sealed(), p.sealed(), p.sealed(), p.sealed())
 	b.dead(rdma.ErrProtocol)
@@ -105,13 +107,13 @@ func TestNothingStaysMapped(t *testing.T) {
 	if n := bytes.Count(maps, []byte("/memfd:hostile")); n > 0 {
 		t.Errorf("%d mappings of a peer's memory are left", n)
 	}
-	if n := b.dev.(*device).fabric.maps.n.Load(); n != 0 {
+	if n := b.dev.(*device).fabric.maps.N(); n != 0 {
 		t.Errorf("%d mappings are counted", n)
 	}
 }
 
-// TestPadsWithoutEnd: a peer that lets its ring seem full of pads for ever keeps
-// nobody busy with it.
+// TestPadsWithoutEnd: a peer that lets its ring seem full of pads for ever keeps no
+// goroutine busy with it.
 func TestPadsWithoutEnd(t *testing.T) {
 	p, b := attacked(t)
 	stop, stopped := make(chan struct{}), make(chan struct{})
@@ -182,7 +184,7 @@ func TestListenerNobodyAccepts(t *testing.T) {
 		check(t, err)
 	case <-time.After(10 * time.Second):
 		t.Error("Close waits for requests that nobody takes")
-		<-l.(*listener).queue
+		l.(*listener).queue.Rest()
 		check(t, <-closed)
 	}
 }
@@ -198,4 +200,62 @@ func TestSweptWhileListening(t *testing.T) {
 	check(t, err)
 	check(t, sock.Close())
 	name.release()
+}
+
+// TestRegionsOfAnotherFabric: a program that uses two fabrics and takes the region of
+// one for the other is told so at the post. A region of another device of the same
+// fabric is taken, and fails when it is used, as in hardware.
+func TestRegionsOfAnotherFabric(t *testing.T) {
+	type side struct {
+		dev rdma.Device
+		mr  rdma.MR
+		qp  rdma.QP
+		srq rdma.SRQ
+	}
+	open := func(f rdma.Fabric) (s side) {
+		dev, err := f.Open(t.Context(), "")
+		check(t, err)
+		pd, err := dev.AllocPD()
+		check(t, err)
+		cq, err := dev.CreateCQ(16)
+		check(t, err)
+		s.dev = dev
+		s.qp, err = pd.CreateQP(rdma.QPConfig{SendCQ: cq, RecvCQ: cq})
+		check(t, err)
+		s.srq, err = pd.CreateSRQ(16)
+		check(t, err)
+		s.mr, err = pd.RegMR(make([]byte, 64), rdma.AccessLocalWrite)
+		check(t, err)
+		t.Cleanup(func() {
+			for _, close := range []func() error{s.qp.Close, s.srq.Close, s.mr.Close, cq.Close, pd.Close, dev.Close} {
+				check(t, close())
+			}
+		})
+		return s
+	}
+	shared := New(Options{Dir: t.TempDir()})
+	local, other, foreign := open(shared), open(shared), open(iwarp.New(iwarp.Options{}))
+	for _, c := range []struct {
+		name string
+		at   side
+		mr   rdma.MR
+		ok   bool
+	}{
+		{"shm, of iwarp", local, foreign.mr, false},
+		{"iwarp, of shm", foreign, local.mr, false},
+		{"another device of shm", local, other.mr, true},
+		{"its own", local, local.mr, true},
+	} {
+		wrs := []rdma.RecvWR{{SGL: []rdma.SGE{{MR: c.mr, Len: 8}}}}
+		for what, post := range map[string]func([]rdma.RecvWR) (int, error){"QP": c.at.qp.PostRecv, "SRQ": c.at.srq.PostRecv} {
+			n, err := post(wrs)
+			if (n == 1 && err == nil) != c.ok || !c.ok && !errors.Is(err, rdma.ErrInvalid) {
+				t.Errorf("%s, %s: %d, %v", c.name, what, n, err)
+			}
+		}
+	}
+	a, _ := connected(t, Options{}, Options{})
+	if n, err := a.qp.PostSend([]rdma.SendWR{{Op: rdma.OpSend, SGL: []rdma.SGE{{MR: foreign.mr, Len: 8}}}}); n != 0 || !errors.Is(err, rdma.ErrInvalid) {
+		t.Errorf("a SEND from a region of iwarp: %d, %v", n, err)
+	}
 }

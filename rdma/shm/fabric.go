@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/soft"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
 // A Fabric is the shared memory of this process. It implements rdma.Fabric and
@@ -17,8 +18,8 @@ type Fabric struct {
 	opts    Options
 	optErr  error // reported by Open, because New returns no error
 	pending atomic.Int64
-	qpns    qpNumbers
-	maps    count
+	qpns    soft.Numbers
+	maps    soft.Count
 	// accepted are the bytes of peers that accepted connections map.
 	accepted sum
 }
@@ -32,7 +33,7 @@ var (
 func New(opts Options) *Fabric {
 	opts = opts.withDefaults()
 	f := &Fabric{opts: opts, optErr: opts.validate()}
-	f.maps.limit, f.accepted.limit = int64(opts.MaxMaps), opts.MaxAcceptedBytes
+	f.maps.Limit, f.accepted.limit = int64(opts.MaxMaps), opts.MaxAcceptedBytes
 	return f
 }
 
@@ -92,18 +93,19 @@ func (f *Fabric) Open(ctx context.Context, name string) (rdma.Device, error) {
 	return newDevice(f, reason), nil
 }
 
-// probe finds out whether this kernel gives the memfds and seals that regions need:
-// whoever opens the device can still take another one.
+// probe finds out, before the device is opened, whether this kernel gives the
+// memfds and seals that regions need: then the program can still take another
+// device.
 func probe() error {
-	b, err := memory.Alloc(1, memory.Options{Shared: true, Tag: "shm probe"})
+	b, err := mem.Alloc(1, mem.Options{Shared: true, Tag: "shm probe"})
 	if err != nil {
 		return err
 	}
 	return b.Free()
 }
 
-// Route names the device if a server of this host says that it is the one at
-// addr: its socket is there, and may be believed.
+// Route names the device if a server of this host says that it is the one at addr:
+// its socket is there, and is one that may be believed.
 func (f *Fabric) Route(ctx context.Context, addr string) (rdma.Route, error) {
 	fail := func(err error) (rdma.Route, error) {
 		return rdma.Route{}, opError("route", addr, fmt.Errorf("%w: %w", rdma.ErrNoDevice, err))

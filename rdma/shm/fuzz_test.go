@@ -8,7 +8,8 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
+	"github.com/rdmakv/rdmakv/rdma/internal/memfd"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
 // FuzzSetup: set-up messages and notices of regions, whatever a peer sends, are
@@ -19,7 +20,7 @@ func FuzzSetup(f *testing.F) {
 	f.Add(h.append(nil), 0)
 	f.Add(w.append(nil), 0)
 	f.Add((&welcome{foreign: true}).append(nil), 0)
-	f.Add(appendGone(appendShown(nil, 5, 6, memory.Backing{Offset: 4096, Size: 8192}, 4096), 9), 1)
+	f.Add(appendGone(appendShown(nil, 5, 6, memfd.Backing{Offset: 4096, Size: 8192}, 4096), 9), 1)
 	f.Fuzz(func(t *testing.T, b []byte, fds int) {
 		if h, err := parseHello(b); err == nil {
 			if got := h.append(nil); !bytes.Equal(got[18:], b[18:]) && h.addr.Addr().Is4() == false {
@@ -41,7 +42,7 @@ func FuzzSetup(f *testing.F) {
 					continue
 				}
 				named++
-				if s.slot >= slotCount || s.key == 0 || s.n == 0 || s.off+s.n > s.size || s.off+s.n < s.off || s.size > memory.MaxSize {
+				if s.slot >= slotCount || s.key == 0 || s.n == 0 || s.off+s.n > s.size || s.off+s.n < s.off || s.size > mem.MaxSize {
 					t.Errorf("%+v", s)
 				}
 			}
@@ -64,11 +65,11 @@ func FuzzRing(f *testing.F) {
 	f.Add(one, uint64(len(one)), uint64(0))
 	f.Add(one, uint64(1<<40), uint64(8))
 	f.Add([]byte{}, uint64(ringSize), uint64(ringSize-8))
-	mem := make([]byte, channelSize+8)
-	mem = mem[wordSkew(mem, 0):]
+	pages := make([]byte, channelSize+8)
+	pages = pages[-mem.Skew(pages, 0)&7:]
 	f.Fuzz(func(t *testing.T, b []byte, ahead, from uint64) {
-		clear(mem)
-		h := halfAt(mem[:halfSize])
+		clear(pages)
+		h := halfAt(pages[:halfSize])
 		c := consumer{h: &h, head: from &^ 7, tail: from &^ 7}
 		for i := range min(len(b), ringSize) {
 			h.ring[(c.head+uint64(i))&(ringSize-1)] = b[i]
@@ -94,9 +95,9 @@ func FuzzRing(f *testing.F) {
 // TestRingCarries: what a producer puts comes out, whatever the sizes, over many
 // turns of the ring.
 func TestRingCarries(t *testing.T) {
-	mem := make([]byte, channelSize+8)
-	mem = mem[wordSkew(mem, 0):]
-	h := halfAt(mem[:halfSize])
+	pages := make([]byte, channelSize+8)
+	pages = pages[-mem.Skew(pages, 0)&7:]
+	h := halfAt(pages[:halfSize])
 	p, c := producer{h: &h}, consumer{h: &h}
 	var in, out uint64 // bytes put and taken
 	pattern := func(at uint64) byte { return byte(at*31 ^ at>>9) }

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
 // An end is one side of a test connection with everything it needs.
@@ -39,7 +39,7 @@ func newEnd(t testing.TB, f *Fabric, cfg rdma.QPConfig) *end {
 // mr registers n bytes that the peer may map.
 func (e *end) mr(n int, a rdma.Access) rdma.MR {
 	e.t.Helper()
-	b, err := memory.Alloc(n, memory.Options{Shared: true, Tag: "shm test"})
+	b, err := mem.Alloc(n, mem.Options{Shared: true, Tag: "shm test"})
 	check(e.t, err)
 	m, err := e.pd.RegMR(b.Bytes(), a)
 	check(e.t, err)

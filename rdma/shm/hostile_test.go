@@ -13,9 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
-	"github.com/rdmakv/rdmakv/rdma"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/memfd"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
 // A raw is a dialer by hand: a hostile peer, once it has said hello.
@@ -50,10 +52,10 @@ func attacked(t *testing.T) (*raw, *end) {
 	if w, err := parseWelcome(buf[:n]); err != nil || !w.accept || len(fds) != 1 {
 		t.Fatalf("%+v, %v, %d descriptors", w, err, len(fds))
 	}
-	mem, err := memory.MapChannel(fds[0], channelSize)
+	pages, err := memfd.MapChannel(fds[0], channelSize)
 	check(t, err)
 	closeAll(fds)
-	p := &raw{t: t, conn: conn, ch: newChannel(mem, true)}
+	p := &raw{t: t, conn: conn, ch: newChannel(pages, true)}
 	t.Cleanup(func() {
 		_ = conn.Close()
 		b.close()
@@ -112,7 +114,7 @@ func TestHostileRings(t *testing.T) {
 		"a message that is none":    {func(p *raw) { p.send([]byte("x")) }, rdma.ErrProtocol},
 		"a second hello":            {func(p *raw) { p.send((&hello{}).append(nil)) }, rdma.ErrProtocol},
 		"a region without memory": {func(p *raw) {
-			p.send(append([]byte{msgRegions}, appendShown(nil, 1, 2, memory.Backing{Size: 4096}, 4096)...))
+			p.send(append([]byte{msgRegions}, appendShown(nil, 1, 2, memfd.Backing{Size: 4096}, 4096)...))
 		}, rdma.ErrProtocol},
 		"memory without a region":    {func(p *raw) { p.send([]byte{msgRegions}, p.memfd(4096, 0)) }, rdma.ErrProtocol},
 		"more memory than regions":   {func(p *raw) { p.shown(4096, p.memfd(4096, unix.F_SEAL_SHRINK), p.memfd(4096, 0)) }, rdma.ErrProtocol},
@@ -137,9 +139,9 @@ func TestHostileRings(t *testing.T) {
 	}
 }
 
-// TestRecordBeyondTheFilled: a record claims to be longer than what the peer has
-// filled, and would end within the ring. What lies there is of former records,
-// and is nobody's message.
+// TestRecordBeyondTheFilled: a record claims to be longer than the bytes that the
+// peer has filled, and would end within the ring. The bytes there are of former
+// records, and no message.
 func TestRecordBeyondTheFilled(t *testing.T) {
 	p, b := attacked(t)
 	p.say(16, word0(recSend, flagLast, 100))
@@ -226,7 +228,7 @@ func (p *raw) many(n int) (fds []int) {
 
 // shown tells of one region, with descriptors.
 func (p *raw) shown(size int64, fds ...int) {
-	p.send(append([]byte{msgRegions}, appendShown(nil, 1, 2, memory.Backing{Size: size}, uint64(size))...), fds...)
+	p.send(append([]byte{msgRegions}, appendShown(nil, 1, 2, memfd.Backing{Size: size}, uint64(size))...), fds...)
 }
 
 // openMemfds counts descriptors that came from the raw peers.
@@ -243,12 +245,12 @@ func openMemfds(t *testing.T) (n int) {
 }
 
 // TestHostileMemory: what a peer shows is mapped only if it cannot be cut off.
-// The kernel refuses every way around the seals of ours.
+// The kernel refuses every way around the seals that this end sets.
 func TestHostileMemory(t *testing.T) {
-	b, err := memory.Alloc(1<<16, memory.Options{Shared: true, Tag: "shm test"})
+	b, err := mem.Alloc(1<<16, mem.Options{Shared: true, Tag: "shm test"})
 	check(t, err)
 	defer b.Free()
-	at, ok := memory.BackingOf(b.Bytes()[4096:8192])
+	at, ok := memfd.BackingOf(b.Bytes()[4096:8192])
 	if !ok || at.Offset != 4096 || at.Size != 1<<16 {
 		t.Fatalf("%+v, %v", at, ok)
 	}
@@ -288,8 +290,8 @@ func TestHostileMemory(t *testing.T) {
 	}
 }
 
-// TestPeerThatNeverReads: a peer that takes nothing out of ring and socket keeps
-// nobody waiting: regions come and go, work stays queued, and the end is clean.
+// TestPeerThatNeverReads: a peer that takes nothing out of ring and socket delays
+// no other: regions come and go, work stays queued, and the end is clean.
 func TestPeerThatNeverReads(t *testing.T) {
 	_, b := attacked(t)
 	src := b.mr(1<<20, rdma.AccessLocalWrite)
@@ -320,8 +322,8 @@ func TestPeerThatNeverReads(t *testing.T) {
 	}
 }
 
-// TestForbiddenBehindUnread: a READ that may not be, behind others whose answers
-// the peer does not take, waits for them; nobody turns round and round meanwhile.
+// TestForbiddenBehindUnread: a READ that is not allowed, behind others whose
+// answers the peer does not take, waits for them; no goroutine spins meanwhile.
 func TestForbiddenBehindUnread(t *testing.T) {
 	p, b := attacked(t)
 	list := p.regions()
@@ -333,10 +335,10 @@ func TestForbiddenBehindUnread(t *testing.T) {
 	p.say(uint64(8*len(words)), words...)
 	q := b.qp.(*qp)
 	eventually(t, "the READ was seen and the ring let go of", func() bool {
-		if !q.rxMu.TryLock() {
+		if !q.rx.mu.TryLock() {
 			return false
 		}
-		defer q.rxMu.Unlock()
+		defer q.rx.mu.Unlock()
 		return q.rx.stopped
 	})
 	var wcs [1]rdma.WC
@@ -355,7 +357,7 @@ func TestPeerHangsUp(t *testing.T) {
 	b.dead(rdma.ErrPeerGone)
 }
 
-// TestStrangers: who may be at the other end.
+// TestStrangers: which users' processes may be at the other end.
 func TestStrangers(t *testing.T) {
 	const me, owner, nobody = 1000, 2000, ^uint32(0)
 	for _, c := range []struct {
@@ -374,7 +376,7 @@ func TestStrangers(t *testing.T) {
 		{Trusted, owner, me, true, owner, true},
 		{Trusted, 0, me, true, owner, true},
 	} {
-		if err := c.trust.judge(c.peer, c.self, c.dialing, c.owner); (err == nil) != c.ok || err != nil && !errors.Is(err, errStranger) {
+		if err := c.trust.judge(c.peer, c.self, c.dialing, c.owner); (err == nil) != c.ok || err != nil && !errors.Is(err, errUntrusted) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}

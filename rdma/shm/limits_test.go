@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/soft"
 	"golang.org/x/sys/unix"
 )
 
@@ -39,7 +40,7 @@ func limited(t *testing.T, what int, to uint64) (back func()) {
 const noDescriptors = 3
 
 // TestNoMemoryToShare: where no memory can be shared the device says so when it is
-// opened, so that whoever may takes another one.
+// opened, so that a program may take another one.
 func TestNoMemoryToShare(t *testing.T) {
 	f := New(Options{})
 	back := limited(t, unix.RLIMIT_NOFILE, noDescriptors)
@@ -99,7 +100,7 @@ func TestNoRoomToMap(t *testing.T) {
 	p, b := attacked(t)
 	const size = 8 << 30
 	fd, alive := p.memfd(size, honestSeals), p.lives(b)
-	// As a dialer would, who maps much, and holes too.
+	// This does what a dialer does that maps much, and holes too.
 	seen := &b.qp.(*qp).seen
 	seen.mu.Lock()
 	seen.limits = mapLimits{maps: 8, bytes: 2 * size}
@@ -178,9 +179,9 @@ func TestAcceptedBytesAreBounded(t *testing.T) {
 	}
 }
 
-// TestTrustedDirectories: to trust the owner of a directory takes its name in the
+// TestTrustedDirectories: trusting the owner of a directory takes its name in the
 // configuration. One of those that are looked into by themselves may have been made
-// by anybody.
+// by any user.
 func TestTrustedDirectories(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("it takes root to make a directory of another user")
@@ -236,14 +237,13 @@ func TestForbiddenStaysForbidden(t *testing.T) {
 	for range 100 {
 		words = append(words, word0(recRead, flagLast, 0), uint64(list[0].key)|4096<<32, 0)
 	}
-	keys := processKeys()
-	next := keys.permute(keys.next)
+	next := soft.ProcessKeys().Peek()
 	words = append(words, word0(recRead, flagLast, 0), uint64(next)|8<<32, 0)
 	p.say(uint64(8*len(words)), words...)
 	q := b.qp.(*qp)
 	eventually(t, "the READ was seen", func() bool {
-		q.rxMu.Lock()
-		defer q.rxMu.Unlock()
+		q.rx.mu.Lock()
+		defer q.rx.mu.Unlock()
 		return q.rx.stopped
 	})
 	if m := b.mr(4096, rdma.AccessRemoteRead); m.RKey() != next {

@@ -14,21 +14,22 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/memfd"
+	"github.com/rdmakv/rdmakv/rdma/internal/setup"
+	"github.com/rdmakv/rdmakv/rdma/internal/soft"
 	"golang.org/x/sys/unix"
 )
 
 // A listener accepts connections at its socket, reads their hellos and queues
 // them for the program.
 type listener struct {
-	dev    *device
-	self   netip.AddrPort
-	sock   *net.UnixListener
-	file   *lockedName
-	queue  chan *connRequest
-	closed chan struct{}
-	once   sync.Once
+	dev   *device
+	self  netip.AddrPort
+	sock  *net.UnixListener
+	file  *lockedName
+	queue setup.Queue[*connRequest]
+	once  sync.Once
 
 	mu      sync.Mutex
 	silent  map[*connRequest]struct{} // no hello yet
@@ -38,6 +39,8 @@ type listener struct {
 // portTries is how many random ports are tried for port 0.
 const portTries = 64
 
+// listen listens at a host:port address of this host, in the first directory that
+// can be used.
 func listen(ctx context.Context, d *device, addr string) (*listener, error) {
 	fail := func(err error) (*listener, error) {
 		return nil, opError("listen", addr, fmt.Errorf("%w: %w", rdma.ErrInvalid, err))
@@ -73,6 +76,7 @@ func listen(ctx context.Context, d *device, addr string) (*listener, error) {
 	return fail(err)
 }
 
+// listenAt makes the socket of an address in a directory and starts to accept.
 func listenAt(d *device, dir string, self netip.AddrPort) (*listener, error) {
 	f := d.fabric
 	mode := os.FileMode(0o600)
@@ -84,10 +88,8 @@ func listenAt(d *device, dir string, self netip.AddrPort) (*listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &listener{
-		dev: d, self: self, sock: sock, file: name,
-		queue: make(chan *connRequest, f.opts.MaxPending), closed: make(chan struct{}), silent: make(map[*connRequest]struct{}),
-	}
+	l := &listener{dev: d, self: self, sock: sock, file: name, silent: make(map[*connRequest]struct{})}
+	l.queue.Init(fabricName, f.opts.MaxPending)
 	l.workers.Go(l.serve)
 	return l, nil
 }
@@ -95,8 +97,8 @@ func listenAt(d *device, dir string, self netip.AddrPort) (*listener, error) {
 // Addr is the address that the listener stands for.
 func (l *listener) Addr() net.Addr { return net.TCPAddrFromAddrPort(l.self) }
 
-// serve accepts until the listener is closed. An error of one accept, such as
-// no descriptors left, is waited out.
+// serve accepts until the listener is closed. If one accept fails, for instance
+// because no descriptors are left, serve waits and tries again.
 func (l *listener) serve() {
 	for {
 		conn, err := l.sock.AcceptUnix()
@@ -105,7 +107,7 @@ func (l *listener) serve() {
 				return
 			}
 			select {
-			case <-l.closed:
+			case <-l.queue.Closed():
 				return
 			case <-time.After(10 * time.Millisecond):
 			}
@@ -130,7 +132,7 @@ func (l *listener) enter(r *connRequest) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
-	case <-l.closed:
+	case <-l.queue.Closed():
 		p.Add(-1)
 		return false
 	default:
@@ -139,8 +141,8 @@ func (l *listener) enter(r *connRequest) bool {
 	return true
 }
 
-// heard takes r from those that have not said anything; false if the listener was
-// closed meanwhile.
+// heard takes r from the requests that have not said anything. It returns false if
+// the listener was closed meanwhile.
 func (l *listener) heard(r *connRequest) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,63 +154,44 @@ func (l *listener) heard(r *connRequest) bool {
 // Accept waits for a request.
 func (l *listener) Accept(ctx context.Context) (rdma.ConnRequest, error) {
 	for {
-		select {
-		case <-l.closed:
-			return nil, opError("accept", l.Addr().String(), fmt.Errorf("%w: listener", rdma.ErrClosed))
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case r := <-l.queue:
-			if r.take() {
-				return r, nil
-			}
+		r, err := l.queue.Get(ctx, l.Addr())
+		if err != nil {
+			return nil, err
+		}
+		if r.life.Take() {
+			return r, nil
 		}
 	}
 }
 
-// Close stops listening, takes the socket away and rejects requests nobody took.
+// Close stops listening, takes the socket away and rejects requests that the program
+// has not taken.
 func (l *listener) Close() error {
 	l.once.Do(func() {
 		l.mu.Lock()
-		close(l.closed)
+		l.queue.Close()
 		for r := range l.silent {
 			_ = r.conn.Close()
 		}
 		l.mu.Unlock()
 		_ = l.sock.Close()
 		l.workers.Wait()
-		for {
-			select {
-			case r := <-l.queue:
-				_ = r.Reject([]byte("shm: listener closed"))
-				continue
-			default:
-			}
-			break
+		for _, r := range l.queue.Rest() {
+			_ = r.Reject([]byte("shm: listener closed"))
 		}
 		l.file.release()
-		l.dev.unuse()
+		l.dev.Unuse()
 	})
 	return nil
 }
 
-// A connRequest is a peer that wants a connection.
+// A connRequest is a peer that asks for a connection.
 type connRequest struct {
 	l     *listener
 	conn  *net.UnixConn
 	hello hello
-
-	mu    sync.Mutex
-	state requestState
-	timer *time.Timer // drops a request that the program leaves alone
+	life  setup.Life
 }
-
-type requestState uint8
-
-const (
-	requestQueued   requestState = iota // with the fabric
-	requestTaken                        // Accept returned it
-	requestAnswered                     // accepted, rejected or dropped
-)
 
 // receive judges the peer, reads its hello and queues it.
 func (r *connRequest) receive() {
@@ -241,43 +224,27 @@ func (r *connRequest) receive() {
 		drop()
 		return
 	}
-	r.mu.Lock()
-	r.timer = time.AfterFunc(f.opts.SetupTimeout, r.expire)
-	r.mu.Unlock()
-	select {
-	case r.l.queue <- r: // it has room for all that are pending
-	default: // but the program takes none, and it is full of those that have waited too long
+	r.life.ExpireAfter(f.opts.SetupTimeout, r.expire)
+	switch err := r.l.queue.Put(r); err {
+	case nil: // it has room for all that are pending
+	case setup.ErrFull: // the program takes none, and these have waited too long
 		r.expire()
+	default:
+		_ = r.Reject([]byte("shm: " + err.Error()))
 	}
 }
 
-// take marks the request as the program's; false if it was dropped meanwhile.
-func (r *connRequest) take() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.state != requestQueued {
-		return false
-	}
-	r.state = requestTaken
-	return true
-}
-
-// answered claims the right to answer, once.
+// answered claims the right to answer, once, and gives the place of a pending
+// connection back.
 func (r *connRequest) answered() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.state == requestAnswered {
-		return fmt.Errorf("%w: the connection request was answered or dropped before", rdma.ErrNotConnected)
-	}
-	r.state = requestAnswered
-	if r.timer != nil {
-		r.timer.Stop()
+	if _, err := r.life.Answer(); err != nil {
+		return err
 	}
 	r.l.dev.fabric.pending.Add(-1)
 	return nil
 }
 
-// expire drops a request that nobody answered.
+// expire drops a request that the program has not answered.
 func (r *connRequest) expire() {
 	if r.answered() == nil {
 		_ = r.conn.Close()
@@ -301,21 +268,21 @@ func (r *connRequest) Accept(ctx context.Context, target rdma.QP, p rdma.ConnPar
 	if !ok || q == nil || q.pd.dev != d {
 		return fail(fmt.Errorf("%w: the queue pair is not of the listener's device", rdma.ErrInvalid))
 	}
-	ird, ord, err := d.depths(p)
+	ird, ord, err := d.Depths(p, maxPrivate)
 	if err != nil {
 		return fail(err)
 	}
-	if err := q.begin(); err != nil {
+	if err := q.Begin(); err != nil {
 		return fail(err)
 	}
 	if err := r.answered(); err != nil {
-		q.fail(cause{err: err})
+		q.Fail(soft.Cause{Err: err})
 		return fail(err)
 	}
 	if err := r.accept(ctx, q, ird, ord, p.PrivateData); err != nil {
 		_ = r.conn.Close()
 		_, err = fail(err)
-		q.fail(cause{err: err})
+		q.Fail(soft.Cause{Err: err})
 		return rdma.ConnInfo{}, err
 	}
 	return q.Info(), nil
@@ -324,15 +291,15 @@ func (r *connRequest) Accept(ctx context.Context, target rdma.QP, p rdma.ConnPar
 // accept makes the channel, sends the welcome and brings q to RTS.
 func (r *connRequest) accept(ctx context.Context, q *qp, ird, ord int, private []byte) error {
 	f := r.l.dev.fabric
-	mem, fd, err := memory.NewChannel(channelSize)
+	pages, fd, err := memfd.NewChannel(channelSize)
 	if err != nil {
 		return fmt.Errorf("%w: %w", rdma.ErrLimit, err)
 	}
 	fds := []int{fd}
 	defer func() { closeAll(fds) }()
 	a := attachment{
-		conn: r.conn, ch: newChannel(mem, false), ird: ird, ord: min(ord, int(r.hello.ird)),
-		// The dialer shows us what it stages; it has no business with more. It may be
+		conn: r.conn, ch: newChannel(pages, false), ird: ird, ord: min(ord, int(r.hello.ird)),
+		// The dialer shows us what it stages, and needs to show no more. It may be
 		// hostile, so what it shows must not cost us memory.
 		limits: mapLimits{maps: acceptorMaps, bytes: acceptorBytes, backed: true},
 		info:   rdma.ConnInfo{PrivateData: r.hello.private, LocalAddr: r.l.Addr(), RemoteAddr: r.RemoteAddr()},
@@ -348,7 +315,7 @@ func (r *connRequest) accept(ctx context.Context, q *qp, ird, ord int, private [
 		if err != nil {
 			return give(fmt.Errorf("%w: the proof for those who come after us: %w", rdma.ErrLimit, err))
 		}
-		// Our copy goes at once: what counts is the peer's.
+		// Our copy is closed at once: only the peer's copy counts.
 		defer proof.Close()
 		w.proof = true
 		fds = append(fds, dupOf(proof))
@@ -358,13 +325,13 @@ func (r *connRequest) accept(ctx context.Context, q *qp, ird, ord int, private [
 		}
 	}
 	_ = r.conn.SetDeadline(time.Now().Add(f.opts.SetupTimeout))
-	stop := interruptible(ctx, r.conn)
+	stop := setup.Interruptible(ctx, r.conn)
 	_, _, err = r.conn.WriteMsgUnix(w.append(nil), unix.UnixRights(fds...), nil)
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
-		return give(setupError(ctx, "welcome", err))
+		return give(setup.Error(ctx, "welcome", err))
 	}
 	return q.attach(&a)
 }
@@ -377,7 +344,7 @@ const (
 
 // Reject refuses, with private data for the peer.
 func (r *connRequest) Reject(private []byte) error {
-	if limit := r.l.dev.attr.MaxAcceptPrivate; len(private) > limit {
+	if limit := r.l.dev.Attr().MaxAcceptPrivate; len(private) > limit {
 		return opError("reject", r.RemoteAddr().String(), fmt.Errorf("%w: %d bytes of private data, the limit is %d", rdma.ErrInvalid, len(private), limit))
 	}
 	if err := r.answered(); err != nil {

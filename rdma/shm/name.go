@@ -3,7 +3,6 @@
 package shm
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -12,29 +11,30 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rdmakv/rdmakv/rdma"
 	"golang.org/x/sys/unix"
 )
 
 // errNameTaken: another process listens there.
 var errNameTaken = fmt.Errorf("%w: another process listens at this address in shared memory", unix.EADDRINUSE)
 
-// A lockedName is a socket's file, which a lock beside it makes ours: a process
-// that is killed leaves the socket behind, and the next one must know whether it
-// may take it away. The lock goes with the process, however it ends.
+// A lockedName is a socket's file with a lock beside it that makes it ours. A
+// process that is killed leaves the socket behind, and the next process must know
+// whether it may take the socket away. The lock ends with the process, however it
+// ends.
 type lockedName struct {
 	path string
 	lock *os.File
 }
 
-// listenSocket listens at path. A socket that nobody serves any more is replaced.
+// listenSocket listens at path. It replaces a socket that no process serves any
+// more.
 func listenSocket(path string, mode os.FileMode) (*lockedName, *net.UnixListener, error) {
 	if len(path) >= len(unix.RawSockaddrUnix{}.Path) {
 		return nil, nil, fmt.Errorf("the path of a socket has at most %d bytes, %s has %d: set shm_dir to a shorter one",
 			len(unix.RawSockaddrUnix{}.Path)-1, path, len(path))
 	}
 	n, err := lockName(path)
-	// Whoever sweeps holds the lock of a dead process for a moment.
+	// A sweep holds the lock of a dead process for a moment.
 	for end := time.Now().Add(lockPatience); errors.Is(err, errNameTaken) && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 		n, err = lockName(path)
@@ -72,8 +72,7 @@ const lockPatience = 100 * time.Millisecond
 // maxSweep bounds the sockets that sweep looks at.
 const maxSweep = 256
 
-// sweep removes sockets that processes have left behind which are gone: those
-// whose lock nobody holds.
+// sweep removes the sockets of processes that are gone: those whose lock is free.
 func sweep(dir string) {
 	locks, err := filepath.Glob(filepath.Join(dir, "*.sock.lock"))
 	if err != nil {
@@ -134,18 +133,4 @@ func dupOf(f *os.File) int {
 		return -1
 	}
 	return fd
-}
-
-// setupError gives an error of connection set-up its class.
-func setupError(ctx context.Context, step string, err error) error {
-	switch {
-	case errors.Is(err, rdma.ErrProtocol), errors.Is(err, rdma.ErrRejected):
-		return err
-	case ctx.Err() != nil:
-		return fmt.Errorf("%s: %w", step, ctxError(ctx))
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		// The socket's deadline is ctx's, and may fire first.
-		return fmt.Errorf("%w: %w: %s: %w", rdma.ErrDeadline, context.DeadlineExceeded, step, err)
-	}
-	return fmt.Errorf("%w: %s: %w", rdma.ErrPeerGone, step, err)
 }

@@ -5,24 +5,26 @@ import (
 	"time"
 )
 
-// Trust says whom a fabric lets see its memory, and whose it looks at.
+// Trust says which users' processes a fabric lets see its memory, and whose
+// memory it looks at.
 type Trust uint8
 
 const (
 	// SameUser: both processes have the same user id. The default.
 	SameUser Trust = iota
-	// Trusted: whoever can reach the socket may connect, and a socket is believed
-	// that belongs to us, to root or to the owner of Dir. A mapping
-	// cannot be taken back, so this is the operator's word for all of them.
+	// Trusted: every process that can reach the socket may connect, and the
+	// fabric trusts a socket that belongs to our user, to root or to the owner
+	// of Dir. A mapping cannot be taken back, so the operator vouches for all of
+	// them by this setting.
 	Trusted
 )
 
-// Options of a Fabric. The zero value is what a program wants.
+// Options of a Fabric. The zero value suits most programs.
 type Options struct {
-	// Dir is the directory of the sockets. "": the first of those that Dirs
-	// names which is there or can be made.
+	// Dir is the directory of the sockets. If it is empty, the fabric takes the
+	// first directory of Dirs that is there or can be made.
 	Dir string
-	// Trust says who may connect.
+	// Trust says which users may connect.
 	Trust Trust
 	// ReadDepth is the device's limit for IRD and ORD; 0 means 128.
 	ReadDepth int
@@ -37,11 +39,12 @@ type Options struct {
 	MaxMaps int
 	// MaxAcceptedBytes bounds the memory of peers that all connections which the
 	// fabric has accepted map together, bytes; 0 means 16 GiB. One connection may
-	// have 1 GiB of it. What is beyond is read through the rings.
+	// have 1 GiB of it. Regions beyond it are read through the rings.
 	MaxAcceptedBytes int64
 	// Proof opens a file for each connection that is accepted. The peer is given
-	// it and closes it only once it has unmapped everything of ours: a lock on it
-	// (flock) lasts until nobody has the memory any more. nil: none.
+	// it and closes it only once it has unmapped all memory of this fabric: a lock on it
+	// (flock) lasts until no process has the memory any more. If Proof is nil
+	// there is no such file.
 	Proof func() (*os.File, error)
 }
 

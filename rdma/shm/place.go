@@ -20,14 +20,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where sockets lie. A listener at HOST:PORT has the socket
+// This file says where sockets lie. A listener at HOST:PORT has the socket
 //
 //	DIR/PORT.NETNS.HOST.sock
 //
-// with its network namespace (two containers may both listen at port 7400 of
-// their loopback) and "any" for a wildcard host. A dialer tries all of its port,
-// those of its own namespace first; the acceptor says whether the address that
-// was dialled is one of its own.
+// with its network namespace (two containers may both listen at port 7400 of their
+// loopback) and "any" for a wildcard host. A dialer tries all of its port, those of
+// its own namespace first; the acceptor says whether the address that was dialled is
+// one of its own.
 
 // A place is a socket that may be the one that is looked for.
 type place struct {
@@ -38,8 +38,8 @@ type place struct {
 // maxPlaces bounds how many sockets of one port a dialer tries.
 const maxPlaces = 64
 
-// Dirs are the directories in which sockets are looked for if none is configured,
-// and the first of which that can be made is listened in.
+// Dirs are the directories in which a dialer looks for sockets if none is
+// configured. A listener takes the first of them that can be made.
 func Dirs() []string {
 	var dirs []string
 	if d := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(d) {
@@ -62,7 +62,7 @@ func (f *Fabric) dirs() []string {
 }
 
 // place is the directory that is in use: the first one that is there, as makeDir
-// takes them; where none is yet, the one that it would make first.
+// takes them; where none is yet, the one that makeDir would make first.
 func (f *Fabric) place() string {
 	dirs := f.dirs()
 	for _, d := range dirs {
@@ -94,9 +94,9 @@ func (f *Fabric) makeDir() (string, error) {
 	return "", errors.Join(errs...)
 }
 
-// checkDir refuses a directory in which others could put sockets: it must be ours
-// or root's (or, where one was named and its owner is trusted, his) and writable for
-// its owner alone. It returns the owner.
+// checkDir refuses a directory in which others could put sockets: it must belong to
+// our user or to root (or, where a directory was named and its owner is trusted, to
+// that owner) and be writable for its owner alone. It returns the owner.
 func (f *Fabric) checkDir(dir string) (owner uint32, err error) {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -140,7 +140,7 @@ func resolve(ctx context.Context, addr string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(ips[0].Unmap(), uint16(n)), nil
 }
 
-// find lists the sockets of a port; it fails if there are none, and says where it
+// find lists the sockets of a port. If there are none it fails, and says where it
 // has looked.
 func (f *Fabric) find(port uint16) ([]place, error) {
 	var list []place
@@ -171,7 +171,7 @@ func (f *Fabric) find(port uint16) ([]place, error) {
 		}
 	}
 	slices.SortStableFunc(list, func(a, b place) int {
-		return strangeness(a, own) - strangeness(b, own)
+		return distance(a, own) - distance(b, own)
 	})
 	if len(list) == 0 {
 		return nil, fmt.Errorf("no process of this host listens at port %d, as far as can be seen: no socket %s* in %s%s",
@@ -180,7 +180,7 @@ func (f *Fabric) find(port uint16) ([]place, error) {
 	return list, nil
 }
 
-func strangeness(p place, own uint64) int {
+func distance(p place, own uint64) int {
 	if p.netns == own {
 		return 0
 	}
@@ -207,7 +207,7 @@ func socketName(at netip.AddrPort) string {
 	return fmt.Sprintf("%d.%d.%s.sock", at.Port(), netns(), host)
 }
 
-// netns is the inode of our network namespace; 0 if the system does not say.
+// netns is the inode of our network namespace, or 0 if the system does not say.
 func netns() uint64 {
 	var st unix.Stat_t
 	if unix.Stat("/proc/self/ns/net", &st) != nil {
@@ -216,15 +216,15 @@ func netns() uint64 {
 	return st.Ino
 }
 
-// owns reports whether a listener at self is who a dialer of namespace ns means
-// by want.
+// owns reports whether a listener at self is the one that a dialer of namespace ns
+// means by want.
 func owns(self, want netip.AddrPort, ns uint64) bool {
 	if self.Port() != want.Port() {
 		return false
 	}
 	ip := want.Addr()
 	if ip.IsUnspecified() || ip.IsLoopback() {
-		// An address that every namespace has.
+		// Every namespace has such an address.
 		if ns == 0 || ns != netns() {
 			return false
 		}

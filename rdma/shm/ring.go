@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/rdma"
 )
 
@@ -56,12 +55,12 @@ type record struct {
 	size    uint64 // of the whole record in the ring
 }
 
-// A producer is the writing end of a half. Its owner holds qp.txMu.
+// A producer is the writing end of a half. Its owner holds sender.mu.
 type producer struct {
 	h    *half
-	tail uint64 // ours: what stands in shared memory is never read back
+	tail uint64 // of this end, in private memory: what stands in shared memory is never read back
 	head uint64 // the consumer's, as last seen
-	// stuck: the last piece of work found no room. Under qp.mu.
+	// stuck says that the last piece of work found no room. QP.Mu guards it.
 	stuck bool
 }
 
@@ -73,7 +72,7 @@ func (p *producer) room(want uint64) (free uint64, ok bool) {
 	}
 	head := p.h.head.Load()
 	raceAcquire()
-	// It moves forward, up to our tail, by whole words.
+	// The index must move forward, up to our tail, by whole words.
 	if head-p.head > p.tail-p.head || head&7 != 0 {
 		return 0, false
 	}
@@ -123,7 +122,7 @@ func word0(typ recType, flags uint8, n uint64) uint64 {
 
 func align(n uint64) uint64 { return (n + 7) &^ 7 }
 
-// A consumer is the reading end of a half. Its owner holds qp.rxMu.
+// A consumer is the reading end of a half. Its owner holds receiver.mu.
 type consumer struct {
 	h    *half
 	head uint64 // ours
@@ -178,11 +177,11 @@ func parseRecord(ring []byte, at, have uint64) (r record, err error) {
 	fixed := uint64(recordHeader + fixedOf[r.typ])
 	r.size = fixed + align(n)
 	switch {
-	case r.size > have && !teeth.Off(teeth.D7RecordFilled) || r.size > end:
+	case r.size > have || r.size > end:
 		return r, fmt.Errorf("%w: a record of %d bytes in the peer's ring, %d are there", rdma.ErrProtocol, r.size, min(have, end))
 	case r.typ == recPad && r.size == have:
-		// It becomes visible with the record behind it. Pads alone could keep us
-		// busy for ever.
+		// The pad becomes visible with the record behind it. A peer could send
+		// pads alone for ever.
 		return r, fmt.Errorf("%w: a pad with nothing behind it in the peer's ring", rdma.ErrProtocol)
 	case r.typ == recPad && r.size != end:
 		return r, fmt.Errorf("%w: a pad of %d bytes in the peer's ring, %d to its end", rdma.ErrProtocol, r.size, end)

@@ -6,13 +6,14 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
-	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/memfd"
+	"github.com/rdmakv/rdmakv/rdma/internal/soft"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
-// A remote is a region of the peer that we have mapped. It is touched only
-// between a take and a release, so that it can be unmapped once nobody does.
+// A remote is a region of the peer that we have mapped. It is touched only between
+// take and release, so that it can be unmapped once no reader uses it.
 type remote struct {
 	slot *atomic.Uint64 // in the peer's half
 	want uint64         // what it says while the region may be read
@@ -47,47 +48,47 @@ func (r *remote) close() {
 		r.once.Do(func() { close(r.idle) })
 	}
 	<-r.idle
-	_ = memory.UnmapSealed(r.raw)
+	_ = memfd.UnmapSealed(r.raw)
 }
 
-// open reports whether the region may be read at this moment. It is asked before
-// a copy and after it: once the peer has taken a region back, what lies there may
-// be something else, and no copy that began before counts.
+// open reports whether the region may be read at this moment. It is asked before a
+// copy and after it: once the peer has taken a region back, its memory may be used
+// for something else, and no copy that began before counts.
 func (r *remote) open() bool { return r.slot.Load() == r.want }
 
-// copy fills dst from a place of the region; false if it may not be.
+// copy fills dst from a place of the region. It returns false if that is not
+// allowed.
 func (r *remote) copy(dst []byte, addr uint64) bool {
 	size := uint64(len(r.data))
 	if addr > size || uint64(len(dst)) > size-addr || !r.open() {
 		return false
 	}
-	copyRegion(dst, r.data, addr)
-	return r.open() || teeth.Off(teeth.D6RegionWord)
+	mem.Copy(dst, r.data, addr)
+	return r.open()
 }
 
-// scatter is copy into a list. local says that it is our own memory that will
-// not do.
-func (r *remote) scatter(l *sgl, addr uint64, n uint32) (ok, local bool) {
+// scatter is copy into a list. local says that the fault lies in our own memory.
+func (r *remote) scatter(l *soft.SGL, addr uint64, n uint32) (ok, local bool) {
 	size := uint64(len(r.data))
 	if addr > size || uint64(n) > size-addr || !r.open() {
 		return false, false
 	}
-	for i := range l.n {
-		e := l.at(i)
-		if e.len == 0 {
+	for i := range l.Len() {
+		e := l.At(i)
+		if e.Len == 0 {
 			continue
 		}
-		if !e.mr.within(e.off, e.len) || !e.mr.acquire() {
+		if !e.MR.Within(e.Off, e.Len) || !e.MR.Acquire() {
 			return false, true
 		}
-		copyRegion(e.mr.buf[e.off:e.off+uint64(e.len)], r.data, addr)
-		e.mr.release()
-		addr += uint64(e.len)
+		mem.Copy(e.MR.Bytes()[e.Off:e.Off+uint64(e.Len)], r.data, addr)
+		e.MR.Release()
+		addr += uint64(e.Len)
 	}
-	return r.open() || teeth.Off(teeth.D6RegionWord), false
+	return r.open(), false
 }
 
-// seen are the regions of the peer that are mapped here, by rkey. Readers take no
+// seen has the regions of the peer that are mapped here, by rkey. Readers take no
 // lock: the map is copied on change.
 type seen struct {
 	byKey atomic.Pointer[map[uint32]*remote]
@@ -95,29 +96,30 @@ type seen struct {
 	mu     sync.Mutex
 	closed bool
 	limits mapLimits
-	total  *count // mappings of all connections of the fabric
-	sum    *sum   // their bytes, of those that it has accepted; nil: no bound
+	total  *soft.Count // mappings of all connections of the fabric
+	sum    *sum        // bytes of all connections that the device has accepted; nil: no bound
 	maps   int
 	bytes  int64
 }
 
-// mapLimits bound what a peer can make us map. A mapping costs little but
-// address space and one of the process's mappings (vm.max_map_count), if the pages
-// are the peer's: backed wants them all to be there already, so that he cannot make
-// us pay for them by showing holes. What is not mapped is read through the rings.
+// mapLimits bound what a peer can make us map. If the pages are the peer's, a
+// mapping costs little but address space and one of the process's mappings
+// (vm.max_map_count). backed demands that all pages are there already: without it a
+// peer could make us pay for them by showing holes. Regions that are not mapped are
+// read through the rings.
 type mapLimits struct {
 	maps   int
 	bytes  int64
 	backed bool
 }
 
-// A sum bounds bytes. Safe for concurrent use.
+// A sum bounds bytes. It is safe for concurrent use.
 type sum struct {
 	n     atomic.Int64
 	limit int64
 }
 
-// add counts n more; false: that would be too many.
+// add counts n more. It returns false if that would be too many.
 func (s *sum) add(n int64) bool {
 	if s.n.Add(n) > s.limit {
 		s.n.Add(-n)
@@ -131,7 +133,7 @@ func (s *seen) has(key uint32) bool {
 	return m != nil && (*m)[key] != nil
 }
 
-// take finds a region for a reader, who releases it.
+// take finds a region for a reader, which must call release.
 func (s *seen) take(key uint32) *remote {
 	m := s.byKey.Load()
 	if m == nil {
@@ -155,7 +157,7 @@ func (s *seen) change(f func(m map[uint32]*remote)) {
 	s.byKey.Store(&m)
 }
 
-// fits counts a mapping of n bytes in, or says that it is one too many.
+// fits counts a mapping of n bytes in, or returns false if it is one too many.
 func (s *seen) fits(n int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +167,7 @@ func (s *seen) fits(n int64) bool {
 	if s.sum != nil && !s.sum.add(n) {
 		return false
 	}
-	if s.total.add("mapped regions") != nil {
+	if s.total.Add("mapped regions") != nil {
 		if s.sum != nil {
 			s.sum.n.Add(-n)
 		}
@@ -185,7 +187,7 @@ func (s *seen) unfit(n int64) {
 	if s.sum != nil {
 		s.sum.n.Add(-n)
 	}
-	s.total.drop()
+	s.total.Drop()
 }
 
 // add makes regions known to readers.
@@ -241,43 +243,40 @@ func (s *seen) close() {
 
 // ReadDirect implements rdma.DirectReader.
 func (q *qp) ReadDirect(sink []byte, at rdma.RemoteAddr) rdma.Status {
-	if q.dying.Load() {
+	if q.Dying() {
 		return rdma.StatusWRFlushErr
 	}
 	r := q.seen.take(at.RKey)
 	if r == nil {
-		if q.dying.Load() {
+		if q.Dying() {
 			return rdma.StatusWRFlushErr
 		}
 		return rdma.StatusLocQPOpErr
 	}
-	ok := r.copy(sink, at.Addr)
-	var c cause
-	if !ok {
-		c = q.refused()
+	if r.copy(sink, at.Addr) {
+		r.release()
+		return rdma.StatusSuccess
 	}
+	c := q.refused() // while we have the region
 	r.release()
-	if !ok {
-		if q.dying.Load() {
-			return rdma.StatusWRFlushErr
-		}
-		q.fail(c)
-		return c.status
+	if q.Dying() {
+		return rdma.StatusWRFlushErr
 	}
-	return rdma.StatusSuccess
+	q.fail(c)
+	return c.Send
 }
 
-// refused is the end that a READ of ours brings which the peer does not allow; or
-// does not allow any more, because it ends the connection. The caller holds one of
-// the peer's regions, and with it the channel.
+// refused ends a READ of this end that the peer does not allow, or does not
+// allow any more because it ends the connection. The caller holds one of the peer's
+// regions, and with it the channel.
 func (q *qp) refused() cause {
 	if last := bye(q.ch.in.bye.Load()); last != byeNone && last != byeAccess {
 		c := hungUp(last, nil)
-		c.status = rdma.StatusRetryExcErr
+		c.Send = rdma.StatusRetryExcErr
 		return c
 	}
 	c := forbidden("a READ of ours", errShown)
-	c.status = rdma.StatusRemAccessErr
+	c.Send = rdma.StatusRemAccessErr
 	return c
 }
 

@@ -7,19 +7,22 @@ import (
 	"sync"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/memfd"
+	"github.com/rdmakv/rdmakv/rdma/internal/soft"
 	"golang.org/x/sys/unix"
 )
 
 // showing is what the peer of a QP is shown: the descriptors of those regions of
 // its PD that lie in a memfd and may be read remotely, once REMOTE_READ has been
 // granted. Each has a word in our half that says whether it may be read now; a
-// region that has none, or whose descriptor is not there yet, is read through the
-// rings. Guarded by mu; pd.mu comes before it.
+// region that has none, or whose descriptor has not arrived yet, is read through
+// the rings. mu guards it; exports.mu comes before it.
 type showing struct {
+	q       *qp
 	mu      sync.Mutex
 	half    *half // nil: not connected, or over
 	granted bool
-	slotOf  map[*mr]uint16
+	slotOf  map[*soft.MR]uint16
 	used    int      // slots ever used
 	free    []uint16 // slots given back
 	news    []notice // to be told, in order
@@ -28,71 +31,79 @@ type showing struct {
 
 // A notice tells the peer of a region, or that one is gone.
 type notice struct {
-	mr   *mr // nil: gone
-	slot uint16
-	key  uint32
+	mr    *soft.MR // nil: gone
+	where memfd.Backing
+	slot  uint16
+	key   uint32
 }
 
-// shows reports whether a region can be shown at all.
-func (m *mr) shows() bool { return m.backed && m.access&rdma.AccessRemoteRead != 0 }
+// exports are the regions of a PD that its peers may map, and those peers.
+type exports struct {
+	mu      sync.Mutex
+	regions map[*soft.MR]memfd.Backing // that lie in a memfd and may be read remotely
+	peers   map[*qp]struct{}           // connected QPs, whose peers are shown them
+}
 
 // show tells all peers of a new region.
-func (p *pd) show(m *mr) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.shared == nil {
-		p.shared = make(map[*mr]struct{})
+func (p *pd) show(m *soft.MR, where memfd.Backing) {
+	x := &p.exports
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.regions == nil {
+		x.regions = make(map[*soft.MR]memfd.Backing)
 	}
-	p.shared[m] = struct{}{}
-	for q := range p.sharing {
+	x.regions[m] = where
+	for q := range x.peers {
 		q.show.mu.Lock()
-		q.showLocked(m)
+		q.show.showLocked(m, where)
 		q.show.mu.Unlock()
 	}
 }
 
-// hide takes it back from all.
-func (p *pd) hide(m *mr) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.shared, m)
-	for q := range p.sharing {
+// hide takes a region back from all peers, if it was shown to any.
+func (p *pd) hide(m *soft.MR) {
+	x := &p.exports
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if _, shown := x.regions[m]; !shown {
+		return
+	}
+	delete(x.regions, m)
+	for q := range x.peers {
 		q.show.mu.Lock()
-		q.hideLocked(m)
+		q.show.hideLocked(m)
 		q.show.mu.Unlock()
 	}
 }
 
-// startShowing begins, when the QP is connected. pd.mu is taken.
-func (q *qp) startShowing(h *half) {
-	p := q.pd
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.sharing == nil {
-		p.sharing = make(map[*qp]struct{})
+// start begins, when the QP is connected. exports.mu is taken.
+func (s *showing) start(h *half) {
+	x := &s.q.pd.exports
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.peers == nil {
+		x.peers = make(map[*qp]struct{})
 	}
-	p.sharing[q] = struct{}{}
-	s := &q.show
+	x.peers[s.q] = struct{}{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.half = h
-	q.grantLocked()
+	s.grantLocked()
 }
 
 // grant puts new rights into force. Called when QP.access has them.
-func (q *qp) grant() {
-	p := q.pd
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	q.show.mu.Lock()
-	defer q.show.mu.Unlock()
-	q.grantLocked()
+func (s *showing) grant() {
+	x := &s.q.pd.exports
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.grantLocked()
 }
 
-// grantLocked: pd.mu and show.mu are held.
-func (q *qp) grantLocked() {
-	s := &q.show
-	s.granted = rdma.Access(q.access.Load())&rdma.AccessRemoteRead != 0
+// grantLocked: exports.mu and show.mu are held.
+func (s *showing) grantLocked() {
+	s.granted = s.q.Access()&rdma.AccessRemoteRead != 0
 	if s.half == nil {
 		return
 	}
@@ -102,22 +113,21 @@ func (q *qp) grantLocked() {
 	if !s.granted {
 		return
 	}
-	for m := range q.pd.shared {
-		q.showLocked(m)
+	for m, where := range s.q.pd.exports.regions {
+		s.showLocked(m, where)
 	}
 }
 
 // word is what stands in the slot of a region.
-func (s *showing) word(m *mr) uint64 {
+func (s *showing) word(m *soft.MR) uint64 {
 	if !s.granted {
 		return 0
 	}
-	return slotValid | uint64(m.key)
+	return slotValid | uint64(m.LKey())
 }
 
 // showLocked gives a region a slot and tells the peer. show.mu is held.
-func (q *qp) showLocked(m *mr) {
-	s := &q.show
+func (s *showing) showLocked(m *soft.MR, where memfd.Backing) {
 	if s.half == nil || !s.granted {
 		return
 	}
@@ -135,17 +145,16 @@ func (q *qp) showLocked(m *mr) {
 		return // read through the rings
 	}
 	if s.slotOf == nil {
-		s.slotOf = make(map[*mr]uint16)
+		s.slotOf = make(map[*soft.MR]uint16)
 	}
 	s.slotOf[m] = slot
 	s.half.slots[slot].Store(s.word(m))
-	q.tellLocked(notice{mr: m, slot: slot, key: m.key})
+	s.tellLocked(notice{mr: m, where: where, slot: slot, key: m.LKey()})
 }
 
-// hideLocked takes a region back: when it returns no copy by the peer that is not
-// over yet counts any more. show.mu is held.
-func (q *qp) hideLocked(m *mr) {
-	s := &q.show
+// hideLocked takes a region back: after it has returned, no copy by the peer
+// counts that was not over before. The caller holds show.mu.
+func (s *showing) hideLocked(m *soft.MR) {
 	slot, known := s.slotOf[m]
 	if !known || s.half == nil {
 		return
@@ -157,22 +166,20 @@ func (q *qp) hideLocked(m *mr) {
 		s.news = slices.Delete(s.news, i, i+1) // it was never told
 		return
 	}
-	q.tellLocked(notice{key: m.key})
+	s.tellLocked(notice{key: m.LKey()})
 }
 
-func (q *qp) tellLocked(n notice) {
-	s := &q.show
+func (s *showing) tellLocked(n notice) {
 	s.news = append(s.news, n)
 	if !s.telling {
 		s.telling = true
-		q.sockets.Go(q.tell)
+		s.q.sockets.Go(s.tell)
 	}
 }
 
-// tell sends what there is to tell and ends. It may wait for the socket: a peer
-// that does not read it keeps nobody else waiting.
-func (q *qp) tell() {
-	s := &q.show
+// tell sends the notices that wait, and ends. It may wait for the socket: a peer
+// that does not read it delays only itself.
+func (s *showing) tell() {
 	for {
 		var b []byte
 		var fds []int
@@ -189,16 +196,16 @@ func (q *qp) tell() {
 				continue
 			}
 			// A descriptor of our own: the region may be closed while we wait.
-			if !e.mr.acquire() {
+			if !e.mr.Acquire() {
 				continue
 			}
-			fd, err := unix.FcntlInt(uintptr(e.mr.backing.FD), unix.F_DUPFD_CLOEXEC, 0)
-			e.mr.release()
+			fd, err := unix.FcntlInt(uintptr(e.where.FD), unix.F_DUPFD_CLOEXEC, 0)
+			e.mr.Release()
 			if err != nil {
 				continue // no descriptors left: it is read through the rings
 			}
 			fds = append(fds, fd)
-			b = appendShown(b, e.slot, e.key, e.mr.backing, uint64(len(e.mr.buf)))
+			b = appendShown(b, e.slot, e.key, e.where, uint64(len(e.mr.Bytes())))
 		}
 		s.news = slices.Delete(s.news, 0, n)
 		if n == 0 {
@@ -208,7 +215,7 @@ func (q *qp) tell() {
 		}
 		s.mu.Unlock()
 		if len(b) > 0 {
-			_ = q.sendMessage(append([]byte{msgRegions}, b...), fds) // else read through the rings
+			_ = s.q.sendMessage(append([]byte{msgRegions}, b...), fds) // else read through the rings
 		}
 		for _, fd := range fds {
 			_ = unix.Close(fd)
@@ -216,13 +223,13 @@ func (q *qp) tell() {
 	}
 }
 
-// stopShowing ends it, when the QP is in ERR. Until all is taken back nobody can
-// pass us by: a region that is closed meanwhile waits for that.
-func (q *qp) stopShowing() {
-	q.pd.mu.Lock()
-	defer q.pd.mu.Unlock()
-	delete(q.pd.sharing, q)
-	s := &q.show
+// stop ends it, when the QP is in ERR. Until everything is taken back it keeps
+// mu: a region that is closed meanwhile waits for that.
+func (s *showing) stop() {
+	x := &s.q.pd.exports
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.peers, s.q)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.half == nil {

@@ -8,9 +8,10 @@ import (
 	"io"
 	"net"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
-	"github.com/rdmakv/rdmakv/rdma"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/memfd"
 )
 
 // The socket of a connection carries, after the set-up, wake-ups and descriptors,
@@ -23,15 +24,15 @@ import (
 var wakeByte = []byte{msgWake}
 
 // wakePeer wakes the peer if it sleeps.
-func (q *qp) wakePeer() {
-	if q.tx.h.asleep.Load() != 0 && q.tx.h.asleep.Swap(0) != 0 {
-		q.wake()
+func (t *sender) wakePeer() {
+	if t.h.asleep.Load() != 0 && t.h.asleep.Swap(0) != 0 {
+		t.q.wake()
 	}
 }
 
-// wake sends a wake-up. It does not wait: if the socket is full, there are
-// messages enough in it, each of which wakes (listen). One that cannot be sent for
-// another reason ends the connection: the peer would sleep for ever.
+// wake sends a wake-up. It does not wait: if the socket is full, there are enough
+// messages in it, each of which wakes (listen). If a wake-up cannot be sent for
+// another reason the connection ends, because else the peer would sleep for ever.
 func (q *qp) wake() {
 	_ = q.raw.Control(func(fd uintptr) {
 		err := unix.Sendto(int(fd), wakeByte, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
@@ -48,7 +49,7 @@ func (q *qp) sendMessage(b []byte, fds []int) error {
 	return err
 }
 
-// listen hears the socket until it hangs up.
+// listen reads the socket until the peer closes it.
 func (q *qp) listen() {
 	buf := make([]byte, maxMessage)
 	oob := make([]byte, unix.CmsgSpace(4*maxNotices))
@@ -57,17 +58,17 @@ func (q *qp) listen() {
 		if err == nil && n > 0 && buf[0] != msgWake {
 			err = q.onMessage(buf[:n], fds, short)
 			if err != nil {
-				q.hangup(fmt.Errorf("%w: %w", rdma.ErrProtocol, err))
+				q.rx.hangup(fmt.Errorf("%w: %w", rdma.ErrProtocol, err))
 				return
 			}
 			fds = nil
 		}
 		closeAll(fds)
 		if err != nil || n == 0 {
-			q.hangup(nil)
+			q.rx.hangup(nil)
 			return
 		}
-		q.serve() // whatever it was: a wake-up may have found no room behind it
+		q.rx.serve() // with any message: a wake-up may have found no room behind it
 	}
 }
 
@@ -85,7 +86,7 @@ func readMessage(conn *net.UnixConn, buf, oob []byte) (n int, fds []int, err err
 var errCut = fmt.Errorf("%w: a message or its descriptors were cut off", rdma.ErrProtocol)
 
 // readDatagram is readMessage that also takes a message of which some descriptors,
-// the last ones, are missing: this process has no room for more.
+// the last ones, are missing, because this process has no room for more.
 func readDatagram(conn *net.UnixConn, buf, oob []byte) (n int, fds []int, short bool, err error) {
 	n, oobn, flags, _, err := conn.ReadMsgUnix(buf, oob)
 	if oobn > 0 {
@@ -93,7 +94,7 @@ func readDatagram(conn *net.UnixConn, buf, oob []byte) (n int, fds []int, short 
 	}
 	short = flags&unix.MSG_CTRUNC != 0
 	if err == nil && (flags&unix.MSG_TRUNC != 0 || short && len(fds) >= maxNotices) {
-		err = errCut // more than anybody sends who keeps to the protocol
+		err = errCut // no peer that keeps to the protocol sends more
 	}
 	if err == nil && n == 0 {
 		err = io.EOF
@@ -125,7 +126,7 @@ func closeAll(fds []int) {
 	}
 }
 
-// onMessage acts on a datagram of the peer; short says that descriptors are missing:
+// onMessage acts on a datagram of the peer. short says that descriptors are missing:
 // those regions are read through the rings. It closes the descriptors.
 func (q *qp) onMessage(b []byte, fds []int, short bool) error {
 	defer func() { closeAll(fds) }()
@@ -140,7 +141,7 @@ func (q *qp) onMessage(b []byte, fds []int, short bool) error {
 		return badNotice()
 	}
 	add := make(map[uint32]*remote)
-	defer func() { // what did not become known to readers
+	defer func() { // those that readers have not learned of
 		for _, r := range add {
 			q.seen.forget(r)
 		}
@@ -182,23 +183,23 @@ func shift(fds []int) []int {
 	return fds[1:]
 }
 
-// mapRegion maps a region that the peer shows. nil without an error: it is beyond
-// our bounds, or the machine's for us, or not all there, and will be read through
-// the rings.
+// mapRegion maps a region that the peer shows. It returns nil without an error if
+// the region is beyond our bounds, or beyond the machine's for us, or has holes:
+// then it will be read through the rings.
 func (q *qp) mapRegion(s shown, fd int) (*remote, error) {
 	if !q.seen.fits(int64(s.size)) {
 		return nil, nil
 	}
-	raw, err := memory.MapSealed(fd, int64(s.size))
+	raw, err := memfd.MapSealed(fd, int64(s.size))
 	if err != nil {
 		q.seen.unfit(int64(s.size))
-		if !errors.Is(err, memory.ErrUnsealed) && !errors.Is(err, memory.ErrSize) {
+		if !errors.Is(err, memfd.ErrUnsealed) && !errors.Is(err, memfd.ErrSize) {
 			err = nil // no fault of the peer's
 		}
 		return nil, err
 	}
-	if q.seen.limits.backed && !memory.Backed(fd, int64(s.size)) {
-		_ = memory.UnmapSealed(raw)
+	if q.seen.limits.backed && !memfd.Backed(fd, int64(s.size)) {
+		_ = memfd.UnmapSealed(raw)
 		q.seen.unfit(int64(s.size))
 		return nil, nil
 	}

@@ -15,13 +15,13 @@ const looksPerClock = 8
 // trips, and the work between them.
 const defaultSpin = 50 * time.Microsecond
 
-// DefaultSpin is the longest spin that pays on this fabric: a sleeper costs two
-// system calls, one at each end, and a wake-up by the scheduler.
+// DefaultSpin is the longest spin that costs less than sleeping on this fabric: a
+// sleep costs two system calls, one at each end, and a wake-up by the scheduler.
 func (c *cq) DefaultSpin() time.Duration { return defaultSpin }
 
 // Spin implements rdma.Spinner. While it looks, the peers of the rings that it
-// looks at need not wake anybody: their words say so. When it ends they sleep
-// again, and what came in between is taken.
+// looks at send no wake-ups, because their words say so. When it ends, the
+// rings sleep again, and it takes what came in between.
 func (c *cq) Spin(wcs []rdma.WC, d time.Duration) (int, error) {
 	n, err := c.Poll(wcs)
 	if n > 0 || err != nil || d <= 0 {
@@ -29,18 +29,18 @@ func (c *cq) Spin(wcs []rdma.WC, d time.Duration) (int, error) {
 	}
 	rings := c.rings.Load()
 	if rings == nil || len(*rings) == 0 {
-		return 0, nil // nothing to look at: whoever works for this CQ needs the processor
+		return 0, nil // nothing to look at: the goroutine that works for this CQ needs the processor
 	}
 	for _, q := range *rings {
-		q.claim()
+		q.rx.claim()
 	}
 	end := time.Now().Add(d)
 	for !c.spun() && time.Now().Before(end) {
 	}
 	for _, q := range *rings {
-		q.unclaim()
+		q.rx.unclaim()
 	}
-	return c.take(wcs)
+	return c.Take(wcs)
 }
 
 // spun looks some times; true if there is something to take.
@@ -50,12 +50,7 @@ func (c *cq) spun() bool {
 			return true
 		}
 	}
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
-	}
+	return c.Dead()
 }
 
 var _ rdma.Spinner = (*cq)(nil)

@@ -5,12 +5,14 @@ package shm
 import (
 	"encoding/binary"
 	"fmt"
+	"sync"
 
-	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/soft"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
-// copyUnlocked is from how many bytes on a copy lets go of mu.
+// copyUnlocked is from how many bytes on a copy releases mu.
 const copyUnlocked = 8 << 10
 
 // A response is a READ of the peer that waits to be answered, or is being
@@ -21,233 +23,254 @@ type response struct {
 	size    uint32
 	sent    uint32
 	started bool
-	mr      *mr
-	refused error // why it may not be; then nothing behind it is acted upon
+	mr      *soft.MR
+	refused error // why the READ is not allowed; then nothing behind it is acted upon
 }
 
-// pump carries out what it can: answers to the peer's READs and our own requests,
-// in turns. Called under mu, which it may let go of while it copies. If another
+// A sender is the producer of our ring and what it is in the middle of. The producer
+// holds mu, which is only ever tried under QP.Mu; only finish takes it before QP.Mu.
+// What is under Mu may be touched by other goroutines, too.
+type sender struct {
+	q  *qp
+	mu sync.Mutex
+	producer
+
+	// Under QP.Mu.
+	reads []*soft.SendWQE // READ requests in the peer's hands, oldest first; at most ORD
+	resp  []response      // READs of the peer; at most IRD
+	turn  bool            // fairness between responses and requests
+	again bool            // the producer is to look once more
+}
+
+// pump carries out what it can: answers to the peer's READs and our own requests, in
+// turns. The caller holds mu, which pump may release while it copies. If another
 // goroutine is the producer, that one goes on with our work.
-func (q *qp) pump() {
-	if !q.txMu.TryLock() {
-		q.again = true
+func (t *sender) pump() {
+	q := t.q
+	if !t.mu.TryLock() {
+		t.again = true
 		return
 	}
-	defer q.txMu.Unlock()
-	if q.state != rdma.QPRTS && q.state != rdma.QPRTR {
+	defer t.mu.Unlock()
+	if q.StateLocked() != rdma.QPRTS && q.StateLocked() != rdma.QPRTR {
 		return
 	}
-	from := q.tx.tail
+	from := t.tail
 	for {
-		q.again = false
-		for q.state != rdma.QPError && q.step() {
+		t.again = false
+		for q.StateLocked() != rdma.QPError && t.step() {
 		}
-		if q.state == rdma.QPError {
+		if q.StateLocked() == rdma.QPError {
 			return
 		}
-		q.retire()
-		// Full: say so, and look once more, for the consumer may just have made
-		// room without knowing.
-		if !q.again && q.blocked() && !q.wantRoom() {
+		q.RetireLocked()
+		// The ring is full: say so, and look once more, because the consumer may have
+		// made room just before it could see that.
+		if !t.again && t.blocked() && !t.wantRoom() {
 			break
 		}
-		if !q.again && !q.blocked() {
+		if !t.again && !t.blocked() {
 			break
 		}
 	}
-	if q.tx.tail != from {
-		q.wakePeer()
+	if t.tail != from {
+		t.wakePeer()
 	}
 }
 
 // blocked reports whether something waits for room in the ring.
-func (q *qp) blocked() bool { return q.tx.stuck }
+func (t *sender) blocked() bool { return t.stuck }
 
-// wantRoom asks the consumer for a wake-up when there is room; true if there is
-// some by now.
-func (q *qp) wantRoom() bool {
-	q.wakePeer()
-	q.tx.h.full.Store(1)
-	before := q.tx.head
-	if _, ok := q.tx.room(ringSize + 1); !ok {
-		q.failLocked(violation(errRing))
+// wantRoom asks the consumer for a wake-up when there is room. It returns true if there
+// is some by now.
+func (t *sender) wantRoom() bool {
+	t.wakePeer()
+	t.h.full.Store(1)
+	before := t.head
+	if _, ok := t.room(ringSize + 1); !ok {
+		t.q.failLocked(violation(errRing))
 		return true
 	}
-	return q.tx.head != before
+	return t.head != before
 }
 
 var errRing = fmt.Errorf("%w: the peer's place in our ring makes no sense", rdma.ErrProtocol)
 
-// step does one piece of work; false if there is none, or no room for it.
-func (q *qp) step() bool {
-	q.tx.stuck = false
-	send := q.sendReady()
+// step does one piece of work. It returns false if there is none, or no room for it.
+func (t *sender) step() bool {
+	t.stuck = false
+	send := t.sendReady()
 	switch {
-	case len(q.resp) > 0 && (q.turn || !send):
-		q.turn = false
-		return q.respond()
+	case len(t.resp) > 0 && (t.turn || !send):
+		t.turn = false
+		return t.respond()
 	case send:
-		q.turn = true
-		if q.request() {
+		t.turn = true
+		if t.request() {
 			return true
 		}
-		// A READ that waits for others (requestRead) keeps no answer back: the peer may
-		// wait for one before it gives the answer that is waited for.
-		if q.state != rdma.QPError && !q.tx.stuck && len(q.resp) > 0 {
-			return q.respond()
+		// A READ that waits for others (requestRead) must not delay our answers: the
+		// peer may wait for one of them before it gives the answer that this READ waits
+		// for.
+		if t.q.StateLocked() != rdma.QPError && !t.stuck && len(t.resp) > 0 {
+			return t.respond()
 		}
 	}
 	return false
 }
 
 // sendReady reports whether the next request may begin.
-func (q *qp) sendReady() bool {
-	if q.sq.next == q.sq.tail {
+func (t *sender) sendReady() bool {
+	q := t.q
+	if q.SQ.Next == q.SQ.Tail {
 		return false
 	}
-	w := q.sq.at(q.sq.next)
-	if w.fence && len(q.reads) > 0 {
+	w := q.SQ.At(q.SQ.Next)
+	if w.Fence && len(t.reads) > 0 {
 		return false
 	}
-	return w.op != rdma.OpRDMARead || len(q.reads) < q.ord || q.seen.has(w.remote.RKey)
+	return w.Op != rdma.OpRDMARead || len(t.reads) < q.ORD || q.seen.has(w.Remote.RKey)
 }
 
 // request carries out the next request, or a piece of it.
-func (q *qp) request() bool {
-	w := q.sq.at(q.sq.next)
-	if w.op == rdma.OpRDMARead {
-		return q.requestRead(w)
+func (t *sender) request() bool {
+	q := t.q
+	w := q.SQ.At(q.SQ.Next)
+	if w.Op == rdma.OpRDMARead {
+		return t.requestRead(w)
 	}
-	if w.sent == 0 && w.inline == nil && !w.sgl.check(q.pd, 0) {
-		q.failLocked(localFault(w.op))
+	if w.Sent == 0 && w.Inline == nil && !w.SGL.Check(&q.pd.PD, 0) {
+		q.failLocked(localFault(w.Op))
 		return false
 	}
 	typ := recSend
-	if w.op == rdma.OpRDMAWrite {
+	if w.Op == rdma.OpRDMAWrite {
 		typ = recWrite
 	}
-	buf, n, ok := q.reserve(typ, uint64(w.length-w.sent))
+	buf, n, ok := t.reserve(typ, uint64(w.Length-w.Sent))
 	if !ok {
 		return false
 	}
 	data := buf[recordHeader:]
 	if typ == recWrite {
-		binary.LittleEndian.PutUint64(data, uint64(w.remote.RKey))
-		binary.LittleEndian.PutUint64(data[8:], w.remote.Addr+uint64(w.sent))
+		binary.LittleEndian.PutUint64(data, uint64(w.Remote.RKey))
+		binary.LittleEndian.PutUint64(data[8:], w.Remote.Addr+uint64(w.Sent))
 		data = data[fixedOf[recWrite]:]
 	}
 	good := true
-	if w.inline != nil {
-		copy(data, w.inline[w.sent:w.sent+uint32(n)])
+	if w.Inline != nil {
+		copy(data, w.Inline[w.Sent:w.Sent+uint32(n)])
 	} else {
-		big := q.unlock(n)
-		good = w.sgl.gather(data[:n], uint64(w.sent))
-		q.relock(big)
+		big := t.unlock(n)
+		good = w.SGL.Gather(data[:n], uint64(w.Sent))
+		t.relock(big)
 	}
-	if q.state == rdma.QPError {
+	if q.StateLocked() == rdma.QPError {
 		return false
 	}
 	if !good {
-		q.failLocked(localFault(w.op))
+		q.failLocked(localFault(w.Op))
 		return false
 	}
-	w.sent += uint32(n)
+	w.Sent += uint32(n)
 	var flags uint8
-	if w.sent == w.length {
+	if w.Sent == w.Length {
 		flags = flagLast
-		if w.solicit {
+		if w.Solicit {
 			flags |= flagSolicit
 		}
-		w.done = true
-		q.sq.next++
+		w.Done = true
+		q.SQ.Next++
 	}
-	q.tx.commit(buf, typ, flags, n)
+	t.commit(buf, typ, flags, n)
 	return true
 }
 
-// reserve finds room in the ring for a piece; false if there is none, or the
+// reserve finds room in the ring for a piece. It returns false if there is none, or the
 // connection has failed.
-func (q *qp) reserve(typ recType, n uint64) (buf []byte, got uint64, ok bool) {
-	buf, got, fits, ok := q.tx.reserve(typ, n, true)
+func (t *sender) reserve(typ recType, n uint64) (buf []byte, got uint64, ok bool) {
+	buf, got, fits, ok := t.producer.reserve(typ, n, true)
 	if !ok {
-		q.failLocked(violation(errRing))
+		t.q.failLocked(violation(errRing))
 		return nil, 0, false
 	}
-	q.tx.stuck = !fits
+	t.stuck = !fits
 	return buf, got, fits
 }
 
-// unlock lets go of mu for a copy of n bytes if that takes a while.
-func (q *qp) unlock(n uint64) bool {
+// unlock releases mu for a copy of n bytes if that takes a while.
+func (t *sender) unlock(n uint64) bool {
 	if n < copyUnlocked {
 		return false
 	}
-	q.mu.Unlock()
+	t.q.Mu.Unlock()
 	return true
 }
 
-func (q *qp) relock(unlocked bool) {
+func (t *sender) relock(unlocked bool) {
 	if unlocked {
-		q.mu.Lock()
+		t.q.Mu.Lock()
 	}
 }
 
 // requestRead does a READ itself if the region is mapped, else asks the peer.
-func (q *qp) requestRead(w *sendWQE) bool {
-	if !w.sgl.check(q.pd, rdma.AccessLocalWrite) {
-		q.failLocked(localFault(w.op))
+func (t *sender) requestRead(w *soft.SendWQE) bool {
+	q := t.q
+	if !w.SGL.Check(&q.pd.PD, rdma.AccessLocalWrite) {
+		q.failLocked(localFault(w.Op))
 		return false
 	}
-	if r := q.seen.take(w.remote.RKey); r != nil {
-		big := q.unlock(uint64(w.length))
-		good, local := r.scatter(&w.sgl, w.remote.Addr, w.length)
+	if r := q.seen.take(w.Remote.RKey); r != nil {
+		big := t.unlock(uint64(w.Length))
+		good, local := r.scatter(&w.SGL, w.Remote.Addr, w.Length)
 		var c cause
 		if !good {
 			c = q.refused()
 		}
 		r.release()
-		q.relock(big)
+		t.relock(big)
 		switch {
-		case q.state == rdma.QPError:
+		case q.StateLocked() == rdma.QPError:
 		case local:
-			q.failLocked(localFault(w.op))
-		case !good && len(q.reads) > 0 && !teeth.Off(teeth.D6RefusedInTurn):
-			// The answers to READs before this one may be in the ring already, those
-			// of a peer included who takes its regions back because it ends the
-			// connection. This READ is tried again when they have been heard; if it
-			// failed the QP, the oldest of them would complete with its cause.
+			q.failLocked(localFault(w.Op))
+		case !good && len(t.reads) > 0:
+			// The answers to READs before this one may be in the ring already, also
+			// those of a peer that takes its regions back because it ends the
+			// connection. So this READ is tried again when they have been taken. If it
+			// failed the QP now, the oldest of them would complete with its cause.
 		case !good:
 			q.failLocked(c)
 		default:
-			w.done = true
-			q.sq.next++
+			w.Done = true
+			q.SQ.Next++
 			return true
 		}
 		return false
 	}
-	if len(q.reads) >= q.ord {
+	if len(t.reads) >= q.ORD {
 		return false // it was mapped a moment ago
 	}
-	buf, _, ok := q.reserve(recRead, 0)
+	buf, _, ok := t.reserve(recRead, 0)
 	if !ok {
 		return false
 	}
-	binary.LittleEndian.PutUint64(buf[recordHeader:], uint64(w.remote.RKey)|uint64(w.length)<<32)
-	binary.LittleEndian.PutUint64(buf[recordHeader+8:], w.remote.Addr)
-	q.reads = append(q.reads, w)
-	q.sq.next++
-	q.tx.commit(buf, recRead, flagLast, 0)
+	binary.LittleEndian.PutUint64(buf[recordHeader:], uint64(w.Remote.RKey)|uint64(w.Length)<<32)
+	binary.LittleEndian.PutUint64(buf[recordHeader+8:], w.Remote.Addr)
+	t.reads = append(t.reads, w)
+	q.SQ.Next++
+	t.commit(buf, recRead, flagLast, 0)
 	return true
 }
 
-// respond sends a piece of the answer to the peer's oldest READ. Whether it may
+// respond sends a piece of the answer to the peer's oldest READ. Whether the peer may
 // have it is decided when the answer begins.
-func (q *qp) respond() bool {
-	r := &q.resp[0]
+func (t *sender) respond() bool {
+	q := t.q
+	r := &t.resp[0]
 	if !r.started {
-		m, err := (*mr)(nil), r.refused
+		m, err := (*soft.MR)(nil), r.refused
 		if err == nil {
-			m, err = q.admit(r)
+			m, err = q.rx.admit(r)
 		}
 		if err != nil {
 			q.failLocked(forbidden("a READ of the peer", err))
@@ -255,49 +278,31 @@ func (q *qp) respond() bool {
 		}
 		r.mr, r.started = m, true
 	}
-	buf, n, ok := q.reserve(recResp, uint64(r.size-r.sent))
+	buf, n, ok := t.reserve(recResp, uint64(r.size-r.sent))
 	if !ok {
 		return false
 	}
 	if n > 0 {
-		if !r.mr.acquire() {
+		if !r.mr.Acquire() {
 			q.failLocked(forbidden("a READ of the peer", errClosedRegion))
 			return false
 		}
 		m, from := r.mr, r.addr+uint64(r.sent)
-		big := q.unlock(n)
-		copyRegion(buf[recordHeader:recordHeader+n], m.buf, from)
-		m.release()
-		q.relock(big)
-		if q.state == rdma.QPError {
+		big := t.unlock(n)
+		mem.Copy(buf[recordHeader:recordHeader+n], m.Bytes(), from)
+		m.Release()
+		t.relock(big)
+		if q.StateLocked() == rdma.QPError {
 			return false
 		}
-		r = &q.resp[0] // more may have come, and moved it
+		r = &t.resp[0] // more may have come, and moved it
 	}
 	r.sent += uint32(n)
 	var flags uint8
 	if r.sent == r.size {
 		flags = flagLast
-		q.resp = append(q.resp[:0], q.resp[1:]...)
+		t.resp = append(t.resp[:0], t.resp[1:]...)
 	}
-	q.tx.commit(buf, recResp, flags, n)
+	t.commit(buf, recResp, flags, n)
 	return true
-}
-
-// retire completes the oldest requests that are done, in order. Under mu.
-func (q *qp) retire() {
-	for q.sq.head != q.sq.next {
-		w := q.sq.at(q.sq.head)
-		if !w.done {
-			return
-		}
-		if w.signaled {
-			wc := rdma.WC{ID: w.id, Op: w.op, QPN: q.num}
-			if w.op == rdma.OpRDMARead {
-				wc.ByteLen = w.length
-			}
-			q.sendCQ.push(wc)
-		}
-		q.sq.popHead().free()
-	}
 }

@@ -9,12 +9,13 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/memfd"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
-// What goes over the socket, one datagram each (SOCK_SEQPACKET), little-endian.
-// The first byte tells them apart; doc.go has the drawing.
+// These datagrams go over the socket (SOCK_SEQPACKET), little-endian. The first
+// byte tells them apart; doc.go has the drawing.
 const (
 	msgHello   = 'H' // dialer: its first
 	msgWelcome = 'W' // acceptor: accepted, with the channel's descriptor
@@ -36,7 +37,7 @@ const (
 
 var magic = [8]byte{'r', 'd', 'm', 'a', 'k', 'v', 's', 'h'}
 
-// errWire: a datagram that is none of ours.
+// errWire: a datagram that is no set-up message of this fabric.
 var errWire = fmt.Errorf("%w: a set-up message that cannot be", rdma.ErrProtocol)
 
 // A hello asks for a connection.
@@ -77,8 +78,9 @@ func parseHello(b []byte) (h hello, err error) {
 	return h, nil
 }
 
-// A welcome answers it. With accept the channel's descriptor comes with it, and
-// behind that, if proof is set, the one that the dialer holds while it maps.
+// A welcome answers a hello. With accept the channel's descriptor comes with
+// it, and behind that, if proof is set, the one that the dialer holds while it
+// maps.
 type welcome struct {
 	accept   bool
 	foreign  bool // refused because the address is none of the acceptor's
@@ -124,9 +126,9 @@ func parseWelcome(b []byte) (w welcome, err error) {
 	return w, nil
 }
 
-// appendShown tells of a region: its slot, rkey, and place in a memfd, the next
-// descriptor of the datagram.
-func appendShown(b []byte, slot uint16, key uint32, at memory.Backing, n uint64) []byte {
+// appendShown appends the notice of a region: its slot, rkey, and place in a
+// memfd, which is the next descriptor of the datagram.
+func appendShown(b []byte, slot uint16, key uint32, at memfd.Backing, n uint64) []byte {
 	b = append(b, '+')
 	b = binary.LittleEndian.AppendUint16(b, slot)
 	b = binary.LittleEndian.AppendUint32(b, key)
@@ -179,7 +181,7 @@ func parseNotices(b []byte) (list []shown, named int, err error) {
 				off: binary.LittleEndian.Uint64(b[7:]), n: binary.LittleEndian.Uint64(b[15:]), size: binary.LittleEndian.Uint64(b[23:]),
 			}
 			b = b[shownLen:]
-			if s.slot >= slotCount || s.key == 0 || s.n == 0 || s.size > memory.MaxSize || s.off > s.size || s.n > s.size-s.off {
+			if s.slot >= slotCount || s.key == 0 || s.n == 0 || s.size > mem.MaxSize || s.off > s.size || s.n > s.size-s.off {
 				return nil, 0, badNotice()
 			}
 			named++

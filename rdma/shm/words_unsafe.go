@@ -17,9 +17,3 @@ func wordAt(mem []byte, off int) *atomic.Uint64 {
 func wordsAt(mem []byte, off, n int) []atomic.Uint64 {
 	return unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(&mem[off : off+8*n][0])), n)
 }
-
-// wordSkew is how many bytes region[off] lies behind an 8-byte boundary of
-// memory.
-func wordSkew(region []byte, off uint64) uint64 {
-	return (uint64(uintptr(unsafe.Pointer(unsafe.SliceData(region)))) + off) & 7
-}

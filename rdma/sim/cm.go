@@ -2,23 +2,23 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"time"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/setup"
 )
 
-// The connection manager. Messages and who sends them:
+// This file is the connection manager. Messages and their senders:
 //
 //	dialer ── REQ ──▶ listener      queued until the program answers
 //	dialer ◀── REP ── acceptor      dialer is in RTS      (or REJ)
 //	dialer ── RTU ──▶ acceptor      acceptor is in RTS    (or its refusal)
 //
-// REQ and REP are repeated by the manager when they get lost, so a loss shows
-// as a long time; what is lost for good ends with a deadline.
+// The manager repeats REQ and REP when they get lost, so a loss shows as a long
+// time; a message that is lost for good ends with a deadline.
 
 // backlog bounds the requests that wait for a listener's program.
 const backlog = 1024
@@ -79,6 +79,7 @@ func (q *qp) claim() error {
 	return nil
 }
 
+// connect is Connect: it sends REQ and waits for the outcome.
 func (q *qp) connect(ctx context.Context, addr string, p rdma.ConnParams) (rdma.ConnInfo, error) {
 	n := q.net
 	n.mu.Lock()
@@ -98,7 +99,7 @@ func (q *qp) connect(ctx context.Context, addr string, p rdma.ConnParams) (rdma.
 			o.err = q.Err()
 		}
 	case <-ctx.Done():
-		o.err = ctxError(ctx)
+		o.err = setup.CtxError(ctx)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -115,15 +116,7 @@ func (q *qp) connect(ctx context.Context, addr string, p rdma.ConnParams) (rdma.
 	return q.info, nil
 }
 
-func ctxError(ctx context.Context) error {
-	err := ctx.Err()
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%w: %w", rdma.ErrDeadline, err)
-	}
-	return err
-}
-
-// dial sends the request. Caller holds mu.
+// dial sends the request. The caller holds mu.
 func (q *qp) dial(ctx context.Context, addr string, p rdma.ConnParams) (*dial, error) {
 	n, dev := q.net, q.pd.dev
 	host := dev.life.host
@@ -138,7 +131,7 @@ func (q *qp) dial(ctx context.Context, addr string, p rdma.ConnParams) (*dial, e
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return fail(ctxError(ctx))
+		return fail(setup.CtxError(ctx))
 	}
 	to, err := parseAddr(addr, host.ip)
 	if err != nil {

@@ -4,14 +4,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/rdma/rdmatest"
 	"github.com/rdmakv/rdmakv/rdma/sim"
 )
 
 // conformance is how the suite sees a network: each end of a test is a host.
-func conformance(kind memory.Kind, opts sim.Options) rdmatest.Config {
+func conformance(kind mem.Kind, opts sim.Options) rdmatest.Config {
 	net := sim.New(opts)
 	opts.SetupTimeout = 200 * time.Millisecond
 	hasty := sim.New(opts)
@@ -36,20 +36,20 @@ func conformance(kind memory.Kind, opts sim.Options) rdmatest.Config {
 }
 
 func TestConformanceHeap(t *testing.T) {
-	rdmatest.Run(t, conformance(memory.Heap, sim.Options{}))
+	rdmatest.Run(t, conformance(mem.Heap, sim.Options{}))
 }
 
 func TestConformanceMmap(t *testing.T) {
 	if testing.Short() {
 		t.Skip("TestConformanceHeap and TestConformanceDelays do the most of it")
 	}
-	rdmatest.Run(t, conformance(memory.Mmap, sim.Options{}))
+	rdmatest.Run(t, conformance(mem.Mmap, sim.Options{}))
 }
 
 // TestConformanceDelays: the same when everything takes time, READs are loaded
 // in pieces and overtaken. What the suite says of safety holds all the same.
 func TestConformanceDelays(t *testing.T) {
-	rdmatest.Run(t, conformance(memory.Heap, sim.Options{Seed: 1, Adversity: sim.Delays(300 * time.Microsecond)}))
+	rdmatest.Run(t, conformance(mem.Heap, sim.Options{Seed: 1, Adversity: sim.Delays(300 * time.Microsecond)}))
 }
 
 // TestConformanceNoRNR: as on adapters without RNR and shared queues.
@@ -57,5 +57,5 @@ func TestConformanceNoRNR(t *testing.T) {
 	if testing.Short() {
 		t.Skip("TestConformanceHeap and TestConformanceDelays do the most of it")
 	}
-	rdmatest.Run(t, conformance(memory.Heap, sim.Options{Without: rdma.CapRNR | rdma.CapSRQ | rdma.CapInline}))
+	rdmatest.Run(t, conformance(mem.Heap, sim.Options{Without: rdma.CapRNR | rdma.CapSRQ | rdma.CapInline}))
 }

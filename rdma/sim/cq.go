@@ -19,13 +19,13 @@ type cq struct {
 	missed  bool        // an event was due while the program was paused
 	qps     map[*qp]int // users, and how often: as send and as receive CQ
 
-	// events has one token for each event raised and not yet waited for; its
-	// elements have no size, so the capacity costs nothing.
+	// events has one token for each event that was raised and that no Wait has
+	// taken; its elements have no size, so the capacity costs nothing.
 	events chan struct{}
 	done   chan struct{} // closed by Close and by an overrun
 }
 
-// An entry is a completion and whose it is.
+// An entry is a completion and the QP that it belongs to.
 type entry struct {
 	q  *qp
 	wc rdma.WC
@@ -45,7 +45,7 @@ func (c *cq) usable() error {
 	return nil
 }
 
-// push adds a completion and raises an event if one was asked for. When the
+// push adds a completion and raises an event if Arm has asked for one. When the
 // depth is passed the CQ dies, and its QPs with it.
 func (c *cq) push(q *qp, wc rdma.WC) {
 	if c.closed || c.overrun {
@@ -77,12 +77,12 @@ func (c *cq) push(q *qp, wc rdma.WC) {
 func (c *cq) raise() {
 	select {
 	case c.events <- struct{}{}:
-	default: // 65536 events unwaited for: whoever waits finds one
+	default: // 65536 events wait: the next Wait finds one
 	}
 }
 
-// signal raises the event that came during a pause. One that was polled for in
-// vain then is due again, too.
+// signal raises the event that came during a pause. If a poll then found
+// nothing, its event is due again, too.
 func (c *cq) signal() {
 	if c.missed || len(c.list) > 0 {
 		c.missed = false
@@ -100,8 +100,9 @@ func (c *cq) Poll(wcs []rdma.WC) (int, error) {
 	k := 0
 	kept := c.list[:0]
 	for _, e := range c.list {
-		// A paused program gets nothing, but for what is left of connections
-		// that it ended: they are gone for it, and nobody else can tell.
+		// A paused program gets nothing, except what is left of connections
+		// that it ended: they are gone for it, and it cannot tell the
+		// difference.
 		if k == len(wcs) || c.dev.life.paused && e.q.state != rdma.QPError {
 			kept = append(kept, e)
 			continue

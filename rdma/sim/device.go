@@ -5,25 +5,11 @@ import (
 	"fmt"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/soft"
 )
 
-// Limits of the device.
-const (
-	maxQP      = 1 << 16
-	maxQPWR    = 16384
-	maxSGE     = 16
-	maxCQE     = 1 << 20
-	maxCQs     = 1 << 16
-	maxMRs     = 1 << 20
-	maxPDs     = 1 << 16
-	maxSRQs    = 1 << 12
-	maxSRQWR   = 1 << 18
-	maxInline  = 256
-	maxMsgSize = 1 << 30
-
-	defaultWR  = 128
-	defaultSGE = 4
-)
+// maxQP bounds the QPs of a device.
+const maxQP = 1 << 16
 
 // A device is an opened adapter. Everything in it is guarded by Network.mu.
 type device struct {
@@ -44,6 +30,7 @@ type device struct {
 	origin uint64 // where the sequence of keys begins
 }
 
+// newDevice makes the adapter of one life. Its keys follow from the seed.
 func newDevice(l *life, reason string, id uint64) *device {
 	n := l.host.net
 	d := &device{
@@ -54,15 +41,12 @@ func newDevice(l *life, reason string, id uint64) *device {
 	} else {
 		d.origin = mix(n.opts.Seed + id)
 	}
-	d.attr = rdma.DeviceAttr{
-		Fabric: fabricName, Reason: reason,
-		Caps:  (rdma.CapSRQ | rdma.CapInline | rdma.CapRNR | rdma.CapSendDelivers) &^ n.opts.Without,
-		MaxQP: maxQP, MaxQPWR: maxQPWR, MaxSGE: maxSGE, MaxCQ: maxCQs, MaxCQE: maxCQE,
-		MaxMR: maxMRs, MaxMRSize: 1 << 36, MaxPD: maxPDs, MaxSRQ: maxSRQs, MaxSRQWR: maxSRQWR,
-		MaxQPRdAtom: n.opts.ReadDepth, MaxQPInitRdAtom: n.opts.ReadDepth,
-		MaxInline: maxInline, MaxMsgSize: maxMsgSize,
-		MaxConnectPrivate: 56, MaxAcceptPrivate: 196,
-	}
+	d.attr = soft.Limits()
+	d.attr.Fabric, d.attr.Reason = fabricName, reason
+	d.attr.Caps = (rdma.CapSRQ | rdma.CapInline | rdma.CapRNR | rdma.CapSendDelivers) &^ n.opts.Without
+	d.attr.MaxQP, d.attr.MaxMRSize = maxQP, 1<<36
+	d.attr.MaxQPRdAtom, d.attr.MaxQPInitRdAtom = n.opts.ReadDepth, n.opts.ReadDepth
+	d.attr.MaxConnectPrivate, d.attr.MaxAcceptPrivate = 56, 196
 	return d
 }
 
@@ -84,7 +68,7 @@ func (d *device) use() error {
 func (d *device) AllocPD() (rdma.PD, error) {
 	d.net.mu.Lock()
 	defer d.net.mu.Unlock()
-	if d.pds >= maxPDs {
+	if d.pds >= soft.MaxPDs {
 		return nil, fmt.Errorf("%w: %d protection domains", rdma.ErrLimit, d.pds)
 	}
 	if err := d.use(); err != nil {
@@ -96,12 +80,12 @@ func (d *device) AllocPD() (rdma.PD, error) {
 
 // CreateCQ creates a completion queue.
 func (d *device) CreateCQ(depth int) (rdma.CQ, error) {
-	if depth < 1 || depth > maxCQE {
-		return nil, fmt.Errorf("%w: CQ depth %d is not within 1 and %d", rdma.ErrInvalid, depth, maxCQE)
+	if depth < 1 || depth > soft.MaxCQE {
+		return nil, fmt.Errorf("%w: CQ depth %d is not within 1 and %d", rdma.ErrInvalid, depth, soft.MaxCQE)
 	}
 	d.net.mu.Lock()
 	defer d.net.mu.Unlock()
-	if len(d.cqs) >= maxCQs {
+	if len(d.cqs) >= soft.MaxCQs {
 		return nil, fmt.Errorf("%w: %d completion queues", rdma.ErrLimit, len(d.cqs))
 	}
 	if err := d.use(); err != nil {

@@ -42,7 +42,8 @@ func (h *eventHeap) Pop() any {
 
 func (n *Network) now() int64 { return int64(time.Since(n.began)) }
 
-// after makes an event. Caller holds mu, and calls turn before it gives mu up.
+// after makes an event. The caller holds mu, and calls turn before it gives mu
+// up.
 func (n *Network) after(d time.Duration, run func()) *event {
 	return n.at(n.now()+int64(d), run)
 }
@@ -58,7 +59,7 @@ func (n *Network) at(t int64, run func()) *event {
 // afterSteps makes an event for the k-th step from now, or for a time if the
 // steps do not come.
 func (n *Network) afterSteps(k int, d time.Duration, run func()) {
-	if len(n.stepping) >= n.sweep { // forget those whose time came first
+	if len(n.stepping) >= n.sweep { // forget the events whose time came first
 		n.stepping = slices.DeleteFunc(n.stepping, func(e *event) bool { return e.index < 0 })
 		n.sweep = max(64, 2*len(n.stepping))
 	}
@@ -74,9 +75,9 @@ func (n *Network) cancel(e *event) {
 	}
 }
 
-// turn lets everything happen that is due, and sees to it that the rest will.
-// Caller holds mu. Called again from within an event it leaves the work to the
-// turn that runs already.
+// turn lets every event happen that is due, and ensures that the others will
+// happen in time. The caller holds mu. If it is called from within an event it
+// leaves the work to the turn that runs already.
 func (n *Network) turn() {
 	if n.turning {
 		return
@@ -114,10 +115,11 @@ func (n *Network) tick() {
 	n.turn()
 }
 
-// Step tells the network that the program has done one more thing that somebody
-// might want to come between: the loads that wait for it happen now, on this
-// goroutine. It does not block and calls nobody. Safe for concurrent use, but
-// not from a goroutine that holds what the fabric may want: it wants nothing.
+// Step tells the network that the program has done one more thing between which
+// and the next a load may come: the loads that wait for it happen now, on this
+// goroutine. It does not block and calls no code of the program. It is safe for
+// concurrent use, also from a goroutine that holds locks of the program,
+// because the fabric takes none of them.
 func (n *Network) Step() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

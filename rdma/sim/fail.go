@@ -6,16 +6,16 @@ import (
 	"github.com/rdmakv/rdmakv/rdma"
 )
 
-// A cause is why an end of a connection dies.
+// A cause is why an end of a connection fails.
 type cause struct {
 	err    error
 	status rdma.Status // of the oldest send request; 0: it is flushed too
 	silent bool        // the peer is not told: it finds out by itself
-	peer   error       // what the peer's end dies of; nil: ErrPeerGone
+	peer   error       // the error of the peer's end; nil: ErrPeerGone
 }
 
-// fail moves the QP to ERR, once, and flushes everything. Caller holds mu and
-// calls turn.
+// fail moves the QP to ERR, once, and flushes everything. The caller holds mu
+// and calls turn.
 func (q *qp) fail(c cause) {
 	if q.state == rdma.QPError {
 		return
@@ -39,9 +39,9 @@ func (q *qp) fail(c cause) {
 		w.over = true
 		s := rdma.StatusWRFlushErr
 		switch {
-		case i > 0: // behind the first one everything is flushed, also what was carried out
+		case i > 0: // everything behind the first one is flushed, also what was carried out
 		case w.done:
-			s = w.status // what the connection dies of
+			s = w.status // the cause of the connection's end
 		case c.status != 0:
 			s = c.status
 		}
@@ -93,7 +93,8 @@ func (q *qp) label() string {
 	return fmt.Sprintf("%s/%d(%x%c)", q.host().name, q.num, q.conn&0xffff, "ab"[q.end])
 }
 
-// What dice are asked about, so that answers are independent.
+// These are the questions that dice decide, each with a name of its own, so
+// that answers are independent.
 const (
 	askPath = iota
 	askRead

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
 // bubble runs f where time costs nothing.
@@ -67,7 +67,7 @@ func (s *station) newQP() {
 
 func (s *station) reg(n int) rdma.MR {
 	s.t.Helper()
-	block, err := memory.Alloc(n, memory.Options{Kind: memory.Heap, Tag: "sim test"})
+	block, err := mem.Alloc(n, mem.Options{Kind: mem.Heap, Tag: "sim test"})
 	s.ok(err)
 	mr, err := s.pd.RegMR(block.Bytes(), rdma.AccessLocalWrite|rdma.AccessRemoteRead)
 	s.ok(err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
 const (
@@ -93,7 +94,7 @@ func (h *Host) Open(ctx context.Context, name string) (rdma.Device, error) {
 // Pause stops the machine's program as far as others can see, as SIGSTOP does:
 // it gets no completion, no event and no request to connect, nothing that it
 // posts leaves, and its memory stands still: the adapter answers READs from the
-// memory as it was. (Its goroutines themselves run on, but nobody can tell.)
+// memory as it was. (Its goroutines themselves run on, but no peer can tell.)
 func (h *Host) Pause() {
 	n := h.net
 	n.mu.Lock()
@@ -106,8 +107,8 @@ func (h *Host) Pause() {
 	h.life.paused = true
 }
 
-// Resume ends a Pause: the memory is as the program has left it, and what it
-// has posted leaves.
+// Resume ends a Pause: READs see the memory as the program has left it, and what
+// it has posted leaves.
 func (h *Host) Resume() {
 	n := h.net
 	n.mu.Lock()
@@ -130,11 +131,11 @@ func (h *Host) Resume() {
 }
 
 // Kill ends the machine's program as kill -9 does: its connections, listeners
-// and devices are dead to it at once and nobody is told. For the time linger
+// and devices are dead to it at once, and no peer is told. For the time linger
 // the adapter goes on answering READs from the memory as it was, and
-// acknowledges SENDs that nobody reads; then it answers nothing. The Host's next
-// Open begins a new life. What the old program still calls fails or has no
-// effect on others, so it can be closed in peace.
+// acknowledges SENDs that no program reads; then it answers nothing. The Host's
+// next Open begins a new life. What the old program still calls fails or has no
+// effect on others, so it can be closed safely.
 func (h *Host) Kill(linger time.Duration) {
 	n := h.net
 	n.mu.Lock()
@@ -205,14 +206,14 @@ func (l *life) freeze() {
 		for _, m := range d.mrs {
 			if m.access&rdma.AccessRemoteRead != 0 && m.frozen == nil {
 				m.frozen = make([]byte, len(m.buf))
-				load(m.frozen, m.buf, 0, len(m.buf))
+				mem.Copy(m.frozen, m.buf, 0)
 			}
 		}
 	}
 }
 
-// says runs f now, or when the program runs again: for what only a running
-// program does. A dead one does nothing.
+// says runs f now, or when the program runs again: it is for actions that only a
+// running program takes. A dead one takes none.
 func (l *life) says(f func()) {
 	switch {
 	case l.dead:

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/setup"
 )
 
 // A listener queues requests for its program.
@@ -45,7 +46,8 @@ func (l *listener) Accept(ctx context.Context) (rdma.ConnRequest, error) {
 	}
 }
 
-// shut refuses what nobody took. Caller holds mu.
+// shut refuses the requests that the program has not taken. The caller holds
+// mu.
 func (l *listener) shut() {
 	if l.over {
 		return
@@ -66,7 +68,7 @@ func (l *listener) shut() {
 	}
 }
 
-// Close stops listening and rejects requests nobody took.
+// Close stops listening and rejects requests that the program has not taken.
 func (l *listener) Close() error {
 	n := l.dev.net
 	n.mu.Lock()
@@ -83,7 +85,7 @@ func (l *listener) Close() error {
 	return nil
 }
 
-// A connRequest is a peer that wants a connection.
+// A connRequest is a peer that asks for a connection.
 type connRequest struct {
 	l        *listener
 	d        *dial
@@ -98,13 +100,13 @@ func (r *connRequest) take() bool {
 	return !r.answered
 }
 
-// finish marks the request as answered. Caller holds mu.
+// finish marks the request as answered. The caller holds mu.
 func (r *connRequest) finish() {
 	r.answered = true
 	r.l.dev.net.cancel(r.timer)
 }
 
-// expire drops a request that nobody answered.
+// expire drops a request that the program has not answered.
 func (r *connRequest) expire() {
 	if r.answered {
 		return
@@ -152,6 +154,7 @@ func (r *connRequest) Accept(ctx context.Context, target rdma.QP, p rdma.ConnPar
 	return info, nil
 }
 
+// accept is Accept: it sends REP and waits for RTU.
 func (r *connRequest) accept(ctx context.Context, target rdma.QP, p rdma.ConnParams) (rdma.ConnInfo, error) {
 	n, dev := r.l.dev.net, r.l.dev
 	b, ok := target.(*qp)
@@ -171,7 +174,7 @@ func (r *connRequest) accept(ctx context.Context, target rdma.QP, p rdma.ConnPar
 	case <-b.done:
 		err = b.Err()
 	case <-ctx.Done():
-		err = ctxError(ctx)
+		err = setup.CtxError(ctx)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -186,7 +189,8 @@ func (r *connRequest) accept(ctx context.Context, target rdma.QP, p rdma.ConnPar
 	return b.info, nil
 }
 
-// reply sends REP and returns what is closed when RTU comes. Caller holds mu.
+// reply sends REP and returns a channel that is closed when RTU comes. The
+// caller holds mu.
 func (r *connRequest) reply(b *qp, p rdma.ConnParams) (<-chan struct{}, error) {
 	n, dev, d := r.l.dev.net, r.l.dev, r.d
 	a := d.q

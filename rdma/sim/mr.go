@@ -3,8 +3,9 @@ package sim
 import (
 	"fmt"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/soft"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
 // A key names a region to peers: the number, and the address of its first byte,
@@ -21,30 +22,23 @@ type mr struct {
 	access rdma.Access
 	key    key
 	closed bool
-	// frozen is what peers read while the program is paused or after it was
-	// killed. It outlives the registration.
+	// frozen is the memory that peers read while the program is paused or after
+	// it was killed. It outlives the registration.
 	frozen []byte
 }
 
 // RegMR registers buf.
 func (p *pd) RegMR(buf []byte, access rdma.Access) (rdma.MR, error) {
-	const known = rdma.AccessLocalWrite | rdma.AccessRemoteMask
 	d := p.dev
-	switch {
-	case len(buf) == 0:
-		return nil, fmt.Errorf("%w: a memory region of 0 bytes", rdma.ErrInvalid)
-	case uint64(len(buf)) > d.attr.MaxMRSize:
+	if err := soft.CheckRegion(len(buf), access); err != nil {
+		return nil, err
+	}
+	if uint64(len(buf)) > d.attr.MaxMRSize {
 		return nil, fmt.Errorf("%w: a memory region of %d bytes, at most %d", rdma.ErrInvalid, len(buf), d.attr.MaxMRSize)
-	case access&^known != 0:
-		return nil, fmt.Errorf("%w: unknown access rights %#x", rdma.ErrInvalid, uint32(access&^known))
-	case access&rdma.AccessRemoteAtomic != 0:
-		return nil, fmt.Errorf("%w: remote atomics on a memory region", rdma.ErrNotSupported)
-	case access&rdma.AccessRemoteWrite != 0 && access&rdma.AccessLocalWrite == 0:
-		return nil, fmt.Errorf("%w: remote write needs local write", rdma.ErrInvalid)
 	}
 	d.net.mu.Lock()
 	defer d.net.mu.Unlock()
-	if len(d.mrs) >= maxMRs {
+	if len(d.mrs) >= soft.MaxMRs {
 		return nil, fmt.Errorf("%w: %d memory regions", rdma.ErrLimit, len(d.mrs))
 	}
 	if err := p.use(); err != nil {
@@ -140,35 +134,12 @@ func (m *mr) bytes() []byte {
 	return m.buf
 }
 
-// load copies n bytes of mem from off by aligned 8-byte atomic loads, each word
-// once (rule F15). What does not fill a word is cut from its word; where mem
-// ends within a word, that is read by bytes.
-func load(dst, mem []byte, off, n int) {
-	for n > 0 {
-		s := skew(mem, off)
-		whole := n &^ 7
-		switch {
-		case s == 0 && whole > 0:
-			memory.LoadWords(dst[:whole], mem[off:off+whole])
-			dst, off, n = dst[whole:], off+whole, n-whole
-		case off-s >= 0 && off-s+8 <= len(mem):
-			var word [8]byte
-			memory.LoadWords(word[:], mem[off-s:off-s+8])
-			k := copy(dst[:n], word[s:])
-			dst, off, n = dst[k:], off+k, n-k
-		default:
-			dst[0] = mem[off]
-			dst, off, n = dst[1:], off+1, n-1
-		}
-	}
-}
-
 // A piece is a part of a READ that is loaded at one instant.
 type piece struct{ off, len int }
 
-// pieces cuts n bytes of mem from off at multiples of size bytes.
-func pieces(list []piece, mem []byte, off, n, size int) []piece {
-	first := size - (skew(mem, 0)+off)%size // lines are counted from the region's start
+// pieces cuts n bytes of pages from off at multiples of size bytes.
+func pieces(list []piece, pages []byte, off, n, size int) []piece {
+	first := size - (int(mem.Skew(pages, 0))+off)%size // lines are counted from the region's start
 	for at := 0; at < n; {
 		k := min(first, n-at)
 		list = append(list, piece{at, k})

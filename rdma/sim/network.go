@@ -18,8 +18,8 @@ type Options struct {
 	Adversity Adversity
 	// SetupTimeout bounds each side of a connection set-up; 0 means 5 s.
 	SetupTimeout time.Duration
-	// RetryTimeout is how long an adapter repeats a request that nobody
-	// acknowledges before the connection dies; 0 means 3.6 s, which is what
+	// RetryTimeout is how long an adapter repeats a request that is not
+	// acknowledged before the connection dies; 0 means 3.6 s, which is what
 	// timeout 14 and seven retries come to.
 	RetryTimeout time.Duration
 	// ReadDepth is the devices' limit for IRD and ORD; 0 means 16.
@@ -39,9 +39,9 @@ type Network struct {
 	began time.Time
 
 	// mu guards everything of the network: hosts, devices, queues. One lock is
-	// enough for a simulator, and makes "once Close has returned nobody touches
-	// the memory" trivially so. Nothing is waited for and no program is called
-	// under it.
+	// enough for a simulator, and makes it trivially true that the memory is
+	// not touched once Close has returned. Nothing is waited for and no program
+	// is called under it.
 	mu        sync.Mutex
 	events    eventHeap
 	stepping  []*event
@@ -91,7 +91,7 @@ func New(opts Options) *Network {
 }
 
 // SetAdversity changes what the network does to requests posted from now on,
-// for example to let a run end in peace.
+// for example to let a run end without faults.
 func (n *Network) SetAdversity(a Adversity) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -157,7 +157,7 @@ func parseAddr(addr string, own netip.Addr) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(ip, uint16(num)), nil
 }
 
-// freePort finds a port that nobody listens on.
+// freePort finds a port without a listener.
 func (n *Network) freePort(ip netip.Addr) netip.AddrPort {
 	for {
 		if n.ports++; n.ports < 20000 {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/soft"
 )
 
 // A qp is one end of a connection, guarded by Network.mu.
@@ -26,34 +27,40 @@ type qp struct {
 	err   error
 	done  chan struct{}
 	gone  bool // Close has returned
-	// ghost: the program believes this end dead, and the adapter has not been
-	// told: READs are still answered. After Kill, and while paused.
+	// ghost: the program takes this end for dead, but the adapter has not noticed
+	// and still answers READs. This is so after Kill, and while paused.
 	ghost bool
 
-	// Which connection this is, for the dice: who dialed, his how-many-th, and
-	// which end.
+	// These name the connection for the dice: the host that dialed, the number
+	// of its dial, and which end this is.
 	conn, end uint64
 	posts     uint64 // send requests so far
 
-	// The requester.
+	requester
+	responder
+	rq recvQueue
+}
+
+// A requester is the half of a QP that sends requests.
+type requester struct {
 	sq      []*wqe // oldest first
 	sent    int    // of them launched
 	reading int    // READs launched and not answered
 	out     int64  // when the last request arrives at the peer
+}
 
-	// The responder. Requests are carried out in order of arrival, READs
-	// answered in order.
+// A responder is the half of a QP that carries out the peer's requests, in order of
+// arrival, and answers its READs in order.
+type responder struct {
 	inq  []*wqe // arrived and not begun
 	serv []*wqe // READs begun and not answered
 	back int64  // when the last answer arrives at the peer
-
-	rq recvQueue
 }
 
 // A wqe is a send request under way. It is the message itself: the peer's
 // responder sees the same object.
 type wqe struct {
-	q        *qp // whose it is
+	q        *qp // the QP that posted it
 	id       uint64
 	seq      uint64
 	op       rdma.Opcode
@@ -68,7 +75,7 @@ type wqe struct {
 	cause  error       // why the connection ends, with a status
 	over   bool        // completed or flushed: the memory is the program's again
 
-	// Of a READ at the responder.
+	// These are of a READ at the responder.
 	region *mr
 	off    int
 	left   int // pieces not yet loaded
@@ -80,7 +87,7 @@ type wqe struct {
 func (p *pd) CreateQP(cfg rdma.QPConfig) (rdma.QP, error) {
 	d := p.dev
 	caps := cfg.Cap
-	if err := d.sizes(&caps); err != nil {
+	if err := soft.Caps(&caps, &d.attr); err != nil {
 		return nil, err
 	}
 	scq, ok1 := cfg.SendCQ.(*cq)
@@ -125,27 +132,6 @@ func (p *pd) CreateQP(cfg rdma.QPConfig) (rdma.QP, error) {
 	}
 	d.qps = append(d.qps, q)
 	return q, nil
-}
-
-// sizes checks the queue sizes and fills in the defaults.
-func (d *device) sizes(c *rdma.QPCap) error {
-	for _, x := range []struct {
-		name  string
-		v     *int
-		def   int
-		limit int
-	}{
-		{"MaxSendWR", &c.MaxSendWR, defaultWR, d.attr.MaxQPWR}, {"MaxRecvWR", &c.MaxRecvWR, defaultWR, d.attr.MaxQPWR},
-		{"MaxSGE", &c.MaxSGE, defaultSGE, d.attr.MaxSGE}, {"MaxInline", &c.MaxInline, 0, d.attr.MaxInline},
-	} {
-		if *x.v == 0 {
-			*x.v = x.def
-		}
-		if *x.v < 0 || *x.v > x.limit {
-			return fmt.Errorf("%w: %s %d is not within 0 and %d", rdma.ErrInvalid, x.name, *x.v, x.limit)
-		}
-	}
-	return nil
 }
 
 func (q *qp) QPN() uint32 { return q.num }
@@ -238,8 +224,8 @@ func (q *qp) post(wr *rdma.SendWR) error {
 		if w.sgl, err = makeSGL(wr.SGL, q.limits.MaxSGE); err != nil {
 			return err
 		}
-		if w.sgl.total > maxMsgSize {
-			return fmt.Errorf("%w: a message of %d bytes, the limit is %d", rdma.ErrInvalid, w.sgl.total, maxMsgSize)
+		if w.sgl.total > soft.MaxMsgSize {
+			return fmt.Errorf("%w: a message of %d bytes, the limit is %d", rdma.ErrInvalid, w.sgl.total, soft.MaxMsgSize)
 		}
 	}
 	if q.state == rdma.QPError {
@@ -289,7 +275,7 @@ func (q *qp) Disconnect() error {
 }
 
 // Close disconnects and destroys the QP. Everything is flushed when fail
-// returns, under the lock that the responder needs.
+// returns, because it holds the lock that the responder needs.
 func (q *qp) Close() error {
 	n := q.net
 	n.mu.Lock()

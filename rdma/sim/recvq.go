@@ -5,9 +5,11 @@ import (
 	"slices"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/soft"
 )
 
-// An sge is a piece of a registered region, as posted: checked when used.
+// An sge is a piece of a registered region, as posted. It is checked when it is
+// used.
 type sge struct {
 	mr  *mr
 	off uint64
@@ -20,8 +22,8 @@ type sgl struct {
 	total uint64
 }
 
-// makeSGL takes over the entries of a work request. Only what a program cannot
-// mean is refused here; the rest shows when the request is carried out.
+// makeSGL takes over the entries of a work request. It refuses only what can
+// never be right; the rest shows when the request is carried out.
 func makeSGL(list []rdma.SGE, limit int) (sgl, error) {
 	if len(list) > limit {
 		return sgl{}, fmt.Errorf("%w: %d scatter/gather entries, the limit is %d", rdma.ErrInvalid, len(list), limit)
@@ -121,12 +123,12 @@ func (p *pd) CreateSRQ(maxWR int) (rdma.SRQ, error) {
 	if !d.attr.Caps.Has(rdma.CapSRQ) {
 		return nil, fmt.Errorf("%w: shared receive queues", rdma.ErrNotSupported)
 	}
-	if maxWR < 1 || maxWR > maxSRQWR {
-		return nil, fmt.Errorf("%w: %d receives in an SRQ are not within 1 and %d", rdma.ErrInvalid, maxWR, maxSRQWR)
+	if maxWR < 1 || maxWR > soft.MaxSRQWR {
+		return nil, fmt.Errorf("%w: %d receives in an SRQ are not within 1 and %d", rdma.ErrInvalid, maxWR, soft.MaxSRQWR)
 	}
 	d.net.mu.Lock()
 	defer d.net.mu.Unlock()
-	if d.srqs >= maxSRQs {
+	if d.srqs >= soft.MaxSRQs {
 		return nil, fmt.Errorf("%w: %d shared receive queues", rdma.ErrLimit, d.srqs)
 	}
 	if err := p.use(); err != nil {
@@ -146,7 +148,7 @@ func (s *srq) PostRecv(wrs []rdma.RecvWR) (int, error) {
 	if s.closed {
 		return 0, fmt.Errorf("%w: shared receive queue", rdma.ErrClosed)
 	}
-	k, err := s.q.post(wrs, maxSGE)
+	k, err := s.q.post(wrs, soft.MaxSGE)
 	for _, q := range slices.Clone(s.users) {
 		q.serve()
 	}

@@ -7,10 +7,10 @@ import (
 	"github.com/rdmakv/rdmakv/rdma"
 )
 
-// The requester: requests leave in the order of posting, as many READs at a
-// time as the connection allows, and complete in that order.
+// This is the requester: requests leave in the order of posting, as many READs
+// at a time as the connection allows, and complete in that order.
 
-// launch sends what may leave. Caller holds mu and calls turn.
+// launch sends what may leave. The caller holds mu and calls turn.
 func (q *qp) launch() {
 	n := q.net
 	for q.state == rdma.QPRTS && q.sent < len(q.sq) && !q.pd.dev.life.paused {
@@ -32,8 +32,9 @@ func (q *qp) launch() {
 		die := chancesOf(q, w.seq, askPath)
 		d := q.path(&die)
 		if !read && w.inline == nil && n.adverse.Delay > 0 && die.is(0.5) {
-			// An adapter may fetch the payload at once, and then the message
-			// arrives though its sender has died; or as late as it is sent.
+			// An adapter may fetch the payload at once, so that the message
+			// arrives though its sender has died, or fetch it as late as it
+			// sends.
 			w.inline = w.sgl.gather()
 		}
 		if fault := chancesOf(q, w.seq, askFault); fault.is(n.adverse.Lose) && q.disturb(w, &fault) {
@@ -56,8 +57,9 @@ func (q *qp) path(die *chance) time.Duration {
 	return die.delay(q.net.adverse.Delay)
 }
 
-// finish notes the outcome of a request, and completes what has become first.
-// With a status other than success the connection dies when its turn comes.
+// finish notes the outcome of a request, and completes the requests that are
+// first in order now. If the status is not success the connection dies when the
+// request's turn comes.
 func (q *qp) finish(w *wqe, s rdma.Status, why error) {
 	if w.over || w.done || q.state == rdma.QPError {
 		return
@@ -83,7 +85,7 @@ func (q *qp) finish(w *wqe, s rdma.Status, why error) {
 }
 
 // disturb ends the connection at this request, in one of the ways that
-// connections end. False: not this time.
+// connections end. It returns false if nothing happens this time.
 func (q *qp) disturb(w *wqe, die *chance) bool {
 	n := q.net
 	gone := func(why string) error { return fmt.Errorf("%w: %s (by the seed)", rdma.ErrPeerGone, why) }
@@ -113,7 +115,7 @@ func (q *qp) disturb(w *wqe, die *chance) bool {
 		}
 		n.logf("%s: READ %d refused", q.label(), w.seq)
 		end(rdma.StatusRemAccessErr, fmt.Errorf("%w: (by the seed)", rdma.ErrAccess))
-	case 4: // both ends notice something, at different times, and nobody says why
+	case 4: // both ends see the connection end, at different times, without the cause
 		n.logf("%s: connection lost at %d", q.label(), w.seq)
 		other := die.delay(n.opts.RetryTimeout)
 		n.after(other, func() { q.peer.fail(cause{err: gone("connection lost"), silent: true}) })

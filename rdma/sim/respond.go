@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
-// The responder: it works on the goroutines of the network, whatever the
-// program of its host is doing.
+// This is the responder: it works on the goroutines of the network, whatever
+// the program of its host is doing.
 
 // arrive takes a request from the wire.
 func (q *qp) arrive(w *wqe) {
@@ -38,10 +38,10 @@ func (q *qp) serve() {
 	}
 }
 
-// receive delivers the SEND at the head of inq. False: it must wait.
+// receive delivers the SEND at the head of inq. It returns false if the SEND must wait.
 func (q *qp) receive(w *wqe) bool {
 	n, from := q.net, w.q
-	if q.ghost { // nobody will read it; the adapter does not know that
+	if q.ghost { // the program will not read it; the adapter does not know that
 		q.inq = q.inq[1:]
 		q.ack(w)
 		return true
@@ -121,8 +121,8 @@ func (q *qp) ack(w *wqe) {
 	})
 }
 
-// begin starts to serve a READ: the rights are looked at once, here, and again
-// whether the region is still there with each piece.
+// begin starts to serve a READ: the rights are looked at once, here; whether
+// the region is still there is looked at again with each piece.
 func (q *qp) begin(w *wqe) {
 	n := q.net
 	size := uint32(w.sgl.total)
@@ -194,9 +194,6 @@ func (q *qp) plan(w *wqe) (list []piece, gaps []gap) {
 	for size/unit > 512 { // a large value: cut it in at most so many pieces
 		unit *= 4
 	}
-	if teeth.Off(teeth.F15CopyOnce) {
-		unit = 4 // the wrong way: a word is put together from two loads
-	}
 	list = pieces(nil, mem, w.off, size, unit)
 	if die.is(0.75) {
 		die.shuffle(list)
@@ -229,14 +226,14 @@ func (q *qp) loadPart(w *wqe, part []piece) {
 		q.unreachable(w)
 		w.refuse = true
 		return
-	case w.over: // nobody waits any more: the sink is not ours
+	case w.over: // the reader has stopped waiting: the sink is not ours
 		w.refuse = true
 		w.ready = true
 		q.answer()
 		return
 	case w.region.closed && w.region.frozen == nil:
-		// Deregistered meanwhile. The same key may lead to other memory now,
-		// and an adapter looks it up for each packet.
+		// The region was deregistered meanwhile. The same key may lead to other
+		// memory now, and an adapter looks it up for each packet.
 		m, off := q.pd.readable(w.remote, uint32(w.sgl.total))
 		if m == nil {
 			w.refuse, w.ready = true, true
@@ -251,10 +248,10 @@ func (q *qp) loadPart(w *wqe, part []piece) {
 		w.q.finish(w, rdma.StatusLocProtErr, localFault(w.op))
 		return
 	}
-	mem := w.region.bytes()
+	region := w.region.bytes()
 	for _, p := range part {
 		buf := q.net.scratch(p.len)
-		load(buf, mem, w.off+p.off, p.len)
+		mem.Copy(buf, region, uint64(w.off+p.off)) // each word once, as a card does
 		w.sgl.scatter(uint64(p.off), buf)
 	}
 	if w.left -= len(part); w.left == 0 {
@@ -280,8 +277,8 @@ func (q *qp) answer() {
 	}
 }
 
-// refused ends a connection whose peer asked for what it may not have: the
-// answer comes home with the others, in order.
+// refused ends a connection whose peer asked for memory that it may not have:
+// the answer goes out with the others, in order.
 func (q *qp) refused(w *wqe) {
 	n := q.net
 	n.counts.Refused++
@@ -294,7 +291,7 @@ func (q *qp) refused(w *wqe) {
 }
 
 // scratch returns room for n bytes, good until the next call. The program never
-// sees it: what a READ brings is loaded here, once, and copied from here.
+// sees it: the bytes of a READ are loaded here, once, and copied from here.
 func (n *Network) scratch(size int) []byte {
 	if cap(n.room) < size {
 		n.room = make([]byte, max(size, 64<<10))

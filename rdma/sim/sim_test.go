@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/wait"
 )
 
 // A READ is loaded piece by piece while its owner writes: what arrives is a
@@ -100,7 +101,7 @@ func TestPause(t *testing.T) {
 		recv(b, into, 10)
 		recv(a, back, 20)
 		b.host.Pause()
-		set(src, 2) // what the program does now, nobody sees
+		set(src, 2) // no peer sees what the program does now
 		a.read(1, sink, src, 64)
 		a.want(1, rdma.StatusSuccess)
 		if got := words(sink.Bytes()); got[0] != 1 {
@@ -128,8 +129,8 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// The memory of a killed program is read for a while; then nobody answers. What
-// was sent to it never reaches the next one.
+// The memory of a killed program is read for a while; then nothing answers.
+// Messages sent to it never reach the next one.
 func TestKill(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := New(Options{Adversity: Adversity{ReuseKeys: true}})
@@ -226,8 +227,8 @@ func TestDeregisterUnderRead(t *testing.T) {
 	}
 }
 
-// A READ that nobody waits for any more still comes, and its sink is not the
-// program's before that.
+// A READ whose waiter has given up still comes, and its sink does not belong to
+// the program before that.
 func TestLateCompletion(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := New(Options{Seed: 3})
@@ -236,7 +237,7 @@ func TestLateCompletion(t *testing.T) {
 		net.SetAdversity(Adversity{Late: 1, LateMost: 4 * time.Second})
 		src, sink := b.reg(64), a.reg(64)
 		set(src, 7)
-		d := rdma.NewDispatcher(a.cq, rdma.DispatcherOptions{})
+		d := wait.NewDispatcher(a.cq, wait.Options{})
 		d.Start()
 		op := d.NewOp()
 		came := make(chan rdma.WC, 1)
@@ -320,8 +321,8 @@ func TestLosses(t *testing.T) {
 	}
 }
 
-// Set-ups are lost, doubled and late: every dial ends, a doubled request gives
-// nobody a second connection.
+// Set-ups are lost, doubled and late: every dial ends, and a doubled request
+// makes no second connection.
 func TestSetups(t *testing.T) {
 	connected, failed := 0, 0
 	for seed := range uint64(200) {

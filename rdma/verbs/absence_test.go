@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/rdma/verbs"
 )
 
@@ -24,7 +24,7 @@ const removalEnv = "VERBS_TEST_REMOVAL"
 // TestDeviceRemoval takes the soft device away while a process uses it; see
 // TestRemovalUser. The kernel's removal waits for that process and is done when
 // it has ended. librdmacm keeps every device open once it has been used, so
-// this test wants a process that has not: it stands in the first file.
+// this test needs a process that has not: it stands in the first file.
 func TestDeviceRemoval(t *testing.T) {
 	needDevice(t)
 	if os.Getenv("RDMAKV_LAB") != "1" || os.Getenv("LAB_RDMA") != "rxe" {
@@ -109,7 +109,7 @@ func TestRemovalUser(t *testing.T) {
 	r.check(err)
 	r.later(l.Close)
 	qa, qb := r.connect(rdma.QPConfig{}, rdma.QPConfig{Access: rdma.AccessRemoteRead}, rdma.ConnParams{})
-	m := r.region(64, memory.Mmap, rdma.AccessLocalWrite|rdma.AccessRemoteRead)
+	m := r.region(64, mem.Mmap, rdma.AccessLocalWrite|rdma.AccessRemoteRead)
 	if st := r.post(qa, read(m, 64, at(m))); st != rdma.StatusSuccess {
 		t.Fatal(st)
 	}

@@ -10,9 +10,8 @@ import (
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
 )
 
-// async hears the device's asynchronous events (ibv_get_async_event(3)) until
-// the device is closed. Each is acknowledged by package ibv before it is seen
-// here.
+// async reads the device's asynchronous events (ibv_get_async_event(3)) until the
+// device is closed. Package ibv acknowledges each before it returns it.
 func (d *device) async(ctx context.Context) {
 	log := d.fabric.opts.Logger.With("device", d.name)
 	for {
@@ -31,8 +30,9 @@ func (d *device) async(ctx context.Context) {
 	}
 }
 
-// event does what an asynchronous event asks for. over says that no further one is
-// to be read: what is destroyed after a fatal event must not be read beside that.
+// event does what an asynchronous event asks for. over says that no further event
+// is to be read: what is destroyed after a fatal event must not be read beside
+// that.
 func (d *device) event(log *slog.Logger, ev ibv.AsyncEvent) (over bool) {
 	switch ev.Type {
 	case ibv.AsyncCQErr:
@@ -42,7 +42,8 @@ func (d *device) event(log *slog.Logger, ev ibv.AsyncEvent) (over bool) {
 	case ibv.AsyncQPFatal:
 		d.failQP(ev, fmt.Errorf("%w: the device reports a fatal error of the queue pair", rdma.ErrProtocol))
 	case ibv.AsyncQPReqErr, ibv.AsyncQPAccessErr:
-		// As responder: the peer asked for what it may not have.
+		// This end is the responder: the peer asked for memory that it may not
+		// have.
 		d.failQP(ev, fmt.Errorf("%w: the device refused a request of the peer", rdma.ErrAccess))
 	case ibv.AsyncSRQErr:
 		// The SRQ takes no receives from its queue any more: each QP that it
@@ -56,7 +57,7 @@ func (d *device) event(log *slog.Logger, ev ibv.AsyncEvent) (over bool) {
 	case ibv.AsyncQPLastWQEReached:
 		d.lastWQE.Store(lastWQESeen)
 		if q := d.qpOf(ev); q != nil {
-			q.lastWQEOnce.Do(func() { close(q.lastWQE) })
+			q.drain.leftSRQ.give()
 		}
 	case ibv.AsyncDeviceFatal:
 		log.Error("RDMA device failed or was removed")
@@ -97,8 +98,8 @@ func (d *device) failSRQ(hw *ibv.SRQ, err error) {
 	}
 }
 
-// qpOf is the QP that an event is about, nil if it is gone: the number alone
-// may be that of a younger one by now.
+// qpOf is the QP that an event is about, or nil if it is gone: the number alone
+// may be that of a younger QP by now.
 func (d *device) qpOf(ev ibv.AsyncEvent) *qp {
 	if q := d.findQP(ev.QPN); q != nil && q.hw == ev.QP {
 		return q
@@ -106,7 +107,7 @@ func (d *device) qpOf(ev ibv.AsyncEvent) *qp {
 	return nil
 }
 
-// portChanged tells who watches the ports.
+// portChanged tells the reader of PortChanges.
 func (d *device) portChanged() {
 	select {
 	case d.changes <- struct{}{}:
@@ -140,8 +141,8 @@ func (d *device) refreshPort() {
 	}
 }
 
-// lose ends everything of a device that is gone: its QPs fail, its CQs wake
-// who waits and answer with why.
+// lose ends everything of a device that is gone: its QPs fail, its CQs end their
+// waits and answer with why.
 func (d *device) lose(why error) {
 	if !d.dead.CompareAndSwap(nil, &why) {
 		return

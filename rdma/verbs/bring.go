@@ -45,7 +45,7 @@ func agreed(ird, ord, theirIRD, theirORD int) (int, int) {
 	return ird, powerOfTwo(min(ord, theirIRD))
 }
 
-// powerOfTwo is the largest power of two that is at most n; 0 for 0.
+// powerOfTwo is the largest power of two that is at most n, or 0 for 0.
 func powerOfTwo(n int) int {
 	if n <= 0 {
 		return 0
@@ -126,8 +126,8 @@ func (q *qp) connected(l link, info rdma.ConnInfo) error {
 	if q.State() == rdma.QPError {
 		return q.err
 	}
-	q.link, q.info, q.abort = l, info, nil
-	q.ord.Store(int32(info.ORD))
+	q.link, q.info, q.setup.abort = l, info, nil
+	q.sends.ord.Store(int32(info.ORD))
 	q.state.Store(uint32(rdma.QPRTS))
 	return nil
 }
@@ -148,7 +148,7 @@ func (d *device) pathOf(rtr *ibv.QPAttr) rdma.Path {
 		p.LID = int(rtr.AH.DLID)
 	}
 	if g, ok := d.gidAt(uint8(p.Port), int(rtr.AH.SGIDIndex)); ok && rtr.AH.IsGlobal {
-		p.GID, p.GIDIndex, p.GIDType = gidText(g.GID), g.Index, typeName(g.Type)
+		p.GID, p.GIDIndex, p.GIDType = gidText(g.GID), g.Index, g.Type.String()
 	}
 	return p
 }

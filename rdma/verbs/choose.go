@@ -19,8 +19,8 @@ type port struct {
 
 func (p *port) active() bool { return p.attr.State == ibv.PortActive }
 
-// choosePort picks the wanted port, or with 0 the first that is active, and
-// says why. A wanted port that is down is an error, never another port.
+// choosePort picks the requested port, or with 0 the first that is active, and
+// says why. If the requested port is down it fails; it never picks another port.
 func choosePort(ports []port, want int) (*port, string, error) {
 	var states []string
 	for i := range ports {
@@ -62,9 +62,9 @@ func stateName(s ibv.PortState) string {
 	return fmt.Sprintf("in state %d", uint8(s))
 }
 
-// chooseGID picks an entry of the port's GID table and says why: the wanted
-// index; else that of the local address; else the best. An index without an
-// entry is an error, never another entry.
+// chooseGID picks an entry of the port's GID table and says why: the requested
+// index; else that of the local address; else the best. If the index has no entry
+// it fails; it never picks another entry.
 func chooseGID(p *port, want int, local netip.Addr) (ibv.GIDEntry, string, error) {
 	if want >= 0 {
 		for _, g := range p.gids {
@@ -84,9 +84,9 @@ func chooseGID(p *port, want int, local netip.Addr) (ibv.GIDEntry, string, error
 	case best == nil:
 		return ibv.GIDEntry{}, "", fmt.Errorf("%w: the GID table of port %d is empty: does its network interface have an address?", rdma.ErrNoDevice, p.num)
 	case matches(best, local):
-		return *best, fmt.Sprintf("GID %d (%s) is that of %v", best.Index, typeName(best.Type), local), nil
+		return *best, fmt.Sprintf("GID %d (%s) is that of %v", best.Index, best.Type, local), nil
 	}
-	return *best, fmt.Sprintf("GID %d (%s, %s) is the best of %d", best.Index, typeName(best.Type), gidText(best.GID), len(p.gids)), nil
+	return *best, fmt.Sprintf("GID %d (%s, %s) is the best of %d", best.Index, best.Type, gidText(best.GID), len(p.gids)), nil
 }
 
 // better ranks a before b: the local address first, then RoCE v2, then IPv4,
@@ -121,22 +121,11 @@ func gidText(g ibv.GID) string {
 	return netip.AddrFrom16(g).String()
 }
 
-func typeName(t ibv.GIDType) string {
-	switch t {
-	case ibv.GIDIB:
-		return "IB"
-	case ibv.GIDRoCEv1:
-		return "RoCE v1"
-	case ibv.GIDRoCEv2:
-		return "RoCE v2"
-	}
-	return fmt.Sprintf("GID type %d", uint32(t))
-}
-
+// listGIDs writes a GID table for an error.
 func listGIDs(gids []ibv.GIDEntry) string {
 	var list []string
 	for _, g := range gids {
-		list = append(list, fmt.Sprintf("%d (%s, %s)", g.Index, typeName(g.Type), gidText(g.GID)))
+		list = append(list, fmt.Sprintf("%d (%s, %s)", g.Index, g.Type, gidText(g.GID)))
 	}
 	if len(list) == 0 {
 		return "none"
@@ -144,7 +133,7 @@ func listGIDs(gids []ibv.GIDEntry) string {
 	return strings.Join(list, ", ")
 }
 
-// mtuOf is the code of an MTU in bytes; 0 if there is none.
+// mtuOf is the code of an MTU in bytes, or 0 if there is none.
 func mtuOf(bytes int) ibv.MTU {
 	for m := ibv.MTU256; m <= ibv.MTU4096; m++ {
 		if m.Bytes() == bytes {
@@ -218,4 +207,11 @@ func chooseDevice(list []candidate, wantPort int) (name, reason string, err erro
 		return "", "", fmt.Errorf("%w: this machine has no RDMA device", rdma.ErrNoDevice)
 	}
 	return "", "", fmt.Errorf("%w: none is usable: %s", rdma.ErrNoDevice, strings.Join(why, "; "))
+}
+
+// ExplainGID says which entry of a port's GID table this package uses, and why:
+// that of index want, or with -1 that of the local address (which may be the zero
+// Addr), or the best. It looks at nothing but its arguments.
+func ExplainGID(gids []ibv.GIDEntry, num uint8, want int, local netip.Addr) (ibv.GIDEntry, string, error) {
+	return chooseGID(&port{num: num, gids: gids}, want, local)
 }

@@ -28,7 +28,7 @@ func (q *qp) dialCM(ctx context.Context, addr string, ird, ord int, private []by
 	}
 	var last error
 	for _, to := range targets {
-		c, err := q.reachFrom(ctx, loop, to)
+		c, err := q.pd.dev.reachFrom(ctx, loop, to)
 		if err != nil {
 			last = err
 			if ctx.Err() != nil {
@@ -39,7 +39,7 @@ func (q *qp) dialCM(ctx context.Context, addr string, ird, ord int, private []by
 		if err = c.connect(ctx, q, ird, ord, private); err != nil {
 			return rdma.ConnInfo{}, err
 		}
-		info, err := q.answered(ctx, c, ird, ord)
+		info, err := c.answered(ctx, q, ird, ord)
 		if err != nil {
 			loop.drop(c.id)
 		}
@@ -52,16 +52,16 @@ func (q *qp) dialCM(ctx context.Context, addr string, ird, ord int, private []by
 // one that leads to the target: where several NICs are in one subnet, the kernel's
 // route alone leads to the first of them, whichever device was opened. If that
 // fails the kernel chooses.
-func (q *qp) reachFrom(ctx context.Context, loop *cmLoop, to netip.AddrPort) (*cmConn, error) {
-	from := q.pd.dev.source(ctx, to)
+func (d *device) reachFrom(ctx context.Context, loop *cmLoop, to netip.AddrPort) (*cmConn, error) {
+	from := d.source(ctx, to)
 	return boundThenAny(ctx, from, func(ctx context.Context, from netip.AddrPort) (*cmConn, error) {
-		return q.reach(ctx, loop, from, to)
+		return d.reach(ctx, loop, from, to)
 	})
 }
 
-// boundThenAny reaches from an address and, if that fails, from whichever the
-// kernel takes. The first attempt has half of the time that is left, because an
-// address that nobody answers is silence: the other attempt would never begin.
+// boundThenAny reaches from an address and, if that fails, from any address that
+// the kernel takes. The first attempt has half of the time that is left: an address
+// without a host gives no error, so the first attempt could use up all the time.
 func boundThenAny(ctx context.Context, from netip.Addr, reach func(context.Context, netip.AddrPort) (*cmConn, error)) (*cmConn, error) {
 	if !from.IsValid() {
 		return reach(ctx, netip.AddrPort{})
@@ -107,7 +107,7 @@ func (d *device) source(ctx context.Context, to netip.AddrPort) netip.Addr {
 // pickSource chooses among the addresses of a GID table: the one in whose subnet
 // the target is, by subnets, which tells those of a network interface; else, for a
 // target behind a router, the one that the kernel's routing table has packets leave
-// from, by routed. If that is none of the table there is no good choice: another
+// from, by routed. If that is none of the table no address is a safe choice: another
 // address may be of a VLAN or a prefix that does not lead there.
 func pickSource(gids []ibv.GIDEntry, to netip.Addr, subnets func(netdev string) []netip.Prefix, routed func() netip.Addr) netip.Addr {
 	var usable []netip.Addr
@@ -153,10 +153,9 @@ func subnets(netdev string) []netip.Prefix {
 	return list
 }
 
-// reach resolves address and route. The kernel picks the device; it must be
-// ours.
-func (q *qp) reach(ctx context.Context, loop *cmLoop, from, to netip.AddrPort) (_ *cmConn, err error) {
-	d := q.pd.dev
+// reach resolves address and route. The kernel picks the device, and reach fails if
+// it is not ours.
+func (d *device) reach(ctx context.Context, loop *cmLoop, from, to netip.AddrPort) (_ *cmConn, err error) {
 	o := &d.fabric.opts
 	id, err := loop.ec.NewID()
 	if err != nil {
@@ -169,7 +168,7 @@ func (q *qp) reach(ctx context.Context, loop *cmLoop, from, to netip.AddrPort) (
 			loop.drop(id)
 		}
 	}()
-	// Both are hints to old kernels, which have none of them.
+	// Both are hints; old kernels have neither of them.
 	_ = id.SetAckTimeout(o.Timeout)
 	if o.TrafficClass != 0 {
 		_ = id.SetTOS(o.TrafficClass)
@@ -192,8 +191,8 @@ func (q *qp) reach(ctx context.Context, loop *cmLoop, from, to netip.AddrPort) (
 	return c, nil
 }
 
-// unreachable gives a refusal by the kernel to look for an address its class:
-// there is no way to it, whatever the number.
+// unreachable gives the kernel's error for an address its class. Whatever the error
+// number is, it means that the address cannot be reached.
 func unreachable(err error) error {
 	err = classify(err)
 	if errors.Is(err, rdma.ErrInvalid) || errors.Is(err, rdma.ErrProtocol) {
@@ -206,16 +205,16 @@ func unreachable(err error) error {
 // later: for iWARP the kernel connects TCP within the call, which may take it
 // minutes, and no context reaches into it.
 func (c *cmConn) connect(ctx context.Context, q *qp, ird, ord int, private []byte) error {
-	err := q.adoptPort(c.id)
+	err := c.adoptPort(q)
 	if err != nil {
 		c.loop.drop(c.id)
 		return err
 	}
-	param := q.connParam(ird, ord, slices.Clone(private))
+	param := connParam(q, ird, ord, slices.Clone(private))
 	if !q.pd.dev.iwarp {
 		err = c.id.Connect(param)
 	} else {
-		var over atomic.Bool // whoever is second drops the identifier
+		var over atomic.Bool // set by the first of the two to end; the second drops the identifier
 		done := make(chan error, 1)
 		go func() {
 			err := c.id.Connect(param)
@@ -241,7 +240,7 @@ func (c *cmConn) connect(ctx context.Context, q *qp, ird, ord int, private []byt
 }
 
 // answered waits for the answer and brings the QP up.
-func (q *qp) answered(ctx context.Context, c *cmConn, ird, ord int) (rdma.ConnInfo, error) {
+func (c *cmConn) answered(ctx context.Context, q *qp, ird, ord int) (rdma.ConnInfo, error) {
 	d := q.pd.dev
 	want := ibv.CMConnectResponse
 	if d.iwarp {
@@ -257,7 +256,7 @@ func (q *qp) answered(ctx context.Context, c *cmConn, ird, ord int) (rdma.ConnIn
 		return info, err
 	}
 	ird, ord = d.agree(ird, ord, &ev.Param)
-	path, err := q.bringCM(c.id, ird, ord)
+	path, err := c.bring(q, ird, ord)
 	if err != nil {
 		return rdma.ConnInfo{}, err
 	}
@@ -274,7 +273,7 @@ func (q *qp) answered(ctx context.Context, c *cmConn, ird, ord int) (rdma.ConnIn
 }
 
 // connParam is what both ends tell the connection manager.
-func (q *qp) connParam(ird, ord int, private []byte) ibv.ConnParam {
+func connParam(q *qp, ird, ord int, private []byte) ibv.ConnParam {
 	o := &q.pd.dev.fabric.opts
 	return ibv.ConnParam{
 		PrivateData: private, ResponderResources: uint8(ird), InitiatorDepth: uint8(ord),
@@ -294,11 +293,11 @@ func (d *device) agree(ird, ord int, p *ibv.ConnParam) (int, int) {
 
 // adoptPort moves the QP to the port and partition that the connection uses, if
 // these are not those that it was created with.
-func (q *qp) adoptPort(id *ibv.CMID) error {
+func (c *cmConn) adoptPort(q *qp) error {
 	if q.pd.dev.iwarp {
 		return nil
 	}
-	attr, _, err := id.InitQPAttr(ibv.QPSInit)
+	attr, _, err := c.id.InitQPAttr(ibv.QPSInit)
 	if err != nil {
 		return fmt.Errorf("rdma_init_qp_attr: %w", overtaken(err))
 	}
@@ -310,7 +309,7 @@ func (q *qp) adoptPort(id *ibv.CMID) error {
 	return nil
 }
 
-// overtaken gives a refusal of rdma_init_qp_attr(3) or rdma_establish(3) its class:
+// overtaken gives an error of rdma_init_qp_attr(3) or rdma_establish(3) its class:
 // the connection manager does both while the connection is in the right state, and
 // says EINVAL when the peer has ended it meanwhile.
 func overtaken(err error) error {
@@ -320,18 +319,18 @@ func overtaken(err error) error {
 	return classify(err)
 }
 
-// bringCM moves the QP to RTS by what librdmacm knows of the path. On iWARP the
+// bring moves the QP to RTS by what librdmacm knows of the path. On iWARP the
 // kernel has done so.
-func (q *qp) bringCM(id *ibv.CMID, ird, ord int) (rdma.Path, error) {
+func (c *cmConn) bring(q *qp, ird, ord int) (rdma.Path, error) {
 	d := q.pd.dev
 	if d.iwarp {
 		return d.pathOf(&ibv.QPAttr{}), nil
 	}
-	rtr, rtrMask, err := id.InitQPAttr(ibv.QPSRTR)
+	rtr, rtrMask, err := c.id.InitQPAttr(ibv.QPSRTR)
 	if err != nil {
 		return rdma.Path{}, fmt.Errorf("rdma_init_qp_attr: %w", overtaken(err))
 	}
-	rts, rtsMask, err := id.InitQPAttr(ibv.QPSRTS)
+	rts, rtsMask, err := c.id.InitQPAttr(ibv.QPSRTS)
 	if err != nil {
 		return rdma.Path{}, fmt.Errorf("rdma_init_qp_attr: %w", overtaken(err))
 	}

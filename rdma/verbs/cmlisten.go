@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/setup"
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
 )
 
@@ -18,7 +19,7 @@ type cmListener struct {
 	loop  *cmLoop
 	id    *ibv.CMID
 	addr  net.Addr
-	queue requestQueue[*cmRequest]
+	queue setup.Queue[*cmRequest]
 	once  sync.Once
 }
 
@@ -26,6 +27,7 @@ type cmListener struct {
 // never waits, has read them.
 const kernelBacklog = 1024
 
+// listenCM listens by librdmacm.
 func (d *device) listenCM(ctx context.Context, addr string) (rdma.Listener, error) {
 	at, err := resolve(ctx, addr)
 	if err != nil {
@@ -40,7 +42,7 @@ func (d *device) listenCM(ctx context.Context, addr string) (rdma.Listener, erro
 		return nil, classify(err)
 	}
 	l := &cmListener{dev: d, loop: loop, id: id}
-	l.queue.init(d.fabric.opts.MaxPending)
+	l.queue.Init(fabricName, d.fabric.opts.MaxPending)
 	loop.add(id, l)
 	err = id.Bind(at[0])
 	if err == nil && id.Device() != "" && id.Device() != d.name {
@@ -61,7 +63,7 @@ func (d *device) listenCM(ctx context.Context, addr string) (rdma.Listener, erro
 func (l *cmListener) cmEvent(ev ibv.CMEvent) {
 	if ev.Type == ibv.CMDeviceRemoval {
 		l.dev.fabric.opts.Logger.Error("RDMA device was removed: its listener has ended", "device", l.dev.name, "address", l.addr)
-		l.queue.close()
+		l.queue.Close()
 		return
 	}
 	if ev.Type != ibv.CMConnectRequest {
@@ -71,14 +73,15 @@ func (l *cmListener) cmEvent(ev ibv.CMEvent) {
 	r.param.PrivateData = slices.Clone(ev.Param.PrivateData)
 	r.conn.onGone = r.abandoned
 	l.loop.add(ev.ID, r.conn)
-	switch {
-	case ev.ID.Device() != l.dev.name:
+	if ev.ID.Device() != l.dev.name {
 		r.refuse("verbs: another device listens here")
-	case !l.queue.put(r):
-		r.refuse("verbs: too many connection requests")
-	default:
-		r.life.expireAfter(l.dev.fabric.opts.SetupTimeout, r.expire)
+		return
 	}
+	if err := l.queue.Put(r); err != nil {
+		r.refuse("verbs: " + err.Error())
+		return
+	}
+	r.life.ExpireAfter(l.dev.fabric.opts.SetupTimeout, r.expire)
 }
 
 // Addr is where the listener listens.
@@ -88,22 +91,22 @@ func (l *cmListener) Addr() net.Addr { return l.addr }
 // listener had been closed.
 func (l *cmListener) Accept(ctx context.Context) (rdma.ConnRequest, error) {
 	for {
-		r, err := l.queue.get(ctx, l.addr)
+		r, err := l.queue.Get(ctx, l.addr)
 		if err != nil {
 			return nil, err
 		}
-		if r.life.take() {
+		if r.life.Take() {
 			return r, nil
 		}
 	}
 }
 
-// Close stops listening and rejects requests nobody took.
+// Close stops listening and rejects requests that the program has not taken.
 func (l *cmListener) Close() error {
 	l.once.Do(func() {
-		l.queue.close()
+		l.queue.Close()
 		l.loop.drop(l.id)
-		for _, r := range l.queue.rest() {
+		for _, r := range l.queue.Rest() {
 			_ = r.Reject([]byte("verbs: listener closed"))
 		}
 		l.dev.unuse()
@@ -111,13 +114,16 @@ func (l *cmListener) Close() error {
 	return nil
 }
 
-// A cmRequest is a peer that wants a connection.
+// errLeft is the error of accepting a peer that has given up.
+var errLeft = fmt.Errorf("%w: the peer has given up waiting", rdma.ErrPeerGone)
+
+// A cmRequest is a peer that asks for a connection.
 type cmRequest struct {
 	l      *cmListener
 	conn   *cmConn
 	param  ibv.ConnParam
 	remote net.Addr
-	life   requestLife
+	life   setup.Life
 }
 
 // PrivateData is what the peer sent: hostile bytes until checked.
@@ -128,14 +134,15 @@ func (r *cmRequest) RemoteAddr() net.Addr { return r.remote }
 
 // abandoned is called when the peer has given up.
 func (r *cmRequest) abandoned() {
-	if r.life.leave() {
+	if r.life.Leave() {
 		r.l.loop.drop(r.conn.id)
 	}
 }
 
-// expire drops a request that nobody answered; the kernel refuses the peer.
+// expire drops a request that the program has not answered; the kernel refuses
+// the peer.
 func (r *cmRequest) expire() {
-	if _, err := r.life.answer(); err == nil {
+	if _, err := r.life.Answer(); err == nil {
 		r.l.loop.drop(r.conn.id)
 	}
 }
@@ -143,7 +150,7 @@ func (r *cmRequest) expire() {
 // claim is for Accept: the request must not have been answered, and the peer
 // must be there.
 func (r *cmRequest) claim() error {
-	left, err := r.life.answer()
+	left, err := r.life.Answer()
 	if left {
 		r.l.loop.drop(r.conn.id)
 		return errLeft
@@ -164,21 +171,22 @@ func (r *cmRequest) Accept(ctx context.Context, target rdma.QP, p rdma.ConnParam
 		})
 }
 
+// accept brings q to RTS and answers the peer, then waits until the peer is ready.
 func (r *cmRequest) accept(ctx context.Context, q *qp, ird, ord int, private []byte) (rdma.ConnInfo, error) {
 	id := r.conn.id
 	ird, ord = r.l.dev.agree(ird, ord, &r.param)
-	if err := q.adoptPort(id); err != nil {
+	if err := r.conn.adoptPort(q); err != nil {
 		return rdma.ConnInfo{}, err
 	}
-	path, err := q.bringCM(id, ird, ord)
+	path, err := r.conn.bring(q, ird, ord)
 	if err != nil {
 		return rdma.ConnInfo{}, err
 	}
-	if err := id.Accept(q.connParam(ird, ord, private)); err != nil {
+	if err := id.Accept(connParam(q, ird, ord, private)); err != nil {
 		return rdma.ConnInfo{}, fmt.Errorf("rdma_accept: %w", unreachable(err))
 	}
 	// The peer's last message; or its first data, which says the same.
-	if _, err := r.conn.wait(ctx, "waiting for the peer to be ready", ibv.CMEstablished, q.early); err != nil {
+	if _, err := r.conn.wait(ctx, "waiting for the peer to be ready", ibv.CMEstablished, q.setup.early.ch); err != nil {
 		if errors.Is(err, rdma.ErrRejected) { // it refuses the answer that it has asked for
 			err = fmt.Errorf("%w (%v)", errLeft, err)
 		}
@@ -196,7 +204,7 @@ func (r *cmRequest) Reject(private []byte) error {
 	if len(private) > maxRejectPrivate {
 		return opError("reject", r.remote.String(), fmt.Errorf("%w: %d bytes of private data, the limit is %d", rdma.ErrInvalid, len(private), maxRejectPrivate))
 	}
-	if _, err := r.life.answer(); err != nil {
+	if _, err := r.life.Answer(); err != nil {
 		return opError("reject", r.remote.String(), err)
 	}
 	r.reject(private)
@@ -204,12 +212,12 @@ func (r *cmRequest) Reject(private []byte) error {
 }
 
 func (r *cmRequest) refuse(why string) {
-	if _, err := r.life.answer(); err == nil {
+	if _, err := r.life.Answer(); err == nil {
 		r.reject([]byte(why))
 	}
 }
 
 func (r *cmRequest) reject(private []byte) {
-	_ = r.conn.id.Reject(private) // to who may have gone
+	_ = r.conn.id.Reject(private) // it fails if the peer has gone
 	r.l.loop.drop(r.conn.id)
 }

@@ -18,7 +18,7 @@ type cmLoop struct {
 	stop context.CancelFunc
 	done chan struct{}
 
-	closing atomic.Bool // close has run: whoever drops an identifier closes ec
+	closing atomic.Bool // close has run: drop closes ec too
 
 	mu    sync.Mutex
 	sinks map[*ibv.CMID]cmSink
@@ -50,6 +50,8 @@ func (d *device) loop() (*cmLoop, error) {
 	return l, nil
 }
 
+// run hands each event to its identifier, until the channel is closed. It never
+// waits for one.
 func (l *cmLoop) run(ctx context.Context) {
 	defer close(l.done)
 	for {
@@ -106,11 +108,11 @@ type cmConn struct {
 	loop *cmLoop
 	id   *ibv.CMID
 
-	events   chan ibv.CMEvent // of the set-up; nobody falls behind by more than its few steps
+	events   chan ibv.CMEvent // of the set-up; it has room for all of its steps
 	gone     chan struct{}    // closed when the peer, or the attempt, has ended
 	goneOnce sync.Once
 	qp       atomic.Pointer[qp] // set once connected
-	onGone   func()             // of a request that nobody has answered; may be nil
+	onGone   func()             // of a request that has no answer yet; may be nil
 }
 
 const (
@@ -165,7 +167,7 @@ func (c *cmConn) attach(q *qp, info rdma.ConnInfo) error {
 	return nil
 }
 
-// wait returns the next event of the set-up, which must be of the wanted type,
+// wait returns the next event of the set-up, which must be of the given type,
 // or nothing as soon as instead is closed.
 func (c *cmConn) wait(ctx context.Context, step string, want ibv.CMEventType, instead <-chan struct{}) (ibv.CMEvent, error) {
 	select {
@@ -194,14 +196,14 @@ func (c *cmConn) wait(ctx context.Context, step string, want ibv.CMEventType, in
 	}
 }
 
-// disconnect tells the peer.
-func (c *cmConn) disconnect() {
+// Disconnect tells the peer.
+func (c *cmConn) Disconnect() {
 	_ = c.id.Disconnect() // fails if the peer was first, or if it never connected
 }
 
-// close frees the identifier, after the peer has confirmed or a moment has
+// Close frees the identifier, after the peer has confirmed or a moment has
 // passed: destroying it would stop the repetition of a lost message.
-func (c *cmConn) close() {
+func (c *cmConn) Close() {
 	t := time.NewTimer(byeTimeout)
 	defer t.Stop()
 	select {

@@ -12,8 +12,8 @@ import (
 )
 
 // A cq is a CQ of the device with a completion channel of its own, and in front
-// of it a queue in software for what was taken from the device on behalf of
-// nobody in particular: when a QP is closed (drain.go) or looked at
+// of it a queue in software for completions that were taken from the device outside
+// of Poll: when a QP is closed (drain.go), or when the cause of its end is looked for
 // (state.go). Poll serves that queue first, which keeps the order.
 //
 //	device ──▶ hw ──▶ take ──┬──────────▶ Poll
@@ -23,7 +23,8 @@ type cq struct {
 	hw  *ibv.CQ
 	ch  *ibv.CompChannel
 
-	// pollMu makes take and the soft queue one step, so that nobody overtakes.
+	// pollMu makes take and the soft queue one step, so that no completion
+	// overtakes another.
 	pollMu sync.Mutex
 	soft   []rdma.WC // its first head are polled
 	head   int
@@ -33,13 +34,13 @@ type cq struct {
 	// down is why the queue is out of service. Read before every call.
 	down atomic.Pointer[error]
 
-	// wake ends waits in the channel that no event of the device ends: of a
-	// queue that dies, and for events that software raises.
+	// wake ends waits in the channel that no event of the device ends: those of a
+	// queue that dies, and those for events that software raises.
 	wakeMu sync.Mutex
 	wakeup context.Context
 	wake   context.CancelFunc
 	events int  // raised by software and not yet waited for
-	armed  bool // and the device has raised none since, as far as is known
+	armed  bool // and the device has raised none since, as far as this package knows
 
 	mu     sync.Mutex
 	closed bool
@@ -49,6 +50,7 @@ type cq struct {
 // pollBatch is how many completions one call into C brings at most.
 const pollBatch = 64
 
+// newCQ makes the queue with room for our own completions, and its channel.
 func newCQ(d *device, depth int) (*cq, error) {
 	ch, err := d.hw.CreateCompChannel()
 	if err != nil {
@@ -74,10 +76,11 @@ func newCQ(d *device, depth int) (*cq, error) {
 func (c *cq) Poll(wcs []rdma.WC) (int, error) { return c.poll(wcs, 0) }
 
 // Spin is Poll that looks again and again for up to d (at most
-// ibv.MaxSpin), inside one call into C: cheaper than a loop of Polls for who
-// expects a completion within microseconds.
+// ibv.MaxSpin), inside one call into C: cheaper than a loop of Polls where a
+// completion is expected within microseconds.
 func (c *cq) Spin(wcs []rdma.WC, d time.Duration) (int, error) { return c.poll(wcs, d) }
 
+// poll takes completions from the soft queue, else from the device, for up to spin.
 func (c *cq) poll(wcs []rdma.WC, spin time.Duration) (int, error) {
 	if why := c.down.Load(); why != nil {
 		return 0, *why
@@ -94,8 +97,8 @@ func (c *cq) poll(wcs []rdma.WC, spin time.Duration) (int, error) {
 	return c.take(wcs, spin)
 }
 
-// take moves completions from the device to wcs, without those of our own.
-// Called with pollMu held.
+// take moves completions from the device to wcs, without those of our own. The caller
+// holds pollMu.
 func (c *cq) take(wcs []rdma.WC, spin time.Duration) (int, error) {
 	for {
 		raw := c.raw[:min(len(wcs), pollBatch)]
@@ -143,8 +146,8 @@ func (c *cq) pull() {
 	}
 }
 
-// append adds to the soft queue, which keeps no room for what was polled from
-// it. Called with pollMu held.
+// append adds to the soft queue, which keeps no room for what was polled from it. The
+// caller holds pollMu.
 func (c *cq) append(wcs []rdma.WC) {
 	if c.head > 0 {
 		c.soft = c.soft[:copy(c.soft, c.soft[c.head:])]
@@ -153,8 +156,8 @@ func (c *cq) append(wcs []rdma.WC) {
 	c.soft = append(c.soft, wcs...)
 }
 
-// push adds completions that software made, and raises an event if one was
-// asked for.
+// push adds completions that software made, and raises an event if Arm has asked for
+// one.
 func (c *cq) push(wcs ...rdma.WC) {
 	if len(wcs) == 0 {
 		return
@@ -167,18 +170,18 @@ func (c *cq) push(wcs ...rdma.WC) {
 	if c.armed {
 		c.armed = false
 		c.events++
-		c.rouse()
+		c.endWaits()
 	}
 }
 
-// rouse ends all waits in the channel, for everybody to look again. Called
-// with wakeMu held.
-func (c *cq) rouse() {
+// endWaits ends all waits in the channel, so that each Wait looks again. The caller
+// holds wakeMu.
+func (c *cq) endWaits() {
 	c.wake()
 	c.wakeup, c.wake = context.WithCancel(context.Background())
 }
 
-// cook turns a completion of the device into one of package rdma. It is false
+// cook turns a completion of the device into one of package rdma. It returns false
 // for those of our own.
 func (c *cq) cook(raw *ibv.WC, wc *rdma.WC) bool {
 	*wc = rdma.WC{ID: raw.ID, Status: rdma.Status(raw.Status), QPN: raw.QPN, Polled: raw.Polled}
@@ -242,7 +245,8 @@ func (c *cq) Wait(ctx context.Context) error {
 		}
 		wakeup := c.wakeup
 		c.wakeMu.Unlock()
-		// Whoever takes the queue down stores that first and rouses after.
+		// die stores down first and ends the waits after: a wait that misses the
+		// one is ended by the other.
 		if why := c.down.Load(); why != nil {
 			return *why
 		}
@@ -252,7 +256,7 @@ func (c *cq) Wait(ctx context.Context) error {
 			c.wakeMu.Unlock()
 			return nil
 		}
-		// Ended by ctx, roused, or the channel failed.
+		// The wait was ended by ctx or by endWaits, or the channel failed.
 		if wakeup.Err() == nil && ctx.Err() == nil {
 			if why := c.down.Load(); why != nil {
 				return *why
@@ -297,11 +301,11 @@ func (c *cq) detach(q *qp) {
 	}
 }
 
-// die takes the queue out of service and wakes who waits.
+// die takes the queue out of service and ends its waits.
 func (c *cq) die(why error) {
 	c.down.CompareAndSwap(nil, &why)
 	c.wakeMu.Lock()
-	c.rouse()
+	c.endWaits()
 	c.wakeMu.Unlock()
 }
 

@@ -60,8 +60,8 @@ func TestSoftQueue(t *testing.T) {
 	}
 }
 
-// An event of software is raised once for an Arm, kept for who comes later, and
-// a CQ that dies wakes who waits.
+// An event of software is raised once for an Arm and kept for a later Wait, and
+// a CQ that dies wakes its waiters.
 func TestSoftEvents(t *testing.T) {
 	c := softCQ()
 	defer c.wake()

@@ -9,14 +9,15 @@ import (
 
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
+	"github.com/rdmakv/rdmakv/rdma/verbs/internal/tcp"
 )
 
 // A device is one opened RDMA device: a context of libibverbs, the port and GID
-// that were chosen, and one goroutine that hears its asynchronous events.
+// that were chosen, and one goroutine that reads its asynchronous events.
 //
 // Lock order, over the whole package: cq.pollMu before qp.mu before device.mu;
-// qp.sendMu and qp.recvMu are taken alone, but that who holds cq.pollMu tries for
-// qp.sendMu (PostSendSpin).
+// sendQueue.mu and recvQueue.mu are taken alone, except that PostSendSpin tries for
+// sendQueue.mu while it holds cq.pollMu.
 type device struct {
 	fabric *Fabric
 	name   string
@@ -58,14 +59,16 @@ const (
 	// maxDepth of IRD and ORD: they are bytes on the wire, and 255 means
 	// "all" to librdmacm.
 	maxDepth = 128
-	// What the connection manager carries (rdma_accept(3), rdma_reject(3)).
-	maxRejectPrivate = 148
+	// These bound what both ways to connect carry.
+	maxRejectPrivate = tcp.MaxPrivate
 
 	defaultSendWR = 128
 	defaultRecvWR = 128
 	defaultSGE    = 4
 )
 
+// openDevice opens a device by name and chooses its port and GID. On an error
+// nothing stays open.
 func openDevice(f *Fabric, name, reason string) (_ *device, err error) {
 	var d *device
 	hw, err := ibv.Open(name)
@@ -110,7 +113,7 @@ func openDevice(f *Fabric, name, reason string) (_ *device, err error) {
 	d.attr = attributes(at, d.port.attr, d.iwarp, inline)
 	d.attr.Reason = fmt.Sprintf("%s, %s, %s", reason, portReason, gidReason)
 	if f.opts.ProbeRights {
-		found, err := d.probeFence()
+		found, err := d.probeRights()
 		if err != nil {
 			return nil, err
 		}
@@ -197,8 +200,8 @@ func probeInline(hw *ibv.Context) (bytes int, err error) {
 	return 0, last
 }
 
-// nextVector is the completion vector of the next CQ: they take turns, because a
-// vector is an interrupt, and one interrupt is served by one processor.
+// nextVector is the completion vector of the next CQ. CQs take the vectors in turn,
+// because a vector is an interrupt, and one interrupt is served by one processor.
 func (d *device) nextVector() int {
 	return int(d.fabric.vector.Add(1) % uint32(d.hw.CompVectors()))
 }

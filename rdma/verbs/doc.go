@@ -2,13 +2,22 @@
 // adapters, iWARP adapters, and the kernel's soft devices (rdma_rxe, siw). It
 // implements rdma.Fabric and rdma.Router on rdma-core through package ibv.
 //
+// # How to read it
+//
+// fabric.go, device.go, pd.go, qp.go, cq.go and srq.go are the objects; choose.go
+// and route.go decide which device, port and GID an address means. post.go,
+// spinpost.go and recv.go are the data path. Connecting (connect.go) is done in
+// two ways, cmdial.go, cmlisten.go and cmloop.go or tcp.go, and bring.go moves a
+// queue pair to RTS for both. async.go, state.go and drain.go are about errors and
+// the end; rights.go probes what a device does with the rights of queue pairs.
+//
 // # Two ways to connect
 //
 // "cm" (the default) uses librdmacm: a connection manager identifier (rdma_cm)
 // resolves address and route, and its messages carry QP numbers and private
 // data. "tcp" uses bare verbs: the two ends exchange what they need over a TCP
-// socket (exchange.go draws the frames) and move their QPs by hand; the socket
-// stays open and tells each end when the other has gone.
+// socket (internal/tcp) and move their QPs by hand; the socket stays open and tells
+// each end when the other has gone.
 //
 //	          cm                                        tcp
 //	dialer    resolve, rdma_connect ─REQ─▶              connect ─request─▶
@@ -28,6 +37,13 @@
 // device's asynchronous events, the completions that the program polls, and the
 // QP's own state, which is looked at when one of the others gives reason to.
 // The first cause found stands in QP.Err.
+//
+// # Parts of a queue pair
+//
+// A qp has the state of the connection, and three parts: the send queue (post.go)
+// and the receive queue (recv.go), each with a lock of its own, turn a program's
+// requests into the device's; the drain (drain.go) brings them back at the end.
+// tcpEnd (tcp.go) and cmConn (cmloop.go) are the two ways to connect it.
 //
 // # Closing
 //

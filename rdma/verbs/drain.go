@@ -21,16 +21,16 @@ const (
 const (
 	// drainTimeout bounds the wait for flushes, which take microseconds. A
 	// device that is slower than this is broken; destroying the QP makes it
-	// let go of the buffers all the same.
+	// release the buffers nevertheless.
 	drainTimeout = 5 * time.Second
-	// lastWQEFirst is how long the first QP with an SRQ waits to learn whether
-	// the device reports that it has left the SRQ alone; lastWQESoon is how
-	// long those after it wait on a device that does not.
+	// lastWQEFirst is how long the first QP with an SRQ waits to learn whether the
+	// device reports that it has left the SRQ alone. lastWQESoon is how long the
+	// QPs after it wait on a device that does not.
 	lastWQEFirst = 250 * time.Millisecond
 	lastWQESoon  = 5 * time.Millisecond
 )
 
-// Close disconnects, waits until the device has let go of every buffer, and
+// Close disconnects, waits until the device has released every buffer, and
 // destroys the QP.
 func (q *qp) Close() error {
 	q.fail(fmt.Errorf("%w: closed here", rdma.ErrClosed))
@@ -44,9 +44,9 @@ func (q *qp) Close() error {
 		return nil
 	}
 	q.workers.Wait()
-	q.drain()
+	q.drain.run()
 	if l != nil {
-		l.close()
+		l.Close()
 	}
 	err := q.hw.Close()
 	if q.srq != nil || q.pd.dev.iwarp {
@@ -54,11 +54,7 @@ func (q *qp) Close() error {
 		q.recvCQ.pull()
 	}
 	q.pd.dev.leave(q)
-	q.sendMu.Lock()
-	if q.inline != nil {
-		_ = q.inline.Free()
-	}
-	q.sendMu.Unlock()
+	q.sends.free()
 	q.sendCQ.detach(q)
 	q.recvCQ.detach(q)
 	if q.srq != nil {
@@ -69,23 +65,43 @@ func (q *qp) Close() error {
 	return classify(err)
 }
 
-// drain takes every completion of the dead QP from its CQs, so that they can
-// be polled when it is gone. A queue completes in order: when the last work
-// request is back, all are. Nothing comes from a CQ that is lost, and from a
-// device that is.
-func (q *qp) drain() {
-	d := q.pd.dev
-	// What is posted from here on could come behind the last work request, and
-	// would never complete.
-	q.sendMu.Lock()
-	q.shut = true
-	sends := lastWR{cq: q.sendCQ, back: &q.sendDrained, done: !q.sent, post: q.postLastSend}
-	q.sendMu.Unlock()
-	q.recvMu.Lock()
-	q.recvShut = true
-	recvs := lastWR{cq: q.recvCQ, back: &q.recvDrained, done: !q.received, post: q.postLastRecv}
-	q.recvMu.Unlock()
-	if d.iwarp {
+// A drain brings back every work request of a QP that is being closed.
+type drain struct {
+	q            *qp
+	sends, recvs atomic.Bool // the last work request came back
+	leftSRQ      signal      // the device takes no more receives of the SRQ for the QP
+}
+
+// takes tells whether a completion of a dead QP is that of a last work request, and
+// notes it.
+func (d *drain) takes(id uint64) bool {
+	switch id {
+	case lastSendID:
+		d.sends.Store(true)
+	case lastRecvID:
+		d.recvs.Store(true)
+	default:
+		return false
+	}
+	return true
+}
+
+// run takes every completion of the dead QP from its CQs, so that they can be
+// polled when it is gone. A queue completes in order: when the last work request is
+// back, all are. A CQ that is lost brings none, and neither does a device that is.
+func (d *drain) run() {
+	q, dev := d.q, d.q.pd.dev
+	// A request that is posted from here on could come behind the last work
+	// request, and would never complete.
+	q.sends.mu.Lock()
+	q.sends.shut = true
+	sends := lastWR{cq: q.sendCQ, back: &d.sends, done: !q.sends.posted, post: q.sends.postLast}
+	q.sends.mu.Unlock()
+	q.recvs.mu.Lock()
+	q.recvs.shut = true
+	recvs := lastWR{cq: q.recvCQ, back: &d.recvs, done: !q.recvs.posted, post: q.recvs.postLast}
+	q.recvs.mu.Unlock()
+	if dev.iwarp {
 		// These flush while they enter ERR, and take no work request after it.
 		q.sendCQ.pull()
 		q.recvCQ.pull()
@@ -98,13 +114,13 @@ func (q *qp) drain() {
 			break
 		}
 		if time.Now().After(deadline) {
-			d.fabric.opts.Logger.Error("RDMA device does not flush a queue pair", "device", d.name, "qpn", q.num)
+			dev.fabric.opts.Logger.Error("RDMA device does not flush a queue pair", "device", dev.name, "qpn", q.num)
 			break
 		}
 		time.Sleep(pause)
 	}
 	if q.srq != nil && q.Info().RemoteAddr != nil {
-		q.leaveSRQ()
+		d.leaveSRQ()
 	}
 }
 
@@ -117,8 +133,8 @@ type lastWR struct {
 	done   bool
 }
 
-// step posts it if that has not succeeded yet, looks into the CQ, and tells
-// whether there is nothing to wait for any more.
+// step posts the last work request if that has not succeeded yet, looks into the
+// CQ, and reports whether there is nothing to wait for any more.
 func (w *lastWR) step() bool {
 	if w.done || w.cq.down.Load() != nil {
 		return true
@@ -136,17 +152,17 @@ func (w *lastWR) step() bool {
 	return w.done
 }
 
-func (q *qp) postLastSend() error {
-	_, err := q.hw.PostSend([]ibv.SendWR{{ID: lastSendID, Op: ibv.WRSend, Flags: ibv.SendSignaled}})
-	q.kick()
+func (s *sendQueue) postLast() error {
+	_, err := s.q.hw.PostSend([]ibv.SendWR{{ID: lastSendID, Op: ibv.WRSend, Flags: ibv.SendSignaled}})
+	s.q.kick()
 	return err
 }
 
-func (q *qp) postLastRecv() error {
-	q.recvMu.Lock()
-	defer q.recvMu.Unlock()
-	_, err := q.hw.PostRecv([]ibv.RecvWR{{ID: lastRecvID}})
-	q.kick()
+func (r *recvQueue) postLast() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, err := r.q.hw.PostRecv([]ibv.RecvWR{{ID: lastRecvID}})
+	r.q.kick()
 	return err
 }
 
@@ -154,10 +170,10 @@ func (q *qp) postLastRecv() error {
 // QP, and has completed those that it took: the event "last WQE reached".
 // Devices that have an SRQ should report it; Soft-RoCE of some kernels does
 // not, which the first QP to be closed finds out.
-func (q *qp) leaveSRQ() {
-	d := q.pd.dev
+func (d *drain) leaveSRQ() {
+	dev := d.q.pd.dev
 	wait := drainTimeout
-	switch d.lastWQE.Load() {
+	switch dev.lastWQE.Load() {
 	case lastWQEUnknown:
 		wait = lastWQEFirst
 	case lastWQEAbsent:
@@ -166,9 +182,9 @@ func (q *qp) leaveSRQ() {
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
-	case <-q.lastWQE:
+	case <-d.leftSRQ.ch:
 	case <-t.C:
-		d.lastWQE.CompareAndSwap(lastWQEUnknown, lastWQEAbsent)
+		dev.lastWQE.CompareAndSwap(lastWQEUnknown, lastWQEAbsent)
 	}
-	q.recvCQ.pull()
+	d.q.recvCQ.pull()
 }

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/setup"
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
 )
 
@@ -58,24 +59,16 @@ func classify(err error) error {
 	return fmt.Errorf("%w: %w", rdma.ErrProtocol, err)
 }
 
-// setupError is why a set-up ended: its context, if that has ended, else err.
+// setupError is why a set-up ended: the end of its context, if that has ended, else
+// err.
 func setupError(ctx context.Context, step string, err error) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("%s: %w", step, ctxError(ctx))
+		return fmt.Errorf("%s: %w", step, setup.CtxError(ctx))
 	}
 	return fmt.Errorf("%s: %w", step, classify(err))
 }
 
-// ctxError is ctx.Err, marked as a deadline if it is one.
-func ctxError(ctx context.Context) error {
-	err := ctx.Err()
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%w: %w", rdma.ErrDeadline, err)
-	}
-	return err
-}
-
-// rejectReasons names the reasons of a CM REJ that people meet (InfiniBand
+// rejectReasons names the reasons of a CM REJ that occur in practice (InfiniBand
 // Architecture, chapter 12.6.7.2); the status of a REJECTED event.
 var rejectReasons = map[int]string{
 	1:  "no queue pair left",
@@ -99,8 +92,8 @@ const (
 )
 
 // rejection turns the status of a REJECTED event into an error. A refusal by
-// the peer's program is ErrRejected; where nobody listens it is the kernel that
-// refuses, and nobody is there.
+// the peer's program is ErrRejected; where no program listens the kernel refuses, and
+// that is ErrPeerGone.
 func rejection(status int) error {
 	if status < 0 { // iWARP: an errno
 		errno := syscall.Errno(-status)
@@ -118,7 +111,7 @@ func rejection(status int) error {
 		class = rdma.ErrRejected
 	}
 	err := fmt.Errorf("%w: rejected: %s (reason %d)", class, reason, status)
-	if status == rejectNoService { // what TCP calls so, and who calls looks for
+	if status == rejectNoService { // callers look for the errno that TCP has for this
 		err = fmt.Errorf("%w: %w", err, syscall.ECONNREFUSED)
 	}
 	return err

@@ -87,10 +87,6 @@ func TestSetupErrors(t *testing.T) {
 		{"deadline", setupError(over, "x", boom), []error{rdma.ErrDeadline, context.DeadlineExceeded}},
 		{"cancelled", setupError(stopped, "x", boom), []error{context.Canceled}},
 		{"failed", setupError(live, "x", syscall.ENOMEM), []error{rdma.ErrLimit}},
-		{"socket", tcpError(live, "x", syscall.ECONNREFUSED), []error{rdma.ErrPeerGone, syscall.ECONNREFUSED}},
-		{"socket's clock", tcpError(live, "x", os.ErrDeadlineExceeded), []error{rdma.ErrDeadline, context.DeadlineExceeded}},
-		{"bad bytes", tcpError(live, "x", errExchange), []error{rdma.ErrProtocol}},
-		{"no descriptors", tcpError(live, "x", syscall.EMFILE), []error{rdma.ErrLimit}},
 	} {
 		for _, want := range c.want {
 			if !errors.Is(c.err, want) {
@@ -117,25 +113,5 @@ func TestResolve(t *testing.T) {
 		case err != nil || len(got) == 0 || got[0].String() != c.want:
 			t.Errorf("%q: %v, %v; want %s", c.addr, got, err, c.want)
 		}
-	}
-}
-
-func TestRequestLife(t *testing.T) {
-	var l requestLife
-	if !l.take() || l.take() {
-		t.Error("taken once and not again")
-	}
-	if l.leave() {
-		t.Error("a request of the program is over when its peer leaves")
-	}
-	if left, err := l.answer(); !left || err != nil {
-		t.Errorf("answered: left %v, %v", left, err)
-	}
-	if _, err := l.answer(); !errors.Is(err, rdma.ErrNotConnected) {
-		t.Errorf("answered twice: %v", err)
-	}
-	var alone requestLife
-	if !alone.leave() || alone.leave() || alone.take() {
-		t.Error("a queued request whose peer leaves is over, once")
 	}
 }

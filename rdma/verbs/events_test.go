@@ -49,8 +49,9 @@ func TestFatalEvent(t *testing.T) {
 	}
 }
 
-// Who watches the ports is told once of whatever changed since he looked last, and
-// nobody waits for him; a device that does not reach itself has nothing to tell.
+// A goroutine that watches the ports is told once of all changes since it looked
+// last, and nothing waits for it; a device that does not reach itself has nothing
+// to tell.
 func TestPortChanges(t *testing.T) {
 	d := deviceless(Options{})
 	d.changes = make(chan struct{}, 1)

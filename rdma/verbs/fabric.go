@@ -43,10 +43,9 @@ func New(opts Options) *Fabric {
 // Name is "verbs".
 func (f *Fabric) Name() string { return fabricName }
 
-// Unavailable is nil if rdma-core and at least one device are here; else it
-// wraps rdma.ErrNoDevice and says what is missing and what to install. Where
-// rdma-core or the kernel's part of it is missing it wraps ibv.ErrUnavailable
-// too.
+// Unavailable is nil if rdma-core and at least one device are here; else it wraps
+// rdma.ErrNoDevice and says what is missing and what to install. Where rdma-core
+// or the kernel's part of it is missing it wraps ibv.ErrUnavailable too.
 func (f *Fabric) Unavailable() error {
 	list, err := f.list()
 	if err != nil {
@@ -134,6 +133,7 @@ func (f *Fabric) look(name string) ([]port, error) {
 	return queryPorts(c, int(attr.PhysPortCnt))
 }
 
+// queryPorts asks an open device for its n ports and their GID tables.
 func queryPorts(c *ibv.Context, n int) ([]port, error) {
 	ports := make([]port, n)
 	for i := range ports {
@@ -171,9 +171,9 @@ func (f *Fabric) Open(ctx context.Context, name string) (rdma.Device, error) {
 	return d, nil
 }
 
-// openAny opens the named device, or the first of list that can be used: one that
-// makes no RC queue pair (it has other transports only) shows that not before it
-// is opened, and the next one is tried.
+// openAny opens the named device, or the first of list that can be used. A device
+// that makes no RC queue pair (it has other transports only) shows that only when
+// it is opened; then the next one is tried.
 func (f *Fabric) openAny(name string, list []ibv.DeviceInfo) (*device, error) {
 	if name != "" {
 		if err := known(name, list); err != nil {

@@ -5,8 +5,8 @@ import (
 	"os"
 	"testing"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/rdma/rdmatest"
 	"github.com/rdmakv/rdmakv/rdma/verbs"
 )
@@ -50,7 +50,7 @@ func conformance(t testing.TB, opts verbs.Options) rdmatest.Config {
 		New:          func(testing.TB) rdma.Fabric { return verbs.New(opts) },
 		NewImpatient: func(testing.TB) rdma.Fabric { return verbs.New(impatient) },
 		Listen:       listenAddr(t),
-		Memory:       memory.Mmap,
+		Memory:       mem.Mmap,
 		Hardware:     true,
 	}
 }

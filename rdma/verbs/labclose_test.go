@@ -6,17 +6,17 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/rdma/verbs"
 )
 
 // Every request that was taken completes, also those that were posted while the
-// QP was being closed: who waits for one would wait for ever.
+// QP was being closed: else its waiter would wait for ever.
 func TestPostWhileClosing(t *testing.T) {
 	bothWays(t, func(t *testing.T, opts verbs.Options) {
 		r := newRig(t, opts)
-		m := r.region(4096, memory.Mmap, rdma.AccessLocalWrite)
+		m := r.region(4096, mem.Mmap, rdma.AccessLocalWrite)
 		addr := r.listen(func(req rdma.ConnRequest) {
 			_, _ = req.Accept(context.Background(), r.qp(rdma.QPConfig{}), rdma.ConnParams{})
 		})

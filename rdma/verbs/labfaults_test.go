@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/rdma/verbs"
 )
 
@@ -22,8 +22,8 @@ import (
 // would not do: a child that shares the device's descriptor keeps QPs alive.
 const partEnv = "VERBS_TEST_SERVER"
 
-// TestFaultServer is that server; run by itself it has nothing to do. It
-// accepts whoever comes, grants READ and tells where.
+// TestFaultServer is that server; run by itself it has nothing to do. It accepts
+// every peer, grants READ and tells where.
 func TestFaultServer(t *testing.T) {
 	how := os.Getenv(partEnv)
 	if how == "" {
@@ -31,7 +31,7 @@ func TestFaultServer(t *testing.T) {
 	}
 	time.AfterFunc(4*time.Minute, func() { os.Exit(3) })
 	r := newRig(t, verbs.Options{Connect: how})
-	m := r.region(4096, memory.Mmap, rdma.AccessRemoteRead|rdma.AccessLocalWrite)
+	m := r.region(4096, mem.Mmap, rdma.AccessRemoteRead|rdma.AccessLocalWrite)
 	addr := r.listen(func(req rdma.ConnRequest) {
 		q := r.qp(rdma.QPConfig{Access: rdma.AccessRemoteRead})
 		if _, err := req.Accept(context.Background(), q, rdma.ConnParams{}); err != nil {
@@ -92,7 +92,7 @@ func TestStoppedServer(t *testing.T) {
 		before := r.qp(rdma.QPConfig{})
 		_, err := before.Connect(t.Context(), s.addr, rdma.ConnParams{})
 		r.check(err)
-		sink := r.region(64, memory.Mmap, rdma.AccessLocalWrite)
+		sink := r.region(64, mem.Mmap, rdma.AccessLocalWrite)
 		r.check(s.cmd.Process.Signal(syscall.SIGSTOP))
 
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -128,7 +128,7 @@ func TestKilledServer(t *testing.T) {
 		q := r.qp(rdma.QPConfig{})
 		_, err := q.Connect(t.Context(), s.addr, rdma.ConnParams{})
 		r.check(err)
-		sink := r.region(64, memory.Mmap, rdma.AccessLocalWrite)
+		sink := r.region(64, mem.Mmap, rdma.AccessLocalWrite)
 		for range 10 {
 			if st := r.post(q, read(sink, 64, s.remote)); st != rdma.StatusSuccess {
 				t.Fatal(st)
@@ -152,7 +152,7 @@ func TestKilledServer(t *testing.T) {
 		if err := isAny(q.Err(), rdma.ErrPeerGone); err != nil {
 			t.Error(err)
 		}
-		// The port is free again, and nobody is there.
+		// The port is free again, without a listener.
 		q = r.qp(rdma.QPConfig{})
 		start = time.Now()
 		_, err = q.Connect(t.Context(), s.addr, rdma.ConnParams{})
@@ -172,7 +172,7 @@ func TestNobodyThere(t *testing.T) {
 		silent := host[:strings.LastIndexByte(host, '.')] + ".251:4000" // in our own network
 		for addr, want := range map[string][]error{
 			silent:                   {rdma.ErrPeerGone, rdma.ErrDeadline},
-			"192.0.2.1:1":            {rdma.ErrPeerGone, rdma.ErrDeadline, rdma.ErrNoDevice}, // nobody's, RFC 5737
+			"192.0.2.1:1":            {rdma.ErrPeerGone, rdma.ErrDeadline, rdma.ErrNoDevice}, // unassigned, RFC 5737
 			"no-such-host.invalid:1": {rdma.ErrInvalid},
 		} {
 			start := time.Now()
@@ -189,8 +189,8 @@ func TestNobodyThere(t *testing.T) {
 	})
 }
 
-// TestBacklog: requests that nobody takes are refused beyond the limit and
-// dropped after the set-up time.
+// TestBacklog: requests that the program does not take are refused beyond the
+// limit and dropped after the set-up time.
 func TestBacklog(t *testing.T) {
 	bothWays(t, func(t *testing.T, opts verbs.Options) {
 		const limit, dials = 3, 8
@@ -286,7 +286,7 @@ func TestThousandConnections(t *testing.T) {
 			_, err := req.Accept(context.Background(), <-incoming, rdma.ConnParams{})
 			accepted <- err
 		})
-		m := r.region(64, memory.Mmap, rdma.AccessLocalWrite|rdma.AccessRemoteRead)
+		m := r.region(64, mem.Mmap, rdma.AccessLocalWrite|rdma.AccessRemoteRead)
 		cycle := func() {
 			cfg := rdma.QPConfig{SendCQ: r.cq, RecvCQ: r.cq, Access: rdma.AccessRemoteRead}
 			qa, err := r.pd.CreateQP(cfg)

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/rdma/verbs"
 )
 
@@ -82,7 +82,7 @@ func TestRouting(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		// 192.0.2.0/24 is nobody's (RFC 5737).
+		// 192.0.2.0/24 is not assigned (RFC 5737).
 		for what, err := range map[string]error{
 			"Local of a stranger": second(f.Local(t.Context(), "192.0.2.1:1")),
 			"Route to a stranger": second(f.Route(t.Context(), "192.0.2.1:1")),
@@ -116,8 +116,8 @@ func TestAtomics(t *testing.T) {
 	}
 	qa, qb := r.connect(rdma.QPConfig{}, rdma.QPConfig{}, rdma.ConnParams{})
 	r.check(qb.SetAccess(rdma.AccessRemoteAtomic))
-	word := r.region(16, memory.Mmap, rdma.AccessLocalWrite|rdma.AccessRemoteAtomic)
-	old := r.region(8, memory.Mmap, rdma.AccessLocalWrite)
+	word := r.region(16, mem.Mmap, rdma.AccessLocalWrite|rdma.AccessRemoteAtomic)
+	old := r.region(8, mem.Mmap, rdma.AccessLocalWrite)
 	value := func(m rdma.MR) uint64 { return binary.NativeEndian.Uint64(m.Bytes()) }
 	add := rdma.SendWR{Op: rdma.OpAtomicFetchAdd, CompareAdd: 5, Remote: at(word), SGL: []rdma.SGE{{MR: old, Len: 8}}}
 	swap := rdma.SendWR{Op: rdma.OpAtomicCmpSwap, CompareAdd: 10, Swap: 77, Remote: at(word), SGL: []rdma.SGE{{MR: old, Len: 8}}}
@@ -151,7 +151,7 @@ func TestReadsBeyondORD(t *testing.T) {
 		if ord := qa.Info().ORD; ord != 1 {
 			t.Fatalf("ORD %d", ord)
 		}
-		m := r.region(64, memory.Mmap, rdma.AccessLocalWrite|rdma.AccessRemoteRead)
+		m := r.region(64, mem.Mmap, rdma.AccessLocalWrite|rdma.AccessRemoteRead)
 		var wrs []rdma.SendWR
 		for range 32 {
 			wrs = append(wrs, read(m, 8, at(m)))
@@ -167,7 +167,7 @@ func TestReadsBeyondORD(t *testing.T) {
 	})
 }
 
-// TestHugePages: what internal/memory reserves as huge pages can be registered
+// TestHugePages: what rdma/mem reserves as huge pages can be registered
 // and READ.
 func TestHugePages(t *testing.T) {
 	needDevice(t)
@@ -177,8 +177,8 @@ func TestHugePages(t *testing.T) {
 			t.Cleanup(func() { _ = os.WriteFile(knob, []byte("0"), 0) })
 		}
 	}
-	block, err := memory.Alloc(4<<20, memory.Options{Kind: memory.Huge, Tag: "test"})
-	if errors.Is(err, memory.ErrNoHugePages) && os.Getenv("RDMAKV_LAB") != "1" {
+	block, err := mem.Alloc(4<<20, mem.Options{Kind: mem.Huge, Tag: "test"})
+	if errors.Is(err, mem.ErrNoHugePages) && os.Getenv("RDMAKV_LAB") != "1" {
 		t.Skip(err)
 	}
 	if err != nil {
@@ -189,7 +189,7 @@ func TestHugePages(t *testing.T) {
 	m, err := r.pd.RegMR(block.Bytes(), rdma.AccessRemoteRead|rdma.AccessLocalWrite)
 	r.check(err)
 	r.later(m.Close)
-	sink := r.region(4096, memory.Mmap, rdma.AccessLocalWrite)
+	sink := r.region(4096, mem.Mmap, rdma.AccessLocalWrite)
 	qa, _ := r.connect(rdma.QPConfig{}, rdma.QPConfig{Access: rdma.AccessRemoteRead}, rdma.ConnParams{})
 	for _, off := range []int{0, 2<<20 - 2048, 4<<20 - 4096} { // across a page's end, too
 		for i := range 4096 {
@@ -216,7 +216,7 @@ func TestDataPathAllocatesNothing(t *testing.T) {
 	needDevice(t)
 	r := newRig(t, verbs.Options{})
 	qa, qb := r.connect(rdma.QPConfig{Cap: rdma.QPCap{MaxInline: 32}}, rdma.QPConfig{Access: rdma.AccessRemoteRead}, rdma.ConnParams{})
-	m := r.region(4096, memory.Mmap, rdma.AccessLocalWrite|rdma.AccessRemoteRead)
+	m := r.region(4096, mem.Mmap, rdma.AccessLocalWrite|rdma.AccessRemoteRead)
 	reads := []rdma.SendWR{read(m, 64, at(m))}
 	var wcs [4]rdma.WC
 	finish := func(n int, poll func() (int, error)) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/rdma/verbs"
 )
 
@@ -71,9 +71,9 @@ func (r *rig) qp(cfg rdma.QPConfig) rdma.QP {
 	return q
 }
 
-func (r *rig) region(size int, kind memory.Kind, a rdma.Access) rdma.MR {
+func (r *rig) region(size int, kind mem.Kind, a rdma.Access) rdma.MR {
 	r.t.Helper()
-	b, err := memory.Alloc(size, memory.Options{Kind: kind, Tag: "test"})
+	b, err := mem.Alloc(size, mem.Options{Kind: kind, Tag: "test"})
 	r.check(err)
 	r.later(b.Free)
 	m, err := r.pd.RegMR(b.Bytes(), a)
@@ -161,7 +161,7 @@ func read(sink rdma.MR, n int, from rdma.RemoteAddr) rdma.SendWR {
 
 func at(m rdma.MR) rdma.RemoteAddr { return rdma.RemoteAddr{Addr: m.Addr(), RKey: m.RKey()} }
 
-// isAny wants one of these classes, in an OpError.
+// isAny demands one of these classes, in an OpError.
 func isAny(err error, want ...error) error {
 	var op *rdma.OpError
 	for _, w := range want {

@@ -12,9 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/rdma/verbs"
+	"github.com/rdmakv/rdmakv/rdma/wait"
 )
 
 // TestPostSendSpin: what PostSend does, and the completion comes along, or is
@@ -23,8 +24,8 @@ func TestPostSendSpin(t *testing.T) {
 	bothWays(t, func(t *testing.T, opts verbs.Options) {
 		r := newRig(t, opts)
 		qa, _ := r.connect(rdma.QPConfig{Cap: rdma.QPCap{MaxSendWR: 64}}, rdma.QPConfig{Access: rdma.AccessRemoteRead}, rdma.ConnParams{})
-		from := r.region(4096, memory.Mmap, rdma.AccessRemoteRead)
-		sink := r.region(4096, memory.Mmap, rdma.AccessLocalWrite)
+		from := r.region(4096, mem.Mmap, rdma.AccessRemoteRead)
+		sink := r.region(4096, mem.Mmap, rdma.AccessLocalWrite)
 		for i := range from.Bytes() {
 			from.Bytes()[i] = byte(i * 7)
 		}
@@ -103,12 +104,12 @@ func bootTime() int64 {
 // and together, while the QP dies under them.
 func TestDispatcherPosts(t *testing.T) {
 	bothWays(t, func(t *testing.T, opts verbs.Options) {
-		for _, mode := range []rdma.WaitMode{rdma.WaitAdaptive, rdma.WaitPoll, rdma.WaitEvent} {
+		for _, mode := range []wait.Mode{wait.Adaptive, wait.Poll, wait.Event} {
 			r := newRig(t, opts)
 			qa, _ := r.connect(rdma.QPConfig{}, rdma.QPConfig{Access: rdma.AccessRemoteRead}, rdma.ConnParams{})
-			from := r.region(4096, memory.Mmap, rdma.AccessRemoteRead)
-			sink := r.region(4096, memory.Mmap, rdma.AccessLocalWrite)
-			d := rdma.NewDispatcher(r.cq, rdma.DispatcherOptions{Wait: mode, Spin: rdma.SpinTime(r.cq, mode, 0)})
+			from := r.region(4096, mem.Mmap, rdma.AccessRemoteRead)
+			sink := r.region(4096, mem.Mmap, rdma.AccessLocalWrite)
+			d := wait.NewDispatcher(r.cq, wait.Options{Wait: mode, Spin: wait.SpinTime(r.cq, mode, 0)})
 			d.Start()
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()

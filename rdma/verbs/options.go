@@ -14,7 +14,7 @@ const (
 	ConnectTCP = "tcp" // bare verbs, data of the QPs exchanged over TCP
 )
 
-// Options of a Fabric. The zero value is what a program wants; everything else
+// Options of a Fabric. The zero value suits most programs; everything else
 // is for networks with other habits and for tests.
 type Options struct {
 	// Connect is ConnectCM (also when empty) or ConnectTCP. Both ends must
@@ -42,24 +42,24 @@ type Options struct {
 	// ProbeRights has Open find out whether the device keeps to the remote rights
 	// of queue pairs (QP.SetAccess), by connecting two of its own and READing from
 	// one: some 10 ms. DeviceAttr then has CapAccessIgnored or CapNoRevoke where it
-	// does not, or where the probe failed. For programs that let strangers
-	// connect; one that only dials needs no such protection.
+	// does not, or where the probe failed. It is for programs that let unknown
+	// peers connect; a program that only dials needs no such protection.
 	ProbeRights bool
-	// RetryCount is how often; 0 means 6, which is also the limit: some devices
-	// take 7 for ever.
+	// RetryCount is how often a packet is sent again; 0 means 6, which is also the
+	// limit: some devices take 7 for ever.
 	RetryCount uint8
-	// RNRRetry is how often a SEND is repeated that found no receive; 0 means
-	// 7, which is without end: the call's own deadline ends it.
+	// RNRRetry is how often a SEND is repeated that found no receive. 0 means 7,
+	// which is without end: the deadline of the call ends it.
 	RNRRetry uint8
-	// MinRNRTimer is how long the peer waits before it does so, in the code
-	// of ibv_modify_qp(3); 0 means 12 (0.64 ms).
+	// MinRNRTimer is how long the peer waits before it repeats such a SEND, in the
+	// code of ibv_modify_qp(3); 0 means 12 (0.64 ms).
 	MinRNRTimer uint8
 	// MaxPending bounds the connection requests that wait at each listener;
 	// 0 means 1024. Beyond it they are refused.
 	MaxPending int
 	// SetupTimeout bounds each handshake; 0 means 5 s.
 	SetupTimeout time.Duration
-	// Logger gets choices of devices and events of ports; nil: nobody.
+	// Logger gets choices of devices and events of ports; nil: they are dropped.
 	Logger *slog.Logger
 }
 

@@ -112,7 +112,7 @@ func (m *mr) Len() uint64         { return uint64(len(m.buf)) }
 func (m *mr) LKey() uint32        { return m.hw.LKey }
 func (m *mr) Access() rdma.Access { return m.access }
 
-// RKey is 0 without a remote right: some devices have a key all the same.
+// RKey is 0 without a remote right: some devices have a key nevertheless.
 func (m *mr) RKey() uint32 {
 	if m.access&rdma.AccessRemoteMask == 0 {
 		return 0
@@ -134,4 +134,44 @@ func (m *mr) Close() error {
 	m.gone = true
 	m.pd.unuse()
 	return nil
+}
+
+// emptySGL is a list without bytes as siw requires it for READs and receives: with
+// no entry at all it takes an old one for a READ, and refuses a receive.
+func emptySGL(out *[ibv.MaxSGE]ibv.SGE) uint32 {
+	out[0] = ibv.SGE{}
+	return 1
+}
+
+// fillSGL checks a scatter/gather list and writes it as addresses and lkeys.
+// Entries without bytes are left out: they are lawful, and siw's kernel driver
+// dies of them.
+func fillSGL(p *pd, limit int, sgl []rdma.SGE, out *[ibv.MaxSGE]ibv.SGE, right rdma.Access) (uint32, error) {
+	if len(sgl) > limit {
+		return 0, fmt.Errorf("%w: %d scatter/gather entries, the limit is %d", rdma.ErrInvalid, len(sgl), limit)
+	}
+	total, n := uint64(0), 0
+	for i := range sgl {
+		s := &sgl[i]
+		m, ok := s.MR.(*mr)
+		switch {
+		case !ok || m == nil || m.pd != p:
+			return 0, fmt.Errorf("%w: entry %d is no region of this protection domain", rdma.ErrInvalid, i)
+		case m.closed.Load():
+			return 0, fmt.Errorf("%w: the region of entry %d was closed", rdma.ErrInvalid, i)
+		case s.Off > uint64(len(m.buf)) || uint64(s.Len) > uint64(len(m.buf))-s.Off:
+			return 0, fmt.Errorf("%w: entry %d: %d bytes at %d in a region of %d", rdma.ErrInvalid, i, s.Len, s.Off, len(m.buf))
+		case m.access&right != right:
+			return 0, fmt.Errorf("%w: the region of entry %d has no AccessLocalWrite", rdma.ErrInvalid, i)
+		}
+		if s.Len > 0 {
+			total += uint64(s.Len)
+			out[n] = ibv.SGE{Addr: m.hw.Addr + s.Off, Len: s.Len, LKey: m.hw.LKey}
+			n++
+		}
+	}
+	if total > uint64(p.dev.attr.MaxMsgSize) {
+		return 0, fmt.Errorf("%w: %d bytes, the limit is %d", rdma.ErrInvalid, total, p.dev.attr.MaxMsgSize)
+	}
+	return uint32(n), nil
 }

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
 )
 
@@ -20,10 +22,19 @@ const (
 	smallBatch = 16
 )
 
-// Receives in the device's words, made and used within one call.
-type recvScratch [postBatch]ibv.RecvWR
+// A sendQueue is the send queue of a QP: what turns a program's requests into those
+// of the device.
+type sendQueue struct {
+	q         *qp
+	maxInline int          // bytes that a request carries itself
+	ord       atomic.Int32 // READs that the peer serves at a time
 
-var recvPool = sync.Pool{New: func() any { return new(recvScratch) }}
+	mu      sync.Mutex
+	scratch []ibv.SendWR // requests in the device's words, of the post under way; nil before the first
+	posted  bool         // something was
+	shut    bool         // Close takes no more sends, and frees inline
+	inline  *mem.Block   // where inline payloads wait for the call; nil without
+}
 
 // PostSend posts a batch, with one doorbell for each postBatch requests.
 func (q *qp) PostSend(wrs []rdma.SendWR) (int, error) {
@@ -31,26 +42,26 @@ func (q *qp) PostSend(wrs []rdma.SendWR) (int, error) {
 	case rdma.QPRTS:
 	case rdma.QPError:
 		if q.pd.dev.iwarp {
-			return q.flushSends(wrs)
+			return q.sends.flush(wrs)
 		}
 	default:
 		return 0, fmt.Errorf("%w: state %v", rdma.ErrNotConnected, s)
 	}
-	q.sendMu.Lock()
-	n, err := q.postLocked(wrs)
+	q.sends.mu.Lock()
+	n, err := q.sends.post(wrs)
 	q.kickDead()
-	q.sendMu.Unlock()
+	q.sends.mu.Unlock()
 	return n, err
 }
 
-// postLocked posts with sendMu held. It is apart because a function with a loop
-// pays for each of its defers.
-func (q *qp) postLocked(wrs []rdma.SendWR) (int, error) {
-	if q.shut {
+// post posts with mu held. It is apart from PostSend, which stays short and without a
+// defer.
+func (s *sendQueue) post(wrs []rdma.SendWR) (int, error) {
+	if s.shut {
 		return 0, fmt.Errorf("%w: the queue pair was closed", rdma.ErrNotConnected)
 	}
-	scratch := q.room(len(wrs))
-	q.sent = true
+	scratch := s.room(len(wrs))
+	s.posted = true
 	for done := 0; done < len(wrs); {
 		n := 0
 		var bad error
@@ -58,12 +69,12 @@ func (q *qp) postLocked(wrs []rdma.SendWR) (int, error) {
 			if n >= smallBatch && wrs[done+n].Flags&rdma.SendInline != 0 {
 				break // no place for its payload in this call
 			}
-			if bad = q.prepare(&wrs[done+n], &scratch[n], n); bad != nil {
+			if bad = s.prepare(&wrs[done+n], &scratch[n], n); bad != nil {
 				break
 			}
 			n++
 		}
-		posted, err := q.hw.PostSend(scratch[:n])
+		posted, err := s.q.hw.PostSend(scratch[:n])
 		done += posted
 		if err != nil {
 			return done, postError(err)
@@ -76,16 +87,16 @@ func (q *qp) postLocked(wrs []rdma.SendWR) (int, error) {
 }
 
 // room is where up to n requests are written in the device's words, at most
-// postBatch. Called with sendMu held; it is good until sendMu is given back.
-func (q *qp) room(n int) []ibv.SendWR {
-	if want := min(n, postBatch); len(q.scratch) < want || q.scratch == nil {
+// postBatch. The caller holds mu; the room is good until mu is given back.
+func (s *sendQueue) room(n int) []ibv.SendWR {
+	if want := min(n, postBatch); len(s.scratch) < want || s.scratch == nil {
 		size := smallBatch
 		if want > smallBatch {
 			size = postBatch
 		}
-		q.scratch = make([]ibv.SendWR, size)
+		s.scratch = make([]ibv.SendWR, size)
 	}
-	return q.scratch
+	return s.scratch
 }
 
 // postError gives a refused post its class.
@@ -102,7 +113,8 @@ func postError(err error) error {
 // prepare checks a work request and writes it in the device's words. The
 // payload of an inline request is copied to place slot, which lies outside the
 // Go heap and its stacks.
-func (q *qp) prepare(wr *rdma.SendWR, out *ibv.SendWR, slot int) error {
+func (s *sendQueue) prepare(wr *rdma.SendWR, out *ibv.SendWR, slot int) error {
+	q := s.q
 	out.ID = wr.ID
 	out.Flags = 0
 	if wr.Flags&rdma.SendSignaled != 0 {
@@ -127,7 +139,7 @@ func (q *qp) prepare(wr *rdma.SendWR, out *ibv.SendWR, slot int) error {
 		out.Op = ibv.WRRDMARead
 		sink = true
 	case rdma.OpAtomicCmpSwap, rdma.OpAtomicFetchAdd:
-		if err := q.prepareAtomic(wr, out); err != nil {
+		if err := s.prepareAtomic(wr, out); err != nil {
 			return err
 		}
 		sink = true
@@ -136,12 +148,12 @@ func (q *qp) prepare(wr *rdma.SendWR, out *ibv.SendWR, slot int) error {
 	default:
 		return fmt.Errorf("%w: opcode %v", rdma.ErrInvalid, wr.Op)
 	}
-	if sink && q.ord.Load() == 0 && q.State() == rdma.QPRTS {
+	if sink && s.ord.Load() == 0 && q.State() == rdma.QPRTS {
 		// Some devices never answer a READ with max_rd_atomic 0.
 		return fmt.Errorf("%w: the peer serves no READs (ORD 0)", rdma.ErrInvalid)
 	}
 	if wr.Flags&rdma.SendInline != 0 {
-		return q.prepareInline(wr, out, slot, sink)
+		return s.prepareInline(wr, out, slot, sink)
 	}
 	right := rdma.Access(0)
 	if sink {
@@ -158,19 +170,20 @@ func (q *qp) prepare(wr *rdma.SendWR, out *ibv.SendWR, slot int) error {
 	return err
 }
 
-func (q *qp) prepareInline(wr *rdma.SendWR, out *ibv.SendWR, slot int, sink bool) error {
+// prepareInline copies the payload of an inline request to place slot.
+func (s *sendQueue) prepareInline(wr *rdma.SendWR, out *ibv.SendWR, slot int, sink bool) error {
 	switch {
 	case sink:
 		return fmt.Errorf("%w: %v inline", rdma.ErrInvalid, wr.Op)
 	case len(wr.SGL) != 0:
 		return fmt.Errorf("%w: an inline request with a scatter/gather list", rdma.ErrInvalid)
-	case len(wr.Inline) > q.maxInline:
-		return fmt.Errorf("%w: %d bytes inline, the limit is %d", rdma.ErrInvalid, len(wr.Inline), q.maxInline)
+	case len(wr.Inline) > s.maxInline:
+		return fmt.Errorf("%w: %d bytes inline, the limit is %d", rdma.ErrInvalid, len(wr.Inline), s.maxInline)
 	}
 	out.Flags |= ibv.SendInline
 	out.NumSGE = 0
 	if len(wr.Inline) > 0 {
-		place := q.inline.Bytes()[slot*q.maxInline:]
+		place := s.inline.Bytes()[slot*s.maxInline:]
 		copy(place, wr.Inline)
 		out.NumSGE = 1
 		out.SGL[0] = ibv.SGE{Addr: uint64(addrOf(place)), Len: uint32(len(wr.Inline))}
@@ -179,10 +192,10 @@ func (q *qp) prepareInline(wr *rdma.SendWR, out *ibv.SendWR, slot int, sink bool
 }
 
 // prepareAtomic refuses what devices do not refuse but hang on.
-func (q *qp) prepareAtomic(wr *rdma.SendWR, out *ibv.SendWR) error {
+func (s *sendQueue) prepareAtomic(wr *rdma.SendWR, out *ibv.SendWR) error {
 	const word = 8
 	switch {
-	case !q.pd.dev.attr.Caps.Has(rdma.CapAtomics):
+	case !s.q.pd.dev.attr.Caps.Has(rdma.CapAtomics):
 		return fmt.Errorf("%w: %v", rdma.ErrNotSupported, wr.Op)
 	case wr.Remote.Addr%word != 0:
 		return fmt.Errorf("%w: %v at %#x, which is no multiple of %d", rdma.ErrInvalid, wr.Op, wr.Remote.Addr, word)
@@ -197,99 +210,11 @@ func (q *qp) prepareAtomic(wr *rdma.SendWR, out *ibv.SendWR) error {
 	return nil
 }
 
-// emptySGL is a list without bytes as siw wants it for READs and receives: with
-// no entry at all it takes an old one for a READ, and refuses a receive.
-func emptySGL(out *[ibv.MaxSGE]ibv.SGE) uint32 {
-	out[0] = ibv.SGE{}
-	return 1
-}
-
-// fillSGL checks a scatter/gather list and writes it as addresses and lkeys.
-// Entries without bytes are left out: they are lawful, and siw's kernel driver
-// dies of them.
-func fillSGL(p *pd, limit int, sgl []rdma.SGE, out *[ibv.MaxSGE]ibv.SGE, right rdma.Access) (uint32, error) {
-	if len(sgl) > limit {
-		return 0, fmt.Errorf("%w: %d scatter/gather entries, the limit is %d", rdma.ErrInvalid, len(sgl), limit)
-	}
-	total, n := uint64(0), 0
-	for i := range sgl {
-		s := &sgl[i]
-		m, ok := s.MR.(*mr)
-		switch {
-		case !ok || m == nil || m.pd != p:
-			return 0, fmt.Errorf("%w: entry %d is no region of this protection domain", rdma.ErrInvalid, i)
-		case m.closed.Load():
-			return 0, fmt.Errorf("%w: the region of entry %d was closed", rdma.ErrInvalid, i)
-		case s.Off > uint64(len(m.buf)) || uint64(s.Len) > uint64(len(m.buf))-s.Off:
-			return 0, fmt.Errorf("%w: entry %d: %d bytes at %d in a region of %d", rdma.ErrInvalid, i, s.Len, s.Off, len(m.buf))
-		case m.access&right != right:
-			return 0, fmt.Errorf("%w: the region of entry %d has no AccessLocalWrite", rdma.ErrInvalid, i)
-		}
-		if s.Len > 0 {
-			total += uint64(s.Len)
-			out[n] = ibv.SGE{Addr: m.hw.Addr + s.Off, Len: s.Len, LKey: m.hw.LKey}
-			n++
-		}
-	}
-	if total > uint64(p.dev.attr.MaxMsgSize) {
-		return 0, fmt.Errorf("%w: %d bytes, the limit is %d", rdma.ErrInvalid, total, p.dev.attr.MaxMsgSize)
-	}
-	return uint32(n), nil
-}
-
-// PostRecv posts receives to the QP's own queue.
-func (q *qp) PostRecv(wrs []rdma.RecvWR) (int, error) {
-	if q.srq != nil {
-		return 0, fmt.Errorf("%w: the queue pair receives from an SRQ; post there", rdma.ErrInvalid)
-	}
-	if q.State() == rdma.QPError && q.pd.dev.iwarp {
-		return q.flushRecvs(wrs)
-	}
-	// Held until the state has been looked at again: see shutdown.
-	q.recvMu.Lock()
-	defer q.recvMu.Unlock()
-	defer q.kickDead()
-	if q.recvShut {
-		return 0, fmt.Errorf("%w: the queue pair was closed", rdma.ErrNotConnected)
-	}
-	q.received = true
-	return postRecv(q.pd, q.maxSGE, wrs, q.hw.PostRecv)
-}
-
-// postRecv checks receives and hands them to post, batch by batch.
-func postRecv(p *pd, maxSGE int, wrs []rdma.RecvWR, post func([]ibv.RecvWR) (int, error)) (int, error) {
-	scratch := recvPool.Get().(*recvScratch)
-	defer recvPool.Put(scratch)
-	for done := 0; done < len(wrs); {
-		n := 0
-		var bad error
-		for n < postBatch && done+n < len(wrs) {
-			wr, out := &wrs[done+n], &scratch[n]
-			out.ID = wr.ID
-			if out.NumSGE, bad = fillSGL(p, maxSGE, wr.SGL, &out.SGL, rdma.AccessLocalWrite); bad != nil {
-				break
-			}
-			if out.NumSGE == 0 && p.dev.iwarp {
-				out.NumSGE = emptySGL(&out.SGL)
-			}
-			n++
-		}
-		posted, err := post(scratch[:n])
-		done += posted
-		if err != nil {
-			return done, postError(err)
-		}
-		if bad != nil {
-			return done, bad
-		}
-	}
-	return len(wrs), nil
-}
-
-// flushSends is PostSend on a dead QP of an iWARP device. RFC 5040's verbs let
+// flush is PostSend on a dead QP of an iWARP device. RFC 5040's verbs let
 // a device refuse such a post or take it for ever; so it is flushed here,
 // behind what the device itself has flushed.
-func (q *qp) flushSends(wrs []rdma.SendWR) (int, error) {
+func (s *sendQueue) flush(wrs []rdma.SendWR) (int, error) {
+	q := s.q
 	select {
 	case <-q.quiet:
 		return 0, fmt.Errorf("%w: the queue pair was closed", rdma.ErrNotConnected)
@@ -302,16 +227,11 @@ func (q *qp) flushSends(wrs []rdma.SendWR) (int, error) {
 	return len(wrs), nil
 }
 
-// flushRecvs is the same for receives.
-func (q *qp) flushRecvs(wrs []rdma.RecvWR) (int, error) {
-	select {
-	case <-q.quiet:
-		return 0, fmt.Errorf("%w: the queue pair was closed", rdma.ErrNotConnected)
-	default:
+// free returns what Close no longer needs.
+func (s *sendQueue) free() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inline != nil {
+		_ = s.inline.Free()
 	}
-	q.recvCQ.pull()
-	for i := range wrs {
-		q.recvCQ.push(rdma.WC{ID: wrs[i].ID, Status: rdma.StatusWRFlushErr, QPN: q.num})
-	}
-	return len(wrs), nil
 }

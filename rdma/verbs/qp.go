@@ -5,12 +5,13 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
 )
 
-// A qp is an RC QP of the device and the connection beneath it.
+// A qp is an RC QP of the device and the connection beneath it. Its queues and its end
+// are parts of their own, which know it by a back pointer.
 type qp struct {
 	pd     *pd
 	hw     *ibv.QP
@@ -18,58 +19,65 @@ type qp struct {
 	sendCQ *cq
 	recvCQ *cq
 	srq    *srq
-
-	maxSGE    int
-	maxInline int
+	maxSGE int
 
 	state  atomic.Uint32 // rdma.QPState; written under mu
 	access atomic.Uint32 // rdma.Access that the peer has; written under modMu
-	ord    atomic.Int32  // READs that the peer serves at a time
 
-	sendMu  sync.Mutex
-	scratch []ibv.SendWR  // requests in the device's words, of the post under way; nil before the first
-	sent    bool          // something was posted
-	shut    bool          // Close takes no more sends, and frees inline
-	inline  *memory.Block // where inline payloads wait for the call; nil without
-
-	recvMu   sync.Mutex
-	received bool // a receive was posted
-	recvShut bool // Close takes no more receives
+	sends sendQueue
+	recvs recvQueue
+	drain drain
 
 	modMu sync.Mutex // one ibv_modify_qp with access flags at a time
 
 	mu      sync.Mutex
 	info    rdma.ConnInfo
 	err     error
-	claimed bool   // by Connect or Accept: a QP connects once
-	closed  bool   // Close has begun: no new workers
-	abort   func() // ends a set-up under way; nil without one
-	link    link   // nil before the connection
+	setup   attempt
+	closed  bool // Close has begun: no new workers
+	link    link // nil before the connection
 	workers sync.WaitGroup
 
 	suspected atomic.Bool   // a worker is looking why it flushes
 	dead      chan struct{} // closed on entering ERR
 	quiet     chan struct{} // closed when Close is done
+}
 
-	sendDrained, recvDrained atomic.Bool   // the last work request came back
-	lastWQE                  chan struct{} // closed when it has left its SRQ alone
-	lastWQEOnce              sync.Once
-	early                    chan struct{} // closed when data came before the set-up's last message
-	earlyOnce                sync.Once
+// An attempt is the one set-up that a QP has, by Connect or Accept.
+type attempt struct {
+	claimed bool   // it has begun; under the QP's mu
+	abort   func() // ends it while it is under way, else nil; under the QP's mu
+	early   signal // data came before its last message
+}
+
+// A signal is given once; to give it again does nothing.
+type signal struct {
+	once sync.Once
+	ch   chan struct{} // closed then
+}
+
+func (s *signal) give() { s.once.Do(func() { close(s.ch) }) }
+
+// newQP is a QP that the device does not know yet.
+func newQP(p *pd) *qp {
+	q := &qp{pd: p, dead: make(chan struct{}), quiet: make(chan struct{})}
+	q.sends.q, q.recvs.q, q.drain.q = q, q, q
+	q.setup.early.ch, q.drain.leftSRQ.ch = make(chan struct{}), make(chan struct{})
+	return q
 }
 
 // A link is the connection beneath a QP: an identifier of librdmacm or a TCP
 // socket.
 type link interface {
-	// disconnect tells the peer. It does not wait.
-	disconnect()
-	// close waits a moment for the peer to have heard and frees the link.
-	close()
+	// Disconnect tells the peer. It does not wait.
+	Disconnect()
+	// Close waits a moment for the peer to confirm the end, and frees the link.
+	Close()
 }
 
 // CreateQP creates an RC QP in state INIT.
 func (p *pd) CreateQP(cfg rdma.QPConfig) (rdma.QP, error) {
-	q := &qp{pd: p, dead: make(chan struct{}), quiet: make(chan struct{}), lastWQE: make(chan struct{}), early: make(chan struct{})}
+	q := newQP(p)
 	if err := q.configure(&cfg); err != nil {
 		return nil, err
 	}
@@ -101,9 +109,9 @@ func (p *pd) CreateQP(cfg rdma.QPConfig) (rdma.QP, error) {
 	if err := step(q.create(&cfg), func() { _ = q.hw.Close() }); err != nil {
 		return nil, classify(err)
 	}
-	if q.maxInline > 0 {
+	if q.sends.maxInline > 0 {
 		var err error
-		q.inline, err = memory.Alloc(q.maxInline*smallBatch, memory.Options{Tag: "inline"})
+		q.sends.inline, err = mem.Alloc(q.sends.maxInline*smallBatch, mem.Options{Tag: "inline"})
 		if err := step(err, nil); err != nil {
 			return nil, fmt.Errorf("%w: %w", rdma.ErrLimit, err)
 		}
@@ -148,7 +156,7 @@ func (q *qp) configure(cfg *rdma.QPConfig) error {
 		return err
 	}
 	q.access.Store(uint32(cfg.Access))
-	q.maxSGE, q.maxInline = cfg.Cap.MaxSGE, cfg.Cap.MaxInline
+	q.maxSGE, q.sends.maxInline = cfg.Cap.MaxSGE, cfg.Cap.MaxInline
 	return nil
 }
 

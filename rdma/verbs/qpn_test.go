@@ -42,12 +42,13 @@ func TestQPNUsedAgain(t *testing.T) {
 func TestNoPostBehindTheLast(t *testing.T) {
 	c := softCQ()
 	defer c.wake()
-	q := &qp{hw: new(ibv.QP), pd: &pd{dev: c.dev}, sendCQ: c, recvCQ: c, dead: make(chan struct{})}
+	q := newQP(&pd{dev: c.dev})
+	q.hw, q.sendCQ, q.recvCQ = new(ibv.QP), c, c
 	q.state.Store(uint32(rdma.QPError))
-	q.drain()
+	q.drain.run()
 	_, _ = q.PostSend([]rdma.SendWR{{Op: rdma.OpSend}})
 	_, _ = q.PostRecv([]rdma.RecvWR{{}})
-	if q.sent || q.received {
-		t.Errorf("posted to the device: a send %v, a receive %v", q.sent, q.received)
+	if q.sends.posted || q.recvs.posted {
+		t.Errorf("posted to the device: a send %v, a receive %v", q.sends.posted, q.recvs.posted)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/internal/setup"
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
 )
 
@@ -32,7 +33,7 @@ func resolve(ctx context.Context, addr string) ([]netip.AddrPort, error) {
 	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil, ctxError(ctx)
+			return nil, setup.CtxError(ctx)
 		}
 		return nil, fmt.Errorf("%w: %w", rdma.ErrInvalid, err)
 	}
@@ -85,9 +86,11 @@ func (f *Fabric) usable() error {
 	return f.Unavailable()
 }
 
+// routeTo finds the device that reaches an address: by librdmacm, or by the local
+// address that packets to it leave from.
 func (f *Fabric) routeTo(ctx context.Context, to netip.AddrPort) (rdma.Route, error) {
 	if to.Addr().IsLoopback() {
-		// librdmacm would name some device, on which nobody can listen at this
+		// librdmacm would name some device, on which no program can listen at this
 		// address: on this host too a device is reached by its own.
 		return rdma.Route{}, fmt.Errorf("%w: %v is no address of an RDMA device", rdma.ErrNoDevice, to.Addr())
 	}
@@ -114,7 +117,7 @@ func localToward(ctx context.Context, to netip.AddrPort) (netip.Addr, error) {
 	c, err := d.DialContext(ctx, "udp", netip.AddrPortFrom(to.Addr(), max(to.Port(), 1)).String())
 	if err != nil {
 		if ctx.Err() != nil {
-			return netip.Addr{}, ctxError(ctx)
+			return netip.Addr{}, setup.CtxError(ctx)
 		}
 		return netip.Addr{}, fmt.Errorf("%w: no route: %w", rdma.ErrNoDevice, err)
 	}
@@ -143,7 +146,7 @@ func (f *Fabric) cmRoute(ctx context.Context, to netip.AddrPort) (string, error)
 	ev, err := ec.Get(ctx)
 	switch {
 	case ctx.Err() != nil:
-		return "", ctxError(ctx)
+		return "", setup.CtxError(ctx)
 	case err != nil:
 		return no(err)
 	case ev.Type != ibv.CMAddrResolved:
@@ -193,7 +196,7 @@ func (f *Fabric) Local(ctx context.Context, addr string) ([]rdma.Route, error) {
 }
 
 // hostAddrs lists this host's addresses, of the family of any, with its port.
-// Loopback and link-local ones are nobody's to be found at.
+// Loopback and link-local addresses are left out: other hosts cannot use them.
 func hostAddrs(any netip.AddrPort) ([]netip.AddrPort, error) {
 	list, err := net.InterfaceAddrs()
 	if err != nil {
@@ -214,8 +217,8 @@ func hostAddrs(any netip.AddrPort) ([]netip.AddrPort, error) {
 	return out, nil
 }
 
-// ownerByBind asks librdmacm whose a local address is, with a port of the
-// kernel's choice.
+// ownerByBind asks librdmacm which device a local address belongs to, with a port
+// of the kernel's choice.
 func (f *Fabric) ownerByBind(ip netip.Addr) (string, error) {
 	ec, err := ibv.NewEventChannel()
 	if err != nil {

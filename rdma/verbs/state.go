@@ -12,11 +12,10 @@ import (
 func (q *qp) begin(end func()) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if s := q.State(); s != rdma.QPInit || q.claimed {
+	if s := q.State(); s != rdma.QPInit || q.setup.claimed {
 		return fmt.Errorf("%w: a queue pair connects once, this one is in state %v", rdma.ErrInvalid, s)
 	}
-	q.claimed = true
-	q.abort = end
+	q.setup.claimed, q.setup.abort = true, end
 	return nil
 }
 
@@ -38,14 +37,14 @@ func (q *qp) fail(err error) {
 		q.err = old
 	}
 	close(q.dead)
-	if q.abort != nil {
-		q.abort()
+	if q.setup.abort != nil {
+		q.setup.abort()
 	}
 	q.spawnLocked(q.shutdown)
 }
 
-// spawnLocked runs f on a goroutine that Close waits for; not any more once
-// Close has begun. Called with mu held.
+// spawnLocked runs f on a goroutine that Close waits for. Once Close has begun,
+// it starts none. The caller holds mu.
 func (q *qp) spawnLocked(f func()) {
 	if q.closed {
 		return
@@ -61,16 +60,16 @@ func (q *qp) spawn(f func()) {
 
 // shutdown is what entering ERR means to the device and to the peer.
 func (q *qp) shutdown() {
-	// A receive posted before this is flushed by it, one posted after sees
-	// the state and kicks.
-	q.recvMu.Lock()
+	// A receive that was posted before this is flushed by it; one that is
+	// posted after it sees the state and kicks.
+	q.recvs.mu.Lock()
 	q.kick()
-	q.recvMu.Unlock()
+	q.recvs.mu.Unlock()
 	q.mu.Lock()
 	l := q.link
 	q.mu.Unlock()
 	if l != nil {
-		l.disconnect()
+		l.Disconnect()
 	}
 }
 
@@ -96,16 +95,12 @@ func (q *qp) Disconnect() error {
 	return nil
 }
 
-// failed books a completion with an error, while the CQ is being polled. It is
-// false for the last work requests, which are our own.
+// failed books a completion with an error, while the CQ is being polled. It
+// returns false for the last work requests, which are our own.
 func (q *qp) failed(wc *rdma.WC) bool {
 	dead := q.State() == rdma.QPError
 	switch {
-	case dead && wc.ID == lastSendID:
-		q.sendDrained.Store(true)
-		return false
-	case dead && wc.ID == lastRecvID:
-		q.recvDrained.Store(true)
+	case dead && q.drain.takes(wc.ID):
 		return false
 	case dead:
 	case wc.Status != rdma.StatusWRFlushErr:
@@ -117,7 +112,7 @@ func (q *qp) failed(wc *rdma.WC) bool {
 	return true
 }
 
-// peerGone is told by the link that the peer has disconnected or died.
+// peerGone is called by the link when the peer has disconnected or died.
 func (q *qp) peerGone(why string) {
 	q.spawn(func() { q.inspect(fmt.Errorf("%w: %s", rdma.ErrPeerGone, why)) })
 }
@@ -145,5 +140,5 @@ func (q *qp) inspect(err error) {
 	q.fail(err)
 }
 
-// heard is told that data has come: the peer is in RTS.
-func (q *qp) heard() { q.earlyOnce.Do(func() { close(q.early) }) }
+// heard is called when data has come, which says that the peer is in RTS.
+func (q *qp) heard() { q.setup.early.give() }

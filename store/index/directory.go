@@ -23,7 +23,7 @@ func (ix *Index) newDirectory(depth uint8) (*directory, error) {
 }
 
 // fillDirectory copies the current directory into a deeper one and puts the
-// fresh segments over what they replace.
+// fresh segments in place of those that they replace.
 func (ix *Index) fillDirectory(d *directory, fresh []*segment) {
 	for i := range d.dir {
 		d.dir[i] = ix.dir[i>>(d.depth-ix.depth)]

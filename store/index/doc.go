@@ -11,11 +11,11 @@
 //	               └───────────────┘
 //
 // A key has two groups in the one segment that its directory bits name, and in
-// each a main bucket with the overflow bucket that the group's two mains
-// share. It may stand in any slot of these four buckets, and while the segment
-// lives it stays in the one it got: nothing ever moves between slots, so a
-// reader who sees a slot empty and another one later cannot have missed a key
-// on its way.
+// each a main bucket with the overflow bucket that the group's two mains share.
+// It may stand in any slot of these four buckets, and while the segment lives
+// it stays in the one it got. Nothing ever moves between slots, because else a
+// reader that sees a slot empty and another one later could miss a key on its
+// way.
 //
 // A segment whose buckets are full for a key grows into new memory: by a
 // quarter of 16 KiB while it is at the same depth, then by a split into two.
@@ -25,18 +25,24 @@
 // rests for a lease. A reader meets the old segment unmarked (and then its
 // slots are true), or marked (and asks the directory again), or the new one.
 //
-// A segment's identity, shard and prefix and depth and step, is used once in
-// an incarnation: steps and depths only rise. What a header says can therefore
-// never be mistaken for another segment that lay in the same memory before.
+// A segment's identity, shard and prefix and depth and step, is used once in an
+// incarnation, because steps and depths only rise. So a header can never be
+// mistaken for that of another segment that lay in the same memory before.
 //
 // # Keys without slot
 //
-// A key that finds no slot is counted at its first main bucket, and its hash
-// is remembered in private memory, up to a bound. A count is never lowered in
+// A key that finds no slot is counted at its first main bucket, and its hash is
+// remembered in private memory, up to a bound. A count is never lowered in
 // place. Growth counts anew, without the keys that got a slot since; where the
 // bound was passed it gives the whole count to every bucket that such a key
 // could belong to: it can say too much, never too little. Until SetFilled every
 // header shows 255: while a shard is being filled, a miss proves nothing.
+//
+// # How to read it
+//
+// index.go has the type and the calls of a shard; directory.go publishes,
+// grow.go plans and replaces; the other files are about slots: inserts and
+// look-ups, slots that say "on disk alone", and keys without a slot.
 //
 // The package starts no goroutine and reads no clock. An Index is not safe for
 // concurrent use: its shard's lock stands around every call. Remote readers

@@ -12,11 +12,11 @@ import (
 // hashes every key of a segment, which a full store should not pay per put.
 const retryAfter = 50 * time.Millisecond
 
-// pauseAfter is how many inserts and removals in a segment that could not be
-// parted go by before another attempt.
+// pauseAfter is how many inserts and removals go by before another attempt to
+// grow a segment whose keys could not be parted.
 const pauseAfter = 16
 
-// plan is the private memory in which growth is worked out. Kept between
+// plan is the private memory in which growth is worked out. It is kept between
 // growths; one growth uses it at a time.
 type plan struct {
 	keys  []planKey
@@ -37,8 +37,8 @@ type image struct {
 	keys  int
 }
 
-// grow replaces the segment by larger or more ones in which h finds room.
-// false: nothing was changed.
+// grow replaces the segment by larger or more ones in which h finds room. If it
+// returns false, nothing was changed.
 func (ix *Index) grow(now time.Time, seg *segment, h layout.Hash) bool {
 	switch {
 	case !now.IsZero() && now.Before(ix.retryAt):
@@ -54,8 +54,8 @@ func (ix *Index) grow(now time.Time, seg *segment, h layout.Hash) bool {
 		seg.pause = pauseAfter
 		return ix.refuse(NoParting)
 	}
-	// In a hurry the quarter steps are left out: they make the index denser
-	// but retire five times the memory of a plain split.
+	// In a hurry the quarter steps are left out: they make the index denser but
+	// retire five times the memory of a plain split.
 	if hurry := waiting > most/2; !hurry || seg.depth == layout.MaxDepth {
 		for step := seg.step + 1; step < layout.SegmentSteps; step++ {
 			if ix.scratch.img[0].place(step, ix.scratch.keys, h, true, everyKey) {
@@ -83,7 +83,7 @@ func (ix *Index) waiting() (now, most uint64) {
 }
 
 // gather hashes every key of the segment into the plan. Of Pebble-only slots
-// that say the same, one will do: no reader of the new segment has ever seen
+// that say the same, it keeps one: no reader of the new segment has ever seen
 // two (see pebble.go).
 func (ix *Index) gather(seg *segment) bool {
 	ix.scratch.keys, ix.scratch.twins = ix.scratch.keys[:0], 0
@@ -130,8 +130,8 @@ func (ix *Index) planSplit(seg *segment, h layout.Hash) bool {
 
 func everyKey(layout.Hash) bool { return true }
 
-// place fills the image with those keys that mine selects; false when one of
-// them, or extra (if withExtra), finds no room at this step.
+// place fills the image with those keys that mine selects. It returns false
+// when one of them, or extra (if withExtra), finds no room at this step.
 func (im *image) place(step uint8, keys []planKey, extra layout.Hash, withExtra bool, mine func(layout.Hash) bool) bool {
 	groups := layout.SegmentGroups(step)
 	im.step, im.keys = step, 0
@@ -225,8 +225,8 @@ func (ix *Index) replace(now time.Time, seg *segment, n int) bool {
 	return true
 }
 
-// retire sends index memory on its way. It need not be listed: what a client
-// remembers of it, it verifies by bucket headers.
+// retire hands index memory to package reclaim. It need not be listed, because a client
+// verifies by bucket headers what it has cached of index memory.
 func (ix *Index) retire(p layout.Place, mem []byte) {
 	pages := len(mem) / layout.PageSize
 	ix.mem.Retired(pages)

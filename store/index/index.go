@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/store/layout"
 	"github.com/rdmakv/rdmakv/store/reclaim"
 	"github.com/rdmakv/rdmakv/store/region"
@@ -61,7 +60,7 @@ type segment struct {
 	keys     int
 	slotless counts // of keys without slot
 	// pause counts down the inserts and removals before growth is tried again,
-	// after it found no way to part the keys.
+	// after a split that could not separate the keys.
 	pause int
 }
 
@@ -132,13 +131,14 @@ func (ix *Index) Find(h layout.Hash, eq func(layout.Slot) bool) (Ref, bool) {
 }
 
 // Room returns an empty slot for a key that is not in the index, growing its
-// segment if it must. Nothing is reserved: the caller Sets the slot before it
-// calls Room again. false means that the key can have no slot now: memory is
+// segment if it must. It reserves nothing: the caller Sets the slot before it
+// calls Room again. It returns false if the key can have no slot now: memory is
 // short or too much of it waits for a lease, or no growth parts the keys that
 // crowd its buckets; Refusal says which. Then the caller calls AddSlotless.
 //
 // now paces attempts to grow when memory was short (the zero time tries at
-// once). It is not the time of retirement: it was read before the marks.
+// once). It is not the time of retirement, because it was read before the
+// marks.
 func (ix *Index) Room(now time.Time, h layout.Hash) (Ref, bool) {
 	seg := ix.segmentOf(h)
 	off, ok := seg.room(h)
@@ -267,7 +267,40 @@ func (ix *Index) store(mem []byte, off int, v uint64, point string) {
 	if ix.onStore != nil {
 		ix.onStore(point)
 	}
-	if teeth.Enabled {
-		teeth.At(point, uint64(ix.shard), uint64(off))
+}
+
+// A Cursor is a position in the walk over an index. The zero Cursor is its
+// beginning. It stays good while segments grow: a slot may then be visited
+// twice or missed.
+type Cursor struct {
+	prefix uint32 // MaxDepth bits: where the segment begins
+	slot   int    // in the segment
+}
+
+// Walk calls yield for slots from the cursor on that are not empty, until it
+// returns false or most slots were looked at, empty ones too. It returns where to
+// go on and how many it looked at; done: there are no more. yield must not change
+// the index, except for Set and Clear of the slot it was given.
+func (ix *Index) Walk(from Cursor, most int, yield func(Ref) bool) (next Cursor, looked int, done bool) {
+	for {
+		seg := ix.dir[from.prefix>>(layout.MaxDepth-ix.depth)]
+		slots := 3 * seg.groups * layout.BucketSlots
+		for ; from.slot < slots; from.slot++ {
+			if looked == most {
+				return from, looked, false
+			}
+			looked++
+			b, i := from.slot/layout.BucketSlots, from.slot%layout.BucketSlots
+			r := Ref{seg, int32(b*layout.BucketSize + layout.SlotOffset(i))}
+			if r.Slot().Class() != 0 && !yield(r) {
+				from.slot++
+				return from, looked, false
+			}
+		}
+		end := uint64(seg.prefix+1) << (layout.MaxDepth - seg.depth)
+		if end >= 1<<layout.MaxDepth {
+			return Cursor{}, looked, true
+		}
+		from = Cursor{prefix: uint32(end)}
 	}
 }

@@ -6,11 +6,11 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// Pebble-only slots: layout.PebbleSlot says what is in one. To a reader it says
-// "ask", for every key that has these bits, and that is all it is for. So of
-// two that say the same one is too many, and one may be taken away for a count
-// of keys without slot. But a reader may have looked at one of them before it
-// was set, and look at the other after it was cleared; therefore
+// layout.PebbleSlot says what is in a Pebble-only slot. It tells a reader to
+// ask, for every key that has these bits, and has no other use. So of two slots
+// that say the same one is too many, and one may be taken away for a count of
+// keys without slot. But a reader may have looked at one of them before it was
+// set, and look at the other after it was cleared. Therefore
 //
 //   - of two that say the same, one is cleared a lease after both were set;
 //   - one is cleared for good a lease after its keys were counted;
@@ -59,13 +59,13 @@ type Twins struct {
 	parted bool // one of them has changed since
 }
 
-// maxTwins bounds the twins that wait for their lease. Beyond, the second slot
-// stays until its segment grows.
+// maxTwins bounds the twins that wait for their lease. Beyond it the second
+// slot stays until its segment grows.
 const maxTwins = 4096
 
 // Pair finds a slot that says the same as the Pebble-only slot r, which was
-// just set, and remembers the two; nil if there is none. The caller calls
-// ClearTwin a lease later.
+// just set, and records the two. It returns nil if there is none. The caller
+// calls ClearTwin a lease later.
 func (ix *Index) Pair(h layout.Hash, r Ref) *Twins {
 	s := r.Slot()
 	var t *Twins
@@ -94,7 +94,8 @@ func (ix *Index) part(r Ref) {
 }
 
 // ClearTwin clears the younger of the two, if both have stood all the time
-// since Pair, for a lease now: whoever sees the one go has seen the other.
+// since Pair, which is a lease now: a reader that sees the one go has seen the
+// other.
 func (ix *Index) ClearTwin(t *Twins) bool {
 	for _, r := range [2]Ref{t.a, t.b} {
 		rest := slices.DeleteFunc(ix.twins[r], func(o *Twins) bool { return o == t })

@@ -1,12 +1,14 @@
 package index
 
 import (
+	"fmt"
+
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// reserveLoad is the load at which Reserve fills segments: low enough that
-// chance leaves most of them below the point where they must grow: the index
-// ends up less than 2 % larger than reserved.
+// reserveLoad is the load at which Reserve fills segments. It is low enough
+// that chance leaves most of them below the point where they must grow, so the
+// index ends up less than 2 % larger than reserved.
 const reserveLoad = 0.91
 
 // Reserve prepares a new index for the given number of keys: a fill of known
@@ -64,4 +66,45 @@ func shape(keys int) (depth, step uint8) {
 		}
 	}
 	return layout.MaxDepth, layout.SegmentSteps - 1
+}
+
+// A Refusal is why Room last refused. A put accepts the refusal; a fill, which
+// is in no hurry, waits where waiting helps.
+type Refusal uint8
+
+const (
+	// NotRefused: Room has not said no yet.
+	NotRefused Refusal = iota
+	// Waiting: too much retired index memory rests, which is free a lease from
+	// now; or memory is being registered. Then the segment grows.
+	Waiting
+	// NoMemory: the limit is reached.
+	NoMemory
+	// NoParting: no growth makes room for these keys, or one of them has no
+	// hash.
+	NoParting
+)
+
+// String names the refusal for logs and counters.
+func (r Refusal) String() string {
+	switch r {
+	case NotRefused:
+		return "not refused"
+	case Waiting:
+		return "waiting for memory"
+	case NoMemory:
+		return "no memory"
+	case NoParting:
+		return "no growth parts the keys"
+	}
+	return fmt.Sprintf("Refusal(%d)", uint8(r))
+}
+
+// Refusal returns why Room last said no.
+func (ix *Index) Refusal() Refusal { return ix.refusal }
+
+// refuse notes why, for Refusal.
+func (ix *Index) refuse(why Refusal) bool {
+	ix.refusal = why
+	return false
 }

@@ -1,12 +1,11 @@
 package index
 
 import (
-	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// newSegment allocates a segment. Its memory holds what was left there; no
-// reader knows of it yet.
+// newSegment allocates a segment. Its memory holds what its former use left
+// there; no reader knows of it yet.
 func (ix *Index) newSegment(prefix uint32, depth, step uint8) (*segment, error) {
 	p, mem, err := ix.mem.Alloc(layout.SegmentBytes(step) / layout.PageSize)
 	if err != nil {
@@ -73,12 +72,9 @@ func (seg *segment) slotlessAt(b int) uint8 {
 	return seg.slotless.shown[b/3*2+b%3/2]
 }
 
-// mark marks every header of a segment as retired. What the headers say
-// otherwise, and all slots, stay as they are.
+// mark marks every header of a segment as retired. The rest of the headers and
+// all slots stay as they are.
 func (ix *Index) mark(seg *segment) {
-	if teeth.Off(teeth.D4GrowthMarks) {
-		return
-	}
 	for b := range 3 * seg.groups {
 		h := layout.BucketHeader(layout.LoadWord(seg.mem, b*layout.BucketSize))
 		ix.store(seg.mem, b*layout.BucketSize, uint64(h.WithMarked()), "index.mark")

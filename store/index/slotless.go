@@ -3,22 +3,21 @@ package index
 import (
 	"slices"
 
-	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// maxRemembered bounds the hashes that a segment remembers of the keys that it
+// maxRemembered bounds the hashes that a segment keeps of the keys that it
 // counts. More than this many keys without slot in one segment means that
 // memory is short, and then it does not grow either.
 const maxRemembered = 256
 
 // counts are a segment's keys without slot.
 type counts struct {
-	// shown is by main bucket (2*group + side), what the header says or will
-	// say once the shard is filled; nil while all are 0.
+	// shown is, by main bucket (2*group + side), the count that the header
+	// shows or will show once the shard is filled; nil while all are 0.
 	shown []uint8
-	// keys are the hashes of the keys counted, each once. Not in the registered
-	// memory: they make growth exact, no reader needs them.
+	// keys are the hashes of the keys counted, each once. They are not in the
+	// registered memory: they make growth exact, and no reader needs them.
 	keys []layout.Hash
 	// vague: there were too many to remember them all.
 	vague bool
@@ -30,14 +29,10 @@ func (c *counts) raise(m layout.Main, n int, groups int) {
 		c.shown = make([]uint8, 2*groups)
 	}
 	v := &c.shown[2*m.Group+int(m.Side)]
-	if teeth.Off(teeth.F7CountSticks) {
-		*v += uint8(n)
-		return
-	}
 	*v = uint8(min(layout.SlotlessMany, int(*v)+n))
 }
 
-// add counts a key; false: it was counted already.
+// add counts a key. It returns false if the key was counted already.
 func (c *counts) add(h layout.Hash, groups int) bool {
 	if !c.vague && slices.Contains(c.keys, h) {
 		return false
@@ -57,9 +52,10 @@ func (c *counts) add(h layout.Hash, groups int) bool {
 // AddSlotless counts a key that has no slot, before the put that left it
 // without one is acknowledged, or before its slot is dropped. The count is
 // raised at the first of the key's two main buckets: a reader looks at both,
-// and believes a miss only if both are zero. A key is counted once, however
-// often it is put without a slot, and until Room has found one for it: that it
-// has a slot now does not matter, since the caller may be about to drop it.
+// and accepts a miss only if both are zero. A key is counted once, however
+// often it is put without a slot, and until Room has found one for it. Whether
+// it has a slot at this moment does not matter, because the caller may be about
+// to drop it.
 func (ix *Index) AddSlotless(h layout.Hash) {
 	seg := ix.segmentOf(h)
 	if seg.slotless.add(h, seg.groups) && ix.shown.Load() {
@@ -75,11 +71,6 @@ func (ix *Index) AddSlotless(h layout.Hash) {
 // without it a count says too much.
 func (ix *Index) RemoveSlotless(h layout.Hash) {
 	seg := ix.segmentOf(h)
-	if teeth.Off(teeth.F7CountStays) && slices.Contains(seg.slotless.keys, h) {
-		a, _ := h.Mains(seg.groups)
-		seg.slotless.shown[2*a.Group+int(a.Side)]--
-		ix.store(seg.mem, a.MainBucket()*layout.BucketSize, uint64(ix.header(seg, a.MainBucket())), "index.slotless")
-	}
 	seg.slotless.forget(h)
 }
 
@@ -116,11 +107,11 @@ func (ix *Index) SetFilled() {
 		return
 	}
 	ix.filled = true
-	if !ix.touched || teeth.Off(teeth.F7ShownLater) {
+	if !ix.touched {
 		ix.show()
 		return
 	}
-	// Tick has no shard lock; whoever looks into the index next has.
+	// Tick has no shard lock; the next call that looks into the index has one.
 	ix.reclaim.After(func() { ix.due.Store(true) })
 }
 
@@ -149,8 +140,8 @@ func (c *counts) heir(from, groups int, mine func(layout.Hash) bool) (to counts)
 		}
 		return to
 	}
-	// Nobody knows which keys they were. A main bucket is a share of the hash
-	// range on one side, so its keys can belong to each bucket whose share
+	// It is not known which keys they were. A main bucket is a share of the
+	// hash range on one side, so its keys can belong to each bucket whose share
 	// meets that range: one to three of them. Each gets the whole count.
 	to.vague = true
 	for m, n := range c.shown {

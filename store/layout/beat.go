@@ -35,11 +35,11 @@ type Beat struct {
 	ReclaimVersion uint64
 }
 
-// StoreBeat writes a beat into mem, the memory of region 0: the counter last,
-// so that who sees the new counter in a later READ sees versions at least as
-// new. The version words never go back, whatever b says: a retirement may have
-// raised one since b was made. One goroutine beats; StoreReclaimVersion and
-// StoreViewVersion may run beside it.
+// StoreBeat writes a beat into mem, the memory of region 0. The counter comes
+// last, so that a reader that sees the new counter in a later READ sees
+// versions at least as new. The version words never go back, whatever b says: a
+// retirement may have raised one since b was made. One goroutine beats;
+// StoreReclaimVersion and StoreViewVersion may run beside it.
 func StoreBeat(mem []byte, b Beat) {
 	StoreWord(mem, offBeatIncarnation, b.Incarnation)
 	StoreWord(mem, offBeatTime, b.TimeMicros)

@@ -127,7 +127,7 @@ func (h BucketHeader) WithMarked() BucketHeader { return h | hdrMarked }
 // that step which holds the key, in that shard. Marked and the count are not
 // looked at. The rest is the whole word: a segment of another prefix, another
 // bucket offset, another shard or another step never passes, nor does memory
-// that is no segment (rule F8).
+// that is no segment.
 func (h BucketHeader) Fits(shard uint16, key Hash, bucket int, step uint8) bool {
 	if !h.Valid() {
 		return false

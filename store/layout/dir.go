@@ -98,8 +98,9 @@ func (d *Dir) setPage(shard uint16, r *dirRoot, i int, b []byte) {
 		return
 	}
 	if total > DirCachePages {
-		// Full: one other shard starts again. Which one does not matter much;
-		// going round keeps a shard's pages for as long as possible.
+		// The cache is full, so one other shard starts again. It does not
+		// matter much which one; going round keeps a shard's pages for as long
+		// as possible.
 		victim := uint16(d.hand.Add(1) % uint32(len(d.shards)))
 		if victim != shard {
 			d.Forget(victim)

@@ -1,7 +1,7 @@
-// Package layout is the bytes that a remote reader sees, and the rules by
-// which it may believe them: region header, beat, root table, directory,
-// bucket, slot, item, reclaim ring. The server writes through this package and
-// the client reads through it; nobody else decides what a valid read is.
+// Package layout is the bytes that a remote reader sees, and the rules by which
+// it may believe them: region header, beat, root table, directory, bucket,
+// slot, item, reclaim ring. The server writes through this package and the
+// client reads through it; no other code decides what a valid read is.
 //
 // # The ground it stands on
 //
@@ -13,10 +13,10 @@
 //     order and at any time between the post and the completion;
 //   - a READ posted after another's completion sees nothing older.
 //
-// So every structure is built of little-endian 8-byte words, places and
-// lengths are multiples of 8, and each word that matters alone (state, slot,
-// bucket header, root, directory entry) is written by one atomic store. What
-// is longer than a word carries a checksum over all of itself.
+// So every structure is built of little-endian 8-byte words, places and lengths
+// are multiples of 8, and each word that matters alone (state, slot, bucket
+// header, root, directory entry) is written by one atomic store. Anything
+// longer than a word carries a checksum over all of itself.
 //
 // # The parts, in reading order
 //
@@ -37,9 +37,9 @@
 // docs/layout.md draws the bytes, docs/correctness.md gives the reasons.
 //
 // Parsers take hostile bytes: they compare every length with what is there
-// before they use it, never panic, and do not allocate. Writers take what the
-// server made itself; a value out of range there is a broken invariant and
-// panics with its numbers.
+// before they use it, never panic, and do not allocate. Writers take values
+// that the server made itself; a value out of range there is a broken invariant
+// and panics with its numbers.
 package layout
 
 // FormatVersion stands in every region header. A reader that knows another

@@ -13,7 +13,7 @@ import (
 type Hash struct{ Hi, Lo uint64 }
 
 // HashKey hashes a key (XXH3-128) under the store's seed, which is random per
-// store: nobody can prepare keys that all meet in one bucket.
+// store, so an attacker cannot prepare keys that all meet in one bucket.
 func HashKey(seed uint64, key []byte) Hash {
 	u := xxh3.Hash128Seed(key, seed)
 	return Hash{Hi: u.Hi, Lo: u.Lo}

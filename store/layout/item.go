@@ -1,9 +1,28 @@
 package layout
 
 import (
+	"errors"
 	"fmt"
+)
 
-	"github.com/rdmakv/rdmakv/internal/teeth"
+// These say what can be wrong with bytes that were READ. The parsers of single
+// items, beats and ring entries return these values themselves, so that a get
+// that meets a torn item allocates nothing; ParseRegionHeader wraps them with
+// detail. None of them says anything about a key: the reader reads again, and
+// then asks.
+var (
+	// ErrTorn: the checksum does not hold. The item was overwritten between
+	// two words of the READ, or the place holds something else by now.
+	ErrTorn = errors.New("layout: checksum does not hold (torn or reused memory)")
+	// ErrShort: more bytes are needed than were given; ItemView.Need says how
+	// many. The lengths that say so are not verified.
+	ErrShort = errors.New("layout: more bytes needed")
+	// ErrFormat: the bytes are not such a structure at all.
+	ErrFormat = errors.New("layout: not the expected structure")
+	// ErrFormatVersion: written in another format version. The text names both.
+	ErrFormatVersion = errors.New("layout: other format version")
+	// ErrIncarnation: written by another incarnation of the server.
+	ErrIncarnation = errors.New("layout: other incarnation")
 )
 
 // An item:
@@ -25,12 +44,12 @@ import (
 // the value), seeded with incarnation, place, version and the second word. Only
 // the state is outside. So a body verifies at its own place, in its own
 // incarnation, under its own version, and nowhere else: not after the place was
-// reused, not when its state word was sampled from the item before it (rule
-// F2). Zero stands for no checksum; a sum of zero is written as one.
+// reused, and not when its state word was sampled from the item before it. Zero
+// stands for no checksum; a sum of zero is written as one.
 //
-// XXH3 is no cipher. It tells what was torn or reused; it does not keep a
-// client from making bytes that look like an item. Whose bytes stand at a
-// place is a matter of the rules for reuse (docs/correctness.md).
+// XXH3 is no cipher. It tells whether an item was torn or its place reused; it
+// does not keep a client from making bytes that look like an item. The rules
+// for reuse (docs/correctness.md) decide which bytes may stand at a place.
 const (
 	offItemWord0 = 0
 	offItemWord1 = offItemWord0 + wordSize
@@ -68,8 +87,9 @@ type Item struct {
 	Version    Version
 	Key, Value []byte
 	Expiry     uint64 // microseconds since 1970, server time; 0: never
-	// Shard is whose item it is: memory is shared by the shards, and who finds
-	// an item there (eviction does) must know whose lock to take.
+	// Shard is the shard that the item belongs to. Memory is shared by the
+	// shards, and code that finds an item there (eviction does) must know which
+	// shard's lock to take.
 	Shard uint16
 }
 
@@ -82,6 +102,7 @@ type shape struct {
 	size                    int // multiple of 8
 }
 
+// shapeOf computes the offsets of an item. The lengths must be in range.
 func shapeOf(keyLen, valLen int, expiry bool) shape {
 	s := shape{keyLen: keyLen, valLen: valLen, expiry: expiry, sumsOff: ItemHeaderSize}
 	if expiry {
@@ -109,6 +130,7 @@ func (s *shape) sumEnd() int {
 	return s.size
 }
 
+// word1 is the second word of an item: lengths, shard and flags.
 func (s *shape) word1(shard uint16) uint64 {
 	w := uint64(s.keyLen)<<keyLenPos | uint64(s.valLen)<<valLenPos | uint64(shard)<<shardPos
 	if s.expiry {
@@ -163,15 +185,6 @@ func scramble(x uint64) uint64 {
 
 // itemSeed is the seed of an item's checksum.
 func itemSeed(inc uint64, p Place, v Version, word1 uint64) uint64 {
-	if teeth.Off(teeth.F2VersionInSum) {
-		v = 0
-	}
-	if teeth.Off(teeth.D4PlaceInSum) {
-		p = 0
-	}
-	if teeth.Off(teeth.D4IncarnationInSum) {
-		inc = 0
-	}
 	return mix(inc, uint64(p), uint64(v), word1)
 }
 

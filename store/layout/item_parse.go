@@ -1,16 +1,16 @@
 package layout
 
 import (
-	"github.com/zeebo/xxh3"
+	"encoding/binary"
 
-	"github.com/rdmakv/rdmakv/internal/teeth"
+	"github.com/zeebo/xxh3"
 )
 
 // An ItemView is a verified item over the caller's buffer: nothing is copied,
 // and the view is good as long as the buffer is. The zero view is no item.
 //
 // Verified means: the checksum held for this place, incarnation and version.
-// The state is what the first word said; a reader accepts Live only (or Held,
+// The state is that of the first word; a reader accepts Live only (or Held,
 // where the server gave it the place).
 type ItemView struct {
 	Version Version
@@ -20,7 +20,7 @@ type ItemView struct {
 	ValLen, Chunks int
 	// Expiry is in microseconds since 1970, server time; 0 means never.
 	Expiry uint64
-	// Shard is whose item it is.
+	// Shard is the shard that the item belongs to.
 	Shard uint16
 	// Size is that of the whole item, in bytes, a multiple of 8.
 	Size int
@@ -76,7 +76,7 @@ func (v *ItemView) VerifyChunk(i int, data []byte) bool {
 		return false
 	}
 	want := getWord(v.b, v.sumsOff+i*wordSize)
-	return want == nonzero(xxh3.HashSeed(data, chunkSeed(v.inc, v.place, v.Version, i))) || teeth.Off(teeth.D4ChunkSum)
+	return want == nonzero(xxh3.HashSeed(data, chunkSeed(v.inc, v.place, v.Version, i)))
 }
 
 // Chunk is chunk i, if all of it was in the buffer that was parsed and it
@@ -134,7 +134,7 @@ func (v *ItemView) parse(b []byte, inc uint64, p Place, sumBits uint64) error {
 		return ErrShort
 	}
 	sum := getWord(b, offItemSum)
-	if (sum^nonzero(xxh3.HashSeed(b[ItemHeaderSize:end], itemSeed(inc, p, version, w1))))&sumBits != 0 && !teeth.Off(teeth.D4Checksum) {
+	if (sum^nonzero(xxh3.HashSeed(b[ItemHeaderSize:end], itemSeed(inc, p, version, w1))))&sumBits != 0 {
 		return ErrTorn
 	}
 	v.Version, v.State, v.Shard = version, state, uint16(w1>>shardPos)&(MaxShards-1)
@@ -145,4 +145,53 @@ func (v *ItemView) parse(b []byte, inc uint64, p Place, sumBits uint64) error {
 		v.Expiry = getWord(b, ItemHeaderSize)
 	}
 	return nil
+}
+
+// Accept is the rule for an item that was READ from place p, where a key is
+// remembered to be, as Lookup applies it: live, the checksum holds, the key is
+// equal. If it is true the view shows the item over b; otherwise it is no item, and
+// a get goes on with a Lookup. It does not allocate.
+func (v *ItemView) Accept(b []byte, inc uint64, p Place, key []byte) bool {
+	return len(b) >= ItemHeaderSize && stateOf(b) == Live &&
+		v.parse(b, inc, p, allSumBits) == nil && sameKey(v.Key(), key)
+}
+
+// A Peek is what stands at a place at the moment, as far as that can be told
+// without holding it still: it is for the server, when it looks for something to
+// evict. Nothing is verified, so code that acts on a Peek looks again under the
+// shard's lock.
+type Peek struct {
+	Version Version
+	State   State
+	Shard   uint16
+	Size    int    // of the item, bytes
+	Expiry  uint64 // microseconds since 1970; 0: never
+	Key     []byte // in the buffer that was handed in
+}
+
+// PeekItem reads version, state, shard and key of the item at mem by aligned
+// atomic loads, while others may be writing there. The key is copied to buf,
+// which grows if it must. ok is false where no live item begins.
+func PeekItem(mem, buf []byte) (p Peek, ok bool) {
+	w0, w1 := LoadWord(mem, offItemWord0), LoadWord(mem, offItemWord1)
+	p = Peek{Version: Version(w0 >> stateBits), State: State(w0 & stateMask), Shard: uint16(w1>>shardPos) & (MaxShards - 1)}
+	keyLen, valLen := int(w1>>keyLenPos), int(w1>>valLenPos&(1<<valLenBits-1))
+	if p.State != Live || keyLen < 1 || keyLen > MaxKeyLen || valLen > MaxValueLen {
+		return Peek{}, false
+	}
+	sh := shapeOf(keyLen, valLen, w1&flagExpiry != 0)
+	if sh.size > len(mem) {
+		return Peek{}, false
+	}
+	p.Size = sh.size
+	if sh.expiry {
+		p.Expiry = LoadWord(mem, ItemHeaderSize)
+	}
+	// The key begins on a word: everything before it is words.
+	buf = buf[:0]
+	for off := sh.keyOff; off < sh.keyOff+keyLen; off += wordSize {
+		buf = binary.LittleEndian.AppendUint64(buf, LoadWord(mem, off))
+	}
+	p.Key = buf[:keyLen]
+	return p, true
 }

@@ -10,8 +10,8 @@ import (
 // takes ItemSize bytes: the state word first, as given (Pending or Held), then
 // the rest. The place must be free: its former item dead, or its page past the
 // lease that follows retirement. Nothing that a reader may believe changes
-// until SetState makes the item live, because the checksum of whatever was
-// there before no longer holds.
+// until SetState makes the item live, because the checksum of the former
+// content no longer holds.
 //
 // The caller owns the place; key and value are only read, and are read once.
 func WriteItem(mem []byte, inc uint64, p Place, it Item, s State) {
@@ -25,7 +25,7 @@ func WriteItem(mem []byte, inc uint64, p Place, it Item, s State) {
 	word1 := sh.word1(it.Shard)
 	putWord(mem, offItemWord1, word1)
 	putWord(mem, offItemSum, 0)
-	// The padding first: the words that key and value do not fill.
+	// The padding comes first: the words that key and value do not fill.
 	if sh.chunks > 0 {
 		putWord(mem, sh.valOff-wordSize, 0)
 	}
@@ -41,8 +41,8 @@ func WriteItem(mem []byte, inc uint64, p Place, it Item, s State) {
 		lo := i * ChunkSize
 		hi := min(lo+ChunkSize, sh.valLen)
 		putBytes(mem, sh.valOff+lo, it.Value[lo:hi])
-		// Sums are taken of what stands in memory, never of the source a
-		// second time: they vouch for the bytes that a reader gets.
+		// Sums are taken of the bytes in memory, never of the source a second
+		// time, because they vouch for the bytes that a reader gets.
 		sum := nonzero(xxh3.HashSeed(mem[sh.valOff+lo:sh.valOff+hi], chunkSeed(inc, p, it.Version, i)))
 		putWord(mem, sh.sumsOff+i*wordSize, sum)
 	}

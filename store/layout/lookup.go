@@ -2,15 +2,13 @@ package layout
 
 import (
 	"fmt"
-
-	"github.com/rdmakv/rdmakv/internal/teeth"
 )
 
-// A Lookup is one key's get as a pure state machine: it says what to READ,
-// looks at what came, and ends with an answer or with the advice to ask. It
-// does no I/O, has no clock, and knows nothing of leases: the driver discards
-// an answer that was not handled within the lease that was in force when the
-// get's first READ was posted (rule F4).
+// A Lookup is one key's get as a pure state machine: it says what to READ, looks
+// at what came, and ends with an answer or with the advice to ask. It does no
+// I/O, has no clock, and knows nothing of leases: the driver discards an answer
+// that was not handled within the lease that was in force when the get's first
+// READ was posted.
 //
 //	var l layout.Lookup
 //	l.Start(view, dir, shard, key, cached, maxRead)
@@ -23,16 +21,16 @@ import (
 //		}
 //	}
 //
-// The words of a batch may have been fetched in any order and at any time
-// between its post and its completion. Whatever they hold, Step ends after at
-// most MaxSteps calls, and
+// The words of a batch may have been fetched in any order and at any time between
+// its post and its completion. Whatever they hold, Step ends after at most
+// MaxSteps calls, and
 //
 //   - found means: this item was live at some instant of the get;
 //   - absent means: the key was absent at some instant of the get.
 //
-// A Lookup is used by one goroutine at a time. It may be reused, never
-// allocates once its Dir is warm, and keeps references to key and buffers until
-// the next Start. It must not be copied.
+// A Lookup is used by one goroutine at a time. It may be reused, never allocates
+// once its Dir is warm, and keeps references to key and buffers until the next
+// Start. It must not be copied.
 type Lookup struct {
 	// Reads is the batch that ActionRead asks for. The driver sets each Buf to
 	// where the bytes landed, len(Buf) == Len. Buffers belong to the driver
@@ -47,8 +45,8 @@ type Lookup struct {
 	// cache miss and no round trip. It is the driver's; Start leaves it.
 	PairByPair bool
 	// Torn is the last item that said it was live and did not verify, Size being
-	// how much of it was READ; Size 0: there was none. What does not change any
-	// more and still does not verify is damaged.
+	// how much of it was READ; if Size is 0 there was none. An item that does not
+	// change any more and still does not verify is damaged.
 	Torn Loc
 
 	view    *View
@@ -65,7 +63,7 @@ type Lookup struct {
 	hash      Hash
 	fp        uint16
 	refreshed bool
-	root      *dirRoot // whose page or refresh is being READ
+	root      *dirRoot // the directory whose page or refresh is being READ
 	// rootRead: the root word was READ by this get. fresh: the directory entry
 	// was READ by this get, through a root word that was.
 	rootRead, fresh bool
@@ -74,7 +72,7 @@ type Lookup struct {
 	depth, step uint8
 	mains       [2]Main
 
-	// What the bucket pairs showed in this round.
+	// These are what the bucket pairs showed in this round.
 	marked, slotless, pebble, unsure bool
 	cands                            [MaxCandidates]candidate
 	ncand                            int
@@ -113,7 +111,7 @@ const (
 	MinMaxRead = PageSize
 )
 
-// An Action is what Step wants.
+// An Action is what the driver has to do next.
 type Action uint8
 
 const (
@@ -207,7 +205,7 @@ type candidate struct {
 	slot Slot
 	pair uint8 // in which of the two READs
 	off  uint8 // of the slot, in bytes
-	// Of the mismatching item that was found there, for the proof.
+	// These are of the mismatching item that was found there, for the proof.
 	version Version
 	sum     uint64
 }
@@ -309,9 +307,10 @@ const (
 	verdictShort                 // more of it would have to be READ
 )
 
-// judge is the rule for accepting an item: live, the checksum holds, the key
-// is equal. The state is looked at first because it costs nothing; by itself it
-// proves nothing either, and all but Live only mean to read again.
+// judge is the rule for accepting an item: live, the checksum holds, the key is
+// equal. The state is looked at first because it costs nothing. By itself it
+// proves nothing, and every state but Live means only that the item must be read
+// again.
 func (l *Lookup) judge(b []byte, p Place) verdict {
 	switch stateOf(b) {
 	case Pending:
@@ -321,7 +320,7 @@ func (l *Lookup) judge(b []byte, p Place) verdict {
 		l.Counts.Dead++
 		return verdictUnsure
 	case Live:
-	default: // zeroed or other memory, or an answer held for somebody
+	default: // zeroed or other memory, or an answer held for another client
 		l.Counts.Torn++
 		return verdictUnsure
 	}
@@ -342,10 +341,7 @@ func (l *Lookup) judge(b []byte, p Place) verdict {
 
 // stateOf is the state that the first word of an item shows.
 func stateOf(b []byte) State {
-	if teeth.Off(teeth.D4OnlyLive) {
-		return Live
-	}
 	return State(b[offItemWord0] & stateMask)
 }
 
-func sameKey(a, b []byte) bool { return string(a) == string(b) || teeth.Off(teeth.D4KeyEqual) }
+func sameKey(a, b []byte) bool { return string(a) == string(b) }

@@ -1,11 +1,9 @@
 package layout
 
-import "github.com/rdmakv/rdmakv/internal/teeth"
-
-// When may a get say that the key is absent? If the key was there during the
-// whole get, then one slot of its segment was its own during the whole get
-// (items never move between slots of a segment) and showed its fingerprint.
-// So absent is proved, for some instant of the get, when
+// A get may say that the key is absent only with a proof. If the key was there
+// during the whole get, then one slot of its segment was its own during the
+// whole get (items never move between slots of a segment) and showed its
+// fingerprint. So absent is proved, for some instant of the get, when
 //
 //   - the headers fit and are unmarked: it was the key's segment, and its slots
 //     were in force;
@@ -13,9 +11,9 @@ import "github.com/rdmakv/rdmakv/internal/teeth"
 //   - every slot either did not show the fingerprint, or was another key's at
 //     some instant of the get.
 //
-// The last is not shown by an item with another key (rule F3): between the
-// sample of the slot and that of the item the key may have moved on, and its
-// former place may have been given to the other key. It is shown by
+// The last is not shown by an item with another key: between the sample of the
+// slot and that of the item the key may have moved on, and its former place may
+// have been given to the other key. It is shown by
 //
 //	the item:         key k', version x
 //	the slot again:   the same word, under a header that is still unmarked
@@ -29,15 +27,15 @@ import "github.com/rdmakv/rdmakv/internal/teeth"
 // noneFound: no candidate was the key's item.
 func (l *Lookup) noneFound() Action {
 	switch {
-	case l.pebble && !teeth.Off(teeth.F7PebbleSlot):
+	case l.pebble:
 		return l.ask(ReasonPebble)
 	case l.marked:
 		return l.retired()
 	case l.unsure:
 		return l.again(false)
-	case l.slotless && !teeth.Off(teeth.F7CountRead):
+	case l.slotless:
 		return l.ask(ReasonSlotless)
-	case l.ncand == 0 || teeth.Off(teeth.F3MismatchNotAbsent):
+	case l.ncand == 0:
 		return l.end(ActionAbsent)
 	}
 	return l.pairs(phaseProofPairs)
@@ -49,14 +47,14 @@ func (l *Lookup) gotProofPairs() Action {
 	switch {
 	case !fit:
 		return l.misfit()
-	case marked && !teeth.Off(teeth.D4ProofUnmarked):
+	case marked:
 		return l.retired()
 	case slotless:
 		return l.ask(ReasonSlotless)
 	}
 	for i := range l.ncand {
 		c := &l.cands[i]
-		if Slot(getWord(l.Reads[c.pair].Buf, int(c.off))) != c.slot && !teeth.Off(teeth.D4ProofSlot) {
+		if Slot(getWord(l.Reads[c.pair].Buf, int(c.off))) != c.slot {
 			return l.again(false)
 		}
 	}
@@ -68,9 +66,6 @@ func (l *Lookup) gotProofItems() Action {
 	for i := range l.ncand {
 		r, c := &l.Reads[i], &l.cands[i]
 		err := l.item.parse(r.Buf, l.view.Incarnation, r.Place, allSumBits)
-		if teeth.Off(teeth.D4ProofItem) {
-			continue
-		}
 		if err != nil || l.item.State != Live || l.item.Version != c.version || l.item.sum != c.sum {
 			return l.again(false)
 		}

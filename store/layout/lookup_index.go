@@ -1,10 +1,8 @@
 package layout
 
-import "github.com/rdmakv/rdmakv/internal/teeth"
-
-// The way through the index: root word, directory page, the two bucket pairs,
-// the candidates. The first two come from the Dir and are READ when it does
-// not know them or when a header shows that it is out of date.
+// This file is the way through the index: root word, directory page, the two bucket pairs,
+// the candidates. The first two come from the Dir and are READ when it does not know them
+// or when a header shows that it is out of date.
 
 func (l *Lookup) stepIndex() Action {
 	switch l.phase {
@@ -73,7 +71,7 @@ func (l *Lookup) page() Action {
 		l.fresh = false
 		return l.entry(p[entry])
 	}
-	if !l.rootRead && !teeth.Off(teeth.D4RememberedRoot) {
+	if !l.rootRead {
 		// Where the remembered root leads may be anything by now, a directory of
 		// another shard too, with an entry whose memory is just becoming a
 		// segment of this one.
@@ -135,7 +133,7 @@ func (l *Lookup) unknown() Action {
 	return l.misfit()
 }
 
-// misfit: what the directory said is not so. Begin again with a fresh one.
+// misfit begins again with a fresh directory, because the one in use was wrong.
 func (l *Lookup) misfit() Action {
 	l.Counts.Misfit++
 	return l.again(true)
@@ -190,8 +188,7 @@ func (l *Lookup) headers() (fit, marked, slotless bool) {
 		m := l.mains[i]
 		for j := range 2 {
 			h := BucketHeader(getWord(l.Reads[i].Buf, j*BucketSize))
-			if !teeth.Off(teeth.F8HeaderCheck) &&
-				(h.Depth() != l.depth && !teeth.Off(teeth.D4DirectoryDepth) || !h.Fits(l.shard, l.hash, m.PairBucket()+j, l.step)) {
+			if h.Depth() != l.depth || !h.Fits(l.shard, l.hash, m.PairBucket()+j, l.step) {
 				fit = false
 			}
 			marked = marked || h.Marked()
@@ -203,20 +200,19 @@ func (l *Lookup) headers() (fit, marked, slotless bool) {
 
 // gotPairs collects the candidates.
 //
-// A marked segment is being copied, or was retired long ago and the directory
-// that this client remembers is old. In the first case its slots still are in
-// force, and the get goes on with them: growth stops no reader. In the second
-// they may lead into pages that have changed class since, where bytes that
-// somebody chose can look like this key's item (rule F9 drops remembered places
-// in such pages, not remembered ways to them). The directory tells the cases
-// apart, if it was READ by this very get.
+// A marked segment is being copied, or was retired long ago and the directory that this
+// client remembers is old. In the first case its slots still are in force, and the get goes
+// on with them: growth stops no reader. In the second they may lead into pages that have
+// changed class since, where bytes chosen by an attacker can look like this key's item (the
+// reclaim ring makes a client drop remembered places in such pages, not remembered ways to
+// them). The directory tells the cases apart, if it was READ by this very get.
 func (l *Lookup) gotPairs() Action {
 	var fit bool
 	fit, l.marked, l.slotless = l.headers()
 	if !fit {
 		return l.misfit()
 	}
-	if l.marked && !l.fresh && !teeth.Off(teeth.D4OldSegment) {
+	if l.marked && !l.fresh {
 		return l.retired()
 	}
 	if !l.collect() {
@@ -289,4 +285,45 @@ func (l *Lookup) gotCandidates() Action {
 		}
 	}
 	return l.noneFound()
+}
+
+// This file is the way by the first bucket pair alone (Lookup.PairByPair). It can
+// find the key and nothing else: an item vouches for itself, whatever the other
+// pair shows. If it finds nothing, nothing that it saw is used, and the get goes
+// on as if it began here: it reads both pairs in one batch, and only such a batch
+// proves a key absent.
+
+// firstPair READs the pair of the key's first main bucket.
+func (l *Lookup) firstPair() Action {
+	l.phase = phaseFirstPair
+	l.begin()
+	place := l.segment + PlaceOfByte(uint64(l.mains[0].PairBucket())*BucketSize)
+	if !l.view.holds(place, PairSize, KindIndex) {
+		return l.unknown()
+	}
+	return l.read(place, PairSize)
+}
+
+// gotFirstPair follows the slots with the key's fingerprint, under the rules of
+// gotPairs for the headers above them.
+func (l *Lookup) gotFirstPair() Action {
+	fit, marked, _ := l.headers()
+	switch {
+	case !fit:
+		return l.misfit()
+	case marked && !l.fresh:
+		return l.retired()
+	case !l.collect() || l.ncand == 0:
+		return l.pairs(phasePairs)
+	}
+	return l.items(phaseFirstCands)
+}
+
+func (l *Lookup) gotFirstCandidates() Action {
+	for i := range l.Reads {
+		if r := &l.Reads[i]; l.judge(r.Buf, r.Place) == verdictMine {
+			return l.found(r.Place)
+		}
+	}
+	return l.pairs(phasePairs)
 }

@@ -143,7 +143,7 @@ func (w *world) reuse() {
 	w.tally.reuses++
 	if w.r.IntN(4) == 0 {
 		w.steps = append(w.steps, wstep{stores: func() (out []wstore) {
-			// Zeroed by the allocator on the way, and given to nobody yet.
+			// Zeroed by the allocator on the way, and not given out yet.
 			for off := int(x.place.Byte()); off < int(x.place.Byte())+worldUnit; off += wordSize {
 				if LoadWord(w.mem, off) != 0 {
 					out = append(out, wstore{off, 8, 0})

@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// rare are the bugs that take the model seconds to come upon.
+// rare are the bugs that take the model seconds to find.
 var rare = []bug{bugReuseAtOnce, bugShownAtOnce, bugVersionTwice}
 
-// TestModelFindsPlantedBugs: the model comes upon every one of them. It has one
+// TestModelFindsPlantedBugs: the model finds every one of them. It has one
 // goroutine, so there is nothing for the race detector to see.
 func TestModelFindsPlantedBugs(t *testing.T) {
 	for b := bugNone + 1; b < numBugs; b++ {

@@ -230,7 +230,7 @@ func runModel(firstSeed uint64, worlds int, bug bug, total *tally) error {
 		recovering := seed%2 == 1
 		w := newWorld(seed, modelHashSeed, twinKeys(), 4+int(seed%3), recovering)
 		if w.bug = bug; bug == bugReuseAtOnce {
-			w.growth = 20 // or it would take a minute to come upon it
+			w.growth = 20 // or it would take a minute to find it
 		}
 		ticks := modelTicks
 		if recovering {

@@ -129,8 +129,8 @@ func (w *world) write(k *mkey, n int, done func()) {
 	}})
 }
 
-// leaveSlot leaves the key's Pebble-only slot where it is: nobody can tell whose
-// it is, so no write takes it over.
+// leaveSlot leaves the key's Pebble-only slot where it is: it cannot be told
+// which keys it stands for, so no write takes it over.
 func (k *mkey) leaveSlot() {
 	if k.pebble && k.slotOff != 0 {
 		k.stale = append(k.stale, k.slotOff)
@@ -220,8 +220,8 @@ func (w *world) evict(k *mkey) {
 	}})
 }
 
-// dropStale: a Pebble-only slot that nobody may need any more goes like one
-// that somebody does: counted, and a lease later.
+// dropStale: a Pebble-only slot that no key needs any more goes like one that a
+// key does need: counted, and a lease later.
 func (w *world) dropStale(k *mkey) {
 	if len(k.stale) == 0 {
 		return
@@ -335,8 +335,8 @@ func (w *world) counts(seg *mseg) []uint8 {
 	return c
 }
 
-// hot passes a store on if some reader may see the word; the others are made
-// at once, because nobody can tell when they were made.
+// hot passes a store on if some reader may see the word; the others are made at
+// once, because no reader can tell when they were made.
 func (w *world) hot(s wstore) []wstore {
 	if w.clock == 0 { // the world is being built
 		return []wstore{s}

@@ -2,22 +2,19 @@ package layout
 
 import "fmt"
 
-// A Pebble-only slot (class 255) stands for keys whose value has left memory.
-// There is no item to take the key from, so its 40 place bits keep what growth
-// needs of the hash:
+// A Pebble-only slot (class 255) stands for keys whose value has left memory. There is no item to take the key from,
+// so its 40 place bits keep what growth needs of the hash:
 //
 //	│ fingerprint 16 │ 255 │ prefix 20 │ cell of x 9 │ side 1 │ cell of y 9 │ side 1 │
 //
-// x and y are the two 31-bit numbers that choose a key's groups. Of them a
-// segment needs only which of its groups they fall into, and there are but four
-// numbers of groups. The borders of all four cut the range of x into 464 cells,
-// that of y into 438, so nine bits say it exactly: such a slot can be routed through every split and every step of growth, as if its key were at
-// hand. (Twenty bits of x and twenty of y would not: a border may fall between
+// x and y are the two 31-bit numbers that choose a key's groups. A segment only needs to know which of its groups
+// they fall into, and there are but four numbers of groups. The borders of all four cut the range of x into 464
+// cells, that of y into 438, so nine bits say it exactly: such a slot can be routed through every split and every
+// step of growth, as if its key were at hand. (Twenty bits of x and twenty of y would not: a border may fall between
 // two numbers that agree in them.)
 //
-// 56 bits do not say whose slot it is: keys that have all of them in common
-// share it. So one slot may stand for several keys, and it never becomes any
-// key's own again (docs/correctness.md). For a reader it means: ask.
+// 56 bits do not identify a key: keys that have all of them in common share the slot. So one slot may stand for
+// several keys, and it never becomes any key's own again (docs/correctness.md). It tells a reader to ask.
 const (
 	pebbleSideY  = 0
 	pebbleCellY  = 1
@@ -37,7 +34,7 @@ var xCells, yCells = firstOfCells(0), firstOfCells(1)
 func firstOfCells(minus int) []uint32 {
 	first := make([]uint32, 1, 1<<cellBits)
 	for x := uint32(0); ; {
-		// The next border: the least number with a higher group at some step.
+		// The next border is the least number with a higher group at some step.
 		next := uint64(1) << 31
 		for step := range uint8(SegmentSteps) {
 			n := uint64(SegmentGroups(step) - minus)

@@ -32,8 +32,8 @@ func (p Place) String() string { return fmt.Sprintf("@%#x", p.Byte()) }
 //
 // Within an incarnation no two writes have the same version, *whatever their
 // shards*: shards share the slabs, and the state word of one shard's item with
-// the body of the next shard's item at the same place must not verify
-// together (rule F2). Versions of one key rise.
+// the body of the next shard's item at the same place must not verify together.
+// Versions of one key rise.
 type Version uint64
 
 const (
@@ -137,6 +137,7 @@ func (r Region) Contains(p Place, n uint64) bool {
 	return off >= r.Base.Byte() && off < r.End() && n <= r.End()-off
 }
 
+// check verifies kind, base and length of a region.
 func (r Region) check() error {
 	switch {
 	case !r.Kind.valid():

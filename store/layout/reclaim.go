@@ -7,18 +7,18 @@ import (
 )
 
 // The reclaim ring in region 0 lists item pages that were retired, so that a
-// client can drop its cached places there before it uses a newer lease (rule
-// F9). The entry of version v stands at index v mod entries:
+// client can drop its cached places there before it uses a newer lease. The
+// entry of version v stands at index v mod entries:
 //
 //	 0 │ version (1 is the first)
 //	 8 │ place of the page 40 │ pages of 4 KiB 24
 //	16 │ checksum of both
 //	24 │ reserved, zero
 //
-// The checksum is there for the reader that lags: without it the version of
-// one entry and the place of the entry that overwrites it, sampled in one
-// READ, would pass for a whole one, and the page of the first would stay in
-// the reader's cache.
+// The checksum is there for the reader that lags: without it the version of one
+// entry and the place of the entry that overwrites it, sampled in one READ,
+// would pass for a whole one, and the page of the first would stay in the
+// reader's cache.
 const (
 	// RetiredSize is the size of an entry, in bytes.
 	RetiredSize = 32
@@ -71,8 +71,8 @@ func PutRetired(mem []byte, h RegionHeader, r Retired) {
 
 // ParseRetired reads one entry. It fails with ErrShort, with ErrFormat for an
 // entry that was never written, and with ErrTorn. The caller compares the
-// version with the one it wanted: a higher one means that it lags behind the
-// whole ring and must drop every cached place.
+// version with the one that it asked for: a higher one means that the caller
+// lags behind the whole ring and must drop every cached place.
 func ParseRetired(b []byte) (Retired, error) {
 	if len(b) < RetiredSize {
 		return Retired{}, ErrShort

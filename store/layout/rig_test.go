@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A rig is a small store at rest, and gets against it whose READs can be
-// interfered with.
+// A rig is a small store without writers, and gets against it into whose READs a test
+// can interfere.
 type rig struct {
 	*world
 	t   testing.TB

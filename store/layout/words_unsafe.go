@@ -7,12 +7,12 @@ import (
 	"unsafe"
 )
 
-// How server memory is written.
+// This file is how server memory is written.
 //
-// A word that a reader believes by itself (item state, bucket header, slot,
+// A word that a reader trusts by itself (item state, bucket header, slot,
 // root word, directory entry, beat words) is written by StoreWord: one aligned
 // atomic 8-byte store. Everything else (lengths, checksum, key, value) is
-// believed only after a checksum over all of it held, so it may be written by
+// trusted only after a checksum over all of it held, so it may be written by
 // plain copying, torn at any byte and visible in any order, as long as all of
 // it is visible before the word that vouches for it.
 //
@@ -24,7 +24,7 @@ import (
 // takes words from the same coherent caches. Nothing is needed in the other
 // direction: plain stores that become visible before an *earlier* atomic one
 // (arm64 allows it) change the body under an old state word, whose version the
-// checksum then refuses (rule F2).
+// checksum then refuses.
 //
 // Under the race detector the plain copies are atomic 8-byte stores as well
 // (race_on.go): a software responder in the same process reads with atomic

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/store/layout"
 	"github.com/rdmakv/rdmakv/store/region"
 )
@@ -13,8 +12,8 @@ import (
 // BeatMargin is added to every wait: one interval of the beat.
 const BeatMargin = 200 * time.Millisecond
 
-// Reclaimer holds retired memory of one store for a lease. Safe for concurrent
-// use, except that Tick is called by one goroutine at a time.
+// Reclaimer holds retired memory of one store for a lease. It is safe for
+// concurrent use, except that Tick is called by one goroutine at a time.
 //
 // Lock order: mu, then the table's beat lock. No callback runs under mu.
 type Reclaimer struct {
@@ -31,7 +30,7 @@ type Reclaimer struct {
 	pending uint64 // bytes in queue[head:]
 }
 
-// entry is one piece of memory on its way.
+// entry is one piece of memory that waits for the end of leases.
 type entry struct {
 	place layout.Place
 	pages uint32
@@ -51,20 +50,21 @@ func New(t *region.Table, lease time.Duration) *Reclaimer {
 	return &Reclaimer{table: t, wait: Wait(lease)}
 }
 
-// NewKeeping returns a reclaimer that never lets memory be used again: what a
-// reader may believe without any lease. Calls of After come as ever.
+// NewKeeping returns a reclaimer that never lets memory be used again, so that
+// a reader may believe it without any lease. Functions given to After are
+// called as before.
 func NewKeeping(t *region.Table, lease time.Duration) *Reclaimer {
 	r := New(t, lease)
 	r.keep = true
 	return r
 }
 
-// Keeps reports whether retired memory is lost until the table is closed. Who
-// can do without retiring it then should.
+// Keeps reports whether retired memory is lost until the table is closed. A
+// caller that can do without retiring memory should do so then.
 func (r *Reclaimer) Keeps() bool { return r.keep }
 
 // Wait is how long memory rests for a lease of L: L, one per cent for clocks
-// whose rates differ (DESIGN section 6), and one beat.
+// whose rates differ, and one beat.
 func Wait(lease time.Duration) time.Duration { return lease + (lease+99)/100 + BeatMargin }
 
 // Retire takes over pages pages of 4 KiB at p that no reader is led to any
@@ -87,7 +87,7 @@ func Wait(lease time.Duration) time.Duration { return lease + (lease+99)/100 + B
 func (r *Reclaimer) Retire(now time.Time, p layout.Place, pages uint32, listed bool, free func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if listed && !teeth.Off(teeth.D6RetiredListed) {
+	if listed {
 		r.table.Retired(p, pages)
 		now = time.Time{}
 	}
@@ -120,16 +120,17 @@ func (r *Reclaimer) take(now time.Time) []entry {
 	r.ticks++
 	for i := len(r.queue) - 1; i >= r.head; i-- {
 		e := &r.queue[i]
-		// Retired when tick e.tick had begun, so possibly after the time of
-		// tick e.tick+1 was read; that of e.tick+2 was read after it.
-		if e.stamp.IsZero() && (r.ticks >= e.tick+2 || teeth.Off(teeth.D6StampAfter)) {
+		// The entry was retired when tick e.tick had begun, so possibly after
+		// the time of tick e.tick+1 was read; that of e.tick+2 was read after
+		// it.
+		if e.stamp.IsZero() && r.ticks >= e.tick+2 {
 			e.stamp = now
 		}
 	}
 	n := r.head
 	for n < len(r.queue) {
 		e := &r.queue[n]
-		if (e.stamp.IsZero() || now.Sub(e.stamp) < r.wait) && !teeth.Off(teeth.D6ReuseWaits) {
+		if e.stamp.IsZero() || now.Sub(e.stamp) < r.wait {
 			break
 		}
 		r.pending -= uint64(e.pages) * layout.PageSize

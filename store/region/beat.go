@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -13,10 +12,10 @@ var ErrClosed = errors.New("region table is closed")
 
 var errPlaceSpace = errors.New("the place space is used up: restart the server to begin a new incarnation")
 
-// The beat line of region 0 has one writer at a time, held to it by beatMu:
-// otherwise a beat that was prepared with the old view or reclaim version
-// could overwrite a newer one, and a client would take a lease without the
-// list of retired pages that goes with it.
+// The beat line of region 0 has one writer at a time, which beatMu ensures.
+// Otherwise a beat that was prepared with the old view or reclaim version could
+// overwrite a newer one, and a client would take a lease without the list of
+// retired pages that goes with it.
 
 // Beat rewrites the beat line with a higher counter, the server's time in
 // microseconds, and the newest view and reclaim versions. The caller may beat
@@ -47,9 +46,7 @@ func (t *Table) Retired(p layout.Place, pages uint32) (version uint64) {
 	defer t.beatMu.Unlock()
 	t.beat.ReclaimVersion++
 	layout.PutRetired(t.root, t.hdr0, layout.Retired{Version: t.beat.ReclaimVersion, Place: p, Pages: pages})
-	if !teeth.Off(teeth.D6ReclaimAtOnce) { // else the next beat shows it
-		layout.StoreReclaimVersion(t.root, t.beat.ReclaimVersion)
-	}
+	layout.StoreReclaimVersion(t.root, t.beat.ReclaimVersion)
 	return t.beat.ReclaimVersion
 }
 

@@ -25,7 +25,8 @@ func TestRetiredIsListedBeforeItIsSaid(t *testing.T) {
 	}
 }
 
-// Versions in the beat line never go back, whoever writes when.
+// Versions in the beat line never go back, whichever goroutines write, and
+// whenever.
 func TestBeatNeverGoesBack(t *testing.T) {
 	tab := newTestTable(t, func(c *Config) { c.Limit = 64 * mib; c.RegionSize = mib })
 	var wg sync.WaitGroup

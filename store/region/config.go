@@ -23,17 +23,40 @@ type Memory interface {
 
 // Defaults for the fields of Config that are zero.
 const (
-	DefaultRegionSize      = 128 << 20
-	DefaultIndexRegionSize = 16 << 20
-	DefaultLimit           = 1 << 30
-	DefaultReclaimEntries  = 4096
+	DefaultLimit          = 1 << 30
+	DefaultReclaimEntries = 4096
 )
+
+// These bound the sizes of regions that SizesFor chooses.
+const (
+	minSize      = 2 << 20 // a huge page
+	maxSize      = 1 << 30 // unless there would be more than maxChosen
+	maxIndexSize = 128 << 20
+	maxChosen    = 64 // regions of items: each is a registration, and an entry of gossip
+)
+
+// SizesFor returns the sizes of items and of index regions that suit a limit on all
+// regions together, bytes: an eighth of the limit and an eighth of that, as powers of
+// two, so that a region fits into huge pages and memory grows in steps of an eighth. A
+// store of 1 GiB has regions of 128 MiB and of 16 MiB. They are what a Config without
+// sizes gets.
+func SizesFor(limit uint64) (items, index uint64) {
+	items = minSize
+	for items < maxSize && 2*items <= limit/8 {
+		items *= 2
+	}
+	for limit/items > maxChosen {
+		items *= 2
+	}
+	return items, max(minSize, min(items/8, maxIndexSize))
+}
 
 // maxRegions bounds the region table that clients are handed.
 const maxRegions = 1 << 16
 
 // Config says what a table is made of. Sizes are bytes and are rounded up to
-// layout.RegionGranule; zero means the default.
+// layout.RegionGranule; zero means the default, which for the sizes of regions is that
+// of SizesFor.
 type Config struct {
 	Memory      Memory // required
 	Incarnation uint64 // random per open, not 0
@@ -54,9 +77,10 @@ type Config struct {
 
 // withDefaults fills in zeros, rounds and checks. Every fault is reported.
 func (c Config) withDefaults() (Config, error) {
-	setDefault(&c.RegionSize, DefaultRegionSize)
-	setDefault(&c.IndexRegionSize, DefaultIndexRegionSize)
 	setDefault(&c.Limit, DefaultLimit)
+	items, index := SizesFor(c.Limit)
+	setDefault(&c.RegionSize, items)
+	setDefault(&c.IndexRegionSize, index)
 	setDefault(&c.ItemsLimit, c.Limit)
 	setDefault(&c.IndexLimit, c.Limit)
 	if c.ReclaimEntries == 0 {
@@ -102,11 +126,11 @@ func roundUp(n, unit uint64) uint64 { return (n + unit - 1) / unit * unit }
 // itself is a *NoMemoryError with the numbers.
 var ErrNoMemory = errors.New("out of registered memory")
 
-// ErrGrowing: memory for this is being registered at this moment. Who asks again
-// when that is done finds room, unless others were faster.
+// ErrGrowing: memory for this is being registered at this moment. A caller that
+// asks again when that is done finds room, unless others were faster.
 var ErrGrowing = errors.New("registered memory is being added")
 
-// NoMemoryError says what was asked for and what stood against it. It matches
+// NoMemoryError says what was asked for and what prevented it. It matches
 // ErrNoMemory, and Cause when the Memory refused.
 type NoMemoryError struct {
 	Kind  layout.RegionKind // of the memory asked for

@@ -1,10 +1,10 @@
 // Package region keeps the registered memory of one store: the regions, the
-// place space they lie in, and the view of them that clients are handed.
+// place space they lie in, and the view of them that clients are given.
 //
-// A region is the unit of registration: one contiguous piece of memory with
-// one rkey, of one kind for as long as it lives. Regions lie side by side in
-// the store's place space, whose positions are never given to another region
-// within an incarnation:
+// A region is the unit of registration: one contiguous piece of memory with one
+// rkey, of one kind for as long as it lives. Regions lie side by side in the
+// store's place space, whose positions are never given to another region within
+// an incarnation:
 //
 //	place space   0             base 1        base 2                 base 3
 //	              ┌─────────────┬─────────────┬──────────────────────┬───
@@ -20,9 +20,10 @@
 //
 // Every other region is a header page and then pages of its kind.
 //
-// The package knows no fabric: it is handed a Memory that allocates and
+// The package knows no fabric: it is given a Memory that allocates and
 // registers. It starts no goroutine and reads no clock. Read config.go first
-// (what is asked of the caller), then table.go (place -> memory), extent.go
-// (4 KiB pages inside a region), indexmem.go (the pages of all indexes) and
-// beat.go (the live words of region 0).
+// (what is asked of the caller), then table.go (place -> memory), extent.go (4
+// KiB pages inside a region), indexmem.go (the pages of all indexes), beat.go
+// (the live words of region 0), growth.go (regions that come) and retire.go
+// (regions that go).
 package region

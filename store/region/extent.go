@@ -8,7 +8,7 @@ import (
 // Extents hands out runs of units (4 KiB pages) inside one region: first fit
 // from the low end over a bitmap, one bit a unit. A bitmap coalesces by itself
 // and costs 1/32768 of the memory; a free list of runs would need merging and
-// more bytes when memory is fragmented. Not safe for concurrent use.
+// more bytes when memory is fragmented. It is not safe for concurrent use.
 type Extents struct {
 	used  []uint64 // bit set: taken. Bits beyond units are set too
 	units int
@@ -16,8 +16,8 @@ type Extents struct {
 	// Invariant: no unit below low is free.
 	low int
 	// Invariant: no free run of failed[a] or more units exists, where a is 1
-	// for aligned takes; 0 means nothing is known. Keeps a full region cheap
-	// to ask again.
+	// for aligned takes; 0 means nothing is known. It makes a request to a full
+	// region cheap.
 	failed [2]int
 }
 
@@ -60,7 +60,7 @@ func (e *Extents) Take(n, align int) (start int, ok bool) {
 }
 
 // Release gives back units that Take returned (or a part of them). Giving back
-// what is free already is a broken invariant and panics.
+// a unit that is free already is a broken invariant and panics.
 func (e *Extents) Release(start, n int) {
 	if start < 0 || n <= 0 || start+n > e.units {
 		panic(fmt.Sprintf("region: Extents.Release(%d, %d) of %d units", start, n, e.units))

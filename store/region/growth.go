@@ -8,7 +8,7 @@ import (
 
 // A Growth adds regions for one allocator, one at a time and on a goroutine of
 // its own, so that a caller may wait for that without a lock, for a while, or
-// not at all. The zero value is ready. Safe for concurrent use.
+// not at all. The zero value is ready. It is safe for concurrent use.
 type Growth struct {
 	mu      sync.Mutex
 	current *growing
@@ -16,15 +16,15 @@ type Growth struct {
 	until   time.Time
 }
 
-// growing is one region on its way.
+// growing is one region that is being registered.
 type growing struct {
 	done chan struct{} // closed when err is set
 	err  error
-	slow bool // somebody has waited in vain for it: nobody waits again
+	slow bool // a caller has waited for it without success: no other waits again
 }
 
-// growPause is how long no growth is tried after the system refused memory: a
-// device that cannot pin any more takes a while to say so.
+// growPause is for how long no growth is tried after the system refused memory:
+// a device that cannot pin any more takes a while to say so.
 const growPause = time.Second
 
 // Forever is the patience of a caller that waits until the growth is over.
@@ -35,10 +35,10 @@ const Forever = time.Duration(1<<63 - 1)
 // room again: it may be the wrong size, or taken by others.
 //
 // With less patience than Forever it returns ErrGrowing once that is used up.
-// Only the first who has to wait in vain for a region waits for it: a caller
-// that holds a lock holds it for one patience in all.
+// Only the first caller that has to wait in vain for a region waits for it, so
+// that a caller that holds a lock holds it for one patience in all.
 //
-// After add has failed for want of memory it is not called again for a second;
+// After add has failed for lack of memory it is not called again for a second;
 // until then Run returns its error. add runs on a goroutine of its own, with no
 // lock.
 func (g *Growth) Run(patience time.Duration, add func() error) error {
@@ -75,6 +75,8 @@ func (g *Growth) Run(patience time.Duration, add func() error) error {
 	}
 }
 
+// run calls add and wakes those that wait for it. A refusal by the system is
+// remembered for growPause.
 func (g *Growth) run(c *growing, add func() error) {
 	c.err = add()
 	g.mu.Lock()
@@ -88,8 +90,8 @@ func (g *Growth) run(c *growing, add func() error) {
 	close(c.done)
 }
 
-// Running reports whether a region is being added. Until that is over, what add
-// made may be counted and not yet be there to be found.
+// Running reports whether a region is being added. Until that is over, the
+// region that add made may be counted and not yet be found.
 func (g *Growth) Running() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

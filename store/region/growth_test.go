@@ -38,8 +38,8 @@ func (m *slowMemory) set(takes time.Duration, err error) {
 }
 
 // TestSlowRegistration: while a region is being registered for three seconds,
-// the beat, whoever finds room, and the numbers wait for nothing; who finds none
-// waits once, for a moment.
+// the beat, callers that find room, and the numbers do not wait; a caller that
+// finds none waits once, for a moment.
 func TestSlowRegistration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := new(slowMemory)
@@ -103,7 +103,7 @@ func TestSlowRegistration(t *testing.T) {
 }
 
 // TestCloseDuringRegistration: Close waits for a region on its way, because
-// nobody else would free it.
+// nothing else would free it.
 func TestCloseDuringRegistration(t *testing.T) {
 	mem := new(slowMemory)
 	tab, err := NewTable(Config{Memory: mem, Incarnation: 1, Shards: 1, IndexRegionSize: 1 << 20, Limit: 64 << 20})
@@ -157,8 +157,8 @@ func TestRefusedRegistration(t *testing.T) {
 	})
 }
 
-// TestGrowthIsShared: many who need room at once get one region between them,
-// and those with all the patience wait for as long as it takes.
+// TestGrowthIsShared: many callers that need room at once get one region between
+// them, and those with all the patience wait for as long as it takes.
 func TestGrowthIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Growth

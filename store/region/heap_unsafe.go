@@ -10,9 +10,9 @@ import (
 // wordAligned reports whether b starts on an 8-byte boundary.
 func wordAligned(b []byte) bool { return uintptr(unsafe.Pointer(unsafe.SliceData(b)))%8 == 0 }
 
-// HeapMemory is a Memory over the Go heap, registered with nobody: for tests
-// and for tools that open a store without a fabric. Not for concurrent use
-// beyond what Table does.
+// HeapMemory is a Memory over the Go heap that registers nothing: it is for
+// tests and for tools that open a store without a fabric. It is not safe for
+// concurrent use beyond what Table does.
 type HeapMemory struct {
 	regions map[uint32][]uint64
 }
@@ -33,7 +33,7 @@ func (m *HeapMemory) Alloc(id uint32, _ layout.RegionKind, size int) ([]byte, er
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), size), nil
 }
 
-// Free forgets region id; the garbage collector does the rest.
+// Free drops region id; the garbage collector frees its memory.
 func (m *HeapMemory) Free(id uint32) error {
 	if _, ok := m.regions[id]; !ok {
 		return fmt.Errorf("region: no region %d", id)

@@ -11,7 +11,7 @@ import (
 
 // IndexMemory hands out index memory in pages of 4 KiB: segments and
 // directories of all shards. An extent is either in use, retired (waiting for
-// the reclaimer), or free. Safe for concurrent use.
+// the reclaimer), or free. It is safe for concurrent use.
 type IndexMemory struct {
 	t      *Table
 	growth Growth
@@ -24,14 +24,14 @@ type IndexMemory struct {
 	retired uint64        // bytes
 }
 
-// servingPatience is how long growth of an index may wait for registered
-// memory while the store serves: the writers of a shard, and gets that ask the
-// server, wait with it. A region of the usual size takes a device a few
-// milliseconds. One that takes longer is not waited for, and meanwhile new keys
-// do without a slot.
+// servingPatience is how long growth of an index may wait for registered memory
+// while the store serves: the writers of a shard, and gets that ask the server,
+// wait with it. A region of the usual size takes a device a few milliseconds.
+// If a region takes longer, growth does not wait for it, and new keys do
+// without a slot meanwhile.
 const servingPatience = 100 * time.Millisecond
 
-// Serve says that from now on others wait for those who call Alloc.
+// Serve says that from now on callers of Alloc make others wait.
 func (m *IndexMemory) Serve() { m.patience.Store(int64(servingPatience)) }
 
 type indexRegion struct {
@@ -55,10 +55,10 @@ func (m *IndexMemory) append(r layout.Region, mem []byte, skip int) {
 	m.regions = append(m.regions, indexRegion{base: r.Base, mem: mem, ext: e})
 }
 
-// Alloc returns pages pages in one piece, with their memory. What stands in
-// them is left over from earlier use: the caller writes every word, by atomic
-// stores, because a late reader may still look. It fails with a
-// *NoMemoryError; one that matches ErrGrowing says that memory is on its way.
+// Alloc returns pages pages in one piece, with their memory. They hold what
+// earlier use left there: the caller writes every word, by atomic stores,
+// because a late reader may still look. It fails with a *NoMemoryError; one
+// that matches ErrGrowing says that memory is on its way.
 func (m *IndexMemory) Alloc(pages int) (layout.Place, []byte, error) {
 	need := uint64(pages) * layout.PageSize
 	for {
@@ -72,8 +72,8 @@ func (m *IndexMemory) Alloc(pages int) (layout.Place, []byte, error) {
 	}
 }
 
-// grow sees to it that there is a region which the caller has not seen, and
-// waits for that as long as m is patient. nil: look again.
+// grow ensures that there is a region which the caller has not seen, and waits
+// for that as long as m is patient. nil means: look again.
 func (m *IndexMemory) grow(need uint64, seen int) error {
 	_, err := m.t.CanAdd(layout.KindIndex, need)
 	// In this order: the region that took what the limit allowed is on its way,
@@ -99,7 +99,7 @@ func (m *IndexMemory) count() int {
 	return len(m.regions)
 }
 
-// find takes pages from the regions there are, of which it saw so many.
+// find takes pages from the regions that there are; it saw that many of them.
 func (m *IndexMemory) find(pages int) (p layout.Place, mem []byte, ok bool, seen int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -112,7 +112,7 @@ func (m *IndexMemory) find(pages int) (p layout.Place, mem []byte, ok bool, seen
 }
 
 // add makes a region with room for need bytes, unless there is one by now that
-// who asked for it has not seen.
+// the caller has not seen.
 func (m *IndexMemory) add(need uint64, seen int) error {
 	if m.count() > seen {
 		return nil
@@ -127,6 +127,7 @@ func (m *IndexMemory) add(need uint64, seen int) error {
 	return nil
 }
 
+// take takes pages from one region. mu is held.
 func (m *IndexMemory) take(r *indexRegion, pages int) (layout.Place, []byte, bool) {
 	start, ok := r.ext.Take(pages, 1)
 	if !ok {
@@ -162,6 +163,7 @@ func (m *IndexMemory) Free(p layout.Place, pages int) {
 	m.release(p, pages)
 }
 
+// release gives pages back to their region. mu is held.
 func (m *IndexMemory) release(p layout.Place, pages int) {
 	for i := range m.regions {
 		r := &m.regions[i]

@@ -9,8 +9,8 @@ import (
 )
 
 // TestLastRegionOnItsWay: the last region that the limit allows counts a moment
-// before it can be used. Who looks for room in that moment waits for it, and is
-// not told that there is no memory.
+// before it can be used. A caller that looks for room in that moment waits for
+// it, and is not told that there is no memory.
 func TestLastRegionOnItsWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTestTable(t, func(c *Config) { c.Limit = 2 * mib })

@@ -13,15 +13,15 @@ import (
 //	in the view ──Retire──▶ no place leads there, ──a lease, and no client──▶ FreeRetired:
 //	                        listed, view without it   has a table with it     deregistered, unmapped
 //
-// Their part of the place space is not given to another region, nor is their
-// id, within the incarnation: a place that somebody remembers for too long lies
-// in no region, and is not taken for another.
+// Their part of the place space is not given to another region within the
+// incarnation, nor is their id. So a place that a client remembers for too long
+// lies in no region, and is not taken for another.
 
 // maxListed bounds the pages of one entry of the reclaim ring: 24 bits.
 const maxListed = 1<<24 - 1
 
 // Retire takes a region of items out of the view and lists all of it as retired.
-// The caller has seen to it that nothing stands there and nothing will. When it
+// The caller has ensured that nothing stands there and nothing will. When it
 // returns, Bytes and Locate do not find it and the beat line shows both the new
 // view version, which is returned, and the reclaim version. The memory is there,
 // registered and counted until FreeRetired.
@@ -61,7 +61,7 @@ func (t *Table) Spare(bytes uint64) bool {
 	return t.nextBase+t.cfg.Limit-min(staying, t.cfg.Limit) <= placeSpace
 }
 
-// take unmaps the granules of a region of items. Caller holds t.mu.
+// take unmaps the granules of a region of items. The caller holds t.mu.
 func (t *Table) take(id uint32) *mapped {
 	for _, r := range t.view.Load().Regions {
 		if r.ID != id || r.Kind != layout.KindItems {
@@ -104,16 +104,16 @@ func (t *Table) FreeRetired(id uint32) error {
 
 var errNotRetired = errors.New("it does not wait to be freed")
 
-// waitGuests waits for those who look at places that they do not own: they found
-// a region before it was retired, or not at all.
+// waitGuests waits for the functions that Look runs on places that their callers
+// do not own: they found a region before it was retired, or not at all.
 func (t *Table) waitGuests() {
 	t.guests.Lock()
 	defer t.guests.Unlock()
 }
 
 // Look calls f with the n bytes at p, or does not if they are in no region. It is
-// Bytes for whoever does not own the place: the memory stays while f runs, which
-// must not keep it. f must not call the table.
+// Bytes for a caller that does not own the place: the memory stays while f runs,
+// which must not keep it. f must not call the table.
 func (t *Table) Look(p layout.Place, n int, f func(mem []byte)) bool {
 	t.guests.RLock()
 	defer t.guests.RUnlock()

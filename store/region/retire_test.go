@@ -77,8 +77,8 @@ func TestRetire(t *testing.T) {
 	tab.Retire(b.ID) // Close frees it with the others
 }
 
-// TestRetireWaitsForGuests: memory is not freed under who looks at it without
-// owning it.
+// TestRetireWaitsForGuests: memory is not freed while a caller that does not own
+// it looks at it.
 func TestRetireWaitsForGuests(t *testing.T) {
 	tab := newTestTable(t, nil)
 	r, _, err := tab.Add(layout.KindItems)

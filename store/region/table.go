@@ -19,13 +19,12 @@ const (
 
 // Table holds the regions of one store.
 //
-// Bytes, Locate, View, ViewVersion and Root may be called from any goroutine
-// and take no lock; Add and the index memory (indexmem.go) lock; Close must be
-// the last call.
+// Bytes, Locate, View, ViewVersion and Root may be called from any goroutine and take no
+// lock; Add and the index memory (indexmem.go) lock; Close must be the last call.
 //
-// Registering a region takes seconds on a device when the region is large. It,
-// and its end, happen under addMu alone, which nobody holds or waits for who reads, beats or
-// finds room in what there is.
+// Registering a region takes seconds on a device when the region is large. Registration and
+// its end happen under addMu alone. No call that reads, beats or finds room in the regions
+// that there are takes or waits for addMu.
 //
 // Lock order: addMu, then IndexMemory.mu, then mu; beatMu is a leaf.
 type Table struct {
@@ -33,8 +32,8 @@ type Table struct {
 	hdr0 layout.RegionHeader // of region 0
 	root []byte              // memory of region 0
 
-	// blocks maps granule -> region. Written under mu, each pointer once and
-	// only after what it points to is complete; read without a lock.
+	// blocks maps granule -> region. It is written under mu, each pointer once and only
+	// after the block that it points to is complete; it is read without a lock.
 	blocks [numBlocks]atomic.Pointer[granuleBlock]
 	view   atomic.Pointer[layout.View] // replaced whole under mu
 
@@ -111,6 +110,8 @@ func (t *Table) AddAtLeast(kind layout.RegionKind, need uint64) (layout.Region, 
 	return r, mem, err
 }
 
+// add registers a region and publishes it. Only addMu is held while the memory is
+// registered.
 func (t *Table) add(kind layout.RegionKind, need uint64) (layout.Region, []byte, error) {
 	t.addMu.Lock()
 	defer t.addMu.Unlock()
@@ -156,7 +157,7 @@ func (t *Table) CanAdd(kind layout.RegionKind, need uint64) (size uint64, err er
 	return size, nil
 }
 
-// left is how many bytes more of a kind there may be. Caller holds t.mu.
+// left is how many bytes more of a kind there may be. The caller holds t.mu.
 func (t *Table) left(kind layout.RegionKind) uint64 {
 	mine, most := t.items, t.cfg.ItemsLimit
 	if kind == layout.KindIndex {
@@ -165,14 +166,13 @@ func (t *Table) left(kind layout.RegionKind) uint64 {
 	return min(t.cfg.Limit-min(t.inUse, t.cfg.Limit), most-min(mine, most))
 }
 
-// refuse says why there is no region of size bytes. Caller holds t.mu.
+// refuse says why there is no region of size bytes. The caller holds t.mu.
 func (t *Table) refuse(kind layout.RegionKind, size uint64, cause error) error {
 	return &NoMemoryError{Kind: kind, Want: size, InUse: t.inUse, Limit: t.cfg.Limit, Cause: cause}
 }
 
-// publish writes the header page, maps the granules and replaces the view, in
-// this order: a region is complete before anybody can hear of it.
-// Caller holds t.mu.
+// publish writes the header page, maps the granules and replaces the view, in this order, so
+// that a region is complete before any reader can learn of it. The caller holds t.mu.
 func (t *Table) publish(m *mapped) {
 	h := t.hdr0
 	h.Incarnation, h.Seed, h.Shards, h.Region = t.cfg.Incarnation, t.cfg.Seed, uint32(t.cfg.Shards), m.Region
@@ -221,9 +221,9 @@ func (t *Table) find(p layout.Place) *mapped {
 	return b[g%blockGranules].Load()
 }
 
-// Bytes returns the n bytes at p: a view of the registered memory, cut to n
-// in length and capacity. It is nil when p is in no region or the n bytes
-// would leave it. Lock-free; the caller obeys the rules of who writes there.
+// Bytes returns the n bytes at p: a view of the registered memory, cut to n in length and
+// capacity. It is nil when p is in no region or the n bytes would leave it. It takes no
+// lock; the caller obeys the rules of which code may write there.
 func (t *Table) Bytes(p layout.Place, n int) []byte {
 	m := t.find(p)
 	if m == nil || n < 0 {
@@ -237,7 +237,7 @@ func (t *Table) Bytes(p layout.Place, n int) []byte {
 	return m.mem[off:end:end]
 }
 
-// Locate returns the region that holds p and p's byte offset in it. Lock-free.
+// Locate returns the region that holds p and p's byte offset in it. It takes no lock.
 func (t *Table) Locate(p layout.Place) (r layout.Region, off uint64, ok bool) {
 	m := t.find(p)
 	if m == nil {
@@ -246,8 +246,8 @@ func (t *Table) Locate(p layout.Place) (r layout.Region, off uint64, ok bool) {
 	return m.Region, p.Byte() - m.Base.Byte(), true
 }
 
-// View returns the region table as clients are handed it. It is a snapshot:
-// the caller must not change it, and the table never does.
+// View returns the region table as clients are given it. It is a snapshot: the caller must
+// not change it, and the table never does.
 func (t *Table) View() layout.View { return *t.view.Load() }
 
 // ViewVersion is the number of the newest view; it rises with every region and
@@ -280,3 +280,34 @@ func (t *Table) InUse() uint64 {
 
 // Index returns the allocator of index memory, shared by all shards.
 func (t *Table) Index() *IndexMemory { return &t.index }
+
+// replaceView publishes a view with the regions that change makes of the old
+// ones, which it must leave as they are, because a view is immutable. By the
+// time it returns the new version stands in the beat line. The caller holds
+// t.mu.
+func (t *Table) replaceView(change func(old []layout.Region) []layout.Region) uint64 {
+	v := *t.view.Load()
+	v.Version++
+	v.Regions = change(v.Regions)
+	t.view.Store(&v)
+	t.storeViewVersion(v.Version)
+	return v.Version
+}
+
+// Bump raises the view version although the regions are the same: what clients
+// fetch together with the table, or how they reach a region, has changed. They
+// come for it when they see the beat, or by their next Ping. It returns the
+// version.
+func (t *Table) Bump() uint64 {
+	defer t.changed() // after mu
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.replaceView(func(old []layout.Region) []layout.Region { return old })
+}
+
+// changed tells the listener of Config.OnView that there is a newer view.
+func (t *Table) changed() {
+	if t.cfg.OnView != nil {
+		t.cfg.OnView()
+	}
+}

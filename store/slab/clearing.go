@@ -6,19 +6,20 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// A Clearing is a run of memory in one items region that is being emptied for
-// a class that has too little, or for one large item. Whatever lies in the run
-// is closed: pages and spans take no new item, and go on their way through the
-// lease when the last item in them is freed (who clears frees them), units that
-// nobody has are taken. What arrives is kept together until all of it is there.
+// A Clearing is a run of memory in one items region that is being emptied for a
+// class that has too little, or for one large item. All memory in the run is
+// closed: pages and spans take no new item, and go on their way through the
+// lease when the last item in them is freed (the code that clears frees them);
+// units without an owner are taken. Parts that arrive are kept together until
+// all of the run is there.
 //
-// An allocator cannot make room for a span of a mebibyte by freeing what is
-// cold, wherever it is: the pages between stay.
+// An allocator cannot make room for a span of a mebibyte by freeing cold items,
+// wherever they are: the pages between stay.
 //
 // mu is a leaf.
 type Clearing struct {
 	s     *Slabs
-	c     *class // for whom
+	c     *class // the class that it is for
 	r     *itemRegion
 	first int // units
 	units int
@@ -27,7 +28,7 @@ type Clearing struct {
 	mu      sync.Mutex
 	got     []block // arrived
 	arrived int     // units of got
-	over    bool    // cancelled, or complete: what arrives is anybody's
+	over    bool    // cancelled, or complete: a part that arrives is free for any class
 }
 
 // A block is what lies in a run: a page, a span, or units that are free.
@@ -41,9 +42,9 @@ const maxSpanUnits = (72<<20 + unitBytes - 1) / unitBytes
 // maxBlocks bounds a run. A page of 64 KiB holds 16 units.
 const maxBlocks = 4096
 
-// Look draws a run that would do for an item of the class, at random. Nothing
-// is changed. ok is false if the place that was drawn cannot be cleared, or
-// there are no items at all.
+// Look draws a run that would do for an item of the class, at random. It
+// changes nothing. ok is false if the place that was drawn cannot be cleared,
+// or there are no items at all.
 func (s *Slabs) Look(classID uint8, random uint64) (*Clearing, bool) {
 	c := &s.classes[classID]
 	q := c.request()
@@ -95,8 +96,8 @@ func (s *Slabs) Look(classID uint8, random uint64) (*Clearing, bool) {
 }
 
 // blockAt returns what covers a unit, as far as can be told without locks of
-// classes. false: it waits for a lease, is the header, or cannot be told.
-// Caller holds space.mu.
+// classes. It returns false if the unit waits for a lease, is the header, or
+// cannot be told. The caller holds space.mu.
 func (s *Slabs) blockAt(r *itemRegion, unit int) (block, bool) {
 	if id := r.pages[unit/pageUnits].class.Load(); id != 0 {
 		return block{unit / pageUnits * pageUnits, pageUnits, uint8(id)}, true
@@ -153,6 +154,7 @@ type Item struct {
 	Of    int // how many items its page has, of which this is a sample
 }
 
+// itemsOf appends the items of one block, or a sample of at most most.
 func (s *Slabs) itemsOf(w *Clearing, b block, most int, out []Item) []Item {
 	c := &s.classes[b.class]
 	c.mu.Lock()
@@ -187,12 +189,12 @@ func (s *Slabs) itemsOf(w *Clearing, b block, most int, out []Item) []Item {
 	return out
 }
 
-// Begin closes the run. false: something in it has changed hands since Look,
-// and nothing is closed. Afterwards the caller frees what Items tells, until
-// Done; or gives up, with Cancel.
+// Begin closes the run. It returns false, and closes nothing, if something in
+// the run has changed hands since Look. Afterwards the caller frees the items
+// that Items lists, until Done; or gives up, with Cancel.
 func (w *Clearing) Begin() bool {
 	if w.s.reclaim.Keeps() {
-		return false // what is retired comes to nobody
+		return false // retired memory would not become free
 	}
 	for _, b := range w.list {
 		if !w.close(b) {
@@ -235,7 +237,7 @@ func (w *Clearing) close(b block) bool {
 	return true
 }
 
-// closeSpan closes a span. Caller holds c.mu.
+// closeSpan closes a span. The caller holds c.mu.
 func (w *Clearing) closeSpan(c *class, b block) bool {
 	p, sp := w.place(b.unit), &w.r.spans[b.unit]
 	if sp.class.Load() != uint32(c.id) || c.clearing[p] != nil {
@@ -259,8 +261,8 @@ func (w *Clearing) closeSpan(c *class, b block) bool {
 	return false
 }
 
-// clearedPage retires a page that is being cleared and has no item left.
-// Caller holds c.mu.
+// clearedPage retires a page that is being cleared and has no item left. The
+// caller holds c.mu.
 func (c *class) clearedPage(s *Slabs, pg *page) {
 	to := pg.clearing
 	pg.clearing = nil
@@ -269,8 +271,8 @@ func (c *class) clearedPage(s *Slabs, pg *page) {
 	s.retire(c, pg.base, PageBytes, c.perPage, to)
 }
 
-// give hands on memory whose lease is over: to the clearing that it was
-// retired for, or to anybody.
+// give hands on memory whose lease is over: to the clearing that it was retired
+// for, or to any class.
 func (s *Slabs) give(p layout.Place, bytes int, to *Clearing) {
 	if to == nil {
 		s.space.give(p, bytes)
@@ -281,8 +283,9 @@ func (s *Slabs) give(p layout.Place, bytes int, to *Clearing) {
 	to.arrive(block{unit: unit, units: bytes / unitBytes})
 }
 
-// arrive takes a part of the run that is empty. With the last one the run is
-// the class's: one kept span, or pages for whoever is first.
+// arrive takes a part of the run that is empty. With the last one the run
+// belongs to the class: as one kept span, or as pages for whichever allocation
+// is first.
 func (w *Clearing) arrive(b block) {
 	w.mu.Lock()
 	if w.over {
@@ -310,14 +313,14 @@ func (w *Clearing) arrive(b block) {
 	}
 }
 
-// release gives a part to anybody.
+// release makes a part free for any class.
 func (w *Clearing) release(b block) {
 	w.s.space.give(w.place(b.unit), b.units*unitBytes)
 	w.s.full.Store(false)
 }
 
 // Done reports whether no item is left in the run, or none that is still to be
-// freed for it. What is retired may still wait for its lease.
+// freed for it. Retired parts may still wait for their lease.
 func (w *Clearing) Done() bool {
 	for _, b := range w.list {
 		if b.class == 0 {
@@ -345,8 +348,8 @@ func (w *Clearing) Complete() bool {
 	return w.over
 }
 
-// Cancel gives up: what is closed opens again, what has come is anybody's.
-// Does nothing once the run is complete.
+// Cancel gives up: closed memory opens again, and parts that have arrived
+// become free for any class. It does nothing once the run is complete.
 func (w *Clearing) Cancel() {
 	w.mu.Lock()
 	if w.over {
@@ -366,6 +369,7 @@ func (w *Clearing) Cancel() {
 	}
 }
 
+// reopen lets a block take items again.
 func (w *Clearing) reopen(b block) {
 	c := &w.s.classes[b.class]
 	c.mu.Lock()

@@ -98,7 +98,7 @@ func TestClearing(t *testing.T) {
 	}
 }
 
-// Given up, a run is as it was, and what has come is anybody's.
+// Given up, a run is as it was, and its parts are free for any class.
 func TestClearingCancelled(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 6))
 	w := newWorld(t, 4*mib)

@@ -8,18 +8,18 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// Regions in which nothing stands are given back, when that has been so for a
-// while. A class keeps some empty pages and spans for its next items; in a region
-// where there is nothing else they go the way of all that changes class, through
-// the lease, and then the region is free from end to end:
+// Regions that have been empty for a while are given back. A class keeps some empty
+// pages and spans for its next items. In a region where there is nothing else these are
+// retired as if they changed class, through the lease, and then the region is free from
+// end to end:
 //
 //	in use ──last item freed──▶ empty ──a while──▶ kept pages retired ──a lease──▶ all free
 //	  ▲                           │                       │                           │
 //	  └────────── an item ────────┴───────────────────────┘      closed, handed to the caller
 //
-// An allocation and the end of a region meet under space.mu: either the units
-// are taken first, and the region is not free, or it is taken whole, and no
-// allocator finds it any more.
+// An allocation and the end of a region meet under space.mu: either the units are taken
+// first, and the region is not free, or it is taken whole, and no allocator finds it any
+// more.
 
 // idle is what tells that a region is empty, and since when.
 type idle struct {
@@ -40,8 +40,8 @@ func (i *idle) enter() {
 // leave notes that it lost its last one.
 func (i *idle) leave() { i.used.Add(-1) }
 
-// empty reports whether nothing has stood in the region for a while. The order
-// of the two looks: what enters between them is seen by the second.
+// empty reports whether nothing has stood in the region for a while. Its two looks are
+// in this order because the second sees an item that enters between them.
 func (i *idle) empty(now time.Time, while time.Duration) bool {
 	uses := i.uses.Load()
 	switch {

@@ -10,8 +10,9 @@ import (
 )
 
 // TestLastRegionOnItsWay: the last region that the limit allows counts a moment
-// before items can lie in it. Who looks for room in that moment waits for it: an
-// item that is told of no memory goes without a place.
+// before items can lie in it. A caller that looks for room in that moment waits
+// for it: if it were told that there is no memory, its item would go without a
+// place.
 func TestLastRegionOnItsWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3*mib)

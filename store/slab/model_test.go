@@ -45,12 +45,12 @@ func (w *world) pass(d time.Duration) {
 	}
 }
 
-// shadow is what the model knows: who has which memory, and what every 4 KiB
-// unit was last used for.
+// shadow is what the model knows: which caller has which memory, and what every
+// 4 KiB unit was last used for.
 type shadow struct {
 	*world
 	live  map[layout.Place]held
-	lines []layout.Place     // by 32-byte line of the place space: who holds it
+	lines []layout.Place     // by 32-byte line of the place space: the place that holds it
 	unit  map[uint64]unitUse // by 4 KiB unit of the place space
 }
 

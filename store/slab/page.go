@@ -8,8 +8,8 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// page describes 64 KiB of an items region. Its fields belong to the lock of
-// the class that owns it; while it has none, to nobody.
+// page describes 64 KiB of an items region. The lock of the class that owns it
+// guards its fields; while no class owns it, nothing uses them.
 type page struct {
 	used []uint64 // bit set: place allocated. Its capacity survives the class
 	base layout.Place
@@ -18,8 +18,9 @@ type page struct {
 	// Invariant: no place below word hint is free.
 	hint int32
 	pos  int32 // in its class's all
-	// class is who owns it, 0: nobody. Written under that class's lock; others
-	// read it to know whose lock to take, and look again under it.
+	// class is the class that owns it, or 0 for none. It is written under that
+	// class's lock; others read it to know which lock to take, and look again
+	// under it.
 	class      atomic.Uint32
 	clearing   *Clearing // it is emptied for this; no place is given out
 	on         *list     // the list it stands on; nil when it is full
@@ -27,7 +28,7 @@ type page struct {
 }
 
 // allocPaged returns a place from the fullest end of what the class has, or
-// from a new page; see alloc. Caller holds c.mu.
+// from a new page; see alloc. The caller holds c.mu.
 func (c *class) allocPaged(s *Slabs, last bool) (p layout.Place, seen int, ok bool) {
 	pg := c.partial.head
 	if pg == nil {
@@ -83,7 +84,7 @@ func (pg *page) take() int {
 	panic(fmt.Sprintf("slab: page at place %d with %d live items was listed, but is full", pg.base, pg.live))
 }
 
-// freePaged gives a place back to its page. Caller holds c.mu.
+// freePaged gives a place back to its page. The caller holds c.mu.
 func (c *class) freePaged(s *Slabs, p layout.Place) {
 	pg := s.space.pageOf(p)
 	if pg == nil || pg.class.Load() != uint32(c.id) {
@@ -144,7 +145,7 @@ func (c *class) file(pg *page) {
 // so that a class whose number swings does not retire and take pages in turn.
 func keepEmpty(n int) int { return max(1, n/8) }
 
-// trimPages retires the surplus of empty pages. Caller holds c.mu.
+// trimPages retires the surplus of empty pages. The caller holds c.mu.
 func (c *class) trimPages(s *Slabs) {
 	if s.reclaim.Keeps() {
 		return // it would be lost for this class too
@@ -154,8 +155,8 @@ func (c *class) trimPages(s *Slabs) {
 	}
 }
 
-// retirePage takes an empty page out of the class and sends it on its way to
-// any other. Caller holds c.mu.
+// retirePage takes an empty page out of the class and retires it, on the way to
+// any other. The caller holds c.mu.
 func (c *class) retirePage(s *Slabs, pg *page) {
 	if pg.live != 0 || pg.on != &c.empty {
 		panic(fmt.Sprintf("slab: page at place %d retired with %d live items", pg.base, pg.live))
@@ -165,7 +166,7 @@ func (c *class) retirePage(s *Slabs, pg *page) {
 	s.retire(c, pg.base, PageBytes, c.perPage, nil)
 }
 
-// disown takes a page out of the class. Caller holds c.mu.
+// disown takes a page out of the class. The caller holds c.mu.
 func (c *class) disown(pg *page) {
 	last := c.all[len(c.all)-1]
 	c.all[pg.pos], last.pos = last, pg.pos

@@ -12,7 +12,7 @@ import (
 // values that a client is reading by a place the server gave it. There are
 // few, so they are a map and not a field of every place.
 type pins struct {
-	count atomic.Int64 // places in m, so that Free need not lock for nothing
+	count atomic.Int64 // places in m: while it is 0, Free takes no lock
 	mu    sync.Mutex
 	m     map[layout.Place]pin
 }
@@ -22,10 +22,10 @@ type pin struct {
 	class   uint8 // of the deferred Free; 0: not freed yet
 }
 
-// Pin keeps the place p, which is allocated, from being used again until
-// Unpin: a Free in between takes effect at the last Unpin. The caller sees to
-// it that no Free of p runs at the same time as Pin (it holds the lock under
-// which the slot still says p). Pins nest.
+// Pin keeps the place p, which is allocated, from being used again until Unpin:
+// a Free in between takes effect at the last Unpin. The caller ensures that no
+// Free of p runs at the same time as Pin (it holds the lock under which the
+// slot still leads to p). Pins nest.
 func (s *Slabs) Pin(p layout.Place) {
 	s.pins.mu.Lock()
 	defer s.pins.mu.Unlock()
@@ -37,8 +37,8 @@ func (s *Slabs) Pin(p layout.Place) {
 	s.pins.m[p] = v
 }
 
-// Unpin ends one Pin of p, and frees the place if that was asked for
-// meanwhile. Unpinning what is not pinned panics.
+// Unpin ends one Pin of p, and frees the place if Free was called meanwhile.
+// Unpinning a place that is not pinned panics.
 func (s *Slabs) Unpin(p layout.Place) {
 	if classID := s.pins.unpin(p); classID != 0 {
 		s.free(p, classID)
@@ -62,7 +62,7 @@ func (ps *pins) unpin(p layout.Place) uint8 {
 	return v.class
 }
 
-// deferFree notes a Free of a pinned place; false: it is not pinned.
+// deferFree notes a Free of a pinned place. It returns false if the place is not pinned.
 func (ps *pins) deferFree(p layout.Place, classID uint8) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

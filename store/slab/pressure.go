@@ -4,21 +4,17 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// retire sends memory that a class gives up through the lease: every place in
-// it loses its checksum, then it is listed, then it waits, then it is anybody's.
-// Each alone is not enough. Without the destroyed checksums a client that
-// posts a READ during the wait would find a valid item in memory that has no
-// owner; without the list a client that learned of a place an hour ago would
-// read it after the reuse, under a lease that is quite fresh. Caller holds c.mu.
+// retire sends memory that a class gives up through the lease: every place in it
+// loses its checksum, then it is listed, then it waits, then any class may take
+// it. Neither destroyed checksums nor the list alone is enough. Without the
+// destroyed checksums a client that posts a READ during the wait would find a
+// valid item in memory that has no owner; without the list a client that learned
+// of a place an hour ago would read it after the reuse, under a lease that is
+// quite fresh. The caller holds c.mu.
 func (s *Slabs) retire(c *class, p layout.Place, bytes, places int, to *Clearing) {
-	if teeth.Off(teeth.F9ReclaimList) {
-		s.give(p, bytes, to) // the wrong way: at once
-		return
-	}
 	mem := s.table.Bytes(p, bytes)
 	for i := range places {
 		layout.DestroyChecksum(mem[i*c.size : (i+1)*c.size])
@@ -52,13 +48,13 @@ const (
 )
 
 // relieve starts to make room for class c, which found none: empty pages and
-// kept spans of other classes are retired until what waits would do; failing
-// that, the emptiest page seen is closed to new items, so that it runs empty
-// as its items are overwritten. It takes one class lock at a time, none on
-// entry, and waits for nothing.
+// kept spans of other classes are retired until the memory that waits would do;
+// failing that, the emptiest page seen is closed to new items, so that it runs
+// empty as its items are overwritten. It takes one class lock at a time, none on
+// entry, and never waits.
 func (s *Slabs) relieve(c *class) {
 	if s.reclaim.Keeps() {
-		return // what is retired comes to nobody
+		return // retired memory would not become free
 	}
 	need := int64(max(c.units*unitBytes, PageBytes))
 	if s.retired.Load() >= 2*need {
@@ -103,7 +99,7 @@ func (s *Slabs) relieve(c *class) {
 }
 
 // emptiest returns the page with the fewest items among the first few, or nil.
-// Caller holds c.mu.
+// The caller holds c.mu.
 func (c *class) emptiest() (best *page) {
 	if c.draining.n >= maxDraining || c.partial.n < 2 {
 		return nil // its only page is where the class lives

@@ -9,10 +9,11 @@ import (
 	"github.com/rdmakv/rdmakv/store/reclaim"
 )
 
-// The story behind rule F9: a client remembers where "victim" was. The page is
-// given to another class, and somebody's value there holds bytes that are a
-// live item of "victim" for exactly that place (incarnation and place are
-// known to every client). Believed, they would be a value that nobody wrote.
+// The story behind the list of retired pages: a client remembers where "victim"
+// was. The page is given to another class, and an attacker's value there holds
+// bytes that are a live item of "victim" for exactly that place (incarnation
+// and place are known to every client). A client that believed them would
+// return a value that no client wrote.
 
 const victimSize = 144
 
@@ -46,7 +47,7 @@ func (r *reader) renew() {
 	r.seen = beat.ReclaimVersion
 }
 
-// get READs the remembered place and says whether it believes what it finds.
+// get READs the remembered place and says whether it accepts what it finds.
 func (r *reader) get() (value []byte, believed bool) {
 	if r.place == 0 {
 		return nil, false

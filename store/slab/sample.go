@@ -9,19 +9,19 @@ const maxKept = 64
 
 // OnShort has f called when there is no memory outside the classes and few
 // places are free in one: it is time to free some. f runs under a lock of the
-// allocator: it must not block and must not call back. To be set before the
-// allocator is used.
+// allocator: it must not block and must not call back. It must be set before
+// the allocator is used.
 func (s *Slabs) OnShort(f func(classID uint8)) { s.short = f }
 
 // Full reports whether the last look for memory that no class owns was in vain.
 func (s *Slabs) Full() bool { return s.full.Load() }
 
 // Busy reports whether more than half of what the limit allows is registered:
-// soon it may matter what is used and what is not.
+// from then on it may matter which items are used.
 func (s *Slabs) Busy() bool { return s.space.busy.Load() || s.full.Load() }
 
 // Needs is how many places of a class should be freed so that the next items
-// find room without waiting for anybody.
+// find room without waiting.
 func (s *Slabs) Needs(classID uint8) int {
 	c := &s.classes[classID]
 	c.mu.Lock()
@@ -29,8 +29,8 @@ func (s *Slabs) Needs(classID uint8) int {
 	return c.needs()
 }
 
-// needs counts by pages that have a free place, of which each has at least
-// one: places that are freed at random are spread over them. Caller holds c.mu.
+// needs counts by pages that have a free place, of which each has at least one:
+// places that are freed at random are spread over them. The caller holds c.mu.
 func (c *class) needs() int {
 	if c.units > 0 {
 		if len(c.freeSpans) == 0 && c.live > 1 {

@@ -37,7 +37,7 @@ func (e *SizeError) Error() string {
 		e.Size, layout.ClassSize(layout.NumClasses))
 }
 
-// Slabs allocates places for items. Safe for concurrent use.
+// Slabs allocates places for items. It is safe for concurrent use.
 //
 // Lock order: class.mu, then space.mu; class.mu, then the reclaimer. No two
 // classes are locked at once. pins.mu is a leaf.
@@ -78,11 +78,11 @@ func New(t *region.Table, r *reclaim.Reclaimer) *Slabs {
 }
 
 // Alloc returns a place for an item of size bytes (layout.ItemSize), and its
-// class. What stands there is left over: an old dead item or zeros. The place
+// class. The place holds what its former use left: an old dead item or zeros. It
 // belongs to the caller until Free.
 //
 // Where there is no room but the limit allows another region, Alloc waits until
-// that is registered; nobody else waits for it meanwhile.
+// that is registered; no other call waits for it meanwhile.
 //
 // Errors: *SizeError, and *region.NoMemoryError (region.ErrNoMemory) when the
 // limit is reached or the system gives no memory. In the latter case Alloc has
@@ -93,7 +93,7 @@ func (s *Slabs) Alloc(size int) (p layout.Place, classID uint8, err error) {
 }
 
 // AllocSilent is Alloc for a caller on whose account nothing is to be freed: it
-// takes what is there and calls no OnShort.
+// takes a place that is there and calls no OnShort.
 func (s *Slabs) AllocSilent(size int) (p layout.Place, classID uint8, err error) {
 	return s.alloc(size, region.Forever, false)
 }
@@ -123,9 +123,9 @@ func (s *Slabs) AllocMany(dst []layout.Place, size, n int) ([]layout.Place, uint
 	return dst, classID, nil
 }
 
-// AllocWithin is Alloc for a caller that does not wait for as long as it takes:
-// after its patience (see region.Growth) it returns region.ErrGrowing. The
-// region comes all the same; Growing tells when to call again.
+// AllocWithin is Alloc for a caller that waits for a bounded time only: after
+// its patience (see region.Growth) it returns region.ErrGrowing. The region
+// comes all the same; Growing tells when to call again.
 func (s *Slabs) AllocWithin(size int, patience time.Duration) (p layout.Place, classID uint8, err error) {
 	return s.alloc(size, patience, true)
 }
@@ -133,6 +133,8 @@ func (s *Slabs) AllocWithin(size int, patience time.Duration) (p layout.Place, c
 // Growing returns a channel that is closed when no region is being added.
 func (s *Slabs) Growing() <-chan struct{} { return s.space.growth.Done() }
 
+// alloc looks for a place, and adds a region if the limit allows one. If not, it takes
+// a place in a page that is being emptied, or relieves the class and fails.
 func (s *Slabs) alloc(size int, patience time.Duration, tell bool) (p layout.Place, classID uint8, err error) {
 	classID, ok := layout.ClassFor(max(size, minItem))
 	if !ok {
@@ -159,9 +161,9 @@ func (s *Slabs) alloc(size int, patience time.Duration, tell bool) (p layout.Pla
 	}
 }
 
-// Free gives a place back. No slot may lead to it any more and its item is
-// dead; readers may still look, which is harmless. While the place is pinned,
-// it is only noted, and happens at the last Unpin. Freeing what is not
+// Free gives a place back. No slot may lead to it any more and its item is dead;
+// readers may still look, which is harmless. While the place is pinned the call
+// is only noted, and takes effect at the last Unpin. Freeing a place that is not
 // allocated is a broken invariant and panics.
 func (s *Slabs) Free(p layout.Place, classID uint8) {
 	if s.pins.count.Load() != 0 && s.pins.deferFree(p, classID) {
@@ -170,6 +172,7 @@ func (s *Slabs) Free(p layout.Place, classID uint8) {
 	s.free(p, classID)
 }
 
+// free gives back a place that is not pinned.
 func (s *Slabs) free(p layout.Place, classID uint8) {
 	if classID == 0 || int(classID) >= len(s.classes) {
 		panic(fmt.Sprintf("slab: free of place %d in class %d", p, classID))
@@ -190,9 +193,9 @@ func (s *Slabs) Bytes(p layout.Place, classID uint8) []byte {
 	return s.table.Bytes(p, s.classes[classID].size)
 }
 
-// alloc returns a place out of the regions there are, of which it saw so many.
-// last: take one in a page that is being emptied, where there is no other. tell:
-// say so when few are left.
+// alloc returns a place out of the regions that there are; it saw that many of
+// them. If last is set it may take one in a page that is being emptied, where
+// there is no other. If tell is set it calls OnShort when few are left.
 func (c *class) alloc(s *Slabs, last, tell bool) (p layout.Place, seen int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -238,4 +241,58 @@ type class struct {
 	spans []layout.Place // every span with an item
 	// clearing has the spans that are given up when their item goes.
 	clearing map[layout.Place]*Clearing
+}
+
+// Stats counts item memory. Bytes unless said otherwise. Free pages of the
+// regions are not in use; retired ones are.
+type Stats struct {
+	InUse   uint64 // pages and spans that classes own
+	Live    uint64 // places that hold items, at the size of their class
+	Retired uint64 // pages and spans that wait for a lease
+	Free    uint64 // in item regions, owned by no class
+	Pinned  int    // places pinned
+	Classes []ClassStats
+}
+
+// ClassStats counts one size class that has or had memory.
+type ClassStats struct {
+	Class    uint8 `json:"class"`
+	Size     int   `json:"size"`     // bytes of a place
+	Live     int   `json:"live"`     // places that hold items
+	Pages    int   `json:"pages"`    // pages (or spans, live and kept) owned
+	Empty    int   `json:"empty"`    // of these, without any item
+	Draining int   `json:"draining"` // of these, closed to new items
+	Retired  int   `json:"retired"`  // pages or spans that wait for a lease
+}
+
+// Stats counts class by class: each class at one instant, not all at the same.
+func (s *Slabs) Stats() Stats {
+	st := Stats{Retired: uint64(max(0, s.retired.Load())), Free: s.space.freeBytes(), Pinned: int(s.pins.count.Load())}
+	for i := 1; i < len(s.classes); i++ {
+		c := &s.classes[i]
+		cs := c.stats()
+		if cs.Pages == 0 && cs.Retired == 0 {
+			continue
+		}
+		unit := PageBytes
+		if c.units > 0 {
+			unit = c.units * unitBytes
+		}
+		st.InUse += uint64(cs.Pages * unit)
+		st.Live += uint64(cs.Live * cs.Size)
+		st.Classes = append(st.Classes, cs)
+	}
+	return st
+}
+
+func (c *class) stats() ClassStats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cs := ClassStats{Class: c.id, Size: c.size, Live: c.live, Retired: c.retired}
+	if c.units > 0 {
+		cs.Pages, cs.Empty = c.live+len(c.freeSpans), len(c.freeSpans)
+	} else {
+		cs.Pages, cs.Empty, cs.Draining = c.pages, c.empty.n, c.draining.n+c.closed
+	}
+	return cs
 }

@@ -38,8 +38,8 @@ type itemRegion struct {
 type request struct{ units, align int }
 
 // takePage takes 64 KiB that start on a 64 KiB boundary of their region, so
-// that a place leads to its page by a shift; nil if there is no room in the
-// regions: of those that there ever were it has seen so many.
+// that a place leads to its page by a shift. It returns nil if there is no room
+// in the regions, and how many regions it has seen.
 func (sp *space) takePage() (pg *page, seen int) {
 	r, unit, seen := sp.take(request{pageUnits, pageUnits})
 	if r == nil {
@@ -59,8 +59,8 @@ func (sp *space) takeSpan(units int) (p layout.Place, seen int, ok bool) {
 	return r.Base + layout.Place(unit*unitBytes/8), seen, true
 }
 
-// take finds units in the regions there are, oldest first; nil if none of them
-// has room.
+// take finds units in the regions that there are, oldest first. It returns nil
+// if none of them has room.
 func (sp *space) take(q request) (r *itemRegion, unit, seen int) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -72,9 +72,10 @@ func (sp *space) take(q request) (r *itemRegion, unit, seen int) {
 	return nil, 0, sp.added
 }
 
-// grow sees to it that there is a region which the caller has not seen, waiting
-// for at most its patience. nil: look again. Else a *region.NoMemoryError, or
-// region.ErrGrowing. The caller holds no lock.
+// grow ensures that there is a region which the caller has not seen, and waits
+// for at most the caller's patience. It returns nil if the caller shall look
+// again; else a *region.NoMemoryError, or region.ErrGrowing. The caller holds
+// no lock.
 func (sp *space) grow(q request, seen int, patience time.Duration) error {
 	// Alignment may cost up to align-1 units at the front of a region.
 	need := uint64(q.units+q.align-1) * unitBytes

@@ -8,17 +8,17 @@ import (
 )
 
 // span describes a run of 4 KiB units for one large item, in the entry of its
-// first unit. Guarded by the lock of its class.
+// first unit. The lock of its class guards it.
 type span struct {
-	// class is whose span starts here, 0: none does. As with a page's, others
-	// read it to know whose lock to take.
+	// class is the class whose span starts here, or 0 if none does. As with a
+	// page's, others read it to know which lock to take.
 	class atomic.Uint32
 	pos   int32 // in its class's spans, while live
 	live  bool  // it holds an item; otherwise its class keeps it for the next
 }
 
-// allocSpan returns a kept span of the class or a new one; see alloc. Caller
-// holds c.mu.
+// allocSpan returns a kept span of the class or a new one; see alloc. The
+// caller holds c.mu.
 func (c *class) allocSpan(s *Slabs) (p layout.Place, seen int, ok bool) {
 	if n := len(c.freeSpans); n > 0 {
 		p = c.freeSpans[n-1]
@@ -36,8 +36,8 @@ func (c *class) allocSpan(s *Slabs) (p layout.Place, seen int, ok bool) {
 	return p, seen, true
 }
 
-// freeSpan gives a span back to its class, and the surplus to any class.
-// Caller holds c.mu.
+// freeSpan gives a span back to its class, and the surplus to any class. The
+// caller holds c.mu.
 func (c *class) freeSpan(s *Slabs, p layout.Place) {
 	r, unit := s.space.unitOf(p)
 	if r == nil || r.spans[unit].class.Load() != uint32(c.id) || !r.spans[unit].live || p.Byte()%unitBytes != 0 {
@@ -64,8 +64,8 @@ func (c *class) freeSpan(s *Slabs, p layout.Place) {
 	}
 }
 
-// retireSpan sends a kept span on its way; the first has been free for longest.
-// Caller holds c.mu.
+// retireSpan retires a kept span; the first has been free for longest.
+// The caller holds c.mu.
 func (c *class) retireSpan(s *Slabs, at int) {
 	p := c.freeSpans[at]
 	c.freeSpans = append(c.freeSpans[:at], c.freeSpans[at+1:]...)

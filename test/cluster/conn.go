@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/test/linear"
@@ -14,7 +15,7 @@ import (
 // A Conn is a client of a cluster that has a shard map.
 type Conn struct {
 	*client.Client
-	info client.ClusterInfo
+	info admin.ClusterInfo
 }
 
 // ConnOptions say how to connect.
@@ -27,7 +28,7 @@ type ConnOptions struct {
 
 // Dial connects to a cluster by any of its nodes.
 func Dial(ctx context.Context, o ConnOptions) (*Conn, error) {
-	cfg := client.Config{Servers: o.Addrs, Fabric: o.Fabric, Secret: o.Secret, Timeout: PatientLimit}
+	cfg := client.Config{Servers: o.Addrs, Fabrics: []rdma.Fabric{o.Fabric}, Secret: o.Secret, Timeout: PatientLimit}
 	if o.NoCache {
 		cfg.CacheEntries = -1
 	}
@@ -35,7 +36,7 @@ func Dial(ctx context.Context, o ConnOptions) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	info, err := c.Cluster(ctx)
+	info, err := admin.Of(c).Cluster(ctx)
 	if err == nil && len(info.Owners) == 0 {
 		err = errors.New("the cluster has no shard map")
 	}
@@ -51,7 +52,7 @@ func (c *Conn) Owner(key []byte) string {
 }
 
 // Info is what the cluster said of itself when the client had connected.
-func (c *Conn) Info() client.ClusterInfo { return c.info }
+func (c *Conn) Info() admin.ClusterInfo { return c.info }
 
 // IDs are the nodes that own shards.
 func (c *Conn) IDs() []string {
@@ -77,12 +78,12 @@ func (c *Conn) KeysOf(id, prefix string, n int) [][]byte {
 
 // At are the counters of the client at one node.
 func (c *Conn) At(id string) client.Counters {
-	n, err := c.Node(id)
+	n, err := admin.Of(c.Client).Node(id)
 	if err != nil {
 		return client.Counters{} // nothing was done there
 	}
 	return n.Counters()
 }
 
-// Store is the client as a load wants it.
+// Store is the client with the interface that a load uses.
 func (c *Conn) Store() linear.Store { return linear.NewClient(c.Client) }

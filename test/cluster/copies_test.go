@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 )
 
 // TestCopies: a copy of a node's data directory is started on another host while
 // gossip between the two is cut, so that both serve. When the cut heals, the one
 // that began later stands down, whichever is the copy; the other goes on, and
-// whoever looks at the cluster is told of both.
+// every view of the cluster shows both.
 func TestCopies(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts nodes: make cluster-test")
@@ -88,14 +89,14 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// A writer puts to one server, whatever the cluster thinks of it.
+// A writer puts to one server, whatever its state in the cluster is.
 type writer struct{ acks atomic.Int64 }
 
 func (w *world) writer(host string, s *Server, keys [][]byte) *writer {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
 	c, err := client.Dial(within(w.t), client.Config{
-		Servers: []string{s.Addr()}, Direct: true, Secret: w.Secret, Timeout: 2 * time.Second, Fabric: w.net.Host(host).Fabric(iwarp.New(iwarp.Options{})),
+		Servers: []string{s.Addr()}, Direct: true, Secret: w.Secret, Timeout: 2 * time.Second, Fabrics: []rdma.Fabric{w.net.Host(host).Fabric(iwarp.New(iwarp.Options{}))},
 	})
 	if err != nil {
 		cancel()

@@ -1,9 +1,9 @@
 // Package cluster shows that a cluster works: three nodes and two clients as
-// separate hosts (package hosts), to which is done what happens to clusters.
+// separate hosts (package hosts), under the faults that clusters meet.
 //
-// A Rig is the nodes. A Probe calls every node without a pause, and keeps the
-// books: who was there, who was not, with which error. A Load lets many clients
-// write and read few keys, and judges what they saw (package linear). A test does
+// A Rig is the nodes. A Probe calls every node without a pause, and
+// records which answered and which did not, with which error. A Load lets many
+// clients write and read few keys, and judges their histories (package linear). A test does
 // one thing to the rig and says what both must show; docs/failures.md has the
 // table.
 //

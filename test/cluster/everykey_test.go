@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
 )
 
 // TestEveryKey stores what this machine knows about its files from two clients,
@@ -89,8 +89,8 @@ func (w *world) checkSpread(c *Conn, records []Record) {
 				Keys uint64 `json:"keys"`
 			} `json:"store"`
 		}
-		n, err := c.Node(s.ID)
-		var text client.Stats
+		n, err := admin.Of(c.Client).Node(s.ID)
+		var text admin.Stats
 		if err == nil {
 			text, err = n.Stats(within(w.t))
 		}

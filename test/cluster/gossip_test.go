@@ -18,7 +18,8 @@ func (d *drill) cutGossip(cut func(a, b string, ports ...uint16) error) error {
 	return nil
 }
 
-// gossipCut: who is alive is one thing, who owns and who answers another.
+// gossipCut: gossip says which nodes are alive; the map and the data path decide
+// which own and which answer.
 func (d *drill) gossipCut(meanwhile func(t *testing.T)) {
 	d.part("gossip cut", d.both("n1", "n2", "n3"), func(t *testing.T) {
 		before, err := d.status(t, d.east(), d.Node("n1"))
@@ -84,7 +85,7 @@ func (d *drill) nodeCutOff() {
 }
 
 // TestGossip cuts gossip and the data path apart from each other, and a node from
-// everybody.
+// all others.
 func TestGossip(t *testing.T) {
 	if testing.Short() {
 		t.Skip("cuts links for minutes: make cluster-test")
@@ -96,7 +97,7 @@ func TestGossip(t *testing.T) {
 	records := realData(t, 5000)
 	w.imports("west", records)
 	d.gossipCut(func(t *testing.T) {
-		// Somebody who comes now finds all nodes, and reads their memory.
+		// A client that comes now finds all nodes, and reads their memory.
 		c := w.dial("west")
 		must(t, c.WaitOneSided(within(t)))
 		table, err := c.ReadAll(within(t), records)

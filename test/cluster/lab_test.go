@@ -84,7 +84,8 @@ func TestLab(t *testing.T) {
 	})
 	for i := range cl.Len() {
 		// The shared directory caches nothing: each page of a program would be fetched
-		// from the host when it is first executed, in the middle of somebody's deadline.
+		// from the host when it is first executed, in the middle of a call with a
+		// deadline.
 		if out, err := cl.Guest(i+1).Output(within(t), "cp", "-r", "/mnt/bin", "/tmp/bin"); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
@@ -157,7 +158,8 @@ func (l *labDrill) start(host string) {
 			l.t.Logf("the station %s said: %s", host, errs)
 		}
 	})
-	// One that does not answer at all ends with its guest; nobody waits for ever.
+	// One that does not answer at all ends with its guest; the test does not wait for
+	// ever.
 	timer := time.AfterFunc(20*time.Minute, func() { _ = p.Kill() })
 	l.t.Cleanup(func() { timer.Stop() })
 	l.stations[host] = Remote(p.Stdin(), p.Stdout())

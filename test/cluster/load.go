@@ -28,7 +28,7 @@ type Load struct {
 	done   chan error
 }
 
-// Verdict is what a load came to.
+// Verdict is the result of a load.
 type Verdict struct {
 	linear.Summary
 	Wrong []string // histories that are not linearizable, and those that could not be judged
@@ -68,7 +68,7 @@ func StartLoad(ctx context.Context, o LoadOptions) *Load {
 // Ops is how many operations were recorded so far.
 func (l *Load) Ops() int { return l.w.Ops() }
 
-// Finish stops the workers, reads every key once more, in peace, and judges. The
+// Finish stops the workers, reads every key once more, without writers, and judges. The
 // error is of something that must not happen at all. It is called once.
 func (l *Load) Finish(ctx context.Context) (Verdict, error) {
 	l.cancel()

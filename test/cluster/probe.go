@@ -22,9 +22,9 @@ type Caller interface {
 
 // ProbeOptions say what a probe calls.
 type ProbeOptions struct {
-	Name   string // who calls whom: "c1 to n2"
+	Name   string // caller and node: "c1 to n2"
 	Client Caller
-	Keys   [][]byte      // all of one node, and nobody else's
+	Keys   [][]byte      // all of one node, and of no other
 	Limit  time.Duration // deadline of each call
 	Pace   time.Duration // rest between two calls
 }
@@ -68,7 +68,7 @@ type probed struct {
 	key   []byte
 	acked uint64 // sequence number that the last put with an answer wrote
 	tried uint64
-	loose map[uint64]bool // written or not, nobody knows
+	loose map[uint64]bool // written or not: unknown
 }
 
 func (p *Probe) run(ctx context.Context) {
@@ -106,7 +106,7 @@ func (k *probed) value(seq uint64) []byte {
 	return append(binary.LittleEndian.AppendUint64(nil, seq), k.key...)
 }
 
-// judge says what is wrong with what a get came to.
+// judge says what is wrong with the result of a get.
 func (k *probed) judge(b []byte, err error) error {
 	switch {
 	case errors.Is(err, client.ErrNotFound):

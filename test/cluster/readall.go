@@ -49,8 +49,8 @@ func WriteRecords(w io.Writer, records []Record) error {
 var ErrStarved = errors.New("the client has had no lease")
 
 // ReadAll gets every record, and compares. Every get must be READs alone, and each
-// node be asked for its own keys and no others. It returns a table of who was asked
-// for what.
+// node be asked for its own keys and no others. It returns a table of which node
+// was asked for what.
 func (c *Conn) ReadAll(ctx context.Context, records []Record) (string, error) {
 	owned, before := map[string]uint64{}, map[string]client.Counters{}
 	for _, id := range c.IDs() {

@@ -22,7 +22,7 @@ type Station interface {
 	Finish(ctx context.Context) (Report, error)
 }
 
-// A Report is what a station came to.
+// A Report is the result of a station.
 type Report struct {
 	Lines    []string // what was done
 	Problems []string // what must not happen

@@ -11,8 +11,9 @@ import (
 )
 
 // TestStorm lets processes and links fail at random, both at the same time and
-// whichever node it is: nothing is asserted of who answers meanwhile, but no answer
-// is wrong, every call ends, and when it is over everybody comes back.
+// whichever node it is: the test does not demand that any node answers meanwhile,
+// but no answer is wrong, every call ends, and when it is over every node comes
+// back.
 func TestStorm(t *testing.T) {
 	if testing.Short() {
 		t.Skip("kills nodes and cuts links: make cluster-test")

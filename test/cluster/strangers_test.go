@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestStrangers: nodes that do not belong to the cluster, or think that they are
-// somebody else, do it no harm, and are told why.
+// TestStrangers: nodes that do not belong to the cluster, or believe that they are
+// another node, do it no harm, and are told why.
 func TestStrangers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts nodes: make cluster-test")

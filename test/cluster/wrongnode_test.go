@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 )
 
@@ -16,7 +17,7 @@ func TestWrongNode(t *testing.T) {
 	w := newWorld(t).born()
 	c := w.dial("east")
 	direct, err := client.Dial(within(t), client.Config{
-		Servers: []string{w.Node("n2").Addr()}, Fabric: w.net.Host("west").Fabric(iwarp.New(iwarp.Options{})), Secret: w.Secret,
+		Servers: []string{w.Node("n2").Addr()}, Fabrics: []rdma.Fabric{w.net.Host("west").Fabric(iwarp.New(iwarp.Options{}))}, Secret: w.Secret,
 		Direct: true, Timeout: PatientLimit,
 	})
 	must(t, err)

@@ -77,7 +77,7 @@ func life(t *testing.T, dir, disk string, cut int, last bool, after time.Duratio
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		script := fmt.Sprintf("/mnt/kvserver --data-dir /data/store --fabric iwarp --listen 127.0.0.1:7400 --admin-listen '' --memory-limit 128MiB --region-size 32MiB --log-level warn >/dev/null & "+
+		script := fmt.Sprintf("/mnt/kvserver --data-dir /data/store --fabric iwarp --listen 127.0.0.1:7400 --admin-listen '' --memory-limit 128MiB --expert-region-size 32MiB --log-level warn >/dev/null & "+
 			"exec /mnt/writer -told /mnt/told -first %d", cut*1_000_000+1)
 		code, err := g.Run(ctx, w, &errOut, "/bin/sh", "-c", script)
 		w.CloseWithError(fmt.Errorf("code %d: %v", code, err))

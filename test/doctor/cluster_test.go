@@ -256,10 +256,10 @@ func TestGossipKeys(t *testing.T) {
 	g.check(first, "")
 	h := here(t)
 	args := append(first.args[:len(first.args):len(first.args)], "--timeout", "20s")
-	h.want(h.doctor(args...), "", "answers by TCP and UDP")
+	h.want(h.doctor(args...), "", "the gossip keys and cluster.name (prod) are the same there")
 }
 
-// TestTenants: an operator puts a tenant out and lets him in again, at all nodes.
+// TestTenants: an operator revokes a tenant and allows it again, at all nodes.
 func TestTenants(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -319,14 +319,15 @@ func TestGossipBroken(t *testing.T) {
 	joining := func(more ...string) []string {
 		return standalone(t, "127.0.0.1:0", append([]string{"--node-id", "kv9", "--gossip-bind", "127.0.0.1:0", "--join", m.gossip, "--secret-file", g.secret}, more...)...)
 	}
-	h.want(h.doctor(joining("--cluster-name", "prod", "--gossip-key-file", g.keys)...), "", "answers by TCP and UDP")
+	h.want(h.doctor(joining("--cluster-name", "prod", "--gossip-key-file", g.keys)...), "", "a node of the cluster prod takes gossip of this machine by TCP")
+	h.want(h.doctor(joining("--cluster-name", "prod", "--gossip-key-file", g.keys, m.data)...), "", "the gossip keys and cluster.name (prod) are the same there")
 	for _, c := range []struct {
 		name       string
 		args       []string
 		code, says string
 	}{
-		{"wrong gossip key", joining("--cluster-name", "prod", "--gossip-key-file", secretFile(t, gossipKey(7))), "gossip-key", "wrong gossip key"},
-		{"no gossip key", joining("--cluster-name", "prod", "--insecure"), "gossip-key", "gossip.key_file"},
+		{"wrong gossip key", joining("--cluster-name", "prod", "--gossip-key-file", secretFile(t, gossipKey(7)), m.data), "gossip-key", "wrong gossip key"},
+		{"no gossip key", joining("--cluster-name", "prod", "--insecure", m.data), "gossip-key", "gossip.key_file"},
 		{"wrong cluster name", joining("--cluster-name", "test", "--gossip-key-file", g.keys), "gossip-label", `of the cluster "prod"`},
 		{"key file for all to read", joining("--cluster-name", "prod", "--gossip-key-file", forAll(t, g.keys)), "key-mode", "chmod 600"},
 		{"a data port for gossip", joining("--cluster-name", "prod", "--gossip-key-file", g.keys, "--join", m.data), "not-a-node", "gossip port"},
@@ -341,7 +342,7 @@ func TestGossipBroken(t *testing.T) {
 	}
 }
 
-// forAll is a copy of a file that everybody may read.
+// forAll is a copy of a file that every user may read.
 func forAll(t *testing.T, file string) string {
 	t.Helper()
 	data, err := os.ReadFile(file)

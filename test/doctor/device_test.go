@@ -64,7 +64,7 @@ func TestDevice(t *testing.T) {
 	dir := t.TempDir()
 	node := func(more ...string) []string {
 		return append([]string{"--fabric", "verbs", "--device", roceDevice, "--listen", roceIP + ":7400", "--admin-listen", "", "--data-dir", filepath.Join(dir, "data"),
-			"--memory-limit", "64MiB", "--region-size", "8MiB", "--index-region-size", "8MiB"}, more...)
+			"--memory-limit", "64MiB", "--expert-region-size", "8MiB", "--expert-index-region-size", "8MiB"}, more...)
 	}
 	has := func(t *testing.T, r *report, level, code, says string) {
 		t.Helper()
@@ -131,7 +131,7 @@ func TestDevice(t *testing.T) {
 		r := here(t).doctor(node()...)
 		here(t).want(r, "", "mtu-small")
 		has(t, r, "warn", "mtu-small", "active MTU 1024 of at most 4096")
-		here(t).want(here(t).doctor(node("--path-mtu", "4096")...), "mtu-mismatch", "path_mtu is 4096 and the port's active MTU 1024")
+		here(t).want(here(t).doctor(node("--expert-path-mtu", "4096")...), "mtu-mismatch", "expert.path_mtu is 4096 and the port's active MTU 1024")
 	})
 	t.Run("no address", func(t *testing.T) {
 		sh(t, "/sbin/ip address flush dev "+roceNetdev+" scope global")
@@ -152,8 +152,8 @@ func TestDevice(t *testing.T) {
 	t.Run("another user", func(t *testing.T) { deviceOfOthers(t, has, node("--data-dir", "/tmp/none/of/these")) })
 }
 
-// deviceOfOthers: a user who may not open the devices, and one who may and has
-// a low limit of locked memory.
+// deviceOfOthers: a user that may not open the devices, and one that may and
+// has a low limit of locked memory.
 func deviceOfOthers(t *testing.T, has func(*testing.T, *report, string, string, string), args []string) {
 	files, err := filepath.Glob("/dev/infiniband/*")
 	if err != nil || len(files) == 0 {

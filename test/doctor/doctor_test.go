@@ -17,7 +17,7 @@ const secret = "0123456789abcdef0123456789abcdef"
 
 // standalone are the arguments of a small node at an address.
 func standalone(t *testing.T, data string, more ...string) []string {
-	return append([]string{"--data-dir", filepath.Join(t.TempDir(), "data"), "--listen", data, "--admin-listen", "", "--fabric", "iwarp", "--memory-limit", "64MiB", "--region-size", "8MiB", "--index-region-size", "8MiB"}, more...)
+	return append([]string{"--data-dir", filepath.Join(t.TempDir(), "data"), "--listen", data, "--admin-listen", "", "--fabric", "iwarp", "--memory-limit", "64MiB", "--expert-region-size", "8MiB", "--expert-index-region-size", "8MiB"}, more...)
 }
 
 // TestWell: nothing fails on a machine with a node, seen as a client and as
@@ -116,7 +116,7 @@ func TestStopped(t *testing.T) {
 	h.want(r, "session", "is it stopped")
 }
 
-// TestOtherUser: what the user may not read or write is a finding of his.
+// TestOtherUser: files that the user may not read or write are findings.
 func TestOtherUser(t *testing.T) {
 	setpriv, err := exec.LookPath("setpriv")
 	if err != nil || os.Getuid() != 0 || exec.Command(setpriv, "--reuid", "65534", "--regid", "65534", "--clear-groups", "true").Run() != nil {

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv("RDMAKV_LAB") == "" {
 		noNamespaces = hosts.Enter()
 	} else {
-		// TestDevice makes a device of the guest's own network, which nobody may from
+		// TestDevice makes a device of the guest's own network, which is not allowed
 		// within a user namespace; and the guest's kernel has no TAP devices.
 		noNamespaces = errors.New("the guest has one network, with a device to break")
 	}
@@ -188,7 +188,7 @@ func secretFile(t *testing.T, text string) string {
 	return path
 }
 
-// freePort is one that nobody listened at a moment ago.
+// freePort is a port that had no listener a moment ago.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

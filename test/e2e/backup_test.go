@@ -17,7 +17,7 @@ import (
 const (
 	backupWriters = 4
 	backupKeys    = 100 // of each writer, some in blob files
-	stillOnes     = 500 // keys that nobody writes during the backup
+	stillOnes     = 500 // keys that are not written during the backup
 )
 
 func backupKey(w, i int) []byte { return fmt.Appendf(nil, "writer %d key %03d", w, i) }

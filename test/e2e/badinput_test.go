@@ -52,34 +52,33 @@ var badValues = map[config.Kind][]string{
 // badTexts has the same for each key that is a text or a list, or else takes
 // what others of its kind refuse.
 var badTexts = map[string][]string{
-	"fabric":        {"", "tcp", "IWARP"},
-	"log_level":     {"", "loud"},
-	"log_format":    {"", "xml"},
-	"sync":          {"", "sometimes", "Always"},
-	"listen":        {"", "localhost", "localhost:x", "localhost:70000", ":::1", "a b:1", "127.0.0.1:-1"},
-	"admin_listen":  {"localhost", "localhost:70000"},
-	"data_dir":      {""},
-	"servers":       {"", "localhost", "localhost:0", "a:1,,b:2"},
-	"secret_file":   {"/nonexistent/secret", "/dev/null", "/"},
-	"device":        {"no-such-device"},
-	"verbs_connect": {"", "udp", "CM"},
-	"huge_pages":    {"", "always"},
-	"mode":          {"", "Cache", "memory"},
-	"lease":         {"", "5", "5 s", "-1s", "999999h", "never"},
-	"wait_mode":     {"", "busy", "Poll"},
-	"spin":          {"", "20", "-1us", "2ms", "never"},
-	"cores":         {"x", "-1", "3-1", "0,0", "1024", "0;1"},
-	"shm":           {"", "on", "User"},
-	"shm_dir":       {strings.Repeat("d", 65)},
-	"numa_node":     {"", "x", "-2", "1.5", "1024"},
-	"gid_index":     {"", "x", "-2", "1.5", "99999999999999999999"},
+	"fabric":          {"", "tcp", "IWARP"},
+	"log_level":       {"", "loud"},
+	"log_format":      {"", "xml"},
+	"sync":            {"", "sometimes", "Always"},
+	"listen":          {"", "localhost", "localhost:x", "localhost:70000", ":::1", "a b:1", "127.0.0.1:-1"},
+	"admin_listen":    {"localhost", "localhost:70000"},
+	"data_dir":        {""},
+	"servers":         {"", "localhost", "localhost:0", "a:1,,b:2"},
+	"secret_file":     {"/nonexistent/secret", "/dev/null", "/"},
+	"device":          {"no-such-device"},
+	"verbs_connect":   {"", "udp", "CM"},
+	"huge_pages":      {"", "always"},
+	"mode":            {"", "Cache", "memory"},
+	"lease":           {"", "5", "5 s", "-1s", "999999h", "never"},
+	"wait_mode":       {"", "busy", "Poll"},
+	"expert.spin":     {"", "20", "-1us", "2ms", "never"},
+	"expert.cores":    {"x", "-1", "3-1", "0,0", "1024", "0;1"},
+	"shm":             {"", "on", "User"},
+	"shm_dir":         {strings.Repeat("d", 65)},
+	"expert.prefault": {"", "true", "On"},
+	"gid_index":       {"", "x", "-2", "1.5", "99999999999999999999"},
 
 	"tls.cert":         {"/nonexistent/cert"},
 	"tls.key":          {"/nonexistent/key"},
 	"tls.ca":           {"/nonexistent/ca"},
 	"tenants_file":     {"/nonexistent/tenants", "/"},
-	"rkey_max_age":     {"", "5", "1s", "never"},
-	"region_idle":      {"", "0s", "1ms", "never"},
+	"rkey_max_age":     {"", "5", "0s", "1s", "never"},
 	"node_id":          {"Node", "a/b", "-a", "a b"},
 	"advertise":        {"0.0.0.0", "a:1", "a b"},
 	"gossip.bind":      {"localhost", "localhost:x", "a b:1"},
@@ -93,7 +92,7 @@ var badTexts = map[string][]string{
 }
 
 // TestEveryKeyRefusesNonsense gives every flag and every variable of both
-// programs values that it must refuse, and wants it named.
+// programs values that it must refuse, and demands that the error names it.
 func TestEveryKeyRefusesNonsense(t *testing.T) {
 	t.Parallel()
 	for _, k := range config.Keys() {
@@ -329,7 +328,7 @@ func TestKeyAndValueSizes(t *testing.T) {
 	}
 }
 
-// TestCorruptDirectory damages the files of a store in every kind and wants a
+// TestCorruptDirectory damages the files of a store in every way and demands a
 // clear refusal, or a start with right answers; never a wrong one.
 func TestCorruptDirectory(t *testing.T) {
 	t.Parallel()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
 )
 
 var clockKillsFlag = flag.Int("clock-kills", 6, "cycles of the test of the clock after kill -9")
@@ -35,7 +36,7 @@ func TestKilledAgainAndAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		all, err := c.Stats(t.Context())
+		all, err := admin.Of(c).Stats(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

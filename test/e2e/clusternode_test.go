@@ -75,8 +75,8 @@ func TestBadNodes(t *testing.T) {
 }
 
 // TestDeadSeeds: a node serves although no seed is there, or resolves, or is
-// anybody but itself; when one comes up, they find each other. At its end a node
-// says goodbye. Its directory is nobody else's.
+// another node than itself; when one comes up, they find each other. At its end
+// a node says goodbye. Its directory belongs to no other node.
 func TestDeadSeeds(t *testing.T) {
 	t.Parallel()
 	free, err := net.Listen("tcp", "127.0.0.1:0")

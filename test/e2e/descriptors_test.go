@@ -84,7 +84,7 @@ func TestFewDescriptors(t *testing.T) {
 	t.Logf("%d of %d descriptors are open", len(open), files)
 }
 
-// TestFilesAreClosed: in a directory that everybody may read, with the usual umask,
+// TestFilesAreClosed: in a directory that every user may read, with the usual umask,
 // no other user can read a file of the store.
 func TestFilesAreClosed(t *testing.T) {
 	if elsewhere != nil {

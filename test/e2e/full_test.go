@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
 )
 
 var fullFlag = flag.Int("full", 2, "how many times the memory of TestFullMemory the small values are; 8 takes minutes")
@@ -40,7 +41,7 @@ func TestFullMemory(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(fmt.Sprintf("%dB", k.size), func(t *testing.T) {
 			n := startNode(t, t.TempDir(), "--sync", "off",
-				"--memory-limit", fmt.Sprintf("%dB", limit), "--region-size", "2MiB", "--index-region-size", "2MiB")
+				"--memory-limit", fmt.Sprintf("%dB", limit), "--expert-region-size", "2MiB", "--expert-index-region-size", "2MiB")
 			f := &full{t: t, kind: k, seq: make([]atomic.Uint64, k.count)}
 			var wg sync.WaitGroup
 			for w := range fullWorkers {
@@ -122,7 +123,7 @@ func (f *full) work(ctx context.Context, c *client.Client, w int) error {
 	return nil
 }
 
-// check gets a key that nobody is changing.
+// check gets a key that no client is changing.
 func (f *full) check(ctx context.Context, c *client.Client, i int) error {
 	value, err := c.Get(ctx, fullKey(i))
 	return f.judge(i, value, err)
@@ -257,7 +258,7 @@ func (f *full) kvclient(addr string) {
 // checkLimit: the server has evicted, and has not more memory than it may.
 func checkLimit(t *testing.T, c *client.Client, limit int, oneSided, sends uint64) {
 	t.Helper()
-	st, err := c.Stats(t.Context())
+	st, err := admin.Of(c).Stats(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,8 +29,8 @@ func mpaRequest(revision byte, length int, private []byte) []byte {
 	return append(b, private...)
 }
 
-// hostileStreams are what a client that is none of ours may send. Each gets
-// its connection and may do with it what it likes.
+// hostileStreams are what a hostile client may send, each on a connection of its
+// own.
 func hostileStreams(rnd *rand.Rand) map[string][]byte {
 	noise := func(n int) []byte {
 		b := make([]byte, n)
@@ -70,8 +70,8 @@ func hostileStreams(rnd *rand.Rand) map[string][]byte {
 	}
 }
 
-// TestHostileFrames lets strangers at the data port while an honest client
-// works. Nobody notices anything but the strangers.
+// TestHostileFrames lets attackers at the data port while an honest client
+// works. Only the attackers notice anything.
 func TestHostileFrames(t *testing.T) {
 	onlyIWARP(t)
 	t.Logf("seed %d", *seedFlag)
@@ -236,8 +236,8 @@ func TestProtocolVersions(t *testing.T) {
 	}
 }
 
-// TestSecrets: who does not know the secret gets nothing, and is told no more
-// than that.
+// TestSecrets: a client that does not know the secret gets nothing, and is told
+// no more than that.
 func TestSecrets(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, secret string, mode os.FileMode) string {

@@ -30,15 +30,15 @@ func procLines(t *testing.T, read func(string) ([]byte, error), pattern, field s
 // not exist are refused by both programs with those that do.
 func TestCores(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, filepath.Join(t.TempDir(), "d"), "--cores", "0")
+	n := startNode(t, filepath.Join(t.TempDir(), "d"), "--expert-cores", "0")
 	for _, cpus := range procLines(t, n.ReadProc, "task/*/status", "Cpus_allowed_list") {
 		if cpus != "0" {
 			t.Errorf("a thread may run on %s, want 0", cpus)
 		}
 	}
-	r := runProgram(t, nil, nil, "kvserver", serverArgs(filepath.Join(t.TempDir(), "d"), "--cores", "0,1023")...)
+	r := runProgram(t, nil, nil, "kvserver", serverArgs(filepath.Join(t.TempDir(), "d"), "--expert-cores", "0,1023")...)
 	checkRefused(t, r, 1, "cores", "1023", "it may use 0")
-	checkRefused(t, runProgram(t, nil, []string{"RDMAKV_CORES=1023"}, "kvclient", "ping"), 1, "cores", "1023", "it may use 0")
+	checkRefused(t, runProgram(t, nil, []string{"RDMAKV_EXPERT_CORES=1023"}, "kvclient", "ping"), 1, "cores", "1023", "it may use 0")
 }
 
 // registered returns the size and the resident part, in KiB, of the mappings of a
@@ -75,13 +75,12 @@ func registered(t *testing.T, smaps []byte) (size, resident int) {
 	return size, resident
 }
 
-// TestPrefault: with it a node has the pages of its regions before it uses them,
-// from the node that it was told; a node that does not exist is refused.
+// TestPrefault: with it a node has the pages of its regions before it uses them.
 func TestPrefault(t *testing.T) {
 	t.Parallel()
 	start := func(more ...string) (size, resident int) {
 		// A device pins what is registered with it, so there every page is taken anyway.
-		args := append([]string{"--fabric", "iwarp", "--index-region-size", "32MiB"}, more...)
+		args := append([]string{"--fabric", "iwarp", "--expert-index-region-size", "32MiB"}, more...)
 		n := startNode(t, filepath.Join(t.TempDir(), "d"), args...)
 		smaps, err := n.ReadProc("smaps")
 		if err != nil {
@@ -96,9 +95,7 @@ func TestPrefault(t *testing.T) {
 	if size, resident := start(); resident > size/2 {
 		t.Errorf("%d KiB of %d are resident without prefault: this test cannot see what prefault does", resident, size)
 	}
-	if size, resident := start("--prefault", "--numa-node", "0"); resident < size {
+	if size, resident := start("--expert-prefault=on"); resident < size {
 		t.Errorf("%d KiB of %d are resident with prefault, want all", resident, size)
 	}
-	r := runProgram(t, nil, nil, "kvserver", serverArgs(filepath.Join(t.TempDir(), "d"), "--numa-node", "1000")...)
-	checkRefused(t, r, 1, "numa_node", "no such NUMA node", "there is 0")
 }

@@ -81,7 +81,7 @@ func TestMain(m *testing.M) {
 
 // copyPrograms copies the programs to the temporary directory. In a guest they
 // lie on a file system of the host that caches nothing: each page of them would
-// be fetched when it is first executed, in the middle of somebody's deadline.
+// be fetched when it is first executed, in the middle of a call with a deadline.
 func copyPrograms(from string) (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "rdmakv-e2e-"); err != nil {
 		return "", err
@@ -146,7 +146,7 @@ func startNode(t testing.TB, dir string, more ...string) *node.Node {
 // dial connects a client to a node, and closes it at the end of the test.
 func dial(t testing.TB, n *node.Node, change ...func(*client.Config)) *client.Client {
 	t.Helper()
-	cfg := client.Config{Servers: []string{n.Data}, Fabric: newFabric(), Timeout: 20 * time.Second}
+	cfg := client.Config{Servers: []string{n.Data}, Fabrics: []rdma.Fabric{newFabric()}, Timeout: 20 * time.Second}
 	for _, f := range change {
 		f(&cfg)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
 )
 
 var keysFlag = flag.Int("keys", 2_000_000, "keys of TestTwoMillionKeys")
@@ -44,13 +45,13 @@ type crowd struct {
 // manyKey is key i: 16 bytes.
 func manyKey(dst []byte, i int) []byte { return fmt.Appendf(dst[:0], "key-%012d", i) }
 
-// absentKey is a key that nobody ever stores, of the same size.
+// absentKey is a key that is never stored, of the same size.
 func absentKey(dst []byte, i int) []byte { return fmt.Appendf(dst[:0], "no--%012d", i) }
 
 // TestTwoMillionKeys lets the index grow from empty to two million keys while
 // eight clients write and read. Every get says what it must: a stored key is
 // found with its own value, not older than the last acknowledged; a key that
-// nobody stored is absent. At the end every key is read once more, and the
+// was never stored is absent. At the end every key is read once more, and the
 // memory per key is what was promised.
 func TestTwoMillionKeys(t *testing.T) {
 	keys := *keysFlag
@@ -144,7 +145,7 @@ func (cr *crowd) grow(t *testing.T, c *client.Client, w int) error {
 	return nil
 }
 
-// readOne reads a key that some client has stored, or one that nobody has.
+// readOne reads a key that some client has stored, or one that none has.
 func (cr *crowd) readOne(t *testing.T, c *client.Client, rnd *rand.Rand) error {
 	var buf [32]byte
 	w := rnd.IntN(manyClients)
@@ -204,7 +205,7 @@ func (cr *crowd) readAll(t *testing.T, c *client.Client, w int) error {
 // segments in use, retired ones included, free pages not.
 func checkMemory(t *testing.T, c *client.Client, keys int) {
 	t.Helper()
-	st, err := c.Stats(t.Context())
+	st, err := admin.Of(c).Stats(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

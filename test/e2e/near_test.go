@@ -22,7 +22,7 @@ func TestNearest(t *testing.T) {
 		n, err := node.Start(t.Context(), node.Options{
 			Bin: filepath.Join(bin, "kvserver"),
 			Args: append([]string{"--data-dir", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--admin-listen", "", "--log-level", "warn",
-				"--memory-limit", "64MiB", "--region-size", "8MiB", "--index-region-size", "8MiB"}, more...),
+				"--memory-limit", "64MiB", "--expert-region-size", "8MiB", "--expert-index-region-size", "8MiB"}, more...),
 		})
 		if err != nil {
 			t.Fatal(err)

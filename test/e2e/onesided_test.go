@@ -13,8 +13,8 @@ import (
 	"github.com/rdmakv/rdmakv/test/node"
 )
 
-// admin calls the admin port.
-func admin(t testing.TB, n *node.Node, method, path string) (code int, body string) {
+// adminPort calls the admin port.
+func adminPort(t testing.TB, n *node.Node, method, path string) (code int, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+n.Admin+path, nil)
 	if err != nil {
@@ -58,7 +58,7 @@ func TestOneSidedForReal(t *testing.T) {
 	c := dial(t, n)
 	waitOneSided(t, c)
 
-	if code, body := admin(t, n, http.MethodPost, "/debug/handlers/block"); code != http.StatusOK {
+	if code, body := adminPort(t, n, http.MethodPost, "/debug/handlers/block"); code != http.StatusOK {
 		t.Fatalf("block: %d %s", code, body)
 	}
 	before := c.Counters()
@@ -94,7 +94,7 @@ func TestOneSidedForReal(t *testing.T) {
 	if err := writer.Put(ctx, key(0), nil); err == nil {
 		t.Error("a put was answered although every handler is stopped")
 	}
-	if code, _ := admin(t, n, http.MethodPost, "/debug/handlers/unblock"); code != http.StatusOK {
+	if code, _ := adminPort(t, n, http.MethodPost, "/debug/handlers/unblock"); code != http.StatusOK {
 		t.Fatal("unblock failed")
 	}
 	if err := c.Put(t.Context(), key(1), []byte("new")); err != nil {
@@ -167,11 +167,11 @@ func TestAdmin(t *testing.T) {
 	for path, want := range map[string]int{
 		"/healthz": 200, "/readyz": 200, "/metrics": 200, "/nothing": 404, "/debug/pprof/": 404,
 	} {
-		if code, body := admin(t, n, http.MethodGet, path); code != want {
+		if code, body := adminPort(t, n, http.MethodGet, path); code != want {
 			t.Errorf("%s: %d, want %d\n%s", path, code, want, body)
 		}
 	}
-	if code, _ := admin(t, n, http.MethodPost, "/debug/handlers/block"); code != 404 {
+	if code, _ := adminPort(t, n, http.MethodPost, "/debug/handlers/block"); code != 404 {
 		t.Errorf("the debug switch is there without --pprof: %d", code)
 	}
 }

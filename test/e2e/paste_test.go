@@ -17,16 +17,21 @@ import (
 	"github.com/rdmakv/rdmakv/test/node"
 )
 
-// blocks of README.md that are pasted into a shell, by their first line: what
-// must come out (a value has no newline there: it is no terminal), and the
-// commands that end with another exit code than 0, each behind that code.
+// pasted has the blocks of README.md and docs that are pasted into a shell, by
+// their first line: what must come out (a value has no newline there, because
+// the output is no terminal), and the commands that end with another exit code
+// than 0, each behind that code.
 var pasted = map[string]struct {
 	want []string
 	may  []string
 }{
 	"make build": {
-		want: []string{"ready\n", "bluefalse\n3\n", "colour\n", "\n5\n"},
-		may:  []string{"3: bin/kvclient exists shape", "124: timeout 3 bin/kvclient watch --prefix c"},
+		want: []string{"ready\n", "bluefalse\n3\n", "\n5\n", "colour\n"},
+		may:  []string{"3: bin/kvclient exists shape"},
+	},
+	"bin/kvserver --data-dir /tmp/rdmakv &": {
+		want: []string{"ready\n", "colour\n", "\n5\n"},
+		may:  []string{"124: timeout 3 bin/kvclient watch --prefix c"},
 	},
 	"for i in 1 2 3; do": {want: []string{"ready: n1, n2, n3\n", "apple"}},
 }
@@ -47,8 +52,8 @@ var notPasted = map[string]string{
 	"kvserver --listen 10.0.0.1:7400,":     "wants two RoCE cards",
 }
 
-// TestPaste pastes the blocks of README.md into bash, all lines at once: nothing
-// waits but what the lines themselves wait for.
+// TestPaste pastes the blocks of README.md and docs into bash, all lines at once:
+// nothing waits but what the lines themselves wait for.
 func TestPaste(t *testing.T) {
 	if elsewhere != nil {
 		t.Skip("about processes of this machine")
@@ -76,7 +81,7 @@ func TestPaste(t *testing.T) {
 			first, _, _ := strings.Cut(block, "\n")
 			if _, ok := pasted[first]; ok {
 				done[first] = true
-				t.Run(first, func(t *testing.T) { paste(t, block, pasted[first].want, pasted[first].may) })
+				t.Run(strings.TrimSuffix(first, " &"), func(t *testing.T) { paste(t, block, pasted[first].want, pasted[first].may) })
 				continue
 			}
 			known := false
@@ -113,7 +118,7 @@ func paste(t *testing.T, block string, want, may []string) {
 	cmd := exec.CommandContext(ctx, "bash")
 	cmd.Dir = dir
 	cmd.Env = append(node.CleanEnv(os.Environ()), "RDMAKV_LISTEN=127.0.0.1:"+data, "RDMAKV_ADMIN_LISTEN=127.0.0.1:"+admin,
-		"RDMAKV_SERVERS=127.0.0.1:"+data, "HOME="+dir, "RDMAKV_MEMORY_LIMIT=256MiB", "RDMAKV_REGION_SIZE=32MiB")
+		"RDMAKV_SERVERS=127.0.0.1:"+data, "HOME="+dir, "RDMAKV_MEMORY_LIMIT=256MiB", "RDMAKV_EXPERT_REGION_SIZE=32MiB")
 	cmd.Stdin = strings.NewReader("trap 'echo \"FAILED $?: $BASH_COMMAND\" >&2' ERR\n" + block + "\necho END\n")
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -144,7 +149,7 @@ func paste(t *testing.T, block string, want, may []string) {
 	}
 }
 
-// freePort is a port that nobody has on 127.0.0.1 to 127.0.0.3, for TCP.
+// freePort is a port that is free on 127.0.0.1 to 127.0.0.3, for TCP.
 func freePort(t *testing.T) string {
 	t.Helper()
 	for range 100 {

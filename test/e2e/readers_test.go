@@ -107,8 +107,8 @@ func (m *mapper) kill() {
 }
 
 // TestReadersOfThePredecessor: after a crash of the node its memory is still there
-// for whoever has it mapped. As long as one has, the next node serves nothing at
-// all until the last lease is over; and at once if nobody has.
+// for every process that has it mapped. As long as one has, the next node serves
+// nothing at all until the last lease is over; and at once if none has.
 func TestReadersOfThePredecessor(t *testing.T) {
 	if elsewhere != nil {
 		t.Skip("about processes of this machine")
@@ -121,7 +121,7 @@ func TestReadersOfThePredecessor(t *testing.T) {
 		n, err := node.Start(t.Context(), node.Options{
 			Bin: filepath.Join(bin, "kvserver"),
 			Args: []string{"--data-dir", dir, "--listen", listen, "--admin-listen", "", "--fabric", "shm", "--log-level", "info",
-				"--lease", lease.String(), "--memory-limit", "64MiB", "--region-size", "8MiB", "--index-region-size", "8MiB"},
+				"--lease", lease.String(), "--memory-limit", "64MiB", "--expert-region-size", "8MiB", "--expert-index-region-size", "8MiB"},
 		})
 		if err != nil {
 			t.Fatal(err)

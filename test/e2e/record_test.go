@@ -6,14 +6,8 @@ import (
 	"hash/crc32"
 )
 
-// The values of these tests say of themselves whose they are and whether they
-// are whole:
-//
-//	┌key length┬key┬sequence┬ filler … ┬crc32c┐
-//	└2         ┴…  ┴8       ┴…         ┴4     ┘
-//
-// so a value under the wrong key, of the wrong time, or half of one and half
-// of another is seen by whoever reads it.
+// The values of these tests say which key they belong to and whether they are
+// whole:
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 

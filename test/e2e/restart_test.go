@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
 	"github.com/rdmakv/rdmakv/test/node"
 )
 
@@ -22,11 +23,11 @@ var (
 	restartValue  = flag.Int("restart-value", 84, "bytes of a value of TestFullAgain; keys have 16")
 	restartMemory = flag.String("restart-memory", "512MiB", "memory limit of its nodes")
 	restartDir    = flag.String("restart-dir", "", "data directory that TestFullAgain leaves behind, and finds again; empty: a new one")
-	restartArgs   = flag.String("restart-args", "", "one more argument of its nodes, as --prefault")
+	restartArgs   = flag.String("restart-args", "", "one more argument of its nodes, as --expert-prefault=on")
 	restartHold   = flag.Bool("restart-hold", false, "wait for an interrupt before the node of TestFullAgain ends")
 )
 
-// restartStats is what TestFullAgain wants to know of a node.
+// restartStats is what TestFullAgain compares of a node.
 type restartStats struct {
 	Store struct {
 		Shards       int           `json:"shards"`
@@ -51,7 +52,7 @@ type restartStats struct {
 
 func askRestart(t *testing.T, c *client.Client) (st restartStats) {
 	t.Helper()
-	all, err := c.Stats(t.Context())
+	all, err := admin.Of(c).Stats(t.Context())
 	if err == nil {
 		err = json.Unmarshal(all.Server, &st)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/test/node"
 )
 
@@ -162,7 +163,7 @@ func TestClosedStandardStreams(t *testing.T) {
 		_ = cmd.Wait()
 	}()
 	for start := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		c, err := client.Dial(t.Context(), client.Config{Servers: []string{addr}, Fabric: newFabric(), Timeout: 2 * time.Second})
+		c, err := client.Dial(t.Context(), client.Config{Servers: []string{addr}, Fabrics: []rdma.Fabric{newFabric()}, Timeout: 2 * time.Second})
 		if err == nil {
 			if err := c.Put(t.Context(), []byte("k"), []byte("v")); err != nil {
 				t.Error(err)
@@ -178,7 +179,7 @@ func TestClosedStandardStreams(t *testing.T) {
 	}
 }
 
-// freeAddr is an address that nobody listens on just now. (For a node on another
+// freeAddr is an address without a listener just now. (For a node on another
 // machine, or a fabric with ports of its own, that is likely and no more.)
 func freeAddr(t testing.TB) string {
 	t.Helper()

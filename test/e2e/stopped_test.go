@@ -65,10 +65,10 @@ func cpu(t *testing.T, n *node.Node) time.Duration {
 }
 
 // TestZeroServerCPU: 200,000 gets of present and absent keys, and the server's
-// process uses no more time than another one on the same machine in the same
-// time, of which nobody reads: the beat and the client's keepalive. (The same
-// server before or after is no measure: what a tick of the beat costs depends on
-// what else the processors do.)
+// process uses no more time than another one on the same machine in the same time
+// that no client reads: the beat and the client's keepalive. (The same server
+// before or after is no measure: what a tick of the beat costs depends on what else
+// the processors do.)
 func TestZeroServerCPU(t *testing.T) {
 	onlyHardware(t)
 	n, other := startNode(t, t.TempDir()), startNode(t, t.TempDir())
@@ -94,11 +94,11 @@ func TestZeroServerCPU(t *testing.T) {
 	if after.SendGets != counters.SendGets {
 		t.Errorf("%d gets went by SEND", after.SendGets-counters.SendGets)
 	}
-	// The kernel counts in ticks of 10 ms, and a machine that is busy charges
-	// its interrupts to whoever runs: a tick more per second. Two processes that do
-	// the same are charged some percent apart on processors that others use, too,
-	// where both are charged most of the time. A get that the server's process saw
-	// would cost it more than that, there as here.
+	// The kernel counts in ticks of 10 ms, and a machine that is busy charges its
+	// interrupts to the process that runs: a tick more per second. Two processes
+	// that do the same are charged some percent apart on processors that others
+	// use, too, where both are charged most of the time. A get that the server's
+	// process saw would cost it more than that, there as here.
 	if allowed := idle + idle/10 + took/100 + 50*time.Millisecond; busy > allowed {
 		t.Errorf("the server used %v of CPU during the gets, %v of one without", busy, idle)
 	}

@@ -10,13 +10,14 @@ import (
 	"testing"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/rdma/rdmatest"
 )
 
 // TestTLS: a node and its clients inside TLS, from the keys of the
-// configuration; one-sided gets work, nothing can be read on the way, and who
-// has the wrong certificate, or none, is told what is wrong.
+// configuration; one-sided gets work, nothing can be read on the way, and a
+// client with the wrong certificate, or none, is told what is wrong.
 func TestTLS(t *testing.T) {
 	onlyIWARP(t)
 	t.Parallel()
@@ -45,7 +46,7 @@ func TestTLS(t *testing.T) {
 		t.Fatalf("get: %q %s", r.stdout, r.stderr)
 	}
 	c := dial(t, n, func(cfg *client.Config) {
-		cfg.Fabric = iwarp.New(iwarp.Options{TLS: ca.Config(t, []string{"library.example"}, nil)})
+		cfg.Fabrics = []rdma.Fabric{iwarp.New(iwarp.Options{TLS: ca.Config(t, []string{"library.example"}, nil)})}
 	})
 	waitOneSided(t, c)
 	for range 3 {
@@ -74,7 +75,7 @@ func TestTLS(t *testing.T) {
 	checkRefused(t, r, 2, "tls.key", "both ends prove themselves")
 }
 
-// An eavesdropper is a relay that remembers what passed.
+// An eavesdropper is a relay that records what passed.
 type eavesdropper struct {
 	addr string
 	mu   sync.Mutex

@@ -53,7 +53,7 @@ var image = sync.OnceValue(func() error {
 	return err
 })
 
-// needLab skips where the lab cannot be had. Where scripts/prepare found that
+// needLab skips where the lab is unavailable. Where scripts/prepare found that
 // it can (RDMAKV_REQUIRE_LAB=1) its absence is a failure.
 func needLab(t *testing.T) {
 	t.Helper()

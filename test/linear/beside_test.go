@@ -22,9 +22,9 @@ func ballast(i int) client.Pair {
 	return client.Pair{Key: fmt.Appendf(nil, "ballast %d", i), Value: Value{N: int64(i)}.Bytes(ballastSize)}
 }
 
-// startBallast writes and reads keys that nobody else uses, many times what the
-// memory holds, so that everything is evicted now and then. Each has one value
-// for ever.
+// startBallast writes and reads keys that no other client uses, many times what
+// the memory holds, so that everything is evicted now and then. Each has one
+// value for ever.
 func (r *rig) startBallast(ctx context.Context) func() {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -98,8 +98,8 @@ func (r *rig) startWatch(ctx context.Context, clock *Clock) func() {
 	}
 }
 
-// watchOnce watches from a position on until the context ends, and leaves behind
-// the position that it came to.
+// watchOnce watches from a position on until the context ends, and leaves the
+// position that it has reached in from.
 func (r *rig) watchOnce(ctx context.Context, from *client.Position) error {
 	for e, err := range r.heavy.Watch(ctx, []byte(watchedPrefix), client.WatchOptions{From: *from, Values: true}) {
 		if err != nil {
@@ -131,7 +131,7 @@ func (r *rig) watchOnce(ctx context.Context, from *client.Position) error {
 	return nil
 }
 
-// done judges an object that nobody uses any more.
+// done judges an object that is not used any more.
 func (r *rig) done(c *Checker, o *Object) {
 	if err := r.watched.Check(o); err != nil {
 		path, saved := Save(outDir(), *fabricFlag+"-watch", *seedFlag, c.Slack, o)

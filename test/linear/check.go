@@ -35,7 +35,7 @@ type Summary struct {
 	Ops       int              // operations
 	Objects   int              // histories
 	Keys      int              // keys of all of them
-	Unknown   int              // operations whose outcome nobody knows
+	Unknown   int              // operations whose outcome is not known
 	Refused   int              // conditional writes that were refused
 	Slowest   time.Duration    // for one object
 	ByKind    [OpBatch + 1]int // operations
@@ -43,8 +43,8 @@ type Summary struct {
 	Undecided int              // of those, the ones that took too long
 }
 
-// Add hands an object over to be judged; nobody uses it any more. It waits while
-// too many wait already.
+// Add hands an object over to be judged; it must not be used any more. It waits
+// while too many wait already.
 func (c *Checker) Add(o *Object) {
 	c.start.Do(func() {
 		c.queue = make(chan *Object, 256)

@@ -6,8 +6,8 @@ import "math"
 type deadline struct{ from, to int64 }
 
 // deadline is the one that a write sets, none if it has no TTL. The server takes
-// its time between the call and the return; if nobody knows of a return, it may
-// be at any time.
+// its time between the call and the return; if no return is known, it may be at
+// any time.
 func (sl Slack) deadline(o *Op) deadline {
 	live := float64(o.In.TTL)
 	if live == 0 {

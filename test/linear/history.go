@@ -15,7 +15,7 @@ type Object struct {
 	Ops  []*Op `json:"ops"`
 
 	mu      sync.Mutex
-	unknown int // operations whose outcome nobody knows
+	unknown int // operations whose outcome is not known
 }
 
 // Key is a key of the object. The braces make its keys share a shard.
@@ -26,7 +26,7 @@ func (o *Object) Key(prefix string, i int) []byte {
 // Prefix is what all keys of the object begin with, and no others.
 func (o *Object) Prefix(prefix string) []byte { return fmt.Appendf(nil, "%s{%d}", prefix, o.ID) }
 
-// Add records an operation. Safe for concurrent use.
+// Add records an operation. It is safe for concurrent use.
 func (o *Object) Add(op *Op) {
 	if op.Out.Unknown {
 		op.Return = Infinity
@@ -62,7 +62,7 @@ type Result struct {
 	Took    time.Duration
 }
 
-// operations is the object's history as the checker wants it: with an end to
+// operations is the object's history as the checker takes it: with an end to
 // what is at infinity.
 func (o *Object) operations() []porcupine.Operation {
 	ops := make([]porcupine.Operation, 0, len(o.Ops))
@@ -85,7 +85,7 @@ func (o *Object) operations() []porcupine.Operation {
 }
 
 // bound gives writes with an unknown outcome an end where there is a witness: a
-// record is written once, so that whoever read it came after its write.
+// record is written once, so that a read that shows it came after its write.
 func (o *Object) bound(ops []porcupine.Operation) {
 	type place struct {
 		key int

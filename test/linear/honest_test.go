@@ -53,8 +53,8 @@ func TestCheckerFindsMistakes(t *testing.T) {
 		t.Run(mistake, func(t *testing.T) {
 			dir := t.TempDir()
 			// Some mistakes need the clock to show: a few are made in a run, and
-			// where the processors are busy each of them may come when nobody looks
-			// any more. Then more have to be made.
+			// where the processors are busy each of them may come when no client
+			// looks any more. Then more have to be made.
 			ops, runs := 30_000, uint64(1)
 			switch {
 			case strings.HasSuffix(mistake, "expiry"):

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/rdmakv/rdmakv/internal/teeth"
 )
 
 var (
@@ -84,11 +82,9 @@ func (p *builtPrograms) make() {
 	}
 	to := filepath.Join(p.dir, "kvserver")
 	if *binFlag == "" {
-		args := []string{"build", "-o", to}
-		if teeth.Enabled { // a rule that is out for the tests is out for it too
-			args = append(args, "-tags", "teeth")
-		}
-		out, err := exec.Command("go", append(args, "../../cmd/kvserver")...).CombinedOutput()
+		// With the GOFLAGS of a mutant, if there are any: what is broken for the tests
+		// is broken in it too.
+		out, err := exec.Command("go", "build", "-o", to, "../../cmd/kvserver").CombinedOutput()
 		if err != nil {
 			p.err = fmt.Errorf("build kvserver: %w\n%s", err, out)
 		}

@@ -14,8 +14,8 @@ const MaxKeys = 3
 type keyState struct {
 	present bool
 	val     Value
-	// version is the one it has, 0 if nobody has said so yet: after a write with
-	// an unknown outcome, or by a call that does not tell.
+	// version is the one it has, 0 if it is not known yet: after a write with an
+	// unknown outcome, or by a call that does not tell.
 	version uint64
 	// floor is the lowest version that it, or its next write, can have.
 	floor uint64
@@ -23,7 +23,7 @@ type keyState struct {
 	// in nanoseconds of the clock. Both 0: it lives for ever.
 	from, to int64
 	// fuzzy: an operation with an unknown outcome depends on whether the deadline
-	// had come when it took effect. Until somebody reads or writes the key, it may
+	// had come when it took effect. Until a client reads or writes the key, it may
 	// be anything.
 	fuzzy bool
 }
@@ -126,7 +126,7 @@ func (k *keyState) learn(v uint64) {
 }
 
 // holds reports whether a condition holds. It is not known if it depends on a
-// version that nobody has told yet.
+// version that is not known yet.
 func (k *keyState) holds(c Cond, v uint64) (holds, known bool) {
 	switch c {
 	case CondAbsent:

@@ -80,13 +80,13 @@ type Input struct {
 	Parts     []Part `json:"parts,omitempty"`
 	// TTL is how long what is written lives; 0 is for ever.
 	TTL time.Duration `json:"ttl,omitempty"`
-	// How is the way in which a get asks, for whoever reads the history.
+	// How is the way in which a get asks, for the reader of the history.
 	How string `json:"how,omitempty"`
 }
 
 // An Output is the answer.
 type Output struct {
-	Unknown   bool   `json:"unknown,omitempty"`    // nobody knows whether it took effect
+	Unknown   bool   `json:"unknown,omitempty"`    // it is not known whether it took effect
 	Refused   bool   `json:"refused,omitempty"`    // the condition did not hold
 	NotNumber bool   `json:"not_number,omitempty"` // an increment of what is no number
 	Present   bool   `json:"present,omitempty"`    // reads: it is there; deletes, touches: it was there
@@ -103,7 +103,7 @@ type Output struct {
 	Ahead int64 `json:"ahead,omitempty"`
 }
 
-// Infinity is when an operation returns whose outcome nobody knows.
+// Infinity is when an operation returns whose outcome is not known.
 const Infinity = math.MaxInt64
 
 // An Op is one operation of a history.
@@ -181,9 +181,9 @@ func condText(c Cond, version uint64) string {
 	return ""
 }
 
-// A Clock gives stamps: whoever got one before somebody else asked has the lower
+// A Clock gives stamps: a caller that got one before another asked has the lower
 // one. Virtual time stands still while programs run, and the real one is not
-// fine enough; stamps order both. Safe for concurrent use.
+// fine enough; stamps order both. It is safe for concurrent use.
 type Clock struct {
 	begin time.Time
 	last  atomic.Int64

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/rdma/shm"
@@ -125,7 +126,7 @@ func (r *rig) start(listen string) error {
 	n, err := node.Start(r.t.Context(), node.Options{
 		Bin: filepath.Join(programs.dir, "kvserver"),
 		Args: []string{"--data-dir", r.dir, "--listen", listen, "--admin-listen", net.JoinHostPort(*hostFlag, "0"), "--fabric", *fabricFlag, "--log-level", "warn",
-			"--lease", lease.String(), "--memory-limit", "16MiB", "--region-size", "4MiB", "--index-region-size", "2MiB"},
+			"--lease", lease.String(), "--memory-limit", "16MiB", "--expert-region-size", "4MiB", "--expert-index-region-size", "2MiB"},
 	})
 	if err == nil {
 		r.node = n
@@ -137,7 +138,7 @@ func (r *rig) start(listen string) error {
 // and with or without a cache of places.
 func (r *rig) dial(proxied, noCache bool) *client.Client {
 	r.t.Helper()
-	cfg := client.Config{Servers: []string{r.node.Data}, Fabric: newFabric(), Timeout: 20 * time.Second}
+	cfg := client.Config{Servers: []string{r.node.Data}, Fabrics: []rdma.Fabric{newFabric()}, Timeout: 20 * time.Second}
 	if proxied && r.proxy != nil {
 		cfg.Servers = []string{r.proxy.l.Addr().String()}
 	}
@@ -255,7 +256,7 @@ func (r *rig) killAndStart(ctx context.Context, rng *rand.Rand) error {
 func (r *rig) countEvictions(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	stats, err := r.heavy.Stats(ctx)
+	stats, err := admin.Of(r.heavy).Stats(ctx)
 	var server struct {
 		Store struct {
 			Evicted uint64 `json:"evicted"`

@@ -18,7 +18,7 @@ type WatchEvent struct {
 
 // Watched is what a watch of all keys showed, object by object. A watch that
 // ends and is resumed goes on in the same Watched: there must be no gap that was
-// not announced. Safe for concurrent use.
+// not announced. It is safe for concurrent use.
 type Watched struct {
 	mu     sync.Mutex
 	since  int64
@@ -141,7 +141,7 @@ func newWritten(o *Object) *written {
 	return h
 }
 
-// explains: an event tells of a write that somebody made.
+// explains: an event tells of a write that some client made.
 func (h *written) explains(o *Object, e *WatchEvent) error {
 	if op := h.versions[e.Version]; op != nil {
 		switch {
@@ -158,7 +158,7 @@ func (h *written) explains(o *Object, e *WatchEvent) error {
 		return fmt.Errorf("object %d: the watch tells of %+v, which was %v", o.ID, *e, op)
 	}
 	if e.Gone || !e.HasVal {
-		return nil // a deadline, or a write whose version nobody was told
+		return nil // a deadline, or a write whose version was not told
 	}
 	if e.Val.Num && h.numbers || !e.Val.Num && h.records[keyVersion{e.Key, e.Val.N}] {
 		return nil

@@ -108,7 +108,7 @@ func (k *worker) one(ctx context.Context, o *inUse, readOnly bool) {
 }
 
 // read gets a key in one of the ways there are, or all keys one after the other:
-// who saw one value of a batch must not see an older one behind it.
+// a client that saw one value of a batch must not see an older one behind it.
 func (k *worker) read(ctx context.Context, o *inUse, key int) {
 	switch n := k.rng.IntN(10); {
 	case n == 0:
@@ -134,7 +134,7 @@ func (k *worker) value(o *inUse) Value {
 	return Value{N: k.w.nextID.Add(1)}
 }
 
-// cond chooses a condition: often one that holds, as far as anybody knows.
+// cond chooses a condition: often one that holds, as far as the client knows.
 func (k *worker) cond(o *inUse, key int) (Cond, uint64) {
 	if v := o.hints[key].Load(); v != 0 && k.rng.IntN(3) > 0 {
 		return CondVersion, v
@@ -226,7 +226,7 @@ func (k *worker) scan(ctx context.Context, o *inUse) {
 
 // ScanOutputs turns what a scan of an object's prefix showed into one answer for
 // each of its keys. It fails if the scan is out of order, shows a key twice, or
-// one that nobody ever wrote.
+// one that was never written.
 func ScanOutputs(o *Object, prefix string, found []Found) ([]Output, error) {
 	outs := make([]Output, o.Keys)
 	var last []byte

@@ -33,7 +33,8 @@ type Config struct {
 	TTLUpTo    time.Duration // default 1 s
 	Pace       time.Duration // up to so long a worker rests after each operation; default: not at all
 
-	// Done takes an object that nobody uses any more. Safe for concurrent use.
+	// Done takes an object that is not used any more. It is safe for concurrent
+	// use.
 	Done func(*Object)
 }
 
@@ -133,7 +134,8 @@ func (w *Workload) Run(ctx context.Context) error {
 	return w.err
 }
 
-// Finish reads every object that is left once more, in peace, and hands it over.
+// Finish reads every object that is left once more, without writers, and hands it
+// over.
 // Run has returned; what disturbed it is over.
 func (w *Workload) Finish(ctx context.Context) error {
 	k := &worker{w: w, id: w.cfg.Workers, store: w.cfg.Stores[0], rng: rand.New(rand.NewPCG(w.cfg.Seed, 1<<32))}

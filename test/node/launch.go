@@ -66,8 +66,8 @@ func (local) Start(c Command) (Process, error) {
 	cmd := exec.Command(c.Path, c.Args...)
 	cmd.Env = append(CleanEnv(os.Environ()), c.Env...)
 	cmd.Stdout, cmd.Stderr = c.Stdout, c.Stderr
-	// Its own group: a Ctrl-C at the terminal is for whoever started us, who
-	// ends the node in the way that is being tested.
+	// It has its own group: a Ctrl-C at the terminal is for the program that
+	// started us, which ends the node in the way that is being tested.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, err

@@ -187,7 +187,7 @@ func CleanEnv(env []string) []string {
 	return out
 }
 
-// A tail keeps the last bytes written to it. Safe for concurrent use.
+// A tail keeps the last bytes written to it. It is safe for concurrent use.
 type tail struct {
 	also io.Writer
 

@@ -15,6 +15,7 @@ import (
 	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/verbs"
+	"github.com/rdmakv/rdmakv/rdma/wait"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -39,7 +40,7 @@ var sizes = []int{64, 4 << 10, 64 << 10}
 // A bench is what TestLabBench's rows share.
 type bench struct {
 	*env
-	modes map[rdma.WaitMode]*client.Client // with a location cache
+	modes map[wait.Mode]*client.Client // with a location cache
 	redis *redis
 	pong  string // address of an echo in another process
 }
@@ -132,8 +133,8 @@ func summary(rows []report.Row) string {
 // newBench adds to newEnv clients in every mode of waiting, values of all sizes,
 // Redis with the same, and the echo.
 func newBench(t *testing.T) *bench {
-	b := &bench{env: newEnv(t), modes: make(map[rdma.WaitMode]*client.Client)}
-	for _, mode := range []rdma.WaitMode{rdma.WaitPoll, rdma.WaitEvent, rdma.WaitAdaptive} {
+	b := &bench{env: newEnv(t), modes: make(map[wait.Mode]*client.Client)}
+	for _, mode := range []wait.Mode{wait.Poll, wait.Event, wait.Adaptive} {
 		b.modes[mode] = b.dialMode(mode)
 	}
 	b.redis, b.pong = startRedis(t, b.ctx), startPong(t)
@@ -158,7 +159,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-func (b *bench) dialMode(mode rdma.WaitMode) *client.Client {
+func (b *bench) dialMode(mode wait.Mode) *client.Client {
 	c, err := client.Dial(b.ctx, client.Config{Servers: []string{b.node.Data}, Fabrics: []rdma.Fabric{verbs.New(verbs.Options{})},
 		Wait: mode, Timeout: time.Minute, DialTimeout: time.Minute, RequireRDMA: true})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/bench/compare/report"
 	"github.com/rdmakv/rdmakv/client"
-	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/wait"
 )
 
 // Names of contenders that targets speak of.
@@ -24,7 +24,7 @@ const (
 	cold      = "rdmakv cold get"
 )
 
-func get(mode rdma.WaitMode) string { return "rdmakv get, " + mode.String() }
+func get(mode wait.Mode) string { return "rdmakv get, " + mode.String() }
 
 // questions are all rows.
 func (b *bench) questions() []question {
@@ -74,18 +74,18 @@ func (b *bench) getRow(size int) question {
 			})
 		})
 	}
-	for _, mode := range []rdma.WaitMode{rdma.WaitPoll, rdma.WaitEvent, rdma.WaitAdaptive} {
+	for _, mode := range []wait.Mode{wait.Poll, wait.Event, wait.Adaptive} {
 		q.add(report.Contender{Name: get(mode), Kind: report.Ours, System: "rdmakv verbs", Waiting: mode.String(), How: "client.GetInto"},
 			func() (report.Sample, error) { return b.sizedGets(b.modes[mode], size, 1) })
 	}
 	q.add(report.Contender{Name: cold, Kind: report.Ours, System: "rdmakv verbs", Waiting: "adaptive", How: "client.GetInto, CacheEntries -1"},
 		func() (report.Sample, error) { return b.sizedGets(b.uncache, size, 2) })
 	q.Targets = []report.Target{
-		{Text: "one-READ get, of ib_read_lat", Ours: get(rdma.WaitPoll), Theirs: []string{readLat}, Want: report.AtMost, Limit: 1.2},
-		{Text: "the same, adaptive", Ours: get(rdma.WaitAdaptive), Theirs: []string{readLat}, Want: report.AtMost, Limit: 1.2},
-		{Text: "sleeping, of ib_read_lat -e", Ours: get(rdma.WaitEvent), Theirs: []string{readLatE}, Want: report.AtMost, Limit: 1.2, Aside: true},
+		{Text: "one-READ get, of ib_read_lat", Ours: get(wait.Poll), Theirs: []string{readLat}, Want: report.AtMost, Limit: 1.2},
+		{Text: "the same, adaptive", Ours: get(wait.Adaptive), Theirs: []string{readLat}, Want: report.AtMost, Limit: 1.2},
+		{Text: "sleeping, of ib_read_lat -e", Ours: get(wait.Event), Theirs: []string{readLatE}, Want: report.AtMost, Limit: 1.2, Aside: true},
 		{Text: "cold get, of ib_read_lat", Ours: cold, Theirs: []string{readLat}, Want: report.AtMost, Limit: 2.4, Aside: true},
-		{Text: "of Redis", Ours: get(rdma.WaitAdaptive), Theirs: []string{redisOne, redisSpin}, Want: report.AtMost, Limit: 0.5, Aside: true},
+		{Text: "of Redis", Ours: get(wait.Adaptive), Theirs: []string{redisOne, redisSpin}, Want: report.AtMost, Limit: 0.5, Aside: true},
 	}
 	if size != 64 {
 		for i := range q.Targets {
@@ -162,7 +162,7 @@ func (b *bench) batchRow() question {
 }
 
 func (b *bench) multiGets(size, n, count int) (report.Sample, error) {
-	c := b.modes[rdma.WaitAdaptive]
+	c := b.modes[wait.Adaptive]
 	var list [keys][]byte
 	for i := range list {
 		list[i] = sizedKey(size, i)
@@ -221,7 +221,7 @@ func (b *bench) putRow() question {
 		func() (report.Sample, error) {
 			return latencies(b.ctx, *nFlag, func(i int) error {
 				value[0]++
-				return b.modes[rdma.WaitAdaptive].Put(b.ctx, sizedKey(size, i%keys), value)
+				return b.modes[wait.Adaptive].Put(b.ctx, sizedKey(size, i%keys), value)
 			})
 		})
 	q.Targets = []report.Target{
@@ -232,8 +232,8 @@ func (b *bench) putRow() question {
 }
 
 // cpuRow: what a get costs the server's processor. The kernel's work for
-// Soft-RoCE, which an adapter would do, is done on the client's account or on
-// nobody's, as for perftest.
+// Soft-RoCE, which an adapter would do, is charged to the client or to no
+// process, as for perftest.
 func (b *bench) cpuRow() question {
 	const size = 64
 	busy, idle, theirs := "rdmakv, while gets are made", "rdmakv, idle for the same time", "Redis, while gets are made"
@@ -266,7 +266,7 @@ func (b *bench) cpuRow() question {
 		}
 		return runTime(all, err)
 	}
-	gets := func() (report.Sample, error) { return b.sizedGets(b.modes[rdma.WaitAdaptive], size, 1) }
+	gets := func() (report.Sample, error) { return b.sizedGets(b.modes[wait.Adaptive], size, 1) }
 	var last report.Sample
 	q.add(report.Contender{Name: busy, Kind: report.Ours, System: "rdmakv verbs", How: "client.GetInto"},
 		func() (report.Sample, error) { return measure(node, gets) })

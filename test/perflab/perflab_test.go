@@ -160,7 +160,7 @@ func newEnv(t *testing.T) *env {
 	e := &env{t: t, ctx: ctx, theirs: perftester{device: *deviceFlag, addr: *addrFlag, port: 18600}}
 	any := net.JoinHostPort(*addrFlag, "0")
 	n, err := node.Start(ctx, node.Options{Bin: filepath.Join(*binFlag, "kvserver"), Args: []string{"--data-dir", t.TempDir(), "--listen", any,
-		"--admin-listen", "", "--fabric", "verbs", "--log-level", "debug", "--memory-limit", "64MiB", "--region-size", "16MiB", "--index-region-size", "4MiB", "--sync", "off"}})
+		"--admin-listen", "", "--fabric", "verbs", "--log-level", "debug", "--memory-limit", "64MiB", "--expert-region-size", "16MiB", "--expert-index-region-size", "4MiB", "--sync", "off"}})
 	if err != nil {
 		t.Fatal(err)
 	}

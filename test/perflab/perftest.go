@@ -115,7 +115,7 @@ func (p *perftester) table(ctx context.Context, program string, args ...string) 
 	return row, nil
 }
 
-// listening waits until somebody listens at a TCP port. It does not connect:
+// listening waits until there is a listener at a TCP port. It does not connect:
 // perftest's server takes the first connection for its client.
 func listening(ctx context.Context, port int, ended chan error) error {
 	suffix := fmt.Sprintf(":%04X", port)

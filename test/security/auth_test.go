@@ -25,8 +25,8 @@ func (r *rig) refusedAs(class error, tenant, word string) error {
 	return err
 }
 
-// TestWrongSecret: whoever has not the secret, names a tenant that is none, or
-// one that is revoked, is refused, all with the same answer.
+// TestWrongSecret: a client that has not the secret, or names a tenant that is
+// none, or one that is revoked, is refused, all with the same answer.
 func TestWrongSecret(t *testing.T) {
 	r := startRig(t, nil)
 	stop := r.honest("alice", aliceWord)
@@ -57,7 +57,7 @@ func TestWrongSecret(t *testing.T) {
 	stop()
 }
 
-// TestReplayedHandshake: what a client has said, said again by somebody who does
+// TestReplayedHandshake: a client's handshake, repeated by an attacker that does
 // not know the secret, opens nothing.
 func TestReplayedHandshake(t *testing.T) {
 	r := startRig(t, nil)
@@ -173,8 +173,8 @@ func TestOthersRKey(t *testing.T) {
 	stop()
 }
 
-// TestBruteForce: guessing secrets and rkeys costs the guesser a connection each
-// time, and nobody else anything.
+// TestBruteForce: guessing secrets and rkeys costs the attacker a connection each
+// time, and other clients nothing.
 func TestBruteForce(t *testing.T) {
 	r := startRig(t, nil)
 	rnd := random(t)

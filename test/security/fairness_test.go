@@ -17,8 +17,9 @@ import (
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
-// What one tenant takes of what all of them share. The attacker is the clerk, who
-// has the least right that can write: no rkeys, keys of one prefix.
+// These tests are about what one tenant takes of what all of them share. The attacker
+// is the clerk, which has the least right that can write: no rkeys, keys of one
+// prefix.
 
 // A stuckLink relays connections to a node until it is stuck: from then on nothing
 // that the node sends arrives, so that its READs are not served.
@@ -117,9 +118,9 @@ func putTimes(t *testing.T, c *client.Client, key string) time.Duration {
 	return time.Since(begun) / puts
 }
 
-// TestUnservedPuts: a tenant who announces large puts and serves no READ of them
-// holds his own share of the staging memory and nobody else's large puts: neither
-// those of the node's own space, nor those of a tenant with a space of his own.
+// TestUnservedPuts: a tenant that announces large puts and serves no READ of them
+// holds its own share of the staging memory and delays no other large puts: neither
+// those of the node's own space, nor those of a tenant with a space of its own.
 func TestUnservedPuts(t *testing.T) {
 	onlyIWARP(t)
 	r := startRig(t, nil)
@@ -162,14 +163,14 @@ func TestUnservedPuts(t *testing.T) {
 	}
 }
 
-// TestHeldAnswers: a tenant who has large answers held, and again as soon as they
-// are over, keeps no other tenant from his.
+// TestHeldAnswers: a tenant that has large answers held, and again as soon as they are
+// over, keeps no other tenant from its own.
 func TestHeldAnswers(t *testing.T) {
 	r := startRig(t, func(c *server.Config) {
 		word := secret.New([]byte(clerk2Word))
 		c.Tenants = append(c.Tenants, server.Tenant{Name: "clerk2", Secret: word, Prefix: "desk2/"})
 	})
-	// Of 128 MiB of memory 32 may be held: two of his, and less than 1 MB.
+	// Of 128 MiB of memory 32 may be held: two of the clerk's, and less than 1 MB.
 	clerk, other := r.dial("clerk", clerkWord), r.dial("clerk2", clerk2Word)
 	large, mine := bytes.Repeat([]byte("L"), 15<<20+700<<10), bytes.Repeat([]byte("m"), 1<<20)
 	for _, key := range []string{"desk/1", "desk/2"} {

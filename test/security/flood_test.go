@@ -14,12 +14,14 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
 	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/rdma"
 )
 
 // floodSite is a node of a cluster, of its own, with 30,000 keys of the prefix of
-// clerk, and a tenant beside him.
+// clerk, and a tenant beside it.
 func floodSite(t *testing.T) *site {
 	t.Helper()
 	s := newSite(t)
@@ -54,15 +56,15 @@ func (s *site) dial(tenant, word string) *client.Client {
 
 func (s *site) config(tenant, word string) client.Config {
 	return client.Config{
-		Servers: []string{s.n.Data}, Fabric: newFabric(), Tenant: tenant, Secret: []byte(word),
+		Servers: []string{s.n.Data}, Fabrics: []rdma.Fabric{newFabric()}, Tenant: tenant, Secret: []byte(word),
 		Timeout: 30 * time.Second, DialTimeout: 30 * time.Second,
 	}
 }
 
-// tenant is a tenant as the operator sees him.
+// tenant is a tenant as the operator sees it.
 func (s *site) tenantStat(c *client.Client, name string) (st server.TenantStat) {
 	s.t.Helper()
-	text, err := c.Admin(s.t.Context(), "n1", wire.AdminTenants, "")
+	text, err := admin.Of(c).Do(s.t.Context(), "n1", wire.AdminTenants, "")
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -151,18 +153,11 @@ func (s *site) honestCalls(main, clerk2 *client.Client) map[string]times {
 	}
 }
 
-// TestScanFlood: a tenant with a prefix, who has the least right there is, keeps
-// 64 scans of 30,000 keys in flight in each of 64 sessions. Others are served
-// meanwhile, new clients come in although the node is one of a cluster, the tenant
-// is revoked while his flood lasts, what he asked for goes with his sessions, and
-// the node ends in time.
-//
-// Processors are shared, whatever queues do; so the flood is compared with a program
-// that has nothing to do with the node and uses one processor. What is logged are the
-// figures, of -flood.rounds rounds of each kind by turns, since a machine is quicker
-// at one moment than at another; what fails the test are bounds that a loaded machine
-// keeps too. A queue that everybody shares keeps none of them: it made everybody wait
-// for 4 s.
+// TestScanFlood: a tenant with a prefix, which has the least right there is, keeps 64
+// scans of 30,000 keys in flight in each of 64 sessions. Others are served meanwhile,
+// new clients come in although the node is one of a cluster, the tenant is revoked
+// while its flood lasts, its requests go with its sessions, and the node ends in
+// time.
 func TestScanFlood(t *testing.T) {
 	onlyIWARP(t)
 	s := floodSite(t)
@@ -200,8 +195,8 @@ func TestScanFlood(t *testing.T) {
 
 	// Revoked from a client of its own, as by kvclient.
 	begun := time.Now()
-	admin := s.dial("", mainSecret)
-	if _, err := admin.Admin(t.Context(), "n1", wire.AdminRevoke, "clerk"); err != nil {
+	owner := s.dial("", mainSecret)
+	if _, err := admin.Of(owner).Do(t.Context(), "n1", wire.AdminRevoke, "clerk"); err != nil {
 		t.Fatal(err)
 	}
 	took := time.Since(begun)
@@ -219,8 +214,8 @@ func TestScanFlood(t *testing.T) {
 		t.Error("the flood was none")
 	}
 
-	// Whoever hangs up leaves nothing behind that the node would still do.
-	if _, err := admin.Admin(t.Context(), "n1", wire.AdminAllow, "clerk"); err != nil {
+	// A client that hangs up leaves nothing behind that the node would still do.
+	if _, err := admin.Of(owner).Do(t.Context(), "n1", wire.AdminAllow, "clerk"); err != nil {
 		t.Fatal(err)
 	}
 	f = startFlood(t, s.n.Data, "clerk", clerkWord, 64, "desk/")

@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
 // The flood: a program of its own, which knows the secret of a tenant, opens
@@ -84,7 +84,7 @@ type flooder struct {
 
 	cq      rdma.CQ
 	qp      rdma.QP
-	mem     *memory.Block
+	mem     *mem.Block
 	mr      rdma.MR
 	in, out *wire.Seal
 	id      uint64
@@ -116,7 +116,7 @@ func (f *flooder) run(ctx context.Context, addr string, begun func()) error {
 	if f.cq, err = f.dev.CreateCQ(1024); err != nil {
 		return err
 	}
-	if f.mem, err = memory.Alloc((floodInflight+4)*floodReply+2*floodInflight*floodSlot, memory.Options{Tag: "flood"}); err != nil {
+	if f.mem, err = mem.Alloc((floodInflight+4)*floodReply+2*floodInflight*floodSlot, mem.Options{Tag: "flood"}); err != nil {
 		return err
 	}
 	if f.mr, err = pd.RegMR(f.mem.Bytes(), rdma.AccessLocalWrite); err != nil {
@@ -287,7 +287,8 @@ func startFlood(t *testing.T, addr, tenant, word string, sessions int, prefix st
 	return f
 }
 
-// kill ends the program as a machine ends: its sockets are closed, nothing is said.
+// kill ends the program without a message to its peers; the kernel closes its
+// sockets.
 func (f *flood) kill() {
 	f.once.Do(func() {
 		_ = f.cmd.Process.Kill()

@@ -165,9 +165,9 @@ func TestHalfOpenFabric(t *testing.T) {
 }
 
 // TestReplayFlood: four addresses send 128 connection requests a second that honest
-// clients have made (seen on the way, each sent twice) and say nothing more. Whoever
-// else comes is let in at once, without a second attempt; and so he is from the
-// address of an attacker, with a few.
+// clients have made (seen on the way, each sent twice) and send nothing more. Every
+// other client is let in at once, without a second attempt; and so is one at the
+// address of an attacker, with a few attempts.
 func TestReplayFlood(t *testing.T) {
 	onlyIWARP(t)
 	r := startRig(t, func(c *server.Config) { c.Tenants[1].MaxSessions = 256 })
@@ -239,7 +239,7 @@ func TestReplayFlood(t *testing.T) {
 	if worst > max(time.Second, 10*idle) { // the machine may have other things to do
 		t.Errorf("the slowest of 50 came in after %v; before the flood after %v", worst, idle)
 	}
-	// The tenant who was overheard comes in, too, as long as he has sessions left.
+	// The tenant that was overheard comes in, too, as long as it has sessions left.
 	dial("a client of bob's", func(c *client.Config) { c.Tenant, c.Secret = "bob", []byte(bobWord) })
 	if r.refusals("replay") == 0 && r.spaceRefusals("bob", "replay") == 0 {
 		t.Error("no copy was refused")
@@ -247,11 +247,11 @@ func TestReplayFlood(t *testing.T) {
 }
 
 // TestReplayFloodOfOneTenant: requests of a tenant with few sessions, seen on the way
-// and sent again, do not keep his own clients out.
+// and sent again, do not keep its own clients out.
 func TestReplayFloodOfOneTenant(t *testing.T) {
 	r := startRig(t, func(c *server.Config) {
 		c.Tenants[1].MaxSessions = 8
-		c.SetupTimeout = time.Hour // who is thrown out was thrown out for somebody
+		c.SetupTimeout = time.Hour // a connection that is dropped makes room for another
 	})
 	var peers []*peer
 	for range 8 {

@@ -77,7 +77,7 @@ func quick(cfg client.Config) client.Config {
 }
 
 // TestRequestLimits: a tenant with too much in flight is told so, by request;
-// another one works beside him.
+// another one works beside it.
 func TestRequestLimits(t *testing.T) {
 	r := startRig(t, func(c *server.Config) {
 		c.Tenants[0].MaxRequests = 10
@@ -132,7 +132,8 @@ func TestRequestLimits(t *testing.T) {
 		t.Errorf("afterwards: %v", err)
 	}
 
-	// Bytes: values of 40 MiB, several at once, of one who may have 64 in flight.
+	// Bytes: values of 40 MiB, several at once, of a tenant that may have 64 in
+	// flight.
 	bob := r.dial("bob", bobWord, func(cfg *client.Config) { cfg.StagingBytes = 200 << 20; cfg.Timeout = 60 * time.Second })
 	value := bytes.Repeat([]byte("0123456789abcdef"), 40<<20/16)
 	short, cancel := context.WithTimeout(t.Context(), 60*time.Second)
@@ -163,7 +164,7 @@ func TestRequestLimits(t *testing.T) {
 	stop()
 }
 
-// cursor is where a watch begins that wants what comes from now on.
+// cursor is where a watch begins that gets what comes from now on.
 func (p *peer) cursor() (wire.Cursor, error) {
 	body, err := p.call(func(id uint64) []byte { return wire.AppendWatch(nil, id, wire.Watch{}) })
 	if err != nil {

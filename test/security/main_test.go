@@ -85,7 +85,7 @@ const (
 var allSecrets = []string{mainSecret, aliceWord, bobWord, readerWord, clerkWord, clerk2Word}
 
 // tenants: alice and bob with spaces of their own, a reader of alice's, a clerk
-// who may use keys of one prefix in the node's space.
+// that may use keys of one prefix in the node's space.
 func tenants() []server.Tenant {
 	word := func(s string) secret.Text { return secret.New([]byte(s)) }
 	return []server.Tenant{
@@ -180,7 +180,7 @@ func (r *rig) addr() string { return r.srv.Addrs()[0].String() }
 // config is that of an honest client.
 func (r *rig) config(tenant, word string) client.Config {
 	return client.Config{
-		Servers: []string{r.addr()}, Fabric: newFabric(), Tenant: tenant, Secret: []byte(word),
+		Servers: []string{r.addr()}, Fabrics: []rdma.Fabric{newFabric()}, Tenant: tenant, Secret: []byte(word),
 		Timeout: 30 * time.Second, DialTimeout: 20 * time.Second, MaxInflight: 16,
 		BufferBytes: 8 << 20, StagingBytes: 68 << 20,
 	}
@@ -307,8 +307,7 @@ func metric(page, name string) uint64 {
 	return 0
 }
 
-// noSecrets fails if a text has a secret in it, as it is or as anybody would
-// write it.
+// noSecrets fails if a text has a secret in it, as it is or in any usual encoding.
 func (r *rig) noSecrets(what, text string) {
 	for _, word := range allSecrets {
 		hashed := sha256.Sum256([]byte(word))

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 )
 
 // A peer is a client that does what a test tells it, right or wrong. Not safe for
@@ -21,7 +21,7 @@ type peer struct {
 	pd  rdma.PD
 	cq  rdma.CQ
 	qp  rdma.QP
-	mem *memory.Block
+	mem *mem.Block
 	mr  rdma.MR
 
 	tenant, word    string
@@ -62,7 +62,7 @@ func newPeer(t testing.TB) *peer {
 	must(err)
 	p.cq, err = p.dev.CreateCQ(512)
 	must(err)
-	p.mem, err = memory.Alloc((peerReceives+2)*peerSize, memory.Options{Tag: "test"})
+	p.mem, err = mem.Alloc((peerReceives+2)*peerSize, mem.Options{Tag: "test"})
 	must(err)
 	access := rdma.AccessLocalWrite
 	if p.dev.Attr().Caps.Has(rdma.CapReadSinkWrite) {

@@ -10,7 +10,7 @@ import (
 )
 
 // A proxy stands on the way between a client and a node on iwarp. It takes every
-// SEND apart, may put others in its place, numbers them as the fabric wants and
+// SEND apart, may put others in its place, numbers them as the fabric requires and
 // repairs the CRC: neither fabric can notice.
 type proxy struct {
 	l      net.Listener

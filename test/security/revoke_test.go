@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
 )
@@ -95,8 +96,8 @@ func TestRevokeMany(t *testing.T) {
 	if err := half.reach(r.addr(), nil); err != nil {
 		t.Fatal(err)
 	}
-	admin := r.dial("", mainSecret)
-	if _, err := admin.Admin(t.Context(), "", wire.AdminRevoke, "bob"); err != nil {
+	owner := r.dial("", mainSecret)
+	if _, err := admin.Of(owner).Do(t.Context(), "", wire.AdminRevoke, "bob"); err != nil {
 		t.Fatal(err)
 	}
 	if st := r.tenant("bob"); !st.Revoked {
@@ -121,7 +122,7 @@ func TestRevokeMany(t *testing.T) {
 	}
 	wg.Wait()
 	for _, name := range []string{"", "nobody"} {
-		if _, err := admin.Admin(t.Context(), "", wire.AdminRevoke, name); err == nil {
+		if _, err := admin.Of(owner).Do(t.Context(), "", wire.AdminRevoke, name); err == nil {
 			t.Errorf("%q was revoked", name)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
 	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
@@ -42,7 +43,7 @@ func TestReadOnlyTenant(t *testing.T) {
 			_, err := reader.PutWith(ctx, []byte("new"), nil, client.PutOptions{IfAbsent: true})
 			return err
 		},
-		"admin": func() error { _, err := reader.Admin(ctx, "", wire.AdminTenants, ""); return err },
+		"admin": func() error { _, err := admin.Of(reader).Do(ctx, "", wire.AdminTenants, ""); return err },
 	} {
 		if err := write(); !errors.Is(err, client.ErrDenied) {
 			t.Errorf("%s: %v, want ErrDenied", name, err)
@@ -53,7 +54,7 @@ func TestReadOnlyTenant(t *testing.T) {
 			t.Errorf("%s: %d bytes, %v", key, len(got), err)
 		}
 	}
-	if st, err := reader.Stats(ctx); err != nil || st.Client.OneSidedHits == 0 {
+	if st, err := admin.Of(reader).Stats(ctx); err != nil || st.Client.OneSidedHits == 0 {
 		t.Errorf("%+v, %v: no get was one-sided", st.Client, err)
 	}
 	if metric(r.metrics(), "rdmakv_requests_denied_total") < 9 {
@@ -113,7 +114,7 @@ func TestPrefixTenant(t *testing.T) {
 		"touch":            func() error { return clerk.Touch(ctx, gold, time.Hour) },
 		"batch":            func() error { _, err := clerk.WriteBatch(ctx, &mixed); return err },
 		"large batch":      func() error { _, err := clerk.WriteBatch(ctx, &big); return err },
-		"stats":            func() error { _, err := clerk.Stats(ctx); return err },
+		"stats":            func() error { _, err := admin.Of(clerk).Stats(ctx); return err },
 		"scan": func() error {
 			for _, err := range clerk.Scan(ctx, client.ScanOptions{}) {
 				return err
@@ -156,14 +157,14 @@ func TestPrefixTenant(t *testing.T) {
 	stop()
 }
 
-// TestPrefixTenantStays: his session outlives leases and keepalives, of which he
-// has no READs.
+// TestPrefixTenantStays: the session of a tenant with a prefix outlives leases
+// and keepalives, of which it has no READs.
 func TestPrefixTenantStays(t *testing.T) {
 	r := startRig(t, func(c *server.Config) {
 		c.Lease, c.Beat, c.Keepalive, c.Idle = 200*time.Millisecond, 50*time.Millisecond, 150*time.Millisecond, 2*time.Second
 	})
 	clerk := r.dial("clerk", clerkWord)
-	session := clerk.Server().Session
+	session := admin.Of(clerk).Server().Session
 	for i, until := 0, time.Now().Add(3*time.Second); time.Now().Before(until); i++ {
 		if err := clerk.Put(t.Context(), []byte("desk/k"), fmt.Append(nil, i)); err != nil {
 			t.Fatal(err)
@@ -173,13 +174,13 @@ func TestPrefixTenantStays(t *testing.T) {
 		}
 		time.Sleep(time.Duration(i%10) * 50 * time.Millisecond) // also longer than a lease
 	}
-	if now := clerk.Server().Session; now != session {
+	if now := admin.Of(clerk).Server().Session; now != session {
 		t.Errorf("it is another session: %d after %d", now, session)
 	}
 }
 
-// TestPrefixTenantHasNoREAD: he is told no region, and a READ with a true rkey
-// ends his session.
+// TestPrefixTenantHasNoREAD: a tenant with a prefix is told no region, and a READ
+// with a true rkey ends its session.
 func TestPrefixTenantHasNoREAD(t *testing.T) {
 	r := startRig(t, nil)
 	stop := r.honest("", mainSecret)
@@ -192,7 +193,7 @@ func TestPrefixTenantHasNoREAD(t *testing.T) {
 		t.Errorf("he READs: %v, %x", err, clerk.sink())
 	}
 	clerk.gone()
-	// Held places are his own session's.
+	// Held places belong to the session that asked for them.
 	main := r.dial("", mainSecret)
 	if err := main.Put(t.Context(), []byte("vault/big"), make([]byte, 200_000)); err != nil {
 		t.Fatal(err)
@@ -219,8 +220,8 @@ func TestAdminRight(t *testing.T) {
 	r := startRig(t, nil)
 	for name, word := range map[string]string{"alice": aliceWord, "clerk": clerkWord} {
 		c := r.dial(name, word)
-		for _, op := range []wire.AdminOp{wire.AdminRotate, wire.AdminRevoke, wire.AdminAllow, wire.AdminLimits, wire.AdminTenants} {
-			if _, err := c.Admin(t.Context(), "", op, "bob"); !errors.Is(err, client.ErrDenied) {
+		for _, op := range []wire.DocumentKind{wire.AdminRotate, wire.AdminRevoke, wire.AdminAllow, wire.AdminLimits, wire.AdminTenants} {
+			if _, err := admin.Of(c).Do(t.Context(), "", op, "bob"); !errors.Is(err, client.ErrDenied) {
 				t.Errorf("%s, %v: %v", name, op, err)
 			}
 		}
@@ -229,15 +230,15 @@ func TestAdminRight(t *testing.T) {
 		t.Error("somebody was revoked")
 	}
 	c := r.dial("", mainSecret)
-	text, err := c.Admin(t.Context(), "", wire.AdminTenants, "")
+	text, err := admin.Of(c).Do(t.Context(), "", wire.AdminTenants, "")
 	if err != nil || !bytes.Contains(text, []byte(`"clerk"`)) {
 		t.Errorf("%s, %v", text, err)
 	}
 	r.noSecrets("the list of tenants", string(text))
 }
 
-// TestReload: what changes in the list of tenants is in force when the reload
-// returns, for those who changed and nobody else.
+// TestReload: a change of the list of tenants is in force when the reload
+// returns, for the tenants that changed and no others.
 func TestReload(t *testing.T) {
 	r := startRig(t, nil)
 	stop := r.honest("alice", aliceWord)
@@ -246,7 +247,7 @@ func TestReload(t *testing.T) {
 	list := tenants()
 	list = append(list[:1], list[2:]...)                                                                 // without bob
 	list[len(list)-1].Prefix = "counter/"                                                                // another clerk
-	list = append(list, server.Tenant{Name: "dave", Secret: tenants()[1].Secret, MemoryLimit: 32 << 20}) // who has bob's old secret
+	list = append(list, server.Tenant{Name: "dave", Secret: tenants()[1].Secret, MemoryLimit: 32 << 20}) // which has bob's old secret
 	if err := r.srv.SetTenants(t.Context(), list); err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
 	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/test/node"
 )
 
@@ -198,7 +200,7 @@ func TestReloadBySignal(t *testing.T) {
 	s := newSite(t)
 	s.start()
 	dial := func(tenant, word string) error {
-		cfg := client.Config{Servers: []string{s.n.Data}, Fabric: newFabric(), Tenant: tenant, Secret: []byte(word), DialTimeout: 5 * time.Second}
+		cfg := client.Config{Servers: []string{s.n.Data}, Fabrics: []rdma.Fabric{newFabric()}, Tenant: tenant, Secret: []byte(word), DialTimeout: 5 * time.Second}
 		c, err := client.Dial(t.Context(), cfg)
 		if err == nil {
 			err = errors.Join(c.Put(t.Context(), []byte("desk/k"), nil), c.Close())
@@ -227,13 +229,13 @@ func TestReloadBySignal(t *testing.T) {
 	if err := dial("alice", aliceWord); err != nil {
 		t.Error(err)
 	}
-	admin := client.Config{Servers: []string{s.n.Data}, Fabric: newFabric(), Secret: []byte(mainSecret)}
-	c, err := client.Dial(t.Context(), admin)
+	owner := client.Config{Servers: []string{s.n.Data}, Fabrics: []rdma.Fabric{newFabric()}, Secret: []byte(mainSecret)}
+	c, err := client.Dial(t.Context(), owner)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	text, err := c.Admin(t.Context(), "", wire.AdminTenants, "")
+	text, err := admin.Of(c).Do(t.Context(), "", wire.AdminTenants, "")
 	if err != nil || !strings.Contains(string(text), `"bert"`) || strings.Contains(string(text), `"bob"`) {
 		t.Errorf("%s, %v", text, err)
 	}

@@ -11,9 +11,9 @@ import (
 )
 
 // disk is the file system as the server sees it: syncs of the log take their
-// time, so that writes are ordered well before they are durable. Only those,
-// because elsewhere Pebble holds locks, and time does not pass in a bubble while
-// somebody waits for a lock.
+// time, so that writes are ordered well before they are durable. Other calls
+// take none, because elsewhere Pebble holds locks, and time does not pass in a
+// bubble while a goroutine waits for a lock.
 func (w *World) disk() vfs.FS {
 	if w.sync == 0 {
 		return w.fs

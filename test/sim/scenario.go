@@ -101,7 +101,7 @@ func faults() sim.Adversity {
 	return a
 }
 
-// rest waits for a random time up to most. False: the run is over.
+// rest waits for a random time up to most. It returns false if the run is over.
 func (w *World) rest(most time.Duration, done <-chan struct{}) bool {
 	select {
 	case <-done:

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rdmakv/rdmakv/internal/teeth"
 )
 
 var (
@@ -99,7 +101,11 @@ func report(t *testing.T, seed uint64, sc Scenario, out Outcome, verbose bool) {
 
 // Replay is the command that plays a run again.
 func Replay(seed uint64, sc Scenario) string {
-	return fmt.Sprintf("play it again: go test%s ./test/sim -run TestSeeds -scenario %s -seed %d -times 20 -v", tagFlag, sc.Name, seed)
+	program := "go"
+	if teeth.Points {
+		program = "go run ./internal/teeth/mutants -with points --"
+	}
+	return fmt.Sprintf("play it again: %s test ./test/sim -run TestSeeds -scenario %s -seed %d -times 20 -v", program, sc.Name, seed)
 }
 
 // saved writes the history that does not fit.

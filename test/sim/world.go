@@ -13,8 +13,10 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rdmakv/rdmakv/client"
-	"github.com/rdmakv/rdmakv/internal/memory"
 	"github.com/rdmakv/rdmakv/internal/server"
+	"github.com/rdmakv/rdmakv/internal/world"
+	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/rdma/sim"
 )
 
@@ -109,11 +111,11 @@ func (l lineWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func memoryKind() memory.Kind {
+func memoryKind() mem.Kind {
 	if underRace {
-		return memory.Heap // the race detector sees what the fabric does with it
+		return mem.Heap // the race detector sees what the fabric does with it
 	}
-	return memory.Mmap
+	return mem.Mmap
 }
 
 // start starts a node on what the file system holds.
@@ -155,8 +157,7 @@ func (w *World) dial(i int) error {
 	}
 	rate := []float64{1, 0.981, 1.019}[i%3]
 	cfg := client.Config{
-		Servers: []string{serverAddr}, Fabric: h, Spin: -1, HeapMemory: underRace,
-		Clock:       func() int64 { return int64(float64(time.Since(w.began)) * rate) },
+		Servers: []string{serverAddr}, Fabrics: []rdma.Fabric{h}, Spin: -1,
 		BufferBytes: 4 << 20, StagingBytes: 4 << 20, Logger: w.conf.Logger,
 	}
 	if w.patience > 0 {
@@ -165,7 +166,9 @@ func (w *World) dial(i int) error {
 	if i == 1 {
 		cfg.CacheEntries = -1 // every get looks its key up
 	}
-	c, err := client.Dial(context.Background(), cfg)
+	c, err := client.Dial(world.With(context.Background(), world.World{
+		Now: func() int64 { return int64(float64(time.Since(w.began)) * rate) }, Heap: underRace,
+	}), cfg)
 	if err != nil {
 		return fmt.Errorf("client %d: %w", i, err)
 	}
@@ -189,8 +192,8 @@ func (w *World) crash(linger time.Duration) error {
 	w.host.Kill(linger)
 	w.fs = w.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: w.rng.IntN(101), RNG: rand.New(rand.NewPCG(w.seed, w.rng.Uint64()))})
 	w.zombies.Go(func() {
-		// Nobody hears it. What it says of its clearing up does not matter, but
-		// it must end.
+		// The node is cut off. What it says of its clearing up does not matter,
+		// but it must end.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = old.Shutdown(ctx)

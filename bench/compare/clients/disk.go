@@ -31,8 +31,8 @@ func Appends(dir string, record int, d time.Duration) (s report.Sample, err erro
 	})
 }
 
-// A Commit is what bare Pebble is asked for: callers that each set one key after
-// the other, in a process without a network.
+// A Commit measures bare Pebble: callers that each set one key after the other,
+// in a process without a network.
 type Commit struct {
 	Callers  int
 	Value    int // bytes

@@ -39,7 +39,7 @@ func CompileNative(ctx context.Context, dir string) (*Native, error) {
 }
 
 // A PingPong is a floor: a request and an answer of so many bytes between two
-// processes, with nothing to do.
+// processes that do nothing else.
 type PingPong struct {
 	Network         string // tcp or unix
 	Spin            bool   // both ends
@@ -85,6 +85,8 @@ func (n *Native) Ask(ctx context.Context, a Ask) (report.Sample, error) {
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.3f", d.Seconds()) }
 
+// run starts the client in C with these arguments and reads the line of JSON that
+// it prints. It adds the processor time of the process.
 func (n *Native) run(ctx context.Context, batch int, args ...string) (report.Sample, error) {
 	cmd := exec.CommandContext(ctx, n.path, args...)
 	cmd.WaitDelay = time.Second
@@ -109,6 +111,8 @@ func (n *Native) run(ctx context.Context, batch int, args ...string) (report.Sam
 	return s, err
 }
 
+// parseNative reads what the client in C prints: operations, seconds, and latencies
+// in nanoseconds, those of a batch where batch is above 1.
 func parseNative(out []byte, batch int) (report.Sample, error) {
 	var got struct {
 		Ops     uint64  `json:"ops"`

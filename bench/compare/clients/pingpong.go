@@ -11,53 +11,26 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/bench/compare/report"
+	"github.com/rdmakv/rdmakv/internal/perf"
 )
 
-// The floor in Go: what any store written in Go on sockets stands on.
+// AnswerPingPong answers one connection of l until it is closed. This is the
+// floor in Go: any store written in Go on sockets takes at least as long.
+func AnswerPingPong(l net.Listener, p PingPong) error { return p.inGo().Serve(l) }
 
-// AnswerPingPong answers one connection of l until it is closed.
-func AnswerPingPong(l net.Listener, p PingPong) error {
-	conn, err := l.Accept()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	e, err := newEnd(conn, p.Spin)
-	if err != nil {
-		return err
-	}
-	in, out := make([]byte, p.Request), make([]byte, p.Answer)
-	for {
-		if err := e.receive(in); errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if _, err := conn.Write(out); err != nil {
-			return err
-		}
-	}
+func (p PingPong) inGo() perf.PingPong {
+	return perf.PingPong{Network: p.Network, Spin: p.Spin, Request: p.Request, Answer: p.Answer}
 }
 
 // RunPingPong asks at addr for p.Duration, after a tenth of it to warm up.
 func RunPingPong(ctx context.Context, addr string, p PingPong) (report.Sample, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, p.Network, addr)
+	pinger, err := p.inGo().Dial(ctx, addr)
 	if err != nil {
 		return report.Sample{}, err
 	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	e, err := newEnd(conn, p.Spin)
-	if err != nil {
-		return report.Sample{}, err
-	}
-	out, in := make([]byte, p.Request), make([]byte, p.Answer)
-	return sample(p.Duration, func() error {
-		if _, err := conn.Write(out); err != nil {
-			return err
-		}
-		return e.receive(in)
-	})
+	defer pinger.Close()
+	defer context.AfterFunc(ctx, func() { pinger.Close() })()
+	return sample(p.Duration, pinger.Round)
 }
 
 // sample calls f again and again, and times each call: the end of one is the
@@ -95,53 +68,6 @@ func sample(d time.Duration, f func() error) (report.Sample, error) {
 
 // maxSamples bounds the memory of a measurement.
 const maxSamples = 64 << 20
-
-// An end is one end of a ping-pong.
-type end struct {
-	conn net.Conn
-	raw  syscall.RawConn // nil: sleeps
-}
-
-func newEnd(conn net.Conn, spin bool) (*end, error) {
-	e := &end{conn: conn}
-	if !spin {
-		return e, nil
-	}
-	sc, ok := conn.(syscall.Conn)
-	if !ok {
-		return nil, fmt.Errorf("%T has no descriptor to spin on", conn)
-	}
-	var err error
-	e.raw, err = sc.SyscallConn()
-	return e, err
-}
-
-// receive fills b.
-func (e *end) receive(b []byte) error {
-	if e.raw == nil {
-		_, err := io.ReadFull(e.conn, b)
-		return err
-	}
-	var failed error
-	err := e.raw.Read(func(fd uintptr) bool {
-		for len(b) > 0 {
-			n, err := syscall.Read(int(fd), b)
-			switch {
-			case err == syscall.EAGAIN || err == syscall.EINTR:
-			case err != nil:
-				failed = err
-				return true
-			case n == 0:
-				failed = io.EOF
-				return true
-			default:
-				b = b[n:]
-			}
-		}
-		return true
-	})
-	return errors.Join(err, failed)
-}
 
 // A Stream is raw TCP throughput: one end writes without a pause.
 type Stream struct {

@@ -35,7 +35,7 @@ func (b RedisBench) Args() []string {
 	return append([]string{"-h", host, "-p", port}, args...)
 }
 
-// Run runs it. It has no option for a time: Requests has to be chosen for one.
+// Run runs it. It has no option for a time, so Requests has to be chosen for one.
 func (b RedisBench) Run(ctx context.Context) (report.Sample, error) {
 	cmd := exec.CommandContext(ctx, "redis-benchmark", append(b.Args(), "--csv")...)
 	cmd.WaitDelay = time.Second

@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// Requests are ready-made requests in a file, for the client in C: all as long
-// as each other, and so are their answers.
+// Requests are ready-made requests in a file, for the client in C: all have one
+// length, and so have their answers.
 type Requests struct {
 	File            string
 	Request, Answer int    // bytes, of a batch
@@ -41,7 +41,7 @@ func MemcacheDialect() Dialect {
 }
 
 // Gets writes requests for keys with values of so many bytes, batch of them
-// together. What is left over of the keys is not asked for.
+// together. Keys that do not fill a batch are not asked for.
 func (d Dialect) Gets(dir string, keys [][]byte, value, batch int) (*Requests, error) {
 	return d.write(dir, "get", keys, batch, d.hit(value), d.first, d.get)
 }
@@ -55,6 +55,8 @@ func (d Dialect) Sets(dir string, keys [][]byte, value, batch int) (*Requests, e
 	return d.write(dir, "set", keys, batch, len(d.stored), d.stored[:1], func(dst, key []byte) []byte { return d.set(dst, key, v) })
 }
 
+// write writes requests for keys into a file of dir, batch of them together. add
+// appends one request; answer is the length of one answer, which begins with first.
 func (d Dialect) write(dir, kind string, keys [][]byte, batch, answer int, first string, add func(dst, key []byte) []byte) (*Requests, error) {
 	f, err := os.CreateTemp(dir, d.Name+"-"+kind+"-")
 	if err != nil {

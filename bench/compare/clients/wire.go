@@ -11,7 +11,7 @@ import (
 )
 
 // A wire is one connection to a peer: requests are put together in out and sent
-// by one write, answers are read from in. Not for concurrent use.
+// by one write, answers are read from in. It is not safe for concurrent use.
 type wire struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -99,7 +99,7 @@ type patience struct {
 }
 
 // renew moves the deadline, once in so many calls: reading the clock for each
-// would be work that the peer is charged with.
+// would be work that is counted against the peer.
 func (p *patience) renew(w *wire) error {
 	const every = 64
 	if p.calls++; p.calls%every != 1 {

@@ -50,7 +50,7 @@ func (f Figure) Of(s Sample) float64 {
 	return s.Value
 }
 
-// Valid says whether a figure can be compared: one of 0 or below would make
+// Valid says whether a figure can be compared: a figure of 0 or below would make
 // ratios of nothing. Memory beyond key and value may be anything that is finite,
 // and processor time may be none.
 func (f Figure) Valid(v float64) bool {

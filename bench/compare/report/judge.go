@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Judge fills in the summaries and what became of the targets. It may be called
-// again after more rounds.
+// Judge fills in the summaries and whether the targets were reached. It may be
+// called again after more rounds.
 func (row *Row) Judge() {
 	for i := range row.Contenders {
 		c := &row.Contenders[i]
@@ -19,6 +19,8 @@ func (row *Row) Judge() {
 	}
 }
 
+// judge fills in one target: the ratio to the best of its peers, and whether it is
+// reached. A target that cannot be measured says why.
 func (row *Row) judge(t *Target) {
 	t.Against, t.Ratio, t.Reached, t.Because = "", nil, NotMeasured, ""
 	ours := row.contender(t.Ours)

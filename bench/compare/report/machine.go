@@ -18,7 +18,7 @@ type Machine struct {
 	Arch   string `json:"arch"`
 	CPU    string `json:"cpu"`
 	Cores  int    `json:"cores"` // that this process may use
-	// Virtual says that the processor tells of a hypervisor: waking an idle core
+	// Virtual says that the processor reports a hypervisor: waking an idle core
 	// then costs an exit to it.
 	Virtual     bool   `json:"virtual"`
 	MemoryBytes uint64 `json:"memory_bytes"`
@@ -59,6 +59,8 @@ func osName(release string) string {
 	return runtime.GOOS
 }
 
+// cpuName finds the model in /proc/cpuinfo, and whether the processor is a virtual
+// one.
 func cpuName(info string) (name string, virtual bool) {
 	for line := range strings.Lines(info) {
 		key, value, ok := strings.Cut(line, ":")

@@ -150,7 +150,7 @@ func orDash(s string) string {
 	return cell(s)
 }
 
-// cell makes a text fit into a table. What failed may have said anything.
+// cell makes a text fit into a table. The text of a failure may contain anything.
 func cell(s string) string {
 	const most = 300
 	s = strings.NewReplacer("\n", " ", "|", "\\|", "<", "&lt;").Replace(s)
@@ -174,7 +174,7 @@ func anchor(title string) string {
 	return b.String()
 }
 
-// row is one question with everybody's figures.
+// row is one question with the figures of every contender.
 func (p *page) row(r *Row) {
 	p.say("## %s\n", r.Title)
 	if r.Error != "" {

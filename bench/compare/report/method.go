@@ -20,11 +20,11 @@ func (p *page) method() {
 	}
 	p.say("| rounds | %d of every contender, %s each, seed %d |\n", res.Rounds, secondsWord(res.Slice), res.Seed)
 	p.say(`**Interleaved.** In each round of a row every contender has one turn, in an order drawn anew. A ratio is made of two
-turns of one round. So what disturbs the machine for a while disturbs all, and a lucky round of one side decides nothing.
+turns of one round. So other load on the machine disturbs all of them, and a lucky round of one side decides nothing.
 
 **Processes.** Each server is a process of its own, started for its row, filled, and idle while it is not its turn. The
-load is one other process, new for each turn. Nobody is pinned to a core, but in the lines that say "one core" or "two
-cores", and nobody has another priority: server and client have a core each if the kernel sees fit. Everything goes over
+load is one other process, new for each turn. No process is pinned to a core, except in the lines that say "one core" or "two
+cores", and none has another priority: server and client have a core each if the kernel sees fit. Everything goes over
 the loopback interface, UNIX sockets or shared memory; no network is measured.
 
 **The same work.** All have 16 B keys (%s), the same values, and the same keys in the same distribution,
@@ -36,22 +36,22 @@ Keys that were not found, or any call that failed, make the turn a failure.
 **The peers get their best.** Redis is asked by its own redis-benchmark, by rdmakv's load generator with a bare RESP
 loop (no client library between), and by a client in C that sends ready-made requests; memcached by the latter two, with
 its meta commands. The best of them counts in every ratio. Redis runs with one thread for commands, as it does by
-default (its I/O threads want more cores than two), memcached with its four. Neither writes snapshots; Redis has no
+default (its I/O threads need more cores than two), memcached with its four. Neither writes snapshots; Redis has no
 append-only file unless the row says so.
 
-**What is not the same, and speaks for rdmakv or against it.**
+**These things are not the same, and speak for rdmakv or against it.**
 
 - *Congestion control.* rdmakv's iwarp takes Reno for connections within the machine, which does not pace; the
   floors and the peers have the system's default. Where that is BBR, which paces, a raw TCP stream is slower than it could
   be: on the machine of the first runs 4,400 to 4,840 MiB/s where Reno gave 9,550 or more (measured apart), so that the ratio of
-  1 MiB gets to a stream is about half of what is printed against a stream with Reno. Other TCP rows were not measured both ways.
-- *Polling.* Most of the gap between a polled READ and Redis is polling. Two processes that sleep in recv hand a message
-  over in many times what two take that spin (see the floors), because an idle core has to be woken, which on a virtual
-  machine is an affair of the hypervisor. rdmakv's adaptive mode spins for as long as its last waits took, and sleeps
+  1 MiB gets to a stream would be about half of the printed one against a stream with Reno. Other TCP rows were not measured both ways.
+- *Polling.* Most of the gap between a polled READ and Redis is polling. Two processes that sleep in recv take many times
+  as long to hand a message over as two that spin (see the floors), because an idle core has to be woken, which on a
+  virtual machine the hypervisor does. rdmakv's adaptive mode spins for as long as its last waits took, and sleeps
   when that is in vain. The clients of Redis sleep, as they all do. So each such row also has a client of the peer that
   spins ("client spins"), which exists only in this benchmark, and the row on iWARP has rdmakv with both ends asleep.
-  What spinning costs stands in the CPU column. By shared memory the client copies the item itself: nobody waits at all.
-- *Luck of the scheduler.* When the kernel puts both ends of a sleeping pair on one core, nobody has to be woken, and a
+  What spinning costs stands in the CPU column. By shared memory the client copies the item itself, so it waits for no other process.
+- *Luck of the scheduler.* When the kernel puts both ends of a sleeping pair on one core, no core has to be woken, and a
   round trip takes a fraction of the time. It happens in some rounds to some contenders, on either side: the spreads
   show it, and the lines with pinned ends show both cases.
 - *Connections.* 50 callers of rdmakv share one connection of one process, as its clients do; the peers have 50
@@ -60,7 +60,7 @@ append-only file unless the row says so.
   the ones on growth and on Zipf have the cache at its default size, and gets without any.
 - *Checksums.* rdmakv verifies a checksum of every value at the client; the peers have none.
 - *Durability.* rdmakv writes to Pebble, an LSM tree, in every mode; Redis without AOF and memcached write nothing.
-- *redis-benchmark* tells latencies in steps of 8 µs; its rates are exact.
+- *redis-benchmark* reports latencies in steps of 8 µs; its rates are exact.
 - *The client in C* counts the whole processor time of its run, a tenth of which was not measured, and divides it so.
 
 **Larger or other machines** will show other ratios: with more cores memcached and Redis' I/O threads get faster, on

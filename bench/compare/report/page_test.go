@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// result is one with a target reached, one missed, one not measured, one aside,
-// and a contender that said something ugly before it failed.
+// result has a target reached, one missed, one not measured, one aside, and a
+// contender that printed control characters before it failed.
 func result() *Result {
 	broken := turns("memcached TCP, C", Peer, p50, 0, 0)
 	broken.Rounds[0].Error = "<script> a | b\nc"

@@ -54,6 +54,7 @@ func bars(r *Row) (rows []chart.Row) {
 	return rows
 }
 
+// picture draws a row, a bar for each contender; nil if none has a figure.
 func picture(r *Row) ([]byte, error) {
 	rows := bars(r)
 	if len(rows) == 0 {

@@ -57,7 +57,7 @@ type Figure struct {
 const (
 	Ours  = "rdmakv"
 	Peer  = "peer"
-	Floor = "floor" // no store: what one stands on
+	Floor = "floor" // no store: what a store is built on
 )
 
 // A Contender is one system, asked in one way.
@@ -66,8 +66,8 @@ type Contender struct {
 	Kind    string `json:"kind"`   // Ours, Peer or Floor
 	System  string `json:"system"` // "redis", "memcached", "rdmakv shm", "tcp"
 	Waiting string `json:"waiting,omitempty"`
-	// How says with what it was asked: the command, or what the program's own
-	// client did.
+	// How says how it was asked: the command, or what the program's own client
+	// did.
 	How    string  `json:"how"`
 	Rounds []Round `json:"rounds"`
 	// Summary is of the row's figure over the rounds that did not fail.
@@ -111,8 +111,9 @@ type Sample struct {
 // A Target is what a row is held to.
 type Target struct {
 	Text string `json:"text"`
-	// Ours is the contender it is for; Theirs are the ones it is held against,
-	// of which the best counts. Without Theirs the figure itself is the limit's.
+	// Ours is the contender that the target is for; Theirs are the ones it is
+	// compared with, of which the best counts. Without Theirs the figure itself
+	// is compared with the limit.
 	Ours   string   `json:"ours"`
 	Theirs []string `json:"theirs,omitempty"`
 	Want   string   `json:"want"` // AtMost or AtLeast
@@ -126,7 +127,7 @@ type Target struct {
 	Because string   `json:"because,omitempty"` // why it was not measured
 }
 
-// What a target wants.
+// These say what a target demands.
 const (
 	AtMost  = "at most"
 	AtLeast = "at least"

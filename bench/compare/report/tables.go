@@ -28,7 +28,7 @@ func Text(w io.Writer, r *Row) {
 		}
 		fmt.Fprintf(tw, "    [%s] %s\t%s\n", mark, t.Text, t.outcome(r.Figure))
 	}
-	_ = tw.Flush() // a terminal that is gone is no reason to lose a run
+	_ = tw.Flush() // if the terminal is gone, the run is not lost for it
 }
 
 // Number writes a figure in three significant digits, with thousands apart.

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// Redis are the settings of a redis-server. All else is Redis' default, but
-// that nothing of the machine is read and no snapshot is written.
+// Redis are the settings of a redis-server. Everything else is Redis' default,
+// except that it reads no file of the machine and writes no snapshot.
 type Redis struct {
 	// AppendFsync is "" for no append-only file, or "always": every answer waits
 	// for fsync.

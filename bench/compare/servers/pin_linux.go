@@ -10,7 +10,8 @@ import (
 )
 
 // Attached are the attributes of a process that the kernel ends with this one. It
-// has a group of its own: Ctrl-C is for this program, which then ends its own.
+// has a group of its own, so Ctrl-C reaches only this program, which then ends
+// its servers.
 func Attached() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
@@ -34,7 +35,7 @@ func Cores() (list []int) {
 
 // StartOn starts a command on one processor, or, with core below 0, on all that
 // this process has. A process inherits the processors of the thread that starts
-// it, so they are the thread's for that moment only.
+// it, so the thread has only these for that moment.
 func StartOn(cmd *exec.Cmd, core int) error {
 	if core < 0 {
 		return cmd.Start()
@@ -53,7 +54,7 @@ func StartOn(cmd *exec.Cmd, core int) error {
 	}
 	defer func() {
 		if unix.SchedSetaffinity(0, &before) != nil {
-			runtime.LockOSThread() // nobody else gets this thread: it ends with its goroutine
+			runtime.LockOSThread() // no other goroutine gets this thread: it ends with its goroutine
 		}
 	}()
 	return cmd.Start()

@@ -1,9 +1,10 @@
-// Package servers starts what is compared, each as a process of its own on the
-// loopback interface and UNIX sockets, with a directory of its own, and ends it.
+// Package servers starts the servers that are compared, each as a process of its
+// own on the loopback interface and UNIX sockets, with a directory of its own, and
+// ends it.
 //
-// A server gets ports that were free a moment ago, none of them known, and no
-// configuration file of the machine's. It is ended when it is not needed any
-// more, and by the kernel if this program dies first.
+// A server gets ports that were free a moment ago, none of them well-known, and no
+// configuration file of the machine's. It is ended when it is not needed any more,
+// and by the kernel if this program dies first.
 package servers
 
 import (
@@ -124,7 +125,7 @@ func quoted(args []string) (out []string) {
 	return out
 }
 
-// await calls ready every few milliseconds until it is content, the process has
+// await calls ready every few milliseconds until it succeeds, the process has
 // ended, or time is up.
 func (s *Server) await(ctx context.Context, ready func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
@@ -153,7 +154,7 @@ func (s *Server) Stop() error {
 	return errors.Join(err, s.remove())
 }
 
-// end sends a signal and waits; what does not obey is killed.
+// end sends a signal and waits; a process that does not end is killed.
 func (s *Server) end(sig syscall.Signal) error {
 	select {
 	case <-s.done:
@@ -225,8 +226,8 @@ func (t *tail) String() string {
 	return strings.Join(lines[max(0, len(lines)-4):], " | ")
 }
 
-// freePort returns a port of the loopback interface that nobody listens on. A
-// moment later somebody may: starts are tried again.
+// freePort returns a port of the loopback interface without a listener. A moment
+// later another process may take it, so starts are tried again.
 func freePort() (string, error) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -240,7 +241,7 @@ func freePort() (string, error) {
 // tries is how often a start is tried that chose its port itself.
 const tries = 3
 
-// asks sends a line to a server and wants an answer that begins with want.
+// asks sends a line to a server and demands an answer that begins with want.
 func asks(network, addr, line, want string) error {
 	conn, err := net.DialTimeout(network, addr, time.Second)
 	if err != nil {

@@ -58,8 +58,8 @@ func TestReadyLine(t *testing.T) {
 	}
 }
 
-// TestProcess: a server that ends by itself is told with its last words, one
-// that runs is ended, and neither leaves a directory.
+// TestProcess: a server that ends by itself is reported with its last output,
+// one that runs is ended, and neither leaves a directory.
 func TestProcess(t *testing.T) {
 	at := place(t)
 	s, err := at.server("sh")

@@ -22,6 +22,7 @@ func CPU(pid int) (time.Duration, error) {
 	return parseCPU(string(data))
 }
 
+// parseCPU reads the user and system time in /proc/PID/stat, proc(5).
 func parseCPU(stat string) (time.Duration, error) {
 	// The second field is the name in parentheses, which may hold anything.
 	_, rest, ok := cutLast(stat, ")")
@@ -58,6 +59,7 @@ func Resident(pid int) (all, private uint64, err error) {
 	return parseResident(string(data))
 }
 
+// parseResident reads VmRSS and RssAnon in /proc/PID/status, in bytes.
 func parseResident(status string) (all, private uint64, err error) {
 	var seen int
 	for line := range strings.Lines(status) {

@@ -1,7 +1,7 @@
 // Package nic holds the few lines that the examples would otherwise repeat and
 // that teach nothing: a fabric by its name, the device that goes with an
 // address, and waiting for one completion among many. Example pingpong spells
-// the waiting out and says why it is done this way.
+// the waiting out and says why it is done in this way.
 package nic
 
 import (
@@ -46,32 +46,18 @@ const (
 	Dial   Side = false // the peer's
 )
 
-// Open opens a device of the fabric. With the empty name, a fabric whose
-// devices are tied to addresses is asked which of them goes with addr
-// (host:port), and any other fabric chooses by itself. It returns the address to
-// use with that device too: a wildcard becomes the device's own address.
+// Open opens a device of the fabric: the one with that name or, with the empty
+// name, the one that goes with addr (host:port). It returns the address to use
+// with that device too: a wildcard becomes the device's own address.
 func Open(ctx context.Context, fabric rdma.Fabric, name, addr string, side Side) (rdma.Device, string, error) {
-	if router, ok := fabric.(rdma.Router); ok && name == "" {
-		route, err := route(ctx, router, addr, side)
-		if err != nil {
-			return nil, "", err
-		}
-		name, addr = route.Device, route.Addr
+	if name != "" {
+		dev, err := fabric.Open(ctx, name)
+		return dev, addr, err
 	}
-	dev, err := fabric.Open(ctx, name)
-	return dev, addr, err
-}
-
-func route(ctx context.Context, router rdma.Router, addr string, side Side) (rdma.Route, error) {
-	if side == Dial {
-		return router.Route(ctx, addr)
+	open := rdma.OpenFor
+	if side == Listen {
+		open = rdma.OpenAt
 	}
-	local, err := router.Local(ctx, addr)
-	if err != nil {
-		return rdma.Route{}, err
-	}
-	if len(local) == 0 {
-		return rdma.Route{}, fmt.Errorf("%w that can listen at %s", rdma.ErrNoDevice, addr)
-	}
-	return local[0], nil
+	dev, route, err := open(ctx, fabric, addr)
+	return dev, route.Addr, err
 }

@@ -181,7 +181,7 @@ func containsAll(s string, want []string) bool {
 	return true
 }
 
-// Wait waits for the end and wants the given exit code. It returns the output.
+// Wait waits for the end and demands the given exit code. It returns the output.
 func (p *Proc) Wait(code int) string {
 	p.t.Helper()
 	<-p.done

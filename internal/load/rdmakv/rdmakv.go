@@ -6,11 +6,12 @@ import (
 	"errors"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
 	"github.com/rdmakv/rdmakv/internal/load"
 )
 
 // Open returns a function for load.Options.Open: caller number w has client w,
-// modulo their number. The clients stay the program's, who closes them.
+// modulo their number. The clients belong to the program, which closes them.
 func Open(clients ...*client.Client) func(context.Context, int) (load.Store, error) {
 	return func(_ context.Context, worker int) (load.Store, error) {
 		return &caller{c: clients[worker%len(clients)]}, nil
@@ -25,15 +26,15 @@ type caller struct {
 
 // paths are those of the client under the names of the load.
 var paths = [...]load.Path{
-	client.PathUnknown:   load.PathNone,
-	client.PathOneRead:   load.PathRead1,
-	client.PathTwoReads:  load.PathRead2,
-	client.PathMoreReads: load.PathReadMore,
-	client.PathLarge:     load.PathLarge,
-	client.PathSend:      load.PathSend,
+	admin.PathUnknown:   load.PathNone,
+	admin.PathOneRead:   load.PathRead1,
+	admin.PathTwoReads:  load.PathRead2,
+	admin.PathMoreReads: load.PathReadMore,
+	admin.PathLarge:     load.PathLarge,
+	admin.PathSend:      load.PathSend,
 }
 
-func pathOf(p client.Path) load.Path {
+func pathOf(p admin.Path) load.Path {
 	if int(p) < len(paths) {
 		return paths[p]
 	}
@@ -41,7 +42,7 @@ func pathOf(p client.Path) load.Path {
 }
 
 func (s *caller) Get(ctx context.Context, key, dst []byte) ([]byte, load.Path, error) {
-	value, path, err := s.c.GetPath(ctx, key, dst)
+	value, path, err := admin.Of(s.c).GetPath(ctx, key, dst)
 	if err != nil {
 		return nil, pathOf(path), missing(err)
 	}
@@ -84,8 +85,11 @@ func (s *caller) PutMany(ctx context.Context, keys, values [][]byte, errs []erro
 	if err == nil {
 		return
 	}
-	if many := (*client.MultiError)(nil); errors.As(err, &many) && len(many.Errs) == len(errs) {
-		copy(errs, many.Errs)
+	if part := (*client.PartialError)(nil); errors.As(err, &part) {
+		clear(errs)
+		for _, f := range part.Failures {
+			errs[f.Index] = f.Err
+		}
 		return
 	}
 	for i := range errs {
@@ -119,7 +123,7 @@ func Classify(err error) string {
 	return "other"
 }
 
-// kinds are looked through in order: what tells more comes first.
+// kinds are compared in order: the more specific ones come first.
 var kinds = []struct {
 	err  error
 	name string

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
 	"github.com/rdmakv/rdmakv/internal/load"
 	"github.com/rdmakv/rdmakv/internal/server"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/store"
 )
@@ -26,7 +28,7 @@ func dial(t *testing.T) *client.Client {
 	if err := srv.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.Dial(ctx, client.Config{Servers: []string{srv.Addrs()[0].String()}, Fabric: iwarp.New(iwarp.Options{}), Timeout: 20 * time.Second})
+	c, err := client.Dial(ctx, client.Config{Servers: []string{srv.Addrs()[0].String()}, Fabrics: []rdma.Fabric{iwarp.New(iwarp.Options{})}, Timeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +103,7 @@ func TestStore(t *testing.T) {
 // TestNames: every path of the client has a name here, the same one, and errors
 // have kinds.
 func TestNames(t *testing.T) {
-	for p := client.PathOneRead; p.String() != "unknown"; p++ {
+	for p := admin.PathOneRead; p.String() != "unknown"; p++ {
 		if got := pathOf(p); got.String() != p.String() {
 			t.Errorf("%v is %q", p, got)
 		}

@@ -1,13 +1,13 @@
-// Package format is the bytes of the two files by which a node of a cluster
-// knows, after any crash, who it is and what it has promised. It touches no
-// disk, so tools may read the files without what keeps them (package
-// shardmap).
+// Package format is the bytes of the two files that tell a node of a cluster,
+// after any crash, its identity and what it has promised. It does not access
+// the disk, so tools may read the files without the package that keeps them
+// (package shardmap).
 //
 //	NODE   text: the node's id and the cluster's name. Written once
 //	MAP    the shard map that the node has promised or committed
 //
-// Both end in a checksum over everything before it: a file that was damaged is
-// found, and never half believed.
+// Both end in a checksum over everything before it, so a damaged file is found,
+// and never half believed.
 package format
 
 import (
@@ -40,7 +40,7 @@ var ErrNewer = errors.New("written by a newer version of this program")
 // version of both files.
 const version = 1
 
-// An Identity says whose a data directory is.
+// An Identity says to which node a data directory belongs.
 type Identity struct {
 	Node    string // node_id
 	Cluster string // cluster.name

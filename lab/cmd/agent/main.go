@@ -2,8 +2,8 @@
 
 // Command agent runs inside a guest of the lab and starts programs there for
 // the host (on a virtio serial port) and for other guests (on TCP). It can also
-// run on a machine with a NIC, on TCP alone, for the time of a test: whoever
-// reaches its port can then do there what its user can.
+// run on a machine with a NIC, on TCP alone, for the time of a test: every
+// process that reaches its port can then do there what its user can.
 package main
 
 import (

@@ -58,5 +58,5 @@ func imageCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, er
 	return 0, nil
 }
 
-// missing is the exit code of "lab image" where the lab cannot be had.
+// missing is the exit code of "lab image" where the lab is unavailable.
 const missing = 3

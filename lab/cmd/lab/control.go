@@ -145,6 +145,7 @@ func dial(ctx context.Context, dir, socket, name string) (net.Conn, error) {
 	return conn, nil
 }
 
+// ctlCommand passes a line on to guests that are up.
 func ctlCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, error) {
 	name := fs.String("name", "lab", "name of the guests")
 	if err := fs.Parse(args); err != nil {
@@ -160,6 +161,7 @@ func ctlCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, erro
 	return 0, nil
 }
 
+// downCommand ends guests that are up, and waits until they are gone.
 func downCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, error) {
 	name := fs.String("name", "lab", "name of the guests")
 	if err := fs.Parse(args); err != nil {
@@ -185,6 +187,7 @@ func downCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, err
 	}
 }
 
+// listCommand lists the guests that are up, by name.
 func listCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, error) {
 	if err := fs.Parse(args); err != nil {
 		return 2, err

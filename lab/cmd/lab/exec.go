@@ -50,7 +50,8 @@ func execCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, err
 	c := agent.NewClient(conn)
 	defer c.Close()
 	cmd := agent.Cmd{Args: fs.Args(), Env: append(testEnv(fs.Arg(0)), env...), Dir: *dir, Input: *input, Terminal: *terminal}
-	// A signal is the program's; only when it does not end by that is it killed.
+	// The signal is for the program; it is killed only if it does not end by
+	// that.
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), *limit, fmt.Errorf("not finished after %v (-timeout)", *limit))
 	defer cancel()
 	code, err := attach(ctx, c, cmd)
@@ -58,8 +59,8 @@ func execCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, err
 }
 
 // testEnv is the environment of test binaries: it tells them that they are in
-// the lab and must not skip. Programs of ours would refuse the variable, which
-// is none of their settings.
+// the lab and must not skip. kvserver and kvclient would refuse the variable,
+// because it is none of their settings.
 func testEnv(program string) []string {
 	if strings.HasSuffix(program, ".test") {
 		return []string{"RDMAKV_LAB=1"}

@@ -21,6 +21,7 @@ type command struct {
 	run   func(ctx context.Context, fs *flag.FlagSet, args []string) (code int, err error)
 }
 
+// commands are those of this program, with their lines of help.
 func commands() []command {
 	return []command{
 		{"run", "[flags] -- CMD ARGS...   boot a guest, run CMD in it, end with its exit code", runCommand},
@@ -35,7 +36,7 @@ func commands() []command {
 		{"ctl", "[-name X] WORDS...       cut, heal, loss, link, pause, continue, kill (ctl help)", ctlCommand},
 		{"down", "[-name X]               end guests that are up", downCommand},
 		{"list", "                        guests that are up", listCommand},
-		{"serve", "", serveCommand}, // what up leaves in the background
+		{"serve", "", serveCommand}, // the process that up leaves in the background
 	}
 }
 

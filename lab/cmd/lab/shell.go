@@ -28,9 +28,9 @@ until wget -q -O /dev/null http://127.0.0.1:7401/readyz 2>/dev/null; do
 done
 `
 
-// shellEnv is what node and clients have in their environment: verbs alone. Else
-// kvclient, which runs on the server's host, would take shared memory, and over
-// iwarp it would fall back without a word to the reader of a page about verbs. All
+// shellEnv is what node and clients have in their environment: verbs alone.
+// Without it kvclient, which runs on the server's host, would take shared memory,
+// or fall back to iwarp silently in front of the reader of a page about verbs. All
 // processors of the guest are emulated, so calls may take long.
 var shellEnv = []string{
 	"PATH=" + lab.Staged + ":/mnt:/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin",
@@ -41,7 +41,7 @@ var shellEnv = []string{
 
 // showcase is a program of the guest: one client reads keys, and goes on reading
 // them while the server is stopped. A client that is started meanwhile could not,
-// because to be let in it needs an answer of the server.
+// because it needs an answer of the server to get in.
 const showcase = `#!/bin/sh
 set -e
 kvclient bench --load-only --records 200

@@ -185,8 +185,8 @@ func (s suite) name() string {
 	return name
 }
 
-// run runs a suite in the guest. The log gets all it prints; we print what a
-// reader wants to see.
+// run runs a suite in the guest. The log gets all its output; we print what a reader needs
+// to see.
 func (s suite) run(ctx context.Context, g *lab.Guest, root string) (ok bool, err error) {
 	log, err := os.Create(filepath.Join(root, testDir, s.name()+".log"))
 	if err != nil {
@@ -219,8 +219,8 @@ func (s suite) run(ctx context.Context, g *lab.Guest, root string) (ok bool, err
 	return ok, err
 }
 
-// A report writes everything to the log and to the standard output what is
-// left without the lines that only say that a test runs or has passed.
+// A report writes everything to the log. To the standard output it writes everything but the
+// lines that only say that a test runs or has passed.
 type report struct {
 	log, out                io.Writer
 	line                    []byte
@@ -252,6 +252,8 @@ func (r *report) end() {
 	}
 }
 
+// print counts the results, and prints a line unless it only says that a test runs
+// or has passed.
 func (r *report) print(line string) {
 	switch {
 	case strings.HasPrefix(line, "--- PASS"):

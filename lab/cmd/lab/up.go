@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/google/renameio/v2"
+
 	"github.com/rdmakv/rdmakv/lab"
 	"github.com/rdmakv/rdmakv/lab/agent"
 )
@@ -109,11 +111,7 @@ func keep(self string) (string, error) {
 	if _, err := os.Stat(file); err == nil {
 		return file, nil
 	}
-	tmp := fmt.Sprintf("%s.%d", file, os.Getpid())
-	if err := os.WriteFile(tmp, data, 0o755); err != nil {
-		return "", err
-	}
-	return file, os.Rename(tmp, file)
+	return file, renameio.WriteFile(file, data, 0o755, renameio.WithTempDir(dir))
 }
 
 // A server is what the flags of up and serve ask for.
@@ -158,6 +156,8 @@ func serveCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, er
 	return 0, nil
 }
 
+// serve boots the guests, listens at the sockets, and ends with ctx, with "down", when
+// the time of the guests is over, or when all of them have ended.
 func (s *server) serve(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, *s.life)
 	defer cancel()
@@ -188,7 +188,7 @@ func (s *server) serve(ctx context.Context) error {
 		}
 		defer l.Close()
 		go accept(l, func(c net.Conn) {
-			// Whoever is at fault, the other programs go on.
+			// Whichever end is at fault, the other programs go on.
 			_ = agent.Serve(ctx, c, agent.Forward(cluster.Guest(i+1).Agent()))
 		})
 	}
@@ -199,7 +199,7 @@ func (s *server) serve(ctx context.Context) error {
 	defer control.Close()
 	go accept(control, func(c net.Conn) { answer(ctx, cancel, cluster, c) })
 	fmt.Printf("ready: %d guest(s) called %s, %s is /mnt; they end after %v\n", *s.guests, *s.name, s.config.Dir, *s.life)
-	// Nobody reads the standard output any more: a write to it must not end us.
+	// The standard output has no reader any more: a write to it must not end us.
 	signal.Ignore(syscall.SIGPIPE)
 	select {
 	case <-ctx.Done():
@@ -208,6 +208,8 @@ func (s *server) serve(ctx context.Context) error {
 	return nil
 }
 
+// accept calls handle for each connection, on a goroutine of its own, until l is
+// closed.
 func accept(l net.Listener, handle func(net.Conn)) {
 	for {
 		c, err := l.Accept()

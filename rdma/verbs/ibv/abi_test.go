@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestABI compares what the shim believes of rdma-core's binary interface with
+// TestABI compares what the shim assumes of rdma-core's binary interface with
 // the headers of this machine: every size, offset, constant and type.
 func TestABI(t *testing.T) {
 	compiler(t)

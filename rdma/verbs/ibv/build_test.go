@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// program says what a program that wants a device gets.
+// program says what a program that opens a device gets.
 const program = `package main
 
 import (
@@ -153,9 +153,9 @@ int setenv(const char *name, const char *value, int over)
 	}
 }
 
-// TestWithoutHeaders: a build on a machine that has no header of rdma-core has
-// verbs like any other. The compiler is handed headers that stop it in their
-// place, so whoever includes one of them is seen.
+// TestWithoutHeaders: a build on a machine that has no header of rdma-core has verbs
+// like any other. The compiler is given headers that stop it in their place, so a
+// file that includes one of them is found.
 func TestWithoutHeaders(t *testing.T) {
 	compiler(t)
 	dir := t.TempDir()

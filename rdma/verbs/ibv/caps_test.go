@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// withoutIPCLock runs f on a thread that lacks the capability to lock as much
-// memory as it likes. The thread ends with it: the kernel lets only those
+// withoutIPCLock runs f on a thread that lacks the capability to lock memory
+// without a limit (CAP_IPC_LOCK). The thread ends with it: the kernel lets only those
 // credentials write to an RDMA device file that opened it, and putting a
 // capability back makes new ones.
 func withoutIPCLock(t *testing.T, f func()) {

@@ -35,8 +35,7 @@ func NewEventChannel() (*EventChannel, error) {
 // Get waits for the next event (rdma_get_cm_event(3)) in Go's netpoller, copies
 // it and acknowledges it at once, so that no CMID.Close waits for a reader of
 // events. It ends with ctx's error, or with ErrClosed. Events of ids that were
-// closed meanwhile are dropped; a request to connect that came to one is
-// rejected.
+// closed meanwhile are dropped; a request to connect to one is rejected.
 func (e *EventChannel) Get(ctx context.Context) (CMEvent, error) {
 	var ev CMEvent
 	var failed error
@@ -77,7 +76,7 @@ func (e *EventChannel) decode(raw cmRaw, newID uint64) (CMEvent, bool) {
 	e.kids.add("CM id")
 	liveIDs.put(newID, ev.ID)
 	if ev.ListenID = liveIDs.get(raw.key); ev.ListenID == nil {
-		// Nobody listens any more. Destroying the id rejects the request.
+		// The listener is gone. Destroying the id rejects the request.
 		_ = ev.ID.Close()
 		return CMEvent{}, false
 	}

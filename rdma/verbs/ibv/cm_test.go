@@ -77,7 +77,7 @@ func TestConnect(t *testing.T) {
 				t.Errorf("%+v", ev)
 			}
 			quiet(t, d.events) // until the peer answers
-			// The QP is ours: nobody flushed it.
+			// The QP is ours: it was not flushed.
 			if n, err := l.cq.Poll(make([]WC, 1)); n != 0 || err != nil {
 				t.Errorf("%d, %v", n, err)
 			}
@@ -166,7 +166,7 @@ func TestPrivateData(t *testing.T) {
 }
 
 // TestNobodyThere: no listener, a listener that closed with a request pending,
-// an address that nobody has, a network without a device.
+// an address without a host, a network without a device.
 func TestNobodyThere(t *testing.T) {
 	l, d := newParty(t), newParty(t)
 	listener := l.listen(l.addrs[0])
@@ -174,7 +174,8 @@ func TestNobodyThere(t *testing.T) {
 
 	id := d.resolve(at)
 	d.ok(id.Connect(hello("client", d.newQP())))
-	// The request may be in the channel or not: either way nobody will take it.
+	// The request may be in the channel or not: either way it will not be
+	// taken.
 	l.ok(listener.Close())
 	d.on(CMRejected)
 	quiet(t, l.events)

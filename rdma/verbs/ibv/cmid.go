@@ -11,13 +11,13 @@ import (
 
 // A CMID is a communication identifier of port space TCP, struct rdma_cm_id:
 // what a socket is to TCP. It has no QP of librdmacm's: the QP is made with
-// CreateQP, its transitions are the caller's, and its number goes into Connect
+// CreateQP, the caller makes its transitions, and its number goes into Connect
 // and Accept. ResolveAddr, ResolveRoute, Connect, Accept and Disconnect only
-// begin something; how it ended comes as an event.
+// begin something; an event says how it ended.
 type CMID struct {
 	object
 	evMu   sync.Mutex
-	events *EventChannel // where its events come; guarded by evMu, Migrate replaces it
+	events *EventChannel // where its events come; evMu guards it, and Migrate replaces it
 }
 
 // NewID is rdma_create_id(3) for RDMA_PS_TCP.
@@ -69,6 +69,7 @@ func (id *CMID) LocalAddr() netip.AddrPort { return id.addr(false) }
 // PeerAddr is the address of the other end, the zero AddrPort if none.
 func (id *CMID) PeerAddr() netip.AddrPort { return id.addr(true) }
 
+// addr is the local address, or the peer's.
 func (id *CMID) addr(peer bool) netip.AddrPort {
 	if id.use() != nil {
 		return netip.AddrPort{}
@@ -146,17 +147,18 @@ func (id *CMID) InitQPAttr(state QPState) (QPAttr, QPAttrMask, error) {
 	return attr, mask, callError("rdma_init_qp_attr", errno)
 }
 
-// How many bytes of private data a message takes: what IB's connection manager
-// has room for, whose request has 92, of which the IP addresses take 36. It
-// fills them up with zeros to that length; iWARP carries exactly what was given.
+// These are how many bytes of private data a message takes: what IB's connection
+// manager has room for, whose request has 92, of which the IP addresses take 36.
+// It fills them up with zeros to that length; iWARP carries exactly what was
+// given.
 const (
 	MaxPrivateConnect = 56
 	MaxPrivateAccept  = 196
 	MaxPrivateReject  = 148
 )
 
-// checkPrivate refuses what is too long: the kernel would refuse it, too, but
-// answers a wrong rdma_accept by rejecting the request.
+// checkPrivate refuses data that is too long: the kernel would refuse it, too,
+// but answers a wrong rdma_accept by rejecting the request.
 func checkPrivate(call string, private []byte, most int) error {
 	if len(private) > most {
 		return &CallError{Call: call, Errno: syscall.EINVAL, Hint: fmt.Sprintf("%d bytes of private data, at most %d", len(private), most)}
@@ -201,7 +203,7 @@ func (id *CMID) Establish() error {
 }
 
 // Disconnect is rdma_disconnect(3): the peer gets CMDisconnected, and this end
-// gets it when the peer calls Disconnect, too. It moves no QP of ours: Modify
+// gets it when the peer calls Disconnect, too. It does not move this end's QP: Modify
 // it to QPSErr to have its work requests flushed.
 func (id *CMID) Disconnect() error {
 	return id.call("rdma_disconnect", func(h handle) syscall.Errno { return sysDisconnect(h) })

@@ -35,10 +35,10 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) {
 }
 
 // Get waits for the next event (ibv_get_cq_event(3)) in Go's netpoller,
-// acknowledges it and says whose it is. The CQ is disarmed then: call
-// ReqNotify, then Poll until it is empty, then Get again. Polling after arming
-// is what finds a completion that came between. Get ends with ctx's error, or
-// with ErrClosed. Events of CQs that were closed meanwhile are dropped.
+// acknowledges it and returns its CQ. The CQ is disarmed then: call ReqNotify,
+// then Poll until it is empty, then Get again. The poll after arming finds a
+// completion that came between. Get ends with ctx's error, or with ErrClosed.
+// Events of CQs that were closed meanwhile are dropped.
 func (ch *CompChannel) Get(ctx context.Context) (*CQ, error) {
 	var cq *CQ
 	var failed error
@@ -86,10 +86,9 @@ type CQ struct {
 	yield bool
 }
 
-// CreateCQ is ibv_create_cq(3): a queue for at least depth completions. Whoever
-// posts keeps count: a CQ that overflows is lost. With a nil ch it can only be
-// polled.
-// Its events interrupt by completion vector 0.
+// CreateCQ is ibv_create_cq(3): a queue for at least depth completions. The
+// program that posts must keep count: a CQ that overflows is lost. With a nil ch
+// it can only be polled. Its events interrupt by completion vector 0.
 func (c *Context) CreateCQ(depth int, ch *CompChannel) (*CQ, error) {
 	return c.CreateCQOn(depth, ch, 0)
 }

@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// Calls that a process begins with: when they fail for want of a module or a
+// A process begins with these calls. When one fails for lack of a module or a
 // permission, the error is ErrUnavailable.
 const (
 	callDeviceList   = "ibv_get_device_list"
@@ -67,6 +67,8 @@ func Open(name string) (*Context, error) {
 	return &Context{object: object{key: newKey(), h: h}, info: info, async: async}, nil
 }
 
+// noSuchDevice is the error of a name that no device has; it lists those that
+// exist.
 func noSuchDevice(name string) error {
 	list, err := Devices()
 	if err != nil {
@@ -182,7 +184,7 @@ func (c *Context) queryGIDs(port uint8) ([]GIDEntry, []int, error) {
 
 // AsyncEvent waits for the next asynchronous event of the device and
 // acknowledges it (ibv_get_async_event(3)). It ends with ctx's error, or with
-// ErrClosed. A program that reads none loses nothing but the news.
+// ErrClosed. A program that never calls it misses only the events.
 func (c *Context) AsyncEvent(ctx context.Context) (AsyncEvent, error) {
 	var ev asyncRaw
 	var failed error

@@ -132,7 +132,7 @@ func TestRegMR(t *testing.T) {
 }
 
 // TestMemlock: the commonest failure of all tells the limit. The limit does not
-// hold for whoever has CAP_IPC_LOCK, so the thread drops that for the time.
+// hold for a thread with CAP_IPC_LOCK, so the thread drops that for the time.
 func TestMemlock(t *testing.T) {
 	c := openAny(t)
 	pd := must(c.AllocPD())(t)

@@ -1,7 +1,15 @@
 // Package ibv is libibverbs and librdmacm in Go: the objects and calls of
 // rdma-core under their own names, and nothing on top of them. Package verbs
-// makes an rdma.Fabric of it; a program that wants to move a queue pair by
+// makes an rdma.Fabric of it; a program that has to move a queue pair by
 // hand, attribute by attribute, uses it directly.
+//
+// # How to read it
+//
+// Each object has its file: device.go, pd.go, cq.go, srq.go, qp.go, cmid.go and
+// cm.go; types.go, wc.go and events.go are the words that they speak. object.go and
+// notifier.go are beneath all of them (closing and waiting); load.go and the
+// sys_*_unsafe.go files are the way into C, errors.go and hint.go what an error
+// says.
 //
 // # One binary
 //
@@ -72,7 +80,7 @@
 // # States of a queue pair
 //
 // A QP begins in RESET and is moved by Modify. For type RC each transition
-// wants the attributes in the middle and takes those on the right
+// needs the attributes in the middle and takes those on the right
 // (ibv_modify_qp(3); IB specification, volume 1, table "QP State Transition
 // Properties"):
 //
@@ -102,7 +110,7 @@
 //	                    REMOTE_ATOMIC. Both the QP and the MR have to allow it.
 //	                    It can be granted and revoked in RTS.
 //	AV                  the way to the peer: AHAttr. RoCE needs IsGlobal, its GID
-//	                    and the index of a GID of ours of the same type.
+//	                    and the index of a local GID of the same type.
 //	PATH_MTU            at most the smaller active MTU of the two ports.
 //	RQ_PSN, SQ_PSN      24 bits; ours to send is the peer's to receive.
 //	MAX_QP_RD_ATOMIC    READs and atomics outstanding from here. 0 makes the

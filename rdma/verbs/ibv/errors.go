@@ -9,7 +9,7 @@ import (
 var (
 	// ErrUnavailable: RDMA cannot be used in this process, whatever the
 	// arguments: rdma-core is not installed, this program was built without
-	// it, the kernel has no RDMA or does not let us. The error that wraps it
+	// it, the kernel has no RDMA, or it refuses this user. The error that wraps it
 	// (a *LoadError or a *CallError) says which, and what to do.
 	ErrUnavailable = errors.New("ibv: RDMA is not available")
 
@@ -19,24 +19,6 @@ var (
 	// ErrNoSuchDevice: Open was given a name that no device has.
 	ErrNoSuchDevice = errors.New("ibv: no such device")
 )
-
-// A LoadError says that one of rdma-core's libraries could not be loaded. It
-// wraps ErrUnavailable and Cause.
-type LoadError struct {
-	Library string // "libibverbs.so.1"
-	Package string // Debian's package that has it; empty if that is not the remedy
-	Cause   error  // what the dynamic linker said, or how this program was built
-}
-
-func (e *LoadError) Error() string {
-	if e.Package == "" {
-		return fmt.Sprintf("ibv: %s cannot be used: %v", e.Library, e.Cause)
-	}
-	return fmt.Sprintf("ibv: %s cannot be loaded: %v: install rdma-core (Debian: apt-get install %s)", e.Library, e.Cause, e.Package)
-}
-
-// Unwrap lets errors.Is find ErrUnavailable and the cause.
-func (e *LoadError) Unwrap() []error { return []error{ErrUnavailable, e.Cause} }
 
 // A CallError says that a call into rdma-core failed. It wraps its Errno, so
 // that errors.Is(err, syscall.EBUSY) works.
@@ -57,8 +39,9 @@ func (e *CallError) Error() string {
 // Unwrap returns the Errno.
 func (e *CallError) Unwrap() error { return e.Errno }
 
-// Is says that the failure of a call that opens RDMA for the process, for want
-// of a kernel module, a device file or a permission, is ErrUnavailable.
+// Is makes errors.Is report ErrUnavailable for the failure of a call that opens
+// RDMA for the process, if a kernel module, a device file or a permission is
+// missing.
 func (e *CallError) Is(target error) bool {
 	return target == ErrUnavailable && opens(e.Call) && absent(e.Errno)
 }

@@ -305,7 +305,7 @@ func TestRemoteErrors(t *testing.T) {
 }
 
 // TestStates: Query answers what Modify set; a wrong transition is refused and
-// changes nothing; RESET begins anew.
+// changes nothing; RESET allows a new start.
 func TestStates(t *testing.T) {
 	b := newBed(t, options{rnrRetry: 5})
 	attr := must(b.a.Query(QPMaskState | QPMaskAV | QPMaskPathMTU | QPMaskDestQPN | QPMaskTimeout | QPMaskRetryCnt |

@@ -19,13 +19,15 @@ type notifier struct {
 	file *os.File
 	raw  syscall.RawConn
 	// turn has a place for the one goroutine that may wait in the netpoller,
-	// which knows one reader and one deadline; others queue up for it here,
-	// where their contexts are heard.
+	// which knows one reader and one deadline. Others queue up for it here,
+	// where the end of their contexts ends their wait.
 	turn   chan struct{}
 	closed chan struct{}
 	once   sync.Once
 }
 
+// newNotifier makes a notifier for a descriptor of rdma-core, of which it takes a
+// duplicate.
 func newNotifier(fd int, name string) (*notifier, error) {
 	dup, err := dupNonblock(fd)
 	if err != nil {
@@ -34,7 +36,7 @@ func newNotifier(fd int, name string) (*notifier, error) {
 	file := os.NewFile(uintptr(dup), name)
 	raw, err := file.SyscallConn()
 	if err == nil {
-		// Fails if the kernel cannot poll the descriptor.
+		// It fails if the kernel cannot poll the descriptor.
 		err = file.SetReadDeadline(time.Time{})
 	}
 	if err != nil {
@@ -81,9 +83,9 @@ func (n *notifier) wait(ctx context.Context, try func() (done bool)) error {
 	}
 }
 
-// interrupt makes the end of ctx end the wait of whoever has the turn, by a
-// read deadline in the past. The function that it returns undoes that, before
-// the turn passes on.
+// interrupt makes the end of ctx end the wait of the goroutine that has the
+// turn, by a read deadline in the past. The function that it returns undoes
+// that, before the turn passes on.
 func (n *notifier) interrupt(ctx context.Context) (undo func()) {
 	if ctx.Done() == nil {
 		return func() {}

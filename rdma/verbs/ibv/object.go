@@ -10,16 +10,15 @@ import (
 	"syscall"
 )
 
-// A handle is the address of an object of rdma-core. Go code never looks
-// behind it.
+// A handle is the address of an object of rdma-core. Go code never follows it.
 type handle uintptr
 
 // An object is what every wrapper of an object of rdma-core has.
 //
-// Close may race with every other method: whoever uses h holds mu for reading,
-// for no longer than one call into C, and whoever destroys it holds it for
-// writing. That is two atomic operations per batch on the data path, and a
-// closed object answers ErrClosed instead of crashing.
+// Close may race with every other method: a method that uses h holds mu for
+// reading, for no longer than one call into C, and the one that destroys it
+// holds mu for writing. That is two atomic operations per batch on the data
+// path, and a closed object answers ErrClosed instead of crashing.
 //
 // Lock order: several objects are locked in the order of their keys; an object
 // is created after what it is made of, so a parent comes before its children.
@@ -149,7 +148,8 @@ func (r *registry[T]) drop(key uint64) {
 	delete(r.m, key)
 }
 
-// What events can name. rdma-core is one per process, and so are these.
+// These are the objects that events can name. There is one rdma-core per
+// process, so there is one registry of each.
 var (
 	liveCQs  registry[CQ]
 	liveSRQs registry[SRQ]

@@ -60,7 +60,7 @@ func (p *PD) RegMR(addr uintptr, length int, access Access) (*MR, error) {
 	return &MR{object: object{key: newKey(), h: h}, pd: p, Addr: uint64(addr), Len: length, LKey: lkey, RKey: rkey}, nil
 }
 
-// Close is ibv_dereg_mr(3): once it returned, no device reads or writes the
+// Close is ibv_dereg_mr(3). Once it has returned, no device reads or writes the
 // memory any more; requests that still name it fail with an access error.
 func (m *MR) Close() error {
 	done, err := m.destroy("ibv_dereg_mr", sysDeregMR)

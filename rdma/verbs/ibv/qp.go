@@ -65,7 +65,7 @@ func (q *QP) parents() []*object {
 func (q *QP) Num() uint32 { return q.num }
 
 // Modify is ibv_modify_qp(3): it sets the attributes that mask names. The
-// package comment tells which each transition wants.
+// package comment tells which ones each transition needs.
 func (q *QP) Modify(attr *QPAttr, mask QPAttrMask) error {
 	if err := q.use(); err != nil {
 		return err
@@ -113,8 +113,8 @@ func (q *QP) PostSendSpin(wrs []SendWR, cq *CQ, wcs []WC, d time.Duration) (post
 		posted, err = q.PostSend(wrs)
 		return posted, 0, err
 	}
-	// In the order of keys, see object: a QP is younger than its CQs. One that
-	// is not its own may be younger.
+	// They are locked in the order of keys (see object): a QP is younger than
+	// its CQs, but a CQ that is not its own may be younger.
 	first, second := &cq.object, &q.object
 	if first.key > second.key {
 		first, second = second, first
@@ -153,8 +153,9 @@ func (q *QP) PostRecv(wrs []RecvWR) (int, error) {
 	return n, nil
 }
 
-// Close is ibv_destroy_qp(3). What was posted and not polled is gone without a
-// completion: to see the flush errors, Modify to QPSErr first and poll.
+// Close is ibv_destroy_qp(3). Requests that were posted and not polled are gone
+// without a completion: to see the flush errors, Modify to QPSErr first and
+// poll.
 func (q *QP) Close() error {
 	done, err := q.destroy("ibv_destroy_qp", sysDestroyQP)
 	if done {

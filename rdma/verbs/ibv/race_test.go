@@ -39,7 +39,7 @@ func cycles(full int) int {
 	return full
 }
 
-// TestCloseRaces: everything is closed under the hands of those who use it.
+// TestCloseRaces: everything is closed while other goroutines use it.
 func TestCloseRaces(t *testing.T) {
 	name := anyDevice(t)
 	mem := pages(t, memSize)

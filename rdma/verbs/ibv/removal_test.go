@@ -103,7 +103,7 @@ func gone(t *testing.T, removed <-chan struct{}, dev string) {
 
 // TestDeviceRemoval: a device goes while everything of it is in use. A driver
 // that can take it away from under us sends DEVICE_FATAL then; rxe cannot, and
-// waits until all is closed, which works as ever.
+// waits until everything is closed, and closing works as before.
 func TestDeviceRemoval(t *testing.T) {
 	ownDevice(t, "rxeR", "plug1", "10.78.2.1")
 	c := must(Open("rxeR"))(t)
@@ -134,7 +134,7 @@ func TestDeviceRemoval(t *testing.T) {
 	gone(t, removed, "rxeR")
 }
 
-// TestRemovalEvent: librdmacm tells whose address the device had. It keeps
+// TestRemovalEvent: librdmacm tells which id's address the device had. It keeps
 // every device that it bound to open until the process ends, so this is one of
 // its own.
 func TestRemovalEvent(t *testing.T) {

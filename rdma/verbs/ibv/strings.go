@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Names of the enumerations, as the manual pages have them without IBV_ and
-// RDMA_CM_.
+// These are the names of the enumerations, as the manual pages have them
+// without IBV_ and RDMA_CM_.
 
 // name is names[i], or what and the number.
 func name[T ~int8 | ~uint8 | ~uint32](what string, names []string, i T) string {
@@ -36,7 +36,7 @@ func (t Transport) String() string {
 	return name("transport", []string{"IB", "iWARP"}, t)
 }
 
-// String writes the GID as the IPv6 address that it has the form of.
+// String writes the GID in the form of an IPv6 address.
 func (g GID) String() string { return netip.AddrFrom16(g).String() }
 
 func (t GIDType) String() string {

@@ -18,10 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The Go side of shim.h. Pointers into Go's memory are passed for the time of
-// one call, and only to what holds no pointers itself; objects of rdma-core are
-// integers. Functions of the data path neither let their arguments escape nor
-// call back, so a post or a poll allocates nothing.
+// This is the Go side of shim.h. Pointers into Go's memory are passed for the
+// time of one call, and only to memory that holds no pointers itself; objects
+// of rdma-core are integers. Functions of the data path neither let their
+// arguments escape nor call back, so a post or a poll allocates nothing.
 
 // sysPrepare changes the environment of the C library.
 func sysPrepare() { C.rk_prepare() }

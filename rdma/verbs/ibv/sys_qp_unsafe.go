@@ -9,7 +9,7 @@ import "C"
 
 import "syscall"
 
-// flag is 1 for true, in the type that C wants.
+// flag is 1 for true, in C's type.
 func flag[T C.int | C.uint8_t | C.uint32_t](on bool) T {
 	if on {
 		return 1

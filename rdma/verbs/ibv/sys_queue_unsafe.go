@@ -31,8 +31,8 @@ import (
 	"unsafe"
 )
 
-// The layouts that Go and C share, pinned: either line fails to compile if the
-// sizes differ.
+// The layouts that Go and C share are pinned here: either line fails to compile
+// if the sizes differ.
 const (
 	_ = uint(unsafe.Sizeof(SendWR{}) - C.sizeof_struct_rk_send_wr)
 	_ = uint(C.sizeof_struct_rk_send_wr - unsafe.Sizeof(SendWR{}))

@@ -119,9 +119,9 @@ type PortAttr struct {
 	ActiveWidth, ActiveSpeed  uint8
 	PhysState                 uint8
 	LinkLayer                 LinkLayer
-	// Each packet needs a GRH, on InfiniBand too (IBV_QPF_GRH_REQUIRED): ports of
-	// virtual functions and of routed fabrics. False where the provider is too
-	// old to say.
+	// GRHRequired: each packet needs a GRH, on InfiniBand too
+	// (IBV_QPF_GRH_REQUIRED). Ports of virtual functions and of routed fabrics do.
+	// It is false where the provider is too old to say.
 	GRHRequired   bool
 	PortCapFlags2 uint16 // 0 where the provider is too old to say
 }

@@ -1,9 +1,9 @@
 package ibv
 
 // A WC is struct ibv_wc, of which it has the layout: polling fills it in place.
-// What only UD uses has no name here, and in place of some of it stands when it
-// was polled. Of a WC whose Status is not StatusSuccess only ID,
-// Status, VendorErr and QPN count (ibv_poll_cq(3)).
+// Fields that only UD uses have no name here, and some of their place holds the
+// time of the poll. Of a WC whose Status is not StatusSuccess only ID, Status,
+// VendorErr and QPN count (ibv_poll_cq(3)).
 type WC struct {
 	ID        uint64
 	Status    WCStatus

@@ -32,7 +32,7 @@ type Net interface {
 	// Host returns a host by its name.
 	Host(name string) Host
 	// Cut stops all traffic between two hosts, or that of some TCP and UDP ports.
-	// What is cut is lost without a word.
+	// Frames over a cut are lost silently.
 	Cut(a, b string, ports ...uint16) error
 	// CutOneWay stops the traffic from one host to another only.
 	CutOneWay(from, to string, ports ...uint16) error

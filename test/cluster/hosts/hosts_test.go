@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 
 const patience = 30 * time.Second
 
-// nets runs a test on each kind of network that can be had.
+// nets runs a test on each kind of network that is available here.
 func nets(t *testing.T, f func(t *testing.T, n Net)) {
 	for _, kind := range []struct {
 		name string
@@ -185,7 +185,7 @@ func TestCut(t *testing.T) {
 	})
 }
 
-// TestNewConnectionOverCut: somebody who connects over a cut waits in vain.
+// TestNewConnectionOverCut: a connection over a cut is not made.
 func TestNewConnectionOverCut(t *testing.T) {
 	nets(t, func(t *testing.T, n Net) {
 		addr := echo(t, n.Host("b"))
@@ -250,7 +250,7 @@ func TestPortsAndDelay(t *testing.T) {
 	})
 }
 
-// TestSeparate: in namespaces a host has its own addresses and nobody else's, and a
+// TestSeparate: in namespaces a host has its own addresses and no others, and a
 // process on it sees the others from there.
 func TestSeparate(t *testing.T) {
 	if cannot != nil {

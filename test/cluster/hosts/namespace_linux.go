@@ -105,7 +105,7 @@ func (n *spaces) Close() error {
 type space struct {
 	name, ip string
 	port     int      // at the switch
-	ns       *os.File // the namespace, which lives while somebody holds it
+	ns       *os.File // the namespace, which lives while a descriptor of it is open
 }
 
 func (s *space) Name() string { return s.name }

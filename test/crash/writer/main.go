@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 )
 
@@ -39,7 +40,7 @@ func main() {
 
 func keyOf(i int) []byte { return fmt.Appendf(nil, "key-%04d", i) }
 
-// valueOf is a value that says whose it is and whether it is whole.
+// valueOf is a value that says which key it belongs to and whether it is whole.
 func valueOf(i int, seq uint64) []byte {
 	b := fmt.Appendf(nil, "%d %d ", i, seq)
 	for n := len(b) + (i*53)%3000; len(b) < n; {
@@ -53,7 +54,7 @@ func run(server, told string, first uint64) error {
 	var c *client.Client
 	var err error
 	for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {
-		c, err = client.Dial(ctx, client.Config{Servers: []string{server}, Fabric: iwarp.New(iwarp.Options{}), Timeout: 30 * time.Second})
+		c, err = client.Dial(ctx, client.Config{Servers: []string{server}, Fabrics: []rdma.Fabric{iwarp.New(iwarp.Options{})}, Timeout: 30 * time.Second})
 		if err == nil {
 			break
 		}

@@ -1,10 +1,7 @@
-// Command load keeps a client busy while somebody breaks things, and says what
-// its calls met. It is the inner half of the fault tests in test/roce: they run
-// it in one guest, the server in another, and cut, pause and kill from outside.
-//
-// It prints one JSON object a line: an Event whenever gets (or puts) begin to
-// fail or to succeed again, and at the end, when its standard input is closed,
-// a Summary.
+// Command load keeps a client busy while a test breaks things, and reports the
+// outcome of its calls. It is the inner half of the fault tests in test/roce:
+// they run it in one guest, the server in another, and cut, pause and kill from
+// outside.
 package main
 
 import (
@@ -35,7 +32,7 @@ type Event struct {
 	Err  string  `json:"err,omitempty"`
 }
 
-// A Summary is what all calls of one kind came to.
+// A Summary is the result of all calls of one kind.
 type Summary struct {
 	Op       string         `json:"op"`
 	Calls    int            `json:"calls"`
@@ -73,7 +70,7 @@ func run(in io.Reader, out io.Writer, server, fabric string, deadline, pause tim
 	if fabric == "iwarp" {
 		f = iwarp.New(iwarp.Options{})
 	}
-	c, err := client.Dial(context.Background(), client.Config{Servers: []string{server}, Fabric: f, Timeout: 20 * time.Second})
+	c, err := client.Dial(context.Background(), client.Config{Servers: []string{server}, Fabrics: []rdma.Fabric{f}, Timeout: 20 * time.Second})
 	if err != nil {
 		return err
 	}
@@ -121,7 +118,7 @@ func run(in io.Reader, out io.Writer, server, fabric string, deadline, pause tim
 
 var errWrong = errors.New("wrong answer")
 
-// A printer writes lines. Safe for concurrent use.
+// A printer writes lines. It is safe for concurrent use.
 type printer struct {
 	mu    sync.Mutex
 	out   *json.Encoder
@@ -134,7 +131,7 @@ func (p *printer) print(v any) {
 	_ = p.out.Encode(v)
 }
 
-// A record is the books of one kind of call. Safe for concurrent use.
+// A record is the books of one kind of call. It is safe for concurrent use.
 type record struct {
 	p        *printer
 	deadline time.Duration

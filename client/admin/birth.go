@@ -1,0 +1,265 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/internal/peer"
+	"github.com/rdmakv/rdmakv/client/internal/route"
+	"github.com/rdmakv/rdmakv/client/internal/session"
+	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/wire"
+)
+
+// The birth of a cluster's map.
+//
+//	ask     each node for the map in force, else for the one it has promised
+//	choose  one of those, if there is any; else a new proposal
+//	prepare at every node: it promises this map or none
+//	commit  at every node, once all have promised
+//
+// Why a map that one node has committed can be finished by anybody: all had
+// promised it. A promise is taken back (abandon) only after a node has refused
+// the map, and then no node can have committed it.
+
+// candidate is a node of the map to be.
+type candidate struct {
+	p         *peer.Peer
+	shards    int
+	view      *cluster.View // its own
+	name      string
+	committed *cluster.Map
+	promised  *cluster.Map
+}
+
+func birth(ctx context.Context, f *route.Router, nodes []NodeWeight) error {
+	want := make([]cluster.MapNode, 0, len(nodes))
+	named := make(map[string]bool)
+	for _, n := range nodes {
+		named[n.ID] = true
+		if n.Out {
+			continue
+		}
+		want = append(want, cluster.MapNode{ID: n.ID, Weight: max(n.Weight, 1)})
+	}
+	slices.SortFunc(want, func(a, b cluster.MapNode) int { return cmp.Compare(a.ID, b.ID) })
+	if len(want) == 0 {
+		return fmt.Errorf("%w: no nodes are named", client.ErrOptions)
+	}
+	if err := f.Refresh(ctx, nil); err != nil {
+		return err
+	}
+	var all []*candidate
+	for _, n := range want {
+		p, err := f.Peer(n.ID)
+		if err != nil {
+			return err
+		}
+		all = append(all, &candidate{p: p})
+	}
+	if err := atEach(f, all, func(c *candidate) error { return c.ask(ctx) }); err != nil {
+		return err
+	}
+	if err := forgotten(f, all, named); err != nil {
+		return err
+	}
+	m, err := choose(all, want)
+	if err != nil {
+		return err
+	}
+	if err := prepareAll(ctx, f, all, m); err != nil {
+		return err
+	}
+	err = atEach(f, all, func(c *candidate) error { return c.step(ctx, wire.MapCommit, m, wire.MapCommitted) })
+	if err != nil {
+		return fmt.Errorf("all nodes have promised the map, and not all have confirmed that it is in force; run it again: %w", err)
+	}
+	return nil
+}
+
+// forgotten fails if a node that lives would never own a shard because the call does not
+// name it. The view of every named node counts: gossip may not have told the
+// others yet. A map that exists, or is promised, has been thought of before.
+func forgotten(f *route.Router, all []*candidate, named map[string]bool) error {
+	for _, c := range all {
+		if c.committed != nil || c.promised != nil {
+			return nil
+		}
+	}
+	var left []string
+	for _, n := range infoOf(f).Nodes {
+		if (n.State == cluster.Alive.String() || n.State == cluster.Suspect.String()) && !named[n.ID] {
+			left = append(left, n.ID)
+		}
+	}
+	for _, c := range all {
+		for _, n := range c.view.Members {
+			if (n.State == cluster.Alive || n.State == cluster.Suspect) && !named[n.ID] {
+				left = append(left, n.ID)
+			}
+		}
+	}
+	slices.Sort(left)
+	left = slices.Compact(left)
+	if len(left) == 0 {
+		return nil
+	}
+	verb := "is"
+	if len(left) > 1 {
+		verb = "are"
+	}
+	return fmt.Errorf("%w: %s %s alive and would get nothing, for good: name it too, or %s:0 to leave it out", client.ErrOptions, strings.Join(left, ", "), verb, left[0])
+}
+
+// ask learns what a node has already.
+func (c *candidate) ask(ctx context.Context) error {
+	p := c.p.Begin(ctx)
+	return c.p.Ask(&p, "cluster-init", nil, func(s *session.Session) error {
+		n, err := s.FetchNews(&p)
+		if err != nil {
+			return err
+		}
+		c.shards, c.view, c.name, c.committed, c.promised = int(s.Welcome.Shards), n.View, n.View.Cluster, n.Map, nil
+		if n.Map != nil {
+			return nil
+		}
+		text, err := s.Document(&p, wire.DocumentPromise, nil, session.MaxNews)
+		if errors.Is(err, client.ErrNoMap) {
+			return nil
+		}
+		if err == nil {
+			c.promised, err = cluster.ParseMap(text)
+		}
+		if err != nil {
+			return s.BadNews(err)
+		}
+		return nil
+	})
+}
+
+// choose says which map it will be.
+func choose(all []*candidate, want []cluster.MapNode) (*cluster.Map, error) {
+	for _, c := range all[1:] {
+		if c.shards != all[0].shards || c.name != all[0].name {
+			return nil, fmt.Errorf("%w: node %q has %d shards in cluster %q, node %q %d in %q", client.ErrOtherCluster,
+				all[0].p.Node, all[0].shards, all[0].name, c.p.Node, c.shards, c.name)
+		}
+	}
+	var m *cluster.Map
+	for _, c := range all {
+		switch {
+		case c.committed == nil:
+		case m != nil && m.Digest() != c.committed.Digest():
+			return nil, fmt.Errorf("%w: nodes have committed %v and %v", ErrOtherMap, m, c.committed)
+		default:
+			m = c.committed
+		}
+	}
+	if m == nil { // of several that were begun, each run takes the same
+		for _, c := range all {
+			if c.promised != nil && (m == nil || c.promised.Digest() < m.Digest()) {
+				m = c.promised
+			}
+		}
+	}
+	if m == nil {
+		var id [16]byte
+		rand.Read(id[:])
+		m, err := cluster.Propose(id, all[0].name, all[0].shards, want)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", client.ErrOptions, err)
+		}
+		return m, nil
+	}
+	if !slices.Equal(m.Nodes, want) {
+		return nil, fmt.Errorf("%w: %v, of nodes %s; to finish it, name those", ErrOtherMap, m, nodeList(m.Nodes))
+	}
+	return m, nil
+}
+
+func nodeList(nodes []cluster.MapNode) string {
+	var list []string
+	for _, n := range nodes {
+		id := n.ID
+		if n.Weight != 1 {
+			id = fmt.Sprintf("%s:%d", id, n.Weight)
+		}
+		list = append(list, id)
+	}
+	return strings.Join(list, " ")
+}
+
+// prepareAll has every node promise m. If one refuses, the others' promises are
+// taken back; if one did not answer they stay, for another run.
+func prepareAll(ctx context.Context, f *route.Router, all []*candidate, m *cluster.Map) error {
+	err := atEach(f, all, func(c *candidate) error { return c.step(ctx, wire.MapPrepare, m, wire.MapPromised) })
+	if err == nil || !errors.Is(err, errRefusedMap) {
+		return err
+	}
+	for _, c := range all {
+		if c.committed != nil { // all had promised: it will be finished
+			return err
+		}
+	}
+	back := atEach(f, all, func(c *candidate) error { return c.step(ctx, wire.MapAbandon, m, wire.MapNone) })
+	if back != nil && !errors.Is(back, errRefusedMap) {
+		return fmt.Errorf("%w (not all promises could be taken back: run it again)", err)
+	}
+	return err
+}
+
+// errRefusedMap: a node has said no.
+var errRefusedMap = errors.New("the node refuses the shard map")
+
+// maxMapAnswer bounds the answer to a step, in bytes.
+const maxMapAnswer = 4096
+
+// step does one step at one node, which then has the map in state want, or a
+// later one.
+func (c *candidate) step(ctx context.Context, step wire.DocumentKind, m *cluster.Map, want wire.MapState) error {
+	text, digest := cluster.AppendMap(nil, m), m.Digest()
+	p := c.p.Begin(ctx)
+	return c.p.Ask(&p, "cluster-init "+step.String(), nil, func(s *session.Session) error { // each step may be done twice
+		answer, err := s.Document(&p, step, text, maxMapAnswer)
+		if err != nil {
+			return err
+		}
+		r, err := wire.ParseMapAnswer(answer)
+		switch {
+		case err != nil:
+			return s.BadNews(fmt.Errorf("%w: %w", cluster.ErrMalformed, err))
+		case step == wire.MapAbandon && (r.State == wire.MapNone || r.Digest != digest):
+			return nil
+		case step != wire.MapAbandon && r.State >= want && r.Digest == digest:
+			return nil
+		}
+		return fmt.Errorf("%w (it has state %q): %s", errRefusedMap, r.State, cmp.Or(wire.CleanText(r.Text), "it does not say why"))
+	})
+}
+
+// atEach does one step at all nodes, side by side.
+func atEach(f *route.Router, all []*candidate, do func(*candidate) error) error {
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, c := range all {
+		wg.Go(func() { errs[i] = do(c) })
+	}
+	wg.Wait()
+	e := &client.PartialError{Total: len(all)}
+	for i, err := range errs {
+		if err != nil {
+			e.Failures = append(e.Failures, client.Failure{Index: -1, Node: all[i].p.Node, Err: err})
+		}
+	}
+	if e.Failures == nil {
+		return nil
+	}
+	return e
+}

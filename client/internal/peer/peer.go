@@ -1,0 +1,305 @@
+// Package peer is one server as a client sees it, over all connections to it: how it is
+// reached and by which fabric (dial.go, race.go, firstdial.go), how the connection comes
+// back (reconnect.go) and moves to a better fabric (improve.go), what keeps it (keeper.go),
+// and the ids of the writes that are under way there (ids.go).
+//
+// A call takes a session (Peer.Session), uses it, and takes another one if it was lost
+// (Peer.Settle, base.Again). Ask is that loop for a request that changes nothing.
+//
+// Lock order: the connector's mutex before those of sessions and of device.Set. Methods of
+// Directory may be called with the connector's mutex held, so they take no lock of a peer.
+package peer
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rdmakv/rdmakv/client/internal/base"
+	"github.com/rdmakv/rdmakv/client/internal/device"
+	"github.com/rdmakv/rdmakv/client/internal/session"
+	"github.com/rdmakv/rdmakv/internal/turnstile"
+	"github.com/rdmakv/rdmakv/internal/world"
+)
+
+// A Peer is one server as a Client sees it: a session that is made again when it
+// is lost, the devices and the registered memory that it uses (in a PD of this
+// server alone), the ids of its writes, its counters. Peers share nothing, so
+// that a server which is gone, slow or hostile disturbs no call to another one.
+type Peer struct {
+	cfg     *base.Config
+	log     *slog.Logger
+	World   world.World     // the clock and the memory it is given, if not the machine's
+	options session.Options // of its sessions
+
+	// Of a node of a cluster. They are set before the peer is used.
+	dir  Directory // nil: this server is all there is
+	Node string    // which node must answer; "": any
+
+	Devices *device.Set
+
+	awake atomic.Bool // watch and keep are at work
+	Clock base.Clock  // watch ticks it
+
+	n       base.Counts
+	waits   session.Waits
+	IDs     *IDs
+	current atomic.Pointer[session.Session]
+	conn    connector
+	// One call at a time reads the pages of an answer of which the server keeps
+	// one for each session.
+	AdminTurn, StatsTurn *turnstile.Turnstile
+
+	wake   chan struct{} // cap 1: the keeper has something to do
+	done   context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+// A Directory is what a peer knows of the cluster that its node is of. Its methods
+// wait for nothing, and take no lock of a peer.
+type Directory interface {
+	// Addresses returns where the node may listen, host:port, best first.
+	Addresses(node string) []string
+	// Learn takes in what a node with so many shards has said of its cluster, or
+	// refuses it: then the node is of another cluster, or not the one it should be.
+	Learn(n *session.News, shards int) error
+	// Met notes that an address has led to a node.
+	Met(node, addr string)
+	// Unreachable notes that the node was not reached where it was looked for.
+	Unreachable(node string)
+	// Owns reports whether the node owns the shard of key by the map in force.
+	Owns(node string, key []byte) bool
+}
+
+// servers is where the peer's server may listen, host:port.
+func (c *Peer) servers() []string {
+	if c.dir == nil || c.Node == "" {
+		return c.cfg.Servers
+	}
+	return c.dir.Addresses(c.Node)
+}
+
+// New makes a peer that has no session yet. cfg is valid and complete; node says which
+// node must answer, "" that any may; dir is nil if the server is all there is.
+func New(cfg *base.Config, w world.World, node string, dir Directory) *Peer {
+	c := &Peer{
+		dir:   dir,
+		Node:  node,
+		cfg:   cfg,
+		log:   cfg.Logger,
+		World: w,
+		wake:  make(chan struct{}, 1),
+	}
+	c.Devices = device.NewSet(cfg, w.Heap)
+	now := base.BootNanos
+	if w.Now != nil {
+		now = w.Now
+	}
+	c.done, c.cancel = context.WithCancel(context.Background())
+	c.Clock.Start(now, min(session.MaxTick, cfg.Timeout/8), c.done.Done())
+	c.options = session.Options{
+		Config: cfg, Clock: &c.Clock, Counts: &c.n, Waits: &c.waits, Devices: c.Devices, Owner: c, Log: cfg.Logger,
+		Name: []byte(clientName()), World: w,
+	}
+	rand.Read(c.options.ClientID[:])
+	c.IDs = newIDs(cfg.MaxInflight, cfg.MaxWaiting)
+	c.AdminTurn, c.StatsTurn = turnstile.New(1, cfg.MaxWaiting, base.ErrOverloaded), turnstile.New(1, cfg.MaxWaiting, base.ErrOverloaded)
+	c.conn.c = c
+	c.conn.called = make(chan struct{}, 1)
+	return c
+}
+
+// Serve begins with the session that dial has made.
+func (c *Peer) Serve(s *session.Session) {
+	c.Start() // calls may come before the first tick
+	c.install(s)
+}
+
+// IsNode makes the peer that of the node which has answered dial. It is called before
+// serve.
+func (c *Peer) IsNode(node string) { c.Node = node }
+
+// IsAlone makes the peer that of a server which is all there is. It is called before
+// serve.
+func (c *Peer) IsAlone(s *session.Session) { c.dir, c.conn.server = nil, s.ServerID }
+
+// DialOnce makes one attempt to reach the server. The session is the caller's.
+func (c *Peer) DialOnce(ctx context.Context) (*session.Session, error) { return c.conn.dialAny(ctx) }
+
+// Start starts the goroutines of the peer, before the first call. Safe for concurrent use.
+func (c *Peer) Start() {
+	if !c.awake.Load() {
+		c.start()
+	}
+}
+
+func (c *Peer) start() {
+	k := &c.conn
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed || c.awake.Load() {
+		return
+	}
+	c.Clock.Tick(time.Now())
+	c.wg.Go(c.watch)
+	c.wg.Go(c.keep)
+	c.awake.Store(true)
+}
+
+// clientName is what a server's log shows of this program.
+func clientName() string {
+	host, _ := os.Hostname()
+	name := fmt.Sprintf("%s@%s/%d", filepath.Base(os.Args[0]), host, os.Getpid())
+	return name[:min(len(name), 64)]
+}
+
+// Current is the session in force; nil if there is none. It may be about to end.
+func (c *Peer) Current() *session.Session { return c.current.Load() }
+
+// Counts is where calls at this server are counted.
+func (c *Peer) Counts() *base.Counts { return &c.n }
+
+// Config is what the client was made with.
+func (c *Peer) Config() *base.Config { return c.cfg }
+
+// GiveUp ends a peer that was never started.
+func (c *Peer) GiveUp() { c.cancel() }
+
+// LostFor is for how long there has been no session; 0 if there is one.
+func (c *Peer) LostFor() time.Duration {
+	k := &c.conn
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.lost.IsZero() {
+		return 0
+	}
+	return time.Since(k.lost)
+}
+
+// Close ends the session and gives everything back; a second call does nothing.
+func (c *Peer) Close() error {
+	if !c.conn.close() {
+		return nil
+	}
+	c.cancel()
+	c.wg.Wait()
+	return c.Release()
+}
+
+// Release frees what the peer took.
+func (c *Peer) Release() error {
+	c.cancel()
+	if err := c.Devices.Close(); err != nil {
+		return &base.Error{Op: "close", Err: err}
+	}
+	return nil
+}
+
+// Info describes the session in force; the zero value if there is none.
+func (c *Peer) Info() base.ServerInfo {
+	s := c.current.Load()
+	if s == nil || s.IsDown() {
+		return base.ServerInfo{}
+	}
+	return s.Info()
+}
+
+// Counters is what was done at this server.
+func (c *Peer) Counters() base.Counters {
+	n := c.n.Snapshot()
+	n.Waits = c.waits.Counters()
+	n.BufferBytes, n.StagingBytes, n.QuarantinedBytes = c.Devices.Usage()
+	return n
+}
+
+// Begin starts the limit of one call.
+func (c *Peer) Begin(ctx context.Context) base.Limit { return c.Clock.Limit(ctx, c.cfg.Timeout) }
+
+// Fail makes the *Error that a call returns. A context's end becomes
+// ErrTimeout if it was a deadline and stays itself if it was a cancellation.
+func (c *Peer) Fail(op string, key []byte, server string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if e := (*base.Error)(nil); errors.As(err, &e) {
+		return err
+	}
+	if !errors.Is(err, base.ErrOutcomeUnknown) && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, base.ErrLate)) {
+		err = base.Because(base.ErrTimeout, err)
+	}
+	if errors.Is(err, base.ErrTimeout) {
+		c.n.Timeouts.Add(1)
+	}
+	return &base.Error{Op: op, Server: server, Node: c.Node, Key: base.QuoteKey(key), Err: err}
+}
+
+// State is how things stand with the server now.
+func (c *Peer) State() base.NodeState {
+	s := c.current.Load()
+	if s == nil || s.IsDown() {
+		return base.NodeState{}
+	}
+	return s.State()
+}
+
+// Latencies are the times of the calls that were made at the server.
+func (c *Peer) Latencies() base.Latencies {
+	return base.Latencies{Gets: c.n.GetTimes.Snapshot(), Writes: c.n.WriteTimes.Snapshot()}
+}
+
+// AskOnce does f, which may change something, once: it is not sent again after a
+// session was lost, but it waits for one.
+func (c *Peer) AskOnce(p *base.Limit, op string, f func(*session.Session) error) error {
+	s, err := c.Session(p)
+	if err != nil {
+		return c.Fail(op, nil, "", err)
+	}
+	return c.Fail(op, nil, s.Addr, base.Plain(f(s)))
+}
+
+// Ask does f, which changes nothing, over as many sessions as it takes.
+func (c *Peer) Ask(p *base.Limit, op string, key []byte, f func(*session.Session) error) error {
+	server := ""
+	for {
+		if err := p.Over(); err != nil {
+			return c.Fail(op, key, server, err)
+		}
+		s, err := c.Session(p)
+		if err != nil {
+			return c.Fail(op, key, server, err)
+		}
+		server = s.Addr
+		if err = f(s); err == nil || !base.Again(err) {
+			return c.Fail(op, key, server, base.Plain(err))
+		}
+		c.n.RetryLost.Add(1)
+		c.Settle(p, s)
+	}
+}
+
+// Settle waits until a session that has just lost a call is out of use, so that
+// the caller does not meet it again.
+func (c *Peer) Settle(p *base.Limit, s *session.Session) {
+	if s.IsDown() || c.current.Load() != s {
+		return
+	}
+	s.AwaitEnd(p)
+}
+
+// Ping asks the server for an answer, and returns how long it took.
+func (c *Peer) Ping(ctx context.Context) (took time.Duration, err error) {
+	p := c.Begin(ctx)
+	err = c.Ask(&p, "ping", nil, func(s *session.Session) (err error) {
+		took, err = s.Ping(&p)
+		return err
+	})
+	return took, err
+}

@@ -1,0 +1,164 @@
+package route
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rdmakv/rdmakv/client/internal/base"
+	"github.com/rdmakv/rdmakv/client/internal/session"
+	"github.com/rdmakv/rdmakv/internal/cluster"
+)
+
+// What a router believes, and of which node.
+//
+//	map    the higher version wins, an older one is not looked at. Another map
+//	       of the same version, or one of another cluster: the server that has it
+//	       is not of this cluster, and its session ends.
+//	view   a member's record is the one of the teller who should know best: the
+//	       member itself, else the newest teller's. An older view of a teller
+//	       never replaces a newer one of his.
+//
+// Gossip orders neither views of two tellers nor incarnations of a member, so
+// there is no better order than that; and none is needed, because a record only
+// says where to knock.
+
+// A memberSeen is a member as a node has told of it.
+type memberSeen struct {
+	m      cluster.Member
+	teller string
+	at     time.Time
+}
+
+// A teller is how far a node's views have been taken.
+type teller struct {
+	incarnation uint64 // of its store: a new one counts its views anew
+	version     uint64
+}
+
+// Learn takes in what a node has said, or refuses it: then the node is of
+// another cluster, or another node than the one that was wanted.
+func (f *Router) Learn(n *session.News, shards int) error {
+	if n.Map != nil && len(n.Map.Owner) != shards {
+		return fmt.Errorf("%w: node %q has %d shards and a map of %d", base.ErrProtocol, n.View.Self, shards, len(n.Map.Owner))
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return base.ErrClosed
+	}
+	if n.Map != nil {
+		if err := f.learnMapLocked(n.View.Self, n.Map); err != nil {
+			return err
+		}
+	}
+	f.learnViewLocked(n)
+	return nil
+}
+
+func (f *Router) learnMapLocked(node string, m *cluster.Map) error {
+	r := f.table.Load()
+	if r.m == nil {
+		f.installLocked(m)
+		return nil
+	}
+	switch {
+	case m.Cluster != r.m.Cluster:
+		return fmt.Errorf("%w: node %q belongs to %v, this client uses %v", base.ErrOtherCluster, node, m, r.m)
+	case m.Version < r.m.Version:
+	case m.Version == r.m.Version && m.Digest() != r.digest:
+		return fmt.Errorf("%w: node %q has %v, this client uses %v", base.ErrOtherCluster, node, m, r.m)
+	case m.Version > r.m.Version:
+		if len(m.Owner) != len(r.m.Owner) {
+			return fmt.Errorf("%w: node %q has a map of %d shards, this cluster has %d", base.ErrOtherCluster, node, len(m.Owner), len(r.m.Owner))
+		}
+		f.installLocked(m)
+	}
+	return nil
+}
+
+// maxSeen bounds what is remembered of members, whoever tells.
+const maxSeen = cluster.MaxNodes
+
+func (f *Router) learnViewLocked(n *session.News) {
+	v := n.View
+	last, known := f.tellers[v.Self]
+	if known && last.incarnation == n.Incarnation && last.version > v.Version {
+		return
+	}
+	if !known && len(f.tellers) >= maxSeen {
+		clear(f.tellers)
+	}
+	f.tellers[v.Self] = teller{n.Incarnation, v.Version}
+	f.told = v
+	now := time.Now()
+	for i := range v.Members {
+		m := &v.Members[i]
+		old := f.members[m.ID]
+		switch {
+		case old == nil && len(f.members) >= maxSeen:
+			f.forgetLocked(v)
+			if len(f.members) >= maxSeen {
+				return
+			}
+		case old == nil:
+		case old.teller == m.ID && v.Self != m.ID && old.m.Incarnation == m.Incarnation:
+			// Its own word stands, but not on whether it lives.
+			old.m.State, old.m.Since = m.State, m.Since
+			continue
+		}
+		f.members[m.ID] = &memberSeen{m: *m, teller: v.Self, at: now}
+	}
+	// A member is forgotten that the teller has forgotten and no other node has told of.
+	for id, seen := range f.members {
+		if seen.teller == v.Self && v.Member(id) == nil {
+			delete(f.members, id)
+		}
+	}
+}
+
+// forgetLocked makes room: for all who are neither in v nor in the map.
+func (f *Router) forgetLocked(v *cluster.View) {
+	r := f.table.Load()
+	for id := range f.members {
+		if v.Member(id) == nil && (r.m == nil || !r.m.Has(id)) {
+			delete(f.members, id)
+		}
+	}
+}
+
+// Met notes that an address of Config.Servers has led to a node: gossip may
+// know it by an address that is good among the nodes only.
+func (f *Router) Met(node, addr string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if slices.Contains(f.cfg.Servers, addr) && !slices.Contains(f.ways[node], addr) {
+		f.ways[node] = append(f.ways[node], addr)
+	}
+}
+
+// Addresses returns where a node may listen: where it says itself, by the
+// fabrics in the order of Config.Fabrics, and where it was met before.
+func (f *Router) Addresses(node string) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var addrs []string
+	add := func(addr string) {
+		if !slices.Contains(addrs, addr) {
+			addrs = append(addrs, addr)
+		}
+	}
+	if seen := f.members[node]; seen != nil {
+		for _, fabric := range f.cfg.Fabrics {
+			for _, e := range seen.m.Endpoints {
+				if e.Fabric == fabric.Name() {
+					add(e.Addr)
+				}
+			}
+		}
+	}
+	for _, addr := range f.ways[node] {
+		add(addr)
+	}
+	return addrs
+}

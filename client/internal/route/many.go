@@ -1,0 +1,146 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/rdmakv/rdmakv/client/internal/base"
+	"github.com/rdmakv/rdmakv/client/internal/peer"
+)
+
+// Many keys at many nodes: each node gets its own in one call, all side by side.
+// Who is told that a key has moved asks for that one again elsewhere.
+
+// split sorts the keys of which the indexes are given by who serves them. It
+// fails with ErrNoMap.
+func (f *Router) split(which []int, key func(int) []byte) (map[*peer.Peer][]int, error) {
+	parts := make(map[*peer.Peer][]int)
+	for _, i := range which {
+		p, err := f.Owner(key(i))
+		if err != nil {
+			return nil, err
+		}
+		parts[p] = append(parts[p], i)
+	}
+	return parts, nil
+}
+
+// spread does f for each part, side by side.
+func spread(parts map[*peer.Peer][]int, do func(p *peer.Peer, which []int)) {
+	var wg sync.WaitGroup
+	for p, which := range parts {
+		wg.Go(func() { do(p, which) })
+	}
+	wg.Wait()
+}
+
+// Many carries out a call for n keys in a cluster: do notes the error of each in errs, of
+// which those that were sent elsewhere are done again.
+func (f *Router) Many(ctx context.Context, op string, n int, key func(int) []byte,
+	do func(ctx context.Context, p *peer.Peer, which []int), err func(int) *error,
+) {
+	var way Reroute
+	defer way.End()
+	left := UpTo(n)
+	for len(left) > 0 {
+		var why error
+		parts, noMap := f.split(left, key)
+		if noMap != nil {
+			for _, i := range left {
+				*err(i) = f.Fail(op, key(i), noMap)
+			}
+		} else {
+			spread(parts, func(p *peer.Peer, which []int) { do(ctx, p, which) })
+		}
+		var again []int
+		for _, i := range left {
+			if elsewhere(*err(i)) {
+				again, why = append(again, i), *err(i)
+			}
+		}
+		if why == nil {
+			return
+		}
+		next := f.Again(ctx, &way, why)
+		if next == nil {
+			for _, i := range again {
+				*err(i) = way.Because(*err(i))
+			}
+			return
+		}
+		ctx, left = next, again
+		for _, i := range left {
+			*err(i) = nil
+		}
+	}
+}
+
+// elsewhere reports whether a call ended because it should be made at another
+// node; again decides whether it will be.
+func elsewhere(err error) bool {
+	return err != nil && !errors.Is(err, base.ErrOutcomeUnknown) &&
+		(errors.Is(err, base.ErrMoved) || errors.Is(err, base.ErrNoMap) || errors.Is(err, base.ErrClosed))
+}
+
+// Fail makes the *Error of a call that came to no server.
+func (f *Router) Fail(op string, key []byte, err error) error {
+	if e := (*base.Error)(nil); err == nil || errors.As(err, &e) {
+		return err
+	}
+	if !errors.Is(err, base.ErrOutcomeUnknown) {
+		err = base.AsTimeout(err)
+	}
+	return &base.Error{Op: op, Key: base.QuoteKey(key), Err: err}
+}
+
+// Each does f at every node that owns keys, side by side. The error is a *PartialError;
+// of a single server it is f's own.
+func (f *Router) Each(ctx context.Context, op string, do func(*peer.Peer) error) error {
+	if p := f.Only(); p != nil {
+		return do(p)
+	}
+	peers, err := f.OwnersNow(ctx)
+	if err != nil {
+		return f.Fail(op, nil, err)
+	}
+	errs := make([]error, len(peers))
+	var wg sync.WaitGroup
+	for i, p := range peers {
+		wg.Go(func() { errs[i] = do(p) })
+	}
+	wg.Wait()
+	e := &base.PartialError{Total: len(peers)}
+	for i, err := range errs {
+		if err != nil {
+			e.Failures = append(e.Failures, base.Failure{Index: -1, Node: peers[i].Node, Err: err})
+		}
+	}
+	if e.Failures == nil {
+		return nil
+	}
+	return &base.Error{Op: op, Err: e}
+}
+
+// Slowest is the longest time that a node took.
+func (f *Router) Slowest(ctx context.Context, op string, do func(*peer.Peer) (time.Duration, error)) (longest time.Duration, err error) {
+	var mu sync.Mutex
+	err = f.Each(ctx, op, func(p *peer.Peer) error {
+		took, err := do(p)
+		mu.Lock()
+		defer mu.Unlock()
+		longest = max(longest, took)
+		return err
+	})
+	return longest, err
+}
+
+// UpTo returns 0 to n-1.
+func UpTo(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}

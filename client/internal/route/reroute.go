@@ -1,0 +1,277 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rdmakv/rdmakv/client/internal/base"
+	"github.com/rdmakv/rdmakv/client/internal/peer"
+	"github.com/rdmakv/rdmakv/client/internal/session"
+	"github.com/rdmakv/rdmakv/internal/cluster"
+)
+
+// A node that is asked for a key of another's shard says so, and nothing has
+// happened. The client then asks for the map and goes where that leads. Both are
+// bounded: a map changes seldom, so who is sent from node to node is being told
+// nonsense by one of them.
+
+const (
+	maxReroutes  = 8
+	rerouteFirst = 10 * time.Millisecond
+	rerouteMost  = 200 * time.Millisecond
+)
+
+// A Reroute is how far one call has been sent around. The zero value is a call
+// that has not been.
+type Reroute struct {
+	n      int
+	pause  time.Duration
+	cancel context.CancelFunc
+	over   error // why the context ended while the call waited
+	away   error // Router.mapAway, when the call last asked for a map
+}
+
+// Because makes of an error for want of a map what its caller is told: that those
+// who have the map could not be asked, if that is so, and that the call's time was
+// over while it waited.
+func (r *Reroute) Because(err error) error {
+	if r.over == nil && r.away == nil || !errors.Is(err, base.ErrNoMap) {
+		return err
+	}
+	e, inner := (*base.Error)(nil), err
+	if errors.As(err, &e) {
+		inner = e.Err
+	}
+	if r.away != nil {
+		inner = r.away
+	}
+	if r.over != nil {
+		inner = base.Caused(inner, base.AsTimeout(r.over))
+	}
+	if e == nil {
+		return inner
+	}
+	of := *e
+	of.Err = inner
+	return &of
+}
+
+// End gives back what begin took.
+func (r *Reroute) End() {
+	if r.cancel != nil {
+		r.cancel()
+	}
+}
+
+// Again decides whether a call that failed with err may be made again by the map
+// in force then, and waits for news as long as it may. It returns the context
+// for the rest of the call, nil if there is none.
+func (f *Router) Again(ctx context.Context, r *Reroute, err error) context.Context {
+	moved := (*session.Moved)(nil)
+	switch {
+	case f.Only() != nil: // there is nowhere else
+		return nil
+	case errors.Is(err, base.ErrOutcomeUnknown): // it may have taken effect where it was
+		return nil
+	case errors.As(err, &moved), errors.Is(err, base.ErrNoMap):
+	case errors.Is(err, base.ErrClosed) && f.done.Err() == nil: // the node has left the map
+	default:
+		return nil
+	}
+	before := f.table.Load()
+	if before.m != nil {
+		r.n++
+	}
+	if r.n > maxReroutes {
+		return nil
+	}
+	if r.pause == 0 {
+		r.pause = rerouteFirst
+		if _, ok := ctx.Deadline(); !ok {
+			ctx, r.cancel = context.WithTimeout(ctx, f.cfg.Timeout)
+		}
+	}
+	news := f.Refresh(ctx, moved.Teller())
+	r.away = f.mapAway()
+	if news != nil && (before.m == nil || ctx.Err() != nil) {
+		r.over = ctx.Err()
+		return nil
+	}
+	after := f.table.Load()
+	switch {
+	case after.m == nil:
+		// Nobody has a map: whoever gives them one may be about to. That is waited
+		// for as a server is that is not there yet.
+		tellWaiting(f, r.Because(base.ErrNoMap))
+	case before.m != nil && before.m.Version == after.m.Version:
+		// They do not agree, perhaps for a moment only.
+	default:
+		return ctx
+	}
+	rest := r.pause
+	r.pause = min(2*r.pause, rerouteMost)
+	if !base.Pause(ctx, rest) {
+		r.over = ctx.Err()
+		return nil
+	}
+	return ctx
+}
+
+// tellWaiting tells Config.OnWait what a call waits for.
+func tellWaiting(f *Router, why error) {
+	if f.cfg.OnWait != nil {
+		f.cfg.OnWait(why)
+	}
+}
+
+// A refresh is a look for news that is under way, and those who wait for it.
+type refresh struct {
+	done chan struct{}
+	err  error
+}
+
+// Refresh brings news of the cluster, from s if it is not nil and alive, else
+// from any node that there is a session with, else from Config.Servers. Calls that
+// need it at the same time share one. It fails if no node could be asked.
+func (f *Router) Refresh(ctx context.Context, s *session.Session) error {
+	f.mu.Lock()
+	if f.closed {
+		f.mu.Unlock()
+		return base.ErrClosed
+	}
+	a := f.refreshing
+	if a == nil {
+		a = &refresh{done: make(chan struct{})}
+		f.refreshing = a
+		f.wg.Go(func() {
+			ctx, cancel := context.WithTimeout(f.done, f.cfg.Timeout)
+			defer cancel()
+			if a.err = f.ask(ctx, s); a.err == nil {
+				f.askMapped(ctx)
+			}
+			f.mu.Lock()
+			f.refreshing = nil
+			f.mu.Unlock()
+			close(a.done)
+		})
+	}
+	f.mu.Unlock()
+	select {
+	case <-a.done:
+		return a.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// askPart is how much of a refresh's time one node may take that does not
+// answer.
+const askPart = 4
+
+func (f *Router) ask(ctx context.Context, first *session.Session) error {
+	sessions := make([]*session.Session, 0, 8)
+	if first != nil {
+		sessions = append(sessions, first)
+	}
+	for _, p := range f.table.Load().peers { // in no order
+		if s := p.Current(); s != nil && s != first && len(sessions) < cap(sessions) {
+			sessions = append(sessions, s)
+		}
+	}
+	var errs []error
+	for _, s := range sessions {
+		if s.IsDown() || s.Node == "" {
+			continue
+		}
+		part, cancel := context.WithTimeout(ctx, f.cfg.Timeout/askPart)
+		p := s.Clock.Unlimited(part)
+		err := peer.RefreshNews(f, &p, s)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", s.Node, base.Plain(err)))
+	}
+	if err := askServers(ctx, f); err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	return nil
+}
+
+// mapAway is why no node that has a map, by gossip, could be asked for it; nil if
+// there is a map, or no node is known to have one. It wraps ErrUnavailable.
+func (f *Router) mapAway() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.table.Load().m != nil {
+		return nil
+	}
+	return f.away
+}
+
+// askMapped asks nodes that have a map, by gossip, if those who were asked so far
+// have none: a node that cluster init was not told of, or has left out, leads to
+// the others, too. What they say is judged as any node's word is. It keeps no peer
+// of them: gossip may name ever new ones.
+func (f *Router) askMapped(ctx context.Context) {
+	if f.table.Load().m != nil {
+		return
+	}
+	var have, others []string
+	f.mu.Lock()
+	for id, seen := range f.members {
+		switch {
+		case seen.m.MapVersion == 0 || len(seen.m.Endpoints) == 0:
+		case seen.m.State == cluster.Alive:
+			have = append(have, id)
+		default: // that is what the teller thinks; if it is true, the call's error says why
+			others = append(others, id)
+		}
+	}
+	f.mu.Unlock()
+	have = append(have, others...)
+	have = have[:min(len(have), askPart-1)]
+	var away base.FabricErrors
+	for _, id := range have {
+		part, cancel := context.WithTimeout(ctx, f.cfg.Timeout/askPart)
+		err := meet(part, f, f.newPeer(id))
+		cancel()
+		if f.table.Load().m != nil {
+			return
+		}
+		if err != nil {
+			away = append(away, err)
+		}
+		f.log.Info("a node that gossip says has a shard map does not tell it", "node", id, "err", err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.away = nil
+	if away != nil {
+		f.away = fmt.Errorf("%w: the cluster has a shard map, and who has it was not reached: %w", base.ErrUnavailable, away)
+	}
+}
+
+// askServers begins anew, with Config.Servers: for the time of one answer.
+func askServers(ctx context.Context, f *Router) error {
+	return meet(ctx, f, peer.New(f.cfg, f.world, "", f))
+}
+
+// meet connects a peer that no table has for the time of one answer, and
+// closes it.
+func meet(ctx context.Context, f *Router, p *peer.Peer) error {
+	defer p.Release()
+	s, err := p.DialOnce(ctx)
+	if err != nil {
+		return err
+	}
+	clustered := s.Node != ""
+	s.Fail(peer.ErrSuperseded)
+	<-s.Gone
+	if !clustered {
+		return fmt.Errorf("%w: the server at %s is no node of a cluster", base.ErrOtherCluster, s.Addr)
+	}
+	return nil
+}

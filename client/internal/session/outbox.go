@@ -1,0 +1,140 @@
+package session
+
+import (
+	"runtime"
+	"sync"
+
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/rdma"
+)
+
+// An outbox posts the requests of a session in the order of their numbers, those
+// of many callers with one doorbell:
+//
+//	caller A   number, queue ─ let others run ─ post A B C ─ wait for the reply
+//	caller B   number, queue ───────────────────────────── wait for the reply
+//	caller C   number, queue ───────────────────────────── wait for the reply
+//
+// One caller at a time posts, what the others have queued too. Where several
+// requests are under way, replies come several at a time, and each caller that
+// one wakes sends its next request: so who posts lets those run first. A caller
+// that is alone posts at once.
+//
+// Only the last request of a post is signaled: the sends of a queue pair
+// complete in order, so its completion frees the buffers of all.
+type outbox struct {
+	mu      sync.Mutex
+	seal    *wire.Seal // of what is sent
+	posting bool       // somebody posts, and will look into queue again
+	queue   []*Slot    // numbered and not posted, oldest first
+
+	// Of who posts.
+	batch []*Slot
+	wrs   []rdma.SendWR
+}
+
+const (
+	// companyMin is from how many requests under way on others are let run
+	// before a post.
+	companyMin = 3
+	// outboxRounds bounds how often a caller posts what others have queued
+	// meanwhile before a goroutine takes that over.
+	outboxRounds = 4
+)
+
+// send numbers and signs the request in sl's buffer and has it posted. An error
+// means that it was not and will not be. A request that is still queued when the
+// connection ends is lost like one that was posted.
+func (l *link) send(sl *Slot, msg []byte) error {
+	o := &l.outbox
+	o.mu.Lock()
+	o.seal.Seal(msg)
+	o.queue = append(o.queue, sl)
+	if o.posting {
+		o.mu.Unlock()
+		return nil
+	}
+	o.posting = true
+	if l.life.users.Load() >= companyMin {
+		o.mu.Unlock()
+		runtime.Gosched()
+		o.mu.Lock()
+	}
+	err := l.postQueued()
+	if err != nil && len(o.batch) == 1 && len(o.queue) == 0 {
+		o.seal.Unseal() // nobody was numbered behind it
+		o.posting = false
+		o.mu.Unlock()
+		return err
+	}
+	for i := 1; err == nil && len(o.queue) > 0; i++ {
+		if i == outboxRounds {
+			go l.postRest() // what is queued keeps the session in use
+			o.mu.Unlock()
+			return nil
+		}
+		err = l.postQueued()
+	}
+	l.posted(err)
+	return nil
+}
+
+// postRest posts what is queued until there is nothing.
+func (l *link) postRest() {
+	o := &l.outbox
+	o.mu.Lock()
+	var err error
+	for err == nil && len(o.queue) > 0 {
+		err = l.postQueued()
+	}
+	l.posted(err)
+}
+
+// postQueued posts everything that is queued, which is in o.batch then. It fails
+// if the queue pair has not taken all. o.mu is held, but not while it posts.
+func (l *link) postQueued() error {
+	o := &l.outbox
+	o.batch, o.queue = o.queue, o.batch[:0]
+	o.wrs = o.wrs[:0]
+	var last *Slot
+	for _, sl := range o.batch {
+		sl.before, last = last, sl
+		o.wrs = append(o.wrs, rdma.SendWR{Op: rdma.OpSend, SGL: sl.sgl[:]})
+	}
+	o.mu.Unlock()
+	sent := l.d.NewOp()
+	sent.OnDetached(last.onSent)
+	end := &o.wrs[len(o.wrs)-1]
+	end.ID, end.Flags = sent.ID(), rdma.SendSignaled
+	n, err := l.QP.PostSend(o.wrs)
+	if n == len(o.wrs) {
+		l.d.Detach(sent) // onSent runs when the buffers are ours again
+		err = nil
+	} else {
+		l.d.Release(sent)
+	}
+	o.mu.Lock()
+	return err
+}
+
+// posted ends posting. If the queue pair has refused something, the connection is
+// over, and with it what is numbered: no buffer comes back by a completion of its
+// own. It lets go of o.mu.
+func (l *link) posted(err error) {
+	o := &l.outbox
+	var lost []*Slot
+	if err != nil {
+		lost = append(append(lost, o.batch...), o.queue...)
+		o.queue = o.queue[:0]
+	}
+	o.posting = false
+	o.mu.Unlock()
+	if err == nil {
+		return
+	}
+	l.life.Fail(postError(err))
+	for _, sl := range lost {
+		sl.before = nil
+		sl.part()
+	}
+}

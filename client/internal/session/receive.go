@@ -1,0 +1,160 @@
+package session
+
+import (
+	"fmt"
+
+	"github.com/rdmakv/rdmakv/client/internal/base"
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/wait"
+)
+
+// The receiving side of requests.go: a receive is always posted for whatever the
+// server may send. A reply is handed to its waiter where it landed, without a
+// copy, and the receive is posted again when the waiter is done with it.
+
+// A Reply is an answer that has been received. It is a view of a receive
+// buffer: done must be called when it has been read.
+type Reply struct {
+	h    wire.Header
+	Body []byte
+	slot *Slot
+	recv int
+}
+
+// Done gives the receive back to the fabric and the slot to the next caller.
+func (r *Reply) Done() {
+	if r.slot == nil {
+		return
+	}
+	r.slot.s.repost(r.recv)
+	r.slot.part()
+	r.slot = nil
+}
+
+// Check is what every reply passes: the type must fit, the status be OK.
+func (r Reply) Check(want wire.Type) (Reply, error) {
+	if r.h.Type != want {
+		err := fmt.Errorf("%w: a %v in place of a %v", base.ErrProtocol, r.h.Type, want)
+		r.slot.s.Fail(err)
+		r.Done()
+		return Reply{}, err
+	}
+	if err := wire.ReplyError(r.h, r.Body); err != nil {
+		if r.h.Status == wire.StatusClosing {
+			r.slot.s.Owner.Retire(r.slot.s)
+		}
+		if r.h.Status == wire.StatusMoved {
+			err = r.moved()
+		} else {
+			err = statusError(err)
+		}
+		r.Done()
+		return Reply{}, err
+	}
+	return r, nil
+}
+
+// moved reads who owns the shard of the key.
+func (r *Reply) moved() error {
+	m, err := wire.ParseMoved(r.Body)
+	if err != nil {
+		return base.Because(base.ErrMoved, err)
+	}
+	return &Moved{Session: r.slot.s, Version: m.MapVersion, Digest: m.MapDigest, Owner: string(m.Owner)}
+}
+
+// Malformed ends the session over a reply whose body does not parse.
+func (r *Reply) Malformed(err error) error {
+	err = fmt.Errorf("%w: %v: %v", base.ErrProtocol, r.h.Type, err)
+	r.slot.s.Fail(err)
+	r.Done()
+	return err
+}
+
+// onRecv is called for every receive, on whatever goroutine polls the CQ.
+func (s *Session) onRecv(wc rdma.WC) {
+	n := int(wait.RecvNumber(wc.ID))
+	if wc.Status != rdma.StatusSuccess {
+		if s.rq.posted.Add(-1) == 0 {
+			s.drainedAll()
+		}
+		return
+	}
+	s.rq.posted.Add(-1)
+	s.heard.Store(s.Clock.Coarse())
+	msg := s.received(n, wc.ByteLen)
+	in := s.sealIn.Load()
+	if in == nil {
+		s.protocolError(n, fmt.Errorf("%w: a message before the connection stands", base.ErrProtocol))
+		return
+	}
+	if err := in.Open(msg); err != nil {
+		s.protocolError(n, fmt.Errorf("%w: %v", base.ErrProtocol, err))
+		return
+	}
+	h, err := wire.ParseHeader(msg)
+	if err != nil {
+		s.protocolError(n, fmt.Errorf("%w: %v", base.ErrProtocol, err))
+		return
+	}
+	if h.Version != s.version {
+		s.protocolError(n, fmt.Errorf("%w: version %d in a session of version %d", base.ErrProtocol, h.Version, s.version))
+		return
+	}
+	if h.Credits != 0 && !s.granted(int(h.Credits)) {
+		s.protocolError(n, fmt.Errorf("%w: more credits than a server may grant", base.ErrProtocol))
+		return
+	}
+	if h.Type == wire.TypeGoodbye {
+		s.goodbye(h, wire.Body(msg))
+		s.repost(n)
+		s.rq.regrant.Add(1)
+		return
+	}
+	if !h.Type.IsReply() {
+		s.protocolError(n, fmt.Errorf("%w: a %v from a server", base.ErrProtocol, h.Type))
+		return
+	}
+	if s.d.Complete(h.ID, rdma.WC{ID: uint64(n), ByteLen: wc.ByteLen}) {
+		return // the waiter, or lateReply, reposts the receive
+	}
+	for _, sl := range s.rq.slots {
+		if sl.late.CompareAndSwap(h.ID, 0) {
+			s.repost(n)
+			sl.part()
+			return
+		}
+	}
+	s.protocolError(n, fmt.Errorf("%w: a %v that nobody asked for", base.ErrProtocol, h.Type))
+}
+
+// maxCredits bounds what a server can grant; more is nonsense.
+const maxCredits = 1 << 20
+
+func (l *link) granted(n int) bool {
+	if free, _ := l.rq.credits.State(); free+n > maxCredits {
+		return false
+	}
+	l.rq.credits.Leave(n)
+	return true
+}
+
+func (l *link) protocolError(recv int, err error) {
+	l.repost(recv) // flushed with the others when the QP goes down
+	l.life.Fail(err)
+}
+
+// received is what receive n holds.
+func (l *link) received(n int, length uint32) []byte {
+	at := n * MessageSize
+	return l.rq.recvs[at : at+min(int(length), MessageSize) : at+MessageSize]
+}
+
+// repost hands receive n to the fabric. On a dead QP it comes back flushed.
+func (l *link) repost(n int) {
+	l.rq.posted.Add(1)
+	if k, _ := l.QP.PostRecv(l.rq.recvWR[n : n+1]); k == 0 && l.rq.posted.Add(-1) == 0 {
+		l.drainedAll()
+	}
+}

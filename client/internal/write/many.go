@@ -1,0 +1,172 @@
+package write
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rdmakv/rdmakv/client/internal/base"
+	"github.com/rdmakv/rdmakv/client/internal/peer"
+	"github.com/rdmakv/rdmakv/client/internal/route"
+	"github.com/rdmakv/rdmakv/client/internal/session"
+	"github.com/rdmakv/rdmakv/internal/wire"
+)
+
+// multiPutAt stores the pairs of which the indexes are given at one server.
+func multiPutAt(ctx context.Context, c *peer.Peer, pairs []base.Pair, errs []error, which []int) {
+	m := multiPut{c: c, ctx: ctx, pairs: pairs, errs: errs}
+	var large []int
+	for n, i := range which {
+		if !m.fits(pairs[i]) {
+			large = append(large, i)
+			continue
+		}
+		for !m.start(i) {
+			if len(m.under) == 0 {
+				m.repeat() // they hold slots, which a put may have to wait for
+				m.put(i)
+				break
+			}
+			m.finishOldest() // it gives a credit back
+		}
+		if m.nobody(i) {
+			m.failAll(which[n+1:], i)
+			m.failAll(large, i)
+			large = nil
+			break
+		}
+	}
+	for len(m.under) > 0 {
+		m.finishOldest()
+	}
+	m.repeat()
+	// These wait for slots. Only now does none of them wait for one that an
+	// unfinished put of this very call holds.
+	for n, i := range large {
+		m.put(i)
+		if m.nobody(i) {
+			m.failAll(large[n+1:], i)
+			break
+		}
+	}
+}
+
+// nobody reports whether pair i has failed because nobody is there: it would be
+// so for the others, too, each after as long a wait.
+func (m *multiPut) nobody(i int) bool {
+	return errors.Is(m.errs[i], base.ErrUnavailable) && !errors.Is(m.errs[i], base.ErrOutcomeUnknown) && m.c.Current() == nil
+}
+
+// failAll notes that pairs have failed as pair i did.
+func (m *multiPut) failAll(which []int, i int) {
+	why := m.errs[i]
+	if e := (*base.Error)(nil); errors.As(why, &e) {
+		why = e.Err
+	}
+	for _, j := range which {
+		m.errs[j] = m.c.Fail("put", m.pairs[j].Key, "", why)
+	}
+}
+
+// A multiPut is one call of MultiPut.
+type multiPut struct {
+	c     *peer.Peer
+	ctx   context.Context
+	pairs []base.Pair
+	errs  []error
+	under []*putUnderWay // oldest first
+	lost  []*putUnderWay // to be sent again, each with its slot
+}
+
+// A putUnderWay is a put that has been posted.
+type putUnderWay struct {
+	i    int
+	s    *session.Session
+	slot *session.Slot
+	w    Write
+}
+
+// fits reports whether a pair goes into one message.
+func (m *multiPut) fits(pair base.Pair) bool {
+	return base.CheckKey(pair.Key) == nil && wire.PutFits(session.MessageSize, len(pair.Key), len(pair.Value))
+}
+
+// start posts a put if it can do so without waiting.
+func (m *multiPut) start(i int) bool {
+	c, pair := m.c, m.pairs[i]
+	s := c.Current()
+	if s == nil || len(pair.Key) > int(s.Welcome.MaxKey) || uint64(len(pair.Value)) > s.Welcome.MaxValue ||
+		!wire.PutFits(s.RequestSize(), len(pair.Key), len(pair.Value)) {
+		return false
+	}
+	w, err := NewPut(pair.Key, pair.Value, wire.Terms{})
+	if err != nil {
+		return false
+	}
+	if w.Terms.ID, w.named = c.IDs.TryTake(); !w.named {
+		return false
+	}
+	p := c.Begin(m.ctx)
+	sl := s.TryOpen(&p)
+	if sl == nil || sl.Post(w.encode(s, sl, false)) != nil {
+		finished(c, &w)
+		return false
+	}
+	c.Counts().Puts.Add(1)
+	m.under = append(m.under, &putUnderWay{i: i, s: s, slot: sl, w: w})
+	return true
+}
+
+// finishOldest waits for the reply of the put that was posted first.
+func (m *multiPut) finishOldest() {
+	u := m.under[0]
+	m.under = m.under[1:]
+	p := m.c.Begin(m.ctx)
+	r, err := u.slot.Await(&p)
+	if err == nil {
+		r, err = r.Check(wire.TypePut.Reply())
+	}
+	err = u.w.take(&r, err)
+	forget(u.s, &u.w)
+	switch u.w.judge(err) {
+	case writeDone:
+		err = u.w.refusal()
+	case writeLost, writeLater:
+		m.lost = append(m.lost, u)
+		return
+	default:
+		err = ended(m.c, &u.w, base.Plain(err))
+	}
+	finished(m.c, &u.w)
+	m.errs[u.i] = m.c.Fail("put", u.w.Key, u.s.Addr, err)
+}
+
+// repeat sends the lost ones again, under the ids that they have.
+func (m *multiPut) repeat() {
+	for _, u := range m.lost {
+		m.errs[u.i] = finishWrite(m.ctx, m.c, "put", &u.w)
+	}
+	m.lost = m.lost[:0]
+}
+
+// put is a put like any other, which waits for its turn.
+func (m *multiPut) put(i int) {
+	w, err := NewPut(m.pairs[i].Key, m.pairs[i].Value, wire.Terms{})
+	if err == nil {
+		err = writeAt(m.ctx, m.c, "put", &w)
+	}
+	m.errs[i] = m.c.Fail("put", m.pairs[i].Key, "", err)
+}
+
+// Many stores many pairs, as client.MultiPut says. The error is nil if all were stored, and else
+// a *base.PartialError.
+func Many(ctx context.Context, f *route.Router, pairs []base.Pair) error {
+	errs := make([]error, len(pairs))
+	if p := f.Only(); p != nil { // without what several nodes cost
+		multiPutAt(ctx, p, pairs, errs, route.UpTo(len(pairs)))
+	} else {
+		f.Many(ctx, "put", len(pairs), func(i int) []byte { return pairs[i].Key },
+			func(ctx context.Context, p *peer.Peer, which []int) { multiPutAt(ctx, p, pairs, errs, which) },
+			func(i int) *error { return &errs[i] })
+	}
+	return base.Partial(func(i int) error { return errs[i] }, len(errs), func(error) bool { return true })
+}

@@ -1,0 +1,168 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rdmakv/rdmakv/client/internal/base"
+	"github.com/rdmakv/rdmakv/client/internal/write"
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// PutOptions say when a put takes effect, and for how long. The zero value is a
+// plain put. At most one condition can be set.
+type PutOptions struct {
+	// IfAbsent stores the value only if the key does not exist.
+	IfAbsent bool
+	// IfVersion, if not 0, stores it only if the key exists with that version:
+	// that of a GetItem, Stat, Scan or an earlier put.
+	IfVersion uint64
+	// TTL, if not 0, is how long the key lives from when the server orders the
+	// put, by the server's time, in microseconds rounded up. A put without one
+	// makes the key last, also where it had an expiry before.
+	TTL time.Duration
+}
+
+// Put stores value under key. When it returns nil the value is durable, as far
+// as the server's sync policy goes, and every get that begins afterwards sees
+// it or something newer.
+//
+// A put whose reply was lost, or that the server had no room for, is sent again
+// until the call's time is over, over reconnects and restarts of the server, and
+// takes effect once. It fails with ErrKeyEmpty, ErrKeyTooLarge, ErrTooLarge,
+// ErrOverloaded, ErrNoSpace, ErrTimeout, ErrUnavailable, ErrClosed: then nothing
+// was changed; or with ErrOutcomeUnknown: then it may have been, or may still be.
+func (c *Client) Put(ctx context.Context, key, value []byte) error {
+	_, err := c.putWith(ctx, key, value, PutOptions{})
+	return err
+}
+
+// PutWith is Put under a condition or for a limited time. It returns the version
+// that the key then has. Whether a condition holds is judged once, in the order
+// of all writes: of two clients that put if absent at the same time, one stores.
+//
+// Beyond what Put fails with there are ErrExists (IfAbsent) and
+// ErrVersionMismatch (IfVersion), both a *VersionError with the version that the
+// key has: then nothing was changed. A put with IfVersion that fails with
+// ErrOutcomeUnknown can be made again by the caller: it cannot take effect
+// twice, because no version comes back.
+func (c *Client) PutWith(ctx context.Context, key, value []byte, opts PutOptions) (version uint64, err error) {
+	return c.putWith(ctx, key, value, opts)
+}
+
+func (c *Client) putWith(ctx context.Context, key, value []byte, opts PutOptions) (version uint64, err error) {
+	w, err := putOf(key, value, opts)
+	if err != nil {
+		return 0, c.fail("put", key, err)
+	}
+	err = c.writeKey(ctx, "put", &w)
+	return w.Reply.Version, err
+}
+
+// maxTTL is what servers take.
+const maxTTL = 100 * 366 * 24 * time.Hour
+
+// ttlMicros is a time to live as it is sent: never 0 unless it is none.
+func ttlMicros(ttl time.Duration) (uint64, error) {
+	if ttl < 0 || ttl > maxTTL {
+		return 0, fmt.Errorf("%w: a TTL of %v, must be 0 (none) to 100 years", ErrOptions, ttl)
+	}
+	return uint64((ttl + time.Microsecond - 1) / time.Microsecond), nil
+}
+
+// Delete removes key and reports whether it existed. It fails as Put does, and
+// is sent again as a put is: existed is what the first copy found.
+func (c *Client) Delete(ctx context.Context, key []byte) (existed bool, err error) {
+	w, err := write.NewDelete(key, 0)
+	if err != nil {
+		return false, c.fail("delete", key, err)
+	}
+	err = c.writeKey(ctx, "delete", &w)
+	return w.Reply.Existed, err
+}
+
+// DeleteIf removes key if it has the given version, which must not be 0. It
+// fails as Put does, with ErrVersionMismatch if the key has another version
+// (*VersionError tells which), and with ErrNotFound if it does not exist.
+func (c *Client) DeleteIf(ctx context.Context, key []byte, version uint64) error {
+	w, err := write.NewDelete(key, version)
+	if err == nil {
+		err = checkVersion(version)
+	}
+	if err != nil {
+		return c.fail("delete-if", key, err)
+	}
+	err = c.writeKey(ctx, "delete-if", &w)
+	if v := (*VersionError)(nil); errors.As(err, &v) && v.Actual == 0 {
+		return &Error{Op: "delete-if", Server: err.(*Error).Server, Key: base.QuoteKey(key), Err: ErrNotFound}
+	}
+	return err
+}
+
+// Increment adds delta to the number under key and returns the sum. A number is
+// a decimal int64 in ASCII, as strconv writes it; a key that does not exist
+// counts as 0. An expiry stays as it is. It is done by the server in one step:
+// increments by many clients all count, and one whose reply was lost counts
+// once.
+//
+// It fails as Put does, with ErrNotNumber if the value is no number, and with
+// ErrNumberRange if the sum does not fit; then nothing was changed.
+func (c *Client) Increment(ctx context.Context, key []byte, delta int64) (int64, error) {
+	w, err := write.NewIncrement(key, delta)
+	if err != nil {
+		return 0, c.fail("increment", key, err)
+	}
+	err = c.writeKey(ctx, "increment", &w)
+	return w.Reply.Number, err
+}
+
+// Touch gives key another time to live, from when the server orders it; 0 makes
+// it last. The value stays, the version rises. It fails as Put does, and with
+// ErrNotFound if there is no such key.
+func (c *Client) Touch(ctx context.Context, key []byte, ttl time.Duration) error {
+	micros, bad := ttlMicros(ttl)
+	w, err := write.NewTouch(key, micros)
+	if err == nil {
+		err = bad
+	}
+	if err != nil {
+		return c.fail("touch", key, err)
+	}
+	return c.writeKey(ctx, "touch", &w)
+}
+
+// putOf checks a put and its options.
+func putOf(key, value []byte, opts PutOptions) (write.Write, error) {
+	terms, bad := termsOf(opts)
+	w, err := write.NewPut(key, value, terms)
+	if err == nil {
+		err = bad
+	}
+	return w, err
+}
+
+// termsOf checks the options of a put.
+func termsOf(opts PutOptions) (t wire.Terms, err error) {
+	t.TTLMicros, err = ttlMicros(opts.TTL)
+	switch {
+	case err != nil:
+	case opts.IfAbsent && opts.IfVersion != 0:
+		err = fmt.Errorf("%w: IfAbsent and IfVersion exclude each other", ErrOptions)
+	case opts.IfAbsent:
+		t.If = wire.CondAbsent
+	case opts.IfVersion != 0:
+		t.If, t.IfVersion, err = wire.CondVersion, opts.IfVersion, checkVersion(opts.IfVersion)
+	}
+	return t, err
+}
+
+// checkVersion refuses versions that no key has.
+func checkVersion(version uint64) error {
+	if version == 0 || version > uint64(layout.MaxVersion) {
+		return fmt.Errorf("%w: version %d is none that a key can have", ErrOptions, version)
+	}
+	return nil
+}

@@ -1,0 +1,189 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
+	"github.com/rdmakv/rdmakv/cmd/kvclient/internal/app"
+	"github.com/rdmakv/rdmakv/internal/cli"
+	"github.com/rdmakv/rdmakv/internal/cluster"
+)
+
+// clusterCmd is cluster, with the commands of an operator below it. Commands that
+// this version cannot do exist nevertheless: a user who looks for them is told what
+// to do instead.
+func clusterCmd(a *app.App) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cluster",
+		Short: "agree on the shard map of a cluster, and look at its nodes",
+		Long: `cluster is for the operator of several nodes: init has them agree, once, which
+node owns which shard; status shows them, check says whether all is as it
+should be. Any node of the cluster can be --server; init and status need the
+admin right, which the main secret has.`,
+	}
+	cmd.AddCommand(clusterInitCmd(a), clusterStatusCmd(a), clusterCheckCmd(a))
+	for _, c := range []struct{ use, short string }{
+		{"add NODE", "add a node to a live cluster (not yet)"},
+		{"remove NODE", "take a node out of a live cluster (not yet)"},
+		{"move SHARD NODE", "move a shard to another node (not yet)"},
+	} {
+		cmd.AddCommand(clusterNotYetCmd(a, c.use, c.short))
+	}
+	return cmd
+}
+
+// clusterNotYetCmd is a command that this version cannot do. It takes any
+// arguments, because how it was called does not matter: the error is one line with
+// the way that there is, its help has the steps.
+func clusterNotYetCmd(a *app.App, use, short string) *cobra.Command {
+	return &cobra.Command{
+		Use:   use,
+		Short: short,
+		Long: short + `.
+
+Offline: stop the writers; kvserver backup on each node; start a new cluster of the
+new nodes with empty data directories; kvclient export from the old one, kvclient
+import into the new one.`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return fmt.Errorf("%w (%s --help has the steps)", cluster.ErrNotYet, cmd.CommandPath())
+		},
+	}
+}
+
+// An initReport is what cluster init prints: the map that is in force now.
+type initReport struct {
+	Name    string     `json:"name"`
+	ID      string     `json:"id"`
+	Version uint64     `json:"map_version"`
+	Digest  string     `json:"map_digest"` // 16 hex digits
+	Shards  int        `json:"shards"`
+	Nodes   []initNode `json:"nodes"`
+}
+
+// An initNode is a node that got shards. Nodes that were left out (weight 0) are
+// not listed.
+type initNode struct {
+	ID     string `json:"id"`
+	Weight uint32 `json:"weight"`
+	Shards int    `json:"shards"`
+}
+
+// clusterInitCmd is cluster init. It may be called again at any time with the same
+// nodes: the library finishes a run that was cut short, and changes nothing where
+// all is done.
+func clusterInitCmd(a *app.App) *cobra.Command {
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use:   "init NODE[:WEIGHT]...",
+		Short: "agree once which node owns which shard",
+		Long: `init proposes which node owns which of the shards (by weight; 1 where none is
+given), has every node promise it durably, and then puts it into force on every
+node. All nodes must be up and empty. What was cut short, the same command
+finishes; where all is done it changes nothing. The map is then law: it never
+follows from who is alive, and cannot be changed in this version. So every node
+that is alive must be named; NODE:0 leaves one out, which then gets no shard.
+
+A node that does not listen yet, or that gossip has not told of, is waited for
+(--wait).`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			nodes, err := parseWeights(args)
+			if err != nil {
+				return err
+			}
+			// There is one deadline for all waits: for the server that does not
+			// listen yet, and for the nodes that it has not heard of.
+			deadline := time.Now().Add(wait)
+			c, err := a.DialFor(cmd.Context(), max(wait, a.Config.Timeout))
+			if err != nil {
+				return err
+			}
+			info, err := initWaiting(cmd.Context(), c, nodes, deadline)
+			if closeErr := c.Close(); err == nil {
+				err = closeErr
+			}
+			if err != nil {
+				return err
+			}
+			return showInit(a, info)
+		},
+	}
+	cmd.Flags().DurationVar(&wait, "wait", 15*time.Second, "how long to wait for nodes that are not known yet")
+	return cmd
+}
+
+// parseWeights reads NODE[:WEIGHT]... It finds every fault of the names before any
+// node has promised anything. Weight 0 names a node in order to leave it out: every
+// node that is alive has to be named, so that none is forgotten by mistake.
+func parseWeights(args []string) (nodes []admin.NodeWeight, err error) {
+	seen := make(map[string]bool)
+	for _, arg := range args {
+		id, weight, given := strings.Cut(arg, ":")
+		n := admin.NodeWeight{ID: id, Weight: 1}
+		if given {
+			w, err := strconv.ParseUint(weight, 10, 32)
+			if err != nil || w > cluster.MaxWeight {
+				return nil, cli.Usagef("%q: the weight must be a number from 0 (leave it out) to %d", arg, cluster.MaxWeight)
+			}
+			n.Weight, n.Out = uint32(w), w == 0
+		}
+		if err := cluster.CheckNodeID(id); err != nil {
+			return nil, cli.Usagef("%q: %w", arg, err)
+		}
+		// Twice with two weights would mean either of them.
+		if seen[id] {
+			return nil, cli.Usagef("node %q is named twice", id)
+		}
+		seen[id] = true
+		nodes = append(nodes, n)
+	}
+	if !slices.ContainsFunc(nodes, func(n admin.NodeWeight) bool { return !n.Out }) {
+		return nil, cli.Usagef("every node is left out: a weight of 1 or more gives a node shards")
+	}
+	return nodes, nil
+}
+
+// initWaiting tries again while gossip has not told of a node yet: clusters are
+// made by scripts that have just started their nodes. No other error gets better by
+// waiting.
+func initWaiting(ctx context.Context, c *client.Client, nodes []admin.NodeWeight, deadline time.Time) (admin.ClusterInfo, error) {
+	for {
+		info, err := admin.Of(c).ClusterInit(ctx, nodes)
+		if err == nil || !errors.Is(err, client.ErrUnknownNode) || time.Now().After(deadline) {
+			return info, err
+		}
+		select {
+		case <-ctx.Done():
+			return info, err // the missing node, not that the user gave up
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// showInit prints which map is in force, also where it was in force before.
+func showInit(a *app.App, info admin.ClusterInfo) error {
+	r := initReport{Name: info.Name, ID: info.ID, Version: info.MapVersion, Digest: hex16(info.MapDigest), Shards: info.Shards, Nodes: []initNode{}}
+	for _, n := range info.Nodes {
+		if n.Weight > 0 {
+			r.Nodes = append(r.Nodes, initNode{n.ID, n.Weight, n.Shards})
+		}
+	}
+	if a.Output == "json" {
+		return a.PrintJSON(r)
+	}
+	lines := []string{"node\tweight\tshards\n"}
+	for _, n := range r.Nodes {
+		lines = append(lines, fmt.Sprintf("%s\t%d\t%d\n", n.ID, n.Weight, n.Shards))
+	}
+	return a.Print(fmt.Sprintf("cluster %s (%s), shard map version %d, digest %s, %d shards\n\n%s", r.Name, r.ID, r.Version, r.Digest, r.Shards, cli.Table(lines)))
+}

@@ -1,0 +1,68 @@
+package base
+
+import (
+	"sync/atomic"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+)
+
+// An Owner says whose the keys of a shard are.
+type Owner uint8
+
+const (
+	NoMap  Owner = iota // nobody's yet: the cluster has no shard map
+	Ours                // this node's
+	Others              // another node's
+)
+
+// Ownership is which shards are this node's. Every request with a key asks for it, in
+// each space of the node; the shard map alone decides it, and nothing that gossip says.
+// A nil Ownership is that of a server that is alone: every shard is its own. The zero
+// value has no map yet. Safe for concurrent use.
+type Ownership struct{ now atomic.Pointer[Shards] }
+
+// Of says whose a shard is; with Ours and Others, under which map.
+func (o *Ownership) Of(shard uint16) (Owner, *Shards) {
+	if o == nil {
+		return Ours, nil
+	}
+	s := o.now.Load()
+	switch {
+	case s == nil:
+		return NoMap, nil
+	case s.Mine(shard):
+		return Ours, s
+	}
+	return Others, s
+}
+
+// Mapped says whether it is known whose the shards are.
+func (o *Ownership) Mapped() bool { return o == nil || o.now.Load() != nil }
+
+// Shards is the ownership under the map in force; nil: there is no map, or the server
+// is alone.
+func (o *Ownership) Shards() *Shards {
+	if o == nil {
+		return nil
+	}
+	return o.now.Load()
+}
+
+// Set puts a map in force for the node of that id. The map is not changed afterwards.
+func (o *Ownership) Set(m *cluster.Map, node string) {
+	s := &Shards{Map: m, Digest: m.Digest(), mine: make([]bool, len(m.Owner))}
+	for _, shard := range m.Shards(node) {
+		s.mine[shard] = true
+	}
+	o.now.Store(s)
+}
+
+// Shards are the shards of a node under one map. Immutable.
+type Shards struct {
+	Map    *cluster.Map
+	Digest uint64 // of Map
+	mine   []bool // by shard
+}
+
+// Mine says whether a shard is the node's; one that the map has not is nobody's.
+func (s *Shards) Mine(shard uint16) bool { return int(shard) < len(s.mine) && s.mine[shard] }

@@ -1,0 +1,137 @@
+package server
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/server/auth"
+	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/server/deaf"
+	"github.com/rdmakv/rdmakv/internal/server/session"
+	"github.com/rdmakv/rdmakv/internal/wire"
+)
+
+// A deafQP is the client of a session.
+type deafQP struct {
+	*deaf.QP
+	over chan struct{} // closed when the session has ended
+	rail *session.Rail
+}
+
+// deafRails are the rails over deaf devices, by *Server. They end with it.
+var deafRails sync.Map
+
+// deafRail returns the one of a node, or of a space.
+func deafRail(t testing.TB, sp *Server) *session.Rail {
+	if r, ok := deafRails.Load(sp); ok {
+		return r.(*session.Rail)
+	}
+	opened := base.NewDevice(nil, "", deaf.Device{}, sp.draining.Load, func(*base.Device, error) {})
+	r, err := session.NewRail(sp.run, sp.sessions, opened, 0)
+	if err == nil {
+		err = r.MakeLanes(1)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.RunLanes()
+	deafRails.Store(sp, r)
+	return r
+}
+
+// deafSession makes a session over a deafQP, and opens it or not.
+func deafSession(t testing.TB, srv *Server, open bool) (*session.Session, *deafQP) {
+	return deafSessionOf(t, srv, srv.logins.Find(wire.Tenant{}), open)
+}
+
+// deafSessionOf makes one of a login that uses the space srv.
+func deafSessionOf(t testing.TB, srv *Server, by *auth.Login, open bool) (*session.Session, *deafQP) {
+	t.Helper()
+	r := deafRail(t, srv)
+	place, err := srv.registry.Admit(session.SourceOf("192.0.2.1:1"))
+	if place == nil {
+		t.Fatal(err)
+	}
+	req := deaf.NewRequest()
+	k := session.Knock{ConnRequest: req, Connect: deaf.Connect, Login: by, Place: place, Incarnation: srv.incarnation}
+	s, err := srv.sessions.Begin(r.Pick(), k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		s.Serve(srv.run, k)
+	}()
+	q := &deafQP{req.Accepted(t, by.Secret.Reveal()), over, r}
+	if open {
+		q.Open(t, session.MinReplySize, func() bool { return !s.Busy() })
+		if s.Ended() {
+			t.Fatal("it does not open")
+		}
+	}
+	return s, q
+}
+
+// feed lets one message arrive and waits until its handler is done.
+func feed(t testing.TB, s *session.Session, q *deafQP, msg []byte) {
+	t.Helper()
+	q.Feed(t, msg, func() bool { return !s.Busy() })
+}
+
+// endDeaf ends a deaf session and checks that it has left nothing behind.
+func endDeaf(t testing.TB, s *session.Session, q *deafQP) {
+	t.Helper()
+	q.End()
+	select {
+	case <-q.over:
+	case <-time.After(20 * time.Second):
+		t.Fatal("a session does not end")
+	}
+	q.Mu.Lock()
+	if n := len(q.Recvs); n != 0 {
+		t.Errorf("%d receives are posted on a queue pair that is closed", n)
+	}
+	q.Mu.Unlock()
+	if s.Busy() {
+		t.Error("a request is under way in a session that has ended")
+	}
+	for i, n := range q.rail.Buffers() {
+		// Another session of the test may have some.
+		if n.Used > 16 {
+			t.Errorf("%d buffers of kind %d in use", n.Used, i)
+		}
+	}
+}
+
+// A between stands between sessions and their handler.
+type between struct {
+	session.Handler
+	before atomic.Pointer[func(*session.Request)] // is called with each request
+}
+
+// standBetween stands before the handler of the sessions that are opened from now on.
+func standBetween(sp *Server) *between {
+	b := &between{Handler: sp.sessions.Handler}
+	sp.sessions.Handler = b
+	return b
+}
+
+func (b *between) Open(s *session.Session) (session.Conn, wire.Welcome, error) {
+	c, w, err := b.Handler.Open(s)
+	return betweenConn{c, b}, w, err
+}
+
+type betweenConn struct {
+	session.Conn
+	b *between
+}
+
+func (c betweenConn) Handle(r *session.Request) {
+	if f := c.b.before.Load(); f != nil {
+		(*f)(r)
+	}
+	c.Conn.Handle(r)
+}

@@ -1,0 +1,129 @@
+package member
+
+import (
+	"context"
+	"sync"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/shardmap"
+	"github.com/rdmakv/rdmakv/internal/wire"
+)
+
+// What sessions learn of the cluster, and how they agree on its map.
+
+// shownView is the view of the cluster that clients are told, encoded when the
+// first one asks.
+type shownView struct {
+	view *cluster.View
+	once sync.Once
+	text []byte
+}
+
+func (v *shownView) encode() []byte {
+	v.once.Do(func() { v.text = cluster.AppendView(nil, v.view) })
+	return v.text
+}
+
+// errAlone is what a server says that is no node of a cluster.
+func errAlone() error {
+	return base.Refuse(wire.StatusUnsupported, "this server is no node of a cluster")
+}
+
+// View is the document wire.DocumentView: the view of the cluster, encoded.
+func (c *Member) View() ([]byte, error) {
+	if c == nil {
+		return nil, errAlone()
+	}
+	return c.shown.Load().encode(), nil
+}
+
+// Map is the document wire.DocumentMap: the shard map in force, encoded.
+func (c *Member) Map() ([]byte, error) { return c.mapText((*shardmap.Book).Map, 0) }
+
+// Promise is the document wire.DocumentPromise: the shard map that is promised, encoded.
+func (c *Member) Promise() ([]byte, error) { return c.mapText((*shardmap.Book).Promised, 1) }
+
+// An encodedMap is a map with its text, encoded once for all sessions that ask: each
+// keeps the documents that it has not read to their end, and they share this one.
+type encodedMap struct {
+	of   *cluster.Map
+	text []byte
+}
+
+func (c *Member) mapText(of func(*shardmap.Book) *cluster.Map, which int) ([]byte, error) {
+	if c == nil {
+		return nil, errAlone()
+	}
+	m := of(c.book)
+	if m == nil {
+		return nil, base.Refuse(wire.StatusNoMap, "")
+	}
+	last := c.texts[which].Load()
+	if last == nil || last.of != m {
+		last = &encodedMap{m, cluster.AppendMap(nil, m)}
+		c.texts[which].Store(last)
+	}
+	return last.text, nil
+}
+
+// Change does a step with a map, which is durable before it is answered, for a client at
+// peer. That its login may administer was seen to before.
+func (c *Member) Change(ctx context.Context, peer string, step wire.DocumentKind, text []byte) ([]byte, error) {
+	if c == nil {
+		return nil, errAlone()
+	}
+	next, err := cluster.ParseMap(text)
+	if err != nil {
+		return nil, base.Refuse(wire.StatusBadRequest, "%v", err)
+	}
+	var answer wire.MapAnswer
+	if err := c.step(ctx, step, next); err != nil {
+		c.log.Warn(base.LogAlways, "a step towards a shard map is refused", "step", step.String(), "peer", peer, "map", next.String(), "err", err)
+		answer.Text = []byte(err.Error())
+	} else {
+		c.log.Info("shard map", "step", step.String(), "peer", peer, "map", next.String())
+	}
+	answer.State, answer.Digest = c.MapState()
+	return wire.AppendMapAnswer(nil, answer), nil
+}
+
+// step does one step with a map. ctx bounds the look whether the node is empty.
+func (c *Member) step(ctx context.Context, step wire.DocumentKind, m *cluster.Map) error {
+	switch step {
+	case wire.MapPrepare:
+		return c.book.Prepare(ctx, m)
+	case wire.MapAbandon:
+		return c.book.Abandon(m)
+	}
+	if err := c.book.Commit(m); err != nil {
+		return err
+	}
+	c.inForce()
+	return nil
+}
+
+// inForce begins to serve the shards that the map gives this node.
+func (c *Member) inForce() {
+	m := c.book.Map()
+	if own := c.owned.Shards(); own != nil && own.Map == m {
+		return
+	}
+	c.owned.Set(m, c.id.Node)
+	c.node.ReleaseOwned()
+	if err := c.members.SetSelf(c.self); err != nil {
+		c.log.Error(base.LogAlways, "the other nodes cannot be told of the shard map", "err", err)
+	}
+	c.node.Bump()
+}
+
+// MapState is what the node has of a map.
+func (c *Member) MapState() (wire.MapState, uint64) {
+	if m := c.book.Map(); m != nil {
+		return wire.MapCommitted, m.Digest()
+	}
+	if m := c.book.Promised(); m != nil {
+		return wire.MapPromised, m.Digest()
+	}
+	return wire.MapNone, 0
+}

@@ -1,0 +1,152 @@
+package telemetry
+
+import (
+	"github.com/rdmakv/rdmakv/store"
+)
+
+// What metrics tell about a store. Each number has a metric of its own, with its
+// unit in the name, because a query cannot add or compare what one metric mixes.
+// TestStoreMetrics finds a number of store.Stats that is missing here.
+
+// A numberOf is a metric and where its value stands in T.
+type numberOf[T any] struct {
+	desc    desc
+	counter bool
+	value   func(*T) float64
+	labels  []string
+}
+
+// A number is what metrics show.
+type number interface {
+	~int | ~int64 | ~uint16 | ~uint64
+}
+
+func countOf[T any, N number](name, help string, value func(*T) N) numberOf[T] {
+	return numberOf[T]{newDesc(name, help), true, func(st *T) float64 { return float64(value(st)) }, nil}
+}
+
+func gaugeOf[T any, N number](name, help string, value func(*T) N) numberOf[T] {
+	return numberOf[T]{newDesc(name, help), false, func(st *T) float64 { return float64(value(st)) }, nil}
+}
+
+func flagOf[T any](name, help string, value func(*T) bool) numberOf[T] {
+	return numberOf[T]{newDesc(name, help), false, func(st *T) float64 { return boolNumber(value(st)) }, nil}
+}
+
+// numbers shows all of a table.
+func numbers[T any](out sink, table []numberOf[T], st *T) {
+	for _, n := range table {
+		if v := n.value(st); n.counter {
+			out.counter(n.desc, v, n.labels...)
+		} else {
+			out.gauge(n.desc, v, n.labels...)
+		}
+	}
+}
+
+// readsBy is the reads that SENDs asked for, by what answered them.
+func readsBy(source string, value func(*store.Stats) uint64) numberOf[store.Stats] {
+	return numberOf[store.Stats]{descReads, true, func(st *store.Stats) float64 { return float64(value(st)) }, []string{source}}
+}
+
+var descReads = newDesc("store_reads_total", "Reads asked for by SEND, by what answered them: memory, memory that proves absence, or the disk.", "source")
+
+var storeNumbers = []numberOf[store.Stats]{
+	gaugeOf("store_shards", "Shards.", func(s *store.Stats) int { return s.Shards }),
+	gaugeOf("store_epoch", "Openings of the store so far; 65,535 end it.", func(s *store.Stats) uint16 { return s.Epoch }),
+	{newDesc("store_uptime_seconds", "Time since the store was opened."), false, func(s *store.Stats) float64 { return s.Uptime.Seconds() }, nil},
+	{newDesc("store_time_seconds", "The time by which keys expire, in seconds since 1970."), false, func(s *store.Stats) float64 {
+		if s.ServerTime.IsZero() {
+			return 0
+		}
+		return float64(s.ServerTime.UnixMicro()) / 1e6
+	}, nil},
+	flagOf("store_fenced", "1 once durability is gone: nothing is acknowledged any more.", func(s *store.Stats) bool { return s.Fenced }),
+
+	gaugeOf("store_keys", "Keys in memory.", func(s *store.Stats) uint64 { return s.Keys }),
+	gaugeOf("store_pebble_only_slots", "Index slots of keys that are not in memory, some of them stale.", func(s *store.Stats) uint64 { return s.PebbleOnly }),
+	gaugeOf("store_slotless_keys", "Upper bound of the keys without an index slot, as far as counted.", func(s *store.Stats) uint64 { return s.Slotless }),
+	countOf("store_evicted_items_total", "Items that left memory for others.", func(s *store.Stats) uint64 { return s.Evicted }),
+	countOf("store_promoted_items_total", "Items that a get brought back into memory.", func(s *store.Stats) uint64 { return s.Promoted }),
+	countOf("store_promotions_refused_total", "Gets whose key was not worth the coldest item in memory.", func(s *store.Stats) uint64 { return s.Refused }),
+	countOf("store_promotions_overtaken_total", "Promotions that a write was faster than.", func(s *store.Stats) uint64 { return s.Overtaken }),
+	countOf("store_slots_dropped_total", "Slots of keys out of memory that were given up for a count.", func(s *store.Stats) uint64 { return s.SlotsDropped }),
+	countOf("store_slots_swept_total", "Slots of deleted keys out of memory that were cleared.", func(s *store.Stats) uint64 { return s.SlotsSwept }),
+	countOf("store_swept_keys_total", "Keys that were read from the disk for that.", func(s *store.Stats) uint64 { return s.SweptKeys }),
+	countOf("store_dropped_keys_total", "Keys that a cache forgot for others.", func(s *store.Stats) uint64 { return s.Dropped }),
+	countOf("store_cleared_runs_total", "Runs of memory that were emptied for another size class.", func(s *store.Stats) uint64 { return s.Cleared }),
+	countOf("store_touches_total", "Gets reported by clients.", func(s *store.Stats) uint64 { return s.Touches }),
+
+	gaugeOf("store_memory_used_bytes", "Slab pages and index segments in use, retired ones included.", func(s *store.Stats) uint64 { return s.MemoryUsed }),
+	gaugeOf("store_memory_limit_bytes", "What regions may take.", func(s *store.Stats) uint64 { return s.MemoryLimit }),
+	gaugeOf("store_regions", "Regions.", func(s *store.Stats) int { return s.Regions }),
+	gaugeOf("store_region_bytes", "What regions take.", func(s *store.Stats) uint64 { return s.RegionBytes }),
+	gaugeOf("store_item_bytes", "Slab pages and spans in use.", func(s *store.Stats) uint64 { return s.ItemBytes }),
+	gaugeOf("store_item_live_bytes", "The part of them in places that hold items.", func(s *store.Stats) uint64 { return s.ItemLive }),
+	gaugeOf("store_index_bytes", "Segments and directories of the index in use.", func(s *store.Stats) uint64 { return s.IndexBytes }),
+	gaugeOf("store_retired_bytes", "Memory that waits for a lease before it is used again.", func(s *store.Stats) uint64 { return s.RetiredBytes }),
+	gaugeOf("store_held_bytes", "Answers kept for readers.", func(s *store.Stats) int64 { return s.HeldBytes }),
+	gaugeOf("store_sketch_bytes", "The count of what is read often; on the heap.", func(s *store.Stats) uint64 { return s.SketchBytes }),
+	gaugeOf("store_inflight_bytes", "Keys and values of writes that were accepted and are not done.", func(s *store.Stats) int64 { return s.InflightBytes }),
+	gaugeOf("store_inflight_writes", "Writes that were accepted and are not done.", func(s *store.Stats) int { return s.Inflight }),
+
+	countOf("store_published_writes_total", "Writes published.", func(s *store.Stats) uint64 { return s.Published }),
+	countOf("store_commits_total", "Batches written to Pebble.", func(s *store.Stats) uint64 { return s.Batches }),
+	readsBy("memory", func(s *store.Stats) uint64 { return s.Resident }),
+	readsBy("absence", func(s *store.Stats) uint64 { return s.Absent }),
+	readsBy("disk", func(s *store.Stats) uint64 { return s.FromDisk }),
+	countOf("store_scans_total", "Pages of scans.", func(s *store.Stats) uint64 { return s.Scans }),
+	countOf("store_holds_total", "Answers kept for readers so far.", func(s *store.Stats) uint64 { return s.Holds }),
+	countOf("store_holds_aside_total", "Of them, those for which there was no room in registered memory.", func(s *store.Stats) uint64 { return s.HoldsAside }),
+	countOf("store_probes_total", "Writes for which the disk was asked whether the key is there.", func(s *store.Stats) uint64 { return s.Probes }),
+	countOf("store_no_memory_total", "Puts and fills for which there was no place in memory.", func(s *store.Stats) uint64 { return s.NoMemory }),
+	countOf("store_retries_total", "Writes that came again and were answered as before.", func(s *store.Stats) uint64 { return s.Retries }),
+	countOf("store_retries_too_late_total", "Writes that came again when nothing was remembered of them.", func(s *store.Stats) uint64 { return s.TooLate }),
+	gaugeOf("store_results", "Results of requests that are remembered for retries.", func(s *store.Stats) int { return s.Remembered }),
+	countOf("store_results_evicted_total", "Results forgotten before their time because their owner had too many.", func(s *store.Stats) uint64 { return s.ResultsEvicted }),
+	flagOf("store_results_short", "1 if that was so not long ago.", func(s *store.Stats) bool { return s.ResultsShort }),
+	countOf("store_conditions_refused_total", "Writes whose condition did not hold.", func(s *store.Stats) uint64 { return s.Conditions }),
+	countOf("store_batch_writes_total", "Batches of clients.", func(s *store.Stats) uint64 { return s.BatchWrites }),
+	countOf("store_expired_keys_total", "Keys removed because their time was over.", func(s *store.Stats) uint64 { return s.Expired }),
+	countOf("store_writes_unsettled_total", "Writes refused because their key never kept still.", func(s *store.Stats) uint64 { return s.Unsettled }),
+
+	countOf("store_damaged_items_total", "Items in memory that did not verify.", func(s *store.Stats) uint64 { return s.Damaged }),
+	countOf("store_scrubbed_items_total", "Items verified by the background pass.", func(s *store.Stats) uint64 { return s.Scrubbed }),
+	countOf("store_scrubbed_bytes_total", "Bytes verified by the background pass.", func(s *store.Stats) uint64 { return s.ScrubbedBytes }),
+	countOf("store_scrub_passes_total", "Passes over all of memory.", func(s *store.Stats) uint64 { return s.ScrubPasses }),
+	countOf("store_repaired_items_total", "Damaged items rewritten from the disk, or sent there.", func(s *store.Stats) uint64 { return s.Repaired }),
+	countOf("store_repairs_lost_total", "Repairs that gave way to a newer write.", func(s *store.Stats) uint64 { return s.RepairsLost }),
+	countOf("store_orphan_items_total", "Damaged items that were nobody's or had no copy.", func(s *store.Stats) uint64 { return s.Orphans }),
+	countOf("store_damage_reports_total", "Reports of damage by clients.", func(s *store.Stats) uint64 { return s.DamageReports }),
+	countOf("store_damage_reports_false_total", "Of them, those where nothing was found.", func(s *store.Stats) uint64 { return s.ReportsFalse }),
+	countOf("store_damage_reports_dead_total", "Of them, those of an item that was whole and dead.", func(s *store.Stats) uint64 { return s.ReportsDead }),
+	countOf("store_damage_reports_dropped_total", "Of them, those beyond the bound.", func(s *store.Stats) uint64 { return s.ReportsDropped }),
+	countOf("store_corrupt_records_total", "Records on the disk that did not verify.", func(s *store.Stats) uint64 { return s.Corrupt }),
+
+	countOf("store_fill_dropped_keys_total", "Keys that the fill after a start left out for newer writes.", func(s *store.Stats) uint64 { return s.FillDropped }),
+	gaugeOf("store_disk_free_bytes", "Free disk space; 0 if unknown.", func(s *store.Stats) uint64 { return s.DiskFree }),
+	flagOf("store_puts_refused", "1 while puts are refused for want of disk space.", func(s *store.Stats) bool { return s.PutsRefused }),
+
+	gaugeOf("pebble_disk_bytes", "All files of Pebble.", func(s *store.Stats) uint64 { return s.Pebble.DiskBytes }),
+	gaugeOf("pebble_log_bytes", "Logs that are not yet obsolete.", func(s *store.Stats) uint64 { return s.Pebble.WALBytes }),
+	gaugeOf("pebble_memtable_bytes", "Memtables.", func(s *store.Stats) uint64 { return s.Pebble.MemTableBytes }),
+	gaugeOf("pebble_l0_tables", "Tables in level 0.", func(s *store.Stats) int64 { return s.Pebble.L0Files }),
+	countOf("pebble_compactions_total", "Compactions.", func(s *store.Stats) int64 { return s.Pebble.Compactions }),
+	countOf("pebble_flushes_total", "Flushes.", func(s *store.Stats) int64 { return s.Pebble.Flushes }),
+	countOf("pebble_cache_hits_total", "Blocks found in the block cache.", func(s *store.Stats) int64 { return s.Pebble.CacheHits }),
+	countOf("pebble_cache_misses_total", "Blocks not found in the block cache.", func(s *store.Stats) int64 { return s.Pebble.CacheMisses }),
+	countOf("pebble_background_errors_total", "Errors of background work.", func(s *store.Stats) uint64 { return s.Pebble.BackgroundErrors }),
+	countOf("pebble_corruptions_total", "Damages met.", func(s *store.Stats) uint64 { return s.Pebble.Corruptions }),
+	countOf("pebble_slow_disk_total", "Calls of the file system that took long.", func(s *store.Stats) uint64 { return s.Pebble.SlowDisk }),
+	countOf("pebble_write_stalls_total", "Times when writes had to wait for compactions.", func(s *store.Stats) uint64 { return s.Pebble.WriteStalls }),
+}
+
+// The events that are kept for watches.
+var watchNumbers = []numberOf[store.WatchStats]{
+	gaugeOf("watch_bytes", "Memory of the events that are kept.", func(s *store.WatchStats) int { return s.Bytes }),
+	gaugeOf("watch_events", "Events that are kept.", func(s *store.WatchStats) int { return s.Events }),
+	gaugeOf("watch_prefixes", "Prefixes that somebody waits for.", func(s *store.WatchStats) int { return s.Waiting }),
+	countOf("watch_noted_total", "Events kept since the start.", func(s *store.WatchStats) uint64 { return s.Noted }),
+	countOf("watch_told_total", "Events given out, once for each who asked.", func(s *store.WatchStats) uint64 { return s.Told }),
+	countOf("watch_skipped_total", "Answers that had to say that events were skipped.", func(s *store.WatchStats) uint64 { return s.Skipped }),
+}

@@ -1,0 +1,193 @@
+package store
+
+import (
+	"errors"
+	"time"
+
+	"github.com/rdmakv/rdmakv/store/internal/admit"
+	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/internal/dedup"
+	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/flight"
+	"github.com/rdmakv/rdmakv/store/internal/pipeline"
+	"github.com/rdmakv/rdmakv/store/internal/shard"
+)
+
+// What the pipeline does with commits, over Pebble: it appends them as one batch
+// each, waits for the fsync as far as the policy asks for it, publishes them in
+// memory, and answers.
+
+// writesWithoutSync bounds the writes of a commit where no sync is waited for: the
+// first of many writers are answered while what the others have sent is still
+// being committed, so that both ends are at work. With 50 writers in another
+// process that gives a tenth more puts than one commit of all.
+const writesWithoutSync = 24
+
+// openStages makes the stages of a write: what comes behind the gate.
+func (s *Store) openStages() {
+	limits := pipeline.Limits{Bytes: int64(s.cfg.BatchBytes)}
+	if s.cfg.Sync != Always {
+		limits.Writes, limits.Inline = writesWithoutSync, true
+	}
+	d := &direct{
+		disk: s.disk, shards: s.shards, results: s.dedup, gate: s.gate, events: s.Events, counts: s.counts,
+		before: &s.before, told: s.cfg.OnCommit,
+	}
+	s.pipe = pipeline.New(pipeline.Env{
+		Append: d.appendCommit, Sync: d.syncCommit, Publish: d.publishCommit, Done: d.commitDone,
+	}, limits, s.fence, s.firstVersion, s.lastVersion)
+	s.order = pipeline.NewOrderer(s.pipe, pipeline.OrderEnv{Memory: s.mem, Results: s.dedup, Reserve: s.evictor.Reserve, Read: s.ask})
+}
+
+// A direct is a pipeline's env: commits go straight into Pebble, whose log is the one
+// that is waited for.
+type direct struct {
+	disk    *disk.Disk
+	shards  []*shard.Shard
+	results *dedup.Table
+	gate    *admit.Gate
+	events  *Events
+	counts  *base.Counters
+	before  *predecessor
+	told    func() // Config.OnCommit
+}
+
+// appendCommit hands a commit to the disk, and does not wait for it.
+func (d *direct) appendCommit(c *pipeline.Commit) error {
+	change := d.encode(c)
+	if change == nil {
+		return nil
+	}
+	c.Log = change
+	if err := d.disk.Append(change); err != nil {
+		return err
+	}
+	d.counts.Batches.Add(1)
+	return nil
+}
+
+// encode returns the change of a commit, or nil if it would be empty. A commit is
+// whole or not there after a crash, and so is all that a write puts into it: keys,
+// entries of expiries, the record of its result.
+func (d *direct) encode(c *pipeline.Commit) *disk.Change {
+	size := 0
+	for _, f := range c.Flights {
+		size += encodedSize(f)
+	}
+	if size == 0 || !d.disk.Durable() {
+		return nil
+	}
+	change := d.disk.NewChange(size)
+	for _, f := range c.Flights {
+		encodeWrite(change, f)
+	}
+	return change
+}
+
+// encodedSize bounds the bytes of a write in a change; 0: nothing.
+func encodedSize(f *flight.Flight) (n int) {
+	for _, e := range f.Effects {
+		n += disk.EffectSize(&e.Effect)
+	}
+	if f.Recorded() {
+		n += disk.ResultSize
+	}
+	return n + len(f.Forget)*disk.ForgetSize
+}
+
+// encodeWrite adds a write to a change.
+func encodeWrite(c *disk.Change, f *flight.Flight) {
+	for _, e := range f.Effects {
+		c.Add(&e.Effect)
+	}
+	if f.Recorded() {
+		c.AddResult(f.Shard, f.Version, &f.Op.ID, f.Result)
+	}
+	for i := range f.Forget {
+		c.Forget(f.Shard, &f.Forget[i])
+	}
+}
+
+// syncCommit waits until a commit is durable, as far as the sync policy goes, and
+// the leases of the last incarnation are over.
+func (d *direct) syncCommit(c *pipeline.Commit) error {
+	if change, ok := c.Log.(*disk.Change); ok {
+		if err := d.disk.Wait(change); err != nil {
+			return err
+		}
+	}
+	return d.before.wait()
+}
+
+// publishCommit makes a durable commit visible.
+func (d *direct) publishCommit(c *pipeline.Commit) {
+	for _, f := range c.Flights {
+		d.shards[f.Shard].Publish(f, d.results)
+	}
+}
+
+// commitDone answers the writers of a published commit.
+func (d *direct) commitDone(c *pipeline.Commit) {
+	d.tally(c)
+	if change, ok := c.Log.(*disk.Change); ok {
+		change.Close()
+	}
+	d.gate.Leave(c.Bytes, len(c.Flights))
+	d.events.noteCommit(c)
+	for _, f := range c.Flights {
+		if f.Done != nil {
+			f.Done(f) // f is the caller's again
+		}
+	}
+	d.told()
+}
+
+// tally counts what the writes of a published commit came to. It is called by
+// the publisher alone, before the writers are answered.
+func (d *direct) tally(commit *pipeline.Commit) {
+	c := d.counts
+	c.Published.Add(uint64(len(commit.Flights)))
+	for _, f := range commit.Flights {
+		switch {
+		case f.Op == nil:
+			continue // it was counted where it was asked for
+		case f.Again:
+			c.Retries.Add(1)
+			continue
+		case errors.Is(f.Result.Err, ErrCondition):
+			c.Conditions.Add(1)
+		case f.Op.Kind == OpBatch && f.Result.Err == nil:
+			c.BatchWrites.Add(1)
+		}
+		if f.Due != 0 && !f.Noop {
+			c.Expired.Add(1)
+		}
+	}
+}
+
+// A predecessor is the incarnation before this one, of which clients may still believe
+// what they have read.
+type predecessor struct {
+	fence *base.Fence
+	until time.Time // its leases are over; no write is published before
+	over  bool      // that is so
+}
+
+// wait blocks until no client can believe the memory of the last
+// incarnation any more: what is published before could be followed by a read
+// of the old memory. It fails with what fenced the store. Called by one goroutine
+// at a time: the pipeline's, and Close behind it.
+func (p *predecessor) wait() error {
+	if p.over {
+		return p.fence.Failed()
+	}
+	left := time.NewTimer(time.Until(p.until))
+	defer left.Stop()
+	select {
+	case <-left.C:
+		p.over = true
+		return nil
+	case <-p.fence.Down:
+		return p.fence.Failed()
+	}
+}

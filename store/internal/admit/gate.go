@@ -1,0 +1,135 @@
+// Package admit bounds what is in flight.
+package admit
+
+import (
+	"context"
+	"sync"
+
+	"github.com/rdmakv/rdmakv/store/internal/base"
+)
+
+// A Gate bounds the bytes and the number of writes in flight. One write alone
+// may exceed the bytes, or a value larger than the bound could never be put.
+type Gate struct {
+	maxBytes  int64
+	maxWrites int
+
+	mu      sync.Mutex
+	bytes   int64
+	writes  int
+	closed  bool
+	idle    chan struct{} // closed once the gate is closed and nothing is inside
+	waiting []*waiter     // blocking callers, oldest first
+}
+
+type waiter struct {
+	bytes int64
+	ready chan struct{} // closed when the waiter is inside
+}
+
+// NewGate returns a gate that nothing has entered.
+func NewGate(maxBytes int64, maxWrites int) *Gate {
+	return &Gate{maxBytes: maxBytes, maxWrites: maxWrites, idle: make(chan struct{})}
+}
+
+// fitsLocked says whether n more bytes may enter.
+func (g *Gate) fitsLocked(n int64) bool {
+	return g.writes == 0 || (g.bytes+n <= g.maxBytes && g.writes < g.maxWrites)
+}
+
+// TryEnter admits n bytes, or fails with ErrOverloaded. Waiting callers go first.
+func (g *Gate) TryEnter(n int64) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return base.ErrClosed
+	}
+	if len(g.waiting) > 0 || !g.fitsLocked(n) {
+		return base.ErrOverloaded
+	}
+	g.bytes += n
+	g.writes++
+	return nil
+}
+
+// Enter admits n bytes, waiting until they fit, ctx ends or down is closed.
+func (g *Gate) Enter(ctx context.Context, down <-chan struct{}, n int64) error {
+	err := g.TryEnter(n)
+	if err != base.ErrOverloaded {
+		return err
+	}
+	g.mu.Lock()
+	if g.closed {
+		g.mu.Unlock()
+		return base.ErrClosed
+	}
+	w := &waiter{bytes: n, ready: make(chan struct{})}
+	g.waiting = append(g.waiting, w)
+	g.admitLocked() // what left since tryEnter may have made room
+	g.mu.Unlock()
+	select {
+	case <-w.ready:
+		return nil
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-down:
+		err = base.ErrClosed
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, other := range g.waiting {
+		if other == w {
+			g.waiting = append(g.waiting[:i], g.waiting[i+1:]...)
+			g.admitLocked() // the next may be smaller
+			g.idleLocked()
+			return err
+		}
+	}
+	return nil // admitted meanwhile: the caller goes on and notices by itself
+}
+
+// admitLocked lets in whoever fits, in order.
+func (g *Gate) admitLocked() {
+	for len(g.waiting) > 0 && g.fitsLocked(g.waiting[0].bytes) {
+		w := g.waiting[0]
+		g.waiting = g.waiting[1:]
+		g.bytes += w.bytes
+		g.writes++
+		close(w.ready)
+	}
+}
+
+// Leave lets n bytes of some writes out.
+func (g *Gate) Leave(n int64, writes int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.bytes -= n
+	g.writes -= writes
+	g.admitLocked()
+	g.idleLocked()
+}
+
+// Close refuses newcomers. Callers that wait are still admitted: they were there
+// before. The channel is closed when the last has left.
+func (g *Gate) Close() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.closed {
+		g.closed = true
+		g.idleLocked()
+	}
+	return g.idle
+}
+
+func (g *Gate) idleLocked() {
+	if g.closed && g.writes == 0 && len(g.waiting) == 0 {
+		close(g.idle)
+	}
+}
+
+// Inside returns the bytes and writes in flight.
+func (g *Gate) Inside() (bytes int64, writes int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.bytes, g.writes
+}

@@ -1,0 +1,103 @@
+package dedup
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/store/internal/base"
+)
+
+// TestResultsMakeRoom: an owner that is alone has the whole table, and gives way to one
+// that comes later, down to an equal part. Owners of which nothing is left are forgotten.
+func TestResultsMakeRoom(t *testing.T) {
+	d := New(Stripes * 30)
+	st := &d.stripes[5]
+	write := func(owner uint32, i int) {
+		d.Ordered(&base.RequestID{Client: [16]byte{5, byte(owner)}, Owner: owner, Slot: uint16(i), Seq: 1}, 0)
+		k := base.SlotKey{Client: [16]byte{5, byte(owner)}, Slot: uint16(i)}
+		st.entries[k].flying = false
+	}
+	have := func(want ...int) {
+		t.Helper()
+		for owner, n := range want {
+			got := 0
+			if o := st.owners[uint32(owner)]; o != nil {
+				got = o.n
+			}
+			if got != n {
+				t.Errorf("owner %d has %d results, want %d of %v", owner, got, n, want)
+			}
+		}
+	}
+	for i := range 100 {
+		write(0, i)
+	}
+	have(30)
+	for i := range 100 {
+		write(1, i)
+	}
+	have(15, 15)
+	for i := range 6 {
+		write(2, i)
+	}
+	have(12, 12, 6)
+	for i := range 100 {
+		write(1, 200+i)
+	}
+	have(12, 12, 6)
+	for range 3 * ForgetAfter / TickEvery {
+		d.Tick()
+	}
+	if d.Count() != 0 || len(st.owners) != 0 {
+		t.Errorf("%d results and %d owners are left", d.Count(), len(st.owners))
+	}
+}
+
+// TestOldResultsMakeRoom: a record that names no owner may be of anybody, from before
+// there were owners. When it had to go, nobody's retry is taken for new.
+func TestOldResultsMakeRoom(t *testing.T) {
+	d := New(Stripes * 2)
+	old := base.SlotKey{Client: [16]byte{5, 1}, Slot: 7}
+	st := d.stripe(&old)
+	d.Load(0, old, Result{seq: 3})
+	d.Load(0, base.SlotKey{Client: [16]byte{5, 1}, Slot: 8}, Result{seq: 3})
+	d.Ordered(&base.RequestID{Client: [16]byte{5, 2}, Owner: 4, Slot: 1, Seq: 1}, 0)
+	if st.entries[old] != nil {
+		t.Fatal("the old record is still there")
+	}
+	retry := &base.RequestID{Client: old.Client, Owner: 9, Slot: old.Slot, Seq: 3, Age: time.Second}
+	if _, err := d.Look(retry); !errors.Is(err, base.ErrOutcomeUnknown) {
+		t.Errorf("a retry of what was done is taken for new: %v", err)
+	}
+}
+
+// TestRenewedResultsMakeRoom: a client that was there before a restart and goes on has
+// results whose owner is known. When one of them has to go, other owners do not notice.
+func TestRenewedResultsMakeRoom(t *testing.T) {
+	d := New(Stripes * 2)
+	const mine, other = 0, 4
+	id := func(owner uint32, slot uint16, seq uint64) base.RequestID {
+		return base.RequestID{Client: [16]byte{5, byte(owner)}, Owner: owner, Slot: slot, Seq: seq}
+	}
+	for slot := range uint16(2) {
+		i := id(mine, slot, 1)
+		d.Load(0, i.SlotKey(), Result{seq: 1})
+	}
+	for range 10 {
+		d.Tick()
+	}
+	for slot := range uint16(2) {
+		i := id(mine, slot, 2)
+		d.Ordered(&i, 0)
+		k := i.SlotKey()
+		d.stripe(&k).entries[k].flying = false
+	}
+	third := id(mine, 2, 1)
+	d.Ordered(&third, 0) // one of the two goes
+	first := id(other, 9, 3)
+	first.Age = 5 * TickEvery // sent behind the restart, before that
+	if _, err := d.Look(&first); err != nil {
+		t.Errorf("another owner's first request: %v", err)
+	}
+}

@@ -1,0 +1,21 @@
+// Package disk is all that a store has on the disk: a locked directory, Pebble, the facts
+// about the store, and the ledger of Pebble's files. No other package reaches Pebble.
+//
+// There are two ways into it. A Change is what a commit becomes (change.go): keys, the
+// list of what expires, results of requests. It is there whole after a crash, or not at
+// all; Append puts it into the log, Wait returns when it is durable. And the store notes
+// facts about itself (facts.go), each by a batch of its own: the epoch, the heartbeat, the
+// bound of the clock, how the life ended.
+//
+// There are three ways out. Read returns the record of one key, Records and what is built
+// on it walk over many (records.go), and the facts are read when the disk is opened
+// (meta.go). Nothing of it knows what was published: what may be told is the store's
+// business.
+//
+// New, Open, Begin and Close are the life of a Disk (open.go). Every error of an opening is
+// a *base.OpenError, which says what is wrong with the directory and what to do. Damage is
+// a *base.CorruptError: Pebble's checksums find it in blocks, those of records on the
+// whole way from the caller (format.go), the ledger in what Pebble takes for the end of a
+// file (ledger.go), and the list of blob files in files that are gone (blobs.go). A disk on
+// which the log cannot be written fences the store (events.go, stopfs.go).
+package disk

@@ -1,0 +1,266 @@
+package disk
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// The facts about a store that change while it is open, and who changes them: each
+// is one batch of its own, here alone.
+
+// Durable reports whether there is a disk at all: a cache has none.
+func (d *Disk) Durable() bool { return d.db != nil }
+
+// ID returns the store's id: 16 random bytes, made when it was created.
+func (f *facts) ID() [16]byte { return f.id }
+
+// Epoch returns that of the first versions of this opening.
+func (f *facts) Epoch() uint16 { return f.epoch }
+
+// Began returns when this opening began, in microseconds since 1970.
+func (f *facts) Began() uint64 { return f.began }
+
+// Clean reports whether the last incarnation ended cleanly.
+func (f *facts) Clean() bool { return f.clean != nil }
+
+// ClockBound returns the time, in microseconds since 1970, above which no earlier
+// incarnation showed one; 0: nothing could expire.
+func (f *facts) ClockBound() uint64 { return f.clock }
+
+// Short reports whether results of requests were forgotten before their time.
+func (f *facts) Short() bool { return f.short }
+
+// Keys returns how many keys each shard had not long before the last incarnation
+// ended, nil if that is not known. Not to be changed.
+func (f *facts) Keys() []uint64 { return f.keys }
+
+// BeginCache is the beginning of a life without a disk.
+func (d *Disk) BeginCache(epoch uint16, began uint64) {
+	rand.Read(d.facts.id[:]) // never fails
+	d.facts.shards = uint32(d.c.Shards)
+	d.facts.epoch, d.facts.began = epoch, began
+}
+
+// setMetaNow writes one fact durably.
+func (d *Disk) setMetaNow(name string, value []byte) bool {
+	b := d.db.NewBatch()
+	defer b.Close()
+	err := setMeta(b, name, value)
+	if err == nil {
+		err = b.Commit(pebble.Sync)
+	}
+	if err != nil {
+		d.fence.Fail(fmt.Errorf("write of %s: %w", name, err))
+	}
+	return err == nil
+}
+
+// Heartbeat writes a small synced record, if anything was written since the
+// last one. Under Interval that is the sync that the policy promises. Always:
+// each sync leaves in the log how far it is known to be whole, so damage
+// before that point is found at the next start; damage behind the last one
+// looks like the end. Off keeps no such record. Called by one
+// goroutine.
+func (d *Disk) Heartbeat() {
+	if !d.unbeaten.Swap(false) {
+		return
+	}
+	if d.c.Sync == Off {
+		d.handOver()
+		return
+	}
+	d.facts.beats++
+	if !d.setMetaNow(metaBeat, binary.LittleEndian.AppendUint64(nil, d.facts.beats)) {
+		return
+	}
+	// From here on a log or manifest that has lost its end is found out.
+	if err := d.ledger.raise(d.facts.beats); err != nil {
+		d.fence.Report(slog.LevelError, "ledger", "err", err)
+	}
+}
+
+// handOver sees to it that the kernel has the log. Without a sync Pebble hands it
+// over block by block, and the last one stays in its memory until others fill it:
+// a killed process would lose what it acknowledged any time ago. Pebble can be
+// asked for the block only together with a sync.
+func (d *Disk) handOver() {
+	if err := d.db.LogData(nil, pebble.Sync); err != nil {
+		d.fence.Fail(fmt.Errorf("sync of the log: %w", err))
+	}
+}
+
+// RaiseEpoch makes a new epoch durable, so that versions can run on into it. It
+// reports whether it did; if not, the store is fenced.
+func (d *Disk) RaiseEpoch(epoch uint16) bool {
+	return d.setMetaNow(metaEpoch, binary.LittleEndian.AppendUint16(nil, epoch))
+}
+
+// metaClock: u64, no server time above it, in microseconds, was shown.
+const metaClock = "clock"
+
+// BoundClock makes a bound of the clock durable. It waits for the disk.
+func (d *Disk) BoundClock(bound uint64) error {
+	b := d.db.NewBatch()
+	defer b.Close()
+	err := setMeta(b, metaClock, binary.LittleEndian.AppendUint64(nil, bound))
+	if err == nil {
+		mode := pebble.Sync
+		if d.c.Sync == Off { // it promises nothing about a crash of the machine
+			mode = pebble.NoSync
+		}
+		err = b.Commit(mode)
+	}
+	if err != nil {
+		d.fence.Fail(fmt.Errorf("write of %s: %w", metaClock, err))
+		return d.fence.Failed()
+	}
+	return nil
+}
+
+// metaShort: u8 1: records were removed before their time.
+const metaShort = "short"
+
+// NoteShort keeps a mark on the disk while records may be removed before their
+// time: the next incarnation must not take what it does not know for new. short says
+// whether they may. Called by one goroutine.
+func (d *Disk) NoteShort(short bool) error {
+	if short == d.facts.short {
+		return nil
+	}
+	b := d.db.NewBatch()
+	defer b.Close()
+	var err error
+	if short {
+		err = setMeta(b, metaShort, []byte{1})
+	} else {
+		err = b.Delete(metaKey(metaShort), nil)
+	}
+	if err == nil {
+		err = b.Commit(pebble.Sync)
+	}
+	if err == nil {
+		d.facts.short = short
+	}
+	return err
+}
+
+const (
+	// noteStep is the part of the keys that have to be new for another note, and
+	// noteLeast how many at least: an index of fewer grows in no time.
+	noteStep  = 16
+	noteLeast = 1 << 14
+)
+
+// countedKeys settles what Keys returns: what a clean stop left is newer than the
+// last note.
+func (f *facts) countedKeys(shards int) {
+	for _, n := range f.keys {
+		f.noted += n
+	}
+	if f.clean != nil && len(f.clean.keys) == shards {
+		f.keys = f.clean.keys
+	}
+	if len(f.keys) != shards {
+		f.keys = nil // of a store of an earlier version
+	}
+}
+
+// NoteKeys writes down how many keys each shard has, if that is news. Nobody waits
+// for the note to be durable: it goes with the next write that is. Called by one
+// goroutine.
+func (d *Disk) NoteKeys(keys []uint64) {
+	total := uint64(0)
+	for _, n := range keys {
+		total += n
+	}
+	if news := max(total, d.facts.noted) - min(total, d.facts.noted); news < noteLeast || news < d.facts.noted/noteStep {
+		return
+	}
+	value := make([]byte, 0, 8*len(keys))
+	for _, n := range keys {
+		value = binary.LittleEndian.AppendUint64(value, n)
+	}
+	b := d.db.NewBatch()
+	defer b.Close()
+	err := setMeta(b, metaKeys, value)
+	if err == nil {
+		err = b.Commit(pebble.NoSync)
+	}
+	if err != nil {
+		d.fence.Fail(fmt.Errorf("write of %s: %w", metaKeys, err))
+		return
+	}
+	d.facts.noted = total
+}
+
+// metaWatch is written with the clean-stop mark, which says whether it counts:
+// u64 incarnation, u64 version of the newest write, u64 epoch of that life. The
+// epoch must be the one before this life's: in a restored copy it is not.
+const metaWatch = "watch"
+
+// Watched returns the incarnation and the newest version of a life that ended
+// cleanly right before this one, and kept events; zero if it did not.
+func (d *Disk) Watched() (incarnation uint64, newest layout.Version, err error) {
+	if !d.Durable() || !d.Clean() {
+		return 0, 0, nil
+	}
+	b, err := getMeta(d.db, metaWatch)
+	if err != nil {
+		return 0, 0, err
+	}
+	if len(b) == 24 && binary.LittleEndian.Uint64(b[16:])+1 == uint64(d.facts.epoch) {
+		return binary.LittleEndian.Uint64(b), layout.Version(binary.LittleEndian.Uint64(b[8:])), nil
+	}
+	return 0, 0, nil
+}
+
+// An End is what a life that ends cleanly leaves to the next one.
+type End struct {
+	Version layout.Version // above all that were given out
+	Keys    []uint64       // of each shard
+	Clock   uint64         // no later time was shown, microseconds since 1970; 0: nothing can expire
+	// Unused says that the directory was refused and this opening gave out no version:
+	// the epoch is put back.
+	Unused bool
+	// Watched says that events were kept, up to Newest of this Incarnation.
+	Watched     bool
+	Incarnation uint64
+	Newest      layout.Version
+}
+
+// markClean writes the clean-stop mark, durably whatever the sync policy.
+func (d *Disk) markClean(e *End) error {
+	b := d.db.NewBatch()
+	defer b.Close()
+	if err := setMeta(b, metaClean, cleanMark{version: uint64(e.Version), keys: e.Keys}.encode()); err != nil {
+		return err
+	}
+	if e.Clock != 0 {
+		if err := setMeta(b, metaClock, binary.LittleEndian.AppendUint64(nil, e.Clock)); err != nil {
+			return err
+		}
+	}
+	var err error
+	switch {
+	case e.Unused && d.foundEpoch != math.MaxUint16:
+		err = errors.Join(
+			setMeta(b, metaEpoch, binary.LittleEndian.AppendUint16(nil, d.foundEpoch)),
+			b.Delete(metaKey(metaWatch), nil)) // it counts for the epoch that follows
+	case e.Watched:
+		v := binary.LittleEndian.AppendUint64(nil, e.Incarnation)
+		v = binary.LittleEndian.AppendUint64(v, uint64(e.Newest))
+		err = setMeta(b, metaWatch, binary.LittleEndian.AppendUint64(v, uint64(d.facts.epoch)))
+	}
+	if err != nil {
+		return err
+	}
+	return b.Commit(pebble.Sync)
+}

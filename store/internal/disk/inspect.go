@@ -1,0 +1,225 @@
+package disk
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// InspectOptions say what Inspect looks at.
+type InspectOptions struct {
+	FS     vfs.FS // default: the machine's
+	Prefix []byte // only keys that start with this
+	// Each is called for every key, shard by shard, in order; its arguments
+	// are good during the call. An error ends the inspection. May be nil.
+	Each func(InspectEntry) error
+	// MaxProblems bounds Inspection.Problems. Default 100.
+	MaxProblems int
+}
+
+// InspectEntry is one record on the disk.
+type InspectEntry struct {
+	Shard   uint16
+	Key     []byte
+	Version layout.Version
+	Value   []byte
+	DiskLen int // bytes of key and record before compression
+}
+
+// Inspection is what a store on the disk holds.
+type Inspection struct {
+	Dir       string
+	ID        [16]byte
+	Format    uint32
+	Shards    int
+	Epoch     uint16
+	CleanStop bool   // the last server ended cleanly
+	Backup    bool   // a backup that was made while its store served: it has no clean stop, and wants none
+	Source    []byte // of a store that was restored and never started: the id of the one whose backup it was; else nil
+	Ledger    bool   // the files were compared with the ledger
+
+	Keys      uint64
+	KeyBytes  uint64
+	Bytes     uint64 // of values
+	Newest    layout.Version
+	ShardKeys []uint64
+
+	// Problems are the damages found: CorruptErrors, at most MaxProblems.
+	Problems     []error
+	ProblemCount int
+}
+
+// Inspect opens the stopped store in dir without changing it, and reads all of
+// it: every record's checksum, every key's form. Damage of records and files
+// is listed in the Inspection; the error says what kept Inspect from looking,
+// as from Open (ErrNoStore, ErrLocked, ...), or what Each returned.
+func Inspect(ctx context.Context, dir string, opt InspectOptions) (Inspection, error) {
+	c := Config{Dir: dir, FS: opt.FS}.WithDefaults()
+	opt.MaxProblems = cmp.Or(opt.MaxProblems, 100)
+	in := Inspection{Dir: dir}
+	lock, id, _, err := enterDir(c, false)
+	if err != nil {
+		return in, err
+	}
+	defer lock.Close()
+	in.ID, in.Format, in.Shards = id.id, id.format, int(id.shards)
+	in.ShardKeys = make([]uint64, in.Shards)
+	var book ledgerText
+	if book, in.Ledger, err = compareLedger(c); err != nil {
+		in.problem(opt, err)
+	}
+	f := base.NewFence(c.Logger, func(error) {})
+	f.Opening.Store(true)
+	o := pebbleOptions(c, &events{fence: f})
+	o.ReadOnly = true
+	db, _, err := openPebble(c.FS.PathJoin(dir, dataDir), o, f)
+	if err != nil {
+		return in, openFault(dir, err)
+	}
+	defer db.Close()
+	facts, err := readFacts(db)
+	if err != nil {
+		in.problem(opt, err)
+	}
+	in.Epoch, in.CleanStop, in.Source = facts.epoch, facts.clean != nil, facts.source
+	// Only a clean stop and a backup write a ledger of all files.
+	in.Backup = in.Ledger && book.state == ledgerWhole && !in.CleanStop && in.Source == nil
+	if err := book.compareBeat(facts.beats); err != nil {
+		in.problem(opt, err)
+	}
+	blobs, err := compareBlobs(db, c)
+	if err != nil {
+		return in, openFault(dir, err)
+	}
+	for _, fault := range blobs {
+		in.problem(opt, fault)
+	}
+	// An upgrade that was cut short is in STORE and not in the data yet.
+	if facts.id != id.id || facts.shards != id.shards || facts.format != id.format && !(facts.format < id.format && id.format == formatVersion) {
+		in.problem(opt, &base.CorruptError{File: dataDir, Detail: identityFile + " and the data say different things about the store"})
+	}
+	for shard := range in.Shards {
+		if err := in.shard(ctx, db, uint16(shard), opt); err != nil {
+			return in, err
+		}
+		if err := in.others(ctx, db, uint16(shard), opt); err != nil {
+			return in, err
+		}
+	}
+	return in, in.strays(db, opt)
+}
+
+// Check is Inspect for those who only want to know whether all is well: it
+// returns the problems as the error, joined.
+func Check(ctx context.Context, dir string, fs vfs.FS) (Inspection, error) {
+	in, err := Inspect(ctx, dir, InspectOptions{FS: fs})
+	if err == nil && in.ProblemCount > 0 {
+		err = &base.OpenError{Dir: dir, Err: errors.Join(in.Problems...)}
+	}
+	return in, err
+}
+
+// problem notes a damage.
+func (in *Inspection) problem(opt InspectOptions, err error) {
+	if in.ProblemCount++; len(in.Problems) < opt.MaxProblems {
+		in.Problems = append(in.Problems, err)
+	}
+}
+
+// shard reads the data of one shard.
+func (in *Inspection) shard(ctx context.Context, db *pebble.DB, shard uint16, opt InspectOptions) (err error) {
+	lower, upper := PrefixBounds(shard, opt.Prefix)
+	iter, err := recordsOf(db, lower, upper)
+	if err != nil {
+		in.fileProblem(opt, shard, err)
+		return nil
+	}
+	defer func() { err = errors.Join(err, ignoreCorrupt(iter.Close())) }()
+	for iter.First(); iter.Valid(); iter.Next() {
+		if in.Keys%1024 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		_, _, key, _ := ParseKey(iter.Key())
+		value, err := iter.Value()
+		if err != nil {
+			in.fileProblem(opt, shard, err)
+			return nil
+		}
+		in.Keys++
+		in.ShardKeys[shard]++
+		in.KeyBytes += uint64(len(key))
+		rec, err := ParseRecord(value, iter.Key())
+		if err != nil {
+			in.problem(opt, &base.CorruptError{Shard: shard, Key: bytes.Clone(key), Detail: err.Error()})
+			continue
+		}
+		in.Bytes += uint64(len(rec.Value))
+		in.Newest = max(in.Newest, rec.Version)
+		if rec.Version.Epoch() > in.Epoch {
+			in.problem(opt, &base.CorruptError{Shard: shard, Key: bytes.Clone(key),
+				Detail: fmt.Sprintf("version %v is of an epoch that has not begun (newest: %d)", rec.Version, in.Epoch)})
+		}
+		if missing, err := unlisted(db, shard, key, rec.Expiry); err != nil {
+			in.fileProblem(opt, shard, err)
+		} else if missing {
+			in.problem(opt, &base.CorruptError{Shard: shard, Key: bytes.Clone(key), Detail: "it expires, and is not listed as such"})
+		}
+		if opt.Each != nil {
+			err = opt.Each(InspectEntry{Shard: shard, Key: key, Version: rec.Version, Value: rec.Value, DiskLen: len(iter.Key()) + len(value)})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	// A damaged block looks like the end; only this tells.
+	if err := iter.Error(); err != nil {
+		in.fileProblem(opt, shard, err)
+	}
+	return nil
+}
+
+// strays looks for keys where none should be.
+func (in *Inspection) strays(db *pebble.DB, opt InspectOptions) (err error) {
+	if len(opt.Prefix) > 0 {
+		return nil
+	}
+	lower := AppendKey(nil, uint16(in.Shards), 0, nil)
+	iter, err := recordsOf(db, lower, nil)
+	if err != nil {
+		in.fileProblem(opt, StoreShard, err)
+		return nil
+	}
+	defer func() { err = errors.Join(err, ignoreCorrupt(iter.Close())) }()
+	for iter.First(); iter.Valid(); iter.Next() {
+		if shard, k, _, ok := ParseKey(iter.Key()); !ok || shard != StoreShard || k != KindMeta {
+			in.problem(opt, &base.CorruptError{Detail: fmt.Sprintf("key %x belongs to no shard", iter.Key())})
+		}
+	}
+	if err := iter.Error(); err != nil {
+		in.fileProblem(opt, StoreShard, err)
+	}
+	return nil
+}
+
+// fileProblem notes an error of Pebble's while it read a shard.
+func (in *Inspection) fileProblem(opt InspectOptions, shard uint16, err error) {
+	fault := pebbleCorrupt(err)
+	fault.Shard, fault.Detail = shard, fmt.Sprintf("shard %d cannot be read to its end: %s", shard, fault.Detail)
+	in.problem(opt, fault)
+}
+
+// ignoreCorrupt drops an error that was noted as a problem already.
+func ignoreCorrupt(err error) error {
+	if pebble.IsCorruptionError(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,120 @@
+// Package flight is a write on its way through the store: what it does to each of
+// its keys (Effect), decided by the state that the keys have when it is ordered.
+//
+// Everything here is a pure function of the operation, of the ordered state of its
+// keys, and of the server's time: there is no lock, no memory and no disk.
+package flight
+
+import (
+	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// A Flight is a write between Submit and Done. It belongs to the goroutine that
+// orders it until it is queued, and to the pipeline from then on.
+//
+// A Flight that was judged elsewhere has its Shard and Effects, and neither Op, Result
+// nor Done: it can be queued, appended and published, but not Reset or Evaluated.
+type Flight struct {
+	// Op is what is asked for. It is never changed, so that a Flight can be judged
+	// anew any number of times (Reset).
+	Op *base.Op
+	// Result is what the caller is told. It is complete when Done is called.
+	Result *base.Result
+	// Done is called once, when the write is over, by whoever published it.
+	Done func(*Flight)
+	// Carrier is what the Flight is a part of: Done's way back to it.
+	Carrier any
+
+	// Due is set for the delete of a key whose time is over, by the expirer: the
+	// second under which the key was listed.
+	Due uint64
+	// Forget names the results of requests that are to be removed; with OpForget.
+	Forget []base.SlotKey
+	// Charge is how many bytes it was admitted with.
+	Charge int64
+
+	Shard   uint16
+	Version layout.Version // the last that it was given
+	Effects []*Effect      // one for each key
+	Noop    bool           // nothing is changed
+	Again   bool           // a retry: it takes the result of the first
+
+	one  Effect // of a write of one key
+	ones [1]*Effect
+}
+
+// Reset makes a flight ready to be ordered, for the first time or again. seed is
+// that of the hash of keys.
+func (f *Flight) Reset(seed uint64) {
+	op := f.Op
+	*f.Result = base.Result{}
+	f.Shard, f.Version, f.Noop, f.Again = op.Shard, 0, false, false
+	switch op.Kind {
+	case base.OpBatch:
+		parts := make([]Effect, len(op.Parts))
+		f.Effects = make([]*Effect, len(parts))
+		for i := range parts {
+			p, e := &op.Parts[i], &parts[i]
+			e.Shard, e.Key, e.If, e.IfVersion, e.part = op.Shard, p.Key, p.If, p.IfVersion, true
+			if p.Delete {
+				e.Kind = base.OpDelete
+			} else {
+				e.Value, e.TTL = p.Value, p.TTL
+			}
+			e.Hash = layout.HashKey(seed, e.Key)
+			f.Effects[i] = e
+		}
+	case base.OpForget:
+		f.Effects, f.Noop = nil, true
+	default:
+		e := &f.one
+		*e = Effect{If: op.If, IfVersion: op.IfVersion, TTL: op.TTL, Delta: op.Delta}
+		e.Shard, e.Key, e.Kind, e.Due = op.Shard, op.Key, op.Kind, f.Due
+		if op.Kind == base.OpPut {
+			e.Value = op.Value
+		}
+		e.Hash = layout.HashKey(seed, e.Key)
+		f.ones[0] = e
+		f.Effects = f.ones[:]
+	}
+}
+
+// Recorded says whether the result is to be recorded, for retries.
+func (f *Flight) Recorded() bool { return f.Op != nil && f.Op.ID.Seq != 0 && !f.Again }
+
+// Repeat makes a flight one that takes its result from an earlier one.
+func (f *Flight) Repeat() {
+	f.Again, f.Result.Err = true, nil
+	f.noEffect()
+}
+
+func (f *Flight) noEffect() {
+	f.Noop = true
+	for _, e := range f.Effects {
+		e.Noop = true
+	}
+}
+
+// Versions is how many versions a flight takes. A version for each part of a batch,
+// so that none is used twice. One that has no effect needs one.
+func (f *Flight) Versions() layout.Version { return layout.Version(max(1, len(f.Effects))) }
+
+// Number gives a flight its versions, from next on, and returns the next behind
+// them. A batch has the last of its parts.
+func (f *Flight) Number(next layout.Version) layout.Version {
+	f.Version = next
+	if !f.Noop {
+		for _, e := range f.Effects {
+			e.Version = next
+			f.Version = next
+			next++
+		}
+	} else {
+		next++
+	}
+	if f.Result != nil {
+		f.Result.Version = f.Version
+	}
+	return next
+}

@@ -1,0 +1,83 @@
+package residents
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/shard"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// How the fill of a shard ends: its misses are believed, or it is told why not.
+
+// after declares a shard filled once published has reached what was
+// ordered when its last chunk was read. What was in flight then is in Pebble
+// and not in memory: a value that was dropped, or a delete, whose key the
+// snapshot did not have any more. Until it is published, the index has neither
+// it nor what it replaces, and a miss would say what a crash can take back.
+func (f *Fill) after(sh *shard.Shard, ordered layout.Version) {
+	defer f.Life.Workers.Done()
+	if sh.WaitPublished(f.Life.Ctx, ordered) == nil {
+		f.Full(sh)
+	}
+}
+
+// Full says that every key of a shard has a slot or is counted. The headers
+// show their true counts only a lease later, unless nothing was ever linked:
+// the words of one READ come in any order, and a reader may have fetched a
+// slot before its key was filled in, and fetch the header after. Until no such
+// READ counts any more, the header must say 255.
+//
+// A shard that is withheld goes on saying 255; it counts as filled, because
+// nothing more is to come.
+func (f *Fill) Full(sh *shard.Shard) {
+	if sh.SetFull() {
+		f.believed()
+		return
+	}
+	sh.ShowLater(f.believed)
+}
+
+// believed counts a shard whose misses are believed by readers.
+func (f *Fill) believed() {
+	if int(f.shards.Add(1)) == len(f.Shards) {
+		f.done.Store(true)
+		f.progress(true)
+	}
+}
+
+// failed takes note of a shard that could not be read to its end. It stays
+// as it is: its headers say "ask", and Pebble says what can be read and what
+// cannot, key by key.
+func (f *Fill) failed(sh *shard.Shard, err error) {
+	err = fmt.Errorf("fill of shard %d stopped, its misses stay unanswered by memory: %w", sh.ID, disk.Damage(err))
+	f.cfg.Logger.Error("fill", "err", err)
+	f.Memory.Counts.Corrupt.Add(1)
+	f.mu.Lock()
+	if f.err == nil {
+		f.err = err
+	}
+	f.mu.Unlock()
+	f.progress(true)
+}
+
+// progress reports, unless it did a moment ago; always if must.
+func (f *Fill) progress(must bool) {
+	f.telling.Lock()
+	defer f.telling.Unlock() // reports do not overtake each other
+	now := time.Now()
+	if !must && now.Sub(f.reported) < progressEvery {
+		return
+	}
+	f.reported = now
+	f.mu.Lock()
+	fault := f.err
+	f.mu.Unlock()
+	// Whoever is told may ask for Stats, which take mu.
+	f.cfg.Progress(Progress{
+		Shards: len(f.Shards), ShardsFilled: int(f.shards.Load()),
+		Keys: f.keys.Load(), Bytes: f.bytes.Load(), Expected: f.expected,
+		Elapsed: now.Sub(f.started), Done: f.done.Load(), Err: fault,
+	})
+}

@@ -1,0 +1,64 @@
+package shard
+
+import (
+	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/internal/clock"
+	"github.com/rdmakv/rdmakv/store/internal/sketch"
+	"github.com/rdmakv/rdmakv/store/layout"
+	"github.com/rdmakv/rdmakv/store/reclaim"
+	"github.com/rdmakv/rdmakv/store/region"
+	"github.com/rdmakv/rdmakv/store/slab"
+)
+
+// A Memory is the registered memory of a store, and what the shards share to work in
+// it. Whoever opens the store makes it, whole, before the first shard; nothing in it
+// changes from then on. What its fields lead to is safe for concurrent use, by locks
+// of its own that may be taken under a shard's.
+type Memory struct {
+	Incarnation uint64
+	Seed        uint64 // of the hash of keys
+	Shards      int    // how many there are
+	Backed      bool   // what leaves memory is on the disk; else it is gone
+	NoLease     bool   // nothing that waits for a lease ever happens
+
+	Table   *region.Table      // the regions, and the view that readers have of them
+	Reclaim *reclaim.Reclaimer // what comes a lease later
+	Slabs   *slab.Slabs        // places for items
+	Sketch  *sketch.Sketch     // how often keys were used; fed while memory is not far from full
+	Clock   *clock.Clock       // the server's time, by which keys expire
+	Fence   *base.Fence        // ends the waits for what is published
+	Counts  *base.Counters
+}
+
+// afterLease calls f when no READ can count any more that was posted before.
+// Without leases that is never.
+func (m *Memory) afterLease(f func()) {
+	if !m.NoLease {
+		m.Reclaim.After(f)
+	}
+}
+
+// touch notes that a key was put or read by SEND. While memory is far from
+// full, nobody keeps count.
+func (m *Memory) Used(h layout.Hash) {
+	if m.Slabs.Busy() {
+		m.Sketch.Add(h.Hi)
+	}
+}
+
+// Candidate describes an item as a victim.
+func (m *Memory) Candidate(p layout.Place, class uint8, it layout.Peek) Victim {
+	h := layout.HashKey(m.Seed, it.Key)
+	return Victim{Place: p, Class: class, Shard: it.Shard, Use: m.Sketch.Estimate(h.Hi),
+		Version: it.Version, Hash: h, Key: it.Key}
+}
+
+// hashOf is what the index asks when it moves slots into new segments: the
+// hash of the key that a slot leads to. Called under the shard's lock.
+func (m *Memory) hashOf(slot layout.Slot) (layout.Hash, bool) {
+	it, ok := m.itemAt(slot)
+	if !ok {
+		return layout.Hash{}, false
+	}
+	return layout.HashKey(m.Seed, it.Key()), true
+}

@@ -1,0 +1,61 @@
+package shard
+
+import (
+	"github.com/rdmakv/rdmakv/store/internal/dedup"
+	"github.com/rdmakv/rdmakv/store/internal/flight"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// Publish makes one durable write of the shard visible. Its result goes into results
+// under the shard's lock: a retry finds the write in flight or the result.
+func (sh *Shard) Publish(f *flight.Flight, results *dedup.Table) {
+	if len(f.Effects) > 1 {
+		sh.publishBatch(f, results)
+		return
+	}
+	var e *flight.Effect // nil: of no key
+	if len(f.Effects) == 1 {
+		e = f.Effects[0]
+	}
+	var mem []byte
+	if e != nil && e.Class != 0 {
+		// The first step of the order below, before the lock: the place is
+		// this write's alone, and copying a large value takes milliseconds.
+		mem = sh.mem.Table.Bytes(e.Place, layout.ClassSize(e.Class))
+		sh.mem.WritePending(mem, e.Place, e.Item())
+	}
+	sh.Mu.Lock()
+	sh.durable = f.Version
+	switch {
+	case e == nil || e.Noop:
+	case e.Removes():
+		sh.unlink(e)
+	case e.Class != 0:
+		sh.link(e, mem)
+	default:
+		ref, found := sh.Find(e.Hash, e.Key)
+		sh.linkSlotless(e, ref, found)
+	}
+	sh.settle(f, results)
+}
+
+// settle is the end of publishing: what was ordered is published now. It
+// unlocks the shard.
+func (sh *Shard) settle(f *flight.Flight, results *dedup.Table) {
+	for _, e := range f.Effects {
+		if !e.Noop {
+			sh.overlayRemove(e)
+			sh.listed(e)
+		}
+	}
+	if f.Op != nil {
+		results.Published(&f.Op.ID, f.Result, f.Again) // a retry gets the version of the first
+	}
+	sh.raisePublished(f.Version)
+	sh.Mu.Unlock()
+}
+
+// WritePending writes an item into free memory.
+func (m *Memory) WritePending(mem []byte, p layout.Place, it layout.Item) {
+	layout.WriteItem(mem, m.Incarnation, p, it, layout.Pending)
+}

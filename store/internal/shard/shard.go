@@ -1,0 +1,269 @@
+package shard
+
+import (
+	"bytes"
+	"context"
+	"sync"
+
+	"github.com/rdmakv/rdmakv/store/index"
+	"github.com/rdmakv/rdmakv/store/internal/clock"
+	"github.com/rdmakv/rdmakv/store/internal/flight"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// A Shard is the unit of order. Its lock covers what happens to its keys in
+// memory: ordering a write and publishing one are each a short critical
+// section; nothing under it waits for the disk.
+//
+// Lock order: Mu, then that of the pipeline's queue; Mu, then the locks of dedup's
+// stripes, of the clock, of slab, reclaim and region, and of the fence's reports.
+// Never two shards at once.
+type Shard struct {
+	ID uint16
+
+	Mu sync.Mutex // guards Order and Items
+	Order
+	Items
+}
+
+// An Order is what is in flight in a shard.
+type Order struct {
+	// The three marks, as versions of this shard's writes. ordered is the
+	// newest given out, durable the newest that a crash cannot take (as far
+	// as the sync policy goes), published the newest that readers can see.
+	// Invariant: ordered >= durable >= published; each only rises.
+	ordered   layout.Version
+	durable   layout.Version
+	published layout.Version
+
+	// overlay holds the writes that are ordered and not published, by hash,
+	// newest first (Effect.Older). Published state plus overlay is the
+	// ordered state, against which conditions are judged.
+	overlay map[layout.Hash]*flight.Effect
+	// probes are readers of Pebble that must learn of writes ordered while
+	// they read (probe).
+	probes []*Probe
+	// waiting are those who may speak once published has reached a version.
+	waiting []publishWaiter
+
+	nextDue uint64 // no listed key is due before this second
+}
+
+// Items are the keys of a shard that memory knows: their slots in the index, and
+// the items that these lead to.
+type Items struct {
+	mu  *sync.Mutex // the shard's: for what comes by itself, or a lease later
+	mem *Memory
+
+	Index *index.Index
+	slots uint64                   // keys whose slot leads to an item
+	held  map[layout.Place]*Pinned // live items that are kept for a reader
+
+	// For find: eq asks holds whether a slot is that of key, and the answer
+	// stays in hit. One function for the shard's life, none per lookup.
+	eq      func(layout.Slot) bool
+	key     []byte
+	hit     layout.Slot // the slot that find found
+	hash    layout.Hash
+	damaged bool // a candidate did not verify: whose it is is unknown
+	pebbled bool // find met a Pebble-only slot that may be the key's
+
+	withheld bool // its misses are not this node's to vouch for
+	full     bool // the fill is over
+	fill     fillState
+
+	coldShard
+	sweptShard
+}
+
+// New returns an empty shard. none is the version before the first that it may be
+// given.
+func New(id uint16, m *Memory, none layout.Version, withheld bool) (*Shard, error) {
+	sh := &Shard{ID: id}
+	sh.Order = Order{
+		ordered: none, durable: none, published: none,
+		overlay: make(map[layout.Hash]*flight.Effect), nextDue: clock.NeverDue,
+	}
+	sh.Items = Items{mu: &sh.Mu, mem: m, held: make(map[layout.Place]*Pinned), withheld: withheld}
+	sh.eq = sh.holds
+	var err error
+	sh.Index, err = index.New(m.Table, m.Reclaim, id, m.hashOf)
+	return sh, err
+}
+
+// A publishWaiter waits until published >= version.
+type publishWaiter struct {
+	version layout.Version
+	ready   chan struct{}
+}
+
+// NoteOrdered notes a write that was queued under this hold of the lock: it is in
+// flight from here on. Caller holds Mu.
+func (sh *Shard) NoteOrdered(f *flight.Flight) {
+	sh.ordered = f.Version
+	for _, e := range f.Effects {
+		if !e.Noop {
+			sh.overlayPut(e)
+			sh.keep(e.Hash)
+			sh.tellProbes(e)
+		}
+		e.State = flight.KeyState{} // it refers to others
+	}
+}
+
+// overlayPut adds a write that was just ordered. Caller holds Mu.
+func (o *Order) overlayPut(e *flight.Effect) {
+	e.Older = o.overlay[e.Hash]
+	o.overlay[e.Hash] = e
+}
+
+// overlayRemove takes out a write that was just published: the oldest of its
+// hash, since a shard publishes in order. Caller holds Mu.
+func (o *Order) overlayRemove(e *flight.Effect) {
+	newest := o.overlay[e.Hash]
+	if newest == e {
+		delete(o.overlay, e.Hash)
+		return
+	}
+	for newest.Older != e {
+		newest = newest.Older
+	}
+	newest.Older = nil
+}
+
+// Inflight returns the newest write of key that is ordered and not published,
+// or nil. Caller holds Mu.
+func (o *Order) Inflight(h layout.Hash, key []byte) *flight.Effect {
+	for e := o.overlay[h]; e != nil; e = e.Older {
+		if bytes.Equal(e.Key, key) {
+			return e
+		}
+	}
+	return nil
+}
+
+// Find returns the slot of key; what it says is in sh.hit. Caller holds Mu.
+func (s *Items) Find(h layout.Hash, key []byte) (index.Ref, bool) {
+	s.key, s.hash, s.pebbled = key, h, false
+	ref, ok := s.Index.Find(h, s.eq)
+	s.key = nil
+	return ref, ok
+}
+
+// holds reports whether slot leads to the item of sh.key. Caller holds Mu.
+func (s *Items) holds(slot layout.Slot) bool {
+	if slot.Class() == layout.ClassPebble {
+		s.pebbled = s.pebbled || slot == layout.PebbleSlot(s.hash)
+		return false
+	}
+	it, ok := s.mem.itemAt(slot)
+	if !ok {
+		s.damaged = true
+		return false
+	}
+	s.hit = slot
+	return bytes.Equal(it.Key(), s.key)
+}
+
+// raisePublished moves the mark and lets those speak who waited for it.
+// Caller holds Mu.
+func (o *Order) raisePublished(v layout.Version) {
+	o.published = v
+	kept := o.waiting[:0]
+	for _, w := range o.waiting {
+		if w.version <= v {
+			close(w.ready)
+		} else {
+			kept = append(kept, w)
+		}
+	}
+	clear(o.waiting[len(kept):])
+	o.waiting = kept
+}
+
+// WaitPublished returns once published has reached v: rule F5, the one place
+// through which everything goes that was learnt from elsewhere than published
+// memory. Without it a value could be told that a crash takes back, or one
+// that a one-sided reader does not see yet.
+func (sh *Shard) WaitPublished(ctx context.Context, v layout.Version) error {
+	sh.Mu.Lock()
+	if sh.published >= v {
+		sh.Mu.Unlock()
+		return nil
+	}
+	w := publishWaiter{version: v, ready: make(chan struct{})}
+	sh.waiting = append(sh.waiting, w)
+	sh.Mu.Unlock()
+	select {
+	case <-w.ready:
+		return nil
+	case <-ctx.Done():
+		sh.dropWaiter(w)
+		return ctx.Err()
+	case <-sh.mem.Fence.Down:
+		sh.dropWaiter(w)
+		return sh.mem.Fence.Failed()
+	}
+}
+
+// dropWaiter removes a waiter that gave up.
+func (sh *Shard) dropWaiter(w publishWaiter) {
+	sh.Mu.Lock()
+	defer sh.Mu.Unlock()
+	for i := range sh.waiting {
+		if sh.waiting[i].ready == w.ready {
+			last := len(sh.waiting) - 1
+			sh.waiting[i] = sh.waiting[last]
+			sh.waiting[last] = publishWaiter{}
+			sh.waiting = sh.waiting[:last]
+			return
+		}
+	}
+}
+
+// listed lowers the mark from which the expirer has to look. At publishing the
+// entry is in Pebble. Caller holds Mu.
+func (o *Order) listed(e *flight.Effect) {
+	if e.Expiry != 0 && !e.Noop {
+		o.nextDue = min(o.nextDue, clock.Second(e.Expiry))
+	}
+}
+
+// TakeDue says whether a listed key may be due at the second now, and takes the mark:
+// it is lowered again by what is published from here on, and by dueAt.
+func (sh *Shard) TakeDue(now uint64) bool {
+	sh.Mu.Lock()
+	defer sh.Mu.Unlock()
+	if sh.nextDue > now {
+		return false
+	}
+	sh.nextDue = clock.NeverDue
+	return true
+}
+
+// DueAt says that a listed key is due at a second.
+func (sh *Shard) DueAt(second uint64) {
+	sh.Mu.Lock()
+	defer sh.Mu.Unlock()
+	sh.nextDue = min(sh.nextDue, second)
+}
+
+// Marks are the three marks of a shard at one moment, as versions of its writes.
+type Marks struct {
+	Ordered, Durable, Published layout.Version
+	Flying                      int // keys, by hash, of which a write is ordered and not published
+}
+
+// Marks returns the shard's marks.
+func (sh *Shard) Marks() Marks {
+	sh.Mu.Lock()
+	defer sh.Mu.Unlock()
+	return Marks{Ordered: sh.ordered, Durable: sh.durable, Published: sh.published, Flying: len(sh.overlay)}
+}
+
+// Counts returns what the index counts, and the keys whose slot leads to an item.
+func (sh *Shard) Counts() (index.Stats, uint64) {
+	sh.Mu.Lock()
+	defer sh.Mu.Unlock()
+	return sh.Index.Stats(), sh.slots
+}

@@ -1,0 +1,124 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rdmakv/rdmakv/store/internal/pipeline"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// Submit orders a write and returns; Done tells the rest. It may be called
+// from any goroutine, and writes of one key take effect in the order of their
+// Submit calls. It does not wait for the disk, except for a delete of a key
+// of which memory alone cannot say whether it exists; and it waits for a region
+// to be registered, unless NoWait, when the item has no room in those there are.
+//
+// Errors: ErrKeyEmpty, ErrKeyTooLarge, ErrTooLarge, ErrShard, ErrGrowing,
+// ErrOverloaded (the in-flight bound is reached: nothing is queued beyond it; or an increment or a
+// touch lost its key to others a hundred times), ErrUnsupported, ErrNoSpace,
+// ErrReadOnlyDisk, ErrClosed, ErrFatal, and ErrCorrupt for a delete whose
+// record cannot be read. After an error nothing was ordered.
+func (s *Store) Submit(w *Write) error {
+	if err := s.checkWrite(w); err != nil {
+		return err
+	}
+	f := w.begin()
+	f.Charge = cost(&w.Op)
+	for {
+		charged := f.Charge
+		if err := s.gate.TryEnter(charged); err != nil {
+			return err
+		}
+		err := s.order.Order(s.shards[w.Shard], f, pipeline.Wait{Disk: !w.NoWait, Memory: !w.NoWait})
+		if err == nil {
+			return nil
+		}
+		s.gate.Leave(charged, 1)
+		if err != pipeline.ErrCharge {
+			return err
+		}
+	}
+}
+
+// Do is the blocking form of Submit: it waits for room, for memory, and until
+// the write is durable and published. When ctx ends after the write was
+// ordered, the error is ErrOutcomeUnknown together with ctx's; w and what it
+// refers to may then still be in use.
+func (s *Store) Do(ctx context.Context, w *Write) error { return s.submitAndWait(ctx, w) }
+
+// Put stores value under key and returns its version once that is durable and
+// published. It waits for room where Submit would say ErrOverloaded. key and
+// value are copied. When ctx ends after the write was ordered, the error is
+// ErrOutcomeUnknown together with ctx's.
+func (s *Store) Put(ctx context.Context, shard uint16, key, value []byte) (layout.Version, error) {
+	w := &Write{Op: Op{Shard: shard, Key: append([]byte(nil), key...), Value: append([]byte(nil), value...)}}
+	err := s.submitAndWait(ctx, w)
+	return w.Version, err
+}
+
+// Delete removes key and reports whether it was there. Otherwise as Put.
+func (s *Store) Delete(ctx context.Context, shard uint16, key []byte) (existed bool, err error) {
+	w := &Write{Op: Op{Shard: shard, Key: append([]byte(nil), key...), Kind: OpDelete}}
+	err = s.submitAndWait(ctx, w)
+	return err == nil && w.Existed, err
+}
+
+// submitAndWait is the blocking form of Submit. After an error w is garbage:
+// the store may still be using it.
+func (s *Store) submitAndWait(ctx context.Context, w *Write) error {
+	if err := s.checkWrite(w); err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	w.Done = func(*Write) { close(done) }
+	f := w.begin()
+	f.Charge = cost(&w.Op)
+	for again := true; again; {
+		charged := f.Charge
+		if err := s.gate.Enter(ctx, s.fence.Down, charged); err != nil {
+			return s.fencedOr(err)
+		}
+		sh, wait := s.shards[w.Shard], pipeline.Wait{Disk: true}
+		err := s.order.Order(sh, f, wait)
+		for errors.Is(err, ErrGrowing) {
+			select {
+			case <-s.Growing():
+				err = s.order.Order(sh, f, wait)
+			case <-ctx.Done():
+				err = ctx.Err()
+			case <-s.fence.Down:
+				err = s.fencedOr(ErrClosed)
+			}
+		}
+		if err != nil {
+			s.gate.Leave(charged, 1)
+		}
+		if again = err == pipeline.ErrCharge; err != nil && !again {
+			return err
+		}
+	}
+	select {
+	case <-done:
+		return w.Err
+	case <-ctx.Done():
+		// Both may be ready; what is known is not called unknown.
+		select {
+		case <-done:
+			return w.Err
+		default:
+		}
+		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, ctx.Err())
+	case <-s.fence.Down:
+		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, s.fence.Failed())
+	}
+}
+
+// fencedOr returns the error that fenced the store, or err if it is not.
+func (s *Store) fencedOr(err error) error {
+	if fatal := s.fence.Failed(); fatal != nil {
+		return fatal
+	}
+	return err
+}

@@ -1,5 +1,0 @@
-//go:build !teeth
-
-package sim
-
-const tagFlag = ""
