@@ -210,7 +210,9 @@ type ConnRequest interface {
 	RemoteAddr() net.Addr
 	// Accept connects qp, which must be in state INIT and of the listener's
 	// device, and returns when qp is in RTS. A receive that the peer may need at
-	// once must be posted before. After a failure qp can only be closed.
+	// once must be posted before. A peer that is quick may have ended the connection
+	// before Accept returns: that is no failure, and qp is in state ERR then. After a
+	// failure qp can only be closed.
 	Accept(ctx context.Context, qp QP, p ConnParams) (ConnInfo, error)
 	// Reject refuses the connection; the peer's Connect returns the private data.
 	Reject(private []byte) error

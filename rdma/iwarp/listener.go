@@ -221,10 +221,9 @@ func (r *connRequest) accept(ctx context.Context, q *qp, ird, ord int, private [
 	}
 	q.Mu.Lock()
 	defer q.Mu.Unlock()
-	if err := q.ReadyLocked(); err != nil {
-		return err
+	if q.ReadyLocked() == nil { // else it has ended since, and its Err says how
+		q.tx.kick()
 	}
-	q.tx.kick()
 	return nil
 }
 

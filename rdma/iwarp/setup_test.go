@@ -269,6 +269,40 @@ func TestSetupTimeouts(t *testing.T) {
 	}
 }
 
+// A peer that has what it wants at once and goes was connected: Accept says so, however
+// late its goroutine runs.
+func TestAcceptOfABriefPeer(t *testing.T) {
+	f := New(Options{})
+	for range 200 {
+		b := newEnd(t, f, rdma.QPConfig{})
+		l, err := b.dev.Listen(t.Context(), "127.0.0.1:0")
+		check(t, err)
+		conn, err := net.Dial("tcp", l.Addr().String())
+		check(t, err)
+		req := plainRequest()
+		_, err = conn.Write(req.Append(nil))
+		check(t, err)
+		r, err := l.Accept(t.Context())
+		check(t, err)
+		res := make(chan error, 1)
+		go func() {
+			_, err := r.Accept(t.Context(), b.qp, rdma.ConnParams{})
+			res <- err
+		}()
+		_, err = readMPA(conn, true)
+		check(t, err)
+		_, err = conn.Write(rtrWrite(true))
+		check(t, err)
+		check(t, conn.Close())
+		if err := <-res; err != nil {
+			t.Fatalf("a peer that was ready and went: %v", err)
+		}
+		b.dead(rdma.ErrPeerGone)
+		b.close()
+		check(t, l.Close())
+	}
+}
+
 func TestConnectErrors(t *testing.T) {
 	f := New(Options{})
 	fresh := func() *end { return newEnd(t, f, rdma.QPConfig{}) }

@@ -76,7 +76,9 @@ func (q *qp) settle() {
 	q.FlushLocked()
 }
 
-// waitStarted waits for the first FPDU of the peer.
+// waitStarted waits for the first FPDU of the peer. Once that has come, the connection
+// was established, even if the peer has ended it since: a peer that reads one value and
+// goes may be done before this goroutine runs again.
 func (q *qp) waitStarted(ctx context.Context) error {
 	timeout := time.NewTimer(q.pd.dev.fabric.opts.SetupTimeout)
 	defer timeout.Stop()
@@ -84,7 +86,12 @@ func (q *qp) waitStarted(ctx context.Context) error {
 	case <-q.rx.started:
 		return nil
 	case <-q.Done():
-		return q.Err()
+		select {
+		case <-q.rx.started:
+			return nil
+		default:
+			return q.Err()
+		}
 	case <-ctx.Done():
 		return setup.CtxError(ctx)
 	case <-timeout.C:

@@ -214,7 +214,7 @@ func checkServerKilled(t *testing.T, cfg *Config, op rdma.Opcode) {
 // childClient connects to the parent and READs and SENDs until it dies.
 func childClient(t *testing.T, cfg *Config, addr string) {
 	e := newEnd(t, cfg, "client")
-	sink := e.region(crashRegion, rw(e))
+	sink, said := e.region(crashRegion, rw(e)), e.region(8, 0)
 	qp := e.qp(rdma.QPConfig{})
 	info, err := qp.Connect(context.Background(), addr, rdma.ConnParams{})
 	e.check("Connect", err)
@@ -227,7 +227,7 @@ func childClient(t *testing.T, cfg *Config, addr string) {
 		for range 4 {
 			wrs = append(wrs, read(sink, 0, remote, crashRegion))
 		}
-		ids := e.post(qp, append(wrs, send(sink, 0, 8))...)
+		ids := e.post(qp, append(wrs, send(said, 0, 8))...)
 		e.wait(ids[len(ids)-1])
 		e.mu.Lock()
 		clear(e.posted) // the books of a process that is about to be killed

@@ -45,7 +45,7 @@ func checkOrder(t *testing.T, cfg *Config) {
 	p := newPair(t, cfg, pairOptions{})
 	const size = 1 << 20
 	src, sink := p.b.region(size, rdma.AccessRemoteRead), p.a.region(size, rw(p.a))
-	dst := p.b.region(64, rdma.AccessLocalWrite)
+	said, dst := p.a.region(64, 0), p.b.region(64, rdma.AccessLocalWrite) // apart from sink, which a READ may be writing
 	var want []uint64
 	for round := range 10 {
 		for range 3 {
@@ -53,10 +53,10 @@ func checkOrder(t *testing.T, cfg *Config) {
 		}
 		wrs := []rdma.SendWR{
 			read(sink, 0, src.remote(0), size>>(round%4*4)),
-			send(sink, 0, 32),
+			send(said, 0, 32),
 			read(sink, 8, src.remote(8), 8),
-			send(sink, 0, 0),
-			send(sink, 0, 64),
+			send(said, 0, 0),
+			send(said, 0, 64),
 			read(sink, 0, src.remote(0), 100),
 		}
 		want = append(want, p.a.post(p.qa, wrs...)...)
