@@ -160,6 +160,10 @@ func (c callbacks) alive(n *memberlist.Node) {
 	p.Member = meta
 	p.ID, p.Gossip, p.State, p.Since, p.suspect = n.Name, n.Address(), cluster.Alive, since, time.Time{}
 	p.node = memberlist.Node{Name: n.Name, Addr: n.Addr, Port: n.Port}
+	if s := p.stated; s != nil && s.Incarnation == meta.Incarnation {
+		p.stated = nil
+		m.referee.letInLocked(s)
+	}
 	signal(m.dirty)
 }
 

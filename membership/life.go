@@ -132,18 +132,29 @@ func (r *referee) stateSelfLocked() statement {
 // learnLife handles a statement that came with a push/pull of from. The statement
 // of a node about itself counts only once gossip has let that life in, because a
 // second copy of a node, which is not let in, must not make the first one look
-// rolled back.
+// rolled back. Until then it waits at the peer (one for each), because a node states
+// its life when it joins, mostly before gossip has let it in, and the next push/pull may
+// be half a minute away: a life that ends before would never have been heard of.
 func (r *referee) learnLife(s *statement, from string) {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
-	last := r.lives[s.node]
-	if last != nil && last.sum == s.sum || s.node == from && r.m.peers[from] != nil && r.m.peers[from].Incarnation != s.Incarnation {
+	if last := r.lives[s.node]; last != nil && last.sum == s.sum {
 		return
 	}
 	if !r.key.genuine(s) {
 		r.m.stats.unproved.Add(1)
 		return
 	}
+	if p := r.m.peers[from]; s.node == from && p != nil && p.Incarnation != s.Incarnation {
+		p.stated = s
+		return
+	}
+	r.letInLocked(s)
+}
+
+// letInLocked handles a genuine statement of a life that gossip has let in.
+func (r *referee) letInLocked(s *statement) {
+	last := r.lives[s.node]
 	switch {
 	case s.node == r.m.cfg.NodeID:
 		r.rolledBackLocked(s)

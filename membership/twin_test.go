@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/memberlist"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 )
@@ -218,6 +221,49 @@ func TestRolledBack(t *testing.T) {
 	await(t, other.Settled(), "it knows where it stands")
 	if err := other.Err(); err != nil {
 		t.Errorf("a new directory: %v", err)
+	}
+}
+
+// TestLifeStatedBeforeItIsLetIn: a node states its life when it joins, which may be
+// before gossip has let it in. The statement counts from that moment on, without a
+// second push/pull; if gossip does not let it in, as with a second copy, it never does.
+func TestLifeStatedBeforeItIsLetIn(t *testing.T) {
+	t.Parallel()
+	n := newMemNet()
+	a := launch(t, n, "a", nil)
+	b := launch(t, n, "b", func(x *Config) { joining(a)(x); x.Life.Epoch, x.Self.Incarnation = 9, 1 })
+	seesAll(t, a, b)
+	known := func() (epoch uint64) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if s := a.referee.lives["b"]; s != nil {
+			epoch = s.Epoch
+		}
+		return epoch
+	}
+	eventually(t, a.Members, "a knows its life", func() bool { return known() == 9 })
+	_ = b.Close()
+	next := func(epoch, incarnation uint64) *statement {
+		s := b.referee.stateSelf()
+		s.Epoch, s.Incarnation = epoch, incarnation
+		s.sum = b.referee.key.sign(s.body([]byte{stateTag}))
+		a.handle(message{bytes: (&state{from: "b", lives: []*statement{&s}}).append(nil), state: true})
+		return &s
+	}
+	next(20, 2)
+	if got := known(); got != 9 {
+		t.Fatalf("a life that is not let in counts: epoch %d", got)
+	}
+	s := next(10, 3)
+	self := *a.View().Member("b")
+	self.Incarnation = s.Incarnation
+	meta, err := cluster.AppendMeta(nil, &self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	callbacks{a.Members}.alive(&memberlist.Node{Name: "b", Addr: net.IPv4(127, 0, 0, 1), Port: 1, Meta: meta})
+	if got := known(); got != 10 {
+		t.Errorf("it was let in, and epoch %d is known of it, want 10", got)
 	}
 }
 
