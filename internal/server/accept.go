@@ -159,11 +159,11 @@ func (a *acceptor) checkConnect(private []byte, place *session.Place) (version u
 	return version, append([]byte(nil), private...), who, base.CauseNone, wire.StatusOK, nil
 }
 
-// openGroup makes the group of the server's sessions.
+// openGroup makes the group of the server's sessions, which have no handler yet.
 func (srv *Server) openGroup(in *session.Registry) {
 	srv.registry = in
 	srv.sessions = session.NewGroup(srv.cfg.sessions(), session.Env{
-		Registry: in, Handler: srv.handlers, Counters: srv.met, Bounds: srv.bounds, Log: srv.log,
+		Registry: in, Counters: srv.met, Bounds: srv.bounds, Log: srv.log,
 		Clock: srv.clock, Fence: srv.fence, Draining: &srv.draining, Fatal: srv.fatal, Shared: srv.shared,
 	})
 }

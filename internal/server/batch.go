@@ -44,7 +44,7 @@ func (by judge) write(id wire.RequestID, parts wire.BatchParts) (w store.Write, 
 			r.Fail(wire.StatusBadRequest, why)
 			return w, false
 		}
-		shard := cluster.ShardOf(p.Key, r.c.srv.shards)
+		shard := cluster.ShardOf(p.Key, r.c.env.Shards)
 		if len(w.Parts) == 0 {
 			if w.Shard = shard; !r.ours(shard) {
 				return w, false

@@ -56,7 +56,7 @@ func TestHostileMaps(t *testing.T) {
 		if reply, err = p.tell(wire.Document{Kind: kind}, answered); err == nil {
 			_, _ = p.tell(wire.Document{Kind: kind, Serial: reply.Serial + rng.Uint32N(2), From: rng.Uint32N(300)}, answered)
 		}
-		if open, bytes := p.documents(srv); open > maxDocuments || bytes > cluster.MaxMap {
+		if open, bytes := p.documents(srv); open > MaxDocuments || bytes > cluster.MaxMap {
 			t.Fatalf("%d documents are kept, %d bytes of arguments", open, bytes)
 		}
 	}

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
@@ -12,97 +11,73 @@ import (
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
-// A documentKind is the row of one kind of document: a row like that of a request,
-// and how the document is made. Documents are the node's, whatever space the session
-// is in; the maker looks at the session where that matters.
-type documentKind struct {
-	row
-	argument int // the most bytes that the argument may have
-	make     maker
+// An Asker is whose document it is.
+type Asker struct {
+	Login *auth.Login
+	Peer  string // address, for the log
 }
 
-// An asker is whose document it is.
-type asker struct {
-	space *Server // of its session
-	login *auth.Login
-	peer  string // address, for the log
-}
-
-// A maker makes a document. It runs on the workers that the row names and may wait,
-// but not for long: what takes seconds is begun, and asked for again. The argument is
+// A Maker makes a document. It runs on the workers that the row of its kind names and may
+// wait, but not for long: what takes seconds is begun, and asked for again. The argument is
 // the maker's. An error is told to the client: a *base.Refusal as it says, others as for
 // every request. ctx ends with the session.
-type maker func(ctx context.Context, by asker, argument []byte) ([]byte, error)
+type Maker func(ctx context.Context, by Asker, argument []byte) ([]byte, error)
 
-// documentKinds is the table of all kinds of documents.
-type documentKinds [wire.MaxDocumentKind + 1]documentKind
+// Makers make the documents, each kind its own.
+type Makers [wire.MaxDocumentKind + 1]Maker
 
-// newDocumentKinds makes the table of the node srv. It is no variable, as requests
-// is, because what is done for the operator leads back to the table.
-func newDocumentKinds(srv *Server) *documentKinds {
-	// ofAdmin is what the operator asks: a name, answered with a JSON text.
-	ofAdmin := func(do func(by asker, name string) (any, error)) documentKind {
-		return documentKind{row{right: mayAdminister, where: onAdmin}, wire.MaxAdminName, func(_ context.Context, by asker, argument []byte) ([]byte, error) {
-			answer, err := do(by, string(argument))
-			if err != nil {
-				return nil, err
-			}
-			return json.Marshal(answer)
-		}}
-	}
-	ofName := func(do func(name string) (any, error)) documentKind {
-		return ofAdmin(func(_ asker, name string) (any, error) { return do(name) })
-	}
-	ofCluster := func(text func() ([]byte, error)) documentKind {
-		return documentKind{row{right: mayRead, where: onCluster}, 0, func(context.Context, asker, []byte) ([]byte, error) { return text() }}
-	}
-	ofStep := func(step wire.DocumentKind) documentKind {
-		return documentKind{row{right: mayAdminister, where: onAdmin}, cluster.MaxMap, func(ctx context.Context, by asker, argument []byte) ([]byte, error) {
-			return srv.member.Change(ctx, by.peer, step, argument)
-		}}
-	}
-	kinds := &documentKinds{
-		// The numbers of a space that others use tell about their keys.
-		wire.DocumentStats: {row{right: mayReadAll, where: onScans}, 0, func(_ context.Context, by asker, _ []byte) ([]byte, error) {
-			return statsJSON(by.space, by.login)
-		}},
-		wire.DocumentView:    ofCluster(srv.member.View),
-		wire.DocumentMap:     ofCluster(srv.member.Map),
-		wire.DocumentPromise: ofCluster(srv.member.Promise),
-		wire.MapPrepare:      ofStep(wire.MapPrepare),
-		wire.MapCommit:       ofStep(wire.MapCommit),
-		wire.MapAbandon:      ofStep(wire.MapAbandon),
-		wire.AdminRotate:     ofAdmin(srv.adminRotate),
-		wire.AdminRevoke:     ofName(func(name string) (any, error) { return srv.Revoke(name) }),
-		wire.AdminAllow:      ofName(func(name string) (any, error) { return srv.Allow(name) }),
-		wire.AdminStatus:     ofName(sources{srv}.status),
-		wire.AdminGossipKeys: ofName(srv.member.ChangeKeys),
-		wire.AdminLimits:     ofName(func(string) (any, error) { return srv.Limits(), nil }),
-		wire.AdminTenants:    ofName(func(string) (any, error) { return srv.Tenants(), nil }),
-	}
-	for k := range kinds {
-		if kind := &kinds[k]; kind.make != nil {
-			kind.do = keyless(wire.ParseDocument, func(r *op, m wire.Document) { r.document(kind, m) })
-		}
-	}
-	return kinds
+// A documentKind is the row of one kind of document, like that of a request.
+type documentKind struct {
+	row
+	argument uint32 // the most bytes that the argument may have
 }
 
-// row returns the row of a request of type t. That of a Document is its kind's.
-func (kinds *documentKinds) row(t wire.Type, body []byte) *row {
+// documentKinds is the table of all kinds of documents. Most are the node's, whatever
+// space the session is in.
+var documentKinds = [wire.MaxDocumentKind + 1]documentKind{
+	wire.DocumentStats: kindOf(mayReadAll, onScans, 0), // the numbers of a space that others use tell about their keys
+
+	// What the cluster is.
+	wire.DocumentView:    kindOf(mayRead, onCluster, 0),
+	wire.DocumentMap:     kindOf(mayRead, onCluster, 0),
+	wire.DocumentPromise: kindOf(mayRead, onCluster, 0),
+
+	// The steps of a change of the shard map: the argument is the map.
+	wire.MapPrepare: kindOf(mayAdminister, onAdmin, cluster.MaxMap),
+	wire.MapCommit:  kindOf(mayAdminister, onAdmin, cluster.MaxMap),
+	wire.MapAbandon: kindOf(mayAdminister, onAdmin, cluster.MaxMap),
+
+	// What an operator asks: the argument is a name.
+	wire.AdminRotate:     kindOf(mayAdminister, onAdmin, wire.MaxAdminName),
+	wire.AdminRevoke:     kindOf(mayAdminister, onAdmin, wire.MaxAdminName),
+	wire.AdminAllow:      kindOf(mayAdminister, onAdmin, wire.MaxAdminName),
+	wire.AdminStatus:     kindOf(mayAdminister, onAdmin, wire.MaxAdminName),
+	wire.AdminGossipKeys: kindOf(mayAdminister, onAdmin, wire.MaxAdminName),
+	wire.AdminLimits:     kindOf(mayAdminister, onAdmin, wire.MaxAdminName),
+	wire.AdminTenants:    kindOf(mayAdminister, onAdmin, wire.MaxAdminName),
+}
+
+// kindOf is the row of a kind whose argument has at most that many bytes.
+func kindOf(right right, where place, argument uint32) documentKind {
+	run := func(r *op, m wire.Document) { r.document(argument, m) }
+	return documentKind{row{right, where, keyless(wire.ParseDocument, run)}, argument}
+}
+
+// rowOf returns the row of a request of type t. That of a Document is its kind's.
+func rowOf(t wire.Type, body []byte) *row {
 	if t == wire.TypeDocument {
-		if k := wire.KindOf(body); int(k) < len(kinds) && kinds[k].run != nil {
-			return &kinds[k].row
+		if k := wire.KindOf(body); int(k) < len(documentKinds) && documentKinds[k].run != nil {
+			return &documentKinds[k].row
 		}
 	}
 	return &requests[t]
 }
 
-// maxDocuments bounds the documents that a session reads at the same time.
-const maxDocuments = 4
+// MaxDocuments bounds the documents that a session reads at the same time.
+const MaxDocuments = 4
 
 // documents are those that a session reads: each is made once, and kept until the
-// client has seen its end, or has begun maxDocuments others. So what a session keeps
+// client has seen its end, or has begun MaxDocuments others. So what a session keeps
 // is bounded by the answers that there are; arguments, of which only an operator may
 // send long ones, by there being one under way at a time.
 type documents struct {
@@ -113,7 +88,7 @@ type documents struct {
 
 // A document is one of them. Guarded by documents.mu.
 type document struct {
-	kind     *documentKind
+	kind     wire.DocumentKind
 	serial   uint32
 	total    int    // bytes of the argument
 	argument []byte // what has come of it; nil once it is whole
@@ -123,13 +98,13 @@ type document struct {
 // take takes a message in. It returns the document that the message begins, or goes on
 // with; with whole the argument, which is the caller's, because nobody has made the
 // answer yet. With nil the message fits no document, and the text says why.
-func (ds *documents) take(kind *documentKind, m wire.Document) (d *document, argument []byte, whole bool, why string) {
+func (ds *documents) take(m wire.Document) (d *document, argument []byte, whole bool, why string) {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
 	if m.Serial == 0 {
-		d = ds.beginLocked(kind, int(m.Total))
+		d = ds.beginLocked(m.Kind, int(m.Total))
 	} else {
-		i := slices.IndexFunc(ds.all, func(d *document) bool { return d.serial == m.Serial && d.kind == kind })
+		i := slices.IndexFunc(ds.all, func(d *document) bool { return d.serial == m.Serial && d.kind == m.Kind })
 		if i < 0 {
 			return nil, nil, false, "this session reads no such document: ask anew"
 		}
@@ -150,11 +125,11 @@ func (ds *documents) take(kind *documentKind, m wire.Document) (d *document, arg
 	return d, nil, false, ""
 }
 
-func (ds *documents) beginLocked(kind *documentKind, total int) *document {
+func (ds *documents) beginLocked(kind wire.DocumentKind, total int) *document {
 	if total > 0 {
 		ds.all = slices.DeleteFunc(ds.all, func(d *document) bool { return d.argument != nil })
 	}
-	if len(ds.all) == maxDocuments {
+	if len(ds.all) == MaxDocuments {
 		ds.all = slices.Delete(ds.all, 0, 1)
 	}
 	if ds.last++; ds.last == 0 {
@@ -201,20 +176,20 @@ func (ds *documents) forgetLocked(d *document) {
 
 // document answers a Document: with the first part of the answer once the argument is
 // whole, with a further part of an answer that is there, or with the wish for more of
-// the argument. It runs on the workers of its kind.
-func (r *op) document(kind *documentKind, m wire.Document) {
-	if int64(m.Total) > int64(kind.argument) {
-		r.Fail(wire.StatusTooLarge, fmt.Sprintf("%v takes an argument of at most %d bytes", m.Kind, kind.argument))
+// the argument, which has most bytes at most. It runs on the workers of its kind.
+func (r *op) document(most uint32, m wire.Document) {
+	if m.Total > most {
+		r.Fail(wire.StatusTooLarge, fmt.Sprintf("%v takes an argument of at most %d bytes", m.Kind, most))
 		return
 	}
 	s, ds := r.Session, &r.c.documents
-	d, argument, whole, why := ds.take(kind, m)
+	d, argument, whole, why := ds.take(m)
 	switch {
 	case d == nil:
 		r.Fail(wire.StatusBadRequest, why)
 		return
 	case whole:
-		text, err := kind.make(s.Context(), asker{r.c.srv, s.Login, s.Peer}, argument)
+		text, err := r.c.env.Makers[m.Kind](s.Context(), Asker{s.Login, s.Peer}, argument)
 		if err != nil {
 			ds.forget(d)
 			r.refuse(err)

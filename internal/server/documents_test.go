@@ -23,11 +23,11 @@ func pagedServer(t *testing.T) *Server {
 		t.Fatal(err)
 	}
 	made := 0
-	srv.kinds[wire.DocumentStats].make = func(context.Context, asker, []byte) ([]byte, error) {
+	srv.makers[wire.DocumentStats] = func(context.Context, Asker, []byte) ([]byte, error) {
 		made++
 		return []byte("0" + strings.Repeat(fmt.Sprint(made), 29999)), nil
 	}
-	srv.kinds[wire.AdminStatus].make = func(_ context.Context, _ asker, argument []byte) ([]byte, error) {
+	srv.makers[wire.AdminStatus] = func(_ context.Context, _ Asker, argument []byte) ([]byte, error) {
 		return bytes.ToUpper(argument), nil
 	}
 	if err := srv.Start(t.Context()); err != nil {
@@ -88,12 +88,12 @@ func TestDocumentsInParts(t *testing.T) {
 	three := begin("3")
 	_, err := p.ask(wire.Document{Kind: wire.DocumentMap, Serial: three.Serial, From: 1}) // of another kind
 	wantStatus(t, err, wire.StatusBadRequest)
-	for n := range maxDocuments - 1 {
+	for n := range MaxDocuments - 1 {
 		begin(fmt.Sprint(4 + n))
 	}
 	read(three, "3")
 	seven := begin("7")
-	for range maxDocuments {
+	for range MaxDocuments {
 		if _, err := p.ask(wire.Document{Kind: wire.DocumentStats}); err != nil {
 			t.Fatal(err)
 		}

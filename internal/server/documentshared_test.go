@@ -21,7 +21,7 @@ func TestMapTextIsShared(t *testing.T) {
 		var texts [2][]byte
 		for i := range texts {
 			var err error
-			if texts[i], err = srv.kinds[kind].make(t.Context(), asker{}, nil); err != nil {
+			if texts[i], err = srv.makers[kind](t.Context(), Asker{}, nil); err != nil {
 				t.Fatal(err)
 			}
 		}

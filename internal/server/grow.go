@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -14,10 +15,10 @@ type growth struct {
 
 	mu     sync.Mutex
 	parked []*op
-	closed bool // growthLoop has ended
+	closed bool // Run has ended
 }
 
-// park keeps r until growthLoop submits it again; false: nobody will.
+// park keeps r until Run submits it again; false: nobody will.
 func (g *growth) park(r *op) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -45,16 +46,13 @@ func (g *growth) take(last bool) []*op {
 func (g *growth) drop(c *conn) {
 	var mine []*op
 	g.mu.Lock()
-	kept := g.parked[:0]
-	for _, r := range g.parked {
-		if r.c == c {
-			mine = append(mine, r)
-		} else {
-			kept = append(kept, r)
+	g.parked = slices.DeleteFunc(g.parked, func(r *op) bool {
+		if r.c != c {
+			return false
 		}
-	}
-	clear(g.parked[len(kept):])
-	g.parked = kept
+		mine = append(mine, r)
+		return true
+	})
 	g.mu.Unlock()
 	for _, r := range mine {
 		r.Drop()
@@ -68,10 +66,9 @@ func (g *growth) waiting() int {
 	return len(g.parked)
 }
 
-// growthLoop submits parked puts again when the memory is there, or known not
-// to come.
-func (h *handlers) growthLoop(ctx context.Context) {
-	defer h.srv.wg.Done()
+// Run submits parked puts again when the memory is there, or known not to come.
+// It returns when ctx ends; from then on no put is parked.
+func (h *Handlers) Run(ctx context.Context) {
 	defer func() {
 		for _, r := range h.grow.take(true) {
 			r.Drop() // its session is ending too
@@ -86,7 +83,7 @@ func (h *handlers) growthLoop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-h.srv.store.Growing():
+		case <-h.Store.Growing():
 		}
 		for _, r := range h.grow.take(false) {
 			s := r.Session // r belongs to the next message once it is answered

@@ -1,39 +1,94 @@
 package server
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/rdmakv/rdmakv/internal/server/base"
 	"github.com/rdmakv/rdmakv/internal/server/memory"
 	"github.com/rdmakv/rdmakv/internal/server/session"
+	"github.com/rdmakv/rdmakv/internal/server/work"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store"
 )
 
-// handlers are the handler of the sessions of one space.
-type handlers struct {
-	srv     *Server
+// An Env is what the handlers of one space use of the space and of its node.
+type Env struct {
+	Store     *store.Store
+	Shards    int
+	Regions   *memory.Regions   // what clients of a device are told of them
+	Followers *memory.Followers // of the sessions that may READ
+	Staging   *memory.Staging
+	Sessions  *session.Group
+	Owned     *base.Ownership // of the node; nil: it is alone
+	Shared    func() bool     // whether more than one tenant may use the space
+	Fence     *base.Fence
+	Clock     base.Clock
+	Counters  *base.Counters
+	Bounds    *base.Bounds
+	Makers    *Makers // of documents
+
+	// The workers. Those of Clusters and Admins are the node's.
+	Gets     *work.Pool // gets, and writes that ask the disk
+	Scans    *work.Pool // what takes long by nature, so that gets do not queue behind it
+	Clusters *work.Pool // what a client has to know before it can begin; no scan can fill them
+	Admins   *work.Pool // what an operator asks
+
+	Lease         time.Duration // of the store
+	LeaseOff      bool          // clients READ without one
+	MaxPoll       time.Duration // how long a watch may wait
+	MaxWatches    int           // that wait at the same time
+	TenantWatches int           // of them, those of one tenant
+}
+
+// Handlers are the handler of the sessions of one space.
+type Handlers struct {
+	Env
 	grow    growth
 	watches watches      // long polls that wait (watch.go)
 	held    atomic.Int64 // places that are held for clients
 }
 
-var _ session.Handler = (*handlers)(nil)
+var _ session.Handler = (*Handlers)(nil)
 
-func newHandlers(srv *Server) *handlers {
-	return &handlers{srv: srv, grow: growth{wake: make(chan struct{}, 1)}}
+// newHandlers makes the handlers of a space that is open.
+func newHandlers(env Env) *Handlers {
+	return &Handlers{Env: env, grow: growth{wake: make(chan struct{}, 1)}}
 }
+
+// Watches returns how many watches wait.
+func (h *Handlers) Watches() int { return h.watches.waiting() }
+
+// Growing returns how many writes wait for memory that is being registered.
+func (h *Handlers) Growing() int { return h.grow.waiting() }
+
+// Refuse answers the watches that wait, and no watch waits from then on; and the scans
+// that wait for workers: the space is closing, and a queue of scans may take longer than
+// it has.
+func (h *Handlers) Refuse() {
+	h.watches.close()
+	for _, s := range h.Sessions.List() {
+		for _, r := range take(h.Scans, s) {
+			r.Fail(wire.StatusClosing, "")
+		}
+		s.Flush()
+	}
+}
+
+// Held returns how many places are held for clients.
+func (h *Handlers) Held() int { return int(h.held.Load()) }
 
 // A conn is what the handlers know of one session.
 type conn struct {
-	h   *handlers
-	srv *Server // the space, as h.srv
+	h   *Handlers
+	env *Env // of h
 	s   *session.Session
 
 	follower memory.Follower // by which tables the client READs
 
-	nextTouches atomic.Int64 // when touches are taken again, Server.now
+	nextTouches atomic.Int64 // when touches are taken again, by the clock of the space
 	documents   documents
 	polls       int // watches that wait; guarded by watches.mu
 
@@ -43,35 +98,35 @@ type conn struct {
 	closed   bool // no place is held any more
 }
 
-func (h *handlers) newConn(s *session.Session) *conn { return &conn{h: h, srv: h.srv, s: s} }
+func (h *Handlers) newConn(s *session.Session) *conn { return &conn{h: h, env: &h.Env, s: s} }
 
-func (h *handlers) Open(s *session.Session) (session.Conn, wire.Welcome, error) {
-	srv := h.srv
-	if err := srv.Err(); err != nil {
+func (h *Handlers) Open(s *session.Session) (session.Conn, wire.Welcome, error) {
+	env := &h.Env
+	if err := env.Fence.Err(); err != nil {
 		return nil, wire.Welcome{}, err
 	}
 	// The reclaim version first: places learnt from now on are younger.
-	reclaim := srv.store.ReclaimVersion()
-	view := srv.store.View()
+	reclaim := env.Store.ReclaimVersion()
+	view := env.Store.View()
 	w := wire.Welcome{
-		Incarnation: srv.incarnation, ViewVersion: view.Version, ReclaimVersion: reclaim,
+		Incarnation: env.Store.Incarnation(), ViewVersion: view.Version, ReclaimVersion: reclaim,
 		MaxValue: maxValue, MaxKey: maxKey, Shards: view.Shards, Regions: uint32(len(view.Regions)),
 	}
-	if srv.cfg.LeaseOff {
+	if env.LeaseOff {
 		w.Flags |= wire.WelcomeLeaseOff
 	}
 	if !s.Login.OneSided {
 		w.Flags |= wire.WelcomeSendOnly
 		w.Regions = 0
 	}
-	if srv.owned != nil {
+	if env.Owned != nil {
 		w.Flags |= wire.WelcomeClustered
 	}
-	if srv.store.WantsTouches() {
+	if env.Store.WantsTouches() {
 		w.Flags |= wire.WelcomeTouches
 	}
 	c := h.newConn(s)
-	srv.turnover.Followers.Add(&c.follower, c)
+	env.Followers.Add(&c.follower, c)
 	return c, w, nil
 }
 
@@ -82,8 +137,7 @@ func (c *conn) Handle(r *session.Request) {
 		o = &op{Request: r}
 		r.Scratch = o
 	}
-	srv := c.srv
-	o.c, o.row = c, srv.root.kinds.row(r.Header.Type, r.Body)
+	o.c, o.row = c, rowOf(r.Header.Type, r.Body)
 	if !o.permit() {
 		return
 	}
@@ -91,32 +145,31 @@ func (c *conn) Handle(r *session.Request) {
 	case onLane:
 		o.row.run(o)
 	case onGets:
-		srv.pool.submit(o)
+		submit(c.env.Gets, o)
 	case onScans:
-		srv.scans.submit(o)
+		submit(c.env.Scans, o)
 	case onCluster:
-		srv.root.clusters.submit(o)
+		submit(c.env.Clusters, o)
 	case onAdmin:
-		srv.root.admins.submit(o)
+		submit(c.env.Admins, o)
 	}
 }
 
 func (c *conn) Tick(now int64) { c.expireHolds(now) }
 
 func (c *conn) Cancel() {
-	h := c.h
-	h.grow.drop(c)
-	h.watches.drop(c)
-	root := h.srv.root
-	for _, w := range [...]*workers{h.srv.pool, h.srv.scans, root.clusters, root.admins} {
-		for _, o := range w.take(c.s) {
+	c.h.grow.drop(c)
+	c.h.watches.drop(c)
+	for _, p := range [...]*work.Pool{c.env.Gets, c.env.Scans, c.env.Clusters, c.env.Admins} {
+		for _, o := range take(p, c.s) {
 			o.Drop()
 		}
 	}
 }
 
+// Close is called when no READ of the session completes any more.
 func (c *conn) Close() {
-	c.srv.turnover.Followers.Remove(&c.follower)
+	c.env.Followers.Remove(&c.follower)
 	c.dropHolds()
 }
 
@@ -152,4 +205,38 @@ func (o *op) Reset() {
 func (o *op) refuse(err error) {
 	st, detail := statusOf(err)
 	o.Failed(st, detail, err)
+}
+
+// pooled is a request as a pool of workers sees it.
+type pooled op
+
+func (j *pooled) Drop()          { (*op)(j).Drop() }
+func (j *pooled) Again() bool    { return j.poll.begun }
+func (j *pooled) AddGrant(n int) { (*op)(j).Request.AddGrant(n) }
+
+// Run handles the request where it may wait for the disk.
+func (j *pooled) Run() {
+	if j.asks {
+		(*op)(j).ask()
+		return
+	}
+	j.row.run((*op)(j))
+}
+
+func (j *pooled) Refuse() {
+	r, l := (*op)(j), j.Session.Login
+	r.Withhold()
+	r.Overloaded(base.BoundLoginQueue, fmt.Sprintf("tenant %s has %d requests of this kind in the queue", l.Label, l.MaxQueued))
+}
+
+// submit queues a request with workers, which refuse it if its login has too many in
+// the queue, or drop it if its session or the pool has ended.
+func submit(to *work.Pool, r *op) { to.Submit(r.Session.Line(), (*pooled)(r)) }
+
+// take takes the waiting requests of a session out; they are the caller's.
+func take(from *work.Pool, s *session.Session) (mine []*op) {
+	for _, j := range from.Take(s.Line()) {
+		mine = append(mine, (*op)(j.(*pooled)))
+	}
+	return mine
 }

@@ -19,7 +19,7 @@ import (
 // by the store itself.
 type hold struct {
 	held    *store.Held
-	expires int64 // Server.now by which the store has let it go
+	expires int64 // by the clock of the space: the store has let it go
 	until   int64 // and until when it certainly has not
 
 	all    *atomic.Int64 // counts those of the space
@@ -38,44 +38,44 @@ func (h *hold) release() {
 // tenant's share and by the store.
 const maxHolds = 256
 
-// holdShare is how many bytes may be held for one tenant: what the store allows
+// HoldShare is how many bytes may be held for one tenant: what the store allows
 // where nobody else uses it, else a part of that.
-func (srv *Server) holdShare() int64 {
-	if !srv.shared() {
+func (env *Env) HoldShare() int64 {
+	if !env.Shared() {
 		return math.MaxInt64
 	}
-	_, limit := srv.store.HoldUse()
+	_, limit := env.Store.HoldUse()
 	return limit / base.ShareParts
 }
 
 // hold answers with a held place for a value of about n bytes. It runs on the
 // pool.
 func (r *op) hold(shard uint16, key []byte, n int) {
-	s, c, srv := r.Session, r.c, r.c.srv
+	s, c, env := r.Session, r.c, r.c.env
 	// Counted before the store takes memory for it; what it really is comes after.
 	size := int64(layout.ItemSize(len(key), n, true))
-	if l := s.Login; !l.Hold(size, srv.holdShare()) {
+	if l := s.Login; !l.Hold(size, env.HoldShare()) {
 		r.Overloaded(base.BoundLoginHolds, "tenant "+l.Label+" has his share of held places")
 		return
 	}
-	asked := srv.now()
+	asked := env.Clock.Now()
 	var held *store.Held
 	var err error
 	if s.Aside || !s.Login.OneSided { // who has no right to READ fetches every held place
-		held, err = srv.store.HoldAside(s.Context(), shard, key)
+		held, err = env.Store.HoldAside(s.Context(), shard, key)
 	} else {
-		held, err = srv.store.Hold(s.Context(), shard, key)
+		held, err = env.Store.Hold(s.Context(), shard, key)
 	}
 	if err != nil {
 		s.Login.Held.Add(-size)
 		if errors.Is(err, store.ErrOverloaded) {
-			srv.bounds.Hit(base.BoundHolds)
+			env.Bounds.Hit(base.BoundHolds)
 		}
 		r.refuse(err)
 		return
 	}
 	s.Login.Held.Add(int64(held.Size) - size)
-	h := &hold{held: held, all: &c.h.held, tenant: s.Login, size: int64(held.Size), until: asked + int64(srv.cfg.Lease), expires: srv.now() + int64(2*srv.cfg.Lease)}
+	h := &hold{held: held, all: &c.h.held, tenant: s.Login, size: int64(held.Size), until: asked + int64(env.Lease), expires: env.Clock.Now() + int64(2*env.Lease)}
 	h.all.Add(1)
 	c.mu.Lock()
 	full := len(c.holds) >= maxHolds
@@ -150,8 +150,8 @@ func (c *conn) dropHolds() {
 // fetchHeld answers with bytes of a held item: the way of a large value to a client
 // that must not READ. It runs on the pool. A client that READs may use it too.
 func (r *op) fetchHeld(m wire.Fetch, h *hold) {
-	s, srv := r.Session, r.c.srv
-	if srv.now() >= h.until {
+	s, env := r.Session, r.c.env
+	if env.Clock.Now() >= h.until {
 		r.Fail(wire.StatusNoHold, "")
 		return
 	}
@@ -167,8 +167,8 @@ func (r *op) fetchHeld(m wire.Fetch, h *hold) {
 	}
 	msg := wire.AppendFetchHead(b.Mem[:0], r.Header.ID, m.Offset)
 	at := len(msg)
-	err = srv.store.ReadHeld(h.held, int(m.Offset), msg[at:at+n])
-	if err == nil && srv.now() >= h.until {
+	err = env.Store.ReadHeld(h.held, int(m.Offset), msg[at:at+n])
+	if err == nil && env.Clock.Now() >= h.until {
 		// This goroutine was not run for so long that the memory may be another
 		// item's by now, of which this client must not see a byte. That is so after
 		// a Release too, for memory rests a lease.

@@ -36,8 +36,8 @@ func TestHoldShares(t *testing.T) {
 	})
 	_, limit := srv.store.HoldUse() // a quarter of the memory
 	share := int(limit / base.ShareParts)
-	if srv.holdShare() != int64(share) || srv.spaces.of("anna").holdShare() != math.MaxInt64 {
-		t.Errorf("shares of %d and %d", srv.holdShare(), srv.spaces.of("anna").holdShare())
+	if srv.handlers.HoldShare() != int64(share) || srv.spaces.of("anna").handlers.HoldShare() != math.MaxInt64 {
+		t.Errorf("shares of %d and %d", srv.handlers.HoldShare(), srv.spaces.of("anna").handlers.HoldShare())
 	}
 	open := func(name string) *peer {
 		o := as(name)

@@ -71,18 +71,18 @@ func (r *op) rendezvous(m wire.PutLarge, w store.Write) {
 // compares what it is with its checksum, XXH3-64. errFetch: the session is dead, or
 // dying.
 func (r *op) fetch(from session.Remote, checksum uint64) (*memory.Stage, error) {
-	s, srv := r.Session, r.c.srv
+	s, env := r.Session, r.c.env
 	if err := s.BeginFetch(); err != nil {
 		return nil, err
 	}
 	defer s.EndFetch()
-	stage, err := srv.staging.Get(s.Context(), &s.Login.Account, s.Rail().Index, int(from.Size))
+	stage, err := env.Staging.Get(s.Context(), &s.Login.Account, s.Rail().Index, int(from.Size))
 	if err != nil {
 		return nil, err
 	}
 	sum, err := s.ReadInto(stage, from)
 	if err == nil {
-		srv.met.RendezvousBytes.Add(int64(from.Size))
+		env.Counters.RendezvousBytes.Add(int64(from.Size))
 		if sum != checksum {
 			err = errChecksum
 		}

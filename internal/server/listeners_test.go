@@ -254,12 +254,12 @@ func TestSlowRegistration(t *testing.T) {
 		}
 		full++
 	}
-	eventually(t, "the put is parked", func() bool { return srv.handlers.grow.waiting() == 1 })
+	eventually(t, "the put is parked", func() bool { return srv.handlers.Growing() == 1 })
 	// Another client's put waits too, and its session ends all the same.
 	hasty.send(wire.AppendPut(nil, hasty.id(), wire.Put{Key: []byte("hasty"), Value: []byte(value)}))
-	eventually(t, "two puts are parked", func() bool { return srv.handlers.grow.waiting() == 2 })
+	eventually(t, "two puts are parked", func() bool { return srv.handlers.Growing() == 2 })
 	hasty.close()
-	eventually(t, "its session is forgotten", func() bool { return len(srv.sessionList()) == 2 && srv.handlers.grow.waiting() == 1 })
+	eventually(t, "its session is forgotten", func() bool { return len(srv.sessionList()) == 2 && srv.handlers.Growing() == 1 })
 
 	from := srv.met.Beats.Load()
 	for i := 0; srv.met.Beats.Load() < from+10; i++ {
@@ -286,7 +286,7 @@ func TestSlowRegistration(t *testing.T) {
 		t.Fatal("released")
 	default:
 	}
-	if srv.handlers.grow.waiting() != 1 {
+	if srv.handlers.Growing() != 1 {
 		t.Error("the put did not wait")
 	}
 	open()
@@ -318,10 +318,10 @@ func TestShutdownDuringRegistration(t *testing.T) {
 	release := make(chan struct{})
 	left.atRegister(func(int) error { <-release; return nil })
 	value := bytes.Repeat([]byte("x"), 12<<10)
-	for i := 0; srv.handlers.grow.waiting() == 0 && i < 1000; i++ {
+	for i := 0; srv.handlers.Growing() == 0 && i < 1000; i++ {
 		n := srv.store.Stats().Published
 		p.send(wire.AppendPut(nil, p.id(), wire.Put{Key: fmt.Appendf(nil, "k%d", i), Value: value}))
-		eventually(t, "the put is done or parked", func() bool { return srv.store.Stats().Published > n || srv.handlers.grow.waiting() > 0 })
+		eventually(t, "the put is done or parked", func() bool { return srv.store.Stats().Published > n || srv.handlers.Growing() > 0 })
 	}
 	done := make(chan error, 1)
 	go func() { done <- srv.Shutdown(context.Background()) }()

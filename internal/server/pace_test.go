@@ -37,7 +37,7 @@ func TestScansRest(t *testing.T) {
 					return mine == n
 				})
 			}
-			if got := rest(tt.slice, srv.scans.Pool, &loginOf(srv, "clerk").Turns); got != tt.want {
+			if got := rest(tt.slice, srv.scans, &loginOf(srv, "clerk").Turns); got != tt.want {
 				t.Errorf("a rest of %v, want %v", got, tt.want)
 			}
 			scan := func(tenant string) *op {

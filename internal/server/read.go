@@ -23,14 +23,14 @@ const getTries = 4
 // where the value does not fit or the client does not want it inline. It runs
 // on the pool.
 func (r *op) get(m wire.Get) {
-	s, srv := r.Session, r.c.srv
-	shard := cluster.ShardOf(m.Key, srv.shards)
+	s, env := r.Session, r.c.env
+	shard := cluster.ShardOf(m.Key, env.Shards)
 	limit := int(min(uint64(m.MaxInline), uint64(s.ReplySize-wire.GetReplyHead)))
 	size := 0
 	for range getTries {
 		// The length first: a value of 64 MiB must not be copied to learn
 		// that it does not fit.
-		info, err := srv.store.Stat(s.Context(), shard, m.Key)
+		info, err := env.Store.Stat(s.Context(), shard, m.Key)
 		if err != nil {
 			r.refuse(err)
 			return
@@ -56,7 +56,7 @@ func (r *op) getInline(shard uint16, key []byte, n int) bool {
 		return true
 	}
 	room := min(len(b.Mem), s.ReplySize)
-	v, err := r.c.srv.store.Get(s.Context(), shard, key, b.Mem[:wire.GetReplyHead:room])
+	v, err := r.c.env.Store.Get(s.Context(), shard, key, b.Mem[:wire.GetReplyHead:room])
 	if err != nil {
 		b.Free()
 		r.refuse(err)
@@ -75,7 +75,7 @@ func (r *op) getInline(shard uint16, key []byte, n int) bool {
 // exists answers whether a key is there, and how large its value is. It runs
 // on the pool.
 func (r *op) exists(m wire.Key) {
-	info, err := r.c.srv.store.Stat(r.Session.Context(), cluster.ShardOf(m.Key, r.c.srv.shards), m.Key)
+	info, err := r.c.env.Store.Stat(r.Session.Context(), cluster.ShardOf(m.Key, r.c.env.Shards), m.Key)
 	if err != nil {
 		r.refuse(err)
 		return
@@ -89,7 +89,7 @@ func (r *op) exists(m wire.Key) {
 
 // scan answers with one page of keys. It runs on the pool.
 func (r *op) scan(m wire.Scan) {
-	s, srv := r.Session, r.c.srv
+	s, env := r.Session, r.c.env
 	room := wire.ScanRoom(s.ReplySize, 0)
 	bytes := room
 	if m.MaxBytes > 0 {
@@ -100,14 +100,14 @@ func (r *op) scan(m wire.Scan) {
 	if m.Limit > 0 {
 		limit = min(limit, uint64(m.Limit))
 	}
-	page, err := srv.store.Scan(s.Context(), store.ScanRequest{
+	page, err := env.Store.Scan(s.Context(), store.ScanRequest{
 		Prefix: m.Prefix, After: m.After, From: m.From, End: m.End, Limit: int(limit), MaxBytes: bytes, KeysOnly: m.KeysOnly, Pause: pauseOf(r),
 	})
 	if err != nil {
 		r.refuse(err)
 		return
 	}
-	page.Entries = slices.DeleteFunc(page.Entries, func(e store.ScanEntry) bool { return srv.foreign(e.Key) })
+	page.Entries = slices.DeleteFunc(page.Entries, func(e store.ScanEntry) bool { return env.foreign(e.Key) })
 	need := s.ReplySize - room // what an empty page takes
 	longest := len(page.Next)
 	for _, e := range page.Entries {
@@ -172,11 +172,11 @@ func entrySize(e wire.ScanEntry) int {
 // view answers with a page of the region table. It runs on the lane: the view
 // is a snapshot, and registrations are looked up without a lock.
 func (r *op) view(m wire.ViewRequest) {
-	s, srv := r.Session, r.c.srv
+	s, env := r.Session, r.c.env
 	if s.Login.OneSided {
-		r.c.follower.Learns(srv.store.ViewVersion()) // before anything of it is looked at
+		r.c.follower.Learns(env.Store.ViewVersion()) // before anything of it is looked at
 	}
-	v := srv.store.View()
+	v := env.Store.View()
 	if !s.Login.OneSided {
 		// A version to refresh at, and nothing else: no rkey, no hash seed.
 		v = layout.View{Incarnation: v.Incarnation, Version: v.Version, Shards: v.Shards}
@@ -190,7 +190,7 @@ func (r *op) view(m wire.ViewRequest) {
 	page = page[:min(len(page), wire.RegionsIn(s.ReplySize))]
 	out := make([]wire.Region, 0, len(page))
 	for _, reg := range page {
-		w, ok := srv.regions.Wire(s.Rail().Index, reg)
+		w, ok := env.Regions.Wire(s.Rail().Index, reg)
 		if !ok { // the store is closing
 			r.Fail(wire.StatusClosing, "")
 			return
@@ -201,7 +201,7 @@ func (r *op) view(m wire.ViewRequest) {
 		Incarnation: v.Incarnation, Seed: v.Seed,
 		// The version of this very snapshot, and the reclaim version before it
 		// is sent: a client that starts here has no older places.
-		Version: v.Version, ReclaimVersion: srv.store.ReclaimVersion(),
+		Version: v.Version, ReclaimVersion: env.Store.ReclaimVersion(),
 		Shards: v.Shards, RootOffset: v.RootOffset, ReclaimOffset: v.ReclaimOffset,
 		ReclaimEntries: v.ReclaimEntries, Total: uint32(total), From: m.From,
 	}
@@ -231,13 +231,13 @@ const (
 // pauseOf returns what the scan r calls between its slices; nil: nothing. The slice
 // begins now.
 func pauseOf(r *op) func() {
-	p, l := r.c.srv.scans, r.Session.Login
+	p, l := r.c.env.Scans, r.Session.Login
 	if l.Name == "" {
 		return nil
 	}
 	begun := time.Now()
 	return func() {
-		time.Sleep(rest(time.Since(begun), p.Pool, &l.Turns))
+		time.Sleep(rest(time.Since(begun), p, &l.Turns))
 		begun = time.Now()
 	}
 }

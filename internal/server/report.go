@@ -17,14 +17,14 @@ import (
 // both without waiting. Neither is believed: touches are weights of a guess
 // about what to keep, and damage is looked at by the store itself.
 func (r *op) report(m wire.Report, by judge) {
-	srv := r.c.srv
+	env := r.c.env
 	r.c.touched(m.Touches)
 	for d := range m.Damages {
 		if !by.tells(d.Key, d.Shard) {
 			continue
 		}
-		srv.met.DamageReports.Add(1)
-		srv.store.Damaged(d.Shard, d.Key, layout.Place(d.Place), layout.Version(d.Version))
+		env.Counters.DamageReports.Add(1)
+		env.Store.Damaged(d.Shard, d.Key, layout.Place(d.Place), layout.Version(d.Version))
 	}
 	r.Answer(session.SmallReply, func(dst []byte) []byte { return wire.AppendReportReply(dst, r.Header.ID) })
 }
@@ -33,7 +33,7 @@ func (r *op) report(m wire.Report, by judge) {
 // and the shard is one of this store.
 func (by judge) tells(key []byte, shard uint16) bool {
 	s := by.r.Session
-	return int(shard) < by.r.c.srv.shards && len(key) > 0 && len(key) <= maxKey && s.Login.MayName(key)
+	return int(shard) < by.r.c.env.Shards && len(key) > 0 && len(key) <= maxKey && s.Login.MayName(key)
 }
 
 // touchEvery is how often the touches of one session are taken; what comes in
@@ -43,25 +43,25 @@ const touchEvery = int64(20 * time.Millisecond)
 // touched hands reads that the client has counted to the store. It does not
 // wait.
 func (c *conn) touched(list wire.Touches) {
-	srv := c.srv
-	n, now := list.Len(), srv.now()
+	env := c.env
+	n, now := list.Len(), env.Clock.Now()
 	// Who has not the right to READ has read nothing that the server did not see.
 	if n == 0 || now < c.nextTouches.Load() || !c.s.Login.OneSided {
 		return
 	}
 	c.nextTouches.Store(now + touchEvery)
-	srv.met.Touches.Add(uint64(n))
+	env.Counters.Touches.Add(uint64(n))
 	touches := make([]store.Touch, n)
 	for i := range touches {
 		t := list.At(i)
 		touches[i] = store.Touch{Hash: t.Hash, Count: uint8(min(t.Count, math.MaxUint8))}
 	}
-	srv.store.Touched(touches)
+	env.Store.Touched(touches)
 }
 
 // ping answers the keepalive and takes back the credits it returns.
 func (o *op) ping(m wire.Ping) {
-	s, store := o.Session, o.c.srv.store
+	s, store := o.Session, o.c.env.Store
 	if err := s.GiveBack(int32(m.Return)); err != nil {
 		o.Violation(base.CauseCredits, err)
 		return

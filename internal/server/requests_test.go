@@ -28,24 +28,36 @@ func TestRows(t *testing.T) {
 }
 
 // TestDocumentKinds: every kind of document has a row that says which right it needs and
-// where it is made, and how.
+// where it is made.
 func TestDocumentKinds(t *testing.T) {
-	kinds := newDocumentKinds(&Server{})
 	said := map[wire.DocumentKind]bool{}
 	for k := range wire.DocumentKinds() {
 		said[k] = true
 	}
-	for k := range kinds {
-		kind := &kinds[k]
+	for k := range documentKinds {
+		kind := &documentKinds[k]
 		switch k := wire.DocumentKind(k); {
 		case !said[k]:
-			if kind.run != nil || kind.make != nil {
-				t.Errorf("%v is made, and has no name", k)
+			if kind.run != nil {
+				t.Errorf("%v is served, and has no name", k)
 			}
-		case kind.run == nil || kind.make == nil || kind.right == mayNothing || kind.where < onScans || kind.keys != noKeys:
+		case kind.run == nil || kind.right == mayNothing || kind.where < onScans || kind.keys != noKeys:
 			t.Errorf("%v has no row", k)
 		case kind.argument > 0 && kind.right != mayAdminister || kind.argument > cluster.MaxMap:
 			t.Errorf("%v takes an argument of %d bytes", k, kind.argument)
+		}
+	}
+}
+
+// TestMakers: a node makes every kind of document, and no other.
+func TestMakers(t *testing.T) {
+	said := map[wire.DocumentKind]bool{}
+	for k := range wire.DocumentKinds() {
+		said[k] = true
+	}
+	for k, maker := range newMakers(&Server{}) {
+		if k := wire.DocumentKind(k); (maker != nil) != said[k] {
+			t.Errorf("%v: is made %v, is a kind %v", k, maker != nil, said[k])
 		}
 	}
 }
@@ -112,7 +124,7 @@ func (w *rowWorld) each(f func(b *hostileBase, row *row)) {
 	seen := map[wire.Type]bool{}
 	for _, b := range w.bases {
 		typ := wire.Type(b.encode()[1])
-		if row := w.srv.kinds.row(typ, wire.Body(b.encode())); row.where != inSession {
+		if row := rowOf(typ, wire.Body(b.encode())); row.where != inSession {
 			f(b, row)
 			seen[typ] = true
 		}

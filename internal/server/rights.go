@@ -49,7 +49,7 @@ func (r *op) mayName(key []byte) bool {
 
 // deny answers with StatusDenied. It returns false.
 func (r *op) deny(format string, args ...any) bool {
-	r.c.srv.bounds.Denied.Add(1)
+	r.c.env.Bounds.Denied.Add(1)
 	r.Fail(wire.StatusDenied, fmt.Sprintf(format, args...))
 	return false
 }
@@ -58,7 +58,7 @@ func (r *op) deny(format string, args ...any) bool {
 // answered: there is no map, or the key is another node's. The map decides, and
 // nothing that gossip says.
 func (r *op) ours(shard uint16) bool {
-	switch owner, own := r.c.srv.owned.Of(shard); owner {
+	switch owner, own := r.c.env.Owned.Of(shard); owner {
 	case base.Ours:
 		return true
 	case base.NoMap:
@@ -71,14 +71,14 @@ func (r *op) ours(shard uint16) bool {
 
 // oursKey is ours for a key.
 func (r *op) oursKey(key []byte) bool {
-	srv := r.c.srv
-	return srv.owned == nil || r.ours(cluster.ShardOf(key, srv.shards))
+	env := r.c.env
+	return env.Owned == nil || r.ours(cluster.ShardOf(key, env.Shards))
 }
 
 // mapped says whether there is a map, for requests about many keys. If not, the
 // request has been answered.
 func (r *op) mapped() bool {
-	if r.c.srv.owned.Mapped() {
+	if r.c.env.Owned.Mapped() {
 		return true
 	}
 	r.Fail(wire.StatusNoMap, "")
@@ -100,10 +100,10 @@ func (r *op) moved(own *base.Shards, shard uint16) {
 // foreign reports whether a key that stands in the store is another node's. It
 // does not get there by any request; were it there all the same, nobody must be
 // told of it.
-func (srv *Server) foreign(key []byte) bool {
-	if srv.owned == nil {
+func (env *Env) foreign(key []byte) bool {
+	if env.Owned == nil {
 		return false
 	}
-	owner, _ := srv.owned.Of(cluster.ShardOf(key, srv.shards))
+	owner, _ := env.Owned.Of(cluster.ShardOf(key, env.Shards))
 	return owner != base.Ours
 }

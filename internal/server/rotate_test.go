@@ -327,7 +327,7 @@ func TestRotationByAge(t *testing.T) {
 	}
 	p.follow(srv, func() bool { // the ones that run end first
 		p.follow(srv, func() bool { return rotated(srv)() && rotated(srv.spaces.of("tenant"))() })
-		answer, err := srv.adminRotate(asker{peer: "test"}, "start")
+		answer, err := srv.adminRotate(Asker{Peer: "test"}, "start")
 		if err != nil {
 			return false // their age was faster
 		}

@@ -27,7 +27,7 @@ func (srv *Server) rotationStat() RotationStat {
 
 // adminRotate begins a rotation in every space of the node, or tells how far
 // they are.
-func (srv *Server) adminRotate(by asker, name string) (any, error) {
+func (srv *Server) adminRotate(by Asker, name string) (any, error) {
 	switch name {
 	case "status":
 	case "", "start":
@@ -37,7 +37,7 @@ func (srv *Server) adminRotate(by asker, name string) (any, error) {
 				return nil, base.Refuse(wire.StatusOverloaded, "%v: ask for its status, and again when it is over", memory.ErrRotating)
 			}
 		}
-		srv.log.Info("rotation of rkeys asked for", "peer", by.peer)
+		srv.log.Info("rotation of rkeys asked for", "peer", by.Peer)
 		for _, sp := range srv.spaces.every() {
 			if err := sp.startRotation(); err != nil && sp == srv {
 				return nil, base.Refuse(wire.StatusOverloaded, "%v", err)

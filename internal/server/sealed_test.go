@@ -143,10 +143,7 @@ func (w *hostileWorld) settled() {
 			st := sp.store.Stats()
 			staged, waiting := sp.staging.InUse()
 			most := sp.staging.Line().Most()
-			sp.handlers.watches.mu.Lock()
-			watches := len(sp.handlers.watches.all)
-			sp.handlers.watches.mu.Unlock()
-			return st.HeldBytes == 0 && st.Inflight == 0 && st.InflightBytes == 0 && staged == 0 && waiting == 0 && most == 0 && watches == 0 && len(sp.sessionList()) == 0
+			return st.HeldBytes == 0 && st.Inflight == 0 && st.InflightBytes == 0 && staged == 0 && waiting == 0 && most == 0 && sp.handlers.Watches() == 0 && len(sp.sessionList()) == 0
 		})
 	}
 	for _, h := range w.tenants {

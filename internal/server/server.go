@@ -32,15 +32,15 @@ type Server struct {
 	space    string  // its name; empty for the node itself
 	spaces   *spaces // of the node and all its spaces
 	log      *base.Log
-	logins   *auth.Logins   // of the node; its spaces have none
-	kinds    *documentKinds // of the node
+	logins   *auth.Logins // of the node; its spaces have none
+	makers   *Makers      // of the documents of the node
 	met      *base.Counters
 	bounds   *base.Bounds // of the node and all its spaces
 	fill     fill
 	member   *member.Member  // nil: the server is alone, or a space
 	tables   member.Tables   // of the node
 	owned    *base.Ownership // of the node and all its spaces; nil: the server is alone
-	handlers *handlers
+	handlers *Handlers       // made with the parts (env.go)
 
 	clock base.Clock
 
@@ -90,7 +90,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	srv := newServer(cfg)
 	srv.logins = auth.NewLogins(srv.cfg.logins())
-	srv.kinds, srv.acceptor = newDocumentKinds(srv), newAcceptor(srv)
+	srv.makers, srv.acceptor = newMakers(srv), newAcceptor(srv)
 	return srv, nil
 }
 
@@ -103,7 +103,6 @@ func newServer(cfg Config) *Server {
 	srv.met, srv.bounds, srv.fill.srv = &base.Counters{}, &base.Bounds{}, srv
 	srv.member = member.New(cfg.Cluster, member.Env{Node: clusterNode{srv}, Dir: srv.cfg.dir(), Secret: srv.cfg.Secret, Logger: srv.cfg.Logger, Log: srv.log})
 	srv.owned = srv.member.Ownership()
-	srv.handlers = newHandlers(srv)
 	srv.openGroup(session.NewRegistry(cfg.registry(), srv.bounds))
 	srv.run, srv.stop = context.WithCancel(context.Background())
 	srv.beats = newBeats()
@@ -217,6 +216,8 @@ func (srv *Server) openParts(ctx context.Context) error {
 	srv.openStaging()
 	srv.sessions.UpdateShare()
 	srv.openPools()
+	srv.handlers = newHandlers(handleEnv(srv))
+	srv.sessions.Handler = srv.handlers
 	return nil
 }
 
@@ -229,10 +230,10 @@ func (srv *Server) runParts() {
 	for _, d := range srv.devices.list {
 		d.RunLanes()
 	}
-	srv.wg.Add(2)
+	srv.wg.Add(1)
 	srv.wg.Go(func() { srv.turnover.Run(srv.run, srv.fence.Done()) })
 	go srv.reclaimLoop(srv.run)
-	go srv.handlers.growthLoop(srv.run)
+	srv.wg.Go(func() { srv.handlers.Run(srv.run) })
 	srv.wg.Go(func() { srv.sessions.Run(srv.run) })
 	srv.serving.Store(true)
 }
@@ -328,8 +329,7 @@ func (srv *Server) doShutdown(ctx context.Context) error {
 	spacesEnded := make(chan error, 1)
 	go func() { spacesEnded <- srv.spaces.shutdown(ctx, srv) }()
 	srv.sessions.Gate.Unblock() // what waits there is answered: the server is closing
-	srv.handlers.watches.close()
-	srv.refuseScans()
+	srv.handlers.Refuse()
 	srv.ending.Set("requests under way")
 	defer srv.ending.Set("")
 	srv.sessions.Drain(ctx)

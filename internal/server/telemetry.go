@@ -11,6 +11,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/server/memory"
 	"github.com/rdmakv/rdmakv/internal/server/session"
 	"github.com/rdmakv/rdmakv/internal/server/telemetry"
+	"github.com/rdmakv/rdmakv/internal/server/work"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -114,7 +115,7 @@ func (n sources) Endpoints() []cluster.Endpoint { return clusterNode{n.srv}.Endp
 
 // Queued counts in all pools that a login has requests in.
 func (n sources) Queued(l *auth.Login) (queued int) {
-	list := []*workers{n.srv.clusters, n.srv.admins}
+	list := []*work.Pool{n.srv.clusters, n.srv.admins}
 	if sp := n.srv.spaces.of(l.Space); sp != nil {
 		list = append(list, sp.pool, sp.scans)
 	}
@@ -140,7 +141,7 @@ func snapshot(srv *Server) *telemetry.Space {
 			Serving: srv.serving.Load(), Ready: srv.Ready(), Closing: srv.draining.Load(), Filled: srv.Filled(),
 			Uptime: time.Duration(srv.now()), Err: srv.Err(),
 		},
-		Counters: srv.met, Fill: srv.fill.last.Load(), Watches: srv.handlers.watches.waiting(),
+		Counters: srv.met, Fill: srv.fill.last.Load(),
 	}
 	sp.Blocked, _ = srv.sessions.Gate.Waiting()
 	sp.Setups, sp.Opens = srv.connections()
@@ -150,9 +151,9 @@ func snapshot(srv *Server) *telemetry.Space {
 	sp.Incarnation, sp.Shards = srv.incarnation, srv.shards
 	sp.Store, sp.Regions, sp.Turnover, sp.Staging = srv.store, srv.regions, srv.turnover, srv.staging
 	sp.Rotation, sp.BeatAge = srv.rotationStat(), srv.beatAge()
-	sp.Held, sp.Growing = int(srv.handlers.held.Load()), srv.handlers.grow.waiting()
+	sp.Watches, sp.Held, sp.Growing = srv.handlers.Watches(), srv.handlers.Held(), srv.handlers.Growing()
 	sp.Credits = srv.sessions.Credits()
-	for _, p := range [...]*workers{srv.pool, srv.scans, srv.clusters, srv.admins} {
+	for _, p := range [...]*work.Pool{srv.pool, srv.scans, srv.clusters, srv.admins} {
 		if p != nil { // else it is the node's, and this is a space
 			queued, running := p.Load()
 			sp.Pools = append(sp.Pools, telemetry.Pool{Name: p.Kind().String(), Queued: queued, Running: running})
@@ -225,6 +226,6 @@ func (n sources) Limits() []telemetry.LimitStat {
 		limit(base.BoundReceives.String(), 0, 0, hit(base.BoundReceives)),
 		limit("results", int64(maxResults), int64(results), evicted),
 		limit(base.BoundHolds.String(), holdLimit, held, hit(base.BoundHolds)),
-		limit(base.BoundLoginHolds.String(), min(root.holdShare(), holdLimit), mostHeld, hit(base.BoundLoginHolds)),
+		limit(base.BoundLoginHolds.String(), min(root.handlers.HoldShare(), holdLimit), mostHeld, hit(base.BoundLoginHolds)),
 	}
 }

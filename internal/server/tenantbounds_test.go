@@ -180,7 +180,7 @@ func TestWatchesOfOneTenant(t *testing.T) {
 	for range 2 {
 		p.send(watch(now.Next, 10_000)(p.id()))
 	}
-	for end := time.Now().Add(4 * time.Second); srv.handlers.watches.waiting() < 2 && time.Now().Before(end); {
+	for end := time.Now().Add(4 * time.Second); srv.handlers.Watches() < 2 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	if _, err := p.call(watch(now.Next, 50)); !errors.Is(err, wire.StatusOverloaded.Err()) {
@@ -190,7 +190,7 @@ func TestWatchesOfOneTenant(t *testing.T) {
 		t.Errorf("somebody else's: %v", err)
 	}
 	p.close()
-	for end := time.Now().Add(10 * time.Second); srv.handlers.watches.waiting() > 0 && time.Now().Before(end); {
+	for end := time.Now().Add(10 * time.Second); srv.handlers.Watches() > 0 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	p = dial(t, srv, as("clerk"))

@@ -16,23 +16,14 @@ import (
 // notes an event of its prefix or its time is over. It keeps the receive it
 // came in and one credit; how many wait is bounded, per session and in all.
 
-// maxPolls bounds the waiting watches of one session.
-const maxPolls = 16
-
-// maxPollsOf bounds the waiting watches of one tenant in the node's own space, which
-// others share: half of the places.
-func maxPollsOf(l *auth.Login, srv *Server) int {
-	if l.Name == "" {
-		return srv.cfg.MaxWatches
-	}
-	return max(1, srv.cfg.MaxWatches/2)
-}
+// MaxPolls bounds the waiting watches of one session.
+const MaxPolls = 16
 
 // A poll is how far a watch has come. It is part of its request.
 type poll struct {
 	begun bool
 	from  store.WatchCursor
-	until int64 // Server.now; the answer is due whatever there is
+	until int64 // by the clock of the space: the answer is due whatever there is
 }
 
 // A parked watch is one that waits. Guarded by watches.mu.
@@ -53,11 +44,11 @@ type watches struct {
 // watch answers a watch, or has it wait. It runs on the pool; each time the
 // request is woken it runs again.
 func (r *op) watch(m wire.Watch) {
-	s, srv := r.Session, r.c.srv
+	s, env := r.Session, r.c.env
 	if !r.poll.begun {
-		wait := min(time.Duration(m.WaitMillis)*time.Millisecond, srv.cfg.MaxPoll)
+		wait := min(time.Duration(m.WaitMillis)*time.Millisecond, env.MaxPoll)
 		r.poll = poll{
-			begun: true, until: srv.now() + int64(wait),
+			begun: true, until: env.Clock.Now() + int64(wait),
 			from: store.WatchCursor{Incarnation: m.From.Incarnation, Version: layout.Version(m.From.Version)},
 		}
 	}
@@ -71,13 +62,13 @@ func (r *op) watch(m wire.Watch) {
 	}
 	fresh := req.From == store.WatchCursor{}
 	for {
-		page, err := srv.store.Watch(req)
+		page, err := env.Store.Watch(req)
 		if err != nil {
 			r.refuse(err)
 			return
 		}
-		page.Events = slices.DeleteFunc(page.Events, func(e store.Event) bool { return srv.foreign(e.Key) })
-		switch left := r.poll.until - srv.now(); {
+		page.Events = slices.DeleteFunc(page.Events, func(e store.Event) bool { return env.foreign(e.Key) })
+		switch left := r.poll.until - env.Clock.Now(); {
 		case len(page.Events) > 0 || page.Skipped || fresh:
 			r.events(page)
 			return
@@ -124,15 +115,15 @@ var _ = [1]struct{}{}[wire.EventPut-wire.EventOp(store.EventPut)|wire.EventDelet
 // more. false: there may be events behind its cursor by now, or its session is
 // dead.
 func (ws *watches) park(r *op, prefix []byte, wait time.Duration) bool {
-	srv, p := r.c.srv, &parked{r: r}
-	from := r.poll.from
+	env, login := r.c.env, r.Session.Login
+	p, from := &parked{r: r}, r.poll.from
 	ws.mu.Lock()
 	switch {
 	case ws.closed:
 		ws.mu.Unlock()
 		r.Fail(wire.StatusClosing, "")
 		return true
-	case r.c.polls >= maxPolls || len(ws.all) >= srv.cfg.MaxWatches || srv.root == srv && ws.polls[r.Session.Login] >= maxPollsOf(r.Session.Login, srv):
+	case r.c.polls >= MaxPolls || len(ws.all) >= env.MaxWatches || login.Name != "" && ws.polls[login] >= env.TenantWatches:
 		ws.mu.Unlock()
 		r.Fail(wire.StatusOverloaded, "too many watches wait")
 		return true
@@ -145,11 +136,11 @@ func (ws *watches) park(r *op, prefix []byte, wait time.Duration) bool {
 	}
 	ws.all[p] = struct{}{}
 	r.c.polls++
-	ws.polls[r.Session.Login]++
-	p.timer = time.AfterFunc(wait, func() { ws.wake(srv, p) })
+	ws.polls[login]++
+	p.timer = time.AfterFunc(wait, func() { ws.wake(env, p) })
 	ws.mu.Unlock()
-	// From here on it may be woken at any moment, and r be somebody else's.
-	waiter := srv.store.AwaitEvents(prefix, from, func() { ws.wakeByStore(srv, p) })
+	// From here on the watch may be woken at any moment, so r may be in use elsewhere.
+	waiter := env.Store.AwaitEvents(prefix, from, func() { ws.wakeByStore(env, p) })
 	ws.mu.Lock()
 	_, waits := ws.all[p]
 	if waits && waiter != nil {
@@ -161,7 +152,7 @@ func (ws *watches) park(r *op, prefix []byte, wait time.Duration) bool {
 		ws.removeLocked(p)
 	}
 	ws.mu.Unlock()
-	srv.store.ForgetEvents(waiter)
+	env.Store.ForgetEvents(waiter)
 	return !waits
 }
 
@@ -176,18 +167,18 @@ func (ws *watches) removeLocked(p *parked) {
 }
 
 // wake lets a watch look again, because its time is over.
-func (ws *watches) wake(srv *Server, p *parked) {
+func (ws *watches) wake(env *Env, p *parked) {
 	if waiter, ok := ws.take(p); ok {
-		srv.store.ForgetEvents(waiter)
-		srv.scans.submit(p.r)
+		env.Store.ForgetEvents(waiter)
+		submit(env.Scans, p.r)
 	}
 }
 
 // wakeByStore is wake on the store's publishing goroutine: the store has
 // forgotten the waiter and is not to be called.
-func (ws *watches) wakeByStore(srv *Server, p *parked) {
+func (ws *watches) wakeByStore(env *Env, p *parked) {
 	if _, ok := ws.take(p); ok {
-		srv.scans.submit(p.r)
+		submit(env.Scans, p.r)
 	}
 }
 
@@ -219,7 +210,7 @@ func (ws *watches) takeAll(c *conn) (out []*parked) {
 // drop ends the watches of a dead session.
 func (ws *watches) drop(c *conn) {
 	for _, p := range ws.takeAll(c) {
-		c.srv.store.ForgetEvents(p.waiter)
+		c.env.Store.ForgetEvents(p.waiter)
 		p.r.Drop()
 	}
 }
@@ -228,7 +219,7 @@ func (ws *watches) drop(c *conn) {
 func (ws *watches) close() {
 	for _, p := range ws.takeAll(nil) {
 		s := p.r.Session
-		p.r.c.srv.store.ForgetEvents(p.waiter)
+		p.r.c.env.Store.ForgetEvents(p.waiter)
 		p.r.Fail(wire.StatusClosing, "")
 		s.Flush()
 	}

@@ -35,7 +35,7 @@ func TestWatchParksBehindTheNewest(t *testing.T) {
 	if srv.handlers.watches.park(r, []byte("k"), time.Minute) {
 		t.Fatal("it waits, and its event has been there all the time")
 	}
-	srv.scans.submit(r)
+	submit(srv.scans, r)
 	_, body, err := w.await(id)
 	if _, events := w.events(body, err); len(events) != 1 || events[0].Version != v {
 		t.Errorf("%+v, want the put of version %d", events, v)

@@ -98,7 +98,7 @@ func TestShares(t *testing.T) {
 		})
 		scans := max(2, workers/4)
 		for _, name := range []string{"", "clerk", "guest"} {
-			for _, p := range [...]*work.Pool{srv.pool.Pool, srv.scans.Pool, srv.clusters.Pool, srv.admins.Pool} {
+			for _, p := range [...]*work.Pool{srv.pool, srv.scans, srv.clusters, srv.admins} {
 				if p.Share(&loginOf(srv, name).Turns) < 1 {
 					t.Errorf("%d workers: %q has none of %s", workers, name, p.Kind())
 				}

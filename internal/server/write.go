@@ -49,9 +49,9 @@ func (r *op) noTTL(t wire.Terms) bool {
 	return true
 }
 
-// maxTTL bounds times to live, in microseconds: 100 years. The server's time
+// MaxTTL bounds times to live, in microseconds: 100 years. The server's time
 // and one of these add up to far less than 64 bits.
-const maxTTL = 100 * 366 * 24 * 3600 * 1_000_000
+const MaxTTL = 100 * 366 * 24 * 3600 * 1_000_000
 
 // terms fills in what every write of one key carries, which has been judged. false: it
 // was refused.
@@ -77,7 +77,7 @@ func insane(c wire.Cond, version, ttl uint64) string {
 	switch {
 	case c == wire.CondVersion && (version == 0 || version > uint64(layout.MaxVersion)):
 		return "no write has the version that is compared"
-	case ttl > maxTTL:
+	case ttl > MaxTTL:
 		return "time to live of more than 100 years"
 	}
 	return ""
@@ -114,7 +114,7 @@ func (r *op) submitNow(w store.Write) {
 
 func (r *op) prepare(w store.Write) {
 	if w.Kind != store.OpBatch {
-		w.Shard = cluster.ShardOf(w.Key, r.c.srv.shards)
+		w.Shard = cluster.ShardOf(w.Key, r.c.env.Shards)
 	}
 	w.User, w.Done = r, written
 	r.write = w
@@ -127,9 +127,9 @@ const lieLong = 30 * time.Second
 // addAge adds to the age of the write how long it has been here. A copy that was
 // sent first, and says so, may come last: a retry of it, over another connection,
 // was done meanwhile, and what is remembered of that is forgotten after a time.
-// Who is submitted twice counts twice: to be older than it is does no harm.
+// A write that is submitted twice counts twice: to be older than it is does no harm.
 func (r *op) addAge() {
-	if here := time.Duration(r.c.srv.now() - r.Begun); here > lieLong {
+	if here := time.Duration(r.c.env.Clock.Now() - r.Begun); here > lieLong {
 		r.write.ID.Age += here
 	}
 }
@@ -138,15 +138,15 @@ func (r *op) addAge() {
 // afterwards.
 func (r *op) resubmit() {
 	r.addAge()
-	switch err := r.c.srv.store.Submit(&r.write); {
+	switch err := r.c.env.Store.Submit(&r.write); {
 	case errors.Is(err, store.ErrGrowing):
 		if !r.c.h.grow.park(r) {
 			r.refuse(store.ErrClosed)
 		}
 	case errors.Is(err, store.ErrMustAsk):
 		r.asks = true
-		r.c.srv.met.Asked.Add(1)
-		r.c.srv.pool.submit(r)
+		r.c.env.Counters.Asked.Add(1)
+		submit(r.c.env.Gets, r)
 	case err != nil:
 		r.refuse(err)
 	}
@@ -157,7 +157,7 @@ func (r *op) resubmit() {
 func (r *op) ask() {
 	r.asks, r.write.NoWait = false, false
 	r.addAge()
-	if err := r.c.srv.store.Submit(&r.write); err != nil {
+	if err := r.c.env.Store.Submit(&r.write); err != nil {
 		r.stage.Release()
 		r.refuse(err)
 	}
@@ -168,7 +168,7 @@ func (r *op) ask() {
 // queues the reply; the session is flushed once for the whole group.
 func written(w *store.Write) {
 	r := w.User.(*op)
-	s, stage, srv := r.Session, r.stage, r.c.srv // r belongs to the next message once it is answered
+	s, stage, env := r.Session, r.stage, r.c.env // r belongs to the next message once it is answered
 	m := wire.WriteReply{Version: uint64(w.Version), Applied: true, Existed: w.Existed, Number: w.Number}
 	switch {
 	case errors.Is(w.Err, store.ErrCondition):
@@ -179,12 +179,12 @@ func written(w *store.Write) {
 	case w.Err != nil:
 		r.refuse(w.Err)
 		stage.Release()
-		srv.sessions.Wrote(s)
+		env.Sessions.Wrote(s)
 		return
 	case w.Kind == store.OpDelete && !w.Existed:
 		m.Version = 0
 	}
 	r.Confirm(func(dst []byte) []byte { return wire.AppendWriteReply(dst, r.Header.Type, r.Header.ID, m) })
 	stage.Release()
-	srv.sessions.Wrote(s)
+	env.Sessions.Wrote(s)
 }
