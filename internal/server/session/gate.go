@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"sync"
 )
 
@@ -46,18 +47,15 @@ func (g *gate) Unblock() {
 
 // drop ends the waiting requests of a dead session.
 func (g *gate) drop(s *Session) {
-	g.mu.Lock()
 	var mine []*Request
-	kept := g.parked[:0]
-	for _, r := range g.parked {
-		if r.Session == s {
-			mine = append(mine, r)
-		} else {
-			kept = append(kept, r)
+	g.mu.Lock()
+	g.parked = slices.DeleteFunc(g.parked, func(r *Request) bool {
+		if r.Session != s {
+			return false
 		}
-	}
-	clear(g.parked[len(kept):])
-	g.parked = kept
+		mine = append(mine, r)
+		return true
+	})
 	g.mu.Unlock()
 	for _, r := range mine {
 		r.Drop()
