@@ -15,7 +15,7 @@ func (s *Store) Beat(now time.Time) {
 // shows the server's time (Now), read behind the last beat; the argument is
 // not looked at.
 func (s *Store) WriteBeat(time.Time) {
-	leave, err := s.enter()
+	leave, err := s.door.Enter()
 	if err != nil {
 		return
 	}
@@ -27,7 +27,7 @@ func (s *Store) WriteBeat(time.Time) {
 // Config.BeatInterval from one goroutine, which may wait for locks of the
 // store. now must carry a monotonic reading taken after the last call returned.
 func (s *Store) Reclaim(now time.Time) {
-	leave, err := s.enter()
+	leave, err := s.door.Enter()
 	if err != nil {
 		return
 	}

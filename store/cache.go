@@ -79,8 +79,7 @@ func (s *Store) startCache() {
 		s.filler.Full(sh)
 	}
 	if !s.cfg.noKeeper {
-		s.workers.Add(1)
-		go s.runCacheExpirer()
+		s.life.Go(s.runCacheExpirer)
 	}
 }
 
@@ -104,23 +103,13 @@ type places struct {
 // runCacheExpirer removes expired keys. They are absent anyway; it is about
 // their memory. There is no list of them: items are drawn at random.
 func (s *Store) runCacheExpirer() {
-	defer s.workers.Done()
-	tick := time.NewTicker(expireEvery)
-	defer tick.Stop()
 	var buf places
-	for {
-		select {
-		case <-s.stop:
-			return
-		case <-s.fence.Down:
-			return
-		case <-tick.C:
-		}
+	s.life.Every(expireEvery, func() {
 		for class := 1; class <= layout.NumClasses; class++ {
-			for s.expireSample(uint8(class), &buf) >= expiryAgain && !s.stopping() {
+			for s.expireSample(uint8(class), &buf) >= expiryAgain && !s.life.Over() {
 			}
 		}
-	}
+	})
 }
 
 // expireSample draws items of a class, and removes those that have expired

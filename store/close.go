@@ -2,11 +2,7 @@ package store
 
 import (
 	"errors"
-	"math"
-	"sync"
-	"sync/atomic"
 
-	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -23,18 +19,13 @@ import (
 func (s *Store) Close() error { return s.closed() }
 
 func (s *Store) close() error {
-	if !s.awaitUnfenced(s.gate.Close()) {
-		s.endWork()
+	if !s.life.Unfenced(s.gate.Close()) {
+		s.life.End()
 		return s.fence.Failed()
 	}
 	s.pipe.Close()
-	s.endWork()
-	ended := make(chan struct{})
-	go func() {
-		s.workers.Wait() // for ever, if one of them is parked in Fatalf
-		close(ended)
-	}()
-	if !s.awaitUnfenced(ended) || !s.awaitUnfenced(s.calls.close()) {
+	s.life.End()
+	if !s.life.Unfenced(s.life.Done()) || !s.life.Unfenced(s.door.Close()) {
 		return s.fence.Failed()
 	}
 	if !s.disk.Durable() {
@@ -52,21 +43,6 @@ func (s *Store) close() error {
 		end = s.end(keys)
 	}
 	return errors.Join(err, s.disk.Close(end))
-}
-
-// endWork tells the background goroutines to end.
-func (s *Store) endWork() {
-	close(s.stop)
-	s.stopNow()
-}
-
-// awaitUnfenced waits for c; false: the store is fenced.
-func (s *Store) awaitUnfenced(c <-chan struct{}) bool {
-	select {
-	case <-c:
-	case <-s.fence.Down:
-	}
-	return s.fence.Failed() == nil
 }
 
 // keyCounts returns the keys with a slot, per shard. A shard that was not
@@ -99,66 +75,4 @@ func (s *Store) end(keys []uint64) *disk.End {
 		e.Watched, e.Newest = true, s.Events.log.Newest()
 	}
 	return e
-}
-
-// stopping says whether background work is to end.
-func (s *Store) stopping() bool { return s.life.Over() }
-
-// A door lets calls in that use memory and the disk, until Close. Safe for concurrent
-// use.
-type door struct {
-	fence *base.Fence
-	calls activity
-	leave func() // calls.leave, bound once
-}
-
-func newDoor(fence *base.Fence) *door {
-	d := &door{fence: fence}
-	d.calls.idle = make(chan struct{})
-	d.leave = d.calls.leave
-	return d
-}
-
-// enter lets a call in that uses memory and Pebble, until leave. It refuses
-// with ErrClosed, or what fenced the store: after that nothing may be said.
-func (d *door) enter() (leave func(), err error) {
-	if err := d.fence.Failed(); err != nil {
-		return nil, err
-	}
-	if !d.calls.enter() {
-		return nil, ErrClosed
-	}
-	return d.leave, nil
-}
-
-// activity counts calls inside, so that Close can wait for them.
-type activity struct {
-	n    atomic.Int64 // calls inside; plus closing once close was called
-	once sync.Once
-	idle chan struct{} // closed when closing and nobody is inside
-}
-
-const closing = math.MinInt64 / 2
-
-func (a *activity) enter() bool {
-	if a.n.Add(1) > 0 {
-		return true
-	}
-	a.leave()
-	return false
-}
-
-func (a *activity) leave() {
-	if a.n.Add(-1) == closing {
-		a.once.Do(func() { close(a.idle) })
-	}
-}
-
-// close refuses newcomers and returns a channel that is closed when the last
-// call has left. Called once.
-func (a *activity) close() <-chan struct{} {
-	if a.n.Add(closing) == closing {
-		a.once.Do(func() { close(a.idle) })
-	}
-	return a.idle
 }

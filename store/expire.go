@@ -35,27 +35,17 @@ const (
 
 // runExpirer removes expired keys until the store ends.
 func (s *Store) runExpirer() {
-	defer s.workers.Done()
-	tick := time.NewTicker(expireEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-s.stop:
-			return
-		case <-s.fence.Down:
-			return
-		case <-tick.C:
-		}
-		for more := true; more && !s.stopping(); {
+	s.life.Every(expireEvery, func() {
+		for more := true; more && !s.life.Over(); {
 			var err error
 			if more, err = s.expireSome(expireChunk); err != nil {
 				more = false
-				if !s.stopping() && !errors.Is(err, ErrOverloaded) {
+				if !s.life.Over() && !errors.Is(err, ErrOverloaded) {
 					s.fence.Report(levelError, "removal of expired keys", "err", err)
 				}
 			}
 		}
-	}
+	})
 }
 
 // expireSome removes up to n expired keys. more: there may be others by now.

@@ -1,8 +1,6 @@
 package store
 
 import (
-	"time"
-
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/dedup"
 )
@@ -55,26 +53,16 @@ func (s *Store) openRequests() error {
 // runForget lets the table age, and removes records from the disk whose
 // entries are gone or were replaced by one in another shard.
 func (s *Store) runForget() {
-	defer s.workers.Done()
-	tick := time.NewTicker(dedup.TickEvery)
-	defer tick.Stop()
 	var at forgetCursor
-	for {
-		select {
-		case <-s.stop:
+	s.life.Every(dedup.TickEvery, func() {
+		s.dedup.Tick()
+		if !s.disk.Durable() || !s.dedup.Used() {
 			return
-		case <-s.fence.Down:
-			return
-		case <-tick.C:
-			s.dedup.Tick()
-			if !s.disk.Durable() || !s.dedup.Used() {
-				continue
-			}
-			if err := s.forgetSome(&at); err != nil && !s.stopping() {
-				s.cfg.Logger.Warn("removal of old request records", "err", err)
-			}
 		}
-	}
+		if err := s.forgetSome(&at); err != nil && !s.life.Over() {
+			s.cfg.Logger.Warn("removal of old request records", "err", err)
+		}
+	})
 }
 
 // A forgetCursor is how far the removal has come.

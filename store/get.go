@@ -118,7 +118,7 @@ func (s *Store) enterRead(ctx context.Context, shardID uint16, key []byte) (leav
 	if err := s.checkKey(shardID, key); err != nil {
 		return nil, err
 	}
-	return s.enter()
+	return s.door.Enter()
 }
 
 // readPublished reads key from Pebble and returns once everything that the

@@ -102,7 +102,7 @@ func (s *Store) holdLive(sh *shard.Shard, it shard.Item) (*Held, error) {
 	p := sh.Pin(place)
 	held := &Held{Place: place, Size: it.Size, Version: version, KeyLen: len(it.Key()), ValLen: it.ValLen, Expiry: it.Expiry}
 	held.release = func() {
-		leave, err := s.enter()
+		leave, err := s.door.Enter()
 		if err != nil {
 			return // the memory is gone, or going
 		}
@@ -142,7 +142,7 @@ func (s *Store) holdCopy(key []byte, rec disk.Record, aside bool) (*Held, error)
 		layout.Item{Version: rec.Version, Key: key, Value: rec.Value, Expiry: rec.Expiry}, layout.Held)
 	held := &Held{Place: place, Size: size, Version: rec.Version, KeyLen: len(key), ValLen: len(rec.Value), Expiry: rec.Expiry}
 	held.release = func() {
-		leave, err := s.enter()
+		leave, err := s.door.Enter()
 		if err != nil {
 			return
 		}
@@ -211,7 +211,7 @@ func (s *Store) leaseOut(held *Held) {
 //
 // It fails with ErrClosed.
 func (s *Store) ReadHeld(h *Held, off int, dst []byte) error {
-	leave, err := s.enter()
+	leave, err := s.door.Enter()
 	if err != nil {
 		return err
 	}

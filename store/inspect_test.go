@@ -215,7 +215,7 @@ func TestBackgroundStorm(t *testing.T) {
 	}
 	defer func() {
 		// Pebble itself is well; let it go.
-		s.workers.Wait()
+		<-s.life.Done()
 		if err := s.disk.ForTests().Drop(); err != nil {
 			t.Error(err)
 		}

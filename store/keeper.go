@@ -18,7 +18,6 @@ const (
 )
 
 func (s *Store) runKeeper() {
-	defer s.workers.Done()
 	every := heartbeatEvery
 	if s.cfg.Sync == Interval {
 		every = s.cfg.SyncInterval
@@ -28,7 +27,7 @@ func (s *Store) runKeeper() {
 	defer disk.Stop()
 	for {
 		select {
-		case <-s.stop:
+		case <-s.life.Stop:
 			return
 		case <-s.fence.Down:
 			return
@@ -57,17 +56,5 @@ func (s *Store) extendEpoch() {
 
 // runClock draws the clock and keeps its bound ahead.
 func (s *Store) runClock() {
-	defer s.workers.Done()
-	tick := time.NewTicker(clock.Every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-s.stop:
-			return
-		case <-s.fence.Down:
-			return
-		case <-tick.C:
-			s.clock.Tick() // a store whose bound cannot be written is fenced
-		}
-	}
+	s.life.Every(clock.Every, func() { _ = s.clock.Tick() }) // a store whose bound cannot be written is fenced
 }

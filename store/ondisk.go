@@ -95,7 +95,7 @@ func (s *Store) Refuse(r Refusal) error {
 	if !s.disk.Durable() {
 		return nil
 	}
-	leave, err := s.enter()
+	leave, err := s.door.Enter()
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (s *Store) Refuse(r Refusal) error {
 // Errors: ErrUnsupported (a cache), ErrBackupDir, ErrClosed, ErrFatal, ctx's,
 // the file system's.
 func (s *Store) Backup(ctx context.Context, dir string) error {
-	leave, err := s.enter()
+	leave, err := s.door.Enter()
 	if err != nil {
 		return err
 	}

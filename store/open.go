@@ -37,7 +37,7 @@ type Store struct {
 
 	*Regions
 	*Events
-	*door
+	door *base.Door
 
 	fence *base.Fence
 	disk  *disk.Disk
@@ -64,11 +64,8 @@ type Store struct {
 	clock *clock.Clock // the server's time
 	dedup *dedup.Table // results of requests
 
-	life    *base.Life // of what runs in the background
-	workers sync.WaitGroup
-	stop    chan struct{}      // closed when Close has drained the writes
-	stopNow context.CancelFunc // ends life.Ctx
-	closed  func() error       // close, once
+	life   *base.Life   // of what runs in the background
+	closed func() error // close, once
 }
 
 // Open opens the store in c.Dir, or creates it there if the directory is
@@ -84,14 +81,12 @@ func Open(ctx context.Context, c Config) (_ *Store, err error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: c, opened: time.Now(), counts: new(base.Counters), stop: make(chan struct{})}
-	var life context.Context
-	life, s.stopNow = context.WithCancel(context.Background())
+	s := &Store{cfg: c, opened: time.Now(), counts: new(base.Counters)}
 	s.closed = sync.OnceValue(s.close)
 	s.fence = base.NewFence(c.Logger, c.OnFatal)
 	s.disk = disk.New(c.disk(), s.fence, s.counts)
-	s.life = &base.Life{Stop: s.stop, Ctx: life, Workers: &s.workers, Fence: s.fence}
-	s.door, s.before.fence, s.ask = newDoor(s.fence), s.fence, s.look
+	s.life, s.door = base.NewLife(s.fence), base.NewDoor(s.fence)
+	s.before.fence, s.ask = s.fence, s.look
 	defer func() {
 		if err != nil {
 			err = s.disk.OpenFault(errors.Join(err, s.abandon()))
@@ -195,14 +190,12 @@ func (s *Store) residents() residents.Env {
 func (s *Store) start() {
 	s.gate = admit.NewGate(s.cfg.InflightBytes, s.cfg.InflightWrites)
 	s.openStages()
-	s.workers.Add(1)
-	go s.evictor.Run()
-	s.pipe.Start(&s.workers)
+	s.life.Go(s.evictor.Run)
+	s.pipe.Start(s.life)
 	if !s.cfg.noKeeper {
-		s.workers.Add(3)
-		go s.runClock()
-		go s.runForget()
-		go s.scrub.Run()
+		s.life.Go(s.runClock)
+		s.life.Go(s.runForget)
+		s.life.Go(s.scrub.Run)
 	}
 	if !s.disk.Durable() {
 		s.startCache()
@@ -210,17 +203,16 @@ func (s *Store) start() {
 	}
 	s.disk.LookSpace()
 	if !s.cfg.noKeeper {
-		s.workers.Add(3)
-		go residents.NewSweep(s.residents(), s.filler).Run()
-		go s.runKeeper()
-		go s.runExpirer()
+		s.life.Go(residents.NewSweep(s.residents(), s.filler).Run)
+		s.life.Go(s.runKeeper)
+		s.life.Go(s.runExpirer)
 	}
 	s.filler.Start()
 }
 
 // abandon releases what a failed Open had taken.
 func (s *Store) abandon() error {
-	s.stopNow()
+	s.life.End()
 	var err error
 	if s.mem != nil {
 		err = s.mem.Table.Close()

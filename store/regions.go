@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -12,7 +13,7 @@ import (
 // All methods are safe for concurrent use but RetireIdle.
 type Regions struct {
 	mem  *shard.Memory
-	door *door
+	door *base.Door
 }
 
 // View returns the region table as clients are to be handed it. It is a
@@ -29,7 +30,7 @@ func (r *Regions) ReclaimVersion() uint64 { return r.mem.Reclaim.Version() }
 // clients come for a new view. It returns the version; ErrClosed or ErrFatal
 // when the store does not serve any more.
 func (r *Regions) BumpView() (uint64, error) {
-	leave, err := r.door.enter()
+	leave, err := r.door.Enter()
 	if err != nil {
 		return 0, err
 	}
@@ -46,7 +47,7 @@ func (r *Regions) BumpView() (uint64, error) {
 // until no client can have a table with them, and then calls FreeRegion for each.
 // Close frees those that are left.
 func (r *Regions) RetireIdle(now time.Time, while time.Duration) (ids []uint32, version uint64) {
-	leave, err := r.door.enter()
+	leave, err := r.door.Enter()
 	if err != nil {
 		return nil, 0
 	}
@@ -64,7 +65,7 @@ func (r *Regions) RetireIdle(now time.Time, while time.Duration) (ids []uint32, 
 // AfterLease calls f, once and on the goroutine of Reclaim, when no client can
 // be left that believes what it READ before this call. Not after Close.
 func (r *Regions) AfterLease(f func()) error {
-	leave, err := r.door.enter()
+	leave, err := r.door.Enter()
 	if err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func (r *Regions) AfterLease(f func()) error {
 // FreeRegion deregisters and frees a region that RetireIdle has returned. After
 // an error its memory stays, and is counted.
 func (r *Regions) FreeRegion(id uint32) error {
-	leave, err := r.door.enter()
+	leave, err := r.door.Enter()
 	if err != nil {
 		return err
 	}
@@ -104,7 +105,7 @@ func (r *Regions) Growing() <-chan struct{} { return r.mem.Slabs.Growing() }
 // its misses are believed. A shard that is not withheld stays as it is.
 // ErrShard, ErrClosed, ErrFatal.
 func (s *Store) Release(shard uint16) error {
-	leave, err := s.enter()
+	leave, err := s.door.Enter()
 	if err != nil {
 		return err
 	}

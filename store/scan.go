@@ -72,7 +72,7 @@ func (s *Store) Scan(ctx context.Context, req ScanRequest) (ScanPage, error) {
 	if err := ctx.Err(); err != nil {
 		return ScanPage{}, err
 	}
-	leave, err := s.enter()
+	leave, err := s.door.Enter()
 	if err != nil {
 		return ScanPage{}, err
 	}

@@ -97,7 +97,7 @@ type Stats struct {
 
 // Stats reads the numbers. It takes each shard's lock for a moment.
 func (s *Store) Stats() Stats {
-	leave, err := s.enter()
+	leave, err := s.door.Enter()
 	if err != nil {
 		return Stats{Shards: len(s.shards), Fenced: s.fence.Failed() != nil}
 	}

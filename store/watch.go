@@ -47,7 +47,7 @@ type WatchStats = events.Stats
 // concurrent use.
 type Events struct {
 	log  *events.Log // nil: no events are kept
-	door *door
+	door *base.Door
 }
 
 // WatchStats reads the numbers; all zero if no events are kept.
@@ -64,7 +64,7 @@ func (e *Events) WatchStats() WatchStats {
 // Errors: ErrUnsupported if the store keeps no events, ErrKeyTooLarge for the
 // prefix, ErrClosed, ErrFatal.
 func (e *Events) Watch(req WatchRequest) (WatchPage, error) {
-	leave, err := e.door.enter()
+	leave, err := e.door.Enter()
 	if err != nil {
 		return WatchPage{}, err
 	}

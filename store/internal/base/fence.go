@@ -58,6 +58,15 @@ func (f *Fence) Failed() error {
 	return nil
 }
 
+// Or returns the error that fenced the store, or err if it is not fenced: once it is,
+// no other reason matters to a caller.
+func (f *Fence) Or(err error) error {
+	if fatal := f.Failed(); fatal != nil {
+		return fatal
+	}
+	return err
+}
+
 // reportEvery is the least time between two log lines of one event. Pebble
 // repeats a failing flush without pause: 17,000 to 50,000 events in seconds
 // were seen.
@@ -74,24 +83,4 @@ func (f *Fence) Report(level slog.Level, event string, args ...any) {
 	f.last[event] = now
 	f.mu.Unlock()
 	f.log.Log(context.Background(), level, event, args...)
-}
-
-// A Life is how long the goroutines of a store work, and where they are counted.
-type Life struct {
-	Stop    <-chan struct{} // closed when the writes have been drained
-	Ctx     context.Context // ends then
-	Workers *sync.WaitGroup // of the goroutines; those that are started count themselves out
-	Fence   *Fence          // its Down ends them at once
-}
-
-// Over says whether background work is to end.
-func (l *Life) Over() bool {
-	select {
-	case <-l.Stop:
-		return true
-	case <-l.Fence.Down:
-		return true
-	default:
-		return false
-	}
 }

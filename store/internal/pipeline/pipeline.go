@@ -96,20 +96,15 @@ func New(env Env, limits Limits, fence *base.Fence, first, limit layout.Version)
 	return p
 }
 
-// Start starts the committer and the publisher, which count in workers until they
-// end: behind Close when all that was pushed is done, or when the fence is down. A
-// function of the env that never returns keeps them.
-func (p *Pipeline) Start(workers *sync.WaitGroup) {
-	workers.Add(2)
-	go func() {
-		defer workers.Done()
+// Start starts the committer and the publisher in life. They end behind Close, when all
+// that was pushed is done, or when the fence is down; not with life.End, or writes that
+// were pushed would never be answered. A function of the env that never returns keeps them.
+func (p *Pipeline) Start(life *base.Life) {
+	life.Go(func() {
 		defer close(p.appended)
 		p.runCommitter()
-	}()
-	go func() {
-		defer workers.Done()
-		p.runPublisher()
-	}()
+	})
+	life.Go(p.runPublisher)
 }
 
 // Push numbers a write and queues it. The write is the pipeline's from here on. The

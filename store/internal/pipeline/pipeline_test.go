@@ -22,7 +22,7 @@ type world struct {
 	t       *testing.T
 	p       *Pipeline
 	fence   *base.Fence
-	workers sync.WaitGroup
+	life    *base.Life
 	synced  chan error // a Sync waits for one of these, if it is not nil
 	append  func(ids string)
 	publish func(ids string)
@@ -75,14 +75,15 @@ func begin(t *testing.T, l Limits) *world {
 			w.say("done " + ids(c))
 		},
 	}, l, w.fence, 1, 1<<40)
-	w.p.Start(&w.workers)
+	w.life = base.NewLife(w.fence)
+	w.p.Start(w.life)
 	return w
 }
 
 // end lets the goroutines of the pipeline end.
 func (w *world) end() {
 	w.p.Close()
-	w.workers.Wait()
+	<-w.life.Done()
 }
 
 func (w *world) say(text string) {
@@ -306,8 +307,9 @@ func TestPushers(t *testing.T) {
 		Publish: func(c *Commit) { rise("published", &published, c) },
 		Done:    func(c *Commit) { rise("done", &done, c) },
 	}, Limits{Bytes: 1 << 20, Writes: 24, Inline: true}, fence, 1, 1<<40)
-	var workers, all sync.WaitGroup
-	p.Start(&workers)
+	var all sync.WaitGroup
+	life := base.NewLife(fence)
+	p.Start(life)
 	for range pushers {
 		all.Go(func() {
 			for range each {
@@ -319,7 +321,7 @@ func TestPushers(t *testing.T) {
 	}
 	all.Wait()
 	p.Close()
-	workers.Wait()
+	<-life.Done()
 	if done != pushers*each || published != done || appended != done {
 		t.Errorf("%v appended, %v published, %v done", appended, published, done)
 	}

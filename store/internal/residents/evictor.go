@@ -82,7 +82,6 @@ const (
 
 // Run works until the store ends.
 func (e *Evictor) Run() {
-	defer e.Life.Workers.Done()
 	var buf sampler
 	var under []*clearance
 	tick := time.NewTicker(clearEvery)

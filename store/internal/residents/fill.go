@@ -83,8 +83,7 @@ func NewFill(env Env, c FillConfig, started time.Time) *Fill {
 // Start begins the fill.
 func (f *Fill) Start() {
 	for range min(f.cfg.Workers, len(f.Shards)) {
-		f.Life.Workers.Add(1)
-		go f.run()
+		f.Life.Go(f.run)
 	}
 }
 
@@ -115,7 +114,6 @@ const progressEvery = 250 * time.Millisecond
 
 // run is one worker: it fills shard after shard.
 func (f *Fill) run() {
-	defer f.Life.Workers.Done()
 	if f.cfg.Hold != nil {
 		<-f.cfg.Hold
 	}
@@ -166,8 +164,7 @@ func (f *Fill) shard(batch *fillBatch) error {
 		f.Full(sh)
 		return nil
 	}
-	f.Life.Workers.Add(1)
-	go f.after(sh, m.Ordered)
+	f.Life.Go(func() { f.after(sh, m.Ordered) })
 	return nil
 }
 

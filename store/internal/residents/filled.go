@@ -17,7 +17,6 @@ import (
 // snapshot did not have any more. Until it is published, the index has neither
 // it nor what it replaces, and a miss would say what a crash can take back.
 func (f *Fill) after(sh *shard.Shard, ordered layout.Version) {
-	defer f.Life.Workers.Done()
 	if sh.WaitPublished(f.Life.Ctx, ordered) == nil {
 		f.Full(sh)
 	}

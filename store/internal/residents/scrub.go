@@ -74,7 +74,6 @@ func (sc *Scrub) Report(shard uint16, key []byte) {
 
 // Run scrubs until the store ends.
 func (sc *Scrub) Run() {
-	defer sc.Life.Workers.Done()
 	tick := time.NewTicker(scrubTick)
 	defer tick.Stop()
 	sc.began = time.Now()

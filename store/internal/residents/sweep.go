@@ -58,7 +58,6 @@ func NewSweep(env Env, fill *Fill) *Sweep {
 
 // Run works until the store ends.
 func (sw *Sweep) Run() {
-	defer sw.Life.Workers.Done()
 	tick := time.NewTicker(sweepTick)
 	defer tick.Stop()
 	var pause time.Time // not before, after an error
