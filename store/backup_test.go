@@ -66,7 +66,7 @@ func TestBackup(t *testing.T) {
 				value := fmt.Appendf(nil, "%08d", i)
 				w := &Write{Op: Op{Shard: uint16(k), Kind: OpBatch, Parts: []Part{
 					{Key: fmt.Appendf(nil, "a-%d", k), Value: value}, {Key: fmt.Appendf(nil, "b-%d", k), Value: value}}}}
-				if err := n.submitAndWait(context.Background(), w); err != nil {
+				if err := n.Do(context.Background(), w); err != nil {
 					t.Error(err)
 					return
 				}

@@ -52,7 +52,7 @@ func (m *Mode) UnmarshalText(text []byte) error {
 // (Config.PredecessorGone). Nothing is written that could say so here. Until then
 // not even gets are answered: that every key is gone is news that nobody may be
 // told while another can still read one.
-func (s *Store) openCache(ctx context.Context) error {
+func (s *Store) openCache(ctx context.Context) (span, error) {
 	s.clock = clock.New(s.cfg.clock, 0)
 	s.before.over = true
 	if !s.cfg.PredecessorGone {
@@ -61,16 +61,15 @@ func (s *Store) openCache(ctx context.Context) error {
 		select {
 		case <-over.C:
 		case <-ctx.Done():
-			return ctx.Err()
+			return span{}, ctx.Err()
 		}
 	}
 	// A condition on a version of an earlier life must not hold by chance. So
 	// versions begin at the time of day, in units of which no life uses more
 	// than time gives it: 16384 in a millisecond.
-	s.firstVersion = min(layout.Version(s.opened.UnixMilli())<<14, layout.MaxVersion-1<<50) + 1
-	s.lastVersion = layout.MaxVersion
-	s.disk.BeginCache(s.firstVersion.Epoch(), uint64(s.opened.UnixMicro()))
-	return nil
+	own := span{min(layout.Version(s.opened.UnixMilli())<<14, layout.MaxVersion-1<<50) + 1, layout.MaxVersion}
+	s.disk.BeginCache(own.first.Epoch(), uint64(s.opened.UnixMicro()))
+	return own, nil
 }
 
 // startCache: every shard has all its keys, none.
@@ -82,9 +81,6 @@ func (s *Store) startCache() {
 		s.life.Go(s.runCacheExpirer)
 	}
 }
-
-// closeCache ends a life: nothing of it is left.
-func (s *Store) closeCache() error { return s.mem.Table.Close() }
 
 const (
 	// expirySample is how many items of a class are looked at, at a time, for

@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"github.com/rdmakv/rdmakv/store/internal/disk"
-	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // Close ends the store: writes that were accepted are finished and answered,
@@ -29,7 +28,7 @@ func (s *Store) close() error {
 		return s.fence.Failed()
 	}
 	if !s.disk.Durable() {
-		return s.closeCache()
+		return s.mem.Table.Close() // nothing of this life is left
 	}
 	keys := s.keyCounts()
 	err := s.mem.Table.Close()
@@ -69,8 +68,7 @@ func (s *Store) end(keys []uint64) *disk.End {
 		e.Clock = s.clock.Now()
 		s.clock.SetBound(e.Clock)
 	}
-	e.Unused = s.refused.Load() && next == s.firstVersion && limit == s.lastVersion &&
-		s.firstVersion == layout.MakeVersion(s.disk.Epoch(), 1)
+	e.Unused = s.refused.Load() && span{next, limit} == epochSpan(s.disk.Epoch())
 	if s.Events.log != nil {
 		e.Watched, e.Newest = true, s.Events.log.Newest()
 	}

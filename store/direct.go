@@ -24,7 +24,7 @@ import (
 const writesWithoutSync = 24
 
 // openStages makes the stages of a write: what comes behind the gate.
-func (s *Store) openStages() {
+func (s *Store) openStages(own span) {
 	limits := pipeline.Limits{Bytes: int64(s.cfg.BatchBytes)}
 	if s.cfg.Sync != Always {
 		limits.Writes, limits.Inline = writesWithoutSync, true
@@ -35,7 +35,7 @@ func (s *Store) openStages() {
 	}
 	s.pipe = pipeline.New(pipeline.Env{
 		Append: d.appendCommit, Sync: d.syncCommit, Publish: d.publishCommit, Done: d.commitDone,
-	}, limits, s.fence, s.firstVersion, s.lastVersion)
+	}, limits, s.fence, own.first, own.limit)
 	s.order = pipeline.NewOrderer(s.pipe, pipeline.OrderEnv{Memory: s.mem, Results: s.dedup, Reserve: s.evictor.Reserve, Read: s.ask})
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 
+	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
 	"github.com/rdmakv/rdmakv/store/internal/residents"
@@ -115,7 +116,7 @@ func (s *Store) enterRead(ctx context.Context, shardID uint16, key []byte) (leav
 	if err := ctx.Err(); err != nil {
 		return nil, err // who asked may be gone since
 	}
-	if err := s.checkKey(shardID, key); err != nil {
+	if err := base.CheckKey(shardID, key, len(s.shards)); err != nil {
 		return nil, err
 	}
 	return s.door.Enter()

@@ -128,7 +128,7 @@ func TestCheckOtherKinds(t *testing.T) {
 	}
 	// Results of requests and expiries, whole and not.
 	ttl := &Write{Op: Op{Shard: 3, Key: []byte("ttl"), Value: []byte("v"), TTL: time.Hour, ID: RequestID{Slot: 1, Seq: 7}}}
-	if err := n.submitAndWait(t.Context(), ttl); err != nil {
+	if err := n.Do(t.Context(), ttl); err != nil {
 		t.Fatal(err)
 	}
 	set(disk.AppendKey(nil, 2, disk.KindDedup, []byte("short")), []byte("gibberish"))

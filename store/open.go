@@ -50,9 +50,6 @@ type Store struct {
 	order *pipeline.Orderer
 	pipe  *pipeline.Pipeline
 
-	// firstVersion to lastVersion, exclusive, are the versions of this life.
-	firstVersion, lastVersion layout.Version
-
 	before predecessor // the pipeline's, and Close's behind it
 
 	filler    *residents.Fill
@@ -92,10 +89,11 @@ func Open(ctx context.Context, c Config) (_ *Store, err error) {
 			err = s.disk.OpenFault(errors.Join(err, s.abandon()))
 		}
 	}()
+	var own span
 	if c.Mode == Cache {
-		err = s.openCache(ctx)
+		own, err = s.openCache(ctx)
 	} else {
-		err = s.openDurable()
+		own, err = s.openDurable()
 	}
 	if err != nil {
 		return nil, err
@@ -103,7 +101,7 @@ func Open(ctx context.Context, c Config) (_ *Store, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := s.openMemory(); err != nil {
+	if err := s.openMemory(own.first - 1); err != nil {
 		return nil, err
 	}
 	if err := s.openRequests(); err != nil {
@@ -112,15 +110,25 @@ func Open(ctx context.Context, c Config) (_ *Store, err error) {
 	if err := s.openWatch(); err != nil {
 		return nil, err
 	}
-	s.start()
+	s.start(own)
 	return s, nil
 }
 
+// A span is the versions that one life of a store gives out: from first on, below limit.
+type span struct{ first, limit layout.Version }
+
+// epochSpan is the versions of a life that began with an epoch. No other life has any
+// of them, because each begins with an epoch of its own.
+func epochSpan(epoch uint16) span {
+	first := layout.MakeVersion(epoch, 1)
+	return span{first, first - 1 + 1<<40}
+}
+
 // openDurable opens or creates what is on the disk and begins a new epoch.
-func (s *Store) openDurable() error {
+func (s *Store) openDurable() (span, error) {
 	fresh, locked, err := s.disk.Open()
 	if err != nil {
-		return err
+		return span{}, err
 	}
 	if !fresh && !s.disk.Clean() && !s.cfg.PredecessorGone {
 		// Its last beat was before we got the lock.
@@ -129,11 +137,13 @@ func (s *Store) openDurable() error {
 		s.before.over = true
 	}
 	s.clock = clock.New(s.cfg.clock, s.disk.ClockBound())
-	return s.disk.Begin(s.clock.Now)
+	err = s.disk.Begin(s.clock.Now)
+	return epochSpan(s.disk.Epoch()), err
 }
 
-// openMemory makes regions, slabs and indexes, all empty.
-func (s *Store) openMemory() error {
+// openMemory makes regions, slabs and indexes, all empty. none is the version before
+// the first of this life.
+func (s *Store) openMemory(none layout.Version) error {
 	var random [16]byte
 	rand.Read(random[:]) // never fails
 	m := &shard.Memory{
@@ -157,11 +167,6 @@ func (s *Store) openMemory() error {
 	}
 	m.Slabs = slab.New(m.Table, m.Reclaim)
 	s.mem, s.Regions = m, &Regions{mem: m, door: s.door}
-	if s.firstVersion == 0 {
-		s.firstVersion = layout.MakeVersion(s.disk.Epoch(), 1)
-		s.lastVersion = s.firstVersion - 1 + 1<<40
-	}
-	none := s.firstVersion - 1
 	for i := range s.cfg.Shards {
 		sh, err := shard.New(uint16(i), m, none, s.cfg.Withheld != nil && s.cfg.Withheld(uint16(i)))
 		if err != nil {
@@ -186,10 +191,10 @@ func (s *Store) residents() residents.Env {
 	return residents.Env{Memory: s.mem, Shards: s.shards, Disk: s.disk, Life: s.life}
 }
 
-// start begins to serve.
-func (s *Store) start() {
+// start begins to serve, with the versions of own.
+func (s *Store) start(own span) {
 	s.gate = admit.NewGate(s.cfg.InflightBytes, s.cfg.InflightWrites)
-	s.openStages()
+	s.openStages(own)
 	s.life.Go(s.evictor.Run)
 	s.pipe.Start(s.life)
 	if !s.cfg.noKeeper {

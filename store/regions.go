@@ -130,7 +130,7 @@ func (s *Store) Withheld(shard uint16) (bool, error) {
 // repairs what it finds. It never blocks; reports beyond a bound are dropped,
 // for the next pass of the scrubber finds the same. key is copied.
 func (s *Store) Damaged(shard uint16, key []byte, place layout.Place, version layout.Version) {
-	if s.checkKey(shard, key) != nil {
+	if base.CheckKey(shard, key, len(s.shards)) != nil {
 		return
 	}
 	s.scrub.Report(shard, key)

@@ -21,7 +21,7 @@ import (
 // ErrReadOnlyDisk, ErrClosed, ErrFatal, and ErrCorrupt for a delete whose
 // record cannot be read. After an error nothing was ordered.
 func (s *Store) Submit(w *Write) error {
-	if err := s.checkWrite(w); err != nil {
+	if err := s.admits(&w.Op); err != nil {
 		return err
 	}
 	f := w.begin()
@@ -46,29 +46,8 @@ func (s *Store) Submit(w *Write) error {
 // the write is durable and published. When ctx ends after the write was
 // ordered, the error is ErrOutcomeUnknown together with ctx's; w and what it
 // refers to may then still be in use.
-func (s *Store) Do(ctx context.Context, w *Write) error { return s.submitAndWait(ctx, w) }
-
-// Put stores value under key and returns its version once that is durable and
-// published. It waits for room where Submit would say ErrOverloaded. key and
-// value are copied. When ctx ends after the write was ordered, the error is
-// ErrOutcomeUnknown together with ctx's.
-func (s *Store) Put(ctx context.Context, shard uint16, key, value []byte) (layout.Version, error) {
-	w := &Write{Op: Op{Shard: shard, Key: append([]byte(nil), key...), Value: append([]byte(nil), value...)}}
-	err := s.submitAndWait(ctx, w)
-	return w.Version, err
-}
-
-// Delete removes key and reports whether it was there. Otherwise as Put.
-func (s *Store) Delete(ctx context.Context, shard uint16, key []byte) (existed bool, err error) {
-	w := &Write{Op: Op{Shard: shard, Key: append([]byte(nil), key...), Kind: OpDelete}}
-	err = s.submitAndWait(ctx, w)
-	return err == nil && w.Existed, err
-}
-
-// submitAndWait is the blocking form of Submit. After an error w is garbage:
-// the store may still be using it.
-func (s *Store) submitAndWait(ctx context.Context, w *Write) error {
-	if err := s.checkWrite(w); err != nil {
+func (s *Store) Do(ctx context.Context, w *Write) error {
+	if err := s.admits(&w.Op); err != nil {
 		return err
 	}
 	done := make(chan struct{})
@@ -78,7 +57,7 @@ func (s *Store) submitAndWait(ctx context.Context, w *Write) error {
 	for again := true; again; {
 		charged := f.Charge
 		if err := s.gate.Enter(ctx, s.fence.Down, charged); err != nil {
-			return s.fencedOr(err)
+			return s.fence.Or(err)
 		}
 		sh, wait := s.shards[w.Shard], pipeline.Wait{Disk: true}
 		err := s.order.Order(sh, f, wait)
@@ -89,7 +68,7 @@ func (s *Store) submitAndWait(ctx context.Context, w *Write) error {
 			case <-ctx.Done():
 				err = ctx.Err()
 			case <-s.fence.Down:
-				err = s.fencedOr(ErrClosed)
+				err = s.fence.Or(ErrClosed)
 			}
 		}
 		if err != nil {
@@ -115,10 +94,19 @@ func (s *Store) submitAndWait(ctx context.Context, w *Write) error {
 	}
 }
 
-// fencedOr returns the error that fenced the store, or err if it is not.
-func (s *Store) fencedOr(err error) error {
-	if fatal := s.fence.Failed(); fatal != nil {
-		return fatal
-	}
-	return err
+// Put stores value under key and returns its version once that is durable and
+// published. It waits for room where Submit would say ErrOverloaded. key and
+// value are copied. When ctx ends after the write was ordered, the error is
+// ErrOutcomeUnknown together with ctx's.
+func (s *Store) Put(ctx context.Context, shard uint16, key, value []byte) (layout.Version, error) {
+	w := &Write{Op: Op{Shard: shard, Key: append([]byte(nil), key...), Value: append([]byte(nil), value...)}}
+	err := s.Do(ctx, w)
+	return w.Version, err
+}
+
+// Delete removes key and reports whether it was there. Otherwise as Put.
+func (s *Store) Delete(ctx context.Context, shard uint16, key []byte) (existed bool, err error) {
+	w := &Write{Op: Op{Shard: shard, Key: append([]byte(nil), key...), Kind: OpDelete}}
+	err = s.Do(ctx, w)
+	return err == nil && w.Existed, err
 }

@@ -8,33 +8,35 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// checkWrite refuses what can be refused without looking at any state that
-// orders writes.
-func (s *Store) checkWrite(w *Write) error {
-	if w.Kind >= base.NumKinds || w.If >= base.NumConds {
-		return fmt.Errorf("%w: %v if %v", ErrUnsupported, w.Kind, w.If)
-	}
-	frees := w.Kind == OpDelete
-	if w.Kind == OpBatch {
-		if err := s.checkBatch(w); err != nil {
-			return err
-		}
-		frees = onlyDeletes(&w.Op)
-	} else {
-		if err := s.checkKey(w.Shard, w.Key); err != nil {
-			return err
-		}
-		if err := checkPut(putValue(&w.Op), w.TTL); err != nil {
-			return err
-		}
-		if w.TTL != 0 && w.Kind != OpPut && w.Kind != OpTouch {
-			return fmt.Errorf("%w: %s has no TTL: an increment keeps the one of its key, a delete leaves none", ErrUnsupported, w.Kind)
-		}
+// admits refuses what can be refused without looking at any state that orders writes.
+func (s *Store) admits(op *Op) error {
+	if err := checkOp(op, len(s.shards)); err != nil {
+		return err
 	}
 	if err := s.fence.Failed(); err != nil {
 		return err
 	}
-	return s.disk.Admits(frees)
+	return s.disk.Admits(frees(op))
+}
+
+// checkOp refuses operations that could have no meaning in a store of so many shards.
+func checkOp(op *Op, shards int) error {
+	switch {
+	case op.Kind >= base.NumKinds || op.If >= base.NumConds:
+		return fmt.Errorf("%w: %v if %v", ErrUnsupported, op.Kind, op.If)
+	case op.Kind == OpBatch:
+		return checkBatch(op, shards)
+	}
+	if err := base.CheckKey(op.Shard, op.Key, shards); err != nil {
+		return err
+	}
+	if err := checkPut(putValue(op), op.TTL); err != nil {
+		return err
+	}
+	if op.TTL != 0 && op.Kind != OpPut && op.Kind != OpTouch {
+		return fmt.Errorf("%w: %s has no TTL: an increment keeps the one of its key, a delete leaves none", ErrUnsupported, op.Kind)
+	}
+	return nil
 }
 
 func checkPut(value []byte, ttl time.Duration) error {
@@ -47,34 +49,21 @@ func checkPut(value []byte, ttl time.Duration) error {
 	return nil
 }
 
-// checkKey refuses keys and shards that cannot exist.
-func (s *Store) checkKey(shard uint16, key []byte) error {
-	switch {
-	case len(key) == 0:
-		return ErrKeyEmpty
-	case len(key) > layout.MaxKeyLen:
-		return ErrKeyTooLarge
-	case int(shard) >= len(s.shards):
-		return ErrShard
-	}
-	return nil
-}
-
 // checkBatch refuses batches that could have no meaning. That the keys are of
 // one shard is for the caller to see to: the store is told the shard.
-func (s *Store) checkBatch(w *Write) error {
+func checkBatch(op *Op, shards int) error {
 	switch {
-	case len(w.Parts) == 0:
+	case len(op.Parts) == 0:
 		return fmt.Errorf("%w: no parts", ErrBatch)
-	case len(w.Parts) > MaxParts:
-		return fmt.Errorf("%w: %d parts, at most %d", ErrBatch, len(w.Parts), MaxParts)
-	case w.If != CondNone || w.TTL != 0 || len(w.Key) != 0:
+	case len(op.Parts) > MaxParts:
+		return fmt.Errorf("%w: %d parts, at most %d", ErrBatch, len(op.Parts), MaxParts)
+	case op.If != CondNone || op.TTL != 0 || len(op.Key) != 0:
 		return fmt.Errorf("%w: key, condition and TTL belong to the parts", ErrBatch)
 	}
-	seen := make(map[string]struct{}, len(w.Parts))
-	for i := range w.Parts {
-		p := &w.Parts[i]
-		if err := s.checkKey(w.Shard, p.Key); err != nil {
+	seen := make(map[string]struct{}, len(op.Parts))
+	for i := range op.Parts {
+		p := &op.Parts[i]
+		if err := base.CheckKey(op.Shard, p.Key, shards); err != nil {
 			return fmt.Errorf("part %d: %w", i, err)
 		}
 		if !p.Delete {
@@ -90,14 +79,17 @@ func (s *Store) checkBatch(w *Write) error {
 		}
 		seen[string(p.Key)] = struct{}{}
 	}
-	if n := cost(&w.Op); n > MaxBatchBytes {
+	if n := cost(op); n > MaxBatchBytes {
 		return fmt.Errorf("%w: %d bytes, at most %d", ErrBatch, n, MaxBatchBytes)
 	}
 	return nil
 }
 
-// onlyDeletes says whether nothing is put by a batch.
-func onlyDeletes(op *Op) bool {
+// frees says whether nothing is put by an operation: the disk has fewer keys behind it.
+func frees(op *Op) bool {
+	if op.Kind != OpBatch {
+		return op.Kind == OpDelete
+	}
 	for i := range op.Parts {
 		if !op.Parts[i].Delete {
 			return false

@@ -127,6 +127,20 @@ type Part struct {
 	TTL        time.Duration // of a put; as Op.TTL
 }
 
+// CheckKey refuses keys and shards that cannot be in a store of so many shards:
+// ErrKeyEmpty, ErrKeyTooLarge, ErrShard.
+func CheckKey(shard uint16, key []byte, shards int) error {
+	switch {
+	case len(key) == 0:
+		return ErrKeyEmpty
+	case len(key) > layout.MaxKeyLen:
+		return ErrKeyTooLarge
+	case int(shard) >= shards:
+		return ErrShard
+	}
+	return nil
+}
+
 // An Op is one operation that changes something, as its caller asks for it. The
 // store does not own it.
 type Op struct {
