@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -161,22 +162,22 @@ func (c Config) withDefaults() Config {
 	d := c.disk().WithDefaults()
 	c.FS, c.Logger, c.MinFreeBytes = d.FS, d.Logger, d.MinFreeBytes
 	c.CacheBytes, c.MemTableBytes, c.MaxOpenFiles = d.CacheBytes, d.MemTableBytes, d.MaxOpenFiles
-	c.Shards = orDefault(c.Shards, defaultShards)
-	c.SyncInterval = orDefault(c.SyncInterval, 100*time.Millisecond)
-	c.MemoryLimit = orDefault(c.MemoryLimit, defaultMemory)
-	c.Lease = orDefault(c.Lease, 2*time.Second)
-	c.BeatInterval = orDefault(c.BeatInterval, 200*time.Millisecond)
+	c.Shards = cmp.Or(c.Shards, defaultShards)
+	c.SyncInterval = cmp.Or(c.SyncInterval, 100*time.Millisecond)
+	c.MemoryLimit = cmp.Or(c.MemoryLimit, defaultMemory)
+	c.Lease = cmp.Or(c.Lease, 2*time.Second)
+	c.BeatInterval = cmp.Or(c.BeatInterval, 200*time.Millisecond)
 	// The first index region must leave room for items.
 	_, index := region.SizesFor(c.MemoryLimit)
-	c.IndexRegionSize = min(orDefault(c.IndexRegionSize, index),
+	c.IndexRegionSize = min(cmp.Or(c.IndexRegionSize, index),
 		max(c.MemoryLimit/(2*indexShare), layout.RegionGranule)/layout.RegionGranule*layout.RegionGranule)
-	c.HoldBytes = orDefault(c.HoldBytes, max(int64(c.MemoryLimit/16), min(2*int64(layout.MaxItemSize), int64(c.MemoryLimit/4))))
-	c.InflightBytes = orDefault(c.InflightBytes, defaultInflight)
-	c.InflightWrites = orDefault(c.InflightWrites, 1<<16)
-	c.BatchBytes = orDefault(c.BatchBytes, 4<<20)
-	c.dedupEntries = orDefault(c.dedupEntries, dedup.Limit)
-	c.ScrubRate = orDefault(c.ScrubRate, ScrubRateFor(c.MemoryLimit))
-	c.FillWorkers = orDefault(c.FillWorkers, runtime.GOMAXPROCS(0))
+	c.HoldBytes = cmp.Or(c.HoldBytes, max(int64(c.MemoryLimit/16), min(2*int64(layout.MaxItemSize), int64(c.MemoryLimit/4))))
+	c.InflightBytes = cmp.Or(c.InflightBytes, defaultInflight)
+	c.InflightWrites = cmp.Or(c.InflightWrites, 1<<16)
+	c.BatchBytes = cmp.Or(c.BatchBytes, 4<<20)
+	c.dedupEntries = cmp.Or(c.dedupEntries, dedup.Limit)
+	c.ScrubRate = cmp.Or(c.ScrubRate, ScrubRateFor(c.MemoryLimit))
+	c.FillWorkers = cmp.Or(c.FillWorkers, runtime.GOMAXPROCS(0))
 	if c.OnFatal == nil {
 		c.OnFatal = func(err error) { panic(err) }
 	}
@@ -251,13 +252,4 @@ func (c Config) predecessorWait() time.Duration {
 // a beat.
 func leaseWithMargin(lease, beat time.Duration) time.Duration {
 	return lease + lease/100 + beat
-}
-
-// orDefault returns v, or def if v is the zero value.
-func orDefault[T comparable](v, def T) T {
-	var zero T
-	if v == zero {
-		return def
-	}
-	return v
 }

@@ -16,6 +16,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/rdmakv/rdmakv/store/internal/reads"
 )
 
 // childEnv names the scenario that a child process of this test runs. A fault
@@ -242,7 +244,7 @@ func TestDamagedTable(t *testing.T) {
 	if corrupt == 0 {
 		t.Error("no get met the damage")
 	}
-	if _, err := n.Scan(t.Context(), ScanRequest{Limit: maxScanLimit, MaxBytes: maxScanBytes}); !errors.Is(err, ErrCorrupt) {
+	if _, err := n.Scan(t.Context(), ScanRequest{Limit: reads.MaxScanLimit, MaxBytes: reads.MaxScanBytes}); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("Scan over the damage: %v", err)
 	}
 	if n.Stats().Corrupt == 0 {

@@ -17,6 +17,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/dedup"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/pipeline"
+	"github.com/rdmakv/rdmakv/store/internal/reads"
 	"github.com/rdmakv/rdmakv/store/internal/residents"
 	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/internal/sketch"
@@ -37,6 +38,7 @@ type Store struct {
 
 	*Regions
 	*Events
+	*Reads
 	door *base.Door
 
 	fence *base.Fence
@@ -44,7 +46,7 @@ type Store struct {
 
 	mem    *shard.Memory
 	shards []*shard.Shard
-	ask    shard.Ask // look, bound once
+	ask    shard.Ask
 
 	gate  *admit.Gate
 	order *pipeline.Orderer
@@ -52,11 +54,10 @@ type Store struct {
 
 	before predecessor // the pipeline's, and Close's behind it
 
-	filler    *residents.Fill
-	scrub     *residents.Scrub
-	evictor   *residents.Evictor
-	heldBytes atomic.Int64
-	counts    *base.Counters
+	filler  *residents.Fill
+	scrub   *residents.Scrub
+	evictor *residents.Evictor
+	counts  *base.Counters
 
 	clock *clock.Clock // the server's time
 	dedup *dedup.Table // results of requests
@@ -83,7 +84,7 @@ func Open(ctx context.Context, c Config) (_ *Store, err error) {
 	s.fence = base.NewFence(c.Logger, c.OnFatal)
 	s.disk = disk.New(c.disk(), s.fence, s.counts)
 	s.life, s.door = base.NewLife(s.fence), base.NewDoor(s.fence)
-	s.before.fence, s.ask = s.fence, s.look
+	s.before.fence, s.ask = s.fence, reads.Ask(s.disk, s.counts)
 	defer func() {
 		if err != nil {
 			err = s.disk.OpenFault(errors.Join(err, s.abandon()))
@@ -181,6 +182,7 @@ func (s *Store) openMemory(none layout.Version) error {
 	}, s.opened)
 	s.scrub = residents.NewScrub(env, s.filler, s.cfg.ScrubRate, s.cfg.predecessorWait())
 	s.evictor = residents.NewEvictor(env, s.cfg.itemsLimit(), s.cfg.predecessorWait())
+	s.openReads()
 	s.filler.Presize(s.cfg.MemoryLimit)
 	s.mem.Table.Index().Serve()
 	return nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/rdmakv/rdmakv/store/internal/reads"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -307,7 +308,7 @@ func TestHoldAside(t *testing.T) {
 		read(h, small)
 		held = append(held, h)
 	}
-	if used, limit := n.HoldUse(); used <= limit || used > limit+limit/smallHoldExtra {
+	if used, limit := n.HoldUse(); used <= limit || used > limit+limit/reads.SmallHoldExtra {
 		t.Errorf("%d bytes held of %d, with %d small answers", used, limit, more)
 	}
 	for _, h := range held {

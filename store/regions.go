@@ -124,14 +124,3 @@ func (s *Store) Withheld(shard uint16) (bool, error) {
 	}
 	return s.shards[shard].Withheld(), nil
 }
-
-// Damaged takes a client's report: the item of key, at place and of version,
-// did not verify, and did not change. The server looks for itself, soon, and
-// repairs what it finds. It never blocks; reports beyond a bound are dropped,
-// for the next pass of the scrubber finds the same. key is copied.
-func (s *Store) Damaged(shard uint16, key []byte, place layout.Place, version layout.Version) {
-	if base.CheckKey(shard, key, len(s.shards)) != nil {
-		return
-	}
-	s.scrub.Report(shard, key)
-}

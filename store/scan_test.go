@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/reads"
 )
 
 // keys returns the keys of a whole scan, page by page.
@@ -112,19 +113,18 @@ func TestScanLook(t *testing.T) {
 	}
 	parts = append(parts, Part{Key: []byte("l"), Value: []byte("v")})
 	n.do(Write{Op: Op{Shard: 1, Kind: OpBatch, Parts: parts}})
-	m, err := n.openMerge(ScanRequest{}) // its snapshot has all of them, whatever is removed now
+	page, err := reads.OpenForTests(n.Reads, ScanRequest{}, 4) // its snapshot has all of them, whatever is removed now
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.close()
-	m.expires, m.look = true, 4
+	defer page.Close()
 	waitFor(t, "the keys to expire", func() bool { return n.keys(ScanRequest{})[0] == "l" })
 	req := ScanRequest{Limit: 5, MaxBytes: 1000}
 	for _, want := range []struct {
 		next string
 		keys int
 	}{{"k3", 0}, {"k7", 0}, {"", 1}} {
-		p, err := m.page(t.Context(), req)
+		p, err := page.Read(t.Context(), req)
 		if err != nil || len(p.Entries) != want.keys || string(p.Next) != want.next || p.More != (want.next != "") {
 			t.Fatalf("%d entries, next %q, more %v, %v; want %+v", len(p.Entries), p.Next, p.More, err, want)
 		}
@@ -135,12 +135,12 @@ func TestScanLook(t *testing.T) {
 // makes no more.
 func TestScanPauses(t *testing.T) {
 	n := open(t, testConfig(memFS()))
-	for i := range 3*scanPause + 1 {
+	for i := range 3*reads.ScanPause + 1 {
 		n.put(i%4, fmt.Sprintf("k%04d", i), "v")
 	}
 	pauses := 0
 	page, err := n.Scan(t.Context(), ScanRequest{Pause: func() { pauses++ }})
-	if err != nil || len(page.Entries) != 3*scanPause+1 || pauses != 3 {
+	if err != nil || len(page.Entries) != 3*reads.ScanPause+1 || pauses != 3 {
 		t.Errorf("%d keys in a page with %d pauses, %v", len(page.Entries), pauses, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -11,10 +11,12 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/rdmakv/rdmakv/store/internal/reads"
 )
 
 // tell is a page in a few characters.
-func (p ScanPage) tell() string {
+func tell(p ScanPage) string {
 	var out []string
 	for _, e := range p.Entries {
 		switch {
@@ -94,16 +96,15 @@ func TestScanPageIsOfOneMoment(t *testing.T) {
 				n = open(t, conf)
 			}
 			c.req.MaxBytes, c.req.Limit = 1000, 100
-			m, err := n.openMerge(c.req)
+			page, err := reads.OpenForTests(n.Reads, c.req, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer m.close()
-			m.expires = n.clock.Bounded()
+			defer page.Close()
 			n.do(Write{Op: Op{Kind: OpBatch, Parts: c.batch}})
-			p, err := m.page(t.Context(), c.req)
-			if err != nil || p.tell() != c.want {
-				t.Errorf("%s, %v; want %s", p.tell(), err, c.want)
+			p, err := page.Read(t.Context(), c.req)
+			if err != nil || tell(p) != c.want {
+				t.Errorf("%s, %v; want %s", tell(p), err, c.want)
 			}
 		})
 	}
@@ -136,12 +137,12 @@ func TestScanReadsNoValueForNothing(t *testing.T) {
 	}
 	blobs.Store(0)
 	p, err := n.Scan(t.Context(), ScanRequest{MaxBytes: 1000})
-	if want := "k00 omitted more=true next=k00"; err != nil || p.tell() != want || blobs.Load() != 0 {
-		t.Errorf("%s, %v after %d reads of values; want %s after none", p.tell(), err, blobs.Load(), want)
+	if want := "k00 omitted more=true next=k00"; err != nil || tell(p) != want || blobs.Load() != 0 {
+		t.Errorf("%s, %v after %d reads of values; want %s after none", tell(p), err, blobs.Load(), want)
 	}
 	p, err = n.Scan(t.Context(), ScanRequest{KeysOnly: true})
-	if err != nil || len(p.Entries) > maxScanApart>>20+1 || len(p.Entries) == 0 || !p.More || blobs.Load() == 0 {
-		t.Errorf("%s, %v after %d reads of values", p.tell(), err, blobs.Load())
+	if err != nil || len(p.Entries) > reads.MaxScanApart>>20+1 || len(p.Entries) == 0 || !p.More || blobs.Load() == 0 {
+		t.Errorf("%s, %v after %d reads of values", tell(p), err, blobs.Load())
 	}
 	if keys := n.keys(ScanRequest{KeysOnly: true}); len(keys) != 12 {
 		t.Errorf("%d keys of 12: %q", len(keys), keys)

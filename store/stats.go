@@ -103,12 +103,13 @@ func (s *Store) Stats() Stats {
 	}
 	defer leave()
 	c := s.counts
+	held, _ := s.HoldUse()
 	filled, keys, dropped, fault := s.filler.Filled()
 	st := Stats{
 		Shards: len(s.shards), ShardsFilled: filled,
 		Epoch: s.disk.Epoch(), Uptime: time.Since(s.opened),
 		MemoryLimit: s.mem.Table.Limit(), Regions: len(s.mem.Table.View().Regions), RegionBytes: s.mem.Table.InUse(),
-		HeldBytes: s.heldBytes.Load(),
+		HeldBytes: held,
 		Published: c.Published.Load(), Batches: c.Batches.Load(),
 		Resident: c.Resident.Load(), Absent: c.Absent.Load(), FromDisk: c.Pebble.Load(),
 		Scans: c.Scans.Load(), Holds: c.Holds.Load(), HoldsAside: c.Aside.Load(), Probes: c.Probes.Load(),

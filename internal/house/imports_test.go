@@ -107,6 +107,7 @@ var allowed = []struct {
 	{"store/internal/pipeline", []string{"store/internal/base", "store/internal/dedup", "store/internal/flight", "store/internal/shard", "store/layout"}},
 	{"store/internal/shard", []string{"store/internal/base", "store/internal/clock", "store/internal/dedup", "store/internal/flight", "store/internal/sketch", "store/index", "store/layout", "store/reclaim", "store/region", "store/slab"}},
 	{"store/internal/residents", []string{"store/internal/base", "store/internal/disk", "store/internal/shard", "store/layout", "store/index", "store/slab"}},
+	{"store/internal/reads", []string{"store/internal/base", "store/internal/clock", "store/internal/disk", "store/internal/flight", "store/internal/residents", "store/internal/shard", "store/layout"}},
 	{"store/internal/sketch", nil},
 	{"store/...", []string{"store/..."}},
 	// The fabrics: each knows the words (rdma) and what it needs of the rooms below, and
@@ -213,6 +214,7 @@ var unused = []struct {
 		"a queue knows no wire"},
 	{"store", []string{"github.com/cockroachdb/pebble/v2"}, onlyDisk},
 	{"store/internal/residents", []string{"github.com/cockroachdb/pebble/v2"}, onlyDisk},
+	{"store/internal/reads", []string{"github.com/cockroachdb/pebble/v2"}, onlyDisk},
 	{"internal/...", []string{"github.com/cockroachdb/pebble/v2"}, onlyDisk},
 	{"cmd/...", []string{"github.com/cockroachdb/pebble/v2"}, onlyDisk},
 }

@@ -6,8 +6,10 @@ import (
 	"sync/atomic"
 )
 
-// A Door lets calls in that use memory and the disk, until Close. Safe for concurrent
-// use.
+// A Door lets calls in that use memory and the disk, until Close. The memory is released
+// and Pebble closed only when the last call has left, because a call that is inside
+// reads both without a lock; if it were not waited for, it would read what is another's.
+// Safe for concurrent use.
 type Door struct {
 	fence *Fence
 	leave func() // exit, bound once: a call that enters allocates nothing
@@ -43,15 +45,19 @@ func (d *Door) Enter() (leave func(), err error) {
 
 func (d *Door) exit() {
 	if d.inside.Add(-1) == closing {
-		d.once.Do(func() { close(d.idle) })
+		d.empty()
 	}
 }
 
 // Close refuses newcomers and returns a channel that is closed when the last
-// call has left. Called once.
+// call has left. It is called once.
 func (d *Door) Close() <-chan struct{} {
 	if d.inside.Add(closing) == closing {
-		d.once.Do(func() { close(d.idle) })
+		d.empty()
 	}
 	return d.idle
 }
+
+// empty is called when the door is closed and no call is inside. A newcomer that is
+// turned away may find that once more.
+func (d *Door) empty() { d.once.Do(func() { close(d.idle) }) }

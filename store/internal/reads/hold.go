@@ -1,4 +1,4 @@
-package store
+package reads
 
 import (
 	"context"
@@ -8,13 +8,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // Held is an item that stays as it is in registered memory, for a caller whose
-// answer is too large for a reply: he READs it, and verifies it like any item
+// answer is too large for a reply: the caller READs it, and verifies it like any item
 // of state Live or Held and of this Version. It stays until Release, or a
 // lease after Hold if the caller is never heard of again.
 type Held struct {
@@ -39,8 +40,8 @@ func (h *Held) Release() { h.once.Do(h.release) }
 //
 // Errors as Get, and ErrOverloaded when Config.HoldBytes are held, or there is
 // no memory for the copy.
-func (s *Store) Hold(ctx context.Context, shardID uint16, key []byte) (*Held, error) {
-	return s.hold(ctx, shardID, key, false)
+func (r *Reads) Hold(ctx context.Context, shardID uint16, key []byte) (*Held, error) {
+	return r.hold(ctx, shardID, key, false)
 }
 
 // HoldAside is Hold that needs no room in registered memory: where there is none
@@ -48,125 +49,125 @@ func (s *Store) Hold(ctx context.Context, shardID uint16, key []byte) (*Held, er
 // has a key can be answered, however full memory is of other things.
 //
 // Errors as Get, and ErrOverloaded when Config.HoldBytes are held.
-func (s *Store) HoldAside(ctx context.Context, shardID uint16, key []byte) (*Held, error) {
-	return s.hold(ctx, shardID, key, true)
+func (r *Reads) HoldAside(ctx context.Context, shardID uint16, key []byte) (*Held, error) {
+	return r.hold(ctx, shardID, key, true)
 }
 
-func (s *Store) hold(ctx context.Context, shardID uint16, key []byte, aside bool) (*Held, error) {
-	leave, err := s.enterRead(ctx, shardID, key)
+func (r *Reads) hold(ctx context.Context, shardID uint16, key []byte, aside bool) (*Held, error) {
+	leave, err := r.enterRead(ctx, shardID, key)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	sh, h := s.shards[shardID], layout.HashKey(s.mem.Seed, key)
-	s.mem.Used(h)
+	sh, h := r.env.Shards[shardID], layout.HashKey(r.env.Memory.Seed, key)
+	r.env.Memory.Used(h)
 
 	sh.Mu.Lock()
 	it, where := sh.Locate(h, key)
 	if where == shard.InMemory {
-		held, err := s.holdLive(sh, it)
+		held, err := r.holdLive(sh, it)
 		sh.Mu.Unlock()
 		return held, err
 	}
 	if where == shard.Nowhere {
 		sh.Mu.Unlock()
-		return nil, ErrNotFound
+		return nil, base.ErrNotFound
 	}
 	back := sh.BeginPromotion(h, key)
 	sh.Mu.Unlock()
-	rec, closer, err := s.readPublished(ctx, sh, h, key)
+	rec, closer, err := r.readPublished(ctx, sh, h, key)
 	if err != nil {
 		sh.EndPromotion(back)
 		return nil, err
 	}
 	defer closer.Close()
-	if s.evictor.Promote(sh, back, rec) {
+	if r.env.Evictor.Promote(sh, back, rec) {
 		sh.Mu.Lock()
 		if it, where := sh.Locate(h, key); where == shard.InMemory && it.Version == rec.Version {
-			held, err := s.holdLive(sh, it)
+			held, err := r.holdLive(sh, it)
 			sh.Mu.Unlock()
 			return held, err
 		}
 		sh.Mu.Unlock()
 	}
-	return s.holdCopy(key, rec, aside)
+	return r.holdCopy(key, rec, aside)
 }
 
 // holdLive pins a live item. Caller holds the shard's lock.
-func (s *Store) holdLive(sh *shard.Shard, it shard.Item) (*Held, error) {
+func (r *Reads) holdLive(sh *shard.Shard, it shard.Item) (*Held, error) {
 	size := len(it.Mem)
-	if err := s.budgetHold(size); err != nil {
+	if err := r.budgetHold(size); err != nil {
 		return nil, err
 	}
 	place, version := it.Slot.Place(), it.Version
 	p := sh.Pin(place)
 	held := &Held{Place: place, Size: it.Size, Version: version, KeyLen: len(it.Key()), ValLen: it.ValLen, Expiry: it.Expiry}
 	held.release = func() {
-		leave, err := s.door.Enter()
+		leave, err := r.env.Door.Enter()
 		if err != nil {
 			return // the memory is gone, or going
 		}
 		defer leave()
 		sh.Unpin(p, place, version)
-		s.heldBytes.Add(int64(-size))
+		r.held.Add(int64(-size))
 	}
-	s.leaseOut(held)
+	r.leaseOut(held)
 	return held, nil
 }
 
 // holdCopy writes a record into memory for one reader; aside says that other
 // memory will do.
-func (s *Store) holdCopy(key []byte, rec disk.Record, aside bool) (*Held, error) {
+func (r *Reads) holdCopy(key []byte, rec disk.Record, aside bool) (*Held, error) {
 	size := layout.ItemSize(len(key), len(rec.Value), rec.Expiry != 0)
-	if err := s.budgetHold(size); err != nil {
+	if err := r.budgetHold(size); err != nil {
 		return nil, err
 	}
-	place, class, err := s.mem.Slabs.AllocWithin(size, holdPatience)
-	if err != nil && !errors.Is(err, ErrGrowing) {
+	place, class, err := r.env.Memory.Slabs.AllocWithin(size, holdPatience)
+	if err != nil && !errors.Is(err, base.ErrGrowing) {
 		var ok bool
-		if place, class, ok = s.evictor.MakeRoom(size); ok {
+		if place, class, ok = r.env.Evictor.MakeRoom(size); ok {
 			err = nil
-		} else if class, ok := s.mem.Slabs.Class(size); ok {
-			s.evictor.Need(class) // he will come again
+		} else if class, ok := r.env.Memory.Slabs.Class(size); ok {
+			r.env.Evictor.Need(class) // the caller will ask again
 		}
 	}
 	if err != nil && aside {
-		return s.holdAside(size, key, rec), nil
+		return r.holdAside(size, key, rec), nil
 	}
 	if err != nil {
-		s.heldBytes.Add(int64(-size))
-		return nil, fmt.Errorf("%w: no memory to hold %d bytes for a reader: %w", ErrOverloaded, size, err)
+		r.held.Add(int64(-size))
+		return nil, fmt.Errorf("%w: no memory to hold %d bytes for a reader: %w", base.ErrOverloaded, size, err)
 	}
-	mem := s.mem.Table.Bytes(place, layout.ClassSize(class))
-	layout.WriteItem(mem, s.mem.Incarnation, place,
+	mem := r.env.Memory.Table.Bytes(place, layout.ClassSize(class))
+	layout.WriteItem(mem, r.env.Memory.Incarnation, place,
 		layout.Item{Version: rec.Version, Key: key, Value: rec.Value, Expiry: rec.Expiry}, layout.Held)
 	held := &Held{Place: place, Size: size, Version: rec.Version, KeyLen: len(key), ValLen: len(rec.Value), Expiry: rec.Expiry}
 	held.release = func() {
-		leave, err := s.door.Enter()
+		leave, err := r.env.Door.Enter()
 		if err != nil {
 			return
 		}
 		defer leave()
 		layout.SetState(mem, rec.Version, layout.Dead)
-		s.mem.Slabs.Free(place, class)
-		s.heldBytes.Add(int64(-size))
+		r.env.Memory.Slabs.Free(place, class)
+		r.held.Add(int64(-size))
 	}
-	s.leaseOut(held)
+	r.leaseOut(held)
 	return held, nil
 }
 
 // holdAside writes a record into memory that nobody can READ. Its size has been
 // counted.
-func (s *Store) holdAside(size int, key []byte, rec disk.Record) *Held {
+func (r *Reads) holdAside(size int, key []byte, rec disk.Record) *Held {
 	held := &Held{
 		Place: layout.Nowhere, Size: size, Version: rec.Version, KeyLen: len(key), ValLen: len(rec.Value), Expiry: rec.Expiry,
 		aside: make([]byte, size),
 	}
-	layout.WriteItem(held.aside, s.mem.Incarnation, held.Place,
+	layout.WriteItem(held.aside, r.env.Memory.Incarnation, held.Place,
 		layout.Item{Version: rec.Version, Key: key, Value: rec.Value, Expiry: rec.Expiry}, layout.Held)
-	held.release = func() { s.heldBytes.Add(int64(-size)) }
-	s.counts.Aside.Add(1)
-	s.leaseOut(held)
+	held.release = func() { r.held.Add(int64(-size)) }
+	r.counts.Aside.Add(1)
+	r.leaseOut(held)
 	return held
 }
 
@@ -179,39 +180,39 @@ const holdPatience = 100 * time.Millisecond
 // it more.
 const (
 	smallHolds     = 64 // a small answer takes at most this part of the budget
-	smallHoldExtra = 8  // and all of them together may exceed it by this part
+	SmallHoldExtra = 8  // and all of them together may exceed it by this part
 )
 
 // budgetHold takes size bytes of the budget. One answer alone may exceed it.
-func (s *Store) budgetHold(size int) error {
-	limit := s.cfg.HoldBytes
+func (r *Reads) budgetHold(size int) error {
+	limit := r.env.HoldBytes
 	if int64(size) <= limit/smallHolds {
-		limit += limit / smallHoldExtra
+		limit += limit / SmallHoldExtra
 	}
-	if now := s.heldBytes.Add(int64(size)); now > limit && now > int64(size) {
-		s.heldBytes.Add(int64(-size))
-		return fmt.Errorf("%w: %d bytes are held for readers", ErrOverloaded, s.cfg.HoldBytes)
+	if now := r.held.Add(int64(size)); now > limit && now > int64(size) {
+		r.held.Add(int64(-size))
+		return fmt.Errorf("%w: %d bytes are held for readers", base.ErrOverloaded, r.env.HoldBytes)
 	}
 	return nil
 }
 
 // HoldUse returns how many bytes are held for readers, and Config.HoldBytes.
-func (s *Store) HoldUse() (bytes, limit int64) { return s.heldBytes.Load(), s.cfg.HoldBytes }
+func (r *Reads) HoldUse() (bytes, limit int64) { return r.held.Load(), r.env.HoldBytes }
 
 // leaseOut makes a hold end by itself a lease from now, by the clock of Beat.
-func (s *Store) leaseOut(held *Held) {
-	s.counts.Holds.Add(1)
-	s.mem.Reclaim.After(held.Release)
+func (r *Reads) leaseOut(held *Held) {
+	r.counts.Holds.Add(1)
+	r.env.Memory.Reclaim.After(held.Release)
 }
 
-// ReadHeld copies bytes of a held item from offset off on, for a caller who may
-// not READ it himself: what stood in memory, word by word. off and len(dst) are
+// ReadHeld copies bytes of a held item from offset off on, for a caller that may
+// not READ it: what stood in memory, word by word. off and len(dst) are
 // multiples of 8 within the item. The caller sees to it that less than a lease
 // has passed since Hold: later the memory may be anybody's.
 //
 // It fails with ErrClosed.
-func (s *Store) ReadHeld(h *Held, off int, dst []byte) error {
-	leave, err := s.door.Enter()
+func (r *Reads) ReadHeld(h *Held, off int, dst []byte) error {
+	leave, err := r.env.Door.Enter()
 	if err != nil {
 		return err
 	}
@@ -220,7 +221,7 @@ func (s *Store) ReadHeld(h *Held, off int, dst []byte) error {
 		copy(dst, h.aside[off:h.Size])
 		return nil
 	}
-	mem := s.mem.Table.Bytes(h.Place, h.Size)
+	mem := r.env.Memory.Table.Bytes(h.Place, h.Size)
 	for i := 0; i < len(dst); i += 8 {
 		binary.LittleEndian.PutUint64(dst[i:], layout.LoadWord(mem, off+i))
 	}

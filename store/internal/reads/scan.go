@@ -1,12 +1,14 @@
-package store
+package reads
 
 import (
 	"bytes"
+	"cmp"
 	"container/heap"
 	"context"
 	"errors"
 	"fmt"
 
+	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -29,7 +31,7 @@ type ScanRequest struct {
 // the call. Pages of one scan are not a snapshot together, but each is of a later
 // moment than the one before it. The last entry of a page may be of a later moment
 // than the others, or Omitted, to be asked for by a later Get: nothing of the page's
-// moment stands behind it, so who goes through a scan in order never meets an older
+// moment stands behind it, so a caller that goes through a scan in order never meets an older
 // part of a batch behind a newer one.
 type ScanPage struct {
 	Entries []ScanEntry
@@ -55,55 +57,55 @@ type ScanEntry struct {
 }
 
 const (
+	// A page has scanLimit entries and scanBytes bytes, or what is asked for up to
+	// MaxScanLimit and MaxScanBytes.
 	scanLimit    = 1000
-	maxScanLimit = 10_000
+	MaxScanLimit = 10_000
 	scanBytes    = 1 << 20
-	maxScanBytes = 64 << 20
-	// maxScanApart bounds the values that a page reads for the times in front of
+	MaxScanBytes = 64 << 20
+	// MaxScanApart bounds the values that a page reads for the times in front of
 	// them alone. One more than that may be read.
-	maxScanApart = 4 << 20
-	// scanPause is after how many keys Pause is called; they take about 0.1 ms.
-	scanPause = 64
+	MaxScanApart = 4 << 20
+	// ScanPause is after how many keys Pause is called; they take about 0.1 ms.
+	ScanPause = 64
 )
 
 // Scan returns one page. It reads Pebble, then waits until all that it may
 // have seen is published. Errors as Get.
-func (s *Store) Scan(ctx context.Context, req ScanRequest) (ScanPage, error) {
+func (r *Reads) Scan(ctx context.Context, req ScanRequest) (ScanPage, error) {
 	if err := ctx.Err(); err != nil {
 		return ScanPage{}, err
 	}
-	leave, err := s.door.Enter()
+	leave, err := r.env.Door.Enter()
 	if err != nil {
 		return ScanPage{}, err
 	}
 	defer leave()
-	if !s.disk.Durable() {
-		return ScanPage{}, ErrUnsupported // memory alone has no order of keys
+	if !r.env.Disk.Durable() {
+		return ScanPage{}, base.ErrUnsupported // memory alone has no order of keys
 	}
 	if max(len(req.Prefix), len(req.After), len(req.End)) > layout.MaxKeyLen {
-		return ScanPage{}, ErrKeyTooLarge
+		return ScanPage{}, base.ErrKeyTooLarge
 	}
-	req.Limit = min(orDefault(max(req.Limit, 0), scanLimit), maxScanLimit)
-	req.MaxBytes = min(orDefault(max(req.MaxBytes, 0), scanBytes), maxScanBytes)
+	req.Limit = min(cmp.Or(max(req.Limit, 0), scanLimit), MaxScanLimit)
+	req.MaxBytes = min(cmp.Or(max(req.MaxBytes, 0), scanBytes), MaxScanBytes)
 
-	s.counts.Scans.Add(1)
-	m, err := s.openMerge(req)
+	r.counts.Scans.Add(1)
+	m, err := r.openMerge(req)
 	if err != nil {
 		return ScanPage{}, err
 	}
 	defer m.close()
-	// What is in the snapshot and expires was ordered behind the clock's bound.
-	m.expires = s.clock.Bounded()
 	// The snapshot is taken. All it can show was ordered before this moment.
-	marks := make([]layout.Version, len(s.shards))
-	for i, sh := range s.shards {
+	marks := make([]layout.Version, len(r.env.Shards))
+	for i, sh := range r.env.Shards {
 		marks[i] = sh.Marks().Ordered
 	}
 	page, err := m.page(ctx, req)
 	if err != nil {
-		return ScanPage{}, s.disk.Fault(disk.StoreShard, req.Prefix, err)
+		return ScanPage{}, r.env.Disk.Fault(disk.StoreShard, req.Prefix, err)
 	}
-	for i, sh := range s.shards {
+	for i, sh := range r.env.Shards {
 		if err := sh.WaitPublished(ctx, marks[i]); err != nil {
 			return ScanPage{}, err
 		}
@@ -114,7 +116,7 @@ func (s *Store) Scan(ctx context.Context, req ScanRequest) (ScanPage, error) {
 // A merge walks the data keys of all shards in order: a heap of one iterator
 // per shard over one snapshot. Not safe for concurrent use.
 type merge struct {
-	store   *Store
+	reads   *Reads
 	expires bool // some of the keys may
 	look    int  // keys that a page looks at, at most
 	apart   int  // bytes of values that it may still read for no more than their times
@@ -153,13 +155,15 @@ func (c *cursors) Pop() any {
 }
 
 // openMerge positions an iterator at the first key of each shard.
-func (s *Store) openMerge(req ScanRequest) (*merge, error) {
-	m := &merge{store: s, look: maxScanLook, apart: maxScanApart, known: make([]layout.Version, len(s.shards))}
-	for i, sh := range s.shards {
+func (r *Reads) openMerge(req ScanRequest) (*merge, error) {
+	m := &merge{reads: r, look: maxScanLook, apart: MaxScanApart, known: make([]layout.Version, len(r.env.Shards))}
+	for i, sh := range r.env.Shards {
 		m.known[i] = sh.Marks().Published
 	}
-	m.snap = s.disk.Snapshot()
-	for _, sh := range s.shards {
+	m.snap = r.env.Disk.Snapshot()
+	// What is in the snapshot and expires was ordered behind the clock's bound.
+	m.expires = r.clock.Bounded()
+	for _, sh := range r.env.Shards {
 		lower, upper := disk.PrefixBounds(sh.ID, req.Prefix)
 		if len(req.After) > 0 {
 			after := disk.AppendKey(nil, sh.ID, disk.KindData, req.After)
@@ -181,13 +185,13 @@ func (s *Store) openMerge(req ScanRequest) (*merge, error) {
 		iter, err := m.snap.Records(lower, upper)
 		if err != nil {
 			m.close()
-			return nil, s.disk.Fault(sh.ID, req.Prefix, err)
+			return nil, r.env.Disk.Fault(sh.ID, req.Prefix, err)
 		}
 		m.all = append(m.all, iter)
 		iter.First()
 		if err := m.add(cursor{iter: iter, shard: sh.ID}); err != nil {
 			m.close()
-			return nil, s.disk.Fault(sh.ID, req.Prefix, err)
+			return nil, r.env.Disk.Fault(sh.ID, req.Prefix, err)
 		}
 	}
 	heap.Init(&m.cursors)
@@ -203,7 +207,7 @@ func (m *merge) add(c cursor) error {
 	}
 	var ok bool
 	if _, _, c.key, ok = disk.ParseKey(c.iter.Key()); !ok {
-		return &CorruptError{Shard: c.shard, Detail: fmt.Sprintf("impossible key %x", c.iter.Key())}
+		return &base.CorruptError{Shard: c.shard, Detail: fmt.Sprintf("impossible key %x", c.iter.Key())}
 	}
 	m.cursors = append(m.cursors, c)
 	return nil
@@ -224,7 +228,7 @@ func (m *merge) next() error {
 
 // maxScanLook bounds the keys that one page looks at, of which many may have
 // expired; a page may be empty and have more behind it.
-const maxScanLook = 4 * maxScanLimit
+const maxScanLook = 4 * MaxScanLimit
 
 // page reads entries until a bound is reached.
 func (m *merge) page(ctx context.Context, req ScanRequest) (ScanPage, error) {
@@ -232,7 +236,7 @@ func (m *merge) page(ctx context.Context, req ScanRequest) (ScanPage, error) {
 	left := req.MaxBytes
 	var last []byte // the last key looked at
 	for n := 0; len(m.cursors) > 0; n++ {
-		if n%scanPause == scanPause-1 {
+		if n%ScanPause == ScanPause-1 {
 			if req.Pause != nil {
 				req.Pause()
 			}
@@ -312,9 +316,9 @@ func (m *merge) entry(ctx context.Context, c cursor, keysOnly bool, left int, fi
 	}
 	rec, err := disk.ParseRecord(b, c.iter.Key())
 	if err != nil {
-		return e, 0, &CorruptError{Shard: c.shard, Key: e.Key, Detail: err.Error()}
+		return e, 0, &base.CorruptError{Shard: c.shard, Key: e.Key, Detail: err.Error()}
 	}
-	if m.store.clock.Expired(rec.Expiry) {
+	if m.reads.clock.Expired(rec.Expiry) {
 		return m.ask(ctx, c, e, keysOnly, left, first)
 	}
 	e.Version, e.Expiry, e.ValLen = rec.Version, rec.Expiry, len(rec.Value)
@@ -328,29 +332,29 @@ func (m *merge) entry(ctx context.Context, c cursor, keysOnly bool, left int, fi
 // from before the snapshot, and no write of it is in flight, which the snapshot may
 // have and memory not yet.
 func (m *merge) inMemory(c cursor, key []byte) (info Info, expired, ok bool) {
-	s, sh := m.store, m.store.shards[c.shard]
-	h := layout.HashKey(s.mem.Seed, key)
+	r, sh := m.reads, m.reads.env.Shards[c.shard]
+	h := layout.HashKey(r.env.Memory.Seed, key)
 	sh.Mu.Lock()
 	defer sh.Mu.Unlock()
 	it, ok := sh.Resident(h, key)
 	if !ok || it.Version > m.known[c.shard] || sh.Inflight(h, key) != nil {
 		return Info{}, false, false
 	}
-	return Info{Version: it.Version, ValLen: it.ValLen, Expiry: it.Expiry}, s.clock.Expired(it.Expiry), true
+	return Info{Version: it.Version, ValLen: it.ValLen, Expiry: it.Expiry}, r.clock.Expired(it.Expiry), true
 }
 
 // ask answers for one key as Get and Stat do: of a key that has expired only
 // they know whether a write that was judged before makes it live on. That is of a
 // later moment than the page.
 func (m *merge) ask(ctx context.Context, c cursor, e ScanEntry, keysOnly bool, left int, first bool) (ScanEntry, entryKind, error) {
-	info, err := m.store.Stat(ctx, c.shard, e.Key)
+	info, err := m.reads.Stat(ctx, c.shard, e.Key)
 	if err == nil && !keysOnly && len(e.Key)+info.ValLen <= left {
 		var v Value
-		v, err = m.store.Get(ctx, c.shard, e.Key, nil)
+		v, err = m.reads.Get(ctx, c.shard, e.Key, nil)
 		info, e.Value = Info{Version: v.Version, ValLen: len(v.Data), Expiry: v.Expiry}, v.Data
 	}
 	switch {
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, base.ErrNotFound):
 		return e, entryExpired, nil
 	case err != nil:
 		return e, 0, err
@@ -391,3 +395,24 @@ func (m *merge) close() {
 	}
 	_ = errors.Join(err, m.snap.Close())
 }
+
+// A PageForTests is a page of a scan whose snapshot is taken and of which nothing has been
+// read yet. Tests let writes come in between.
+type PageForTests struct{ m *merge }
+
+// OpenForTests begins a page that looks at so many keys at most; 0: at as many as any.
+func OpenForTests(r *Reads, req ScanRequest, look int) (PageForTests, error) {
+	m, err := r.openMerge(req)
+	if err == nil && look > 0 {
+		m.look = look
+	}
+	return PageForTests{m}, err
+}
+
+// Read reads the page, or goes on behind the one before it.
+func (p PageForTests) Read(ctx context.Context, req ScanRequest) (ScanPage, error) {
+	return p.m.page(ctx, req)
+}
+
+// Close releases the snapshot.
+func (p PageForTests) Close() { p.m.close() }

@@ -1,0 +1,156 @@
+// Package reads answers what is asked by SEND: one key (Get, Stat), a key whose value is too
+// large for a reply (Hold), keys in their order (Scan).
+//
+// A key that is in memory is answered from its item, which is published by being there.
+// Everything else is in Pebble, which is ahead of what is published: a batch can be read
+// before its fsync. So what Pebble says is told when the writes that it may reflect are
+// published (the rule answers-wait-for-published). If it were told before, a crash could take
+// back what a caller has seen, or a one-sided reader could miss it.
+package reads
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"sync/atomic"
+
+	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/internal/clock"
+	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/flight"
+	"github.com/rdmakv/rdmakv/store/internal/residents"
+	"github.com/rdmakv/rdmakv/store/internal/shard"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// An Env is what reads work on.
+type Env struct {
+	Door    *base.Door // each call goes through it, so that Close waits for the call
+	Memory  *shard.Memory
+	Shards  []*shard.Shard // by number
+	Disk    *disk.Disk
+	Evictor *residents.Evictor // brings keys back into memory, and makes room for copies
+	Ask     shard.Ask          // what Ask returns
+	// HoldBytes bounds the memory of held answers.
+	HoldBytes int64
+}
+
+// Reads answers from memory and Pebble. Safe for concurrent use.
+type Reads struct {
+	env    Env
+	clock  *clock.Clock
+	counts *base.Counters
+	held   atomic.Int64 // bytes, of HoldBytes
+}
+
+// New returns the reads of a store.
+func New(env Env) *Reads {
+	return &Reads{env: env, clock: env.Memory.Clock, counts: env.Memory.Counts}
+}
+
+// Ask returns what asks Pebble for the state of a key, without any lock.
+func Ask(d *disk.Disk, counts *base.Counters) shard.Ask {
+	return func(sh *shard.Shard, key []byte, value bool) (state flight.KeyState, err error) {
+		counts.Probes.Add(1)
+		rec, closer, err := d.Read(sh.ID, key)
+		if errors.Is(err, base.ErrNotFound) {
+			return flight.KeyState{}, nil
+		}
+		if err != nil {
+			return flight.KeyState{}, err
+		}
+		defer closer.Close()
+		state = flight.KeyState{Exists: true, Version: rec.Version, Expiry: rec.Expiry}
+		if value {
+			state.Value, state.Owned = bytes.Clone(rec.Value), true
+		}
+		return state, nil
+	}
+}
+
+// enterRead checks what can be checked without the shard, and keeps Close
+// from pulling memory and Pebble away until leave is called.
+func (r *Reads) enterRead(ctx context.Context, shardID uint16, key []byte) (leave func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err // whoever asked may have gone
+	}
+	if err := base.CheckKey(shardID, key, len(r.env.Shards)); err != nil {
+		return nil, err
+	}
+	return r.env.Door.Enter()
+}
+
+// readPublished reads key from Pebble and returns once everything that the
+// answer reflects is published. The record is good until closer is closed. A
+// key that has expired is ErrNotFound.
+func (r *Reads) readPublished(ctx context.Context, sh *shard.Shard, h layout.Hash, key []byte) (disk.Record, io.Closer, error) {
+	if !r.env.Disk.Durable() {
+		return r.readCached(ctx, sh, h, key)
+	}
+	for {
+		r.counts.Pebble.Add(1)
+		rec, closer, err := r.env.Disk.Read(sh.ID, key)
+		if err != nil && !errors.Is(err, base.ErrNotFound) {
+			return disk.Record{}, nil, err
+		}
+		// Ordered is noted after the read: what Pebble showed was ordered
+		// before. Only this key's writes matter, so only the newest of those is
+		// waited for; if none is in flight, all that Pebble can have shown is
+		// published.
+		sh.Mu.Lock()
+		newest := sh.Newest(h, key)
+		sh.Mu.Unlock()
+		if waitErr := sh.WaitFlight(ctx, newest); waitErr != nil {
+			if closer != nil {
+				closer.Close()
+			}
+			return disk.Record{}, nil, waitErr
+		}
+		if err != nil || !r.clock.Expired(rec.Expiry) {
+			return rec, closer, err
+		}
+		closer.Close()
+		if gone, err := r.surelyExpired(ctx, sh, h, key); err != nil {
+			return disk.Record{}, nil, err
+		} else if gone {
+			return disk.Record{}, nil, base.ErrNotFound
+		}
+	}
+}
+
+// readCached is readPublished where memory is all there is. It is asked for keys
+// that are damaged, which are lost, and for those that a write in flight hides.
+func (r *Reads) readCached(ctx context.Context, sh *shard.Shard, h layout.Hash, key []byte) (disk.Record, io.Closer, error) {
+	for {
+		sh.Mu.Lock()
+		if it, where := sh.Locate(h, key); where == shard.InMemory && it.Verified(it.InPlace()) {
+			rec := disk.Record{Version: it.Version, Expiry: it.Expiry, Value: bytes.Clone(it.InPlace())}
+			sh.Mu.Unlock()
+			return rec, io.NopCloser(nil), nil
+		}
+		newest := sh.Newest(h, key)
+		sh.Mu.Unlock()
+		if newest == 0 {
+			return disk.Record{}, nil, base.ErrNotFound
+		}
+		if err := sh.WaitFlight(ctx, newest); err != nil {
+			return disk.Record{}, nil, err
+		}
+	}
+}
+
+// surelyExpired says whether a key whose record has expired is absent. It is
+// not if a write was ordered before the expiry, while the key was there, and
+// gave it a longer life: that write may be in flight, or have been published
+// since the record was read. false: something has changed, look again.
+func (r *Reads) surelyExpired(ctx context.Context, sh *shard.Shard, h layout.Hash, key []byte) (gone bool, err error) {
+	state, err := sh.LockJudged(h, key, r.env.Ask)
+	if err != nil {
+		return false, err
+	}
+	newest := sh.Newest(h, key)
+	gone = newest == 0 && !state.Alive(r.clock.Now())
+	sh.Mu.Unlock()
+	return gone, sh.WaitFlight(ctx, newest)
+}
