@@ -281,7 +281,7 @@ func TestLeaseEndsUnderTheGet(t *testing.T) {
 			if direct {
 				reads = "a a a" // quick, and then twice
 			}
-			r.expect(reads, wire.TypeGet)
+			r.expectBeside(reads, wire.TypeGet)
 			if k := r.counters(); k.LeaseExpired != leaseTries || k.Retries.Lease != leaseTries || k.Fallbacks.NoLease != 1 {
 				t.Errorf("%+v", k)
 			}
@@ -289,7 +289,7 @@ func TestLeaseEndsUnderTheGet(t *testing.T) {
 			// A lease that is known to be over: no READ would count, so there is none.
 			r.s.Lease.Lapse(r.s.Lease.Grant())
 			r.must("by SEND", base.PathSend)
-			r.expect("", wire.TypeGet)
+			r.expectBeside("", wire.TypeGet)
 		})
 	}
 }

@@ -190,6 +190,15 @@ func (r *rig) expect(reads string, sent ...wire.Type) {
 	r.reads, r.sent = nil, nil
 }
 
+// expectBeside is expect without the beats that the keeper READs by itself.
+func (r *rig) expectBeside(reads string, sent ...wire.Type) {
+	r.t.Helper()
+	r.mu.Lock()
+	r.reads = slices.DeleteFunc(r.reads, func(what string) bool { return what == "beat" })
+	r.mu.Unlock()
+	r.expect(reads, sent...)
+}
+
 // get gets key.
 func (r *rig) get() (string, *Query, error) {
 	w := &Query{N: -1}
