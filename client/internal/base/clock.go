@@ -68,6 +68,7 @@ type Limit struct {
 
 	clock *Clock
 	until int64 // on the coarse clock; 0: Ctx decides alone
+	ended bool  // the time was over during a rest
 }
 
 // Done is closed when the peer is.
@@ -108,7 +109,7 @@ func (l *Limit) Over() error {
 	if err := l.Ctx.Err(); err != nil {
 		return err
 	}
-	if l.until != 0 && l.clock.coarse.Load() > l.until {
+	if l.ended || l.until != 0 && l.clock.coarse.Load() > l.until {
 		return ErrTimeout
 	}
 	return nil

@@ -115,7 +115,9 @@ func (r *Refusals) Because(err error) error {
 }
 
 // Rest waits for between a half and the whole of d, or until the call's time is
-// over, or the peer is closed.
+// over, or the peer is closed. If the call's time ends during a rest, Over says so from
+// then on, because the coarse clock may show it a tick later; if not, a call that was
+// refused would be made again and again, without a rest, until the next tick.
 func (l *Limit) Rest(d time.Duration) {
 	ctx, cancel := l.Bounded()
 	defer cancel()
@@ -124,6 +126,7 @@ func (l *Limit) Rest(d time.Duration) {
 	select {
 	case <-t.C:
 	case <-ctx.Done():
+		l.ended = true
 	case <-l.clock.done:
 	}
 }
