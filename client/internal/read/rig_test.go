@@ -69,22 +69,31 @@ func inBubble(t *testing.T, prepare func(*rig), f func(t *testing.T, r *rig)) {
 		if prepare != nil {
 			prepare(r)
 		}
-		cfg := &base.Config{
-			Servers: []string{"fake:1"}, Fabrics: []rdma.Fabric{r.Server}, DialOnce: true,
-			Timeout: 5 * time.Second, DialTimeout: 3 * time.Second, LeaseKeep: -1,
-			CacheEntries: 64, MaxInflight: 8, MaxWaiting: 64, MaxReads: 512, BufferBytes: 64 << 20, StagingBytes: 1 << 20,
-			Wait: wait.Event, Logger: slog.New(slog.DiscardHandler),
-		}
-		var err error
-		if r.router, err = route.Dial(world.With(t.Context(), world.World{Heap: true, Now: r.clock.Now}), cfg); err != nil {
-			t.Fatal(err)
-		}
+		r.router = dial(t, newConfig(r.Server), r.clock)
 		defer r.router.Close()
 		r.c = r.router.Only()
 		r.s = r.c.Current()
 		r.reset()
 		f(t, r)
 	})
+}
+
+func newConfig(f *clienttest.Server) *base.Config {
+	return &base.Config{
+		Servers: []string{"fake:1"}, Fabrics: []rdma.Fabric{f}, DialOnce: true,
+		Timeout: 5 * time.Second, DialTimeout: 3 * time.Second, LeaseKeep: -1,
+		CacheEntries: 64, MaxInflight: 8, MaxWaiting: 64, MaxReads: 512, BufferBytes: 64 << 20, StagingBytes: 1 << 20,
+		Wait: wait.Event, Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+func dial(t *testing.T, cfg *base.Config, clock *clienttest.Clock) *route.Router {
+	t.Helper()
+	f, err := route.Dial(world.With(t.Context(), world.World{Heap: true, Now: clock.Now}), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
 }
 
 // serveRead is the fake's hook.
