@@ -337,7 +337,7 @@ func flipChild(t *testing.T, args string) {
 
 // blindSpot returns the line of the table for a flip, or -1.
 func blindSpot(t *testing.T, f flipped, name string, off int64) int {
-	sizes, err := disk.LedgerSizes(f.fs, "/store")
+	sizes, err := disk.LedgerSizesForTests(f.fs, "/store")
 	if err != nil {
 		t.Error(err)
 		return -1

@@ -42,8 +42,8 @@ func (d ForTests) WriteIdentity(format uint32) error {
 	return writeFile(d.c.FS, d.c.FS.PathJoin(d.c.Dir, identityFile), id.encode())
 }
 
-// LedgerSizes returns how many bytes of its files the ledger of a directory knows.
-func LedgerSizes(fsys vfs.FS, dir string) (map[string]int64, error) {
+// LedgerSizesForTests returns how many bytes of its files the ledger of a directory knows.
+func LedgerSizesForTests(fsys vfs.FS, dir string) (map[string]int64, error) {
 	text, err := readFile(fsys, fsys.PathJoin(dir, ledgerFile))
 	if err != nil {
 		return nil, err

@@ -10,8 +10,8 @@ import (
 // What tests of package store need, and no program: they make the steps of what
 // otherwise goes on by itself.
 
-// LinkOne is the fill's way with one key, whose record stands under pkey.
-func (f *Fill) LinkOne(sh *shard.Shard, pkey, key, record []byte) shard.FillFate {
+// LinkOneForTests is the fill's way with one key, whose record stands under pkey.
+func (f *Fill) LinkOneForTests(sh *shard.Shard, pkey, key, record []byte) shard.FillFate {
 	batch := &fillBatch{f: f, sh: sh}
 	batch.add(pkey, key, record)
 	defer batch.places.release(f.Memory.Slabs)
