@@ -31,9 +31,9 @@ func inModel(t *testing.T, worlds int) {
 	}
 }
 
-// The trace of F2: the state word is sampled while v1 is live at a place, the
+// checksum-covers-version: the state word is sampled while v1 is live at a place, the
 // body after v3 was written there as pending. In between v2 was live elsewhere.
-func TestTeethF2Scene(t *testing.T) {
+func TestChecksumCoversVersionScene(t *testing.T) {
 	mustNot(t, func() bool {
 		const place = 77
 		mem := testMem(64)
@@ -68,10 +68,10 @@ func scene(v *View, key []byte, answer func(n int, r *Read)) Action {
 	}
 }
 
-// The trace of F3: a slot is sampled, the key moves on, its former place is
+// mismatch-proves-nothing: a slot is sampled, the key moves on, its former place is
 // given to another key, and only then the item is READ. The key was there all
 // the time.
-func TestTeethF3Scene(t *testing.T) {
+func TestMismatchProvesNothingScene(t *testing.T) {
 	mustNot(t, func() bool {
 		w := newWorld(1, modelHashSeed, twinKeys(), 4, false)
 		finish := func() {
@@ -97,9 +97,9 @@ func TestTeethF3Scene(t *testing.T) {
 	})
 }
 
-// F8: index memory that was zeroed, or that holds another segment by now, has
+// headers-fit-the-key: index memory that was zeroed, or that holds another segment by now, has
 // empty slots; a directory that is out of date leads there.
-func TestTeethF8Scene(t *testing.T) {
+func TestHeadersFitTheKeyScene(t *testing.T) {
 	mustNot(t, func() bool {
 		w := newWorld(1, modelHashSeed, twinKeys(), 4, false)
 		seg := w.segs[0].place
@@ -112,6 +112,6 @@ func TestTeethF8Scene(t *testing.T) {
 	})
 }
 
-func TestTeethF2Model(t *testing.T) { inModel(t, 800) }
-func TestTeethF3Model(t *testing.T) { inModel(t, 40) }
-func TestTeethF8Model(t *testing.T) { inModel(t, 400) }
+func TestChecksumCoversVersionModel(t *testing.T) { inModel(t, 800) }
+func TestMismatchProvesNothingModel(t *testing.T) { inModel(t, 40) }
+func TestHeadersFitTheKeyModel(t *testing.T)      { inModel(t, 400) }

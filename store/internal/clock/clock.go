@@ -1,4 +1,4 @@
-// Package clock is the server's time, by which keys expire (rule F12): only the
+// Package clock is the server's time, by which keys expire (server-decides-expiry): only the
 // server decides what has expired, and what it once called expired it never shows
 // again.
 //

@@ -1,4 +1,4 @@
-// Package dedup is why a write takes effect once (rule F31). A client that got no
+// Package dedup is why a write takes effect once. A client that got no
 // reply sends its request again, with the same RequestID, and is answered with what
 // became of the first: the result is kept, in memory and, in the same Pebble batch
 // as the write itself, on the disk. Whatever a crash takes, it takes both or none.

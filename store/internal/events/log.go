@@ -4,7 +4,7 @@
 // whoever comes too late for some is told that some may be missing.
 //
 // An event is noted after its write was published, so nobody is told of what a
-// reader could still not see, or a crash undo (rule F5). The parts of a batch
+// reader could still not see, or a crash undo (events-wait-for-published). The parts of a batch
 // are noted together, with versions in a row; an answer may end between them,
 // but says so in every event but the last, and goes on there.
 package events

@@ -11,7 +11,7 @@ import (
 // A queue takes ordered writes to the committer and numbers them. One lock for
 // both makes version order and commit order the same, over all shards: places
 // are shared by the shards, so a version must be unique in the whole store for
-// an item's checksum to mean anything (F2).
+// an item's checksum to mean anything (checksum-covers-version).
 type queue struct {
 	mu     sync.Mutex
 	writes []*flight.Flight

@@ -4,7 +4,7 @@
 // A key that is in memory is answered from its item, which is published by being there.
 // Everything else is in Pebble, which is ahead of what is published: a batch can be read
 // before its fsync. So what Pebble says is told when the writes that it may reflect are
-// published (the rule answers-wait-for-published). If it were told before, a crash could take
+// published (answers-wait-for-published). If it were told before, a crash could take
 // back what a caller has seen, or a one-sided reader could miss it.
 package reads
 

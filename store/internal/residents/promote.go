@@ -10,7 +10,7 @@ import (
 // It is a step in the order of its shard like a put, but it brings what was
 // read a while ago. So the read stands under a probe: it begins when no write of
 // the key is in flight, and is told of every write that is ordered from then on.
-// If there was one, what was read is old, and nothing is brought back (rule F6).
+// If there was one, what was read is old, and nothing is brought back (promotion-loses-to-newer-writes).
 // Nobody else knows better: versions that the index could keep are not enough,
 // since a key that was written and evicted in between looks the same.
 

@@ -13,7 +13,7 @@ import (
 // repair of a damaged item: its key's value is read from Pebble, written to
 // another place, and takes the slot over by the steps of a put. The read stands
 // under a probe, as that of a promotion does: if a write of the key was ordered
-// since, what was read is old and nothing is done (rule F6).
+// since, what was read is old and nothing is done (repair-loses-to-newer-writes).
 //
 // Whose item it is, its bytes cannot be believed about. A key that they show is
 // a guess, good if its hash leads to this very slot and Pebble has the key; else

@@ -57,7 +57,8 @@ const (
 	FillNoRoomYet                 // there will be room a lease from now: likewise
 )
 
-// LinkFilled judges a key by rule F6 and links it. Caller holds Mu.
+// LinkFilled links a key that the fill has read, unless a newer write of it is there or
+// under way (fill-loses-to-newer-writes). Caller holds Mu.
 func (sh *Shard) LinkFilled(now time.Time, h layout.Hash, key []byte, v layout.Version, place layout.Place, class uint8, mem []byte) FillFate {
 	sh.damaged = false
 	ref, found := sh.Find(h, key)

@@ -11,7 +11,7 @@ import (
 // How items change hands in registered memory: each function here is a few
 // aligned stores whose order a reader relies on.
 
-// link makes a pending item the value of its key (rule F1):
+// link makes a pending item the value of its key (put-order):
 //
 //	write the item into free memory, pending   (writePending)
 //	mark the old item dead
@@ -25,7 +25,7 @@ import (
 // another, later, the old one. Were it live before the slot leads to it, a
 // client could read it at the remembered place and another find no slot. So
 // between the old item's death and the new one's life nobody gets an answer:
-// who meets pending or dead reads again. Caller holds the shard's lock.
+// a reader that meets a pending or dead item reads again. Caller holds the shard's lock.
 func (sh *Shard) link(e *flight.Effect, mem []byte) {
 	ref, found := sh.Find(e.Hash, e.Key)
 	old := sh.hit
@@ -103,7 +103,7 @@ func (sh *Shard) unlink(e *flight.Effect) {
 // linkSlotless publishes a put for which there is no memory: from now on the
 // key is in Pebble only. Caller holds Mu. Its slot says so, or there is one that
 // says so of all keys with its bits, or else the key is counted as one without
-// a slot (rule F7): before the put is acknowledged, so that no miss there is
+// a slot (slotless-keys-are-counted): before the put is acknowledged, so that no miss there is
 // believed from then on. A cache drops the key instead.
 func (sh *Shard) linkSlotless(e *flight.Effect, ref index.Ref, found bool) {
 	pebbled := sh.pebbled && !found // find's; what follows asks for others

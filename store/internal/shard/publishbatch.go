@@ -6,7 +6,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// publishBatch makes a batch visible (rule F13): write all of it pending, then
+// publishBatch makes a batch visible (batch-goes-live-at-once): write all of it pending, then
 // under one hold of the shard's lock kill all old items, swing all slots, and
 // set all new items live. Whoever has seen one new value sees no old one:
 // before the first is live, the last of the old ones is dead. Who asks by SEND

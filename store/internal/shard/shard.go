@@ -181,9 +181,9 @@ func (o *Order) raisePublished(v layout.Version) {
 	o.waiting = kept
 }
 
-// WaitPublished returns once published has reached v: rule F5, the one place
+// WaitPublished returns once published has reached v: the one place
 // through which everything goes that was learnt from elsewhere than published
-// memory. Without it a value could be told that a crash takes back, or one
+// memory (answers-wait-for-published). Without it a value could be told that a crash takes back, or one
 // that a one-sided reader does not see yet.
 func (sh *Shard) WaitPublished(ctx context.Context, v layout.Version) error {
 	sh.Mu.Lock()
