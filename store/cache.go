@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	mathrand "math/rand/v2"
 	"time"
 
 	"github.com/rdmakv/rdmakv/store/internal/clock"
@@ -70,58 +69,4 @@ func (s *Store) openCache(ctx context.Context) (span, error) {
 	own := span{min(layout.Version(s.opened.UnixMilli())<<14, layout.MaxVersion-1<<50) + 1, layout.MaxVersion}
 	s.disk.BeginCache(own.first.Epoch(), uint64(s.opened.UnixMicro()))
 	return own, nil
-}
-
-// startCache: every shard has all its keys, none.
-func (s *Store) startCache() {
-	for _, sh := range s.shards {
-		s.filler.Full(sh)
-	}
-	if !s.cfg.noKeeper {
-		s.life.Go(s.runCacheExpirer)
-	}
-}
-
-const (
-	// expirySample is how many items of a class are looked at, at a time, for
-	// one that has expired; and the number of expired ones among them from
-	// which it is worth to look at once again.
-	expirySample = 64
-	expiryAgain  = 8
-)
-
-// places are buffers for drawing items.
-type places struct {
-	drawn []layout.Place
-	key   []byte
-}
-
-// runCacheExpirer removes expired keys. They are absent anyway; it is about
-// their memory. There is no list of them: items are drawn at random.
-func (s *Store) runCacheExpirer() {
-	var buf places
-	s.life.Every(expireEvery, func() {
-		for class := 1; class <= layout.NumClasses; class++ {
-			for s.expireSample(uint8(class), &buf) >= expiryAgain && !s.life.Over() {
-			}
-		}
-	})
-}
-
-// expireSample draws items of a class, and removes those that have expired
-// through the order.
-func (s *Store) expireSample(class uint8, buf *places) int {
-	buf.drawn = s.mem.Slabs.Sample(class, expirySample, mathrand.Uint64, buf.drawn[:0])
-	var found []*Write
-	now := s.clock.Now()
-	for _, p := range buf.drawn {
-		it, ok := s.evictor.PeekItem(p, class, &buf.key)
-		if ok && it.Expiry != 0 && it.Expiry <= now {
-			found = append(found, dueWrite(it.Shard, it.Key, clock.Second(it.Expiry)))
-		}
-	}
-	if len(found) == 0 || s.runInternal(found) != nil {
-		return 0
-	}
-	return len(found)
 }

@@ -30,7 +30,7 @@ func (s *Store) close() error {
 	if !s.disk.Durable() {
 		return s.mem.Table.Close() // nothing of this life is left
 	}
-	keys := s.keyCounts()
+	keys := s.filler.Keys()
 	err := s.mem.Table.Close()
 	// The mark speaks for whoever came before, too: one that was killed a moment
 	// ago may have readers still.
@@ -42,21 +42,6 @@ func (s *Store) close() error {
 		end = s.end(keys)
 	}
 	return errors.Join(err, s.disk.Close(end))
-}
-
-// keyCounts returns the keys with a slot, per shard. A shard that was not
-// filled has at least what was counted before this start.
-func (s *Store) keyCounts() []uint64 {
-	keys := make([]uint64, len(s.shards))
-	for i, sh := range s.shards {
-		sh.Mu.Lock()
-		keys[i] = uint64(sh.Index.Keys())
-		if before := s.disk.Keys(); !sh.Index.Filled() && before != nil {
-			keys[i] = max(keys[i], before[i])
-		}
-		sh.Mu.Unlock()
-	}
-	return keys
 }
 
 // end is what is to be kept of this life with its clean-stop mark.

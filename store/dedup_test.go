@@ -195,8 +195,7 @@ func TestResultsForgotten(t *testing.T) {
 	if got := n.recordsOnDisk(); got < 100 {
 		t.Errorf("%d records on the disk", got)
 	}
-	var at forgetCursor
-	if err := n.forgetSome(&at); err != nil {
+	if err := n.forgetter().Some(); err != nil {
 		t.Fatal(err)
 	}
 	if got := n.recordsOnDisk(); got != n.dedup.Count() {
@@ -257,8 +256,7 @@ func TestSlotMovesBetweenShards(t *testing.T) {
 	if w := n.do(Write{Op: Op{Shard: 3, Key: []byte("k3"), Kind: OpIncrement, Delta: 1, ID: sent(rid(3, 20), 1)}}); w.Number != 5 {
 		t.Errorf("the newest again: %d", w.Number)
 	}
-	var at forgetCursor
-	if err := n.forgetSome(&at); err != nil {
+	if err := n.forgetter().Some(); err != nil {
 		t.Fatal(err)
 	}
 	if got := n.recordsOnDisk(); got != 1 {

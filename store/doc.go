@@ -17,6 +17,13 @@
 // internal/pipeline runs the last three, and knows nothing of disk and memory:
 // direct.go hands it what they are. internal/disk alone reaches Pebble.
 //
+// What is asked by SEND is answered by internal/reads, which a Store embeds. What goes on by
+// itself is done by internal/residents, which orders no write, and by internal/upkeep, which
+// changes things by writes alone. Their goroutines live as long as a base.Life says.
+//
+// A comment names the rule that it speaks of in parentheses, as in (put-order): the table
+// in docs/correctness.md says what each of them is, and which test finds it broken.
+//
 // Each shard has three marks, ordered >= durable >= published (internal/shard).
 // Nothing leaves the store - no value, no "not found", no page of a scan -
 // before published has reached the newest write it reflects. Under the sync

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/store/internal/clock"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/upkeep"
 )
 
 // timedConfig is a store whose time a test moves: nothing happens by the clock.
@@ -67,7 +68,7 @@ func (n *node) expire() {
 	n.t.Helper()
 	for more := true; more; {
 		var err error
-		if more, err = n.expireSome(3); err != nil {
+		if more, err = n.expirer().Remove(3); err != nil {
 			n.t.Fatal(err)
 		}
 	}
@@ -282,7 +283,7 @@ func TestExpirerHeldUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := n.expireSome(expireChunk); !errors.Is(err, ErrOverloaded) {
+	if _, err := n.expirer().Remove(upkeep.ExpireChunk); !errors.Is(err, ErrOverloaded) {
 		t.Errorf("with a full gate: %v", err)
 	}
 	release()
@@ -290,8 +291,8 @@ func TestExpirerHeldUp(t *testing.T) {
 		<-done
 	}
 	for range 10 { // three at a time
-		n.pass(f, expireRetry*time.Second)
-		if _, err := n.expireSome(expireChunk); err != nil && !errors.Is(err, ErrOverloaded) {
+		n.pass(f, upkeep.ExpireRetry*time.Second)
+		if _, err := n.expirer().Remove(upkeep.ExpireChunk); err != nil && !errors.Is(err, ErrOverloaded) {
 			t.Fatal(err)
 		}
 	}

@@ -81,7 +81,7 @@ func TestFillBesideDamage(t *testing.T) {
 	sh.BeginChunk(false)
 	n.put(0, "k", "new")
 	n.damage(0, "k", layout.ItemHeaderSize) // its key
-	if fate := n.filler.LinkOne(sh, pkey, []byte("k"), old); fate != shard.FillLinked {
+	if fate := n.filler.LinkOneForTests(sh, pkey, []byte("k"), old); fate != shard.FillLinked {
 		t.Fatalf("the batch ended early: %d", fate)
 	}
 	n.want(0, "k", "new")
@@ -107,10 +107,10 @@ func TestKeysNoted(t *testing.T) {
 		}
 	}
 	waitFor(t, "the puts", func() bool { return n.Stats().Published == keys })
-	n.disk.NoteKeys(n.keyCounts())
+	n.disk.NoteKeys(n.filler.Keys())
 	noted := n.disk.ForTests().Noted()
 	n.put(0, "one more", "")
-	if n.disk.NoteKeys(n.keyCounts()); noted != keys || n.disk.ForTests().Noted() != noted {
+	if n.disk.NoteKeys(n.filler.Keys()); noted != keys || n.disk.ForTests().Noted() != noted {
 		t.Errorf("noted %d keys, then %d: want %d, and no note of one more", noted, n.disk.ForTests().Noted(), keys)
 	}
 	if err := n.disk.ForTests().DB().Flush(); err != nil { // sync is off: this is what makes them durable

@@ -156,7 +156,7 @@ func TestEpochs(t *testing.T) {
 	v := n.put(0, "k", "v")
 	_, limit := n.pipe.Versions()
 	n.pipe.Skip(limit - 2)
-	n.extendEpoch()
+	n.keeper().ExtendEpoch()
 	for range 5 {
 		next := n.put(0, "k", "v")
 		if next <= v {

@@ -16,6 +16,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/residents"
 	"github.com/rdmakv/rdmakv/store/internal/shard"
+	"github.com/rdmakv/rdmakv/store/internal/upkeep"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -271,6 +272,12 @@ type mute struct{}
 func (mute) Infof(string, ...any)           {}
 func (mute) Errorf(string, ...any)          {}
 func (mute) Fatalf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) }
+
+// expirer and forgetter return ones whose steps the test makes.
+func (n *node) expirer() *upkeep.Expirer { return &upkeep.Expirer{Env: n.upkeep()} }
+func (n *node) forgetter() *upkeep.Forgetter {
+	return upkeep.NewForgetter(n.upkeep(), n.dedup, n.cfg.Logger)
+}
 
 // sweeper returns one whose steps the test makes.
 func (n *node) sweeper() residents.SweepForTests {

@@ -110,7 +110,7 @@ func (s *Store) Refuse(r Refusal) error {
 // state: all that was ordered before some moment, batches whole.
 //
 // What the checkpoint has may be ahead of what anybody was told. So it is not
-// handed out before published has reached all that it can show (rule F5): a
+// handed out before published has reached all that it can show (backup-waits-for-published): a
 // backup never holds a write that a crash could still take from the store.
 
 // Backup makes a backup in dir, which must not exist and lie on the file

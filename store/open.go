@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,13 +20,12 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/residents"
 	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/internal/sketch"
+	"github.com/rdmakv/rdmakv/store/internal/upkeep"
 	"github.com/rdmakv/rdmakv/store/layout"
 	"github.com/rdmakv/rdmakv/store/reclaim"
 	"github.com/rdmakv/rdmakv/store/region"
 	"github.com/rdmakv/rdmakv/store/slab"
 )
-
-const levelError = slog.LevelError
 
 // A Store is an open store. All methods are safe for concurrent use, except
 // that Beat is called by one goroutine.
@@ -182,10 +180,34 @@ func (s *Store) openMemory(none layout.Version) error {
 	}, s.opened)
 	s.scrub = residents.NewScrub(env, s.filler, s.cfg.ScrubRate, s.cfg.predecessorWait())
 	s.evictor = residents.NewEvictor(env, s.cfg.itemsLimit(), s.cfg.predecessorWait())
-	s.openReads()
+	s.Reads = reads.New(reads.Env{
+		Door: s.door, Memory: m, Shards: s.shards, Disk: s.disk, Evictor: s.evictor, Ask: s.ask, HoldBytes: s.cfg.HoldBytes,
+	})
 	s.filler.Presize(s.cfg.MemoryLimit)
 	s.mem.Table.Index().Serve()
 	return nil
+}
+
+// openRequests brings back what the last incarnation has to hand on: results of
+// requests, and keys that expire.
+func (s *Store) openRequests() error {
+	s.dedup = dedup.New(s.cfg.dedupEntries)
+	if !s.disk.Durable() {
+		return nil
+	}
+	s.clock.Keep(s.disk.BoundClock)
+	if s.disk.ClockBound() != 0 {
+		if err := s.clock.Renew(); err != nil {
+			return err
+		}
+		for _, sh := range s.shards {
+			sh.DueAt(0)
+		}
+	}
+	if s.disk.Short() {
+		s.dedup.WasShort()
+	}
+	return upkeep.LoadResults(s.disk, len(s.shards), s.dedup)
 }
 
 // residents is what those work on who look after the items in memory.
@@ -199,22 +221,52 @@ func (s *Store) start(own span) {
 	s.openStages(own)
 	s.life.Go(s.evictor.Run)
 	s.pipe.Start(s.life)
-	if !s.cfg.noKeeper {
-		s.life.Go(s.runClock)
-		s.life.Go(s.runForget)
-		s.life.Go(s.scrub.Run)
+	if s.disk.Durable() {
+		s.disk.LookSpace()
 	}
-	if !s.disk.Durable() {
-		s.startCache()
+	if !s.cfg.noKeeper {
+		s.startUpkeep()
+	}
+	if s.disk.Durable() {
+		s.filler.Start()
 		return
 	}
-	s.disk.LookSpace()
-	if !s.cfg.noKeeper {
-		s.life.Go(residents.NewSweep(s.residents(), s.filler).Run)
-		s.life.Go(s.runKeeper)
-		s.life.Go(s.runExpirer)
+	for _, sh := range s.shards {
+		s.filler.Full(sh) // every shard of a cache has all its keys, none
 	}
-	s.filler.Start()
+}
+
+// startUpkeep starts what goes by the clock.
+func (s *Store) startUpkeep() {
+	env := s.upkeep()
+	s.life.Go(func() {
+		// A store whose bound cannot be written is fenced.
+		s.life.Every(clock.Every, func() { _ = s.clock.Tick() })
+	})
+	s.life.Go(upkeep.NewForgetter(env, s.dedup, s.cfg.Logger).Run)
+	s.life.Go(s.scrub.Run)
+	if !s.disk.Durable() {
+		s.life.Go((&upkeep.CacheExpirer{Env: env}).Run)
+		return
+	}
+	s.life.Go(residents.NewSweep(s.residents(), s.filler).Run)
+	s.life.Go((&upkeep.Expirer{Env: env}).Run)
+	s.life.Go(s.keeper().Run)
+}
+
+// upkeep is what those work on who do what is due by the clock.
+func (s *Store) upkeep() upkeep.Env {
+	return upkeep.Env{
+		Life: s.life, Memory: s.mem, Shards: s.shards, Disk: s.disk, Gate: s.gate, Order: s.order,
+	}
+}
+
+func (s *Store) keeper() *upkeep.Keeper {
+	interval := time.Duration(0)
+	if s.cfg.Sync == Interval {
+		interval = s.cfg.SyncInterval
+	}
+	return upkeep.NewKeeper(s.life, s.disk, s.pipe, interval, s.filler.Keys)
 }
 
 // abandon releases what a failed Open had taken.

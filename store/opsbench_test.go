@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/store/internal/dedup"
+	"github.com/rdmakv/rdmakv/store/internal/upkeep"
 )
 
 // BenchmarkOps compares what the operations cost: one goroutine keeps 256 of
@@ -102,7 +103,7 @@ func BenchmarkLoadResults(b *testing.B) {
 	}
 	for b.Loop() {
 		n.dedup = dedup.New(dedup.Limit)
-		if err := n.loadDedup(); err != nil {
+		if err := upkeep.LoadResults(n.disk, len(n.shards), n.dedup); err != nil {
 			b.Fatal(err)
 		}
 		if n.dedup.Count() != results {

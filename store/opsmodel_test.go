@@ -114,8 +114,7 @@ func runOpsModel(t *testing.T, mode Mode, seed uint64, rounds int) {
 				m.n.fill()
 			}
 		case 6:
-			var at forgetCursor
-			m.check(m.n.forgetSome(&at))
+			m.check(m.n.forgetter().Some())
 		case 11, 12:
 			m.n.lease()
 		case 7, 8, 9, 10:

@@ -27,14 +27,6 @@ type (
 	ScanEntry   = reads.ScanEntry
 )
 
-// openReads makes what answers. Memory is there, and empty.
-func (s *Store) openReads() {
-	s.Reads = reads.New(reads.Env{
-		Door: s.door, Memory: s.mem, Shards: s.shards, Disk: s.disk,
-		Evictor: s.evictor, Ask: s.ask, HoldBytes: s.cfg.HoldBytes,
-	})
-}
-
 // A Touch says that a key was used: what clients tell of the gets that the
 // server does not see.
 type Touch = residents.Touch
@@ -57,4 +49,39 @@ func (s *Store) Damaged(shard uint16, key []byte, place layout.Place, version la
 		return
 	}
 	s.scrub.Report(shard, key)
+}
+
+// Filled reports whether every shard is filled: misses are believed.
+func (s *Store) Filled() bool { return s.filler.Done() }
+
+// A shard may be withheld: its index says "ask" for every key that it has not,
+// whatever the fill found, because this store is not the one that knows of the
+// shard's keys. In a cluster that is so for every shard of another node, so that
+// a reader that came to the wrong node never takes a miss for an answer; its
+// question by SEND is then told where to go.
+//
+// Ownership itself is none of the store's business.
+
+// Release ends the withholding of a shard (Config.Withheld): once it is filled
+// its misses are believed. A shard that is not withheld stays as it is.
+// ErrShard, ErrClosed, ErrFatal.
+func (s *Store) Release(shard uint16) error {
+	leave, err := s.door.Enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if int(shard) >= len(s.shards) {
+		return ErrShard
+	}
+	s.shards[shard].Release()
+	return nil
+}
+
+// Withheld reports whether a shard is withheld. ErrShard.
+func (s *Store) Withheld(shard uint16) (bool, error) {
+	if int(shard) >= len(s.shards) {
+		return false, ErrShard
+	}
+	return s.shards[shard].Withheld(), nil
 }

@@ -9,8 +9,10 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// Regions is the registered memory of a store, as those see it who hand it to readers.
-// All methods are safe for concurrent use but RetireIdle.
+// Regions is the registered memory of a store, as those see it who hand it to readers:
+// which regions there are, and the beat in them by which readers know how long they may
+// believe what they read. All methods are safe for concurrent use but RetireIdle and those
+// of the beat.
 type Regions struct {
 	mem  *shard.Memory
 	door *base.Door
@@ -93,34 +95,35 @@ func (r *Regions) RetiredRegions() []layout.Region { return r.mem.Table.RetiredR
 // for items: the moment to Submit again what was answered with ErrGrowing.
 func (r *Regions) Growing() <-chan struct{} { return r.mem.Slabs.Growing() }
 
-// A shard may be withheld: its index says "ask" for every key that it has not,
-// whatever the fill found, because this store is not the one that knows of the
-// shard's keys. In a cluster that is so for every shard of another node, so that
-// a reader who came to the wrong node never takes a miss for an answer; his
-// question by SEND is then told where to go.
-//
-// Ownership itself is none of the store's business.
-
-// Release ends the withholding of a shard (Config.Withheld): once it is filled
-// its misses are believed. A shard that is not withheld stays as it is.
-// ErrShard, ErrClosed, ErrFatal.
-func (s *Store) Release(shard uint16) error {
-	leave, err := s.door.Enter()
-	if err != nil {
-		return err
-	}
-	defer leave()
-	if int(shard) >= len(s.shards) {
-		return ErrShard
-	}
-	s.shards[shard].Release()
-	return nil
+// Beat is WriteBeat and then Reclaim: for who has one goroutine for both.
+func (r *Regions) Beat(now time.Time) {
+	r.WriteBeat(now)
+	r.Reclaim(now)
 }
 
-// Withheld reports whether a shard is withheld. ErrShard.
-func (s *Store) Withheld(shard uint16) (bool, error) {
-	if int(shard) >= len(s.shards) {
-		return false, ErrShard
+// WriteBeat rewrites the beat of region 0, by which clients renew their leases.
+// The server calls it every Config.BeatInterval, from one goroutine, for as
+// long as it may serve; a store that is fenced or closed does not beat. It
+// waits for nothing: no disk, no device, no lock that is held over either. It
+// shows the server's time (Now), read behind the last beat; the argument is
+// not looked at.
+func (r *Regions) WriteBeat(time.Time) {
+	leave, err := r.door.Enter()
+	if err != nil {
+		return
 	}
-	return s.shards[shard].Withheld(), nil
+	defer leave()
+	r.mem.Table.Beat(r.mem.Clock.Now())
+}
+
+// Reclaim frees what has waited for a lease. It is to be called about every
+// Config.BeatInterval from one goroutine, which may wait for locks of the
+// store. now must carry a monotonic reading taken after the last call returned.
+func (r *Regions) Reclaim(now time.Time) {
+	leave, err := r.door.Enter()
+	if err != nil {
+		return
+	}
+	defer leave()
+	r.mem.Reclaim.Tick(now)
 }

@@ -150,6 +150,12 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
+// ResultUse returns how many results of requests are remembered for retries, how many
+// may be, and how many had to go before their time since the store was opened.
+func (s *Store) ResultUse() (n, limit int, evicted uint64) {
+	return s.dedup.Count(), s.cfg.dedupEntries, s.dedup.Evicted()
+}
+
 // Lag says how far what readers see is behind what was ordered, at one moment
 // for each shard. All zero in a store at rest.
 type Lag struct {
@@ -172,3 +178,26 @@ func (s *Store) Lag() (l Lag) {
 	}
 	return l
 }
+
+// Now is the server's time: what the beat shows, and what keys expire by.
+func (s *Store) Now() time.Time { return time.UnixMicro(int64(s.clock.Now())) }
+
+// ClockAhead is by how much the server's time is ahead of the wall clock: 6 s at
+// most, or what the wall clock was set back and 6 s; negative if it is behind.
+func (s *Store) ClockAhead() time.Duration { return s.clock.Ahead() }
+
+// Incarnation returns the random number of this opening of the store. Nothing
+// in registered memory verifies under another.
+func (s *Store) Incarnation() uint64 { return s.mem.Incarnation }
+
+// ID returns the store's id: 16 random bytes, made when it was created.
+func (s *Store) ID() [16]byte { return s.disk.ID() }
+
+// Began is when this opening began, in microseconds since 1970: later than any
+// before it of this directory, or of one that it was copied from.
+func (s *Store) Began() uint64 { return s.disk.Began() }
+
+// Epoch is that of the first versions of this opening. Each opening has a higher
+// one than those before it; a cache has none that means anything (its versions
+// follow the time of day).
+func (s *Store) Epoch() uint16 { return s.disk.Epoch() }

@@ -108,6 +108,7 @@ var allowed = []struct {
 	{"store/internal/shard", []string{"store/internal/base", "store/internal/clock", "store/internal/dedup", "store/internal/flight", "store/internal/sketch", "store/index", "store/layout", "store/reclaim", "store/region", "store/slab"}},
 	{"store/internal/residents", []string{"store/internal/base", "store/internal/disk", "store/internal/shard", "store/layout", "store/index", "store/slab"}},
 	{"store/internal/reads", []string{"store/internal/base", "store/internal/clock", "store/internal/disk", "store/internal/flight", "store/internal/residents", "store/internal/shard", "store/layout"}},
+	{"store/internal/upkeep", []string{"store/internal/base", "store/internal/admit", "store/internal/clock", "store/internal/dedup", "store/internal/disk", "store/internal/flight", "store/internal/pipeline", "store/internal/shard", "store/layout"}},
 	{"store/internal/sketch", nil},
 	{"store/...", []string{"store/..."}},
 	// The fabrics: each knows the words (rdma) and what it needs of the rooms below, and
@@ -215,6 +216,7 @@ var unused = []struct {
 	{"store", []string{"github.com/cockroachdb/pebble/v2"}, onlyDisk},
 	{"store/internal/residents", []string{"github.com/cockroachdb/pebble/v2"}, onlyDisk},
 	{"store/internal/reads", []string{"github.com/cockroachdb/pebble/v2"}, onlyDisk},
+	{"store/internal/upkeep", []string{"github.com/cockroachdb/pebble/v2"}, onlyDisk},
 	{"internal/...", []string{"github.com/cockroachdb/pebble/v2"}, onlyDisk},
 	{"cmd/...", []string{"github.com/cockroachdb/pebble/v2"}, onlyDisk},
 }

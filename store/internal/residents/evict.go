@@ -55,22 +55,11 @@ func (e *Evictor) coldest(class uint8, n int, buf *sampler) (best shard.Victim, 
 
 // peek describes the item at a place as a victim, if there is one.
 func (e *Evictor) peek(p layout.Place, class uint8, key *[]byte) (shard.Victim, bool) {
-	it, ok := e.PeekItem(p, class, key)
+	it, ok := e.Memory.PeekItem(p, class, key)
 	if !ok {
 		return shard.Victim{}, false
 	}
 	return e.Memory.Candidate(p, class, it), true
-}
-
-// PeekItem is what stands at a place of a class. The key is put into a buffer.
-func (e *Env) PeekItem(p layout.Place, class uint8, key *[]byte) (it layout.Peek, ok bool) {
-	// Nobody holds the place: its region may be on its way out.
-	e.Memory.Table.Look(p, layout.ClassSize(class), func(mem []byte) { it, ok = layout.PeekItem(mem, *key) })
-	if !ok || int(it.Shard) >= len(e.Shards) {
-		return layout.Peek{}, false
-	}
-	*key = it.Key
-	return it, true
 }
 
 // evictOne frees a place of the class, if it has an item that may go.

@@ -15,7 +15,7 @@ import (
 // once: every bucket header says 255 keys without slot, so that every miss is
 // asked by SEND, and the fill brings the keys in behind that. It runs beside
 // puts and deletes, and a value it read earlier must never win over them
-// (rule F6). A key read from a chunk's snapshot is dropped if
+// (fill-loses-to-newer-writes). A key read from a chunk's snapshot is dropped if
 //
 //	its version is above published    that write is in flight and will link it
 //	it has a slot                     a put linked it, this or a newer value
@@ -243,6 +243,21 @@ const (
 	// indexBytesPerKey is roughly what a key costs in the index.
 	indexBytesPerKey = 12
 )
+
+// Keys returns how many keys have a slot, per shard. A shard that is not filled has at
+// least what was counted before this start.
+func (f *Fill) Keys() []uint64 {
+	keys := make([]uint64, len(f.Shards))
+	for i, sh := range f.Shards {
+		sh.Mu.Lock()
+		keys[i] = uint64(sh.Index.Keys())
+		if before := f.Disk.Keys(); !sh.Index.Filled() && before != nil {
+			keys[i] = max(keys[i], before[i])
+		}
+		sh.Mu.Unlock()
+	}
+	return keys
+}
 
 // Presize makes room in all indexes for the keys of the last life, several
 // shards at a time. The limit may be lower this time: they take an eighth of it

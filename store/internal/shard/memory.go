@@ -38,12 +38,25 @@ func (m *Memory) afterLease(f func()) {
 	}
 }
 
-// touch notes that a key was put or read by SEND. While memory is far from
+// Used notes that a key was put or read by SEND. While memory is far from
 // full, nobody keeps count.
 func (m *Memory) Used(h layout.Hash) {
 	if m.Slabs.Busy() {
 		m.Sketch.Add(h.Hi)
 	}
+}
+
+// PeekItem is what stands at a place of a class, if it is an item of one of the shards. The
+// key is put into a buffer. Nothing keeps the item as it is meanwhile, so what is said of it
+// is a hint, to be judged again under its shard's lock.
+func (m *Memory) PeekItem(p layout.Place, class uint8, key *[]byte) (it layout.Peek, ok bool) {
+	// Nobody holds the place: its region may be on its way out.
+	m.Table.Look(p, layout.ClassSize(class), func(mem []byte) { it, ok = layout.PeekItem(mem, *key) })
+	if !ok || int(it.Shard) >= m.Shards {
+		return layout.Peek{}, false
+	}
+	*key = it.Key
+	return it, true
 }
 
 // Candidate describes an item as a victim.

@@ -1,0 +1,73 @@
+// Package upkeep does what is due by the clock: it removes keys whose time is over
+// (Expirer, and CacheExpirer where no disk lists them) and results of requests that nobody
+// can ask for any more (Forgetter), and it leaves heartbeats, watches the disk's free space
+// and begins new epochs (Keeper).
+//
+// What it changes it changes by writes: they pass the gate and get their place in the order
+// like the writes of callers, so that a condition is judged on them, and a crash takes the
+// newest of all first. Nothing here touches an item in memory.
+//
+// Each type has one goroutine, its Run, which ends with the Life of its Env.
+package upkeep
+
+import (
+	"errors"
+
+	"github.com/rdmakv/rdmakv/store/internal/admit"
+	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/flight"
+	"github.com/rdmakv/rdmakv/store/internal/pipeline"
+	"github.com/rdmakv/rdmakv/store/internal/shard"
+)
+
+// An Env is what upkeep works on.
+type Env struct {
+	Life   *base.Life
+	Memory *shard.Memory
+	Shards []*shard.Shard // by number
+	Disk   *disk.Disk
+	Gate   *admit.Gate
+	Order  *pipeline.Orderer
+}
+
+// newWrite returns a write of the store's own, of which nobody asks for the result.
+func newWrite(op base.Op) *flight.Flight {
+	w := &struct {
+		op     base.Op
+		result base.Result
+		flight flight.Flight
+	}{op: op}
+	w.flight.Op, w.flight.Result = &w.op, &w.result
+	return &w.flight
+}
+
+// run orders writes and waits until all that were ordered are published, or the store
+// is fenced. They pass the same gate as others; when that is closed to them the rest is
+// left out. One that fails does not keep the others from being tried.
+func (e *Env) run(writes []*flight.Flight) (err error) {
+	done := make(chan struct{}, len(writes))
+	n := 0
+	for _, f := range writes {
+		f.Done = func(*flight.Flight) { done <- struct{}{} }
+		f.Charge = int64(len(f.Op.Key) + len(f.Forget)*base.SlotKeyLen)
+		if full := e.Gate.TryEnter(f.Charge); full != nil {
+			err = errors.Join(err, full)
+			break
+		}
+		if fault := e.Order.Order(e.Shards[f.Op.Shard], f, pipeline.Wait{Disk: true, Memory: true}); fault != nil {
+			e.Gate.Leave(f.Charge, 1)
+			err = errors.Join(err, fault)
+			continue
+		}
+		n++
+	}
+	for range n {
+		select {
+		case <-done:
+		case <-e.Life.Fence.Down:
+			return e.Life.Fence.Failed()
+		}
+	}
+	return err
+}
