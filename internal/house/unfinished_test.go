@@ -3,7 +3,5 @@ package house
 // unfinished lists what exceeds the walls and will not for long: each number is
 // that of the last look, and must not rise.
 var unfinished = map[string]int{
-	"files internal/server":          34,
-	"methods internal/server.Server": 69,
-	"fields internal/server.Server":  39,
+	"files internal/server": 34,
 }

@@ -40,7 +40,7 @@ type acceptor struct {
 func newAcceptor(srv *Server) *acceptor {
 	return &acceptor{
 		logins: srv.logins, registry: srv.registry, spaces: srv.spaces, own: srv.selfDial,
-		counters: srv.met, log: srv.log, draining: &srv.draining, mapTenants: srv.cfg.MapTenants, under: &srv.wg,
+		counters: srv.main.met, log: srv.log, draining: &srv.main.draining, mapTenants: srv.cfg.MapTenants, under: &srv.wg,
 	}
 }
 
@@ -118,7 +118,7 @@ func (a *acceptor) setUp(d *device, req rdma.ConnRequest, place *session.Place) 
 	}
 	defer sp.wg.Done()
 	a.registry.Route(place, sp.sessions)
-	lane := sp.devices.laneFor(d)
+	lane := sp.rails.laneFor(d.Device)
 	if lane == nil {
 		a.registry.MakeRoom(place)
 		a.refuse(req, base.CauseBusy, wire.StatusBusy, nil)
@@ -157,27 +157,6 @@ func (a *acceptor) checkConnect(private []byte, place *session.Place) (version u
 		return 0, nil, nil, base.CauseReplay, wire.StatusBusy, errReplayed
 	}
 	return version, append([]byte(nil), private...), who, base.CauseNone, wire.StatusOK, nil
-}
-
-// openGroup makes the group of the server's sessions, which have no handler yet.
-func (srv *Server) openGroup(in *session.Registry) {
-	srv.registry = in
-	srv.sessions = session.NewGroup(srv.cfg.sessions(), session.Env{
-		Registry: in, Counters: srv.met, Bounds: srv.bounds, Log: srv.log,
-		Clock: srv.clock, Fence: srv.fence, Draining: &srv.draining, Fatal: srv.fatal, Shared: srv.shared,
-	})
-}
-
-// sessionList returns the sessions as they are now.
-func (srv *Server) sessionList() []*session.Session { return srv.sessions.List() }
-
-// connections returns how many connections are being set up and how many sessions are
-// open: of the node in all its spaces, of a space its own.
-func (srv *Server) connections() (setups, opens int) {
-	if srv.root == srv {
-		return srv.registry.Counts()
-	}
-	return 0, srv.sessions.Opened()
 }
 
 // BlockHandlers stops every session handler: requests are received and wait.

@@ -93,8 +93,11 @@ func (c *boundedConn) Close() error {
 	return err
 }
 
-// close ends the port at once.
+// close ends the port at once. There may be none.
 func (a *admin) close() {
+	if a == nil {
+		return
+	}
 	a.http.Close()
 	<-a.done
 }
@@ -159,9 +162,9 @@ func (a *admin) readyz(w http.ResponseWriter, _ *http.Request) {
 	switch {
 	case srv.Err() != nil:
 		http.Error(w, "failed: "+srv.Err().Error(), http.StatusServiceUnavailable)
-	case srv.draining.Load():
+	case srv.main.draining.Load():
 		http.Error(w, "shutting down", http.StatusServiceUnavailable)
-	case !srv.serving.Load():
+	case !srv.main.serving.Load():
 		http.Error(w, "starting", http.StatusServiceUnavailable)
 	case srv.devices.cutOff():
 		http.Error(w, "no device is left by which clients come\n"+strings.Join(srv.devices.ailing(), "\n"), http.StatusServiceUnavailable)
@@ -184,7 +187,7 @@ func (a *admin) readyText(w io.Writer) {
 	case srv.Filled():
 		fmt.Fprintln(w, "ready, filled")
 	default:
-		if p := srv.fill.last.Load(); p != nil {
+		if p := srv.main.fill.last.Load(); p != nil {
 			fmt.Fprintf(w, "ready, filling: %d of %d shards, %d keys\n", p.ShardsFilled, p.Shards, p.Keys)
 		} else {
 			fmt.Fprintln(w, "ready, filling")
@@ -205,22 +208,22 @@ func (a *admin) readyText(w io.Writer) {
 var errNotServing = errors.New("server: not serving")
 
 // startControl opens the socket through which the node's operator asks for
-// backups. A node that cannot have one serves all the same.
-func (srv *Server) startControl() {
-	if srv.cfg.Mode == store.Cache || srv.cfg.FS != nil {
+// backups. A space that cannot have one serves all the same.
+func (sp *Space) startControl() {
+	if sp.cfg.Mode == store.Cache || sp.cfg.FS != nil {
 		return // no directory that other programs could see
 	}
 	var err error
-	if srv.control, err = control.Serve(srv.cfg.DataDir, srv.store, srv.cfg.Logger); err != nil {
-		srv.cfg.Logger.Warn("no backups while this server runs: the control socket cannot be opened", "err", err)
+	if sp.control, err = control.Serve(sp.cfg.DataDir, sp.store, sp.cfg.Logger); err != nil {
+		sp.cfg.Logger.Warn("no backups while this server runs: the control socket cannot be opened", "err", err)
 	}
 }
 
 // stopControl closes it.
-func (srv *Server) stopControl() {
-	if srv.control != nil {
-		if err := srv.control.Close(); err != nil {
-			srv.cfg.Logger.Warn("control socket", "err", err)
+func (sp *Space) stopControl() {
+	if sp.control != nil {
+		if err := sp.control.Close(); err != nil {
+			sp.cfg.Logger.Warn("control socket", "err", err)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 // retry is remembered is not applied: nobody knows any more whether one was.
 func TestAgeOfWhatLiesHere(t *testing.T) {
 	srv := startServer(t, nil)
-	lies := standBetween(srv)
+	lies := standBetween(srv.main)
 	p := dial(t, srv, peerOptions{client: [16]byte{1}})
 	for i, lain := range []time.Duration{time.Second, 10 * time.Minute} {
 		older := func(r *session.Request) { r.Begun -= int64(lain) }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/server/base"
-	"github.com/rdmakv/rdmakv/internal/server/memory"
+	"github.com/rdmakv/rdmakv/internal/server/session"
 )
 
 // A device that goes while the node runs (unplugged, reset, its driver reloaded)
@@ -67,7 +67,7 @@ func (ds *devices) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-srv.fence.Done():
+		case <-srv.Fatal():
 			return
 		case <-ds.lost:
 		}
@@ -91,7 +91,7 @@ func (ds *devices) mend(ctx context.Context, d *device) {
 		select {
 		case <-t.C:
 		case <-ctx.Done():
-		case <-srv.fence.Done():
+		case <-srv.Fatal():
 		}
 		t.Stop()
 		if ctx.Err() != nil || srv.Err() != nil {
@@ -123,33 +123,38 @@ func (ds *devices) closeAway(ctx context.Context, d *device) bool {
 	// At once, because a space may be opening for minutes: a store that needs a region
 	// meanwhile would fail to register it with the device.
 	var errs []error
-	for _, o := range ds.everywhere(d) {
-		errs = append(errs, o.srv.regions.Detach(o.Index))
+	for _, sp := range srv.spaces.every() {
+		errs = append(errs, sp.detach(d.Device))
 	}
 	srv.spaces.change.Lock() // no space comes or goes
 	defer srv.spaces.change.Unlock()
 	if ctx.Err() != nil {
 		return false
 	}
-	own := ds.everywhere(d)
-	for _, o := range own {
-		errs = append(errs, o.srv.regions.Detach(o.Index))
-		o.srv.regions.Changed()
+	spaces := srv.spaces.every()
+	var own []*session.Rail
+	for _, sp := range spaces {
+		if r := sp.rails.of(d.Device); r != nil {
+			errs = append(errs, sp.regions.Detach(r.Index))
+			sp.regions.Changed()
+			own = append(own, r)
+		}
 	}
 	if !endSessions(ctx, own, d.Away().Why) {
 		return false
 	}
-	slices.Reverse(own) // the node's own last: it closes the device
-	for _, o := range own {
-		if o.srv.Err() != nil {
+	for _, sp := range slices.Backward(spaces) {
+		r := sp.rails.of(d.Device)
+		if r == nil || sp.Err() != nil {
 			continue // it may still use buffers; what is left of it keeps the device open
 		}
-		o.srv.staging.Detach(o.Index)
-		errs = append(errs, o.close())
+		sp.staging.Detach(r.Index)
+		errs = append(errs, r.Close())
 	}
 	if srv.Err() != nil {
 		return false
 	}
+	errs = append(errs, d.close())
 	if err := errors.Join(errs...); err != nil {
 		srv.log.Error(base.LogAlways, "a device that is gone cannot be closed altogether: what is left of it stays until this process ends", "device", d.Name(), "err", err)
 	} else {
@@ -158,27 +163,15 @@ func (ds *devices) closeAway(ctx context.Context, d *device) bool {
 	return true
 }
 
-// everywhere returns what stands for a device of the node: itself, then what each
-// space has made on it. It is all of them while spaces.change is held.
-func (ds *devices) everywhere(d *device) (list []*device) {
-	srv := ds.srv
-	for _, sp := range srv.spaces.every() {
-		if own := sp.devices.of(d); own != nil {
-			list = append(list, own)
-		}
-	}
-	return list
-}
-
-// endSessions ends every session on the devices, those included that are being set
+// endSessions ends every session on the rails, those included that are being set
 // up, and waits until they are gone. It returns false when ctx ends first.
-func endSessions(ctx context.Context, devices []*device, why error) bool {
+func endSessions(ctx context.Context, rails []*session.Rail, why error) bool {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		places := 0
-		for _, d := range devices {
-			places += d.Rail.End(why)
+		for _, r := range rails {
+			places += r.End(why)
 		}
 		if places == 0 {
 			return true
@@ -191,6 +184,12 @@ func endSessions(ctx context.Context, devices []*device, why error) bool {
 	}
 }
 
+// A newRail is a rail that is to take the place of a space's rail on a device that was gone.
+type newRail struct {
+	sp *Space
+	*session.Rail
+}
+
 // reopen opens a device that is away, makes on it what the old one had, and puts it
 // in its place. After an error nothing of it is left.
 func (ds *devices) reopen(ctx context.Context, old *device) (err error) {
@@ -201,23 +200,37 @@ func (ds *devices) reopen(ctx context.Context, old *device) (err error) {
 	}
 	srv.spaces.change.Lock()
 	defer srv.spaces.change.Unlock()
-	fresh, err := ds.make(openedDevice(srv, old.Fabric, old.Asked, dev), false)
-	if err != nil {
-		return err // it has closed dev
-	}
+	fresh := &device{Device: ds.opened(old.Fabric, old.Asked, dev)}
 	ports := make(map[*port]*port) // by the one before
-	made := []*device{fresh}
+	var made []newRail
 	defer func() {
 		if err != nil {
 			for _, p := range ports {
 				p.ln.Close()
 			}
-			for _, d := range slices.Backward(made) {
-				err = errors.Join(err, d.srv.regions.Detach(d.Index), d.close())
+			for _, r := range slices.Backward(made) {
+				err = errors.Join(err, r.sp.regions.Detach(r.Index), r.Close())
 			}
+			err = errors.Join(err, fresh.close())
 		}
 	}()
-	fresh.Index = old.Index
+	add := func(sp *Space) error {
+		was := sp.rails.of(old.Device)
+		if was == nil || sp.Err() != nil {
+			return nil
+		}
+		r, err := sp.makeRail(fresh.Device)
+		if err != nil {
+			return err
+		}
+		r.Index = was.Index
+		made = append(made, newRail{sp, r})
+		return nil
+	}
+	if err := add(srv.main); err != nil {
+		return err
+	}
+	ds.warnOfRights(fresh)
 	// First, because an address that is not there yet is what fails most often.
 	// Nobody is accepted before all is in place.
 	for _, p := range ds.listening() {
@@ -229,36 +242,25 @@ func (ds *devices) reopen(ctx context.Context, old *device) (err error) {
 			ports[p] = &port{Listener: p.Listener, dev: fresh, ln: ln}
 		}
 	}
-	for _, sp := range srv.spaces.every()[1:] {
-		was := sp.devices.of(old)
-		if was == nil || sp.Err() != nil {
-			continue
-		}
-		own, err := sp.devices.make(fresh.Device, true)
-		if err != nil {
-			return err
-		}
-		own.Index = was.Index
-		made = append(made, own)
-	}
-	for _, d := range made {
-		if err := d.srv.regions.Attach(ctx, d.Index, d.PD); err != nil {
-			return err
-		}
-		d.srv.staging.Attach(d.Index, memory.Sink{PD: d.PD, Attr: d.Attr})
-		if err := d.makeLanes(); err != nil {
+	for _, sp := range srv.spaces.tenants() {
+		if err := add(sp); err != nil {
 			return err
 		}
 	}
-	return ds.install(made, ports)
+	for _, r := range made {
+		if err := r.sp.attach(ctx, r.Rail); err != nil {
+			return err
+		}
+	}
+	return ds.install(old, fresh, made, ports)
 }
 
 // install puts a device that is back in the place of the one before, in the node
 // and in its spaces, and begins to serve on it. It fails once the node ends.
-func (ds *devices) install(made []*device, ports map[*port]*port) error {
+func (ds *devices) install(old, fresh *device, made []newRail, ports map[*port]*port) error {
 	srv := ds.srv
 	ds.mu.Lock()
-	if srv.draining.Load() { // closePorts may have been here
+	if srv.main.draining.Load() { // closePorts may have been here
 		ds.mu.Unlock()
 		return errNotServing
 	}
@@ -268,34 +270,23 @@ func (ds *devices) install(made []*device, ports map[*port]*port) error {
 			ds.ports[i] = q
 		}
 	}
+	ds.list = slices.Clone(ds.list)
+	ds.list[slices.Index(ds.list, old)] = fresh
 	ds.mu.Unlock()
-	was := ds.replace(made[0]).Away()
-	for _, d := range made[1:] {
-		d.srv.devices.replace(d)
+	was := old.Away()
+	for _, r := range made {
+		r.sp.rails.replace(r.Rail)
 	}
-	srv.selfDial.watch(made[0])
-	for _, d := range made { // from here on it may be lost again, and is found in the list
-		d.RunLanes()
+	srv.selfDial.watch(fresh)
+	for _, r := range made { // from here on it may be lost again, and is found in the list
+		r.RunLanes()
 	}
 	for _, p := range ports {
 		srv.wg.Go(func() { srv.acceptor.run(srv.run, p) })
 	}
-	srv.regions.Changed()
-	srv.log.Info("a device is back and serves", "device", made[0].Name(), "away", time.Since(was.Since).Round(time.Millisecond), "tries", was.Tries+1)
+	srv.main.regions.Changed()
+	srv.log.Info("a device is back and serves", "device", fresh.Name(), "away", time.Since(was.Since).Round(time.Millisecond), "tries", was.Tries+1)
 	return nil
-}
-
-// replace puts d in the place of the one with its index, which it returns.
-func (ds *devices) replace(d *device) (old *device) {
-	ds.mu.Lock()
-	defer ds.mu.Unlock()
-	ds.list = slices.Clone(ds.list)
-	for i, o := range ds.list {
-		if o.Index == d.Index {
-			old, ds.list[i] = o, d
-		}
-	}
-	return old
 }
 
 // state is what is wrong with the device, in brackets, for people; empty: nothing.
@@ -327,7 +318,7 @@ func (ds *devices) cutOff() bool {
 // made.
 func (ds *devices) ailing() (lines []string) {
 	srv := ds.srv
-	if !srv.serving.Load() {
+	if !srv.main.serving.Load() {
 		return nil
 	}
 	for _, d := range ds.all() {

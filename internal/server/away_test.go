@@ -117,14 +117,14 @@ func TestDevicePulled(t *testing.T) {
 				t.Errorf("a put by the device that is back: %v", err)
 			}
 			spaces := 0
-			for _, sp := range srv.spaces.every()[1:] {
-				own := sp.devices.of(srv.devices.all()[1])
-				if own == nil || own.PD == nil || own.PD == srv.devices.all()[1].PD || own.Lanes() == 0 {
-					t.Errorf("space %s has nothing on the device that is back", sp.space)
+			for _, sp := range srv.spaces.tenants() {
+				own := sp.rails.of(srv.devices.all()[1].Device)
+				if own == nil || own.PD == nil || own.PD == srv.main.rails.all()[1].PD || own.Lanes() == 0 {
+					t.Errorf("space %s has nothing on the device that is back", sp.name)
 				}
 				for _, reg := range sp.store.View().Regions {
 					if _, ok := sp.regions.Wire(1, reg); !ok {
-						t.Errorf("space %s: region %d is not registered with it", sp.space, reg.ID)
+						t.Errorf("space %s: region %d is not registered with it", sp.name, reg.ID)
 					}
 				}
 				spaces += len(sp.store.View().Regions)
@@ -203,10 +203,10 @@ func TestPulledWhileASpaceOpens(t *testing.T) {
 	eventually(t, "it is away", isAway(srv, 1))
 	const region = 1 << 20 // none has that number
 	eventually(t, "a region", func() bool {
-		_, err := srv.regions.Alloc(region, layout.KindItems, 1<<20)
+		_, err := srv.main.regions.Alloc(region, layout.KindItems, 1<<20)
 		return err == nil
 	})
-	if err := srv.regions.Free(region); err != nil {
+	if err := srv.main.regions.Free(region); err != nil {
 		t.Error(err)
 	}
 	unlock()
@@ -222,11 +222,11 @@ func TestPulledUnderAPut(t *testing.T) {
 	p := dial(t, srv, peerOptions{via: via})
 	stop()
 	p.send(wire.AppendPutLarge(nil, p.id(), wire.PutLarge{Key: []byte("never"), ValueLen: 8 << 20, RKey: p.mr.RKey(), Addr: p.mr.Addr()}))
-	eventually(t, "it READs", func() bool { used, _ := srv.staging.InUse(); return used > 0 })
+	eventually(t, "it READs", func() bool { used, _ := srv.main.staging.InUse(); return used > 0 })
 	old := srv.devices.all()[0]
 	card.current().pull(true)
 	eventually(t, "the device is another", func() bool { return srv.devices.all()[0] != old })
-	if used, waiting := srv.staging.InUse(); used != 0 || waiting != 0 {
+	if used, waiting := srv.main.staging.InUse(); used != 0 || waiting != 0 {
 		t.Errorf("staging: %d bytes in use, %d wait", used, waiting)
 	}
 }
@@ -252,7 +252,7 @@ func TestReopenFails(t *testing.T) {
 	})
 	card.set(func(p *plug) { p.busy = nil })
 	eventually(t, "it is back", isBack(srv, 0))
-	if n := int64(len(srv.store.View().Regions) + len(srv.spaces.of("a").store.View().Regions)); card.slabs.Load() != n || card.open.Load() != 1 {
+	if n := int64(len(srv.main.store.View().Regions) + len(srv.spaces.of("a").store.View().Regions)); card.slabs.Load() != n || card.open.Load() != 1 {
 		t.Errorf("%d regions: %d are registered; %d devices are open", n, card.slabs.Load(), card.open.Load())
 	}
 	p := dial(t, srv, peerOptions{})
@@ -300,19 +300,19 @@ func TestRenewedThenPulled(t *testing.T) {
 	p := dial(t, srv, peerOptions{})
 	_, regions := p.regions()
 	n := int64(len(regions))
-	if err := srv.startRotation(); err != nil {
+	if err := srv.main.startRotation(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a wave is renewed, and waits for the session", func() bool { return srv.rotationStat().Old > 0 })
-	wave := int64(srv.rotationStat().Old)
+	eventually(t, "a wave is renewed, and waits for the session", func() bool { return srv.main.rotationStat().Old > 0 })
+	wave := int64(srv.main.rotationStat().Old)
 	right.set(func(p *plug) { p.refuse = 1 << 30 })
 	right.current().pull(true)
 	eventually(t, "nothing of it is left", func() bool { return right.open.Load() == 0 })
 	if left.slabs.Load() != n+wave || right.slabs.Load() != 0 {
 		t.Errorf("%d regions, %d renewed: %d registrations on the left, %d on the right", n, wave, left.slabs.Load(), right.slabs.Load())
 	}
-	p.follow(srv, rotated(srv))
-	if st := srv.rotationStat(); st.Error != "" || left.slabs.Load() != n {
+	p.follow(srv, rotated(srv.main))
+	if st := srv.main.rotationStat(); st.Error != "" || left.slabs.Load() != n {
 		t.Errorf("%d registrations are left: %+v", left.slabs.Load(), st)
 	}
 }
@@ -322,8 +322,8 @@ func TestRenewedThenPulled(t *testing.T) {
 func TestNoPlaceOnWhatIsAway(t *testing.T) {
 	srv := startPlugs(t, nil, newPlug("only"))
 	lost := 0
-	opened := base.NewDevice(nil, "", deaf.Device{}, srv.draining.Load, func(*base.Device, error) { lost++ })
-	d, err := session.NewRail(srv.run, srv.sessions, opened, 0)
+	opened := base.NewDevice(nil, "", deaf.Device{}, srv.main.draining.Load, func(*base.Device, error) { lost++ })
+	d, err := session.NewRail(srv.run, srv.main.sessions, opened, 0)
 	if err == nil {
 		err = d.MakeLanes(1)
 	}

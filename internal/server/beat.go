@@ -10,7 +10,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/server/session"
 )
 
-// beats are the beat of a node, or of a space.
+// beats are the beat of a space.
 type beats struct {
 	beat     context.Context
 	stopBeat context.CancelFunc
@@ -24,13 +24,13 @@ func newBeats() beats {
 	return beats{beat: ctx, stopBeat: stop, beatDone: make(chan struct{})}
 }
 
-// beatLoop rewrites the beat for as long as this node may serve. It waits for
+// beatLoop rewrites the beat for as long as the space may serve. It waits for
 // nothing but its clock: no handler, no client, no disk, no device, no lock
 // that is held over any of them. When it stops, every client stops believing
-// this node's memory within a lease.
-func (srv *Server) beatLoop(ctx context.Context) {
-	defer close(srv.beatDone)
-	tick := time.NewTicker(srv.cfg.Beat)
+// its memory within a lease.
+func (sp *Space) beatLoop(ctx context.Context) {
+	defer close(sp.beatDone)
+	tick := time.NewTicker(sp.cfg.Beat)
 	defer tick.Stop()
 	last := time.Now()
 	var lanes session.Pulse
@@ -38,21 +38,21 @@ func (srv *Server) beatLoop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-srv.fence.Done():
+		case <-sp.fence.Done():
 			return
 		case now := <-tick.C:
-			if srv.Err() != nil {
+			if sp.Err() != nil {
 				return // both had come
 			}
-			srv.store.WriteBeat(now)
-			srv.lastBeat.Store(srv.now())
-			srv.met.Beats.Add(1)
-			srv.feelLanes(&lanes)
+			sp.store.WriteBeat(now)
+			sp.lastBeat.Store(sp.now())
+			sp.met.Beats.Add(1)
+			sp.feelLanes(&lanes)
 			// A late beat is what clients notice first when this process gets
 			// no processor.
-			if late := now.Sub(last) - srv.cfg.Beat; late > srv.cfg.Lease/2 {
-				srv.met.LateBeats.Add(1)
-				srv.log.Warn(base.LogLate, "beat is late", "by", late)
+			if late := now.Sub(last) - sp.cfg.Beat; late > sp.cfg.Lease/2 {
+				sp.met.LateBeats.Add(1)
+				sp.log.Warn(base.LogLate, "beat is late", "by", late)
 			}
 			last = now
 		}
@@ -60,28 +60,28 @@ func (srv *Server) beatLoop(ctx context.Context) {
 }
 
 // beatAge is how long ago the last beat was written.
-func (srv *Server) beatAge() time.Duration { return time.Duration(srv.now() - srv.lastBeat.Load()) }
+func (sp *Space) beatAge() time.Duration { return time.Duration(sp.now() - sp.lastBeat.Load()) }
 
 // reclaimLoop frees what has waited for a lease. It may have to wait for locks
 // of the store, so it is not the goroutine that beats.
-func (srv *Server) reclaimLoop(ctx context.Context) {
-	defer srv.wg.Done()
-	tick := time.NewTicker(srv.cfg.Beat)
+func (sp *Space) reclaimLoop(ctx context.Context) {
+	defer sp.wg.Done()
+	tick := time.NewTicker(sp.cfg.Beat)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-srv.fence.Done():
+		case <-sp.fence.Done():
 			return
 		case <-tick.C:
-			srv.store.Reclaim(time.Now()) // not the tick's time: that may be older than the last call
+			sp.store.Reclaim(time.Now()) // not the tick's time: that may be older than the last call
 		}
 	}
 }
 
 // bumpEvery is the shortest time between two view versions that are raised for
-// the sake of the cluster's view: each has every client of this node come for it
+// the sake of the cluster's view: each has every client of the space come for it
 // once.
 const bumpEvery = time.Second
 
@@ -93,12 +93,12 @@ type bumper struct {
 	timer *time.Timer // one is on its way; nil: none
 }
 
-// Bump has the clients of this node learn that there is something new to fetch:
+// Bump has the clients of the space learn that there is something new to fetch:
 // the view version in the beat (and in the replies to Pings) rises, now or when
 // a second has passed since the last time. Calls in between are one. It does not
-// wait, and does nothing once the store is closed. To be called after Start.
-func (srv *Server) Bump() {
-	b := &srv.bump
+// wait, and does nothing once the store is closed. To be called once the space serves.
+func (sp *Space) Bump() {
+	b := &sp.bump
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.timer != nil {
@@ -109,16 +109,16 @@ func (srv *Server) Bump() {
 			b.mu.Lock()
 			b.timer, b.last = nil, time.Now()
 			b.mu.Unlock()
-			srv.bumpNow()
+			sp.bumpNow()
 		})
 		return
 	}
 	b.last = time.Now()
-	srv.bumpNow()
+	sp.bumpNow()
 }
 
-func (srv *Server) bumpNow() {
-	if srv.serving.Load() {
-		srv.store.BumpView() // an error: the store has ended, and its clients with it
+func (sp *Space) bumpNow() {
+	if sp.serving.Load() {
+		sp.store.BumpView() // an error: the store has ended, and its clients with it
 	}
 }

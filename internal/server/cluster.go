@@ -44,14 +44,15 @@ func (c *Config) dir() member.Dir {
 // RegionTable returns the region table of the node's own keys as the cluster may be told
 // of it; nil before Start. See member.Tables.
 func (srv *Server) RegionTable(node string) *cluster.Table {
-	if srv = srv.root; !srv.serving.Load() {
+	main := srv.main
+	if !main.serving.Load() {
 		return nil
 	}
 	var devices []string
-	for _, d := range srv.devices.all() {
+	for _, d := range main.rails.all() {
 		devices = append(devices, d.Name())
 	}
-	return srv.tables.Make(node, srv.store, srv.regions, devices)
+	return srv.tables.Make(node, main.store, main.regions, devices)
 }
 
 // A clusterNode is a node as its Member sees it.
@@ -59,7 +60,7 @@ type clusterNode struct{ *Server }
 
 var _ member.Node = clusterNode{}
 
-func (n clusterNode) Store() *store.Store { return n.store }
+func (n clusterNode) Store() *store.Store { return n.main.store }
 func (n clusterNode) StandDown(why error) { n.standDown(why) }
 
 func (n clusterNode) ReleaseOwned() {
@@ -128,10 +129,14 @@ func (n clusterNode) HoldsNothing(ctx context.Context) error {
 	return nil
 }
 
-// withheld is Config.Withheld of the store of the node, or of a space: at first
+// Bump has the clients of the main space come for what is new, as Space.Bump says. To
+// be called after Start.
+func (srv *Server) Bump() { srv.main.Bump() }
+
+// withheld is Config.Withheld of the store: at first
 // all shards are, until releaseOwned says which are the node's.
-func (srv *Server) withheld() func(uint16) bool {
-	if srv.owned == nil {
+func (sp *Space) withheld() func(uint16) bool {
+	if sp.owned == nil {
 		return nil
 	}
 	return func(uint16) bool { return true }
@@ -139,16 +144,16 @@ func (srv *Server) withheld() func(uint16) bool {
 
 // releaseOwned has the index of the store answer misses in the node's own
 // shards. It may be called again at any time.
-func (srv *Server) releaseOwned() {
-	own := srv.owned.Shards()
+func (sp *Space) releaseOwned() {
+	own := sp.owned.Shards()
 	if own == nil {
 		return
 	}
-	for shard := range uint16(srv.shards) {
+	for shard := range uint16(sp.shards) {
 		if !own.Mine(shard) {
 			continue
 		}
-		if err := srv.store.Release(shard); err != nil {
+		if err := sp.store.Release(shard); err != nil {
 			return // the store has ended: closed, or fenced, which is told elsewhere
 		}
 	}

@@ -96,7 +96,7 @@ func (p *peer) tell(m wire.Document, answered map[wire.Status]int) (reply wire.D
 // documents is what the node keeps for this session: how many documents, and how many
 // bytes of their arguments.
 func (p *peer) documents(srv *Server) (open, bytes int) {
-	for _, s := range srv.sessionList() {
+	for _, s := range srv.main.sessions.List() {
 		if s.ID == p.wel.Session {
 			ds := &s.Conn().(*conn).documents
 			ds.mu.Lock()

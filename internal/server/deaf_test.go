@@ -18,13 +18,14 @@ type deafQP struct {
 	*deaf.QP
 	over chan struct{} // closed when the session has ended
 	rail *session.Rail
+	held int64 // bytes that were held for the tenant before the session began
 }
 
-// deafRails are the rails over deaf devices, by *Server. They end with it.
+// deafRails are the rails over deaf devices, by *Space. They end with it.
 var deafRails sync.Map
 
 // deafRail returns the one of a node, or of a space.
-func deafRail(t testing.TB, sp *Server) *session.Rail {
+func deafRail(t testing.TB, sp *Space) *session.Rail {
 	if r, ok := deafRails.Load(sp); ok {
 		return r.(*session.Rail)
 	}
@@ -43,29 +44,30 @@ func deafRail(t testing.TB, sp *Server) *session.Rail {
 
 // deafSession makes a session over a deafQP, and opens it or not.
 func deafSession(t testing.TB, srv *Server, open bool) (*session.Session, *deafQP) {
-	return deafSessionOf(t, srv, srv.logins.Find(wire.Tenant{}), open)
+	return deafSessionOf(t, srv.main, srv.logins.Find(wire.Tenant{}), open)
 }
 
-// deafSessionOf makes one of a login that uses the space srv.
-func deafSessionOf(t testing.TB, srv *Server, by *auth.Login, open bool) (*session.Session, *deafQP) {
+// deafSessionOf makes one of a login that uses the space.
+func deafSessionOf(t testing.TB, sp *Space, by *auth.Login, open bool) (*session.Session, *deafQP) {
 	t.Helper()
-	r := deafRail(t, srv)
-	place, err := srv.registry.Admit(session.SourceOf("192.0.2.1:1"))
+	r := deafRail(t, sp)
+	place, err := sp.registry.Admit(session.SourceOf("192.0.2.1:1"))
 	if place == nil {
 		t.Fatal(err)
 	}
 	req := deaf.NewRequest()
-	k := session.Knock{ConnRequest: req, Connect: deaf.Connect, Login: by, Place: place, Incarnation: srv.incarnation}
-	s, err := srv.sessions.Begin(r.Pick(), k)
+	k := session.Knock{ConnRequest: req, Connect: deaf.Connect, Login: by, Place: place, Incarnation: sp.incarnation}
+	s, err := sp.sessions.Begin(r.Pick(), k)
 	if err != nil {
 		t.Fatal(err)
 	}
+	held := by.Held.Load()
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		s.Serve(srv.run, k)
+		s.Serve(sp.run, k)
 	}()
-	q := &deafQP{req.Accepted(t, by.Secret.Reveal()), over, r}
+	q := &deafQP{req.Accepted(t, by.Secret.Reveal()), over, r, held}
 	if open {
 		q.Open(t, session.MinReplySize, func() bool { return !s.Busy() })
 		if s.Ended() {
@@ -81,7 +83,8 @@ func feed(t testing.TB, s *session.Session, q *deafQP, msg []byte) {
 	q.Feed(t, msg, func() bool { return !s.Busy() })
 }
 
-// endDeaf ends a deaf session and checks that it has left nothing behind.
+// endDeaf ends a deaf session and checks that it has left nothing behind. A session of the
+// same tenant that began later and holds places has ended before.
 func endDeaf(t testing.TB, s *session.Session, q *deafQP) {
 	t.Helper()
 	q.End()
@@ -98,6 +101,9 @@ func endDeaf(t testing.TB, s *session.Session, q *deafQP) {
 	if s.Busy() {
 		t.Error("a request is under way in a session that has ended")
 	}
+	if n := s.Login.Held.Load(); n > q.held {
+		t.Errorf("%d bytes are held for a tenant whose session has ended, %d before it began", n, q.held)
+	}
 	for i, n := range q.rail.Buffers() {
 		// Another session of the test may have some.
 		if n.Used > 16 {
@@ -113,7 +119,7 @@ type between struct {
 }
 
 // standBetween stands before the handler of the sessions that are opened from now on.
-func standBetween(sp *Server) *between {
+func standBetween(sp *Space) *between {
 	b := &between{Handler: sp.sessions.Handler}
 	sp.sessions.Handler = b
 	return b

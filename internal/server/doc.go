@@ -26,9 +26,9 @@
 // on no handler; what the store retired, freed by a goroutine that may wait for it; puts
 // that wait for memory (grow.go); admin.go.
 //
-// A tenant with one-sided access has a space of its own (space.go, spaces.go): a
-// Server inside this one, with another PD, other regions and another store. In a
-// handler conn.srv is the space, and root the node.
+// The keys are in spaces (space.go): a space has a store, regions, a PD on each device, a
+// beat and sessions of its own. A node has the main space, and one for each tenant with
+// one-sided access (spaces.go).
 //
 // # Rooms below
 //

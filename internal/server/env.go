@@ -8,35 +8,40 @@ import (
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
-// handleEnv is what the handlers of the node, or of a space of it, use of it. It is
-// called when the parts are open and nobody is served yet.
-func handleEnv(srv *Server) Env {
-	cfg, node := &srv.cfg, srv.root
-	makers := node.makers
-	if srv != node {
-		own := *makers
-		own[wire.DocumentStats] = statsOf(srv)
-		makers = &own
-	}
+// handleEnv is what the handlers of a space use of it and of the node. It is called when
+// the parts of the space are open and nobody is served yet. tenantWatches bounds the
+// waiting watches of one tenant.
+func handleEnv(srv *Server, sp *Space, makers *Makers, tenantWatches int) Env {
+	cfg := &sp.cfg
 	return Env{
-		Store: srv.store, Shards: srv.shards, Regions: srv.regions, Followers: &srv.turnover.Followers, Staging: srv.staging,
-		Sessions: srv.sessions, Owned: srv.owned, Shared: srv.shared, Fence: srv.fence,
-		Clock: srv.clock, Counters: srv.met, Bounds: srv.bounds, Makers: makers,
-		Gets: srv.pool, Scans: srv.scans, Clusters: node.clusters, Admins: node.admins,
-		Lease: cfg.Lease, LeaseOff: cfg.LeaseOff, MaxPoll: cfg.MaxPoll, MaxWatches: cfg.MaxWatches, TenantWatches: srv.tenantWatches(),
+		Store: sp.store, Shards: sp.shards, Regions: sp.regions, Followers: &sp.turnover.Followers, Staging: sp.staging,
+		Sessions: sp.sessions, Owned: sp.owned, Shared: sp.shared, Fence: sp.fence,
+		Clock: sp.clock, Counters: sp.met, Bounds: sp.bounds, Makers: makers,
+		Gets: sp.pool, Scans: sp.scans, Clusters: srv.clusters, Admins: srv.admins,
+		Lease: cfg.Lease, LeaseOff: cfg.LeaseOff, MaxPoll: cfg.MaxPoll, MaxWatches: cfg.MaxWatches, TenantWatches: tenantWatches,
 	}
 }
 
-// tenantWatches bounds the waiting watches of one tenant: half of the places in the
-// node's own space, which others share, and all of them in a space of his own.
-func (srv *Server) tenantWatches() int {
-	if srv.root == srv {
-		return max(1, srv.cfg.MaxWatches/2)
-	}
-	return srv.cfg.MaxWatches
+// tenantHandlers makes the handlers of a tenant's space: the statistics are its own, and
+// all places for waiting watches too.
+func (srv *Server) tenantHandlers(sp *Space) *Handlers {
+	makers := *srv.makers
+	makers[wire.DocumentStats] = makerOfStats(srv, sp)
+	return newHandlers(handleEnv(srv, sp, &makers, sp.cfg.MaxWatches))
 }
 
-// newMakers are what the node makes documents with. The statistics are those of its own
+// mainHandlers makes the handlers of the main space, which tenants share: one of them may
+// have half of the places for waiting watches.
+func (srv *Server) mainHandlers(sp *Space) *Handlers {
+	return newHandlers(handleEnv(srv, sp, srv.makers, max(1, sp.cfg.MaxWatches/2)))
+}
+
+// makerOfStats makes the statistics that the clients of a space are told.
+func makerOfStats(srv *Server, sp *Space) Maker {
+	return func(_ context.Context, by Asker, _ []byte) ([]byte, error) { return statsJSON(srv, sp, by.Login) }
+}
+
+// newMakers are what the node makes documents with. The statistics are those of its main
 // space.
 func newMakers(srv *Server) *Makers {
 	// ofAdmin is what the operator asks: a name, answered with a JSON text.
@@ -61,7 +66,7 @@ func newMakers(srv *Server) *Makers {
 		}
 	}
 	return &Makers{
-		wire.DocumentStats:   statsOf(srv),
+		wire.DocumentStats:   makerOfStats(srv, srv.main),
 		wire.DocumentView:    ofCluster(srv.member.View),
 		wire.DocumentMap:     ofCluster(srv.member.Map),
 		wire.DocumentPromise: ofCluster(srv.member.Promise),
@@ -78,45 +83,50 @@ func newMakers(srv *Server) *Makers {
 	}
 }
 
-// statsOf makes the statistics of the node, or of a space.
-func statsOf(srv *Server) Maker {
-	return func(_ context.Context, by Asker, _ []byte) ([]byte, error) { return statsJSON(srv, by.Login) }
-}
-
-// pools are the workers of a node, or of a space.
+// pools are the workers of a space.
 type pools struct {
-	pool     *work.Pool // gets, and writes that ask the disk
-	scans    *work.Pool // what takes long by nature
-	clusters *work.Pool // of the node alone, as is the next
-	admins   *work.Pool
+	pool  *work.Pool // gets, and writes that ask the disk
+	scans *work.Pool // what takes long by nature
 }
 
-// openPools starts the workers of the node, or of a space. The main login is the
-// operator's, or everybody's on a node without tenants: it may use all processors, and all
-// workers of the gets. The others may not.
-func (srv *Server) openPools() {
-	n := srv.cfg.Workers
-	srv.pool = work.New(work.Gets, n, n, max(1, n-n/4))
+// openPools starts the workers of the space. The main login is the operator's, or
+// everybody's on a node without tenants: it may use all processors, and all workers of
+// the gets. The others may not.
+func (sp *Space) openPools() {
+	n := sp.cfg.Workers
+	sp.pool = work.New(work.Gets, n, n, max(1, n-n/4))
 	// Scans take the time of processors more than that of disks. So that puts and
 	// gets of others have some, one tenant scans on half of the processors at most.
 	n = max(2, n/4)
-	srv.scans = work.New(work.Scans, n, max(1, n/2), max(1, n/4))
-	if srv.root == srv {
-		srv.clusters = work.New(work.Cluster, clusterWorkers, clusterWorkers, clusterWorkers-1)
-		srv.admins = work.New(work.Admin, adminWorkers, adminWorkers-1, adminWorkers/2)
-	}
+	sp.scans = work.New(work.Scans, n, max(1, n/2), max(1, n/4))
 }
 
-// closePools ends the workers.
-func (srv *Server) closePools() {
-	for _, w := range [...]*work.Pool{srv.pool, srv.scans, srv.clusters, srv.admins} {
-		if w != nil {
-			w.Close()
-		}
-	}
+// closePools ends the workers of the space.
+func (p *pools) closePools() { closePools(p.pool, p.scans) }
+
+// nodePools are the workers of the node, for requests of all its spaces. No scan can fill
+// them.
+type nodePools struct {
+	clusters *work.Pool
+	admins   *work.Pool
 }
 
 const (
 	clusterWorkers = 2 // what they answer lies ready
 	adminWorkers   = 4 // a revocation may wait for sessions, a promise for the disk
 )
+
+func (p *nodePools) open() {
+	p.clusters = work.New(work.Cluster, clusterWorkers, clusterWorkers, clusterWorkers-1)
+	p.admins = work.New(work.Admin, adminWorkers, adminWorkers-1, adminWorkers/2)
+}
+
+func (p *nodePools) close() { closePools(p.clusters, p.admins) }
+
+func closePools(list ...*work.Pool) {
+	for _, w := range list {
+		if w != nil { // else what opens it has failed
+			w.Close()
+		}
+	}
+}

@@ -13,9 +13,9 @@ import (
 // give every client a lease more on a node that may not serve.
 func TestNoBeatOnceFenced(t *testing.T) {
 	for range 200 {
-		srv := &Server{fence: base.NewFence(), beats: newBeats(), met: new(base.Counters)}
-		srv.cfg.Beat, srv.cfg.Lease = time.Nanosecond, time.Hour
-		srv.fence.Fail(errors.New("fenced"))
+		sp := &Space{fence: base.NewFence(), beats: newBeats(), met: new(base.Counters)}
+		sp.cfg.Beat, sp.cfg.Lease = time.Nanosecond, time.Hour
+		sp.fence.Fail(errors.New("fenced"))
 		func() {
 			defer func() {
 				if recover() != nil { // there is no store to write it
@@ -23,7 +23,7 @@ func TestNoBeatOnceFenced(t *testing.T) {
 				}
 			}()
 			runtime.Gosched()
-			srv.beatLoop(t.Context())
+			sp.beatLoop(t.Context())
 		}()
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync/atomic"
 	"syscall"
 
@@ -119,16 +120,17 @@ func (ds *devices) deviceOf(ctx context.Context, l Listener) (*device, error) {
 			return d, nil
 		}
 	}
-	d, err := ds.open(ctx, l)
+	d, rail, err := ds.open(ctx, l)
 	if err != nil {
 		return nil, err
 	}
 	for _, o := range ds.list { // one that was chosen may be one that was named
 		if o.Fabric == d.Fabric && o.Dev.Name() == d.Dev.Name() {
-			return o, d.close()
+			return o, errors.Join(rail.Close(), d.close())
 		}
 	}
 	ds.list = append(ds.list, d)
+	ds.srv.main.rails.add(rail)
 	return d, nil
 }
 
@@ -140,7 +142,8 @@ func (ds *devices) spare() []bool {
 	}
 	for _, p := range ds.ports {
 		for ; p != nil; p = p.other {
-			spare[p.dev.Index] = spare[p.dev.Index] && p.Optional
+			i := slices.Index(ds.list, p.dev)
+			spare[i] = spare[i] && p.Optional
 		}
 	}
 	return spare
@@ -150,7 +153,7 @@ func (ds *devices) spare() []bool {
 // and may fail is taken out, with its device if nothing else uses it.
 func (ds *devices) listen(ctx context.Context) error {
 	srv := ds.srv
-	for dev, why := range srv.regions.Settle() {
+	for dev, why := range srv.main.regions.Settle() {
 		ds.list[dev].lost = why
 	}
 	for i := 0; i < len(ds.ports); {
@@ -207,7 +210,7 @@ func (ds *devices) listenAt(ctx context.Context, group []*port, last bool) error
 		if host, num, err := net.SplitHostPort(addr); err == nil && num == "0" && got != "" {
 			addr, chosen = net.JoinHostPort(host, got), true
 		}
-		err := p.start(ctx, addr)
+		err := ds.start(ctx, p, addr)
 		switch {
 		case err == nil:
 			if _, num, splitErr := net.SplitHostPort(p.ln.Addr().String()); splitErr == nil && got == "" {
@@ -230,12 +233,12 @@ func (ds *devices) listenAt(ctx context.Context, group []*port, last bool) error
 	return nil
 }
 
-// start makes the lanes of the device, once, and listens at addr.
-func (p *port) start(ctx context.Context, addr string) (err error) {
+// start makes the main space's lanes on the device, once, and listens at addr.
+func (ds *devices) start(ctx context.Context, p *port, addr string) (err error) {
 	if p.dev.lost != nil {
 		return p.dev.lost
 	}
-	if err = p.dev.makeLanes(); err != nil {
+	if err = ds.srv.main.rails.of(p.dev.Device).MakeLanes(len(ds.list)); err != nil {
 		return err
 	}
 	p.ln, err = p.dev.Dev.Listen(ctx, addr)
@@ -247,7 +250,7 @@ func (p *port) start(ctx context.Context, addr string) (err error) {
 
 // dropIdle closes the devices on which nothing listens.
 func (ds *devices) dropIdle() error {
-	srv := ds.srv
+	main := ds.srv.main
 	used := make(map[*device]bool)
 	for _, p := range ds.ports {
 		used[p.dev] = true
@@ -258,14 +261,16 @@ func (ds *devices) dropIdle() error {
 			kept = append(kept, d)
 			continue
 		}
-		err := srv.regions.Detach(d.Index)
+		rail := main.rails.of(d.Device)
+		err := main.regions.Detach(rail.Index)
 		if err == nil {
-			err = d.close()
+			err = errors.Join(rail.Close(), d.close())
 		}
 		if err != nil {
 			ds.list = append(kept, ds.list[i:]...)
 			return fmt.Errorf("server: closing %s/%s, on which nothing listens: %w", d.Fabric.Name(), d.Dev.Name(), err)
 		}
+		main.rails.remove(rail)
 	}
 	ds.list = kept
 	return nil

@@ -133,8 +133,8 @@ func TestReadSink(t *testing.T) {
 		t.Fatal(err)
 	}
 	// What is checked and stored is out of the client's reach by then.
-	s := srv.sessionList()[0]
-	stage, err := srv.staging.Get(s.Context(), &s.Login.Account, 0, len(value))
+	s := srv.main.sessions.List()[0]
+	stage, err := srv.main.staging.Get(s.Context(), &s.Login.Account, 0, len(value))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestReadSink(t *testing.T) {
 		t.Errorf("after the READs: %v, registered: %v", err, stage.MR() != nil)
 	}
 	stage.Release()
-	if srv.staging.Kept() != 0 {
+	if srv.main.staging.Kept() != 0 {
 		t.Error("a sink with REMOTE_WRITE stayed registered")
 	}
 	for access, n := range card.registered() {
@@ -171,11 +171,11 @@ func TestFence(t *testing.T) {
 	}
 	p := dial(t, srv, peerOptions{})
 	broken := errors.New("the log is on fire")
-	srv.fatal(broken)
-	srv.fatal(errors.New("a second time"))
+	srv.main.fatal(broken)
+	srv.main.fatal(errors.New("a second time"))
 	<-srv.Fatal()
 	p.dead()
-	<-srv.beatDone
+	<-srv.main.beatDone
 	if !errors.Is(srv.Err(), broken) || srv.Ready() {
 		t.Errorf("Err %v, Ready %v", srv.Err(), srv.Ready())
 	}
@@ -195,10 +195,9 @@ func shutdownFenced(t *testing.T, srv *Server, broken error) {
 	if err := srv.Shutdown(context.Background()); !errors.Is(err, broken) {
 		t.Errorf("Shutdown: %v", err)
 	}
-	srv.store.Close()
-	for _, d := range srv.devices.list {
-		d.close()
-	}
+	srv.main.store.Close()
+	srv.main.rails.close()
+	srv.devices.close()
 }
 
 // TestFenceEndsEverySession: also one that no list had when the fence came.
@@ -212,9 +211,9 @@ func TestFenceEndsEverySession(t *testing.T) {
 	}
 	p := dial(t, srv, peerOptions{})
 	silent := dial(t, srv, peerOptions{noHello: true})
-	srv.sessions = session.NewGroup(srv.cfg.sessions(), srv.sessions.Env) // no list has them
+	srv.main.sessions = session.NewGroup(srv.cfg.sessions(), srv.main.sessions.Env) // no list has them
 	broken := errors.New("the log is on fire")
-	srv.fatal(broken)
+	srv.main.fatal(broken)
 	p.dead()
 	silent.dead()
 	shutdownFenced(t, srv, broken)
@@ -227,7 +226,8 @@ func TestMetricsDuringStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv.devices.list = []*device{{Rail: session.AbsentRail(srv.sessions, nil, 0)}} // half made
+	srv.devices.list = []*device{{}} // half made
+	srv.main.rails.add(session.AbsentRail(srv.main.sessions, nil, 0))
 	ch := make(chan prometheus.Metric, 1000)
 	telemetry.NewCollector(sources{srv}).Collect(ch)
 	if len(ch) == 0 {
@@ -296,7 +296,7 @@ func TestAdminPort(t *testing.T) {
 	if code := httpPost(t, srv, "/debug/handlers/block"); code != 200 {
 		t.Errorf("block: %d", code)
 	}
-	if blocked, _ := srv.sessions.Gate.Waiting(); !blocked {
+	if blocked, _ := srv.main.sessions.Gate.Waiting(); !blocked {
 		t.Error("not blocked")
 	}
 	if code := httpPost(t, srv, "/debug/handlers/unblock"); code != 200 {
@@ -379,8 +379,8 @@ func TestManySessions(t *testing.T) {
 		for _, p := range all {
 			p.qp.Disconnect()
 		}
-		eventually(t, "all sessions are gone", func() bool { return len(srv.sessionList()) == 0 })
-		d := srv.devices.list[0]
+		eventually(t, "all sessions are gone", func() bool { return len(srv.main.sessions.List()) == 0 })
+		d := srv.main.rails.list[0]
 		for i, n := range d.Buffers() {
 			if n.Used != 0 && (i > 0 || !d.Shared) {
 				t.Errorf("%d buffers of kind %d in use", n.Used, i)

@@ -33,16 +33,16 @@ func TestScansRest(t *testing.T) {
 					dial(t, srv, as(tenant)).flood(min(left, 7))
 				}
 				eventually(t, "the scans wait", func() bool {
-					mine, _ := srv.scans.Backlog(&loginOf(srv, tenant).Turns)
+					mine, _ := srv.main.scans.Backlog(&loginOf(srv, tenant).Turns)
 					return mine == n
 				})
 			}
-			if got := rest(tt.slice, srv.scans, &loginOf(srv, "clerk").Turns); got != tt.want {
+			if got := rest(tt.slice, srv.main.scans, &loginOf(srv, "clerk").Turns); got != tt.want {
 				t.Errorf("a rest of %v, want %v", got, tt.want)
 			}
 			scan := func(tenant string) *op {
 				s := &session.Session{Login: loginOf(srv, tenant)}
-				return &op{Request: &session.Request{Session: s}, c: srv.handlers.newConn(s)}
+				return &op{Request: &session.Request{Session: s}, c: srv.main.handlers.newConn(s)}
 			}
 			if pauseOf(scan("")) != nil {
 				t.Error("scans of the main login are to rest")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/server/base"
@@ -26,29 +27,27 @@ const laneSilence = 5 * time.Second
 // errLaneHangs: the process has to be ended and started again.
 var errLaneHangs = errors.New("server: a handler does not return and its lane serves nobody: start this process again, and report the stack of SIGQUIT")
 
-// rails are those of the server's devices.
-func (srv *Server) rails() (list []*session.Rail) {
-	for _, d := range srv.devices.all() {
-		list = append(list, d.Rail)
-	}
-	return list
+// A lanePulse says whether a lane of a space hangs.
+type lanePulse struct {
+	laneHangs   atomic.Bool
+	laneSilence time.Duration // after how long that is so
 }
 
 // ticksOfSilence is how many ticks make a lane that hangs.
-func (srv *Server) ticksOfSilence(tick time.Duration) int {
-	return int(srv.laneSilence/tick) + 2 // the first and the last may be cut short
+func (p *lanePulse) ticksOfSilence(tick time.Duration) int {
+	return int(p.laneSilence/tick) + 2 // the first and the last may be cut short
 }
 
 // feelLanes is called by the beat, once in each.
-func (srv *Server) feelLanes(p *session.Pulse) {
-	hangs := p.Feel(srv.rails()) >= srv.ticksOfSilence(srv.cfg.Beat)
-	if srv.laneHangs.Swap(hangs) == hangs {
+func (sp *Space) feelLanes(p *session.Pulse) {
+	hangs := p.Feel(sp.rails.all()) >= sp.ticksOfSilence(sp.cfg.Beat)
+	if sp.laneHangs.Swap(hangs) == hangs {
 		return
 	}
 	if hangs {
-		srv.log.Error(base.LogAlways, "a lane hangs: its sessions are not served", "for", srv.laneSilence)
+		sp.log.Error(base.LogAlways, "a lane hangs: its sessions are not served", "for", sp.laneSilence)
 	} else {
-		srv.log.Warn(base.LogAlways, "the lane that hung goes on")
+		sp.log.Warn(base.LogAlways, "the lane that hung goes on")
 	}
 }
 
@@ -60,8 +59,8 @@ func (srv *Server) sick() error {
 	}
 	for _, sp := range srv.spaces.every() {
 		if sp.laneHangs.Load() {
-			if sp.space != "" {
-				return fmt.Errorf("space %q: %w", sp.space, errLaneHangs)
+			if sp.name != "" {
+				return fmt.Errorf("space %q: %w", sp.name, errLaneHangs)
 			}
 			return errLaneHangs
 		}
@@ -69,16 +68,16 @@ func (srv *Server) sick() error {
 	return nil
 }
 
-// endWithin runs the end of a server and gives it up when it has had its time and
-// a lane hangs, which would have to be drained first. The server is fenced then:
-// its memory may still be in use, and the process must end.
-func (srv *Server) endWithin(ctx context.Context, end func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, srv.cfg.DrainTimeout)
+// endWithin runs the end of a space, or of the node with its main space, and gives it up
+// when it has had its time and a lane hangs, which would have to be drained first. The
+// space is fenced then: its memory may still be in use, and the process must end.
+func (sp *Space) endWithin(ctx context.Context, end func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, sp.cfg.DrainTimeout)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- end(ctx) }()
 	const perSilence = 10
-	every := max(srv.laneSilence/perSilence, time.Millisecond)
+	every := max(sp.laneSilence/perSilence, time.Millisecond)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for p := new(session.Pulse); ; {
@@ -86,8 +85,8 @@ func (srv *Server) endWithin(ctx context.Context, end func(context.Context) erro
 		case err := <-done:
 			return err
 		case <-tick.C:
-			if p.Feel(srv.rails()) >= srv.ticksOfSilence(every) && ctx.Err() != nil {
-				srv.fatal(errLaneHangs)
+			if p.Feel(sp.rails.all()) >= sp.ticksOfSilence(every) && ctx.Err() != nil {
+				sp.fatal(errLaneHangs)
 				return errLaneHangs
 			}
 		}

@@ -22,7 +22,7 @@ func startHanging(t *testing.T, change func(*Config)) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv.laneSilence = 100 * time.Millisecond
+	srv.main.laneSilence = 100 * time.Millisecond
 	if err := srv.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -65,8 +65,8 @@ func TestHealthOfLanes(t *testing.T) {
 		p := dial(t, srv, as(tenant))
 		// Three times as many beats as make a lane that hangs. A round may take as long
 		// on a machine that is busy, and then it ends; a sleep is none, and stays.
-		n := srv.met.Beats.Load() + 3*uint64(srv.ticksOfSilence(srv.cfg.Beat))
-		eventually(t, "the beats", func() bool { return srv.met.Beats.Load() >= n })
+		n := srv.main.met.Beats.Load() + 3*uint64(srv.main.ticksOfSilence(srv.cfg.Beat))
+		eventually(t, "the beats", func() bool { return srv.main.met.Beats.Load() >= n })
 		srv.waitHealth(t, 200)
 		id, goOn := hangLane(b, p)
 		if body := srv.waitHealth(t, 503); !strings.Contains(body, "does not return") {
@@ -87,15 +87,15 @@ func TestHealthOfLanes(t *testing.T) {
 // of the node is given up, with an error that says why.
 func TestShutdownWithoutALane(t *testing.T) {
 	srv := startHanging(t, func(c *Config) { c.DrainTimeout = 50 * time.Millisecond })
-	b := standBetween(srv)
+	b := standBetween(srv.main)
 	p := dial(t, srv, peerOptions{})
 	_, goOn := hangLane(b, p)
 	over := make(chan struct{})
 	given := make(chan error, 1)
 	go func() {
-		given <- srv.endWithin(context.Background(), func(ctx context.Context) error {
+		given <- srv.main.endWithin(context.Background(), func(ctx context.Context) error {
 			defer close(over)
-			return srv.doShutdown(ctx)
+			return srv.end(ctx)
 		})
 	}()
 	select {

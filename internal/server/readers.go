@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/server/base"
 	"github.com/rdmakv/rdmakv/store"
 )
 
@@ -51,8 +52,8 @@ func ReaderProof(dataDir string) func() (*os.File, error) {
 
 // hasReaderLock reports whether waitReaders can tell. A cache has no directory,
 // and waits for every predecessor.
-func (srv *Server) hasReaderLock() bool {
-	return srv.cfg.DataDir != "" && srv.cfg.Mode != store.Cache
+func (c *Config) hasReaderLock() bool {
+	return c.DataDir != "" && c.Mode != store.Cache
 }
 
 // readersPoll is how often the lock is tried.
@@ -61,11 +62,11 @@ const readersPoll = 5 * time.Millisecond
 // waitReaders returns once nobody can believe memory of an earlier incarnation
 // that he has mapped. The store is open: whoever had it before us is gone, and its
 // last beat was before now. Nothing is served yet, by SEND neither.
-func (srv *Server) waitReaders(ctx context.Context) error {
-	if !srv.hasReaderLock() {
+func waitReaders(ctx context.Context, cfg *Config, log *base.Log) error {
+	if !cfg.hasReaderLock() {
 		return nil
 	}
-	f, err := os.Open(filepath.Join(srv.cfg.DataDir, readersFile))
+	f, err := os.Open(filepath.Join(cfg.DataDir, readersFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // no client has ever mapped anything
 	}
@@ -73,7 +74,7 @@ func (srv *Server) waitReaders(ctx context.Context) error {
 		return fmt.Errorf("server: the lock of clients that map memory: %w", err)
 	}
 	defer f.Close()
-	over := time.NewTimer(srv.cfg.Lease + srv.cfg.Lease/100 + srv.cfg.Beat)
+	over := time.NewTimer(cfg.Lease + cfg.Lease/100 + cfg.Beat)
 	defer over.Stop()
 	poll := time.NewTicker(readersPoll)
 	defer poll.Stop()
@@ -86,7 +87,7 @@ func (srv *Server) waitReaders(ctx context.Context) error {
 			return fmt.Errorf("server: flock of %s: %w", f.Name(), err)
 		}
 		if !waited {
-			srv.log.Info("clients have memory of an earlier incarnation mapped: nothing is served before they let go, or their leases are over", "lease", srv.cfg.Lease)
+			log.Info("clients have memory of an earlier incarnation mapped: nothing is served before they let go, or their leases are over", "lease", cfg.Lease)
 		}
 		select {
 		case <-poll.C:

@@ -94,7 +94,7 @@ func newRowWorld(t *testing.T, mapped bool) *rowWorld {
 		}
 		p.close()
 	}
-	return &rowWorld{t, srv, hostileBases(srv, srv.logins.Find(wire.Tenant{}), cluster.AppendMap(nil, m))}
+	return &rowWorld{t, srv, hostileBases(srv.main, srv.logins.Find(wire.Tenant{}), cluster.AppendMap(nil, m))}
 }
 
 // ask sends a base as a tenant and returns what it is answered. Another session of
@@ -102,11 +102,11 @@ func newRowWorld(t *testing.T, mapped bool) *rowWorld {
 func (w *rowWorld) ask(tenant string, b *hostileBase) wire.Status {
 	by := w.srv.logins.Find(wire.TenantOf(tenant))
 	if b.hold {
-		s, q := deafSessionOf(w.t, w.srv, by, true)
+		s, q := deafSessionOf(w.t, w.srv.main, by, true)
 		feed(w.t, s, q, wire.AppendGet(nil, 1, wire.Get{Key: holdKey}))
 		defer endDeaf(w.t, s, q)
 	}
-	s, q := deafSessionOf(w.t, w.srv, by, true)
+	s, q := deafSessionOf(w.t, w.srv.main, by, true)
 	defer endDeaf(w.t, s, q)
 	q.Serve = b.serve
 	msg := b.encode()
@@ -148,7 +148,7 @@ func TestRowsRights(t *testing.T) {
 			case oneKey, prefixOfKeys, manyKeys:
 				denied = denied || tenant == "other"
 			}
-			before := w.srv.met.DamageReports.Load()
+			before := w.srv.main.met.DamageReports.Load()
 			st := w.ask(tenant, b)
 			if (st == wire.StatusDenied) != denied {
 				t.Errorf("%s of tenant %q: %v, want it denied: %v", b.name, tenant, st, denied)
@@ -156,7 +156,7 @@ func TestRowsRights(t *testing.T) {
 			if (st == wire.StatusNoHold) != (row.keys == heldPlace) {
 				t.Errorf("%s of tenant %q, with a place that is held for another session: %v", b.name, tenant, st)
 			}
-			if took := w.srv.met.DamageReports.Load() > before; took != (row.keys == toldKeys && tenant != "other") {
+			if took := w.srv.main.met.DamageReports.Load() > before; took != (row.keys == toldKeys && tenant != "other") {
 				t.Errorf("%s of tenant %q: taken in: %v", b.name, tenant, took)
 			}
 		}
@@ -176,7 +176,7 @@ func TestRowsOwnership(t *testing.T) {
 		}
 	})
 	w = newRowWorld(t, true)
-	m, err := cluster.Propose([16]byte{1}, "red", w.srv.shards, []cluster.MapNode{{ID: "b", Weight: 1}})
+	m, err := cluster.Propose([16]byte{1}, "red", w.srv.main.shards, []cluster.MapNode{{ID: "b", Weight: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

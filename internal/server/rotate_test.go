@@ -41,8 +41,8 @@ func (p *peer) follow(srv *Server, over func() bool) {
 	})
 }
 
-func rotated(srv *Server) func() bool {
-	return func() bool { return !srv.rotationStat().Running }
+func rotated(sp *Space) func() bool {
+	return func() bool { return !sp.rotationStat().Running }
 }
 
 // TestRotation: every region gets a new rkey on the same memory; the old ones
@@ -56,13 +56,13 @@ func TestRotation(t *testing.T) {
 	}
 	_, old := p.regions()
 	table := srv.RegionTable("n1")
-	if err := srv.startRotation(); err != nil {
+	if err := srv.main.startRotation(); err != nil {
 		t.Fatal(err)
 	}
-	if err := srv.startRotation(); !errors.Is(err, memory.ErrRotating) {
+	if err := srv.main.startRotation(); !errors.Is(err, memory.ErrRotating) {
 		t.Errorf("a second rotation beside the first: %v", err)
 	}
-	eventually(t, "a region has been renewed", func() bool { return srv.rotationStat().Renewed > 0 })
+	eventually(t, "a region has been renewed", func() bool { return srv.main.rotationStat().Renewed > 0 })
 	// Many leases, in which the session does not say a word about it.
 	for range 50 {
 		if err := p.speak(0); err != nil {
@@ -75,11 +75,11 @@ func TestRotation(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	if st := srv.rotationStat(); !st.Running || st.Waiting != 1 || st.Old != 1 {
+	if st := srv.main.rotationStat(); !st.Running || st.Waiting != 1 || st.Old != 1 {
 		t.Errorf("it waits for nobody: %+v", st)
 	}
-	p.follow(srv, rotated(srv))
-	st := srv.rotationStat()
+	p.follow(srv, rotated(srv.main))
+	st := srv.main.rotationStat()
 	_, now := p.regions()
 	if st.Renewed != len(old) || st.Error != "" || st.Old != 0 || len(now) != len(old) {
 		t.Errorf("%d regions before, %d now: %+v", len(old), len(now), st)
@@ -130,15 +130,15 @@ func TestOldKeysRest(t *testing.T) {
 	var begun atomic.Int64 // when the first of a wave was registered
 	have := right.slabs.Load()
 	right.atRegister(func(int) error {
-		begun.CompareAndSwap(0, srv.now())
+		begun.CompareAndSwap(0, srv.main.now())
 		return nil
 	})
-	if err := srv.startRotation(); err != nil {
+	if err := srv.main.startRotation(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a second registration", func() bool { return srv.rotationStat().Renewed > 0 })
+	eventually(t, "a second registration", func() bool { return srv.main.rotationStat().Renewed > 0 })
 	eventually(t, "its end", func() bool { return right.slabs.Load() == have })
-	if rested := time.Duration(srv.now() - begun.Load()); rested < cfg.Lease {
+	if rested := time.Duration(srv.main.now() - begun.Load()); rested < cfg.Lease {
 		t.Errorf("an old registration went after %v, the lease is %v", rested, cfg.Lease)
 	}
 }
@@ -153,7 +153,7 @@ func TestRotationOfSilentSession(t *testing.T) {
 	p := dial(t, srv, peerOptions{})
 	p.regions()
 	fresh := dial(t, srv, peerOptions{}) // has no table: nobody waits for it
-	if err := srv.startRotation(); err != nil {
+	if err := srv.main.startRotation(); err != nil {
 		t.Fatal(err)
 	}
 	over := make(chan error, 1)
@@ -167,11 +167,11 @@ func TestRotationOfSilentSession(t *testing.T) {
 	if bye := p.goodbye(); !errors.Is(bye, wire.StatusClosing.Err()) {
 		t.Errorf("Goodbye says %v", bye)
 	}
-	if n := srv.met.Ends[base.CauseTable].Load(); n != 1 {
-		eventually(t, "the session is counted among those that did not take the table", func() bool { return srv.met.Ends[base.CauseTable].Load() == 1 })
+	if n := srv.main.met.Ends[base.CauseTable].Load(); n != 1 {
+		eventually(t, "the session is counted among those that did not take the table", func() bool { return srv.main.met.Ends[base.CauseTable].Load() == 1 })
 	}
-	eventually(t, "the rotation ends", rotated(srv))
-	if st := srv.rotationStat(); st.Error != "" || st.Renewed != st.Regions {
+	eventually(t, "the rotation ends", rotated(srv.main))
+	if st := srv.main.rotationStat(); st.Error != "" || st.Renewed != st.Regions {
 		t.Errorf("%+v", st)
 	}
 }
@@ -211,11 +211,11 @@ func TestRotationWithoutRoom(t *testing.T) {
 				}
 				return nil
 			})
-			if err := srv.startRotation(); err != nil {
+			if err := srv.main.startRotation(); err != nil {
 				t.Fatal(err)
 			}
-			p.follow(srv, rotated(srv))
-			st := srv.rotationStat()
+			p.follow(srv, rotated(srv.main))
+			st := srv.main.rotationStat()
 			_, now := p.regions()
 			if room == 0 {
 				if !strings.Contains(st.Error, short.Error()) || st.Renewed != 0 {
@@ -244,7 +244,7 @@ func TestRotationBesideGrowth(t *testing.T) {
 	value := strings.Repeat("v", 12000)
 	n := 0
 	for range 3 {
-		if err := srv.startRotation(); err != nil {
+		if err := srv.main.startRotation(); err != nil {
 			t.Fatal(err)
 		}
 		p.follow(srv, func() bool {
@@ -260,9 +260,9 @@ func TestRotationBesideGrowth(t *testing.T) {
 					t.Fatalf("region %d of %d: %v", r.ID, len(all), err)
 				}
 			}
-			return rotated(srv)()
+			return rotated(srv.main)()
 		})
-		if st := srv.rotationStat(); st.Error != "" {
+		if st := srv.main.rotationStat(); st.Error != "" {
 			t.Fatal(st.Error)
 		}
 	}
@@ -292,7 +292,7 @@ func TestAdminRotate(t *testing.T) {
 	if _, err := ask(200, ""); !errors.Is(err, wire.StatusUnsupported.Err()) {
 		t.Errorf("an operation that does not exist: %v", err)
 	}
-	p.follow(srv, rotated(srv))
+	p.follow(srv, rotated(srv.main))
 	if text, err := ask(wire.AdminRotate, "status"); err != nil || !strings.Contains(text, `"running":false`) || !strings.Contains(text, `"old":0`) {
 		t.Errorf("%s %v", text, err)
 	}
@@ -320,13 +320,13 @@ func TestRotationByAge(t *testing.T) {
 				return false
 			}
 		}
-		return srv.turnover.Renewed.Load() >= uint64(len(old)) && srv.spaces.of("tenant").turnover.Renewed.Load() > 0
+		return srv.main.turnover.Renewed.Load() >= uint64(len(old)) && srv.spaces.of("tenant").turnover.Renewed.Load() > 0
 	})
 	if st, err := srv.Stats(); err != nil || st.RKeys.Regions != len(old) || st.RKeys.Space != "main" {
 		t.Errorf("%+v %v", st.RKeys, err)
 	}
 	p.follow(srv, func() bool { // the ones that run end first
-		p.follow(srv, func() bool { return rotated(srv)() && rotated(srv.spaces.of("tenant"))() })
+		p.follow(srv, func() bool { return rotated(srv.main)() && rotated(srv.spaces.of("tenant"))() })
 		answer, err := srv.adminRotate(Asker{Peer: "test"}, "start")
 		if err != nil {
 			return false // their age was faster
@@ -344,11 +344,11 @@ func TestRetiredRegion(t *testing.T) {
 		quick(c)
 		c.RegionIdle = 200 * time.Millisecond
 	})
-	srv.regions.OnChange(func() { changes.Add(1) })
+	srv.main.regions.OnChange(func() { changes.Add(1) })
 	p := dial(t, srv, peerOptions{replySize: 64 << 10})
 	p.put("stays", "v")
 	_, before := p.regions()
-	bytes, _ := srv.regions.Bytes()
+	bytes, _ := srv.main.regions.Bytes()
 	for i := range 400 {
 		if err := p.put(fmt.Sprint("goes", i), strings.Repeat("v", 12000)); err != nil {
 			t.Fatal(err)
@@ -365,8 +365,8 @@ func TestRetiredRegion(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "a region is retired", func() bool { return p.ping() == nil && len(srv.store.RetiredRegions()) > 0 })
-	gone := srv.store.RetiredRegions()[0]
+	eventually(t, "a region is retired", func() bool { return p.ping() == nil && len(srv.main.store.RetiredRegions()) > 0 })
+	gone := srv.main.store.RetiredRegions()[0]
 	if r := srv.RegionTable("n1").Region(gone.ID); r == nil || r.State != cluster.Retired || len(r.Keys) != 1 {
 		t.Errorf("the cluster is told %+v of region %d", r, gone.ID)
 	}
@@ -382,8 +382,8 @@ func TestRetiredRegion(t *testing.T) {
 	var after []wire.Region
 	p.follow(srv, func() bool {
 		_, after = p.regions()
-		now, _ := srv.regions.Bytes()
-		return len(after) <= len(before)+1 && len(srv.store.RetiredRegions()) == 0 && now <= bytes+2<<20
+		now, _ := srv.main.regions.Bytes()
+		return len(after) <= len(before)+1 && len(srv.main.store.RetiredRegions()) == 0 && now <= bytes+2<<20
 	})
 	if srv.RegionTable("n1").Region(gone.ID) != nil || changes.Load() == 0 {
 		t.Errorf("region %d is still told; %d changes", gone.ID, changes.Load())

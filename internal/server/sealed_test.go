@@ -39,7 +39,7 @@ const handlerPatience = 2 * time.Minute
 // A hostileTenant is one login with the table of messages for it.
 type hostileTenant struct {
 	name  string
-	of    *Server // the space that it uses
+	of    *Space // the space that it uses
 	by    *auth.Login
 	bases []*hostileBase
 }
@@ -143,7 +143,7 @@ func (w *hostileWorld) settled() {
 			st := sp.store.Stats()
 			staged, waiting := sp.staging.InUse()
 			most := sp.staging.Line().Most()
-			return st.HeldBytes == 0 && st.Inflight == 0 && st.InflightBytes == 0 && staged == 0 && waiting == 0 && most == 0 && sp.handlers.Watches() == 0 && len(sp.sessionList()) == 0
+			return st.HeldBytes == 0 && st.Inflight == 0 && st.InflightBytes == 0 && staged == 0 && waiting == 0 && most == 0 && sp.handlers.Watches() == 0 && len(sp.sessions.List()) == 0
 		})
 	}
 	for _, h := range w.tenants {
@@ -154,7 +154,7 @@ func (w *hostileWorld) settled() {
 			return h.by.Sessions.Load() == 0 && h.by.Held.Load() == 0 && h.by.Receives.Load() == 0 && polls == 0
 		})
 	}
-	if setups, opens := w.srv.connections(); setups != 0 || opens != 0 {
+	if setups, opens := w.srv.registry.Counts(); setups != 0 || opens != 0 {
 		t.Errorf("%d sessions being set up, %d open", setups, opens)
 	}
 	if state, digest := w.srv.member.MapState(); state != wire.MapCommitted || digest != w.m.Digest() {

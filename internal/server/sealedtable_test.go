@@ -83,7 +83,7 @@ type reportFields struct {
 
 // hostileBases are the proper messages: every type of request, of some several that
 // go different ways. worldMap is the shard map in force, encoded.
-func hostileBases(srv *Server, by *auth.Login, worldMap []byte) (all []*hostileBase) {
+func hostileBases(sp *Space, by *auth.Login, worldMap []byte) (all []*hostileBase) {
 	add := func(b *hostileBase) { all = append(all, b) }
 	update := func(name string, op wire.UpdateOp, delta int64, key []byte) {
 		add(baseOf("increment or touch "+name, wire.Update{Op: op, Delta: delta, Key: key}, wire.AppendUpdate))
@@ -134,7 +134,7 @@ func hostileBases(srv *Server, by *auth.Login, worldMap []byte) (all []*hostileB
 		})
 	})
 	add(late)
-	for _, in := range []uint64{0, srv.incarnation} {
+	for _, in := range []uint64{0, sp.incarnation} {
 		add(baseOf("watch", wire.Watch{From: wire.Cursor{Incarnation: in, Version: 1}, Prefix: []byte("desk/")}, wire.AppendWatch))
 	}
 	add(baseOf("report", reportFields{wire.Touch{Hash: 1, Count: 1}, nil, wire.Damage{Place: 1 << 20, Version: 1 << 40, Shard: 1, Key: plainKey}},

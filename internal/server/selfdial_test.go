@@ -54,11 +54,11 @@ func TestDeafListener(t *testing.T) {
 		t.Error("the device was taken for gone")
 	}
 	for c := range base.CauseCount {
-		if n := srv.met.Ends[c].Load(); n != 0 {
+		if n := srv.main.met.Ends[c].Load(); n != 0 {
 			t.Errorf("%d connections ended or were refused: %v", n, c)
 		}
 	}
-	setups, _ := srv.connections()
+	setups, _ := srv.registry.Counts()
 	if setups != 0 {
 		t.Errorf("%d places of set-ups are taken", setups)
 	}

@@ -73,7 +73,7 @@ func TestSpaceLife(t *testing.T) {
 	dir := t.TempDir()
 	onDisk := func(c *Config) { c.DataDir, c.FS = dir, nil }
 	srv := startServer(t, onDisk)
-	if srv.spaces.of("") != srv || srv.spaces.of("main") != srv || srv.spaces.of("a") != nil || len(srv.Spaces()) != 0 {
+	if srv.spaces.of("") != srv.main || srv.spaces.of("main") != srv.main || srv.spaces.of("a") != nil || len(srv.Spaces()) != 0 {
 		t.Fatal("a node without spaces has some")
 	}
 	setSpaces(t, srv, SpaceConfig{Name: "a"}, SpaceConfig{Name: "b.2", MemoryLimit: 32 << 20, MaxSessions: 3})
@@ -81,10 +81,10 @@ func TestSpaceLife(t *testing.T) {
 	if a == nil || b == nil {
 		t.Fatalf("not open: %+v", srv.Spaces())
 	}
-	if a.incarnation == b.incarnation || a.incarnation == srv.incarnation || a.store.ID() == b.store.ID() || a.store.ID() == srv.store.ID() {
+	if a.incarnation == b.incarnation || a.incarnation == srv.main.incarnation || a.store.ID() == b.store.ID() || a.store.ID() == srv.main.store.ID() {
 		t.Error("spaces share identity or incarnation")
 	}
-	if a.devices.list[0].PD == b.devices.list[0].PD || a.devices.list[0].PD == srv.devices.list[0].PD || a.devices.list[0].Dev != srv.devices.list[0].Dev {
+	if a.rails.all()[0].PD == b.rails.all()[0].PD || a.rails.all()[0].PD == srv.main.rails.all()[0].PD || a.rails.list[0].Dev != srv.devices.list[0].Dev {
 		t.Error("spaces share a PD, or do not share the device")
 	}
 	if list := srv.Spaces(); len(list) != 2 || list[0].Name != "a" || list[1].Name != "b.2" || list[1].Limit != 32<<20 || list[0].Used <= 0 {
@@ -92,8 +92,8 @@ func TestSpaceLife(t *testing.T) {
 	}
 	put(t, a.store, "key", "of a")
 	put(t, b.store, "key", "of b")
-	put(t, srv.store, "key", "of the node")
-	for st, want := range map[*store.Store]string{a.store: "of a", b.store: "of b", srv.store: "of the node"} {
+	put(t, srv.main.store, "key", "of the node")
+	for st, want := range map[*store.Store]string{a.store: "of a", b.store: "of b", srv.main.store: "of the node"} {
 		if got := get(t, st, "key"); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
@@ -194,9 +194,7 @@ func TestSpaceFenced(t *testing.T) {
 	}
 	// A real process ends here; this one's stores are whole, so they are closed.
 	a.store.Close()
-	for _, d := range a.devices.list {
-		d.close()
-	}
+	a.rails.close()
 	for _, d := range srv.devices.list {
 		if err := d.Dev.Close(); err != nil {
 			t.Error(err)
@@ -246,13 +244,13 @@ func TestSpacesShareStaging(t *testing.T) {
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, sp := range []*Server{srv, srv.spaces.of("b")} {
+	for _, sp := range []*Space{srv.main, srv.spaces.of("b")} {
 		if s, err := sp.staging.Get(over, new(base.Account), 0, minStaging); !errors.Is(err, context.Canceled) {
-			t.Errorf("space %q has %v, %v beside what another one has", sp.space, s, err)
+			t.Errorf("space %q has %v, %v beside what another one has", sp.name, s, err)
 		}
 	}
 	held.Release()
-	s, err := srv.staging.Get(t.Context(), new(base.Account), 0, minStaging)
+	s, err := srv.main.staging.Get(t.Context(), new(base.Account), 0, minStaging)
 	if err != nil {
 		t.Fatal(err)
 	}

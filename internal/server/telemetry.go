@@ -35,34 +35,39 @@ func (srv *Server) Name() string { return srv.cfg.Name }
 
 // Stats reads the numbers. It may be called from Start's return to Shutdown.
 func (srv *Server) Stats() (Stats, error) {
-	if !srv.serving.Load() {
+	return sources{srv}.statsOf(srv.main)
+}
+
+// statsOf reads those that the clients of a space may ask for.
+func (n sources) statsOf(sp *Space) (Stats, error) {
+	if !sp.serving.Load() {
 		return Stats{}, errNotServing
 	}
-	return telemetry.StatsOf(sources{srv.root}, snapshot(srv)), nil
+	return telemetry.StatsOf(n, n.space(sp)), nil
 }
 
 // NodeStatus is the node as its operator asks for it, over a session or on the admin
 // port. It may be called from Start's return to Shutdown.
 func (srv *Server) NodeStatus() (*wire.NodeStatus, error) {
-	if !srv.root.serving.Load() {
+	if !srv.main.serving.Load() {
 		return nil, errNotServing
 	}
-	return telemetry.StatusOf(sources{srv.root}), nil
+	return telemetry.StatusOf(sources{srv}), nil
 }
 
 // Spaces describes the spaces of the node, by name.
-func (srv *Server) Spaces() []SpaceStat { return telemetry.Spaces(sources{srv.root}) }
+func (srv *Server) Spaces() []SpaceStat { return telemetry.Spaces(sources{srv}) }
 
 // Tenants lists the logins of the node by name, the main one first.
-func (srv *Server) Tenants() []TenantStat { return telemetry.Tenants(sources{srv.root}) }
+func (srv *Server) Tenants() []TenantStat { return telemetry.Tenants(sources{srv}) }
 
 // Limits lists the bounds on peers. Those of single tenants are in Tenants.
-func (srv *Server) Limits() []LimitStat { return sources{srv.root}.Limits() }
+func (srv *Server) Limits() []LimitStat { return sources{srv}.Limits() }
 
 // statsJSON is the document wire.DocumentStats of a space for a login. The spaces are those
 // of tenants: who they are is for administrators to see.
-func statsJSON(srv *Server, l *auth.Login) ([]byte, error) {
-	st, err := srv.Stats()
+func statsJSON(srv *Server, sp *Space, l *auth.Login) ([]byte, error) {
+	st, err := sources{srv}.statsOf(sp)
 	if err != nil {
 		return nil, err
 	}
@@ -79,17 +84,17 @@ var _ telemetry.Sources = sources{}
 
 // status is the document wire.AdminStatus.
 func (n sources) status(what string) (any, error) {
-	if !n.srv.serving.Load() {
+	if !n.srv.main.serving.Load() {
 		return nil, errNotServing
 	}
 	return telemetry.Status(n, what)
 }
 
-func (n sources) Main() *telemetry.Space { return snapshot(n.srv) }
+func (n sources) Main() *telemetry.Space { return n.space(n.srv.main) }
 
 func (n sources) Spaces() (list []*telemetry.Space) {
-	for _, sp := range n.srv.spaces.every()[1:] {
-		list = append(list, snapshot(sp))
+	for _, sp := range n.srv.spaces.tenants() {
+		list = append(list, n.space(sp))
 	}
 	return list
 }
@@ -102,7 +107,7 @@ func (n sources) Failed() map[string]error {
 
 func (n sources) Node() *telemetry.Node {
 	srv := n.srv
-	node := &telemetry.Node{Logins: srv.logins.All(), Bounds: srv.bounds, Member: srv.member, Owned: srv.owned, StoodDown: srv.fence.StoodDown()}
+	node := &telemetry.Node{Logins: srv.logins.All(), Bounds: srv.bounds, Member: srv.member, Owned: srv.owned, StoodDown: srv.main.fence.StoodDown()}
 	for _, p := range srv.devices.listening() {
 		node.Ports = append(node.Ports, telemetry.Port{Device: p.dev.Device, Addr: p.ln.Addr().String(), State: p.dev.state()})
 	}
@@ -128,57 +133,85 @@ func (n sources) Queued(l *auth.Login) (queued int) {
 	return queued
 }
 
-// snapshot is what telemetry reads of the node's own keys, or of a space.
-func snapshot(srv *Server) *telemetry.Space {
-	cfg := &srv.cfg
-	sp := &telemetry.Space{
-		Name: srv.space,
+// space is what telemetry reads of a space.
+func (n sources) space(sp *Space) *telemetry.Space {
+	s := snapshot(sp)
+	for i, r := range sp.rails.all() {
+		if !s.Serving {
+			break // Start is still making the rest
+		}
+		s.Devices = append(s.Devices, snapshotRail(r))
+		for _, p := range n.srv.devices.listening() {
+			if p.dev.Device == r.Device {
+				s.Devices[i].Listen = append(s.Devices[i].Listen, p.ln.Addr().String())
+			}
+		}
+	}
+	if sp.told != nil {
+		sp.told(s)
+	}
+	return s
+}
+
+// tellMain adds what the node tells together with its main space: the connections of
+// all spaces, the node's own workers, and whether its devices reach themselves.
+func (srv *Server) tellMain(s *telemetry.Space) {
+	s.Setups, s.Opens = srv.registry.Counts()
+	if !s.Serving {
+		return
+	}
+	s.Pools = append(s.Pools, poolsOf(srv.clusters, srv.admins)...)
+	for i := range s.Devices {
+		for _, d := range srv.devices.all() {
+			if cm := d.cm.Load(); cm != nil && d.Device == s.Devices[i].Device {
+				s.Devices[i].Tried, s.Devices[i].Answered = true, cm.err == nil
+			}
+		}
+	}
+}
+
+// snapshot is what a space tells of itself.
+func snapshot(sp *Space) *telemetry.Space {
+	cfg := &sp.cfg
+	s := &telemetry.Space{
+		Name: sp.name,
 		Fixed: telemetry.Fixed{
 			Node: cfg.Name, Mode: cfg.Mode, Lease: cfg.Lease, LeaseOff: cfg.LeaseOff,
 			HugePages: cfg.HugePages.String(), MemoryLimit: cfg.MemoryLimit,
 		},
 		State: telemetry.State{
-			Serving: srv.serving.Load(), Ready: srv.Ready(), Closing: srv.draining.Load(), Filled: srv.Filled(),
-			Uptime: time.Duration(srv.now()), Err: srv.Err(),
+			Serving: sp.serving.Load(), Ready: sp.Ready(), Closing: sp.draining.Load(), Filled: sp.filled(),
+			Uptime: time.Duration(sp.now()), Err: sp.Err(),
 		},
-		Counters: srv.met, Fill: srv.fill.last.Load(),
+		Counters: sp.met, Fill: sp.fill.last.Load(),
 	}
-	sp.Blocked, _ = srv.sessions.Gate.Waiting()
-	sp.Setups, sp.Opens = srv.connections()
-	if !sp.Serving {
-		return sp // Start is still making the rest
+	s.Blocked, _ = sp.sessions.Gate.Waiting()
+	s.Opens = sp.sessions.Opened()
+	if !s.Serving {
+		return s // Start is still making the rest
 	}
-	sp.Incarnation, sp.Shards = srv.incarnation, srv.shards
-	sp.Store, sp.Regions, sp.Turnover, sp.Staging = srv.store, srv.regions, srv.turnover, srv.staging
-	sp.Rotation, sp.BeatAge = srv.rotationStat(), srv.beatAge()
-	sp.Watches, sp.Held, sp.Growing = srv.handlers.Watches(), srv.handlers.Held(), srv.handlers.Growing()
-	sp.Credits = srv.sessions.Credits()
-	for _, p := range [...]*work.Pool{srv.pool, srv.scans, srv.clusters, srv.admins} {
-		if p != nil { // else it is the node's, and this is a space
-			queued, running := p.Load()
-			sp.Pools = append(sp.Pools, telemetry.Pool{Name: p.Kind().String(), Queued: queued, Running: running})
-		}
-	}
-	ports := srv.root.devices.listening()
-	for _, d := range srv.devices.all() {
-		sp.Devices = append(sp.Devices, d.snapshot(ports))
-	}
-	return sp
+	s.Incarnation, s.Shards = sp.incarnation, sp.shards
+	s.Store, s.Regions, s.Turnover, s.Staging = sp.store, sp.regions, sp.turnover, sp.staging
+	s.Rotation, s.BeatAge = sp.rotationStat(), sp.beatAge()
+	s.Watches, s.Held, s.Growing = sp.handlers.Watches(), sp.handlers.Held(), sp.handlers.Growing()
+	s.Credits = sp.sessions.Credits()
+	s.Pools = poolsOf(sp.pool, sp.scans)
+	return s
 }
 
-// snapshot is what telemetry reads of a device.
-func (d *device) snapshot(ports []*port) telemetry.Device {
-	out := telemetry.Device{Device: d.Device, Shared: d.Shared, Lanes: d.Lanes(), Sessions: d.Opens(), LastPath: d.LastPath()}
-	out.Spins, out.Responder = d.Spins()
-	if cm := d.cm.Load(); cm != nil {
-		out.Tried, out.Answered = true, cm.err == nil
+func poolsOf(list ...*work.Pool) (out []telemetry.Pool) {
+	for _, p := range list {
+		queued, running := p.Load()
+		out = append(out, telemetry.Pool{Name: p.Kind().String(), Queued: queued, Running: running})
 	}
-	for _, p := range ports {
-		if p.dev.Device == d.Device {
-			out.Listen = append(out.Listen, p.ln.Addr().String())
-		}
-	}
-	for i, n := range d.Buffers() {
+	return out
+}
+
+// snapshotRail is what telemetry reads of a rail.
+func snapshotRail(r *session.Rail) telemetry.Device {
+	out := telemetry.Device{Device: r.Device, Shared: r.Shared, Lanes: r.Lanes(), Sessions: r.Opens(), LastPath: r.LastPath()}
+	out.Spins, out.Responder = r.Spins()
+	for i, n := range r.Buffers() {
 		out.Buffers[i].Total, out.Buffers[i].Used = n.Total, n.Used
 	}
 	return out
@@ -186,17 +219,17 @@ func (d *device) snapshot(ports []*port) telemetry.Device {
 
 // Limits lists the bounds on peers. Those of single tenants are in Tenants.
 func (n sources) Limits() []telemetry.LimitStat {
-	root := n.srv
-	setups, opens := root.registry.Counts()
-	hostSetups, hostOpens := root.registry.Fullest()
-	c := &root.cfg
-	hit := func(k base.Bound) uint64 { return root.bounds.Hits[k].Load() }
-	staging, _ := root.staging.Line().InUse()
+	srv, main := n.srv, n.srv.main
+	setups, opens := srv.registry.Counts()
+	hostSetups, hostOpens := srv.registry.Fullest()
+	c := &srv.cfg
+	hit := func(k base.Bound) uint64 { return srv.bounds.Hits[k].Load() }
+	staging, _ := srv.line.InUse()
 	queued := 0 // by the tenant that has most
-	held, holdLimit := root.store.HoldUse()
-	results, maxResults, evicted := root.store.ResultUse()
+	held, holdLimit := main.store.HoldUse()
+	results, maxResults, evicted := main.store.ResultUse()
 	mostHeld, mostReceives := int64(0), int64(0)
-	for _, l := range root.logins.All() {
+	for _, l := range srv.logins.All() {
 		if l.Name != "" {
 			queued = max(queued, n.Queued(l))
 		}
@@ -208,7 +241,7 @@ func (n sources) Limits() []telemetry.LimitStat {
 	return []telemetry.LimitStat{
 		limit(base.BoundSetups.String(), int64(c.MaxUnauthenticated), int64(setups), hit(base.BoundSetups)),
 		limit(base.BoundHostSetups.String(), int64(c.MaxSetupsPerHost), int64(hostSetups), hit(base.BoundHostSetups)),
-		limit(telemetry.LimitSetupTime, int64(c.SetupTimeout/time.Millisecond), 0, root.met.Ends[base.CauseSetup].Load()),
+		limit(telemetry.LimitSetupTime, int64(c.SetupTimeout/time.Millisecond), 0, main.met.Ends[base.CauseSetup].Load()),
 		limit(base.BoundSessions.String(), int64(min(c.MaxSessions, c.MaxConnections)), int64(setups+opens), hit(base.BoundSessions)),
 		limit(base.BoundHostSessions.String(), int64(c.MaxSessionsPerHost), int64(hostOpens), hit(base.BoundHostSessions)),
 		limit(base.BoundLoginSessions.String(), 0, 0, hit(base.BoundLoginSessions)),
@@ -220,12 +253,12 @@ func (n sources) Limits() []telemetry.LimitStat {
 		limit("receive_bytes", c.ReceiveBytes, 0, 0),
 		limit("reply_bytes", c.ReplyBytes, 0, 0),
 		limit("staging_bytes", c.StagingBytes, int64(staging), 0),
-		limit(base.BoundLoginStaging.String(), root.stagingShare(), root.staging.Line().Most(), hit(base.BoundLoginStaging)),
+		limit(base.BoundLoginStaging.String(), srv.stagingShare(), srv.line.Most(), hit(base.BoundLoginStaging)),
 		limit(base.BoundStaging.String(), 0, 0, hit(base.BoundStaging)),
-		limit(base.BoundLoginReceives.String(), min(root.sessions.ReceiveShare(), c.ReceiveBytes/int64(c.RequestSize)), mostReceives, hit(base.BoundLoginReceives)),
+		limit(base.BoundLoginReceives.String(), min(main.sessions.ReceiveShare(), c.ReceiveBytes/int64(c.RequestSize)), mostReceives, hit(base.BoundLoginReceives)),
 		limit(base.BoundReceives.String(), 0, 0, hit(base.BoundReceives)),
 		limit("results", int64(maxResults), int64(results), evicted),
 		limit(base.BoundHolds.String(), holdLimit, held, hit(base.BoundHolds)),
-		limit(base.BoundLoginHolds.String(), min(root.handlers.HoldShare(), holdLimit), mostHeld, hit(base.BoundLoginHolds)),
+		limit(base.BoundLoginHolds.String(), min(main.handlers.HoldShare(), holdLimit), mostHeld, hit(base.BoundLoginHolds)),
 	}
 }

@@ -36,7 +36,7 @@ const revokeLimit = 5 * time.Second
 func (srv *Server) endLogins(gone []*auth.Login) (int, error) {
 	var ends []*session.Session
 	for _, sp := range srv.spaces.every() {
-		for _, s := range sp.sessionList() {
+		for _, s := range sp.sessions.List() {
 			if slices.Contains(gone, s.Login) {
 				ends = append(ends, s)
 			}
@@ -63,19 +63,19 @@ func (srv *Server) endLogins(gone []*auth.Login) (int, error) {
 // Revoke returns, and none begins until Allow. The list of the revoked is on
 // disk before the first session ends.
 func (srv *Server) Revoke(name string) (RevokeAnswer, error) {
-	root, begun := srv.root, time.Now()
-	answer, err := root.logins.Revoke(name, root.endLogins)
+	begun := time.Now()
+	answer, err := srv.logins.Revoke(name, srv.endLogins)
 	if answer.Tenant != "" {
-		root.log.Warn(base.LogAlways, "tenant revoked", "tenant", name, "sessions_ended", answer.Sessions, "took", time.Since(begun), "err", err)
+		srv.log.Warn(base.LogAlways, "tenant revoked", "tenant", name, "sessions_ended", answer.Sessions, "took", time.Since(begun), "err", err)
 	}
 	return answer, refusalOf(err)
 }
 
 // Allow lets a revoked tenant in again.
 func (srv *Server) Allow(name string) (RevokeAnswer, error) {
-	answer, err := srv.root.logins.Allow(name)
+	answer, err := srv.logins.Allow(name)
 	if err == nil {
-		srv.root.log.Warn(base.LogAlways, "tenant allowed again", "tenant", name)
+		srv.log.Warn(base.LogAlways, "tenant allowed again", "tenant", name)
 	}
 	return answer, refusalOf(err)
 }
@@ -105,31 +105,30 @@ func (srv *Server) loadRevoked() error {
 // the sessions of those that are changed or not in it any more end before it
 // returns. A fault of the list changes nothing. ctx bounds the opening of spaces.
 func (srv *Server) SetTenants(ctx context.Context, list []Tenant) error {
-	root := srv.root
 	full := slices.Clone(list)
 	for i := range full {
-		full[i] = full[i].WithDefaults(root.cfg.MaxSessions)
+		full[i] = full[i].WithDefaults(srv.cfg.MaxSessions)
 	}
-	spaces := spacesOf(full, root.cfg.MaxSessions)
+	spaces := spacesOf(full, srv.cfg.MaxSessions)
 	var errs []error
-	errs = append(errs, auth.Check(full, root.cfg.Secret, root.cfg.MaxSessions))
+	errs = append(errs, auth.Check(full, srv.cfg.Secret, srv.cfg.MaxSessions))
 	for i := range spaces {
-		spaces[i] = spaces[i].withDefaults(&root.cfg)
+		spaces[i] = spaces[i].withDefaults(&srv.cfg)
 	}
-	errs = append(errs, root.cfg.checkSpaces(spaces)...)
+	errs = append(errs, srv.cfg.checkSpaces(spaces)...)
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	root.spaces.reload.Lock()
-	defer root.spaces.reload.Unlock()
-	gone, ended, err := root.logins.Replace(full, len(root.cfg.Secret) > 0, root.endLogins)
+	srv.spaces.reload.Lock()
+	defer srv.spaces.reload.Unlock()
+	gone, ended, err := srv.logins.Replace(full, len(srv.cfg.Secret) > 0, srv.endLogins)
 	// Opening a space may take long, and somebody else is to be revoked meanwhile.
 	// The tenants of one that is not open yet are refused; the others come in.
-	if err2 := root.spaces.set(ctx, spaces); err == nil {
+	if err2 := srv.spaces.set(ctx, spaces); err == nil {
 		err = err2
 	}
-	warnOfSecrets(root.log, root.logins)
-	root.log.Warn(base.LogAlways, "tenants reloaded", "tenants", len(full), "changed_or_removed", gone, "sessions_ended", ended, "err", err)
+	warnOfSecrets(srv.log, srv.logins)
+	srv.log.Warn(base.LogAlways, "tenants reloaded", "tenants", len(full), "changed_or_removed", gone, "sessions_ended", ended, "err", err)
 	return err
 }
 
@@ -176,20 +175,67 @@ func (c *Config) logins() auth.LoginsConfig {
 	return lc
 }
 
-// shared says whether the space of the server has more than one login.
-func (srv *Server) shared() bool {
-	if srv.root == srv {
-		return srv.logins.Shared(auth.MainSpace)
-	}
-	return srv.root.logins.Shared(srv.space)
-}
-
 // stagingShare is how much staging memory one tenant may have in use: all where
 // nobody else can come, else a part that holds the largest value.
 func (srv *Server) stagingShare() int64 {
-	all := srv.root.cfg.StagingBytes
-	if srv.root.logins.Alone() {
+	all := srv.cfg.StagingBytes
+	if srv.logins.Alone() {
 		return all
 	}
 	return max(all/base.ShareParts, memory.MaxStage)
+}
+
+// startRotation begins to renew the rkeys of all regions of this space. It fails
+// with errRotating, and when the space does not serve.
+func (sp *Space) startRotation() error {
+	if !sp.Ready() {
+		return errNotServing
+	}
+	return sp.turnover.Start()
+}
+
+// rotationStat is how far it is.
+func (sp *Space) rotationStat() RotationStat {
+	st := sp.turnover.Stat()
+	if st.Space = sp.name; st.Space == "" {
+		st.Space = auth.MainSpace
+	}
+	return st
+}
+
+// adminRotate begins a rotation in every space of the node, or tells how far
+// they are.
+func (srv *Server) adminRotate(by Asker, name string) (any, error) {
+	switch name {
+	case "status":
+	case "", "start":
+		// All or none: what runs already is not begun again.
+		for _, sp := range srv.spaces.every() {
+			if sp.rotationStat().Running {
+				return nil, base.Refuse(wire.StatusOverloaded, "%v: ask for its status, and again when it is over", memory.ErrRotating)
+			}
+		}
+		srv.log.Info("rotation of rkeys asked for", "peer", by.Peer)
+		if err := srv.main.startRotation(); err != nil {
+			return nil, base.Refuse(wire.StatusOverloaded, "%v", err)
+		}
+		for _, sp := range srv.spaces.tenants() {
+			_ = sp.startRotation() // of one that does not serve there is none
+		}
+	default:
+		return nil, base.Refuse(wire.StatusBadRequest, "%q: start or status", name)
+	}
+	var answer struct {
+		Running bool           `json:"running"`
+		Spaces  []RotationStat `json:"spaces"`
+	}
+	for _, sp := range srv.spaces.every() {
+		if !sp.serving.Load() {
+			continue
+		}
+		st := sp.rotationStat()
+		answer.Running = answer.Running || st.Running
+		answer.Spaces = append(answer.Spaces, st)
+	}
+	return answer, nil
 }

@@ -69,16 +69,14 @@ func warnOfMemory(log *base.Log, limit uint64) {
 
 // closeDir takes the rights of others off the files of the data directory, which
 // earlier versions or another umask may have given them: the log of the store has
-// every value in it. It warns of a directory that others may list or enter.
+// every value in it.
 //
 // The store is open: so the directory is a store's, and nobody else's while it is
 // locked. Only files with names that a node makes are touched. No name leads out of
 // the directory: os.Root does not follow links that do. The directory itself may be
 // a link.
-//
-// main says that the directory is the node's, and not one of its spaces'.
-func closeDir(log *base.Log, cfg *Config, main bool) {
-	if cfg.FS != nil || cfg.DataDir == "" || cfg.Mode == store.Cache && cfg.Cluster == nil {
+func closeDir(log *base.Log, cfg *Config) {
+	if !cfg.keepsFiles() {
 		return
 	}
 	closed, err := closeFiles(cfg.DataDir, nodeFile)
@@ -89,9 +87,21 @@ func closeDir(log *base.Log, cfg *Config, main bool) {
 	} else if closed > 0 {
 		log.Info("files of the data directory were open to other users: they have no rights to them any more", "dir", cfg.DataDir, "files", closed)
 	}
-	if info, err := os.Stat(cfg.DataDir); main && err == nil && info.Mode().Perm()&0o077 != 0 {
+}
+
+// warnOfDir warns of a data directory of the node that others may list or enter.
+func warnOfDir(log *base.Log, cfg *Config) {
+	if !cfg.keepsFiles() {
+		return
+	}
+	if info, err := os.Stat(cfg.DataDir); err == nil && info.Mode().Perm()&0o077 != 0 {
 		log.Warn(base.LogAlways, "other users of this machine may look into the data directory: chmod 700", "dir", cfg.DataDir, "mode", info.Mode().Perm().String())
 	}
+}
+
+// keepsFiles says whether there is a data directory that other users could look into.
+func (c *Config) keepsFiles() bool {
+	return c.FS == nil && c.DataDir != "" && (c.Mode != store.Cache || c.Cluster != nil)
 }
 
 // closeFiles takes the rights of others off the regular files of a directory whose

@@ -20,22 +20,22 @@ func TestWatchParksBehindTheNewest(t *testing.T) {
 	id := w.wait(srv, wire.Watch{From: w.now(), Prefix: []byte("k"), WaitMillis: 60_000})
 	// That one waits behind the put. It is put back to before it waited, and to where
 	// it would have been had it looked before the put.
-	srv.handlers.watches.mu.Lock()
+	srv.main.handlers.watches.mu.Lock()
 	var waiting *parked
-	for waiting = range srv.handlers.watches.all {
+	for waiting = range srv.main.handlers.watches.all {
 	}
-	srv.handlers.watches.mu.Unlock()
-	waiter, ok := srv.handlers.watches.take(waiting)
+	srv.main.handlers.watches.mu.Unlock()
+	waiter, ok := srv.main.handlers.watches.take(waiting)
 	if !ok {
 		t.Fatal("it does not wait")
 	}
-	srv.store.ForgetEvents(waiter)
+	srv.main.store.ForgetEvents(waiter)
 	r := waiting.r
 	r.poll.from = store.WatchCursor{Incarnation: from.Incarnation, Version: layout.Version(from.Version)}
-	if srv.handlers.watches.park(r, []byte("k"), time.Minute) {
+	if srv.main.handlers.watches.park(r, []byte("k"), time.Minute) {
 		t.Fatal("it waits, and its event has been there all the time")
 	}
-	submit(srv.scans, r)
+	submit(srv.main.scans, r)
 	_, body, err := w.await(id)
 	if _, events := w.events(body, err); len(events) != 1 || events[0].Version != v {
 		t.Errorf("%+v, want the put of version %d", events, v)

@@ -27,6 +27,7 @@ type Rail struct {
 
 	lanes   []*Lane
 	laneErr error // why makeLanes failed
+	closed  bool
 
 	opens    atomic.Int32              // sessions that are open
 	lastPath atomic.Pointer[rdma.Path] // of the one opened last
@@ -223,8 +224,13 @@ func (d *Rail) Spins() (lanes, responder wait.SpinStats) {
 	return lanes, responder
 }
 
-// Close closes what was made on the device. Sessions, and regions in its PD, are gone.
+// Close closes what was made on the device. Sessions, and regions in its PD, are gone. A
+// second call, which comes once the first has returned, does nothing.
 func (d *Rail) Close() error {
+	if d.closed {
+		return nil
+	}
+	d.closed = true
 	if d.halt != nil {
 		d.halt()
 		d.running.Wait()
