@@ -74,6 +74,7 @@ var allowed = []struct {
 	{"internal/server/auth", []string{"internal/server/base", "internal/server/work", "internal/wire", "internal/secret", "store/layout"}},
 	{"internal/server/member", []string{"internal/server/base", "membership", "internal/cluster", "internal/shardmap/...", "internal/wire", "store", "store/layout"}},
 	{"internal/server/telemetry", []string{"internal/server/base", "internal/server/auth", "internal/server/memory", "internal/server/member", "membership", "internal/cluster", "internal/wire", "internal/version", "rdma", "rdma/mem", "rdma/wait", "store", "store/layout"}},
+	{"internal/server/handle", []string{"internal/server/base", "internal/server/work", "internal/server/auth", "internal/server/memory", "internal/server/session", "internal/cluster", "internal/wire", "store", "store/layout"}},
 	{"internal/server/memory", []string{"internal/server/base", "internal/wire", "rdma", "rdma/mem", "store/layout"}},
 	{"internal/server/session", []string{"internal/server/base", "internal/server/work", "internal/server/auth", "internal/wire", "rdma", "rdma/mem", "rdma/wait"}},
 	{"internal/server/deaf", []string{"internal/wire", "rdma"}},

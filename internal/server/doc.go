@@ -7,24 +7,17 @@
 // handed the region table of its own (package memory). A device that goes is closed and
 // opened again (away.go); whether one can connect is tried (selfdial.go).
 //
-// The way of a request, and the file that tells of each step:
+// The way of a request:
 //
 //	accept.go      a connection request: caps, private data; then package session makes a
 //	               session with a QP without rights, whose lane takes in what it sends
 //	               (seal, header, credits, Hello) and hands it to the session's handler
-//	handlers.go    the handler's side of a session and of a request: the right, and where
-//	               it runs
-//	requests.go    the table of requests: which right and which keys, who handles it
-//	rights.go      whether a login may name a key, whether its shard is this node's
-//	write.go       put and delete: handed to the store, answered from its callback
-//	large.go       put of a large value: the server READs it from the client (package session)
-//	read.go        get, exists, scan, view: the SEND path of reads
-//	hold.go        places kept unchanged for one caller
-//	documents.go   answers longer than a message: counters, the cluster, the operator's
+//	handle         the table of requests: which right, which keys, where it runs, who answers
+//	               it. What the handlers use of the node and of a space is made in env.go.
 //
 // Beside it: the beat (beat.go), which keeps clients' leases alive and depends
-// on no handler; what the store retired, freed by a goroutine that may wait for it; puts
-// that wait for memory (grow.go); admin.go.
+// on no handler; what the store retired, freed by a goroutine that may wait for it;
+// admin.go.
 //
 // The keys are in spaces (space.go): a space has a store, regions, a PD on each device, a
 // beat and sessions of its own. A node has the main space, and one for each tenant with
@@ -35,15 +28,16 @@
 // Parts that need no server have packages of their own: base (causes, bounds, accounts,
 // counters, log, fence, the opened device), work (workers, and whose turn it is), auth
 // (tenants, logins, who is revoked), memory (regions, rkeys, staging), session (sessions,
-// lanes, credits, replies, the registry of connections). What joins them is here:
-// workers.go, tenants.go, device.go.
+// lanes, credits, replies, the registry of connections), handle (what requests mean). What
+// joins them is here: env.go, tenants.go, device.go.
 //
 // # Who waits for whom
 //
 // A lane's goroutine never blocks: what may wait (Pebble, a READ from a
-// client, a device that registers memory) goes to the pools (workers.go), where tenants take turns,
-// or to a goroutine of its own under a bound, or is parked (grow.go). A session has bounded receives, replies and bytes in flight;
-// one that does not take its replies is ended, and holds nobody else.
+// client, a device that registers memory) goes to the pools (env.go), where tenants take
+// turns, or to a goroutine of its own under a bound, or is parked. A session has bounded
+// receives, replies and bytes in flight; one that does not take its replies is ended, and
+// holds up no other.
 //
 // # Buffers
 //

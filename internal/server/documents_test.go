@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/server/handle"
 	"github.com/rdmakv/rdmakv/internal/server/session"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
@@ -23,11 +24,11 @@ func pagedServer(t *testing.T) *Server {
 		t.Fatal(err)
 	}
 	made := 0
-	srv.makers[wire.DocumentStats] = func(context.Context, Asker, []byte) ([]byte, error) {
+	srv.makers[wire.DocumentStats] = func(context.Context, handle.Asker, []byte) ([]byte, error) {
 		made++
 		return []byte("0" + strings.Repeat(fmt.Sprint(made), 29999)), nil
 	}
-	srv.makers[wire.AdminStatus] = func(_ context.Context, _ Asker, argument []byte) ([]byte, error) {
+	srv.makers[wire.AdminStatus] = func(_ context.Context, _ handle.Asker, argument []byte) ([]byte, error) {
 		return bytes.ToUpper(argument), nil
 	}
 	if err := srv.Start(t.Context()); err != nil {
@@ -88,12 +89,12 @@ func TestDocumentsInParts(t *testing.T) {
 	three := begin("3")
 	_, err := p.ask(wire.Document{Kind: wire.DocumentMap, Serial: three.Serial, From: 1}) // of another kind
 	wantStatus(t, err, wire.StatusBadRequest)
-	for n := range MaxDocuments - 1 {
+	for n := range handle.MaxDocuments - 1 {
 		begin(fmt.Sprint(4 + n))
 	}
 	read(three, "3")
 	seven := begin("7")
-	for range MaxDocuments {
+	for range handle.MaxDocuments {
 		if _, err := p.ask(wire.Document{Kind: wire.DocumentStats}); err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/server/handle"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -21,7 +22,7 @@ func TestMapTextIsShared(t *testing.T) {
 		var texts [2][]byte
 		for i := range texts {
 			var err error
-			if texts[i], err = srv.makers[kind](t.Context(), Asker{}, nil); err != nil {
+			if texts[i], err = srv.makers[kind](t.Context(), handle.Asker{}, nil); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/rdmakv/rdmakv/internal/server/handle"
 	"github.com/rdmakv/rdmakv/internal/server/work"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
@@ -11,9 +12,9 @@ import (
 // handleEnv is what the handlers of a space use of it and of the node. It is called when
 // the parts of the space are open and nobody is served yet. tenantWatches bounds the
 // waiting watches of one tenant.
-func handleEnv(srv *Server, sp *Space, makers *Makers, tenantWatches int) Env {
+func handleEnv(srv *Server, sp *Space, makers *handle.Makers, tenantWatches int) handle.Env {
 	cfg := &sp.cfg
-	return Env{
+	return handle.Env{
 		Store: sp.store, Shards: sp.shards, Regions: sp.regions, Followers: &sp.turnover.Followers, Staging: sp.staging,
 		Sessions: sp.sessions, Owned: sp.owned, Shared: sp.shared, Fence: sp.fence,
 		Clock: sp.clock, Counters: sp.met, Bounds: sp.bounds, Makers: makers,
@@ -24,29 +25,31 @@ func handleEnv(srv *Server, sp *Space, makers *Makers, tenantWatches int) Env {
 
 // tenantHandlers makes the handlers of a tenant's space: the statistics are its own, and
 // all places for waiting watches too.
-func (srv *Server) tenantHandlers(sp *Space) *Handlers {
+func (srv *Server) tenantHandlers(sp *Space) *handle.Handlers {
 	makers := *srv.makers
 	makers[wire.DocumentStats] = makerOfStats(srv, sp)
-	return newHandlers(handleEnv(srv, sp, &makers, sp.cfg.MaxWatches))
+	return handle.New(handleEnv(srv, sp, &makers, sp.cfg.MaxWatches))
 }
 
 // mainHandlers makes the handlers of the main space, which tenants share: one of them may
 // have half of the places for waiting watches.
-func (srv *Server) mainHandlers(sp *Space) *Handlers {
-	return newHandlers(handleEnv(srv, sp, srv.makers, max(1, sp.cfg.MaxWatches/2)))
+func (srv *Server) mainHandlers(sp *Space) *handle.Handlers {
+	return handle.New(handleEnv(srv, sp, srv.makers, max(1, sp.cfg.MaxWatches/2)))
 }
 
 // makerOfStats makes the statistics that the clients of a space are told.
-func makerOfStats(srv *Server, sp *Space) Maker {
-	return func(_ context.Context, by Asker, _ []byte) ([]byte, error) { return statsJSON(srv, sp, by.Login) }
+func makerOfStats(srv *Server, sp *Space) handle.Maker {
+	return func(_ context.Context, by handle.Asker, _ []byte) ([]byte, error) {
+		return statsJSON(srv, sp, by.Login)
+	}
 }
 
 // newMakers are what the node makes documents with. The statistics are those of its main
 // space.
-func newMakers(srv *Server) *Makers {
+func newMakers(srv *Server) *handle.Makers {
 	// ofAdmin is what the operator asks: a name, answered with a JSON text.
-	ofAdmin := func(do func(by Asker, name string) (any, error)) Maker {
-		return func(_ context.Context, by Asker, argument []byte) ([]byte, error) {
+	ofAdmin := func(do func(by handle.Asker, name string) (any, error)) handle.Maker {
+		return func(_ context.Context, by handle.Asker, argument []byte) ([]byte, error) {
 			answer, err := do(by, string(argument))
 			if err != nil {
 				return nil, err
@@ -54,18 +57,18 @@ func newMakers(srv *Server) *Makers {
 			return json.Marshal(answer)
 		}
 	}
-	ofName := func(do func(name string) (any, error)) Maker {
-		return ofAdmin(func(_ Asker, name string) (any, error) { return do(name) })
+	ofName := func(do func(name string) (any, error)) handle.Maker {
+		return ofAdmin(func(_ handle.Asker, name string) (any, error) { return do(name) })
 	}
-	ofCluster := func(text func() ([]byte, error)) Maker {
-		return func(context.Context, Asker, []byte) ([]byte, error) { return text() }
+	ofCluster := func(text func() ([]byte, error)) handle.Maker {
+		return func(context.Context, handle.Asker, []byte) ([]byte, error) { return text() }
 	}
-	ofStep := func(step wire.DocumentKind) Maker {
-		return func(ctx context.Context, by Asker, argument []byte) ([]byte, error) {
+	ofStep := func(step wire.DocumentKind) handle.Maker {
+		return func(ctx context.Context, by handle.Asker, argument []byte) ([]byte, error) {
 			return srv.member.Change(ctx, by.Peer, step, argument)
 		}
 	}
-	return &Makers{
+	return &handle.Makers{
 		wire.DocumentStats:   makerOfStats(srv, srv.main),
 		wire.DocumentView:    ofCluster(srv.member.View),
 		wire.DocumentMap:     ofCluster(srv.member.Map),

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"testing"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
@@ -8,46 +9,6 @@ import (
 	"github.com/rdmakv/rdmakv/internal/server/auth"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
-
-// TestRows: every type of request has a row that says which right it needs and
-// which keys it names.
-func TestRows(t *testing.T) {
-	for typ := range wire.MaxRequest + 1 {
-		row := &requests[typ]
-		switch {
-		case !typ.IsRequest() || typ == wire.TypeHello: // the session's own
-			if row.run != nil {
-				t.Errorf("%v is served", typ)
-			}
-		case row.run == nil || row.keys == unsaid:
-			t.Errorf("%v has no row", typ)
-		case (row.right == mayNothing) != (typ == wire.TypePing) || row.where == inSession:
-			t.Errorf("%v needs no right, or runs nowhere", typ)
-		}
-	}
-}
-
-// TestDocumentKinds: every kind of document has a row that says which right it needs and
-// where it is made.
-func TestDocumentKinds(t *testing.T) {
-	said := map[wire.DocumentKind]bool{}
-	for k := range wire.DocumentKinds() {
-		said[k] = true
-	}
-	for k := range documentKinds {
-		kind := &documentKinds[k]
-		switch k := wire.DocumentKind(k); {
-		case !said[k]:
-			if kind.run != nil {
-				t.Errorf("%v is served, and has no name", k)
-			}
-		case kind.run == nil || kind.right == mayNothing || kind.where < onScans || kind.keys != noKeys:
-			t.Errorf("%v has no row", k)
-		case kind.argument > 0 && kind.right != mayAdminister || kind.argument > cluster.MaxMap:
-			t.Errorf("%v takes an argument of %d bytes", k, kind.argument)
-		}
-	}
-}
 
 // TestMakers: a node makes every kind of document, and no other.
 func TestMakers(t *testing.T) {
@@ -60,6 +21,54 @@ func TestMakers(t *testing.T) {
 			t.Errorf("%v: is made %v, is a kind %v", k, maker != nil, said[k])
 		}
 	}
+}
+
+// A demand is what the table of requests (package handle) must ask for, said a second time:
+// a row that is changed by mistake does not pass.
+type demand struct {
+	right string
+	keys  string
+}
+
+// What may be demanded.
+const (
+	toRead, toWrite, toReadAll, toAdminister = "read", "write", "read all", "administer"
+
+	oneKey, prefixOfKeys, manyKeys = "one", "prefix", "many"
+	toldKeys, heldPlace            = "told", "held"
+)
+
+var demands = map[wire.Type]demand{
+	wire.TypePing:       {},
+	wire.TypeView:       {toRead, ""},
+	wire.TypeGet:        {toRead, oneKey},
+	wire.TypeExists:     {toRead, oneKey},
+	wire.TypeFetch:      {toRead, heldPlace},
+	wire.TypeRelease:    {toRead, heldPlace},
+	wire.TypeScan:       {toRead, prefixOfKeys},
+	wire.TypeWatch:      {toRead, prefixOfKeys},
+	wire.TypeReport:     {toRead, toldKeys},
+	wire.TypePut:        {toWrite, oneKey},
+	wire.TypePutLarge:   {toWrite, oneKey},
+	wire.TypeDelete:     {toWrite, oneKey},
+	wire.TypeUpdate:     {toWrite, oneKey},
+	wire.TypeBatch:      {toWrite, manyKeys},
+	wire.TypeBatchLarge: {toWrite, manyKeys},
+}
+
+// documentRights are the rights that documents demand; all others are the operator's.
+var documentRights = map[wire.DocumentKind]string{
+	wire.DocumentStats: toReadAll, wire.DocumentView: toRead, wire.DocumentMap: toRead, wire.DocumentPromise: toRead,
+}
+
+// demandOf returns what a message demands. false: it is of no session that has a login.
+func demandOf(msg []byte) (demand, bool) {
+	typ := wire.Type(msg[1])
+	if typ != wire.TypeDocument {
+		d, ok := demands[typ]
+		return d, ok
+	}
+	return demand{right: cmp.Or(documentRights[wire.KindOf(wire.Body(msg))], toAdminister)}, true
 }
 
 // A rowWorld is a node of a cluster that owns every shard, with tenants who lack one
@@ -118,20 +127,27 @@ func (w *rowWorld) ask(tenant string, b *hostileBase) wire.Status {
 	return q.Last.Status
 }
 
-// each calls f for every proper message that a session with a login may send, with the
-// row of its type, and checks that every row with keys was among them.
-func (w *rowWorld) each(f func(b *hostileBase, row *row)) {
-	seen := map[wire.Type]bool{}
+// each calls f for every proper message that a session with a login may send, with what it
+// demands, and checks that every type of request and every document was among them.
+func (w *rowWorld) each(f func(b *hostileBase, d demand)) {
+	types, kinds := map[wire.Type]bool{}, map[wire.DocumentKind]bool{}
 	for _, b := range w.bases {
-		typ := wire.Type(b.encode()[1])
-		if row := rowOf(typ, wire.Body(b.encode())); row.where != inSession {
-			f(b, row)
-			seen[typ] = true
+		msg := b.encode()
+		if d, ok := demandOf(msg); ok {
+			f(b, d)
+			if types[wire.Type(msg[1])] = true; wire.Type(msg[1]) == wire.TypeDocument {
+				kinds[wire.KindOf(wire.Body(msg))] = true
+			}
 		}
 	}
-	for typ := range requests {
-		if row := &requests[typ]; row.run != nil && row.where != inSession && !seen[wire.Type(typ)] {
-			w.t.Errorf("no message of type %v", wire.Type(typ))
+	for typ := range wire.MaxRequest + 1 {
+		if typ.IsRequest() && typ != wire.TypeHello && !types[typ] {
+			w.t.Errorf("no message of type %v", typ)
+		}
+	}
+	for kind := range wire.DocumentKinds() {
+		if !kinds[kind] {
+			w.t.Errorf("no message for %v", kind)
 		}
 	}
 }
@@ -140,11 +156,11 @@ func (w *rowWorld) each(f func(b *hostileBase, row *row)) {
 // all else is not.
 func TestRowsRights(t *testing.T) {
 	w := newRowWorld(t, true)
-	w.each(func(b *hostileBase, row *row) {
+	w.each(func(b *hostileBase, d demand) {
 		for _, tenant := range []string{"", "reader", "other"} {
 			by := w.srv.logins.Find(wire.TenantOf(tenant))
-			denied := row.right == mayWrite && !by.MayWrite || row.right == mayAdminister && !by.Admin || row.right == mayReadAll && tenant == "other"
-			switch row.keys {
+			denied := d.right == toWrite && !by.MayWrite || d.right == toAdminister && !by.Admin || d.right == toReadAll && tenant == "other"
+			switch d.keys {
 			case oneKey, prefixOfKeys, manyKeys:
 				denied = denied || tenant == "other"
 			}
@@ -153,10 +169,10 @@ func TestRowsRights(t *testing.T) {
 			if (st == wire.StatusDenied) != denied {
 				t.Errorf("%s of tenant %q: %v, want it denied: %v", b.name, tenant, st, denied)
 			}
-			if (st == wire.StatusNoHold) != (row.keys == heldPlace) {
+			if (st == wire.StatusNoHold) != (d.keys == heldPlace) {
 				t.Errorf("%s of tenant %q, with a place that is held for another session: %v", b.name, tenant, st)
 			}
-			if took := w.srv.main.met.DamageReports.Load() > before; took != (row.keys == toldKeys && tenant != "other") {
+			if took := w.srv.main.met.DamageReports.Load() > before; took != (d.keys == toldKeys && tenant != "other") {
 				t.Errorf("%s of tenant %q: taken in: %v", b.name, tenant, took)
 			}
 		}
@@ -167,8 +183,8 @@ func TestRowsRights(t *testing.T) {
 // node's.
 func TestRowsOwnership(t *testing.T) {
 	w := newRowWorld(t, false)
-	w.each(func(b *hostileBase, row *row) {
-		switch row.keys {
+	w.each(func(b *hostileBase, d demand) {
+		switch d.keys {
 		case oneKey, prefixOfKeys, manyKeys:
 			if st := w.ask("", b); st != wire.StatusNoMap {
 				t.Errorf("%s without a map: %v", b.name, st)
@@ -181,8 +197,8 @@ func TestRowsOwnership(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.srv.owned.Set(m, "a")
-	w.each(func(b *hostileBase, row *row) {
-		switch row.keys {
+	w.each(func(b *hostileBase, d demand) {
+		switch d.keys {
 		case oneKey, manyKeys:
 			if st := w.ask("", b); st != wire.StatusMoved {
 				t.Errorf("%s of a key of another node: %v", b.name, st)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/server/handle"
 	"github.com/rdmakv/rdmakv/internal/server/memory"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -327,7 +328,7 @@ func TestRotationByAge(t *testing.T) {
 	}
 	p.follow(srv, func() bool { // the ones that run end first
 		p.follow(srv, func() bool { return rotated(srv.main)() && rotated(srv.spaces.of("tenant"))() })
-		answer, err := srv.adminRotate(Asker{Peer: "test"}, "start")
+		answer, err := srv.adminRotate(handle.Asker{Peer: "test"}, "start")
 		if err != nil {
 			return false // their age was faster
 		}

@@ -7,6 +7,7 @@ import (
 	"reflect"
 
 	"github.com/rdmakv/rdmakv/internal/server/auth"
+	"github.com/rdmakv/rdmakv/internal/server/handle"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -172,7 +173,7 @@ func hostileBases(sp *Space, by *auth.Login, worldMap []byte) (all []*hostileBas
 func edges(bits int) (list []uint64) {
 	top := uint64(1) << (bits - 1)
 	for _, v := range []uint64{
-		0, 1, 2, 3, 7, 8, 26, 255, 4096, 4097, MaxTTL, MaxTTL + 1, uint64(layout.MaxVersion), uint64(layout.MaxVersion) + 1,
+		0, 1, 2, 3, 7, 8, 26, 255, 4096, 4097, handle.MaxTTL, handle.MaxTTL + 1, uint64(layout.MaxVersion), uint64(layout.MaxVersion) + 1,
 		1<<16 - 1, 1 << 16, 1<<26 + 1, 1<<32 - 1, 1 << 32, math.MaxInt64 / 1000, math.MaxInt64/1000 + 1, 1e6,
 		top - 1, top, top + 1, 2*top - 2, 2*top - 1,
 	} {

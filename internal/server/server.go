@@ -9,6 +9,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/server/auth"
 	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/server/handle"
 	"github.com/rdmakv/rdmakv/internal/server/member"
 	"github.com/rdmakv/rdmakv/internal/server/memory"
 	"github.com/rdmakv/rdmakv/internal/server/session"
@@ -35,7 +36,7 @@ type Server struct {
 	owned    *base.Ownership // nil: the server is alone
 	line     *memory.StageLine
 
-	makers *Makers // of the documents of the node
+	makers *handle.Makers // of the documents of the node
 	nodePools
 
 	member *member.Member // nil: the server is alone

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/control"
 	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/server/handle"
 	"github.com/rdmakv/rdmakv/internal/server/memory"
 	"github.com/rdmakv/rdmakv/internal/server/session"
 	"github.com/rdmakv/rdmakv/internal/server/telemetry"
@@ -47,7 +48,7 @@ type Space struct {
 
 	met      *base.Counters
 	fill     fill
-	handlers *Handlers // made by open
+	handlers *handle.Handlers // made by open
 	clock    base.Clock
 	fence    *base.Fence
 
@@ -79,7 +80,7 @@ type spaceEnv struct {
 	// shared says whether more than one login may use the space.
 	shared func() bool
 	// makeHandlers makes what answers the requests of the space, whose parts are open.
-	makeHandlers func(*Space) *Handlers
+	makeHandlers func(*Space) *handle.Handlers
 	// told adds what the node tells together with the numbers of the space; nil: nothing.
 	told func(*telemetry.Space)
 }

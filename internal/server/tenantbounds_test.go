@@ -9,7 +9,6 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/secret"
-	"github.com/rdmakv/rdmakv/internal/server/session"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -241,29 +240,9 @@ func TestNoRightsBeyondLimit(t *testing.T) {
 	}
 }
 
-// TestResultsHaveOwners: the store is told whose a numbered write is, so that one
-// tenant's take no other's results.
-func TestResultsHaveOwners(t *testing.T) {
+// TestLimitsAreShown: the bounds that tenants share have their lines.
+func TestLimitsAreShown(t *testing.T) {
 	srv := boundServer(t)
-	owners := make(map[uint32]string)
-	for i, tenant := range []string{"", "guest", "clerk"} {
-		o := as(tenant)
-		o.client = [16]byte{1, byte(i)}
-		dial(t, srv, o)
-		for _, s := range srv.main.sessions.List() {
-			if s.Login.Name != tenant {
-				continue
-			}
-			id, ok := (&op{Request: &session.Request{Session: s}}).requestID(wire.RequestID{Slot: 1, Seq: 1})
-			if other, taken := owners[id.Owner]; !ok || taken {
-				t.Errorf("tenant %q is owner %d, as %q is", tenant, id.Owner, other)
-			}
-			owners[id.Owner] = tenant
-		}
-	}
-	if len(owners) != 3 || owners[0] != "" {
-		t.Errorf("owners: %v", owners)
-	}
 	shown := make(map[string]int64)
 	for _, l := range srv.Limits() {
 		shown[l.Name] = l.Max

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/server/auth"
 	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/server/handle"
 	"github.com/rdmakv/rdmakv/internal/server/memory"
 	"github.com/rdmakv/rdmakv/internal/server/session"
 	"github.com/rdmakv/rdmakv/internal/wire"
@@ -205,7 +206,7 @@ func (sp *Space) rotationStat() RotationStat {
 
 // adminRotate begins a rotation in every space of the node, or tells how far
 // they are.
-func (srv *Server) adminRotate(by Asker, name string) (any, error) {
+func (srv *Server) adminRotate(by handle.Asker, name string) (any, error) {
 	switch name {
 	case "status":
 	case "", "start":

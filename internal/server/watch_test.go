@@ -7,9 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/server/session"
+	"github.com/rdmakv/rdmakv/internal/server/handle"
 	"github.com/rdmakv/rdmakv/internal/wire"
-	"github.com/rdmakv/rdmakv/store"
 )
 
 func watchOf(m wire.Watch) func(uint64) []byte {
@@ -135,11 +134,11 @@ func TestWatchSkipped(t *testing.T) {
 // and they go with their session.
 func TestWatchBounds(t *testing.T) {
 	srv := startServer(t, func(c *Config) {
-		c.InitialCredits, c.MaxWatches = 32, MaxPolls+2
+		c.InitialCredits, c.MaxWatches = 32, handle.MaxPolls+2
 	})
 	p, q := dial(t, srv, peerOptions{}), dial(t, srv, peerOptions{})
 	m := wire.Watch{From: p.now(), WaitMillis: 60_000}
-	for range MaxPolls {
+	for range handle.MaxPolls {
 		p.wait(srv, m)
 	}
 	_, err := p.call(watchOf(m))
@@ -153,7 +152,7 @@ func TestWatchBounds(t *testing.T) {
 	}
 	eventually(t, "no watch to wait", func() bool { return srv.main.handlers.Watches() == 0 })
 	m.From = p.now()
-	for range MaxPolls {
+	for range handle.MaxPolls {
 		p.wait(srv, m)
 	}
 	p.qp.Disconnect()
@@ -270,24 +269,4 @@ func TestWatchNumbers(t *testing.T) {
 			t.Errorf("/metrics lacks %q", line)
 		}
 	}
-}
-
-// A watch that is about to wait when its session ends does not: the session
-// would not be gone before its time is over.
-func TestWatchDoesNotWaitForADeadSession(t *testing.T) {
-	srv := startServer(t, nil)
-	s, q := deafSession(t, srv, true)
-	page, err := srv.main.store.Watch(store.WatchRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := s.Conn().(*conn)
-	r := &op{Request: &session.Request{Session: s}, c: c, poll: poll{begun: true, from: page.Next}}
-	s.Revoke()
-	srv.main.handlers.watches.drop(c)
-	if srv.main.handlers.watches.park(r, nil, time.Minute) || srv.main.handlers.Watches() != 0 {
-		t.Errorf("%d watches wait", srv.main.handlers.Watches())
-		srv.main.handlers.watches.takeAll(c)
-	}
-	endDeaf(t, s, q)
 }

@@ -1,4 +1,4 @@
-package server
+package handle
 
 import (
 	"fmt"
@@ -53,8 +53,8 @@ type Handlers struct {
 
 var _ session.Handler = (*Handlers)(nil)
 
-// newHandlers makes the handlers of a space that is open.
-func newHandlers(env Env) *Handlers {
+// New makes the handlers of a space that is open.
+func New(env Env) *Handlers {
 	return &Handlers{Env: env, grow: growth{wake: make(chan struct{}, 1)}}
 }
 
