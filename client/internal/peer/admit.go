@@ -14,29 +14,29 @@ import (
 // it sees and which map it has; only one that is the node that was wanted, and
 // of the cluster that this client uses, gets a session. So an address that
 // gossip has told of leads to the right node or nowhere.
-func (c *Peer) admit(p *base.Limit, s *session.Session) error {
+func (p *Peer) admit(l *base.Limit, s *session.Session) error {
 	clustered := s.Welcome.Flags&wire.WelcomeClustered != 0
 	switch {
-	case c.dir == nil && (c.cfg.Direct || !clustered):
+	case p.dir == nil && (p.cfg.Direct || !clustered):
 		return nil
-	case c.dir == nil:
+	case p.dir == nil:
 		return fmt.Errorf("%w: the server at %s has become a node of a cluster: dial again", base.ErrUnavailable, s.Addr)
-	case !clustered && c.Node == "":
+	case !clustered && p.Node == "":
 		return nil // Dial decides what to make of it
 	case !clustered:
-		return fmt.Errorf("%w: the server at %s is no node of a cluster, %q is wanted", base.ErrUnavailable, s.Addr, c.Node)
+		return fmt.Errorf("%w: the server at %s is no node of a cluster, %q is wanted", base.ErrUnavailable, s.Addr, p.Node)
 	}
-	n, err := s.FetchNews(p)
+	n, err := s.FetchNews(l)
 	if err != nil {
 		return err
 	}
-	if c.Node != "" && n.View.Self != c.Node {
-		return fmt.Errorf("%w: node %q answers at %s, %q is wanted", base.ErrUnavailable, n.View.Self, s.Addr, c.Node)
+	if p.Node != "" && n.View.Self != p.Node {
+		return fmt.Errorf("%w: node %q answers at %s, %q is wanted", base.ErrUnavailable, n.View.Self, s.Addr, p.Node)
 	}
-	if err := c.dir.Learn(n, int(s.Welcome.Shards)); err != nil {
+	if err := p.dir.Learn(n, int(s.Welcome.Shards)); err != nil {
 		return err
 	}
-	c.dir.Met(n.View.Self, s.Addr)
+	p.dir.Met(n.View.Self, s.Addr)
 	s.Node = n.View.Self
 	return nil
 }
@@ -61,26 +61,26 @@ func RefreshNews(dir Directory, p *base.Limit, s *session.Session) error {
 
 // keepNews refreshes what is known of the cluster when the server shows a newer
 // view version, which counts the changes of the cluster, too.
-func (c *Peer) keepNews(ctx context.Context, s *session.Session) {
+func (p *Peer) keepNews(ctx context.Context, s *session.Session) {
 	defer func() {
 		if s.EndNews() { // once more
-			c.Wake()
+			p.Wake()
 		}
 	}()
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
-	p := c.Clock.Unlimited(ctx)
-	if err := RefreshNews(c.dir, &p, s); err != nil && ctx.Err() == nil {
-		c.log.Info("refreshing the view of the cluster failed", "server", s.Addr, "node", s.Node, "err", err)
+	l := p.Clock.Unlimited(ctx)
+	if err := RefreshNews(p.dir, &l, s); err != nil && ctx.Err() == nil {
+		p.log.Info("refreshing the view of the cluster failed", "server", s.Addr, "node", s.Node, "err", err)
 	}
 }
 
 // Owns reports whether a miss in the memory of the session's server may be believed. A node's
 // index is complete for the shards that it owns, and says nothing of others; one
 // without a map that is asked directly may not own what it is asked for.
-func (c *Peer) Owns(s *session.Session, key []byte) bool {
-	if c.dir != nil {
-		return c.dir.Owns(s.Node, key)
+func (p *Peer) Owns(s *session.Session, key []byte) bool {
+	if p.dir != nil {
+		return p.dir.Owns(s.Node, key)
 	}
 	return s.Welcome.Flags&wire.WelcomeClustered == 0
 }

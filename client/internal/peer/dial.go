@@ -28,8 +28,8 @@ import (
 
 // ways lists how fabric i could reach addr, best first. It fails if there is no
 // way, and says why.
-func (c *Peer) ways(ctx context.Context, i int, addr string) ([]session.Way, error) {
-	f, devices := c.cfg.Fabrics[i], c.cfg.Devices
+func (p *Peer) ways(ctx context.Context, i int, addr string) ([]session.Way, error) {
+	f, devices := p.cfg.Fabrics[i], p.cfg.Devices
 	router, routes := f.(rdma.Router)
 	if routes {
 		r, err := router.Route(ctx, addr)

@@ -19,35 +19,35 @@ import (
 
 // Dial makes the first session. It takes as long as ctx allows; without a deadline
 // there it begins no attempt after Config.Timeout.
-func (c *Peer) Dial(ctx context.Context) (*session.Session, error) {
+func (p *Peer) Dial(ctx context.Context) (*session.Session, error) {
 	begun, patient := time.Now(), ctx
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
-		patient, cancel = context.WithTimeout(ctx, c.cfg.Timeout)
+		patient, cancel = context.WithTimeout(ctx, p.cfg.Timeout)
 		defer cancel()
 	}
 	var rest time.Duration
 	var last error
 	for n := 1; ; n++ {
-		s, err := c.conn.dialAny(ctx)
+		s, err := p.conn.dialAny(ctx)
 		switch {
 		case err == nil:
 			return s, nil
 		case last != nil && over(ctx): // it was cut short: the one before says more
-		case c.cfg.DialOnce || !mayCome(err):
+		case p.cfg.DialOnce || !mayCome(err):
 			return nil, err
 		default:
 			last = err
 		}
 		if !over(patient) {
-			c.n.ConnectsFailed.Add(1)
+			p.n.ConnectsFailed.Add(1)
 			rest = nextBackoff(rest)
 			if !refused(err) && !unresolved(err) {
 				rest = min(rest, backoffCalls)
 			}
-			c.log.Info("connecting failed", "err", err, "again_in", rest)
-			if c.cfg.OnWait != nil {
-				c.cfg.OnWait(err)
+			p.log.Info("connecting failed", "err", err, "again_in", rest)
+			if p.cfg.OnWait != nil {
+				p.cfg.OnWait(err)
 			}
 		}
 		if !base.Pause(patient, rest) {

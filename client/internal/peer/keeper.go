@@ -14,57 +14,57 @@ import (
 // list, a newer view.
 
 // watch ticks the peer's clock and the session in force.
-func (c *Peer) watch() {
-	ticker := time.NewTicker(c.Clock.Every())
+func (p *Peer) watch() {
+	ticker := time.NewTicker(p.Clock.Every())
 	defer ticker.Stop()
 	var at *session.Session // whose pace the ticker has
 	for {
 		select {
 		case <-ticker.C:
-		case <-c.done.Done():
+		case <-p.done.Done():
 			return
 		}
 		now := time.Now()
-		c.Clock.Tick(now)
-		s := c.current.Load()
+		p.Clock.Tick(now)
+		s := p.current.Load()
 		if s == nil || s.IsDown() {
 			continue
 		}
 		if at != s {
 			at = s
-			tick := max(min(session.MaxTick, c.cfg.Timeout/8, s.Welcome.Lease/16), time.Millisecond)
-			c.Clock.SetEvery(tick)
+			tick := max(min(session.MaxTick, p.cfg.Timeout/8, s.Welcome.Lease/16), time.Millisecond)
+			p.Clock.SetEvery(tick)
 			ticker.Reset(tick)
 		}
 		s.Tick(now)
 	}
 }
 
-func (c *Peer) keep() {
+func (p *Peer) keep() {
 	for {
 		select {
-		case <-c.wake:
-		case <-c.done.Done():
+		case <-p.wake:
+		case <-p.done.Done():
 			return
 		}
-		s := c.current.Load()
+		s := p.current.Load()
 		if s == nil || s.IsDown() {
 			continue
 		}
-		s.Keep(c.done)
+		s.Keep(p.done)
 		if s.Node != "" && s.BeginNews() {
-			c.Go(func(ctx context.Context) { c.keepNews(ctx, s) })
+			p.Go(func(ctx context.Context) { p.keepNews(ctx, s) })
 		}
 	}
 }
 
 // Wake wakes the keeper. (owner)
-func (c *Peer) Wake() {
+func (p *Peer) Wake() {
 	select {
-	case c.wake <- struct{}{}:
+	case p.wake <- struct{}{}:
 	default:
 	}
 }
 
 // Go runs f until the peer closes. (owner)
-func (c *Peer) Go(f func(context.Context)) { c.wg.Go(func() { f(c.done) }) }
+func (p *Peer) Go(f func(context.Context)) { p.wg.Go(func() { f(p.done) }) }

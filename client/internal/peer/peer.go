@@ -80,11 +80,11 @@ type Directory interface {
 }
 
 // servers is where the peer's server may listen, host:port.
-func (c *Peer) servers() []string {
-	if c.dir == nil || c.Node == "" {
-		return c.cfg.Servers
+func (p *Peer) servers() []string {
+	if p.dir == nil || p.Node == "" {
+		return p.cfg.Servers
 	}
-	return c.dir.Addresses(c.Node)
+	return p.dir.Addresses(p.Node)
 }
 
 // New makes a peer that has no session yet. cfg is valid and complete; node says which
@@ -118,40 +118,40 @@ func New(cfg *base.Config, w world.World, node string, dir Directory) *Peer {
 }
 
 // Serve begins with the session that dial has made.
-func (c *Peer) Serve(s *session.Session) {
-	c.Start() // calls may come before the first tick
-	c.install(s)
+func (p *Peer) Serve(s *session.Session) {
+	p.Start() // calls may come before the first tick
+	p.install(s)
 }
 
 // IsNode makes the peer that of the node which has answered dial. It is called before
 // serve.
-func (c *Peer) IsNode(node string) { c.Node = node }
+func (p *Peer) IsNode(node string) { p.Node = node }
 
 // IsAlone makes the peer that of a server which is all there is. It is called before
 // serve.
-func (c *Peer) IsAlone(s *session.Session) { c.dir, c.conn.server = nil, s.ServerID }
+func (p *Peer) IsAlone(s *session.Session) { p.dir, p.conn.server = nil, s.ServerID }
 
 // DialOnce makes one attempt to reach the server. The session is the caller's.
-func (c *Peer) DialOnce(ctx context.Context) (*session.Session, error) { return c.conn.dialAny(ctx) }
+func (p *Peer) DialOnce(ctx context.Context) (*session.Session, error) { return p.conn.dialAny(ctx) }
 
 // Start starts the goroutines of the peer, before the first call. Safe for concurrent use.
-func (c *Peer) Start() {
-	if !c.awake.Load() {
-		c.start()
+func (p *Peer) Start() {
+	if !p.awake.Load() {
+		p.start()
 	}
 }
 
-func (c *Peer) start() {
-	k := &c.conn
+func (p *Peer) start() {
+	k := &p.conn
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.closed || c.awake.Load() {
+	if k.closed || p.awake.Load() {
 		return
 	}
-	c.Clock.Tick(time.Now())
-	c.wg.Go(c.watch)
-	c.wg.Go(c.keep)
-	c.awake.Store(true)
+	p.Clock.Tick(time.Now())
+	p.wg.Go(p.watch)
+	p.wg.Go(p.keep)
+	p.awake.Store(true)
 }
 
 // clientName is what a server's log shows of this program.
@@ -162,20 +162,20 @@ func clientName() string {
 }
 
 // Current is the session in force; nil if there is none. It may be about to end.
-func (c *Peer) Current() *session.Session { return c.current.Load() }
+func (p *Peer) Current() *session.Session { return p.current.Load() }
 
 // Counts is where calls at this server are counted.
-func (c *Peer) Counts() *base.Counts { return &c.n }
+func (p *Peer) Counts() *base.Counts { return &p.n }
 
 // Config is what the client was made with.
-func (c *Peer) Config() *base.Config { return c.cfg }
+func (p *Peer) Config() *base.Config { return p.cfg }
 
 // GiveUp ends a peer that was never started.
-func (c *Peer) GiveUp() { c.cancel() }
+func (p *Peer) GiveUp() { p.cancel() }
 
 // LostFor is for how long there has been no session; 0 if there is one.
-func (c *Peer) LostFor() time.Duration {
-	k := &c.conn
+func (p *Peer) LostFor() time.Duration {
+	k := &p.conn
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.lost.IsZero() {
@@ -185,27 +185,27 @@ func (c *Peer) LostFor() time.Duration {
 }
 
 // Close ends the session and gives everything back; a second call does nothing.
-func (c *Peer) Close() error {
-	if !c.conn.close() {
+func (p *Peer) Close() error {
+	if !p.conn.close() {
 		return nil
 	}
-	c.cancel()
-	c.wg.Wait()
-	return c.Release()
+	p.cancel()
+	p.wg.Wait()
+	return p.Release()
 }
 
 // Release frees what the peer took.
-func (c *Peer) Release() error {
-	c.cancel()
-	if err := c.Devices.Close(); err != nil {
+func (p *Peer) Release() error {
+	p.cancel()
+	if err := p.Devices.Close(); err != nil {
 		return &base.Error{Op: "close", Err: err}
 	}
 	return nil
 }
 
 // Info describes the session in force; the zero value if there is none.
-func (c *Peer) Info() base.ServerInfo {
-	s := c.current.Load()
+func (p *Peer) Info() base.ServerInfo {
+	s := p.current.Load()
 	if s == nil || s.IsDown() {
 		return base.ServerInfo{}
 	}
@@ -213,19 +213,19 @@ func (c *Peer) Info() base.ServerInfo {
 }
 
 // Counters is what was done at this server.
-func (c *Peer) Counters() base.Counters {
-	n := c.n.Snapshot()
-	n.Waits = c.waits.Counters()
-	n.BufferBytes, n.StagingBytes, n.QuarantinedBytes = c.Devices.Usage()
+func (p *Peer) Counters() base.Counters {
+	n := p.n.Snapshot()
+	n.Waits = p.waits.Counters()
+	n.BufferBytes, n.StagingBytes, n.QuarantinedBytes = p.Devices.Usage()
 	return n
 }
 
 // Begin starts the limit of one call.
-func (c *Peer) Begin(ctx context.Context) base.Limit { return c.Clock.Limit(ctx, c.cfg.Timeout) }
+func (p *Peer) Begin(ctx context.Context) base.Limit { return p.Clock.Limit(ctx, p.cfg.Timeout) }
 
 // Fail makes the *Error that a call returns. A context's end becomes
 // ErrTimeout if it was a deadline and stays itself if it was a cancellation.
-func (c *Peer) Fail(op string, key []byte, server string, err error) error {
+func (p *Peer) Fail(op string, key []byte, server string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -236,14 +236,14 @@ func (c *Peer) Fail(op string, key []byte, server string, err error) error {
 		err = base.Because(base.ErrTimeout, err)
 	}
 	if errors.Is(err, base.ErrTimeout) {
-		c.n.Timeouts.Add(1)
+		p.n.Timeouts.Add(1)
 	}
-	return &base.Error{Op: op, Server: server, Node: c.Node, Key: base.QuoteKey(key), Err: err}
+	return &base.Error{Op: op, Server: server, Node: p.Node, Key: base.QuoteKey(key), Err: err}
 }
 
 // State is how things stand with the server now.
-func (c *Peer) State() base.NodeState {
-	s := c.current.Load()
+func (p *Peer) State() base.NodeState {
+	s := p.current.Load()
 	if s == nil || s.IsDown() {
 		return base.NodeState{}
 	}
@@ -251,54 +251,54 @@ func (c *Peer) State() base.NodeState {
 }
 
 // Latencies are the times of the calls that were made at the server.
-func (c *Peer) Latencies() base.Latencies {
-	return base.Latencies{Gets: c.n.GetTimes.Snapshot(), Writes: c.n.WriteTimes.Snapshot()}
+func (p *Peer) Latencies() base.Latencies {
+	return base.Latencies{Gets: p.n.GetTimes.Snapshot(), Writes: p.n.WriteTimes.Snapshot()}
 }
 
 // AskOnce does f, which may change something, once: it is not sent again after a
 // session was lost, but it waits for one.
-func (c *Peer) AskOnce(p *base.Limit, op string, f func(*session.Session) error) error {
-	s, err := c.Session(p)
+func (p *Peer) AskOnce(l *base.Limit, op string, f func(*session.Session) error) error {
+	s, err := p.Session(l)
 	if err != nil {
-		return c.Fail(op, nil, "", err)
+		return p.Fail(op, nil, "", err)
 	}
-	return c.Fail(op, nil, s.Addr, base.Plain(f(s)))
+	return p.Fail(op, nil, s.Addr, base.Plain(f(s)))
 }
 
 // Ask does f, which changes nothing, over as many sessions as it takes.
-func (c *Peer) Ask(p *base.Limit, op string, key []byte, f func(*session.Session) error) error {
+func (p *Peer) Ask(l *base.Limit, op string, key []byte, f func(*session.Session) error) error {
 	server := ""
 	for {
-		if err := p.Over(); err != nil {
-			return c.Fail(op, key, server, err)
+		if err := l.Over(); err != nil {
+			return p.Fail(op, key, server, err)
 		}
-		s, err := c.Session(p)
+		s, err := p.Session(l)
 		if err != nil {
-			return c.Fail(op, key, server, err)
+			return p.Fail(op, key, server, err)
 		}
 		server = s.Addr
 		if err = f(s); err == nil || !base.Again(err) {
-			return c.Fail(op, key, server, base.Plain(err))
+			return p.Fail(op, key, server, base.Plain(err))
 		}
-		c.n.RetryLost.Add(1)
-		c.Settle(p, s)
+		p.n.RetryLost.Add(1)
+		p.Settle(l, s)
 	}
 }
 
 // Settle waits until a session that has just lost a call is out of use, so that
 // the caller does not meet it again.
-func (c *Peer) Settle(p *base.Limit, s *session.Session) {
-	if s.IsDown() || c.current.Load() != s {
+func (p *Peer) Settle(l *base.Limit, s *session.Session) {
+	if s.IsDown() || p.current.Load() != s {
 		return
 	}
-	s.AwaitEnd(p)
+	s.AwaitEnd(l)
 }
 
 // Ping asks the server for an answer, and returns how long it took.
-func (c *Peer) Ping(ctx context.Context) (took time.Duration, err error) {
-	p := c.Begin(ctx)
-	err = c.Ask(&p, "ping", nil, func(s *session.Session) (err error) {
-		took, err = s.Ping(&p)
+func (p *Peer) Ping(ctx context.Context) (took time.Duration, err error) {
+	l := p.Begin(ctx)
+	err = p.Ask(&l, "ping", nil, func(s *session.Session) (err error) {
+		took, err = s.Ping(&l)
 		return err
 	})
 	return took, err

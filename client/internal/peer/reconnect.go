@@ -58,16 +58,16 @@ type connector struct {
 
 // Session returns a session that was alive a moment ago, waiting for one if
 // need be.
-func (c *Peer) Session(p *base.Limit) (*session.Session, error) {
-	if s := c.current.Load(); s != nil && !s.IsDown() {
+func (p *Peer) Session(l *base.Limit) (*session.Session, error) {
+	if s := p.current.Load(); s != nil && !s.IsDown() {
 		return s, nil
 	}
-	return c.conn.wait(p)
+	return p.conn.wait(l)
 }
 
 // install makes s the session in force.
-func (c *Peer) install(s *session.Session) {
-	k := &c.conn
+func (p *Peer) install(s *session.Session) {
+	k := &p.conn
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.installLocked(s)
@@ -95,15 +95,15 @@ func (k *connector) installLocked(s *session.Session) {
 }
 
 // lose notes that s has ended, and begins to connect again.
-func (c *Peer) lose(s *session.Session) {
-	k := &c.conn
+func (p *Peer) lose(s *session.Session) {
+	k := &p.conn
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.closed || !c.current.CompareAndSwap(s, nil) {
+	if k.closed || !p.current.CompareAndSwap(s, nil) {
 		return
 	}
-	c.n.SessionsLost.Add(1)
-	c.log.Warn("connection lost", "server", s.Addr, "why", s.Why())
+	p.n.SessionsLost.Add(1)
+	p.log.Warn("connection lost", "server", s.Addr, "why", s.Why())
 	if time.Since(s.Born) < settledFor {
 		k.backoff = nextBackoff(k.backoff)
 	} else {
@@ -114,17 +114,17 @@ func (c *Peer) lose(s *session.Session) {
 
 // Retire takes s out of use because the server will end it. What is under way
 // on it is still answered.
-func (c *Peer) Retire(s *session.Session) {
-	k := &c.conn
+func (p *Peer) Retire(s *session.Session) {
+	k := &p.conn
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.closed || !c.current.CompareAndSwap(s, nil) {
+	if k.closed || !p.current.CompareAndSwap(s, nil) {
 		return
 	}
 	// If the server does not end it, we do.
 	k.sessions.Go(func() {
 		s.WatchAside(func() bool { return false })
-		if c.done.Err() != nil {
+		if p.done.Err() != nil {
 			s.Fail(base.ErrClosed)
 		}
 		s.Fail(fmt.Errorf("%w: the server said it would end the session", base.ErrUnavailable))

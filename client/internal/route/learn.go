@@ -38,41 +38,41 @@ type teller struct {
 
 // Learn takes in what a node has said, or refuses it: then the node is of
 // another cluster, or another node than the one that was wanted.
-func (f *Router) Learn(n *session.News, shards int) error {
+func (r *Router) Learn(n *session.News, shards int) error {
 	if n.Map != nil && len(n.Map.Owner) != shards {
 		return fmt.Errorf("%w: node %q has %d shards and a map of %d", base.ErrProtocol, n.View.Self, shards, len(n.Map.Owner))
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
 		return base.ErrClosed
 	}
 	if n.Map != nil {
-		if err := f.learnMapLocked(n.View.Self, n.Map); err != nil {
+		if err := r.learnMapLocked(n.View.Self, n.Map); err != nil {
 			return err
 		}
 	}
-	f.learnViewLocked(n)
+	r.learnViewLocked(n)
 	return nil
 }
 
-func (f *Router) learnMapLocked(node string, m *cluster.Map) error {
-	r := f.table.Load()
-	if r.m == nil {
-		f.installLocked(m)
+func (r *Router) learnMapLocked(node string, m *cluster.Map) error {
+	t := r.table.Load()
+	if t.m == nil {
+		r.installLocked(m)
 		return nil
 	}
 	switch {
-	case m.Cluster != r.m.Cluster:
-		return fmt.Errorf("%w: node %q belongs to %v, this client uses %v", base.ErrOtherCluster, node, m, r.m)
-	case m.Version < r.m.Version:
-	case m.Version == r.m.Version && m.Digest() != r.digest:
-		return fmt.Errorf("%w: node %q has %v, this client uses %v", base.ErrOtherCluster, node, m, r.m)
-	case m.Version > r.m.Version:
-		if len(m.Owner) != len(r.m.Owner) {
-			return fmt.Errorf("%w: node %q has a map of %d shards, this cluster has %d", base.ErrOtherCluster, node, len(m.Owner), len(r.m.Owner))
+	case m.Cluster != t.m.Cluster:
+		return fmt.Errorf("%w: node %q belongs to %v, this client uses %v", base.ErrOtherCluster, node, m, t.m)
+	case m.Version < t.m.Version:
+	case m.Version == t.m.Version && m.Digest() != t.digest:
+		return fmt.Errorf("%w: node %q has %v, this client uses %v", base.ErrOtherCluster, node, m, t.m)
+	case m.Version > t.m.Version:
+		if len(m.Owner) != len(t.m.Owner) {
+			return fmt.Errorf("%w: node %q has a map of %d shards, this cluster has %d", base.ErrOtherCluster, node, len(m.Owner), len(t.m.Owner))
 		}
-		f.installLocked(m)
+		r.installLocked(m)
 	}
 	return nil
 }
@@ -80,25 +80,25 @@ func (f *Router) learnMapLocked(node string, m *cluster.Map) error {
 // maxSeen bounds what is remembered of members, whoever tells.
 const maxSeen = cluster.MaxNodes
 
-func (f *Router) learnViewLocked(n *session.News) {
+func (r *Router) learnViewLocked(n *session.News) {
 	v := n.View
-	last, known := f.tellers[v.Self]
+	last, known := r.tellers[v.Self]
 	if known && last.incarnation == n.Incarnation && last.version > v.Version {
 		return
 	}
-	if !known && len(f.tellers) >= maxSeen {
-		clear(f.tellers)
+	if !known && len(r.tellers) >= maxSeen {
+		clear(r.tellers)
 	}
-	f.tellers[v.Self] = teller{n.Incarnation, v.Version}
-	f.told = v
+	r.tellers[v.Self] = teller{n.Incarnation, v.Version}
+	r.told = v
 	now := time.Now()
 	for i := range v.Members {
 		m := &v.Members[i]
-		old := f.members[m.ID]
+		old := r.members[m.ID]
 		switch {
-		case old == nil && len(f.members) >= maxSeen:
-			f.forgetLocked(v)
-			if len(f.members) >= maxSeen {
+		case old == nil && len(r.members) >= maxSeen:
+			r.forgetLocked(v)
+			if len(r.members) >= maxSeen {
 				return
 			}
 		case old == nil:
@@ -107,49 +107,49 @@ func (f *Router) learnViewLocked(n *session.News) {
 			old.m.State, old.m.Since = m.State, m.Since
 			continue
 		}
-		f.members[m.ID] = &memberSeen{m: *m, teller: v.Self, at: now}
+		r.members[m.ID] = &memberSeen{m: *m, teller: v.Self, at: now}
 	}
 	// A member is forgotten that the teller has forgotten and no other node has told of.
-	for id, seen := range f.members {
+	for id, seen := range r.members {
 		if seen.teller == v.Self && v.Member(id) == nil {
-			delete(f.members, id)
+			delete(r.members, id)
 		}
 	}
 }
 
 // forgetLocked makes room: for all who are neither in v nor in the map.
-func (f *Router) forgetLocked(v *cluster.View) {
-	r := f.table.Load()
-	for id := range f.members {
-		if v.Member(id) == nil && (r.m == nil || !r.m.Has(id)) {
-			delete(f.members, id)
+func (r *Router) forgetLocked(v *cluster.View) {
+	t := r.table.Load()
+	for id := range r.members {
+		if v.Member(id) == nil && (t.m == nil || !t.m.Has(id)) {
+			delete(r.members, id)
 		}
 	}
 }
 
 // Met notes that an address of Config.Servers has led to a node: gossip may
 // know it by an address that is good among the nodes only.
-func (f *Router) Met(node, addr string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if slices.Contains(f.cfg.Servers, addr) && !slices.Contains(f.ways[node], addr) {
-		f.ways[node] = append(f.ways[node], addr)
+func (r *Router) Met(node, addr string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if slices.Contains(r.cfg.Servers, addr) && !slices.Contains(r.ways[node], addr) {
+		r.ways[node] = append(r.ways[node], addr)
 	}
 }
 
 // Addresses returns where a node may listen: where it says itself, by the
 // fabrics in the order of Config.Fabrics, and where it was met before.
-func (f *Router) Addresses(node string) []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (r *Router) Addresses(node string) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var addrs []string
 	add := func(addr string) {
 		if !slices.Contains(addrs, addr) {
 			addrs = append(addrs, addr)
 		}
 	}
-	if seen := f.members[node]; seen != nil {
-		for _, fabric := range f.cfg.Fabrics {
+	if seen := r.members[node]; seen != nil {
+		for _, fabric := range r.cfg.Fabrics {
 			for _, e := range seen.m.Endpoints {
 				if e.Fabric == fabric.Name() {
 					add(e.Addr)
@@ -157,7 +157,7 @@ func (f *Router) Addresses(node string) []string {
 			}
 		}
 	}
-	for _, addr := range f.ways[node] {
+	for _, addr := range r.ways[node] {
 		add(addr)
 	}
 	return addrs

@@ -15,10 +15,10 @@ import (
 
 // split sorts the keys of which the indexes are given by who serves them. It
 // fails with ErrNoMap.
-func (f *Router) split(which []int, key func(int) []byte) (map[*peer.Peer][]int, error) {
+func (r *Router) split(which []int, key func(int) []byte) (map[*peer.Peer][]int, error) {
 	parts := make(map[*peer.Peer][]int)
 	for _, i := range which {
-		p, err := f.Owner(key(i))
+		p, err := r.Owner(key(i))
 		if err != nil {
 			return nil, err
 		}
@@ -38,7 +38,7 @@ func spread(parts map[*peer.Peer][]int, do func(p *peer.Peer, which []int)) {
 
 // Many carries out a call for n keys in a cluster: do notes the error of each in errs, of
 // which those that were sent elsewhere are done again.
-func (f *Router) Many(ctx context.Context, op string, n int, key func(int) []byte,
+func (r *Router) Many(ctx context.Context, op string, n int, key func(int) []byte,
 	do func(ctx context.Context, p *peer.Peer, which []int), err func(int) *error,
 ) {
 	var way Reroute
@@ -46,10 +46,10 @@ func (f *Router) Many(ctx context.Context, op string, n int, key func(int) []byt
 	left := UpTo(n)
 	for len(left) > 0 {
 		var why error
-		parts, noMap := f.split(left, key)
+		parts, noMap := r.split(left, key)
 		if noMap != nil {
 			for _, i := range left {
-				*err(i) = f.Fail(op, key(i), noMap)
+				*err(i) = r.Fail(op, key(i), noMap)
 			}
 		} else {
 			spread(parts, func(p *peer.Peer, which []int) { do(ctx, p, which) })
@@ -63,7 +63,7 @@ func (f *Router) Many(ctx context.Context, op string, n int, key func(int) []byt
 		if why == nil {
 			return
 		}
-		next := f.Again(ctx, &way, why)
+		next := r.Again(ctx, &way, why)
 		if next == nil {
 			for _, i := range again {
 				*err(i) = way.Because(*err(i))
@@ -85,7 +85,7 @@ func elsewhere(err error) bool {
 }
 
 // Fail makes the *Error of a call that came to no server.
-func (f *Router) Fail(op string, key []byte, err error) error {
+func (r *Router) Fail(op string, key []byte, err error) error {
 	if e := (*base.Error)(nil); err == nil || errors.As(err, &e) {
 		return err
 	}
@@ -97,13 +97,13 @@ func (f *Router) Fail(op string, key []byte, err error) error {
 
 // Each does f at every node that owns keys, side by side. The error is a *PartialError;
 // of a single server it is f's own.
-func (f *Router) Each(ctx context.Context, op string, do func(*peer.Peer) error) error {
-	if p := f.Only(); p != nil {
+func (r *Router) Each(ctx context.Context, op string, do func(*peer.Peer) error) error {
+	if p := r.Only(); p != nil {
 		return do(p)
 	}
-	peers, err := f.OwnersNow(ctx)
+	peers, err := r.OwnersNow(ctx)
 	if err != nil {
-		return f.Fail(op, nil, err)
+		return r.Fail(op, nil, err)
 	}
 	errs := make([]error, len(peers))
 	var wg sync.WaitGroup
@@ -124,9 +124,9 @@ func (f *Router) Each(ctx context.Context, op string, do func(*peer.Peer) error)
 }
 
 // Slowest is the longest time that a node took.
-func (f *Router) Slowest(ctx context.Context, op string, do func(*peer.Peer) (time.Duration, error)) (longest time.Duration, err error) {
+func (r *Router) Slowest(ctx context.Context, op string, do func(*peer.Peer) (time.Duration, error)) (longest time.Duration, err error) {
 	var mu sync.Mutex
-	err = f.Each(ctx, op, func(p *peer.Peer) error {
+	err = r.Each(ctx, op, func(p *peer.Peer) error {
 		took, err := do(p)
 		mu.Lock()
 		defer mu.Unlock()

@@ -68,52 +68,52 @@ func (r *Reroute) End() {
 // Again decides whether a call that failed with err may be made again by the map
 // in force then, and waits for news as long as it may. It returns the context
 // for the rest of the call, nil if there is none.
-func (f *Router) Again(ctx context.Context, r *Reroute, err error) context.Context {
+func (r *Router) Again(ctx context.Context, way *Reroute, err error) context.Context {
 	moved := (*session.Moved)(nil)
 	switch {
-	case f.Only() != nil: // there is nowhere else
+	case r.Only() != nil: // there is nowhere else
 		return nil
 	case errors.Is(err, base.ErrOutcomeUnknown): // it may have taken effect where it was
 		return nil
 	case errors.As(err, &moved), errors.Is(err, base.ErrNoMap):
-	case errors.Is(err, base.ErrClosed) && f.done.Err() == nil: // the node has left the map
+	case errors.Is(err, base.ErrClosed) && r.done.Err() == nil: // the node has left the map
 	default:
 		return nil
 	}
-	before := f.table.Load()
+	before := r.table.Load()
 	if before.m != nil {
-		r.n++
+		way.n++
 	}
-	if r.n > maxReroutes {
+	if way.n > maxReroutes {
 		return nil
 	}
-	if r.pause == 0 {
-		r.pause = rerouteFirst
+	if way.pause == 0 {
+		way.pause = rerouteFirst
 		if _, ok := ctx.Deadline(); !ok {
-			ctx, r.cancel = context.WithTimeout(ctx, f.cfg.Timeout)
+			ctx, way.cancel = context.WithTimeout(ctx, r.cfg.Timeout)
 		}
 	}
-	news := f.Refresh(ctx, moved.Teller())
-	r.away = f.mapAway()
+	news := r.Refresh(ctx, moved.Teller())
+	way.away = r.mapAway()
 	if news != nil && (before.m == nil || ctx.Err() != nil) {
-		r.over = ctx.Err()
+		way.over = ctx.Err()
 		return nil
 	}
-	after := f.table.Load()
+	after := r.table.Load()
 	switch {
 	case after.m == nil:
 		// Nobody has a map: whoever gives them one may be about to. That is waited
 		// for as a server is that is not there yet.
-		tellWaiting(f, r.Because(base.ErrNoMap))
+		tellWaiting(r, way.Because(base.ErrNoMap))
 	case before.m != nil && before.m.Version == after.m.Version:
 		// They do not agree, perhaps for a moment only.
 	default:
 		return ctx
 	}
-	rest := r.pause
-	r.pause = min(2*r.pause, rerouteMost)
+	rest := way.pause
+	way.pause = min(2*way.pause, rerouteMost)
 	if !base.Pause(ctx, rest) {
-		r.over = ctx.Err()
+		way.over = ctx.Err()
 		return nil
 	}
 	return ctx
@@ -135,29 +135,29 @@ type refresh struct {
 // Refresh brings news of the cluster, from s if it is not nil and alive, else
 // from any node that there is a session with, else from Config.Servers. Calls that
 // need it at the same time share one. It fails if no node could be asked.
-func (f *Router) Refresh(ctx context.Context, s *session.Session) error {
-	f.mu.Lock()
-	if f.closed {
-		f.mu.Unlock()
+func (r *Router) Refresh(ctx context.Context, s *session.Session) error {
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
 		return base.ErrClosed
 	}
-	a := f.refreshing
+	a := r.refreshing
 	if a == nil {
 		a = &refresh{done: make(chan struct{})}
-		f.refreshing = a
-		f.wg.Go(func() {
-			ctx, cancel := context.WithTimeout(f.done, f.cfg.Timeout)
+		r.refreshing = a
+		r.wg.Go(func() {
+			ctx, cancel := context.WithTimeout(r.done, r.cfg.Timeout)
 			defer cancel()
-			if a.err = f.ask(ctx, s); a.err == nil {
-				f.askMapped(ctx)
+			if a.err = r.ask(ctx, s); a.err == nil {
+				r.askMapped(ctx)
 			}
-			f.mu.Lock()
-			f.refreshing = nil
-			f.mu.Unlock()
+			r.mu.Lock()
+			r.refreshing = nil
+			r.mu.Unlock()
 			close(a.done)
 		})
 	}
-	f.mu.Unlock()
+	r.mu.Unlock()
 	select {
 	case <-a.done:
 		return a.err
@@ -170,12 +170,12 @@ func (f *Router) Refresh(ctx context.Context, s *session.Session) error {
 // answer.
 const askPart = 4
 
-func (f *Router) ask(ctx context.Context, first *session.Session) error {
+func (r *Router) ask(ctx context.Context, first *session.Session) error {
 	sessions := make([]*session.Session, 0, 8)
 	if first != nil {
 		sessions = append(sessions, first)
 	}
-	for _, p := range f.table.Load().peers { // in no order
+	for _, p := range r.table.Load().peers { // in no order
 		if s := p.Current(); s != nil && s != first && len(sessions) < cap(sessions) {
 			sessions = append(sessions, s)
 		}
@@ -185,16 +185,16 @@ func (f *Router) ask(ctx context.Context, first *session.Session) error {
 		if s.IsDown() || s.Node == "" {
 			continue
 		}
-		part, cancel := context.WithTimeout(ctx, f.cfg.Timeout/askPart)
+		part, cancel := context.WithTimeout(ctx, r.cfg.Timeout/askPart)
 		p := s.Clock.Unlimited(part)
-		err := peer.RefreshNews(f, &p, s)
+		err := peer.RefreshNews(r, &p, s)
 		cancel()
 		if err == nil {
 			return nil
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", s.Node, base.Plain(err)))
 	}
-	if err := askServers(ctx, f); err != nil {
+	if err := askServers(ctx, r); err != nil {
 		return errors.Join(append(errs, err)...)
 	}
 	return nil
@@ -202,26 +202,26 @@ func (f *Router) ask(ctx context.Context, first *session.Session) error {
 
 // mapAway is why no node that has a map, by gossip, could be asked for it; nil if
 // there is a map, or no node is known to have one. It wraps ErrUnavailable.
-func (f *Router) mapAway() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.table.Load().m != nil {
+func (r *Router) mapAway() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.table.Load().m != nil {
 		return nil
 	}
-	return f.away
+	return r.away
 }
 
 // askMapped asks nodes that have a map, by gossip, if those who were asked so far
 // have none: a node that cluster init was not told of, or has left out, leads to
 // the others, too. What they say is judged as any node's word is. It keeps no peer
 // of them: gossip may name ever new ones.
-func (f *Router) askMapped(ctx context.Context) {
-	if f.table.Load().m != nil {
+func (r *Router) askMapped(ctx context.Context) {
+	if r.table.Load().m != nil {
 		return
 	}
 	var have, others []string
-	f.mu.Lock()
-	for id, seen := range f.members {
+	r.mu.Lock()
+	for id, seen := range r.members {
 		switch {
 		case seen.m.MapVersion == 0 || len(seen.m.Endpoints) == 0:
 		case seen.m.State == cluster.Alive:
@@ -230,27 +230,27 @@ func (f *Router) askMapped(ctx context.Context) {
 			others = append(others, id)
 		}
 	}
-	f.mu.Unlock()
+	r.mu.Unlock()
 	have = append(have, others...)
 	have = have[:min(len(have), askPart-1)]
 	var away base.FabricErrors
 	for _, id := range have {
-		part, cancel := context.WithTimeout(ctx, f.cfg.Timeout/askPart)
-		err := meet(part, f, f.newPeer(id))
+		part, cancel := context.WithTimeout(ctx, r.cfg.Timeout/askPart)
+		err := meet(part, r, r.newPeer(id))
 		cancel()
-		if f.table.Load().m != nil {
+		if r.table.Load().m != nil {
 			return
 		}
 		if err != nil {
 			away = append(away, err)
 		}
-		f.log.Info("a node that gossip says has a shard map does not tell it", "node", id, "err", err)
+		r.log.Info("a node that gossip says has a shard map does not tell it", "node", id, "err", err)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.away = nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.away = nil
 	if away != nil {
-		f.away = fmt.Errorf("%w: the cluster has a shard map, and who has it was not reached: %w", base.ErrUnavailable, away)
+		r.away = fmt.Errorf("%w: the cluster has a shard map, and who has it was not reached: %w", base.ErrUnavailable, away)
 	}
 }
 

@@ -91,42 +91,42 @@ func newRouter(cfg *base.Config, w world.World) *Router {
 }
 
 // Owner returns the peer that serves key, started. It fails with ErrNoMap.
-func (f *Router) Owner(key []byte) (*peer.Peer, error) {
-	r := f.table.Load()
-	if r.only != nil {
-		return r.only, nil
+func (r *Router) Owner(key []byte) (*peer.Peer, error) {
+	t := r.table.Load()
+	if t.only != nil {
+		return t.only, nil
 	}
-	if r.m == nil {
+	if t.m == nil {
 		return nil, base.ErrNoMap
 	}
-	p := r.owner[cluster.ShardOf(key, len(r.owner))]
+	p := t.owner[cluster.ShardOf(key, len(t.owner))]
 	p.Start()
 	return p, nil
 }
 
 // Owns reports whether the node owns the shard of key by the map in force.
-func (f *Router) Owns(node string, key []byte) bool {
-	r := f.table.Load()
-	return r.m != nil && r.m.Owns(node, cluster.ShardOf(key, len(r.owner)))
+func (r *Router) Owns(node string, key []byte) bool {
+	t := r.table.Load()
+	return t.m != nil && t.m.Owns(node, cluster.ShardOf(key, len(t.owner)))
 }
 
 // Owners returns the peers of all nodes that own shards, awake, by node id.
-func (f *Router) Owners() []*peer.Peer {
-	r := f.table.Load()
-	if r.only != nil {
-		return []*peer.Peer{r.only}
+func (r *Router) Owners() []*peer.Peer {
+	t := r.table.Load()
+	if t.only != nil {
+		return []*peer.Peer{t.only}
 	}
 	var peers []*peer.Peer
-	if r.m == nil {
+	if t.m == nil {
 		return nil
 	}
-	used := make([]bool, len(r.m.Nodes))
-	for _, i := range r.m.Owner {
+	used := make([]bool, len(t.m.Nodes))
+	for _, i := range t.m.Owner {
 		used[i] = true
 	}
-	for i, n := range r.m.Nodes {
+	for i, n := range t.m.Nodes {
 		if used[i] {
-			p := r.peers[n.ID]
+			p := t.peers[n.ID]
 			p.Start()
 			peers = append(peers, p)
 		}
@@ -136,128 +136,128 @@ func (f *Router) Owners() []*peer.Peer {
 
 // OwnersNow is Owners for calls that must have them: it asks for a map if there is none,
 // and waits for one as calls for keys do (reroute.go).
-func (f *Router) OwnersNow(ctx context.Context) ([]*peer.Peer, error) {
-	if peers := f.Owners(); peers != nil {
+func (r *Router) OwnersNow(ctx context.Context) ([]*peer.Peer, error) {
+	if peers := r.Owners(); peers != nil {
 		return peers, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 	defer cancel()
 	for rest, told := rerouteFirst, false; ; rest = min(2*rest, rerouteMost) {
-		err := f.Refresh(ctx, nil)
-		peers := f.Owners()
+		err := r.Refresh(ctx, nil)
+		peers := r.Owners()
 		switch {
 		case peers != nil:
 			return peers, nil
 		case err != nil && !told:
 			return nil, err
 		case err != nil: // somebody has said before that there is none
-			return nil, (&Reroute{over: ctx.Err(), away: f.mapAway()}).Because(base.ErrNoMap)
+			return nil, (&Reroute{over: ctx.Err(), away: r.mapAway()}).Because(base.ErrNoMap)
 		}
 		told = true
-		tellWaiting(f, (&Reroute{away: f.mapAway()}).Because(base.ErrNoMap))
+		tellWaiting(r, (&Reroute{away: r.mapAway()}).Because(base.ErrNoMap))
 		if !base.Pause(ctx, rest) {
-			return nil, (&Reroute{over: ctx.Err(), away: f.mapAway()}).Because(base.ErrNoMap)
+			return nil, (&Reroute{over: ctx.Err(), away: r.mapAway()}).Because(base.ErrNoMap)
 		}
 	}
 }
 
 // Peer returns the peer of a node, awake: of one in the map or one that gossip
 // has told of. ErrUnknownNode.
-func (f *Router) Peer(node string) (*peer.Peer, error) {
-	r := f.table.Load()
-	if r.only != nil {
-		if node != "" && node != r.only.Info().Node {
+func (r *Router) Peer(node string) (*peer.Peer, error) {
+	t := r.table.Load()
+	if t.only != nil {
+		if node != "" && node != t.only.Info().Node {
 			return nil, fmt.Errorf("%w: %q; there is one server only", base.ErrUnknownNode, node)
 		}
-		return r.only, nil
+		return t.only, nil
 	}
-	p := r.peers[node]
+	p := t.peers[node]
 	if p == nil {
-		f.mu.Lock()
+		r.mu.Lock()
 		switch {
-		case f.closed:
-			f.mu.Unlock()
+		case r.closed:
+			r.mu.Unlock()
 			return nil, base.ErrClosed
-		case f.members[node] == nil && len(f.ways[node]) == 0:
-			known := slices.Sorted(maps.Keys(f.members))
-			f.mu.Unlock()
+		case r.members[node] == nil && len(r.ways[node]) == 0:
+			known := slices.Sorted(maps.Keys(r.members))
+			r.mu.Unlock()
 			return nil, fmt.Errorf("%w: %q; known are %q", base.ErrUnknownNode, node, known)
 		}
-		if p = f.table.Load().peers[node]; p == nil {
-			p = f.addPeerLocked(node)
+		if p = r.table.Load().peers[node]; p == nil {
+			p = r.addPeerLocked(node)
 		}
-		f.mu.Unlock()
+		r.mu.Unlock()
 	}
 	p.Start()
 	return p, nil
 }
 
 // addPeerLocked makes the peer of a node that no map has named.
-func (f *Router) addPeerLocked(node string) *peer.Peer {
-	old := f.table.Load()
-	r := *old
-	r.peers = maps.Clone(old.peers)
-	p := f.newPeer(node)
-	r.peers[node] = p
-	f.table.Store(&r)
+func (r *Router) addPeerLocked(node string) *peer.Peer {
+	old := r.table.Load()
+	t := *old
+	t.peers = maps.Clone(old.peers)
+	p := r.newPeer(node)
+	t.peers[node] = p
+	r.table.Store(&t)
 	return p
 }
 
 // newPeer makes a peer that is asleep.
-func (f *Router) newPeer(node string) *peer.Peer {
-	return peer.New(f.cfg, f.world, node, f)
+func (r *Router) newPeer(node string) *peer.Peer {
+	return peer.New(r.cfg, r.world, node, r)
 }
 
 // alone makes the router one of a single server, for good.
-func (f *Router) alone(p *peer.Peer) {
-	f.table.Store(&table{only: p, peers: map[string]*peer.Peer{"": p}})
+func (r *Router) alone(p *peer.Peer) {
+	r.table.Store(&table{only: p, peers: map[string]*peer.Peer{"": p}})
 }
 
 // Only is the single server; nil in a cluster.
-func (f *Router) Only() *peer.Peer { return f.table.Load().only }
+func (r *Router) Only() *peer.Peer { return r.table.Load().only }
 
 // adopt makes the peer of the first session one of the router's.
-func (f *Router) adopt(p *peer.Peer) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (r *Router) adopt(p *peer.Peer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	node := p.Node
-	old := f.table.Load()
+	old := r.table.Load()
 	if asleep := old.peers[node]; asleep != nil { // made by the map
 		asleep.GiveUp()
 	}
-	r := *old
-	r.peers = maps.Clone(old.peers)
-	r.peers[node] = p
-	if r.m != nil {
-		r.owner = owners(r.m, r.peers)
+	t := *old
+	t.peers = maps.Clone(old.peers)
+	t.peers[node] = p
+	if t.m != nil {
+		t.owner = owners(t.m, t.peers)
 	}
-	f.table.Store(&r)
+	r.table.Store(&t)
 }
 
 // installLocked puts a map into force, which has been judged by the caller, and
 // closes the peers that it names no more.
-func (f *Router) installLocked(m *cluster.Map) {
-	old := f.table.Load()
-	r := &table{m: m, digest: m.Digest(), peers: make(map[string]*peer.Peer)}
+func (r *Router) installLocked(m *cluster.Map) {
+	old := r.table.Load()
+	t := &table{m: m, digest: m.Digest(), peers: make(map[string]*peer.Peer)}
 	for _, n := range m.Nodes {
 		if p := old.peers[n.ID]; p != nil {
-			r.peers[n.ID] = p
+			t.peers[n.ID] = p
 		} else {
-			r.peers[n.ID] = f.newPeer(n.ID)
+			t.peers[n.ID] = r.newPeer(n.ID)
 		}
 	}
 	for id, p := range old.peers {
 		switch {
-		case r.peers[id] != nil:
+		case t.peers[id] != nil:
 		case old.m != nil && old.m.Has(id):
-			f.retireLocked(p)
+			r.retireLocked(p)
 		default:
-			r.peers[id] = p // asked for by name: not ours to close
+			t.peers[id] = p // asked for by name: not ours to close
 		}
 	}
-	r.owner = owners(m, r.peers)
-	f.table.Store(r)
-	f.log.Info("shard map", "cluster", m.Name, "version", m.Version, "nodes", len(m.Nodes), "shards", len(m.Owner))
+	t.owner = owners(m, t.peers)
+	r.table.Store(t)
+	r.log.Info("shard map", "cluster", m.Name, "version", m.Version, "nodes", len(m.Nodes), "shards", len(m.Owner))
 }
 
 func owners(m *cluster.Map, peers map[string]*peer.Peer) []*peer.Peer {
@@ -271,35 +271,35 @@ func owners(m *cluster.Map, peers map[string]*peer.Peer) []*peer.Peer {
 // retireLocked closes a peer that no call is led to any more, when those under
 // way there are done, at the latest after Config.Timeout: then they are made
 // again elsewhere, or end with ErrOutcomeUnknown.
-func (f *Router) retireLocked(p *peer.Peer) {
-	f.leaving[p] = struct{}{}
-	f.log.Info("node has left the shard map", "node", p.Node)
-	f.wg.Go(func() {
+func (r *Router) retireLocked(p *peer.Peer) {
+	r.leaving[p] = struct{}{}
+	r.log.Info("node has left the shard map", "node", p.Node)
+	r.wg.Go(func() {
 		if s := p.Current(); s != nil {
 			s.UntilIdle()
 		}
 		if err := p.Close(); err != nil {
-			f.log.Warn("closing a node's connection", "node", p.Node, "err", err)
+			r.log.Warn("closing a node's connection", "node", p.Node, "err", err)
 		}
 		n := p.Counters()
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		delete(f.leaving, p)
-		base.AddCounters(&f.past, &n)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.leaving, p)
+		base.AddCounters(&r.past, &n)
 	})
 }
 
 // Close closes every peer, side by side; a second call does nothing.
-func (f *Router) Close() error {
-	f.mu.Lock()
-	if f.closed {
-		f.mu.Unlock()
+func (r *Router) Close() error {
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
 		return nil
 	}
-	f.closed = true
-	peers := slices.AppendSeq(slices.Collect(maps.Keys(f.leaving)), maps.Values(f.table.Load().peers))
-	f.mu.Unlock()
-	f.cancel()
+	r.closed = true
+	peers := slices.AppendSeq(slices.Collect(maps.Keys(r.leaving)), maps.Values(r.table.Load().peers))
+	r.mu.Unlock()
+	r.cancel()
 	errs := make([]error, 0, len(peers))
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -313,7 +313,7 @@ func (f *Router) Close() error {
 		})
 	}
 	wg.Wait()
-	f.wg.Wait()
+	r.wg.Wait()
 	if len(errs) == 1 {
 		return errs[0]
 	}
@@ -321,9 +321,9 @@ func (f *Router) Close() error {
 }
 
 // Unreachable has the router look for news: a node cannot be reached where it was.
-func (f *Router) Unreachable(string) {
+func (r *Router) Unreachable(string) {
 	select {
-	case f.lookDue <- struct{}{}:
+	case r.lookDue <- struct{}{}:
 	default:
 	}
 }
@@ -332,22 +332,22 @@ func (f *Router) Unreachable(string) {
 const lookRest = time.Second
 
 // keep looks for news when a look is due.
-func (f *Router) keep() {
+func (r *Router) keep() {
 	for {
 		select {
-		case <-f.lookDue:
-		case <-f.done.Done():
+		case <-r.lookDue:
+		case <-r.done.Done():
 			return
 		}
-		ctx, cancel := context.WithTimeout(f.done, f.cfg.Timeout)
-		if err := f.Refresh(ctx, nil); err != nil && f.done.Err() == nil {
-			f.log.Info("no news of the cluster", "err", err)
+		ctx, cancel := context.WithTimeout(r.done, r.cfg.Timeout)
+		if err := r.Refresh(ctx, nil); err != nil && r.done.Err() == nil {
+			r.log.Info("no news of the cluster", "err", err)
 		}
 		cancel()
 		t := time.NewTimer(lookRest/2 + rand.N(lookRest))
 		select {
 		case <-t.C:
-		case <-f.done.Done():
+		case <-r.done.Done():
 			t.Stop()
 			return
 		}
@@ -355,16 +355,16 @@ func (f *Router) keep() {
 }
 
 // Known returns the peers that there are, by node id.
-func (f *Router) Known() []*peer.Peer {
-	return slices.SortedFunc(maps.Values(f.table.Load().peers), func(a, b *peer.Peer) int { return cmp.Compare(a.Node, b.Node) })
+func (r *Router) Known() []*peer.Peer {
+	return slices.SortedFunc(maps.Values(r.table.Load().peers), func(a, b *peer.Peer) int { return cmp.Compare(a.Node, b.Node) })
 }
 
 // Counters sums up all peers, those that are closed included.
-func (f *Router) Counters() base.Counters {
-	f.mu.Lock()
-	sum, peers := f.past, slices.Collect(maps.Keys(f.leaving))
-	peers = slices.AppendSeq(peers, maps.Values(f.table.Load().peers))
-	f.mu.Unlock()
+func (r *Router) Counters() base.Counters {
+	r.mu.Lock()
+	sum, peers := r.past, slices.Collect(maps.Keys(r.leaving))
+	peers = slices.AppendSeq(peers, maps.Values(r.table.Load().peers))
+	r.mu.Unlock()
 	for _, p := range peers {
 		n := p.Counters()
 		base.AddCounters(&sum, &n)
@@ -405,40 +405,40 @@ func Dial(ctx context.Context, cfg *base.Config) (*Router, error) {
 // Seen is what is known of the cluster: the view that was taken last, the map in force, and
 // every member as the node has told of it who should know best. All but the list is shared
 // and not changed.
-func (f *Router) Seen() (told *cluster.View, m *cluster.Map, members []cluster.Member) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, seen := range f.members {
+func (r *Router) Seen() (told *cluster.View, m *cluster.Map, members []cluster.Member) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, seen := range r.members {
 		members = append(members, seen.m)
 	}
-	return f.told, f.table.Load().m, members
+	return r.told, r.table.Load().m, members
 }
 
 // Map is the map in force; nil if there is none.
-func (f *Router) Map() *cluster.Map { return f.table.Load().m }
+func (r *Router) Map() *cluster.Map { return r.table.Load().m }
 
 // Install puts a map into force, whatever was before. The caller has judged it.
-func (f *Router) Install(m *cluster.Map) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.installLocked(m)
+func (r *Router) Install(m *cluster.Map) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.installLocked(m)
 }
 
 // NodeOf is Owner for calls about a key that do not ask for it: its error says why there is no
 // map.
-func (f *Router) NodeOf(key []byte) (*peer.Peer, error) {
-	p, err := f.Owner(key)
+func (r *Router) NodeOf(key []byte) (*peer.Peer, error) {
+	p, err := r.Owner(key)
 	if err != nil {
-		err = (&Reroute{away: f.mapAway()}).Because(err)
+		err = (&Reroute{away: r.mapAway()}).Because(err)
 	}
 	return p, err
 }
 
 // Config is what the client was made with. Nobody changes it.
-func (f *Router) Config() *base.Config { return f.cfg }
+func (r *Router) Config() *base.Config { return r.cfg }
 
 // World is what the client has in place of the machine.
-func (f *Router) World() world.World { return f.world }
+func (r *Router) World() world.World { return r.world }
 
 // BufferBytes is how many bytes all Buffers of the program have together.
-func (f *Router) BufferBytes() *atomic.Int64 { return &f.bufferBytes }
+func (r *Router) BufferBytes() *atomic.Int64 { return &r.bufferBytes }
