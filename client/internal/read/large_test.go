@@ -236,41 +236,52 @@ func (r *rig) ask(w *Query) error {
 }
 
 // A hold lasts for a lease after the request was sent. What was read of it counts, and the
-// next hold of the same version goes on behind that; one of another version begins anew.
+// next hold of the same version goes on behind that; another version, and a value that comes
+// with the reply, begin anew.
 func TestHoldEndsMidway(t *testing.T) {
 	const size, chunks = mib + mib/2, 24 // three windows
-	for _, same := range []bool{true, false} {
-		inBubble(t, nil, func(t *testing.T, r *rig) {
-			large := r.withLarge(size, 5)
-			r.holding(size, 5)
-			r.twoBuffers()
-			seen := 0
-			r.hook(func(_ layout.Place, dst []byte) {
-				if len(dst) != layout.ChunkSize {
-					return
-				}
-				// The third window is posted when the first has been handled: the hold ends
-				// before the second is.
-				if seen++; seen == 17 {
-					r.clock.Advance(3 * time.Second)
-					if !same {
-						large = value(size, 6)
-						r.PutItem(r.Mem, seg, itemC, key, []byte(large), 6)
-						r.holding(size, 6)
+	for _, c := range []struct {
+		next string
+		want int // chunks READ
+	}{
+		{"the same version", chunks + chunks - 8}, // the first window need not be READ again
+		{"another version", 2 * chunks},
+		{"a small value", chunks},
+	} {
+		t.Run(c.next, func(t *testing.T) {
+			inBubble(t, nil, func(t *testing.T, r *rig) {
+				want := r.withLarge(size, 5)
+				r.holding(size, 5)
+				r.twoBuffers()
+				seen := 0
+				r.hook(func(_ layout.Place, dst []byte) {
+					if len(dst) != layout.ChunkSize {
+						return
 					}
+					// The third window is posted when the first has been handled: the hold ends
+					// before the second is.
+					if seen++; seen != 17 {
+						return
+					}
+					r.clock.Advance(3 * time.Second)
+					switch c.next {
+					case "another version":
+						want = value(size, 6)
+						r.PutItem(r.Mem, seg, itemC, key, []byte(want), 6)
+						r.holding(size, 6)
+					case "a small value":
+						want = "by SEND"
+						r.on(wire.TypeGet, saying(want))
+					}
+				})
+				w := &Query{N: -1, Dst: []byte("x")}
+				if err := r.ask(w); err != nil || string(w.Dst) != "x"+want {
+					t.Errorf("%d bytes, %v", len(w.Dst), err)
+				}
+				if k := r.counters(); seen != c.want || k.Retries.Chunk != 1 {
+					t.Errorf("%d chunks READ, want %d; %d holds more", seen, c.want, k.Retries.Chunk)
 				}
 			})
-			w := &Query{N: -1, Dst: []byte("x")}
-			if err := r.ask(w); err != nil || string(w.Dst) != "x"+large {
-				t.Errorf("the same version %v: %d bytes, %v", same, len(w.Dst), err)
-			}
-			want := chunks + chunks - 8 // the first window need not be READ again
-			if !same {
-				want = 2 * chunks
-			}
-			if k := r.counters(); seen != want || k.Retries.Chunk != 1 {
-				t.Errorf("the same version %v: %d chunks READ, want %d; %d holds more", same, seen, want, k.Retries.Chunk)
-			}
 		})
 	}
 }

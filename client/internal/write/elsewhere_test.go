@@ -49,8 +49,18 @@ func TestMovedWrite(t *testing.T) {
 		next := clienttest.Swapped(n1.Map)
 		take(n1, next)
 		take(n2, next)
+		age := uint32(77)
+		n2.OnRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
+			if c, ok := parse(h, wire.Body(msg)); ok {
+				age = c.id.AgeMillis
+			}
+			return n2.Answer(h, msg)
+		}
 		if err := putTo(t, r, key); err != nil || n1.Puts[key] != 1 || n2.Puts[key] != 1 {
 			t.Errorf("%d and %d puts, %v", n1.Puts[key], n2.Puts[key], err)
+		}
+		if age != 0 {
+			t.Errorf("the first copy under the new name is %d ms old", age)
 		}
 		if v := r.Map().Version; v != next.Version {
 			t.Errorf("the map in force is version %d", v)

@@ -280,6 +280,41 @@ func TestServerIsAway(t *testing.T) {
 	}
 }
 
+// A caller with more time than Config.Timeout waits for as long as it said for a server that
+// may have applied its write; a write of which nothing was applied fails with the reason when
+// the server has been away for Config.Timeout.
+func TestServerIsAwayForLong(t *testing.T) {
+	for _, what := range []fate{lostAfter, closing} {
+		inBubble(t, nil, func(t *testing.T, r *rig) {
+			r.drawing(func(copied) fate {
+				if len(r.copies) > 1 {
+					return answered
+				}
+				r.Connect = func(context.Context) error {
+					if time.Since(r.copies[0].at) < 20*time.Second {
+						return errors.New("away")
+					}
+					return nil
+				}
+				return what
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			w, _ := NewPut(key, nil, wire.Terms{})
+			begun := time.Now()
+			err := Do(ctx, r.router, "put", &w)
+			took := time.Since(begun)
+			if what == lostAfter && (err != nil || took < 20*time.Second || r.done[string(key)] != 1) {
+				t.Errorf("after %v: %v, it took effect %d times", took, err, r.done[string(key)])
+			}
+			if what == closing && (!errors.Is(err, base.ErrUnavailable) || errors.Is(err, base.ErrOutcomeUnknown) || took > 10*time.Second) {
+				t.Errorf("after %v: %v", took, err)
+			}
+			time.Sleep(time.Minute)
+		})
+	}
+}
+
 // What the server does not take is refused before anything is sent.
 func TestRefusedBeforeItIsSent(t *testing.T) {
 	small := func(r *rig, _ *base.Config) {
@@ -345,6 +380,10 @@ func TestConditions(t *testing.T) {
 		v := (*base.VersionError)(nil)
 		if err := do(NewPut(key, nil, wire.Terms{If: wire.CondAbsent})); !errors.Is(err, base.ErrExists) || !errors.As(err, &v) || v.Actual != 42 {
 			t.Error(err)
+		}
+		w, _ := NewPut(key, nil, wire.Terms{If: wire.CondAbsent})
+		if err := Do(t.Context(), r.router, "put", &w); err == nil || w.Reply != (wire.WriteReply{}) {
+			t.Errorf("%v: a call that failed has the reply %+v", err, w.Reply)
 		}
 		if err := do(NewDelete(key, 7)); !errors.Is(err, base.ErrVersionMismatch) || !errors.As(err, &v) || v.Actual != 42 {
 			t.Error(err)
