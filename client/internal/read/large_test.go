@@ -10,6 +10,7 @@ import (
 	"github.com/rdmakv/rdmakv/client/internal/base"
 	"github.com/rdmakv/rdmakv/client/internal/device"
 	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -284,6 +285,31 @@ func TestHoldEndsMidway(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A connection that ends under a hold: the get begins anew on the next one, and what the first
+// hold has brought does not count.
+func TestConnectionEndsUnderAHold(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, r *rig) {
+		large := r.withLarge(mib+mib/2, 5)
+		r.holding(len(large), 5)
+		r.s.Lease.Lapse(r.s.Lease.Grant()) // so the get begins by SEND
+		seen, q := 0, r.LastQP()
+		r.hook(func(_ layout.Place, dst []byte) {
+			if len(dst) == layout.ChunkSize {
+				if seen++; seen == 17 { // the first window has been taken
+					q.Die(rdma.ErrPeerGone)
+				}
+			}
+		})
+		w := &Query{N: -1, Dst: []byte("x")}
+		if err := Get(t.Context(), r.router, "get", key, w); err != nil || string(w.Dst) != "x"+large {
+			t.Errorf("%d bytes, %v", len(w.Dst), err)
+		}
+		if k := r.counters(); k.Retries.Session != 1 || seen < 17 {
+			t.Errorf("%d chunks, %+v", seen, k)
+		}
+	})
 }
 
 // A held chunk that does not verify is damaged, because nothing writes there: the server is
