@@ -27,8 +27,8 @@ var ErrBufferBusy = errors.New("the buffer is in use")
 // The memory is the caller's to read and write between calls. During a call it
 // belongs to the library, and after one that failed with ErrOutcomeUnknown,
 // ErrTimeout or the error of its context until Busy says no: the server may READ
-// the value still, or an answer may still arrive. (Who writes to it before that
-// spoils at most that put: the server stores only what the checksum of the call
+// the value still, or an answer may still arrive. (A program that writes to it before
+// that spoils at most that put: the server stores only what the checksum of the call
 // fits.) A call with a Buffer that is in use fails with ErrBufferBusy.
 //
 // All Buffers of a Client together have at most Config.StagingBytes for each

@@ -76,7 +76,7 @@ func (c *Client) rt() *route.Router { return (*route.Router)(c) }
 // that reaches it. If that is a node of a cluster, it learns from it where the
 // keys live; the other nodes are connected when a call needs them.
 //
-// A server that is not there yet (nobody listens, its name has no address, no
+// A server that is not there yet (nothing listens, its name has no address, no
 // answer) or has no room is tried again until ctx's deadline, without one until
 // Config.Timeout is over; Config.OnWait is told why. What waiting cannot mend ends
 // Dial at once: a refused secret, no version in common, another protocol, no
@@ -84,7 +84,7 @@ func (c *Client) rt() *route.Router { return (*route.Router)(c) }
 //
 // It fails with ErrConfig, ErrUnavailable, ErrAuth, ErrVersion, ErrProtocol or
 // ErrNoRDMA; the fabric's own error is wrapped if a device cannot be opened or
-// nobody answers, and a *DialError says how often it was tried.
+// no server answers, and a *DialError says how often it was tried.
 func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, &Error{Op: "dial", Err: err}

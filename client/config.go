@@ -64,7 +64,7 @@ type Config struct {
 	// CacheEntries bounds the location cache of each server: remembered places of
 	// items, each worth one round trip and 9.2 bytes. The cache begins small and
 	// grows with what is asked for, so that the memory (of the default 18 MB) is
-	// taken by who uses it. Default 2,000,000; -1 turns the cache off.
+	// taken only by programs that use it. Default 2,000,000; -1 turns the cache off.
 	CacheEntries int
 	// MaxInflight bounds requests by SEND under way at a time, and writes, those
 	// that wait to be sent again included; the server may grant less. Default 64,

@@ -23,8 +23,8 @@ const (
 	EventExpire = EventOp(wire.EventExpire) // its time was over
 	EventTouch  = EventOp(wire.EventTouch)  // another expiry and version, the value as it was
 	// EventSkip is no change of a key: changes between the event before it and
-	// the one behind it may have been missed. Whoever needs to know all reads
-	// the keys again.
+	// the one behind it may have been missed. A program that needs to know all
+	// changes reads the keys again.
 	EventSkip EventOp = 255
 )
 
@@ -90,7 +90,7 @@ func (c *Client) Position(ctx context.Context) (Position, error) {
 // events but the last have More. The server keeps the newest events only, in a
 // bounded ring; a program that is too slow for it is told by EventSkip that
 // there is a gap, and so is one whose server has crashed meanwhile. Nothing is
-// fetched ahead: while the loop's body runs nobody asks the server.
+// fetched ahead: while the loop's body runs the server is not asked.
 //
 // The loop goes on over reconnects. It ends when ctx does, or with an error as of
 // Get, when the server could not be reached for Config.Timeout, say; a later

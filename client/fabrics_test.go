@@ -43,7 +43,7 @@ func TestFirstFabricThatReaches(t *testing.T) {
 		return rdma.Route{}, fmt.Errorf("%w: no port is in the network of %s", rdma.ErrNoDevice, addr)
 	}}
 	deaf := clienttest.NewRig("b")
-	deaf.Refuse(fmt.Errorf("%w: %w", rdma.ErrPeerGone, clienttest.ErrNobodyListens))
+	deaf.Refuse(fmt.Errorf("%w: %w", rdma.ErrPeerGone, clienttest.ErrNotListening))
 	refusing := clienttest.NewRig("c")
 	refusing.Refuse(rdma.ErrRejected) // by the kernel: no words of a server
 	good := clienttest.NewRig("d")
@@ -60,7 +60,7 @@ func TestFirstFabricThatReaches(t *testing.T) {
 	if info.Fabric != "d" || info.Device != "d0" || info.Software || info.Why != "the rig's choice" {
 		t.Errorf("%+v", info)
 	}
-	want := []admin.Skipped{{Fabric: "a", Reason: "no port is in the network"}, {Fabric: "b", Device: "b0", Reason: "nobody listens"}, {Fabric: "c", Device: "c0", Reason: "rejected"}}
+	want := []admin.Skipped{{Fabric: "a", Reason: "no port is in the network"}, {Fabric: "b", Device: "b0", Reason: "nothing listens"}, {Fabric: "c", Device: "c0", Reason: "rejected"}}
 	if len(info.Skipped) != len(want) {
 		t.Fatalf("%+v", info.Skipped)
 	}

@@ -155,8 +155,8 @@ func (w *fanIn) poller(ctx context.Context, i int, p *peer.Peer, prefix []byte, 
 	}
 }
 
-// loop tells what the pollers bring, until the caller has enough or there is
-// nobody to ask.
+// loop tells what the pollers bring, until the caller has enough or no
+// poller is left.
 func (w *fanIn) loop(ctx context.Context, yield func(Event, error) bool) {
 	for {
 		var got polled

@@ -17,7 +17,7 @@ const (
 )
 
 // A Batch is a list of writes that take effect together or not at all, for
-// readers too: who sees one of them sees no state from before of any other. Its
+// readers too: a reader that sees one of them sees no state from before of any other. Its
 // keys must be of one shard, which keys with a common {tag} are:
 //
 //	var b client.Batch

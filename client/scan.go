@@ -27,15 +27,15 @@ import (
 // Pages come by SEND; a value too large for a page is got by its key, and if
 // the key has gone in between its entry is left out. Each page is of one moment,
 // each of a later one than the page before: a key written or deleted meanwhile may
-// be seen or not, every other key of the range is seen exactly once, and who saw
-// one value of a batch sees no older one behind it. After an error, which
+// be seen or not, every other key of the range is seen exactly once, and a scan that
+// has shown one value of a batch shows no older one behind it. After an error, which
 // is as of Get or ErrUnsupported (a server without a disk has no order of keys),
 // the loop ends; another Scan with After set to the last key goes on. ctx covers
 // the whole loop; without a deadline Config.Timeout is for each page.
 //
 // In a cluster the pages of all nodes are merged, so the order is that of all
-// keys; a node that cannot be reached ends the loop, for who skipped its keys
-// could not tell.
+// keys; a node that cannot be reached ends the loop, because a program could not tell
+// that its keys are missing.
 func (c *Client) Scan(ctx context.Context, opts ScanOptions) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		if max(len(opts.Prefix), len(opts.Start), len(opts.After), len(opts.End)) > layout.MaxKeyLen {

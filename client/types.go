@@ -94,5 +94,5 @@ type RetryCounters = base.RetryCounters
 // WaitCounters says how calls have waited for what they had asked the fabric for. Waits that found it
 // at the first look, or that another call polled for, are in none of them. SpinsGot are waits that
 // polled, and it came; SpinsVain those that polled, and nothing came in their time; Parks, how often
-// somebody slept; SpinNanos, the time spent polling.
+// a goroutine slept; SpinNanos, the time spent polling.
 type WaitCounters = base.WaitCounters

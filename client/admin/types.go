@@ -17,7 +17,7 @@ type Stats struct {
 	Nodes map[string]Stats `json:"nodes,omitempty"`
 }
 
-// ServerInfo describes the session in force: who the server is (Address as in Config.Servers, ID,
+// ServerInfo describes the session in force: which server it leads to (Address as in Config.Servers, ID,
 // Node, Incarnation, new at each start, Session as in the server's log, Protocol, Shards, MaxKey
 // and MaxValue in bytes, LeaseOff if the server was told to debug without leases), and how it is
 // reached (Fabric, Software if this program itself is the RNIC, Device, Port, GID, GIDIndex,

@@ -13,8 +13,8 @@ import (
 // fields it has one by one, so that the compiler checks the conversion. What the
 // fields mean stands there.
 //
-// One value is shared by all peers of a client, and by their sessions. Nobody
-// changes it.
+// One value is shared by all peers of a client, and by their sessions. It is
+// not changed.
 type Config struct {
 	// The servers, and what leads to them.
 	Servers     []string

@@ -193,6 +193,6 @@ type Stripe struct {
 type WaitCounters struct {
 	SpinsGot  uint64 `json:"spins_got"`  // waits that polled, and it came
 	SpinsVain uint64 `json:"spins_vain"` // waits that polled, and nothing came in their time
-	Parks     uint64 `json:"parks"`      // how often somebody slept
+	Parks     uint64 `json:"parks"`      // how often a goroutine slept
 	SpinNanos uint64 `json:"spin_nanos"` // time spent polling
 }

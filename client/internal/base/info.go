@@ -13,7 +13,7 @@ type Pair struct {
 	Key, Value []byte
 }
 
-// ServerInfo describes the session in force: who the server is, and how it is
+// ServerInfo describes the session in force: which server it leads to, and how it is
 // reached. What a fabric does not have is zero.
 type ServerInfo struct {
 	Address     string `json:"address"`        // as in Config.Servers

@@ -60,8 +60,8 @@ func Again(err error) bool {
 	return errors.Is(err, ErrLost) || errors.Is(err, ErrClosing)
 }
 
-// Fatal reports that connecting again cannot help unless somebody changes a
-// configuration.
+// Fatal reports that connecting again cannot help unless a configuration is
+// changed.
 func Fatal(err error) bool {
 	return errors.Is(err, ErrAuth) || errors.Is(err, ErrVersion) || errors.Is(err, ErrOtherCluster)
 }

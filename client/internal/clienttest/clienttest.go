@@ -16,15 +16,15 @@ import (
 
 var verbose = flag.Bool("logs", false, "write the logs of client and server to standard error")
 
-// Logger is where logs of who go: nowhere without -logs.
-func Logger(who string) *slog.Logger {
+// Logger is where the logs of a part of a test go: nowhere without -logs.
+func Logger(part string) *slog.Logger {
 	if !*verbose {
 		return nil
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("who", who)
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("part", part)
 }
 
-// DeadPort is an address where nobody listens.
+// DeadPort is an address where nothing listens.
 func DeadPort(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

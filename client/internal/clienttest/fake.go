@@ -33,7 +33,7 @@ type Server struct {
 
 	Direct        bool               // its memory is mapped: rdma.DirectReader
 	Shards        uint32             // 0: one
-	Others        map[string]*Server // by address: who else can be connected to
+	Others        map[string]*Server // by address: the other servers that can be connected to
 	View, reclaim uint64
 	QPs           []*QP
 	Dials         atomic.Int64

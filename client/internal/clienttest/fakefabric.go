@@ -279,7 +279,7 @@ func (q *QP) Deliver(msg []byte) {
 	q.landLocked(msg)
 }
 
-// Land is a SEND as it is, whoever made it.
+// Land is a SEND as it is, from a server or from another sender.
 func (q *QP) Land(msg []byte) {
 	q.Mu.Lock()
 	defer q.Mu.Unlock()

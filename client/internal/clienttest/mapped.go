@@ -111,7 +111,7 @@ func (q *mappedQP) ReadDirect(sink []byte, remote rdma.RemoteAddr) rdma.Status {
 	return rdma.StatusSuccess
 }
 
-// A mappedListener hands the QP that is behind a mapped one to whoever accepts.
+// A mappedListener hands the QP that is behind a mapped one to the server that accepts.
 type mappedListener struct{ rdma.Listener }
 
 func (d mappedDevice) Listen(ctx context.Context, addr string) (rdma.Listener, error) {

@@ -277,10 +277,10 @@ func (r *Rig) swallows() func(rdma.WC) bool {
 	return r.Swallow
 }
 
-// Hang is a connect that nobody answers.
+// Hang is a connect that gets no answer.
 func Hang(ctx context.Context, _, _ string) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-var ErrNobodyListens = errors.New("nobody listens")
+var ErrNotListening = errors.New("nothing listens")

@@ -28,7 +28,7 @@ import (
 type Device struct {
 	key      Key
 	Dev      rdma.Device
-	PD       rdma.PD // of this server alone: nobody else can name what we stage
+	PD       rdma.PD // of this server alone: no other server can name what we stage
 	Software bool    // the program itself is the RNIC
 	Reason   string  // why the fabric chose this device, if it did
 
@@ -42,7 +42,7 @@ type Device struct {
 
 	// Guarded by Set.mu.
 	users    int  // sessions, and attempts to make one
-	retired  bool // closed as soon as nobody uses it
+	retired  bool // closed as soon as it has no users
 	messages []Messages
 }
 

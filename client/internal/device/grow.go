@@ -143,7 +143,7 @@ func (p *Pool) unlinkLocked(block *registration) {
 	p.total -= p.blockSize(block.class)
 }
 
-// Trim gives all idle blocks back: nobody is expected to come for them soon.
+// Trim gives all idle blocks back: no call is expected to want them soon.
 func (p *Pool) Trim() {
 	p.mu.Lock()
 	var idle []*registration

@@ -47,7 +47,7 @@ type Pool struct {
 	blocks  map[*registration]struct{}
 	growing []*growth     // per class: the registration under way
 	working int           // goroutines that register or deregister
-	freed   chan struct{} // closed and replaced when something comes back; nil: nobody waits
+	freed   chan struct{} // closed and replaced when something comes back; nil: no call waits
 	out     int           // buffers handed out
 	closed  error         // why nothing is handed out any more
 }
@@ -243,7 +243,7 @@ func (p *Pool) close(why error) error {
 // A Usage is how things stand with a pool.
 type Usage struct {
 	Bytes       int64 // registered
-	Quarantined int64 // of these, the fabric still owns, although nobody waits for them
+	Quarantined int64 // of these, the fabric still owns, although no call waits for them
 	Blocks      int   // registrations that stand
 	Working     int   // goroutines that register or deregister
 	Out         int   // buffers handed out

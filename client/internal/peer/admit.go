@@ -10,7 +10,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
-// admit is the last step of connecting. A node of a cluster says who it is, what
+// admit is the last step of connecting. A node of a cluster says which it is, what
 // it sees and which map it has; only one that is the node that was wanted, and
 // of the cluster that this client uses, gets a session. So an address that
 // gossip has told of leads to the right node or nowhere.

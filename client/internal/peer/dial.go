@@ -18,13 +18,13 @@ import (
 // order of preference.
 //
 //	server ──▶ fabric ──▶ way (device, address) ──▶ connection ──▶ session
-//	  ▲          ▲ next if no device reaches it, or nobody is there
+//	  ▲          ▲ next if no device reaches it, or no server is there
 //	  └ next if none of them reaches it, or the one that answers refuses
 //
-// The line between "nobody is there" and "somebody refuses" is drawn where the
-// other end has said anything in our protocol: a wrong secret stays one on every
-// fabric, and whoever could make us leave a fabric by refusing on it would choose
-// the fabric for us.
+// An attempt has met a server as soon as the other end has said anything in our
+// protocol; until then no server is there. A server that refuses is not asked by another
+// fabric, because a wrong secret stays one on every fabric, and an attacker that could make
+// us leave a fabric by refusing on it would choose the fabric for us.
 
 // ways lists how fabric i could reach addr, best first. It fails if there is no
 // way, and says why.
@@ -156,11 +156,11 @@ type dialing struct {
 	reached bool   // a connection was asked for
 }
 
-// errNobody: within its share of the time a way showed nobody at its end.
-var errNobody = errors.New("no answer")
+// errNoAnswer: within its share of the time a way showed no server at its end.
+var errNoAnswer = errors.New("no answer")
 
 // dial tries every way of the fabric. A share of the time is all it has to find
-// somebody; the rest is for the fabrics behind it.
+// a server; the rest is for the fabrics behind it.
 func (d *dialing) dial(ctx context.Context) (s *session.Session, answered bool, err error) {
 	reach, share := ctx, time.Duration(0)
 	if deadline, ok := ctx.Deadline(); ok && d.left > 1 {
@@ -171,7 +171,7 @@ func (d *dialing) dial(ctx context.Context) (s *session.Session, answered bool, 
 	}
 	s, answered, err = d.dialWays(ctx, reach)
 	if err != nil && !answered && reach.Err() != nil && ctx.Err() == nil {
-		err = fmt.Errorf("%w within %v: %w", errNobody, share.Round(time.Millisecond), err)
+		err = fmt.Errorf("%w within %v: %w", errNoAnswer, share.Round(time.Millisecond), err)
 	}
 	return s, answered, err
 }

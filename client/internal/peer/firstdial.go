@@ -75,7 +75,7 @@ func canceled(ctx context.Context) error {
 }
 
 // mayCome reports whether the server that an attempt did not reach may be there
-// soon: nobody listens yet, the name is not known yet, no answer, or an answer that
+// soon: nothing listens yet, the name is not known yet, no answer, or an answer that
 // there is no room now. A refusal of the secret or the version is none of these,
 // nor is a machine without a device for the fabric.
 func mayCome(err error) bool {

@@ -20,12 +20,12 @@ import (
 // and answers a copy with the result of the first one.
 //
 // A slot is one write's from before its first copy is sent until its call
-// returns. So a server that sees a higher seq knows that nobody waits for the
+// returns. So a server that sees a higher seq knows that no call waits for the
 // lower one any more, and one record for each slot is all that it has to keep.
 // That matters for a call which ended without having learned its outcome: a
 // copy of it may still be on its way when its slot goes to the next write. If
 // that one arrives first the copy is refused; if not it takes effect, once, and
-// the caller was told that nobody knows.
+// the caller was told that the outcome is unknown.
 //
 // There are as many slots as writes can be under way. The one that was given
 // back last is taken first, so that a client that writes little leaves little

@@ -14,7 +14,7 @@ import (
 
 // How the client comes back. When a session is lost one goroutine, and never
 // more than one, makes attempts: at once, and then again and again with a rest
-// in between that grows. While calls wait and nobody is there the rest stays
+// in between that grows. While calls wait and no server is there the rest stays
 // below 100 ms, so that they go on as soon as the server is back; a server that
 // answers and refuses, or takes us in and drops us, is left alone for up to 1 s.
 // Each rest is shortened by a random part, so that a thousand clients of a
@@ -28,12 +28,12 @@ import (
 
 const (
 	backoffFirst = 10 * time.Millisecond
-	backoffCalls = 100 * time.Millisecond // while calls wait for nobody
+	backoffCalls = 100 * time.Millisecond // while calls wait and no server is there
 	backoffMax   = time.Second
 	// settledFor is how long a session must have lasted for its loss to be news:
 	// one that dies sooner is connected again with a rest, as after a refusal.
 	settledFor = time.Second
-	// reconnectFor is for how long attempts go on although nobody calls.
+	// reconnectFor is for how long attempts go on although no call comes.
 	reconnectFor = 30 * time.Second
 )
 
@@ -190,7 +190,7 @@ func (k *connector) wait(p *base.Limit) (*session.Session, error) {
 }
 
 // run connects, attempt after attempt, until there is a session, the client is
-// closed, or nobody has asked for one for a while.
+// closed, or no call has asked for one for a while.
 func (k *connector) run() {
 	c := k.c
 	answered := true // a session that died at once is as good as a refusal
@@ -218,7 +218,7 @@ func (k *connector) run() {
 		if err == nil || k.closed || k.waiting == 0 && time.Since(k.lost) > reconnectFor {
 			k.running = false
 			if err != nil {
-				k.backoff = 0 // whoever calls next finds out at once
+				k.backoff = 0 // the next call finds out at once
 			}
 			k.mu.Unlock()
 			return

@@ -254,7 +254,7 @@ func (t *table) find(h layout.Hash, log *Retired) (loc layout.Loc, dropped int) 
 			continue
 		}
 		if uses := state >> (2 * i) & mostUses; uses < mostUses {
-			s.state.CompareAndSwap(state, state+1<<(2*i)) // or not, if somebody else does something
+			s.state.CompareAndSwap(state, state+1<<(2*i)) // another get may have changed it: then this use is not counted
 		}
 		return locOf(e), dropped
 	}

@@ -86,7 +86,7 @@ func Get(ctx context.Context, f *route.Router, op string, key []byte, w *Query) 
 	return getElsewhere(ctx, f, op, key, w, from, err)
 }
 
-// getElsewhere is getRouted for a call that has failed with err.
+// getElsewhere is Get for a call that has failed with err.
 func getElsewhere(ctx context.Context, f *route.Router, op string, key []byte, w *Query, from int, err error) error {
 	var way route.Reroute
 	defer way.End()

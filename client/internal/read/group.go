@@ -121,7 +121,7 @@ func (gr *group) look(m *member) {
 // maxParts is how many batches of a group are under way at a time.
 const maxParts = groupKeys / partKeys
 
-// run READs until nobody asks for anything any more, the session is lost, or the
+// run READs until no member asks for anything any more, the session is lost, or the
 // time is over.
 func (gr *group) run() {
 	for asking := true; asking && !gr.broken; {
@@ -135,7 +135,8 @@ func (gr *group) run() {
 				continue
 			}
 			asking = true
-			// Who has READs under way waits for neither memory nor space.
+			// A group that has READs under way waits for neither memory nor space: groups that
+			// do so together would wait for each other.
 			if n > 0 && !b.Reserve() {
 				gr.settle(&under)
 				n = 0
@@ -178,7 +179,7 @@ func (gr *group) settle(under *[maxParts]*session.Reads) {
 }
 
 // gather makes a batch of what members ask for, as far as it fits; the others have
-// their turn in the next one. It is nil if nobody asks.
+// their turn in the next one. It is nil if no member asks.
 func (gr *group) gather(members []member) (b *session.Reads) {
 	s := gr.s
 	for i := range members {

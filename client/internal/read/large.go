@@ -60,7 +60,7 @@ type window struct {
 	from, to int // chunks
 }
 
-// readLarge appends the wanted bytes of src. It fails with errMoved if the item
+// readLarge appends the wanted bytes of src. It fails with ErrOverwritten if the item
 // is gone, or its hold over; w.dst then holds what came before, in order.
 func readLarge(s *session.Session, p *base.Limit, src *source, w *Query) error {
 	from, to, err := w.span(int64(src.item.ValLen))
@@ -190,7 +190,7 @@ func takeWindow(s *session.Session, p *base.Limit, src *source, win *window, w *
 	return nil
 }
 
-// settle waits for a window whose bytes nobody wants any more.
+// settle waits for a window whose bytes are not wanted any more.
 func (win *window) settle(p *base.Limit) {
 	if mine, _ := win.b.Wait(p); mine {
 		win.b.Release()
@@ -204,7 +204,7 @@ type heldRead struct {
 	taken    int // bytes in want.dst that are of this version
 }
 
-// readHeld READs an item that the server holds. errMoved means that the hold
+// readHeld READs an item that the server holds. ErrOverwritten means that the hold
 // was over before all was read; what was read stays in w.dst and counts if the
 // next hold is of the same version.
 func readHeld(s *session.Session, p *base.Limit, h *heldRead, hold wire.Hold, valueLen uint32, version uint64, asked int64, key []byte, w *Query) error {
@@ -283,7 +283,7 @@ func readHeldHead(s *session.Session, p *base.Limit, hold wire.Hold, valueLen ui
 	return &source{item: item, place: place, held: true}, b, nil
 }
 
-// releaseHold gives a held place back before its time. Nobody waits for the reply; if
+// releaseHold gives a held place back before its time, and does not wait for the reply. If
 // no slot or credit is free the server's own clock does it.
 func releaseHold(s *session.Session, p *base.Limit, id uint64) {
 	sl := s.TryOpen(p)

@@ -59,7 +59,7 @@ func multiGetAt(ctx context.Context, c *peer.Peer, keys [][]byte, results []base
 		group := which[begin:min(begin+groupKeys, len(which))]
 		p := c.Begin(ctx) // Config.Timeout is for a group, not for any number of keys
 		left, learned, err := getGroup(c, &p, keys, results, group)
-		if err != nil { // nobody is there: it would be so for each of the others, too
+		if err != nil { // no server is there: it would be so for each of the others, too
 			for _, i := range which[begin:] {
 				results[i].Err = c.Fail("get", keys[i], "", err)
 			}

@@ -25,7 +25,7 @@ var maxItemRead = func() uint32 {
 	return uint32(layout.ClassSize(class))
 }()
 
-// A attempt is the state of one key's get. It is pooled: nothing in it is allocated
+// An attempt is the state of one key's get. It is pooled: nothing in it is allocated
 // per call. After ActionFound the item's bytes stand in the batch's buffer
 // until release.
 type attempt struct {
@@ -42,7 +42,7 @@ type attempt struct {
 	unknownRegion bool   // it met a place in no region of the view …
 	viewVersion   uint64 // … of this version
 
-	// For READs that are copies (direct.go).
+	// For READs that are copies (quick.go).
 	stripe int
 	sink   []byte
 	beat   [layout.BeatSize]byte
@@ -78,7 +78,7 @@ func startLookup(s *session.Session, g *attempt, v *session.View, key []byte) {
 	startAt(s, g, v, key, hash, cached, grant)
 }
 
-// startAt is start where it is known what the cache remembers, by the retired pages
+// startAt is startLookup where it is known what the cache remembers, by the retired pages
 // that grant knows.
 func startAt(s *session.Session, g *attempt, v *session.View, key []byte, hash layout.Hash, cached layout.Loc, grant *session.Grant) {
 	g.grant = grant
@@ -262,7 +262,7 @@ func countFallback(s *session.Session, r layout.Reason) {
 	}
 }
 
-// handled is batch.handled of the last batch of a get, or now.
+// handled is Reads.Handled of the last batch of a get, or now.
 func (g *attempt) handled(s *session.Session) int64 {
 	if g.b != nil {
 		return g.b.Handled()

@@ -25,7 +25,7 @@ import (
 // quick says only yes. Whatever else it meets it leaves to the other way, which
 // begins anew, under a lease of its own.
 
-// A quick is what one call of session.quick uses. It is pooled, and so nearly one
+// A quick is what one call of quickly uses. It is pooled, and so nearly one
 // for each processor.
 type quick struct {
 	stripe int
@@ -45,7 +45,7 @@ func newQuick() *quick {
 	return &quick{stripe: int(nextStripe.Add(1) % base.Stripes), sink: make([]byte, sinkBytes)}
 }
 
-// getQuickly is quick where there is reason to try it.
+// getQuickly is quickly where there is reason to try it.
 func getQuickly(ctx context.Context, s *session.Session, key []byte, w *Query) bool {
 	l := &s.Lease
 	if s.SendOnly || l.IsDue() || l.IsLapsed() || ctx.Err() != nil {

@@ -17,10 +17,10 @@ import (
 // verified as if it had been READ.
 //
 // So it is with a value for which the server had no room in its registered memory:
-// it says that the value is Nowhere, and whoever asked fetches it.
+// it says that the value is Nowhere, and the client fetches it.
 
 // fetchHeld reads the wanted bytes of a held item of h's version, behind those that
-// former holds have brought. errMoved: the hold was over before all was here.
+// former holds have brought. ErrOverwritten: the hold was over before all was here.
 func fetchHeld(s *session.Session, p *base.Limit, h *heldRead, hold wire.Hold, valueLen uint32, asked int64, key []byte, w *Query) error {
 	head, err := heldHead(hold, valueLen)
 	if err != nil {

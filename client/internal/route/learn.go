@@ -15,9 +15,9 @@ import (
 //	map    the higher version wins, an older one is not looked at. Another map
 //	       of the same version, or one of another cluster: the server that has it
 //	       is not of this cluster, and its session ends.
-//	view   a member's record is the one of the teller who should know best: the
+//	view   a member's record is the one of the teller that should know best: the
 //	       member itself, else the newest teller's. An older view of a teller
-//	       never replaces a newer one of his.
+//	       never replaces a newer one of the same teller.
 //
 // Gossip orders neither views of two tellers nor incarnations of a member, so
 // there is no better order than that; and none is needed, because a record only
@@ -77,7 +77,7 @@ func (r *Router) learnMapLocked(node string, m *cluster.Map) error {
 	return nil
 }
 
-// maxSeen bounds what is remembered of members, whoever tells.
+// maxSeen bounds what is remembered of members, however many tell of them.
 const maxSeen = cluster.MaxNodes
 
 func (r *Router) learnViewLocked(n *session.News) {
@@ -117,7 +117,7 @@ func (r *Router) learnViewLocked(n *session.News) {
 	}
 }
 
-// forgetLocked makes room: for all who are neither in v nor in the map.
+// forgetLocked makes room: it forgets all members that are neither in v nor in the map.
 func (r *Router) forgetLocked(v *cluster.View) {
 	t := r.table.Load()
 	for id := range r.members {

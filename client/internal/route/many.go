@@ -11,9 +11,9 @@ import (
 )
 
 // Many keys at many nodes: each node gets its own in one call, all side by side.
-// Who is told that a key has moved asks for that one again elsewhere.
+// A key that a node says has moved is asked for again elsewhere, alone.
 
-// split sorts the keys of which the indexes are given by who serves them. It
+// split sorts the keys of which the indexes are given by the peer that serves them. It
 // fails with ErrNoMap.
 func (r *Router) split(which []int, key func(int) []byte) (map[*peer.Peer][]int, error) {
 	parts := make(map[*peer.Peer][]int)

@@ -14,7 +14,7 @@ import (
 
 // A node that is asked for a key of another's shard says so, and nothing has
 // happened. The client then asks for the map and goes where that leads. Both are
-// bounded: a map changes seldom, so who is sent from node to node is being told
+// bounded: a map changes seldom, so a call that is sent from node to node is told
 // nonsense by one of them.
 
 const (
@@ -33,8 +33,8 @@ type Reroute struct {
 	away   error // Router.mapAway, when the call last asked for a map
 }
 
-// Because makes of an error for want of a map what its caller is told: that those
-// who have the map could not be asked, if that is so, and that the call's time was
+// Because makes of an error for want of a map what its caller is told: that the
+// nodes which have the map could not be asked, if that is so, and that the call's time was
 // over while it waited.
 func (r *Reroute) Because(err error) error {
 	if r.over == nil && r.away == nil || !errors.Is(err, base.ErrNoMap) {
@@ -102,8 +102,8 @@ func (r *Router) Again(ctx context.Context, way *Reroute, err error) context.Con
 	after := r.table.Load()
 	switch {
 	case after.m == nil:
-		// Nobody has a map: whoever gives them one may be about to. That is waited
-		// for as a server is that is not there yet.
+		// No node has a map, and an operator may be about to give them one. The call
+		// waits for that as for a server that is not there yet.
 		tellWaiting(r, way.Because(base.ErrNoMap))
 	case before.m != nil && before.m.Version == after.m.Version:
 		// They do not agree, perhaps for a moment only.
@@ -126,7 +126,7 @@ func tellWaiting(f *Router, why error) {
 	}
 }
 
-// A refresh is a look for news that is under way, and those who wait for it.
+// A refresh is a look for news that is under way, for all calls that wait for it.
 type refresh struct {
 	done chan struct{}
 	err  error
@@ -211,7 +211,7 @@ func (r *Router) mapAway() error {
 	return r.away
 }
 
-// askMapped asks nodes that have a map, by gossip, if those who were asked so far
+// askMapped asks nodes that have a map, by gossip, if the nodes that were asked so far
 // have none: a node that cluster init was not told of, or has left out, leads to
 // the others, too. What they say is judged as any node's word is. It keeps no peer
 // of them: gossip may name ever new ones.

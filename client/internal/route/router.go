@@ -150,7 +150,7 @@ func (r *Router) OwnersNow(ctx context.Context) ([]*peer.Peer, error) {
 			return peers, nil
 		case err != nil && !told:
 			return nil, err
-		case err != nil: // somebody has said before that there is none
+		case err != nil: // a node has said before that there is none
 			return nil, (&Reroute{over: ctx.Err(), away: r.mapAway()}).Because(base.ErrNoMap)
 		}
 		told = true
@@ -403,7 +403,7 @@ func Dial(ctx context.Context, cfg *base.Config) (*Router, error) {
 }
 
 // Seen is what is known of the cluster: the view that was taken last, the map in force, and
-// every member as the node has told of it who should know best. All but the list is shared
+// every member as told by the node that should know best. All but the list is shared
 // and not changed.
 func (r *Router) Seen() (told *cluster.View, m *cluster.Map, members []cluster.Member) {
 	r.mu.Lock()
@@ -434,7 +434,7 @@ func (r *Router) NodeOf(key []byte) (*peer.Peer, error) {
 	return p, err
 }
 
-// Config is what the client was made with. Nobody changes it.
+// Config is what the client was made with. It is not changed.
 func (r *Router) Config() *base.Config { return r.cfg }
 
 // World is what the client has in place of the machine.

@@ -20,7 +20,7 @@ import (
 // Connect makes a session with the server at addr, which is reached by w:
 // connection, proof of the secret in both directions, Hello and Welcome, region
 // table, first lease. Whether it is the server that was wanted, its owner finds out. reach, a child of ctx, bounds the part in which it may
-// turn out that nobody is to be reached this way. answered says that a server
+// turn out that no server is reached this way. answered says that a server
 // was: then an error is its refusal or its silence, and another way would only
 // lead to the same one.
 func Connect(ctx, reach context.Context, o *Options, addr string, w Way, t *device.Device) (_ *Session, answered bool, err error) {

@@ -15,7 +15,7 @@ import (
 
 // An item that does not verify is mostly being written: READ again, it does. If
 // it says that it is live, and does not change, and still does not verify, then
-// memory is damaged, and only who READs it one-sidedly may ever notice. The get
+// memory is damaged, and only a client that READs it one-sidedly may ever notice. The get
 // that met it has asked by SEND; what it met is examined afterwards, by the
 // keeper, and reported to the server, which looks for itself and repairs.
 //
@@ -37,7 +37,7 @@ const (
 type suspect struct {
 	key  []byte
 	torn layout.Loc
-	sure bool // the server holds it still: nobody writes there
+	sure bool // the server holds it still: nothing writes there
 }
 
 // suspects are the items of a session that wait for the keeper.
@@ -112,7 +112,7 @@ func examineOne(s *Session, p *base.Limit, x suspect) {
 		if first == nil {
 			first = now
 		} else if !bytes.Equal(first, now) {
-			return // somebody is writing there
+			return // a put is writing there
 		}
 	}
 	x.torn.Version = layout.Version(binary.LittleEndian.Uint64(first) >> 8) // as it says itself
@@ -147,7 +147,7 @@ func readItem(s *Session, p *base.Limit, at layout.Loc) ([]byte, error) {
 	return bytes.Clone(b.Bytes(0)), nil
 }
 
-// tellDamage sends a report. Nobody waits for the reply.
+// tellDamage sends a report, and does not wait for the reply.
 func tellDamage(s *Session, p *base.Limit, x suspect) {
 	sl := s.TryOpen(p)
 	if sl == nil {

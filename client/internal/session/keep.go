@@ -31,7 +31,7 @@ func keepView(ctx context.Context, s *Session) {
 		s.Log.Info("refreshing the region table failed", "server", s.Addr, "err", err)
 		return
 	}
-	// A version that somebody only guessed at is not asked for again.
+	// A version that was guessed, and does not exist, is not asked for again.
 	s.viewWanted.CompareAndSwap(want, 0)
 }
 

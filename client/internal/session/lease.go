@@ -45,7 +45,7 @@ import (
 // Off: a server that was told to debug without leases reuses no memory that a
 // client may READ, as long as its process lives. Then the first grant has no end
 // and nothing is renewed; what is READ is believed for as long as the NIC
-// answers, also when nobody is behind it any more. That is no longer the store's
+// answers, also when no server is behind it any more. That is no longer the store's
 // promise, and why it is for demonstrations alone.
 type Lease struct {
 	Length int64 // nanoseconds, 1 % less than the server said
@@ -98,8 +98,8 @@ func (l *Lease) start(length time.Duration, posted int64, reclaim uint64) {
 // Grant is the grant in force. A get loads it once, before its first READ.
 func (l *Lease) Grant() *Grant { return l.current.Load() }
 
-// TakeDue reports whether the caller should take a READ of the beat along; then nobody
-// else is told so.
+// TakeDue reports whether the caller should take a READ of the beat along; then no
+// other caller is told so.
 func (l *Lease) TakeDue() bool { return l.due.Load() && l.due.CompareAndSwap(true, false) }
 
 // MarkDue has the next get take a READ of the beat along.
@@ -170,7 +170,7 @@ func (l *Lease) reclaimed(log *places.Retired) {
 	defer l.mu.Unlock()
 	current := l.current.Load()
 	if log.Version < current.Retired.Version {
-		return // somebody else was further
+		return // another goroutine has read further
 	}
 	if l.pending > current.deadline && l.pendingReclaim <= log.Version {
 		l.renewLocked(log)

@@ -10,7 +10,7 @@ import (
 )
 
 // BeginNews reports whether the server may see another cluster than when it was asked
-// last, and nobody is asking it. Then the caller asks, and calls EndNews.
+// last, and no other goroutine is asking it. Then the caller asks, and calls EndNews.
 func (l *sight) BeginNews() bool {
 	if !l.newsDue.Load() || !l.newsAsked.CompareAndSwap(false, true) {
 		return false

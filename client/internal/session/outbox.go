@@ -17,7 +17,7 @@ import (
 //
 // One caller at a time posts, what the others have queued too. Where several
 // requests are under way, replies come several at a time, and each caller that
-// one wakes sends its next request: so who posts lets those run first. A caller
+// one wakes sends its next request: so the one that posts lets those run first. A caller
 // that is alone posts at once.
 //
 // Only the last request of a post is signaled: the sends of a queue pair
@@ -25,10 +25,10 @@ import (
 type outbox struct {
 	mu      sync.Mutex
 	seal    *wire.Seal // of what is sent
-	posting bool       // somebody posts, and will look into queue again
+	posting bool       // a caller posts, and will look into queue again
 	queue   []*Slot    // numbered and not posted, oldest first
 
-	// Of who posts.
+	// These are of the caller that posts.
 	batch []*Slot
 	wrs   []rdma.SendWR
 }
@@ -62,7 +62,7 @@ func (l *link) send(sl *Slot, msg []byte) error {
 	}
 	err := l.postQueued()
 	if err != nil && len(o.batch) == 1 && len(o.queue) == 0 {
-		o.seal.Unseal() // nobody was numbered behind it
+		o.seal.Unseal() // no message was numbered behind it
 		o.posting = false
 		o.mu.Unlock()
 		return err

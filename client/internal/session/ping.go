@@ -35,7 +35,7 @@ func (l *link) openPing(p *base.Limit) (*Slot, error) {
 	return sl, nil
 }
 
-// pingQuietly posts a Ping nobody waits for, with touches. idle gives the unused
+// pingQuietly posts a Ping for which no caller waits, with touches. idle gives the unused
 // credits back but one.
 func (s *Session) pingQuietly(idle bool, t wire.Touches) {
 	sl, err := s.openPing(nil)

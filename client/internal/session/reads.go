@@ -33,7 +33,7 @@ type Reads struct {
 	beat   int   // index of the beat's READ, or -1
 	posted int64 // boot time just before the post, if there is a beat
 	op     *wait.Op
-	polled int64         // when its completion was polled, on the lease clock; 0: nobody looked
+	polled int64         // when its completion was polled, on the lease clock; 0: the fabric did not look
 	Lone   bool          // waited for as soon as it is posted
 	onGone func(rdma.WC) // bound once
 }
@@ -81,7 +81,7 @@ func (b *Reads) AddBeat() {
 }
 
 // Reserve takes buffer and send queue space before post does, if both are free:
-// for a caller who has another batch under way, which it alone can finish. It
+// for a caller that has another batch under way, which it alone can finish. It
 // must wait for neither: callers that do so together would hold all there is and
 // wait for each other.
 func (b *Reads) Reserve() bool {
@@ -179,7 +179,7 @@ func (b *Reads) Post(p *base.Limit) error {
 	return ErrAbandoned
 }
 
-// errAbandoned: the batch belongs to its completion now, and the session is
+// ErrAbandoned: the batch belongs to its completion now, and the session is
 // lost.
 var ErrAbandoned = fmt.Errorf("READs given up on: %w", base.ErrLost)
 
@@ -189,7 +189,7 @@ func (b *Reads) abandon() {
 	b.s.d.Detach(b.op)
 }
 
-// Wait waits for the completion. After errAbandoned or an end of p's context
+// Wait waits for the completion. After ErrAbandoned or an end of p's context
 // the batch must not be touched again; ok tells.
 func (b *Reads) Wait(p *base.Limit) (mine bool, err error) {
 	s, buf := b.s, b.buf

@@ -55,7 +55,7 @@ func (r Reply) Check(want wire.Type) (Reply, error) {
 	return r, nil
 }
 
-// moved reads who owns the shard of the key.
+// moved reads which node owns the shard of the key.
 func (r *Reply) moved() error {
 	m, err := wire.ParseMoved(r.Body)
 	if err != nil {

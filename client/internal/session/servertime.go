@@ -18,7 +18,7 @@ import (
 //	E ≤ low │    in between     │ high < E
 //	absent  │    ask by SEND    │ accept
 //
-// So nobody sees a key as expired and somebody later sees it again.
+// So no client sees a key as expired that another one sees alive later.
 //
 // # The lower bound
 //
@@ -27,7 +27,7 @@ import (
 // counts is the bound that was known before the first READ was posted: from
 // then on the item was expired wherever it was found. A bound learned later
 // would not do. The item may have been sampled while it was good, given a later
-// expiry by somebody, and only then have passed the old one: the key was there
+// expiry by a write, and only then have passed the old one: the key was there
 // all the time.
 //
 // # The upper bound
@@ -147,8 +147,8 @@ func (t *ServerTime) raise(micros uint64) {
 func (t *ServerTime) tightenLocked(b timeBound) {
 	old := t.high.Load()
 	if old != nil {
-		// Both grow at the same rate, so who is lower at the later of the two
-		// instants stays so.
+		// Both grow at the same rate, so the one that is lower at the later of
+		// the two instants stays so.
 		if at := max(old.at, b.at); old.carry(at) <= b.carry(at) {
 			return
 		}
@@ -156,11 +156,11 @@ func (t *ServerTime) tightenLocked(b timeBound) {
 	t.high.Store(&b)
 }
 
-// An Verdict is what a client may say of an item that expires.
+// A Verdict is what a client may say of an item that expires.
 type Verdict uint8
 
 const (
-	ExpiryAsk    Verdict = iota // nobody but the server knows
+	ExpiryAsk    Verdict = iota // only the server knows
 	ExpiryAlive                 // it had not expired when it was READ
 	ExpiryPassed                // it had expired before it was READ
 )

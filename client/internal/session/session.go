@@ -81,13 +81,13 @@ type link struct {
 	rq     requests
 	mm     device.Messages // the slots and receives of rq
 
-	sealIn atomic.Pointer[wire.Seal] // of what comes; whoever polls the CQ opens it
+	sealIn atomic.Pointer[wire.Seal] // of what comes; the goroutine that polls the CQ opens it
 	outbox outbox                    // of what is sent
 
 	ReadSpace *turnstile.Turnstile // send queue space for READs
 	pingTurn  *turnstile.Turnstile // one Ping at a time
 
-	wantCredits atomic.Bool  // somebody waits for credits: tell the server
+	wantCredits atomic.Bool  // calls wait for credits: tell the server
 	pinged      atomic.Int64 // coarse time of the last Ping
 	heard       atomic.Int64 // coarse time of the last message from the server
 	sentAt      atomic.Int64 // coarse time of the last request
@@ -236,7 +236,7 @@ func (s *Session) teardown() {
 	}
 	timer := time.NewTimer(drainPatience)
 	defer timer.Stop()
-	if s.d.Err() == nil { // nobody polls a completion queue that has failed
+	if s.d.Err() == nil { // a completion queue that has failed is not polled
 		select {
 		case <-s.rq.drained:
 		case <-timer.C:
@@ -251,8 +251,8 @@ func (s *Session) teardown() {
 			}
 		}
 	}
-	// Who waits for a READ that the fabric has lost sleeps in the queue: its end
-	// wakes him.
+	// A caller that waits for a READ which the fabric has lost sleeps in the queue,
+	// so the end of the queue wakes it.
 	wake := time.AfterFunc(drainPatience, func() {
 		s.Log.Error("fabric did not flush all READs", "server", s.Addr)
 		_ = s.cq.Close() // destroy says what is wrong with it
@@ -294,7 +294,7 @@ func (s *Session) destroy() {
 	}
 	switch {
 	case s.mm.MR == nil:
-	case s.rq.posted.Load() != 0: // the fabric has lost some of it: for nobody else
+	case s.rq.posted.Load() != 0: // the fabric has lost some of it: no other session may have it
 		errs = append(errs, s.mm.Close())
 	default:
 		errs = append(errs, s.Devices.PutMessages(s.Device, s.mm))

@@ -25,9 +25,9 @@ import (
 // Two things must have happened before a slot is used again: the completion of
 // its SEND (until then the buffer is the fabric's, whatever a reply says) and
 // the end of its reply (until then a receive must stay posted for it). A caller
-// who gives up does not change that: both events find the slot by themselves.
+// that gives up does not change that: both events find the slot by themselves.
 
-// messageSize is the size in bytes of the buffers for SENDs in both directions.
+// MessageSize is the size in bytes of the buffers for SENDs in both directions.
 // Larger values travel by READ.
 const MessageSize = 16<<10 + 256
 
@@ -62,7 +62,7 @@ type Dropper interface{ Drop() }
 // Hold has the slot drop d when the request is over.
 func (sl *Slot) Hold(d Dropper) { sl.held = d }
 
-// Detach leaves the reply of a posted request to itself: nobody waits for it.
+// Detach leaves the reply of a posted request to itself: no caller waits for it.
 func (sl *Slot) Detach() { sl.s.d.Detach(sl.op) }
 
 // requests is the two-sided half of a session.
@@ -288,7 +288,7 @@ func (sl *Slot) sent(rdma.WC) {
 	}
 }
 
-// lateReply runs when the reply of a caller who gave up has come, or will not.
+// lateReply runs when the reply of a caller that gave up has come, or will not.
 func (sl *Slot) lateReply(wc rdma.WC) {
 	if wc.Status == rdma.StatusSuccess {
 		if sl.isPing() {

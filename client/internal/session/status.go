@@ -54,13 +54,13 @@ func statusError(err error) error {
 
 // A Moved is a node's word that the shard of a key is another's.
 type Moved struct {
-	Session *Session // who says so
-	Version uint64   // of the map that he has
+	Session *Session // with the node that says so
+	Version uint64   // of the map that it has
 	Digest  uint64
 	Owner   string // by that map
 }
 
-// Error says who owns the shard, by which map.
+// Error says which node owns the shard, by which map.
 func (e *Moved) Error() string {
 	return fmt.Sprintf("%v: %q, by version %d of the shard map", base.ErrMoved, e.Owner, e.Version)
 }
@@ -68,7 +68,7 @@ func (e *Moved) Error() string {
 // Unwrap returns base.ErrMoved.
 func (e *Moved) Unwrap() error { return base.ErrMoved }
 
-// Teller is the session of who has said so; nil for no error.
+// Teller is the session with the node that has said so; nil for no error.
 func (e *Moved) Teller() *Session {
 	if e == nil {
 		return nil

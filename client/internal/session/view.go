@@ -28,8 +28,8 @@ type View struct {
 }
 
 // InUse reports whether a READ goes by the view. Of one that has been replaced it
-// stays false once it is: each count is looked at after the replacement, and who
-// raises it later looks again and lets go.
+// stays false once it is: each count is looked at after the replacement, and a READ
+// that raises it later looks again and lets go.
 func (v *View) InUse() bool {
 	for i := range v.direct {
 		if v.direct[i].n.Load() != 0 {

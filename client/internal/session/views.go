@@ -67,8 +67,8 @@ func (l *sight) UsedView() uint64 {
 	oldest := l.view.Load().Version
 	kept := r.list[:0]
 	for _, v := range r.list {
-		// Who is about to post under it has counted itself, or will see that it
-		// was replaced.
+		// A batch that is about to be posted under it has counted itself, or will see
+		// that the view was replaced.
 		if v.InUse() {
 			kept = append(kept, v)
 			oldest = min(oldest, v.Version)

@@ -28,7 +28,7 @@ func multiPutAt(ctx context.Context, c *peer.Peer, pairs []base.Pair, errs []err
 			}
 			m.finishOldest() // it gives a credit back
 		}
-		if m.nobody(i) {
+		if m.unreached(i) {
 			m.failAll(which[n+1:], i)
 			m.failAll(large, i)
 			large = nil
@@ -43,16 +43,16 @@ func multiPutAt(ctx context.Context, c *peer.Peer, pairs []base.Pair, errs []err
 	// unfinished put of this very call holds.
 	for n, i := range large {
 		m.put(i)
-		if m.nobody(i) {
+		if m.unreached(i) {
 			m.failAll(large[n+1:], i)
 			break
 		}
 	}
 }
 
-// nobody reports whether pair i has failed because nobody is there: it would be
-// so for the others, too, each after as long a wait.
-func (m *multiPut) nobody(i int) bool {
+// unreached reports whether pair i has failed because the server cannot be reached. The
+// others would fail so, too, each after as long a wait.
+func (m *multiPut) unreached(i int) bool {
 	return errors.Is(m.errs[i], base.ErrUnavailable) && !errors.Is(m.errs[i], base.ErrOutcomeUnknown) && m.c.Current() == nil
 }
 

@@ -58,13 +58,13 @@ func (w *Write) stage(p *base.Limit, t *device.Device, data []byte) error {
 	return nil
 }
 
-// keep is one more who needs it.
+// keep counts one more holder.
 func (b *staged) keep() *staged {
 	b.refs.Add(1)
 	return b
 }
 
-// Drop is one less.
+// Drop ends what keep, or stage, began; the last one gives the memory back.
 func (b *staged) Drop() {
 	if b.refs.Add(-1) == 0 {
 		b.t.Staging.Put(b.buf)

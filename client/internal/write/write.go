@@ -106,7 +106,7 @@ func writeAt(ctx context.Context, c *peer.Peer, op string, w *Write) error {
 	return err
 }
 
-// finishWrite is writeKey for a write that has been counted.
+// finishWrite is writeAt for a write that has been counted.
 func finishWrite(ctx context.Context, c *peer.Peer, op string, w *Write) error {
 	p := c.Begin(ctx)
 	server, err := doWrite(c, &p, w)
