@@ -16,7 +16,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
-// A Login is who a session belongs to: whose secret opened it, what it may do,
+// A Login is what a session belongs to: the secret that opened it, what it may do,
 // and what it uses. It is made from a Tenant and never changed; another one
 // takes its place when the tenant does.
 type Login struct {
@@ -42,8 +42,8 @@ func (l *Login) Gone() bool { return l.gone.Load() }
 func (l *Login) MayName(key []byte) bool { return bytes.HasPrefix(key, l.KeyPrefix) }
 
 // Client is the name under which writes of a client program are remembered; zero
-// for one without an id. The id travels in the clear: a tenant who has seen
-// another's must not answer for his writes, so each has names of his own.
+// for one without an id. The id travels in the clear: a tenant that has seen
+// another's must not answer for the other's writes, so each has names of its own.
 func (l *Login) Client(id [16]byte) (name [16]byte) {
 	if id == name || l.ID == (wire.Tenant{}) {
 		return id
@@ -70,15 +70,15 @@ func newLogin(t Tenant) *Login {
 	return l
 }
 
-// LoginsConfig is who may come in, and where it is noted who may not.
+// LoginsConfig says which clients may come in, and where the revoked ones are noted.
 type LoginsConfig struct {
 	// Secret is that of the main login, which has all rights over the node's own space;
-	// empty: there is none, or everybody is the main login.
+	// empty: there is none, or every client is the main login.
 	Secret []byte
 	// MaxSessions and MaxRequests are the bounds of the main login: the node's own.
 	MaxSessions, MaxRequests int
 	Tenants                  []Tenant // checked, with defaults
-	// Private: nobody comes in without a secret, also while there is none.
+	// Private: no client comes in without a secret, also while there is none.
 	Private bool
 	// FS and Dir are where the list of revoked tenants is; Dir "" keeps none.
 	FS  vfs.FS // nil: the machine's
@@ -87,7 +87,7 @@ type LoginsConfig struct {
 
 // Logins are those of a node. All methods are safe for concurrent use.
 type Logins struct {
-	// stranger has a secret that nobody knows: a name that does not exist costs
+	// stranger has a secret that no client knows: a name that does not exist costs
 	// as much to refuse as a wrong secret, and is answered the same.
 	stranger *Login
 	list     revokedList
@@ -96,19 +96,19 @@ type Logins struct {
 	byID    map[wire.Tenant]*Login
 	revoked map[string]bool
 
-	change sync.Mutex // held by whoever changes them, until the sessions have ended
+	change sync.Mutex // held by the call that changes them, until the sessions have ended
 }
 
 // NewLogins makes the logins of a configuration that has been checked.
 func NewLogins(cfg LoginsConfig) *Logins {
-	nobody := make([]byte, 32)
-	rand.Read(nobody) // never fails
+	unknown := make([]byte, 32)
+	rand.Read(unknown) // never fails
 	ls := &Logins{
-		stranger: newLogin(Tenant{Name: "-", Secret: secret.New(nobody)}),
+		stranger: newLogin(Tenant{Name: "-", Secret: secret.New(unknown)}),
 		list:     revokedList{cfg.FS, cfg.Dir},
 		byID:     make(map[wire.Tenant]*Login), revoked: make(map[string]bool),
 	}
-	// With tenants and without a main secret nobody comes in nameless.
+	// With tenants and without a main secret no client comes in nameless.
 	if len(cfg.Secret) > 0 || len(cfg.Tenants) == 0 && !cfg.Private {
 		main := newLogin(Tenant{
 			Secret: secret.New(cfg.Secret), Space: MainSpace, Admin: true,
@@ -136,7 +136,7 @@ func (ls *Logins) Find(id wire.Tenant) *Login {
 	return ls.stranger
 }
 
-// Alone says whether there is one login and nobody whom its use could harm.
+// Alone says whether there is one login only, so that its use can harm no other.
 func (ls *Logins) Alone() bool {
 	ls.mu.RLock()
 	defer ls.mu.RUnlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
-// Who is refused. A list is durable before the first session ends, and a login is gone
+// Which tenants are refused. A list is durable before the first session ends, and a login is gone
 // before its sessions are listed. A session on its way in looks at its login after its MAC
 // was checked: it is found in the list, or finds that its login is gone.
 
@@ -28,7 +28,7 @@ type RevokeAnswer struct {
 	Sessions int      `json:"sessions_ended"`
 	Micros   int64    `json:"took_micros"`
 	Durable  bool     `json:"durable"` // it outlives a restart of the node
-	Revoked  []string `json:"revoked"` // everybody who is
+	Revoked  []string `json:"revoked"` // all that are revoked now
 }
 
 // end ends the sessions of logins, which are gone from now on.
@@ -40,7 +40,7 @@ func end(gone []*Login, sessions EndFunc) (int, error) {
 }
 
 // Load reads the list of the revoked when a node starts, and returns it. Before that
-// nobody may come in.
+// no client may come in.
 func (ls *Logins) Load() ([]string, error) {
 	names, err := ls.list.load()
 	ls.mu.Lock()
@@ -169,7 +169,7 @@ func (ls *Logins) isRevoked(name string) bool {
 	return ls.revoked[name]
 }
 
-// revokedNames returns those who are revoked, in order.
+// revokedNames returns the tenants that are revoked, in order.
 func (ls *Logins) revokedNames() []string { return ls.with("") }
 
 // with and without return the names of the revoked with one more, or one less.

@@ -14,8 +14,8 @@ import (
 
 // The list of revoked tenants on disk: a line that says what it is, a name on
 // each line, a checksum. It is replaced as a whole, so that a crash leaves the
-// old one or the new one. One that cannot be read keeps the node from starting:
-// to forget who was revoked would let them in.
+// old one or the new one. One that cannot be read keeps the node from starting,
+// because a node that forgets which tenants were revoked would let them in.
 //
 //	rdmakv revoked 1
 //	payroll

@@ -10,20 +10,20 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// A Tenant is somebody with a secret of its own. Beside the tenants there is the
+// A Tenant is a group of clients with a secret of their own. Beside the tenants there is the
 // main login, whose secret is Config.Secret: it has all rights over the node's
 // own space.
 type Tenant struct {
-	// Name is 1 to 63 of [a-z0-9-.]. Whoever may see the log sees it.
+	// Name is 1 to 63 of [a-z0-9-.]. Readers of the log see it.
 	Name string
 	// Secret has at least MinTenantSecret bytes, and no other tenant has it.
 	Secret secret.Text
-	// Space is where its keys are: "own" for one of his name, "main" for the
-	// node's, or a name that several tenants share. Whoever has one-sided access
-	// to a space reads all of it. Default: "main" with a Prefix, else "own".
+	// Space is where its keys are: "own" for one of its name, "main" for the
+	// node's, or a name that several tenants share. A tenant with one-sided
+	// access to a space can read all of it. Default: "main" with a Prefix, else "own".
 	Space string
-	// MemoryLimit bounds the regions of its space, bytes; of those who share it
-	// the largest counts. Default: the space's.
+	// MemoryLimit bounds the regions of its space, bytes; of the tenants that share
+	// it the largest counts. Default: the space's.
 	MemoryLimit uint64
 	// ReadOnly: no writes. The tenant may still READ one-sidedly.
 	ReadOnly bool

@@ -4,11 +4,11 @@
 //	the shard map    law: which shards are this node's. Durable (package
 //	                 shardmap), agreed over sessions (Change), asked for every
 //	                 request with a key (base.Ownership)
-//	membership       hints: who is there, where, with which regions. Told to
+//	membership       hints: which nodes are there, where, with which regions. Told to
 //	                 clients (View) and gossiped (Run)
 //
 // Until there is a map the node serves no key: StatusNoMap. The shards of other nodes are
-// withheld in the store, in every space: their index says "ask", so that a reader who
+// withheld in the store, in every space: their index says "ask", so that a client that
 // came to the wrong node by READ asks, and is told that the key has moved.
 //
 // A Member knows of its node what the interface Node says. It locks nothing of the node

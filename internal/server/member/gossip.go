@@ -26,8 +26,8 @@ const publishEvery = 50 * time.Millisecond
 // leaveLimit bounds how long a node that ends waits for others to hear of it.
 const leaveLimit = 2 * time.Second
 
-// Start begins to take part in gossip. The listeners are there; nobody is accepted
-// yet. It does not wait for other nodes: whoever is not there is tried again in
+// Start begins to take part in gossip. The listeners are there; no connection is
+// accepted yet. It does not wait for other nodes: one that is not there is tried again in
 // the background.
 func (c *Member) Start(ctx context.Context) error {
 	var self cluster.Member
@@ -72,7 +72,7 @@ func (c *Member) life() membership.Life {
 	return life
 }
 
-// proofKey is what nodes of the cluster know, and not everybody who has a gossip
+// proofKey is what nodes of the cluster know, and not every program that has a gossip
 // key: it follows from the secret. nil without one.
 func (c *Member) proofKey() []byte {
 	if len(c.secret) == 0 {
@@ -88,8 +88,8 @@ const settleLimit = 10 * time.Second
 
 // Settle waits, at a node that has shards, until one of the others has been
 // asked whether this node may serve them: whether another process of it is alive,
-// or has seen it further on than its disk is. Nobody there is no reason to wait:
-// after an outage somebody has to be the first.
+// or has seen it further on than its disk is. If no other node is there it does
+// not wait, because after an outage one of them has to be the first.
 func (c *Member) Settle(ctx context.Context) error {
 	if !c.owned.Mapped() {
 		return nil
@@ -112,7 +112,7 @@ func (c *Member) Settle(ctx context.Context) error {
 }
 
 // noteRefused has the data directory say that it must not be served, so that the
-// next start is refused too, when those who proved it may be gone.
+// next start is refused too, when the nodes that proved it may be gone.
 func (c *Member) noteRefused(err error) {
 	var why *membership.StandDown
 	if !errors.As(err, &why) {
@@ -201,7 +201,7 @@ func (c *Member) Run(ctx context.Context) {
 			return
 		case <-changed:
 		case <-failed:
-			// Somebody else is this node, or was after what is on its disk. Two of
+			// Another process is this node, or was after what is on its disk. Two of
 			// them would both serve its shards.
 			c.node.StandDown(fmt.Errorf("server: gossip: %w", c.members.Err()))
 			c.noteRefused(c.members.Err())
@@ -224,8 +224,8 @@ func (c *Member) RegionsChanged() {
 	}
 }
 
-// publish gossips the region table as it is now. Tables of spaces are nobody
-// else's.
+// publish gossips the region table as it is now. Tables of spaces are not
+// told to other nodes.
 func (c *Member) publish() {
 	t := c.node.RegionTable(c.cfg.NodeID)
 	if t == nil {
@@ -251,7 +251,7 @@ func (c *Member) look() {
 }
 
 // sameWay reports whether two views lead a client the same way. Versions of
-// tables, and who is suspected for the moment, change far more often and do not
+// tables, and which nodes are suspected for the moment, change far more often and do not
 // matter to it.
 func sameWay(a, b *cluster.View) bool {
 	there := func(s cluster.State) bool { return s == cluster.Alive || s == cluster.Suspect }

@@ -119,7 +119,7 @@ type Member struct {
 
 	members *membership.Members // nil before gossip begins
 	wake    chan struct{}       // the region table has changed; room for one
-	keys    sync.Mutex          // held by who changes gossip keys
+	keys    sync.Mutex          // held by the call that changes gossip keys
 }
 
 // Env is what a node gives to its Member.
@@ -175,7 +175,7 @@ func (c *Member) CheckDir(dir Dir) error {
 }
 
 // OpenBook makes the directory this node's and reads its map. The store is open, with
-// that number of shards, so that nobody else has the directory.
+// that number of shards, so that no other process has the directory.
 func (c *Member) OpenBook(ctx context.Context, shards int) (err error) {
 	dir := &c.dir
 	if dir.Bare {

@@ -27,7 +27,7 @@ type Tables struct {
 // Make returns the region table of the node's own keys as the cluster may be told of it:
 // a snapshot, with a version that rises with each difference that it shows. A region that
 // is on its way out is in it as retired until it is gone. devices are the names of the
-// node's devices in their order. Tables of spaces are nobody else's: their rkeys come
+// node's devices in their order. Tables of spaces are not in it: their rkeys come
 // with their sessions only.
 func (p *Tables) Make(node string, st *store.Store, regions Regions, devices []string) *cluster.Table {
 	p.mu.Lock()

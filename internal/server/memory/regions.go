@@ -41,7 +41,7 @@ type Regions struct {
 	spare []bool
 	lost  []error
 
-	// old has the registrations that renew has replaced and nobody has dropped
+	// old has the registrations that renew has replaced and that are not dropped
 	// yet, and those that could not be closed, by region. Guarded by mu.
 	old map[uint32][]oldMR
 
@@ -217,7 +217,7 @@ func (s *slab) deregister() error {
 
 // MaySpare says which devices the node can do without: one with which a region
 // cannot be registered (locked memory is short, say) is taken out, as long as
-// nobody has been told of it.
+// no client has been told of it.
 func (r *Regions) MaySpare(spare []bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

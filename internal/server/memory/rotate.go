@@ -14,14 +14,14 @@ import (
 
 // Rkeys are capabilities, and change: on request and at an age. A region is
 // registered anew beside its old registration, the table with the new rkey is
-// published, and the old registration goes when nobody can use it any more:
+// published, and the old registration goes when no session can use it any more:
 //
 //	RegMR ──▶ table says the new rkey ──▶ view version in the beat ──▶ … ──▶ old MR closed
 //	                                                                   │
 //	                                            a lease and the rate bound, and every
 //	                                            session has said that it is past that version
 //
-// # Who must know what before the old MR may go
+// # What must be known before the old MR may go
 //
 // A READ with an rkey that is no more ends the connection, and one with an rkey
 // that has come back names other memory. Two things are waited for, because each

@@ -10,21 +10,21 @@ import (
 
 // A StageLine is where the large puts of a node wait for staging memory. Three
 // bounds hold at once: the node's, that of the space (whose memory it is), and
-// the tenant's share of the node's. Each tenant has a line of his own, and the
+// the tenant's share of the node's. Each tenant has a line of its own, and the
 // lines take turns:
 //
-//   - who waits for his own share, or behind another of his own puts, keeps nobody
-//     else waiting;
-//   - whose turn it is and who finds too little in the node, or in the space, is not
-//     passed by others who want the same: a large value would wait for ever behind
-//     small ones.
+//   - a put that waits for its tenant's share, or behind another put of its tenant, keeps
+//     no other tenant waiting;
+//   - a put whose turn it is and that finds too little in the node, or in the space, is not
+//     passed by others that want the same, because a large value would wait for ever
+//     behind small ones.
 //
 // What is counted is the size that is really taken, a power of two, not the bytes
 // that a client has announced.
 type StageLine struct {
 	limit int64                      // bytes in use, of all spaces together
 	share func() int64               // bytes in use of one tenant
-	hit   func(tenant *base.Account) // one had to wait for his share
+	hit   func(tenant *base.Account) // one had to wait for its share
 
 	mu      sync.Mutex
 	used    int64 // bytes handed out, in whole sizes
@@ -35,7 +35,7 @@ type StageLine struct {
 	pools   []*Staging    // of all spaces
 }
 
-// A stageOwner is a tenant who has staging memory, or waits for it.
+// A stageOwner is a tenant that has staging memory, or waits for it.
 type stageOwner struct {
 	tenant *base.Account
 	used   int64
@@ -104,14 +104,14 @@ func (l *StageLine) unreserve(g *Staging, tenant *base.Account, class int) {
 	l.admit()
 }
 
-// admit lets in who waits, tenant by tenant. mu is held.
+// admit lets in the puts that wait, tenant by tenant. mu is held.
 func (l *StageLine) admit() {
 	for l.admitOne() {
 	}
 }
 
 func (l *StageLine) admitOne() bool {
-	var full []*Staging // spaces in which somebody's turn has come
+	var full []*Staging // spaces in which the turn of a put has come
 	for i, o := range l.turns {
 		w := o.line[0]
 		size := stageSize(w.class)
@@ -138,7 +138,7 @@ func (l *StageLine) mineFits(o *stageOwner, class int) bool {
 	return o.used+stageSize(class) <= l.share()
 }
 
-// leave takes a waiter out of his line. mu is held.
+// leave takes a waiter out of its line. mu is held.
 func (l *StageLine) leave(o *stageOwner, i int) {
 	l.waiting--
 	o.line[i].pool.waiting--
@@ -157,15 +157,15 @@ func (l *StageLine) count(o *stageOwner, g *Staging, n int64) {
 	l.forget(o)
 }
 
-// forget forgets a tenant who has nothing and wants nothing. mu is held.
+// forget forgets a tenant that has nothing and wants nothing. mu is held.
 func (l *StageLine) forget(o *stageOwner) {
 	if o.used == 0 && len(o.line) == 0 {
 		delete(l.owners, o.tenant)
 	}
 }
 
-// wanted says whether somebody waits whom the return of a piece would help: he is
-// of the same tenant, or is within his share and waits for the same space, or for the
+// wanted says whether a put waits that the return of a piece would help: it is of the
+// same tenant, or its tenant is within its share and it waits for the same space, or for the
 // node's memory.
 func (l *StageLine) wanted(s *Stage) bool {
 	l.mu.Lock()

@@ -18,7 +18,7 @@ import (
 // node's. The bounds hold for what is kept for later use, too: where memory is made,
 // what is kept is freed for it, in the same space first, then in the others.
 //
-// Order of locks: a space's mu, then that of the line. Nobody holds those of two spaces.
+// Order of locks: a space's mu, then that of the line. No goroutine holds those of two spaces.
 // Memory is kept in sizes of powers of two and used again, because mapping and
 // registering cost more than a READ of the same size. All methods are safe for
 // concurrent use.
@@ -254,14 +254,14 @@ func (s *Stage) MR() rdma.MR { return s.mr }
 // Exposed says whether a peer may write the memory until it is sealed.
 func (s *Stage) Exposed() bool { return s.of.access&rdma.AccessRemoteMask != 0 }
 
-// Wanted says whether somebody waits whom the return of the piece would help.
+// Wanted says whether a put waits that the return of the piece would help.
 func (s *Stage) Wanted() bool { return s.pool.line.wanted(s) }
 
 // Bytes is the value.
 func (s *Stage) Bytes() []byte { return s.mem.Bytes()[:s.n:s.n] }
 
 // Seal takes away what right a peer has on the memory. No READ into it is
-// outstanding. From here on nobody can change what is checked, made durable
+// outstanding. From here on no peer can change what is checked, made durable
 // and published, three looks at the same bytes.
 func (s *Stage) Seal() error {
 	if !s.Exposed() {
@@ -320,7 +320,7 @@ func (g *Staging) InUse() (bytes int64, waiting int) {
 // Line is where the puts wait that want memory of it.
 func (g *Staging) Line() *StageLine { return g.line }
 
-// Kept returns the bytes that are registered and in nobody's hands.
+// Kept returns the bytes that are registered and not handed out.
 func (g *Staging) Kept() int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()

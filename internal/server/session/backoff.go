@@ -12,7 +12,7 @@ import (
 // How refusals of a tenant's bounds (base.Bound) are answered.
 //
 // A refusal that is answered at once and with its credit asks for the next request:
-// who sends again whenever he is refused would have the node do nothing but refuse.
+// a client that sends again whenever it is refused would have the node do nothing else.
 // So one refusal of each session is held back, longer each time, and until it is
 // answered others of the session are answered without their credits. Those come back
 // one by one, with replies that give one. A session that goes on being refused is soon

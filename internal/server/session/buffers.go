@@ -39,7 +39,7 @@ type block struct {
 	mr  rdma.MR
 }
 
-// A Buffer is one registered buffer. Who owns it is told where it is handed on.
+// A Buffer is one registered buffer. The function that hands it on says what owns it then.
 type Buffer struct {
 	idx  uint32
 	mr   rdma.MR

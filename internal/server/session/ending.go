@@ -208,7 +208,7 @@ func (s *Session) Revoke() {
 	// An error means that the QP is not in a state to have rights.
 	_ = s.qp.SetAccess(0)
 	s.leave(base.CauseRevoked, wire.StatusAuth, "access was revoked")
-	// What he has asked for is not done any more, what is being done ends.
+	// What the client has asked for is not begun any more; what is being done ends.
 	s.stop()
 	s.dropWaiting()
 	grace := time.NewTimer(revokeGrace)

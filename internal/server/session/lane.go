@@ -185,7 +185,7 @@ func (l *Lane) spin(ctx context.Context, begun time.Time) (n int, err error) {
 	}
 	for spent := time.Duration(0); ; {
 		n, err = l.pollFor(min(longest-spent, spinSlice))
-		runtime.Gosched() // to who makes the answer that is waited for
+		runtime.Gosched() // to the goroutine that makes the answer
 		spent = time.Since(begun)
 		switch {
 		case n > 0:
@@ -332,7 +332,7 @@ func (l *Lane) newReply(s *Session, n int) (*Buffer, error) {
 // sendID is the work request ID of a reply's buffer.
 func (l *Lane) sendID(b *Buffer) uint64 { return workID(workReply[b.pool.class], b.idx) }
 
-// scarce says whether receives are to be kept for those who have none: more
+// scarce says whether receives are to be kept for sessions that have none: more
 // than a half of all is in use.
 func (l *Lane) scarce() bool {
 	if l.srq != nil {

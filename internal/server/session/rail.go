@@ -154,8 +154,8 @@ func (d *Rail) Pick() *Lane {
 			best = l
 		}
 	}
-	// Who takes a place looks then whether the device is gone; who closes it says so
-	// first, and then waits until nobody has a place.
+	// The goroutine that takes a place then looks whether the device is gone. The one
+	// that closes the device marks it as gone first, and then waits until no place is taken.
 	if best == nil || int(best.sessions.Add(1)) > best.capacity || d.Away() != nil {
 		if best != nil {
 			best.sessions.Add(-1)
@@ -165,7 +165,7 @@ func (d *Rail) Pick() *Lane {
 	return best
 }
 
-// Scarce says whether receives of a lane are to be kept for those who have none.
+// Scarce says whether receives of a lane are to be kept for sessions that have none.
 func (d *Rail) Scarce() bool {
 	return slices.ContainsFunc(d.lanes, (*Lane).scarce)
 }

@@ -223,7 +223,7 @@ func (r *Request) Violation(c base.Cause, err error) {
 }
 
 // unsealed ends the session over a message whose seal is wrong. Before Hello
-// that is somebody who has seen a handshake and does not know the secret.
+// that is a peer which has seen a handshake and does not know the secret.
 func (r *Request) unsealed(err error) {
 	switch {
 	case !errors.Is(err, wire.ErrTampered):

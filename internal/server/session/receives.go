@@ -70,7 +70,7 @@ func (s *Session) withinShare(n int) int {
 	return int(max(left, 0))
 }
 
-// overShareLocked says that the session has grown and its tenant has more than his
+// overShareLocked says that the session has grown and its tenant has more than its
 // share: a credit of it is not renewed. s.mu is held.
 func (s *Session) overShareLocked() bool {
 	return s.owned > s.group.cfg.InitialCredits+1 && s.Login != nil && s.Login.Receives.Load() > s.group.share.Load()

@@ -42,7 +42,7 @@ type Session struct {
 	Peer  string // address, for the log
 	// setup is the place that it has until Hello, and has its source.
 	setup *Place
-	// login is who has opened it; set before its QP is connected.
+	// Login is that of the client which has opened it; set before its QP is connected.
 	Login *auth.Login
 
 	mu sync.Mutex
@@ -279,7 +279,7 @@ type Conn interface {
 	// Handle handles a request, which ends with one call of its reply, answer,
 	// confirm, fail or drop, now or later, on any goroutine. It runs on the lane, and
 	// does not wait. An answer that is given on the lane, or in the callback of a
-	// write, is sent with others; who gives it anywhere else flushes the session.
+	// write, is sent with others; a handler that gives it anywhere else flushes the session.
 	Handle(r *Request)
 	// Tick lets go what has run out at a moment (base.Clock.Now). It is called for as long
 	// as the session is there, every now and then.

@@ -56,16 +56,16 @@ type Place struct {
 	held  bool   // it has its place; guarded by setups' lock, as the next two are
 	known bool   // nonce is set
 	group *Group // where its session will be; nil until its tenant is known
-	// lost is done when the place was given to somebody else: then whoever sets
-	// the connection up ends it.
+	// lost is done when the place was given to another connection: then the goroutine
+	// that sets this one up ends it.
 	lost context.Context
 	lose context.CancelFunc
 }
 
 // setups are the places for connections that are being set up. When all are
 // taken, the oldest of the fullest source goes: first of the fullest net, then of
-// its fullest host. So whoever opens connections without saying Hello takes places
-// from himself, however many he opens. Its methods are called with registry.mu held.
+// its fullest host. So a source that opens connections without saying Hello takes
+// places from itself, however many it opens. Its methods are called with registry.mu held.
 type setups struct {
 	limit, perHost int
 	grace          time.Duration
@@ -84,7 +84,7 @@ func newSetups(limit, perHost int, grace time.Duration) setups {
 	}
 }
 
-// take gives a newcomer a place, somebody else's if need be; nil if it must be
+// take gives a newcomer a place, that of another connection if need be; nil if it must be
 // refused. room is how many places there may be at all now, because of the bound on
 // sessions. met are the bounds that were reached on the way.
 func (t *setups) take(src Source, room int) (p *Place, met []base.Bound) {
@@ -112,7 +112,7 @@ func (t *setups) take(src Source, room int) (p *Place, met []base.Bound) {
 	return p, met
 }
 
-// victim is who of the places in a set goes for a newcomer of src: the oldest of the
+// victim is the one of the places in a set that goes for a newcomer of src: the oldest of the
 // fullest source there. fairer says that this source would still have no less than
 // the newcomer's then.
 func (t *setups) victim(src Source, in func(*Place) bool) (_ *Place, fairer bool) {
@@ -186,8 +186,8 @@ func (t *setups) evict(p *Place, fairer bool) bool {
 }
 
 // claim notes the nonce of a request whose MAC was found right. false: the same
-// request is being set up already, so this one is a copy. Nobody but the client has
-// seen the original before it came.
+// request is being set up already, so this one is a copy. The original came first, because
+// only the client had seen it before.
 func (t *setups) claim(p *Place, nonce wire.Nonce) bool {
 	if t.nonces[nonce] != nil {
 		return false
