@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
@@ -19,28 +20,30 @@ import (
 // A call on a session that is no longer the one in force, because its server is
 // about to end it, ends by its own limit, not when the session does.
 func TestLimitOnRetiredSession(t *testing.T) {
-	f := clienttest.NewServer(77)
-	asked := make(chan struct{}, 1)
-	f.OnRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
-		if h.Type != wire.TypePut {
-			return nil, false
+	synctest.Test(t, func(t *testing.T) {
+		f := clienttest.NewServer(77)
+		asked := make(chan struct{}, 1)
+		f.OnRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
+			if h.Type != wire.TypePut {
+				return nil, false
+			}
+			asked <- struct{}{}
+			return nil, true // and no reply, ever
 		}
-		asked <- struct{}{}
-		return nil, true // and no reply, ever
-	}
-	const timeout = 2 * time.Second
-	c := dialFake(t, f, nil, func(cfg *client.Config) { cfg.Timeout = timeout })
-	first := rt(c).Only().Current()
-	put := make(chan error)
-	go func() { put <- c.Put(context.Background(), []byte("k"), nil) }()
-	<-asked
-	time.Sleep(timeout / 2)
-	f.QPs[0].Deliver(wire.AppendGoodbye(nil, wire.StatusClosing, "bye"))
-	clienttest.Eventually(t, "another session", func() bool { s := rt(c).Only().Current(); return s != nil && s != first })
-	if err := <-put; !errors.Is(err, client.ErrOutcomeUnknown) || !errors.Is(err, base.ErrLate) {
-		t.Errorf("%v", err)
-	}
-	clienttest.Eventually(t, "the old session ends", func() bool { return first.IsDown() })
+		const timeout = 2 * time.Second
+		c := dialFake(t, f, nil, func(cfg *client.Config) { cfg.Timeout = timeout })
+		first := rt(c).Only().Current()
+		put := make(chan error)
+		go func() { put <- c.Put(context.Background(), []byte("k"), nil) }()
+		<-asked
+		time.Sleep(timeout / 2)
+		f.QPs[0].Deliver(wire.AppendGoodbye(nil, wire.StatusClosing, "bye"))
+		clienttest.Eventually(t, "another session", func() bool { s := rt(c).Only().Current(); return s != nil && s != first })
+		if err := <-put; !errors.Is(err, client.ErrOutcomeUnknown) || !errors.Is(err, base.ErrLate) {
+			t.Errorf("%v", err)
+		}
+		clienttest.Eventually(t, "the old session ends", func() bool { return first.IsDown() })
+	})
 }
 
 // Likewise one that was left for a better fabric, and a get whose READ is never

@@ -3,6 +3,7 @@ package client_test
 import (
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
@@ -144,32 +145,35 @@ func TestTouchesAreReported(t *testing.T) {
 // A server that has room for everything is not told of anything; what it says in
 // a reply to a Ping changes that.
 func TestTouchesThatNobodyWants(t *testing.T) {
-	f, _, c := newOneSided(t)
-	var told atomic.Int64
-	var wanted atomic.Bool
-	f.OnRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
-		if h.Type != wire.TypePing {
-			return nil, false
+	synctest.Test(t, func(t *testing.T) {
+		f, _, c := newOneSided(t)
+		var told atomic.Int64
+		var wanted atomic.Bool
+		f.OnRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
+			if h.Type != wire.TypePing {
+				return nil, false
+			}
+			m, err := wire.ParsePing(wire.Body(msg))
+			if err != nil {
+				t.Error(err)
+			}
+			told.Add(int64(m.Touches.Len()))
+			return wire.AppendPingReply(nil, h.ID, wire.PingReply{Echo: m.Echo, Touches: wanted.Load()}), true
 		}
-		m, err := wire.ParsePing(wire.Body(msg))
-		if err != nil {
-			t.Error(err)
+		for start := time.Now(); time.Since(start) < 3*time.Second/2; { // touches that are wanted go after a second
+			mustGet(t, c, "one")
+			time.Sleep(time.Millisecond)
 		}
-		told.Add(int64(m.Touches.Len()))
-		return wire.AppendPingReply(nil, h.ID, wire.PingReply{Echo: m.Echo, Touches: wanted.Load()}), true
-	}
-	for start := time.Now(); time.Since(start) < 3*time.Second/2; { // touches that are wanted go after a second
-		mustGet(t, c, "one")
-	}
-	if n := c.Counters().Reports; n != 0 || told.Load() != 0 {
-		t.Errorf("%d reports of %d keys to a server that does not want any", n, told.Load())
-	}
-	wanted.Store(true)
-	if _, err := c.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	clienttest.Eventually(t, "the server is told when it wants to be", func() bool {
-		mustGet(t, c, "one")
-		return told.Load() > 0
+		if n := c.Counters().Reports; n != 0 || told.Load() != 0 {
+			t.Errorf("%d reports of %d keys to a server that does not want any", n, told.Load())
+		}
+		wanted.Store(true)
+		if _, err := c.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		clienttest.Eventually(t, "the server is told when it wants to be", func() bool {
+			mustGet(t, c, "one")
+			return told.Load() > 0
+		})
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
@@ -18,52 +19,54 @@ import (
 
 // A node that cannot be reached costs the calls for its own shards alone.
 func TestFleetNodeAway(t *testing.T) {
-	nodes := clienttest.Cluster(t, 3, true)
-	nodes[1].Connect = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() } // a machine that is gone without a word
-	c := dialFakes(t, nodes, func(cfg *client.Config) { cfg.Timeout, cfg.DialTimeout = time.Second, 500*time.Millisecond })
-	keys := clienttest.KeysOf(nodes[0].Map, 3)
-	hung := make(chan error, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() { hung <- second(c.Get(ctx, []byte(keys["n2"][0]))) }()
-	for range 50 {
-		for _, id := range []string{"n1", "n3"} {
-			if err := c.Put(t.Context(), []byte(keys[id][0]), nil); err != nil {
-				t.Fatalf("%s: %v", id, err)
+	synctest.Test(t, func(t *testing.T) {
+		nodes := clienttest.Cluster(t, 3, true)
+		nodes[1].Connect = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() } // a machine that is gone without a word
+		c := dialFakes(t, nodes, func(cfg *client.Config) { cfg.Timeout, cfg.DialTimeout = time.Second, 500*time.Millisecond })
+		keys := clienttest.KeysOf(nodes[0].Map, 3)
+		hung := make(chan error, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { hung <- second(c.Get(ctx, []byte(keys["n2"][0]))) }()
+		for range 50 {
+			for _, id := range []string{"n1", "n3"} {
+				if err := c.Put(t.Context(), []byte(keys[id][0]), nil); err != nil {
+					t.Fatalf("%s: %v", id, err)
+				}
 			}
 		}
-	}
-	cancel()
-	if err := <-hung; err == nil {
-		t.Error("an answer from nobody")
-	}
-	// Calls with many keys bring what the others have.
-	var ask [][]byte
-	var pairs []client.Pair
-	for _, k := range slices.Concat(keys["n1"], keys["n2"], keys["n3"]) {
-		ask, pairs = append(ask, []byte(k)), append(pairs, client.Pair{Key: []byte(k), Value: []byte(k)})
-	}
-	err := c.MultiPut(t.Context(), pairs)
-	partial := (*client.PartialError)(nil)
-	if !errors.As(err, &partial) || !errors.Is(err, client.ErrUnavailable) || partial.Total != 9 || len(partial.Failures) != 3 {
-		t.Fatal(err)
-	}
-	for _, f := range partial.Failures {
-		if f.Node != "n2" || f.Index < 3 || f.Index > 5 || !errors.Is(f.Err, client.ErrUnavailable) {
-			t.Errorf("%+v", f)
+		cancel()
+		if err := <-hung; err == nil {
+			t.Error("an answer from nobody")
 		}
-	}
-	got, err := c.MultiGet(t.Context(), ask)
-	if partial = nil; !errors.As(err, &partial) || len(partial.Failures) != 3 {
-		t.Fatal(err)
-	}
-	for i, r := range got {
-		if mine := i < 3 || i > 5; mine != (r.Err == nil) || mine && string(r.Value) != string(ask[i]) {
-			t.Errorf("%s: %q, %v", ask[i], r.Value, r.Err)
+		// Calls with many keys bring what the others have.
+		var ask [][]byte
+		var pairs []client.Pair
+		for _, k := range slices.Concat(keys["n1"], keys["n2"], keys["n3"]) {
+			ask, pairs = append(ask, []byte(k)), append(pairs, client.Pair{Key: []byte(k), Value: []byte(k)})
 		}
-	}
-	if _, err := c.Ping(t.Context()); !errors.As(err, &partial) || partial.Failures[0].Node != "n2" || len(partial.Failures) != 1 {
-		t.Error(err)
-	}
+		err := c.MultiPut(t.Context(), pairs)
+		partial := (*client.PartialError)(nil)
+		if !errors.As(err, &partial) || !errors.Is(err, client.ErrUnavailable) || partial.Total != 9 || len(partial.Failures) != 3 {
+			t.Fatal(err)
+		}
+		for _, f := range partial.Failures {
+			if f.Node != "n2" || f.Index < 3 || f.Index > 5 || !errors.Is(f.Err, client.ErrUnavailable) {
+				t.Errorf("%+v", f)
+			}
+		}
+		got, err := c.MultiGet(t.Context(), ask)
+		if partial = nil; !errors.As(err, &partial) || len(partial.Failures) != 3 {
+			t.Fatal(err)
+		}
+		for i, r := range got {
+			if mine := i < 3 || i > 5; mine != (r.Err == nil) || mine && string(r.Value) != string(ask[i]) {
+				t.Errorf("%s: %q, %v", ask[i], r.Value, r.Err)
+			}
+		}
+		if _, err := c.Ping(t.Context()); !errors.As(err, &partial) || partial.Failures[0].Node != "n2" || len(partial.Failures) != 1 {
+			t.Error(err)
+		}
+	})
 }
 
 // Any of Config.Servers will do to begin with, and to begin anew with, when no

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
@@ -45,54 +46,56 @@ func TestLeftOutLeads(t *testing.T) {
 // there is one, is told which nodes were not reached and why; not that the cluster
 // has no map.
 func TestLeftOutAlone(t *testing.T) {
-	nodes := leftOut(t)
-	for _, n := range nodes[:2] {
-		n.Connect = func(context.Context) error { return syscall.ECONNREFUSED }
-	}
-	var mu sync.Mutex
-	var waited []error
-	c := dialFakes(t, nodes, func(cfg *client.Config) {
-		cfg.Servers = []string{nodes[2].Addr}
-		cfg.Timeout = 300 * time.Millisecond
-		cfg.OnWait = func(why error) {
-			mu.Lock()
-			defer mu.Unlock()
-			waited = append(waited, why)
+	synctest.Test(t, func(t *testing.T) {
+		nodes := leftOut(t)
+		for _, n := range nodes[:2] {
+			n.Connect = func(context.Context) error { return syscall.ECONNREFUSED }
+		}
+		var mu sync.Mutex
+		var waited []error
+		c := dialFakes(t, nodes, func(cfg *client.Config) {
+			cfg.Servers = []string{nodes[2].Addr}
+			cfg.Timeout = 300 * time.Millisecond
+			cfg.OnWait = func(why error) {
+				mu.Lock()
+				defer mu.Unlock()
+				waited = append(waited, why)
+			}
+		})
+		away := func(what string, err error) {
+			t.Helper()
+			named := ""
+			for _, u := range client.UnreachedServers(err) {
+				named += u.Node + " " + u.Server + " "
+			}
+			if !errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrNoMap) || !errors.Is(err, syscall.ECONNREFUSED) || strings.Contains(err.Error(), "cluster init") ||
+				!strings.Contains(named, "n1 node1:1 ") || !strings.Contains(named, "n2 node2:1 ") {
+				t.Errorf("%s: unreached %q: %v", what, named, err)
+			}
+		}
+		key := []byte("k")
+		for what, err := range map[string]error{
+			"get": second(c.Get(t.Context(), key)), "put": c.Put(t.Context(), key, nil), "ping": second(c.Ping(t.Context())),
+			"multi get": second(c.MultiGet(t.Context(), [][]byte{key})), "multi put": c.MultiPut(t.Context(), []client.Pair{{Key: key}}),
+			"node of": second(admin.Of(c).NodeOf(key)),
+		} {
+			away(what, err)
+			if e := (*client.Error)(nil); what != "node of" && !errors.Is(err, client.ErrTimeout) || !errors.As(err, &e) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		for _, err := range c.Scan(t.Context(), client.ScanOptions{}) {
+			away("scan", err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if len(waited) == 0 {
+			t.Error("nobody waited")
+		}
+		for _, why := range waited {
+			away("OnWait", why)
 		}
 	})
-	away := func(what string, err error) {
-		t.Helper()
-		named := ""
-		for _, u := range client.UnreachedServers(err) {
-			named += u.Node + " " + u.Server + " "
-		}
-		if !errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrNoMap) || !errors.Is(err, syscall.ECONNREFUSED) || strings.Contains(err.Error(), "cluster init") ||
-			!strings.Contains(named, "n1 node1:1 ") || !strings.Contains(named, "n2 node2:1 ") {
-			t.Errorf("%s: unreached %q: %v", what, named, err)
-		}
-	}
-	key := []byte("k")
-	for what, err := range map[string]error{
-		"get": second(c.Get(t.Context(), key)), "put": c.Put(t.Context(), key, nil), "ping": second(c.Ping(t.Context())),
-		"multi get": second(c.MultiGet(t.Context(), [][]byte{key})), "multi put": c.MultiPut(t.Context(), []client.Pair{{Key: key}}),
-		"node of": second(admin.Of(c).NodeOf(key)),
-	} {
-		away(what, err)
-		if e := (*client.Error)(nil); what != "node of" && !errors.Is(err, client.ErrTimeout) || !errors.As(err, &e) {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-	for _, err := range c.Scan(t.Context(), client.ScanOptions{}) {
-		away("scan", err)
-	}
-	mu.Lock()
-	defer mu.Unlock()
-	if len(waited) == 0 {
-		t.Error("nobody waited")
-	}
-	for _, why := range waited {
-		away("OnWait", why)
-	}
 }
 
 // TestLiarsNodesAreNotKept: a node that names ever new nodes with a map, none of

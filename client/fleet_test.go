@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
@@ -121,143 +122,149 @@ func TestFleetMoved(t *testing.T) {
 
 // Nodes that contradict each other for ever end a call with ErrMoved, soon.
 func TestFleetContradiction(t *testing.T) {
-	nodes := clienttest.Cluster(t, 2, true)
-	c := dialFakes(t, nodes, nil)
-	key := []byte(clienttest.KeysOf(nodes[0].Map, 1)["n1"][0])
-	// n1 tells the client the map that it has, and goes by another one.
-	nodes[0].Set(func(n *clienttest.Node) {
-		right, wrong := n.Map, clienttest.Swapped(n.Map)
-		n.OnRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
-			n.Set(func(n *clienttest.Node) {
-				if n.Map = wrong; h.Type == wire.TypeDocument {
-					n.Map = right
-				}
-			})
-			return n.Answer(h, msg)
+	synctest.Test(t, func(t *testing.T) {
+		nodes := clienttest.Cluster(t, 2, true)
+		c := dialFakes(t, nodes, nil)
+		key := []byte(clienttest.KeysOf(nodes[0].Map, 1)["n1"][0])
+		// n1 tells the client the map that it has, and goes by another one.
+		nodes[0].Set(func(n *clienttest.Node) {
+			right, wrong := n.Map, clienttest.Swapped(n.Map)
+			n.OnRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
+				n.Set(func(n *clienttest.Node) {
+					if n.Map = wrong; h.Type == wire.TypeDocument {
+						n.Map = right
+					}
+				})
+				return n.Answer(h, msg)
+			}
+		})
+		_, err := c.Get(t.Context(), key)
+		if !errors.Is(err, client.ErrMoved) && !errors.Is(err, client.ErrTimeout) {
+			t.Fatal(err)
+		}
+		if err := c.Put(t.Context(), key, nil); !errors.Is(err, client.ErrMoved) && !errors.Is(err, client.ErrTimeout) {
+			t.Fatal(err)
+		}
+		if nodes[0].Asked > 100 {
+			t.Errorf("the node was asked %d times", nodes[0].Asked)
+		}
+		short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		if _, err := c.Get(short, key); err == nil {
+			t.Error("an answer out of a contradiction")
 		}
 	})
-	_, err := c.Get(t.Context(), key)
-	if !errors.Is(err, client.ErrMoved) && !errors.Is(err, client.ErrTimeout) {
-		t.Fatal(err)
-	}
-	if err := c.Put(t.Context(), key, nil); !errors.Is(err, client.ErrMoved) && !errors.Is(err, client.ErrTimeout) {
-		t.Fatal(err)
-	}
-	if nodes[0].Asked > 100 {
-		t.Errorf("the node was asked %d times", nodes[0].Asked)
-	}
-	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if _, err := c.Get(short, key); err == nil {
-		t.Error("an answer out of a contradiction")
-	}
 }
 
 // Who has no map waits for one, and says so when the time is over; as soon as there
 // is one, calls go on.
 func TestFleetNoMap(t *testing.T) {
-	nodes := clienttest.Cluster(t, 2, false)
-	waited := make(chan error, 1)
-	c := dialFakes(t, nodes, func(cfg *client.Config) {
-		cfg.OnWait = func(why error) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := clienttest.Cluster(t, 2, false)
+		waited := make(chan error, 1)
+		c := dialFakes(t, nodes, func(cfg *client.Config) {
+			cfg.OnWait = func(why error) {
+				select {
+				case waited <- why:
+				default:
+				}
+			}
+		})
+		short := func() context.Context {
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			t.Cleanup(cancel)
+			return ctx
+		}
+		for what, err := range map[string]error{
+			"get": second(c.Get(short(), []byte("k"))), "put": c.Put(short(), []byte("k"), nil),
+			"multi get": second(c.MultiGet(short(), [][]byte{[]byte("k")})), "ping": second(c.Ping(short())),
+			"multi put": c.MultiPut(short(), []client.Pair{{Key: []byte("k")}}), "position": second(c.Position(short())),
+		} {
+			if !errors.Is(err, client.ErrNoMap) || !errors.Is(err, client.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		for _, err := range c.Scan(short(), client.ScanOptions{}) {
+			if !errors.Is(err, client.ErrNoMap) || !errors.Is(err, client.ErrTimeout) {
+				t.Error(err)
+			}
+		}
+		info, err := admin.Of(c).Cluster(t.Context())
+		if err != nil || !info.Clustered || info.MapVersion != 0 || len(info.Nodes) != 2 {
+			t.Errorf("%+v, %v", info, err)
+		}
+		m, err := cluster.Propose([16]byte{7}, "fakes", clienttest.ClusterShards, []cluster.MapNode{{ID: "n1"}, {ID: "n2"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		waits := func() {
+			t.Helper()
 			select {
-			case waited <- why:
-			default:
+			case why := <-waited:
+				if !errors.Is(why, client.ErrNoMap) {
+					t.Errorf("OnWait was told %v", why)
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatal("nobody waits for a map")
+			}
+		}
+		waits()
+		// Calls that wait when the map comes are carried out.
+		done := make(chan error, 2)
+		go func() { done <- c.Put(t.Context(), []byte("k"), nil) }()
+		go func() { done <- second(c.Ping(t.Context())) }()
+		waits() // the channel holds one: somebody waits now, or did a moment ago
+		for _, n := range nodes {
+			n.Set(func(n *clienttest.Node) { n.Map = m })
+		}
+		for range 2 {
+			if err := <-done; err != nil {
+				t.Error(err)
 			}
 		}
 	})
-	short := func() context.Context {
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		t.Cleanup(cancel)
-		return ctx
-	}
-	for what, err := range map[string]error{
-		"get": second(c.Get(short(), []byte("k"))), "put": c.Put(short(), []byte("k"), nil),
-		"multi get": second(c.MultiGet(short(), [][]byte{[]byte("k")})), "ping": second(c.Ping(short())),
-		"multi put": c.MultiPut(short(), []client.Pair{{Key: []byte("k")}}), "position": second(c.Position(short())),
-	} {
-		if !errors.Is(err, client.ErrNoMap) || !errors.Is(err, client.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-	for _, err := range c.Scan(short(), client.ScanOptions{}) {
-		if !errors.Is(err, client.ErrNoMap) || !errors.Is(err, client.ErrTimeout) {
-			t.Error(err)
-		}
-	}
-	info, err := admin.Of(c).Cluster(t.Context())
-	if err != nil || !info.Clustered || info.MapVersion != 0 || len(info.Nodes) != 2 {
-		t.Errorf("%+v, %v", info, err)
-	}
-	m, err := cluster.Propose([16]byte{7}, "fakes", clienttest.ClusterShards, []cluster.MapNode{{ID: "n1"}, {ID: "n2"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	waits := func() {
-		t.Helper()
-		select {
-		case why := <-waited:
-			if !errors.Is(why, client.ErrNoMap) {
-				t.Errorf("OnWait was told %v", why)
-			}
-		case <-time.After(20 * time.Second):
-			t.Fatal("nobody waits for a map")
-		}
-	}
-	waits()
-	// Calls that wait when the map comes are carried out.
-	done := make(chan error, 2)
-	go func() { done <- c.Put(t.Context(), []byte("k"), nil) }()
-	go func() { done <- second(c.Ping(t.Context())) }()
-	waits() // the channel holds one: somebody waits now, or did a moment ago
-	for _, n := range nodes {
-		n.Set(func(n *clienttest.Node) { n.Map = m })
-	}
-	for range 2 {
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}
 }
 
 // Gossip cannot lead a client astray (I28): an address that belongs to another
 // node gets no session, whatever the view says, and harms nobody else.
 func TestFleetWrongNode(t *testing.T) {
-	nodes := clienttest.Cluster(t, 3, true)
-	for _, n := range nodes {
-		members := slices.Clone(n.View.Members)
-		members[1].Endpoints = []cluster.Endpoint{{Fabric: "fake", Addr: nodes[2].Addr}} // n2 is said to be where n3 is
-		n.View.Members = members
-	}
-	c := dialFakes(t, nodes, func(cfg *client.Config) { cfg.Timeout = 300 * time.Millisecond })
-	keys := clienttest.KeysOf(nodes[0].Map, 1)
-	nodes[2].Set(func(n *clienttest.Node) { n.Data[keys["n2"][0]] = "not from you" })
-	_, err := c.Get(t.Context(), []byte(keys["n2"][0]))
-	if !errors.Is(err, client.ErrUnavailable) {
-		t.Errorf("got from the wrong node: %v", err)
-	}
-	if err := c.Put(t.Context(), []byte(keys["n2"][0]), nil); !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), `"n3" answers`) {
-		t.Errorf("put to the wrong node: %v", err)
-	}
-	for _, id := range []string{"n1", "n3"} {
-		if err := c.Put(t.Context(), []byte(keys[id][0]), nil); err != nil {
-			t.Errorf("%s: %v", id, err)
+	synctest.Test(t, func(t *testing.T) {
+		nodes := clienttest.Cluster(t, 3, true)
+		for _, n := range nodes {
+			members := slices.Clone(n.View.Members)
+			members[1].Endpoints = []cluster.Endpoint{{Fabric: "fake", Addr: nodes[2].Addr}} // n2 is said to be where n3 is
+			n.View.Members = members
 		}
-	}
-	// When gossip knows better, so does the client.
-	for _, n := range nodes {
-		n.Set(func(n *clienttest.Node) {
-			v := *n.View
-			v.Version++
-			v.Members = slices.Clone(v.Members)
-			v.Members[1].Endpoints = []cluster.Endpoint{{Fabric: "fake", Addr: nodes[1].Addr}}
-			n.View = &v
-		})
-	}
-	clienttest.Eventually(t, "n2 is found", func() bool { return c.Put(t.Context(), []byte(keys["n2"][0]), nil) == nil })
-	if nodes[2].Puts[keys["n2"][0]] != 0 {
-		t.Error("a put went to the wrong node")
-	}
+		c := dialFakes(t, nodes, func(cfg *client.Config) { cfg.Timeout = 300 * time.Millisecond })
+		keys := clienttest.KeysOf(nodes[0].Map, 1)
+		nodes[2].Set(func(n *clienttest.Node) { n.Data[keys["n2"][0]] = "not from you" })
+		_, err := c.Get(t.Context(), []byte(keys["n2"][0]))
+		if !errors.Is(err, client.ErrUnavailable) {
+			t.Errorf("got from the wrong node: %v", err)
+		}
+		if err := c.Put(t.Context(), []byte(keys["n2"][0]), nil); !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), `"n3" answers`) {
+			t.Errorf("put to the wrong node: %v", err)
+		}
+		for _, id := range []string{"n1", "n3"} {
+			if err := c.Put(t.Context(), []byte(keys[id][0]), nil); err != nil {
+				t.Errorf("%s: %v", id, err)
+			}
+		}
+		// When gossip knows better, so does the client.
+		for _, n := range nodes {
+			n.Set(func(n *clienttest.Node) {
+				v := *n.View
+				v.Version++
+				v.Members = slices.Clone(v.Members)
+				v.Members[1].Endpoints = []cluster.Endpoint{{Fabric: "fake", Addr: nodes[1].Addr}}
+				n.View = &v
+			})
+		}
+		clienttest.Eventually(t, "n2 is found", func() bool { return c.Put(t.Context(), []byte(keys["n2"][0]), nil) == nil })
+		if nodes[2].Puts[keys["n2"][0]] != 0 {
+			t.Error("a put went to the wrong node")
+		}
+	})
 }
 
 // A server with another cluster's map, or another map of the same version, is

@@ -16,6 +16,7 @@ import (
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/rdma/verbs"
+	"github.com/rdmakv/rdmakv/rdma/wait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -109,11 +110,12 @@ func rigged(n *node.Node, fabrics []rdma.Fabric, change func(*client.Config)) *c
 	})
 }
 
-// configFake is a client's.
+// configFake is a client's. Fakes answer at once, so its calls park and do not spin: a spin
+// would not end in virtual time (synctest), in which the tests run that wait for deadlines.
 func configFake(f *clienttest.Server) client.Config {
 	return client.Config{
 		Servers: []string{"fake:1"}, Fabrics: []rdma.Fabric{f}, Secret: f.Secret, LeaseKeep: -1,
-		Logger: clienttest.Logger("client"), MaxInflight: 4, CacheEntries: 64, DialOnce: true,
+		Logger: clienttest.Logger("client"), MaxInflight: 4, CacheEntries: 64, DialOnce: true, Wait: wait.Event,
 	}
 }
 

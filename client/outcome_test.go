@@ -3,6 +3,7 @@ package client_test
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 
 	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/internal/wire"
@@ -28,19 +29,21 @@ func TestNonsenseForAPutIsUnknown(t *testing.T) {
 // Nor does a completion queue that fails. It also ends the session, or no later
 // call would ever work.
 func TestBrokenCompletionQueue(t *testing.T) {
-	f, _, c := newOneSided(t)
-	q := f.LastQP()
-	f.OnRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
-		if h.Type != wire.TypePut {
-			return nil, false
+	synctest.Test(t, func(t *testing.T) {
+		f, _, c := newOneSided(t)
+		q := f.LastQP()
+		f.OnRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
+			if h.Type != wire.TypePut {
+				return nil, false
+			}
+			q.CQ.Mu.Lock()
+			q.CQ.Fault = rdma.ErrCQOverrun
+			q.CQ.Mu.Unlock()
+			return nil, true // no reply
 		}
-		q.CQ.Mu.Lock()
-		q.CQ.Fault = rdma.ErrCQOverrun
-		q.CQ.Mu.Unlock()
-		return nil, true // no reply
-	}
-	if err := c.Put(t.Context(), fakeKey, []byte("two")); !errors.Is(err, client.ErrOutcomeUnknown) {
-		t.Errorf("%v", err)
-	}
-	mustGet(t, c, "one")
+		if err := c.Put(t.Context(), fakeKey, []byte("two")); !errors.Is(err, client.ErrOutcomeUnknown) {
+			t.Errorf("%v", err)
+		}
+		mustGet(t, c, "one")
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
@@ -256,19 +257,21 @@ func TestUnknownIsNotFailed(t *testing.T) {
 // what the error tells. (If the time is over while a copy is under way, nobody
 // knows: then again.)
 func TestOverloadedToTheEnd(t *testing.T) {
-	l := newLedger()
-	l.fate = func() fate { return overloaded }
-	c := dialFake(t, l.f, nil, func(cfg *client.Config) { cfg.Timeout = 100 * time.Millisecond })
-	clienttest.Eventually(t, "the error is ErrOverloaded", func() bool {
-		err := c.Put(t.Context(), fakeKey, nil)
-		if !errors.Is(err, client.ErrOverloaded) && !errors.Is(err, client.ErrOutcomeUnknown) {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		l := newLedger()
+		l.fate = func() fate { return overloaded }
+		c := dialFake(t, l.f, nil, func(cfg *client.Config) { cfg.Timeout = 100 * time.Millisecond })
+		clienttest.Eventually(t, "the error is ErrOverloaded", func() bool {
+			err := c.Put(t.Context(), fakeKey, nil)
+			if !errors.Is(err, client.ErrOverloaded) && !errors.Is(err, client.ErrOutcomeUnknown) {
+				t.Fatal(err)
+			}
+			return errors.Is(err, client.ErrTimeout) && !errors.Is(err, client.ErrOutcomeUnknown)
+		})
+		if len(l.ids) < 3 || l.number != 0 {
+			t.Errorf("%d copies", len(l.ids))
 		}
-		return errors.Is(err, client.ErrTimeout) && !errors.Is(err, client.ErrOutcomeUnknown)
 	})
-	if len(l.ids) < 3 || l.number != 0 {
-		t.Errorf("%d copies", len(l.ids))
-	}
 }
 
 // A call that ends while the server keeps silent gives its slot to the next one,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
@@ -111,21 +112,23 @@ func TestAnotherStoreIsRefused(t *testing.T) {
 // A server whose handlers are stuck answers no ping, but its beat goes on: the
 // session is kept, for gets go on too. When the beat stops as well, it is over.
 func TestSilenceAndBeat(t *testing.T) {
-	f, clock := clienttest.NewServer(3), clienttest.NewClock()
-	f.Welcome = func(w *wire.Welcome) { w.Keepalive = 20 * time.Millisecond }
-	f.OnRequest = func(h wire.Header, _ []byte) ([]byte, bool) { return nil, h.Type == wire.TypePing }
-	c := dialFake(t, f, clock, func(cfg *client.Config) { cfg.DialTimeout = time.Second })
-	s := rt(c).Only().Current()
-	clienttest.Eventually(t, "a ping is long overdue", func() bool {
-		pinged := s.Usage().Pinged
-		return pinged != 0 && rt(c).Only().Clock.Coarse()-pinged > int64(1500*time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		f, clock := clienttest.NewServer(3), clienttest.NewClock()
+		f.Welcome = func(w *wire.Welcome) { w.Keepalive = 20 * time.Millisecond }
+		f.OnRequest = func(h wire.Header, _ []byte) ([]byte, bool) { return nil, h.Type == wire.TypePing }
+		c := dialFake(t, f, clock, func(cfg *client.Config) { cfg.DialTimeout = time.Second })
+		s := rt(c).Only().Current()
+		clienttest.Eventually(t, "a ping is long overdue", func() bool {
+			pinged := s.Usage().Pinged
+			return pinged != 0 && rt(c).Only().Clock.Coarse()-pinged > int64(1500*time.Millisecond)
+		})
+		if s.IsDown() {
+			t.Fatalf("given up although the lease is in force: %v", s.Why())
+		}
+		clock.Advance(time.Hour) // and no beat in all that time
+		clienttest.Eventually(t, "the session is given up", s.IsDown)
+		if err := s.Why(); !errors.Is(err, client.ErrUnavailable) {
+			t.Error(err)
+		}
 	})
-	if s.IsDown() {
-		t.Fatalf("given up although the lease is in force: %v", s.Why())
-	}
-	clock.Advance(time.Hour) // and no beat in all that time
-	clienttest.Eventually(t, "the session is given up", s.IsDown)
-	if err := s.Why(); !errors.Is(err, client.ErrUnavailable) {
-		t.Error(err)
-	}
 }
