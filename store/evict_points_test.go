@@ -4,9 +4,9 @@ package store
 
 import "testing"
 
-// TestF6Promotion: a get reads an evicted key from Pebble, and before that value
+// TestPromotionLosesToPut: a get reads an evicted key from Pebble, and before that value
 // is back in memory the key is written, and evicted again.
-func TestF6Promotion(t *testing.T) {
+func TestPromotionLosesToPut(t *testing.T) {
 	n := open(t, testConfig(memFS()))
 	n.fill()
 	n.put(0, "k", "old")
@@ -31,9 +31,9 @@ func TestF6Promotion(t *testing.T) {
 	}
 }
 
-// TestF6EvictFill: the fill's snapshot has the old value of a key that was put
+// TestFillLosesToEviction: the fill's snapshot has the old value of a key that was put
 // and evicted since.
-func TestF6EvictFill(t *testing.T) {
+func TestFillLosesToEviction(t *testing.T) {
 	n := restarted(t, memFS(), func(n *node) {
 		n.put(0, "k", "new")
 		if !n.evictKey(0, "k") {

@@ -12,10 +12,10 @@ import (
 // What writes in flight mean for those who look elsewhere: for a probe of
 // Pebble, for the fill, for the one who publishes.
 
-// TestF6BatchUnderPromotion: a get reads an evicted key from Pebble, and before
+// TestPromotionLosesToBatch: a get reads an evicted key from Pebble, and before
 // that value is back in memory a batch deletes the key, or puts it and the key
 // is evicted again.
-func TestF6BatchUnderPromotion(t *testing.T) {
+func TestPromotionLosesToBatch(t *testing.T) {
 	for _, del := range []bool{true, false} {
 		t.Run(deleteIf(del).String(), func(t *testing.T) {
 			n := open(t, testConfig(memFS()))
@@ -49,9 +49,9 @@ func TestF6BatchUnderPromotion(t *testing.T) {
 	}
 }
 
-// TestF6PutSlotless: the fill has read k; k is put, and there is no memory for
+// TestFillLosesToSlotlessPut: the fill has read k; k is put, and there is no memory for
 // its new value; then the fill brings the old one in.
-func TestF6PutSlotless(t *testing.T) {
+func TestFillLosesToSlotlessPut(t *testing.T) {
 	fs, large := memFS(), pattern(2<<20, "new")
 	config := func() Config {
 		c := testConfig(fs)
@@ -74,11 +74,11 @@ func TestF6PutSlotless(t *testing.T) {
 	n.want(1, "k", "old")
 }
 
-// TestF12FillHides: the fill has read k, which is soon to expire; k is touched,
+// TestFillLeavesFlightAlone: the fill has read k, which is soon to expire; k is touched,
 // which finds no item to hide; then the fill brings k in, while the touch is in
 // flight. Somebody would say "expired" after the old expiry, and others see the
 // touched key later.
-func TestF12FillHides(t *testing.T) {
+func TestFillLeavesFlightAlone(t *testing.T) {
 	fs, time0 := newStalledFS(), newFakeTime()
 	config := func() Config {
 		c := testConfig(fs)

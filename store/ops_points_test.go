@@ -12,11 +12,11 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// TestF13BatchOrder puts and deletes keys in batches. Between any two steps of
+// TestBatchOrder puts and deletes keys in batches. Between any two steps of
 // a batch clients read one key after another, in every order, one-sidedly, some
 // of them at places that they remember: who has seen one key as the batch makes
 // it sees no other as it was before.
-func TestF13BatchOrder(t *testing.T) {
+func TestBatchOrder(t *testing.T) {
 	n := open(t, testConfig(memFS()))
 	n.fill()
 	keys := []string{"a", "b", "c", "d"}
@@ -69,11 +69,11 @@ func TestF13BatchOrder(t *testing.T) {
 	}
 }
 
-// TestF13SlotlessDelete: a batch deletes a key that has no slot, and so is counted,
+// TestBatchOrderOfSlotlessDelete: a batch deletes a key that has no slot, and so is counted,
 // and puts another one. Were the count lowered with the delete, readers would
 // believe that the one is absent while the old item of the other still is live:
 // they would see one part of the batch beside a state from before it.
-func TestF13SlotlessDelete(t *testing.T) {
+func TestBatchOrderOfSlotlessDelete(t *testing.T) {
 	n := open(t, testConfig(memFS()))
 	n.fill()
 	n.put(0, "counted", "old")

@@ -4,9 +4,9 @@ package store
 
 import "testing"
 
-// TestF6Repair puts a key while its damaged item is being repaired, between the
+// TestRepairLosesToPut puts a key while its damaged item is being repaired, between the
 // repair's read and its step in the order.
-func TestF6Repair(t *testing.T) {
+func TestRepairLosesToPut(t *testing.T) {
 	for _, del := range []bool{false, true} {
 		t.Run(deleteIf(del).String(), func(t *testing.T) {
 			c := testConfig(memFS())

@@ -12,10 +12,10 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// TestF1PutOrder: k lived at B, then at A; one client remembers B, another A.
+// TestPutOrder: k lived at B, then at A; one client remembers B, another A.
 // The next put of k gets B again. Between any two of its steps the first
 // client reads, then the second: the second must not see an older state.
-func TestF1PutOrder(t *testing.T) {
+func TestPutOrder(t *testing.T) {
 	n := open(t, testConfig(memFS()))
 	n.fill()
 	first, second := n.reader(), n.reader()
@@ -50,9 +50,9 @@ func TestF1PutOrder(t *testing.T) {
 	}
 }
 
-// TestF1Insert: k lived at B and was deleted. It is put again, at B. A client
+// TestPutOrderOfInsert: k lived at B and was deleted. It is put again, at B. A client
 // that remembers B sees it; another that looks in the index must, too.
-func TestF1Insert(t *testing.T) {
+func TestPutOrderOfInsert(t *testing.T) {
 	n := open(t, testConfig(memFS()))
 	n.fill()
 	remembers, looks := n.reader(), n.reader()
@@ -109,9 +109,9 @@ func restartedWith(t *testing.T, config func() Config, put Write, atJudge func(n
 	return n
 }
 
-// TestF6Delete: the fill has read k; k is deleted, which finds no slot to
+// TestFillLosesToDelete: the fill has read k; k is deleted, which finds no slot to
 // clear; then the fill brings k in.
-func TestF6Delete(t *testing.T) {
+func TestFillLosesToDelete(t *testing.T) {
 	n := restarted(t, memFS(), func(n *node) { n.del(0, "k") })
 	n.fill()
 	if value, ok := n.get(0, "k"); ok {
@@ -120,8 +120,8 @@ func TestF6Delete(t *testing.T) {
 	n.want(1, "k", "old")
 }
 
-// TestF6Put: the fill has read k; k is put; then the fill brings the old value.
-func TestF6Put(t *testing.T) {
+// TestFillLosesToPut: the fill has read k; k is put; then the fill brings the old value.
+func TestFillLosesToPut(t *testing.T) {
 	n := restarted(t, memFS(), func(n *node) { n.put(0, "k", "new") })
 	n.fill()
 	if value, _ := n.get(0, "k"); value != "new" {
@@ -132,8 +132,8 @@ func TestF6Put(t *testing.T) {
 	}
 }
 
-// TestF6Unpublished: the fill's snapshot has a write that is not durable yet.
-func TestF6Unpublished(t *testing.T) {
+// TestFillLosesToUnpublished: the fill's snapshot has a write that is not durable yet.
+func TestFillLosesToUnpublished(t *testing.T) {
 	fs := newStalledFS()
 	release := func() {}
 	n := restarted(t, fs, func(n *node) {

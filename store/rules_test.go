@@ -15,9 +15,9 @@ import (
 	"github.com/rdmakv/rdmakv/internal/teeth"
 )
 
-// TestF5Published: a write is in Pebble and not yet on the disk. Whatever is
+// TestAnswersWaitForPublished: a write is in Pebble and not yet on the disk. Whatever is
 // said of it could be taken back by a crash.
-func TestF5Published(t *testing.T) {
+func TestAnswersWaitForPublished(t *testing.T) {
 	fs := newStalledFS()
 	c := testConfig(fs)
 	c.Memory.(*heapMemory).limit = 1 << 20 // no items: everything is answered by Pebble
@@ -71,8 +71,8 @@ func TestF5Published(t *testing.T) {
 	n.want(0, "k", "new")
 }
 
-// TestF7NoMemory: a key is put for which there is no memory.
-func TestF7NoMemory(t *testing.T) {
+// TestSlotlessIsCounted: a key is put for which there is no memory.
+func TestSlotlessIsCounted(t *testing.T) {
 	c := testConfig(memFS())
 	c.Memory.(*heapMemory).limit = 1 << 20
 	n := open(t, c)
@@ -83,9 +83,9 @@ func TestF7NoMemory(t *testing.T) {
 	}
 }
 
-// TestF7SlotDropped: a key loses its slot, because its new value finds no
+// TestDroppedSlotIsCounted: a key loses its slot, because its new value finds no
 // memory.
-func TestF7SlotDropped(t *testing.T) {
+func TestDroppedSlotIsCounted(t *testing.T) {
 	c := testConfig(memFS())
 	c.RegionSize, c.Memory.(*heapMemory).limit = 1<<20, 2<<20
 	n := open(t, c)
@@ -102,10 +102,10 @@ func TestF7SlotDropped(t *testing.T) {
 	}
 }
 
-// TestF6BatchUnderProbe: a put on the condition of a version reads an evicted
+// TestProbeLosesToBatch: a put on the condition of a version reads an evicted
 // key from Pebble. Meanwhile a batch puts that key: the version that was read is
 // not the key's any more.
-func TestF6BatchUnderProbe(t *testing.T) {
+func TestProbeLosesToBatch(t *testing.T) {
 	var atRead atomic.Pointer[func()]
 	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if f := atRead.Load(); f != nil && op.Kind == errorfs.OpFileReadAt && strings.HasSuffix(op.Path, ".sst") {

@@ -11,7 +11,7 @@
 // should be:
 //
 //	go run ./internal/teeth/mutants -run put-order
-//	go run ./internal/teeth/mutants -with points -- test ./store -run TestF1PutOrder
+//	go run ./internal/teeth/mutants -with points -- test ./store -run TestPutOrder
 //
 // Any test may be one that notices, also one that knows nothing of this package:
 // the head of each patch names its own.

@@ -14,8 +14,8 @@ import (
 //	says: A put kills the old item before the new one is live.
 //	broken: the new item is live before the old one is dead
 //	on: points
-//	test: store TestF1PutOrder
-//	test: store TestF1Insert the same, for an insert
+//	test: store TestPutOrder
+//	test: store TestPutOrderOfInsert the same, for an insert
 //	test: test/linear TestProcesses the same, between processes; slow
 //
 //	--- a/store/link.go
