@@ -54,28 +54,28 @@ func TestJudgeAsks(t *testing.T) {
 // judged on, whether it is published by then or not.
 func TestProbe(t *testing.T) {
 	for _, published := range []bool{false, true} {
-		for _, removed := range []bool{false, true} {
+		for _, c := range []struct {
+			op   base.Op // a delete asks the disk too
+			want int64
+		}{
+			{put("n", "10"), 11},
+			{del("n"), 1},
+			{base.Op{Kind: base.OpBatch, Parts: []base.Part{{Key: []byte("m"), Value: []byte("30")}, {Key: []byte("n"), Value: []byte("20")}}}, 21},
+			{base.Op{Kind: base.OpBatch, Parts: []base.Part{{Key: []byte("m"), Value: []byte("30")}}}, 2},
+		} {
 			r := newRig(t, true)
 			r.do(put("n", "1"))
 			r.evict("n")
 			var meanwhile *flight.Flight
 			r.during = func() {
-				op := put("n", "10")
-				if removed {
-					op = del("n")
-				}
-				meanwhile = r.order(op) // a delete asks too, and is told nothing: it is the first
+				meanwhile = r.order(c.op)
 				if published {
 					r.publish(meanwhile)
 				}
 			}
 			f := r.order(base.Op{Key: []byte("n"), Kind: base.OpIncrement, Delta: 1})
-			want := int64(11)
-			if removed {
-				want = 1
-			}
-			if f.Result.Number != want {
-				t.Errorf("published %v, removed %v: %d; want %d", published, removed, f.Result.Number, want)
+			if f.Result.Number != c.want {
+				t.Errorf("published %v, beside %v: %d; want %d", published, c.op.Kind, f.Result.Number, c.want)
 			}
 			if len(r.probes) != 0 {
 				t.Errorf("%d probes are left", len(r.probes))
@@ -155,6 +155,29 @@ func TestHide(t *testing.T) {
 	r.want("k", "v", InMemory)
 	r.wall = r.wall.Add(100 * time.Second)
 	r.want("k", "", Nowhere)
+}
+
+// TestHideChain: what a touch depends on is never live, however many writes in flight are
+// between the expiry and the touch.
+func TestHideChain(t *testing.T) {
+	r := newRig(t, true)
+	op := put("n", "5")
+	op.TTL = 10 * time.Second
+	chain := []*flight.Flight{r.order(op)}
+	chain = append(chain,
+		r.order(base.Op{Key: []byte("n"), Kind: base.OpIncrement, Delta: 1}), // with the life of what it found
+		r.order(base.Op{Key: []byte("n"), Kind: base.OpTouch, TTL: 100 * time.Second}))
+	for i, f := range chain {
+		r.publish(f)
+		want := layout.Dead
+		if i == len(chain)-1 {
+			want = layout.Live
+		}
+		if s := r.state(r.slot("n")); s != want {
+			t.Errorf("write %d is published in state %d, want %d", i, s, want)
+		}
+	}
+	r.want("n", "6", InMemory)
 }
 
 // TestHideTooLate: a key that expired before it could be hidden is as it was.

@@ -196,6 +196,7 @@ func TestFill(t *testing.T) {
 		{name: "put since", during: func(r *rig) { r.do(put("k", "new")) }, fate: FillDropped, value: "new", where: InMemory},
 		{name: "deleted since", during: func(r *rig) { r.do(put("k", "x")); r.do(del("k")) }, fate: FillDropped, where: Nowhere},
 		{name: "put and evicted since", during: func(r *rig) { r.do(put("k", "x")); r.evict("k") }, fate: FillDropped, where: InPebble},
+		{name: "put without a slot since", during: func(r *rig) { r.full = true; r.do(put("k", "x")); r.full = false }, fate: FillDropped, where: InPebble},
 		{name: "in flight", during: func(r *rig) { r.order(put("k", "x")) }, fate: FillDropped, where: Nowhere},
 		{name: "linked before", before: func(r *rig) { r.do(put("k", "new")) }, fate: FillDropped, value: "new", where: InMemory},
 		{name: "too many", during: func(r *rig) {
@@ -263,7 +264,8 @@ func TestRepair(t *testing.T) {
 		{name: "damaged", damage: true, repaired: true, value: "v", where: InMemory},
 		{name: "damaged, no memory", damage: true, noItem: true, repaired: true, where: InPebble},
 		{name: "whole", value: "v", where: InMemory},
-		{name: "overwritten", damage: true, meanwhile: func(r *rig) { r.publish(r.order(put("k", "w"))) }, value: "w", where: InMemory},
+		{name: "overwritten", damage: true, meanwhile: func(r *rig) { r.do(put("k", "w")) }, value: "w", where: InMemory},
+		{name: "being overwritten", damage: true, meanwhile: func(r *rig) { r.order(put("k", "w")) }, where: InPebble},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, true)
@@ -295,6 +297,58 @@ func TestRepair(t *testing.T) {
 			r.want("k", c.value, c.where)
 		})
 	}
+}
+
+// pebbleSlots counts the slots of keys that are in Pebble only.
+func (r *rig) pebbleSlots() int { ix, _ := r.Counts(); return ix.Pebble }
+
+// TestTwins: a put of a key that is in Pebble only takes a slot of its own, because the
+// other may be another key's too. When it is evicted again there are two slots that say
+// the same, and one of them goes a lease later.
+func TestTwins(t *testing.T) {
+	r := newRig(t, true)
+	r.do(put("k", "v"))
+	r.evict("k")
+	r.do(put("k", "w"))
+	r.want("k", "w", InMemory)
+	if n := r.pebbleSlots(); n != 1 {
+		t.Errorf("%d slots of keys in Pebble behind the second put", n)
+	}
+	r.evict("k")
+	for _, want := range []int{2, 1} {
+		r.want("k", "", InPebble)
+		if n := r.pebbleSlots(); n != want {
+			t.Errorf("%d slots of keys in Pebble, want %d", n, want)
+		}
+		r.pass()
+	}
+}
+
+// TestDrop: a slot that is given up for room is counted at once and cleared a lease later:
+// at no moment is the miss of its key believed.
+func TestDrop(t *testing.T) {
+	r := newRig(t, true)
+	r.do(put("k", "v"))
+	r.evict("k")
+	r.Mu.Lock()
+	r.DropNear(r.hash("k"))
+	counted := r.Index.Slotless(r.hash("k"))
+	r.Mu.Unlock()
+	if n := r.pebbleSlots(); n != 1 || !counted {
+		t.Errorf("at once: %d slots, counted %v", n, counted)
+	}
+	r.Mu.Lock()
+	r.DropNear(r.hash("k")) // it is on its way
+	r.Mu.Unlock()
+	if n := r.mem.Counts.SlotsDropped.Load(); n != 1 {
+		t.Errorf("dropped %d times", n)
+	}
+	r.want("k", "", InPebble)
+	r.pass()
+	if n := r.pebbleSlots(); n != 0 || len(r.dropping) != 0 {
+		t.Errorf("a lease later: %d slots, %d on their way", n, len(r.dropping))
+	}
+	r.want("k", "", InPebble)
 }
 
 // TestPass: the slot of a key that is gone is cleared when a pass over the shard's keys

@@ -27,6 +27,7 @@ type rig struct {
 	mem     *Memory
 	results *dedup.Table
 	next    layout.Version
+	full    bool // there is no memory for what is ordered
 
 	disk map[string]flight.KeyState // what Pebble has of each key
 	asks int                        // how often it was asked
@@ -113,7 +114,9 @@ func (r *rig) order(op base.Op) *flight.Flight {
 	}
 	for _, e := range f.Effects {
 		if e.Puts() {
-			e.Place, e.Class = r.alloc(e.ItemSize())
+			if !r.full {
+				e.Place, e.Class = r.alloc(e.ItemSize())
+			}
 			e.Value = append([]byte(nil), e.Value...)
 		}
 	}
