@@ -94,7 +94,7 @@ func (r *op) rendezvousBatch(m wire.BatchLarge, by judge) {
 		r.refuse(err)
 		return
 	}
-	// The server's own copy, which nobody else can change, is what is parsed.
+	// What is parsed is the server's own copy, because the client can change its memory.
 	parts, err := wire.ParseBatchParts(stage.Bytes(), m.Count)
 	if err != nil {
 		stage.Release()

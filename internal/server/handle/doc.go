@@ -6,7 +6,7 @@
 //
 //	handlers.go    the handler's side of a space, of a session and of a request: the row of
 //	               the request is found, its right is judged, and it goes where the row says
-//	requests.go    the table of requests: which right and which keys, who handles it
+//	requests.go    the table of requests: which right and which keys, and the handler
 //	rights.go      whether a login may name a key, whether its shard is this node's
 //	write.go       put, delete and update: handed to the store, answered from its callback
 //	batch.go       several writes that take effect together

@@ -96,8 +96,8 @@ type document struct {
 }
 
 // take takes a message in. It returns the document that the message begins, or goes on
-// with; with whole the argument, which is the caller's, because nobody has made the
-// answer yet. With nil the message fits no document, and the text says why.
+// with. With whole the argument is complete and the caller's, which makes the answer. With
+// nil the message fits no document, and the text says why.
 func (ds *documents) take(m wire.Document) (d *document, argument []byte, whole bool, why string) {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()

@@ -18,7 +18,7 @@ type growth struct {
 	closed bool // Run has ended
 }
 
-// park keeps r until Run submits it again; false: nobody will.
+// park keeps r until Run submits it again. false: Run has ended, and r is the caller's.
 func (g *growth) park(r *op) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -178,11 +178,11 @@ func (c *conn) Dismiss() {
 	c.s.Dismiss(base.CauseTable, "connect again for the new region table")
 }
 
-// Cut ends the session of one that has not.
+// Cut ends the session of a client that has not done so.
 func (c *conn) Cut(why error) { c.s.End(base.CauseTable, why) }
 
 // An op is a request as its handler sees it. It stays with the receive buffer of the
-// request, and is used again for the next one that arrives there.
+// request, and serves the next request that arrives there.
 type op struct {
 	*session.Request
 	c     *conn
@@ -193,8 +193,8 @@ type op struct {
 	poll  poll          // of a watch
 }
 
-// Reset drops what the op refers to, so that an idle buffer keeps nothing alive. The
-// stage is not released: whoever drops a request that has one does that first.
+// Reset drops what the op refers to, so that an idle buffer keeps nothing alive. It
+// does not release the stage: what drops a request that has one releases it before.
 func (o *op) Reset() {
 	o.c, o.stage, o.asks = nil, nil, false
 	o.write = store.Write{}

@@ -38,8 +38,8 @@ func (h *hold) release() {
 // tenant's share and by the store.
 const maxHolds = 256
 
-// HoldShare is how many bytes may be held for one tenant: what the store allows
-// where nobody else uses it, else a part of that.
+// HoldShare is how many bytes may be held for one tenant: a part of what the store
+// allows, or all of it where no other tenant uses the space.
 func (env *Env) HoldShare() int64 {
 	if !env.Shared() {
 		return math.MaxInt64
@@ -61,7 +61,7 @@ func (r *op) hold(shard uint16, key []byte, n int) {
 	asked := env.Clock.Now()
 	var held *store.Held
 	var err error
-	if s.Aside || !s.Login.OneSided { // who has no right to READ fetches every held place
+	if s.Aside || !s.Login.OneSided { // a client without the right to READ fetches every held place
 		held, err = env.Store.HoldAside(s.Context(), shard, key)
 	} else {
 		held, err = env.Store.Hold(s.Context(), shard, key)

@@ -19,7 +19,7 @@ import (
 //
 // The checksum came with the request. A mismatch means that the client's
 // memory changed while the put was under way; without the check the server
-// would make durable what nobody wrote.
+// would make durable what no client wrote.
 
 // errChecksum: what was READ is not what the client announced.
 var errChecksum = errors.New("server: the value changed while it was being put")

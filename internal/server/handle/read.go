@@ -211,12 +211,12 @@ func (r *op) view(m wire.ViewRequest) {
 }
 
 // A scan keeps a processor for milliseconds, while a put or a get takes microseconds
-// and needs a processor at several moments of them. So a tenant who has scans
+// and needs a processor at several moments of them. So a tenant that has scans
 // waiting beside the one that runs is not given all the time that there is: after
 // each slice of a scan (store.ScanRequest.Pause) its worker sleeps for as long as the
 // slice took, times the number of the scans that wait, ten at most, and others find a
 // processor that is free. A tenant with one scan at a time is not slowed down, one
-// with two gets half of the time of a worker, one who floods gets an eleventh of it.
+// with two gets half of the time of a worker, one that floods gets an eleventh of it.
 // While requests of others wait for the same workers a rest is as long as the slice,
 // whatever waits. The main login is never slowed down.
 

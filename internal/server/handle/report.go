@@ -45,7 +45,7 @@ const touchEvery = int64(20 * time.Millisecond)
 func (c *conn) touched(list wire.Touches) {
 	env := c.env
 	n, now := list.Len(), env.Clock.Now()
-	// Who has not the right to READ has read nothing that the server did not see.
+	// A client without the right to READ has read nothing that the server did not see.
 	if n == 0 || now < c.nextTouches.Load() || !c.s.Login.OneSided {
 		return
 	}

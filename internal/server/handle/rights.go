@@ -8,7 +8,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
-// What a login may do. Both is decided before any handler runs: by the right that
+// What a login may do. Both are decided before any handler runs: by the right that
 // the type of the request needs (row.right), and by the keys that it names (do).
 // What a NIC does cannot be decided by key: a login with a prefix gets no rkeys at
 // all (view, hello).
@@ -85,7 +85,7 @@ func (r *op) mapped() bool {
 	return false
 }
 
-// moved answers with who owns the shard.
+// moved answers with the node that owns the shard.
 func (r *op) moved(own *base.Shards, shard uint16) {
 	m := wire.Moved{MapVersion: own.Map.Version, MapDigest: own.Digest, Owner: []byte(own.Map.OwnerOf(shard))}
 	b, err := r.Session.NewBuffer(wire.MovedSize)
@@ -97,8 +97,8 @@ func (r *op) moved(own *base.Shards, shard uint16) {
 	r.Reply(b, wire.StatusMoved)
 }
 
-// foreign reports whether a key that stands in the store is another node's. It
-// does not get there by any request; were it there all the same, nobody must be
+// foreign reports whether a key that stands in the store is another node's. No
+// request puts such a key there; if one is there all the same, no client must be
 // told of it.
 func (env *Env) foreign(key []byte) bool {
 	if env.Owned == nil {

@@ -124,10 +124,11 @@ func (r *op) prepare(w store.Write) {
 // allows for a minute on the way.
 const lieLong = 30 * time.Second
 
-// addAge adds to the age of the write how long it has been here. A copy that was
-// sent first, and says so, may come last: a retry of it, over another connection,
-// was done meanwhile, and what is remembered of that is forgotten after a time.
-// A write that is submitted twice counts twice: to be older than it is does no harm.
+// addAge adds to the age of the write how long it has been here. The store refuses a
+// write that is older than the results that it remembers. It must, because a copy that
+// was sent first may come last: a retry over another connection was done meanwhile, and
+// without its result the copy would be applied a second time. A write that is submitted twice counts twice,
+// which only makes it older than it is.
 func (r *op) addAge() {
 	if here := time.Duration(r.c.env.Clock.Now() - r.Begun); here > lieLong {
 		r.write.ID.Age += here
