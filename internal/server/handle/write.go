@@ -127,8 +127,8 @@ const lieLong = 30 * time.Second
 // addAge adds to the age of the write how long it has been here. The store refuses a
 // write that is older than the results that it remembers. It must, because a copy that
 // was sent first may come last: a retry over another connection was done meanwhile, and
-// without its result the copy would be applied a second time. A write that is submitted twice counts twice,
-// which only makes it older than it is.
+// without its result the copy would be applied a second time. A write that is submitted
+// twice counts twice, which only makes it older than it is.
 func (r *op) addAge() {
 	if here := time.Duration(r.c.env.Clock.Now() - r.Begun); here > lieLong {
 		r.write.ID.Age += here
