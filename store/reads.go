@@ -8,8 +8,8 @@ import (
 )
 
 // Reads is what a store answers by SEND: Get and Stat, Hold and HoldAside with ReadHeld,
-// Scan. Its methods are those of a Store, which they need a part of: memory, shards and
-// disk, and nothing of what orders writes. Safe for concurrent use.
+// Scan. A Store has its methods; they need memory, shards and disk, and nothing of what
+// orders writes. Safe for concurrent use.
 type Reads = reads.Reads
 
 type (
