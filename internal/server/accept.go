@@ -40,7 +40,7 @@ type acceptor struct {
 func newAcceptor(srv *Server) *acceptor {
 	return &acceptor{
 		logins: srv.logins, registry: srv.registry, spaces: srv.spaces, own: srv.selfDial,
-		counters: srv.main.met, log: srv.log, draining: &srv.main.draining, mapTenants: srv.cfg.MapTenants, under: &srv.wg,
+		counters: srv.main.Counters, log: srv.log, draining: &srv.main.Draining, mapTenants: srv.cfg.MapTenants, under: &srv.wg,
 	}
 }
 
@@ -111,22 +111,28 @@ func (a *acceptor) setUp(d *device, req rdma.ConnRequest, place *session.Place) 
 	}
 	// From here on everything is the space's, queue pair and PD included.
 	sp := a.spaces.of(who.Space)
-	if sp == nil || !sp.enter() {
+	if sp == nil {
 		a.refuse(req, base.CauseBusy, wire.StatusBusy, nil)
 		a.registry.Clear(place)
 		return
 	}
-	defer sp.wg.Done()
-	a.registry.Route(place, sp.sessions)
-	lane := sp.rails.laneFor(d.Device)
+	run, gone, ok := sp.Enter()
+	if !ok {
+		a.refuse(req, base.CauseBusy, wire.StatusBusy, nil)
+		a.registry.Clear(place)
+		return
+	}
+	defer gone()
+	a.registry.Route(place, sp.Sessions)
+	lane := sp.Rails.LaneFor(d.Device)
 	if lane == nil {
 		a.registry.MakeRoom(place)
 		a.refuse(req, base.CauseBusy, wire.StatusBusy, nil)
 		a.registry.Clear(place)
 		return
 	}
-	k := session.Knock{ConnRequest: req, Connect: connect, Version: version, Login: who, Place: place, Incarnation: sp.incarnation}
-	s, err := sp.sessions.Begin(lane, k)
+	k := session.Knock{ConnRequest: req, Connect: connect, Version: version, Login: who, Place: place, Incarnation: sp.Incarnation}
+	s, err := sp.Sessions.Begin(lane, k)
 	if err != nil {
 		a.registry.MakeRoom(place)
 		a.refuse(req, base.CauseResources, wire.StatusBusy, err)
@@ -134,7 +140,7 @@ func (a *acceptor) setUp(d *device, req rdma.ConnRequest, place *session.Place) 
 		a.registry.Clear(place)
 		return
 	}
-	s.Serve(sp.run, req)
+	s.Serve(run, req)
 }
 
 // checkConnect checks a request's private data. A tenant that does not exist, is
@@ -164,7 +170,7 @@ func (a *acceptor) checkConnect(private []byte, place *session.Place) (version u
 // the debug endpoint.
 func (srv *Server) BlockHandlers() {
 	for _, sp := range srv.spaces.every() {
-		sp.sessions.Gate.Block()
+		sp.Sessions.Gate.Block()
 	}
 	srv.log.Warn(base.LogAlways, "debug: handlers blocked")
 }
@@ -172,7 +178,7 @@ func (srv *Server) BlockHandlers() {
 // UnblockHandlers undoes BlockHandlers.
 func (srv *Server) UnblockHandlers() {
 	for _, sp := range srv.spaces.every() {
-		sp.sessions.Gate.Unblock()
+		sp.Sessions.Gate.Unblock()
 	}
 	srv.log.Warn(base.LogAlways, "debug: handlers unblocked")
 }

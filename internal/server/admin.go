@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,9 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/rdmakv/rdmakv/internal/control"
 	"github.com/rdmakv/rdmakv/internal/server/telemetry"
-	"github.com/rdmakv/rdmakv/store"
 )
 
 // admin is the port for people and their tools: metrics, health, and where
@@ -162,9 +159,9 @@ func (a *admin) readyz(w http.ResponseWriter, _ *http.Request) {
 	switch {
 	case srv.Err() != nil:
 		http.Error(w, "failed: "+srv.Err().Error(), http.StatusServiceUnavailable)
-	case srv.main.draining.Load():
+	case srv.main.Draining.Load():
 		http.Error(w, "shutting down", http.StatusServiceUnavailable)
-	case !srv.main.serving.Load():
+	case !srv.main.Serving.Load():
 		http.Error(w, "starting", http.StatusServiceUnavailable)
 	case srv.devices.cutOff():
 		http.Error(w, "no device is left by which clients come\n"+strings.Join(srv.devices.ailing(), "\n"), http.StatusServiceUnavailable)
@@ -187,7 +184,7 @@ func (a *admin) readyText(w io.Writer) {
 	case srv.Filled():
 		fmt.Fprintln(w, "ready, filled")
 	default:
-		if p := srv.main.fill.last.Load(); p != nil {
+		if p := srv.main.Fill.Last.Load(); p != nil {
 			fmt.Fprintf(w, "ready, filling: %d of %d shards, %d keys\n", p.ShardsFilled, p.Shards, p.Keys)
 		} else {
 			fmt.Fprintln(w, "ready, filling")
@@ -200,30 +197,6 @@ func (a *admin) readyText(w io.Writer) {
 			fmt.Fprintf(w, "space %s: %s\n", st.Name, st.State)
 		default:
 			fmt.Fprintf(w, "space %s: %s: %s\n", st.Name, st.State, st.Detail)
-		}
-	}
-}
-
-// errNotServing: the store is not open.
-var errNotServing = errors.New("server: not serving")
-
-// startControl opens the socket through which the node's operator asks for
-// backups. A space that cannot have one serves all the same.
-func (sp *Space) startControl() {
-	if sp.cfg.Mode == store.Cache || sp.cfg.FS != nil {
-		return // no directory that other programs could see
-	}
-	var err error
-	if sp.control, err = control.Serve(sp.cfg.DataDir, sp.store, sp.cfg.Logger); err != nil {
-		sp.cfg.Logger.Warn("no backups while this server runs: the control socket cannot be opened", "err", err)
-	}
-}
-
-// stopControl closes it.
-func (sp *Space) stopControl() {
-	if sp.control != nil {
-		if err := sp.control.Close(); err != nil {
-			sp.cfg.Logger.Warn("control socket", "err", err)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/server/base"
 	"github.com/rdmakv/rdmakv/internal/server/session"
+	"github.com/rdmakv/rdmakv/internal/server/space"
 )
 
 // A device that goes while the node runs (unplugged, reset, its driver reloaded)
@@ -124,7 +125,7 @@ func (ds *devices) closeAway(ctx context.Context, d *device) bool {
 	// meanwhile would fail to register it with the device.
 	var errs []error
 	for _, sp := range srv.spaces.every() {
-		errs = append(errs, sp.detach(d.Device))
+		errs = append(errs, sp.Detach(d.Device))
 	}
 	srv.spaces.change.Lock() // no space comes or goes
 	defer srv.spaces.change.Unlock()
@@ -134,9 +135,9 @@ func (ds *devices) closeAway(ctx context.Context, d *device) bool {
 	spaces := srv.spaces.every()
 	var own []*session.Rail
 	for _, sp := range spaces {
-		if r := sp.rails.of(d.Device); r != nil {
-			errs = append(errs, sp.regions.Detach(r.Index))
-			sp.regions.Changed()
+		if r := sp.Rails.Of(d.Device); r != nil {
+			errs = append(errs, sp.Regions.Detach(r.Index))
+			sp.Regions.Changed()
 			own = append(own, r)
 		}
 	}
@@ -144,11 +145,11 @@ func (ds *devices) closeAway(ctx context.Context, d *device) bool {
 		return false
 	}
 	for _, sp := range slices.Backward(spaces) {
-		r := sp.rails.of(d.Device)
+		r := sp.Rails.Of(d.Device)
 		if r == nil || sp.Err() != nil {
 			continue // it may still use buffers; what is left of it keeps the device open
 		}
-		sp.staging.Detach(r.Index)
+		sp.Staging.Detach(r.Index)
 		errs = append(errs, r.Close())
 	}
 	if srv.Err() != nil {
@@ -186,7 +187,7 @@ func endSessions(ctx context.Context, rails []*session.Rail, why error) bool {
 
 // A newRail is a rail that is to take the place of a space's rail on a device that was gone.
 type newRail struct {
-	sp *Space
+	sp *space.Space
 	*session.Rail
 }
 
@@ -209,17 +210,17 @@ func (ds *devices) reopen(ctx context.Context, old *device) (err error) {
 				p.ln.Close()
 			}
 			for _, r := range slices.Backward(made) {
-				err = errors.Join(err, r.sp.regions.Detach(r.Index), r.Close())
+				err = errors.Join(err, r.sp.Regions.Detach(r.Index), r.Close())
 			}
 			err = errors.Join(err, fresh.close())
 		}
 	}()
-	add := func(sp *Space) error {
-		was := sp.rails.of(old.Device)
+	add := func(sp *space.Space) error {
+		was := sp.Rails.Of(old.Device)
 		if was == nil || sp.Err() != nil {
 			return nil
 		}
-		r, err := sp.makeRail(fresh.Device)
+		r, err := sp.MakeRail(fresh.Device)
 		if err != nil {
 			return err
 		}
@@ -248,7 +249,7 @@ func (ds *devices) reopen(ctx context.Context, old *device) (err error) {
 		}
 	}
 	for _, r := range made {
-		if err := r.sp.attach(ctx, r.Rail); err != nil {
+		if err := r.sp.Attach(ctx, r.Rail); err != nil {
 			return err
 		}
 	}
@@ -260,9 +261,9 @@ func (ds *devices) reopen(ctx context.Context, old *device) (err error) {
 func (ds *devices) install(old, fresh *device, made []newRail, ports map[*port]*port) error {
 	srv := ds.srv
 	ds.mu.Lock()
-	if srv.main.draining.Load() { // closePorts may have been here
+	if srv.main.Draining.Load() { // closePorts may have been here
 		ds.mu.Unlock()
-		return errNotServing
+		return space.ErrNotServing
 	}
 	ds.ports = slices.Clone(ds.ports)
 	for i, p := range ds.ports {
@@ -275,7 +276,7 @@ func (ds *devices) install(old, fresh *device, made []newRail, ports map[*port]*
 	ds.mu.Unlock()
 	was := old.Away()
 	for _, r := range made {
-		r.sp.rails.replace(r.Rail)
+		r.sp.Rails.Replace(r.Rail)
 	}
 	srv.selfDial.watch(fresh)
 	for _, r := range made { // from here on it may be lost again, and is found in the list
@@ -284,7 +285,7 @@ func (ds *devices) install(old, fresh *device, made []newRail, ports map[*port]*
 	for _, p := range ports {
 		srv.wg.Go(func() { srv.acceptor.run(srv.run, p) })
 	}
-	srv.main.regions.Changed()
+	srv.main.Regions.Changed()
 	srv.log.Info("a device is back and serves", "device", fresh.Name(), "away", time.Since(was.Since).Round(time.Millisecond), "tries", was.Tries+1)
 	return nil
 }
@@ -318,7 +319,7 @@ func (ds *devices) cutOff() bool {
 // made.
 func (ds *devices) ailing() (lines []string) {
 	srv := ds.srv
-	if !srv.main.serving.Load() {
+	if !srv.main.Serving.Load() {
 		return nil
 	}
 	for _, d := range ds.all() {

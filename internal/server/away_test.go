@@ -118,16 +118,16 @@ func TestDevicePulled(t *testing.T) {
 			}
 			spaces := 0
 			for _, sp := range srv.spaces.tenants() {
-				own := sp.rails.of(srv.devices.all()[1].Device)
-				if own == nil || own.PD == nil || own.PD == srv.main.rails.all()[1].PD || own.Lanes() == 0 {
-					t.Errorf("space %s has nothing on the device that is back", sp.name)
+				own := sp.Rails.Of(srv.devices.all()[1].Device)
+				if own == nil || own.PD == nil || own.PD == srv.main.Rails.All()[1].PD || own.Lanes() == 0 {
+					t.Errorf("space %s has nothing on the device that is back", sp.Name)
 				}
-				for _, reg := range sp.store.View().Regions {
-					if _, ok := sp.regions.Wire(1, reg); !ok {
-						t.Errorf("space %s: region %d is not registered with it", sp.name, reg.ID)
+				for _, reg := range sp.Store.View().Regions {
+					if _, ok := sp.Regions.Wire(1, reg); !ok {
+						t.Errorf("space %s: region %d is not registered with it", sp.Name, reg.ID)
 					}
 				}
-				spaces += len(sp.store.View().Regions)
+				spaces += len(sp.Store.View().Regions)
 			}
 			_, all := again.regions()
 			if n := int64(len(all) + spaces); right.slabs.Load() != n || left.slabs.Load() != n {
@@ -203,10 +203,10 @@ func TestPulledWhileASpaceOpens(t *testing.T) {
 	eventually(t, "it is away", isAway(srv, 1))
 	const region = 1 << 20 // none has that number
 	eventually(t, "a region", func() bool {
-		_, err := srv.main.regions.Alloc(region, layout.KindItems, 1<<20)
+		_, err := srv.main.Regions.Alloc(region, layout.KindItems, 1<<20)
 		return err == nil
 	})
-	if err := srv.main.regions.Free(region); err != nil {
+	if err := srv.main.Regions.Free(region); err != nil {
 		t.Error(err)
 	}
 	unlock()
@@ -222,11 +222,11 @@ func TestPulledUnderAPut(t *testing.T) {
 	p := dial(t, srv, peerOptions{via: via})
 	stop()
 	p.send(wire.AppendPutLarge(nil, p.id(), wire.PutLarge{Key: []byte("never"), ValueLen: 8 << 20, RKey: p.mr.RKey(), Addr: p.mr.Addr()}))
-	eventually(t, "it READs", func() bool { used, _ := srv.main.staging.InUse(); return used > 0 })
+	eventually(t, "it READs", func() bool { used, _ := srv.main.Staging.InUse(); return used > 0 })
 	old := srv.devices.all()[0]
 	card.current().pull(true)
 	eventually(t, "the device is another", func() bool { return srv.devices.all()[0] != old })
-	if used, waiting := srv.main.staging.InUse(); used != 0 || waiting != 0 {
+	if used, waiting := srv.main.Staging.InUse(); used != 0 || waiting != 0 {
 		t.Errorf("staging: %d bytes in use, %d wait", used, waiting)
 	}
 }
@@ -252,7 +252,7 @@ func TestReopenFails(t *testing.T) {
 	})
 	card.set(func(p *plug) { p.busy = nil })
 	eventually(t, "it is back", isBack(srv, 0))
-	if n := int64(len(srv.main.store.View().Regions) + len(srv.spaces.of("a").store.View().Regions)); card.slabs.Load() != n || card.open.Load() != 1 {
+	if n := int64(len(srv.main.Store.View().Regions) + len(srv.spaces.of("a").Store.View().Regions)); card.slabs.Load() != n || card.open.Load() != 1 {
 		t.Errorf("%d regions: %d are registered; %d devices are open", n, card.slabs.Load(), card.open.Load())
 	}
 	p := dial(t, srv, peerOptions{})
@@ -300,11 +300,11 @@ func TestRenewedThenPulled(t *testing.T) {
 	p := dial(t, srv, peerOptions{})
 	_, regions := p.regions()
 	n := int64(len(regions))
-	if err := srv.main.startRotation(); err != nil {
+	if err := srv.main.StartRotation(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a wave is renewed, and waits for the session", func() bool { return srv.main.rotationStat().Old > 0 })
-	wave := int64(srv.main.rotationStat().Old)
+	eventually(t, "a wave is renewed, and waits for the session", func() bool { return srv.main.RotationStat().Old > 0 })
+	wave := int64(srv.main.RotationStat().Old)
 	right.set(func(p *plug) { p.refuse = 1 << 30 })
 	right.current().pull(true)
 	eventually(t, "nothing of it is left", func() bool { return right.open.Load() == 0 })
@@ -312,7 +312,7 @@ func TestRenewedThenPulled(t *testing.T) {
 		t.Errorf("%d regions, %d renewed: %d registrations on the left, %d on the right", n, wave, left.slabs.Load(), right.slabs.Load())
 	}
 	p.follow(srv, rotated(srv.main))
-	if st := srv.main.rotationStat(); st.Error != "" || left.slabs.Load() != n {
+	if st := srv.main.RotationStat(); st.Error != "" || left.slabs.Load() != n {
 		t.Errorf("%d registrations are left: %+v", left.slabs.Load(), st)
 	}
 }
@@ -322,8 +322,8 @@ func TestRenewedThenPulled(t *testing.T) {
 func TestNoPlaceOnWhatIsAway(t *testing.T) {
 	srv := startPlugs(t, nil, newPlug("only"))
 	lost := 0
-	opened := base.NewDevice(nil, "", deaf.Device{}, srv.main.draining.Load, func(*base.Device, error) { lost++ })
-	d, err := session.NewRail(srv.run, srv.main.sessions, opened, 0)
+	opened := base.NewDevice(nil, "", deaf.Device{}, srv.main.Draining.Load, func(*base.Device, error) { lost++ })
+	d, err := session.NewRail(srv.run, srv.main.Sessions, opened, 0)
 	if err == nil {
 		err = d.MakeLanes(1)
 	}

@@ -114,7 +114,7 @@ func TestHeldRefusalEndsWithItsSession(t *testing.T) {
 	var held *session.Session
 	hog.send(scanOf("desk/")(hog.id()))
 	eventually(t, "one refusal is held back", func() bool {
-		for _, s := range srv.main.sessions.List() {
+		for _, s := range srv.main.Sessions.List() {
 			if s.Refused() {
 				held = s
 			}

@@ -45,14 +45,14 @@ func (c *Config) dir() member.Dir {
 // of it; nil before Start. See member.Tables.
 func (srv *Server) RegionTable(node string) *cluster.Table {
 	main := srv.main
-	if !main.serving.Load() {
+	if !main.Serving.Load() {
 		return nil
 	}
 	var devices []string
-	for _, d := range main.rails.all() {
+	for _, d := range main.Rails.All() {
 		devices = append(devices, d.Name())
 	}
-	return srv.tables.Make(node, main.store, main.regions, devices)
+	return srv.tables.Make(node, main.Store, main.Regions, devices)
 }
 
 // A clusterNode is a node as its Member sees it.
@@ -60,12 +60,12 @@ type clusterNode struct{ *Server }
 
 var _ member.Node = clusterNode{}
 
-func (n clusterNode) Store() *store.Store { return n.main.store }
+func (n clusterNode) Store() *store.Store { return n.main.Store }
 func (n clusterNode) StandDown(why error) { n.standDown(why) }
 
 func (n clusterNode) ReleaseOwned() {
 	for _, sp := range n.spaces.every() {
-		sp.releaseOwned()
+		sp.ReleaseOwned()
 	}
 }
 
@@ -109,11 +109,11 @@ func (n clusterNode) HoldsNothing(ctx context.Context) error {
 	}
 	n.spaces.mu.RUnlock()
 	for _, sp := range n.spaces.every() {
-		if sp.cfg.Mode == store.Cache {
+		if sp.Config.Store.Mode == store.Cache {
 			continue // began empty
 		}
 		for req := (store.ScanRequest{Limit: 1, KeysOnly: true}); ; {
-			page, err := sp.store.Scan(ctx, req)
+			page, err := sp.Store.Scan(ctx, req)
 			if err != nil {
 				return fmt.Errorf("node %q cannot tell whether it is empty: %w", id, err)
 			}
@@ -132,29 +132,3 @@ func (n clusterNode) HoldsNothing(ctx context.Context) error {
 // Bump has the clients of the main space come for what is new, as Space.Bump says. To
 // be called after Start.
 func (srv *Server) Bump() { srv.main.Bump() }
-
-// withheld is Config.Withheld of the store: at first
-// all shards are, until releaseOwned says which are the node's.
-func (sp *Space) withheld() func(uint16) bool {
-	if sp.owned == nil {
-		return nil
-	}
-	return func(uint16) bool { return true }
-}
-
-// releaseOwned has the index of the store answer misses in the node's own
-// shards. It may be called again at any time.
-func (sp *Space) releaseOwned() {
-	own := sp.owned.Shards()
-	if own == nil {
-		return
-	}
-	for shard := range uint16(sp.shards) {
-		if !own.Mine(shard) {
-			continue
-		}
-		if err := sp.store.Release(shard); err != nil {
-			return // the store has ended: closed, or fenced, which is told elsewhere
-		}
-	}
-}

@@ -166,11 +166,11 @@ func TestNoMap(t *testing.T) {
 	}
 	v := p.view()
 	m := v.Member("a")
-	if v.Self != "a" || len(v.Members) != 1 || m == nil || m.Incarnation != srv.main.incarnation || len(m.Endpoints) != 1 || m.Endpoints[0].Addr != srv.Addrs()[0].String() {
+	if v.Self != "a" || len(v.Members) != 1 || m == nil || m.Incarnation != srv.main.Incarnation || len(m.Endpoints) != 1 || m.Endpoints[0].Addr != srv.Addrs()[0].String() {
 		t.Errorf("the view is %+v", v)
 	}
 	for shard := range uint16(4) {
-		if withheld, err := srv.main.store.Withheld(shard); err != nil || !withheld {
+		if withheld, err := srv.main.Store.Withheld(shard); err != nil || !withheld {
 			t.Errorf("misses of shard %d may be believed: %v", shard, err)
 		}
 	}
@@ -200,7 +200,7 @@ func TestMapBirth(t *testing.T) {
 	if got, err := p.change(wire.MapAbandon, m); err != nil || got.State != wire.MapCommitted || len(got.Text) == 0 {
 		t.Errorf("a committed map is given up: %+v, %v", got, err)
 	}
-	eventually(t, "the beat tells that there is something new", func() bool { return nodes[0].main.store.ViewVersion() > before.Version })
+	eventually(t, "the beat tells that there is something new", func() bool { return nodes[0].main.Store.ViewVersion() > before.Version })
 	for _, srv := range nodes {
 		p := dial(t, srv, peerOptions{})
 		text, err := p.document(wire.DocumentMap, nil, 0)
@@ -226,7 +226,7 @@ func TestMapBirth(t *testing.T) {
 			}
 		}
 		for shard := range uint16(4) {
-			if withheld, _ := srv.main.store.Withheld(shard); withheld != !m.Owns(srv.cfg.Cluster.NodeID, shard) {
+			if withheld, _ := srv.main.Store.Withheld(shard); withheld != !m.Owns(srv.cfg.Cluster.NodeID, shard) {
 				t.Errorf("shard %d of %s: withheld %v at %s", shard, m.OwnerOf(shard), withheld, srv.cfg.Cluster.NodeID)
 			}
 		}
@@ -356,7 +356,7 @@ func TestNewsTravel(t *testing.T) {
 			for _, at := range nodes[:2] {
 				eventually(t, "the table of another node is known", func() bool {
 					got := at.member.Members().Table(of.cfg.Cluster.NodeID)
-					return got != nil && got.Incarnation == of.main.incarnation && len(got.Regions) == len(want.Regions)
+					return got != nil && got.Incarnation == of.main.Incarnation && len(got.Regions) == len(want.Regions)
 				})
 			}
 		}
@@ -369,12 +369,12 @@ func TestNewsTravel(t *testing.T) {
 		if m.OwnerOf(cluster.ShardOf([]byte(key), 4)) != "a" {
 			continue
 		}
-		regions := len(nodes[0].main.store.View().Regions)
+		regions := len(nodes[0].main.Store.View().Regions)
 		begun = time.Now()
 		if err := dial(t, nodes[0], peerOptions{}).put(key, strings.Repeat("v", 10000)); err != nil {
 			t.Fatal(err)
 		}
-		if len(nodes[0].main.store.View().Regions) == regions {
+		if len(nodes[0].main.Store.View().Regions) == regions {
 			t.Fatal("no region came with the first item")
 		}
 		break
@@ -390,7 +390,7 @@ func TestNewsTravel(t *testing.T) {
 		c := p.view().Member("c")
 		return c != nil && c.State == cluster.Left
 	})
-	eventually(t, "the beat tells of it", func() bool { return nodes[0].main.store.ViewVersion() > before.Version })
+	eventually(t, "the beat tells of it", func() bool { return nodes[0].main.Store.ViewVersion() > before.Version })
 }
 
 // TestEndpointsFit: a node with more addresses than gossip has room for tells of

@@ -42,7 +42,7 @@ func TestNodeStatus(t *testing.T) {
 		id := srv.cfg.Cluster.NodeID
 		if st.NodeID != id || st.ClusterName != "red" || st.Map != (wire.MapStatus{State: "committed", Version: 1, Digest: wire.Hex64(m.Digest())}) ||
 			st.Shards.Total != 4 || st.Shards.Owned != len(m.Shards(id)) || len(st.Shards.List) != st.Shards.Owned ||
-			st.Incarnation != wire.Hex64(srv.main.incarnation) || !st.Ready || st.LeaseMS != 2000 || st.BeatAgeMS < 0 || st.Regions.Index == 0 ||
+			st.Incarnation != wire.Hex64(srv.main.Incarnation) || !st.Ready || st.LeaseMS != 2000 || st.BeatAgeMS < 0 || st.Regions.Index == 0 ||
 			st.Sessions == 0 || len(st.Endpoints) != 1 || len(st.Fabrics) != 1 || st.Table.Regions == 0 || st.Memory.Used == 0 {
 			t.Errorf("%s: %+v", id, st)
 		}
@@ -54,7 +54,7 @@ func TestNodeStatus(t *testing.T) {
 		eventually(t, "the other's table is known", func() bool {
 			err := p.admin(wire.AdminStatus, "table "+other.cfg.Cluster.NodeID, &table)
 			own := other.RegionTable(other.cfg.Cluster.NodeID)
-			return err == nil && len(table.Regions) == len(own.Regions) && table.Incarnation == wire.Hex64(other.main.incarnation) &&
+			return err == nil && len(table.Regions) == len(own.Regions) && table.Incarnation == wire.Hex64(other.main.Incarnation) &&
 				len(table.Regions[0].Keys) == 1 && table.Regions[0].Keys[0].RKey == own.Regions[0].Keys[0].RKey
 		})
 		if err := p.admin(wire.AdminStatus, "table nobody", &table); wire.StatusOf(err) != wire.StatusNotFound {

@@ -67,8 +67,8 @@ func TestEveryMetric(t *testing.T) {
 // TestStoreMetricsAreTheStores: a value arrives under its name.
 func TestStoreMetricsAreTheStores(t *testing.T) {
 	srv := startServer(t, func(c *Config) { c.AdminListen = "127.0.0.1:0" })
-	put(t, srv.main.store, "key", "value")
-	st := srv.main.store.Stats()
+	put(t, srv.main.Store, "key", "value")
+	st := srv.main.Store.Stats()
 	_, text := httpGet(t, srv, "/metrics")
 	for _, want := range []string{
 		fmt.Sprintf("rdmakv_store_epoch %d\n", st.Epoch), "rdmakv_store_keys 1\n", "rdmakv_store_published_writes_total 1\n",

@@ -13,6 +13,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/server/auth"
 	"github.com/rdmakv/rdmakv/internal/server/memory"
 	"github.com/rdmakv/rdmakv/internal/server/session"
+	"github.com/rdmakv/rdmakv/internal/server/space"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/mem"
@@ -352,6 +353,35 @@ func (c Config) validate() error {
 	check(c.ReplyBytes >= int64(2*c.ReplySize), "reply bytes = %d: must hold two replies of %d", c.ReplyBytes, c.ReplySize)
 	check(c.ReceiveBytes >= int64(4*c.RequestSize), "receive bytes = %d: must hold four requests of %d", c.ReceiveBytes, c.RequestSize)
 	return errors.Join(errs...)
+}
+
+// FillProgress tells how far memory has been filled after a start.
+type FillProgress = space.FillProgress
+
+// space is what the configuration says of a space: of the main one, or of that for which
+// it was made small (forSpace).
+func (c *Config) space() space.Config {
+	return space.Config{
+		Store: store.Config{
+			Mode: c.Mode, Dir: c.DataDir, FS: c.FS, Shards: c.Shards,
+			Sync: c.Sync, SyncInterval: c.SyncInterval,
+			MemoryLimit: c.MemoryLimit, RegionSize: c.RegionSize, IndexRegionSize: c.IndexRegionSize,
+			Lease: c.Lease, NoLease: c.LeaseOff, BeatInterval: c.Beat,
+			WatchBytes:    int(max(0, c.WatchBytes)),
+			ScrubRate:     c.ScrubRate,
+			InflightBytes: c.InflightBytes, CacheBytes: c.CacheBytes, MinFreeBytes: c.MinFreeBytes,
+			MemTableBytes: c.MemTableBytes, MaxOpenFiles: c.MaxOpenFiles,
+			EpochAbove: c.EpochAbove, Logger: c.Logger,
+		},
+		Memory: memory.RegionsConfig{Kind: c.MemoryKind, Huge: c.HugePages, NUMANode: c.NUMANode, Prefault: c.Prefault},
+		Turnover: memory.TurnoverConfig{
+			Beat: c.Beat, RegionIdle: c.RegionIdle, MaxAge: c.RKeyMaxAge,
+			TableTime: 2 * c.Idle, SendTimeout: c.SendTimeout,
+		},
+		Sessions:     c.sessions(),
+		StagingBytes: c.StagingBytes, Workers: c.Workers, ReaderLock: c.hasReaderLock(),
+		Linger: c.Linger, DrainTimeout: c.DrainTimeout, OnFill: c.OnFill,
+	}
 }
 
 // sessions is what sessions need to know of the configuration.

@@ -24,7 +24,7 @@ func (p *peer) hungry(key string) {
 
 // owned returns how many receives the sessions of a tenant have, each.
 func owned(srv *Server, tenant string) (list []int) {
-	for _, s := range srv.main.sessions.List() {
+	for _, s := range srv.main.Sessions.List() {
 		if s.Login.Name == tenant {
 			list = append(list, s.Receives())
 		}
@@ -101,8 +101,8 @@ func TestIdleGivesReceivesBack(t *testing.T) {
 		if got := main.Receives.Load(); grown != int64(srv.cfg.Credits) || got != grown-60 {
 			t.Errorf("%d receives were taken, %d are left", grown, got)
 		}
-		if !srv.main.rails.all()[0].Shared {
-			if used := srv.main.rails.all()[0].Buffers()[0].Used; used > 6 {
+		if !srv.main.Rails.All()[0].Shared {
+			if used := srv.main.Rails.All()[0].Buffers()[0].Used; used > 6 {
 				t.Errorf("%d receives are with the fabric", used)
 			}
 		}
@@ -138,7 +138,7 @@ func TestKeptCredits(t *testing.T) {
 		for range 6 {
 			other.hungry("k")
 		}
-		if !srv.main.rails.all()[0].Scarce() {
+		if !srv.main.Rails.All()[0].Scarce() {
 			t.Fatal("receives are not scarce")
 		}
 		id := keeper.id()
@@ -176,7 +176,7 @@ func TestShareShrinks(t *testing.T) {
 		if err := srv.SetTenants(context.Background(), []Tenant{{Name: "clerk", Secret: secret.New(secretOf("clerk")), Prefix: "desk/"}}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the share is known", func() bool { return srv.main.sessions.Share() == 40 })
+		eventually(t, "the share is known", func() bool { return srv.main.Sessions.Share() == 40 })
 		for range 100 {
 			p.hungry("k")
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/server/base"
 	"github.com/rdmakv/rdmakv/internal/server/deaf"
 	"github.com/rdmakv/rdmakv/internal/server/session"
+	"github.com/rdmakv/rdmakv/internal/server/space"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -21,17 +22,18 @@ type deafQP struct {
 	held int64 // bytes that were held for the tenant before the session began
 }
 
-// deafRails are the rails over deaf devices, by *Space. They end with it.
+// deafRails are the rails over deaf devices, by *space.Space. They end with it.
 var deafRails sync.Map
 
 // deafRail returns the one of a node, or of a space.
-func deafRail(t testing.TB, sp *Space) *session.Rail {
+func deafRail(t testing.TB, sp *space.Space) *session.Rail {
 	if r, ok := deafRails.Load(sp); ok {
 		return r.(*session.Rail)
 	}
-	opened := base.NewDevice(nil, "", deaf.Device{}, sp.draining.Load, func(*base.Device, error) {})
-	r, err := session.NewRail(sp.run, sp.sessions, opened, 0)
+	opened := base.NewDevice(nil, "", deaf.Device{}, sp.Draining.Load, func(*base.Device, error) {})
+	r, err := sp.MakeRail(opened)
 	if err == nil {
+		r.Index = 0 // in regions and staging: as the first real one
 		err = r.MakeLanes(1)
 	}
 	if err != nil {
@@ -48,16 +50,16 @@ func deafSession(t testing.TB, srv *Server, open bool) (*session.Session, *deafQ
 }
 
 // deafSessionOf makes one of a login that uses the space.
-func deafSessionOf(t testing.TB, sp *Space, by *auth.Login, open bool) (*session.Session, *deafQP) {
+func deafSessionOf(t testing.TB, sp *space.Space, by *auth.Login, open bool) (*session.Session, *deafQP) {
 	t.Helper()
 	r := deafRail(t, sp)
-	place, err := sp.registry.Admit(session.SourceOf("192.0.2.1:1"))
+	place, err := sp.Registry.Admit(session.SourceOf("192.0.2.1:1"))
 	if place == nil {
 		t.Fatal(err)
 	}
 	req := deaf.NewRequest()
-	k := session.Knock{ConnRequest: req, Connect: deaf.Connect, Login: by, Place: place, Incarnation: sp.incarnation}
-	s, err := sp.sessions.Begin(r.Pick(), k)
+	k := session.Knock{ConnRequest: req, Connect: deaf.Connect, Login: by, Place: place, Incarnation: sp.Incarnation}
+	s, err := sp.Sessions.Begin(r.Pick(), k)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +67,11 @@ func deafSessionOf(t testing.TB, sp *Space, by *auth.Login, open bool) (*session
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		s.Serve(sp.run, k)
+		run, gone, ok := sp.Enter()
+		if ok {
+			defer gone()
+		}
+		s.Serve(run, k)
 	}()
 	q := &deafQP{req.Accepted(t, by.Secret.Reveal()), over, r, held}
 	if open {
@@ -119,9 +125,9 @@ type between struct {
 }
 
 // standBetween stands before the handler of the sessions that are opened from now on.
-func standBetween(sp *Space) *between {
-	b := &between{Handler: sp.sessions.Handler}
-	sp.sessions.Handler = b
+func standBetween(sp *space.Space) *between {
+	b := &between{Handler: sp.Sessions.Handler}
+	sp.Sessions.Handler = b
 	return b
 }
 

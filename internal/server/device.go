@@ -3,13 +3,11 @@ package server
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/server/base"
-	"github.com/rdmakv/rdmakv/internal/server/memory"
 	"github.com/rdmakv/rdmakv/internal/server/session"
 	"github.com/rdmakv/rdmakv/rdma"
 )
@@ -51,7 +49,7 @@ func (ds *devices) open(ctx context.Context, l Listener) (*device, *session.Rail
 		return nil, nil, err
 	}
 	d := &device{Device: ds.opened(l.Fabric, l.Device, dev)}
-	r, err := ds.srv.main.makeRail(d.Device)
+	r, err := ds.srv.main.MakeRail(d.Device)
 	if err != nil {
 		return nil, nil, errors.Join(err, d.close())
 	}
@@ -61,7 +59,7 @@ func (ds *devices) open(ctx context.Context, l Listener) (*device, *session.Rail
 
 // opened is a device that the node has opened.
 func (ds *devices) opened(f rdma.Fabric, asked string, dev rdma.Device) *base.Device {
-	return base.NewDevice(f, asked, dev, ds.srv.main.draining.Load, ds.noteLost)
+	return base.NewDevice(f, asked, dev, ds.srv.main.Draining.Load, ds.noteLost)
 }
 
 // warnOfRights tells of a device that does not keep to the rights of queue pairs.
@@ -90,93 +88,4 @@ func (ds *devices) close() error {
 		errs = append(errs, d.close())
 	}
 	return errors.Join(errs...)
-}
-
-// rails are what a space has made on the devices of the node: one rail on each.
-type rails struct {
-	mu   sync.RWMutex    // of the slice, which is replaced, never changed, once the space serves
-	list []*session.Rail // by no order that others know: Rail.Index is its number in regions and staging
-}
-
-// all returns the rails as they are now; not to be changed.
-func (rs *rails) all() []*session.Rail {
-	rs.mu.RLock()
-	defer rs.mu.RUnlock()
-	return rs.list
-}
-
-// add adds a rail before the space is open.
-func (rs *rails) add(r *session.Rail) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	rs.list = append(rs.list, r)
-}
-
-// remove takes a rail out before the space serves.
-func (rs *rails) remove(r *session.Rail) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	rs.list = slices.DeleteFunc(slices.Clone(rs.list), func(o *session.Rail) bool { return o == r })
-}
-
-// of returns the rail on a device; nil if there is none.
-func (rs *rails) of(opened *base.Device) *session.Rail {
-	for _, r := range rs.all() {
-		if r.Device == opened {
-			return r
-		}
-	}
-	return nil
-}
-
-// laneFor reserves a place for a session that comes by a device; nil if there is none.
-func (rs *rails) laneFor(opened *base.Device) *session.Lane {
-	if r := rs.of(opened); r != nil {
-		return r.Pick()
-	}
-	return nil
-}
-
-// replace puts a rail in the place of the one with its index.
-func (rs *rails) replace(fresh *session.Rail) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	rs.list = slices.Clone(rs.list)
-	for i, o := range rs.list {
-		if o.Index == fresh.Index {
-			rs.list[i] = fresh
-		}
-	}
-}
-
-// close closes all rails. Sessions, and the regions on them, are gone.
-func (rs *rails) close() error {
-	var errs []error
-	for _, r := range rs.list {
-		errs = append(errs, r.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// makeRail makes a rail with a PD of its own on a device. Its lanes come later, when the
-// store is open.
-func (sp *Space) makeRail(opened *base.Device) (*session.Rail, error) {
-	return session.NewRail(sp.run, sp.sessions, opened, len(sp.rails.list))
-}
-
-// detach takes a device that is gone out of the registration of regions.
-func (sp *Space) detach(opened *base.Device) error {
-	if r := sp.rails.of(opened); r != nil {
-		return sp.regions.Detach(r.Index)
-	}
-	return nil
-}
-
-// attach registers regions and staging memory with a new rail, and makes its lanes.
-func (sp *Space) attach(ctx context.Context, r *session.Rail) error {
-	if err := sp.regions.Attach(ctx, r.Index, r.PD); err != nil {
-		return err
-	}
-	sp.staging.Attach(r.Index, memory.Sink{PD: r.PD, Attr: r.Attr})
-	return r.MakeLanes(len(sp.rails.all()))
 }

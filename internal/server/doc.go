@@ -1,6 +1,6 @@
 // Package server is one node: the only place where the store and the fabric
-// meet. It owns the registered memory, the listeners, the sessions, the beat
-// and the admin port.
+// meet. It owns the devices, the listeners, the logins, the admin port, and the spaces
+// that its keys are in.
 //
 // Clients reach it by several fabrics and devices at once (listeners.go,
 // device.go). The same memory is registered with each device, and a session is
@@ -15,21 +15,18 @@
 //	handle         the table of requests: which right, which keys, where it runs, who answers
 //	               it. What the handlers use of the node and of a space is made in env.go.
 //
-// Beside it: the beat (beat.go), which keeps clients' leases alive and depends
-// on no handler; what the store retired, freed by a goroutine that may wait for it;
-// admin.go.
-//
-// The keys are in spaces (space.go): a space has a store, regions, a PD on each device, a
-// beat and sessions of its own. A node has the main space, and one for each tenant with
-// one-sided access (spaces.go).
+// The keys are in spaces (package space): a space has a store, regions, a PD on each
+// device, a beat and sessions of its own. A node has the main space, and one for each
+// tenant with one-sided access (spaces.go). It serves, drains and is fenced with its main
+// space.
 //
 // # Rooms below
 //
 // Parts that need no server have packages of their own: base (causes, bounds, accounts,
 // counters, log, fence, the opened device), work (workers, and whose turn it is), auth
 // (tenants, logins, who is revoked), memory (regions, rkeys, staging), session (sessions,
-// lanes, credits, replies, the registry of connections), handle (what requests mean). What
-// joins them is here: env.go, tenants.go, device.go.
+// lanes, credits, replies, the registry of connections), handle (what requests mean), space
+// (one keyspace, and how it ends). What joins them is here: env.go, tenants.go, device.go.
 //
 // # Who waits for whom
 //

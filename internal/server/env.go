@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 
 	"github.com/rdmakv/rdmakv/internal/server/handle"
+	"github.com/rdmakv/rdmakv/internal/server/space"
+	"github.com/rdmakv/rdmakv/internal/server/telemetry"
 	"github.com/rdmakv/rdmakv/internal/server/work"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
@@ -12,35 +14,34 @@ import (
 // handleEnv is what the handlers of a space use of it and of the node. It is called when
 // the parts of the space are open and nobody is served yet. tenantWatches bounds the
 // waiting watches of one tenant.
-func handleEnv(srv *Server, sp *Space, makers *handle.Makers, tenantWatches int) handle.Env {
-	cfg := &sp.cfg
+func handleEnv(srv *Server, sp *space.Space, cfg *Config, makers *handle.Makers, tenantWatches int) handle.Env {
 	return handle.Env{
-		Store: sp.store, Shards: sp.shards, Regions: sp.regions, Followers: &sp.turnover.Followers, Staging: sp.staging,
-		Sessions: sp.sessions, Owned: sp.owned, Shared: sp.shared, Fence: sp.fence,
-		Clock: sp.clock, Counters: sp.met, Bounds: sp.bounds, Makers: makers,
-		Gets: sp.pool, Scans: sp.scans, Clusters: srv.clusters, Admins: srv.admins,
+		Store: sp.Store, Shards: sp.Shards, Regions: sp.Regions, Followers: &sp.Turnover.Followers, Staging: sp.Staging,
+		Sessions: sp.Sessions, Owned: sp.Owned, Shared: sp.Shared, Fence: sp.Fence,
+		Clock: sp.Clock, Counters: sp.Counters, Bounds: sp.Bounds, Makers: makers,
+		Gets: sp.Gets, Scans: sp.Scans, Clusters: srv.clusters, Admins: srv.admins,
 		Lease: cfg.Lease, LeaseOff: cfg.LeaseOff, MaxPoll: cfg.MaxPoll, MaxWatches: cfg.MaxWatches, TenantWatches: tenantWatches,
 	}
 }
 
 // tenantHandlers makes the handlers of a tenant's space: the statistics are its own, and
 // all places for waiting watches too.
-func (srv *Server) tenantHandlers(sp *Space) *handle.Handlers {
+func (srv *Server) tenantHandlers(sp *space.Space, cfg *Config) space.Handlers {
 	makers := *srv.makers
-	makers[wire.DocumentStats] = makerOfStats(srv, sp)
-	return handle.New(handleEnv(srv, sp, &makers, sp.cfg.MaxWatches))
+	makers[wire.DocumentStats] = makerOfStats(srv, func() *telemetry.Space { return sources{srv}.space(sp) })
+	return handle.New(handleEnv(srv, sp, cfg, &makers, cfg.MaxWatches))
 }
 
 // mainHandlers makes the handlers of the main space, which tenants share: one of them may
 // have half of the places for waiting watches.
-func (srv *Server) mainHandlers(sp *Space) *handle.Handlers {
-	return handle.New(handleEnv(srv, sp, srv.makers, max(1, sp.cfg.MaxWatches/2)))
+func (srv *Server) mainHandlers(sp *space.Space, cfg *Config) space.Handlers {
+	return handle.New(handleEnv(srv, sp, cfg, srv.makers, max(1, cfg.MaxWatches/2)))
 }
 
 // makerOfStats makes the statistics that the clients of a space are told.
-func makerOfStats(srv *Server, sp *Space) handle.Maker {
+func makerOfStats(srv *Server, of func() *telemetry.Space) handle.Maker {
 	return func(_ context.Context, by handle.Asker, _ []byte) ([]byte, error) {
-		return statsJSON(srv, sp, by.Login)
+		return statsJSON(srv, of, by.Login)
 	}
 }
 
@@ -69,7 +70,7 @@ func newMakers(srv *Server) *handle.Makers {
 		}
 	}
 	return &handle.Makers{
-		wire.DocumentStats:   makerOfStats(srv, srv.main),
+		wire.DocumentStats:   makerOfStats(srv, sources{srv}.Main),
 		wire.DocumentView:    ofCluster(srv.member.View),
 		wire.DocumentMap:     ofCluster(srv.member.Map),
 		wire.DocumentPromise: ofCluster(srv.member.Promise),
@@ -85,27 +86,6 @@ func newMakers(srv *Server) *handle.Makers {
 		wire.AdminTenants:    ofName(func(string) (any, error) { return srv.Tenants(), nil }),
 	}
 }
-
-// pools are the workers of a space.
-type pools struct {
-	pool  *work.Pool // gets, and writes that ask the disk
-	scans *work.Pool // what takes long by nature
-}
-
-// openPools starts the workers of the space. The main login is the operator's, or
-// everybody's on a node without tenants: it may use all processors, and all workers of
-// the gets. The others may not.
-func (sp *Space) openPools() {
-	n := sp.cfg.Workers
-	sp.pool = work.New(work.Gets, n, n, max(1, n-n/4))
-	// Scans take the time of processors more than that of disks. So that puts and
-	// gets of others have some, one tenant scans on half of the processors at most.
-	n = max(2, n/4)
-	sp.scans = work.New(work.Scans, n, max(1, n/2), max(1, n/4))
-}
-
-// closePools ends the workers of the space.
-func (p *pools) closePools() { closePools(p.pool, p.scans) }
 
 // nodePools are the workers of the node, for requests of all its spaces. No scan can fill
 // them.

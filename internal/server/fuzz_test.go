@@ -40,7 +40,7 @@ func FuzzRequest(f *testing.F) {
 		wire.AppendWatch(nil, 1, wire.Watch{Prefix: key}),
 		documentOf(wire.AdminRotate, "status")(1),
 		wire.AppendDocument(nil, 1, wire.Document{Kind: wire.MapPrepare, Total: 9, Argument: key}),
-		wire.AppendWatch(nil, 1, wire.Watch{From: wire.Cursor{Incarnation: srv.main.incarnation, Version: 1 << 40}, WaitMillis: 5, Values: true}),
+		wire.AppendWatch(nil, 1, wire.Watch{From: wire.Cursor{Incarnation: srv.main.Incarnation, Version: 1 << 40}, WaitMillis: 5, Values: true}),
 		wire.AppendReport(nil, 1, wire.Touches(nil).Append(wire.Touch{Hash: 1, Count: 2}), []wire.Damage{{Shard: 1, Place: 1 << 20, Version: 1 << 40, Key: key}}),
 	} {
 		f.Add(msg, true)
@@ -128,9 +128,9 @@ func TestEveryTypeInEveryState(t *testing.T) {
 					if state == deafEnd {
 						endWithGoodbye(t, s, q)
 					}
-					srv.main.draining.Store(draining)
+					srv.main.Draining.Store(draining)
 					feed(t, s, q, msg)
-					srv.main.draining.Store(false)
+					srv.main.Draining.Store(false)
 					// Whole requests are answered in the state they belong to.
 					// While the node drains it refuses them before it looks at
 					// their bodies, Hello and Ping excepted.

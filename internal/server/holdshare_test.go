@@ -34,10 +34,10 @@ func TestHoldShares(t *testing.T) {
 		c.Secret, c.MemoryLimit, c.RegionSize = secretOf(""), 48<<20, 16<<20
 		c.Tenants = []Tenant{clerk("clerk"), clerk("clerk2"), {Name: "anna", Secret: secret.New(secretOf("anna"))}}
 	})
-	_, limit := srv.main.store.HoldUse() // a quarter of the memory
+	_, limit := srv.main.Store.HoldUse() // a quarter of the memory
 	share := int(limit / base.ShareParts)
-	if srv.main.handlers.HoldShare() != int64(share) || srv.spaces.of("anna").handlers.HoldShare() != math.MaxInt64 {
-		t.Errorf("shares of %d and %d", srv.main.handlers.HoldShare(), srv.spaces.of("anna").handlers.HoldShare())
+	if srv.main.Handlers.HoldShare() != int64(share) || srv.spaces.of("anna").Handlers.HoldShare() != math.MaxInt64 {
+		t.Errorf("shares of %d and %d", srv.main.Handlers.HoldShare(), srv.spaces.of("anna").Handlers.HoldShare())
 	}
 	open := func(name string) *peer {
 		o := as(name)

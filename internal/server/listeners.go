@@ -130,7 +130,7 @@ func (ds *devices) deviceOf(ctx context.Context, l Listener) (*device, error) {
 		}
 	}
 	ds.list = append(ds.list, d)
-	ds.srv.main.rails.add(rail)
+	ds.srv.main.Rails.Add(rail)
 	return d, nil
 }
 
@@ -153,7 +153,7 @@ func (ds *devices) spare() []bool {
 // and may fail is taken out, with its device if nothing else uses it.
 func (ds *devices) listen(ctx context.Context) error {
 	srv := ds.srv
-	for dev, why := range srv.main.regions.Settle() {
+	for dev, why := range srv.main.Regions.Settle() {
 		ds.list[dev].lost = why
 	}
 	for i := 0; i < len(ds.ports); {
@@ -238,7 +238,7 @@ func (ds *devices) start(ctx context.Context, p *port, addr string) (err error) 
 	if p.dev.lost != nil {
 		return p.dev.lost
 	}
-	if err = ds.srv.main.rails.of(p.dev.Device).MakeLanes(len(ds.list)); err != nil {
+	if err = ds.srv.main.Rails.Of(p.dev.Device).MakeLanes(len(ds.list)); err != nil {
 		return err
 	}
 	p.ln, err = p.dev.Dev.Listen(ctx, addr)
@@ -261,8 +261,8 @@ func (ds *devices) dropIdle() error {
 			kept = append(kept, d)
 			continue
 		}
-		rail := main.rails.of(d.Device)
-		err := main.regions.Detach(rail.Index)
+		rail := main.Rails.Of(d.Device)
+		err := main.Regions.Detach(rail.Index)
 		if err == nil {
 			err = errors.Join(rail.Close(), d.close())
 		}
@@ -270,7 +270,7 @@ func (ds *devices) dropIdle() error {
 			ds.list = append(kept, ds.list[i:]...)
 			return fmt.Errorf("server: closing %s/%s, on which nothing listens: %w", d.Fabric.Name(), d.Dev.Name(), err)
 		}
-		main.rails.remove(rail)
+		main.Rails.Remove(rail)
 	}
 	ds.list = kept
 	return nil

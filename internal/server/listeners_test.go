@@ -242,7 +242,7 @@ func TestSlowRegistration(t *testing.T) {
 			case <-begun:
 				parked = id
 			default:
-				if n := srv.main.store.Stats().Published; n < uint64(full+2) { // with "small"
+				if n := srv.main.Store.Stats().Published; n < uint64(full+2) { // with "small"
 					time.Sleep(time.Millisecond)
 					continue
 				}
@@ -254,15 +254,15 @@ func TestSlowRegistration(t *testing.T) {
 		}
 		full++
 	}
-	eventually(t, "the put is parked", func() bool { return srv.main.handlers.Growing() == 1 })
+	eventually(t, "the put is parked", func() bool { return srv.main.Handlers.Growing() == 1 })
 	// Another client's put waits too, and its session ends all the same.
 	hasty.send(wire.AppendPut(nil, hasty.id(), wire.Put{Key: []byte("hasty"), Value: []byte(value)}))
-	eventually(t, "two puts are parked", func() bool { return srv.main.handlers.Growing() == 2 })
+	eventually(t, "two puts are parked", func() bool { return srv.main.Handlers.Growing() == 2 })
 	hasty.close()
-	eventually(t, "its session is forgotten", func() bool { return len(srv.main.sessions.List()) == 2 && srv.main.handlers.Growing() == 1 })
+	eventually(t, "its session is forgotten", func() bool { return len(srv.main.Sessions.List()) == 2 && srv.main.Handlers.Growing() == 1 })
 
-	from := srv.main.met.Beats.Load()
-	for i := 0; srv.main.met.Beats.Load() < from+10; i++ {
+	from := srv.main.Counters.Beats.Load()
+	for i := 0; srv.main.Counters.Beats.Load() < from+10; i++ {
 		text := fmt.Sprintf("round %d", i)
 		if err := p.put("small", text); err != nil {
 			t.Fatal(err)
@@ -286,7 +286,7 @@ func TestSlowRegistration(t *testing.T) {
 		t.Fatal("released")
 	default:
 	}
-	if srv.main.handlers.Growing() != 1 {
+	if srv.main.Handlers.Growing() != 1 {
 		t.Error("the put did not wait")
 	}
 	open()
@@ -318,14 +318,14 @@ func TestShutdownDuringRegistration(t *testing.T) {
 	release := make(chan struct{})
 	left.atRegister(func(int) error { <-release; return nil })
 	value := bytes.Repeat([]byte("x"), 12<<10)
-	for i := 0; srv.main.handlers.Growing() == 0 && i < 1000; i++ {
-		n := srv.main.store.Stats().Published
+	for i := 0; srv.main.Handlers.Growing() == 0 && i < 1000; i++ {
+		n := srv.main.Store.Stats().Published
 		p.send(wire.AppendPut(nil, p.id(), wire.Put{Key: fmt.Appendf(nil, "k%d", i), Value: value}))
-		eventually(t, "the put is done or parked", func() bool { return srv.main.store.Stats().Published > n || srv.main.handlers.Growing() > 0 })
+		eventually(t, "the put is done or parked", func() bool { return srv.main.Store.Stats().Published > n || srv.main.Handlers.Growing() > 0 })
 	}
 	done := make(chan error, 1)
 	go func() { done <- srv.Shutdown(context.Background()) }()
-	eventually(t, "sessions are gone", func() bool { return len(srv.main.sessions.List()) == 0 })
+	eventually(t, "sessions are gone", func() bool { return len(srv.main.Sessions.List()) == 0 })
 	close(release) // the region itself must be there before it can be taken away
 	if err := <-done; err != nil {
 		t.Error(err)

@@ -133,8 +133,8 @@ func TestReadSink(t *testing.T) {
 		t.Fatal(err)
 	}
 	// What is checked and stored is out of the client's reach by then.
-	s := srv.main.sessions.List()[0]
-	stage, err := srv.main.staging.Get(s.Context(), &s.Login.Account, 0, len(value))
+	s := srv.main.Sessions.List()[0]
+	stage, err := srv.main.Staging.Get(s.Context(), &s.Login.Account, 0, len(value))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestReadSink(t *testing.T) {
 		t.Errorf("after the READs: %v, registered: %v", err, stage.MR() != nil)
 	}
 	stage.Release()
-	if srv.main.staging.Kept() != 0 {
+	if srv.main.Staging.Kept() != 0 {
 		t.Error("a sink with REMOTE_WRITE stayed registered")
 	}
 	for access, n := range card.registered() {
@@ -171,11 +171,11 @@ func TestFence(t *testing.T) {
 	}
 	p := dial(t, srv, peerOptions{})
 	broken := errors.New("the log is on fire")
-	srv.main.fatal(broken)
-	srv.main.fatal(errors.New("a second time"))
+	srv.main.Fail(broken)
+	srv.main.Fail(errors.New("a second time"))
 	<-srv.Fatal()
 	p.dead()
-	<-srv.main.beatDone
+	<-srv.main.BeatDone
 	if !errors.Is(srv.Err(), broken) || srv.Ready() {
 		t.Errorf("Err %v, Ready %v", srv.Err(), srv.Ready())
 	}
@@ -195,8 +195,8 @@ func shutdownFenced(t *testing.T, srv *Server, broken error) {
 	if err := srv.Shutdown(context.Background()); !errors.Is(err, broken) {
 		t.Errorf("Shutdown: %v", err)
 	}
-	srv.main.store.Close()
-	srv.main.rails.close()
+	srv.main.Store.Close()
+	srv.main.Rails.Close()
 	srv.devices.close()
 }
 
@@ -211,9 +211,9 @@ func TestFenceEndsEverySession(t *testing.T) {
 	}
 	p := dial(t, srv, peerOptions{})
 	silent := dial(t, srv, peerOptions{noHello: true})
-	srv.main.sessions = session.NewGroup(srv.cfg.sessions(), srv.main.sessions.Env) // no list has them
+	srv.main.Sessions = session.NewGroup(srv.cfg.sessions(), srv.main.Sessions.Env) // no list has them
 	broken := errors.New("the log is on fire")
-	srv.main.fatal(broken)
+	srv.main.Fail(broken)
 	p.dead()
 	silent.dead()
 	shutdownFenced(t, srv, broken)
@@ -227,7 +227,7 @@ func TestMetricsDuringStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	srv.devices.list = []*device{{}} // half made
-	srv.main.rails.add(session.AbsentRail(srv.main.sessions, nil, 0))
+	srv.main.Rails.Add(session.AbsentRail(srv.main.Sessions, nil, 0))
 	ch := make(chan prometheus.Metric, 1000)
 	telemetry.NewCollector(sources{srv}).Collect(ch)
 	if len(ch) == 0 {
@@ -296,7 +296,7 @@ func TestAdminPort(t *testing.T) {
 	if code := httpPost(t, srv, "/debug/handlers/block"); code != 200 {
 		t.Errorf("block: %d", code)
 	}
-	if blocked, _ := srv.main.sessions.Gate.Waiting(); !blocked {
+	if blocked, _ := srv.main.Sessions.Gate.Waiting(); !blocked {
 		t.Error("not blocked")
 	}
 	if code := httpPost(t, srv, "/debug/handlers/unblock"); code != 200 {
@@ -379,8 +379,8 @@ func TestManySessions(t *testing.T) {
 		for _, p := range all {
 			p.qp.Disconnect()
 		}
-		eventually(t, "all sessions are gone", func() bool { return len(srv.main.sessions.List()) == 0 })
-		d := srv.main.rails.list[0]
+		eventually(t, "all sessions are gone", func() bool { return len(srv.main.Sessions.List()) == 0 })
+		d := srv.main.Rails.All()[0]
 		for i, n := range d.Buffers() {
 			if n.Used != 0 && (i > 0 || !d.Shared) {
 				t.Errorf("%d buffers of kind %d in use", n.Used, i)

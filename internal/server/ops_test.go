@@ -114,7 +114,7 @@ func TestMustAsk(t *testing.T) {
 			t.Fatalf("key %d of version %d: %+v", i, v, m)
 		}
 	}
-	if srv.main.met.Asked.Load() == 0 {
+	if srv.main.Counters.Asked.Load() == 0 {
 		t.Error("the disk was never asked: the test is none")
 	}
 }
@@ -237,10 +237,10 @@ func TestExpiry(t *testing.T) {
 
 // sameShard returns n keys of one shard, and one of another.
 func sameShard(srv *Server, n int) (same []string, other string) {
-	want := cluster.ShardOf([]byte("b0"), srv.main.shards)
+	want := cluster.ShardOf([]byte("b0"), srv.main.Shards)
 	for i := 0; len(same) < n || other == ""; i++ {
 		key := fmt.Sprintf("b%d", i)
-		if cluster.ShardOf([]byte(key), srv.main.shards) != want {
+		if cluster.ShardOf([]byte(key), srv.main.Shards) != want {
 			other = key
 		} else if len(same) < n {
 			same = append(same, key)
@@ -344,7 +344,7 @@ func TestLargeBatch(t *testing.T) {
 			wantStatus(t, err, c.want)
 		}
 	}
-	if used, _ := srv.main.staging.InUse(); used != 0 {
+	if used, _ := srv.main.Staging.InUse(); used != 0 {
 		t.Errorf("%d bytes of staging memory are still in use", used)
 	}
 	// Bytes that are no parts, with a checksum that holds.
@@ -361,13 +361,13 @@ func TestLargeBatch(t *testing.T) {
 			bad.Addr = q.mr.Addr() + (peerReceives+1)*peerSize
 		}
 		bad.RKey = q.mr.RKey()
-		before := srv.main.met.Ends[base.CauseBody].Load()
+		before := srv.main.Counters.Ends[base.CauseBody].Load()
 		q.send(large(bad)(9))
 		wantStatus(t, q.goodbye(), wire.StatusProtocol)
 		t.Log(name)
 		ended(t, srv, base.CauseBody, before+1)
 	}
-	eventually(t, "staging memory to come back", func() bool { used, _ := srv.main.staging.InUse(); return used == 0 })
+	eventually(t, "staging memory to come back", func() bool { used, _ := srv.main.Staging.InUse(); return used == 0 })
 }
 
 // TestNamedWrites: a write that comes again under its name, on another
@@ -484,9 +484,9 @@ func TestReports(t *testing.T) {
 		if _, err := p.call(func(id uint64) []byte { return wire.AppendPing(nil, id, wire.Ping{Touches: touches}) }); err != nil {
 			t.Fatal(err)
 		}
-		return srv.main.met.Touches.Load() == 2*wire.MaxTouches // what comes too soon is left aside
+		return srv.main.Counters.Touches.Load() == 2*wire.MaxTouches // what comes too soon is left aside
 	})
-	if got := srv.main.met.DamageReports.Load(); got != 1 {
+	if got := srv.main.Counters.DamageReports.Load(); got != 1 {
 		t.Errorf("%d damages taken, want 1", got)
 	}
 	if err := p.put("k", "still served"); err != nil {

@@ -77,7 +77,7 @@ func TestLargeRepliesAreShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	feed(t, s, q, wire.AppendGet(nil, 5, wire.Get{Key: []byte("k"), MaxInline: 1 << 20}))
-	if n := srv.main.met.Ops[wire.TypeGet][wire.StatusOverloaded].Load(); n != 1 {
+	if n := srv.main.Counters.Ops[wire.TypeGet][wire.StatusOverloaded].Load(); n != 1 {
 		t.Errorf("%d refusals", n)
 	}
 	// Others are served.

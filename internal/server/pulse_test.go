@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/server/session"
+	"github.com/rdmakv/rdmakv/internal/server/space"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -22,7 +23,7 @@ func startHanging(t *testing.T, change func(*Config)) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv.main.laneSilence = 100 * time.Millisecond
+	srv.main.LaneSilence = 100 * time.Millisecond
 	if err := srv.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -65,8 +66,8 @@ func TestHealthOfLanes(t *testing.T) {
 		p := dial(t, srv, as(tenant))
 		// Three times as many beats as make a lane that hangs. A round may take as long
 		// on a machine that is busy, and then it ends; a sleep is none, and stays.
-		n := srv.main.met.Beats.Load() + 3*uint64(srv.main.ticksOfSilence(srv.cfg.Beat))
-		eventually(t, "the beats", func() bool { return srv.main.met.Beats.Load() >= n })
+		n := srv.main.Counters.Beats.Load() + 3*uint64(srv.main.LaneSilence/srv.cfg.Beat+2)
+		eventually(t, "the beats", func() bool { return srv.main.Counters.Beats.Load() >= n })
 		srv.waitHealth(t, 200)
 		id, goOn := hangLane(b, p)
 		if body := srv.waitHealth(t, 503); !strings.Contains(body, "does not return") {
@@ -93,14 +94,14 @@ func TestShutdownWithoutALane(t *testing.T) {
 	over := make(chan struct{})
 	given := make(chan error, 1)
 	go func() {
-		given <- srv.main.endWithin(context.Background(), func(ctx context.Context) error {
+		given <- srv.main.EndWithin(context.Background(), func(ctx context.Context) error {
 			defer close(over)
 			return srv.end(ctx)
 		})
 	}()
 	select {
 	case err := <-given:
-		if !errors.Is(err, errLaneHangs) || !errors.Is(srv.Err(), errLaneHangs) {
+		if !errors.Is(err, space.ErrLaneHangs) || !errors.Is(srv.Err(), space.ErrLaneHangs) {
 			t.Errorf("the end: %v, the node's fault: %v", err, srv.Err())
 		}
 	case <-time.After(time.Minute):
@@ -111,5 +112,5 @@ func TestShutdownWithoutALane(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	shutdownFenced(t, srv, errLaneHangs)
+	shutdownFenced(t, srv, space.ErrLaneHangs)
 }

@@ -164,7 +164,7 @@ func TestRowsRights(t *testing.T) {
 			case oneKey, prefixOfKeys, manyKeys:
 				denied = denied || tenant == "other"
 			}
-			before := w.srv.main.met.DamageReports.Load()
+			before := w.srv.main.Counters.DamageReports.Load()
 			st := w.ask(tenant, b)
 			if (st == wire.StatusDenied) != denied {
 				t.Errorf("%s of tenant %q: %v, want it denied: %v", b.name, tenant, st, denied)
@@ -172,7 +172,7 @@ func TestRowsRights(t *testing.T) {
 			if (st == wire.StatusNoHold) != (d.keys == heldPlace) {
 				t.Errorf("%s of tenant %q, with a place that is held for another session: %v", b.name, tenant, st)
 			}
-			if took := w.srv.main.met.DamageReports.Load() > before; took != (d.keys == toldKeys && tenant != "other") {
+			if took := w.srv.main.Counters.DamageReports.Load() > before; took != (d.keys == toldKeys && tenant != "other") {
 				t.Errorf("%s of tenant %q: taken in: %v", b.name, tenant, took)
 			}
 		}
@@ -192,7 +192,7 @@ func TestRowsOwnership(t *testing.T) {
 		}
 	})
 	w = newRowWorld(t, true)
-	m, err := cluster.Propose([16]byte{1}, "red", w.srv.main.shards, []cluster.MapNode{{ID: "b", Weight: 1}})
+	m, err := cluster.Propose([16]byte{1}, "red", w.srv.main.Shards, []cluster.MapNode{{ID: "b", Weight: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/server/base"
 	"github.com/rdmakv/rdmakv/internal/server/handle"
 	"github.com/rdmakv/rdmakv/internal/server/memory"
+	"github.com/rdmakv/rdmakv/internal/server/space"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -42,8 +43,8 @@ func (p *peer) follow(srv *Server, over func() bool) {
 	})
 }
 
-func rotated(sp *Space) func() bool {
-	return func() bool { return !sp.rotationStat().Running }
+func rotated(sp *space.Space) func() bool {
+	return func() bool { return !sp.RotationStat().Running }
 }
 
 // TestRotation: every region gets a new rkey on the same memory; the old ones
@@ -57,13 +58,13 @@ func TestRotation(t *testing.T) {
 	}
 	_, old := p.regions()
 	table := srv.RegionTable("n1")
-	if err := srv.main.startRotation(); err != nil {
+	if err := srv.main.StartRotation(); err != nil {
 		t.Fatal(err)
 	}
-	if err := srv.main.startRotation(); !errors.Is(err, memory.ErrRotating) {
+	if err := srv.main.StartRotation(); !errors.Is(err, memory.ErrRotating) {
 		t.Errorf("a second rotation beside the first: %v", err)
 	}
-	eventually(t, "a region has been renewed", func() bool { return srv.main.rotationStat().Renewed > 0 })
+	eventually(t, "a region has been renewed", func() bool { return srv.main.RotationStat().Renewed > 0 })
 	// Many leases, in which the session does not say a word about it.
 	for range 50 {
 		if err := p.speak(0); err != nil {
@@ -76,11 +77,11 @@ func TestRotation(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	if st := srv.main.rotationStat(); !st.Running || st.Waiting != 1 || st.Old != 1 {
+	if st := srv.main.RotationStat(); !st.Running || st.Waiting != 1 || st.Old != 1 {
 		t.Errorf("it waits for nobody: %+v", st)
 	}
 	p.follow(srv, rotated(srv.main))
-	st := srv.main.rotationStat()
+	st := srv.main.RotationStat()
 	_, now := p.regions()
 	if st.Renewed != len(old) || st.Error != "" || st.Old != 0 || len(now) != len(old) {
 		t.Errorf("%d regions before, %d now: %+v", len(old), len(now), st)
@@ -131,15 +132,15 @@ func TestOldKeysRest(t *testing.T) {
 	var begun atomic.Int64 // when the first of a wave was registered
 	have := right.slabs.Load()
 	right.atRegister(func(int) error {
-		begun.CompareAndSwap(0, srv.main.now())
+		begun.CompareAndSwap(0, srv.main.Clock.Now())
 		return nil
 	})
-	if err := srv.main.startRotation(); err != nil {
+	if err := srv.main.StartRotation(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a second registration", func() bool { return srv.main.rotationStat().Renewed > 0 })
+	eventually(t, "a second registration", func() bool { return srv.main.RotationStat().Renewed > 0 })
 	eventually(t, "its end", func() bool { return right.slabs.Load() == have })
-	if rested := time.Duration(srv.main.now() - begun.Load()); rested < cfg.Lease {
+	if rested := time.Duration(srv.main.Clock.Now() - begun.Load()); rested < cfg.Lease {
 		t.Errorf("an old registration went after %v, the lease is %v", rested, cfg.Lease)
 	}
 }
@@ -154,7 +155,7 @@ func TestRotationOfSilentSession(t *testing.T) {
 	p := dial(t, srv, peerOptions{})
 	p.regions()
 	fresh := dial(t, srv, peerOptions{}) // has no table: nobody waits for it
-	if err := srv.main.startRotation(); err != nil {
+	if err := srv.main.StartRotation(); err != nil {
 		t.Fatal(err)
 	}
 	over := make(chan error, 1)
@@ -168,11 +169,11 @@ func TestRotationOfSilentSession(t *testing.T) {
 	if bye := p.goodbye(); !errors.Is(bye, wire.StatusClosing.Err()) {
 		t.Errorf("Goodbye says %v", bye)
 	}
-	if n := srv.main.met.Ends[base.CauseTable].Load(); n != 1 {
-		eventually(t, "the session is counted among those that did not take the table", func() bool { return srv.main.met.Ends[base.CauseTable].Load() == 1 })
+	if n := srv.main.Counters.Ends[base.CauseTable].Load(); n != 1 {
+		eventually(t, "the session is counted among those that did not take the table", func() bool { return srv.main.Counters.Ends[base.CauseTable].Load() == 1 })
 	}
 	eventually(t, "the rotation ends", rotated(srv.main))
-	if st := srv.main.rotationStat(); st.Error != "" || st.Renewed != st.Regions {
+	if st := srv.main.RotationStat(); st.Error != "" || st.Renewed != st.Regions {
 		t.Errorf("%+v", st)
 	}
 }
@@ -212,11 +213,11 @@ func TestRotationWithoutRoom(t *testing.T) {
 				}
 				return nil
 			})
-			if err := srv.main.startRotation(); err != nil {
+			if err := srv.main.StartRotation(); err != nil {
 				t.Fatal(err)
 			}
 			p.follow(srv, rotated(srv.main))
-			st := srv.main.rotationStat()
+			st := srv.main.RotationStat()
 			_, now := p.regions()
 			if room == 0 {
 				if !strings.Contains(st.Error, short.Error()) || st.Renewed != 0 {
@@ -245,7 +246,7 @@ func TestRotationBesideGrowth(t *testing.T) {
 	value := strings.Repeat("v", 12000)
 	n := 0
 	for range 3 {
-		if err := srv.main.startRotation(); err != nil {
+		if err := srv.main.StartRotation(); err != nil {
 			t.Fatal(err)
 		}
 		p.follow(srv, func() bool {
@@ -263,7 +264,7 @@ func TestRotationBesideGrowth(t *testing.T) {
 			}
 			return rotated(srv.main)()
 		})
-		if st := srv.main.rotationStat(); st.Error != "" {
+		if st := srv.main.RotationStat(); st.Error != "" {
 			t.Fatal(st.Error)
 		}
 	}
@@ -321,7 +322,7 @@ func TestRotationByAge(t *testing.T) {
 				return false
 			}
 		}
-		return srv.main.turnover.Renewed.Load() >= uint64(len(old)) && srv.spaces.of("tenant").turnover.Renewed.Load() > 0
+		return srv.main.Turnover.Renewed.Load() >= uint64(len(old)) && srv.spaces.of("tenant").Turnover.Renewed.Load() > 0
 	})
 	if st, err := srv.Stats(); err != nil || st.RKeys.Regions != len(old) || st.RKeys.Space != "main" {
 		t.Errorf("%+v %v", st.RKeys, err)
@@ -345,11 +346,11 @@ func TestRetiredRegion(t *testing.T) {
 		quick(c)
 		c.RegionIdle = 200 * time.Millisecond
 	})
-	srv.main.regions.OnChange(func() { changes.Add(1) })
+	srv.main.Regions.OnChange(func() { changes.Add(1) })
 	p := dial(t, srv, peerOptions{replySize: 64 << 10})
 	p.put("stays", "v")
 	_, before := p.regions()
-	bytes, _ := srv.main.regions.Bytes()
+	bytes, _ := srv.main.Regions.Bytes()
 	for i := range 400 {
 		if err := p.put(fmt.Sprint("goes", i), strings.Repeat("v", 12000)); err != nil {
 			t.Fatal(err)
@@ -366,8 +367,8 @@ func TestRetiredRegion(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "a region is retired", func() bool { return p.ping() == nil && len(srv.main.store.RetiredRegions()) > 0 })
-	gone := srv.main.store.RetiredRegions()[0]
+	eventually(t, "a region is retired", func() bool { return p.ping() == nil && len(srv.main.Store.RetiredRegions()) > 0 })
+	gone := srv.main.Store.RetiredRegions()[0]
 	if r := srv.RegionTable("n1").Region(gone.ID); r == nil || r.State != cluster.Retired || len(r.Keys) != 1 {
 		t.Errorf("the cluster is told %+v of region %d", r, gone.ID)
 	}
@@ -383,8 +384,8 @@ func TestRetiredRegion(t *testing.T) {
 	var after []wire.Region
 	p.follow(srv, func() bool {
 		_, after = p.regions()
-		now, _ := srv.main.regions.Bytes()
-		return len(after) <= len(before)+1 && len(srv.main.store.RetiredRegions()) == 0 && now <= bytes+2<<20
+		now, _ := srv.main.Regions.Bytes()
+		return len(after) <= len(before)+1 && len(srv.main.Store.RetiredRegions()) == 0 && now <= bytes+2<<20
 	})
 	if srv.RegionTable("n1").Region(gone.ID) != nil || changes.Load() == 0 {
 		t.Errorf("region %d is still told; %d changes", gone.ID, changes.Load())

@@ -12,6 +12,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/secret"
 	"github.com/rdmakv/rdmakv/internal/server/auth"
+	"github.com/rdmakv/rdmakv/internal/server/space"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -39,7 +40,7 @@ const handlerPatience = 2 * time.Minute
 // A hostileTenant is one login with the table of messages for it.
 type hostileTenant struct {
 	name  string
-	of    *Space // the space that it uses
+	of    *space.Space // the space that it uses
 	by    *auth.Login
 	bases []*hostileBase
 }
@@ -140,10 +141,10 @@ func (w *hostileWorld) settled() {
 	t.Helper()
 	for _, sp := range w.srv.spaces.every() {
 		eventually(t, "all places are free", func() bool {
-			st := sp.store.Stats()
-			staged, waiting := sp.staging.InUse()
-			most := sp.staging.Line().Most()
-			return st.HeldBytes == 0 && st.Inflight == 0 && st.InflightBytes == 0 && staged == 0 && waiting == 0 && most == 0 && sp.handlers.Watches() == 0 && len(sp.sessions.List()) == 0
+			st := sp.Store.Stats()
+			staged, waiting := sp.Staging.InUse()
+			most := sp.Staging.Line().Most()
+			return st.HeldBytes == 0 && st.Inflight == 0 && st.InflightBytes == 0 && staged == 0 && waiting == 0 && most == 0 && sp.Handlers.Watches() == 0 && len(sp.Sessions.List()) == 0
 		})
 	}
 	for _, h := range w.tenants {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/server/auth"
 	"github.com/rdmakv/rdmakv/internal/server/handle"
+	"github.com/rdmakv/rdmakv/internal/server/space"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -84,7 +85,7 @@ type reportFields struct {
 
 // hostileBases are the proper messages: every type of request, of some several that
 // go different ways. worldMap is the shard map in force, encoded.
-func hostileBases(sp *Space, by *auth.Login, worldMap []byte) (all []*hostileBase) {
+func hostileBases(sp *space.Space, by *auth.Login, worldMap []byte) (all []*hostileBase) {
 	add := func(b *hostileBase) { all = append(all, b) }
 	update := func(name string, op wire.UpdateOp, delta int64, key []byte) {
 		add(baseOf("increment or touch "+name, wire.Update{Op: op, Delta: delta, Key: key}, wire.AppendUpdate))
@@ -135,7 +136,7 @@ func hostileBases(sp *Space, by *auth.Login, worldMap []byte) (all []*hostileBas
 		})
 	})
 	add(late)
-	for _, in := range []uint64{0, sp.incarnation} {
+	for _, in := range []uint64{0, sp.Incarnation} {
 		add(baseOf("watch", wire.Watch{From: wire.Cursor{Incarnation: in, Version: 1}, Prefix: []byte("desk/")}, wire.AppendWatch))
 	}
 	add(baseOf("report", reportFields{wire.Touch{Hash: 1, Count: 1}, nil, wire.Damage{Place: 1 << 20, Version: 1 << 40, Shard: 1, Key: plainKey}},

@@ -218,7 +218,7 @@ func (ds *devices) replacePort(old, fresh *port) bool {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
 	i := slices.Index(ds.ports, old)
-	if i < 0 || srv.main.draining.Load() {
+	if i < 0 || srv.main.Draining.Load() {
 		return false
 	}
 	ds.ports = slices.Clone(ds.ports)

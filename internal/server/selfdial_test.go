@@ -54,7 +54,7 @@ func TestDeafListener(t *testing.T) {
 		t.Error("the device was taken for gone")
 	}
 	for c := range base.CauseCount {
-		if n := srv.main.met.Ends[c].Load(); n != 0 {
+		if n := srv.main.Counters.Ends[c].Load(); n != 0 {
 			t.Errorf("%d connections ended or were refused: %v", n, c)
 		}
 	}

@@ -38,7 +38,7 @@ func TestWriteAndRead(t *testing.T) {
 	eachQueue(t, func(t *testing.T, change func(*Config)) {
 		srv := startServer(t, change)
 		p := dial(t, srv, peerOptions{})
-		if p.wel.Shards != 4 || p.wel.Incarnation != srv.main.incarnation || p.wel.Lease != 2*time.Second || p.wel.MaxKey != 4096 || string(p.wel.ServerID) != "kvserver" {
+		if p.wel.Shards != 4 || p.wel.Incarnation != srv.main.Incarnation || p.wel.Lease != 2*time.Second || p.wel.MaxKey != 4096 || string(p.wel.ServerID) != "kvserver" {
 			t.Errorf("welcome: %+v", p.wel)
 		}
 		_, err := p.get("k", 100)
@@ -145,7 +145,7 @@ func TestLargePut(t *testing.T) {
 		wantStatus(t, p.putLarge([]byte("torn"), 1<<20, 12345), wire.StatusChecksum)
 		_, err := p.get("torn", 10)
 		wantStatus(t, err, wire.StatusNotFound)
-		if used, _ := srv.main.staging.InUse(); used != 0 {
+		if used, _ := srv.main.Staging.InUse(); used != 0 {
 			t.Errorf("%d bytes of staging memory still in use", used)
 		}
 	})
@@ -237,7 +237,7 @@ func TestHeldPlaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.qp.Disconnect()
-	eventually(t, "the hold is let go", func() bool { return srv.main.store.Stats().HeldBytes == 0 })
+	eventually(t, "the hold is let go", func() bool { return srv.main.Store.Stats().HeldBytes == 0 })
 }
 
 // eventually waits for something that happens on another goroutine.
@@ -319,11 +319,11 @@ func TestViewPages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, s := range srv.main.sessions.List() {
+	for _, s := range srv.main.Sessions.List() {
 		s.ReplySize = 300 // five regions
 	}
 	view, all := p.regions()
-	if len(all) < 12 || view.From == 0 || view.Incarnation != srv.main.incarnation || view.Shards != 4 || view.Version != srv.main.store.ViewVersion() {
+	if len(all) < 12 || view.From == 0 || view.Incarnation != srv.main.Incarnation || view.Shards != 4 || view.Version != srv.main.Store.ViewVersion() {
 		t.Fatalf("%d regions, last page from %d", len(all), view.From)
 	}
 	for i, r := range all {
@@ -332,7 +332,7 @@ func TestViewPages(t *testing.T) {
 			t.Fatalf("region %d: %v", i, err)
 		}
 		h, err := layout.ParseRegionHeader(b)
-		if err != nil || h.ID != r.ID || h.Incarnation != srv.main.incarnation || uint64(h.Base) != r.Base || h.Length != r.Length {
+		if err != nil || h.ID != r.ID || h.Incarnation != srv.main.Incarnation || uint64(h.Base) != r.Base || h.Length != r.Length {
 			t.Fatalf("region %d: header %+v, table %+v, %v", i, h, r, err)
 		}
 	}
@@ -352,7 +352,7 @@ func TestStatsAndBeat(t *testing.T) {
 	if err := json.Unmarshal(text, &st); err != nil {
 		t.Fatal(err)
 	}
-	if st.Requests["Put"].Count != 1 || st.Sessions != 1 || st.Store.Published != 1 || st.Incarnation != srv.main.incarnation || st.Fabric != "iwarp" {
+	if st.Requests["Put"].Count != 1 || st.Sessions != 1 || st.Store.Published != 1 || st.Incarnation != srv.main.Incarnation || st.Fabric != "iwarp" {
 		t.Errorf("%+v", st)
 	}
 	// The beat goes on, and anyone may READ it.
@@ -362,7 +362,7 @@ func TestStatsAndBeat(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		beat, err := layout.ParseBeat(b, srv.main.incarnation)
+		beat, err := layout.ParseBeat(b, srv.main.Incarnation)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,8 +3,10 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/rdmakv/rdmakv/internal/server/auth"
@@ -13,6 +15,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/server/member"
 	"github.com/rdmakv/rdmakv/internal/server/memory"
 	"github.com/rdmakv/rdmakv/internal/server/session"
+	"github.com/rdmakv/rdmakv/internal/server/space"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -26,7 +29,7 @@ import (
 type Server struct {
 	cfg    Config
 	log    *base.Log // that of the main space
-	main   *Space
+	main   *space.Space
 	spaces *spaces // the main one, and those of tenants
 
 	// What the node and all its spaces share.
@@ -51,7 +54,9 @@ type Server struct {
 	stop context.CancelFunc // ends it
 	wg   sync.WaitGroup     // of them, and of set-ups
 
-	closing
+	ending      base.WaitsFor // what the end waits for, beside that of the main space
+	shutdown    sync.Once
+	shutdownErr error
 }
 
 // New checks the configuration; every fault is in the error.
@@ -67,24 +72,22 @@ func New(cfg Config) (*Server, error) {
 	srv.line = memory.NewStageLine(cfg.StagingBytes, srv.stagingShare, func(tenant *base.Account) { tenant.Hit(srv.bounds, base.BoundLoginStaging) })
 	srv.member = member.New(cfg.Cluster, member.Env{Node: clusterNode{srv}, Dir: cfg.dir(), Secret: cfg.Secret, Logger: cfg.Logger, Log: srv.log})
 	srv.owned = srv.member.Ownership()
-	env := srv.spaceEnv("", srv.log)
-	env.told, env.makeHandlers = srv.tellMain, srv.mainHandlers
-	srv.main = newSpace(cfg, env)
+	srv.main = space.New(cfg.space(), srv.spaceEnv("", srv.log, &cfg, srv.mainHandlers))
 	srv.spaces, srv.devices, srv.selfDial = newSpaces(srv), newDevices(srv), newSelfDial(srv)
 	srv.makers, srv.acceptor = newMakers(srv), newAcceptor(srv)
 	return srv, nil
 }
 
 // spaceEnv is what the node gives to each space.
-func (srv *Server) spaceEnv(name string, log *base.Log) spaceEnv {
+func (srv *Server) spaceEnv(name string, log *base.Log, cfg *Config, handlers func(*space.Space, *Config) space.Handlers) space.Env {
 	login := name
 	if login == "" {
 		login = auth.MainSpace
 	}
-	return spaceEnv{
-		name: name, log: log, bounds: srv.bounds, owned: srv.owned, registry: srv.registry, line: srv.line,
-		shared:       func() bool { return srv.logins.Shared(login) },
-		makeHandlers: srv.tenantHandlers,
+	return space.Env{
+		Name: name, Log: log, Bounds: srv.bounds, Owned: srv.owned, Registry: srv.registry, Line: srv.line,
+		Shared:       func() bool { return srv.logins.Shared(login) },
+		MakeHandlers: func(sp *space.Space) space.Handlers { return handlers(sp, cfg) },
 	}
 }
 
@@ -139,7 +142,7 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	srv.main.serve()
+	srv.main.Serve()
 	srv.serve()
 	return nil
 }
@@ -147,15 +150,16 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 // openMain opens the main space, and what reads the node's directory beside its store.
 func (srv *Server) openMain(ctx context.Context) error {
 	srv.nodePools.open()
-	if err := srv.main.open(ctx, srv.devices.spare()); err != nil {
+	if err := srv.main.Open(ctx, srv.devices.spare()); err != nil {
 		return err
 	}
-	warnOfDir(srv.log, &srv.cfg) // nobody else has it
+	closeDir(srv.log, &srv.cfg) // nobody else has it
+	warnOfDir(srv.log, &srv.cfg)
 	if srv.member != nil {
-		if err := srv.member.OpenBook(ctx, srv.main.shards); err != nil {
+		if err := srv.member.OpenBook(ctx, srv.main.Shards); err != nil {
 			return err
 		}
-		srv.main.releaseOwned()
+		srv.main.ReleaseOwned()
 	}
 	return nil
 }
@@ -163,7 +167,7 @@ func (srv *Server) openMain(ctx context.Context) error {
 // serve lets clients in.
 func (srv *Server) serve() {
 	if srv.member != nil {
-		srv.main.regions.OnChange(srv.member.RegionsChanged)
+		srv.main.Regions.OnChange(srv.member.RegionsChanged)
 		srv.wg.Go(func() { srv.member.Run(srv.run) })
 	}
 	for _, d := range srv.devices.list {
@@ -179,7 +183,7 @@ func (srv *Server) serve() {
 	}
 	warn(srv)
 	for _, p := range srv.devices.ports {
-		r := srv.main.rails.of(p.dev.Device)
+		r := srv.main.Rails.Of(p.dev.Device)
 		srv.log.Info("serving", "addr", p.ln.Addr().String(), "fabric", r.Attr.Fabric, "device", r.Dev.Name(),
 			"why", p.Why, "reason", r.Attr.Reason, "shared_receives", r.Shared, "lanes", r.Lanes(), "public", srv.logins.Find(wire.Tenant{}).Secret.Empty())
 	}
@@ -213,7 +217,7 @@ func (srv *Server) Ready() bool { return srv.main.Ready() }
 
 // Filled reports whether all keys are in memory again after a start: misses
 // are then answered one-sidedly too.
-func (srv *Server) Filled() bool { return srv.main.filled() }
+func (srv *Server) Filled() bool { return srv.main.Filled() }
 
 // Shutdown ends the node cleanly: no new sessions, requests under way are
 // finished, clients are told, the store is closed with its clean-stop mark.
@@ -224,7 +228,7 @@ func (srv *Server) Filled() bool { return srv.main.filled() }
 // Errors: what closing the store or the device said; Err if durability is gone,
 // or a handler does not return.
 func (srv *Server) Shutdown(ctx context.Context) error {
-	srv.shutdown.Do(func() { srv.shutdownErr = srv.main.endWithin(ctx, srv.end) })
+	srv.shutdown.Do(func() { srv.shutdownErr = srv.main.EndWithin(ctx, srv.end) })
 	return srv.shutdownErr
 }
 
@@ -232,30 +236,30 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 // of tenants end meanwhile; the devices are closed last.
 func (srv *Server) end(ctx context.Context) error {
 	main := srv.main
-	if !main.serving.Load() {
+	if !main.Serving.Load() {
 		return nil // Start failed and has cleared up, or was never called
 	}
-	main.draining.Store(true)
+	main.Draining.Store(true)
 	srv.log.Info("shutting down")
 	srv.devices.closePorts()
 	srv.wg.Go(srv.member.Leave)
 	spacesEnded := make(chan error, 1)
 	go func() { spacesEnded <- srv.spaces.shutdown(ctx) }()
 	defer srv.ending.Set("")
-	main.drain(ctx)
+	main.Drain(ctx)
 	srv.stop()
-	main.leave()
+	main.Leave()
 	srv.ending.Set("connections and gossip")
 	srv.wg.Wait()
 	srv.member.Stop()
 	srv.ending.Set("spaces")
 	err := <-spacesEnded
 	srv.ending.Set("")
-	main.halt()
+	main.Halt()
 	srv.nodePools.close()
 	srv.admin.close()
-	err = errors.Join(err, main.close())
-	if !main.fence.StoreWell() {
+	err = errors.Join(err, main.Close())
+	if !main.Fence.StoreWell() {
 		return err
 	}
 	srv.member.Close()
@@ -277,7 +281,57 @@ func (srv *Server) abandon() {
 		srv.log.Error(base.LogAlways, "closing a space", "err", err)
 	}
 	srv.nodePools.close()
-	srv.main.abandon()
+	srv.main.Abandon()
 	srv.member.Close()
 	_ = srv.devices.close()
+}
+
+// A space is fenced once it cannot promise what it is to promise, because its store has
+// failed, a lane or a device did for good, or another process is this node: it answers
+// nobody any more. A node is fenced with its main space, and has to end.
+
+// Err is nil while the node works. Afterwards it says why durability is gone,
+// or why the fabric is; the process must then end.
+func (srv *Server) Err() error { return srv.main.Err() }
+
+// Fatal is closed when Err becomes non-nil.
+func (srv *Server) Fatal() <-chan struct{} { return srv.main.Fence.Done() }
+
+// standDown fences a node whose stores are well: all its spaces end.
+func (srv *Server) standDown(err error) {
+	for _, sp := range srv.spaces.every() {
+		if sp.Err() == nil {
+			sp.StandDown(err)
+		}
+	}
+}
+
+// sick says what makes this process one to be started again, or nil: its
+// durability is gone, or a lane of the node or of a space hangs.
+func (srv *Server) sick() error {
+	if err := srv.Err(); err != nil {
+		return err
+	}
+	for _, sp := range srv.spaces.every() {
+		if sp.LaneHangs.Load() {
+			if sp.Name != "" {
+				return fmt.Errorf("space %q: %w", sp.Name, space.ErrLaneHangs)
+			}
+			return space.ErrLaneHangs
+		}
+	}
+	return nil
+}
+
+// Ending says what Shutdown waits for, in the node and in each space; empty before
+// Shutdown and after it. Safe for concurrent use, and it waits for nothing itself.
+func (srv *Server) Ending() string {
+	var list []string
+	for _, w := range [...]*base.WaitsFor{&srv.ending, &srv.main.Ending} {
+		if what := w.Get(); what != "" {
+			list = append(list, what)
+		}
+	}
+	list = append(list, srv.spaces.ending()...)
+	return strings.Join(list, "; ")
 }

@@ -21,7 +21,7 @@ import (
 // ended waits until n sessions (or requests for one) have ended of a cause.
 func ended(t testing.TB, srv *Server, c base.Cause, n uint64) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d ended of cause %v", n, c), func() bool { return srv.main.met.Ends[c].Load() == n })
+	eventually(t, fmt.Sprintf("%d ended of cause %v", n, c), func() bool { return srv.main.Counters.Ends[c].Load() == n })
 }
 
 func TestSecrets(t *testing.T) {
@@ -83,7 +83,7 @@ func TestConnectPrivateData(t *testing.T) {
 		{"too short", []byte("RKV1"), wire.StatusProtocol, base.CauseMagic},
 		{"something behind it", append(append([]byte{}, good...), 1), wire.StatusProtocol, base.CauseMagic},
 	} {
-		before := srv.main.met.Ends[c.cause].Load()
+		before := srv.main.Counters.Ends[c.cause].Load()
 		_, err := tryDial(t, srv, peerOptions{connect: c.private})
 		if !errors.Is(err, c.want.Err()) || !errors.Is(err, rdma.ErrRejected) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
@@ -179,7 +179,7 @@ func TestHostileMessages(t *testing.T) {
 			{"touches that are not there", patchIn(wire.AppendPing(nil, 9, wire.Ping{}), wire.HeaderSize+10, 5), base.CauseBody},
 			{"too many damages", patchIn(wire.AppendReport(nil, 9, nil, make([]wire.Damage, wire.MaxDamages)), wire.HeaderSize+2, wire.MaxDamages+1), base.CauseBody},
 		} {
-			before := srv.main.met.Ends[c.cause].Load()
+			before := srv.main.Counters.Ends[c.cause].Load()
 			p := dial(t, srv, peerOptions{})
 			p.send(c.msg)
 			if bye := p.goodbye(); !errors.Is(bye, wire.StatusProtocol.Err()) {
@@ -195,7 +195,7 @@ func TestHostileMessages(t *testing.T) {
 			"a request before Hello": good,
 			"a Ping before Hello":    wire.AppendPing(nil, 1, wire.Ping{}),
 		} {
-			before := srv.main.met.Ends[base.CauseOrder].Load()
+			before := srv.main.Counters.Ends[base.CauseOrder].Load()
 			p := dial(t, srv, peerOptions{noHello: true})
 			p.send(msg)
 			p.dead()
@@ -222,7 +222,7 @@ func TestBodiesOfEveryType(t *testing.T) {
 		"view":      wire.AppendViewRequest(nil, 9, wire.ViewRequest{}),
 		"ping":      wire.AppendPing(nil, 9, wire.Ping{}),
 	} {
-		before := srv.main.met.Ends[base.CauseBody].Load()
+		before := srv.main.Counters.Ends[base.CauseBody].Load()
 		msg = msg[:len(msg)-1]
 		msg[16]-- // the header agrees with the shorter message
 		p := dial(t, srv, peerOptions{})
@@ -253,7 +253,7 @@ func TestCreditOverrun(t *testing.T) {
 // dialBlocked opens a session while handlers are blocked: Hello waits, and so
 // the second message is one without a credit.
 func dialBlocked(t *testing.T, srv *Server) *peer {
-	before := srv.main.met.Ends[base.CauseCredits].Load()
+	before := srv.main.Counters.Ends[base.CauseCredits].Load()
 	p := dial(t, srv, peerOptions{noHello: true})
 	msg := wire.AppendHello(nil, 1, wire.Hello{ReplySize: peerSize})
 	wire.SignHello(msg, nil, p.connect, p.accept)
@@ -263,7 +263,7 @@ func dialBlocked(t *testing.T, srv *Server) *peer {
 	// With a queue of its own the session had one receive, and the fabric
 	// itself refused the second message; shared, the server counted.
 	eventually(t, "the session ended", func() bool {
-		return srv.main.met.Ends[base.CauseCredits].Load()+srv.main.met.Ends[base.CauseFabric].Load() > before
+		return srv.main.Counters.Ends[base.CauseCredits].Load()+srv.main.Counters.Ends[base.CauseFabric].Load() > before
 	})
 	return p
 }
@@ -281,7 +281,7 @@ func TestOverrunOpenSession(t *testing.T) {
 		}
 		p.dead()
 		eventually(t, "the session ended", func() bool {
-			return srv.main.met.Ends[base.CauseCredits].Load()+srv.main.met.Ends[base.CauseFabric].Load() == 1
+			return srv.main.Counters.Ends[base.CauseCredits].Load()+srv.main.Counters.Ends[base.CauseFabric].Load() == 1
 		})
 		if err := honest.ping(); err != nil {
 			t.Errorf("the honest client: %v", err)
@@ -339,7 +339,7 @@ func TestCreditsGrowAndReturn(t *testing.T) {
 				t.Fatalf("%d credits after asking again", p.credits)
 			}
 		}
-		if got := srv.main.sessions.Credits(); got != p.credits {
+		if got := srv.main.Sessions.Credits(); got != p.credits {
 			t.Errorf("the server thinks of %d credits, the client of %d", got, p.credits)
 		}
 	})
@@ -361,7 +361,7 @@ func TestHandlersBlocked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		beat, err := layout.ParseBeat(b, srv.main.incarnation)
+		beat, err := layout.ParseBeat(b, srv.main.Incarnation)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -369,14 +369,14 @@ func TestHandlersBlocked(t *testing.T) {
 	}
 	first := beat()
 	eventually(t, "the beat goes on", func() bool { return beat() > first+2 })
-	if st := srv.main.store.Stats(); st.Published != 0 || len(p.replies) != 0 {
+	if st := srv.main.Store.Stats(); st.Published != 0 || len(p.replies) != 0 {
 		t.Fatal("a handler ran")
 	}
-	eventually(t, "the put waits at the gate", func() bool { _, n := srv.main.sessions.Gate.Waiting(); return n == 1 })
+	eventually(t, "the put waits at the gate", func() bool { _, n := srv.main.Sessions.Gate.Waiting(); return n == 1 })
 	// A session that ends meanwhile does not wait for the gate.
 	gone := dial(t, srv, peerOptions{noHello: true})
 	gone.send(wire.AppendHello(nil, 1, wire.Hello{}))
-	eventually(t, "its Hello waits too", func() bool { _, n := srv.main.sessions.Gate.Waiting(); return n == 2 })
+	eventually(t, "its Hello waits too", func() bool { _, n := srv.main.Sessions.Gate.Waiting(); return n == 2 })
 	gone.qp.Disconnect()
 	ended(t, srv, base.CausePeer, 1)
 	srv.UnblockHandlers()
@@ -447,11 +447,11 @@ func TestPeerGoneInRendezvous(t *testing.T) {
 	p := dial(t, srv, peerOptions{})
 	p.send(wire.AppendPutLarge(nil, p.id(), wire.PutLarge{Key: []byte("k"), ValueLen: 1 << 20, RKey: p.mr.RKey() + 1, Addr: 4096}))
 	p.dead()
-	eventually(t, "all sessions are gone", func() bool { return len(srv.main.sessions.List()) == 0 })
-	if used, waiting := srv.main.staging.InUse(); used != 0 || waiting != 0 {
+	eventually(t, "all sessions are gone", func() bool { return len(srv.main.Sessions.List()) == 0 })
+	if used, waiting := srv.main.Staging.InUse(); used != 0 || waiting != 0 {
 		t.Errorf("%d bytes of staging memory in use, %d wait", used, waiting)
 	}
-	if st := srv.main.store.Stats(); st.Published != 0 {
+	if st := srv.main.Store.Stats(); st.Published != 0 {
 		t.Errorf("%d writes published", st.Published)
 	}
 }
@@ -519,7 +519,7 @@ func TestTrickledValue(t *testing.T) {
 	}
 	p.dead()
 	ended(t, srv, base.CauseSlow, 1)
-	if used, waiting := srv.main.staging.InUse(); used != 0 || waiting != 0 {
+	if used, waiting := srv.main.Staging.InUse(); used != 0 || waiting != 0 {
 		t.Errorf("%d bytes of staging memory in use, %d wait", used, waiting)
 	}
 }
@@ -629,9 +629,9 @@ func TestFloodOfSilentConnections(t *testing.T) {
 			t.Fatalf("the honest client: %v", err)
 		}
 	}
-	eventually(t, "the silent ones are gone", func() bool { return len(srv.main.sessions.List()) == 1 })
+	eventually(t, "the silent ones are gone", func() bool { return len(srv.main.Sessions.List()) == 1 })
 	dial(t, srv, peerOptions{})
-	if got := srv.main.met.Ends[base.CauseSetup].Load() + srv.main.met.Ends[base.CauseBusy].Load() + srv.main.met.Ends[base.CauseCrowded].Load(); got != 40 || int(srv.main.met.Ends[base.CauseBusy].Load()) != refused {
+	if got := srv.main.Counters.Ends[base.CauseSetup].Load() + srv.main.Counters.Ends[base.CauseBusy].Load() + srv.main.Counters.Ends[base.CauseCrowded].Load(); got != 40 || int(srv.main.Counters.Ends[base.CauseBusy].Load()) != refused {
 		t.Errorf("%d ended or refused, %d of them refused here", got, refused)
 	}
 }

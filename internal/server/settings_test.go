@@ -108,9 +108,9 @@ func TestSharedReceivesComeBack(t *testing.T) {
 		p.post(msg, min(4, p.credits))
 		p.close() // most of them are cut off
 	}
-	eventually(t, "the sessions are gone", func() bool { return len(srv.main.sessions.List()) == 0 })
-	promised, existing, left := srv.main.rails.all()[0].SharedReceives()
-	if used := srv.main.rails.all()[0].Buffers()[0].Used; promised != 0 || used != existing || left != 0 {
+	eventually(t, "the sessions are gone", func() bool { return len(srv.main.Sessions.List()) == 0 })
+	promised, existing, left := srv.main.Rails.All()[0].SharedReceives()
+	if used := srv.main.Rails.All()[0].Buffers()[0].Used; promised != 0 || used != existing || left != 0 {
 		t.Errorf("%d receives promised to nobody, %d are out of %d posted, %d sessions known", promised, used, existing, left)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/inspect"
 	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/server/space"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/store"
@@ -81,24 +82,24 @@ func TestSpaceLife(t *testing.T) {
 	if a == nil || b == nil {
 		t.Fatalf("not open: %+v", srv.Spaces())
 	}
-	if a.incarnation == b.incarnation || a.incarnation == srv.main.incarnation || a.store.ID() == b.store.ID() || a.store.ID() == srv.main.store.ID() {
+	if a.Incarnation == b.Incarnation || a.Incarnation == srv.main.Incarnation || a.Store.ID() == b.Store.ID() || a.Store.ID() == srv.main.Store.ID() {
 		t.Error("spaces share identity or incarnation")
 	}
-	if a.rails.all()[0].PD == b.rails.all()[0].PD || a.rails.all()[0].PD == srv.main.rails.all()[0].PD || a.rails.list[0].Dev != srv.devices.list[0].Dev {
+	if a.Rails.All()[0].PD == b.Rails.All()[0].PD || a.Rails.All()[0].PD == srv.main.Rails.All()[0].PD || a.Rails.All()[0].Dev != srv.devices.list[0].Dev {
 		t.Error("spaces share a PD, or do not share the device")
 	}
 	if list := srv.Spaces(); len(list) != 2 || list[0].Name != "a" || list[1].Name != "b.2" || list[1].Limit != 32<<20 || list[0].Used <= 0 {
 		t.Errorf("spaces: %+v", list)
 	}
-	put(t, a.store, "key", "of a")
-	put(t, b.store, "key", "of b")
-	put(t, srv.main.store, "key", "of the node")
-	for st, want := range map[*store.Store]string{a.store: "of a", b.store: "of b", srv.main.store: "of the node"} {
+	put(t, a.Store, "key", "of a")
+	put(t, b.Store, "key", "of b")
+	put(t, srv.main.Store, "key", "of the node")
+	for st, want := range map[*store.Store]string{a.Store: "of a", b.Store: "of b", srv.main.Store: "of the node"} {
 		if got := get(t, st, "key"); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	beats := b.met.Beats.Load()
+	beats := b.Counters.Beats.Load()
 	setSpaces(t, srv, SpaceConfig{Name: "b.2", MemoryLimit: 32 << 20, MaxSessions: 3})
 	if srv.spaces.of("a") != nil || srv.spaces.of("b.2") != b {
 		t.Error("one was to go, the other to stay")
@@ -108,10 +109,10 @@ func TestSpaceLife(t *testing.T) {
 		t.Errorf("the files that stay: %+v, %v", in, err)
 	}
 	setSpaces(t, srv, SpaceConfig{Name: "a"}, SpaceConfig{Name: "b.2", MemoryLimit: 32 << 20, MaxSessions: 3})
-	if a = srv.spaces.of("a"); a == nil || get(t, a.store, "key") != "of a" {
+	if a = srv.spaces.of("a"); a == nil || get(t, a.Store, "key") != "of a" {
 		t.Error("a space that came back has lost its key")
 	}
-	for deadline := time.Now().Add(20 * time.Second); b.met.Beats.Load() == beats; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); b.Counters.Beats.Load() == beats; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("a space does not beat")
 		}
@@ -170,12 +171,12 @@ func TestSpaceFenced(t *testing.T) {
 	}
 	a, b := srv.spaces.of("a"), srv.spaces.of("b")
 	broken := errors.New("the log is on fire")
-	a.fatal(broken)
-	<-a.beatDone
+	a.Fail(broken)
+	<-a.BeatDone
 	if srv.spaces.of("a") != nil || srv.spaces.of("b") != b || !srv.Ready() || srv.Err() != nil {
 		t.Error("the fence of a space is not its own")
 	}
-	put(t, b.store, "key", "value")
+	put(t, b.Store, "key", "value")
 	if code, body := httpGet(t, srv, "/readyz"); code != 200 || !strings.Contains(body, "space a: fenced: the log is on fire") {
 		t.Errorf("readyz: %d %s", code, body)
 	}
@@ -193,8 +194,8 @@ func TestSpaceFenced(t *testing.T) {
 		t.Errorf("Shutdown: %v", err)
 	}
 	// A real process ends here; this one's stores are whole, so they are closed.
-	a.store.Close()
-	a.rails.close()
+	a.Store.Close()
+	a.Rails.Close()
 	for _, d := range srv.devices.list {
 		if err := d.Dev.Close(); err != nil {
 			t.Error(err)
@@ -208,9 +209,9 @@ func TestSpaceTools(t *testing.T) {
 	dir := t.TempDir()
 	srv := startServer(t, func(c *Config) { c.DataDir, c.FS, c.Spaces = dir, nil, []SpaceConfig{{Name: "a"}, {Name: "b"}} })
 	for i := range 100 {
-		put(t, srv.spaces.of("a").store, fmt.Sprint("key", i), "value")
+		put(t, srv.spaces.of("a").Store, fmt.Sprint("key", i), "value")
 	}
-	put(t, srv.spaces.of("b").store, "other", "value")
+	put(t, srv.spaces.of("b").Store, "other", "value")
 	from, to := filepath.Join(dir, "tenants", "a"), filepath.Join(t.TempDir(), "copy")
 	var out bytes.Buffer
 	if err := inspect.Backup(context.Background(), &out, from, to, inspect.Undecided); err != nil {
@@ -238,19 +239,19 @@ func TestSpaceTools(t *testing.T) {
 // bound is that of all of them together.
 func TestSpacesShareStaging(t *testing.T) {
 	srv := startServer(t, func(c *Config) { c.StagingBytes, c.Spaces = minStaging, []SpaceConfig{{Name: "a"}, {Name: "b"}} })
-	held, err := srv.spaces.of("a").staging.Get(t.Context(), new(base.Account), 0, minStaging/2)
+	held, err := srv.spaces.of("a").Staging.Get(t.Context(), new(base.Account), 0, minStaging/2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, sp := range []*Space{srv.main, srv.spaces.of("b")} {
-		if s, err := sp.staging.Get(over, new(base.Account), 0, minStaging); !errors.Is(err, context.Canceled) {
-			t.Errorf("space %q has %v, %v beside what another one has", sp.name, s, err)
+	for _, sp := range []*space.Space{srv.main, srv.spaces.of("b")} {
+		if s, err := sp.Staging.Get(over, new(base.Account), 0, minStaging); !errors.Is(err, context.Canceled) {
+			t.Errorf("space %q has %v, %v beside what another one has", sp.Name, s, err)
 		}
 	}
 	held.Release()
-	s, err := srv.main.staging.Get(t.Context(), new(base.Account), 0, minStaging)
+	s, err := srv.main.Staging.Get(t.Context(), new(base.Account), 0, minStaging)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +285,7 @@ func TestMemoryRights(t *testing.T) {
 	}
 	slabs := 0 // and nothing else can be read
 	for _, sp := range srv.spaces.every() {
-		slabs += len(sp.store.View().Regions)
+		slabs += len(sp.Store.View().Regions)
 	}
 	if n := rights[rdma.AccessRemoteRead]; n != slabs {
 		t.Errorf("%d registrations can be read, there are %d regions", n, slabs)

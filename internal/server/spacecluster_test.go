@@ -41,7 +41,7 @@ func TestSpacesObeyTheMap(t *testing.T) {
 	}
 	for _, srv := range nodes {
 		for shard := range uint16(4) {
-			if withheld, err := srv.spaces.of("spare").store.Withheld(shard); err != nil || !withheld {
+			if withheld, err := srv.spaces.of("spare").Store.Withheld(shard); err != nil || !withheld {
 				t.Errorf("without a map misses of shard %d may be believed in a space: %v", shard, err)
 			}
 		}
@@ -72,7 +72,7 @@ func TestSpacesObeyTheMap(t *testing.T) {
 			for shard := range uint16(4) {
 				mine := m.OwnerOf(shard) == self
 				eventually(t, "the space of "+name+" knows its shards", func() bool {
-					withheld, err := sp.store.Withheld(shard)
+					withheld, err := sp.Store.Withheld(shard)
 					return err == nil && withheld != mine
 				})
 			}
@@ -103,7 +103,7 @@ func TestSpaceNotEmpty(t *testing.T) {
 	fs := vfs.NewMem()
 	spaces := []SpaceConfig{{Name: "anna"}}
 	alone := startServer(t, func(c *Config) { c.FS, c.Spaces = fs, spaces })
-	put(t, alone.spaces.of("anna").store, "key", "value")
+	put(t, alone.spaces.of("anna").Store, "key", "value")
 	if err := alone.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}

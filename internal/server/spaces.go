@@ -14,6 +14,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/server/auth"
 	"github.com/rdmakv/rdmakv/internal/server/base"
 	"github.com/rdmakv/rdmakv/internal/server/session"
+	"github.com/rdmakv/rdmakv/internal/server/space"
 )
 
 // spaceLinger bounds how long the requests of a space that is taken away
@@ -39,7 +40,7 @@ func (t *patientLock) Unlock() { <-t.held }
 // those of tenants, which come and go.
 type spaces struct {
 	node *Server
-	main *Space
+	main *space.Space
 
 	// change is held by whoever opens and closes spaces; nothing on the way of a
 	// request waits for it. Before mu.
@@ -47,18 +48,18 @@ type spaces struct {
 	reload sync.Mutex // held by SetTenants, for as long as opening spaces takes; before change
 
 	mu     sync.RWMutex
-	open   map[string]*Space // of tenants: those that serve, and those that have fenced themselves
-	failed map[string]error  // of tenants: those that could not be opened, and why
+	open   map[string]*space.Space // of tenants: those that serve, and those that have fenced themselves
+	failed map[string]error        // of tenants: those that could not be opened, and why
 	closed bool
 }
 
 func newSpaces(node *Server) *spaces {
-	return &spaces{node: node, main: node.main, open: make(map[string]*Space), failed: make(map[string]error)}
+	return &spaces{node: node, main: node.main, open: make(map[string]*space.Space), failed: make(map[string]error)}
 }
 
 // of returns a space by its name: the main one for "" and "main", nil for one that
 // does not exist or does not serve. It may be called for each connection.
-func (g *spaces) of(name string) *Space {
+func (g *spaces) of(name string) *space.Space {
 	if name == "" || name == auth.MainSpace {
 		return g.main
 	}
@@ -72,14 +73,14 @@ func (g *spaces) of(name string) *Space {
 
 // every returns the main space and then those of tenants. Everything that is true of all
 // keys of a node (whose shards they are, that there are none) is to be done for each.
-func (g *spaces) every() []*Space { return slices.Insert(g.tenants(), 0, g.main) }
+func (g *spaces) every() []*space.Space { return slices.Insert(g.tenants(), 0, g.main) }
 
 // tenants returns the open spaces of tenants by name, those included that have fenced
 // themselves.
-func (g *spaces) tenants() []*Space {
+func (g *spaces) tenants() []*space.Space {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	return slices.SortedFunc(maps.Values(g.open), func(a, b *Space) int { return cmp.Compare(a.name, b.name) })
+	return slices.SortedFunc(maps.Values(g.open), func(a, b *space.Space) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 // set makes the node have the spaces of list and no others: it opens
@@ -109,18 +110,18 @@ func (g *spaces) set(ctx context.Context, list []SpaceConfig) error {
 	g.mu.Lock()
 	if g.closed {
 		g.mu.Unlock()
-		return errNotServing
+		return space.ErrNotServing
 	}
 	clear(g.failed)
-	var gone []*Space
+	var gone []*space.Space
 	for name, sp := range g.open {
 		c, ok := wanted[name]
 		switch {
 		case !ok:
 			gone = append(gone, sp)
-		case c.MemoryLimit != sp.cfg.MemoryLimit || c.MaxSessions != sp.cfg.MaxSessions:
+		case c.MemoryLimit != sp.Config.Store.MemoryLimit || c.MaxSessions != sp.Config.Sessions.MaxSessions:
 			g.node.log.Warn(base.LogAlways, "the limits of a space are changed at the next start", "space", name,
-				"memory_limit", sp.cfg.MemoryLimit, "memory_limit_next", c.MemoryLimit)
+				"memory_limit", sp.Config.Store.MemoryLimit, "memory_limit_next", c.MemoryLimit)
 		}
 		delete(wanted, name)
 	}
@@ -154,7 +155,7 @@ func (g *spaces) openAll(ctx context.Context, wanted map[string]SpaceConfig) err
 			}
 			g.mu.Unlock()
 			if sp != nil {
-				sp.releaseOwned() // a map may have come while it was opened
+				sp.ReleaseOwned() // a map may have come while it was opened
 			}
 			if err != nil {
 				g.node.log.Error(base.LogAlways, "a space cannot be opened: its tenants are refused, the others are served", "space", c.Name, "err", err)
@@ -168,55 +169,56 @@ func (g *spaces) openAll(ctx context.Context, wanted map[string]SpaceConfig) err
 	return errors.Join(errs...)
 }
 
-// make makes a space; openOne opens it.
-func (g *spaces) make(c SpaceConfig) *Space {
+// make makes a space; openOne opens it. It returns the space's configuration, too.
+func (g *spaces) make(c SpaceConfig) (*space.Space, *Config) {
 	cfg := g.node.cfg.forSpace(c)
 	cfg.Logger = cfg.Logger.With("space", c.Name)
-	cfg.Shards = g.main.shards // a shard map is the node's: every space has its shards
-	sp := newSpace(cfg, g.node.spaceEnv(c.Name, base.NewLog(cfg.Logger)))
-	sp.laneSilence = g.main.laneSilence
-	return sp
+	cfg.Shards = g.main.Shards // a shard map is the node's: every space has its shards
+	sp := space.New(cfg.space(), g.node.spaceEnv(c.Name, base.NewLog(cfg.Logger), &cfg, g.node.tenantHandlers))
+	sp.LaneSilence = g.main.LaneSilence
+	return sp, &cfg
 }
 
 // openOne opens a space of a node that has its devices and its main space. It
 // serves when openOne returns; nothing is left of it after an error.
-func (g *spaces) openOne(ctx context.Context, c SpaceConfig) (_ *Space, err error) {
+func (g *spaces) openOne(ctx context.Context, c SpaceConfig) (_ *space.Space, err error) {
 	begun := time.Now()
-	sp := g.make(c)
+	sp, cfg := g.make(c)
 	defer func() {
 		if err != nil {
-			sp.abandon()
+			sp.Abandon()
 		}
 	}()
 	for _, d := range g.node.devices.all() {
-		own, err := sp.makeRail(d.Device)
+		own, err := sp.MakeRail(d.Device)
 		if err != nil && d.Away() == nil {
 			return nil, err
 		}
 		if err != nil { // it is made when the device is back
-			own = session.AbsentRail(sp.sessions, d.Device, len(sp.rails.list))
+			own = session.AbsentRail(sp.Sessions, d.Device, len(sp.Rails.All()))
 		}
-		sp.rails.add(own)
+		sp.Rails.Add(own)
 	}
-	if err := sp.open(ctx, nil); err != nil {
+	if err := sp.Open(ctx, nil); err != nil {
 		return nil, err
 	}
-	for _, r := range sp.rails.list {
+	for _, r := range sp.Rails.All() {
 		if r.PD == nil {
 			continue
 		}
-		if err := r.MakeLanes(len(sp.rails.list)); err != nil {
+		if err := r.MakeLanes(len(sp.Rails.All())); err != nil {
 			return nil, err
 		}
 	}
-	sp.serve()
-	sp.log.Info("space open", "dir", sp.cfg.DataDir, "memory_limit", sp.cfg.MemoryLimit, "max_sessions", sp.cfg.MaxSessions,
+	closeDir(sp.Log, cfg) // nobody else has it
+	sp.Serve()
+	sp.Log.Info("space open", "dir", sp.Config.Store.Dir, "memory_limit", sp.Config.Store.MemoryLimit, "max_sessions", sp.Config.Sessions.MaxSessions,
 		"took", time.Since(begun).Round(time.Millisecond))
 	return sp, nil
 }
 
 // close takes a space away from a node that goes on.
-func (g *spaces) close(sp *Space) {
+func (g *spaces) close(sp *space.Space) {
 	ctx, cancel := context.WithTimeout(context.Background(), spaceLinger)
 	defer cancel()
 	err := sp.Shutdown(ctx)
@@ -224,19 +226,19 @@ func (g *spaces) close(sp *Space) {
 	// One that is fenced keeps its lock and memory until the process ends, and
 	// must not be opened a second time.
 	if sp.Err() == nil {
-		delete(g.open, sp.name)
+		delete(g.open, sp.Name)
 	}
 	g.mu.Unlock()
 	if err != nil {
-		g.node.log.Error(base.LogAlways, "closing a space", "space", sp.name, "err", err)
+		g.node.log.Error(base.LogAlways, "closing a space", "space", sp.Name, "err", err)
 		return
 	}
-	g.node.log.Info("space closed; its files stay", "space", sp.name, "dir", sp.cfg.DataDir)
+	g.node.log.Info("space closed; its files stay", "space", sp.Name, "dir", sp.Config.Store.Dir)
 }
 
 // fenced says whether a space of a tenant has lost its durability.
 func (g *spaces) fenced() bool {
-	return slices.ContainsFunc(g.tenants(), func(sp *Space) bool { return sp.Err() != nil })
+	return slices.ContainsFunc(g.tenants(), func(sp *space.Space) bool { return sp.Err() != nil })
 }
 
 // ending says what the ends of the spaces of tenants wait for. It waits for nothing.
@@ -246,7 +248,7 @@ func (g *spaces) ending() (list []string) {
 	}
 	defer g.mu.RUnlock()
 	for name, sp := range g.open {
-		if what := sp.ending.Get(); what != "" {
+		if what := sp.Ending.Get(); what != "" {
 			list = append(list, "space "+name+": "+what)
 		}
 	}
@@ -269,7 +271,7 @@ func (g *spaces) shutdown(ctx context.Context) error {
 		wg.Go(func() {
 			if err := sp.Shutdown(ctx); err != nil {
 				mu.Lock()
-				errs = append(errs, fmt.Errorf("space %q: %w", sp.name, err))
+				errs = append(errs, fmt.Errorf("space %q: %w", sp.Name, err))
 				mu.Unlock()
 			}
 		})

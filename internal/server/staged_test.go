@@ -22,7 +22,7 @@ func TestStagedUntilPublished(t *testing.T) {
 	release := sync.OnceFunc(func() { close(resume) })
 	defer release()
 	blocker := store.Write{Op: store.Op{Key: []byte("blocker")}, Done: func(*store.Write) { close(stalled); <-resume }}
-	if err := srv.main.store.Submit(&blocker); err != nil {
+	if err := srv.main.Store.Submit(&blocker); err != nil {
 		t.Fatal(err)
 	}
 	<-stalled // the publisher stands
@@ -38,7 +38,7 @@ func TestStagedUntilPublished(t *testing.T) {
 			RKey: p.mr.RKey(), Addr: p.mr.Addr() + (peerReceives+1)*peerSize + uint64(i*size),
 		}))
 		// It has been READ, then.
-		eventually(t, "the put is the store's", func() bool { return srv.main.store.Stats().Inflight == i+1 })
+		eventually(t, "the put is the store's", func() bool { return srv.main.Store.Stats().Inflight == i+1 })
 	}
 	release()
 	for i, id := range ids {
@@ -55,7 +55,7 @@ func TestStagedUntilPublished(t *testing.T) {
 			t.Errorf("%s has %d bytes that begin with %v, want %d of %d", key, len(got), got[:min(1, len(got))], size, i+1)
 		}
 	}
-	if used, _ := srv.main.staging.InUse(); used != 0 {
+	if used, _ := srv.main.Staging.InUse(); used != 0 {
 		t.Errorf("%d bytes of staging memory still in use", used)
 	}
 }

@@ -31,7 +31,7 @@ func TestStalledPutGivesWay(t *testing.T) {
 	stalled.send(wire.AppendPutLarge(nil, stalled.id(), wire.PutLarge{
 		Key: []byte("never"), ValueLen: 33 << 20, RKey: stalled.mr.RKey(), Addr: stalled.mr.Addr(),
 	}))
-	eventually(t, "it has all of the memory", func() bool { used, _ := srv.main.staging.InUse(); return used == minStaging })
+	eventually(t, "it has all of the memory", func() bool { used, _ := srv.main.Staging.InUse(); return used == minStaging })
 	value := honest.sink()[:1<<20]
 	begun := time.Now()
 	if err := honest.putLarge([]byte("k"), len(value), xxh3.Hash(value)); err != nil {

@@ -64,8 +64,8 @@ func standingDown(t *testing.T, why error) (srv *Server, goOn func()) {
 	hold := make(chan struct{})
 	fs.hold.Store(&hold)
 	p.send(wire.AppendPut(nil, p.id(), wire.Put{Key: []byte("key"), Value: []byte("value")}))
-	eventually(t, "the store has the write", func() bool { return srv.main.store.Stats().Inflight > 0 })
-	s := srv.main.sessions.List()[0]
+	eventually(t, "the store has the write", func() bool { return srv.main.Store.Stats().Inflight > 0 })
+	s := srv.main.Sessions.List()[0]
 	srv.standDown(why)
 	select {
 	case <-s.Closed():
@@ -84,7 +84,7 @@ func standingDown(t *testing.T, why error) (srv *Server, goOn func()) {
 func TestStandDownWaitsForWrites(t *testing.T) {
 	srv, goOn := standingDown(t, errors.New("another process is this node"))
 	for range 50 { // no proof that it stays for ever; one that does not wait is gone at once
-		if len(srv.main.sessions.List()) == 0 {
+		if len(srv.main.Sessions.List()) == 0 {
 			t.Error("the session is gone, and the store has a write of it")
 			break
 		}
@@ -94,7 +94,7 @@ func TestStandDownWaitsForWrites(t *testing.T) {
 	if err := srv.Shutdown(context.Background()); err != nil {
 		t.Errorf("it does not close cleanly: %v", err)
 	}
-	if n := len(srv.main.sessions.List()); n != 0 {
+	if n := len(srv.main.Sessions.List()); n != 0 {
 		t.Errorf("%d sessions are left", n)
 	}
 }
@@ -106,7 +106,8 @@ func TestStoreFailsInStandDown(t *testing.T) {
 	srv, goOn := standingDown(t, twin)
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Shutdown(context.Background()) }()
-	srv.main.storeFailed(errors.New("the log is on fire"))
+	srv.main.Fence.LoseStore()
+	srv.main.Fail(errors.New("the log is on fire"))
 	select {
 	case err := <-ended:
 		if !errors.Is(err, twin) {

@@ -10,6 +10,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/server/base"
 	"github.com/rdmakv/rdmakv/internal/server/memory"
 	"github.com/rdmakv/rdmakv/internal/server/session"
+	"github.com/rdmakv/rdmakv/internal/server/space"
 	"github.com/rdmakv/rdmakv/internal/server/telemetry"
 	"github.com/rdmakv/rdmakv/internal/server/work"
 	"github.com/rdmakv/rdmakv/internal/wire"
@@ -35,22 +36,23 @@ func (srv *Server) Name() string { return srv.cfg.Name }
 
 // Stats reads the numbers. It may be called from Start's return to Shutdown.
 func (srv *Server) Stats() (Stats, error) {
-	return sources{srv}.statsOf(srv.main)
+	return statsOf(srv, sources{srv}.Main)
 }
 
 // statsOf reads those that the clients of a space may ask for.
-func (n sources) statsOf(sp *Space) (Stats, error) {
-	if !sp.serving.Load() {
-		return Stats{}, errNotServing
+func statsOf(srv *Server, of func() *telemetry.Space) (Stats, error) {
+	sp := of()
+	if !sp.Serving {
+		return Stats{}, space.ErrNotServing
 	}
-	return telemetry.StatsOf(n, n.space(sp)), nil
+	return telemetry.StatsOf(sources{srv}, sp), nil
 }
 
 // NodeStatus is the node as its operator asks for it, over a session or on the admin
 // port. It may be called from Start's return to Shutdown.
 func (srv *Server) NodeStatus() (*wire.NodeStatus, error) {
-	if !srv.main.serving.Load() {
-		return nil, errNotServing
+	if !srv.main.Serving.Load() {
+		return nil, space.ErrNotServing
 	}
 	return telemetry.StatusOf(sources{srv}), nil
 }
@@ -66,8 +68,8 @@ func (srv *Server) Limits() []LimitStat { return sources{srv}.Limits() }
 
 // statsJSON is the document wire.DocumentStats of a space for a login. The spaces are those
 // of tenants: who they are is for administrators to see.
-func statsJSON(srv *Server, sp *Space, l *auth.Login) ([]byte, error) {
-	st, err := sources{srv}.statsOf(sp)
+func statsJSON(srv *Server, of func() *telemetry.Space, l *auth.Login) ([]byte, error) {
+	st, err := statsOf(srv, of)
 	if err != nil {
 		return nil, err
 	}
@@ -84,13 +86,17 @@ var _ telemetry.Sources = sources{}
 
 // status is the document wire.AdminStatus.
 func (n sources) status(what string) (any, error) {
-	if !n.srv.main.serving.Load() {
-		return nil, errNotServing
+	if !n.srv.main.Serving.Load() {
+		return nil, space.ErrNotServing
 	}
 	return telemetry.Status(n, what)
 }
 
-func (n sources) Main() *telemetry.Space { return n.space(n.srv.main) }
+func (n sources) Main() *telemetry.Space {
+	s := n.space(n.srv.main)
+	n.tellNode(s)
+	return s
+}
 
 func (n sources) Spaces() (list []*telemetry.Space) {
 	for _, sp := range n.srv.spaces.tenants() {
@@ -107,7 +113,7 @@ func (n sources) Failed() map[string]error {
 
 func (n sources) Node() *telemetry.Node {
 	srv := n.srv
-	node := &telemetry.Node{Logins: srv.logins.All(), Bounds: srv.bounds, Member: srv.member, Owned: srv.owned, StoodDown: srv.main.fence.StoodDown()}
+	node := &telemetry.Node{Logins: srv.logins.All(), Bounds: srv.bounds, Member: srv.member, Owned: srv.owned, StoodDown: srv.main.Fence.StoodDown()}
 	for _, p := range srv.devices.listening() {
 		node.Ports = append(node.Ports, telemetry.Port{Device: p.dev.Device, Addr: p.ln.Addr().String(), State: p.dev.state()})
 	}
@@ -122,7 +128,7 @@ func (n sources) Endpoints() []cluster.Endpoint { return clusterNode{n.srv}.Endp
 func (n sources) Queued(l *auth.Login) (queued int) {
 	list := []*work.Pool{n.srv.clusters, n.srv.admins}
 	if sp := n.srv.spaces.of(l.Space); sp != nil {
-		list = append(list, sp.pool, sp.scans)
+		list = append(list, sp.Gets, sp.Scans)
 	}
 	for _, w := range list {
 		if w != nil { // else it is starting
@@ -134,9 +140,9 @@ func (n sources) Queued(l *auth.Login) (queued int) {
 }
 
 // space is what telemetry reads of a space.
-func (n sources) space(sp *Space) *telemetry.Space {
+func (n sources) space(sp *space.Space) *telemetry.Space {
 	s := snapshot(sp)
-	for i, r := range sp.rails.all() {
+	for i, r := range sp.Rails.All() {
 		if !s.Serving {
 			break // Start is still making the rest
 		}
@@ -147,15 +153,13 @@ func (n sources) space(sp *Space) *telemetry.Space {
 			}
 		}
 	}
-	if sp.told != nil {
-		sp.told(s)
-	}
 	return s
 }
 
-// tellMain adds what the node tells together with its main space: the connections of
+// tellNode adds what the node tells together with its main space: the connections of
 // all spaces, the node's own workers, and whether its devices reach themselves.
-func (srv *Server) tellMain(s *telemetry.Space) {
+func (n sources) tellNode(s *telemetry.Space) {
+	srv := n.srv
 	s.Setups, s.Opens = srv.registry.Counts()
 	if !s.Serving {
 		return
@@ -171,31 +175,31 @@ func (srv *Server) tellMain(s *telemetry.Space) {
 }
 
 // snapshot is what a space tells of itself.
-func snapshot(sp *Space) *telemetry.Space {
-	cfg := &sp.cfg
+func snapshot(sp *space.Space) *telemetry.Space {
+	cfg := &sp.Config.Store
 	s := &telemetry.Space{
-		Name: sp.name,
+		Name: sp.Name,
 		Fixed: telemetry.Fixed{
-			Node: cfg.Name, Mode: cfg.Mode, Lease: cfg.Lease, LeaseOff: cfg.LeaseOff,
-			HugePages: cfg.HugePages.String(), MemoryLimit: cfg.MemoryLimit,
+			Node: sp.Config.Sessions.Name, Mode: cfg.Mode, Lease: cfg.Lease, LeaseOff: cfg.NoLease,
+			HugePages: sp.Config.Memory.Huge.String(), MemoryLimit: cfg.MemoryLimit,
 		},
 		State: telemetry.State{
-			Serving: sp.serving.Load(), Ready: sp.Ready(), Closing: sp.draining.Load(), Filled: sp.filled(),
-			Uptime: time.Duration(sp.now()), Err: sp.Err(),
+			Serving: sp.Serving.Load(), Ready: sp.Ready(), Closing: sp.Draining.Load(), Filled: sp.Filled(),
+			Uptime: time.Duration(sp.Clock.Now()), Err: sp.Err(),
 		},
-		Counters: sp.met, Fill: sp.fill.last.Load(),
+		Counters: sp.Counters, Fill: sp.Fill.Last.Load(),
 	}
-	s.Blocked, _ = sp.sessions.Gate.Waiting()
-	s.Opens = sp.sessions.Opened()
+	s.Blocked, _ = sp.Sessions.Gate.Waiting()
+	s.Opens = sp.Sessions.Opened()
 	if !s.Serving {
 		return s // Start is still making the rest
 	}
-	s.Incarnation, s.Shards = sp.incarnation, sp.shards
-	s.Store, s.Regions, s.Turnover, s.Staging = sp.store, sp.regions, sp.turnover, sp.staging
-	s.Rotation, s.BeatAge = sp.rotationStat(), sp.beatAge()
-	s.Watches, s.Held, s.Growing = sp.handlers.Watches(), sp.handlers.Held(), sp.handlers.Growing()
-	s.Credits = sp.sessions.Credits()
-	s.Pools = poolsOf(sp.pool, sp.scans)
+	s.Incarnation, s.Shards = sp.Incarnation, sp.Shards
+	s.Store, s.Regions, s.Turnover, s.Staging = sp.Store, sp.Regions, sp.Turnover, sp.Staging
+	s.Rotation, s.BeatAge = sp.RotationStat(), sp.BeatAge()
+	s.Watches, s.Held, s.Growing = sp.Handlers.Watches(), sp.Handlers.Held(), sp.Handlers.Growing()
+	s.Credits = sp.Sessions.Credits()
+	s.Pools = poolsOf(sp.Gets, sp.Scans)
 	return s
 }
 
@@ -226,8 +230,8 @@ func (n sources) Limits() []telemetry.LimitStat {
 	hit := func(k base.Bound) uint64 { return srv.bounds.Hits[k].Load() }
 	staging, _ := srv.line.InUse()
 	queued := 0 // by the tenant that has most
-	held, holdLimit := main.store.HoldUse()
-	results, maxResults, evicted := main.store.ResultUse()
+	held, holdLimit := main.Store.HoldUse()
+	results, maxResults, evicted := main.Store.ResultUse()
 	mostHeld, mostReceives := int64(0), int64(0)
 	for _, l := range srv.logins.All() {
 		if l.Name != "" {
@@ -241,7 +245,7 @@ func (n sources) Limits() []telemetry.LimitStat {
 	return []telemetry.LimitStat{
 		limit(base.BoundSetups.String(), int64(c.MaxUnauthenticated), int64(setups), hit(base.BoundSetups)),
 		limit(base.BoundHostSetups.String(), int64(c.MaxSetupsPerHost), int64(hostSetups), hit(base.BoundHostSetups)),
-		limit(telemetry.LimitSetupTime, int64(c.SetupTimeout/time.Millisecond), 0, main.met.Ends[base.CauseSetup].Load()),
+		limit(telemetry.LimitSetupTime, int64(c.SetupTimeout/time.Millisecond), 0, main.Counters.Ends[base.CauseSetup].Load()),
 		limit(base.BoundSessions.String(), int64(min(c.MaxSessions, c.MaxConnections)), int64(setups+opens), hit(base.BoundSessions)),
 		limit(base.BoundHostSessions.String(), int64(c.MaxSessionsPerHost), int64(hostOpens), hit(base.BoundHostSessions)),
 		limit(base.BoundLoginSessions.String(), 0, 0, hit(base.BoundLoginSessions)),
@@ -255,10 +259,10 @@ func (n sources) Limits() []telemetry.LimitStat {
 		limit("staging_bytes", c.StagingBytes, int64(staging), 0),
 		limit(base.BoundLoginStaging.String(), srv.stagingShare(), srv.line.Most(), hit(base.BoundLoginStaging)),
 		limit(base.BoundStaging.String(), 0, 0, hit(base.BoundStaging)),
-		limit(base.BoundLoginReceives.String(), min(main.sessions.ReceiveShare(), c.ReceiveBytes/int64(c.RequestSize)), mostReceives, hit(base.BoundLoginReceives)),
+		limit(base.BoundLoginReceives.String(), min(main.Sessions.ReceiveShare(), c.ReceiveBytes/int64(c.RequestSize)), mostReceives, hit(base.BoundLoginReceives)),
 		limit(base.BoundReceives.String(), 0, 0, hit(base.BoundReceives)),
 		limit("results", int64(maxResults), int64(results), evicted),
 		limit(base.BoundHolds.String(), holdLimit, held, hit(base.BoundHolds)),
-		limit(base.BoundLoginHolds.String(), min(main.handlers.HoldShare(), holdLimit), mostHeld, hit(base.BoundLoginHolds)),
+		limit(base.BoundLoginHolds.String(), min(main.Handlers.HoldShare(), holdLimit), mostHeld, hit(base.BoundLoginHolds)),
 	}
 }

@@ -179,7 +179,7 @@ func TestWatchesOfOneTenant(t *testing.T) {
 	for range 2 {
 		p.send(watch(now.Next, 10_000)(p.id()))
 	}
-	for end := time.Now().Add(4 * time.Second); srv.main.handlers.Watches() < 2 && time.Now().Before(end); {
+	for end := time.Now().Add(4 * time.Second); srv.main.Handlers.Watches() < 2 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	if _, err := p.call(watch(now.Next, 50)); !errors.Is(err, wire.StatusOverloaded.Err()) {
@@ -189,7 +189,7 @@ func TestWatchesOfOneTenant(t *testing.T) {
 		t.Errorf("somebody else's: %v", err)
 	}
 	p.close()
-	for end := time.Now().Add(10 * time.Second); srv.main.handlers.Watches() > 0 && time.Now().Before(end); {
+	for end := time.Now().Add(10 * time.Second); srv.main.Handlers.Watches() > 0 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	p = dial(t, srv, as("clerk"))
@@ -205,16 +205,16 @@ func TestReportWithinPrefix(t *testing.T) {
 	p := dial(t, srv, as("clerk"))
 	var damages []wire.Damage
 	for _, key := range []string{"desk/1", "safe/1", "d", "desk"} {
-		damages = append(damages, wire.Damage{Shard: cluster.ShardOf([]byte(key), srv.main.shards), Key: []byte(key)})
+		damages = append(damages, wire.Damage{Shard: cluster.ShardOf([]byte(key), srv.main.Shards), Key: []byte(key)})
 	}
 	touches := wire.Touches(nil).Append(wire.Touch{Hash: 1, Count: 9})
 	if _, err := p.call(func(id uint64) []byte { return wire.AppendReport(nil, id, touches, damages) }); err != nil {
 		t.Fatal(err)
 	}
-	if got := srv.main.met.DamageReports.Load(); got != 1 {
+	if got := srv.main.Counters.DamageReports.Load(); got != 1 {
 		t.Errorf("%d reports of damage are taken, want 1", got)
 	}
-	if got := srv.main.met.Touches.Load(); got != 0 {
+	if got := srv.main.Counters.Touches.Load(); got != 0 {
 		t.Errorf("%d touches are taken of one who cannot READ", got)
 	}
 }

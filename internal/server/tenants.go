@@ -37,7 +37,7 @@ const revokeLimit = 5 * time.Second
 func (srv *Server) endLogins(gone []*auth.Login) (int, error) {
 	var ends []*session.Session
 	for _, sp := range srv.spaces.every() {
-		for _, s := range sp.sessions.List() {
+		for _, s := range sp.Sessions.List() {
 			if slices.Contains(gone, s.Login) {
 				ends = append(ends, s)
 			}
@@ -186,24 +186,6 @@ func (srv *Server) stagingShare() int64 {
 	return max(all/base.ShareParts, memory.MaxStage)
 }
 
-// startRotation begins to renew the rkeys of all regions of this space. It fails
-// with errRotating, and when the space does not serve.
-func (sp *Space) startRotation() error {
-	if !sp.Ready() {
-		return errNotServing
-	}
-	return sp.turnover.Start()
-}
-
-// rotationStat is how far it is.
-func (sp *Space) rotationStat() RotationStat {
-	st := sp.turnover.Stat()
-	if st.Space = sp.name; st.Space == "" {
-		st.Space = auth.MainSpace
-	}
-	return st
-}
-
 // adminRotate begins a rotation in every space of the node, or tells how far
 // they are.
 func (srv *Server) adminRotate(by handle.Asker, name string) (any, error) {
@@ -212,16 +194,16 @@ func (srv *Server) adminRotate(by handle.Asker, name string) (any, error) {
 	case "", "start":
 		// All or none: what runs already is not begun again.
 		for _, sp := range srv.spaces.every() {
-			if sp.rotationStat().Running {
+			if sp.RotationStat().Running {
 				return nil, base.Refuse(wire.StatusOverloaded, "%v: ask for its status, and again when it is over", memory.ErrRotating)
 			}
 		}
 		srv.log.Info("rotation of rkeys asked for", "peer", by.Peer)
-		if err := srv.main.startRotation(); err != nil {
+		if err := srv.main.StartRotation(); err != nil {
 			return nil, base.Refuse(wire.StatusOverloaded, "%v", err)
 		}
 		for _, sp := range srv.spaces.tenants() {
-			_ = sp.startRotation() // of one that does not serve there is none
+			_ = sp.StartRotation() // of one that does not serve there is none
 		}
 	default:
 		return nil, base.Refuse(wire.StatusBadRequest, "%q: start or status", name)
@@ -231,10 +213,10 @@ func (srv *Server) adminRotate(by handle.Asker, name string) (any, error) {
 		Spaces  []RotationStat `json:"spaces"`
 	}
 	for _, sp := range srv.spaces.every() {
-		if !sp.serving.Load() {
+		if !sp.Serving.Load() {
 			continue
 		}
-		st := sp.rotationStat()
+		st := sp.RotationStat()
 		answer.Running = answer.Running || st.Running
 		answer.Spaces = append(answer.Spaces, st)
 	}

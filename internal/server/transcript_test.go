@@ -387,7 +387,7 @@ func (tr *transcript) events(body []byte) {
 // server could have told.
 func (tr *transcript) read(p *peer) {
 	p.t = tr.t
-	reg, _ := tr.srv.main.regions.Wire(0, tr.srv.main.store.View().Regions[0])
+	reg, _ := tr.srv.main.Regions.Wire(0, tr.srv.main.Store.View().Regions[0])
 	b, err := p.read(reg.Addr, reg.RKey, layout.PageSize)
 	if err != nil {
 		tr.printf("⇒ READ of region 0 refused")

@@ -124,7 +124,7 @@ func (r *twinRig) refused(fs *vfs.MemFS, above uint16, why error) string {
 	r.t.Helper()
 	srv, err := r.node(fs, above)
 	if err == nil {
-		epoch, wait := srv.main.store.Epoch(), time.Minute
+		epoch, wait := srv.main.Store.Epoch(), time.Minute
 		if why == store.ErrRefused {
 			wait = 0 // the directory itself says so
 		}
@@ -148,7 +148,7 @@ func (r *twinRig) known(b *Server) {
 	r.t.Helper()
 	eventually(r.t, "the first knows of it", func() bool {
 		m := r.first.member.Members().View().Member("b")
-		return m != nil && m.Incarnation == b.main.incarnation && m.State == cluster.Alive
+		return m != nil && m.Incarnation == b.main.Incarnation && m.State == cluster.Alive
 	})
 }
 
@@ -219,7 +219,7 @@ func TestRefusedCopy(t *testing.T) {
 	}
 	b = r.starts(real, 0)
 	r.known(b)
-	seen := b.main.store.Epoch()
+	seen := b.main.Store.Epoch()
 	if err := b.Err(); err != nil {
 		t.Errorf("the copy is in the way of what it was copied from: %v", err)
 	}
@@ -228,7 +228,7 @@ func TestRefusedCopy(t *testing.T) {
 	above := r.accepts(words)
 	r.refused(old, above-1, store.ErrRefused)
 	b = r.starts(old, max(above, seen))
-	if got := b.main.store.Epoch(); got <= seen {
+	if got := b.main.Store.Epoch(); got <= seen {
 		t.Errorf("it begins at epoch %d, and %d has been", got, seen)
 	}
 	r.stop(b)
@@ -247,7 +247,7 @@ func TestRolledBackNode(t *testing.T) {
 	r.stop(b)
 	old := r.cloned(real)
 	b = r.starts(real, 0)
-	seen := b.main.store.Epoch()
+	seen := b.main.Store.Epoch()
 	r.known(b)
 	r.stop(b)
 
@@ -258,7 +258,7 @@ func TestRolledBackNode(t *testing.T) {
 		r.refused(old, 0, store.ErrRefused)
 	}
 	b = r.starts(old, seen)
-	if got := b.main.store.Epoch(); got <= seen {
+	if got := b.main.Store.Epoch(); got <= seen {
 		t.Errorf("it begins at epoch %d, and %d has been", got, seen)
 	}
 	r.stop(b)

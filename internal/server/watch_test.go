@@ -45,10 +45,10 @@ func (p *peer) now() wire.Cursor {
 // wait posts a watch that finds nothing and returns its id once it waits.
 func (p *peer) wait(srv *Server, m wire.Watch) uint64 {
 	p.t.Helper()
-	before := srv.main.handlers.Watches()
+	before := srv.main.Handlers.Watches()
 	id := p.id()
 	p.send(watchOf(m)(id))
-	eventually(p.t, "the watch to wait", func() bool { return srv.main.handlers.Watches() == before+1 })
+	eventually(p.t, "the watch to wait", func() bool { return srv.main.Handlers.Watches() == before+1 })
 	return id
 }
 
@@ -76,7 +76,7 @@ func TestWatch(t *testing.T) {
 		if err := w.put("w", "served"); err != nil {
 			t.Fatal(err)
 		}
-		if srv.main.handlers.Watches() != 1 {
+		if srv.main.Handlers.Watches() != 1 {
 			t.Fatal("woken by another prefix")
 		}
 		v := p.must(putOf("a/2", "yes", wire.Terms{})).Version
@@ -92,7 +92,7 @@ func TestWatch(t *testing.T) {
 			t.Errorf("after the wait: %+v, %+v", m2, events)
 		}
 		eventually(t, "all credits to be back", func() bool {
-			return w.credits == int(srv.cfg.InitialCredits)+int(w.nextID)-1 && srv.main.handlers.Watches() == 0
+			return w.credits == int(srv.cfg.InitialCredits)+int(w.nextID)-1 && srv.main.Handlers.Watches() == 0
 		})
 		_, err = w.call(watchOf(wire.Watch{Prefix: make([]byte, 4097)}))
 		wantStatus(t, err, wire.StatusKeyTooLarge)
@@ -150,14 +150,14 @@ func TestWatchBounds(t *testing.T) {
 	if err := p.put("k", "v"); err != nil { // wakes them all
 		t.Fatal(err)
 	}
-	eventually(t, "no watch to wait", func() bool { return srv.main.handlers.Watches() == 0 })
+	eventually(t, "no watch to wait", func() bool { return srv.main.Handlers.Watches() == 0 })
 	m.From = p.now()
 	for range handle.MaxPolls {
 		p.wait(srv, m)
 	}
 	p.qp.Disconnect()
 	p.dead()
-	eventually(t, "the watches to go with their session", func() bool { return srv.main.handlers.Watches() == 0 })
+	eventually(t, "the watches to go with their session", func() bool { return srv.main.Handlers.Watches() == 0 })
 	q.wait(srv, m)
 	if err := q.ping(); err != nil {
 		t.Error(err)

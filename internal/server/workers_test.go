@@ -45,9 +45,9 @@ func heldWorkers(t *testing.T, srv *Server, tenant string) (release func()) {
 	j := heldWorker{new(atomic.Int32), make(chan struct{})}
 	release = sync.OnceFunc(func() { close(j.release) })
 	t.Cleanup(release)
-	n := srv.main.scans.Share(o)
+	n := srv.main.Scans.Share(o)
 	for range n {
-		srv.main.scans.Submit(line, j)
+		srv.main.Scans.Submit(line, j)
 	}
 	eventually(t, "the workers are held", func() bool { return int(j.held.Load()) == n })
 	return release
@@ -98,17 +98,17 @@ func TestShares(t *testing.T) {
 		})
 		scans := max(2, workers/4)
 		for _, name := range []string{"", "clerk", "guest"} {
-			for _, p := range [...]*work.Pool{srv.main.pool, srv.main.scans, srv.clusters, srv.admins} {
+			for _, p := range [...]*work.Pool{srv.main.Gets, srv.main.Scans, srv.clusters, srv.admins} {
 				if p.Share(&loginOf(srv, name).Turns) < 1 {
 					t.Errorf("%d workers: %q has none of %s", workers, name, p.Kind())
 				}
 			}
-			if n := srv.main.scans.Share(&loginOf(srv, name).Turns); n >= scans || name != "" && n > max(1, scans/4) {
+			if n := srv.main.Scans.Share(&loginOf(srv, name).Turns); n >= scans || name != "" && n > max(1, scans/4) {
 				t.Errorf("%d workers: %q may hold %d of %d that scan", workers, name, n, scans)
 			}
 		}
 		sp := srv.spaces.of("anna")
-		if n := sp.scans.Share(&loginOf(srv, "anna").Turns); n < 1 || n >= max(2, sp.cfg.Workers/4) {
+		if n := sp.Scans.Share(&loginOf(srv, "anna").Turns); n < 1 || n >= max(2, sp.Config.Workers/4) {
 			t.Errorf("%d workers: in a space the tenant may hold %d that scan", workers, n)
 		}
 	}
@@ -222,7 +222,7 @@ func TestRevokeDropsQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("revoked in %v", time.Since(begun))
-	if mine, _ := srv.main.scans.Backlog(&clerk.Turns); mine != 0 || queuedOf(srv, "clerk") != 0 {
+	if mine, _ := srv.main.Scans.Backlog(&clerk.Turns); mine != 0 || queuedOf(srv, "clerk") != 0 {
 		t.Errorf("%d of his requests wait", mine)
 	}
 	for _, hog := range hogs {

@@ -35,7 +35,7 @@ type Lane struct {
 	// pollMu serialises polling: the lane's goroutine, and the end of a
 	// session, which must know that no completion of its QP is left.
 	pollMu sync.Mutex
-	rounds atomic.Uint64 // of polling, begun and ended: odd during one (pulse.go)
+	rounds atomic.Uint64 // of polling, begun and ended: odd during one (Pulse)
 	wcs    []rdma.WC
 	dirty  []*Session // with replies to post after this batch
 

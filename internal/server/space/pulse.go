@@ -1,9 +1,8 @@
-package server
+package space
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -24,60 +23,43 @@ import (
 // milliseconds.
 const laneSilence = 5 * time.Second
 
-// errLaneHangs: the process has to be ended and started again.
-var errLaneHangs = errors.New("server: a handler does not return and its lane serves nobody: start this process again, and report the stack of SIGQUIT")
+// ErrLaneHangs: the process has to be ended and started again.
+var ErrLaneHangs = errors.New("server: a handler does not return and its lane serves nobody: start this process again, and report the stack of SIGQUIT")
 
 // A lanePulse says whether a lane of a space hangs.
 type lanePulse struct {
-	laneHangs   atomic.Bool
-	laneSilence time.Duration // after how long that is so
+	LaneHangs   atomic.Bool
+	LaneSilence time.Duration // after how long that is so
 }
 
 // ticksOfSilence is how many ticks make a lane that hangs.
 func (p *lanePulse) ticksOfSilence(tick time.Duration) int {
-	return int(p.laneSilence/tick) + 2 // the first and the last may be cut short
+	return int(p.LaneSilence/tick) + 2 // the first and the last may be cut short
 }
 
 // feelLanes is called by the beat, once in each.
 func (sp *Space) feelLanes(p *session.Pulse) {
-	hangs := p.Feel(sp.rails.all()) >= sp.ticksOfSilence(sp.cfg.Beat)
-	if sp.laneHangs.Swap(hangs) == hangs {
+	hangs := p.Feel(sp.Rails.All()) >= sp.ticksOfSilence(sp.Config.Store.BeatInterval)
+	if sp.LaneHangs.Swap(hangs) == hangs {
 		return
 	}
 	if hangs {
-		sp.log.Error(base.LogAlways, "a lane hangs: its sessions are not served", "for", sp.laneSilence)
+		sp.Log.Error(base.LogAlways, "a lane hangs: its sessions are not served", "for", sp.LaneSilence)
 	} else {
-		sp.log.Warn(base.LogAlways, "the lane that hung goes on")
+		sp.Log.Warn(base.LogAlways, "the lane that hung goes on")
 	}
 }
 
-// sick says what makes this process one to be started again, or nil: its
-// durability is gone, or a lane of the node or of a space hangs.
-func (srv *Server) sick() error {
-	if err := srv.Err(); err != nil {
-		return err
-	}
-	for _, sp := range srv.spaces.every() {
-		if sp.laneHangs.Load() {
-			if sp.name != "" {
-				return fmt.Errorf("space %q: %w", sp.name, errLaneHangs)
-			}
-			return errLaneHangs
-		}
-	}
-	return nil
-}
-
-// endWithin runs the end of a space, or of the node with its main space, and gives it up
+// EndWithin runs the end of a space, or of the node with its main space, and gives it up
 // when it has had its time and a lane hangs, which would have to be drained first. The
 // space is fenced then: its memory may still be in use, and the process must end.
-func (sp *Space) endWithin(ctx context.Context, end func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, sp.cfg.DrainTimeout)
+func (sp *Space) EndWithin(ctx context.Context, end func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, sp.Config.DrainTimeout)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- end(ctx) }()
 	const perSilence = 10
-	every := max(sp.laneSilence/perSilence, time.Millisecond)
+	every := max(sp.LaneSilence/perSilence, time.Millisecond)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for p := new(session.Pulse); ; {
@@ -85,9 +67,9 @@ func (sp *Space) endWithin(ctx context.Context, end func(context.Context) error)
 		case err := <-done:
 			return err
 		case <-tick.C:
-			if p.Feel(sp.rails.all()) >= sp.ticksOfSilence(every) && ctx.Err() != nil {
-				sp.fatal(errLaneHangs)
-				return errLaneHangs
+			if p.Feel(sp.Rails.All()) >= sp.ticksOfSilence(every) && ctx.Err() != nil {
+				sp.Fail(ErrLaneHangs)
+				return ErrLaneHangs
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package server
+package space
 
 import (
 	"errors"
@@ -13,9 +13,9 @@ import (
 // give every client a lease more on a node that may not serve.
 func TestNoBeatOnceFenced(t *testing.T) {
 	for range 200 {
-		sp := &Space{fence: base.NewFence(), beats: newBeats(), met: new(base.Counters)}
-		sp.cfg.Beat, sp.cfg.Lease = time.Nanosecond, time.Hour
-		sp.fence.Fail(errors.New("fenced"))
+		sp := &Space{Fence: base.NewFence(), beats: newBeats(), Counters: new(base.Counters)}
+		sp.Config.Store.BeatInterval, sp.Config.Store.Lease = time.Nanosecond, time.Hour
+		sp.Fence.Fail(errors.New("fenced"))
 		func() {
 			defer func() {
 				if recover() != nil { // there is no store to write it

@@ -1,4 +1,4 @@
-package server
+package space
 
 import (
 	"context"
@@ -14,14 +14,14 @@ import (
 type beats struct {
 	beat     context.Context
 	stopBeat context.CancelFunc
-	beatDone chan struct{}
+	BeatDone chan struct{}
 	lastBeat atomic.Int64 // now
 	bump     bumper       // of the clients, for the sake of the cluster's view
 }
 
 func newBeats() beats {
 	ctx, stop := context.WithCancel(context.Background())
-	return beats{beat: ctx, stopBeat: stop, beatDone: make(chan struct{})}
+	return beats{beat: ctx, stopBeat: stop, BeatDone: make(chan struct{})}
 }
 
 // beatLoop rewrites the beat for as long as the space may serve. It waits for
@@ -29,8 +29,8 @@ func newBeats() beats {
 // that is held over any of them. When it stops, every client stops believing
 // its memory within a lease.
 func (sp *Space) beatLoop(ctx context.Context) {
-	defer close(sp.beatDone)
-	tick := time.NewTicker(sp.cfg.Beat)
+	defer close(sp.BeatDone)
+	tick := time.NewTicker(sp.Config.Store.BeatInterval)
 	defer tick.Stop()
 	last := time.Now()
 	var lanes session.Pulse
@@ -38,44 +38,44 @@ func (sp *Space) beatLoop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-sp.fence.Done():
+		case <-sp.Fence.Done():
 			return
 		case now := <-tick.C:
 			if sp.Err() != nil {
 				return // both had come
 			}
-			sp.store.WriteBeat(now)
-			sp.lastBeat.Store(sp.now())
-			sp.met.Beats.Add(1)
+			sp.Store.WriteBeat(now)
+			sp.lastBeat.Store(sp.Clock.Now())
+			sp.Counters.Beats.Add(1)
 			sp.feelLanes(&lanes)
 			// A late beat is what clients notice first when this process gets
 			// no processor.
-			if late := now.Sub(last) - sp.cfg.Beat; late > sp.cfg.Lease/2 {
-				sp.met.LateBeats.Add(1)
-				sp.log.Warn(base.LogLate, "beat is late", "by", late)
+			if late := now.Sub(last) - sp.Config.Store.BeatInterval; late > sp.Config.Store.Lease/2 {
+				sp.Counters.LateBeats.Add(1)
+				sp.Log.Warn(base.LogLate, "beat is late", "by", late)
 			}
 			last = now
 		}
 	}
 }
 
-// beatAge is how long ago the last beat was written.
-func (sp *Space) beatAge() time.Duration { return time.Duration(sp.now() - sp.lastBeat.Load()) }
+// BeatAge is how long ago the last beat was written.
+func (sp *Space) BeatAge() time.Duration { return time.Duration(sp.Clock.Now() - sp.lastBeat.Load()) }
 
 // reclaimLoop frees what has waited for a lease. It may have to wait for locks
 // of the store, so it is not the goroutine that beats.
 func (sp *Space) reclaimLoop(ctx context.Context) {
 	defer sp.wg.Done()
-	tick := time.NewTicker(sp.cfg.Beat)
+	tick := time.NewTicker(sp.Config.Store.BeatInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-sp.fence.Done():
+		case <-sp.Fence.Done():
 			return
 		case <-tick.C:
-			sp.store.Reclaim(time.Now()) // not the tick's time: that may be older than the last call
+			sp.Store.Reclaim(time.Now()) // not the tick's time: that may be older than the last call
 		}
 	}
 }
@@ -118,7 +118,7 @@ func (sp *Space) Bump() {
 }
 
 func (sp *Space) bumpNow() {
-	if sp.serving.Load() {
-		sp.store.BumpView() // an error: the store has ended, and its clients with it
+	if sp.Serving.Load() {
+		sp.Store.BumpView() // an error: the store has ended, and its clients with it
 	}
 }

@@ -1,0 +1,275 @@
+package space
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/control"
+	"github.com/rdmakv/rdmakv/internal/server/auth"
+	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/server/memory"
+	"github.com/rdmakv/rdmakv/internal/server/session"
+	"github.com/rdmakv/rdmakv/internal/server/work"
+	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/store"
+)
+
+// A Config is a space of a node in sizes, directories and times.
+type Config struct {
+	Store    store.Config // without what the space itself sets: memory and callbacks
+	Memory   memory.RegionsConfig
+	Turnover memory.TurnoverConfig
+	Sessions session.Config
+
+	StagingBytes int64
+	Workers      int // of gets; scans have a quarter
+	// ReaderLock: whoever has memory of an earlier incarnation mapped is waited for
+	// before anybody is served.
+	ReaderLock bool
+
+	Linger       time.Duration      // for which clients may leave by themselves at the end
+	DrainTimeout time.Duration      // of the end
+	OnFill       func(FillProgress) // nil: the log tells it
+}
+
+// Handlers answer the requests of a space.
+type Handlers interface {
+	session.Handler
+	// Run has requests that wait for memory go on when it is there, until ctx ends.
+	Run(ctx context.Context)
+	// Refuse answers what waits and could wait for long: the space is ending.
+	Refuse()
+	Watches() int     // long polls that wait
+	Held() int        // places that are held for clients
+	Growing() int     // puts that wait for memory
+	HoldShare() int64 // how many bytes may be held for one tenant
+}
+
+// An Env is what a node gives to a space.
+type Env struct {
+	Name     string // "" is the main space
+	Log      *base.Log
+	Registry *session.Registry
+	Bounds   *base.Bounds
+	Owned    *base.Ownership   // nil: the server is alone
+	Line     *memory.StageLine // in which staging memory waits for its turn
+	// Shared says whether more than one login may use the space.
+	Shared func() bool
+	// MakeHandlers makes the handlers of the space, whose parts are open.
+	MakeHandlers func(*Space) Handlers
+}
+
+// A Space is one keyspace of a node. Its life: New, a rail on each device, Open, Serve,
+// then Drain, Leave, Halt and Close, one after the other (Shutdown); Abandon if it never
+// served.
+type Space struct {
+	Config Config
+	Env
+
+	Rails    Rails // one on each device of the node
+	Sessions *session.Group
+	Counters *base.Counters
+	Clock    base.Clock
+	Fence    *base.Fence
+	Handlers Handlers // this and what follows is there once the space is open
+	Regions  *memory.Regions
+	Turnover *memory.Turnover // of them
+	Staging  *memory.Staging
+	Store    *store.Store
+	Gets     *work.Pool // workers of gets, and of writes that ask the disk
+	Scans    *work.Pool // workers of what takes long by nature
+
+	Incarnation uint64
+	Shards      int
+
+	Fill fill
+	beats
+	life
+	lanePulse
+	control *control.Server // nil if it cannot be
+}
+
+// New makes a space that has no rails yet.
+func New(cfg Config, env Env) *Space {
+	sp := &Space{
+		Config: cfg, Env: env, Counters: &base.Counters{}, Clock: base.NewClock(), Fence: base.NewFence(),
+		beats: newBeats(), lanePulse: lanePulse{LaneSilence: laneSilence},
+	}
+	sp.Fill.sp = sp
+	sp.run, sp.stop = context.WithCancel(context.Background())
+	sp.Sessions = session.NewGroup(cfg.Sessions, session.Env{
+		Registry: env.Registry, Counters: sp.Counters, Bounds: env.Bounds, Log: env.Log,
+		Clock: sp.Clock, Fence: sp.Fence, Draining: &sp.Draining, Fatal: sp.Fail, Shared: env.Shared,
+	})
+	return sp
+}
+
+// Open opens regions, store, staging and pools over the rails. spare says of each rail
+// whether the space may do without it, until regions.Settle; nil: of none.
+func (sp *Space) Open(ctx context.Context, spare []bool) error {
+	var (
+		pds   []rdma.PD
+		sinks []memory.Sink
+		gone  = true
+	)
+	for _, r := range sp.Rails.list {
+		pds = append(pds, r.PD)
+		sinks = append(sinks, memory.Sink{PD: r.PD, Attr: r.Attr})
+		gone = gone && (r.Attr.Caps.Has(rdma.CapDiesWithProcess) || r.Attr.Caps.Has(rdma.CapMapped) && sp.Config.ReaderLock)
+	}
+	sp.Regions = memory.NewRegions(sp.Config.Memory, sp.Log, pds...)
+	if spare != nil {
+		sp.Regions.MaySpare(spare)
+	}
+	// The devices are open before the store takes its lock and closed after it
+	// gives it back. Where all of them die with the process, no memory of an
+	// earlier incarnation can be read once the lock is ours; where clients had it
+	// mapped, waitReaders waits for them before anybody is served. A space that was
+	// closed while the node goes on has ended all READs of its memory itself.
+	if err := sp.openStore(ctx, gone); err != nil {
+		return err
+	}
+	sp.Turnover = memory.NewTurnover(sp.Config.Turnover, sp.Regions, sp.Store, sp.Log)
+	sp.Staging = memory.NewStaging(sinks, sp.Config.StagingBytes, sp.Config.Memory.Kind, sp.Line)
+	sp.Sessions.UpdateShare()
+	sp.openPools()
+	sp.Handlers = sp.MakeHandlers(sp)
+	sp.Sessions.Handler = sp.Handlers
+	return nil
+}
+
+// openStore opens the store over memory of the open devices.
+func (sp *Space) openStore(ctx context.Context, predecessorGone bool) error {
+	cfg := sp.Config.Store
+	cfg.Memory, cfg.PredecessorGone, cfg.Withheld = sp.Regions, predecessorGone, sp.withheld()
+	cfg.OnFatal, cfg.OnCommit, cfg.OnView, cfg.Progress = sp.storeFailed, sp.Sessions.Published, sp.Regions.Changed, sp.Fill.progress
+	st, err := store.Open(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	sp.Store = st
+	sp.Incarnation = st.Incarnation()
+	sp.Shards = int(st.View().Shards)
+	id := st.ID()
+	sp.Log.Replace(cfg.Logger.With("store", fmt.Sprintf("%x", id[:4]), "incarnation", fmt.Sprintf("%016x", sp.Incarnation)))
+	sp.ReleaseOwned()
+	return nil
+}
+
+// Serve begins to serve over what is open; sessions may come, and who wants a backup.
+func (sp *Space) Serve() {
+	sp.startControl()
+	sp.Store.Beat(time.Now())
+	sp.lastBeat.Store(sp.Clock.Now())
+	go sp.beatLoop(sp.beat)
+	for _, r := range sp.Rails.list {
+		r.RunLanes()
+	}
+	sp.wg.Add(1)
+	sp.wg.Go(func() { sp.Turnover.Run(sp.run, sp.Fence.Done()) })
+	go sp.reclaimLoop(sp.run)
+	sp.wg.Go(func() { sp.Handlers.Run(sp.run) })
+	sp.wg.Go(func() { sp.Sessions.Run(sp.run) })
+	sp.Serving.Store(true)
+}
+
+// withheld is Config.Withheld of the store: at first
+// all shards are, until ReleaseOwned says which are the node's.
+func (sp *Space) withheld() func(uint16) bool {
+	if sp.Owned == nil {
+		return nil
+	}
+	return func(uint16) bool { return true }
+}
+
+// ReleaseOwned has the index of the store answer misses in the node's own
+// shards. It may be called again at any time.
+func (sp *Space) ReleaseOwned() {
+	own := sp.Owned.Shards()
+	if own == nil {
+		return
+	}
+	for shard := range uint16(sp.Shards) {
+		if !own.Mine(shard) {
+			continue
+		}
+		if err := sp.Store.Release(shard); err != nil {
+			return // the store has ended: closed, or fenced, which is told elsewhere
+		}
+	}
+}
+
+// StartRotation begins to renew the rkeys of all regions of this space. It fails
+// with memory.ErrRotating, and when the space does not serve.
+func (sp *Space) StartRotation() error {
+	if !sp.Ready() {
+		return ErrNotServing
+	}
+	return sp.Turnover.Start()
+}
+
+// RotationStat is how far it is.
+func (sp *Space) RotationStat() memory.RotationStat {
+	st := sp.Turnover.Stat()
+	if st.Space = sp.Name; st.Space == "" {
+		st.Space = auth.MainSpace
+	}
+	return st
+}
+
+// openPools starts the workers of the space. The main login is the operator's, or
+// everybody's on a node without tenants: it may use all processors, and all workers of
+// the gets. The others may not.
+func (sp *Space) openPools() {
+	n := sp.Config.Workers
+	sp.Gets = work.New(work.Gets, n, n, max(1, n-n/4))
+	// Scans take the time of processors more than that of disks. So that puts and
+	// gets of others have some, one tenant scans on half of the processors at most.
+	n = max(2, n/4)
+	sp.Scans = work.New(work.Scans, n, max(1, n/2), max(1, n/4))
+}
+
+// closePools ends them.
+func (sp *Space) closePools() {
+	for _, p := range [...]*work.Pool{sp.Gets, sp.Scans} {
+		if p != nil { // else the space has not come so far
+			p.Close()
+		}
+	}
+}
+
+// FillProgress tells how far memory has been filled after a start.
+type FillProgress = store.Progress
+
+// A fill is how far the memory of a space has been filled after a start. The store
+// tells it.
+type fill struct {
+	sp     *Space
+	Last   atomic.Pointer[store.Progress] // nil: nothing was told yet
+	logged atomic.Int64                   // when progress was last logged
+}
+
+// progress notes how far the fill has come; the store calls it.
+func (f *fill) progress(p store.Progress) {
+	f.Last.Store(&p)
+	if tell := f.sp.Config.OnFill; tell != nil {
+		tell(p)
+	}
+	if p.Done {
+		what := []any{"keys", p.Keys, "bytes", p.Bytes, "took", p.Elapsed.Round(time.Millisecond)}
+		if p.Err != nil {
+			f.sp.Log.Warn(base.LogAlways, "memory is not filled", append(what, "err", p.Err)...)
+		} else {
+			f.sp.Log.Info("memory filled", what...)
+		}
+		return
+	}
+	// A line every few seconds is enough; the numbers are in /metrics.
+	if now := f.sp.Clock.Now(); f.sp.Config.OnFill == nil && now-f.logged.Load() > int64(2*time.Second) {
+		f.logged.Store(now)
+		f.sp.Log.Info("filling memory", "keys", p.Keys, "expected", p.Expected, "shards_filled", p.ShardsFilled, "shards", p.Shards,
+			"keys_per_second", int64(float64(p.Keys)/max(p.Elapsed.Seconds(), 1e-3)))
+	}
+}
