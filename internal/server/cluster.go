@@ -129,6 +129,6 @@ func (n clusterNode) HoldsNothing(ctx context.Context) error {
 	return nil
 }
 
-// Bump has the clients of the main space come for what is new, as Space.Bump says. To
-// be called after Start.
+// Bump has the clients of the main space come for what is new (space.Space.Bump). To be
+// called after Start.
 func (srv *Server) Bump() { srv.main.Bump() }

@@ -37,7 +37,8 @@ func (pd) RegMR(b []byte, access rdma.Access) (rdma.MR, error) {
 func (pd) CreateQP(c rdma.QPConfig) (rdma.QP, error) {
 	return &QP{cq: c.SendCQ.(*CQ), done: make(chan struct{})}, nil
 }
-func (pd) Close() error { return nil }
+func (pd) Device() rdma.Device { return Device{} }
+func (pd) Close() error        { return nil }
 
 type mr struct {
 	rdma.MR

@@ -65,7 +65,6 @@ func (sp *Space) BeatAge() time.Duration { return time.Duration(sp.Clock.Now() -
 // reclaimLoop frees what has waited for a lease. It may have to wait for locks
 // of the store, so it is not the goroutine that beats.
 func (sp *Space) reclaimLoop(ctx context.Context) {
-	defer sp.wg.Done()
 	tick := time.NewTicker(sp.Config.Store.BeatInterval)
 	defer tick.Stop()
 	for {

@@ -16,7 +16,7 @@ import (
 // ErrNotServing: the store is not open.
 var ErrNotServing = errors.New("server: not serving")
 
-// A life is how long a space serves, and for whose end its own waits.
+// A life says whether a space serves, and has what its end waits for.
 type life struct {
 	Serving  atomic.Bool
 	Draining atomic.Bool
@@ -29,8 +29,9 @@ type life struct {
 	shutdownErr error
 }
 
-// Enter counts the set-up of a session in, with its life; false if the space is ending.
-// The session is served until run ends, and the caller calls gone when it has ended.
+// Enter counts the set-up of a session in: the end of the space waits until the caller has
+// called gone. The session is to be served until run ends. Without ok the space is ending,
+// nothing was counted, and gone must not be called.
 func (sp *Space) Enter() (run context.Context, gone func(), ok bool) {
 	ok = sp.Sessions.Enter(&sp.wg, func() bool { return !sp.Draining.Load() && sp.Serving.Load() })
 	return sp.run, sp.wg.Done, ok

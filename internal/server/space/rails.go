@@ -14,7 +14,7 @@ import (
 // Rails are what a space has made on the devices of the node: one rail on each.
 type Rails struct {
 	mu   sync.RWMutex    // of the slice, which is replaced, never changed, once the space serves
-	list []*session.Rail // by no order that others know: Rail.Index is its number in regions and staging
+	list []*session.Rail // in the order of the node's devices; Rail.Index is the number in regions and staging
 }
 
 // All returns the rails as they are now; not to be changed.

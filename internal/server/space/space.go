@@ -73,7 +73,7 @@ type Space struct {
 	Counters *base.Counters
 	Clock    base.Clock
 	Fence    *base.Fence
-	Handlers Handlers // this and what follows is there once the space is open
+	Handlers Handlers // nil until the space is open, as is what follows
 	Regions  *memory.Regions
 	Turnover *memory.Turnover // of them
 	Staging  *memory.Staging
@@ -167,16 +167,16 @@ func (sp *Space) Serve() {
 	for _, r := range sp.Rails.list {
 		r.RunLanes()
 	}
-	sp.wg.Add(1)
-	sp.wg.Go(func() { sp.Turnover.Run(sp.run, sp.Fence.Done()) })
-	go sp.reclaimLoop(sp.run)
-	sp.wg.Go(func() { sp.Handlers.Run(sp.run) })
-	sp.wg.Go(func() { sp.Sessions.Run(sp.run) })
+	turnover, handlers, sessions := sp.Turnover, sp.Handlers, sp.Sessions
+	sp.wg.Go(func() { turnover.Run(sp.run, sp.Fence.Done()) })
+	sp.wg.Go(func() { sp.reclaimLoop(sp.run) })
+	sp.wg.Go(func() { handlers.Run(sp.run) })
+	sp.wg.Go(func() { sessions.Run(sp.run) })
 	sp.Serving.Store(true)
 }
 
-// withheld is Config.Withheld of the store: at first
-// all shards are, until ReleaseOwned says which are the node's.
+// withheld is Config.Withheld of the store: at first all shards are, until ReleaseOwned
+// says which are the node's.
 func (sp *Space) withheld() func(uint16) bool {
 	if sp.Owned == nil {
 		return nil
