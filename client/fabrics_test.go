@@ -97,7 +97,7 @@ func TestFallbackHasTime(t *testing.T) {
 	n := node.Soft(t, nil)
 	dead := clienttest.NewRig("a")
 	dead.Set(func(r *clienttest.Rig) { r.Connect = clienttest.Hang })
-	c := rigged(n, []rdma.Fabric{dead, clienttest.NewRig("b")}, func(cfg *client.Config) { cfg.DialTimeout = 8 * time.Second })
+	c := rigged(n, []rdma.Fabric{dead, clienttest.NewRig("b")}, func(cfg *client.Config) { cfg.DialTimeout = 3 * time.Second })
 	roundTrip(t, c)
 	info := admin.Of(c).Server()
 	if info.Fabric != "b" || len(info.Skipped) != 1 || !strings.Contains(info.Skipped[0].Reason, "no answer within") {

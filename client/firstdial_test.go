@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -83,6 +84,7 @@ func TestFirstDialWaitsForRoom(t *testing.T) {
 func TestFirstDialEnds(t *testing.T) {
 	addr := clienttest.DeadPort(t)
 	n := node.Soft(t, nil)
+	var side sync.WaitGroup // each takes a second or so
 	for name, c := range map[string]struct {
 		change func(*client.Config)
 		ctx    func() (context.Context, context.CancelFunc)
@@ -96,23 +98,26 @@ func TestFirstDialEnds(t *testing.T) {
 			return ctx, cancel
 		}, context.Canceled},
 	} {
-		cfg := configNode(n)
-		cfg.Servers = []string{addr}
-		c.change(&cfg)
-		ctx, cancel := c.ctx()
-		begun := time.Now()
-		_, err := client.Dial(worldOf(ctx, n), cfg)
-		cancel()
-		if !errors.Is(err, client.ErrUnavailable) || !errors.Is(err, c.is) {
-			t.Errorf("%s: %v", name, err)
-		}
-		if took := time.Since(begun); took > 20*time.Second || took < 200*time.Millisecond {
-			t.Errorf("%s: it took %v", name, took)
-		}
-		if e := (*client.DialError)(nil); c.is != context.Canceled && (!errors.As(err, &e) || e.Attempts < 2 || !strings.HasSuffix(err.Error(), ")")) {
-			t.Errorf("%s: %+v: %v", name, e, err)
-		}
+		side.Go(func() {
+			cfg := configNode(n)
+			cfg.Servers = []string{addr}
+			c.change(&cfg)
+			ctx, cancel := c.ctx()
+			begun := time.Now()
+			_, err := client.Dial(worldOf(ctx, n), cfg)
+			cancel()
+			if !errors.Is(err, client.ErrUnavailable) || !errors.Is(err, c.is) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if took := time.Since(begun); took > 20*time.Second || took < 200*time.Millisecond {
+				t.Errorf("%s: it took %v", name, took)
+			}
+			if e := (*client.DialError)(nil); c.is != context.Canceled && (!errors.As(err, &e) || e.Attempts < 2 || !strings.HasSuffix(err.Error(), ")")) {
+				t.Errorf("%s: %+v: %v", name, e, err)
+			}
+		})
 	}
+	side.Wait()
 }
 
 // TestFirstDialDoesNotWait for what waiting cannot mend.

@@ -19,7 +19,7 @@ import (
 // While LeaseKeep lasts the client keeps its lease without gets; afterwards it
 // READs nothing, and the next get goes by SEND and wakes it up again.
 func TestLeaseIsKept(t *testing.T) {
-	n := node.Start(t, func(cfg *server.Config) { cfg.Lease, cfg.Beat = time.Second, 100*time.Millisecond })
+	n := node.Start(t, func(cfg *server.Config) { cfg.Lease, cfg.Beat = 400*time.Millisecond, 40*time.Millisecond })
 	c := dialNode(n, nil)
 	if err := c.Put(t.Context(), []byte("k"), []byte("v")); err != nil {
 		t.Fatal(err)

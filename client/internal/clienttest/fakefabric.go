@@ -67,9 +67,11 @@ type CQ struct {
 	armed bool
 	Fault error // what Poll fails with
 	event chan struct{}
+	close sync.Once
+	gone  chan struct{} // closed with the queue
 }
 
-func newFakeCQ() *CQ { return &CQ{event: make(chan struct{}, 1)} }
+func newFakeCQ() *CQ { return &CQ{event: make(chan struct{}, 1), gone: make(chan struct{})} }
 
 func (c *CQ) push(wc rdma.WC) {
 	c.Mu.Lock()
@@ -106,12 +108,18 @@ func (c *CQ) Wait(ctx context.Context) error {
 	select {
 	case <-c.event:
 		return nil
+	case <-c.gone:
+		return rdma.ErrClosed
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (c *CQ) Close() error { return nil }
+// Close ends all waits, as a fabric must.
+func (c *CQ) Close() error {
+	c.close.Do(func() { close(c.gone) })
+	return nil
+}
 
 // A QP serves what is posted at once, in the poster's goroutine, unless the
 // server holds completions back.
@@ -313,6 +321,9 @@ func (q *QP) HoldReads() {
 
 // Die moves the QP to ERR and flushes.
 func (q *QP) Die(err error) {
+	q.f.Mu.Lock()
+	lose := q.f.LoseReads
+	q.f.Mu.Unlock()
 	q.Mu.Lock()
 	defer q.Mu.Unlock()
 	if q.err != nil {
@@ -321,7 +332,9 @@ func (q *QP) Die(err error) {
 	q.err = err
 	close(q.done)
 	for _, wc := range q.Held {
-		q.CQ.push(rdma.WC{ID: wc.ID, Status: rdma.StatusWRFlushErr})
+		if !lose {
+			q.CQ.push(rdma.WC{ID: wc.ID, Status: rdma.StatusWRFlushErr})
+		}
 	}
 	for _, wr := range q.recvs {
 		q.CQ.push(rdma.WC{ID: wr.ID, Status: rdma.StatusWRFlushErr})
