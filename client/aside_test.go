@@ -87,7 +87,7 @@ func TestReadsAreNotFlushed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, _, c := newOneSided(t)
 		first := rt(c).Only().Current()
-		f.Change(func([]byte) { f.LoseReads = true })
+		f.LoseReads.Store(true)
 		q := f.LastQP()
 		q.HoldReads()
 		begun := time.Now()

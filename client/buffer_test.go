@@ -130,7 +130,7 @@ func TestBufferBounds(t *testing.T) {
 	}
 }
 
-// While READs into a Buffer that a call has given up on may still come, nobody
+// While READs into a Buffer that a call has given up on may still come, no call
 // uses it again, and Free does not take the memory from under them.
 func TestBufferGivenUp(t *testing.T) {
 	f, _, c := newOneSided(t)

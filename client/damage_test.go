@@ -94,7 +94,7 @@ func TestTornIsNoDamage(t *testing.T) {
 	}
 	mustGet(t, c, "one")
 	// Each READ of the item by the get was torn, and counted; what comes beyond
-	// them is the keeper's, who may have looked before the get was answered.
+	// them is the keeper's, which may have looked before the get was answered.
 	met := int(c.Counters().Retries.Torn)
 	clienttest.Eventually(t, "the item was looked at again", func() bool { return looked() >= met+2 && rt(c).Only().Current().Usage().Suspects == 0 })
 	time.Sleep(4 * session.LookRest)
@@ -144,7 +144,7 @@ func TestTouchesAreReported(t *testing.T) {
 
 // A server that has room for everything is not told of anything; what it says in
 // a reply to a Ping changes that.
-func TestTouchesThatNobodyWants(t *testing.T) {
+func TestTouchesThatAreNotWanted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, _, c := newOneSided(t)
 		var told atomic.Int64

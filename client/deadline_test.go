@@ -23,8 +23,8 @@ import (
 // What a real device and a real network do to deadlines: completions that do
 // not come, registrations that take their time, servers that stand still.
 
-// Registering takes as long as it takes; nobody waits for it but who needs the
-// memory, and he no longer than he may.
+// Registering takes as long as it takes; only calls that need the
+// memory wait for it, and none longer than it may.
 func TestSlowRegistration(t *testing.T) {
 	n := node.Soft(t, nil)
 	r := clienttest.NewRig("a")
@@ -57,7 +57,7 @@ func TestSlowRegistration(t *testing.T) {
 	if _, err := c.Get(ctx, large); !errors.Is(err, client.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
 	}
-	for range 20 { // the poller, and those who have what they need, go on
+	for range 20 { // the poller, and calls that have what they need, go on
 		if _, err := c.Get(t.Context(), small); err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +75,7 @@ func TestSlowRegistration(t *testing.T) {
 	settled(t, c)
 }
 
-// A device that does not register says so to everybody who waits for it.
+// A device that does not register says so to every call that waits for it.
 func TestRegistrationFails(t *testing.T) {
 	n := node.Soft(t, nil)
 	r := clienttest.NewRig("a")
@@ -178,7 +178,7 @@ func TestNothingCompletes(t *testing.T) {
 }
 
 // The host behind an idle connection vanishes: that is noticed without a call.
-func TestIdleConnectionToNobody(t *testing.T) {
+func TestIdleConnectionToNoServer(t *testing.T) {
 	n := node.Soft(t, func(cfg *server.Config) {
 		cfg.Keepalive, cfg.Lease, cfg.Beat = 100*time.Millisecond, 400*time.Millisecond, 40*time.Millisecond
 	})
@@ -225,7 +225,7 @@ func stoppable(f *clienttest.Server) (stop, resume func()) {
 	}
 	f.OnRead = func(place uint64, dst []byte) {
 		mu.Lock()
-		if !stopped { // it beats whenever somebody looks
+		if !stopped { // it beats with each READ
 			beat++
 			f.BeatLocked(beat) // whose lock the READ holds
 		}

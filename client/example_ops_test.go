@@ -10,7 +10,7 @@ import (
 	"github.com/rdmakv/rdmakv/client"
 )
 
-// A lock that ends by itself: whoever stores it first has it.
+// A lock that ends by itself: the program that stores it first has it.
 func ExampleClient_PutWith() {
 	c, done := open()
 	defer done()
@@ -33,8 +33,8 @@ func ExampleClient_PutWith() {
 	// bob must wait
 }
 
-// A change that starts from what was read, and is made again if somebody else
-// was faster.
+// A change that starts from what was read, and is made again if another
+// program was faster.
 func ExampleClient_GetItem() {
 	c, done := open()
 	defer done()

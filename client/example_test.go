@@ -44,9 +44,9 @@ func open() (c *client.Client, done func()) {
 
 func ExampleDial() {
 	_, err := client.Dial(context.Background(), client.Config{
-		Servers:  []string{"127.0.0.1:1"}, // nobody is there
+		Servers:  []string{"127.0.0.1:1"}, // no server is there
 		Fabrics:  []rdma.Fabric{iwarp.New(iwarp.Options{})},
-		DialOnce: true, // else it waits for somebody to come
+		DialOnce: true, // else it waits for one to come
 	})
 	fmt.Println(errors.Is(err, client.ErrUnavailable))
 	// Output: true

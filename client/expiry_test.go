@@ -68,7 +68,7 @@ func TestExpiryByTheServersTime(t *testing.T) {
 	}
 }
 
-// While the item is READ somebody gives it more time, and then its old expiry
+// While the item is READ a touch gives it more time, and then its old expiry
 // passes: it was there all the time, and must not be called absent although the
 // bytes that were READ have expired by now.
 func TestExpiryPassesDuringTheGet(t *testing.T) {

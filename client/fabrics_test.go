@@ -77,7 +77,7 @@ func TestFirstFabricThatReaches(t *testing.T) {
 	}
 }
 
-// Who answers and refuses is not asked again by another fabric: a wrong secret
+// A server that answers and refuses is not asked again by another fabric: a wrong secret
 // is one everywhere.
 func TestRefusalIsFinal(t *testing.T) {
 	n := node.Soft(t, func(cfg *server.Config) { cfg.Secret = []byte("sesame") })
@@ -92,7 +92,7 @@ func TestRefusalIsFinal(t *testing.T) {
 	}
 }
 
-// A fabric on which nobody answers leaves time for the next one.
+// A fabric on which no server answers leaves time for the next one.
 func TestFallbackHasTime(t *testing.T) {
 	n := node.Soft(t, nil)
 	dead := clienttest.NewRig("a")
@@ -127,7 +127,7 @@ func TestRequireRDMA(t *testing.T) {
 	deaf.Refuse(rdma.ErrPeerGone)
 	cfg.Fabrics = []rdma.Fabric{deaf, soft}
 	if err := dialError(t, cfg); !errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrNoRDMA) {
-		t.Errorf("a device that reaches nobody: %v", err)
+		t.Errorf("a device that reaches no server: %v", err)
 	}
 	c := rigged(n, []rdma.Fabric{soft, clienttest.NewRig("b")}, func(cfg *client.Config) { cfg.RequireRDMA = true })
 	if info := admin.Of(c).Server(); info.Fabric != "b" || info.Software {
@@ -392,7 +392,7 @@ func TestCloseWhileMoving(t *testing.T) {
 	best.Refuse(rdma.ErrPeerGone)
 	c := rigged(n, []rdma.Fabric{best, bad}, nil)
 	old := rt(c).Only().Current()
-	if !old.Enter() { // somebody is at work on it
+	if !old.Enter() { // a call is at work on it
 		t.Fatal("it is down")
 	}
 	best.Refuse(nil)
@@ -406,7 +406,7 @@ func TestCloseWhileMoving(t *testing.T) {
 	}
 }
 
-// A device that cannot be opened, and does not say so, keeps nobody from one
+// A device that cannot be opened, and does not say so, keeps no call from one
 // that is open.
 func TestOpenHangs(t *testing.T) {
 	n := node.Soft(t, nil)

@@ -52,8 +52,8 @@ func TestFirstDialWaits(t *testing.T) {
 	}
 }
 
-// TestFirstDialWaitsForRoom: a server that is full lets in whoever waits, when
-// somebody has left.
+// TestFirstDialWaitsForRoom: a server that is full lets in a client that waits, when
+// another one has left.
 func TestFirstDialWaitsForRoom(t *testing.T) {
 	n := node.Soft(t, func(c *server.Config) { c.MaxSessions = 1 })
 	first := dialNode(n, nil)
@@ -80,7 +80,7 @@ func TestFirstDialWaitsForRoom(t *testing.T) {
 }
 
 // TestFirstDialEnds: at the deadline of the context, or after Config.Timeout; with
-// the cause first, and how often it was tried. A caller who gives up is told so.
+// the cause first, and how often it was tried. A caller that gives up is told so.
 func TestFirstDialEnds(t *testing.T) {
 	addr := clienttest.DeadPort(t)
 	n := node.Soft(t, nil)

@@ -36,7 +36,7 @@ func TestFleetNodeAway(t *testing.T) {
 		}
 		cancel()
 		if err := <-hung; err == nil {
-			t.Error("an answer from nobody")
+			t.Error("an answer from a node that is away")
 		}
 		// Calls with many keys bring what the others have.
 		var ask [][]byte
@@ -254,8 +254,8 @@ func TestFleetDirect(t *testing.T) {
 	}
 }
 
-// Who learns of a newer view version by a READ of the beat, learns of the cluster
-// what is new, without asking for anything else.
+// A client that learns of a newer view version by a READ of the beat learns of the
+// cluster what is new, without asking for anything else.
 func TestFleetNewsByBeat(t *testing.T) {
 	nodes := clienttest.Cluster(t, 2, true)
 	clock := clienttest.NewClock()

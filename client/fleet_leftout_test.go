@@ -28,7 +28,7 @@ func leftOut(t *testing.T) []*clienttest.Node {
 	return nodes
 }
 
-// TestLeftOutLeads: a node without a map leads to those who have it.
+// TestLeftOutLeads: a node without a map leads to the nodes that have it.
 func TestLeftOutLeads(t *testing.T) {
 	nodes := leftOut(t)
 	c := dialFakes(t, nodes, func(cfg *client.Config) { cfg.Servers = []string{nodes[2].Addr} })
@@ -42,7 +42,7 @@ func TestLeftOutLeads(t *testing.T) {
 	}
 }
 
-// TestLeftOutAlone: who reaches only a node without a map, and knows by gossip that
+// TestLeftOutAlone: a client that reaches only a node without a map, and knows by gossip that
 // there is one, is told which nodes were not reached and why; not that the cluster
 // has no map.
 func TestLeftOutAlone(t *testing.T) {
@@ -90,7 +90,7 @@ func TestLeftOutAlone(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if len(waited) == 0 {
-			t.Error("nobody waited")
+			t.Error("no call waited")
 		}
 		for _, why := range waited {
 			away("OnWait", why)
@@ -128,7 +128,7 @@ func TestLiarsNodesAreNotKept(t *testing.T) {
 	liar.Server.Mu.Lock()
 	defer liar.Server.Mu.Unlock()
 	if len(liar.QPs) < rounds {
-		t.Errorf("%d connections in %d rounds: nobody was asked", len(liar.QPs), rounds)
+		t.Errorf("%d connections in %d rounds: it was not asked", len(liar.QPs), rounds)
 	}
 	open := 0
 	for _, q := range liar.QPs {

@@ -156,7 +156,7 @@ func TestFleetContradiction(t *testing.T) {
 	})
 }
 
-// Who has no map waits for one, and says so when the time is over; as soon as there
+// A client that has no map waits for one, and says so when the time is over; as soon as there
 // is one, calls go on.
 func TestFleetNoMap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -205,7 +205,7 @@ func TestFleetNoMap(t *testing.T) {
 					t.Errorf("OnWait was told %v", why)
 				}
 			case <-time.After(20 * time.Second):
-				t.Fatal("nobody waits for a map")
+				t.Fatal("no call waits for a map")
 			}
 		}
 		waits()
@@ -213,7 +213,7 @@ func TestFleetNoMap(t *testing.T) {
 		done := make(chan error, 2)
 		go func() { done <- c.Put(t.Context(), []byte("k"), nil) }()
 		go func() { done <- second(c.Ping(t.Context())) }()
-		waits() // the channel holds one: somebody waits now, or did a moment ago
+		waits() // the channel holds one: a call waits now, or did a moment ago
 		for _, n := range nodes {
 			n.Set(func(n *clienttest.Node) { n.Map = m })
 		}
@@ -226,7 +226,7 @@ func TestFleetNoMap(t *testing.T) {
 }
 
 // Gossip cannot lead a client astray (I28): an address that belongs to another
-// node gets no session, whatever the view says, and harms nobody else.
+// node gets no session, whatever the view says, and harms no call to others.
 func TestFleetWrongNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := clienttest.Cluster(t, 3, true)

@@ -64,7 +64,7 @@ func watchUntil(t *testing.T, c *client.Client, from client.Position, stop func(
 	}
 }
 
-// What a node did while nobody could ask where it is, is told as a gap: at the
+// What a node did while no client could ask where it is, is told as a gap: at the
 // beginning of a watch, and where its position has no place for the node.
 func TestFleetWatchBlind(t *testing.T) {
 	nodes := clienttest.Cluster(t, 2, true)

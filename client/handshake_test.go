@@ -53,7 +53,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-func TestNobodyThere(t *testing.T) {
+func TestNoServerThere(t *testing.T) {
 	n := node.Start(t, nil)
 	cfg := configNode(n)
 	cfg.Servers = []string{clienttest.DeadPort(t)}

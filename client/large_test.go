@@ -10,7 +10,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// A second window is READ ahead only while there is room for it. Who has one
+// A second window is READ ahead only while there is room for it. A call that has one
 // under way must not wait for room: many callers would hold all of it and wait
 // for each other.
 func TestWindowsAheadDoNotWait(t *testing.T) {

@@ -46,7 +46,7 @@ func TestLeaseOff(t *testing.T) {
 			}
 			time.Sleep(5 * time.Millisecond)
 		}
-		// And while nobody gets anything.
+		// And while no get is made.
 		time.Sleep(4 * rt(c).Only().Config().DialTimeout)
 		mustGet(t, c, "one")
 		after := c.Counters()

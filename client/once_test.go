@@ -15,8 +15,8 @@ import (
 	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
 )
 
-// counting increments numbers of their own and know what each must be: so many
-// acknowledged, so many more that nobody knows of.
+// A counting is goroutines that increment a number each and know what it must be: as many as
+// were acknowledged, and at most as many more as had an unknown outcome.
 type counting struct {
 	wg      sync.WaitGroup
 	stop    chan struct{}

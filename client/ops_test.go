@@ -60,7 +60,7 @@ func TestPutWithConditions(t *testing.T) {
 	}
 }
 
-// Of many who put if absent, or on the same version, one wins.
+// Of many that put if absent, or on the same version, one wins.
 func TestOneOfManyWins(t *testing.T) {
 	n := node.Start(t, nil)
 	c := dialNode(n, nil)
@@ -154,7 +154,7 @@ func TestTTLSeenThenUnseen(t *testing.T) {
 	if left := time.Until(item.Expiry); err != nil || left > ttl || left < -time.Minute {
 		t.Errorf("%+v %v", item, err)
 	}
-	// gone is set by whoever has been told that the key has expired; a get that
+	// gone is set by the goroutine that was told that the key has expired; a get that
 	// begins afterwards must not find it.
 	var gone atomic.Bool
 	var wg sync.WaitGroup

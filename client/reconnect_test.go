@@ -43,7 +43,7 @@ func TestProbesBesideAHangingAttempt(t *testing.T) {
 	clienttest.Eventually(t, "the attempt hangs", func() bool { return hanging.Load() == 1 })
 	time.Sleep(3 * peer.ProbeEvery)
 	if probed.Load() != 0 {
-		t.Error("probes although nobody waits")
+		t.Error("probes although no call waits")
 	}
 	done := make(chan error)
 	go func() { done <- second(c.Get(context.Background(), []byte("k10"))) }()

@@ -227,7 +227,7 @@ func TestIncrementsCountOnce(t *testing.T) {
 }
 
 // What was sent and never answered is unknown, whatever failed afterwards: here
-// nobody can be reached any more.
+// the server cannot be reached any more.
 func TestUnknownIsNotFailed(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -254,8 +254,8 @@ func TestUnknownIsNotFailed(t *testing.T) {
 }
 
 // A server that has no room until the time is over has changed nothing, and is
-// what the error tells. (If the time is over while a copy is under way, nobody
-// knows: then again.)
+// what the error tells. (If the time is over while a copy is under way, the
+// outcome is unknown: then the test tries again.)
 func TestOverloadedToTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLedger()

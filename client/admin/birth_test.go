@@ -172,9 +172,9 @@ func TestClusterInitLeavesOut(t *testing.T) {
 	}
 }
 
-// TestClusterInitForgetsNobody: whom any of the named nodes believes alive is. Gossip
-// may not have told the others yet, or told them what is over.
-func TestClusterInitForgetsNobody(t *testing.T) {
+// TestClusterInitForgetsNoNode: a node that any of the named ones believes alive is alive.
+// Gossip may not have told the others yet, or told them what is over.
+func TestClusterInitForgetsNoNode(t *testing.T) {
 	for name, spoil := range map[string]func(nodes []*clienttest.Node){
 		"n1, which is asked first, does not know it": func(nodes []*clienttest.Node) { nodes[0].View.Members = nodes[0].View.Members[:2:2] },
 		"n2, which is asked last, believes it dead": func(nodes []*clienttest.Node) {
@@ -196,8 +196,8 @@ func TestClusterInitForgetsNobody(t *testing.T) {
 	}
 }
 
-// TestNodeWithoutMapLeadsOn: a node that the map does not name knows by gossip who
-// has it, and is as good an address as any for a client.
+// TestNodeWithoutMapLeadsOn: a node that the map does not name knows by gossip which
+// node has it, and is as good an address as any for a client.
 func TestNodeWithoutMapLeadsOn(t *testing.T) {
 	nodes := clienttest.Cluster(t, 3, false)
 	m, err := cluster.Propose([16]byte{1}, "fakes", clienttest.ClusterShards, []cluster.MapNode{{ID: "n1"}, {ID: "n2"}})

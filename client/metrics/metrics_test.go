@@ -124,7 +124,7 @@ func TestCollector(t *testing.T) {
 		}
 	}
 	if _, err := c.Get(ctx, []byte("absent")); err == nil {
-		t.Fatal("a key that nobody put")
+		t.Fatal("a key that was not put")
 	}
 	got := gather(t, r)
 	gets := got[`rdmakv_client_gets_total{app="test",node="",path="one_read",result="hit"}`] +

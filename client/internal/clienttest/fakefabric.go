@@ -321,9 +321,7 @@ func (q *QP) HoldReads() {
 
 // Die moves the QP to ERR and flushes.
 func (q *QP) Die(err error) {
-	q.f.Mu.Lock()
-	lose := q.f.LoseReads
-	q.f.Mu.Unlock()
+	lose := q.f.LoseReads.Load() // without q.f.Mu, which hooks of READs hold
 	q.Mu.Lock()
 	defer q.Mu.Unlock()
 	if q.err != nil {

@@ -101,7 +101,7 @@ func TestBufferLimit(t *testing.T) {
 	}
 }
 
-// Close waits for those who still hold a buffer: nobody's memory vanishes.
+// Close waits for calls that still hold a buffer: no memory vanishes that is in use.
 func TestBufferCloseWaits(t *testing.T) {
 	p := testPool(testPD(t), 2<<20)
 	a, _ := p.get(t.Context(), 512)
@@ -154,7 +154,7 @@ func TestBufferModel(t *testing.T) {
 				for b, tag := range held {
 					for _, c := range b.Mem {
 						if c != tag {
-							t.Fatal("somebody else wrote into it")
+							t.Fatal("another goroutine wrote into it")
 						}
 					}
 					p.Put(b)

@@ -16,7 +16,7 @@ import (
 	"github.com/rdmakv/rdmakv/rdma"
 )
 
-// How long a rest lasts: while calls wait for nobody, never more than 100 ms,
+// How long a rest lasts: while calls wait and no server is there, never more than 100 ms,
 // also when the call comes during the rest.
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestRest(t *testing.T) {
 		}
 		between("none", rest(0, false), 0, 0)
 		for range 100 {
-			between("nobody calls", rest(time.Second, false), time.Second/2, time.Second)
+			between("no call comes", rest(time.Second, false), time.Second/2, time.Second)
 			k.waiting = 1
 			between("a call waits", rest(time.Second, false), backoffCalls/2, backoffCalls)
 			between("a short one", rest(10*time.Millisecond, false), 5*time.Millisecond, 10*time.Millisecond)

@@ -34,7 +34,7 @@ func TestRetiredLog(t *testing.T) {
 		{8192, 64, 13, false},              //
 		{8192, 64, 99, false},              // stamped under a newer log
 		{1 << 30, 64, 10, false},           // elsewhere
-		{1 << 30, 64, 9, true},             // before the log begins: nobody knows
+		{1 << 30, 64, 9, true},             // before the log begins: it is not known
 		{4096 - 1, 2*4096*8 + 8, 10, true}, // larger than the page, on both sides
 	} {
 		if got := log.Has(tc.place, tc.size, tc.since); got != tc.want {

@@ -56,7 +56,7 @@ func TestMovedRead(t *testing.T) {
 }
 
 // Nodes that send a get from one to the other are believed for a few rounds.
-func TestReadThatNobodyAnswers(t *testing.T) {
+func TestReadThatNoNodeAnswers(t *testing.T) {
 	inCluster(t, func(t *testing.T, n1, n2 *clienttest.Node, r *route.Router) {
 		key := clienttest.KeysOf(n1.Map, 1)["n1"][0]
 		take(n1, clienttest.Swapped(n1.Map), key, "here") // n1 says n2, n2 says n1

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client/internal/base"
@@ -44,7 +45,7 @@ func TestReadsOfAGet(t *testing.T) {
 		r.must("two", base.PathOneRead)
 		r.expect("b")
 
-		// Who asks for the facts alone READs no less, and gets no bytes.
+		// A call that asks for the facts alone READs no less, and gets no bytes.
 		w = &Query{InfoOnly: true, N: -1}
 		if err := Get(t.Context(), r.router, "stat", key, w); err != nil || len(w.Dst) != 0 || w.Info.Size != 3 || w.Info.Version != 2 {
 			t.Errorf("%+v, %v", w, err)
@@ -218,8 +219,9 @@ func TestTornItem(t *testing.T) {
 					t.Errorf("asked by SEND %v", sent)
 				}
 				k := r.counters()
-				if int(k.Retries.Torn) != torn-1 && int(k.Retries.Torn) != torn || torn > layout.MaxRounds+1 {
-					t.Errorf("%d of %d torn items are counted", k.Retries.Torn, torn)
+				// The keeper may have looked at the damaged item, too, before the get is answered.
+				if n := int(k.Retries.Torn); n < min(c.times, layout.MaxRounds) || n > layout.MaxRounds+1 || n > torn {
+					t.Errorf("%d of %d torn items are counted", n, torn)
 				}
 				if want := uint64(len(c.sent)); k.Fallbacks.Rounds != want || k.SendGets != want {
 					t.Errorf("%+v", k)
@@ -248,6 +250,7 @@ func TestDamagedItemIsReported(t *testing.T) {
 		r.Change(func(mem []byte) { mem[itemA.Byte()+layout.ItemHeaderSize+8] ^= 4 })
 		r.must("by SEND", base.PathSend)
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if len(told) != 1 || layout.Place(told[0].Place) != itemA || string(told[0].Key) != string(key) {
 			t.Errorf("%+v", told)
 		}

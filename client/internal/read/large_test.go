@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client/internal/base"
@@ -335,6 +336,7 @@ func TestHeldChunkIsDamaged(t *testing.T) {
 			t.Errorf("%d bytes, %v", len(w.Dst), err)
 		}
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if reports != 1 {
 			t.Errorf("%d reports", reports)
 		}

@@ -23,7 +23,7 @@ func seenAt(id string, incarnation uint64, addrs ...string) cluster.Member {
 }
 
 // Whose word counts on where a node is: its own, else the newest; an older view of
-// a teller never replaces a newer one of his.
+// a teller never replaces a newer one of the same teller.
 func TestFleetLearnsViews(t *testing.T) {
 	cfg := base.Config{Servers: []string{"seed:1"}, Fabrics: []rdma.Fabric{clienttest.NewServer(1)}, Logger: slog.New(slog.DiscardHandler)}
 	f := newRouter(&cfg, world.World{})
@@ -70,7 +70,7 @@ func TestFleetLearnsViews(t *testing.T) {
 	tell(7, "a", 4, other)
 	at("fabrics that we have not got", "a", "seed:1")
 
-	// Whoever tells, what is remembered has an end.
+	// However many tell, what is remembered has a bound.
 	for teller := range 3 {
 		var many []cluster.Member
 		for i := range cluster.MaxNodes {

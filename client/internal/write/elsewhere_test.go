@@ -75,7 +75,7 @@ func TestMovedWrite(t *testing.T) {
 }
 
 // Nodes that send a write from one to the other are believed for a few rounds.
-func TestWriteThatNobodyTakes(t *testing.T) {
+func TestWriteThatNoNodeTakes(t *testing.T) {
 	inCluster(t, func(t *testing.T, n1, n2 *clienttest.Node, r *route.Router) {
 		key := clienttest.KeysOf(n1.Map, 1)["n1"][0]
 		take(n1, clienttest.Swapped(n1.Map)) // n1 says n2, n2 says n1
@@ -111,7 +111,7 @@ func TestLostThenMoved(t *testing.T) {
 			if copies++; copies > 1 {
 				return n1.Answer(h, msg)
 			}
-			n1.Answer(h, msg) // it takes effect, and nobody hears of it
+			n1.Answer(h, msg) // it takes effect, and no reply comes
 			next := clienttest.Swapped(n1.Map)
 			take(n1, next)
 			take(n2, next)

@@ -186,7 +186,7 @@ func TestOverloadedServer(t *testing.T) {
 		if r.done[string(key)] != 0 || len(copies) < 20 {
 			t.Errorf("%d copies, %d took effect", len(copies), r.done[string(key)])
 		}
-		// If a copy was lost before, nobody can say that nothing was changed.
+		// If a copy was lost before, it is not known whether something was changed.
 		first := true
 		r.drawing(func(copied) fate {
 			if first {
@@ -392,7 +392,7 @@ func TestConditions(t *testing.T) {
 			t.Error(err)
 		}
 		if err := do(NewDelete(key, 0)); !errors.Is(err, base.ErrProtocol) {
-			t.Errorf("a condition that nobody made: %v", err)
+			t.Errorf("a condition that was not made: %v", err)
 		}
 		var parts []byte
 		parts = wire.AppendBatchPart(parts, wire.BatchPart{Key: []byte("a")})
