@@ -104,7 +104,8 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 			srv.abandon()
 		}
 	}()
-	// First, so that health can be asked while the log is replayed.
+	srv.nodePools.open() // before the admin port, whose metrics look at them
+	// First of all else, so that health can be asked while the log is replayed.
 	if err := srv.startAdmin(ctx); err != nil {
 		return err
 	}
@@ -149,7 +150,6 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 
 // openMain opens the main space, and what reads the node's directory beside its store.
 func (srv *Server) openMain(ctx context.Context) error {
-	srv.nodePools.open()
 	if err := srv.main.Open(ctx, srv.devices.spare()); err != nil {
 		return err
 	}

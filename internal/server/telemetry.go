@@ -127,11 +127,11 @@ func (n sources) Endpoints() []cluster.Endpoint { return clusterNode{n.srv}.Endp
 // Queued counts in all pools that a login has requests in.
 func (n sources) Queued(l *auth.Login) (queued int) {
 	list := []*work.Pool{n.srv.clusters, n.srv.admins}
-	if sp := n.srv.spaces.of(l.Space); sp != nil {
+	if sp := n.srv.spaces.of(l.Space); sp != nil && sp.Serving.Load() { // else its pools are being made
 		list = append(list, sp.Gets, sp.Scans)
 	}
 	for _, w := range list {
-		if w != nil { // else it is starting
+		if w != nil { // else Start was not called
 			mine, _ := w.Backlog(&l.Turns)
 			queued += mine
 		}
