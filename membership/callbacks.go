@@ -160,8 +160,7 @@ func (c callbacks) alive(n *memberlist.Node) {
 	p.Member = meta
 	p.ID, p.Gossip, p.State, p.Since, p.suspect = n.Name, n.Address(), cluster.Alive, since, time.Time{}
 	p.node = memberlist.Node{Name: n.Name, Addr: n.Addr, Port: n.Port}
-	if s := p.stated; s != nil && s.Incarnation == meta.Incarnation {
-		p.stated = nil
+	if s := p.stated.take(meta.Incarnation); s != nil {
 		m.referee.letInLocked(s)
 	}
 	signal(m.dirty)

@@ -132,9 +132,9 @@ func (r *referee) stateSelfLocked() statement {
 // learnLife handles a statement that came with a push/pull of from. The statement
 // of a node about itself counts only once gossip has let that life in, because a
 // second copy of a node, which is not let in, must not make the first one look
-// rolled back. Until then it waits at the peer (one for each), because a node states
-// its life when it joins, mostly before gossip has let it in, and the next push/pull may
-// be half a minute away: a life that ends before would never have been heard of.
+// rolled back. Until then it waits at the peer, because a node states its life when it
+// joins, mostly before gossip has let it in, and the next push/pull may be half a minute
+// away: a life that ends before would never have been heard of.
 func (r *referee) learnLife(s *statement, from string) {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
@@ -146,21 +146,53 @@ func (r *referee) learnLife(s *statement, from string) {
 		return
 	}
 	if p := r.m.peers[from]; s.node == from && p != nil && p.Incarnation != s.Incarnation {
-		p.stated = s
+		if r.laterLocked(s) {
+			p.stated.add(s)
+		}
 		return
 	}
 	r.letInLocked(s)
 }
 
+// stated are the last two lives that a node id has stated and that gossip has not let in.
+// Two, because beside a node that starts again a second copy of it may state its own: if
+// that took the only place, the node's life would be lost when it is let in.
+type stated [2]*statement
+
+func (w *stated) add(s *statement) {
+	if w[0] == nil || w[0].Incarnation != s.Incarnation {
+		w[1] = w[0]
+	}
+	w[0] = s
+}
+
+// take takes out the one of an incarnation; nil: there is none.
+func (w *stated) take(incarnation uint64) *statement {
+	for i, s := range w {
+		if s != nil && s.Incarnation == incarnation {
+			w[i] = nil
+			return s
+		}
+	}
+	return nil
+}
+
+// laterLocked says whether a life would count, had gossip let it in: it is later than the
+// one that is known. Statements of earlier lives stay genuine for ever, and anyone with
+// the gossip key may send them again.
+func (r *referee) laterLocked(s *statement) bool {
+	last := r.lives[s.node]
+	return last == nil || last.Store == s.Store && s.Epoch > last.Epoch || last.Store != s.Store && s.Began > last.Began
+}
+
 // letInLocked handles a genuine statement of a life that gossip has let in.
 func (r *referee) letInLocked(s *statement) {
-	last := r.lives[s.node]
 	switch {
 	case s.node == r.m.cfg.NodeID:
 		r.rolledBackLocked(s)
-	case last == nil && len(r.lives) >= cluster.MaxNodes && r.m.peers[s.node] == nil:
+	case r.lives[s.node] == nil && len(r.lives) >= cluster.MaxNodes && r.m.peers[s.node] == nil:
 		r.m.stats.dropped.Add(1)
-	case last == nil, last.Store == s.Store && s.Epoch > last.Epoch, last.Store != s.Store && s.Began > last.Began:
+	case r.laterLocked(s):
 		r.lives[s.node] = s
 	}
 }

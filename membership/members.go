@@ -76,9 +76,9 @@ type peer struct {
 	tcpOnly bool            // our last probe was answered by TCP, and not by UDP
 	bye     uint64          // the incarnation that said goodbye, 0: none
 	table   *table
-	came    uint64     // when table came: a number that rises with each table of any node
-	stale   time.Time  // since when table differs from the metadata; zero: it does not
-	stated  *statement // its next life, which gossip has not let in yet; nil: none
+	came    uint64    // when table came: a number that rises with each table of any node
+	stale   time.Time // since when table differs from the metadata; zero: it does not
+	stated  stated    // its next life, which gossip has not let in yet
 }
 
 // Start begins to take part. It returns as soon as the node listens; joining goes on

@@ -255,6 +255,10 @@ func TestLifeStatedBeforeItIsLetIn(t *testing.T) {
 		t.Fatalf("a life that is not let in counts: epoch %d", got)
 	}
 	s := next(10, 3)
+	for range 3 {
+		next(20, 2) // a second copy, which tries again and again
+		next(8, 4)  // an earlier life, which anyone may send again
+	}
 	self := *a.View().Member("b")
 	self.Incarnation = s.Incarnation
 	meta, err := cluster.AppendMeta(nil, &self)
