@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"encoding/json"
 	"testing"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
@@ -31,6 +32,30 @@ func TestMapTextIsShared(t *testing.T) {
 		}
 		if &texts[0][0] != &texts[1][0] {
 			t.Errorf("%v: a text for each that asks", kind)
+		}
+	}
+}
+
+// TestStatsOfOwnSpace: a client is told the statistics of the space that its session is in,
+// because those of another tell a tenant about the keys of others.
+func TestStatsOfOwnSpace(t *testing.T) {
+	r := newSpaceRig(t, peerOptions{}, "")
+	for _, name := range spaceNames {
+		p, err := r.try(t, name, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := p.document(wire.DocumentStats, nil, 0)
+		if err != nil {
+			t.Fatalf("%q: %v", name, err)
+		}
+		var st Stats
+		if err := json.Unmarshal(text, &st); err != nil {
+			t.Fatal(err)
+		}
+		sp := r.srv.spaces.of(name)
+		if st.Space != name || st.Incarnation != sp.Incarnation || (len(st.Spaces) > 0) != (name == "") {
+			t.Errorf("%q is told of the space %q with incarnation %x, and of %d others; its own has %x", name, st.Space, st.Incarnation, len(st.Spaces), sp.Incarnation)
 		}
 	}
 }
