@@ -31,7 +31,6 @@ type Server struct {
 	Reject    []byte                      // refuse with this private data
 	Connect   func(context.Context) error // waits, or fails, before anything is answered
 
-	LoseReads     atomic.Bool        // READs that are held when a QP dies are not flushed, ever
 	Direct        bool               // its memory is mapped: rdma.DirectReader
 	Shards        uint32             // 0: one
 	Others        map[string]*Server // by address: the other servers that can be connected to

@@ -321,7 +321,6 @@ func (q *QP) HoldReads() {
 
 // Die moves the QP to ERR and flushes.
 func (q *QP) Die(err error) {
-	lose := q.f.LoseReads.Load() // without q.f.Mu, which hooks of READs hold
 	q.Mu.Lock()
 	defer q.Mu.Unlock()
 	if q.err != nil {
@@ -330,9 +329,7 @@ func (q *QP) Die(err error) {
 	q.err = err
 	close(q.done)
 	for _, wc := range q.Held {
-		if !lose {
-			q.CQ.push(rdma.WC{ID: wc.ID, Status: rdma.StatusWRFlushErr})
-		}
+		q.CQ.push(rdma.WC{ID: wc.ID, Status: rdma.StatusWRFlushErr})
 	}
 	for _, wr := range q.recvs {
 		q.CQ.push(rdma.WC{ID: wr.ID, Status: rdma.StatusWRFlushErr})
