@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -204,11 +205,10 @@ func TestTornItem(t *testing.T) {
 				r.on(wire.TypeGet, saying("by SEND"))
 				r.must("one", base.PathMoreReads)
 				r.reset()
-				torn := 0
+				var torn atomic.Int64 // the keeper READs too, also while this goroutine looks
 				r.hook(func(place layout.Place, dst []byte) {
-					if place == itemA && torn < c.times {
-						torn++
-						dst[len(dst)-8] ^= byte(torn) // other bytes each time: it is being written
+					if place == itemA && torn.Load() < int64(c.times) {
+						dst[len(dst)-8] ^= byte(torn.Add(1)) // other bytes each time: it is being written
 					}
 				})
 				r.must(c.want, c.path)
@@ -220,8 +220,8 @@ func TestTornItem(t *testing.T) {
 				}
 				k := r.counters()
 				// The keeper may have looked at the damaged item, too, before the get is answered.
-				if n := int(k.Retries.Torn); n < min(c.times, layout.MaxRounds) || n > layout.MaxRounds+1 || n > torn {
-					t.Errorf("%d of %d torn items are counted", n, torn)
+				if n := int(k.Retries.Torn); n < min(c.times, layout.MaxRounds) || n > layout.MaxRounds+1 || n > int(torn.Load()) {
+					t.Errorf("%d of %d torn items are counted", n, torn.Load())
 				}
 				if want := uint64(len(c.sent)); k.Fallbacks.Rounds != want || k.SendGets != want {
 					t.Errorf("%+v", k)
