@@ -132,9 +132,9 @@ tears: ## torn reads by force, none accepted: COUNT= (1 million), or for SECONDS
 		-tears.count "$(or $(COUNT),1000000)" -tears.seconds "$(or $(SECONDS),0)"); code=$$?; \
 	echo "$$out" | grep -v -e '^PASS$$' -e '^ok '; exit $$code
 
-sim: ## nodes and clients on the adversarial fabric, seed after seed for SECONDS= (40)
+sim: ## nodes and clients on the adversarial fabric, seed after seed for SECONDS= (60)
 	@$(GO) run ./internal/teeth/mutants -points $(CACHE)/points.json
-	@out=$$(cd test/sim && $(GO) test -overlay $(CURDIR)/$(CACHE)/points.json -tags points -count 1 -timeout 24h -run 'TestSeeds$$' -seconds "$(or $(SECONDS),40)"); code=$$?; \
+	@out=$$(cd test/sim && $(GO) test -overlay $(CURDIR)/$(CACHE)/points.json -tags points -count 1 -timeout 24h -run 'TestSeeds$$' -seconds "$(or $(SECONDS),60)"); code=$$?; \
 	echo "$$out" | grep -v -e '^PASS$$' -e '^ok ' -e '^linear sim'; exit $$code
 
 fuzz: ## every fuzz target for FUZZ_LONG (5m) each
