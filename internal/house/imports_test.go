@@ -112,6 +112,11 @@ var allowed = []struct {
 	{"store/internal/reads", []string{"store/internal/base", "store/internal/clock", "store/internal/disk", "store/internal/flight", "store/internal/residents", "store/internal/shard", "store/layout"}},
 	{"store/internal/upkeep", []string{"store/internal/base", "store/internal/admit", "store/internal/clock", "store/internal/dedup", "store/internal/disk", "store/internal/flight", "store/internal/pipeline", "store/internal/shard", "store/layout"}},
 	{"store/internal/sketch", nil},
+	// The log knows no store: replicated groups use it as well as a keyspace.
+	{"store/log", []string{"store/log/internal/..."}},
+	{"store/log/internal/format", nil},
+	{"store/log/internal/streams", []string{"store/log/internal/format"}},
+	{"store/log/logtest", []string{"store/log", "store/log/internal/format"}},
 	{"store/...", []string{"store/..."}},
 	// The fabrics: each knows the words (rdma) and what it needs of the rooms below, and
 	// none knows another.
