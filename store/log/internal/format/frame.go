@@ -101,10 +101,13 @@ func ParseHead(b []byte, salt uint64, at Position, life uint64) (Frame, error) {
 	}
 	// The sum holds, so this program or a newer one wrote it.
 	if z := le.Uint64(b[offFrameZero:]); z != 0 {
-		return Frame{}, fmt.Errorf("unknown frame flags %#x: written by a newer version", z)
+		return Frame{}, fmt.Errorf("frame flags %#x: %w", z, ErrNewer)
 	}
-	if f.Durable > f.Position || f.Number == 0 || f.Bytes%Align != 0 || f.Records > f.Bytes/RecordHead || (f.Records == 0) != (f.Bytes == 0) {
-		return Frame{}, fmt.Errorf("frame %d at %v: %d records in %d bytes, durable to %v", f.Number, f.Position, f.Records, f.Bytes, f.Durable)
+	if !f.Position.inSegment() || f.Position.Offset()+int64(FrameHead)+int64(f.Bytes) > MaxSize || f.Durable > f.Position || f.Life == 0 || f.Number == 0 {
+		return Frame{}, fmt.Errorf("frame %d of life %d at %v: %d bytes, durable to %v", f.Number, f.Life, f.Position, f.Bytes, f.Durable)
+	}
+	if f.Bytes%Align != 0 || f.Records > f.Bytes/RecordHead || (f.Records == 0) != (f.Bytes == 0) {
+		return Frame{}, fmt.Errorf("frame %d at %v: %d records in %d bytes", f.Number, f.Position, f.Records, f.Bytes)
 	}
 	return f, nil
 }

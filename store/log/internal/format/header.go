@@ -2,6 +2,7 @@ package format
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/zeebo/xxh3"
@@ -49,6 +50,9 @@ const (
 	// as a whole or not at all in a direct write, a power of two.
 	MinBlock = 4096
 	MaxBlock = 64 << 10
+
+	// maxAhead bounds Header.Ahead, far above what any window of frames comes to.
+	maxAhead = 64 * MaxSize
 )
 
 // A Header is what the first block of a segment says.
@@ -95,8 +99,18 @@ func PutHeader(b []byte, h Header) {
 	le.PutUint64(b[offSum:], xxh3.Hash(b[offMagic:h.Block]))
 }
 
+// ErrNewer says that a checksum holds, and that what it sums up is unknown here: a newer
+// version of this program wrote it. It is no damage, and no torn end either; a reader that
+// took it for one would cut off what was acknowledged. It is wrapped in what ParseHeader,
+// ParseFrame and ParseRecord return.
+var ErrNewer = errors.New("written by a newer version of this program: use that one")
+
 // A NewerError says that a segment was written by a newer version of this program.
+// errors.Is(e, ErrNewer) holds.
 type NewerError struct{ Version uint32 }
+
+// Is makes errors.Is(e, ErrNewer) hold.
+func (e *NewerError) Is(target error) bool { return target == ErrNewer }
 
 // Error says what to do.
 func (e *NewerError) Error() string {
@@ -139,15 +153,24 @@ func ParseHeader(b []byte) (Header, error) {
 		Durable: Position(le.Uint64(b[offDurable:])), Ahead: int64(le.Uint64(b[offAhead:])), Made: le.Uint64(b[offMade:]),
 	}
 	copy(h.Store[:], b[offStore:offNumber])
+	// One header has one encoding. What this version leaves zero has a meaning in another
+	// one, or the writer is wrong.
+	for _, c := range b[headerLen:block] {
+		if c != 0 {
+			return Header{}, fmt.Errorf("unknown fields behind byte %d: %w", headerLen, ErrNewer)
+		}
+	}
 	switch {
 	case h.Number == 0 || h.Number > MaxSegment:
 		return Header{}, fmt.Errorf("segment number %d", h.Number)
 	case h.Life == 0:
 		return Header{}, fmt.Errorf("life 0")
-	case h.Size < 2*int64(block) || h.Size > MaxSize:
+	case h.Size < 2*int64(block) || h.Size > MaxSize || h.Size%int64(block) != 0:
 		return Header{}, fmt.Errorf("a size of %d bytes", h.Size)
-	case h.Ahead < 0:
+	case h.Ahead < 0 || h.Ahead > maxAhead:
 		return Header{}, fmt.Errorf("%d bytes ahead", h.Ahead)
+	case h.Cut == 0 && h.Chain != 0, h.Cut != 0 && !h.Cut.inSegment():
+		return Header{}, fmt.Errorf("cut at %v with chain %016x", h.Cut, h.Chain)
 	case h.Cut != 0 && h.Cut.Segment() >= h.Number, h.Durable > At(h.Number, int64(block)):
 		return Header{}, fmt.Errorf("segment %d begins behind %v, durable to %v", h.Number, h.Cut, h.Durable)
 	}

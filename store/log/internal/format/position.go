@@ -30,14 +30,22 @@ func (p Position) Offset() int64 { return int64(p & (1<<offsetBits - 1)) }
 // Add returns the position n bytes further, in the same segment.
 func (p Position) Add(n int64) Position { return p + Position(n) }
 
+// inSegment reports whether a frame may begin or end at p: behind the header of a segment
+// that there can be, and where records are aligned.
+func (p Position) inSegment() bool {
+	return p.Segment() >= 1 && p.Segment() <= MaxSegment && p.Offset() >= MinBlock && p.Offset() <= MaxSize && p.Offset()%Align == 0
+}
+
 // String writes a position as segment+offset, both in hexadecimal.
 func (p Position) String() string { return fmt.Sprintf("%x+%x", p.Segment(), p.Offset()) }
 
 // Pad returns n rounded up to a multiple of unit, a power of two.
 func Pad(n, unit int64) int64 { return (n + unit - 1) &^ (unit - 1) }
 
-// fold adds the checksum of the next part to the checksum of a sequence. Every order of
-// the parts has another sum. The parts are checksums of 64 bits themselves, so mixing them
+// fold adds the checksum of the next part to the checksum of a sequence. For one sequence
+// two parts never have the same result, and for one part two sequences, so a change of one
+// part always changes the sum; another order of the parts has the same sum only by chance,
+// once in 2^64. The parts are checksums of 64 bits themselves, so mixing them
 // by a multiplication is enough; if the bytes were hashed again, every byte of a value
 // would be read twice.
 func fold(sequence, part uint64) uint64 {

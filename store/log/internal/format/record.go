@@ -123,7 +123,11 @@ func checkRecord(b []byte, salt uint64, at Position) (n int, sum uint64, err err
 		return 0, 0, fmt.Errorf("checksum %016x, expected %016x", sum, want)
 	}
 	if k := Kind(b[offRecordKind]); k < Write || k > Fact || b[offRecordFlags] != 0 {
-		return 0, 0, fmt.Errorf("%v with flags %#x: written by a newer version", k, b[offRecordFlags])
+		return 0, 0, fmt.Errorf("%v with flags %#x: %w", k, b[offRecordFlags], ErrNewer)
+	}
+	// One record has one encoding, so what a reader takes can be compared byte by byte.
+	if used := RecordHead + int(le.Uint32(b[offRecordSize:])); used < n && le.Uint64(b[n-Align:n])>>(Align*(Align-(n-used))) != 0 {
+		return 0, 0, fmt.Errorf("a record of %d bytes is not padded with zeros", used)
 	}
 	return n, sum, nil
 }
