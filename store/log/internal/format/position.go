@@ -33,7 +33,9 @@ func (p Position) Add(n int64) Position { return p + Position(n) }
 // inSegment reports whether a frame may begin or end at p: behind the header of a segment
 // that there can be, and where records are aligned.
 func (p Position) inSegment() bool {
-	return p.Segment() >= 1 && p.Segment() <= MaxSegment && p.Offset() >= MinBlock && p.Offset() <= MaxSize && p.Offset()%Align == 0
+	segment, offset := p.Segment(), p.Offset()
+	return segment >= 1 && segment <= MaxSegment &&
+		offset >= MinBlock && offset <= MaxSize && offset%Align == 0
 }
 
 // String writes a position as segment+offset, both in hexadecimal.
