@@ -42,7 +42,10 @@ type Frame struct {
 	Position Position
 	Life     uint64
 	// Durable: everything before it was durable when the frame was made. It is how a
-	// reader tells a torn end from damage (package log).
+	// reader tells a torn end from damage (package log), by comparing it with the end of
+	// the last good frame. So it is the End of a frame, or where the first one of a
+	// segment may begin, and never the end of a block: what is between the two would read
+	// as a frame that is lost.
 	Durable Position
 	Number  uint64 // in its life, from 1, rising by one
 	Bytes   int    // of its records, with their padding
