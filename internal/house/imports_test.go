@@ -67,6 +67,7 @@ var allowed = []struct {
 	{"lab/siw/...", []string{"lab/...", "rdma/..."}}, // the two iWARPs meet there
 	{"bench", []string{"..."}},                       // has no code but benchmarks
 	{"bench/compare", []string{"..."}},
+	{"bench/logcost", []string{"bench/compare/report", "store", "store/layout"}},
 	{"bench/compare/report", []string{"internal/chart"}},
 	{"bench/compare/servers", nil},
 	{"bench/compare/clients", []string{"bench/compare/report", "internal/load", "internal/perf"}},
