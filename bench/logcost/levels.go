@@ -66,7 +66,7 @@ func measureLevels(ctx context.Context, b *bench) (*table, error) {
 type ladder struct {
 	*base
 	c      levelCase
-	values []byte // bytes that do not compress
+	values []byte    // bytes that do not compress
 	seen   []float64 // sublevels behind each ingest
 	amp    []float64
 	gets   []float64

@@ -22,18 +22,19 @@ type scanCase struct {
 
 var scanCases = []scanCase{
 	{"flushed from a memtable, as today", nil, func(ctx context.Context, s *scanStore) error { return s.flushAll() }},
-	{"ingested", nil, func(ctx context.Context, s *scanStore) error { return s.ingestEach(ctx, 1, 0) }},
-	{"all ingested again, compacted", nil, func(ctx context.Context, s *scanStore) error { return s.overwrite(ctx, 1) }},
-	{"all ingested four times again, compacted each time", nil, func(ctx context.Context, s *scanStore) error { return s.overwrite(ctx, 4) }},
-	{"the same, MaxBlobReferenceDepth 0", neverCarried, func(ctx context.Context, s *scanStore) error { return s.overwrite(ctx, 4) }},
-	{"keys and values under two keys of Pebble, ingested", nil, func(ctx context.Context, s *scanStore) error { s.two = true; return s.ingestEach(ctx, 1, 0) }},
+	{"ingested", nil, func(ctx context.Context, s *scanStore) error { return s.ingestPart(ctx, 0) }},
+	{"a quarter ingested again, compacted", nil, func(ctx context.Context, s *scanStore) error { return s.overwrite(ctx, 1) }},
+	{"a random quarter at a time, 2 times, compacted each time", nil, func(ctx context.Context, s *scanStore) error { return s.overwrite(ctx, 2) }},
+	{"the same, 8 times", nil, func(ctx context.Context, s *scanStore) error { return s.overwrite(ctx, 8) }},
+	{"the same, 8 times, MaxBlobReferenceDepth 1", seldomCarried, func(ctx context.Context, s *scanStore) error { return s.overwrite(ctx, 8) }},
+	{"keys and values under two keys of Pebble, ingested", nil, func(ctx context.Context, s *scanStore) error { s.two = true; return s.ingestPart(ctx, 0) }},
 }
 
-// neverCarried has each compaction write values anew, apart from their keys. By default a
-// compaction with a table that refers to values apart leaves those that lie inline where they are.
-func neverCarried(o *pebble.Options) {
+// seldomCarried has compactions write values anew where two inputs refer to values apart. A
+// compaction that does not write them anew leaves those that lie inline where they are. Pebble refuses 0.
+func seldomCarried(o *pebble.Options) {
 	policy := o.Experimental.ValueSeparationPolicy()
-	policy.MaxBlobReferenceDepth = 0
+	policy.MaxBlobReferenceDepth = 1
 	o.Experimental.ValueSeparationPolicy = func() pebble.ValueSeparationPolicy { return policy }
 }
 
@@ -86,27 +87,30 @@ func (b *bench) scanStore(ctx context.Context, size int, c scanCase) (*scanStore
 	return s, nil
 }
 
-// overwrite ingests all keys, and as often again as it says, a quarter of them at a time, and compacts
-// each time.
+// overwrite ingests all keys, then some times a quarter of them, other ones each time, and compacts each time.
 func (s *scanStore) overwrite(ctx context.Context, times int) error {
-	err := s.ingestEach(ctx, 1, 0)
-	for i := 0; i < 4*times && err == nil; i++ {
-		if err = s.ingestEach(ctx, 4, i%4); err == nil {
+	err := s.ingestPart(ctx, 0)
+	for i := 0; i < times && err == nil; i++ {
+		if err = s.ingestPart(ctx, i+1); err == nil {
 			err = s.db.db.Compact(ctx, []byte{0}, []byte{0xff}, true)
 		}
 	}
 	return err
 }
 
-// ingestEach ingests every so many keys, beginning with the first or another, as tables of about 16 MiB.
-func (s *scanStore) ingestEach(ctx context.Context, every, first int) error {
+// ingestPart ingests all keys (0), or the quarter of them that has a number, as tables of about 16 MiB.
+func (s *scanStore) ingestPart(ctx context.Context, part int) error {
 	w := s.db.tables()
 	for _, value := range []bool{false, true} {
 		if value && !s.two {
 			break
 		}
-		for id := first; id < s.keys; id += every {
-			if id/every%max((16<<20)/s.size, 1) == 0 {
+		n := 0
+		for id := range s.keys {
+			if part > 0 && mix(uint64(part*s.keys+id))%4 != 0 {
+				continue
+			}
+			if n++; n%max((16<<20)/s.size, 1) == 0 {
 				if err := w.cut(); err != nil {
 					return err
 				}
