@@ -80,11 +80,11 @@ func testSegment(t *testing.T, size, keys int) (segment []byte, put []record) {
 	n := fillSegment(segment, func(i int) (uint16, uint64, []byte, []byte) {
 		if i == len(put) {
 			id := rnd.IntN(keys)
-			key := fmt.Appendf(nil, "%d", id)[:]
+			key := fmt.Appendf(nil, "%d", id)
 			if id%3 == 0 {
-				key = fmt.Appendf(key, "-a longer one, of more bytes than an entry compares, %d", id%7)
+				key = fmt.Appendf(nil, "a longer one, of more bytes than an entry has, %d", id)
 			}
-			put = append(put, record{0, uint16(id % 5), uint64(i + 1), key, noise(rnd.IntN(300))})
+			put = append(put, record{0, uint16(rnd.IntN(3)), uint64(i + 1), key, noise(rnd.IntN(300))})
 		}
 		return put[i].shard, put[i].version, put[i].key, put[i].value
 	})
@@ -158,6 +158,11 @@ func underSums(segment []byte) []bool {
 // TestHostileSegment: bytes of anybody end in an error or in nothing.
 func TestHostileSegment(t *testing.T) {
 	segment, _ := testSegment(t, 32<<10, 100)
+	for n := range 1000 {
+		if err := recordsOf(segment[groupHead:groupHead+n], groupHead, 10, false, func(*record) {}); err == nil {
+			t.Fatalf("10 records are found in %d bytes", n)
+		}
+	}
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
 		b := bytes.Clone(segment[:blockSize*(1+rnd.IntN(8))])
@@ -171,7 +176,7 @@ func TestHostileSegment(t *testing.T) {
 
 // TestNewest: both ways keep the newest record of each key, in the order of Pebble's keys.
 func TestNewest(t *testing.T) {
-	segment, put := testSegment(t, 256<<10, 300)
+	segment, put := testSegment(t, 512<<10, 300)
 	var records []record
 	if err := eachRecord(segment, true, func(r *record) { records = append(records, *r) }); err != nil {
 		t.Fatal(err)
@@ -186,6 +191,13 @@ func TestNewest(t *testing.T) {
 	}
 	if len(want) == len(put) {
 		t.Fatal("no key was written twice")
+	}
+	collide := newTable(len(records)) // of hashes that are all the same
+	for i := range records {
+		collide.add(records, i, 1)
+	}
+	if n := len(collide.list()); n != len(want) {
+		t.Errorf("%d keys by equal hashes, want %d", n, len(want))
 	}
 	for way, sorted := range map[string]func([]record) []entry{"sort": bySort, "table": byTable} {
 		list := sorted(records)

@@ -71,10 +71,12 @@ func newTable(records int) *newestTable {
 	return &newestTable{places: make([]uint32, size), hashes: make([]uint32, records), mask: uint64(size - 1)}
 }
 
-// add notes that records[i] is the newest of its key.
-func (t *newestTable) add(records []record, i int) {
+// hash is of a record's shard and key.
+func (r *record) hash() uint64 { return xxh3.HashSeed(r.key, uint64(r.shard)) }
+
+// add notes that records[i], whose hash is h, is the newest of its key.
+func (t *newestTable) add(records []record, i int, h uint64) {
 	r := &records[i]
-	h := xxh3.HashSeed(r.key, uint64(r.shard))
 	t.hashes[i] = uint32(h >> 32)
 	for p := h & t.mask; ; p = (p + 1) & t.mask {
 		at := t.places[p]
@@ -104,7 +106,7 @@ func (t *newestTable) list() (out []uint32) {
 func byTable(records []record) []entry {
 	t := newTable(len(records))
 	for i := range records {
-		t.add(records, i)
+		t.add(records, i, records[i].hash())
 	}
 	newest := t.list()
 	list := make([]entry, len(newest))

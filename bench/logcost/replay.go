@@ -79,7 +79,7 @@ var replayCases = []replayCase{
 	{"newest of each key, by table", func(f *replayFile) error {
 		t := newTable(len(f.records))
 		for i := range f.records {
-			t.add(f.records, i)
+			t.add(f.records, i, f.records[i].hash())
 		}
 		f.newest = t.list()
 		return nil
@@ -156,7 +156,7 @@ func (b *bench) replayFile(l logLoad) (*replayFile, func(), error) {
 	}
 	t := newTable(records)
 	for i := range f.records {
-		t.add(f.records, i)
+		t.add(f.records, i, f.records[i].hash())
 	}
 	f.newest = t.list()
 	return f, free, nil
