@@ -14,9 +14,10 @@ func aligned(n, block int) []byte {
 	return b[skip : skip+n : skip+n]
 }
 
-// isAligned reports whether b begins at a multiple of block and is a multiple of it long.
+// isAligned reports whether b begins at a multiple of block and is a multiple of it long. No
+// bytes at all begin nowhere: Go does not move the address of a slice that has no room.
 func isAligned(b []byte, block int) bool {
-	return (address(b)|uintptr(len(b)))&uintptr(block-1) == 0
+	return len(b) == 0 || (address(b)|uintptr(len(b)))&uintptr(block-1) == 0
 }
 
 // address is where b begins.
