@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/hex"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -99,12 +100,9 @@ checks it. It changes nothing. Exit code 1 if anything is damaged.`,
 				}
 				opt.Prefix = b
 			}
-			switch output {
-			case "json":
-				opt.JSON = true
-			case "text":
-			default:
-				return cli.Usagef("--output is %q, want text or json", output)
+			var err error
+			if opt.JSON, err = isJSON(output); err != nil {
+				return err
 			}
 			return inspect.Run(cmd.Context(), a.stdout, a.cfg.DataDir, opt)
 		},
@@ -112,6 +110,54 @@ checks it. It changes nothing. Exit code 1 if anything is damaged.`,
 	cmd.Flags().BoolVar(&opt.Keys, "keys", false, "one line for each key")
 	cmd.Flags().StringVar(&prefix, "prefix", "", "only keys that begin so")
 	cmd.Flags().BoolVar(&opt.Hex, "hex", false, "keys and --prefix are hexadecimal")
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "form of the output: text or json")
+	cmd.AddCommand(a.inspectLogCmd())
+	return cmd
+}
+
+// isJSON is whether --output asks for JSON.
+func isJSON(output string) (bool, error) {
+	switch output {
+	case "json":
+		return true, nil
+	case "text":
+		return false, nil
+	}
+	return false, cli.Usagef("--output is %q, want text or json", output)
+}
+
+// inspectLogCmd is inspect log: the segments of a log, for a user whose store does not
+// open, or who wants to know what a start will find.
+func (a *app) inspectLogCmd() *cobra.Command {
+	var opt inspect.LogOptions
+	var segment, output string
+	cmd := &cobra.Command{
+		Use:   "log [PATH]",
+		Short: "show and check the segments of a log",
+		Long: `log reads the segments of the log in PATH (else log in --data-dir), verifies every
+record, and says where each segment ends, and why: the log goes on in the next one
+(full), a later start found the end there (cut), the log ends there (open), or
+ends in a write that was cut short (torn), or what was durable does not verify
+(damaged). It changes nothing, and works where a server refuses the log. What a
+record holds is not shown. Exit code 1 if anything is damaged.`,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if opt.JSON, err = isJSON(output); err != nil {
+				return err
+			}
+			if segment != "" {
+				if opt.Segment, err = inspect.ParseSegment(segment); err != nil {
+					return cli.Usagef("--segment: %v", err)
+				}
+			}
+			dir := filepath.Join(a.cfg.DataDir, "log")
+			if len(args) > 0 {
+				dir = args[0]
+			}
+			return inspect.Log(cmd.Context(), a.stdout, dir, opt)
+		},
+	}
+	cmd.Flags().StringVar(&segment, "segment", "", "only this one: a file's name (0000002a.seg) or a number (42)")
+	cmd.Flags().BoolVar(&opt.Records, "records", false, "one line for each record, before its segment's")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "form of the output: text or json")
 	return cmd
 }

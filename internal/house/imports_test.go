@@ -142,7 +142,7 @@ var allowed = []struct {
 	{"internal/chart", nil},
 	{"internal/doctor", []string{"client", "client/admin", "internal/shardmap/format", "internal/cluster", "rdma/...", "store/layout"}},
 	{"deploy", nil}, // has no code but tests
-	{"internal/inspect", []string{"store", "internal/control"}},
+	{"internal/inspect", []string{"store", "store/log", "internal/control"}},
 	{"internal/control", nil},
 	{"internal/cluster", nil},
 	{"internal/shardmap", []string{"internal/cluster", "internal/shardmap/format"}},

@@ -178,7 +178,7 @@ func Inspect(ctx context.Context, d Dir, opt InspectOptions) (Inspection, error)
 		}
 	}
 	if opt.Only != 0 && !slices.ContainsFunc(w.segs, func(s *walked) bool { return s.told.Number == opt.Only }) {
-		return in, fmt.Errorf("log: there is no segment %d: the log has %s", opt.Only, w.span())
+		return in, fmt.Errorf("log: there is no segment %08x.seg: the log has %s", opt.Only, w.span())
 	}
 	return in, nil
 }
@@ -195,7 +195,7 @@ func (w *walker) span() string {
 	if len(w.segs) == 0 {
 		return "none"
 	}
-	return fmt.Sprintf("%d to %d", w.segs[0].told.Number, w.segs[len(w.segs)-1].told.Number)
+	return fmt.Sprintf("%s to %s", w.segs[0].told.File, w.segs[len(w.segs)-1].told.File)
 }
 
 // header reads and verifies the header of a segment. An error is that of ctx.

@@ -192,7 +192,7 @@ func TestInspectOnly(t *testing.T) {
 		t.Errorf("%+v with %d records, %v", got, records, err)
 	}
 	opt.Only = 9
-	if _, err := Inspect(t.Context(), m.dev, opt); err == nil || !strings.Contains(err.Error(), "no segment 9: the log has 1 to 3") {
+	if _, err := Inspect(t.Context(), m.dev, opt); err == nil || !strings.Contains(err.Error(), "no segment 00000009.seg: the log has 00000001.seg to 00000003.seg") {
 		t.Error(err)
 	}
 }

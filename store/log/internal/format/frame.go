@@ -137,7 +137,7 @@ func ParseFrame(b []byte, salt uint64, at Position, life uint64, visit func(Reco
 		off += size
 	}
 	if want := binary.LittleEndian.Uint64(b[offFrameBody:]); n != f.Records || body != want {
-		return Frame{}, fmt.Errorf("%d records with sum %016x, expected %d with %016x", n, body, f.Records, want)
+		return Frame{}, fmt.Errorf("%d good records, expected %d, whose sums together do not hold", n, f.Records)
 	}
 	if visit == nil {
 		return f, nil

@@ -120,7 +120,7 @@ func TestFrameRefused(t *testing.T) {
 		"all records":           {put32(offFrameRecords, 1<<32-1), "records in", false},
 		"one record fewer":      {put32(offFrameRecords, 2), "expected 2", false},
 		"ends within a record":  {put32(offFrameBytes, 120), "shorter than the head", false},
-		"other body sum":        {put64(offFrameBody, 1), "expected 3 with", false},
+		"other body sum":        {put64(offFrameBody, 1), "expected 3, whose", false},
 	} {
 		b, f := testFrame(t)
 		c.change(b)
