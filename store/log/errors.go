@@ -3,6 +3,8 @@ package log
 import (
 	"errors"
 	"fmt"
+
+	"github.com/rdmakv/rdmakv/store/log/internal/streams"
 )
 
 // The errors of a log.
@@ -19,11 +21,19 @@ var (
 	// ErrTooLarge: a record, or a frame, would be larger than Config.MaxFrame.
 	ErrTooLarge = errors.New("log: the record is too large for a frame")
 	// ErrTrimmed: the entry was trimmed.
-	ErrTrimmed = errors.New("log: the entry was trimmed")
+	ErrTrimmed = streams.ErrTrimmed
 	// ErrNoEntry: the stream has no such entry.
-	ErrNoEntry = errors.New("log: there is no such entry")
+	ErrNoEntry = streams.ErrNoEntry
 	// ErrNoStream: the stream was dropped, or its id is 0.
-	ErrNoStream = errors.New("log: there is no such stream")
+	ErrNoStream = streams.ErrNoStream
+	// ErrGap: an entry would not follow the one before it, or its term is below that one's.
+	ErrGap = streams.ErrGap
+	// ErrStreams: there are as many streams as there can be. Drop one that has ended.
+	ErrStreams = streams.ErrStreams
+	// ErrFacts: a stream has as many facts as it can have, or the fact is too long.
+	ErrFacts = streams.ErrFacts
+	// ErrRecord: the record is none of a log, or of a newer version.
+	ErrRecord = streams.ErrRecord
 	// ErrNoLog: the directory holds no log.
 	ErrNoLog = errors.New("log: there is no log in this directory")
 	// ErrDamaged: the log is not what was written. It is wrapped in a *DamageError.
