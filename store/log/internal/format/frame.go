@@ -143,7 +143,7 @@ func ParseFrame(b []byte, salt uint64, at Position, life uint64, visit func(Reco
 		return f, nil
 	}
 	for off := 0; off < len(records); {
-		r, size := viewRecord(records[off:], f.Position.Add(int64(FrameHead+off)))
+		r, size := ViewRecord(records[off:], f.Position.Add(int64(FrameHead+off)))
 		if err := visit(r); err != nil {
 			return f, err
 		}

@@ -104,7 +104,7 @@ func ParseRecord(b []byte, salt uint64, at Position) (Record, error) {
 	if _, _, err := checkRecord(b, salt, at); err != nil {
 		return Record{}, err
 	}
-	r, _ := viewRecord(b, at)
+	r, _ := ViewRecord(b, at)
 	return r, nil
 }
 
@@ -137,8 +137,9 @@ func checkRecord(b []byte, salt uint64, at Position) (n int, sum uint64, err err
 	return n, sum, nil
 }
 
-// viewRecord returns the record at the start of b, which was verified, and its length.
-func viewRecord(b []byte, at Position) (Record, int) {
+// ViewRecord returns the record at the start of b, which was verified or is just being
+// written, and its length. Its Body aliases b.
+func ViewRecord(b []byte, at Position) (Record, int) {
 	le := binary.LittleEndian
 	size := int(le.Uint32(b[offRecordSize:]))
 	return Record{

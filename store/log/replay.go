@@ -1,0 +1,149 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/rdmakv/rdmakv/store/log/internal/format"
+)
+
+// Replay reads the log from its beginning to its end, verifies every byte of it, and calls
+// visit for every record, in the order of the log, whole frames only. Body is good until
+// visit returns. Replay comes once, after Open. An error of visit ends it and is returned;
+// a *DamageError says that acknowledged records are lost or cannot be read.
+//
+// The end is where no good frame begins. It is told from damage so:
+//
+//	... | good | good | does not verify | . . . | says: durable to here or further |
+//	                  ^ P                         a good head behind it: damage
+//	                                              none: P is the end
+//
+// What stood at P was not durable in the second case, because frames say what was durable,
+// no frame is written further ahead of what is not durable than the header says, and an
+// idle log gets a frame that says it. It is damage in any case if a later life has read
+// the log beyond P, or if the caller knows that it was durable (Config.Reach).
+func (l *Log) Replay(visit func(*Record) error) error {
+	l.mu.Lock()
+	state := l.state
+	l.mu.Unlock()
+	if state != found {
+		return fmt.Errorf("log: replay of a log that is %v", state)
+	}
+	t := &l.tail
+	end, err := l.walk(func(r Record) error {
+		if err := l.table.Note(&r); err != nil {
+			// Its checksums hold, so this program or a newer one wrote it.
+			return &DamageError{File: segmentName(r.Position.Segment()), At: r.Position, Detail: "a record that cannot follow those before it", Err: err}
+		}
+		if visit == nil {
+			return nil
+		}
+		return visit(&r)
+	}, nil)
+	if err != nil {
+		return err
+	}
+	if now := l.book.now; now.Clean && end != now.End {
+		return &DamageError{Detail: fmt.Sprintf("it ends at %v, but ended at %v when it was stopped", end, now.End)}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t.found.End = end
+	t.found.Segments = len(t.chain)
+	t.found.Bytes = l.segs.bytes(0)
+	l.state = replayed
+	return nil
+}
+
+// walk reads the segments of the chain and finds the end, at which it cuts the chain: the
+// segments behind it are void. framed is called behind each good frame; the scanner stands
+// behind it.
+func (l *Log) walk(visit func(Record) error, framed func(*segment, *scanner, format.Frame) error) (Position, error) {
+	t := &l.tail
+	end := Position(0)
+	var number, life uint64
+	var buf []byte
+	for i, seg := range t.chain {
+		s := newScanner(seg.name, seg.reader, seg.header, seg.size, buf)
+		if seg.header.Life == life {
+			s.number = number
+		}
+		begins := i > 0 && seg.header.Life != life || seg.header.Cut == 0
+		life = seg.header.Life
+		limit := int64(0) // where the next segment says that this one ends
+		var chain uint64
+		if i+1 < len(t.chain) {
+			next := t.chain[i+1].header
+			limit, chain = next.Cut.Offset(), next.Chain
+		}
+		for limit == 0 || s.at < limit {
+			f, err := s.next(visit)
+			var broken *brokenError
+			if errors.As(err, &broken) {
+				if err := l.judge(i, s, broken); err != nil {
+					return 0, err
+				}
+				t.void = append(t.void, t.chain[i+1:]...)
+				err := closeAll(t.chain[i+1:])
+				t.chain = t.chain[:i+1]
+				l.segs.force = slices.Clone(t.chain)
+				seg.end, seg.chain = s.position(s.at), s.chain
+				return seg.end, err
+			}
+			if err != nil {
+				return 0, err
+			}
+			if begins && s.number != 1 {
+				return 0, &DamageError{File: seg.name, At: f.Position, Detail: fmt.Sprintf("its life begins with frame %d", f.Number)}
+			}
+			begins = false
+			if framed != nil {
+				if err := framed(seg, s, f); err != nil {
+					return 0, err
+				}
+			}
+		}
+		if limit != 0 && (s.at != limit || s.chain != chain) {
+			return 0, &DamageError{File: seg.name, Detail: fmt.Sprintf("its frames end at offset %d with sum %016x, and %s says %d with %016x", s.at, s.chain, t.chain[i+1].name, limit, chain)}
+		}
+		seg.end, seg.chain = s.position(s.at), s.chain
+		end, number, buf = seg.end, s.number, s.buf
+	}
+	return end, nil
+}
+
+// judge returns nil if the log ends where the scanner of segment i stands, and a
+// *DamageError if what stood there was durable.
+func (l *Log) judge(i int, s *scanner, broken *brokenError) error {
+	t := &l.tail
+	at := s.position(s.at)
+	damage := func(format string, args ...any) error {
+		return &DamageError{File: t.chain[i].name, At: at, Detail: "no good frame, and " + fmt.Sprintf(format, args...), Err: broken.cause}
+	}
+	for _, later := range t.chain[i+1:] {
+		switch h := later.header; {
+		case h.Life != s.header.Life:
+			return damage("%s says that the log went on to offset %d", later.name, h.Cut.Offset())
+		case h.Durable > at:
+			return damage("%s says that the log was durable to %v", later.name, h.Durable)
+		}
+	}
+	if reach := max(l.c.Reach, l.c.From); reach > at {
+		return damage("the log was durable to %v", reach)
+	}
+	witness, err := s.proves(s.at, at)
+	for j := i + 1; err == nil && witness == 0 && j < len(t.chain); j++ {
+		later := t.chain[j]
+		behind := newScanner(later.name, later.reader, later.header, later.size, s.buf)
+		witness, err = behind.proves(0, at)
+		s.lo, s.hi = 0, 0 // its buffer has other bytes now
+	}
+	switch {
+	case err != nil:
+		return err
+	case witness != 0:
+		return damage("the frame at %v says that it was durable", witness)
+	}
+	return nil
+}

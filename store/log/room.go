@@ -1,0 +1,92 @@
+package log
+
+import (
+	"github.com/rdmakv/rdmakv/store/log/internal/format"
+)
+
+// The room of a log is what can be sealed without anybody waiting for a checkpoint: what
+// is left of the segment that is written, and the free files that are ready, within the
+// bound. Who wants to write reserves room first, while it holds nothing that others wait
+// for, and gives the reservation back when its frame is sealed. So Seal finds a segment
+// ready; if writers waited for room with a lock or a turn in their hands, the checkpoint
+// that makes room would wait for them.
+//
+//	| in force: used ..........| rest |   | free |   | free |   | for deletes |   | for a start |
+//	                            <------ room ------------->
+//
+// A room counts bytes as Cost tells them, which is what a record takes if it travels alone.
+type room struct {
+	reserved int64
+	waiting  chan struct{} // closed when there may be more room
+}
+
+// Cost is what one record with a body of so many bytes takes of the log at most: the
+// record, the head of a frame, and what is left of its last block.
+func (l *Log) Cost(body int) int64 {
+	return format.Pad(int64(format.FrameHead+format.RecordSize(body)), l.block)
+}
+
+// Reserve sets room aside, or returns ErrFull. Urgent is for what makes room: deletes,
+// expiry, facts; the last free file but one is theirs. Unreserve gives it back.
+func (l *Log) Reserve(n int64, urgent bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usableLocked(); err != nil {
+		return err
+	}
+	if l.roomLocked(urgent)-l.room.reserved < n {
+		return ErrFull
+	}
+	l.room.reserved += n
+	return nil
+}
+
+// Unreserve gives a reservation back, when what it was for is sealed or will not be.
+func (l *Log) Unreserve(n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.room.reserved -= n
+	if l.room.reserved < 0 {
+		panic("log: more room was given back than reserved")
+	}
+	if n > 0 {
+		l.room.changedLocked()
+	}
+}
+
+// Room returns how many bytes can be reserved now, and a channel that is closed when that
+// may have become more.
+func (l *Log) Room(urgent bool) (int64, <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.room.waiting == nil {
+		l.room.waiting = make(chan struct{})
+	}
+	if l.usableLocked() != nil {
+		return 0, l.room.waiting
+	}
+	return max(0, l.roomLocked(urgent)-l.room.reserved), l.room.waiting
+}
+
+// roomLocked is the room with nothing reserved.
+func (l *Log) roomLocked(urgent bool) int64 {
+	aside := kept
+	bound := l.c.MaxBytes
+	if urgent {
+		aside--
+		bound += l.c.SegmentSize
+	}
+	// A frame that does not fit leaves the rest of a segment unused, at most a frame.
+	usable := l.c.SegmentSize - l.block - l.c.MaxFrame
+	rest := max(0, l.w.seg.header.Size-max(l.w.end, l.w.fresh).Offset()-l.c.MaxFrame)
+	n := rest + int64(max(0, len(l.segs.free)-aside))*usable
+	return min(n, bound-l.segs.bytes(l.w.end))
+}
+
+// changedLocked wakes those who wait for room.
+func (r *room) changedLocked() {
+	if r.waiting != nil {
+		close(r.waiting)
+		r.waiting = nil
+	}
+}

@@ -1,0 +1,138 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/rdmakv/rdmakv/store/log/internal/format"
+)
+
+// Start begins a life: from here on frames can be written. The epoch is the store's, at
+// least the one that was found; it is durable when Start returns, and so is the number of
+// the life. Start takes a segment whatever the log's bound says, because a log that is full
+// could not be emptied otherwise.
+//
+//	LIFE says the new life  →  header of a new segment  →  its name  →  frames
+//
+// A start that is cut short behind any of these steps leaves a log that opens: the next
+// start takes another life.
+func (l *Log) Start(epoch uint64) error {
+	l.mu.Lock()
+	state := l.state
+	l.mu.Unlock()
+	switch {
+	case state != replayed:
+		return fmt.Errorf("log: start of a log that is %v", state)
+	case l.c.ReadOnly:
+		return errors.New("log: it was opened for reading alone")
+	case epoch < l.tail.found.Epoch:
+		return fmt.Errorf("log: epoch %d, and %d was found", epoch, l.tail.found.Epoch)
+	}
+	t := &l.tail
+	var before *segment
+	if n := len(t.chain); n > 0 {
+		before = t.chain[n-1]
+	}
+	seg, err := l.beginLife(epoch, before, l.c.SegmentSize, nil)
+	if err != nil {
+		return l.fail(err)
+	}
+	l.mu.Lock()
+	l.segs.force = append(slices.Clone(t.chain), seg)
+	w := &l.w
+	w.seg = seg
+	w.end = format.At(seg.header.Number, l.block)
+	w.fresh, w.written, w.durable, w.told, w.last = w.end, w.end, w.end, w.end, w.end
+	l.state = running
+	l.mu.Unlock()
+	if err := l.giveBack(before); err != nil {
+		// Only room on the disk is lost.
+		l.c.Logger.Warn("what stands behind the end of the log could not be given back", "err", err)
+	}
+	l.tasks.Add(4)
+	go l.runMaker()
+	go l.runSyncer()
+	go l.runKeeper()
+	go l.runRetirer()
+	return nil
+}
+
+// beginLife writes the next life down and gives it its first segment, of so many bytes.
+// fill, if there is one, writes frames into the file before it is in force.
+func (l *Log) beginLife(epoch uint64, before *segment, size int64, fill func(File, format.Header) error) (*segment, error) {
+	t := &l.tail
+	now := format.Life{Life: l.book.now.Life + 1, Seen: t.life, Epoch: epoch, Made: l.made()}
+	if err := l.book.write(now); err != nil {
+		return nil, err
+	}
+	free, err := l.takeFree(size)
+	if err != nil {
+		return nil, err
+	}
+	h := l.headerLocked(nil)
+	h.Size = size
+	h.Number = t.newest + 1
+	if before != nil {
+		h.Cut, h.Chain = before.end, before.chain
+	}
+	h.Durable = format.At(h.Number, l.block)
+	seg, err := l.enforce(free, h, fill)
+	if err != nil {
+		return nil, err
+	}
+	t.newest, t.life = h.Number, h.Life
+	return seg, nil
+}
+
+// takeFree returns a free file of so many bytes, one that is there or a new one.
+func (l *Log) takeFree(size int64) (string, error) {
+	l.mu.Lock()
+	if size == l.c.SegmentSize && len(l.segs.free) > 0 {
+		name := l.segs.free[0]
+		l.segs.free = l.segs.free[1:]
+		l.mu.Unlock()
+		return name, nil
+	}
+	name := l.nextFreeLocked()
+	l.mu.Unlock()
+	return name, l.makeFree(name, size)
+}
+
+// giveBack gives back the room that an earlier life has left unused: void segments, and
+// the rest of the segment in which the log before ends. So a server that dies and starts
+// again and again does not fill its disk with nearly empty segments.
+func (l *Log) giveBack(before *segment) error {
+	t := &l.tail
+	for _, seg := range t.void {
+		if err := l.c.Dir.Remove(seg.name); err != nil {
+			return err
+		}
+	}
+	removed := len(t.void) > 0
+	t.void = nil
+	if removed {
+		if err := l.c.Dir.Sync(); err != nil {
+			return err
+		}
+	}
+	if before == nil {
+		return nil
+	}
+	size := format.Pad(before.end.Offset(), format.MaxBlock)
+	if size >= before.size {
+		return nil
+	}
+	f, err := l.c.Dir.Open(before.name, Access{Write: true})
+	if err != nil {
+		return err
+	}
+	err = f.Truncate(size)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err == nil {
+		before.size = size
+	}
+	return errors.Join(err, f.Close())
+}

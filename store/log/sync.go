@@ -1,0 +1,131 @@
+package log
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rdmakv/rdmakv/store/log/internal/format"
+)
+
+// Sync returns when everything that was sealed before the call is durable, in every
+// policy. Any number of goroutines may call it.
+func (l *Log) Sync() error {
+	l.syncing.Lock()
+	defer l.syncing.Unlock()
+	l.mu.Lock()
+	if err := l.usableLocked(); err != nil {
+		l.mu.Unlock()
+		return err
+	}
+	w := &l.w
+	target, to := w.sealed, w.end
+	// From here on frames begin in blocks that this sync does not make durable, so no
+	// block that is durable is ever written again.
+	w.fresh = format.At(w.seg.header.Number, format.Pad(to.Offset(), l.block))
+	for w.done < target && l.err == nil {
+		l.cond.Wait()
+	}
+	var dirty []*segment
+	for _, seg := range l.segs.force {
+		if seg.file != nil && !seg.synced && l.c.Sync != Always {
+			dirty = append(dirty, seg)
+		}
+	}
+	err := l.err
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	for _, seg := range dirty {
+		if err := seg.file.Sync(); err != nil {
+			return l.fail(fmt.Errorf("sync %s: %w", seg.name, err))
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.count.syncs += uint64(len(dirty))
+	w.durable = max(w.durable, to)
+	for _, seg := range dirty {
+		// It was left before its sync began, or is still written.
+		if seg.left && seg.end <= to {
+			seg.synced = true
+		}
+	}
+	l.cond.Broadcast()
+	return l.err
+}
+
+// Durable returns up to where everything is durable.
+func (l *Log) Durable() Position {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.durable
+}
+
+// beatEvery is how often a log looks whether its newest frame still says too little of
+// what is durable.
+const beatEvery = time.Second
+
+// runSyncer makes durable what is to be without anybody waiting for it: each interval, and
+// the segments that were left. It writes no frame: a frame may have to wait until a
+// segment that was left is durable.
+func (l *Log) runSyncer() {
+	defer l.tasks.Done()
+	var tick <-chan time.Time
+	if l.c.Sync == Interval {
+		t := time.NewTicker(l.c.Interval)
+		defer t.Stop()
+		tick = t.C
+	}
+	for {
+		select {
+		case <-tick:
+		case <-l.changed:
+		case <-l.stop:
+			return
+		}
+		l.mu.Lock()
+		idle := l.err != nil || l.c.Sync == Always || l.w.durable >= l.w.end
+		l.mu.Unlock()
+		if idle {
+			continue
+		}
+		// An error has failed the log, and whoever writes is told.
+		_ = l.Sync()
+	}
+}
+
+// runKeeper does once a second what nobody waits for.
+func (l *Log) runKeeper() {
+	defer l.tasks.Done()
+	t := time.NewTicker(beatEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-l.stop:
+			return
+		}
+		l.beat()
+		l.mu.Lock()
+		l.segs.failed = nil // the disk may have room again
+		l.cond.Broadcast()
+		l.mu.Unlock()
+	}
+}
+
+// beat writes an empty frame if the newest one says less of what is durable than is true.
+// Without it the newest frames of a log that nobody writes to could go bad and would pass
+// for torn.
+func (l *Log) beat() {
+	l.mu.Lock()
+	quiet := l.err == nil && len(l.w.flying) == 0 && l.w.told < l.w.last && l.w.last <= l.w.durable
+	l.mu.Unlock()
+	if !quiet {
+		return // the next frame says it
+	}
+	f := l.Begin()
+	if _, err := l.finish(f, true); err != nil {
+		l.c.Logger.Warn("no empty frame could be written", "err", err)
+	}
+}
