@@ -79,7 +79,7 @@ store      73746f7265206f662074686520746573
 life       3, epoch 9, made 2023-11-14T22:13:20Z
 size       65536 bytes of 67108864
 begins     behind 6+100000
-ends       at offset 8304, open
+ends       at offset 8304, last
 frames     2, 0 of them without records, 312 bytes
 durable    7+1000
 stream     1: 2 writes, 0 entries, 0 facts, 10 bytes
@@ -115,7 +115,7 @@ func TestLogJSON(t *testing.T) {
 			t.Fatalf("%s: %v", l, err)
 		}
 	}
-	if len(lines) != 6 || all.Position != "7+2040" || all.File != segment7 || all.Ending != "open" || all.Frames != 2 || all.Records != 4 || len(all.Streams) != 2 {
+	if len(lines) != 6 || all.Position != "7+2040" || all.File != segment7 || all.Ending != "last" || all.Frames != 2 || all.Records != 4 || len(all.Streams) != 2 {
 		t.Errorf("%d lines, together %+v", len(lines), all)
 	}
 	for _, secret := range []string{"hello", "an entry", "1122334455667788", "8877665544332211", "1234605616436508552", `"salt"`} {

@@ -21,8 +21,8 @@ type Ending uint8
 const (
 	// Unreadable: its header is not good, so nothing is known of its frames.
 	Unreadable Ending = iota
-	// Open: the log ends here, and behind it stands nothing of this life.
-	Open
+	// Last: the log ends here, and behind it stands nothing of this life.
+	Last
 	// Torn: the log ends here, within frames of which nobody knew that they were durable.
 	Torn
 	// Damaged: what stood here was durable, and does not verify.
@@ -37,7 +37,7 @@ const (
 
 // String names the ending.
 func (e Ending) String() string {
-	names := [...]string{"unreadable", "open", "torn", "damaged", "full", "cut", "void"}
+	names := [...]string{"unreadable", "last", "torn", "damaged", "full", "cut", "void"}
 	if int(e) < len(names) {
 		return names[e]
 	}
@@ -162,7 +162,7 @@ func Inspect(ctx context.Context, d Dir, opt InspectOptions) (Inspection, error)
 		}
 		t := &s.told
 		switch {
-		case t.Ending == Open, t.Ending == Torn:
+		case t.Ending == Last, t.Ending == Torn:
 			in.End = t.End
 		case t.Ending == Damaged:
 			problem(&DamageError{File: t.File, At: t.End, Detail: t.Detail})
@@ -233,7 +233,7 @@ func (w *walker) header(s *walked) error {
 		s.head = h
 		t.Store, t.Life, t.Epoch, t.Made = h.Store, h.Life, h.Epoch, time.UnixMicro(int64(h.Made)).UTC()
 		t.Size, t.Cut, t.Durable = h.Size, h.Cut, h.Durable
-		t.Ending, t.End = Open, format.At(h.Number, int64(h.Block))
+		t.Ending, t.End = Last, format.At(h.Number, int64(h.Block))
 		return nil
 	}()
 	if err := f.Close(); t.Err == nil && err != nil {

@@ -139,7 +139,7 @@ func TestInspect(t *testing.T) {
 	if in.ProblemCount != 0 || in.Segments != 3 || in.Free != 1 || in.End != format.At(3, made[2].end) {
 		t.Errorf("%+v", in)
 	}
-	if got := endings(segs); got != "full cut open" || segs[1].ByLife != 2 {
+	if got := endings(segs); got != "full cut last" || segs[1].ByLife != 2 {
 		t.Errorf("%s by %+v", got, segs)
 	}
 	if want := "a b c d e f g h"; bodies != want {
@@ -207,7 +207,7 @@ func TestInspectEndings(t *testing.T) {
 		detail   string // of the segment that ends so, or of the first problem
 		records  string
 	}{
-		"a frame is damaged that a later life has read": {func(_ *madeLog, s []*madeSegment) { s[0].b[8192+8]++ }, "damaged cut open", 1, "00000002.seg says that the log went on", "a b d e f g h"},
+		"a frame is damaged that a later life has read": {func(_ *madeLog, s []*madeSegment) { s[0].b[8192+8]++ }, "damaged cut last", 1, "00000002.seg says that the log went on", "a b d e f g h"},
 		"the last frame is torn": {func(_ *madeLog, s []*madeSegment) {
 			f := s[2].frame(0, "torn")
 			s[2].b[bodyOf(f)]++
@@ -228,7 +228,7 @@ func TestInspectEndings(t *testing.T) {
 			s[2].end += 128 << 10
 			s[2].frame(f.End(), "impossible")
 			clear(s[2].b[f.Position.Offset():][:4096])
-		}, "full cut open", 0, "", "a b c d e f g h"},
+		}, "full cut last", 0, "", "a b c d e f g h"},
 		"without a bound a proof is looked for everywhere": {func(_ *madeLog, s []*madeSegment) {
 			s[2].Ahead = 0
 			f := s[2].frame(0, "lost")
@@ -243,14 +243,14 @@ func TestInspectEndings(t *testing.T) {
 			s[1].Durable = 0
 			*s[2] = *s[1]
 		}, "torn void", 0, "the log ends before it", "a b d"},
-		"a header is damaged":   {func(_ *madeLog, s []*madeSegment) { s[1].Block = 0 }, "open unreadable open", 1, "block", "a b c e f g h"},
-		"a chain that is wrong": {func(_ *madeLog, s []*madeSegment) { s[2].Chain++ }, "full damaged open", 1, "another sum", "a b c d e f g h"},
-		"a cut in the middle":   {func(_ *madeLog, s []*madeSegment) { s[2].Cut = s[2].Cut.Add(-8) }, "full damaged open", 1, "another sum", "a b c d e f g h"},
+		"a header is damaged":   {func(_ *madeLog, s []*madeSegment) { s[1].Block = 0 }, "last unreadable last", 1, "block", "a b c e f g h"},
+		"a chain that is wrong": {func(_ *madeLog, s []*madeSegment) { s[2].Chain++ }, "full damaged last", 1, "another sum", "a b c d e f g h"},
+		"a cut in the middle":   {func(_ *madeLog, s []*madeSegment) { s[2].Cut = s[2].Cut.Add(-8) }, "full damaged last", 1, "another sum", "a b c d e f g h"},
 		"a later life cut before": {func(_ *madeLog, s []*madeSegment) {
 			s[2].Cut, s[2].Chain = format.At(1, s[0].end), s[0].chain
-		}, "cut void open", 0, "life 2 found the end", "a b c d e f g h"},
-		"another store's":   {func(_ *madeLog, s []*madeSegment) { s[0].Store[0]++ }, "open cut open", 1, "another store", "a b c d e f g h"},
-		"a life that falls": {func(_ *madeLog, s []*madeSegment) { s[0].Epoch = 5 }, "full cut open", 1, "epoch 5", "a b c d e f g h"},
+		}, "cut void last", 0, "life 2 found the end", "a b c d e f g h"},
+		"another store's":   {func(_ *madeLog, s []*madeSegment) { s[0].Store[0]++ }, "last cut last", 1, "another store", "a b c d e f g h"},
+		"a life that falls": {func(_ *madeLog, s []*madeSegment) { s[0].Epoch = 5 }, "full cut last", 1, "epoch 5", "a b c d e f g h"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, segs := usual(t)
@@ -287,7 +287,7 @@ func TestInspectFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	in, got, _ := m.inspect()
-	if endings(got) != "open open unreadable" || in.ProblemCount != 2 || !strings.Contains(fmt.Sprint(in.Problems), "0000000a.seg: its header says number 2") {
+	if endings(got) != "last last unreadable" || in.ProblemCount != 2 || !strings.Contains(fmt.Sprint(in.Problems), "0000000a.seg: its header says number 2") {
 		t.Errorf("%s, %v", endings(got), in.Problems)
 	}
 	// Names that no log gives its segments are not read.
@@ -302,7 +302,7 @@ func TestInspectFiles(t *testing.T) {
 		}
 	}
 	in, got, _ = m.inspect()
-	if said := fmt.Sprint(in.Problems); endings(got) != "open open" || in.ProblemCount != 2 ||
+	if said := fmt.Sprint(in.Problems); endings(got) != "last last" || in.ProblemCount != 2 ||
 		!strings.Contains(said, "00000002.seg: it is missing") || !strings.Contains(said, "LIFE: it is missing") {
 		t.Errorf("%s, %s", endings(got), said)
 	}

@@ -12,16 +12,15 @@ import (
 // life; from then on frames can be written, by any number of goroutines. Lock order: none;
 // mu is held while nothing else is, and never during I/O.
 type Log struct {
-	c      Config
-	frames sync.Pool // *Frame
-	block  int64     // a frame behind a sync begins at a multiple of it
-	direct bool      // what is written goes past the page cache
+	c            Config
+	frames       sync.Pool // *Frame
+	block        int64     // a frame behind a sync begins at a multiple of it
+	readsDirect  bool      // reads go past the page cache
+	writesDirect bool      // so do frames
 
-	syncing sync.Mutex    // one Sync at a time
-	changed chan struct{} // a segment was left
-	retire  chan struct{} // a segment may be idle
-	tasks   sync.WaitGroup
-	stop    chan struct{} // closed by Close
+	syncing sync.Mutex // one Sync at a time
+	upkeep  upkeep
+	opening *opening
 
 	mu    sync.Mutex
 	cond  sync.Cond // a frame is done, a turn passed, a segment is ready, the log has failed
@@ -33,7 +32,6 @@ type Log struct {
 	table *streams.Table
 	room  room
 	holds map[*hold]struct{}
-	tail  tail // what Open and Replay have found
 	count counts
 }
 
@@ -77,7 +75,7 @@ type Found struct {
 func (l *Log) Found() Found {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.tail.found
+	return l.opening.found
 }
 
 // usable returns why the log cannot be written, or nil. The caller holds mu.
@@ -158,11 +156,11 @@ func (l *Log) Close(clean bool) error {
 	l.mu.Unlock()
 	var err error
 	if was == running {
-		close(l.stop)
+		close(l.upkeep.stop)
 		l.mu.Lock()
 		l.cond.Broadcast()
 		l.mu.Unlock()
-		l.tasks.Wait()
+		l.upkeep.tasks.Wait()
 		if err = l.Sync(); err == nil && clean {
 			now := l.book.now
 			now.Clean, now.End, now.Seen = true, l.w.end, now.Life

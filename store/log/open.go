@@ -12,12 +12,13 @@ import (
 	"github.com/rdmakv/rdmakv/store/log/internal/streams"
 )
 
-// A tail is what an opening knows of the log that it found.
-type tail struct {
+// An opening is a log between Open and Start: what it has found. Nothing of it is used
+// when a life has begun.
+type opening struct {
+	*Log
 	found  Found
 	chain  []*segment // in force, by number
 	void   []*segment // behind the cut of a later life, or of this one
-	direct bool       // reads go past the page cache
 	newest uint64     // the highest segment number of all, chain or not
 	life   uint64     // of the newest segment; 0: there is none
 }
@@ -30,9 +31,10 @@ func Open(c Config) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{c: c, stop: make(chan struct{}), changed: make(chan struct{}, 1), retire: make(chan struct{}, 1), holds: make(map[*hold]struct{}), table: streams.New(streams.Limits{})}
+	l := &Log{c: c, holds: make(map[*hold]struct{}), upkeep: newUpkeep(), table: streams.New(streams.Limits{})}
 	l.cond.L = &l.mu
-	if err := l.open(); err != nil {
+	l.w.Log, l.upkeep.Log, l.opening = l, l, &opening{Log: l}
+	if err := l.opening.open(); err != nil {
 		err = errors.Join(err, l.segs.close())
 		if l.book != nil {
 			err = errors.Join(err, l.book.f.Close())
@@ -43,32 +45,32 @@ func Open(c Config) (*Log, error) {
 }
 
 // open is Open after the configuration.
-func (l *Log) open() error {
-	names, err := l.c.Dir.List()
+func (o *opening) open() error {
+	names, err := o.c.Dir.List()
 	if err != nil {
 		return fmt.Errorf("log: list: %w", err)
 	}
-	if err := l.openBook(names); err != nil {
+	if err := o.openBook(names); err != nil {
 		return err
 	}
-	if err := l.tidy(names); err != nil {
+	if err := o.tidy(names); err != nil {
 		return err
 	}
-	if err := l.probe(); err != nil {
+	if err := o.probe(); err != nil {
 		return err
 	}
-	if err := l.load(names); err != nil {
+	if err := o.load(names); err != nil {
 		return err
 	}
-	if !l.tail.direct && !l.c.ReadOnly {
-		return l.settle()
+	if !o.readsDirect && !o.c.ReadOnly {
+		return o.settle()
 	}
 	return nil
 }
 
 // openBook opens LIFE, or makes it for a new log.
-func (l *Log) openBook(names []string) (err error) {
-	l.book, err = openLife(l.c.Dir, l.c.Store, !l.c.ReadOnly)
+func (o *opening) openBook(names []string) (err error) {
+	o.book, err = openLife(o.c.Dir, o.c.Store, !o.c.ReadOnly)
 	if !errors.Is(err, ErrNoLog) {
 		return err
 	}
@@ -77,48 +79,48 @@ func (l *Log) openBook(names []string) (err error) {
 			return &DamageError{File: lifeFile, Detail: "it is missing, and there are segments"}
 		}
 	}
-	if !l.c.Create || l.c.ReadOnly || l.c.Reach != 0 || l.c.From != 0 {
+	if !o.c.Create || o.c.ReadOnly || o.c.Reach != 0 || o.c.From != 0 {
 		return ErrNoLog
 	}
-	l.book, err = createLife(l.c.Dir, l.c.Store, l.made())
+	o.book, err = createLife(o.c.Dir, o.c.Store, o.made())
 	return err
 }
 
 // tidy removes what an opening or a making that was cut short has left, and collects the
 // free files.
-func (l *Log) tidy(names []string) error {
+func (o *opening) tidy(names []string) error {
 	for _, name := range names {
 		serial, free := freeSerial(name)
 		switch _, seg := segmentNumber(name); {
 		case seg || name == lifeFile:
 		case free:
-			l.segs.serial = max(l.segs.serial, serial)
-			size, err := l.sizeOf(name)
+			o.segs.serial = max(o.segs.serial, serial)
+			size, err := o.sizeOf(name)
 			if err != nil {
 				return err
 			}
-			if size == l.c.SegmentSize {
-				l.segs.free = append(l.segs.free, name)
+			if size == o.c.SegmentSize {
+				o.segs.free = append(o.segs.free, name)
 				continue
 			}
 			fallthrough // of another configuration
 		case strings.HasSuffix(name, newSuffix):
-			if l.c.ReadOnly {
+			if o.c.ReadOnly {
 				continue
 			}
-			if err := l.c.Dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := o.c.Dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("log: remove %s: %w", name, err)
 			}
 		default:
-			l.c.Logger.Warn("a file in the log's directory is not the log's", "file", name)
+			o.c.Logger.Warn("a file in the log's directory is not the log's", "file", name)
 		}
 	}
 	return nil
 }
 
 // sizeOf returns the size of a file.
-func (l *Log) sizeOf(name string) (int64, error) {
-	f, err := l.c.Dir.Open(name, Access{})
+func (o *opening) sizeOf(name string) (int64, error) {
+	f, err := o.c.Dir.Open(name, Access{})
 	if err != nil {
 		return 0, fmt.Errorf("log: open %s: %w", name, err)
 	}
@@ -130,9 +132,9 @@ func (l *Log) sizeOf(name string) (int64, error) {
 }
 
 // probe finds out whether files can be accessed directly here, and the block.
-func (l *Log) probe() error {
-	l.block = format.MinBlock
-	f, err := l.c.Dir.Open(lifeFile, Access{Direct: true})
+func (o *opening) probe() error {
+	o.block = format.MinBlock
+	f, err := o.c.Dir.Open(lifeFile, Access{Direct: true})
 	if errors.Is(err, ErrNoDirect) {
 		return nil
 	}
@@ -146,33 +148,32 @@ func (l *Log) probe() error {
 	if block > format.MaxBlock {
 		return nil
 	}
-	l.block = max(l.block, block)
-	l.tail.direct = true
-	l.direct = l.c.Sync == Always
+	o.block = max(o.block, block)
+	o.readsDirect = true
+	o.writesDirect = o.c.Sync == Always
 	return nil
 }
 
 // load reads the headers of all segments, builds the chain, and compares it with what LIFE
 // and the caller know.
-func (l *Log) load(names []string) error {
-	t := &l.tail
+func (o *opening) load(names []string) error {
 	var all []*segment
 	for _, name := range names {
 		number, ok := segmentNumber(name)
 		if !ok {
 			continue
 		}
-		seg, err := l.openSegment(name, number)
+		seg, err := o.openSegment(name, number)
 		if err != nil {
 			return err
 		}
-		l.segs.force = append(l.segs.force, seg) // so that its files are closed
+		o.segs.force = append(o.segs.force, seg) // so that its files are closed
 		all = append(all, seg)
 	}
-	if !l.c.ReadOnly {
+	if !o.c.ReadOnly {
 		// What stands in the page cache alone must not be told: it could be gone after a
 		// power cut.
-		if err := l.c.Dir.Sync(); err != nil {
+		if err := o.c.Dir.Sync(); err != nil {
 			return fmt.Errorf("log: sync the directory: %w", err)
 		}
 	}
@@ -181,15 +182,15 @@ func (l *Log) load(names []string) error {
 	if err != nil {
 		return err
 	}
-	t.chain, t.void, t.newest, t.life = chain, void, 0, 0
+	o.chain, o.void, o.newest, o.life = chain, void, 0, 0
 	if n := len(chain); n > 0 {
-		t.newest, t.life = chain[n-1].header.Number, chain[n-1].header.Life
+		o.newest, o.life = chain[n-1].header.Number, chain[n-1].header.Life
 	}
-	l.segs.force = chain
-	if err := l.book.check(t.life); err != nil {
+	o.segs.force = chain
+	if err := o.book.check(o.life); err != nil {
 		return errors.Join(err, closeAll(void))
 	}
-	return errors.Join(l.compare(), closeAll(void))
+	return errors.Join(o.compare(), closeAll(void))
 }
 
 // closeAll closes the files of segments.
@@ -202,10 +203,10 @@ func closeAll(segs []*segment) (err error) {
 
 // openSegment opens a segment that an earlier life has left, syncs it, and reads its
 // header.
-func (l *Log) openSegment(name string, number uint64) (_ *segment, err error) {
+func (o *opening) openSegment(name string, number uint64) (_ *segment, err error) {
 	seg := &segment{name: name, left: true, synced: true}
-	if !l.c.ReadOnly {
-		f, err := l.c.Dir.Open(name, Access{Write: true})
+	if !o.c.ReadOnly {
+		f, err := o.c.Dir.Open(name, Access{Write: true})
 		if err != nil {
 			return nil, fmt.Errorf("log: open %s: %w", name, err)
 		}
@@ -213,7 +214,7 @@ func (l *Log) openSegment(name string, number uint64) (_ *segment, err error) {
 			return nil, fmt.Errorf("log: sync %s: %w", name, err)
 		}
 	}
-	seg.reader, err = l.c.Dir.Open(name, Access{Direct: l.tail.direct})
+	seg.reader, err = o.c.Dir.Open(name, Access{Direct: o.readsDirect})
 	if err != nil {
 		return nil, fmt.Errorf("log: open %s: %w", name, err)
 	}
@@ -238,8 +239,8 @@ func (l *Log) openSegment(name string, number uint64) (_ *segment, err error) {
 		return nil, fmt.Errorf("log: %s: %w", name, err)
 	case err != nil:
 		return nil, &DamageError{File: name, Detail: "its header is damaged", Err: err}
-	case seg.header.Store != l.c.Store:
-		return nil, fmt.Errorf("%w: %s is of store %x, expected %x", ErrForeign, name, seg.header.Store, l.c.Store)
+	case seg.header.Store != o.c.Store:
+		return nil, fmt.Errorf("%w: %s is of store %x, expected %x", ErrForeign, name, seg.header.Store, o.c.Store)
 	case seg.header.Number != number:
 		return nil, &DamageError{File: name, Detail: fmt.Sprintf("its header says number %d", seg.header.Number)}
 	case seg.size > seg.header.Size:
@@ -281,22 +282,21 @@ func link(all []*segment) (chain, void []*segment, err error) {
 }
 
 // compare compares the chain with what the caller knows, as far as the headers tell.
-func (l *Log) compare() error {
-	t := &l.tail
-	now := l.book.now
-	t.found = Found{Life: now.Life, Epoch: now.Epoch, Clean: now.Clean, Segments: len(t.chain)}
-	reach := max(l.c.Reach, l.c.From)
-	if len(t.chain) == 0 {
+func (o *opening) compare() error {
+	now := o.book.now
+	o.found = Found{Life: now.Life, Epoch: now.Epoch, Clean: now.Clean, Segments: len(o.chain)}
+	reach := max(o.c.Reach, o.c.From)
+	if len(o.chain) == 0 {
 		if reach != 0 {
 			return &DamageError{Detail: fmt.Sprintf("it has no segment, but was durable to %v", reach)}
 		}
 		return nil
 	}
-	first, last := t.chain[0].header, t.chain[len(t.chain)-1].header
-	t.found.First = format.At(first.Number, int64(first.Block))
-	t.found.Epoch = max(t.found.Epoch, last.Epoch)
-	if l.c.From < first.Cut {
-		return &DamageError{File: segmentName(first.Cut.Segment()), Detail: fmt.Sprintf("it is missing: the checkpoint stands at %v, and the log begins behind %v", l.c.From, first.Cut)}
+	first, last := o.chain[0].header, o.chain[len(o.chain)-1].header
+	o.found.First = format.At(first.Number, int64(first.Block))
+	o.found.Epoch = max(o.found.Epoch, last.Epoch)
+	if o.c.From < first.Cut {
+		return &DamageError{File: segmentName(first.Cut.Segment()), Detail: fmt.Sprintf("it is missing: the checkpoint stands at %v, and the log begins behind %v", o.c.From, first.Cut)}
 	}
 	if reach.Segment() > last.Number {
 		return &DamageError{File: segmentName(reach.Segment()), Detail: fmt.Sprintf("it is missing: the log was durable to %v", reach)}

@@ -87,7 +87,7 @@ func (s *segment) openReader(l *Log) (f File, done func(), err error) {
 		}
 		s.reading.Lock()
 		if s.reader == nil && !s.gone {
-			s.reader, err = l.c.Dir.Open(s.name, Access{Direct: l.tail.direct})
+			s.reader, err = l.c.Dir.Open(s.name, Access{Direct: l.readsDirect})
 		}
 		s.reading.Unlock()
 		if err != nil {

@@ -30,8 +30,8 @@ func (l *Log) Replay(visit func(*Record) error) error {
 	if state != found {
 		return fmt.Errorf("log: replay of a log that is %v", state)
 	}
-	t := &l.tail
-	end, err := l.walk(func(r Record) error {
+	o := l.opening
+	end, err := o.walk(func(r Record) error {
 		if err := l.table.Note(&r); err != nil {
 			// Its checksums hold, so this program or a newer one wrote it.
 			return &DamageError{File: segmentName(r.Position.Segment()), At: r.Position, Detail: "a record that cannot follow those before it", Err: err}
@@ -49,9 +49,9 @@ func (l *Log) Replay(visit func(*Record) error) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t.found.End = end
-	t.found.Segments = len(t.chain)
-	t.found.Bytes = l.segs.bytes(0)
+	o.found.End = end
+	o.found.Segments = len(o.chain)
+	o.found.Bytes = l.segs.bytes(0)
 	l.state = replayed
 	return nil
 }
@@ -59,12 +59,11 @@ func (l *Log) Replay(visit func(*Record) error) error {
 // walk reads the segments of the chain and finds the end, at which it cuts the chain: the
 // segments behind it are void. framed is called behind each good frame; the scanner stands
 // behind it.
-func (l *Log) walk(visit func(Record) error, framed func(*segment, *scanner, format.Frame) error) (Position, error) {
-	t := &l.tail
+func (o *opening) walk(visit func(Record) error, framed func(*segment, *scanner, format.Frame) error) (Position, error) {
 	end := Position(0)
 	var number, life uint64
 	var buf []byte
-	for i, seg := range t.chain {
+	for i, seg := range o.chain {
 		s := newScanner(seg.name, seg.reader, seg.header, seg.size, buf)
 		if seg.header.Life == life {
 			s.number = number
@@ -73,21 +72,21 @@ func (l *Log) walk(visit func(Record) error, framed func(*segment, *scanner, for
 		life = seg.header.Life
 		limit := int64(0) // where the next segment says that this one ends
 		var chain uint64
-		if i+1 < len(t.chain) {
-			next := t.chain[i+1].header
+		if i+1 < len(o.chain) {
+			next := o.chain[i+1].header
 			limit, chain = next.Cut.Offset(), next.Chain
 		}
 		for limit == 0 || s.at < limit {
 			f, err := s.next(visit)
 			var broken *brokenError
 			if errors.As(err, &broken) {
-				if err := l.judge(i, s, broken); err != nil {
+				if err := o.judge(i, s, broken); err != nil {
 					return 0, err
 				}
-				t.void = append(t.void, t.chain[i+1:]...)
-				err := closeAll(t.chain[i+1:])
-				t.chain = t.chain[:i+1]
-				l.segs.force = slices.Clone(t.chain)
+				o.void = append(o.void, o.chain[i+1:]...)
+				err := closeAll(o.chain[i+1:])
+				o.chain = o.chain[:i+1]
+				o.segs.force = slices.Clone(o.chain)
 				seg.end, seg.chain = s.position(s.at), s.chain
 				return seg.end, err
 			}
@@ -105,7 +104,7 @@ func (l *Log) walk(visit func(Record) error, framed func(*segment, *scanner, for
 			}
 		}
 		if limit != 0 && (s.at != limit || s.chain != chain) {
-			return 0, &DamageError{File: seg.name, Detail: fmt.Sprintf("its frames end at offset %d with sum %016x, and %s says %d with %016x", s.at, s.chain, t.chain[i+1].name, limit, chain)}
+			return 0, &DamageError{File: seg.name, Detail: fmt.Sprintf("its frames end at offset %d with sum %016x, and %s says %d with %016x", s.at, s.chain, o.chain[i+1].name, limit, chain)}
 		}
 		seg.end, seg.chain = s.position(s.at), s.chain
 		end, number, buf = seg.end, s.number, s.buf
@@ -115,13 +114,12 @@ func (l *Log) walk(visit func(Record) error, framed func(*segment, *scanner, for
 
 // judge returns nil if the log ends where the scanner of segment i stands, and a
 // *DamageError if what stood there was durable.
-func (l *Log) judge(i int, s *scanner, broken *brokenError) error {
-	t := &l.tail
+func (o *opening) judge(i int, s *scanner, broken *brokenError) error {
 	at := s.position(s.at)
 	damage := func(format string, args ...any) error {
-		return &DamageError{File: t.chain[i].name, At: at, Detail: "no good frame, and " + fmt.Sprintf(format, args...), Err: broken.cause}
+		return &DamageError{File: o.chain[i].name, At: at, Detail: "no good frame, and " + fmt.Sprintf(format, args...), Err: broken.cause}
 	}
-	for _, later := range t.chain[i+1:] {
+	for _, later := range o.chain[i+1:] {
 		switch h := later.header; {
 		case h.Life != s.header.Life:
 			return damage("%s says that the log went on to offset %d", later.name, h.Cut.Offset())
@@ -129,12 +127,12 @@ func (l *Log) judge(i int, s *scanner, broken *brokenError) error {
 			return damage("%s says that the log was durable to %v", later.name, h.Durable)
 		}
 	}
-	if reach := max(l.c.Reach, l.c.From); reach > at {
+	if reach := max(o.c.Reach, o.c.From); reach > at {
 		return damage("the log was durable to %v", reach)
 	}
 	witness, err := s.proves(s.at, at)
-	for j := i + 1; err == nil && witness == 0 && j < len(t.chain); j++ {
-		later := t.chain[j]
+	for j := i + 1; err == nil && witness == 0 && j < len(o.chain); j++ {
+		later := o.chain[j]
 		behind := newScanner(later.name, later.reader, later.header, later.size, s.buf)
 		witness, err = behind.proves(0, at)
 		s.lo, s.hi = 0, 0 // its buffer has other bytes now

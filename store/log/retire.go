@@ -51,13 +51,13 @@ func (l *Log) Release(stream uint64, upTo Position) {
 // pokeRetirer has the retirer look again.
 func (l *Log) pokeRetirer() {
 	select {
-	case l.retire <- struct{}{}:
+	case l.upkeep.retire <- struct{}{}:
 	default:
 	}
 }
 
 // runRetirer gives segments back as soon as they can go.
-func (l *Log) runRetirer() {
+func (l *upkeep) runRetirer() {
 	defer l.tasks.Done()
 	for {
 		select {
@@ -78,7 +78,7 @@ func (l *Log) runRetirer() {
 }
 
 // retireOne gives the oldest segment back, if nothing in it is needed.
-func (l *Log) retireOne() (bool, error) {
+func (l *upkeep) retireOne() (bool, error) {
 	seg, carry := l.idleSegment()
 	if seg == nil {
 		return false, nil
@@ -138,13 +138,13 @@ func (l *Log) retireOne() (bool, error) {
 
 // idleSegment returns the oldest segment if only its facts are needed, and whether it has
 // any; nil: there is none.
-func (l *Log) idleSegment() (*segment, bool) {
+func (l *upkeep) idleSegment() (*segment, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.idleSegmentLocked()
 }
 
-func (l *Log) idleSegmentLocked() (*segment, bool) {
+func (l *upkeep) idleSegmentLocked() (*segment, bool) {
 	if len(l.segs.force) < 2 || l.usableLocked() != nil {
 		return nil, false
 	}
@@ -171,7 +171,7 @@ func (l *Log) idleSegmentLocked() (*segment, bool) {
 // carry writes facts of a segment again, as many as a frame has room for. They are read
 // and get their place under one hold of the lock: a newer value that was sealed in between
 // would be followed by this older one.
-func (l *Log) carry(number uint64) error {
+func (l *upkeep) carry(number uint64) error {
 	f := l.Begin()
 	n := uint64(0)
 	f.build = func(f *Frame) {

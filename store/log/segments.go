@@ -120,51 +120,10 @@ func (s *segment) close() (err error) {
 }
 
 // access is how segments are opened for writing.
-func (l *Log) access() Access { return Access{Write: true, Direct: l.direct} }
-
-// runMaker keeps free files ready, so that nobody who holds a frame waits for a file to be
-// written. It ends with the log. A file that could not be made is tried again each time
-// that somebody asks, and once a second by the keeper.
-func (l *Log) runMaker() {
-	defer l.tasks.Done()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for {
-		for l.state == running && l.err == nil && !l.stopping() && (len(l.segs.free) >= kept+1+l.segs.want || l.segs.failed != nil && l.segs.want == 0) {
-			l.cond.Wait()
-		}
-		if l.state != running || l.err != nil || l.stopping() {
-			return
-		}
-		name := l.nextFreeLocked()
-		l.mu.Unlock()
-		err := l.makeFree(name, l.c.SegmentSize)
-		l.mu.Lock()
-		l.segs.failed = err
-		if err != nil {
-			l.segs.want = 0 // those who wait are told
-			l.c.Logger.Warn("no free segment could be made", "err", err)
-		} else {
-			l.segs.free = append(l.segs.free, name)
-			l.count.made++
-			l.room.changedLocked()
-		}
-		l.cond.Broadcast()
-	}
-}
-
-// stopping says whether Close waits for the log's goroutines.
-func (l *Log) stopping() bool {
-	select {
-	case <-l.stop:
-		return true
-	default:
-		return false
-	}
-}
+func (l *Log) access() Access { return Access{Write: true, Direct: l.writesDirect} }
 
 // nextFreeLocked returns a name that no free file has.
-func (l *Log) nextFreeLocked() string {
+func (l *upkeep) nextFreeLocked() string {
 	l.segs.serial++
 	return strconv.FormatUint(l.segs.serial, 10) + freeSuffix
 }
@@ -172,7 +131,7 @@ func (l *Log) nextFreeLocked() string {
 // makeFree makes one free file. With Always its bytes are written now, because to write
 // them for the first time later takes a disk twice the time. The file has its name when it
 // is whole: what a crash leaves of a making may have less room than its size says.
-func (l *Log) makeFree(name string, size int64) error {
+func (l *upkeep) makeFree(name string, size int64) error {
 	making := name + newSuffix
 	f, err := l.c.Dir.Create(making, size, l.c.Sync == Always, Access{Write: true})
 	if err == nil {
@@ -192,57 +151,56 @@ func (l *Log) makeFree(name string, size int64) error {
 
 // changeLocked goes on to the next segment, or waits while somebody else does. When it
 // returns nil there is one, which may be full again. It lets mu go in between.
-func (l *Log) changeLocked() error {
-	w := &l.w
+func (w *writer) changeLocked() error {
 	w.changing = true
 	defer func() {
 		w.changing = false
-		l.cond.Broadcast()
+		w.cond.Broadcast()
 	}()
 	// Every frame of this segment is written before the next one has a name. With Always
 	// they are durable then, so a header proves that all before it is the log's.
-	for l.err == nil && (len(w.flying) > 0 || l.unsyncedLocked()) {
-		l.cond.Wait()
+	for w.err == nil && (len(w.flying) > 0 || w.unsyncedLocked()) {
+		w.cond.Wait()
 	}
-	for len(l.segs.free) == 0 && l.usableLocked() == nil {
-		l.segs.failed, l.segs.want = nil, 1
-		l.cond.Broadcast()
-		for len(l.segs.free) == 0 && l.segs.failed == nil && l.usableLocked() == nil {
-			l.cond.Wait()
+	for len(w.segs.free) == 0 && w.usableLocked() == nil {
+		w.segs.failed, w.segs.want = nil, 1
+		w.cond.Broadcast()
+		for len(w.segs.free) == 0 && w.segs.failed == nil && w.usableLocked() == nil {
+			w.cond.Wait()
 		}
-		if l.segs.failed != nil {
-			return fmt.Errorf("%w: %w", ErrFull, l.segs.failed)
+		if w.segs.failed != nil {
+			return fmt.Errorf("%w: %w", ErrFull, w.segs.failed)
 		}
 	}
-	if err := l.usableLocked(); err != nil {
+	if err := w.usableLocked(); err != nil {
 		return err
 	}
-	l.segs.want = 0
+	w.segs.want = 0
 	before := w.seg
-	free := l.segs.free[0]
-	l.segs.free = l.segs.free[1:]
-	header := l.headerLocked(before)
+	free := w.segs.free[0]
+	w.segs.free = w.segs.free[1:]
+	header := w.headerLocked(before)
 	header.Cut, header.Chain, header.Durable = w.end, before.chain, w.durable
-	l.mu.Unlock()
-	seg, err := l.enforce(free, header, nil)
-	l.mu.Lock()
+	w.mu.Unlock()
+	seg, err := w.enforce(free, header, nil)
+	w.mu.Lock()
 	if err != nil {
-		return l.failLocked(err) // the file may have either name now
+		return w.failLocked(err) // the file may have either name now
 	}
-	l.count.padding += uint64(before.header.Size - w.end.Offset())
-	l.count.changes++
+	w.count.padding += uint64(before.header.Size - w.end.Offset())
+	w.count.changes++
 	before.left, before.end = true, w.end
-	before.synced = l.c.Sync == Always
-	l.segs.force = append(l.segs.force, seg)
+	before.synced = w.c.Sync == Always
+	w.segs.force = append(w.segs.force, seg)
 	w.seg = seg
-	w.end = format.At(seg.header.Number, l.block)
+	w.end = format.At(seg.header.Number, w.block)
 	w.written, w.fresh = w.end, w.end
-	if l.c.Sync == Always {
+	if w.c.Sync == Always {
 		w.durable = w.end
 	}
-	l.room.changedLocked()
+	w.room.changedLocked()
 	select {
-	case l.changed <- struct{}{}: // the syncer is to sync what was left
+	case w.upkeep.changed <- struct{}{}: // the syncer is to sync what was left
 	default:
 	}
 	return nil
@@ -250,8 +208,8 @@ func (l *Log) changeLocked() error {
 
 // unsyncedLocked says whether a segment that was left is not yet durable. Only one may be,
 // which bounds what a power cut takes.
-func (l *Log) unsyncedLocked() bool {
-	for _, seg := range l.segs.force {
+func (w *writer) unsyncedLocked() bool {
+	for _, seg := range w.segs.force {
 		if seg.left && !seg.synced {
 			return true
 		}
@@ -260,15 +218,15 @@ func (l *Log) unsyncedLocked() bool {
 }
 
 // headerLocked begins the header of the segment behind another one.
-func (l *Log) headerLocked(before *segment) format.Header {
+func (w *writer) headerLocked(before *segment) format.Header {
 	h := format.Header{
-		Block: int(l.block), Store: l.c.Store, Number: 1, Life: l.book.now.Life, Epoch: l.book.now.Epoch, Size: l.c.SegmentSize, Made: l.made(),
+		Block: int(w.block), Store: w.c.Store, Number: 1, Life: w.book.now.Life, Epoch: w.book.now.Epoch, Size: w.c.SegmentSize, Made: w.made(),
 	}
 	if before != nil {
 		h.Number = before.header.Number + 1
 	}
-	if l.c.Sync == Always {
-		h.Ahead = int64(l.c.Window) * l.c.MaxFrame
+	if w.c.Sync == Always {
+		h.Ahead = int64(w.c.Window) * w.c.MaxFrame
 	}
 	return h
 }
@@ -276,17 +234,17 @@ func (l *Log) headerLocked(before *segment) format.Header {
 // enforce makes a free file a segment in force: the header is durable before the file has
 // the number for its name, and the name is durable before the segment is used. fill, if
 // there is one, writes frames that are durable together with the header.
-func (l *Log) enforce(free string, h format.Header, fill func(File, format.Header) error) (*segment, error) {
+func (w *writer) enforce(free string, h format.Header, fill func(File, format.Header) error) (*segment, error) {
 	if h.Number > format.MaxSegment {
 		return nil, fmt.Errorf("log: segment numbers are used up: export the store and import it into a new directory")
 	}
-	salt, err := l.salt()
+	salt, err := w.salt()
 	if err != nil {
 		return nil, err
 	}
 	h.Salt = salt
 	seg := &segment{name: segmentName(h.Number), header: h, size: h.Size, end: format.At(h.Number, int64(h.Block))}
-	f, err := l.c.Dir.Open(free, l.access())
+	f, err := w.c.Dir.Open(free, w.access())
 	if err != nil {
 		return nil, fmt.Errorf("log: open %s: %w", free, err)
 	}
@@ -300,10 +258,10 @@ func (l *Log) enforce(free string, h format.Header, fill func(File, format.Heade
 		err = f.Sync()
 	}
 	if err == nil {
-		err = l.c.Dir.Rename(free, seg.name)
+		err = w.c.Dir.Rename(free, seg.name)
 	}
 	if err == nil {
-		err = l.c.Dir.Sync()
+		err = w.c.Dir.Sync()
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("log: begin segment %s: %w", seg.name, err), f.Close())
@@ -313,9 +271,9 @@ func (l *Log) enforce(free string, h format.Header, fill func(File, format.Heade
 }
 
 // salt returns the random number of a use of a file.
-func (l *Log) salt() (uint64, error) {
+func (w *writer) salt() (uint64, error) {
 	var b [8]byte
-	if _, err := io.ReadFull(l.c.Rand, b[:]); err != nil {
+	if _, err := io.ReadFull(w.c.Rand, b[:]); err != nil {
 		return 0, fmt.Errorf("log: no random salt: %w", err)
 	}
 	return binary.LittleEndian.Uint64(b[:]), nil

@@ -19,29 +19,28 @@ import (
 //
 // The new segment is in force when all of it is durable, and the frames that it was made
 // from are void from then on. A crash before leaves the log as it was.
-func (l *Log) settle() error {
-	t := &l.tail
-	if len(t.chain) == 0 {
+func (o *opening) settle() error {
+	if len(o.chain) == 0 {
 		return nil
 	}
 	// What the newest life has read of those before it, it has made durable. A clean stop
 	// has synced all.
-	sure := max(l.c.Reach, l.c.From)
-	if l.book.now.Clean {
-		sure = max(sure, l.book.now.End)
+	sure := max(o.c.Reach, o.c.From)
+	if o.book.now.Clean {
+		sure = max(sure, o.book.now.End)
 	}
 	var again [][]byte // frames
 	var cut *segment   // where the log is to end before them
 	var end Position
 	var chain uint64
-	size := l.block
-	_, err := l.walk(nil, func(seg *segment, s *scanner, f format.Frame) error {
-		if seg.header.Life == t.life && f.End() > sure {
+	size := o.block
+	_, err := o.walk(nil, func(seg *segment, s *scanner, f format.Frame) error {
+		if seg.header.Life == o.life && f.End() > sure {
 			if len(again) == 0 && cut != seg {
 				cut, end, chain = seg, format.At(seg.header.Number, int64(seg.header.Block)), 0
 			}
 			again = append(again, slices.Clone(s.raw))
-			if size += format.Pad(int64(len(s.raw)), l.block); size > format.MaxSize-format.MaxBlock {
+			if size += format.Pad(int64(len(s.raw)), o.block); size > format.MaxSize-format.MaxBlock {
 				return fmt.Errorf("log: more than %d bytes are not known to be durable: open it on a file system with direct access", size)
 			}
 			return nil
@@ -53,28 +52,28 @@ func (l *Log) settle() error {
 		return err
 	}
 	cut.end, cut.chain = end, chain
-	seg, err := l.beginLife(t.found.Epoch, cut, max(format.Pad(size, format.MaxBlock), 2*format.MaxBlock), func(f File, h format.Header) error {
-		return l.writeAgain(f, h, again)
+	seg, err := o.beginLife(o.found.Epoch, cut, max(format.Pad(size, format.MaxBlock), 2*format.MaxBlock), func(f File, h format.Header) error {
+		return o.writeAgain(f, h, again)
 	})
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(seg.close(), closeAll(t.chain)); err != nil {
+	if err := errors.Join(seg.close(), closeAll(o.chain)); err != nil {
 		return fmt.Errorf("log: close: %w", err)
 	}
-	l.c.Logger.Info("the end of the log was written again, because the file system reads through the page cache alone", "frames", len(again), "bytes", size)
+	o.c.Logger.Info("the end of the log was written again, because the file system reads through the page cache alone", "frames", len(again), "bytes", size)
 	// Everything is read anew, as any later start would.
-	l.segs.force = nil
-	l.c.Reach = max(l.c.Reach, format.At(seg.header.Number, l.block))
-	names, err := l.c.Dir.List()
+	o.segs.force = nil
+	o.c.Reach = max(o.c.Reach, format.At(seg.header.Number, o.block))
+	names, err := o.c.Dir.List()
 	if err != nil {
 		return fmt.Errorf("log: list: %w", err)
 	}
-	return l.load(names)
+	return o.load(names)
 }
 
 // writeAgain writes frames behind the header of a segment that is not in force yet.
-func (l *Log) writeAgain(f File, h format.Header, frames [][]byte) error {
+func (o *opening) writeAgain(f File, h format.Header, frames [][]byte) error {
 	off := int64(h.Block)
 	for i, b := range frames {
 		at := format.At(h.Number, off)

@@ -26,93 +26,87 @@ func (l *Log) Start(epoch uint64) error {
 		return fmt.Errorf("log: start of a log that is %v", state)
 	case l.c.ReadOnly:
 		return errors.New("log: it was opened for reading alone")
-	case epoch < l.tail.found.Epoch:
-		return fmt.Errorf("log: epoch %d, and %d was found", epoch, l.tail.found.Epoch)
+	case epoch < l.opening.found.Epoch:
+		return fmt.Errorf("log: epoch %d, and %d was found", epoch, l.opening.found.Epoch)
 	}
-	t := &l.tail
+	o := l.opening
 	var before *segment
-	if n := len(t.chain); n > 0 {
-		before = t.chain[n-1]
+	if n := len(o.chain); n > 0 {
+		before = o.chain[n-1]
 	}
-	seg, err := l.beginLife(epoch, before, l.c.SegmentSize, nil)
+	seg, err := o.beginLife(epoch, before, l.c.SegmentSize, nil)
 	if err != nil {
 		return l.fail(err)
 	}
 	l.mu.Lock()
-	l.segs.force = append(slices.Clone(t.chain), seg)
+	l.segs.force = append(slices.Clone(o.chain), seg)
 	w := &l.w
 	w.seg = seg
 	w.end = format.At(seg.header.Number, l.block)
 	w.fresh, w.written, w.durable, w.told, w.last = w.end, w.end, w.end, w.end, w.end
 	l.state = running
 	l.mu.Unlock()
-	if err := l.giveBack(before); err != nil {
+	if err := o.giveBack(before); err != nil {
 		// Only room on the disk is lost.
 		l.c.Logger.Warn("what stands behind the end of the log could not be given back", "err", err)
 	}
-	l.tasks.Add(4)
-	go l.runMaker()
-	go l.runSyncer()
-	go l.runKeeper()
-	go l.runRetirer()
+	l.upkeep.start()
 	return nil
 }
 
 // beginLife writes the next life down and gives it its first segment, of so many bytes.
 // fill, if there is one, writes frames into the file before it is in force.
-func (l *Log) beginLife(epoch uint64, before *segment, size int64, fill func(File, format.Header) error) (*segment, error) {
-	t := &l.tail
-	now := format.Life{Life: l.book.now.Life + 1, Seen: t.life, Epoch: epoch, Made: l.made()}
-	if err := l.book.write(now); err != nil {
+func (o *opening) beginLife(epoch uint64, before *segment, size int64, fill func(File, format.Header) error) (*segment, error) {
+	now := format.Life{Life: o.book.now.Life + 1, Seen: o.life, Epoch: epoch, Made: o.made()}
+	if err := o.book.write(now); err != nil {
 		return nil, err
 	}
-	free, err := l.takeFree(size)
+	free, err := o.takeFree(size)
 	if err != nil {
 		return nil, err
 	}
-	h := l.headerLocked(nil)
+	h := o.w.headerLocked(nil)
 	h.Size = size
-	h.Number = t.newest + 1
+	h.Number = o.newest + 1
 	if before != nil {
 		h.Cut, h.Chain = before.end, before.chain
 	}
-	h.Durable = format.At(h.Number, l.block)
-	seg, err := l.enforce(free, h, fill)
+	h.Durable = format.At(h.Number, o.block)
+	seg, err := o.w.enforce(free, h, fill)
 	if err != nil {
 		return nil, err
 	}
-	t.newest, t.life = h.Number, h.Life
+	o.newest, o.life = h.Number, h.Life
 	return seg, nil
 }
 
 // takeFree returns a free file of so many bytes, one that is there or a new one.
-func (l *Log) takeFree(size int64) (string, error) {
-	l.mu.Lock()
-	if size == l.c.SegmentSize && len(l.segs.free) > 0 {
-		name := l.segs.free[0]
-		l.segs.free = l.segs.free[1:]
-		l.mu.Unlock()
+func (o *opening) takeFree(size int64) (string, error) {
+	o.mu.Lock()
+	if size == o.c.SegmentSize && len(o.segs.free) > 0 {
+		name := o.segs.free[0]
+		o.segs.free = o.segs.free[1:]
+		o.mu.Unlock()
 		return name, nil
 	}
-	name := l.nextFreeLocked()
-	l.mu.Unlock()
-	return name, l.makeFree(name, size)
+	name := o.upkeep.nextFreeLocked()
+	o.mu.Unlock()
+	return name, o.upkeep.makeFree(name, size)
 }
 
 // giveBack gives back the room that an earlier life has left unused: void segments, and
 // the rest of the segment in which the log before ends. So a server that dies and starts
 // again and again does not fill its disk with nearly empty segments.
-func (l *Log) giveBack(before *segment) error {
-	t := &l.tail
-	for _, seg := range t.void {
-		if err := l.c.Dir.Remove(seg.name); err != nil {
+func (o *opening) giveBack(before *segment) error {
+	for _, seg := range o.void {
+		if err := o.c.Dir.Remove(seg.name); err != nil {
 			return err
 		}
 	}
-	removed := len(t.void) > 0
-	t.void = nil
+	removed := len(o.void) > 0
+	o.void = nil
 	if removed {
-		if err := l.c.Dir.Sync(); err != nil {
+		if err := o.c.Dir.Sync(); err != nil {
 			return err
 		}
 	}
@@ -123,7 +117,7 @@ func (l *Log) giveBack(before *segment) error {
 	if size >= before.size {
 		return nil
 	}
-	f, err := l.c.Dir.Open(before.name, Access{Write: true})
+	f, err := o.c.Dir.Open(before.name, Access{Write: true})
 	if err != nil {
 		return err
 	}

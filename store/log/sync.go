@@ -62,14 +62,10 @@ func (l *Log) Durable() Position {
 	return l.w.durable
 }
 
-// beatEvery is how often a log looks whether its newest frame still says too little of
-// what is durable.
-const beatEvery = time.Second
-
 // runSyncer makes durable what is to be without anybody waiting for it: each interval, and
 // the segments that were left. It writes no frame: a frame may have to wait until a
 // segment that was left is durable.
-func (l *Log) runSyncer() {
+func (l *upkeep) runSyncer() {
 	defer l.tasks.Done()
 	var tick <-chan time.Time
 	if l.c.Sync == Interval {
@@ -92,40 +88,5 @@ func (l *Log) runSyncer() {
 		}
 		// An error has failed the log, and whoever writes is told.
 		_ = l.Sync()
-	}
-}
-
-// runKeeper does once a second what nobody waits for.
-func (l *Log) runKeeper() {
-	defer l.tasks.Done()
-	t := time.NewTicker(beatEvery)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-		case <-l.stop:
-			return
-		}
-		l.beat()
-		l.mu.Lock()
-		l.segs.failed = nil // the disk may have room again
-		l.cond.Broadcast()
-		l.mu.Unlock()
-	}
-}
-
-// beat writes an empty frame if the newest one says less of what is durable than is true.
-// Without it the newest frames of a log that nobody writes to could go bad and would pass
-// for torn.
-func (l *Log) beat() {
-	l.mu.Lock()
-	quiet := l.err == nil && len(l.w.flying) == 0 && l.w.told < l.w.last && l.w.last <= l.w.durable
-	l.mu.Unlock()
-	if !quiet {
-		return // the next frame says it
-	}
-	f := l.Begin()
-	if _, err := l.finish(f, true); err != nil {
-		l.c.Logger.Warn("no empty frame could be written", "err", err)
 	}
 }

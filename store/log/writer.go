@@ -14,6 +14,7 @@ import (
 //	 passed ≤ done ≤ sealed ≤ done + Window
 //	 durable ≤ written ≤ end                         positions
 type writer struct {
+	*Log
 	seg      *segment // in which frames are written
 	changing bool     // somebody is going on to the next segment
 	number   uint64   // of the newest frame that has a position, in this life
@@ -48,7 +49,7 @@ func (f *Frame) seal(placed bool) error {
 	defer l.mu.Unlock()
 	var err error
 	if placed {
-		err = l.placeLocked(f)
+		err = l.w.placeLocked(f)
 	} else {
 		err = l.usableLocked()
 	}
@@ -60,20 +61,19 @@ func (f *Frame) seal(placed bool) error {
 	w.flying = append(w.flying, f)
 	if !placed {
 		f.done = true
-		l.advanceLocked()
+		l.w.advanceLocked()
 	}
 	return nil
 }
 
 // placeLocked gives a frame its position.
-func (l *Log) placeLocked(f *Frame) error {
-	w := &l.w
+func (w *writer) placeLocked(f *Frame) error {
 	for {
-		if err := l.usableLocked(); err != nil {
+		if err := w.usableLocked(); err != nil {
 			return err
 		}
-		if w.changing || w.underway() >= l.c.Window {
-			l.cond.Wait()
+		if w.changing || w.underway() >= w.c.Window {
+			w.cond.Wait()
 			continue
 		}
 		if f.build != nil {
@@ -83,16 +83,16 @@ func (l *Log) placeLocked(f *Frame) error {
 		}
 		at := max(w.end, w.fresh)
 		if at.Offset()+int64(f.n) > w.seg.header.Size {
-			if err := l.changeLocked(); err != nil {
+			if err := w.changeLocked(); err != nil {
 				return err
 			}
 			continue // others may have been quicker
 		}
-		if err := l.table.CheckAll(f.records); err != nil {
+		if err := w.table.CheckAll(f.records); err != nil {
 			return err
 		}
-		l.count.padding += uint64(at - w.end)
-		l.takePlaceLocked(f, at)
+		w.count.padding += uint64(at - w.end)
+		w.takePlaceLocked(f, at)
 		return nil
 	}
 }
@@ -108,29 +108,28 @@ func (w *writer) underway() (n int) {
 }
 
 // takePlaceLocked puts a frame at a position where it fits.
-func (l *Log) takePlaceLocked(f *Frame, at Position) {
-	w := &l.w
+func (w *writer) takePlaceLocked(f *Frame, at Position) {
 	w.number++
 	f.seg = w.seg
-	f.head = format.Frame{Position: at, Life: l.book.now.Life, Durable: w.durable, Number: w.number, Bytes: f.n - format.FrameHead}
+	f.head = format.Frame{Position: at, Life: w.book.now.Life, Durable: w.durable, Number: w.number, Bytes: f.n - format.FrameHead}
 	w.told = w.durable
 	w.end = at.Add(int64(f.n))
 	if f.head.Bytes > 0 {
 		w.last = w.end
 	}
-	if l.c.Sync == Always {
+	if w.c.Sync == Always {
 		// Each frame is durable by itself, so nobody may write in its last block.
-		w.fresh = format.At(w.seg.header.Number, format.Pad(w.end.Offset(), l.block))
+		w.fresh = format.At(w.seg.header.Number, format.Pad(w.end.Offset(), w.block))
 	}
-	l.count.frames++
-	l.count.bytes += uint64(f.n)
-	l.count.records += uint64(len(f.records))
+	w.count.frames++
+	w.count.bytes += uint64(f.n)
+	w.count.records += uint64(len(f.records))
 	off := int64(format.FrameHead)
 	for i := range f.records {
 		r := &f.records[i]
 		r.Position = at.Add(off)
 		off += int64(format.RecordSize(len(r.Body)))
-		if err := l.table.Note(r); err != nil {
+		if err := w.table.Note(r); err != nil {
 			// CheckAll has let it pass under the same hold of the lock.
 			panic(fmt.Sprintf("log: frame %d at %v: %v", w.number, at, err))
 		}
@@ -146,29 +145,29 @@ func (f *Frame) Write() error {
 	}
 	l := f.l
 	n := f.n
-	if l.direct {
+	if l.writesDirect {
 		n = int(format.Pad(int64(n), l.block))
 		clear(f.buf[f.n:n])
 	}
 	format.SealFrame(f.buf[:f.n], &f.head, f.seg.header.Salt)
-	if err := l.write(f, f.buf[:n]); err != nil {
+	if err := l.w.write(f, f.buf[:n]); err != nil {
 		return l.fail(err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f.done = true
-	if l.c.Sync == Always && !l.direct {
+	if l.c.Sync == Always && !l.writesDirect {
 		l.count.syncs++
 	}
-	l.advanceLocked()
+	l.w.advanceLocked()
 	return l.err
 }
 
 // write writes the bytes of a frame.
-func (l *Log) write(f *Frame, b []byte) error {
-	l.mu.Lock()
-	err := l.err
-	l.mu.Unlock()
+func (w *writer) write(f *Frame, b []byte) error {
+	w.mu.Lock()
+	err := w.err
+	w.mu.Unlock()
 	if err != nil {
 		return err // after a failure not one byte more: the order would have a hole
 	}
@@ -180,7 +179,7 @@ func (l *Log) write(f *Frame, b []byte) error {
 	if err != nil {
 		return fmt.Errorf("write %s at offset %d: %w", f.seg.name, off, err)
 	}
-	if l.c.Sync == Always && !l.direct {
+	if w.c.Sync == Always && !w.writesDirect {
 		if err := f.seg.file.Sync(); err != nil {
 			return fmt.Errorf("sync %s: %w", f.seg.name, err)
 		}
@@ -189,8 +188,7 @@ func (l *Log) write(f *Frame, b []byte) error {
 }
 
 // advanceLocked takes the frames that are done, with all before them, out of flight.
-func (l *Log) advanceLocked() {
-	w := &l.w
+func (w *writer) advanceLocked() {
 	n := 0
 	for n < len(w.flying) && w.flying[n].done {
 		f := w.flying[n]
@@ -198,7 +196,7 @@ func (l *Log) advanceLocked() {
 			f.seg.chain = format.Chain(f.seg.chain, f.head.Sum)
 			f.seg.end = f.head.End()
 			w.written = f.head.End()
-			if l.c.Sync == Always {
+			if w.c.Sync == Always {
 				w.durable = w.written
 			}
 		}
@@ -207,7 +205,7 @@ func (l *Log) advanceLocked() {
 	}
 	if n > 0 {
 		w.flying = slices.Delete(w.flying, 0, n)
-		l.cond.Broadcast()
+		w.cond.Broadcast()
 	}
 }
 
