@@ -188,8 +188,8 @@ func (s *walked) frame(r *segmentReader, off int64, number uint64, visit func(Re
 		return g, fmt.Errorf("frame %d follows frame %d", g.Number, number)
 	}
 	n := int64(format.FrameHead + g.Bytes)
-	if n > maxInspectedFrame || n > r.size-off {
-		return g, fmt.Errorf("a frame of %d bytes at offset %d of a file of %d", n, off, r.size)
+	if n > maxInspectedFrame {
+		return g, fmt.Errorf("a frame of %d bytes: no log writes such", n)
 	}
 	b, err := r.at(off, n)
 	if err != nil {
@@ -258,7 +258,13 @@ func (r *segmentReader) at(off, n int64) ([]byte, error) {
 		r.buf = make([]byte, want)
 	}
 	r.lo, r.hi = 0, 0
-	if _, err := r.ReadAt(r.buf[:want], off); err != nil {
+	_, err := r.ReadAt(r.buf[:want], off)
+	if err != nil && want > n {
+		// What cannot be read may be behind what is asked for.
+		want = n
+		_, err = r.ReadAt(r.buf[:want], off)
+	}
+	if err != nil {
 		return nil, errRead{fmt.Errorf("read %d bytes at offset %d: %w", want, off, err)}
 	}
 	r.lo, r.hi = off, off+want

@@ -1,0 +1,150 @@
+package log
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/rdmakv/rdmakv/store/log/internal/format"
+)
+
+// files is the log in memory, as a Dir.
+func (m *madeLog) files(segs ...*madeSegment) bytesDir {
+	d := bytesDir{files: map[string][]byte{"LIFE": nil}}
+	for _, s := range segs {
+		format.PutHeader(s.b[:s.Block], s.Header)
+		d.files[fmt.Sprintf("%08x.seg", s.Number)] = s.b
+	}
+	m.dev = d
+	return d
+}
+
+// TestInspectNewer: what a newer version has written is no end of the log, although this
+// one knows nothing of it.
+func TestInspectNewer(t *testing.T) {
+	m := &madeLog{t: t}
+	a := m.segment(1, 1, nil)
+	a.frame(0, "a")
+	f := a.frame(0, "b")
+	head := a.b[f.Position.Offset():][:format.FrameHead]
+	head[format.FrameHead-1] = 1 // flags that mean nothing yet
+	binary.LittleEndian.PutUint64(head, xxh3.HashSeed(head[8:], a.Salt))
+	m.files(a)
+	in, segs, _ := m.inspect()
+	if endings(segs) != "damaged" || in.ProblemCount != 1 || !strings.Contains(in.Problems[0].Error(), "newer version") {
+		t.Errorf("%s, %v", endings(segs), in.Problems)
+	}
+	b := m.segment(2, 1, nil)
+	d := m.files(b)
+	binary.LittleEndian.PutUint32(d.files["00000002.seg"][16:], format.Version+1)
+	in, segs, _ = m.inspect()
+	if endings(segs) != "unreadable" || !errors.Is(in.Problems[0], format.ErrNewer) || errors.Is(in.Problems[0], ErrDamaged) {
+		t.Errorf("%s, %v", endings(segs), in.Problems)
+	}
+}
+
+// TestInspectLonger: a file that is longer than its header says is none that a log made.
+func TestInspectLonger(t *testing.T) {
+	m := &madeLog{t: t}
+	a := m.segment(1, 1, nil)
+	d := m.files(a)
+	d.files["00000001.seg"] = append(bytes.Clone(a.b), 0)
+	if in, segs, _ := m.inspect(); endings(segs) != "unreadable" || in.ProblemCount != 1 {
+		t.Errorf("%s, %v", endings(segs), in.Problems)
+	}
+}
+
+// A badDir has a file of a length of its own, of which what is behind the bytes reads as
+// zeros, and a range that cannot be read.
+type badDir struct {
+	bytesDir
+	size   int64
+	lo, hi int64
+	most   int // the longest read
+}
+
+func (d *badDir) Open(name string, a Access) (File, error) {
+	f, err := d.bytesDir.Open(name, a)
+	if err != nil {
+		return nil, err
+	}
+	return badFile{f, d}, nil
+}
+
+type badFile struct {
+	File
+	d *badDir
+}
+
+var errBadSector = errors.New("bad sector")
+
+func (f badFile) Size() (int64, error) {
+	n, err := f.File.Size()
+	return max(n, f.d.size), err
+}
+
+func (f badFile) ReadAt(p []byte, off int64) (int, error) {
+	f.d.most = max(f.d.most, len(p))
+	if off < f.d.hi && off+int64(len(p)) > f.d.lo {
+		return 0, errBadSector
+	}
+	clear(p)
+	n, err := f.File.ReadAt(p, off)
+	if off+int64(n) < f.d.size {
+		return len(p), nil
+	}
+	return n, err
+}
+
+// TestInspectBadSector: a part that cannot be read is damage, and not the end of the log.
+func TestInspectBadSector(t *testing.T) {
+	m := &madeLog{t: t}
+	a := m.segment(1, 1, nil)
+	a.frame(0, "a")
+	for range 60 {
+		a.frame(0, strings.Repeat("b", 3000))
+	}
+	d := &badDir{bytesDir: m.files(a), lo: 140 << 10, hi: 141 << 10}
+	m.dev = d
+	in, segs, _ := m.inspect()
+	// Frames are told up to the bad sector, which stands in the 35th block.
+	if endings(segs) != "damaged" || segs[0].Frames != 34 || in.ProblemCount != 1 || !strings.Contains(in.Problems[0].Error(), errBadSector.Error()) {
+		t.Errorf("%s behind %d frames, %v", endings(segs), segs[0].Frames, in.Problems)
+	}
+}
+
+// TestInspectHugeFrame: a head that verifies and claims more than any log writes costs no
+// memory.
+func TestInspectHugeFrame(t *testing.T) {
+	m := &madeLog{t: t}
+	a := m.segment(1, 1, nil)
+	a.Size, a.Ahead = 2<<30, 64<<10
+	a.frame(0, "a")
+	f := a.frame(0, "b")
+	head := a.b[f.Position.Offset():][:format.FrameHead]
+	binary.LittleEndian.PutUint32(head[48:], 3<<29)
+	binary.LittleEndian.PutUint64(head, xxh3.HashSeed(head[8:], a.Salt))
+	d := &badDir{bytesDir: m.files(a), size: a.Size}
+	m.dev = d
+	_, segs, bodies := m.inspect()
+	if endings(segs) != "torn" || bodies != "a" || d.most > 2<<20 || !strings.Contains(segs[0].Detail, "no log writes such") {
+		t.Errorf("%s with records %q, %d bytes read at once: %s", endings(segs), bodies, d.most, segs[0].Detail)
+	}
+}
+
+// TestInspectManyStreams: the counts of streams are bounded, and nothing is left out of
+// their sum.
+func TestInspectManyStreams(t *testing.T) {
+	streams := make(map[uint64]*InspectedStream)
+	for i := range uint64(2 * maxInspected) {
+		count(streams, Record{Stream: i, Kind: Write, Body: []byte{1}})
+	}
+	if len(streams) != maxInspected+1 || streams[OtherStreams].Records[Write] != maxInspected || streams[OtherStreams].Bytes != maxInspected {
+		t.Errorf("%d streams, others %+v", len(streams), streams[OtherStreams])
+	}
+}
