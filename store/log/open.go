@@ -259,6 +259,9 @@ func link(all []*segment) (chain, void []*segment, err error) {
 		s := all[i]
 		chain = append(chain, s)
 		cut := s.header.Cut
+		if (cut == 0) != (s.header.Number == 1) {
+			return nil, nil, &DamageError{File: s.name, Detail: fmt.Sprintf("it begins behind %v", cut)}
+		}
 		i--
 		for i >= 0 && all[i].header.Number > cut.Segment() {
 			void = append(void, all[i])

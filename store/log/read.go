@@ -42,8 +42,11 @@ func (l *Log) segmentFor(at Position) (*segment, error) {
 	for l.state == running && l.err == nil && at >= l.w.written && at < l.w.end {
 		l.cond.Wait()
 	}
-	if l.state == closed {
+	switch {
+	case l.state == closed:
 		return nil, ErrClosed
+	case l.err != nil && at >= l.w.written:
+		return nil, l.err
 	}
 	seg := l.segs.find(at.Segment())
 	switch {
