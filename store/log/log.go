@@ -104,6 +104,7 @@ func (l *Log) failLocked(err error) error {
 		l.c.Logger.Error("the log has failed", "err", err)
 	}
 	l.cond.Broadcast()
+	l.upkeep.making.Signal()
 	return l.err
 }
 
@@ -158,7 +159,7 @@ func (l *Log) Close(clean bool) error {
 	if was == running {
 		close(l.upkeep.stop)
 		l.mu.Lock()
-		l.cond.Broadcast()
+		l.upkeep.making.Signal()
 		l.mu.Unlock()
 		l.upkeep.tasks.Wait()
 		if err = l.Sync(); err == nil && clean {

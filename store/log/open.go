@@ -33,6 +33,7 @@ func Open(c Config) (*Log, error) {
 	}
 	l := &Log{c: c, holds: make(map[*hold]struct{}), upkeep: newUpkeep(), table: streams.New(streams.Limits{})}
 	l.cond.L = &l.mu
+	l.upkeep.making.L = &l.mu
 	l.w.Log, l.upkeep.Log, l.opening = l, l, &opening{Log: l}
 	if err := l.opening.open(); err != nil {
 		err = errors.Join(err, l.segs.close())
@@ -253,6 +254,7 @@ func (o *opening) openSegment(name string, number uint64) (_ *segment, err error
 // link follows the cuts from the newest segment back. A segment between a segment and its
 // cut is void: a start has found that the log ended before it. A cut that leads to a file
 // that is not there is damage, unless nothing older is there either: then it was freed.
+// Only the first segment of all has no cut.
 func link(all []*segment) (chain, void []*segment, err error) {
 	i := len(all) - 1
 	for i >= 0 {

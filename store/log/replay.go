@@ -31,7 +31,9 @@ func (l *Log) Replay(visit func(*Record) error) error {
 		return fmt.Errorf("log: replay of a log that is %v", state)
 	}
 	o := l.opening
-	end, err := o.walk(func(r Record) error {
+	var r Record // one for all: visit makes it escape
+	end, err := o.walk(func(next Record) error {
+		r = next
 		if err := l.table.Note(&r); err != nil {
 			// Its checksums hold, so this program or a newer one wrote it.
 			return &DamageError{File: segmentName(r.Position.Segment()), At: r.Position, Detail: "a record that cannot follow those before it", Err: err}

@@ -130,15 +130,23 @@ func (s *scanner) proves(off int64, beyond Position) (witness Position, err erro
 		step = int64(s.header.Block)
 		end = min(end, off+s.header.Ahead+step)
 	}
-	for off = format.Pad(max(off, int64(s.header.Block)), step); off+format.FrameHead <= end; off += step {
-		f, err := s.head(off)
-		var broken *brokenError
-		switch {
-		case errors.As(err, &broken):
-		case err != nil:
+	const piece = scanChunk / 2
+	for off = format.Pad(max(off, int64(s.header.Block)), step); off+format.FrameHead <= end; {
+		b, err := s.bytes(off, min(piece, end-off))
+		if err != nil {
 			return 0, err
-		case f.Durable > beyond:
-			return f.Position, nil
+		}
+		from := off
+		for ; off+format.FrameHead <= from+int64(len(b)); off += step {
+			// Hardly any place has its own position in it, so most cost one comparison.
+			at := s.position(off)
+			if !format.MayBeHead(b[off-from:], at) {
+				continue
+			}
+			f, err := format.ParseHead(b[off-from:], s.header.Salt, at, s.header.Life)
+			if err == nil && f.Durable > beyond {
+				return f.Position, nil
+			}
 		}
 	}
 	return 0, nil

@@ -164,7 +164,7 @@ func (w *writer) changeLocked() error {
 	}
 	for len(w.segs.free) == 0 && w.usableLocked() == nil {
 		w.segs.failed, w.segs.want = nil, 1
-		w.cond.Broadcast()
+		w.upkeep.making.Signal()
 		for len(w.segs.free) == 0 && w.segs.failed == nil && w.usableLocked() == nil {
 			w.cond.Wait()
 		}
@@ -179,6 +179,7 @@ func (w *writer) changeLocked() error {
 	before := w.seg
 	free := w.segs.free[0]
 	w.segs.free = w.segs.free[1:]
+	w.upkeep.making.Signal()
 	header := w.headerLocked(before)
 	header.Cut, header.Chain, header.Durable = w.end, before.chain, w.durable
 	w.mu.Unlock()

@@ -87,6 +87,12 @@ func SealFrame(b []byte, f *Frame, salt uint64) {
 // meets it at every end of a log, so it is made once and tells nothing more.
 var ErrNoFrame = errors.New("no frame begins here")
 
+// MayBeHead reports whether b, which has at least FrameHead bytes, names a position where a
+// head does. It is for those who look for a head at every place of a segment.
+func MayBeHead(b []byte, at Position) bool {
+	return binary.LittleEndian.Uint64(b[offFramePosition:]) == uint64(at)
+}
+
 // ParseHead verifies the head of a frame at the start of b, which stood at a position. A
 // position of 0, or a life of 0, fits every frame. It does not look at the records.
 func ParseHead(b []byte, salt uint64, at Position, life uint64) (Frame, error) {
