@@ -12,9 +12,11 @@
  *
  * The last segment is for deletes and facts, and its last record for facts alone.
  *
- * Correct: there is no state in which all wait (end), and puts, deletes and facts
- * each get done again and again if every process runs that can (np; WATCH says
- * whose progress counts: PUTS, DELETES, or all).
+ * Correct: there is no state in which all wait (end); and something gets done
+ * again and again if every process runs that can (np). DELETES: deletes do,
+ * however many puts there are; NO_CLOCK: the bound is never too low. Locks and
+ * gates are in the order of arrival. That puts get done beside deletes without
+ * end, or deletes beside facts, is not wanted: the later go first.
  *
  * Rules that can be taken out:
  *   ROOM_LOCKED   a put waits for room under the shard's lock, not in the gate
@@ -24,8 +26,9 @@
  *   CHECK_LOCKED  it waits for its segment to be published under the shard's lock
  *   NO_KEPT       no segment is kept for deletes and facts
  *   NO_LAST       deletes may take the record that is for facts alone
- * LOOSE: the gate looks for room and reserves none. It holds alone; only without
- * it is there room for all that was ordered, and then ASK_FIRST does no harm.
+ *   LOOSE         the gate looks for room and reserves none: harmless alone, but
+ *                 then the queue may hold more than the log has room for, and
+ *                 only so does ASK_FIRST stop all
  */
 #ifndef SEGS
 #define SEGS 3
@@ -34,13 +37,21 @@
 #define SEG 2
 #endif
 #define ALL (SEGS*SEG)
-#define EXPIRER 2               /* clients are 0 and 1 */
-#define FACT 3
+#ifndef DELETERS
+#define DELETERS 1              /* the expirer, and others that delete */
+#endif
+#define CLIENTS 2
+#define FACT 5                  /* who: clients from 0, those that delete from 2, or a fact */
+#define WRITER 6
+#define CHECK 7
 
 chan queue = [4] of { byte };   /* ordered, in this order */
 chan group = [4] of { byte };   /* written, not published */
-bit  lock, raising, low;        /* low: the clock's bound must be raised */
-bit  done[4];
+chan shard = [6] of { byte };   /* the shard's lock: who waits for it; the first has it */
+chan gate[2] = [4] of { byte }; /* who waits in the gate, to put or to delete */
+bit  raising, low;              /* low: the clock's bound must be raised */
+byte waiting;                   /* how many wait for that */
+bit  done[6];
 byte used;                      /* records reserved, or in segments that are not free */
 byte records;                   /* in segments that are not free */
 byte left, free = SEGS;         /* room in the segment that is written; free segments */
@@ -55,7 +66,7 @@ byte left, free = SEGS;         /* room in the segment that is written; free seg
 #else
 #define LAST (KEPT!=0)
 #endif
-#define LIMIT(who) (who==FACT -> ALL : (who==EXPIRER -> ALL-LAST : ALL-KEPT))
+#define LIMIT(who) (who==FACT -> ALL : (who<CLIENTS -> ALL-KEPT : ALL-LAST))
 #ifdef LOOSE
 #define ROOM(who) (records+len(queue)<LIMIT(who))
 #define reserve() skip
@@ -66,67 +77,66 @@ byte left, free = SEGS;         /* room in the segment that is written; free seg
 #define release() used=used-SEG
 #endif
 
-/* Raises the bound, or waits until somebody has. */
+inline lock(me) { shard!me; shard?[eval(me)] }
+inline unlock() { shard?_ }
+inline pass(me) {
+  gate[me>=CLIENTS]!me;
+  atomic { gate[me>=CLIENTS]?[eval(me)] && ROOM(me) -> gate[me>=CLIENTS]?_; reserve() }
+}
+
+/* Raises the bound, or waits until somebody has. A bound lasts for seconds: it
+ * is not too low again before all who waited for it are ordered (asked). */
 inline needClock() {
+  waiting++;
   do
   :: atomic { low && !raising -> raising=1 };
      atomic { ROOM(FACT) -> reserve() };
      queue!FACT;
      atomic { done[FACT] -> done[FACT]=0; low=0; raising=0 }
-  :: !low -> break
+  :: atomic { !low -> waiting--; break }
   od
 }
 
 /* A write passes the gate, is ordered, and waits until it is published. */
 inline write(me) {
+#ifndef ROOM_LOCKED
+  pass(me);
+#endif
+  lock(me);
 #ifdef ROOM_LOCKED
-  atomic { !lock -> lock=1 };
-  atomic { ROOM(me) -> reserve() };
-#else
-  atomic { ROOM(me) -> reserve() };
+  pass(me);
 #endif
   do
-  :: true ->
-#ifndef ROOM_LOCKED
-     atomic { !lock -> lock=1 };
-#endif
-     if
-     :: !low -> break
-     :: low ->
+  :: low && !asked -> asked=1;
 #ifdef CLOCK_LOCKED
-        needClock()
+     needClock()
 #else
-        lock=0; needClock();
-#ifdef ROOM_LOCKED
-        atomic { !lock -> lock=1 }
+     unlock(); needClock(); lock(me)
 #endif
+  :: atomic { (!low || asked) -> asked=0; queue!me; 
+#ifndef NO_CLOCK
+       if :: waiting==0 -> low=1 :: skip fi; /* time goes on */
 #endif
-     fi;
-#if defined(CLOCK_LOCKED) && !defined(ROOM_LOCKED)
-     lock=0
-#endif
+       unlock() }; break
   od;
-  atomic { queue!me; lock=0; if :: low=1 :: skip fi }; /* time goes on */
   atomic { done[me] -> done[me]=0 }
 }
 
-active [2] proctype client() {
+active [CLIENTS] proctype client() {
+  bit asked;
   do
   :: write(_pid);
 #ifndef DELETES
-progress:
+progress: skip
 #endif
-     skip
   od
 }
 
-active proctype expirer() {
+active [DELETERS] proctype expirer() {
+  bit asked;
   do
-  :: write(EXPIRER);
-#ifndef PUTS
-progress:
-#endif
-     skip
+  :: write(_pid);
+progress: skip
   od
 }
 
@@ -136,20 +146,19 @@ active proctype writer() {
   do
   :: atomic { nempty(queue) && left>0 -> queue?id; group!id; left--; records++; id=0 }
   :: atomic { nempty(queue) && left==0 && free>0 -> free--; left=SEG }
-  :: atomic { nempty(group) && !lock
+  :: nempty(group) &&
 #ifdef ASK_FIRST
-       && !(nempty(queue) && left==0)
+     (len(queue)==0 || left>0) &&
 #endif
-       -> lock=1 };
-     atomic { group?id; done[id]=1; id=0; lock=0 }
+     true -> lock(WRITER);
+     atomic { group?id; done[id]=1; id=0; unlock() }
   od
 }
 
 active proctype checkpointer() {
   do
 #ifdef CHECK_LOCKED
-  :: atomic { records>=SEG && !lock -> lock=1 };
-     atomic { records-len(group)>=SEG -> lock=0 };
+  :: records>=SEG -> lock(CHECK); records-len(group)>=SEG; unlock();
 #else
   :: records-len(group)>=SEG;
 #endif
@@ -157,8 +166,8 @@ active proctype checkpointer() {
      atomic { ROOM(0) -> reserve() };
 #endif
      skip;                      /* the ingest */
-     atomic { !lock -> lock=1 }; /* the clean mark rises */
-     atomic { lock=0; records=records-SEG; free++; release()
+     lock(CHECK);               /* the clean mark rises */
+     atomic { unlock(); records=records-SEG; free++; release()
 #ifdef CHECK_GATE
        ; used--
 #endif
