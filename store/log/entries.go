@@ -93,10 +93,10 @@ func (f *Frame) AddTrim(stream, index uint64) error {
 }
 
 // AddBegin adds to a frame that a stream begins behind an index whose entry had a term: a
-// snapshot has everything up to it. Entries that the stream has go, unless they continue
-// that very entry.
+// snapshot has everything up to it. All entries that the stream has go, those behind the
+// index too. One that continues the very entry at the index is trimmed instead (AddTrim).
 func (f *Frame) AddBegin(stream, index, term uint64) error {
-	return f.AddFact(stream, streams.FactTrim, streams.TrimBody(index, term))
+	return f.AddFact(stream, streams.FactBegin, streams.TrimBody(index, term))
 }
 
 // AddDrop adds to a frame that a stream has ended. Nothing of it is needed any more, and

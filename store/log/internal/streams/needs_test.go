@@ -183,31 +183,45 @@ func TestReplayFromTheMiddle(t *testing.T) {
 	}
 }
 
-// TestMemory: an entry takes 16 bytes at most, and what was trimmed is given back.
+// TestMemory: an entry takes 16 bytes at most, and what was trimmed or replaced is given
+// back, of a few entries and of many.
 func TestMemory(t *testing.T) {
 	const n = 300_000
-	used := func() uint64 {
+	used := func() int64 {
 		runtime.GC()
 		runtime.GC()
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
+		return int64(m.HeapAlloc)
 	}
 	table, r, before := New(Limits{}), entry(1, 0, 1), used()
-	for i := range uint64(n) {
-		r.Index, r.Term, r.Position = i+1, i/10_000, format.At(1+i/1000, int64(i%1000+1)*4096)
+	at := format.At(1, 4096)
+	note := func(index, term uint64) {
+		if at = at.Add(64); at.Offset() > 1<<26 {
+			at = format.At(at.Segment()+1, 4096)
+		}
+		r.Index, r.Term, r.Position = index, term, at
 		if err := table.Note(&r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if each := float64(used()-before) / n; each > 16 {
-		t.Errorf("%.1f bytes per entry, at most 16", each)
+	is := func(entries, more int64) {
+		t.Helper()
+		if left := used() - before; left > 16*entries+more {
+			t.Errorf("%d bytes for %d entries", left, entries)
+		}
 	}
-	table.Trim(1, n-100)
-	if left := int64(used()) - int64(before); left > 16<<10 {
-		t.Errorf("%d bytes for 100 entries after a trim", left)
+	for i := range uint64(n) {
+		note(i+1, i/10_000)
 	}
-	if term, err := table.Term(1, n-100); err != nil || term != 29 {
+	is(n, 0)
+	table.Trim(1, n*2/5)
+	is(n*3/5, n/2) // the pointers to the chunks in front stay until the next entry
+	note(n*4/5, 100)
+	is(n*2/5, n/2)
+	table.Trim(1, n*4/5-100)
+	is(100, 16<<10)
+	if term, err := table.Term(1, n*4/5-100); err != nil || term != 23 {
 		t.Errorf("term %d at the trim point, %v", term, err)
 	}
 	runtime.KeepAlive(table)
