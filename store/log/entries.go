@@ -81,6 +81,24 @@ func (l *Log) readEntry(stream, index uint64) (Record, error) {
 	return r, nil
 }
 
+// State is what the replica of a stream has promised and knows: term, vote, commit index.
+type State = streams.State
+
+// AddState adds to a frame what a replica promises from now on. The promise may be acted
+// upon when the frame's turn has come: it is durable then. It never falls behind an earlier
+// one; Seal refuses that with ErrPromise.
+func (f *Frame) AddState(stream uint64, s State) error {
+	return f.AddFact(stream, streams.FactState, s.Body())
+}
+
+// State returns what the replica of a stream has promised; ok says whether it has promised
+// anything.
+func (l *Log) State(stream uint64) (state State, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.table.State(stream)
+}
+
 // AddTrim adds to a frame that the entries of a stream up to an index are not needed any
 // more, because a checkpoint that is durable has them. The term of the entry at the index
 // stays known.

@@ -32,6 +32,8 @@ var (
 	ErrStreams = streams.ErrStreams
 	// ErrFacts: a stream has as many facts as it can have, or the fact is too long.
 	ErrFacts = streams.ErrFacts
+	// ErrPromise: the state would take back a term, a vote or a commit index.
+	ErrPromise = streams.ErrPromise
 	// ErrRecord: the record is none of a log, or of a newer version.
 	ErrRecord = streams.ErrRecord
 	// ErrNoLog: the directory holds no log.

@@ -21,6 +21,8 @@ var (
 	ErrStreams = errors.New("log: too many streams: drop those that have ended")
 	// ErrFacts: a stream has as many facts as it can have, or the fact is too long.
 	ErrFacts = errors.New("log: too many facts, or one that is too long")
+	// ErrPromise: a state that takes back what the replica has promised.
+	ErrPromise = errors.New("log: the replica has promised otherwise")
 	// ErrRecord: the record is none of a log, or of a newer version.
 	ErrRecord = errors.New("log: no record of this version")
 	// ErrNeeded: a segment cannot go, because something in it still counts.

@@ -58,6 +58,7 @@ func drops(r *format.Record) bool { return r.Kind == format.Fact && r.Name == Fa
 type shape struct {
 	span
 	names   []uint16 // of its facts, the log's own apart. Its array is not written again
+	state   *State // never written again; nil: none
 	dropped bool
 }
 
@@ -82,6 +83,8 @@ func (h *shape) apply(r *format.Record, l *Limits, strict bool) error {
 		le := binary.LittleEndian
 		to := run{le.Uint64(r.Body[offTrimIndex:]), le.Uint64(r.Body[offTrimTerm:])}
 		return h.tell(r, to, r.Name == FactBegin, strict)
+	case r.Name == FactState && len(r.Body) == stateLen:
+		return h.promise(r)
 	case r.Name == FactDropped && len(r.Body) == 1 && r.Body[0] == droppedMark:
 		h.dropped = true
 		return nil
