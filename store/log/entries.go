@@ -125,16 +125,16 @@ func (f *Frame) AddDrop(stream uint64) error {
 
 // Trim is a frame with AddTrim alone.
 func (l *Log) Trim(stream, index uint64) error {
-	return l.alone(func(f *Frame) error { return f.AddTrim(stream, index) })
+	return alone(l, func(f *Frame) error { return f.AddTrim(stream, index) })
 }
 
 // DropStream is a frame with AddDrop alone.
 func (l *Log) DropStream(stream uint64) error {
-	return l.alone(func(f *Frame) error { return f.AddDrop(stream) })
+	return alone(l, func(f *Frame) error { return f.AddDrop(stream) })
 }
 
 // alone writes a frame that fill fills.
-func (l *Log) alone(fill func(*Frame) error) error {
+func alone(l *Log, fill func(*Frame) error) error {
 	f := l.Begin()
 	if err := fill(f); err != nil {
 		f.Drop()
