@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rdmakv/rdmakv/store/log"
 	"github.com/rdmakv/rdmakv/store/log/logtest"
@@ -140,13 +141,15 @@ func TestRetire(t *testing.T) {
 			reserve(t, l, l.Cost(len(body)))
 			l.Unreserve(l.Cost(len(body)))
 		}
+		for deadline := time.Now().Add(10 * time.Second); l.Stats().Recycled == 0 || l.Stats().Carried == 0; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%+v", l.Stats())
+			}
+		}
 		if err := l.Close(true); err != nil {
 			t.Fatal(err)
 		}
 		s := l.Stats()
-		if s.Recycled == 0 || s.Carried == 0 {
-			t.Fatalf("%+v", s)
-		}
 		c.From = s.End
 		l, _ = open(t, c)
 		if b, ok := l.Fact(7, 3); string(b) != "voted" {

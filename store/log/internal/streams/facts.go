@@ -58,7 +58,7 @@ func drops(r *format.Record) bool { return r.Kind == format.Fact && r.Name == Fa
 type shape struct {
 	span
 	names   []uint16 // of its facts, the log's own apart. Its array is not written again
-	state   *State // never written again; nil: none
+	state   *State   // never written again; nil: none
 	dropped bool
 }
 
