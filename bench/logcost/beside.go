@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/zeebo/xxh3"
 )
 
 // A neighbour does something to the disk while groups are written beside it. run goes on until ctx
@@ -23,6 +25,23 @@ type inputs struct {
 	scratch []byte // for direct I/O
 	sorted  []record
 	bases   map[string]*base // by name of the tuning
+}
+
+// computes takes processors and leaves the disk alone: what it does to the writer, the others
+// do by their processor time, and not by the disk.
+func computes(goroutines int) func(context.Context, *pace, *inputs) (int, error) {
+	return func(ctx context.Context, _ *pace, in *inputs) (int, error) {
+		var wg sync.WaitGroup
+		for range goroutines {
+			wg.Go(func() {
+				for sum := uint64(0); ctx.Err() == nil; {
+					sum = xxh3.HashSeed(in.scratch[:64<<10], sum)
+				}
+			})
+		}
+		wg.Wait()
+		return 0, nil
+	}
 }
 
 // reads reads segments back, so many bytes a call.
@@ -111,6 +130,8 @@ const pebbleEvery = 512 << 10 // Pebble's default of BytesPerSync
 
 var neighbours = []neighbour{
 	{"alone", func(ctx context.Context, _ *pace, _ *inputs) (int, error) { <-ctx.Done(); return 0, nil }, 0},
+	{"one goroutine that computes", computes(1), 0},
+	{"two goroutines that compute", computes(2), 0},
 	{"segments read, 1 MiB a call, full rate", reads(1 << 20), 0},
 	{"segments read, 1 MiB a call, 200 MB/s", reads(1 << 20), 200},
 	{"segments read, 1 MiB a call, 50 MB/s", reads(1 << 20), 50},
@@ -130,7 +151,7 @@ var neighbours = []neighbour{
 
 // measureBeside: groups of 4 KiB are written one after the other, durably, beside neighbours.
 func measureBeside(ctx context.Context, b *bench) (*table, error) {
-	t := &table{what: "durable write of 4 KiB, beside", ratio: "p99.9 µs",
+	t := &table{what: "durable write of 4 KiB, beside", ratio: "p99.9 µs", least: "p99.9 µs",
 		columns: []string{"p50 µs", "p99 µs", "p99.9 µs", "max ms", "writes/s", "neighbour MB/s"}}
 	in, closeAll, err := b.inputs()
 	if err != nil {
@@ -147,6 +168,7 @@ func measureBeside(ctx context.Context, b *bench) (*table, error) {
 		r := t.row(n.name)
 		cases = append(cases, func() error { return b.besideOnce(ctx, r, n, log, in) })
 	}
+	t.note("Groups are lost to other load of the machine as well, so the least p99.9 of all rounds is told beside the median.")
 	t.note("The writer is one goroutine that writes with O_DIRECT and O_DSYNC over prewritten blocks, one group after the other.")
 	return t, b.turns(ctx, b.rounds, cases)
 }

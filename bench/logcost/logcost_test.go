@@ -20,7 +20,7 @@ import (
 
 // TestTable: medians, ratios within a round, and cells of cases without a figure.
 func TestTable(t *testing.T) {
-	tab := &table{what: "case", columns: []string{"a", "b"}, ratio: "a"}
+	tab := &table{what: "case", columns: []string{"a", "b"}, ratio: "a", least: "a"}
 	first, second, third := tab.row("first"), tab.row("second"), tab.row("third")
 	for i, v := range []float64{10, 100, 1000} { // a machine that slows down
 		first.add("a", v)
@@ -32,8 +32,8 @@ func TestTable(t *testing.T) {
 	tab.note("%d cases", 3)
 	want := `| case | a | b | ratio of a (range) |
 |---|---|---|---|
-| first | 100 | - | 1 |
-| second | 300 | 12,345,678 | 3.00 (2.00 to 4.00) |
+| first | 100 (least 10.0) | - | 1 |
+| second | 300 (least 20.0) | 12,345,678 | 3.00 (2.00 to 4.00) |
 | third | 10.0 | - | 0.5 |
 
 3 cases

@@ -16,6 +16,7 @@ type table struct {
 	what    string   // first column: what a row is
 	columns []string // names of figures, with units
 	ratio   string   // the column of which there are ratios; "": none
+	least   string   // the column of which the least of all rounds is told too; "": none
 	rows    []*row
 	notes   []string // below the table
 }
@@ -57,7 +58,11 @@ func (t *table) markdown() string {
 	for _, r := range t.rows {
 		fmt.Fprintf(&s, "| %s |", r.name)
 		for _, c := range t.columns {
-			fmt.Fprintf(&s, " %s |", cell(r.figures[c]))
+			fmt.Fprintf(&s, " %s", cell(r.figures[c]))
+			if values := r.figures[c]; c == t.least && len(values) > 1 {
+				fmt.Fprintf(&s, " (least %s)", digits(slices.Min(values)))
+			}
+			s.WriteString(" |")
 		}
 		if t.ratio != "" {
 			fmt.Fprintf(&s, " %s |", t.ratioCell(r))
