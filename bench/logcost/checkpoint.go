@@ -46,7 +46,7 @@ func measureCheckpoint(ctx context.Context, b *bench) (*table, error) {
 		cases = append(cases, func() error { return b.checkpointOnce(ctx, r, c) })
 	}
 	t.note("From segments in memory to the end of Ingest; parse to ingest in µs of processor time a record of the log. Values do not compress.")
-	return t, b.turns(ctx, min(b.rounds, 3), cases)
+	return t, b.turns(ctx, min(b.rounds, 2), cases)
 }
 
 func (b *bench) checkpointOnce(ctx context.Context, r *row, c checkpointCase) (err error) {

@@ -4,7 +4,7 @@
 // plain files, Pebble, and the public API of the store, and prints a page of
 // Markdown.
 //
-//	logcost                        all tables, in less than ten minutes
+//	logcost                        all tables, in less than ten minutes if nothing else runs
 //	logcost -only syncs,replay     some of them; -list tells their names
 //	logcost -quick                 a test of the program itself, in a minute
 //	logcost -big                   levels and checkpoints at full size: half an hour

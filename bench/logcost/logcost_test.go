@@ -93,14 +93,14 @@ func testSegment(t *testing.T, size, keys int) (segment []byte, put []record) {
 
 // TestSegment: what was written is read, and nothing else: each bit that changes is found.
 func TestSegment(t *testing.T) {
-	segment, put := testSegment(t, 64<<10, 1000)
+	segment, put := testSegment(t, 32<<10, 1000)
 	i := 0
 	if err := eachRecord(segment, true, func(r *record) {
 		if p := put[i]; r.shard != p.shard || r.version != p.version || !bytes.Equal(r.key, p.key) || !bytes.Equal(r.value, p.value) {
 			t.Fatalf("record %d at %d differs", i, r.at)
 		}
 		i++
-	}); err != nil || i != len(put) || i < 100 {
+	}); err != nil || i != len(put) || i < 50 {
 		t.Fatalf("%d records of %d: %v", i, len(put), err)
 	}
 	none := func(*record) {}

@@ -32,10 +32,10 @@ type scale struct {
 }
 
 var (
-	// fullScale takes less than ten minutes on two cores. Its checkpoints have a
+	// fullScale takes less than ten minutes on two cores that do nothing else. Its checkpoints have a
 	// quarter of the size that the store's would have, over a quarter of the keys:
 	// what counts is how much of the key space a checkpoint covers.
-	fullScale  = scale{5, 150 * time.Millisecond, 2 * time.Second, 64 << 20, []int{250_000, 2_500_000}, 12, 250_000, 500_000, 128 << 20}
+	fullScale  = scale{5, 150 * time.Millisecond, time.Second, 64 << 20, []int{250_000, 2_500_000}, 12, 250_000, 500_000, 128 << 20}
 	bigScale   = scale{7, 300 * time.Millisecond, 5 * time.Second, 64 << 20, []int{1_000_000, 10_000_000}, 20, 1_000_000, 2_000_000, 512 << 20}
 	quickScale = scale{2, 10 * time.Millisecond, 50 * time.Millisecond, 2 << 20, []int{5_000, 50_000}, 8, 5_000, 5_000, 4 << 20}
 )
