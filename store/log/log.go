@@ -22,17 +22,18 @@ type Log struct {
 	upkeep  upkeep
 	opening *opening
 
-	mu    sync.Mutex
-	cond  sync.Cond // a frame is done, a turn passed, a segment is ready, the log has failed
-	state state
-	err   error // why nothing is written any more
-	book  *lifeBook
-	segs  segments
-	w     writer
-	table *streams.Table
-	room  room
-	holds map[*hold]struct{}
-	count counts
+	mu       sync.Mutex
+	cond     sync.Cond // a frame is done, a turn passed, a segment is ready, the log has failed
+	state    state
+	err      error // why nothing is written any more
+	book     *lifeBook
+	segs     segments
+	w        writer
+	table    *streams.Table
+	released Position // the highest that any stream has said
+	room     room
+	holds    map[*hold]struct{}
+	count    counts
 }
 
 // A state is how far a log is.

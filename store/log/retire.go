@@ -44,6 +44,7 @@ func (l *Log) Hold(at Position) (release func(), err error) {
 func (l *Log) Release(stream uint64, upTo Position) {
 	l.mu.Lock()
 	l.table.Release(stream, upTo)
+	l.released = max(l.released, upTo)
 	l.mu.Unlock()
 	l.pokeRetirer()
 }
@@ -153,6 +154,10 @@ func (l *upkeep) idleSegmentLocked() (*segment, bool) {
 		return nil, false
 	}
 	next := l.segs.force[1].header
+	if next.Cut > max(l.released, l.c.From) {
+		// No checkpoint has it. The next opening expects it, even if nothing stands in it.
+		return nil, false
+	}
 	needed := Position(math.MaxUint64)
 	if at, _ := l.table.Oldest(); at != 0 {
 		needed = at
