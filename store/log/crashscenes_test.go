@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,9 +32,9 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// held makes the n-th write of a segment from now on wait until release is called. It is
-// on its way when arrived is closed.
-func held(d *logtest.Disk, n int) (arrived chan struct{}, release func()) {
+// held makes the n-th write from now on wait until release is called, or the test ends. It
+// is on its way when arrived is closed.
+func held(t *testing.T, d *logtest.Disk, n int) (arrived chan struct{}, release func()) {
 	arrived = make(chan struct{})
 	hold := make(chan struct{})
 	d.OnCall(func(c logtest.Call) logtest.Fault {
@@ -45,7 +46,9 @@ func held(d *logtest.Disk, n int) (arrived chan struct{}, release func()) {
 		}
 		return logtest.Fault{}
 	})
-	return arrived, func() { close(hold) }
+	release = sync.OnceFunc(func() { close(hold) })
+	t.Cleanup(release)
+	return arrived, release
 }
 
 // started writes a sealed frame in a goroutine, and returns what its turn says.
@@ -90,7 +93,7 @@ func TestLaterFrameWaits(t *testing.T) {
 	d, m := logtest.New(logtest.Options{}), &model{}
 	r := m.begin(t, d, log.Always, 1)
 	must(t, r.put(true))
-	arrived, release := held(d, 1)
+	arrived, release := held(t, d, 1)
 	a, idA := r.sealed(t)
 	doneA := started(r, a, idA)
 	<-arrived
@@ -121,7 +124,7 @@ func TestLaterFrameWaits(t *testing.T) {
 func TestWindow(t *testing.T) {
 	d, m := logtest.New(logtest.Options{}), &model{}
 	r := m.begin(t, d, log.Always, 1)
-	arrived, release := held(d, 1)
+	arrived, release := held(t, d, 1)
 	a, idA := r.sealed(t)
 	doneA := started(r, a, idA)
 	<-arrived
@@ -316,6 +319,15 @@ func TestFactsMoveForward(t *testing.T) {
 	})
 }
 
+// look opens a log, replays it, and goes away without beginning a life.
+func (m *model) look(t *testing.T, d *logtest.Disk, s log.Sync) (told int) {
+	t.Helper()
+	l, err := log.Open(config(d, s))
+	must(t, err)
+	must(t, errors.Join(m.replay(l, false), l.Close(false)))
+	return len(m.frames)
+}
+
 // TestReadIsDurable: what a start has told stays, also when the process before was killed
 // with everything in the page cache, or when its last sync has failed and left pages there
 // that the disk does not have.
@@ -339,9 +351,7 @@ func TestReadIsDurable(t *testing.T) {
 			r.end()
 			// The model calls sure what this start tells.
 			d = d.Kill(seed)
-			r = m.begin(t, d, k.sync, seed)
-			told := len(m.frames)
-			r.end()
+			told := m.look(t, d, k.sync)
 			r, err := m.open(config(d.Crash(seed), k.sync), false, seed)
 			if err != nil {
 				t.Fatalf("seed %d: %v (%d frames were told)", seed, err, told)
@@ -349,6 +359,42 @@ func TestReadIsDurable(t *testing.T) {
 			r.end()
 		}
 	})
+}
+
+// TestFramesAreWhole: a frame of many records that was cut short is not there in part.
+func TestFramesAreWhole(t *testing.T) {
+	for seed := range uint64(64) {
+		d, m := logtest.New(logtest.Options{}), &model{}
+		r := m.begin(t, d, log.Always, seed)
+		must(t, r.put(true))
+		d.CrashAt(1)
+		f := r.Begin()
+		for i := range uint64(30) {
+			rec := log.Record{Kind: log.Write, Stream: writes, Index: 1000 + i}
+			b, err := f.Add(&rec, 1000)
+			must(t, err)
+			b[0] = 1
+		}
+		must(t, f.Seal())
+		if err := f.Write(); !crashed(err) {
+			t.Fatal(err)
+		}
+		f.Pass()
+		r.end()
+		l, err := log.Open(config(d.Crash(seed), log.Always))
+		must(t, err)
+		n := 0
+		must(t, l.Replay(func(r *log.Record) error {
+			if r.Index >= 1000 {
+				n++
+			}
+			return nil
+		}))
+		must(t, l.Close(false))
+		if n != 0 && n != 30 {
+			t.Fatalf("seed %d: %d records of 30", seed, n)
+		}
+	}
 }
 
 // TestLeftSegments: with an interval, a sync covers the segments that were left since the
