@@ -81,7 +81,7 @@ func silent(t *testing.T, what string, done chan error) {
 	t.Helper()
 	select {
 	case err := <-done:
-		t.Errorf("%s was told: %v", what, err)
+		t.Fatalf("%s was told: %v", what, err)
 	case <-time.After(20 * time.Millisecond):
 	}
 }
