@@ -1,115 +1,94 @@
-/* starts.pml - lives in a row: does a start find the segment that it needs?
+/* starts.pml - lives in a row: does a start find room for its segment?
  *
- * A disk has room for SEGS segments. A life begins a segment: it takes a free
- * one, names it, and its first group has all facts (epoch, clock bound, terms,
- * votes) as one. From then on it serves: it fills segments, takes another one
- * while more than KEPT are free, makes checkpoints and frees segments that are in
- * the base. A crash may come at any step, as often as it likes. No life goes on
- * in a segment that it found.
+ * A disk has room for D records, which is SEGS segments of SEG. A life begins a
+ * segment, a file of full size that it names; it never goes on in one that it
+ * found. Then it serves: it writes records and facts, takes a segment when the
+ * newest is full, makes checkpoints, and gives the oldest segment back when the
+ * facts that stand in it stand in the newest too. A crash may come between any
+ * two steps, as often as it likes.
  *
- * A start looks at what it finds. The newest segment has begun if its first group
- * is whole. If it has not, nothing stands in it that was told, and the start
- * takes its place: a free one is not needed. If no segment is free, all that
- * is older than the newest that has begun goes into the base first, which
- * needs no log, and is free: the facts stand in the newest one.
+ * A start first gives back what the life before it left unused: it shortens the
+ * newest segment to what stands in it, and one with nothing in it goes. The
+ * last segment's room is kept for a start, and that of the one before it for
+ * facts, without which nothing can be given back.
  *
- * Correct: no start is stuck (end), facts are never lost, and what was told is
- * in the base or in a segment.
+ * Correct: no start is stuck, however early the lives before it ended (end);
+ * facts are never lost.
  *
  * Rules that can be taken out:
- *   NO_PLACE    a start does not take the place of a segment that has not begun
- *   NO_CHECK    it does not make a checkpoint before it has a segment
- *   FACTS_APART a segment does not begin with the facts: who frees the segment
- *               in which they stand appends them to the newest one, and a
- *               start has none of its own yet
- *   BEGUN_ALL   the newest counts as begun as soon as it is named
- *   FREE_ALL    a start that has no segment makes a checkpoint of all, and frees all
+ *   NO_SHORTEN   what a life left unused is not given back
+ *   SHORTEN_LATE it is given back when the new segment has its name
+ *   NO_KEPT      no room is kept
+ *   FREE_FACTS   a segment is given back although facts stand in it alone
  */
 #ifndef SEGS
 #define SEGS 4
 #endif
-#ifndef KEPT
-#define KEPT 1                  /* a matter of time only: with 0 a start may have to wait */
+#define SEG 2
+#define D (SEGS*SEG)
+#ifdef NO_KEPT
+#define KEPT 0
+#else
+#define KEPT SEG
 #endif
 
 byte n;                         /* segments in force: 1 is the oldest, n the newest */
-bit  begun[SEGS+2];             /* its first group is whole */
-bit  facts[SEGS+2];             /* all facts stand in it */
-bit  told[SEGS+2];              /* records that were told stand in it, and the base has them not */
+byte size[D+2];                  /* records that stand in it */
+bit  wide[D+2], facts[D+2];     /* the file has its full size; the newest facts are here */
+byte records, room = D;         /* in all segments; what the disk has left */
 bit  ever;                      /* there are facts */
 
-#if defined(NO_PLACE) || defined(BEGUN_ALL)
-#define PLACE false
-#else
-#define PLACE (n>0 && !begun[n])
-#endif
-#ifdef BEGUN_ALL
-#define FIRST(i) true
-#else
-#define FIRST(i) begun[i]
-#endif
-
-inline name() { n++; begun[n]=0; facts[n]=0; told[n]=0 }
-inline head() {
-  begun[n]=1; ever=1;
-#ifdef FACTS_APART
-  facts[n]=(n==1)
-#else
-  facts[n]=1
-#endif
-}
-/* The oldest segment is free. */
-inline drop() {
-  assert(!told[1]); i=1;
-  do :: i<n -> begun[i]=begun[i+1]; facts[i]=facts[i+1]; told[i]=told[i+1]; i++ :: else -> break od;
-  begun[n]=0; facts[n]=0; told[n]=0; n--; i=0
-}
-/* The base has what stands in segments up to high. */
-inline check(high) {
-  i=1; do :: i<=high -> told[i]=0; i++ :: else -> break od; i=0
-}
 /* A crash comes between any two steps. */
 #define MAYCRASH if :: skip :: goto start fi
 
-active proctype life() {
-  byte i, last;
-start:
-  atomic { i=1;                 /* the facts are there, once there were any */
-    do :: i<=n && !facts[i] -> i++ :: else -> break od;
-    assert(!ever || i<=n); i=0; last=0 };
+inline name() { n++; size[n]=0; wide[n]=1; facts[n]=0; room=room-SEG }
+inline drop(which) {
+  if :: wide[which] -> room=room+SEG :: else -> room=room+size[which] fi;
+  records=records-size[which]; i=which;
+  do :: i<n -> size[i]=size[i+1]; wide[i]=wide[i+1]; facts[i]=facts[i+1]; i++ :: else -> break od;
+  size[n]=0; wide[n]=0; facts[n]=0; n--; i=0
+}
+inline shorten(which) {
   if
-  :: atomic { PLACE -> begun[n]=0; facts[n]=0; told[n]=0 }; goto own
-  :: atomic { !(PLACE) && n<SEGS -> name() }; goto own
-  :: !(PLACE) && n==SEGS
-  fi;
-#ifdef NO_CHECK
-  false;
-#endif
-  atomic { check(n) };
+  :: size[which]==0 -> drop(which)
+  :: size[which]!=0 && wide[which] -> wide[which]=0; room=room+SEG-size[which]
+  :: else
+  fi
+}
+inline writeFacts() {
+  i=1; do :: i<=n -> facts[i]=0; i++ :: else -> break od; i=0;
+  facts[n]=1; ever=1; size[n]++; records++
+}
+
+active proctype life() {
+  byte i;
+start:
+  atomic { i=1;
+    do :: i<=n && !facts[i] -> i++ :: else -> break od;
+    assert(!ever || i<=n); i=0 };
+#if !defined(NO_SHORTEN) && !defined(SHORTEN_LATE)
+  atomic { if :: n>0 -> shorten(n) :: else fi };
   MAYCRASH;
-#ifdef FREE_ALL
-  atomic { do :: n>0 -> drop() :: else -> break od };
-#else
-  atomic { last=n;              /* the newest that has begun */
-    do :: last>1 && !FIRST(last) -> last-- :: else -> break od;
-#ifdef FACTS_APART
-    do :: last>1 && !facts[last] -> last-- :: else -> break od;
 #endif
-    last>1;                     /* else it is stuck: nothing may go */
-    do :: last>1 -> drop(); last-- :: else -> break od; last=0 };
-#endif
-  goto start;
-own:
+  atomic { room>=SEG -> name() }; /* else it is stuck */
   MAYCRASH;
-  atomic { head() };
+#ifdef SHORTEN_LATE
+  atomic { if :: n>1 -> i=n-1; shorten(n-1) :: else fi; i=0 };
+#endif
   do                            /* it serves */
   :: goto start
-  :: told[n]=1
-  :: atomic { SEGS-n>KEPT -> name() }; MAYCRASH; atomic { head() }
-  :: n>1 -> atomic { check(n-1) }; MAYCRASH;
-#ifdef FACTS_APART
-     facts[n]=1;                /* appended again */
+  :: atomic { size[n]<SEG && records+2*KEPT<D -> size[n]++; records++ }
+  :: atomic { size[n]<SEG && records+KEPT<D -> writeFacts() }
+  :: atomic { size[n]==SEG && room>=SEG+KEPT -> name() }
+  :: n>1 ->                     /* the base has the oldest segment */
+#ifndef FREE_FACTS
+     if
+     :: atomic { facts[1] && size[n]<SEG && records+KEPT<D -> writeFacts() }; MAYCRASH
+     :: !facts[1]
+     :: facts[1] && (size[n]==SEG || records+KEPT>=D) -> goto rest
+     fi;
 #endif
-     atomic { drop() }
+     atomic { drop(1) };
+rest: skip
   od
 }

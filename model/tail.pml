@@ -1,31 +1,31 @@
 /* tail.pml - the end of the log over crashes of the machine.
  *
- * B blocks of a log that were used before. A group is one or two blocks; each
- * block says of which group it is, its number in it, how many blocks the group
+ * B blocks of a log that were used before. A frame is one or two blocks; each
+ * block says of which frame it is, its number in it, how many blocks the frame
  * has, the life that wrote it, and up to which position all was durable when
- * the group was made. Up to WINDOW writes of groups are under way; after a crash
- * each block of a write that was under way is there or not, for itself. A group
- * is acknowledged when it and all groups before it are done.
+ * the frame was made. Up to WINDOW writes of frames are under way; after a crash
+ * each block of a write that was under way is there or not, for itself. A frame
+ * is acknowledged when it and all frames before it are done.
  *
- * A start reads groups from the first block, and cuts where one does not
+ * A start reads frames from the first block, and cuts where one does not
  * verify. A life begins a segment, whose header says where the life before it was
  * cut; so the header of a segment says which life owns a position (owner). Here
  * the next life's segment is the blocks behind the cut, so that it meets the
  * bytes which were written there before, as in a segment that is used again.
  *
- * Correct: what a start reads are all acknowledged groups, whole, in order, and
- * no group that an earlier start has cut. What does not verify is damage if a
+ * Correct: what a start reads are all acknowledged frames, whole, in order, and
+ * no frame that an earlier start has cut. What does not verify is damage if a
  * block of this life behind it says that it was durable, and only then: a cut
  * that a crash explains is never called damage.
  * ROT: once, a durable block goes bad. That may pass for the end only in the
- * last WINDOW groups, where nothing behind can know that it was durable.
+ * last WINDOW frames, where nothing behind can know that it was durable.
  *
  * Rules that can be taken out:
  *   NO_LIFE    blocks behind the cut that an earlier life wrote are read as new
- *   NO_GROUP   a block is good for itself, not only as part of its whole group
- *   ACK_ANY    a group is acknowledged when it is done, whatever is before it
- *   NO_DURABLE groups do not say what was durable: what does not verify is the end
- *   AHEAD      groups are written however far ahead of one that is not done
+ *   NO_FRAME   a block is good for itself, not only as part of its whole frame
+ *   ACK_ANY    a frame is acknowledged when it is done, whatever is before it
+ *   NO_DURABLE frames do not say what was durable: what does not verify is the end
+ *   AHEAD      frames are written however far ahead of one that is not done
  *   HOLE       what verifies behind a hole proves damage
  */
 #ifndef B
@@ -36,18 +36,18 @@
 #endif
 #define M (B+1)
 #define BAD 9                   /* number of a block that went bad */
-#define MAXG 8                  /* groups in all */
+#define MAXG 8                  /* frames in all */
 #define LIVES 3
 
-byte g[M], n[M], q[M], lf[M], sy[M]; /* on disk: group, its blocks, number in it, life, durable */
+byte g[M], n[M], q[M], lf[M], sy[M]; /* on disk: frame, its blocks, number in it, life, durable */
 byte ng[M], nn[M], nq[M], nl[M], ns[M]; /* the same of a write under way, where pend */
 bit  pend[M];
 byte owner[M];                  /* the life that owns a position */
 byte last;                      /* last position given out */
 byte durable;                   /* the durable position: all up to here is done */
-bit  acked[MAXG+1], dead[MAXG+1]; /* of a group; dead: a start has cut it */
+bit  acked[MAXG+1], dead[MAXG+1]; /* of a frame; dead: a start has cut it */
 byte top[MAXG+1], size[MAXG+1]; /* its last block, its number of blocks */
-byte gid, flying;               /* newest group; writes under way */
+byte gid, flying;               /* newest frame; writes under way */
 byte life = 1;
 byte rot;                       /* the block that went bad */
 
@@ -56,7 +56,7 @@ byte rot;                       /* the block that went bad */
 #else
 #define LIFE(i) (lf[i]==owner[i] && lf[i]!=0)
 #endif
-#ifdef NO_GROUP
+#ifdef NO_FRAME
 #define WHOLE(i) (x!=0 && q[i]!=BAD)
 #define STEP(i) 1
 #else
@@ -70,7 +70,7 @@ byte rot;                       /* the block that went bad */
 #else
 #define PROVES(i) (sy[i]>t)
 #endif
-/* The oldest group that is not done is one of the last WINDOW. */
+/* The oldest frame that is not done is one of the last WINDOW. */
 #ifdef AHEAD
 #define NEAR true
 #else
