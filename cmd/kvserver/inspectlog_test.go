@@ -36,15 +36,15 @@ func TestInspectLog(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "LIFE"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if shown, _ := run(cli.ExitOK); !strings.Contains(shown, "segments   0, 0 free files\n") {
-		t.Error(shown)
+	if shown, said := run(cli.ExitError); !strings.Contains(shown, "segments   0, 0 free files\n") || !strings.Contains(said, "damaged file LIFE") {
+		t.Error(shown, said)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "00000001.seg"), bytes.Repeat([]byte("junk"), 4096), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{nil, {dir}, {"--segment", "1", "--records", "-o", "json"}} {
 		shown, said := run(cli.ExitError, args...)
-		if !strings.HasPrefix(said, "kvserver: the log is damaged: log: damaged file 00000001.seg: its header: magic") || !strings.Contains(shown, "00000001.seg") {
+		if !strings.HasPrefix(said, "kvserver: the log is damaged in 2 places, first: log: damaged file LIFE: none of its two copies is whole") || !strings.Contains(shown, "its header: magic") || !strings.Contains(shown, "00000001.seg") {
 			t.Errorf("%q: %s%s", args, shown, said)
 		}
 	}

@@ -136,7 +136,7 @@ func (a *app) inspectLogCmd() *cobra.Command {
 		Short: "show and check the segments of a log",
 		Long: `log reads the segments of the log in PATH (else log in --data-dir), verifies every
 record, and says where each segment ends, and why: the log goes on in the next one
-(full), a later start found the end there (cut), the log ends there (open), or
+(full), a later start found the end there (cut), the log ends there (last), or
 ends in a write that was cut short (torn), or what was durable does not verify
 (damaged). It changes nothing, and works where a server refuses the log. What a
 record holds is not shown. Exit code 1 if anything is damaged.`,

@@ -197,6 +197,9 @@ func (p *logPrinter) summary(in log.Inspection) error {
 	if p.opt.JSON {
 		return p.line(encode(struct {
 			Dir      string   `json:"dir"`
+			Life     uint64   `json:"life"`
+			Epoch    uint64   `json:"epoch"`
+			Clean    bool     `json:"clean_stop"`
 			Segments int      `json:"segments"`
 			Free     int      `json:"free_files"`
 			End      string   `json:"end"`
@@ -205,14 +208,22 @@ func (p *logPrinter) summary(in log.Inspection) error {
 			Bytes    int64    `json:"bytes"`
 			Count    int      `json:"problem_count"`
 			Problems []string `json:"problems"`
-		}{p.dir, in.Segments, in.Free, in.End.String(), p.frames, p.records, p.bytes, in.ProblemCount, problems}))
+		}{p.dir, in.Life.Life, in.Life.Epoch, in.Life.Clean, in.Segments, in.Free, in.End.String(), p.frames, p.records, p.bytes, in.ProblemCount, problems}))
+	}
+	ended := "serves, or ended not cleanly"
+	switch {
+	case in.Life.Clean:
+		ended = fmt.Sprintf("ended cleanly at %v", in.Life.End)
+	case in.Life.Life == 0:
+		ended = "no start is known"
 	}
 	fmt.Fprintf(p.w, `log        %s
+life       %d, epoch %d, %s
 segments   %d, %d free files
 end        %v
 shown      %d segments, %d frames, %d records, %d bytes of bodies
 problems   %d
-`, p.dir, in.Segments, in.Free, in.End, p.segments, p.frames, p.records, p.bytes, in.ProblemCount)
+`, p.dir, in.Life.Life, in.Life.Epoch, ended, in.Segments, in.Free, in.End, p.segments, p.frames, p.records, p.bytes, in.ProblemCount)
 	for _, s := range problems {
 		fmt.Fprintf(p.w, "           %s\n", s)
 	}

@@ -55,7 +55,13 @@ func goldenLog(t *testing.T, bad func(second []byte)) string {
 	if bad != nil {
 		bad(b[8192:])
 	}
-	for name, b := range map[string][]byte{"LIFE": nil, segment7: b, "3.free": nil} {
+	life := make([]byte, 128<<10) // one of its copies is enough
+	copy(life, goldenBytes(t, "life", "life seen=3 end=0x700002070"))
+	if bad != nil {
+		clear(life)
+		copy(life, goldenBytes(t, "life", "life"))
+	}
+	for name, b := range map[string][]byte{"LIFE": life, segment7: b, "3.free": nil} {
 		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -86,6 +92,7 @@ stream     1: 2 writes, 0 entries, 0 facts, 10 bytes
 stream     2: 0 writes, 1 entries, 1 facts, 8 bytes
 
 log        ` + dir + `
+life       3, epoch 9, ended cleanly at 7+2070
 segments   1, 1 free files
 end        7+2070
 shown      1 segments, 2 frames, 4 records, 18 bytes of bodies
@@ -132,7 +139,7 @@ func TestLogEnds(t *testing.T) {
 	if err := Log(t.Context(), &out, goldenLog(t, func(b []byte) { b[64+40]++ }), LogOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if want := "ends       at offset 4296, torn: record 1 of 1: its checksum does not hold\n"; !strings.Contains(out.String(), want) {
+	if want := "ends       at offset 4296, torn: record 1 of 1: the checksum does not hold\n"; !strings.Contains(out.String(), want) {
 		t.Errorf("the output lacks %q:\n%s", want, out.String())
 	}
 	dir := goldenLog(t, nil)
@@ -148,10 +155,10 @@ func TestLogEnds(t *testing.T) {
 	for _, opt := range []LogOptions{{}, {JSON: true}} {
 		out.Reset()
 		err = Log(t.Context(), &out, dir, opt)
-		if !errors.Is(err, log.ErrDamaged) || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), "the log is damaged: log: damaged file 00000007.seg: its header: checksum") {
+		if !errors.Is(err, log.ErrDamaged) || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), "the log is damaged in 2 places, first: log: damaged file 00000007.seg: its header: the checksum does not hold") {
 			t.Errorf("a damaged header: %v", err)
 		}
-		if !strings.Contains(out.String(), "its header: checksum") || !strings.Contains(out.String(), "problem") {
+		if !strings.Contains(out.String(), "its header: the checksum does not hold") || !strings.Contains(out.String(), "problem") {
 			t.Errorf("no report:\n%s", out.String())
 		}
 	}

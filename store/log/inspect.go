@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/rdmakv/rdmakv/store/log/internal/format"
@@ -90,9 +88,20 @@ const (
 type Inspection struct {
 	Segments     int // files that have the name of one
 	Free         int // files that are kept for later segments
+	Life         InspectedLife
 	End          Position
 	Problems     []error // the first of them
 	ProblemCount int
+}
+
+// An InspectedLife is what the file LIFE says of the newest opening of a log.
+type InspectedLife struct {
+	Life  uint64 // 0: none began, or the file is not good
+	Epoch uint64
+	Seen  uint64   // the newest life of which there was a segment before
+	Clean bool     // it ended by a clean stop
+	End   Position // where the log ended then
+	Store [16]byte
 }
 
 // InspectOptions say what Inspect is to tell.
@@ -120,12 +129,14 @@ func Inspect(ctx context.Context, d Dir, opt InspectOptions) (Inspection, error)
 	w := &walker{ctx: ctx, dir: d}
 	life := false
 	for _, name := range names {
-		switch number, ok := inspectedNumber(name); {
-		case ok:
+		number, ok := segmentNumber(name)
+		_, free := freeSerial(name)
+		switch {
+		case ok && number <= format.MaxSegment:
 			w.segs = append(w.segs, &walked{told: InspectedSegment{File: name, Number: number}})
-		case strings.HasSuffix(name, ".free"):
+		case free:
 			in.Free++
-		case name == "LIFE":
+		case name == lifeFile:
 			life = true
 		}
 	}
@@ -140,7 +151,9 @@ func Inspect(ctx context.Context, d Dir, opt InspectOptions) (Inspection, error)
 		}
 	}
 	if !life {
-		problem(&DamageError{File: "LIFE", Detail: "it is missing, and there are segments"})
+		problem(&DamageError{File: lifeFile, Detail: "it is missing, and there are segments"})
+	} else if in.Life, err = w.life(); err != nil {
+		problem(err)
 	}
 	for _, s := range w.segs {
 		if err := w.header(s); err != nil {
@@ -177,17 +190,15 @@ func Inspect(ctx context.Context, d Dir, opt InspectOptions) (Inspection, error)
 			}
 		}
 	}
+	if in.Life.Life != 0 {
+		for _, err := range w.compare(in) {
+			problem(err)
+		}
+	}
 	if opt.Only != 0 && !slices.ContainsFunc(w.segs, func(s *walked) bool { return s.told.Number == opt.Only }) {
-		return in, fmt.Errorf("log: there is no segment %08x.seg: the log has %s", opt.Only, w.span())
+		return in, fmt.Errorf("log: there is no segment %s: the log has %s", segmentName(opt.Only), w.span())
 	}
 	return in, nil
-}
-
-// inspectedNumber is the number of the segment that a file of this name is.
-func inspectedNumber(name string) (uint64, bool) {
-	s, ok := strings.CutSuffix(name, ".seg")
-	n, err := strconv.ParseUint(s, 16, 32)
-	return n, ok && err == nil && n != 0 && fmt.Sprintf("%08x", n) == s
 }
 
 // span says which segments there are.
@@ -261,7 +272,7 @@ func (w *walker) link(problem func(error)) {
 			s.void(next.head.Life, fmt.Sprintf("life %d found the end of the log at %v", next.head.Life, next.head.Cut))
 			continue
 		case next.head.Cut.Segment() > s.told.Number:
-			problem(&DamageError{File: fmt.Sprintf("%08x.seg", next.head.Cut.Segment()), Detail: fmt.Sprintf("it is missing: %s and %s are there", s.told.File, next.told.File)})
+			problem(&DamageError{File: segmentName(next.head.Cut.Segment()), Detail: fmt.Sprintf("it is missing: %s and %s are there", s.told.File, next.told.File)})
 		case next.head.Store != s.head.Store:
 			problem(&DamageError{File: s.told.File, Detail: fmt.Sprintf("it is of another store than %s", next.told.File), Err: ErrForeign})
 		case s.head.Life > next.head.Life || s.head.Epoch > next.head.Epoch:

@@ -75,7 +75,7 @@ func FuzzInspect(f *testing.F) {
 		for _, s := range []*madeSegment{a, b} {
 			format.PutHeader(s.b[:s.Block], s.Header)
 		}
-		d := bytesDir{files: map[string][]byte{"00000001.seg": a.b, "00000002.seg": b.b, "00000003.seg": other, "LIFE": nil}}
+		d := bytesDir{files: map[string][]byte{"00000001.seg": a.b, "00000002.seg": b.b, "00000003.seg": other, lifeFile: other}}
 		told := 0
 		in, err := Inspect(t.Context(), d, InspectOptions{
 			Segment: func(s InspectedSegment) error {

@@ -15,7 +15,7 @@ import (
 
 // files is the log in memory, as a Dir.
 func (m *madeLog) files(segs ...*madeSegment) bytesDir {
-	d := bytesDir{files: map[string][]byte{"LIFE": nil}}
+	d := bytesDir{files: map[string][]byte{lifeFile: madeLife(format.Life{Life: 9})}}
 	for _, s := range segs {
 		format.PutHeader(s.b[:s.Block], s.Header)
 		d.files[fmt.Sprintf("%08x.seg", s.Number)] = s.b
@@ -56,6 +56,52 @@ func TestInspectLonger(t *testing.T) {
 	d.files["00000001.seg"] = append(bytes.Clone(a.b), 0)
 	if in, segs, _ := m.inspect(); endings(segs) != "unreadable" || in.ProblemCount != 1 {
 		t.Errorf("%s, %v", endings(segs), in.Problems)
+	}
+}
+
+// TestInspectLife: what LIFE says is compared with the segments, as a start does.
+func TestInspectLife(t *testing.T) {
+	end := func(m *madeLog) Position { _, segs, _ := m.inspect(); return segs[0].End }
+	for name, c := range map[string]struct {
+		life format.Life
+		want string // of the one problem; "": there is none
+	}{
+		"serving, or killed":        {format.Life{Life: 3, Seen: 2}, ""},
+		"a start was cut short":     {format.Life{Life: 4, Seen: 3}, ""},
+		"ended cleanly":             {format.Life{Life: 3, Seen: 3, Clean: true}, ""},
+		"ended elsewhere":           {format.Life{Life: 3, Seen: 3, Clean: true, End: format.At(1, 8192)}, "it ends at 1+1070, but ended at 1+2000 when it was stopped"},
+		"older than the log":        {format.Life{Life: 2}, "it says life 2, but a segment is of life 3"},
+		"it saw segments of a life": {format.Life{Life: 4, Seen: 4}, "it saw segments of life 4, and the newest is of life 3"},
+	} {
+		m := &madeLog{t: t}
+		a := m.segment(1, 3, nil)
+		a.frame(0, "a")
+		d := m.files(a)
+		if c.life.Clean && c.life.End == 0 {
+			c.life.End = end(m)
+		}
+		d.files[lifeFile] = madeLife(c.life)
+		in, segs, _ := m.inspect()
+		if want := (InspectedLife{c.life.Life, c.life.Epoch, c.life.Seen, c.life.Clean, c.life.End, [16]byte{1}}); in.Life != want || endings(segs) != "last" {
+			t.Errorf("%s: %+v, expected %+v, %s", name, in.Life, want, endings(segs))
+		}
+		if c.want == "" && in.ProblemCount != 0 || c.want != "" && (in.ProblemCount != 1 || !strings.Contains(in.Problems[0].Error(), c.want)) {
+			t.Errorf("%s: %v", name, in.Problems)
+		}
+	}
+	m := &madeLog{t: t}
+	d := m.files(m.segment(1, 3, nil))
+	whole := madeLife(format.Life{Life: 3})
+	copy(whole, whole[format.MaxBlock:])
+	for name, bad := range map[string][]byte{"empty": nil, "zeros": make([]byte, format.LifeSize), "of another format": whole} {
+		d.files[lifeFile] = bad
+		if bad != nil && bad[8] != 0 {
+			binary.LittleEndian.PutUint32(bad[16:], format.Version+1)
+		}
+		in, segs, _ := m.inspect()
+		if in.Life != (InspectedLife{}) || in.ProblemCount != 1 || errors.Is(in.Problems[0], format.ErrNewer) != (name == "of another format") || endings(segs) != "last" {
+			t.Errorf("%s: %+v, %v", name, in.Life, in.Problems)
+		}
 	}
 }
 

@@ -51,6 +51,14 @@ func formatCommand(d *datadriven.TestData) (string, error) {
 		PutHeader(b, h)
 		got, err := ParseHeader(b)
 		return dump(b[:headerLen]) + fmt.Sprintf("%+v\n", got), err
+	case "life":
+		l := Life{Serial: num("serial", 5), Life: num("life", 3), Seen: num("seen", 2), Epoch: num("epoch", 9), End: Position(num("end", 0)), Made: 1_700_000_000_000_000}
+		l.Clean = l.End != 0
+		copy(l.Store[:], "store of the test")
+		b := make([]byte, LifeLen)
+		PutLife(b, l)
+		got, err := ParseLife(b)
+		return dump(b) + fmt.Sprintf("%+v\n", got), err
 	case "frame":
 		f := Frame{Position: At(num("segment", 7), int64(num("offset", 4096))), Life: num("life", 3), Durable: At(7, 4096), Number: num("number", 1)}
 		b, err := buildFrame(&f, salt, d.Input)

@@ -143,8 +143,8 @@ func ParseHeader(b []byte) (Header, error) {
 	if block < MinBlock || block > MaxBlock || block&(block-1) != 0 || block > len(b) {
 		return Header{}, fmt.Errorf("a block of %d bytes", block)
 	}
-	if got, want := xxh3.Hash(b[offMagic:block]), le.Uint64(b[offSum:]); got != want {
-		return Header{}, fmt.Errorf("checksum %016x, expected %016x", got, want)
+	if xxh3.Hash(b[offMagic:block]) != le.Uint64(b[offSum:]) {
+		return Header{}, errSum
 	}
 	h := Header{
 		Block: block, Number: le.Uint64(b[offNumber:]), Life: le.Uint64(b[offLife:]), Epoch: le.Uint64(b[offEpoch:]),

@@ -94,7 +94,7 @@ func ParseLife(b []byte) (Life, error) {
 	}
 	flags := le.Uint32(b[offLifeFlags:])
 	if flags&^flagClean != 0 {
-		return Life{}, fmt.Errorf("unknown flags %#x: written by a newer version", flags)
+		return Life{}, fmt.Errorf("flags %#x: %w", flags, ErrNewer)
 	}
 	l := Life{
 		Serial: le.Uint64(b[offLifeSerial:]), Life: le.Uint64(b[offLifeLife:]), Seen: le.Uint64(b[offLifeSeen:]),
@@ -103,6 +103,9 @@ func ParseLife(b []byte) (Life, error) {
 	copy(l.Store[:], b[offLifeStore:offLifeSerial])
 	if l.Serial == 0 || l.Seen > l.Life {
 		return Life{}, fmt.Errorf("copy %d of life %d, which saw life %d", l.Serial, l.Life, l.Seen)
+	}
+	if l.Clean != (l.End != 0) || l.Clean && !l.End.inSegment() {
+		return Life{}, fmt.Errorf("life %d ended at %v, cleanly: %t", l.Life, l.End, l.Clean)
 	}
 	return l, nil
 }

@@ -108,9 +108,9 @@ func ParseRecord(b []byte, salt uint64, at Position) (Record, error) {
 	return r, nil
 }
 
-// errSum does not say the sums. They are made with the salt, and error messages leave the
-// server: whoever has the sums of known bytes could work it out.
-var errSum = errors.New("its checksum does not hold")
+// errSum does not say the sums. They are made with the salt, or of it, and error messages
+// leave the server: whoever has the sums of known bytes could work the salt out.
+var errSum = errors.New("the checksum does not hold")
 
 // checkRecord verifies the record at the start of b and returns its length and its sum.
 func checkRecord(b []byte, salt uint64, at Position) (n int, sum uint64, err error) {
