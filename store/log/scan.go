@@ -82,6 +82,10 @@ func (s *scanner) next(visit func(Record) error) (format.Frame, error) {
 	if err != nil {
 		return format.Frame{}, err
 	}
+	if s.number != 0 && head.Number != s.number+1 {
+		// Before its records are told: what is not the log's next frame is none of it.
+		return format.Frame{}, &brokenError{fmt.Errorf("frame %d follows frame %d", head.Number, s.number)}
+	}
 	b, err := s.bytes(at, int64(format.FrameHead+head.Bytes))
 	if err != nil {
 		return format.Frame{}, err
@@ -97,9 +101,7 @@ func (s *scanner) next(visit func(Record) error) (format.Frame, error) {
 	case visited != nil:
 		return format.Frame{}, visited
 	case err != nil:
-		return format.Frame{}, &brokenError{err}
-	case s.number != 0 && f.Number != s.number+1:
-		return format.Frame{}, &brokenError{fmt.Errorf("frame %d follows frame %d", f.Number, s.number)}
+		return format.Frame{}, s.broken(at, err)
 	}
 	s.raw = b[:format.FrameHead+f.Bytes]
 	s.number, s.chain, s.at = f.Number, format.Chain(s.chain, f.Sum), f.End().Offset()
@@ -114,9 +116,18 @@ func (s *scanner) head(off int64) (format.Frame, error) {
 	}
 	f, err := format.ParseHead(b, s.header.Salt, s.position(off), s.header.Life)
 	if err != nil {
-		return format.Frame{}, &brokenError{err}
+		return format.Frame{}, s.broken(off, err)
 	}
 	return f, nil
+}
+
+// broken is the error of a frame at an offset that is not good. What a newer version wrote
+// is none: if it were taken for the end of the log, what was acknowledged would be cut off.
+func (s *scanner) broken(off int64, cause error) error {
+	if errors.Is(cause, format.ErrNewer) {
+		return fmt.Errorf("log: %s at offset %d: %w", s.name, off, cause)
+	}
+	return &brokenError{cause}
 }
 
 // proves looks for a good head of a frame at or behind an offset that says that the log
