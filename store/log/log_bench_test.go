@@ -1,6 +1,7 @@
 package log_test
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -14,7 +15,8 @@ import (
 // The benchmarks write to the file system of TMPDIR: on tmpfs they say what the code costs,
 // on a disk what the log costs.
 
-// benched opens a log in a directory and starts a life.
+// benched opens a log in a directory, starts a life, and waits until the files for the next
+// segments are made: they are written whole, which is no part of what is measured.
 func benched(b *testing.B, path string, s log.Sync) *log.Log {
 	b.Helper()
 	d, err := log.OpenDir(path)
@@ -31,10 +33,17 @@ func benched(b *testing.B, path string, s log.Sync) *log.Log {
 	if err := l.Start(l.Found().Epoch + 1); err != nil {
 		b.Fatal(err)
 	}
+	for before, same := -1, 0; same < 10; time.Sleep(20 * time.Millisecond) {
+		if free := l.Stats().Free; free == before && free > 0 {
+			same++
+		} else {
+			before, same = free, 0
+		}
+	}
 	return l
 }
 
-// processor is what the process has used of the processors so far.
+// processor is what the process has used of the processors so far, with the kernel's part.
 func processor(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage
@@ -108,6 +117,39 @@ func BenchmarkFrame(b *testing.B) {
 				stop(b, l)
 			})
 		}
+	}
+}
+
+// BenchmarkFloor is what the log cannot go below: a block written past the page cache into
+// a file that was written before, by one goroutine and by two at once. What BenchmarkAppend
+// takes beyond it is the log.
+func BenchmarkFloor(b *testing.B) {
+	const size, block = 64 << 20, 4096
+	for _, n := range []int{1, 2} {
+		b.Run(fmt.Sprintf("always/callers=%d", n), func(b *testing.B) {
+			d, err := log.OpenDir(b.TempDir())
+			if err != nil {
+				b.Fatal(err)
+			}
+			f, err := d.Create("floor", size, true, log.Access{Write: true, Direct: true})
+			if errors.Is(err, log.ErrNoDirect) {
+				b.Skip(err)
+			} else if err != nil {
+				b.Fatal(err)
+			}
+			defer f.Close()
+			// Memory of the kernel begins at a page, as direct access asks for.
+			page, err := syscall.Mmap(-1, 0, block, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer syscall.Munmap(page)
+			var next atomic.Int64
+			callers(b, n, func() error {
+				_, err := f.WriteAt(page, next.Add(1)%(size/block)*block)
+				return err
+			})
+		})
 	}
 }
 

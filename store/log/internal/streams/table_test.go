@@ -242,3 +242,31 @@ func TestNoteRefuses(t *testing.T) {
 	}
 	b.note(entry(1, 6, 3)) // the place of what was refused is free
 }
+
+// TestFactsStayTheirOwn: a fact is not the frame's bytes, and a look at a frame that is
+// refused, or that is not sealed after all, leaves the facts as they were.
+func TestFactsStayTheirOwn(t *testing.T) {
+	b := build(t, Limits{MaxFacts: 2})
+	r := named(1, 1, "vote")
+	b.note(r, named(1, 2, "term"))
+	copy(r.Body, "????")
+	if body, _, _ := b.Fact(1, 1); string(body) != "vote" {
+		t.Errorf("the fact has become %q with the buffer that it came in", body)
+	}
+	swap := []format.Record{named(1, 1, ""), named(1, 3, "new")}
+	if err := b.CheckAll(append(swap, entry(1, 0, 0))); !errors.Is(err, ErrRecord) {
+		t.Fatal(err)
+	}
+	if err := b.CheckAll(swap); err != nil {
+		t.Error(err)
+	}
+	for name := range uint16(3) {
+		again, want := named(1, name+1, "again"), error(nil)
+		if name == 2 {
+			want = ErrFacts
+		}
+		if err := b.Check(&again); !errors.Is(err, want) {
+			t.Errorf("fact %d: %v, expected %v", name+1, err, want)
+		}
+	}
+}
