@@ -9,7 +9,7 @@ import (
 )
 
 // Names of facts from Reserved on are the log's own. They do not count among the facts of a
-// stream.
+// stream. All of them are here, so that no two are the same.
 const (
 	Reserved uint16 = 0xff00
 
@@ -36,6 +36,9 @@ const (
 	// without a body is one that was removed. It is never written again: it stands behind
 	// all records of its stream, so they go before it does or with it.
 	FactDropped = Reserved + 2
+
+	// FactState is what the replica of a stream has promised; its body is a State.
+	FactState = Reserved + 3
 
 	droppedMark = 1
 )

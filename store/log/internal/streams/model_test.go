@@ -169,6 +169,10 @@ func (s *mStream) fact(r format.Record, l Limits, strict bool) bool {
 			return false
 		}
 		r.Name = FactTrim
+	case r.Name == FactState:
+		if len(r.Body) != 24 || !s.promise(parseState(r.Body)) {
+			return false
+		}
 	case r.Name > Reserved, len(r.Body) > l.MaxFact, !has && len(r.Body) > 0 && own >= l.MaxFacts:
 		return false
 	}
@@ -178,6 +182,15 @@ func (s *mStream) fact(r format.Record, l Limits, strict bool) bool {
 		s.facts[r.Name] = mFact{string(r.Body), r.Position}
 	}
 	return true
+}
+
+func (s *mStream) promise(is State) bool {
+	was := State{}
+	if f, ok := s.facts[FactState]; ok {
+		was = parseState([]byte(f.body))
+	}
+	vote := is.Term > was.Term || is.Term == was.Term && (was.Vote == 0 || is.Vote == was.Vote)
+	return is != State{} && vote && is.Commit >= was.Commit
 }
 
 func (s *mStream) tell(i, term uint64, anew, strict bool) bool {

@@ -93,6 +93,13 @@ func (s *scene) record(m *model) format.Record {
 		t, _ := in.term(min(r.Index-1, last))
 		r.Term = uint64(max(0, int(t)+rapid.IntRange(-1, 12).Draw(s.T, "term")/6))
 		r.Body = make([]byte, rapid.IntRange(0, 100).Draw(s.T, "size"))
+	case k == 20:
+		was := State{}
+		if f, ok := in.facts[FactState]; ok {
+			was = parseState([]byte(f.body))
+		}
+		by := func(v uint64) uint64 { return uint64(max(0, int(v)+rapid.IntRange(-1, 9).Draw(s.T, "state")/5)) }
+		r.Kind, r.Name, r.Body = format.Fact, FactState, State{by(was.Term), by(was.Vote), by(was.Commit)}.Body()
 	case k < 25:
 		r.Kind = format.Fact
 		r.Name = uint16(rapid.IntRange(1, 3).Draw(s.T, "name"))
@@ -108,7 +115,7 @@ func (s *scene) record(m *model) format.Record {
 	case k == 28 && rapid.IntRange(0, 2).Draw(s.T, "drop") == 0:
 		r.Kind, r.Name, r.Body = format.Fact, FactDropped, DroppedBody()
 	case k == 29 && rapid.Bool().Draw(s.T, "unknown"):
-		r.Kind, r.Name, r.Body = format.Fact, FactDropped+uint16(rapid.IntRange(-2, 1).Draw(s.T, "name")), []byte{7}
+		r.Kind, r.Name, r.Body = format.Fact, FactDropped+uint16(rapid.IntRange(-2, 2).Draw(s.T, "name")), []byte{7}
 	}
 	return r
 }
@@ -293,11 +300,15 @@ func (s *scene) same() {
 				s.Fatalf("stream %d: entry %d stands at %v with %d, %v; expected %+v", id, i, at, size, err, e)
 			}
 		}
-		for _, name := range []uint16{1, 2, 3, FactTrim, FactDropped} {
+		for _, name := range []uint16{1, 2, 3, FactTrim, FactBegin, FactState, FactDropped} {
 			body, at, ok := s.table.Fact(id, name)
 			if f, has := m.facts[name]; ok != has || string(body) != f.body || at != f.at {
 				s.Fatalf("stream %d: fact %#x is %x at %v, %v; expected %+v", id, name, body, at, ok, f)
 			}
+		}
+		state, ok := s.table.State(id)
+		if f, has := m.facts[FactState]; ok != has || string(state.Body()) != f.body && has {
+			s.Fatalf("stream %d: state %+v, %v; expected %x", id, state, ok, f.body)
 		}
 		if o := m.oldest(); o != 0 && (oldest == 0 || o < oldest) {
 			oldest = o

@@ -6,8 +6,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/log/internal/format"
 )
 
-// FactState is what the replica of a stream has promised and knows: its term, its vote in
-// that term, and how far the entries are committed. Its body:
+// The body of a FactState:
 //
 //	  0        8        16       24
 //	+--------+--------+--------+
@@ -15,16 +14,15 @@ import (
 //	| 64     | 64     | 64     |
 //	+--------+--------+--------+
 const (
-	FactState = Reserved + 2
-
 	offStateTerm   = 0
 	offStateVote   = offStateTerm + 8
 	offStateCommit = offStateVote + 8
 	stateLen       = offStateCommit + 8
 )
 
-// A State is the body of a FactState. It is one fact, so that no crash leaves a vote
-// without its term.
+// A State is what the replica of a stream has promised and knows: its term, its vote in that
+// term, and how far the entries are committed. It is one fact, so that no crash leaves a
+// vote without its term.
 type State struct {
 	Term   uint64
 	Vote   uint64 // the replica that was voted for in Term; 0: none

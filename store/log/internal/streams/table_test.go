@@ -144,6 +144,7 @@ func TestEntries(t *testing.T) {
 		{"an unknown kind", nil, format.Record{Kind: 9, Stream: 1}, "", ErrRecord, "an unknown kind"},
 		{"stream 0", nil, write(0), "", ErrNoStream, "0 is no id"},
 		{"a dropped stream", []format.Record{write(1), drop(1)}, write(1), "", ErrNoStream, "the stream was dropped"},
+		{"a state of a dropped stream", []format.Record{write(1), drop(1)}, named(1, FactState, string(State{1, 1, 1}.Body())), "", ErrNoStream, "the stream was dropped"},
 		{"a fact of a dropped stream", []format.Record{write(1), drop(1)}, named(1, 1, "x"), "", ErrNoStream, "the stream was dropped"},
 		{"dropped again", []format.Record{entry(1, 1, 1), drop(1)}, drop(1), "1..0 ?@0", nil, ""},
 	} {
@@ -190,6 +191,7 @@ func TestFrame(t *testing.T) {
 		{"a drop counts", []format.Record{drop(1), write(1)}, ErrNoStream},
 		{"a drop of an unknown stream too", []format.Record{drop(9), write(9)}, ErrNoStream},
 		{"two streams", []format.Record{write(2), write(2)}, nil},
+		{"a stream more with a state", []format.Record{write(2), named(3, FactState, string(State{1, 1, 1}.Body()))}, ErrStreams},
 		{"three streams", []format.Record{write(2), write(3)}, ErrStreams},
 		{"two facts", []format.Record{named(1, 1, "x"), named(1, 2, "x"), trim(1, 1, 3)}, nil},
 		{"three facts", []format.Record{named(1, 1, "x"), named(1, 2, "x"), named(1, 3, "x")}, ErrFacts},
