@@ -100,7 +100,7 @@ type InspectedLife struct {
 	Epoch uint64
 	Seen  uint64   // the newest life of which there was a segment before
 	Clean bool     // it ended by a clean stop
-	End   Position // where the log ended then
+	End   Position // up to where the log was durable then
 	Store [16]byte
 }
 

@@ -102,22 +102,29 @@ func createLife(dir Dir, store [16]byte, made uint64) (*lifeBook, error) {
 	return b, nil
 }
 
-// write makes both copies say l, durably. After an error the file must not be used any
-// more: what counts then is not known.
-func (b *lifeBook) write(l format.Life) error {
+// write makes both copies say l, durably.
+func (b *lifeBook) write(l format.Life) (err error) {
+	if l, err = b.put(l); err == nil {
+		b.now = l
+	}
+	return err
+}
+
+// put is write without what the log knows of it, and returns that. After an error the file
+// must not be used any more: what counts then is not known.
+func (b *lifeBook) put(l format.Life) (format.Life, error) {
 	l.Store, l.Serial = b.store, b.now.Serial+1
 	block := make([]byte, format.MinBlock)
 	format.PutLife(block, l)
 	for i := range 2 {
 		if _, err := b.f.WriteAt(block, int64(i)*format.MaxBlock); err != nil {
-			return fmt.Errorf("log: write %s: %w", lifeFile, err)
+			return l, fmt.Errorf("log: write %s: %w", lifeFile, err)
 		}
 		if err := b.f.Sync(); err != nil {
-			return fmt.Errorf("log: sync %s: %w", lifeFile, err)
+			return l, fmt.Errorf("log: sync %s: %w", lifeFile, err)
 		}
 	}
-	b.now = l
-	return nil
+	return l, nil
 }
 
 // check compares LIFE with the newest life that a segment is of; 0: there is no segment.

@@ -106,6 +106,7 @@ func (l *Log) failLocked(err error) error {
 	}
 	l.cond.Broadcast()
 	l.upkeep.making.Signal()
+	l.room.changedLocked() // who waits for room asks again, and is told
 	return l.err
 }
 
@@ -138,9 +139,13 @@ func (l *Log) SetEpoch(epoch uint64) error {
 		return fmt.Errorf("log: epoch %d comes after %d", epoch, now.Epoch)
 	}
 	now.Epoch = epoch
-	if err := l.book.write(now); err != nil {
+	now, err = l.book.put(now)
+	if err != nil {
 		return l.fail(err)
 	}
+	l.mu.Lock()
+	l.book.now = now // under the lock, because frames and headers are made meanwhile
+	l.mu.Unlock()
 	return nil
 }
 
@@ -158,11 +163,7 @@ func (l *Log) Close(clean bool) error {
 	l.mu.Unlock()
 	var err error
 	if was == running {
-		close(l.upkeep.stop)
-		l.mu.Lock()
-		l.upkeep.making.Signal()
-		l.mu.Unlock()
-		l.upkeep.tasks.Wait()
+		l.upkeep.end()
 		if err = l.Sync(); err == nil && clean {
 			now := l.book.now
 			now.Clean, now.End, now.Seen = true, l.w.end, now.Life
@@ -174,6 +175,7 @@ func (l *Log) Close(clean bool) error {
 	l.mu.Lock()
 	l.state = closed
 	l.cond.Broadcast()
+	l.room.changedLocked()
 	l.mu.Unlock()
 	return errors.Join(err, l.segs.close(), l.book.f.Close())
 }

@@ -286,11 +286,14 @@ func link(all []*segment) (chain, void []*segment, err error) {
 	return chain, void, nil
 }
 
+// sure is up to where the log was durable, by what the caller and LIFE know.
+func (o *opening) sure() Position { return max(o.c.Reach, o.c.From, o.book.now.End) }
+
 // compare compares the chain with what the caller knows, as far as the headers tell.
 func (o *opening) compare() error {
 	now := o.book.now
 	o.found = Found{Life: now.Life, Epoch: now.Epoch, Clean: now.Clean, Segments: len(o.chain)}
-	reach := max(o.c.Reach, o.c.From)
+	reach := o.sure()
 	if len(o.chain) == 0 {
 		if reach != 0 {
 			return &DamageError{Detail: fmt.Sprintf("it has no segment, but was durable to %v", reach)}

@@ -129,7 +129,7 @@ func (o *opening) judge(i int, s *scanner, broken *brokenError) error {
 			return damage("%s says that the log was durable to %v", later.name, h.Durable)
 		}
 	}
-	if reach := max(o.c.Reach, o.c.From); reach > at {
+	if reach := o.sure(); reach > at {
 		return damage("the log was durable to %v", reach)
 	}
 	witness, err := s.proves(s.at, at)

@@ -66,7 +66,7 @@ func (l *upkeep) runRetirer() {
 		case <-l.stop:
 			return
 		}
-		for !l.stopping() {
+		for !ended(l.stop) {
 			more, err := l.retireOne()
 			if err != nil && !errors.Is(err, ErrClosed) {
 				l.c.Logger.Warn("a segment could not be given back", "err", err)
@@ -168,9 +168,15 @@ func (l *upkeep) idleSegmentLocked() (*segment, bool) {
 	if needed <= seg.end && needed < format.At(next.Number, 0) {
 		return nil, false
 	}
-	facts := false
-	l.table.FactsIn(seg.header.Number, func(uint64, uint16, []byte) { facts = true })
-	return seg, facts
+	facts := int64(0)
+	l.table.FactsIn(seg.header.Number, func(_ uint64, _ uint16, body []byte) { facts += int64(format.RecordSize(len(body))) })
+	// A segment that is mostly facts that count gives hardly any room back. If it were
+	// given back all the same, facts that do not fit in one segment would be written again
+	// and again for nothing.
+	if facts > seg.header.Size/2 && l.segs.bytes(l.w.end) <= l.c.MaxBytes/2 {
+		return nil, false
+	}
+	return seg, facts > 0
 }
 
 // carry writes facts of a segment again, as many as a frame has room for. They are read

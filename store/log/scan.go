@@ -139,7 +139,7 @@ func (s *scanner) proves(off int64, beyond Position) (witness Position, err erro
 		// Each frame of this life has blocks of its own, and only so many bytes can have
 		// been written behind one that was not durable.
 		step = int64(s.header.Block)
-		end = min(end, off+s.header.Ahead+step)
+		end = min(end, format.Pad(off, step)+s.header.Ahead+step)
 	}
 	const piece = scanChunk / 2
 	for off = format.Pad(max(off, int64(s.header.Block)), step); off+format.FrameHead <= end; {

@@ -200,6 +200,7 @@ func (w *writer) changeLocked() error {
 		w.durable = w.end
 	}
 	w.room.changedLocked()
+	w.pokeRetirer() // nobody releases facts, so a segment of facts alone is idle from here on
 	select {
 	case w.upkeep.changed <- struct{}{}: // the syncer is to sync what was left
 	default:

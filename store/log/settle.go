@@ -23,14 +23,11 @@ func (o *opening) settle() error {
 	if len(o.chain) == 0 {
 		return nil
 	}
-	// What the newest life has read of those before it, it has made durable. A clean stop
-	// has synced all.
-	sure := max(o.c.Reach, o.c.From)
-	if o.book.now.Clean {
-		sure = max(sure, o.book.now.End)
-	}
-	var again [][]byte // frames
-	var cut *segment   // where the log is to end before them
+	// What the newest life has read of those before it, it has made durable. Its own frames
+	// say what was durable when they were made, so only the last ones are left.
+	sure := o.sure()
+	var again []late
+	var cut *segment // where the log is to end before them
 	var end Position
 	var chain uint64
 	size := o.block
@@ -39,7 +36,13 @@ func (o *opening) settle() error {
 			if len(again) == 0 && cut != seg {
 				cut, end, chain = seg, format.At(seg.header.Number, int64(seg.header.Block)), 0
 			}
-			again = append(again, slices.Clone(s.raw))
+			for len(again) > 0 && again[0].end <= f.Durable {
+				first := again[0]
+				cut, end, chain = first.seg, first.end, first.chain
+				size -= format.Pad(int64(len(first.raw)), o.block)
+				again = again[1:]
+			}
+			again = append(again, late{slices.Clone(s.raw), seg, f.End(), s.chain})
 			if size += format.Pad(int64(len(s.raw)), o.block); size > format.MaxSize-format.MaxBlock {
 				return fmt.Errorf("log: more than %d bytes are not known to be durable: open it on a file system with direct access", size)
 			}
@@ -72,10 +75,19 @@ func (o *opening) settle() error {
 	return o.load(names)
 }
 
+// A late frame is not known to be durable.
+type late struct {
+	raw   []byte
+	seg   *segment
+	end   Position
+	chain uint64 // of its segment, with it
+}
+
 // writeAgain writes frames behind the header of a segment that is not in force yet.
-func (o *opening) writeAgain(f File, h format.Header, frames [][]byte) error {
+func (o *opening) writeAgain(f File, h format.Header, frames []late) error {
 	off := int64(h.Block)
-	for i, b := range frames {
+	for i := range frames {
+		b := frames[i].raw
 		at := format.At(h.Number, off)
 		// Everything before it is durable when the segment is in force.
 		head := format.Frame{Position: at, Life: h.Life, Durable: at, Number: uint64(i) + 1}

@@ -58,6 +58,11 @@ func (l *Log) Start(epoch uint64) error {
 // fill, if there is one, writes frames into the file before it is in force.
 func (o *opening) beginLife(epoch uint64, before *segment, size int64, fill func(File, format.Header) error) (*segment, error) {
 	now := format.Life{Life: o.book.now.Life + 1, Seen: o.life, Epoch: epoch, Made: o.made()}
+	if before != nil {
+		// It was durable before it was read. The header below says so too, but if this
+		// start is cut short in between, nobody else would know.
+		now.End = before.end
+	}
 	if err := o.book.write(now); err != nil {
 		return nil, err
 	}
@@ -121,12 +126,9 @@ func (o *opening) giveBack(before *segment) error {
 	if err != nil {
 		return err
 	}
-	err = f.Truncate(size)
-	if err == nil {
+	if err = f.Truncate(size); err == nil {
+		before.size = size // also if the sync fails: nothing can be read behind it
 		err = f.Sync()
-	}
-	if err == nil {
-		before.size = size
 	}
 	return errors.Join(err, f.Close())
 }

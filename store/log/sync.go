@@ -49,6 +49,7 @@ func (l *Log) Sync() error {
 		// It was left before its sync began, or is still written.
 		if seg.left && seg.end <= to {
 			seg.synced = true
+			l.pokeRetirer() // it may have waited for that alone
 		}
 	}
 	l.cond.Broadcast()
@@ -66,7 +67,7 @@ func (l *Log) Durable() Position {
 // the segments that were left. It writes no frame: a frame may have to wait until a
 // segment that was left is durable.
 func (l *upkeep) runSyncer() {
-	defer l.tasks.Done()
+	defer l.servants.Done()
 	var tick <-chan time.Time
 	if l.c.Sync == Interval {
 		t := time.NewTicker(l.c.Interval)
@@ -77,7 +78,7 @@ func (l *upkeep) runSyncer() {
 		select {
 		case <-tick:
 		case <-l.changed:
-		case <-l.stop:
+		case <-l.halt:
 			return
 		}
 		l.mu.Lock()

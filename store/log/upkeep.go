@@ -14,39 +14,55 @@ import (
 //	retirer   gives back segments that nobody needs
 type upkeep struct {
 	*Log
-	changed chan struct{} // a segment was left
-	retire  chan struct{} // a segment may be idle
-	stop    chan struct{} // closed by Close
-	tasks   sync.WaitGroup
-	making  sync.Cond // of Log.mu: the maker is to look again. It is not cond, because each frame would wake it
+	changed chan struct{}  // a segment was left
+	retire  chan struct{}  // a segment may be idle
+	stop    chan struct{}  // closed by Close
+	tasks   sync.WaitGroup // of those who write frames: keeper and retirer
+	// halt is closed when those have ended, and servants are the others: a frame on its
+	// way may need a free file of the maker, or a segment that the syncer makes durable.
+	halt     chan struct{}
+	servants sync.WaitGroup
+	making   sync.Cond // of Log.mu: the maker is to look again. It is not cond, because each frame would wake it
 }
 
 // newUpkeep returns one in which nothing goes on.
 func newUpkeep() upkeep {
-	return upkeep{changed: make(chan struct{}, 1), retire: make(chan struct{}, 1), stop: make(chan struct{})}
+	return upkeep{changed: make(chan struct{}, 1), retire: make(chan struct{}, 1), stop: make(chan struct{}), halt: make(chan struct{})}
 }
 
 // start begins all of it.
 func (l *upkeep) start() {
-	l.tasks.Add(4)
+	l.servants.Add(2)
 	go l.runMaker()
 	go l.runSyncer()
+	l.tasks.Add(2)
 	go l.runKeeper()
 	go l.runRetirer()
+}
+
+// end returns when nothing of it goes on any more.
+func (l *upkeep) end() {
+	close(l.stop)
+	l.tasks.Wait()
+	l.mu.Lock()
+	close(l.halt)
+	l.making.Signal()
+	l.mu.Unlock()
+	l.servants.Wait()
 }
 
 // runMaker keeps free files ready, so that nobody who holds a frame waits for a file to be
 // written. It ends with the log. A file that could not be made is tried again each time
 // that somebody asks, and once a second by the keeper.
 func (l *upkeep) runMaker() {
-	defer l.tasks.Done()
+	defer l.servants.Done()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for {
-		for l.state == running && l.err == nil && !l.stopping() && (len(l.segs.free) >= kept+1+l.segs.want || l.segs.failed != nil && l.segs.want == 0) {
+		for l.state == running && l.err == nil && !ended(l.halt) && (len(l.segs.free) >= kept+1+l.segs.want || l.segs.failed != nil && l.segs.want == 0) {
 			l.making.Wait()
 		}
-		if l.state != running || l.err != nil || l.stopping() {
+		if l.state != running || l.err != nil || ended(l.halt) {
 			return
 		}
 		name := l.nextFreeLocked()
@@ -66,10 +82,10 @@ func (l *upkeep) runMaker() {
 	}
 }
 
-// stopping says whether Close waits for the log's goroutines.
-func (l *upkeep) stopping() bool {
+// ended says whether a channel was closed.
+func ended(c <-chan struct{}) bool {
 	select {
-	case <-l.stop:
+	case <-c:
 		return true
 	default:
 		return false
@@ -96,6 +112,7 @@ func (l *upkeep) runKeeper() {
 		l.segs.failed = nil // the disk may have room again
 		l.making.Signal()
 		l.mu.Unlock()
+		l.pokeRetirer() // entries that others have replaced make a segment idle too
 	}
 }
 

@@ -49,7 +49,8 @@ type Life struct {
 	// whose newest segment is of an older one has lost something.
 	Seen  uint64
 	Epoch uint64 // the store's, at least that of any segment
-	// Clean: the life has ended by a clean stop, and End is where the log ended then.
+	// End is up to where the log was durable when this was written. Clean: the life has
+	// ended by a clean stop, and the log ended right there.
 	Clean bool
 	End   Position
 	Made  uint64 // microseconds since 1970, for people
@@ -104,7 +105,7 @@ func ParseLife(b []byte) (Life, error) {
 	if l.Serial == 0 || l.Seen > l.Life {
 		return Life{}, fmt.Errorf("copy %d of life %d, which saw life %d", l.Serial, l.Life, l.Seen)
 	}
-	if l.Clean != (l.End != 0) || l.Clean && !l.End.inSegment() {
+	if l.Clean && l.End == 0 || l.End != 0 && !l.End.inSegment() {
 		return Life{}, fmt.Errorf("life %d ended at %v, cleanly: %t", l.Life, l.End, l.Clean)
 	}
 	return l, nil

@@ -39,7 +39,6 @@ func TestLifeRefused(t *testing.T) {
 		"serial 0":           {put64(offLifeSerial, 0), "copy 0", false},
 		"saw a later life":   {put64(offLifeSeen, 4), "which saw life 4", false},
 		"clean without end":  {put64(offLifeEnd, 0), "ended at 0+0, cleanly: true", false},
-		"end without clean":  {put32(offLifeFlags, 0), "ended at 7+2070, cleanly: false", false},
 		"end in segment 0":   {put64(offLifeEnd, 8192), "ended at 0+2000", false},
 		"end in a header":    {put64(offLifeEnd, uint64(At(7, 64))), "ended at 7+40", false},
 		"end within a field": {put64(offLifeEnd, uint64(At(7, 8301))), "ended at 7+206d", false},
@@ -54,6 +53,14 @@ func TestLifeRefused(t *testing.T) {
 		if _, err := ParseLife(b); err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, ErrNewer) != c.newer {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	// A start says where it found the end, and has not ended cleanly.
+	unclean := testLife()
+	unclean.Clean = false
+	whole := make([]byte, LifeLen)
+	PutLife(whole, unclean)
+	if got, err := ParseLife(whole); err != nil || got != unclean {
+		t.Error(got, err)
 	}
 	if _, err := ParseLife(make([]byte, LifeLen-1)); err == nil {
 		t.Error("a part of a copy is one")

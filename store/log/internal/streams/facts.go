@@ -30,12 +30,12 @@ const (
 	// FactBegin says the same, and that no entry that stands before the fact counts: a
 	// snapshot took the place of all. Its body is that of FactTrim. In the table it is a
 	// FactTrim, and is written again as one, because entries may stand before that.
-	FactBegin = Reserved + 1
+	FactBegin = FactTrim + 1
 
 	// FactDropped says that the stream has ended. Its body is one byte, 1, because a fact
 	// without a body is one that was removed. It is never written again: it stands behind
 	// all records of its stream, so they go before it does or with it.
-	FactDropped = Reserved + 2
+	FactDropped = FactBegin + 1
 
 	// FactState is what the replica of a stream has promised; its body is a State.
 	FactState = Reserved + 3

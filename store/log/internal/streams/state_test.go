@@ -57,3 +57,17 @@ func TestState(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestStateBesideDrop: a state and a drop are two facts. A dropped stream takes no state, and
+// a state of a new stream counts as a stream, so CheckAll and Note agree on how many there
+// can be.
+func TestStateBesideDrop(t *testing.T) {
+	state := func(stream uint64) format.Record { return named(stream, FactState, string(State{Term: 1}.Body())) }
+	table := New(Limits{MaxStreams: 1})
+	if err := table.CheckAll([]format.Record{state(1), state(2)}); !errors.Is(err, ErrStreams) {
+		t.Fatalf("two streams of at most one: %v", err)
+	}
+	if err := table.CheckAll([]format.Record{entry(1, 1, 1), drop(1), state(1)}); !errors.Is(err, ErrNoStream) {
+		t.Fatalf("a state behind the drop: %v", err)
+	}
+}
