@@ -112,7 +112,7 @@ func TestFactsComeToRest(t *testing.T) {
 func TestRoomEndsWithLog(t *testing.T) {
 	d := logtest.New(logtest.Options{})
 	l, _ := open(t, small(d))
-	_, more := l.Room(false)
+	_, more := l.Room(log.Puts)
 	d.OnCall(func(c logtest.Call) logtest.Fault {
 		if c.Op == logtest.OpWrite {
 			return logtest.Fault{Err: io.ErrUnexpectedEOF}
@@ -124,7 +124,7 @@ func TestRoomEndsWithLog(t *testing.T) {
 	}
 	within(t, "nobody is told that the log has failed", closed(more))
 	l, _ = open(t, small(logtest.New(logtest.Options{})))
-	_, more = l.Room(false)
+	_, more = l.Room(log.Puts)
 	if err := l.Close(true); err != nil {
 		t.Fatal(err)
 	}

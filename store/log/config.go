@@ -75,10 +75,13 @@ type Config struct {
 	Window int
 
 	// Reach is up to where the log was durable for sure, by what the caller knows from
-	// elsewhere (a ledger, a checkpoint). A log that ends before it is damaged.
+	// elsewhere (a ledger, a checkpoint). A log that ends before it is damaged. So who makes
+	// a checkpoint calls Sync first, in every policy.
 	Reach Position
 	// From is where the caller's checkpoint stands: the log must have everything behind
-	// it. 0: the caller has none, and the log must reach back to its beginning.
+	// it. 0: the caller has none, and the log must reach back to its beginning. With
+	// checkpoints of several streams it is the highest position up to which all of them
+	// have what is theirs; segments go no further than From and Release have said.
 	From Position
 
 	Logger *slog.Logger

@@ -28,10 +28,6 @@ type walked struct {
 	next *walked // the segment in which the log goes on; nil: the last one, or nobody knows
 }
 
-// maxInspectedFrame bounds the bytes of a frame, and so the memory of Inspect. It is the
-// bound of Config.MaxFrame for the largest segments.
-const maxInspectedFrame = format.MaxSize / 4
-
 // void notes that a segment counts for nothing.
 func (s *walked) void(life uint64, why string) {
 	s.told.Ending, s.told.ByLife, s.told.Detail = Void, life, why
@@ -188,7 +184,7 @@ func (s *walked) frame(r *segmentReader, off int64, number uint64, visit func(Re
 		return g, fmt.Errorf("frame %d follows frame %d", g.Number, number)
 	}
 	n := int64(format.FrameHead + g.Bytes)
-	if n > maxInspectedFrame {
+	if n > maxFrame {
 		return g, fmt.Errorf("a frame of %d bytes: no log writes such", n)
 	}
 	b, err := r.at(off, n)

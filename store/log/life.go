@@ -54,7 +54,8 @@ func (b *lifeBook) read() error {
 	for i := range 2 {
 		block := make([]byte, format.MinBlock)
 		if _, err := b.f.ReadAt(block, int64(i)*format.MaxBlock); err != nil {
-			return &DamageError{File: lifeFile, Detail: "it cannot be read", Err: err}
+			bad = err // the other copy may be whole
+			continue
 		}
 		l, err := format.ParseLife(block)
 		var newer *format.NewerError

@@ -195,8 +195,11 @@ type Stats struct {
 	Segments int   // in force
 	Free     int   // files that are ready for use
 	Bytes    int64 // of the segments in force, up to their ends
-	Durable  Position
-	End      Position
+	// End is behind the newest frame that was sealed, Durable behind the newest that is
+	// durable with all before it, Passed behind the newest that has passed. Whole is the
+	// end of the newest segment that was left and all of whose frames have passed: up to
+	// there a checkpoint may go. 0: there is none.
+	End, Durable, Passed, Whole Position
 
 	Frames, Records uint64
 	Written         uint64 // bytes, with heads and without what is left of blocks
@@ -217,8 +220,12 @@ func (l *Log) Stats() Stats {
 		Frames: l.count.frames, Records: l.count.records, Written: l.count.bytes, Padding: l.count.padding, Syncs: l.count.syncs,
 		Changes: l.count.changes, Made: l.count.made, Recycled: l.count.recycled, Removed: l.count.removed, Carried: l.count.carried,
 	}
-	if l.book != nil {
-		s.Life = l.book.now.Life
+	s.Passed = l.w.public
+	for _, seg := range l.segs.force {
+		if seg.left && seg.end <= l.w.public {
+			s.Whole = seg.end
+		}
 	}
+	s.Life = l.book.now.Life
 	return s
 }

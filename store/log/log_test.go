@@ -112,8 +112,8 @@ func TestReopen(t *testing.T) {
 func reserve(t *testing.T, l *log.Log, n int64) {
 	t.Helper()
 	for {
-		room, more := l.Room(false)
-		if err := l.Reserve(n, false); err == nil {
+		room, more := l.Room(log.Puts)
+		if err := l.Reserve(n, log.Puts); err == nil {
 			return
 		} else if !errors.Is(err, log.ErrFull) {
 			t.Fatalf("room %d, reserve %d: %v", room, n, err)

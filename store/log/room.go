@@ -11,8 +11,15 @@ import (
 // ready; if writers waited for room with a lock or a turn in their hands, the checkpoint
 // that makes room would wait for them.
 //
-//	| in force: used ..........| rest |   | free |   | free |   | for deletes |   | for a start |
-//	                            <------ room ------------->
+//	| in force: used ..........| rest |   | free |   | free |   | kept |   | kept for a start |
+//	                            <--------- puts --------->
+//	                            <------------ deletes ----------->
+//	                            <------------- facts ---------------->
+//
+// What makes room has room when nothing else has: deletes may take one file more than puts,
+// and facts an eighth of a segment more than deletes. Without the last share, deletes that
+// have reserved and wait for a fact (the bound of the clock, an epoch) would hold what that
+// fact needs.
 //
 // A room counts bytes as Cost tells them, which is what a record takes if it travels alone.
 type room struct {
@@ -20,21 +27,29 @@ type room struct {
 	waiting  chan struct{} // closed when there may be more room
 }
 
+// Use says what room is for.
+type Use uint8
+
+const (
+	Puts    Use = iota // what fills the store
+	Deletes            // what makes room in the store: deletes, expiry
+	Facts              // what others wait for: bounds, epochs, states of replicas
+)
+
 // Cost is what one record with a body of so many bytes takes of the log at most: the
 // record, the head of a frame, and what is left of its last block.
 func (l *Log) Cost(body int) int64 {
 	return format.Pad(int64(format.FrameHead+format.RecordSize(body)), l.block)
 }
 
-// Reserve sets room aside, or returns ErrFull. Urgent is for what makes room: deletes,
-// expiry, facts; the last free file but one is theirs. Unreserve gives it back.
-func (l *Log) Reserve(n int64, urgent bool) error {
+// Reserve sets room aside, or returns ErrFull. Unreserve gives it back.
+func (l *Log) Reserve(n int64, use Use) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usableLocked(); err != nil {
 		return err
 	}
-	if l.roomLocked(urgent)-l.room.reserved < n {
+	if l.roomLocked(use)-l.room.reserved < n {
 		return ErrFull
 	}
 	l.room.reserved += n
@@ -56,7 +71,7 @@ func (l *Log) Unreserve(n int64) {
 
 // Room returns how many bytes can be reserved now, and a channel that is closed when that
 // may have become more.
-func (l *Log) Room(urgent bool) (int64, <-chan struct{}) {
+func (l *Log) Room(use Use) (int64, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.room.waiting == nil {
@@ -65,14 +80,14 @@ func (l *Log) Room(urgent bool) (int64, <-chan struct{}) {
 	if l.usableLocked() != nil {
 		return 0, l.room.waiting
 	}
-	return max(0, l.roomLocked(urgent)-l.room.reserved), l.room.waiting
+	return max(0, l.roomLocked(use)-l.room.reserved), l.room.waiting
 }
 
 // roomLocked is the room with nothing reserved.
-func (l *Log) roomLocked(urgent bool) int64 {
+func (l *Log) roomLocked(use Use) int64 {
 	aside := kept
 	bound := l.c.MaxBytes
-	if urgent {
+	if use != Puts {
 		aside--
 		bound += l.c.SegmentSize
 	}
@@ -80,7 +95,11 @@ func (l *Log) roomLocked(urgent bool) int64 {
 	usable := l.c.SegmentSize - l.block - l.c.MaxFrame
 	rest := max(0, l.w.seg.header.Size-max(l.w.end, l.w.fresh).Offset()-l.c.MaxFrame)
 	n := rest + int64(max(0, len(l.segs.free)-aside))*usable
-	return min(n, bound-l.segs.bytes(l.w.end))
+	n = min(n, bound-l.segs.bytes(l.w.end))
+	if use != Facts {
+		n -= l.c.SegmentSize / 8
+	}
+	return n
 }
 
 // changedLocked wakes those who wait for room.

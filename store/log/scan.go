@@ -23,6 +23,10 @@ type scanner struct {
 	raw    []byte // the newest frame, head and records; good until the next call
 }
 
+// maxFrame bounds the bytes of a frame, and so the memory of whoever reads it. It is the
+// bound of Config.MaxFrame for the largest segments.
+const maxFrame = format.MaxSize / 4
+
 // scanChunk is how much a scanner reads at once, if the frames are not larger.
 const scanChunk = 2 << 20
 
@@ -85,6 +89,9 @@ func (s *scanner) next(visit func(Record) error) (format.Frame, error) {
 	if s.number != 0 && head.Number != s.number+1 {
 		// Before its records are told: what is not the log's next frame is none of it.
 		return format.Frame{}, &brokenError{fmt.Errorf("frame %d follows frame %d", head.Number, s.number)}
+	}
+	if head.Bytes > maxFrame {
+		return format.Frame{}, &brokenError{fmt.Errorf("a frame of %d bytes", head.Bytes)}
 	}
 	b, err := s.bytes(at, int64(format.FrameHead+head.Bytes))
 	if err != nil {

@@ -1,6 +1,7 @@
 package log
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,7 +14,8 @@ import (
 // the life. Start takes a segment whatever the log's bound says, because a log that is full
 // could not be emptied otherwise.
 //
-//	LIFE says the new life  →  header of a new segment  →  its name  →  frames
+//	what stands behind the end is given back  →  LIFE says the new life
+//	→  header of a new segment  →  its name  →  LIFE says that it is there  →  frames
 //
 // A start that is cut short behind any of these steps leaves a log that opens: the next
 // start takes another life.
@@ -34,6 +36,9 @@ func (l *Log) Start(epoch uint64) error {
 	if n := len(o.chain); n > 0 {
 		before = o.chain[n-1]
 	}
+	if err := o.giveBack(before); err != nil {
+		return l.fail(err)
+	}
 	seg, err := o.beginLife(epoch, before, l.c.SegmentSize, nil)
 	if err != nil {
 		return l.fail(err)
@@ -43,13 +48,9 @@ func (l *Log) Start(epoch uint64) error {
 	w := &l.w
 	w.seg = seg
 	w.end = format.At(seg.header.Number, l.block)
-	w.fresh, w.written, w.durable, w.told, w.last = w.end, w.end, w.end, w.end, w.end
+	w.fresh, w.written, w.durable, w.told, w.last, w.public = w.end, w.end, w.end, w.end, w.end, w.end
 	l.state = running
 	l.mu.Unlock()
-	if err := o.giveBack(before); err != nil {
-		// Only room on the disk is lost.
-		l.c.Logger.Warn("what stands behind the end of the log could not be given back", "err", err)
-	}
 	l.upkeep.start()
 	return nil
 }
@@ -82,6 +83,12 @@ func (o *opening) beginLife(epoch uint64, before *segment, size int64, fill func
 		return nil, err
 	}
 	o.newest, o.life = h.Number, h.Life
+	// From here on this segment may not be missing. If LIFE said so only at the next start,
+	// the loss of a life's first segment would pass for a start that was cut short.
+	now.Seen = now.Life
+	if err := o.book.write(now); err != nil {
+		return nil, errors.Join(err, seg.close())
+	}
 	return seg, nil
 }
 
@@ -99,22 +106,24 @@ func (o *opening) takeFree(size int64) (string, error) {
 	return name, o.upkeep.makeFree(name, size)
 }
 
-// giveBack gives back the room that an earlier life has left unused: void segments, and
-// the rest of the segment in which the log before ends. So a server that dies and starts
-// again and again does not fill its disk with nearly empty segments.
+// giveBack gives back what stands behind the end of the log: void segments, and the rest of
+// the segment in which it ends. It comes before the next life has a segment: if it came
+// after it, and starts were cut short in between, each of them would leave a segment of
+// full size with nothing in it, until there is no room for another start. A start that is
+// cut short here leaves a log that ends at the same place.
 func (o *opening) giveBack(before *segment) error {
+	// The newest goes first, and before the segment is shortened that its header cuts:
+	// what is left then leads to files that are there, at every moment.
+	slices.SortFunc(o.void, func(a, b *segment) int { return cmp.Compare(b.header.Number, a.header.Number) })
 	for _, seg := range o.void {
 		if err := o.c.Dir.Remove(seg.name); err != nil {
-			return err
+			return fmt.Errorf("remove %s: %w", seg.name, err)
 		}
-	}
-	removed := len(o.void) > 0
-	o.void = nil
-	if removed {
 		if err := o.c.Dir.Sync(); err != nil {
-			return err
+			return fmt.Errorf("remove %s: %w", seg.name, err)
 		}
 	}
+	o.void = nil
 	if before == nil {
 		return nil
 	}
@@ -124,11 +133,15 @@ func (o *opening) giveBack(before *segment) error {
 	}
 	f, err := o.c.Dir.Open(before.name, Access{Write: true})
 	if err != nil {
-		return err
+		return fmt.Errorf("shorten %s: %w", before.name, err)
 	}
-	if err = f.Truncate(size); err == nil {
-		before.size = size // also if the sync fails: nothing can be read behind it
+	err = f.Truncate(size)
+	if err == nil {
 		err = f.Sync()
 	}
-	return errors.Join(err, f.Close())
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("shorten %s: %w", before.name, err)
+	}
+	before.size = size
+	return nil
 }

@@ -25,6 +25,7 @@ type writer struct {
 	durable Position // all before it is durable
 	last    Position // behind the newest frame that has records
 	told    Position // what the newest frame says of durable
+	public  Position // behind the newest frame that has passed
 
 	sealed uint64   // the turn of the newest sealed frame
 	done   uint64   // all frames up to this turn are done
@@ -35,8 +36,9 @@ type writer struct {
 // Seal gives the frame its position in the log, and its turn. What is sealed first is
 // published first, so callers that depend on an order seal in it. The frame cannot be
 // changed any more; after Seal it must be passed, whatever happens. It waits while Window
-// frames are on their way, and for the next segment, but never for somebody's turn. After
-// an error the frame was not sealed.
+// frames are on their way, and for the next segment, but never for somebody's turn: a
+// goroutine that has sealed a frame writes it before it seals another, or both wait for
+// ever. After an error the frame was not sealed.
 func (f *Frame) Seal() error {
 	f.list()
 	return f.seal(f.n != format.FrameHead)
@@ -236,6 +238,9 @@ func (f *Frame) Pass() {
 			panic(fmt.Sprintf("log: frame of turn %d passes behind turn %d", f.ord, l.w.passed))
 		}
 		l.w.passed = f.ord
+		if f.head.Position != 0 {
+			l.w.public = f.head.End()
+		}
 		l.cond.Broadcast()
 	}
 	failed := l.err != nil

@@ -157,7 +157,16 @@ func (d *Disk) begin(c Call, submit ...func(Fault)) (Fault, error) {
 		c.Change = d.changes
 	}
 	d.counts[c.Op]++
-	hook, crash := d.hook, c.Change != 0 && c.Change == d.crashAt
+	hook := d.hook
+	if c.Change != 0 && c.Change == d.crashAt {
+		// At once: no call that begins now may end as if the power were still there.
+		for _, s := range submit {
+			s(Fault{})
+		}
+		d.die()
+		d.mu.Unlock()
+		return Fault{}, errCutShort
+	}
 	d.mu.Unlock()
 	var f Fault
 	if hook != nil {
@@ -171,7 +180,7 @@ func (d *Disk) begin(c Call, submit ...func(Fault)) (Fault, error) {
 	for _, s := range submit {
 		s(f)
 	}
-	if f.Crash || crash {
+	if f.Crash {
 		d.die()
 		d.mu.Unlock()
 		return f, errCutShort
