@@ -424,7 +424,7 @@ func TestLeftSegments(t *testing.T) {
 			must(t, r.put(false))
 			r.end()
 			n := len(m.frames)
-			r = m.begin(t, d.Crash(0), k.sync, 2)
+			m.begin(t, d.Crash(0), k.sync, 2).end()
 			if len(m.frames) < n-1 {
 				t.Errorf("%d frames, want the %d that were synced at least", len(m.frames), n-1)
 			}
