@@ -39,12 +39,21 @@ func openTestDir(t testing.TB) (Dir, string) {
 	return d, path
 }
 
+// noDirect skips a test that needs direct access, and fails it where that must be there.
+func noDirect(t testing.TB, err error) {
+	t.Helper()
+	if directExpected(diskDir(t)) {
+		t.Fatal(err)
+	}
+	t.Skip(err)
+}
+
 // createOr makes a file, and skips the test where the file system refuses direct access.
 func createOr(t testing.TB, d Dir, name string, size int64, prewritten bool, a Access) File {
 	t.Helper()
 	f, err := d.Create(name, size, prewritten, a)
 	if errors.Is(err, ErrNoDirect) {
-		t.Skipf("no direct access here: %v", err)
+		noDirect(t, err)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -276,7 +285,7 @@ func TestDirHostile(t *testing.T) {
 	// A length that is no multiple of a block is the end of the file to a direct reader.
 	f, err := d.Open("file", Access{Direct: true})
 	if errors.Is(err, ErrNoDirect) {
-		t.Skip(err)
+		noDirect(t, err)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -3,10 +3,12 @@ package log_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rdmakv/rdmakv/store/log"
 	"github.com/rdmakv/rdmakv/store/log/logtest"
@@ -201,4 +203,27 @@ func TestDiskFull(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// TestLostWhileRunning: the file of a segment is gone when the segment is given back. The
+// log fails; if it went on, a name without a file would count as free.
+func TestLostWhileRunning(t *testing.T) {
+	d := logtest.New(logtest.Options{})
+	l, _ := open(t, small(d))
+	var at log.Position
+	for l.Stats().Changes < 2 {
+		var err error
+		at, err = l.Append(write(1, "%s", make([]byte, 100<<10)))
+		must(t, err)
+	}
+	d.Lose("00000001.seg")
+	l.Release(1, at)
+	for deadline := time.Now().Add(10 * time.Second); l.Err() == nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v", l.Stats())
+		}
+	}
+	if err := l.Err(); !errors.Is(err, log.ErrFailed) || !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
 }

@@ -3,7 +3,6 @@ package log
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"slices"
 
@@ -121,7 +120,7 @@ func (l *upkeep) retireOne() (bool, error) {
 		// the header of another.
 		err = l.c.Dir.Sync()
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil {
 		return false, l.fail(fmt.Errorf("give %s back: %w", seg.name, err))
 	}
 	l.mu.Lock()

@@ -19,7 +19,7 @@ import (
 type segment struct {
 	name   string
 	header format.Header
-	file   File // for writing; nil once the segment was left and synced
+	file   File // for writing; nil if an earlier life wrote it
 	end    Position
 	chain  uint64 // of its frames up to end
 	left   bool   // another one is written now
