@@ -41,9 +41,9 @@ func Size(f *flight.Flight) int {
 
 // Put writes a write into b, of exactly Size bytes.
 //
-// It panics if the flight is none that the pipeline numbers: if it has effects in another
-// shard, or versions that do not rise up to its own. A reader would take those for another
-// write, or refuse them when nothing else is left of it.
+// It panics if the flight is none that a store judges and numbers: if it has effects in
+// another shard, versions that do not rise up to its own, keys that no store takes. A reader
+// would take those for another write, or refuse them when nothing else is left of it.
 func Put(b []byte, f *flight.Flight) {
 	le := binary.LittleEndian
 	at, words := headLen, uint8(0)
@@ -57,7 +57,14 @@ func Put(b []byte, f *flight.Flight) {
 			}
 		}
 	}
-	effects, at := putHeads(b, at, f)
+	effects, at, data := putHeads(b, at, f)
+	slots := len(f.Forget)
+	if words != 0 {
+		slots++
+	}
+	if n := at + data + slots*base.SlotKeyLen; n != len(b) || effects > base.MaxParts || len(f.Forget) > maxForgets {
+		panic(fmt.Sprintf("store: a write of %d bytes, with %d keys and %d forgotten results, in %d bytes", n, effects, len(f.Forget), len(b)))
+	}
 	for _, e := range f.Effects {
 		if !stands(e) {
 			continue
@@ -74,9 +81,6 @@ func Put(b []byte, f *flight.Flight) {
 		f.Forget[i].Append(b[at:at])
 		at += base.SlotKeyLen
 	}
-	if at != len(b) || len(f.Forget) > maxForgets {
-		panic(fmt.Sprintf("store: a write of %d bytes with %d forgotten results in %d bytes", at, len(f.Forget), len(b)))
-	}
 	le.PutUint64(b[offFormat:], uint64(f.Version)<<formatBits|Format)
 	b[offFlags], b[offWords] = 0, words
 	le.PutUint16(b[offShard:], f.Shard)
@@ -88,8 +92,8 @@ func Put(b []byte, f *flight.Flight) {
 const maxForgets = 1<<16 - 1
 
 // putHeads writes the heads of the effects from a place on; it returns how many there are,
-// and the place behind them.
-func putHeads(b []byte, at int, f *flight.Flight) (effects, end int) {
+// the place behind them, and how many bytes their keys and values have.
+func putHeads(b []byte, at int, f *flight.Flight) (effects, end, data int) {
 	le := binary.LittleEndian
 	next := first(f)
 	var last layout.Version
@@ -97,12 +101,16 @@ func putHeads(b []byte, at int, f *flight.Flight) (effects, end int) {
 		if !stands(e) {
 			continue
 		}
-		flags := flagsOf(e, next)
+		if e.Shard != f.Shard || e.Kind > kindMask || len(e.Key) == 0 || len(e.Key) > layout.MaxKeyLen {
+			panic(fmt.Sprintf("store: a %v in shard %d, of a key of %d bytes, in a write of shard %d", e.Kind, e.Shard, len(e.Key), f.Shard))
+		}
+		flags, value := flagsOf(e, next), len(valueOf(e))
 		h := b[at : at+effectLen]
 		h[offEffectFlags], h[offEffectReserved] = flags, 0
 		le.PutUint16(h[offKeyLen:], uint16(len(e.Key)))
-		le.PutUint32(h[offValueLen:], uint32(len(valueOf(e))))
+		le.PutUint32(h[offValueLen:], uint32(value))
 		at += effectLen
+		data += len(e.Key) + value
 		for _, w := range [...]struct {
 			flag  uint8
 			value uint64
@@ -118,13 +126,10 @@ func putHeads(b []byte, at int, f *flight.Flight) (effects, end int) {
 			}
 			last, next = e.Version, e.Version
 		}
-		if e.Shard != f.Shard || e.Kind > kindMask {
-			panic(fmt.Sprintf("store: a %v in shard %d in a write of shard %d", e.Kind, e.Shard, f.Shard))
-		}
 		next++
 		effects++
 	}
-	return effects, at
+	return effects, at, data
 }
 
 // stands says whether an effect is in the body: if it changes its key, or takes an entry
