@@ -113,6 +113,7 @@ var allowed = []struct {
 	{"store/internal/residents", []string{"store/internal/base", "store/internal/disk", "store/internal/shard", "store/layout", "store/index", "store/slab"}},
 	{"store/internal/reads", []string{"store/internal/base", "store/internal/clock", "store/internal/disk", "store/internal/flight", "store/internal/residents", "store/internal/shard", "store/layout"}},
 	{"store/internal/upkeep", []string{"store/internal/base", "store/internal/admit", "store/internal/clock", "store/internal/dedup", "store/internal/disk", "store/internal/flight", "store/internal/pipeline", "store/internal/shard", "store/layout"}},
+	{"store/internal/checkpoint", []string{"store/internal/base", "store/internal/clock", "store/internal/dedup", "store/internal/disk", "store/internal/logged", "store/layout", "store/log"}},
 	{"store/internal/sketch", nil},
 	// The log knows no store: replicated groups use it as well as a keyspace.
 	{"store/log", []string{"store/log/internal/..."}},
@@ -228,6 +229,7 @@ var unused = []struct {
 	{"store/internal/residents", []string{"github.com/cockroachdb/pebble/v2"}, onlyDisk},
 	{"store/internal/reads", []string{"github.com/cockroachdb/pebble/v2"}, onlyDisk},
 	{"store/internal/upkeep", []string{"github.com/cockroachdb/pebble/v2"}, onlyDisk},
+	{"store/internal/checkpoint", []string{"github.com/cockroachdb/pebble/v2"}, onlyDisk},
 	{"internal/...", []string{"github.com/cockroachdb/pebble/v2"}, onlyDisk},
 	{"cmd/...", []string{"github.com/cockroachdb/pebble/v2"}, onlyDisk},
 }

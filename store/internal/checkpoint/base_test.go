@@ -1,0 +1,235 @@
+package checkpoint
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/log"
+)
+
+// baseOptions are those of a base without a log of its own.
+func baseOptions(fs vfs.FS) *pebble.Options {
+	o := &pebble.Options{FS: fs, DisableWAL: true, FormatMajorVersion: pebble.FormatNewest, Logger: quiet{}}
+	o.Experimental.DisableIngestAsFlushable = func() bool { return true }
+	return o
+}
+
+// quiet is a logger that says nothing.
+type quiet struct{}
+
+func (quiet) Infof(string, ...any)  {}
+func (quiet) Errorf(string, ...any) {}
+func (quiet) Fatalf(format string, args ...any) {
+	panic(fmt.Sprintf(format, args...))
+}
+
+// readPlace returns how far a base is.
+func readPlace(db *pebble.DB) (Place, error) {
+	b, done, err := db.Get(PositionKey())
+	if errors.Is(err, pebble.ErrNotFound) {
+		return Place{}, nil
+	}
+	if err != nil {
+		return Place{}, err
+	}
+	defer done.Close()
+	return ParsePlace(b)
+}
+
+// tables is a plain ingest: a table for what stands between two cuts.
+type tables struct {
+	db    *pebble.DB
+	fs    vfs.FS
+	names []string
+	w     *sstable.Writer
+	cut   bool
+	last  []byte
+}
+
+func beginTables(db *pebble.DB, fs vfs.FS) (*tables, error) {
+	if err := fs.RemoveAll("in"); err != nil {
+		return nil, err
+	}
+	return &tables{db: db, fs: fs}, fs.MkdirAll("in", 0o755)
+}
+
+func (t *tables) next(key []byte) error {
+	if t.last != nil && bytes.Compare(t.last, key) >= 0 {
+		return fmt.Errorf("key %x comes after %x", key, t.last)
+	}
+	t.last = append(t.last[:0], key...)
+	if t.w != nil && !t.cut {
+		return nil
+	}
+	if err := t.end(); err != nil {
+		return err
+	}
+	name := t.fs.PathJoin("in", fmt.Sprint(len(t.names)))
+	f, err := t.fs.Create(name, "test")
+	if err != nil {
+		return err
+	}
+	t.names = append(t.names, name)
+	o := baseOptions(t.fs)
+	o.EnsureDefaults()
+	t.w = sstable.NewWriter(objstorageprovider.NewFileWritable(f), o.MakeWriterOptions(0, t.db.TableFormat()))
+	return nil
+}
+
+func (t *tables) end() (err error) {
+	if t.w != nil {
+		err = t.w.Close()
+	}
+	t.w, t.cut = nil, false
+	return err
+}
+
+func (t *tables) Set(key, value []byte) error {
+	if err := t.next(key); err != nil {
+		return err
+	}
+	return t.w.Set(key, value)
+}
+
+func (t *tables) Delete(key []byte) error {
+	if err := t.next(key); err != nil {
+		return err
+	}
+	return t.w.Delete(key)
+}
+
+func (t *tables) CutHere() { t.cut = true }
+
+func (t *tables) Abort() error { return t.end() }
+
+func (t *tables) Commit(ctx context.Context) error {
+	if err := t.end(); err != nil {
+		return err
+	}
+	d, err := t.fs.OpenDir("in")
+	if err == nil {
+		err = errors.Join(d.Sync(), d.Close())
+	}
+	if err != nil {
+		return err
+	}
+	return t.db.Ingest(ctx, t.names)
+}
+
+// wanted is what a base must hold at a position: that of a Pebble to which every write
+// was applied as the store does it.
+func (w *world) wanted(at log.Position) map[string]string {
+	db, err := pebble.Open("wanted", &pebble.Options{FS: vfs.NewMem(), Logger: quiet{}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer db.Close()
+	for _, s := range w.said {
+		if s.at >= at {
+			break
+		}
+		b := db.NewBatch()
+		c := (*disk.Change)(b)
+		switch {
+		case s.flight == nil && names[s.fact] != "":
+			key := disk.AppendKey(nil, disk.StoreShard, disk.KindMeta, []byte(names[s.fact]))
+			rec := make([]byte, disk.RecordSize(len(s.body), false))
+			disk.PutRecord(rec, key, disk.Record{Value: s.body})
+			if err = b.Set(key, rec, nil); len(s.body) == 0 {
+				err = b.Delete(key, nil)
+			}
+		case s.flight != nil:
+			for _, e := range s.flight.Effects {
+				c.Add(&e.Effect)
+			}
+			if s.flight.Recorded() {
+				c.AddResult(s.flight.Shard, s.flight.Version, &s.flight.Op.ID, s.flight.Result)
+			}
+			for i := range s.flight.Forget {
+				c.Forget(s.flight.Shard, &s.flight.Forget[i])
+			}
+		}
+		if err = errors.Join(err, db.Apply(b, pebble.NoSync)); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return dump(w.t, db)
+}
+
+// dump returns what a Pebble holds, but for the position. A value that stands apart is put
+// back into its record, and one that no record notes is an error.
+func dump(t *testing.T, db *pebble.DB) map[string]string {
+	got := map[string]string{}
+	it, err := db.NewIter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer it.Close()
+	for it.First(); it.Valid(); it.Next() {
+		v, err := it.ValueAndErr()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[string(it.Key())] = string(v)
+	}
+	if err := it.Error(); err != nil {
+		t.Fatal(err)
+	}
+	delete(got, string(PositionKey()))
+	for k, v := range got {
+		shard, kind, key, _ := disk.ParseKey([]byte(k))
+		if kind == disk.KindValue {
+			continue // its record asks for it
+		}
+		r, note, apart, err := disk.ParseNoted([]byte(v), []byte(k))
+		if err != nil {
+			t.Fatalf("%x: %v", k, err)
+		}
+		if !apart {
+			continue
+		}
+		pkey := disk.AppendKey(nil, shard, disk.KindValue, key)
+		value, err := disk.ParseRecord([]byte(got[string(pkey)]), pkey)
+		if err == nil {
+			err = note.Matches(r.Version, value)
+		}
+		if err != nil {
+			t.Fatalf("%x: its value: %v", k, err)
+		}
+		r.Value = value.Value
+		whole := make([]byte, disk.RecordSize(len(r.Value), r.Expiry != 0))
+		disk.PutRecord(whole, []byte(k), r)
+		got[k] = string(whole)
+		delete(got, string(pkey))
+	}
+	return got
+}
+
+// compare says how a base differs from what it must be at its position.
+func (w *world) compare(what string) {
+	w.t.Helper()
+	place, err := readPlace(w.db)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	want, got := w.wanted(place.At), dump(w.t, w.db)
+	for k, v := range want {
+		if got[k] != v {
+			w.t.Errorf("%s: at %v: %x is %.60x, want %.60x", what, place.At, k, got[k], v)
+		}
+	}
+	for k, v := range got {
+		if _, ok := want[k]; !ok {
+			w.t.Errorf("%s: at %v: %x is %.60x, want nothing", what, place.At, k, v)
+		}
+	}
+}

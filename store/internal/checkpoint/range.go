@@ -1,0 +1,243 @@
+package checkpoint
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"slices"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// A Bound is how much memory a Range takes at most, but for the record by which it is
+// reached.
+type Bound struct {
+	Bytes int // of keys and values; 128 MiB
+	Keys  int // of Pebble; 2 million
+}
+
+const (
+	defaultBytes = 128 << 20
+	defaultKeys  = 2 << 20
+	maxKeys      = math.MaxInt32
+)
+
+// withDefaults fills in what is zero.
+func (b Bound) withDefaults() Bound {
+	if b.Bytes <= 0 {
+		b.Bytes = defaultBytes
+	}
+	if b.Keys <= 0 {
+		b.Keys = defaultKeys
+	}
+	b.Keys = min(b.Keys, maxKeys)
+	return b
+}
+
+// A Range is what a range of the log says: the newest of each key of Pebble. It is pure
+// memory, and it is used by one goroutine.
+type Range struct {
+	bound  Bound
+	stream uint64
+	facts  map[uint16]string
+
+	memory arena
+	list   []entry
+	places []uint32 // a table of hashes: 1 + index in list
+	sorted []place  // the list in the order of Pebble's keys; nil: to be made
+
+	key     []byte // of the entry that is added
+	newest  layout.Version
+	records uint64
+}
+
+// An entry is what becomes of one key of Pebble. It has no pointers, so a collection of
+// garbage does not look at a million of them.
+type entry struct {
+	head, next uint64 // the first 16 bytes of the key, as numbers that compare like it
+	version    layout.Version
+	expiry     uint64
+	hash       uint32 // the upper half of the hash of the key
+	at         ref    // the key, and the value behind it
+	key        uint32 // bytes
+	value      uint32 // bytes
+	room       uint32 // bytes there are for the value
+	gone       bool   // the key is deleted
+}
+
+// A place says where an entry stands in the list, while the list is sorted.
+type place struct {
+	head, next uint64
+	index      uint32
+}
+
+// An arena has the bytes of keys and values, in chunks that are never moved and never
+// given back before all of it is. What refers to it are numbers, and not pointers that a
+// collection of garbage would follow.
+type arena struct {
+	chunks [][]byte
+	used   int // bytes that were taken
+}
+
+// chunkSize is the size of a chunk, unless what stands in it is larger.
+const chunkSize = 1 << 20
+
+// A ref is a place in an arena.
+type ref struct{ chunk, offset uint32 }
+
+// take returns room for n bytes.
+func (a *arena) take(n int) (ref, []byte) {
+	last := len(a.chunks) - 1
+	if last < 0 || cap(a.chunks[last])-len(a.chunks[last]) < n {
+		a.chunks = append(a.chunks, make([]byte, 0, max(n, chunkSize)))
+		last++
+	}
+	c := a.chunks[last]
+	at := ref{uint32(last), uint32(len(c))}
+	a.chunks[last] = c[:len(c)+n]
+	a.used += n
+	return at, a.chunks[last][at.offset:]
+}
+
+// bytes returns the n bytes that stand so far behind a place.
+func (a *arena) bytes(at ref, skip, n int) []byte {
+	from := int(at.offset) + skip
+	return a.chunks[at.chunk][from : from+n : from+n]
+}
+
+// NewRange returns an empty Range of a stream's records. facts says under which name
+// of kind meta each fact of the stream stands in the base; one whose name is empty is
+// the log's alone.
+func NewRange(stream uint64, facts map[uint16]string, bound Bound) *Range {
+	return &Range{bound: bound.withDefaults(), stream: stream, facts: facts, places: make([]uint32, 1<<10)}
+}
+
+// Full says that the memory is at its bound. What is added all the same is taken.
+func (r *Range) Full() bool {
+	return r.memory.used >= r.bound.Bytes || len(r.list) >= r.bound.Keys
+}
+
+// Keys is how many keys of Pebble the range says something of.
+func (r *Range) Keys() int { return len(r.list) }
+
+// Newest is the newest version of any write in the range.
+func (r *Range) Newest() layout.Version { return r.newest }
+
+// set notes that a key of Pebble, which stands in r.key, has a value from now on.
+func (r *Range) set(v layout.Version, expiry uint64, value []byte) {
+	e := r.find(len(value))
+	e.version, e.expiry, e.gone = v, expiry, false
+	if len(value) > int(e.room) {
+		// The older value is lost memory until the range is written. What is written
+		// again and again mostly keeps its size.
+		at, b := r.memory.take(len(r.key) + len(value))
+		copy(b, r.key)
+		e.at, e.room = at, uint32(len(value))
+	}
+	e.value = uint32(len(value))
+	copy(r.memory.bytes(e.at, int(e.key), len(value)), value)
+}
+
+// remove notes that a key of Pebble, which stands in r.key, is gone from now on.
+func (r *Range) remove() {
+	e := r.find(0)
+	e.gone, e.value, e.version, e.expiry = true, 0, 0, 0
+}
+
+// find returns the entry of r.key, and makes it if there is none.
+func (r *Range) find(room int) *entry {
+	h := xxh3.Hash(r.key)
+	if 2*len(r.list) >= len(r.places) {
+		r.grow()
+	}
+	mask := uint64(len(r.places) - 1)
+	for p := h & mask; ; p = (p + 1) & mask {
+		at := r.places[p]
+		if at == 0 {
+			r.places[p] = uint32(len(r.list) + 1)
+			break
+		}
+		e := &r.list[at-1]
+		if e.hash == uint32(h>>32) && string(r.keyOf(e)) == string(r.key) {
+			return e
+		}
+	}
+	r.sorted = nil
+	at, b := r.memory.take(len(r.key) + room)
+	copy(b, r.key)
+	var first [16]byte
+	copy(first[:], r.key)
+	r.list = append(r.list, entry{
+		head: binary.BigEndian.Uint64(first[:]), next: binary.BigEndian.Uint64(first[8:]),
+		hash: uint32(h >> 32), at: at, key: uint32(len(r.key)), room: uint32(room),
+	})
+	return &r.list[len(r.list)-1]
+}
+
+// grow doubles the table of hashes.
+func (r *Range) grow() {
+	r.places = make([]uint32, 2*len(r.places))
+	mask := uint64(len(r.places) - 1)
+	for i := range r.list {
+		p := xxh3.Hash(r.keyOf(&r.list[i])) & mask
+		for r.places[p] != 0 {
+			p = (p + 1) & mask
+		}
+		r.places[p] = uint32(i + 1)
+	}
+}
+
+func (r *Range) keyOf(e *entry) []byte { return r.memory.bytes(e.at, 0, int(e.key)) }
+
+func (r *Range) valueOf(e *entry) []byte { return r.memory.bytes(e.at, int(e.key), int(e.value)) }
+
+// order returns the list in the order of Pebble's keys.
+func (r *Range) order() []place {
+	if r.sorted != nil || len(r.list) == 0 {
+		return r.sorted
+	}
+	r.sorted = make([]place, len(r.list))
+	for i := range r.list {
+		r.sorted[i] = place{r.list[i].head, r.list[i].next, uint32(i)}
+	}
+	slices.SortFunc(r.sorted, r.compare)
+	return r.sorted
+}
+
+// compare orders two entries by their keys, which are never the same. Two keys that
+// differ only in zeros at their ends have the same 16 bytes at the front.
+func (r *Range) compare(a, b place) int {
+	switch {
+	case a.head < b.head || a.head == b.head && a.next < b.next:
+		return -1
+	case a.head != b.head || a.next != b.next:
+		return 1
+	}
+	return bytes.Compare(r.keyOf(&r.list[a.index]), r.keyOf(&r.list[b.index]))
+}
+
+// Due returns the earliest second under which the range lists a key of a shard; ok says
+// whether there is one. The mark of the expirer is lowered to it when the base has the
+// entry: the expirer looks at no second before its mark, so the key would stay for ever.
+func (r *Range) Due(shard uint16) (second uint64, ok bool) {
+	order := r.order()
+	r.key = disk.AppendKey(r.key[:0], shard, disk.KindExpiry, nil)
+	prefix := len(r.key)
+	i, _ := slices.BinarySearchFunc(order, r.key, func(p place, key []byte) int {
+		return bytes.Compare(r.keyOf(&r.list[p.index]), key)
+	})
+	for ; i < len(order); i++ {
+		e := &r.list[order[i].index]
+		key := r.keyOf(e)
+		if string(key[:min(prefix, len(key))]) != string(r.key) {
+			break
+		}
+		if second, _, ok := disk.ParseExpiryKey(key[prefix:]); ok && !e.gone {
+			return second, true
+		}
+	}
+	return 0, false
+}

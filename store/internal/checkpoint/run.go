@@ -1,0 +1,119 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rdmakv/rdmakv/store/log"
+)
+
+// Config is one checkpoint.
+type Config struct {
+	Log    *log.Log
+	Stream uint64
+	From   Place // of the base
+	// To is how far the checkpoint goes at most; 0: to what has passed. Beyond that it
+	// never goes: nobody may be shown what is not published.
+	To    log.Position
+	Epoch uint64 // of the store
+	// Facts says under which name of kind meta each fact of the stream stands in the
+	// base; one whose name is empty is the log's alone.
+	Facts map[uint16]string
+	Bound Bound
+	// ReadRate bounds the bytes of the log that are read in a second, because a reader at
+	// full rate makes every sync of the log wait for it; 200 MB/s. Negative: no bound.
+	ReadRate int64
+	// Begin begins the ingest. It is called when the range has been read.
+	Begin func(ctx context.Context) (Ingest, error)
+	// Values tells which values stand apart in the base; nil: nobody knows. Nothing else
+	// may change the base before Run returns.
+	Values Values
+
+	// Now and Sleep are the clock of the pace; nil: that of the machine.
+	Now   func() time.Time
+	Sleep func(ctx context.Context, d time.Duration) error
+}
+
+// An Ingest is a Sink on its way into the base. After Commit the base has all of it after
+// any crash; before, and after Abort, nothing.
+type Ingest interface {
+	Sink
+	Commit(ctx context.Context) error
+	Abort() error
+}
+
+// Done is what a checkpoint has done.
+type Done struct {
+	Place Place // of the base now
+	// Range is what went in: the caller asks it for the second to which it lowers each
+	// shard's mark of the expirer (Range.Due), and drops it. nil: there was nothing.
+	Range *Range
+	// More says that the bound was reached before To.
+	More   bool
+	Counts Counts
+	// Read, Written and Ingested are how long each took.
+	Read, Written, Ingested time.Duration
+}
+
+// Run takes what the log says from the base's position on into the base, up to Config.To
+// or to where the range is full. The base is at Done.Place when Run returns without an
+// error, durably; with one, it is where it was, or, if the error is Commit's, at one of
+// both: its position says at which. The caller then raises the clean marks, and tells
+// the log (Release) that it needs nothing before Place.Frame.
+func Run(ctx context.Context, c Config) (Done, error) {
+	c = c.withDefaults()
+	to := c.Log.Stats().Passed
+	if c.To != 0 {
+		to = min(to, c.To)
+	}
+	if to <= c.From.At {
+		return Done{Place: c.From}, nil
+	}
+	// The base may not stand ahead of what the log has durably, in no policy.
+	if err := c.Log.Sync(); err != nil {
+		return Done{}, fmt.Errorf("checkpoint: sync the log first: %w", err)
+	}
+	release, err := c.Log.Hold(c.From.Frame)
+	if err != nil {
+		return Done{}, fmt.Errorf("checkpoint: %w", err)
+	}
+	defer release()
+
+	began := c.Now()
+	r, place, more, err := c.read(ctx, to)
+	if err != nil {
+		return Done{}, err
+	}
+	done := Done{Place: place, Range: r, More: more, Read: c.Now().Sub(began)}
+	began = c.Now()
+	tables, err := c.Begin(ctx)
+	if err != nil {
+		return Done{}, err
+	}
+	if done.Counts, err = r.Write(tables, c.Values); err != nil {
+		return Done{}, errors.Join(err, tables.Abort())
+	}
+	done.Written = c.Now().Sub(began)
+	began = c.Now()
+	if err := tables.Commit(ctx); err != nil {
+		return Done{}, err
+	}
+	done.Ingested = c.Now().Sub(began)
+	return done, nil
+}
+
+// withDefaults fills in what is zero.
+func (c Config) withDefaults() Config {
+	if c.ReadRate == 0 {
+		c.ReadRate = defaultReadRate
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Sleep == nil {
+		c.Sleep = sleep
+	}
+	return c
+}

@@ -1,0 +1,341 @@
+package checkpoint
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/flight"
+	"github.com/rdmakv/rdmakv/store/internal/logged"
+	"github.com/rdmakv/rdmakv/store/layout"
+	"github.com/rdmakv/rdmakv/store/log"
+)
+
+// run makes one checkpoint, up to a position and within a bound.
+func (w *world) run(to log.Position, bound Bound) (Done, error) {
+	walk, err := disk.NewValueWalk(w.db)
+	if err != nil {
+		return Done{}, err
+	}
+	defer walk.Close()
+	return Run(context.Background(), Config{
+		Log: w.log, Stream: ours, From: w.from, To: to, Epoch: 3, Facts: names, Bound: bound, Values: walk,
+		Begin: func(context.Context) (Ingest, error) { return beginTables(w.db, w.fs) },
+	})
+}
+
+// anyBound is a bound that is often reached within a frame.
+func (w *world) anyBound() Bound {
+	if w.rng.IntN(2) == 0 {
+		return Bound{}
+	}
+	return Bound{Bytes: 1 + w.rng.IntN(20000), Keys: 1 + w.rng.IntN(40)}
+}
+
+// anywhere is a position at or behind that of the base.
+func (w *world) anywhere() log.Position {
+	if len(w.said) == 0 || w.rng.IntN(2) == 0 {
+		return 0
+	}
+	return w.said[w.rng.IntN(len(w.said))].at
+}
+
+// TestBaseIsTheStateAtItsPosition: checkpoints at random cuts make of the log what writes
+// through a batch each would have made up to the base's position, which is where Run says.
+func TestBaseIsTheStateAtItsPosition(t *testing.T) {
+	worlds(t, 8, func(t *testing.T, seed uint64) {
+		w := newWorld(t, seed)
+		defer w.close()
+		if err := w.open(); err != nil {
+			t.Fatal(err)
+		}
+		for range 8 {
+			if err := w.append(1 + w.rng.IntN(30)); err != nil {
+				t.Fatal(err)
+			}
+			to, passed := w.anywhere(), w.log.Stats().Passed
+			done, err := w.run(to, w.anyBound())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if limit := passed; done.Place.At > limit || to > w.from.At && done.Place.At > to {
+				t.Fatalf("the base is at %v, asked for %v, passed is %v", done.Place.At, to, limit)
+			}
+			if place, err := readPlace(w.db); err != nil || place != done.Place {
+				t.Fatalf("the base says %+v, Run said %+v (%v)", place, done.Place, err)
+			}
+			if w.from.At != 0 && done.Place.At < w.from.At {
+				t.Fatalf("the base went back from %v to %v", w.from.At, done.Place.At)
+			}
+			w.checkDue(&done)
+			w.from = done.Place
+			w.compare("after a checkpoint")
+			w.log.Release(ours, done.Place.Frame)
+			if w.rng.IntN(3) == 0 {
+				w.close()
+				if err := w.open(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for more := true; more; {
+			done, err := w.run(0, w.anyBound())
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.from, more = done.Place, done.More
+		}
+		if w.from.At != w.log.Stats().Passed {
+			t.Fatalf("the base ends at %v, the log at %v", w.from.At, w.log.Stats().Passed)
+		}
+		w.compare("at the end")
+	})
+}
+
+// checkDue: the earliest second that a range lists for a shard is the earliest that the
+// base has of what the range has put there.
+func (w *world) checkDue(done *Done) {
+	w.t.Helper()
+	if done.Range == nil {
+		return
+	}
+	for shard := range uint16(3) {
+		want, found := uint64(0), false
+		for i := range done.Range.list {
+			e := &done.Range.list[i]
+			s, kind, key, _ := disk.ParseKey(done.Range.keyOf(e))
+			if s != shard || kind != disk.KindExpiry || e.gone {
+				continue
+			}
+			if second, _, _ := disk.ParseExpiryKey(key); !found || second < want {
+				want, found = second, true
+			}
+		}
+		if got, ok := done.Range.Due(shard); got != want || ok != found {
+			w.t.Errorf("shard %d is due at %d, %v; want %d, %v", shard, got, ok, want, found)
+		}
+	}
+}
+
+// TestCrashInRun cuts the power before a call of the base's file system while a
+// checkpoint runs: for the log and for the base at the same moment. The base is then
+// exactly the state at the position that it names, the log reaches that far, and
+// checkpoints that go on from there end where they would have ended.
+func TestCrashInRun(t *testing.T) {
+	worlds(t, 6, func(t *testing.T, seed uint64) {
+		w := newWorld(t, seed)
+		defer func() { w.close() }()
+		for life := range 6 {
+			var after *world
+			calls, at := 0, 1+w.rng.IntN(60)
+			armed := false
+			crash := func() {
+				after = &world{t: t, rng: w.rng, next: w.next, keys: w.keys, said: w.said, sync: w.sync,
+					disk: w.disk.Clone().Crash(w.rng.Uint64()),
+					mem:  w.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: w.rng.IntN(101), RNG: w.rng})}
+				after.fs = after.mem
+			}
+			w.fs = errorfs.Wrap(w.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if op.Kind.ReadOrWrite() != errorfs.OpIsWrite || !armed {
+					return nil
+				}
+				if calls++; calls == at {
+					armed = false
+					crash()
+				}
+				return nil
+			}))
+			if err := w.open(); err != nil {
+				t.Fatalf("life %d: %v", life, err)
+			}
+			w.forgetLost()
+			w.compare(fmt.Sprintf("life %d", life))
+			for range 3 {
+				if err := w.append(1 + w.rng.IntN(20)); err != nil {
+					t.Fatal(err)
+				}
+				armed = after == nil && w.rng.IntN(2) == 0
+				done, err := w.run(0, w.anyBound())
+				armed = false
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.from = done.Place
+			}
+			if after == nil {
+				crash()
+			}
+			w.close()
+			w = after
+		}
+	})
+}
+
+// forgetLost drops what a power cut has taken from the end of a log that is not synced.
+func (w *world) forgetLost() {
+	end := w.log.Found().End
+	for i, s := range w.said {
+		if s.at >= end {
+			w.said = w.said[:i:i]
+			break
+		}
+	}
+}
+
+// TestTwoRequestsOfOneKey: a write that another one supersedes leaves its result.
+func TestTwoRequestsOfOneKey(t *testing.T) {
+	r := NewRange(ours, names, Bound{})
+	for i := range 2 {
+		f := &flight.Flight{Shard: 1, Op: &base.Op{}, Result: &base.Result{}}
+		f.Op.ID = base.RequestID{Client: [16]byte{byte(i)}, Seq: 5}
+		f.Effects = []*flight.Effect{{Effect: base.Effect{Shard: 1, Key: []byte("k"), Value: []byte{byte(i)}}}}
+		f.Number(layout.Version(10 + i))
+		add(t, r, f)
+	}
+	if r.Keys() != 3 || r.Newest() != 11 {
+		t.Errorf("%d keys up to version %v, want the record and two results up to 11", r.Keys(), r.Newest())
+	}
+}
+
+// add adds a flight to a range, as if the log had it.
+func add(t testing.TB, r *Range, f *flight.Flight) {
+	t.Helper()
+	body := make([]byte, logged.Size(f))
+	logged.Put(body, f)
+	if err := r.Add(&log.Record{Kind: log.Write, Stream: ours, Body: body}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOrderOfTheLog: the newest is the last in the log, whatever its version is.
+func TestOrderOfTheLog(t *testing.T) {
+	r := NewRange(ours, names, Bound{})
+	for _, v := range []layout.Version{9, 4} {
+		f := &flight.Flight{Shard: 1}
+		f.Effects = []*flight.Effect{{Effect: base.Effect{Shard: 1, Key: []byte("k"), Value: fmt.Append(nil, v)}}}
+		f.Number(v)
+		add(t, r, f)
+	}
+	if e := &r.list[0]; e.version != 4 || string(r.valueOf(e)) != fmt.Sprint(layout.Version(4)) {
+		t.Errorf("version %v, value %q", e.version, r.valueOf(e))
+	}
+}
+
+// TestHostileRecords: what is none of the stream's records ends the checkpoint, with its
+// position, and the base stays as it was.
+func TestHostileRecords(t *testing.T) {
+	for name, rec := range map[string]log.Record{
+		"body": {Kind: log.Write, Stream: ours, Body: []byte("no write")},
+		"fact": {Kind: log.Fact, Stream: ours, Name: 99, Body: []byte("x")},
+		"kind": {Kind: log.Entry, Stream: ours, Index: 1, Term: 1, Body: []byte("x")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 1)
+			defer w.close()
+			if err := w.open(); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.append(5); err != nil {
+				t.Fatal(err)
+			}
+			at, err := w.log.Append(rec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = w.run(0, Bound{})
+			var broken *RecordError
+			if !errors.As(err, &broken) || broken.At != at {
+				t.Fatalf("%v, want an error about %v", err, at)
+			}
+			if place, err := readPlace(w.db); err != nil || place != (Place{}) || len(dump(t, w.db)) != 0 {
+				t.Fatalf("the base is at %+v (%v), with %d keys", place, err, len(dump(t, w.db)))
+			}
+		})
+	}
+}
+
+// TestDamagedLog: a record whose bytes are not good ends the checkpoint, and nothing of
+// the range goes in.
+func TestDamagedLog(t *testing.T) {
+	w := newWorld(t, 1)
+	defer w.close()
+	if err := w.open(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.append(50); err != nil {
+		t.Fatal(err)
+	}
+	s := w.said[len(w.said)/2]
+	for _, name := range w.disk.Names() {
+		if strings.HasPrefix(name, fmt.Sprintf("%08x", s.at.Segment())) {
+			if err := w.disk.Flip(name, s.at.Offset()+20, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_, err := w.run(0, Bound{})
+	var damage *log.DamageError
+	if !errors.As(err, &damage) || damage.At == 0 || damage.At > s.at {
+		t.Fatalf("%v, want damage at or before %v", err, s.at)
+	}
+	if place, err := readPlace(w.db); err != nil || place != (Place{}) || len(dump(t, w.db)) != 0 {
+		t.Fatalf("the base is at %+v (%v)", place, err)
+	}
+}
+
+// TestBound: a range takes little more than its bound, and what is written again and
+// again in one size takes no more memory.
+func TestBound(t *testing.T) {
+	r := NewRange(ours, names, Bound{Bytes: 100_000, Keys: 50})
+	for i := range 40_000 {
+		f := &flight.Flight{Shard: 1}
+		f.Effects = []*flight.Effect{{Effect: base.Effect{Shard: 1, Key: fmt.Append(nil, "k", i%20), Value: bytes.Repeat([]byte{byte(i)}, 100)}}}
+		f.Number(layout.Version(1 + i))
+		add(t, r, f)
+	}
+	if r.Full() || r.memory.used > 20*200 {
+		t.Errorf("20 keys take %d bytes", r.memory.used)
+	}
+	n := 0
+	for ; !r.Full(); n++ {
+		f := &flight.Flight{Shard: 2}
+		f.Effects = []*flight.Effect{{Effect: base.Effect{Shard: 2, Key: fmt.Append(nil, "k", n), Value: []byte("v")}}}
+		f.Number(layout.Version(50_000 + n))
+		add(t, r, f)
+	}
+	if n != 30 {
+		t.Errorf("full after %d more keys, want 30", n)
+	}
+}
+
+// TestPace: the log is read no faster than the rate, on a clock of its own.
+func TestPace(t *testing.T) {
+	now := time.Unix(0, 0)
+	c := Config{ReadRate: 1 << 20, Now: func() time.Time { return now }, Sleep: func(_ context.Context, d time.Duration) error {
+		now = now.Add(d)
+		return nil
+	}}.withDefaults()
+	p := pace{c: &c, began: now, next: paceStep}
+	for range 10 << 10 {
+		if err := p.read(context.Background(), 1<<10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := now.Sub(time.Unix(0, 0)); took < 9700*time.Millisecond || took > 10300*time.Millisecond {
+		t.Errorf("10 MiB at 1 MiB/s took %v", took)
+	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := p.read(ended, paceStep); !errors.Is(err, context.Canceled) {
+		t.Errorf("behind the end of ctx: %v", err)
+	}
+}
