@@ -98,9 +98,13 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 }
 
 // Close ends the sessions and gives everything back. Calls under way fail with
-// ErrClosed; puts that were sent, with ErrOutcomeUnknown. Closing twice is
-// harmless.
-func (c *Client) Close() error { return c.rt().Close() }
+// ErrClosed; puts that were sent, with ErrOutcomeUnknown. Those of PutAsync have
+// ended when it returns. Closing twice is harmless.
+func (c *Client) Close() error {
+	err := c.rt().Close()
+	_ = write.Async(c.rt()).Flush(context.Background()) // it fails with its context alone
+	return err
+}
 
 // Ping sends a message to the server and returns how long the answer took. The
 // server answers it without its store, so it shows that the connection lives,

@@ -82,6 +82,14 @@ type Config struct {
 	// each device in use. Default 128 MiB; it must hold the largest value that
 	// is put.
 	StagingBytes int64
+	// AsyncWindow bounds the puts of PutAsync that have not ended, at all servers
+	// together, those included that wait for another put of the same key. Beyond it
+	// PutAsync waits. Default 64, at most 65,536; beyond MaxInflight it helps only
+	// where there are several servers, or keys that are put often.
+	AsyncWindow int
+	// AsyncBytes bounds the bytes of their keys and values, which are copies; a put
+	// of more is taken when no other is there. Default 16 MiB, at least 64 KiB.
+	AsyncBytes int64
 	// LeaseKeep is for how long after the last get the client keeps its lease
 	// alive by itself, with one small READ each third of a lease, so that a
 	// get after a pause still needs no help from the server's CPU. Default
@@ -110,12 +118,17 @@ const (
 	DefaultMaxReads     = 512
 	DefaultBufferBytes  = 64 << 20
 	DefaultStagingBytes = 128 << 20
+	DefaultAsyncWindow  = 64
+	DefaultAsyncBytes   = 16 << 20
 	DefaultLeaseKeep    = time.Minute
 	DefaultSpin         = wait.DefaultSpin // on devices
 
 	maxInflight    = 1024
 	maxReads       = 8192
 	minBufferBytes = 4 << 20
+	maxAsyncWindow = 64 << 10
+	minAsyncBytes  = 64 << 10
+	maxAsyncBytes  = 1 << 40
 )
 
 // withDefaults returns a copy with every zero field filled in.
@@ -128,6 +141,8 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxReads, DefaultMaxReads)
 	def(&c.BufferBytes, DefaultBufferBytes)
 	def(&c.StagingBytes, DefaultStagingBytes)
+	def(&c.AsyncWindow, DefaultAsyncWindow)
+	def(&c.AsyncBytes, DefaultAsyncBytes)
 	def(&c.LeaseKeep, DefaultLeaseKeep)
 	if c.Fabrics == nil && base.Builtin != nil {
 		c.Fabrics = base.Builtin()
@@ -199,6 +214,12 @@ func (c Config) Validate() error {
 	}
 	if d.StagingBytes < 1 {
 		bad("StagingBytes is %d, must be positive", d.StagingBytes)
+	}
+	if d.AsyncWindow < 1 || d.AsyncWindow > maxAsyncWindow {
+		bad("AsyncWindow is %d, must be 1 to %d", d.AsyncWindow, maxAsyncWindow)
+	}
+	if d.AsyncBytes < minAsyncBytes || d.AsyncBytes > maxAsyncBytes {
+		bad("AsyncBytes is %d, must be %d to %d", d.AsyncBytes, minAsyncBytes, int64(maxAsyncBytes))
 	}
 	if d.LeaseKeep < -1 {
 		bad("LeaseKeep is %v, must be -1 (off) or positive", d.LeaseKeep)

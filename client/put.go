@@ -62,6 +62,43 @@ func (c *Client) putWith(ctx context.Context, key, value []byte, opts PutOptions
 	return w.Reply.Version, err
 }
 
+// A Pending is a put of PutAsync that may not have ended yet. Done returns a channel that is
+// closed when it has ended. Wait waits for that, and returns the version that the key then had,
+// or why the put has failed: an *Error, as Put returns it. Both may be called by many goroutines
+// and at any time; a program that does not want to know need not call either.
+type Pending = write.Pending
+
+// PutAsync is Put that does not wait for the server. It returns when the put has been taken into
+// the client's window (Config.AsyncWindow, AsyncBytes), for which it waits. key and value are
+// copied: they are the caller's again when it returns.
+//
+// Puts of one key take effect in the order in which calls of PutAsync took them, because the next
+// one is sent only when the one before has ended; those of different keys in any order, as those of
+// several goroutines do. A put applies once, over reconnects and restarts, as Put says. One
+// that ends with ErrOutcomeUnknown does not keep later ones of its key back, and may take
+// effect after them, as with Put.
+//
+// ctx is the whole put's, not only this call's: when it ends, the put fails as Put would. Without
+// a deadline the put ends after Config.Timeout, which counts from when it was taken. Outcomes
+// are learned in the order in which the puts were sent to a node, so one whose time is over may
+// be told only when those before it have ended.
+//
+// PutAsync itself fails with ErrKeyEmpty, ErrKeyTooLarge, ErrTooLarge, with ErrTimeout or ctx's
+// error if there was no room in time, and with ErrOverloaded if more than Config.MaxWaiting
+// calls wait for room; then nothing was changed, and there is no Pending. Everything else
+// is told by Pending.Wait. There is no callback, so no code of the program can hold up the client.
+func (c *Client) PutAsync(ctx context.Context, key, value []byte) (*Pending, error) {
+	return write.Async(c.rt()).Put(ctx, key, value)
+}
+
+// Flush waits until each put has ended that PutAsync has taken before, by any goroutine. It fails
+// with ErrTimeout or ctx's error, if that ends first, and with nothing else: how a put has
+// ended is told by its Pending. After Flush without an error, what succeeded is as durable and
+// visible as after Put.
+func (c *Client) Flush(ctx context.Context) error {
+	return write.Async(c.rt()).Flush(ctx)
+}
+
 // maxTTL is what servers take.
 const maxTTL = 100 * 366 * 24 * time.Hour
 

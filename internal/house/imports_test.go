@@ -90,7 +90,7 @@ var allowed = []struct {
 	{"client/internal/peer", []string{"client/internal/base", "client/internal/device", "client/internal/session", "rdma", "internal/turnstile", "internal/wire", "internal/world"}},
 	{"client/internal/route", []string{"client/internal/base", "client/internal/peer", "client/internal/session", "internal/cluster", "internal/world"}},
 	{"client/internal/read", []string{"client/internal/base", "client/internal/device", "client/internal/peer", "client/internal/route", "client/internal/session", "rdma", "store/layout", "internal/cluster", "internal/wire"}},
-	{"client/internal/write", []string{"client/internal/base", "client/internal/device", "client/internal/peer", "client/internal/route", "client/internal/session", "store/layout", "internal/cluster", "internal/wire"}},
+	{"client/internal/write", []string{"client/internal/base", "client/internal/device", "client/internal/peer", "client/internal/route", "client/internal/session", "store/layout", "internal/cluster", "internal/turnstile", "internal/wire"}},
 	{"client/internal/clienttest", []string{"rdma/...", "store/layout", "internal/wire", "internal/cluster"}},
 	{"client/internal/clienttest/node", []string{"client/internal/clienttest", "internal/server", "rdma/..."}},
 	{"client/admin", []string{"client", "client/internal/base", "client/internal/peer", "client/internal/read", "client/internal/route", "client/internal/session", "store/layout", "internal/cluster", "internal/wire"}}, // operators and tools

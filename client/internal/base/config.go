@@ -38,6 +38,8 @@ type Config struct {
 	MaxReads     int
 	BufferBytes  int64
 	StagingBytes int64
+	AsyncWindow  int
+	AsyncBytes   int64
 
 	// How one session behaves.
 	LeaseKeep time.Duration

@@ -50,6 +50,8 @@ type Router struct {
 	table atomic.Pointer[table] // never nil
 
 	bufferBytes atomic.Int64 // of all Buffers of the program
+	besideOnce  sync.Once
+	beside      any // see Beside
 
 	done    context.Context
 	cancel  context.CancelFunc
@@ -439,6 +441,13 @@ func (r *Router) Config() *base.Config { return r.cfg }
 
 // World is what the client has in place of the machine.
 func (r *Router) World() world.World { return r.world }
+
+// Beside is what a room above keeps for as long as the client lives: what make has returned at the
+// first call. There is one such room.
+func Beside(r *Router, make func() any) any {
+	r.besideOnce.Do(func() { r.beside = make() })
+	return r.beside
+}
 
 // BufferBytes is how many bytes all Buffers of the program have together.
 func (r *Router) BufferBytes() *atomic.Int64 { return &r.bufferBytes }

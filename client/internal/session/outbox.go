@@ -79,6 +79,29 @@ func (l *link) send(sl *Slot, msg []byte) error {
 	return nil
 }
 
+// enqueue numbers and signs the request in sl's buffer, which PostQueued posts, or another call.
+func (l *link) enqueue(sl *Slot, msg []byte) {
+	o := &l.outbox
+	o.mu.Lock()
+	o.seal.Seal(msg)
+	o.queue = append(o.queue, sl)
+	o.mu.Unlock()
+}
+
+// PostQueued posts the requests of Slot.Queue with one doorbell, unless another call is about
+// to. If the queue pair does not take them they are lost as requests are that were posted.
+func (l *link) PostQueued() {
+	o := &l.outbox
+	o.mu.Lock()
+	if o.posting || len(o.queue) == 0 {
+		o.mu.Unlock()
+		return
+	}
+	o.posting = true
+	o.mu.Unlock()
+	l.postRest()
+}
+
 // postRest posts what is queued until there is nothing.
 func (l *link) postRest() {
 	o := &l.outbox

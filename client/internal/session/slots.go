@@ -147,6 +147,30 @@ func (sl *Slot) ID() uint64 { return sl.op.ID() }
 // Post sends msg, which was encoded into sl.buf. After an error the slot is
 // gone; the error is a base.NotSent.
 func (sl *Slot) Post(msg []byte) error {
+	if err := sl.address(msg); err != nil {
+		return err
+	}
+	if err := sl.s.send(sl, msg); err != nil {
+		sl.Cancel()
+		return base.NotSent(postError(err))
+	}
+	return nil
+}
+
+// Queue is Post for a caller that has several requests: msg travels with the next post of the
+// session, which the caller makes by PostQueued before it waits for any reply. If it does not,
+// the request may stay here until another call posts.
+func (sl *Slot) Queue(msg []byte) error {
+	if err := sl.address(msg); err != nil {
+		return err
+	}
+	sl.s.enqueue(sl, msg)
+	return nil
+}
+
+// address completes the header of a message and notes that its reply is due. After an error the
+// slot is gone; the error is a base.NotSent.
+func (sl *Slot) address(msg []byte) error {
 	s := sl.s
 	if len(msg) > len(sl.Buf) {
 		panic(fmt.Sprintf("client: message of %d bytes in a buffer of %d", len(msg), len(sl.Buf)))
@@ -167,10 +191,6 @@ func (sl *Slot) Post(msg []byte) error {
 	if s.IsDown() { // looked at after inflight is set: see session.fail
 		sl.Cancel()
 		return base.NotSent(base.ErrLost)
-	}
-	if err := s.send(sl, msg); err != nil {
-		sl.Cancel()
-		return base.NotSent(postError(err))
 	}
 	return nil
 }

@@ -48,6 +48,7 @@ type copied struct {
 	key string
 	at  time.Time
 	put wire.PutLarge // of a large one
+	val string        // of a small put
 }
 
 // A rig is a router with one peer, whose server is a fake.
@@ -62,6 +63,7 @@ type rig struct {
 	copies []copied
 	seen   map[uint16]uint64 // by slot: the seq that was applied last
 	done   map[string]int    // by key: how often a write took effect
+	order  []string          // the values of small puts, as they took effect
 	fates  []fate            // of the next copies; then all are answered
 	fate   func(copied) fate // in place of fates; or nil
 	reply  wire.WriteReply
@@ -92,7 +94,7 @@ func newConfig(f *clienttest.Server) *base.Config {
 	return &base.Config{
 		Servers: []string{"fake:1"}, Fabrics: []rdma.Fabric{f}, DialOnce: true,
 		Timeout: 5 * time.Second, DialTimeout: 3 * time.Second, LeaseKeep: -1,
-		CacheEntries: 64, MaxInflight: 4, MaxWaiting: 64, MaxReads: 512, BufferBytes: 64 << 20, StagingBytes: 4 << 20,
+		CacheEntries: 64, MaxInflight: 4, MaxWaiting: 64, MaxReads: 512, BufferBytes: 64 << 20, StagingBytes: 4 << 20, AsyncWindow: 64, AsyncBytes: 1 << 20,
 		Wait: wait.Event, Logger: slog.New(slog.DiscardHandler),
 	}
 }
@@ -113,7 +115,7 @@ func parse(h wire.Header, body []byte) (c copied, ok bool) {
 	switch h.Type {
 	case wire.TypePut:
 		m, e := wire.ParsePut(body)
-		c.id, c.key, err = m.ID, string(m.Key), e
+		c.id, c.key, c.val, err = m.ID, string(m.Key), string(m.Value), e
 	case wire.TypePutLarge:
 		m, e := wire.ParsePutLarge(body)
 		c.id, c.key, c.put, err = m.ID, string(m.Key), m, e
@@ -176,6 +178,7 @@ func (r *rig) serve(h wire.Header, msg []byte) ([]byte, bool) {
 	if c.id.Seq > r.seen[c.id.Slot] {
 		r.seen[c.id.Slot] = c.id.Seq
 		r.done[c.key]++
+		r.order = append(r.order, c.val)
 	}
 	out := wire.AppendWriteReply(nil, h.Type, h.ID, r.reply)
 	switch what {

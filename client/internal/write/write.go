@@ -6,6 +6,8 @@
 //	           of its time
 //	stage.go   the value of a large put waits in registered memory for the server's READ
 //	many.go    many puts under way at a time, from one goroutine
+//	async.go   puts that nobody waits for yet: the window, the order of each key, Flush
+//	lane.go    the puts of that window which go to one node, posted and finished in bursts
 package write
 
 import (
@@ -65,6 +67,12 @@ func Do(ctx context.Context, f *route.Router, op string, w *Write) error {
 	if err == nil {
 		return nil
 	}
+	return elsewhere(ctx, f, op, w, err)
+}
+
+// elsewhere carries out a write that has failed with err where the map leads to now, if that
+// may help: what it returns is the write's outcome.
+func elsewhere(ctx context.Context, f *route.Router, op string, w *Write, err error) error {
 	var way route.Reroute
 	defer way.End()
 	for {
