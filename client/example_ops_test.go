@@ -190,3 +190,29 @@ func ExamplePosition() {
 	fmt.Println(again == now, err)
 	// Output: true <nil>
 }
+
+// A loader keeps a window of puts under way from one goroutine, and learns which have failed.
+func ExampleClient_PutAsync() {
+	c, done := open()
+	defer done()
+	ctx := context.Background()
+	var pending []*client.Pending
+	for i := range 1000 {
+		p, err := c.PutAsync(ctx, fmt.Appendf(nil, "row-%03d", i), []byte("value"))
+		if err != nil {
+			log.Fatal(err)
+		}
+		pending = append(pending, p)
+	}
+	if err := c.Flush(ctx); err != nil {
+		log.Fatal(err)
+	}
+	failed := 0
+	for _, p := range pending {
+		if _, err := p.Wait(); err != nil {
+			failed++
+		}
+	}
+	fmt.Println(failed, "of", len(pending), "failed")
+	// Output: 0 of 1000 failed
+}

@@ -97,7 +97,13 @@ func TestLinearizable(t *testing.T) {
 				case 0:
 					in.write = true
 					_, err = c.Delete(t.Context(), key)
-				case 1, 2:
+				case 1: // what PutAsync has taken takes effect before Wait returns
+					in.write, in.value = true, uint64(i*clients+id+1)
+					var p *client.Pending
+					if p, err = c.PutAsync(t.Context(), key, selfChecking(in.value, sizes[rng.IntN(len(sizes))])); err == nil {
+						_, err = p.Wait()
+					}
+				case 2:
 					in.write, in.value = true, uint64(i*clients+id+1)
 					err = c.Put(t.Context(), key, selfChecking(in.value, sizes[rng.IntN(len(sizes))]))
 				case 3:

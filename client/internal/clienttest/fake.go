@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -26,6 +27,7 @@ type Server struct {
 	// OnRequest answers a request: nil means the defaults, an empty reply that
 	// nothing comes. The reply's id may be anything.
 	OnRequest func(h wire.Header, msg []byte) (reply []byte, handled bool)
+	OnPost    func([]rdma.SendWR) // sees each post of the client; set before the first one
 	Welcome   func(*wire.Welcome)
 	Accept    func(private []byte) []byte // changes the acceptance
 	Reject    []byte                      // refuse with this private data

@@ -200,6 +200,9 @@ func (q *QP) PostRecv(wrs []rdma.RecvWR) (int, error) {
 }
 
 func (q *QP) PostSend(wrs []rdma.SendWR) (int, error) {
+	if q.f.OnPost != nil {
+		q.f.OnPost(wrs)
+	}
 	for _, wr := range wrs {
 		q.Mu.Lock()
 		dead, hold := q.err != nil, q.hold

@@ -26,7 +26,11 @@ func multiPutAt(ctx context.Context, c *peer.Peer, pairs []base.Pair, errs []err
 				m.put(i)
 				break
 			}
-			m.finishOldest() // it gives a credit back
+			// Each gives a credit back. Half of them are finished, so that as many go with the
+			// next doorbell while the other half is under way.
+			for range (len(m.under) + 1) / 2 {
+				m.finishOldest()
+			}
 		}
 		if m.unreached(i) {
 			m.failAll(which[n+1:], i)
@@ -73,8 +77,9 @@ type multiPut struct {
 	ctx   context.Context
 	pairs []base.Pair
 	errs  []error
-	under []*putUnderWay // oldest first
-	lost  []*putUnderWay // to be sent again, each with its slot
+	under []*putUnderWay   // oldest first
+	lost  []*putUnderWay   // to be sent again, each with its slot
+	last  *session.Session // has puts queued that are not posted; or nil
 }
 
 // A putUnderWay is a put that has been posted.
@@ -90,7 +95,7 @@ func (m *multiPut) fits(pair base.Pair) bool {
 	return base.CheckKey(pair.Key) == nil && wire.PutFits(session.MessageSize, len(pair.Key), len(pair.Value))
 }
 
-// start posts a put if it can do so without waiting.
+// start queues a put for the next post if it can do so without waiting.
 func (m *multiPut) start(i int) bool {
 	c, pair := m.c, m.pairs[i]
 	s := c.Current()
@@ -107,17 +112,30 @@ func (m *multiPut) start(i int) bool {
 	}
 	p := c.Begin(m.ctx)
 	sl := s.TryOpen(&p)
-	if sl == nil || sl.Post(w.encode(s, sl, false)) != nil {
+	if m.last != s {
+		m.post()
+	}
+	if sl == nil || sl.Queue(w.encode(s, sl, false)) != nil {
 		finished(c, &w)
 		return false
 	}
+	m.last = s
 	c.Counts().Puts.Add(1)
 	m.under = append(m.under, &putUnderWay{i: i, s: s, slot: sl, w: w})
 	return true
 }
 
+// post posts what start has queued.
+func (m *multiPut) post() {
+	if m.last != nil {
+		m.last.PostQueued()
+		m.last = nil
+	}
+}
+
 // finishOldest waits for the reply of the put that was posted first.
 func (m *multiPut) finishOldest() {
+	m.post()
 	u := m.under[0]
 	m.under = m.under[1:]
 	p := m.c.Begin(m.ctx)

@@ -3,6 +3,7 @@ package write
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -164,7 +165,7 @@ func (r *rig) serve(h wire.Header, msg []byte) ([]byte, bool) {
 	}
 	switch what {
 	case lostBefore:
-		go r.LastQP().Die(rdma.ErrPeerGone)
+		go r.cut()
 		return nil, true
 	case overloaded:
 		return refuse(wire.StatusOverloaded)
@@ -183,7 +184,7 @@ func (r *rig) serve(h wire.Header, msg []byte) ([]byte, bool) {
 	out := wire.AppendWriteReply(nil, h.Type, h.ID, r.reply)
 	switch what {
 	case lostAfter:
-		go r.LastQP().Die(rdma.ErrPeerGone)
+		go r.cut()
 		return nil, true
 	case unheard:
 		return nil, true
@@ -196,6 +197,17 @@ func (r *rig) serve(h wire.Header, msg []byte) ([]byte, bool) {
 	}
 	wire.SetCredits(out, 1)
 	return out, true
+}
+
+// cut ends the connections that there are. The one that is made last may not be the one that a
+// copy came by: where a server is about to end, calls stay on the old one.
+func (r *rig) cut() {
+	r.Mu.Lock()
+	qps := slices.Clone(r.QPs)
+	r.Mu.Unlock()
+	for _, q := range qps {
+		q.Die(rdma.ErrPeerGone)
+	}
 }
 
 // draw forgets the copies so far, and says what becomes of the next ones.
