@@ -11,14 +11,15 @@ import (
 // errFull ends a scan before a record for which there is no room in the range.
 var errFull = errors.New("checkpoint: the range is full")
 
-// read makes the range of what stands between the base's position and another.
-func (c *Config) read(ctx context.Context, to log.Position) (r *Range, place Place, more bool, err error) {
+// read makes the range of what stands between the base's position and another, which is
+// no later than what has passed.
+func (c *Config) read(ctx context.Context, to, passed log.Position) (r *Range, place Place, more bool, err error) {
 	r = NewRange(c.Stream, c.Facts, c.Bound)
 	p := pace{c: c, began: c.Now(), next: paceStep}
 	place = Place{At: c.From.At, Newest: c.From.Newest, Epoch: c.Epoch}
 	// A frame that ends behind to is read whole, for its sum, so the scan goes on to what
 	// has passed, and the visit stops it.
-	end, err := c.Log.Scan(c.From.Frame, c.Log.Stats().Passed, func(rec *log.Record) error {
+	end, err := c.Log.Scan(c.From.Frame, passed, func(rec *log.Record) error {
 		switch {
 		case rec.Position < c.From.At:
 			return nil // of the frame in which the base's position stands

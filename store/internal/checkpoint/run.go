@@ -14,8 +14,8 @@ type Config struct {
 	Log    *log.Log
 	Stream uint64
 	From   Place // of the base
-	// To is how far the checkpoint goes at most; 0: to what has passed. Beyond that it
-	// never goes: nobody may be shown what is not published.
+	// To is before which record the checkpoint ends at the latest; 0: at what has passed.
+	// Beyond that it never goes: nobody may be shown what is not published.
 	To    log.Position
 	Epoch uint64 // of the store
 	// Facts says under which name of kind meta each fact of the stream stands in the
@@ -64,7 +64,9 @@ type Done struct {
 // the log (Release) that it needs nothing before Place.Frame.
 func Run(ctx context.Context, c Config) (Done, error) {
 	c = c.withDefaults()
-	to := c.Log.Stats().Passed
+	// What passes later is not looked at: the sync below need not make it durable.
+	passed := c.Log.Stats().Passed
+	to := passed
 	if c.To != 0 {
 		to = min(to, c.To)
 	}
@@ -82,7 +84,7 @@ func Run(ctx context.Context, c Config) (Done, error) {
 	defer release()
 
 	began := c.Now()
-	r, place, more, err := c.read(ctx, to)
+	r, place, more, err := c.read(ctx, to, passed)
 	if err != nil {
 		return Done{}, err
 	}

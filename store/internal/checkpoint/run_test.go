@@ -9,9 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
-
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
@@ -122,71 +119,6 @@ func (w *world) checkDue(done *Done) {
 		}
 		if got, ok := done.Range.Due(shard); got != want || ok != found {
 			w.t.Errorf("shard %d is due at %d, %v; want %d, %v", shard, got, ok, want, found)
-		}
-	}
-}
-
-// TestCrashInRun cuts the power before a call of the base's file system while a
-// checkpoint runs: for the log and for the base at the same moment. The base is then
-// exactly the state at the position that it names, the log reaches that far, and
-// checkpoints that go on from there end where they would have ended.
-func TestCrashInRun(t *testing.T) {
-	worlds(t, 6, func(t *testing.T, seed uint64) {
-		w := newWorld(t, seed)
-		defer func() { w.close() }()
-		for life := range 6 {
-			var after *world
-			calls, at := 0, 1+w.rng.IntN(60)
-			armed := false
-			crash := func() {
-				after = &world{t: t, rng: w.rng, next: w.next, keys: w.keys, said: w.said, sync: w.sync,
-					disk: w.disk.Clone().Crash(w.rng.Uint64()),
-					mem:  w.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: w.rng.IntN(101), RNG: w.rng})}
-				after.fs = after.mem
-			}
-			w.fs = errorfs.Wrap(w.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-				if op.Kind.ReadOrWrite() != errorfs.OpIsWrite || !armed {
-					return nil
-				}
-				if calls++; calls == at {
-					armed = false
-					crash()
-				}
-				return nil
-			}))
-			if err := w.open(); err != nil {
-				t.Fatalf("life %d: %v", life, err)
-			}
-			w.forgetLost()
-			w.compare(fmt.Sprintf("life %d", life))
-			for range 3 {
-				if err := w.append(1 + w.rng.IntN(20)); err != nil {
-					t.Fatal(err)
-				}
-				armed = after == nil && w.rng.IntN(2) == 0
-				done, err := w.run(0, w.anyBound())
-				armed = false
-				if err != nil {
-					t.Fatal(err)
-				}
-				w.from = done.Place
-			}
-			if after == nil {
-				crash()
-			}
-			w.close()
-			w = after
-		}
-	})
-}
-
-// forgetLost drops what a power cut has taken from the end of a log that is not synced.
-func (w *world) forgetLost() {
-	end := w.log.Found().End
-	for i, s := range w.said {
-		if s.at >= end {
-			w.said = w.said[:i:i]
-			break
 		}
 	}
 }
