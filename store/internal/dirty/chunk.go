@@ -26,7 +26,7 @@ type record struct {
 const (
 	perChunk   = 1 << chunkBits // records of a chunk, at most
 	chunkBits  = 12
-	firstChunk = 64 // records of the first: a shard with one dirty key takes 7 KiB, and not 250
+	firstChunk = 64 // records of the first: a shard with one dirty key takes 11 KiB, not 220
 
 	// Keys lie in blocks: of 16 bytes a record, which short keys fill, as many as it takes.
 	blockShare = 16

@@ -162,7 +162,7 @@ func TestManyChunks(t *testing.T) {
 		if d := same(all(old.Keys(nil, nil)), before); d != "" {
 			t.Fatalf("the view from before clean %d: %s", clean, d)
 		}
-		for i := range total {
+		for i := clean % 7; i < total; i += 7 {
 			key := fmt.Appendf(nil, "user:%08d", i)
 			got, ok := s.Find(hashOf(key), key)
 			if e, dirty := want[string(key)]; ok != dirty || got != e {

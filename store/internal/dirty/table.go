@@ -29,8 +29,9 @@ const (
 	segmentBits = 10
 	perSegment  = 1 << segmentBits
 	// A table shrinks when it has this many times more buckets than keys, so that growing
-	// and shrinking do not take turns.
-	sparse = 4
+	// and shrinking do not take turns. A key that goes takes at most as many buckets along:
+	// if it took one, a table would stay as large as in its largest moment.
+	sparse = 2
 )
 
 // mix makes 32 bits of a hash. The hash's own parts choose the shard, the segment of the
@@ -109,7 +110,8 @@ func (t *table) unlink(s *store, n uint32) {
 	for at := t.head(c.records[i].hash); *at != 0; {
 		if *at == n+1 {
 			*at = c.links[i]
-			if t.keys--; t.buckets > perSegment && t.buckets/sparse > t.keys {
+			t.keys--
+			for i := 0; i < sparse && t.buckets > perSegment && t.buckets/sparse > t.keys; i++ {
 				t.shrink(s)
 			}
 			return
