@@ -96,7 +96,7 @@ func BenchmarkNextPage(b *testing.B) {
 	for i := range b.N {
 		n++
 		s.Note(hashes[n%len(keys)], keys[n%len(keys)], Entry{Version: layout.Version(n)})
-		page(b, s.View(), keys[i%1000])
+		page(b, s.View(), []byte{'k', 'e', 'y', ':', byte(i % 250)})
 	}
 }
 

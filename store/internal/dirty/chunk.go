@@ -9,15 +9,14 @@ import (
 
 // A record is one write. It never changes.
 //
-//	0         8         16      20       24      28       30     31      32
-//	+---------+---------+-------+--------+-------+--------+------+-------+
-//	| version | at      | part  | hash   | key   | keyLen | gone |       |
-//	+---------+---------+-------+--------+-------+--------+------+-------+
+//	0         8         16      20      24       26     27      32
+//	+---------+---------+-------+-------+--------+------+-------+
+//	| version | at      | part  | key   | keyLen | gone |       |
+//	+---------+---------+-------+-------+--------+------+-------+
 type record struct {
 	version layout.Version
 	at      log.Position
 	part    uint32
-	hash    uint32 // of the key, mixed
 	key     uint32 // the number of its block in the upper 16 bits, its offset there in the lower
 	keyLen  uint16
 	gone    bool
@@ -35,7 +34,7 @@ const (
 	_          = uint(1<<offsetBits - perChunk*blockShare) // a full block's offsets fit
 
 	recordBytes = 32
-	linkBytes   = 4
+	linkBytes   = 8
 	orderBytes  = 2
 )
 
@@ -63,7 +62,7 @@ type chunk struct {
 	records []record // grows up to its capacity, in place
 	blocks  [][]byte // of their full length from the beginning: a view reads these headers
 	used    int      // bytes of the last block
-	links   []uint32 // for each record the next of its chain; the table's alone
+	links   []link   // one for each record; the table's alone, no view reads them
 	slot    uint32
 	bytes   int64
 }
@@ -109,7 +108,7 @@ func (s *store) addChunk() {
 		size *= 2
 	}
 	c := &chunk{
-		records: make([]record, 0, size), links: make([]uint32, size),
+		records: make([]record, 0, size), links: make([]link, size),
 		bytes: int64(size) * (recordBytes + linkBytes + orderBytes),
 	}
 	if n := len(s.free); n > 0 {
@@ -126,7 +125,7 @@ func (s *store) addChunk() {
 }
 
 // add adds a record to the newest chunk, which has room, and returns its number.
-func (s *store) add(hash uint32, key []byte, e Entry) uint32 {
+func (s *store) add(key []byte, e Entry) uint32 {
 	c := s.current()
 	if size := c.blockSize(); len(c.blocks) == 0 || c.used+len(key) > size {
 		c.blocks, c.used = append(c.blocks, make([]byte, size)), 0
@@ -137,7 +136,7 @@ func (s *store) add(hash uint32, key []byte, e Entry) uint32 {
 	copy(c.blocks[block][c.used:], key)
 	i := len(c.records)
 	c.records = append(c.records, record{
-		version: e.Version, at: e.At, part: e.Part, gone: e.Gone, hash: hash,
+		version: e.Version, at: e.At, part: e.Part, gone: e.Gone,
 		key: uint32(block)<<offsetBits | uint32(c.used), keyLen: uint16(len(key)),
 	})
 	c.used += len(key)

@@ -79,8 +79,7 @@ func (s *Set) Note(h layout.Hash, key []byte, e Entry) {
 		s.finish()
 		s.addChunk()
 	}
-	mixed := mix(h)
-	s.link(&s.store, s.add(mixed, key, e), mixed, key)
+	s.link(&s.store, s.add(key, e), mix(h), key)
 	if c := s.current(); len(c.records)%step == 0 {
 		s.runs = append(s.runs, newRun(c.piece(len(c.records)-step)))
 	}

@@ -191,7 +191,7 @@ func TestOneKey(t *testing.T) {
 	length := 0
 	for next := *s.head(mix(h)); next != 0; length++ {
 		c, i := s.at(next - 1)
-		next = c.links[i]
+		next = c.links[i].next
 	}
 	if length != 2 {
 		t.Errorf("the chain of two keys has %d records: a lookup would go through them all", length)

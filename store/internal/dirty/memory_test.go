@@ -42,7 +42,7 @@ func near(counted, measured int64) bool {
 	return max(d, -d) < max(counted, measured)/20+64<<10
 }
 
-// TestMemory: a record takes at most 44 bytes beside its key, those that a scan adds included;
+// TestMemory: a record takes at most 48 bytes beside its key, those that a scan adds included;
 // Counts says what it is; and everything is given back after Leave, in part and whole, and what
 // a view held, after that.
 func TestMemory(t *testing.T) {
@@ -53,15 +53,15 @@ func TestMemory(t *testing.T) {
 	_, counted := s.Counts()
 	each := float64(used)/n - 16
 	t.Logf("%d records of 16-byte keys: %.1f B each beside the key, counted %.1f", n, each, float64(counted)/n-16)
-	if each > 42 {
-		t.Errorf("%.1f B a record beside the key before any scan, want at most 42", each)
+	if each > 46 {
+		t.Errorf("%.1f B a record beside the key before any scan, want at most 46", each)
 	}
 	s.View().Keys(nil, nil)
 	used = heap() - empty
 	each = float64(used)/n - 16
 	t.Logf("scanned: %.1f B", each)
-	if each > 44 || !near(counted, used) {
-		t.Errorf("%.1f B a record beside the key after a scan, want at most 44; %d B counted, %d measured", each, counted, used)
+	if each > 48 || !near(counted, used) {
+		t.Errorf("%.1f B a record beside the key after a scan, want at most 48; %d B counted, %d measured", each, counted, used)
 	}
 
 	view := s.View()
@@ -74,7 +74,7 @@ func TestMemory(t *testing.T) {
 	view = View{}
 	used = heap() - empty
 	t.Logf("a tenth is dirty: %.1f B a record, counted %.1f", float64(used)/(n/10), float64(counted)/(n/10))
-	if used > 75*n/10 || !near(counted, used) {
+	if used > 80*n/10 || !near(counted, used) {
 		t.Errorf("a tenth is dirty and %d B are there, %d counted: what left was not given back", used, counted)
 	}
 	s.View().Keys(nil, nil)

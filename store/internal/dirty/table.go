@@ -24,10 +24,18 @@ type table struct {
 	keys     uint32
 }
 
+// A link leads from a record to the next of its chain. It has the record's hash, so that a
+// lookup reads the records of other keys nearly never: each would be a cache miss.
+type link struct {
+	next uint32 // the number, and 1 more; 0: none
+	hash uint32 // mixed
+}
+
 const (
 	none        = 1<<32 - 1 // no record has this number
 	segmentBits = 10
 	perSegment  = 1 << segmentBits
+	headBytes   = 4
 	// A table shrinks when it has this many times more buckets than keys, so that growing
 	// and shrinking do not take turns. A key that goes takes at most as many buckets along:
 	// if it took one, a table would stay as large as in its largest moment.
@@ -65,19 +73,18 @@ func (t *table) find(s *store, hash uint32, key []byte) uint32 {
 		if c.holds(i, hash, key) {
 			return next - 1
 		}
-		next = c.links[i]
+		next = c.links[i].next
 	}
 	return none
 }
 
 // holds reports whether a record is of a key.
 func (c *chunk) holds(i, hash uint32, key []byte) bool {
-	r := &c.records[i]
-	if r.hash != hash || int(r.keyLen) != len(key) {
+	if c.links[i].hash != hash {
 		return false
 	}
 	p := piece{blocks: c.blocks}
-	return bytes.Equal(p.keyOf(r), key)
+	return bytes.Equal(p.keyOf(&c.records[i]), key)
 }
 
 // link puts record n, the newest, into the table: in the place of the older one of its key.
@@ -95,9 +102,9 @@ func (t *table) link(s *store, n, hash uint32, key []byte) {
 			*at = n + 1
 			return
 		}
-		at = &older.links[j]
+		at = &older.links[j].next
 	}
-	c.links[i] = *head
+	c.links[i] = link{*head, hash}
 	*head = n + 1
 	if t.keys++; t.keys > t.buckets {
 		t.grow(s)
@@ -107,9 +114,9 @@ func (t *table) link(s *store, n, hash uint32, key []byte) {
 // unlink takes record n out, if it is the newest of its key.
 func (t *table) unlink(s *store, n uint32) {
 	c, i := s.at(n)
-	for at := t.head(c.records[i].hash); *at != 0; {
+	for at := t.head(c.links[i].hash); *at != 0; {
 		if *at == n+1 {
-			*at = c.links[i]
+			*at = c.links[i].next
 			t.keys--
 			for i := 0; i < sparse && t.buckets > perSegment && t.buckets/sparse > t.keys; i++ {
 				t.shrink(s)
@@ -117,7 +124,7 @@ func (t *table) unlink(s *store, n uint32) {
 			return
 		}
 		other, j := s.at(*at - 1)
-		at = &other.links[j]
+		at = &other.links[j].next
 	}
 }
 
@@ -137,11 +144,11 @@ func (t *table) grow(s *store) {
 	for next != 0 {
 		c, i := s.at(next - 1)
 		at := from
-		if c.records[i].hash&t.mask == added {
+		if c.links[i].hash&t.mask == added {
 			at = to
 		}
 		this := next
-		next, c.links[i], *at = c.links[i], *at, this
+		next, c.links[i].next, *at = c.links[i].next, *at, this
 	}
 }
 
@@ -153,7 +160,7 @@ func (t *table) shrink(s *store) {
 	for next := *t.bucket(last); next != 0; {
 		c, i := s.at(next - 1)
 		this := next
-		next, c.links[i], *into = c.links[i], *into, this
+		next, c.links[i].next, *into = c.links[i].next, *into, this
 	}
 	*t.bucket(last) = 0
 	if last&(perSegment-1) == 0 {
@@ -166,4 +173,4 @@ func (t *table) shrink(s *store) {
 }
 
 // memory is what the heads take, in bytes.
-func (t *table) memory() int64 { return int64(len(t.segments)) * perSegment * linkBytes }
+func (t *table) memory() int64 { return int64(len(t.segments)) * perSegment * headBytes }
