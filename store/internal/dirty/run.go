@@ -3,7 +3,6 @@ package dirty
 import (
 	"bytes"
 	"cmp"
-	"encoding/binary"
 	"slices"
 	"sort"
 	"sync"
@@ -39,13 +38,6 @@ func (r *run) at(ref uint16) (*record, []byte) {
 	return rec, p.keyOf(rec)
 }
 
-// A sortable is a reference with the 8 bytes of its key that are behind what all keys of the
-// run begin with: nearly always they decide, and no key need be looked up.
-type sortable struct {
-	prefix uint64
-	ref    uint16
-}
-
 // sorted returns the run's order, and makes it if nobody has yet.
 func (r *run) sorted() []uint16 {
 	r.once.Do(func() {
@@ -55,19 +47,19 @@ func (r *run) sorted() []uint16 {
 		}
 		list := make([]sortable, 0, total)
 		skip := r.common()
-		for i := range r.pieces {
-			for j := range r.pieces[i].records {
+		for i := len(r.pieces) - 1; i >= 0; i-- {
+			for j := len(r.pieces[i].records) - 1; j >= 0; j-- { // the newest first
 				ref := uint16(i<<chunkBits | j)
 				_, key := r.at(ref)
 				list = append(list, sortable{prefixOf(key[skip:]), ref})
 			}
 		}
-		slices.SortFunc(list, func(a, b sortable) int {
-			if a.prefix != b.prefix {
-				return cmp.Compare(a.prefix, b.prefix)
+		list = byPrefix(list)
+		for from, to := 0, 0; from < len(list); from = to {
+			for to = from + 1; to < len(list) && list[to].prefix == list[from].prefix; to++ {
 			}
-			return r.compare(a.ref, b.ref)
-		})
+			slices.SortFunc(list[from:to], func(a, b sortable) int { return r.compare(a.ref, b.ref) })
+		}
 		list = slices.CompactFunc(list, r.same) // keeps the first of each key
 		r.order = make([]uint16, len(list))
 		for i := range list {
@@ -114,17 +106,6 @@ func (r *run) common() int {
 		}
 	}
 	return n
-}
-
-// prefixOf makes a number of the first 8 bytes, with zeros behind a shorter key. Numbers that
-// differ are in the order of the keys; equal ones say nothing.
-func prefixOf(key []byte) uint64 {
-	if len(key) >= 8 {
-		return binary.BigEndian.Uint64(key)
-	}
-	var b [8]byte
-	copy(b[:], key)
-	return binary.BigEndian.Uint64(b[:])
 }
 
 // search returns the index in the order of the first key that is not below one.
