@@ -219,9 +219,9 @@ func again(w *Write) *flight.Flight {
 	return f
 }
 
-// FuzzParse: any bytes are taken or refused, without a panic, and what is taken has one
+// FuzzParseWrite: any bytes are taken or refused, without a panic, and what is taken has one
 // encoding.
-func FuzzParse(f *testing.F) {
+func FuzzParseWrite(f *testing.F) {
 	for _, b := range good() {
 		f.Add(b)
 		f.Add(b[:len(b)-1])
