@@ -51,10 +51,8 @@ func Put(b []byte, f *flight.Flight) {
 		var r [dedup.ValueLen]byte
 		words = resultOf(f, &r)
 		for i := range resultWords {
-			if words&(1<<i) != 0 {
-				copy(b[at:at+8], r[8*i:])
-				at += 8
-			}
+			le.PutUint64(b[at:], le.Uint64(r[8*i:])) // a slot stands behind, so there is room
+			at += int(words >> i & 1 << 3)
 		}
 	}
 	effects, at, data := putHeads(b, at, f)
@@ -111,14 +109,8 @@ func putHeads(b []byte, at int, f *flight.Flight) (effects, end, data int) {
 		le.PutUint32(h[offValueLen:], uint32(value))
 		at += effectLen
 		data += len(e.Key) + value
-		for _, w := range [...]struct {
-			flag  uint8
-			value uint64
-		}{{flagExpiry, e.Expiry}, {flagUnlist, e.Unlist}, {flagDue, e.Due}, {flagVersion, uint64(e.Version)}} {
-			if flags&w.flag != 0 {
-				le.PutUint64(b[at:], w.value)
-				at += 8
-			}
+		if flags&flagsOfWords != 0 {
+			at = putWords(b, at, e, flags)
 		}
 		if flags&flagKeeps == 0 {
 			if e.Version <= last || e.Version > f.Version {
@@ -130,6 +122,21 @@ func putHeads(b []byte, at int, f *flight.Flight) (effects, end, data int) {
 		effects++
 	}
 	return effects, at, data
+}
+
+// putWords writes the words that the flags of an effect stand for, and returns the place
+// behind them.
+func putWords(b []byte, at int, e *flight.Effect, flags uint8) int {
+	for _, w := range [...]struct {
+		flag  uint8
+		value uint64
+	}{{flagExpiry, e.Expiry}, {flagUnlist, e.Unlist}, {flagDue, e.Due}, {flagVersion, uint64(e.Version)}} {
+		if flags&w.flag != 0 {
+			binary.LittleEndian.PutUint64(b[at:], w.value)
+			at += 8
+		}
+	}
+	return at
 }
 
 // stands says whether an effect is in the body: if it changes its key, or takes an entry
