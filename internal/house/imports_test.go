@@ -189,6 +189,7 @@ var banned = []struct {
 	{"store/internal/dirty", []string{"github.com/cockroachdb"}, noDisk},
 	{"store/internal/events", []string{"github.com/cockroachdb"}, noDisk},
 	{"store/internal/flight", []string{"github.com/cockroachdb"}, noDisk},
+	{"store/internal/logged", []string{"github.com/cockroachdb"}, noDisk},
 	{"store/internal/pipeline", []string{"github.com/cockroachdb"}, noDisk},
 	{"store/internal/shard", []string{"github.com/cockroachdb"}, noDisk},
 	{"store/internal/sketch", []string{"github.com/cockroachdb"}, noDisk},
@@ -225,6 +226,8 @@ var unused = []struct {
 }{
 	{"rdma/iwarp/internal/proto", []string{"net", "os", "time", "sync", "sync/atomic", "context"},
 		"the bytes of a protocol are decided without the world"},
+	{"store/internal/logged", []string{"os", "time", "sync", "sync/atomic", "context"},
+		"the bytes of a write are decided without the world"},
 	{"rdma/internal/soft", []string{"net", "os", "syscall", "golang.org/x/sys/unix"},
 		"a queue knows no wire"},
 	{"store", []string{"github.com/cockroachdb/pebble/v2"}, onlyDisk},
