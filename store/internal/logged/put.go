@@ -145,9 +145,6 @@ func stands(e *flight.Effect) bool { return !e.Noop || e.Due != 0 }
 
 // first is the version that the first effect has if none of the parts is without effect.
 func first(f *flight.Flight) layout.Version {
-	if len(f.Effects) == 1 {
-		return f.Version
-	}
 	v := f.Version + 1
 	for _, e := range f.Effects {
 		if stands(e) {
