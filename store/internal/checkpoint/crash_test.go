@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -21,18 +22,13 @@ func TestCrashInRun(t *testing.T) {
 		for life := range 6 {
 			var after *world
 			calls, at := 0, 1+w.rng.IntN(60)
-			armed := false
-			crash := func() { after = w.crash(w.rng.Uint64(), w.rng.IntN(101)) }
-			w.fs = errorfs.Wrap(w.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-				if op.Kind.ReadOrWrite() != errorfs.OpIsWrite || !armed {
-					return nil
-				}
+			cut := func() { after = w.crash(w.rng.Uint64(), w.rng.IntN(101)) }
+			trap := w.trap(func() bool {
 				if calls++; calls == at {
-					armed = false
-					crash()
+					cut()
 				}
-				return nil
-			}))
+				return calls < at
+			})
 			if err := w.open(); err != nil {
 				t.Fatalf("life %d: %v", life, err)
 			}
@@ -42,16 +38,17 @@ func TestCrashInRun(t *testing.T) {
 				if err := w.append(1 + w.rng.IntN(20)); err != nil {
 					t.Fatal(err)
 				}
-				armed = after == nil && w.rng.IntN(2) == 0
-				done, err := w.run(0, w.anyBound())
-				armed = false
+				bound := w.anyBound()
+				trap.arm(after == nil && w.rng.IntN(2) == 0)
+				done, err := w.run(0, bound)
+				trap.arm(false)
 				if err != nil {
 					t.Fatal(err)
 				}
 				w.from = done.Place
 			}
 			if after == nil {
-				crash()
+				cut()
 			}
 			w.close()
 			w = after
@@ -68,6 +65,35 @@ func (w *world) forgetLost() {
 			break
 		}
 	}
+}
+
+// A trap is called before each call that changes something on the base's disk, as long as
+// it is armed and wants to be. Pebble's own goroutines make such calls as well, beside Run.
+type trap struct {
+	mu     sync.Mutex
+	armed  bool
+	sprung func() (again bool)
+}
+
+// trap puts a trap into the base's disk.
+func (w *world) trap(sprung func() bool) *trap {
+	t := &trap{sprung: sprung}
+	w.fs = errorfs.Wrap(w.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.armed && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			t.armed = t.sprung()
+		}
+		return nil
+	}))
+	return t
+}
+
+// arm arms a trap, or not.
+func (t *trap) arm(armed bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.armed = armed
 }
 
 // crash is the world after a power cut at this moment: of the log's disk by a seed, and
@@ -88,14 +114,11 @@ func TestCrashBeforeEachCall(t *testing.T) {
 		w := newWorld(t, seed)
 		w.sync = log.Off
 		var after []*world
-		armed := false
-		crash := func() { after = append(after, w.crash(0, []int{0, 100, 50}[len(after)%3])) }
-		w.fs = errorfs.Wrap(w.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-			if armed && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
-				crash()
-			}
-			return nil
-		}))
+		cut := func() bool {
+			after = append(after, w.crash(0, []int{0, 100, 50}[len(after)%3]))
+			return true
+		}
+		trap := w.trap(cut)
 		if err := w.open(); err != nil {
 			t.Fatal(err)
 		}
@@ -103,15 +126,15 @@ func TestCrashBeforeEachCall(t *testing.T) {
 			if err := w.append(20); err != nil {
 				t.Fatal(err)
 			}
-			armed = len(w.said) > 0 && w.from.At != 0
+			trap.arm(w.from.At != 0)
 			done, err := w.run(0, Bound{})
+			trap.arm(false)
 			if err != nil {
 				t.Fatal(err)
 			}
 			w.from = done.Place
 		}
-		armed = false
-		crash()
+		cut()
 		w.close()
 		old, young := 0, 0
 		for i, a := range after {
