@@ -12,16 +12,16 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// A Bound is how much memory a Range takes at most, but for the record by which it is
-// reached.
+// A Bound is how much a Range takes at most, but for the record by which it is reached.
+// Beside its bytes each key of Pebble takes about 100 more.
 type Bound struct {
 	Bytes int // of keys and values; 128 MiB
-	Keys  int // of Pebble; 2 million
+	Keys  int // of Pebble; a million
 }
 
 const (
 	defaultBytes = 128 << 20
-	defaultKeys  = 2 << 20
+	defaultKeys  = 1 << 20
 	maxKeys      = math.MaxInt32
 )
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/internal/clock"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
 	"github.com/rdmakv/rdmakv/store/internal/logged"
@@ -145,6 +146,40 @@ func add(t testing.TB, r *Range, f *flight.Flight) {
 	logged.Put(body, f)
 	if err := r.Add(&log.Record{Kind: log.Write, Stream: ours, Body: body}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestExpiryEntries: a key is listed under the expiry that it has last, and the deletes of
+// all earlier entries go in, also those of writes that others supersede.
+func TestExpiryEntries(t *testing.T) {
+	write := func(r *Range, v layout.Version, kind base.Kind, expires, unlist uint64) {
+		f := &flight.Flight{Shard: 1}
+		f.Effects = []*flight.Effect{{Effect: base.Effect{
+			Shard: 1, Kind: kind, Key: []byte("k"), Value: []byte("v"), Expiry: expires * 1_000_000, Unlist: unlist,
+		}}}
+		f.Number(v)
+		add(t, r, f)
+	}
+	second := func(s uint64) uint64 { return clock.Second(s * 1_000_000) }
+	r := NewRange(ours, names, Bound{})
+	write(r, 1, base.OpPut, 5, second(9)) // the base may have an entry under 9
+	if due, ok := r.Due(1); !ok || due != second(5) {
+		t.Errorf("due at %d, %v; want %d", due, ok, second(5))
+	}
+	write(r, 2, base.OpTouch, 7, second(5))
+	if due, ok := r.Due(1); !ok || due != second(7) {
+		t.Errorf("due at %d, %v; want %d", due, ok, second(7))
+	}
+	write(r, 3, base.OpPut, 0, second(7))
+	if due, ok := r.Due(1); ok {
+		t.Errorf("due at %d, want never", due)
+	}
+	if _, ok := r.Due(2); ok {
+		t.Error("a shard without entries is due")
+	}
+	counts, err := r.Write(nowhere{}, nil)
+	if err != nil || counts.Sets != 1 || counts.Deletes != 4 || counts.Records != 3 {
+		t.Errorf("%+v, %v; want the record, three deletes of entries, and one of a value", counts, err)
 	}
 }
 
