@@ -19,7 +19,7 @@ var notDrawn = []string{
 	// Not in the picture before the store uses them.
 	"store/log", "store/log/internal/format", "store/log/internal/streams", "store/log/logtest",
 	// Nothing uses it yet; drawn with the store on the log.
-	"store/internal/logged", "store/internal/checkpoint",
+	"store/internal/logged", "store/internal/checkpoint", "store/internal/tables",
 }
 
 // TestPicture compares docs/rooms.svg with the packages that there are: each box says
