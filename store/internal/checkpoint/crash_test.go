@@ -182,8 +182,8 @@ func TestOnlyWhatHasPassed(t *testing.T) {
 		t.Fatal(err)
 	}
 	done, err := w.run(0, Bound{})
-	if err != nil || done.Place.At != passed {
-		t.Errorf("the base is at %v (%v), what has passed ends at %v", done.Place.At, err, passed)
+	if err != nil || done.Place.At < passed || done.Place.At > f.PositionOf(0) {
+		t.Errorf("the base is at %v (%v), what has passed ends at %v, and %v has not", done.Place.At, err, passed, f.PositionOf(0))
 	}
 	w.compare("beside a frame that is on its way")
 	if err := f.Turn(); err != nil {

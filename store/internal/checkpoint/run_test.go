@@ -60,12 +60,12 @@ func TestBaseIsTheStateAtItsPosition(t *testing.T) {
 			if err := w.append(1 + w.rng.IntN(30)); err != nil {
 				t.Fatal(err)
 			}
-			to, passed := w.anywhere(), w.log.Stats().Passed
+			to := w.anywhere()
 			done, err := w.run(to, w.anyBound())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if limit := passed; done.Place.At > limit || to > w.from.At && done.Place.At > to {
+			if limit := w.log.Stats().Passed; done.Place.At > limit || to > w.from.At && done.Place.At > to {
 				t.Fatalf("the base is at %v, asked for %v, passed is %v", done.Place.At, to, limit)
 			}
 			if place, err := readPlace(w.db); err != nil || place != done.Place {
@@ -85,6 +85,7 @@ func TestBaseIsTheStateAtItsPosition(t *testing.T) {
 				}
 			}
 		}
+		passed := w.log.Stats().Passed // an idle log writes frames without records behind it
 		for more := true; more; {
 			done, err := w.run(0, w.anyBound())
 			if err != nil {
@@ -92,8 +93,8 @@ func TestBaseIsTheStateAtItsPosition(t *testing.T) {
 			}
 			w.from, more = done.Place, done.More
 		}
-		if w.from.At != w.log.Stats().Passed {
-			t.Fatalf("the base ends at %v, the log at %v", w.from.At, w.log.Stats().Passed)
+		if w.from.At < passed {
+			t.Fatalf("the base ends at %v, the log at %v", w.from.At, passed)
 		}
 		w.compare("at the end")
 	})
