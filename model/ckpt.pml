@@ -4,10 +4,11 @@
  * Two keys. Record i of the log is 1 put of key 0, 2 put of key 1, 3 delete of
  * key 0 or 4 a batch of both; the value that it writes is i. A record is
  * written, made durable and published, in this order. SEG records fill a
- * segment. A checkpoint takes one published segment into the base (Pebble), in
- * one step, and afterwards the segment is free. The keys whose newest published
- * record is above the clean mark are dirty: by their item, or, if they have
- * none (deleted, put without memory), by an entry.
+ * segment. A checkpoint takes a range of published records into the base
+ * (Pebble), in one step; it may end within a segment, and the segments before
+ * its end are free afterwards. The keys whose newest published record is above
+ * the clean mark are dirty. Each of them has an entry, which says where in the
+ * log it stands, whether it has an item or not. So any item may be evicted.
  *
  * A crash of the machine keeps a prefix of the log that has all that is
  * durable; a crash of the process keeps all that is written. ALWAYS: a record
@@ -16,7 +17,8 @@
  * Correct: after each crash the base and what the log has behind the base's
  * position are the state after some prefix of the records, with batches whole,
  * which under ALWAYS has all that was told. A get of a key without item, and
- * the fill, never show less than what was published when they began.
+ * the fill, which reads the base and the log, never show less than what was
+ * published when they began.
  * EXACT: the base is also at every moment the state at its position, so that a
  * snapshot or backup of it needs no log.
  *
@@ -28,7 +30,7 @@
  *   POSITION_FIRST the base's position is durable before its data
  *   NO_TOMBSTONE  a delete leaves no entry
  *   NO_SLOTLESS   nor does a put for which there was no memory
- *   EVICT_DIRTY   a dirty item is evicted
+ *   NO_RESIDENT   nor does a put that has an item, which may be evicted later
  *   BASE_FIRST    a get asks the base, then looks whether the key is dirty
  *   NO_TOUCH      the fill does not hear of the keys that become clean
  *   TOUCH_LATE    it hears of them after they have become clean
@@ -59,7 +61,7 @@ byte life;
 
 #define HAS(i, k) (kind[i]==4 || (k==0 && (kind[i]==1 || kind[i]==3)) || (k==1 && kind[i]==2))
 #define DELETES(i) (kind[i]==3)
-#define DIRTY(k) (newest[k]>clean && (item[k] || entry[k]))
+#define DIRTY(k) (newest[k]>clean && entry[k])
 #ifdef ALWAYS
 #define READY durable
 #else
@@ -99,7 +101,10 @@ end: do
                 entry[k]=0
 #endif
              :: else -> if
-                :: item[k]=1; entry[k]=0
+                :: item[k]=1; entry[k]=1;
+#ifdef NO_RESIDENT
+                   entry[k]=0
+#endif
                 :: item[k]=0; entry[k]=1; /* there is no memory for an item */
 #ifdef NO_SLOTLESS
                    entry[k]=0
@@ -109,11 +114,7 @@ end: do
           :: else fi; k++
        :: else -> break
        od; k=0 }
-  :: atomic { item[0] &&        /* eviction */
-#ifndef EVICT_DIRTY
-       newest[0]<=clean &&
-#endif
-       true -> item[0]=0; touched[0]=1 }
+  :: atomic { item[0] -> item[0]=0; touched[0]=1 } /* eviction */
   od
 }
 
@@ -121,7 +122,8 @@ end: do
 active proctype checkpointer() {
   byte to, j, me, seen, n0, n1;
 end: do
-  :: atomic { position+SEG<=published -> me=life; to=position+SEG;
+  :: atomic { position<published -> me=life; to=position+1;
+       do :: to<published && to<position+SEG -> to++ :: break od;
        range(to, n0, n1);
 #ifdef FROM_MEMORY
        if :: n0!=base[0] -> n0=newest[0] :: else fi; if :: n1!=base[1] -> n1=newest[1] :: else fi;
@@ -130,7 +132,7 @@ end: do
        if :: newest[0]>to -> n0=base[0] :: else fi; if :: newest[1]>to -> n1=base[1] :: else fi;
 #endif
 #ifdef FREE_EARLY
-       freed=to;
+       freed=(to/SEG)*SEG;
 #endif
        seen=published };
 #ifndef SYNC_NOT
@@ -151,7 +153,7 @@ end: do
 #endif
      /* under one hold of the shard's lock */
      atomic { if
-       :: me==life -> freed=to; clean=to;
+       :: me==life -> freed=(to/SEG)*SEG; clean=to;
 #if !defined(NO_TOUCH) && !defined(TOUCH_LATE)
           touch();
 #endif
@@ -204,15 +206,22 @@ done: atomic { lo=0; v=0; me=0 }
   od
 }
 
-/* The fill, a promotion, a repair: reads the base, links what it read later. */
+/* The fill, a promotion, a repair: links what it read earlier, in the base or,
+ * by the entry, in the log. The base is read for many keys at once, so whether a
+ * key is dirty is looked at when it is linked. */
 active proctype fill() {
   byte v, me;
+  bit log;
   do
-  :: atomic { me=life; touched[0]=0; v=base[0] };
+  :: atomic { me=life; touched[0]=0;
+       if
+       :: v=base[0]
+       :: DIRTY(0) -> v=newest[0]; log=1
+       fi };
      atomic { if
-       :: me==life && !item[0] && !DIRTY(0) && !touched[0] && v>0 && !DELETES(v) ->
+       :: me==life && !item[0] && (log || !DIRTY(0)) && !touched[0] && v>0 && !DELETES(v) ->
           assert(v==newest[0]); item[0]=1
-       :: else fi; v=0; me=0 }
+       :: else fi; v=0; me=0; log=0 }
   od
 }
 
