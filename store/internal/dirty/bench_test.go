@@ -102,6 +102,7 @@ func BenchmarkNextPage(b *testing.B) {
 
 func BenchmarkView(b *testing.B) {
 	s := filled(many)
+	b.ResetTimer()
 	for range b.N {
 		s.View()
 	}
