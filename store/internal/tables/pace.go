@@ -119,6 +119,14 @@ func (f *pacedFile) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
+// Sync syncs the file, and keeps the error as Write does.
+func (f *pacedFile) Sync() error {
+	if err := f.File.Sync(); err != nil {
+		return f.pace.told(err)
+	}
+	return nil
+}
+
 // sleep sleeps, or returns the error of ctx when that ends first.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
