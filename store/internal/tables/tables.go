@@ -141,10 +141,10 @@ var ours = regexp.MustCompile(`^\d{6,}\.table$`)
 // nameOf returns the name of the table with a number.
 func nameOf(n int) string { return fmt.Sprintf("%06d.table", n) }
 
-// clear makes dir and removes what a crash left there of earlier batches. Files
+// clear makes dir, for nobody else to read, and removes what a crash left there of earlier batches. Files
 // with other names stay: a wrong directory costs nothing.
 func clear(fsys vfs.FS, dir string) error {
-	if err := fsys.MkdirAll(dir, 0o755); err != nil {
+	if err := fsys.MkdirAll(dir, 0o700); err != nil {
 		return &FileError{Op: "make", File: dir, Err: err}
 	}
 	names, err := fsys.List(dir)

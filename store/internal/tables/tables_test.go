@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -139,6 +140,25 @@ func TestCommitIsDurable(t *testing.T) {
 		c.must(c.db.Compact(context.Background(), []byte("a"), []byte("z"), false))
 		c.has("b", "1", "c", "2", "position", "2")
 		c.must(c.db.Close())
+	}
+}
+
+// TestOnTheMachinesDisk goes through files as they are, and nobody else may read them.
+func TestOnTheMachinesDisk(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for range 2 { // a base that is made, and one that is found
+		w := newWorld(t, vfs.Default)
+		w.must(w.change("a", "1", "b", "1"))
+		w.must(w.change("a", "-", "c", "2"))
+		w.has("b", "1", "c", "2")
+		w.must(w.db.Close())
+	}
+	info, err := os.Stat("way")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mode := info.Mode().Perm(); mode != 0o700 {
+		t.Errorf("the directory has mode %o, want 700", mode)
 	}
 }
 
