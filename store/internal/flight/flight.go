@@ -8,6 +8,7 @@ package flight
 import (
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/layout"
+	"github.com/rdmakv/rdmakv/store/log"
 )
 
 // A Flight is a write between Submit and Done. It belongs to the goroutine that
@@ -31,8 +32,13 @@ type Flight struct {
 	Due uint64
 	// Forget names the results of requests that are to be removed; with OpForget.
 	Forget []base.SlotKey
-	// Charge is how many bytes it was admitted with.
+	// Charge is how many bytes it was admitted with, and Room what was set aside for it in
+	// the log.
 	Charge int64
+	Room   int64
+	// At is where its record stands in the log; 0: it has none. It is known when the frame
+	// of the record has its position, before the write is published.
+	At log.Position
 
 	Shard   uint16
 	Version layout.Version // the last that it was given
@@ -49,7 +55,7 @@ type Flight struct {
 func (f *Flight) Reset(seed uint64) {
 	op := f.Op
 	*f.Result = base.Result{}
-	f.Shard, f.Version, f.Noop, f.Again = op.Shard, 0, false, false
+	f.Shard, f.Version, f.At, f.Noop, f.Again = op.Shard, 0, 0, false, false
 	switch op.Kind {
 	case base.OpBatch:
 		parts := make([]Effect, len(op.Parts))

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"github.com/rdmakv/rdmakv/store/internal/dedup"
+	"github.com/rdmakv/rdmakv/store/internal/dirty"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -42,10 +43,17 @@ func (sh *Shard) Publish(f *flight.Flight, results *dedup.Table) {
 // settle is the end of publishing: what was ordered is published now. It
 // unlocks the shard.
 func (sh *Shard) settle(f *flight.Flight, results *dedup.Table) {
+	part := uint32(0) // the effects that stand in the record are counted
 	for _, e := range f.Effects {
 		if !e.Noop {
+			if f.At != 0 {
+				sh.Dirty.Note(e.Hash, e.Key, dirty.Entry{Version: e.Version, Gone: e.Removes(), At: f.At, Part: part})
+			}
 			sh.overlayRemove(e)
 			sh.listed(e)
+		}
+		if !e.Noop || e.Due != 0 {
+			part++
 		}
 	}
 	if f.Op != nil {

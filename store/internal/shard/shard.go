@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/store/index"
 	"github.com/rdmakv/rdmakv/store/internal/clock"
+	"github.com/rdmakv/rdmakv/store/internal/dirty"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -21,9 +22,11 @@ import (
 type Shard struct {
 	ID uint16
 
-	Mu sync.Mutex // guards Order and Items
+	Mu sync.Mutex // guards Order, Items and Dirty
 	Order
 	Items
+	// Dirty has the keys that are newer than the base. Without a log it is empty.
+	Dirty dirty.Set
 }
 
 // An Order is what is in flight in a shard.
@@ -47,6 +50,9 @@ type Order struct {
 	waiting []publishWaiter
 
 	nextDue uint64 // no listed key is due before this second
+	// relisted is the earliest second under which checkpoints have listed keys since
+	// TakeDue.
+	relisted uint64
 }
 
 // Items are the keys of a shard that memory knows: their slots in the index, and
@@ -82,7 +88,7 @@ func New(id uint16, m *Memory, none layout.Version, withheld bool) (*Shard, erro
 	sh := &Shard{ID: id}
 	sh.Order = Order{
 		ordered: none, durable: none, published: none,
-		overlay: make(map[layout.Hash]*flight.Effect), nextDue: clock.NeverDue,
+		overlay: make(map[layout.Hash]*flight.Effect), nextDue: clock.NeverDue, relisted: clock.NeverDue,
 	}
 	sh.Items = Items{mu: &sh.Mu, mem: m, held: make(map[layout.Place]*Pinned), withheld: withheld}
 	sh.eq = sh.holds
