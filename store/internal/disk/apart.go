@@ -11,9 +11,8 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// What stands in a base that checkpoints make, beside the records of format.go. No
-// store reads or writes it yet: ParseRecord refuses the flag as one of a newer version,
-// so a store that is opened by an older program is refused and never misread.
+// What stands in a base that checkpoints make, beside the records of format.go. A
+// program that does not know it refuses the flag as one of a newer version.
 //
 // A value from SeparateFrom bytes on stands under a key of its own, of kind value, with
 // the user's key behind the kind. Kind value is the last of a shard, so a scan of keys
@@ -27,7 +26,8 @@ import (
 //
 // The sum is xxh3-64 of the value. The record under kind value is a plain one without
 // expiry, which has the version of the write that it comes from: a record that notes a
-// value is good only with a value of its own version.
+// value is good only with a value of its own version. Records with values of any length
+// are read as well: an upgraded store has them.
 
 // KindValue is the kind of the values that stand apart from their records.
 const KindValue Kind = 5
@@ -92,6 +92,9 @@ func ParseNoted(b, pkey []byte) (r Record, n Note, apart bool, err error) {
 	}
 	n.Length = binary.LittleEndian.Uint64(b[at+8+offNoteLength:])
 	n.Sum = binary.LittleEndian.Uint64(b[at+8+offNoteSum:])
+	if n.Length > layout.MaxValueLen {
+		return Record{}, Note{}, false, fmt.Errorf("it notes a value of %d bytes, at most %d can be", n.Length, layout.MaxValueLen)
+	}
 	return r, n, true, nil
 }
 

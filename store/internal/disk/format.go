@@ -28,6 +28,7 @@ import (
 //	meta    a name (meta.go)
 //	expiry  second 8 (BE) | the user's key: it expires by the end of that second
 //	        of server time, unless it was written since
+//	value   the user's key: its value, which stands apart from the record (apart.go)
 //
 // Value (little endian), called a record:
 //
@@ -37,7 +38,8 @@ import (
 //	| 8      | 8     | 48         | 64 (56 in use)   | 64, if flag 1    | 64               |
 //	+--------+-------+------------+------------------+------------------+------------------+---------
 //
-// The checksum is xxh3-64 over the Pebble key and the whole record but for the
+// Flag 2 says that the value stands apart, and a note of it follows (apart.go). The
+// checksum is xxh3-64 over the Pebble key and the whole record but for the
 // checksum itself. Pebble has checksums of its own for blocks; this one also
 // covers the way through memtable, blob files and our own code, and ties the
 // value to its key.
@@ -49,7 +51,7 @@ const (
 	KindData  Kind = 1 // a user's key
 	KindDedup Kind = 2 // results kept for exactly-once (internal/dedup)
 	KindMeta  Kind = 3 // facts about a shard or the store
-	// kindExpiry lists keys by the second in which they expire.
+	// KindExpiry lists keys by the second in which they expire.
 	KindExpiry Kind = 4
 )
 
@@ -64,6 +66,8 @@ func (k Kind) String() string {
 		return "meta"
 	case KindExpiry:
 		return "expiry"
+	case KindValue:
+		return "value"
 	}
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }

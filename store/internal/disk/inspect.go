@@ -23,6 +23,8 @@ type InspectOptions struct {
 	Each func(InspectEntry) error
 	// MaxProblems bounds Inspection.Problems. Default 100.
 	MaxProblems int
+	// Tail opens the log of a store that has one of its own. The store sets it.
+	Tail OpenTail
 }
 
 // InspectEntry is one record on the disk.

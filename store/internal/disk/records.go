@@ -15,24 +15,6 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/dedup"
 )
 
-// Read reads key's record from Pebble as it is now, published or not.
-// The record is good until closer is closed. Errors: ErrNotFound,
-// *CorruptError, what the disk said.
-func (d *Disk) Read(shard uint16, key []byte) (Record, io.Closer, error) {
-	pkey := AppendKey(make([]byte, 0, 128), shard, KindData, key)
-	b, closer, err := dbGet(d.db, pkey)
-	if err != nil {
-		return Record{}, nil, d.Fault(shard, key, err)
-	}
-	rec, err := ParseRecord(b, pkey)
-	if err != nil {
-		closer.Close()
-		d.counts.Corrupt.Add(1)
-		return Record{}, nil, &base.CorruptError{Shard: shard, Key: bytes.Clone(key), Detail: err.Error()}
-	}
-	return rec, closer, nil
-}
-
 // Fault turns an error of Pebble's into one of ours.
 func (d *Disk) Fault(shard uint16, key []byte, err error) error {
 	switch {
@@ -71,7 +53,10 @@ func dbGet(db pebble.Reader, key []byte) (b []byte, closer io.Closer, err error)
 // was when the walk began. Not safe for concurrent use. It is to be closed.
 //
 // A damaged block looks like the end. So whoever comes to the end asks Error.
-type Records struct{ iter *pebble.Iterator }
+type Records struct {
+	iter   *pebble.Iterator
+	values *values
+}
 
 // First goes to the first entry and reports whether there is one.
 func (r Records) First() bool { return r.iter.First() }
@@ -85,24 +70,24 @@ func (r Records) Valid() bool { return r.iter.Valid() }
 // Key returns Pebble's key, good until the walk moves. ParseKey splits it.
 func (r Records) Key() []byte { return r.iter.Key() }
 
-// Value returns the value, good until the walk moves. ParseRecord reads it.
+// Value returns what stands under the key, good until the walk moves. Under kind data
+// that may be a record whose value stands apart: ParseNoted reads it, Whole adds the value.
 func (r Records) Value() (b []byte, err error) {
 	defer guard(&err)
 	return r.iter.ValueAndErr()
-}
-
-// Size returns the length of the value, and whether it lies apart from the key, so that
-// Value may wait for the disk.
-func (r Records) Size() (n int, apart bool) {
-	lazy := r.iter.LazyValue()
-	return lazy.Len(), lazy.Len() >= SeparateFrom
 }
 
 // Error returns why the walk ended before its end; nil if it did not.
 func (r Records) Error() error { return r.iter.Error() }
 
 // Close ends the walk. It returns what Error does.
-func (r Records) Close() error { return r.iter.Close() }
+func (r Records) Close() error {
+	err := r.iter.Close()
+	if r.values.iter != nil {
+		err = errors.Join(err, r.values.iter.Close())
+	}
+	return err
+}
 
 // Records begins a walk from lower up to upper, which is not part of it.
 func (d *Disk) Records(lower, upper []byte) (Records, error) {
@@ -111,7 +96,7 @@ func (d *Disk) Records(lower, upper []byte) (Records, error) {
 
 func recordsOf(db pebble.Reader, lower, upper []byte) (Records, error) {
 	iter, err := db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
-	return Records{iter}, err
+	return Records{iter, &values{}}, err
 }
 
 // A Snapshot is what stands in Pebble at one moment. It is to be closed.
