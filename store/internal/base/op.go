@@ -193,6 +193,7 @@ type Effect struct {
 	Noop    bool // the key stays as it is
 	Key     []byte
 	Value   []byte // of what is put
+	Apart   bool   // the value stands elsewhere in the log, and Value is its description (logged.Write.Join)
 	Version layout.Version
 	Expiry  uint64 // server time in microseconds since 1970; 0: never
 	Unlist  uint64 // the second under which the expiry that it replaces is listed; 0: none

@@ -81,8 +81,8 @@ const (
 	flagUnlist  = 1 << 4
 	flagDue     = 1 << 5
 	flagVersion = 1 << 6
-	// flagApart is for values that stand somewhere else, with their place here. Nobody
-	// writes that yet, and Parse refuses it.
+	// flagApart says that the value stands in pieces elsewhere in the log, and that its
+	// description stands in its place (apart.go).
 	flagApart = 1 << 7
 
 	flagsOfWords = flagExpiry | flagUnlist | flagDue | flagVersion

@@ -22,6 +22,7 @@ type Write struct {
 	effects int
 	forgets int
 	words   uint8 // of the result; 0: none
+	apart   bool  // there is a value that stands apart
 }
 
 // Parse reads a body. It takes any bytes: no length is believed before it was compared with
@@ -30,6 +31,9 @@ type Write struct {
 // Errors: ErrNewer, ErrMalformed.
 func Parse(body []byte) (Write, error) {
 	le := binary.LittleEndian
+	if IsPiece(body) {
+		return Write{}, malformed("a piece of a value, where a write is expected")
+	}
 	if len(body) > 0 && body[offFormat] != Format {
 		return Write{}, fmt.Errorf("a write of format %d, expected %d: %w", body[offFormat], Format, ErrNewer)
 	}
@@ -60,6 +64,9 @@ func Parse(body []byte) (Write, error) {
 	if err := w.checkResult(); err != nil {
 		return Write{}, err
 	}
+	if err := w.checkApart(); err != nil {
+		return Write{}, err
+	}
 	return w, nil
 }
 
@@ -80,6 +87,7 @@ func (w *Write) checkEffects() error {
 		}
 		h := parseHead(w.body[at:])
 		at += effectLen
+		w.apart = w.apart || h.flags&flagApart != 0
 		words := w.body[at:min(at+uint64(h.words), end)]
 		if err := h.check(words, next); err != nil {
 			return fmt.Errorf("key %d of %d: %w", i, w.effects, err)
@@ -127,8 +135,6 @@ func parseHead(b []byte) head {
 // body are given. Its version is named if it is not the next.
 func (h *head) check(words []byte, next layout.Version) error {
 	switch {
-	case h.flags&flagApart != 0:
-		return fmt.Errorf("its value stands apart: %w", ErrNewer)
 	case h.rest != 0:
 		return fmt.Errorf("its head has %#x where nothing is known: %w", h.rest, ErrNewer)
 	case h.key == 0 || h.key > layout.MaxKeyLen:
@@ -139,6 +145,9 @@ func (h *head) check(words []byte, next layout.Version) error {
 		return malformed("it changes nothing, with flags %#x", h.flags)
 	case h.value != 0 && (h.flags&flagKeeps != 0 || base.Kind(h.flags&kindMask) == base.OpDelete):
 		return malformed("it puts nothing, with a value of %d bytes", h.value)
+	}
+	if h.flags&flagApart != 0 && !describes(h.value) {
+		return malformed("the description of its value has %d bytes", h.value)
 	}
 	for ; len(words) > 0; words = words[8:] {
 		if binary.LittleEndian.Uint64(words) == 0 {

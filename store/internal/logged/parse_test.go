@@ -65,7 +65,7 @@ func TestHostile(t *testing.T) {
 	}{
 		"nothing":                   {one(p), func(b []byte) []byte { return nil }, ErrMalformed, "0 bytes is shorter"},
 		"half a head":               {one(p), func(b []byte) []byte { return b[:headLen-1] }, ErrMalformed, "shorter than its head"},
-		"another format":            {one(p), func(b []byte) []byte { b[offFormat]++; return b[:5] }, ErrNewer, "format 2, expected 1"},
+		"another format":            {one(p), func(b []byte) []byte { b[offFormat] = 3; return b[:5] }, ErrNewer, "format 3, expected 1"},
 		"flags":                     {one(p), func(b []byte) []byte { b[offFlags] = 1; return b }, ErrNewer, "flags 0x1"},
 		"words beyond the result":   {one(p), func(b []byte) []byte { b[offWords] = 1 << resultWords; return b }, ErrNewer, "words 0x10"},
 		"a shard too many":          {one(p), func(b []byte) []byte { le.PutUint16(b[offShard:], layout.MaxShards); return b }, ErrMalformed, "shard 4096"},
@@ -80,7 +80,8 @@ func TestHostile(t *testing.T) {
 		"half a head of a key":      {one(p), func(b []byte) []byte { return b[:head+effectLen-1] }, ErrMalformed, "key 0 of 1 is not there"},
 		"half a word":               {one(d), func(b []byte) []byte { return b[:head+effectLen+7] }, ErrMalformed, "words are not there"},
 		"no byte of a word":         {one(d), func(b []byte) []byte { return b[:head+effectLen] }, ErrMalformed, "words are not there"},
-		"a value apart":             {one(p), func(b []byte) []byte { b[head] |= flagApart; return b }, ErrNewer, "stands apart"},
+		"a piece":                   {one(p), func(b []byte) []byte { b[offFormat] = pieceFormat; return b }, ErrMalformed, "a piece of a value"},
+		"a value apart":             {one(p), func(b []byte) []byte { b[head] |= flagApart; return b }, ErrMalformed, "the description of its value has 5 bytes"},
 		"a reserved byte":           {one(p), func(b []byte) []byte { b[head+offEffectReserved] = 1; return b }, ErrNewer, "0x1 where nothing is known"},
 		"an empty key":              {one(p), func(b []byte) []byte { le.PutUint16(b[head+offKeyLen:], 0); return b }, ErrMalformed, "key of 0 bytes"},
 		"a key too long":            {one(p), func(b []byte) []byte { le.PutUint16(b[head+offKeyLen:], layout.MaxKeyLen+1); return b }, ErrMalformed, "key of 4097 bytes"},

@@ -13,7 +13,10 @@ import (
 
 // Size returns how many bytes Put writes. 0: the write changes nothing on the disk, and
 // has no record. The flight has been judged, and numbered.
-func Size(f *flight.Flight) int {
+func Size(f *flight.Flight) int { return size(f, 0) }
+
+// size is Size; most is that of a write whose values stand apart, or 0.
+func size(f *flight.Flight, most int) int {
 	n := 0
 	next := first(f)
 	for _, e := range f.Effects {
@@ -23,7 +26,7 @@ func Size(f *flight.Flight) int {
 		flags := flagsOf(e, next)
 		n += effectLen + 8*bits.OnesCount8(flags&flagsOfWords) + len(e.Key)
 		if flags&flagKeeps == 0 {
-			n += len(valueOf(e))
+			n += valueLen(e, most)
 			next = e.Version
 		}
 		next++
@@ -44,7 +47,11 @@ func Size(f *flight.Flight) int {
 // It panics if the flight is none that a store judges and numbers: if it has effects in
 // another shard, versions that do not rise up to its own, keys that no store takes. A reader
 // would take those for another write, or refuse them when nothing else is left of it.
-func Put(b []byte, f *flight.Flight) {
+func Put(b []byte, f *flight.Flight) { encode(b, f, 0, nil) }
+
+// encode is Put; most and the positions of the pieces are those of a write whose values stand
+// apart, or 0 and nil.
+func encode(b []byte, f *flight.Flight, most int, pieces []uint64) {
 	le := binary.LittleEndian
 	at, words := headLen, uint8(0)
 	if f.Recorded() {
@@ -55,7 +62,7 @@ func Put(b []byte, f *flight.Flight) {
 			at += int(words >> i & 1 << 3)
 		}
 	}
-	effects, at, data := putHeads(b, at, f)
+	effects, at, data := putHeads(b, at, f, most)
 	slots := len(f.Forget)
 	if words != 0 {
 		slots++
@@ -68,6 +75,11 @@ func Put(b []byte, f *flight.Flight) {
 			continue
 		}
 		at += copy(b[at:], e.Key)
+		if n := piecesOf(e, most); n > 0 {
+			putDescription(b[at:], e.Value, pieces[:n])
+			at, pieces = at+describedLen(n), pieces[n:]
+			continue
+		}
 		at += copy(b[at:], valueOf(e))
 	}
 	if words != 0 {
@@ -91,7 +103,7 @@ const maxForgets = 1<<16 - 1
 
 // putHeads writes the heads of the effects from a place on; it returns how many there are,
 // the place behind them, and how many bytes their keys and values have.
-func putHeads(b []byte, at int, f *flight.Flight) (effects, end, data int) {
+func putHeads(b []byte, at int, f *flight.Flight, most int) (effects, end, data int) {
 	le := binary.LittleEndian
 	next := first(f)
 	var last layout.Version
@@ -102,7 +114,10 @@ func putHeads(b []byte, at int, f *flight.Flight) (effects, end, data int) {
 		if e.Shard != f.Shard || e.Kind > kindMask || len(e.Key) == 0 || len(e.Key) > layout.MaxKeyLen {
 			panic(fmt.Sprintf("store: a %v in shard %d, of a key of %d bytes, in a write of shard %d", e.Kind, e.Shard, len(e.Key), f.Shard))
 		}
-		flags, value := flagsOf(e, next), len(valueOf(e))
+		flags, value := flagsOf(e, next), valueLen(e, most)
+		if piecesOf(e, most) > 0 {
+			flags |= flagApart
+		}
 		h := b[at : at+effectLen]
 		h[offEffectFlags], h[offEffectReserved] = flags, 0
 		le.PutUint16(h[offKeyLen:], uint16(len(e.Key)))

@@ -15,7 +15,8 @@ import (
 //
 // An effect with Noop leaves its key as it is: only the entry under Due leaves the list of
 // the expirer; it has the version of the write. Parts of a batch without any effect are not
-// there. A put has a Value that is not nil. A key that stands there twice, which no store
+// there. A put has a Value that is not nil; with Apart it is the description of the value,
+// which Join reads. A key that stands there twice, which no store
 // writes, is what the last one says.
 func (w *Write) Effects(yield func(base.Effect) bool) {
 	at, data, next := w.heads(), w.data, w.first()
@@ -37,6 +38,7 @@ func (w *Write) Effects(yield func(base.Effect) bool) {
 		next++
 		e.Key, data = w.slice(data, int(h.key))
 		if !e.Noop && e.Kind != base.OpDelete {
+			e.Apart = h.flags&flagApart != 0
 			e.Value, data = w.slice(data, int(h.value))
 		}
 		if !yield(e) {

@@ -1,0 +1,153 @@
+package logged
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/rdmakv/rdmakv/store/internal/flight"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// A frame of the log has a bound, and a value may be larger. The record of a write that
+// would be larger than its caller allows (Apart) has a description in the place of each
+// value (apart.go), and the values stand in pieces, records of their own:
+//
+//	... | piece | piece | piece | the write | ...
+//
+// They stand directly before the record of the write, in its order: nothing but facts
+// stands in between. Whoever reads the log from its beginning therefore needs the pieces of
+// one write at a time. A crash may leave pieces whose write never comes; they are nothing.
+//
+// The body of a piece:
+//
+//	 0        1         8       12      16      24
+//	+--------+---------+-------+-------+-------+-------+
+//	| format | version | index | count | total | bytes |
+//	| 8: 2   | 56      | 32    | 32    | 64    |       |
+//	+--------+---------+-------+-------+-------+-------+
+//
+//	version  of the write, as in its record
+//	index    of the piece among those of its value, from 0
+//	count    how many pieces the value has
+//	total    bytes of the whole value
+//
+// All pieces of a value but the last are as large as the caller allows. A reader does not
+// rely on that: it compares their sum with total.
+const (
+	// pieceFormat stands in front, where the record of a write has Format.
+	pieceFormat = 2
+
+	offPieceFormat = 0 // one word with the version
+	offIndex       = offPieceFormat + 8
+	offCount       = offIndex + 4
+	offPieceTotal  = offCount + 4
+	pieceHead      = offPieceTotal + 8
+)
+
+// Pieces returns how many pieces the values of a write have whose record may have at most
+// so many bytes (Apart). Their order is that of the effects.
+func Pieces(f *flight.Flight, most int) int {
+	n := 0
+	for _, e := range f.Effects {
+		n += piecesOf(e, most)
+	}
+	return n
+}
+
+// PieceSize returns how many bytes PutPiece writes for a piece: at most as many as the
+// record of a write may have.
+func PieceSize(f *flight.Flight, i, most int) int {
+	e, i := pieceOf(f, i, most)
+	return pieceHead + len(cut(e, i, most))
+}
+
+// PutPiece writes a piece into b, of exactly PieceSize bytes. Pieces may be written in any
+// frames, but in their order, and right before the record of the write. Several may stand
+// in one frame, also in that of the record.
+func PutPiece(b []byte, f *flight.Flight, i, most int) {
+	e, i := pieceOf(f, i, most)
+	part := cut(e, i, most)
+	if len(b) != pieceHead+len(part) {
+		panic(fmt.Sprintf("store: a piece of %d bytes in %d", pieceHead+len(part), len(b)))
+	}
+	le := binary.LittleEndian
+	le.PutUint64(b[offPieceFormat:], uint64(f.Version)<<formatBits|pieceFormat)
+	le.PutUint32(b[offIndex:], uint32(i))
+	le.PutUint32(b[offCount:], uint32(piecesOf(e, most)))
+	le.PutUint64(b[offPieceTotal:], uint64(len(e.Value)))
+	copy(b[pieceHead:], part)
+}
+
+// piecesOf returns in how many pieces the value of an effect stands, in a write whose
+// record may have at most so many bytes; 0: it stands in the record.
+func piecesOf(e *flight.Effect, most int) int {
+	if most == 0 || !e.Puts() || len(e.Value) <= apartFrom {
+		return 0
+	}
+	room := most - pieceHead
+	if room <= 0 {
+		panic(fmt.Sprintf("store: pieces of at most %d bytes", most))
+	}
+	return (len(e.Value) + room - 1) / room
+}
+
+// pieceOf finds the piece of a write with a number: it is the i-th of an effect.
+func pieceOf(f *flight.Flight, number, most int) (e *flight.Effect, i int) {
+	i = number
+	for _, e := range f.Effects {
+		n := piecesOf(e, most)
+		if i < n {
+			return e, i
+		}
+		i -= n
+	}
+	panic(fmt.Sprintf("store: piece %d of a write of %d", number, number-i))
+}
+
+// cut returns the part of an effect's value that stands in a piece.
+func cut(e *flight.Effect, i, most int) []byte {
+	room := most - pieceHead
+	return e.Value[i*room : min((i+1)*room, len(e.Value))]
+}
+
+// A Piece is a parsed piece. Bytes aliases the body.
+type Piece struct {
+	Version layout.Version // of the write that the piece belongs to
+	Index   int            // among the pieces of its value
+	Count   int
+	Total   int // bytes of the whole value; at most layout.MaxValueLen
+	Bytes   []byte
+}
+
+// IsPiece says whether a body is a piece, and is for ParsePiece instead of Parse.
+func IsPiece(body []byte) bool { return len(body) > 0 && body[offPieceFormat] == pieceFormat }
+
+// ParsePiece reads the body of a piece. It takes any bytes.
+//
+// Errors: ErrNewer, ErrMalformed.
+func ParsePiece(body []byte) (Piece, error) {
+	le := binary.LittleEndian
+	if len(body) > 0 && body[offPieceFormat] != pieceFormat {
+		return Piece{}, fmt.Errorf("a piece of format %d, expected %d: %w", body[offPieceFormat], pieceFormat, ErrNewer)
+	}
+	if len(body) <= pieceHead {
+		return Piece{}, malformed("a piece of %d bytes has nothing of a value", len(body))
+	}
+	index, count := le.Uint32(body[offIndex:]), le.Uint32(body[offCount:])
+	total, here := le.Uint64(body[offPieceTotal:]), uint64(len(body)-pieceHead)
+	version := layout.Version(le.Uint64(body[offPieceFormat:]) >> formatBits)
+	switch {
+	case version == 0:
+		return Piece{}, malformed("a piece without a version")
+	case total > layout.MaxValueLen:
+		return Piece{}, malformed("a piece of a value of %d bytes, at most %d", total, layout.MaxValueLen)
+	case index >= count:
+		return Piece{}, malformed("piece %d of %d", index, count)
+	case uint64(count)-1+here > total:
+		// Each of the others has at least one byte, so count is bounded by total.
+		return Piece{}, malformed("a piece of %d bytes, one of %d, of a value of %d", here, count, total)
+	case count == 1 && here != total:
+		return Piece{}, malformed("a piece of %d bytes is all there is of a value of %d", here, total)
+	}
+	return Piece{Version: version, Index: int(index), Count: int(count), Total: int(total), Bytes: body[pieceHead:]}, nil
+}
