@@ -46,6 +46,18 @@ func formatCommand(d *datadriven.TestData) (string, error) {
 		}
 		said, err := describe(b)
 		return dump(b) + said, err
+	case "pieces":
+		f, err := goldenFlight(d)
+		if err != nil {
+			return "", err
+		}
+		p := pieces(f, pieceHead+int(goldenNumber(d, "room", 8)))
+		var s strings.Builder
+		for _, at := range p.at {
+			fmt.Fprintf(&s, "at %d:\n%s", at, dump(p.pieces[at]))
+		}
+		said, err := describe(p.body)
+		return s.String() + "the write:\n" + dump(p.body) + said, err
 	case "parse":
 		b, err := undump(d.Input)
 		if err != nil {
@@ -59,16 +71,7 @@ func formatCommand(d *datadriven.TestData) (string, error) {
 // goldenFlight makes a flight of lines: kind "key" "value" expiry unlist due; a minus in
 // front of the kind says that it has no effect. Arguments say the rest.
 func goldenFlight(d *datadriven.TestData) (*flight.Flight, error) {
-	num := func(name string, def uint64) uint64 {
-		for _, a := range d.CmdArgs {
-			if a.Key == name {
-				if _, err := fmt.Sscan(a.Vals[0], &def); err != nil {
-					panic(err)
-				}
-			}
-		}
-		return def
-	}
+	num := func(name string, def uint64) uint64 { return goldenNumber(d, name, def) }
 	var list []base.Effect
 	for line := range strings.Lines(d.Input) {
 		var e base.Effect
@@ -105,6 +108,18 @@ func goldenFlight(d *datadriven.TestData) (*flight.Flight, error) {
 	return f, nil
 }
 
+// goldenNumber returns an argument of a command.
+func goldenNumber(d *datadriven.TestData, name string, def uint64) uint64 {
+	for _, a := range d.CmdArgs {
+		if a.Key == name {
+			if _, err := fmt.Sscan(a.Vals[0], &def); err != nil {
+				panic(err)
+			}
+		}
+	}
+	return def
+}
+
 // outcomes are the ways in which a write ends that has a result, as a record numbers them.
 var outcomes = []error{nil, base.ErrCondition, base.ErrNotNumber, base.ErrNumberRange}
 
@@ -117,7 +132,11 @@ func describe(b []byte) (string, error) {
 	var s strings.Builder
 	fmt.Fprintf(&s, "write %v in shard %d\n", w.Version, w.Shard)
 	for e := range w.Effects {
-		fmt.Fprintf(&s, "%v noop %v %q = %q version %v expiry %d unlist %d due %d\n", e.Kind, e.Noop, e.Key, e.Value, e.Version, e.Expiry, e.Unlist, e.Due)
+		fmt.Fprintf(&s, "%v noop %v %q = %q version %v expiry %d unlist %d due %d", e.Kind, e.Noop, e.Key, e.Value, e.Version, e.Expiry, e.Unlist, e.Due)
+		if e.Apart {
+			fmt.Fprintf(&s, " apart, %d bytes", Length(&e))
+		}
+		s.WriteByte('\n')
 	}
 	if k, r, ok := w.Result(); ok {
 		var b [dedup.ValueLen]byte

@@ -44,7 +44,9 @@ func good() [][]byte {
 	} {
 		list = append(list, put(f))
 	}
-	return list
+	large := p
+	large.Value, large.Expiry = bytes.Repeat([]byte("value"), 20), 17_000_000
+	return append(list, pieces(withResult(numbered(3, 7, large, d, large)), pieceHead+40).body)
 }
 
 // TestHostile: a body that no store has written is refused with an error that says what is
@@ -127,7 +129,7 @@ func TestEachByteCounts(t *testing.T) {
 			for bit := range 8 {
 				other := bytes.Clone(b)
 				other[n] ^= 1 << bit
-				if w, err := Parse(other); err == nil && !bytes.Equal(put(again(&w)), other) {
+				if w, err := Parse(other); err == nil && !bytes.Equal(putWrite(&w), other) {
 					t.Errorf("body %d with bit %d of byte %d: not the same when it is put again", i, bit, n)
 				}
 			}
@@ -251,7 +253,7 @@ func FuzzParseWrite(f *testing.F) {
 			}
 			return
 		}
-		if got := put(again(&w)); !bytes.Equal(got, b) {
+		if got := putWrite(&w); !bytes.Equal(got, b) {
 			t.Fatalf("not the same when it is put again:\n%s\n%s", dump(b), dump(got))
 		}
 	})
