@@ -118,7 +118,7 @@ var allowed = []struct {
 	{"store/internal/residents", []string{"store/internal/base", "store/internal/dirty", "store/internal/disk", "store/internal/newest", "store/internal/shard", "store/layout", "store/index", "store/log", "store/slab"}},
 	{"store/internal/reads", []string{"store/internal/base", "store/internal/clock", "store/internal/dirty", "store/internal/disk", "store/internal/flight", "store/internal/newest", "store/internal/residents", "store/internal/shard", "store/layout"}},
 	{"store/internal/upkeep", []string{"store/internal/base", "store/internal/admit", "store/internal/clock", "store/internal/dedup", "store/internal/disk", "store/internal/flight", "store/internal/pipeline", "store/internal/shard", "store/layout"}},
-	{"store/internal/checkpoint", []string{"store/internal/base", "store/internal/clock", "store/internal/dedup", "store/internal/disk", "store/internal/logged", "store/layout", "store/log"}},
+	{"store/internal/checkpoint", []string{"store/internal/base", "store/internal/clock", "store/internal/dedup", "store/internal/disk", "store/internal/logged", "store/internal/tables", "store/layout", "store/log"}},
 	{"store/internal/sketch", nil},
 	// The log knows no store: replicated groups use it as well as a keyspace.
 	{"store/log", []string{"store/log/internal/..."}},

@@ -105,6 +105,12 @@ func (s *segment) openReader(l *Log) (f File, done func(), err error) {
 // returns where it has ended, from where a later Scan goes on. The caller has a Hold at
 // from, or nothing may free it.
 func (l *Log) Scan(from, to Position, visit func(*Record) error) (Position, error) {
+	return l.ScanFrames(from, to, nil, visit)
+}
+
+// ScanFrames is Scan for a reader that may have to go back: before the records of a frame
+// it calls begins with a position from which a later scan goes on with that frame.
+func (l *Log) ScanFrames(from, to Position, begins func(Position), visit func(*Record) error) (Position, error) {
 	var buf []byte
 	for from < to {
 		seg, end, next, err := l.segmentBehind(from)
@@ -114,7 +120,7 @@ func (l *Log) Scan(from, to Position, visit func(*Record) error) (Position, erro
 		if buf == nil {
 			buf = aligned(scanChunk, format.MaxBlock)
 		}
-		if from, err = l.scanSegment(seg, from, min(end, to), &buf, visit); err != nil {
+		if from, err = l.scanSegment(seg, from, min(end, to), &buf, begins, visit); err != nil {
 			return from, err
 		}
 		if from < end || next == 0 {
@@ -152,7 +158,7 @@ func (l *Log) segmentBehind(from Position) (seg *segment, end, next Position, er
 }
 
 // scanSegment reads one segment from a position, or its beginning, up to another.
-func (l *Log) scanSegment(seg *segment, from, to Position, buf *[]byte, visit func(*Record) error) (Position, error) {
+func (l *Log) scanSegment(seg *segment, from, to Position, buf *[]byte, begins func(Position), visit func(*Record) error) (Position, error) {
 	f, done, err := seg.openReader(l)
 	if err != nil {
 		return from, err
@@ -164,6 +170,9 @@ func (l *Log) scanSegment(seg *segment, from, to Position, buf *[]byte, visit fu
 		s.at = max(s.at, from.Offset())
 	}
 	for s.position(s.at) < to {
+		if begins != nil {
+			begins(s.position(s.at))
+		}
 		_, err := s.next(func(r Record) error { return visit(&r) })
 		var broken *brokenError
 		if errors.As(err, &broken) {

@@ -45,7 +45,11 @@ func (r *Range) Add(rec *log.Record) error {
 	err := error(nil)
 	switch rec.Kind {
 	case log.Write:
-		err = r.addWrite(rec.Body)
+		if logged.IsPiece(rec.Body) {
+			err = r.addPiece(rec)
+		} else {
+			err = r.addWrite(rec.Body)
+		}
 	case log.Fact:
 		err = r.addFact(rec)
 	default:
@@ -58,23 +62,35 @@ func (r *Range) Add(rec *log.Record) error {
 	return nil
 }
 
-// addFact adds the newest value of a name. An empty one removes the name.
+// addFact adds the newest value of a name. An empty one removes the name. The log's own
+// facts, of how far a stream is trimmed and the like, are none of the base's.
 func (r *Range) addFact(rec *log.Record) error {
+	if rec.Name > log.LastFactName {
+		return nil
+	}
 	name, ok := r.facts[rec.Name]
 	switch {
 	case !ok:
 		return fmt.Errorf("%w: nobody knows fact %d", ErrRecord, rec.Name)
 	case name == "":
 		return nil
+	case r.waiting.any():
+		r.waiting.addFact(name, rec.Body)
+		return nil
 	}
+	r.setFact(name, rec.Body)
+	return nil
+}
+
+// setFact sets or removes a fact.
+func (r *Range) setFact(name string, body []byte) {
 	r.key = disk.AppendKey(r.key[:0], disk.StoreShard, disk.KindMeta, nil)
 	r.key = append(r.key, name...)
-	if len(rec.Body) == 0 {
+	if len(body) == 0 {
 		r.remove()
 	} else {
-		r.set(0, 0, rec.Body)
+		r.set(0, 0, body)
 	}
-	return nil
 }
 
 // addWrite adds what a write did to its keys, what its request is told, and whose
@@ -86,8 +102,18 @@ func (r *Range) addWrite(body []byte) error {
 	if err != nil {
 		return err
 	}
+	values, err := r.joined(&w)
+	if err != nil {
+		return err
+	}
+	r.settle()
 	for e := range w.Effects {
-		r.addEffect(&e)
+		if e.Apart {
+			r.addEffect(&e, &values[0])
+			values = values[1:]
+		} else {
+			r.addEffect(&e, nil)
+		}
 	}
 	if slot, result, ok := w.Result(); ok {
 		var value [dedup.ValueLen]byte
@@ -103,10 +129,11 @@ func (r *Range) addWrite(body []byte) error {
 	return nil
 }
 
-// addEffect adds what becomes of one key of the user's. The order is that in which a
+// addEffect adds what becomes of one key of the user's; value is where its value is in the
+// range's memory already, if it stood in pieces. The order is that in which a
 // batch of Pebble would have it: an entry that is listed again under the second under
 // which it was deleted stays listed.
-func (r *Range) addEffect(e *base.Effect) {
+func (r *Range) addEffect(e *base.Effect, value *placed) {
 	if e.Due != 0 {
 		r.expiryKey(e, e.Due)
 		r.remove()
@@ -117,6 +144,8 @@ func (r *Range) addEffect(e *base.Effect) {
 	r.key = disk.AppendKey(r.key[:0], e.Shard, disk.KindData, e.Key)
 	if e.Kind == base.OpDelete {
 		r.remove()
+	} else if value != nil {
+		r.take(e.Version, e.Expiry, value)
 	} else {
 		r.set(e.Version, e.Expiry, e.Value)
 	}

@@ -13,13 +13,14 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/tables"
 	"github.com/rdmakv/rdmakv/store/log"
 )
 
 // baseOptions are those of a base without a log of its own.
 func baseOptions(fs vfs.FS) *pebble.Options {
-	o := &pebble.Options{FS: fs, DisableWAL: true, FormatMajorVersion: pebble.FormatNewest, Logger: quiet{}}
-	o.Experimental.DisableIngestAsFlushable = func() bool { return true }
+	o := &pebble.Options{FS: fs, FormatMajorVersion: pebble.FormatNewest, Logger: quiet{}}
+	tables.Options(o)
 	return o
 }
 
@@ -45,8 +46,8 @@ func readPlace(db *pebble.DB) (Place, error) {
 	return ParsePlace(b)
 }
 
-// tables is a plain ingest: a table for what stands between two cuts.
-type tables struct {
+// A plain is an ingest made by hand: a table for what stands between two cuts.
+type plain struct {
 	db    *pebble.DB
 	fs    vfs.FS
 	names []string
@@ -55,14 +56,14 @@ type tables struct {
 	last  []byte
 }
 
-func beginTables(db *pebble.DB, fs vfs.FS) (*tables, error) {
+func beginPlain(db *pebble.DB, fs vfs.FS) (*plain, error) {
 	if err := fs.RemoveAll("in"); err != nil {
 		return nil, err
 	}
-	return &tables{db: db, fs: fs}, fs.MkdirAll("in", 0o755)
+	return &plain{db: db, fs: fs}, fs.MkdirAll("in", 0o755)
 }
 
-func (t *tables) next(key []byte) error {
+func (t *plain) next(key []byte) error {
 	if t.last != nil && bytes.Compare(t.last, key) >= 0 {
 		return fmt.Errorf("key %x comes after %x", key, t.last)
 	}
@@ -85,7 +86,7 @@ func (t *tables) next(key []byte) error {
 	return nil
 }
 
-func (t *tables) end() (err error) {
+func (t *plain) end() (err error) {
 	if t.w != nil {
 		err = t.w.Close()
 	}
@@ -93,36 +94,36 @@ func (t *tables) end() (err error) {
 	return err
 }
 
-func (t *tables) Set(key, value []byte) error {
+func (t *plain) Set(key, value []byte) error {
 	if err := t.next(key); err != nil {
 		return err
 	}
 	return t.w.Set(key, value)
 }
 
-func (t *tables) Delete(key []byte) error {
+func (t *plain) Delete(key []byte) error {
 	if err := t.next(key); err != nil {
 		return err
 	}
 	return t.w.Delete(key)
 }
 
-func (t *tables) CutHere() { t.cut = true }
+func (t *plain) CutHere() { t.cut = true }
 
-func (t *tables) Abort() error { return t.end() }
+func (t *plain) Abort() error { return t.end() }
 
-func (t *tables) Commit(ctx context.Context) error {
+func (t *plain) Commit(ctx context.Context) (tables.Stats, error) {
 	if err := t.end(); err != nil {
-		return err
+		return tables.Stats{}, err
 	}
 	d, err := t.fs.OpenDir("in")
 	if err == nil {
 		err = errors.Join(d.Sync(), d.Close())
 	}
 	if err != nil {
-		return err
+		return tables.Stats{}, err
 	}
-	return t.db.Ingest(ctx, t.names)
+	return tables.Stats{}, t.db.Ingest(ctx, t.names)
 }
 
 // wanted is what a base must hold at a position: that of a Pebble to which every write

@@ -87,13 +87,13 @@ func write(b *testing.B, r *Range, db *pebble.DB, fs vfs.FS) Counts {
 		b.Fatal(err)
 	}
 	defer walk.Close()
-	t, err := beginTables(db, fs)
+	t, err := beginPlain(db, fs)
 	if err != nil {
 		b.Fatal(err)
 	}
 	counts, err := r.Write(t, walk)
 	if err == nil {
-		err = t.Commit(context.Background())
+		_, err = t.Commit(context.Background())
 	}
 	if err != nil {
 		b.Fatal(err)
@@ -146,7 +146,7 @@ func BenchmarkDeadValues(b *testing.B) {
 					if blind {
 						values = nil
 					}
-					t, err := beginTables(db, fs)
+					t, err := beginPlain(db, fs)
 					if err != nil {
 						b.Fatal(err)
 					}

@@ -100,7 +100,7 @@ func (t *trap) arm(armed bool) {
 // with so many percent of what the base's disk had not synced.
 func (w *world) crash(seed uint64, percent int) *world {
 	after := &world{
-		t: w.t, rng: w.rng, next: w.next, keys: w.keys, said: w.said, sync: w.sync, disk: w.disk.Clone().Crash(seed),
+		t: w.t, rng: w.rng, next: w.next, keys: w.keys, said: w.said, sync: w.sync, plain: w.plain, most: w.most, disk: w.disk.Clone().Crash(seed),
 		mem: w.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: w.rng}),
 	}
 	after.fs = after.mem

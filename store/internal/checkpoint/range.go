@@ -8,7 +8,6 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -48,6 +47,10 @@ type Range struct {
 	list   []entry
 	places []uint32 // a table of hashes: 1 + index in list
 	sorted []place  // the list in the order of Pebble's keys; nil: to be made
+
+	waiting pieces
+	dues    []due // of a range that has been given back
+	given   bool
 
 	key     []byte // of the entry that is added
 	newest  layout.Version
@@ -115,9 +118,10 @@ func NewRange(stream uint64, facts map[uint16]string, bound Bound) *Range {
 	return &Range{bound: bound.withDefaults(), stream: stream, facts: facts, places: make([]uint32, 1<<10)}
 }
 
-// Full says that the memory is at its bound. What is added all the same is taken.
+// Full says that the memory is at its bound, with the pieces of values that wait for their
+// write. What is added all the same is taken.
 func (r *Range) Full() bool {
-	return r.memory.used >= r.bound.Bytes || len(r.list) >= r.bound.Keys
+	return r.memory.used+r.waiting.used >= r.bound.Bytes || len(r.list) >= r.bound.Keys
 }
 
 // Keys is how many keys of Pebble the range says something of.
@@ -139,6 +143,13 @@ func (r *Range) set(v layout.Version, expiry uint64, value []byte) {
 	}
 	e.value = uint32(len(value))
 	copy(r.memory.bytes(e.at, int(e.key), len(value)), value)
+}
+
+// take is set for a value that is in the memory of the range already, behind its key.
+func (r *Range) take(v layout.Version, expiry uint64, value *placed) {
+	e := r.find(0)
+	e.version, e.expiry, e.gone = v, expiry, false
+	e.at, e.room, e.value = value.at, uint32(value.size), uint32(value.size)
 }
 
 // remove notes that a key of Pebble, which stands in r.key, is gone from now on.
@@ -217,27 +228,4 @@ func (r *Range) compare(a, b place) int {
 		return 1
 	}
 	return bytes.Compare(r.keyOf(&r.list[a.index]), r.keyOf(&r.list[b.index]))
-}
-
-// Due returns the earliest second under which the range lists a key of a shard; ok says
-// whether there is one. The mark of the expirer is lowered to it when the base has the
-// entry: the expirer looks at no second before its mark, so the key would stay for ever.
-func (r *Range) Due(shard uint16) (second uint64, ok bool) {
-	order := r.order()
-	r.key = disk.AppendKey(r.key[:0], shard, disk.KindExpiry, nil)
-	prefix := len(r.key)
-	i, _ := slices.BinarySearchFunc(order, r.key, func(p place, key []byte) int {
-		return bytes.Compare(r.keyOf(&r.list[p.index]), key)
-	})
-	for ; i < len(order); i++ {
-		e := &r.list[order[i].index]
-		key := r.keyOf(e)
-		if string(key[:min(prefix, len(key))]) != string(r.key) {
-			break
-		}
-		if second, _, ok := disk.ParseExpiryKey(key[prefix:]); ok && !e.gone {
-			return second, true
-		}
-	}
-	return 0, false
 }

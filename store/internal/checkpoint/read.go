@@ -11,42 +11,96 @@ import (
 // errFull ends a scan before a record for which there is no room in the range.
 var errFull = errors.New("checkpoint: the range is full")
 
+// A reader makes a range of what stands in the log between the base's position and
+// another.
+type reader struct {
+	c     *Config
+	to    log.Position
+	r     *Range
+	place Place // where the range ends
+	more  bool
+
+	frame log.Position // of the record that is visited
+	piece Place        // At and Frame of the first piece that waits for its write
+	began log.Position // where this process began to write the log
+}
+
 // read makes the range of what stands between the base's position and another, which is
 // no later than what has passed.
-func (c *Config) read(ctx context.Context, to, passed log.Position) (r *Range, place Place, more bool, err error) {
-	r = NewRange(c.Stream, c.Facts, c.Bound)
+//
+// The range ends between no piece and the record of its write, so that whoever finds the
+// record of a dirty write in the log finds its pieces there as well: what the base has is
+// freed. If the range is full, or to is reached, while pieces wait, it ends before the
+// first of them. One exception lets large values through: if they are the first in the
+// range they are read up to their write, however full the range is.
+func (c *Config) read(ctx context.Context, to, passed log.Position) (*reader, error) {
+	d := &reader{
+		c: c, to: to, r: NewRange(c.Stream, c.Facts, c.Bound), began: c.Log.Found().End,
+		place: Place{At: c.From.At, Newest: c.From.Newest, Epoch: c.Epoch},
+	}
 	p := pace{c: c, began: c.Now(), next: paceStep}
-	place = Place{At: c.From.At, Newest: c.From.Newest, Epoch: c.Epoch}
 	// A frame that ends behind to is read whole, for its sum, so the scan goes on to what
 	// has passed, and the visit stops it.
-	end, err := c.Log.Scan(c.From.Frame, passed, func(rec *log.Record) error {
-		switch {
-		case rec.Position < c.From.At:
+	end, err := c.Log.ScanFrames(c.From.Frame, passed, func(at log.Position) { d.frame = at }, func(rec *log.Record) error {
+		if rec.Position < c.From.At {
 			return nil // of the frame in which the base's position stands
-		case rec.Position >= to || r.Full():
-			place.At, more = rec.Position, rec.Position < to
-			return errFull
+		}
+		if err := d.ends(rec.Position); err != nil {
+			return err
 		}
 		if err := p.read(ctx, len(rec.Body)); err != nil {
 			return err
 		}
-		if rec.Stream != c.Stream {
-			return nil
-		}
-		return r.Add(rec)
+		return d.add(rec)
 	})
-	switch {
-	case errors.Is(err, errFull):
-		place.Frame = end
-	case err != nil:
-		return nil, Place{}, false, err
-	default:
-		place.At, place.Frame = end, end
+	if err != nil && !errors.Is(err, errFull) {
+		return nil, err
 	}
-	place.Newest = max(place.Newest, r.Newest())
-	r.key = append(r.key[:0], PositionKey()...)
-	r.set(0, 0, place.encode())
-	return r, place, more, nil
+	if err == nil {
+		d.place.At, d.place.Frame = end, end
+		if passed >= d.began {
+			d.r.DropBefore(d.began)
+		}
+	}
+	if _, waits := d.r.Waiting(); waits {
+		d.place.At, d.place.Frame = d.piece.At, d.piece.Frame
+	}
+	d.place.Newest = max(d.place.Newest, d.r.Newest())
+	d.r.key = append(d.r.key[:0], PositionKey()...)
+	d.r.set(0, 0, d.place.encode())
+	return d, nil
+}
+
+// ends returns errFull if the range ends before the record at a position.
+func (d *reader) ends(at log.Position) error {
+	if at >= d.began {
+		// Who wrote these pieces has stopped, and does not log their write any more.
+		d.r.DropBefore(d.began)
+	}
+	full := d.r.Full()
+	if first, waits := d.r.Waiting(); waits && first <= d.c.From.At {
+		full = false // or the base would never get further
+	}
+	if at < d.to && !full {
+		return nil
+	}
+	d.more = at < d.to
+	d.place.At, d.place.Frame = at, d.frame
+	return errFull
+}
+
+// add adds a record, and notes where the pieces begin that wait.
+func (d *reader) add(rec *log.Record) error {
+	if rec.Stream != d.c.Stream {
+		return nil
+	}
+	if err := d.r.Add(rec); err != nil {
+		return err
+	}
+	if first, waits := d.r.Waiting(); waits && first == rec.Position {
+		d.piece.At, d.piece.Frame = first, d.frame
+	}
+	return nil
 }
 
 // A pace keeps a reader of the log below a rate. It alone looks at a clock.

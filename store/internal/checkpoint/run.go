@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rdmakv/rdmakv/store/internal/tables"
 	"github.com/rdmakv/rdmakv/store/log"
 )
 
@@ -36,23 +37,27 @@ type Config struct {
 	Sleep func(ctx context.Context, d time.Duration) error
 }
 
-// An Ingest is a Sink on its way into the base. After Commit the base has all of it after
+// An Ingest is a Sink on its way into the base; a *tables.Tables is one. After Commit the base has all of it after
 // any crash; before, and after Abort, nothing.
 type Ingest interface {
 	Sink
-	Commit(ctx context.Context) error
+	Commit(ctx context.Context) (tables.Stats, error)
 	Abort() error
 }
 
 // Done is what a checkpoint has done.
 type Done struct {
 	Place Place // of the base now
-	// Range is what went in: the caller asks it for the second to which it lowers each
-	// shard's mark of the expirer (Range.Due), and drops it. nil: there was nothing.
+	// Range is what is left of what went in: the caller asks it for the second to which it
+	// lowers each shard's mark of the expirer (Range.Dues), and nothing else, because its
+	// memory has been given back. nil: there was nothing.
 	Range *Range
-	// More says that the bound was reached before To.
+	// More says that the bound was reached before To. Without More the base has all that
+	// was published before To when Run began, also if Place.At is before To: then a write
+	// was not published of which pieces are in the log.
 	More   bool
 	Counts Counts
+	Tables tables.Stats
 	// Read, Written and Ingested are how long each took.
 	Read, Written, Ingested time.Duration
 }
@@ -84,25 +89,29 @@ func Run(ctx context.Context, c Config) (Done, error) {
 	defer release()
 
 	began := c.Now()
-	r, place, more, err := c.read(ctx, to, passed)
+	got, err := c.read(ctx, to, passed)
 	if err != nil {
 		return Done{}, err
 	}
-	done := Done{Place: place, Range: r, More: more, Read: c.Now().Sub(began)}
+	if got.place.At == c.From.At {
+		return Done{Place: c.From}, nil // pieces alone, whose write has not passed
+	}
+	done := Done{Place: got.place, Range: got.r, More: got.more, Read: c.Now().Sub(began)}
 	began = c.Now()
-	tables, err := c.Begin(ctx)
+	ingest, err := c.Begin(ctx)
 	if err != nil {
 		return Done{}, err
 	}
-	if done.Counts, err = r.Write(tables, c.Values); err != nil {
-		return Done{}, errors.Join(err, tables.Abort())
+	if done.Counts, err = got.r.Write(ingest, c.Values); err != nil {
+		return Done{}, errors.Join(err, ingest.Abort())
 	}
 	done.Written = c.Now().Sub(began)
 	began = c.Now()
-	if err := tables.Commit(ctx); err != nil {
+	if done.Tables, err = ingest.Commit(ctx); err != nil {
 		return Done{}, err
 	}
 	done.Ingested = c.Now().Sub(began)
+	got.r.giveBack()
 	return done, nil
 }
 

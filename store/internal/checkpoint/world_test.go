@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"testing"
 
@@ -67,6 +68,10 @@ type world struct {
 	fs   vfs.FS // mem, or what counts its calls
 	db   *pebble.DB
 	from Place
+
+	plain   bool // the ingest is one by hand
+	most    int  // bytes of a write's record; what is larger goes in pieces
+	orphans int  // writes of which there are only pieces
 }
 
 // newWorld makes an empty world.
@@ -77,6 +82,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	}
 	w.fs = w.mem
 	w.sync = []log.Sync{log.Always, log.Off}[w.rng.IntN(2)]
+	w.plain, w.most = w.rng.IntN(3) == 0, 200+w.rng.IntN(4000)
 	return w
 }
 
@@ -116,58 +122,148 @@ func (w *world) close() {
 	w.log, w.db = nil, nil
 }
 
-// append writes frames of some records, of the stream and of others.
+// A line is a record on its way into a frame, and what is said of it.
+type line struct {
+	rec  log.Record
+	body []byte
+	said *said
+}
+
+// append writes frames of some records, of the stream and of others. A write that is too
+// large for them goes in pieces; some of those never get their write.
 func (w *world) append(frames int) error {
 	for range frames {
-		f := w.log.Begin()
-		var about []said
-		var offsets []int
+		var lines []line
 		for range 1 + w.rng.IntN(6) {
-			rec := log.Record{Kind: log.Write, Stream: ours}
-			var s said
-			switch w.rng.IntN(10) {
-			case 0: // of others, also what nobody here could parse
-				rec.Stream, s.body = 8, []byte("another stream")
-			case 1:
-				s.fact, s.body = uint16(1+w.rng.IntN(3)), fmt.Append(nil, w.rng.IntN(100))
-				if w.rng.IntN(3) == 0 {
-					s.body = nil
+			keys := maps.Clone(w.keys)
+			l, pieces := w.line()
+			if pieces == nil {
+				if len(l.body) > 0 || l.rec.Kind == log.Fact {
+					lines = append(lines, l)
 				}
-				rec.Kind, rec.Name = log.Fact, s.fact
-			default:
-				s.flight = w.flight()
-				if s.body = make([]byte, logged.Size(s.flight)); len(s.body) == 0 {
-					continue
-				}
-				logged.Put(s.body, s.flight)
+				continue
 			}
-			at := f.Bytes()
-			b, err := f.Add(&rec, len(s.body))
-			if err != nil {
-				f.Drop()
+			if _, err := w.seal(lines); err != nil {
 				return err
 			}
-			copy(b, s.body)
-			if rec.Stream == ours {
-				about, offsets = append(about, s), append(offsets, at)
+			lines = nil
+			whole, err := w.pieces(l.said.flight, pieces)
+			switch {
+			case err != nil:
+				return err
+			case whole != nil:
+				l.body = whole
+				lines = append(lines, l)
+			default:
+				w.keys, w.orphans = keys, w.orphans+1
 			}
 		}
-		err := f.Seal()
-		if err == nil {
-			for i := range about {
-				about[i].at = f.PositionOf(offsets[i])
-			}
-			w.said = append(w.said, about...)
-			if err = f.Write(); err == nil {
-				err = f.Turn()
-			}
-		}
-		f.Pass()
-		if err != nil {
+		if _, err := w.seal(lines); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// line makes a record up, or the pieces of one.
+func (w *world) line() (l line, pieces [][]byte) {
+	l = line{rec: log.Record{Kind: log.Write, Stream: ours}, said: &said{}}
+	switch w.rng.IntN(10) {
+	case 0: // of others, also what nobody here could parse
+		l.rec.Stream, l.body, l.said = 8, []byte("another stream"), nil
+	case 1:
+		l.said.fact, l.body = uint16(1+w.rng.IntN(3)), fmt.Append(nil, w.rng.IntN(100))
+		if w.rng.IntN(3) == 0 {
+			l.body = nil
+		}
+		l.rec.Kind, l.rec.Name, l.said.body = log.Fact, l.said.fact, l.body
+	default:
+		f := w.flight()
+		l.said.flight = f
+		if logged.Apart(f, w.most) {
+			for i := range logged.Pieces(f, w.most) {
+				b := make([]byte, logged.PieceSize(f, i, w.most))
+				logged.PutPiece(b, f, i, w.most)
+				pieces = append(pieces, b)
+			}
+			return l, pieces
+		}
+		if l.body = make([]byte, logged.Size(f)); len(l.body) > 0 {
+			logged.Put(l.body, f)
+		}
+	}
+	return l, nil
+}
+
+// pieces writes the pieces of a write, with facts and other streams between them, and
+// returns the body of its record; nil: the last pieces are not there, nor is the record.
+func (w *world) pieces(f *flight.Flight, pieces [][]byte) ([]byte, error) {
+	there := len(pieces)
+	if w.rng.IntN(4) == 0 {
+		there = w.rng.IntN(there + 1)
+	}
+	var at []uint64
+	for n := 0; n < there; {
+		var lines []line
+		var mine []int
+		for range 1 + w.rng.IntN(5) {
+			if w.rng.IntN(4) == 0 {
+				l, big := w.line()
+				if l.said == nil || big == nil && l.said.flight == nil {
+					lines = append(lines, l)
+				}
+			} else if n < there {
+				mine = append(mine, len(lines))
+				lines = append(lines, line{rec: log.Record{Kind: log.Write, Stream: ours}, body: pieces[n]})
+				n++
+			}
+		}
+		positions, err := w.seal(lines)
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range mine {
+			at = append(at, uint64(positions[i]))
+		}
+	}
+	if there < len(pieces) {
+		return nil, nil
+	}
+	b := make([]byte, logged.SizeApart(f, w.most))
+	logged.PutApart(b, f, w.most, at)
+	return b, nil
+}
+
+// seal writes a frame, and returns where its records are.
+func (w *world) seal(lines []line) (at []log.Position, err error) {
+	if len(lines) == 0 {
+		return nil, nil
+	}
+	f := w.log.Begin()
+	var offsets []int
+	for i := range lines {
+		offsets = append(offsets, f.Bytes())
+		b, err := f.Add(&lines[i].rec, len(lines[i].body))
+		if err != nil {
+			f.Drop()
+			return nil, err
+		}
+		copy(b, lines[i].body)
+	}
+	if err = f.Seal(); err == nil {
+		for i, l := range lines {
+			at = append(at, f.PositionOf(offsets[i]))
+			if l.said != nil {
+				l.said.at = at[i]
+				w.said = append(w.said, *l.said)
+			}
+		}
+		if err = f.Write(); err == nil {
+			err = f.Turn()
+		}
+	}
+	f.Pass()
+	return at, err
 }
 
 // flight makes a write as it is when it is queued.
@@ -242,7 +338,7 @@ func (w *world) effect(shard uint16) base.Effect {
 }
 
 func (w *world) value() []byte {
-	n := []int{0, 1, 10, disk.SeparateFrom - 1, disk.SeparateFrom, 3000}[w.rng.IntN(6)]
+	n := []int{0, 1, 10, disk.SeparateFrom - 1, disk.SeparateFrom, 3000, 20_000}[w.rng.IntN(7)]
 	return bytes.Repeat([]byte{byte(w.rng.Uint32())}, n)
 }
 

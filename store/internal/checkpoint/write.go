@@ -151,7 +151,7 @@ func apart(e *entry, key []byte) bool {
 // sized returns b with a length of n, or new memory.
 func sized(b []byte, n int) []byte {
 	if cap(b) < n {
-		return make([]byte, n, 2*n)
+		return make([]byte, n, max(n, min(2*n, chunkSize)))
 	}
 	return b[:n]
 }

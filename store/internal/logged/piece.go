@@ -61,9 +61,9 @@ func PieceSize(f *flight.Flight, i, most int) int {
 	return pieceHead + len(cut(e, i, most))
 }
 
-// PutPiece writes a piece into b, of exactly PieceSize bytes. Pieces may be written in any
-// frames, but in their order, and right before the record of the write. Several may stand
-// in one frame, also in that of the record.
+// PutPiece writes a piece into b, of exactly PieceSize bytes. The pieces of a write come in
+// their order, in frames before that of its record, which says where they stand; several
+// may stand in one frame. No other write comes in between.
 func PutPiece(b []byte, f *flight.Flight, i, most int) {
 	e, i := pieceOf(f, i, most)
 	part := cut(e, i, most)
