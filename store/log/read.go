@@ -120,7 +120,7 @@ func (l *Log) ScanFrames(from, to Position, begins func(Position), visit func(*R
 		if buf == nil {
 			buf = aligned(scanChunk, format.MaxBlock)
 		}
-		if from, err = l.scanSegment(seg, from, min(end, to), &buf, begins, visit); err != nil {
+		if from, err = seg.scan(l, from, min(end, to), &buf, begins, visit); err != nil {
 			return from, err
 		}
 		if from < end || next == 0 {
@@ -157,31 +157,31 @@ func (l *Log) segmentBehind(from Position) (seg *segment, end, next Position, er
 	return nil, 0, 0, nil
 }
 
-// scanSegment reads one segment from a position, or its beginning, up to another.
-func (l *Log) scanSegment(seg *segment, from, to Position, buf *[]byte, begins func(Position), visit func(*Record) error) (Position, error) {
-	f, done, err := seg.openReader(l)
+// scan reads one segment from a position, or its beginning, up to another.
+func (s *segment) scan(l *Log, from, to Position, buf *[]byte, begins func(Position), visit func(*Record) error) (Position, error) {
+	f, done, err := s.openReader(l)
 	if err != nil {
 		return from, err
 	}
 	defer done()
 	// Nothing is read of blocks that are written now.
-	s := newScanner(seg.name, f, seg.header, min(seg.size, format.Pad(to.Offset(), l.block)), *buf)
-	if from.Segment() == seg.header.Number {
-		s.at = max(s.at, from.Offset())
+	frames := newScanner(s.name, f, s.header, min(s.size, format.Pad(to.Offset(), l.block)), *buf)
+	if from.Segment() == s.header.Number {
+		frames.at = max(frames.at, from.Offset())
 	}
-	for s.position(s.at) < to {
+	for frames.position(frames.at) < to {
 		if begins != nil {
-			begins(s.position(s.at))
+			begins(frames.position(frames.at))
 		}
-		_, err := s.next(func(r Record) error { return visit(&r) })
+		_, err := frames.next(func(r Record) error { return visit(&r) })
 		var broken *brokenError
 		if errors.As(err, &broken) {
-			return s.position(s.at), &DamageError{File: seg.name, At: s.position(s.at), Detail: "no good frame", Err: broken.cause}
+			return frames.position(frames.at), &DamageError{File: s.name, At: frames.position(frames.at), Detail: "no good frame", Err: broken.cause}
 		}
 		if err != nil {
-			return s.position(s.at), err
+			return frames.position(frames.at), err
 		}
 	}
-	*buf = s.buf
-	return s.position(s.at), nil
+	*buf = frames.buf
+	return frames.position(frames.at), nil
 }
