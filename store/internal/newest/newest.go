@@ -5,8 +5,21 @@
 //	                                                   |                     |
 //	                                            its record in the log     the base
 //
-// The base is asked last, without the lock: a write that leaves the set is in the base by
-// then. If the base were asked first, a checkpoint in between would hide what it brought.
+// # The rules, and what happens without them
+//
+//   - The base is asked last, without the lock: a write that leaves the set is in the base by
+//     then. If the base were asked first, a checkpoint in between would take a key out of the
+//     set, and the reader would tell what the base had before.
+//   - The log is held under the same hold of the lock as the look at the set. A write that is
+//     in the set then keeps the base's position below its record. If the hold came later, the
+//     checkpoint could end in between and its segment be freed: a good record would read as
+//     damage.
+//   - A record of the log counts only if shard, key and version are those of the entry. If
+//     a position were believed by itself, the value of another key could be told.
+//
+// All that is found like this is published: the set has nothing else, and a checkpoint brings
+// nothing else into the base. So whoever reads here does not have to wait for writes in flight
+// because of what is shown.
 package newest
 
 import (
@@ -38,14 +51,49 @@ type Reader struct {
 	Counts *base.Counters
 }
 
-// Read reads key's newest published record, as disk.Disk.Read does. Caller holds no lock.
-func (r *Reader) Read(sh *shard.Shard, key []byte) (disk.Record, io.Closer, error) {
-	return r.Base.Read(sh.ID, key)
+// Read reads key's newest published record, as disk.Disk.Read does: the record is good until
+// closer is closed. Caller holds no lock.
+//
+// Errors: ErrNotFound, *CorruptError, ErrClosed, ErrFatal, what the disk said.
+func (r *Reader) Read(sh *shard.Shard, key []byte) (rec disk.Record, closer io.Closer, err error) {
+	if r.Log == nil {
+		return r.Base.Read(sh.ID, key)
+	}
+	h := r.HashOf(key)
+	sh.Mu.Lock()
+	e, dirty := sh.Dirty.Find(h, key)
+	switch {
+	case !dirty:
+		sh.Mu.Unlock()
+		return r.Base.Read(sh.ID, key)
+	case e.Gone:
+		sh.Mu.Unlock()
+		return disk.Record{}, nil, base.ErrNotFound
+	}
+	release, err := r.Log.Hold()
+	sh.Mu.Unlock()
+	if err != nil {
+		return disk.Record{}, nil, r.counted(fault(sh.ID, key, e.At, err))
+	}
+	defer release()
+	if rec, err = r.Entry(sh.ID, key, e); err != nil {
+		return disk.Record{}, nil, err
+	}
+	return rec, ownMemory{}, nil
 }
 
-// Entry reads the record of an entry of a set. The caller holds what stands there (Log.Hold).
+// ownMemory is the closer of a record that stands in memory of its own.
+type ownMemory struct{}
+
+// Close does nothing: the memory goes with the record.
+func (ownMemory) Close() error { return nil }
+
+// Entry reads the record of an entry of a set, in memory of its own. The caller holds what
+// stands there (Log.Hold). Errors as Read; one that is deleted is not found.
 func (r *Reader) Entry(shard uint16, key []byte, e dirty.Entry) (disk.Record, error) {
-	panic("not yet")
+	one := Entries{Reader: r}
+	rec, _, err := one.Read(shard, key, e)
+	return rec, r.counted(err)
 }
 
 // A Moment is all that was published at one moment: what the base has, and what is newer.

@@ -1,11 +1,24 @@
 // Package reads answers what is asked by SEND: one key (Get, Stat), a key whose value is too
 // large for a reply (Hold), keys in their order (Scan).
 //
-// A key that is in memory is answered from its item, which is published by being there.
-// Everything else is in Pebble, which is ahead of what is published: a batch can be read
-// before its fsync. So what Pebble says is told when the writes that it may reflect are
-// published (answers-wait-for-published). If it were told before, a crash could take
-// back what a caller has seen, or a one-sided reader could miss it.
+// What is told is published (answers-wait-for-published). If it were told before, a crash
+// could take back what a caller has seen, or a one-sided reader could miss it.
+//
+//   - A key that is in memory is answered from its item, which is published by being there.
+//   - Everything else is read by package newest: from the log, if the key is in the set of
+//     what is newer than the base, and else from the base. A write comes into the set when it
+//     is published, and into the base by a checkpoint of what is published. So what is found,
+//     and that nothing is found, is the published state of a moment of the call, and nobody
+//     waits.
+//   - That a key has expired is no such state. A write in flight may have been judged while the
+//     key was there, and given it a longer life: then it never was absent. So an answer that
+//     rests on the server's time waits for the writes of the key in flight (surelyExpired).
+//     If it did not, one caller could be told that the key is gone, and another one later find
+//     it with the value of before.
+//
+// Without a log (Env.Moment is nil, newest.Reader.Log is nil) everything that memory does not
+// have is in Pebble, which is ahead of what is published: a batch can be read before its
+// fsync. Then what Pebble says is told when the writes that it may reflect are published.
 package reads
 
 import (
@@ -18,7 +31,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/clock"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
-	"github.com/rdmakv/rdmakv/store/internal/flight"
+	"github.com/rdmakv/rdmakv/store/internal/newest"
 	"github.com/rdmakv/rdmakv/store/internal/residents"
 	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -31,7 +44,11 @@ type Env struct {
 	Shards  []*shard.Shard // by number
 	Disk    *disk.Disk
 	Evictor *residents.Evictor // brings keys back into memory, and makes room for copies
-	Ask     shard.Ask          // what Ask returns
+	Ask     shard.Ask          // what Newest.Ask returns
+	// Newest reads what memory does not have. nil: the disk alone.
+	Newest *newest.Reader
+	// Moment returns all that is published now, with the log held; nil: there is no log.
+	Moment func() (newest.Moment, error)
 	// HoldBytes bounds the memory of held answers.
 	HoldBytes int64
 }
@@ -46,27 +63,15 @@ type Reads struct {
 
 // New returns the reads of a store.
 func New(env Env) *Reads {
+	if env.Newest == nil {
+		env.Newest = &newest.Reader{Base: env.Disk, Seed: env.Memory.Seed, Counts: env.Memory.Counts}
+	}
 	return &Reads{env: env, clock: env.Memory.Clock, counts: env.Memory.Counts}
 }
 
-// Ask returns what asks Pebble for the state of a key, without any lock.
+// Ask is newest.Reader.Ask of a store without a log.
 func Ask(d *disk.Disk, counts *base.Counters) shard.Ask {
-	return func(sh *shard.Shard, key []byte, value bool) (state flight.KeyState, err error) {
-		counts.Probes.Add(1)
-		rec, closer, err := d.Read(sh.ID, key)
-		if errors.Is(err, base.ErrNotFound) {
-			return flight.KeyState{}, nil
-		}
-		if err != nil {
-			return flight.KeyState{}, err
-		}
-		defer closer.Close()
-		state = flight.KeyState{Exists: true, Version: rec.Version, Expiry: rec.Expiry}
-		if value {
-			state.Value, state.Owned = bytes.Clone(rec.Value), true
-		}
-		return state, nil
-	}
+	return (&newest.Reader{Base: d, Counts: counts}).Ask()
 }
 
 // enterRead checks what can be checked without the shard, and keeps Close
@@ -81,31 +86,25 @@ func (r *Reads) enterRead(ctx context.Context, shardID uint16, key []byte) (leav
 	return r.env.Door.Enter()
 }
 
-// readPublished reads key from Pebble and returns once everything that the
-// answer reflects is published. The record is good until closer is closed. A
-// key that has expired is ErrNotFound.
+// readPublished reads what is published of a key. The record is good until closer is
+// closed. A key that has expired is ErrNotFound.
 func (r *Reads) readPublished(ctx context.Context, sh *shard.Shard, h layout.Hash, key []byte) (disk.Record, io.Closer, error) {
 	if !r.env.Disk.Durable() {
 		return r.readCached(ctx, sh, h, key)
 	}
 	for {
 		r.counts.Pebble.Add(1)
-		rec, closer, err := r.env.Disk.Read(sh.ID, key)
+		rec, closer, err := r.env.Newest.Read(sh, key)
 		if err != nil && !errors.Is(err, base.ErrNotFound) {
 			return disk.Record{}, nil, err
 		}
-		// Ordered is noted after the read: what Pebble showed was ordered
-		// before. Only this key's writes matter, so only the newest of those is
-		// waited for; if none is in flight, all that Pebble can have shown is
-		// published.
-		sh.Mu.Lock()
-		newest := sh.Newest(h, key)
-		sh.Mu.Unlock()
-		if waitErr := sh.WaitFlight(ctx, newest); waitErr != nil {
-			if closer != nil {
-				closer.Close()
+		if r.env.Newest.Log == nil {
+			if waitErr := r.waitShown(ctx, sh, h, key); waitErr != nil {
+				if closer != nil {
+					closer.Close()
+				}
+				return disk.Record{}, nil, waitErr
 			}
-			return disk.Record{}, nil, waitErr
 		}
 		if err != nil || !r.clock.Expired(rec.Expiry) {
 			return rec, closer, err
@@ -117,6 +116,16 @@ func (r *Reads) readPublished(ctx context.Context, sh *shard.Shard, h layout.Has
 			return disk.Record{}, nil, base.ErrNotFound
 		}
 	}
+}
+
+// waitShown waits until all is published that Pebble has shown of a key, where it is ahead
+// of that. What it showed was ordered before this call. Only this key's writes matter, so only
+// the newest of those is waited for; if none is in flight, all of it is published.
+func (r *Reads) waitShown(ctx context.Context, sh *shard.Shard, h layout.Hash, key []byte) error {
+	sh.Mu.Lock()
+	shown := sh.Newest(h, key)
+	sh.Mu.Unlock()
+	return sh.WaitFlight(ctx, shown)
 }
 
 // readCached is readPublished where memory is all there is. It is asked for keys
@@ -143,7 +152,8 @@ func (r *Reads) readCached(ctx context.Context, sh *shard.Shard, h layout.Hash, 
 // surelyExpired says whether a key whose record has expired is absent. It is
 // not if a write was ordered before the expiry, while the key was there, and
 // gave it a longer life: that write may be in flight, or have been published
-// since the record was read. false: something has changed, look again.
+// since the record was read. false: something has changed, look again. This is the one
+// wait of a read in a store with a log.
 func (r *Reads) surelyExpired(ctx context.Context, sh *shard.Shard, h layout.Hash, key []byte) (gone bool, err error) {
 	state, err := sh.LockJudged(h, key, r.env.Ask)
 	if err != nil {

@@ -1,0 +1,136 @@
+package newest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/internal/dirty"
+	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/flight"
+	"github.com/rdmakv/rdmakv/store/internal/logged"
+	"github.com/rdmakv/rdmakv/store/internal/shard"
+	"github.com/rdmakv/rdmakv/store/log"
+)
+
+// How an entry of a set leads to a record, and what it means if it does not.
+
+// Entries reads records of entries one behind the other. It keeps what it read last: the
+// keys of a batch stand in one record of up to some megabytes, and one behind the other in a
+// page. Its zero value with a Reader is ready. Not safe for concurrent use.
+type Entries struct {
+	*Reader
+
+	at      log.Position  // of the record that was read last; 0: none
+	effects []base.Effect // what it says
+}
+
+// Read is Reader.Entry, but for two things: damage is not counted, and the value is good as
+// long as it is used, but keeps the memory of its whole record. read is how many bytes were read
+// of the log for it; 0: none.
+func (s *Entries) Read(shard uint16, key []byte, e dirty.Entry) (rec disk.Record, read int, err error) {
+	if e.Gone {
+		return disk.Record{}, 0, base.ErrNotFound
+	}
+	if s.at != e.At || e.At == 0 {
+		if read, err = s.load(e.At); err != nil {
+			return disk.Record{}, read, fault(shard, key, e.At, err)
+		}
+	}
+	if int64(e.Part) >= int64(len(s.effects)) {
+		return disk.Record{}, read, foreign(shard, key, e.At, fmt.Sprintf("it has %d keys, and %d was expected", len(s.effects), e.Part))
+	}
+	switch w := &s.effects[e.Part]; {
+	case w.Shard != shard:
+		err = foreign(shard, key, e.At, fmt.Sprintf("it is of shard %d", w.Shard))
+	case !bytes.Equal(w.Key, key):
+		err = foreign(shard, key, e.At, "it is of key "+base.QuoteKey(w.Key))
+	case w.Version != e.Version:
+		err = foreign(shard, key, e.At, fmt.Sprintf("it has version %v, expected %v", w.Version, e.Version))
+	case w.Noop || w.Kind == base.OpDelete:
+		err = foreign(shard, key, e.At, "it puts no value")
+	default:
+		rec = disk.Record{Version: w.Version, Expiry: w.Expiry, Value: w.Value}
+	}
+	return rec, read, err
+}
+
+// load reads a record and what it says.
+func (s *Entries) load(at log.Position) (read int, err error) {
+	s.at, s.effects = 0, s.effects[:0]
+	rec, err := s.Log.ReadAt(at)
+	if err != nil {
+		return 0, err
+	}
+	if rec.Kind != log.Write {
+		return len(rec.Body), fmt.Errorf("a record of kind %d: %w", rec.Kind, logged.ErrMalformed)
+	}
+	w, err := logged.Parse(rec.Body)
+	if err != nil {
+		return len(rec.Body), err
+	}
+	for e := range w.Effects {
+		s.effects = append(s.effects, e)
+	}
+	s.at = at
+	return len(rec.Body), nil
+}
+
+// place names a position for an error text.
+func place(at log.Position) string {
+	return fmt.Sprintf("the log at offset %d of segment %d", at.Offset(), at.Segment())
+}
+
+// foreign is the error about a record that is good, and another than its entry says.
+func foreign(shard uint16, key []byte, at log.Position, detail string) error {
+	return &base.CorruptError{Shard: shard, Key: bytes.Clone(key), Detail: place(at) + " has another record: " + detail}
+}
+
+// fault turns an error of the log, or about what stands there, into one of the store.
+func fault(shard uint16, key []byte, at log.Position, err error) error {
+	var damage *log.DamageError
+	switch {
+	case errors.As(err, &damage):
+		return &base.CorruptError{Shard: shard, Key: bytes.Clone(key), File: damage.File, Detail: place(at), Err: err}
+	case errors.Is(err, log.ErrDamaged), errors.Is(err, logged.ErrMalformed), errors.Is(err, logged.ErrNewer):
+		return &base.CorruptError{Shard: shard, Key: bytes.Clone(key), Detail: place(at), Err: err}
+	case errors.Is(err, log.ErrClosed):
+		return base.ErrClosed
+	case errors.Is(err, log.ErrFailed):
+		return fmt.Errorf("%w: %w", base.ErrFatal, err)
+	}
+	return fmt.Errorf("store: read of key %s: %s: %w", base.QuoteKey(key), place(at), err)
+}
+
+// counted counts damage.
+func (r *Reader) counted(err error) error {
+	if errors.Is(err, base.ErrCorrupt) {
+		r.Counts.Corrupt.Add(1)
+	}
+	return err
+}
+
+// Ask returns what tells the state of a key for a write that is to be ordered, where memory
+// does not know it. No lock is held. It tells what is published, and a write in flight is
+// known before anybody asks (shard.LockEffects), so that is the ordered state, unless a write is
+// ordered meanwhile, of which the probe is told.
+func (r *Reader) Ask() shard.Ask {
+	return func(sh *shard.Shard, key []byte, value bool) (flight.KeyState, error) {
+		r.Counts.Probes.Add(1)
+		rec, closer, err := r.Read(sh, key)
+		if errors.Is(err, base.ErrNotFound) {
+			return flight.KeyState{}, nil
+		}
+		if err != nil {
+			return flight.KeyState{}, err
+		}
+		defer closer.Close()
+		state := flight.KeyState{Exists: true, Version: rec.Version, Expiry: rec.Expiry}
+		if value {
+			// A copy: one key of a batch would keep the memory of all of it.
+			state.Value, state.Owned = append([]byte{}, rec.Value...), true
+		}
+		return state, nil
+	}
+}
