@@ -23,8 +23,8 @@ type Info struct {
 }
 
 // Get appends the value of key to dst. It works for every key at any time,
-// whatever memory holds. It may wait for Pebble, and for the fsync of a write
-// of this key that is in flight; ctx bounds that.
+// whatever memory holds. It may wait for the disk, and for a write of this key that is in
+// flight; ctx bounds that.
 //
 // Errors: ErrNotFound, ErrKeyEmpty, ErrKeyTooLarge, ErrShard, ErrCorrupt (a
 // *CorruptError), ErrClosed, ErrFatal, ctx's.
@@ -41,24 +41,19 @@ func (r *Reads) Get(ctx context.Context, shardID uint16, key, dst []byte) (Value
 	sh.Mu.Lock()
 	it, where := sh.Locate(h, key)
 	switch {
-	case where == shard.InMemory && it.ValLen <= shard.CopyLocked:
-		v := Value{Version: it.Version, Data: append(dst, it.InPlace()...), Expiry: it.Expiry}
-		sh.Mu.Unlock()
-		return v, nil
 	case where == shard.InMemory:
-		r.env.Memory.Slabs.Pin(it.Slot.Place())
-		sh.Mu.Unlock()
-		v := Value{Version: it.Version, Data: append(dst, it.InPlace()...), Expiry: it.Expiry}
-		ok := it.Verified(v.Data[len(dst):])
-		r.env.Memory.Slabs.Unpin(it.Slot.Place())
-		if ok {
-			return v, nil
-		}
-		r.counts.Damaged.Add(1) // Pebble has it right
+		if data, ok := r.copyItem(sh, &it, dst); ok {
+			return Value{Version: it.Version, Data: data, Expiry: it.Expiry}, nil
+		} // else the disk has it right
 	case where == shard.Nowhere:
 		sh.Mu.Unlock()
 		return Value{}, base.ErrNotFound
 	default:
+		// The probe begins before the look at what is newer than the base, or under the same
+		// hold of the lock. No write of the key is in flight now, so whatever is published
+		// until that look, and behind it, was ordered after now: the probe is told. What is read
+		// is no older than the look, whatever a checkpoint does: a key that is not in the set
+		// then is in the base.
 		back = sh.BeginPromotion(h, key)
 		sh.Mu.Unlock()
 	}
@@ -70,6 +65,26 @@ func (r *Reads) Get(ctx context.Context, shardID uint16, key, dst []byte) (Value
 	defer closer.Close()
 	r.env.Evictor.Promote(sh, back, rec)
 	return Value{Version: rec.Version, Data: append(dst, rec.Value...), Expiry: rec.Expiry}, nil
+}
+
+// copyItem appends the value of an item to dst, and unlocks the shard. A large one stays
+// pinned meanwhile, and is copied and verified without the lock; false: it is damaged, and was
+// counted.
+func (r *Reads) copyItem(sh *shard.Shard, it *shard.Item, dst []byte) (data []byte, ok bool) {
+	if it.ValLen <= shard.CopyLocked {
+		data = append(dst, it.InPlace()...)
+		sh.Mu.Unlock()
+		return data, true
+	}
+	r.env.Memory.Slabs.Pin(it.Slot.Place())
+	sh.Mu.Unlock()
+	data = append(dst, it.InPlace()...)
+	ok = it.Verified(data[len(dst):])
+	r.env.Memory.Slabs.Unpin(it.Slot.Place())
+	if !ok {
+		r.counts.Damaged.Add(1)
+	}
+	return data, ok
 }
 
 // Stat returns version and length of key's value. Errors as Get.

@@ -118,7 +118,7 @@ func TestFitted(t *testing.T) {
 		if c.valLen > 0 {
 			e.Value = make([]byte, c.valLen)
 		}
-		e, kind, err := e.fitted(c.keysOnly, c.left, c.first)
+		e, kind, err := e.fitted(room{left: c.left, keysOnly: c.keysOnly, first: c.first})
 		if err != nil || kind != c.kind || e.Omitted != c.omitted || c.omitted && e.Value != nil {
 			t.Errorf("%+v: kind %d, omitted %v, %v", c, kind, e.Omitted, err)
 		}
