@@ -56,17 +56,28 @@ type Config struct {
 	Dir    string // of the store; empty: of a cache, which has none
 	FS     vfs.FS // the file system that Dir lives on. Default: the machine's
 	Shards int    // of a new store, and expected of an old one
+	Own    bool   // the store has its own log: format 3
 
 	Sync       SyncPolicy
 	EpochAbove uint16 // epochs of this opening begin above it; 0: none
 
-	CacheBytes     int64  // Pebble's block cache. Default 64 MiB
+	CacheBytes   int64 // Pebble's block cache. Default 64 MiB
+	MaxOpenFiles int   // Pebble keeps open. Default 4096
+	MinFreeBytes int64 // floor of free space. Default 64 MiB; negative: no floor
+
+	// These two matter while a store of format 1 or 2 is upgraded, and not afterwards.
 	MemTableBytes  uint64 // Pebble's memtable. Default 11 MiB
-	MaxOpenFiles   int    // Pebble keeps open. Default 4096
-	MinFreeBytes   int64  // floor of free space. Default 64 MiB; negative: no floor
-	WALFailoverDir string // of Pebble's log while its first is slow. Default: none
+	WALFailoverDir string // where a part of Pebble's log may stand. Default: none
 
 	Logger *slog.Logger // default: none
+}
+
+// format is the format of a store that is opened or created with c.
+func (c Config) format() uint32 {
+	if c.Own {
+		return ownFormat
+	}
+	return formatVersion
 }
 
 // WithDefaults returns the configuration with every default filled in.

@@ -19,10 +19,12 @@ type Disk struct {
 	events *events
 	space  *space
 
-	lock   io.Closer
-	stuck  bool       // a goroutine of Pebble's never came back: the lock stays
-	db     *pebble.DB // nil: of a cache
-	ledger *ledger
+	lock    io.Closer
+	stuck   bool       // a goroutine of Pebble's never came back: the lock stays
+	db      *pebble.DB // nil: of a cache
+	options *pebble.Options
+	ledger  *ledger
+	log     FactLog // nil before Join
 
 	facts                  // as found at Open; epoch: this opening's
 	foundEpoch uint16      // before this opening

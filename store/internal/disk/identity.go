@@ -27,6 +27,8 @@ import (
 //	STORE.new  the same, while creation is under way
 //	LEDGER     what Pebble's files must hold (ledger.go)
 //	data/      Pebble
+//	log/       the log
+//	tables/    tables on their way into Pebble
 //
 // STORE is read before Pebble is touched, because opening would already raise
 // the format of a foreign or newer Pebble store. It is also what tells a store
@@ -36,6 +38,8 @@ const (
 	identityFile = "STORE"
 	creatingFile = "STORE.new"
 	dataDir      = "data"
+	logDir       = "log"
+	tablesDir    = "tables"
 )
 
 // An identity is the content of STORE: lines of "name value".
@@ -44,13 +48,20 @@ type identity struct {
 	reader uint32
 	shards uint32
 	id     [16]byte
+	// unlogged says that the log has yet to be made, and that one which is there was
+	// never in force. It is the line "log new".
+	unlogged bool
 }
 
 const identityMagic = "rdmakv store"
 
 func (d identity) encode() []byte {
-	return fmt.Appendf(nil, "%s\nformat %d\nreader %d\nshards %d\nid %s\n",
+	b := fmt.Appendf(nil, "%s\nformat %d\nreader %d\nshards %d\nid %s\n",
 		identityMagic, d.format, d.reader, d.shards, idString(d.id))
+	if d.unlogged {
+		b = append(b, "log new\n"...)
+	}
+	return b
 }
 
 // parseIdentity reads STORE. Unknown lines are a newer version's and ignored:
@@ -76,6 +87,8 @@ func parseIdentity(b []byte) (identity, error) {
 			if raw, err = hex.DecodeString(value); err == nil && copy(d.id[:], raw) != len(d.id) {
 				err = errors.New("must be 32 hex digits")
 			}
+		case "log":
+			d.unlogged = value == "new"
 		}
 		if err != nil {
 			return d, fmt.Errorf("%s: %w", name, err)

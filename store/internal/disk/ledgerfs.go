@@ -8,6 +8,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/zeebo/xxh3"
+
+	"github.com/rdmakv/rdmakv/store/log"
 )
 
 // How the ledger is kept while the store runs: Pebble's file system goes
@@ -26,6 +28,7 @@ type ledger struct {
 	mu    sync.Mutex // one writer of LEDGER; guards all below
 	files map[string]*ledgerEntry
 	beat  uint64
+	reach log.Position
 	fresh map[string]bool // directories with files that the ledger never had
 	last  []byte          // what LEDGER has
 }
@@ -104,6 +107,13 @@ func (l *ledger) raise(beat uint64) error {
 	defer l.mu.Unlock()
 	l.beat = max(l.beat, beat)
 	return l.writeLocked()
+}
+
+// reached returns up to where the log of the store is known to be durable.
+func (l *ledger) reached() log.Position {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.reach
 }
 
 // drop takes a file out of the ledger, before it is removed.

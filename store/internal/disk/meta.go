@@ -41,6 +41,10 @@ const (
 // yet: it is upgraded by saying so.
 const formatVersion = 2
 
+// ownFormat is that of a store with its own log: the base has no log of Pebble's, and is
+// older than what was acknowledged.
+const ownFormat = 3
+
 // shardHash names the mapping of keys to shards. The store is told the shard
 // of each key; that those who tell it agree for ever is recorded here.
 const shardHash = "xxhash64-tag-v1"
@@ -76,21 +80,23 @@ func getMeta(db pebble.Reader, name string) ([]byte, error) {
 
 // A facts is what the meta keys say.
 type facts struct {
-	format  uint32 // 0: there is no format key
-	reader  uint32 // the oldest format version that can read this store
-	id      [16]byte
-	shards  uint32
-	hash    string
-	epoch   uint16
-	clean   *cleanMark // nil: the last incarnation did not end cleanly
-	keys    []uint64   // keys of each shard not long before the end; nil: unknown
-	beats   uint64
-	source  []byte   // id of the store whose backup this is, if it was never started since; else nil
-	short   bool     // results of requests were forgotten early
-	began   uint64   // of the last opening; 0: by a program that did not note it
-	refused *Refusal // nil: it may be served
-	noted   uint64   // keys of the newest note
-	clock   uint64   // no server time above it was shown; 0: nothing could expire
+	format   uint32 // 0: there is no format key
+	reader   uint32 // the oldest format version that can read this store
+	id       [16]byte
+	shards   uint32
+	hash     string
+	epoch    uint16
+	clean    *cleanMark // nil: the last incarnation did not end cleanly
+	keys     []uint64   // keys of each shard not long before the end; nil: unknown
+	beats    uint64
+	spare    uint16   // an epoch that was begun and not used; 0: none
+	restored uint16   // the epoch that a restore gave the store
+	source   []byte   // id of the store whose backup this is, if it was never started since; else nil
+	short    bool     // results of requests were forgotten early
+	began    uint64   // of the last opening; 0: by a program that did not note it
+	refused  *Refusal // nil: it may be served
+	noted    uint64   // keys of the newest note
+	clock    uint64   // no server time above it was shown; 0: nothing could expire
 }
 
 // cleanMark is what a clean stop leaves behind.
@@ -127,11 +133,18 @@ func parseCleanMark(b []byte) (*cleanMark, error) {
 }
 
 // readFacts reads every meta key.
-func readFacts(db pebble.Reader) (facts, error) {
+func readFacts(db pebble.Reader) (facts, error) { return factsOf(db, nil) }
+
+// readFactsFrom reads every fact with get, which returns nil for one that is not there.
+// settleEpoch comes next.
+func readFactsFrom(fact func(name string) ([]byte, error)) (facts, error) {
 	var f facts
 	var fault error
 	get := func(name string, size int) []byte {
-		b, err := getMeta(db, name)
+		b, err := fact(name)
+		if isDenied(b) {
+			return nil
+		}
 		if err == nil && b != nil && size >= 0 && len(b) != size {
 			err = &base.CorruptError{Shard: StoreShard, Key: []byte(name), Detail: fmt.Sprintf("%d bytes, expected %d", len(b), size)}
 		}
@@ -161,9 +174,11 @@ func readFacts(db pebble.Reader) (facts, error) {
 	if b := get(metaBegan, 8); b != nil {
 		f.began = binary.LittleEndian.Uint64(b)
 	}
-	// A server that knows nothing of the mark leaves it, and raises the epoch.
-	if b := get(metaRestored, 18); b != nil && binary.LittleEndian.Uint16(b) == f.epoch {
-		f.source = b[2:]
+	if b := get(metaRestored, 18); b != nil {
+		f.restored, f.source = binary.LittleEndian.Uint16(b), b[2:]
+	}
+	if b := get(metaSpare, 2); b != nil {
+		f.spare = binary.LittleEndian.Uint16(b)
 	}
 	f.short = get(metaShort, 1) != nil
 	for b := get(metaKeys, 8*int(f.shards)); len(b) > 0; b = b[8:] {
@@ -189,9 +204,9 @@ func (f facts) check(c Config) error {
 	switch {
 	case f.format == 0:
 		return &base.OpenError{Dir: c.Dir, Err: base.ErrForeignDir, Hint: "it is a Pebble store, but not one of kvserver; choose another directory"}
-	case f.reader > formatVersion:
+	case f.reader > c.format():
 		return &base.OpenError{Dir: c.Dir,
-			Err:  fmt.Errorf("%w: it has format %d, this is a kvserver for format %d", base.ErrFormatVersion, f.format, formatVersion),
+			Err:  fmt.Errorf("%w: it has format %d, this is a kvserver for format %d", base.ErrFormatVersion, f.format, c.format()),
 			Hint: fmt.Sprintf("run the kvserver that wrote it, or a newer one; it must read format %d", f.format)}
 	case f.hash != shardHash:
 		return &base.OpenError{Dir: c.Dir,
