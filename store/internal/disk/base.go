@@ -17,6 +17,9 @@ import (
 // are written otherwise, when a base is created or converted, are flushed at once, because
 // an ingest needs empty memtables.
 
+// A Base is what a Disk is for the log that stands over it.
+type Base struct{ d *Disk }
+
 // baseMemTable is enough for the records of kind meta.
 const baseMemTable = 1 << 20
 
@@ -30,34 +33,34 @@ func baseOptions(c Config, v *events) *pebble.Options {
 
 // NewLog reports whether the store has no log yet: it was created, upgraded or restored.
 // Then the log may be made; otherwise one that is missing is damage.
-func (d *Disk) NewLog() bool { return d.identity.unlogged }
+func (b *Base) NewLog() bool { return b.d.identity.unlogged }
 
 // LogDir returns the directory of the log. It is made if it is missing.
-func (d *Disk) LogDir() (log.Dir, error) {
-	path := d.c.FS.PathJoin(d.c.Dir, logDir)
-	if d.c.FS == vfs.Default {
+func (b *Base) LogDir() (log.Dir, error) {
+	path := b.d.c.FS.PathJoin(b.d.c.Dir, logDir)
+	if b.d.c.FS == vfs.Default {
 		return log.CreateDir(path)
 	}
-	return openLogDir(d.c.FS, path)
+	return openLogDir(b.d.c.FS, path)
 }
 
 // Reach returns up to where the log was durable, as the ledger says; 0: it does not know.
-func (d *Disk) Reach() log.Position {
-	if d.NewLog() {
+func (b *Base) Reach() log.Position {
+	if b.d.NewLog() {
 		return 0
 	}
-	return d.ledger.reached()
+	return b.d.ledger.reached()
 }
 
 // Tables begins an ingest into the base, of rate bytes a second at most.
-func (d *Disk) Tables(ctx context.Context, rate int64) (*tables.Tables, error) {
-	return tables.Begin(ctx, d.db, tables.Config{
-		FS: d.c.FS, Options: d.options, Dir: d.c.FS.PathJoin(d.c.Dir, tablesDir), Rate: rate, Down: d.fence.Down,
+func (b *Base) Tables(ctx context.Context, rate int64) (*tables.Tables, error) {
+	return tables.Begin(ctx, b.d.db, tables.Config{
+		FS: b.d.c.FS, Options: b.d.options, Dir: b.d.c.FS.PathJoin(b.d.c.Dir, tablesDir), Rate: rate, Down: b.d.fence.Down,
 	})
 }
 
 // Values begins a walk over the values that stand apart in the base.
-func (d *Disk) Values() (*ValueWalk, error) { return NewValueWalk(d.db) }
+func (b *Base) Values() (*ValueWalk, error) { return NewValueWalk(b.d.db) }
 
 // clearLog removes a log that was never in force, and tables on their way. Whoever reads
 // STORE and finds that the log has yet to be made calls it: what is there is left of a
@@ -73,8 +76,10 @@ func clearLog(c Config) error {
 
 // Join joins the base with its log, which was opened and replayed: the facts of the log
 // count before those of the base. It says whether the store may be served.
-func (d *Disk) Join(l FactLog) error { panic("to come") }
+func (b *Base) Join(l FactLog) error { panic("to come") }
 
 // MarkClean notes what a life leaves that ends cleanly. It comes before the last checkpoint,
 // and Close, with the same end, behind it and behind the close of the log.
-func (d *Disk) MarkClean(end *End) error { panic("to come") }
+func (b *Base) MarkClean(end *End) error { panic("to come") }
+
+func openLogDir(fsys vfs.FS, path string) (log.Dir, error) { panic("to come") }

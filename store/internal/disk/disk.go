@@ -13,6 +13,8 @@ import (
 // facts about the store, and the ledger of Pebble's files. The disk of a cache has
 // none of them.
 type Disk struct {
+	Base
+
 	c      Config
 	fence  *base.Fence
 	counts *base.Counters // Corrupt alone
@@ -35,7 +37,9 @@ type Disk struct {
 // New returns a disk that nothing is open on.
 func New(c Config, f *base.Fence, counts *base.Counters) *Disk {
 	events := &events{fence: f}
-	return &Disk{c: c.WithDefaults(), fence: f, counts: counts, events: events, space: &space{events: events}}
+	d := &Disk{c: c.WithDefaults(), fence: f, counts: counts, events: events, space: &space{events: events}}
+	d.Base.d = d
+	return d
 }
 
 // fenceable runs what uses Pebble while the store is being opened or closed:

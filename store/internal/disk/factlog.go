@@ -60,7 +60,7 @@ const (
 
 // Place returns the record that says how far the base is, for package checkpoint; nil: no
 // checkpoint has come into it yet.
-func (d *Disk) Place() ([]byte, error) { return placeIn(d.db) }
+func (b *Base) Place() ([]byte, error) { return placeIn(b.d.db) }
 
 func placeIn(db pebble.Reader) (raw []byte, err error) {
 	defer guard(&err)
