@@ -81,5 +81,3 @@ func (b *Base) Join(l FactLog) error { panic("to come") }
 // MarkClean notes what a life leaves that ends cleanly. It comes before the last checkpoint,
 // and Close, with the same end, behind it and behind the close of the log.
 func (b *Base) MarkClean(end *End) error { panic("to come") }
-
-func openLogDir(fsys vfs.FS, path string) (log.Dir, error) { panic("to come") }
