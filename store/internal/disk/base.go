@@ -31,6 +31,61 @@ func baseOptions(c Config, v *events) *pebble.Options {
 	return o
 }
 
+// open opens the base of the directory that was entered, and creates or upgrades it.
+func (b *Base) open(created bool) (err error) {
+	d := b.d
+	c := d.c
+	if !created && d.identity.format < ownFormat {
+		if err := b.upgrade(); err != nil {
+			return err
+		}
+	}
+	if b.NewLog() {
+		if err := clearLog(c); err != nil {
+			return err
+		}
+	}
+	if _, err = d.openLedger(created); err != nil {
+		return err
+	}
+	if err := probeWrites(c.FS, c.Dir); err != nil {
+		return err
+	}
+	d.fence.Opening.Store(true)
+	d.options = baseOptions(c, d.events)
+	d.options.FS = &stopFS{FS: &ledgerFS{FS: c.FS, ledger: d.ledger}, events: d.events}
+	d.db, d.stuck, err = openPebble(c.FS.PathJoin(c.Dir, dataDir), d.options, d.fence)
+	if err != nil {
+		return err
+	}
+	switch {
+	case created:
+		err = d.fenceable(b.create)
+	case b.NewLog():
+		err = d.fenceable(b.convert)
+	}
+	if err != nil {
+		return err
+	}
+	if d.facts, err = readFacts(d.db); err != nil {
+		return err
+	}
+	if err := d.facts.check(c); err != nil {
+		return err
+	}
+	if err := checkBlobs(d.db, c); err != nil {
+		return err
+	}
+	return d.facts.belongs(d.identity)
+}
+
+// create writes the first keys of a new store.
+func (b *Base) create() error {
+	batch := b.d.db.NewBatch()
+	defer batch.Close()
+	return b.commit(batch, setFirst(batch, b.d.identity))
+}
+
 // NewLog reports whether the store has no log yet: it was created, upgraded or restored.
 // Then the log may be made; otherwise one that is missing is damage.
 func (b *Base) NewLog() bool { return b.d.identity.unlogged }
@@ -62,6 +117,18 @@ func (b *Base) Tables(ctx context.Context, rate int64) (*tables.Tables, error) {
 // Values begins a walk over the values that stand apart in the base.
 func (b *Base) Values() (*ValueWalk, error) { return NewValueWalk(b.d.db) }
 
+// OpenLogDir returns the directory of the log of a stopped store, to look at. It changes
+// nothing. fsys may be nil: the machine's.
+func OpenLogDir(dir string, fsys vfs.FS) (log.Dir, error) {
+	c := Config{Dir: dir, FS: fsys}.WithDefaults()
+	path := c.FS.PathJoin(c.Dir, logDir)
+	if c.FS == vfs.Default {
+		return log.OpenDir(path)
+	}
+	_, err := c.FS.Stat(path)
+	return &logFS{c.FS, path}, err
+}
+
 // clearLog removes a log that was never in force, and tables on their way. Whoever reads
 // STORE and finds that the log has yet to be made calls it: what is there is left of a
 // start that was cut short, and nobody was told anything of it.
@@ -73,11 +140,3 @@ func clearLog(c Config) error {
 	}
 	return syncDir(c.FS, c.Dir)
 }
-
-// Join joins the base with its log, which was opened and replayed: the facts of the log
-// count before those of the base. It says whether the store may be served.
-func (b *Base) Join(l FactLog) error { panic("to come") }
-
-// MarkClean notes what a life leaves that ends cleanly. It comes before the last checkpoint,
-// and Close, with the same end, behind it and behind the close of the log.
-func (b *Base) MarkClean(end *End) error { panic("to come") }

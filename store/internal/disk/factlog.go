@@ -123,6 +123,7 @@ func factsOf(db pebble.Reader, l FactLog) (facts, error) {
 // settleEpoch is to be called when the epoch is known: it takes back one that nobody used,
 // and forgets what speaks for another epoch.
 func (f *facts) settleEpoch() {
+	f.unspared = f.epoch
 	if f.spare != 0 && f.spare == f.epoch {
 		f.epoch--
 	}

@@ -51,6 +51,9 @@ func (d *Disk) BeginCache(epoch uint16, began uint64) {
 
 // setMetaNow writes one fact durably.
 func (d *Disk) setMetaNow(name string, value []byte) bool {
+	if d.c.Own {
+		return d.note(name, value, true) == nil
+	}
 	b := d.db.NewBatch()
 	defer b.Close()
 	err := setMeta(b, name, value)
@@ -69,7 +72,18 @@ func (d *Disk) setMetaNow(name string, value []byte) bool {
 // before that point is found at the next start; damage behind the last one
 // looks like the end. Off keeps no such record. Called by one
 // goroutine.
+//
+// With a log of its own, the store has no such record: up to where the log was durable
+// goes into the ledger, so that a log that has lost its end is found out.
 func (d *Disk) Heartbeat() {
+	if d.c.Own {
+		if d.c.Sync != Off {
+			if err := d.raiseReach(); err != nil {
+				d.fence.Report(slog.LevelError, "ledger", "err", err)
+			}
+		}
+		return
+	}
 	if !d.unbeaten.Swap(false) {
 		return
 	}
@@ -100,6 +114,13 @@ func (d *Disk) handOver() {
 // RaiseEpoch makes a new epoch durable, so that versions can run on into it. It
 // reports whether it did; if not, the store is fenced.
 func (d *Disk) RaiseEpoch(epoch uint16) bool {
+	if d.c.Own {
+		err := d.log.SetEpoch(uint64(epoch))
+		if err != nil {
+			d.fence.Fail(fmt.Errorf("write of %s: %w", metaEpoch, err))
+		}
+		return err == nil
+	}
 	return d.setMetaNow(metaEpoch, binary.LittleEndian.AppendUint16(nil, epoch))
 }
 
@@ -108,6 +129,9 @@ const metaClock = "clock"
 
 // BoundClock makes a bound of the clock durable. It waits for the disk.
 func (d *Disk) BoundClock(bound uint64) error {
+	if d.c.Own {
+		return d.note(metaClock, binary.LittleEndian.AppendUint64(nil, bound), true)
+	}
 	b := d.db.NewBatch()
 	defer b.Close()
 	err := setMeta(b, metaClock, binary.LittleEndian.AppendUint64(nil, bound))
@@ -134,6 +158,17 @@ const metaShort = "short"
 func (d *Disk) NoteShort(short bool) error {
 	if short == d.facts.short {
 		return nil
+	}
+	if d.c.Own {
+		value := denied()
+		if short {
+			value = []byte{1}
+		}
+		err := d.note(metaShort, value, true)
+		if err == nil {
+			d.facts.short = short
+		}
+		return err
 	}
 	b := d.db.NewBatch()
 	defer b.Close()
@@ -184,9 +219,12 @@ func (d *Disk) NoteKeys(keys []uint64) {
 	if news := max(total, d.facts.noted) - min(total, d.facts.noted); news < noteLeast || news < d.facts.noted/noteStep {
 		return
 	}
-	value := make([]byte, 0, 8*len(keys))
-	for _, n := range keys {
-		value = binary.LittleEndian.AppendUint64(value, n)
+	value := encodeKeys(keys)
+	if d.c.Own {
+		if d.note(metaKeys, value, false) == nil {
+			d.facts.noted = total
+		}
+		return
 	}
 	b := d.db.NewBatch()
 	defer b.Close()
@@ -201,6 +239,15 @@ func (d *Disk) NoteKeys(keys []uint64) {
 	d.facts.noted = total
 }
 
+// encodeKeys returns the value of metaKeys.
+func encodeKeys(keys []uint64) []byte {
+	value := make([]byte, 0, 8*len(keys))
+	for _, n := range keys {
+		value = binary.LittleEndian.AppendUint64(value, n)
+	}
+	return value
+}
+
 // metaWatch is written with the clean-stop mark, which says whether it counts:
 // u64 incarnation, u64 version of the newest write, u64 epoch of that life. The
 // epoch must be the one before this life's: in a restored copy it is not.
@@ -212,10 +259,7 @@ func (d *Disk) Watched() (incarnation uint64, newest layout.Version, err error) 
 	if !d.Durable() || !d.Clean() {
 		return 0, 0, nil
 	}
-	b, err := getMeta(d.db, metaWatch)
-	if err != nil {
-		return 0, 0, err
-	}
+	b := d.facts.watch
 	if len(b) == 24 && binary.LittleEndian.Uint64(b[16:])+1 == uint64(d.facts.epoch) {
 		return binary.LittleEndian.Uint64(b), layout.Version(binary.LittleEndian.Uint64(b[8:])), nil
 	}
@@ -234,6 +278,13 @@ type End struct {
 	Watched     bool
 	Incarnation uint64
 	Newest      layout.Version
+}
+
+// watch returns the value of metaWatch.
+func (e *End) watch(epoch uint16) []byte {
+	v := binary.LittleEndian.AppendUint64(nil, e.Incarnation)
+	v = binary.LittleEndian.AppendUint64(v, uint64(e.Newest))
+	return binary.LittleEndian.AppendUint64(v, uint64(epoch))
 }
 
 // markClean writes the clean-stop mark, durably whatever the sync policy.
@@ -255,9 +306,7 @@ func (d *Disk) markClean(e *End) error {
 			setMeta(b, metaEpoch, binary.LittleEndian.AppendUint16(nil, d.foundEpoch)),
 			b.Delete(metaKey(metaWatch), nil)) // it counts for the epoch that follows
 	case e.Watched:
-		v := binary.LittleEndian.AppendUint64(nil, e.Incarnation)
-		v = binary.LittleEndian.AppendUint64(v, uint64(e.Newest))
-		err = setMeta(b, metaWatch, binary.LittleEndian.AppendUint64(v, uint64(d.facts.epoch)))
+		err = setMeta(b, metaWatch, e.watch(d.facts.epoch))
 	}
 	if err != nil {
 		return err

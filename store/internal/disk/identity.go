@@ -154,6 +154,15 @@ func enterDir(c Config, create bool) (lock io.Closer, id identity, created bool,
 	return lock, id, created, nil
 }
 
+// writeIdentity puts another STORE in the place of the one that is there. It is whole at
+// every moment.
+func writeIdentity(c Config, id identity) error {
+	if err := writeFile(c.FS, c.FS.PathJoin(c.Dir, creatingFile), id.encode()); err != nil {
+		return err
+	}
+	return finishCreation(c)
+}
+
 // harmless are the names that an empty directory may have. NODE and MAP are
 // what a node of a cluster has beside its store, and has without one, too, when
 // it was a cache.
@@ -192,11 +201,12 @@ func readIdentity(c Config, create bool) (id identity, created bool, err error) 
 		if !create {
 			return id, false, &base.OpenError{Dir: c.Dir, Err: base.ErrNoStore, Hint: "its creation was cut short"}
 		}
+		// A log that is there goes with clearLog.
 		if err := c.FS.RemoveAll(c.FS.PathJoin(c.Dir, dataDir)); err != nil {
 			return id, false, err
 		}
-		id = identity{format: formatVersion, reader: formatVersion, shards: uint32(c.Shards)}
-		id.id = newIdentity()
+		id = identity{format: c.format(), reader: c.format(), shards: uint32(c.Shards)}
+		id.id, id.unlogged = newIdentity(), c.Own
 		return id, true, writeFile(c.FS, c.FS.PathJoin(c.Dir, creatingFile), id.encode())
 	}
 	if err != nil {
@@ -205,7 +215,8 @@ func readIdentity(c Config, create bool) (id identity, created bool, err error) 
 	if id, err = parseIdentity(b); err != nil {
 		return id, false, &base.CorruptError{File: identityFile, Err: err}
 	}
-	if id.reader > formatVersion {
+	// Whoever only looks may look at what a newer start would open.
+	if id.reader > c.format() && (create || id.reader > ownFormat) {
 		return id, false, facts{format: id.format, reader: id.reader}.check(c)
 	}
 	desc, err := pebble.Peek(c.FS.PathJoin(c.Dir, dataDir), c.FS)
@@ -228,10 +239,7 @@ func finishCreation(c Config) error {
 // that an older program would misread. It is whole at every moment.
 func upgradeIdentity(c Config, id identity) error {
 	id.format, id.reader = formatVersion, formatVersion
-	if err := writeFile(c.FS, c.FS.PathJoin(c.Dir, creatingFile), id.encode()); err != nil {
-		return err
-	}
-	return finishCreation(c)
+	return writeIdentity(c, id)
 }
 
 // maxSmallFile bounds the files that are read whole.

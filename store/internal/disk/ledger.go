@@ -16,6 +16,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/log"
 )
 
 // The ledger closes holes in what Pebble can tell. Damage in the middle of a
@@ -30,7 +31,8 @@ import (
 //     and after each heartbeat (ledgerfs.go).
 //   - It also carries a number that was written into Pebble, synced, before:
 //     the heartbeat. Whatever loses the end of log or manifest loses that too,
-//     and then the store shows an older one.
+//     and then the store shows an older one. A store with a log of its own has
+//     the position up to which that log was durable in place of it.
 //   - The last act of Close, and of a backup, is to write down every file with
 //     its size, and for those that are small and matter most a checksum of all.
 //
@@ -38,7 +40,7 @@ import (
 //
 //	rdmakv ledger 2
 //	state running            or: whole
-//	beat NUMBER
+//	beat NUMBER              or, of a store with a log of its own: log POSITION
 //	file SIZE CHECKSUM NAME  one line per file; "-": no checksum
 //	end COUNT CHECKSUM       of all lines above
 //
@@ -63,7 +65,8 @@ const (
 // A ledgerText is the content of LEDGER.
 type ledgerText struct {
 	state ledgerState
-	beat  uint64 // a heartbeat that is durable in Pebble
+	beat  uint64       // a heartbeat that is durable in Pebble; without a log of the store's own
+	reach log.Position // up to where the store's log was durable
 	lines []ledgerLine
 }
 
@@ -136,7 +139,12 @@ func sumText(sum uint64) string { return fmt.Sprintf("%016x", sum) }
 
 // encode returns the text of a ledger.
 func (l ledgerText) encode() []byte {
-	b := fmt.Appendf(nil, "%s\nstate %s\nbeat %d\n", ledgerMagic, l.state, l.beat)
+	b := fmt.Appendf(nil, "%s\nstate %s\n", ledgerMagic, l.state)
+	if l.reach != 0 {
+		b = fmt.Appendf(b, "log %d\n", uint64(l.reach))
+	} else {
+		b = fmt.Appendf(b, "beat %d\n", l.beat)
+	}
 	for _, f := range l.lines {
 		b = fmt.Appendf(b, "file %d %s %s\n", f.size, f.sum, f.name)
 	}
@@ -174,6 +182,10 @@ func parseLedger(b []byte) (ledgerText, error) {
 			l.state = ledgerState(rest)
 		case word == "beat":
 			l.beat, err = strconv.ParseUint(rest, 10, 64)
+		case word == "log":
+			var at uint64
+			at, err = strconv.ParseUint(rest, 10, 64)
+			l.reach = log.Position(at)
 		case word == "file":
 			sizeAndSum, name := rest, ""
 			if i := strings.Index(rest, " "); i >= 0 {
@@ -224,12 +236,15 @@ func writeLedger(c Config, l ledgerText) error {
 }
 
 // writeWhole writes down the files of a store whose Pebble was just closed.
-func writeWhole(c Config, beat uint64) error {
+func writeWhole(c Config, beat uint64) error { return writeWholeAt(c, beat, 0) }
+
+// writeWholeAt is writeWhole of a store whose log was durable up to reach.
+func writeWholeAt(c Config, beat uint64, reach log.Position) error {
 	lines, err := listData(c)
 	if err != nil {
 		return fmt.Errorf("store: ledger: %w", err)
 	}
-	return writeLedger(c, ledgerText{state: ledgerWhole, beat: beat, lines: lines})
+	return writeLedger(c, ledgerText{state: ledgerWhole, beat: beat, reach: reach, lines: lines})
 }
 
 // compareLedger compares the files with the ledger; found=false if there is
@@ -336,6 +351,9 @@ func (d *Disk) openLedger(created bool) (found ledgerText, err error) {
 	found, known, err := compareLedger(c)
 	if err != nil {
 		return found, err
+	}
+	if d.identity.unlogged {
+		found.reach = 0 // of another log
 	}
 	d.ledger = newLedger(c, found)
 	if !known {

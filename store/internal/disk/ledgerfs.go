@@ -42,7 +42,7 @@ type ledgerEntry struct {
 
 // newLedger continues the ledger that was found at the start.
 func newLedger(c Config, found ledgerText) *ledger {
-	l := &ledger{c: c, files: make(map[string]*ledgerEntry), fresh: make(map[string]bool), beat: found.beat}
+	l := &ledger{c: c, files: make(map[string]*ledgerEntry), fresh: make(map[string]bool), beat: found.beat, reach: found.reach}
 	for _, f := range found.lines {
 		if followed(c.FS.PathBase(f.name)) && f.sum != noSum {
 			l.files[f.name] = &ledgerEntry{size: f.size, sum: f.sum}
@@ -74,7 +74,7 @@ func (l *ledger) write() error {
 }
 
 func (l *ledger) writeLocked() error {
-	text := ledgerText{state: ledgerRunning, beat: l.beat}
+	text := ledgerText{state: ledgerRunning, beat: l.beat, reach: l.reach}
 	for name, e := range l.files {
 		e.mu.Lock()
 		if e.sum != "" {
@@ -106,6 +106,14 @@ func (l *ledger) raise(beat uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.beat = max(l.beat, beat)
+	return l.writeLocked()
+}
+
+// raiseReach notes up to where the store's log is durable, and writes the ledger.
+func (l *ledger) raiseReach(reach log.Position) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reach = max(l.reach, reach)
 	return l.writeLocked()
 }
 

@@ -90,8 +90,10 @@ type facts struct {
 	keys     []uint64   // keys of each shard not long before the end; nil: unknown
 	beats    uint64
 	spare    uint16   // an epoch that was begun and not used; 0: none
+	unspared uint16   // the epoch before that is taken back
 	restored uint16   // the epoch that a restore gave the store
 	source   []byte   // id of the store whose backup this is, if it was never started since; else nil
+	watch    []byte   // value of metaWatch
 	short    bool     // results of requests were forgotten early
 	began    uint64   // of the last opening; 0: by a program that did not note it
 	refused  *Refusal // nil: it may be served
@@ -181,6 +183,7 @@ func readFactsFrom(fact func(name string) ([]byte, error)) (facts, error) {
 		f.spare = binary.LittleEndian.Uint16(b)
 	}
 	f.short = get(metaShort, 1) != nil
+	f.watch = get(metaWatch, -1)
 	for b := get(metaKeys, 8*int(f.shards)); len(b) > 0; b = b[8:] {
 		f.keys = append(f.keys, binary.LittleEndian.Uint64(b))
 	}

@@ -28,6 +28,9 @@ func (d *Disk) Open() (fresh bool, locked time.Time, err error) {
 // open opens the directory that was entered.
 func (d *Disk) open(created bool) error {
 	c, id := d.c, d.identity
+	if c.Own {
+		return d.Base.open(created)
+	}
 	found, err := d.openLedger(created)
 	if err != nil {
 		return err
@@ -50,7 +53,7 @@ func (d *Disk) open(created bool) error {
 		return err
 	}
 	if created {
-		if err := d.fenceable(func() error { return create(d.db, c, id) }); err != nil {
+		if err := d.fenceable(func() error { return createWithLog(d.db, c, id) }); err != nil {
 			return err
 		}
 	}
@@ -69,17 +72,32 @@ func (d *Disk) open(created bool) error {
 	if err := checkBlobs(d.db, c); err != nil {
 		return err
 	}
-	if d.facts.id != id.id {
-		return &base.CorruptError{File: dataDir, Detail: fmt.Sprintf("it belongs to store %s, %s says %s",
-			idString(d.facts.id), identityFile, idString(id.id))}
+	if err := d.facts.belongs(id); err != nil {
+		return err
 	}
 	d.facts.countedKeys(c.Shards)
 	return nil
 }
 
+// belongs says whether Pebble is that of the store that STORE names.
+func (f *facts) belongs(id identity) error {
+	if f.id == id.id {
+		return nil
+	}
+	return &base.CorruptError{File: dataDir, Detail: fmt.Sprintf("it belongs to store %s, %s says %s",
+		idString(f.id), identityFile, idString(id.id))}
+}
+
 // Begin begins a new epoch, and with it the life of this opening. now is asked for
 // the server's time. Open was called before.
 func (d *Disk) Begin(now func() uint64) error {
+	if d.c.Own {
+		err := d.fenceable(func() error { return d.begin(now()) })
+		if err == nil {
+			d.fence.Opening.Store(false)
+		}
+		return err
+	}
 	if d.facts.format < formatVersion {
 		if err := upgradeIdentity(d.c, d.identity); err != nil {
 			return err
@@ -92,23 +110,28 @@ func (d *Disk) Begin(now func() uint64) error {
 	return nil
 }
 
-// create writes the first keys of a new store.
-func create(db *pebble.DB, c Config, id identity) error {
-	b := db.NewBatch()
-	defer b.Close()
+// setFirst adds the first keys of a new store to a batch.
+func setFirst(b *pebble.Batch, id identity) error {
 	u32 := func(vs ...uint32) (out []byte) {
 		for _, v := range vs {
 			out = binary.LittleEndian.AppendUint32(out, v)
 		}
 		return out
 	}
-	err := errors.Join(
+	return errors.Join(
 		setMeta(b, metaFormat, u32(id.format, id.reader)),
 		setMeta(b, metaID, id.id[:]),
 		setMeta(b, metaShards, u32(id.shards)),
 		setMeta(b, metaHash, []byte(shardHash)),
 		setMeta(b, metaEpoch, []byte{1, 0}),
 	)
+}
+
+// createWithLog writes the first keys of a new store whose log is Pebble's.
+func createWithLog(db *pebble.DB, c Config, id identity) error {
+	b := db.NewBatch()
+	defer b.Close()
+	err := setFirst(b, id)
 	if err == nil {
 		err = b.Commit(pebble.Sync)
 	}
@@ -129,6 +152,14 @@ func create(db *pebble.DB, c Config, id identity) error {
 // opening is given out again, whatever a crash took, and removes the
 // clean-stop mark: from here on there may be memory that somebody reads.
 func (d *Disk) beginEpoch(now uint64) error {
+	if err := d.nextEpoch(now); err != nil {
+		return err
+	}
+	return d.writeEpoch()
+}
+
+// nextEpoch settles the epoch and the time of this opening.
+func (d *Disk) nextEpoch(now uint64) error {
 	if d.facts.epoch == math.MaxUint16 {
 		return &base.OpenError{Dir: d.c.Dir, Err: base.ErrEpochs}
 	}
@@ -141,6 +172,11 @@ func (d *Disk) beginEpoch(now uint64) error {
 	}
 	d.facts.epoch++
 	d.facts.began = max(now, d.facts.began+1)
+	return nil
+}
+
+// writeEpoch writes down where Pebble has the log.
+func (d *Disk) writeEpoch() error {
 	b := d.db.NewBatch()
 	defer b.Close()
 	err := errors.Join(
@@ -174,14 +210,16 @@ func (d *Disk) beginEpoch(now uint64) error {
 // Close closes what Open opened. end, if not nil, is what a life leaves that ended
 // cleanly: it is written down first, and at last what the files hold.
 func (d *Disk) Close(end *End) (err error) {
-	if end != nil {
+	if end != nil && !d.c.Own {
 		err = d.fenceable(func() error { return d.markClean(end) })
 	}
 	if d.db != nil {
 		err = errors.Join(err, d.fenceable(func() error { return closePebble(d.db) }))
 	}
 	if end != nil && err == nil {
-		err = writeWhole(d.c, d.facts.beats)
+		if err = d.raiseReach(); err == nil {
+			err = writeWholeAt(d.c, d.facts.beats, d.ledger.reached())
+		}
 	}
 	return errors.Join(err, d.unlock())
 }
