@@ -16,8 +16,8 @@ import (
 // to be registered, unless NoWait, when the item has no room in those there are.
 //
 // Errors: ErrKeyEmpty, ErrKeyTooLarge, ErrTooLarge, ErrShard, ErrGrowing,
-// ErrOverloaded (the in-flight bound is reached: nothing is queued beyond it; or an increment or a
-// touch lost its key to others a hundred times), ErrUnsupported, ErrNoSpace,
+// ErrOverloaded (the in-flight bound is reached, or the log has no room: nothing is queued beyond
+// them; or an increment or a touch lost its key to others a hundred times), ErrUnsupported, ErrNoSpace,
 // ErrReadOnlyDisk, ErrClosed, ErrFatal, and ErrCorrupt for a delete whose
 // record cannot be read. After an error nothing was ordered.
 func (s *Store) Submit(w *Write) error {
@@ -28,14 +28,17 @@ func (s *Store) Submit(w *Write) error {
 	f.Charge = cost(&w.Op)
 	for {
 		charged := f.Charge
-		if err := s.gate.TryEnter(charged); err != nil {
+		room, err := s.gate.TryEnter(charged, len(w.Op.Parts), use(&w.Op))
+		if err != nil {
 			return err
 		}
-		err := s.order.Order(s.shards[w.Shard], f, pipeline.Wait{Disk: !w.NoWait, Memory: !w.NoWait})
+		f.Room = room
+		err = s.order.Order(s.shards[w.Shard], f, pipeline.Wait{Disk: !w.NoWait, Memory: !w.NoWait})
 		if err == nil {
 			return nil
 		}
 		s.gate.Leave(charged, 1)
+		s.gate.Return(room)
 		if err != pipeline.ErrCharge {
 			return err
 		}
@@ -56,11 +59,13 @@ func (s *Store) Do(ctx context.Context, w *Write) error {
 	f.Charge = cost(&w.Op)
 	for again := true; again; {
 		charged := f.Charge
-		if err := s.gate.Enter(ctx, s.fence.Down, charged); err != nil {
+		room, err := s.gate.Enter(ctx, s.fence.Down, charged, len(w.Op.Parts), use(&w.Op))
+		if err != nil {
 			return s.fence.Or(err)
 		}
+		f.Room = room
 		sh, wait := s.shards[w.Shard], pipeline.Wait{Disk: true}
-		err := s.order.Order(sh, f, wait)
+		err = s.order.Order(sh, f, wait)
 		for errors.Is(err, ErrGrowing) {
 			select {
 			case <-s.Growing():
@@ -73,6 +78,7 @@ func (s *Store) Do(ctx context.Context, w *Write) error {
 		}
 		if err != nil {
 			s.gate.Leave(charged, 1)
+			s.gate.Return(room)
 		}
 		if again = err == pipeline.ErrCharge; err != nil && !again {
 			return err

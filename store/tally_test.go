@@ -6,6 +6,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
+	"github.com/rdmakv/rdmakv/store/log"
 )
 
 // TestTally: what writes came to is counted, each once.
@@ -38,7 +39,7 @@ func TestFlightWithoutOp(t *testing.T) {
 	if e.Place, e.Class, err = n.evictor.Reserve(e.ItemSize(), true); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.gate.TryEnter(0); err != nil {
+	if _, err := n.gate.TryEnter(0, 1, log.Puts); err != nil {
 		t.Fatal(err)
 	}
 	f := &flight.Flight{Effects: []*flight.Effect{e}}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/layout"
+	"github.com/rdmakv/rdmakv/store/log"
 )
 
 // admits refuses what can be refused without looking at any state that orders writes.
@@ -96,6 +97,14 @@ func frees(op *Op) bool {
 		}
 	}
 	return true
+}
+
+// use is what an operation needs room in the log for.
+func use(op *Op) log.Use {
+	if frees(op) {
+		return log.Deletes
+	}
+	return log.Puts
 }
 
 // putValue is the value that an operation brings along: others than puts bring none.

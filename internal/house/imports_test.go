@@ -101,7 +101,7 @@ var allowed = []struct {
 	{"store/layout", nil},
 	// The rooms of the store: none imports store, and each only what it names.
 	{"store/internal/base", []string{"store/layout", "store/region"}},
-	{"store/internal/admit", []string{"store/internal/base"}},
+	{"store/internal/admit", []string{"store/internal/base", "store/log"}},
 	{"store/internal/clock", []string{"store/internal/base"}},
 	{"store/internal/dedup", []string{"store/internal/base", "store/layout"}},
 	{"store/internal/dirty", []string{"store/layout", "store/log"}},
@@ -117,7 +117,7 @@ var allowed = []struct {
 	{"store/internal/shard", []string{"store/internal/base", "store/internal/clock", "store/internal/dedup", "store/internal/dirty", "store/internal/flight", "store/internal/sketch", "store/index", "store/layout", "store/reclaim", "store/region", "store/slab"}},
 	{"store/internal/residents", []string{"store/internal/base", "store/internal/dirty", "store/internal/disk", "store/internal/newest", "store/internal/shard", "store/layout", "store/index", "store/log", "store/slab"}},
 	{"store/internal/reads", []string{"store/internal/base", "store/internal/clock", "store/internal/dirty", "store/internal/disk", "store/internal/flight", "store/internal/newest", "store/internal/residents", "store/internal/shard", "store/layout"}},
-	{"store/internal/upkeep", []string{"store/internal/base", "store/internal/admit", "store/internal/clock", "store/internal/dedup", "store/internal/disk", "store/internal/flight", "store/internal/pipeline", "store/internal/shard", "store/layout"}},
+	{"store/internal/upkeep", []string{"store/internal/base", "store/internal/admit", "store/internal/clock", "store/internal/dedup", "store/internal/disk", "store/internal/flight", "store/internal/pipeline", "store/internal/shard", "store/layout", "store/log"}},
 	{"store/internal/checkpoint", []string{"store/internal/base", "store/internal/clock", "store/internal/dedup", "store/internal/disk", "store/internal/logged", "store/internal/tables", "store/layout", "store/log"}},
 	{"store/internal/sketch", nil},
 	// The log knows no store: replicated groups use it as well as a keyspace.

@@ -1,4 +1,11 @@
-// Package admit bounds what is in flight.
+// Package admit bounds what is in flight: the bytes and the number of writes (Gate), and the
+// room that they take in the log (Log).
+//
+//	writer -> slowed down, if the log is nearly full -> room in the log -> gate -> order
+//
+// A write waits for room in the log before it is ordered, because it holds nothing then. If a
+// write waited that has its place in the order, all writes behind it would wait too, and so
+// would the deletes and the facts that a full log needs.
 package admit
 
 import (
@@ -6,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/log"
 )
 
 // A Gate bounds the bytes and the number of writes in flight. One write alone
@@ -13,6 +21,7 @@ import (
 type Gate struct {
 	maxBytes  int64
 	maxWrites int
+	room      *room // nil: there is no log
 
 	mu      sync.Mutex
 	bytes   int64
@@ -37,8 +46,53 @@ func (g *Gate) fitsLocked(n int64) bool {
 	return g.writes == 0 || (g.bytes+n <= g.maxBytes && g.writes < g.maxWrites)
 }
 
-// TryEnter admits n bytes, or fails with ErrOverloaded. Waiting callers go first.
-func (g *Gate) TryEnter(n int64) error {
+// With has writes take room in a log, too. It is called before the first write.
+func (g *Gate) With(l Log) { g.room = newRoom(l) }
+
+// TryEnter admits a write of n bytes in so many parts, and sets room in the log aside for
+// it: what it returns is to be given back by Return when the record of the write has its
+// place in the log, or the write has not been ordered. It waits for nothing. Waiting callers
+// go first.
+//
+// Errors: ErrOverloaded, of which a *LogError says that the log is the reason; ErrClosed.
+func (g *Gate) TryEnter(n int64, parts int, use log.Use) (room int64, err error) {
+	if g.room != nil {
+		if room, err = g.room.tryTake(n, parts, use); err != nil {
+			return 0, err
+		}
+	}
+	if err := g.tryEnter(n); err != nil {
+		g.Return(room)
+		return 0, err
+	}
+	return room, nil
+}
+
+// Enter is TryEnter for those who can wait: until there is room, until they fit, until ctx ends
+// or down is closed. When the gate is closed those who wait for room are refused: the checkpoint
+// that makes room may never come.
+func (g *Gate) Enter(ctx context.Context, down <-chan struct{}, n int64, parts int, use log.Use) (room int64, err error) {
+	if g.room != nil {
+		if room, err = g.room.take(ctx, down, n, parts, use); err != nil {
+			return 0, err
+		}
+	}
+	if err := g.enter(ctx, down, n); err != nil {
+		g.Return(room)
+		return 0, err
+	}
+	return room, nil
+}
+
+// Return gives room in the log back that TryEnter or Enter has set aside.
+func (g *Gate) Return(room int64) {
+	if room > 0 {
+		g.room.log.Room.Unreserve(room)
+	}
+}
+
+// tryEnter admits n bytes, or fails with ErrOverloaded. Waiting callers go first.
+func (g *Gate) tryEnter(n int64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
@@ -52,9 +106,9 @@ func (g *Gate) TryEnter(n int64) error {
 	return nil
 }
 
-// Enter admits n bytes, waiting until they fit, ctx ends or down is closed.
-func (g *Gate) Enter(ctx context.Context, down <-chan struct{}, n int64) error {
-	err := g.TryEnter(n)
+// enter admits n bytes, waiting until they fit, ctx ends or down is closed.
+func (g *Gate) enter(ctx context.Context, down <-chan struct{}, n int64) error {
+	err := g.tryEnter(n)
 	if err != base.ErrOverloaded {
 		return err
 	}
@@ -109,9 +163,13 @@ func (g *Gate) Leave(n int64, writes int) {
 	g.idleLocked()
 }
 
-// Close refuses newcomers. Callers that wait are still admitted: they were there
-// before. The channel is closed when the last has left.
+// Close refuses newcomers, and callers that wait for room in the log. Callers that wait
+// for the gate are still admitted: they were there before. The channel is closed when the
+// last has left.
 func (g *Gate) Close() <-chan struct{} {
+	if g.room != nil {
+		g.room.close()
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.closed {

@@ -21,14 +21,14 @@ func TestGate(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		ok(g.TryEnter(500)) // alone it may exceed
-		if err := g.TryEnter(1); err != base.ErrOverloaded {
+		ok(g.tryEnter(500)) // alone it may exceed
+		if err := g.tryEnter(1); err != base.ErrOverloaded {
 			t.Fatal(err)
 		}
 		entered := make(chan int, 8)
 		for i, n := range []int64{60, 60, 1} {
 			go func() {
-				if g.Enter(t.Context(), down, n) == nil {
+				if g.enter(t.Context(), down, n) == nil {
 					entered <- i
 				}
 			}()
@@ -39,16 +39,16 @@ func TestGate(t *testing.T) {
 		if len(entered) != 1 || <-entered != 0 {
 			t.Fatal("the first goes in, and no one overtakes the second")
 		}
-		if err := g.TryEnter(1); err != base.ErrOverloaded {
+		if err := g.tryEnter(1); err != base.ErrOverloaded {
 			t.Fatal("those who wait go first")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := g.Enter(ctx, down, 90); !errors.Is(err, context.DeadlineExceeded) {
+		if err := g.enter(ctx, down, 90); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
 		idle := g.Close()
-		if err := g.TryEnter(1); err != base.ErrClosed {
+		if err := g.tryEnter(1); err != base.ErrClosed {
 			t.Fatal(err)
 		}
 		g.Leave(60, 1)

@@ -19,6 +19,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/flight"
 	"github.com/rdmakv/rdmakv/store/internal/pipeline"
 	"github.com/rdmakv/rdmakv/store/internal/shard"
+	"github.com/rdmakv/rdmakv/store/log"
 )
 
 // An Env is what upkeep works on.
@@ -51,12 +52,15 @@ func (e *Env) run(writes []*flight.Flight) (err error) {
 	for _, f := range writes {
 		f.Done = func(*flight.Flight) { done <- struct{}{} }
 		f.Charge = int64(len(f.Op.Key) + len(f.Forget)*base.SlotKeyLen)
-		if full := e.Gate.TryEnter(f.Charge); full != nil {
+		room, full := e.Gate.TryEnter(f.Charge, 1, log.Deletes)
+		if full != nil {
 			err = errors.Join(err, full)
 			break
 		}
+		f.Room = room
 		if fault := e.Order.Order(e.Shards[f.Op.Shard], f, pipeline.Wait{Disk: true, Memory: true}); fault != nil {
 			e.Gate.Leave(f.Charge, 1)
+			e.Gate.Return(room)
 			err = errors.Join(err, fault)
 			continue
 		}
