@@ -1,0 +1,238 @@
+package ckpt
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
+	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/shard"
+	"github.com/rdmakv/rdmakv/store/internal/tables"
+	"github.com/rdmakv/rdmakv/store/log"
+)
+
+// A Base is what checkpoints go into; disk.Disk is one.
+type Base interface {
+	// Tables begins an ingest of so many bytes a second; 0: no bound.
+	Tables(ctx context.Context, rate int64) (*tables.Tables, error)
+	// Values walks the values that stand apart, as the base is now.
+	Values() (*disk.ValueWalk, error)
+}
+
+// Config is what a Keeper works on.
+type Config struct {
+	Log    *log.Log
+	Stream uint64
+	Shards []*shard.Shard
+	Base   Base
+	// Facts names the facts of the stream; see checkpoint.Config.
+	Facts map[uint16]string
+	Epoch func() uint64    // of the store
+	Place checkpoint.Place // where the base stands at the start
+
+	LogBytes    int64         // the log's bound; 512 MiB
+	Segment     int64         // bytes of a segment of the log; 64 MiB
+	DirtyBytes  int64         // of keys that are newer than the base; 64 MiB
+	DirtyWrites int           // 500,000
+	Every       time.Duration // how long a write stays newer than the base; 10 s
+
+	Life *base.Life
+
+	// Now and Sleep are the clock; nil: that of the machine. Sleep ends early, without an
+	// error, when wake has something, and with ctx's error when that ends.
+	Now   func() time.Time
+	Sleep func(ctx context.Context, wake <-chan struct{}, d time.Duration) error
+}
+
+const (
+	defaultLogBytes    = 512 << 20
+	defaultSegment     = 64 << 20
+	defaultDirtyBytes  = 64 << 20
+	defaultDirtyWrites = 500_000
+	defaultEvery       = 10 * time.Second
+)
+
+// withDefaults fills in what is zero.
+func (c Config) withDefaults() Config {
+	if c.LogBytes <= 0 {
+		c.LogBytes = defaultLogBytes
+	}
+	if c.Segment <= 0 {
+		c.Segment = defaultSegment
+	}
+	if c.DirtyBytes <= 0 {
+		c.DirtyBytes = defaultDirtyBytes
+	}
+	if c.DirtyWrites <= 0 {
+		c.DirtyWrites = defaultDirtyWrites
+	}
+	if c.Every <= 0 {
+		c.Every = defaultEvery
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Sleep == nil {
+		c.Sleep = sleep
+	}
+	return c
+}
+
+// A Keeper keeps the base close behind the log. Run is one goroutine's; the rest is safe for
+// concurrent use.
+type Keeper struct {
+	c Config
+
+	// Leaving is held by each step in which keys leave their sets, and so by whoever wants
+	// all sets and the base at one moment. It is taken before a shard's lock.
+	Leaving sync.Mutex
+
+	wake chan struct{} // capacity 1: there is something to look at
+
+	rounds chan struct{} // capacity 1: one round at a time, those of Run and of Last
+
+	mu       sync.Mutex // taken behind a shard's lock, before the log's
+	place    checkpoint.Place
+	wanted   bool // somebody found no room in the log
+	requests []*request
+	stats    Stats
+
+	growth meter // of the log
+	intake int64 // bytes of the log that checkpoints take in, in a second
+
+	since time.Time // when the oldest dirty write was seen first; zero: there is none. Run's alone
+	seen  log.Position
+}
+
+// A request is somebody who waits for the base to be at a position.
+type request struct {
+	at   log.Position
+	done chan struct{}
+}
+
+// New returns a keeper of a base. Nothing goes on before Run.
+func New(c Config) *Keeper {
+	c = c.withDefaults()
+	return &Keeper{c: c, wake: make(chan struct{}, 1), rounds: make(chan struct{}, 1), place: c.Place, stats: Stats{Place: c.Place}}
+}
+
+// Place returns how far the base has come, as far as all shards have been told. It may be
+// asked under a shard's lock, and waits for nothing but Hold.
+func (k *Keeper) Place() checkpoint.Place {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.place
+}
+
+// Hold keeps everything in the log that the base does not have, as Place says. It is called
+// under a shard's lock, and does not fail while a write of that shard is newer than the
+// base and the log is open:
+//
+// A round stores its place when all shards are through, under mu, and tells the log behind
+// that. So while mu is held here the log was told this place, or an earlier one, and frees
+// nothing behind it. The record of a write that is in the shard's set stands behind the place:
+// a round that has it in its range takes it out of the set, under the shard's lock, before it
+// stores its place. If the place were read first and the log asked without mu, a round could
+// end in between, and the segment could be gone.
+func (k *Keeper) Hold() (release func(), err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.c.Log.Hold(k.place.Frame)
+}
+
+// Want says that somebody has found no room in the log. It waits for nothing.
+func (k *Keeper) Want() {
+	k.mu.Lock()
+	was := k.wanted
+	k.wanted = true
+	k.mu.Unlock()
+	if !was {
+		k.poke() // else Run knows
+	}
+}
+
+// poke has Run look again.
+func (k *Keeper) poke() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Left is how much is left of the log's bound, and Rate how many bytes of the log checkpoints
+// take in, in a second: what puts are slowed down by.
+func (k *Keeper) Left() int64 { return k.c.LogBytes - k.c.Log.Stats().Bytes }
+
+// Rate is explained at Left.
+func (k *Keeper) Rate() int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return max(leastRate, k.intake)
+}
+
+// Now returns when everything is in the base that is published at the call, or with ctx's
+// error, or that of the fence.
+func (k *Keeper) Now(ctx context.Context) error {
+	// What is published may not have passed yet: its frame does so next.
+	r := &request{at: k.c.Log.Stats().End, done: make(chan struct{})}
+	k.mu.Lock()
+	if k.place.At >= r.at {
+		k.mu.Unlock()
+		return nil
+	}
+	k.requests = append(k.requests, r)
+	k.mu.Unlock()
+	k.poke()
+	var err error
+	select {
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-k.c.Life.Stop:
+		err = base.ErrClosed
+	case <-k.c.Life.Fence.Down:
+		err = k.c.Life.Fence.Failed()
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i, other := range k.requests {
+		if other == r {
+			k.requests = append(k.requests[:i:i], k.requests[i+1:]...)
+			return err
+		}
+	}
+	return nil // it was done meanwhile
+}
+
+// reached is the end of a round: the base is at a place, and all shards know it.
+func (k *Keeper) reached(p checkpoint.Place) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.place = p
+	kept := k.requests[:0]
+	for _, r := range k.requests {
+		if r.at <= p.At {
+			close(r.done)
+		} else {
+			kept = append(kept, r)
+		}
+	}
+	clear(k.requests[len(kept):])
+	k.requests = kept
+}
+
+// sleep waits for a time, for wake, or until ctx ends.
+func sleep(ctx context.Context, wake <-chan struct{}, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-wake:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}

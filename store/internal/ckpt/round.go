@@ -1,0 +1,114 @@
+package ckpt
+
+import (
+	"context"
+	"time"
+
+	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
+	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/tables"
+)
+
+const (
+	// leaveMost is how many keys leave a set under one hold of its shard's lock: 0.4 ms.
+	leaveMost = 4096
+	// rangeShare is the share of the log's bound that one round takes in at most, so that the
+	// log gets room back in steps and not all at the end.
+	rangeShare = 8
+	leastRange = 4 << 20
+	mostRange  = 128 << 20
+)
+
+// round takes one range into the base, and tells the shards and the log; more says that
+// there is another one. Without pace it goes as fast as it can.
+func (k *Keeper) round(ctx context.Context, paced bool) (more bool, err error) {
+	select {
+	case k.rounds <- struct{}{}:
+		defer func() { <-k.rounds }()
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	began, from := k.c.Now(), k.Place()
+	walk := &values{base: k.c.Base}
+	in := &ingest{}
+	c := checkpoint.Config{
+		Log: k.c.Log, Stream: k.c.Stream, From: from, Epoch: k.c.Epoch(), Facts: k.c.Facts,
+		Bound:  checkpoint.Bound{Bytes: int(min(max(k.c.LogBytes/rangeShare, leastRange), mostRange))},
+		Values: walk, Now: k.c.Now,
+		Sleep: func(ctx context.Context, d time.Duration) error { return k.c.Sleep(ctx, nil, d) },
+		Begin: func(ctx context.Context) (checkpoint.Ingest, error) {
+			t, err := k.c.Base.Tables(ctx, k.pace(paced))
+			in.Tables = t
+			return in, err
+		},
+	}
+	if !paced {
+		c.ReadRate = -1
+	}
+	done, err := checkpoint.Run(ctx, c)
+	walk.close()
+	if err != nil {
+		k.failed()
+		return false, err
+	}
+	if done.Range == nil {
+		return false, nil
+	}
+	k.leave(&done)
+	k.reached(done.Place)
+	k.c.Log.Release(k.c.Stream, done.Place.Frame)
+	k.ended(&done, in.stats, from, began)
+	return done.More, nil
+}
+
+// leave tells every shard what is in the base now.
+func (k *Keeper) leave(done *checkpoint.Done) {
+	for _, sh := range k.c.Shards {
+		for more := true; more; {
+			k.Leaving.Lock()
+			more = sh.Leave(done.Place.Newest, leaveMost)
+			k.Leaving.Unlock()
+		}
+		if second, ok := done.Range.Due(sh.ID); ok {
+			sh.Relist(second)
+		}
+	}
+}
+
+// An ingest is a batch of tables, as a checkpoint sees it.
+type ingest struct {
+	*tables.Tables
+	stats tables.Stats
+}
+
+// Commit is tables.Tables.Commit; what it was stays.
+func (i *ingest) Commit(ctx context.Context) (err error) {
+	i.stats, err = i.Tables.Commit(ctx)
+	return err
+}
+
+// values is the walk of the values that stand apart in the base. It begins with the first
+// look, because it keeps files of the base until it is closed, and the log is read before.
+type values struct {
+	base Base
+	walk *disk.ValueWalk
+}
+
+// Seek is disk.ValueWalk.Seek.
+func (v *values) Seek(key []byte) ([]byte, error) {
+	if v.walk == nil {
+		walk, err := v.base.Values()
+		if err != nil {
+			return nil, err
+		}
+		v.walk = walk
+	}
+	return v.walk.Seek(key)
+}
+
+// close ends the walk. What it says is what the look before it has said.
+func (v *values) close() {
+	if v.walk != nil {
+		_ = v.walk.Close()
+	}
+}

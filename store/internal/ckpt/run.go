@@ -1,0 +1,162 @@
+package ckpt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
+	"github.com/rdmakv/rdmakv/store/internal/tables"
+	"github.com/rdmakv/rdmakv/store/log"
+)
+
+// When a round begins:
+//
+//	half of the log's bound is not in the base    a start reads it, and nothing frees it
+//	500,000 writes, or DirtyBytes, are newer      they take memory
+//	10 s after the oldest of them                 a store at rest has none
+//	somebody found no room in the log             and a segment would become free
+//	somebody waits for the base (Now)
+
+const (
+	lookDirty = 100 * time.Millisecond // while something is newer than the base
+	lookIdle  = 500 * time.Millisecond // else: a look at the log's figures
+	lookSoon  = time.Millisecond       // a frame is about to pass
+	firstRest = 250 * time.Millisecond // after a round that has failed
+	mostRest  = 10 * time.Second
+)
+
+// Run keeps the base close behind the log until the store ends, or is fenced.
+func (k *Keeper) Run() {
+	ctx, cancel := context.WithCancel(k.c.Life.Ctx)
+	defer cancel()
+	k.c.Life.Go(func() {
+		select {
+		case <-k.c.Life.Fence.Down:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	rest := time.Duration(0)
+	for ctx.Err() == nil {
+		due, wait := k.look()
+		if !due {
+			_ = k.c.Sleep(ctx, k.wake, wait)
+			continue
+		}
+		err := k.catchUp(ctx)
+		if err == nil {
+			rest = 0
+			continue
+		}
+		if ctx.Err() != nil || errors.Is(err, log.ErrClosed) {
+			return
+		}
+		if fatal := fatal(err); fatal != nil {
+			k.c.Life.Fence.Fail(fatal)
+			return
+		}
+		rest = min(max(2*rest, firstRest), mostRest)
+		k.c.Life.Fence.Report(slog.LevelWarn, "a checkpoint failed", "err", err, "again_in", rest)
+		// Nothing wakes it: who finds no room would have it try without pause.
+		_ = k.c.Sleep(ctx, nil, rest)
+	}
+}
+
+// catchUp makes rounds until the base has what had passed when the last of them began.
+func (k *Keeper) catchUp(ctx context.Context) error {
+	for {
+		began := k.c.Now()
+		k.mu.Lock()
+		k.wanted = false
+		k.mu.Unlock()
+		more, err := k.round(ctx, true)
+		if err != nil {
+			return err
+		}
+		// What is still newer than the base has been published since.
+		if !k.since.IsZero() {
+			k.since = began
+		}
+		if !more {
+			return nil
+		}
+	}
+}
+
+// look says whether a round is due, or when to look again.
+func (k *Keeper) look() (due bool, wait time.Duration) {
+	now, s := k.c.Now(), k.c.Log.Stats()
+	k.mu.Lock()
+	k.growth.note(now, int64(s.Written+s.Padding))
+	place, wanted, soon := k.place, k.wanted, false
+	for _, r := range k.requests {
+		due = due || r.at <= s.Passed
+		soon = true
+	}
+	k.mu.Unlock()
+	switch {
+	case s.Passed <= place.At:
+		// Nothing of what is published has passed yet, if there is anything.
+		due = false
+	case behind(&s, place.Frame, k.c.Segment) >= k.c.LogBytes/2:
+		due = true
+	case wanted && s.Passed.Segment() > place.Frame.Segment():
+		due = true // else no segment would become free
+	}
+	if s.Passed != k.seen || !k.since.IsZero() {
+		k.seen = s.Passed
+		writes, bytes := k.dirty()
+		switch {
+		case writes == 0:
+			k.since = time.Time{}
+		case k.since.IsZero():
+			k.since = now
+		}
+		due = due || s.Passed > place.At && (writes >= k.c.DirtyWrites || bytes >= k.c.DirtyBytes || writes > 0 && now.Sub(k.since) >= k.c.Every)
+	}
+	switch {
+	case soon:
+		return due, lookSoon
+	case wanted || !k.since.IsZero():
+		return due, lookDirty
+	}
+	return due, lookIdle
+}
+
+// Last brings everything that has passed into the base, without pace. It is for a stop, when
+// nothing is written any more: after an error the log has what the base has not.
+func (k *Keeper) Last(ctx context.Context) error {
+	to := k.c.Log.Stats().Passed
+	for at := log.Position(0); k.Place().At < to && k.Place().At != at; {
+		at = k.Place().At
+		if _, err := k.round(ctx, false); err != nil {
+			if fatal := fatal(err); fatal != nil {
+				k.c.Life.Fence.Fail(fatal)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// fatal returns why the store cannot go on behind an error of a round, or nil if the round
+// can be tried again.
+func fatal(err error) error {
+	var order *tables.OrderError
+	switch {
+	case errors.Is(err, tables.ErrFence):
+		return fmt.Errorf("checkpoint: %w", err)
+	case errors.Is(err, checkpoint.ErrRecord):
+		return err // it says what to do
+	case errors.Is(err, log.ErrDamaged):
+		return fmt.Errorf("checkpoint: %w: check the disk, and keep the directory: the next start says what is lost", err)
+	case errors.Is(err, log.ErrFailed):
+		return fmt.Errorf("checkpoint: %w", err)
+	case errors.As(err, &order):
+		return fmt.Errorf("checkpoint: %w: the program has an error: keep the directory and report it", err)
+	}
+	return nil
+}
