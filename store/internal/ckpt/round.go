@@ -6,7 +6,6 @@ import (
 
 	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
-	"github.com/rdmakv/rdmakv/store/internal/tables"
 )
 
 const (
@@ -30,7 +29,6 @@ func (k *Keeper) round(ctx context.Context, paced bool) (more bool, err error) {
 	}
 	began, from := k.c.Now(), k.Place()
 	walk := &values{base: k.c.Base}
-	in := &ingest{}
 	c := checkpoint.Config{
 		Log: k.c.Log, Stream: k.c.Stream, From: from, Epoch: k.c.Epoch(), Facts: k.c.Facts,
 		Bound:  checkpoint.Bound{Bytes: int(min(max(k.c.LogBytes/rangeShare, leastRange), mostRange))},
@@ -38,8 +36,10 @@ func (k *Keeper) round(ctx context.Context, paced bool) (more bool, err error) {
 		Sleep: func(ctx context.Context, d time.Duration) error { return k.c.Sleep(ctx, nil, d) },
 		Begin: func(ctx context.Context) (checkpoint.Ingest, error) {
 			t, err := k.c.Base.Tables(ctx, k.pace(paced))
-			in.Tables = t
-			return in, err
+			if err != nil {
+				return nil, err
+			}
+			return t, nil
 		},
 	}
 	if !paced {
@@ -57,7 +57,7 @@ func (k *Keeper) round(ctx context.Context, paced bool) (more bool, err error) {
 	k.leave(&done)
 	k.reached(done.Place)
 	k.c.Log.Release(k.c.Stream, done.Place.Frame)
-	k.ended(&done, in.stats, from, began)
+	k.ended(&done, from, began)
 	return done.More, nil
 }
 
@@ -73,18 +73,6 @@ func (k *Keeper) leave(done *checkpoint.Done) {
 			sh.Relist(second)
 		}
 	}
-}
-
-// An ingest is a batch of tables, as a checkpoint sees it.
-type ingest struct {
-	*tables.Tables
-	stats tables.Stats
-}
-
-// Commit is tables.Tables.Commit; what it was stays.
-func (i *ingest) Commit(ctx context.Context) (err error) {
-	i.stats, err = i.Tables.Commit(ctx)
-	return err
 }
 
 // values is the walk of the values that stand apart in the base. It begins with the first

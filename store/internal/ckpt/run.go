@@ -130,13 +130,15 @@ func (k *Keeper) look() (due bool, wait time.Duration) {
 // nothing is written any more: after an error the log has what the base has not.
 func (k *Keeper) Last(ctx context.Context) error {
 	to := k.c.Log.Stats().Passed
-	for at := log.Position(0); k.Place().At < to && k.Place().At != at; {
-		at = k.Place().At
+	for at := k.Place().At; at < to; at = k.Place().At {
 		if _, err := k.round(ctx, false); err != nil {
 			if fatal := fatal(err); fatal != nil {
 				k.c.Life.Fence.Fail(fatal)
 			}
 			return err
+		}
+		if k.Place().At == at {
+			return nil // what is behind it is no record
 		}
 	}
 	return nil

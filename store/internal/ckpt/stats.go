@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
-	"github.com/rdmakv/rdmakv/store/internal/tables"
 	"github.com/rdmakv/rdmakv/store/log"
 )
 
@@ -57,7 +56,7 @@ func (k *Keeper) failed() {
 }
 
 // ended counts a round.
-func (k *Keeper) ended(done *checkpoint.Done, t tables.Stats, from checkpoint.Place, began time.Time) {
+func (k *Keeper) ended(done *checkpoint.Done, from checkpoint.Place, began time.Time) {
 	l := log.Stats{Passed: done.Place.At, Bytes: k.c.LogBytes}
 	in := behind(&l, from.At, k.c.Segment)
 	now := k.c.Now()
@@ -66,10 +65,10 @@ func (k *Keeper) ended(done *checkpoint.Done, t tables.Stats, from checkpoint.Pl
 	s := &k.stats
 	s.Checkpoints++
 	s.BytesIn += uint64(in)
-	s.BytesOut += uint64(t.Bytes)
+	s.BytesOut += uint64(done.Tables.Bytes)
 	s.Records += uint64(done.Counts.Records)
 	s.Last, s.Took, s.Read = now, now.Sub(began), done.Read
-	s.Waited = t.Waited + t.Written
+	s.Waited = done.Tables.Waited + done.Tables.Written
 	s.Written, s.Ingested = done.Written, done.Ingested
 	if in >= leastRange/4 && s.Took > 0 {
 		// A short one says more of its syncs than of its rate.
