@@ -110,9 +110,11 @@ func (w *world) crash(seed uint64, percent int) *world {
 // TestCrashBeforeEachCall: the same, before each call of one checkpoint behind another, of
 // a log that nobody has synced and of which the power cut leaves nothing else.
 func TestCrashBeforeEachCall(t *testing.T) {
-	worlds(t, 1, func(t *testing.T, seed uint64) {
+	plain := false
+	worlds(t, 2, func(t *testing.T, seed uint64) {
 		w := newWorld(t, seed)
-		w.sync = log.Off
+		plain = !plain
+		w.sync, w.plain = log.Off, plain
 		var after []*world
 		cut := func() bool {
 			after = append(after, w.crash(0, []int{0, 100, 50}[len(after)%3]))
