@@ -108,7 +108,7 @@ func (r *room) tryTake(n int64, parts int, use log.Use) (int64, error) {
 	if r.lines[use].n.Load() > 0 {
 		return 0, &LogError{Full: true}
 	}
-	got, err := r.reserve(r.log.need(body), use)
+	got, err := r.reserve(r.log.need(body, parts), use)
 	if errors.Is(err, log.ErrFull) {
 		r.log.Want()
 		return 0, &LogError{Full: true}
@@ -127,7 +127,7 @@ func (r *room) take(ctx context.Context, down <-chan struct{}, n int64, parts in
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	need, l := r.log.need(body), &r.lines[use]
+	need, l := r.log.need(body, parts), &r.lines[use]
 	if l.n.Load() == 0 {
 		if got, err := r.reserve(need, use); !errors.Is(err, log.ErrFull) {
 			return got, reasonOf(err)
@@ -250,13 +250,13 @@ func bodyOf(n int64, parts int) int64 {
 	return n + recordHead + int64(max(parts, 1))*perPart
 }
 
-// need bounds what a body takes of the log. One larger than a piece goes in pieces: each has a
-// head and leaves the rest of a block; the record has their places. A value that goes in
-// pieces has half a piece at least, so there are not more than that makes.
-func (l *Log) need(body int64) int64 {
+// need bounds what a write takes of the log. If its record is larger than a piece, its values
+// go in pieces, each in a frame of its own, which leaves the rest of a block; small values of
+// a batch have a piece each. The record has the places of them.
+func (l *Log) need(body int64, parts int) int64 {
 	if l.Piece <= 0 || body <= int64(l.Piece) {
 		return l.Room.Cost(int(body))
 	}
-	pieces := 4*body/int64(l.Piece) + 1
+	pieces := 2*body/int64(l.Piece) + int64(max(parts, 1))
 	return body + (pieces+1)*2*l.Room.Cost(1)
 }
