@@ -28,6 +28,9 @@ func baseOptions(c Config, v *events) *pebble.Options {
 	c.WALFailoverDir, c.MemTableBytes = "", baseMemTable
 	o := pebbleOptions(c, v)
 	tables.Options(o)
+	// No directory has a log of Pebble's that matters, also not the one that the options
+	// of a store before its upgrade name: what was in it is in tables.
+	o.Unsafe.AllowMissingWALDirs = true
 	return o
 }
 

@@ -106,7 +106,10 @@ func (b *Base) MarkClean(end *End) error {
 	if !d.c.Own {
 		return nil // Close does it
 	}
-	err := b.note(metaKeys, encodeKeys(end.Keys), false)
+	var err error
+	if len(end.Keys) == d.c.Shards {
+		err = b.note(metaKeys, encodeKeys(end.Keys), false)
+	}
 	if end.Clock != 0 {
 		err = errors.Join(err, b.note(metaClock, binary.LittleEndian.AppendUint64(nil, end.Clock), false))
 	}
