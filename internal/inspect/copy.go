@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/control"
@@ -207,14 +208,15 @@ func copyStore(ctx context.Context, out io.Writer, from, to string, whole bool) 
 	if err != nil {
 		return err
 	}
-	if err := os.Mkdir(filepath.Join(to, "data"), 0o700); err != nil {
+	dirs, err := makeDirs(to, names)
+	if err != nil {
 		return err
 	}
 	defer func() {
 		if err == nil {
 			return
 		}
-		for _, name := range append(names, "data") {
+		for _, name := range append(names, dirs...) {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(to, name)))
 		}
 	}()
@@ -225,8 +227,10 @@ func copyStore(ctx context.Context, out io.Writer, from, to string, whole bool) 
 	p := progress{out: out, last: time.Now()}
 	for _, name := range names {
 		if name == "STORE" {
-			if err := syncDir(filepath.Join(to, "data")); err != nil {
-				return err
+			for _, dir := range dirs {
+				if err := syncDir(filepath.Join(to, dir)); err != nil {
+					return err
+				}
 			}
 			if !whole {
 				break
@@ -242,6 +246,21 @@ func copyStore(ctx context.Context, out io.Writer, from, to string, whole bool) 
 	}
 	fmt.Fprintf(out, "copied %d files, %d bytes\n", len(names), done)
 	return errors.Join(syncDir(to), syncDir(filepath.Dir(filepath.Clean(to))))
+}
+
+// makeDirs makes the directories in which files are to stand, and returns their names.
+func makeDirs(to string, files []string) (dirs []string, err error) {
+	for _, name := range files {
+		dir := filepath.Dir(name)
+		if dir == "." || slices.Contains(dirs, dir) {
+			continue
+		}
+		if err := os.Mkdir(filepath.Join(to, dir), 0o700); err != nil {
+			return dirs, err
+		}
+		dirs = append(dirs, dir)
+	}
+	return dirs, nil
 }
 
 // copyFile copies one file and syncs it. ctx ends it between pieces.

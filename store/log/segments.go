@@ -60,6 +60,13 @@ func segmentNumber(name string) (uint64, bool) {
 	return n, ok && err == nil && n != 0 && segmentName(n) == name
 }
 
+// IsPart reports whether a file of a log's directory has a part of the log. A copy of all
+// such files is the same log; free files, and those that are being made, have nothing.
+func IsPart(name string) bool {
+	_, segment := segmentNumber(name)
+	return segment || name == lifeFile
+}
+
 // freeSerial is the serial number in the name of a free file.
 func freeSerial(name string) (uint64, bool) {
 	s, ok := strings.CutSuffix(name, freeSuffix)

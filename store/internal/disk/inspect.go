@@ -33,7 +33,7 @@ type InspectEntry struct {
 	Key     []byte
 	Version layout.Version
 	Value   []byte
-	DiskLen int // bytes of key and record before compression
+	DiskLen int // bytes of keys and records before compression
 }
 
 // Inspection is what a store on the disk holds.
@@ -47,6 +47,7 @@ type Inspection struct {
 	Backup    bool   // a backup that was made while its store served: it has no clean stop, and wants none
 	Source    []byte // of a store that was restored and never started: the id of the one whose backup it was; else nil
 	Ledger    bool   // the files were compared with the ledger
+	Log       bool   // it has a log of its own, and what that says behind the base is counted
 
 	Keys      uint64
 	KeyBytes  uint64
@@ -81,21 +82,36 @@ func Inspect(ctx context.Context, dir string, opt InspectOptions) (Inspection, e
 	f := base.NewFence(c.Logger, func(error) {})
 	f.Opening.Store(true)
 	o := pebbleOptions(c, &events{fence: f})
+	if id.format >= ownFormat {
+		o = baseOptions(c, &events{fence: f})
+	}
 	o.ReadOnly = true
 	db, _, err := openPebble(c.FS.PathJoin(dir, dataDir), o, f)
 	if err != nil {
 		return in, openFault(dir, err)
 	}
 	defer db.Close()
-	facts, err := readFacts(db)
+	tail, err := openTail(ctx, c, id, db, book, opt.Tail)
 	if err != nil {
+		if ctx.Err() != nil {
+			return in, err
+		}
 		in.problem(opt, err)
 	}
-	in.Epoch, in.CleanStop, in.Source = facts.epoch, facts.clean != nil, facts.source
-	// Only a clean stop and a backup write a ledger of all files.
-	in.Backup = in.Ledger && book.state == ledgerWhole && !in.CleanStop && in.Source == nil
-	if err := book.compareBeat(facts.beats); err != nil {
-		in.problem(opt, err)
+	state := pebble.Reader(db)
+	if tail != nil {
+		defer tail.Close()
+		over, err := in.over(ctx, db, tail, opt)
+		if over != nil {
+			defer over.Close()
+			state = over
+		}
+		if err != nil {
+			return in, err
+		}
+	}
+	if err := in.facts(state, tail, id, book, opt); err != nil {
+		return in, err
 	}
 	blobs, err := compareBlobs(db, c)
 	if err != nil {
@@ -104,19 +120,63 @@ func Inspect(ctx context.Context, dir string, opt InspectOptions) (Inspection, e
 	for _, fault := range blobs {
 		in.problem(opt, fault)
 	}
+	for shard := range in.Shards {
+		if err := in.shard(ctx, state, uint16(shard), opt); err != nil {
+			return in, err
+		}
+		if err := in.others(ctx, state, uint16(shard), opt); err != nil {
+			return in, err
+		}
+	}
+	return in, in.strays(state, opt)
+}
+
+// over returns the base with the tail of the log over it. What keeps the tail from being
+// read is a problem, and then the base is looked at alone: nil. The error is that of ctx.
+func (in *Inspection) over(ctx context.Context, db *pebble.DB, tail Tail, opt InspectOptions) (*pebble.Batch, error) {
+	for _, err := range tail.Problems() {
+		in.problem(opt, err)
+	}
+	batch := db.NewIndexedBatch()
+	err := tail.Write(ctx, &overlay{batch: batch, most: maxOverlay})
+	if err == nil {
+		in.Log = true
+		return batch, nil
+	}
+	_ = batch.Close() // it is dropped
+	if ctx.Err() != nil {
+		return nil, err
+	}
+	in.problem(opt, err)
+	return nil, nil
+}
+
+// facts reads what the store says about itself, and compares it with STORE and ledger.
+func (in *Inspection) facts(state pebble.Reader, tail Tail, id identity, book ledgerText, opt InspectOptions) error {
+	f, err := factsBehind(state, tail)
+	if err != nil {
+		in.problem(opt, err)
+	}
+	in.Epoch, in.CleanStop, in.Source = f.epoch, f.clean != nil, f.source
+	if tail != nil {
+		_, in.CleanStop = tail.Found()
+	} else if place, err := placeIn(state); err != nil || place != nil {
+		// A copy of a base: a clean stop that it notes is one before its first checkpoint.
+		in.CleanStop = false
+	}
+	// Only a clean stop and a backup write a ledger of all files.
+	in.Backup = in.Ledger && book.state == ledgerWhole && !in.CleanStop && in.Source == nil
+	if id.format < ownFormat {
+		if err := book.compareBeat(f.beats); err != nil {
+			in.problem(opt, err)
+		}
+	}
 	// An upgrade that was cut short is in STORE and not in the data yet.
-	if facts.id != id.id || facts.shards != id.shards || facts.format != id.format && !(facts.format < id.format && id.format == formatVersion) {
+	upgrading := f.format < id.format && (id.format == formatVersion || id.unlogged)
+	if f.id != id.id || f.shards != id.shards || f.format != id.format && !upgrading {
 		in.problem(opt, &base.CorruptError{File: dataDir, Detail: identityFile + " and the data say different things about the store"})
 	}
-	for shard := range in.Shards {
-		if err := in.shard(ctx, db, uint16(shard), opt); err != nil {
-			return in, err
-		}
-		if err := in.others(ctx, db, uint16(shard), opt); err != nil {
-			return in, err
-		}
-	}
-	return in, in.strays(db, opt)
+	return nil
 }
 
 // Check is Inspect for those who only want to know whether all is well: it
@@ -137,9 +197,9 @@ func (in *Inspection) problem(opt InspectOptions, err error) {
 }
 
 // shard reads the data of one shard.
-func (in *Inspection) shard(ctx context.Context, db *pebble.DB, shard uint16, opt InspectOptions) (err error) {
+func (in *Inspection) shard(ctx context.Context, state pebble.Reader, shard uint16, opt InspectOptions) (err error) {
 	lower, upper := PrefixBounds(shard, opt.Prefix)
-	iter, err := recordsOf(db, lower, upper)
+	iter, err := recordsOf(state, lower, upper)
 	if err != nil {
 		in.fileProblem(opt, shard, err)
 		return nil
@@ -150,7 +210,7 @@ func (in *Inspection) shard(ctx context.Context, db *pebble.DB, shard uint16, op
 			return ctx.Err()
 		}
 		_, _, key, _ := ParseKey(iter.Key())
-		value, err := iter.Value()
+		rec, damage, err := iter.Whole()
 		if err != nil {
 			in.fileProblem(opt, shard, err)
 			return nil
@@ -158,9 +218,8 @@ func (in *Inspection) shard(ctx context.Context, db *pebble.DB, shard uint16, op
 		in.Keys++
 		in.ShardKeys[shard]++
 		in.KeyBytes += uint64(len(key))
-		rec, err := ParseRecord(value, iter.Key())
-		if err != nil {
-			in.problem(opt, &base.CorruptError{Shard: shard, Key: bytes.Clone(key), Detail: err.Error()})
+		if damage != nil {
+			in.problem(opt, damage)
 			continue
 		}
 		in.Bytes += uint64(len(rec.Value))
@@ -169,13 +228,13 @@ func (in *Inspection) shard(ctx context.Context, db *pebble.DB, shard uint16, op
 			in.problem(opt, &base.CorruptError{Shard: shard, Key: bytes.Clone(key),
 				Detail: fmt.Sprintf("version %v is of an epoch that has not begun (newest: %d)", rec.Version, in.Epoch)})
 		}
-		if missing, err := unlisted(db, shard, key, rec.Expiry); err != nil {
+		if missing, err := unlisted(state, shard, key, rec.Expiry); err != nil {
 			in.fileProblem(opt, shard, err)
 		} else if missing {
 			in.problem(opt, &base.CorruptError{Shard: shard, Key: bytes.Clone(key), Detail: "it expires, and is not listed as such"})
 		}
 		if opt.Each != nil {
-			err = opt.Each(InspectEntry{Shard: shard, Key: key, Version: rec.Version, Value: rec.Value, DiskLen: len(iter.Key()) + len(value)})
+			err = opt.Each(InspectEntry{Shard: shard, Key: key, Version: rec.Version, Value: rec.Value, DiskLen: iter.diskLen(rec)})
 			if err != nil {
 				return err
 			}
@@ -189,12 +248,12 @@ func (in *Inspection) shard(ctx context.Context, db *pebble.DB, shard uint16, op
 }
 
 // strays looks for keys where none should be.
-func (in *Inspection) strays(db *pebble.DB, opt InspectOptions) (err error) {
+func (in *Inspection) strays(state pebble.Reader, opt InspectOptions) (err error) {
 	if len(opt.Prefix) > 0 {
 		return nil
 	}
 	lower := AppendKey(nil, uint16(in.Shards), 0, nil)
-	iter, err := recordsOf(db, lower, nil)
+	iter, err := recordsOf(state, lower, nil)
 	if err != nil {
 		in.fileProblem(opt, StoreShard, err)
 		return nil
