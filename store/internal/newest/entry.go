@@ -7,10 +7,10 @@ import (
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/dirty"
-	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
 	"github.com/rdmakv/rdmakv/store/internal/logged"
 	"github.com/rdmakv/rdmakv/store/internal/shard"
+	"github.com/rdmakv/rdmakv/store/layout"
 	"github.com/rdmakv/rdmakv/store/log"
 )
 
@@ -19,29 +19,42 @@ import (
 // Entries reads records of entries one behind the other. It keeps what it read last: the
 // keys of a batch stand in one record of up to some megabytes, and one behind the other in a
 // page. Its zero value with a Reader is ready. Not safe for concurrent use.
+//
+// It does not count damage: a page that fails is one error, whatever it has read.
 type Entries struct {
 	*Reader
 
 	at      log.Position  // of the record that was read last; 0: none
-	effects []base.Effect // what it says
+	write   logged.Write  // what stands there
+	effects []base.Effect // of it
 }
 
-// Read is Reader.Entry, but for two things: damage is not counted, and the value is good as
-// long as it is used, but keeps the memory of its whole record. read is how many bytes were read
-// of the log for it; 0: none.
-func (s *Entries) Read(shard uint16, key []byte, e dirty.Entry) (rec disk.Record, read int, err error) {
+// A Found is what the record of an entry says of its key. The value is read by Value.
+type Found struct {
+	Version layout.Version
+	Expiry  uint64 // as in disk.Record
+	Length  int    // of the value
+
+	effect base.Effect
+}
+
+// Look reads what the record of an entry says, and the value of none that stands in pieces.
+// read is how many bytes were read of the log; 0: it was at hand. The caller holds what stands
+// there (Log.Hold). Errors as Reader.Read; one that is deleted is not found.
+func (s *Entries) Look(shard uint16, key []byte, e dirty.Entry) (f Found, read int, err error) {
 	if e.Gone {
-		return disk.Record{}, 0, base.ErrNotFound
+		return Found{}, 0, base.ErrNotFound
 	}
 	if s.at != e.At || e.At == 0 {
 		if read, err = s.load(e.At); err != nil {
-			return disk.Record{}, read, fault(shard, key, e.At, err)
+			return Found{}, read, fault(shard, key, e.At, err)
 		}
 	}
 	if int64(e.Part) >= int64(len(s.effects)) {
-		return disk.Record{}, read, foreign(shard, key, e.At, fmt.Sprintf("it has %d keys, and %d was expected", len(s.effects), e.Part))
+		return Found{}, read, foreign(shard, key, e.At, fmt.Sprintf("it has %d keys, and number %d was expected", len(s.effects), e.Part))
 	}
-	switch w := &s.effects[e.Part]; {
+	w := s.effects[e.Part]
+	switch {
 	case w.Shard != shard:
 		err = foreign(shard, key, e.At, fmt.Sprintf("it is of shard %d", w.Shard))
 	case !bytes.Equal(w.Key, key):
@@ -51,30 +64,54 @@ func (s *Entries) Read(shard uint16, key []byte, e dirty.Entry) (rec disk.Record
 	case w.Noop || w.Kind == base.OpDelete:
 		err = foreign(shard, key, e.At, "it puts no value")
 	default:
-		rec = disk.Record{Version: w.Version, Expiry: w.Expiry, Value: w.Value}
+		return Found{Version: w.Version, Expiry: w.Expiry, Length: logged.Length(&w), effect: w}, read, nil
 	}
-	return rec, read, err
+	return Found{}, read, err
+}
+
+// Value returns the value of what Look found last. It may be in the memory of the whole
+// record. read is as that of Look.
+func (s *Entries) Value(f *Found) (value []byte, read int, err error) {
+	if !f.effect.Apart {
+		return f.effect.Value, 0, nil
+	}
+	at := s.at
+	value, err = s.write.Join(f.effect, func(piece uint64) ([]byte, error) {
+		at = log.Position(piece)
+		rec, err := s.record(at)
+		read += len(rec.Body)
+		return rec.Body, err
+	})
+	if err != nil {
+		return nil, read, fault(f.effect.Shard, f.effect.Key, at, err)
+	}
+	return value, read, nil
 }
 
 // load reads a record and what it says.
 func (s *Entries) load(at log.Position) (read int, err error) {
 	s.at, s.effects = 0, s.effects[:0]
-	rec, err := s.Log.ReadAt(at)
-	if err != nil {
-		return 0, err
-	}
-	if rec.Kind != log.Write {
-		return len(rec.Body), fmt.Errorf("a record of kind %d: %w", rec.Kind, logged.ErrMalformed)
-	}
-	w, err := logged.Parse(rec.Body)
+	rec, err := s.record(at)
 	if err != nil {
 		return len(rec.Body), err
 	}
-	for e := range w.Effects {
+	if s.write, err = logged.Parse(rec.Body); err != nil {
+		return len(rec.Body), err
+	}
+	for e := range s.write.Effects {
 		s.effects = append(s.effects, e)
 	}
 	s.at = at
 	return len(rec.Body), nil
+}
+
+// record reads a record of a write, or of a piece of one.
+func (s *Entries) record(at log.Position) (log.Record, error) {
+	rec, err := s.Log.ReadAt(at)
+	if err == nil && rec.Kind != log.Write {
+		err = fmt.Errorf("a record of kind %d: %w", rec.Kind, logged.ErrMalformed)
+	}
+	return rec, err
 }
 
 // place names a position for an error text.
@@ -116,9 +153,9 @@ func (r *Reader) counted(err error) error {
 // known before anybody asks (shard.LockEffects), so that is the ordered state, unless a write is
 // ordered meanwhile, of which the probe is told.
 func (r *Reader) Ask() shard.Ask {
-	return func(sh *shard.Shard, key []byte, value bool) (flight.KeyState, error) {
+	return func(sh *shard.Shard, key []byte, value bool) (state flight.KeyState, err error) {
 		r.Counts.Probes.Add(1)
-		rec, closer, err := r.Read(sh, key)
+		rec, closer, err := r.read(sh, key, value)
 		if errors.Is(err, base.ErrNotFound) {
 			return flight.KeyState{}, nil
 		}
@@ -126,7 +163,7 @@ func (r *Reader) Ask() shard.Ask {
 			return flight.KeyState{}, err
 		}
 		defer closer.Close()
-		state := flight.KeyState{Exists: true, Version: rec.Version, Expiry: rec.Expiry}
+		state = flight.KeyState{Exists: true, Version: rec.Version, Expiry: rec.Expiry}
 		if value {
 			// A copy: one key of a batch would keep the memory of all of it.
 			state.Value, state.Owned = append([]byte{}, rec.Value...), true

@@ -55,7 +55,12 @@ type Reader struct {
 // closer is closed. Caller holds no lock.
 //
 // Errors: ErrNotFound, *CorruptError, ErrClosed, ErrFatal, what the disk said.
-func (r *Reader) Read(sh *shard.Shard, key []byte) (rec disk.Record, closer io.Closer, err error) {
+func (r *Reader) Read(sh *shard.Shard, key []byte) (disk.Record, io.Closer, error) {
+	return r.read(sh, key, true)
+}
+
+// read is Read, which may leave a value out that has to be looked for.
+func (r *Reader) read(sh *shard.Shard, key []byte, value bool) (rec disk.Record, closer io.Closer, err error) {
 	if r.Log == nil {
 		return r.Base.Read(sh.ID, key)
 	}
@@ -76,7 +81,7 @@ func (r *Reader) Read(sh *shard.Shard, key []byte) (rec disk.Record, closer io.C
 		return disk.Record{}, nil, r.counted(fault(sh.ID, key, e.At, err))
 	}
 	defer release()
-	if rec, err = r.Entry(sh.ID, key, e); err != nil {
+	if rec, err = r.entry(sh.ID, key, e, value); err != nil {
 		return disk.Record{}, nil, err
 	}
 	return rec, ownMemory{}, nil
@@ -91,9 +96,21 @@ func (ownMemory) Close() error { return nil }
 // Entry reads the record of an entry of a set, in memory of its own. The caller holds what
 // stands there (Log.Hold). Errors as Read; one that is deleted is not found.
 func (r *Reader) Entry(shard uint16, key []byte, e dirty.Entry) (disk.Record, error) {
+	return r.entry(shard, key, e, true)
+}
+
+// entry is Entry, which may leave the value out.
+func (r *Reader) entry(shard uint16, key []byte, e dirty.Entry, value bool) (rec disk.Record, err error) {
 	one := Entries{Reader: r}
-	rec, _, err := one.Read(shard, key, e)
-	return rec, r.counted(err)
+	f, _, err := one.Look(shard, key, e)
+	rec = disk.Record{Version: f.Version, Expiry: f.Expiry}
+	if err == nil && value {
+		rec.Value, _, err = one.Value(&f)
+	}
+	if err != nil {
+		return disk.Record{}, r.counted(err)
+	}
+	return rec, nil
 }
 
 // A Moment is all that was published at one moment: what the base has, and what is newer.

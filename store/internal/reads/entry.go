@@ -117,21 +117,31 @@ func (m *merge) newerEntry(ctx context.Context, c *cursor, e ScanEntry, room roo
 		e.Version, e.Expiry, e.ValLen, e.Value = item.Version, item.Expiry, item.ValLen, item.Value
 		return e.fitted(room)
 	}
-	rec, read, err := m.newer.Read(c.shard, e.Key, at)
+	rec, read, err := m.newer.Look(c.shard, e.Key, at)
 	if err != nil {
 		return e, 0, err
 	}
-	e.Version, e.Expiry, e.ValLen = rec.Version, rec.Expiry, len(rec.Value)
-	if room.takes(e.Key, e.ValLen) {
-		e.Value = bytes.Clone(rec.Value)
-	}
-	if read > 0 {
-		m.apart -= max(leastRead, read-len(e.Value))
-	}
 	if m.reads.clock.Expired(rec.Expiry) {
-		return m.ask(ctx, c, ScanEntry{Key: e.Key}, room)
+		m.pay(read, 0)
+		return m.ask(ctx, c, e, room)
 	}
+	e.Version, e.Expiry, e.ValLen = rec.Version, rec.Expiry, rec.Length
+	if room.takes(e.Key, e.ValLen) {
+		value, more, err := m.newer.Value(&rec)
+		if err != nil {
+			return e, 0, err
+		}
+		e.Value, read = append([]byte{}, value...), read+more
+	}
+	m.pay(read, len(e.Value))
 	return e.fitted(room)
+}
+
+// pay counts what was read of the log for an entry, without what the page has of it.
+func (m *merge) pay(read, value int) {
+	if read > 0 {
+		m.apart -= max(leastRead, read-value)
+	}
 }
 
 // What memory says of an entry of a view.
