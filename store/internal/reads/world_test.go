@@ -314,7 +314,7 @@ type mapLog struct {
 	holds  map[int]log.Position
 	made   int
 	reads  int
-	err    error                // of what is read
+	err    error                 // of what is read
 	before func(at log.Position) // called before a read
 }
 
