@@ -13,6 +13,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/clock"
 	"github.com/rdmakv/rdmakv/store/internal/dedup"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/journal"
 	"github.com/rdmakv/rdmakv/store/internal/residents"
 	"github.com/rdmakv/rdmakv/store/layout"
 	"github.com/rdmakv/rdmakv/store/region"
@@ -68,6 +69,10 @@ type Config struct {
 	// BatchBytes is where a Pebble batch is cut; one write alone may exceed
 	// it. Default 4 MiB.
 	BatchBytes int
+
+	// LogBytes bounds the log: what a start after a crash reads, and what stands on the
+	// disk beside the base. Default 256 MiB; at least MinLogBytes.
+	LogBytes int64
 
 	// WatchBytes bounds the events kept for Watch, in bytes; at least
 	// MinWatchBytes. 0: none, and Watch is not supported.
@@ -130,6 +135,8 @@ type Config struct {
 	// FillWorkers is how many shards are filled at a time. Default GOMAXPROCS.
 	FillWorkers int
 
+	ownLog bool // the store stands on its own log
+
 	holdFill chan struct{} // tests: the fill begins when it is closed
 	noKeeper bool          // tests: nothing happens by the clock
 	clock    clock.Source  // tests: instead of the machine's clocks
@@ -146,7 +153,20 @@ const (
 	minMemoryLimit  = 4 << 20
 	defaultMemory   = 1 << 30
 	defaultInflight = 64 << 20
+	defaultLog      = 256 << 20
+	maxLog          = 64 << 30
+	// MinLogBytes is the least of Config.LogBytes.
+	MinLogBytes = logSegments * (1 << 20)
+	// logSegments is how many segments a log has within its bound. It is given back in
+	// whole ones, so with fewer of them more would stand there for nothing.
+	logSegments = 8
 )
+
+// logSizes are the sizes of the log. A segment has a MiB or a multiple of it.
+func (c Config) logSizes() journal.Sizes {
+	segment := min(c.LogBytes/logSegments, 64<<20) &^ (1<<20 - 1)
+	return journal.Sizes{Segment: segment, Frame: min(segment/4, 8<<20), Log: c.LogBytes}
+}
 
 // disk is what of the configuration concerns the disk.
 func (c Config) disk() disk.Config {
@@ -175,6 +195,7 @@ func (c Config) withDefaults() Config {
 	c.InflightBytes = cmp.Or(c.InflightBytes, defaultInflight)
 	c.InflightWrites = cmp.Or(c.InflightWrites, 1<<16)
 	c.BatchBytes = cmp.Or(c.BatchBytes, 4<<20)
+	c.LogBytes = cmp.Or(c.LogBytes, defaultLog)
 	c.dedupEntries = cmp.Or(c.dedupEntries, dedup.Limit)
 	c.ScrubRate = cmp.Or(c.ScrubRate, ScrubRateFor(c.MemoryLimit))
 	c.FillWorkers = cmp.Or(c.FillWorkers, runtime.GOMAXPROCS(0))
@@ -210,6 +231,7 @@ func (c Config) validate() error {
 	bad(c.InflightBytes > 0 && c.InflightWrites > 0, "in-flight bounds must be positive")
 	bad(c.HoldBytes > 0, "hold bytes = %d: must be positive", c.HoldBytes)
 	bad(c.BatchBytes > 0 && c.BatchBytes <= 64<<20, "batch bytes = %d: must be 1 to 64 MiB", c.BatchBytes)
+	bad(c.LogBytes >= MinLogBytes && c.LogBytes <= maxLog, "log bytes = %d: must be %d to %d", c.LogBytes, MinLogBytes, int64(maxLog))
 	bad(c.MemTableBytes >= 1<<20 && c.MemTableBytes <= 1<<30, "memtable = %d bytes: must be 1 MiB to 1 GiB", c.MemTableBytes)
 	bad(c.MaxOpenFiles >= 64, "max open files = %d: must be at least 64", c.MaxOpenFiles)
 	bad(c.WatchBytes == 0 || c.WatchBytes >= MinWatchBytes && c.WatchBytes <= MaxWatchBytes, "watch bytes = %d: must be 0, or %d to %d", c.WatchBytes, MinWatchBytes, MaxWatchBytes)

@@ -9,6 +9,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/dedup"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
+	"github.com/rdmakv/rdmakv/store/internal/journal"
 	"github.com/rdmakv/rdmakv/store/internal/pipeline"
 	"github.com/rdmakv/rdmakv/store/internal/shard"
 )
@@ -26,11 +27,15 @@ const writesWithoutSync = 24
 // openStages makes the stages of a write: what comes behind the gate.
 func (s *Store) openStages(own span) {
 	limits := pipeline.Limits{Bytes: int64(s.cfg.BatchBytes)}
+	if s.journal != nil {
+		limits.Bytes = min(limits.Bytes, int64(journal.RecordMost(s.cfg.logSizes())))
+		limits.Overhead = journal.Overhead
+	}
 	if s.cfg.Sync != Always {
 		limits.Writes, limits.Inline = writesWithoutSync, true
 	}
 	d := &direct{
-		disk: s.disk, shards: s.shards, results: s.dedup, gate: s.gate, events: s.Events, counts: s.counts,
+		disk: s.disk, journal: s.journal, shards: s.shards, results: s.dedup, gate: s.gate, events: s.Events, counts: s.counts,
 		before: &s.before, told: s.cfg.OnCommit,
 	}
 	s.pipe = pipeline.New(pipeline.Env{
@@ -43,6 +48,7 @@ func (s *Store) openStages(own span) {
 // that is waited for.
 type direct struct {
 	disk    *disk.Disk
+	journal *journal.Journal
 	shards  []*shard.Shard
 	results *dedup.Table
 	gate    *admit.Gate
@@ -54,6 +60,15 @@ type direct struct {
 
 // appendCommit hands a commit to the disk, and does not wait for it.
 func (d *direct) appendCommit(c *pipeline.Commit) error {
+	if d.journal != nil {
+		if err := d.journal.Append(c); err != nil {
+			return err
+		}
+		if c.Log != nil {
+			d.counts.Batches.Add(1)
+		}
+		return nil
+	}
 	change := d.encode(c)
 	if change == nil {
 		return nil
@@ -111,6 +126,11 @@ func encodeWrite(c *disk.Change, f *flight.Flight) {
 // syncCommit waits until a commit is durable, as far as the sync policy goes, and
 // the leases of the last incarnation are over.
 func (d *direct) syncCommit(c *pipeline.Commit) error {
+	if d.journal != nil {
+		if err := d.journal.Sync(c); err != nil {
+			return err
+		}
+	}
 	if change, ok := c.Log.(*disk.Change); ok {
 		if err := d.disk.Wait(change); err != nil {
 			return err
@@ -121,6 +141,10 @@ func (d *direct) syncCommit(c *pipeline.Commit) error {
 
 // publishCommit makes a durable commit visible.
 func (d *direct) publishCommit(c *pipeline.Commit) {
+	if d.journal != nil {
+		d.journal.Publish(c, d.shards, d.results)
+		return
+	}
 	for _, f := range c.Flights {
 		d.shards[f.Shard].Publish(f, d.results)
 	}

@@ -12,9 +12,13 @@ import (
 
 	"github.com/rdmakv/rdmakv/store/internal/admit"
 	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
+	"github.com/rdmakv/rdmakv/store/internal/ckpt"
 	"github.com/rdmakv/rdmakv/store/internal/clock"
 	"github.com/rdmakv/rdmakv/store/internal/dedup"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/journal"
+	"github.com/rdmakv/rdmakv/store/internal/newest"
 	"github.com/rdmakv/rdmakv/store/internal/pipeline"
 	"github.com/rdmakv/rdmakv/store/internal/reads"
 	"github.com/rdmakv/rdmakv/store/internal/residents"
@@ -22,6 +26,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/sketch"
 	"github.com/rdmakv/rdmakv/store/internal/upkeep"
 	"github.com/rdmakv/rdmakv/store/layout"
+	"github.com/rdmakv/rdmakv/store/log"
 	"github.com/rdmakv/rdmakv/store/reclaim"
 	"github.com/rdmakv/rdmakv/store/region"
 	"github.com/rdmakv/rdmakv/store/slab"
@@ -39,16 +44,19 @@ type Store struct {
 	*Reads
 	door *base.Door
 
-	fence *base.Fence
-	disk  *disk.Disk
+	fence   *base.Fence
+	disk    *disk.Disk
+	journal *journal.Journal // nil: of a cache
+	keeper  *ckpt.Keeper     // nil: of a cache
 
 	mem    *shard.Memory
 	shards []*shard.Shard
 	ask    shard.Ask
 
-	gate  *admit.Gate
-	order *pipeline.Orderer
-	pipe  *pipeline.Pipeline
+	newest *newest.Reader
+	gate   *admit.Gate
+	order  *pipeline.Orderer
+	pipe   *pipeline.Pipeline
 
 	before predecessor // the pipeline's, and Close's behind it
 
@@ -78,11 +86,18 @@ func Open(ctx context.Context, c Config) (_ *Store, err error) {
 		return nil, err
 	}
 	s := &Store{cfg: c, opened: time.Now(), counts: new(base.Counters)}
+	var random [16]byte
+	rand.Read(random[:]) // never fails
+	s.mem = &shard.Memory{
+		Incarnation: max(1, binary.LittleEndian.Uint64(random[:])), Seed: binary.LittleEndian.Uint64(random[8:]),
+	}
 	s.closed = sync.OnceValue(s.close)
 	s.fence = base.NewFence(c.Logger, c.OnFatal)
 	s.disk = disk.New(c.disk(), s.fence, s.counts)
 	s.life, s.door = base.NewLife(s.fence), base.NewDoor(s.fence)
-	s.before.fence, s.ask = s.fence, reads.Ask(s.disk, s.counts)
+	s.before.fence, s.dedup = s.fence, dedup.New(c.dedupEntries)
+	s.newest = &newest.Reader{Base: s.disk, Seed: s.mem.Seed, Counts: s.counts}
+	s.ask = s.newest.Ask()
 	defer func() {
 		if err != nil {
 			err = s.disk.OpenFault(errors.Join(err, s.abandon()))
@@ -129,6 +144,14 @@ func (s *Store) openDurable() (span, error) {
 	if err != nil {
 		return span{}, err
 	}
+	if err := upkeep.LoadResults(s.disk, s.cfg.Shards, s.dedup); err != nil {
+		return span{}, err
+	}
+	if s.cfg.ownLog {
+		if err := s.openJournal(); err != nil {
+			return span{}, err
+		}
+	}
 	if !fresh && !s.disk.Clean() && !s.cfg.PredecessorGone {
 		// Its last beat was before we got the lock.
 		s.before.until = locked.Add(s.cfg.predecessorWait())
@@ -140,16 +163,47 @@ func (s *Store) openDurable() (span, error) {
 	return epochSpan(s.disk.Epoch()), err
 }
 
+// openJournal opens the log and reads what it has behind the base.
+func (s *Store) openJournal() error {
+	dir, err := s.disk.LogDir()
+	if err != nil {
+		return err
+	}
+	place, err := s.place()
+	if err != nil {
+		return err
+	}
+	s.journal, err = journal.Open(journal.Config{
+		Dir: dir, Store: s.disk.ID(), Place: place, Reach: s.disk.Reach(),
+		Sync: log.Sync(s.cfg.Sync), Interval: s.cfg.SyncInterval, Sizes: s.cfg.logSizes(),
+		Shards: s.cfg.Shards, Seed: s.mem.Seed, Results: s.dedup, Fence: s.fence, Logger: s.cfg.Logger,
+	})
+	if err != nil {
+		return journal.Fault(err)
+	}
+	s.newest.Log = s.journal
+	return s.disk.Join(s.journal)
+}
+
+// place is where the base stands in the log; zero: it has no position.
+func (s *Store) place() (checkpoint.Place, error) {
+	raw, err := s.disk.Place()
+	if err != nil || raw == nil {
+		return checkpoint.Place{}, err
+	}
+	place, err := checkpoint.ParsePlace(raw)
+	if err != nil {
+		return place, &CorruptError{Shard: disk.StoreShard, Key: []byte("position"), Err: err}
+	}
+	return place, nil
+}
+
 // openMemory makes regions, slabs and indexes, all empty. none is the version before
 // the first of this life.
 func (s *Store) openMemory(none layout.Version) error {
-	var random [16]byte
-	rand.Read(random[:]) // never fails
-	m := &shard.Memory{
-		Incarnation: max(1, binary.LittleEndian.Uint64(random[:])), Seed: binary.LittleEndian.Uint64(random[8:]),
-		Shards: int(s.cfg.Shards), Backed: s.disk.Durable(), NoLease: s.cfg.NoLease,
-		Clock: s.clock, Fence: s.fence, Counts: s.counts, Sketch: sketch.New(s.cfg.MemoryLimit / sketch.Share),
-	}
+	m := s.mem
+	m.Shards, m.Backed, m.NoLease = s.cfg.Shards, s.disk.Durable(), s.cfg.NoLease
+	m.Clock, m.Fence, m.Counts, m.Sketch = s.clock, s.fence, s.counts, sketch.New(s.cfg.MemoryLimit/sketch.Share)
 	var err error
 	m.Table, err = region.NewTable(region.Config{
 		Memory: s.cfg.Memory, Incarnation: m.Incarnation, Seed: m.Seed, Shards: s.cfg.Shards,
@@ -165,11 +219,14 @@ func (s *Store) openMemory(none layout.Version) error {
 		m.Reclaim = reclaim.NewKeeping(m.Table, s.cfg.Lease)
 	}
 	m.Slabs = slab.New(m.Table, m.Reclaim)
-	s.mem, s.Regions = m, &Regions{mem: m, door: s.door}
+	s.Regions = &Regions{mem: m, door: s.door}
 	for i := range s.cfg.Shards {
 		sh, err := shard.New(uint16(i), m, none, s.cfg.Withheld != nil && s.cfg.Withheld(uint16(i)))
 		if err != nil {
 			return fmt.Errorf("store: memory: %w", err)
+		}
+		if s.journal != nil {
+			sh.Dirty = s.journal.Sets[i]
 		}
 		s.shards = append(s.shards, sh)
 	}
@@ -191,7 +248,6 @@ func (s *Store) openMemory(none layout.Version) error {
 // openRequests brings back what the last incarnation has to hand on: results of
 // requests, and keys that expire.
 func (s *Store) openRequests() error {
-	s.dedup = dedup.New(s.cfg.dedupEntries)
 	if !s.disk.Durable() {
 		return nil
 	}
@@ -207,7 +263,7 @@ func (s *Store) openRequests() error {
 	if s.disk.Short() {
 		s.dedup.WasShort()
 	}
-	return upkeep.LoadResults(s.disk, len(s.shards), s.dedup)
+	return nil
 }
 
 // residents is what those work on who look after the items in memory.
@@ -273,8 +329,11 @@ func (s *Store) keeper() *upkeep.Keeper {
 func (s *Store) abandon() error {
 	s.life.End()
 	var err error
-	if s.mem != nil {
+	if s.mem.Table != nil {
 		err = s.mem.Table.Close()
+	}
+	if s.journal != nil {
+		err = errors.Join(err, s.journal.Close(false))
 	}
 	return errors.Join(err, s.disk.Close(nil))
 }

@@ -50,6 +50,8 @@ type Env struct {
 type Limits struct {
 	// Bytes is where a commit is cut; one write alone may exceed it.
 	Bytes int64
+	// Overhead is what a write takes of Bytes besides its charge; nil: nothing.
+	Overhead func(f *flight.Flight) int64
 	// Writes bounds the number of writes of a commit. 0: no bound.
 	Writes int
 	// Inline has the committer sync, publish and end a commit itself if there is
@@ -173,13 +175,16 @@ func (p *Pipeline) cut(writes []*flight.Flight) *Commit {
 		writes = writes[:p.limits.Writes]
 	}
 	c := p.pool.Get().(*Commit)
-	n := 0
+	n, sum := 0, int64(0)
 	for n < len(writes) {
 		size := writes[n].Charge
-		if n > 0 && c.Bytes+size > p.limits.Bytes {
+		if p.limits.Overhead != nil {
+			size += p.limits.Overhead(writes[n])
+		}
+		if sum += size; n > 0 && sum > p.limits.Bytes {
 			break
 		}
-		c.Bytes += size
+		c.Bytes += writes[n].Charge
 		n++
 	}
 	c.Flights = append(c.Flights, writes[:n]...)

@@ -1,0 +1,88 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/rdmakv/rdmakv/store/log"
+)
+
+// The facts of a store are records of the log, by number. A checkpoint brings each into the
+// base under its name in kind meta. They are never taken back: a fact that does not hold any
+// more gets a value that says so, because without one the base's older value would count.
+var factNames = map[uint16]string{
+	1: "clock", 2: "short", 3: "keys", 4: "watch", 5: "refused", 6: "began", 7: "spare",
+}
+
+// FactNames returns the names under which facts stand in the base, by their numbers. Not to
+// be changed.
+func FactNames() map[uint16]string { return factNames }
+
+// number is the inverse of factNames.
+func number(name string) (uint16, error) {
+	for n, s := range factNames {
+		if s == name {
+			return n, nil
+		}
+	}
+	return 0, fmt.Errorf("store: the log has no number for fact %q", name)
+}
+
+// Found returns the newest epoch that the log knows, and whether its last life ended by a
+// clean stop.
+func (j *Journal) Found() (epoch uint64, clean bool) { return j.found.Epoch, j.found.Clean }
+
+// Fact returns the newest value of a fact in the log; ok says whether there is one.
+func (j *Journal) Fact(name string) (value []byte, ok bool) {
+	n, err := number(name)
+	if err != nil {
+		return nil, false
+	}
+	return j.log.Fact(Stream, n)
+}
+
+// Note writes a fact into the log. It returns when the fact has its place behind all that is
+// published; with wait, when it is durable under every policy but Off, which promises nothing
+// about a crash of the machine. It waits for room in the log, which is kept for facts, and
+// must not be called by those who publish.
+//
+// Errors: what made the log fail, what fenced the store.
+func (j *Journal) Note(name string, value []byte, wait bool) error {
+	n, err := number(name)
+	if err != nil {
+		return err
+	}
+	room := j.log.Cost(len(value))
+	for err = j.log.Reserve(room, log.Facts); errors.Is(err, log.ErrFull); err = j.log.Reserve(room, log.Facts) {
+		_, more := j.log.Room(log.Facts)
+		select {
+		case <-more:
+		case <-j.c.Fence.Down:
+			return j.c.Fence.Failed()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	frame := j.log.Begin()
+	if err := frame.AddFact(Stream, n, value); err != nil {
+		frame.Drop()
+		j.log.Unreserve(room)
+		return err
+	}
+	_, err = j.pass(frame)
+	j.log.Unreserve(room)
+	if err == nil && wait && j.c.Sync == log.Interval {
+		err = j.log.Sync()
+	}
+	return err
+}
+
+// Start begins a life of the log, with the store's epoch. Both are durable when it returns.
+func (j *Journal) Start(epoch uint64) error { return j.log.Start(epoch) }
+
+// SetEpoch makes a higher epoch durable.
+func (j *Journal) SetEpoch(epoch uint64) error { return j.log.SetEpoch(epoch) }
+
+// Durable returns up to where the log is durable.
+func (j *Journal) Durable() log.Position { return j.log.Durable() }

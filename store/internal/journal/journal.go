@@ -1,0 +1,144 @@
+// Package journal joins the log of a store, which makes writes durable, with its base, which
+// keeps them.
+//
+//	           Append                Sync            Publish
+//	commit --> frame of the log --> durable -------> items, sets of dirty keys --> answers
+//	               |
+//	               | checkpoints (package ckpt)
+//	               v
+//	             base
+//
+// A commit of the pipeline is a frame, and a write is a record of it (commit.go). What a start
+// finds in the log behind the base's position is dirty again before anybody is served
+// (replay.go). The facts of a store are records, too (facts.go). A reader of many keys takes
+// its moment here, because two locks make one: that of publishing a frame, and that of
+// leaving the sets (moment.go).
+package journal
+
+import (
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
+	"github.com/rdmakv/rdmakv/store/internal/dedup"
+	"github.com/rdmakv/rdmakv/store/internal/dirty"
+	"github.com/rdmakv/rdmakv/store/log"
+)
+
+// Stream is the stream of the log in which a store's records stand.
+const Stream = 1
+
+// Config is how a journal is opened.
+type Config struct {
+	Dir   log.Dir
+	Store [16]byte // the store's id
+	// Place is where the base stands; zero: it has no position, and the log is new, or
+	// reaches back to its own beginning.
+	Place checkpoint.Place
+	Reach log.Position // up to where the log was durable, as the ledger says
+
+	Sync     log.Sync
+	Interval time.Duration // of Sync, with log.Interval
+	Sizes    Sizes
+
+	Shards  int
+	Seed    uint64       // of the hash of keys
+	Results *dedup.Table // takes the results of requests that the log has
+	Fence   *base.Fence
+	Logger  *slog.Logger
+}
+
+// Sizes are the bounds of a log, in bytes; zero: those of package log.
+type Sizes struct {
+	Segment, Frame, Log int64
+}
+
+// A Journal is the open log of a store. Safe for concurrent use, but for what Open, Start and
+// Close say.
+type Journal struct {
+	c     Config
+	log   *log.Log
+	found log.Found
+	most  int // bytes of a record, at most: what is larger has its value in pieces
+
+	// Sets are the dirty keys of each shard that the replay has found, for the shards that
+	// are made next. They are nobody's from then on.
+	Sets   []dirty.Set
+	Newest uint64 // version of the newest write in the log; 0: there is none
+
+	publishing sync.Mutex // held while the writes of a frame are published
+	place      func() checkpoint.Place
+	closing    atomic.Bool
+}
+
+// Open opens the log, or makes it if there is none and the base has no position, and reads
+// all of it. Errors: those of log.Open and log.Replay, a *checkpoint.RecordError.
+func Open(c Config) (*Journal, error) {
+	l, err := log.Open(log.Config{
+		Dir: c.Dir, Store: c.Store, Create: c.Place.Frame == 0,
+		Sync: c.Sync, Interval: c.Interval,
+		SegmentSize: c.Sizes.Segment, MaxFrame: c.Sizes.Frame, MaxBytes: c.Sizes.Log,
+		Reach: c.Reach, From: c.Place.Frame, Logger: c.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	j := &Journal{c: c, log: l, found: l.Found(), Sets: make([]dirty.Set, c.Shards)}
+	j.most = RecordMost(c.Sizes)
+	j.place = func() checkpoint.Place { return c.Place }
+	if err := j.replay(); err != nil {
+		return nil, errors.Join(err, l.Close(false))
+	}
+	return j, nil
+}
+
+// RecordMost is how large a record may be, and how many bytes of writes a commit may have:
+// half of a frame each, so that a commit, which one write alone may exceed, fits.
+func RecordMost(s Sizes) int {
+	frame := s.Frame
+	if frame == 0 {
+		segment := s.Segment
+		if segment == 0 {
+			segment = 64 << 20
+		}
+		frame = min(8<<20, segment/4)
+	}
+	return int(frame / 2)
+}
+
+// Log returns the log itself, for the checkpoints and for the gate.
+func (j *Journal) Log() *log.Log { return j.log }
+
+// Follow says who knows where the base stands from now on. It is called before anything is
+// published.
+func (j *Journal) Follow(place func() checkpoint.Place) { j.place = place }
+
+// Close ends the log. clean: all that was published is in the base or in the log, and the
+// next start need not wait for anybody's leases. It is called once, when nobody writes or
+// reads any more.
+func (j *Journal) Close(clean bool) error { return j.log.Close(clean) }
+
+// Fault turns an error of the log into one of the store's: what is damaged is a
+// *base.CorruptError with the file, and an error of the disk stays what it is.
+func Fault(err error) error {
+	var damage *log.DamageError
+	var record *checkpoint.RecordError
+	switch {
+	case errors.As(err, &damage):
+		return &base.CorruptError{File: dirName + "/" + damage.File, Detail: damage.Error(), Err: nil}
+	case errors.As(err, &record):
+		return &base.CorruptError{File: dirName, Detail: record.Error()}
+	case errors.Is(err, log.ErrNoLog):
+		return &base.CorruptError{File: dirName, Detail: "the log is missing, and the base was made from one"}
+	case errors.Is(err, log.ErrForeign):
+		return &base.CorruptError{File: dirName, Detail: err.Error()}
+	}
+	return err
+}
+
+// dirName is the log's directory in that of the store, as errors name it.
+const dirName = "log"
