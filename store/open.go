@@ -47,7 +47,7 @@ type Store struct {
 	fence   *base.Fence
 	disk    *disk.Disk
 	journal *journal.Journal // nil: of a cache
-	keeper  *ckpt.Keeper     // nil: of a cache
+	ckpt    *ckpt.Keeper     // nil: of a cache
 
 	mem    *shard.Memory
 	shards []*shard.Shard

@@ -149,3 +149,18 @@ func sleep(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	}
 }
+
+// Next makes the range of what stands in a log that nobody writes, from c.From on up to where
+// the log ends or the range is full; more says that there is more. c has Log, which was
+// replayed, Stream, From, Facts and Bound. It is for those who look at a store that is
+// stopped: nothing goes into a base.
+func Next(ctx context.Context, c Config) (r *Range, place Place, more bool, err error) {
+	c = c.withDefaults()
+	c.ReadRate = -1
+	end := c.Log.Found().End
+	d, err := c.read(ctx, end, end)
+	if err != nil {
+		return nil, Place{}, false, err
+	}
+	return d.r, d.place, d.more, nil
+}

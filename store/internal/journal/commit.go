@@ -56,7 +56,7 @@ func (j *Journal) Append(c *pipeline.Commit) error {
 			return fmt.Errorf("a commit of %d writes: %w", len(c.Flights), err)
 		}
 		if pieces != nil {
-			logged.PutApart(body, f, pieces)
+			logged.PutApart(body, f, j.most, pieces)
 		} else {
 			logged.Put(body, f)
 		}

@@ -1,0 +1,82 @@
+package journal
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
+	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/log"
+)
+
+// A tail is the log of a stopped store, which is read and never changed.
+type tail struct {
+	log      *log.Log
+	place    checkpoint.Place
+	problems []error
+}
+
+// OpenTail opens the log of a stopped store to be read (disk.OpenTail): all of it is
+// verified. Damage is an error, because what stands behind it is not known.
+func OpenTail(ctx context.Context, c disk.TailConfig) (disk.Tail, error) {
+	t := &tail{}
+	if c.Place != nil {
+		place, err := checkpoint.ParsePlace(c.Place)
+		if err != nil {
+			return nil, &base.CorruptError{Shard: disk.StoreShard, Key: []byte("position"), Err: err}
+		}
+		t.place = place
+	}
+	l, err := log.Open(log.Config{Dir: c.Dir, Store: c.Store, ReadOnly: true, Reach: c.Reach, From: t.place.Frame})
+	if err != nil {
+		return nil, Fault(err)
+	}
+	if err := l.Replay(func(*log.Record) error { return ctx.Err() }); err != nil {
+		return nil, errors.Join(Fault(err), l.Close(false))
+	}
+	t.log = l
+	return t, nil
+}
+
+// Found returns the newest epoch that the log knows, and whether its last life ended by a
+// clean stop.
+func (t *tail) Found() (epoch uint64, clean bool) {
+	f := t.log.Found()
+	return f.Epoch, f.Clean
+}
+
+// Problems returns nothing: a log that is damaged is not opened.
+func (t *tail) Problems() []error { return t.problems }
+
+// Write writes what the log has behind the base, range by range.
+func (t *tail) Write(ctx context.Context, to disk.TailSink) error {
+	place, epoch := t.place, t.log.Found().Epoch
+	for more := true; more; {
+		r, next, rest, err := checkpoint.Next(ctx, checkpoint.Config{
+			Log: t.log, Stream: Stream, From: place, Epoch: epoch, Facts: FactNames(),
+		})
+		if err != nil {
+			return Fault(err)
+		}
+		if err := writeRange(r, to); err != nil {
+			return err
+		}
+		place, more = next, rest
+	}
+	return nil
+}
+
+// writeRange writes one range.
+func writeRange(r *checkpoint.Range, to disk.TailSink) (err error) {
+	values, err := to.Values()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, values.Close()) }()
+	_, err = r.Write(to, values)
+	return err
+}
+
+// Close closes the log, which is as it was.
+func (t *tail) Close() error { return t.log.Close(false) }
