@@ -1,7 +1,9 @@
 package store
 
 import (
+	"context"
 	"errors"
+	"time"
 
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 )
@@ -41,7 +43,31 @@ func (s *Store) close() error {
 	if err == nil {
 		end = s.end(keys)
 	}
+	if s.journal != nil {
+		err = errors.Join(err, s.closeLog(end))
+	}
 	return errors.Join(err, s.disk.Close(end))
+}
+
+// lastPatience bounds the checkpoint at the end. What it does not bring into the base is in
+// the log for the next start.
+const lastPatience = 30 * time.Second
+
+// closeLog brings what the log has into the base, so that a store that was stopped is whole
+// without its log, and ends it; end is nil if this is no clean stop.
+func (s *Store) closeLog(end *disk.End) error {
+	if end == nil {
+		return s.journal.Close(false)
+	}
+	if err := s.disk.MarkClean(end); err != nil {
+		return errors.Join(err, s.journal.Close(false))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lastPatience)
+	defer cancel()
+	if err := s.ckpt.Last(ctx); err != nil {
+		s.cfg.Logger.Warn("the last checkpoint: the next start reads the log", "err", err)
+	}
+	return s.journal.Close(true)
 }
 
 // end is what is to be kept of this life with its clean-stop mark.

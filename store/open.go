@@ -174,7 +174,7 @@ func (s *Store) openJournal() error {
 		return err
 	}
 	s.journal, err = journal.Open(journal.Config{
-		Dir: dir, Store: s.disk.ID(), Place: place, Reach: s.disk.Reach(),
+		Dir: dir, Store: s.disk.ID(), New: s.disk.NewLog(), Place: place, Reach: s.disk.Reach(),
 		Sync: log.Sync(s.cfg.Sync), Interval: s.cfg.SyncInterval, Sizes: s.cfg.logSizes(),
 		Shards: s.cfg.Shards, Seed: s.mem.Seed, Results: s.dedup, Fence: s.fence, Logger: s.cfg.Logger,
 	})

@@ -4,19 +4,13 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/log"
 )
 
-// The facts of a store are records of the log, by number. A checkpoint brings each into the
-// base under its name in kind meta. They are never taken back: a fact that does not hold any
-// more gets a value that says so, because without one the base's older value would count.
-var factNames = map[uint16]string{
-	1: "clock", 2: "short", 3: "keys", 4: "watch", 5: "refused", 6: "began", 7: "spare",
-}
-
-// FactNames returns the names under which facts stand in the base, by their numbers. Not to
-// be changed.
-func FactNames() map[uint16]string { return factNames }
+// factNames are the facts of a store, which are records of the log, by number. A checkpoint
+// brings each into the base under its name in kind meta.
+var factNames = disk.FactNames()
 
 // number is the inverse of factNames.
 func number(name string) (uint16, error) {

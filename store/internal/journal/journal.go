@@ -19,7 +19,6 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
@@ -36,6 +35,7 @@ const Stream = 1
 type Config struct {
 	Dir   log.Dir
 	Store [16]byte // the store's id
+	New   bool     // the store has no log yet: it is made
 	// Place is where the base stands; zero: it has no position, and the log is new, or
 	// reaches back to its own beginning.
 	Place checkpoint.Place
@@ -71,15 +71,21 @@ type Journal struct {
 	Newest uint64 // version of the newest write in the log; 0: there is none
 
 	publishing sync.Mutex // held while the writes of a frame are published
-	place      func() checkpoint.Place
-	closing    atomic.Bool
+	keeper     Keeper
+}
+
+// A Keeper brings what the log has into the base, and knows where the base stands; a
+// *ckpt.Keeper is one.
+type Keeper interface {
+	// Hold keeps in the log what the base does not have, until release is called.
+	Hold() (release func(), err error)
 }
 
 // Open opens the log, or makes it if there is none and the base has no position, and reads
 // all of it. Errors: those of log.Open and log.Replay, a *checkpoint.RecordError.
 func Open(c Config) (*Journal, error) {
 	l, err := log.Open(log.Config{
-		Dir: c.Dir, Store: c.Store, Create: c.Place.Frame == 0,
+		Dir: c.Dir, Store: c.Store, Create: c.New,
 		Sync: c.Sync, Interval: c.Interval,
 		SegmentSize: c.Sizes.Segment, MaxFrame: c.Sizes.Frame, MaxBytes: c.Sizes.Log,
 		Reach: c.Reach, From: c.Place.Frame, Logger: c.Logger,
@@ -89,7 +95,6 @@ func Open(c Config) (*Journal, error) {
 	}
 	j := &Journal{c: c, log: l, found: l.Found(), Sets: make([]dirty.Set, c.Shards)}
 	j.most = RecordMost(c.Sizes)
-	j.place = func() checkpoint.Place { return c.Place }
 	if err := j.replay(); err != nil {
 		return nil, errors.Join(err, l.Close(false))
 	}
@@ -113,9 +118,9 @@ func RecordMost(s Sizes) int {
 // Log returns the log itself, for the checkpoints and for the gate.
 func (j *Journal) Log() *log.Log { return j.log }
 
-// Follow says who knows where the base stands from now on. It is called before anything is
+// Follow says who knows where the base stands. It is called before anything is read or
 // published.
-func (j *Journal) Follow(place func() checkpoint.Place) { j.place = place }
+func (j *Journal) Follow(k Keeper) { j.keeper = k }
 
 // Close ends the log. clean: all that was published is in the base or in the log, and the
 // next start need not wait for anybody's leases. It is called once, when nobody writes or

@@ -11,23 +11,8 @@ import (
 )
 
 // Hold keeps in the log what the base does not have, until release is called. While a write
-// of a shard is dirty, and its lock is held, Hold does not fail: the log is told to free what
-// a checkpoint has brought into the base when its writes have left the sets of all shards,
-// for which each shard's lock is taken. Others may meet the moment at which the base moves on
-// from the place that they know: they look again.
-func (j *Journal) Hold() (release func(), err error) {
-	at := j.place().Frame
-	for {
-		if release, err = j.log.Hold(at); err == nil {
-			return release, nil
-		}
-		now := j.place().Frame
-		if now == at {
-			return nil, err
-		}
-		at = now
-	}
-}
+// of a shard is dirty, and its lock is held, Hold does not fail.
+func (j *Journal) Hold() (release func(), err error) { return j.keeper.Hold() }
 
 // ReadAt reads the record at a position that is held.
 func (j *Journal) ReadAt(at log.Position) (log.Record, error) { return j.log.ReadAt(at) }

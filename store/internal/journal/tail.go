@@ -54,7 +54,7 @@ func (t *tail) Write(ctx context.Context, to disk.TailSink) error {
 	place, epoch := t.place, t.log.Found().Epoch
 	for more := true; more; {
 		r, next, rest, err := checkpoint.Next(ctx, checkpoint.Config{
-			Log: t.log, Stream: Stream, From: place, Epoch: epoch, Facts: FactNames(),
+			Log: t.log, Stream: Stream, From: place, Epoch: epoch, Facts: factNames,
 		})
 		if err != nil {
 			return Fault(err)
