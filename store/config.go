@@ -171,7 +171,7 @@ func (c Config) logSizes() journal.Sizes {
 // disk is what of the configuration concerns the disk.
 func (c Config) disk() disk.Config {
 	return disk.Config{
-		Dir: c.Dir, FS: c.FS, Shards: c.Shards, Sync: c.Sync, EpochAbove: c.EpochAbove,
+		Dir: c.Dir, FS: c.FS, Shards: c.Shards, Own: c.ownLog, Sync: c.Sync, EpochAbove: c.EpochAbove,
 		CacheBytes: c.CacheBytes, MemTableBytes: c.MemTableBytes, MaxOpenFiles: c.MaxOpenFiles,
 		MinFreeBytes: c.MinFreeBytes, WALFailoverDir: c.WALFailoverDir, Logger: c.Logger,
 	}

@@ -126,6 +126,17 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 	if !s.disk.Durable() {
 		return ErrUnsupported
 	}
+	if s.ckpt != nil {
+		// All that was published when Backup was called is in the base then, and nothing that
+		// is not published ever is.
+		if err := s.ckpt.Now(ctx); err != nil {
+			return err
+		}
+		if err := s.disk.Checkpoint(dir); err != nil {
+			return err
+		}
+		return s.disk.SealBackup(dir)
+	}
 	if err := s.disk.Checkpoint(dir); err != nil {
 		return err
 	}

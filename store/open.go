@@ -230,6 +230,9 @@ func (s *Store) openMemory(none layout.Version) error {
 		}
 		s.shards = append(s.shards, sh)
 	}
+	if s.journal != nil {
+		s.openKeeper()
+	}
 	env := s.residents()
 	s.filler = residents.NewFill(env, residents.FillConfig{
 		Workers: s.cfg.FillWorkers, Lease: s.cfg.Lease, Beat: s.cfg.BeatInterval,
@@ -237,12 +240,34 @@ func (s *Store) openMemory(none layout.Version) error {
 	}, s.opened)
 	s.scrub = residents.NewScrub(env, s.filler, s.cfg.ScrubRate, s.cfg.predecessorWait())
 	s.evictor = residents.NewEvictor(env, s.cfg.itemsLimit(), s.cfg.predecessorWait())
-	s.Reads = reads.New(reads.Env{
-		Door: s.door, Memory: m, Shards: s.shards, Disk: s.disk, Evictor: s.evictor, Ask: s.ask, HoldBytes: s.cfg.HoldBytes,
-	})
+	readEnv := reads.Env{
+		Door: s.door, Memory: m, Shards: s.shards, Disk: s.disk, Evictor: s.evictor, Ask: s.ask,
+		Newest: s.newest, HoldBytes: s.cfg.HoldBytes,
+	}
+	if s.journal != nil {
+		readEnv.Moment = s.moment
+	}
+	s.Reads = reads.New(readEnv)
 	s.filler.Presize(s.cfg.MemoryLimit)
 	s.mem.Table.Index().Serve()
 	return nil
+}
+
+// openKeeper makes what brings the log into the base. Readers hold the log by it.
+func (s *Store) openKeeper() {
+	sizes := s.cfg.logSizes()
+	s.ckpt = ckpt.New(ckpt.Config{
+		Log: s.journal.Log(), Stream: journal.Stream, Shards: s.shards, Base: s.disk, Facts: disk.FactNames(),
+		Epoch: func() uint64 { return uint64(s.disk.Epoch()) }, Place: s.journal.Place(),
+		LogBytes: sizes.Log, Segment: sizes.Segment, DirtyBytes: max(int64(s.cfg.MemoryLimit/8), 1<<20),
+		Life: s.life,
+	})
+	s.journal.Follow(s.ckpt)
+}
+
+// moment is all that is published now.
+func (s *Store) moment() (newest.Moment, error) {
+	return s.journal.Moment(s.disk, s.shards, &s.ckpt.Leaving)
 }
 
 // openRequests brings back what the last incarnation has to hand on: results of
@@ -274,6 +299,14 @@ func (s *Store) residents() residents.Env {
 // start begins to serve, with the versions of own.
 func (s *Store) start(own span) {
 	s.gate = admit.NewGate(s.cfg.InflightBytes, s.cfg.InflightWrites)
+	if s.journal != nil {
+		sizes := s.cfg.logSizes()
+		s.gate.With(admit.Log{
+			Room: s.journal.Log(), Piece: journal.RecordMost(sizes), Large: sizes.Segment / 2, Bytes: sizes.Log,
+			Left: s.ckpt.Left, Rate: s.ckpt.Rate, Want: s.ckpt.Want,
+		})
+		s.life.Go(s.ckpt.Run)
+	}
 	s.openStages(own)
 	s.life.Go(s.evictor.Run)
 	s.pipe.Start(s.life)

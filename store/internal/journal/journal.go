@@ -118,6 +118,9 @@ func RecordMost(s Sizes) int {
 // Log returns the log itself, for the checkpoints and for the gate.
 func (j *Journal) Log() *log.Log { return j.log }
 
+// Place is where the base stood when the log was opened.
+func (j *Journal) Place() checkpoint.Place { return j.c.Place }
+
 // Follow says who knows where the base stands. It is called before anything is read or
 // published.
 func (j *Journal) Follow(k Keeper) { j.keeper = k }
