@@ -6,6 +6,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/journal"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -53,13 +54,14 @@ type (
 // is listed in the Inspection; the error says what kept Inspect from looking,
 // as from Open (ErrNoStore, ErrLocked, ...), or what Each returned.
 func Inspect(ctx context.Context, dir string, opt InspectOptions) (Inspection, error) {
+	opt.Tail = journal.OpenTail
 	return disk.Inspect(ctx, dir, opt)
 }
 
 // Check is Inspect for those who only want to know whether all is well: it
 // returns the problems as the error, joined.
 func Check(ctx context.Context, dir string, fs vfs.FS) (Inspection, error) {
-	return disk.Check(ctx, dir, fs)
+	return disk.Check(ctx, dir, InspectOptions{FS: fs, Tail: journal.OpenTail})
 }
 
 // Adopt makes a store of its own out of a copy of a backup in dir: with a new
@@ -68,6 +70,7 @@ func Check(ctx context.Context, dir string, fs vfs.FS) (Inspection, error) {
 // a copy that was cut short is never taken for a store. id is the content of the
 // backup's STORE file.
 func Adopt(dir string, opt InspectOptions, id []byte) (newID [16]byte, err error) {
+	opt.Tail = journal.OpenTail
 	return disk.Adopt(dir, opt, id)
 }
 

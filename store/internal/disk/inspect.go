@@ -181,8 +181,8 @@ func (in *Inspection) facts(state pebble.Reader, tail Tail, id identity, book le
 
 // Check is Inspect for those who only want to know whether all is well: it
 // returns the problems as the error, joined.
-func Check(ctx context.Context, dir string, fs vfs.FS) (Inspection, error) {
-	in, err := Inspect(ctx, dir, InspectOptions{FS: fs})
+func Check(ctx context.Context, dir string, opt InspectOptions) (Inspection, error) {
+	in, err := Inspect(ctx, dir, opt)
 	if err == nil && in.ProblemCount > 0 {
 		err = &base.OpenError{Dir: dir, Err: errors.Join(in.Problems...)}
 	}
