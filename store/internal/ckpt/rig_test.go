@@ -285,7 +285,7 @@ func readBase(db pebble.Reader, shard uint16, key []byte) (layout.Version, error
 		return 0, err
 	}
 	defer done.Close()
-	rec, err := disk.ParseRecord(b, pkey)
+	rec, _, _, err := disk.ParseNoted(b, pkey)
 	if err != nil {
 		return 0, err
 	}
