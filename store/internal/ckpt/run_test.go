@@ -246,7 +246,7 @@ func TestNow(t *testing.T) {
 	go func() { over <- r.Now(context.Background()) }()
 	select {
 	case err := <-over:
-		t.Errorf("the base is said to have what has not passed: %v", err)
+		t.Fatalf("the base is said to have what has not passed: %v", err)
 	case <-time.After(20 * time.Millisecond):
 	}
 	f.Pass()
