@@ -78,7 +78,7 @@ func TestFillBesideDamage(t *testing.T) {
 	old := bytes.Clone(b)
 	closer.Close()
 	sh := n.shard(0)
-	sh.BeginChunk(false)
+	sh.BeginChunk(false, false)
 	n.put(0, "k", "new")
 	n.damage(0, "k", layout.ItemHeaderSize) // its key
 	if fate := n.filler.LinkOneForTests(sh, pkey, []byte("k"), old); fate != shard.FillLinked {

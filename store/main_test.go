@@ -99,7 +99,10 @@ type node struct {
 	*Store
 	t    testing.TB
 	heap *heapMemory
-	now  time.Time
+
+	expires   *upkeep.Expirer // see expirer
+	expiresOf *Store
+	now       time.Time
 }
 
 // open opens a store and closes it with the test.
@@ -274,8 +277,15 @@ func (mute) Infof(string, ...any)           {}
 func (mute) Errorf(string, ...any)          {}
 func (mute) Fatalf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) }
 
-// expirer and forgetter return ones whose steps the test makes.
-func (n *node) expirer() *upkeep.Expirer { return &upkeep.Expirer{Env: n.upkeep()} }
+// expirer and forgetter return ones whose steps the test makes. There is one expirer for each
+// opening, because it knows how far it has come.
+func (n *node) expirer() *upkeep.Expirer {
+	if n.expires == nil || n.expiresOf != n.Store {
+		n.expires, n.expiresOf = &upkeep.Expirer{Env: n.upkeep()}, n.Store
+	}
+	return n.expires
+}
+
 func (n *node) forgetter() *upkeep.Forgetter {
 	return upkeep.NewForgetter(n.upkeep(), n.dedup, n.cfg.Logger)
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/rdmakv/rdmakv/store/internal/residents"
-	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // sweepAll makes passes over every shard that has traces, by hand.
@@ -98,7 +97,7 @@ func TestSweepMeetsDamage(t *testing.T) {
 	}
 	steps, err := 0, error(nil)
 	for ; err == nil && sweeping(sw); steps++ {
-		_, err = sw.Step()
+		_, err = sw.Step(residents.SweepStep)
 	}
 	if err == nil || steps == 0 {
 		t.Errorf("the pass ended after %d steps: %v", steps, err)
@@ -155,23 +154,10 @@ func TestSweepModel(t *testing.T) {
 			n.lease()
 		case x < 85:
 			// A part of a pass: what comes next may be behind it or before it.
-			if on, at, from, _ := sw.Pass(); on {
-				sh := n.shard(at)
-				var met []layout.Hash
-				most := 1 + rng.IntN(8)
-				done, err := n.disk.KeysFrom(n.life.Ctx, sh.ID, from, func(key []byte, deleted bool) bool {
-					if !deleted {
-						met = append(met, n.hash(string(key)))
-					}
-					most--
-					return most > 0
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				sw.Swept(met, done)
-			} else {
+			if !sweeping(sw) {
 				sw.Begin()
+			} else if _, err := sw.Step(1 + rng.IntN(8)); err != nil {
+				t.Fatal(err)
 			}
 		default:
 			check(k, step)
@@ -217,7 +203,7 @@ func TestSweepCountsDeletedKeys(t *testing.T) {
 	}
 	steps, all := 0, 0
 	for ; sweeping(sw); steps++ {
-		read, err := sw.Step()
+		read, err := sw.Step(residents.SweepStep)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -226,7 +212,7 @@ func TestSweepCountsDeletedKeys(t *testing.T) {
 		}
 		all += read
 	}
-	_, _, _, counted := sw.Pass()
+	_, counted := sw.Pass()
 	if steps < gone/residents.SweepStep || all < gone || counted != all {
 		t.Errorf("%d keys in %d steps, %d counted, and %d were deleted", all, steps, counted, gone)
 	}
@@ -312,6 +298,6 @@ func TestSweepRuns(t *testing.T) {
 
 // sweeping says whether there is a pass.
 func sweeping(sw residents.SweepForTests) bool {
-	on, _, _, _ := sw.Pass()
+	on, _ := sw.Pass()
 	return on
 }

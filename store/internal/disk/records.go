@@ -3,6 +3,7 @@ package disk
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -133,10 +134,12 @@ func (d *Disk) EachKey(shard uint16, f func(key []byte) bool) error {
 }
 
 // EachDue calls f for the keys of a shard that expire, with the second in which they
-// do, in the order of these, until it returns false. key is good during the call.
-// Errors: a *CorruptError for an entry that cannot be, what the disk said.
-func (d *Disk) EachDue(shard uint16, f func(second uint64, key []byte) bool) (err error) {
-	lower, upper := KindBounds(shard, KindExpiry)
+// do, in the order of these, until it returns false: from a second and a key in it on. key is
+// good during the call. Errors: a *CorruptError for an entry that cannot be, what the disk
+// said.
+func (d *Disk) EachDue(shard uint16, from uint64, first []byte, f func(second uint64, key []byte) bool) (err error) {
+	_, upper := KindBounds(shard, KindExpiry)
+	lower := AppendKey(nil, shard, KindExpiry, append(binary.BigEndian.AppendUint64(nil, from), first...))
 	iter, err := d.Records(lower, upper)
 	if err != nil {
 		return err

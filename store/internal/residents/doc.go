@@ -2,7 +2,8 @@
 // it is whole. All of it works beside readers and writers, by the steps of package shard, each
 // of which is one hold of a shard's lock; nothing here orders a write.
 //
-// Fill brings the keys of the disk in after a start (fill.go, fillbatch.go), and has the misses
+// Fill brings the keys of the log and of the disk in after a start (filllog.go, fill.go,
+// fillbatch.go), and has the misses
 // of a shard believed when all of its keys are there (filled.go). Evictor decides what stays
 // when memory is full: what goes for a put, and ahead of it (evict.go, evictor.go), and
 // whether a key that a get read from the disk comes back (promote.go). Scrub looks for

@@ -6,11 +6,13 @@ import (
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/newest"
 	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// Eviction takes items out of memory whose keys stay in Pebble. Which ones: of
+// Eviction takes items out of memory whose keys stay on the disk: in the base, or, if they
+// are newer than that, in the log, where the shard's set leads to them. Which ones: of
 // a few that are drawn at random, the one whose key was used least, as far as
 // the sketch knows; among equals the oldest. A sample needs no list of items in
 // the order of use, which would cost each item 16 bytes and each get a lock, and
@@ -30,7 +32,8 @@ const (
 type Env struct {
 	Memory *shard.Memory
 	Shards []*shard.Shard // by number
-	Disk   *disk.Disk
+	Disk   *disk.Disk     // the base
+	Newest *newest.Reader // what is published, in the log or in the base
 	Life   *base.Life
 }
 

@@ -11,19 +11,23 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 )
 
-// After a start memory is empty and Pebble has everything. The store serves at
-// once: every bucket header says 255 keys without slot, so that every miss is
-// asked by SEND, and the fill brings the keys in behind that. It runs beside
-// puts and deletes, and a value it read earlier must never win over them
+// After a start memory is empty; the log has what is newer than Pebble, and Pebble
+// the rest. The store serves at once: every bucket header says 255 keys without
+// slot, so that every miss is asked by SEND, and the fill brings the keys in behind
+// that, those of the log first (filllog.go). It runs beside puts, deletes and
+// checkpoints, and a value it read earlier must never win over a newer one
 // (fill-loses-to-newer-writes). A key read from a chunk's snapshot is dropped if
 //
 //	its version is above published    that write is in flight and will link it
+//	the set has another version       that one is newer, and was linked already
 //	it has a slot                     a put linked it, this or a newer value
 //	it was deleted, or put without a  the snapshot is older than that
 //	  slot, since the snapshot
 //
-// and else goes in like a put: pending, slot, live. Each of the three is
-// looked at under the shard's lock together with the last three steps.
+// and else goes in like a put: pending, slot, live. Each of the four is
+// looked at under the shard's lock together with the last three steps. When keys
+// leave the set, the rest of the chunk is void: what the snapshot says of them is old,
+// and the set does not say so any more.
 
 const (
 	chunkKeys  = 4096
@@ -44,7 +48,7 @@ type FillConfig struct {
 type Progress struct {
 	Shards       int           // all shards
 	ShardsFilled int           // of them, those whose misses can be believed
-	Keys         uint64        // keys read from Pebble so far
+	Keys         uint64        // keys read so far; one that the log and Pebble have counts twice
 	Bytes        uint64        // bytes of their values
 	Expected     uint64        // keys at the last clean stop; 0 if unknown
 	Elapsed      time.Duration // since Open
@@ -61,7 +65,7 @@ type Fill struct {
 	done    atomic.Bool   // every shard is filled
 	next    atomic.Int32  // the next shard for a worker
 	shards  atomic.Int32  // shards whose misses are believed
-	keys    atomic.Uint64 // read from Pebble
+	keys    atomic.Uint64 // read
 	bytes   atomic.Uint64 // of their values
 	dropped atomic.Uint64 // keys that lost against a newer write
 
@@ -109,6 +113,11 @@ var (
 // the index. The first lease frees what was retired when the wait began.
 const fillPatience = 3
 
+// fillVoids is how often a key of the base is read again because its chunk was void when its
+// turn came: a checkpoint made keys leave the shard's set, or too many were deleted. Then it
+// is counted as a key without a slot, which is always true enough: it is asked for.
+const fillVoids = 8
+
 // progressEvery is the least time between two calls of Config.Progress.
 const progressEvery = 250 * time.Millisecond
 
@@ -137,12 +146,37 @@ func (f *Fill) run() {
 // shard fills the shard of the batch and arranges for its misses to be
 // believed.
 func (f *Fill) shard(batch *fillBatch) error {
+	if err := f.logged(batch); err != nil {
+		return err
+	}
+	if err := f.based(batch); err != nil {
+		return err
+	}
 	sh := batch.sh
-	lower, upper := disk.KindBounds(sh.ID, disk.KindData)
+	m := sh.Marks()
+	if m.Published == m.Ordered {
+		f.Full(sh)
+		return nil
+	}
+	f.Life.Go(func() { f.after(sh, m.Ordered) })
+	return nil
+}
+
+// based fills from the base. It ends: a chunk goes on where the one before it ended, and one
+// that ends at its first key does that for want of room, which is over with fillPatience, or
+// because it is void, and a key is void fillVoids times at most.
+func (f *Fill) based(batch *fillBatch) error {
+	lower, upper := disk.KindBounds(batch.sh.ID, disk.KindData)
 	var since time.Time // when the key at lower first found no room; zero: it did not
+	voids := 0          // how often it was void
 	for more := true; more; {
 		hurry := !since.IsZero() && time.Since(since) > fillPatience*f.cfg.Lease
-		next, rest, err := f.chunk(batch, lower, upper, hurry)
+		next, rest, err := f.chunk(batch, lower, upper, hurry, voids == fillVoids)
+		if !bytes.Equal(next, lower) {
+			voids = 0
+		} else if err == nil {
+			voids = min(voids+1, fillVoids)
+		}
 		switch {
 		case errors.Is(err, errNoRoomYet):
 			if since.IsZero() || !bytes.Equal(next, lower) {
@@ -159,12 +193,6 @@ func (f *Fill) shard(batch *fillBatch) error {
 		lower, more = next, rest
 		f.progress(false)
 	}
-	m := sh.Marks()
-	if m.Published == m.Ordered {
-		f.Full(sh)
-		return nil
-	}
-	f.Life.Go(func() { f.after(sh, m.Ordered) })
 	return nil
 }
 
@@ -186,10 +214,10 @@ func (f *Fill) pause() error {
 
 // chunk fills from lower on, out of one snapshot. It returns where the
 // next chunk begins, with errNoRoomYet if it is not yet time for that one.
-func (f *Fill) chunk(batch *fillBatch, lower, upper []byte, hurry bool) (next []byte, more bool, err error) {
+func (f *Fill) chunk(batch *fillBatch, lower, upper []byte, hurry, tired bool) (next []byte, more bool, err error) {
 	sh := batch.sh
 	// The order matters: writes that the snapshot does not have are noted.
-	sh.BeginChunk(hurry)
+	sh.BeginChunk(hurry, tired)
 	defer sh.EndChunk()
 	iter, err := f.Disk.Records(lower, upper)
 	if err != nil {
@@ -206,15 +234,20 @@ func (f *Fill) chunk(batch *fillBatch, lower, upper []byte, hurry bool) (next []
 			next = append([]byte(nil), iter.Key()...)
 			break
 		}
-		value, err := iter.Value()
+		rec, damage, err := iter.Whole()
 		if err != nil {
 			// What was read before it is as good as ever.
 			_, _, _ = batch.end()
 			return nil, false, err
 		}
 		_, _, key, _ := disk.ParseKey(iter.Key())
-		batch.add(iter.Key(), key, value)
-		keys, size = keys+1, size+len(value)
+		if damage != nil {
+			f.Memory.Counts.Corrupt.Add(1)
+			batch.damaged(key, damage)
+		} else {
+			batch.add(key, rec)
+		}
+		keys, size = keys+1, size+len(rec.Value)
 		if batch.full() {
 			if f.Life.Over() {
 				batch.drop()

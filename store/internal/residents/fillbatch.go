@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -40,7 +39,7 @@ type fillKey struct {
 	mem     []byte // of the place; nil: there was no memory
 	from    int    // of its text
 	to      int
-	value   int   // bytes of its record
+	value   int   // bytes
 	class   uint8 // 0: there was no memory
 	damaged bool  // its record does not verify
 }
@@ -50,23 +49,27 @@ func (b *fillBatch) key(k *fillKey) []byte { return b.text[k.from:k.to] }
 // full says that it is time to link.
 func (b *fillBatch) full() bool { return len(b.keys) == batchKeys || b.size >= batchBytes }
 
-// add takes in a key that the fill has read: pkey is where it stood, value its
-// record; both are only read. A record that does not verify is counted: readers
-// ask, and are told what is the matter.
-func (b *fillBatch) add(pkey, key, value []byte) {
-	f, sh := b.f, b.sh
-	k := fillKey{hash: layout.HashKey(f.Memory.Seed, key), from: len(b.text), value: len(value)}
+// named is the beginning of what the batch notes of a key. The key is copied.
+func (b *fillBatch) named(key []byte) fillKey {
+	from := len(b.text)
 	b.text = append(b.text, key...)
-	k.to = len(b.text)
-	rec, err := disk.ParseRecord(value, pkey)
-	if err != nil {
-		f.Memory.Counts.Corrupt.Add(1)
-		f.Memory.Fence.Report(slog.LevelError, "fill: damaged record", "err",
-			&base.CorruptError{Shard: sh.ID, Key: append([]byte(nil), key...), Detail: err.Error()})
-		k.damaged = true
-		b.keys = append(b.keys, k)
-		return
-	}
+	return fillKey{hash: layout.HashKey(b.f.Memory.Seed, key), from: from, to: len(b.text)}
+}
+
+// damaged takes in a key whose record does not verify. It is counted as one without a slot:
+// readers ask, and are told what is the matter.
+func (b *fillBatch) damaged(key []byte, damage error) {
+	b.f.Memory.Fence.Report(slog.LevelError, "fill: damaged record", "err", damage)
+	k := b.named(key)
+	k.damaged = true
+	b.keys = append(b.keys, k)
+}
+
+// add takes in a key that the fill has read, with its record. The value is copied.
+func (b *fillBatch) add(key []byte, rec disk.Record) {
+	f, sh := b.f, b.sh
+	k := b.named(key)
+	k.value = len(rec.Value)
 	k.version = rec.Version
 	k.place, k.class = b.find(layout.ItemSize(len(key), len(rec.Value), rec.Expiry != 0), rec.Version)
 	if k.class != 0 {
@@ -94,14 +97,15 @@ func (b *fillBatch) find(size int, v layout.Version) (place layout.Place, class 
 	return place, class
 }
 
-// link judges the keys and links those that are still the newest. It returns
-// the fate of the first that is not done with, fillVoid or fillNoRoomYet, with its
-// key, which is good until the next add; fillLinked if there is none.
-func (b *fillBatch) link() (fate shard.FillFate, rest []byte) {
+// link judges the keys and links those that are still the newest. It returns how many it is
+// done with, and the fate of the next, FillVoid or FillNoRoomYet, with its key, which is good
+// until the next add; FillLinked if there is none.
+func (b *fillBatch) link() (done int, fate shard.FillFate, rest []byte) {
 	f, sh := b.f, b.sh
 	var fates [batchKeys]shard.FillFate
 	now := time.Now()
-	done, bytes := len(b.keys), 0
+	bytes := 0
+	done = len(b.keys)
 	sh.Mu.Lock()
 	for i := range b.keys {
 		k := &b.keys[i]
@@ -137,7 +141,7 @@ func (b *fillBatch) link() (fate shard.FillFate, rest []byte) {
 	f.keys.Add(uint64(done))
 	f.bytes.Add(uint64(bytes))
 	b.reset()
-	return fate, rest
+	return done, fate, rest
 }
 
 // end links what the batch has. early: the chunk ends before it has been
@@ -146,7 +150,7 @@ func (b *fillBatch) end() (next []byte, early bool, err error) {
 	if len(b.keys) == 0 {
 		return nil, false, nil
 	}
-	fate, rest := b.link()
+	_, fate, rest := b.link()
 	switch fate {
 	case shard.FillVoid:
 		return disk.AppendKey(nil, b.sh.ID, disk.KindData, rest), true, nil

@@ -3,6 +3,7 @@ package residents
 import (
 	"time"
 
+	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -13,9 +14,14 @@ import (
 // LinkOneForTests is the fill's way with one key, whose record stands under pkey.
 func (f *Fill) LinkOneForTests(sh *shard.Shard, pkey, key, record []byte) shard.FillFate {
 	batch := &fillBatch{f: f, sh: sh}
-	batch.add(pkey, key, record)
+	rec, err := disk.ParseRecord(record, pkey)
+	if err != nil {
+		batch.damaged(key, err)
+	} else {
+		batch.add(key, rec)
+	}
 	defer batch.places.release(f.Memory.Slabs)
-	fate, _ := batch.link()
+	_, fate, _ := batch.link()
 	return fate
 }
 
@@ -53,12 +59,8 @@ func (sw SweepForTests) Some(n int) error { return sw.some(n) }
 // Begin begins a pass.
 func (sw SweepForTests) Begin() bool { return sw.begin() }
 
-// Step goes on with it, and Swept with keys that were met otherwise.
-func (sw SweepForTests) Step() (read int, err error)        { return sw.step() }
-func (sw SweepForTests) Swept(met []layout.Hash, done bool) { sw.swept(met, done) }
+// Step goes on with it, by at most so many keys.
+func (sw SweepForTests) Step(most int) (read int, err error) { return sw.step(most) }
 
-// Pass is where the pass is: on: there is one; over which shard, where in Pebble, and
-// how many keys it has read.
-func (sw SweepForTests) Pass() (on bool, shard int, from *[]byte, read int) {
-	return sw.on, sw.shard, &sw.from, sw.read
-}
+// Pass is where the pass is: on: there is one; and how many keys it has read.
+func (sw SweepForTests) Pass() (on bool, read int) { return sw.on, sw.read }

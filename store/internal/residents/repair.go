@@ -10,7 +10,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// repair of a damaged item: its key's value is read from Pebble, written to
+// repair of a damaged item: its key's newest value is read, in the log or in Pebble, written to
 // another place, and takes the slot over by the steps of a put. The read stands
 // under a probe, as that of a promotion does: if a write of the key was ordered
 // since, what was read is old and nothing is done (repair-loses-to-newer-writes).
@@ -81,7 +81,7 @@ func (sc *Scrub) repairAs(sh *shard.Shard, slot layout.Slot, key []byte) (done b
 	sh.Mu.Unlock()
 	defer sh.EndPromotion(p)
 
-	rec, closer, err := sc.Disk.Read(sh.ID, key)
+	rec, closer, err := sc.Newest.Read(sh, key)
 	if err != nil {
 		return false
 	}
@@ -123,31 +123,22 @@ func (sc *Scrub) placeFor(sh *shard.Shard, size int, v layout.Version) (place la
 	return 0, 0
 }
 
-// repairNameless finds the keys of damaged items among those of the shard in
-// Pebble. An item that could be that of several is given up: each of them is
-// counted as one without slot, and the slot goes a lease later.
+// repairNameless finds the keys of damaged items among those of the shard: of the set, and
+// of the base. In this order, because keys leave the set for the base. An item that could be
+// that of several is given up: each of them is counted as one without slot, and the slot goes a
+// lease later.
 func (sc *Scrub) repairNameless(sh *shard.Shard, slots []layout.Slot) {
-	candidates := make(map[layout.Slot][][]byte)
-	prints := make(map[uint16]bool)
+	c := candidates{slots: slots, keys: make(map[layout.Slot][][]byte), prints: make(map[uint16]bool)}
 	for _, slot := range slots {
-		prints[slot.Fingerprint()] = true
+		c.prints[slot.Fingerprint()] = true
+	}
+	for it := viewOf(sh).Keys(nil, nil); it.Next() && !sc.Life.Over(); {
+		if !it.Entry().Gone {
+			c.look(sh, sc.Memory.Seed, it.Key(), false)
+		}
 	}
 	if err := sc.Disk.EachKey(sh.ID, func(key []byte) bool {
-		h := layout.HashKey(sc.Memory.Seed, key)
-		if !prints[h.Fingerprint()] {
-			return !sc.Life.Over()
-		}
-		sh.Mu.Lock()
-		// One whose item verifies and is not live is found where it is.
-		if ref, ok := sh.Find(h, key); !ok || slices.Contains(slots, ref.Slot()) {
-			sh.Index.Find(h, func(o layout.Slot) bool {
-				if slices.Contains(slots, o) {
-					candidates[o] = append(candidates[o], bytes.Clone(key))
-				}
-				return false
-			})
-		}
-		sh.Mu.Unlock()
+		c.look(sh, sc.Memory.Seed, key, true)
 		return !sc.Life.Over()
 	}); err != nil {
 		sc.Memory.Fence.Report(slog.LevelError, "repair: the keys of a shard cannot be read", "shard", sh.ID, "err", err)
@@ -157,7 +148,7 @@ func (sc *Scrub) repairNameless(sh *shard.Shard, slots []layout.Slot) {
 		return
 	}
 	for _, slot := range slots {
-		keys := candidates[slot]
+		keys := c.keys[slot]
 		if len(keys) == 1 && sc.repairAs(sh, slot, keys[0]) {
 			continue
 		}
@@ -170,4 +161,36 @@ func (sc *Scrub) repairNameless(sh *shard.Shard, slots []layout.Slot) {
 		}
 		sh.Mu.Unlock()
 	}
+}
+
+// Candidates are the keys that damaged items may be of.
+type candidates struct {
+	slots  []layout.Slot
+	prints map[uint16]bool // their fingerprints
+	keys   map[layout.Slot][][]byte
+}
+
+// look looks whether a key may be that of one of the slots. inBase: it is one of the base,
+// which has keys that are gone by the set; such a key has no item.
+func (c *candidates) look(sh *shard.Shard, seed uint64, key []byte, inBase bool) {
+	h := layout.HashKey(seed, key)
+	if !c.prints[h.Fingerprint()] {
+		return
+	}
+	sh.Mu.Lock()
+	defer sh.Mu.Unlock()
+	if e, dirty := sh.Dirty.Find(h, key); inBase && dirty && e.Gone {
+		return
+	}
+	// One whose item verifies and is not live is found where it is.
+	if ref, ok := sh.Find(h, key); ok && !slices.Contains(c.slots, ref.Slot()) {
+		return
+	}
+	sh.Index.Find(h, func(o layout.Slot) bool {
+		known := func(k []byte) bool { return bytes.Equal(k, key) } // both may have it
+		if slices.Contains(c.slots, o) && !slices.ContainsFunc(c.keys[o], known) {
+			c.keys[o] = append(c.keys[o], bytes.Clone(key))
+		}
+		return false
+	})
 }

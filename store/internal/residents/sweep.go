@@ -4,7 +4,9 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/rdmakv/rdmakv/store/internal/dirty"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -15,8 +17,9 @@ import (
 //
 // A delete that leaves such a slot leaves a trace, too. The sweeper takes the
 // traces of a shard, and reads the keys of that shard from Pebble, a few at a
-// time; a traced slot that could be the slot of a key that it meets is kept. One
-// that is left at the end stands for no key, and is cleared. That needs no lease:
+// time, and then those that were newer than Pebble when it began; a traced slot
+// that could be the slot of a key that it meets is kept. One that is left at
+// the end stands for no key, and is cleared. That needs no lease:
 // at the moment at which it is cleared, none of its keys exists, so whoever finds
 // it empty says what was true then.
 //
@@ -45,10 +48,12 @@ type Sweep struct {
 	fill *Fill // nothing is swept before it is done
 
 	shard int
-	on    bool   // there is a pass over shard
-	from  []byte // where in Pebble it goes on
-	read  int    // keys that it has read
-	cost  []int  // by shard: what the last pass read
+	on    bool            // there is a pass over shard
+	from  []byte          // where in Pebble it goes on
+	newer *dirty.Iterator // behind the last of Pebble's: keys that were newer when it began
+	based bool            // it has been through Pebble's
+	read  int             // keys that it has read
+	cost  []int           // by shard: what the last pass read
 }
 
 // NewSweep returns a sweeper; see Sweep.
@@ -85,7 +90,7 @@ func (sw *Sweep) some(n int) error {
 		if !sw.on && !sw.begin() {
 			return nil
 		}
-		read, err := sw.step()
+		read, err := sw.step(SweepStep)
 		if err != nil {
 			sw.end()
 			return err
@@ -100,40 +105,63 @@ func (sw *Sweep) begin() bool {
 	for range sw.Shards {
 		sw.shard = (sw.shard + 1) % len(sw.Shards)
 		sh := sw.Shards[sw.shard]
-		if !sh.BeginPass((sw.cost[sw.shard] + sweepWorth - 1) / sweepWorth) {
+		view, on := sh.BeginPass((sw.cost[sw.shard] + sweepWorth - 1) / sweepWorth)
+		if !on {
 			continue
 		}
 		lower, _ := disk.KindBounds(sh.ID, disk.KindData)
 		sw.on, sw.from, sw.read = true, append(sw.from[:0], lower...), 0
+		sw.newer, sw.based = view.Keys(nil, nil), false
 		return true
 	}
 	return false
 }
 
-// step goes on with a pass.
-func (sw *Sweep) step() (read int, err error) {
+// step goes on with a pass by at most so many keys: through the keys of the base, then through those that were newer
+// than it when the pass began. A key that is there all the while is among one or the other.
+func (sw *Sweep) step(most int) (read int, err error) {
+	if sw.based {
+		return sw.stepNewer(most), nil
+	}
 	sh := sw.Shards[sw.shard]
-	met := make([]layout.Hash, 0, SweepStep)
-	done, err := sw.Disk.KeysFrom(sw.Life.Ctx, sh.ID, &sw.from, func(key []byte, deleted bool) bool {
+	met := make([]shard.Met, 0, most)
+	var text []byte
+	sw.based, err = sw.Disk.KeysFrom(sw.Life.Ctx, sh.ID, &sw.from, func(key []byte, deleted bool) bool {
 		if read++; !deleted {
-			met = append(met, layout.HashKey(sw.Memory.Seed, key))
+			from := len(text)
+			text = append(text, key...)
+			met = append(met, shard.Met{Hash: layout.HashKey(sw.Memory.Seed, key), Key: text[from:len(text):len(text)]})
 		}
-		return read < SweepStep
+		return read < most
 	})
 	if err != nil {
 		return 0, err
 	}
-	sw.read += read - len(met)
-	sw.swept(met, done)
+	sh.MeetBase(met)
+	sw.swept(read, len(met), false)
 	return read, nil
 }
 
-// swept notes the keys that a step has met; done: they were the last.
-func (sw *Sweep) swept(met []layout.Hash, done bool) {
+// stepNewer is step for keys that are newer than the base.
+func (sw *Sweep) stepNewer(most int) (read int) {
+	met := make([]layout.Hash, 0, most)
+	for ; read < most && sw.newer.Next(); read++ {
+		if !sw.newer.Entry().Gone {
+			met = append(met, layout.HashKey(sw.Memory.Seed, sw.newer.Key()))
+		}
+	}
+	done := read < most
+	sw.Shards[sw.shard].Meet(met)
+	sw.swept(read, len(met), done)
+	return read
+}
+
+// swept is the end of a step that has read so many keys, and met so many of them; done:
+// they were the last.
+func (sw *Sweep) swept(read, met int, done bool) {
 	sh := sw.Shards[sw.shard]
-	sw.read += len(met)
-	sw.Memory.Counts.SweptKeys.Add(uint64(len(met)))
-	sh.Meet(met)
+	sw.read += read
+	sw.Memory.Counts.SweptKeys.Add(uint64(met))
 	for done && sh.ClearDoubted(SweepStep) {
 	}
 	if !sh.Doubts() {
@@ -145,5 +173,5 @@ func (sw *Sweep) swept(met []layout.Hash, done bool) {
 // end ends a pass. What it did not come to is for the next.
 func (sw *Sweep) end() {
 	sw.Shards[sw.shard].EndPass()
-	sw.on = false
+	sw.on, sw.newer = false, nil // it keeps memory
 }

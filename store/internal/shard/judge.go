@@ -18,8 +18,8 @@ import (
 // the shard's lock: about 3 µs. Larger ones are pinned and copied outside.
 const CopyLocked = 64 << 10
 
-// Judge returns the ordered state of a key if the writes in flight or memory
-// know it. Caller holds Mu.
+// Judge returns the ordered state of a key if the writes in flight, memory or the set of
+// what is newer than the base know it. Caller holds Mu.
 func (sh *Shard) Judge(h layout.Hash, key []byte, value bool) (state flight.KeyState, sure bool) {
 	if e := sh.Inflight(h, key); e != nil {
 		return flight.StateAfter(e), true
@@ -42,6 +42,12 @@ func (sh *Shard) Judge(h layout.Hash, key []byte, value bool) (state flight.KeyS
 	}
 	if !sh.mem.Backed {
 		return flight.KeyState{}, true // there is nobody else to ask
+	}
+	if e, dirty := sh.Dirty.Find(h, key); dirty {
+		// It is the newest that is published, so it says more than slots and counts do: a
+		// damaged item cannot be that of a key that is gone. Of a key that is not gone it
+		// does not say the expiry, which stands in the log.
+		return flight.KeyState{}, e.Gone
 	}
 	return flight.KeyState{}, !sh.damaged && !sh.pebbled && !sh.Index.Slotless(h)
 }

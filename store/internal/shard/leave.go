@@ -2,6 +2,7 @@ package shard
 
 import (
 	"github.com/rdmakv/rdmakv/store/internal/clock"
+	"github.com/rdmakv/rdmakv/store/internal/flight"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -13,22 +14,30 @@ import (
 
 // Leave raises the clean mark towards clean: the base shows all writes up to it. Not more
 // than about most keys leave under this hold of the lock; more says that others are left.
-// A chunk of the fill that is under way is void if anything leaves, because its snapshot of
-// the base may be older than what has left, and nobody could tell any more that its values
-// are old. Caller does not hold Mu.
+//
+// If anything leaves, a chunk of the fill that is read from the base is void from here on:
+// its snapshot may be older than what has left, and without an entry in the set nobody could
+// tell that what it says is old. Nobody else has to be told. A probe (promotion, repair, a
+// condition) begins while no write of its key is in flight, is told of those ordered
+// since, and asks the base behind its look at the set. So what it reads is the newest, on
+// whichever side of a Leave it looks.
+//
+// Caller does not hold Mu.
 func (sh *Shard) Leave(clean layout.Version, most int) (more bool) {
 	sh.Mu.Lock()
 	defer sh.Mu.Unlock()
+	before, _ := sh.Dirty.Counts()
 	to := sh.Dirty.Step(clean, most)
-	if sh.fill.touched != nil && to > sh.Dirty.Clean() {
+	sh.Dirty.Leave(to, nil)
+	if after, _ := sh.Dirty.Counts(); after != before && sh.fill.touched != nil {
 		sh.fill.over = true
 	}
-	sh.Dirty.Leave(to, nil)
 	return to < clean
 }
 
 // Relist says that the base lists keys of the shard from a second on which it did not list
-// before: the expirer looks there again.
+// before: the expirer looks there again. It is called behind the ingest. If it were called
+// before, the expirer could look in between, find nothing, and never come back.
 func (sh *Shard) Relist(second uint64) {
 	sh.Mu.Lock()
 	defer sh.Mu.Unlock()
@@ -36,14 +45,44 @@ func (sh *Shard) Relist(second uint64) {
 	sh.relisted = min(sh.relisted, second)
 }
 
+// listed notes where the expirer has to look for a write without a record in the log: at
+// publishing its entry is in Pebble. That of others comes with a checkpoint (Relist).
+// Caller holds Mu.
+func (o *Order) listed(e *flight.Effect) {
+	if e.Expiry != 0 && !e.Noop {
+		second := clock.Second(e.Expiry)
+		o.nextDue, o.relisted = min(o.nextDue, second), min(o.relisted, second)
+	}
+}
+
+// TakeDue says whether a listed key may be due at the second now, and takes the mark:
+// it is lowered again by what is listed from here on (Relist), and by DueAt.
+func (sh *Shard) TakeDue(now uint64) bool {
+	sh.Mu.Lock()
+	defer sh.Mu.Unlock()
+	if sh.nextDue > now {
+		return false
+	}
+	sh.nextDue = clock.NeverDue
+	return true
+}
+
 // TakeRelisted is for the expirer, which walks the base's list behind a mark of its own: it
-// returns the earliest second under which checkpoints have listed keys since
-// the last call; clock.NeverDue: there was none.
+// returns the earliest second under which keys were listed since the last call;
+// clock.NeverDue: none was. It is asked before the list is read: what is listed while that is
+// read is for the next time.
 func (sh *Shard) TakeRelisted() (second uint64) {
 	sh.Mu.Lock()
 	defer sh.Mu.Unlock()
 	second, sh.relisted = sh.relisted, clock.NeverDue
 	return second
+}
+
+// DueAt says that a listed key is due at a second.
+func (sh *Shard) DueAt(second uint64) {
+	sh.Mu.Lock()
+	defer sh.Mu.Unlock()
+	sh.nextDue = min(sh.nextDue, second)
 }
 
 // DirtyCounts returns how many writes the base does not have yet, and the memory that their

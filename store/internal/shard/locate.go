@@ -12,7 +12,7 @@ import (
 type Location uint8
 
 const (
-	InPebble Location = iota // or nowhere: only Pebble knows
+	InPebble Location = iota // or in the log, or nowhere: memory does not know
 	InMemory
 	Nowhere
 )
@@ -30,6 +30,15 @@ func (sh *Shard) Locate(h layout.Hash, key []byte) (Item, Location) {
 		if sh.Inflight(h, key) != nil {
 			return Item{}, InPebble
 		}
+		return Item{}, Nowhere
+	}
+	if e, dirty := sh.Dirty.Find(h, key); dirty {
+		if !e.Gone {
+			return Item{}, InPebble
+		}
+		// The delete is published, and every write behind it was judged on a key that is not
+		// there, so none of them depends on a life that it had before: nobody need wait.
+		sh.mem.Counts.Absent.Add(1)
 		return Item{}, Nowhere
 	}
 	// A damaged item could have been this key's.

@@ -46,11 +46,16 @@ func (sh *Shard) settle(f *flight.Flight, results *dedup.Table) {
 	part := uint32(0) // the effects that stand in the record are counted
 	for _, e := range f.Effects {
 		if !e.Noop {
+			// Whatever becomes of the item from here on, the set has the key: so whoever
+			// takes an item out of memory (Evict, demote, DropNear) need not look whether the
+			// base has it.
 			if f.At != 0 {
 				sh.Dirty.Note(e.Hash, e.Key, dirty.Entry{Version: e.Version, Gone: e.Removes(), At: f.At, Part: part})
 			}
 			sh.overlayRemove(e)
-			sh.listed(e)
+			if f.At == 0 {
+				sh.listed(e)
+			}
 		}
 		if !e.Noop || e.Due != 0 {
 			part++

@@ -213,7 +213,7 @@ func TestFill(t *testing.T) {
 			if c.before != nil {
 				c.before(r)
 			}
-			r.BeginChunk(true)
+			r.BeginChunk(true, false)
 			if c.during != nil {
 				c.during(r)
 			}
@@ -240,7 +240,7 @@ func TestFill(t *testing.T) {
 func TestFillNotPublished(t *testing.T) {
 	r := newRig(t, true)
 	f := r.order(put("k", "v"))
-	r.BeginChunk(true)
+	r.BeginChunk(true, false)
 	place, class, mem := r.write("l", "v", f.Version)
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
@@ -367,16 +367,16 @@ func TestPass(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, true)
 			r.do(put("k", "v"))
-			if r.BeginPass(0) {
+			if _, on := r.BeginPass(0); on {
 				t.Fatal("a pass without traces")
 			}
 			r.evict("k")
 			r.do(del("k"))
 			r.want("k", "", InPebble) // its slot may be another key's
-			if r.BeginPass(2) {
+			if _, on := r.BeginPass(2); on {
 				t.Fatal("a pass for less than it is worth")
 			}
-			if !r.BeginPass(1) || !r.Doubts() {
+			if _, on := r.BeginPass(1); !on || !r.Doubts() {
 				t.Fatal("no pass over a trace")
 			}
 			c.during(r)
@@ -398,7 +398,7 @@ func TestPassKeepsFlight(t *testing.T) {
 	r.evict("k")
 	r.do(del("k"))
 	f := r.order(put("k", "new"))
-	if !r.BeginPass(1) || r.Doubts() {
+	if _, on := r.BeginPass(1); !on || r.Doubts() {
 		t.Error("a slot is doubted whose key is being written")
 	}
 	r.publish(f)

@@ -25,7 +25,12 @@ type Shard struct {
 	Mu sync.Mutex // guards Order, Items and Dirty
 	Order
 	Items
-	// Dirty has the keys that are newer than the base. Without a log it is empty.
+	// Dirty has the keys that are newer than the base: of each that was published since the
+	// base's position its newest write. Without a log, so also in a cache, it is empty.
+	//
+	// A start raises its clean mark to the version that the base has reached (Leave), and
+	// notes the records behind that (Note), before anybody else knows the shard. All of these
+	// versions are below the first that the shard gives out (New: none).
 	Dirty dirty.Set
 }
 
@@ -50,8 +55,7 @@ type Order struct {
 	waiting []publishWaiter
 
 	nextDue uint64 // no listed key is due before this second
-	// relisted is the earliest second under which checkpoints have listed keys since
-	// TakeDue.
+	// relisted is the earliest second under which keys were listed since TakeRelisted.
 	relisted uint64
 }
 
@@ -225,33 +229,6 @@ func (sh *Shard) dropWaiter(w publishWaiter) {
 			return
 		}
 	}
-}
-
-// listed lowers the mark from which the expirer has to look. At publishing the
-// entry is in Pebble. Caller holds Mu.
-func (o *Order) listed(e *flight.Effect) {
-	if e.Expiry != 0 && !e.Noop {
-		o.nextDue = min(o.nextDue, clock.Second(e.Expiry))
-	}
-}
-
-// TakeDue says whether a listed key may be due at the second now, and takes the mark:
-// it is lowered again by what is published from here on, and by dueAt.
-func (sh *Shard) TakeDue(now uint64) bool {
-	sh.Mu.Lock()
-	defer sh.Mu.Unlock()
-	if sh.nextDue > now {
-		return false
-	}
-	sh.nextDue = clock.NeverDue
-	return true
-}
-
-// DueAt says that a listed key is due at a second.
-func (sh *Shard) DueAt(second uint64) {
-	sh.Mu.Lock()
-	defer sh.Mu.Unlock()
-	sh.nextDue = min(sh.nextDue, second)
 }
 
 // Marks are the three marks of a shard at one moment, as versions of its writes.

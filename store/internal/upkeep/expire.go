@@ -4,29 +4,43 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/clock"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
-	"github.com/rdmakv/rdmakv/store/internal/shard"
 )
 
 // Keys that have expired are absent at once, for everybody. The expirer takes
 // them away for good, by deletes in the order: on the condition that the key is
 // still the one that expired.
 //
-// It finds them in Pebble, where every key that expires is listed under the
+// It finds them in the base, where every key that expires is listed under the
 // second in which it will have:
 //
 //	shard | kind expiry | second, u64 BE | key    ->  an empty record
 //
-// The entry is written in the batch that writes the key, so there is none
+// The entry comes with the checkpoint that brings the key, so there is none
 // missing. It costs no memory however many keys expire, needs no walk over the
 // others, and is there after a restart. A write that knows the old expiry
-// removes its entry; one that does not, a put of a key out of memory, leaves it
-// and the expirer removes it when its second has come. A key that is written
+// takes its entry away; one that does not, a put of a key out of memory, leaves it
+// and the expirer takes it away when its second has come. A key that is written
 // each second has one entry per second at most.
+//
+// The list is as old as the last checkpoint: what was removed since is listed still. So
+// the expirer walks each shard's list behind a cursor, up to which it has handled it:
+//
+//	second   ... 7 7 7 | 8 8 9 | 12 15 ...     handled, due, not yet
+//	                 ^ cursor  ^ nextDue
+//
+//   - It rises over what is handled. If it did not, what cannot leave the list before the next
+//     checkpoint would be handled again and again, at once.
+//   - It goes back to the earliest second under which a checkpoint has listed a key
+//     (Relist). If it did not, a key that came late, behind the cursor, would stay for ever.
+//     What is handled twice for that is what was handled while the checkpoint ran: what was
+//     handled before is in it, and off the list.
+//   - It goes back to the first whose removal failed, so that none is forgotten.
 
 const (
 	expireEvery = 250 * time.Millisecond
@@ -36,8 +50,20 @@ const (
 	ExpireRetry = 2
 )
 
-// An Expirer removes expired keys that the disk lists.
-type Expirer struct{ Env }
+// An Expirer removes expired keys that the base lists. It is its goroutine's alone.
+type Expirer struct {
+	Env
+	at []cursor // by shard
+	// list walks the list of a shard; nil: that of Disk.
+	list func(shard uint16, from uint64, first []byte, f func(second uint64, key []byte) bool) error
+}
+
+// A cursor is where the list of a shard is not handled yet: from a key of a second on. Its
+// zero value is before the first.
+type cursor struct {
+	second uint64
+	key    []byte
+}
 
 // Run removes expired keys until the store ends.
 func (x *Expirer) Run() {
@@ -54,19 +80,26 @@ func (x *Expirer) Run() {
 	})
 }
 
-// Remove removes up to n expired keys. more: there may be others by now.
+// Remove removes up to n expired keys. more: there may be others by now. Each call that says
+// so has moved a cursor, so that calls come to an end with the list.
 func (x *Expirer) Remove(n int) (more bool, err error) {
+	if x.at == nil {
+		x.at = make([]cursor, len(x.Shards))
+	}
 	now := x.now()
 	var found []*flight.Flight
-	for _, sh := range x.Shards {
+	for i, sh := range x.Shards {
 		if len(found) == n {
 			return true, x.remove(found)
 		}
 		if !sh.TakeDue(now) {
 			continue
 		}
+		if listed := sh.TakeRelisted(); listed <= x.at[i].second {
+			x.at[i] = cursor{second: listed}
+		}
 		next := uint64(0)
-		found, next, err = x.findDue(sh, now, found, n)
+		found, next, err = x.findDue(i, now, found, n)
 		sh.DueAt(next)
 		if err != nil {
 			break
@@ -78,29 +111,35 @@ func (x *Expirer) Remove(n int) (more bool, err error) {
 // now is the server's time, in seconds.
 func (x *Expirer) now() uint64 { return x.Memory.Clock.Now() / 1_000_000 }
 
-// remove runs the deletes. After an error the expirer will look at their shards again,
-// but not at once.
+// remove runs the deletes. Where one has failed, the expirer will look at its shard again,
+// from there on, but not at once.
 func (x *Expirer) remove(found []*flight.Flight) error {
-	err := x.run(found)
-	if err != nil {
-		again := x.now() + ExpireRetry
-		for _, f := range found {
-			x.Shards[f.Op.Shard].DueAt(again)
-		}
+	left, err := x.runSome(found)
+	again := x.now() + ExpireRetry
+	for _, f := range slices.Backward(left) { // so the first of a shard is the last that counts
+		x.at[f.Op.Shard] = cursor{f.Due, f.Op.Key}
+		x.Shards[f.Op.Shard].DueAt(again)
 	}
 	return err
 }
 
 // findDue appends deletes for the keys of a shard whose second has come, up to
-// n in all, and returns the second of the first that is left.
-func (x *Expirer) findDue(sh *shard.Shard, now uint64, found []*flight.Flight, n int) (_ []*flight.Flight, next uint64, err error) {
+// n in all, moves the shard's cursor behind them, and returns the second of the first that is
+// left.
+func (x *Expirer) findDue(i int, now uint64, found []*flight.Flight, n int) (_ []*flight.Flight, next uint64, err error) {
+	sh, at := x.Shards[i], &x.at[i]
+	list := x.list
+	if list == nil {
+		list = x.Disk.EachDue
+	}
 	next = clock.NeverDue
-	err = x.Disk.EachDue(sh.ID, func(due uint64, key []byte) bool {
+	err = list(sh.ID, at.second, at.key, func(due uint64, key []byte) bool {
 		if due > now || len(found) == n {
 			next = due
 			return false
 		}
-		found = append(found, dueWrite(sh.ID, key, due))
+		f := dueWrite(sh.ID, key, due)
+		found, *at = append(found, f), cursor{due, append(bytes.Clone(key), 0)} // the next there can be
 		return true
 	})
 	switch {

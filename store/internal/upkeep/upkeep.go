@@ -46,22 +46,28 @@ func newWrite(op base.Op) *flight.Flight {
 // run orders writes and waits until all that were ordered are published, or the store
 // is fenced. They pass the same gate as others; when that is closed to them the rest is
 // left out. One that fails does not keep the others from being tried.
-func (e *Env) run(writes []*flight.Flight) (err error) {
+func (e *Env) run(writes []*flight.Flight) error {
+	_, err := e.runSome(writes)
+	return err
+}
+
+// runSome is run, and returns with its error those that were not ordered.
+func (e *Env) runSome(writes []*flight.Flight) (left []*flight.Flight, err error) {
 	done := make(chan struct{}, len(writes))
 	n := 0
-	for _, f := range writes {
+	for i, f := range writes {
 		f.Done = func(*flight.Flight) { done <- struct{}{} }
 		f.Charge = int64(len(f.Op.Key) + len(f.Forget)*base.SlotKeyLen)
 		room, full := e.Gate.TryEnter(f.Charge, 1, log.Deletes)
 		if full != nil {
-			err = errors.Join(err, full)
+			left, err = append(left, writes[i:]...), errors.Join(err, full)
 			break
 		}
 		f.Room = room
 		if fault := e.Order.Order(e.Shards[f.Op.Shard], f, pipeline.Wait{Disk: true, Memory: true}); fault != nil {
 			e.Gate.Leave(f.Charge, 1)
 			e.Gate.Return(room)
-			err = errors.Join(err, fault)
+			left, err = append(left, f), errors.Join(err, fault)
 			continue
 		}
 		n++
@@ -70,8 +76,8 @@ func (e *Env) run(writes []*flight.Flight) (err error) {
 		select {
 		case <-done:
 		case <-e.Life.Fence.Down:
-			return e.Life.Fence.Failed()
+			return writes, e.Life.Fence.Failed()
 		}
 	}
-	return err
+	return left, err
 }
