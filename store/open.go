@@ -293,7 +293,7 @@ func (s *Store) openRequests() error {
 
 // residents is what those work on who look after the items in memory.
 func (s *Store) residents() residents.Env {
-	return residents.Env{Memory: s.mem, Shards: s.shards, Disk: s.disk, Newest: s.newest, Life: s.life}
+	return residents.Env{Memory: s.mem, Shards: s.shards, Disk: s.disk, Life: s.life, Newest: s.newest}
 }
 
 // start begins to serve, with the versions of own.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/dirty"
-	"github.com/rdmakv/rdmakv/store/internal/newest"
 	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -110,10 +109,9 @@ func (f *Fill) linkSome(batch *fillBatch, keys []shard.Logged, hurry bool) (rest
 	}
 	defer release()
 	defer sh.EndChunk()
-	entries := newest.Entries{Reader: f.Newest} // it reads a record with several keys once
 	done := 0
 	for i, k := range keys {
-		rec, _, err := entries.Read(sh.ID, k.Key, k.Entry)
+		rec, err := f.Newest.Entry(sh.ID, k.Key, k.Entry)
 		switch {
 		case errors.Is(err, base.ErrCorrupt):
 			f.Memory.Counts.Corrupt.Add(1)
