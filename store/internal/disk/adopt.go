@@ -55,7 +55,7 @@ func Adopt(dir string, opt InspectOptions, id []byte) (newID [16]byte, err error
 		return newID, openFault(dir, err)
 	}
 	if old.format >= ownFormat {
-		old.unlogged = true
+		old.unlogged, old.clean = true, false
 		if err := clearLog(c); err != nil {
 			return newID, openFault(dir, err)
 		}

@@ -15,7 +15,8 @@ import (
 //	                                           (format 2, for older programs too)
 //	the files of Pebble's log go               (format 2)
 //	STORE says format 3 and "log new"          older programs refuse it from here on
-//	Pebble is opened without a log; the facts say format 3, flushed
+//	Pebble is opened without a log; the facts say format 3, and no more that
+//	the last life ended cleanly, which STORE says; flushed
 //	the store's log begins (Base.Begin)
 //	STORE says no more "log new"               from here on a log that is missing is damage
 //
@@ -48,7 +49,8 @@ func (b *Base) upgrade() error {
 	if err := removeLogs(c); err != nil {
 		return err
 	}
-	d.identity.format, d.identity.reader, d.identity.unlogged = ownFormat, ownFormat, true
+	d.identity.format, d.identity.reader = ownFormat, ownFormat
+	d.identity.unlogged, d.identity.clean = true, old.facts.clean != nil
 	return writeIdentity(d.c, d.identity)
 }
 
@@ -112,7 +114,12 @@ func (b *Base) convert() error {
 	err = errors.Join(
 		setMeta(batch, metaFormat, binary.LittleEndian.AppendUint32(format, ownFormat)),
 		setMeta(batch, metaEpoch, binary.LittleEndian.AppendUint16(nil, f.unspared)),
-		batch.Delete(metaKey(metaPosition), nil))
+		batch.Delete(metaKey(metaPosition), nil),
+		batch.Delete(metaKey(metaClean), nil))
+	f.countedKeys(b.d.c.Shards)
+	if f.keys != nil {
+		err = errors.Join(err, setMeta(batch, metaKeys, encodeKeys(f.keys)))
+	}
 	return b.commit(batch, err)
 }
 

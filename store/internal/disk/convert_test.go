@@ -270,6 +270,9 @@ func TestConvertCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	l = mustBegin(t, c)
+	if l.Clean() {
+		t.Error("a copy of a store that was served says that it ended cleanly")
+	}
 	raw, err := l.Place()
 	if raw != nil || err != nil || l.Epoch() != 41 || l.NewLog() {
 		t.Errorf("position %x, epoch %d, log still new %v, %v", raw, l.Epoch(), l.NewLog(), err)

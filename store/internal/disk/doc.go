@@ -12,7 +12,14 @@
 // (meta.go). Nothing of it knows what was published: what may be told is the store's
 // business.
 //
-// New, Open, Begin and Close are the life of a Disk (open.go). Every error of an opening is
+// New, Open, Begin and Close are the life of a Disk (open.go).
+//
+// Of a store of format 3 it is the base alone (base.go): a Pebble without a log, which
+// checkpoints change, and the facts, which go into the store's own log (factlog.go). Then
+// Join comes between Open and Begin, and MarkClean before Close (join.go); a store of an
+// older format is upgraded by Open (convert.go).
+//
+// Every error of an opening is
 // a *base.OpenError, which says what is wrong with the directory and what to do. Damage is
 // a *base.CorruptError: Pebble's checksums find it in blocks, those of records on the
 // whole way from the caller (format.go), the ledger in what Pebble takes for the end of a

@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"encoding/binary"
 	"errors"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -40,6 +41,16 @@ func (d ForTests) Written() (format, reader uint32, id [16]byte, beats uint64, e
 func (d ForTests) WriteIdentity(format uint32) error {
 	id := identity{format: format, reader: format, shards: uint32(d.c.Shards), id: d.facts.id}
 	return writeFile(d.c.FS, d.c.FS.PathJoin(d.c.Dir, identityFile), id.encode())
+}
+
+// PlaceForTests returns the record of a base's position as this package reads it.
+func PlaceForTests(epoch uint64) (key, record []byte) {
+	place := make([]byte, positionLen)
+	binary.LittleEndian.PutUint64(place[positionEpoch:], epoch)
+	key = metaKey(metaPosition)
+	record = make([]byte, RecordSize(len(place), false))
+	PutRecord(record, key, Record{Value: place})
+	return key, record
 }
 
 // LedgerSizesForTests returns how many bytes of its files the ledger of a directory knows.

@@ -51,6 +51,9 @@ type identity struct {
 	// unlogged says that the log has yet to be made, and that one which is there was
 	// never in force. It is the line "log new".
 	unlogged bool
+	// clean says, while unlogged, that the last life before the log ended cleanly. It is the
+	// line "stop clean". LIFE says it as soon as there is a log.
+	clean bool
 }
 
 const identityMagic = "rdmakv store"
@@ -60,6 +63,9 @@ func (d identity) encode() []byte {
 		identityMagic, d.format, d.reader, d.shards, idString(d.id))
 	if d.unlogged {
 		b = append(b, "log new\n"...)
+	}
+	if d.clean {
+		b = append(b, "stop clean\n"...)
 	}
 	return b
 }
@@ -89,6 +95,8 @@ func parseIdentity(b []byte) (identity, error) {
 			}
 		case "log":
 			d.unlogged = value == "new"
+		case "stop":
+			d.clean = value == "clean"
 		}
 		if err != nil {
 			return d, fmt.Errorf("%s: %w", name, err)

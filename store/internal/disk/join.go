@@ -30,12 +30,13 @@ func (b *Base) Join(l FactLog) error {
 		// and were seen: then they would be given out again.
 		f.epoch = f.unspared
 	}
+	// The base has no mark: it is changed while nobody knows how the life will end.
+	clean := d.identity.clean
 	if !b.NewLog() {
-		// What the base has is the mark of the life before its first log.
-		f.clean = nil
-		if _, clean := l.Found(); clean {
-			f.clean = &cleanMark{}
-		}
+		_, clean = l.Found()
+	}
+	if f.clean = nil; clean {
+		f.clean = &cleanMark{}
 	}
 	d.log, d.facts = l, f
 	if err := f.check(d.c); err != nil {
@@ -59,7 +60,7 @@ func (b *Base) begin(now uint64) error {
 		return err
 	}
 	if id := d.identity; id.unlogged {
-		id.unlogged = false
+		id.unlogged, id.clean = false, false
 		if err := writeIdentity(d.c, id); err != nil {
 			return err
 		}
@@ -102,10 +103,15 @@ func (b *Base) raiseReach() error {
 // and Close, with the same end, behind it and behind the clean stop of the log, which makes
 // durable what is noted here.
 func (b *Base) MarkClean(end *End) error {
-	d := b.d
-	if !d.c.Own {
+	if !b.d.c.Own {
 		return nil // Close does it
 	}
+	return b.d.fenceable(func() error { return b.noteEnd(end) })
+}
+
+// noteEnd is MarkClean where the facts go into the log.
+func (b *Base) noteEnd(end *End) error {
+	d := b.d
 	var err error
 	if len(end.Keys) == d.c.Shards {
 		err = b.note(metaKeys, encodeKeys(end.Keys), false)

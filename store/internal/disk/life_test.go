@@ -282,14 +282,17 @@ func TestLifeWithoutLog(t *testing.T) {
 	if err := writeLedger(c, book); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := begin(c); !errors.Is(err, log.ErrDamaged) {
-		t.Errorf("a log that has lost its end: %v", err)
+	_, _, err = begin(c)
+	fault := openFault(c.Dir, err)
+	if !errors.Is(fault, log.ErrDamaged) || !errors.Is(fault, base.ErrCorrupt) || !strings.Contains(fault.Error(), "restore a backup") {
+		t.Errorf("a log that has lost its end: %v", fault)
 	}
 	if err := mem.RemoveAll("/store/log"); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := begin(c); !errors.Is(err, log.ErrDamaged) && !errors.Is(err, log.ErrNoLog) {
-		t.Errorf("a log that is gone: %v", err)
+	_, _, err = begin(c)
+	if fault = openFault(c.Dir, err); !errors.Is(fault, base.ErrCorrupt) || !strings.Contains(fault.Error(), "restore a backup") {
+		t.Errorf("a log that is gone: %v", fault)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/wal"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/log"
 )
 
 // pebbleOptions returns the options of a store's Pebble. Each setting that is
@@ -97,8 +98,12 @@ type fullError struct {
 }
 
 // startBytes is about what a start writes besides what it replays: the epoch,
-// a log, a manifest, the ledger. It is for the operator's eyes; nothing is refused by it.
-const startBytes = 1 << 20
+// a log, a manifest, the ledger; ownStartBytes is the same where the log is the store's,
+// which begins with a segment. It is for the operator's eyes; nothing is refused by it.
+const (
+	startBytes    = 1 << 20
+	ownStartBytes = startBytes + 64<<20
+)
 
 // tellSpace completes a fullError in err with what the disk has and a start
 // writes: a start moves what the logs hold into tables.
@@ -112,6 +117,9 @@ func tellSpace(c Config, err error) {
 		return
 	}
 	full.free, full.need = free, startBytes
+	if c.Own {
+		full.need = ownStartBytes
+	}
 	dir := c.FS.PathJoin(c.Dir, dataDir)
 	names, _ := c.FS.List(dir)
 	for _, name := range names {
@@ -141,6 +149,7 @@ func openFault(dir string, err error) error {
 	if errors.As(err, &already) {
 		return err
 	}
+	err = logFault(err)
 	e := &base.OpenError{Dir: dir, Err: err}
 	switch {
 	case errors.Is(err, base.ErrCorrupt):
@@ -165,6 +174,26 @@ func openFault(dir string, err error) error {
 		e.Hint = "restore a backup, or the missing file"
 	}
 	return e
+}
+
+// logFault turns damage of the log into a CorruptError that names the file.
+func logFault(err error) error {
+	var damage *log.DamageError
+	switch {
+	case errors.Is(err, base.ErrCorrupt):
+		return err
+	case errors.As(err, &damage):
+		file := logDir
+		if damage.File != "" {
+			file += "/" + damage.File
+		}
+		return base.Corrupt(file, damage.Error(), err)
+	case errors.Is(err, log.ErrNoLog):
+		return base.Corrupt(logDir, "the log of the store is missing", err)
+	case errors.Is(err, log.ErrForeign):
+		return base.Corrupt(logDir, "it is the log of another store", err)
+	}
+	return err
 }
 
 // isMkdir reports whether a directory could not be made. Then nothing is missing that
