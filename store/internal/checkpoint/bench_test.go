@@ -16,6 +16,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/logged"
 	"github.com/rdmakv/rdmakv/store/layout"
 	"github.com/rdmakv/rdmakv/store/log"
+	"github.com/rdmakv/rdmakv/store/log/logtest"
 )
 
 // segment is how many records of 100 B a segment of 64 MiB has.
@@ -165,4 +166,88 @@ func BenchmarkDeadValues(b *testing.B) {
 		}
 		db.Close()
 	}
+}
+
+// BenchmarkLarge is a whole checkpoint of large values, from a log in memory into a base in
+// memory, read at full rate: of one of the largest, and of a hundred of 1 MiB.
+func BenchmarkLarge(b *testing.B) {
+	for _, c := range []struct{ values, size int }{{1, 64 << 20}, {100, 1 << 20}} {
+		b.Run(fmt.Sprintf("%dx%dMiB", c.values, c.size>>20), func(b *testing.B) {
+			w := &world{disk: logtest.New(logtest.Options{}), next: 1, rate: -1}
+			var err error
+			w.log, err = log.Open(log.Config{Dir: w.disk, Store: [16]byte{1}, Create: true, Sync: log.Off, MaxBytes: 1 << 30})
+			if err == nil {
+				err = w.log.Replay(nil)
+			}
+			if err == nil {
+				err = w.log.Start(1)
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer w.log.Close(false)
+			rng := rand.New(rand.NewPCG(1, 1))
+			value := make([]byte, c.size)
+			for i := range c.values {
+				for j := 0; j < c.size; j += 8 {
+					binary.LittleEndian.PutUint64(value[j:], rng.Uint64())
+				}
+				f := &flight.Flight{Shard: 1}
+				f.Effects = []*flight.Effect{{Effect: base.Effect{Shard: 1, Key: fmt.Appendf(nil, "key %03d", i), Value: value}}}
+				w.next = f.Number(w.next)
+				if err := w.put(f, 8<<20-4096); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.SetBytes(int64(c.values * c.size))
+			b.ReportAllocs()
+			for b.Loop() {
+				b.StopTimer()
+				fs := vfs.NewMem()
+				db, err := pebble.Open("base", baseOptions(fs))
+				if err != nil {
+					b.Fatal(err)
+				}
+				w.db, w.fs = db, fs
+				b.StartTimer()
+				done, err := w.run(0, Bound{})
+				if err != nil || done.More || done.Counts.Apart != c.values {
+					b.Fatalf("%+v: %v", done, err)
+				}
+				b.ReportMetric(float64(done.Read.Microseconds())/1000, "ms-read")
+				b.ReportMetric(float64(done.Written.Microseconds())/1000, "ms-written")
+				b.StopTimer()
+				if err := db.Close(); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+			}
+		})
+	}
+}
+
+// put writes a write into the log, in pieces if its record would have more than most bytes.
+func (w *world) put(f *flight.Flight, most int) error {
+	var at []uint64
+	for i := range logged.Pieces(f, most) {
+		if !logged.Apart(f, most) {
+			break
+		}
+		b := make([]byte, logged.PieceSize(f, i, most))
+		logged.PutPiece(b, f, i, most)
+		positions, err := w.seal([]line{{rec: log.Record{Kind: log.Write, Stream: ours}, body: b}})
+		if err != nil {
+			return err
+		}
+		at = append(at, uint64(positions[0]))
+	}
+	b := make([]byte, logged.Size(f))
+	if at != nil {
+		b = b[:logged.SizeApart(f, most)]
+		logged.PutApart(b, f, most, at)
+	} else {
+		logged.Put(b, f)
+	}
+	_, err := w.seal([]line{{rec: log.Record{Kind: log.Write, Stream: ours}, body: b}})
+	return err
 }

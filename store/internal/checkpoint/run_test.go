@@ -28,7 +28,7 @@ func (w *world) run(to log.Position, bound Bound) (Done, error) {
 	}
 	defer walk.Close()
 	return Run(context.Background(), Config{
-		Log: w.log, Stream: ours, From: w.from, To: to, Epoch: 3, Facts: names, Bound: bound, Values: walk,
+		Log: w.log, Stream: ours, From: w.from, To: to, Epoch: 3, Facts: names, Bound: bound, Values: walk, ReadRate: w.rate,
 		Begin: func(ctx context.Context) (Ingest, error) {
 			if w.plain {
 				return beginPlain(w.db, w.fs)

@@ -69,9 +69,10 @@ type world struct {
 	db   *pebble.DB
 	from Place
 
-	plain   bool // the ingest is one by hand
-	most    int  // bytes of a write's record; what is larger goes in pieces
-	orphans int  // writes of which there are only pieces
+	plain   bool  // the ingest is one by hand
+	most    int   // bytes of a write's record; what is larger goes in pieces
+	orphans int   // writes of which there are only pieces
+	rate    int64 // at which a checkpoint reads
 }
 
 // newWorld makes an empty world.
