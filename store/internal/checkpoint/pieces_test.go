@@ -143,6 +143,22 @@ func TestOrphans(t *testing.T) {
 		t.Fatalf("behind pieces of processes that stopped: the base is at %+v of %v, more %v: %v", done.Place, passed, done.More, err)
 	}
 	w.compare("behind pieces of processes that stopped")
+
+	w.lay(w.large("key", 'z'), 2)
+	w.close()
+	if err := w.open(); err != nil {
+		t.Fatal(err)
+	}
+	var to log.Position
+	for i := range 2 {
+		l := line{rec: log.Record{Kind: log.Fact, Stream: ours, Name: 2}, body: fmt.Append(nil, i), said: &said{fact: 2, body: fmt.Append(nil, i)}}
+		positions, err := w.seal([]line{l})
+		if err != nil {
+			t.Fatal(err)
+		}
+		to = positions[0]
+	}
+	w.goes("to a fact of the process that has begun", to, Bound{}, to, false)
 }
 
 // TestPiecesThatAreNotThere: a record whose pieces do not stand before it ends the
@@ -210,6 +226,10 @@ func TestMemoryOfPieces(t *testing.T) {
 	}
 	if _, waits := r.Waiting(); waits || r.memory.used > layout.MaxValueLen+100 {
 		t.Errorf("a value of %d bytes takes %d, and its pieces wait: %v", layout.MaxValueLen, r.memory.used, waits)
+	}
+	r = NewRange(ours, names, Bound{})
+	if err := r.Add(&log.Record{Kind: log.Write, Stream: ours, Position: 1000, Body: b}); !errors.Is(err, ErrRecord) || r.memory.used > 1<<20 {
+		t.Errorf("a large value without pieces: %v, and %d bytes of memory", err, r.memory.used)
 	}
 	f.Number(9)
 	var err error
