@@ -2,10 +2,13 @@ package checkpoint
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
@@ -284,5 +287,68 @@ func TestValuesFromBefore(t *testing.T) {
 	young, err2 := after.Seek(from)
 	if err1 != nil || err2 != nil || old != nil || young == nil {
 		t.Errorf("before: %q (%v), after: %q (%v)", old, err1, young, err2)
+	}
+}
+
+// TestNext: the ranges of a log that is read alone, put into a base one by one, are what
+// checkpoints make of it; the last one ends with the log, whatever pieces stand at its end.
+func TestNext(t *testing.T) {
+	worlds(t, 4, func(t *testing.T, seed uint64) {
+		w := newWorld(t, seed)
+		defer func() { w.close() }()
+		for range 2 {
+			if err := w.open(); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.append(20); err != nil {
+				t.Fatal(err)
+			}
+			w.lay(w.large("key", 'z'), 2)
+			w.close()
+		}
+		db, err := pebble.Open("base", baseOptions(w.fs))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.db = db
+		w.log, err = log.Open(log.Config{Dir: w.disk, Store: [16]byte{1}, ReadOnly: true})
+		if err == nil {
+			err = w.log.Replay(nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for more, n := true, 0; more; n++ {
+			r, place, rest, err := Next(context.Background(), Config{Log: w.log, Stream: ours, From: w.from, Facts: names, Bound: w.anyBound()})
+			if err != nil || n > 10_000 {
+				t.Fatalf("range %d: %v", n, err)
+			}
+			w.ingest(r)
+			w.from, more = place, rest
+			w.compare("a range of a log that is read alone")
+		}
+		if end := w.log.Found().End; w.from.At != end {
+			t.Errorf("the last range ends at %v, the log at %v", w.from.At, end)
+		}
+	})
+}
+
+// ingest puts a range into the base.
+func (w *world) ingest(r *Range) {
+	w.t.Helper()
+	walk, err := disk.NewValueWalk(w.db)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer walk.Close()
+	in, err := beginPlain(w.db, w.fs)
+	if err == nil {
+		_, err = r.Write(in, walk)
+	}
+	if err == nil {
+		_, err = in.Commit(context.Background())
+	}
+	if err != nil {
+		w.t.Fatal(err)
 	}
 }
