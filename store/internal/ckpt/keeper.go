@@ -34,7 +34,7 @@ type Config struct {
 
 	LogBytes    int64         // the log's bound; 512 MiB
 	Segment     int64         // bytes of a segment of the log; 64 MiB
-	DirtyBytes  int64         // of keys that are newer than the base; 64 MiB
+	DirtyBytes  int64         // of keys that are newer than the base, without the first in each shard; 64 MiB
 	DirtyWrites int           // 500,000
 	Every       time.Duration // how long a write stays newer than the base; 10 s
 

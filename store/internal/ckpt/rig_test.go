@@ -61,6 +61,7 @@ func seeded(t *testing.T) *rand.Rand {
 type rig struct {
 	*Keeper
 	t      testing.TB
+	dir    *logtest.Disk
 	log    *log.Log
 	db     *pebble.DB
 	fs     vfs.FS
@@ -85,16 +86,9 @@ type rig struct {
 func newRig(t testing.TB, change func(*Config)) *rig {
 	t.Helper()
 	r := &rig{t: t, fs: vfs.NewMem(), next: layout.MakeVersion(1, 1), model: map[string]layout.Version{}}
+	r.dir = logtest.New(logtest.Options{})
+	r.openLog(0)
 	var err error
-	r.log, err = log.Open(log.Config{
-		Dir: logtest.New(logtest.Options{}), Store: [16]byte{1}, Create: true, SegmentSize: segment, MaxFrame: 128 << 10, MaxBytes: bound, Sync: log.Off,
-	})
-	if err == nil {
-		err = errors.Join(r.log.Replay(nil), r.log.Start(1))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 	r.opts = &pebble.Options{FS: r.fs, FormatMajorVersion: pebble.FormatNewest}
 	tables.Options(r.opts)
 	if r.db, err = pebble.Open("base", r.opts); err != nil {
@@ -119,6 +113,21 @@ func newRig(t testing.TB, change func(*Config)) *rig {
 		}
 	})
 	return r
+}
+
+// openLog begins a life of the log, behind what the base has.
+func (r *rig) openLog(from log.Position) {
+	r.t.Helper()
+	var err error
+	r.log, err = log.Open(log.Config{
+		Dir: r.dir, Store: [16]byte{1}, Create: from == 0, SegmentSize: segment, MaxFrame: 128 << 10, MaxBytes: bound, Sync: log.Off, From: from,
+	})
+	if err == nil {
+		err = errors.Join(r.log.Replay(nil), r.log.Start(r.log.Found().Epoch+1))
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 // newShards makes shards that know no keys.

@@ -26,6 +26,10 @@ const (
 	lookSoon  = time.Millisecond       // a frame is about to pass
 	firstRest = 250 * time.Millisecond // after a round that has failed
 	mostRest  = 10 * time.Second
+	// firstBytes bounds the memory that the first writes of a shard take. It does not count as
+	// dirty memory: with many shards and little memory rounds would follow each other, each
+	// for a write or two in every shard.
+	firstBytes = 16 << 10
 )
 
 // Run keeps the base close behind the log until the store ends, or is fenced.
@@ -39,6 +43,9 @@ func (k *Keeper) Run() {
 		case <-ctx.Done():
 		}
 	})
+	if at := k.Place().Frame; at != 0 {
+		k.c.Log.Release(k.c.Stream, at) // the log does not keep it over a start
+	}
 	rest := time.Duration(0)
 	for ctx.Err() == nil {
 		due, wait := k.look()
@@ -115,7 +122,9 @@ func (k *Keeper) look() (due bool, wait time.Duration) {
 		case k.since.IsZero():
 			k.since = now
 		}
-		due = due || s.Passed > place.At && (writes >= k.c.DirtyWrites || bytes >= k.c.DirtyBytes || writes > 0 && now.Sub(k.since) >= k.c.Every)
+		bytes -= int64(len(k.c.Shards)) * firstBytes
+		old := writes > 0 && now.Sub(k.since) >= k.c.Every
+		due = due || s.Passed > place.At && (old || writes >= k.c.DirtyWrites || bytes >= k.c.DirtyBytes)
 	}
 	switch {
 	case soon:
