@@ -32,7 +32,7 @@ func TestExpiredWaits(t *testing.T) {
 			w.do(base.Op{Key: []byte("k"), Value: []byte("v"), TTL: time.Second})
 			w.do(put("other", "o"))
 			c.then(w, "k")
-			f := w.order(base.Op{Key: []byte("k"), Kind: base.OpTouch, TTL: time.Hour})
+			w.order(base.Op{Key: []byte("k"), Kind: base.OpTouch, TTL: time.Hour})
 			w.order(put("other", "newer"))
 			if v, err := w.reads.Get(t.Context(), 0, []byte("k"), nil); err != nil || string(v.Data) != "v" {
 				t.Errorf("before it expires: %q, %v", v.Data, err)
@@ -76,7 +76,6 @@ func TestExpiredWaits(t *testing.T) {
 					t.Errorf("the touch is published: %v", err)
 				}
 			}
-			_ = f
 		})
 	}
 }
@@ -287,4 +286,31 @@ func TestReadersBesideCheckpoints(t *testing.T) {
 	}
 	close(stop)
 	readers.Wait()
+}
+
+// TestBounds: the span of a request has exactly the keys that are asked for.
+func TestBounds(t *testing.T) {
+	keys := []string{"\x00"}
+	for _, a := range []byte("\x00ab\xfe\xff") {
+		for _, b := range []string{"", "\x00", "a", "\xff", "\xff\xff", "b\x00"} {
+			keys = append(keys, string([]byte{a})+b)
+		}
+	}
+	options := append([]string{""}, keys...)
+	for _, prefix := range options {
+		for _, after := range options {
+			for _, end := range options {
+				for _, from := range []bool{false, true} {
+					req := ScanRequest{Prefix: []byte(prefix), After: []byte(after), From: from, End: []byte(end)}
+					lower, upper, none := req.bounds()
+					for _, key := range keys {
+						want := strings.HasPrefix(key, prefix) && (after == "" || key > after || from && key == after) && (end == "" || key < end)
+						if got := !none && key >= string(lower) && (upper == nil || key < string(upper)); got != want {
+							t.Fatalf("prefix %q, after %q (from %v), end %q: %q is in it: %v; from %q to %q", prefix, after, from, end, key, got, lower, upper)
+						}
+					}
+				}
+			}
+		}
+	}
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/clock"
 	"github.com/rdmakv/rdmakv/store/internal/dedup"
-	"github.com/rdmakv/rdmakv/store/internal/dirty"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
 	"github.com/rdmakv/rdmakv/store/internal/logged"
@@ -65,7 +64,7 @@ type record struct {
 // mostBody is how many bytes a record of the log may have: values beyond go in pieces.
 const mostBody = 150_000
 
-// newWorld returns a world of some shards, filled. look: what the base's file system tells.
+// newWorld returns a world of some shards, filled, with a base on a file system.
 func newWorld(t testing.TB, shards int, fs vfs.FS) *world {
 	t.Helper()
 	w := &world{TB: t, next: layout.MakeVersion(1, 1), wall: time.Unix(1_800_000_000, 0), results: dedup.New(1 << 10),
@@ -301,7 +300,7 @@ func (w *world) evict(key string) {
 	}
 }
 
-// keys returns those of a state, in order.
+// keysOf returns those of a state, in order.
 func keysOf(state map[string]record) []string { return slices.Sorted(maps.Keys(state)) }
 
 // A mapLog is a log in memory, which forgets what is freed at once.
@@ -311,6 +310,7 @@ type mapLog struct {
 	first  map[layout.Version]log.Position // of the first record of a write
 	end    log.Position
 	place  log.Position // the base's
+	freed  log.Position // what stood before is gone
 	holds  map[int]log.Position
 	made   int
 	reads  int
@@ -365,6 +365,10 @@ func (l *mapLog) free() {
 	for _, at := range l.holds {
 		needed = min(needed, at)
 	}
+	if needed <= l.freed {
+		return
+	}
+	l.freed = needed
 	maps.DeleteFunc(l.bodies, func(at log.Position, _ []byte) bool { return at < needed })
 }
 
@@ -397,16 +401,6 @@ func (l *mapLog) ReadAt(at log.Position) (log.Record, error) {
 		return log.Record{}, &log.DamageError{File: "freed", At: at, Detail: "the segment was freed"}
 	}
 	return log.Record{Kind: log.Write, Stream: 1, Position: at, Body: bytes.Clone(body)}, nil
-}
-
-// viewsOf is what the sets have now, taken as a wrong store would take it.
-func (w *world) viewsOf() (views []dirty.View) {
-	for _, sh := range w.shards {
-		sh.Mu.Lock()
-		views = append(views, sh.Dirty.View())
-		sh.Mu.Unlock()
-	}
-	return views
 }
 
 // clip is a value for an error text.
