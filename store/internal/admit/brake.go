@@ -69,20 +69,20 @@ func (b *brake) pause(body int64) time.Duration {
 	return min(b.countLocked(now, body), mostPause)
 }
 
-// lets counts a put that cannot wait, and says whether it may pass: it may not if those
-// before it were more than a pause makes up for. It counts only if it may.
-func (b *brake) lets(body int64) bool {
+// lets counts a put that cannot wait, and lets it pass; or it returns how long it would have to
+// wait, if those before it were more than a pause makes up for, and does not count it.
+func (b *brake) lets(body int64) (wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now, slow := b.lookLocked(body)
 	if !slow {
-		return true
+		return 0
 	}
-	if b.due.Sub(now) > mostPause {
-		return false
+	if ahead := b.due.Sub(now); ahead > mostPause {
+		return ahead - mostPause
 	}
 	b.countLocked(now, body)
-	return true
+	return 0
 }
 
 // countLocked lays a put upon those behind it, and returns when its own time is over.

@@ -178,8 +178,8 @@ func TestTryIsBraked(t *testing.T) {
 			if room, err := g.TryEnter(4096, 1, log.Puts); err == nil {
 				g.Return(room)
 				in++
-			} else if e, ok := err.(*LogError); !ok || e.Full {
-				t.Fatal(err)
+			} else if e, ok := err.(*LogError); !ok || e.Full || e.Wait <= 0 || e.Wait > mostDebt {
+				t.Fatalf("%#v", err)
 			}
 			time.Sleep(100 * time.Microsecond) // 40 MB/s are wanted
 		}
@@ -204,3 +204,26 @@ const (
 	bound = 256 << 20
 	rate  = 20 << 20
 )
+
+// BenchmarkTryEnter is what the gate costs a put, without a log and with one.
+func BenchmarkTryEnter(b *testing.B) {
+	for _, tc := range []struct {
+		name string
+		room Room
+	}{{"without", nil}, {"with", newLog(b)}} {
+		b.Run(tc.name, func(b *testing.B) {
+			g := NewGate(1<<30, 1<<20)
+			if tc.room != nil {
+				g.With(Log{Room: tc.room, Bytes: bound, Left: func() int64 { return bound }, Rate: func() int64 { return rate }})
+			}
+			for b.Loop() {
+				room, err := g.TryEnter(100, 1, log.Puts)
+				if err != nil {
+					b.Fatal(err)
+				}
+				g.Return(room)
+				g.Leave(100, 1)
+			}
+		})
+	}
+}

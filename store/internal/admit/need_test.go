@@ -32,7 +32,7 @@ func seeded(t *testing.T) *rand.Rand {
 }
 
 // newLog begins a log in memory.
-func newLog(t *testing.T) *log.Log {
+func newLog(t testing.TB) *log.Log {
 	t.Helper()
 	l, err := log.Open(log.Config{
 		Dir: logtest.New(logtest.Options{}), Store: [16]byte{1}, Create: true, SegmentSize: 1 << 20, MaxFrame: 128 << 10, Sync: log.Off,

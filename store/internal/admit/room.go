@@ -47,6 +47,8 @@ type Log struct {
 // A LogError says that a write was not admitted because of the log. It Is ErrOverloaded.
 type LogError struct {
 	Full bool // there is no room; else puts are slowed down, because there is little
+	// Wait is how long it takes until a put is let in that is slowed down, if no other comes.
+	Wait time.Duration
 }
 
 // Error says what is the matter, and what to do.
@@ -102,8 +104,10 @@ func (r *room) close() { r.over.Do(func() { close(r.closed) }) }
 // tryTake takes room for a write, or says that there is none.
 func (r *room) tryTake(n int64, parts int, use log.Use) (int64, error) {
 	body := bodyOf(n, parts)
-	if use == log.Puts && !r.brake.lets(body) {
-		return 0, &LogError{}
+	if use == log.Puts {
+		if wait := r.brake.lets(body); wait > 0 {
+			return 0, &LogError{Wait: wait}
+		}
 	}
 	if r.lines[use].n.Load() > 0 {
 		return 0, &LogError{Full: true}
