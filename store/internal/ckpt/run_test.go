@@ -123,11 +123,12 @@ func TestWhenARoundIsDue(t *testing.T) {
 		}, due: true, wait: lookSoon},
 		{name: "somebody waits for what has not passed", do: func(r *rig, _ *watch) {
 			r.write(10, write{key: "k"})
-			r.requests = append(r.requests, &request{at: r.log.Stats().Passed + 1, done: make(chan struct{})})
+			r.requests = append(r.requests, &request{at: r.log.Stats().Passed + segment/2, done: make(chan struct{})})
 		}, wait: lookSoon},
 		{name: "dirty, but nothing has passed", change: func(c *Config) { c.DirtyWrites = 1 }, do: func(r *rig, w *watch) {
 			r.write(10, write{key: "k"})
-			r.place = checkpoint.Place{At: r.log.Stats().Passed, Frame: r.log.Stats().Passed}
+			ahead := r.log.Stats().Passed + segment/2
+			r.place = checkpoint.Place{At: ahead, Frame: ahead}
 			r.look()
 			w.pass(time.Hour)
 		}, wait: lookDirty},
@@ -278,12 +279,13 @@ func TestNow(t *testing.T) {
 func TestLast(t *testing.T) {
 	r := newRig(t, nil)
 	r.fill(5 * segment)
+	passed := r.log.Stats().Passed
 	if err := r.Last(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	s := r.Stats()
-	if p := r.inBase(); p.At < r.log.Stats().Passed || s.Place != p || s.DirtyWrites != 0 || s.Behind != 0 {
-		t.Errorf("the base is at %v of %v; %+v", p.At, r.log.Stats().Passed, s)
+	if p := r.inBase(); p.At < passed || s.Place != p || s.DirtyWrites != 0 || s.Behind > segment {
+		t.Errorf("the base is at %v of %v; %+v", p.At, passed, s)
 	}
 	if s.Checkpoints < 2 || s.BytesIn < 4*segment || s.Records == 0 || s.BytesOut == 0 || s.Took == 0 {
 		t.Errorf("%+v", s)
@@ -293,8 +295,14 @@ func TestLast(t *testing.T) {
 			t.Errorf("it is kept to %d bytes a second", rate)
 		}
 	}
-	if err := r.Last(t.Context()); err != nil || r.Stats().Checkpoints != s.Checkpoints {
-		t.Errorf("again, with nothing to do: %v", err)
+	// An idle log adds an empty frame by itself, and then there is something to do.
+	for range 2 {
+		if err := r.Last(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := r.Stats().Checkpoints - s.Checkpoints; n > 1 {
+		t.Errorf("%d rounds for nothing", n)
 	}
 	r.write(10, write{key: "k"})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -324,7 +332,8 @@ func TestPace(t *testing.T) {
 		t.Errorf("%d bytes a second, by a look that is too short", rate)
 	}
 	w.pass(400 * time.Millisecond)
-	if rate := r.pace(true); rate != max(leastRate, 2*n+n) {
+	// An idle log may have added a block or two by itself.
+	if rate := r.pace(true); rate < max(leastRate, 3*n) || rate > max(leastRate, 3*n+3*16<<10) {
 		t.Errorf("%d bytes a second behind a growth of %d in half a second", rate, n)
 	}
 	if rate := r.pace(false); rate != 0 {
