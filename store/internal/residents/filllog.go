@@ -9,6 +9,8 @@ import (
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/dirty"
+	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/newest"
 	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -109,9 +111,10 @@ func (f *Fill) linkSome(batch *fillBatch, keys []shard.Logged, hurry bool) (rest
 	}
 	defer release()
 	defer sh.EndChunk()
+	entries := newest.Entries{Reader: f.Newest} // it reads a record with several keys once
 	done := 0
 	for i, k := range keys {
-		rec, err := f.Newest.Entry(sh.ID, k.Key, k.Entry)
+		rec, err := read(&entries, sh.ID, k)
 		switch {
 		case errors.Is(err, base.ErrCorrupt):
 			f.Memory.Counts.Corrupt.Add(1)
@@ -134,4 +137,14 @@ func (f *Fill) linkSome(batch *fillBatch, keys []shard.Logged, hurry bool) (rest
 		}
 	}
 	return nil, nil
+}
+
+// read reads the record of a key. The value is good until the next.
+func read(entries *newest.Entries, shardID uint16, k shard.Logged) (disk.Record, error) {
+	found, _, err := entries.Look(shardID, k.Key, k.Entry)
+	if err != nil {
+		return disk.Record{}, err
+	}
+	value, _, err := entries.Value(&found)
+	return disk.Record{Version: found.Version, Expiry: found.Expiry, Value: value}, err
 }
