@@ -23,12 +23,13 @@ import (
 //	sum        xxh3-64 of the value
 //	positions  in the log, of its pieces (piece.go), in their order. They rise
 //
-// In a write whose values stand apart, every value does that is larger than the shortest
-// description. So no record of that write can be smaller: with n keys it has at most 64 n
-// bytes, and 8 more for each piece, beside the keys themselves and what Size counts for
-// the result and for what is forgotten. A put of 64 MiB in pieces of 256 KiB has 2 KiB of
-// positions; a batch of 4 MiB fits into a frame of 8 MiB as it is. If the keys of a batch
-// do not fit into a frame, the log refuses the record: such a log is too small for it.
+// Of a write whose record would be too large only as many values stand apart as it takes:
+// the larger ones before the smaller ones (split). If that is not enough, all do that are
+// larger than their description, so no record of that write can be smaller: with n keys it
+// has at most 64 n bytes, and 8 more for each piece, beside the keys themselves and what
+// Size counts for the result and for what is forgotten. A put of 64 MiB in pieces of
+// 256 KiB has 2 KiB of positions; the record of a batch of 4 MiB has up to 4.4 MiB. If the
+// keys of a batch do not fit, the log refuses the record: such a log is too small for it.
 const (
 	offTotal     = 0
 	offSum       = offTotal + 8
@@ -51,7 +52,7 @@ func describes(n uint32) bool { return n >= apartFrom && (n-offPositions)%8 == 0
 func Apart(f *flight.Flight, most int) bool { return Size(f) > most }
 
 // SizeApart returns how many bytes PutApart writes.
-func SizeApart(f *flight.Flight, most int) int { return size(f, most) }
+func SizeApart(f *flight.Flight, most int) int { return size(f, splitOf(f, most)) }
 
 // PutApart writes a write into b as Put does, of exactly SizeApart bytes, with descriptions
 // in the place of its values. at has the positions of the pieces, which rise.
@@ -61,15 +62,7 @@ func PutApart(b []byte, f *flight.Flight, most int, at []uint64) {
 	if n := Pieces(f, most); n != len(at) {
 		panic(fmt.Sprintf("store: %d positions of %d pieces", len(at), n))
 	}
-	encode(b, f, most, at)
-}
-
-// valueLen is how many bytes stand in the place of a value.
-func valueLen(e *flight.Effect, most int) int {
-	if n := piecesOf(e, most); n > 0 {
-		return describedLen(n)
-	}
-	return len(valueOf(e))
+	encode(b, f, splitOf(f, most), at)
 }
 
 // putDescription writes the description of a value.

@@ -112,15 +112,21 @@ func TestPiecesAreTheValue(t *testing.T) {
 		if strings.Join(told, "\n") != strings.Join(want, "\n") {
 			t.Fatalf("with pieces:\n%s\nwithout:\n%s", strings.Join(told, "\n"), strings.Join(want, "\n"))
 		}
-		bound, w := 0, Write{}
-		if w, err = Parse(p.body); err != nil {
+		w, err := Parse(p.body)
+		if err != nil {
 			t.Fatal(err)
 		}
-		for e := range w.Effects {
-			bound += 64 + len(e.Key)
+		// If it is not small enough, it is as small as it can be.
+		least := Size(f)
+		for _, e := range list {
+			n := (len(e.Value) + most - pieceHead - 1) / (most - pieceHead)
+			least -= max(0, len(e.Value)-16-8*n)
 		}
-		if bound += headLen + resultWords*8 + (1+len(f.Forget))*base.SlotKeyLen + 8*len(p.at); len(p.body) > bound {
-			t.Fatalf("a record of %d bytes, at most %d", len(p.body), bound)
+		if len(p.body) > max(most, least) {
+			t.Fatalf("a record of %d bytes, at most %d, and %d with all values apart", len(p.body), most, least)
+		}
+		if len(p.at) > 0 && !Apart(f, most) {
+			t.Fatalf("%d pieces of a write of %d bytes, of which %d are allowed", len(p.at), Size(f), most)
 		}
 		if !bytes.Equal(putWrite(&w), p.body) {
 			t.Fatalf("not the same when it is put again:\n%s", dump(p.body))
@@ -158,13 +164,31 @@ func TestWhenApart(t *testing.T) {
 		t.Errorf("a record of %d bytes: apart %v, with one less allowed %v", n, Apart(f, n), Apart(f, n-1))
 	}
 	room := 1000 + pieceHead
-	for most, want := range map[int]int{room: 1, room - 1: 2, room + 100: 1, 500 + pieceHead: 2, 499 + pieceHead: 3} {
+	for most, want := range map[int]int{room: 1, room - 1: 2, room + 100: 0, 500 + pieceHead: 2, 499 + pieceHead: 3} {
 		if got := Pieces(f, most); got != want {
 			t.Errorf("%d pieces of at most %d bytes, want %d", got, most, want)
 		}
 	}
 	if n := testing.AllocsPerRun(100, func() { Apart(f, 100); Pieces(f, 500); SizeApart(f, 500); PieceSize(f, 0, 500) }); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestFewStandApart: of a batch that is a little too large the largest value stands apart,
+// and of one whose values are all alike as many as it takes.
+func TestFewStandApart(t *testing.T) {
+	alike := many(1000)
+	for i := range alike {
+		alike[i].Value = make([]byte, 1000)
+	}
+	f := numbered(3, 7, alike...)
+	if n := Pieces(f, Size(f)-2000); n != 3 {
+		t.Errorf("%d values of 1000 bytes stand apart, want 3", n)
+	}
+	alike[700].Value = make([]byte, 50_000)
+	f = numbered(3, 7, alike...)
+	if n := Pieces(f, Size(f)-2000); n != 1 {
+		t.Errorf("%d pieces, want the largest value alone", n)
 	}
 }
 

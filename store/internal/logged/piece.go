@@ -44,70 +44,117 @@ const (
 	pieceHead      = offPieceTotal + 8
 )
 
+// A split says which values of a write stand apart: those that are larger than from, in the
+// order of the effects, until so many bytes are saved as are needed. Its effects are asked
+// for in their order, each once. The zero split is that of a write in one record.
+type split struct {
+	most int // bytes of a record, and of a piece
+	from int
+	need int // bytes that are still to be saved
+}
+
+// splitOf returns the split of a write whose record may have at most so many bytes. from
+// is the largest half, quarter, eighth of that with which the record is small enough, so
+// that few values stand apart.
+func splitOf(f *flight.Flight, most int) split {
+	if most <= pieceHead {
+		panic(fmt.Sprintf("store: pieces of at most %d bytes", most))
+	}
+	whole := split{most: most, from: most / 2, need: Size(f) - most}
+	for {
+		s := whole
+		for _, e := range f.Effects {
+			s.pieces(e)
+		}
+		if s.need <= 0 || whole.from == 0 {
+			return whole
+		}
+		whole.from /= 2
+	}
+}
+
+// pieces returns in how many pieces the value of the next effect stands; 0: it stands in
+// the record.
+func (s *split) pieces(e *flight.Effect) int {
+	if s.need <= 0 || !e.Puts() || len(e.Value) <= max(s.from, apartFrom) {
+		return 0
+	}
+	room := s.most - pieceHead
+	n := (len(e.Value) + room - 1) / room
+	saved := len(e.Value) - describedLen(n)
+	if saved <= 0 {
+		return 0
+	}
+	s.need -= saved
+	return n
+}
+
+// valueLen returns how many bytes stand in the place of the value of the next effect.
+func (s *split) valueLen(e *flight.Effect) int {
+	if n := s.pieces(e); n > 0 {
+		return describedLen(n)
+	}
+	return len(valueOf(e))
+}
+
 // Pieces returns how many pieces the values of a write have whose record may have at most
-// so many bytes (Apart). Their order is that of the effects.
+// so many bytes; 0: it goes in one record, or no value of it can stand apart. Their order
+// is that of the effects.
 func Pieces(f *flight.Flight, most int) int {
-	n := 0
+	n, s := 0, splitOf(f, most)
 	for _, e := range f.Effects {
-		n += piecesOf(e, most)
+		n += s.pieces(e)
 	}
 	return n
 }
 
-// PieceSize returns how many bytes PutPiece writes for a piece: at most as many as the
-// record of a write may have.
-func PieceSize(f *flight.Flight, i, most int) int {
-	e, i := pieceOf(f, i, most)
-	return pieceHead + len(cut(e, i, most))
+// A part is a piece of the value of an effect.
+type part struct {
+	value        []byte
+	index, count int
+	room         int // bytes of each piece but the last
 }
 
-// PutPiece writes a piece into b, of exactly PieceSize bytes. The pieces of a write come in
-// their order, in frames before that of its record, which says where they stand; several
-// may stand in one frame. No other write comes in between.
-func PutPiece(b []byte, f *flight.Flight, i, most int) {
-	e, i := pieceOf(f, i, most)
-	part := cut(e, i, most)
-	if len(b) != pieceHead+len(part) {
-		panic(fmt.Sprintf("store: a piece of %d bytes in %d", pieceHead+len(part), len(b)))
-	}
-	le := binary.LittleEndian
-	le.PutUint64(b[offPieceFormat:], uint64(f.Version)<<formatBits|pieceFormat)
-	le.PutUint32(b[offIndex:], uint32(i))
-	le.PutUint32(b[offCount:], uint32(piecesOf(e, most)))
-	le.PutUint64(b[offPieceTotal:], uint64(len(e.Value)))
-	copy(b[pieceHead:], part)
-}
-
-// piecesOf returns in how many pieces the value of an effect stands, in a write whose
-// record may have at most so many bytes; 0: it stands in the record.
-func piecesOf(e *flight.Effect, most int) int {
-	if most == 0 || !e.Puts() || len(e.Value) <= apartFrom {
-		return 0
-	}
-	room := most - pieceHead
-	if room <= 0 {
-		panic(fmt.Sprintf("store: pieces of at most %d bytes", most))
-	}
-	return (len(e.Value) + room - 1) / room
-}
-
-// pieceOf finds the piece of a write with a number: it is the i-th of an effect.
-func pieceOf(f *flight.Flight, number, most int) (e *flight.Effect, i int) {
-	i = number
+// partOf returns the piece of a write with a number.
+func partOf(f *flight.Flight, number, most int) part {
+	i, s := number, splitOf(f, most)
 	for _, e := range f.Effects {
-		n := piecesOf(e, most)
+		n := s.pieces(e)
 		if i < n {
-			return e, i
+			return part{e.Value, i, n, most - pieceHead}
 		}
 		i -= n
 	}
 	panic(fmt.Sprintf("store: piece %d of a write of %d", number, number-i))
 }
 
-// cut returns the part of an effect's value that stands in a piece.
-func cut(e *flight.Effect, i, most int) []byte {
-	room := most - pieceHead
-	return e.Value[i*room : min((i+1)*room, len(e.Value))]
+// bytes returns what stands in the piece.
+func (p *part) bytes() []byte {
+	return p.value[p.index*p.room : min((p.index+1)*p.room, len(p.value))]
+}
+
+// PieceSize returns how many bytes PutPiece writes for a piece: at most as many as the
+// record of a write may have.
+func PieceSize(f *flight.Flight, i, most int) int {
+	p := partOf(f, i, most)
+	return pieceHead + len(p.bytes())
+}
+
+// PutPiece writes a piece into b, of exactly PieceSize bytes. The pieces of a write come in
+// their order, in frames before that of its record, which says where they stand; several
+// may stand in one frame. No other write comes in between.
+func PutPiece(b []byte, f *flight.Flight, i, most int) {
+	p := partOf(f, i, most)
+	bytes := p.bytes()
+	if len(b) != pieceHead+len(bytes) {
+		panic(fmt.Sprintf("store: a piece of %d bytes in %d", pieceHead+len(bytes), len(b)))
+	}
+	le := binary.LittleEndian
+	le.PutUint64(b[offPieceFormat:], uint64(f.Version)<<formatBits|pieceFormat)
+	le.PutUint32(b[offIndex:], uint32(p.index))
+	le.PutUint32(b[offCount:], uint32(p.count))
+	le.PutUint64(b[offPieceTotal:], uint64(len(p.value)))
+	copy(b[pieceHead:], bytes)
 }
 
 // A Piece is a parsed piece. Bytes aliases the body.

@@ -13,10 +13,10 @@ import (
 
 // Size returns how many bytes Put writes. 0: the write changes nothing on the disk, and
 // has no record. The flight has been judged, and numbered.
-func Size(f *flight.Flight) int { return size(f, 0) }
+func Size(f *flight.Flight) int { return size(f, split{}) }
 
-// size is Size; most is that of a write whose values stand apart, or 0.
-func size(f *flight.Flight, most int) int {
+// size is Size of a write of whose values some stand apart.
+func size(f *flight.Flight, s split) int {
 	n := 0
 	next := first(f)
 	for _, e := range f.Effects {
@@ -26,7 +26,7 @@ func size(f *flight.Flight, most int) int {
 		flags := flagsOf(e, next)
 		n += effectLen + 8*bits.OnesCount8(flags&flagsOfWords) + len(e.Key)
 		if flags&flagKeeps == 0 {
-			n += valueLen(e, most)
+			n += s.valueLen(e)
 			next = e.Version
 		}
 		next++
@@ -47,11 +47,10 @@ func size(f *flight.Flight, most int) int {
 // It panics if the flight is none that a store judges and numbers: if it has effects in
 // another shard, versions that do not rise up to its own, keys that no store takes. A reader
 // would take those for another write, or refuse them when nothing else is left of it.
-func Put(b []byte, f *flight.Flight) { encode(b, f, 0, nil) }
+func Put(b []byte, f *flight.Flight) { encode(b, f, split{}, nil) }
 
-// encode is Put; most and the positions of the pieces are those of a write whose values stand
-// apart, or 0 and nil.
-func encode(b []byte, f *flight.Flight, most int, pieces []uint64) {
+// encode is Put of a write of whose values some stand apart, in pieces at these positions.
+func encode(b []byte, f *flight.Flight, s split, pieces []uint64) {
 	le := binary.LittleEndian
 	at, words := headLen, uint8(0)
 	if f.Recorded() {
@@ -62,7 +61,7 @@ func encode(b []byte, f *flight.Flight, most int, pieces []uint64) {
 			at += int(words >> i & 1 << 3)
 		}
 	}
-	effects, at, data := putHeads(b, at, f, most)
+	effects, at, data := putHeads(b, at, f, s)
 	slots := len(f.Forget)
 	if words != 0 {
 		slots++
@@ -75,7 +74,7 @@ func encode(b []byte, f *flight.Flight, most int, pieces []uint64) {
 			continue
 		}
 		at += copy(b[at:], e.Key)
-		if n := piecesOf(e, most); n > 0 {
+		if n := s.pieces(e); n > 0 {
 			putDescription(b[at:], e.Value, pieces[:n])
 			at, pieces = at+describedLen(n), pieces[n:]
 			continue
@@ -103,7 +102,7 @@ const maxForgets = 1<<16 - 1
 
 // putHeads writes the heads of the effects from a place on; it returns how many there are,
 // the place behind them, and how many bytes their keys and values have.
-func putHeads(b []byte, at int, f *flight.Flight, most int) (effects, end, data int) {
+func putHeads(b []byte, at int, f *flight.Flight, s split) (effects, end, data int) {
 	le := binary.LittleEndian
 	next := first(f)
 	var last layout.Version
@@ -114,9 +113,9 @@ func putHeads(b []byte, at int, f *flight.Flight, most int) (effects, end, data 
 		if e.Shard != f.Shard || e.Kind > kindMask || len(e.Key) == 0 || len(e.Key) > layout.MaxKeyLen {
 			panic(fmt.Sprintf("store: a %v in shard %d, of a key of %d bytes, in a write of shard %d", e.Kind, e.Shard, len(e.Key), f.Shard))
 		}
-		flags, value := flagsOf(e, next), valueLen(e, most)
-		if piecesOf(e, most) > 0 {
-			flags |= flagApart
+		flags, value := flagsOf(e, next), len(valueOf(e))
+		if n := s.pieces(e); n > 0 {
+			flags, value = flags|flagApart, describedLen(n)
 		}
 		h := b[at : at+effectLen]
 		h[offEffectFlags], h[offEffectReserved] = flags, 0
