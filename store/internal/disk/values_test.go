@@ -243,3 +243,98 @@ func TestReadApartChanging(t *testing.T) {
 	cancel()
 	<-done
 }
+
+// FuzzNotedPair: whatever stands under the two keys, Read and a walk say the same, and show
+// only a value that the record notes.
+func FuzzNotedPair(f *testing.F) {
+	pkey, vkey := AppendKey(nil, 1, KindData, []byte("k")), AppendKey(nil, 1, KindValue, []byte("k"))
+	value := bytes.Repeat([]byte("v"), 100)
+	for _, expiry := range []uint64{0, 2} {
+		b := make([]byte, NotedSize(expiry != 0))
+		PutNoted(b, pkey, 7, expiry, NoteOf(value))
+		f.Add(b, recordBytes(vkey, Record{Version: 7, Value: value}), true)
+		f.Add(b, recordBytes(vkey, Record{Version: 6, Value: value}), true)
+		f.Add(b, recordBytes(vkey, Record{Version: 7, Expiry: expiry, Value: value[1:]}), false)
+		f.Add(recordBytes(pkey, Record{Version: 1, Value: value}), []byte("x"), false)
+	}
+	d := memDisk(f)
+	f.Fuzz(func(t *testing.T, b, vb []byte, there bool) {
+		d.apply(t, func(batch *pebble.Batch) {
+			err := errors.Join(batch.Set(pkey, b, nil), batch.Delete(vkey, nil))
+			if there {
+				err = errors.Join(err, batch.Set(vkey, vb, nil))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+		lower, upper := KindBounds(1, KindData)
+		walk, err := d.Records(lower, upper)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer walk.Close()
+		walk.First()
+		if n, _ := walk.Size(); n < 0 || n > len(b)+RecordSize(layout.MaxValueLen, true) {
+			t.Errorf("a size of %d", n)
+		}
+		whole, damage, err := walk.Whole()
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec, closer, err := d.Read(1, []byte("k"))
+		if (err == nil) != (damage == nil) {
+			t.Fatalf("Read: %v; Whole: %v", err, damage)
+		}
+		if err != nil {
+			return
+		}
+		defer closer.Close()
+		if rec.Version != whole.Version || rec.Expiry != whole.Expiry || !bytes.Equal(rec.Value, whole.Value) {
+			t.Errorf("Read: %+v; Whole: %+v", rec, whole)
+		}
+		if _, note, apart, err := ParseNoted(b, pkey); err != nil || apart && NoteOf(rec.Value) != note {
+			t.Errorf("a value that is not the noted one: %v", err)
+		}
+	})
+}
+
+func BenchmarkRead(b *testing.B) {
+	for _, size := range []int{100, 1 << 10, 64 << 10} {
+		for _, apart := range []bool{false, true} {
+			name := fmt.Sprintf("%d/inline", size)
+			if apart {
+				name = fmt.Sprintf("%d/apart", size)
+			}
+			b.Run(name, func(b *testing.B) {
+				d := memDisk(b)
+				value := make([]byte, size)
+				d.apply(b, func(batch *pebble.Batch) {
+					for i := range 1000 {
+						key := fmt.Sprintf("key-%04d", i)
+						if apart {
+							setApart(b, batch, 1, key, 7, 0, value)
+							continue
+						}
+						pkey := AppendKey(nil, 1, KindData, []byte(key))
+						if err := batch.Set(pkey, recordBytes(pkey, Record{Version: 7, Value: value}), nil); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+				if err := d.db.Flush(); err != nil {
+					b.Fatal(err)
+				}
+				key := []byte("key-0500")
+				b.ReportAllocs()
+				for b.Loop() {
+					_, closer, err := d.Read(1, key)
+					if err != nil {
+						b.Fatal(err)
+					}
+					closer.Close()
+				}
+			})
+		}
+	}
+}
