@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
 	"github.com/rdmakv/rdmakv/store/internal/logged"
@@ -85,6 +86,12 @@ func (o *own) adopted(dir, to string, epoch uint16) {
 	if in.ID != newID || in.Epoch != epoch+disk.EpochsPerRestore || in.CleanStop || in.Backup || in.Source == nil {
 		o.t.Errorf("adopted: %+v, expected epoch %d", in, epoch+disk.EpochsPerRestore)
 	}
+	db, err := pebble.Open(to+"/data", &pebble.Options{FS: o.fs, ReadOnly: true, Logger: silent{}})
+	o.must(err)
+	if _, _, err := db.Get(checkpoint.PositionKey()); !errors.Is(err, pebble.ErrNotFound) {
+		o.t.Errorf("it has a position in a log that is not its own: %v", err)
+	}
+	o.must(db.Close())
 	c := *o
 	c.dir = to
 	c.open()
@@ -96,6 +103,15 @@ func (o *own) adopted(dir, to string, epoch uint16) {
 	if in := o.inspect(to, 0); in.Source != nil || !in.CleanStop {
 		o.t.Errorf("after a start: %+v", in)
 	}
+}
+
+// silent is a logger that says nothing.
+type silent struct{}
+
+func (silent) Infof(string, ...any)  {}
+func (silent) Errorf(string, ...any) {}
+func (silent) Fatalf(format string, args ...any) {
+	panic(fmt.Sprintf(format, args...))
 }
 
 // TestOwnDamage: what does not belong together in a base is a problem that names the key.
