@@ -86,6 +86,9 @@ func TestUpgradeClean(t *testing.T) {
 			t.Errorf("fresh %v, clean %v, epoch %d after %d, clock %d, keys %v, watched %d %d, %v",
 				fresh, l.Clean(), l.Epoch(), epoch, l.ClockBound(), l.Keys(), incarnation, newest, err)
 		}
+		if f, err := readFacts(l.db); f.clean != nil || err != nil {
+			t.Errorf("the base tells of a clean stop while the store is served, %v", err)
+		}
 		id := l.ID()
 		if err := l.crash(); err != nil {
 			t.Fatal(err)
@@ -112,6 +115,30 @@ func TestUpgradeClean(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// noOldLog returns an error if STORE says format 3 and Pebble's log is still there: an
+// older log than the tables could be replayed over them. Pebble makes an empty one.
+func noOldLog(fsys vfs.FS, failover string) error {
+	text, err := readFile(fsys, "/store/STORE")
+	if err != nil || !strings.Contains(string(text), "reader 3\n") {
+		return err
+	}
+	for _, dir := range []string{"/store/data", failover} {
+		if dir == "" {
+			continue
+		}
+		names, err := fsys.List(dir)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if info, err := fsys.Stat(fsys.PathJoin(dir, name)); err != nil || strings.HasSuffix(name, ".log") && info.Size() > 11 {
+				return fmt.Errorf("STORE says format 3, and %s has %d bytes, %w", name, info.Size(), err)
+			}
+		}
+	}
+	return nil
 }
 
 // TestUpgradeRefused: what keeps an old store from being served is found before it is
@@ -194,6 +221,9 @@ func TestUpgradeCrash(t *testing.T) {
 			crashes := 0
 			c.FS = cuts(mem, r, *everyFlag, &least, func(what string, disk *vfs.MemFS, least int) {
 				crashes++
+				if err := noOldLog(disk, failover); err != nil {
+					t.Errorf("%s, crash before %s: %v", kind, what, err)
+				}
 				if r.IntN(4) != 0 {
 					survive(what, disk, least)
 					return
@@ -261,6 +291,9 @@ func TestConvertCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Heartbeat()
+	if err := l.BoundClock(77); err != nil { // in the log alone
+		t.Fatal(err)
+	}
 	id := l.identity
 	if err := l.crash(); err != nil {
 		t.Fatal(err)
@@ -270,6 +303,9 @@ func TestConvertCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	l = mustBegin(t, c)
+	if l.ClockBound() != 0 {
+		t.Error("the log that was left behind counts")
+	}
 	if l.Clean() {
 		t.Error("a copy of a store that was served says that it ended cleanly")
 	}

@@ -260,6 +260,17 @@ func TestLifeWithoutLog(t *testing.T) {
 	mem := vfs.NewMem()
 	c := testConfig(mem)
 	l := mustBegin(t, c)
+	if err := errors.Join(l.BoundClock(4), l.stop(&End{})); err != nil {
+		t.Fatal(err)
+	}
+	text, err := readFile(mem, "/store/LEDGER")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if book, err := parseLedger(text); err != nil || book.state != ledgerWhole || book.reach != l.log.l.Durable() {
+		t.Errorf("after a clean stop at %v: %v in %s, %v", l.log.l.Durable(), book.reach, text, err)
+	}
+	l = mustBegin(t, c)
 	if err := l.BoundClock(5); err != nil {
 		t.Fatal(err)
 	}
@@ -270,8 +281,7 @@ func TestLifeWithoutLog(t *testing.T) {
 	if err := l.crash(); err != nil {
 		t.Fatal(err)
 	}
-	text, err := readFile(mem, "/store/LEDGER")
-	if err != nil {
+	if text, err = readFile(mem, "/store/LEDGER"); err != nil {
 		t.Fatal(err)
 	}
 	book, err := parseLedger(text)
