@@ -54,7 +54,8 @@ func (b *Base) upgrade() error {
 	return writeIdentity(d.c, d.identity)
 }
 
-// removeLogs removes the files of Pebble's log. All that they had is in tables.
+// removeLogs removes the files of Pebble's log, durably. All that they had is in tables.
+// Pebble removes most of them by itself, some time, and does not say when that is durable.
 func removeLogs(c Config) error {
 	dirs := []string{c.FS.PathJoin(c.Dir, dataDir)}
 	if c.WALFailoverDir != "" {

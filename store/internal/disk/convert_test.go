@@ -268,6 +268,35 @@ func TestUpgradeCrash(t *testing.T) {
 	}
 }
 
+// TestUpgradeRemovesLogs: they are gone durably, in both directories, and nothing else is.
+func TestUpgradeRemovesLogs(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	c := testConfig(mem)
+	c.WALFailoverDir = "/aside"
+	for _, dir := range []string{"/store", "/store/data", "/aside"} {
+		if err := makeDir(mem, dir); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"000001.log", "000002-001.log", "000003.sst"} {
+			if err := writeFile(mem, mem.PathJoin(dir, name), []byte("x")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := removeLogs(c); err != nil {
+		t.Fatal(err)
+	}
+	after := mem.CrashClone(vfs.CrashCloneCfg{})
+	for _, dir := range []string{"/store/data", "/aside"} {
+		if names, err := after.List(dir); err != nil || !slices.Equal(names, []string{"000003.sst"}) {
+			t.Errorf("%s has %q, %v", dir, names, err)
+		}
+	}
+	if names, err := after.List("/store"); err != nil || len(names) != 4 {
+		t.Errorf("/store has %q, %v", names, err)
+	}
+}
+
 // TestConvertCopy: a copy of a base whose log was left behind gets a log of its own, in
 // which the position of the other means nothing; its epoch is not lost with it.
 func TestConvertCopy(t *testing.T) {

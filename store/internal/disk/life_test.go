@@ -332,6 +332,10 @@ func TestLifeUnused(t *testing.T) {
 			t.Fatal(err)
 		}
 		l = mustBegin(t, c) // once is enough
+		if err := l.stop(&End{Watched: true, Incarnation: 8}); err != nil {
+			t.Fatal(err)
+		}
+		l = mustBegin(t, c)
 		used := l.Epoch()
 		if err := l.stop(&End{Unused: true, Watched: true}); err != nil {
 			t.Fatal(err)
