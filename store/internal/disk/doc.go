@@ -8,8 +8,9 @@
 // bound of the clock, how the life ended.
 //
 // There are three ways out. Read returns the record of one key, Records and what is built
-// on it walk over many (records.go), and the facts are read when the disk is opened
-// (meta.go). Nothing of it knows what was published: what may be told is the store's
+// on it walk over many (records.go), both with values that stand apart (values.go), and the
+// facts are read when the disk is opened (meta.go). Of a stopped store that has a log of its
+// own, Inspect and Adopt count what the log says behind the base, too (tail.go, overlay.go). Nothing of it knows what was published: what may be told is the store's
 // business.
 //
 // New, Open, Begin and Close are the life of a Disk (open.go).

@@ -158,11 +158,12 @@ func (in *Inspection) facts(state pebble.Reader, tail Tail, id identity, book le
 		in.problem(opt, err)
 	}
 	in.Epoch, in.CleanStop, in.Source = f.epoch, f.clean != nil, f.source
-	if tail != nil {
+	switch {
+	case tail != nil:
 		_, in.CleanStop = tail.Found()
-	} else if place, err := placeIn(state); err != nil || place != nil {
-		// A copy of a base: a clean stop that it notes is one before its first checkpoint.
-		in.CleanStop = false
+	case id.format >= ownFormat:
+		// What the base says is of the life before its first log.
+		in.CleanStop = id.unlogged && id.clean
 	}
 	// Only a clean stop and a backup write a ledger of all files.
 	in.Backup = in.Ledger && book.state == ledgerWhole && !in.CleanStop && in.Source == nil

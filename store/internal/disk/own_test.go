@@ -105,6 +105,35 @@ func (o *own) adopted(dir, to string, epoch uint16) {
 	}
 }
 
+// TestOwnUpgraded: of a store whose log has yet to be made, STORE says whether the life
+// before ended cleanly, and the base, which may be a copy, does not.
+func TestOwnUpgraded(t *testing.T) {
+	for _, c := range []struct {
+		base  bool
+		store string
+		clean bool
+	}{{true, "log new\n", false}, {false, "log new\nstop clean\n", true}, {true, "log new\nstop clean\n", true}, {true, "", false}} {
+		o := newOwn(t, 4)
+		o.open()
+		if c.base {
+			key := disk.AppendKey(nil, disk.StoreShard, disk.KindMeta, []byte("clean"))
+			rec := make([]byte, disk.RecordSize(8, false))
+			disk.PutRecord(rec, key, disk.Record{Value: make([]byte, 8)})
+			db := o.disk.ForTests().DB()
+			o.must(errors.Join(db.Set(key, rec, pebble.NoSync), db.Flush()))
+		}
+		o.stop(false)
+		text := fmt.Sprintf("rdmakv store\nformat 3\nreader 3\nshards %d\nid %x\n%s", ownShards, o.disk.ID(), c.store)
+		f, err := o.fs.Create(o.dir+"/STORE", "test")
+		o.must(err)
+		_, err = f.Write([]byte(text))
+		o.must(errors.Join(err, f.Close()))
+		if in := o.inspect(o.dir, 0); in.CleanStop != c.clean || in.Log != (c.store == "") {
+			t.Errorf("%+v: %+v", c, in)
+		}
+	}
+}
+
 // silent is a logger that says nothing.
 type silent struct{}
 
