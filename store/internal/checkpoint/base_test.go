@@ -126,44 +126,62 @@ func (t *plain) Commit(ctx context.Context) (tables.Stats, error) {
 	return tables.Stats{}, t.db.Ingest(ctx, t.names)
 }
 
-// wanted is what a base must hold at a position: that of a Pebble to which every write
-// was applied as the store does it.
+// wanted is what a base must hold at a position: what every write puts into a batch of
+// Pebble as the store does it, one behind the other.
 func (w *world) wanted(at log.Position) map[string]string {
-	db, err := pebble.Open("wanted", &pebble.Options{FS: vfs.NewMem(), Logger: quiet{}})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer db.Close()
+	want := map[string]string{}
 	for _, s := range w.said {
 		if s.at >= at {
 			break
 		}
-		b := db.NewBatch()
-		c := (*disk.Change)(b)
-		switch {
-		case s.flight == nil && names[s.fact] != "":
+		if s.flight == nil {
+			if names[s.fact] == "" {
+				continue
+			}
 			key := disk.AppendKey(nil, disk.StoreShard, disk.KindMeta, []byte(names[s.fact]))
 			rec := make([]byte, disk.RecordSize(len(s.body), false))
 			disk.PutRecord(rec, key, disk.Record{Value: s.body})
-			if err = b.Set(key, rec, nil); len(s.body) == 0 {
-				err = b.Delete(key, nil)
+			if want[string(key)] = string(rec); len(s.body) == 0 {
+				delete(want, string(key))
 			}
-		case s.flight != nil:
-			for _, e := range s.flight.Effects {
-				c.Add(&e.Effect)
-			}
-			if s.flight.Recorded() {
-				c.AddResult(s.flight.Shard, s.flight.Version, &s.flight.Op.ID, s.flight.Result)
-			}
-			for i := range s.flight.Forget {
-				c.Forget(s.flight.Shard, &s.flight.Forget[i])
-			}
+			continue
 		}
-		if err = errors.Join(err, db.Apply(b, pebble.NoSync)); err != nil {
+		b := new(pebble.Batch)
+		c := (*disk.Change)(b)
+		for _, e := range s.flight.Effects {
+			c.Add(&e.Effect)
+		}
+		if s.flight.Recorded() {
+			c.AddResult(s.flight.Shard, s.flight.Version, &s.flight.Op.ID, s.flight.Result)
+		}
+		for i := range s.flight.Forget {
+			c.Forget(s.flight.Shard, &s.flight.Forget[i])
+		}
+		w.apply(want, b)
+	}
+	return want
+}
+
+// apply puts a batch into a state.
+func (w *world) apply(state map[string]string, b *pebble.Batch) {
+	if b.Empty() {
+		return
+	}
+	for r := b.Reader(); ; {
+		kind, key, value, ok, err := r.Next()
+		switch {
+		case err != nil:
 			w.t.Fatal(err)
+		case !ok:
+			return
+		case kind == pebble.InternalKeyKindSet:
+			state[string(key)] = string(value)
+		case kind == pebble.InternalKeyKindDelete:
+			delete(state, string(key))
+		default:
+			w.t.Fatalf("a batch has a %v", kind)
 		}
 	}
-	return dump(w.t, db)
 }
 
 // dump returns what a Pebble holds, but for the position. A value that stands apart is put
