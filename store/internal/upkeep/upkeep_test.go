@@ -16,6 +16,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/internal/sketch"
 	"github.com/rdmakv/rdmakv/store/layout"
+	"github.com/rdmakv/rdmakv/store/log"
 	"github.com/rdmakv/rdmakv/store/reclaim"
 	"github.com/rdmakv/rdmakv/store/region"
 	"github.com/rdmakv/rdmakv/store/slab"
@@ -30,6 +31,7 @@ type rig struct {
 	wall time.Time // the server's time; the test moves it while nothing is going on
 	// held, if not nil, is where commits wait before they are published.
 	held chan struct{}
+	at   log.Position // of every record, if there is a log
 }
 
 func newRig(t *testing.T, writes int) *rig {
@@ -75,6 +77,7 @@ func newRig(t *testing.T, writes int) *rig {
 		},
 		Publish: func(c *pipeline.Commit) {
 			for _, f := range c.Flights {
+				f.At = r.at
 				r.Shards[f.Shard].Publish(f, results)
 			}
 		},

@@ -1,0 +1,210 @@
+package upkeep
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/internal/dedup"
+)
+
+// A dueList is the base's list of a shard's expiries: nothing leaves it but by a checkpoint.
+type dueList struct {
+	entries []dueEntry
+	told    map[string]int // how often each key was told as one that is due
+	err     error
+}
+
+type dueEntry struct {
+	shard  uint16
+	second uint64
+	key    string
+}
+
+func (l *dueList) each(shard uint16, from uint64, first []byte, f func(second uint64, key []byte) bool) error {
+	slices.SortFunc(l.entries, func(a, b dueEntry) int {
+		return cmp.Or(cmp.Compare(a.second, b.second), cmp.Compare(a.key, b.key))
+	})
+	for _, e := range l.entries {
+		if e.shard != shard || e.second < from || e.second == from && bytes.Compare([]byte(e.key), first) < 0 {
+			continue
+		}
+		l.told[e.key]++
+		if !f(e.second, []byte(e.key)) {
+			l.told[e.key]-- // it was not taken
+			return nil
+		}
+	}
+	return l.err
+}
+
+// expiring is an expirer over a list, in a store whose time is so many seconds.
+func (r *rig) expiring() (*Expirer, *dueList) {
+	l := &dueList{told: make(map[string]int)}
+	return &Expirer{Env: r.Env, list: l.each}, l
+}
+
+// all runs the expirer until it says that there is no more, as Run does.
+func (r *rig) all(x *Expirer, n int) (calls int) {
+	r.t.Helper()
+	for more := true; more; calls++ {
+		var err error
+		if more, err = x.Remove(n); err != nil {
+			r.t.Fatal(err)
+		}
+		if calls > 1000 {
+			r.t.Fatal("the expirer does not end")
+		}
+	}
+	return calls
+}
+
+// TestExpirerEnds: what stays listed is handled once, and not again before a checkpoint lists
+// something; a key that comes late, under a second that is handled, is found.
+func TestExpirerEnds(t *testing.T) {
+	r := newRig(t, 1000)
+	x, l := r.expiring()
+	now := uint64(r.wall.Unix())
+	for i, key := range numbered("k", 40) {
+		l.entries = append(l.entries, dueEntry{uint16(i % 2), now - 100 + uint64(i/8), key})
+	}
+	l.entries = append(l.entries, dueEntry{0, now + 5, "later"})
+	for _, sh := range r.Shards {
+		sh.DueAt(0)
+	}
+	// A chunk ends within a second, and where one shard ends and the other begins.
+	if calls := r.all(x, 3); calls != 40/3+1 {
+		t.Errorf("%d calls for 40 keys", calls)
+	}
+	once := func(what string, times int) {
+		t.Helper()
+		for _, key := range numbered("k", 40) {
+			if n := l.told[key]; n != times {
+				t.Errorf("%s: %s was handled %d times, want %d", what, key, n, times)
+			}
+		}
+	}
+	once("a pass", 1)
+	for _, sh := range r.Shards {
+		sh.DueAt(0)
+	}
+	r.all(x, 3)
+	once("another look", 1)
+	if l.told["later"] != 0 {
+		t.Error("a key was handled before its second")
+	}
+	// A checkpoint takes out what was removed, and brings a key under the last second.
+	l.entries = []dueEntry{{0, now - 96, "k"}, {1, now - 200, "late"}, {0, now + 5, "later"}}
+	r.Shards[0].Relist(now - 96)
+	r.Shards[1].Relist(now - 200)
+	r.all(x, 3)
+	if l.told["k"] != 1 || l.told["late"] != 1 || l.told["later"] != 0 {
+		t.Errorf("late keys were handled %d and %d times", l.told["k"], l.told["late"])
+	}
+	r.wall = r.wall.Add(6 * time.Second)
+	r.all(x, 3)
+	if l.told["later"] != 1 {
+		t.Errorf("a key was handled %d times at its second", l.told["later"])
+	}
+}
+
+// TestExpirerFails: what could not be ordered is handled again, a while later, and nothing
+// before it is.
+func TestExpirerFails(t *testing.T) {
+	r := newRig(t, 3)
+	x, l := r.expiring()
+	now := uint64(r.wall.Unix())
+	for _, key := range numbered("k", 5) {
+		l.entries = append(l.entries, dueEntry{1, now - 1, key})
+	}
+	r.held = make(chan struct{})
+	r.Shards[1].DueAt(0)
+	over := make(chan error, 1)
+	go func() { _, err := x.Remove(10); over <- err }()
+	for r.Shards[1].Marks().Ordered-r.Shards[1].Marks().Published < 1 {
+		time.Sleep(time.Millisecond)
+	}
+	close(r.held)
+	if err := <-over; !errors.Is(err, base.ErrOverloaded) {
+		t.Fatal(err)
+	}
+	if more, err := x.Remove(10); more || err != nil || l.told["k-003"] != 1 {
+		t.Errorf("tried again at once: %v, %d times", err, l.told["k-003"])
+	}
+	r.wall = r.wall.Add(ExpireRetry * time.Second)
+	if _, err := x.Remove(10); err != nil {
+		t.Error(err)
+	}
+	for i, key := range numbered("k", 5) {
+		if n := l.told[key]; n != 1+i/3 {
+			t.Errorf("%s was handled %d times", key, n)
+		}
+	}
+}
+
+// TestExpirerDamage: a list that cannot be read is not read again at once, and what was read
+// of it counts.
+func TestExpirerDamage(t *testing.T) {
+	r := newRig(t, 100)
+	x, l := r.expiring()
+	now := uint64(r.wall.Unix())
+	l.entries, l.err = []dueEntry{{0, now - 1, "k"}}, &base.CorruptError{}
+	r.Shards[0].DueAt(0)
+	for range 10 {
+		if more, err := x.Remove(10); more || err != nil && !errors.Is(err, base.ErrCorrupt) {
+			t.Error(more, err)
+		}
+	}
+	if l.told["k"] != 1 || r.Shards[0].TakeDue(now+59) || !r.Shards[0].TakeDue(now+60) {
+		t.Errorf("handled %d times, or not looked at again a minute later", l.told["k"])
+	}
+}
+
+// TestForgetterWaits: a removal that the base does not have yet is not ordered again.
+func TestForgetterWaits(t *testing.T) {
+	r := newRig(t, 100)
+	r.at = 4096
+	x := NewForgetter(r.Env, dedup.New(16), slog.New(slog.DiscardHandler))
+	told := 0
+	each := func(shard uint16, _ []byte, f func([]byte, base.SlotKey, dedup.Result) bool) error {
+		if shard == 1 {
+			for i := range 3 {
+				told++
+				f([]byte{byte(i)}, base.SlotKey{Slot: uint16(i)}, dedup.Result{})
+			}
+		}
+		return nil
+	}
+	for range 5 {
+		if err := x.some(each); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if told != 3 {
+		t.Errorf("%d records were looked at that a checkpoint will remove", told)
+	}
+	v := r.Shards[1].Marks().Published
+	r.Shards[1].Leave(v-1, 10)
+	if err := x.some(each); err != nil || told != 3 {
+		t.Errorf("%v; %d records behind a checkpoint that ends before the removal", err, told)
+	}
+	r.Shards[1].Leave(v, 10)
+	if err := x.some(each); err != nil || told != 6 {
+		t.Errorf("%v; %d records behind the checkpoint", err, told)
+	}
+	// Without a log the base has it at once.
+	r.at, x.removed[1] = 0, 0
+	for range 2 {
+		if err := x.some(each); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if told != 12 {
+		t.Errorf("%d records without a log", told)
+	}
+}
