@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/dedup"
+	"github.com/rdmakv/rdmakv/store/log"
 )
 
 // A dueList is the base's list of a shard's expiries: nothing leaves it but by a checkpoint.
@@ -119,30 +120,30 @@ func TestExpirerFails(t *testing.T) {
 	r := newRig(t, 3)
 	x, l := r.expiring()
 	now := uint64(r.wall.Unix())
-	for _, key := range numbered("k", 5) {
-		l.entries = append(l.entries, dueEntry{1, now - 1, key})
-	}
-	r.held = make(chan struct{})
+	l.entries = []dueEntry{{1, now - 3, "a"}, {1, now - 2, "b"}}
 	r.Shards[1].DueAt(0)
-	over := make(chan error, 1)
-	go func() { _, err := x.Remove(10); over <- err }()
-	for r.Shards[1].Marks().Ordered-r.Shards[1].Marks().Published < 1 {
-		time.Sleep(time.Millisecond)
+	r.all(x, 10)
+	l.entries = append(l.entries, dueEntry{1, now - 2, "c"}, dueEntry{1, now - 2, "d"}, dueEntry{1, now - 1, "e"})
+	r.Shards[1].DueAt(0)
+	for range 3 {
+		if _, err := r.Gate.TryEnter(1, 1, log.Deletes); err != nil {
+			t.Fatal(err)
+		}
 	}
-	close(r.held)
-	if err := <-over; !errors.Is(err, base.ErrOverloaded) {
+	if _, err := x.Remove(10); !errors.Is(err, base.ErrOverloaded) {
 		t.Fatal(err)
 	}
-	if more, err := x.Remove(10); more || err != nil || l.told["k-003"] != 1 {
-		t.Errorf("tried again at once: %v, %d times", err, l.told["k-003"])
+	r.Gate.Leave(3, 3)
+	if more, err := x.Remove(10); more || err != nil || l.told["c"] != 1 {
+		t.Errorf("tried again at once: %v, %d times", err, l.told["c"])
 	}
 	r.wall = r.wall.Add(ExpireRetry * time.Second)
 	if _, err := x.Remove(10); err != nil {
 		t.Error(err)
 	}
-	for i, key := range numbered("k", 5) {
-		if n := l.told[key]; n != 1+i/3 {
-			t.Errorf("%s was handled %d times", key, n)
+	for key, want := range map[string]int{"a": 1, "b": 1, "c": 2, "d": 2, "e": 2} {
+		if n := l.told[key]; n != want {
+			t.Errorf("%s was handled %d times, want %d", key, n, want)
 		}
 	}
 }
