@@ -23,7 +23,7 @@ const testLease = 20 * time.Millisecond
 // test moves: the server's, by which keys expire, and that of leases.
 type rig struct {
 	*Shard
-	t       *testing.T
+	t       testing.TB
 	mem     *Memory
 	results *dedup.Table
 	next    layout.Version
@@ -39,7 +39,7 @@ type rig struct {
 }
 
 // newRig returns an empty shard, filled. backed: there is a disk.
-func newRig(t *testing.T, backed bool) *rig {
+func newRig(t testing.TB, backed bool) *rig {
 	t.Helper()
 	r := &rig{t: t, next: layout.MakeVersion(1, 1), disk: make(map[string]flight.KeyState),
 		wall: time.Unix(1_800_000_000, 0), lease: time.Now(), results: dedup.New(1 << 10)}
