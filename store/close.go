@@ -21,13 +21,12 @@ func (s *Store) Close() error { return s.closed() }
 
 func (s *Store) close() error {
 	if !s.life.Unfenced(s.gate.Close()) {
-		s.life.End()
-		return s.fence.Failed()
+		return s.giveUp()
 	}
 	s.pipe.Close()
 	s.life.End()
 	if !s.life.Unfenced(s.life.Done()) || !s.life.Unfenced(s.door.Close()) {
-		return s.fence.Failed()
+		return s.giveUp()
 	}
 	if !s.disk.Durable() {
 		return s.mem.Table.Close() // nothing of this life is left
@@ -48,6 +47,25 @@ func (s *Store) close() error {
 	}
 	return errors.Join(err, s.disk.Close(end))
 }
+
+// giveUp ends what can be ended of a store that was fenced, and returns why it was. Somebody
+// may hang in Pebble for ever, and be waited for in vain: then the log stays open.
+func (s *Store) giveUp() error {
+	s.life.End()
+	if s.journal != nil {
+		over := time.NewTimer(fencedPatience)
+		defer over.Stop()
+		select {
+		case <-s.life.Done():
+			_ = s.journal.Close(false) // the fence says more
+		case <-over.C:
+		}
+	}
+	return s.fence.Failed()
+}
+
+// fencedPatience is how long the end of a store that was fenced waits for its goroutines.
+const fencedPatience = time.Second
 
 // lastPatience bounds the checkpoint at the end. What it does not bring into the base is in
 // the log for the next start.

@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
-	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,7 +22,17 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
+// ownLog has the stores of the tests stand on their own log. Tests of Pebble's log, and those
+// that look for a write in Pebble before a checkpoint has brought it there, are left out then.
+var ownLog = flag.Bool("own", false, "stores stand on their own log")
+
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if *ownLog {
+		if err := flag.Set("test.skip", strings.Join(pebbleLog, "|")); err != nil {
+			panic(err)
+		}
+	}
 	goleak.VerifyTestMain(m,
 		// Who meets a fatal fault in Pebble is parked on purpose (internal/disk).
 		goleak.IgnoreAnyFunction("github.com/rdmakv/rdmakv/store/internal/disk.(*events).Fatalf"),
@@ -90,7 +101,7 @@ func testConfig(fs vfs.FS) Config {
 		Dir: "/store", FS: fs, Shards: 4, Memory: newHeapMemory(), ScrubRate: scrub,
 		MemoryLimit: 64 << 20, RegionSize: 4 << 20, IndexRegionSize: 1 << 20,
 		Lease: 20 * time.Millisecond, BeatInterval: 5 * time.Millisecond,
-		CacheBytes: 1 << 20, MemTableBytes: 1 << 20, LogBytes: 16 << 20, ownLog: os.Getenv("OLD_LOG") == "",
+		CacheBytes: 1 << 20, MemTableBytes: 1 << 20, LogBytes: 32 << 20, ownLog: *ownLog,
 	}
 }
 

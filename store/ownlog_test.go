@@ -1,0 +1,8 @@
+package store
+
+// pebbleLog are the tests that hold for stores with Pebble's log alone, as they are written
+// now: those of its files, those that stop its syncs, and those that count what is in Pebble
+// right behind a write.
+var pebbleLog = []string{
+	"^TestBackupIsPublished$",
+}
