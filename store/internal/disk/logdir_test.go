@@ -34,6 +34,9 @@ func TestLogDir(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := d.Sync(); err != nil || sizeAfterCrash(t, mem) != size {
+		t.Errorf("a new file has %d bytes after a crash, %v", sizeAfterCrash(t, mem), err)
+	}
 	if _, err := d.Create("a", size, false, log.Access{Write: true}); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("a file that is there: %v", err)
 	}
@@ -60,8 +63,8 @@ func TestLogDir(t *testing.T) {
 	if err := other.Truncate(4096); !errors.Is(err, fs.ErrInvalid) {
 		t.Errorf("a file that was opened to be read becomes shorter: %v", err)
 	}
-	if err := errors.Join(f.Truncate(4096), d.Sync()); err != nil {
-		t.Fatal(err)
+	if err := f.Truncate(4096); err != nil || sizeAfterCrash(t, mem) != 4096 {
+		t.Fatalf("a shorter file has %d bytes after a crash, %v", sizeAfterCrash(t, mem), err)
 	}
 	if _, err := f.WriteAt([]byte("x"), 4096); !errors.Is(err, fs.ErrInvalid) {
 		t.Errorf("a write behind the new end: %v", err)
@@ -93,6 +96,17 @@ func TestLogDir(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// sizeAfterCrash returns the length of the file that a crash leaves, in which nothing is
+// that was not synced.
+func sizeAfterCrash(t *testing.T, mem *vfs.MemFS) int64 {
+	t.Helper()
+	info, err := mem.CrashClone(vfs.CrashCloneCfg{}).Stat("/log/a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
 }
 
 // TestLogDirNames: a name that is taken is not given, and what a crash left of a Truncate
