@@ -28,7 +28,7 @@ const writesWithoutSync = 24
 func (s *Store) openStages(own span) {
 	limits := pipeline.Limits{Bytes: int64(s.cfg.BatchBytes)}
 	if s.journal != nil {
-		limits.Bytes = min(limits.Bytes, int64(journal.RecordMost(s.cfg.logSizes())))
+		limits.Bytes = min(limits.Bytes, s.cfg.logSizes().CommitMost())
 		limits.Overhead = journal.Overhead
 	}
 	if s.cfg.Sync != Always {

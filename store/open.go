@@ -302,7 +302,7 @@ func (s *Store) start(own span) {
 	if s.journal != nil {
 		sizes := s.cfg.logSizes()
 		s.gate.With(admit.Log{
-			Room: s.journal, Piece: journal.RecordMost(sizes), Large: sizes.Segment / 2, Bytes: sizes.Log,
+			Room: s.journal, Piece: int(sizes.CommitMost()), Large: sizes.Segment / 2, Bytes: sizes.Log,
 			Left: s.ckpt.Left, Rate: s.ckpt.Rate, Want: s.ckpt.Want,
 		})
 		s.life.Go(s.ckpt.Run)

@@ -94,28 +94,34 @@ func Open(c Config) (*Journal, error) {
 		return nil, err
 	}
 	j := &Journal{c: c, log: l, found: l.Found(), Sets: make([]dirty.Set, c.Shards)}
-	j.most = RecordMost(c.Sizes)
+	j.most = c.Sizes.recordMost()
 	if err := j.replay(); err != nil {
 		return nil, errors.Join(err, l.Close(false))
 	}
 	return j, nil
 }
 
-// RecordMost is how large a record may be, and how many bytes of writes a commit may have:
-// half of a frame each, so that a commit, which one write alone may exceed, fits.
-func RecordMost(s Sizes) int {
-	frame := s.Frame
-	if frame == 0 {
-		segment := s.Segment
-		if segment == 0 {
-			segment = 64 << 20
-		}
-		frame = min(8<<20, segment/4)
+// Bounds of what goes into a frame, as parts of it. Writes are cut into commits at half of a
+// frame. A write that is larger is alone in its commit, and may have three quarters of one: a
+// batch of the largest size fits, with the heads of its parts. Beyond that, values stand
+// apart, in pieces.
+func (s Sizes) CommitMost() int64 { return s.frame() / 2 }
+
+// recordMost is how large a record may be.
+func (s Sizes) recordMost() int { return int(s.frame() / 4 * 3) }
+
+// frame is how large a frame may be.
+func (s Sizes) frame() int64 {
+	switch {
+	case s.Frame != 0:
+		return s.Frame
+	case s.Segment != 0:
+		return min(8<<20, s.Segment/4)
 	}
-	return int(frame / 2)
+	return 8 << 20
 }
 
-// Log returns the log itself, for the checkpoints and for the gate.
+// Log returns the log itself, for the checkpoints.
 func (j *Journal) Log() *log.Log { return j.log }
 
 // Place is where the base stood when the log was opened.
