@@ -77,12 +77,12 @@ func TestFaultAtEveryCall(t *testing.T) {
 func runCases(t *testing.T, test, args string) (counts map[string]int, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+test+"$")
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+test+"$", fmt.Sprintf("-own=%v", *ownLog))
 	cmd.Env = append(os.Environ(), childEnv+"="+args)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		text := string(out)
-		return nil, fmt.Errorf("cases %q: %v\n%s\nagain: %s=%q go test ./store -run '^%s$'", args, err, text[max(0, len(text)-6000):], childEnv, args, test)
+		return nil, fmt.Errorf("cases %q: %v\n%s\nagain: %s=%q go test ./store -own=%v -run '^%s$'", args, err, text[max(0, len(text)-6000):], childEnv, args, *ownLog, test)
 	}
 	counts = make(map[string]int)
 	for line := range strings.SplitSeq(string(out), "\n") {

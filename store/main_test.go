@@ -163,6 +163,18 @@ func (n *node) lease() {
 	}
 }
 
+// checkpoint returns when the base has all that is published. Without a log of the store's
+// own it has it already.
+func (n *node) checkpoint() {
+	n.t.Helper()
+	if n.ckpt == nil {
+		return
+	}
+	if err := n.ckpt.Now(context.Background()); err != nil {
+		n.t.Fatalf("checkpoint: %v", err)
+	}
+}
+
 // fill waits until the fill has read everything, then lets its lease pass.
 func (n *node) fill() {
 	n.t.Helper()
