@@ -20,8 +20,9 @@ func TestBlobFilesAfterACrash(t *testing.T) {
 	c := testConfig(disk)
 	c.noKeeper = true
 	n := open(t, c)
-	for i := range 2 { // a flush makes a file
+	for i := range 2 { // a flush makes a file, and so does a checkpoint
 		n.put(1, fmt.Sprint("key-", i), pattern(5000, fmt.Sprint(i)))
+		n.checkpoint()
 		if err := n.disk.ForTests().DB().Flush(); err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
@@ -222,9 +223,10 @@ func TestResultsForgotten(t *testing.T) {
 	}
 }
 
-// recordsOnDisk counts the records of results.
+// recordsOnDisk counts the records of results, behind a checkpoint.
 func (n *node) recordsOnDisk() (count int) {
 	n.t.Helper()
+	n.checkpoint()
 	for _, sh := range n.shards {
 		if err := n.disk.EachResult(sh.ID, nil, func([]byte, base.SlotKey, dedup.Result) bool { count++; return true }); err != nil {
 			n.t.Fatal(err)
@@ -256,6 +258,7 @@ func TestSlotMovesBetweenShards(t *testing.T) {
 	if w := n.do(Write{Op: Op{Shard: 3, Key: []byte("k3"), Kind: OpIncrement, Delta: 1, ID: sent(rid(3, 20), 1)}}); w.Number != 5 {
 		t.Errorf("the newest again: %d", w.Number)
 	}
+	n.checkpoint()
 	if err := n.forgetter().Some(); err != nil {
 		t.Fatal(err)
 	}
@@ -270,6 +273,7 @@ func TestDamagedRecordRefused(t *testing.T) {
 	fs := memFS()
 	n := open(t, testConfig(fs))
 	n.do(Write{Op: Op{Key: []byte("k"), ID: rid(3, 1)}})
+	n.checkpoint()
 	k := base.SlotKey{Client: rid(3, 1).Client, Slot: 3}
 	pkey := k.Append(disk.AppendKey(nil, 0, disk.KindDedup, nil))
 	value, closer, err := n.disk.ForTests().DB().Get(pkey)
@@ -279,7 +283,8 @@ func TestDamagedRecordRefused(t *testing.T) {
 	bad := append([]byte(nil), value...)
 	closer.Close()
 	bad[len(bad)-1] ^= 1
-	if err := n.disk.ForTests().DB().Set(pkey, bad, nil); err != nil {
+	db := n.disk.ForTests().DB()
+	if err := errors.Join(db.Set(pkey, bad, pebble.NoSync), db.Flush()); err != nil { // a base has no log
 		t.Fatal(err)
 	}
 	if err := n.Close(); err != nil {

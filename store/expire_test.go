@@ -41,9 +41,10 @@ func (n *node) tick() {
 	n.clock.Tick()
 }
 
-// listedKeys counts the entries of expiries in Pebble.
+// listedKeys counts the entries of expiries in Pebble, behind a checkpoint.
 func (n *node) listedKeys() (count int) {
 	n.t.Helper()
+	n.checkpoint()
 	for _, sh := range n.shards {
 		lower, upper := disk.KindBounds(sh.ID, disk.KindExpiry)
 		iter, err := n.disk.ForTests().DB().NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
@@ -63,9 +64,10 @@ func (n *node) listedKeys() (count int) {
 	return count
 }
 
-// expire runs the expirer until nothing is due.
+// expire runs the expirer until nothing is due of what a checkpoint has listed.
 func (n *node) expire() {
 	n.t.Helper()
+	n.checkpoint()
 	for more := true; more; {
 		var err error
 		if more, err = n.expirer().Remove(3); err != nil {
@@ -275,6 +277,7 @@ func TestExpirerHeldUp(t *testing.T) {
 		n.do(Write{Op: Op{Key: fmt.Appendf(nil, "%d", i), TTL: time.Second}})
 	}
 	n.pass(f, 2*time.Second)
+	n.checkpoint()
 	release := fs.stall()
 	defer release()
 	done := make(chan struct{}, c.InflightWrites)

@@ -24,12 +24,17 @@ import (
 // of the log ends a process; so it is a process of its own that ends.
 const childEnv = "RDMAKV_STORE_TEST_CHILD"
 
+// childArgs are those of a child that runs a test: its stores have the log that the parent's have.
+func childArgs(test string) []string {
+	return []string{"-test.run=^" + test + "$", fmt.Sprintf("-own=%v", *ownLog)}
+}
+
 // runChild runs this test again in a child and returns its output.
 func runChild(t *testing.T, scenario string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+t.Name()+"$")
+	cmd := exec.CommandContext(ctx, os.Args[0], childArgs(t.Name())...)
 	cmd.Env = append(os.Environ(), childEnv+"="+scenario)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -62,7 +67,7 @@ func walFaultChild() {
 	inj := errorfs.InjectorFunc(nil)
 	var broken atomic.Bool
 	inj = func(op errorfs.Op) error {
-		if broken.Load() && strings.HasSuffix(op.Path, ".log") && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+		if broken.Load() && inLog(op.Path) && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
 			return syscall.EIO
 		}
 		return nil

@@ -77,7 +77,7 @@ func TestFaultAtEveryCall(t *testing.T) {
 func runCases(t *testing.T, test, args string) (counts map[string]int, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+test+"$", fmt.Sprintf("-own=%v", *ownLog))
+	cmd := exec.CommandContext(ctx, os.Args[0], childArgs(test)...)
 	cmd.Env = append(os.Environ(), childEnv+"="+args)
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -23,7 +23,7 @@ type stalledFS struct {
 func newStalledFS() *stalledFS {
 	s := &stalledFS{mem: vfs.NewCrashableMem()}
 	s.FS = errorfs.Wrap(s.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if strings.HasSuffix(op.Path, ".log") && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpFileSyncTo) {
+		if inLog(op.Path) && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpFileSyncTo) {
 			s.mu.Lock()
 			c := s.stalled
 			s.mu.Unlock()
@@ -34,6 +34,11 @@ func newStalledFS() *stalledFS {
 		return nil
 	}))
 	return s
+}
+
+// inLog says whether a file is one of the log: Pebble's, or the store's own.
+func inLog(name string) bool {
+	return strings.HasSuffix(name, ".log") || strings.HasSuffix(name, ".seg")
 }
 
 // stall keeps syncs from ending until the returned function is called.
@@ -50,8 +55,16 @@ func (s *stalledFS) stall() (release func()) {
 	})
 }
 
-// inPebble waits until Pebble shows a value, durable or not.
+// inPebble waits until Pebble shows a value, durable or not. With the store's own log it waits
+// until a write that nobody is shown has its place there.
 func (n *node) inPebble(shard int, key, value string) {
+	if n.journal != nil {
+		waitFor(n.t, "a place in the log for "+value, func() bool {
+			s := n.journal.Log().Stats()
+			return s.End > s.Passed
+		})
+		return
+	}
 	waitFor(n.t, "Pebble to show "+value, func() bool {
 		got, err := n.record(shard, key)
 		return err == nil && got == value
