@@ -179,7 +179,11 @@ func newFaulty(seed uint64, kind int, sticky bool, n int) *faulty {
 	for i := range 6 {
 		f.mustWrite(s, i, false)
 	}
-	if err := s.disk.ForTests().DB().Flush(); err != nil {
+	err = s.disk.ForTests().DB().Flush()
+	if s.ckpt != nil {
+		err = s.ckpt.Now(context.Background())
+	}
+	if err != nil {
 		panic(err)
 	}
 	s.disk.Heartbeat()

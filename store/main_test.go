@@ -155,20 +155,6 @@ func (n *node) record(shard int, key string) (string, error) {
 	return string(rec.Value), nil
 }
 
-// checkpoint brings everything that is published into the base. With Pebble's log it is there
-// already.
-func (n *node) checkpoint() {
-	n.t.Helper()
-	if n.ckpt == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), testPatience)
-	defer cancel()
-	if err := n.ckpt.Now(ctx); err != nil {
-		n.t.Fatalf("checkpoint: %v", err)
-	}
-}
-
 // lease lets a lease pass by the clock of Beat: what waits for one is freed.
 func (n *node) lease() {
 	for range 3 {

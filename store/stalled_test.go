@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"path"
 	"strings"
 	"sync"
 	"testing"
@@ -36,9 +37,11 @@ func newStalledFS() *stalledFS {
 	return s
 }
 
-// inLog says whether a file is one of the log: Pebble's, or the store's own.
+// inLog says whether a file is one of the log: Pebble's, or the store's own. A segment is known
+// by its directory, because it was opened under the name of a free file.
 func inLog(name string) bool {
-	return strings.HasSuffix(name, ".log") || strings.HasSuffix(name, ".seg")
+	dir, file := path.Split(name)
+	return strings.HasSuffix(file, ".log") || path.Base(dir) == "log" && file != "LIFE"
 }
 
 // stall keeps syncs from ending until the returned function is called.
