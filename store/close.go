@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -43,7 +42,7 @@ func (s *Store) close() error {
 		end = s.end(keys)
 	}
 	if s.journal != nil {
-		err = errors.Join(err, s.closeLog(end))
+		err = errors.Join(err, s.logSide.close(s, end))
 	}
 	return errors.Join(err, s.disk.Close(end))
 }
@@ -66,27 +65,6 @@ func (s *Store) giveUp() error {
 
 // fencedPatience is how long the end of a store that was fenced waits for its goroutines.
 const fencedPatience = time.Second
-
-// lastPatience bounds the checkpoint at the end. What it does not bring into the base is in
-// the log for the next start.
-const lastPatience = 30 * time.Second
-
-// closeLog brings what the log has into the base, so that a store that was stopped is whole
-// without its log, and ends it; end is nil if this is no clean stop.
-func (s *Store) closeLog(end *disk.End) error {
-	if end == nil {
-		return s.journal.Close(false)
-	}
-	if err := s.disk.MarkClean(end); err != nil {
-		return errors.Join(err, s.journal.Close(false))
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), lastPatience)
-	defer cancel()
-	if err := s.ckpt.Last(ctx); err != nil {
-		s.cfg.Logger.Warn("the last checkpoint: the next start reads the log", "err", err)
-	}
-	return s.journal.Close(true)
-}
 
 // end is what is to be kept of this life with its clean-stop mark.
 func (s *Store) end(keys []uint64) *disk.End {

@@ -12,12 +12,9 @@ import (
 
 	"github.com/rdmakv/rdmakv/store/internal/admit"
 	"github.com/rdmakv/rdmakv/store/internal/base"
-	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
-	"github.com/rdmakv/rdmakv/store/internal/ckpt"
 	"github.com/rdmakv/rdmakv/store/internal/clock"
 	"github.com/rdmakv/rdmakv/store/internal/dedup"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
-	"github.com/rdmakv/rdmakv/store/internal/journal"
 	"github.com/rdmakv/rdmakv/store/internal/newest"
 	"github.com/rdmakv/rdmakv/store/internal/pipeline"
 	"github.com/rdmakv/rdmakv/store/internal/reads"
@@ -26,7 +23,6 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/sketch"
 	"github.com/rdmakv/rdmakv/store/internal/upkeep"
 	"github.com/rdmakv/rdmakv/store/layout"
-	"github.com/rdmakv/rdmakv/store/log"
 	"github.com/rdmakv/rdmakv/store/reclaim"
 	"github.com/rdmakv/rdmakv/store/region"
 	"github.com/rdmakv/rdmakv/store/slab"
@@ -44,19 +40,17 @@ type Store struct {
 	*Reads
 	door *base.Door
 
-	fence   *base.Fence
-	disk    *disk.Disk
-	journal *journal.Journal // nil: of a cache
-	ckpt    *ckpt.Keeper     // nil: of a cache
+	fence *base.Fence
+	disk  *disk.Disk
+	logSide
 
 	mem    *shard.Memory
 	shards []*shard.Shard
 	ask    shard.Ask
 
-	newest *newest.Reader
-	gate   *admit.Gate
-	order  *pipeline.Orderer
-	pipe   *pipeline.Pipeline
+	gate  *admit.Gate
+	order *pipeline.Orderer
+	pipe  *pipeline.Pipeline
 
 	before predecessor // the pipeline's, and Close's behind it
 
@@ -148,7 +142,7 @@ func (s *Store) openDurable() (span, error) {
 		return span{}, err
 	}
 	if s.cfg.ownLog {
-		if err := s.openJournal(); err != nil {
+		if err := s.logSide.open(s); err != nil {
 			return span{}, err
 		}
 	}
@@ -161,41 +155,6 @@ func (s *Store) openDurable() (span, error) {
 	s.clock = clock.New(s.cfg.clock, s.disk.ClockBound())
 	err = s.disk.Begin(s.clock.Now)
 	return epochSpan(s.disk.Epoch()), err
-}
-
-// openJournal opens the log and reads what it has behind the base.
-func (s *Store) openJournal() error {
-	dir, err := s.disk.LogDir()
-	if err != nil {
-		return err
-	}
-	place, err := s.place()
-	if err != nil {
-		return err
-	}
-	s.journal, err = journal.Open(journal.Config{
-		Dir: dir, Store: s.disk.ID(), New: s.disk.NewLog(), Place: place, Reach: s.disk.Reach(),
-		Sync: log.Sync(s.cfg.Sync), Interval: s.cfg.SyncInterval, Sizes: s.cfg.logSizes(),
-		Shards: s.cfg.Shards, Seed: s.mem.Seed, Results: s.dedup, Fence: s.fence, Logger: s.cfg.Logger,
-	})
-	if err != nil {
-		return journal.Fault(err)
-	}
-	s.newest.Log = s.journal
-	return s.disk.Join(s.journal)
-}
-
-// place is where the base stands in the log; zero: it has no position.
-func (s *Store) place() (checkpoint.Place, error) {
-	raw, err := s.disk.Place()
-	if err != nil || raw == nil {
-		return checkpoint.Place{}, err
-	}
-	place, err := checkpoint.ParsePlace(raw)
-	if err != nil {
-		return place, &CorruptError{Shard: disk.StoreShard, Key: []byte("position"), Err: err}
-	}
-	return place, nil
 }
 
 // openMemory makes regions, slabs and indexes, all empty. none is the version before
@@ -231,7 +190,7 @@ func (s *Store) openMemory(none layout.Version) error {
 		s.shards = append(s.shards, sh)
 	}
 	if s.journal != nil {
-		s.openKeeper()
+		s.logSide.follow(s)
 	}
 	env := s.residents()
 	s.filler = residents.NewFill(env, residents.FillConfig{
@@ -245,29 +204,12 @@ func (s *Store) openMemory(none layout.Version) error {
 		Newest: s.newest, HoldBytes: s.cfg.HoldBytes,
 	}
 	if s.journal != nil {
-		readEnv.Moment = s.moment
+		readEnv.Moment = func() (newest.Moment, error) { return s.journal.Moment(s.disk, s.shards, &s.ckpt.Leaving) }
 	}
 	s.Reads = reads.New(readEnv)
 	s.filler.Presize(s.cfg.MemoryLimit)
 	s.mem.Table.Index().Serve()
 	return nil
-}
-
-// openKeeper makes what brings the log into the base. Readers hold the log by it.
-func (s *Store) openKeeper() {
-	sizes := s.cfg.logSizes()
-	s.ckpt = ckpt.New(ckpt.Config{
-		Log: s.journal.Log(), Stream: journal.Stream, Shards: s.shards, Base: s.disk, Facts: disk.FactNames(),
-		Epoch: func() uint64 { return uint64(s.disk.Epoch()) }, Place: s.journal.Place(),
-		LogBytes: sizes.Log, Segment: sizes.Segment, DirtyBytes: max(int64(s.cfg.MemoryLimit/8), 1<<20),
-		Life: s.life,
-	})
-	s.journal.Follow(s.ckpt)
-}
-
-// moment is all that is published now.
-func (s *Store) moment() (newest.Moment, error) {
-	return s.journal.Moment(s.disk, s.shards, &s.ckpt.Leaving)
 }
 
 // openRequests brings back what the last incarnation has to hand on: results of
@@ -300,12 +242,7 @@ func (s *Store) residents() residents.Env {
 func (s *Store) start(own span) {
 	s.gate = admit.NewGate(s.cfg.InflightBytes, s.cfg.InflightWrites)
 	if s.journal != nil {
-		sizes := s.cfg.logSizes()
-		s.gate.With(admit.Log{
-			Room: s.journal, Piece: int(sizes.CommitMost()), Large: sizes.Segment / 2, Bytes: sizes.Log,
-			Left: s.ckpt.Left, Rate: s.ckpt.Rate, Want: s.ckpt.Want,
-		})
-		s.life.Go(s.ckpt.Run)
+		s.logSide.start(s)
 	}
 	s.openStages(own)
 	s.life.Go(s.evictor.Run)

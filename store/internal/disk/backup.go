@@ -39,7 +39,8 @@ func (d *Disk) Checkpoint(dir string) error {
 }
 
 // SealBackup makes a backup of what Checkpoint left in dir.
-func (d *Disk) SealBackup(dir string) error {
+func (b *Base) SealBackup(dir string) error {
+	d := b.d
 	c := d.c
 	c.Dir = dir
 	if err := syncDir(c.FS, c.FS.PathJoin(dir, dataDir)); err != nil {

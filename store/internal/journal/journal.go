@@ -12,7 +12,7 @@
 // finds in the log behind the base's position is dirty again before anybody is served
 // (replay.go). The facts of a store are records, too (facts.go). A reader of many keys takes
 // its moment here, because two locks make one: that of publishing a frame, and that of
-// leaving the sets (moment.go).
+// leaving the sets (Moment).
 package journal
 
 import (
@@ -25,6 +25,9 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
 	"github.com/rdmakv/rdmakv/store/internal/dedup"
 	"github.com/rdmakv/rdmakv/store/internal/dirty"
+	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/newest"
+	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/log"
 )
 
@@ -156,3 +159,70 @@ func Fault(err error) error {
 
 // dirName is the log's directory in that of the store, as errors name it.
 const dirName = "log"
+
+// The gate sets room in the log aside for a write before it is ordered (package admit). What
+// log.Cost says of a record is right if the record travels alone: with what is left of its
+// last block, 4 KiB for a put of 10 bytes. But writes that are in flight together share
+// frames: all that are queued go into the next commit, as far as it takes them, so what they
+// leave of blocks is that of a few frames, however many they are. If each were counted with a
+// block of its own, a segment of 32 MiB would have room for some 5,000 writes in flight.
+//
+// A write that has more than was counted is no harm: its frame waits for a free file, not for
+// a checkpoint.
+
+// recordHead bounds what the log adds to the body of a record, with its share of a frame's
+// head.
+const recordHead = 96
+
+// Cost is what the record of a write takes of the log, in company.
+func (j *Journal) Cost(body int) int64 { return int64(body) + recordHead }
+
+// Reserve sets room aside, or fails with log.ErrFull. Return gives it back: Append does.
+func (j *Journal) Reserve(n int64, use log.Use) error { return j.log.Reserve(n, use) }
+
+// Unreserve gives room back for a write that was not ordered.
+func (j *Journal) Unreserve(n int64) { j.log.Unreserve(n) }
+
+// Room returns how many bytes can be set aside now, and a channel that is closed when that
+// may have become more.
+func (j *Journal) Room(use log.Use) (int64, <-chan struct{}) { return j.log.Room(use) }
+
+// Bytes is what the segments in force have, of the log's bound.
+func (j *Journal) Bytes() int64 { return j.log.Stats().Bytes }
+
+// Stats are the numbers of the log.
+func (j *Journal) Stats() log.Stats { return j.log.Stats() }
+
+// Hold keeps in the log what the base does not have, until release is called. While a write
+// of a shard is dirty, and its lock is held, Hold does not fail.
+func (j *Journal) Hold() (release func(), err error) { return j.keeper.Hold() }
+
+// ReadAt reads the record at a position that is held.
+func (j *Journal) ReadAt(at log.Position) (log.Record, error) { return j.log.ReadAt(at) }
+
+// Moment takes all that is published now: first what the base has, then what is newer. Two
+// locks make them one moment. No frame is published in between, so all that is published is
+// in the snapshot or in a view; without it, a batch could be half there. Nothing leaves a set
+// in between (leaving is held by whoever takes it out); without it, a key that the snapshot
+// does not have yet could be missing from its view, because the base had it meanwhile. If
+// the base gets a range in between, its keys are in the views still, and the views count.
+//
+// Lock order: publishing, then leaving, then those of the shards.
+func (j *Journal) Moment(d *disk.Disk, shards []*shard.Shard, leaving *sync.Mutex) (newest.Moment, error) {
+	j.publishing.Lock()
+	defer j.publishing.Unlock()
+	leaving.Lock()
+	defer leaving.Unlock()
+	// Before the views are taken: what they have is behind the base's place.
+	release, err := j.Hold()
+	if err != nil {
+		return newest.Moment{}, err
+	}
+	m := newest.Moment{Base: d.Snapshot(), Views: make([]dirty.View, len(shards)), Release: release}
+	for i, sh := range shards {
+		sh.Mu.Lock()
+		m.Views[i] = sh.Dirty.View()
+		sh.Mu.Unlock()
+	}
+	return m, nil
+}
