@@ -28,14 +28,10 @@ func TestFillWaitsForRoom(t *testing.T) {
 	done := make(chan struct{}, keys)
 	for i := range keys {
 		w := &Write{Op: Op{Key: fmt.Appendf(nil, "%08d", i)}, Done: func(*Write) { done <- struct{}{} }}
-		for n.Submit(w) != nil {
-			<-done
-		}
+		n.submit(w)
 	}
 	waitFor(t, "the puts", func() bool { return n.Stats().Published == uint64(keys) })
-	if err := n.disk.ForTests().DB().Flush(); err != nil { // sync is off: this is what makes them durable
-		t.Fatal(err)
-	}
+	n.intoTables() // sync is off: this is what makes them durable
 
 	c.FS, c.Memory = fs.CrashClone(vfs.CrashCloneCfg{}), newHeapMemory()
 	c.PredecessorGone = true
@@ -70,6 +66,7 @@ func TestFillBesideDamage(t *testing.T) {
 	n := open(t, c)
 	defer close(c.holdFill)
 	n.put(0, "k", "old")
+	n.checkpoint()
 	pkey := disk.AppendKey(nil, 0, disk.KindData, []byte("k"))
 	b, closer, err := n.disk.ForTests().DB().Get(pkey)
 	if err != nil {
@@ -102,9 +99,7 @@ func TestKeysNoted(t *testing.T) {
 	done := make(chan struct{}, keys)
 	for i := range keys {
 		w := &Write{Op: Op{Shard: uint16(i % 4), Key: fmt.Appendf(nil, "%08d", i)}, Done: func(*Write) { done <- struct{}{} }}
-		for n.Submit(w) != nil {
-			<-done
-		}
+		n.submit(w)
 	}
 	waitFor(t, "the puts", func() bool { return n.Stats().Published == keys })
 	n.disk.NoteKeys(n.filler.Keys())
@@ -113,9 +108,7 @@ func TestKeysNoted(t *testing.T) {
 	if n.disk.NoteKeys(n.filler.Keys()); noted != keys || n.disk.ForTests().Noted() != noted {
 		t.Errorf("noted %d keys, then %d: want %d, and no note of one more", noted, n.disk.ForTests().Noted(), keys)
 	}
-	if err := n.disk.ForTests().DB().Flush(); err != nil { // sync is off: this is what makes them durable
-		t.Fatal(err)
-	}
+	n.intoTables() // sync is off: this is what makes them durable
 	for _, end := range []string{"crash", "clean stop"} {
 		c.FS, c.Memory, c.PredecessorGone = fs.CrashClone(vfs.CrashCloneCfg{}), newHeapMemory(), true
 		c.holdFill = make(chan struct{})

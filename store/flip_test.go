@@ -1,17 +1,20 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -19,21 +22,28 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/log"
 )
 
 // blindSpots is everything that a flipped byte can do without being noticed
 // and without being harmless: what no design that keeps one copy could see, or
 // that this one does not. The test fails over a wrong answer anywhere else, and
 // over a line of this table that is not needed any more.
-var blindSpots = []struct {
+func blindSpots() []blindness {
+	const why = "the end of a log, written within a second of the crash: damage there looks like the end that a crash leaves"
+	if *ownLog {
+		return []blindness{{"killed before a heartbeat", regexp.MustCompile(`^log/[0-9a-f]+\.seg$`), true, why}}
+	}
+	return []blindness{{"killed before a heartbeat", regexp.MustCompile(`^data/\d+\.log$`), true, why}}
+}
+
+// A blindness is a line of blindSpots.
+type blindness struct {
 	state string         // how the server before had ended
 	file  *regexp.Regexp // in the store's directory
 	// behind: only bytes behind those that the ledger knows; else all of them.
 	behind bool
 	why    string
-}{
-	{"killed before a heartbeat", regexp.MustCompile(`^data/\d+\.log$`), true,
-		"the end of a log, written within a second of the crash: damage there looks like the end that a crash leaves"},
 }
 
 // A flipped store is a small store whose bytes are damaged, one at a time.
@@ -88,6 +98,7 @@ func smallStore(t *testing.T, state string) flipped {
 	fs := vfs.NewCrashableMem()
 	c := testConfig(fs)
 	c.noKeeper = true
+	c.LogBytes = MinLogBytes // of small segments
 	f := flipped{state: state, keys: make(map[string]string)}
 	n := open(t, c)
 	put := func(i, size int) {
@@ -99,20 +110,16 @@ func smallStore(t *testing.T, state string) flipped {
 		put(i, 20+10*i)
 	}
 	put(6, 1100) // in a blob file
-	if err := n.disk.ForTests().DB().Flush(); err != nil {
-		t.Fatal(err)
-	}
+	n.intoTables()
 	n.disk.Heartbeat()
 	put(7, 30)
 	n.del(1, "key-1")
 	delete(f.keys, "key-1")
 	f.gone = append(f.gone, "key-1", "never")
-	if err := n.disk.ForTests().DB().Flush(); err != nil {
-		t.Fatal(err)
-	}
+	n.intoTables()
 	put(2, 50)
 	n.disk.Heartbeat()
-	put(8, 40)
+	n.putLast(func() { put(8, 40) })
 	if state == "killed after a heartbeat" {
 		n.disk.Heartbeat()
 	}
@@ -126,9 +133,53 @@ func smallStore(t *testing.T, state string) flipped {
 	return f
 }
 
+// putLast makes a put whose frame is the last one of the log: an empty one behind it would
+// say that the put was durable.
+func (n *node) putLast(put func()) {
+	n.t.Helper()
+	if n.journal == nil {
+		put()
+		return
+	}
+	waitFor(n.t, "a put with no frame behind it", func() bool {
+		before := n.journal.Stats().Frames
+		put()
+		return n.journal.Stats().Frames == before+1
+	})
+}
+
+// span is how many bytes of a file are damaged: of a segment of the log not much of what
+// nothing was written into. empty says of which of them few need to be: nothing was written
+// there, or near by.
+func (f flipped) span(name string) (size int64, empty func(off int64) bool, err error) {
+	info, err := f.fs.Stat(name)
+	if err != nil {
+		return 0, nil, err
+	}
+	if path.Base(path.Dir(name)) != "log" {
+		return info.Size(), func(int64) bool { return false }, nil
+	}
+	file, err := f.fs.Open(name)
+	if err != nil {
+		return 0, nil, err
+	}
+	b, err := io.ReadAll(file)
+	used := len(bytes.TrimRight(b, "\x00"))
+	b = b[:min(used+8<<10, len(b))]
+	empty = func(off int64) bool {
+		near := b[max(0, off-64):min(off+64, int64(len(b)))]
+		return len(bytes.Trim(near, "\x00")) == 0
+	}
+	return int64(len(b)), empty, errors.Join(err, file.Close())
+}
+
 // files lists the files that may be damaged.
 func (f flipped) files(t *testing.T) (files []string) {
-	for _, dir := range []string{"/store", "/store/data"} {
+	dirs := []string{"/store", "/store/data"}
+	if *ownLog {
+		dirs = append(dirs, "/store/log")
+	}
+	for _, dir := range dirs {
 		names, err := f.fs.List(dir)
 		if err != nil {
 			t.Fatal(err)
@@ -164,6 +215,7 @@ func (f flipped) try(name string, off int64, mask byte) (flipOutcome, error) {
 	}
 	c := testConfig(disk)
 	c.noKeeper, c.PredecessorGone, c.FillWorkers = true, true, 1
+	c.LogBytes = MinLogBytes
 	c.MemoryLimit, c.RegionSize, c.IndexRegionSize = 8<<20, 1<<20, 256<<10
 	// Pebble meets some damage in the background, again and again: then the
 	// node stops and says what it was.
@@ -225,6 +277,9 @@ var flipStates = []string{"stopped", "killed after a heartbeat", "killed before 
 // that looks at a damaged table again and again: a few are borne, not hundreds.
 const flipChunk = 40
 
+// emptyEach: of bytes of the log into which nothing was written, one in so many is flipped.
+const emptyEach = 16
+
 // TestEveryByteFlipped flips every byte of small stores, one at a time: each
 // get is right or an explicit error, or Open refuses, but for what blindSpots
 // lists. With -crash.full all bytes are, and with ten minutes to go all bits.
@@ -255,14 +310,13 @@ func TestEveryByteFlipped(t *testing.T) {
 		if err := f.save(dir); err != nil {
 			t.Fatal(err)
 		}
-		files, bytes := f.files(t), int64(0)
+		files, total := f.files(t), int64(0)
 		for n, name := range files {
-			info, err := f.fs.Stat(name)
+			size, _, err := f.span(name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			size := info.Size()
-			bytes += size
+			total += size
 			for from := int64(0); from < size; from += stride * flipChunk {
 				args := fmt.Sprintf("%d %d %d %d %d %s", n, from, from+stride*flipChunk, stride, masks, dir)
 				slots <- true
@@ -280,10 +334,10 @@ func TestEveryByteFlipped(t *testing.T) {
 				})
 			}
 		}
-		t.Logf("%s: %d bytes in %d files", state, bytes, len(files))
+		t.Logf("%s: %d bytes in %d files", state, total, len(files))
 	}
 	wg.Wait()
-	for i, b := range blindSpots {
+	for i, b := range blindSpots() {
 		used := sum[fmt.Sprint("blind", i)]
 		t.Logf("blind: %s, %v, behind the ledger %v, %d flips: %s", b.state, b.file, b.behind, used, b.why)
 		if used == 0 && stride == 1 {
@@ -310,12 +364,15 @@ func flipChild(t *testing.T, args string) {
 		t.Fatal(err)
 	}
 	name := f.files(t)[file]
-	info, err := f.fs.Stat(name)
+	size, empty, err := f.span(name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	outcomes := [...]string{flipRefused: "refused", flipRight: "right", flipErrors: "errors", flipWrong: "wrong"}
-	for off := from; off < min(to, info.Size()); off += stride {
+	for off := from; off < min(to, size); off += stride {
+		if empty(off) && off/stride%emptyEach != 0 {
+			continue
+		}
 		for m := range masks {
 			mask := byte(1) << ((int(off*5) + m) % 8)
 			got, err := f.try(name, off, mask)
@@ -343,10 +400,34 @@ func blindSpot(t *testing.T, f flipped, name string, off int64) int {
 		return -1
 	}
 	known := sizes[path.Base(name)]
-	for i, b := range blindSpots {
+	if *ownLog {
+		known = durableIn(t, f.fs, name)
+	}
+	for i, b := range blindSpots() {
 		if b.state == f.state && b.file.MatchString(strings.TrimPrefix(name, "/store/")) && (!b.behind || off >= known) {
 			return i
 		}
 	}
 	return -1
+}
+
+// durableIn is how many bytes of a segment were durable, as the ledger says.
+func durableIn(t *testing.T, fs vfs.FS, name string) int64 {
+	var reach log.Position
+	for line := range strings.Lines(readText(t, fs, "/store/LEDGER")) {
+		if _, err := fmt.Sscanf(line, "log %d\n", (*uint64)(&reach)); err == nil {
+			break
+		}
+	}
+	number, err := strconv.ParseUint(strings.TrimSuffix(path.Base(name), ".seg"), 16, 64)
+	switch {
+	case reach == 0 || err != nil:
+		t.Errorf("%s: the ledger says nothing of the log: %v", name, err)
+		return math.MaxInt64
+	case number < reach.Segment():
+		return math.MaxInt64
+	case number > reach.Segment():
+		return 0
+	}
+	return reach.Offset()
 }

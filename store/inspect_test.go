@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -82,18 +84,12 @@ func TestCheckFinds(t *testing.T) {
 	n := open(t, testConfig(fs))
 	n.put(1, "good", "v")
 	n.put(1, "bad", "v")
-	// Records as a bug or a bad disk could leave them.
-	set := func(pkey, value []byte) {
-		if err := n.disk.ForTests().DB().Set(pkey, value, pebble.Sync); err != nil {
-			t.Fatal(err)
-		}
-	}
-	set(disk.AppendKey(nil, 1, disk.KindData, []byte("bad")), []byte("gibberish"))
-	set(disk.AppendKey(nil, 77, disk.KindData, []byte("stray")), []byte("v"))
+	n.setRaw(disk.AppendKey(nil, 1, disk.KindData, []byte("bad")), []byte("gibberish"))
+	n.setRaw(disk.AppendKey(nil, 77, disk.KindData, []byte("stray")), []byte("v"))
 	future := disk.AppendKey(nil, 2, disk.KindData, []byte("future"))
 	rec := make([]byte, disk.RecordSize(1, false))
 	disk.PutRecord(rec, future, disk.Record{Version: layout.MakeVersion(9000, 1), Value: []byte("v")})
-	set(future, rec)
+	n.setRaw(future, rec)
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -121,23 +117,18 @@ func TestCheckFinds(t *testing.T) {
 func TestCheckOtherKinds(t *testing.T) {
 	fs := memFS()
 	n := open(t, testConfig(fs))
-	set := func(pkey, value []byte) {
-		if err := n.disk.ForTests().DB().Set(pkey, value, pebble.Sync); err != nil {
-			t.Fatal(err)
-		}
-	}
 	// Results of requests and expiries, whole and not.
 	ttl := &Write{Op: Op{Shard: 3, Key: []byte("ttl"), Value: []byte("v"), TTL: time.Hour, ID: RequestID{Slot: 1, Seq: 7}}}
 	if err := n.Do(t.Context(), ttl); err != nil {
 		t.Fatal(err)
 	}
-	set(disk.AppendKey(nil, 2, disk.KindDedup, []byte("short")), []byte("gibberish"))
-	set(disk.AppendKey(nil, 2, disk.KindExpiry, []byte("short")), nil)
-	set(disk.AppendKey(nil, 2, 9, []byte("kind")), nil)
+	n.setRaw(disk.AppendKey(nil, 2, disk.KindDedup, []byte("short")), []byte("gibberish"))
+	n.setRaw(disk.AppendKey(nil, 2, disk.KindExpiry, []byte("short")), nil)
+	n.setRaw(disk.AppendKey(nil, 2, 9, []byte("kind")), nil)
 	unlisted := disk.AppendKey(nil, 3, disk.KindData, []byte("unlisted"))
 	rec := make([]byte, disk.RecordSize(1, true))
 	disk.PutRecord(rec, unlisted, disk.Record{Version: ttl.Version, Expiry: 1 << 60, Value: []byte("v")})
-	set(unlisted, rec)
+	n.setRaw(unlisted, rec)
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -201,6 +192,46 @@ func TestHeartbeat(t *testing.T) {
 	n.disk.Heartbeat()
 	if first == 0 || beats() != first {
 		t.Errorf("%d beats after a put, %d after nothing", first, beats())
+	}
+}
+
+// TestReachNoted: a heartbeat notes in the ledger up to where the log is durable, if that has
+// become more, and writes nothing if not.
+func TestReachNoted(t *testing.T) {
+	if !*ownLog {
+		return
+	}
+	fs := memFS()
+	var ledgers atomic.Int32
+	c := testConfig(errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpRename && strings.HasSuffix(op.Path, "/LEDGER.new") {
+			ledgers.Add(1)
+		}
+		return nil
+	})))
+	c.noKeeper = true
+	n := open(t, c)
+	n.put(0, "k", "v")
+	durable, before := n.journal.Durable(), ledgers.Load()
+	n.disk.Heartbeat()
+	if reach := n.disk.Reach(); reach < durable || ledgers.Load() != before+1 {
+		t.Errorf("%d ledgers, up to %v; the log is durable to %v", ledgers.Load()-before, reach, durable)
+	}
+	waitFor(t, "a heartbeat of a log at rest", func() bool {
+		n.disk.Heartbeat()
+		durable, before := n.journal.Durable(), ledgers.Load()
+		n.disk.Heartbeat()
+		if n.journal.Durable() != durable {
+			return false
+		}
+		if now := ledgers.Load(); now != before {
+			t.Errorf("%d ledgers although nothing was written", now-before)
+		}
+		return true
+	})
+	// Open compares with it: a log that ends before is one that has lost its end.
+	if !strings.Contains(readText(t, fs, "/store/LEDGER"), fmt.Sprintf("\nlog %d\n", uint64(n.disk.Reach()))) {
+		t.Errorf("the ledger does not say %v", n.disk.Reach())
 	}
 }
 

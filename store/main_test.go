@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.uber.org/goleak"
 
@@ -172,6 +173,41 @@ func (n *node) checkpoint() {
 	}
 	if err := n.ckpt.Now(context.Background()); err != nil {
 		n.t.Fatalf("checkpoint: %v", err)
+	}
+}
+
+// submit hands a write over, and again as long as there is no room for it.
+func (n *node) submit(w *Write) {
+	n.t.Helper()
+	waitFor(n.t, "room for a write", func() bool {
+		err := n.Submit(w)
+		if err != nil && !errors.Is(err, ErrOverloaded) {
+			n.t.Fatalf("Submit: %v", err)
+		}
+		return err == nil
+	})
+}
+
+// intoTables has the base write into tables what is published.
+func (n *node) intoTables() {
+	n.t.Helper()
+	n.checkpoint()
+	if err := n.disk.ForTests().DB().Flush(); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// setRaw writes a record into the base as a bug, or a bad disk, could leave it there.
+func (n *node) setRaw(pkey, value []byte) {
+	n.t.Helper()
+	n.checkpoint() // else one comes later, and puts the right record over it
+	db := n.disk.ForTests().DB()
+	err := db.Set(pkey, value, &pebble.WriteOptions{Sync: n.ckpt == nil})
+	if err == nil && n.ckpt != nil {
+		err = db.Flush()
+	}
+	if err != nil {
+		n.t.Fatal(err)
 	}
 }
 

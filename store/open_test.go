@@ -52,6 +52,10 @@ func TestOpenRefuses(t *testing.T) {
 	under := func(kind errorfs.OpKind) func(errorfs.Op) bool {
 		return func(o errorfs.Op) bool { return o.Kind == kind && strings.HasPrefix(o.Path, "/store") }
 	}
+	start := "1224 KiB" // a MiB, and what is to be replayed
+	if *ownLog {
+		start = "66760 KiB" // and a segment of the log
+	}
 	for _, tc := range []struct {
 		name   string
 		fs     func(t *testing.T) vfs.FS
@@ -129,7 +133,7 @@ func TestOpenRefuses(t *testing.T) {
 			fs: func(t *testing.T) vfs.FS { return noDirs{vfs.NewMem()} }},
 		{name: "a full disk", want: ErrNoSpace, text: "free some on the disk of this directory, or move it to a larger one: every start writes",
 			fs: func(t *testing.T) vfs.FS { return failing(made(t, 4), under(errorfs.OpCreate), syscall.ENOSPC) }},
-		{name: "a full disk that says what is free", want: ErrNoSpace, text: "no disk space left: 12 KiB are free, a start needs about 1224 KiB: ",
+		{name: "a full disk that says what is free", want: ErrNoSpace, text: "no disk space left: 12 KiB are free, a start needs about " + start + ": ",
 			fs: func(t *testing.T) vfs.FS {
 				fsys := made(t, 4)
 				writeText(t, fsys, "/store/data/999999.log", strings.Repeat("x", 200<<10)) // to be replayed

@@ -184,6 +184,10 @@ func (m *opsModel) round() {
 		sent := *w
 		w.Done = func(*Write) { done <- struct{}{} }
 		err := m.n.Submit(w)
+		for errors.Is(err, ErrOverloaded) { // a log of this size has no room for all at once
+			time.Sleep(time.Millisecond)
+			err = m.n.Submit(w)
+		}
 		switch {
 		case again != nil && m.last[w.ID.Slot] != again:
 			if !errors.Is(err, ErrOutcomeUnknown) {
