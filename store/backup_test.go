@@ -142,3 +142,37 @@ func TestBackupIsPublished(t *testing.T) {
 	}
 	restored(t, fs, "/store/backup-2").want(1, "k", "new")
 }
+
+// TestBackupHasPublished: a backup has what is published, and nothing that is not: it waits for
+// what is on its way as long as its caller does, and does not hand it out before.
+func TestBackupHasPublished(t *testing.T) {
+	if !*ownLog {
+		return // TestBackupIsPublished is the same for Pebble's log
+	}
+	fs := newStalledFS()
+	n := open(t, testConfig(fs))
+	n.fill()
+	n.put(1, "k", "old")
+	release := fs.stall()
+	defer release()
+	done := make(chan struct{})
+	if err := n.Submit(&Write{Op: Op{Shard: 1, Key: []byte("k"), Value: []byte("new")}, Done: func(*Write) { close(done) }}); err != nil {
+		t.Fatal(err)
+	}
+	n.inPebble(1, "k", "new")
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := n.Backup(ctx, "/store/backup-1"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a backup while a write is on its way: %v", err)
+	}
+	if got, err := n.record(1, "k"); err == nil && got != "old" {
+		t.Errorf("the base has %q, which is not published", got)
+	}
+	release()
+	<-done
+	if err := n.Backup(t.Context(), "/store/backup-2"); err != nil {
+		t.Fatal(err)
+	}
+	n.put(1, "k", "newer")
+	restored(t, fs.mem, "/store/backup-2").want(1, "k", "new")
+}

@@ -173,6 +173,7 @@ func (w *world) live(n *node) {
 	wg.Wait()
 	cancel()
 	readers.Wait()
+	n.checkpoint()
 	if err := n.disk.ForTests().DB().Flush(); err != nil {
 		w.t.Error(err)
 	}

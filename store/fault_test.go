@@ -150,6 +150,52 @@ func TestWALFlip(t *testing.T) {
 	}
 }
 
+// TestLogFlip: a flipped bit in a record of the store's own log, with others behind it, makes
+// Open fail, in the first life of a store and in the next.
+func TestLogFlip(t *testing.T) {
+	if !*ownLog {
+		return // TestWALFlip is the same for Pebble's log
+	}
+	for _, lives := range []int{1, 2} {
+		for _, at := range []int{0, 50, 250} {
+			t.Run(fmt.Sprintf("lives=%d/at=%d", lives, at), func(t *testing.T) {
+				fs := vfs.NewCrashableMem()
+				n := open(t, testConfig(fs))
+				for range lives - 1 {
+					n.put(0, "before", "v")
+					if err := n.Close(); err != nil {
+						t.Fatal(err)
+					}
+					n = open(t, testConfig(fs))
+				}
+				for i := range 500 {
+					n.put(i%4, fmt.Sprintf("key-%d", i), pattern(200, "v"))
+				}
+				crashed := fs.CrashClone(vfs.CrashCloneCfg{})
+				key := fmt.Sprintf("key-%d", at)
+				sh := n.shard(at % 4)
+				sh.Mu.Lock()
+				e, dirty := sh.Dirty.Find(n.hash(key), []byte(key))
+				sh.Mu.Unlock()
+				if !dirty {
+					t.Fatalf("%s is in the base already", key)
+				}
+				segment := fmt.Sprintf("%08x.seg", e.At.Segment())
+				flipAt(t, crashed, "/store/log/"+segment, e.At.Offset()+100)
+				s, err := Open(context.Background(), testConfig(crashed))
+				if err == nil {
+					s.Close()
+					t.Fatal("opened over a damaged log")
+				}
+				var corrupt *CorruptError
+				if !errors.As(err, &corrupt) || corrupt.File != "log/"+segment {
+					t.Errorf("%v; want ErrCorrupt that names log/%s", err, segment)
+				}
+			})
+		}
+	}
+}
+
 // flip flips a bit of the largest file with that suffix, at percent of its
 // length, and returns its name.
 func flip(t *testing.T, fs vfs.FS, suffix string, percent int64) string {

@@ -4,7 +4,10 @@ package store
 // now: those of its files, those that stop its syncs, and those that count what is in Pebble
 // right behind a write.
 var pebbleLog = []string{
+	// Pebble shows what is not published; the base does not: TestBackupHasPublished.
 	"^TestBackupIsPublished$",
 	"^TestHeartbeat$", // counts records in Pebble; TestReachNoted
 	"^TestLogBound$",  // of Pebble's log; TestOwnLogBound
+	// Of Pebble's files: TestLogFlip.
+	"^TestWALFlip$",
 }
