@@ -98,6 +98,7 @@ func (w *world) config(fs vfs.FS) Config {
 	c := testConfig(fs)
 	c.MemoryLimit, c.RegionSize, c.IndexRegionSize = 8<<20, 1<<20, 256<<10
 	c.PredecessorGone, c.noKeeper, c.FillWorkers = true, true, 1
+	c.LogBytes = MinLogBytes // the disk is copied with all its files
 	return c
 }
 

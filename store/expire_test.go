@@ -22,6 +22,7 @@ import (
 func timedConfig(c Config) (Config, *fakeTime) {
 	f := newFakeTime()
 	c.clock, c.noKeeper = f.source, true
+	c.LogBytes = MinLogBytes // a file system in memory is copied with all its files
 	return c, f
 }
 
