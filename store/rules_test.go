@@ -15,21 +15,21 @@ import (
 	"github.com/rdmakv/rdmakv/internal/teeth"
 )
 
-// TestAnswersWaitForPublished: a write is in Pebble and not yet on the disk. Whatever is
+// TestAnswersWaitForPublished: a write is in the log and not yet on the disk. Whatever is
 // said of it could be taken back by a crash.
 func TestAnswersWaitForPublished(t *testing.T) {
 	fs := newStalledFS()
 	c := testConfig(fs)
-	c.Memory.(*heapMemory).limit = 1 << 20 // no items: everything is answered by Pebble
+	c.Memory.(*heapMemory).limit = 1 << 20 // no items: nothing is answered by memory
 	n := open(t, c)
 	n.put(0, "k", "old")
 	release := fs.stall()
 	defer release()
 	var acked atomic.Bool
-	if err := n.Submit(&Write{Op: Op{Key: []byte("k"), Value: []byte("new")}, Done: func(*Write) { acked.Store(true) }}); err != nil {
+	if err := n.Submit(&Write{Op: Op{Key: []byte("k"), Value: []byte("newer")}, Done: func(*Write) { acked.Store(true) }}); err != nil {
 		t.Fatal(err)
 	}
-	n.inPebble(0, "k", "new")
+	n.inPebble(0, "k", "newer")
 	say := func(what string, get func(ctx context.Context) (string, error)) {
 		patience := 20 * time.Millisecond // it is spent to the end where nothing is wrong
 		if teeth.Mutant != "" {
@@ -61,14 +61,14 @@ func TestAnswersWaitForPublished(t *testing.T) {
 	})
 	say("Stat", func(ctx context.Context) (string, error) {
 		info, err := n.Stat(ctx, 0, []byte("k"))
-		return map[int]string{3: "new"}[info.ValLen], err
+		return map[int]string{3: "old", 5: "newer"}[info.ValLen], err
 	})
 	if acked.Load() {
 		t.Error("acknowledged before the sync")
 	}
 	release()
 	waitFor(t, "the acknowledgement", acked.Load)
-	n.want(0, "k", "new")
+	n.want(0, "k", "newer")
 }
 
 // TestSlotlessIsCounted: a key is put for which there is no memory.
@@ -117,6 +117,7 @@ func TestProbeLosesToBatch(t *testing.T) {
 	n.fill()
 	v := n.put(0, "k", "old")
 	n.evictKey(0, "k")
+	n.checkpoint()
 	if err := n.disk.ForTests().DB().Flush(); err != nil { // so that a look at the key reads the disk
 		t.Fatal(err)
 	}

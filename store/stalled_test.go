@@ -13,12 +13,14 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// stalledFS is a file system whose logs can be kept from being synced.
+// stalledFS is a file system whose logs can be kept from being synced: that of Pebble and
+// that of the store.
 type stalledFS struct {
 	*errorfs.FS
 	mem     *vfs.MemFS
 	mu      sync.Mutex
 	stalled chan struct{} // nil: syncs go through
+	held    int           // syncs of segments of the store's own log that wait
 }
 
 func newStalledFS() *stalledFS {
@@ -27,6 +29,9 @@ func newStalledFS() *stalledFS {
 		if inLog(op.Path) && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpFileSyncTo) {
 			s.mu.Lock()
 			c := s.stalled
+			if c != nil && !strings.HasSuffix(op.Path, ".log") && !strings.HasSuffix(op.Path, ".new") {
+				s.held++
+			}
 			s.mu.Unlock()
 			if c != nil {
 				<-c
@@ -52,20 +57,34 @@ func (s *stalledFS) stall() (release func()) {
 	s.mu.Unlock()
 	return sync.OnceFunc(func() {
 		s.mu.Lock()
-		s.stalled = nil
+		s.stalled, s.held = nil, 0
 		s.mu.Unlock()
 		close(c)
 	})
 }
 
-// inPebble waits until Pebble shows a value, durable or not. With the store's own log it waits
-// until a write that nobody is shown has its place there.
+// atSync waits until a write that nobody is shown is in the file of the store's own log, behind
+// a sync that is stalled.
+func (n *node) atSync() {
+	fs, stalls := n.cfg.FS.(*stalledFS)
+	waitFor(n.t, "a sync of the log", func() bool {
+		if stalls {
+			fs.mu.Lock()
+			defer fs.mu.Unlock()
+			if fs.held == 0 {
+				return false
+			}
+		}
+		st := n.journal.Stats()
+		return st.End > st.Passed
+	})
+}
+
+// inPebble waits until Pebble shows a value, durable or not; in a store on its own log,
+// until a write is in the file of that.
 func (n *node) inPebble(shard int, key, value string) {
 	if n.journal != nil {
-		waitFor(n.t, "a place in the log for "+value, func() bool {
-			s := n.journal.Log().Stats()
-			return s.End > s.Passed
-		})
+		n.atSync()
 		return
 	}
 	waitFor(n.t, "Pebble to show "+value, func() bool {
@@ -74,8 +93,20 @@ func (n *node) inPebble(shard int, key, value string) {
 	})
 }
 
-// TestFillWaitsForFlight: the fill ends while a put and a delete are in Pebble
-// and not durable. The keys they concern were durable before, so nobody may be
+// goneFromPebble waits until Pebble shows a key no more, durable or not, as inPebble does.
+func (n *node) goneFromPebble(shard int, key string) {
+	if n.journal != nil {
+		n.atSync()
+		return
+	}
+	waitFor(n.t, "Pebble to show the delete of "+key, func() bool {
+		_, err := n.record(shard, key)
+		return errors.Is(err, ErrNotFound)
+	})
+}
+
+// TestFillWaitsForFlight: the fill ends while a put and a delete are in Pebble, or in the
+// log, and not durable. The keys they concern were durable before, so nobody may be
 // told that they are absent: neither by SEND nor one-sidedly.
 func TestFillWaitsForFlight(t *testing.T) {
 	fs := newStalledFS()
@@ -104,14 +135,19 @@ func TestFillWaitsForFlight(t *testing.T) {
 	// Both, for each may be a batch of its own: a snapshot without the delete
 	// would rightly bring the old value back until the delete is published.
 	n.inPebble(0, "put", "new")
-	waitFor(t, "Pebble to show the delete", func() bool {
-		_, err := n.record(1, "deleted")
-		return errors.Is(err, ErrNotFound)
-	})
+	n.goneFromPebble(1, "deleted")
 	close(c.holdFill)
 	waitFor(t, "the fill of the shards without writes", func() bool { n.lease(); return n.Stats().ShardsFilled >= 2 })
 	r := n.reader()
+	waitFor(t, "that of shard 2", func() bool { n.lease(); _, got, _, _ := r.get(2, "quiet"); return got == "old" })
 	for shard, key := range []string{"put", "deleted"} {
+		if *ownLog { // the base shows what is published, so nobody waits for more
+			if _, got, found, ask := r.get(shard, key); !ask && (!found || got != "old") {
+				t.Errorf("one-sided get of %q = %q, found %v before anything is durable", key, got, found)
+			}
+			n.want(shard, key, "old")
+			continue
+		}
 		r.wantAsk(shard, key)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		if v, err := n.Get(ctx, uint16(shard), []byte(key), nil); !errors.Is(err, context.DeadlineExceeded) {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/residents"
 )
 
@@ -50,6 +51,7 @@ func TestSweep(t *testing.T) {
 		batch.Parts = append(batch.Parts, Part{Key: fmt.Appendf(nil, "key-%d", i), Delete: true})
 	}
 	n.do(batch)
+	n.checkpoint()
 	n.pass(f, 30e9) // of shard 3
 	n.expire()
 	for i := range keys {
@@ -83,8 +85,9 @@ func TestSweepMeetsDamage(t *testing.T) {
 	n.put(0, "zz", "again")
 	n.evictKey(0, "zz")
 	for i := range keys {
-		n.put(0, fmt.Sprintf("key-%04d", i), pattern(1500, fmt.Sprint(i)))
+		n.put(0, fmt.Sprintf("key-%04d", i), pattern(disk.SeparateFrom-24, fmt.Sprint(i)))
 	}
+	n.checkpoint()
 	if err := errors.Join(n.disk.ForTests().DB().Flush(), n.disk.ForTests().DB().Compact(t.Context(), []byte{0}, []byte{0xff, 0xff, 0xff}, false)); err != nil {
 		t.Fatal(err)
 	}
@@ -243,10 +246,7 @@ func TestSweepWaitsForFlight(t *testing.T) {
 	if err := n.Submit(&Write{Op: Op{Key: []byte("k"), Kind: OpDelete}, Done: func(*Write) { close(done) }}); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "Pebble to show the delete", func() bool {
-		_, err := n.record(0, "k")
-		return errors.Is(err, ErrNotFound)
-	})
+	n.goneFromPebble(0, "k")
 	n.sweepAll()
 	r := n.reader()
 	r.wantAsk(0, "k")

@@ -19,6 +19,7 @@ func TestTally(t *testing.T) {
 	n.do(Write{Op: Op{Kind: OpBatch, Parts: []Part{{Key: []byte("a")}, {Key: []byte("b")}}}})
 	n.do(Write{Op: Op{Kind: OpBatch, Parts: []Part{{Key: []byte("a"), If: CondAbsent}}}})
 	n.do(Write{Op: Op{Key: []byte("e"), TTL: time.Millisecond}})
+	n.checkpoint() // lists it
 	waitFor(t, "the key to be removed", func() bool { return n.Stats().Expired == 1 })
 	st := n.Stats()
 	if st.Retries != 1 || st.Conditions != 2 || st.BatchWrites != 1 || st.Remembered != 2 || st.Published != 7 {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/binary"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -10,11 +11,16 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 )
 
-// TestUpgrade opens a store of format 1. Everything is there; it says format 2
+// TestUpgrade opens a store of format 1. Everything is there; it says the newest format
 // from then on, in STORE and in Pebble, so that an older program refuses it.
 func TestUpgrade(t *testing.T) {
 	fs := memFS()
+	newest := uint32(2)
+	if *ownLog {
+		newest = 3
+	}
 	c := testConfig(fs)
+	c.ownLog = false // no store of format 1 has a log of its own
 	n := open(t, c)
 	at := n.put(2, "k", "v")
 	// Format 1 is format 2 in which nothing of what is new has happened.
@@ -52,11 +58,11 @@ func TestUpgrade(t *testing.T) {
 			t.Errorf("version %#x, was %#x (%v)", info.Version, at, err)
 		}
 		text := readText(t, fs, fs.PathJoin(c.Dir, "STORE"))
-		if !strings.Contains(text, "reader 2\n") {
+		if !strings.Contains(text, fmt.Sprintf("reader %d\n", newest)) {
 			t.Errorf("STORE: %q", text)
 		}
 		format, reader, written, _, err := n.disk.ForTests().Written()
-		if err != nil || format != 2 || reader != 2 || written != id {
+		if err != nil || format != newest || reader != newest || written != id {
 			t.Errorf("format %d, reader %d, store %x, %v", format, reader, written, err)
 		}
 		if err := n.Close(); err != nil {

@@ -347,6 +347,7 @@ func TestWatchExpiry(t *testing.T) {
 	n := open(t, watchConfig(memFS()))
 	at := n.cursorNow()
 	n.do(Write{Op: Op{Key: []byte("k"), Value: []byte("v"), TTL: time.Millisecond}})
+	n.checkpoint() // lists it
 	waitFor(t, "the key to be removed", func() bool { return len(n.page(at, "").Events) == 2 })
 	wantStory(t, n.page(at, ""), "put k=v", "expire k")
 }
