@@ -337,6 +337,7 @@ func (f *faulty) serve(s *Store) {
 		write(4+i, i == 2)
 		read(4 + i)
 	}
+	f.checkpoint(s)
 	f.until(s, func() error {
 		done, err := s.disk.ForTests().DB().AsyncFlush()
 		if err == nil {
@@ -358,9 +359,18 @@ func (f *faulty) serve(s *Store) {
 		write(6+i, i == 1)
 		read(6 + i)
 	}
+	f.checkpoint(s)
+	read(6)
 }
 
-// until waits for a background job of Pebble's, which tries again for ever
+// checkpoint brings what is in the store's own log into the base, or lets it fail.
+func (f *faulty) checkpoint(s *Store) {
+	if s.ckpt != nil {
+		f.until(s, func() error { return s.ckpt.Now(context.Background()) })
+	}
+}
+
+// until waits for a background job of Pebble's, or a checkpoint, which tries again for ever
 // where it cannot write: a few failures are enough.
 func (f *faulty) until(s *Store, job func() error) {
 	done := make(chan error, 1)
@@ -371,11 +381,11 @@ func (f *faulty) until(s *Store, job func() error) {
 			return
 		default:
 		}
-		if s.fence.Failed() != nil || s.disk.ForTests().BackgroundErrors() > 3 {
+		if s.fence.Failed() != nil || s.disk.ForTests().BackgroundErrors() > 3 || s.ckpt != nil && s.ckpt.Stats().Failed > 0 {
 			return
 		}
 		if time.Now().After(end) {
-			f.t.Errorf("flush or compaction hangs without a word")
+			f.t.Errorf("flush, compaction or checkpoint hangs without a word")
 			return
 		}
 	}
