@@ -19,9 +19,9 @@ type ScanRequest struct {
 	Limit    int    // entries; 0 means 1000, at most 10,000
 	MaxBytes int    // keys and values of the page; 0 means 1 MiB, at most 64 MiB
 	KeysOnly bool   // leave values out
-	// Pause, if there is one, is called after every 64 keys, and before the first of them
-	// once for each shard of a store with its own log, on the goroutine of the call, which holds no lock
-	// meanwhile: a page may take milliseconds.
+	// Pause, if there is one, is called after every 64 keys, and before the first of them once
+	// for each shard of a store with its own log, on the goroutine of the call, which holds no
+	// lock meanwhile: a page may take milliseconds.
 	Pause func()
 }
 
