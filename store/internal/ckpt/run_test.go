@@ -269,7 +269,7 @@ func TestNow(t *testing.T) {
 	if err := <-over; !errors.Is(err, base.ErrClosed) {
 		t.Error(err)
 	}
-	if r.requests != nil && len(r.requests) != 0 {
+	if len(r.requests) != 0 {
 		t.Error("somebody waits still")
 	}
 }
