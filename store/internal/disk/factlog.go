@@ -241,7 +241,7 @@ func (b *Base) noteEnd(end *End) error {
 	d := b.d
 	var err error
 	if len(end.Keys) == d.c.Shards {
-		err = b.note(metaKeys, encodeKeys(end.Keys), false)
+		err = b.note(metaKeys, keysFact(end.Keys), false)
 	}
 	if end.Clock != 0 {
 		err = errors.Join(err, b.note(metaClock, binary.LittleEndian.AppendUint64(nil, end.Clock), false))

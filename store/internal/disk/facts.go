@@ -219,13 +219,13 @@ func (d *Disk) NoteKeys(keys []uint64) {
 	if news := max(total, d.facts.noted) - min(total, d.facts.noted); news < noteLeast || news < d.facts.noted/noteStep {
 		return
 	}
-	value := encodeKeys(keys)
 	if d.c.Own {
-		if d.note(metaKeys, value, false) == nil {
+		if d.note(metaKeys, keysFact(keys), false) == nil {
 			d.facts.noted = total
 		}
 		return
 	}
+	value := encodeKeys(keys)
 	b := d.db.NewBatch()
 	defer b.Close()
 	err := setMeta(b, metaKeys, value)
@@ -246,6 +246,43 @@ func encodeKeys(keys []uint64) []byte {
 		value = binary.LittleEndian.AppendUint64(value, n)
 	}
 	return value
+}
+
+// maxFact is how many bytes a fact of the log has at most.
+const maxFact = 256
+
+// keysFact returns the value of metaKeys as a fact of the log: that of each shard if there
+// is room, else one number for all. Hashes spread keys over many shards evenly, and the
+// counts size indexes alone.
+func keysFact(keys []uint64) []byte {
+	if 8*len(keys) <= maxFact {
+		return encodeKeys(keys)
+	}
+	total := uint64(0)
+	for _, n := range keys {
+		total += n
+	}
+	return binary.LittleEndian.AppendUint64(nil, total)
+}
+
+// parseKeys reads metaKeys of a store of so many shards, in either form.
+func parseKeys(b []byte, shards int) ([]uint64, error) {
+	if len(b) != 8 && len(b) != 8*shards {
+		return nil, fmt.Errorf("%d bytes, expected 8 or %d", len(b), 8*shards)
+	}
+	keys := make([]uint64, 0, shards)
+	if len(b) == 8*shards {
+		for ; len(b) > 0; b = b[8:] {
+			keys = append(keys, binary.LittleEndian.Uint64(b))
+		}
+		return keys, nil
+	}
+	total := binary.LittleEndian.Uint64(b)
+	for left := uint64(shards); left > 0; left-- {
+		keys = append(keys, total/left)
+		total -= total / left
+	}
+	return keys, nil
 }
 
 // metaWatch is written with the clean-stop mark, which says whether it counts:

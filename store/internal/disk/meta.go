@@ -24,7 +24,7 @@ const (
 	metaEpoch  = "epoch"  // u16: the newest epoch of any version given out
 	metaClean  = "clean"  // only after a clean stop: see cleanMark
 	metaBegan  = "began"  // u64: when the newest opening began, microseconds since 1970
-	metaKeys   = "keys"   // u64 per shard: keys not long ago, see NoteKeys
+	metaKeys   = "keys"   // u64 per shard, or one for all: keys not long ago, see NoteKeys
 	// metaClock, metaShort, metaWatch: facts.go; metaRefused: refusal.go
 	metaRestored = "restored" // u16: the epoch that a restore gave the store; 16 bytes: the id of the one whose backup it was
 	metaBeat     = "beat"     // u64: counter; a small synced write that lets Pebble
@@ -184,8 +184,11 @@ func readFactsFrom(fact func(name string) ([]byte, error)) (facts, error) {
 	}
 	f.short = get(metaShort, 1) != nil
 	f.watch = get(metaWatch, -1)
-	for b := get(metaKeys, 8*int(f.shards)); len(b) > 0; b = b[8:] {
-		f.keys = append(f.keys, binary.LittleEndian.Uint64(b))
+	if b := get(metaKeys, -1); b != nil {
+		var err error
+		if f.keys, err = parseKeys(b, int(f.shards)); err != nil {
+			fault = errors.Join(fault, &base.CorruptError{Shard: StoreShard, Key: []byte(metaKeys), Detail: err.Error()})
+		}
 	}
 	if b := get(metaRefused, -1); b != nil {
 		var err error

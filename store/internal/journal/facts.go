@@ -1,8 +1,10 @@
 package journal
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/log"
@@ -22,6 +24,9 @@ func number(name string) (uint16, error) {
 	return 0, fmt.Errorf("store: the log has no number for fact %q", name)
 }
 
+// patience is how long Note waits for room.
+const patience = 10 * time.Second
+
 // Found returns the newest epoch that the log knows, and whether its last life ended by a
 // clean stop.
 func (j *Journal) Found() (epoch uint64, clean bool) { return j.found.Epoch, j.found.Clean }
@@ -37,20 +42,25 @@ func (j *Journal) Fact(name string) (value []byte, ok bool) {
 
 // Note writes a fact into the log. It returns when the fact has its place behind all that is
 // published; with wait, when it is durable under every policy but Off, which promises nothing
-// about a crash of the machine. It waits for room in the log, which is kept for facts, and
-// must not be called by those who publish.
+// about a crash of the machine. It waits for room in the log, which is kept for facts, but
+// not for ever: at the end of a life no checkpoint comes any more, and on a full disk none
+// makes room. It must not be called by those who publish.
 //
-// Errors: what made the log fail, what fenced the store.
+// Errors: log.ErrFull, what made the log fail, what fenced the store.
 func (j *Journal) Note(name string, value []byte, wait bool) error {
 	n, err := number(name)
 	if err != nil {
 		return err
 	}
 	room := j.log.Cost(len(value))
+	over := time.NewTimer(cmp.Or(j.c.Patience, patience))
+	defer over.Stop()
 	for err = j.log.Reserve(room, log.Facts); errors.Is(err, log.ErrFull); err = j.log.Reserve(room, log.Facts) {
 		_, more := j.log.Room(log.Facts)
 		select {
 		case <-more:
+		case <-over.C:
+			return err
 		case <-j.c.Fence.Down:
 			return j.c.Fence.Failed()
 		}

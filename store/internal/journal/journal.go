@@ -48,6 +48,8 @@ type Config struct {
 	Interval time.Duration // of Sync, with log.Interval
 	Sizes    Sizes
 
+	Patience time.Duration // of Note, for room in the log; 10 s
+
 	Shards  int
 	Seed    uint64       // of the hash of keys
 	Results *dedup.Table // takes the results of requests that the log has

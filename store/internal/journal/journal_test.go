@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
@@ -301,5 +302,28 @@ func TestReplayBehindThePlace(t *testing.T) {
 	var record *checkpoint.RecordError
 	if !errors.As(err, &record) || record.At != third.At {
 		t.Errorf("a write that is not newer than the base: %v", err)
+	}
+}
+
+// TestNoteEnds: a fact for which the log has no room, and never will have, is refused after a
+// while, and what was set aside for it is free again.
+func TestNoteEnds(t *testing.T) {
+	l := newLife(t, 2)
+	l.open()
+	defer l.close(false)
+	l.j.c.Patience = 20 * time.Millisecond
+	// The maker of free files makes more room for a moment after the start.
+	for taken := int64(-1); taken != 0; {
+		taken, _ = l.j.Room(log.Facts)
+		if taken == 0 {
+			break
+		}
+		if err := l.j.Reserve(taken, log.Facts); err != nil && !errors.Is(err, log.ErrFull) {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if err := l.j.Note("clock", []byte("1"), false); !errors.Is(err, log.ErrFull) {
+		t.Errorf("a fact in a full log: %v", err)
 	}
 }
