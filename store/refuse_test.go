@@ -45,7 +45,7 @@ func TestRefused(t *testing.T) {
 	before := epoch(fsys)
 
 	n = open(t, testConfig(fsys))
-	if err := n.Refuse(Refusal{Cause: "somebody else is this node", Other: 7, Epoch: 40}); err != nil {
+	if err := n.Refuse(Refusal{Cause: "somebody else is this node" + strings.Repeat(", really", 100), Other: 7, Epoch: 40}); err != nil {
 		t.Fatal(err)
 	}
 	isRefused(fsys.CrashClone(vfs.CrashCloneCfg{}), 0)

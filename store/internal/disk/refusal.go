@@ -19,7 +19,7 @@ var ErrRefused = errors.New("store: this data directory must not be served")
 // those who know of it restart; and what this directory then served as the newest
 // would be stale.
 type Refusal struct {
-	Cause string    // one line; cut at 512 bytes
+	Cause string    // one line; cut at 512 bytes, in a store with its own log at 238
 	Other uint64    // incarnation of the other life
 	Epoch uint16    // of the other life; 0: unknown. Refuse raises it to this opening's
 	Since time.Time // to the microsecond; set by Refuse
@@ -29,8 +29,11 @@ type Refusal struct {
 // microseconds since 1970; u64 other; u16 epoch; the cause.
 const metaRefused = "refused"
 
-// maxCause bounds the cause of a Refusal, bytes.
-const maxCause = 512
+// maxCause bounds the cause of a Refusal, bytes; refusalHead is what stands before it.
+const (
+	maxCause    = 512
+	refusalHead = 8 + 8 + 2
+)
 
 func (r *Refusal) encode() []byte {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(r.Since.UnixMicro()))
@@ -66,6 +69,10 @@ func (f *facts) refusal(c Config) error {
 func (d *Disk) Refuse(r Refusal) error {
 	r.Since = time.Now()
 	r.Epoch = max(r.Epoch, d.facts.epoch)
+	if d.c.Own {
+		// A longer fact would be refused, and the store fenced with its directory locked.
+		r.Cause = r.Cause[:min(len(r.Cause), maxFact-refusalHead)]
+	}
 	return d.fenceable(func() error {
 		if !d.setMetaNow(metaRefused, r.encode()) {
 			return d.fence.Failed()
