@@ -51,7 +51,7 @@ func TestRun(t *testing.T) {
 	if err := Run(t.Context(), &out, dir, Options{Keys: true, Hex: true, Prefix: []byte("pl")}); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(out.String(), "  706c61696e\n") || strings.Contains(out.String(), "ff\n") {
+	if !strings.Contains(out.String(), "  706c61696e\n") || strings.Contains(out.String(), "  ff\n") {
 		t.Errorf("with a prefix, in hexadecimal:\n%s", out.String())
 	}
 }
