@@ -62,9 +62,8 @@ lint: tools ## gofmt, go vet, staticcheck; the mutants compile
 	$(GO) run ./internal/teeth/mutants -check
 	$(CACHE)/staticcheck ./...
 
-unit: ## go test, all packages but the end-to-end tests; the store over its own log, too
+unit: ## go test, all packages but the end-to-end tests
 	$(GO) test -p $(SIDE_BY_SIDE) ./internal/server ./store ./client ./membership $$($(GO) list ./... | grep -v /test/)
-	$(GO) test -short ./store -own
 
 race: ## what a node or a client is made of under the race detector, shortened
 	$(GO) test -race -p $(SIDE_BY_SIDE) -short -run '^Test' -timeout 30m ./store ./client ./internal/server $$(echo $(RACE_PKGS) | tr ' ' '\n' | grep -v $(NOT_SERVED))

@@ -135,7 +135,7 @@ type Config struct {
 	// FillWorkers is how many shards are filled at a time. Default GOMAXPROCS.
 	FillWorkers int
 
-	ownLog bool // the store stands on its own log
+	pebbleLog bool // tests: a store of format 2, which stands on Pebble's log
 
 	holdFill chan struct{} // tests: the fill begins when it is closed
 	noKeeper bool          // tests: nothing happens by the clock
@@ -168,10 +168,13 @@ func (c Config) logSizes() journal.Sizes {
 	return journal.Sizes{Segment: segment, Frame: min(segment/4, 8<<20), Log: c.LogBytes}
 }
 
+// own says whether the store stands on its own log.
+func (c Config) own() bool { return c.Mode == Durable && !c.pebbleLog }
+
 // disk is what of the configuration concerns the disk.
 func (c Config) disk() disk.Config {
 	return disk.Config{
-		Dir: c.Dir, FS: c.FS, Shards: c.Shards, Own: c.ownLog, Sync: c.Sync, EpochAbove: c.EpochAbove,
+		Dir: c.Dir, FS: c.FS, Shards: c.Shards, Own: c.own(), Sync: c.Sync, EpochAbove: c.EpochAbove,
 		CacheBytes: c.CacheBytes, MemTableBytes: c.MemTableBytes, MaxOpenFiles: c.MaxOpenFiles,
 		MinFreeBytes: c.MinFreeBytes, WALFailoverDir: c.WALFailoverDir, Logger: c.Logger,
 	}

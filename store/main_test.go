@@ -25,7 +25,7 @@ import (
 
 // ownLog has the stores of the tests stand on their own log. Tests of Pebble's log, and those
 // that look for a write in Pebble before a checkpoint has brought it there, are left out then.
-var ownLog = flag.Bool("own", false, "stores stand on their own log")
+var ownLog = flag.Bool("own", true, "stores stand on their own log")
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -102,7 +102,7 @@ func testConfig(fs vfs.FS) Config {
 		Dir: "/store", FS: fs, Shards: 4, Memory: newHeapMemory(), ScrubRate: scrub,
 		MemoryLimit: 64 << 20, RegionSize: 4 << 20, IndexRegionSize: 1 << 20,
 		Lease: 20 * time.Millisecond, BeatInterval: 5 * time.Millisecond,
-		CacheBytes: 1 << 20, MemTableBytes: 1 << 20, LogBytes: 32 << 20, ownLog: *ownLog,
+		CacheBytes: 1 << 20, MemTableBytes: 1 << 20, LogBytes: 32 << 20, pebbleLog: !*ownLog,
 	}
 }
 

@@ -141,7 +141,7 @@ func (s *Store) openDurable() (span, error) {
 	if err := upkeep.LoadResults(s.disk, s.cfg.Shards, s.dedup); err != nil {
 		return span{}, err
 	}
-	if s.cfg.ownLog {
+	if s.cfg.own() {
 		if err := s.logSide.open(s); err != nil {
 			return span{}, err
 		}

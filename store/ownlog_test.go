@@ -22,7 +22,7 @@ var pebbleLog = []string{
 func TestManyShards(t *testing.T) {
 	fs := memFS()
 	c := testConfig(fs)
-	c.Shards, c.ownLog = 300, true
+	c.Shards = 300
 	n := open(t, c)
 	n.fill()
 	for i := range 600 {

@@ -20,7 +20,7 @@ func TestUpgrade(t *testing.T) {
 		newest = 3
 	}
 	c := testConfig(fs)
-	c.ownLog = false // no store of format 1 has a log of its own
+	c.pebbleLog = true // no store of format 1 has a log of its own
 	n := open(t, c)
 	at := n.put(2, "k", "v")
 	// Format 1 is format 2 in which nothing of what is new has happened.
