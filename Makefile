@@ -9,7 +9,7 @@ CACHE   := .cache
 FUZZ_SHORT ?= 3s
 FUZZ_LONG  ?= 5m
 # kill -9 cycles of make e2e; make nightly has KILLS=200.
-KILLS_TEST ?= 20
+KILLS_TEST ?= 12
 # How many packages, or steps, run side by side: many of their tests wait more than
 # they compute, and no deadline in them is for an idle machine.
 SIDE_BY_SIDE ?= 3

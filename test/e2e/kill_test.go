@@ -5,41 +5,36 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/test/node"
 )
 
-// Load of the kill test: so many writers, each with keys of its own.
+// Load of the kill test: so many writers, each with units of its own (killed_test.go).
 const (
-	killWriters = 8
-	killKeys    = 100 // per writer
-	killReaders = 4
+	killWriters  = 8
+	killRecords  = 80
+	killGroups   = 6
+	killGroup    = 5 // keys of a group
+	killCounters = 4
+	killReaders  = 4
 )
 
-// A tracked key is what is known of one key. Its writer alone changes it, and
-// a reader may raise seen.
-type tracked struct {
-	key []byte
-	// acked is the last operation that the server acknowledged: a put with
-	// that sequence number, or, if gone, a delete.
-	acked uint64
-	gone  bool
-	// next is an operation that was sent and not acknowledged; 0 if none. It
-	// may or may not have happened.
-	next     uint64
-	nextGone bool
-	// seen is the highest sequence number that any reader got. What was seen
-	// must be there after a crash: visible implies durable.
-	seen atomic.Uint64
-}
+// killSyncs are the policies that the lives of the kill test have in turn. A killed process
+// loses nothing that was acknowledged under any of them: the kernel has it.
+var killSyncs = []string{"always", "interval", "off"}
 
-// TestKill9 kills the server under load, again and again, and looks after
-// each restart whether every acknowledged put is there, whether anything that
-// was ever seen is gone, and whether anything is half there.
+// TestKill9 kills the server under load, again and again, some lives before they serve, and
+// looks after each restart whether every acknowledged write is there, whether anything that
+// was ever seen is gone or has come back, whether versions went up, and whether anything is
+// half there: a value, a batch, an increment. The log is small, so that checkpoints run all
+// the time, and every second pair of lives has little memory, so that what is read comes from
+// the log and the base.
 func TestKill9(t *testing.T) {
 	cycles := *killsFlag
 	if testing.Short() {
@@ -47,25 +42,23 @@ func TestKill9(t *testing.T) {
 	}
 	t.Logf("%d cycles, seed %d", cycles, *seedFlag)
 	rnd := rand.New(rand.NewPCG(*seedFlag, 9))
-	keys := make([][]*tracked, killWriters)
-	for w := range keys {
-		for i := range killKeys {
-			keys[w] = append(keys[w], &tracked{key: fmt.Appendf(nil, "writer %d key %d", w, i)})
-		}
-	}
+	units := killUnits()
 	dir := t.TempDir()
-	var puts, unknown, reads uint64
+	var writes, unknown, reads, cutShort uint64
 	for cycle := range cycles {
-		n := startNode(t, dir)
-		c := dial(t, n)
-		for _, mine := range keys {
-			for _, k := range mine {
-				if err := k.verify(t.Context(), c); err != nil {
-					t.Fatalf("cycle %d, seed %d: %v", cycle, *seedFlag, err)
-				}
-			}
+		args := []string{"--sync", killSyncs[cycle%len(killSyncs)]}
+		if cycle%4 >= 2 {
+			args = append(args, "--memory-limit", "12MiB", "--expert-region-size", "2MiB", "--expert-index-region-size", "2MiB")
 		}
-		load := startLoad(t, c, keys, rnd.Uint64())
+		if rnd.IntN(3) == 0 && killedAtStart(t, dir, time.Duration(rnd.IntN(250))*time.Millisecond, args...) {
+			cutShort++
+		}
+		n := startNode(t, dir, args...)
+		c := dial(t, n)
+		if err := verifyUnits(t.Context(), c, units); err != nil {
+			t.Fatalf("cycle %d, seed %d: %v", cycle, *seedFlag, err)
+		}
+		load := startLoad(t, c, units, rnd.Uint64())
 		load.underWay(t)
 		// Between a moment and a second of load, so that the kill meets the
 		// store in all its states.
@@ -74,7 +67,7 @@ func TestKill9(t *testing.T) {
 			t.Fatal(err)
 		}
 		load.end(t)
-		puts, unknown, reads = puts+load.puts.Load(), unknown+load.unknown.Load(), reads+load.reads.Load()
+		writes, unknown, reads = writes+load.writes.Load(), unknown+load.unknown.Load(), reads+load.reads.Load()
 		if err := c.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -82,62 +75,49 @@ func TestKill9(t *testing.T) {
 			t.Fatalf("cycle %d, seed %d", cycle, *seedFlag)
 		}
 	}
-	t.Logf("%d writes acknowledged, %d with unknown outcome, %d reads checked", puts, unknown, reads)
-	if puts == 0 || reads == 0 {
+	t.Logf("%d writes acknowledged, %d with unknown outcome, %d reads checked, %d starts killed before they served", writes, unknown, reads, cutShort)
+	if writes == 0 || reads == 0 {
 		t.Error("there was no load")
 	}
 }
 
-// verify reads a key after a restart and settles what happened to it.
-func (k *tracked) verify(ctx context.Context, c *client.Client) error {
-	value, err := c.Get(ctx, k.key)
-	var seq uint64
+// killedAtStart starts a node and kills it after so long, and says whether that was before it
+// served.
+func killedAtStart(t *testing.T, dir string, after time.Duration, more ...string) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), after)
+	defer cancel()
+	n, err := node.Start(ctx, node.Options{Bin: bin + "/kvserver", Args: serverArgs(dir, more...), On: elsewhere})
 	switch {
-	case errors.Is(err, client.ErrNotFound):
-	case err != nil:
-		return fmt.Errorf("key %q: %w", k.key, err)
-	default:
-		if seq, err = parseRecord(k.key, value); err != nil {
-			return err
+	case err == nil:
+		if err := n.Kill(); err != nil {
+			t.Fatal(err)
 		}
+		return false
+	case ctx.Err() == nil:
+		t.Fatalf("a start that was to be killed: %v", err)
 	}
-	present := err == nil
-	asAcked := present && !k.gone && seq == k.acked || !present && (k.gone || k.acked == 0)
-	asNext := k.next != 0 && (present && !k.nextGone && seq == k.next || !present && k.nextGone)
-	switch {
-	case !asAcked && !asNext:
-		return fmt.Errorf("key %q: found sequence %d (present: %v), acknowledged was %d (deleted: %v), under way was %d (delete: %v)",
-			k.key, seq, present, k.acked, k.gone, k.next, k.nextGone)
-	case present && seq < k.seen.Load() || !present && !k.nextGone && !k.gone && k.seen.Load() > 0:
-		return fmt.Errorf("key %q: found sequence %d (present: %v), but somebody had read %d", k.key, seq, present, k.seen.Load())
-	}
-	// What was found is now what holds. Both may fit (a delete of nothing);
-	// then the older view is as good.
-	if !asAcked {
-		k.acked, k.gone = k.next, k.nextGone
-	}
-	k.next, k.nextGone = 0, false
-	return nil
+	return true
 }
 
 // A load is writers and readers at work until the server is gone.
 type load struct {
-	wg                   sync.WaitGroup
-	cancel               context.CancelFunc
-	puts, unknown, reads atomic.Uint64
+	wg                     sync.WaitGroup
+	cancel                 context.CancelFunc
+	writes, unknown, reads atomic.Uint64
 
 	mu  sync.Mutex
 	err error // the first that must not happen
 }
 
-func startLoad(t *testing.T, c *client.Client, keys [][]*tracked, seed uint64) *load {
+func startLoad(t *testing.T, c *client.Client, units [][]*unit, seed uint64) *load {
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &load{cancel: cancel}
-	for w, mine := range keys {
+	for w, mine := range units {
 		l.wg.Go(func() { l.write(ctx, c, mine, rand.New(rand.NewPCG(seed, uint64(w)))) })
 	}
 	for r := range killReaders {
-		l.wg.Go(func() { l.read(ctx, c, keys, rand.New(rand.NewPCG(seed, uint64(100+r)))) })
+		l.wg.Go(func() { l.read(ctx, c, units, rand.New(rand.NewPCG(seed, uint64(100+r)))) })
 	}
 	return l
 }
@@ -145,9 +125,9 @@ func startLoad(t *testing.T, c *client.Client, keys [][]*tracked, seed uint64) *
 // underWay waits until calls are answered: after a kill that takes a lease on a
 // fabric whose memory outlives the process, and longer on a slow machine.
 func (l *load) underWay(t *testing.T) {
-	for start := time.Now(); l.puts.Load() == 0 || l.reads.Load() == 0; time.Sleep(time.Millisecond) {
+	for start := time.Now(); l.writes.Load() == 0 || l.reads.Load() == 0; time.Sleep(time.Millisecond) {
 		if time.Since(start) > 20*time.Second {
-			t.Error("for 20 s there is no answer to puts, or to gets")
+			t.Error("for 20 s there is no answer to writes, or to gets")
 			return
 		}
 	}
@@ -171,38 +151,27 @@ func (l *load) fail(err error) {
 	}
 }
 
-// write puts and deletes its keys until the server stops answering.
-func (l *load) write(ctx context.Context, c *client.Client, mine []*tracked, rnd *rand.Rand) {
-	var value []byte
+// write changes its units until the server stops answering.
+func (l *load) write(ctx context.Context, c *client.Client, mine []*unit, rnd *rand.Rand) {
 	for ctx.Err() == nil {
-		k := mine[rnd.IntN(len(mine))]
-		k.next, k.nextGone = max(k.acked, k.next)+1, rnd.IntN(10) == 0
-		var err error
-		if k.nextGone {
-			_, err = c.Delete(ctx, k.key)
-		} else {
-			size := rnd.IntN(400)
-			switch rnd.IntN(50) {
-			case 0:
-				size = 20_000 + rnd.IntN(40_000) // too large for a message
-			case 1:
-				size = 70_000 + rnd.IntN(300_000) // checked in chunks
-			}
-			value = appendRecord(value[:0], k.key, k.next, size)
-			err = c.Put(ctx, k.key, value)
-		}
+		u := mine[rnd.IntN(len(mine))]
+		u.plan(rnd)
+		err := u.send(ctx, c, rnd)
 		switch {
 		case err == nil:
-			k.acked, k.gone, k.next, k.nextGone = k.next, k.nextGone, 0, false
-			l.puts.Add(1)
+			if err := u.acknowledged(); err != nil {
+				l.fail(err)
+				return
+			}
+			l.writes.Add(1)
 		case unchanged(err):
-			k.next, k.nextGone = 0, false
+			u.next = nil
 			return
 		case ctx.Err() != nil || errors.Is(err, client.ErrOutcomeUnknown):
 			l.unknown.Add(1)
 			return
 		default:
-			l.fail(fmt.Errorf("key %q: %w", k.key, err))
+			l.fail(fmt.Errorf("key %q: %w", u.keys[0], err))
 			return
 		}
 	}
@@ -215,33 +184,51 @@ func unchanged(err error) bool {
 
 // read reads keys and checks what it gets: whole, of that key, and not older
 // than anything that was read before.
-func (l *load) read(ctx context.Context, c *client.Client, keys [][]*tracked, rnd *rand.Rand) {
+func (l *load) read(ctx context.Context, c *client.Client, units [][]*unit, rnd *rand.Rand) {
 	for ctx.Err() == nil {
-		mine := keys[rnd.IntN(len(keys))]
-		k := mine[rnd.IntN(len(mine))]
-		floor := k.seen.Load()
-		value, err := c.Get(ctx, k.key)
+		mine := units[rnd.IntN(len(units))]
+		u := mine[rnd.IntN(len(mine))]
+		i := rnd.IntN(len(u.keys))
+		floor := u.seen[i].Load()
+		value, err := c.Get(ctx, u.keys[i])
 		if err != nil {
 			if errors.Is(err, client.ErrNotFound) {
 				continue
 			}
 			return // the server is gone
 		}
-		seq, err := parseRecord(k.key, value)
+		seq, err := u.parse(i, value)
 		if err != nil {
 			l.fail(err)
 			return
 		}
 		if seq < floor {
-			l.fail(fmt.Errorf("key %q: read %d after somebody had read %d", k.key, seq, floor))
+			l.fail(fmt.Errorf("key %q: read %d after somebody had read %d", u.keys[i], seq, floor))
 			return
 		}
-		for {
-			was := k.seen.Load()
-			if seq <= was || k.seen.CompareAndSwap(was, seq) {
-				break
-			}
-		}
+		raise(&u.seen[i], seq)
 		l.reads.Add(1)
 	}
+}
+
+// raise sets a number that only rises.
+func raise(n *atomic.Uint64, to uint64) {
+	for {
+		was := n.Load()
+		if to <= was || n.CompareAndSwap(was, to) {
+			return
+		}
+	}
+}
+
+// parse checks a value of key i and returns its sequence number.
+func (u *unit) parse(i int, value []byte) (uint64, error) {
+	if !u.counter {
+		return parseRecord(u.keys[i], value)
+	}
+	seq, err := strconv.ParseUint(string(value), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("key %q, a counter, has %.40q", u.keys[i], value)
+	}
+	return seq, nil
 }
