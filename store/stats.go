@@ -50,7 +50,7 @@ type Stats struct {
 	Batches        uint64 `json:"batches"`   // Pebble batches
 	Resident       uint64 `json:"resident"`  // reads by SEND answered from memory
 	Absent         uint64 `json:"absent"`    // ... by memory that proves absence
-	FromDisk       uint64 `json:"from_disk"` // ... by Pebble
+	FromDisk       uint64 `json:"from_disk"` // ... by the log or the base
 	Scans          uint64 `json:"scans"`
 	Holds          uint64 `json:"holds"`
 	HoldsAside     uint64 `json:"holds_aside"` // ... for which there was no room in registered memory
@@ -88,6 +88,7 @@ type Stats struct {
 	DiskFree      uint64      `json:"disk_free"`    // bytes; 0 if unknown
 	PutsRefused   bool        `json:"puts_refused"` // for want of disk space
 	Fenced        bool        `json:"fenced"`       // durability is gone
+	Log           LogStats    `json:"log"`
 	Pebble        PebbleStats `json:"pebble"`
 	FillKeys      uint64      `json:"fill_keys"`
 	FillDropped   uint64      `json:"fill_dropped"`
@@ -147,6 +148,7 @@ func (s *Store) Stats() Stats {
 		st.FillFault = fault.Error()
 	}
 	st.Pebble = s.disk.Stats()
+	st.Log = s.logStats()
 	return st
 }
 

@@ -31,15 +31,23 @@ const (
 	share = 4
 )
 
-// timeOf is how long a body takes at the rate that is right when so much of a bound is left;
-// rate is what checkpoints take in, in bytes a second.
-func timeOf(body, left, bound, rate int64) time.Duration {
+// allowed is how many bytes of puts a second are right when so much of a bound is left; rate is
+// what checkpoints take in, in bytes a second. slow: puts are slowed down to that.
+func allowed(left, bound, rate int64) (bytes float64, slow bool) {
 	f := max(0, float64(left)/(float64(bound)/share))
 	if f >= 1 {
+		return 0, false
+	}
+	return float64(max(rate, 1)) * f / (1 - f*f*f*f), true
+}
+
+// timeOf is how long a body takes at the rate that is allowed.
+func timeOf(body, left, bound, rate int64) time.Duration {
+	bytes, slow := allowed(left, bound, rate)
+	if !slow {
 		return 0
 	}
-	allowed := float64(max(rate, 1)) * f / (1 - f*f*f*f)
-	seconds := float64(body) / allowed
+	seconds := float64(body) / bytes
 	if math.IsNaN(seconds) || seconds > mostDebt.Seconds() {
 		return mostDebt
 	}

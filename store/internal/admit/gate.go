@@ -185,6 +185,20 @@ func (g *Gate) idleLocked() {
 	}
 }
 
+// PutRate is how many bytes a second puts are slowed down to by what is left of the log now,
+// at least 1; 0: they are not slowed down.
+func (g *Gate) PutRate() uint64 {
+	if g.room == nil || g.room.log.Left == nil {
+		return 0
+	}
+	l := &g.room.log
+	bytes, slow := allowed(l.Left(), l.Bytes, l.Rate())
+	if !slow {
+		return 0
+	}
+	return max(1, uint64(min(bytes, 1<<62)))
+}
+
 // Inside returns the bytes and writes in flight.
 func (g *Gate) Inside() (bytes int64, writes int) {
 	g.mu.Lock()

@@ -68,3 +68,29 @@ func TestGate(t *testing.T) {
 		}
 	})
 }
+
+// TestPutRate: a gate tells what puts are slowed down to by what is left of the log.
+func TestPutRate(t *testing.T) {
+	g, left := NewGate(1<<20, 100), int64(0)
+	if r := g.PutRate(); r != 0 {
+		t.Errorf("without a log: %d", r)
+	}
+	g.With(Log{Bytes: 256 << 20, Left: func() int64 { return left }, Rate: func() int64 { return 20 << 20 }})
+	for _, c := range []struct {
+		left     int64
+		from, to uint64
+	}{
+		{-1, 1, 1},
+		{0, 1, 1},
+		{1, 1, 2},
+		{32 << 20, 10 << 20, 11 << 20},
+		{64<<20 - 1, 20 << 20, 1 << 62},
+		{64 << 20, 0, 0},
+		{256 << 20, 0, 0},
+	} {
+		left = c.left
+		if r := g.PutRate(); r < c.from || r > c.to {
+			t.Errorf("%d left: %d, want %d to %d", c.left, r, c.from, c.to)
+		}
+	}
+}

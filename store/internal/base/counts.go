@@ -24,7 +24,8 @@ type Counters struct {
 
 	Resident atomic.Uint64 // reads by SEND answered from memory
 	Absent   atomic.Uint64 // ... by memory that proves absence
-	Pebble   atomic.Uint64 // ... by Pebble
+	Pebble   atomic.Uint64 // ... by the log or the base
+	FromLog  atomic.Uint64 // reads of one key, by whomever, that a record of the log answered
 	Scans    atomic.Uint64
 	Holds    atomic.Uint64
 	Aside    atomic.Uint64 // holds for which there was no room in registered memory

@@ -84,6 +84,7 @@ func (r *Reader) read(sh *shard.Shard, key []byte, value bool) (rec disk.Record,
 	if rec, err = r.entry(sh.ID, key, e, value); err != nil {
 		return disk.Record{}, nil, err
 	}
+	r.Counts.FromLog.Add(1)
 	return rec, ownMemory{}, nil
 }
 
