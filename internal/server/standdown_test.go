@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"path"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,20 +13,19 @@ import (
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
-// A slowFS is a file system whose syncs wait while hold is not nil.
+// A slowFS is a file system on which syncs of the store's log wait while hold is not nil. A
+// segment is known by its directory, because it is opened under the name of a free file.
 type slowFS struct {
 	vfs.FS
 	hold atomic.Pointer[chan struct{}]
 }
 
-func (f *slowFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	file, err := f.FS.Create(name, c)
-	return slowFile{file, f}, err
-}
-
-func (f *slowFS) ReuseForWrite(old, name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	file, err := f.FS.ReuseForWrite(old, name, c)
-	return slowFile{file, f}, err
+func (f *slowFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
+	file, err := f.FS.OpenReadWrite(name, c, o...)
+	if err == nil && path.Base(path.Dir(name)) == "log" {
+		file = slowFile{file, f}
+	}
+	return file, err
 }
 
 type slowFile struct {
@@ -33,17 +33,11 @@ type slowFile struct {
 	fs *slowFS
 }
 
-func (f slowFile) wait() {
+func (f slowFile) Sync() error {
 	if c := f.fs.hold.Load(); c != nil {
 		<-*c
 	}
-}
-
-func (f slowFile) Sync() error     { f.wait(); return f.File.Sync() }
-func (f slowFile) SyncData() error { f.wait(); return f.File.SyncData() }
-func (f slowFile) SyncTo(n int64) (bool, error) {
-	f.wait()
-	return f.File.SyncTo(n)
+	return f.File.Sync()
 }
 
 // standingDown is a node that stands down for why while its store has a write of a
