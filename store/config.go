@@ -153,10 +153,11 @@ const (
 	minMemoryLimit  = 4 << 20
 	defaultMemory   = 1 << 30
 	defaultInflight = 64 << 20
-	defaultLog      = 256 << 20
-	maxLog          = 64 << 30
-	// MinLogBytes is the least of Config.LogBytes.
-	MinLogBytes = logSegments * (1 << 20)
+	// DefaultLogBytes, MinLogBytes and MaxLogBytes are the default, the least and the most of
+	// Config.LogBytes.
+	DefaultLogBytes = 256 << 20
+	MinLogBytes     = logSegments * (1 << 20)
+	MaxLogBytes     = 64 << 30
 	// logSegments is how many segments a log has within its bound. It is given back in
 	// whole ones, so with fewer of them more would stand there for nothing.
 	logSegments = 8
@@ -198,7 +199,7 @@ func (c Config) withDefaults() Config {
 	c.InflightBytes = cmp.Or(c.InflightBytes, defaultInflight)
 	c.InflightWrites = cmp.Or(c.InflightWrites, 1<<16)
 	c.BatchBytes = cmp.Or(c.BatchBytes, 4<<20)
-	c.LogBytes = cmp.Or(c.LogBytes, defaultLog)
+	c.LogBytes = cmp.Or(c.LogBytes, DefaultLogBytes)
 	c.dedupEntries = cmp.Or(c.dedupEntries, dedup.Limit)
 	c.ScrubRate = cmp.Or(c.ScrubRate, ScrubRateFor(c.MemoryLimit))
 	c.FillWorkers = cmp.Or(c.FillWorkers, runtime.GOMAXPROCS(0))
@@ -234,7 +235,7 @@ func (c Config) validate() error {
 	bad(c.InflightBytes > 0 && c.InflightWrites > 0, "in-flight bounds must be positive")
 	bad(c.HoldBytes > 0, "hold bytes = %d: must be positive", c.HoldBytes)
 	bad(c.BatchBytes > 0 && c.BatchBytes <= 64<<20, "batch bytes = %d: must be 1 to 64 MiB", c.BatchBytes)
-	bad(c.LogBytes >= MinLogBytes && c.LogBytes <= maxLog, "log bytes = %d: must be %d to %d", c.LogBytes, MinLogBytes, int64(maxLog))
+	bad(c.LogBytes >= MinLogBytes && c.LogBytes <= MaxLogBytes, "log bytes = %d: must be %d to %d", c.LogBytes, MinLogBytes, int64(MaxLogBytes))
 	bad(c.MemTableBytes >= 1<<20 && c.MemTableBytes <= 1<<30, "memtable = %d bytes: must be 1 MiB to 1 GiB", c.MemTableBytes)
 	bad(c.MaxOpenFiles >= 64, "max open files = %d: must be at least 64", c.MaxOpenFiles)
 	bad(c.WatchBytes == 0 || c.WatchBytes >= MinWatchBytes && c.WatchBytes <= MaxWatchBytes, "watch bytes = %d: must be 0, or %d to %d", c.WatchBytes, MinWatchBytes, MaxWatchBytes)

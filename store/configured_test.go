@@ -20,6 +20,7 @@ func TestConfigured(t *testing.T) {
 		{"sync_interval", cfg.SyncInterval, def.SyncInterval, nil},
 		{"memory_limit", config.Size(cfg.MemoryLimit), def.MemoryLimit, func(c *Config, v any) { c.MemoryLimit = uint64(v.(config.Size)) }},
 		{"watch_bytes", nil, nil, func(c *Config, v any) { c.WatchBytes = int(v.(config.Size)) }},
+		{"log_bytes", config.Size(cfg.LogBytes), def.LogBytes, func(c *Config, v any) { c.LogBytes = int64(v.(config.Size)) }},
 		{"sync", cfg.Sync.String(), def.Sync, nil},
 		{"mode", cfg.Mode.String(), def.Mode, nil},
 	} {

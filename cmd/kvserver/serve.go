@@ -236,6 +236,7 @@ func (a *app) serverConfig(ctx context.Context) (server.Config, error) {
 		Lease:           time.Duration(c.Lease), // 0, when it is off, is the default
 		LeaseOff:        c.Lease == 0,
 		WatchBytes:      int64(c.WatchBytes),
+		LogBytes:        int64(c.LogBytes),
 		MaxSessions:     c.MaxSessions,
 		RKeyMaxAge:      time.Duration(c.RkeyMaxAge),
 		MapTenants:      c.Shm == "trusted",

@@ -108,10 +108,11 @@ type Config struct {
 	// MinFreeBytes is the floor of free disk space. Default: the store's.
 	MinFreeBytes int64
 
-	// MemTableBytes is Pebble's memtable, MaxOpenFiles how many files it keeps
-	// open. Defaults: the store's.
-	MemTableBytes uint64
-	MaxOpenFiles  int
+	// LogBytes bounds the store's log: what a start after a crash reads, and what stands on
+	// the disk beside the base. Default: the store's, 256 MiB; at least store.MinLogBytes.
+	LogBytes int64
+	// MaxOpenFiles is how many files Pebble keeps open. Default: the store's.
+	MaxOpenFiles int
 	// SpaceOpenFiles is MaxOpenFiles of each space. Default 256.
 	SpaceOpenFiles int
 
@@ -331,6 +332,8 @@ func (c Config) validate() error {
 	between("max watches", c.MaxWatches, 1, 1<<20)
 	check(c.WatchBytes < 0 || c.WatchBytes >= store.MinWatchBytes && c.WatchBytes <= store.MaxWatchBytes,
 		"watch bytes = %d: must be negative, or %d to %d", c.WatchBytes, store.MinWatchBytes, store.MaxWatchBytes)
+	check(c.LogBytes == 0 || c.LogBytes >= store.MinLogBytes && c.LogBytes <= store.MaxLogBytes,
+		"log bytes = %d: must be %d to %d", c.LogBytes, int64(store.MinLogBytes), int64(store.MaxLogBytes))
 	between("workers", c.Workers, 1, 1<<12)
 	check(c.RKeyMaxAge == 0 || c.RKeyMaxAge >= time.Second, "rkey max age = %v: must be 0, or a second at least", c.RKeyMaxAge)
 	check(c.RegionIdle >= 0, "region idle = %v: must not be negative", c.RegionIdle)
@@ -370,7 +373,7 @@ func (c *Config) space() space.Config {
 			WatchBytes:    int(max(0, c.WatchBytes)),
 			ScrubRate:     c.ScrubRate,
 			InflightBytes: c.InflightBytes, CacheBytes: c.CacheBytes, MinFreeBytes: c.MinFreeBytes,
-			MemTableBytes: c.MemTableBytes, MaxOpenFiles: c.MaxOpenFiles,
+			LogBytes: c.LogBytes, MaxOpenFiles: c.MaxOpenFiles,
 			EpochAbove: c.EpochAbove, Logger: c.Logger,
 		},
 		Memory: memory.RegionsConfig{Kind: c.MemoryKind, Huge: c.HugePages, NUMANode: c.NUMANode, Prefault: c.Prefault},

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/config"
+	"github.com/rdmakv/rdmakv/store"
 )
 
 // TestConfigured: where a node fills in a value that is also a setting, both have the
@@ -20,6 +21,7 @@ func TestConfigured(t *testing.T) {
 		{"lease", cfg.Lease, time.Duration(def.Lease), func(c *Config, v any) { c.Lease = time.Duration(v.(config.Term)) }},
 		{"max_sessions", cfg.MaxSessions, def.MaxSessions, func(c *Config, v any) { c.MaxSessions = v.(int) }},
 		{"watch_bytes", cfg.WatchBytes, int64(def.WatchBytes), func(c *Config, v any) { c.WatchBytes = int64(v.(config.Size)) }},
+		{"log_bytes", int64(store.DefaultLogBytes), int64(def.LogBytes), func(c *Config, v any) { c.LogBytes = int64(v.(config.Size)) }},
 		{"rkey_max_age", cfg.RKeyMaxAge, time.Duration(def.RkeyMaxAge), func(c *Config, v any) { c.RKeyMaxAge = time.Duration(v.(config.Term)) }},
 	} {
 		if c.got != c.want {

@@ -44,7 +44,7 @@ func testConfig() Config {
 	c := Config{
 		Fabric: iwarp.New(iwarp.Options{}), DataDir: "data", FS: vfs.NewMem(),
 		Shards: 4, MemoryLimit: 256 << 20, RegionSize: 80 << 20, IndexRegionSize: 8 << 20,
-		MemoryKind: mem.Heap, CacheBytes: 4 << 20, MinFreeBytes: -1,
+		MemoryKind: mem.Heap, CacheBytes: 4 << 20, MinFreeBytes: -1, LogBytes: 64 << 20,
 		// The peers of the tests send no keepalives, and a test that works with large
 		// values beside others under the race detector may be silent for 20 s. Tests of
 		// these bounds set their own.

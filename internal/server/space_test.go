@@ -307,3 +307,28 @@ func get(t *testing.T, st *store.Store, key string) string {
 	}
 	return string(v.Data)
 }
+
+// TestSpaceLog: the logs of spaces are in proportion to their memory, in whole MiB, and
+// between the least of a log and the node's.
+func TestSpaceLog(t *testing.T) {
+	for _, tt := range []struct {
+		node         int64
+		space, limit uint64
+		want         int64
+	}{
+		{0, 64 << 20, 0, 16 << 20}, // the defaults: 256 MiB for 1 GiB
+		{0, 64 << 20, 256 << 20, 64 << 20},
+		{0, 16 << 20, 1 << 30, store.MinLogBytes},
+		{0, 100<<20 + 7, 1 << 30, 25 << 20},
+		{1 << 30, 4 << 30, 1 << 30, 1 << 30},
+		{store.MinLogBytes, 1 << 30, 1 << 30, store.MinLogBytes},
+		{store.MaxLogBytes, 4 << 40, 8 << 20, store.MaxLogBytes},
+	} {
+		c := testConfig()
+		c.LogBytes, c.MemoryLimit = tt.node, tt.limit
+		got := c.forSpace(SpaceConfig{Name: "clerk", MemoryLimit: tt.space}).LogBytes
+		if got != tt.want {
+			t.Errorf("a space of %d bytes on a node of %d with a log of %d: %d, want %d", tt.space, tt.limit, tt.node, got, tt.want)
+		}
+	}
+}

@@ -94,7 +94,7 @@ func (c Config) forSpace(sp SpaceConfig) Config {
 	c.RegionSize = clampSize(c.RegionSize, sp.MemoryLimit/8, 4<<20)
 	c.IndexRegionSize = clampSize(c.IndexRegionSize, sp.MemoryLimit/32, 2<<20)
 	c.CacheBytes = smaller(c.CacheBytes, 4<<20)
-	c.MemTableBytes = 4 << 20
+	c.LogBytes = spaceLog(c.LogBytes, sp.MemoryLimit, nodeLimit)
 	c.MaxOpenFiles = c.SpaceOpenFiles
 	c.InflightBytes = smaller(c.InflightBytes, 16<<20)
 	if c.WatchBytes > 0 {
@@ -112,6 +112,15 @@ func (c Config) forSpace(sp SpaceConfig) Config {
 	c.Workers = max(2, c.Workers/4)
 	c.Lanes = max(1, runtime.GOMAXPROCS(0)/8)
 	return c
+}
+
+// spaceLog is the bound of a space's log: in proportion to its memory, because it has as much
+// less to write. So a start after a crash reads no more for all spaces together than for
+// the node, but for the least that a log can be.
+func spaceLog(node int64, memory, nodeMemory uint64) int64 {
+	def(&node, store.DefaultLogBytes)
+	share := int64(float64(node) * float64(memory) / float64(max(1, nodeMemory)))
+	return max(store.MinLogBytes, min(share, node)&^(1<<20-1))
 }
 
 // clampSize returns v between low and high; 0, which is no size, stays.

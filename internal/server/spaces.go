@@ -280,8 +280,9 @@ func (g *spaces) shutdown(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// memTables is how many of Pebble's there are before writes wait.
-const memTables = 4
+// dirtyShare is the part of a store's memory limit that the keys of its newest writes take
+// beside it, until a checkpoint has brought them into the base.
+const dirtyShare = 8
 
 // stateLimits logs what memory the node has promised, and to whom; and what all
 // spaces together take beside that when each is as busy as it may be.
@@ -295,7 +296,7 @@ func (g *spaces) stateLimits(list []SpaceConfig) {
 		c = c.withDefaults(&srv.cfg)
 		own := srv.cfg.forSpace(c)
 		sum += c.MemoryLimit
-		buffers += own.ReceiveBytes + own.ReplyBytes + own.CacheBytes + memTables*int64(own.MemTableBytes)
+		buffers += own.ReceiveBytes + own.ReplyBytes + own.CacheBytes + int64(c.MemoryLimit/dirtyShare)
 	}
 	srv.log.Info("memory limits", "node", srv.cfg.MemoryLimit, "spaces", len(list), "their_sum", sum,
 		"together", srv.cfg.MemoryLimit+sum, "machine", machine.Memory(), "their_buffers_at_most", buffers)

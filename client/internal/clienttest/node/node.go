@@ -52,7 +52,7 @@ func StartOn(t testing.TB, hard bool, change func(*server.Config)) *Node {
 	n := &Node{TB: t, Hard: hard, Config: server.Config{
 		Fabric: iwarp.New(iwarp.Options{}), DataDir: "data", FS: vfs.NewMem(),
 		Shards: 4, MemoryLimit: 512 << 20, RegionSize: 80 << 20, IndexRegionSize: 8 << 20,
-		MemoryKind: mem.Heap, CacheBytes: 4 << 20, MinFreeBytes: -1, Logger: clienttest.Logger("server"),
+		MemoryKind: mem.Heap, CacheBytes: 4 << 20, LogBytes: 32 << 20, MinFreeBytes: -1, Logger: clienttest.Logger("server"),
 	}}
 	if hard {
 		f := verbs.New(verbs.Options{})
