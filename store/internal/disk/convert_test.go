@@ -12,110 +12,60 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/test/oldstores"
 )
-
-// makeOld makes a store of format 2 with keys in tables and in Pebble's log, and returns
-// them.
-func makeOld(t *testing.T, c Config, clean bool) (keys []string, epoch uint16) {
-	t.Helper()
-	d := beginOld(t, c)
-	put := func(key string) {
-		putOld(t, d, key, key)
-		keys = append(keys, key)
-	}
-	for i := range 20 {
-		put(fmt.Sprintf("table %d", i))
-	}
-	if err := d.db.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 20 {
-		put(fmt.Sprintf("log %d", i))
-	}
-	put(strings.Repeat("large", SeparateFrom))
-	if err := d.BoundClock(88); err != nil {
-		t.Fatal(err)
-	}
-	d.Heartbeat()
-	var end *End
-	if clean {
-		end = &End{Keys: []uint64{3, 4}, Clock: 99, Watched: true, Incarnation: 5, Newest: 6}
-	}
-	if err := d.Close(end); err != nil {
-		t.Fatal(err)
-	}
-	return keys, d.Epoch()
-}
-
-// crashedOld is makeOld whose process was killed: Pebble has not closed its log. It returns
-// what the disk has.
-func crashedOld(t *testing.T, c Config) (mem *vfs.MemFS, keys []string, epoch uint16) {
-	t.Helper()
-	mem = vfs.NewCrashableMem()
-	c.FS = mem
-	d := beginOld(t, c)
-	for i := range 20 {
-		key := fmt.Sprint(i)
-		putOld(t, d, key, key)
-		keys = append(keys, key)
-	}
-	clone := mem.CrashClone(vfs.CrashCloneCfg{})
-	if err := d.Close(nil); err != nil {
-		t.Fatal(err)
-	}
-	return clone, keys, d.Epoch()
-}
 
 // TestUpgradeClean: an upgraded store has all that the old one had, its clean stop too; and
 // from then on it is one of format 3, which older programs refuse.
 func TestUpgradeClean(t *testing.T) {
-	for _, failover := range []string{"", "/aside"} {
-		mem := vfs.NewCrashableMem()
-		c := testConfig(mem)
-		c.WALFailoverDir = failover
-		keys, epoch := makeOld(t, c, true)
+	for _, name := range servedOld {
+		_, c, list := unpackOld(t, name)
 		l, fresh, err := begin(c)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%s: %v", name, err)
 		}
-		if err := wantKeys(l.Disk, keys); err != nil {
-			t.Error(err)
+		if err := wantOld(l.Disk, list); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		keys := uint64(0)
+		for _, n := range l.Keys() {
+			keys += n
 		}
 		incarnation, newest, err := l.Watched()
-		if fresh || !l.Clean() || l.Epoch() != epoch+1 || l.ClockBound() != 99 || !slices.Equal(l.Keys(), []uint64{3, 4}) || incarnation != 5 || newest != 6 || err != nil {
-			t.Errorf("fresh %v, clean %v, epoch %d after %d, clock %d, keys %v, watched %d %d, %v",
-				fresh, l.Clean(), l.Epoch(), epoch, l.ClockBound(), l.Keys(), incarnation, newest, err)
+		if fresh || l.Clean() != list.Clean || l.Epoch() != list.Epoch+1 || list.Clean && keys != uint64(len(list.Keys)) ||
+			incarnation != list.Incarnation || uint64(newest) != list.Newest || err != nil {
+			t.Errorf("%s: fresh %v, clean %v, epoch %d after %d, %d keys, watched %d %d, %v",
+				name, fresh, l.Clean(), l.Epoch(), list.Epoch, keys, incarnation, newest, err)
+		}
+		clock := l.ClockBound()
+		if least := uint64(list.Now().UnixMicro()); list.Format > 1 && (clock < least || clock > least+10e6) || list.Format == 1 && clock != 0 {
+			t.Errorf("%s: bound of the clock %d, its clock was at %d", name, clock, least)
 		}
 		if f, err := readFacts(l.db); f.clean != nil || err != nil {
-			t.Errorf("the base tells of a clean stop while the store is served, %v", err)
+			t.Errorf("%s: the base tells of a clean stop while the store is served, %v", name, err)
 		}
-		id := l.ID()
 		if err := l.crash(); err != nil {
 			t.Fatal(err)
 		}
 
-		old := c
-		old.Own = false
-		d := New(old, base.NewFence(old.WithDefaults().Logger, func(error) {}), new(base.Counters))
-		_, _, err = d.Open()
-		if !errors.Is(err, base.ErrFormatVersion) || !strings.Contains(d.OpenFault(err).Error(), "run the kvserver that wrote it, or a newer one") {
-			t.Errorf("a program for format 2 says %v", err)
-		}
-
 		c.WALFailoverDir = "" // it matters for the upgrade alone
 		l = mustBegin(t, c)
-		if l.Clean() || l.Epoch() != epoch+2 || l.ID() != id || l.ClockBound() != 99 {
-			t.Errorf("after a crash: clean %v, epoch %d, clock %d", l.Clean(), l.Epoch(), l.ClockBound())
+		if l.Clean() || l.Epoch() != list.Epoch+2 || l.ClockBound() != clock {
+			t.Errorf("%s, after a crash: clean %v, epoch %d, clock %d", name, l.Clean(), l.Epoch(), l.ClockBound())
 		}
 		format, reader, _, _, err := l.ForTests().Written()
-		if format != ownFormat || reader != ownFormat || err != nil {
-			t.Errorf("format %d, reader %d, %v", format, reader, err)
+		text, fault := readFile(c.FS, "/store/STORE")
+		if format != 3 || reader != 3 || !strings.Contains(string(text), "format 3\nreader 3\n") || err != nil || fault != nil {
+			t.Errorf("%s: format %d, reader %d, STORE says %q, %v, %v", name, format, reader, text, err, fault)
 		}
-		if err := errors.Join(wantKeys(l.Disk, keys), l.stop(&End{Keys: []uint64{3, 4}})); err != nil {
-			t.Error(err)
+		if err := errors.Join(wantOld(l.Disk, list), l.stop(&End{Keys: make([]uint64, c.Shards)})); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
+
+// servedOld are the stored stores that may be served.
+var servedOld = slices.DeleteFunc(slices.Clone(oldstores.Names), func(name string) bool { return strings.HasSuffix(name, "refused") })
 
 // noOldLog returns an error if STORE says format 3 and Pebble's log is still there: an
 // older log than the tables could be replayed over them. Pebble makes an empty one.
@@ -144,32 +94,28 @@ func noOldLog(fsys vfs.FS, failover string) error {
 // TestUpgradeRefused: what keeps an old store from being served is found before it is
 // changed.
 func TestUpgradeRefused(t *testing.T) {
-	mem := vfs.NewCrashableMem()
-	c := testConfig(mem)
-	makeOld(t, c, true)
+	mem, c, list := unpackOld(t, "format2-refused")
 	c.Shards++
 	if _, _, err := begin(c); !errors.Is(err, base.ErrShardCount) {
 		t.Errorf("another number of shards: %v", err)
 	}
 	c.Shards--
-	d := beginOld(t, c) // it was not touched
-	if err := d.Refuse(Refusal{Cause: "another one", Other: 1}); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Close(&End{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := begin(c); !errors.Is(err, ErrRefused) {
-		t.Errorf("a refused store: %v", err)
+	for range 2 {
+		if _, _, err := begin(c); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), list.Refused) {
+			t.Errorf("a refused store: %v", err)
+		}
 	}
 	text, err := readFile(mem, "/store/STORE")
-	if err != nil || !strings.Contains(string(text), "reader 2\n") {
+	if err != nil || !strings.Contains(string(text), "format 2\nreader 2\n") {
 		t.Errorf("STORE says %q, %v", text, err)
 	}
-	c.EpochAbove = d.Epoch()
+	c.EpochAbove = list.Epoch
 	l := mustBegin(t, c)
-	if l.Epoch() <= d.Epoch() {
-		t.Errorf("epoch %d, %d was accepted to be gone", l.Epoch(), d.Epoch())
+	if l.Epoch() <= list.Epoch {
+		t.Errorf("epoch %d, %d was accepted to be gone", l.Epoch(), list.Epoch)
+	}
+	if err := wantOld(l.Disk, list); err != nil {
+		t.Error(err)
 	}
 	c.EpochAbove = 0
 	if err := l.crash(); err != nil {
@@ -185,86 +131,135 @@ func TestUpgradeRefused(t *testing.T) {
 // clean stop is believed exactly where it was one, and the epoch rises.
 func TestUpgradeCrash(t *testing.T) {
 	r := seed(t)
-	for _, kind := range []string{"clean", "closed", "crashed"} {
-		for _, failover := range []string{"", "/aside"} {
-			mem := vfs.NewCrashableMem()
-			c := testConfig(mem)
-			c.WALFailoverDir = failover
-			var keys []string
-			var epoch uint16
-			if kind == "crashed" {
-				mem, keys, epoch = crashedOld(t, c)
-			} else {
-				keys, epoch = makeOld(t, c, kind == "clean")
+	for _, name := range servedOld {
+		mem, c, list := unpackOld(t, name)
+		var least atomic.Int64 // epoch that must be behind the store
+		least.Store(int64(list.Epoch))
+		survive := func(what string, fsys vfs.FS, least int) {
+			c := c
+			c.FS = fsys
+			l, fresh, err := begin(c)
+			if err != nil {
+				t.Errorf("%s, crash before %s: %v", name, what, err)
+				return
 			}
-			var least atomic.Int64 // epoch that must be behind the store
-			least.Store(int64(epoch))
-			survive := func(what string, fsys vfs.FS, least int) {
-				c := c
-				c.FS = fsys
-				l, fresh, err := begin(c)
-				if err != nil {
-					t.Errorf("%s, crash before %s: %v", kind, what, err)
-					return
-				}
-				if err := wantKeys(l.Disk, keys); err != nil {
-					t.Errorf("%s, crash before %s: %v", kind, what, err)
-				}
-				begun := least > int(epoch)
-				if fresh || int(l.Epoch()) <= least || l.Clean() && (kind != "clean" || begun) {
-					t.Errorf("%s, crash before %s: fresh %v, clean %v, epoch %d after %d", kind, what, fresh, l.Clean(), l.Epoch(), least)
-				}
-				if err := l.crash(); err != nil {
-					t.Errorf("%s, crash before %s: %v", kind, what, err)
-				}
+			if err := wantOld(l.Disk, list); err != nil {
+				t.Errorf("%s, crash before %s: %v", name, what, err)
 			}
-			crashes := 0
-			c.FS = cuts(mem, r, *everyFlag, &least, func(what string, disk *vfs.MemFS, least int) {
-				crashes++
-				if err := noOldLog(disk, failover); err != nil {
-					t.Errorf("%s, crash before %s: %v", kind, what, err)
-				}
-				if r.IntN(4) != 0 {
-					survive(what, disk, least)
-					return
-				}
-				// The start behind the crash crashes, too.
-				var again *vfs.MemFS
-				stop := r.IntN(40)
-				second := c
-				second.FS = cuts(disk, r, 1, new(atomic.Int64), func(_ string, disk *vfs.MemFS, _ int) {
-					if stop--; stop == 0 {
-						again = disk
-					}
-				})
-				l, _, err := begin(second)
-				if err != nil {
-					t.Errorf("%s, crash before %s: %v", kind, what, err)
-					return
-				}
-				if err := l.crash(); err != nil {
-					t.Errorf("%s, crash before %s: %v", kind, what, err)
-				}
-				if again != nil {
-					survive(what+", and again", again, least)
+			begun := least > int(list.Epoch)
+			if fresh || int(l.Epoch()) <= least || l.Clean() && (!list.Clean || begun) {
+				t.Errorf("%s, crash before %s: fresh %v, clean %v, epoch %d after %d", name, what, fresh, l.Clean(), l.Epoch(), least)
+			}
+			if err := l.crash(); err != nil {
+				t.Errorf("%s, crash before %s: %v", name, what, err)
+			}
+		}
+		crashes := 0
+		c.FS = cuts(mem, r, *everyFlag, &least, func(what string, disk *vfs.MemFS, least int) {
+			crashes++
+			if err := noOldLog(disk, list.Failover); err != nil {
+				t.Errorf("%s, crash before %s: %v", name, what, err)
+			}
+			if r.IntN(4) != 0 {
+				survive(what, disk, least)
+				return
+			}
+			// The start behind the crash crashes, too.
+			var again *vfs.MemFS
+			stop := r.IntN(40)
+			second := c
+			second.FS = cuts(disk, r, 1, new(atomic.Int64), func(_ string, disk *vfs.MemFS, _ int) {
+				if stop--; stop == 0 {
+					again = disk
 				}
 			})
-			l, _, err := begin(c)
+			l, _, err := begin(second)
 			if err != nil {
-				t.Fatal(err)
+				t.Errorf("%s, crash before %s: %v", name, what, err)
+				return
 			}
-			if l.Clean() != (kind == "clean") {
-				t.Errorf("a store that was %s is clean: %v", kind, l.Clean())
+			if err := l.crash(); err != nil {
+				t.Errorf("%s, crash before %s: %v", name, what, err)
 			}
-			least.Add(1)
-			if err := errors.Join(l.BoundClock(1000), l.crash()); err != nil {
-				t.Fatal(err)
+			if again != nil {
+				survive(what+", and again", again, least)
 			}
-			if crashes == 0 {
-				t.Error("there were no power cuts")
-			}
-			t.Logf("%s: %d crashes", kind, crashes)
+		})
+		l, _, err := begin(c)
+		if err != nil {
+			t.Fatal(err)
 		}
+		if l.Clean() != list.Clean {
+			t.Errorf("a store that was %s is clean: %v", name, l.Clean())
+		}
+		least.Add(1)
+		if err := errors.Join(l.BoundClock(1000), l.crash()); err != nil {
+			t.Fatal(err)
+		}
+		if crashes == 0 {
+			t.Error("there were no power cuts")
+		}
+		t.Logf("%s: %d crashes", name, crashes)
+	}
+}
+
+// TestUpgradeDamage changes a byte of the files of stores that were killed, or cuts them
+// short: the upgrade, or whoever reads a record behind it, says that it is damage. Nothing
+// is missing, or older, without a word.
+func TestUpgradeDamage(t *testing.T) {
+	r := seed(t)
+	found := make(map[string]int)
+	for _, name := range []string{"format1-killed", "format2-killed", "format2-failover"} {
+		whole, c, list := unpackOld(t, name)
+		var paths []string
+		for _, dir := range []string{"/store/data", list.Failover} {
+			names, err := whole.List(dir)
+			if dir != "" && err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range names {
+				if strings.HasPrefix(file, "MANIFEST-") || strings.HasSuffix(file, ".log") || strings.HasSuffix(file, ".sst") {
+					paths = append(paths, whole.PathJoin(dir, file))
+				}
+			}
+		}
+		for _, path := range paths {
+			for range max(1, 60 / *everyFlag) {
+				mem := whole.CrashClone(vfs.CrashCloneCfg{})
+				content, err := readFile(mem, path)
+				if err != nil || len(content) == 0 {
+					t.Fatalf("%s: %d bytes, %v", path, len(content), err)
+				}
+				at := r.IntN(len(content))
+				what := fmt.Sprintf("%s: %s changed at %d", name, path, at)
+				if r.IntN(3) == 0 {
+					content, what = content[:at], fmt.Sprintf("%s: %s cut to %d bytes", name, path, at)
+				} else {
+					content[at] ^= 1 << r.IntN(8)
+				}
+				if err := writeFile(mem, path, content); err != nil {
+					t.Fatal(err)
+				}
+				c.FS = mem
+				l, _, err := begin(c)
+				if err == nil {
+					err = wantOld(l.Disk, list)
+					_ = l.crash() // what is damaged may keep Pebble from closing
+				} else {
+					err = openFault(c.Dir, err)
+				}
+				if err != nil && !errors.Is(err, base.ErrCorrupt) {
+					t.Errorf("%s: %v", what, err)
+				}
+				if err != nil {
+					found[path[len(path)-4:]]++
+				}
+			}
+		}
+	}
+	t.Logf("found in %v", found)
+	if len(found) < 2 {
+		t.Errorf("damage was found in %v alone", found)
 	}
 }
 

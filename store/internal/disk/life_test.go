@@ -19,7 +19,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
-	"github.com/rdmakv/rdmakv/store/layout"
 	"github.com/rdmakv/rdmakv/store/log"
 )
 
@@ -127,50 +126,6 @@ func (l *life) stop(e *End) error {
 		err = l.log.l.Close(true)
 	}
 	return errors.Join(err, l.Disk.Close(e))
-}
-
-// beginOld opens or makes a store of format 2.
-func beginOld(t *testing.T, c Config) *Disk {
-	t.Helper()
-	c.Own = false
-	d := New(c, base.NewFence(c.WithDefaults().Logger, func(error) {}), new(base.Counters))
-	_, _, err := d.Open()
-	if err == nil {
-		err = d.Begin(func() uint64 { return 500 })
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
-
-// putOld writes a key through Pebble's log.
-func putOld(t *testing.T, d *Disk, key, value string) {
-	t.Helper()
-	e := base.Effect{Shard: 1, Key: []byte(key), Value: []byte(value), Version: layout.MakeVersion(d.Epoch(), 1)}
-	c := d.NewChange(EffectSize(&e))
-	defer c.Close()
-	c.Add(&e)
-	if err := errors.Join(d.Append(c), d.Wait(c)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// wantKeys checks that a store has these keys, each with itself for its value.
-func wantKeys(d *Disk, keys []string) error {
-	for _, key := range keys {
-		rec, closer, err := d.Read(1, []byte(key))
-		if err != nil {
-			return fmt.Errorf("key %q: %w", key, err)
-		}
-		if string(rec.Value) != key {
-			err = fmt.Errorf("key %q has value %q", key, rec.Value)
-		}
-		if err = errors.Join(err, closer.Close()); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // cuts calls at with what the disk has before calls that change something: what was not

@@ -58,6 +58,10 @@ func pebbleOptions(c Config, v *events) *pebble.Options {
 // separateFrom is the record size from which Pebble keeps values in blob files.
 const SeparateFrom = 1024
 
+// sizeMismatch is how Pebble says that a table has not the size that the manifest says. It
+// does not mark that error as one of corruption.
+const sizeMismatch = "object size mismatch"
+
 // fileName finds what Pebble calls a file in an error text.
 var fileName = regexp.MustCompile(`\b(?:\d{6,}\.(?:log|sst|blob)|file \d{6,}|MANIFEST-\d+|OPTIONS-\d+|marker\.[\w.-]+)`)
 
@@ -154,7 +158,7 @@ func openFault(dir string, err error) error {
 	switch {
 	case errors.Is(err, base.ErrCorrupt):
 		e.Hint = "restore a backup, or a copy of this file"
-	case pebble.IsCorruptionError(err):
+	case pebble.IsCorruptionError(err), strings.Contains(err.Error(), sizeMismatch):
 		e.Err = pebbleCorrupt(err)
 		e.Hint = "restore a backup, or a copy of this file"
 	case errors.Is(err, fs.ErrPermission):
