@@ -2,7 +2,7 @@ package sim
 
 import (
 	"math/rand/v2"
-	"strings"
+	"path"
 	"sync"
 	"time"
 
@@ -23,7 +23,7 @@ func (w *World) disk() vfs.FS {
 	return errorfs.Wrap(w.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		switch op.Kind {
 		case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
-			if !strings.HasSuffix(op.Path, ".log") {
+			if !inLog(op.Path) {
 				break
 			}
 			mu.Lock()
@@ -34,3 +34,7 @@ func (w *World) disk() vfs.FS {
 		return nil
 	}))
 }
+
+// inLog says whether a file is of the store's log: a segment, or one that is to be one. A
+// segment keeps, as an open file, the name under which it was opened.
+func inLog(file string) bool { return path.Base(path.Dir(file)) == "log" }

@@ -18,6 +18,7 @@ import (
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/rdma/sim"
+	"github.com/rdmakv/rdmakv/store"
 )
 
 const serverAddr = "10.0.0.1:7400"
@@ -82,7 +83,7 @@ func newWorld(seed uint64, sc *Scenario, log func(string)) (*World, error) {
 	w.conf = server.Config{
 		Fabric: w.host, Listen: serverAddr, DataDir: "data", Shards: 2,
 		MemoryLimit: 16 << 20, RegionSize: 1 << 20, IndexRegionSize: 1 << 20,
-		StagingBytes: 80 << 20, ScrubRate: 2 << 10, CacheBytes: 4 << 20, MinFreeBytes: -1, Workers: 8, MemoryKind: memoryKind(),
+		StagingBytes: 80 << 20, ScrubRate: 2 << 10, CacheBytes: 4 << 20, MinFreeBytes: -1, LogBytes: store.MinLogBytes, Workers: 8, MemoryKind: memoryKind(),
 		SharedReceives: server.Shared(w.rng.IntN(3)),
 	}
 	if log != nil {
