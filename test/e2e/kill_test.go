@@ -44,9 +44,9 @@ func TestKill9(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(*seedFlag, 9))
 	units := killUnits()
 	dir := t.TempDir()
-	var writes, unknown, reads, cutShort uint64
+	var writes, unknown, reads, cutShort, checkpoints uint64
 	for cycle := range cycles {
-		args := []string{"--sync", killSyncs[cycle%len(killSyncs)]}
+		args := []string{"--log-bytes", "8MiB", "--sync", killSyncs[cycle%len(killSyncs)]}
 		if cycle%4 >= 2 {
 			args = append(args, "--memory-limit", "12MiB", "--expert-region-size", "2MiB", "--expert-index-region-size", "2MiB")
 		}
@@ -63,6 +63,7 @@ func TestKill9(t *testing.T) {
 		// Between a moment and a second of load, so that the kill meets the
 		// store in all its states.
 		time.Sleep(time.Duration(20+rnd.IntN(900)) * time.Millisecond)
+		checkpoints += askRestart(t, c).Store.Log.Checkpoints.Done
 		if err := n.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -75,9 +76,9 @@ func TestKill9(t *testing.T) {
 			t.Fatalf("cycle %d, seed %d", cycle, *seedFlag)
 		}
 	}
-	t.Logf("%d writes acknowledged, %d with unknown outcome, %d reads checked, %d starts killed before they served", writes, unknown, reads, cutShort)
-	if writes == 0 || reads == 0 {
-		t.Error("there was no load")
+	t.Logf("%d writes acknowledged, %d with unknown outcome, %d reads checked, %d starts killed before they served, %d checkpoints", writes, unknown, reads, cutShort, checkpoints)
+	if writes == 0 || reads == 0 || checkpoints == 0 {
+		t.Error("there was no load, or no checkpoint")
 	}
 }
 
@@ -105,6 +106,10 @@ type load struct {
 	wg                     sync.WaitGroup
 	cancel                 context.CancelFunc
 	writes, unknown, reads atomic.Uint64
+	puts, deletes          atomic.Uint64 // of writes: of one key
+
+	mayBeFull atomic.Bool   // the disk; otherwise a refusal for want of room is a fault
+	noSpace   atomic.Uint64 // writes that were refused for it
 
 	mu  sync.Mutex
 	err error // the first that must not happen
@@ -164,6 +169,19 @@ func (l *load) write(ctx context.Context, c *client.Client, mine []*unit, rnd *r
 				return
 			}
 			l.writes.Add(1)
+			switch {
+			case len(u.keys) > 1 || u.counter:
+			case u.acked[0].gone:
+				l.deletes.Add(1)
+			default:
+				l.puts.Add(1)
+			}
+		case l.mayBeFull.Load() && (errors.Is(err, client.ErrNoSpace) || errors.Is(err, client.ErrOverloaded)):
+			u.next = nil
+			if errors.Is(err, client.ErrNoSpace) {
+				l.noSpace.Add(1)
+			}
+			time.Sleep(time.Millisecond)
 		case unchanged(err):
 			u.next = nil
 			return

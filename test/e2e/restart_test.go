@@ -43,10 +43,16 @@ type restartStats struct {
 		IndexBytes   uint64        `json:"index_bytes"`
 		RetiredBytes uint64        `json:"retired_bytes"`
 		Pebble       struct {
-			WALBytes  uint64 `json:"wal_bytes"`
 			DiskBytes uint64 `json:"disk_bytes"`
 			L0Files   int64  `json:"l0_files"`
 		} `json:"pebble"`
+		Log struct {
+			Behind      uint64 `json:"behind"`
+			Checkpoints struct {
+				Done   uint64 `json:"done"`
+				Failed uint64 `json:"failed"`
+			} `json:"checkpoints"`
+		} `json:"log"`
 	}
 }
 
@@ -110,12 +116,12 @@ func TestFullAgain(t *testing.T) {
 	n := r.again(t, "after a clean stop")
 	// What was put last is in the log alone.
 	c := dial(t, n)
-	wal := askRestart(t, c).Store.Pebble.WALBytes
+	behind := askRestart(t, c).Store.Log.Behind
 	for i := range min(r.keys, 300_000) / manyBatch {
 		r.put(t, c, i*manyBatch)
-		wal = max(wal, askRestart(t, c).Store.Pebble.WALBytes)
+		behind = max(behind, askRestart(t, c).Store.Log.Behind)
 	}
-	t.Logf("killed with a log of %.1f MiB", float64(wal)/(1<<20))
+	t.Logf("killed with %.1f MiB of the log that the base did not have", float64(behind)/(1<<20))
 	c.Close()
 	if err := n.Kill(); err != nil {
 		t.Fatal(err)
@@ -167,22 +173,22 @@ func (r *restartRun) load(t *testing.T, n *node.Node) {
 		wg.Wait()
 		close(loaded)
 	}()
-	var wal uint64
+	var behind uint64
 	for done := false; !done; {
 		select {
 		case <-loaded:
 			done = true
 		case <-time.After(50 * time.Millisecond):
 		}
-		wal = max(wal, askRestart(t, c).Store.Pebble.WALBytes)
+		behind = max(behind, askRestart(t, c).Store.Log.Behind)
 	}
 	st := askRestart(t, c)
 	if st.Store.Keys+st.Store.Slotless < uint64(r.keys) {
 		t.Fatalf("%d keys of %d are counted, %d without slot", st.Store.Keys, r.keys, st.Store.Slotless)
 	}
 	took := time.Since(begun)
-	t.Logf("%d keys loaded in %v, %.0f a second; log at most %.1f MiB; right after: %s", r.keys, took.Round(time.Millisecond),
-		float64(r.keys)/took.Seconds(), float64(wal)/(1<<20), st.memoryOf())
+	t.Logf("%d keys loaded in %v, %.0f a second; at most %.1f MiB of the log that the base did not have; right after: %s", r.keys, took.Round(time.Millisecond),
+		float64(r.keys)/took.Seconds(), float64(behind)/(1<<20), st.memoryOf())
 	for wait := time.Now(); askRestart(t, c).Store.RetiredBytes > 0 && time.Since(wait) < 10*time.Second; {
 		time.Sleep(50 * time.Millisecond)
 	}
