@@ -53,18 +53,27 @@ func TestPowerCuts(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "told"), []byte(text.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		a, v := life(t, dir, disk, cut, cut == *cutsFlag, time.Duration(100+rng.IntN(4000))*time.Millisecond, told)
+		l := plan{number: cut, last: cut == *cutsFlag, early: cut > 0 && rng.IntN(4) == 0, after: time.Duration(100+rng.IntN(4000)) * time.Millisecond}
+		a, v := l.life(t, dir, disk, told)
 		acks, verified = acks+a, verified+v
 	}
-	t.Logf("%d power cuts, %d puts acknowledged, %d keys verified after a cut", *cutsFlag, acks, verified)
+	t.Logf("%d power cuts, %d writes acknowledged, %d keys verified after a cut", *cutsFlag, acks, verified)
 	if acks == 0 || verified == 0 {
 		t.Error("there was no load")
 	}
 }
 
-// life boots a guest, waits until it has verified, and cuts its power some time
-// after.
-func life(t *testing.T, dir, disk string, cut int, last bool, after time.Duration, told map[int]uint64) (acks, verified int) {
+// A plan is when the power of one life goes: some time after everything was verified, or early,
+// some time after the server was started, which may be before it serves. The last life ends
+// when it has verified.
+type plan struct {
+	number      int
+	last, early bool
+	after       time.Duration
+}
+
+// life boots a guest and cuts its power as planned.
+func (p plan) life(t *testing.T, dir, disk string, told map[int]uint64) (acks, verified int) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	g, err := lab.Boot(ctx, lab.Config{Dir: dir, Disk: disk, RDMA: lab.None, Progress: func(s string) { t.Log(s) }})
@@ -77,12 +86,15 @@ func life(t *testing.T, dir, disk string, cut int, last bool, after time.Duratio
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		script := fmt.Sprintf("/mnt/kvserver --data-dir /data/store --fabric iwarp --listen 127.0.0.1:7400 --admin-listen '' --memory-limit 128MiB --expert-region-size 32MiB --log-level warn >/dev/null & "+
-			"exec /mnt/writer -told /mnt/told -first %d", cut*1_000_000+1)
+		script := fmt.Sprintf("/mnt/kvserver --data-dir /data/store --fabric iwarp --listen 127.0.0.1:7400 --admin-listen '' --memory-limit 24MiB --expert-region-size 4MiB --expert-index-region-size 4MiB --log-bytes 8MiB --log-level warn >/dev/null & "+
+			"exec /mnt/writer -told /mnt/told -life %d", p.number)
 		code, err := g.Run(ctx, w, &errOut, "/bin/sh", "-c", script)
 		w.CloseWithError(fmt.Errorf("code %d: %v", code, err))
 	}()
 	cutAt := make(<-chan time.Time)
+	if p.early && !p.last {
+		cutAt = time.After(p.after)
+	}
 	lines := make(chan string, 1024)
 	go func() {
 		defer close(lines)
@@ -90,13 +102,12 @@ func life(t *testing.T, dir, disk string, cut int, last bool, after time.Duratio
 			lines <- s.Text()
 		}
 	}()
-	begun := false
 	for {
 		select {
 		case line, ok := <-lines:
 			if !ok {
 				<-ended
-				t.Fatalf("life %d ended before the cut: %s", cut, errOut.String())
+				t.Fatalf("life %d ended before the cut: %s", p.number, errOut.String())
 			}
 			var key int
 			var seq uint64
@@ -104,18 +115,16 @@ func life(t *testing.T, dir, disk string, cut int, last bool, after time.Duratio
 				told[key] = max(told[key], seq)
 				acks++
 			} else if n, _ := fmt.Sscanf(line, "verified %d", &verified); n == 1 {
-				begun = true
-				if last {
-					after = 0
+				switch {
+				case p.last:
+					cutAt = time.After(0)
+				case !p.early:
+					cutAt = time.After(p.after)
 				}
-				cutAt = time.After(after)
 			}
 		case <-ctx.Done():
-			t.Fatalf("life %d: nothing is written: %v; standard error: %s", cut, ctx.Err(), errOut.String())
+			t.Fatalf("life %d: nothing is written: %v; standard error: %s", p.number, ctx.Err(), errOut.String())
 		case <-cutAt:
-			if !begun {
-				t.Fatal("cut too early")
-			}
 			if err := g.Kill(); err != nil {
 				t.Fatal(err)
 			}
@@ -128,7 +137,7 @@ func life(t *testing.T, dir, disk string, cut int, last bool, after time.Duratio
 				}
 			}
 			<-ended
-			t.Logf("cut %d after %v: %d acknowledged, %d verified", cut, after, acks, verified)
+			t.Logf("cut %d after %v (early: %v): %d acknowledged, %d verified", p.number, p.after, p.early, acks, verified)
 			return acks, verified
 		}
 	}

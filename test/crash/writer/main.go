@@ -1,8 +1,8 @@
 // Command writer is the inner half of the test of power cuts: in the guest, it
 // first compares the node with what the test outside knows to be acknowledged,
-// and then puts, telling each acknowledgement, until the power goes.
+// and then puts and deletes, telling each acknowledgement, until the power goes.
 //
-// Lines on standard output: "verified N", then "ack KEY SEQUENCE" for each put.
+// Lines on standard output: "verified N", then "ack KEY SEQUENCE" for each write.
 package main
 
 import (
@@ -25,14 +25,16 @@ import (
 const (
 	keys    = 400
 	writers = 4
+	// lifeWrites bounds the writes of a key in one life, whose sequences begin there.
+	lifeWrites = 1_000_000
 )
 
 func main() {
 	server := flag.String("server", "127.0.0.1:7400", "HOST:PORT")
 	told := flag.String("told", "", "`file` with lines \"KEY SEQUENCE\": what is certain")
-	first := flag.Uint64("first", 1, "the first sequence to write: no life writes one twice")
+	life := flag.Uint64("life", 0, "number of this life: no life writes a sequence twice")
 	flag.Parse()
-	if err := run(*server, *told, *first); err != nil {
+	if err := run(*server, *told, *life); err != nil {
 		fmt.Fprintln(os.Stderr, "writer:", err)
 		os.Exit(1)
 	}
@@ -40,16 +42,24 @@ func main() {
 
 func keyOf(i int) []byte { return fmt.Appendf(nil, "key-%04d", i) }
 
-// valueOf is a value that says which key it belongs to and whether it is whole.
+// deletes says whether the write of a key with a sequence is a delete.
+func deletes(i int, seq uint64) bool { return (seq+uint64(i))%7 == 0 }
+
+// valueOf is a value that says which key it belongs to and whether it is whole. Some stand
+// apart from their keys, and a few are written to the log in pieces.
 func valueOf(i int, seq uint64) []byte {
 	b := fmt.Appendf(nil, "%d %d ", i, seq)
-	for n := len(b) + (i*53)%3000; len(b) < n; {
+	n := len(b) + (i*53)%3000
+	if i%100 == 99 {
+		n += 280_000
+	}
+	for len(b) < n {
 		b = append(b, byte('a'+(seq+uint64(len(b)))%26))
 	}
 	return fmt.Appendf(b, " %08x", crc32.ChecksumIEEE(b))
 }
 
-func run(server, told string, first uint64) error {
+func run(server, told string, life uint64) error {
 	ctx := context.Background()
 	var c *client.Client
 	var err error
@@ -62,10 +72,6 @@ func run(server, told string, first uint64) error {
 			return err
 		}
 	}
-	n, err := verify(ctx, c, told)
-	if err != nil {
-		return err
-	}
 	out := bufio.NewWriter(os.Stdout)
 	var mu sync.Mutex
 	say := func(format string, args ...any) error {
@@ -74,15 +80,26 @@ func run(server, told string, first uint64) error {
 		fmt.Fprintf(out, format, args...)
 		return out.Flush()
 	}
+	// What was found to be newer than the last acknowledgement is certain from here on, too.
+	n, err := verify(ctx, c, told, life, func(i int, seq uint64) error { return say("ack %d %d\n", i, seq) })
+	if err != nil {
+		return err
+	}
 	if err := say("verified %d\n", n); err != nil {
 		return err
 	}
 	errs := make(chan error, writers)
 	for w := range writers {
 		go func() {
-			for seq := first; ; seq++ {
+			for seq := life*lifeWrites + 1; ; seq++ {
 				for i := w; i < keys; i += writers {
-					if err := c.Put(ctx, keyOf(i), valueOf(i, seq)); err != nil {
+					var err error
+					if deletes(i, seq) {
+						_, err = c.Delete(ctx, keyOf(i))
+					} else {
+						err = c.Put(ctx, keyOf(i), valueOf(i, seq))
+					}
+					if err != nil {
 						errs <- err
 						return
 					}
@@ -98,7 +115,7 @@ func run(server, told string, first uint64) error {
 }
 
 // verify compares each key with what is certain of it.
-func verify(ctx context.Context, c *client.Client, told string) (n int, err error) {
+func verify(ctx context.Context, c *client.Client, told string, life uint64, newer func(i int, seq uint64) error) (n int, err error) {
 	f, err := os.Open(told)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
@@ -114,17 +131,42 @@ func verify(ctx context.Context, c *client.Client, told string) (n int, err erro
 			return n, err
 		}
 		value, err := c.Get(ctx, keyOf(i))
-		if err != nil {
-			return n, fmt.Errorf("LOST: key %d: %w; sequence %d was acknowledged", i, err, want)
+		if err != nil && !errors.Is(err, client.ErrNotFound) {
+			return n, fmt.Errorf("key %d: %w", i, err)
 		}
 		var key int
 		var seq uint64
-		if _, err := fmt.Sscan(string(value), &key, &seq); err != nil || key != i || string(value) != string(valueOf(i, seq)) {
-			return n, fmt.Errorf("TORN: key %d has %.40q (%d bytes)", i, value, len(value))
+		if err == nil {
+			if _, err := fmt.Sscan(string(value[:min(len(value), 40)]), &key, &seq); err != nil || key != i || string(value) != string(valueOf(i, seq)) {
+				return n, fmt.Errorf("TORN: key %d has %.40q (%d bytes)", i, value, len(value))
+			}
 		}
-		if seq < want {
-			return n, fmt.Errorf("LOST: key %d has sequence %d; %d was acknowledged", i, seq, want)
+		if !possible(i, want, seq, life) {
+			return n, fmt.Errorf("LOST: key %d has sequence %d (0: none); %d was acknowledged (a delete: %v)", i, seq, want, deletes(i, want))
+		}
+		if seq > want {
+			if err := newer(i, seq); err != nil {
+				return n, err
+			}
 		}
 	}
 	return n, nil
+}
+
+// possible says whether a key may have the value of a sequence (0: none) when the write with
+// sequence want was the last that was acknowledged: it is that write's, or that of the one
+// write behind it which the power has cut short, or of such a write of a later life.
+func possible(i int, want, found, life uint64) bool {
+	fits := func(seq uint64) bool {
+		return found == seq && !deletes(i, seq) || found == 0 && deletes(i, seq)
+	}
+	if fits(want) || fits(want+1) {
+		return true
+	}
+	for l := want/lifeWrites + 1; l < life; l++ {
+		if fits(l*lifeWrites + 1) {
+			return true
+		}
+	}
+	return false
 }
