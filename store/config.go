@@ -80,10 +80,7 @@ type Config struct {
 
 	// CacheBytes is Pebble's block cache. Default 64 MiB.
 	CacheBytes int64
-	// MemTableBytes is Pebble's memtable. Two and a half times it, and a batch,
-	// bounds the log that a start after a crash must replay (about 40 MB/s): one
-	// is being filled, one flushed, and the first of a life are smaller. Default
-	// 11 MiB, for a log of less than 32 MiB.
+	// MemTableBytes means nothing any more.
 	MemTableBytes uint64
 	// MaxOpenFiles is how many files Pebble keeps open. Default 4096.
 	MaxOpenFiles int
@@ -95,8 +92,9 @@ type Config struct {
 	// Default ScrubRateFor(MemoryLimit); negative: none, but for those that clients
 	// report.
 	ScrubRate int64
-	// WALFailoverDir is a second directory, best on another disk, to which
-	// Pebble's log switches while the first is slow or failing. Default: none.
+	// WALFailoverDir is the second directory to which the log of a store of format 1 or 2
+	// went while the first was slow or failing. Such a store needs it for its upgrade,
+	// which removes the log there; later it means nothing. Default: none.
 	WALFailoverDir string
 
 	// PredecessorGone says that no memory of an earlier incarnation of this
@@ -170,13 +168,13 @@ func (c Config) logSizes() journal.Sizes {
 }
 
 // own says whether the store stands on its own log.
-func (c Config) own() bool { return c.Mode == Durable && !c.pebbleLog }
+func (c Config) own() bool { return c.Mode == Durable }
 
 // disk is what of the configuration concerns the disk.
 func (c Config) disk() disk.Config {
 	return disk.Config{
-		Dir: c.Dir, FS: c.FS, Shards: c.Shards, Own: c.own(), Sync: c.Sync, EpochAbove: c.EpochAbove,
-		CacheBytes: c.CacheBytes, MemTableBytes: c.MemTableBytes, MaxOpenFiles: c.MaxOpenFiles,
+		Dir: c.Dir, FS: c.FS, Shards: c.Shards, Sync: c.Sync, EpochAbove: c.EpochAbove,
+		CacheBytes: c.CacheBytes, MaxOpenFiles: c.MaxOpenFiles,
 		MinFreeBytes: c.MinFreeBytes, WALFailoverDir: c.WALFailoverDir, Logger: c.Logger,
 	}
 }
@@ -185,7 +183,7 @@ func (c Config) disk() disk.Config {
 func (c Config) withDefaults() Config {
 	d := c.disk().WithDefaults()
 	c.FS, c.Logger, c.MinFreeBytes = d.FS, d.Logger, d.MinFreeBytes
-	c.CacheBytes, c.MemTableBytes, c.MaxOpenFiles = d.CacheBytes, d.MemTableBytes, d.MaxOpenFiles
+	c.CacheBytes, c.MaxOpenFiles = d.CacheBytes, d.MaxOpenFiles
 	c.Shards = cmp.Or(c.Shards, defaultShards)
 	c.SyncInterval = cmp.Or(c.SyncInterval, 100*time.Millisecond)
 	c.MemoryLimit = cmp.Or(c.MemoryLimit, defaultMemory)
@@ -236,7 +234,6 @@ func (c Config) validate() error {
 	bad(c.HoldBytes > 0, "hold bytes = %d: must be positive", c.HoldBytes)
 	bad(c.BatchBytes > 0 && c.BatchBytes <= 64<<20, "batch bytes = %d: must be 1 to 64 MiB", c.BatchBytes)
 	bad(c.LogBytes >= MinLogBytes && c.LogBytes <= MaxLogBytes, "log bytes = %d: must be %d to %d", c.LogBytes, MinLogBytes, int64(MaxLogBytes))
-	bad(c.MemTableBytes >= 1<<20 && c.MemTableBytes <= 1<<30, "memtable = %d bytes: must be 1 MiB to 1 GiB", c.MemTableBytes)
 	bad(c.MaxOpenFiles >= 64, "max open files = %d: must be at least 64", c.MaxOpenFiles)
 	bad(c.WatchBytes == 0 || c.WatchBytes >= MinWatchBytes && c.WatchBytes <= MaxWatchBytes, "watch bytes = %d: must be 0, or %d to %d", c.WatchBytes, MinWatchBytes, MaxWatchBytes)
 	bad(c.FillWorkers > 0, "fill workers = %d: must be positive", c.FillWorkers)

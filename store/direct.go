@@ -7,16 +7,14 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/admit"
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/dedup"
-	"github.com/rdmakv/rdmakv/store/internal/disk"
-	"github.com/rdmakv/rdmakv/store/internal/flight"
 	"github.com/rdmakv/rdmakv/store/internal/journal"
 	"github.com/rdmakv/rdmakv/store/internal/pipeline"
 	"github.com/rdmakv/rdmakv/store/internal/shard"
 )
 
-// What the pipeline does with commits, over Pebble: it appends them as one batch
+// What the pipeline does with commits, over the log: it appends them as one frame
 // each, waits for the fsync as far as the policy asks for it, publishes them in
-// memory, and answers.
+// memory, and answers. A cache has no log: nothing is appended, and nothing waited for.
 
 // writesWithoutSync bounds the writes of a commit where no sync is waited for: the
 // first of many writers are answered while what the others have sent is still
@@ -35,7 +33,7 @@ func (s *Store) openStages(own span) {
 		limits.Writes, limits.Inline = writesWithoutSync, true
 	}
 	d := &direct{
-		disk: s.disk, journal: s.journal, shards: s.shards, results: s.dedup, gate: s.gate, events: s.Events, counts: s.counts,
+		journal: s.journal, shards: s.shards, results: s.dedup, gate: s.gate, events: s.Events, counts: s.counts,
 		before: &s.before, told: s.cfg.OnCommit,
 	}
 	s.pipe = pipeline.New(pipeline.Env{
@@ -44,11 +42,9 @@ func (s *Store) openStages(own span) {
 	s.order = pipeline.NewOrderer(s.pipe, pipeline.OrderEnv{Memory: s.mem, Results: s.dedup, Reserve: s.evictor.Reserve, Read: s.ask})
 }
 
-// A direct is a pipeline's env: commits go straight into Pebble, whose log is the one
-// that is waited for.
+// A direct is a pipeline's env.
 type direct struct {
-	disk    *disk.Disk
-	journal *journal.Journal
+	journal *journal.Journal // nil: of a cache
 	shards  []*shard.Shard
 	results *dedup.Table
 	gate    *admit.Gate
@@ -58,69 +54,18 @@ type direct struct {
 	told    func() // Config.OnCommit
 }
 
-// appendCommit hands a commit to the disk, and does not wait for it.
+// appendCommit hands a commit to the log, and does not wait for it.
 func (d *direct) appendCommit(c *pipeline.Commit) error {
-	if d.journal != nil {
-		if err := d.journal.Append(c); err != nil {
-			return err
-		}
-		if c.Log != nil {
-			d.counts.Batches.Add(1)
-		}
+	if d.journal == nil {
 		return nil
 	}
-	change := d.encode(c)
-	if change == nil {
-		return nil
-	}
-	c.Log = change
-	if err := d.disk.Append(change); err != nil {
+	if err := d.journal.Append(c); err != nil {
 		return err
 	}
-	d.counts.Batches.Add(1)
+	if c.Log != nil {
+		d.counts.Batches.Add(1)
+	}
 	return nil
-}
-
-// encode returns the change of a commit, or nil if it would be empty. A commit is
-// whole or not there after a crash, and so is all that a write puts into it: keys,
-// entries of expiries, the record of its result.
-func (d *direct) encode(c *pipeline.Commit) *disk.Change {
-	size := 0
-	for _, f := range c.Flights {
-		size += encodedSize(f)
-	}
-	if size == 0 || !d.disk.Durable() {
-		return nil
-	}
-	change := d.disk.NewChange(size)
-	for _, f := range c.Flights {
-		encodeWrite(change, f)
-	}
-	return change
-}
-
-// encodedSize bounds the bytes of a write in a change; 0: nothing.
-func encodedSize(f *flight.Flight) (n int) {
-	for _, e := range f.Effects {
-		n += disk.EffectSize(&e.Effect)
-	}
-	if f.Recorded() {
-		n += disk.ResultSize
-	}
-	return n + len(f.Forget)*disk.ForgetSize
-}
-
-// encodeWrite adds a write to a change.
-func encodeWrite(c *disk.Change, f *flight.Flight) {
-	for _, e := range f.Effects {
-		c.Add(&e.Effect)
-	}
-	if f.Recorded() {
-		c.AddResult(f.Shard, f.Version, &f.Op.ID, f.Result)
-	}
-	for i := range f.Forget {
-		c.Forget(f.Shard, &f.Forget[i])
-	}
 }
 
 // syncCommit waits until a commit is durable, as far as the sync policy goes, and
@@ -128,11 +73,6 @@ func encodeWrite(c *disk.Change, f *flight.Flight) {
 func (d *direct) syncCommit(c *pipeline.Commit) error {
 	if d.journal != nil {
 		if err := d.journal.Sync(c); err != nil {
-			return err
-		}
-	}
-	if change, ok := c.Log.(*disk.Change); ok {
-		if err := d.disk.Wait(change); err != nil {
 			return err
 		}
 	}
@@ -153,9 +93,6 @@ func (d *direct) publishCommit(c *pipeline.Commit) {
 // commitDone answers the writers of a published commit.
 func (d *direct) commitDone(c *pipeline.Commit) {
 	d.tally(c)
-	if change, ok := c.Log.(*disk.Change); ok {
-		change.Close()
-	}
 	d.gate.Leave(c.Bytes, len(c.Flights))
 	d.events.noteCommit(c)
 	for _, f := range c.Flights {

@@ -12,6 +12,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/internal/clock"
+	"github.com/rdmakv/rdmakv/store/internal/dedup"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/tables"
 	"github.com/rdmakv/rdmakv/store/log"
@@ -126,8 +129,8 @@ func (t *plain) Commit(ctx context.Context) (tables.Stats, error) {
 	return tables.Stats{}, t.db.Ingest(ctx, t.names)
 }
 
-// wanted is what a base must hold at a position: what every write puts into a batch of
-// Pebble as the store does it, one behind the other.
+// wanted is what a base must hold at a position: what becomes of every key and every result,
+// one write behind the other.
 func (w *world) wanted(at log.Position) map[string]string {
 	want := map[string]string{}
 	for _, s := range w.said {
@@ -146,41 +149,52 @@ func (w *world) wanted(at log.Position) map[string]string {
 			}
 			continue
 		}
-		b := new(pebble.Batch)
-		c := (*disk.Change)(b)
-		for _, e := range s.flight.Effects {
-			c.Add(&e.Effect)
+		f := s.flight
+		for _, e := range f.Effects {
+			putEffect(want, &e.Effect)
 		}
-		if s.flight.Recorded() {
-			c.AddResult(s.flight.Shard, s.flight.Version, &s.flight.Op.ID, s.flight.Result)
+		if f.Recorded() {
+			value := make([]byte, dedup.ValueLen)
+			result := dedup.ResultOf(&f.Op.ID, f.Result)
+			result.Encode(value)
+			slot := f.Op.ID.SlotKey()
+			put(want, disk.AppendKey(nil, f.Shard, disk.KindDedup, slot.Append(nil)), disk.Record{Version: f.Version, Value: value})
 		}
-		for i := range s.flight.Forget {
-			c.Forget(s.flight.Shard, &s.flight.Forget[i])
+		for i := range f.Forget {
+			delete(want, string(disk.AppendKey(nil, f.Shard, disk.KindDedup, f.Forget[i].Append(nil))))
 		}
-		w.apply(want, b)
 	}
 	return want
 }
 
-// apply puts a batch into a state.
-func (w *world) apply(state map[string]string, b *pebble.Batch) {
-	if b.Empty() {
+// put puts a record into a state.
+func put(state map[string]string, pkey []byte, r disk.Record) {
+	rec := make([]byte, disk.RecordSize(len(r.Value), r.Expiry != 0))
+	disk.PutRecord(rec, pkey, r)
+	state[string(pkey)] = string(rec)
+}
+
+// putEffect puts what becomes of a key into a state: its record, and the entries of the list
+// of what expires.
+func putEffect(state map[string]string, e *base.Effect) {
+	key := disk.AppendKey(nil, e.Shard, disk.KindData, e.Key)
+	listed := func(second uint64) []byte { return disk.AppendExpiryKey(nil, e.Shard, second, e.Key) }
+	if e.Due != 0 {
+		delete(state, string(listed(e.Due)))
+	}
+	if e.Noop {
 		return
 	}
-	for r := b.Reader(); ; {
-		kind, key, value, ok, err := r.Next()
-		switch {
-		case err != nil:
-			w.t.Fatal(err)
-		case !ok:
-			return
-		case kind == pebble.InternalKeyKindSet:
-			state[string(key)] = string(value)
-		case kind == pebble.InternalKeyKindDelete:
-			delete(state, string(key))
-		default:
-			w.t.Fatalf("a batch has a %v", kind)
-		}
+	if e.Unlist != 0 {
+		delete(state, string(listed(e.Unlist)))
+	}
+	if e.Kind == base.OpDelete {
+		delete(state, string(key))
+		return
+	}
+	put(state, key, disk.Record{Version: e.Version, Value: e.Value, Expiry: e.Expiry})
+	if e.Expiry != 0 {
+		put(state, listed(clock.Second(e.Expiry)), disk.Record{Version: e.Version})
 	}
 }
 

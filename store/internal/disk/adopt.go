@@ -26,12 +26,12 @@ const EpochsPerRestore = 64
 // behind the base comes into the base, and the log goes: the store gets a new one when it
 // is started. A copy in which a log should be, and is not, is refused.
 func Adopt(dir string, opt InspectOptions, id []byte) (newID [16]byte, err error) {
-	c := Config{Dir: dir, FS: opt.FS, Own: true}.WithDefaults()
+	c := Config{Dir: dir, FS: opt.FS}.WithDefaults()
 	old, err := parseIdentity(id)
 	if err != nil {
 		return newID, &base.CorruptError{File: identityFile, Err: err}
 	}
-	if old.reader > c.format() {
+	if old.reader > formatVersion {
 		return newID, facts{format: old.format, reader: old.reader}.check(c)
 	}
 	book, _, err := compareLedger(c)
@@ -42,10 +42,7 @@ func Adopt(dir string, opt InspectOptions, id []byte) (newID [16]byte, err error
 	d := New(c, base.NewFence(c.Logger, func(error) {}), &base.Counters{})
 	d.fence.Opening.Store(true)
 	d.ledger = newLedger(c, ledgerText{})
-	d.options = pebbleOptions(c, d.events)
-	if old.format >= ownFormat {
-		d.options = baseOptions(c, d.events)
-	}
+	d.options = optionsOf(old, c, d.events)
 	d.options.FS = &stopFS{FS: &ledgerFS{FS: c.FS, ledger: d.ledger}, events: d.events}
 	if d.db, d.stuck, err = openPebble(c.FS.PathJoin(dir, dataDir), d.options, d.fence); err != nil {
 		return newID, openFault(dir, err)
@@ -54,7 +51,7 @@ func Adopt(dir string, opt InspectOptions, id []byte) (newID [16]byte, err error
 	if err = errors.Join(err, d.fenceable(func() error { return closePebble(d.db) })); err != nil {
 		return newID, openFault(dir, err)
 	}
-	if old.format >= ownFormat {
+	if old.format >= formatVersion {
 		old.unlogged, old.clean = true, false
 		if err := clearLog(c); err != nil {
 			return newID, openFault(dir, err)
@@ -120,7 +117,7 @@ func adoptFacts(d *Disk, old identity) error {
 	if err != nil {
 		return err
 	}
-	if old.format >= ownFormat {
+	if old.format >= formatVersion {
 		return d.commit(b, nil)
 	}
 	if err := b.Commit(pebble.Sync); err != nil {

@@ -6,8 +6,6 @@ import (
 	"io/fs"
 	"strings"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/log"
 )
@@ -17,8 +15,8 @@ import (
 var ErrBackupDir = errors.New("store: a backup is made in a new directory")
 
 // Checkpoint makes the data of a backup in dir, which must not exist. The backup is
-// none before SealBackup. It has what the base has: of a store with its own log, all that
-// was published before a checkpoint of the log that has ended before.
+// none before SealBackup. It has what the base has: all that was published before a
+// checkpoint of the log that has ended before.
 func (d *Disk) Checkpoint(dir string) error {
 	c := d.c
 	c.Dir = dir
@@ -28,11 +26,7 @@ func (d *Disk) Checkpoint(dir string) error {
 	if err := makeDir(c.FS, dir); err != nil {
 		return fmt.Errorf("%w: %w", ErrBackupDir, err)
 	}
-	var options []pebble.CheckpointOption
-	if !c.Own {
-		options = append(options, pebble.WithFlushedWAL())
-	}
-	if err := d.db.Checkpoint(c.FS.PathJoin(dir, dataDir), options...); err != nil {
+	if err := d.db.Checkpoint(c.FS.PathJoin(dir, dataDir)); err != nil {
 		return fmt.Errorf("store: backup: %w", err)
 	}
 	return nil
@@ -49,14 +43,14 @@ func (b *Base) SealBackup(dir string) error {
 	if err := writeWhole(c, 0); err != nil {
 		return err
 	}
-	id := identity{format: c.format(), reader: c.format(), shards: uint32(c.Shards), id: d.facts.id, unlogged: c.Own}
+	id := identity{format: formatVersion, reader: formatVersion, shards: uint32(c.Shards), id: d.facts.id, unlogged: true}
 	return writeFile(c.FS, c.FS.PathJoin(dir, identityFile), id.encode())
 }
 
 // BackupFiles are the files that a backup consists of, STORE last, with their
 // sizes: what a copy has to copy, in that order, into the same directories. dir is a
-// backup or a stopped store that the caller has locked. Of a store with its own log the
-// log is copied, too, whether it stopped cleanly or not: the copy is the same store.
+// backup or a stopped store that the caller has locked. Of a store with a log of its own
+// that is copied, too, whether it stopped cleanly or not: the copy is the same store.
 func BackupFiles(dir string, opt InspectOptions) (names []string, sizes []int64, err error) {
 	c := Config{Dir: dir, FS: opt.FS}.WithDefaults()
 	text, err := readFile(c.FS, c.FS.PathJoin(dir, identityFile))
@@ -68,7 +62,7 @@ func BackupFiles(dir string, opt InspectOptions) (names []string, sizes []int64,
 		return nil, nil, openFault(dir, &base.CorruptError{File: identityFile, Err: err})
 	}
 	dirs := []string{dataDir}
-	if id.format >= ownFormat && !id.unlogged {
+	if id.format >= formatVersion && !id.unlogged {
 		dirs = append(dirs, logDir)
 	}
 	for _, sub := range dirs {

@@ -25,8 +25,8 @@ const baseMemTable = 1 << 20
 
 // baseOptions returns the options of the base of a store that has its own log.
 func baseOptions(c Config, v *events) *pebble.Options {
-	c.WALFailoverDir, c.MemTableBytes = "", baseMemTable
 	o := pebbleOptions(c, v)
+	o.MemTableSize = baseMemTable
 	tables.Options(o)
 	// No directory has a log of Pebble's that matters, also not the one that the options
 	// of a store before its upgrade name: what was in it is in tables.
@@ -38,7 +38,7 @@ func baseOptions(c Config, v *events) *pebble.Options {
 func (b *Base) open(created bool) (err error) {
 	d := b.d
 	c := d.c
-	if !created && d.identity.format < ownFormat {
+	if !created && d.identity.format < formatVersion {
 		if err := b.upgrade(); err != nil {
 			return err
 		}

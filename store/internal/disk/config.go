@@ -56,7 +56,6 @@ type Config struct {
 	Dir    string // of the store; empty: of a cache, which has none
 	FS     vfs.FS // the file system that Dir lives on. Default: the machine's
 	Shards int    // of a new store, and expected of an old one
-	Own    bool   // the store has its own log: format 3
 
 	Sync       SyncPolicy
 	EpochAbove uint16 // epochs of this opening begin above it; 0: none
@@ -65,19 +64,12 @@ type Config struct {
 	MaxOpenFiles int   // Pebble keeps open. Default 4096
 	MinFreeBytes int64 // floor of free space. Default 64 MiB; negative: no floor
 
-	// These two matter while a store of format 1 or 2 is upgraded, and not afterwards.
-	MemTableBytes  uint64 // Pebble's memtable. Default 11 MiB
-	WALFailoverDir string // where a part of Pebble's log may stand. Default: none
+	// WALFailoverDir is where a part of Pebble's log may stand of a store of format 1 or 2: its
+	// second directory, to which it went while the first was slow. It is needed for the
+	// upgrade of a store that was run with one, which removes the log there. Default: none.
+	WALFailoverDir string
 
 	Logger *slog.Logger // default: none
-}
-
-// format is the format of a store that is opened or created with c.
-func (c Config) format() uint32 {
-	if c.Own {
-		return ownFormat
-	}
-	return formatVersion
 }
 
 // WithDefaults returns the configuration with every default filled in.
@@ -89,7 +81,6 @@ func (c Config) WithDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	c.CacheBytes = cmp.Or(c.CacheBytes, 64<<20)
-	c.MemTableBytes = cmp.Or(c.MemTableBytes, 11<<20)
 	c.MaxOpenFiles = cmp.Or(c.MaxOpenFiles, 4096)
 	c.MinFreeBytes = cmp.Or(c.MinFreeBytes, 64<<20)
 	return c

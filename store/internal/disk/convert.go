@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/wal"
 )
 
 // How a store of format 1 or 2 becomes one of format 3. A crash between any two steps
@@ -28,11 +29,9 @@ import (
 // changed.
 func (b *Base) upgrade() error {
 	d := b.d
-	c := d.c
-	c.Own = false
-	old := New(c, d.fence, d.counts)
+	old := New(d.c, d.fence, d.counts)
 	old.identity = d.identity
-	err := old.open(false)
+	err := old.openOld()
 	if err == nil {
 		err = old.fenceable(old.db.Flush)
 	}
@@ -46,12 +45,79 @@ func (b *Base) upgrade() error {
 	if err := old.ledger.dropLogs(); err != nil {
 		return err
 	}
-	if err := removeLogs(c); err != nil {
+	if err := removeLogs(d.c); err != nil {
 		return err
 	}
-	d.identity.format, d.identity.reader = ownFormat, ownFormat
+	d.identity.format, d.identity.reader = formatVersion, formatVersion
 	d.identity.unlogged, d.identity.clean = true, old.facts.clean != nil
 	return writeIdentity(d.c, d.identity)
+}
+
+// openOld opens a store of format 1 or 2, whose log is Pebble's, which replays it.
+func (d *Disk) openOld() error {
+	c := d.c
+	found, err := d.openLedger(false)
+	if err != nil {
+		return err
+	}
+	if err := probeWrites(c.FS, c.Dir); err != nil {
+		return err
+	}
+	d.fence.Opening.Store(true)
+	o := oldOptions(c, d.events)
+	o.FS = &stopFS{FS: &ledgerFS{FS: c.FS, ledger: d.ledger}, events: d.events, failover: c.WALFailoverDir != ""}
+	d.db, d.stuck, err = openPebble(c.FS.PathJoin(c.Dir, dataDir), o, d.fence)
+	if pebble.IsCorruptionError(err) {
+		fault := pebbleCorrupt(err)
+		if fault.File == "" && strings.Contains(fault.Detail, "WAL") {
+			fault.File = logFiles(c)
+		}
+		return fault
+	}
+	if err != nil {
+		return err
+	}
+	if d.facts, err = readFacts(d.db); err != nil {
+		return err
+	}
+	if err := d.facts.check(c); err != nil {
+		return err
+	}
+	if err := d.facts.refusal(c); err != nil {
+		return err
+	}
+	if err := found.compareBeat(d.facts.beats); err != nil {
+		return err
+	}
+	if err := checkBlobs(d.db, c); err != nil {
+		return err
+	}
+	return d.facts.belongs(d.identity)
+}
+
+// oldMemTable is the memtable of a Pebble with a log, which takes what the log has.
+const oldMemTable = 11 << 20
+
+// oldOptions returns the options of a store of format 1 or 2.
+func oldOptions(c Config, v *events) *pebble.Options {
+	o := pebbleOptions(c, v)
+	o.MemTableSize, o.MemTableStopWritesThreshold = oldMemTable, 2
+	// Nothing but the log is to change: the base compacts, as soon as the store serves.
+	o.DisableAutomaticCompactions = true
+	if c.WALFailoverDir != "" {
+		o.WALFailover = &pebble.WALFailoverOptions{
+			Secondary: wal.Dir{FS: c.FS, Dirname: c.WALFailoverDir},
+		}
+	}
+	return o
+}
+
+// optionsOf returns the options of a store that is looked at, of any format.
+func optionsOf(id identity, c Config, v *events) *pebble.Options {
+	if id.format < formatVersion {
+		return oldOptions(c, v)
+	}
+	return baseOptions(c, v)
 }
 
 // removeLogs removes the files of Pebble's log, durably. All that they had is in tables.
@@ -106,14 +172,14 @@ func (b *Base) convert() error {
 		return err
 	}
 	place, err := b.Place()
-	if err != nil || place == nil && f.format == ownFormat {
+	if err != nil || place == nil && f.format == formatVersion {
 		return err
 	}
 	batch := b.d.db.NewBatch()
 	defer batch.Close()
-	format := binary.LittleEndian.AppendUint32(nil, ownFormat)
+	format := binary.LittleEndian.AppendUint32(nil, formatVersion)
 	err = errors.Join(
-		setMeta(batch, metaFormat, binary.LittleEndian.AppendUint32(format, ownFormat)),
+		setMeta(batch, metaFormat, binary.LittleEndian.AppendUint32(format, formatVersion)),
 		setMeta(batch, metaEpoch, binary.LittleEndian.AppendUint16(nil, f.unspared)),
 		batch.Delete(metaKey(metaPosition), nil),
 		batch.Delete(metaKey(metaClean), nil))

@@ -218,7 +218,7 @@ func TestUpgradeDamage(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, file := range names {
-				if strings.HasPrefix(file, "MANIFEST-") || strings.HasSuffix(file, ".log") || strings.HasSuffix(file, ".sst") {
+				if strings.HasPrefix(file, "MANIFEST-") || strings.HasSuffix(file, ".log") || strings.HasSuffix(file, ".sst") || strings.HasSuffix(file, ".blob") {
 					paths = append(paths, whole.PathJoin(dir, file))
 				}
 			}
@@ -232,7 +232,9 @@ func TestUpgradeDamage(t *testing.T) {
 				}
 				at := r.IntN(len(content))
 				what := fmt.Sprintf("%s: %s changed at %d", name, path, at)
-				if r.IntN(3) == 0 {
+				// Pebble panics on a goroutine of its own when it rewrites a blob file of which
+				// a byte was changed, as the base may; of another size, it is not opened.
+				if r.IntN(3) == 0 || strings.HasSuffix(path, ".blob") {
 					content, what = content[:at], fmt.Sprintf("%s: %s cut to %d bytes", name, path, at)
 				} else {
 					content[at] ^= 1 << r.IntN(8)
@@ -258,7 +260,7 @@ func TestUpgradeDamage(t *testing.T) {
 		}
 	}
 	t.Logf("found in %v", found)
-	if len(found) < 2 {
+	if len(found) < 3 {
 		t.Errorf("damage was found in %v alone", found)
 	}
 }

@@ -2,7 +2,6 @@ package disk
 
 import (
 	"io"
-	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -28,10 +27,9 @@ type Disk struct {
 	ledger  *ledger
 	log     FactLog // nil before Join
 
-	facts                  // as found at Open; epoch: this opening's
-	foundEpoch uint16      // before this opening
-	identity   identity    // as STORE has it
-	unbeaten   atomic.Bool // there were commits since the last heartbeat
+	facts               // as found at Open; epoch: this opening's
+	foundEpoch uint16   // before this opening
+	identity   identity // as STORE has it
 }
 
 // New returns a disk that nothing is open on.

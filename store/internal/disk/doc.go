@@ -1,29 +1,28 @@
-// Package disk is all that a store has on the disk: a locked directory, Pebble, the facts
-// about the store, and the ledger of Pebble's files. No other package reaches Pebble.
+// Package disk is all that a store has on the disk beside its log: a locked directory, the
+// base (a Pebble without a log), the facts about the store, and the ledger of the base's
+// files. No other package reaches Pebble, but package tables, which changes a base.
 //
-// There are two ways into it. A Change is what a commit becomes (change.go): keys, the
-// list of what expires, results of requests. It is there whole after a crash, or not at
-// all; Append puts it into the log, Wait returns when it is durable. And the store notes
-// facts about itself (facts.go), each by a batch of its own: the epoch, the heartbeat, the
-// bound of the clock, how the life ended.
+// There are two ways into it. A checkpoint changes the base by one ingest of tables
+// (base.go); it is there whole after a crash, or not at all. And the store notes facts about
+// itself (facts.go): the bound of the clock, what is to be told of results, how the life
+// ended. They go into the log, and with a checkpoint into the base (factlog.go).
 //
 // There are three ways out. Read returns the record of one key, Records and what is built
 // on it walk over many (records.go), both with values that stand apart (values.go), and the
-// facts are read when the disk is opened (meta.go). Of a stopped store that has a log of its
-// own, Inspect and Adopt count what the log says behind the base, too (tail.go, overlay.go). Nothing of it knows what was published: what may be told is the store's
-// business.
+// facts are read when the disk is opened (meta.go). Of a stopped store Inspect and Adopt count
+// what the log says behind the base, too (tail.go). Nothing of it knows what was published:
+// what may be told is the store's business.
 //
-// New, Open, Begin and Close are the life of a Disk (open.go).
+// New, Open, Join, Begin, MarkClean and Close are the life of a Disk (factlog.go). The log is
+// opened and closed by the caller in between.
 //
-// Of a store of format 3 it is the base alone (base.go): a Pebble without a log, which
-// checkpoints change, and the facts, which go into the store's own log (factlog.go). Then
-// Join comes between Open and Begin, and MarkClean before Close (join.go); a store of an
-// older format is upgraded by Open (convert.go).
+// A store of format 1 or 2 is a Pebble with a log. Open upgrades it (convert.go), Inspect and
+// Adopt take it as it is, and nothing else knows of it.
 //
 // Every error of an opening is
 // a *base.OpenError, which says what is wrong with the directory and what to do. Damage is
 // a *base.CorruptError: Pebble's checksums find it in blocks, those of records on the
 // whole way from the caller (format.go), the ledger in what Pebble takes for the end of a
 // file (ledger.go), and the list of blob files in files that are gone (blobs.go). A disk on
-// which the log cannot be written fences the store (events.go, stopfs.go).
+// which Pebble cannot write fences the store (events.go, stopfs.go).
 package disk

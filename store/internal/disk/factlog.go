@@ -230,9 +230,6 @@ func (b *Base) raiseReach() error {
 // and Close, with the same end, behind it and behind the clean stop of the log, which makes
 // durable what is noted here.
 func (b *Base) MarkClean(end *End) error {
-	if !b.d.c.Own {
-		return nil // Close does it
-	}
 	return b.d.fenceable(func() error { return b.noteEnd(end) })
 }
 

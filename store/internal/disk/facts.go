@@ -3,18 +3,14 @@ package disk
 import (
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"log/slog"
-	"math"
-
-	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // The facts about a store that change while it is open, and who changes them: each
-// is one batch of its own, here alone.
+// is a record of its own in the log (factlog.go), from here alone.
 
 // Durable reports whether there is a disk at all: a cache has none.
 func (d *Disk) Durable() bool { return d.db != nil }
@@ -49,79 +45,26 @@ func (d *Disk) BeginCache(epoch uint16, began uint64) {
 	d.facts.epoch, d.facts.began = epoch, began
 }
 
-// setMetaNow writes one fact durably.
-func (d *Disk) setMetaNow(name string, value []byte) bool {
-	if d.c.Own {
-		return d.note(name, value, true) == nil
-	}
-	b := d.db.NewBatch()
-	defer b.Close()
-	err := setMeta(b, name, value)
-	if err == nil {
-		err = b.Commit(pebble.Sync)
-	}
-	if err != nil {
-		d.fence.Fail(fmt.Errorf("write of %s: %w", name, err))
-	}
-	return err == nil
-}
-
-// Heartbeat writes a small synced record, if anything was written since the
-// last one. Under Interval that is the sync that the policy promises. Always:
-// each sync leaves in the log how far it is known to be whole, so damage
-// before that point is found at the next start; damage behind the last one
-// looks like the end. Off keeps no such record. Called by one
-// goroutine.
-//
-// With a log of its own, the store has no such record: up to where the log was durable
-// goes into the ledger, so that a log that has lost its end is found out.
+// Heartbeat notes in the ledger up to where the log is durable, so that a log that has lost
+// its end is found out at the next start. Off promises nothing of the end, and nothing is
+// noted. Called by one goroutine.
 func (d *Disk) Heartbeat() {
-	if d.c.Own {
-		if d.c.Sync != Off {
-			if err := d.raiseReach(); err != nil {
-				d.fence.Report(slog.LevelError, "ledger", "err", err)
-			}
-		}
-		return
-	}
-	if !d.unbeaten.Swap(false) {
-		return
-	}
 	if d.c.Sync == Off {
-		d.handOver()
 		return
 	}
-	d.facts.beats++
-	if !d.setMetaNow(metaBeat, binary.LittleEndian.AppendUint64(nil, d.facts.beats)) {
-		return
-	}
-	// From here on a log or manifest that has lost its end is found out.
-	if err := d.ledger.raise(d.facts.beats); err != nil {
+	if err := d.raiseReach(); err != nil {
 		d.fence.Report(slog.LevelError, "ledger", "err", err)
-	}
-}
-
-// handOver sees to it that the kernel has the log. Without a sync Pebble hands it
-// over block by block, and the last one stays in its memory until others fill it:
-// a killed process would lose what it acknowledged any time ago. Pebble can be
-// asked for the block only together with a sync.
-func (d *Disk) handOver() {
-	if err := d.db.LogData(nil, pebble.Sync); err != nil {
-		d.fence.Fail(fmt.Errorf("sync of the log: %w", err))
 	}
 }
 
 // RaiseEpoch makes a new epoch durable, so that versions can run on into it. It
 // reports whether it did; if not, the store is fenced.
 func (d *Disk) RaiseEpoch(epoch uint16) bool {
-	if d.c.Own {
-		err := d.log.SetEpoch(uint64(epoch))
-		if err != nil {
-			d.fence.Fail(fmt.Errorf("write of %s: %w", metaEpoch, err))
-		}
-		return err == nil
+	err := d.log.SetEpoch(uint64(epoch))
+	if err != nil {
+		d.fence.Fail(fmt.Errorf("write of %s: %w", metaEpoch, err))
 	}
-	return d.setMetaNow(metaEpoch, binary.LittleEndian.AppendUint16(nil, epoch))
+	return err == nil
 }
 
 // metaClock: u64, no server time above it, in microseconds, was shown.
@@ -129,24 +72,7 @@ const metaClock = "clock"
 
 // BoundClock makes a bound of the clock durable. It waits for the disk.
 func (d *Disk) BoundClock(bound uint64) error {
-	if d.c.Own {
-		return d.note(metaClock, binary.LittleEndian.AppendUint64(nil, bound), true)
-	}
-	b := d.db.NewBatch()
-	defer b.Close()
-	err := setMeta(b, metaClock, binary.LittleEndian.AppendUint64(nil, bound))
-	if err == nil {
-		mode := pebble.Sync
-		if d.c.Sync == Off { // it promises nothing about a crash of the machine
-			mode = pebble.NoSync
-		}
-		err = b.Commit(mode)
-	}
-	if err != nil {
-		d.fence.Fail(fmt.Errorf("write of %s: %w", metaClock, err))
-		return d.fence.Failed()
-	}
-	return nil
+	return d.note(metaClock, binary.LittleEndian.AppendUint64(nil, bound), true)
 }
 
 // metaShort: u8 1: records were removed before their time.
@@ -159,28 +85,11 @@ func (d *Disk) NoteShort(short bool) error {
 	if short == d.facts.short {
 		return nil
 	}
-	if d.c.Own {
-		value := denied()
-		if short {
-			value = []byte{1}
-		}
-		err := d.note(metaShort, value, true)
-		if err == nil {
-			d.facts.short = short
-		}
-		return err
-	}
-	b := d.db.NewBatch()
-	defer b.Close()
-	var err error
+	value := denied()
 	if short {
-		err = setMeta(b, metaShort, []byte{1})
-	} else {
-		err = b.Delete(metaKey(metaShort), nil)
+		value = []byte{1}
 	}
-	if err == nil {
-		err = b.Commit(pebble.Sync)
-	}
+	err := d.note(metaShort, value, true)
 	if err == nil {
 		d.facts.short = short
 	}
@@ -219,24 +128,9 @@ func (d *Disk) NoteKeys(keys []uint64) {
 	if news := max(total, d.facts.noted) - min(total, d.facts.noted); news < noteLeast || news < d.facts.noted/noteStep {
 		return
 	}
-	if d.c.Own {
-		if d.note(metaKeys, keysFact(keys), false) == nil {
-			d.facts.noted = total
-		}
-		return
+	if d.note(metaKeys, keysFact(keys), false) == nil {
+		d.facts.noted = total
 	}
-	value := encodeKeys(keys)
-	b := d.db.NewBatch()
-	defer b.Close()
-	err := setMeta(b, metaKeys, value)
-	if err == nil {
-		err = b.Commit(pebble.NoSync)
-	}
-	if err != nil {
-		d.fence.Fail(fmt.Errorf("write of %s: %w", metaKeys, err))
-		return
-	}
-	d.facts.noted = total
 }
 
 // encodeKeys returns the value of metaKeys.
@@ -322,31 +216,4 @@ func (e *End) watch(epoch uint16) []byte {
 	v := binary.LittleEndian.AppendUint64(nil, e.Incarnation)
 	v = binary.LittleEndian.AppendUint64(v, uint64(e.Newest))
 	return binary.LittleEndian.AppendUint64(v, uint64(epoch))
-}
-
-// markClean writes the clean-stop mark, durably whatever the sync policy.
-func (d *Disk) markClean(e *End) error {
-	b := d.db.NewBatch()
-	defer b.Close()
-	if err := setMeta(b, metaClean, cleanMark{version: uint64(e.Version), keys: e.Keys}.encode()); err != nil {
-		return err
-	}
-	if e.Clock != 0 {
-		if err := setMeta(b, metaClock, binary.LittleEndian.AppendUint64(nil, e.Clock)); err != nil {
-			return err
-		}
-	}
-	var err error
-	switch {
-	case e.Unused && d.foundEpoch != math.MaxUint16:
-		err = errors.Join(
-			setMeta(b, metaEpoch, binary.LittleEndian.AppendUint16(nil, d.foundEpoch)),
-			b.Delete(metaKey(metaWatch), nil)) // it counts for the epoch that follows
-	case e.Watched:
-		err = setMeta(b, metaWatch, e.watch(d.facts.epoch))
-	}
-	if err != nil {
-		return err
-	}
-	return b.Commit(pebble.Sync)
 }

@@ -19,7 +19,7 @@ func (d *Disk) ForTests() ForTests { return ForTests{d} }
 func (d ForTests) DB() *pebble.DB { return d.db }
 
 // Options returns those that the store's Pebble has.
-func (d ForTests) Options() *pebble.Options { return pebbleOptions(d.c, d.events) }
+func (d ForTests) Options() *pebble.Options { return d.options }
 
 // Listener returns what Pebble tells of its events.
 func (d ForTests) Listener() *pebble.EventListener { return d.events.listener() }

@@ -213,8 +213,8 @@ func readIdentity(c Config, create bool) (id identity, created bool, err error) 
 		if err := c.FS.RemoveAll(c.FS.PathJoin(c.Dir, dataDir)); err != nil {
 			return id, false, err
 		}
-		id = identity{format: c.format(), reader: c.format(), shards: uint32(c.Shards)}
-		id.id, id.unlogged = newIdentity(), c.Own
+		id = identity{format: formatVersion, reader: formatVersion, shards: uint32(c.Shards), unlogged: true}
+		id.id = newIdentity()
 		return id, true, writeFile(c.FS, c.FS.PathJoin(c.Dir, creatingFile), id.encode())
 	}
 	if err != nil {
@@ -223,8 +223,7 @@ func readIdentity(c Config, create bool) (id identity, created bool, err error) 
 	if id, err = parseIdentity(b); err != nil {
 		return id, false, &base.CorruptError{File: identityFile, Err: err}
 	}
-	// Whoever only looks may look at what a newer start would open.
-	if id.reader > c.format() && (create || id.reader > ownFormat) {
+	if id.reader > formatVersion {
 		return id, false, facts{format: id.format, reader: id.reader}.check(c)
 	}
 	desc, err := pebble.Peek(c.FS.PathJoin(c.Dir, dataDir), c.FS)
@@ -241,13 +240,6 @@ func finishCreation(c Config) error {
 		return err
 	}
 	return syncDir(c.FS, c.Dir)
-}
-
-// upgradeIdentity makes STORE say the newest format, before anything is written
-// that an older program would misread. It is whole at every moment.
-func upgradeIdentity(c Config, id identity) error {
-	id.format, id.reader = formatVersion, formatVersion
-	return writeIdentity(c, id)
 }
 
 // maxSmallFile bounds the files that are read whole.

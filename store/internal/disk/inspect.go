@@ -81,10 +81,7 @@ func Inspect(ctx context.Context, dir string, opt InspectOptions) (Inspection, e
 	}
 	f := base.NewFence(c.Logger, func(error) {})
 	f.Opening.Store(true)
-	o := pebbleOptions(c, &events{fence: f})
-	if id.format >= ownFormat {
-		o = baseOptions(c, &events{fence: f})
-	}
+	o := optionsOf(id, c, &events{fence: f})
 	o.ReadOnly = true
 	db, _, err := openPebble(c.FS.PathJoin(dir, dataDir), o, f)
 	if err != nil {
@@ -161,19 +158,19 @@ func (in *Inspection) facts(state pebble.Reader, tail Tail, id identity, book le
 	switch {
 	case tail != nil:
 		_, in.CleanStop = tail.Found()
-	case id.format >= ownFormat:
+	case id.format >= formatVersion:
 		// What the base says is of the life before its first log.
 		in.CleanStop = id.unlogged && id.clean
 	}
 	// Only a clean stop and a backup write a ledger of all files.
 	in.Backup = in.Ledger && book.state == ledgerWhole && !in.CleanStop && in.Source == nil
-	if id.format < ownFormat {
+	if id.format < formatVersion {
 		if err := book.compareBeat(f.beats); err != nil {
 			in.problem(opt, err)
 		}
 	}
 	// An upgrade that was cut short is in STORE and not in the data yet.
-	upgrading := f.format < id.format && (id.format == formatVersion || id.unlogged)
+	upgrading := f.format < id.format && (id.format < formatVersion || id.unlogged)
 	if f.id != id.id || f.shards != id.shards || f.format != id.format && !upgrading {
 		in.problem(opt, &base.CorruptError{File: dataDir, Detail: identityFile + " and the data say different things about the store"})
 	}

@@ -24,15 +24,16 @@ import (
 // sync that a log records: the store would open, and be an older one. So the
 // store keeps a book of its own beside Pebble, and Open compares.
 //
-//   - While the store runs the book says of every manifest and log how many of
-//     its first bytes are synced, and their checksum: those must be there, and
-//     be the same, whatever a crash took behind them. It is written before
-//     Pebble acts on a change of its manifest, before a log or manifest goes,
-//     and after each heartbeat (ledgerfs.go).
-//   - It also carries a number that was written into Pebble, synced, before:
-//     the heartbeat. Whatever loses the end of log or manifest loses that too,
-//     and then the store shows an older one. A store with a log of its own has
-//     the position up to which that log was durable in place of it.
+//   - While the store runs the book says of every manifest how many of its first
+//     bytes are synced, and their checksum: those must be there, and be the same,
+//     whatever a crash took behind them. It is written before Pebble acts on a
+//     change of its manifest, before a manifest goes, and after each heartbeat
+//     (ledgerfs.go). Of a store of format 1 or 2 it says the same of Pebble's log.
+//   - It also carries the position up to which the store's log was durable. A log
+//     that ends before has lost its end. In formats 1 and 2 a number stands in its
+//     place that was written into Pebble, synced, before: the heartbeat. Whatever
+//     loses the end of log or manifest loses that too, and then the store shows
+//     an older one.
 //   - The last act of Close, and of a backup, is to write down every file with
 //     its size, and for those that are small and matter most a checksum of all.
 //
@@ -40,7 +41,7 @@ import (
 //
 //	rdmakv ledger 2
 //	state running            or: whole
-//	beat NUMBER              or, of a store with a log of its own: log POSITION
+//	log POSITION             or, in formats 1 and 2: beat NUMBER
 //	file SIZE CHECKSUM NAME  one line per file; "-": no checksum
 //	end COUNT CHECKSUM       of all lines above
 //
@@ -65,8 +66,8 @@ const (
 // A ledgerText is the content of LEDGER.
 type ledgerText struct {
 	state ledgerState
-	beat  uint64       // a heartbeat that is durable in Pebble; without a log of the store's own
-	reach log.Position // up to where the store's log was durable
+	beat  uint64       // formats 1 and 2: a heartbeat that is durable in Pebble
+	reach log.Position // up to where the store's log was durable; 0: not known
 	lines []ledgerLine
 }
 
@@ -235,16 +236,14 @@ func writeLedger(c Config, l ledgerText) error {
 	return nil
 }
 
-// writeWhole writes down the files of a store whose Pebble was just closed.
-func writeWhole(c Config, beat uint64) error { return writeWholeAt(c, beat, 0) }
-
-// writeWholeAt is writeWhole of a store whose log was durable up to reach.
-func writeWholeAt(c Config, beat uint64, reach log.Position) error {
+// writeWhole writes down the files of a store whose Pebble was just closed, and whose log
+// was durable up to reach; 0: it has none.
+func writeWhole(c Config, reach log.Position) error {
 	lines, err := listData(c)
 	if err != nil {
 		return fmt.Errorf("store: ledger: %w", err)
 	}
-	return writeLedger(c, ledgerText{state: ledgerWhole, beat: beat, reach: reach, lines: lines})
+	return writeLedger(c, ledgerText{state: ledgerWhole, reach: reach, lines: lines})
 }
 
 // compareLedger compares the files with the ledger; found=false if there is

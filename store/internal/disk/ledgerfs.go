@@ -101,14 +101,6 @@ func (l *ledger) writeLocked() error {
 	return nil
 }
 
-// raise notes a heartbeat that is durable in Pebble, and writes the ledger.
-func (l *ledger) raise(beat uint64) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.beat = max(l.beat, beat)
-	return l.writeLocked()
-}
-
 // raiseReach notes up to where the store's log is durable, and writes the ledger.
 func (l *ledger) raiseReach(reach log.Position) error {
 	l.mu.Lock()

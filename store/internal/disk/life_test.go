@@ -26,7 +26,7 @@ const testDir = "/store"
 
 // testConfig is of a store of format 3 in fsys.
 func testConfig(fsys vfs.FS) Config {
-	return Config{Dir: testDir, FS: fsys, Shards: 2, Own: true, CacheBytes: 1 << 20, MemTableBytes: 1 << 20, MaxOpenFiles: 100}
+	return Config{Dir: testDir, FS: fsys, Shards: 2, CacheBytes: 1 << 20, MaxOpenFiles: 100}
 }
 
 // A testLog is the log of a store as a FactLog.
@@ -203,6 +203,62 @@ func TestLifeFacts(t *testing.T) {
 	l = mustBegin(t, c)
 	if incarnation, _, _ := l.Watched(); l.Clean() || incarnation != 0 {
 		t.Errorf("clean %v, watched %d: the mark of the life before is believed", l.Clean(), incarnation)
+	}
+	if err := l.crash(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLifeNewest: of a fact that log and base have the log's counts, also one that says that
+// it holds no more; and the base counts where the log says nothing.
+func TestLifeNewest(t *testing.T) {
+	c := testConfig(vfs.NewMem())
+	l := mustBegin(t, c)
+	into, err := l.Tables(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := Refusal{Cause: "of the base", Other: 1}
+	for _, f := range []struct {
+		name  string
+		value []byte
+	}{ // in the order of their names
+		{metaClock, binary.LittleEndian.AppendUint64(nil, 50)},
+		{metaKeys, encodeKeys([]uint64{3, 4})},
+		{metaRefused, old.encode()},
+		{metaShort, []byte{1}},
+		{metaWatch, (&End{Incarnation: 5, Newest: 6}).watch(l.Epoch())},
+	} {
+		rec := make([]byte, RecordSize(len(f.value), false))
+		PutRecord(rec, metaKey(f.name), Record{Value: f.value})
+		if err := into.Set(metaKey(f.name), rec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := into.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.facts.short = true
+	err = errors.Join(l.BoundClock(77), l.NoteShort(false), l.note(metaRefused, denied(), true), l.crash())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _, err = begin(c)
+	if err != nil {
+		t.Fatalf("a refusal that was taken back: %v", err)
+	}
+	if l.ClockBound() != 77 || l.Short() || !slices.Equal(l.Keys(), []uint64{3, 4}) {
+		t.Errorf("clock %d, short %v, keys %v", l.ClockBound(), l.Short(), l.Keys())
+	}
+	if f, err := readFacts(l.db); err != nil || f.clock != 50 || !f.short || f.refused == nil || f.refused.Cause != old.Cause {
+		t.Errorf("the base has %+v, %v: this proves nothing", f, err)
+	}
+	if err := l.stop(&End{Watched: true, Incarnation: 8, Newest: 9}); err != nil {
+		t.Fatal(err)
+	}
+	l = mustBegin(t, c)
+	if incarnation, newest, err := l.Watched(); incarnation != 8 || newest != 9 || err != nil {
+		t.Errorf("watched %d up to %d, %v", incarnation, newest, err)
 	}
 	if err := l.crash(); err != nil {
 		t.Fatal(err)

@@ -27,23 +27,20 @@ const (
 	metaKeys   = "keys"   // u64 per shard, or one for all: keys not long ago, see NoteKeys
 	// metaClock, metaShort, metaWatch: facts.go; metaRefused: refusal.go
 	metaRestored = "restored" // u16: the epoch that a restore gave the store; 16 bytes: the id of the one whose backup it was
-	metaBeat     = "beat"     // u64: counter; a small synced write that lets Pebble
-	// see damage in the log that lies before it
+	metaBeat     = "beat"     // u64: counter, in formats 1 and 2: a small synced write that let
+	// Pebble see damage in its log that lay before it
 )
 
-// formatVersion is what this code writes. A newer one is refused; when it is
-// raised, Open learns to upgrade.
+// formatVersion is what this code writes. A newer one is refused; an older one is upgraded
+// (convert.go).
 //
-//	1  keys without expiry, no records of requests
+//	1  Pebble with its log; keys without expiry, no records of requests
 //	2  keys may expire; kinds dedup and expiry
+//	3  a base, which has no log of Pebble's, and is older than what was acknowledged; and
+//	   the store's own log
 //
-// A store of format 1 is one of format 2 in which nothing of that has happened
-// yet: it is upgraded by saying so.
-const formatVersion = 2
-
-// ownFormat is that of a store with its own log: the base has no log of Pebble's, and is
-// older than what was acknowledged.
-const ownFormat = 3
+// A store of format 1 is one of format 2 in which nothing of that has happened yet.
+const formatVersion = 3
 
 // shardHash names the mapping of keys to shards. The store is told the shard
 // of each key; that those who tell it agree for ever is recorded here.
@@ -210,9 +207,9 @@ func (f facts) check(c Config) error {
 	switch {
 	case f.format == 0:
 		return &base.OpenError{Dir: c.Dir, Err: base.ErrForeignDir, Hint: "it is a Pebble store, but not one of kvserver; choose another directory"}
-	case f.reader > c.format():
+	case f.reader > formatVersion:
 		return &base.OpenError{Dir: c.Dir,
-			Err:  fmt.Errorf("%w: it has format %d, this is a kvserver for format %d", base.ErrFormatVersion, f.format, c.format()),
+			Err:  fmt.Errorf("%w: it has format %d, this is a kvserver for format %d", base.ErrFormatVersion, f.format, formatVersion),
 			Hint: fmt.Sprintf("run the kvserver that wrote it, or a newer one; it must read format %d", f.format)}
 	case f.hash != shardHash:
 		return &base.OpenError{Dir: c.Dir,

@@ -89,7 +89,7 @@ func (o *own) must(err error) {
 // open begins a life.
 func (o *own) open() {
 	o.t.Helper()
-	c := disk.Config{Dir: o.dir, FS: o.fs, Shards: ownShards, Own: true, CacheBytes: 1 << 20}
+	c := disk.Config{Dir: o.dir, FS: o.fs, Shards: ownShards, CacheBytes: 1 << 20}
 	o.disk = disk.New(c, base.NewFence(slog.New(slog.DiscardHandler), func(error) {}), &base.Counters{})
 	_, _, err := o.disk.Open()
 	o.must(err)

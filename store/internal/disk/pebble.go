@@ -12,14 +12,13 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/wal"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/log"
 )
 
-// pebbleOptions returns the options of a store's Pebble. Each setting that is
-// not Pebble's default says why.
+// pebbleOptions returns what a base (baseOptions) and a Pebble with a log (oldOptions) have in
+// common. Each setting that is not Pebble's default says why.
 func pebbleOptions(c Config, v *events) *pebble.Options {
 	o := &pebble.Options{
 		FS: c.FS,
@@ -28,13 +27,10 @@ func pebbleOptions(c Config, v *events) *pebble.Options {
 		Logger:             v,
 		EventListener:      v.listener(),
 		CacheSize:          c.CacheBytes, // default: 8 MiB
-		// Replay after a crash runs at about 40 MB/s; memtables bound it. One is
-		// filled while the other is flushed, which takes less time.
-		MemTableSize:                c.MemTableBytes,
-		MemTableStopWritesThreshold: 2,
-		L0StopWritesThreshold:       24,
-		MaxOpenFiles:                c.MaxOpenFiles,
-		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
+		// The tables of an ingest may all stand in L0; it waits at fewer (package tables).
+		L0StopWritesThreshold:      24,
+		MaxOpenFiles:               c.MaxOpenFiles,
+		CompactionConcurrencyRange: func() (int, int) { return 1, 2 },
 	}
 	// Values from 1 KiB on live in blob files: a scan of keys alone is about
 	// 90 times faster, a full compaction 4 times.
@@ -45,11 +41,6 @@ func pebbleOptions(c Config, v *events) *pebble.Options {
 			MaxBlobReferenceDepth: 10,
 			RewriteMinimumAge:     time.Minute,
 			TargetGarbageRatio:    0.2,
-		}
-	}
-	if c.WALFailoverDir != "" {
-		o.WALFailover = &pebble.WALFailoverOptions{
-			Secondary: wal.Dir{FS: c.FS, Dirname: c.WALFailoverDir},
 		}
 	}
 	return o
@@ -101,16 +92,12 @@ type fullError struct {
 	free, need uint64 // bytes; need 0: free is not known
 }
 
-// startBytes is about what a start writes besides what it replays: the epoch,
-// a log, a manifest, the ledger; ownStartBytes is the same where the log is the store's,
-// which begins with a segment. It is for the operator's eyes; nothing is refused by it.
-const (
-	startBytes    = 1 << 20
-	ownStartBytes = startBytes + 64<<20
-)
+// startBytes is about what a start writes: a manifest, the ledger, and the first segment of
+// the log. It is for the operator's eyes; nothing is refused by it.
+const startBytes = 1<<20 + 64<<20
 
 // tellSpace completes a fullError in err with what the disk has and a start
-// writes: a start moves what the logs hold into tables.
+// writes: an upgrade moves what Pebble's logs hold into tables.
 func tellSpace(c Config, err error) {
 	var full *fullError
 	if !errors.As(err, &full) {
@@ -121,9 +108,6 @@ func tellSpace(c Config, err error) {
 		return
 	}
 	full.free, full.need = free, startBytes
-	if c.Own {
-		full.need = ownStartBytes
-	}
 	dir := c.FS.PathJoin(c.Dir, dataDir)
 	names, _ := c.FS.List(dir)
 	for _, name := range names {

@@ -19,7 +19,7 @@ var ErrRefused = errors.New("store: this data directory must not be served")
 // those who know of it restart; and what this directory then served as the newest
 // would be stale.
 type Refusal struct {
-	Cause string    // one line; cut at 512 bytes, in a store with its own log at 238
+	Cause string    // one line; cut at 238 bytes
 	Other uint64    // incarnation of the other life
 	Epoch uint16    // of the other life; 0: unknown. Refuse raises it to this opening's
 	Since time.Time // to the microsecond; set by Refuse
@@ -29,7 +29,8 @@ type Refusal struct {
 // microseconds since 1970; u64 other; u16 epoch; the cause.
 const metaRefused = "refused"
 
-// maxCause bounds the cause of a Refusal, bytes; refusalHead is what stands before it.
+// maxCause bounds the cause of a Refusal that is read, bytes: those of format 2 are as long.
+// refusalHead is what stands before it.
 const (
 	maxCause    = 512
 	refusalHead = 8 + 8 + 2
@@ -39,16 +40,16 @@ func (r *Refusal) encode() []byte {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(r.Since.UnixMicro()))
 	b = binary.LittleEndian.AppendUint64(b, r.Other)
 	b = binary.LittleEndian.AppendUint16(b, r.Epoch)
-	return append(b, r.Cause[:min(len(r.Cause), maxCause)]...)
+	return append(b, r.Cause...)
 }
 
 func parseRefusal(b []byte) (*Refusal, error) {
-	if len(b) < 18 || len(b) > 18+maxCause {
+	if len(b) < refusalHead || len(b) > refusalHead+maxCause {
 		return nil, fmt.Errorf("a refusal of %d bytes", len(b))
 	}
 	return &Refusal{
 		Since: time.UnixMicro(int64(binary.LittleEndian.Uint64(b))), Other: binary.LittleEndian.Uint64(b[8:]),
-		Epoch: binary.LittleEndian.Uint16(b[16:]), Cause: string(b[18:]),
+		Epoch: binary.LittleEndian.Uint16(b[16:]), Cause: string(b[refusalHead:]),
 	}, nil
 }
 
@@ -69,14 +70,7 @@ func (f *facts) refusal(c Config) error {
 func (d *Disk) Refuse(r Refusal) error {
 	r.Since = time.Now()
 	r.Epoch = max(r.Epoch, d.facts.epoch)
-	if d.c.Own {
-		// A longer fact would be refused, and the store fenced with its directory locked.
-		r.Cause = r.Cause[:min(len(r.Cause), maxFact-refusalHead)]
-	}
-	return d.fenceable(func() error {
-		if !d.setMetaNow(metaRefused, r.encode()) {
-			return d.fence.Failed()
-		}
-		return nil
-	})
+	// A longer fact would be refused, and the store fenced with its directory locked.
+	r.Cause = r.Cause[:min(len(r.Cause), maxFact-refusalHead)]
+	return d.fenceable(func() error { return d.note(metaRefused, r.encode(), true) })
 }

@@ -12,7 +12,7 @@ func TestRefusalBytes(t *testing.T) {
 			t.Errorf("%d bytes are %+v", n, r)
 		}
 	}
-	r := Refusal{Cause: strings.Repeat("x", 2*maxCause), Other: 3, Epoch: 4}
+	r := Refusal{Cause: strings.Repeat("x", maxCause), Other: 3, Epoch: 4}
 	got, err := parseRefusal(r.encode())
 	if err != nil || len(got.Cause) != maxCause || got.Other != 3 || got.Epoch != 4 {
 		t.Errorf("%+v, %v", got, err)

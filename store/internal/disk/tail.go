@@ -69,7 +69,7 @@ type OpenTail func(ctx context.Context, c TailConfig) (Tail, error)
 // because it is of an older format, or a backup, or was never begun. Errors: a
 // *base.CorruptError if the log is missing, what open returns.
 func openTail(ctx context.Context, c Config, id identity, db pebble.Reader, book ledgerText, open OpenTail) (Tail, error) {
-	if id.format < ownFormat || id.unlogged {
+	if id.format < formatVersion || id.unlogged {
 		return nil, nil
 	}
 	dir, err := OpenLogDir(c.Dir, c.FS)

@@ -2,7 +2,6 @@ package logged
 
 import (
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"math"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"pgregory.net/rapid"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
@@ -21,8 +19,8 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// TestSameAsPebble: whatever a write is asked and comes to, its body says what the write
-// puts into Pebble, key by key and in its order; and it tells watchers the same.
+// TestSameAsPebble: whatever a write is asked and comes to, its body says how the write
+// changes the base, key by key and in its order; and it tells watchers the same.
 func TestSameAsPebble(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := drawFlight(t)
@@ -30,7 +28,7 @@ func TestSameAsPebble(t *testing.T) {
 		body := put(f)
 		if len(body) == 0 {
 			if len(want) != 0 {
-				t.Fatalf("no record, and in Pebble there is\n%s", strings.Join(want, "\n"))
+				t.Fatalf("no record, and it changes\n%s", strings.Join(want, "\n"))
 			}
 			return
 		}
@@ -39,12 +37,12 @@ func TestSameAsPebble(t *testing.T) {
 			t.Fatalf("%v\n%s", err, dump(body))
 		}
 		if got := changeOfBody(&w); !slices.Equal(got, want) {
-			t.Fatalf("the body says\n%s\nin Pebble there is\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			t.Fatalf("the body says\n%s\nthe write changes\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 		if w.Version != f.Version || w.Shard != f.Shard {
 			t.Fatalf("a write of version %v in shard %d, want %v in %d", w.Version, w.Shard, f.Version, f.Shard)
 		}
-		// Kinds and versions are not all in Pebble: those of deletes and touches are for
+		// Kinds and versions are not all in the base: those of deletes and touches are for
 		// followers and watchers.
 		var events, told []string
 		for _, e := range f.Effects {
@@ -70,89 +68,85 @@ func event(e *base.Effect) string {
 	return fmt.Sprintf("%v %v %q %q %d %d %d in %d", e.Kind, e.Version, e.Key, e.Value, e.Expiry, e.Unlist, e.Due, e.Shard)
 }
 
-// changeOf returns what a flight puts into Pebble today, with Pebble's own batch.
+// changeOf returns how a flight changes a base.
 func changeOf(f *flight.Flight) []string {
-	c := newChange()
+	c := change{shard: f.Shard}
 	for _, e := range f.Effects {
-		c.Add(&e.Effect)
+		c.effect(&e.Effect)
 	}
 	if f.Recorded() {
-		c.AddResult(f.Shard, f.Version, &f.Op.ID, f.Result)
+		c.result(f.Version, f.Op.ID.SlotKey(), dedup.ResultOf(&f.Op.ID, f.Result))
 	}
-	for i := range f.Forget {
-		c.Forget(f.Shard, &f.Forget[i])
+	for _, k := range f.Forget {
+		c.forget(k)
 	}
-	return entries(c)
+	return c.list
 }
 
-// changeOfBody returns the same of a body. Keys and records are made by hand, from what
-// the format of Pebble's keys says, so that a field that Change.Add does not look at any
-// more is missed.
+// changeOfBody returns the same of a body.
 func changeOfBody(w *Write) []string {
-	var list []string
-	key := func(kind disk.Kind, rest ...[]byte) []byte {
-		return disk.AppendKey(nil, w.Shard, kind, slices.Concat(rest...))
-	}
-	second := func(s uint64) []byte { return binary.BigEndian.AppendUint64(nil, s) }
-	set := func(pkey []byte, r disk.Record) {
-		b := make([]byte, disk.RecordSize(len(r.Value), r.Expiry != 0))
-		disk.PutRecord(b, pkey, r)
-		list = append(list, entry(pebble.InternalKeyKindSet, pkey, b))
-	}
-	remove := func(pkey []byte) { list = append(list, entry(pebble.InternalKeyKindDelete, pkey, nil)) }
+	c := change{shard: w.Shard}
 	for e := range w.Effects {
-		if e.Due != 0 {
-			remove(key(disk.KindExpiry, second(e.Due), e.Key))
-		}
-		if e.Noop {
-			continue
-		}
-		listed := uint64(0)
-		if e.Kind == base.OpDelete {
-			remove(key(disk.KindData, e.Key))
-		} else {
-			set(key(disk.KindData, e.Key), disk.Record{Version: e.Version, Value: e.Value, Expiry: e.Expiry})
-		}
-		if e.Expiry != 0 {
-			listed = clock.Second(e.Expiry)
-			set(key(disk.KindExpiry, second(listed), e.Key), disk.Record{Version: e.Version})
-		}
-		if e.Unlist != 0 && e.Unlist != listed && e.Unlist != e.Due {
-			remove(key(disk.KindExpiry, second(e.Unlist), e.Key))
-		}
+		c.effect(&e)
 	}
 	if k, r, ok := w.Result(); ok {
-		value := make([]byte, dedup.ValueLen)
-		r.Encode(value)
-		set(key(disk.KindDedup, k.Append(nil)), disk.Record{Version: w.Version, Value: value})
+		c.result(w.Version, k, r)
 	}
 	for k := range w.Forget {
-		remove(key(disk.KindDedup, k.Append(nil)))
+		c.forget(k)
 	}
-	return list
+	return c.list
 }
 
-// newChange returns a change of no store.
-func newChange() *disk.Change { return (*disk.Change)(new(pebble.Batch)) }
+// A change is what a write changes in a base, in its order: keys and records as the format
+// of the base's keys says.
+type change struct {
+	shard uint16
+	list  []string
+}
 
-// entries returns what is in a change, in its order.
-func entries(c *disk.Change) (list []string) {
-	r := (*pebble.Batch)(c).Reader()
-	for {
-		kind, key, value, ok, err := r.Next()
-		if err != nil {
-			panic(err)
-		}
-		if !ok {
-			return list
-		}
-		list = append(list, entry(kind, key, value))
+func (c *change) key(kind disk.Kind, rest ...[]byte) []byte {
+	return disk.AppendKey(nil, c.shard, kind, slices.Concat(rest...))
+}
+
+func (c *change) set(pkey []byte, r disk.Record) {
+	b := make([]byte, disk.RecordSize(len(r.Value), r.Expiry != 0))
+	disk.PutRecord(b, pkey, r)
+	c.list = append(c.list, fmt.Sprintf("set %x %x", pkey, b))
+}
+
+func (c *change) remove(pkey []byte) { c.list = append(c.list, fmt.Sprintf("delete %x", pkey)) }
+
+func (c *change) effect(e *base.Effect) {
+	second := func(s uint64) []byte { return binary.BigEndian.AppendUint64(nil, s) }
+	if e.Due != 0 {
+		c.remove(c.key(disk.KindExpiry, second(e.Due), e.Key))
+	}
+	if e.Noop {
+		return
+	}
+	if e.Kind == base.OpDelete {
+		c.remove(c.key(disk.KindData, e.Key))
+	} else {
+		c.set(c.key(disk.KindData, e.Key), disk.Record{Version: e.Version, Value: e.Value, Expiry: e.Expiry})
+	}
+	listed := uint64(0)
+	if e.Expiry != 0 {
+		listed = clock.Second(e.Expiry)
+		c.set(c.key(disk.KindExpiry, second(listed), e.Key), disk.Record{Version: e.Version})
+	}
+	if e.Unlist != 0 && e.Unlist != listed && e.Unlist != e.Due {
+		c.remove(c.key(disk.KindExpiry, second(e.Unlist), e.Key))
 	}
 }
 
-func entry(kind pebble.InternalKeyKind, key, value []byte) string {
-	return kind.String() + " " + hex.EncodeToString(key) + " " + hex.EncodeToString(value)
+func (c *change) result(v layout.Version, k base.SlotKey, r dedup.Result) {
+	value := make([]byte, dedup.ValueLen)
+	r.Encode(value)
+	c.set(c.key(disk.KindDedup, k.Append(nil)), disk.Record{Version: v, Value: value})
 }
+
+func (c *change) forget(k base.SlotKey) { c.remove(c.key(disk.KindDedup, k.Append(nil))) }
 
 // now is the server's time in these tests, in microseconds.
 const now = 1_700_000_000_000_000
