@@ -23,6 +23,9 @@ type Stats struct {
 // pollL0 is how often Commit looks whether L0 has become lower.
 const pollL0 = 10 * time.Millisecond
 
+// nudgeL0 is how often Pebble is made to look for a compaction while Commit waits for one.
+const nudgeL0 = time.Second
+
 // Commit brings the batch into the base by one ingest. After nil the base has
 // all of it, also after a crash. After an error it has nothing of it, and the
 // batch can be made again; an error that Is ErrFence alone leaves open which.
@@ -82,7 +85,13 @@ func (t *Tables) enter(ctx context.Context) error {
 
 // waitL0 waits until L0 is low. Each ingest can add a sublevel, which every get
 // looks at; Pebble slows down no ingest for it.
+//
+// Pebble looks for a compaction when something has changed. When one has failed (the disk was
+// full), it leaves the keys alone for 30 s, and does not look again by itself; then the next
+// change would be the ingest that waits here, for ever. So while it waits a snapshot is taken
+// and given back, behind which Pebble looks.
 func (t *Tables) waitL0(ctx context.Context) error {
+	nudged := t.cfg.Now()
 	for {
 		var n int
 		if err := call(t.cfg.Down, func() error {
@@ -96,6 +105,12 @@ func (t *Tables) waitL0(ctx context.Context) error {
 		}
 		if n < t.cfg.Sublevels {
 			return nil
+		}
+		if now := t.cfg.Now(); now.Sub(nudged) >= nudgeL0 {
+			nudged = now
+			if err := call(t.cfg.Down, func() error { return t.db.NewSnapshot().Close() }); err != nil {
+				return err
+			}
 		}
 		if err := t.cfg.Sleep(ctx, pollL0); err != nil {
 			return &WaitError{Sublevels: n, Err: err}

@@ -7,11 +7,15 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
 // TestHistories compares a base with a map over random batches, compactions,
@@ -118,4 +122,44 @@ func TestL0(t *testing.T) {
 		return w.db.Compact(context.Background(), []byte("a"), []byte("zz"), false)
 	}))
 	w.has("a", "8", "m", "1", "z", "8")
+}
+
+// TestL0AfterFullDisk: a compaction finds no room, and Pebble leaves its keys alone for half a
+// minute. A Commit that waits for L0 meanwhile goes on behind that, although nothing else
+// happens in the base.
+func TestL0AfterFullDisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for half a minute, which is Pebble's")
+	}
+	t.Parallel()
+	var full atomic.Bool
+	var failed atomic.Int64
+	full.Store(true)
+	disk := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") && full.Load() {
+			failed.Add(1)
+			return syscall.ENOSPC
+		}
+		return nil
+	}))
+	w, err := opened(t, disk, nil)
+	w.must(err)
+	defer func() { w.must(w.db.Close()) }()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	for i := 0; w.db.Metrics().Levels[0].Sublevels < defaultSublevels; i++ {
+		w.must(w.change("a", fmt.Sprint(i), "z", fmt.Sprint(i)))
+	}
+	for failed.Load() == 0 && ctx.Err() == nil {
+		w.must(sleep(ctx, time.Millisecond))
+	}
+	full.Store(false)
+	w.cfg.Sleep, w.cfg.Now = nil, nil
+	batch, err := Begin(ctx, w.db, w.cfg)
+	w.must(err)
+	w.must(batch.Set([]byte("m"), []byte("1")))
+	stats, err := batch.Commit(ctx)
+	if err != nil || stats.Waited < time.Second {
+		t.Errorf("it waited for %v: %v", stats.Waited, err)
+	}
 }
