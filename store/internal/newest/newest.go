@@ -43,10 +43,11 @@ type Log interface {
 	ReadAt(at log.Position) (log.Record, error)
 }
 
-// A Reader reads the newest published record of a key. Safe for concurrent use.
+// A Reader reads the newest published record of a key. That of a cache is never asked, because
+// memory is all that a cache has. Safe for concurrent use.
 type Reader struct {
 	Base   *disk.Disk
-	Log    Log // nil: there is none, and no set has anything
+	Log    Log
 	Seed   uint64
 	Counts *base.Counters
 }
@@ -61,9 +62,6 @@ func (r *Reader) Read(sh *shard.Shard, key []byte) (disk.Record, io.Closer, erro
 
 // read is Read, which may leave a value out that has to be looked for.
 func (r *Reader) read(sh *shard.Shard, key []byte, value bool) (rec disk.Record, closer io.Closer, err error) {
-	if r.Log == nil {
-		return r.Base.Read(sh.ID, key)
-	}
 	h := r.HashOf(key)
 	sh.Mu.Lock()
 	e, dirty := sh.Dirty.Find(h, key)

@@ -6,13 +6,11 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-
-	"github.com/rdmakv/rdmakv/store/internal/newest"
 )
 
 // BenchmarkScan is a page of 1000 entries of 100 bytes over 32 shards, of a base with 200,000
-// keys, of which some are newer than the base and in the log alone, or in memory; beside a
-// store without a log. The first page sorts what is newer, and is not measured.
+// keys, of which some are newer than the base and in the log alone, or in memory. The first page
+// sorts what is newer, and is not measured.
 func BenchmarkScan(b *testing.B) {
 	const shards, keys = 32, 200_000
 	value := strings.Repeat("v", 100)
@@ -20,10 +18,8 @@ func BenchmarkScan(b *testing.B) {
 	for _, c := range []struct {
 		name  string
 		newer int
-		old   bool // without a log
 		cold  bool // memory does not have them
 	}{
-		{name: "without a log", old: true},
 		{name: "newer=0"},
 		{name: "newer=10k", newer: 10_000},
 		{name: "newer=10k cold", newer: 10_000, cold: true},
@@ -40,14 +36,9 @@ func BenchmarkScan(b *testing.B) {
 			for i := range c.newer {
 				w.do(put(name(i), value))
 			}
-			env := w.reads.env
-			if c.old {
-				env.Moment, env.Newest = nil, &newest.Reader{Base: w.disk, Seed: w.mem.Seed, Counts: w.mem.Counts}
-			}
-			r := New(env)
 			var after []byte
 			page := func() {
-				p, err := r.Scan(b.Context(), ScanRequest{After: after})
+				p, err := w.reads.Scan(b.Context(), ScanRequest{After: after})
 				if err != nil || len(p.Entries) < 500 {
 					b.Fatalf("%d entries, %v", len(p.Entries), err)
 				}

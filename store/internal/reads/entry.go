@@ -182,20 +182,24 @@ func (m *merge) item(c *cursor, key []byte, v layout.Version, room room) (e Scan
 	return e, itemThere
 }
 
-// inMemory says what the snapshot has under a key if memory knows that: its item is
-// from before the moment, and no write of it is in flight, which a Pebble that is ahead of
-// what is published may have and memory not yet. A key that is newer than the base is not asked
-// for here.
+// inMemory says what the snapshot has under a key if memory knows that: its item is from
+// before the moment, so no write of the key was published between it and the moment. That it
+// has expired is only said when no write is in flight that may have been judged before. A key
+// that is newer than the base is not asked for here.
 func (m *merge) inMemory(c *cursor, key []byte) (info Info, expired, ok bool) {
 	r, sh := m.reads, m.reads.env.Shards[c.shard]
 	h := layout.HashKey(r.env.Memory.Seed, key)
 	sh.Mu.Lock()
 	defer sh.Mu.Unlock()
 	it, ok := sh.Resident(h, key)
-	if !ok || it.Version > m.known[c.shard] || sh.Inflight(h, key) != nil {
+	if !ok || it.Version > m.known[c.shard] {
 		return Info{}, false, false
 	}
-	return Info{Version: it.Version, ValLen: it.ValLen, Expiry: it.Expiry}, r.clock.Expired(it.Expiry), true
+	expired = r.clock.Expired(it.Expiry)
+	if expired && sh.Inflight(h, key) != nil {
+		return Info{}, false, false
+	}
+	return Info{Version: it.Version, ValLen: it.ValLen, Expiry: it.Expiry}, expired, true
 }
 
 // ask answers for one key as Get and Stat do: of a key that has expired only

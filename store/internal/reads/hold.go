@@ -35,7 +35,7 @@ type Held struct {
 func (h *Held) Release() { h.once.Do(h.release) }
 
 // Hold keeps the item of key for a reader. An item in memory is kept where it
-// is; else a copy is made out of Pebble, in state Held. The time between Hold
+// is; else a copy of what log or base have is made, in state Held. The time between Hold
 // and the first Beat after it does not count for the lease.
 //
 // Errors as Get, and ErrOverloaded when Config.HoldBytes are held, or there is

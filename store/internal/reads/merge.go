@@ -25,7 +25,7 @@ import (
 // Not safe for concurrent use.
 type merge struct {
 	reads   *Reads
-	moment  newest.Moment // without views: of a store without a log
+	moment  newest.Moment
 	newer   newest.Entries
 	expires bool // some of the keys in the base may
 	look    int  // keys that a page looks at, at most
@@ -41,8 +41,8 @@ type merge struct {
 type cursor struct {
 	shard uint16
 	base  disk.Records
-	view  *dirty.Iterator // nil: nothing is newer
-	key   []byte          // the user's key; good until the cursor moves
+	view  *dirty.Iterator
+	key   []byte // the user's key; good until the cursor moves
 	// Which of both have the key. If the view has it, its entry counts: the base is of an
 	// earlier state of the key, or of the same one if the range came into it before the snapshot.
 	inBase, inView bool
@@ -52,7 +52,7 @@ type cursor struct {
 // damaged block says "no more" and keeps the reason to itself until it is asked: so it is
 // asked, every time, before what is only in the view passes for all there is.
 func (c *cursor) settle() (bool, error) {
-	c.inBase, c.inView = c.base.Valid(), c.view != nil && c.view.Key() != nil
+	c.inBase, c.inView = c.base.Valid(), c.view.Key() != nil
 	if c.inBase {
 		var ok bool
 		if _, _, c.key, ok = disk.ParseKey(c.base.Key()); !ok {
@@ -134,7 +134,8 @@ func (r *Reads) openMerge(ctx context.Context, req ScanRequest) (*merge, error) 
 	for i, sh := range r.env.Shards {
 		m.known[i] = sh.Marks().Published
 	}
-	if err := m.take(); err != nil {
+	var err error
+	if m.moment, err = r.env.Moment(); err != nil {
 		return nil, err
 	}
 	// What is in the snapshot and expires was ordered behind the clock's bound.
@@ -148,9 +149,6 @@ func (r *Reads) openMerge(ctx context.Context, req ScanRequest) (*merge, error) 
 			m.close()
 			return nil, r.env.Disk.Fault(sh.ID, req.Prefix, err)
 		}
-		if m.moment.Views == nil {
-			continue
-		}
 		// The first scan of a shard sorts what is newer than the base.
 		if req.Pause != nil {
 			req.Pause()
@@ -162,16 +160,6 @@ func (r *Reads) openMerge(ctx context.Context, req ScanRequest) (*merge, error) 
 	}
 	heap.Init(&m.cursors)
 	return m, nil
-}
-
-// take takes the moment.
-func (m *merge) take() (err error) {
-	if m.reads.env.Moment == nil {
-		m.moment.Base = m.reads.env.Disk.Snapshot()
-		return nil
-	}
-	m.moment, err = m.reads.env.Moment()
-	return err
 }
 
 // open puts a cursor among the others, if the shard has a key within the bounds.
@@ -187,11 +175,8 @@ func (m *merge) open(shard uint16, lower, upper []byte) error {
 	}
 	m.all = append(m.all, iter)
 	iter.First()
-	c := &cursor{shard: shard, base: iter}
-	if m.moment.Views != nil {
-		c.view = m.moment.Views[shard].Keys(lower, upper)
-		c.view.Next()
-	}
+	c := &cursor{shard: shard, base: iter, view: m.moment.Views[shard].Keys(lower, upper)}
+	c.view.Next()
 	some, err := c.settle()
 	if some {
 		m.cursors = append(m.cursors, c)
@@ -217,7 +202,5 @@ func (m *merge) close() {
 		err = errors.Join(err, iter.Close())
 	}
 	_ = errors.Join(err, m.moment.Base.Close())
-	if m.moment.Release != nil {
-		m.moment.Release()
-	}
+	m.moment.Release()
 }

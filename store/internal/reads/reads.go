@@ -16,9 +16,7 @@
 //     If it did not, one caller could be told that the key is gone, and another one later find
 //     it with the value of before.
 //
-// Without a log (Env.Moment is nil, newest.Reader.Log is nil) everything that memory does not
-// have is in Pebble, which is ahead of what is published: a batch can be read before its
-// fsync. Then what Pebble says is told when the writes that it may reflect are published.
+// A cache has neither log nor base: memory is all there is (readCached), and there are no pages.
 package reads
 
 import (
@@ -45,15 +43,15 @@ type Env struct {
 	Disk    *disk.Disk
 	Evictor *residents.Evictor // brings keys back into memory, and makes room for copies
 	Ask     shard.Ask          // what Newest.Ask returns
-	// Newest reads what memory does not have. nil: the disk alone.
+	// Newest reads what memory does not have, and Moment returns all that is published now,
+	// with the log held. A cache has neither.
 	Newest *newest.Reader
-	// Moment returns all that is published now, with the log held; nil: there is no log.
 	Moment func() (newest.Moment, error)
 	// HoldBytes bounds the memory of held answers.
 	HoldBytes int64
 }
 
-// Reads answers from memory and Pebble. Safe for concurrent use.
+// Reads answers from memory, the log and the base. Safe for concurrent use.
 type Reads struct {
 	env    Env
 	clock  *clock.Clock
@@ -63,19 +61,11 @@ type Reads struct {
 
 // New returns the reads of a store.
 func New(env Env) *Reads {
-	if env.Newest == nil {
-		env.Newest = &newest.Reader{Base: env.Disk, Seed: env.Memory.Seed, Counts: env.Memory.Counts}
-	}
 	return &Reads{env: env, clock: env.Memory.Clock, counts: env.Memory.Counts}
 }
 
-// Ask is newest.Reader.Ask of a store without a log.
-func Ask(d *disk.Disk, counts *base.Counters) shard.Ask {
-	return (&newest.Reader{Base: d, Counts: counts}).Ask()
-}
-
 // enterRead checks what can be checked without the shard, and keeps Close
-// from pulling memory and Pebble away until leave is called.
+// from pulling memory, log and base away until leave is called.
 func (r *Reads) enterRead(ctx context.Context, shardID uint16, key []byte) (leave func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err // whoever asked may have gone
@@ -98,14 +88,6 @@ func (r *Reads) readPublished(ctx context.Context, sh *shard.Shard, h layout.Has
 		if err != nil && !errors.Is(err, base.ErrNotFound) {
 			return disk.Record{}, nil, err
 		}
-		if r.env.Newest.Log == nil {
-			if waitErr := r.waitShown(ctx, sh, h, key); waitErr != nil {
-				if closer != nil {
-					closer.Close()
-				}
-				return disk.Record{}, nil, waitErr
-			}
-		}
 		if err != nil || !r.clock.Expired(rec.Expiry) {
 			return rec, closer, err
 		}
@@ -116,16 +98,6 @@ func (r *Reads) readPublished(ctx context.Context, sh *shard.Shard, h layout.Has
 			return disk.Record{}, nil, base.ErrNotFound
 		}
 	}
-}
-
-// waitShown waits until all is published that Pebble has shown of a key, where it is ahead
-// of that. What it showed was ordered before this call. Only this key's writes matter, so only
-// the newest of those is waited for; if none is in flight, all of it is published.
-func (r *Reads) waitShown(ctx context.Context, sh *shard.Shard, h layout.Hash, key []byte) error {
-	sh.Mu.Lock()
-	shown := sh.Newest(h, key)
-	sh.Mu.Unlock()
-	return sh.WaitFlight(ctx, shown)
 }
 
 // readCached is readPublished where memory is all there is. It is asked for keys
@@ -152,8 +124,8 @@ func (r *Reads) readCached(ctx context.Context, sh *shard.Shard, h layout.Hash, 
 // surelyExpired says whether a key whose record has expired is absent. It is
 // not if a write was ordered before the expiry, while the key was there, and
 // gave it a longer life: that write may be in flight, or have been published
-// since the record was read. false: something has changed, look again. This is the one
-// wait of a read in a store with a log.
+// since the record was read. false: something has changed, look again. It is the one
+// wait of a read, but for the disk.
 func (r *Reads) surelyExpired(ctx context.Context, sh *shard.Shard, h layout.Hash, key []byte) (gone bool, err error) {
 	state, err := sh.LockJudged(h, key, r.env.Ask)
 	if err != nil {

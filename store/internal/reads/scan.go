@@ -20,8 +20,8 @@ type ScanRequest struct {
 	MaxBytes int    // keys and values of the page; 0 means 1 MiB, at most 64 MiB
 	KeysOnly bool   // leave values out
 	// Pause, if there is one, is called after every 64 keys, and before the first of them once
-	// for each shard of a store with its own log, on the goroutine of the call, which holds no
-	// lock meanwhile: a page may take milliseconds.
+	// for each shard, on the goroutine of the call, which holds no lock meanwhile: a page may
+	// take milliseconds.
 	Pause func()
 }
 
@@ -93,10 +93,6 @@ func (r *Reads) Scan(ctx context.Context, req ScanRequest) (ScanPage, error) {
 		return ScanPage{}, err
 	}
 	defer m.close()
-	var marks []layout.Version
-	if r.env.Moment == nil {
-		marks = r.ordered() // the snapshot is taken: all it can show was ordered before now
-	}
 	page, err := m.page(ctx, req)
 	switch {
 	case errors.Is(err, base.ErrClosed), errors.Is(err, base.ErrFatal):
@@ -104,21 +100,7 @@ func (r *Reads) Scan(ctx context.Context, req ScanRequest) (ScanPage, error) {
 	case err != nil:
 		return ScanPage{}, r.env.Disk.Fault(disk.StoreShard, req.Prefix, err)
 	}
-	for i, mark := range marks {
-		if err := r.env.Shards[i].WaitPublished(ctx, mark); err != nil {
-			return ScanPage{}, err
-		}
-	}
 	return page, nil
-}
-
-// ordered returns for each shard the newest version that was given out.
-func (r *Reads) ordered() []layout.Version {
-	marks := make([]layout.Version, len(r.env.Shards))
-	for i, sh := range r.env.Shards {
-		marks[i] = sh.Marks().Ordered
-	}
-	return marks
 }
 
 // maxScanLook bounds the keys that one page looks at, of which many may have

@@ -11,14 +11,14 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 )
 
-// After a start memory is empty; the log has what is newer than Pebble, and Pebble
+// After a start memory is empty; the log has what is newer than the base, and the base
 // the rest. The store serves at once: every bucket header says 255 keys without
 // slot, so that every miss is asked by SEND, and the fill brings the keys in behind
 // that, those of the log first (filllog.go). It runs beside puts, deletes and
 // checkpoints, and a value it read earlier must never win over a newer one
 // (fill-loses-to-newer-writes). A key read from a chunk's snapshot is dropped if
 //
-//	its version is above published    that write is in flight and will link it
+//	a write of it is in flight        that will link it
 //	the set has another version       that one is newer, and was linked already
 //	it has a slot                     a put linked it, this or a newer value
 //	it was deleted, or put without a  the snapshot is older than that
@@ -48,7 +48,7 @@ type FillConfig struct {
 type Progress struct {
 	Shards       int           // all shards
 	ShardsFilled int           // of them, those whose misses can be believed
-	Keys         uint64        // keys read so far; one that the log and Pebble have counts twice
+	Keys         uint64        // keys read so far; one that the log and the base have counts twice
 	Bytes        uint64        // bytes of their values
 	Expected     uint64        // keys at the last clean stop; 0 if unknown
 	Elapsed      time.Duration // since Open

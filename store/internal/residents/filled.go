@@ -12,10 +12,9 @@ import (
 // How the fill of a shard ends: its misses are believed, or it is told why not.
 
 // after declares a shard filled once published has reached what was
-// ordered when its last chunk was read. What was in flight then is in Pebble
-// and not in memory: a value that was dropped, or a delete, whose key the
-// snapshot did not have any more. Until it is published, the index has neither
-// it nor what it replaces, and a miss would say what a crash can take back.
+// ordered when its last chunk was read. A key of which a write was in flight was
+// dropped (LinkFilled). Until that write is published the index has neither it nor what
+// it replaces, and a miss would say that a key is not there which was there all the time.
 func (f *Fill) after(sh *shard.Shard, ordered layout.Version) {
 	if sh.WaitPublished(f.Life.Ctx, ordered) == nil {
 		f.Full(sh)
@@ -47,7 +46,7 @@ func (f *Fill) believed() {
 }
 
 // failed takes note of a shard that could not be read to its end. It stays
-// as it is: its headers say "ask", and Pebble says what can be read and what
+// as it is: its headers say "ask", and the disk says what can be read and what
 // cannot, key by key.
 func (f *Fill) failed(sh *shard.Shard, err error) {
 	err = fmt.Errorf("fill of shard %d stopped, its misses stay unanswered by memory: %w", sh.ID, disk.Damage(err))

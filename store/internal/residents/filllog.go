@@ -35,9 +35,6 @@ const loggedKeys = 4096
 
 // logged fills the keys that the shard's set has.
 func (f *Fill) logged(batch *fillBatch) error {
-	if f.Newest.Log == nil {
-		return nil
-	}
 	it := viewOf(batch.sh).Keys(nil, nil)
 	var keys []shard.Logged
 	for {

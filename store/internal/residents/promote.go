@@ -6,7 +6,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// Promotion brings a key back into memory that a get had to read from Pebble.
+// Promotion brings a key back into memory that a get had to read from the disk.
 // It is a step in the order of its shard like a put, but it brings what was
 // read a while ago. So the read stands under a probe: it begins when no write of
 // the key is in flight, and is told of every write that is ordered from then on.

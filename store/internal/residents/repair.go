@@ -10,14 +10,14 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// repair of a damaged item: its key's newest value is read, in the log or in Pebble, written to
+// repair of a damaged item: its key's newest value is read, in the log or in the base, written to
 // another place, and takes the slot over by the steps of a put. The read stands
 // under a probe, as that of a promotion does: if a write of the key was ordered
 // since, what was read is old and nothing is done (repair-loses-to-newer-writes).
 //
 // Whose item it is, its bytes cannot be believed about. A key that they show is
-// a guess, good if its hash leads to this very slot and Pebble has the key; else
-// every key of the shard in Pebble is asked, which is the work of seconds, once
+// a guess, good if its hash leads to this very slot and the disk has the key; else
+// every key of the shard is asked, which is the work of seconds, once
 // in a pass.
 
 // maxNameless bounds the damaged items that are looked for at a time.

@@ -16,8 +16,8 @@ import (
 // was out of memory would be asked for by SEND ever after.
 //
 // A delete that leaves such a slot leaves a trace, too. The sweeper takes the
-// traces of a shard, and reads the keys of that shard from Pebble, a few at a
-// time, and then those that were newer than Pebble when it began; a traced slot
+// traces of a shard, and reads the keys of that shard from the base, a few at a
+// time, and then those that were newer than the base when it began; a traced slot
 // that could be the slot of a key that it meets is kept. One that is left at
 // the end stands for no key, and is cleared. That needs no lease:
 // at the moment at which it is cleared, none of its keys exists, so whoever finds
@@ -25,14 +25,14 @@ import (
 //
 // Keys come and go while it reads. A write of a key that the slot could stand for
 // which was in flight when the pass began, or was ordered since, keeps the slot
-// for this pass: a put because its key may have been behind the reader, a delete
-// because Pebble shows it before it is published.
+// for this pass: its key may be in neither of what the pass reads. A delete would not
+// need that; but it leaves a trace when it is published, for the next pass.
 //
 // The reading is bounded by the second, and a pass is begun only where there are
 // enough traces for it.
 
 const (
-	// SweepRate is how many keys are read from Pebble a second, deleted ones that it
+	// SweepRate is how many keys are read from the base a second, deleted ones that it
 	// still has included: a few per cent of a core.
 	SweepRate = 25_000
 	sweepTick = 100 * time.Millisecond
@@ -49,9 +49,9 @@ type Sweep struct {
 
 	shard int
 	on    bool            // there is a pass over shard
-	from  []byte          // where in Pebble it goes on
-	newer *dirty.Iterator // behind the last of Pebble's: keys that were newer when it began
-	based bool            // it has been through Pebble's
+	from  []byte          // where in the base it goes on
+	newer *dirty.Iterator // behind the last of the base's: keys that were newer when it began
+	based bool            // it has been through the base's
 	read  int             // keys that it has read
 	cost  []int           // by shard: what the last pass read
 }

@@ -139,7 +139,7 @@ func (sh *Shard) LinkFilled(now time.Time, h layout.Hash, key []byte, v layout.V
 	_, touched := sh.fill.touched[string(key)]
 	// A write in flight will link the key, and may depend on the life of what
 	// the snapshot has (hide).
-	if v > sh.published || found || touched || len(sh.overlay) > 0 && sh.Inflight(h, key) != nil {
+	if found || touched || len(sh.overlay) > 0 && sh.Inflight(h, key) != nil {
 		return FillDropped
 	}
 	if !found {

@@ -8,7 +8,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// A value that is brought back from Pebble has its old version. It must not
+// A value that is brought back from the disk has its old version. It must not
 // come to a place where it stood, under that version, less than a lease ago: a
 // reader proves that a slot belongs to another key by meeting the same version
 // at its place twice, and takes that to mean that it stood there in between

@@ -52,8 +52,8 @@ func (sh *Shard) Judge(h layout.Hash, key []byte, value bool) (state flight.KeyS
 	return flight.KeyState{}, !sh.damaged && !sh.pebbled && !sh.Index.Slotless(h)
 }
 
-// A Probe is a look into Pebble on behalf of an operation to be ordered.
-// When it begins there is no write of the key in flight, so Pebble holds all
+// A Probe is a look into the log and the base on behalf of an operation to be ordered.
+// When it begins there is no write of the key in flight, so these two have all
 // that were ordered; those ordered while it looks are told to it.
 type Probe struct {
 	Hash  layout.Hash
@@ -61,7 +61,7 @@ type Probe struct {
 	value bool // the value is asked for, too
 	told  bool
 	state flight.KeyState // with told: after the newest write ordered since; value: a copy
-	err   error           // what Pebble said
+	err   error           // what the disk said
 }
 
 // tellProbes tells those who look at e's key of e. Caller holds Mu.
@@ -113,10 +113,10 @@ func (sh *Shard) LockJudged(h layout.Hash, key []byte, disk Ask) (flight.KeyStat
 }
 
 // LockEffects locks the shard and sets the state of each effect that is judged
-// (Effect.Judged), all of them as of now. If Pebble must be asked and disk is
+// (Effect.Judged), all of them as of now. If the disk must be asked and disk is
 // nil, it fails with ErrMustAsk. After an error the shard is not locked.
 func (sh *Shard) LockEffects(effects []*flight.Effect, disk Ask) error {
-	var probes map[*flight.Effect]*Probe // those whose keys only Pebble knows
+	var probes map[*flight.Effect]*Probe // those whose keys only the disk knows
 	for {
 		sh.Mu.Lock()
 		var fresh []*flight.Effect
@@ -125,7 +125,7 @@ func (sh *Shard) LockEffects(effects []*flight.Effect, disk Ask) error {
 				continue
 			}
 			if p := probes[e]; p != nil {
-				// Whatever Pebble said is older than what p was told.
+				// Whatever the disk said is older than what p was told.
 				if p.err != nil {
 					sh.endProbes(probes)
 					sh.Mu.Unlock()

@@ -2,7 +2,6 @@ package shard
 
 import (
 	"github.com/rdmakv/rdmakv/store/internal/clock"
-	"github.com/rdmakv/rdmakv/store/internal/flight"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -43,16 +42,6 @@ func (sh *Shard) Relist(second uint64) {
 	defer sh.Mu.Unlock()
 	sh.nextDue = min(sh.nextDue, second)
 	sh.relisted = min(sh.relisted, second)
-}
-
-// listed notes where the expirer has to look for a write without a record in the log: at
-// publishing its entry is in Pebble. That of others comes with a checkpoint (Relist).
-// Caller holds Mu.
-func (o *Order) listed(e *flight.Effect) {
-	if e.Expiry != 0 && !e.Noop {
-		second := clock.Second(e.Expiry)
-		o.nextDue, o.relisted = min(o.nextDue, second), min(o.relisted, second)
-	}
 }
 
 // TakeDue says whether a listed key may be due at the second now, and takes the mark:

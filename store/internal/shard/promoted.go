@@ -10,13 +10,13 @@ import (
 // that is ordered compares its key with theirs.
 const maxPromotions = 32
 
-// MayProbe says whether a read of a key from Pebble may be brought into memory: no
+// MayProbe says whether a read of a key from the disk may be brought into memory: no
 // write of it is in flight, and not too many others are under way. Caller holds Mu.
 func (o *Order) MayProbe(h layout.Hash, key []byte) bool {
 	return o.Inflight(h, key) == nil && len(o.probes) < maxPromotions
 }
 
-// AddProbe begins a probe for a read of a key from Pebble; see mayProbe. Caller holds Mu.
+// AddProbe begins a probe for a read of a key from the disk; see mayProbe. Caller holds Mu.
 func (o *Order) AddProbe(h layout.Hash, key []byte) *Probe {
 	p := &Probe{Hash: h, Key: key}
 	o.probes = append(o.probes, p)
@@ -24,7 +24,7 @@ func (o *Order) AddProbe(h layout.Hash, key []byte) *Probe {
 }
 
 // BeginPromotion prepares to bring key back with what is going to be read from
-// Pebble; nil: it is not going to be. Caller holds Mu, and calls promote or
+// the disk; nil: it is not going to be. Caller holds Mu, and calls promote or
 // endPromotion with what it gets.
 func (sh *Shard) BeginPromotion(h layout.Hash, key []byte) *Probe {
 	if !sh.mem.Backed || sh.mem.NoLease || !sh.MayProbe(h, key) {

@@ -48,14 +48,11 @@ func (sh *Shard) settle(f *flight.Flight, results *dedup.Table) {
 		if !e.Noop {
 			// Whatever becomes of the item from here on, the set has the key: so whoever
 			// takes an item out of memory (Evict, demote, DropNear) need not look whether the
-			// base has it.
+			// base has it. A cache has no set: its writes stand in no log.
 			if f.At != 0 {
 				sh.Dirty.Note(e.Hash, e.Key, dirty.Entry{Version: e.Version, Gone: e.Removes(), At: f.At, Part: part})
 			}
 			sh.overlayRemove(e)
-			if f.At == 0 {
-				sh.listed(e)
-			}
 		}
 		if !e.Noop || e.Due != 0 {
 			part++

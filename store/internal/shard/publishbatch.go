@@ -10,8 +10,8 @@ import (
 // under one hold of the shard's lock kill all old items, swing all slots, and
 // set all new items live. Whoever has seen one new value sees no old one:
 // before the first is live, the last of the old ones is dead. Who asks by SEND
-// takes the same lock, and whoever reads a key out of Pebble waits until the
-// batch is published.
+// takes the same lock; and the log and the base show what is published, which a batch is
+// when this hold ends.
 func (sh *Shard) publishBatch(f *flight.Flight, results *dedup.Table) {
 	for _, e := range f.Effects {
 		if e.Class != 0 {

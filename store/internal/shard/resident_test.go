@@ -235,20 +235,6 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// TestFillNotPublished: what the snapshot has and no reader may see yet is left to its
-// write.
-func TestFillNotPublished(t *testing.T) {
-	r := newRig(t, true)
-	f := r.order(put("k", "v"))
-	r.BeginChunk(true, false)
-	place, class, mem := r.write("l", "v", f.Version)
-	r.Mu.Lock()
-	defer r.Mu.Unlock()
-	if fate := r.LinkFilled(time.Now(), r.hash("l"), []byte("l"), f.Version, place, class, mem); fate != FillDropped {
-		t.Errorf("fate %d", fate)
-	}
-}
-
 // TestRepair: a damaged item is replaced by what the disk has, unless a write came, or it
 // is not damaged.
 func TestRepair(t *testing.T) {

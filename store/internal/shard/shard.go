@@ -48,7 +48,7 @@ type Order struct {
 	// newest first (Effect.Older). Published state plus overlay is the
 	// ordered state, against which conditions are judged.
 	overlay map[layout.Hash]*flight.Effect
-	// probes are readers of Pebble that must learn of writes ordered while
+	// probes are readers of the disk that must learn of writes ordered while
 	// they read (probe).
 	probes []*Probe
 	// waiting are those who may speak once published has reached a version.

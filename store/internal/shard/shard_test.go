@@ -5,7 +5,6 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
@@ -198,15 +197,13 @@ func TestDue(t *testing.T) {
 	if r.TakeDue(now + 1000) {
 		t.Error("something is due in an empty shard")
 	}
-	for _, ttl := range []time.Duration{100 * time.Second, 10 * time.Second, 50 * time.Second} {
-		op := put("k", "v")
-		op.TTL = ttl
-		r.do(op)
+	for _, second := range []uint64{100, 10, 50} {
+		r.Relist(now + second)
 	}
 	if r.TakeDue(now + 5) {
 		t.Error("due before the first second")
 	}
-	if !r.TakeDue(now+12) || r.TakeDue(now+1000) {
+	if !r.TakeDue(now+10) || r.TakeDue(now+1000) {
 		t.Error("not due at the first second, or the mark was not taken")
 	}
 	r.DueAt(now + 20)

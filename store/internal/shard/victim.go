@@ -26,7 +26,7 @@ func (v *Victim) Colder(o *Victim) bool {
 }
 
 // Yields is the policy of admission: whether an item goes for a key that comes
-// back from Pebble and was used so often. What was used as often stays: the
+// back from the disk and was used so often. What was used as often stays: the
 // newcomer would soon be in its place.
 func (v *Victim) Yields(use uint8) bool { return use > v.Use }
 

@@ -47,7 +47,7 @@ type Forgetter struct {
 
 	// How far it has come.
 	shard int
-	key   []byte // the next Pebble key; nil: the shard's first
+	key   []byte // the next key of the base; nil: the shard's first
 }
 
 // NewForgetter returns a forgetter; see Forgetter.
