@@ -18,7 +18,7 @@ import (
 func diskConfig(b *testing.B) Config {
 	return Config{
 		Dir: b.TempDir(), Memory: newHeapMemory(), MemoryLimit: 512 << 20, RegionSize: 32 << 20,
-		IndexRegionSize: 8 << 20, MinFreeBytes: -1, pebbleLog: !*ownLog,
+		IndexRegionSize: 8 << 20, MinFreeBytes: -1,
 	}
 }
 

@@ -133,8 +133,6 @@ type Config struct {
 	// FillWorkers is how many shards are filled at a time. Default GOMAXPROCS.
 	FillWorkers int
 
-	pebbleLog bool // tests: a store of format 2, which stands on Pebble's log
-
 	holdFill chan struct{} // tests: the fill begins when it is closed
 	noKeeper bool          // tests: nothing happens by the clock
 	clock    clock.Source  // tests: instead of the machine's clocks

@@ -295,7 +295,7 @@ func seeds(t *testing.T, usual int, f func(seed uint64)) {
 // replay is the command that runs one seed again.
 func replay(t *testing.T, seed uint64) string {
 	name, _, _ := strings.Cut(t.Name(), "/")
-	return fmt.Sprintf("go test ./store -own=%v -run '^%s$' -crash.seed %d", *ownLog, name, seed)
+	return fmt.Sprintf("go test ./store -run '^%s$' -crash.seed %d", name, seed)
 }
 
 // tally writes the line that "make crash" adds up, where it asks for it.

@@ -332,7 +332,7 @@ func TestTouchHides(t *testing.T) {
 				if err := n.Submit(&put); err != nil {
 					t.Fatal(err)
 				}
-				n.inPebble(0, "k", "1")
+				n.atSync()
 			}
 			value := "1"
 			if strings.HasSuffix(before, "increment") {

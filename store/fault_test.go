@@ -24,17 +24,12 @@ import (
 // of the log ends a process; so it is a process of its own that ends.
 const childEnv = "RDMAKV_STORE_TEST_CHILD"
 
-// childArgs are those of a child that runs a test: its stores have the log that the parent's have.
-func childArgs(test string) []string {
-	return []string{"-test.run=^" + test + "$", fmt.Sprintf("-own=%v", *ownLog)}
-}
-
 // runChild runs this test again in a child and returns its output.
 func runChild(t *testing.T, scenario string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], childArgs(t.Name())...)
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), childEnv+"="+scenario)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -116,46 +111,9 @@ func walFaultChild() {
 	os.Exit(0)
 }
 
-// TestWALFlip: a flipped byte in the middle of the log makes Open fail, in the
-// first life of a store too (the pitfall of Pebble's first log).
-func TestWALFlip(t *testing.T) {
-	for _, lives := range []int{1, 2} {
-		for _, percent := range []int64{10, 50} {
-			t.Run(fmt.Sprintf("lives=%d/at=%d%%", lives, percent), func(t *testing.T) {
-				fs := vfs.NewCrashableMem()
-				n := open(t, testConfig(fs))
-				for range lives - 1 {
-					if err := n.Close(); err != nil {
-						t.Fatal(err)
-					}
-					n = open(t, testConfig(fs))
-				}
-				for i := range 500 {
-					n.put(i%4, fmt.Sprintf("key-%d", i), pattern(200, "v"))
-				}
-				crashed := fs.CrashClone(vfs.CrashCloneCfg{})
-				if name := flip(t, crashed, ".log", percent); name == "" {
-					t.Fatal("there is no log")
-				}
-				s, err := Open(context.Background(), testConfig(crashed))
-				if err == nil {
-					s.Close()
-					t.Fatal("opened over a damaged log")
-				}
-				if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), ".log") {
-					t.Errorf("%v; want ErrCorrupt that names the log", err)
-				}
-			})
-		}
-	}
-}
-
-// TestLogFlip: a flipped bit in a record of the store's own log, with others behind it, makes
+// TestLogFlip: a flipped bit in a record of the log, with others behind it, makes
 // Open fail, in the first life of a store and in the next.
 func TestLogFlip(t *testing.T) {
-	if !*ownLog {
-		return // TestWALFlip is the same for Pebble's log
-	}
 	for _, lives := range []int{1, 2} {
 		for _, at := range []int{0, 50, 250} {
 			t.Run(fmt.Sprintf("lives=%d/at=%d", lives, at), func(t *testing.T) {

@@ -77,12 +77,12 @@ func TestFaultAtEveryCall(t *testing.T) {
 func runCases(t *testing.T, test, args string) (counts map[string]int, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], childArgs(test)...)
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+test+"$")
 	cmd.Env = append(os.Environ(), childEnv+"="+args)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		text := string(out)
-		return nil, fmt.Errorf("cases %q: %v\n%s\nagain: %s=%q go test ./store -own=%v -run '^%s$'", args, err, text[max(0, len(text)-6000):], childEnv, args, *ownLog, test)
+		return nil, fmt.Errorf("cases %q: %v\n%s\nagain: %s=%q go test ./store -run '^%s$'", args, err, text[max(0, len(text)-6000):], childEnv, args, test)
 	}
 	counts = make(map[string]int)
 	for line := range strings.SplitSeq(string(out), "\n") {
@@ -179,11 +179,7 @@ func newFaulty(seed uint64, kind int, sticky bool, n int) *faulty {
 	for i := range 6 {
 		f.mustWrite(s, i, false)
 	}
-	err = s.disk.ForTests().DB().Flush()
-	if s.ckpt != nil {
-		err = s.ckpt.Now(context.Background())
-	}
-	if err != nil {
+	if err := s.ckpt.Now(context.Background()); err != nil {
 		panic(err)
 	}
 	s.disk.Heartbeat()
@@ -363,11 +359,9 @@ func (f *faulty) serve(s *Store) {
 	read(6)
 }
 
-// checkpoint brings what is in the store's own log into the base, or lets it fail.
+// checkpoint brings what is in the log into the base, or lets it fail.
 func (f *faulty) checkpoint(s *Store) {
-	if s.ckpt != nil {
-		f.until(s, func() error { return s.ckpt.Now(context.Background()) })
-	}
+	f.until(s, func() error { return s.ckpt.Now(context.Background()) })
 }
 
 // until waits for a background job of Pebble's, or a checkpoint, which tries again for ever
@@ -381,7 +375,7 @@ func (f *faulty) until(s *Store, job func() error) {
 			return
 		default:
 		}
-		if s.fence.Failed() != nil || s.disk.ForTests().BackgroundErrors() > 3 || s.ckpt != nil && s.ckpt.Stats().Failed > 0 {
+		if s.fence.Failed() != nil || s.disk.ForTests().BackgroundErrors() > 3 || s.ckpt.Stats().Failed > 0 {
 			return
 		}
 		if time.Now().After(end) {

@@ -21,7 +21,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/log"
 )
 
@@ -31,10 +30,7 @@ import (
 // over a line of this table that is not needed any more.
 func blindSpots() []blindness {
 	const why = "the end of a log, written within a second of the crash: damage there looks like the end that a crash leaves"
-	if *ownLog {
-		return []blindness{{"killed before a heartbeat", regexp.MustCompile(`^log/[0-9a-f]+\.seg$`), true, why}}
-	}
-	return []blindness{{"killed before a heartbeat", regexp.MustCompile(`^data/\d+\.log$`), true, why}}
+	return []blindness{{"killed before a heartbeat", regexp.MustCompile(`^log/[0-9a-f]+\.seg$`), true, why}}
 }
 
 // A blindness is a line of blindSpots.
@@ -137,10 +133,6 @@ func smallStore(t *testing.T, state string) flipped {
 // say that the put was durable.
 func (n *node) putLast(put func()) {
 	n.t.Helper()
-	if n.journal == nil {
-		put()
-		return
-	}
 	waitFor(n.t, "a put with no frame behind it", func() bool {
 		before := n.journal.Stats().Frames
 		put()
@@ -175,11 +167,7 @@ func (f flipped) span(name string) (size int64, empty func(off int64) bool, err 
 
 // files lists the files that may be damaged.
 func (f flipped) files(t *testing.T) (files []string) {
-	dirs := []string{"/store", "/store/data"}
-	if *ownLog {
-		dirs = append(dirs, "/store/log")
-	}
-	for _, dir := range dirs {
+	for _, dir := range []string{"/store", "/store/data", "/store/log"} {
 		names, err := f.fs.List(dir)
 		if err != nil {
 			t.Fatal(err)
@@ -394,15 +382,7 @@ func flipChild(t *testing.T, args string) {
 
 // blindSpot returns the line of the table for a flip, or -1.
 func blindSpot(t *testing.T, f flipped, name string, off int64) int {
-	sizes, err := disk.LedgerSizesForTests(f.fs, "/store")
-	if err != nil {
-		t.Error(err)
-		return -1
-	}
-	known := sizes[path.Base(name)]
-	if *ownLog {
-		known = durableIn(t, f.fs, name)
-	}
+	known := durableIn(t, f.fs, name)
 	for i, b := range blindSpots() {
 		if b.state == f.state && b.file.MatchString(strings.TrimPrefix(name, "/store/")) && (!b.behind || off >= known) {
 			return i

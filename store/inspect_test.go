@@ -174,33 +174,9 @@ func TestEpochs(t *testing.T) {
 	}
 }
 
-// TestHeartbeat: one if something was written, none if not.
-func TestHeartbeat(t *testing.T) {
-	c := testConfig(memFS())
-	c.noKeeper = true
-	n := open(t, c)
-	beats := func() uint64 {
-		_, _, _, beats, err := n.disk.ForTests().Written()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return beats
-	}
-	n.put(0, "k", "v")
-	n.disk.Heartbeat()
-	first := beats()
-	n.disk.Heartbeat()
-	if first == 0 || beats() != first {
-		t.Errorf("%d beats after a put, %d after nothing", first, beats())
-	}
-}
-
 // TestReachNoted: a heartbeat notes in the ledger up to where the log is durable, if that has
 // become more, and writes nothing if not.
 func TestReachNoted(t *testing.T) {
-	if !*ownLog {
-		return
-	}
 	fs := memFS()
 	var ledgers atomic.Int32
 	c := testConfig(errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {

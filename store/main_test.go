@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,17 +21,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// ownLog has the stores of the tests stand on their own log. Tests of Pebble's log, and those
-// that look for a write in Pebble before a checkpoint has brought it there, are left out then.
-var ownLog = flag.Bool("own", true, "stores stand on their own log")
-
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if *ownLog {
-		if err := flag.Set("test.skip", strings.Join(pebbleLog, "|")); err != nil {
-			panic(err)
-		}
-	}
 	goleak.VerifyTestMain(m,
 		// Who meets a fatal fault in Pebble is parked on purpose (internal/disk).
 		goleak.IgnoreAnyFunction("github.com/rdmakv/rdmakv/store/internal/disk.(*events).Fatalf"),
@@ -102,7 +90,7 @@ func testConfig(fs vfs.FS) Config {
 		Dir: "/store", FS: fs, Shards: 4, Memory: newHeapMemory(), ScrubRate: scrub,
 		MemoryLimit: 64 << 20, RegionSize: 4 << 20, IndexRegionSize: 1 << 20,
 		Lease: 20 * time.Millisecond, BeatInterval: 5 * time.Millisecond,
-		CacheBytes: 1 << 20, MemTableBytes: 1 << 20, LogBytes: 32 << 20, pebbleLog: !*ownLog,
+		CacheBytes: 1 << 20, MemTableBytes: 1 << 20, LogBytes: 32 << 20,
 	}
 }
 
@@ -146,7 +134,7 @@ func (n *node) shard(i int) *shard.Shard { return n.shards[i] }
 // hash is the hash of a key in this store.
 func (n *node) hash(key string) layout.Hash { return layout.HashKey(n.mem.Seed, []byte(key)) }
 
-// record is the value that Pebble has for a key, durable or not.
+// record is the value that the base has for a key.
 func (n *node) record(shard int, key string) (string, error) {
 	rec, closer, err := n.disk.Read(uint16(shard), []byte(key))
 	if err != nil {
@@ -164,13 +152,9 @@ func (n *node) lease() {
 	}
 }
 
-// checkpoint returns when the base has all that is published. Without a log of the store's
-// own it has it already.
+// checkpoint returns when the base has all that is published.
 func (n *node) checkpoint() {
 	n.t.Helper()
-	if n.ckpt == nil {
-		return
-	}
 	if err := n.ckpt.Now(context.Background()); err != nil {
 		n.t.Fatalf("checkpoint: %v", err)
 	}
@@ -202,11 +186,7 @@ func (n *node) setRaw(pkey, value []byte) {
 	n.t.Helper()
 	n.checkpoint() // else one comes later, and puts the right record over it
 	db := n.disk.ForTests().DB()
-	err := db.Set(pkey, value, &pebble.WriteOptions{Sync: n.ckpt == nil})
-	if err == nil && n.ckpt != nil {
-		err = db.Flush()
-	}
-	if err != nil {
+	if err := errors.Join(db.Set(pkey, value, pebble.NoSync), db.Flush()); err != nil {
 		n.t.Fatal(err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/journal"
-	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // A SyncPolicy says when a write may be acknowledged. The zero value is Always.
@@ -108,13 +107,14 @@ func (s *Store) Refuse(r Refusal) error {
 }
 
 // A backup is a directory like that of a store which was stopped: STORE, a
-// ledger of all its files, and data. It is made while the store serves, by
-// Pebble's checkpoint, which costs links and a copy of the logs, and is one
-// state: all that was ordered before some moment, batches whole.
+// ledger of all its files, and data. It is made while the store serves, out of the base alone:
+// first a checkpoint brings all into it that is published, then Pebble's checkpoint links its
+// files.
 //
-// What the checkpoint has may be ahead of what anybody was told. So it is not
-// handed out before published has reached all that it can show (backup-waits-for-published): a
-// backup never holds a write that a crash could still take from the store.
+// The base is at every moment the state at one position of the log, batches whole, and has
+// nothing that is not published. So a backup never holds a write that a crash could still take
+// from the store, and it has all that was published when it was asked for
+// (backup-has-what-is-published).
 
 // Backup makes a backup in dir, which must not exist and lie on the file
 // system of the store. After an error there may be a piece of one in dir.
@@ -129,29 +129,11 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 	if !s.disk.Durable() {
 		return ErrUnsupported
 	}
-	if s.ckpt != nil {
-		// All that was published when Backup was called is in the base then, and nothing that
-		// is not published ever is.
-		if err := s.ckpt.Now(ctx); err != nil {
-			return err
-		}
-		if err := s.disk.Checkpoint(dir); err != nil {
-			return err
-		}
-		return s.disk.SealBackup(dir)
+	if err := s.ckpt.Now(ctx); err != nil {
+		return err
 	}
 	if err := s.disk.Checkpoint(dir); err != nil {
 		return err
-	}
-	// All that it can show was ordered before this moment.
-	marks := make([]layout.Version, len(s.shards))
-	for i, sh := range s.shards {
-		marks[i] = sh.Marks().Ordered
-	}
-	for i, sh := range s.shards {
-		if err := sh.WaitPublished(ctx, marks[i]); err != nil {
-			return err
-		}
 	}
 	return s.disk.SealBackup(dir)
 }

@@ -52,10 +52,7 @@ func TestOpenRefuses(t *testing.T) {
 	under := func(kind errorfs.OpKind) func(errorfs.Op) bool {
 		return func(o errorfs.Op) bool { return o.Kind == kind && strings.HasPrefix(o.Path, "/store") }
 	}
-	start := "1224 KiB" // a MiB, and what is to be replayed
-	if *ownLog {
-		start = "66760 KiB" // and a segment of the log
-	}
+	const start = "66760 KiB" // a MiB, what is to be replayed, and a segment of the log
 	for _, tc := range []struct {
 		name   string
 		fs     func(t *testing.T) vfs.FS

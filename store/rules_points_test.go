@@ -142,7 +142,7 @@ func TestFillLosesToUnpublished(t *testing.T) {
 		if err := n.Submit(&Write{Op: Op{Shard: 1, Key: []byte("k"), Value: []byte("new")}, Done: func(*Write) {}}); err != nil {
 			panic(err)
 		}
-		n.inPebble(1, "k", "new")
+		n.atSync()
 	})
 	defer func() { release() }()
 	waitFor(t, "the fill", func() bool { return n.Stats().FillKeys == 4 })

@@ -97,3 +97,28 @@ func TestReopen(t *testing.T) {
 		t.Errorf("version %v after reopening, %v before", v, last)
 	}
 }
+
+// TestManyShards: a store of many shards stops cleanly and the next life
+// knows how many keys there were.
+func TestManyShards(t *testing.T) {
+	fs := memFS()
+	c := testConfig(fs)
+	c.Shards = 300
+	n := open(t, c)
+	n.fill()
+	for i := range 600 {
+		n.put(i%300, fmt.Sprint(i), "v")
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.Memory = newHeapMemory()
+	n = open(t, c)
+	total := uint64(0)
+	for _, k := range n.disk.Keys() {
+		total += k
+	}
+	if !n.disk.Clean() || total != 600 || len(n.disk.Keys()) != 300 {
+		t.Errorf("clean %v, %d keys in %d shards, want 600 in 300", n.disk.Clean(), total, len(n.disk.Keys()))
+	}
+}

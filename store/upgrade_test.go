@@ -34,7 +34,6 @@ func unpackOld(t *testing.T, name string) (*vfs.MemFS, Config, *oldstores.Store)
 // oldConfig opens a stored store, or a later life of it.
 func oldConfig(fs vfs.FS, list *oldstores.Store) Config {
 	c := testConfig(fs)
-	c.pebbleLog = false
 	c.Shards, c.WALFailoverDir, c.PredecessorGone = list.Shards, list.Failover, true
 	clock := &fakeTime{wall: list.Now().Add(time.Minute)}
 	c.clock = clock.source

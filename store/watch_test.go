@@ -225,7 +225,7 @@ func TestWatchPublished(t *testing.T) {
 	if err := n.Submit(&Write{Op: Op{Key: []byte("k"), Value: []byte("new")}, Done: func(*Write) { close(done) }}); err != nil {
 		t.Fatal(err)
 	}
-	n.inPebble(0, "k", "new")
+	n.atSync()
 	select {
 	case <-woken:
 		t.Error("woken by what a crash would undo")

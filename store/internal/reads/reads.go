@@ -1,7 +1,7 @@
 // Package reads answers what is asked by SEND: one key (Get, Stat), a key whose value is too
 // large for a reply (Hold), keys in their order (Scan).
 //
-// What is told is published (answers-wait-for-published). If it were told before, a crash
+// What is told is published (answers-are-published). If it were told before, a crash
 // could take back what a caller has seen, or a one-sided reader could miss it.
 //
 //   - A key that is in memory is answered from its item, which is published by being there.

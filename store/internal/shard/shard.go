@@ -191,10 +191,10 @@ func (o *Order) raisePublished(v layout.Version) {
 	o.waiting = kept
 }
 
-// WaitPublished returns once published has reached v: the one place
-// through which everything goes that was learnt from elsewhere than published
-// memory (answers-wait-for-published). Without it a value could be told that a crash takes back, or one
-// that a one-sided reader does not see yet.
+// WaitPublished returns once published has reached v. It is for whoever depends on a write in
+// flight: an answer that a key has expired, a cache that has lost an item, the end of the fill.
+// If these did not wait, they would tell what a crash takes back, or what a one-sided reader does
+// not see yet.
 func (sh *Shard) WaitPublished(ctx context.Context, v layout.Version) error {
 	sh.Mu.Lock()
 	if sh.published >= v {
