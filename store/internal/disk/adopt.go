@@ -72,9 +72,6 @@ func adopt(d *Disk, old identity, book ledgerText, open OpenTail) (err error) {
 	}
 	if tail != nil {
 		defer func() { err = errors.Join(err, tail.Close()) }()
-		if problems := tail.Problems(); len(problems) > 0 {
-			return errors.Join(problems...)
-		}
 		in := &intake{db: d.db}
 		if err := tail.Write(context.Background(), in); err != nil {
 			return errors.Join(err, in.commit(0))

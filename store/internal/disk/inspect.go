@@ -93,7 +93,11 @@ func Inspect(ctx context.Context, dir string, opt InspectOptions) (Inspection, e
 		if ctx.Err() != nil {
 			return in, err
 		}
-		in.problem(opt, err)
+		many := Damages{err}
+		_ = errors.As(err, &many)
+		for _, err := range many {
+			in.problem(opt, err)
+		}
 	}
 	state := pebble.Reader(db)
 	if tail != nil {
@@ -131,9 +135,6 @@ func Inspect(ctx context.Context, dir string, opt InspectOptions) (Inspection, e
 // over returns the base with the tail of the log over it. What keeps the tail from being
 // read is a problem, and then the base is looked at alone: nil. The error is that of ctx.
 func (in *Inspection) over(ctx context.Context, db *pebble.DB, tail Tail, opt InspectOptions) (*pebble.Batch, error) {
-	for _, err := range tail.Problems() {
-		in.problem(opt, err)
-	}
 	batch := db.NewIndexedBatch()
 	err := tail.Write(ctx, &overlay{batch: batch, most: maxOverlay})
 	if err == nil {

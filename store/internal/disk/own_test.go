@@ -223,6 +223,12 @@ func TestOwnLogMissing(t *testing.T) {
 	if err != nil || in.ProblemCount != 1 || !errors.Is(in.Problems[0], none) || in.Log || in.Keys == 0 || in.Keys > uint64(model) {
 		t.Errorf("%+v, %v", in, err)
 	}
+	many := func(context.Context, disk.TailConfig) (disk.Tail, error) {
+		return nil, fmt.Errorf("open: %w", disk.Damages{none, base.ErrCorrupt, none})
+	}
+	if in, err := disk.Inspect(t.Context(), o.dir, disk.InspectOptions{FS: o.fs, Tail: many}); err != nil || in.ProblemCount != 3 || in.Problems[1] != base.ErrCorrupt {
+		t.Errorf("several damages: %+v, %v", in, err)
+	}
 	if in, err := disk.Inspect(t.Context(), o.dir, disk.InspectOptions{FS: o.fs}); err != nil || in.ProblemCount != 1 {
 		t.Errorf("nobody reads the log: %+v, %v", in, err)
 	}

@@ -286,7 +286,6 @@ func openTail(_ context.Context, c disk.TailConfig) (disk.Tail, error) {
 }
 
 func (t *tail) Found() (uint64, bool) { return facts{t.log}.Found() }
-func (t *tail) Problems() []error     { return nil }
 func (t *tail) Close() error          { return t.log.Close(false) }
 
 func (t *tail) Write(_ context.Context, to disk.TailSink) error {

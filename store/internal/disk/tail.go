@@ -37,8 +37,6 @@ type Tail interface {
 	// Found returns the newest epoch that the log knows, and whether the last life ended
 	// cleanly.
 	Found() (epoch uint64, clean bool)
-	// Problems are the damages of the log that leave the rest readable.
-	Problems() []error
 	// Write writes what the log says behind the base's position into to: ranges of the
 	// log one after the other, each of them in rising keys of Pebble. A range counts over
 	// the base and over the ranges before it.
@@ -58,8 +56,21 @@ type TailSink interface {
 
 // OpenTail opens the log of a stopped store to be read. It is called under the lock of
 // the directory. What keeps it from reading the log is an error, for which Adopt fails,
-// and which Inspect lists as a problem.
+// and which Inspect lists as a problem; of Damages each.
 type OpenTail func(ctx context.Context, c TailConfig) (Tail, error)
+
+// Damages are what is wrong with a log, one at least. It is read up to the first.
+type Damages []error
+
+func (d Damages) Error() string {
+	if len(d) == 1 {
+		return d[0].Error()
+	}
+	return fmt.Sprintf("%v; its log has %d more damages, kvserver check names them", d[0], len(d)-1)
+}
+
+// Unwrap has errors.Is and errors.As look at each.
+func (d Damages) Unwrap() []error { return d }
 
 // How the tail of a log (tail.go) comes over a base that nobody serves: over one that is
 // only looked at by a batch that is never committed, and into a copy that becomes a store

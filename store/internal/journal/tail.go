@@ -12,13 +12,13 @@ import (
 
 // A tail is the log of a stopped store, which is read and never changed.
 type tail struct {
-	log      *log.Log
-	place    checkpoint.Place
-	problems []error
+	log   *log.Log
+	place checkpoint.Place
 }
 
 // OpenTail opens the log of a stopped store to be read (disk.OpenTail): all of it is
-// verified. Damage is an error, because what stands behind it is not known.
+// verified. Damage is an error, because what stands behind it is not known; it has all
+// damages that are found in the files of the log.
 func OpenTail(ctx context.Context, c disk.TailConfig) (disk.Tail, error) {
 	t := &tail{}
 	if c.Place != nil {
@@ -30,13 +30,37 @@ func OpenTail(ctx context.Context, c disk.TailConfig) (disk.Tail, error) {
 	}
 	l, err := log.Open(log.Config{Dir: c.Dir, Store: c.Store, ReadOnly: true, Reach: c.Reach, From: t.place.Frame})
 	if err != nil {
-		return nil, Fault(err)
+		return nil, damages(ctx, c.Dir, err)
 	}
 	if err := l.Replay(func(*log.Record) error { return ctx.Err() }); err != nil {
-		return nil, errors.Join(Fault(err), l.Close(false))
+		_ = l.Close(false) // it was read alone, and what is wrong with it counts
+		return nil, damages(ctx, c.Dir, err)
 	}
 	t.log = l
 	return t, nil
+}
+
+// damages returns why a log is not read: first, with what else is damaged in its files. An
+// opening ends at the first damage; whoever is to mend a store asks for all.
+func damages(ctx context.Context, dir log.Dir, first error) error {
+	all := disk.Damages{Fault(first)}
+	if !errors.Is(first, log.ErrDamaged) {
+		return all[0]
+	}
+	in, err := log.Inspect(ctx, dir, log.InspectOptions{})
+	if err != nil {
+		all = append(all, err)
+	}
+	told := new(base.CorruptError)
+	_ = errors.As(all[0], &told)
+	for _, err := range in.Problems {
+		var damage *base.CorruptError
+		if err = Fault(err); errors.As(err, &damage) && damage.File == told.File {
+			continue // the first again, in other words
+		}
+		all = append(all, err)
+	}
+	return all
 }
 
 // Found returns the newest epoch that the log knows, and whether its last life ended by a
@@ -45,9 +69,6 @@ func (t *tail) Found() (epoch uint64, clean bool) {
 	f := t.log.Found()
 	return f.Epoch, f.Clean
 }
-
-// Problems returns nothing: a log that is damaged is not opened.
-func (t *tail) Problems() []error { return t.problems }
 
 // Write writes what the log has behind the base, range by range.
 func (t *tail) Write(ctx context.Context, to disk.TailSink) error {
