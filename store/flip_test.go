@@ -266,7 +266,7 @@ var flipStates = []string{"stopped", "killed after a heartbeat", "killed before 
 const flipChunk = 40
 
 // emptyEach: of bytes of the log into which nothing was written, one in so many is flipped.
-const emptyEach = 16
+const emptyEach = 256
 
 // TestEveryByteFlipped flips every byte of small stores, one at a time: each
 // get is right or an explicit error, or Open refuses, but for what blindSpots
