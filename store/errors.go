@@ -1,6 +1,9 @@
 package store
 
-import "github.com/rdmakv/rdmakv/store/internal/base"
+import (
+	"github.com/rdmakv/rdmakv/store/internal/admit"
+	"github.com/rdmakv/rdmakv/store/internal/base"
+)
 
 // The errors of this package. Test for them with errors.Is: what is returned
 // is often wrapped in an OpenError or a CorruptError that adds the details.
@@ -82,3 +85,7 @@ type OpenError = base.OpenError
 // A CorruptError says what is damaged: the record of Key in Shard, or File.
 // errors.Is(e, ErrCorrupt) holds.
 type CorruptError = base.CorruptError
+
+// A LogError is an ErrOverloaded because of the log. If it is not Full, puts are slowed down to
+// what checkpoints take in, and Submit may let the write in after its Wait.
+type LogError = admit.LogError

@@ -17,7 +17,8 @@ import (
 //
 // Errors: ErrKeyEmpty, ErrKeyTooLarge, ErrTooLarge, ErrShard, ErrGrowing,
 // ErrOverloaded (the in-flight bound is reached, or the log has no room: nothing is queued beyond
-// them; or an increment or a touch lost its key to others a hundred times), ErrUnsupported, ErrNoSpace,
+// them; or an increment or a touch lost its key to others a hundred times), of which a LogError says
+// that the log is the reason and when to submit the write again, ErrUnsupported, ErrNoSpace,
 // ErrReadOnlyDisk, ErrClosed, ErrFatal, and ErrCorrupt for a delete whose
 // record cannot be read. After an error nothing was ordered.
 func (s *Store) Submit(w *Write) error {
@@ -28,15 +29,20 @@ func (s *Store) Submit(w *Write) error {
 	f.Charge = cost(&w.Op)
 	for {
 		charged := f.Charge
-		room, err := s.gate.TryEnter(charged, len(w.Op.Parts), use(&w.Op))
+		enter := s.gate.TryEnter
+		if w.counted {
+			enter = s.gate.TryAgain
+		}
+		room, err := enter(charged, len(w.Op.Parts), use(&w.Op))
 		if err != nil {
 			return err
 		}
-		f.Room = room
+		f.Room, w.counted = room, false // as long as it is the caller's: it may be done, and in use again
 		err = s.order.Order(s.shards[w.Shard], f, pipeline.Wait{Disk: !w.NoWait, Memory: !w.NoWait})
 		if err == nil {
 			return nil
 		}
+		w.counted = true
 		s.gate.Leave(charged, 1)
 		s.gate.Return(room)
 		if err != pipeline.ErrCharge {

@@ -65,7 +65,8 @@ type Write struct {
 	Done func(*Write)
 	User any // the caller's
 
-	flight flight.Flight // its way; points into this Write
+	flight  flight.Flight // its way; points into this Write
+	counted bool          // what slows puts down has let it in, and it was not ordered
 }
 
 // begin makes a write's flight refer to it. The Write must not be copied from here on.

@@ -197,7 +197,8 @@ func snapshot(sp *space.Space) *telemetry.Space {
 	s.Incarnation, s.Shards = sp.Incarnation, sp.Shards
 	s.Store, s.Regions, s.Turnover, s.Staging = sp.Store, sp.Regions, sp.Turnover, sp.Staging
 	s.Rotation, s.BeatAge = sp.RotationStat(), sp.BeatAge()
-	s.Watches, s.Held, s.Growing = sp.Handlers.Watches(), sp.Handlers.Held(), sp.Handlers.Growing()
+	s.Watches, s.Held = sp.Handlers.Watches(), sp.Handlers.Held()
+	s.Growing, s.Slowed = sp.Handlers.Growing(), sp.Handlers.Slowed()
 	s.Credits = sp.Sessions.Credits()
 	s.Pools = poolsOf(sp.Gets, sp.Scans)
 	return s

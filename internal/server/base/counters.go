@@ -21,6 +21,7 @@ type Counters struct {
 	Beats           atomic.Uint64
 	LateBeats       atomic.Uint64
 	Asked           atomic.Uint64 // writes that had to ask the disk
+	Slowed          atomic.Uint64 // puts that waited because the log was nearly full
 	Touches         atomic.Uint64 // keys that clients reported as read
 	DamageReports   atomic.Uint64 // places that clients reported as damaged
 }

@@ -12,6 +12,7 @@
 //	batch.go       several writes that take effect together
 //	large.go       put of a large value: the server READs it from the client (package session)
 //	grow.go        writes that wait for memory which is being registered
+//	slow.go        puts that the store slows down because its log is nearly full
 //	read.go        get, exists, scan, view: the SEND path of reads
 //	hold.go        places kept unchanged for one client
 //	watch.go       long polls for events

@@ -55,7 +55,7 @@ func (g *growth) drop(c *conn) {
 	})
 	g.mu.Unlock()
 	for _, r := range mine {
-		r.Drop()
+		r.drop()
 	}
 }
 
@@ -66,12 +66,15 @@ func (g *growth) waiting() int {
 	return len(g.parked)
 }
 
-// Run submits parked puts again when the memory is there, or known not to come.
-// It returns when ctx ends; from then on no put is parked.
+// Run submits parked puts again: when the memory is there, or known not to come; when the log
+// has room for them. It returns when ctx ends; from then on no put is parked.
 func (h *Handlers) Run(ctx context.Context) {
+	var slow sync.WaitGroup
+	slow.Go(func() { h.slowly(ctx) })
+	defer slow.Wait()
 	defer func() {
 		for _, r := range h.grow.take(true) {
-			r.Drop() // its session is ending too
+			r.drop() // its session is ending too
 		}
 	}()
 	for {

@@ -47,15 +47,21 @@ type Env struct {
 type Handlers struct {
 	Env
 	grow    growth
+	slow    slowdown
 	watches watches      // long polls that wait (watch.go)
 	held    atomic.Int64 // places that are held for clients
+
+	submitTo func(*store.Write) error // Store.Submit; tests stand before it
 }
 
 var _ session.Handler = (*Handlers)(nil)
 
 // New makes the handlers of a space that is open.
 func New(env Env) *Handlers {
-	return &Handlers{Env: env, grow: growth{wake: make(chan struct{}, 1)}}
+	return &Handlers{
+		Env: env, grow: growth{wake: make(chan struct{}, 1)}, slow: slowdown{wake: make(chan struct{}, 1)},
+		submitTo: env.Store.Submit,
+	}
 }
 
 // Watches returns how many watches wait.
@@ -63,6 +69,9 @@ func (h *Handlers) Watches() int { return h.watches.waiting() }
 
 // Growing returns how many writes wait for memory that is being registered.
 func (h *Handlers) Growing() int { return h.grow.waiting() }
+
+// Slowed returns how many writes wait because the log is nearly full.
+func (h *Handlers) Slowed() int { return h.slow.waiting() }
 
 // Refuse answers the watches that wait, and no watch waits from then on; and the scans
 // that wait for workers: the space is closing, and a queue of scans may take longer than
@@ -159,10 +168,11 @@ func (c *conn) Tick(now int64) { c.expireHolds(now) }
 
 func (c *conn) Cancel() {
 	c.h.grow.drop(c)
+	c.h.slow.drop(c)
 	c.h.watches.drop(c)
 	for _, p := range [...]*work.Pool{c.env.Gets, c.env.Scans, c.env.Clusters, c.env.Admins} {
 		for _, o := range take(p, c.s) {
-			o.Drop()
+			o.drop()
 		}
 	}
 }
@@ -189,6 +199,7 @@ type op struct {
 	row   *row
 	write store.Write
 	stage *memory.Stage // of a large put or batch
+	aged  time.Duration // of the write's age, what addAge has added
 	asks  bool          // the write waits for the disk, on the pool
 	poll  poll          // of a watch
 }
@@ -210,7 +221,7 @@ func (o *op) refuse(err error) {
 // pooled is a request as a pool of workers sees it.
 type pooled op
 
-func (j *pooled) Drop()          { (*op)(j).Drop() }
+func (j *pooled) Drop()          { (*op)(j).drop() }
 func (j *pooled) Again() bool    { return j.poll.begun }
 func (j *pooled) AddGrant(n int) { (*op)(j).Request.AddGrant(n) }
 
@@ -226,6 +237,7 @@ func (j *pooled) Run() {
 func (j *pooled) Refuse() {
 	r, l := (*op)(j), j.Session.Login
 	r.Withhold()
+	r.stage.Release()
 	r.Overloaded(base.BoundLoginQueue, fmt.Sprintf("tenant %s has %d requests of this kind in the queue", l.Label, l.MaxQueued))
 }
 

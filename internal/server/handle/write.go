@@ -100,14 +100,15 @@ func (r *op) requestID(m wire.RequestID) (store.RequestID, bool) {
 // submit orders a write where waiting is allowed; written answers it.
 func (r *op) submit(w store.Write) {
 	r.prepare(w)
-	r.ask()
+	if !slows(&r.write) || !r.c.h.slow.behind(r) {
+		r.ask()
+	}
 }
 
 // submitNow orders a write on the lane, which must not wait: one for which
-// memory has to be registered first is parked, one for which the disk must be
-// asked goes to the pool.
+// memory has to be registered first is parked, and so is a put that the store slows
+// down; one for which the disk must be asked goes to the pool.
 func (r *op) submitNow(w store.Write) {
-	w.NoWait = true
 	r.prepare(w)
 	r.resubmit()
 }
@@ -117,7 +118,7 @@ func (r *op) prepare(w store.Write) {
 		w.Shard = cluster.ShardOf(w.Key, r.c.env.Shards)
 	}
 	w.User, w.Done = r, written
-	r.write = w
+	r.write, r.aged = w, 0
 }
 
 // lieLong is how long a request may lie here before that counts: the store
@@ -127,41 +128,80 @@ const lieLong = 30 * time.Second
 // addAge adds to the age of the write how long it has been here. The store refuses a
 // write that is older than the results that it remembers. It must, because a copy that
 // was sent first may come last: a retry over another connection was done meanwhile, and
-// without its result the copy would be applied a second time. A write that is submitted
-// twice counts twice, which only makes it older than it is.
+// without its result the copy would be applied a second time.
 func (r *op) addAge() {
 	if here := time.Duration(r.c.env.Clock.Now() - r.Begun); here > lieLong {
-		r.write.ID.Age += here
+		r.write.ID.Age += here - r.aged
+		r.aged = here
 	}
 }
 
-// resubmit orders the write, or has it ordered later. r is not the caller's
-// afterwards.
+// resubmit orders the write, or has it ordered later: behind those that the store slows
+// down, if it is such a one. r is not the caller's afterwards.
 func (r *op) resubmit() {
+	if !slows(&r.write) || !r.c.h.slow.behind(r) {
+		r.order(false)
+	}
+}
+
+// order is resubmit for a write that does not stand behind others; again says that it has been
+// parked in the slowdown, and that it was the oldest there.
+func (r *op) order(again bool) {
 	r.addAge()
-	switch err := r.c.env.Store.Submit(&r.write); {
+	r.write.NoWait = true
+	err := r.c.h.submitTo(&r.write)
+	if err == nil {
+		return
+	}
+	wait, slow := slowed(err)
+	switch {
+	case slow:
+		r.slow(wait, again)
 	case errors.Is(err, store.ErrGrowing):
 		if !r.c.h.grow.park(r) {
+			r.stage.Release()
 			r.refuse(store.ErrClosed)
 		}
 	case errors.Is(err, store.ErrMustAsk):
 		r.asks = true
 		r.c.env.Counters.Asked.Add(1)
 		submit(r.c.env.Gets, r)
-	case err != nil:
+	default:
+		r.stage.Release()
 		r.refuse(err)
 	}
 }
 
-// ask orders the write and waits for what it needs. It runs on the pool, or on
-// a goroutine of its own.
+// slow parks a write that the store slows down.
+func (r *op) slow(wait time.Duration, again bool) {
+	h := r.c.h
+	if !again {
+		h.Counters.Slowed.Add(1)
+	}
+	h.slow.park(r, wait, again)
+}
+
+// ask orders the write and waits for what it needs, but not for the log. It runs on the pool,
+// or on a goroutine of its own.
 func (r *op) ask() {
 	r.asks, r.write.NoWait = false, false
 	r.addAge()
-	if err := r.c.env.Store.Submit(&r.write); err != nil {
-		r.stage.Release()
-		r.refuse(err)
+	err := r.c.h.submitTo(&r.write)
+	if err == nil {
+		return
 	}
+	if wait, slow := slowed(err); slow {
+		r.slow(wait, false)
+		return
+	}
+	r.stage.Release()
+	r.refuse(err)
+}
+
+// drop ends a write whose session is dead.
+func (r *op) drop() {
+	r.stage.Release()
+	r.Drop()
 }
 
 // written is the store's callback: the write is durable and visible, or was

@@ -44,6 +44,7 @@ type Handlers interface {
 	Watches() int     // long polls that wait
 	Held() int        // places that are held for clients
 	Growing() int     // puts that wait for memory
+	Slowed() int      // puts that wait because the log is nearly full
 	HoldShare() int64 // how many bytes may be held for one tenant
 }
 

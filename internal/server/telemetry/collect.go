@@ -41,6 +41,8 @@ var (
 	descStaging   = newDesc("staging_bytes", "Staging memory in use for large puts.")
 	descStagingQ  = newDesc("staging_waiting", "Large puts that wait for staging memory.")
 	descGrowing   = newDesc("growing_waiting", "Puts that wait until memory for them is registered.")
+	descSlowing   = newDesc("slowed_waiting", "Puts that wait because the log is nearly full.")
+	descSlowed    = newDesc("slowed_puts_total", "Puts that waited because the log was nearly full.")
 	descPool      = newDesc("pool_requests", "Requests on a worker pool, by pool and state.", "pool", "state")
 	descCredits   = newDesc("credits", "Request credits that clients hold.")
 	descBuffers   = newDesc("buffers", "Message buffers, by kind and state.", "kind", "state")
@@ -117,6 +119,7 @@ func (sp *Space) collect(out sink) {
 	out.counter(descLarge, float64(sp.Counters.RendezvousBytes.Load()))
 	out.counter(descBeats, float64(sp.Counters.Beats.Load()))
 	out.counter(descLate, float64(sp.Counters.LateBeats.Load()))
+	out.counter(descSlowed, float64(sp.Counters.Slowed.Load()))
 	out.counter(descAsked, float64(sp.Counters.Asked.Load()))
 	out.counter(descTouches, float64(sp.Counters.Touches.Load()))
 	out.counter(descDamages, float64(sp.Counters.DamageReports.Load()))
@@ -147,6 +150,7 @@ func (sp *Space) collect(out sink) {
 	out.gauge(descStaging, float64(used))
 	out.gauge(descStagingQ, float64(waiting))
 	out.gauge(descGrowing, float64(sp.Growing))
+	out.gauge(descSlowing, float64(sp.Slowed))
 	for _, p := range sp.Pools {
 		out.gauge(descPool, float64(p.Queued), p.Name, "waiting")
 		out.gauge(descPool, float64(p.Running), p.Name, "running")
@@ -164,6 +168,7 @@ func (sp *Space) collect(out sink) {
 	watches, stats := sp.Store.WatchStats(), sp.Store.Stats()
 	numbers(out, watchNumbers, &watches)
 	numbers(out, storeNumbers, &stats)
+	numbers(out, logNumbers, &stats)
 }
 
 // collectRequests shows counters and latencies per request type; types never seen

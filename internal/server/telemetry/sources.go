@@ -87,6 +87,7 @@ type Live struct {
 	Credits int // that clients hold
 	Held    int // places held for clients
 	Growing int // puts that wait for memory
+	Slowed  int // puts that wait because the log is nearly full
 	Pools   []Pool
 	Devices []Device
 }

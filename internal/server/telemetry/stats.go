@@ -49,6 +49,7 @@ type Stats struct {
 	RKeys         memory.RotationStat `json:"rkeys"`                 // the last rotation
 	RegionsGone   uint64              `json:"regions_given_back"`
 	Asked         uint64              `json:"writes_that_asked_disk"`
+	Slowed        uint64              `json:"puts_slowed"`      // because the log was nearly full
 	Touches       uint64              `json:"touches_reported"` // keys read one-sidedly, as clients say
 	Damages       uint64              `json:"damage_reported"`  // places, as clients say
 	Polls         int                 `json:"watches_waiting"`
@@ -108,7 +109,7 @@ func StatsOf(src Sources, sp *Space) Stats {
 		LeaseOff: sp.LeaseOff, Beats: m.Beats.Load(), LateBeats: m.LateBeats.Load(),
 		Goroutines: runtime.NumGoroutine(), Blocked: sp.Blocked, Memory: make(map[string]int64),
 		HugePages: sp.HugePages, RKeys: sp.Rotation, RegionsGone: sp.Turnover.Gone.Load(),
-		Asked: m.Asked.Load(), Touches: m.Touches.Load(), Damages: m.DamageReports.Load(),
+		Asked: m.Asked.Load(), Slowed: m.Slowed.Load(), Touches: m.Touches.Load(), Damages: m.DamageReports.Load(),
 		Polls: sp.Watches, Watch: sp.Store.WatchStats(), Store: sp.Store.Stats(), Cluster: node.Member.Stat(),
 	}
 	st.Registered, st.Huge = sp.Regions.Bytes()

@@ -91,7 +91,7 @@ var storeNumbers = []numberOf[store.Stats]{
 	gaugeOf("store_inflight_writes", "Writes that were accepted and are not done.", func(s *store.Stats) int { return s.Inflight }),
 
 	countOf("store_published_writes_total", "Writes published.", func(s *store.Stats) uint64 { return s.Published }),
-	countOf("store_commits_total", "Batches written to Pebble.", func(s *store.Stats) uint64 { return s.Batches }),
+	countOf("store_commits_total", "Commits: groups of writes that were made durable together.", func(s *store.Stats) uint64 { return s.Batches }),
 	readsBy("memory", func(s *store.Stats) uint64 { return s.Resident }),
 	readsBy("absence", func(s *store.Stats) uint64 { return s.Absent }),
 	readsBy("disk", func(s *store.Stats) uint64 { return s.FromDisk }),
@@ -127,9 +127,7 @@ var storeNumbers = []numberOf[store.Stats]{
 	gaugeOf("store_disk_free_bytes", "Free disk space; 0 if unknown.", func(s *store.Stats) uint64 { return s.DiskFree }),
 	flagOf("store_puts_refused", "1 while puts are refused for want of disk space.", func(s *store.Stats) bool { return s.PutsRefused }),
 
-	gaugeOf("pebble_disk_bytes", "All files of Pebble.", func(s *store.Stats) uint64 { return s.Pebble.DiskBytes }),
-	gaugeOf("pebble_log_bytes", "Logs that are not yet obsolete.", func(s *store.Stats) uint64 { return s.Pebble.WALBytes }),
-	gaugeOf("pebble_memtable_bytes", "Memtables.", func(s *store.Stats) uint64 { return s.Pebble.MemTableBytes }),
+	gaugeOf("pebble_disk_bytes", "All files of Pebble, the base: the log stands beside them.", func(s *store.Stats) uint64 { return s.Pebble.DiskBytes }),
 	gaugeOf("pebble_l0_tables", "Tables in level 0.", func(s *store.Stats) int64 { return s.Pebble.L0Files }),
 	countOf("pebble_compactions_total", "Compactions.", func(s *store.Stats) int64 { return s.Pebble.Compactions }),
 	countOf("pebble_flushes_total", "Flushes.", func(s *store.Stats) int64 { return s.Pebble.Flushes }),
@@ -138,7 +136,7 @@ var storeNumbers = []numberOf[store.Stats]{
 	countOf("pebble_background_errors_total", "Errors of background work.", func(s *store.Stats) uint64 { return s.Pebble.BackgroundErrors }),
 	countOf("pebble_corruptions_total", "Damages met.", func(s *store.Stats) uint64 { return s.Pebble.Corruptions }),
 	countOf("pebble_slow_disk_total", "Calls of the file system that took long.", func(s *store.Stats) uint64 { return s.Pebble.SlowDisk }),
-	countOf("pebble_write_stalls_total", "Times when writes had to wait for compactions.", func(s *store.Stats) uint64 { return s.Pebble.WriteStalls }),
+	countOf("pebble_write_stalls_total", "Times when Pebble had its writers wait for compactions.", func(s *store.Stats) uint64 { return s.Pebble.WriteStalls }),
 }
 
 // The events that are kept for watches.

@@ -208,6 +208,37 @@ func TestTryIsBraked(t *testing.T) {
 	})
 }
 
+// TestCountedIsNotBraked: a write that was let in, could not be ordered and comes again is let in,
+// and takes nothing from the others: it was counted.
+func TestCountedIsNotBraked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(1<<40, 1<<30)
+		g.With(Log{Room: newPool(1 << 50), Bytes: bound, Left: func() int64 { return bound / 8 }, Rate: func() int64 { return rate }})
+		for {
+			if _, err := g.TryEnter(4096, 1, log.Puts); err != nil {
+				break
+			}
+		}
+		wait := func() time.Duration {
+			_, err := g.TryEnter(4096, 1, log.Puts)
+			e, _ := err.(*LogError)
+			if e == nil {
+				t.Fatalf("%v", err)
+			}
+			return e.Wait
+		}
+		before := wait()
+		for range 100 {
+			if _, err := g.TryAgain(4096, 1, log.Puts); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if after := wait(); after != before {
+			t.Errorf("others wait %v, and %v before", after, before)
+		}
+	})
+}
+
 const (
 	bound = 256 << 20
 	rate  = 20 << 20

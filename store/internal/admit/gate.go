@@ -56,8 +56,18 @@ func (g *Gate) With(l Log) { g.room = newRoom(l) }
 //
 // Errors: ErrOverloaded, of which a *LogError says that the log is the reason; ErrClosed.
 func (g *Gate) TryEnter(n int64, parts int, use log.Use) (room int64, err error) {
+	return g.try(n, parts, use, false)
+}
+
+// TryAgain is TryEnter for a write that had entered, could not be ordered, and has left: what
+// slows puts down has counted it. If it were counted twice it could be refused each time.
+func (g *Gate) TryAgain(n int64, parts int, use log.Use) (room int64, err error) {
+	return g.try(n, parts, use, true)
+}
+
+func (g *Gate) try(n int64, parts int, use log.Use, counted bool) (room int64, err error) {
 	if g.room != nil {
-		if room, err = g.room.tryTake(n, parts, use); err != nil {
+		if room, err = g.room.tryTake(n, parts, use, counted); err != nil {
 			return 0, err
 		}
 	}

@@ -101,10 +101,11 @@ func newRoom(l Log) *room {
 // close refuses those who wait.
 func (r *room) close() { r.over.Do(func() { close(r.closed) }) }
 
-// tryTake takes room for a write, or says that there is none.
-func (r *room) tryTake(n int64, parts int, use log.Use) (int64, error) {
+// tryTake takes room for a write, or says that there is none. One that is counted already is not
+// slowed down.
+func (r *room) tryTake(n int64, parts int, use log.Use, counted bool) (int64, error) {
 	body := bodyOf(n, parts)
-	if use == log.Puts {
+	if use == log.Puts && !counted {
 		if wait := r.brake.lets(body); wait > 0 {
 			return 0, &LogError{Wait: wait}
 		}

@@ -32,6 +32,10 @@ type serverStats struct {
 		Published   uint64 `json:"published"`
 		Evicted     uint64 `json:"evicted"`
 		FromDisk    uint64 `json:"from_disk"`
+		Log         struct {
+			Behind int64 `json:"behind"`
+			Limit  int64 `json:"limit"`
+		} `json:"log"`
 	} `json:"store"`
 	Requests map[string]struct {
 		Count uint64 `json:"count"`
@@ -44,7 +48,7 @@ type serverStats struct {
 // served, then what this client has counted. A node of another release may lack a
 // counter, which then reads 0, or have more, which only --all shows.
 func statsText(st admin.Stats) string {
-	nodes := []string{"node\tup\tsessions\tkeys\twrites\tevicted\tfrom disk\tmemory\tregistered\tdisk free\treceived\tsent\tlate beats\n"}
+	nodes := []string{"node\tup\tsessions\tkeys\twrites\tevicted\tfrom disk\tmemory\tregistered\tdisk free\tlog\treceived\tsent\tlate beats\n"}
 	requests := []string{"node\trequest\tcount\tp50\tp99\n"}
 	add := func(id string, text []byte) {
 		var s serverStats
@@ -54,6 +58,7 @@ func statsText(st admin.Stats) string {
 		nodes = append(nodes, lineOf(nodeName(id), (time.Duration(s.Uptime)/time.Second*time.Second).String(), cli.Thousands(int64(s.Sessions)),
 			cli.Thousands(s.Store.Keys), cli.Thousands(int64(s.Store.Published)), cli.Thousands(int64(s.Store.Evicted)), cli.Thousands(int64(s.Store.FromDisk)),
 			cli.Bytes(s.Store.MemoryUsed)+" of "+cli.Bytes(s.Store.MemoryLimit), cli.Bytes(s.Registered), cli.Bytes(s.Store.DiskFree),
+			cli.Bytes(s.Store.Log.Behind)+" of "+cli.Bytes(s.Store.Log.Limit),
 			cli.Bytes(s.BytesIn), cli.Bytes(s.BytesOut), cli.Thousands(int64(s.LateBeats))))
 		// The most frequent requests stand first, equal counts by name, so that two
 		// calls can be compared.
