@@ -18,7 +18,10 @@ type Log struct {
 	readsDirect  bool      // reads go past the page cache
 	writesDirect bool      // so do frames
 
-	syncing sync.Mutex // one Sync at a time
+	// syncing has one Sync at a time in it. It is a channel, because who waits for the disk
+	// while it holds a mutex keeps the time of a simulation from passing for those who wait
+	// for the mutex.
+	syncing chan struct{}
 	upkeep  upkeep
 	opening *opening
 
@@ -127,8 +130,8 @@ func (l *Log) Life() uint64 {
 // SetEpoch makes a higher epoch of the store durable, in LIFE. Until it returns, nothing
 // may be told that was made in it.
 func (l *Log) SetEpoch(epoch uint64) error {
-	l.syncing.Lock()
-	defer l.syncing.Unlock()
+	l.syncing <- struct{}{}
+	defer func() { <-l.syncing }()
 	l.mu.Lock()
 	err, now := l.usableLocked(), l.book.now
 	l.mu.Unlock()

@@ -31,7 +31,7 @@ func Open(c Config) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{c: c, holds: make(map[*hold]struct{}), upkeep: newUpkeep(), table: streams.New(streams.Limits{})}
+	l := &Log{c: c, holds: make(map[*hold]struct{}), syncing: make(chan struct{}, 1), upkeep: newUpkeep(), table: streams.New(streams.Limits{})}
 	l.cond.L = &l.mu
 	l.upkeep.making.L = &l.mu
 	l.w.Log, l.upkeep.Log, l.opening = l, l, &opening{Log: l}

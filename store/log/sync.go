@@ -10,8 +10,8 @@ import (
 // Sync returns when everything that was sealed before the call is durable, in every
 // policy. Any number of goroutines may call it.
 func (l *Log) Sync() error {
-	l.syncing.Lock()
-	defer l.syncing.Unlock()
+	l.syncing <- struct{}{}
+	defer func() { <-l.syncing }()
 	l.mu.Lock()
 	if err := l.usableLocked(); err != nil {
 		l.mu.Unlock()

@@ -82,6 +82,9 @@ func Scenarios() []Scenario {
 			Config: func(c *server.Config) { c.MemoryLimit, c.RegionSize = 6<<20, 1<<20 }},
 		{Name: "full", Adversity: slow(), Ops: 400, Objects: 4, Sizes: []int{16, 300, 1000}, Steps: 1, Disturb: full,
 			Config: func(c *server.Config) { c.MemoryLimit, c.RegionSize = 5<<20, 1<<20 }},
+		{Name: "checkpoint", Adversity: slow(), Ops: 400, Objects: 4, Sizes: []int{16, 300, 2000, 9000}, NoScan: true, Disk: 2 * time.Millisecond,
+			Disturb: checkpoints, Crashes: true,
+			Config: func(c *server.Config) { c.MemoryLimit, c.RegionSize = 5<<20, 1<<20 }},
 		{Name: "late", Adversity: late(), Ops: 500, Workers: 8, Objects: 6, Sizes: small, PerObject: 300, Disturb: slowGrowth, Steps: 1},
 		{Name: "restart", Adversity: slow(), Ops: 400, Objects: 6, Sizes: small, Disturb: restarts, Crashes: true},
 		{Name: "turnover", Adversity: patient(), Ops: 400, Sizes: []int{16, 300, 1000, 70_000}, NoScan: true, Steps: 1, Disturb: turnover, Steady: true,
@@ -163,6 +166,23 @@ func cuts(w *World, done <-chan struct{}) error {
 			if !ok {
 				return nil
 			}
+		}
+	}
+	return nil
+}
+
+// checkpoints: so much is written that the base takes in the log again and again, while memory is
+// short, so that what is read comes from the log and the base; and now and then the server dies.
+func checkpoints(w *World, done <-chan struct{}) error {
+	for w.rest(time.Second, done) {
+		if err := w.churnFrom(0, 100+w.rng.IntN(100), 30_000); err != nil {
+			return err
+		}
+		if w.rng.IntN(3) > 0 {
+			continue
+		}
+		if err := w.crash(time.Duration(w.rng.Int64N(int64(time.Second)))); err != nil {
+			return err
 		}
 	}
 	return nil
