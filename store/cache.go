@@ -53,7 +53,7 @@ func (m *Mode) UnmarshalText(text []byte) error {
 // told while another can still read one.
 func (s *Store) openCache(ctx context.Context) (span, error) {
 	s.clock = clock.New(s.cfg.clock, 0)
-	s.before.over = true
+	s.before.over.Store(true)
 	if !s.cfg.PredecessorGone {
 		over := time.NewTimer(time.Until(s.opened.Add(s.cfg.predecessorWait())))
 		defer over.Stop()

@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/rdmakv/rdmakv/store/internal/admit"
@@ -29,8 +30,10 @@ func (s *Store) openStages(own span) {
 		limits.Bytes = min(limits.Bytes, s.cfg.logSizes().CommitMost())
 		limits.Overhead = journal.Overhead
 	}
-	if s.cfg.Sync != Always {
-		limits.Writes, limits.Inline = writesWithoutSync, true
+	if s.journal != nil && s.cfg.Sync == Always {
+		limits.Workers = 2
+	} else {
+		limits.Writes = writesWithoutSync
 	}
 	d := &direct{
 		journal: s.journal, shards: s.shards, results: s.dedup, gate: s.gate, events: s.Events, counts: s.counts,
@@ -104,7 +107,7 @@ func (d *direct) commitDone(c *pipeline.Commit) {
 }
 
 // tally counts what the writes of a published commit came to. It is called by
-// the publisher alone, before the writers are answered.
+// one worker at a time, before the writers are answered.
 func (d *direct) tally(commit *pipeline.Commit) {
 	c := d.counts
 	c.Published.Add(uint64(len(commit.Flights)))
@@ -130,23 +133,23 @@ func (d *direct) tally(commit *pipeline.Commit) {
 // what they have read.
 type predecessor struct {
 	fence *base.Fence
-	until time.Time // its leases are over; no write is published before
-	over  bool      // that is so
+	until time.Time   // its leases are over; no write is published before
+	over  atomic.Bool // that is so
 }
 
 // wait blocks until no client can believe the memory of the last
 // incarnation any more: what is published before could be followed by a read
-// of the old memory. It fails with what fenced the store. Called by one goroutine
-// at a time: the pipeline's, and Close behind it.
+// of the old memory. It fails with what fenced the store. It may be called by
+// many goroutines: the pipeline's, and Close behind them.
 func (p *predecessor) wait() error {
-	if p.over {
+	if p.over.Load() {
 		return p.fence.Failed()
 	}
 	left := time.NewTimer(time.Until(p.until))
 	defer left.Stop()
 	select {
 	case <-left.C:
-		p.over = true
+		p.over.Store(true)
 		return nil
 	case <-p.fence.Down:
 		return p.fence.Failed()

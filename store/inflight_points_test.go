@@ -3,14 +3,12 @@
 package store
 
 import (
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 )
 
 // What writes in flight mean for those who look elsewhere: for a probe of
-// Pebble, for the fill, for the one who publishes.
+// Pebble, and for the fill.
 
 // TestPromotionLosesToBatch: a get reads an evicted key from Pebble, and before
 // that value is back in memory a batch deletes the key, or puts it and the key
@@ -113,74 +111,4 @@ func TestFillLeavesFlightAlone(t *testing.T) {
 	n.pass(time0, 4*time.Second)
 	n.want(0, "k", "v")
 	n.wantAbsent(1, "k")
-}
-
-// TestPublishedInOrder: where no sync is waited for, the committer publishes
-// what it has committed unless the publisher is behind. Here the publisher has
-// an older put in its hands when a newer one of its shard is committed.
-func TestPublishedInOrder(t *testing.T) {
-	c := testConfig(memFS())
-	c.Sync, c.WatchBytes = Off, MinWatchBytes
-	n := open(t, c)
-	n.fill()
-	from, err := n.Watch(WatchRequest{MaxBytes: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	submit := func(key string, done func()) uint64 {
-		w := &Write{Op: Op{Key: []byte(key)}, Done: func(*Write) { done() }}
-		if err := n.Submit(w); err != nil {
-			panic(err)
-		}
-		return uint64(w.Version)
-	}
-	var older atomic.Uint64 // its version
-	olderDone, newerDone := make(chan struct{}), make(chan struct{})
-	hook(t, func(point string, args ...uint64) {
-		if point != "publish.pending" || args[0] != older.Load() {
-			return
-		}
-		// On the publisher. The newer one comes to wait behind us, or it does not.
-		for n.pipe.Unpublished() < 2 {
-			select {
-			case <-newerDone:
-				return
-			case <-time.After(100 * time.Microsecond):
-			}
-		}
-	})
-	// The committer publishes the first write itself, and waits in its
-	// callback until there are more than one group takes: the older put is a
-	// commit of its own. The newer one is queued while the committer publishes
-	// the group before that, so the older one goes to the publisher.
-	begun, resume := make(chan struct{}), make(chan struct{})
-	submit("first", func() { close(begun); <-resume })
-	<-begun
-	var once sync.Once
-	for range writesWithoutSync {
-		submit("filler", func() {
-			once.Do(func() { submit("newer", func() { close(newerDone) }) })
-		})
-	}
-	older.Store(submit("older", func() { close(olderDone) }))
-	close(resume)
-	<-olderDone
-	<-newerDone
-	sh := n.shard(0)
-	if m := sh.Marks(); m.Published != m.Ordered {
-		t.Errorf("published went back to %v; the newest write, %v, is published", m.Published, m.Ordered)
-	}
-	page, err := n.Watch(WatchRequest{From: from.Next, MaxBytes: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	events := page.Events
-	if want := writesWithoutSync + 3; len(events) != want {
-		t.Errorf("%d events, want %d", len(events), want)
-	}
-	for i := 1; i < len(events); i++ {
-		if events[i].Version <= events[i-1].Version {
-			t.Errorf("an event of version %v behind one of %v", events[i].Version, events[i-1].Version)
-		}
-	}
 }

@@ -150,7 +150,7 @@ func (s *Store) openDurable() (span, error) {
 		// Its last beat was before we got the lock.
 		s.before.until = locked.Add(s.cfg.predecessorWait())
 	} else {
-		s.before.over = true
+		s.before.over.Store(true)
 	}
 	s.clock = clock.New(s.cfg.clock, s.disk.ClockBound())
 	err = s.disk.Begin(s.clock.Now)

@@ -221,6 +221,7 @@ func TestRefusalWaits(t *testing.T) {
 		}
 	}
 	submit("put", Write{Op: Op{Value: []byte("v")}})
+	n.atSync() // so that the refusals are a commit of their own, for which nothing is to be synced
 	submit("if absent", Write{Op: Op{If: CondAbsent}})
 	submit("delete of version", Write{Op: Op{Kind: OpDelete, If: CondVersion, IfVersion: 1}})
 	select {

@@ -19,7 +19,7 @@ import (
 //	     <-------- waiting --->
 //
 // The record joins them. A piece of another write, or the record of one, says that the
-// write of those that wait was never logged, because one committer logs one write behind
+// write of those that wait was never logged, because workers log one write behind
 // the other: they are dropped. So the pieces of one write wait at a time.
 //
 // A fact in between waits as well, because the base may get the position of the first

@@ -19,7 +19,7 @@
 // Leave is told a version, and not a position: Place.Newest, the newest of all writes that the
 // base has. That is enough because versions rise in the order of the log, over all shards: the
 // queue of the pipeline gives a write its version under the same hold of its lock under
-// which it appends the write, one committer takes writes off in that order and seals their
+// which it appends the write, one worker at a time takes writes off in that order and seals their
 // frames in it, and each life begins with an epoch, so with versions, above all that were
 // given out before. So every write of the range has a version up to Newest, every one behind it
 // a higher one. If versions and positions came from different orders, a key of a later range

@@ -8,13 +8,14 @@
 //	Order    the caller of Submit: memory is reserved, the shard locked, the write
 //	         judged; then, under the same hold of the lock, Push
 //	Push     the write gets its versions, and its place in the one queue of all shards
-//	Append   the committer: queued writes -> one commit, in the order of the queue
-//	Sync     the publisher: until the commit may be published
-//	Publish  one commit after the other
+//	Append   a worker, one at a time: queued writes -> one commit, in the order of the queue
+//	Sync     the same worker: until the commit is durable, beside the syncs of others
+//	Publish  the same worker, one commit after the other, in the order of Append
 //	Done     the writes of the commit are answered
 //
-// The committer does not wait for the disk. While one sync runs the next commits
-// fill up, so the commits grow with the load and nobody sets a timer.
+// A worker takes its commit all the way, so a write is handed from one goroutine to another
+// once: by Push. While the workers sync the next commit fills up in the queue, so the commits
+// grow with the load and nobody sets a timer.
 package pipeline
 
 import (
@@ -29,15 +30,15 @@ import (
 
 // Env is what a Pipeline does with commits. The calls for one commit come in the
 // order of the fields. Append is called for one commit after the other, in the
-// order of the versions, and so are Sync, Publish and Done; but Append of a commit
-// may run beside Sync, Publish and Done of those before it.
+// order of the versions, and so are Publish and Done, each for a commit when all before it
+// have ended. Sync of a commit runs beside all calls for others.
 //
 // An error of Append or Sync fences the store: that commit and all behind it are
 // neither published nor answered.
 type Env struct {
 	// Append gives a commit its place in the log. It does not wait for the disk.
 	Append func(c *Commit) error
-	// Sync returns when a commit, and all before it, may be published.
+	// Sync returns when a commit may be published, as soon as all before it are.
 	Sync func(c *Commit) error
 	// Publish makes all writes of a commit visible, in order.
 	Publish func(c *Commit)
@@ -54,18 +55,12 @@ type Limits struct {
 	Overhead func(f *flight.Flight) int64
 	// Writes bounds the number of writes of a commit. 0: no bound.
 	Writes int
-	// Inline has the committer sync, publish and end a commit itself if there is
-	// none before it that is not published yet and nothing more is queued. With no
-	// sync to wait for, waking the publisher would cost more than doing its work.
-	Inline bool
+	// Workers is how many commits are on their way at once; 0: one. With syncs two keep one
+	// under way while the other is published and answered, and the disk does two at a time
+	// where it can. More would cut what many writers have queued into smaller commits.
+	// Without syncs there is nothing to wait for, and one saves the hand-over.
+	Workers int
 }
-
-// Ahead bounds the commits between committer and publisher, besides one in the hands
-// of each. Two keep a sync always under way, with the next commit in the log's queue
-// behind it; what is beyond that gathers in the queue and makes the commits large.
-// With 64 blocking writers this gives 12 puts per commit instead of 3 with a depth of
-// 16, and costs a tenth less CPU per put.
-const Ahead = 2
 
 // A Commit is the writes that one append makes durable together, in order.
 type Commit struct {
@@ -81,32 +76,41 @@ type Pipeline struct {
 	fence  *base.Fence
 
 	queue queue
-	// appended is closed when the committer has ended.
-	appended chan *Commit
-	// ahead counts the commits that the publisher has or will get.
-	ahead atomic.Int32
-	pool  sync.Pool // *Commit
+	// unpublished counts the commits that are appended and not done.
+	unpublished atomic.Int32
+	pool        sync.Pool // *Commit
+
+	appending sync.Mutex       // held by the worker that takes a commit and appends it
+	taken     []*flight.Flight // off the queue; what is left of it is behind cut
+	left      []*flight.Flight // the part of taken that is in no commit yet
+	turn      int              // of the next commit, modulo len(turns)
+	// turns have what says that a commit may be published: one token, which the worker that has
+	// ended a commit puts where the next one looks. A turn has a place of its own until it is
+	// over, because there are no more commits on their way than workers.
+	turns []chan struct{}
 }
 
 // New returns a pipeline that gives out the versions from first on, below limit. It
 // ends when fence is down, and takes it down when a function of env fails.
 func New(env Env, limits Limits, fence *base.Fence, first, limit layout.Version) *Pipeline {
-	p := &Pipeline{env: env, limits: limits, fence: fence, appended: make(chan *Commit, Ahead)}
+	p := &Pipeline{env: env, limits: limits, fence: fence, turns: make([]chan struct{}, max(1, limits.Workers))}
+	for i := range p.turns {
+		p.turns[i] = make(chan struct{}, 1)
+	}
+	p.turns[0] <- struct{}{}
 	p.queue.next, p.queue.limit = first, limit
 	p.queue.wake = make(chan struct{}, 1)
 	p.pool.New = func() any { return &Commit{} }
 	return p
 }
 
-// Start starts the committer and the publisher in life. They end behind Close, when all
+// Start starts the workers in life. They end behind Close, when all
 // that was pushed is done, or when the fence is down; not with life.End, or writes that
 // were pushed would never be answered. A function of the env that never returns keeps them.
 func (p *Pipeline) Start(life *base.Life) {
-	life.Go(func() {
-		defer close(p.appended)
-		p.runCommitter()
-	})
-	life.Go(p.runPublisher)
+	for range p.turns {
+		life.Go(p.work)
+	}
 }
 
 // Push numbers a write and queues it. The write is the pipeline's from here on. The
@@ -138,27 +142,24 @@ func (p *Pipeline) Skip(next layout.Version) {
 	p.queue.next = max(p.queue.next, next)
 }
 
-// Unpublished returns how many commits the publisher has or will get.
-func (p *Pipeline) Unpublished() int { return int(p.ahead.Load()) }
+// Unpublished returns how many commits are appended and not done.
+func (p *Pipeline) Unpublished() int { return int(p.unpublished.Load()) }
 
-// runCommitter commits until the queue is closed and empty, or the fence is down.
-func (p *Pipeline) runCommitter() {
-	var spare []*flight.Flight
+// work takes commits all the way until the queue is closed and empty, or the fence is down.
+func (p *Pipeline) work() {
 	for {
-		writes, closed := p.queue.take(spare)
-		for rest := writes; len(rest) > 0; {
-			c := p.cut(rest)
-			rest = rest[len(c.Flights):] // before commit: then c may be another's
-			if !p.commit(c) {
+		c, turn, closed, err := p.next()
+		switch {
+		case err != nil:
+			p.fence.Fail(fmt.Errorf("commit: %w", err))
+			return
+		case c != nil:
+			if !p.finish(c, turn) {
 				return
 			}
-		}
-		clear(writes)
-		spare = writes
-		if len(writes) > 0 {
 			continue
-		}
-		if closed {
+		case closed:
+			p.queue.signal() // to the other workers, which are to end, too
 			return
 		}
 		select {
@@ -167,6 +168,28 @@ func (p *Pipeline) runCommitter() {
 			return
 		}
 	}
+}
+
+// next takes what is queued as the next commit, and appends it; nil: nothing is queued, and
+// if closed nothing will be.
+func (p *Pipeline) next() (c *Commit, turn int, closed bool, err error) {
+	p.appending.Lock()
+	defer p.appending.Unlock()
+	if len(p.left) == 0 {
+		clear(p.taken)
+		p.taken, closed = p.queue.take(p.taken)
+		p.left = p.taken
+	}
+	if len(p.left) == 0 {
+		return nil, 0, closed, nil
+	}
+	c = p.cut(p.left)
+	if p.left = p.left[len(c.Flights):]; len(p.left) > 0 {
+		p.queue.signal() // to another worker
+	}
+	turn, p.turn = p.turn, (p.turn+1)%len(p.turns)
+	p.unpublished.Add(1)
+	return c, turn, false, p.env.Append(c)
 }
 
 // cut returns a commit of the first of these writes.
@@ -191,45 +214,22 @@ func (p *Pipeline) cut(writes []*flight.Flight) *Commit {
 	return c
 }
 
-// commit appends a commit and hands it to the publisher. false: the store is fenced.
-func (p *Pipeline) commit(c *Commit) bool {
-	if err := p.env.Append(c); err != nil {
-		p.fence.Fail(fmt.Errorf("commit: %w", err))
-		return false
-	}
-	if p.limits.Inline && p.ahead.Load() == 0 && p.queue.idle() {
-		return p.finish(c)
-	}
-	p.ahead.Add(1)
-	select {
-	case p.appended <- c: // it belongs to the publisher from here
-		return true
-	case <-p.fence.Down:
-		return false
-	}
-}
-
-// runPublisher finishes commits until the committer has ended and none is left, or
-// the fence is down. It is the only one that changes what readers see, but for the
-// committer where there is nothing to do for it (Limits.Inline).
-func (p *Pipeline) runPublisher() {
-	for c := range p.appended {
-		if !p.finish(c) {
-			return
-		}
-		p.ahead.Add(-1)
-	}
-}
-
 // finish publishes a commit once that may be, and ends it. false: the store is
 // fenced.
-func (p *Pipeline) finish(c *Commit) bool {
+func (p *Pipeline) finish(c *Commit, turn int) bool {
 	if err := p.env.Sync(c); err != nil {
 		p.fence.Fail(fmt.Errorf("commit: %w", err))
 		return false
 	}
+	select {
+	case <-p.turns[turn]:
+	case <-p.fence.Down:
+		return false
+	}
 	p.env.Publish(c)
 	p.env.Done(c)
+	p.unpublished.Add(-1)
+	p.turns[(turn+1)%len(p.turns)] <- struct{}{}
 	clear(c.Flights)
 	*c = Commit{Flights: c.Flights[:0]}
 	p.pool.Put(c)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +24,8 @@ type world struct {
 	p       *Pipeline
 	fence   *base.Fence
 	life    *base.Life
-	synced  chan error // a Sync waits for one of these, if it is not nil
+	synced  chan error            // a Sync waits for one of these, if it is not nil
+	late    map[string]chan error // by commit: its Sync waits for one of these instead
 	append  func(ids string)
 	publish func(ids string)
 	fail    error // of Append
@@ -49,11 +51,15 @@ func begin(t *testing.T, l Limits) *world {
 			return nil
 		},
 		Sync: func(c *Commit) error {
-			if w.synced == nil {
+			from := w.synced
+			if late := w.late[ids(c)]; late != nil {
+				from = late
+			}
+			if from == nil {
 				return nil
 			}
 			select {
-			case err := <-w.synced:
+			case err := <-from:
 				return err
 			case <-w.fence.Down:
 				return w.fence.Failed()
@@ -134,8 +140,9 @@ func (w *world) push(keys ...string) {
 // over; what comes meanwhile gathers. Each is published and answered in its turn.
 func TestOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := begin(t, Limits{Bytes: 1 << 20})
-		for i := range Ahead + 2 {
+		const workers = 3
+		w := begin(t, Limits{Bytes: 1 << 20, Workers: workers})
+		for i := range workers {
 			w.push(fmt.Sprint(i))
 			w.want(fmt.Sprint("append ", i))
 		}
@@ -147,12 +154,43 @@ func TestOrder(t *testing.T) {
 		w.want("publish 0", "done 0", "append a b c")
 		w.synced <- nil
 		w.want("publish 1", "done 1")
-		if n := w.p.Unpublished(); n != Ahead+1 {
+		if n := w.p.Unpublished(); n != workers-1 {
 			t.Errorf("%d commits are not published", n)
 		}
 		close(w.synced)
 		w.end()
-		w.want("publish 2", "done 2", "publish 3", "done 3", "publish a b c", "done a b c")
+		w.want("publish 2", "done 2", "publish a b c", "done a b c")
+	})
+}
+
+// TestTurns: whichever sync is over first, a commit is published when all before it are
+// done, and the worker that waits for its turn takes no other commit meanwhile.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begin(t, Limits{Bytes: 1 << 20, Workers: 3})
+		w.synced = nil
+		w.late = map[string]chan error{"a": make(chan error), "b": make(chan error)}
+		for _, k := range []string{"a", "b", "c"} {
+			w.push(k)
+			w.want("append " + k)
+		}
+		w.late["b"] <- nil
+		w.push("d")
+		w.want()
+		resume := make(chan struct{})
+		w.publish = func(ids string) {
+			if ids == "a" {
+				<-resume
+			}
+		}
+		w.late["a"] <- nil
+		w.want() // it is being published, so it is not done
+		close(resume)
+		w.end()
+		got := slices.DeleteFunc(w.log, func(line string) bool { return line == "append d" }) // beside the rest
+		if want := []string{"publish a", "done a", "publish b", "done b", "publish c", "done c", "publish d", "done d"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	})
 }
 
@@ -161,7 +199,7 @@ func TestOrder(t *testing.T) {
 func TestFailures(t *testing.T) {
 	broken := errors.New("no disk")
 	synctest.Test(t, func(t *testing.T) {
-		w := begin(t, Limits{Bytes: 1 << 20})
+		w := begin(t, Limits{Bytes: 1 << 20, Workers: 2})
 		w.push("a")
 		w.want("append a")
 		w.fail = broken
@@ -174,11 +212,13 @@ func TestFailures(t *testing.T) {
 		w.want()
 	})
 	synctest.Test(t, func(t *testing.T) {
-		w := begin(t, Limits{Bytes: 1 << 20})
+		w := begin(t, Limits{Bytes: 1 << 20, Workers: 3})
+		w.late = map[string]chan error{"c": make(chan error)}
 		for _, k := range []string{"a", "b", "c"} {
 			w.push(k)
 			w.want("append " + k)
 		}
+		w.late["c"] <- nil // it is durable, and stands behind one that is not
 		w.synced <- nil
 		w.want("publish a", "done a")
 		w.synced <- broken
@@ -194,14 +234,11 @@ func TestFailures(t *testing.T) {
 // TestCut: commits are cut by bytes and by number; one write alone may exceed.
 func TestCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := begin(t, Limits{Bytes: 10, Writes: 3})
-		w.push("first") // in the hands of the publisher
-		w.want("append first")
-		for i := range Ahead + 1 { // and these fill what is behind it
+		w := begin(t, Limits{Bytes: 10, Writes: 3, Workers: 2})
+		for i := range 2 { // each worker has one
 			w.push(fmt.Sprint(i))
-			synctest.Wait()
+			w.want(fmt.Sprint("append ", i))
 		}
-		w.want("append 0", "append 1", "append 2")
 		for _, f := range []*flight.Flight{write("a", 6), write("b", 4), write("c", 1), write("d", 11), write("e", 1), write("f", 1), write("g", 1), write("h", 1)} {
 			if err := w.p.Push(f); err != nil {
 				t.Fatal(err)
@@ -218,33 +255,6 @@ func TestCut(t *testing.T) {
 		if want := []string{"a b", "c", "d", "e f g", "h"}; !slices.Equal(appended, want) {
 			t.Errorf("cut into %q, want %q", appended, want)
 		}
-	})
-}
-
-// TestInline: the committer publishes by itself only what nothing is before.
-func TestInline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := begin(t, Limits{Bytes: 1 << 20, Inline: true})
-		w.synced = nil
-		resume := make(chan struct{})
-		w.append = func(ids string) {
-			if ids == "older" {
-				w.push("newer") // something is queued behind it: it goes to the publisher
-			}
-		}
-		w.publish = func(ids string) {
-			if ids == "older" {
-				<-resume
-			}
-		}
-		w.push("first")
-		w.want("append first", "publish first", "done first")
-		w.push("older")
-		// Nothing is queued behind the newer one, but the older one is not published.
-		w.want("append older", "append newer")
-		close(resume)
-		w.want("publish older", "done older", "publish newer", "done newer")
-		w.end()
 	})
 }
 
@@ -290,6 +300,12 @@ func TestVersions(t *testing.T) {
 // TestPushers: whoever pushes, the order of the versions is the one order in which
 // writes are appended, published and answered.
 func TestPushers(t *testing.T) {
+	for _, workers := range []int{0, 1, 2, 5} {
+		t.Run(fmt.Sprint(workers), func(t *testing.T) { pushers(t, workers) })
+	}
+}
+
+func pushers(t *testing.T, workers int) {
 	const pushers, each = 8, 200
 	var appended, published, done layout.Version
 	fence := base.NewFence(slog.New(slog.NewTextHandler(io.Discard, nil)), func(error) {})
@@ -303,10 +319,10 @@ func TestPushers(t *testing.T) {
 	}
 	p := New(Env{
 		Append:  func(c *Commit) error { rise("appended", &appended, c); return nil },
-		Sync:    func(*Commit) error { return nil },
+		Sync:    func(*Commit) error { runtime.Gosched(); return nil },
 		Publish: func(c *Commit) { rise("published", &published, c) },
 		Done:    func(c *Commit) { rise("done", &done, c) },
-	}, Limits{Bytes: 1 << 20, Writes: 24, Inline: true}, fence, 1, 1<<40)
+	}, Limits{Bytes: 1 << 20, Writes: 24, Workers: workers}, fence, 1, 1<<40)
 	var all sync.WaitGroup
 	life := base.NewLife(fence)
 	p.Start(life)

@@ -8,7 +8,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// A queue takes ordered writes to the committer and numbers them. One lock for
+// A queue takes ordered writes to the workers and numbers them. One lock for
 // both makes version order and commit order the same, over all shards: places
 // are shared by the shards, so a version must be unique in the whole store for
 // an item's checksum to mean anything (checksum-covers-version).
@@ -34,12 +34,17 @@ func (q *queue) push(f *flight.Flight) error {
 	q.next = f.Number(q.next)
 	q.writes = append(q.writes, f)
 	if len(q.writes) == 1 {
-		select {
-		case q.wake <- struct{}{}:
-		default:
-		}
+		q.signal()
 	}
 	return nil
+}
+
+// signal wakes a worker.
+func (q *queue) signal() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
 }
 
 // take returns everything queued, in order, and leaves spare as the empty
@@ -51,20 +56,10 @@ func (q *queue) take(spare []*flight.Flight) (writes []*flight.Flight, closed bo
 	return writes, q.closed
 }
 
-// idle says whether nothing is queued.
-func (q *queue) idle() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.writes) == 0
-}
-
-// close refuses further writes and wakes the committer.
+// close refuses further writes and wakes a worker.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
+	q.signal()
 }
