@@ -80,8 +80,6 @@ type Config struct {
 
 	// CacheBytes is Pebble's block cache. Default 64 MiB.
 	CacheBytes int64
-	// MemTableBytes means nothing any more.
-	MemTableBytes uint64
 	// MaxOpenFiles is how many files Pebble keeps open. Default 4096.
 	MaxOpenFiles int
 	// MinFreeBytes is the floor of free disk space under which puts are

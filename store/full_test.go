@@ -19,7 +19,7 @@ var fullScale = flag.Int("full.scale", 1, "TestEightTimesMemory: how many times 
 func fullConfig(limit uint64) Config {
 	c := testConfig(memFS())
 	c.MemoryLimit, c.RegionSize = limit, 2<<20
-	c.CacheBytes, c.MemTableBytes = 8<<20, 8<<20
+	c.CacheBytes = 8 << 20
 	c.Sync = Off
 	return c
 }

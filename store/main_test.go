@@ -90,7 +90,7 @@ func testConfig(fs vfs.FS) Config {
 		Dir: "/store", FS: fs, Shards: 4, Memory: newHeapMemory(), ScrubRate: scrub,
 		MemoryLimit: 64 << 20, RegionSize: 4 << 20, IndexRegionSize: 1 << 20,
 		Lease: 20 * time.Millisecond, BeatInterval: 5 * time.Millisecond,
-		CacheBytes: 1 << 20, MemTableBytes: 1 << 20, LogBytes: 32 << 20,
+		CacheBytes: 1 << 20, LogBytes: 32 << 20,
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 // elsewhere are numbers of the store that have metrics of their own, which are shown during the fill too.
 var elsewhere = map[string]string{
 	"ShardsFilled": "rdmakv_fill_shards", "FillKeys": "rdmakv_fill_keys",
-	"Pebble.WALBytes": "none", "Pebble.MemTableBytes": "none", // a base has no log and nothing in memtables
 	"ReclaimLatest": "rdmakv_reclaim_version", "ClockAhead": "rdmakv_clock_ahead_seconds",
 }
 

@@ -64,9 +64,7 @@ func (d *Disk) Free() uint64 { return d.space.free.Load() }
 
 // Stats is Pebble in numbers.
 type Stats struct {
-	DiskBytes        uint64 `json:"disk_bytes"` // all files
-	WALBytes         uint64 `json:"wal_bytes"`  // logs not yet obsolete
-	MemTableBytes    uint64 `json:"mem_table_bytes"`
+	DiskBytes        uint64 `json:"disk_bytes"` // all files of the base
 	L0Files          int64  `json:"l0_files"`
 	Compactions      int64  `json:"compactions"`
 	Flushes          int64  `json:"flushes"`
@@ -85,8 +83,8 @@ func (d *Disk) Stats() Stats {
 	}
 	m, e := d.db.Metrics(), &d.events.counts
 	return Stats{
-		DiskBytes: m.DiskSpaceUsage(), WALBytes: m.WAL.Size, MemTableBytes: m.MemTable.Size,
-		L0Files: m.Levels[0].TablesCount, Compactions: m.Compact.Count, Flushes: m.Flush.Count,
+		DiskBytes: m.DiskSpaceUsage(),
+		L0Files:   m.Levels[0].TablesCount, Compactions: m.Compact.Count, Flushes: m.Flush.Count,
 		CacheHits: m.BlockCache.Hits, CacheMisses: m.BlockCache.Misses,
 		BackgroundErrors: e.background.Load(), Corruptions: e.corruption.Load(),
 		SlowDisk: e.slow.Load(), WriteStalls: e.stalls.Load(),
