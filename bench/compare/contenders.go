@@ -203,6 +203,17 @@ func (p peer) inC(d dataset, l workload, spin bool) contender {
 	})
 }
 
+// pipelined is the peer asked over one connection, on which as many requests are under way as
+// the workload has callers: all are sent, then all answers are taken. Clients that share a
+// connection among their callers, as ours does, come near to it, so it is the peer's best client.
+func (p peer) pipelined(d dataset, l workload) contender {
+	l.callers, l.batch = 1, l.callers
+	c := p.inC(d, l, false)
+	c.Name += ", pipelined"
+	c.group += " pipelined"
+	return c
+}
+
 // withServerCPU adds what a server used while a client of another program ran, its
 // warming up taken off by its share of the time.
 func withServerCPU(s *servers.Server, slice time.Duration, f func() (report.Sample, error)) (report.Sample, error) {

@@ -26,15 +26,17 @@ func putsDurableOne(o options) *row {
 func putsDurableMany(o options) *row {
 	d, l := putKeys(o), workload{op: "put", callers: 50}
 	r := newRow("puts-durable-50", "Durable puts: 50 callers, 100 B",
-		"As before, with 50 goroutines on one connection of rdmakv, 50 connections of Redis, and 50 goroutines on bare Pebble.", rate())
+		"As before, with 50 goroutines on one connection of rdmakv, 50 connections of Redis or one with 50 requests at a time, and 50 goroutines on bare Pebble.", rate())
 	r.add(
 		ours(o, "rdmakv iwarp", way{fabric: "iwarp", wait: "adaptive", sync: "always"}, d, l),
 		ours(o, "rdmakv shm", way{fabric: "shm", wait: "adaptive", sync: "always"}, d, l),
 		pebble(d, 50, true),
 	)
 	r.add(peer{"redis", "tcp", "always"}.ways(d, l)...)
+	r.add(peer{"redis", "tcp", "always"}.pipelined(d, l))
 	return r.
 		target("at least 1.5 times Redis with appendfsync always", "rdmakv iwarp", "redis tcp", report.AtLeast, 1.5).
+		aside("against Redis with one connection, pipelined", "rdmakv iwarp", "redis tcp pipelined", report.AtLeast, 0.8).
 		aside("against bare Pebble", "rdmakv iwarp", "floor pebble", report.AtLeast, 0.9)
 }
 
@@ -49,9 +51,11 @@ func putsOff(o options) *row {
 		pebble(d, 50, false),
 	)
 	r.add(peer{"redis", "tcp", ""}.ways(d, l)...)
+	r.add(peer{"redis", "tcp", ""}.pipelined(d, l))
 	r.add(peer{"memcached", "tcp", ""}.ways(d, l)...)
 	return r.
 		target("at least 1.3 times Redis without AOF", "rdmakv iwarp", "redis tcp", report.AtLeast, 1.3).
+		aside("against Redis with one connection, pipelined", "rdmakv iwarp", "redis tcp pipelined", report.AtLeast, 0.8).
 		aside("against memcached", "rdmakv iwarp", "memcached tcp", report.AtLeast, 1)
 }
 

@@ -27,7 +27,8 @@ func (r Redis) Start(ctx context.Context, at Place) (*Server, error) {
 		args := []string{"--bind", "127.0.0.1", "--port", port, "--unixsocket", s.Unix, "--dir", s.Dir,
 			"--save", "", "--daemonize", "no", "--loglevel", "warning"}
 		if r.AppendFsync != "" {
-			args = append(args, "--appendonly", "yes", "--appendfsync", r.AppendFsync)
+			// Without rewrites of its log, which would fall into some turns and not into others.
+			args = append(args, "--appendonly", "yes", "--appendfsync", r.AppendFsync, "--auto-aof-rewrite-percentage", "0")
 		} else {
 			args = append(args, "--appendonly", "no")
 		}
