@@ -133,7 +133,10 @@ type Config struct {
 
 	holdFill chan struct{} // tests: the fill begins when it is closed
 	noKeeper bool          // tests: nothing happens by the clock
-	clock    clock.Source  // tests: instead of the machine's clocks
+	// checkpoints is how long a write stays newer than the base, if nothing else brings a
+	// checkpoint; 0: as long as package ckpt says. Tests set it.
+	checkpoints time.Duration
+	clock       clock.Source // tests: instead of the machine's clocks
 	// dedupEntries bounds the results kept for retries. Tests set it.
 	dedupEntries int
 }
@@ -162,9 +165,6 @@ func (c Config) logSizes() journal.Sizes {
 	segment := min(c.LogBytes/logSegments, 64<<20) &^ (1<<20 - 1)
 	return journal.Sizes{Segment: segment, Frame: min(segment/4, 8<<20), Log: c.LogBytes}
 }
-
-// own says whether the store stands on its own log.
-func (c Config) own() bool { return c.Mode == Durable }
 
 // disk is what of the configuration concerns the disk.
 func (c Config) disk() disk.Config {

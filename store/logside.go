@@ -14,15 +14,14 @@ import (
 	"github.com/rdmakv/rdmakv/store/log"
 )
 
-// A logSide is what of a store concerns its own log. Without one (a cache; a store whose log
-// is Pebble's) it has the reader alone, which reads the disk.
+// A logSide is what of a store concerns its log. A cache has none: its reader is never asked.
 //
 //	open     the log is opened behind the base, and what it has behind it is dirty
 //	follow   the shards are there: checkpoints know what leaves their sets
 //	start    writes take room in the log; checkpoints run
 //	close    the base has everything; the log ends
 type logSide struct {
-	journal *journal.Journal // nil: there is none
+	journal *journal.Journal // nil: of a cache
 	ckpt    *ckpt.Keeper     // with journal
 	newest  *newest.Reader
 }
@@ -69,7 +68,7 @@ func (l *logSide) follow(s *Store) {
 		Log: l.journal.Log(), Stream: journal.Stream, Shards: s.shards, Base: s.disk, Facts: disk.FactNames(),
 		Epoch: func() uint64 { return uint64(s.disk.Epoch()) }, Place: l.journal.Place(),
 		LogBytes: sizes.Log, Segment: sizes.Segment, DirtyBytes: max(int64(s.cfg.MemoryLimit/8), 1<<20),
-		Life: s.life,
+		Every: s.cfg.checkpoints, Life: s.life,
 	})
 	l.journal.Follow(l.ckpt)
 }

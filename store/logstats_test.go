@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -12,7 +13,7 @@ import (
 func TestLogStats(t *testing.T) {
 	fs := vfs.NewCrashableMem()
 	c := testConfig(fs)
-	c.noKeeper = true
+	c.noKeeper, c.checkpoints = true, time.Hour
 	n := open(t, c)
 	for i := range 100 {
 		n.put(i%4, fmt.Sprint("key-", i), pattern(1000, "v"))
@@ -40,7 +41,7 @@ func TestLogStats(t *testing.T) {
 
 	// Memory is empty; the log has all keys.
 	c = testConfig(crashed)
-	c.noKeeper, c.PredecessorGone, c.holdFill = true, true, make(chan struct{})
+	c.noKeeper, c.checkpoints, c.PredecessorGone, c.holdFill = true, time.Hour, true, make(chan struct{})
 	defer close(c.holdFill)
 	n = open(t, c)
 	n.want(0, "key-0", pattern(1000, "v"))

@@ -141,10 +141,8 @@ func (s *Store) openDurable() (span, error) {
 	if err := upkeep.LoadResults(s.disk, s.cfg.Shards, s.dedup); err != nil {
 		return span{}, err
 	}
-	if s.cfg.own() {
-		if err := s.logSide.open(s); err != nil {
-			return span{}, err
-		}
+	if err := s.logSide.open(s); err != nil {
+		return span{}, err
 	}
 	if !fresh && !s.disk.Clean() && !s.cfg.PredecessorGone {
 		// Its last beat was before we got the lock.

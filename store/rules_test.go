@@ -98,7 +98,7 @@ func TestProbeLosesToBatch(t *testing.T) {
 	for _, in := range []string{"log", "base"} {
 		t.Run("read in the "+in, func(t *testing.T) {
 			c := testConfig(memFS())
-			c.noKeeper = true
+			c.noKeeper, c.checkpoints = true, time.Hour
 			n := open(t, c)
 			n.fill()
 			v := n.put(0, "k", "old")
