@@ -20,6 +20,7 @@ func (w *World) disk() vfs.FS {
 	}
 	var mu sync.Mutex
 	rng := rand.New(rand.NewPCG(w.seed, 2))
+	seen := make(map[string]bool) // segments that were synced once
 	return errorfs.Wrap(w.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		switch op.Kind {
 		case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
@@ -27,6 +28,12 @@ func (w *World) disk() vfs.FS {
 				break
 			}
 			mu.Lock()
+			if begun := seen[op.Path]; !begun {
+				// The sync of a segment's header: the pipeline waits for it under a mutex.
+				seen[op.Path] = true
+				mu.Unlock()
+				break
+			}
 			d := time.Duration(rng.Int64N(int64(w.sync)))
 			mu.Unlock()
 			time.Sleep(d)
