@@ -56,9 +56,16 @@ func goodMeta(t *testing.T) []byte {
 	return b
 }
 
-// tell sends a message to a node, by the reliable channel.
+// tell sends a message to a node, by the reliable channel. It waits while the node has half as
+// many streams of the enemy's host as it takes: on a busy machine those that were told before are
+// still open, and the node refuses one more, be it a message or a join, by closing it (EOF).
 func (e *enemy) tell(t *testing.T, to *node, msg []byte) {
 	t.Helper()
+	eventually(t, to.Members, "the node has read what it was told before", func() bool {
+		to.door.mu.Lock()
+		defer to.door.mu.Unlock()
+		return to.door.total < maxStreamsHost/2
+	})
 	for _, m := range e.Members() {
 		if m.Name == to.cfg.NodeID {
 			if err := e.SendReliable(m, msg); err != nil {
