@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"io"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -16,13 +17,13 @@ const (
 	// Always acknowledges and publishes a write after its fsync. What anyone
 	// has seen outlives a crash of process or machine.
 	Always = disk.Always
-	// Interval publishes before the fsync, which follows within SyncInterval.
-	// A crash of machine or process loses at most that much of the tail.
+	// Interval publishes when the operating system has a write, and syncs within
+	// SyncInterval. A crash of the process loses nothing, one of the machine at most
+	// that much of the tail.
 	Interval = disk.Interval
-	// Off lets nobody wait for the disk. A crash of the machine loses what the
-	// operating system had not written yet, a crash of the process what it had
-	// not handed to it: at most the last second, of which a sync of the log that
-	// nobody waits for makes sure.
+	// Off publishes when the operating system has a write. A crash of the process
+	// loses nothing, one of the machine what the operating system had not written
+	// yet: what stands behind the newest checkpoint at most.
 	Off = disk.Off
 )
 
@@ -34,6 +35,9 @@ var (
 	// ErrBackupDir: a backup goes to a directory that does not exist yet, on the
 	// file system of the store.
 	ErrBackupDir = disk.ErrBackupDir
+	// ErrNoLog: the store is of an older format, which has no log of its own (EnterLog
+	// only: Open makes one).
+	ErrNoLog = disk.ErrNoLog
 )
 
 type (
@@ -137,3 +141,8 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 	}
 	return s.disk.SealBackup(dir)
 }
+
+// EnterLog is the directory of the log of the stopped store in dir, to be looked at (log.Inspect).
+// No server opens the store until lock is closed; it is nil if the store is so damaged that none
+// would. Errors are those of Inspect, and ErrNoLog.
+func EnterLog(dir string) (path string, lock io.Closer, err error) { return disk.EnterLog(dir, nil) }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/hex"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -68,7 +67,7 @@ func (a *app) checkCmd() *cobra.Command {
 		Use:   "check [DIR]",
 		Short: "verify a stopped store or a backup from end to end",
 		Long: `check compares the files in DIR (else --data-dir) with the store's ledger and
-reads every record and its checksum. It changes nothing, and needs no more memory
+reads every record and its checksum, the log's included. It changes nothing, and needs no more memory
 for a large store than for a small one. Exit code 1 if anything is damaged.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := a.cfg.DataDir
@@ -89,7 +88,8 @@ func (a *app) inspectCmd() *cobra.Command {
 		Use:   "inspect",
 		Short: "show and check the keys of a stopped store",
 		Long: `inspect opens the store in --data-dir without a server, reads every record and
-checks it. It changes nothing. Exit code 1 if anything is damaged.`,
+checks it, in the base and in what the log has behind it. It changes nothing. Exit
+code 1 if anything is damaged.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opt.Prefix = []byte(prefix)
 			// --hex is of the prefix and of what is printed, as in kvclient.
@@ -132,10 +132,10 @@ func (a *app) inspectLogCmd() *cobra.Command {
 	var opt inspect.LogOptions
 	var segment, output string
 	cmd := &cobra.Command{
-		Use:   "log [PATH]",
-		Short: "show and check the segments of a log",
-		Long: `log reads the segments of the log in PATH (else log in --data-dir), verifies every
-record, and says where each segment ends, and why: the log goes on in the next one
+		Use:   "log [DIR]",
+		Short: "show and check the segments of a stopped store's log",
+		Long: `log reads the segments of the log of the store in DIR (else --data-dir; DIR may
+be the log's own directory), verifies every record, and says where each segment ends, and why: the log goes on in the next one
 (full), a later start found the end there (cut), the log ends there (last), or
 ends in a write that was cut short (torn), or what was durable does not verify
 (damaged). It changes nothing, and works where a server refuses the log. What a
@@ -149,7 +149,7 @@ record holds is not shown. Exit code 1 if anything is damaged.`,
 					return cli.Usagef("--segment: %v", err)
 				}
 			}
-			dir := filepath.Join(a.cfg.DataDir, "log")
+			dir := a.cfg.DataDir
 			if len(args) > 0 {
 				dir = args[0]
 			}

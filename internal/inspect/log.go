@@ -6,10 +6,13 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/rdmakv/rdmakv/store"
 	"github.com/rdmakv/rdmakv/store/log"
 )
 
@@ -34,11 +37,17 @@ func ParseSegment(s string) (uint64, error) {
 	return n, nil
 }
 
-// Log inspects the log in dir and writes what it finds, segment by segment. It changes
-// nothing, and works on a log that no server could open. It shows neither what a record
+// Log inspects the log at path, which is that of a store's directory or of its log, and writes
+// what it finds, segment by segment. It changes nothing, and works on a log that no server could
+// open; a store that is served it refuses, because the end of its log is not there yet. It shows neither what a record
 // holds, which is a client's, nor the salt of a segment, with which a client could make a
 // value that passes for a frame. Damage is listed, and then returned as an error too.
-func Log(ctx context.Context, w io.Writer, dir string, opt LogOptions) error {
+func Log(ctx context.Context, w io.Writer, path string, opt LogOptions) error {
+	dir, leave, err := enterLog(path)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	d, err := log.OpenDir(dir)
 	if err != nil {
 		return err
@@ -64,6 +73,34 @@ func Log(ctx context.Context, w io.Writer, dir string, opt LogOptions) error {
 		return fmt.Errorf("the log is damaged in %d places, first: %w", in.ProblemCount, in.Problems[0])
 	}
 	return nil
+}
+
+// enterLog finds the directory of a log, and keeps servers out of its store. A log that stands
+// somewhere without its store is taken as it is.
+func enterLog(path string) (dir string, leave func(), err error) {
+	has := func(elem ...string) bool {
+		_, err := os.Stat(filepath.Join(append([]string{path}, elem...)...))
+		return err == nil
+	}
+	home := path
+	switch {
+	case has("STORE"):
+	case has("..", "STORE") && filepath.Base(filepath.Clean(path)) == "log":
+		home = filepath.Dir(filepath.Clean(path))
+	case has("log"):
+		return filepath.Join(path, "log"), func() {}, nil
+	default:
+		return path, func() {}, nil
+	}
+	dir, lock, err := store.EnterLog(home)
+	if err != nil {
+		return "", nil, err
+	}
+	return dir, func() {
+		if lock != nil {
+			lock.Close()
+		}
+	}, nil
 }
 
 // A logPrinter writes what Log finds.
