@@ -55,7 +55,7 @@ func (g *growth) drop(c *conn) {
 	})
 	g.mu.Unlock()
 	for _, r := range mine {
-		r.drop()
+		drop(r)
 	}
 }
 
@@ -74,7 +74,7 @@ func (h *Handlers) Run(ctx context.Context) {
 	defer slow.Wait()
 	defer func() {
 		for _, r := range h.grow.take(true) {
-			r.drop() // its session is ending too
+			drop(r) // its session is ending too
 		}
 	}()
 	for {

@@ -172,7 +172,7 @@ func (c *conn) Cancel() {
 	c.h.watches.drop(c)
 	for _, p := range [...]*work.Pool{c.env.Gets, c.env.Scans, c.env.Clusters, c.env.Admins} {
 		for _, o := range take(p, c.s) {
-			o.drop()
+			drop(o)
 		}
 	}
 }
@@ -221,7 +221,7 @@ func (o *op) refuse(err error) {
 // pooled is a request as a pool of workers sees it.
 type pooled op
 
-func (j *pooled) Drop()          { (*op)(j).drop() }
+func (j *pooled) Drop()          { drop((*op)(j)) }
 func (j *pooled) Again() bool    { return j.poll.begun }
 func (j *pooled) AddGrant(n int) { (*op)(j).Request.AddGrant(n) }
 

@@ -63,7 +63,7 @@ func (d *slowdown) addLocked(r *op, first bool) bool {
 	switch {
 	case d.closed || r.Session.Context().Err() != nil:
 		d.mu.Unlock()
-		r.drop()
+		drop(r)
 		return true
 	case first:
 		d.parked = slices.Insert(d.parked, 0, r)
@@ -117,7 +117,7 @@ func (d *slowdown) drop(c *conn) {
 	d.n.Add(-int32(len(mine)))
 	d.mu.Unlock()
 	for _, r := range mine {
-		r.drop()
+		drop(r)
 	}
 }
 
@@ -153,7 +153,7 @@ func (h *Handlers) slowly(ctx context.Context) {
 			}
 			if r := d.take(); r != nil {
 				s := r.Session // r belongs to the next message once it is answered
-				r.order(true)
+				order(r, true)
 				d.done()
 				s.Flush()
 			}

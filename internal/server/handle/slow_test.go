@@ -195,7 +195,7 @@ func TestSlowedInHandEnds(t *testing.T) {
 		go end()
 		<-s.Context().Done()
 		g.slow.drop(c)
-		r.slow(time.Hour, true)
+		g.slowDown(r, time.Hour, true)
 		g.slow.done()
 		synctest.Wait()
 		if g.Slowed() != 0 || g.slow.n.Load() != 0 || len(g.Sessions.List()) != 0 || len(n.in) != 0 {

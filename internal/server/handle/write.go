@@ -140,13 +140,13 @@ func (r *op) addAge() {
 // down, if it is such a one. r is not the caller's afterwards.
 func (r *op) resubmit() {
 	if !slows(&r.write) || !r.c.h.slow.behind(r) {
-		r.order(false)
+		order(r, false)
 	}
 }
 
 // order is resubmit for a write that does not stand behind others; again says that it has been
 // parked in the slowdown, and that it was the oldest there.
-func (r *op) order(again bool) {
+func order(r *op, again bool) {
 	r.addAge()
 	r.write.NoWait = true
 	err := r.c.h.submitTo(&r.write)
@@ -156,7 +156,7 @@ func (r *op) order(again bool) {
 	wait, slow := slowed(err)
 	switch {
 	case slow:
-		r.slow(wait, again)
+		r.c.h.slowDown(r, wait, again)
 	case errors.Is(err, store.ErrGrowing):
 		if !r.c.h.grow.park(r) {
 			r.stage.Release()
@@ -172,9 +172,8 @@ func (r *op) order(again bool) {
 	}
 }
 
-// slow parks a write that the store slows down.
-func (r *op) slow(wait time.Duration, again bool) {
-	h := r.c.h
+// slowDown parks a write that the store slows down.
+func (h *Handlers) slowDown(r *op, wait time.Duration, again bool) {
 	if !again {
 		h.Counters.Slowed.Add(1)
 	}
@@ -191,7 +190,7 @@ func (r *op) ask() {
 		return
 	}
 	if wait, slow := slowed(err); slow {
-		r.slow(wait, false)
+		r.c.h.slowDown(r, wait, false)
 		return
 	}
 	r.stage.Release()
@@ -199,7 +198,7 @@ func (r *op) ask() {
 }
 
 // drop ends a write whose session is dead.
-func (r *op) drop() {
+func drop(r *op) {
 	r.stage.Release()
 	r.Drop()
 }

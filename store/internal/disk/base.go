@@ -39,9 +39,11 @@ func (b *Base) open(created bool) (err error) {
 	d := b.d
 	c := d.c
 	if !created && d.identity.format < formatVersion {
+		c.Logger.Info("upgrade of the store begins: behind it older programs refuse the directory", "dir", c.Dir, "from_format", d.identity.format, "to_format", formatVersion)
 		if err := b.upgrade(); err != nil {
 			return err
 		}
+		c.Logger.Info("upgrade of the store: what its old log had is in the base", "dir", c.Dir)
 	}
 	if b.NewLog() {
 		if err := clearLog(c); err != nil {
