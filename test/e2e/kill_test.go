@@ -77,7 +77,7 @@ func TestKill9(t *testing.T) {
 		}
 	}
 	t.Logf("%d writes acknowledged, %d with unknown outcome, %d reads checked, %d starts killed before they served, %d checkpoints", writes, unknown, reads, cutShort, checkpoints)
-	if writes == 0 || reads == 0 || checkpoints == 0 {
+	if writes == 0 || reads == 0 || cycles > 5 && checkpoints == 0 {
 		t.Error("there was no load, or no checkpoint")
 	}
 }

@@ -80,7 +80,10 @@ type Pipeline struct {
 	unpublished atomic.Int32
 	pool        sync.Pool // *Commit
 
-	appending sync.Mutex       // held by the worker that takes a commit and appends it
+	// appending has a token while a worker takes a commit and appends it. It is no mutex,
+	// because an append may wait for the log's next segment, and in virtual time, as tests
+	// have it, no time passes while a goroutine waits for a mutex.
+	appending chan struct{}
 	taken     []*flight.Flight // off the queue; what is left of it is behind cut
 	left      []*flight.Flight // the part of taken that is in no commit yet
 	turn      int              // of the next commit, modulo len(turns)
@@ -93,7 +96,10 @@ type Pipeline struct {
 // New returns a pipeline that gives out the versions from first on, below limit. It
 // ends when fence is down, and takes it down when a function of env fails.
 func New(env Env, limits Limits, fence *base.Fence, first, limit layout.Version) *Pipeline {
-	p := &Pipeline{env: env, limits: limits, fence: fence, turns: make([]chan struct{}, max(1, limits.Workers))}
+	p := &Pipeline{
+		env: env, limits: limits, fence: fence,
+		appending: make(chan struct{}, 1), turns: make([]chan struct{}, max(1, limits.Workers)),
+	}
 	for i := range p.turns {
 		p.turns[i] = make(chan struct{}, 1)
 	}
@@ -173,8 +179,8 @@ func (p *Pipeline) work() {
 // next takes what is queued as the next commit, and appends it; nil: nothing is queued, and
 // if closed nothing will be.
 func (p *Pipeline) next() (c *Commit, turn int, closed bool, err error) {
-	p.appending.Lock()
-	defer p.appending.Unlock()
+	p.appending <- struct{}{}
+	defer func() { <-p.appending }()
 	if len(p.left) == 0 {
 		clear(p.taken)
 		p.taken, closed = p.queue.take(p.taken)
