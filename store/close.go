@@ -41,10 +41,11 @@ func (s *Store) close() error {
 	if err == nil {
 		end = s.end(keys)
 	}
-	if s.journal != nil {
-		err = errors.Join(err, s.logSide.close(s, end))
+	clean, ended := s.logSide.close(s, end)
+	if !clean {
+		end = nil
 	}
-	return errors.Join(err, s.disk.Close(end))
+	return errors.Join(err, ended, s.disk.Close(end))
 }
 
 // giveUp ends what can be ended of a store that was fenced, and returns why it was. Somebody

@@ -2,8 +2,15 @@ package store
 
 import (
 	"fmt"
+	"path"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/rdmakv/rdmakv/store/log"
 )
 
 // TestLogBound: while no checkpoint comes to its end the log fills up to its bound, and no
@@ -36,5 +43,68 @@ func TestLogBound(t *testing.T) {
 	for j := range 1000 { // 16 MiB
 		n.submit(write(i + j))
 		<-done
+	}
+}
+
+// fillLog writes until the log has no room, while nobody makes any, and returns how
+// many keys there are.
+func fillLog(n *node) int {
+	n.life.End() // checkpoints, too
+	done := make(chan struct{}, 1)
+	i := 0
+	for full := 0; full < 100; full++ {
+		w := &Write{Op: Op{Shard: uint16(i % 4), Key: fmt.Appendf(nil, "%08d", i), Value: make([]byte, 16<<10)}, Done: func(*Write) { done <- struct{}{} }}
+		if n.Submit(w) == nil {
+			<-done
+			i, full = i+1, 0
+			continue
+		}
+		time.Sleep(time.Millisecond)
+	}
+	// Facts have room where puts have none.
+	for {
+		if room, _ := n.journal.Log().Room(log.Facts); room < n.journal.Log().Cost(8) {
+			break
+		}
+		if err := n.disk.BoundClock(n.clock.Now()); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+	return i
+}
+
+// TestStopOverFullLog: a store whose log is full stops cleanly, although checkpoints have ended
+// with it. If the disk has no room for one either, it stops as if it had been killed, and
+// nothing is lost.
+func TestStopOverFullLog(t *testing.T) {
+	for _, broken := range []bool{false, true} {
+		t.Run(fmt.Sprint("broken=", broken), func(t *testing.T) {
+			var full atomic.Bool
+			c := testConfig(errorfs.Wrap(memFS(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if full.Load() && op.Kind == errorfs.OpCreate && path.Base(path.Dir(op.Path)) == "tables" {
+					return syscall.ENOSPC
+				}
+				return nil
+			})))
+			c.Sync, c.LogBytes, c.PredecessorGone = Off, MinLogBytes, true
+			n := open(t, c)
+			keys := fillLog(n)
+			full.Store(broken)
+			if err := n.Close(); err != nil || n.fence.Failed() != nil {
+				t.Fatalf("Close: %v, fenced by %v", err, n.fence.Failed())
+			}
+			full.Store(false)
+			c.Memory = newHeapMemory()
+			n = open(t, c)
+			if n.disk.Clean() == broken {
+				t.Errorf("it found a clean stop: %v", n.disk.Clean())
+			}
+			for i := range keys {
+				n.want(i%4, fmt.Sprintf("%08d", i), string(make([]byte, 16<<10)))
+			}
+			if keys < 100 {
+				t.Errorf("only %d keys were written", keys)
+			}
+		})
 	}
 }

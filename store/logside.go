@@ -87,19 +87,32 @@ func (l *logSide) start(s *Store) {
 // the log for the next start.
 const lastPatience = 30 * time.Second
 
+// endRoom is room in the log for all facts that the end of a life notes.
+const endRoom = 256 << 10
+
 // close brings what the log has into the base, so that a store that was stopped is whole
-// without its log, and ends it; end is nil if this is no clean stop.
-func (l *logSide) close(s *Store, end *disk.End) error {
+// without its log, and ends it; end is nil if this is no clean stop. clean: it has become one.
+//
+// The facts of a clean stop need room in the log. Where there is none a checkpoint comes before them,
+// too, because those that ran with the store have ended. If that finds no disk either, this
+// is no clean stop: nothing is lost, and the next start reads the log, and waits for leases.
+func (l *logSide) close(s *Store, end *disk.End) (clean bool, err error) {
 	if end == nil {
-		return l.journal.Close(false)
-	}
-	if err := s.disk.MarkClean(end); err != nil {
-		return errors.Join(err, l.journal.Close(false))
+		return false, l.journal.Close(false)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lastPatience)
 	defer cancel()
+	if room, _ := l.journal.Log().Room(log.Facts); room < endRoom {
+		if err := l.ckpt.Last(ctx); err != nil {
+			s.cfg.Logger.Warn("the log is full, and its last checkpoint failed: the next start reads the log, as after a crash", "err", err)
+			return false, errors.Join(s.fence.Failed(), l.journal.Close(false))
+		}
+	}
+	if err := s.disk.MarkClean(end); err != nil {
+		return false, errors.Join(err, l.journal.Close(false))
+	}
 	if err := l.ckpt.Last(ctx); err != nil {
 		s.cfg.Logger.Warn("the last checkpoint: the next start reads the log", "err", err)
 	}
-	return l.journal.Close(true)
+	return true, l.journal.Close(true)
 }

@@ -131,28 +131,3 @@ func TestFillLosesToPut(t *testing.T) {
 		t.Errorf("a reader sees the old value: %q", value)
 	}
 }
-
-// TestFillLosesToUnpublished: the fill's snapshot has a write that is not durable yet.
-func TestFillLosesToUnpublished(t *testing.T) {
-	fs := newStalledFS()
-	release := func() {}
-	n := restarted(t, fs, func(n *node) {
-		// The one worker stands in shard 0; shard 1 comes next.
-		release = fs.stall()
-		if err := n.Submit(&Write{Op: Op{Shard: 1, Key: []byte("k"), Value: []byte("new")}, Done: func(*Write) {}}); err != nil {
-			panic(err)
-		}
-		n.atSync()
-	})
-	defer func() { release() }()
-	waitFor(t, "the fill", func() bool { return n.Stats().FillKeys == 4 })
-	if _, value, ok, _ := n.reader().get(1, "k"); ok && value == "new" {
-		if left, _ := fs.afterCrash(t, 1, "k"); left != value {
-			t.Errorf("a reader sees %q; a crash now leaves %q", value, left)
-		}
-	}
-	release()
-	n.fill()
-	n.want(1, "k", "new")
-	n.want(2, "k", "old")
-}

@@ -55,7 +55,7 @@ func TestEveryMetric(t *testing.T) {
 		}
 		for _, want := range map[string][]string{
 			"of a cluster":        {"rdmakv_gossip_health_score", "rdmakv_limit_setup_seconds ", `rdmakv_limit_bytes{limit="tenant_staging"}`, `rdmakv_limit_used{limit="sessions"}`},
-			"alone, with a space": {`rdmakv_space_store_keys{space="space-a"} 0`, `rdmakv_store_reads_total{source="disk"} 0`, "rdmakv_pebble_log_bytes "},
+			"alone, with a space": {`rdmakv_space_store_keys{space="space-a"} 0`, `rdmakv_store_reads_total{source="disk"} 0`, "rdmakv_store_log_bytes "},
 		}[name] {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: metrics lack %s", name, want)

@@ -21,6 +21,10 @@ import (
 // have reserved and wait for a fact (the bound of the clock, an epoch) would hold what that
 // fact needs.
 //
+// A start notes facts before anything makes room, and it may find a log that is full. So
+// facts may fill what is left of the first segment of a life. If not, a store that was killed
+// when its log was full could never be started again.
+//
 // A room counts bytes as Cost tells them, which is what a record takes if it travels alone.
 type room struct {
 	reserved int64
@@ -97,7 +101,10 @@ func (l *Log) roomLocked(use Use) int64 {
 	n := rest + int64(max(0, len(l.segs.free)-aside))*usable
 	n = min(n, bound-l.segs.bytes(l.w.end))
 	if use != Facts {
-		n -= l.c.SegmentSize / 8
+		return n - l.c.SegmentSize/8
+	}
+	if l.w.seg.header.Number == l.w.began {
+		n = max(n, rest) // a start may find a full log, and has its segment whatever the bound says
 	}
 	return n
 }

@@ -46,7 +46,7 @@ func (l *Log) Start(epoch uint64) error {
 	l.mu.Lock()
 	l.segs.force = append(slices.Clone(o.chain), seg)
 	w := &l.w
-	w.seg = seg
+	w.seg, w.began = seg, seg.header.Number
 	w.end = format.At(seg.header.Number, l.block)
 	w.fresh, w.written, w.durable, w.told, w.last, w.public = w.end, w.end, w.end, w.end, w.end, w.end
 	l.state = running

@@ -16,6 +16,7 @@ import (
 type writer struct {
 	*Log
 	seg      *segment // in which frames are written
+	began    uint64   // number of the first segment of this life
 	changing bool     // somebody is going on to the next segment
 	number   uint64   // of the newest frame that has a position, in this life
 

@@ -11,8 +11,8 @@ import (
 	"github.com/rdmakv/rdmakv/store"
 )
 
-// A slowdown keeps the puts that the store slows down because its log is nearly full. Each
-// is submitted again when the store may let it in, so clients are slowed down to what
+// A slowdown keeps the puts that the store slows down because its log is nearly full, and for a
+// while those that find it full. Each is submitted again when the store may let it in, so clients are slowed down to what
 // checkpoints take in. If puts were refused instead, clients would rest longer than they
 // have to, and send everything again.
 //
@@ -167,12 +167,25 @@ func slows(w *store.Write) bool {
 		(w.Kind != store.OpBatch || slices.ContainsFunc(w.Parts, func(p store.Part) bool { return !p.Delete }))
 }
 
-// slowed returns how long a write has to wait that was refused with err, if that is because
-// the store slows puts down.
-func slowed(err error) (wait time.Duration, ok bool) {
+const (
+	// fullRest is how long a put waits before it is submitted again that found the log full.
+	fullRest = 5 * time.Millisecond
+	// fullPatience is how long a put may have been here and still wait for a log that is full. A
+	// full log has room again within milliseconds while the next file is on its way. If it has
+	// none for longer the disk is full, or checkpoints do not come to an end, and the client is to know.
+	fullPatience = time.Second
+)
+
+// slowed returns how long the write has to wait that was refused with err, if that is because
+// of the log. It does not wait for a full log if it is a delete, which has room where puts
+// have none, or has been here for long.
+func slowed(r *op, err error) (wait time.Duration, ok bool) {
 	e, is := errors.AsType[*store.LogError](err)
-	if !is || e.Full {
+	switch {
+	case !is:
 		return 0, false
+	case !e.Full:
+		return e.Wait, true
 	}
-	return e.Wait, true
+	return fullRest, slows(&r.write) && time.Duration(r.c.env.Clock.Now()-r.Begun) < fullPatience
 }

@@ -204,14 +204,46 @@ func TestSlowedInHandEnds(t *testing.T) {
 	})
 }
 
-// TestFullLogRefuses: where there is no room at all a put is refused at once, in so many words.
+// TestFullLogRefuses: where there is no room at all for long, puts are refused in so many words,
+// each when it has waited for as long as it may, and not one behind the other.
 func TestFullLogRefuses(t *testing.T) {
 	slowRig(t, func(t *testing.T, g *rig, n *nearlyFull) {
 		s, q, end := g.open("")
 		n.full = true
-		feed(t, s, q, putOf(1, "k"))
-		if q.Last.Status != wire.StatusOverloaded || g.Slowed() != 0 || g.Counters.Slowed.Load() != 0 {
-			t.Errorf("answer %v, %d wait", q.Last, g.Slowed())
+		for i := range 3 {
+			q.Arrive(t, putOf(uint64(i+1), "k"))
+			synctest.Wait()
+		}
+		time.Sleep(fullPatience / 2)
+		if synctest.Wait(); g.Slowed() != 3 {
+			t.Errorf("%d wait while there may be room soon", g.Slowed())
+		}
+		time.Sleep(fullPatience/2 + 5*fullRest)
+		synctest.Wait()
+		if q.Last.Status != wire.StatusOverloaded || g.Slowed() != 0 || len(n.in) != 0 || s.Busy() {
+			t.Errorf("answer %v, %d wait, %v let in", q.Last, g.Slowed(), n.in)
+		}
+		end()
+	})
+}
+
+// TestFullLogHasRoomSoon: puts that find the log full for a moment are let in in their order.
+func TestFullLogHasRoomSoon(t *testing.T) {
+	slowRig(t, func(t *testing.T, g *rig, n *nearlyFull) {
+		s, q, end := g.open("")
+		n.full, n.gap, n.next = true, 0, time.Time{}
+		for i, key := range []string{"a", "b", "c"} {
+			q.Arrive(t, putOf(uint64(i+1), key))
+			synctest.Wait()
+		}
+		time.Sleep(20 * fullRest)
+		n.mu.Lock()
+		n.full = false
+		n.mu.Unlock()
+		time.Sleep(2 * fullRest)
+		synctest.Wait()
+		if got := n.let(); !slices.Equal(got, []string{"a", "b", "c"}) || s.Busy() || q.Last.Status != wire.StatusOK {
+			t.Errorf("%v let in, busy %v, answer %v", got, s.Busy(), q.Last)
 		}
 		end()
 	})

@@ -153,7 +153,7 @@ func order(r *op, again bool) {
 	if err == nil {
 		return
 	}
-	wait, slow := slowed(err)
+	wait, slow := slowed(r, err)
 	switch {
 	case slow:
 		r.c.h.slowDown(r, wait, again)
@@ -189,7 +189,7 @@ func (r *op) ask() {
 	if err == nil {
 		return
 	}
-	if wait, slow := slowed(err); slow {
+	if wait, slow := slowed(r, err); slow {
 		r.c.h.slowDown(r, wait, false)
 		return
 	}
