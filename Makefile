@@ -72,7 +72,7 @@ mutants: ## break each rule, one at a time, and see its test fail (SECONDS=: aga
 	@$(GO) run ./internal/teeth/mutants -seconds $(or $(SECONDS),0)
 
 .PHONY: crash
-crash: ## a crash and an error at every call of the disk, every byte flipped (SECONDS=: random seeds more)
+crash: ## a crash and an error at every call of the disk, each seventh byte flipped (SECONDS=: every byte, random seeds more)
 	@scripts/crash "$(or $(SECONDS),0)"
 
 .PHONY: linearizability

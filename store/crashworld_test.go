@@ -25,7 +25,7 @@ import (
 
 var (
 	crashSeed    = flag.Uint64("crash.seed", 0, "seed of the crash and fault tests; 0: the usual ones")
-	crashFull    = flag.Bool("crash.full", false, "every call, every byte: not a sample of them")
+	crashFull    = flag.Bool("crash.full", false, "every call, and every byte or each seventh: no small sample of them")
 	crashSeconds = flag.Int("crash.seconds", 0, "go on with new seeds for so many `seconds`")
 )
 
