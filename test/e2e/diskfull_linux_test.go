@@ -191,15 +191,15 @@ func (f *fullDisk) round(i int, left int64) {
 	if err := verifyUnits(t.Context(), c, f.units); err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
-	load := startLoad(t, c, f.units, f.rnd.Uint64())
+	load := startLoad(t, c, f.units, f.rnd.Uint64(), false)
 	load.underWay(t)
 	time.Sleep(time.Duration(f.rnd.IntN(600)) * time.Millisecond)
 	load.mayBeFull.Store(true)
 	f.left = left
 	f.disk.leave(left)
-	lives := f.goesOn(what, "refusals of writes", n, load.noSpace.Load) && f.goesOn(what, "reads", n, load.reads.Load)
+	lives := f.goesOn(what, "refusals of writes", n, load, load.noSpace.Load) && f.goesOn(what, "reads", n, load, load.reads.Load)
 	if lives && left > 40<<20 {
-		lives = f.goesOn(what, "deletes", n, load.deletes.Load)
+		lives = f.goesOn(what, "deletes", n, load, load.deletes.Load)
 	}
 	time.Sleep(time.Duration(f.rnd.IntN(1000)) * time.Millisecond)
 	if !lives || f.rnd.IntN(2) == 0 {
@@ -209,11 +209,10 @@ func (f *fullDisk) round(i int, left int64) {
 		if err := verifyUnits(t.Context(), c, f.units); err != nil {
 			t.Fatalf("%s, killed while it was full: %v", what, err)
 		}
-		load = startLoad(t, c, f.units, f.rnd.Uint64())
-		load.mayBeFull.Store(true)
+		load = startLoad(t, c, f.units, f.rnd.Uint64(), true)
 	}
 	f.disk.leave(-1)
-	f.goesOn(what, "writes after there was room", n, load.puts.Load)
+	f.goesOn(what, "writes after there was room", n, load, load.puts.Load)
 	f.end(n, c, load)
 	t.Logf("%s: %d writes, %d deletes, %d refused, %d reads", what, load.writes.Load(), load.deletes.Load(), load.noSpace.Load(), load.reads.Load())
 	if t.Failed() {
@@ -259,7 +258,7 @@ func (f *fullDisk) startFull(what string, i int) *node.Node {
 // everything. It happens only where the last room goes at once; puts are refused long before.
 // It waits for so long because Pebble leaves keys alone for half a minute of which a compaction
 // has failed.
-func (f *fullDisk) goesOn(what, of string, n *node.Node, count func() uint64) bool {
+func (f *fullDisk) goesOn(what, of string, n *node.Node, l *load, count func() uint64) bool {
 	f.t.Helper()
 	from := count()
 	for start := time.Now(); count() < from+10; time.Sleep(5 * time.Millisecond) {
@@ -271,6 +270,9 @@ func (f *fullDisk) goesOn(what, of string, n *node.Node, count func() uint64) bo
 			}
 			return false
 		default:
+		}
+		if err := l.failed(); err != nil {
+			f.t.Fatalf("%s: %v", what, err) // its writers or readers have ended
 		}
 		if time.Since(start) > time.Minute {
 			f.t.Fatalf("%s: for a minute there were %d %s; the server says:\n%s", what, count()-from, of, n.Stderr())

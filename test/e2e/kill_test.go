@@ -58,7 +58,7 @@ func TestKill9(t *testing.T) {
 		if err := verifyUnits(t.Context(), c, units); err != nil {
 			t.Fatalf("cycle %d, seed %d: %v", cycle, *seedFlag, err)
 		}
-		load := startLoad(t, c, units, rnd.Uint64())
+		load := startLoad(t, c, units, rnd.Uint64(), false)
 		load.underWay(t)
 		// Between a moment and a second of load, so that the kill meets the
 		// store in all its states.
@@ -108,16 +108,17 @@ type load struct {
 	writes, unknown, reads atomic.Uint64
 	puts, deletes          atomic.Uint64 // of writes: of one key
 
-	mayBeFull atomic.Bool   // the disk; otherwise a refusal for want of room is a fault
+	mayBeFull atomic.Bool   // the disk; otherwise a refusal for want of room is a fault, and its writer ends
 	noSpace   atomic.Uint64 // writes that were refused for it
 
 	mu  sync.Mutex
 	err error // the first that must not happen
 }
 
-func startLoad(t *testing.T, c *client.Client, units [][]*unit, seed uint64) *load {
+func startLoad(t *testing.T, c *client.Client, units [][]*unit, seed uint64, mayBeFull bool) *load {
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &load{cancel: cancel}
+	l.mayBeFull.Store(mayBeFull) // before the first write
 	for w, mine := range units {
 		l.wg.Go(func() { l.write(ctx, c, mine, rand.New(rand.NewPCG(seed, uint64(w)))) })
 	}
@@ -143,9 +144,16 @@ func (l *load) underWay(t *testing.T) {
 func (l *load) end(t *testing.T) {
 	l.cancel()
 	l.wg.Wait()
-	if l.err != nil {
-		t.Error(l.err)
+	if err := l.failed(); err != nil {
+		t.Error(err)
 	}
+}
+
+// failed returns the first error that must not happen.
+func (l *load) failed() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
 }
 
 func (l *load) fail(err error) {
