@@ -108,7 +108,7 @@ type Config struct {
 
 	// Logger takes the store's and Pebble's events. Default: none.
 	Logger *slog.Logger
-	// OnFatal is called at most once, when durability is gone (the log could
+	// OnFatal is called at most once, when durability is gone (the log or the base could
 	// not be written). Nothing more is acknowledged and beats have stopped by
 	// then. It must end the process. It is called on a goroutine of Pebble
 	// or the store and must not call Close. Default: panic.

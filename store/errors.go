@@ -48,7 +48,7 @@ var (
 	ErrNoSpace = base.ErrNoSpace
 	// ErrReadOnlyDisk: the file system has become read-only.
 	ErrReadOnlyDisk = base.ErrReadOnlyDisk
-	// ErrFatal: the log could not be written. Nothing is acknowledged any
+	// ErrFatal: the log or the base could not be written. Nothing is acknowledged any
 	// more; the node must end and be started again.
 	ErrFatal = base.ErrFatal
 	// ErrOutcomeUnknown: the wait for a write ended before the write did, or a

@@ -204,11 +204,7 @@ func (f *fullDisk) round(i int, left int64) {
 	time.Sleep(time.Duration(f.rnd.IntN(1000)) * time.Millisecond)
 	if !lives || f.rnd.IntN(2) == 0 {
 		f.end(n, c, load)
-		n = f.startFull(what, i)
-		c = dial(t, n)
-		if err := verifyUnits(t.Context(), c, f.units); err != nil {
-			t.Fatalf("%s, killed while it was full: %v", what, err)
-		}
+		n, c = f.startFull(what, i)
 		load = startLoad(t, c, f.units, f.rnd.Uint64(), true)
 	}
 	f.disk.leave(-1)
@@ -233,23 +229,55 @@ func (f *fullDisk) end(n *node.Node, c *client.Client, load *load) {
 	}
 }
 
-// startFull starts the server on the full disk. One that refuses to start says why, and starts
-// when there is room.
-func (f *fullDisk) startFull(what string, i int) *node.Node {
+// startFull starts the server on the full disk, twice, because the first one may leave less. One
+// that refuses to start, or ends, says why, and starts when there is room. Each has everything.
+func (f *fullDisk) startFull(what string, i int) (*node.Node, *client.Client) {
 	f.t.Helper()
-	opt := node.Options{Bin: filepath.Join(bin, "kvserver"), Args: serverArgs(f.dir, f.args(i)...)}
-	n, err := node.Start(f.t.Context(), opt)
+	n, c, err := f.live(i)
 	if err == nil {
-		if err := n.Kill(); err != nil {
+		if err := errors.Join(c.Close(), n.Kill()); err != nil {
 			f.t.Fatal(err)
 		}
-	} else if noRoom := strings.Contains(err.Error(), "space"); !noRoom {
-		f.t.Fatalf("%s: a start on the full disk: %v", what, err)
-	} else {
+		n, c, err = f.live(i)
+	}
+	if err != nil && strings.Contains(err.Error(), "space") {
 		f.t.Logf("%s: %v", what, err)
 		f.disk.leave(-1)
+		n, c, err = f.live(i)
 	}
-	return startNode(f.t, f.dir, f.args(i)...)
+	if err != nil {
+		f.t.Fatalf("%s, killed while it was full: %v", what, err)
+	}
+	return n, c
+}
+
+// live starts the server and reads everything. An error is that of the server, if it has ended.
+func (f *fullDisk) live(i int) (*node.Node, *client.Client, error) {
+	f.t.Helper()
+	n, err := node.Start(f.t.Context(), node.Options{Bin: filepath.Join(bin, "kvserver"), Args: serverArgs(f.dir, f.args(i)...)})
+	if err != nil {
+		return nil, nil, err
+	}
+	f.t.Cleanup(func() {
+		if err := n.Kill(); err != nil {
+			f.t.Error(err)
+		}
+		if f.t.Failed() {
+			f.t.Logf("the node's standard error:\n%s", n.Stderr())
+		}
+	})
+	c := dial(f.t, n)
+	err = verifyUnits(f.t.Context(), c, f.units)
+	if err == nil {
+		return n, c, nil
+	}
+	select {
+	case <-n.Exited():
+		f.note(n)
+		return nil, nil, fmt.Errorf("%w: the server has ended: %s", errors.Join(err, c.Close()), n.Stderr())
+	case <-time.After(10 * time.Second):
+		return nil, nil, err
+	}
 }
 
 // goesOn waits until a count has gone on by ten, which a server must reach by itself. It returns

@@ -28,7 +28,7 @@ var (
 	ErrUnsupported    = errors.New("store: not supported by this store")
 	ErrNoSpace        = errors.New("store: free disk space is below the floor: free some, or delete keys")
 	ErrReadOnlyDisk   = errors.New("store: the file system is read-only: check the disk, remount, restart")
-	ErrFatal          = errors.New("store: durability is gone: the log could not be written")
+	ErrFatal          = errors.New("store: durability is gone")
 	ErrOutcomeUnknown = errors.New("store: outcome unknown: the write may or may not have taken effect")
 
 	ErrCorrupt       = errors.New("store: corrupt")

@@ -197,11 +197,11 @@ func TestFatal(t *testing.T) {
 		err  error
 		text string // "": it is tried again
 	}{
-		{&tables.FenceError{Cause: "pebble has given up"}, "store: durability is gone: the log could not be written: checkpoint: pebble has given up: the base is in no known state: restart the node"},
-		{&tables.OrderError{}, `store: durability is gone: the log could not be written: checkpoint: key "" does not come after key "": sort the keys of a batch: the program has an error: keep the directory and report it`},
-		{&checkpoint.RecordError{At: 4097, Err: errors.New("kind 9")}, "store: durability is gone: the log could not be written: checkpoint: kind 9: record of the log at 0+1001: run the version that wrote it, or a newer one"},
-		{&log.DamageError{File: "f"}, "store: durability is gone: the log could not be written: checkpoint: log: damaged file f: check the disk, and keep the directory: the next start says what is lost"},
-		{log.ErrFailed, "store: durability is gone: the log could not be written: checkpoint: log: failed: nothing more can be made durable"},
+		{&tables.FenceError{Cause: "pebble has given up"}, "store: durability is gone: checkpoint: pebble has given up: the base is in no known state: restart the node"},
+		{&tables.OrderError{}, `store: durability is gone: checkpoint: key "" does not come after key "": sort the keys of a batch: the program has an error: keep the directory and report it`},
+		{&checkpoint.RecordError{At: 4097, Err: errors.New("kind 9")}, "store: durability is gone: checkpoint: kind 9: record of the log at 0+1001: run the version that wrote it, or a newer one"},
+		{&log.DamageError{File: "f"}, "store: durability is gone: checkpoint: log: damaged file f: check the disk, and keep the directory: the next start says what is lost"},
+		{log.ErrFailed, "store: durability is gone: checkpoint: log: failed: nothing more can be made durable"},
 		{&tables.FileError{Op: "write", File: "t", Err: syscall.EROFS}, ""},
 		{&tables.WaitError{Sublevels: 9, Err: context.DeadlineExceeded}, ""},
 	} {
