@@ -112,7 +112,7 @@ func TestSweepMeetsDamage(t *testing.T) {
 	n.want(0, "zz", "again")
 }
 
-// TestSweepModel runs random puts, deletes, evictions, promotions and leases
+// TestSweepModel runs random puts, deletes, evictions, promotions, checkpoints and leases
 // against a few keys while the sweeper goes on, a few keys of Pebble at a time. No
 // reader ever calls a key absent that is there, or finds one that is not.
 func TestSweepModel(t *testing.T) {
@@ -155,6 +155,8 @@ func TestSweepModel(t *testing.T) {
 			n.evictKey(0, key(k))
 		case x < 62:
 			n.lease()
+		case x < 63:
+			n.checkpoint() // else the base has nothing that a pass could meet
 		case x < 85:
 			// A part of a pass: what comes next may be behind it or before it.
 			if !sweeping(sw) {
