@@ -86,11 +86,17 @@ func testConfig(fs vfs.FS) Config {
 	if underRace {
 		scrub = 256 << 10 // the default would take a processor of its own
 	}
+	logBytes := int64(32 << 20)
+	if testing.Short() {
+		// Under the race detector Pebble's file system in memory checks each byte that it
+		// is given, and the first files of the log take longer than most tests.
+		logBytes = MinLogBytes
+	}
 	return Config{
 		Dir: "/store", FS: fs, Shards: 4, Memory: newHeapMemory(), ScrubRate: scrub,
 		MemoryLimit: 64 << 20, RegionSize: 4 << 20, IndexRegionSize: 1 << 20,
 		Lease: 20 * time.Millisecond, BeatInterval: 5 * time.Millisecond,
-		CacheBytes: 1 << 20, LogBytes: 32 << 20,
+		CacheBytes: 1 << 20, LogBytes: logBytes,
 	}
 }
 

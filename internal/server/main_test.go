@@ -14,6 +14,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/rdma/mem"
+	"github.com/rdmakv/rdmakv/store"
 )
 
 var verbose = flag.Bool("serverlog", false, "write the server's log to standard error")
@@ -49,6 +50,11 @@ func testConfig() Config {
 		// values beside others under the race detector may be silent for 20 s. Tests of
 		// these bounds set their own.
 		Idle: 5 * time.Minute, SendTimeout: 5 * time.Minute,
+	}
+	if testing.Short() {
+		// Under the race detector Pebble's file system in memory checks each byte that it
+		// is given, and the first files of the log take longer than most tests.
+		c.LogBytes = store.MinLogBytes
 	}
 	if *verbose {
 		c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))

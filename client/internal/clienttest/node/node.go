@@ -31,6 +31,11 @@ type Node struct {
 	Mmap   bool // its clients take memory by mmap, as programs do
 }
 
+// shortLog is how many bytes of log a node has with -short, the least that a store takes.
+// Under the race detector Pebble's file system in memory checks each byte that it is given,
+// and the first files of a larger log take longer than most tests of a node.
+const shortLog = 8 << 20
+
 // InLab: this is a guest of the lab, which has an RDMA device.
 var InLab = os.Getenv("RDMAKV_LAB") != ""
 
@@ -54,6 +59,9 @@ func StartOn(t testing.TB, hard bool, change func(*server.Config)) *Node {
 		Shards: 4, MemoryLimit: 512 << 20, RegionSize: 80 << 20, IndexRegionSize: 8 << 20,
 		MemoryKind: mem.Heap, CacheBytes: 4 << 20, LogBytes: 32 << 20, MinFreeBytes: -1, Logger: clienttest.Logger("server"),
 	}}
+	if testing.Short() {
+		n.Config.LogBytes = shortLog
+	}
 	if hard {
 		f := verbs.New(verbs.Options{})
 		routes, err := f.Local(t.Context(), ":0")
