@@ -68,29 +68,24 @@ func newBench(t *tree, tmp string, c *cache, lines []line) (*bench, error) {
 // place names a program: its directory, and whether it has the points.
 func place(dir string, points bool) string { return fmt.Sprint(dir, points) }
 
-// A joint is the test binary of a joint program.
+// A joint is the test binary of a joint program. While the environment names no mutant it is
+// the program as it is, so that no other binary has to be built to see a test pass.
 type joint struct {
-	once    sync.Once
-	bin     string
-	overlay string
-	in      map[string]bool
-	err     error
+	unbroken
+	in map[string]bool // the patches that are in it
 }
-
-// few is up to how many patches are built one by one.
-const few = 2
 
 // jointOf returns the joint program that a line is tried on, nil if it has to have
 // one of its own.
 func (b *bench) jointOf(ctx context.Context, l line, points bool) *joint {
 	key := place(l.test.dir, points)
 	patches := b.together[key]
-	if l.test.slow || len(patches) <= few {
+	if l.test.slow {
 		return nil
 	}
 	b.mu.Lock()
 	if b.joint[key] == nil {
-		b.joint[key] = &joint{}
+		b.joint[key] = &joint{unbroken: unbroken{passed: map[string]*verdict{}}}
 	}
 	j := b.joint[key]
 	b.mu.Unlock()
@@ -181,18 +176,18 @@ func (b *bench) try(ctx context.Context, l line) (says, log string) {
 	if b.cache.has(key) {
 		return asBefore, ""
 	}
-	u := b.asItIs(ctx, l.test.dir, points)
-	if u.err != nil {
+	var u *unbroken
+	var bin, overlay string
+	var env []string
+	if j := b.jointOf(ctx, l, points); j != nil {
+		u, bin, overlay, env = &j.unbroken, j.bin, j.overlay, []string{mutantVar + "=" + l.patch.name}
+	} else if u = b.asItIs(ctx, l.test.dir, points); u.err != nil {
 		return u.err.Error(), ""
 	}
 	if r, log := u.run(ctx, b, l.test, points); r != passes {
 		return fmt.Sprintf("%v with the rule in force", r), log
 	}
-	var bin, overlay string
-	var env []string
-	if j := b.jointOf(ctx, l, points); j != nil {
-		bin, overlay, env = j.bin, j.overlay, []string{mutantVar + "=" + l.patch.name}
-	} else {
+	if bin == "" {
 		if overlay, err = b.overlay(points, l.patch); err != nil {
 			return err.Error(), ""
 		}
