@@ -88,7 +88,7 @@ func testConfig(fs vfs.FS) Config {
 	}
 	logBytes := int64(32 << 20)
 	if testing.Short() {
-		// Under the race detector Pebble's file system in memory checks each byte that it
+		// Under the race detector Pebble's file system in memory changes each byte that it
 		// is given, and the first files of the log take longer than most tests.
 		logBytes = MinLogBytes
 	}

@@ -52,9 +52,10 @@ func testConfig() Config {
 		Idle: 5 * time.Minute, SendTimeout: 5 * time.Minute,
 	}
 	if testing.Short() {
-		// Under the race detector Pebble's file system in memory checks each byte that it
-		// is given, and the first files of the log take longer than most tests.
-		c.LogBytes = store.MinLogBytes
+		// Under the race detector Pebble's file system in memory changes each byte that it
+		// is given, and the first files of the log take longer than most tests; and the
+		// scrubber takes a third of the rest, if it has the default rate.
+		c.LogBytes, c.ScrubRate = store.MinLogBytes, 256<<10
 	}
 	if *verbose {
 		c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))

@@ -41,6 +41,9 @@ func secureConformance(tb testing.TB, kind mem.Kind) rdmatest.Config {
 
 // The whole suite, inside TLS.
 func TestConformanceTLS(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestConformanceHeap does the most of it, and make unit all of it")
+	}
 	dir := t.TempDir()
 	rdmatest.NewCA(t).Write(t, dir, []string{"127.0.0.1", "::1", "localhost"})
 	t.Setenv(certDir, dir)

@@ -65,7 +65,7 @@ type Config struct {
 	// OneProcess says that the fabric does not reach beyond this process; how
 	// the survivor of two processes fares is left to tests of its own.
 	OneProcess bool
-	// Connections is how many the many-connections test opens; 0 means 1000.
+	// Connections is how many the many-connections test opens; 0 means 1000, or 100 with -short.
 	Connections int
 	// Hardware says that a device, not this process, does the work. Then a QP
 	// that died learns of it from its completions once they are polled; a
@@ -90,6 +90,9 @@ func (c *Config) defaults() {
 	}
 	if c.Connections == 0 {
 		c.Connections = 1000
+		if testing.Short() {
+			c.Connections = 100
+		}
 	}
 }
 

@@ -100,9 +100,17 @@ func tearDown(t *testing.T, list []object) {
 	}
 }
 
+// shortOrders: with -short one order in so many is tried. No period of the orders has this
+// factor, so every object comes before and behind every other one all the same.
+const shortOrders = 7
+
 func checkEveryOrder(t *testing.T, cfg *Config) {
 	first, _ := objects(t, cfg)
+	n := 0
 	permutations(len(first), func(order []int) {
+		if n++; testing.Short() && n%shortOrders != 0 {
+			return
+		}
 		list, _ := objects(t, cfg)
 		var arranged []object
 		for _, i := range order {

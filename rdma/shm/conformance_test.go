@@ -19,12 +19,7 @@ func conformance(kind mem.Kind, shared bool) rdmatest.Config {
 	opts := shm.Options{}
 	impatient := opts
 	impatient.SetupTimeout = 200 * time.Millisecond
-	connections := 0
-	if testing.Short() {
-		connections = 100
-	}
 	return rdmatest.Config{
-		Connections:  connections,
 		New:          func(testing.TB) rdma.Fabric { return shm.New(opts) },
 		NewImpatient: func(testing.TB) rdma.Fabric { return shm.New(impatient) },
 		Memory:       kind, Shared: shared,

@@ -24,13 +24,8 @@ func conformance(kind mem.Kind, opts sim.Options) rdmatest.Config {
 			return h
 		}
 	}
-	connections := 0
-	if testing.Short() {
-		connections = 100
-	}
 	return rdmatest.Config{
-		Connections: connections,
-		New:         host(net), NewImpatient: host(hasty), Memory: kind, OneProcess: true,
+		New: host(net), NewImpatient: host(hasty), Memory: kind, OneProcess: true,
 		Want: (rdma.CapSRQ | rdma.CapInline | rdma.CapRNR | rdma.CapSendDelivers) &^ opts.Without,
 	}
 }

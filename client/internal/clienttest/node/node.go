@@ -31,10 +31,15 @@ type Node struct {
 	Mmap   bool // its clients take memory by mmap, as programs do
 }
 
-// shortLog is how many bytes of log a node has with -short, the least that a store takes.
-// Under the race detector Pebble's file system in memory checks each byte that it is given,
-// and the first files of a larger log take longer than most tests of a node.
-const shortLog = 8 << 20
+// What a node has with -short, under the race detector as a rule, are the least log that a
+// store takes and a slow scrubber. Pebble's file system in memory changes each byte that it is
+// given there, so that the first files of a larger log take longer than most tests of a node;
+// and the scrubber, at the rate that is the default, takes a third of the time that is left,
+// since the detector follows each word that it loads.
+const (
+	shortLog   = 8 << 20
+	shortScrub = 256 << 10
+)
 
 // InLab: this is a guest of the lab, which has an RDMA device.
 var InLab = os.Getenv("RDMAKV_LAB") != ""
@@ -60,7 +65,7 @@ func StartOn(t testing.TB, hard bool, change func(*server.Config)) *Node {
 		MemoryKind: mem.Heap, CacheBytes: 4 << 20, LogBytes: 32 << 20, MinFreeBytes: -1, Logger: clienttest.Logger("server"),
 	}}
 	if testing.Short() {
-		n.Config.LogBytes = shortLog
+		n.Config.LogBytes, n.Config.ScrubRate = shortLog, shortScrub
 	}
 	if hard {
 		f := verbs.New(verbs.Options{})
