@@ -32,6 +32,7 @@ func TestHoldShares(t *testing.T) {
 	}
 	srv := startServer(t, func(c *Config) {
 		c.Secret, c.MemoryLimit, c.RegionSize = secretOf(""), 48<<20, 16<<20
+		c.LogBytes = 64 << 20 // its values fill a small one faster than a checkpoint empties it
 		c.Tenants = []Tenant{clerk("clerk"), clerk("clerk2"), {Name: "anna", Secret: secret.New(secretOf("anna"))}}
 	})
 	_, limit := srv.main.Store.HoldUse() // a quarter of the memory

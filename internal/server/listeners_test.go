@@ -133,7 +133,7 @@ func TestLargePutOnEach(t *testing.T) {
 	srv := startServer(t, func(c *Config) {
 		_, right := twoCards(c)
 		right.Fabric = iwarp.New(iwarp.Options{ReadDepth: 1})
-		c.Credits = 4
+		c.Credits, c.LogBytes = 4, 64<<20 // a small log is full before a checkpoint empties it
 	})
 	for _, addr := range srv.Addrs() {
 		p := dial(t, srv, peerOptions{via: addr.String()})

@@ -55,7 +55,7 @@ func testConfig() Config {
 		// Under the race detector Pebble's file system in memory changes each byte that it
 		// is given, and the first files of the log take longer than most tests; and the
 		// scrubber takes a third of the rest, if it has the default rate.
-		c.LogBytes, c.ScrubRate = store.MinLogBytes, 256<<10
+		c.LogBytes, c.ScrubRate = 2*store.MinLogBytes, 256<<10
 	}
 	if *verbose {
 		c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))

@@ -159,7 +159,7 @@ func TestCrashAtEveryCall(t *testing.T) {
 		if *crashEvery {
 			step, seeds = 1, 8
 		} else if testing.Short() {
-			step = 11
+			step = 19
 		}
 		for n := 1 + int(*crashSeed)%step; ; n += step {
 			d, m := logtest.New(logtest.Options{Seed: *crashSeed, NoDirect: k.noDirect}), &model{}

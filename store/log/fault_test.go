@@ -26,7 +26,7 @@ func TestFaultAtEveryCall(t *testing.T) {
 		if *crashEvery {
 			step = 1
 		} else if testing.Short() {
-			step = 7
+			step = 13
 		}
 		faults := []logtest.Fault{{Err: syscall.EIO}, {Err: syscall.EIO, Lost: true}, {Short: 1000}, {Err: syscall.ENOSPC}}
 		failed := 0

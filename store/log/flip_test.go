@@ -90,7 +90,7 @@ func everyByte(t *testing.T, k kind, clean bool) {
 	if *crashEvery {
 		part = 1
 	} else if testing.Short() {
-		part = 120
+		part = 400
 	}
 	rnd := rand.New(rand.NewPCG(*crashSeed, 5))
 	found, silent, torn := 0, 0, 0
