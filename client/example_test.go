@@ -20,7 +20,7 @@ import (
 func open() (c *client.Client, done func()) {
 	srv, err := server.New(server.Config{
 		Fabric: iwarp.New(iwarp.Options{}), DataDir: "data", FS: vfs.NewMem(),
-		Shards: 4, MemoryLimit: 256 << 20, RegionSize: 80 << 20, MinFreeBytes: -1, LogBytes: 8 << 20,
+		Shards: 4, MemoryLimit: 256 << 20, RegionSize: 80 << 20, MinFreeBytes: -1, LogBytes: 16 << 20,
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -90,7 +90,7 @@ func testConfig(fs vfs.FS) Config {
 	if testing.Short() {
 		// Under the race detector Pebble's file system in memory changes each byte that it
 		// is given, and the first files of the log take longer than most tests.
-		logBytes = MinLogBytes
+		logBytes = 2 * MinLogBytes
 	}
 	return Config{
 		Dir: "/store", FS: fs, Shards: 4, Memory: newHeapMemory(), ScrubRate: scrub,

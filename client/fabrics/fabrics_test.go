@@ -56,7 +56,7 @@ func TestServersAlone(t *testing.T) {
 // ask starts a server, puts and gets by a client that knows its address, and returns the session.
 func ask(t *testing.T, cfg server.Config) admin.ServerInfo {
 	t.Helper()
-	cfg.DataDir, cfg.FS, cfg.MinFreeBytes, cfg.CacheBytes, cfg.LogBytes = "data", vfs.NewMem(), -1, 4<<20, 8<<20
+	cfg.DataDir, cfg.FS, cfg.MinFreeBytes, cfg.CacheBytes, cfg.LogBytes = "data", vfs.NewMem(), -1, 4<<20, 16<<20
 	cfg.Shards, cfg.MemoryLimit, cfg.RegionSize, cfg.IndexRegionSize = 4, 64<<20, 16<<20, 4<<20
 	srv, err := server.New(cfg)
 	if err != nil {

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // launch runs a server in this process.
 func launch(ctx context.Context, change func(*server.Config)) (srv *server.Server, stop func() error, err error) {
 	cfg := server.Config{
-		Fabric: iwarp.New(iwarp.Options{}), DataDir: "data", FS: vfs.NewMem(), MinFreeBytes: -1, CacheBytes: 4 << 20, LogBytes: 8 << 20,
+		Fabric: iwarp.New(iwarp.Options{}), DataDir: "data", FS: vfs.NewMem(), MinFreeBytes: -1, CacheBytes: 4 << 20, LogBytes: 16 << 20,
 		Shards: 4, MemoryLimit: 64 << 20, RegionSize: 16 << 20, IndexRegionSize: 4 << 20, MemoryKind: mem.Heap,
 	}
 	if change != nil {
