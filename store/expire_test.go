@@ -390,6 +390,10 @@ func (n *node) liveItem(key string, want bool) {
 // 6 s ahead of the wall clock after any of them, so that a key lives for all but
 // 6 s of its time; and it meets the wall clock soon after.
 func TestCrashesDoNotAddUp(t *testing.T) {
+	kills := 40
+	if underRace {
+		kills = 10
+	}
 	for _, life := range []time.Duration{0, 700 * time.Millisecond, 3 * time.Second} {
 		t.Run(life.String(), func(t *testing.T) {
 			fs := vfs.NewCrashableMem()
@@ -398,7 +402,7 @@ func TestCrashesDoNotAddUp(t *testing.T) {
 			n := open(t, c)
 			n.do(Write{Op: Op{Key: []byte("k"), Value: []byte("v"), TTL: 3 * time.Minute}})
 			var passed time.Duration
-			for kill := range 40 {
+			for kill := range kills {
 				for d := time.Duration(0); d < life; d += 100 * time.Millisecond {
 					f.pass(100 * time.Millisecond)
 					if d%clock.Every == 0 {
@@ -433,7 +437,11 @@ func TestRestoredClock(t *testing.T) {
 	c.PredecessorGone = true
 	n := open(t, c)
 	n.do(Write{Op: Op{Key: []byte("k"), Value: []byte("v"), TTL: time.Hour}})
-	for range 20 {
+	crashes := 20
+	if underRace {
+		crashes = 5
+	}
+	for range crashes {
 		fs = fs.CrashClone(vfs.CrashCloneCfg{})
 		c.FS, c.Memory = fs, newHeapMemory()
 		n = open(t, c)

@@ -114,6 +114,9 @@ func walFaultChild() {
 // TestLogFlip: a flipped bit in a record of the log, with others behind it, makes
 // Open fail, in the first life of a store and in the next.
 func TestLogFlip(t *testing.T) {
+	if underRace && testing.Short() {
+		t.Skip("of one goroutine; make unit runs it, and make race-full")
+	}
 	for _, lives := range []int{1, 2} {
 		for _, at := range []int{0, 50, 250} {
 			t.Run(fmt.Sprintf("lives=%d/at=%d", lives, at), func(t *testing.T) {

@@ -90,6 +90,9 @@ func TestFillBesideDamage(t *testing.T) {
 // TestKeysNoted: after a crash the index is as large as after a clean stop, by a
 // note of the keeper, and is not in the way of a store that has shrunk since.
 func TestKeysNoted(t *testing.T) {
+	if underRace && testing.Short() {
+		t.Skip("tens of thousands of puts; TestFillBesideEverything runs, and make race-full has this")
+	}
 	const keys = 40_000 // more than noteLeast
 	fs := vfs.NewCrashableMem()
 	c := testConfig(fs)

@@ -66,6 +66,9 @@ func fullValue(key, write, size int) string {
 // TestEightTimesMemory: a data set eight times the memory, with values of 1 KiB
 // and of 64 B. Every get, one-sided or by SEND, is right.
 func TestEightTimesMemory(t *testing.T) {
+	if underRace && testing.Short() {
+		t.Skip("TestFullMemoryConcurrently does the same from many goroutines, and make race-full has this")
+	}
 	for _, size := range []int{1 << 10, 64} {
 		t.Run(fmt.Sprintf("value=%d", size), func(t *testing.T) {
 			limit := uint64(4<<20) * uint64(*fullScale)
@@ -174,6 +177,9 @@ func (n *node) putMany(keys int, of func(int) (shard int, key, value string)) {
 // TestHostileSizes: whatever sizes arrive in whatever order, the limit holds,
 // every put succeeds, and every value can be got.
 func TestHostileSizes(t *testing.T) {
+	if underRace && testing.Short() {
+		t.Skip("checksums of large values take minutes; TestFullMemoryConcurrently runs, and make race-full has this")
+	}
 	limit, scale := uint64(10<<20), 1
 	if underRace {
 		limit, scale = 4<<20, 2

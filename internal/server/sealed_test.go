@@ -191,7 +191,7 @@ func TestSealedWindows(t *testing.T) {
 	w := newHostileWorld(t)
 	every, n := 1, 0
 	if testing.Short() {
-		every = 7
+		every = 23
 	}
 	hostileWindows(w.tenants[0].bases, func(m hostileMsg) {
 		if n++; n%every == 0 {
@@ -254,7 +254,11 @@ func TestSealedMutants(t *testing.T) {
 	for i, h := range w.tenants {
 		hostileFields(h.bases, func(m hostileMsg) { tables[i] = append(tables[i], m) })
 	}
-	for n := range *sealedMutants {
+	mutants := *sealedMutants
+	if testing.Short() {
+		mutants /= 3
+	}
+	for n := range mutants {
 		i := rng.IntN(len(w.tenants))
 		m := tables[i][rng.IntN(len(tables[i]))]
 		m.msg = mutate(rng, m.msg, tables[i][rng.IntN(len(tables[i]))].msg)
