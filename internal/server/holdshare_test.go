@@ -18,7 +18,7 @@ import (
 // putBig puts a large value, whose bytes are the peer's sink's.
 func (p *peer) putBig(key string, n int) {
 	p.t.Helper()
-	if err := p.putLarge([]byte(key), n, xxh3.Hash(p.sink()[:n])); err != nil {
+	if err := p.putLargeSoon([]byte(key), n, xxh3.Hash(p.sink()[:n])); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -32,7 +32,6 @@ func TestHoldShares(t *testing.T) {
 	}
 	srv := startServer(t, func(c *Config) {
 		c.Secret, c.MemoryLimit, c.RegionSize = secretOf(""), 48<<20, 16<<20
-		c.LogBytes = 64 << 20 // its values fill a small one faster than a checkpoint empties it
 		c.Tenants = []Tenant{clerk("clerk"), clerk("clerk2"), {Name: "anna", Secret: secret.New(secretOf("anna"))}}
 	})
 	_, limit := srv.main.Store.HoldUse() // a quarter of the memory

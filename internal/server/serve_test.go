@@ -163,6 +163,17 @@ func (p *peer) putLarge(key []byte, n int, sum uint64) error {
 	return err
 }
 
+// putLargeSoon is putLarge, again and again while the log has no room for the value: its next
+// file is on its way, which takes a while under the race detector.
+func (p *peer) putLargeSoon(key []byte, n int, sum uint64) (err error) {
+	p.t.Helper()
+	eventually(p.t, "room in the log", func() bool {
+		err = p.putLarge(key, n, sum)
+		return !errors.Is(err, wire.StatusOverloaded.Err())
+	})
+	return err
+}
+
 // getWhole gets by SEND, and READs what the server holds for it.
 func (p *peer) getWhole(key string) []byte {
 	p.t.Helper()

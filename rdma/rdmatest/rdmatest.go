@@ -96,10 +96,10 @@ func (c *Config) defaults() {
 	}
 }
 
-// rounds is how often a check repeats what can end in more than one way. With
-// -short a device, which may be an emulated machine's, does a quarter.
+// rounds is how often a check repeats what can end in more than one way. With -short, which
+// is for the race detector and for emulated machines, it does a quarter.
 func (c *Config) rounds(full int) int {
-	if c.Hardware && testing.Short() {
+	if testing.Short() {
 		return full / 4
 	}
 	return full
