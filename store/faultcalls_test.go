@@ -35,6 +35,8 @@ func TestFaultAtEveryCall(t *testing.T) {
 	switch {
 	case *crashFull:
 		stride = 1
+	case testing.Short() && underRace:
+		stride = 61
 	case testing.Short() || underRace:
 		stride = 23
 	}
@@ -66,7 +68,8 @@ func TestFaultAtEveryCall(t *testing.T) {
 		}
 		wg.Wait()
 	})
-	if sum["refused"] == 0 || sum["fenced"] == 0 || sum["served"] == 0 {
+	// One case in seven goes on, so of few cases there may be none.
+	if sum["refused"] == 0 || sum["fenced"] == 0 || sum["served"] == 0 && stride <= 23 {
 		t.Errorf("%v: the test does not test", sum)
 	}
 	tally(t, "%d calls; every %d. failed, once and for good, %d cases: start refused %d, stopped %d, went on %d; nothing told was lost",
@@ -75,7 +78,7 @@ func TestFaultAtEveryCall(t *testing.T) {
 
 // runCases runs cases of a test in a child process, and returns what it counts.
 func runCases(t *testing.T, test, args string) (counts map[string]int, err error) {
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+test+"$")
 	cmd.Env = append(os.Environ(), childEnv+"="+args)
