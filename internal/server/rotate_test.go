@@ -150,7 +150,7 @@ func TestOldKeysRest(t *testing.T) {
 func TestRotationOfSilentSession(t *testing.T) {
 	srv := startServer(t, func(c *Config) {
 		quick(c)
-		c.Keepalive, c.Idle, c.SendTimeout = 100*time.Millisecond, 300*time.Millisecond, 500*time.Millisecond
+		c.Keepalive, c.Idle, c.SendTimeout = 100*time.Millisecond, 3*time.Second, 500*time.Millisecond // a ping may take its time
 	})
 	p := dial(t, srv, peerOptions{})
 	p.regions()
