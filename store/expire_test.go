@@ -391,7 +391,7 @@ func (n *node) liveItem(key string, want bool) {
 // 6 s of its time; and it meets the wall clock soon after.
 func TestCrashesDoNotAddUp(t *testing.T) {
 	kills := 40
-	if underRace {
+	if underRace && testing.Short() {
 		kills = 10
 	}
 	for _, life := range []time.Duration{0, 700 * time.Millisecond, 3 * time.Second} {
@@ -438,7 +438,7 @@ func TestRestoredClock(t *testing.T) {
 	n := open(t, c)
 	n.do(Write{Op: Op{Key: []byte("k"), Value: []byte("v"), TTL: time.Hour}})
 	crashes := 20
-	if underRace {
+	if underRace && testing.Short() {
 		crashes = 5
 	}
 	for range crashes {

@@ -35,8 +35,6 @@ func TestFaultAtEveryCall(t *testing.T) {
 	switch {
 	case *crashFull:
 		stride = 1
-	case testing.Short() && underRace:
-		stride = 61
 	case testing.Short() || underRace:
 		stride = 23
 	}
@@ -68,8 +66,7 @@ func TestFaultAtEveryCall(t *testing.T) {
 		}
 		wg.Wait()
 	})
-	// One case in seven goes on, so of few cases there may be none.
-	if sum["refused"] == 0 || sum["fenced"] == 0 || sum["served"] == 0 && stride <= 23 {
+	if sum["refused"] == 0 || sum["fenced"] == 0 || sum["served"] == 0 {
 		t.Errorf("%v: the test does not test", sum)
 	}
 	tally(t, "%d calls; every %d. failed, once and for good, %d cases: start refused %d, stopped %d, went on %d; nothing told was lost",

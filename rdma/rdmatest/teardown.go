@@ -100,24 +100,30 @@ func tearDown(t *testing.T, list []object) {
 	}
 }
 
-// shortOrders: with -short one order in so many is tried. No period of the orders has this
-// factor, so every object comes before and behind every other one all the same.
+// shortOrders: with -short one order in so many is tried. Every object comes before and behind
+// every other one all the same, which checkEveryOrder counts.
 const shortOrders = 7
 
 func checkEveryOrder(t *testing.T, cfg *Config) {
 	first, _ := objects(t, cfg)
-	n := 0
+	n, pairs := 0, map[[2]int]bool{} // of objects, the one closed first before the other
 	permutations(len(first), func(order []int) {
 		if n++; testing.Short() && n%shortOrders != 0 {
 			return
 		}
 		list, _ := objects(t, cfg)
 		var arranged []object
-		for _, i := range order {
+		for at, i := range order {
 			arranged = append(arranged, list[i])
+			for _, later := range order[at+1:] {
+				pairs[[2]int{i, later}] = true
+			}
 		}
 		tearDown(t, arranged)
 	})
+	if want := len(first) * (len(first) - 1); len(pairs) != want {
+		t.Errorf("%d pairs of objects were closed one before the other, want %d", len(pairs), want)
+	}
 	tearDown(t, first)
 }
 

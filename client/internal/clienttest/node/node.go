@@ -31,11 +31,11 @@ type Node struct {
 	Mmap   bool // its clients take memory by mmap, as programs do
 }
 
-// What a node has with -short, under the race detector as a rule, are a small log, twice the least that a
-// store takes and a slow scrubber. Pebble's file system in memory changes each byte that it is
-// given there, so that the first files of a larger log take longer than most tests of a node;
-// and the scrubber, at the rate that is the default, takes a third of the time that is left,
-// since the detector follows each word that it loads.
+// What a node has with -short, under the race detector as a rule: a small log, twice the least
+// that a store takes, and a slow scrubber. Pebble's file system in memory changes each byte that
+// it is given there, so the first files of a larger log take longer than most tests of a node;
+// and the scrubber, at its default rate, takes a third of the time that is left, because the
+// detector follows each word that it loads.
 const (
 	shortLog   = 16 << 20
 	shortScrub = 256 << 10
