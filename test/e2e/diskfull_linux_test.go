@@ -273,11 +273,22 @@ func (f *fullDisk) live(i int) (*node.Node, *client.Client, error) {
 	}
 	select {
 	case <-n.Exited():
+		if said, ok := f.mayEnd(n); !ok {
+			f.t.Fatalf("the server has ended: %v\n%s", err, said)
+		}
 		f.note(n)
-		return nil, nil, fmt.Errorf("%w: the server has ended: %s", errors.Join(err, c.Close()), n.Stderr())
+		return nil, nil, fmt.Errorf("%w: no space: the server has ended: %s", errors.Join(err, c.Close()), n.Stderr())
 	case <-time.After(10 * time.Second):
+		f.t.Fatalf("the server has not ended: %v", err)
 		return nil, nil, err
 	}
+}
+
+// mayEnd says whether a server that has ended was right to, as goesOn explains, and what it has
+// said.
+func (f *fullDisk) mayEnd(n *node.Node) (said string, ok bool) {
+	said = n.Stderr()
+	return said, f.left <= 10<<20 && strings.Contains(said, "fenced") && strings.Contains(said, "no space left")
 }
 
 // goesOn waits until a count has gone on by ten, which a server must reach by itself. It returns
@@ -292,8 +303,8 @@ func (f *fullDisk) goesOn(what, of string, n *node.Node, l *load, count func() u
 	for start := time.Now(); count() < from+10; time.Sleep(5 * time.Millisecond) {
 		select {
 		case <-n.Exited():
-			said := n.Stderr()
-			if f.left > 10<<20 || !strings.Contains(said, "fenced") || !strings.Contains(said, "no space left") {
+			said, ok := f.mayEnd(n)
+			if !ok {
 				f.t.Fatalf("%s: the server has ended:\n%s", what, said)
 			}
 			return false
