@@ -17,11 +17,14 @@ import (
 // Ageing is a slow sweep: for every 16 counters raised, the next 16 are halved.
 // So a sweep takes as many uses as there are counters, and nothing ever stops.
 //
+// Its memory is taken at the first use that is counted, because while memory is far from
+// full nobody counts (shard.Memory.Used).
+//
 // Updates may be lost when two goroutines meet in one word; it is an estimate.
 // Safe for concurrent use.
 type Sketch struct {
-	words  []atomic.Uint64 // 16 counters each
-	mask   uint64          // of lines
+	words  atomic.Pointer[[]atomic.Uint64] // 16 counters each; nil before the first use
+	lines  uint64                          // a power of two
 	raised atomic.Uint64
 	hand   atomic.Uint64
 }
@@ -41,23 +44,39 @@ const (
 // New makes a sketch of about that many bytes.
 func New(size uint64) *Sketch {
 	size = min(max(size, 4<<10), 64<<20)
-	lines := uint64(1) << (bits.Len64(size/(8*sketchLine)) - 1)
-	return &Sketch{words: make([]atomic.Uint64, lines*sketchLine), mask: lines - 1}
+	return &Sketch{lines: uint64(1) << (bits.Len64(size/(8*sketchLine)) - 1)}
 }
 
-// Bytes is what the sketch takes on the heap.
-func (k *Sketch) Bytes() uint64 { return uint64(len(k.words)) * 8 }
+// Bytes is what the sketch takes on the heap: nothing before the first use.
+func (k *Sketch) Bytes() uint64 {
+	if all := k.words.Load(); all != nil {
+		return uint64(len(*all)) * 8
+	}
+	return 0
+}
 
-// at returns the four counters of a key: word and shift of each. hi is the
+// made returns the counters, and takes memory for them at the first use.
+func (k *Sketch) made() []atomic.Uint64 {
+	if all := k.words.Load(); all != nil {
+		return *all
+	}
+	all := make([]atomic.Uint64, k.lines*sketchLine)
+	if k.words.CompareAndSwap(nil, &all) {
+		return all
+	}
+	return *k.words.Load()
+}
+
+// at returns the four counters of a key, out of all: word and shift of each. hi is the
 // upper half of its hash.
-func (k *Sketch) at(hi uint64) (words [4]*atomic.Uint64, shifts [4]uint) {
+func (k *Sketch) at(all []atomic.Uint64, hi uint64) (words [4]*atomic.Uint64, shifts [4]uint) {
 	// The upper half's own bits name a segment and a fingerprint: keys of one
 	// shard would crowd.
 	x := (hi ^ hi>>32) * 0x9e3779b97f4a7c15
-	line := (x >> 32 & k.mask) * sketchLine
+	line := (x >> 32 & (k.lines - 1)) * sketchLine
 	for i := range words {
 		pick := x >> (5 * i) & 31
-		words[i] = &k.words[line+uint64(2*i)+pick>>4]
+		words[i] = &all[line+uint64(2*i)+pick>>4]
 		shifts[i] = uint(pick&15) * 4
 	}
 	return words, shifts
@@ -65,7 +84,8 @@ func (k *Sketch) at(hi uint64) (words [4]*atomic.Uint64, shifts [4]uint) {
 
 // Add counts a use.
 func (k *Sketch) Add(hi uint64) {
-	words, shifts := k.at(hi)
+	all := k.made()
+	words, shifts := k.at(all, hi)
 	var old [4]uint64
 	least := uint64(Max)
 	for i, w := range words {
@@ -81,20 +101,24 @@ func (k *Sketch) Add(hi uint64) {
 		}
 	}
 	if n := k.raised.Add(1); n%16 == 0 {
-		k.age()
+		k.age(all)
 	}
 }
 
 // age halves the counters of the next word.
-func (k *Sketch) age() {
-	w := &k.words[(k.hand.Add(1)-1)%uint64(len(k.words))]
+func (k *Sketch) age(all []atomic.Uint64) {
+	w := &all[(k.hand.Add(1)-1)%uint64(len(all))]
 	old := w.Load()
 	w.CompareAndSwap(old, old>>1&halfOfEach)
 }
 
 // Estimate returns how often a key was used lately, 0 to 15.
 func (k *Sketch) Estimate(hi uint64) uint8 {
-	words, shifts := k.at(hi)
+	all := k.words.Load()
+	if all == nil {
+		return 0
+	}
+	words, shifts := k.at(*all, hi)
 	least := uint64(Max)
 	for i, w := range words {
 		least = min(least, w.Load()>>shifts[i]&Max)

@@ -6,6 +6,9 @@ import "testing"
 // time.
 func TestSketch(t *testing.T) {
 	k := New(4 << 10)
+	if k.Bytes() != 0 || k.Estimate(1) != 0 {
+		t.Errorf("before the first use it takes %d bytes, and estimates %d", k.Bytes(), k.Estimate(1))
+	}
 	hash := func(key uint64) uint64 { // its upper half, as a hash of the store has one
 		x := (key + 1) * 0x9e3779b97f4a7c15
 		x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -15,6 +18,9 @@ func TestSketch(t *testing.T) {
 		for range 1 + key%8 {
 			k.Add(hash(key))
 		}
+	}
+	if k.Bytes() != 4<<10 {
+		t.Errorf("it takes %d bytes, want 4096", k.Bytes())
 	}
 	var sum [8]int // of those used 1 … 8 times
 	for key := range uint64(1000) {
