@@ -73,6 +73,7 @@ func (a *app) serve(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	go machine.GiveBack(ctx)
 	// In a goroutine of its own, because a start may take minutes and must be as
 	// easy to end as a node that serves.
 	started := make(chan error, 1)
