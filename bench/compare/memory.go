@@ -17,7 +17,7 @@ import (
 func memoryPerKey(o options) *row {
 	n := o.few(1_000_000)
 	r := newRow("memory", "Memory per key beyond key and value, 1 M keys of 16 B + 64 B",
-		"What the server says of itself after the load, less what it said before: rdmakv memory_used (pages and segments in use, retired ones included; index segments that were outgrown within the last lease of 2 s are among these, so the figure right after the load is higher the faster it was, and the one a lease later is what the keys cost), Redis used_memory. memcached does not tell what its hash table and slabs take, so the growth of its resident memory stands there, and that of the others beside it; that of kvserver has Pebble's caches in it and memory that was made ready before it is needed.",
+		"What the server says of itself after the load, less what it said before: rdmakv memory_used (pages and segments in use, retired ones included; index segments that were outgrown within the last lease of 2 s are among these, so the figure right after the load is higher the faster it was, and the one a lease later is what the keys cost), Redis used_memory. memcached does not tell what its hash table and slabs take, so the growth of its resident memory stands there, and that of the others beside it; that of kvserver has in it what a checkpoint takes, Pebble's caches, and memory that was made ready before it is needed. At rest, which is after the last checkpoint, kvserver has given back what it does not need.",
 		report.Figure{Name: "bytes_per_key", Unit: "B"})
 	r.once = true
 	add := func(records uint64, suffix string) {
@@ -27,7 +27,8 @@ func memoryPerKey(o options) *row {
 		r.add(
 			perKey("rdmakv"+suffix, report.Ours, "rdmakv", "memory_used of kvserver, a lease after the load", kv, d, usedByRdmakv, afterLease),
 			perKey("rdmakv, right after the load"+suffix, report.Ours, "rdmakv", "memory_used of kvserver while outgrown index segments wait for their lease", kv, d, usedByRdmakv, 0),
-			perKey("rdmakv, resident"+suffix, report.Ours, "rdmakv", "growth of resident memory", kv, d, resident, 0),
+			perKey("rdmakv, resident"+suffix, report.Ours, "rdmakv", "growth of resident memory, at rest", kv, d, resident, atRest),
+			perKey("rdmakv, resident right after the load"+suffix, report.Ours, "rdmakv", "growth of resident memory", kv, d, resident, 0),
 			perKey("Redis"+suffix, report.Peer, "redis", "used_memory", redis, d, usedByRedis, 0),
 			perKey("Redis, resident"+suffix, report.Peer, "redis", "growth of resident memory", redis, d, resident, 0),
 			perKey("memcached, resident"+suffix, report.Peer, "memcached", "growth of resident memory", memcached, d, resident, 0),
@@ -35,6 +36,8 @@ func memoryPerKey(o options) *row {
 		r.target("at most 40 B"+suffix, "rdmakv"+suffix, "", report.AtMost, 40)
 		r.aside("at most 40 B right after the load"+suffix, "rdmakv, right after the load"+suffix, "", report.AtMost, 40)
 		r.aside("against Redis"+suffix, "rdmakv"+suffix, "redis", report.AtMost, 1)
+		r.versus("resident, against Redis"+suffix, "rdmakv, resident"+suffix, "Redis, resident"+suffix, report.AtMost, 0.9)
+		r.versus("resident right after the load, against Redis"+suffix, "rdmakv, resident right after the load"+suffix, "Redis, resident"+suffix, report.AtMost, 0.9).beside()
 	}
 	add(n, "")
 	if o.big {
@@ -43,8 +46,13 @@ func memoryPerKey(o options) *row {
 	return r
 }
 
-// afterLease is when what was retired during the load has been given back.
-const afterLease = 4 * time.Second
+const (
+	// afterLease is when what was retired during the load has been given back.
+	afterLease = 4 * time.Second
+	// atRest is when the last write is in a checkpoint, which takes 10 s at most to begin, and
+	// a server that rests has given back to the machine what it does not need.
+	atRest = 30 * time.Second
+)
 
 // perKey is one server, which is started for it alone; it is asked rest after the
 // load.

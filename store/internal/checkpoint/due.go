@@ -45,8 +45,8 @@ func (r *Range) earliest() []due {
 	}
 	var dues []due
 	at := map[uint16]int{}
-	for i := range r.list {
-		e := &r.list[i]
+	for i := range uint32(r.list.n) {
+		e := r.list.at(i)
 		if e.gone || disk.Kind(e.head>>40) != disk.KindExpiry {
 			continue
 		}
@@ -73,5 +73,5 @@ var keyHead = len(disk.AppendKey(nil, 0, disk.KindExpiry, nil))
 // giveBack gives back all memory but what Due tells. Nothing is added or written after it.
 func (r *Range) giveBack() {
 	r.dues, r.given = r.earliest(), true
-	r.memory, r.list, r.places, r.sorted, r.waiting, r.key = arena{}, nil, nil, nil, pieces{}, nil
+	r.memory, r.list, r.places, r.sorted, r.waiting, r.key = arena{}, entries{}, nil, nil, pieces{}, nil
 }

@@ -44,7 +44,7 @@ type Range struct {
 	facts  map[uint16]string
 
 	memory arena
-	list   []entry
+	list   entries
 	places []uint32 // a table of hashes: 1 + index in list
 	sorted []place  // the list in the order of Pebble's keys; nil: to be made
 
@@ -69,6 +69,35 @@ type entry struct {
 	value      uint32 // bytes
 	room       uint32 // bytes there are for the value
 	gone       bool   // the key is deleted
+}
+
+// entries are the entries of a range, in chunks: a slice that grows leaves its older selves as
+// garbage, as much again as it has, and moves what is in it.
+type entries struct {
+	chunks [][]entry // of chunkEntries each, the last one perhaps less full
+	n      int
+}
+
+const chunkEntries = 1 << 12 // 256 KiB
+
+// at is the entry of an index below n.
+func (l *entries) at(i uint32) *entry { return &l.chunks[i/chunkEntries][i%chunkEntries] }
+
+// add adds an entry, and returns where it stands until the next one is added.
+func (l *entries) add(e entry) *entry {
+	last := len(l.chunks) - 1
+	if last < 0 || len(l.chunks[last]) == chunkEntries {
+		room := chunkEntries
+		if last < 0 {
+			room = 16 // most ranges of a store at rest are this small
+		}
+		l.chunks = append(l.chunks, make([]entry, 0, room))
+		last++
+	}
+	c := append(l.chunks[last], e)
+	l.chunks[last] = c
+	l.n++
+	return &c[len(c)-1]
 }
 
 // A place says where an entry stands in the list, while the list is sorted.
@@ -121,11 +150,11 @@ func NewRange(stream uint64, facts map[uint16]string, bound Bound) *Range {
 // Full says that the memory is at its bound, with the pieces of values that wait for their
 // write. What is added all the same is taken.
 func (r *Range) Full() bool {
-	return r.memory.used+r.waiting.used >= r.bound.Bytes || len(r.list) >= r.bound.Keys
+	return r.memory.used+r.waiting.used >= r.bound.Bytes || r.list.n >= r.bound.Keys
 }
 
 // Keys is how many keys of Pebble the range says something of.
-func (r *Range) Keys() int { return len(r.list) }
+func (r *Range) Keys() int { return r.list.n }
 
 // Newest is the newest version of any write in the range.
 func (r *Range) Newest() layout.Version { return r.newest }
@@ -161,17 +190,17 @@ func (r *Range) remove() {
 // find returns the entry of r.key, and makes it if there is none.
 func (r *Range) find(room int) *entry {
 	h := xxh3.Hash(r.key)
-	if 2*len(r.list) >= len(r.places) {
+	if 2*r.list.n >= len(r.places) {
 		r.grow()
 	}
 	mask := uint64(len(r.places) - 1)
 	for p := h & mask; ; p = (p + 1) & mask {
 		at := r.places[p]
 		if at == 0 {
-			r.places[p] = uint32(len(r.list) + 1)
+			r.places[p] = uint32(r.list.n + 1)
 			break
 		}
-		e := &r.list[at-1]
+		e := r.list.at(at - 1)
 		if e.hash == uint32(h>>32) && string(r.keyOf(e)) == string(r.key) {
 			return e
 		}
@@ -181,23 +210,22 @@ func (r *Range) find(room int) *entry {
 	copy(b, r.key)
 	var first [16]byte
 	copy(first[:], r.key)
-	r.list = append(r.list, entry{
+	return r.list.add(entry{
 		head: binary.BigEndian.Uint64(first[:]), next: binary.BigEndian.Uint64(first[8:]),
 		hash: uint32(h >> 32), at: at, key: uint32(len(r.key)), room: uint32(room),
 	})
-	return &r.list[len(r.list)-1]
 }
 
 // grow doubles the table of hashes.
 func (r *Range) grow() {
 	r.places = make([]uint32, 2*len(r.places))
 	mask := uint64(len(r.places) - 1)
-	for i := range r.list {
-		p := xxh3.Hash(r.keyOf(&r.list[i])) & mask
+	for i := range uint32(r.list.n) {
+		p := xxh3.Hash(r.keyOf(r.list.at(i))) & mask
 		for r.places[p] != 0 {
 			p = (p + 1) & mask
 		}
-		r.places[p] = uint32(i + 1)
+		r.places[p] = i + 1
 	}
 }
 
@@ -207,12 +235,13 @@ func (r *Range) valueOf(e *entry) []byte { return r.memory.bytes(e.at, int(e.key
 
 // order returns the list in the order of Pebble's keys.
 func (r *Range) order() []place {
-	if r.sorted != nil || len(r.list) == 0 {
+	if r.sorted != nil || r.list.n == 0 {
 		return r.sorted
 	}
-	r.sorted = make([]place, len(r.list))
-	for i := range r.list {
-		r.sorted[i] = place{r.list[i].head, r.list[i].next, uint32(i)}
+	r.sorted = make([]place, r.list.n)
+	for i := range uint32(r.list.n) {
+		e := r.list.at(i)
+		r.sorted[i] = place{e.head, e.next, i}
 	}
 	slices.SortFunc(r.sorted, r.compare)
 	return r.sorted
@@ -227,5 +256,5 @@ func (r *Range) compare(a, b place) int {
 	case a.head != b.head || a.next != b.next:
 		return 1
 	}
-	return bytes.Compare(r.keyOf(&r.list[a.index]), r.keyOf(&r.list[b.index]))
+	return bytes.Compare(r.keyOf(r.list.at(a.index)), r.keyOf(r.list.at(b.index)))
 }

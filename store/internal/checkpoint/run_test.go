@@ -123,7 +123,7 @@ func (w *world) checkDue(done *Done) {
 	if done.Range == nil {
 		return
 	}
-	if done.Range.list != nil || done.Range.memory.chunks != nil {
+	if done.Range.list.chunks != nil || done.Range.memory.chunks != nil {
 		w.t.Error("the memory of a range that is in the base was not given back")
 	}
 	base, all := dump(w.t, w.db), map[uint16]uint64{}
@@ -222,7 +222,7 @@ func TestOrderOfTheLog(t *testing.T) {
 		f.Number(v)
 		add(t, r, f)
 	}
-	if e := &r.list[0]; e.version != 4 || string(r.valueOf(e)) != fmt.Sprint(layout.Version(4)) {
+	if e := r.list.at(0); e.version != 4 || string(r.valueOf(e)) != fmt.Sprint(layout.Version(4)) {
 		t.Errorf("version %v, value %q", e.version, r.valueOf(e))
 	}
 }

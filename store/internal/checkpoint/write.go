@@ -78,7 +78,7 @@ type writer struct {
 // shard writes the entries of one shard, and behind them the values that stand apart.
 func (w *writer) shard(order []place) error {
 	for _, p := range order {
-		e := &w.r.list[p.index]
+		e := w.r.list.at(p.index)
 		key := w.r.keyOf(e)
 		err := error(nil)
 		switch {
@@ -97,7 +97,7 @@ func (w *writer) shard(order []place) error {
 		}
 	}
 	for _, p := range order {
-		e := &w.r.list[p.index]
+		e := w.r.list.at(p.index)
 		key := w.r.keyOf(e)
 		if disk.Kind(key[2]) > disk.KindData {
 			break
