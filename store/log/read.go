@@ -28,6 +28,11 @@ func (l *Log) ReadAt(at Position) (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
+	return parseRecord(seg, b, at)
+}
+
+// parseRecord verifies the record of a segment that stands at a position.
+func parseRecord(seg *segment, b []byte, at Position) (Record, error) {
 	r, err := format.ParseRecord(b, seg.header.Salt, at)
 	if err != nil {
 		return Record{}, &DamageError{File: seg.name, At: at, Detail: "no good record", Err: err}
@@ -60,19 +65,27 @@ func (l *Log) segmentFor(at Position) (*segment, error) {
 
 // read reads n bytes at an offset, or what the file has of them.
 func (s *segment) read(l *Log, off, n int64) ([]byte, error) {
-	n = min(n, s.size-off)
-	lo := off &^ (l.block - 1)
-	hi := min(format.Pad(off+n, l.block), s.size)
-	b := aligned(int(hi-lo), format.MaxBlock)
+	lo, hi := s.blocks(l, off, n)
+	return s.readInto(l, aligned(int(hi-lo), format.MaxBlock), off, n)
+}
+
+// blocks says from where to where must be read for n bytes at an offset.
+func (s *segment) blocks(l *Log, off, n int64) (lo, hi int64) {
+	return off &^ (l.block - 1), min(format.Pad(off+min(n, s.size-off), l.block), s.size)
+}
+
+// readInto is read into aligned memory, which has room for the blocks.
+func (s *segment) readInto(l *Log, mem []byte, off, n int64) ([]byte, error) {
+	lo, hi := s.blocks(l, off, n)
 	f, done, err := s.openReader(l)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	if _, err := f.ReadAt(b, lo); err != nil {
+	if _, err := f.ReadAt(mem[:hi-lo], lo); err != nil {
 		return nil, fmt.Errorf("log: read %s at offset %d: %w", s.name, lo, err)
 	}
-	return b[off-lo:][:n], nil
+	return mem[off-lo:][:min(n, s.size-off)], nil
 }
 
 // openReader returns the file for reading, which is opened by the first read; it stays

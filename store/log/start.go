@@ -43,6 +43,9 @@ func (l *Log) Start(epoch uint64) error {
 	if err != nil {
 		return l.fail(err)
 	}
+	if err := l.readCached(o.chain); err != nil {
+		return l.fail(err)
+	}
 	l.mu.Lock()
 	l.segs.force = append(slices.Clone(o.chain), seg)
 	w := &l.w
@@ -52,6 +55,27 @@ func (l *Log) Start(epoch uint64) error {
 	l.state = running
 	l.mu.Unlock()
 	l.upkeep.start()
+	return nil
+}
+
+// readCached has the segments that were found read through the page cache from now on, where
+// this life writes through it. A start reads past it, because what stands there alone would be
+// gone after a power cut; by now all of that is durable. A direct read of what was written a
+// moment ago would wait until the disk has it. Nobody else reads yet.
+func (l *Log) readCached(found []*segment) error {
+	if l.writesDirect || !l.readsDirect {
+		return nil
+	}
+	l.readsDirect = false
+	for _, seg := range found {
+		if seg.reader == nil {
+			continue
+		}
+		if err := seg.reader.Close(); err != nil {
+			return fmt.Errorf("log: close %s: %w", seg.name, err)
+		}
+		seg.reader = nil // the next read opens it
+	}
 	return nil
 }
 

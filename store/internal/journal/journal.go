@@ -202,6 +202,9 @@ func (j *Journal) Hold() (release func(), err error) { return j.keeper.Hold() }
 // ReadAt reads the record at a position that is held.
 func (j *Journal) ReadAt(at log.Position) (log.Record, error) { return j.log.ReadAt(at) }
 
+// Near returns a ReadAt for one goroutine that goes forward; see log.Window.
+func (j *Journal) Near() func(at log.Position) (log.Record, error) { return j.log.NewWindow().ReadAt }
+
 // Moment takes all that is published now: first what the base has, then what is newer. Two
 // locks make them one moment. No frame is published in between, so all that is published is
 // in the snapshot or in a view; without it, a batch could be half there. Nothing leaves a set

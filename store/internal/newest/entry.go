@@ -23,6 +23,8 @@ import (
 // It does not count damage: a page that fails is one error, whatever it has read.
 type Entries struct {
 	*Reader
+	// Near is that of the Log, and reads the records of writes, but no pieces; nil: each is read by itself.
+	Near func(at log.Position) (log.Record, error)
 
 	at      log.Position  // of the record that was read last; 0: none
 	write   logged.Write  // what stands there
@@ -78,7 +80,7 @@ func (s *Entries) Value(f *Found) (value []byte, read int, err error) {
 	at := s.at
 	value, err = s.write.Join(f.effect, func(piece uint64) ([]byte, error) {
 		at = log.Position(piece)
-		rec, err := s.record(at)
+		rec, err := ofWrite(s.Log.ReadAt(at))
 		read += len(rec.Body)
 		return rec.Body, err
 	})
@@ -91,7 +93,11 @@ func (s *Entries) Value(f *Found) (value []byte, read int, err error) {
 // load reads a record and what it says.
 func (s *Entries) load(at log.Position) (read int, err error) {
 	s.at, s.effects = 0, s.effects[:0]
-	rec, err := s.record(at)
+	readAt := s.Log.ReadAt
+	if s.Near != nil {
+		readAt = s.Near
+	}
+	rec, err := ofWrite(readAt(at))
 	if err != nil {
 		return len(rec.Body), err
 	}
@@ -105,9 +111,8 @@ func (s *Entries) load(at log.Position) (read int, err error) {
 	return len(rec.Body), nil
 }
 
-// record reads a record of a write, or of a piece of one.
-func (s *Entries) record(at log.Position) (log.Record, error) {
-	rec, err := s.Log.ReadAt(at)
+// ofWrite checks that a record is that of a write, or of a piece of one.
+func ofWrite(rec log.Record, err error) (log.Record, error) {
 	if err == nil && rec.Kind != log.Write {
 		err = fmt.Errorf("a record of kind %d: %w", rec.Kind, logged.ErrMalformed)
 	}

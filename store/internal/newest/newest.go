@@ -41,6 +41,10 @@ type Log interface {
 	Hold() (release func(), err error)
 	// ReadAt reads the record at a position, in memory of its own.
 	ReadAt(at log.Position) (log.Record, error)
+	// Near returns a ReadAt for a reader whose next record mostly stands a little behind the
+	// last one. What it returns is good until it is called again; it is not safe for
+	// concurrent use.
+	Near() func(at log.Position) (log.Record, error)
 }
 
 // A Reader reads the newest published record of a key. That of a cache is never asked, because

@@ -75,6 +75,8 @@ func (l *mapLog) Hold() (release func(), err error) {
 	return func() { l.held-- }, nil
 }
 
+func (l *mapLog) Near() func(at log.Position) (log.Record, error) { return l.ReadAt }
+
 func (l *mapLog) ReadAt(at log.Position) (log.Record, error) {
 	l.reads++
 	if l.held == 0 {

@@ -386,6 +386,8 @@ func (l *mapLog) Hold() (release func(), err error) {
 	}, nil
 }
 
+func (l *mapLog) Near() func(at log.Position) (log.Record, error) { return l.ReadAt }
+
 func (l *mapLog) ReadAt(at log.Position) (log.Record, error) {
 	if l.before != nil {
 		l.before(at)

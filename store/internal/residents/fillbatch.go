@@ -8,6 +8,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/layout"
+	"github.com/rdmakv/rdmakv/store/log"
 	"github.com/rdmakv/rdmakv/store/slab"
 )
 
@@ -29,6 +30,7 @@ type fillBatch struct {
 	text   []byte // the keys, one behind the other
 	size   int    // bytes of their places
 	places fillPlaces
+	near   func(at log.Position) (log.Record, error) // of the log; nil: not asked for yet
 }
 
 // A fillKey is one of them.

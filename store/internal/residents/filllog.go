@@ -108,7 +108,10 @@ func (f *Fill) linkSome(batch *fillBatch, keys []shard.Logged, hurry bool) (rest
 	}
 	defer release()
 	defer sh.EndChunk()
-	entries := newest.Entries{Reader: f.Newest} // it reads a record with several keys once
+	if batch.near == nil {
+		batch.near = f.Newest.Log.Near()
+	}
+	entries := newest.Entries{Reader: f.Newest, Near: batch.near} // it reads a record with several keys once
 	done := 0
 	for i, k := range keys {
 		rec, err := read(&entries, sh.ID, k)

@@ -64,6 +64,8 @@ func newRig(t *testing.T) *rig {
 
 func (r *rig) Hold() (func(), error) { r.held++; return func() { r.held-- }, nil }
 
+func (r *rig) Near() func(at log.Position) (log.Record, error) { return r.ReadAt }
+
 func (r *rig) ReadAt(at log.Position) (log.Record, error) {
 	if r.held != 1 {
 		r.t.Errorf("a record is read under %d holds", r.held)
