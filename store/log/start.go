@@ -43,7 +43,7 @@ func (l *Log) Start(epoch uint64) error {
 	if err != nil {
 		return l.fail(err)
 	}
-	if err := l.readCached(o.chain); err != nil {
+	if err := readCached(l, o.chain); err != nil {
 		return l.fail(err)
 	}
 	l.mu.Lock()
@@ -62,7 +62,7 @@ func (l *Log) Start(epoch uint64) error {
 // this life writes through it. A start reads past it, because what stands there alone would be
 // gone after a power cut; by now all of that is durable. A direct read of what was written a
 // moment ago would wait until the disk has it. Nobody else reads yet.
-func (l *Log) readCached(found []*segment) error {
+func readCached(l *Log, found []*segment) error {
 	if l.writesDirect || !l.readsDirect {
 		return nil
 	}

@@ -19,7 +19,7 @@ type Window struct {
 }
 
 // NewWindow returns a Window that has read nothing.
-func (l *Log) NewWindow() *Window { return &Window{log: l} }
+func NewWindow(l *Log) *Window { return &Window{log: l} }
 
 // ReadAt reads the record at a position and verifies it. The body is good until the next call.
 // Errors and waits are those of Log.ReadAt.

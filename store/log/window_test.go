@@ -19,7 +19,7 @@ func TestReadAhead(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	policies(t, func(t *testing.T, c log.Config, d *logtest.Disk) {
 		l, _ := open(t, c)
-		w := l.NewWindow()
+		w := log.NewWindow(l)
 		type record struct {
 			at   log.Position
 			body []byte
@@ -78,7 +78,7 @@ func TestReadAhead(t *testing.T) {
 func TestReadAheadFreed(t *testing.T) {
 	c := small(logtest.New(logtest.Options{}))
 	l, _ := open(t, c)
-	w := l.NewWindow()
+	w := log.NewWindow(l)
 	first, err := l.Append(write(1, "first"))
 	if err != nil {
 		t.Fatal(err)
