@@ -3,7 +3,9 @@ package clienttest
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"net"
+	"slices"
 	"sync"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
@@ -196,6 +198,9 @@ func (q *QP) PostRecv(wrs []rdma.RecvWR) (int, error) {
 		if q.err != nil {
 			q.CQ.push(rdma.WC{ID: wr.ID, Status: rdma.StatusWRFlushErr})
 			continue
+		}
+		if slices.ContainsFunc(q.recvs, func(r rdma.RecvWR) bool { return r.ID == wr.ID }) {
+			panic(fmt.Sprintf("clienttest: receive %#x is posted, and was posted again", wr.ID))
 		}
 		q.recvs = append(q.recvs, wr)
 	}
