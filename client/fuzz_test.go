@@ -40,6 +40,7 @@ func FuzzReply(f *testing.F) {
 		f.Add(op, true, wire.AppendGetReply(nil, 0, wire.GetReply{Kind: wire.GetInline, Value: []byte("v"), Version: 1}))
 		f.Add(op, true, wire.AppendWriteReply(nil, wire.TypePut, 0, wire.WriteReply{Version: 1, Applied: true}))
 		f.Add(op, true, wire.AppendDocumentReply(nil, 0, wire.DocumentReply{Total: 2, Serial: 1, Data: []byte("{}")}))
+		f.Add(op, false, clienttest.Pack(wire.AppendWriteReply(nil, wire.TypePut, 5, wire.WriteReply{Version: 1, Applied: true}), wire.AppendError(nil, wire.TypeGet, 6, wire.StatusNotFound, "no")))
 		f.Add(op, false, wire.AppendGoodbye(nil, wire.StatusClosing, "bye"))
 	}
 	f.Fuzz(func(t *testing.T, op uint8, fix bool, bytes []byte) {
@@ -52,6 +53,7 @@ func FuzzReply(f *testing.F) {
 			}
 		}()
 		srv := clienttest.NewServer(9)
+		srv.Packs = true
 		answered := false
 		srv.OnRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
 			if h.Type == wire.TypeHello || h.Type == wire.TypeView && op%fuzzOps != 7 {

@@ -88,9 +88,7 @@ func (d *direct) publishCommit(c *pipeline.Commit) {
 		d.journal.Publish(c, d.shards, d.results)
 		return
 	}
-	for _, f := range c.Flights {
-		d.shards[f.Shard].Publish(f, d.results)
-	}
+	shard.PublishAll(d.shards, c.Flights, d.results)
 }
 
 // commitDone answers the writers of a published commit.

@@ -63,6 +63,7 @@ func deafSessionOf(t testing.TB, sp *space.Space, by *auth.Login, open bool) (*s
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.Packs = true // its Connect names no features
 	held := by.Held.Load()
 	over := make(chan struct{})
 	go func() {

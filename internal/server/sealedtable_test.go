@@ -83,6 +83,20 @@ type reportFields struct {
 	Damage wire.Damage
 }
 
+// packFields are the requests of a pack.
+type packFields struct {
+	A wire.Put
+	B wire.Get
+	C wire.Delete
+}
+
+func appendPackFields(dst []byte, id uint64, m packFields) []byte {
+	dst = wire.BeginPack(dst, wire.TypePack)
+	dst = wire.AppendPacked(dst, wire.AppendPut(nil, id, m.A))
+	dst = wire.AppendPacked(dst, wire.AppendGet(nil, id+1, m.B))
+	return wire.AppendPacked(dst, wire.AppendDelete(nil, id+2, m.C))
+}
+
 // hostileBases are the proper messages: every type of request, of some several that
 // go different ways. worldMap is the shard map in force, encoded.
 func hostileBases(sp *space.Space, by *auth.Login, worldMap []byte) (all []*hostileBase) {
@@ -107,6 +121,7 @@ func hostileBases(sp *space.Space, by *auth.Login, worldMap []byte) (all []*host
 	add(baseOf("put named", wire.Put{Key: plainKey, Value: value, Terms: wire.Terms{ID: wire.RequestID{Slot: 1, Seq: 1}, If: wire.CondVersion, IfVersion: 9, TTLMicros: 1e9}}, wire.AppendPut))
 	add(baseOf("large put", wire.PutLarge{Key: plainKey, RKey: 1, Addr: 4096, ValueLen: uint64(len(value)), Checksum: checksum(value)}, wire.AppendPutLarge).serving(value))
 	add(baseOf("large put that cannot be READ", wire.PutLarge{Key: plainKey, RKey: 1, Addr: 4096, ValueLen: 1 << 16}, wire.AppendPutLarge))
+	add(baseOf("pack", packFields{A: wire.Put{Key: plainKey, Value: value}, B: wire.Get{Key: plainKey, MaxInline: 10}, C: wire.Delete{Key: absentKey}}, appendPackFields))
 	add(baseOf("delete", wire.Delete{Key: plainKey}, wire.AppendDelete))
 	add(baseOf("delete of nothing", wire.Delete{Key: absentKey}, wire.AppendDelete))
 	update("of nothing", wire.UpdateIncrement, 1, absentKey)

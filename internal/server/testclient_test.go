@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -31,6 +32,7 @@ type peer struct {
 	wel             wire.Welcome
 	credits         int
 	nextID          uint64
+	packs           int      // messages of several replies that came
 	replies         [][]byte // received and not yet asked for
 	reads           []rdma.WC
 	failed          error  // first completion with an error
@@ -107,7 +109,7 @@ func tryDial(t testing.TB, srv *Server, o peerOptions) (*peer, error) {
 	rand.Read(nonce[:])
 	p.connect = o.connect
 	if p.connect == nil {
-		p.connect = wire.AppendConnect(nil, o.secret, wire.Connect{Min: wire.VersionMin, Max: wire.VersionMax, Tenant: wire.TenantOf(o.tenant), Nonce: nonce})
+		p.connect = wire.AppendConnect(nil, o.secret, wire.Connect{Min: wire.VersionMin, Max: wire.VersionMax, Features: wire.FeaturePack, Tenant: wire.TenantOf(o.tenant), Nonce: nonce})
 	}
 	addr := srv.Addrs()[0].String()
 	if o.via != "" {
@@ -264,11 +266,33 @@ func (p *peer) complete(wc rdma.WC) {
 	if err := p.sealIn.Open(msg); err != nil {
 		p.t.Errorf("message of the server: %v", err)
 	}
-	if h, err := wire.ParseHeader(msg); err == nil {
-		p.credits += int(h.Credits)
+	for _, m := range p.unpack(msg) {
+		if h, err := wire.ParseHeader(m); err == nil {
+			p.credits += int(h.Credits)
+		}
+		p.replies = append(p.replies, m)
 	}
-	p.replies = append(p.replies, msg)
 	p.postRecv(i)
+}
+
+// unpack returns the replies in a message, each as if it had come alone.
+func (p *peer) unpack(msg []byte) (all [][]byte) {
+	h, err := wire.ParseHeader(msg)
+	if err != nil || h.Type != wire.TypePack.Reply() {
+		return [][]byte{msg}
+	}
+	pack := wire.Body(msg)
+	n, err := wire.ParsePack(h, pack)
+	if err != nil {
+		p.t.Errorf("a pack of the server: %v", err)
+	}
+	p.packs++
+	for range n {
+		_, body, rest, _ := wire.NextPacked(pack)
+		m := append(bytes.Clone(pack[:len(pack)-len(rest)-len(body)]), make([]byte, wire.SequenceSize+wire.TagSize)...)
+		all, pack = append(all, append(m, body...)), rest
+	}
+	return all
 }
 
 // await returns the reply to a request, or why the connection died.

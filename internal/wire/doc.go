@@ -2,7 +2,7 @@
 // a server, and the private data of the connection that carries them: encode
 // and decode, nothing else. It knows no fabric, no clock and no store.
 //
-// One SEND carries exactly one message, a 48-byte header and a body:
+// One SEND carries one message, a 48-byte header and a body, or several as a pack (pack.go):
 //
 //	 0        1        2            4            6            8
 //	┌────────┬────────┬────────────┬────────────┬────────────┐
@@ -36,7 +36,7 @@
 //
 // # How to read it
 //
-// header.go is the header and the list of message types; private.go, session.go and
+// header.go is the header and the list of message types; pack.go several messages in one; private.go, session.go and
 // seal.go are the handshake, the life of a session and its MACs; status.go is how a
 // request can end. read.go, fetch.go and scan.go are the requests that read,
 // write.go, batch.go and terms.go those that write, watch.go and report.go the

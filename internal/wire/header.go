@@ -83,6 +83,8 @@ const (
 	TypeFetch Type = 21 // a part of a held place, by SEND
 	// Version 4 brought this. It took away 10, 18, 19 and 20, which are not used again.
 	TypeDocument Type = 22 // a text, in parts: counters, the cluster, what the operator asks
+	// Several messages in one (pack.go).
+	TypePack Type = 23
 
 	// ReplyBit marks the reply to a request of the type below it.
 	ReplyBit Type = 0x80
@@ -96,7 +98,7 @@ var typeNames = [...]string{
 	TypeDelete: "Delete", TypeGet: "Get", TypeRelease: "Release", TypeExists: "Exists",
 	TypeScan: "Scan", TypePing: "Ping", TypeGoodbye: "Goodbye",
 	TypeUpdate: "Update", TypeBatch: "Batch", TypeBatchLarge: "BatchLarge", TypeWatch: "Watch", TypeReport: "Report",
-	TypeFetch: "Fetch", TypeDocument: "Document",
+	TypeFetch: "Fetch", TypeDocument: "Document", TypePack: "Pack",
 }
 
 // Reply returns the type of the reply to t.
@@ -108,14 +110,14 @@ func (t Type) IsReply() bool { return t&ReplyBit != 0 }
 // Request returns the request that t answers; a request is its own.
 func (t Type) Request() Type { return t &^ ReplyBit }
 
-// valid: requests, their replies, and Goodbye, which has none.
+// valid: requests, their replies, Goodbye, which has none, and packs of the first two.
 func (t Type) valid() bool {
-	return t.Request().IsRequest() || t == TypeGoodbye
+	return t.Request().IsRequest() || t == TypeGoodbye || t.Request() == TypePack
 }
 
 // IsRequest reports whether t is what a client asks.
 func (t Type) IsRequest() bool {
-	return int(t) < len(typeNames) && typeNames[t] != "" && t != TypeGoodbye
+	return int(t) < len(typeNames) && typeNames[t] != "" && t != TypeGoodbye && t != TypePack
 }
 
 func (t Type) String() string {
@@ -183,6 +185,19 @@ func ParseHeader(msg []byte) (Header, error) {
 	if len(msg) < HeaderSize {
 		return Header{}, ErrShort
 	}
+	h, err := parseHead(msg)
+	switch {
+	case err != nil:
+		return h, err
+	case uint64(h.Length) != uint64(len(msg)-HeaderSize):
+		return h, ErrTrailing
+	}
+	return h, nil
+}
+
+// parseHead reads the header but for its seal: what a message in a pack has of it. msg has as
+// many bytes.
+func parseHead(msg []byte) (Header, error) {
 	h := Header{
 		Version: msg[offVersion],
 		Type:    Type(msg[offType]),
@@ -201,8 +216,6 @@ func ParseHeader(msg []byte) (Header, error) {
 		return h, ErrReserved
 	case h.Status != StatusOK && !h.Type.IsReply() && h.Type != TypeGoodbye:
 		return h, ErrRange
-	case uint64(h.Length) != uint64(len(msg)-HeaderSize):
-		return h, ErrTrailing
 	}
 	return h, nil
 }

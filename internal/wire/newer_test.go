@@ -51,6 +51,8 @@ func encodeNewer(t *testing.T, d *datadriven.TestData, kind string, id uint64) (
 	s := func(name string) []byte { return str(d, name) }
 	cursor := Cursor{Incarnation: n("incarnation"), Version: n("version")}
 	switch kind {
+	case "pack":
+		return packCase(t, d), true
 	case "fetch":
 		return AppendFetch(nil, id, Fetch{Hold: n("hold"), Offset: uint32(n("offset")), Length: uint32(n("length"))}), true
 	case "fetch-reply":
@@ -98,6 +100,8 @@ func encodeCluster(t *testing.T, d *datadriven.TestData, kind string, id uint64)
 
 func reencodeNewer(h Header, body []byte) ([]byte, error) {
 	switch h.Type {
+	case TypePack, TypePack.Reply():
+		return reencodePack(h, body)
 	case TypeUpdate:
 		m, err := ParseUpdate(body)
 		return AppendUpdate(nil, h.ID, m), err
@@ -155,6 +159,8 @@ func reencodeNewer(h Header, body []byte) ([]byte, error) {
 
 func parseNewer(t Type, body []byte) (err error) {
 	switch t {
+	case TypePack, TypePack.Reply():
+		_, err = ParsePack(Header{Version: VersionMax, Type: t}, body)
 	case TypeUpdate:
 		_, err = ParseUpdate(body)
 	case TypeUpdate.Reply(), TypeBatch.Reply(), TypeBatchLarge.Reply():
@@ -195,6 +201,8 @@ func parseNewer(t Type, body []byte) (err error) {
 func withNewer(all map[string][]byte) map[string][]byte {
 	terms := Terms{ID: RequestID{Slot: 3, Seq: 4, AgeMillis: 5}, If: CondVersion, IfVersion: 6, TTLMicros: 7}
 	for name, msg := range map[string][]byte{
+		"pack":         packOf(AppendPut(nil, 1, Put{Key: []byte("a")}), AppendGet(nil, 2, Get{Key: []byte("b")})),
+		"pack-reply":   packOf(AppendWriteReply(nil, TypePut, 1, WriteReply{Version: 8, Applied: true}), AppendError(nil, TypeGet, 2, StatusNotFound, "no")),
 		"fetch":        AppendFetch(nil, 1, Fetch{Hold: 9, Offset: 8, Length: 64}),
 		"fetched":      FinishFetch(append(AppendFetchHead(nil, 1, 8), "8 bytes."...), 0),
 		"put-terms":    AppendPut(nil, 1, Put{Key: []byte("key"), Value: []byte("value"), Terms: terms}),

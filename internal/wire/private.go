@@ -51,6 +51,10 @@ const featuresMustKnow = 0xff00
 // take the place for one in a region that it has not heard of yet.
 const FeatureAside = 1 << 0
 
+// FeaturePack in a Connect and in an Accept says that its sender understands packs (pack.go). Who
+// has not named it is sent none.
+const FeaturePack = 1 << 1
+
 // A Nonce is 16 random bytes, fresh for every connection.
 type Nonce [NonceSize]byte
 

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rdmakv/rdmakv/store/internal/prefetch"
 	"github.com/rdmakv/rdmakv/store/layout"
 	"github.com/rdmakv/rdmakv/store/reclaim"
 	"github.com/rdmakv/rdmakv/store/region"
@@ -128,6 +129,29 @@ func (ix *Index) Find(h layout.Hash, eq func(layout.Slot) bool) (Ref, bool) {
 		}
 	}
 	return Ref{}, false
+}
+
+// Ahead has memory fetched that Find will read: with a nil function the buckets in which a key of
+// that hash is looked for first; else it calls yield with the slots of these that have its
+// fingerprint, for the caller to fetch their items. Overflow buckets are left out, because few keys
+// are in them. It changes nothing, and nor may yield.
+func (ix *Index) Ahead(h layout.Hash, yield func(layout.Slot)) {
+	seg := ix.segmentOf(h)
+	fp := h.Fingerprint()
+	x, y := h.Mains(seg.groups)
+	for _, b := range [2]int{x.MainBucket(), y.MainBucket()} {
+		bkt := bucketAt(seg.mem, b)
+		if yield == nil {
+			prefetch.Line(bkt)
+			continue
+		}
+		for i := 1; i < len(bkt); i++ {
+			s := layout.Slot(load(&bkt[i]))
+			if s.Fingerprint() == fp && s.Class() != 0 {
+				yield(s)
+			}
+		}
+	}
 }
 
 // Room returns an empty slot for a key that is not in the index, growing its

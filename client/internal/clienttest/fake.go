@@ -33,6 +33,8 @@ type Server struct {
 	Reject    []byte                      // refuse with this private data
 	Connect   func(context.Context) error // waits, or fails, before anything is answered
 
+	Packs         bool               // it takes packs, and answers with them
+	PacksIn       atomic.Int64       // packs that came
 	Direct        bool               // its memory is mapped: rdma.DirectReader
 	Shards        uint32             // 0: one
 	Others        map[string]*Server // by address: the other servers that can be connected to

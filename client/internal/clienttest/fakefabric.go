@@ -3,7 +3,9 @@ package clienttest
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"net"
+	"slices"
 	"sync"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
@@ -175,6 +177,9 @@ func (q *QP) Connect(ctx context.Context, addr string, p rdma.ConnParams) (rdma.
 		return rdma.ConnInfo{PrivateData: q.f.Reject}, &rdma.OpError{Op: "connect", Fabric: "fake", Err: rdma.ErrRejected}
 	}
 	a := wire.Accept{Version: wire.VersionMax, Incarnation: q.f.Incarnation}
+	if q.f.Packs {
+		a.Features = wire.FeaturePack
+	}
 	rand.Read(a.Nonce[:])
 	private := wire.AppendAccept(nil, q.f.Secret, p.PrivateData, a)
 	if q.f.Accept != nil {
@@ -193,6 +198,9 @@ func (q *QP) PostRecv(wrs []rdma.RecvWR) (int, error) {
 		if q.err != nil {
 			q.CQ.push(rdma.WC{ID: wr.ID, Status: rdma.StatusWRFlushErr})
 			continue
+		}
+		if slices.ContainsFunc(q.recvs, func(r rdma.RecvWR) bool { return r.ID == wr.ID }) {
+			panic(fmt.Sprintf("clienttest: receive %#x is posted, and was posted again", wr.ID))
 		}
 		q.recvs = append(q.recvs, wr)
 	}
@@ -226,9 +234,7 @@ func (q *QP) PostSend(wrs []rdma.SendWR) (int, error) {
 				q.Die(err)
 				continue
 			}
-			if reply := q.f.reply(h, msg); len(reply) > 0 {
-				q.Deliver(reply)
-			}
+			q.answer(h, msg)
 		default:
 			s := wr.SGL[0]
 			dst := s.MR.Bytes()[s.Off : s.Off+uint64(s.Len)]
@@ -252,6 +258,50 @@ func (q *QP) PostSend(wrs []rdma.SendWR) (int, error) {
 		}
 	}
 	return len(wrs), nil
+}
+
+// answer answers a message: a pack with a pack, if all its requests are answered.
+func (q *QP) answer(h wire.Header, msg []byte) {
+	if h.Type != wire.TypePack {
+		if reply := q.f.reply(h, msg); len(reply) > 0 {
+			q.Deliver(reply)
+		}
+		return
+	}
+	n, err := wire.ParsePack(h, wire.Body(msg))
+	if err == nil && !q.f.Packs {
+		err = wire.ErrType
+	}
+	if err != nil {
+		q.Die(err)
+		return
+	}
+	q.f.PacksIn.Add(1)
+	var replies [][]byte
+	for pack := wire.Body(msg); len(pack) > 0; {
+		h, body, rest, _ := wire.NextPacked(pack)
+		m := append(append([]byte(nil), pack[:len(pack)-len(rest)-len(body)]...), make([]byte, wire.SequenceSize+wire.TagSize)...)
+		if reply := q.f.reply(h, append(m, body...)); len(reply) > 0 {
+			replies = append(replies, reply)
+		}
+		pack = rest
+	}
+	if len(replies) == n {
+		q.Deliver(Pack(replies...))
+		return
+	}
+	for _, r := range replies {
+		q.Deliver(r)
+	}
+}
+
+// Pack is one message of several replies.
+func Pack(replies ...[]byte) []byte {
+	out := wire.BeginPack(nil, wire.ReplyBit)
+	for _, r := range replies {
+		out = wire.AppendPacked(out, r)
+	}
+	return out
 }
 
 // A directQP is a fakeQP of a server whose memory is mapped.

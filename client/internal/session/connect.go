@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client/internal/base"
@@ -49,7 +50,7 @@ func Connect(ctx, reach context.Context, o *Options, addr string, w Way, t *devi
 	go s.watchQP()
 
 	secret := s.Config.Secret
-	request := wire.Connect{Min: wire.VersionMin, Max: wire.VersionMax, Features: wire.FeatureAside, Tenant: wire.TenantOf(s.Config.Tenant)}
+	request := wire.Connect{Min: wire.VersionMin, Max: wire.VersionMax, Features: wire.FeatureAside | wire.FeaturePack, Tenant: wire.TenantOf(s.Config.Tenant)}
 	rand.Read(request.Nonce[:])
 	hello := wire.AppendConnect(nil, secret, request)
 	info, err := s.QP.Connect(reach, w.Addr, rdma.ConnParams{PrivateData: hello})
@@ -67,13 +68,14 @@ func Connect(ctx, reach context.Context, o *Options, addr string, w Way, t *devi
 	}
 	s.version, s.Incarnation = accept.Version, accept.Incarnation
 	out, in := wire.NewSeals(secret, hello, answer)
-	s.outbox.seal = out
+	s.outbox.seal, s.outbox.packs = out, accept.Features&wire.FeaturePack != 0
 	s.sealIn.Store(in)
 	p := s.Clock.Unlimited(ctx)
 	posted, err := s.hello(&p, hello, answer)
 	if err != nil {
 		return nil, true, err
 	}
+	s.outbox.most = s.RequestSize()
 	// The server may now READ what large puts stage for it.
 	if err := s.QP.SetAccess(rdma.AccessRemoteRead); err != nil {
 		return nil, true, err
@@ -173,6 +175,7 @@ func (s *Session) build() error {
 	rq.credits = turnstile.New(1, s.Config.MaxWaiting, base.ErrOverloaded) // for Hello
 	rq.drained = make(chan struct{})
 	rq.recvs, rq.recvMR = mem[:recvs*MessageSize], mr
+	rq.unread = make([]atomic.Int32, recvs)
 	for i := range recvs {
 		rq.recvSGE = append(rq.recvSGE, rdma.SGE{MR: mr, Off: uint64(i * MessageSize), Len: MessageSize})
 	}

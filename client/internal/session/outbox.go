@@ -22,13 +22,20 @@ import (
 //
 // Only the last request of a post is signaled: the sends of a queue pair
 // complete in order, so its completion frees the buffers of all.
+//
+// Small requests that are posted together travel as packs, if the server takes them: one message,
+// in the buffer of the first, under one seal (internal/wire/pack.go). Each has its slot, its credit
+// and its reply as if it had travelled alone.
 type outbox struct {
 	mu      sync.Mutex
-	seal    *wire.Seal // of what is sent
-	posting bool       // a caller posts, and will look into queue again
-	queue   []*Slot    // numbered and not posted, oldest first
+	posting bool    // a caller posts, and will look into queue again
+	queue   []*Slot // not posted, oldest first
+
+	packs bool // both ends have named the feature; set before the first message
+	most  int  // bytes of a message that the server takes; set behind Hello, before others post
 
 	// These are of the caller that posts.
+	seal  *wire.Seal // of what is sent
 	batch []*Slot
 	wrs   []rdma.SendWR
 }
@@ -40,15 +47,17 @@ const (
 	// outboxRounds bounds how often a caller posts what others have queued
 	// meanwhile before a goroutine takes that over.
 	outboxRounds = 4
+	// packedMost bounds the requests that are copied into a pack: to copy more costs what a
+	// message of their own does.
+	packedMost = 2 << 10
 )
 
-// send numbers and signs the request in sl's buffer and has it posted. An error
+// send has the request in sl's buffer posted. An error
 // means that it was not and will not be. A request that is still queued when the
 // connection ends is lost like one that was posted.
-func (l *link) send(sl *Slot, msg []byte) error {
+func (l *link) send(sl *Slot) error {
 	o := &l.outbox
 	o.mu.Lock()
-	o.seal.Seal(msg)
 	o.queue = append(o.queue, sl)
 	if o.posting {
 		o.mu.Unlock()
@@ -79,11 +88,10 @@ func (l *link) send(sl *Slot, msg []byte) error {
 	return nil
 }
 
-// enqueue numbers and signs the request in sl's buffer, which PostQueued posts, or another call.
-func (l *link) enqueue(sl *Slot, msg []byte) {
+// enqueue queues the request in sl's buffer, which PostQueued posts, or another call.
+func (l *link) enqueue(sl *Slot) {
 	o := &l.outbox
 	o.mu.Lock()
-	o.seal.Seal(msg)
 	o.queue = append(o.queue, sl)
 	o.mu.Unlock()
 }
@@ -119,12 +127,18 @@ func (l *link) postQueued() error {
 	o := &l.outbox
 	o.batch, o.queue = o.queue, o.batch[:0]
 	o.wrs = o.wrs[:0]
-	var last *Slot
-	for _, sl := range o.batch {
-		sl.before, last = last, sl
-		o.wrs = append(o.wrs, rdma.SendWR{Op: rdma.OpSend, SGL: sl.sgl[:]})
-	}
 	o.mu.Unlock()
+	var last *Slot
+	for rest := o.batch; len(rest) > 0; {
+		n := l.pack(rest)
+		for _, sl := range rest[:n] {
+			sl.before, last = last, sl
+		}
+		first := rest[0]
+		o.seal.Seal(first.Buf[:first.sgl[0].Len]) // numbered as it travels
+		o.wrs = append(o.wrs, rdma.SendWR{Op: rdma.OpSend, SGL: first.sgl[:]})
+		rest = rest[n:]
+	}
 	sent := l.d.NewOp()
 	sent.OnDetached(last.onSent)
 	end := &o.wrs[len(o.wrs)-1]
@@ -138,6 +152,35 @@ func (l *link) postQueued() error {
 	}
 	o.mu.Lock()
 	return err
+}
+
+// pack puts the first of these requests that may travel together into one message, in the
+// buffer of the first; n is how many they are, and 1 if there is no pack. The buffers are the
+// caller's that posts.
+func (l *link) pack(slots []*Slot) (n int) {
+	if !l.outbox.packs || len(slots) < 2 {
+		return 1
+	}
+	size := wire.HeaderSize
+	for n < min(len(slots), wire.MaxPacked) {
+		sl := slots[n]
+		length := int(sl.sgl[0].Len)
+		size += wire.PackedSize(length)
+		if length > packedMost || size > l.outbox.most || !wire.Packable(sl.Buf) {
+			break
+		}
+		n++
+	}
+	if n < 2 {
+		return 1
+	}
+	first := slots[0]
+	msg := wire.PackInto(first.Buf, int(first.sgl[0].Len))
+	for _, sl := range slots[1:n] {
+		msg = wire.AppendPacked(msg, sl.Buf[:sl.sgl[0].Len])
+	}
+	first.sgl[0].Len = uint32(len(msg))
+	return n
 }
 
 // posted ends posting. If the queue pair has refused something, the connection is

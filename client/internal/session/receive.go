@@ -83,6 +83,7 @@ func (s *Session) onRecv(wc rdma.WC) {
 	}
 	s.rq.posted.Add(-1)
 	s.heard.Store(s.Clock.Coarse())
+	s.rq.unread[n].Store(1)
 	msg := s.received(n, wc.ByteLen)
 	in := s.sealIn.Load()
 	if in == nil {
@@ -102,8 +103,11 @@ func (s *Session) onRecv(wc rdma.WC) {
 		s.protocolError(n, fmt.Errorf("%w: version %d in a session of version %d", base.ErrProtocol, h.Version, s.version))
 		return
 	}
-	if h.Credits != 0 && !s.granted(int(h.Credits)) {
-		s.protocolError(n, fmt.Errorf("%w: more credits than a server may grant", base.ErrProtocol))
+	if h.Type == wire.TypePack.Reply() {
+		s.onPack(n, h, wire.Body(msg))
+		return
+	}
+	if !s.grants(n, h) {
 		return
 	}
 	if h.Type == wire.TypeGoodbye {
@@ -116,17 +120,79 @@ func (s *Session) onRecv(wc rdma.WC) {
 		s.protocolError(n, fmt.Errorf("%w: a %v from a server", base.ErrProtocol, h.Type))
 		return
 	}
-	if s.d.Complete(h.ID, rdma.WC{ID: uint64(n), ByteLen: wc.ByteLen}) {
-		return // the waiter, or lateReply, reposts the receive
+	s.deliver(n, h, 0, wc.ByteLen)
+}
+
+// onPack is onRecv for the pack of a header that has parsed: each of its replies is delivered by
+// itself, and the receive is posted again when all have been read.
+func (s *Session) onPack(n int, h wire.Header, body []byte) {
+	count, err := 0, error(nil)
+	if !s.outbox.packs {
+		err = fmt.Errorf("a %v that was not agreed on", h.Type)
+	} else {
+		count, err = wire.ParsePack(h, body)
 	}
-	for _, sl := range s.rq.slots {
-		if sl.late.CompareAndSwap(h.ID, 0) {
-			s.repost(n)
-			sl.part()
+	if err != nil {
+		s.protocolError(n, fmt.Errorf("%w: %v", base.ErrProtocol, err))
+		return
+	}
+	s.rq.unread[n].Store(int32(count))
+	at := wire.HeaderSize
+	for i := range count {
+		m, _, rest, _ := wire.NextPacked(body)
+		size := len(body) - len(rest)
+		body = rest
+		if !s.grants(n, m) || !s.deliver(n, m, at, uint32(size)) {
+			for range count - i - 1 { // those behind it are nobody's
+				s.repost(n)
+			}
 			return
 		}
+		at += size
 	}
-	s.protocolError(n, fmt.Errorf("%w: a %v that nobody asked for", base.ErrProtocol, h.Type))
+}
+
+// grants takes the credits that a message gives. false: they are too many, and the session ends.
+func (l *link) grants(n int, h wire.Header) bool {
+	if h.Credits != 0 && !l.granted(int(h.Credits)) {
+		l.protocolError(n, fmt.Errorf("%w: more credits than a server may grant", base.ErrProtocol))
+		return false
+	}
+	return true
+}
+
+// deliver hands a reply in receive n to its waiter: the whole of it, or size bytes from at on, of a
+// pack. false: nobody has asked for it, and the session ends.
+func (l *link) deliver(n int, h wire.Header, at int, size uint32) bool {
+	if l.d.Complete(h.ID, rdma.WC{ID: uint64(at)<<32 | uint64(n), ByteLen: size}) {
+		return true // the waiter, or lateReply, reposts the receive
+	}
+	for _, sl := range l.rq.slots {
+		if sl.late.CompareAndSwap(h.ID, 0) {
+			l.repost(n)
+			sl.part()
+			return true
+		}
+	}
+	l.protocolError(n, fmt.Errorf("%w: a %v that nobody asked for", base.ErrProtocol, h.Type))
+	return false
+}
+
+// delivered is the reply that deliver has handed over, and its receive, which is to be posted again.
+func (l *link) delivered(wc rdma.WC) (h wire.Header, body []byte, recv int) {
+	recv = int(uint32(wc.ID))
+	var err error
+	if at := int(wc.ID >> 32); at > 0 {
+		h, body, _, err = wire.NextPacked(l.received(recv, uint32(at)+wc.ByteLen)[at:])
+	} else {
+		msg := l.received(recv, wc.ByteLen)
+		h, err = wire.ParseHeader(msg)
+		body = wire.Body(msg)
+	}
+	if err != nil { // onRecv has parsed it before
+		panic(fmt.Sprintf("client: header of a delivered reply: %v", err))
+	}
+	return h, body, recv
 }
 
 // maxCredits bounds what a server can grant; more is nonsense.
@@ -151,8 +217,12 @@ func (l *link) received(n int, length uint32) []byte {
 	return l.rq.recvs[at : at+min(int(length), MessageSize) : at+MessageSize]
 }
 
-// repost hands receive n to the fabric. On a dead QP it comes back flushed.
+// repost says that one who reads receive n is done with it; the last one hands it to the
+// fabric. On a dead QP it comes back flushed.
 func (l *link) repost(n int) {
+	if l.rq.unread[n].Add(-1) > 0 {
+		return
+	}
 	l.rq.posted.Add(1)
 	if k, _ := l.QP.PostRecv(l.rq.recvWR[n : n+1]); k == 0 && l.rq.posted.Add(-1) == 0 {
 		l.drainedAll()

@@ -76,7 +76,8 @@ type requests struct {
 	recvs   []byte  // receive buffers, messageSize each
 	recvMR  rdma.MR
 	recvSGE []rdma.SGE
-	recvWR  []rdma.RecvWR // one per buffer, never changed
+	recvWR  []rdma.RecvWR  // one per buffer, never changed
+	unread  []atomic.Int32 // of each receive: messages in it that somebody reads, or will
 
 	posted  atomic.Int64  // receives that the fabric holds
 	drained chan struct{} // closed when, after the end, it holds none
@@ -150,7 +151,7 @@ func (sl *Slot) Post(msg []byte) error {
 	if err := sl.address(msg); err != nil {
 		return err
 	}
-	if err := sl.s.send(sl, msg); err != nil {
+	if err := sl.s.send(sl); err != nil {
 		sl.Cancel()
 		return base.NotSent(postError(err))
 	}
@@ -164,7 +165,7 @@ func (sl *Slot) Queue(msg []byte) error {
 	if err := sl.address(msg); err != nil {
 		return err
 	}
-	sl.s.enqueue(sl, msg)
+	sl.s.enqueue(sl)
 	return nil
 }
 
@@ -244,12 +245,8 @@ func (l *link) waitError(err error) error {
 func (sl *Slot) take(wc rdma.WC) (Reply, error) {
 	switch wc.Status {
 	case rdma.StatusSuccess:
-		msg := sl.s.received(int(wc.ID), wc.ByteLen)
-		h, err := wire.ParseHeader(msg)
-		if err != nil { // onRecv has parsed it before
-			panic(fmt.Sprintf("client: header of a delivered reply: %v", err))
-		}
-		return Reply{h: h, Body: wire.Body(msg), slot: sl, recv: int(wc.ID)}, nil
+		h, body, recv := sl.s.delivered(wc)
+		return Reply{h: h, Body: body, slot: sl, recv: recv}, nil
 	case rdma.StatusRespTimeoutErr:
 		return Reply{}, base.ErrLate // the slot waits for the late reply
 	default:
@@ -311,13 +308,14 @@ func (sl *Slot) sent(rdma.WC) {
 // lateReply runs when the reply of a caller that gave up has come, or will not.
 func (sl *Slot) lateReply(wc rdma.WC) {
 	if wc.Status == rdma.StatusSuccess {
+		_, body, recv := sl.s.delivered(wc)
 		if sl.isPing() {
-			if m, err := wire.ParsePingReply(wire.Body(sl.s.received(int(wc.ID), wc.ByteLen))); err == nil {
+			if m, err := wire.ParsePingReply(body); err == nil {
 				sl.s.pong(m, sl.begun)
 				sl.s.sawView(m.ViewVersion)
 			}
 		}
-		sl.s.repost(int(wc.ID))
+		sl.s.repost(recv)
 	} else if wc.Status == rdma.StatusRespTimeoutErr {
 		return // told by the watch; the reply itself is still to come
 	}

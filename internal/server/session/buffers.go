@@ -48,8 +48,9 @@ type Buffer struct {
 	N    int    // bytes of the message in it
 	pool *bufPool
 
-	sess *Session // whose receive or send it is, while it is one
-	req  Request  // of a receive: the request that arrived in it
+	sess *Session     // whose receive or send it is, while it is one
+	req  Request      // of a receive: the request that arrived in it, or the first of a pack
+	open atomic.Int32 // of a receive: requests that arrived in it and are not answered
 
 	// Of a reply: what posting it does to the session's credits.
 	grant    int  // credits it gives

@@ -20,6 +20,7 @@ type Request struct {
 	Begun   int64   // Clock.Now of its group
 	flight  int64   // bytes for which it counts among those in flight (take)
 	grant   int     // credits that the reply gives
+	pooled  bool    // of a pack, and not its first: it is in no buffer
 	Scratch Scratch // of the handler; nil until it has made one
 }
 
@@ -31,6 +32,7 @@ func (l *Lane) receive(s *Session, b *Buffer) {
 	l.touch(s)
 	r := &b.req
 	r.Session, r.buf, r.Begun, r.grant = s, b, now, 1
+	b.open.Store(1)
 	l.group.Counters.BytesIn.Add(int64(b.N))
 	// The state is read once: a session that ends meanwhile, before Hello, has no handler,
 	// and what is no Hello must not come through for it.
@@ -49,6 +51,9 @@ func (l *Lane) receive(s *Session, b *Buffer) {
 	case err != nil:
 		r.Violation(base.CauseHeader, err)
 		return
+	case h.Type == wire.TypePack:
+		l.receivePack(r, h, wire.Body(b.Mem[:b.N]))
+		return
 	case !h.Type.IsRequest():
 		r.Violation(base.CauseHeader, fmt.Errorf("%v is not a request", h.Type))
 		return
@@ -58,11 +63,7 @@ func (l *Lane) receive(s *Session, b *Buffer) {
 		r.Violation(base.CauseCredits, err)
 		return
 	}
-	if h.Credits > 0 {
-		s.mu.Lock()
-		s.serverCredit = min(s.serverCredit+int(h.Credits), MaxCredits)
-		s.mu.Unlock()
-	}
+	r.readied()
 	if (state == stateNew) != (h.Type == wire.TypeHello) {
 		r.Violation(base.CauseOrder, fmt.Errorf("%v in state %v", h.Type, state))
 		return
@@ -120,9 +121,7 @@ func (r *Request) Reply(b *Buffer, st wire.Status) {
 	b.isPing = r.Header.Type == wire.TypePing
 	b.wantMore = r.Header.Flags&wire.FlagWantCredits != 0
 	s.group.Counters.Observe(r.Header.Type, st, s.group.Clock.Now()-r.Begun)
-	receive := r.buf
-	r.clear()
-	s.enqueue(b, receive)
+	s.enqueue(b, r.leaves())
 	s.exit()
 }
 
@@ -147,9 +146,8 @@ func (r *Request) clear() {
 
 // Drop ends a request without an answer: its session is dead.
 func (r *Request) Drop() {
-	s, receive := r.Session, r.buf
-	r.clear()
-	s.enqueue(nil, receive)
+	s := r.Session
+	s.enqueue(nil, r.leaves())
 	s.exit()
 }
 

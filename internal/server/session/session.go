@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"github.com/rdmakv/rdmakv/internal/server/auth"
-	"github.com/rdmakv/rdmakv/internal/server/base"
 	"github.com/rdmakv/rdmakv/internal/server/work"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
@@ -69,6 +68,7 @@ type client struct {
 	Name      string   // from Hello
 	ClientID  [16]byte // from Hello, by login.Client
 	Aside     bool     // from Connect: it knows wire.FeatureAside
+	Packs     bool     // likewise wire.FeaturePack
 	ReplySize int      // largest message the client takes
 }
 
@@ -187,56 +187,6 @@ func (s *Session) Flush() {
 	}
 	if s.leaving && len(s.out) == 0 && len(s.sent) == 0 {
 		s.qp.Disconnect()
-	}
-}
-
-// postLocked posts the n oldest replies. Only the last is signaled: sends of a
-// QP complete in order, so its completion stands for all.
-func (s *Session) postLocked(n int) {
-	s.sendWRs, s.sges = s.sendWRs[:0], s.sges[:0]
-	if cap(s.sges) < n {
-		s.sges = make([]rdma.SGE, 0, 2*n)
-	}
-	for i, b := range s.out[:n] {
-		grant := b.grant
-		if b.wantMore && !s.lane.scarce() { // double, up to the bound and one for Ping
-			grant += s.growLocked(s.withinShare(min(max(s.owned, 4), s.group.cfg.Credits+1-s.owned)))
-		}
-		if grant > 0 && s.backoff.owed > 0 {
-			s.backoff.owed--
-			grant++
-		}
-		if grant > 0 && s.overShareLocked() {
-			s.shrinkLocked(1) // it was spent, and is not renewed
-			grant--
-		}
-		if grant > 0 {
-			wire.SetCredits(b.Mem, uint16(grant))
-			s.allowed.Add(int32(grant)) // before the post: the client may be quick
-		}
-		if b.isPing {
-			s.pinging.Store(false)
-		}
-		s.sealOut.Seal(b.Mem[:b.N]) // the last touch
-		s.sges = append(s.sges, b.sge(b.N))
-		wr := rdma.SendWR{ID: s.lane.sendID(b), Op: rdma.OpSend, SGL: s.sges[i : i+1 : i+1]}
-		if i == n-1 {
-			wr.Flags = rdma.SendSignaled
-		}
-		s.sendWRs = append(s.sendWRs, wr)
-		b.sess = s
-		s.group.Counters.BytesOut.Add(int64(b.N))
-	}
-	if len(s.sent) == 0 {
-		s.sentSince = s.group.Clock.Now()
-	}
-	s.sent = append(s.sent, s.out[:n]...)
-	clear(s.out[copy(s.out, s.out[n:]):])
-	s.out = s.out[:len(s.out)-n]
-	if taken, err := s.qp.PostSend(s.sendWRs); taken < n {
-		// Room was reserved, so the QP itself refuses: it is not connected
-		// any more. Buffers in sent return at the end of the session.
-		s.endLocked(base.CausePost, err)
 	}
 }
 

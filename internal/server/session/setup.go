@@ -43,7 +43,7 @@ func (g *Group) Begin(l *Lane, k Knock) (*Session, error) {
 	var nonce wire.Nonce
 	rand.Read(nonce[:]) // never fails
 	s.accept = wire.AppendAccept(nil, k.Login.Secret.Reveal(), k.Connect, wire.Accept{
-		Version: k.Version, Nonce: nonce, Incarnation: k.Incarnation,
+		Version: k.Version, Features: wire.FeaturePack, Nonce: nonce, Incarnation: k.Incarnation,
 	})
 	s.sealIn, s.sealOut = wire.NewSeals(k.Login.Secret.Reveal(), k.Connect, s.accept)
 	s.setup, s.Login = k.Place, k.Login
@@ -96,7 +96,7 @@ func (g *Group) newSession(l *Lane, peer string, connect []byte) (*Session, erro
 	s.heard.Store(g.Clock.Now())
 	s.ReplySize = MinReplySize
 	m, _ := wire.ParseConnect(connect) // it has been checked
-	s.Aside = m.Features&wire.FeatureAside != 0
+	s.Aside, s.Packs = m.Features&wire.FeatureAside != 0, m.Features&wire.FeaturePack != 0
 	s.mu.Lock()
 	got := s.growLocked(1)
 	s.mu.Unlock()

@@ -35,6 +35,7 @@ package dirty
 import (
 	"fmt"
 
+	"github.com/rdmakv/rdmakv/store/internal/prefetch"
 	"github.com/rdmakv/rdmakv/store/layout"
 	"github.com/rdmakv/rdmakv/store/log"
 )
@@ -123,6 +124,36 @@ func (s *Set) Find(h layout.Hash, key []byte) (Entry, bool) {
 	}
 	c, i := s.at(n)
 	return c.records[i].entry(), true
+}
+
+// AheadSteps is how many steps of Ahead there are.
+const AheadSteps = 3
+
+// Ahead has memory fetched that a Note of a key of that hash will read, in the steps in which one
+// thing leads to the next: the head of the chain; the newest record there and its link; the key of
+// that record. A chain has mostly one record, so what stands behind the first is left out. A step
+// waits for what the one before it has asked for, so many keys take each step together.
+// It changes nothing.
+func (s *Set) Ahead(h layout.Hash, step int) {
+	if s.buckets == 0 {
+		return
+	}
+	head := s.head(mix(h))
+	if step == 0 {
+		prefetch.Line(head)
+		return
+	}
+	if *head == 0 {
+		return
+	}
+	c, i := s.at(*head - 1)
+	if step == 1 {
+		prefetch.Line(&c.links[i])
+		prefetch.Line(&c.records[i])
+		return
+	}
+	p := piece{blocks: c.blocks}
+	prefetch.Line(&p.keyOf(&c.records[i])[0])
 }
 
 // Clean is the mark up to which the base has everything.

@@ -150,9 +150,7 @@ func (j *Journal) Sync(c *pipeline.Commit) error {
 // checkpoint may take the writes into the base from here on.
 func (j *Journal) Publish(c *pipeline.Commit, shards []*shard.Shard, results *dedup.Table) {
 	j.publishing.Lock()
-	for _, f := range c.Flights {
-		shards[f.Shard].Publish(f, results)
-	}
+	shard.PublishAll(shards, c.Flights, results)
 	j.publishing.Unlock()
 	if s, ok := c.Log.(*sealed); ok {
 		s.frame.Pass()

@@ -72,6 +72,7 @@ type Items struct {
 	// For find: eq asks holds whether a slot is that of key, and the answer
 	// stays in hit. One function for the shard's life, none per lookup.
 	eq      func(layout.Slot) bool
+	likely  func(layout.Slot) // for ahead; likewise one function
 	key     []byte
 	hit     layout.Slot // the slot that find found
 	hash    layout.Hash
@@ -95,7 +96,7 @@ func New(id uint16, m *Memory, none layout.Version, withheld bool) (*Shard, erro
 		overlay: make(map[layout.Hash]*flight.Effect), nextDue: clock.NeverDue, relisted: clock.NeverDue,
 	}
 	sh.Items = Items{mu: &sh.Mu, mem: m, held: make(map[layout.Place]*Pinned), withheld: withheld}
-	sh.eq = sh.holds
+	sh.eq, sh.likely = sh.holds, m.aheadItem
 	var err error
 	sh.Index, err = index.New(m.Table, m.Reclaim, id, m.hashOf)
 	return sh, err
