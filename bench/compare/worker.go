@@ -108,7 +108,7 @@ func (t *target) dial(ctx context.Context) (*client.Client, error) {
 	cfg := client.Config{Servers: []string{t.Addr}, Wait: mode, CacheEntries: t.Cache, Timeout: 10 * time.Second}
 	switch t.Fabric {
 	case "iwarp":
-		cfg.Fabrics = []rdma.Fabric{iwarp.New(iwarp.Options{Wait: mode})}
+		cfg.Fabrics = []rdma.Fabric{iwarp.New(iwarp.Options{Wait: mode, NoCRCWithin: true})}
 	case "shm":
 		cfg.Fabrics = []rdma.Fabric{shm.New(shm.Options{Dir: t.ShmDir})}
 	default:

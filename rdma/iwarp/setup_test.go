@@ -135,7 +135,7 @@ func TestReject(t *testing.T) {
 func TestBadReply(t *testing.T) {
 	base := func(req proto.Frame) proto.Frame {
 		o := Options{}.withDefaults()
-		rep, _ := o.answer(&req, 16, 16, nil)
+		rep, _ := o.answer(&req, true, 16, 16, nil)
 		return rep
 	}
 	for _, c := range []struct {
