@@ -2,6 +2,7 @@ package iwarp
 
 import (
 	"bytes"
+	"encoding/binary"
 
 	"github.com/rdmakv/rdmakv/rdma/iwarp/internal/proto"
 )
@@ -40,13 +41,10 @@ const (
 var _ [rxCap - aheadBytes - (aheadSegments+1)*(3+proto.FPDUCRCLen+directAhead)]struct{}
 
 // expects reports whether the next bytes are best read by a plan: the rest of a segment, or
-// the header that a long response begins with.
+// while a long response is due the next header. The caller has no TLS.
 func (rx *receiver) expects() bool {
 	if rx.direct.w != nil {
 		return true
-	}
-	if rx.end-rx.start >= directAhead || rx.q.wire.secure != nil {
-		return false
 	}
 	w, ok := rx.q.req.ring.front()
 	return ok && w != nil && w.SGL.Len() == 1 && w.Length-rx.readGot >= directMin
@@ -56,7 +54,7 @@ func (rx *receiver) expects() bool {
 // the end of the next header, and the segments that are guessed. sink is that of the READ under
 // way, if there is one.
 func (rx *receiver) plan(sink []byte) {
-	if rx.start > 0 { // less than a header
+	if rx.start > 0 { // less than an FPDU
 		rx.end = copy(rx.buf.b, rx.buf.b[rx.start:rx.end])
 		rx.start = 0
 	}
@@ -65,7 +63,13 @@ func (rx *receiver) plan(sink []byte) {
 	if d.left > 0 {
 		a.pieces = append(a.pieces, sink[d.off:][:d.left])
 	}
-	a.pieces = append(a.pieces, rx.buf.b[rx.end:d.tail+directAhead])
+	behind := d.tail
+	if d.w == nil && rx.end >= directAhead {
+		// The begin of something else. It is read to its end and no further, or what follows would
+		// have to be moved to the sink.
+		behind = proto.FPDULen(int(binary.BigEndian.Uint16(rx.buf.b)))
+	}
+	a.pieces = append(a.pieces, rx.buf.b[rx.end:behind+directAhead])
 	if d.w == nil || d.last {
 		return
 	}
