@@ -47,8 +47,9 @@ type DirectReader interface {
 	// ReadDirect copies len(sink) bytes of the peer's memory at remote into sink.
 	// The length and both addresses must be multiples of 8. sink may be any memory
 	// of the caller's, registered or not, and is the caller's again on return. As
-	// with every READ, each aligned word of 8 bytes is loaded at once, the order of
-	// the words is not defined, and nothing larger than a word is atomic. The checks
+	// with every READ, each aligned word of 8 bytes is loaded at once (in software: of
+	// the first mem.WholeWords bytes), the order of the words is not defined, and
+	// nothing larger than a word is atomic. The checks
 	// are those of a posted READ: the rights of QP and region, the rkey, the bounds.
 	//
 	// ReadDirect returns one of three kinds of status. StatusSuccess: the bytes are

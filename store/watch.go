@@ -58,6 +58,10 @@ func (e *Events) WatchStats() WatchStats {
 	return e.log.Stats()
 }
 
+// shows reports whether a put of a value of n bytes is kept with its value: it is copied from the
+// write when that is published.
+func (e *Events) shows(n int) bool { return e.log != nil && n <= e.log.MaxValue() }
+
 // Watch returns what has been published behind a cursor. It never waits: if
 // there is nothing, AwaitEvents tells when to ask again.
 //

@@ -64,6 +64,9 @@ type Write struct {
 	// returned an error, nor after the store was fenced (Config.OnFatal).
 	Done func(*Write)
 	User any // the caller's
+	// Room, if it is not nil, is where Value stands. A put of the lengths that the Room was made
+	// for takes the place over; any other write copies out of it.
+	Room *Room
 
 	flight  flight.Flight // its way; points into this Write
 	counted bool          // what slows puts down has let it in, and it was not ordered
@@ -72,7 +75,10 @@ type Write struct {
 // begin makes a write's flight refer to it. The Write must not be copied from here on.
 func (w *Write) begin() *flight.Flight {
 	f := &w.flight
-	f.Op, f.Result, f.Done, f.Carrier = &w.Op, &w.Result, done, w
+	f.Op, f.Result, f.Done, f.Carrier, f.Given = &w.Op, &w.Result, done, w, nil
+	if w.Room != nil && w.Room.fits(&w.Op) {
+		f.Given = &w.Room.given
+	}
 	return f
 }
 

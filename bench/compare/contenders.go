@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/rdmakv/rdmakv/bench/compare/clients"
@@ -36,6 +37,7 @@ func (w workload) words() string {
 // A way is how rdmakv is reached.
 type way struct {
 	fabric, wait, sync string
+	memory             bool // mode: cache
 	cache              int
 	touch              bool
 }
@@ -43,6 +45,9 @@ type way struct {
 // ours is rdmakv: kvserver in one process, package client in another.
 func ours(o options, name string, w way, d dataset, l workload) contender {
 	how := fmt.Sprintf("kvserver --sync %s --wait-mode %s; package client over %s, one connection, %s", w.sync, w.wait, w.fabric, l.words())
+	if w.memory {
+		how = strings.Replace(how, "--sync "+w.sync, "--mode cache", 1)
+	}
 	switch {
 	case w.cache < 0:
 		how += ", no location cache"
@@ -68,14 +73,14 @@ func rdmakvSettings(o options, w way, d dataset) servers.Rdmakv {
 	// row does not measure memory.
 	limit := max(256<<20, 2*d.records*uint64(d.value+160))
 	return servers.Rdmakv{
-		Bin: filepath.Join(o.bin, "kvserver"), Sync: w.sync, Wait: w.wait, Shm: w.fabric == "shm", Memory: fmt.Sprintf("%dMiB", limit>>20),
+		Bin: filepath.Join(o.bin, "kvserver"), Sync: w.sync, Wait: w.wait, Shm: w.fabric == "shm", Memory: fmt.Sprintf("%dMiB", limit>>20), Cache: w.memory,
 	}
 }
 
 // rdmakvServer is the recipe of a kvserver.
 func rdmakvServer(o options, w way, d dataset) recipe {
 	return recipe{
-		name:  fmt.Sprintf("kvserver %s %s %s", w.fabric, w.wait, w.sync),
+		name:  fmt.Sprintf("kvserver %s %s %s%s", w.fabric, w.wait, w.sync, map[bool]string{true: "cache"}[w.memory]),
 		start: rdmakvSettings(o, w, d).Start,
 		target: func(s *servers.Server) target {
 			return target{System: "rdmakv", Addr: s.TCP, Fabric: w.fabric, ShmDir: s.ShmDir, Wait: w.wait, Cache: w.cache}

@@ -66,11 +66,23 @@ func pingPongInC(network string, value int, spin bool) contender {
 }
 
 // stream is raw TCP throughput.
-func stream(chunk int) contender {
-	return floor("TCP stream in Go", "tcp", "both sleep", fmt.Sprintf("one process writes without a pause, %d B at a time, another reads", chunk),
-		func(ctx context.Context, r *rig) (report.Sample, error) {
-			return facing(ctx, job{Stream: &clients.Stream{Chunk: chunk, Duration: r.o.slice}})
-		})
+func stream(chunk int) contender { return streamBy(chunk, "TCP stream in Go", "") }
+
+// streamReno is that with the congestion control that iwarp takes within a machine.
+func streamReno(chunk int) contender { return streamBy(chunk, "TCP stream in Go, Reno", "reno") }
+
+func streamBy(chunk int, name, congestion string) contender {
+	how := fmt.Sprintf("one process writes without a pause, %d B at a time, another reads", chunk)
+	if congestion != "" {
+		how += "; " + congestion
+	}
+	c := floor(name, "tcp", "both sleep", how, func(ctx context.Context, r *rig) (report.Sample, error) {
+		return facing(ctx, job{Stream: &clients.Stream{Chunk: chunk, Congestion: congestion, Duration: r.o.slice}})
+	})
+	if congestion != "" {
+		c.group += " " + congestion
+	}
+	return c
 }
 
 // copies is memory copied within one process.
@@ -86,6 +98,14 @@ func appends(record int) contender {
 	return floor("append and fdatasync", "disk", "", fmt.Sprintf("%d B at a time, one thread", record),
 		func(ctx context.Context, r *rig) (report.Sample, error) {
 			return employ(ctx, job{Dir: r.dir, Appends: &appendsJob{record, r.o.slice}})
+		})
+}
+
+// overwrites is the disk's sequential rate for what is durable.
+func overwrites(block int) contender {
+	return floor("disk, written in sequence", "disk", "", fmt.Sprintf("%s at a time over a file that was written before, O_DIRECT|O_DSYNC, one thread", bytesWord(block)),
+		func(ctx context.Context, r *rig) (report.Sample, error) {
+			return employ(ctx, job{Dir: r.dir, Over: &appendsJob{block, r.o.slice}})
 		})
 }
 

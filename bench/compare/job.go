@@ -31,6 +31,7 @@ type job struct {
 	// address, serves one connection and ends.
 	Answer  bool
 	Appends *appendsJob     `json:",omitempty"`
+	Over    *appendsJob     `json:",omitempty"` // blocks written over those of a file
 	Commit  *clients.Commit `json:",omitempty"`
 	Copy    *copyJob        `json:",omitempty"`
 

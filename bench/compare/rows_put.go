@@ -77,6 +77,35 @@ func largePuts(o options) *row {
 		aside("against Redis without AOF", "rdmakv iwarp, 4 goroutines", "redis tcp", report.AtLeast, 1)
 }
 
+// Large puts into memory alone.
+func largePutsCache(o options) *row {
+	d := dataset{64, 1 << 20, "uniform"}
+	four := workload{op: "put", callers: 4}
+	r := newRow("put-1m-cache", "Puts of 1 MiB into memory alone",
+		"The figure is values, and so MiB, per second, with mode: cache, which writes no disk. rdmakv checks a checksum of every value; the floors move bytes and look at none.", rate())
+	r.add(
+		ours(o, "rdmakv iwarp, 4 goroutines", way{fabric: "iwarp", wait: "adaptive", memory: true}, d, four),
+		ours(o, "rdmakv shm, 4 goroutines", way{fabric: "shm", wait: "adaptive", memory: true}, d, four),
+		stream(1<<20), streamReno(1<<20), copies(1<<20),
+	)
+	return r.
+		versus("at least 0.8 of raw TCP throughput", "rdmakv iwarp, 4 goroutines", "TCP stream in Go", report.AtLeast, 0.8).
+		versus("shared memory: at least 0.3 of a copy", "rdmakv shm, 4 goroutines", "memory copy of 1 MiB", report.AtLeast, 0.3).
+		versus("against a stream with the same congestion control", "rdmakv iwarp, 4 goroutines", "TCP stream in Go, Reno", report.AtLeast, 0.8).beside()
+}
+
+// Large puts that are durable.
+func largePutsDurable(o options) *row {
+	d := dataset{64, 1 << 20, "uniform"}
+	r := newRow("put-1m-durable", "Durable puts of 1 MiB",
+		"The figure is values, and so MiB, per second. Every answer waits until the value is on disk.", rate())
+	r.add(
+		ours(o, "rdmakv iwarp, 4 goroutines", way{fabric: "iwarp", wait: "adaptive", sync: "always"}, d, workload{op: "put", callers: 4}),
+		overwrites(1<<20),
+	)
+	return r.target("at least half of the disk's sequential rate", "rdmakv iwarp, 4 goroutines", "floor disk", report.AtLeast, 0.5)
+}
+
 // floors are what everything stands on.
 func floors(o options) *row {
 	r := newRow("floors", "The floors",

@@ -53,6 +53,8 @@ func (j *job) do(ctx context.Context) (report.Sample, error) {
 		return clients.ReceiveStream(ctx, j.Dir, *j.Stream)
 	case j.Appends != nil:
 		return clients.Appends(j.Dir, j.Appends.Record, j.Appends.Duration)
+	case j.Over != nil:
+		return clients.Overwrites(j.Dir, j.Over.Record, j.Over.Duration)
 	case j.Commit != nil:
 		return clients.Commits(j.Dir, *j.Commit)
 	case j.Copy != nil:
@@ -108,7 +110,7 @@ func (t *target) dial(ctx context.Context) (*client.Client, error) {
 	cfg := client.Config{Servers: []string{t.Addr}, Wait: mode, CacheEntries: t.Cache, Timeout: 10 * time.Second}
 	switch t.Fabric {
 	case "iwarp":
-		cfg.Fabrics = []rdma.Fabric{iwarp.New(iwarp.Options{Wait: mode})}
+		cfg.Fabrics = []rdma.Fabric{iwarp.New(iwarp.Options{Wait: mode, NoCRCWithin: true})}
 	case "shm":
 		cfg.Fabrics = []rdma.Fabric{shm.New(shm.Options{Dir: t.ShmDir})}
 	default:

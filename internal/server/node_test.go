@@ -134,7 +134,7 @@ func TestReadSink(t *testing.T) {
 	}
 	// What is checked and stored is out of the client's reach by then.
 	s := srv.main.Sessions.List()[0]
-	stage, err := srv.main.Staging.Get(s.Context(), &s.Login.Account, 0, len(value))
+	stage, err := srv.main.Staging.Get(s.Context(), &s.Login.Account, 0, len(value), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

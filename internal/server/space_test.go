@@ -239,19 +239,19 @@ func TestSpaceTools(t *testing.T) {
 // bound is that of all of them together.
 func TestSpacesShareStaging(t *testing.T) {
 	srv := startServer(t, func(c *Config) { c.StagingBytes, c.Spaces = minStaging, []SpaceConfig{{Name: "a"}, {Name: "b"}} })
-	held, err := srv.spaces.of("a").Staging.Get(t.Context(), new(base.Account), 0, minStaging/2)
+	held, err := srv.spaces.of("a").Staging.Get(t.Context(), new(base.Account), 0, minStaging/2, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, sp := range []*space.Space{srv.main, srv.spaces.of("b")} {
-		if s, err := sp.Staging.Get(over, new(base.Account), 0, minStaging); !errors.Is(err, context.Canceled) {
+		if s, err := sp.Staging.Get(over, new(base.Account), 0, minStaging, nil); !errors.Is(err, context.Canceled) {
 			t.Errorf("space %q has %v, %v beside what another one has", sp.Name, s, err)
 		}
 	}
 	held.Release()
-	s, err := srv.main.Staging.Get(t.Context(), new(base.Account), 0, minStaging)
+	s, err := srv.main.Staging.Get(t.Context(), new(base.Account), 0, minStaging, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

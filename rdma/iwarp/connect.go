@@ -68,7 +68,7 @@ func (q *qp) dial(ctx context.Context, addr string, ird, ord int, private []byte
 // handshake exchanges the MPA frames and starts the connection.
 func (q *qp) handshake(ctx context.Context, conn stream, tcp *net.TCPConn, o *Options, ird, ord int, private []byte) (rdma.ConnInfo, error) {
 	stop := setup.Interruptible(ctx, conn)
-	req := o.request(ird, ord, private)
+	req := o.request(isWithin(tcp), ird, ord, private)
 	if _, err := conn.Write(req.Append(nil)); err != nil {
 		stop()
 		return rdma.ConnInfo{}, setup.Error(ctx, "MPA request", err)

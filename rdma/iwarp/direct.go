@@ -10,15 +10,17 @@ import (
 )
 
 // The payload of a long segment of a READ response need not pass through the
-// buffer: the rest of it is read from the socket right into the sink.
+// buffer: it is read from the socket right into the sink. That of the segment that has
+// begun is known; the segments behind it are guessed (ahead.go), so that one system call
+// takes several:
 //
-//	buffer    │len│header│payload so far│                     │pad│CRC│len│header│
-//	                          │ copied
-//	sink                      └─────────▶│ the rest, by recvmsg│
+//	socket   │payload          │pad│CRC│len│header│payload          │pad│CRC│len│header│
+//	          ▼                 ▼                  ▼                 ▼
+//	          sink              buffer             sink              aside
 //
 // These bytes are placed before their CRC has been seen. That is safe for two
 // reasons. The header must equal, in every field, that of the one segment which
-// is due, so the bytes go only where a correct segment would have put them. And
+// is due, or the bytes are taken back out of the sink and judged in the buffer. And
 // the content of a sink is undefined until its READ has completed, which it does
 // not if the CRC is wrong. Everything that does not fit goes through the buffer,
 // and is judged there.
@@ -66,24 +68,31 @@ func (rx *receiver) beginDirect(b []byte, want int) bool {
 	if len(payload) > 0 && !w.SGL.Scatter(uint64(got), payload) {
 		return false
 	}
-	d := direct{w: w, off: uint64(got) + uint64(len(payload)), left: int(n) - len(payload), length: n, last: s.Last}
-	d.tail = want - proto.FPDULengthLen - size
+	rx.direct = direct{w: w, off: uint64(got), left: int(n), length: n, last: s.Last, tail: want - proto.FPDULengthLen - size}
 	if q.wire.crc {
-		d.sum = proto.Checksum(0, b)
+		rx.direct.sum = proto.Checksum(0, b[:directAhead])
 	}
-	rx.direct = d
+	rx.direct.placed(payload, q.wire.crc)
 	return true
 }
 
-// readDirect reads once into the sink, and behind its end into the buffer. It
-// returns false if there is no sink any more: then the caller reads into the
-// buffer alone. The caller holds mu.
+// placed notes that the next bytes of the payload are in the sink.
+func (d *direct) placed(b []byte, crc bool) {
+	if crc {
+		d.sum = proto.Checksum(d.sum, b)
+	}
+	d.off += uint64(len(b))
+	d.left -= len(b)
+}
+
+// readDirect reads once to where the bytes belong, as far as that is known or can be guessed,
+// and into the buffer up to the end of a header. It returns false if there is no sink any
+// more: then the caller reads into the buffer alone. The caller holds mu.
 func (rx *receiver) readDirect() (n int, more bool, err error, ok bool) {
 	q := rx.q
-	d := &rx.direct
 	q.Mu.Lock()
-	if q.StateLocked() == rdma.QPError {
-		*d = direct{} // what comes from here on is dropped
+	if q.StateLocked() == rdma.QPError || rx.stopped {
+		rx.direct = direct{} // what comes from here on is dropped
 		q.Mu.Unlock()
 		return 0, false, nil, false
 	}
@@ -91,22 +100,25 @@ func (rx *receiver) readDirect() (n int, more bool, err error, ok bool) {
 	q.Mu.Unlock()
 
 	var bad *cause
-	e := d.w.SGL.At(0)
-	if e.MR.Within(e.Off, e.Len) && e.MR.Acquire() {
-		sink := e.MR.Bytes()[e.Off+d.off:][:d.left]
-		space := rx.space()
-		n, more, err = rx.sock.readTwo(q.wire.fd, sink, space[:min(d.tail+directAhead, len(space))])
-		if k := min(n, d.left); err == nil && k > 0 {
-			if q.wire.crc {
-				d.sum = proto.Checksum(d.sum, sink[:k])
-			}
-			d.off += uint64(k)
-			d.left -= k
-			rx.end += n - k
+	var sink []byte
+	var m *soft.MR
+	if w := rx.direct.w; w != nil {
+		if e := w.SGL.At(0); e.MR.Within(e.Off, e.Len) && e.MR.Acquire() {
+			m, sink = e.MR, e.MR.Bytes()[e.Off:][:e.Len]
+		} else {
+			bad = rx.lostSink(nil)
 		}
-		e.MR.Release()
-	} else {
-		bad = rx.lostSink(nil)
+	}
+	if bad == nil {
+		rx.space()
+		rx.plan(sink)
+		if n, more, err = rx.sock.readMany(q.wire.fd, rx.buf.ahead.pieces); err == nil && n > 0 {
+			bad = rx.placeAhead(n)
+		}
+		clear(rx.buf.ahead.pieces)
+	}
+	if m != nil {
+		m.Release()
 	}
 
 	q.Mu.Lock()
@@ -114,7 +126,7 @@ func (rx *receiver) readDirect() (n int, more bool, err error, ok bool) {
 	rx.busy = false
 	if bad != nil {
 		q.failLocked(bad)
-		*d = direct{}
+		rx.direct = direct{}
 	}
 	q.settle()
 	return n, more, err, bad == nil
@@ -128,16 +140,22 @@ func (rx *receiver) endDirect() (done bool, bad *cause) {
 		return false, nil
 	}
 	tail := rx.buf.b[rx.start : rx.start+d.tail]
+	rx.start += d.tail
+	return true, rx.finishDirect(tail)
+}
+
+// finishDirect ends the segment, whose pad and CRC are tail.
+func (rx *receiver) finishDirect(tail []byte) *cause {
+	d := &rx.direct
 	if rx.q.wire.crc {
-		pad := d.tail - proto.FPDUCRCLen
+		pad := len(tail) - proto.FPDUCRCLen
 		if proto.Checksum(d.sum, tail[:pad]) != binary.LittleEndian.Uint32(tail[pad:]) {
-			return true, violation(proto.CodeCRC, nil)
+			return violation(proto.CodeCRC, nil)
 		}
 	}
-	rx.start += d.tail
 	rx.q.req.placed(d.length, d.last)
 	*d = direct{}
-	return true, nil
+	return nil
 }
 
 // lostSink is the end of a READ whose sink's region was closed.

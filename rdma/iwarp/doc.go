@@ -14,8 +14,9 @@
 // Package internal/proto has the bytes: pure functions, each file with its picture.
 // Package rdma/internal/soft has what the software fabrics share: regions, queues, CQs,
 // and the state of a QP. qp.go is the connection, and names its parts. reader.go takes
-// what comes and place.go puts it where it belongs; direct.go does so for long payloads.
-// transmit.go writes; request.go and respond.go frame what it writes. look.go and
+// what comes and place.go puts it where it belongs; direct.go does so for long payloads, and
+// ahead.go for several at once. transmit.go writes; request.go and respond.go frame what it
+// writes, gather.go out of the region itself. look.go and
 // attend.go read the socket without being woken. state.go ends a connection; connect.go
 // and listener.go set it up.
 //
@@ -45,7 +46,8 @@
 //
 // # What a peer can do
 //
-// Everything from the wire is hostile until checked. Nothing is believed before its CRC;
+// Everything from the wire is hostile until checked. Nothing is believed before its CRC,
+// if there is one (Options.NoCRCWithin);
 // no length from the wire allocates; the first wrong byte is answered with one Terminate
 // and ends that connection alone. Responses are made when there is room in the socket,
 // and at most IRD requests wait.

@@ -23,7 +23,7 @@ func TestReadsStayWithinORD(t *testing.T) {
 	sink := a.mr(8*reads, rdma.AccessLocalWrite)
 	p, err := acceptRaw(t, a, rdma.ConnParams{ORD: 5}, func(req proto.Frame) []byte {
 		o := Options{}.withDefaults()
-		rep, _ := o.answer(&req, ord, 1, nil)
+		rep, _ := o.answer(&req, true, ord, 1, nil)
 		return rep.Append(nil)
 	})
 	check(t, err)

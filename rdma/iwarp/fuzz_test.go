@@ -33,7 +33,7 @@ func FuzzNegotiation(f *testing.F) {
 		}
 		o := Options{}.withDefaults()
 		if !reply && refusal(&m) == "" {
-			rep, terms := o.answer(&m, 16, 16, nil)
+			rep, terms := o.answer(&m, false, 16, 16, nil)
 			if terms.ird < 0 || terms.ird > 16 || terms.ord < 0 || terms.ord > 16 || (m.CRC && !rep.CRC) {
 				t.Fatalf("%+v: %+v", m, terms)
 			}

@@ -194,7 +194,7 @@ func (r *connRequest) Accept(ctx context.Context, target rdma.QP, p rdma.ConnPar
 // accept sends the reply and brings q to RTS.
 func (r *connRequest) accept(ctx context.Context, q *qp, ird, ord int, private []byte) error {
 	o := &r.l.dev.fabric.opts
-	rep, t := o.answer(&r.req, ird, ord, private)
+	rep, t := o.answer(&r.req, isWithin(r.conn), ird, ord, private)
 	_ = r.conn.SetDeadline(time.Now().Add(o.SetupTimeout))
 	stop := setup.Interruptible(ctx, r.conn)
 	_, err := r.stream.Write(rep.Append(nil))

@@ -30,9 +30,9 @@ func (t *terms) detail() string {
 	return s
 }
 
-// request is the initiator's opening.
-func (o *Options) request(ird, ord int, private []byte) proto.Frame {
-	f := proto.Frame{CRC: !o.NoCRC, Revision: uint8(o.Revision), Private: private}
+// request is the initiator's opening; within: the connection stays within the machine.
+func (o *Options) request(within bool, ird, ord int, private []byte) proto.Frame {
+	f := proto.Frame{CRC: o.crc(within), Revision: uint8(o.Revision), Private: private}
 	if o.Revision >= 2 {
 		f.Enhanced = true
 		f.IRD, f.ORD = uint16(ird), uint16(ord)
@@ -104,8 +104,8 @@ func refusal(req *proto.Frame) string {
 }
 
 // answer is the responder's accepting reply to req, and what it means.
-func (o *Options) answer(req *proto.Frame, ird, ord int, private []byte) (proto.Frame, terms) {
-	rep := proto.Frame{Reply: true, CRC: req.CRC || !o.NoCRC, Revision: req.Revision, Enhanced: req.Enhanced, Private: private}
+func (o *Options) answer(req *proto.Frame, within bool, ird, ord int, private []byte) (proto.Frame, terms) {
+	rep := proto.Frame{Reply: true, CRC: req.CRC || o.crc(within), Revision: req.Revision, Enhanced: req.Enhanced, Private: private}
 	t := terms{revision: req.Revision, crc: rep.CRC, ird: ird, ord: ord, silent: true, private: req.Private}
 	if !req.Enhanced {
 		return rep, t

@@ -18,6 +18,13 @@ type Options struct {
 	// NoCRC says that this end does not need CRC32C. The CRC is left out only if
 	// both ends say so (RFC 5044 section 7.1).
 	NoCRC bool
+	// NoCRCWithin says the same of connections that stay within the machine, where the
+	// bytes go from memory to memory and TCP itself sums nothing up. Each end goes by the
+	// addresses that its kernel has for the connection, and the CRC is left out only if
+	// both say so: what a NAT leads to another host keeps its CRC, because the two
+	// ends see different addresses. A forwarder in user space at both hosts (ssh -L) looks
+	// like two connections within; behind one leave this off.
+	NoCRCWithin bool
 	// Revision of MPA with which Connect begins: 2 (0 means 2) with IRD/ORD
 	// negotiation and peer-to-peer set-up, or 1. There is no silent fall-back;
 	// a listener accepts both.
@@ -146,6 +153,10 @@ func (o Options) validate() error {
 	}
 	return nil
 }
+
+// crc says whether this end wants CRC32C on a connection; within: which stays within
+// the machine.
+func (o *Options) crc(within bool) bool { return !o.NoCRC && !(o.NoCRCWithin && within) }
 
 // A Fabric is the iWARP of this process. It implements rdma.Fabric.
 type Fabric struct {

@@ -20,7 +20,7 @@ import (
 // Write tell the detector that bytes carry order from one end to the other.
 type sockReader struct {
 	inq bool // TCP_INQ is on
-	iov [2]unix.Iovec
+	iov [aheadPieces]unix.Iovec
 	msg unix.Msghdr
 	oob [24]byte // one control message with an int: CmsgSpace(4)
 }
@@ -33,30 +33,31 @@ func (r *sockReader) enable(fd int) {
 // read fills b, which is not empty. n = 0 with no error is the end of the
 // stream. more is false only if a further read would say EAGAIN.
 func (r *sockReader) read(fd int, b []byte) (n int, more bool, err error) {
-	return r.receive(fd, b, nil)
+	r.iov[0].Base = unsafe.SliceData(b)
+	r.iov[0].SetLen(len(b))
+	return r.receive(fd, 1)
 }
 
-// readTwo reads into a and, once that is full, into b; neither is empty.
-func (r *sockReader) readTwo(fd int, a, b []byte) (n int, more bool, err error) {
-	return r.receive(fd, a, b)
-}
-
-// receive is one recvmsg(2) into a and, behind it, b.
-func (r *sockReader) receive(fd int, a, b []byte) (n int, more bool, err error) {
-	r.iov[0].Base = unsafe.SliceData(a)
-	r.iov[0].SetLen(len(a))
-	r.msg = unix.Msghdr{Iov: &r.iov[0], Iovlen: 1}
-	if len(b) > 0 {
-		r.iov[1].Base = unsafe.SliceData(b)
-		r.iov[1].SetLen(len(b))
-		r.msg.Iovlen = 2
+// readMany reads into each of the pieces once those before it are full; there are at most
+// aheadPieces, and none is empty.
+func (r *sockReader) readMany(fd int, pieces [][]byte) (n int, more bool, err error) {
+	for i, p := range pieces {
+		r.iov[i].Base = unsafe.SliceData(p)
+		r.iov[i].SetLen(len(p))
 	}
+	return r.receive(fd, len(pieces))
+}
+
+// receive is one recvmsg(2) into the first pieces of iov.
+func (r *sockReader) receive(fd, pieces int) (n int, more bool, err error) {
+	r.msg = unix.Msghdr{Iov: &r.iov[0]}
+	r.msg.SetIovlen(pieces)
 	if r.inq {
 		r.msg.Control = &r.oob[0]
 		r.msg.SetControllen(len(r.oob))
 	}
 	got, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&r.msg)), unix.MSG_DONTWAIT)
-	r.iov[0].Base, r.iov[1].Base = nil, nil
+	clear(r.iov[:pieces])
 	if errno != 0 {
 		return 0, false, syscall.Errno(errno)
 	}
@@ -85,6 +86,35 @@ func (r *sockReader) more() bool {
 		return true
 	}
 	return *(*int32)(unsafe.Pointer(&r.oob[dataOff])) != 0
+}
+
+// gathers: see gather.go.
+const gathers = true
+
+// A sockWriter writes several pieces in one system call.
+type sockWriter struct {
+	iov [2*txFrames + 1]unix.Iovec
+	msg unix.Msghdr
+}
+
+// writeMany writes what the socket takes at once of the pieces, in order.
+func (w *sockWriter) writeMany(fd int, pieces [][]byte) (int, error) {
+	n := 0
+	for _, p := range pieces {
+		if len(p) > 0 {
+			w.iov[n].Base = unsafe.SliceData(p)
+			w.iov[n].SetLen(len(p))
+			n++
+		}
+	}
+	w.msg = unix.Msghdr{Iov: &w.iov[0]}
+	w.msg.SetIovlen(n)
+	sent, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&w.msg)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	clear(w.iov[:n])
+	if errno != 0 {
+		return 0, syscall.Errno(errno)
+	}
+	return int(sent), nil
 }
 
 // sockWrite writes what the socket takes at once. b is not empty.

@@ -39,7 +39,7 @@ func acceptRaw(t testing.TB, a *end, p rdma.ConnParams, rep func(req proto.Frame
 	req, err := readMPA(c, false)
 	check(t, err)
 	o := Options{}.withDefaults()
-	answer, terms := o.answer(&req, 128, 128, nil)
+	answer, terms := o.answer(&req, true, 128, 128, nil)
 	b := answer.Append(nil)
 	if rep != nil {
 		b = rep(req)
@@ -80,7 +80,7 @@ func dialRaw(t testing.TB, b *end, req proto.Frame, first []byte) *rawPeer {
 // plainRequest is revision 2 with CRC, peer-to-peer with WRITE.
 func plainRequest() proto.Frame {
 	o := Options{}.withDefaults()
-	return o.request(16, 16, nil)
+	return o.request(true, 16, 16, nil)
 }
 
 func (p *rawPeer) write(b []byte) {

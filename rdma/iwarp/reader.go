@@ -52,13 +52,16 @@ type rxBuffer struct {
 	b     []byte
 	wcs   []rdma.WC   // receive completions to push
 	reads []askedRead // READ requests to queue
+	ahead ahead
 }
 
 // rxBatchWCs is how many receive completions are collected before a push.
 const rxBatchWCs = 64
 
 var rxPool = sync.Pool{New: func() any {
-	return &rxBuffer{b: make([]byte, rxCap), wcs: make([]rdma.WC, 0, rxBatchWCs)}
+	b := &rxBuffer{b: make([]byte, rxCap), wcs: make([]rdma.WC, 0, rxBatchWCs)}
+	b.ahead.pieces = make([][]byte, 0, aheadPieces)
+	return b
 }}
 
 // read is the reader goroutine: one RawConn.Read for the whole life of the
@@ -136,7 +139,7 @@ func (rx *receiver) glance() int {
 // fetch reads once, to where the next bytes belong. more is valid if the caller
 // asked for it.
 func (rx *receiver) fetch(more bool) (int, bool, error) {
-	if rx.direct.left > 0 {
+	if rx.expects() {
 		if n, more, err, ok := rx.readDirect(); ok {
 			return n, more, err
 		}
@@ -170,7 +173,7 @@ func (rx *receiver) took(n int, err error) int {
 	case n == 0:
 		rx.q.Fail(lost("read", nil))
 		return drainEnd
-	case rx.direct.left > 0:
+	case rx.direct.left > 0 && rx.readsDone == 0:
 		return drainSome // nothing for a round yet
 	}
 	if !rx.round() {

@@ -129,17 +129,23 @@ func (resp *responder) frame(tb *txBuffer) bool {
 		return false
 	}
 	now := *r
-	if n >= copyUnlocked {
+	switch {
+	case n >= gatherMin && q.wire.bare():
+		if !tb.appendReadAround(&now, n, last) {
+			now.mr.Release()
+		}
+	case n >= copyUnlocked:
 		q.tx.framing = true
 		q.Mu.Unlock()
-	}
-	tb.b = appendReadResponse(tb.b, &now, n, last, q.wire.crc)
-	if n >= copyUnlocked {
+		tb.b = appendReadResponse(tb.b, &now, n, last, q.wire.crc)
+		now.mr.Release()
 		q.Mu.Lock()
 		q.tx.framing = false
-	}
-	if n > 0 {
-		now.mr.Release()
+	default:
+		tb.b = appendReadResponse(tb.b, &now, n, last, q.wire.crc)
+		if n > 0 {
+			now.mr.Release()
+		}
 	}
 	if q.StateLocked() == rdma.QPError {
 		return false

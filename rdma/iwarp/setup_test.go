@@ -30,6 +30,9 @@ func TestSetupCombinations(t *testing.T) {
 		{Options{NoCRC: true}, Options{}, "MPA rev 2, CRC32C, no markers, peer-to-peer with zero-length write"},
 		{Options{}, Options{NoCRC: true}, "MPA rev 2, CRC32C, no markers, peer-to-peer with zero-length write"},
 		{Options{NoCRC: true}, Options{NoCRC: true}, "MPA rev 2, no CRC, no markers, peer-to-peer with zero-length write"},
+		{Options{NoCRCWithin: true}, Options{}, "MPA rev 2, CRC32C, no markers, peer-to-peer with zero-length write"},
+		{Options{}, Options{NoCRCWithin: true}, "MPA rev 2, CRC32C, no markers, peer-to-peer with zero-length write"},
+		{Options{NoCRCWithin: true}, Options{NoCRCWithin: true}, "MPA rev 2, no CRC, no markers, peer-to-peer with zero-length write"},
 		{Options{MaxPayload: 64}, Options{MaxPayload: 1000}, "MPA rev 2, CRC32C, no markers, peer-to-peer with zero-length write"},
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
@@ -39,6 +42,24 @@ func TestSetupCombinations(t *testing.T) {
 			}
 			exchange(t, a, b)
 		})
+	}
+}
+
+// TestCRCBetweenMachines: what says that it needs no CRC within the machine wants one of a peer
+// elsewhere, at either end.
+func TestCRCBetweenMachines(t *testing.T) {
+	o := Options{NoCRCWithin: true}.withDefaults()
+	for _, within := range []bool{true, false} {
+		req := o.request(within, 1, 1, nil)
+		if req.CRC == within {
+			t.Errorf("within %v: the request has CRC %v", within, req.CRC)
+		}
+		for _, asked := range []bool{true, false} {
+			req.CRC = asked
+			if rep, terms := o.answer(&req, within, 1, 1, nil); terms.crc != (asked || !within) || rep.CRC != terms.crc {
+				t.Errorf("within %v, asked for %v: the answer has CRC %v, and means %v", within, asked, rep.CRC, terms.crc)
+			}
+		}
 	}
 }
 
@@ -135,7 +156,7 @@ func TestReject(t *testing.T) {
 func TestBadReply(t *testing.T) {
 	base := func(req proto.Frame) proto.Frame {
 		o := Options{}.withDefaults()
-		rep, _ := o.answer(&req, 16, 16, nil)
+		rep, _ := o.answer(&req, true, 16, 16, nil)
 		return rep
 	}
 	for _, c := range []struct {

@@ -38,8 +38,12 @@ const (
 
 // A txBuffer is FPDUs on their way to the socket.
 type txBuffer struct {
-	b   []byte
-	off int // bytes of b already written
+	b      []byte
+	off    int      // bytes of b already written
+	refs   []txRef  // what stands between them (gather.go); none while the socket is waited for
+	apart  int      // bytes of refs
+	pieces [][]byte // of one write
+	sock   sockWriter
 }
 
 var txPool = sync.Pool{New: func() any { return &txBuffer{b: make([]byte, 0, txCap)} }}
@@ -163,10 +167,10 @@ func (tx *transmitter) transmit() {
 			return
 		}
 		if q.wire.secure == nil {
+			budget -= tb.len()
 			q.Mu.Unlock()
 			err := tx.tryWrite(tb)
 			q.Mu.Lock()
-			budget -= tb.off
 			if err != nil {
 				tx.failed(err)
 				return
@@ -193,6 +197,11 @@ func (tx *transmitter) transmit() {
 // tryWrite gives the socket what it takes without waiting. It bypasses RawConn, whose
 // deadline is for goroutines that wait; the transmitter keeps the socket open.
 func (tx *transmitter) tryWrite(tb *txBuffer) error {
+	if len(tb.refs) > 0 {
+		if err := tx.gather(tb); err != nil {
+			return err
+		}
+	}
 	for tb.off < len(tb.b) {
 		n, err := sockWrite(tx.q.wire.fd, tb.b[tb.off:])
 		switch {
@@ -235,7 +244,7 @@ func (tx *transmitter) writer() {
 		turn := tx.takeTurn()
 		tx.fill()
 		q.RetireLocked()
-		if turn {
+		if turn || len(tb.refs) > 0 {
 			// The write belongs to the turn, too: it is most of the work. Over TLS,
 			// where a write may wait, the turn ends before it.
 			q.Mu.Unlock()
@@ -243,7 +252,9 @@ func (tx *transmitter) writer() {
 			if q.wire.secure == nil {
 				err = tx.tryWrite(tb)
 			}
-			q.pd.dev.egress.give()
+			if turn {
+				q.pd.dev.egress.give()
+			}
 			q.Mu.Lock()
 			if err != nil {
 				tx.failed(err)
@@ -295,6 +306,7 @@ func (tx *transmitter) stop() {
 // release gives the buffer back: there is no transmitter any more. QP.Mu is held.
 func (tx *transmitter) release() {
 	tb := tx.buf
+	tb.drop(0)
 	tb.b, tb.off = tb.b[:0], 0
 	tx.buf = nil
 	txPool.Put(tb)
@@ -352,8 +364,8 @@ func (tx *transmitter) fill() {
 	tb := tx.buf
 	tx.first = q.SQ.Next
 	defer func() { tx.target = min(2*tx.target, txTarget) }()
-	for frames := 0; len(tb.b) < tx.target && frames < txFrames; frames++ {
-		start := len(tb.b)
+	for frames := 0; tb.len() < tx.target && frames < txFrames; frames++ {
+		start, refs := len(tb.b), len(tb.refs)
 		if q.StateLocked() == rdma.QPError {
 			tx.fillLast(tb)
 			q.settle()
@@ -373,7 +385,8 @@ func (tx *transmitter) fill() {
 			return
 		}
 		if !ok {
-			tb.b = tb.b[:start] // a segment that was not completed
+			tb.drop(refs) // a segment that was not completed
+			tb.b = tb.b[:start]
 		}
 	}
 }

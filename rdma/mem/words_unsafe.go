@@ -64,16 +64,32 @@ func panicWords(dst, src int, addr uintptr) {
 		"src must be 8-byte aligned, a multiple of 8 long and fit into dst", dst, src, addr))
 }
 
+// WholeWords is up to how many bytes of one copy each aligned word of 8 bytes arrives whole,
+// from the first byte on: what a software fabric promises of every READ. The words that
+// a reader trusts by themselves stand in headers and slots, which are READ in far shorter
+// pieces or begin their READ; whatever lies behind them is under a checksum.
+const WholeWords = 4 << 10
+
 // Copy copies len(dst) bytes from off of a region that others may be writing: the
 // copy of a responder. Any offset and any length will do. Whole aligned words are
 // loaded once each, in rising order, as LoadWords does; the ragged edges of a range
 // that does not begin and end with a word come out of one load of the word around
 // them, or byte by byte where the region does not hold all of that word.
 //
+// Beyond WholeWords bytes that holds for none of the words: the bytes are copied by the
+// fastest means there are, and may be torn anywhere. A READ that is so long is of a
+// value, of which a checksum tells whether it is torn; see WholeWords.
+//
 // dst belongs to the caller alone and must not overlap region. A range that leaves the
 // region panics: a responder has checked it. Copy does not allocate.
 func Copy(dst, region []byte, off uint64) {
 	region = region[:len(region):len(region)] // what lies behind it belongs to another owner
+	if len(dst) > WholeWords {
+		n := WholeWords - int(Skew(region, off)) // the rest begins with a word
+		if bulk(dst[n:], region[off+uint64(n):]) {
+			dst = dst[:n]
+		}
+	}
 	if skew := Skew(region, off); skew != 0 {
 		n := min(8-skew, uint64(len(dst)))
 		copyEdge(dst[:n], region, off)

@@ -222,3 +222,44 @@ func BenchmarkParseItem(b *testing.B) {
 		})
 	}
 }
+
+// An item whose value was put in its place before is the same, byte by byte, as one that was
+// written whole; what was there before does not show.
+func TestItemAroundItsValue(t *testing.T) {
+	r := newRand(t, 12)
+	chunked := 0
+	for _, sh := range itemShapes {
+		for tail := range 9 {
+			for _, expiry := range []uint64{0, 1e15} {
+				it := Item{Version: MakeVersion(3, 77), Key: randBytes(r, sh.key), Value: randBytes(r, sh.val+tail), Expiry: expiry}
+				off, end, ok := ValueRange(len(it.Key), len(it.Value), expiry != 0)
+				if ok != (len(it.Value) > ChunkSize) {
+					t.Fatalf("%d bytes have a place of their own: %v", len(it.Value), ok)
+				}
+				if !ok {
+					continue
+				}
+				chunked++
+				size := ItemSize(len(it.Key), len(it.Value), expiry != 0)
+				whole, around := testMem(size+8), testMem(size+8)
+				for i := range around {
+					around[i] = 0xee
+				}
+				WriteItem(whole, testInc, 0x123456, it, Pending)
+				value := around[off:end]
+				copy(value, it.Value)
+				it.Value = value
+				WriteItem(around, testInc, 0x123456, it, Pending)
+				if !bytes.Equal(whole[:size], around[:size]) {
+					t.Fatalf("key of %d, value of %d bytes: they differ", len(it.Key), len(it.Value))
+				}
+				if around[size] != 0xee {
+					t.Fatal("written behind it")
+				}
+			}
+		}
+	}
+	if chunked == 0 {
+		t.Fatal("no value was chunked")
+	}
+}

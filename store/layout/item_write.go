@@ -14,6 +14,10 @@ import (
 // content no longer holds.
 //
 // The caller owns the place; key and value are only read, and are read once.
+//
+// Where MayPlace is true the value of a chunked item may have been put where it belongs
+// (ValueRange) before the item is written: then it.Value is that memory, and is not copied. The
+// former item of the place is dead all the while, so nobody believes what is there in between.
 func WriteItem(mem []byte, inc uint64, p Place, it Item, s State) {
 	checkLens(len(it.Key), len(it.Value))
 	if it.Version == 0 || it.Version > MaxVersion || it.Shard >= MaxShards || s != Pending && s != Held {
@@ -25,11 +29,16 @@ func WriteItem(mem []byte, inc uint64, p Place, it Item, s State) {
 	word1 := sh.word1(it.Shard)
 	putWord(mem, offItemWord1, word1)
 	putWord(mem, offItemSum, 0)
+	placed := sh.chunks > 0 && &it.Value[0] == &mem[sh.valOff]
 	// The padding comes first: the words that key and value do not fill.
 	if sh.chunks > 0 {
 		putWord(mem, sh.valOff-wordSize, 0)
 	}
-	putWord(mem, sh.size-wordSize, 0)
+	if !placed {
+		putWord(mem, sh.size-wordSize, 0)
+	} else if used := sh.valLen % wordSize; used > 0 {
+		putWord(mem, sh.size-wordSize, LoadWord(mem, sh.size-wordSize)&(1<<(8*used)-1))
+	}
 	if sh.expiry {
 		putWord(mem, ItemHeaderSize, it.Expiry)
 	}
@@ -40,7 +49,9 @@ func WriteItem(mem []byte, inc uint64, p Place, it Item, s State) {
 	for i := range sh.chunks {
 		lo := i * ChunkSize
 		hi := min(lo+ChunkSize, sh.valLen)
-		putBytes(mem, sh.valOff+lo, it.Value[lo:hi])
+		if !placed {
+			putBytes(mem, sh.valOff+lo, it.Value[lo:hi])
+		}
 		// Sums are taken of the bytes in memory, never of the source a second
 		// time, because they vouch for the bytes that a reader gets.
 		sum := nonzero(xxh3.HashSeed(mem[sh.valOff+lo:sh.valOff+hi], chunkSeed(inc, p, it.Version, i)))
@@ -48,6 +59,14 @@ func WriteItem(mem []byte, inc uint64, p Place, it Item, s State) {
 	}
 	sum := xxh3.HashSeed(mem[ItemHeaderSize:sh.sumEnd()], itemSeed(inc, p, it.Version, word1))
 	putWord(mem, offItemSum, nonzero(sum))
+}
+
+// ValueRange is where the value of an item stands, in bytes from its place: from off to end. ok
+// is false for an item that is not chunked, whose value is written with the rest.
+func ValueRange(keyLen, valLen int, expiry bool) (off, end int, ok bool) {
+	checkLens(keyLen, valLen)
+	sh := shapeOf(keyLen, valLen, expiry)
+	return sh.valOff, sh.valOff + valLen, sh.chunks > 0
 }
 
 // SetState changes the state of the item at mem by one atomic store, which

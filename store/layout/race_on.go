@@ -23,6 +23,9 @@ func putBytes(mem []byte, off int, src []byte) {
 // putWord is putBytes of one aligned word.
 func putWord(mem []byte, off int, w uint64) { StoreWord(mem, off, w) }
 
+// MayPlace: see item_write.go. What comes from a device is written by plain stores.
+const MayPlace = false
+
 // ZeroWords clears server memory by atomic 8-byte stores. len(mem) must be a
 // multiple of 8.
 func ZeroWords(mem []byte) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -302,7 +303,7 @@ func TestStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	s := Stream{Chunk: 1 << 16, Duration: 50 * time.Millisecond}
+	s := Stream{Chunk: 1 << 16, Congestion: "reno", Duration: 50 * time.Millisecond}
 	done := make(chan error, 1)
 	go func() { done <- SendStream(l, s) }()
 	got, err := ReceiveStream(t.Context(), l.Addr().String(), s)
@@ -338,6 +339,9 @@ func TestDisk(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
+	}
+	if s, err := Overwrites(t.TempDir(), 1<<20, 20*time.Millisecond); err != nil && !errors.Is(err, syscall.EINVAL) || err == nil && s.Ops == 0 {
+		t.Errorf("%+v, %v", s, err) // EINVAL: the file system has no direct access
 	}
 	if s, err := Copies(1024, 20*time.Millisecond); err != nil || s.Ops == 0 || s.Ops%256 != 0 {
 		t.Errorf("%+v, %v", s, err)

@@ -31,6 +31,38 @@ func Appends(dir string, record int, d time.Duration) (s report.Sample, err erro
 	})
 }
 
+// overwriteBytes is the size of the file that Overwrites goes through.
+const overwriteBytes = 256 << 20
+
+// Overwrites is the disk's sequential rate for durable writes: one thread goes through a file that
+// was written before, block by block, past the page cache, and each write returns when its block
+// is durable. block divides 256 MiB and is a multiple of 4 KiB.
+func Overwrites(dir string, block int, d time.Duration) (s report.Sample, err error) {
+	f, err := directFile(dir, "overwrites")
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
+	b, err := aligned(block)
+	if err != nil {
+		return s, err
+	}
+	for i := range b {
+		b[i] = byte(i*7 + i>>8)
+	}
+	for off := 0; off < overwriteBytes; off += block {
+		if _, err := f.WriteAt(b, int64(off)); err != nil {
+			return s, err
+		}
+	}
+	next := int64(0)
+	return sample(d, func() error {
+		_, err := f.WriteAt(b, next)
+		next = (next + int64(block)) % overwriteBytes
+		return err
+	})
+}
+
 // A Commit measures bare Pebble: callers that each set one key after the other, of
 // those there are any, in a process without a network.
 type Commit struct {

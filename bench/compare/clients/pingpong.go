@@ -71,8 +71,22 @@ const maxSamples = 64 << 20
 
 // A Stream is raw TCP throughput: one end writes without a pause.
 type Stream struct {
-	Chunk    int // bytes of a write and of a read
-	Duration time.Duration
+	Chunk      int    // bytes of a write and of a read
+	Congestion string // control of both ends; empty: the system's
+	Duration   time.Duration
+}
+
+// paced gives a connection the congestion control of the stream.
+func (s Stream) paced(conn net.Conn) error {
+	if s.Congestion == "" {
+		return nil
+	}
+	raw, err := conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	ctlErr := raw.Control(func(fd uintptr) { err = pace(fd, s.Congestion) })
+	return errors.Join(err, ctlErr)
 }
 
 // SendStream writes to one connection of l until it is closed.
@@ -82,6 +96,9 @@ func SendStream(l net.Listener, s Stream) error {
 		return err
 	}
 	defer conn.Close()
+	if err := s.paced(conn); err != nil {
+		return err
+	}
 	chunk := make([]byte, s.Chunk)
 	for {
 		if _, err := conn.Write(chunk); err != nil {
@@ -101,6 +118,9 @@ func ReceiveStream(ctx context.Context, addr string, s Stream) (report.Sample, e
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if err := s.paced(conn); err != nil {
+		return report.Sample{}, err
+	}
 	chunk := make([]byte, s.Chunk)
 	return sample(s.Duration, func() error {
 		_, err := io.ReadFull(conn, chunk)

@@ -44,7 +44,8 @@ append-only file unless the row says so.
 - *Congestion control.* rdmakv's iwarp takes Reno for connections within the machine, which does not pace; the
   floors and the peers have the system's default. Where that is BBR, which paces, a raw TCP stream is slower than it could
   be: on the machine of the first runs 4,400 to 4,840 MiB/s where Reno gave 9,550 or more (measured apart), so that the ratio of
-  1 MiB gets to a stream would be about half of the printed one against a stream with Reno. Other TCP rows were not measured both ways.
+  1 MiB gets to a stream would be about half of the printed one against a stream with Reno. So the rows of 1 MiB have a stream with Reno, too.
+  Other TCP rows were not measured both ways.
 - *Polling.* Most of the gap between a polled READ and Redis is polling. Two processes that sleep in recv take many times
   as long to hand a message over as two that spin (see the floors), because an idle core has to be woken, which on a
   virtual machine the hypervisor does. rdmakv's adaptive mode spins for as long as its last waits took, and sleeps

@@ -17,6 +17,7 @@ type Rdmakv struct {
 	Wait   string // adaptive, poll or event
 	Memory string // memory_limit
 	Shm    bool   // serve shared memory beside iWARP
+	Cache  bool   // mode: cache, which has neither a directory nor syncs
 	More   []string
 }
 
@@ -35,7 +36,12 @@ func (r Rdmakv) Start(ctx context.Context, at Place) (*Server, error) {
 // launch runs kvserver on the store in s.Dir and waits for its ready line.
 func (r Rdmakv) launch(ctx context.Context, s *Server) error {
 	args := []string{"--listen", "127.0.0.1:0", "--admin-listen", "", "--log-level", "warn",
-		"--data-dir", filepath.Join(s.Dir, "data"), "--sync", r.Sync, "--memory-limit", r.Memory, "--wait-mode", r.Wait}
+		"--memory-limit", r.Memory, "--wait-mode", r.Wait}
+	if r.Cache {
+		args = append(args, "--mode", "cache")
+	} else {
+		args = append(args, "--data-dir", filepath.Join(s.Dir, "data"), "--sync", r.Sync)
+	}
 	if r.Shm {
 		s.ShmDir = s.sockets
 		args = append(args, "--fabric", "auto", "--shm-dir", s.ShmDir)

@@ -124,7 +124,7 @@ func Shm(c config.Config) shm.Options {
 // the clear. A server also sets MaxPending.
 func IWARP(c config.Config, tls *tls.Config) iwarp.Options {
 	mode, spin := Waiting(c)
-	return iwarp.Options{TLS: tls, Wait: mode, Spin: spin}
+	return iwarp.Options{TLS: tls, Wait: mode, Spin: spin, NoCRCWithin: true}
 }
 
 // Waiting is how a completion is waited for, in the words of package rdma/wait. The

@@ -85,7 +85,7 @@ func (r *op) batchLarge(m wire.BatchLarge, by judge) {
 func (r *op) rendezvousBatch(m wire.BatchLarge, by judge) {
 	s := r.Session
 	defer s.Flush()
-	stage, err := r.fetch(session.Remote{RKey: m.RKey, Addr: m.Addr, Size: uint64(m.Length)}, m.Checksum)
+	stage, err := r.fetch(session.Remote{RKey: m.RKey, Addr: m.Addr, Size: uint64(m.Length)}, m.Checksum, nil)
 	switch {
 	case errors.Is(err, session.ErrFetch):
 		r.Drop()

@@ -17,6 +17,10 @@ import (
 //	bounded staging memory -> READs in pieces, at most ORD in flight -> own
 //	checksum over own copy -> Submit -> reply -> staging memory free
 //
+// A cache has no log to write the value to, so there the value is READ to the very place where
+// its item will stand (store.Room), if memory is there for it: nobody can tell that
+// from staging memory, of which it is counted as a part.
+//
 // The checksum came with the request. A mismatch means that the client's
 // memory changed while the put was under way; without the check the server
 // would make durable what no client wrote.
@@ -54,7 +58,13 @@ func (r *op) putLarge(m wire.PutLarge) {
 func (r *op) rendezvous(m wire.PutLarge, w store.Write) {
 	s := r.Session
 	defer s.Flush()
-	stage, err := r.fetch(session.Remote{RKey: m.RKey, Addr: m.Addr, Size: m.ValueLen}, m.Checksum)
+	var room *store.Room
+	stage, err := r.fetch(session.Remote{RKey: m.RKey, Addr: m.Addr, Size: m.ValueLen}, m.Checksum, func() memory.Room {
+		if room = r.c.env.Store.Room(len(w.Key), int(m.ValueLen), w.TTL); room == nil {
+			return nil
+		}
+		return room
+	})
 	switch {
 	case errors.Is(err, session.ErrFetch):
 		r.Drop()
@@ -62,21 +72,21 @@ func (r *op) rendezvous(m wire.PutLarge, w store.Write) {
 		r.refuse(err)
 	default:
 		r.stage = stage
-		w.Value = stage.Bytes()
+		w.Value, w.Room = stage.Bytes(), room
 		r.submit(w)
 	}
 }
 
 // fetch READs memory of the client into staging memory, which is the caller's, and
-// compares what it is with its checksum, XXH3-64. errFetch: the session is dead, or
-// dying.
-func (r *op) fetch(from session.Remote, checksum uint64) (*memory.Stage, error) {
+// compares what it is with its checksum, XXH3-64. room, if it is not nil, may name other memory
+// (Staging.Get). errFetch: the session is dead, or dying.
+func (r *op) fetch(from session.Remote, checksum uint64, room func() memory.Room) (*memory.Stage, error) {
 	s, env := r.Session, r.c.env
 	if err := s.BeginFetch(); err != nil {
 		return nil, err
 	}
 	defer s.EndFetch()
-	stage, err := env.Staging.Get(s.Context(), &s.Login.Account, s.Rail().Index, int(from.Size))
+	stage, err := env.Staging.Get(s.Context(), &s.Login.Account, s.Rail().Index, int(from.Size), room)
 	if err != nil {
 		return nil, err
 	}

@@ -50,6 +50,7 @@ type sinks struct {
 	pd     rdma.PD
 	access rdma.Access
 	keep   bool                   // registrations may outlive a READ
+	cheap  bool                   // a registration pins nothing: one for a single READ is worth it
 	free   [stageClasses][]*Stage // by class; guarded by Staging.mu
 }
 
@@ -61,8 +62,15 @@ type Stage struct {
 	tenant *base.Account // whose share it is counted in
 	class  int
 	mem    *mem.Block
+	room   Room    // stands in for mem
 	mr     rdma.MR // nil once sealed
 	n      int     // bytes asked for
+}
+
+// A Room is memory of somebody else's that stands in for a piece of staging memory.
+type Room interface {
+	Bytes() []byte // of the value, exactly
+	Release()      // no READ into it is outstanding
 }
 
 // Sizes are 64 KiB to 64 MiB.
@@ -96,9 +104,10 @@ func NewStaging(devices []Sink, limit int64, kind mem.Kind, line *StageLine) *St
 
 func newSinks(d Sink) *sinks {
 	k := &sinks{pd: d.PD, access: rdma.AccessLocalWrite, keep: true}
+	k.cheap = d.Attr.Caps&(rdma.CapDiesWithProcess|rdma.CapMapped) != 0 // it is done in software
 	if d.Attr.Caps.Has(rdma.CapReadSinkWrite) {
 		k.access |= rdma.AccessRemoteWrite
-		k.keep = false
+		k.keep, k.cheap = false, false
 	}
 	return k
 }
@@ -136,13 +145,24 @@ func (g *Staging) takeFreeLocked(of *sinks) (free []*Stage) {
 // Get returns memory for n bytes that device dev can READ into, waiting until
 // the bounds allow it: the node's, the space's and the tenant's share. The caller
 // owns it until release.
-func (g *Staging) Get(ctx context.Context, tenant *base.Account, dev, n int) (*Stage, error) {
+//
+// room, if it is not nil, is asked for memory to READ into instead, once the bounds allow for as
+// much, and where that can be had for one READ at no cost; it may say nil. A right for a peer is
+// never given on it.
+func (g *Staging) Get(ctx context.Context, tenant *base.Account, dev, n int, room func() Room) (*Stage, error) {
 	class := stageClass(n)
 	if err := g.line.reserve(ctx, g, tenant, class); err != nil {
 		return nil, err
 	}
 	g.mu.Lock()
 	of := g.sinks[dev]
+	if room != nil && of.cheap {
+		g.mu.Unlock()
+		if s := g.around(of, tenant, class, room); s != nil {
+			return s, nil
+		}
+		g.mu.Lock()
+	}
 	if k := len(of.free[class]); k > 0 {
 		s := of.free[class][k-1]
 		of.free[class] = of.free[class][:k-1]
@@ -163,6 +183,20 @@ func (g *Staging) Get(ctx context.Context, tenant *base.Account, dev, n int) (*S
 	}
 	s.tenant = tenant
 	return s, nil
+}
+
+// around makes a piece of what room says; nil: it has nothing.
+func (g *Staging) around(of *sinks, tenant *base.Account, class int, room func() Room) *Stage {
+	r := room()
+	if r == nil {
+		return nil
+	}
+	mr, err := of.pd.RegMR(r.Bytes(), rdma.AccessLocalWrite)
+	if err != nil {
+		r.Release()
+		return nil
+	}
+	return &Stage{pool: g, of: of, tenant: tenant, class: class, room: r, mr: mr, n: len(r.Bytes())}
 }
 
 // keepLocked counts a piece as kept, if the bounds allow it.
@@ -245,6 +279,10 @@ func (s *Stage) destroy() {
 	if s.mr != nil && s.mr.Close() != nil {
 		return // the memory stays: a NIC may still write it
 	}
+	if s.room != nil {
+		s.room.Release()
+		return
+	}
 	s.mem.Free()
 }
 
@@ -258,13 +296,18 @@ func (s *Stage) Exposed() bool { return s.of.access&rdma.AccessRemoteMask != 0 }
 func (s *Stage) Wanted() bool { return s.pool.line.wanted(s) }
 
 // Bytes is the value.
-func (s *Stage) Bytes() []byte { return s.mem.Bytes()[:s.n:s.n] }
+func (s *Stage) Bytes() []byte {
+	if s.room != nil {
+		return s.room.Bytes()
+	}
+	return s.mem.Bytes()[:s.n:s.n]
+}
 
-// Seal takes away what right a peer has on the memory. No READ into it is
-// outstanding. From here on no peer can change what is checked, made durable
-// and published, three looks at the same bytes.
+// Seal takes away what right a peer has on the memory, and of memory that is somebody else's the
+// registration. No READ into it is outstanding. From here on no peer can change what
+// is checked, made durable and published, three looks at the same bytes.
 func (s *Stage) Seal() error {
-	if !s.Exposed() {
+	if !s.Exposed() && s.room == nil {
 		return nil
 	}
 	if err := s.mr.Close(); err != nil {
@@ -282,7 +325,7 @@ func (s *Stage) Release() {
 	}
 	g := s.pool
 	g.mu.Lock()
-	keep := s.of.keep && g.keepLocked(s.class)
+	keep := s.room == nil && s.of.keep && g.keepLocked(s.class)
 	if keep {
 		s.of.free[s.class] = append(s.of.free[s.class], s)
 	}

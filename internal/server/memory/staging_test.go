@@ -50,11 +50,11 @@ func TestStaging(t *testing.T) {
 	line := NewStageLine(256<<10, func() int64 { return 256 << 10 }, func(*base.Account) {})
 	g := NewStaging([]Sink{sink}, 256<<10, mem.Heap, line)
 	ctx := context.Background()
-	a, err := g.Get(ctx, nil, 0, 100) // 64 KiB
+	a, err := g.Get(ctx, nil, 0, 100, nil) // 64 KiB
 	if err != nil || len(a.Bytes()) != 100 {
 		t.Fatal(err)
 	}
-	b, err := g.Get(ctx, nil, 0, 64<<10+1) // 128 KiB
+	b, err := g.Get(ctx, nil, 0, 64<<10+1, nil) // 128 KiB
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestStaging(t *testing.T) {
 	var wg sync.WaitGroup
 	ask := func(name string, n int) {
 		wg.Go(func() {
-			s, err := g.Get(ctx, nil, 0, n)
+			s, err := g.Get(ctx, nil, 0, n, nil)
 			order <- got{name, s, err}
 		})
 	}
@@ -78,7 +78,7 @@ func TestStaging(t *testing.T) {
 	soon(t, "two wait", func() bool { _, n := g.InUse(); return n == 2 })
 	canceled, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := g.Get(canceled, nil, 0, 1); !errors.Is(err, context.Canceled) {
+	if _, err := g.Get(canceled, nil, 0, 1, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("with a context that is over: %v", err)
 	}
 	a.Release()
@@ -99,7 +99,7 @@ func TestStaging(t *testing.T) {
 	second.s.Release()
 	// Kept memory gives way to another size.
 	for _, n := range []int{256 << 10, 1, 200 << 10} {
-		s, err := g.Get(ctx, nil, 0, n)
+		s, err := g.Get(ctx, nil, 0, n, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +149,7 @@ func (l *StageLine) keptInAll() int64 {
 func TestStagingOfSpaces(t *testing.T) {
 	const most = layout.MaxValueLen
 	line, main, a, b := stagingNode(t)
-	held, err := a.Get(t.Context(), new(base.Account), 0, most/2)
+	held, err := a.Get(t.Context(), new(base.Account), 0, most/2, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestStagingOfSpaces(t *testing.T) {
 	}
 	results := make(chan got, 2)
 	ask := func(ctx context.Context, g *Staging) {
-		s, err := g.Get(ctx, new(base.Account), 0, most)
+		s, err := g.Get(ctx, new(base.Account), 0, most, nil)
 		results <- got{s, err}
 	}
 	waits := func() bool { _, waiting := line.InUse(); return waiting == 1 }
@@ -203,7 +203,7 @@ func TestKeptStagingIsBounded(t *testing.T) {
 	const most = layout.MaxValueLen
 	line, main, a, b := stagingNode(t)
 	for _, g := range []*Staging{a, b, main, a} {
-		s, err := g.Get(t.Context(), new(base.Account), 0, most)
+		s, err := g.Get(t.Context(), new(base.Account), 0, most, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -234,7 +234,7 @@ func TestStageRights(t *testing.T) {
 		}
 		line := NewStageLine(1<<20, func() int64 { return 1 << 20 }, func(*base.Account) {})
 		g := NewStaging([]Sink{sink}, 1<<20, mem.Heap, line)
-		s, err := g.Get(t.Context(), new(base.Account), 0, 100)
+		s, err := g.Get(t.Context(), new(base.Account), 0, 100, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

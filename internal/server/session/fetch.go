@@ -75,7 +75,7 @@ func (f *fetch) took(n uint64) {
 // only when no READ is outstanding: the sink is the caller's again.
 func (s *Session) ReadInto(into Sink, from Remote) (sum uint64, err error) {
 	f := &fetch{s: s, into: into, from: from, done: make(chan rdma.Status, MaxReadDepth)}
-	if !into.Exposed() {
+	if !into.Exposed() && from.Size > sumWhole {
 		f.sum = xxh3.New()
 	}
 	if from.Size > 0 {
@@ -91,6 +91,10 @@ func (s *Session) ReadInto(into Sink, from Remote) (sum uint64, err error) {
 	}
 	return f.checksum(), nil
 }
+
+// sumWhole is up to how many bytes a value is summed up when all of it has come: it is in the
+// processor's cache still, and a Hasher copies each block that it is given.
+const sumWhole = 1 << 20
 
 // checksum is that of what has come.
 func (f *fetch) checksum() uint64 {

@@ -29,6 +29,7 @@ type Effect struct {
 	Place  layout.Place // reserved memory; with Class
 	Class  uint8        // 0: none, the key goes without a slot
 	Size   int          // of the item for which memory was asked; 0: not yet
+	Given  bool         // that memory is the Flight's Given
 	Hidden bool         // published dead: the next write in flight depends on this one's expiry
 
 	Older *Effect  // the next older effect in flight on a key of this hash

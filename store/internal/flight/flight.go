@@ -40,6 +40,9 @@ type Flight struct {
 	// of the record has its position, before the write is published.
 	At log.Position
 
+	// Given is the memory in which the value of a put stands already; nil: none.
+	Given *Given
+
 	Shard   uint16
 	Version layout.Version // the last that it was given
 	Effects []*Effect      // one for each key
@@ -48,6 +51,16 @@ type Flight struct {
 
 	one  Effect // of a write of one key
 	ones [1]*Effect
+}
+
+// Given is memory for an item of Size bytes that was reserved before its write: the value
+// stands there. It stays the giver's until the write is ordered with it; then Taken is set, and it
+// is the pipeline's, as memory is that was reserved for the write.
+type Given struct {
+	Place layout.Place
+	Class uint8
+	Size  int
+	Taken bool
 }
 
 // Reset makes a flight ready to be ordered, for the first time or again. seed is
@@ -79,6 +92,9 @@ func (f *Flight) Reset(seed uint64) {
 		e.Shard, e.Key, e.Kind, e.Due = op.Shard, op.Key, op.Kind, f.Due
 		if op.Kind == base.OpPut {
 			e.Value = op.Value
+			if g := f.Given; g != nil && g.Size == e.ItemSize() {
+				e.Place, e.Class, e.Size, e.Given = g.Place, g.Class, g.Size, true
+			}
 		}
 		e.Hash = layout.HashKey(seed, e.Key)
 		f.ones[0] = e

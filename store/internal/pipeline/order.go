@@ -98,6 +98,10 @@ func (o *Orderer) Order(sh *shard.Shard, f *flight.Flight, w Wait) error {
 	if f.Noop {
 		o.unreserve(f) // behind Push it is the pipeline's
 	}
+	given := len(f.Effects) == 1 && f.Effects[0].Given
+	if given {
+		f.Given.Taken = true // before the pipeline has it
+	}
 	err := o.pipe.Push(f)
 	if err == nil {
 		sh.NoteOrdered(f)
@@ -107,6 +111,9 @@ func (o *Orderer) Order(sh *shard.Shard, f *flight.Flight, w Wait) error {
 	}
 	sh.Mu.Unlock()
 	if err != nil {
+		if given {
+			f.Given.Taken = false
+		}
 		o.unreserve(f)
 	}
 	return err
@@ -198,10 +205,10 @@ func (o *Orderer) unreserve(f *flight.Flight) {
 }
 
 func (o *Orderer) unreserveKey(e *flight.Effect) {
-	if e.Class != 0 {
+	if e.Class != 0 && !e.Given {
 		o.env.Memory.Slabs.Free(e.Place, e.Class)
 	}
-	e.Class, e.Size = 0, 0
+	e.Class, e.Size, e.Given = 0, 0, false
 }
 
 // stillObsolete leaves only those keys to be removed whose slot has not come

@@ -41,6 +41,11 @@ func fpduPad(n int) int { return -(FPDULengthLen + n) & 3 }
 // FPDULen is the whole length in bytes of the FPDU around n bytes.
 func FPDULen(n int) int { return FPDULengthLen + n + fpduPad(n) + FPDUCRCLen }
 
+// AppendFPDULength begins an FPDU whose ULPDU has size bytes.
+func AppendFPDULength(dst []byte, size int) []byte {
+	return binary.BigEndian.AppendUint16(dst, uint16(size))
+}
+
 // BeginFPDU reserves the length field; EndFPDU gets the offset it returns.
 func BeginFPDU(dst []byte) (buf []byte, start int) {
 	return append(dst, 0, 0), len(dst)
@@ -51,7 +56,6 @@ func BeginFPDU(dst []byte) (buf []byte, start int) {
 func EndFPDU(dst []byte, start int, crc bool) []byte {
 	n := len(dst) - start - FPDULengthLen
 	binary.BigEndian.PutUint16(dst[start:], uint16(n))
-	const zeroes = "\x00\x00\x00"
 	dst = append(dst, zeroes[:fpduPad(n)]...)
 	var sum uint32
 	if crc {
@@ -59,6 +63,16 @@ func EndFPDU(dst []byte, start int, crc bool) []byte {
 	}
 	return binary.LittleEndian.AppendUint32(dst, sum)
 }
+
+// EndFPDUAround is EndFPDU for an FPDU without CRC of which apart bytes stand elsewhere: they
+// are the end of the ULPDU, behind what was appended since BeginFPDU.
+func EndFPDUAround(dst []byte, start, apart int) []byte {
+	n := len(dst) - start - FPDULengthLen + apart
+	binary.BigEndian.PutUint16(dst[start:], uint16(n))
+	return append(dst, zeroes[:fpduPad(n)+FPDUCRCLen]...)
+}
+
+const zeroes = "\x00\x00\x00\x00\x00\x00\x00"
 
 // NextFPDU takes the first FPDU off b. It returns n = 0 when b does not hold all of it
 // yet; want is then the length it will have, as far as b tells (at most MaxFPDULen). The

@@ -1,0 +1,14 @@
+//go:build !linux
+
+package clients
+
+import (
+	"errors"
+	"os"
+)
+
+func directFile(string, string) (*os.File, error) { return nil, errors.ErrUnsupported }
+
+func pace(uintptr, string) error { return errors.ErrUnsupported }
+
+func aligned(n int) ([]byte, error) { return make([]byte, n), nil }
