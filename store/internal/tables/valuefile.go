@@ -1,0 +1,102 @@
+package tables
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// How the file of a table of values is written: by appending alone, and durable after Flush.
+
+// An appendFile is a file that becomes longer. It is used by one goroutine, and good for
+// nothing but Close behind an error.
+type appendFile interface {
+	// Append adds bytes, which are the caller's again when it returns.
+	Append(p []byte) error
+	// Flush returns when all bytes are durable.
+	Flush() error
+	// Finish is Flush and Close, behind which the file is exactly as long as was appended.
+	Finish() error
+	// Close closes the file, which may have zeros behind its bytes.
+	Close() error
+}
+
+// A valueWriter is the file of a table under Pebble's writer.
+type valueWriter struct {
+	file  appendFile
+	size  int64
+	value []byte // that is expected in the next block; nil: none
+	found int64  // the offset at which it stands; -1: it has not come
+}
+
+// expect says which value comes next.
+func (w *valueWriter) expect(value []byte) { w.value, w.found = value, -1 }
+
+// Write takes a block. One of rows ends with its restarts, 4 bytes each, and their number;
+// directly before them stands the value of its last key. That is compared, so that nobody
+// relies on it.
+func (w *valueWriter) Write(p []byte) error {
+	if n := len(w.value); n > 0 && len(p) > n {
+		rest := 4 * (uint64(binary.LittleEndian.Uint32(p[len(p)-4:])) + 1)
+		if rest <= uint64(len(p)-n) {
+			end := len(p) - int(rest)
+			if bytes.Equal(p[end-n:end], w.value) {
+				w.found, w.value = w.size+int64(end-n), nil
+			}
+		}
+	}
+	w.size += int64(len(p))
+	return w.file.Append(p)
+}
+
+// Finish is that of Pebble's Writable.
+func (w *valueWriter) Finish() error { return w.file.Finish() }
+
+// Abort is that of Pebble's Writable.
+func (w *valueWriter) Abort() { _ = w.file.Close() }
+
+// createAppend makes a file to append to: past the page cache where that can be had, because
+// a write through it takes a disk several times as long.
+func createAppend(fsys vfs.FS, path string) (appendFile, error) {
+	if fsys == vfs.Default {
+		if f, err := createDirect(path); f != nil || err != nil {
+			return f, err
+		}
+	}
+	f, err := fsys.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return nil, err
+	}
+	return &cachedFile{file: f}, nil
+}
+
+// A cachedFile is an appendFile through the page cache.
+type cachedFile struct {
+	file  vfs.File
+	dirty bool
+}
+
+func (f *cachedFile) Append(p []byte) error {
+	f.dirty = true
+	_, err := f.file.Write(p)
+	return err
+}
+
+func (f *cachedFile) Flush() error {
+	if !f.dirty {
+		return nil
+	}
+	f.dirty = false
+	return f.file.Sync()
+}
+
+func (f *cachedFile) Finish() error {
+	if err := f.file.Sync(); err != nil {
+		_ = f.file.Close()
+		return err
+	}
+	return f.file.Close()
+}
+
+func (f *cachedFile) Close() error { return f.file.Close() }

@@ -1,0 +1,422 @@
+package tables
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/sstable/block"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rdmakv/rdmakv/store/internal/base"
+)
+
+// Tables of values. The bytes of a large value are written once, at the time of the put, as a
+// block of a table that the base takes later by the ingest of a checkpoint:
+//
+//	Put     bytes ──► NNNNNN.values (open), durable ──► a record of the log says where they stand
+//	Seal    the open table gets its index and its end: it is whole
+//	Tables.Take, Commit          the base has a link of it
+//	Forget  no record of the log leads to the file any more: it goes
+//
+// Who reads a record of the log finds the bytes by their offset (Read), also in a table that is
+// open, or was cut short by a crash or a full disk. A checkpoint reads the values of such a
+// table, and brings them into the base as keys of its own.
+//
+// A key of the bytes is the caller's prefix, the table's number and that of the value, both big
+// endian, and a byte: 0 for the bytes, 1 for a mark without a value, which ends their block. So
+// numbers rise in the order of the puts, tables never overlap, and an ingest puts each at the
+// lowest level of the base.
+//
+//   - Bytes are durable when Put returns, in every policy, so before their record is queued. If
+//     not, a crash would leave a record whose value does not verify, which looks like damage.
+//   - A table that has met an error is never written again: it is cut. What stands in it by
+//     then is durable.
+
+// ValuesConfig is where tables of values stand.
+type ValuesConfig struct {
+	FS      vfs.FS          // the file system of the base
+	Options *pebble.Options // what the base was opened with; nil: nothing is written
+	Format  sstable.TableFormat
+	Dir     string // on the same file system; made if it is missing, unless nothing is written
+	Prefix  []byte // of all keys
+	Next    uint64 // the least number of a new table; 0: 1
+	Limit   int64  // bytes of values with which a table is finished; 0: 64 MiB
+}
+
+const defaultLimit = 64 << 20
+
+// Values are the tables of values of a store. Safe for concurrent use.
+type Values struct {
+	cfg    ValuesConfig
+	format sstable.WriterOptions
+
+	writing sync.Mutex  // held by Put and Seal, taken before mu
+	open    *valueTable // the one that is written; nil: the next Put begins one. Under writing
+
+	mu      sync.Mutex
+	next    uint64
+	tables  map[uint64]*valueTable // whose files are there
+	waiting int64                  // bytes of tables that the base has not taken
+}
+
+// A valueTable is one table. Its writer is used under Values.writing, all else under mu.
+type valueTable struct {
+	number uint64
+	path   string
+	state  valueState
+	size   int64  // bytes of values
+	count  uint32 // values
+	unused int    // values whose record has no position yet
+	last   uint64 // where the newest record of a value stands in the log
+
+	w   *sstable.Writer // nil: not open
+	out *valueWriter
+}
+
+type valueState uint8
+
+const (
+	valuesOpen  valueState = iota
+	valuesWhole            // it can be ingested
+	valuesTaken            // the base has it
+	valuesCut              // it has no end: its values are copied into the base
+)
+
+var valuesName = regexp.MustCompile(`^(\d{6,20})\.values$`)
+
+// NameOfValues returns the name of the file of a table of values.
+func NameOfValues(number uint64) string { return fmt.Sprintf("%06d.values", number) }
+
+// OpenValues finds what tables of values an earlier life has left: all of them count as cut.
+func OpenValues(cfg ValuesConfig) (*Values, error) {
+	if cfg.Limit <= 0 {
+		cfg.Limit = defaultLimit
+	}
+	v := &Values{cfg: cfg, next: max(1, cfg.Next), tables: map[uint64]*valueTable{}}
+	if cfg.Options != nil {
+		if err := cfg.FS.MkdirAll(cfg.Dir, 0o700); err != nil {
+			return nil, &FileError{Op: "make", File: cfg.Dir, Err: err}
+		}
+		o := cfg.Options.Clone()
+		o.EnsureDefaults()
+		// Rows, not columns: the value then stands in its block as it is, so its offset is known.
+		v.format = o.MakeWriterOptions(6, sstable.TableFormatPebblev2)
+		v.format.Compression = block.NoCompression
+		v.format.FilterPolicy = nil
+		v.format.BlockSize, v.format.BlockSizeThreshold = valueBlock, 90
+	}
+	names, err := cfg.FS.List(cfg.Dir)
+	if errors.Is(err, fs.ErrNotExist) && cfg.Options == nil {
+		return v, nil
+	}
+	if err != nil {
+		return nil, &FileError{Op: "list", File: cfg.Dir, Err: err}
+	}
+	for _, name := range names {
+		m := valuesName.FindStringSubmatch(name)
+		if m == nil {
+			continue
+		}
+		n, err := strconv.ParseUint(m[1], 10, 64)
+		if err != nil || n == 0 || NameOfValues(n) != name || n+1 == 0 {
+			continue // none of ours
+		}
+		path := cfg.FS.PathJoin(cfg.Dir, name)
+		info, err := cfg.FS.Stat(path)
+		if err != nil {
+			return nil, &FileError{Op: "look at", File: path, Err: err}
+		}
+		v.tables[n] = &valueTable{number: n, path: path, state: valuesCut, size: info.Size()}
+		v.waiting += info.Size()
+		v.next = max(v.next, n+1)
+	}
+	return v, nil
+}
+
+// valueBlock is how large a block becomes before the next key begins another: less than any
+// value has, and more than a mark.
+const valueBlock = 256
+
+// ValueKey appends the key under which a value stands in the base.
+func ValueKey(dst, prefix []byte, table uint64, number uint32) []byte {
+	dst = append(dst, prefix...)
+	dst = binary.BigEndian.AppendUint64(dst, table)
+	dst = binary.BigEndian.AppendUint32(dst, number)
+	return append(dst, 0)
+}
+
+// First is the number of the first table of this life, or of one after it: older ones were
+// there when it began.
+func (v *Values) First() uint64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.next
+}
+
+// Put writes a value, and returns where it stands when it is durable. The caller then says by
+// Used where the record stands that leads there, or by Unused that there is none.
+//
+// Errors: *FileError. The value is not there then, and the next Put begins another table.
+func (v *Values) Put(value []byte, sum uint64) (*base.Bytes, error) {
+	v.writing.Lock()
+	defer v.writing.Unlock()
+	t := v.open
+	if t == nil {
+		var err error
+		if t, err = v.begin(); err != nil {
+			return nil, err
+		}
+	}
+	at, err := t.put(v.cfg.Prefix, value)
+	if err != nil {
+		v.cut(t)
+		return nil, &FileError{Op: "write", File: t.path, Err: err}
+	}
+	b := &base.Bytes{Table: t.number, Number: t.count, Offset: uint64(at), Length: uint64(len(value)), Sum: sum}
+	v.mu.Lock()
+	t.count++
+	t.unused++
+	t.size += int64(len(value))
+	v.waiting += int64(len(value))
+	full := t.size >= v.cfg.Limit
+	v.mu.Unlock()
+	if full {
+		v.finish(t)
+	}
+	return b, nil
+}
+
+// begin begins a table. Its name is durable, because a record that leads to it will be.
+func (v *Values) begin() (*valueTable, error) {
+	v.mu.Lock()
+	n := v.next
+	v.next++
+	v.mu.Unlock()
+	t := &valueTable{number: n, path: v.cfg.FS.PathJoin(v.cfg.Dir, NameOfValues(n))}
+	file, err := createAppend(v.cfg.FS, t.path)
+	if err == nil {
+		err = syncNames(v.cfg.FS, v.cfg.Dir)
+		if err != nil {
+			err = errors.Join(err, file.Close())
+		}
+	}
+	if err != nil {
+		_ = v.cfg.FS.Remove(t.path) // if it stays, it is one that nothing leads to
+		return nil, &FileError{Op: "create", File: t.path, Err: err}
+	}
+	t.out = &valueWriter{file: file}
+	t.w = sstable.NewWriter(t.out, v.format)
+	v.mu.Lock()
+	v.tables[n] = t
+	v.mu.Unlock()
+	v.open = t
+	return t, nil
+}
+
+// syncNames makes the names in a directory durable.
+func syncNames(fsys vfs.FS, dir string) error {
+	d, err := fsys.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// put writes a value as a block, and returns its offset.
+func (t *valueTable) put(prefix, value []byte) (at int64, err error) {
+	key := ValueKey(make([]byte, 0, 64), prefix, t.number, t.count)
+	t.out.expect(value)
+	if err := t.w.Set(key, value); err != nil {
+		return 0, err
+	}
+	key[len(key)-1] = 1
+	if err := t.w.Set(key, nil); err != nil {
+		return 0, err
+	}
+	if at = t.out.found; at < 0 {
+		return 0, errors.New("the block of a value is not where it was expected: report it")
+	}
+	return at, t.out.file.Flush()
+}
+
+// finish ends the open table. It is whole then; or cut, if that fails: what stands in it is
+// durable all the same.
+func (v *Values) finish(t *valueTable) {
+	err := t.w.Close()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	t.state = valuesWhole
+	if err != nil {
+		t.state = valuesCut
+	}
+	t.w, t.out, v.open = nil, nil, nil
+}
+
+// cut gives the open table up behind an error.
+func (v *Values) cut(t *valueTable) {
+	_ = t.out.file.Close()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	t.state = valuesCut
+	t.w, t.out, v.open = nil, nil, nil
+}
+
+// Used says where the record stands that leads to a value: its file stays as long as that
+// record may be read (Forget).
+func (v *Values) Used(b *base.Bytes, at uint64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	t := v.tables[b.Table]
+	if t == nil {
+		return
+	}
+	t.unused--
+	t.last = max(t.last, at)
+}
+
+// Found says of a record of an earlier life what Used says of one of this life.
+//
+// Errors: *base.CorruptError if the file is missing.
+func (v *Values) Found(b *base.Bytes, at uint64) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	t := v.tables[b.Table]
+	if t == nil {
+		return missingValues(v.cfg.FS.PathJoin(v.cfg.Dir, NameOfValues(b.Table)))
+	}
+	t.last = max(t.last, at)
+	return nil
+}
+
+// missingValues is the error about a table of values that is not there.
+func missingValues(path string) error {
+	return &base.CorruptError{File: path, Detail: "missing, and the log leads to values in it"}
+}
+
+// A Sealed is a table of values that is whole, and not in the base.
+type Sealed struct {
+	Number uint64
+	Path   string
+}
+
+// Seal ends the open table, and returns those that the base is to take, by their numbers.
+func (v *Values) Seal() []Sealed {
+	v.writing.Lock()
+	defer v.writing.Unlock()
+	if v.open != nil {
+		v.finish(v.open)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var list []Sealed
+	for _, t := range v.tables {
+		if t.state == valuesWhole {
+			list = append(list, Sealed{t.number, t.path})
+		}
+	}
+	slices.SortFunc(list, func(a, b Sealed) int { return compareNumbers(a.Number, b.Number) })
+	return list
+}
+
+func compareNumbers(a, b uint64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// Taken says that the base has tables.
+func (v *Values) Taken(list []Sealed) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, s := range list {
+		if t := v.tables[s.Number]; t != nil && t.state == valuesWhole {
+			t.state = valuesTaken
+			v.waiting -= t.size
+		}
+	}
+}
+
+// Ingestible says whether the values of a table come into the base with it: it is one of this
+// life, and was not cut. If not, each has to be copied, unless the base has it.
+func (v *Values) Ingestible(table uint64) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	t := v.tables[table]
+	return t != nil && (t.state == valuesWhole || t.state == valuesTaken)
+}
+
+// Waiting is how many bytes of values the base does not have, at most.
+func (v *Values) Waiting() int64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.waiting
+}
+
+// Forget removes the files that no record of the log from a position on leads to, if the base
+// has what was read there. A file that cannot be removed is tried again by the next call.
+func (v *Values) Forget(before uint64) {
+	v.mu.Lock()
+	var gone []*valueTable
+	for _, t := range v.tables {
+		if (t.state == valuesTaken || t.state == valuesCut) && t.unused == 0 && t.last < before {
+			gone = append(gone, t)
+		}
+	}
+	v.mu.Unlock()
+	for _, t := range gone {
+		if err := v.cfg.FS.Remove(t.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		v.mu.Lock()
+		if t.state == valuesCut {
+			v.waiting -= t.size
+		}
+		delete(v.tables, t.number)
+		v.mu.Unlock()
+	}
+}
+
+// Read reads the bytes of a value, of which the caller knows that the log has its record. They
+// are not verified. into has exactly Length bytes.
+//
+// Errors: *base.CorruptError if they are not there, *FileError.
+func (v *Values) Read(b *base.Bytes, into []byte) error {
+	path := v.cfg.FS.PathJoin(v.cfg.Dir, NameOfValues(b.Table))
+	f, err := v.cfg.FS.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return missingValues(path)
+	}
+	if err != nil {
+		return &FileError{Op: "open", File: path, Err: err}
+	}
+	n, err := f.ReadAt(into, int64(b.Offset))
+	if n == len(into) {
+		return f.Close()
+	}
+	info, statErr := f.Stat()
+	if err = errors.Join(err, statErr, f.Close()); statErr == nil && info.Size() < int64(b.Offset)+int64(len(into)) {
+		return &base.CorruptError{File: path, Detail: fmt.Sprintf("%d bytes, and a value of %d is expected at offset %d", info.Size(), len(into), b.Offset)}
+	}
+	return &FileError{Op: "read", File: path, Err: err}
+}
+
+// Close gives up the table that is open. What stands in it is durable.
+func (v *Values) Close() {
+	v.writing.Lock()
+	defer v.writing.Unlock()
+	if v.open != nil {
+		v.cut(v.open)
+	}
+}
