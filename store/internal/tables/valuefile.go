@@ -3,6 +3,7 @@ package tables
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -26,6 +27,7 @@ type appendFile interface {
 type valueWriter struct {
 	file  appendFile
 	size  int64
+	over  bool   // nothing is written any more, and the file is closed
 	value []byte // that is expected in the next block; nil: none
 	found int64  // the offset at which it stands; -1: it has not come
 }
@@ -46,15 +48,35 @@ func (w *valueWriter) Write(p []byte) error {
 			}
 		}
 	}
+	if w.over {
+		return errCut
+	}
 	w.size += int64(len(p))
 	return w.file.Append(p)
 }
 
+// errCut is what Pebble's writer is told when its table is given up.
+var errCut = errors.New("the table is cut")
+
+// cut closes the file, to which nothing is written any more.
+func (w *valueWriter) cut() {
+	if !w.over {
+		w.over = true
+		_ = w.file.Close()
+	}
+}
+
 // Finish is that of Pebble's Writable.
-func (w *valueWriter) Finish() error { return w.file.Finish() }
+func (w *valueWriter) Finish() error {
+	if w.over {
+		return errCut
+	}
+	w.over = true
+	return w.file.Finish()
+}
 
 // Abort is that of Pebble's Writable.
-func (w *valueWriter) Abort() { _ = w.file.Close() }
+func (w *valueWriter) Abort() { w.cut() }
 
 // createAppend makes a file to append to: past the page cache where that can be had, because
 // a write through it takes a disk several times as long.

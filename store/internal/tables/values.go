@@ -262,7 +262,9 @@ func (v *Values) finish(t *valueTable) {
 
 // cut gives the open table up behind an error.
 func (v *Values) cut(t *valueTable) {
-	_ = t.out.file.Close()
+	// Nothing more is written; Close ends what Pebble's writer has begun.
+	t.out.cut()
+	_ = t.w.Close()
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	t.state = valuesCut
