@@ -14,8 +14,8 @@ import (
 // Large values do not go through the log: their bytes are written once, into a table of values
 // (package tables), and the record of the write says where they stand.
 //
-//   - They are durable before the record has its place in the log, in every policy: the frame is
-//     sealed behind putBytes. If not, a crash could leave a record whose value is lost.
+//   - They are durable before the frame of the record is written, in every policy (flushBytes).
+//     If not, a crash could leave a record whose value is lost.
 //   - They are written in the order of the log, by those who append, so what a crash leaves
 //     without a record stands behind all that has one (package checkpoint).
 //   - On a full disk a value goes through the log as a small one does: room was set aside for it
@@ -52,6 +52,18 @@ func (j *Journal) bytesFrom() int {
 		return j.c.BytesFrom
 	}
 	return BytesFrom
+}
+
+// flushBytes returns when the values of a write that stand in tables are durable.
+func (j *Journal) flushBytes(f *flight.Flight) error {
+	for _, e := range f.Effects {
+		if e.Bytes != nil {
+			if err := j.c.Values.Flush(e.Bytes); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // usedBytes says where the record of a write stands that leads to values in tables.

@@ -144,6 +144,11 @@ func (j *Journal) Sync(c *pipeline.Commit) error {
 	if !ok {
 		return nil
 	}
+	for _, f := range c.Flights {
+		if err := j.flushBytes(f); err != nil {
+			return err
+		}
+	}
 	if err := s.frame.Write(); err != nil {
 		return err
 	}

@@ -4,23 +4,28 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // How the file of a table of values is written: by appending alone, and durable after Flush.
 
-// An appendFile is a file that becomes longer. It is used by one goroutine, and good for
-// nothing but Close behind an error.
+// An appendFile is a file that becomes longer. Append is called by one goroutine, Flush by any,
+// also meanwhile; Finish and Close when no other call is under way. Behind an error nothing but
+// Close is good for anything.
 type appendFile interface {
 	// Append adds bytes, which are the caller's again when it returns.
 	Append(p []byte) error
-	// Flush returns when all bytes are durable.
-	Flush() error
+	// Flush returns when all bytes are durable that were appended before, and how many they are.
+	Flush() (durable int64, err error)
 	// Finish is Flush and Close, behind which the file is exactly as long as was appended.
 	Finish() error
 	// Close closes the file, which may have zeros behind its bytes.
 	Close() error
+	// Room is how many bytes are set aside for the file, so that a Flush within it does not meet
+	// a full disk; 0: nobody knows.
+	Room() int64
 }
 
 // A valueWriter is the file of a table under Pebble's writer.
@@ -80,9 +85,9 @@ func (w *valueWriter) Abort() { w.cut() }
 
 // createAppend makes a file to append to: past the page cache where that can be had, because
 // a write through it takes a disk several times as long.
-func createAppend(fsys vfs.FS, path string) (appendFile, error) {
+func createAppend(fsys vfs.FS, path string, size int64) (appendFile, error) {
 	if fsys == vfs.Default {
-		if f, err := createDirect(path); f != nil || err != nil {
+		if f, err := createDirect(path, size); f != nil || err != nil {
 			return f, err
 		}
 	}
@@ -95,22 +100,22 @@ func createAppend(fsys vfs.FS, path string) (appendFile, error) {
 
 // A cachedFile is an appendFile through the page cache.
 type cachedFile struct {
-	file  vfs.File
-	dirty bool
+	file vfs.File
+	size atomic.Int64
 }
 
 func (f *cachedFile) Append(p []byte) error {
-	f.dirty = true
-	_, err := f.file.Write(p)
-	return err
+	n := len(p) // the file may change the bytes that it is given
+	if _, err := f.file.Write(p); err != nil {
+		return err
+	}
+	f.size.Add(int64(n))
+	return nil
 }
 
-func (f *cachedFile) Flush() error {
-	if !f.dirty {
-		return nil
-	}
-	f.dirty = false
-	return f.file.Sync()
+func (f *cachedFile) Flush() (int64, error) {
+	n := f.size.Load()
+	return n, f.file.Sync()
 }
 
 func (f *cachedFile) Finish() error {
@@ -122,3 +127,5 @@ func (f *cachedFile) Finish() error {
 }
 
 func (f *cachedFile) Close() error { return f.file.Close() }
+
+func (f *cachedFile) Room() int64 { return 0 }

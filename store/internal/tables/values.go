@@ -1,10 +1,12 @@
 package tables
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -21,7 +23,8 @@ import (
 // Tables of values. The bytes of a large value are written once, at the time of the put, as a
 // block of a table that the base takes later by the ingest of a checkpoint:
 //
-//	Put     bytes ──► NNNNNN.values (open), durable ──► a record of the log says where they stand
+//	Put     bytes ──► NNNNNN.values (open) ──► a record of the log says where they stand
+//	Flush   the bytes are durable; then the record is written
 //	Seal    the open table gets its index and its end: it is whole
 //	Tables.Take, Commit          the base has a link of it
 //	Forget  no record of the log leads to the file any more: it goes
@@ -35,10 +38,12 @@ import (
 // numbers rise in the order of the puts, tables never overlap, and an ingest puts each at the
 // lowest level of the base.
 //
-//   - Bytes are durable when Put returns, in every policy, so before their record is queued. If
-//     not, a crash would leave a record whose value does not verify, which looks like damage.
-//   - A table that has met an error is never written again: it is cut. What stands in it by
-//     then is durable.
+//   - Bytes are durable before their record is written, in every policy. If not, a crash would
+//     leave a record whose value does not verify, which looks like damage.
+//   - A table that has met an error is never written again: it is cut. What had been flushed is
+//     there; for the rest Flush fails.
+//   - A full disk is met by Put, which fails, and not by Flush, when the record has its place:
+//     room for the file is set aside, or else Put flushes.
 
 // ValuesConfig is where tables of values stand.
 type ValuesConfig struct {
@@ -58,8 +63,11 @@ type Values struct {
 	cfg    ValuesConfig
 	format sstable.WriterOptions
 
-	writing sync.Mutex  // held by Put and Seal, taken before mu
-	open    *valueTable // the one that is written; nil: the next Put begins one. Under writing
+	writing sync.Mutex    // held by Put, taken before mu
+	open    *valueTable   // the one that is written; nil: the next Put begins one. Under writing
+	full    []*valueTable // those that are to be finished, by Seal: that takes syncs. Under writing
+
+	sealing sync.Mutex // one Seal at a time, taken before writing
 
 	mu      sync.Mutex
 	next    uint64
@@ -79,7 +87,14 @@ type valueTable struct {
 
 	w   *sstable.Writer // nil: not open
 	out *valueWriter
+
+	flushing sync.Mutex // taken behind Values.writing, before Values.mu
+	durable  int64      // bytes of the file. Under flushing, as what follows
+	err      error      // what is not durable is lost
 }
+
+// all is more than any file has.
+const all = math.MaxInt64
 
 type valueState uint8
 
@@ -161,22 +176,30 @@ func (v *Values) First() uint64 {
 	return v.next
 }
 
-// Put writes a value, and returns where it stands when it is durable. The caller then says by
-// Used where the record stands that leads there, or by Unused that there is none.
+// Put writes a value, and returns where it will stand. The caller says by Used where the record
+// stands that leads there, and writes that record when Flush has returned. value is the caller's
+// again.
 //
 // Errors: *FileError. The value is not there then, and the next Put begins another table.
 func (v *Values) Put(value []byte, sum uint64) (*base.Bytes, error) {
 	v.writing.Lock()
 	defer v.writing.Unlock()
-	t := v.open
+	t, size := v.open, int64(len(value))
+	if t != nil && t.out.file.Room() > 0 && t.out.size+size > t.out.file.Room()-valuesEnd {
+		v.full, v.open, t = append(v.full, t), nil, nil
+	}
 	if t == nil {
 		var err error
-		if t, err = v.begin(); err != nil {
+		if t, err = v.begin(max(size, v.cfg.Limit) + 2*valuesEnd); err != nil {
 			return nil, err
 		}
 	}
 	at, err := t.put(v.cfg.Prefix, value)
+	if err == nil && t.out.file.Room() == 0 {
+		err = t.flush(all)
+	}
 	if err != nil {
+		v.open = nil
 		v.cut(t)
 		return nil, &FileError{Op: "write", File: t.path, Err: err}
 	}
@@ -189,19 +212,58 @@ func (v *Values) Put(value []byte, sum uint64) (*base.Bytes, error) {
 	full := t.size >= v.cfg.Limit
 	v.mu.Unlock()
 	if full {
-		v.finish(t)
+		v.full, v.open = append(v.full, t), nil
 	}
 	return b, nil
 }
 
-// begin begins a table. Its name is durable, because a record that leads to it will be.
-func (v *Values) begin() (*valueTable, error) {
+// valuesEnd is more than a table has beside its values, its index and its end included.
+const valuesEnd = 512 << 10
+
+// Flush returns when a value is durable that Put has returned, with all before it. Many may
+// wait at a time: one writes for all.
+//
+// Errors: *FileError: the value is lost.
+func (v *Values) Flush(b *base.Bytes) error {
+	v.mu.Lock()
+	t := v.tables[b.Table]
+	v.mu.Unlock()
+	if t == nil {
+		return missingValues(NameOfValues(b.Table))
+	}
+	if err := t.flush(int64(b.Offset + b.Length)); err != nil {
+		return &FileError{Op: "write", File: t.path, Err: err}
+	}
+	return nil
+}
+
+// flush makes durable what stands in the file, unless so many bytes are.
+func (t *valueTable) flush(bytes int64) (err error) {
+	t.flushing.Lock()
+	defer t.flushing.Unlock()
+	if t.durable < bytes && t.err == nil {
+		t.durable, t.err = t.out.file.Flush()
+		if t.err != nil {
+			t.durable = 0
+		}
+	}
+	if t.durable >= bytes || bytes == all {
+		return t.err
+	}
+	return cmp.Or(t.err, errLost)
+}
+
+// errLost: bytes are not in the file that Put has put there.
+var errLost = errors.New("a value is not in its table: report it")
+
+// begin begins a table, for which so many bytes are set aside. Its name is durable, because a record that leads to it will be.
+func (v *Values) begin(size int64) (*valueTable, error) {
 	v.mu.Lock()
 	n := v.next
 	v.next++
 	v.mu.Unlock()
 	t := &valueTable{number: n, path: v.cfg.FS.PathJoin(v.cfg.Dir, NameOfValues(n))}
-	file, err := createAppend(v.cfg.FS, t.path)
+	file, err := createAppend(v.cfg.FS, t.path, size)
 	if err == nil {
 		err = syncNames(v.cfg.FS, v.cfg.Dir)
 		if err != nil {
@@ -230,7 +292,7 @@ func syncNames(fsys vfs.FS, dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// put writes a value as a block, and returns its offset.
+// put puts a value as a block, and returns its offset.
 func (t *valueTable) put(prefix, value []byte) (at int64, err error) {
 	key := ValueKey(make([]byte, 0, 64), prefix, t.number, t.count)
 	t.out.expect(value)
@@ -244,31 +306,46 @@ func (t *valueTable) put(prefix, value []byte) (at int64, err error) {
 	if at = t.out.found; at < 0 {
 		return 0, errors.New("the block of a value is not where it was expected: report it")
 	}
-	return at, t.out.file.Flush()
+	return at, nil
 }
 
-// finish ends the open table. It is whole then; or cut, if that fails: what stands in it is
-// durable all the same.
+// finish ends a table to which nothing is put any more. It is whole then; or cut, if that fails.
 func (v *Values) finish(t *valueTable) {
-	err := t.w.Close()
+	t.flushing.Lock()
+	if t.err == nil {
+		_, t.err = t.out.file.Flush()
+	}
+	err := t.err
+	if err == nil {
+		t.durable = all // whatever becomes of the end
+		err = t.w.Close()
+	}
+	t.flushing.Unlock()
+	if err != nil {
+		v.cut(t)
+		return
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	t.state = valuesWhole
-	if err != nil {
-		t.state = valuesCut
-	}
-	t.w, t.out, v.open = nil, nil, nil
+	t.state, t.w = valuesWhole, nil
 }
 
-// cut gives the open table up behind an error.
+// cut gives a table up behind an error. What was put before it is made durable, if that
+// can be: records may lead there.
 func (v *Values) cut(t *valueTable) {
+	t.flushing.Lock()
+	if t.durable < all && t.err == nil {
+		if _, t.err = t.out.file.Flush(); t.err == nil {
+			t.durable = all
+		}
+	}
 	// Nothing more is written; Close ends what Pebble's writer has begun.
 	t.out.cut()
 	_ = t.w.Close()
+	t.flushing.Unlock()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	t.state = valuesCut
-	t.w, t.out, v.open = nil, nil, nil
+	t.state, t.w = valuesCut, nil
 }
 
 // Used says where the record stands that leads to a value: its file stays as long as that
@@ -309,12 +386,13 @@ type Sealed struct {
 	Path   string
 }
 
-// Seal ends the open table, and returns those that the base is to take, by their numbers.
+// Seal ends the tables that were begun, and returns those that the base is to take, by their
+// numbers. Puts go on meanwhile, into the next table.
 func (v *Values) Seal() []Sealed {
-	v.writing.Lock()
-	defer v.writing.Unlock()
-	if v.open != nil {
-		v.finish(v.open)
+	v.sealing.Lock()
+	defer v.sealing.Unlock()
+	for _, t := range v.ended() {
+		v.finish(t)
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -325,6 +403,18 @@ func (v *Values) Seal() []Sealed {
 		}
 	}
 	slices.SortFunc(list, func(a, b Sealed) int { return compareNumbers(a.Number, b.Number) })
+	return list
+}
+
+// ended takes all tables that were begun off those to which puts go.
+func (v *Values) ended() []*valueTable {
+	v.writing.Lock()
+	defer v.writing.Unlock()
+	list := v.full
+	if v.open != nil {
+		list = append(list, v.open)
+	}
+	v.full, v.open = nil, nil
 	return list
 }
 
@@ -414,11 +504,11 @@ func (v *Values) Read(b *base.Bytes, into []byte) error {
 	return &FileError{Op: "read", File: path, Err: err}
 }
 
-// Close gives up the table that is open. What stands in it is durable.
+// Close gives up the tables that were begun and not sealed. What was put there is durable.
 func (v *Values) Close() {
-	v.writing.Lock()
-	defer v.writing.Unlock()
-	if v.open != nil {
-		v.cut(v.open)
+	v.sealing.Lock()
+	defer v.sealing.Unlock()
+	for _, t := range v.ended() {
+		v.cut(t)
 	}
 }
