@@ -9,8 +9,10 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -197,6 +199,41 @@ func TestValuesAreHeld(t *testing.T) {
 	w.put(0, "key-00", "small")
 	w.checkpoint()
 	waitFor(t, "the files of values to go", func() bool { return w.tables(mem) == 0 })
+}
+
+// TestValuesWithoutARecord: a value whose write was never in the log, because the process ended in
+// between, came into the base with its table all the same. The next life deletes it.
+func TestValuesWithoutARecord(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	w := newTabled(t, mem, 1)
+	value := []byte(pattern(5000, "lost"))
+	for i := range 3 {
+		if _, err := w.values.Put(value, 1); err != nil {
+			t.Fatal(err)
+		}
+		w.has["key-00"] = pattern(5000, fmt.Sprint(i))
+		w.put(0, "key-00", w.has["key-00"])
+	}
+	last, err := w.values.Put(value, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.checkpoint()
+	key := disk.AppendBytesKey(nil, last.Table, last.Number)
+	if _, closer, err := w.disk.ForTests().DB().Get(key); err != nil {
+		t.Fatalf("it did not come into the base: %v", err)
+	} else if err := closer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	mem = mem.CrashClone(vfs.CrashCloneCfg{})
+	w.start(mem)
+	w.put(1, "key-01", pattern(5000, "next"))
+	w.has["key-01"] = pattern(5000, "next")
+	w.checkpoint()
+	w.compare()
+	if _, _, err := w.disk.ForTests().DB().Get(key); !errors.Is(err, pebble.ErrNotFound) {
+		t.Errorf("the next life has it still: %v", err)
+	}
 }
 
 // TestValuesOnAFullDisk: when the disk has no room for a table of values, the value goes through

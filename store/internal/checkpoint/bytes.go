@@ -22,7 +22,7 @@ import (
 //	log    | put k v1 | put m v2 | put k v3 |          values    N: v1 v2 v3
 //	           dead                                    one ingest: records of k and m, table N, and
 //	                                                   the mark, which lists v1
-//	next ingest: v1 is deleted
+//	a later ingest: v1 is deleted
 //
 // Each value is accounted for, so nobody searches for those to which nothing leads any more:
 //
@@ -34,7 +34,7 @@ import (
 //     have there is deleted by the first checkpoint of the next life (Config.Orphans).
 //
 // What came with a table cannot be deleted by the same ingest, because it would overlap. So the
-// mark lists it, which is part of the same ingest, and the next one deletes it.
+// mark lists it, which is part of the same ingest, and a later one deletes it (settleDead).
 
 // Bytes are the tables of values; *tables.Values are.
 type Bytes interface {
@@ -42,6 +42,9 @@ type Bytes interface {
 	Seal() []tables.Sealed
 	// Ingestible says whether the values of a table come into the base with it.
 	Ingestible(table uint64) bool
+	// Count is how many values a table still has that the base has taken in this life, those that
+	// Gone was told of left out; known: it is such a table.
+	Count(table uint64) (n int, known bool)
 	// Read reads the bytes of a value.
 	Read(b *base.Bytes, into []byte) error
 }
@@ -93,16 +96,11 @@ func (r *Range) from(c *Config, taken []tables.Sealed) {
 	if len(taken) > 0 {
 		r.first = taken[0].Number
 	}
-	for _, b := range r.dropped {
-		// One of a table that was cut was never copied, so the base has nothing of it.
-		if b.Table >= r.first && r.source.Ingestible(b.Table) {
-			r.mark.Dead = append(r.mark.Dead, b)
-		}
-	}
+	r.deadBytes = c.DeadBytes
 	r.dropped = append(r.dropped, c.Mark.Dead...)
-	if r.mark.Table != 0 && (compareBytes(markOf(&r.mark), markOf(&r.marked)) != 0 || len(r.mark.Dead)+len(r.marked.Dead) > 0) {
+	if r.mark.Table != 0 {
 		r.key = append(r.key[:0], disk.ValuesMarkKey()...)
-		r.set(0, 0, r.mark.Encode())
+		r.set(0, 0, nil) // settleDead says what
 	}
 	if !c.Orphans {
 		return
@@ -124,19 +122,71 @@ func behind(b base.Bytes) []byte {
 	return key
 }
 
-// tables writes what becomes of values in tables. Their keys are the last of all.
-func (w *writer) tables() error {
-	var gone []base.Bytes
-	for _, b := range w.r.dropped {
-		if b.Table < w.r.first {
-			gone = append(gone, b)
+// settleDead says of all dead values which are deleted now, and makes the mark of the others:
+//
+//   - Those of a table that comes in with the range wait for the next.
+//   - Those of a table that has none but dead ones go: Pebble drops its file unread.
+//   - Those of a table with live ones wait until all of it is dead, up to deadBytes. If they were
+//     deleted at once, Pebble would write the live ones again, and most of those would be dead
+//     soon after. If they waited without a bound, they would fill the disk.
+func (r *Range) settleDead() {
+	if r.mark.Table == 0 || r.source == nil {
+		return
+	}
+	slices.SortFunc(r.dropped, compareBytes)
+	var waiting [][]base.Bytes // by table
+	left := int64(0)
+	for i := 0; i < len(r.dropped); {
+		n, bytes := i, int64(0)
+		for n < len(r.dropped) && r.dropped[n].Table == r.dropped[i].Table {
+			bytes += int64(r.dropped[n].Length)
+			n++
+		}
+		list := r.dropped[i:n]
+		count, known := r.source.Count(list[0].Table)
+		switch {
+		case list[0].Table >= r.first:
+			// One of a table that was cut was never copied, so the base has nothing of it.
+			if r.source.Ingestible(list[0].Table) {
+				r.mark.Dead = append(r.mark.Dead, list...)
+			}
+		case known && len(list) < count:
+			waiting = append(waiting, list)
+			left += bytes
+		default:
+			r.gone = append(r.gone, list...)
+		}
+		i = n
+	}
+	// The tables that have most of them go first: least is written again for each that goes.
+	slices.SortStableFunc(waiting, func(a, b []base.Bytes) int { return cmp.Compare(lengthOf(b), lengthOf(a)) })
+	for _, list := range waiting {
+		if left > r.deadBytes {
+			left -= lengthOf(list)
+			r.gone = append(r.gone, list...)
+		} else {
+			r.mark.Dead = append(r.mark.Dead, list...)
 		}
 	}
-	if len(gone) == 0 && w.r.orphans[0] == nil && len(w.live) == 0 {
+	r.key = append(r.key[:0], disk.ValuesMarkKey()...)
+	r.set(0, 0, r.mark.Encode())
+}
+
+// lengthOf is how many bytes values have.
+func lengthOf(list []base.Bytes) (n int64) {
+	for i := range list {
+		n += int64(list[i].Length)
+	}
+	return n
+}
+
+// tables writes what becomes of values in tables. Their keys are the last of all.
+func (w *writer) tables() error {
+	if len(w.r.gone) == 0 && w.r.orphans[0] == nil && len(w.live) == 0 {
 		return nil
 	}
 	w.to.Cut()
-	if err := w.deleteRanges(gone); err != nil {
+	if err := w.deleteRanges(w.r.gone); err != nil {
 		return err
 	}
 	return w.copies()

@@ -51,17 +51,19 @@ type Range struct {
 	places []uint32 // a table of hashes: 1 + index in list
 	sorted []place  // the list in the order of Pebble's keys; nil: to be made
 
-	waiting pieces
-	mark    disk.ValuesMark // of the base, and then of what the base will be
-	dropped []base.Bytes    // in tables of values: to them leads no record any more
-	bytes   int64           // of values in tables
-	source  Bytes
-	taken   []tables.Sealed // tables that come in with the range
-	marked  disk.ValuesMark // what the base has said
-	first   uint64          // the number of the first of them
-	orphans [2][]byte       // keys of the base that are deleted from the first up to the second
-	dues    []due           // of a range that has been given back
-	given   bool
+	waiting   pieces
+	mark      disk.ValuesMark // of the base, and then of what the base will be
+	dropped   []base.Bytes    // in tables of values: to them leads no record any more
+	bytes     int64           // of values in tables
+	source    Bytes
+	taken     []tables.Sealed // tables that come in with the range
+	marked    disk.ValuesMark // what the base has said
+	first     uint64          // the number of the first of them
+	gone      []base.Bytes    // of dropped, those that are deleted with the range
+	deadBytes int64
+	orphans   [2][]byte // keys of the base that are deleted from the first up to the second
+	dues      []due     // of a range that has been given back
+	given     bool
 
 	key     []byte // of the entry that is added
 	newest  layout.Version

@@ -37,6 +37,9 @@ type Config struct {
 	// of them.
 	Bytes Bytes
 	Mark  disk.ValuesMark
+	// DeadBytes is how many bytes of dead values may stay in the base in tables that have live
+	// ones as well; 0: none.
+	DeadBytes int64
 	// Older is the number of the first table that was begun in this life. Orphans says that
 	// nobody has yet deleted from the base what older tables have behind all records of the log,
 	// and behind Newest: the last value that any of these leads to.
@@ -74,6 +77,7 @@ type Done struct {
 	Tables tables.Stats
 	Mark   disk.ValuesMark // of the base now
 	Taken  []tables.Sealed // tables of values that the base has got
+	Gone   []base.Bytes    // values in tables that were deleted from it
 	// Read, Written and Ingested are how long each took.
 	Read, Written, Ingested time.Duration
 }
@@ -131,7 +135,7 @@ func Run(ctx context.Context, c Config) (Done, error) {
 			return Done{}, errors.Join(err, ingest.Abort())
 		}
 	}
-	done.Mark = got.r.mark
+	done.Mark, done.Gone = got.r.mark, got.r.gone
 	done.Written = c.Now().Sub(began)
 	began = c.Now()
 	if done.Tables, err = ingest.Commit(ctx); err != nil {

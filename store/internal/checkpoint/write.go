@@ -25,7 +25,7 @@ type Values interface {
 	Seek(key []byte) ([]byte, error)
 	// Place says where the value stands that Seek has found last, if it is in a table of
 	// values.
-	Place() (table uint64, number uint32, ok bool, err error)
+	Place() (at base.Bytes, ok bool, err error)
 	// HasBytes says whether the base has a value of a table. Behind it nothing was found.
 	HasBytes(table uint64, number uint32) (bool, error)
 }
@@ -63,6 +63,9 @@ func (r *Range) Write(to Sink, values Values) (Counts, error) {
 		}
 		if i > 0 {
 			to.CutHere()
+		}
+		if shard == disk.StoreShard {
+			r.settleDead() // all that the base has was looked at
 		}
 		if err := w.shard(order[i:n]); err != nil {
 			return w.counts, err
@@ -135,12 +138,12 @@ func (w *writer) valueOf(e *entry, key []byte) error {
 	}
 	if there && w.base.values != nil {
 		// What the base has is replaced: if that is a place, to the bytes there leads nothing.
-		table, number, ok, err := w.base.values.Place()
+		dead, ok, err := w.base.values.Place()
 		if err != nil {
 			return err
 		}
 		if ok {
-			w.r.dropped = append(w.r.dropped, base.Bytes{Table: table, Number: number})
+			w.r.dropped = append(w.r.dropped, dead)
 		}
 	}
 	if !e.gone && e.inTable {

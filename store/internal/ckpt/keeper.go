@@ -26,6 +26,7 @@ type Bytes interface {
 	checkpoint.Bytes
 	First() uint64
 	Taken(list []tables.Sealed)
+	Gone(list []base.Bytes)
 	Forget(before uint64)
 	Waiting() int64
 }

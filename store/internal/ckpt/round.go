@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 )
@@ -47,6 +48,7 @@ func (k *Keeper) round(ctx context.Context, paced bool) (more bool, err error) {
 	}
 	waited := k.waiting()
 	if k.c.Bytes != nil {
+		c.DeadBytes = k.c.LogBytes
 		c.Bytes, c.Mark, c.Older, c.Orphans, c.Newest = k.c.Bytes, k.mark, k.older, k.orphans, k.c.Newest
 	}
 	done, err := checkpoint.Run(ctx, c)
@@ -61,6 +63,7 @@ func (k *Keeper) round(ctx context.Context, paced bool) (more bool, err error) {
 	if k.c.Bytes != nil {
 		k.mark, k.orphans = done.Mark, false
 		k.c.Bytes.Taken(done.Taken)
+		k.c.Bytes.Gone(done.Gone)
 	}
 	k.leave(&done)
 	k.reached(done.Place)
@@ -104,7 +107,7 @@ func (v *values) Seek(key []byte) ([]byte, error) {
 }
 
 // Place and HasBytes are those of disk.ValueWalk.
-func (v *values) Place() (table uint64, number uint32, ok bool, err error) { return v.walk.Place() }
+func (v *values) Place() (at base.Bytes, ok bool, err error) { return v.walk.Place() }
 
 func (v *values) HasBytes(table uint64, number uint32) (bool, error) {
 	if v.walk == nil {

@@ -30,7 +30,7 @@ import (
 //	place  the table and the number
 //
 // Under kind value, where a value would stand that is apart, there is a plain record of the same
-// version whose value is the place. It is shorter than any value that stands apart. Who replaces
+// version whose value is the place, and the length behind it. It is shorter than any value that stands apart. Who replaces
 // or deletes the key finds there, without a look at the record, which bytes nobody refers to
 // any more: so at one moment the base has bytes that no record notes only of writes that are
 // behind its position in the log, and those that the valuesMark lists.
@@ -81,13 +81,32 @@ func PutPlaced(b, pkey []byte, v layout.Version, expiry uint64, at *base.Bytes) 
 }
 
 // PlaceSize is the length of the record under kind value of a value in a table.
-const PlaceSize = RecordHeader + placeLen
+const PlaceSize = RecordHeader + deadLen
+
+// deadLen is the length of a place with the length of the value.
+const deadLen = placeLen + 8
 
 // PutPlace writes that record into b, which must have exactly PlaceSize bytes.
 func PutPlace(b, pkey []byte, v layout.Version, at *base.Bytes) {
-	var value [placeLen]byte
-	putPlace(value[:], at.Table, at.Number)
+	var value [deadLen]byte
+	putDead(value[:], at)
 	PutRecord(b, pkey, Record{Version: v, Value: value[:]})
+}
+
+// putDead writes a place and the length of the value.
+func putDead(b []byte, at *base.Bytes) {
+	putPlace(b, at.Table, at.Number)
+	binary.LittleEndian.PutUint64(b[placeLen:], at.Length)
+}
+
+// parseDead reads a place and the length of the value.
+func parseDead(b []byte) (at base.Bytes, err error) {
+	at.Table, at.Number, err = parsePlace(b)
+	at.Length = binary.LittleEndian.Uint64(b[placeLen:])
+	if err == nil && at.Length > layout.MaxValueLen {
+		err = fmt.Errorf("it notes a value of %d bytes, at most %d can be", at.Length, layout.MaxValueLen)
+	}
+	return at, err
 }
 
 func putPlace(b []byte, table uint64, number uint32) {
@@ -131,22 +150,22 @@ func (n *Note) value(b, pkey []byte, v layout.Version) (Record, error) {
 
 // Place says at which value of a table the walk stands, which Seek has found; ok: it stands
 // at the place of one, and not at a value.
-func (w *ValueWalk) Place() (table uint64, number uint32, ok bool, err error) {
+func (w *ValueWalk) Place() (at base.Bytes, ok bool, err error) {
 	defer guard(&err)
 	lazy := w.it.LazyValue()
 	if lazy.Len() != PlaceSize {
-		return 0, 0, false, nil
+		return base.Bytes{}, false, nil
 	}
 	b, err := w.it.ValueAndErr()
 	if err != nil {
-		return 0, 0, false, err
+		return base.Bytes{}, false, err
 	}
 	rec, err := ParseRecord(b, w.it.Key())
-	if err == nil && len(rec.Value) == placeLen {
-		table, number, err = parsePlace(rec.Value)
-		return table, number, err == nil, err
+	if err == nil && len(rec.Value) == deadLen {
+		at, err = parseDead(rec.Value)
+		return at, err == nil, err
 	}
-	return 0, 0, false, errors.Join(err, errNoPlace)
+	return base.Bytes{}, false, errors.Join(err, errNoPlace)
 }
 
 var errNoPlace = errors.New("a record under kind value is neither a value nor a place")
@@ -168,7 +187,7 @@ func (w *ValueWalk) HasBytes(table uint64, number uint32) (_ bool, err error) {
 //	 0       8        16
 //	+-------+--------+-----------------+
 //	| table | number | dead            |
-//	| 64    | 64     | (64 + 64) each  |
+//	| 64    | 64     | (64+64+64) each |
 //	+-------+--------+-----------------+
 type ValuesMark struct {
 	// Table and Number are the newest value that a record before the base's position leads
@@ -176,9 +195,9 @@ type ValuesMark struct {
 	// record behind the position, or of none.
 	Table  uint64
 	Number uint32
-	// Dead are values that came into the base in the same ingest, and to which no record leads
-	// any more. The next checkpoint deletes them.
-	Dead []base.Bytes // tables and numbers
+	// Dead are values in the base to which no record leads any more. A later checkpoint deletes
+	// them: the next one, or that which finds all values of their table dead.
+	Dead []base.Bytes // tables, numbers and lengths
 }
 
 // ValuesMarkKey is the key of Pebble under which the mark stands.
@@ -186,10 +205,10 @@ func ValuesMarkKey() []byte { return metaKey(metaValues) }
 
 // Encode returns the value of the record.
 func (m *ValuesMark) Encode() []byte {
-	b := make([]byte, placeLen*(1+len(m.Dead)))
+	b := make([]byte, placeLen+deadLen*len(m.Dead))
 	putPlace(b, m.Table, m.Number)
 	for i := range m.Dead {
-		putPlace(b[placeLen*(1+i):], m.Dead[i].Table, m.Dead[i].Number)
+		putDead(b[placeLen+deadLen*i:], &m.Dead[i])
 	}
 	return b
 }
@@ -199,19 +218,17 @@ func ParseValuesMark(b []byte) (m ValuesMark, err error) {
 	if b == nil {
 		return m, nil
 	}
-	if len(b) < placeLen || len(b)%placeLen != 0 {
+	if len(b) < placeLen || (len(b)-placeLen)%deadLen != 0 {
 		return m, &base.CorruptError{Shard: StoreShard, Key: []byte(metaValues), Detail: fmt.Sprintf("%d bytes", len(b))}
 	}
-	for at := 0; at < len(b); at += placeLen {
-		table, number, err := parsePlace(b[at:])
-		if err != nil {
-			return m, &base.CorruptError{Shard: StoreShard, Key: []byte(metaValues), Detail: err.Error()}
-		}
-		if at == 0 {
-			m.Table, m.Number = table, number
-		} else {
-			m.Dead = append(m.Dead, base.Bytes{Table: table, Number: number})
-		}
+	m.Table, m.Number, err = parsePlace(b)
+	for at := placeLen; at < len(b) && err == nil; at += deadLen {
+		var dead base.Bytes
+		dead, err = parseDead(b[at:])
+		m.Dead = append(m.Dead, dead)
+	}
+	if err != nil {
+		return m, &base.CorruptError{Shard: StoreShard, Key: []byte(metaValues), Detail: err.Error()}
 	}
 	return m, nil
 }

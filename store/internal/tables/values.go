@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"math"
 	"regexp"
-	"slices"
 	"strconv"
 	"sync"
 
@@ -72,6 +71,7 @@ type Values struct {
 	mu      sync.Mutex
 	next    uint64
 	tables  map[uint64]*valueTable // whose files are there
+	counts  map[uint64]int         // of values that the base has of tables of this life
 	waiting int64                  // bytes of tables that the base has not taken
 }
 
@@ -115,7 +115,7 @@ func OpenValues(cfg ValuesConfig) (*Values, error) {
 	if cfg.Limit <= 0 {
 		cfg.Limit = defaultLimit
 	}
-	v := &Values{cfg: cfg, next: max(1, cfg.Next), tables: map[uint64]*valueTable{}}
+	v := &Values{cfg: cfg, next: max(1, cfg.Next), tables: map[uint64]*valueTable{}, counts: map[uint64]int{}}
 	if cfg.Options != nil {
 		if err := cfg.FS.MkdirAll(cfg.Dir, 0o700); err != nil {
 			return nil, &FileError{Op: "make", File: cfg.Dir, Err: err}
@@ -346,169 +346,4 @@ func (v *Values) cut(t *valueTable) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	t.state, t.w = valuesCut, nil
-}
-
-// Used says where the record stands that leads to a value: its file stays as long as that
-// record may be read (Forget).
-func (v *Values) Used(b *base.Bytes, at uint64) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	t := v.tables[b.Table]
-	if t == nil {
-		return
-	}
-	t.unused--
-	t.last = max(t.last, at)
-}
-
-// Found says of a record of an earlier life what Used says of one of this life.
-//
-// Errors: *base.CorruptError if the file is missing.
-func (v *Values) Found(b *base.Bytes, at uint64) error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	t := v.tables[b.Table]
-	if t == nil {
-		return missingValues(v.cfg.FS.PathJoin(v.cfg.Dir, NameOfValues(b.Table)))
-	}
-	t.last = max(t.last, at)
-	return nil
-}
-
-// missingValues is the error about a table of values that is not there.
-func missingValues(path string) error {
-	return &base.CorruptError{File: path, Detail: "missing, and the log leads to values in it"}
-}
-
-// A Sealed is a table of values that is whole, and not in the base.
-type Sealed struct {
-	Number uint64
-	Path   string
-}
-
-// Seal ends the tables that were begun, and returns those that the base is to take, by their
-// numbers. Puts go on meanwhile, into the next table.
-func (v *Values) Seal() []Sealed {
-	v.sealing.Lock()
-	defer v.sealing.Unlock()
-	for _, t := range v.ended() {
-		v.finish(t)
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	var list []Sealed
-	for _, t := range v.tables {
-		if t.state == valuesWhole {
-			list = append(list, Sealed{t.number, t.path})
-		}
-	}
-	slices.SortFunc(list, func(a, b Sealed) int { return compareNumbers(a.Number, b.Number) })
-	return list
-}
-
-// ended takes all tables that were begun off those to which puts go.
-func (v *Values) ended() []*valueTable {
-	v.writing.Lock()
-	defer v.writing.Unlock()
-	list := v.full
-	if v.open != nil {
-		list = append(list, v.open)
-	}
-	v.full, v.open = nil, nil
-	return list
-}
-
-func compareNumbers(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}
-
-// Taken says that the base has tables.
-func (v *Values) Taken(list []Sealed) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for _, s := range list {
-		if t := v.tables[s.Number]; t != nil && t.state == valuesWhole {
-			t.state = valuesTaken
-			v.waiting -= t.size
-		}
-	}
-}
-
-// Ingestible says whether the values of a table come into the base with it: it is one of this
-// life, and was not cut. If not, each has to be copied, unless the base has it.
-func (v *Values) Ingestible(table uint64) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	t := v.tables[table]
-	return t != nil && (t.state == valuesWhole || t.state == valuesTaken)
-}
-
-// Waiting is how many bytes of values the base does not have, at most.
-func (v *Values) Waiting() int64 {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.waiting
-}
-
-// Forget removes the files that no record of the log from a position on leads to, if the base
-// has what was read there. A file that cannot be removed is tried again by the next call.
-func (v *Values) Forget(before uint64) {
-	v.mu.Lock()
-	var gone []*valueTable
-	for _, t := range v.tables {
-		if (t.state == valuesTaken || t.state == valuesCut) && t.unused == 0 && t.last < before {
-			gone = append(gone, t)
-		}
-	}
-	v.mu.Unlock()
-	for _, t := range gone {
-		if err := v.cfg.FS.Remove(t.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		v.mu.Lock()
-		if t.state == valuesCut {
-			v.waiting -= t.size
-		}
-		delete(v.tables, t.number)
-		v.mu.Unlock()
-	}
-}
-
-// Read reads the bytes of a value, of which the caller knows that the log has its record. They
-// are not verified. into has exactly Length bytes.
-//
-// Errors: *base.CorruptError if they are not there, *FileError.
-func (v *Values) Read(b *base.Bytes, into []byte) error {
-	path := v.cfg.FS.PathJoin(v.cfg.Dir, NameOfValues(b.Table))
-	f, err := v.cfg.FS.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return missingValues(path)
-	}
-	if err != nil {
-		return &FileError{Op: "open", File: path, Err: err}
-	}
-	n, err := f.ReadAt(into, int64(b.Offset))
-	if n == len(into) {
-		return f.Close()
-	}
-	info, statErr := f.Stat()
-	if err = errors.Join(err, statErr, f.Close()); statErr == nil && info.Size() < int64(b.Offset)+int64(len(into)) {
-		return &base.CorruptError{File: path, Detail: fmt.Sprintf("%d bytes, and a value of %d is expected at offset %d", info.Size(), len(into), b.Offset)}
-	}
-	return &FileError{Op: "read", File: path, Err: err}
-}
-
-// Close gives up the tables that were begun and not sealed. What was put there is durable.
-func (v *Values) Close() {
-	v.sealing.Lock()
-	defer v.sealing.Unlock()
-	for _, t := range v.ended() {
-		v.cut(t)
-	}
 }
