@@ -39,7 +39,7 @@ func (l *logSide) open(s *Store) error {
 	if err != nil {
 		return err
 	}
-	values, err := s.disk.ValueTables()
+	values, err := s.disk.ValueTables(min(max(s.cfg.LogBytes/4, 4<<20), 64<<20))
 	if err != nil {
 		return err
 	}

@@ -117,12 +117,12 @@ func Run(ctx context.Context, c Config) (Done, error) {
 		return Done{Place: c.From}, nil // pieces alone, whose write has not passed
 	}
 	done := Done{Place: got.place, Range: got.r, More: got.more, Read: c.Now().Sub(began)}
-	began = c.Now()
 	if c.Bytes != nil {
 		// All that the range leads to was written before its records, so it is sealed now.
 		done.Taken = c.Bytes.Seal()
 		got.r.from(&c, done.Taken)
 	}
+	began = c.Now()
 	ingest, err := c.Begin(ctx)
 	if err != nil {
 		return Done{}, err

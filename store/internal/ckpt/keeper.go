@@ -27,7 +27,7 @@ type Bytes interface {
 	First() uint64
 	Taken(list []tables.Sealed)
 	Gone(list []base.Bytes)
-	Forget(before uint64)
+	Forget(before, place uint64)
 	Waiting() int64
 }
 
@@ -193,12 +193,13 @@ func (k *Keeper) forget() {
 		return
 	}
 	k.mu.Lock()
-	before := k.place.Frame
+	place := k.place.Frame
+	before := place
 	for at := range k.holds {
 		before = min(before, at)
 	}
 	k.mu.Unlock()
-	k.c.Bytes.Forget(uint64(before))
+	k.c.Bytes.Forget(uint64(before), uint64(place))
 	// The log does not know of this room, and wakes those who wait when some is given back.
 	if k.c.Log.Reserve(1, log.Facts) == nil {
 		k.c.Log.Unreserve(1)

@@ -127,9 +127,10 @@ func (b *Base) Tables(ctx context.Context, rate int64) (*tables.Tables, error) {
 	})
 }
 
-// ValueTables opens the tables of values, which the log leads to. A table of values is never
+// ValueTables opens the tables of values, which the log leads to; each is finished with so many
+// bytes. A table of values is never
 // numbered as one that the base has.
-func (b *Base) ValueTables() (*tables.Values, error) {
+func (b *Base) ValueTables(limit int64) (*tables.Values, error) {
 	newest, err := newestTable(b.d.db)
 	if err != nil {
 		return nil, err
@@ -140,7 +141,7 @@ func (b *Base) ValueTables() (*tables.Values, error) {
 	}
 	newest = max(newest, mark.Table)
 	v, err := tables.OpenValues(tables.ValuesConfig{
-		FS: b.d.c.FS, Options: b.d.options, Dir: b.d.c.FS.PathJoin(b.d.c.Dir, valuesDir), Prefix: BytesPrefix(), Next: newest + 1,
+		FS: b.d.c.FS, Options: b.d.options, Dir: b.d.c.FS.PathJoin(b.d.c.Dir, valuesDir), Prefix: BytesPrefix(), Next: newest + 1, Limit: limit,
 	})
 	if err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ func (j *Journal) replay() error {
 		return nil
 	})
 	if err == nil && j.c.Values != nil {
-		j.c.Values.Forget(1) // to what is left of a write that was never logged leads nothing
+		j.c.Values.Forget(1, 1) // to what is left of a write that was never logged leads nothing
 	}
 	return err
 }

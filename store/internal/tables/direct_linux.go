@@ -9,9 +9,11 @@ import (
 )
 
 const (
-	// directBuffer is how much is gathered at most. There are two: while one is written the
-	// next values are copied into the other.
-	directBuffer = 4 << 20
+	// A buffer has a share of the bytes that are set aside for the file, within bounds. There
+	// are two: while one is written the next values are copied into the other.
+	bufferShare = 16
+	leastBuffer = 256 << 10
+	mostBuffer  = 4 << 20
 	// directBlock is what offsets and lengths of direct writes are multiples of: what file
 	// systems write as a whole, and a multiple of what disks do.
 	directBlock = 4096
@@ -64,11 +66,12 @@ func createDirect(path string, size int64) (appendFile, error) {
 	default:
 		return nil, errors.Join(&fs.PathError{Op: "allocate", Path: path, Err: err}, unix.Close(fd))
 	}
-	both, err := unix.Mmap(-1, 0, 2*directBuffer, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	one := int(min(max(size/bufferShare, leastBuffer), mostBuffer)) &^ (directBlock - 1)
+	both, err := unix.Mmap(-1, 0, 2*one, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		return nil, errors.Join(&fs.PathError{Op: "map a buffer for", Path: path, Err: err}, unix.Close(fd))
 	}
-	f.pages, f.buffer, f.spare = both, both[:directBuffer:directBuffer], both[directBuffer:]
+	f.pages, f.buffer, f.spare = both, both[:one:one], both[one:]
 	return f, nil
 }
 

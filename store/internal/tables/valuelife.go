@@ -143,12 +143,17 @@ func (v *Values) Waiting() int64 {
 	return v.waiting
 }
 
-// Forget removes the files that no record of the log from a position on leads to, if the base
-// has what was read there. A file that cannot be removed is tried again by the next call.
-func (v *Values) Forget(before uint64) {
+// Forget removes the files to which no record of the log from before on leads, if the base has
+// what was read there. It has all records before the position place; somebody may read them from
+// before on, which is no later. A file that cannot be removed is tried again by the next call.
+func (v *Values) Forget(before, place uint64) {
 	v.mu.Lock()
 	var gone []*valueTable
 	for _, t := range v.tables {
+		if t.state == valuesCut && !t.copied && t.unused == 0 && t.last < place {
+			t.copied = true
+			v.waiting -= t.size
+		}
 		if (t.state == valuesTaken || t.state == valuesCut) && t.unused == 0 && t.last < before {
 			gone = append(gone, t)
 		}
@@ -159,9 +164,6 @@ func (v *Values) Forget(before uint64) {
 			continue
 		}
 		v.mu.Lock()
-		if t.state == valuesCut {
-			v.waiting -= t.size
-		}
 		delete(v.tables, t.number)
 		v.mu.Unlock()
 	}
@@ -170,7 +172,7 @@ func (v *Values) Forget(before uint64) {
 // Read reads the bytes of a value, of which the caller knows that the log has its record. They
 // are not verified. into has exactly Length bytes.
 //
-// Errors: *base.CorruptError if they are not there, *FileError.
+// Errors: *base.CorruptError if they are not there, *ValuesError.
 func (v *Values) Read(b *base.Bytes, into []byte) error {
 	path := v.cfg.FS.PathJoin(v.cfg.Dir, NameOfValues(b.Table))
 	f, err := v.cfg.FS.Open(path)
@@ -178,7 +180,7 @@ func (v *Values) Read(b *base.Bytes, into []byte) error {
 		return missingValues(path)
 	}
 	if err != nil {
-		return &FileError{Op: "open", File: path, Err: err}
+		return &ValuesError{Op: "open", File: path, Err: err}
 	}
 	n, err := f.ReadAt(into, int64(b.Offset))
 	if n == len(into) {
@@ -188,14 +190,21 @@ func (v *Values) Read(b *base.Bytes, into []byte) error {
 	if err = errors.Join(err, statErr, f.Close()); statErr == nil && info.Size() < int64(b.Offset)+int64(len(into)) {
 		return &base.CorruptError{File: path, Detail: fmt.Sprintf("%d bytes, and a value of %d is expected at offset %d", info.Size(), len(into), b.Offset)}
 	}
-	return &FileError{Op: "read", File: path, Err: err}
+	return &ValuesError{Op: "read", File: path, Err: err}
 }
 
-// Close gives up the tables that were begun and not sealed. What was put there is durable.
+// Close gives up the tables that were begun and not sealed. What was flushed is there.
 func (v *Values) Close() {
 	v.sealing.Lock()
 	defer v.sealing.Unlock()
 	for _, t := range v.ended() {
+		// What was not flushed belongs to writes that nobody is told of. A disk that hangs is
+		// not waited for.
+		t.flushing.Lock()
+		if t.err == nil {
+			t.err = errCut
+		}
+		t.flushing.Unlock()
 		v.cut(t)
 	}
 }

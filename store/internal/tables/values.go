@@ -80,6 +80,7 @@ type valueTable struct {
 	number uint64
 	path   string
 	state  valueState
+	copied bool   // of one that was cut: the base has all its values
 	size   int64  // bytes of values
 	count  uint32 // values
 	unused int    // values whose record has no position yet
@@ -118,7 +119,7 @@ func OpenValues(cfg ValuesConfig) (*Values, error) {
 	v := &Values{cfg: cfg, next: max(1, cfg.Next), tables: map[uint64]*valueTable{}, counts: map[uint64]int{}}
 	if cfg.Options != nil {
 		if err := cfg.FS.MkdirAll(cfg.Dir, 0o700); err != nil {
-			return nil, &FileError{Op: "make", File: cfg.Dir, Err: err}
+			return nil, &ValuesError{Op: "make", File: cfg.Dir, Err: err}
 		}
 		o := cfg.Options.Clone()
 		o.EnsureDefaults()
@@ -133,7 +134,7 @@ func OpenValues(cfg ValuesConfig) (*Values, error) {
 		return v, nil
 	}
 	if err != nil {
-		return nil, &FileError{Op: "list", File: cfg.Dir, Err: err}
+		return nil, &ValuesError{Op: "list", File: cfg.Dir, Err: err}
 	}
 	for _, name := range names {
 		m := valuesName.FindStringSubmatch(name)
@@ -147,7 +148,7 @@ func OpenValues(cfg ValuesConfig) (*Values, error) {
 		path := cfg.FS.PathJoin(cfg.Dir, name)
 		info, err := cfg.FS.Stat(path)
 		if err != nil {
-			return nil, &FileError{Op: "look at", File: path, Err: err}
+			return nil, &ValuesError{Op: "look at", File: path, Err: err}
 		}
 		v.tables[n] = &valueTable{number: n, path: path, state: valuesCut, size: info.Size()}
 		v.waiting += info.Size()
@@ -180,7 +181,7 @@ func (v *Values) First() uint64 {
 // stands that leads there, and writes that record when Flush has returned. value is the caller's
 // again.
 //
-// Errors: *FileError. The value is not there then, and the next Put begins another table.
+// Errors: *ValuesError. The value is not there then, and the next Put begins another table.
 func (v *Values) Put(value []byte, sum uint64) (*base.Bytes, error) {
 	v.writing.Lock()
 	defer v.writing.Unlock()
@@ -201,7 +202,7 @@ func (v *Values) Put(value []byte, sum uint64) (*base.Bytes, error) {
 	if err != nil {
 		v.open = nil
 		v.cut(t)
-		return nil, &FileError{Op: "write", File: t.path, Err: err}
+		return nil, &ValuesError{Op: "write", File: t.path, Err: err}
 	}
 	b := &base.Bytes{Table: t.number, Number: t.count, Offset: uint64(at), Length: uint64(len(value)), Sum: sum}
 	v.mu.Lock()
@@ -223,7 +224,7 @@ const valuesEnd = 512 << 10
 // Flush returns when a value is durable that Put has returned, with all before it. Many may
 // wait at a time: one writes for all.
 //
-// Errors: *FileError: the value is lost.
+// Errors: *ValuesError: the value is lost.
 func (v *Values) Flush(b *base.Bytes) error {
 	v.mu.Lock()
 	t := v.tables[b.Table]
@@ -232,7 +233,7 @@ func (v *Values) Flush(b *base.Bytes) error {
 		return missingValues(NameOfValues(b.Table))
 	}
 	if err := t.flush(int64(b.Offset + b.Length)); err != nil {
-		return &FileError{Op: "write", File: t.path, Err: err}
+		return &ValuesError{Op: "write", File: t.path, Err: err}
 	}
 	return nil
 }
@@ -272,7 +273,7 @@ func (v *Values) begin(size int64) (*valueTable, error) {
 	}
 	if err != nil {
 		_ = v.cfg.FS.Remove(t.path) // if it stays, it is one that nothing leads to
-		return nil, &FileError{Op: "create", File: t.path, Err: err}
+		return nil, &ValuesError{Op: "create", File: t.path, Err: err}
 	}
 	t.out = &valueWriter{file: file}
 	t.w = sstable.NewWriter(t.out, v.format)
