@@ -20,7 +20,7 @@ import (
 func TestBlobFilesAfterACrash(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	c := testConfig(mem)
-	c.noKeeper = true
+	c.noKeeper, c.bytesFrom = true, 0
 	n := open(t, c)
 	n.blobFiles(1, []string{"key-0", "key-1"}, []string{pattern(5000, "0"), pattern(5000, "1")})
 	n.disk.Heartbeat()

@@ -137,6 +137,8 @@ type Config struct {
 	// checkpoint; 0: as long as package ckpt says. Tests set it.
 	checkpoints time.Duration
 	clock       clock.Source // tests: instead of the machine's clocks
+	// bytesFrom is the length from which a value goes into a table of values. Tests set it.
+	bytesFrom int
 	// dedupEntries bounds the results kept for retries. Tests set it.
 	dedupEntries int
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/journal"
 	"github.com/rdmakv/rdmakv/store/internal/newest"
+	"github.com/rdmakv/rdmakv/store/internal/tables"
 	"github.com/rdmakv/rdmakv/store/log"
 )
 
@@ -24,6 +25,8 @@ type logSide struct {
 	journal *journal.Journal // nil: of a cache
 	ckpt    *ckpt.Keeper     // with journal
 	newest  *newest.Reader
+	values  *tables.Values
+	mark    disk.ValuesMark // of the base at the start
 }
 
 // open opens the log and reads what it has behind the base.
@@ -36,7 +39,12 @@ func (l *logSide) open(s *Store) error {
 	if err != nil {
 		return err
 	}
+	values, err := s.disk.ValueTables(min(max(s.cfg.LogBytes/4, 4<<20), 64<<20))
+	if err != nil {
+		return err
+	}
 	l.journal, err = journal.Open(journal.Config{
+		Values: values, BytesFrom: s.cfg.bytesFrom,
 		Dir: dir, Store: s.disk.ID(), New: s.disk.NewLog(), Place: place, Reach: s.disk.Reach(),
 		Sync: log.Sync(s.cfg.Sync), Interval: s.cfg.SyncInterval, Sizes: s.cfg.logSizes(),
 		Shards: s.cfg.Shards, Seed: s.mem.Seed, Results: s.dedup, Fence: s.fence, Logger: s.cfg.Logger,
@@ -44,7 +52,10 @@ func (l *logSide) open(s *Store) error {
 	if err != nil {
 		return journal.Fault(err)
 	}
-	l.newest.Log = l.journal
+	l.newest.Log, l.newest.Bytes, l.values = l.journal, values, values
+	if l.mark, err = s.disk.ValuesMark(); err != nil {
+		return err
+	}
 	return s.disk.Join(l.journal)
 }
 
@@ -69,6 +80,7 @@ func (l *logSide) follow(s *Store) {
 		Epoch: func() uint64 { return uint64(s.disk.Epoch()) }, Place: l.journal.Place(),
 		LogBytes: sizes.Log, Segment: sizes.Segment, DirtyBytes: max(int64(s.cfg.MemoryLimit/8), 1<<20),
 		Every: s.cfg.checkpoints, Life: s.life,
+		Bytes: l.values, Mark: l.mark, Newest: l.journal.NewestBytes, Orphans: l.mark.Table != 0 || l.values.First() > 1,
 	})
 	l.journal.Follow(l.ckpt)
 }

@@ -108,7 +108,7 @@ func TestUpgrade(t *testing.T) {
 			for _, k := range list.Keys {
 				newest = max(newest, layout.Version(k.Version))
 			}
-			if v := n.put(2, "new", "of format 3"); v <= newest {
+			if v := n.put(2, "new", "of format 4"); v <= newest {
 				t.Errorf("version %v, and there were versions up to %v", v, newest)
 			}
 			if list.Format > 1 {
@@ -123,12 +123,12 @@ func TestUpgrade(t *testing.T) {
 			for range 2 {
 				n.wantOld(list)
 				n.wantRetries(list)
-				n.want(2, "new", "of format 3")
+				n.want(2, "new", "of format 4")
 				if err := n.Close(); err != nil {
 					t.Fatal(err)
 				}
 				in, err := Check(t.Context(), c.Dir, again)
-				if err != nil || in.Format != 3 || !in.CleanStop || !strings.Contains(readText(t, again, "/store/STORE"), "reader 3\n") {
+				if err != nil || in.Format != 4 || !in.CleanStop || !strings.Contains(readText(t, again, "/store/STORE"), "reader 4\n") {
 					t.Errorf("after the upgrade: %+v, %v", in, err)
 				}
 				n = open(t, oldConfig(again, list))

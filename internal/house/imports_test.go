@@ -109,12 +109,12 @@ var allowed = []struct {
 	{"store/internal/disk", []string{"store/internal/base", "store/internal/clock", "store/internal/dedup", "store/internal/tables", "store/layout", "store/log"}},
 	{"store/internal/newest", []string{"store/internal/base", "store/internal/dirty", "store/internal/disk", "store/internal/flight", "store/internal/logged", "store/internal/shard", "store/layout", "store/log"}},
 	{"store/internal/ckpt", []string{"store/internal/base", "store/internal/checkpoint", "store/internal/clock", "store/internal/disk", "store/internal/shard", "store/internal/tables", "store/layout", "store/log"}},
-	{"store/internal/journal", []string{"store/internal/admit", "store/internal/base", "store/internal/checkpoint", "store/internal/ckpt", "store/internal/dedup", "store/internal/dirty", "store/internal/disk", "store/internal/flight", "store/internal/logged", "store/internal/newest", "store/internal/pipeline", "store/internal/shard", "store/layout", "store/log"}},
+	{"store/internal/journal", []string{"store/internal/admit", "store/internal/base", "store/internal/checkpoint", "store/internal/ckpt", "store/internal/dedup", "store/internal/dirty", "store/internal/disk", "store/internal/flight", "store/internal/logged", "store/internal/newest", "store/internal/pipeline", "store/internal/shard", "store/internal/tables", "store/layout", "store/log"}},
 	{"store/internal/events", []string{"store/internal/base", "store/layout"}},
 	{"store/internal/flight", []string{"store/internal/base", "store/internal/clock", "store/layout", "store/log"}},
 	{"store/internal/logged", []string{"store/internal/base", "store/internal/dedup", "store/internal/flight", "store/layout", "store/log"}}, // of the log it knows positions alone
 	{"store/internal/pipeline", []string{"store/internal/base", "store/internal/dedup", "store/internal/flight", "store/internal/shard", "store/layout"}},
-	{"store/internal/tables", nil}, // it changes a base, and knows nothing of what is in it
+	{"store/internal/tables", []string{"store/internal/base"}}, // it changes a base, and knows nothing of what is in it
 	{"store/internal/shard", []string{"store/internal/base", "store/internal/clock", "store/internal/dedup", "store/internal/dirty", "store/internal/flight", "store/internal/prefetch", "store/internal/sketch", "store/index", "store/layout", "store/reclaim", "store/region", "store/slab"}},
 	{"store/internal/residents", []string{"store/internal/base", "store/internal/dirty", "store/internal/disk", "store/internal/newest", "store/internal/shard", "store/layout", "store/index", "store/log", "store/slab"}},
 	{"store/internal/reads", []string{"store/internal/base", "store/internal/clock", "store/internal/dirty", "store/internal/disk", "store/internal/flight", "store/internal/newest", "store/internal/residents", "store/internal/shard", "store/layout"}},

@@ -274,7 +274,7 @@ func TestStoreOfAnotherKind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newer := strings.NewReplacer("format 3\n", "format 99\n", "reader 3\n", "reader 99\n").Replace(string(data))
+	newer := strings.NewReplacer("format 4\n", "format 99\n", "reader 4\n", "reader 99\n").Replace(string(data))
 	if newer == string(data) {
 		t.Fatalf("the identity has no format version: %q", data)
 	}

@@ -88,7 +88,7 @@ func TestInspectLog(t *testing.T) {
 
 	old := filepath.Join(t.TempDir(), "old")
 	unpackDir(t, filepath.Join("testdata", "stored", "stopped.tar.gz"), old)
-	if r := look(1, old); !strings.Contains(r.stderr, "it has format 2, and a start makes one of format 3 of it") {
+	if r := look(1, old); !strings.Contains(r.stderr, "it has format 2, and a start makes one of format 4 of it") {
 		t.Errorf("an older format: %s", r.stderr)
 	}
 	look(1, t.TempDir())

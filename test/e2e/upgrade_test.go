@@ -130,8 +130,8 @@ func TestUpgradeKilled(t *testing.T) {
 		n := startNode(t, dir, "--shards", "4")
 		within = max(n.Startup, 20*time.Millisecond)
 		verifyStored(t, n, fmt.Sprintf("upgrade %d of %q, seed %d", i, kind, *seedFlag))
-		if !strings.Contains(storeText(t, dir), "format 3\n") {
-			t.Errorf("the directory is not of format 3: %q", storeText(t, dir))
+		if !strings.Contains(storeText(t, dir), "format 4\n") {
+			t.Errorf("the directory is not of format 4: %q", storeText(t, dir))
 		}
 		c := dial(t, n)
 		if sum, err := c.Increment(t.Context(), []byte("stored number"), 1); err != nil || sum != 4712 {

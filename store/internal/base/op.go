@@ -194,8 +194,19 @@ type Effect struct {
 	Key     []byte
 	Value   []byte // of what is put
 	Apart   bool   // the value stands elsewhere in the log, and Value is its description (logged.Write.Join)
+	Bytes   *Bytes // where the value stands, if it is in a table of values; nil: in Value, or apart
 	Version layout.Version
 	Expiry  uint64 // server time in microseconds since 1970; 0: never
 	Unlist  uint64 // the second under which the expiry that it replaces is listed; 0: none
 	Due     uint64 // a delete by the expirer: the second under which the key was listed
+}
+
+// Bytes say where the bytes of a value stand that were written once, at the time of the put,
+// into a table of values (package tables). They are never changed.
+type Bytes struct {
+	Table  uint64 // its number; from 1 on, never used again
+	Number uint32 // of the value in the table, from 0 on, in the order of the log
+	Offset uint64 // in the table's file
+	Length uint64
+	Sum    uint64 // xxh3-64
 }

@@ -146,6 +146,8 @@ func (r *Range) addEffect(e *base.Effect, value *placed) {
 		r.remove()
 	} else if value != nil {
 		r.take(e.Version, e.Expiry, value)
+	} else if e.Bytes != nil {
+		r.refer(e.Version, e.Expiry, e.Bytes)
 	} else {
 		r.set(e.Version, e.Expiry, e.Value)
 	}

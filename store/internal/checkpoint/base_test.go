@@ -112,6 +112,20 @@ func (t *plain) Delete(key []byte) error {
 }
 
 func (t *plain) CutHere() { t.cut = true }
+func (t *plain) Cut()     { t.cut = true }
+
+func (t *plain) DeleteRange(start, end []byte) error {
+	if err := t.next(start); err != nil {
+		return err
+	}
+	return t.w.DeleteRange(start, end)
+}
+
+func (t *plain) Take(path string) error {
+	name := t.fs.PathJoin("in", t.fs.PathBase(path))
+	t.names = append(t.names, name)
+	return vfs.LinkOrCopy(t.fs, path, name)
+}
 
 func (t *plain) Abort() error { return t.end() }
 

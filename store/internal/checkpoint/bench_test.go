@@ -105,9 +105,11 @@ func write(b *testing.B, r *Range, db *pebble.DB, fs vfs.FS) Counts {
 // nowhere is a Sink that takes everything and keeps nothing.
 type nowhere struct{}
 
-func (nowhere) Set(_, _ []byte) error { return nil }
-func (nowhere) Delete(_ []byte) error { return nil }
-func (nowhere) CutHere()              {}
+func (nowhere) Set(_, _ []byte) error         { return nil }
+func (nowhere) Delete(_ []byte) error         { return nil }
+func (nowhere) DeleteRange(_, _ []byte) error { return nil }
+func (nowhere) CutHere()                      {}
+func (nowhere) Cut()                          {}
 
 // BenchmarkDeadValues is what it costs to know which values of the base are dead when
 // 100,000 small puts are written: over a base without values apart, one in which some of

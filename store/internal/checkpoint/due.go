@@ -74,4 +74,5 @@ var keyHead = len(disk.AppendKey(nil, 0, disk.KindExpiry, nil))
 func (r *Range) giveBack() {
 	r.dues, r.given = r.earliest(), true
 	r.memory, r.list, r.places, r.sorted, r.waiting, r.key = arena{}, entries{}, nil, nil, pieces{}, nil
+	r.dropped = nil
 }

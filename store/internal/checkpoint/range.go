@@ -8,6 +8,9 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/tables"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -48,9 +51,19 @@ type Range struct {
 	places []uint32 // a table of hashes: 1 + index in list
 	sorted []place  // the list in the order of Pebble's keys; nil: to be made
 
-	waiting pieces
-	dues    []due // of a range that has been given back
-	given   bool
+	waiting   pieces
+	mark      disk.ValuesMark // of the base, and then of what the base will be
+	dropped   []base.Bytes    // in tables of values: to them leads no record any more
+	bytes     int64           // of values in tables
+	source    Bytes
+	taken     []tables.Sealed // tables that come in with the range
+	marked    disk.ValuesMark // what the base has said
+	first     uint64          // the number of the first of them
+	gone      []base.Bytes    // of dropped, those that are deleted with the range
+	deadBytes int64
+	orphans   [2][]byte // keys of the base that are deleted from the first up to the second
+	dues      []due     // of a range that has been given back
+	given     bool
 
 	key     []byte // of the entry that is added
 	newest  layout.Version
@@ -69,6 +82,7 @@ type entry struct {
 	value      uint32 // bytes
 	room       uint32 // bytes there are for the value
 	gone       bool   // the key is deleted
+	inTable    bool   // what stands in the place of the value is where it stands (bytes.go)
 }
 
 // entries are the entries of a range, in chunks: a slice that grows leaves its older selves as
@@ -150,7 +164,7 @@ func NewRange(stream uint64, facts map[uint16]string, bound Bound) *Range {
 // Full says that the memory is at its bound, with the pieces of values that wait for their
 // write. What is added all the same is taken.
 func (r *Range) Full() bool {
-	return r.memory.used+r.waiting.used >= r.bound.Bytes || r.list.n >= r.bound.Keys
+	return r.memory.used+r.waiting.used >= r.bound.Bytes || r.bytes >= bytesShare*int64(r.bound.Bytes) || r.list.n >= r.bound.Keys
 }
 
 // Keys is how many keys of Pebble the range says something of.
@@ -162,6 +176,7 @@ func (r *Range) Newest() layout.Version { return r.newest }
 // set notes that a key of Pebble, which stands in r.key, has a value from now on.
 func (r *Range) set(v layout.Version, expiry uint64, value []byte) {
 	e := r.find(len(value))
+	r.drop(e)
 	e.version, e.expiry, e.gone = v, expiry, false
 	if len(value) > int(e.room) {
 		// The older value is lost memory until the range is written. What is written
@@ -177,6 +192,7 @@ func (r *Range) set(v layout.Version, expiry uint64, value []byte) {
 // take is set for a value that is in the memory of the range already, behind its key.
 func (r *Range) take(v layout.Version, expiry uint64, value *placed) {
 	e := r.find(0)
+	r.drop(e)
 	e.version, e.expiry, e.gone = v, expiry, false
 	e.at, e.room, e.value = value.at, uint32(value.size), uint32(value.size)
 }
@@ -184,6 +200,7 @@ func (r *Range) take(v layout.Version, expiry uint64, value *placed) {
 // remove notes that a key of Pebble, which stands in r.key, is gone from now on.
 func (r *Range) remove() {
 	e := r.find(0)
+	r.drop(e)
 	e.gone, e.value, e.version, e.expiry = true, 0, 0, 0
 }
 

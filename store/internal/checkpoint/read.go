@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/log"
 )
 
@@ -162,5 +163,11 @@ func Next(ctx context.Context, c Config) (r *Range, place Place, more bool, err 
 	if err != nil {
 		return nil, Place{}, false, err
 	}
+	if c.Bytes != nil {
+		d.r.from(&c, nil)
+	}
 	return d.r, d.place, d.more, nil
 }
+
+// Mark is what the base says of tables of values when it has the range: the Mark of the next.
+func (r *Range) Mark() disk.ValuesMark { return r.mark }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/tables"
 	"github.com/rdmakv/rdmakv/store/log"
 )
@@ -31,6 +33,19 @@ type Config struct {
 	// Values tells which values stand apart in the base; nil: nobody knows. Nothing else
 	// may change the base before Run returns.
 	Values Values
+	// Bytes are the tables of values; nil: no record leads to any. Mark is what the base says
+	// of them.
+	Bytes Bytes
+	Mark  disk.ValuesMark
+	// DeadBytes is how many bytes of dead values may stay in the base in tables that have live
+	// ones as well; 0: none.
+	DeadBytes int64
+	// Older is the number of the first table that was begun in this life. Orphans says that
+	// nobody has yet deleted from the base what older tables have behind all records of the log,
+	// and behind Newest: the last value that any of these leads to.
+	Older   uint64
+	Orphans bool
+	Newest  base.Bytes
 
 	// Now and Sleep are the clock of the pace; nil: that of the machine.
 	Now   func() time.Time
@@ -41,6 +56,8 @@ type Config struct {
 // any crash; before, and after Abort, nothing.
 type Ingest interface {
 	Sink
+	// Take adds a table of values, as it is.
+	Take(path string) error
 	Commit(ctx context.Context) (tables.Stats, error)
 	Abort() error
 }
@@ -58,6 +75,9 @@ type Done struct {
 	More   bool
 	Counts Counts
 	Tables tables.Stats
+	Mark   disk.ValuesMark // of the base now
+	Taken  []tables.Sealed // tables of values that the base has got
+	Gone   []base.Bytes    // values in tables that were deleted from it
 	// Read, Written and Ingested are how long each took.
 	Read, Written, Ingested time.Duration
 }
@@ -97,6 +117,11 @@ func Run(ctx context.Context, c Config) (Done, error) {
 		return Done{Place: c.From}, nil // pieces alone, whose write has not passed
 	}
 	done := Done{Place: got.place, Range: got.r, More: got.more, Read: c.Now().Sub(began)}
+	if c.Bytes != nil {
+		// All that the range leads to was written before its records, so it is sealed now.
+		done.Taken = c.Bytes.Seal()
+		got.r.from(&c, done.Taken)
+	}
 	began = c.Now()
 	ingest, err := c.Begin(ctx)
 	if err != nil {
@@ -105,6 +130,12 @@ func Run(ctx context.Context, c Config) (Done, error) {
 	if done.Counts, err = got.r.Write(ingest, c.Values); err != nil {
 		return Done{}, errors.Join(err, ingest.Abort())
 	}
+	for _, t := range done.Taken {
+		if err := ingest.Take(t.Path); err != nil {
+			return Done{}, errors.Join(err, ingest.Abort())
+		}
+	}
+	done.Mark, done.Gone = got.r.mark, got.r.gone
 	done.Written = c.Now().Sub(began)
 	began = c.Now()
 	if done.Tables, err = ingest.Commit(ctx); err != nil {

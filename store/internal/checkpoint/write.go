@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 
+	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 )
 
@@ -12,7 +13,9 @@ import (
 type Sink interface {
 	Set(key, value []byte) error
 	Delete(key []byte) error
+	DeleteRange(start, end []byte) error
 	CutHere() // a table may end before the next key
+	Cut()     // it does
 }
 
 // Values tells which values stand apart in the base, as it is before the ingest.
@@ -20,6 +23,11 @@ type Values interface {
 	// Seek returns the first key of kind value from a key on, of any shard; nil: there
 	// is none. It is good until the next call. The keys that are asked for rise.
 	Seek(key []byte) ([]byte, error)
+	// Place says where the value stands that Seek has found last, if it is in a table of
+	// values.
+	Place() (at base.Bytes, ok bool, err error)
+	// HasBytes says whether the base has a value of a table. Behind it nothing was found.
+	HasBytes(table uint64, number uint32) (bool, error)
 }
 
 // Counts say what a Range has written.
@@ -56,13 +64,16 @@ func (r *Range) Write(to Sink, values Values) (Counts, error) {
 		if i > 0 {
 			to.CutHere()
 		}
+		if shard == disk.StoreShard {
+			r.settleDead() // all that the base has was looked at
+		}
 		if err := w.shard(order[i:n]); err != nil {
 			return w.counts, err
 		}
 		i = n
 	}
 	w.counts.Lookups = w.base.lookups
-	return w.counts, nil
+	return w.counts, w.tables()
 }
 
 // A writer is a Range on its way into a Sink.
@@ -73,6 +84,7 @@ type writer struct {
 	counts Counts
 	key    []byte
 	value  []byte
+	live   []base.Bytes // values in tables that records of the range note
 }
 
 // shard writes the entries of one shard, and behind them the values that stand apart.
@@ -84,6 +96,12 @@ func (w *writer) shard(order []place) error {
 		switch {
 		case e.gone:
 			err = w.delete(key)
+		case e.inTable:
+			b := w.r.bytesOf(e)
+			w.live = append(w.live, b)
+			w.value = sized(w.value, disk.PlacedSize(e.expiry != 0))
+			disk.PutPlaced(w.value, key, e.version, e.expiry, &b)
+			err = w.set(key, w.value)
 		case apart(e, key):
 			w.value = sized(w.value, disk.NotedSize(e.expiry != 0))
 			disk.PutNoted(w.value, key, e.version, e.expiry, disk.NoteOf(w.r.valueOf(e)))
@@ -112,14 +130,36 @@ func (w *writer) shard(order []place) error {
 // valueOf writes what becomes of the value that stands apart under a user's key.
 func (w *writer) valueOf(e *entry, key []byte) error {
 	w.key = disk.AppendKey(w.key[:0], binary.BigEndian.Uint16(key), disk.KindValue, key[3:])
+	there, err := false, error(nil)
+	if e.gone || !apart(e, key) || w.r.marked.Table != 0 {
+		if there, err = w.base.has(w.key); err != nil {
+			return err
+		}
+	}
+	if there && w.base.values != nil {
+		// What the base has is replaced: if that is a place, to the bytes there leads nothing.
+		dead, ok, err := w.base.values.Place()
+		if err != nil {
+			return err
+		}
+		if ok {
+			w.r.dropped = append(w.r.dropped, dead)
+		}
+	}
+	if !e.gone && e.inTable {
+		b := w.r.bytesOf(e)
+		w.value = sized(w.value, disk.PlaceSize)
+		disk.PutPlace(w.value, w.key, e.version, &b)
+		w.counts.Apart++
+		return w.set(w.key, w.value)
+	}
 	if !e.gone && apart(e, key) {
 		w.put(e, w.key, 0)
 		w.counts.Apart++
 		return w.set(w.key, w.value)
 	}
-	there, err := w.base.has(w.key)
-	if err != nil || !there {
-		return err
+	if !there {
+		return nil
 	}
 	w.counts.Dead++
 	return w.delete(w.key)
@@ -145,7 +185,7 @@ func (w *writer) delete(key []byte) error {
 
 // apart says whether the value of an entry that is no delete stands apart.
 func apart(e *entry, key []byte) bool {
-	return disk.Kind(key[2]) == disk.KindData && e.value >= disk.SeparateFrom
+	return !e.inTable && disk.Kind(key[2]) == disk.KindData && e.value >= disk.SeparateFrom
 }
 
 // sized returns b with a length of n, or new memory.

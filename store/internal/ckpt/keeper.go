@@ -21,6 +21,16 @@ type Base interface {
 	Values() (*disk.ValueWalk, error)
 }
 
+// Bytes are the tables of values; *tables.Values are.
+type Bytes interface {
+	checkpoint.Bytes
+	First() uint64
+	Taken(list []tables.Sealed)
+	Gone(list []base.Bytes)
+	Forget(before, place uint64)
+	Waiting() int64
+}
+
 // Config is what a Keeper works on.
 type Config struct {
 	Log    *log.Log
@@ -29,8 +39,15 @@ type Config struct {
 	Base   Base
 	// Facts names the facts of the stream; see checkpoint.Config.
 	Facts map[uint16]string
-	Epoch func() uint64    // of the store
-	Place checkpoint.Place // where the base stands at the start
+	// Bytes are the tables of values, Mark is what the base says of them at the start, and Newest
+	// the last value to which a record of the log leads then. Orphans says that the base may
+	// have values behind it.
+	Bytes   Bytes
+	Mark    disk.ValuesMark
+	Newest  base.Bytes
+	Orphans bool
+	Epoch   func() uint64    // of the store
+	Place   checkpoint.Place // where the base stands at the start
 
 	LogBytes    int64         // the log's bound; 512 MiB
 	Segment     int64         // bytes of a segment of the log; 64 MiB
@@ -93,7 +110,13 @@ type Keeper struct {
 
 	rounds chan struct{} // capacity 1: one round at a time, those of Run and of Last
 
+	// Of tables of values, for the one round at a time.
+	mark    disk.ValuesMark // of the base
+	older   uint64          // the first table of this life
+	orphans bool            // what older ones have behind the log is not yet deleted
+
 	mu       sync.Mutex // taken behind a shard's lock, before the log's
+	holds    map[log.Position]int
 	place    checkpoint.Place
 	wanted   bool // somebody found no room in the log
 	requests []*request
@@ -115,7 +138,14 @@ type request struct {
 // New returns a keeper of a base. Nothing goes on before Run.
 func New(c Config) *Keeper {
 	c = c.withDefaults()
-	return &Keeper{c: c, wake: make(chan struct{}, 1), rounds: make(chan struct{}, 1), place: c.Place, stats: Stats{Place: c.Place}}
+	k := &Keeper{
+		c: c, wake: make(chan struct{}, 1), rounds: make(chan struct{}, 1), place: c.Place, stats: Stats{Place: c.Place},
+		mark: c.Mark, orphans: c.Orphans, holds: map[log.Position]int{},
+	}
+	if c.Bytes != nil {
+		k.older = c.Bytes.First()
+	}
+	return k
 }
 
 // Place returns how far the base has come, as far as all shards have been told. It may be
@@ -139,7 +169,49 @@ func (k *Keeper) Place() checkpoint.Place {
 func (k *Keeper) Hold() (release func(), err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.c.Log.Hold(k.place.Frame)
+	at := k.place.Frame
+	free, err := k.c.Log.Hold(at)
+	if err != nil {
+		return nil, err
+	}
+	// What is held are the values, too, to which records lead: forget looks at holds.
+	k.holds[at]++
+	return sync.OnceFunc(func() {
+		k.mu.Lock()
+		if k.holds[at]--; k.holds[at] == 0 {
+			delete(k.holds, at)
+		}
+		k.mu.Unlock()
+		free()
+	}), nil
+}
+
+// forget removes the files of values to which no record leads any more that somebody may read,
+// and tells those who wait for room.
+func (k *Keeper) forget() {
+	if k.c.Bytes == nil {
+		return
+	}
+	k.mu.Lock()
+	place := k.place.Frame
+	before := place
+	for at := range k.holds {
+		before = min(before, at)
+	}
+	k.mu.Unlock()
+	k.c.Bytes.Forget(uint64(before), uint64(place))
+	// The log does not know of this room, and wakes those who wait when some is given back.
+	if k.c.Log.Reserve(1, log.Facts) == nil {
+		k.c.Log.Unreserve(1)
+	}
+}
+
+// waiting is how many bytes of values the base does not have. They count as bytes of the log.
+func (k *Keeper) waiting() int64 {
+	if k.c.Bytes == nil {
+		return 0
+	}
+	return k.c.Bytes.Waiting()
 }
 
 // Want says that somebody has found no room in the log. It waits for nothing.
@@ -163,7 +235,7 @@ func (k *Keeper) poke() {
 
 // Left is how much is left of the log's bound, and Rate how many bytes of the log checkpoints
 // take in, in a second: what puts are slowed down by.
-func (k *Keeper) Left() int64 { return k.c.LogBytes - k.c.Log.Stats().Bytes }
+func (k *Keeper) Left() int64 { return k.c.LogBytes - k.c.Log.Stats().Bytes - k.waiting() }
 
 // Rate is explained at Left.
 func (k *Keeper) Rate() int64 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 )
@@ -45,6 +46,11 @@ func (k *Keeper) round(ctx context.Context, paced bool) (more bool, err error) {
 	if !paced {
 		c.ReadRate = -1
 	}
+	waited := k.waiting()
+	if k.c.Bytes != nil {
+		c.DeadBytes = k.c.LogBytes
+		c.Bytes, c.Mark, c.Older, c.Orphans, c.Newest = k.c.Bytes, k.mark, k.older, k.orphans, k.c.Newest
+	}
 	done, err := checkpoint.Run(ctx, c)
 	walk.close()
 	if err != nil {
@@ -54,10 +60,16 @@ func (k *Keeper) round(ctx context.Context, paced bool) (more bool, err error) {
 	if done.Range == nil {
 		return false, nil
 	}
+	if k.c.Bytes != nil {
+		k.mark, k.orphans = done.Mark, false
+		k.c.Bytes.Taken(done.Taken)
+		k.c.Bytes.Gone(done.Gone)
+	}
 	k.leave(&done)
 	k.reached(done.Place)
 	k.c.Log.Release(k.c.Stream, done.Place.Frame)
-	k.ended(&done, from, began)
+	k.forget()
+	k.ended(&done, from, began, max(0, waited-k.waiting()))
 	return done.More, nil
 }
 
@@ -92,6 +104,20 @@ func (v *values) Seek(key []byte) ([]byte, error) {
 		v.walk = walk
 	}
 	return v.walk.Seek(key)
+}
+
+// Place and HasBytes are those of disk.ValueWalk.
+func (v *values) Place() (at base.Bytes, ok bool, err error) { return v.walk.Place() }
+
+func (v *values) HasBytes(table uint64, number uint32) (bool, error) {
+	if v.walk == nil {
+		walk, err := v.base.Values()
+		if err != nil {
+			return false, err
+		}
+		v.walk = walk
+	}
+	return v.walk.HasBytes(table, number)
 }
 
 // close ends the walk. What it says is what the look before it has said.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
 	"github.com/rdmakv/rdmakv/store/internal/tables"
 	"github.com/rdmakv/rdmakv/store/log"
@@ -108,7 +109,7 @@ func (k *Keeper) look() (due bool, wait time.Duration) {
 	case s.Passed <= place.At:
 		// Nothing of what is published has passed yet, if there is anything.
 		due = false
-	case behind(&s, place.Frame, k.c.Segment) >= k.c.LogBytes/2:
+	case behind(&s, place.Frame, k.c.Segment)+k.waiting() >= k.c.LogBytes/2:
 		due = true
 	case wanted && s.Passed.Segment() > place.Frame.Segment():
 		due = true // else no segment would become free
@@ -160,6 +161,8 @@ func fatal(err error) error {
 	switch {
 	case errors.Is(err, tables.ErrFence):
 		return fmt.Errorf("checkpoint: %w", err)
+	case errors.Is(err, base.ErrCorrupt):
+		return fmt.Errorf("checkpoint: %w: check the disk, and keep the directory", err)
 	case errors.Is(err, checkpoint.ErrRecord):
 		return err // it says what to do
 	case errors.Is(err, log.ErrDamaged):

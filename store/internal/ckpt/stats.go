@@ -56,9 +56,9 @@ func (k *Keeper) failed() {
 }
 
 // ended counts a round.
-func (k *Keeper) ended(done *checkpoint.Done, from checkpoint.Place, began time.Time) {
+func (k *Keeper) ended(done *checkpoint.Done, from checkpoint.Place, began time.Time, values int64) {
 	l := log.Stats{Passed: done.Place.At, Bytes: k.c.LogBytes}
-	in := behind(&l, from.At, k.c.Segment)
+	in := behind(&l, from.At, k.c.Segment) + values
 	now := k.c.Now()
 	k.mu.Lock()
 	defer k.mu.Unlock()

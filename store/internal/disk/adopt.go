@@ -51,7 +51,7 @@ func Adopt(dir string, opt InspectOptions, id []byte) (newID [16]byte, err error
 	if err = errors.Join(err, d.fenceable(func() error { return closePebble(d.db) })); err != nil {
 		return newID, openFault(dir, err)
 	}
-	if old.format >= formatVersion {
+	if old.format >= logFormat {
 		old.unlogged, old.clean = true, false
 		if err := clearLog(c); err != nil {
 			return newID, openFault(dir, err)
@@ -114,7 +114,7 @@ func adoptFacts(d *Disk, old identity) error {
 	if err != nil {
 		return err
 	}
-	if old.format >= formatVersion {
+	if old.format >= logFormat {
 		return d.commit(b, nil)
 	}
 	if err := b.Commit(pebble.Sync); err != nil {

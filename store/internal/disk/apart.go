@@ -41,13 +41,17 @@ const (
 )
 
 // A Note is what a record says of its value, which stands apart.
+//
+// With a table it stands there, under its number (bytes.go).
 type Note struct {
 	Length uint64
 	Sum    uint64
+	Table  uint64 // 0: it stands under kind value
+	Number uint32
 }
 
 // NoteOf returns the note of a value.
-func NoteOf(value []byte) Note { return Note{uint64(len(value)), xxh3.Hash(value)} }
+func NoteOf(value []byte) Note { return Note{Length: uint64(len(value)), Sum: xxh3.Hash(value)} }
 
 // NotedSize returns the length of a record whose value stands apart.
 func NotedSize(expiry bool) int { return RecordSize(noteLen, expiry) }
@@ -76,14 +80,20 @@ func ParseNoted(b, pkey []byte) (r Record, n Note, apart bool, err error) {
 	switch {
 	case b[offFormat] != recordFormat:
 		return Record{}, Note{}, false, fmt.Errorf("record format %d, expected %d", b[offFormat], recordFormat)
-	case len(b) != NotedSize(expires):
+	case len(b) != NotedSize(expires) && (len(b) != PlacedSize(expires) || b[offFlags]&flagPlaced == 0):
 		return Record{}, Note{}, false, fmt.Errorf("a record of %d bytes whose value stands apart, expected %d", len(b), NotedSize(expires))
 	}
 	at := len(b) - noteLen - 8
+	if b[offFlags]&flagPlaced != 0 {
+		at -= placeLen
+	}
+	if at < RecordHeader-8 {
+		return Record{}, Note{}, false, fmt.Errorf("a record of %d bytes whose value stands in a table, expected %d", len(b), PlacedSize(expires))
+	}
 	if got, want := recordSum(pkey, b[:at], b[at+8:]), binary.LittleEndian.Uint64(b[at:]); got != want {
 		return Record{}, Note{}, false, fmt.Errorf("checksum %016x, expected %016x", got, want)
 	}
-	if rest := b[offFlags] &^ (flagExpiry | flagApart); rest != 0 {
+	if rest := b[offFlags] &^ (flagExpiry | flagApart | flagPlaced); rest != 0 {
 		return Record{}, Note{}, false, fmt.Errorf("unknown record flags %#x: written by a newer version", b[offFlags])
 	}
 	r.Version = layout.Version(binary.LittleEndian.Uint64(b[offVersion:]))
@@ -92,6 +102,11 @@ func ParseNoted(b, pkey []byte) (r Record, n Note, apart bool, err error) {
 	}
 	n.Length = binary.LittleEndian.Uint64(b[at+8+offNoteLength:])
 	n.Sum = binary.LittleEndian.Uint64(b[at+8+offNoteSum:])
+	if b[offFlags]&flagPlaced != 0 {
+		if err := n.placed(b[at+8+noteLen:]); err != nil {
+			return Record{}, Note{}, false, err
+		}
+	}
 	if n.Length > layout.MaxValueLen {
 		return Record{}, Note{}, false, fmt.Errorf("it notes a value of %d bytes, at most %d can be", n.Length, layout.MaxValueLen)
 	}
@@ -149,6 +164,8 @@ func (w *ValueWalk) Seek(key []byte) (_ []byte, err error) {
 			return nil, errors.New("a key in the base is shorter than its head")
 		case kind == KindValue:
 			return w.it.Key(), nil
+		case kind == KindBytes && shard == StoreShard:
+			return nil, nil // what stands there is no value of a key
 		case kind > KindValue:
 			return nil, errors.New("a key in the base has a kind of a newer version")
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"testing"
 
+	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -83,8 +84,11 @@ func TestMatches(t *testing.T) {
 
 func FuzzParseNoted(f *testing.F) {
 	for _, expiry := range []uint64{0, 2} {
+		placed := make([]byte, PlacedSize(expiry != 0))
+		PutPlaced(placed, []byte("pkey"), 1, expiry, &base.Bytes{Table: 9, Number: 4, Length: 70_000, Sum: 3})
+		f.Add(placed, []byte("pkey"))
 		b := make([]byte, NotedSize(expiry != 0))
-		PutNoted(b, []byte("pkey"), 1, expiry, Note{1024, 3})
+		PutNoted(b, []byte("pkey"), 1, expiry, Note{Length: 1024, Sum: 3})
 		f.Add(b, []byte("pkey"))
 	}
 	f.Add([]byte{1, 2}, []byte{})
@@ -95,9 +99,13 @@ func FuzzParseNoted(f *testing.F) {
 		}
 		// What parses is what would be written, but for reserved bytes and for an expiry
 		// of zero.
-		again := make([]byte, NotedSize(r.Expiry != 0))
+		again, end := make([]byte, NotedSize(r.Expiry != 0)), noteLen
 		PutNoted(again, pkey, r.Version, r.Expiry, n)
-		if r.Expiry != 0 && len(again) != len(b) || !bytes.Equal(again[len(again)-noteLen:], b[len(b)-noteLen:]) {
+		if n.Table != 0 {
+			again, end = make([]byte, PlacedSize(r.Expiry != 0)), noteLen+placeLen
+			PutPlaced(again, pkey, r.Version, r.Expiry, &base.Bytes{Table: n.Table, Number: n.Number, Length: n.Length, Sum: n.Sum})
+		}
+		if r.Expiry != 0 && len(again) != len(b) || !bytes.Equal(again[len(again)-end:], b[len(b)-end:]) {
 			t.Fatalf("%x parsed, %x written", b, again)
 		}
 	})

@@ -62,8 +62,11 @@ func BackupFiles(dir string, opt InspectOptions) (names []string, sizes []int64,
 		return nil, nil, openFault(dir, &base.CorruptError{File: identityFile, Err: err})
 	}
 	dirs := []string{dataDir}
-	if id.format >= formatVersion && !id.unlogged {
+	if id.format >= logFormat && !id.unlogged {
 		dirs = append(dirs, logDir)
+		if _, err := c.FS.Stat(c.FS.PathJoin(dir, valuesDir)); err == nil {
+			dirs = append(dirs, valuesDir)
+		}
 	}
 	for _, sub := range dirs {
 		in, err := c.FS.List(c.FS.PathJoin(dir, sub))

@@ -38,7 +38,7 @@ func baseOptions(c Config, v *events) *pebble.Options {
 func (b *Base) open(created bool) (err error) {
 	d := b.d
 	c := d.c
-	if !created && d.identity.format < formatVersion {
+	if !created && d.identity.format < logFormat {
 		c.Logger.Info("upgrade of the store begins: behind it older programs refuse the directory", "dir", c.Dir, "from_format", d.identity.format, "to_format", formatVersion)
 		if err := b.upgrade(); err != nil {
 			return err
@@ -52,6 +52,14 @@ func (b *Base) open(created bool) (err error) {
 	}
 	if _, err = d.openLedger(created); err != nil {
 		return err
+	}
+	if !created && d.identity.format < formatVersion {
+		// From here on the log may lead to tables of values, which an older program does not know.
+		d.identity.format, d.identity.reader = formatVersion, formatVersion
+		if err := writeIdentity(c, d.identity); err != nil {
+			return err
+		}
+		c.Logger.Info("the store has another format from now on: older programs refuse the directory", "dir", c.Dir, "format", formatVersion)
 	}
 	if err := probeWrites(c.FS, c.Dir); err != nil {
 		return err
@@ -119,6 +127,43 @@ func (b *Base) Tables(ctx context.Context, rate int64) (*tables.Tables, error) {
 	})
 }
 
+// ValueTables opens the tables of values, which the log leads to; each is finished with so many
+// bytes. A table of values is never
+// numbered as one that the base has.
+func (b *Base) ValueTables(limit int64) (*tables.Values, error) {
+	newest, err := newestTable(b.d.db)
+	if err != nil {
+		return nil, err
+	}
+	mark, err := b.ValuesMark()
+	if err != nil {
+		return nil, err
+	}
+	newest = max(newest, mark.Table)
+	v, err := tables.OpenValues(tables.ValuesConfig{
+		FS: b.d.c.FS, Options: b.d.options, Dir: b.d.c.FS.PathJoin(b.d.c.Dir, valuesDir), Prefix: BytesPrefix(), Next: newest + 1, Limit: limit,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return v, syncDir(b.d.c.FS, b.d.c.Dir)
+}
+
+// newestTable returns the largest number of a table of values of which a base has anything.
+func newestTable(db pebble.Reader) (n uint64, err error) {
+	lower, upper := KindBounds(StoreShard, KindBytes)
+	it, err := recordsOf(db, lower, upper)
+	if err != nil {
+		return 0, err
+	}
+	if it.iter.Last() {
+		if table, _, ok := parseBytesKey(it.Key()); ok {
+			n = table
+		}
+	}
+	return n, it.Close()
+}
+
 // Values begins a walk over the values that stand apart in the base.
 func (b *Base) Values() (*ValueWalk, error) { return NewValueWalk(b.d.db) }
 
@@ -138,7 +183,7 @@ func OpenLogDir(dir string, fsys vfs.FS) (log.Dir, error) {
 // STORE and finds that the log has yet to be made calls it: what is there is left of a
 // start that was cut short, and nobody was told anything of it.
 func clearLog(c Config) error {
-	for _, name := range []string{logDir, tablesDir} {
+	for _, name := range []string{logDir, tablesDir, valuesDir} {
 		if err := c.FS.RemoveAll(c.FS.PathJoin(c.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

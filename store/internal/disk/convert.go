@@ -114,7 +114,7 @@ func oldOptions(c Config, v *events) *pebble.Options {
 
 // optionsOf returns the options of a store that is looked at, of any format.
 func optionsOf(id identity, c Config, v *events) *pebble.Options {
-	if id.format < formatVersion {
+	if id.format < logFormat {
 		return oldOptions(c, v)
 	}
 	return baseOptions(c, v)

@@ -16,7 +16,7 @@ import (
 )
 
 // TestUpgradeClean: an upgraded store has all that the old one had, its clean stop too; and
-// from then on it is one of format 3, which older programs refuse.
+// from then on it is one of format 4, which older programs refuse.
 func TestUpgradeClean(t *testing.T) {
 	for _, name := range servedOld {
 		_, c, list := unpackOld(t, name)
@@ -55,7 +55,7 @@ func TestUpgradeClean(t *testing.T) {
 		}
 		format, reader, _, _, err := l.ForTests().Written()
 		text, fault := readFile(c.FS, "/store/STORE")
-		if format != 3 || reader != 3 || !strings.Contains(string(text), "format 3\nreader 3\n") || err != nil || fault != nil {
+		if format != 4 || reader != 4 || !strings.Contains(string(text), "format 4\nreader 4\n") || err != nil || fault != nil {
 			t.Errorf("%s: format %d, reader %d, STORE says %q, %v, %v", name, format, reader, text, err, fault)
 		}
 		if err := errors.Join(wantOld(l.Disk, list), l.stop(&End{Keys: make([]uint64, c.Shards)})); err != nil {

@@ -20,7 +20,7 @@ import (
 //	+--------+------+---------------------------
 //
 // Big endian, so that a shard is one span and keys inside it keep their order.
-// Shard 0xffff holds what concerns the whole store (kind meta only). Behind the
+// Shard 0xffff holds what concerns the whole store (kinds meta and bytes). Behind the
 // kind stand
 //
 //	data    the user's key
@@ -29,6 +29,7 @@ import (
 //	expiry  second 8 (BE) | the user's key: it expires by the end of that second
 //	        of server time, unless it was written since
 //	value   the user's key: its value, which stands apart from the record (apart.go)
+//	bytes   only in shard 0xffff: a value in a table of values (bytes.go), which is no record
 //
 // Value (little endian), called a record:
 //
@@ -68,6 +69,8 @@ func (k Kind) String() string {
 		return "expiry"
 	case KindValue:
 		return "value"
+	case KindBytes:
+		return "bytes"
 	}
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }

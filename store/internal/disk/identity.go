@@ -29,6 +29,7 @@ import (
 //	data/      Pebble
 //	log/       the log
 //	tables/    tables on their way into Pebble
+//	values/    tables of values that records of the log lead to (package tables)
 //
 // STORE is read before Pebble is touched, because opening would already raise
 // the format of a foreign or newer Pebble store. It is also what tells a store
@@ -40,6 +41,7 @@ const (
 	dataDir      = "data"
 	logDir       = "log"
 	tablesDir    = "tables"
+	valuesDir    = "values"
 )
 
 // An identity is the content of STORE: lines of "name value".
@@ -177,7 +179,7 @@ func EnterLog(dir string, fsys vfs.FS) (path string, lock io.Closer, err error) 
 		return path, nil, nil
 	case err != nil:
 		return "", nil, err
-	case id.format < formatVersion:
+	case id.format < logFormat:
 		return "", nil, errors.Join(&base.OpenError{
 			Dir: dir, Err: ErrNoLog,
 			Hint: fmt.Sprintf("it has format %d, and a start makes one of format %d of it", id.format, formatVersion),

@@ -27,6 +27,7 @@ const (
 	metaKeys   = "keys"   // u64 per shard, or one for all: keys not long ago, see NoteKeys
 	// metaClock, metaShort, metaWatch: facts.go; metaRefused: refusal.go
 	metaRestored = "restored" // u16: the epoch that a restore gave the store; 16 bytes: the id of the one whose backup it was
+	metaValues   = "values"   // what the base has of tables of values: see valuesMark
 	metaBeat     = "beat"     // u64: counter, in formats 1 and 2: a small synced write that let
 	// Pebble see damage in its log that lay before it
 )
@@ -38,9 +39,14 @@ const (
 //	2  keys may expire; kinds dedup and expiry
 //	3  a base, which has no log of Pebble's, and is older than what was acknowledged; and
 //	   the store's own log
+//	4  large values in tables of their own, which records of the log and of the base refer
+//	   to. The base of an older one still says 3
 //
 // A store of format 1 is one of format 2 in which nothing of that has happened yet.
-const formatVersion = 3
+const formatVersion = 4
+
+// logFormat is the first format with a log of its own.
+const logFormat = 3
 
 // shardHash names the mapping of keys to shards. The store is told the shard
 // of each key; that those who tell it agree for ever is recorded here.

@@ -55,7 +55,7 @@ func liveOwn(t *testing.T, seed uint64) {
 		o.write(o.rng.IntN(60))
 		clean := o.rng.IntN(2) == 0
 		o.stop(clean)
-		if in := o.inspect(o.dir, 0); in.CleanStop != clean || in.Backup || !in.Log || in.Epoch != epoch || in.Format != 3 {
+		if in := o.inspect(o.dir, 0); in.CleanStop != clean || in.Backup || !in.Log || in.Epoch != epoch || in.Format != 4 {
 			t.Errorf("stopped, clean %v: %+v", clean, in)
 		}
 		o.adopted(o.dir, fmt.Sprintf("/copy-%d", life), epoch)
@@ -123,7 +123,7 @@ func TestOwnUpgraded(t *testing.T) {
 			o.must(errors.Join(db.Set(key, rec, pebble.NoSync), db.Flush()))
 		}
 		o.stop(false)
-		text := fmt.Sprintf("rdmakv store\nformat 3\nreader 3\nshards %d\nid %x\n%s", ownShards, o.disk.ID(), c.store)
+		text := fmt.Sprintf("rdmakv store\nformat 4\nreader 4\nshards %d\nid %x\n%s", ownShards, o.disk.ID(), c.store)
 		f, err := o.fs.Create(o.dir+"/STORE", "test")
 		o.must(err)
 		_, err = f.Write([]byte(text))

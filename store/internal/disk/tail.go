@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/internal/tables"
 	"github.com/rdmakv/rdmakv/store/log"
 )
 
@@ -26,10 +27,12 @@ import (
 
 // A TailConfig says which log is to be read, and from where.
 type TailConfig struct {
-	Dir   log.Dir
-	Store [16]byte     // the id of the store
-	Place []byte       // the record of the base's position, as it stands under its key; nil: there is none
-	Reach log.Position // up to where the log was durable for sure, by the ledger
+	Dir    log.Dir
+	Store  [16]byte                       // the id of the store
+	Values func() (*tables.Values, error) // opens the tables of values that the log leads to, to be read
+	Mark   []byte                         // the ValuesMark of the base; nil: there is none
+	Place  []byte                         // the record of the base's position, as it stands under its key; nil: there is none
+	Reach  log.Position                   // up to where the log was durable for sure, by the ledger
 }
 
 // A Tail is the log of a stopped store, opened to be read and never changed.
@@ -48,7 +51,9 @@ type Tail interface {
 type TailSink interface {
 	Set(key, value []byte) error
 	Delete(key []byte) error
+	DeleteRange(start, end []byte) error
 	CutHere() // is nothing to it
+	Cut()     // nor is that
 	// Values walks the values that stand apart, with all that was written so far. The
 	// caller asks for one before each range, and closes it behind.
 	Values() (*ValueWalk, error)
@@ -80,7 +85,7 @@ func (d Damages) Unwrap() []error { return d }
 // because it is of an older format, or a backup, or was never begun. Errors: a
 // *base.CorruptError if the log is missing, what open returns.
 func openTail(ctx context.Context, c Config, id identity, db pebble.Reader, book ledgerText, open OpenTail) (Tail, error) {
-	if id.format < formatVersion || id.unlogged {
+	if id.format < logFormat || id.unlogged {
 		return nil, nil
 	}
 	dir, err := OpenLogDir(c.Dir, c.FS)
@@ -94,10 +99,17 @@ func openTail(ctx context.Context, c Config, id identity, db pebble.Reader, book
 	if err != nil {
 		return nil, err
 	}
+	mark, err := getMeta(db, metaValues)
+	if err != nil {
+		return nil, err
+	}
 	if open == nil {
 		return nil, errors.New("store: nobody is given who reads its log")
 	}
-	return open(ctx, TailConfig{Dir: dir, Store: id.id, Place: place, Reach: book.reach})
+	values := func() (*tables.Values, error) {
+		return tables.OpenValues(tables.ValuesConfig{FS: c.FS, Dir: c.FS.PathJoin(c.Dir, valuesDir), Prefix: BytesPrefix()})
+	}
+	return open(ctx, TailConfig{Dir: dir, Store: id.id, Values: values, Mark: mark, Place: place, Reach: book.reach})
 }
 
 // tailFacts are the facts of a log whose records are in the base, or over it, already:
@@ -151,8 +163,16 @@ func (o *overlay) Delete(key []byte) error {
 	return o.batch.Delete(key, nil)
 }
 
-// CutHere is nothing to an overlay, which has no tables.
+func (o *overlay) DeleteRange(start, end []byte) error {
+	if err := o.room(len(start) + len(end)); err != nil {
+		return err
+	}
+	return o.batch.DeleteRange(start, end, nil)
+}
+
+// CutHere and Cut are nothing to an overlay, which has no tables.
 func (o *overlay) CutHere() {}
+func (o *overlay) Cut()     {}
 
 func (o *overlay) Values() (*ValueWalk, error) { return NewValueWalk(o.batch) }
 
@@ -198,8 +218,16 @@ func (in *intake) Delete(key []byte) error {
 	return in.commit(intakeBatch)
 }
 
-// CutHere is nothing to an intake, which has no tables.
+func (in *intake) DeleteRange(start, end []byte) error {
+	if err := in.changes().DeleteRange(start, end, nil); err != nil {
+		return err
+	}
+	return in.commit(intakeBatch)
+}
+
+// CutHere and Cut are nothing to an intake, which has no tables.
 func (in *intake) CutHere() {}
+func (in *intake) Cut()     {}
 
 func (in *intake) Values() (*ValueWalk, error) {
 	if err := in.commit(0); err != nil {

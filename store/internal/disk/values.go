@@ -72,7 +72,7 @@ func read(db pebble.Reader, shard uint16, key []byte) (rec Record, closer io.Clo
 	if err != nil {
 		return Record{}, nil, false, damagedRecord(shard, key, err)
 	}
-	pkey[keyPrefixLen-1] = byte(KindValue)
+	pkey = note.key(pkey)
 	b, closer, err = dbGet(db, pkey)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return Record{}, nil, true, damagedRecord(shard, key, errNoValue)
@@ -80,11 +80,11 @@ func read(db pebble.Reader, shard uint16, key []byte) (rec Record, closer io.Clo
 	if err != nil {
 		return Record{}, nil, false, err
 	}
-	value, err := ParseRecord(b, pkey)
+	value, err := note.value(b, pkey, rec.Version)
 	if err != nil {
 		err = fmt.Errorf("its value, which stands apart: %w", err)
 	} else if err = note.Matches(rec.Version, value); err != nil {
-		torn = true
+		torn = note.Table == 0
 	}
 	if err != nil {
 		_ = closer.Close() // what is wrong with the value counts
@@ -114,7 +114,7 @@ type values struct {
 // value, and never waits for more than the walk itself did.
 func (r Records) Noted() (rec Record, note Note, ok bool) {
 	lazy := r.iter.LazyValue()
-	if n := lazy.Len(); n != NotedSize(false) && n != NotedSize(true) {
+	if n := lazy.Len(); n != NotedSize(false) && n != NotedSize(true) && n != PlacedSize(false) && n != PlacedSize(true) {
 		return Record{}, Note{}, false
 	}
 	b, err := r.Value()
@@ -164,7 +164,7 @@ func (r Records) Whole() (rec Record, damage *base.CorruptError, err error) {
 // valueOf finds the value that a record notes, at the moment of the walk.
 func (r Records) valueOf(shard uint16, key []byte, v layout.Version, note Note) (value []byte, fault, err error) {
 	w := r.values
-	w.key = AppendKey(w.key[:0], shard, KindValue, key)
+	w.key = note.key(AppendKey(w.key[:0], shard, KindData, key))
 	there, err := r.seekValue(w.key)
 	if err != nil {
 		return nil, nil, err
@@ -176,7 +176,7 @@ func (r Records) valueOf(shard uint16, key []byte, v layout.Version, note Note) 
 	if err != nil {
 		return nil, nil, err
 	}
-	rec, fault := ParseRecord(b, w.key)
+	rec, fault := note.value(b, w.key, v)
 	if fault != nil {
 		return nil, fmt.Errorf("its value, which stands apart: %w", fault), nil
 	}

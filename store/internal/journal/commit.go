@@ -39,6 +39,9 @@ func (j *Journal) Append(c *pipeline.Commit) error {
 	room := int64(0)
 	for i, f := range c.Flights {
 		room += f.Room
+		if err := j.putBytes(f); err != nil {
+			return err
+		}
 		n, pieces, err := j.prepare(c, f)
 		if err != nil {
 			return err
@@ -69,6 +72,7 @@ func (j *Journal) Append(c *pipeline.Commit) error {
 		for i, f := range c.Flights {
 			if s.offsets[i] != noRecord {
 				f.At = s.frame.PositionOf(s.offsets[i])
+				j.usedBytes(f)
 			}
 		}
 		c.Log = s
@@ -139,6 +143,11 @@ func (j *Journal) Sync(c *pipeline.Commit) error {
 	s, ok := c.Log.(*sealed)
 	if !ok {
 		return nil
+	}
+	for _, f := range c.Flights {
+		if err := j.flushBytes(f); err != nil {
+			return err
+		}
 	}
 	if err := s.frame.Write(); err != nil {
 		return err

@@ -28,6 +28,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/newest"
 	"github.com/rdmakv/rdmakv/store/internal/shard"
+	"github.com/rdmakv/rdmakv/store/internal/tables"
 	"github.com/rdmakv/rdmakv/store/log"
 )
 
@@ -47,6 +48,11 @@ type Config struct {
 	Sync     log.Sync
 	Interval time.Duration // of Sync, with log.Interval
 	Sizes    Sizes
+
+	// Values are the tables of values; nil: all values go through the log. BytesFrom is for
+	// tests: the length from which a value goes there; 0: BytesFrom of this package.
+	Values    *tables.Values
+	BytesFrom int
 
 	Patience time.Duration // of Note, for room in the log; 10 s
 
@@ -74,6 +80,8 @@ type Journal struct {
 	// are made next. They are nobody's from then on.
 	Sets   []dirty.Set
 	Newest uint64 // version of the newest write in the log; 0: there is none
+	// NewestBytes is the last value in a table to which the replay has found a record.
+	NewestBytes base.Bytes
 
 	publishing sync.Mutex // held while the writes of a frame are published
 	keeper     Keeper
@@ -139,7 +147,12 @@ func (j *Journal) Follow(k Keeper) { j.keeper = k }
 // Close ends the log. clean: all that was published is in the base or in the log, and the
 // next start need not wait for anybody's leases. It is called once, when nobody writes or
 // reads any more.
-func (j *Journal) Close(clean bool) error { return j.log.Close(clean) }
+func (j *Journal) Close(clean bool) error {
+	if j.c.Values != nil {
+		j.c.Values.Close()
+	}
+	return j.log.Close(clean)
+}
 
 // Fault turns an error of the log into one of the store's: what is damaged is a
 // *base.CorruptError with the file, and an error of the disk stays what it is.
@@ -147,6 +160,8 @@ func Fault(err error) error {
 	var damage *log.DamageError
 	var record *checkpoint.RecordError
 	switch {
+	case errors.Is(err, base.ErrCorrupt):
+		return err
 	case errors.As(err, &damage):
 		return &base.CorruptError{File: dirName + "/" + damage.File, Detail: damage.Error(), Err: nil}
 	case errors.As(err, &record):
@@ -180,7 +195,13 @@ const recordHead = 96
 func (j *Journal) Cost(body int) int64 { return int64(body) + recordHead }
 
 // Reserve sets room aside, or fails with log.ErrFull. Return gives it back: Append does.
-func (j *Journal) Reserve(n int64, use log.Use) error { return j.log.Reserve(n, use) }
+// Values that the base does not have count like the log: puts wait for it.
+func (j *Journal) Reserve(n int64, use log.Use) error {
+	if use == log.Puts && j.c.Values != nil && j.c.Sizes.Log > 0 && j.c.Values.Waiting() >= j.c.Sizes.Log {
+		return log.ErrFull
+	}
+	return j.log.Reserve(n, use)
+}
 
 // Unreserve gives room back for a write that was not ordered.
 func (j *Journal) Unreserve(n int64) { j.log.Unreserve(n) }

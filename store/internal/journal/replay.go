@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
@@ -19,15 +20,21 @@ import (
 // nobody was told of it, and nobody was told that it is not there.
 func (j *Journal) replay() error {
 	newest := make([]layout.Version, j.c.Shards)
-	return j.log.Replay(func(rec *log.Record) error {
+	err := j.log.Replay(func(rec *log.Record) error {
 		if rec.Stream != Stream || rec.Kind != log.Write || rec.Position < j.c.Place.At || logged.IsPiece(rec.Body) {
 			return nil
 		}
-		if err := j.replayWrite(rec, newest); err != nil {
+		if err := j.replayWrite(rec, newest); errors.Is(err, base.ErrCorrupt) {
+			return err
+		} else if err != nil {
 			return &checkpoint.RecordError{At: rec.Position, Err: err}
 		}
 		return nil
 	})
+	if err == nil && j.c.Values != nil {
+		j.c.Values.Forget(1, 1) // to what is left of a write that was never logged leads nothing
+	}
+	return err
 }
 
 // replayWrite takes in one write.
@@ -41,6 +48,9 @@ func (j *Journal) replayWrite(rec *log.Record, newest []layout.Version) error {
 	}
 	if w.Version <= newest[w.Shard] || w.Version <= j.c.Place.Newest {
 		return fmt.Errorf("a write of version %v behind one of %v: %w", w.Version, max(newest[w.Shard], j.c.Place.Newest), logged.ErrMalformed)
+	}
+	if err := j.foundBytes(&w, rec.Position); err != nil {
+		return err
 	}
 	set, part, last := &j.Sets[w.Shard], uint32(0), newest[w.Shard]
 	for e := range w.Effects {

@@ -7,13 +7,16 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/tables"
 	"github.com/rdmakv/rdmakv/store/log"
 )
 
 // A tail is the log of a stopped store, which is read and never changed.
 type tail struct {
-	log   *log.Log
-	place checkpoint.Place
+	log    *log.Log
+	place  checkpoint.Place
+	values *tables.Values
+	mark   disk.ValuesMark
 }
 
 // OpenTail opens the log of a stopped store to be read (disk.OpenTail): all of it is
@@ -27,6 +30,15 @@ func OpenTail(ctx context.Context, c disk.TailConfig) (disk.Tail, error) {
 			return nil, &base.CorruptError{Shard: disk.StoreShard, Key: []byte("position"), Err: err}
 		}
 		t.place = place
+	}
+	var err error
+	if t.mark, err = disk.ParseValuesMark(c.Mark); err != nil {
+		return nil, err
+	}
+	if c.Values != nil {
+		if t.values, err = c.Values(); err != nil {
+			return nil, err
+		}
 	}
 	l, err := log.Open(log.Config{Dir: c.Dir, Store: c.Store, ReadOnly: true, Reach: c.Reach, From: t.place.Frame})
 	if err != nil {
@@ -72,10 +84,11 @@ func (t *tail) Found() (epoch uint64, clean bool) {
 
 // Write writes what the log has behind the base, range by range.
 func (t *tail) Write(ctx context.Context, to disk.TailSink) error {
-	place, epoch := t.place, t.log.Found().Epoch
+	place, epoch, mark := t.place, t.log.Found().Epoch, t.mark
 	for more := true; more; {
 		r, next, rest, err := checkpoint.Next(ctx, checkpoint.Config{
 			Log: t.log, Stream: Stream, From: place, Epoch: epoch, Facts: factNames,
+			Bytes: t.bytes(), Mark: mark,
 		})
 		if err != nil {
 			return Fault(err)
@@ -83,9 +96,17 @@ func (t *tail) Write(ctx context.Context, to disk.TailSink) error {
 		if err := writeRange(r, to); err != nil {
 			return err
 		}
-		place, more = next, rest
+		place, more, mark = next, rest, r.Mark()
 	}
 	return nil
+}
+
+// bytes are the tables of values; nil: there are none.
+func (t *tail) bytes() checkpoint.Bytes {
+	if t.values == nil {
+		return nil
+	}
+	return t.values
 }
 
 // writeRange writes one range.

@@ -120,6 +120,9 @@ func checkDescription(b []byte) error {
 // Length returns how many bytes the value of an effect has: also of one that stands apart,
 // for which JoinTo needs so many.
 func Length(e *base.Effect) int {
+	if e.Bytes != nil {
+		return int(e.Bytes.Length)
+	}
 	if !e.Apart {
 		return len(e.Value)
 	}

@@ -38,8 +38,8 @@ import (
 //
 //	 0       1          2         4           8
 //	+-------+----------+---------+-----------+--------+--------+-----+---------+
-//	| flags | reserved | key     | value     | expiry | unlist | due | version |
-//	| 8     | 0        | 16: its | 32: its   | 64     | 64     | 64  | 64      |
+//	| flags | more     | key     | value     | expiry | unlist | due | version |
+//	| 8     | flags: 8 | 16: its | 32: its   | 64     | 64     | 64  | 64      |
 //	|       |          | length  | length    |        |        |     |         |
 //	+-------+----------+---------+-----------+--------+--------+-----+---------+
 //
@@ -65,11 +65,11 @@ const (
 	formatBits  = 8
 	resultWords = dedup.ValueLen / 8
 
-	offEffectFlags    = 0
-	offEffectReserved = offEffectFlags + 1
-	offKeyLen         = offEffectReserved + 1
-	offValueLen       = offKeyLen + 2
-	effectLen         = offValueLen + 4 // without the words that flags stand for
+	offEffectFlags = 0
+	offEffectMore  = offEffectFlags + 1
+	offKeyLen      = offEffectMore + 1
+	offValueLen    = offKeyLen + 2
+	effectLen      = offValueLen + 4 // without the words that flags stand for
 )
 
 // The flags of an effect. The low bits are its kind.
@@ -84,6 +84,11 @@ const (
 	// flagApart says that the value stands in pieces elsewhere in the log, and that its
 	// description stands in its place (apart.go).
 	flagApart = 1 << 7
+
+	// moreBytes, of the second byte of flags, says that the value stands in a table of values,
+	// and that in its place is where (bytes.go). A program that does not know it refuses the
+	// body as one of a newer version.
+	moreBytes = 1 << 0
 
 	flagsOfWords = flagExpiry | flagUnlist | flagDue | flagVersion
 )

@@ -23,6 +23,7 @@ type Write struct {
 	forgets int
 	words   uint8 // of the result; 0: none
 	apart   bool  // there is a value that stands apart
+	tables  bool  // there is one in a table of values
 }
 
 // Parse reads a body. It takes any bytes: no length is believed before it was compared with
@@ -67,6 +68,9 @@ func Parse(body []byte) (Write, error) {
 	if err := w.checkApart(); err != nil {
 		return Write{}, err
 	}
+	if err := w.checkBytes(); err != nil {
+		return Write{}, err
+	}
 	return w, nil
 }
 
@@ -87,7 +91,7 @@ func (w *Write) checkEffects() error {
 		}
 		h := parseHead(w.body[at:])
 		at += effectLen
-		w.apart = w.apart || h.flags&flagApart != 0
+		w.apart, w.tables = w.apart || h.flags&flagApart != 0, w.tables || h.more&moreBytes != 0
 		words := w.body[at:min(at+uint64(h.words), end)]
 		if err := h.check(words, next); err != nil {
 			return fmt.Errorf("key %d of %d: %w", i, w.effects, err)
@@ -115,7 +119,7 @@ func (w *Write) checkEffects() error {
 // A head is the head of an effect: its flags, and the lengths of its parts.
 type head struct {
 	flags uint8
-	rest  uint8  // what is reserved
+	more  uint8  // of its flags
 	key   uint16 // bytes of the key
 	words int    // bytes behind the head
 	value uint32 // bytes of the value
@@ -126,7 +130,7 @@ func parseHead(b []byte) head {
 	le := binary.LittleEndian
 	flags := b[offEffectFlags]
 	return head{
-		flags: flags, rest: b[offEffectReserved], key: le.Uint16(b[offKeyLen:]), value: le.Uint32(b[offValueLen:]),
+		flags: flags, more: b[offEffectMore], key: le.Uint16(b[offKeyLen:]), value: le.Uint32(b[offValueLen:]),
 		words: 8 * bits.OnesCount8(flags&flagsOfWords),
 	}
 }
@@ -135,8 +139,8 @@ func parseHead(b []byte) head {
 // body are given. Its version is named if it is not the next.
 func (h *head) check(words []byte, next layout.Version) error {
 	switch {
-	case h.rest != 0:
-		return fmt.Errorf("its head has %#x where nothing is known: %w", h.rest, ErrNewer)
+	case h.more&^moreBytes != 0:
+		return fmt.Errorf("its head has %#x where nothing is known: %w", h.more, ErrNewer)
 	case h.key == 0 || h.key > layout.MaxKeyLen:
 		return malformed("a key of %d bytes, must be 1 to %d", h.key, layout.MaxKeyLen)
 	case len(words) < h.words:
@@ -148,6 +152,9 @@ func (h *head) check(words []byte, next layout.Version) error {
 	}
 	if h.flags&flagApart != 0 && !describes(h.value) {
 		return malformed("the description of its value has %d bytes", h.value)
+	}
+	if h.more&moreBytes != 0 && (h.flags&flagApart != 0 || h.value != bytesLen) {
+		return malformed("%d bytes say where its value stands, with flags %#x", h.value, h.flags)
 	}
 	for ; len(words) > 0; words = words[8:] {
 		if binary.LittleEndian.Uint64(words) == 0 {

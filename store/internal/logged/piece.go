@@ -76,7 +76,7 @@ func splitOf(f *flight.Flight, most int) split {
 // pieces returns in how many pieces the value of the next effect stands; 0: it stands in
 // the record.
 func (s *split) pieces(e *flight.Effect) int {
-	if s.need <= 0 || !e.Puts() || len(e.Value) <= max(s.from, apartFrom) {
+	if s.need <= 0 || !e.Puts() || inTable(e) || len(e.Value) <= max(s.from, apartFrom) {
 		return 0
 	}
 	room := s.most - pieceHead
@@ -93,6 +93,9 @@ func (s *split) pieces(e *flight.Effect) int {
 func (s *split) valueLen(e *flight.Effect) int {
 	if n := s.pieces(e); n > 0 {
 		return describedLen(n)
+	}
+	if inTable(e) {
+		return bytesLen
 	}
 	return len(valueOf(e))
 }

@@ -79,6 +79,11 @@ func encode(b []byte, f *flight.Flight, s split, pieces []uint64) {
 			at, pieces = at+describedLen(n), pieces[n:]
 			continue
 		}
+		if inTable(e) {
+			putBytes(b[at:], e.Bytes)
+			at += bytesLen
+			continue
+		}
 		at += copy(b[at:], valueOf(e))
 	}
 	if words != 0 {
@@ -113,12 +118,15 @@ func putHeads(b []byte, at int, f *flight.Flight, s split) (effects, end, data i
 		if e.Shard != f.Shard || e.Kind > kindMask || len(e.Key) == 0 || len(e.Key) > layout.MaxKeyLen {
 			panic(fmt.Sprintf("store: a %v in shard %d, of a key of %d bytes, in a write of shard %d", e.Kind, e.Shard, len(e.Key), f.Shard))
 		}
-		flags, value := flagsOf(e, next), len(valueOf(e))
+		flags, more, value := flagsOf(e, next), uint8(0), len(valueOf(e))
+		if inTable(e) {
+			more, value = moreBytes, bytesLen
+		}
 		if n := s.pieces(e); n > 0 {
 			flags, value = flags|flagApart, describedLen(n)
 		}
 		h := b[at : at+effectLen]
-		h[offEffectFlags], h[offEffectReserved] = flags, 0
+		h[offEffectFlags], h[offEffectMore] = flags, more
 		le.PutUint16(h[offKeyLen:], uint16(len(e.Key)))
 		le.PutUint32(h[offValueLen:], uint32(value))
 		at += effectLen
@@ -190,6 +198,9 @@ func flagsOf(e *flight.Effect, next layout.Version) uint8 {
 	}
 	return flags
 }
+
+// inTable says whether the value that an effect puts stands in a table of values.
+func inTable(e *flight.Effect) bool { return e.Bytes != nil && e.Puts() }
 
 // valueOf returns what an effect puts.
 func valueOf(e *flight.Effect) []byte {

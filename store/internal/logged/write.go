@@ -18,12 +18,32 @@ import (
 // there. A put has a Value that is not nil; with Apart it is the description of the value,
 // which Join reads. A key that stands there twice, which no store
 // writes, is what the last one says.
+//
+// A value in a table of values is not nil either, but empty, and Bytes says where it stands.
 func (w *Write) Effects(yield func(base.Effect) bool) {
+	for s := range w.effectsAsTheyStand {
+		if s.inTable {
+			s.Bytes, s.Value = bytesOf(s.Value), s.Value[:0]
+		}
+		if !yield(s.Effect) {
+			return
+		}
+	}
+}
+
+// A standing is an effect with what stands in the place of its value.
+type standing struct {
+	base.Effect
+	inTable bool // where the value stands
+}
+
+// effectsAsTheyStand yields the effects.
+func (w *Write) effectsAsTheyStand(yield func(standing) bool) {
 	at, data, next := w.heads(), w.data, w.first()
 	for range w.effects {
 		h := parseHead(w.body[at:])
 		at += effectLen
-		e := base.Effect{Shard: w.Shard, Kind: base.Kind(h.flags & kindMask), Noop: h.flags&flagKeeps != 0, Version: w.Version}
+		e := standing{Effect: base.Effect{Shard: w.Shard, Kind: base.Kind(h.flags & kindMask), Noop: h.flags&flagKeeps != 0, Version: w.Version}}
 		words := w.body[at : at+h.words]
 		at += h.words
 		e.Expiry, words = word(words, h.flags&flagExpiry)
@@ -38,7 +58,7 @@ func (w *Write) Effects(yield func(base.Effect) bool) {
 		next++
 		e.Key, data = w.slice(data, int(h.key))
 		if !e.Noop && e.Kind != base.OpDelete {
-			e.Apart = h.flags&flagApart != 0
+			e.Apart, e.inTable = h.flags&flagApart != 0, h.more&moreBytes != 0
 			e.Value, data = w.slice(data, int(h.value))
 		}
 		if !yield(e) {

@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
+
+	"github.com/zeebo/xxh3"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/dirty"
@@ -74,6 +77,17 @@ func (s *Entries) Look(shard uint16, key []byte, e dirty.Entry) (f Found, read i
 // Value returns the value of what Look found last. It may be in the memory of the whole
 // record. read is as that of Look.
 func (s *Entries) Value(f *Found) (value []byte, read int, err error) {
+	if b := f.effect.Bytes; b != nil {
+		value = make([]byte, b.Length)
+		if err := s.Bytes.Read(b, value); err != nil {
+			return nil, 0, fault(f.effect.Shard, f.effect.Key, s.at, err)
+		}
+		if xxh3.Hash(value) != b.Sum {
+			return nil, len(value), fault(f.effect.Shard, f.effect.Key, s.at, &base.CorruptError{
+				Detail: fmt.Sprintf("the sum of value %d of table %d does not hold", b.Number, b.Table)})
+		}
+		return value, len(value), nil
+	}
 	if !f.effect.Apart {
 		return f.effect.Value, 0, nil
 	}
@@ -132,11 +146,14 @@ func foreign(shard uint16, key []byte, at log.Position, detail string) error {
 // fault turns an error of the log, or about what stands there, into one of the store.
 func fault(shard uint16, key []byte, at log.Position, err error) error {
 	var damage *log.DamageError
+	var bytes *base.CorruptError
 	switch {
+	case errors.As(err, &bytes):
+		return &base.CorruptError{Shard: shard, Key: slices.Clone(key), File: bytes.File, Detail: place(at) + ": " + bytes.Detail}
 	case errors.As(err, &damage):
-		return &base.CorruptError{Shard: shard, Key: bytes.Clone(key), File: damage.File, Detail: place(at), Err: err}
+		return &base.CorruptError{Shard: shard, Key: slices.Clone(key), File: damage.File, Detail: place(at), Err: err}
 	case errors.Is(err, log.ErrDamaged), errors.Is(err, logged.ErrMalformed), errors.Is(err, logged.ErrNewer):
-		return &base.CorruptError{Shard: shard, Key: bytes.Clone(key), Detail: place(at), Err: err}
+		return &base.CorruptError{Shard: shard, Key: slices.Clone(key), Detail: place(at), Err: err}
 	case errors.Is(err, log.ErrClosed):
 		return base.ErrClosed
 	case errors.Is(err, log.ErrFailed):

@@ -47,11 +47,19 @@ type Log interface {
 	Near() func(at log.Position) (log.Record, error)
 }
 
+// Bytes are the tables of values, to which records of the log lead.
+type Bytes interface {
+	// Read reads the bytes of a value, which are not verified. They are there as long as the
+	// record is held.
+	Read(b *base.Bytes, into []byte) error
+}
+
 // A Reader reads the newest published record of a key. That of a cache is never asked, because
 // memory is all that a cache has. Safe for concurrent use.
 type Reader struct {
 	Base   *disk.Disk
 	Log    Log
+	Bytes  Bytes // the tables of values
 	Seed   uint64
 	Counts *base.Counters
 }

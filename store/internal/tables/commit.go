@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -38,7 +39,7 @@ func (t *Tables) Commit(ctx context.Context) (Stats, error) {
 	if t.err == nil && t.open != nil {
 		_ = t.finish() // t.err keeps it
 	}
-	if t.err == nil && len(t.paths) > 0 {
+	if t.err == nil && len(t.paths)+len(t.links) > 0 {
 		t.err = t.enter(ctx)
 	}
 	err := t.err
@@ -63,7 +64,7 @@ func (t *Tables) Abort() error {
 		_ = t.open.Close()
 		t.open = nil
 	}
-	return remove(t.cfg.FS, t.paths)
+	return remove(t.cfg.FS, append(t.paths, t.links...))
 }
 
 // enter waits for L0 and ingests.
@@ -76,7 +77,7 @@ func (t *Tables) enter(ctx context.Context) error {
 	t.stats.Waited = entered.Sub(begun)
 	// The ingest is not given up with ctx: what it would have done is known only
 	// when it returns. It ends, or Pebble calls Fatalf.
-	if err := call(t.cfg.Down, func() error { return t.db.Ingest(context.WithoutCancel(ctx), t.paths) }); err != nil {
+	if err := call(t.cfg.Down, func() error { return t.db.Ingest(context.WithoutCancel(ctx), slices.Concat(t.paths, t.links)) }); err != nil {
 		return t.ingestError(err)
 	}
 	t.stats.Ingest = t.cfg.Now().Sub(entered)

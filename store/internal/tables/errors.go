@@ -64,3 +64,15 @@ func (e *WaitError) Error() string {
 	return fmt.Sprintf("%v: L0 of the base still has %d sublevels: wait for compactions and try again", e.Err, e.Sublevels)
 }
 func (e *WaitError) Unwrap() error { return e.Err }
+
+// A ValuesError is what the file system said about a table of values, or their directory.
+type ValuesError struct {
+	Op   string
+	File string
+	Err  error
+}
+
+func (e *ValuesError) Error() string {
+	return fmt.Sprintf("%v: %s %s, which has values of puts: check the disk", e.Err, e.Op, e.File)
+}
+func (e *ValuesError) Unwrap() error { return e.Err }

@@ -104,9 +104,11 @@ type Tables struct {
 	open  *sstable.Writer // nil: the next key begins a table
 	size  int64           // bytes of keys and values in the open table
 	paths []string        // all tables, the open one included
+	links []string        // of tables of values, which come in as they are
 	last  []byte          // the last key
 	any   bool            // there is a last key: the empty key is one
 	mayBe bool            // the open table may end before the next key
+	must  bool            // it does
 	err   error           // the first error: nothing is committed after it
 	over  bool            // Commit or Abort was called
 	stats Stats
@@ -136,7 +138,7 @@ func Begin(ctx context.Context, db *pebble.DB, cfg Config) (*Tables, error) {
 }
 
 // ours matches the names of the files that this package makes.
-var ours = regexp.MustCompile(`^\d{6,}\.table$`)
+var ours = regexp.MustCompile(`^(\d{6,}\.table|\d{6,}\.values)$`)
 
 // nameOf returns the name of the table with a number.
 func nameOf(n int) string { return fmt.Sprintf("%06d.table", n) }

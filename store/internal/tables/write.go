@@ -20,6 +20,35 @@ func (t *Tables) Delete(key []byte) error {
 	return t.add(key, 0, func(w *sstable.Writer) error { return w.Delete(key) })
 }
 
+// DeleteRange deletes what the base has from a key up to another. Both have to come after all
+// ranges before it, and start after what stands in the tables before the one that is open;
+// what the same batch sets is not deleted.
+func (t *Tables) DeleteRange(start, end []byte) error {
+	return t.into(func(w *sstable.Writer) error { return w.DeleteRange(start, end) })
+}
+
+// Cut ends the open table before the next key, whatever it has. A caller says so where another
+// table stands in between, because no two tables of a batch may overlap.
+func (t *Tables) Cut() { t.must = t.must || t.open != nil }
+
+// Take adds a table of values to the batch, as it is. Its keys may not lie between those of a
+// table of the batch. The file stays.
+func (t *Tables) Take(path string) error {
+	if t.over {
+		return ErrOver
+	}
+	if t.err != nil {
+		return t.err
+	}
+	// Pebble removes what it has taken, so it is given a name of its own.
+	link := t.cfg.FS.PathJoin(t.cfg.Dir, t.cfg.FS.PathBase(path))
+	if err := vfs.LinkOrCopy(t.cfg.FS, path, link); err != nil {
+		return t.fail(&FileError{Op: "link", File: path, Err: err})
+	}
+	t.links = append(t.links, link)
+	return nil
+}
+
 // CutHere says that a table may end before the next key. A caller says so
 // between ranges that are compacted apart, so that few tables span two of them.
 func (t *Tables) CutHere() { t.mayBe = true }
@@ -34,6 +63,23 @@ func (t *Tables) add(key []byte, value int64, write func(*sstable.Writer) error)
 	}
 	if t.any && t.compare(key, t.last) <= 0 {
 		return t.fail(&OrderError{Last: slices.Clone(t.last), Key: slices.Clone(key)})
+	}
+	if err := t.into(write); err != nil {
+		return err
+	}
+	t.size += int64(len(key)) + value
+	t.last, t.any, t.mayBe = append(t.last[:0], key...), true, false
+	t.stats.Keys++
+	return nil
+}
+
+// into writes into the open table, or into the next.
+func (t *Tables) into(write func(*sstable.Writer) error) error {
+	if t.over {
+		return ErrOver
+	}
+	if t.err != nil {
+		return t.err
 	}
 	if err := t.pace.failed(); err != nil {
 		return t.fail(t.fileError("write", err))
@@ -51,15 +97,15 @@ func (t *Tables) add(key []byte, value int64, write func(*sstable.Writer) error)
 	if err := write(t.open); err != nil {
 		return t.fail(t.fileError("write", err))
 	}
-	t.size += int64(len(key)) + value
-	t.last, t.any, t.mayBe = append(t.last[:0], key...), true, false
-	t.stats.Keys++
 	return nil
 }
 
 // ends reports whether the open table ends before the next key.
 func (t *Tables) ends() bool {
-	if t.open == nil || len(t.paths) >= t.cfg.MaxTables {
+	if t.open == nil || t.must {
+		return t.open != nil
+	}
+	if len(t.paths) >= t.cfg.MaxTables {
 		return false
 	}
 	return t.size >= largeTable*t.cfg.TableBytes || t.mayBe && t.size >= t.cfg.TableBytes
@@ -84,7 +130,7 @@ func (t *Tables) begin() error {
 // a manifest that names a file without its bytes is a base that does not open.
 func (t *Tables) finish() error {
 	w := t.open
-	t.open = nil
+	t.open, t.must = nil, false
 	if err := w.Close(); err != nil {
 		return t.fail(t.fileError("end", err))
 	}
