@@ -110,6 +110,7 @@ var allowed = []struct {
 	{"store/internal/ckpt", []string{"store/internal/base", "store/internal/checkpoint", "store/internal/clock", "store/internal/disk", "store/internal/shard", "store/internal/tables", "store/layout", "store/log"}},
 	{"store/internal/journal", []string{"store/internal/admit", "store/internal/base", "store/internal/checkpoint", "store/internal/ckpt", "store/internal/dedup", "store/internal/dirty", "store/internal/disk", "store/internal/flight", "store/internal/logged", "store/internal/newest", "store/internal/pipeline", "store/internal/shard", "store/layout", "store/log"}},
 	{"store/internal/events", []string{"store/internal/base", "store/layout"}},
+	{"store/internal/parts", []string{"store/internal/base", "store/layout"}},
 	{"store/internal/flight", []string{"store/internal/base", "store/internal/clock", "store/layout", "store/log"}},
 	{"store/internal/logged", []string{"store/internal/base", "store/internal/dedup", "store/internal/flight", "store/layout", "store/log"}}, // of the log it knows positions alone
 	{"store/internal/pipeline", []string{"store/internal/base", "store/internal/dedup", "store/internal/flight", "store/internal/shard", "store/layout"}},
@@ -192,6 +193,7 @@ var banned = []struct {
 	{"store/internal/dedup", []string{"github.com/cockroachdb"}, noDisk},
 	{"store/internal/dirty", []string{"github.com/cockroachdb"}, noDisk},
 	{"store/internal/events", []string{"github.com/cockroachdb"}, noDisk},
+	{"store/internal/parts", []string{"github.com/cockroachdb"}, noDisk},
 	{"store/internal/flight", []string{"github.com/cockroachdb"}, noDisk},
 	{"store/internal/logged", []string{"github.com/cockroachdb"}, noDisk},
 	{"store/internal/pipeline", []string{"github.com/cockroachdb"}, noDisk},

@@ -51,6 +51,10 @@ const featuresMustKnow = 0xff00
 // take the place for one in a region that it has not heard of yet.
 const FeatureAside = 1 << 0
 
+// FeatureParts in a Connect says that the client knows values in parts (layout.Head). A client
+// that does not name it is told of MaxValueLen as the bound of values, and gets no head.
+const FeatureParts = 1 << 1
+
 // A Nonce is 16 random bytes, fresh for every connection.
 type Nonce [NonceSize]byte
 

@@ -87,7 +87,8 @@ func ParsePartKey(key []byte) (id UploadID, number int, ok bool) {
 	return id, int(n), n <= MaxParts
 }
 
-// An Upload is what the record of an upload says.
+// An Upload is what the record of an upload says. Total bounds the value, whose length is known
+// when all of it was there.
 type Upload struct {
 	Shape
 	Key []byte // that the value belongs to
@@ -96,7 +97,7 @@ type Upload struct {
 // ErrUpload: bytes are no record of an upload.
 var ErrUpload = errors.New("layout: not the record of an upload")
 
-// The record: bytes of the whole value 8, of a part 4, zero 4, key.
+// The record: bytes of the whole value at most 8, of a part 8, key.
 const uploadHead = 16
 
 // AppendUpload appends the record of an upload.

@@ -69,6 +69,7 @@ type client struct {
 	Name      string   // from Hello
 	ClientID  [16]byte // from Hello, by login.Client
 	Aside     bool     // from Connect: it knows wire.FeatureAside
+	Parts     bool     // from Connect: it knows wire.FeatureParts
 	ReplySize int      // largest message the client takes
 }
 
