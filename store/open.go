@@ -16,6 +16,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/dedup"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/newest"
+	"github.com/rdmakv/rdmakv/store/internal/parts"
 	"github.com/rdmakv/rdmakv/store/internal/pipeline"
 	"github.com/rdmakv/rdmakv/store/internal/reads"
 	"github.com/rdmakv/rdmakv/store/internal/residents"
@@ -211,7 +212,7 @@ func (s *Store) openMemory(none layout.Version) error {
 		readEnv.Moment = func() (newest.Moment, error) { return s.journal.Moment(s.disk, s.shards, &s.ckpt.Leaving) }
 	}
 	s.Reads = reads.New(readEnv)
-	s.openParts()
+	s.parts = parts.New(s.cfg.Parts, !s.disk.Durable())
 	s.filler.Presize(s.cfg.MemoryLimit)
 	s.mem.Table.Index().Serve()
 	return nil
@@ -276,7 +277,7 @@ func (s *Store) startUpkeep() {
 	})
 	s.life.Go(upkeep.NewForgetter(env, s.dedup, s.cfg.Logger).Run)
 	s.life.Go(s.scrub.Run)
-	s.life.Go(s.collectParts)
+	s.life.Go(collector{s}.run)
 	if !s.disk.Durable() {
 		s.life.Go((&upkeep.CacheExpirer{Env: env}).Run)
 		return

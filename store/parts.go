@@ -38,92 +38,89 @@ const (
 	cacheLooks = 5
 )
 
-// Durable says whether the store keeps its keys on a disk; if not it is a cache, and may lose any.
-func (s *Store) Durable() bool { return s.disk.Durable() }
-
 // Parts returns what the store knows of its values in parts.
 func (s *Store) Parts() *Parts { return s.parts }
 
-// openParts makes the registry. What is there is looked for by collectParts.
-func (s *Store) openParts() { s.parts = parts.New(s.cfg.Parts, !s.disk.Durable()) }
+// A collector removes parts that nobody needs. It is its goroutine's alone.
+type collector struct{ *Store }
 
-// collectParts removes parts that nobody needs, until the store ends. After a start it looks
+// run removes parts that nobody needs, until the store ends. After a start it looks
 // at the parts that there are first.
-func (s *Store) collectParts() {
-	if err := s.lookForParts(s.life.Ctx); err != nil && !s.life.Over() {
-		s.fence.Report(slog.LevelWarn, "look for parts of values: it will be tried again", "err", err)
+func (c collector) run() {
+	if err := c.lookForParts(c.life.Ctx); err != nil && !c.life.Over() {
+		c.fence.Report(slog.LevelWarn, "look for parts of values: it will be tried again", "err", err)
 	}
 	looks := 0
-	s.life.Every(collectEvery, func() {
-		err := s.lookForParts(s.life.Ctx)
-		if looks++; !s.disk.Durable() && looks%cacheLooks == 0 {
-			err = errors.Join(err, s.checkCached(s.life.Ctx))
+	c.life.Every(collectEvery, func() {
+		err := c.lookForParts(c.life.Ctx)
+		if looks++; !c.disk.Durable() && looks%cacheLooks == 0 {
+			err = errors.Join(err, c.checkCached(c.life.Ctx))
 		}
 		if err == nil {
-			err = s.removeParts(s.life.Ctx)
+			err = c.removeParts(c.life.Ctx)
 		}
-		if err != nil && !s.life.Over() && !errors.Is(err, ErrOverloaded) {
-			s.fence.Report(slog.LevelError, "removal of parts of values", "err", err)
+		if err != nil && !c.life.Over() && !errors.Is(err, ErrOverloaded) {
+			c.fence.Report(slog.LevelError, "removal of parts of values", "err", err)
 		}
 	})
 }
 
 // lookForParts goes through all parts that the store has, if that is needed, and tells the
 // registry of them. A record of an upload stands before its parts, in the order of the keys.
-func (s *Store) lookForParts(ctx context.Context) error {
-	if !s.disk.Durable() || !s.parts.Look() {
+func (c collector) lookForParts(ctx context.Context) error {
+	if !c.disk.Durable() || !c.parts.Look() {
 		return nil
 	}
 	req := ScanRequest{Prefix: layout.PartPrefix(), KeysOnly: true, Parts: true}
 	for {
-		page, err := s.Scan(ctx, req)
+		page, err := c.Scan(ctx, req)
 		if err != nil {
 			return err
 		}
 		for _, e := range page.Entries {
 			if _, n, ok := layout.ParsePartKey(e.Key); !ok || n != layout.UploadPart {
-				s.parts.FoundPart(e.Shard, e.Key)
-			} else if err := s.foundUpload(ctx, e.Shard, e.Key); err != nil {
+				c.parts.FoundPart(e.Shard, e.Key)
+			} else if err := c.foundUpload(ctx, e.Shard, e.Key); err != nil {
 				return err
 			}
 		}
 		if req.After = page.Next; !page.More {
-			s.parts.EndLook()
+			c.parts.EndLook()
 			return nil
 		}
 	}
 }
 
 // foundUpload tells the registry of an upload whose record is there.
-func (s *Store) foundUpload(ctx context.Context, shard uint16, key []byte) error {
-	record, err := s.Get(ctx, shard, key, nil)
+func (c collector) foundUpload(ctx context.Context, shard uint16, key []byte) error {
+	record, err := c.Get(ctx, shard, key, nil)
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	} else if err != nil {
 		return err
 	}
-	id, of, fresh := s.parts.Found(shard, key, record.Data)
+	id, of, fresh := c.parts.Found(shard, key, record.Data)
 	if !fresh {
 		return nil
 	}
-	value, err := s.headOf(ctx, shard, of.Key)
+	value, err := c.headOf(ctx, shard, of.Key)
 	if err != nil {
 		return err
 	}
-	s.parts.Settle(id, value)
+	c.parts.Settle(id, value)
 	return nil
 }
 
 // headOf returns the head under a key; nil: there is none.
-func (s *Store) headOf(ctx context.Context, shard uint16, key []byte) ([]byte, error) {
+func (c collector) headOf(ctx context.Context, shard uint16, key []byte) ([]byte, error) {
 	// The length first: what is no head may be large.
-	info, err := s.Stat(ctx, shard, key)
+	info, err := c.Stat(ctx, shard, key)
 	if errors.Is(err, ErrNotFound) || err == nil && info.ValLen > layout.MaxHeadLen {
 		return nil, nil
 	} else if err != nil {
 		return nil, err
 	}
-	value, err := s.Get(ctx, shard, key, nil)
+	value, err := c.Get(ctx, shard, key, nil)
 	if errors.Is(err, ErrNotFound) || err == nil && !layout.IsHead(value.Data) {
 		return nil, nil
 	}
@@ -131,23 +128,23 @@ func (s *Store) headOf(ctx context.Context, shard uint16, key []byte) ([]byte, e
 }
 
 // removeParts removes strays, and what uploads have left whose time is over.
-func (s *Store) removeParts(ctx context.Context) error {
-	strays := s.parts.Strays()
+func (c collector) removeParts(ctx context.Context) error {
+	strays := c.parts.Strays()
 	for i, one := range strays {
-		if err := s.remove(ctx, one.Shard, one.Key, one.Version); err != nil {
-			s.parts.Back(strays[i:])
+		if err := c.remove(ctx, one.Shard, one.Key, one.Version); err != nil {
+			c.parts.Back(strays[i:])
 			return err
 		}
 	}
 	for {
-		due := s.parts.Due(collectMost, s.disk.Admits(false) != nil, s.cfg.predecessorWait())
+		due := c.parts.Due(collectMost, c.disk.Admits(false) != nil, c.cfg.predecessorWait())
 		for _, u := range due {
 			for n := u.Parts; n >= layout.UploadPart; n-- { // the record last
-				if err := s.remove(ctx, u.Shard, u.Keys.Key(n), 0); err != nil {
+				if err := c.remove(ctx, u.Shard, u.Keys.Key(n), 0); err != nil {
 					return err
 				}
 			}
-			s.parts.Gone(u.ID)
+			c.parts.Gone(u.ID)
 		}
 		if len(due) < collectMost {
 			return nil
@@ -156,12 +153,12 @@ func (s *Store) removeParts(ctx context.Context) error {
 }
 
 // remove deletes a key, if it has the version or that is 0.
-func (s *Store) remove(ctx context.Context, shard uint16, key []byte, v layout.Version) error {
+func (c collector) remove(ctx context.Context, shard uint16, key []byte, v layout.Version) error {
 	w := &Write{Op: Op{Shard: shard, Key: bytes.Clone(key), Kind: OpDelete}}
 	if v != 0 {
 		w.If, w.IfVersion = CondVersion, v
 	}
-	err := s.Do(ctx, w)
+	err := c.Do(ctx, w)
 	if errors.Is(err, ErrCondition) {
 		return nil
 	}
@@ -170,25 +167,25 @@ func (s *Store) remove(ctx context.Context, shard uint16, key []byte, v layout.V
 
 // checkCached looks whether the values in parts of a cache are whole. One that has lost a
 // part is of no use, and neither is its head.
-func (s *Store) checkCached(ctx context.Context) (err error) {
-	s.parts.Live(func(v parts.Value) {
+func (c collector) checkCached(ctx context.Context) (err error) {
+	c.parts.Live(func(v parts.Value) {
 		if err != nil {
 			return
 		}
 		var item Value
-		item, err = s.Get(ctx, v.Shard, v.Key, nil)
+		item, err = c.Get(ctx, v.Shard, v.Key, nil)
 		h, bad := layout.ParseHead(item.Data)
 		switch {
 		case errors.Is(err, ErrNotFound), err == nil && (bad != nil || h.ID != v.ID):
-			s.parts.Lost(v.ID)
+			c.parts.Lost(v.ID)
 			err = nil
 			return
 		case err != nil:
 			return
 		}
 		for n := 1; n <= v.Parts && err == nil; n++ {
-			if _, err = s.Stat(ctx, v.Shard, v.Keys.Key(n)); errors.Is(err, ErrNotFound) {
-				err = s.remove(ctx, v.Shard, v.Key, item.Version)
+			if _, err = c.Stat(ctx, v.Shard, v.Keys.Key(n)); errors.Is(err, ErrNotFound) {
+				err = c.remove(ctx, v.Shard, v.Key, item.Version)
 				return
 			}
 		}
@@ -196,9 +193,9 @@ func (s *Store) checkCached(ctx context.Context) (err error) {
 	return err
 }
 
-// HasParts says whether the store has the parts of a head that the registry lets pass; if not
+// HasParts says whether a store has the parts of a head that the registry lets pass; if not
 // the error is ErrParts. It may read them all.
-func (s *Store) HasParts(ctx context.Context, shard uint16, list []parts.Part) error {
+func HasParts(ctx context.Context, s *Store, shard uint16, list []parts.Part) error {
 	for i, p := range list {
 		info, err := s.Stat(ctx, shard, p.Key)
 		if err == nil && info.ValLen != p.Length {

@@ -135,7 +135,7 @@ func (h *Handlers) Open(s *session.Session) (session.Conn, wire.Welcome, error) 
 	}
 	if s.Parts {
 		w.MaxValue = layout.MaxWholeLen
-		if !env.Store.Durable() {
+		if env.Store.Parts().MayLose() {
 			w.Flags |= wire.WelcomeCache
 		}
 	}

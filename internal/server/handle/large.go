@@ -66,11 +66,11 @@ func (r *op) rendezvous(m wire.PutLarge, w store.Write) {
 		w.Value = stage.Bytes()
 		switch {
 		case layout.IsPartKey(w.Key):
-			if !r.mayPutPart(&w, m.Checksum) {
+			if !mayPutPart(r, &w, m.Checksum) {
 				return
 			}
 		case layout.IsHead(w.Value):
-			r.putHead(w)
+			putHead(r, w)
 			return
 		}
 		r.submit(w)

@@ -22,15 +22,15 @@ import (
 
 // names says whether the session may name a key in this request. If not, it has been
 // answered.
-func (r *op) names(key []byte) bool {
+func names(r *op, key []byte) bool {
 	if layout.IsPartKey(key) {
-		return r.namesPart(key)
+		return namesPart(r, key)
 	}
 	return r.mayName(key) && r.oursKey(key)
 }
 
 // reserved refuses a key that is kept for parts. It returns false.
-func (r *op) reserved() bool {
+func reserved(r *op) bool {
 	r.Fail(wire.StatusBadRequest, "keys that begin like this are reserved for the parts of large values")
 	return false
 }
@@ -38,7 +38,7 @@ func (r *op) reserved() bool {
 // namesPart is names for a key of parts. Whoever may name the key that a value belongs to may
 // name its parts. The key is known of uploads that the store knows; the put that begins one
 // tells it (mayPutPart).
-func (r *op) namesPart(key []byte) bool {
+func namesPart(r *op, key []byte) bool {
 	id, n, ok := layout.ParsePartKey(key)
 	begins := false
 	switch r.Header.Type {
@@ -54,7 +54,7 @@ func (r *op) namesPart(key []byte) bool {
 		ok = false
 	}
 	if !ok || !r.Session.Parts {
-		return r.reserved()
+		return reserved(r)
 	}
 	if !begins && len(r.Session.Login.KeyPrefix) > 0 {
 		of, known := r.c.env.Store.Parts().KeyOf(id)
@@ -74,7 +74,7 @@ func (r *op) namesPart(key []byte) bool {
 
 // mayPutPart lets the put of a part, or of the record of an upload, pass. sum is the XXH3-64 of
 // the value. false: it was refused, and nothing is staged any more.
-func (r *op) mayPutPart(w *store.Write, sum uint64) bool {
+func mayPutPart(r *op, w *store.Write, sum uint64) bool {
 	if w.If != store.CondNone || w.TTL != 0 {
 		r.stage.Release()
 		r.Fail(wire.StatusBadRequest, "conditions and times to live belong to the head of a value in parts")
@@ -84,7 +84,7 @@ func (r *op) mayPutPart(w *store.Write, sum uint64) bool {
 	var err error
 	if n == layout.UploadPart {
 		var ok bool
-		if ok, err = r.begins(w, id); !ok && err == nil {
+		if ok, err = begins(r, w, id); !ok && err == nil {
 			return false
 		}
 	} else {
@@ -99,7 +99,7 @@ func (r *op) mayPutPart(w *store.Write, sum uint64) bool {
 }
 
 // begins lets the record of an upload pass. false without an error: it has been refused.
-func (r *op) begins(w *store.Write, id layout.UploadID) (bool, error) {
+func begins(r *op, w *store.Write, id layout.UploadID) (bool, error) {
 	env := r.c.env
 	of, err := layout.ParseUpload(w.Value)
 	if err != nil {
@@ -123,10 +123,10 @@ func (r *op) begins(w *store.Write, id layout.UploadID) (bool, error) {
 
 // putHead orders the put of a head, once it is sure that the store has what it promises. It
 // runs on a goroutine of its own. w.Value is a view of the receive, or staged.
-func (r *op) putHead(w store.Write) {
+func putHead(r *op, w store.Write) {
 	s, env := r.Session, r.c.env
 	defer s.Flush()
-	err := r.mayPutHead(&w)
+	err := mayPutHead(r, &w)
 	if err == nil {
 		r.submit(w)
 		return
@@ -135,14 +135,14 @@ func (r *op) putHead(w store.Write) {
 	case errors.Is(err, store.ErrNoUpload) && w.ID.Age > 0:
 		// The first copy may have taken effect, and the value have been replaced since.
 		err = fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err)
-	case errors.Is(err, store.ErrParts) && !env.Store.Durable():
+	case errors.Is(err, store.ErrParts) && env.Store.Parts().MayLose():
 		err = fmt.Errorf("%w: the cache has no room for all parts: %w", store.ErrTooLarge, err)
 	}
 	r.stage.Release()
 	r.refuse(err)
 }
 
-func (r *op) mayPutHead(w *store.Write) error {
+func mayPutHead(r *op, w *store.Write) error {
 	s, env := r.Session, r.c.env
 	if !s.Parts {
 		return fmt.Errorf("%w: the client has not said that it knows values in parts", store.ErrUnsupported)
@@ -162,14 +162,14 @@ func (r *op) mayPutHead(w *store.Write) error {
 			break
 		}
 	}
-	if err = env.Store.HasParts(s.Context(), cluster.ShardOf(w.Key, env.Shards), list); err != nil {
+	if err = store.HasParts(s.Context(), env.Store, cluster.ShardOf(w.Key, env.Shards), list); err != nil {
 		env.Store.Parts().Refused(w.Value)
 	}
 	return err
 }
 
 // giveUp ends an upload that will have no head. That there is none such is as good.
-func (r *op) giveUp(key []byte) {
+func giveUp(r *op, key []byte) {
 	if err := r.c.env.Store.Parts().GiveUp(key); err != nil {
 		r.refuse(err)
 		return
@@ -181,7 +181,7 @@ func (r *op) giveUp(key []byte) {
 
 // wholeInfo is info with the length of the whole value, if what stands under the key may be the
 // head of one in parts.
-func (r *op) wholeInfo(key []byte, info store.Info) (store.Info, error) {
+func wholeInfo(r *op, key []byte, info store.Info) (store.Info, error) {
 	env := r.c.env
 	if !env.Store.Parts().Any() || info.ValLen > layout.MaxHeadLen {
 		return info, nil

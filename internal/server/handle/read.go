@@ -82,7 +82,7 @@ func (r *op) getInline(shard uint16, key []byte, n int) bool {
 func (r *op) exists(m wire.Key) {
 	info, err := r.c.env.Store.Stat(r.Session.Context(), cluster.ShardOf(m.Key, r.c.env.Shards), m.Key)
 	if err == nil {
-		info, err = r.wholeInfo(m.Key, info)
+		info, err = wholeInfo(r, m.Key, info)
 	}
 	if err != nil {
 		r.refuse(err)

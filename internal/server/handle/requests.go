@@ -61,7 +61,7 @@ func keyless[M any](parse func(body []byte) (M, error), run func(*op, M)) do {
 // ofKey is of requests that name one key.
 func ofKey[M any](parse func(body []byte) (M, error), key func(M) []byte, run func(*op, M)) do {
 	return do{oneKey, func(r *op) {
-		if m, ok := parsed(r, parse); ok && r.names(key(m)) {
+		if m, ok := parsed(r, parse); ok && names(r, key(m)) {
 			run(r, m)
 		}
 	}}

@@ -21,11 +21,11 @@ func (r *op) put(m wire.Put) {
 	}
 	switch {
 	case layout.IsPartKey(m.Key):
-		if !r.mayPutPart(&w, xxh3.Hash(m.Value)) {
+		if !mayPutPart(r, &w, xxh3.Hash(m.Value)) {
 			return
 		}
 	case layout.IsHead(m.Value):
-		go r.putHead(w) // at most one for each credit
+		go putHead(r, w) // at most one for each credit
 		return
 	}
 	r.submitNow(w)
@@ -35,7 +35,7 @@ func (r *op) put(m wire.Put) {
 func (r *op) delete(m wire.Delete) {
 	w := store.Write{Op: store.Op{Key: m.Key, Kind: store.OpDelete}}
 	if layout.IsPartKey(m.Key) {
-		r.giveUp(m.Key)
+		giveUp(r, m.Key)
 		return
 	}
 	if r.terms(&w, m.Terms) && r.noTTL(m.Terms) {

@@ -58,8 +58,9 @@ type upload struct {
 
 // A Registry knows the uploads of one store. Safe for concurrent use.
 type Registry struct {
-	cfg Config
-	n   atomic.Int64 // uploads there are: most stores have none, and Note looks no further
+	cfg   Config
+	cache bool         // items may go without a write
+	n     atomic.Int64 // uploads there are: most stores have none, and Note looks no further
 
 	mu        sync.Mutex
 	looked    bool // the look after the start is over
@@ -79,16 +80,16 @@ type Stray struct {
 	Version layout.Version
 }
 
-// New returns an empty registry. looked says that the store was empty when it was opened: nothing
-// of an earlier life can be found.
-func New(c Config, looked bool) *Registry {
+// New returns an empty registry. Of a cache nothing of an earlier life can be found, and its
+// items may go without a write.
+func New(c Config, cache bool) *Registry {
 	c.Idle, c.Keep = cmp.Or(c.Idle, defaultIdle), cmp.Or(c.Keep, defaultKeep)
 	c.Most, c.Open = cmp.Or(c.Most, defaultMost), cmp.Or(c.Open, defaultOpen)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
 	return &Registry{
-		cfg: c, looked: looked, uploads: make(map[layout.UploadID]*upload), byKey: make(map[string][]layout.UploadID), opens: make(map[uint32]int),
+		cfg: c, cache: cache, looked: cache, uploads: make(map[layout.UploadID]*upload), byKey: make(map[string][]layout.UploadID), opens: make(map[uint32]int),
 	}
 }
 
@@ -311,6 +312,9 @@ func (r *Registry) Stats() Stats {
 
 // Missing is the error of a head whose part is not there.
 func Missing(number int) error { return fmt.Errorf("%w: part %d is not there", ErrParts, number) }
+
+// MayLose says whether parts may go without a write: the store is a cache.
+func (r *Registry) MayLose() bool { return r.cache }
 
 // Any says whether there may be values in parts.
 func (r *Registry) Any() bool {
