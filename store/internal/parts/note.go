@@ -38,6 +38,7 @@ func (r *Registry) Note(shard uint16, key, value []byte, removed bool, v layout.
 		case head && of == h.ID && u.state != going:
 			whole = true
 			r.turn(u, live)
+			u.heads = max(0, u.heads-1)
 			u.sums, u.have, u.head, u.whole = nil, nil, xxh3.Hash(value), h.Total
 		case u.state == live || u.state == found:
 			r.turn(u, dying)
@@ -188,6 +189,7 @@ func (r *Registry) Due(most int, hurry bool, keep time.Duration) (due []Doomed) 
 		switch {
 		case len(due) == most:
 			return due
+		case u.heads > 0 && now.Before(u.until): // a head that needs them is on its way
 		case u.state == going, u.state == dying && age >= keep, u.state == open && age >= r.cfg.Idle:
 			r.turn(u, going)
 			u.sums, u.have = nil, nil

@@ -50,6 +50,8 @@ type upload struct {
 	state        state
 	ready        bool      // its record is published
 	early        bool      // of an earlier life: parts may be there of which nothing is known
+	heads        int       // let pass, and not published: the parts stay for them, …
+	until        time.Time // … but no longer than up to here
 	at           time.Time // of the last progress; of a dying one, when it lost its head
 	sums         []uint64  // of the parts; nil: it has, or had, a head
 	have         []uint8
@@ -240,7 +242,7 @@ func (r *Registry) Head(key, value []byte) ([]Part, error) {
 		if u.head != xxh3.Hash(value) {
 			return nil, fmt.Errorf("%w: the upload has another head", ErrParts)
 		}
-		u.at = r.cfg.Now().Add(headPatience)
+		r.awaits(u)
 		return nil, nil
 	}
 	out := make([]Part, len(h.Sums))
@@ -257,12 +259,18 @@ func (r *Registry) Head(key, value []byte) ([]Part, error) {
 			return nil, Missing(i + 1)
 		}
 	}
-	u.at = r.cfg.Now().Add(headPatience)
+	r.awaits(u)
 	return out, nil
 }
 
-// Refused says that a head that was let pass will not be published: the upload is idle from
-// now on.
+// awaits notes that a head is on its way. Caller holds mu.
+func (r *Registry) awaits(u *upload) {
+	u.heads++
+	u.at = r.cfg.Now()
+	u.until = u.at.Add(headPatience)
+}
+
+// Refused says that a head that was let pass will not be published.
 func (r *Registry) Refused(value []byte) {
 	h, err := layout.ParseHead(value)
 	if err != nil {
@@ -270,8 +278,8 @@ func (r *Registry) Refused(value []byte) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if u := r.uploads[h.ID]; u != nil && u.state != going {
-		u.at = r.cfg.Now()
+	if u := r.uploads[h.ID]; u != nil {
+		u.heads = max(0, u.heads-1)
 	}
 }
 
@@ -286,6 +294,7 @@ func (r *Registry) GiveUp(key []byte) error {
 	if u := r.uploads[id]; u != nil && u.state == open {
 		r.turn(u, dying)
 		u.at = r.cfg.Now().Add(-r.cfg.Keep) // nobody reads its parts
+		u.heads = 0
 	}
 	return nil
 }
