@@ -14,7 +14,7 @@
 //   - A head is let pass if every part is there with the sum that the head has for it (Head);
 //     else it would promise bytes that nobody has.
 //   - Parts go a while after their head did (Config.Keep): who has read the head reads them
-//     still. They go before the record of their upload, so that a crash in between leaves the record.
+//     still. They stay while a head that was let pass is on its way.
 //   - A part that is published without an upload is noted, and goes (Strays): its put was on the
 //     way when the upload ended.
 //
