@@ -38,6 +38,13 @@ const (
 	cacheLooks = 5
 )
 
+// IsPart says whether a key is that of a part, which is shown to nobody.
+func IsPart(key []byte) bool { return layout.IsPartKey(key) }
+
+// WholeLen is the length of the value that stands for value, in bytes: of one in parts, whose head it
+// is, that of all of it.
+func WholeLen(value []byte) int64 { return layout.WholeLen(value) }
+
 // Parts returns what the store knows of its values in parts.
 func (s *Store) Parts() *Parts { return s.parts }
 
