@@ -404,15 +404,26 @@ func TestAnyOrder(t *testing.T) {
 			}
 			r.note(key, value)
 		}
-		// What is let pass is published later, in its order.
-		var way []func()
+		// What is let pass is ordered at once or later, and published in its order.
+		var way, parked []func()
 		flush := func() {
 			for _, f := range way {
 				f()
 			}
 			way = nil
+			for len(parked) > 0 && rnd.IntN(3) == 0 {
+				i := rnd.IntN(len(parked))
+				way, parked = append(way, parked[i]), append(parked[:i:i], parked[i+1:]...)
+			}
 		}
-		note := func(key, value []byte) { way = append(way, func() { publish(key, value) }) }
+		note := func(key, value []byte) {
+			f := func() { publish(key, value) }
+			if rnd.IntN(3) == 0 {
+				parked = append(parked, f)
+			} else {
+				way = append(way, f)
+			}
+		}
 		check := func() {
 			h, err := layout.ParseHead(head)
 			if err != nil {
@@ -450,15 +461,14 @@ func TestAnyOrder(t *testing.T) {
 				r.now = r.now.Add(time.Duration(rnd.IntN(8)) * time.Second)
 				for _, d := range r.Due(100, false, 0) {
 					for i := d.Parts; i >= 0; i-- {
-						note(d.Keys.Key(i), nil)
 						flush()
+						publish(d.Keys.Key(i), nil)
 					}
 					r.Gone(d.ID)
 				}
 			}
 			check()
 		}
-		flush()
 		publish([]byte("film"), nil)
 		for range 2 {
 			r.now = r.now.Add(2 * time.Hour)
@@ -468,6 +478,9 @@ func TestAnyOrder(t *testing.T) {
 				}
 				r.Gone(d.ID)
 			}
+		}
+		for _, f := range append(way, parked...) {
+			f()
 		}
 		for _, s := range r.Strays() {
 			delete(there, string(s.Key))
