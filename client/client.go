@@ -42,6 +42,7 @@
 //
 //	client                  calls, their options and errors
 //	admin                   what tools and operators ask: nodes, the cluster, the memory
+//	internal/parts          values that are larger than one item can be
 //	internal/read, write    what a get READs and what it may believe; writes that take effect once
 //	internal/route          a key leads to a server: the map of a cluster, or the only server
 //	internal/peer           one server over all connections to it
@@ -55,9 +56,11 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client/internal/base"
+	"github.com/rdmakv/rdmakv/client/internal/parts"
 	"github.com/rdmakv/rdmakv/client/internal/peer"
 	"github.com/rdmakv/rdmakv/client/internal/read"
 	"github.com/rdmakv/rdmakv/client/internal/route"
@@ -120,7 +123,18 @@ func (c *Client) Counters() Counters { return c.rt().Counters() }
 
 // get answers one key.
 func (c *Client) get(ctx context.Context, op string, key []byte, w *read.Query) error {
-	return read.Get(ctx, c.rt(), op, key, w)
+	if err := read.Get(ctx, c.rt(), op, key, w); err != nil || w.Head == nil {
+		return err
+	}
+	if w.Sink != nil {
+		return c.fail(op, key, fmt.Errorf("%w: it is in parts, which no Buffer takes", ErrTooLarge))
+	}
+	v, err := parts.Get(ctx, c.rt(), op, key, parts.Query{Off: w.Off, N: w.N, Dst: w.Dst, Head: w.Head, Info: w.Info})
+	if err != nil {
+		return err
+	}
+	w.Dst, w.Info, w.Path = v.Dst, v.Info, base.PathLarge
+	return nil
 }
 
 // writeKey carries out a write of one key, or of a batch.

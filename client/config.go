@@ -11,6 +11,7 @@ import (
 	"github.com/rdmakv/rdmakv/client/internal/base"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/wait"
+	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // Config says how to reach a store. Servers is required; the zero value of every
@@ -90,6 +91,12 @@ type Config struct {
 	// AsyncBytes bounds the bytes of their keys and values, which are copies; a put
 	// of more is taken when no other is there. Default 16 MiB, at least 64 KiB.
 	AsyncBytes int64
+	// PartsAbove is the length of a value, in bytes, above which Put, PutWith and PutReader store it
+	// in parts, and PartBytes the length of a part. Default and most: 64 MiB, and 16 MiB. A part has
+	// at least 64 KiB and a multiple of that, and a value at most 1,024 parts. Both are for tests
+	// and for servers with little memory.
+	PartsAbove int64
+	PartBytes  int
 	// LeaseKeep is for how long after the last get the client keeps its lease
 	// alive by itself, with one small READ each third of a lease, so that a
 	// get after a pause still needs no help from the server's CPU. Default
@@ -144,6 +151,8 @@ func (c Config) withDefaults() Config {
 	def(&c.AsyncWindow, DefaultAsyncWindow)
 	def(&c.AsyncBytes, DefaultAsyncBytes)
 	def(&c.LeaseKeep, DefaultLeaseKeep)
+	def(&c.PartsAbove, layout.MaxValueLen)
+	def(&c.PartBytes, layout.MaxPartLen)
 	if c.Fabrics == nil && base.Builtin != nil {
 		c.Fabrics = base.Builtin()
 	}
@@ -220,6 +229,12 @@ func (c Config) Validate() error {
 	}
 	if d.AsyncBytes < minAsyncBytes || d.AsyncBytes > maxAsyncBytes {
 		bad("AsyncBytes is %d, must be %d to %d", d.AsyncBytes, minAsyncBytes, int64(maxAsyncBytes))
+	}
+	if d.PartsAbove < 1 || d.PartsAbove > layout.MaxValueLen {
+		bad("PartsAbove is %d, must be 1 to %d", d.PartsAbove, layout.MaxValueLen)
+	}
+	if err := (layout.Shape{Total: 1, PartLen: d.PartBytes}).Check(); err != nil {
+		bad("PartBytes: %v", err)
 	}
 	if d.LeaseKeep < -1 {
 		bad("LeaseKeep is %v, must be -1 (off) or positive", d.LeaseKeep)

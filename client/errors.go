@@ -43,6 +43,9 @@ var (
 	ErrAuth = base.ErrAuth
 	// ErrCorrupt: the server found its copy of the value damaged.
 	ErrCorrupt = base.ErrCorrupt
+	// ErrReplaced: the value was replaced while GetWriter wrote it, and its parts are gone. What was
+	// written is the beginning of the former one.
+	ErrReplaced = base.ErrReplaced
 	// ErrProtocol: the server said something that makes no sense. The
 	// connection was given up.
 	ErrProtocol = base.ErrProtocol

@@ -2,12 +2,14 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/rdmakv/rdmakv/client/internal/base"
 	"github.com/rdmakv/rdmakv/client/internal/read"
 	"github.com/rdmakv/rdmakv/client/internal/write"
 	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // Bounds of a Batch. The bytes count 24 for each key besides key and value.
@@ -122,6 +124,17 @@ func (c *Client) WriteBatch(ctx context.Context, b *Batch) (version uint64, err 
 func (c *Client) MultiGet(ctx context.Context, keys [][]byte) ([]Result, error) {
 	results := make([]Result, len(keys))
 	err := read.Many(ctx, c.rt(), keys, results)
+	for i := range results {
+		if layout.IsHead(results[i].Value) { // in parts, one after the other: they are large
+			w := read.Query{N: -1, Dst: []byte{}}
+			results[i].Err = c.get(ctx, "get", keys[i], &w)
+			if results[i].Value = w.Dst; results[i].Err != nil {
+				results[i].Value = nil
+				err = base.Partial(func(i int) error { return results[i].Err }, len(results),
+					func(err error) bool { return !errors.Is(err, ErrNotFound) })
+			}
+		}
+	}
 	return results, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/client/internal/base"
+	"github.com/rdmakv/rdmakv/client/internal/parts"
 	"github.com/rdmakv/rdmakv/client/internal/write"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -35,6 +36,10 @@ type PutOptions struct {
 // takes effect once. It fails with ErrKeyEmpty, ErrKeyTooLarge, ErrTooLarge,
 // ErrOverloaded, ErrNoSpace, ErrTimeout, ErrUnavailable, ErrClosed: then nothing
 // was changed; or with ErrOutcomeUnknown: then it may have been, or may still be.
+//
+// A value of more than 64 MiB (Config.PartsAbove), up to 1 GiB, goes in parts, and takes effect with
+// the last write, that of its head. Without a deadline in ctx, Config.Timeout is for
+// each part. PutReader needs no memory for all of it.
 func (c *Client) Put(ctx context.Context, key, value []byte) error {
 	_, err := c.putWith(ctx, key, value, PutOptions{})
 	return err
@@ -54,6 +59,13 @@ func (c *Client) PutWith(ctx context.Context, key, value []byte, opts PutOptions
 }
 
 func (c *Client) putWith(ctx context.Context, key, value []byte, opts PutOptions) (version uint64, err error) {
+	if int64(len(value)) > c.rt().Config().PartsAbove {
+		terms, err := termsOf(opts)
+		if err != nil {
+			return 0, c.fail("put", key, err)
+		}
+		return parts.Put(ctx, c.rt(), "put", key, value, terms)
+	}
 	w, err := putOf(key, value, opts)
 	if err != nil {
 		return 0, c.fail("put", key, err)

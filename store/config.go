@@ -78,6 +78,9 @@ type Config struct {
 	// MinWatchBytes. 0: none, and Watch is not supported.
 	WatchBytes int
 
+	// Parts bounds the values in parts. Default: what package parts says.
+	Parts PartsConfig
+
 	// CacheBytes is Pebble's block cache. Default 64 MiB.
 	CacheBytes int64
 	// MaxOpenFiles is how many files Pebble keeps open. Default 4096.

@@ -16,6 +16,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/dedup"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/newest"
+	"github.com/rdmakv/rdmakv/store/internal/parts"
 	"github.com/rdmakv/rdmakv/store/internal/pipeline"
 	"github.com/rdmakv/rdmakv/store/internal/reads"
 	"github.com/rdmakv/rdmakv/store/internal/residents"
@@ -31,9 +32,9 @@ import (
 // A Store is an open store. All methods are safe for concurrent use, except
 // that Beat is called by one goroutine.
 type Store struct {
-	cfg     Config
-	refused atomic.Bool // Refuse was called
-	opened  time.Time
+	cfg Config
+	birth
+	parts *Parts
 
 	*Regions
 	*Events
@@ -66,6 +67,12 @@ type Store struct {
 	closed func() error // close, once
 }
 
+// A birth is how the store was opened.
+type birth struct {
+	opened  time.Time
+	refused atomic.Bool // Refuse was called
+}
+
 // Open opens the store in c.Dir, or creates it there if the directory is
 // missing or empty, and serves at once: memory fills up in the background.
 //
@@ -79,7 +86,7 @@ func Open(ctx context.Context, c Config) (_ *Store, err error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: c, opened: time.Now(), counts: new(base.Counters)}
+	s := &Store{cfg: c, birth: birth{opened: time.Now()}, counts: new(base.Counters)}
 	var random [16]byte
 	rand.Read(random[:]) // never fails
 	s.mem = &shard.Memory{
@@ -205,6 +212,7 @@ func (s *Store) openMemory(none layout.Version) error {
 		readEnv.Moment = func() (newest.Moment, error) { return s.journal.Moment(s.disk, s.shards, &s.ckpt.Leaving) }
 	}
 	s.Reads = reads.New(readEnv)
+	s.parts = parts.New(s.cfg.Parts, !s.disk.Durable())
 	s.filler.Presize(s.cfg.MemoryLimit)
 	s.mem.Table.Index().Serve()
 	return nil
@@ -269,6 +277,7 @@ func (s *Store) startUpkeep() {
 	})
 	s.life.Go(upkeep.NewForgetter(env, s.dedup, s.cfg.Logger).Run)
 	s.life.Go(s.scrub.Run)
+	s.life.Go(collector{s}.run)
 	if !s.disk.Durable() {
 		s.life.Go((&upkeep.CacheExpirer{Env: env}).Run)
 		return

@@ -3,6 +3,7 @@ package store
 import (
 	"time"
 
+	"github.com/rdmakv/rdmakv/store/internal/parts"
 	"github.com/rdmakv/rdmakv/store/slab"
 )
 
@@ -19,17 +20,18 @@ type Stats struct {
 	Slotless   uint64 `json:"slotless"`    // upper bound of the keys without a slot, as far as counted
 
 	// A full memory: docs/decisions says what is evicted.
-	Evicted      uint64 `json:"evicted"`       // items that left memory for others
-	Promoted     uint64 `json:"promoted"`      // items that a get brought back
-	Refused      uint64 `json:"refused"`       // gets whose key was not worth the coldest item
-	Overtaken    uint64 `json:"overtaken"`     // promotions that a write was faster than
-	SlotsDropped uint64 `json:"slots_dropped"` // Pebble-only slots given up for a count
-	SlotsSwept   uint64 `json:"slots_swept"`   // Pebble-only slots of deleted keys that were cleared
-	SweptKeys    uint64 `json:"swept_keys"`    // keys that were read from Pebble for that
-	Dropped      uint64 `json:"dropped"`       // mode cache: keys that are gone
-	Cleared      uint64 `json:"cleared"`       // runs of memory emptied for another size class
-	Touches      uint64 `json:"touches"`       // gets reported by clients
-	SketchBytes  uint64 `json:"sketch_bytes"`  // on the heap, not part of the limit
+	Evicted      uint64      `json:"evicted"`       // items that left memory for others
+	Promoted     uint64      `json:"promoted"`      // items that a get brought back
+	Refused      uint64      `json:"refused"`       // gets whose key was not worth the coldest item
+	Overtaken    uint64      `json:"overtaken"`     // promotions that a write was faster than
+	SlotsDropped uint64      `json:"slots_dropped"` // Pebble-only slots given up for a count
+	SlotsSwept   uint64      `json:"slots_swept"`   // Pebble-only slots of deleted keys that were cleared
+	SweptKeys    uint64      `json:"swept_keys"`    // keys that were read from Pebble for that
+	Parts        parts.Stats `json:"parts"`         // values in parts; Keys counts each part
+	Dropped      uint64      `json:"dropped"`       // mode cache: keys that are gone
+	Cleared      uint64      `json:"cleared"`       // runs of memory emptied for another size class
+	Touches      uint64      `json:"touches"`       // gets reported by clients
+	SketchBytes  uint64      `json:"sketch_bytes"`  // on the heap, not part of the limit
 
 	// Memory, in bytes. MemoryUsed is what the product reports per key: slab
 	// pages and index segments in use, retired ones included.
@@ -125,6 +127,7 @@ func (s *Store) Stats() Stats {
 	st.Evicted, st.Promoted, st.Refused, st.Overtaken = c.Evicted.Load(), c.Promoted.Load(), c.Refused.Load(), c.PromotionsLost.Load()
 	st.SlotsDropped, st.Dropped, st.Cleared, st.Touches = c.SlotsDropped.Load(), c.Dropped.Load(), c.Cleared.Load(), c.Touches.Load()
 	st.SlotsSwept, st.SweptKeys = c.SlotsSwept.Load(), c.SweptKeys.Load()
+	st.Parts = s.parts.Stats()
 	st.SketchBytes = s.mem.Sketch.Bytes()
 	st.ReportsDead = c.ReportsDead.Load()
 	st.Retries, st.Conditions, st.BatchWrites, st.Expired = c.Retries.Load(), c.Conditions.Load(), c.BatchWrites.Load(), c.Expired.Load()

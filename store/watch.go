@@ -46,8 +46,9 @@ type WatchStats = events.Stats
 // Events is what a store tells of published changes to those who watch. Safe for
 // concurrent use.
 type Events struct {
-	log  *events.Log // nil: no events are kept
-	door *base.Door
+	log   *events.Log // nil: no events are kept
+	door  *base.Door
+	parts *Parts // is told of what is published, too
 }
 
 // WatchStats reads the numbers; all zero if no events are kept.
@@ -86,11 +87,15 @@ func (e *Events) Watch(req WatchRequest) (WatchPage, error) {
 // called by the pipeline alone, with every commit in order, before the writers
 // are answered: who has his answer finds the event.
 func (e *Events) noteCommit(c *pipeline.Commit) {
-	if e.log == nil {
-		return
-	}
 	for _, f := range c.Flights {
-		e.noteEvents(f)
+		for _, of := range f.Effects {
+			if !of.Noop {
+				e.parts.Note(of.Shard, of.Key, of.Value, of.Removes(), of.Version)
+			}
+		}
+		if e.log != nil {
+			e.noteEvents(f)
+		}
 	}
 }
 
@@ -98,7 +103,7 @@ func (e *Events) noteCommit(c *pipeline.Commit) {
 func (e *Events) noteEvents(f *flight.Flight) {
 	last := -1 // the last effect that is one
 	for i := range f.Effects {
-		if !f.Effects[i].Noop {
+		if told(f.Effects[i]) {
 			last = i
 		}
 	}
@@ -107,12 +112,21 @@ func (e *Events) noteEvents(f *flight.Flight) {
 	}
 	e.log.Begin()
 	for i, of := range f.Effects {
-		if !of.Noop {
+		switch {
+		case !told(of):
+		case layout.IsHead(of.Value) && !of.Removes():
+			// As of any value that is too large for an event: its length, and none of it.
+			e.log.AddLarge(of.Version, eventOf(&of.Effect), of.Key, int(layout.WholeLen(of.Value)), i < last)
+		default:
 			e.log.Add(of.Version, eventOf(&of.Effect), of.Key, of.Value, i < last)
 		}
 	}
 	e.log.End()
 }
+
+// told says whether those who watch are told of an effect. Of the parts of a value nobody is: the
+// event is that of its head.
+func told(e *flight.Effect) bool { return !e.Noop && !layout.IsPartKey(e.Key) }
 
 // eventOf is what an effect is called to those who watch.
 func eventOf(e *base.Effect) EventOp {
@@ -155,6 +169,6 @@ func (s *Store) openWatch() error {
 	}
 	before := WatchCursor{Incarnation: incarnation, Version: version}
 	log := events.New(s.cfg.WatchBytes, s.mem.Incarnation, layout.MakeVersion(s.disk.Epoch(), 0), before)
-	s.Events = &Events{log: log, door: s.door}
+	s.Events = &Events{log: log, door: s.door, parts: s.parts}
 	return nil
 }

@@ -24,6 +24,8 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/internal/base"
+	"github.com/rdmakv/rdmakv/client/internal/parts"
 	"github.com/rdmakv/rdmakv/client/internal/peer"
 	"github.com/rdmakv/rdmakv/client/internal/read"
 	"github.com/rdmakv/rdmakv/client/internal/route"
@@ -117,6 +119,10 @@ func (a *Admin) GetPath(ctx context.Context, key, dst []byte) ([]byte, Path, err
 	q := read.Query{N: -1, Dst: dst[:0]}
 	if err := read.Get(ctx, a.rt, "get", key, &q); err != nil {
 		return nil, q.Path, err
+	}
+	if q.Head != nil {
+		v, err := parts.Get(ctx, a.rt, "get", key, parts.Query{N: -1, Dst: q.Dst, Head: q.Head, Info: q.Info})
+		return v.Dst, base.PathLarge, err
 	}
 	return q.Dst, q.Path, nil
 }

@@ -59,7 +59,7 @@ func ExampleAdmin_Server() {
 	defer done()
 	info := admin.Of(c).Server()
 	fmt.Println(info.Shards, info.MaxValue)
-	// Output: 4 67108864
+	// Output: 4 1073741824
 }
 
 func ExampleNode_ReadRegion() {

@@ -91,10 +91,11 @@ var allowed = []struct {
 	{"client/internal/route", []string{"client/internal/base", "client/internal/peer", "client/internal/session", "internal/cluster", "internal/world"}},
 	{"client/internal/read", []string{"client/internal/base", "client/internal/device", "client/internal/peer", "client/internal/route", "client/internal/session", "rdma", "store/layout", "internal/cluster", "internal/wire"}},
 	{"client/internal/write", []string{"client/internal/base", "client/internal/device", "client/internal/peer", "client/internal/route", "client/internal/session", "store/layout", "internal/cluster", "internal/turnstile", "internal/wire"}},
+	{"client/internal/parts", []string{"client/internal/base", "client/internal/read", "client/internal/route", "client/internal/write", "store/layout", "internal/cluster", "internal/wire"}},
 	{"client/internal/clienttest", []string{"rdma/...", "store/layout", "internal/wire", "internal/cluster"}},
 	{"client/internal/clienttest/node", []string{"client/internal/clienttest", "internal/server", "rdma/..."}},
-	{"client/admin", []string{"client", "client/internal/base", "client/internal/peer", "client/internal/read", "client/internal/route", "client/internal/session", "store/layout", "internal/cluster", "internal/wire"}}, // operators and tools
-	{"client/fabrics", []string{"client/internal/base", "rdma", "rdma/shm", "rdma/verbs", "rdma/iwarp"}},                                                                                                                  // nothing imports it but programs
+	{"client/admin", []string{"client", "client/internal/base", "client/internal/parts", "client/internal/peer", "client/internal/read", "client/internal/route", "client/internal/session", "store/layout", "internal/cluster", "internal/wire"}}, // operators and tools
+	{"client/fabrics", []string{"client/internal/base", "rdma", "rdma/shm", "rdma/verbs", "rdma/iwarp"}},                                                                                                                                           // nothing imports it but programs
 	{"client/metrics", []string{"client", "client/admin"}}, // Prometheus, for programs that want it
 	{"membership", []string{"internal/cluster"}},
 	{"store", []string{"store/..."}},
@@ -111,6 +112,7 @@ var allowed = []struct {
 	{"store/internal/ckpt", []string{"store/internal/base", "store/internal/checkpoint", "store/internal/clock", "store/internal/disk", "store/internal/shard", "store/internal/tables", "store/layout", "store/log"}},
 	{"store/internal/journal", []string{"store/internal/admit", "store/internal/base", "store/internal/checkpoint", "store/internal/ckpt", "store/internal/dedup", "store/internal/dirty", "store/internal/disk", "store/internal/flight", "store/internal/logged", "store/internal/newest", "store/internal/pipeline", "store/internal/shard", "store/internal/tables", "store/layout", "store/log"}},
 	{"store/internal/events", []string{"store/internal/base", "store/layout"}},
+	{"store/internal/parts", []string{"store/internal/base", "store/layout"}},
 	{"store/internal/flight", []string{"store/internal/base", "store/internal/clock", "store/layout", "store/log"}},
 	{"store/internal/logged", []string{"store/internal/base", "store/internal/dedup", "store/internal/flight", "store/layout", "store/log"}}, // of the log it knows positions alone
 	{"store/internal/pipeline", []string{"store/internal/base", "store/internal/dedup", "store/internal/flight", "store/internal/shard", "store/layout"}},
@@ -193,6 +195,7 @@ var banned = []struct {
 	{"store/internal/dedup", []string{"github.com/cockroachdb"}, noDisk},
 	{"store/internal/dirty", []string{"github.com/cockroachdb"}, noDisk},
 	{"store/internal/events", []string{"github.com/cockroachdb"}, noDisk},
+	{"store/internal/parts", []string{"github.com/cockroachdb"}, noDisk},
 	{"store/internal/flight", []string{"github.com/cockroachdb"}, noDisk},
 	{"store/internal/logged", []string{"github.com/cockroachdb"}, noDisk},
 	{"store/internal/pipeline", []string{"github.com/cockroachdb"}, noDisk},

@@ -15,12 +15,12 @@ import (
 
 // maxClientMethods bounds what a program must read to use a store: what only tools and operators
 // need is in client/admin.
-const maxClientMethods = 25
+const maxClientMethods = 26
 
 // configFields are the exported fields of client.Config. A new one is a decision: whether
 // programs need it, or a test could do without.
 var configFields = strings.Fields(`Servers Fabrics Devices RequireRDMA Secret Tenant Direct Timeout DialTimeout DialOnce OnWait
-	CacheEntries MaxInflight MaxWaiting MaxReads BufferBytes StagingBytes AsyncWindow AsyncBytes LeaseKeep Wait Spin Logger`)
+	CacheEntries MaxInflight MaxWaiting MaxReads BufferBytes StagingBytes AsyncWindow AsyncBytes PartsAbove PartBytes LeaseKeep Wait Spin Logger`)
 
 // TestSurface: package client shows programs what they need, and nothing for tests.
 func TestSurface(t *testing.T) {

@@ -55,7 +55,7 @@ func run(ctx context.Context, w io.Writer, dir string, opt Options, each func(st
 		Prefix: opt.Prefix,
 		Each: func(e store.InspectEntry) error {
 			each(e)
-			if !opt.Keys {
+			if !opt.Keys || store.IsPart(e.Key) { // the line of a value in parts is that of its key
 				return nil
 			}
 			_, err := out.WriteString(line(e, opt))
@@ -81,14 +81,14 @@ func run(ctx context.Context, w io.Writer, dir string, opt Options, each func(st
 func line(e store.InspectEntry, opt Options) string {
 	key := show(e.Key, opt.Hex)
 	if !opt.JSON {
-		return fmt.Sprintf("shard %4d  version %14d  %9d B  %s\n", e.Shard, uint64(e.Version), len(e.Value), key)
+		return fmt.Sprintf("shard %4d  version %14d  %9d B  %s\n", e.Shard, uint64(e.Version), store.WholeLen(e.Value), key)
 	}
 	return encode(struct {
 		Shard   uint16 `json:"shard"`
 		Version uint64 `json:"version"`
-		Size    int    `json:"size"`
+		Size    int64  `json:"size"`
 		Key     string `json:"key"` // as in text output: quoted where it is no plain text
-	}{e.Shard, uint64(e.Version), len(e.Value), key})
+	}{e.Shard, uint64(e.Version), store.WholeLen(e.Value), key})
 }
 
 // summary shows the store as a whole.

@@ -95,6 +95,8 @@ type Config struct {
 	// WatchBytes bounds the memory of the events that watches are answered
 	// from. Default 16 MiB; negative: none, and watches are refused.
 	WatchBytes int64
+	// Parts bounds values in parts. Default: what the store says.
+	Parts store.PartsConfig
 	// ScrubRate is how many bytes of items are verified in memory per second.
 	// Default: the store's; negative: none.
 	ScrubRate int64
@@ -372,6 +374,7 @@ func (c *Config) space() space.Config {
 			Lease: c.Lease, NoLease: c.LeaseOff, BeatInterval: c.Beat,
 			WatchBytes:    int(max(0, c.WatchBytes)),
 			ScrubRate:     c.ScrubRate,
+			Parts:         c.Parts,
 			InflightBytes: c.InflightBytes, CacheBytes: c.CacheBytes, MinFreeBytes: c.MinFreeBytes,
 			LogBytes: c.LogBytes, MaxOpenFiles: c.MaxOpenFiles,
 			EpochAbove: c.EpochAbove, Logger: c.Logger,

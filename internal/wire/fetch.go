@@ -4,6 +4,10 @@ package wire
 // empty, a READ ends the session, and held places are asked for with Fetch.
 const WelcomeSendOnly WelcomeFlags = 1 << 3
 
+// WelcomeCache: the store is a cache, which may lose a key at any time, and so a part of a value. Only
+// a client that has named FeatureParts is told.
+const WelcomeCache WelcomeFlags = 1 << 4
+
 // A Fetch asks for a part of a held item by SEND. It is what a READ is to a
 // client that has the right to READ: the bytes are those of the item as it stands
 // in memory, and the client verifies them as it verifies bytes that it has READ.

@@ -55,6 +55,10 @@ const FeatureAside = 1 << 0
 // has not named it is sent none.
 const FeaturePack = 1 << 1
 
+// FeatureParts in a Connect says that the client knows values in parts (layout.Head). A client
+// that does not name it is told of MaxValueLen as the bound of values, and gets no head.
+const FeatureParts = 1 << 2
+
 // A Nonce is 16 random bytes, fresh for every connection.
 type Nonce [NonceSize]byte
 

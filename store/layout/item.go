@@ -68,6 +68,7 @@ const (
 
 	flagExpiry  = 1 << 0
 	flagChunked = 1 << 1
+	flagHead    = 1 << 2 // the value is the head of one in parts (head.go)
 
 	maxChunks = MaxValueLen / ChunkSize
 	// MaxItemSize is the size of the largest item, in bytes.

@@ -124,7 +124,8 @@ func (v *ItemView) parse(b []byte, inc uint64, p Place, sumBits uint64) error {
 	valLen := int(w1 >> valLenPos & (1<<valLenBits - 1))
 	flags := w1 & flagsMask
 	if version == 0 || !state.valid() || keyLen < 1 || keyLen > MaxKeyLen || valLen > MaxValueLen ||
-		flags&^(flagExpiry|flagChunked) != 0 || (flags&flagChunked != 0) != (valLen > ChunkSize) {
+		flags&^(flagExpiry|flagChunked|flagHead) != 0 || (flags&flagChunked != 0) != (valLen > ChunkSize) ||
+		flags&flagHead != 0 && (valLen < headMin || valLen > MaxHeadLen) {
 		return ErrFormat
 	}
 	sh := shapeOf(keyLen, valLen, flags&flagExpiry != 0)

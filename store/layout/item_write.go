@@ -27,6 +27,11 @@ func WriteItem(mem []byte, inc uint64, p Place, it Item, s State) {
 	mem = mem[:sh.size]
 	StoreWord(mem, offItemWord0, word0(it.Version, s))
 	word1 := sh.word1(it.Shard)
+	if IsHead(it.Value) {
+		if _, err := ParseHead(it.Value); err == nil {
+			word1 |= flagHead
+		}
+	}
 	putWord(mem, offItemWord1, word1)
 	putWord(mem, offItemSum, 0)
 	placed := sh.chunks > 0 && &it.Value[0] == &mem[sh.valOff]

@@ -40,6 +40,8 @@ type Config struct {
 	StagingBytes int64
 	AsyncWindow  int
 	AsyncBytes   int64
+	PartsAbove   int64
+	PartBytes    int
 
 	// How one session behaves.
 	LeaseKeep time.Duration

@@ -56,6 +56,9 @@ var (
 	ErrAuth = errors.New("authentication failed")
 	// ErrCorrupt: the server found its copy of the value damaged.
 	ErrCorrupt = errors.New("stored value is corrupt")
+	// ErrReplaced: the value was replaced while GetWriter wrote it, and its parts are gone. What was
+	// written is the beginning of the former one.
+	ErrReplaced = errors.New("the value was replaced while it was being read")
 	// ErrProtocol: the server said something that makes no sense. The
 	// connection was given up.
 	ErrProtocol = errors.New("protocol violation by the server")

@@ -23,6 +23,7 @@ import (
 	"github.com/rdmakv/rdmakv/client/internal/peer"
 	"github.com/rdmakv/rdmakv/client/internal/route"
 	"github.com/rdmakv/rdmakv/client/internal/session"
+	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // A Query is what a caller asks of one key, and where it goes.
@@ -33,6 +34,9 @@ type Query struct {
 	Sink     *device.Owned // dst is its memory, into which chunks may be READ; or nil
 	Info     base.Info
 	Path     base.Path // how it was answered
+	// Head is, where the value is in parts, its head, and Dst is as it was: package parts gets the
+	// parts. With InfoOnly there is none, and Info has the length of the whole value.
+	Head []byte
 }
 
 // span returns which bytes of a value of size bytes are wanted.
@@ -46,8 +50,13 @@ func (w *Query) span(size int64) (from, to int64, err error) {
 	return w.Off, w.Off + w.N, nil
 }
 
-// take appends the wanted part of a whole value.
+// take appends the wanted part of a whole value, or keeps a head.
 func (w *Query) take(value []byte) error {
+	if layout.IsHead(value) {
+		w.Head = append(w.Head[:0], value...)
+		return nil
+	}
+	w.Head = nil
 	from, to, err := w.span(int64(len(value)))
 	if err == nil {
 		w.Dst = append(w.Dst, value[from:to]...)
@@ -194,6 +203,8 @@ func getOn(c *peer.Peer, p *base.Limit, s *session.Session, key []byte, w *Query
 		if w.InfoOnly || g.item.Chunks == 0 {
 			if !w.InfoOnly {
 				err = w.take(g.item.Value())
+			} else if g.item.Chunks == 0 {
+				w.Info.Size = layout.WholeLen(g.item.Value())
 			}
 			g.release()
 			countHit(s, g)

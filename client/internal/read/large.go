@@ -71,6 +71,7 @@ func readLarge(s *session.Session, p *base.Limit, src *source, w *Query) error {
 		return w.Sink.TooSmall(int64(src.item.ValLen))
 	}
 	first := len(w.Dst)
+	w.Head = nil
 	w.grow(int(to - from))
 	if err = readChunks(s, p, src, w, from, to); err != nil {
 		if !src.held {

@@ -87,7 +87,7 @@ func getRest(ctx context.Context, c *peer.Peer, keys [][]byte, results []base.Re
 				if err := getKey(ctx, c, "get", keys[i], &w); err != nil {
 					results[i].Err = err
 				} else {
-					results[i].Value = w.Dst
+					results[i].Value = w.value()
 				}
 			}
 		})
@@ -99,6 +99,15 @@ func getRest(ctx context.Context, c *peer.Peer, keys [][]byte, results []base.Re
 	wg.Wait()
 }
 
+// value is what was got of a key among many: the value, or the head of one in parts, which the
+// caller of Many tells from a value (layout.IsHead) and gets by itself.
+func (w *Query) value() []byte {
+	if w.Head != nil {
+		return w.Head
+	}
+	return w.Dst
+}
+
 // getDirectly gets keys where a READ is a copy: there is nothing to be gained by
 // making several at a time. Of those that are answered by SEND, which has to be
 // waited for, only the first is got by itself.
@@ -108,7 +117,7 @@ func getDirectly(ctx context.Context, c *peer.Peer, keys [][]byte, results []bas
 		if err := getKey(ctx, c, "get", keys[i], &w); err != nil {
 			results[i].Err = err
 		} else {
-			results[i].Value = w.Dst
+			results[i].Value = w.value()
 		}
 		if w.Path == base.PathSend {
 			getRest(ctx, c, keys, results, which[at+1:])

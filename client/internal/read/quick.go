@@ -95,6 +95,9 @@ func quickly(s *session.Session, q *quick, key []byte, w *Query) bool {
 		return false
 	}
 	w.Info = base.Info{Size: int64(item.ValLen), Version: uint64(item.Version), Expiry: base.ExpiryTime(item.Expiry)}
+	if w.InfoOnly {
+		w.Info.Size = layout.WholeLen(item.Value())
+	}
 	w.Path = base.PathOneRead
 	st.Bytes.Add(uint64(len(sink)))
 	s.Touches.Hit(st.Hits.Add(1)<<4|uint64(q.stripe), hash)

@@ -50,7 +50,7 @@ func Connect(ctx, reach context.Context, o *Options, addr string, w Way, t *devi
 	go s.watchQP()
 
 	secret := s.Config.Secret
-	request := wire.Connect{Min: wire.VersionMin, Max: wire.VersionMax, Features: wire.FeatureAside | wire.FeaturePack, Tenant: wire.TenantOf(s.Config.Tenant)}
+	request := wire.Connect{Min: wire.VersionMin, Max: wire.VersionMax, Features: wire.FeatureAside | wire.FeaturePack | wire.FeatureParts, Tenant: wire.TenantOf(s.Config.Tenant)}
 	rand.Read(request.Nonce[:])
 	hello := wire.AppendConnect(nil, secret, request)
 	info, err := s.QP.Connect(reach, w.Addr, rdma.ConnParams{PrivateData: hello})
@@ -121,7 +121,7 @@ func (s *Session) hello(p *base.Limit, connect, accept []byte) (posted int64, er
 		return 0, r.Malformed(errors.New("another incarnation than the one that accepted"))
 	case w.Lease < 10*time.Millisecond || w.Beat <= 0 || w.Beat > w.Lease/2:
 		return 0, r.Malformed(fmt.Errorf("lease of %v with a beat every %v", w.Lease, w.Beat))
-	case w.MaxKey == 0 || w.MaxKey > layout.MaxKeyLen || w.MaxValue > layout.MaxValueLen:
+	case w.MaxKey == 0 || w.MaxKey > layout.MaxKeyLen || w.MaxValue > layout.MaxWholeLen:
 		return 0, r.Malformed(fmt.Errorf("keys up to %d bytes, values up to %d", w.MaxKey, w.MaxValue))
 	case w.RequestSize < 1024 || w.ReplySize > MessageSize:
 		return 0, r.Malformed(fmt.Errorf("requests of %d bytes, replies of %d", w.RequestSize, w.ReplySize))

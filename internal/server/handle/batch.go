@@ -37,6 +37,13 @@ func (by judge) write(id wire.RequestID, parts wire.BatchParts) (w store.Write, 
 	}
 	w.Kind, w.Parts = store.OpBatch, make([]store.Part, 0, parts.Count())
 	for p := range parts.All {
+		if layout.IsPartKey(p.Key) {
+			return w, reserved(r)
+		}
+		if layout.IsHead(p.Value) && !p.Delete {
+			r.Fail(wire.StatusBadRequest, "a value that begins as the head of one in parts does, in a batch")
+			return w, false
+		}
 		if !r.mayName(p.Key) {
 			return w, false
 		}

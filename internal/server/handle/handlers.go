@@ -12,6 +12,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/server/work"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store"
+	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // An Env is what the handlers of one space use of the space and of its node.
@@ -48,8 +49,9 @@ type Handlers struct {
 	Env
 	grow    growth
 	slow    slowdown
-	watches watches      // long polls that wait (watch.go)
-	held    atomic.Int64 // places that are held for clients
+	watches watches       // long polls that wait (watch.go)
+	held    atomic.Int64  // places that are held for clients
+	heads   chan struct{} // a token for whoever reads the parts of a head, to compare them
 
 	submitTo func(*store.Write) error // Store.Submit; tests stand before it
 }
@@ -60,7 +62,7 @@ var _ session.Handler = (*Handlers)(nil)
 func New(env Env) *Handlers {
 	return &Handlers{
 		Env: env, grow: growth{wake: make(chan struct{}, 1)}, slow: slowdown{wake: make(chan struct{}, 1)},
-		submitTo: env.Store.Submit,
+		submitTo: env.Store.Submit, heads: make(chan struct{}, 1),
 	}
 }
 
@@ -130,6 +132,12 @@ func (h *Handlers) Open(s *session.Session) (session.Conn, wire.Welcome, error) 
 	}
 	if env.Owned != nil {
 		w.Flags |= wire.WelcomeClustered
+	}
+	if s.Parts {
+		w.MaxValue = layout.MaxWholeLen
+		if env.Store.Parts().MayLose() {
+			w.Flags |= wire.WelcomeCache
+		}
 	}
 	if env.Store.WantsTouches() {
 		w.Flags |= wire.WelcomeTouches

@@ -9,6 +9,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/server/session"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store"
+	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // A large put (rendezvous). The value is too large for a message, so the
@@ -73,6 +74,15 @@ func (r *op) rendezvous(m wire.PutLarge, w store.Write) {
 	default:
 		r.stage = stage
 		w.Value, w.Room = stage.Bytes(), room
+		switch {
+		case layout.IsPartKey(w.Key):
+			if !mayPutPart(r, &w, m.Checksum) {
+				return
+			}
+		case layout.IsHead(w.Value):
+			putHead(r, w)
+			return
+		}
 		r.submit(w)
 	}
 }

@@ -66,6 +66,11 @@ func (r *op) getInline(shard uint16, key []byte, n int) bool {
 		b.Free()
 		return false
 	}
+	if layout.IsHead(v.Data[wire.GetReplyHead:]) && !s.Parts {
+		b.Free()
+		r.Fail(wire.StatusUnsupported, "the value is larger than 64 MiB, and this client knows no such values: use a newer one")
+		return true
+	}
 	b.N = len(v.Data)
 	wire.FinishGetInline(b.Mem[:b.N], r.Header.ID, uint64(v.Version), v.Expiry)
 	r.Reply(b, wire.StatusOK)
@@ -76,6 +81,9 @@ func (r *op) getInline(shard uint16, key []byte, n int) bool {
 // on the pool.
 func (r *op) exists(m wire.Key) {
 	info, err := r.c.env.Store.Stat(r.Session.Context(), cluster.ShardOf(m.Key, r.c.env.Shards), m.Key)
+	if err == nil {
+		info, err = wholeInfo(r, m.Key, info)
+	}
 	if err != nil {
 		r.refuse(err)
 		return
@@ -108,6 +116,13 @@ func (r *op) scan(m wire.Scan) {
 		return
 	}
 	page.Entries = slices.DeleteFunc(page.Entries, func(e store.ScanEntry) bool { return env.foreign(e.Key) })
+	for i := range page.Entries {
+		if e := &page.Entries[i]; e.Value == nil {
+			if n, ok := env.Store.Parts().LenOf(e.Key); ok {
+				e.ValLen = int(n)
+			}
+		}
+	}
 	need := s.ReplySize - room // what an empty page takes
 	longest := len(page.Next)
 	for _, e := range page.Entries {

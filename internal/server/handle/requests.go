@@ -33,7 +33,7 @@ type keyKind uint8
 const (
 	unsaid       keyKind = iota // a row that is not there
 	noKeys                      //
-	oneKey                      // refused if the login may not name it, or if it is another node's
+	oneKey                      // refused if the login may not name it, if it is another node's, or the key of a part where none is meant (parts.go)
 	prefixOfKeys                // refused if the login may not name it, or without a shard map
 	manyKeys                    // each is judged as one key is
 	toldKeys                    // what is told of a key that is not the login's to name, or not here, is left out
@@ -61,7 +61,7 @@ func keyless[M any](parse func(body []byte) (M, error), run func(*op, M)) do {
 // ofKey is of requests that name one key.
 func ofKey[M any](parse func(body []byte) (M, error), key func(M) []byte, run func(*op, M)) do {
 	return do{oneKey, func(r *op) {
-		if m, ok := parsed(r, parse); ok && r.mayName(key(m)) && r.oursKey(key(m)) {
+		if m, ok := parsed(r, parse); ok && names(r, key(m)) {
 			run(r, m)
 		}
 	}}

@@ -31,6 +31,8 @@ var statusTable = []struct {
 	{store.ErrKeyTooLarge, wire.StatusKeyTooLarge},
 	{store.ErrTooLarge, wire.StatusTooLarge},
 	{store.ErrOverloaded, wire.StatusOverloaded},
+	{store.ErrNoUpload, wire.StatusBadRequest},
+	{store.ErrParts, wire.StatusBadRequest},
 	{store.ErrNoSpace, wire.StatusNoSpace},
 	{store.ErrReadOnlyDisk, wire.StatusNoSpace},
 	{store.ErrCorrupt, wire.StatusCorrupt},

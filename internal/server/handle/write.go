@@ -4,6 +4,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/zeebo/xxh3"
+
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store"
@@ -14,14 +16,28 @@ import (
 // the receive buffer belongs to the store until written is called.
 func (r *op) put(m wire.Put) {
 	w := store.Write{Op: store.Op{Key: m.Key, Value: m.Value}}
-	if r.terms(&w, m.Terms) {
-		r.submitNow(w)
+	if !r.terms(&w, m.Terms) {
+		return
 	}
+	switch {
+	case layout.IsPartKey(m.Key):
+		if !mayPutPart(r, &w, xxh3.Hash(m.Value)) {
+			return
+		}
+	case layout.IsHead(m.Value):
+		go putHead(r, w) // at most one for each credit
+		return
+	}
+	r.submitNow(w)
 }
 
 // delete hands a delete to the store.
 func (r *op) delete(m wire.Delete) {
 	w := store.Write{Op: store.Op{Key: m.Key, Kind: store.OpDelete}}
+	if layout.IsPartKey(m.Key) {
+		giveUp(r, m.Key)
+		return
+	}
 	if r.terms(&w, m.Terms) && r.noTTL(m.Terms) {
 		r.submitNow(w)
 	}

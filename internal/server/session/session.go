@@ -69,6 +69,7 @@ type client struct {
 	ClientID  [16]byte // from Hello, by login.Client
 	Aside     bool     // from Connect: it knows wire.FeatureAside
 	Packs     bool     // likewise wire.FeaturePack
+	Parts     bool     // from Connect: it knows wire.FeatureParts
 	ReplySize int      // largest message the client takes
 }
 

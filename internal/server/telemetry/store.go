@@ -66,6 +66,12 @@ var storeNumbers = []numberOf[store.Stats]{
 	flagOf("store_fenced", "1 once durability is gone: nothing is acknowledged any more.", func(s *store.Stats) bool { return s.Fenced }),
 
 	gaugeOf("store_keys", "Keys in memory.", func(s *store.Stats) uint64 { return s.Keys }),
+	gaugeOf("store_whole_values", "Values that are stored in parts.", func(s *store.Stats) int { return s.Parts.Values }),
+	gaugeOf("store_uploads", "Values in parts that are being put.", func(s *store.Stats) int { return s.Parts.Uploads }),
+	gaugeOf("store_uploads_dying", "Values in parts that were replaced or given up, whose parts are there still.", func(s *store.Stats) int { return s.Parts.Dying }),
+	gaugeOf("store_parts", "Parts of all of these, at most; store_keys counts them, too.", func(s *store.Stats) int { return s.Parts.Parts }),
+	gaugeOf("store_parts_bytes", "Their bytes, at most.", func(s *store.Stats) int64 { return s.Parts.Bytes }),
+	countOf("store_parts_collected_total", "Parts that were removed because nobody needed them any more.", func(s *store.Stats) int64 { return s.Parts.Collected }),
 	gaugeOf("store_pebble_only_slots", "Index slots of keys that are not in memory, some of them stale.", func(s *store.Stats) uint64 { return s.PebbleOnly }),
 	gaugeOf("store_slotless_keys", "Upper bound of the keys without an index slot, as far as counted.", func(s *store.Stats) uint64 { return s.Slotless }),
 	countOf("store_evicted_items_total", "Items that left memory for others.", func(s *store.Stats) uint64 { return s.Evicted }),

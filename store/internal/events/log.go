@@ -161,12 +161,21 @@ func (l *Log) End() {
 // Add takes one event in; more: the next one is of the same write. key and value are
 // copied.
 func (l *Log) Add(v layout.Version, op Op, key, value []byte, more bool) {
+	l.add(v, op, key, value, len(value), more)
+}
+
+// AddLarge is Add of a value of which the length alone is told, in bytes.
+func (l *Log) AddLarge(v layout.Version, op Op, key []byte, valLen int, more bool) {
+	l.add(v, op, key, nil, max(valLen, l.ring.maxValue+1), more)
+}
+
+func (l *Log) add(v layout.Version, op Op, key, value []byte, valLen int, more bool) {
 	l.last = v
 	if l.off {
 		return
 	}
 	l.counts.noted++
-	l.ring.add(v, op, key, value, more)
+	l.ring.add(v, op, key, value, valLen, more)
 	l.wake(key)
 }
 

@@ -50,13 +50,12 @@ func newRing(limit int) *ring {
 }
 
 // add appends an event; more: the next one is of the same batch. key and value
-// are copied.
-func (r *ring) add(v layout.Version, op Op, key, value []byte, more bool) {
+// are copied. A value of more than maxValue bytes need not be there.
+func (r *ring) add(v layout.Version, op Op, key, value []byte, valLen int, more bool) {
 	flags := byte(0)
 	if more {
 		flags |= eventMore
 	}
-	valLen := len(value)
 	if op == Put && valLen <= r.maxValue {
 		flags |= eventHasValue
 	} else {

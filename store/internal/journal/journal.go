@@ -224,7 +224,9 @@ func (j *Journal) Hold() (release func(), err error) { return j.keeper.Hold() }
 func (j *Journal) ReadAt(at log.Position) (log.Record, error) { return j.log.ReadAt(at) }
 
 // Near returns a ReadAt for one goroutine that goes forward; see log.Window.
-func (j *Journal) Near() func(at log.Position) (log.Record, error) { return log.NewWindow(j.log).ReadAt }
+func (j *Journal) Near() func(at log.Position) (log.Record, error) {
+	return log.NewWindow(j.log).ReadAt
+}
 
 // Moment takes all that is published now: first what the base has, then what is newer. Two
 // locks make them one moment. No frame is published in between, so all that is published is

@@ -32,7 +32,7 @@ func (r room) takes(key []byte, valLen int) bool { return !r.keysOnly && len(key
 
 // entry reads the entry at a cursor. Its key is always set.
 func (m *merge) entry(ctx context.Context, c *cursor, room room) (e ScanEntry, kind entryKind, err error) {
-	e.Key = bytes.Clone(c.key)
+	e.Shard, e.Key = c.shard, bytes.Clone(c.key)
 	switch {
 	case c.inView && c.view.Entry().Gone:
 		return e, entryExpired, nil
@@ -231,6 +231,13 @@ func (m *merge) ask(ctx context.Context, c *cursor, e ScanEntry, room room) (Sca
 func (e ScanEntry) fitted(room room) (ScanEntry, entryKind, error) {
 	if room.keysOnly {
 		return e, entryFits, nil
+	}
+	if layout.IsHead(e.Value) {
+		// The value is in parts, and larger than any page: the caller gets it by its key.
+		e.ValLen, e.Value = int(layout.WholeLen(e.Value)), nil
+		if room.left = 0; !room.first {
+			return e, entryTooLarge, nil
+		}
 	}
 	switch {
 	case len(e.Key)+e.ValLen <= room.left:

@@ -1,6 +1,7 @@
 package reads
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -19,6 +20,7 @@ type ScanRequest struct {
 	Limit    int    // entries; 0 means 1000, at most 10,000
 	MaxBytes int    // keys and values of the page; 0 means 1 MiB, at most 64 MiB
 	KeysOnly bool   // leave values out
+	Parts    bool   // the parts of values, and nothing else; otherwise they are left out
 	// Pause, if there is one, is called after every 64 keys, and before the first of them once
 	// for each shard, on the goroutine of the call, which holds no lock meanwhile: a page may
 	// take milliseconds.
@@ -39,7 +41,8 @@ type ScanPage struct {
 
 // ScanEntry is one key.
 type ScanEntry struct {
-	Key []byte
+	Shard uint16
+	Key   []byte
 	// Version is 0 if only the key was read, of a value of 1 KiB and up that an older
 	// version of this program has written: with KeysOnly in a store where nothing ever
 	// expired, and with Omitted where memory does not know the key. Of the latter Expiry is
@@ -124,6 +127,13 @@ func (m *merge) page(ctx context.Context, req ScanRequest) (ScanPage, error) {
 		if len(p.Entries) == req.Limit || n == m.look || m.apart < 0 {
 			p.More = true
 			break
+		}
+		if c := m.cursors[0]; layout.IsPartKey(c.key) != req.Parts {
+			last = bytes.Clone(c.key)
+			if err := m.next(); err != nil {
+				return ScanPage{}, err
+			}
+			continue
 		}
 		e, kind, err := m.entry(ctx, m.cursors[0], room{left: left, keysOnly: req.KeysOnly, first: len(p.Entries) == 0})
 		if err != nil {

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -70,6 +71,30 @@ func (a *App) ReadFile(path string) ([]byte, error) {
 	}
 	defer f.Close()
 	return readAll(cli.Quote([]byte(path)), f)
+}
+
+// Source opens a value in a file, or on standard input for "-": value has all of it, or rest has it, if
+// it is longer than layout.MaxValueLen. end closes what was opened, and is called when rest
+// is not read any more.
+func (a *App) Source(path string) (value []byte, rest io.Reader, end func(), err error) {
+	name, from, end := "standard input", io.Reader(a.Stdin), func() {}
+	if path != "-" {
+		name = cli.Quote([]byte(path))
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, nil, nil, fmt.Errorf("open %s: %w", name, cli.Cause(err))
+		}
+		from, end = f, func() { f.Close() }
+	}
+	value, err = io.ReadAll(io.LimitReader(from, layout.MaxValueLen+1))
+	switch {
+	case err != nil:
+		end()
+		return nil, nil, nil, fmt.Errorf("read %s: %w", name, cli.Cause(err))
+	case len(value) > layout.MaxValueLen:
+		return nil, io.MultiReader(bytes.NewReader(value), from), end, nil
+	}
+	return value, nil, end, nil
 }
 
 // Print writes to standard output. A write that fails is an error like any other: a

@@ -13,7 +13,8 @@ import (
 )
 
 // Files of large values go through registered memory: put reads the file into it
-// and the server READs it from there; get does the reverse.
+// and the server READs it from there; get does the reverse. What is larger than one item
+// can be goes part by part, and is never in memory as a whole (streamed.go).
 
 // bufferFrom is the size from which values travel by READ whatever the server. A
 // smaller one may fit a message, and registering memory for it would cost more than
@@ -65,7 +66,7 @@ func getFile(ctx context.Context, c *client.Client, key []byte, use func(value [
 	if err != nil {
 		return err
 	}
-	if info.Size >= bufferFrom {
+	if info.Size >= bufferFrom && info.Size <= layout.MaxValueLen {
 		if buf, err := c.NewBuffer(int(info.Size)); err == nil {
 			defer buf.Free()
 			value, err := buf.Get(ctx, key)

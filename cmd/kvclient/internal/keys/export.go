@@ -15,6 +15,7 @@ import (
 	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/cmd/kvclient/internal/app"
 	"github.com/rdmakv/rdmakv/internal/cli"
+	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // exportCmd is export: it writes what import reads. There is one format; the flag
@@ -29,7 +30,8 @@ func exportCmd(a *app.App) *cobra.Command {
 output, in the byte order of the keys. import reads it back. FILE appears whole
 or not at all.
 
-Keys that are written while export runs are in it with their old or new value.`,
+Keys that are written while export runs are in it with their old or new value.
+A value of more than 64 MiB is an error: get it by itself.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if format != "jsonl" {
 				return cli.Usagef("--format is %q, want jsonl", format)
@@ -68,6 +70,10 @@ func runExport(ctx context.Context, a *app.App, c *client.Client, prefix []byte,
 			// What was scanned before the error is whole lines, and is worth
 			// having.
 			return errors.Join(err, out.Flush())
+		}
+		if len(e.Value) > layout.MaxValueLen {
+			// import has a line in memory, several times over.
+			return errors.Join(fmt.Errorf("key %s has a value of %d bytes, and a record of an export at most %d: get it by itself, and export the others by --prefix", cli.Quote(e.Key), len(e.Value), layout.MaxValueLen), out.Flush())
 		}
 		line = appendRecord(line[:0], record{Key: e.Key, Value: e.Value, HasValue: true})
 		if _, err := out.Write(line); err != nil {

@@ -69,7 +69,12 @@ With -o json and --meta there are all of them and the value.`,
 				if meta || version {
 					return getMeta(cmd.Context(), a, c, key, meta)
 				}
-				// A whole value for a file may be large: see buffered.go.
+				// A whole value may be large: see streamed.go, and of a file buffered.go.
+				if !part && a.Output != "json" && !a.Hex {
+					if done, err := getStream(cmd.Context(), a, c, key, file); done || err != nil {
+						return notThere(a, key, err)
+					}
+				}
 				if file != "" && !part {
 					return getFile(cmd.Context(), c, key, func(value []byte) error { return putOut(a, key, value, file) })
 				}

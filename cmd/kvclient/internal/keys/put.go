@@ -2,6 +2,7 @@ package keys
 
 import (
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -26,7 +27,8 @@ func putCmd(a *app.App) *cobra.Command {
 		Short:      "store a value under a key",
 		Long: `put stores VALUE under KEY and returns when the server has acknowledged it.
 Without VALUE the value is read from --file, else from standard input; both are
-taken byte for byte, also with --hex. An empty value is put KEY ''; a standard input
+taken byte for byte, also with --hex. A value has at most 1 GiB; of one above 64 MiB
+the first 64 MiB are read before the server is connected, the rest while it is stored. An empty value is put KEY ''; a standard input
 that is closed, or /dev/null as a program without input is given it, is refused.
 
 With --if-absent or --if-version it stores the value only if that holds, and
@@ -54,6 +56,7 @@ has stored it. With -o json it prints the version that the key then has.`,
 			var value []byte
 			var large *os.File
 			var size int
+			var stream io.Reader // of a value that is too large to be read before
 			if file != "" && file != "-" {
 				if large, size, err = openLarge(file); err != nil {
 					return err
@@ -69,7 +72,10 @@ has stored it. With -o json it prints the version that the key then has.`,
 			case len(args) == 2:
 				value, err = a.Bytes("VALUE", args[1])
 			case file != "":
-				value, err = a.ReadFile(file)
+				var end func()
+				if value, stream, end, err = a.Source(file); err == nil {
+					defer end()
+				}
 			// An empty value given by mistake would overwrite the old value.
 			case cli.NeverOpen(a.Stdin):
 				return cli.Usagef("put: standard input is closed or /dev/null, and VALUE is missing; an empty value is: put KEY ''")
@@ -79,7 +85,7 @@ has stored it. With -o json it prints the version that the key then has.`,
 				if cli.IsTerminal(a.Stdin) {
 					fmt.Fprintln(a.Stderr, "kvclient: reading the value from the terminal, end it with Ctrl-D")
 				}
-				value, err = a.ReadFile("-")
+				value, stream, _, err = a.Source("-")
 			}
 			if err != nil {
 				return err
@@ -88,6 +94,9 @@ has stored it. With -o json it prints the version that the key then has.`,
 				// The version is known from the reply, so -o json costs nothing
 				// more.
 				put := func() (uint64, error) { return c.PutWith(cmd.Context(), key, value, opts) }
+				if stream != nil {
+					put = func() (uint64, error) { return c.PutReader(cmd.Context(), key, stream, -1, opts) }
+				}
 				if large != nil {
 					put = func() (uint64, error) { return putFile(cmd.Context(), c, key, large, size, opts) }
 				}

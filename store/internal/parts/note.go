@@ -1,0 +1,260 @@
+package parts
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// Note takes in what a published write made of a key: value is what it put, if it has not
+// removed the key. It is called in the order of the commits, and returns at once. key and value are only
+// read.
+func (r *Registry) Note(shard uint16, key, value []byte, removed bool, v layout.Version) {
+	part, head := layout.IsPartKey(key), !removed && layout.IsHead(value)
+	if !part && !head && r.n.Load() == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if part {
+		if !removed {
+			r.notePart(shard, key)
+		}
+		return
+	}
+	var h layout.Head
+	if head {
+		var err error
+		h, err = layout.ParseHead(value)
+		head = err == nil
+	}
+	whole := false // the parts of the head are there
+	for _, of := range r.byKey[string(key)] {
+		u := r.uploads[of]
+		switch {
+		case head && of == h.ID && u.state != going:
+			whole = true
+			r.turn(u, live)
+			u.heads = max(0, u.heads-1)
+			u.sums, u.have, u.head, u.whole = nil, nil, xxh3.Hash(value), h.Total
+		case u.state == live || u.state == found:
+			r.turn(u, dying)
+			u.sums, u.have = nil, nil
+			u.at = r.cfg.Now()
+		}
+	}
+	if head && !whole && r.looked {
+		r.stray(Stray{Shard: shard, Key: bytes.Clone(key), Version: v})
+	}
+}
+
+// notePart takes in a part, or the record of an upload. Caller holds mu.
+func (r *Registry) notePart(shard uint16, key []byte) {
+	id, n, ok := layout.ParsePartKey(key)
+	u := r.uploads[id]
+	switch {
+	case !ok || u == nil || u.state == going || n > u.Parts():
+		if ok && u == nil && !r.looked {
+			return // the look will find it
+		}
+		r.stray(Stray{Shard: shard, Key: bytes.Clone(key)})
+	case n == layout.UploadPart:
+		u.ready = true
+	case u.have != nil && u.have[n-1] == expected:
+		u.have[n-1] = published
+	}
+}
+
+// stray notes a key that has to go. Caller holds mu.
+func (r *Registry) stray(s Stray) {
+	if len(r.strays) >= maxStrays {
+		r.overflow = true
+		return
+	}
+	r.strays = append(r.strays, s)
+}
+
+// Look begins the look after a start: all records and parts that the store has are to be told
+// by Found and Part, then EndLook. needed: it was not done yet, or there were too many strays.
+func (r *Registry) Look() (needed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	needed, r.overflow = !r.looked || r.overflow, false
+	return needed
+}
+
+// EndLook ends the look.
+func (r *Registry) EndLook() {
+	r.mu.Lock()
+	r.looked = true
+	r.mu.Unlock()
+}
+
+// Found takes in the record of an upload that stands in the store. fresh: it was not known. Then
+// the value of its key is to be read, after this call, and told by Settle. A record that
+// makes no sense is a stray.
+func (r *Registry) Found(shard uint16, key, record []byte) (id layout.UploadID, of layout.Upload, fresh bool) {
+	id, n, ok := layout.ParsePartKey(key)
+	of, err := layout.ParseUpload(record)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !ok || n != layout.UploadPart || err != nil {
+		r.stray(Stray{Shard: shard, Key: bytes.Clone(key)})
+		return id, of, false
+	}
+	if r.uploads[id] != nil {
+		return id, of, false
+	}
+	of.Key = bytes.Clone(of.Key)
+	u := &upload{
+		Shape: of.Shape, key: string(of.Key), shard: shard, state: found, ready: true, early: true, at: r.cfg.Now(),
+		sums: make([]uint64, of.Parts()), have: make([]uint8, of.Parts()),
+	}
+	copy(u.keys[:], key)
+	r.add(id, u)
+	return id, of, true
+}
+
+// Settle says what the value was of the key of an upload that was found; nil: it has none. What was published
+// since counts more.
+func (r *Registry) Settle(id layout.UploadID, value []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	u := r.uploads[id]
+	if u == nil || u.state != found {
+		return
+	}
+	if h, err := layout.ParseHead(value); err == nil && h.ID == id {
+		r.turn(u, live)
+		u.sums, u.have, u.head, u.whole = nil, nil, xxh3.Hash(value), h.Total
+		return
+	}
+	r.turn(u, open) // its client may be about to go on
+	u.at = r.cfg.Now()
+}
+
+// FoundPart takes in a part that stands in the store: one of no upload is a stray.
+func (r *Registry) FoundPart(shard uint16, key []byte) {
+	id, n, ok := layout.ParsePartKey(key)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if u := r.uploads[id]; !ok || u == nil || n > u.Parts() {
+		r.stray(Stray{Shard: shard, Key: bytes.Clone(key)})
+	}
+}
+
+// Strays takes the keys that have to go.
+func (r *Registry) Strays() (s []Stray) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s, r.strays = r.strays, nil
+	return s
+}
+
+// Back gives strays back that could not be removed.
+func (r *Registry) Back(s []Stray) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, one := range s {
+		r.stray(one)
+	}
+}
+
+// A Doomed upload is one whose parts have to go, and then its record.
+type Doomed struct {
+	ID    layout.UploadID
+	Shard uint16
+	Keys  layout.PartKeys
+	Parts int
+}
+
+// Due returns uploads whose time is over, at most so many; nothing of them is let pass any more. Each
+// goes by Gone, or comes again with the next call. hurry: there is no space, so keep counts for the
+// parts of replaced values, which is to be a lease at least.
+func (r *Registry) Due(most int, hurry bool, keep time.Duration) (due []Doomed) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.looked {
+		return nil
+	}
+	if !hurry || keep > r.cfg.Keep {
+		keep = r.cfg.Keep
+	}
+	now := r.cfg.Now()
+	for id, u := range r.uploads {
+		age := now.Sub(u.at)
+		switch {
+		case len(due) == most:
+			return due
+		case u.heads > 0 && now.Before(u.until): // a head that needs them is on its way
+		case u.state == going, u.state == dying && age >= keep, u.state == open && age >= r.cfg.Idle:
+			r.turn(u, going)
+			u.sums, u.have = nil, nil
+			due = append(due, Doomed{ID: id, Shard: u.shard, Keys: u.keys, Parts: u.Parts()})
+		}
+	}
+	return due
+}
+
+// Gone says that nothing is left of an upload in the store.
+func (r *Registry) Gone(id layout.UploadID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	u := r.uploads[id]
+	if u == nil {
+		return
+	}
+	r.collected += int64(u.Parts())
+	delete(r.uploads, id)
+	r.n.Add(-1)
+	ids := r.byKey[u.key]
+	for i := range ids {
+		if ids[i] == id {
+			ids = append(ids[:i:i], ids[i+1:]...)
+			break
+		}
+	}
+	if len(ids) == 0 {
+		delete(r.byKey, u.key)
+	} else {
+		r.byKey[u.key] = ids
+	}
+}
+
+// A Value is one in parts that is there.
+type Value struct {
+	Shard uint16
+	Key   []byte
+	ID    layout.UploadID
+	Keys  layout.PartKeys
+	Parts int
+}
+
+// Live calls f for the values in parts that are there, for a store that may lose one of their
+// items without a write: a cache.
+func (r *Registry) Live(f func(Value)) {
+	r.mu.Lock()
+	var all []Value
+	for id, u := range r.uploads {
+		if u.state == live {
+			all = append(all, Value{u.shard, []byte(u.key), id, u.keys, u.Parts()})
+		}
+	}
+	r.mu.Unlock()
+	for _, v := range all {
+		f(v)
+	}
+}
+
+// Lost says that the head of a value is gone, without a write that says so.
+func (r *Registry) Lost(id layout.UploadID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if u := r.uploads[id]; u != nil && u.state == live {
+		r.turn(u, dying)
+		u.at = r.cfg.Now()
+	}
+}
