@@ -46,8 +46,8 @@ func (rx *receiver) expects() bool {
 	if rx.direct.w != nil {
 		return true
 	}
-	w, ok := rx.q.req.ring.front()
-	return ok && w != nil && w.SGL.Len() == 1 && w.Length-rx.readGot >= directMin
+	n := rx.q.req.ring.due()
+	return n > rx.readGot && n-rx.readGot >= directMin
 }
 
 // plan says where the next bytes go: the rest of the payload under way, what is behind it up to

@@ -144,6 +144,7 @@ func (q *qp) attach(conn stream, tcp *net.TCPConn, t *terms, state rdma.QPState)
 	q.wire.maxPayload = payloadFor(o, mss, conn.RemoteAddr())
 	q.tx.silent = t.silent
 	q.req.ring.slots = make([]*soft.SendWQE, nextPow2(t.ord+1)) // one more for an RTR READ
+	q.req.ring.whole = make([]uint32, len(q.req.ring.slots))
 	if t.silent {
 		q.rx.rtr = t.rtr
 		if t.rtr != 0 {

@@ -22,6 +22,7 @@ type requester struct {
 // atomic. Slots are reused only after retired, under QP.Mu, has passed them.
 type readRing struct {
 	slots   []*soft.SendWQE // length a power of two ≥ ORD; nil: an RTR READ
+	whole   []uint32        // beside slots: the length of a READ with one sink, else 0
 	tail    atomic.Uint64   // written by the transmitter
 	head    uint64          // next expected: the reader's
 	retired uint64          // under QP.Mu
@@ -30,7 +31,21 @@ type readRing struct {
 func (r *readRing) push(w *soft.SendWQE) {
 	t := r.tail.Load()
 	r.slots[t&uint64(len(r.slots)-1)] = w
+	n := uint32(0)
+	if w != nil && w.SGL.Len() == 1 {
+		n = w.Length
+	}
+	r.whole[t&uint64(len(r.whole)-1)] = n
 	r.tail.Store(t + 1)
+}
+
+// due is how many bytes the response to the oldest READ has, if they go to one sink; else 0. It
+// does not look at the READ, which is gone if the QP has died.
+func (r *readRing) due() uint32 {
+	if r.head == r.tail.Load() {
+		return 0
+	}
+	return r.whole[r.head&uint64(len(r.whole)-1)]
 }
 
 // front is the oldest READ without its whole response.
