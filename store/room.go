@@ -24,14 +24,14 @@ type Room struct {
 	once  sync.Once
 }
 
-// Room reserves memory for a put of these lengths, with a time to live or without one. nil: the
+// NewRoom reserves memory of a store for a put of these lengths, with a time to live or without one. nil: the
 // value is to be handed over in memory of the caller's. That is so where there is a log,
 // whose records want bytes that stay; where none is free; for a small value, and one that those
 // who watch are shown; and when the store closes. It may wait for a region to be registered, and it
 // evicts others as a put does.
 //
 // Close waits until the Room is released.
-func (s *Store) Room(keyLen, valLen int, ttl time.Duration) *Room {
+func NewRoom(s *Store, keyLen, valLen int, ttl time.Duration) *Room {
 	if !layout.MayPlace || s.journal != nil || keyLen < 1 || keyLen > layout.MaxKeyLen ||
 		valLen < 0 || valLen > layout.MaxValueLen || s.Events.shows(valLen) {
 		return nil

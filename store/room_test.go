@@ -22,7 +22,7 @@ func (n *node) places() (live int) {
 // roomFor is a room with a value in it.
 func (n *node) roomFor(key, value string, ttl time.Duration) *Room {
 	n.t.Helper()
-	r := n.Room(len(key), len(value), ttl)
+	r := NewRoom(n.Store, len(key), len(value), ttl)
 	if r == nil {
 		n.t.Fatal("no room")
 	}
@@ -157,12 +157,12 @@ func TestRoomOfARetry(t *testing.T) {
 // store that closes, which waits for those that are out.
 func TestNoRoom(t *testing.T) {
 	needRooms(t)
-	if open(t, testConfig(nil)).Room(1, roomy, 0) != nil {
+	if NewRoom(open(t, testConfig(nil)).Store, 1, roomy, 0) != nil {
 		t.Error("a store with a log gave room")
 	}
 	n := open(t, cacheConfig(64<<20))
 	for _, lens := range [][2]int{{1, layout.ChunkSize}, {0, roomy}, {layout.MaxKeyLen + 1, roomy}, {1, layout.MaxValueLen + 1}, {1, -1}} {
-		if n.Room(lens[0], lens[1], 0) != nil {
+		if NewRoom(n.Store, lens[0], lens[1], 0) != nil {
 			t.Errorf("room for a key of %d and a value of %d bytes", lens[0], lens[1])
 		}
 	}
@@ -170,7 +170,7 @@ func TestNoRoom(t *testing.T) {
 	closed := make(chan error, 1)
 	go func() { closed <- n.Close() }()
 	waitFor(t, "the store to close", func() bool {
-		r := n.Room(1, roomy, 0)
+		r := NewRoom(n.Store, 1, roomy, 0)
 		if r != nil {
 			r.Release()
 		}

@@ -61,7 +61,7 @@ func (r *op) rendezvous(m wire.PutLarge, w store.Write) {
 	defer s.Flush()
 	var room *store.Room
 	stage, err := r.fetch(session.Remote{RKey: m.RKey, Addr: m.Addr, Size: m.ValueLen}, m.Checksum, func() memory.Room {
-		if room = r.c.env.Store.Room(len(w.Key), int(m.ValueLen), w.TTL); room == nil {
+		if room = store.NewRoom(r.c.env.Store, len(w.Key), int(m.ValueLen), w.TTL); room == nil {
 			return nil
 		}
 		return room
