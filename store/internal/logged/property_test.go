@@ -176,7 +176,7 @@ func drawFlight(t *rapid.T) *flight.Flight {
 			if e.Puts() && rapid.IntRange(0, 4).Draw(t, "in a table") == 0 {
 				e.Value, e.Bytes = []byte{}, &base.Bytes{
 					Table: rapid.Uint64Min(1).Draw(t, "table"), Number: rapid.Uint32().Draw(t, "number"),
-					Offset: rapid.Uint64Max(1<<62 - 1).Draw(t, "offset"), Length: rapid.Uint64Range(1, layout.MaxValueLen).Draw(t, "length"),
+					Offset: rapid.Uint64Max(1<<62-1).Draw(t, "offset"), Length: rapid.Uint64Range(1, layout.MaxValueLen).Draw(t, "length"),
 					Sum: rapid.Uint64().Draw(t, "sum"),
 				}
 			}
