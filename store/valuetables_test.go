@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -240,21 +241,21 @@ func TestValuesWithoutARecord(t *testing.T) {
 // the log, where room was set aside; what stood in the table that was cut is read, and comes into
 // the base.
 func TestValuesOnAFullDisk(t *testing.T) {
-	full := false
+	var full atomic.Bool
 	mem := vfs.NewCrashableMem()
 	w := newTabled(t, &fullFS{FS: mem, full: &full}, 1)
 	for i := range 40 {
-		full = i%4 == 3
+		full.Store(i%4 == 3)
 		key := fmt.Sprintf("key-%02d", i%20)
 		w.put(shardOf(key), key, pattern(3000+i, key))
 		w.has[key] = pattern(3000+i, key)
 		if i%7 == 0 {
-			full = false
+			full.Store(false)
 			w.checkpoint()
 		}
 	}
 	w.compare()
-	full = false
+	full.Store(false)
 	crashed := mem.CrashClone(vfs.CrashCloneCfg{})
 	w.check(crashed, "/store")
 	w.checkpoint()
@@ -268,11 +269,11 @@ func TestValuesOnAFullDisk(t *testing.T) {
 // A fullFS has no room for tables of values while it is full.
 type fullFS struct {
 	vfs.FS
-	full *bool
+	full *atomic.Bool
 }
 
 func (f *fullFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	if *f.full && strings.HasSuffix(name, ".values") {
+	if f.full.Load() && strings.HasSuffix(name, ".values") {
 		return nil, syscall.ENOSPC
 	}
 	file, err := f.FS.Create(name, c)
@@ -284,11 +285,11 @@ func (f *fullFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) 
 
 type fullFile struct {
 	vfs.File
-	full *bool
+	full *atomic.Bool
 }
 
 func (f *fullFile) Write(p []byte) (int, error) {
-	if *f.full {
+	if f.full.Load() {
 		n, _ := f.File.Write(p[:len(p)/2])
 		return n, syscall.ENOSPC
 	}

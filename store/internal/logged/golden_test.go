@@ -86,6 +86,9 @@ func goldenFlight(d *datadriven.TestData) (*flight.Flight, error) {
 		if e.Kind != base.OpDelete {
 			e.Value = []byte(value)
 		}
+		if table := num("table", 0); table != 0 && !noop && e.Kind != base.OpDelete {
+			e.Bytes = &base.Bytes{Table: table, Number: uint32(len(list)), Offset: 4242, Length: 70_000, Sum: 0x0123456789abcdef}
+		}
 		list = append(list, e)
 	}
 	f := numbered(uint16(num("shard", 3)), layout.MakeVersion(uint16(num("epoch", 1)), num("first", 7)), list...)
@@ -135,6 +138,9 @@ func describe(b []byte) (string, error) {
 		fmt.Fprintf(&s, "%v noop %v %q = %q version %v expiry %d unlist %d due %d", e.Kind, e.Noop, e.Key, e.Value, e.Version, e.Expiry, e.Unlist, e.Due)
 		if e.Apart {
 			fmt.Fprintf(&s, " apart, %d bytes", Length(&e))
+		}
+		if e.Bytes != nil {
+			fmt.Fprintf(&s, " in a table, %+v", *e.Bytes)
 		}
 		s.WriteByte('\n')
 	}

@@ -65,7 +65,11 @@ func event(e *base.Effect) string {
 	if e.Noop {
 		return fmt.Sprintf("%v nothing of %q due %d", e.Kind, e.Key, e.Due)
 	}
-	return fmt.Sprintf("%v %v %q %q %d %d %d in %d", e.Kind, e.Version, e.Key, e.Value, e.Expiry, e.Unlist, e.Due, e.Shard)
+	where := base.Bytes{}
+	if e.Bytes != nil {
+		where = *e.Bytes
+	}
+	return fmt.Sprintf("%v %v %q %q %d %d %d in %d, %v", e.Kind, e.Version, e.Key, e.Value, e.Expiry, e.Unlist, e.Due, e.Shard, where)
 }
 
 // changeOf returns how a flight changes a base.
@@ -167,6 +171,15 @@ func drawFlight(t *rapid.T) *flight.Flight {
 		f.Evaluate(clock.New(func() (time.Time, time.Duration) { return time.UnixMicro(now), 0 }, 0))
 		if rapid.IntRange(0, 15).Draw(t, "retry") == 0 {
 			f.Repeat()
+		}
+		for _, e := range f.Effects {
+			if e.Puts() && rapid.IntRange(0, 4).Draw(t, "in a table") == 0 {
+				e.Value, e.Bytes = []byte{}, &base.Bytes{
+					Table: rapid.Uint64Min(1).Draw(t, "table"), Number: rapid.Uint32().Draw(t, "number"),
+					Offset: rapid.Uint64Max(1<<62-1).Draw(t, "offset"), Length: rapid.Uint64Range(1, layout.MaxValueLen).Draw(t, "length"),
+					Sum: rapid.Uint64().Draw(t, "sum"),
+				}
+			}
 		}
 	}
 	f.Number(layout.MakeVersion(uint16(rapid.IntRange(1, math.MaxUint16).Draw(t, "epoch")), rapid.Uint64Range(1, 1<<39).Draw(t, "first")))
