@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/residents"
@@ -91,6 +95,7 @@ func TestSweepMeetsDamage(t *testing.T) {
 	if err := errors.Join(n.disk.ForTests().DB().Flush(), n.disk.ForTests().DB().Compact(t.Context(), []byte{0}, []byte{0xff, 0xff, 0xff}, false)); err != nil {
 		t.Fatal(err)
 	}
+	n.onlyTablesInForce(fs)
 	if flip(t, fs, ".sst", 30) == "" {
 		t.Fatal("there is no table")
 	}
@@ -110,6 +115,34 @@ func TestSweepMeetsDamage(t *testing.T) {
 	}
 	n.reader().wantAsk(0, "zz")
 	n.want(0, "zz", "again")
+}
+
+// onlyTablesInForce waits until Pebble has removed the files of tables that a compaction has
+// replaced. It does so in the background, and the largest file may be one of them.
+func (n *node) onlyTablesInForce(fs vfs.FS) {
+	n.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		names, err := fs.List("/store/data")
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		files := 0
+		for _, name := range names {
+			if strings.HasSuffix(name, ".sst") {
+				files++
+			}
+		}
+		tables := 0
+		for _, level := range n.disk.ForTests().DB().Metrics().Levels {
+			tables += int(level.TablesCount)
+		}
+		if files == tables {
+			return
+		}
+		if time.Now().After(deadline) {
+			n.t.Fatalf("there are %d files of tables, and %d tables", files, tables)
+		}
+	}
 }
 
 // TestSweepModel runs random puts, deletes, evictions, promotions, checkpoints and leases
