@@ -39,6 +39,9 @@ func (w *tabled) start(fs vfs.FS) {
 	w.t.Helper()
 	w.c.FS, w.c.Memory = fs, newHeapMemory()
 	w.node = open(w.t, w.c)
+	if first := w.values.First(); first <= w.mark.Table {
+		w.t.Fatalf("the next table has number %d, and the base has values of table %d", first, w.mark.Table)
+	}
 }
 
 func shardOf(key string) int { return int(key[len(key)-1]-'0') % 4 }
