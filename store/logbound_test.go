@@ -17,12 +17,13 @@ import (
 // further, so that a start after a crash replays no more. Writes are let in again behind it.
 func TestLogBound(t *testing.T) {
 	c := testConfig(memFS())
-	c.Sync, c.LogBytes = Off, MinLogBytes
+	c.Sync, c.LogBytes, c.bytesFrom = Off, MinLogBytes, 0 // values in the log
 	n := open(t, c)
 	done := make(chan struct{}, 1)
 	write := func(i int) *Write {
 		return &Write{Op: Op{Shard: uint16(i % 4), Key: fmt.Appendf(nil, "%08d", i%2000), Value: make([]byte, 16<<10)}, Done: func(*Write) { done <- struct{}{} }}
 	}
+	n.lookedForParts()
 	n.ckpt.Leaving.Lock()
 	i, full := 0, 0 // full: how often in a row there was no room
 	for full < 100 && n.journal.Bytes() <= int64(c.LogBytes) {

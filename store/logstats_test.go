@@ -56,8 +56,9 @@ func TestLogStats(t *testing.T) {
 // TestPutRateIsTold: what puts are slowed down to is told while little of the log is left.
 func TestPutRateIsTold(t *testing.T) {
 	c := testConfig(memFS())
-	c.Sync, c.LogBytes = Off, MinLogBytes
+	c.Sync, c.LogBytes, c.bytesFrom = Off, MinLogBytes, 0 // values in the log
 	n := open(t, c)
+	n.lookedForParts()
 	n.ckpt.Leaving.Lock() // no checkpoint comes to its end
 	last := uint64(0)
 	for i := 0; ; i++ {

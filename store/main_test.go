@@ -112,6 +112,17 @@ type node struct {
 	now       time.Time
 }
 
+// lookedForParts waits until the parts that there were at the start have been looked for. That is
+// a scan, which would wait for a test that keeps keys from leaving, and writes would wait for it.
+func (n *node) lookedForParts() {
+	n.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); n.parts.Look(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			n.t.Fatal("the look for parts does not end")
+		}
+	}
+}
+
 // open opens a store and closes it with the test.
 func open(t testing.TB, c Config) *node {
 	t.Helper()

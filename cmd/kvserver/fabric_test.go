@@ -261,6 +261,7 @@ func TestIWARPOptions(t *testing.T) {
 		"EXPERT_SPIN=30us": {Spin: 30 * time.Microsecond},
 	} {
 		want.MaxPending = base.MaxPending // by the limit of open files
+		want.NoCRCWithin = true           // in all programs
 		if got := iwarpOptions(loaded(t, "RDMAKV_"+env).Config, nil); got != want {
 			t.Errorf("%s gives %+v", env, got)
 		}
