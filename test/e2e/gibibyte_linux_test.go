@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
+
+	"github.com/rdmakv/rdmakv/test/node"
 )
 
 // stream is n bytes that depend on seed, of which none are kept.
@@ -49,6 +51,7 @@ func TestGibibyte(t *testing.T) {
 	want := sumOf(size, 1)
 	kv := func(in io.Reader, out io.Writer, args ...string) (maxRSS int64, err error) {
 		cmd := exec.Command(filepath.Join(bin, "kvclient"), append([]string{"--server", n.Data, "--timeout", "100s"}, args...)...)
+		cmd.Env = append(node.CleanEnv(os.Environ()), "RDMAKV_FABRIC="+*fabricFlag)
 		var said errorText
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, &said
 		if err := cmd.Run(); err != nil {
