@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -297,4 +298,42 @@ func (f *fullFile) Write(p []byte) (int, error) {
 		return n, syscall.ENOSPC
 	}
 	return f.File.Write(p)
+}
+
+// TestManyValuesAreCopied: after a crash the values of a table that was cut fill several tables
+// of the base, and what is deleted behind them overlaps none of those.
+func TestManyValuesAreCopied(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	c := testConfig(fs)
+	c.noKeeper, c.PredecessorGone, c.LogBytes, c.MemoryLimit = true, true, 256<<20, 64<<20
+	n := open(t, c)
+	const keys, size = 20, 2 << 20
+	key := func(i int) string { return fmt.Sprintf("key-%02d", i) }
+	for i := range keys {
+		n.put(i%4, key(i), pattern(size, key(i)))
+	}
+	crashed := fs.CrashClone(vfs.CrashCloneCfg{})
+	for life := range 2 {
+		c.FS, c.Memory = crashed, newHeapMemory()
+		n = open(t, c)
+		if life == 0 {
+			n.put(1, key(1), pattern(size, "newer")) // the first of those that were copied is dead later
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // one that fails is tried again
+		err := n.ckpt.Now(ctx)
+		cancel()
+		if err != nil {
+			t.Fatalf("life %d: %v", life, err)
+		}
+		for i := range keys {
+			want := pattern(size, key(i))
+			if i == 1 {
+				want = pattern(size, "newer")
+			}
+			n.want(i%4, key(i), want)
+		}
+		if err := n.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"fmt"
@@ -180,35 +181,47 @@ func lengthOf(list []base.Bytes) (n int64) {
 	return n
 }
 
-// tables writes what becomes of values in tables. Their keys are the last of all.
+// tables writes what becomes of values in tables: what is deleted and what is copied, in the one
+// order of their keys, which are the last of all. A range that came before copies whose keys are
+// in front of it would stand in a table that overlaps the next one.
 func (w *writer) tables() error {
 	if len(w.r.gone) == 0 && w.r.orphans[0] == nil && len(w.live) == 0 {
 		return nil
 	}
 	w.to.Cut()
-	if err := w.deleteRanges(w.r.gone); err != nil {
+	w.ranges = rangesOf(w.r.gone)
+	if w.r.orphans[0] != nil {
+		w.ranges = append(w.ranges, w.r.orphans)
+		slices.SortFunc(w.ranges, func(a, b [2][]byte) int { return bytes.Compare(a[0], b[0]) })
+	}
+	if err := w.copies(); err != nil {
 		return err
 	}
-	return w.copies()
+	return w.deleteBefore(nil)
 }
 
-// deleteRanges deletes values that the base has, and to which nothing leads. Neighbours go as
-// one: if a whole table goes, Pebble drops the file unread.
-func (w *writer) deleteRanges(gone []base.Bytes) error {
+// rangesOf are the keys of values that the base has, and to which nothing leads. Neighbours go
+// as one: if a whole table goes, Pebble drops the file unread.
+func rangesOf(gone []base.Bytes) (ranges [][2][]byte) {
 	slices.SortFunc(gone, compareBytes)
 	for i := 0; i < len(gone); {
 		n := i + 1
 		for n < len(gone) && gone[n].Table == gone[i].Table && gone[n].Number <= gone[n-1].Number+1 {
 			n++
 		}
-		last := gone[n-1]
-		if err := w.to.DeleteRange(disk.AppendBytesKey(nil, gone[i].Table, gone[i].Number), behind(last)); err != nil {
-			return err
-		}
+		ranges = append(ranges, [2][]byte{disk.AppendBytesKey(nil, gone[i].Table, gone[i].Number), behind(gone[n-1])})
 		i = n
 	}
-	if w.r.orphans[0] != nil {
-		return w.to.DeleteRange(w.r.orphans[0], w.r.orphans[1])
+	return ranges
+}
+
+// deleteBefore deletes the ranges that begin before a key; nil: all that are left.
+func (w *writer) deleteBefore(key []byte) error {
+	for len(w.ranges) > 0 && (key == nil || bytes.Compare(w.ranges[0][0], key) < 0) {
+		if err := w.to.DeleteRange(w.ranges[0][0], w.ranges[0][1]); err != nil {
+			return err
+		}
+		w.ranges = w.ranges[1:]
 	}
 	return nil
 }
@@ -234,6 +247,10 @@ func (w *writer) copies() error {
 		if w.r.source.Ingestible(b.Table) {
 			continue
 		}
+		key := disk.AppendBytesKey(nil, b.Table, b.Number)
+		if err := w.deleteBefore(key); err != nil {
+			return err
+		}
 		for len(sealed) > 0 && sealed[0].Number < b.Table {
 			w.to.Cut() // it would overlap that table
 			sealed = sealed[1:]
@@ -255,7 +272,7 @@ func (w *writer) copies() error {
 			return &base.CorruptError{File: tables.NameOfValues(b.Table), Detail: fmt.Sprintf(
 				"the value of %d bytes at offset %d has sum %016x, expected %016x", b.Length, b.Offset, sum, b.Sum)}
 		}
-		if err := w.set(disk.AppendBytesKey(nil, b.Table, b.Number), value); err != nil {
+		if err := w.set(key, value); err != nil {
 			return err
 		}
 	}

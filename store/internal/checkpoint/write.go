@@ -81,6 +81,7 @@ type writer struct {
 	r      *Range
 	to     Sink
 	base   walk
+	ranges [][2][]byte // of values in tables that are deleted, and were not yet
 	counts Counts
 	key    []byte
 	value  []byte
