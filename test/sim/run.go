@@ -40,7 +40,10 @@ type Outcome struct {
 func Run(t *testing.T, seed uint64, sc Scenario, log func(string)) (out Outcome) {
 	t.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	// A collection in the middle would move the goroutines' turns.
+	// A collection in the middle would move the goroutines' turns. Two of them empty each
+	// sync.Pool: Pebble's writer of tables of values pools channels, and one that was made in
+	// another bubble must not be used in this one.
+	runtime.GC()
 	runtime.GC()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	real := time.Now()
