@@ -319,7 +319,7 @@ func TestManyValuesAreCopied(t *testing.T) {
 		if life == 0 {
 			n.put(1, key(1), pattern(size, "newer")) // the first of those that were copied is dead later
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // one that fails is tried again
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // one that fails is tried again
 		err := n.ckpt.Now(ctx)
 		cancel()
 		if err != nil {
