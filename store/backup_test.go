@@ -11,17 +11,18 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // restored opens a copy of a backup as a store of its own.
-func restored(t *testing.T, fs *vfs.MemFS, dir string) *node {
+func restored(t *testing.T, fs *crashfs.Disk, dir string) *node {
 	t.Helper()
 	// It was made while its store served: that is no store that was killed.
 	if in, err := Inspect(t.Context(), dir, InspectOptions{FS: fs}); err != nil || !in.Backup || in.CleanStop || in.ProblemCount > 0 {
 		t.Errorf("the backup: %+v, %v", in, err)
 	}
 	id := []byte(readText(t, fs, dir+"/STORE"))
-	to := vfs.NewMem()
+	to := crashfs.New()
 	if ok, err := vfs.Clone(fs, to, dir, "/store"); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
@@ -47,7 +48,7 @@ func restored(t *testing.T, fs *vfs.MemFS, dir string) *node {
 // TestBackup: a backup under load is one state. Writers put counters that rise;
 // two keys of a batch are equal; what was acknowledged before is there.
 func TestBackup(t *testing.T) {
-	fs := vfs.NewMem()
+	fs := crashfs.New()
 	c := testConfig(fs)
 	n := open(t, c)
 	n.fill()

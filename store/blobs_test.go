@@ -12,13 +12,14 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // TestBlobFilesAfterACrash: a blob file that is missing, or has not the size that
 // the manifest says, is named by the next start and by Check after a crash too,
 // when the ledger does not know it.
 func TestBlobFilesAfterACrash(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	c := testConfig(mem)
 	c.noKeeper, c.bytesFrom = true, 0
 	n := open(t, c)

@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rdmakv/rdmakv/store/layout"
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // acked is what a writer was told, per key: the last state that is certain and
@@ -36,7 +37,7 @@ func TestCrash(t *testing.T) {
 	for _, seed := range []uint64{1, 2, 3} {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 1))
-			fs := vfs.NewCrashableMem()
+			fs := crashfs.New()
 			state := make([]acked, keys)
 			var newest layout.Version // of all versions ever told, acknowledged or not
 			for round := range rounds {
@@ -173,7 +174,7 @@ func checkCrashed(t *testing.T, n *node, i int, s *acked) {
 // writes go on. Whatever a reader saw before the power went is there after it.
 func TestVisibleImpliesDurable(t *testing.T) {
 	const keys = 8
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	c := testConfig(fs)
 	c.InflightWrites = 64
 	n := open(t, c)
@@ -227,7 +228,7 @@ func TestVisibleImpliesDurable(t *testing.T) {
 // TestIntervalSyncs: under Interval a write is acknowledged before it is
 // durable, and durable soon after; under Off nobody sees to that.
 func TestIntervalSyncs(t *testing.T) {
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	c := testConfig(fs)
 	c.Sync, c.SyncInterval = Interval, time.Millisecond
 	n := open(t, c)
@@ -247,7 +248,7 @@ func TestIntervalSyncs(t *testing.T) {
 func TestKilledLater(t *testing.T) {
 	for _, policy := range []SyncPolicy{Always, Interval, Off} {
 		t.Run(policy.String(), func(t *testing.T) {
-			fs := vfs.NewCrashableMem()
+			fs := crashfs.New()
 			c := testConfig(fs)
 			c.Sync = policy
 			n := open(t, c)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // TestCrashAtEveryCall cuts the power before every call of the file system
@@ -40,13 +42,13 @@ const raceCalls = 5
 // and lives there were.
 func crashWorld(t *testing.T, seed uint64) (crashes, lives int) {
 	w := newWorld(t, seed)
-	disk := vfs.NewCrashableMem()
+	disk := crashfs.New()
 	fault := func(err error) {
 		t.Errorf("%v\nagain: %s", err, replay(t, seed))
 	}
 	// Checks run beside the world that goes on, a few at a time.
 	type crash struct {
-		disk *vfs.MemFS
+		disk *crashfs.Disk
 		know knowledge
 		what string
 	}

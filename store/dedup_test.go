@@ -12,6 +12,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/dedup"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // rid is a request id of one client.
@@ -31,7 +32,7 @@ func sent(id RequestID, age time.Duration) RequestID {
 func TestRetries(t *testing.T) {
 	for _, how := range []string{"at once", "clean", "crash"} {
 		t.Run(how, func(t *testing.T) {
-			fs := vfs.NewCrashableMem()
+			fs := crashfs.New()
 			c := testConfig(fs)
 			c.PredecessorGone = true
 			n := open(t, c)

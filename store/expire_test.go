@@ -16,6 +16,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/clock"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/upkeep"
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // timedConfig is a store whose time a test moves: nothing happens by the clock.
@@ -221,7 +222,7 @@ func TestExpiredStaysExpired(t *testing.T) {
 
 func expiredAfterRestart(t testing.TB, crash bool) {
 	t.Helper()
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	c, f := timedConfig(testConfig(fs))
 	c.PredecessorGone = true
 	n := open(t, c)
@@ -396,7 +397,7 @@ func TestCrashesDoNotAddUp(t *testing.T) {
 	}
 	for _, life := range []time.Duration{0, 700 * time.Millisecond, 3 * time.Second} {
 		t.Run(life.String(), func(t *testing.T) {
-			fs := vfs.NewCrashableMem()
+			fs := crashfs.New()
 			c, f := timedConfig(testConfig(fs))
 			c.PredecessorGone = true
 			n := open(t, c)
@@ -432,7 +433,7 @@ func TestCrashesDoNotAddUp(t *testing.T) {
 // TestRestoredClock: a copy that was made of a live store, whatever crashes that
 // has behind it, begins at most 6 s ahead.
 func TestRestoredClock(t *testing.T) {
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	c, f := timedConfig(testConfig(fs))
 	c.PredecessorGone = true
 	n := open(t, c)

@@ -18,6 +18,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/rdmakv/rdmakv/store/internal/reads"
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // childEnv names the scenario that a child process of this test runs. A fault
@@ -120,7 +121,7 @@ func TestLogFlip(t *testing.T) {
 	for _, lives := range []int{1, 2} {
 		for _, at := range []int{0, 50, 250} {
 			t.Run(fmt.Sprintf("lives=%d/at=%d", lives, at), func(t *testing.T) {
-				fs := vfs.NewCrashableMem()
+				fs := crashfs.New()
 				c := testConfig(fs)
 				c.checkpoints = time.Hour // no checkpoint takes the record into the base
 				n := open(t, c)

@@ -15,6 +15,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // TestFaultAtEveryCall lets every call of the file system fail, one at a time,
@@ -146,7 +148,7 @@ func faultCase(seed uint64, kind int, sticky bool, n int) (what string, err erro
 // A faulty is one case: a world on a disk that fails at call n.
 type faulty struct {
 	*world
-	disk   *vfs.MemFS
+	disk   *crashfs.Disk
 	kind   int
 	sticky bool
 	n      int
@@ -171,7 +173,7 @@ func (q *quiet) Errorf(format string, args ...any) {
 // newFaulty makes a store that was killed with some of its writes in the log.
 func newFaulty(seed uint64, kind int, sticky bool, n int) *faulty {
 	f := &faulty{world: newWorld(&quiet{}, seed), kind: kind, sticky: sticky, n: n}
-	disk := vfs.NewCrashableMem()
+	disk := crashfs.New()
 	s, err := Open(context.Background(), f.config(disk))
 	if err != nil {
 		panic(err)

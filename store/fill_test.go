@@ -11,6 +11,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/layout"
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // TestFillWaitsForRoom: after a crash nothing says how large the index is going
@@ -21,7 +22,7 @@ func TestFillWaitsForRoom(t *testing.T) {
 	if underRace { // the race detector makes each put a hundred times slower
 		keys = 15_000
 	}
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	c := testConfig(fs)
 	c.Shards, c.Sync, c.MemoryLimit = 1, Off, 32<<20
 	n := open(t, c)
@@ -94,7 +95,7 @@ func TestKeysNoted(t *testing.T) {
 		t.Skip("tens of thousands of puts; TestFillBesideEverything runs, and make race-full has this")
 	}
 	const keys = 40_000 // more than noteLeast
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	c := testConfig(fs)
 	c.Sync, c.noKeeper = Off, true
 	n := open(t, c)

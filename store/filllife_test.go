@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // TestFillBesideEverything: a store is killed whose keys are in the base, in the log, or in both,
@@ -24,7 +26,7 @@ func TestFillBesideEverything(t *testing.T) {
 	if underRace {
 		keys = 1500
 	}
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	c := testConfig(fs)
 	c.checkpoints = time.Hour
 	n := open(t, c)

@@ -22,6 +22,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rdmakv/rdmakv/store/log"
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // blindSpots is everything that a flipped byte can do without being noticed
@@ -45,7 +46,7 @@ type blindness struct {
 // A flipped store is a small store whose bytes are damaged, one at a time.
 type flipped struct {
 	state string
-	fs    *vfs.MemFS
+	fs    *crashfs.Disk
 	keys  map[string]string // what it holds
 	gone  []string          // what it held
 }
@@ -81,7 +82,7 @@ func loadFlipped(dir string) (f flipped, err error) {
 	if err := json.Unmarshal(text, &facts); err != nil {
 		return f, err
 	}
-	f = flipped{facts.State, vfs.NewMem(), facts.Keys, facts.Gone}
+	f = flipped{facts.State, crashfs.New(), facts.Keys, facts.Gone}
 	if ok, err := vfs.Clone(vfs.Default, f.fs, filepath.Join(dir, "store"), "/store"); err != nil || !ok {
 		return f, fmt.Errorf("clone: %v, %w", ok, err)
 	}
@@ -91,7 +92,7 @@ func loadFlipped(dir string) (f flipped, err error) {
 // smallStore makes a store in which every kind of file has a part of the data.
 // It ended cleanly, or was killed after a heartbeat, or a moment before one.
 func smallStore(t *testing.T, state string) flipped {
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	c := testConfig(fs)
 	c.noKeeper = true
 	c.LogBytes = MinLogBytes // of small segments
@@ -194,7 +195,7 @@ const (
 
 // try damages one byte and looks at everything.
 func (f flipped) try(name string, off int64, mask byte) (flipOutcome, error) {
-	disk := vfs.NewMem()
+	disk := crashfs.New()
 	if ok, err := vfs.Clone(f.fs, disk, "/store", "/store"); err != nil || !ok {
 		return 0, fmt.Errorf("clone: %v, %w", ok, err)
 	}

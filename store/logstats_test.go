@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // TestLogStats: the numbers of the log and of checkpoints say what has happened.
 func TestLogStats(t *testing.T) {
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	c := testConfig(fs)
 	c.noKeeper, c.checkpoints = true, time.Hour
 	n := open(t, c)

@@ -19,6 +19,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/internal/upkeep"
 	"github.com/rdmakv/rdmakv/store/layout"
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 func TestMain(m *testing.M) {
@@ -283,7 +284,7 @@ func pattern(n int, seed string) string {
 	return string(bytes.Repeat([]byte(seed+"."), n/(len(seed)+1)+1)[:n])
 }
 
-func memFS() *vfs.MemFS { return vfs.NewMem() }
+func memFS() *crashfs.Disk { return crashfs.New() }
 
 // deleteIf is the operation of a write that is a delete or a put.
 func deleteIf(del bool) Kind {

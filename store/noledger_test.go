@@ -8,6 +8,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // TestCrashWithoutLedger cuts the power before every call of the start of a
@@ -15,7 +17,7 @@ import (
 // ledger away. The ledger that this start begins must not speak against what
 // the crash left.
 func TestCrashWithoutLedger(t *testing.T) {
-	disk := vfs.NewCrashableMem()
+	disk := crashfs.New()
 	config := func(fs vfs.FS) Config {
 		c := testConfig(fs)
 		c.PredecessorGone, c.noKeeper = true, true
@@ -33,7 +35,7 @@ func TestCrashWithoutLedger(t *testing.T) {
 		t.Fatal(err)
 	}
 	type crash struct {
-		disk *vfs.MemFS
+		disk *crashfs.Disk
 		what string
 	}
 	var mu sync.Mutex

@@ -13,12 +13,14 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // made returns a file system with a closed store in /store that holds one key.
-func made(t *testing.T, shards int) *vfs.MemFS {
+func made(t *testing.T, shards int) *crashfs.Disk {
 	t.Helper()
-	fsys := vfs.NewMem()
+	fsys := crashfs.New()
 	c := testConfig(fsys)
 	c.Shards = shards
 	n := open(t, c)
@@ -62,19 +64,19 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		{name: "a file instead of a directory", want: ErrNotDir, text: `"/store"`,
 			fs: func(t *testing.T) vfs.FS {
-				fsys := vfs.NewMem()
+				fsys := crashfs.New()
 				writeText(t, fsys, "/store", "hello")
 				return fsys
 			}},
 		{name: "somebody else's directory", want: ErrForeignDir, text: "letter.txt",
 			fs: func(t *testing.T) vfs.FS {
-				fsys := vfs.NewMem()
+				fsys := crashfs.New()
 				writeText(t, fsys, "/store/letter.txt", "hello")
 				return fsys
 			}},
 		{name: "a bare Pebble store", want: ErrForeignDir, text: "choose an empty directory",
 			fs: func(t *testing.T) vfs.FS {
-				fsys := vfs.NewMem()
+				fsys := crashfs.New()
 				db, err := pebble.Open("/store", &pebble.Options{FS: fsys, Logger: mute{}})
 				if err != nil {
 					t.Fatal(err)
@@ -127,7 +129,7 @@ func TestOpenRefuses(t *testing.T) {
 		{name: "a read-only disk", want: ErrReadOnlyDisk,
 			fs: func(t *testing.T) vfs.FS { return failing(made(t, 4), under(errorfs.OpCreate), syscall.EROFS) }},
 		{name: "a directory that cannot be made", want: fs.ErrNotExist, text: "choose another data_dir",
-			fs: func(t *testing.T) vfs.FS { return noDirs{vfs.NewMem()} }},
+			fs: func(t *testing.T) vfs.FS { return noDirs{crashfs.New()} }},
 		{name: "a full disk", want: ErrNoSpace, text: "free some on the disk of this directory, or move it to a larger one: every start writes",
 			fs: func(t *testing.T) vfs.FS { return failing(made(t, 4), under(errorfs.OpCreate), syscall.ENOSPC) }},
 		{name: "a full disk that says what is free", want: ErrNoSpace, text: "no disk space left: 12 KiB are free, a start needs about " + start + ": ",
@@ -189,7 +191,7 @@ func TestOpenTwice(t *testing.T) {
 		name string
 		fs   vfs.FS
 		dir  string
-	}{{"memory", vfs.NewMem(), "/store"}, {"disk", vfs.Default, t.TempDir()}} {
+	}{{"memory", crashfs.New(), "/store"}, {"disk", vfs.Default, t.TempDir()}} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := testConfig(tc.fs)
 			c.Dir, c.MinFreeBytes = tc.dir, -1
@@ -228,7 +230,7 @@ func TestOpenOnDisk(t *testing.T) {
 
 // TestLostAndFound: an empty file system is an empty directory.
 func TestLostAndFound(t *testing.T) {
-	fsys := vfs.NewMem()
+	fsys := crashfs.New()
 	if err := fsys.MkdirAll("/store/lost+found", 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +242,7 @@ func TestLostAndFound(t *testing.T) {
 // the fault lasts.
 func TestCreationCutShort(t *testing.T) {
 	for op := int32(0); ; op++ {
-		fsys := vfs.NewCrashableMem()
+		fsys := crashfs.New()
 		ii := errorfs.OnIndex(op)
 		inj := &writesOnly{ii}
 		c := testConfig(errorfs.Wrap(fsys, inj))
@@ -302,7 +304,7 @@ func TestPredecessorWait(t *testing.T) {
 		{"memory gone", false, true, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			fsys := vfs.NewCrashableMem()
+			fsys := crashfs.New()
 			c := testConfig(fsys)
 			n := open(t, c)
 			n.put(0, "key", "old")

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // TestRetriesOverCrashes cuts the power while requests are in flight, under each
@@ -31,7 +33,7 @@ func TestRetriesOverCrashes(t *testing.T) {
 
 func retriesOverCrash(t *testing.T, policy SyncPolicy, rng *rand.Rand) {
 	const requests = 300
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	c := testConfig(fs)
 	c.Sync, c.PredecessorGone = policy, true
 	n := open(t, c)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/layout"
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 var (
@@ -74,7 +75,7 @@ type opsModel struct {
 	t       *testing.T
 	n       *node
 	f       *fakeTime
-	fs      *vfs.MemFS
+	fs      *crashfs.Disk
 	rng     *rand.Rand
 	mode    Mode
 	keys    [4]map[string]modelKey
@@ -86,7 +87,7 @@ type opsModel struct {
 func runOpsModel(t *testing.T, mode Mode, seed uint64, rounds int) {
 	m := &opsModel{
 		mode: mode,
-		t:    t, f: newFakeTime(), fs: vfs.NewCrashableMem(), rng: rand.New(rand.NewPCG(seed, 7)),
+		t:    t, f: newFakeTime(), fs: crashfs.New(), rng: rand.New(rand.NewPCG(seed, 7)),
 		last: make(map[uint16]*modelRequest),
 	}
 	for i := range m.keys {

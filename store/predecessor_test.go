@@ -5,12 +5,14 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // TestCleanMarkIsSpent: a mark of a clean stop says nothing of the incarnation
 // that found it: when that one is killed, its successor has to wait.
 func TestCleanMarkIsSpent(t *testing.T) {
-	fsys := vfs.NewCrashableMem()
+	fsys := crashfs.New()
 	n := open(t, testConfig(fsys))
 	n.put(0, "key", "first life")
 	if err := n.Close(); err != nil {
@@ -32,7 +34,7 @@ func TestCleanMarkIsSpent(t *testing.T) {
 // stopped at once, and leaves its mark. The third does not wait, so the second
 // must have: until the leases of the first were over.
 func TestCleanStopOutlastsPredecessor(t *testing.T) {
-	fsys := vfs.NewCrashableMem()
+	fsys := crashfs.New()
 	n := open(t, testConfig(fsys))
 	n.put(0, "key", "first life")
 	fsys = fsys.CrashClone(vfs.CrashCloneCfg{})
@@ -56,7 +58,7 @@ func TestCleanStopOutlastsPredecessor(t *testing.T) {
 // TestVersionsAfterCrash: a write that a crash took back may have been seen in
 // memory that still can be read; no other write is given its version.
 func TestVersionsAfterCrash(t *testing.T) {
-	fsys := vfs.NewCrashableMem()
+	fsys := crashfs.New()
 	n := open(t, testConfig(fsys))
 	lost := fsys.CrashClone(vfs.CrashCloneCfg{})
 	version := n.put(0, "key", "lost")

@@ -7,13 +7,15 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // TestRefused: a directory that must not be served says so from then on, across a
 // crash at once, until an epoch is accepted that is not below the one named; an
 // opening that gave out no version leaves the epoch as it was.
 func TestRefused(t *testing.T) {
-	fsys := vfs.NewCrashableMem()
+	fsys := crashfs.New()
 	epoch := func(fs vfs.FS) uint16 {
 		t.Helper()
 		in, err := Inspect(context.Background(), testConfig(fs).Dir, InspectOptions{FS: fs})

@@ -6,22 +6,23 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // stalledFS is a file system whose logs can be kept from being synced: that of Pebble and
 // that of the store.
 type stalledFS struct {
 	*errorfs.FS
-	mem     *vfs.MemFS
+	mem     *crashfs.Disk
 	mu      sync.Mutex
 	stalled chan struct{} // nil: syncs go through
 	held    int           // syncs of segments of the store's own log that wait
 }
 
 func newStalledFS() *stalledFS {
-	s := &stalledFS{mem: vfs.NewCrashableMem()}
+	s := &stalledFS{mem: crashfs.New()}
 	s.FS = errorfs.Wrap(s.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if inLog(op.Path) && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpFileSyncTo) {
 			s.mu.Lock()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/layout"
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // A tabled is a store with values in tables, and what its keys have.
@@ -128,7 +129,7 @@ func TestValuesInTables(t *testing.T) {
 	}
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			mem := vfs.NewCrashableMem()
+			mem := crashfs.New()
 			w := newTabled(t, mem, seed)
 			for life := range 8 {
 				for i := range 30 + w.rng.IntN(60) {
@@ -209,7 +210,7 @@ func TestValuesAreHeld(t *testing.T) {
 // TestValuesWithoutARecord: a value whose write was never in the log, because the process ended in
 // between, came into the base with its table all the same. The next life deletes it.
 func TestValuesWithoutARecord(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	w := newTabled(t, mem, 1)
 	value := []byte(pattern(5000, "lost"))
 	for i := range 3 {
@@ -246,7 +247,7 @@ func TestValuesWithoutARecord(t *testing.T) {
 // the base.
 func TestValuesOnAFullDisk(t *testing.T) {
 	var full atomic.Bool
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	w := newTabled(t, &fullFS{FS: mem, full: &full}, 1)
 	for i := range 40 {
 		full.Store(i%4 == 3)
@@ -303,7 +304,7 @@ func (f *fullFile) Write(p []byte) (int, error) {
 // TestManyValuesAreCopied: after a crash the values of a table that was cut fill several tables
 // of the base, and what is deleted behind them overlaps none of those.
 func TestManyValuesAreCopied(t *testing.T) {
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	c := testConfig(fs)
 	c.noKeeper, c.PredecessorGone, c.LogBytes, c.MemoryLimit = true, true, 256<<20, 64<<20
 	n := open(t, c)

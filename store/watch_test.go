@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rdmakv/rdmakv/store/layout"
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // watchConfig is testConfig with events.
@@ -170,7 +171,7 @@ func TestWatchEverything(t *testing.T) {
 // TestWatchRestart: behind a clean stop a watch goes on where it was, if it was
 // at the end; else, and after a crash, it is told.
 func TestWatchRestart(t *testing.T) {
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	n := open(t, watchConfig(fs))
 	early := n.cursorNow()
 	n.put(0, "k", "one")

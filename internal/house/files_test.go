@@ -92,6 +92,25 @@ func TestFiles(t *testing.T) {
 	})
 }
 
+// TestPowerIsCutOnCrashfs: whoever cuts the power of a disk in memory takes test/crashfs.
+// Pebble's own disk for that deadlocks, once in some ten thousand cuts.
+func TestPowerIsCutOnCrashfs(t *testing.T) {
+	const call = "vfs.NewCrashableMem" + "("
+	found := 0
+	goFiles(t, func(path string, data []byte) {
+		switch {
+		case !bytes.Contains(data, []byte(call)):
+		case path == "test/crashfs/crashfs.go":
+			found++
+		default:
+			t.Errorf("%s: %s...): take crashfs.New() of test/crashfs", path, call)
+		}
+	})
+	if found != 1 {
+		t.Error("test/crashfs is not looked at")
+	}
+}
+
 // TestPackageComments: every package begins with what it is for.
 func TestPackageComments(t *testing.T) {
 	has := map[string]bool{}

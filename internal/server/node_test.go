@@ -21,6 +21,7 @@ import (
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/store"
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 func TestConfigFaults(t *testing.T) {
@@ -320,7 +321,7 @@ func TestAdminPortWithoutDebug(t *testing.T) {
 // TestKilledNodeIsBackAtOnce: iwarp dies with its process, so a new
 // incarnation need not wait for leases of the one before.
 func TestKilledNodeIsBackAtOnce(t *testing.T) {
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	cfg := testConfig()
 	cfg.FS, cfg.Lease = fs, 20*time.Second
 	first := startServer(t, func(c *Config) { *c = cfg })

@@ -18,12 +18,13 @@ import (
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/membership"
 	"github.com/rdmakv/rdmakv/store"
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // TestStandDown: a node that must not go on ends the sessions of all its spaces,
 // says why to whoever looks after it, and closes its stores cleanly.
 func TestStandDown(t *testing.T) {
-	fs := vfs.NewMem()
+	fs := crashfs.New()
 	cfg := testConfig()
 	clusterOf("a")(&cfg)
 	cfg.FS, cfg.DataDir = fs, "data"
@@ -96,7 +97,7 @@ func newTwinRig(t *testing.T) *twinRig {
 func (r *twinRig) quick(c *Config) { c.Cluster.Profile = "fast" }
 
 // node starts b on a directory. Whoever gets one without an error ends it.
-func (r *twinRig) node(fs *vfs.MemFS, above uint16) (*Server, error) {
+func (r *twinRig) node(fs *crashfs.Disk, above uint16) (*Server, error) {
 	cfg := testConfig()
 	clusterOf("b", r.first.GossipAddr())(&cfg)
 	r.quick(&cfg)
@@ -109,7 +110,7 @@ func (r *twinRig) node(fs *vfs.MemFS, above uint16) (*Server, error) {
 }
 
 // starts starts b, which must be let in.
-func (r *twinRig) starts(fs *vfs.MemFS, above uint16) *Server {
+func (r *twinRig) starts(fs *crashfs.Disk, above uint16) *Server {
 	r.t.Helper()
 	srv, err := r.node(fs, above)
 	if err != nil {
@@ -120,7 +121,7 @@ func (r *twinRig) starts(fs *vfs.MemFS, above uint16) *Server {
 
 // refused starts b, which must not be let in for a reason, and returns the words. On a
 // slow machine it may learn of another process only when it serves; then it ends.
-func (r *twinRig) refused(fs *vfs.MemFS, above uint16, why error) string {
+func (r *twinRig) refused(fs *crashfs.Disk, above uint16, why error) string {
 	r.t.Helper()
 	srv, err := r.node(fs, above)
 	if err == nil {
@@ -160,16 +161,16 @@ func (r *twinRig) stop(srv *Server) {
 }
 
 // cloned is a copy of a directory as it is on the disk now.
-func (r *twinRig) cloned(fs *vfs.MemFS) *vfs.MemFS {
+func (r *twinRig) cloned(fs *crashfs.Disk) *crashfs.Disk {
 	r.t.Helper()
-	to := vfs.NewMem()
+	to := crashfs.New()
 	if _, err := vfs.Clone(fs, to, "data", "data", vfs.CloneSync); err != nil {
 		r.t.Fatal(err)
 	}
 	return to
 }
 
-func (r *twinRig) epochOf(fs *vfs.MemFS) uint16 {
+func (r *twinRig) epochOf(fs *crashfs.Disk) uint16 {
 	r.t.Helper()
 	in, err := store.Inspect(context.Background(), "data", store.InspectOptions{FS: fs})
 	if err != nil {
@@ -196,7 +197,7 @@ func (r *twinRig) accepts(words string) uint16 {
 // refused as well when the node is away for a moment, and never gets ahead of it.
 func TestRefusedCopy(t *testing.T) {
 	r := newTwinRig(t)
-	real := vfs.NewMem()
+	real := crashfs.New()
 	b := r.starts(real, 0)
 	birth(t, r.first, b)
 	r.known(b)
@@ -240,7 +241,7 @@ func TestRefusedCopy(t *testing.T) {
 // accepted; then its versions are none that were given out before.
 func TestRolledBackNode(t *testing.T) {
 	r := newTwinRig(t)
-	real := vfs.NewMem()
+	real := crashfs.New()
 	b := r.starts(real, 0)
 	birth(t, r.first, b)
 	r.known(b)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/shardmap/format"
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 const dir = "/data"
@@ -33,9 +34,9 @@ func mapOf(t testing.TB, c byte, name string, shards int, nodes ...string) *clus
 	return m
 }
 
-func newDisk(t testing.TB) *vfs.MemFS {
+func newDisk(t testing.TB) *crashfs.Disk {
 	t.Helper()
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	if err := errors.Join(fs.MkdirAll(dir, 0o700), syncDir(fs, "/")); err != nil {
 		t.Fatal(err)
 	}

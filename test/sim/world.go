@@ -19,6 +19,7 @@ import (
 	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/rdma/sim"
 	"github.com/rdmakv/rdmakv/store"
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 const serverAddr = "10.0.0.1:7400"
@@ -29,7 +30,7 @@ type World struct {
 	rng  *rand.Rand // of what is done to the world; one goroutine's
 	net  *sim.Network
 	host *sim.Host
-	fs   *vfs.MemFS
+	fs   *crashfs.Disk
 	sync time.Duration // what a sync takes at most
 	// patience is how long clients wait for a server that does not answer; 0:
 	// their default.
@@ -71,7 +72,7 @@ func (w *World) ahead(before int) int64 {
 
 // newWorld makes a network with a node and clients on it.
 func newWorld(seed uint64, sc *Scenario, log func(string)) (*World, error) {
-	w := &World{seed: seed, sync: sc.Disk, rng: rand.New(rand.NewPCG(seed, 1)), began: time.Now(), fs: vfs.NewCrashableMem()}
+	w := &World{seed: seed, sync: sc.Disk, rng: rand.New(rand.NewPCG(seed, 1)), began: time.Now(), fs: crashfs.New()}
 	w.net = sim.New(sim.Options{Seed: seed, Log: log})
 	var err error
 	if w.host, err = w.net.Host("server", "10.0.0.1"); err != nil {

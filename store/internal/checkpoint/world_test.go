@@ -19,6 +19,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 	"github.com/rdmakv/rdmakv/store/log"
 	"github.com/rdmakv/rdmakv/store/log/logtest"
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // ours is the stream of the tests; the others stand in the same log.
@@ -64,7 +65,7 @@ type world struct {
 	disk *logtest.Disk
 	sync log.Sync
 	log  *log.Log
-	mem  *vfs.MemFS
+	mem  *crashfs.Disk
 	fs   vfs.FS // mem, or what counts its calls
 	db   *pebble.DB
 	from Place
@@ -79,7 +80,7 @@ type world struct {
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), next: 1, keys: map[string]uint64{},
-		disk: logtest.New(logtest.Options{}), mem: vfs.NewCrashableMem(),
+		disk: logtest.New(logtest.Options{}), mem: crashfs.New(),
 	}
 	w.fs = w.mem
 	w.sync = []log.Sync{log.Always, log.Off}[w.rng.IntN(2)]

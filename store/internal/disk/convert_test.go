@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/test/crashfs"
 	"github.com/rdmakv/rdmakv/test/oldstores"
 )
 
@@ -155,7 +156,7 @@ func TestUpgradeCrash(t *testing.T) {
 			}
 		}
 		crashes := 0
-		c.FS = cuts(mem, r, *everyFlag, &least, func(what string, disk *vfs.MemFS, least int) {
+		c.FS = cuts(mem, r, *everyFlag, &least, func(what string, disk *crashfs.Disk, least int) {
 			crashes++
 			if err := noOldLog(disk, list.Failover); err != nil {
 				t.Errorf("%s, crash before %s: %v", name, what, err)
@@ -165,10 +166,10 @@ func TestUpgradeCrash(t *testing.T) {
 				return
 			}
 			// The start behind the crash crashes, too.
-			var again *vfs.MemFS
+			var again *crashfs.Disk
 			stop := r.IntN(40)
 			second := c
-			second.FS = cuts(disk, r, 1, new(atomic.Int64), func(_ string, disk *vfs.MemFS, _ int) {
+			second.FS = cuts(disk, r, 1, new(atomic.Int64), func(_ string, disk *crashfs.Disk, _ int) {
 				if stop--; stop == 0 {
 					again = disk
 				}
@@ -267,7 +268,7 @@ func TestUpgradeDamage(t *testing.T) {
 
 // TestUpgradeRemovesLogs: they are gone durably, in both directories, and nothing else is.
 func TestUpgradeRemovesLogs(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	c := testConfig(mem)
 	c.WALFailoverDir = "/aside"
 	for _, dir := range []string{"/store", "/store/data", "/aside"} {

@@ -7,15 +7,15 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // TestLedgerCompared damages files of the base, each in a way that Pebble by itself may take for
 // an older state, or does not look at: the ledger tells at the next start, and says of which file.
 func TestLedgerCompared(t *testing.T) {
-	manifest := func(t *testing.T, fs *vfs.MemFS) string {
+	manifest := func(t *testing.T, fs *crashfs.Disk) string {
 		t.Helper()
 		desc, err := pebble.Peek("/store/data", fs)
 		if err != nil {
@@ -23,7 +23,7 @@ func TestLedgerCompared(t *testing.T) {
 		}
 		return desc.ManifestFilename
 	}
-	options := func(t *testing.T, fs *vfs.MemFS) string {
+	options := func(t *testing.T, fs *crashfs.Disk) string {
 		t.Helper()
 		names, err := fs.List("/store/data")
 		if err != nil {
@@ -36,7 +36,7 @@ func TestLedgerCompared(t *testing.T) {
 		return "/store/data/" + names[i]
 	}
 	// change rewrites a file.
-	change := func(t *testing.T, fs *vfs.MemFS, path string, how func([]byte) []byte) {
+	change := func(t *testing.T, fs *crashfs.Disk, path string, how func([]byte) []byte) {
 		t.Helper()
 		b, err := readFile(fs, path)
 		if err == nil {
@@ -51,33 +51,33 @@ func TestLedgerCompared(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		crashed bool // or stopped
-		damage  func(t *testing.T, fs *vfs.MemFS) (file string)
+		damage  func(t *testing.T, fs *crashfs.Disk) (file string)
 		says    string
 	}{
-		{"a byte of the manifest", false, func(t *testing.T, fs *vfs.MemFS) string {
+		{"a byte of the manifest", false, func(t *testing.T, fs *crashfs.Disk) string {
 			change(t, fs, manifest(t, fs), flip)
 			return manifest(t, fs)
 		}, "changed since the last clean stop"},
-		{"a manifest that was cut", false, func(t *testing.T, fs *vfs.MemFS) string {
+		{"a manifest that was cut", false, func(t *testing.T, fs *crashfs.Disk) string {
 			change(t, fs, manifest(t, fs), cut)
 			return manifest(t, fs)
 		}, "at the last clean stop"},
-		{"a file that is gone", false, func(t *testing.T, fs *vfs.MemFS) string {
+		{"a file that is gone", false, func(t *testing.T, fs *crashfs.Disk) string {
 			name := options(t, fs)
 			if err := fs.Remove(name); err != nil {
 				t.Fatal(err)
 			}
 			return name
 		}, "missing since the last clean stop"},
-		{"a byte of the synced manifest", true, func(t *testing.T, fs *vfs.MemFS) string {
+		{"a byte of the synced manifest", true, func(t *testing.T, fs *crashfs.Disk) string {
 			change(t, fs, manifest(t, fs), flip)
 			return manifest(t, fs)
 		}, "which were synced"},
-		{"a synced manifest that was cut", true, func(t *testing.T, fs *vfs.MemFS) string {
+		{"a synced manifest that was cut", true, func(t *testing.T, fs *crashfs.Disk) string {
 			change(t, fs, manifest(t, fs), cut)
 			return manifest(t, fs)
 		}, "shorter than"},
-		{"a manifest of which the ledger does not know", true, func(t *testing.T, fs *vfs.MemFS) string {
+		{"a manifest of which the ledger does not know", true, func(t *testing.T, fs *crashfs.Disk) string {
 			text, err := readFile(fs, "/store/LEDGER")
 			if err != nil {
 				t.Fatal(err)
@@ -94,7 +94,7 @@ func TestLedgerCompared(t *testing.T) {
 		}, "the ledger does not know it"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			fs := vfs.NewMem()
+			fs := crashfs.New()
 			l := mustBegin(t, testConfig(fs))
 			err := l.BoundClock(4)
 			l.Heartbeat()

@@ -20,6 +20,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/log"
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 const testDir = "/store"
@@ -132,7 +133,7 @@ func (l *life) stop(e *End) error {
 // cuts calls at with what the disk has before calls that change something: what was not
 // synced is there in part. One call in every is cut at. known is what the world knew
 // before.
-func cuts(mem *vfs.MemFS, r *rand.Rand, every int, know *atomic.Int64, at func(what string, disk *vfs.MemFS, known int)) vfs.FS {
+func cuts(mem *crashfs.Disk, r *rand.Rand, every int, know *atomic.Int64, at func(what string, disk *crashfs.Disk, known int)) vfs.FS {
 	var mu sync.Mutex
 	n := 0
 	return errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -402,7 +403,7 @@ func TestLifeCreation(t *testing.T) {
 	r := seed(t)
 	var newest atomic.Int64 // epoch that a Begin has returned with
 	crashes := 0
-	fsys := cuts(vfs.NewCrashableMem(), r, min(4, *everyFlag), &newest, func(what string, disk *vfs.MemFS, was int) {
+	fsys := cuts(crashfs.New(), r, min(4, *everyFlag), &newest, func(what string, disk *crashfs.Disk, was int) {
 		crashes++
 		l, fresh, err := begin(testConfig(disk))
 		if err != nil {
@@ -484,7 +485,7 @@ func TestPlaceEpoch(t *testing.T) {
 // TestLifeMemtables: a base has nothing in memory after it was opened, because an ingest
 // into one that has would be lost with a crash.
 func TestLifeMemtables(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	c := testConfig(mem)
 	for range 2 {
 		l := mustBegin(t, c)

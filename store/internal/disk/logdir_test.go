@@ -14,11 +14,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/rdmakv/rdmakv/store/log"
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // TestLogDir: the contract of log.Dir and log.File.
 func TestLogDir(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	d, err := openLogDir(mem, "/log")
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +101,7 @@ func TestLogDir(t *testing.T) {
 
 // sizeAfterCrash returns the length of the file that a crash leaves, in which nothing is
 // that was not synced.
-func sizeAfterCrash(t *testing.T, mem *vfs.MemFS) int64 {
+func sizeAfterCrash(t *testing.T, mem *crashfs.Disk) int64 {
 	t.Helper()
 	info, err := mem.CrashClone(vfs.CrashCloneCfg{}).Stat("/log/a")
 	if err != nil {
@@ -177,7 +178,7 @@ func openLog(fsys vfs.FS, create bool) (l *log.Log, bodies [][]byte, err error) 
 // and in its place, and goes on.
 func TestLogDirCrash(t *testing.T) {
 	r := seed(t)
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	const lives, each = 3, 20
 	var all [lives * each][]byte
 	for i := range all {
@@ -186,7 +187,7 @@ func TestLogDirCrash(t *testing.T) {
 	var acked atomic.Int64 // how many of them; -1: the log has not begun
 	acked.Store(-1)
 	cut := 0
-	fsys := cuts(mem, r, min(6, *everyFlag), &acked, func(what string, disk *vfs.MemFS, acked int) {
+	fsys := cuts(mem, r, min(6, *everyFlag), &acked, func(what string, disk *crashfs.Disk, acked int) {
 		cut++
 		l, bodies, err := openLog(disk, acked < 0)
 		if err != nil {

@@ -13,14 +13,15 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/clock"
 	"github.com/rdmakv/rdmakv/store/internal/dedup"
 	"github.com/rdmakv/rdmakv/store/layout"
+	"github.com/rdmakv/rdmakv/test/crashfs"
 	"github.com/rdmakv/rdmakv/test/oldstores"
 )
 
 // unpackOld puts a stored store into a file system in memory, durably, and returns the
 // configuration that opens it, and what must be there.
-func unpackOld(t *testing.T, name string) (*vfs.MemFS, Config, *oldstores.Store) {
+func unpackOld(t *testing.T, name string) (*crashfs.Disk, Config, *oldstores.Store) {
 	t.Helper()
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	list, err := oldstores.Open(name, func(path string, content []byte) error {
 		path = "/" + path
 		if err := makeDirs(mem, mem.PathDir(path)); err != nil {

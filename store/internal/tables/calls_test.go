@@ -14,6 +14,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // Two batches one after the other, and the three states that a crash may leave.
@@ -42,13 +44,13 @@ func TestCrashAtEveryCall(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	type crash struct {
 		what      string
-		disk      *vfs.MemFS
+		disk      *crashfs.Disk
 		committed int
 	}
 	var mu sync.Mutex
 	var crashes []crash
 	committed, begun := 0, false
-	disk := vfs.NewCrashableMem()
+	disk := crashfs.New()
 	w := newWorld(t, errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		mu.Lock()
 		defer mu.Unlock()
@@ -122,7 +124,7 @@ func TestFaultAtEveryCall(t *testing.T) {
 		for n := int64(1); ; n++ {
 			var left atomic.Int64
 			var what atomic.Value
-			disk := vfs.NewCrashableMem()
+			disk := crashfs.New()
 			w := newWorld(t, errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
 				if writes(op) && left.Load() > 0 && left.Add(-1) == 0 {
 					what.Store(fmt.Sprintf("%v of %s", op.Kind, op.Path))
@@ -151,7 +153,7 @@ func TestFaultAtEveryCall(t *testing.T) {
 }
 
 // checkFault looks at a base after one fault in its second batch.
-func checkFault(w *world, disk *vfs.MemFS, name string, fault, err error) {
+func checkFault(w *world, disk *crashfs.Disk, name string, fault, err error) {
 	w.Helper()
 	c := crashed(w, disk)
 	at := state(c.all())

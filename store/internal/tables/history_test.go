@@ -16,6 +16,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // TestHistories compares a base with a map over random batches, compactions,
@@ -25,7 +27,7 @@ func TestHistories(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 2))
 	for range 4 {
-		disk := vfs.NewCrashableMem()
+		disk := crashfs.New()
 		w := newWorld(t, disk)
 		want := map[string]string{}
 		for step := range 60 {
@@ -67,7 +69,7 @@ func TestHistories(t *testing.T) {
 // TestTombstone deletes a key that lies in the lowest level: it stays gone when
 // its tombstone is compacted away, and after a start.
 func TestTombstone(t *testing.T) {
-	disk := vfs.NewCrashableMem()
+	disk := crashfs.New()
 	w := newWorld(t, disk)
 	w.must(w.change("a", "1", "m", "1", "z", "1"))
 	w.must(w.db.Compact(context.Background(), []byte("a"), []byte("zz"), false))

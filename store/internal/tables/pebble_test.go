@@ -10,6 +10,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // ingest ingests one table past the package, as a Pebble user would.
@@ -54,7 +56,7 @@ func TestPebbleWithoutLog(t *testing.T) {
 			func(w *world) { set(w); w.must(w.db.Close()); w.db = nil }, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			disk := vfs.NewCrashableMem()
+			disk := crashfs.New()
 			release := make(chan struct{})
 			w, err := opened(t, errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
 				if row.o != nil && op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") {

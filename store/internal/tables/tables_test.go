@@ -12,6 +12,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // A quiet logger hears Fatalf: it tells and does not return, as the store's.
@@ -114,14 +116,14 @@ func (w *world) has(pairs ...string) {
 }
 
 // crashed opens what a power cut leaves of a disk, nothing unsynced.
-func crashed(t testing.TB, disk *vfs.MemFS) *world {
+func crashed(t testing.TB, disk *crashfs.Disk) *world {
 	t.Helper()
 	return newWorld(t, disk.CrashClone(vfs.CrashCloneCfg{}))
 }
 
 // TestCommitIsDurable crashes after Commit, and looks for leftovers.
 func TestCommitIsDurable(t *testing.T) {
-	disk := vfs.NewCrashableMem()
+	disk := crashfs.New()
 	// A compaction would write what it reads into tables of its own, and sync those.
 	w, err := opened(t, disk, func(o *pebble.Options) { o.DisableAutomaticCompactions = true })
 	if err != nil {
