@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
@@ -370,7 +371,17 @@ func (f *faulty) checkpoint(s *Store) {
 // where it cannot write: a few failures are enough.
 func (f *faulty) until(s *Store, job func() error) {
 	done := make(chan error, 1)
-	go func() { done <- job() }()
+	go func() {
+		defer func() {
+			// Nobody waits for a job that was given up: it may begin when Pebble has been closed.
+			if r := recover(); r != nil {
+				if err, ok := r.(error); !ok || !errors.Is(err, pebble.ErrClosed) {
+					panic(r)
+				}
+			}
+		}()
+		done <- job()
+	}()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(200 * time.Microsecond) {
 		select {
 		case <-done:
