@@ -90,7 +90,7 @@ func (l *logSide) start(s *Store) {
 	sizes := s.cfg.logSizes()
 	s.gate.With(admit.Log{
 		Room: l.journal, Piece: int(sizes.CommitMost()), Large: sizes.Segment / 2, Bytes: sizes.Log,
-		Left: l.ckpt.Left, Rate: l.ckpt.Rate, Want: l.ckpt.Want,
+		Left: l.ckpt.Left, Rate: l.ckpt.Rate, Want: l.ckpt.Want, Trouble: l.ckpt.Trouble,
 	})
 	s.life.Go(l.ckpt.Run)
 }

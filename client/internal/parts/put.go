@@ -160,7 +160,15 @@ func (p *put) write(key, value []byte) error {
 		err = write.Do(p.ctx, p.f, p.op, &w)
 	}
 	if errors.Is(err, base.ErrOutcomeUnknown) {
-		err = base.Caused(base.ErrTimeout, errors.New("a part of the value was not acknowledged"))
+		err = base.Caused(base.ErrTimeout, fmt.Errorf("a part of the value was not acknowledged: %v", reason(err)))
+	}
+	return err
+}
+
+// reason is what err says beside the name of the operation and the key, which are those of a part.
+func reason(err error) error {
+	if e, ok := errors.AsType[*base.Error](err); ok {
+		return e.Err
 	}
 	return err
 }

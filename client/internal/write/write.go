@@ -162,9 +162,19 @@ func doWrite(c *peer.Peer, p *base.Limit, w *Write) (server string, err error) {
 			p.Rest(pause)
 			pause = min(2*pause, base.RetryMost)
 		default:
-			return server, ended(c, w, base.Plain(err))
+			return server, ended(c, w, beforeThat(base.Plain(err), refused))
 		}
 	}
+}
+
+// beforeThat is the error of a copy that no answer came to in time, with why the copy before it was refused: that
+// is most likely what this one waited for, too. What refused wraps is not what has happened to the write, so it is
+// there as text alone.
+func beforeThat(err, refused error) error {
+	if refused == nil || !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("%w; an earlier copy was refused: %v", err, refused)
 }
 
 // finished gives back what a write holds when no copy will be sent any more.

@@ -208,6 +208,7 @@ type op struct {
 	write store.Write
 	stage *memory.Stage // of a large put or batch
 	aged  time.Duration // of the write's age, what addAge has added
+	waits int64         // since when it is slowed down, on the clock of the node; 0: it is not
 	asks  bool          // the write waits for the disk, on the pool
 	poll  poll          // of a watch
 }

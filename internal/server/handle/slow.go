@@ -60,14 +60,17 @@ func (d *slowdown) park(r *op, wait time.Duration, again bool) {
 // addLocked lets go of mu. A write whose session has ended is dropped, because drop has been
 // here, or will not find it.
 func (d *slowdown) addLocked(r *op, first bool) bool {
-	switch {
-	case d.closed || r.Session.Context().Err() != nil:
+	if d.closed || r.Session.Context().Err() != nil {
 		d.mu.Unlock()
 		drop(r)
 		return true
-	case first:
+	}
+	if r.waits == 0 {
+		r.waits = max(1, r.c.env.Clock.Now())
+	}
+	if first {
 		d.parked = slices.Insert(d.parked, 0, r)
-	default:
+	} else {
 		d.parked = append(d.parked, r)
 	}
 	d.n.Add(1)
@@ -174,18 +177,29 @@ const (
 	// full log has room again within milliseconds while the next file is on its way. If it has
 	// none for longer the disk is full, or checkpoints do not come to an end, and the client is to know.
 	fullPatience = time.Second
+	// slowPatience is how long a put may wait that the store slows down. While checkpoints go on the
+	// log gets room at their rate, and few writers wait this long. While they fail, the store lets in
+	// ever fewer puts, and the client is to know: this is half of what a call of kvclient waits.
+	slowPatience = 5 * time.Second
 )
 
 // slowed returns how long the write has to wait that was refused with err, if that is because
 // of the log. It does not wait for a full log if it is a delete, which has room where puts
-// have none, or has been here for long.
+// have none, or has been here for long, or if checkpoints fail; and nobody is slowed down for ever. Those who wait are
+// parked in the order in which they came, so when the oldest is refused for its age the next
+// one is asked at once, and none waits longer by more than one turn.
 func slowed(r *op, err error) (wait time.Duration, ok bool) {
 	e, is := errors.AsType[*store.LogError](err)
+	now := r.c.env.Clock.Now()
 	switch {
 	case !is:
 		return 0, false
 	case !e.Full:
-		return e.Wait, true
+		patience := slowPatience
+		if e.Trouble != nil {
+			patience = fullPatience
+		}
+		return e.Wait, r.waits == 0 || time.Duration(now-r.waits) < patience
 	}
-	return fullRest, slows(&r.write) && time.Duration(r.c.env.Clock.Now()-r.Begun) < fullPatience
+	return fullRest, e.Trouble == nil && slows(&r.write) && time.Duration(now-r.Begun) < fullPatience
 }

@@ -1,6 +1,7 @@
 package handle
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -222,6 +223,43 @@ func TestFullLogRefuses(t *testing.T) {
 		synctest.Wait()
 		if q.Last.Status != wire.StatusOverloaded || g.Slowed() != 0 || len(n.in) != 0 || s.Busy() {
 			t.Errorf("answer %v, %d wait, %v let in", q.Last, g.Slowed(), n.in)
+		}
+		end()
+	})
+}
+
+// TestSlowedIsTold: while checkpoints fail the store lets in ever fewer puts, here none. Each of
+// those that wait is refused in so many words when it has waited for as long as it may, and
+// not one behind the other; a put that comes then is slowed down, and not refused at once.
+func TestSlowedIsTold(t *testing.T) {
+	slowRig(t, func(t *testing.T, g *rig, n *nearlyFull) {
+		s, q, end := g.open("")
+		const wait = 90 * time.Millisecond // the longest that the store says
+		n.gap, n.next = time.Hour, time.Now().Add(time.Hour)
+		g.submitTo = func(w *store.Write) error {
+			err := n.Submit(w)
+			if e, ok := errors.AsType[*store.LogError](err); ok {
+				e.Wait = min(e.Wait, wait)
+			}
+			return err
+		}
+		for i := range 3 {
+			q.Arrive(t, putOf(uint64(i+1), "k"))
+			synctest.Wait()
+		}
+		time.Sleep(slowPatience - wait)
+		if synctest.Wait(); g.Slowed() != 3 {
+			t.Errorf("%d wait while the log may have room soon", g.Slowed())
+		}
+		time.Sleep(2*wait + time.Millisecond)
+		synctest.Wait()
+		if q.Last.Status != wire.StatusOverloaded || g.Slowed() != 0 || len(n.in) != 0 || s.Busy() {
+			t.Errorf("answer %v, %d wait, %v let in", q.Last, g.Slowed(), n.in)
+		}
+		q.Arrive(t, putOf(4, "k"))
+		time.Sleep(slowPatience / 2)
+		if synctest.Wait(); g.Slowed() != 1 {
+			t.Errorf("%d wait, a put has come", g.Slowed())
 		}
 		end()
 	})

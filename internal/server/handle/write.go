@@ -134,7 +134,7 @@ func (r *op) prepare(w store.Write) {
 		w.Shard = cluster.ShardOf(w.Key, r.c.env.Shards)
 	}
 	w.User, w.Done = r, written
-	r.write, r.aged = w, 0
+	r.write, r.aged, r.waits = w, 0, 0
 }
 
 // lieLong is how long a request may lie here before that counts: the store

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
@@ -37,6 +38,9 @@ type Log struct {
 	// Want is called when somebody finds no room: a checkpoint has to make some. It waits for
 	// nothing. nil: nobody is told.
 	Want func()
+	// Trouble is why checkpoints fail, so that it can be told to those whom the log has no room
+	// for. nil: nothing is known of it, or they do not fail.
+	Trouble func() error
 
 	// Now and Sleep are the clock of what slows puts down; nil: that of the machine. Sleep
 	// ends early when done is closed, or ctx ends.
@@ -49,11 +53,20 @@ type LogError struct {
 	Full bool // there is no room; else puts are slowed down, because there is little
 	// Wait is how long it takes until a put is let in that is slowed down, if no other comes.
 	Wait time.Duration
+	// Trouble is why checkpoints fail; nil: they do not, and the log will have room again.
+	Trouble error
 }
 
-// Error says what is the matter, and what to do.
+// Error says what is the matter, and what to do. Of Trouble it says what the machine said, and
+// not of which file: who puts need not know the server's directories.
 func (e *LogError) Error() string {
-	if e.Full {
+	switch what := "fail"; {
+	case e.Trouble != nil:
+		if no, ok := errors.AsType[syscall.Errno](e.Trouble); ok {
+			what = "fail (" + no.Error() + ")"
+		}
+		return "store: overloaded: checkpoints " + what + ", so the log has no room: look into the server's log, and try again when that is mended"
+	case e.Full:
 		return "store: overloaded: the log is full, and a checkpoint is under way: try again"
 	}
 	return "store: overloaded: the log fills faster than checkpoints empty it: try again"
@@ -94,6 +107,9 @@ func newRoom(l Log) *room {
 	if r.log.Want == nil {
 		r.log.Want = func() {}
 	}
+	if r.log.Trouble == nil {
+		r.log.Trouble = func() error { return nil }
+	}
 	r.brake.log = &r.log
 	return r
 }
@@ -107,16 +123,16 @@ func (r *room) tryTake(n int64, parts int, use log.Use, counted bool) (int64, er
 	body := bodyOf(n, parts)
 	if use == log.Puts && !counted {
 		if wait := r.brake.lets(body); wait > 0 {
-			return 0, &LogError{Wait: wait}
+			return 0, &LogError{Wait: wait, Trouble: r.log.Trouble()}
 		}
 	}
 	if r.lines[use].n.Load() > 0 {
-		return 0, &LogError{Full: true}
+		return 0, &LogError{Full: true, Trouble: r.log.Trouble()}
 	}
 	got, err := r.reserve(r.log.need(body, parts), use)
 	if errors.Is(err, log.ErrFull) {
 		r.log.Want()
-		return 0, &LogError{Full: true}
+		return 0, &LogError{Full: true, Trouble: r.log.Trouble()}
 	}
 	return got, reasonOf(err)
 }

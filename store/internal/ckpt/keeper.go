@@ -121,6 +121,7 @@ type Keeper struct {
 	wanted   bool // somebody found no room in the log
 	requests []*request
 	stats    Stats
+	trouble  error // why the newest round failed
 
 	growth meter // of the log
 	intake int64 // bytes of the log that checkpoints take in, in a second

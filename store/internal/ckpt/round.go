@@ -54,7 +54,7 @@ func (k *Keeper) round(ctx context.Context, paced bool) (more bool, err error) {
 	done, err := checkpoint.Run(ctx, c)
 	walk.close()
 	if err != nil {
-		k.failed()
+		k.failed(err)
 		return false, err
 	}
 	if done.Range == nil {

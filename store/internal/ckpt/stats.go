@@ -49,10 +49,18 @@ func (k *Keeper) dirty() (writes int, bytes int64) {
 }
 
 // failed counts a round that has come to nothing.
-func (k *Keeper) failed() {
+func (k *Keeper) failed(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.stats.Failed++
+	k.trouble = err
+}
+
+// Trouble is why the newest round failed; nil: it did not.
+func (k *Keeper) Trouble() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.trouble
 }
 
 // ended counts a round.
@@ -63,6 +71,7 @@ func (k *Keeper) ended(done *checkpoint.Done, from checkpoint.Place, began time.
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := &k.stats
+	k.trouble = nil
 	s.Checkpoints++
 	s.BytesIn += uint64(in)
 	s.BytesOut += uint64(done.Tables.Bytes)

@@ -1,0 +1,69 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
+	"github.com/rdmakv/rdmakv/internal/server"
+)
+
+// TestFailingCheckpointsAreTold: a node whose disk refuses what checkpoints write takes puts until
+// its log is full. From then on each put ends with its context, and says why there is no room;
+// gets and deletes go on, and puts do again when the disk has been mended.
+func TestFailingCheckpointsAreTold(t *testing.T) {
+	for _, size := range []int{60 << 10, 1 << 20, 3 << 20} { // in the log, in a table of values, in parts
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			var fails atomic.Bool
+			n := node.Soft(t, func(c *server.Config) {
+				c.LogBytes = 16 << 20
+				c.FS = errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+					if fails.Load() && op.Kind == errorfs.OpCreate && strings.Contains(op.Path, "/tables/") {
+						return syscall.EIO
+					}
+					return nil
+				}))
+			})
+			c := dialNode(n, func(c *client.Config) { c.PartsAbove, c.PartBytes = 2<<20, 1<<20 })
+			put := func(i int, limit time.Duration) error {
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				defer cancel()
+				return c.Put(ctx, fmt.Appendf(nil, "k%d", i), bytes.Repeat([]byte{byte(i)}, size))
+			}
+			fails.Store(true)
+			told, i := error(nil), 0
+			for told == nil && i < 1000 {
+				told = put(i, 2*time.Second)
+				i++
+			}
+			const want = "checkpoints fail (input/output error)"
+			if told == nil || !strings.Contains(told.Error(), want) {
+				t.Fatalf("put %d: %v", i-1, told)
+			}
+			if !errors.Is(told, client.ErrOverloaded) {
+				t.Logf("the last copy was on its way: %v", told)
+			}
+			if got, err := c.Get(t.Context(), []byte("k0")); err != nil || len(got) != size {
+				t.Errorf("get: %d bytes, %v", len(got), err)
+			}
+			if _, err := c.Delete(t.Context(), []byte("k0")); err != nil {
+				t.Errorf("delete: %v", err)
+			}
+			fails.Store(false)
+			if err := put(i, time.Minute); err != nil {
+				t.Errorf("the disk is mended: %v", err)
+			}
+		})
+	}
+}
