@@ -14,13 +14,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zeebo/xxh3"
+
 	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/client/admin"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest"
 	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
 	"github.com/rdmakv/rdmakv/client/internal/read"
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/secret"
 	"github.com/rdmakv/rdmakv/internal/server"
+	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -430,5 +434,46 @@ func TestPartsAreReserved(t *testing.T) {
 	}
 	if err := c.Put(ctx, key, head); err != nil {
 		t.Errorf("the same head again: %v", err)
+	}
+}
+
+// TestPartsAreCompared: a part that is another one than the head says is not given to anybody, though it is an item
+// like any other and has the length of the part: the head alone knows its sum.
+func TestPartsAreCompared(t *testing.T) {
+	const text = "ten bytes!"
+	for part, want := range map[string]error{text: nil, "ten other.": client.ErrCorrupt, "shorter": client.ErrCorrupt} {
+		t.Run(part, func(t *testing.T) {
+			head := layout.AppendHead(nil, layout.Head{
+				ID: layout.UploadID{1}, Shape: layout.Shape{Total: int64(len(text)), PartLen: layout.MinPartLen}, Sums: []uint64{xxh3.HashString(text)},
+			})
+			f := clienttest.NewServer(1)
+			f.Welcome = func(w *wire.Welcome) { w.Flags |= wire.WelcomeSendOnly }
+			f.OnRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
+				if h.Type != wire.TypeGet {
+					return nil, false
+				}
+				m, err := wire.ParseGet(wire.Body(msg))
+				if err != nil {
+					t.Error(err)
+				}
+				value := head
+				if layout.IsPartKey(m.Key) {
+					value = []byte(part)
+				}
+				out := wire.AppendGetReply(nil, h.ID, wire.GetReply{Kind: wire.GetInline, Version: 1, Value: value})
+				wire.SetCredits(out, 1)
+				return out, true
+			}
+			c := dialFake(t, f, nil, nil)
+			got, err := c.Get(t.Context(), []byte("film"))
+			if !errors.Is(err, want) || err == nil && string(got) != text {
+				t.Errorf("Get: %q, %v", got, err)
+			}
+			var out bytes.Buffer
+			_, err = c.GetWriter(t.Context(), []byte("film"), &out)
+			if !errors.Is(err, want) || err == nil && out.String() != text || err != nil && out.Len() > 0 {
+				t.Errorf("GetWriter: %q, %v", out.String(), err)
+			}
+		})
 	}
 }

@@ -54,6 +54,9 @@ func TestFailingCheckpointsAreTold(t *testing.T) {
 			if !errors.Is(told, client.ErrOverloaded) {
 				t.Logf("the last copy was on its way: %v", told)
 			}
+			if k := storeStats(t, c).Log.Checkpoints; k.Failed == 0 || !strings.Contains(k.Trouble, "input/output error") {
+				t.Errorf("the statistics say %q of %d failed checkpoints", k.Trouble, k.Failed)
+			}
 			if got, err := c.Get(t.Context(), []byte("k0")); err != nil || len(got) != size {
 				t.Errorf("get: %d bytes, %v", len(got), err)
 			}

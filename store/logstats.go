@@ -13,7 +13,10 @@ type LogStats struct {
 	Segments int    `json:"segments"` // in use
 	// Behind is how many bytes of the log, at most, the base does not have: what a start after
 	// a crash reads.
-	Behind  uint64 `json:"behind"`
+	Behind uint64 `json:"behind"`
+	// Values is how many bytes the base does not have yet of values that stand in tables of their own. They
+	// count for the bound as bytes of the log do, and a start does not read them.
+	Values  uint64 `json:"values"`
 	Written uint64 `json:"written"` // bytes, without those that fill blocks up
 	Padding uint64 `json:"padding"` // bytes that fill blocks and segments up
 	Frames  uint64 `json:"frames"`  // each is written and made durable as a whole
@@ -38,6 +41,7 @@ type LogStats struct {
 type CheckpointStats struct {
 	Done     uint64 `json:"done"`
 	Failed   uint64 `json:"failed"`    // tried again after a while
+	Trouble  string `json:"trouble"`   // why the newest one failed; empty: it did not
 	BytesIn  uint64 `json:"bytes_in"`  // of the log that they have taken in
 	BytesOut uint64 `json:"bytes_out"` // of tables that they have written
 	Records  uint64 `json:"records"`   // of the log that they have taken in
@@ -66,14 +70,14 @@ func (s *Store) logStats() LogStats {
 		last = k.Last
 	}
 	return LogStats{
-		Bytes: uint64(l.Bytes), Limit: uint64(s.cfg.LogBytes), Segments: l.Segments, Behind: uint64(k.Behind),
+		Bytes: uint64(l.Bytes), Limit: uint64(s.cfg.LogBytes), Segments: l.Segments, Behind: uint64(k.Behind), Values: uint64(k.Values),
 		Written: l.Written, Padding: l.Padding, Frames: l.Frames, Records: l.Records,
 		DirtyWrites: k.DirtyWrites, DirtyBytes: k.DirtyBytes,
 		PutRate: s.gate.PutRate(), Reads: s.counts.FromLog.Load(),
 		Checkpoints: CheckpointStats{
 			Done: k.Checkpoints, Failed: k.Failed, BytesIn: k.BytesIn, BytesOut: k.BytesOut, Records: k.Records,
 			Took: k.Took, Read: k.Read, Wrote: k.Written, Waited: k.Waited, Ingested: k.Ingested,
-			Since: time.Since(last),
+			Since: time.Since(last), Trouble: k.Trouble,
 		},
 	}
 }

@@ -55,6 +55,27 @@ func TestLogStats(t *testing.T) {
 	}
 }
 
+// TestLogStatsOfValues: values that have tables of their own are counted until the base has them.
+func TestLogStatsOfValues(t *testing.T) {
+	c := testConfig(memFS())
+	c.noKeeper, c.checkpoints, c.bytesFrom = true, time.Hour, 4096
+	n := open(t, c)
+	n.put(0, "small", "v")
+	if st := n.Stats().Log; st.Values != 0 {
+		t.Errorf("no value has a table: %+v", st)
+	}
+	for i := range 3 {
+		n.put(i, "large", pattern(5000, "v"))
+	}
+	if st := n.Stats().Log; st.Values < 15_000 || st.Written > 2000 {
+		t.Errorf("three values of 5,000 bytes are in tables: %+v", st)
+	}
+	n.checkpoint()
+	if st := n.Stats().Log; st.Values != 0 || st.Checkpoints.Trouble != "" {
+		t.Errorf("the base has them: %+v", st)
+	}
+}
+
 // TestPutRateIsTold: what puts are slowed down to is told while little of the log is left.
 func TestPutRateIsTold(t *testing.T) {
 	c := testConfig(memFS())

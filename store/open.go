@@ -277,7 +277,7 @@ func (s *Store) startUpkeep() {
 	})
 	s.life.Go(upkeep.NewForgetter(env, s.dedup, s.cfg.Logger).Run)
 	s.life.Go(s.scrub.Run)
-	s.life.Go(collector{s}.run)
+	s.life.Go((&collector{Store: s, most: checkMost}).run)
 	if !s.disk.Durable() {
 		s.life.Go((&upkeep.CacheExpirer{Env: env}).Run)
 		return

@@ -49,11 +49,15 @@ func WholeLen(value []byte) int64 { return layout.WholeLen(value) }
 func (s *Store) Parts() *Parts { return s.parts }
 
 // A collector removes parts that nobody needs. It is its goroutine's alone.
-type collector struct{ *Store }
+type collector struct {
+	*Store
+	unchecked []layout.UploadID // of a cache, values that this pass has not looked at
+	most      int               // items of a cache in one look
+}
 
 // run removes parts that nobody needs, until the store ends. After a start it looks
 // at the parts that there are first.
-func (c collector) run() {
+func (c *collector) run() {
 	if err := c.lookForParts(c.life.Ctx); err != nil && !c.life.Over() {
 		c.fence.Report(slog.LevelWarn, "look for parts of values: it will be tried again", "err", err)
 	}
@@ -74,7 +78,7 @@ func (c collector) run() {
 
 // lookForParts goes through all parts that the store has, if that is needed, and tells the
 // registry of them. A record of an upload stands before its parts, in the order of the keys.
-func (c collector) lookForParts(ctx context.Context) error {
+func (c *collector) lookForParts(ctx context.Context) error {
 	if !c.disk.Durable() || !c.parts.Look() {
 		return nil
 	}
@@ -99,7 +103,7 @@ func (c collector) lookForParts(ctx context.Context) error {
 }
 
 // foundUpload tells the registry of an upload whose record is there.
-func (c collector) foundUpload(ctx context.Context, shard uint16, key []byte) error {
+func (c *collector) foundUpload(ctx context.Context, shard uint16, key []byte) error {
 	record, err := c.Get(ctx, shard, key, nil)
 	if errors.Is(err, ErrNotFound) {
 		return nil
@@ -119,7 +123,7 @@ func (c collector) foundUpload(ctx context.Context, shard uint16, key []byte) er
 }
 
 // headOf returns the head under a key; nil: there is none.
-func (c collector) headOf(ctx context.Context, shard uint16, key []byte) ([]byte, error) {
+func (c *collector) headOf(ctx context.Context, shard uint16, key []byte) ([]byte, error) {
 	// The length first: what is no head may be large.
 	info, err := c.Stat(ctx, shard, key)
 	if errors.Is(err, ErrNotFound) || err == nil && info.ValLen > layout.MaxHeadLen {
@@ -135,7 +139,7 @@ func (c collector) headOf(ctx context.Context, shard uint16, key []byte) ([]byte
 }
 
 // removeParts removes strays, and what uploads have left whose time is over.
-func (c collector) removeParts(ctx context.Context) error {
+func (c *collector) removeParts(ctx context.Context) error {
 	strays := c.parts.Strays()
 	for i, one := range strays {
 		if err := c.remove(ctx, one.Shard, one.Key, one.Version); err != nil {
@@ -160,7 +164,7 @@ func (c collector) removeParts(ctx context.Context) error {
 }
 
 // remove deletes a key, if it has the version or that is 0.
-func (c collector) remove(ctx context.Context, shard uint16, key []byte, v layout.Version) error {
+func (c *collector) remove(ctx context.Context, shard uint16, key []byte, v layout.Version) error {
 	w := &Write{Op: Op{Shard: shard, Key: bytes.Clone(key), Kind: OpDelete}}
 	if v != 0 {
 		w.If, w.IfVersion = CondVersion, v
@@ -172,32 +176,48 @@ func (c collector) remove(ctx context.Context, shard uint16, key []byte, v layou
 	return err
 }
 
-// checkCached looks whether the values in parts of a cache are whole. One that has lost a
-// part is of no use, and neither is its head.
-func (c collector) checkCached(ctx context.Context) (err error) {
-	c.parts.Live(func(v parts.Value) {
-		if err != nil {
-			return
-		}
-		var item Value
-		item, err = c.Get(ctx, v.Shard, v.Key, nil)
-		h, bad := layout.ParseHead(item.Data)
-		switch {
-		case errors.Is(err, ErrNotFound), err == nil && (bad != nil || h.ID != v.ID):
-			c.parts.Lost(v.ID)
-			err = nil
-			return
-		case err != nil:
-			return
-		}
-		for n := 1; n <= v.Parts && err == nil; n++ {
-			if _, err = c.Stat(ctx, v.Shard, v.Keys.Key(n)); errors.Is(err, ErrNotFound) {
-				err = c.remove(ctx, v.Shard, v.Key, item.Version)
-				return
+// checkMost is how many items of a cache are looked at in one look. Whatever the cache has, a look takes some
+// milliseconds; where there are more the next one goes on.
+const checkMost = 16 << 10
+
+// checkCached looks whether the values in parts of a cache are whole, a part of them at a time.
+// One that has lost a part is of no use, and neither is its head.
+func (c *collector) checkCached(ctx context.Context) error {
+	if len(c.unchecked) == 0 {
+		c.unchecked = c.parts.Live()
+	}
+	for looked := 0; len(c.unchecked) > 0 && looked < c.most; {
+		v, ok := c.parts.Value(c.unchecked[0])
+		if ok {
+			looked += 1 + v.Parts
+			if err := c.checkWhole(ctx, v); err != nil {
+				return err
 			}
 		}
-	})
-	return err
+		c.unchecked = c.unchecked[1:]
+	}
+	return nil
+}
+
+// checkWhole removes the head of a value of which a part is gone.
+func (c *collector) checkWhole(ctx context.Context, v parts.Value) error {
+	item, err := c.Get(ctx, v.Shard, v.Key, nil)
+	h, bad := layout.ParseHead(item.Data)
+	switch {
+	case errors.Is(err, ErrNotFound), err == nil && (bad != nil || h.ID != v.ID):
+		c.parts.Lost(v.ID)
+		return nil
+	case err != nil:
+		return err
+	}
+	for n := 1; n <= v.Parts; n++ {
+		if _, err = c.Stat(ctx, v.Shard, v.Keys.Key(n)); errors.Is(err, ErrNotFound) {
+			return c.remove(ctx, v.Shard, v.Key, item.Version)
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // HasParts says whether a store has the parts of a head that the registry lets pass; if not

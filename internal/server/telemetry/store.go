@@ -166,6 +166,7 @@ var logNumbers = []numberOf[store.Stats]{
 	gaugeOf("store_log_limit_bytes", "Their bound: log_bytes. When a quarter of it is left puts are slowed down.", func(s *store.Stats) uint64 { return s.Log.Limit }),
 	gaugeOf("store_log_segments", "Segments of the log that are in use.", func(s *store.Stats) int { return s.Log.Segments }),
 	gaugeOf("store_log_behind_bytes", "The part of the log, at most, that the base does not have: what a start after a crash reads.", func(s *store.Stats) uint64 { return s.Log.Behind }),
+	gaugeOf("store_log_values_bytes", "Values in tables of their own that the base does not have yet. They count for the bound like bytes of the log.", func(s *store.Stats) uint64 { return s.Log.Values }),
 	countOf("store_log_written_bytes_total", "Bytes written to the log, without those that fill blocks up.", func(s *store.Stats) uint64 { return s.Log.Written }),
 	countOf("store_log_padding_bytes_total", "Bytes that fill blocks and segments of the log up.", func(s *store.Stats) uint64 { return s.Log.Padding }),
 	countOf("store_log_frames_total", "Frames of the log, each written and made durable as a whole.", func(s *store.Stats) uint64 { return s.Log.Frames }),

@@ -11,6 +11,7 @@ import (
 type Stats struct {
 	Checkpoints uint64
 	Failed      uint64
+	Trouble     string // why the newest one failed; empty: it did not
 	BytesIn     uint64 // of the log
 	BytesOut    uint64 // of tables
 	Records     uint64 // of the log
@@ -23,6 +24,7 @@ type Stats struct {
 
 	Place       checkpoint.Place // of the base
 	Behind      int64            // bytes of the log, at most, that the base does not have
+	Values      int64            // bytes in tables of values, that the base has not taken
 	DirtyWrites int              // that the base does not have
 	DirtyBytes  int64            // memory that their keys take
 }
@@ -33,7 +35,11 @@ func (k *Keeper) Stats() Stats {
 	k.mu.Lock()
 	s := k.stats
 	s.Place = k.place
+	if k.trouble != nil {
+		s.Trouble = k.trouble.Error()
+	}
 	k.mu.Unlock()
+	s.Values = k.waiting()
 	s.Behind = behind(&l, s.Place.Frame, k.c.Segment)
 	s.DirtyWrites, s.DirtyBytes = k.dirty()
 	return s

@@ -32,8 +32,13 @@ type Config struct {
 	Keep time.Duration
 	// Most bounds the values in parts, uploads included. Default 65,536.
 	Most int
-	// Open bounds the uploads under way of one owner. Default 32.
-	Open int
+	// Open and OpenBytes bound the uploads under way of one owner, and the bytes that they may come to;
+	// one alone may be larger. Default 32 and 8 GiB.
+	Open      int
+	OpenBytes int64
+	// Share is how many of Most are one owner's at most. Owner 0, which has no tenant's name, has no share; nor
+	// have the values that a start has found, of which it is not known whose they are. Default a quarter.
+	Share int
 	// Now tells the time. Default time.Now.
 	Now func() time.Time
 }
@@ -43,6 +48,9 @@ const (
 	defaultKeep = time.Minute
 	defaultMost = 1 << 16
 	defaultOpen = 32
+
+	defaultOpenBytes = 8 << 30
+
 	// headPatience is for how long the parts stay of which a head was let pass and is not
 	// published yet: a write waits at most for the log, and that is fenced by then.
 	headPatience = time.Hour

@@ -210,6 +210,7 @@ func (r *Registry) Gone(id layout.UploadID) {
 	r.collected += int64(u.Parts())
 	delete(r.uploads, id)
 	r.n.Add(-1)
+	r.hold(u, -1, 0)
 	ids := r.byKey[u.key]
 	for i := range ids {
 		if ids[i] == id {
@@ -233,20 +234,27 @@ type Value struct {
 	Parts int
 }
 
-// Live calls f for the values in parts that are there, for a store that may lose one of their
-// items without a write: a cache.
-func (r *Registry) Live(f func(Value)) {
+// Live returns the ids of the values in parts that are there.
+func (r *Registry) Live() (ids []layout.UploadID) {
 	r.mu.Lock()
-	var all []Value
+	defer r.mu.Unlock()
 	for id, u := range r.uploads {
 		if u.state == live {
-			all = append(all, Value{u.shard, []byte(u.key), id, u.keys, u.Parts()})
+			ids = append(ids, id)
 		}
 	}
-	r.mu.Unlock()
-	for _, v := range all {
-		f(v)
+	return ids
+}
+
+// Value returns a value in parts. ok: it is there.
+func (r *Registry) Value(id layout.UploadID) (v Value, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	u := r.uploads[id]
+	if u == nil || u.state != live {
+		return v, false
 	}
+	return Value{u.shard, []byte(u.key), id, u.keys, u.Parts()}, true
 }
 
 // Lost says that the head of a value is gone, without a write that says so.

@@ -21,7 +21,7 @@ type rig struct {
 
 func newRig(t *testing.T, looked bool) *rig {
 	r := &rig{t: t, now: time.Unix(1000, 0)}
-	r.Registry = New(Config{Now: func() time.Time { return r.now }, Idle: 10 * time.Second, Keep: 5 * time.Second, Most: 6, Open: 3}, looked)
+	r.Registry = New(Config{Now: func() time.Time { return r.now }, Idle: 10 * time.Second, Keep: 5 * time.Second, Most: 6, Open: 3, Share: 6}, looked)
 	return r
 }
 
@@ -133,7 +133,7 @@ func TestLife(t *testing.T) {
 			t.Errorf("%s: parts do not go", c.name)
 		}
 		r.want(0, 0, 0)
-		if r.Any() || len(r.byKey)+len(r.opens)+len(r.Strays()) != 0 {
+		if r.Any() || len(r.byKey)+len(r.owners)+len(r.Strays()) != 0 {
 			t.Errorf("%s: something is left: %+v", c.name, r.Registry)
 		}
 	}
@@ -278,8 +278,49 @@ func TestBounds(t *testing.T) {
 	if n := r.collect(); n != 6 {
 		t.Errorf("%d idle uploads are collected, want 6", n)
 	}
-	if r.Any() || len(r.byKey)+len(r.opens) != 0 {
+	if r.Any() || len(r.byKey)+len(r.owners) != 0 {
 		t.Errorf("something is left: %+v", r.Registry)
+	}
+}
+
+// TestShares: one owner has its share of the values, whatever becomes of them, and of the bytes under way what is its;
+// the others are not kept out. What is gone is its again.
+func TestShares(t *testing.T) {
+	r := newRig(t, true)
+	r.cfg.Share, r.cfg.OpenBytes = 2, 3*layout.MinPartLen
+	begin := func(id byte, owner uint32) error {
+		v := valueOf(fmt.Sprint("film", id), id)
+		return r.Begin(3, v.id, v.keys, v.of, owner)
+	}
+	r.whole(valueOf("film0", 0))
+	r.whole(valueOf("film1", 1))
+	if err := begin(2, 9); !errors.Is(err, base.ErrOverloaded) {
+		t.Errorf("one more than its share: %v", err)
+	}
+	if err := begin(3, 8); err != nil {
+		t.Errorf("another owner: %v", err)
+	}
+	for id := range byte(2) {
+		if err := begin(10+id, 0); err != nil {
+			t.Errorf("the main login has no share: %v", err)
+		}
+	}
+	if err := begin(12, 0); !errors.Is(err, base.ErrOverloaded) {
+		t.Errorf("more bytes under way than are one's own: %v", err)
+	}
+	r.note([]byte("film0"), nil)
+	if err := begin(2, 9); !errors.Is(err, base.ErrOverloaded) {
+		t.Errorf("its parts are there yet: %v", err)
+	}
+	r.now = r.now.Add(6 * time.Second)
+	r.collect()
+	if err := begin(2, 9); err != nil {
+		t.Errorf("there is room again: %v", err)
+	}
+	large := valueOf("large", 20)
+	large.of.Total = 100 * layout.MinPartLen
+	if err := r.Begin(3, large.id, large.keys, large.of, 7); err != nil {
+		t.Errorf("one alone may be larger: %v", err)
 	}
 }
 

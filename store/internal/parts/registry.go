@@ -68,7 +68,7 @@ type Registry struct {
 	looked    bool // the look after the start is over
 	uploads   map[layout.UploadID]*upload
 	byKey     map[string][]layout.UploadID
-	opens     map[uint32]int // uploads under way, by owner
+	owners    map[uint32]*holding // of those who have any
 	strays    []Stray
 	overflow  bool // there are strays that are not noted
 	collected int64
@@ -86,13 +86,21 @@ type Stray struct {
 // items may go without a write.
 func New(c Config, cache bool) *Registry {
 	c.Idle, c.Keep = cmp.Or(c.Idle, defaultIdle), cmp.Or(c.Keep, defaultKeep)
-	c.Most, c.Open = cmp.Or(c.Most, defaultMost), cmp.Or(c.Open, defaultOpen)
+	c.Most, c.Open, c.OpenBytes = cmp.Or(c.Most, defaultMost), cmp.Or(c.Open, defaultOpen), cmp.Or(c.OpenBytes, defaultOpenBytes)
+	c.Share = cmp.Or(c.Share, max(1, c.Most/4))
 	if c.Now == nil {
 		c.Now = time.Now
 	}
 	return &Registry{
-		cfg: c, cache: cache, looked: cache, uploads: make(map[layout.UploadID]*upload), byKey: make(map[string][]layout.UploadID), opens: make(map[uint32]int),
+		cfg: c, cache: cache, looked: cache, uploads: make(map[layout.UploadID]*upload), byKey: make(map[string][]layout.UploadID), owners: make(map[uint32]*holding),
 	}
+}
+
+// A holding is what one owner has: uploads and values, and of the uploads under way their number
+// and the most bytes that they may come to.
+type holding struct {
+	all, open int
+	openBytes int64
 }
 
 // add takes an upload in. Caller holds mu.
@@ -100,18 +108,54 @@ func (r *Registry) add(id layout.UploadID, u *upload) {
 	r.uploads[id] = u
 	r.byKey[u.key] = append(r.byKey[u.key], id)
 	r.n.Add(1)
+	r.hold(u, 1, 0)
+	if u.state == open {
+		r.hold(u, 0, 1)
+	}
+}
+
+// hold counts an upload, and one under way, up or down. Caller holds mu.
+func (r *Registry) hold(u *upload, all, open int) {
+	h := r.owners[u.owner]
+	if h == nil {
+		h = new(holding)
+		r.owners[u.owner] = h
+	}
+	h.all, h.open, h.openBytes = h.all+all, h.open+open, h.openBytes+int64(open)*u.Total
+	if *h == (holding{}) {
+		delete(r.owners, u.owner)
+	}
 }
 
 // turn gives an upload another state. Caller holds mu.
 func (r *Registry) turn(u *upload, to state) {
 	if u.state == open && to != open {
-		if r.opens[u.owner]--; r.opens[u.owner] <= 0 {
-			delete(r.opens, u.owner)
-		}
+		r.hold(u, 0, -1)
 	} else if u.state != open && to == open {
-		r.opens[u.owner]++
+		r.hold(u, 0, 1)
 	}
 	u.state = to
+}
+
+// bounded says which bound another upload would pass. The table and what is under way are shared by all
+// tenants of a space: without a share of his own one of them could keep the others out, and with
+// uploads that never end fill the disk. Caller holds mu.
+func (r *Registry) bounded(owner uint32, total int64) error {
+	var h holding
+	if its := r.owners[owner]; its != nil {
+		h = *its
+	}
+	switch {
+	case h.open >= r.cfg.Open:
+		return fmt.Errorf("%w: %d uploads of values in parts are under way", base.ErrOverloaded, r.cfg.Open)
+	case h.open > 0 && h.openBytes+total > r.cfg.OpenBytes:
+		return fmt.Errorf("%w: uploads of values in parts of %d bytes are under way, of %d", base.ErrOverloaded, h.openBytes, r.cfg.OpenBytes)
+	case len(r.uploads) >= r.cfg.Most:
+		return fmt.Errorf("%w: %d values in parts are there", base.ErrOverloaded, r.cfg.Most)
+	case owner != 0 && h.all >= r.cfg.Share:
+		return fmt.Errorf("%w: the tenant has %d values in parts, his share of this space", base.ErrOverloaded, r.cfg.Share)
+	}
+	return nil
 }
 
 // Begin lets the record of an upload pass, or says why not: ErrOverloaded, ErrParts. What is
@@ -125,16 +169,13 @@ func (r *Registry) Begin(shard uint16, id layout.UploadID, keys layout.PartKeys,
 		}
 		return nil
 	}
-	switch {
-	case !r.looked:
+	if !r.looked {
 		return fmt.Errorf("%w: values in parts of before the start are still being looked for", base.ErrOverloaded)
-	case r.opens[owner] >= r.cfg.Open:
-		return fmt.Errorf("%w: %d uploads of values in parts are under way", base.ErrOverloaded, r.cfg.Open)
-	case len(r.uploads) >= r.cfg.Most:
-		return fmt.Errorf("%w: %d values in parts are there", base.ErrOverloaded, r.cfg.Most)
+	}
+	if err := r.bounded(owner, of.Total); err != nil {
+		return err
 	}
 	n := of.Parts()
-	r.opens[owner]++
 	r.add(id, &upload{
 		Shape: of.Shape, key: string(of.Key), shard: shard, keys: keys, owner: owner, state: open, at: r.cfg.Now(),
 		sums: make([]uint64, n), have: make([]uint8, n),
