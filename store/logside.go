@@ -80,7 +80,7 @@ func (l *logSide) follow(s *Store) {
 		Epoch: func() uint64 { return uint64(s.disk.Epoch()) }, Place: l.journal.Place(),
 		LogBytes: sizes.Log, Segment: sizes.Segment, DirtyBytes: max(int64(s.cfg.MemoryLimit/8), 1<<20),
 		Every: s.cfg.checkpoints, Life: s.life,
-		Bytes: l.values, Mark: l.mark, Newest: l.journal.NewestBytes, Orphans: l.mark.Table != 0 || l.values.First() > 1,
+		Bytes: l.values, Mark: l.mark, Led: l.journal.Led, Orphans: l.mark.Table != 0 || l.values.First() > 1,
 	})
 	l.journal.Follow(l.ckpt)
 }

@@ -242,6 +242,48 @@ func TestValuesWithoutARecord(t *testing.T) {
 	}
 }
 
+// TestValuesBetweenTwoCrashes: the life behind a crash puts a large value and is killed before its first checkpoint.
+// What the life before has left without a record stands between values to which records lead then, and goes all the same.
+func TestValuesBetweenTwoCrashes(t *testing.T) {
+	mem := crashfs.New()
+	w := newTabled(t, mem, 1)
+	put := func(i int) {
+		key := fmt.Sprint("key-0", i)
+		w.has[key] = pattern(5000, key)
+		w.put(shardOf(key), key, w.has[key])
+	}
+	put(0)
+	lost, err := w.values.Put([]byte(pattern(5000, "lost")), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.checkpoint()
+	in := func(what string, want bool) {
+		t.Helper()
+		_, closer, err := w.disk.ForTests().DB().Get(disk.AppendBytesKey(nil, lost.Table, lost.Number))
+		if there := err == nil; there != want {
+			t.Errorf("%s the value is in the base: %v, %v", what, there, err)
+		}
+		if err == nil {
+			_ = closer.Close()
+		}
+	}
+	in("behind the checkpoint", true)
+	for i := range 3 { // lives that are killed before their first checkpoint
+		mem = mem.CrashClone(vfs.CrashCloneCfg{})
+		w.start(mem)
+		put(2 * i)
+		put(2*i + 1)
+	}
+	in("behind lives without a checkpoint", true)
+	mem = mem.CrashClone(vfs.CrashCloneCfg{})
+	w.start(mem)
+	put(1)
+	w.checkpoint()
+	in("behind the next checkpoint", false)
+	w.compare()
+}
+
 // TestValuesOnAFullDisk: when the disk has no room for a table of values, the value goes through
 // the log, where room was set aside; what stood in the table that was cut is read, and comes into
 // the base.

@@ -31,8 +31,9 @@ import (
 //   - A record of the base that the range replaces or deletes: under kind value stands where its
 //     value is, beside which the range is written anyway (writer.valueOf).
 //   - A write that was never in the log, because of a crash: its value stands behind all those to
-//     which records lead, because values are written in the order of the log. What older tables
-//     have there is deleted by the first checkpoint of the next life (Config.Orphans).
+//     which records of its life lead, because values are written in the order of the log. What older
+//     tables have behind the mark, and no record of the log leads to, is deleted by the first
+//     checkpoint of the next life (Config.Orphans).
 //
 // What came with a table cannot be deleted by the same ingest, because it would overlap. So the
 // mark lists it, which is part of the same ingest, and a later one deletes it (settleDead).
@@ -103,14 +104,31 @@ func (r *Range) from(c *Config, taken []tables.Sealed) {
 		r.key = append(r.key[:0], disk.ValuesMarkKey()...)
 		r.set(0, 0, nil) // settleDead says what
 	}
-	if !c.Orphans {
-		return
+	if c.Orphans {
+		r.orphans = orphans(markOf(&r.marked), c.Led, c.Older)
 	}
-	newest := c.Newest
-	if m := markOf(&r.marked); compareBytes(m, newest) > 0 {
-		newest = m
+}
+
+// orphans are the keys behind the mark, up to those of this life, but for those of values to which the log leads.
+// All of them, and not those alone that are behind what the log leads to: of lives that were
+// killed before their first checkpoint each has left some between the values of the others.
+func orphans(mark base.Bytes, led []base.Bytes, older uint64) (ranges [][2][]byte) {
+	led = slices.Clone(led)
+	slices.SortFunc(led, compareBytes)
+	last := mark
+	for _, b := range led {
+		next := b.Table == last.Table && b.Number == last.Number+1 // there is nothing in between
+		if compareBytes(b, last) > 0 && !next && b.Table < older {
+			ranges = append(ranges, [2][]byte{behind(last), disk.AppendBytesKey(nil, b.Table, b.Number)})
+		}
+		if compareBytes(b, last) > 0 {
+			last = b
+		}
 	}
-	r.orphans = [2][]byte{behind(newest), disk.AppendBytesKey(nil, c.Older, 0)}
+	if last.Table < older {
+		ranges = append(ranges, [2][]byte{behind(last), disk.AppendBytesKey(nil, older, 0)})
+	}
+	return ranges
 }
 
 // markOf is the newest value of a mark.
@@ -185,13 +203,13 @@ func lengthOf(list []base.Bytes) (n int64) {
 // order of their keys, which are the last of all. A range that came before copies whose keys are
 // in front of it would stand in a table that overlaps the next one.
 func (w *writer) tables() error {
-	if len(w.r.gone) == 0 && w.r.orphans[0] == nil && len(w.live) == 0 {
+	if len(w.r.gone) == 0 && len(w.r.orphans) == 0 && len(w.live) == 0 {
 		return nil
 	}
 	w.to.Cut()
 	w.ranges = rangesOf(w.r.gone)
-	if w.r.orphans[0] != nil {
-		w.ranges = append(w.ranges, w.r.orphans)
+	if len(w.r.orphans) > 0 {
+		w.ranges = append(w.ranges, w.r.orphans...)
 		slices.SortFunc(w.ranges, func(a, b [2][]byte) int { return bytes.Compare(a[0], b[0]) })
 	}
 	if err := w.copies(); err != nil {

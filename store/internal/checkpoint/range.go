@@ -61,8 +61,8 @@ type Range struct {
 	first     uint64          // the number of the first of them
 	gone      []base.Bytes    // of dropped, those that are deleted with the range
 	deadBytes int64
-	orphans   [2][]byte // keys of the base that are deleted from the first up to the second
-	dues      []due     // of a range that has been given back
+	orphans   [][2][]byte // keys of the base that are deleted, each from the first up to the second
+	dues      []due       // of a range that has been given back
 	given     bool
 
 	key     []byte // of the entry that is added

@@ -40,12 +40,12 @@ type Config struct {
 	// DeadBytes is how many bytes of dead values may stay in the base in tables that have live
 	// ones as well; 0: none.
 	DeadBytes int64
-	// Older is the number of the first table that was begun in this life. Orphans says that
-	// nobody has yet deleted from the base what older tables have behind all records of the log,
-	// and behind Newest: the last value that any of these leads to.
+	// Older is the number of the first table that was begun in this life, and Led are the values in
+	// older ones to which records of the log lead, in any order. Orphans says that nobody has yet
+	// deleted from the base what else older tables have behind the mark.
 	Older   uint64
 	Orphans bool
-	Newest  base.Bytes
+	Led     []base.Bytes
 
 	// Now and Sleep are the clock of the pace; nil: that of the machine.
 	Now   func() time.Time

@@ -39,12 +39,12 @@ type Config struct {
 	Base   Base
 	// Facts names the facts of the stream; see checkpoint.Config.
 	Facts map[uint16]string
-	// Bytes are the tables of values, Mark is what the base says of them at the start, and Newest
-	// the last value to which a record of the log leads then. Orphans says that the base may
-	// have values behind it.
+	// Bytes are the tables of values, Mark is what the base says of them at the start, and Led are
+	// the values to which records of the log lead then. Orphans says that the base may have
+	// others behind the mark.
 	Bytes   Bytes
 	Mark    disk.ValuesMark
-	Newest  base.Bytes
+	Led     []base.Bytes
 	Orphans bool
 	Epoch   func() uint64    // of the store
 	Place   checkpoint.Place // where the base stands at the start

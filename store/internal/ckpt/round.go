@@ -49,7 +49,7 @@ func (k *Keeper) round(ctx context.Context, paced bool) (more bool, err error) {
 	waited := k.waiting()
 	if k.c.Bytes != nil {
 		c.DeadBytes = k.c.LogBytes
-		c.Bytes, c.Mark, c.Older, c.Orphans, c.Newest = k.c.Bytes, k.mark, k.older, k.orphans, k.c.Newest
+		c.Bytes, c.Mark, c.Older, c.Orphans, c.Led = k.c.Bytes, k.mark, k.older, k.orphans, k.c.Led
 	}
 	done, err := checkpoint.Run(ctx, c)
 	walk.close()
@@ -61,7 +61,7 @@ func (k *Keeper) round(ctx context.Context, paced bool) (more bool, err error) {
 		return false, nil
 	}
 	if k.c.Bytes != nil {
-		k.mark, k.orphans = done.Mark, false
+		k.mark, k.orphans, k.c.Led = done.Mark, false, nil
 		k.c.Bytes.Taken(done.Taken)
 		k.c.Bytes.Gone(done.Gone)
 	}

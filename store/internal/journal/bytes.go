@@ -88,9 +88,7 @@ func (j *Journal) foundBytes(w *logged.Write, at log.Position) error {
 		if err := j.c.Values.Found(b, uint64(at)); err != nil {
 			return err
 		}
-		if n := &j.NewestBytes; b.Table > n.Table || b.Table == n.Table && b.Number > n.Number {
-			*n = *b
-		}
+		j.Led = append(j.Led, *b)
 	}
 	return nil
 }

@@ -80,8 +80,8 @@ type Journal struct {
 	// are made next. They are nobody's from then on.
 	Sets   []dirty.Set
 	Newest uint64 // version of the newest write in the log; 0: there is none
-	// NewestBytes is the last value in a table to which the replay has found a record.
-	NewestBytes base.Bytes
+	// Led are the values in tables to which the replay has found records, in the order of the log.
+	Led []base.Bytes
 
 	publishing sync.Mutex // held while the writes of a frame are published
 	keeper     Keeper
