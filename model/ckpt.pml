@@ -430,7 +430,7 @@ end: do
   :: atomic { probing==5 -> if
        :: !told -> assert(p==newest[0]); j=published+1;
           do :: j<=written -> assert(!HAS(j, 0)); j++ :: else -> break od; j=0;
-          if :: !item && p>0 && !DELETES(p) -> item=1 :: else fi
+          if :: !item && p>0 && !DELETES(p) -> item=1; known=1 :: else fi
        :: else
        fi; p=0; told=0; probing=0 }
   od
