@@ -283,8 +283,8 @@ func TestLargeValueOverwrittenMidway(t *testing.T) {
 	reads := 0
 	f.Mu.Lock()
 	f.OnRead = func(addr uint64, dst []byte) {
-		if len(dst) == layout.ChunkSize {
-			if reads++; reads == 6 { // same place, next version
+		if len(dst) == base.WindowBytes {
+			if reads++; reads == 2 { // same place, next version
 				f.PutItem(f.Mem, oldSeg, placeB, fakeKey, other, 6)
 			}
 		}
@@ -315,14 +315,14 @@ func TestChunksNeedALease(t *testing.T) {
 		wire.SetCredits(reply, 1)
 		return reply, true
 	}
-	for _, chunk := range []int{1, base.WindowChunks + 1} { // of the first window, of the second
-		renew(t, f, c, uint64(100*chunk))
+	for _, window := range []int{1, 2} {
+		renew(t, f, c, uint64(100*window))
 		expired := c.Counters().LeaseExpired
 		reads := 0
 		f.Mu.Lock()
 		f.OnRead = func(addr uint64, dst []byte) {
-			if len(dst) == layout.ChunkSize {
-				if reads++; reads == chunk {
+			if len(dst) == base.WindowBytes {
+				if reads++; reads == window {
 					clock.Advance(10 * time.Second) // the server was paused, or we were suspended
 				}
 			}
@@ -331,10 +331,10 @@ func TestChunksNeedALease(t *testing.T) {
 		f.Mu.Unlock()
 		got, err := c.Get(t.Context(), fakeKey)
 		if err != nil || string(got) != "by SEND" {
-			t.Errorf("lease over at the %dth chunk: %d bytes, %v; want the server's word", chunk, len(got), err)
+			t.Errorf("lease over at window %d: %d bytes, %v; want the server's word", window, len(got), err)
 		}
-		if n := c.Counters().LeaseExpired - expired; reads < chunk || n == 0 {
-			t.Errorf("lease over at the %dth of %d chunks: %d answers refused for that", chunk, reads, n)
+		if n := c.Counters().LeaseExpired - expired; reads < window || n == 0 {
+			t.Errorf("lease over at window %d of %d: %d answers refused for that", window, reads, n)
 		}
 	}
 }

@@ -36,6 +36,7 @@ type Server struct {
 	Packs         bool               // it takes packs, and answers with them
 	PacksIn       atomic.Int64       // packs that came
 	Direct        bool               // its memory is mapped: rdma.DirectReader
+	Unmapped      func() bool        // if set, tells of each of those READs whether memory is not mapped now; Mu is held
 	Shards        uint32             // 0: one
 	Others        map[string]*Server // by address: the other servers that can be connected to
 	View, reclaim uint64

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -313,9 +314,14 @@ func (q directQP) ReadDirect(sink []byte, remote rdma.RemoteAddr) rdma.Status {
 	}
 	q.f.Mu.Lock()
 	defer q.f.Mu.Unlock()
-	if q.f.OnRead != nil {
+	switch {
+	case len(sink)%8 != 0 || remote.Addr%8 != 0 || mem.Skew(sink, 0) != 0:
+		panic(fmt.Sprintf("a READ of %d bytes at %d that is not of words", len(sink), remote.Addr))
+	case q.f.Unmapped != nil && q.f.Unmapped():
+		return rdma.StatusLocQPOpErr
+	case q.f.OnRead != nil:
 		q.f.OnRead(remote.Addr, sink)
-	} else {
+	default:
 		copy(sink, q.f.Mem[remote.Addr:])
 	}
 	return rdma.StatusSuccess

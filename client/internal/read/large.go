@@ -13,9 +13,11 @@ import (
 
 // Values above 64 KiB lie in chunks of 64 KiB, each with a checksum in the
 // item's head. A get READs the head (that is where it takes effect: the item
-// was live then), then the chunks it wants, several READs in flight, and
-// verifies each chunk against the head. The checksums are seeded with place and
-// version, so that what verifies is of that version, whenever it was READ.
+// was live then), then the chunks it wants, up to eight of them with one READ,
+// because they lie side by side, and two READs in flight. It verifies each chunk
+// against the head. The checksums are seeded with place and version, so that what
+// verifies is of that version, whenever it was READ. Where the server's memory is
+// mapped the chunks are copied instead (direct.go).
 //
 // A one-sided read of chunks follows the rules of every READ: each window of
 // them is handled within the lease that was in force when it was posted, and
@@ -53,11 +55,55 @@ func newSource(s *session.Session, g *attempt) *source {
 	return &source{item: item, place: g.loc.Place, since: g.grant.Retired.Version}
 }
 
-// A window is some chunks under way; two of them are in flight.
+// A window is some chunks under way, with one READ; two of them are in flight.
 type window struct {
 	b        *session.Reads
 	grant    *session.Grant
 	from, to int // chunks
+}
+
+// chunk is chunk i of the window of src, once it has been READ.
+func (win *window) chunk(src *source, i int) []byte {
+	first, _ := src.item.ChunkRange(win.from)
+	off, n := src.item.ChunkRange(i)
+	return win.b.Bytes(0)[off-first:][:n]
+}
+
+// counts says whether what was READ of src under grant counts at this time.
+func (src *source) counts(s *session.Session, grant *session.Grant) error {
+	now := s.Now()
+	if src.held {
+		if now >= src.until {
+			return base.ErrOverwritten
+		}
+	} else if !s.Lease.Holds(grant, now) {
+		s.Counts.LeaseExpired.Add(1)
+		return base.ErrOverwritten
+	}
+	return nil
+}
+
+// gone says that src's place was given to something else before what is READ under
+// grant.
+func (src *source) gone(grant *session.Grant) bool {
+	return !src.held && grant.Retired.Has(src.place, uint32(src.item.Size), src.since)
+}
+
+// verify says that data is not chunk i of src.
+func (src *source) verify(s *session.Session, i int, data []byte) error {
+	if src.item.VerifyChunk(i, data) {
+		return nil
+	}
+	if src.held {
+		s.SuspectHeld(src.item.Key(), layout.Loc{Place: src.place, Size: uint32(src.item.Size), Version: src.item.Version})
+	}
+	return base.ErrOverwritten
+}
+
+// place of chunk i of src.
+func (src *source) chunkPlace(i int) layout.Place {
+	off, _ := src.item.ChunkRange(i)
+	return src.place + layout.PlaceOfByte(uint64(src.item.ValueOffset()+off))
 }
 
 // readLarge appends the wanted bytes of src. It fails with ErrOverwritten if the item
@@ -73,7 +119,11 @@ func readLarge(s *session.Session, p *base.Limit, src *source, w *Query) error {
 	first := len(w.Dst)
 	w.Head = nil
 	w.grow(int(to - from))
-	if err = readChunks(s, p, src, w, from, to); err != nil {
+	if err = readMapped(s, p, src, w, from, to); errors.Is(err, errUnmapped) {
+		from += int64(len(w.Dst) - first)
+		err = readChunks(s, p, src, w, from, to)
+	}
+	if err != nil {
 		if !src.held {
 			w.Dst = w.Dst[:first]
 		}
@@ -120,21 +170,19 @@ func readChunks(s *session.Session, p *base.Limit, src *source, w *Query, from, 
 	return nil
 }
 
-// postWindow READs the next chunks. With must it waits for a buffer and for
+// postWindow READs the next chunks, which lie side by side. With must it waits for a buffer and for
 // space in the send queue; else it returns nil when they are not free.
 func postWindow(s *session.Session, p *base.Limit, src *source, w *Query, next, last int, must bool) (*window, error) {
 	win := &window{grant: s.Lease.Grant(), from: next, to: min(next+base.WindowChunks, last+1)}
-	if !src.held && win.grant.Retired.Has(src.place, uint32(src.item.Size), src.since) {
+	if src.gone(win.grant) {
 		return nil, base.ErrOverwritten
 	}
 	win.b = s.NewReads(s.View())
-	for i := win.from; i < win.to; i++ {
-		off, n := src.item.ChunkRange(i)
-		at := src.place + layout.PlaceOfByte(uint64(src.item.ValueOffset()+off))
-		if _, err := win.b.Add(at, (n+7)&^7); err != nil {
-			win.b.Release()
-			return nil, base.ErrOverwritten
-		}
+	from, _ := src.item.ChunkRange(win.from)
+	to, n := src.item.ChunkRange(win.to - 1)
+	if _, err := win.b.Add(src.chunkPlace(win.from), (to-from+n+7)&^7); err != nil {
+		win.b.Release()
+		return nil, base.ErrOverwritten
 	}
 	if ok, err := win.b.Into(p, w.Sink, next*layout.ChunkSize, must); !ok {
 		win.b.Release()
@@ -163,23 +211,14 @@ func takeWindow(s *session.Session, p *base.Limit, src *source, win *window, w *
 	if err != nil {
 		return err
 	}
-	now := s.Now()
-	if src.held {
-		if now >= src.until {
-			return base.ErrOverwritten
-		}
-	} else if !s.Lease.Holds(win.grant, now) {
-		s.Counts.LeaseExpired.Add(1)
-		return base.ErrOverwritten
+	if err := src.counts(s, win.grant); err != nil {
+		return err
 	}
 	for i := win.from; i < win.to; i++ {
 		off, n := src.item.ChunkRange(i)
-		data := win.b.Bytes(i - win.from)[:n]
-		if !src.item.VerifyChunk(i, data) {
-			if src.held {
-				s.SuspectHeld(src.item.Key(), layout.Loc{Place: src.place, Size: uint32(src.item.Size), Version: src.item.Version})
-			}
-			return base.ErrOverwritten
+		data := win.chunk(src, i)
+		if err := src.verify(s, i, data); err != nil {
+			return err
 		}
 		if win.b.InPlace() {
 			w.Dst = w.Dst[:off+n] // it stands there

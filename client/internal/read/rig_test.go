@@ -102,11 +102,22 @@ func (r *rig) serveRead(at uint64, dst []byte) {
 	place := layout.PlaceOfByte(at)
 	r.mu.Lock()
 	r.reads = append(r.reads, placeName(place))
+	for range chunksIn(place, dst) - 1 {
+		r.reads = append(r.reads, "chunk") // side by side, with one READ
+	}
 	hook := r.onRead
 	r.mu.Unlock()
 	if hook != nil {
 		hook(place, dst)
 	}
+}
+
+// chunksIn is how many chunks of the item at itemC a READ brings.
+func chunksIn(p layout.Place, dst []byte) int {
+	if p <= itemC {
+		return 0
+	}
+	return (len(dst) + layout.ChunkSize - 1) / layout.ChunkSize
 }
 
 // placeName is what stands at a place.
