@@ -79,9 +79,11 @@ func (tx *transmitter) gather(tb *txBuffer) error {
 	case err != nil:
 		return err
 	case n == tb.len():
+		tx.most = max(tx.most, n)
 		tb.off = len(tb.b)
 		return nil
 	}
+	tx.most = min(tx.most/2, n)
 	rest := txPool.Get().(*txBuffer)
 	for _, p := range list {
 		k := min(n, len(p))

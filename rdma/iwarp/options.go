@@ -89,7 +89,7 @@ const (
 	defaultSetupTimeout = 5 * time.Second
 	defaultPeerTimeout  = 20 * time.Second
 
-	loopbackPayload = 32 << 10
+	loopbackPayload = 60 << 10
 	minPayload      = 64
 	// maxPayload keeps the longest segment within 16 bits of length, and is
 	// a multiple of 8 so that READ responses split between words.
