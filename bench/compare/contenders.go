@@ -40,6 +40,7 @@ type way struct {
 	memory             bool // mode: cache
 	cache              int
 	touch              bool
+	registered         bool // values stand in a client.Buffer
 }
 
 // ours is rdmakv: kvserver in one process, package client in another.
@@ -53,6 +54,9 @@ func ours(o options, name string, w way, d dataset, l workload) contender {
 		how += ", no location cache"
 	case w.touch:
 		how += ", every key read once before"
+	}
+	if w.registered {
+		how += ", into and out of registered memory (client.Buffer)"
 	}
 	if l.pins.on {
 		how += ", pinned to " + l.pins.String()
@@ -83,7 +87,7 @@ func rdmakvServer(o options, w way, d dataset) recipe {
 		name:  fmt.Sprintf("kvserver %s %s %s%s", w.fabric, w.wait, w.sync, map[bool]string{true: "cache"}[w.memory]),
 		start: rdmakvSettings(o, w, d).Start,
 		target: func(s *servers.Server) target {
-			return target{System: "rdmakv", Addr: s.TCP, Fabric: w.fabric, ShmDir: s.ShmDir, Wait: w.wait, Cache: w.cache}
+			return target{System: "rdmakv", Addr: s.TCP, Fabric: w.fabric, ShmDir: s.ShmDir, Wait: w.wait, Cache: w.cache, Registered: w.registered}
 		},
 	}
 }

@@ -50,6 +50,8 @@ type target struct {
 	Wait    string
 	// Cache is CacheEntries of the client: 0 is its default, -1 no cache.
 	Cache int
+	// Registered has each caller put from and get into a registered client.Buffer.
+	Registered bool
 	// PID is that of the server whose processor time is measured.
 	PID int
 }

@@ -85,7 +85,7 @@ func (rec recipe) again(ctx context.Context, o options, w way, s *servers.Server
 
 // whole gets all keys, and fails if one is not there.
 func whole(ctx context.Context, t target, d dataset) (err error) {
-	open, end, err := t.open(ctx)
+	open, end, err := t.open(ctx, 1)
 	if err != nil {
 		return err
 	}

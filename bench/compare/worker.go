@@ -79,8 +79,8 @@ func (j *job) answer(out io.Writer) error {
 	return clients.AnswerPingPong(l, *j.PingPong)
 }
 
-// open returns how callers reach the server, and what to close at the end.
-func (t *target) open(ctx context.Context) (func(context.Context, int) (load.Store, error), func() error, error) {
+// open returns how callers reach the server, with values of so many bytes, and what to close at the end.
+func (t *target) open(ctx context.Context, value int) (func(context.Context, int) (load.Store, error), func() error, error) {
 	none := func() error { return nil }
 	switch t.System {
 	case "redis":
@@ -95,6 +95,9 @@ func (t *target) open(ctx context.Context) (func(context.Context, int) (load.Sto
 		c, err := t.dial(ctx)
 		if err != nil {
 			return nil, none, err
+		}
+		if t.Registered {
+			return rdmakv.OpenRegistered(value, c), c.Close, nil
 		}
 		return rdmakv.Open(c), c.Close, nil
 	}
@@ -141,7 +144,7 @@ func keys() load.Keys { return load.Keys{Prefix: "key:", Size: 16} }
 
 // run measures a load.
 func (l *loadJob) run(ctx context.Context) (s report.Sample, err error) {
-	open, end, err := l.Target.open(ctx)
+	open, end, err := l.Target.open(ctx, l.Value)
 	if err != nil {
 		return s, err
 	}
@@ -240,7 +243,8 @@ func touch(ctx context.Context, o load.Options) error {
 
 // fill stores the records.
 func (l *loadJob) fill(ctx context.Context) (s report.Sample, err error) {
-	open, end, err := l.Target.open(ctx)
+	l.Target.Registered = false
+	open, end, err := l.Target.open(ctx, l.Value)
 	if err != nil {
 		return s, err
 	}

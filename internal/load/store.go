@@ -40,6 +40,15 @@ type BatchStore interface {
 	PutMany(ctx context.Context, keys, values [][]byte, errs []error)
 }
 
+// A RoomyStore has memory of its own in which a value is put or got with fewer copies
+// than in any other slice.
+type RoomyStore interface {
+	Store
+	// Room is that memory, the caller's between calls. Put may be given a slice of it
+	// from its beginning on, and Get may return one. nil: there is none.
+	Room() []byte
+}
+
 var (
 	// ErrNotFound: the store has no such key.
 	ErrNotFound = errors.New("key not found")

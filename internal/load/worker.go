@@ -67,6 +67,9 @@ func newWorker(r *run, id uint64, store Store, choose chooser) *worker {
 		number: (id + 1) << 44, twice: o.Values.Max()*o.Batch > largeValue,
 	}
 	w.many, _ = store.(BatchStore)
+	if s, ok := store.(RoomyStore); ok && o.Batch == 1 {
+		w.batch.values[0] = s.Room()[:0]
+	}
 	size := max(1, min(blockKeys, blockBytes/o.Keys.Size))
 	if o.Operations > 0 { // so that some are left for every worker
 		size = max(1, int(min(uint64(size), o.Operations/uint64(4*o.Workers))))

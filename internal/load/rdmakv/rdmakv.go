@@ -18,10 +18,33 @@ func Open(clients ...*client.Client) func(context.Context, int) (load.Store, err
 	}
 }
 
+// OpenRegistered is Open for callers each of which has a registered client.Buffer of size
+// bytes: values are put from it and got into it.
+func OpenRegistered(size int, clients ...*client.Client) func(context.Context, int) (load.Store, error) {
+	return func(_ context.Context, worker int) (load.Store, error) {
+		c := clients[worker%len(clients)]
+		buf, err := c.NewBuffer(size)
+		if err != nil {
+			return nil, err
+		}
+		return &caller{c: c, buf: buf}, nil
+	}
+}
+
 // A caller is the store as one caller has it.
 type caller struct {
 	c     *client.Client
+	buf   *client.Buffer // or nil
 	pairs []client.Pair
+}
+
+var _ load.RoomyStore = (*caller)(nil)
+
+func (s *caller) Room() []byte {
+	if s.buf == nil {
+		return nil
+	}
+	return s.buf.Bytes()
 }
 
 // paths are those of the client under the names of the load.
@@ -42,6 +65,10 @@ func pathOf(p admin.Path) load.Path {
 }
 
 func (s *caller) Get(ctx context.Context, key, dst []byte) ([]byte, load.Path, error) {
+	if s.buf != nil {
+		value, err := s.buf.Get(ctx, key)
+		return value, load.PathNone, missing(err)
+	}
 	value, path, err := admin.Of(s.c).GetPath(ctx, key, dst)
 	if err != nil {
 		return nil, pathOf(path), missing(err)
@@ -49,7 +76,13 @@ func (s *caller) Get(ctx context.Context, key, dst []byte) ([]byte, load.Path, e
 	return value, pathOf(path), nil
 }
 
-func (s *caller) Put(ctx context.Context, key, value []byte) error { return s.c.Put(ctx, key, value) }
+func (s *caller) Put(ctx context.Context, key, value []byte) error {
+	if room := s.Room(); len(value) > 0 && len(value) <= len(room) && &value[0] == &room[0] {
+		_, err := s.buf.Put(ctx, key, len(value), client.PutOptions{})
+		return err
+	}
+	return s.c.Put(ctx, key, value)
+}
 
 func (s *caller) Delete(ctx context.Context, key []byte) error {
 	_, err := s.c.Delete(ctx, key)
@@ -98,7 +131,12 @@ func (s *caller) PutMany(ctx context.Context, keys, values [][]byte, errs []erro
 }
 
 // Close leaves the client to its owner.
-func (s *caller) Close() error { return nil }
+func (s *caller) Close() error {
+	if s.buf != nil {
+		s.buf.Free()
+	}
+	return nil
+}
 
 // missing is ErrNotFound in the load's words.
 func missing(err error) error {

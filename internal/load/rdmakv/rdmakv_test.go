@@ -100,6 +100,55 @@ func TestStore(t *testing.T) {
 	}
 }
 
+// TestRegistered: values are put from and got into registered memory, and a store that is
+// closed gives it back.
+func TestRegistered(t *testing.T) {
+	c := dial(t)
+	o := load.Options{
+		Open: Open(c), Classify: Classify, Records: 20, Keys: load.Keys{Prefix: "r/"}, Values: load.FixedSize(200_000), Workers: 2,
+		Mix: load.Mix{load.OpGet: 1, load.OpPut: 1, load.OpRMW: 1}, Operations: 200, Seed: 4,
+	}
+	if _, err := load.Fill(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	before := c.Counters()
+	o.Open = OpenRegistered(200_000, c)
+	for range 3 { // the memory of one run is there for the next
+		if res, err := load.Run(t.Context(), o); err != nil || res.Errors != 0 || res.Ops != 200 {
+			t.Fatalf("%d operations, %d errors, %v: %v", res.Ops, res.Errors, err, res.ErrorKinds)
+		}
+	}
+	if n := c.Counters().LargeReads - before.LargeReads; n == 0 {
+		t.Error("no value was READ")
+	}
+	if _, err := OpenRegistered(0, c)(t.Context(), 0); !errors.Is(err, client.ErrTooLarge) {
+		t.Error(err)
+	}
+	s, err := OpenRegistered(1000, c)(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	room := s.(load.RoomyStore).Room()
+	copy(room, "in registered memory")
+	for _, value := range [][]byte{room[:20], make([]byte, 2000), {}} {
+		if err := s.Put(t.Context(), []byte("a"), value); err != nil {
+			t.Error(err)
+		}
+		want := string(value)
+		got, _, err := s.Get(t.Context(), []byte("a"), nil)
+		if len(value) > len(room) {
+			if !errors.Is(err, client.ErrTooLarge) {
+				t.Error(err)
+			}
+		} else if err != nil || string(got) != want || len(got) > 0 && &got[0] != &room[0] {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestNames: every path of the client has a name here, the same one, and errors
 // have kinds.
 func TestNames(t *testing.T) {

@@ -39,6 +39,7 @@ type flags struct {
 	clients       int
 	connections   int
 	batch         int
+	registered    bool
 	rate          float64
 	duration      time.Duration
 	operations    int64
@@ -149,6 +150,7 @@ func (f *flags) add(set *pflag.FlagSet) {
 	set.IntVar(&f.clients, "clients", 1, "callers at a time")
 	set.IntVar(&f.connections, "connections", 1, "clients of the library that the callers share (also --sessions)")
 	set.IntVar(&f.batch, "batch", 1, "keys in one call: MultiGet and MultiPut")
+	set.BoolVar(&f.registered, "registered", false, "each caller puts from and gets into registered memory, a client.Buffer: for large values")
 	set.Float64Var(&f.rate, "rate", 0, "operations per second, all callers together; 0: as fast as they can")
 	set.DurationVar(&f.duration, "duration", 5*time.Second, "how long to measure; with --operations only if it is given")
 	set.Int64Var(&f.operations, "operations", 0, "end after so many operations; 0: when --duration is over")
@@ -227,6 +229,9 @@ func (f *flags) options(given func(string) bool) (o load.Options, err error) {
 	}
 	if f.skipLoad && f.loadOnly {
 		bad("--skip-load and --load-only leave nothing to do")
+	}
+	if f.registered && f.batch > 1 {
+		bad("--registered is for single calls, and --batch is %d", f.batch)
 	}
 	f.checkReports(bad)
 	if len(errs) > 0 {

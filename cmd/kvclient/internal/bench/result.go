@@ -40,7 +40,8 @@ type setup struct {
 	Clients         int     `json:"clients"`
 	Connections     int     `json:"connections"`
 	Batch           int     `json:"batch"`
-	Rate            float64 `json:"rate,omitempty"` // per second; none: closed loop
+	Registered      bool    `json:"registered,omitempty"` // values stand in a client.Buffer
+	Rate            float64 `json:"rate,omitempty"`       // per second; none: closed loop
 	DurationSeconds float64 `json:"duration_seconds,omitempty"`
 	WarmupSeconds   float64 `json:"warmup_seconds"`
 	Operations      int64   `json:"operations,omitempty"`
@@ -173,6 +174,9 @@ func (s *setup) headline() string {
 	}
 	if s.Batch > 1 {
 		head += fmt.Sprintf(", %d keys in a call", s.Batch)
+	}
+	if s.Registered {
+		head += ", registered memory"
 	}
 	if s.Rate > 0 {
 		head += fmt.Sprintf(", %.6g operations per second", s.Rate)
