@@ -12,6 +12,7 @@ import (
 	"github.com/rdmakv/rdmakv/client/internal/clienttest"
 	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
 	"github.com/rdmakv/rdmakv/internal/server"
+	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/shm"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -171,6 +172,33 @@ func TestBufferGivenUp(t *testing.T) {
 	f.Mu.Unlock()
 	qp.Release()
 	clienttest.Eventually(t, "the memory goes with the last READ", func() bool { return rt(c).BufferBytes().Load() == 0 })
+	settled(t, c)
+}
+
+// A put that has returned is over for its Buffer, whenever the completion of its SEND is polled:
+// the next put may follow at once.
+func TestBufferIsFreeAfterAPut(t *testing.T) {
+	f, _, c := newOneSided(t)
+	f.OnRequest = func(h wire.Header, _ []byte) ([]byte, bool) {
+		if h.Type != wire.TypePutLarge {
+			return nil, false
+		}
+		reply := wire.AppendWriteReply(nil, h.Type, h.ID, wire.WriteReply{Version: 1, Applied: true})
+		wire.SetCredits(reply, 1)
+		return reply, true
+	}
+	b := mustBuffer(t, c, 1<<20)
+	f.LateSends.Store(true)
+	for range 2 { // each keeps its slot until its SEND is over
+		if _, err := b.Put(t.Context(), fakeKey, 200_000, client.PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if b.Busy() {
+			t.Fatal("busy after its put")
+		}
+	}
+	f.LateSends.Store(false)
+	f.LastQP().Release()
 	settled(t, c)
 }
 

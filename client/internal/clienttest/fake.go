@@ -35,6 +35,7 @@ type Server struct {
 
 	Packs         bool               // it takes packs, and answers with them
 	PacksIn       atomic.Int64       // packs that came
+	LateSends     atomic.Bool        // SENDs complete when QP.Release says so, behind their replies
 	Direct        bool               // its memory is mapped: rdma.DirectReader
 	Unmapped      func() bool        // if set, tells of each of those READs whether memory is not mapped now; Mu is held
 	Shards        uint32             // 0: one

@@ -223,7 +223,13 @@ func (q *QP) PostSend(wrs []rdma.SendWR) (int, error) {
 			}
 			continue
 		case wr.Op == rdma.OpSend:
-			q.CQ.push(rdma.WC{ID: wr.ID, Op: wr.Op})
+			if q.f.LateSends.Load() {
+				q.Mu.Lock()
+				q.Held = append(q.Held, rdma.WC{ID: wr.ID, Op: wr.Op})
+				q.Mu.Unlock()
+			} else {
+				q.CQ.push(rdma.WC{ID: wr.ID, Op: wr.Op})
+			}
 			s := wr.SGL[0]
 			msg := append([]byte(nil), s.MR.Bytes()[s.Off:s.Off+uint64(s.Len)]...)
 			err := q.in.Open(msg) // the client posts under a lock

@@ -28,7 +28,7 @@ func (r *Reply) Done() {
 		return
 	}
 	r.slot.s.repost(r.recv)
-	r.slot.part()
+	r.slot.over()
 	r.slot = nil
 }
 
@@ -170,7 +170,7 @@ func (l *link) deliver(n int, h wire.Header, at int, size uint32) bool {
 	for _, sl := range l.rq.slots {
 		if sl.late.CompareAndSwap(h.ID, 0) {
 			l.repost(n)
-			sl.part()
+			sl.over()
 			return true
 		}
 	}

@@ -247,7 +247,7 @@ func (s *Session) teardown() {
 		if id := sl.inflight.Load(); id != 0 {
 			s.d.Complete(id, rdma.WC{Status: rdma.StatusWRFlushErr})
 			if late := sl.late.Swap(0); late != 0 {
-				sl.part() // its waiter left long ago
+				sl.over() // its waiter left long ago
 			}
 		}
 	}

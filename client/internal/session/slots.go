@@ -250,7 +250,7 @@ func (sl *Slot) take(wc rdma.WC) (Reply, error) {
 	case rdma.StatusRespTimeoutErr:
 		return Reply{}, base.ErrLate // the slot waits for the late reply
 	default:
-		sl.part()
+		sl.over()
 		return Reply{}, base.ErrLost
 	}
 }
@@ -269,6 +269,22 @@ func (sl *Slot) Call(p *base.Limit, msg []byte) (Reply, error) {
 	return r.Check(want)
 }
 
+// over notes that the reply has come and was read, or will not come. The server READs nothing more
+// for this request then, so what it holds is dropped now: the completion of the SEND may be
+// polled much later, and a caller may use its Buffer again as soon as its put returns.
+func (sl *Slot) over() {
+	sl.drop()
+	sl.part()
+}
+
+// drop lets go of what the server was to READ.
+func (sl *Slot) drop() {
+	if sl.held != nil {
+		sl.held.Drop()
+		sl.held = nil
+	}
+}
+
 // part notes that the SEND has completed or that the reply is over.
 func (sl *Slot) part() {
 	if sl.parts.Add(-1) != 0 {
@@ -276,10 +292,7 @@ func (sl *Slot) part() {
 	}
 	s := sl.s
 	sl.inflight.Store(0)
-	if sl.held != nil { // the server reads it no more for this request
-		sl.held.Drop()
-		sl.held = nil
-	}
+	sl.drop() // of a request that was not posted
 	if sl.isPing() {
 		s.pingTurn.Leave(1)
 	} else {
@@ -319,7 +332,7 @@ func (sl *Slot) lateReply(wc rdma.WC) {
 	} else if wc.Status == rdma.StatusRespTimeoutErr {
 		return // told by the watch; the reply itself is still to come
 	}
-	sl.part()
+	sl.over()
 }
 
 // expire tells waiters whose reply is overdue, and returns how many requests
