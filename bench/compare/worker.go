@@ -54,7 +54,7 @@ func (j *job) do(ctx context.Context) (report.Sample, error) {
 	case j.Appends != nil:
 		return clients.Appends(j.Dir, j.Appends.Record, j.Appends.Duration)
 	case j.Over != nil:
-		return clients.Overwrites(j.Dir, j.Over.Record, j.Over.Duration)
+		return clients.Overwrites(j.Dir, j.Over.Block, j.Over.Each, j.Over.Duration)
 	case j.Commit != nil:
 		return clients.Commits(j.Dir, *j.Commit)
 	case j.Copy != nil:
