@@ -187,7 +187,7 @@ func until(ctx context.Context, c *client.Client, right func(stats) bool) error 
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%d of %d shards are filled, %d keys are in memory: %w", st.ShardsFilled, st.Shards, st.Keys, ctx.Err())
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }

@@ -4,9 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"strconv"
+	"strings"
 )
 
 // The lines of README between which its table stands.
@@ -109,7 +109,10 @@ func withUnit(text string, v float64, f Figure) string {
 	if v >= 1e6 {
 		text = strconv.FormatFloat(v/1e6, 'g', 3, 64) + " M"
 	}
-	return fmt.Sprintf("%s %s", text, f.Unit)
+	if strings.HasPrefix(f.Unit, "/") {
+		return text + f.Unit
+	}
+	return text + " " + f.Unit
 }
 
 // tail is the 99th percentile of the contender that a target is for, where it has one and the
