@@ -101,11 +101,16 @@ func appends(record int) contender {
 		})
 }
 
-// overwrites is the disk's sequential rate for what is durable.
-func overwrites(block int) contender {
-	return floor("disk, written in sequence", "disk", "", fmt.Sprintf("%s at a time over a file that was written before, O_DIRECT|O_DSYNC, one thread", bytesWord(block)),
+// overwrites is the disk's sequential rate, as dd measures it, or with each block durable before
+// the next.
+func overwrites(block int, each bool) contender {
+	name, how := "disk, written in sequence", "O_DIRECT, one fdatasync at the end, whose time counts"
+	if each {
+		name, how = name+", each block durable", "O_DIRECT|O_DSYNC"
+	}
+	return floor(name, "disk", "", fmt.Sprintf("%s at a time over a file that was written before, %s, one thread", bytesWord(block), how),
 		func(ctx context.Context, r *rig) (report.Sample, error) {
-			return employ(ctx, job{Dir: r.dir, Over: &appendsJob{block, r.o.slice}})
+			return employ(ctx, job{Dir: r.dir, Over: &overJob{block, each, r.o.slice}})
 		})
 }
 

@@ -31,7 +31,7 @@ type job struct {
 	// address, serves one connection and ends.
 	Answer  bool
 	Appends *appendsJob     `json:",omitempty"`
-	Over    *appendsJob     `json:",omitempty"` // blocks written over those of a file
+	Over    *overJob        `json:",omitempty"` // blocks written over those of a file
 	Commit  *clients.Commit `json:",omitempty"`
 	Copy    *copyJob        `json:",omitempty"`
 
@@ -74,6 +74,12 @@ type loadJob struct {
 
 type appendsJob struct {
 	Record   int
+	Duration time.Duration
+}
+
+type overJob struct {
+	Block    int
+	Each     bool // each is durable when its write returns
 	Duration time.Duration
 }
 

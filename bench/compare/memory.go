@@ -10,6 +10,7 @@ import (
 	"github.com/rdmakv/rdmakv/bench/compare/clients"
 	"github.com/rdmakv/rdmakv/bench/compare/report"
 	"github.com/rdmakv/rdmakv/bench/compare/servers"
+	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/client/admin"
 )
 
@@ -17,7 +18,7 @@ import (
 func memoryPerKey(o options) *row {
 	n := o.few(1_000_000)
 	r := newRow("memory", "Memory per key beyond key and value, 1 M keys of 16 B + 64 B",
-		"What the server says of itself after the load, less what it said before: rdmakv memory_used (pages and segments in use, retired ones included; index segments that were outgrown within the last lease of 2 s are among these, so the figure right after the load is higher the faster it was, and the one a lease later is what the keys cost), Redis used_memory. memcached does not tell what its hash table and slabs take, so the growth of its resident memory stands there, and that of the others beside it; that of kvserver has in it what a checkpoint takes, Pebble's caches, and memory that was made ready before it is needed. At rest, which is after the last checkpoint, kvserver has given back what it does not need.",
+		"What the server says of itself after the load, less what it said before: rdmakv memory_used (pages and segments in use, retired ones included; index segments that were outgrown within the last lease of 2 s are among these, so the figure right after the load is higher the faster it was, and the one a lease later is what the keys cost), Redis used_memory. memcached does not tell what its hash table and slabs take, so the growth of its resident memory stands there, and that of the others beside it; that of kvserver has in it what a checkpoint takes, Pebble's caches, and memory that was made ready before it is needed; row `memory-resident` has it at rest.",
 		report.Figure{Name: "bytes_per_key", Unit: "B"})
 	r.once = true
 	add := func(records uint64, suffix string) {
@@ -27,16 +28,17 @@ func memoryPerKey(o options) *row {
 		r.add(
 			perKey("rdmakv"+suffix, report.Ours, "rdmakv", "memory_used of kvserver, a lease after the load", kv, d, usedByRdmakv, afterLease),
 			perKey("rdmakv, right after the load"+suffix, report.Ours, "rdmakv", "memory_used of kvserver while outgrown index segments wait for their lease", kv, d, usedByRdmakv, 0),
-			perKey("rdmakv, resident"+suffix, report.Ours, "rdmakv", "growth of resident memory, at rest", kv, d, resident, atRest),
 			perKey("rdmakv, resident right after the load"+suffix, report.Ours, "rdmakv", "growth of resident memory", kv, d, resident, 0),
 			perKey("Redis"+suffix, report.Peer, "redis", "used_memory", redis, d, usedByRedis, 0),
 			perKey("Redis, resident"+suffix, report.Peer, "redis", "growth of resident memory", redis, d, resident, 0),
 			perKey("memcached, resident"+suffix, report.Peer, "memcached", "growth of resident memory", memcached, d, resident, 0),
 		)
 		r.target("at most 40 B"+suffix, "rdmakv"+suffix, "", report.AtMost, 40)
+		if suffix == "" {
+			r.headline("memory per key beyond 16 B + 64 B, a lease after the load")
+		}
 		r.aside("at most 40 B right after the load"+suffix, "rdmakv, right after the load"+suffix, "", report.AtMost, 40)
 		r.aside("against Redis"+suffix, "rdmakv"+suffix, "redis", report.AtMost, 1)
-		r.versus("resident, against Redis"+suffix, "rdmakv, resident"+suffix, "Redis, resident"+suffix, report.AtMost, 0.9)
 		r.versus("resident right after the load, against Redis"+suffix, "rdmakv, resident right after the load"+suffix, "Redis, resident"+suffix, report.AtMost, 0.9).beside()
 	}
 	add(n, "")
@@ -46,12 +48,33 @@ func memoryPerKey(o options) *row {
 	return r
 }
 
+// residentPerKey is what a key takes of the machine's memory, its own bytes among it, once the
+// server is at rest.
+func residentPerKey(o options) *row {
+	d := dataset{o.few(1_000_000), 64, "uniform"}
+	r := newRow("memory-resident", "Resident memory per key, 1 M keys of 16 B + 64 B",
+		"The growth of the server's resident memory (VmRSS) by the load, divided by the keys; the 80 B of key and value are in it. Each server is started for its turn alone and measured at rest: kvserver 30 s after the load, when its last checkpoint is made and it has given back what it does not need, Redis 12 s after it, when its allocator has given back its free pages.",
+		report.Figure{Name: "resident_per_key", Unit: "B"})
+	kv, redis := rdmakvServer(o, way{fabric: "iwarp", wait: "adaptive", sync: "off"}, d), peer{"redis", "tcp", ""}.recipe(d)
+	r.add(
+		perKey("rdmakv", report.Ours, "rdmakv", "kvserver --sync off, at rest", kv, d, resident, atRest),
+		perKey("Redis", report.Peer, "redis", "no AOF, at rest", redis, d, resident, atRestRedis),
+	)
+	return r.
+		versus("at most 0.9 of Redis", "rdmakv", "Redis", report.AtMost, 0.9).
+		headline("resident memory per key of 16 B + 64 B, 1 M keys, to Redis").
+		versus("without the 80 B of key and value, against Redis", "rdmakv", "Redis", report.AtMost, 0.9).
+		of(report.Figure{Name: "bytes_per_key", Unit: "B"}).beside()
+}
+
 const (
 	// afterLease is when what was retired during the load has been given back.
 	afterLease = 4 * time.Second
 	// atRest is when the last write is in a checkpoint, which takes 10 s at most to begin, and
 	// a server that rests has given back to the machine what it does not need.
 	atRest = 30 * time.Second
+	// atRestRedis is when jemalloc has given back what it keeps for 10 s.
+	atRestRedis = 12 * time.Second
 )
 
 // perKey is one server, which is started for it alone; it is asked rest after the
@@ -76,12 +99,20 @@ func perKey(name, kind, system, how string, rec recipe, d dataset, used func(con
 			if s, err = employ(ctx, job{Fill: &loadJob{Target: t, Records: d.records, Value: d.value, Seed: r.o.seed}}); err != nil {
 				return s, err
 			}
-			time.Sleep(rest)
+			if r.o.quick {
+				rest = min(rest, time.Second)
+			}
+			select {
+			case <-time.After(rest):
+			case <-ctx.Done():
+				return s, context.Cause(ctx)
+			}
 			after, err := used(ctx, srv, rec)
 			if err != nil {
 				return s, err
 			}
-			s.BytesPerKey = (float64(after)-float64(before))/float64(d.records) - float64(keys().Size+d.value)
+			s.Value = (float64(after) - float64(before)) / float64(d.records)
+			s.BytesPerKey = s.Value - float64(keys().Size+d.value)
 			return s, nil
 		},
 	}
@@ -113,6 +144,8 @@ type stats struct {
 	MemoryUsed   uint64 `json:"memory_used"`
 	Shards       int    `json:"shards"`
 	ShardsFilled int    `json:"shards_filled"`
+	Keys         uint64 `json:"keys"` // in memory
+	Published    uint64 `json:"published"`
 }
 
 // storeStats asks a server of ours for its counters by a client of its own.
@@ -124,6 +157,11 @@ func storeStats(ctx context.Context, t target) (st stats, err error) {
 		return st, err
 	}
 	defer c.Close()
+	return statsOf(ctx, c)
+}
+
+// statsOf asks by a client that is connected.
+func statsOf(ctx context.Context, c *client.Client) (st stats, err error) {
 	all, err := admin.Of(c).Stats(ctx)
 	if err != nil {
 		return st, err

@@ -24,6 +24,7 @@ const (
 	labFile     = "bench/results/lab.json" // of make lab-bench; may be missing
 	pageFile    = "docs/benchmarks.md"
 	pictures    = "docs" // benchmarks-*.svg
+	readmeFile  = "README.md"
 )
 
 // partDir is where the results of a part of the rows go, below the directory of
@@ -46,7 +47,7 @@ func write(o options, res *report.Result, log io.Writer) error {
 	if err := writePage(root, res); err != nil {
 		return err
 	}
-	fmt.Fprintf(log, "\nwrote %s, %s and pictures below %s\n", resultsFile, pageFile, root)
+	fmt.Fprintf(log, "\nwrote %s, %s, pictures and, if there is one, the table of %s below %s\n", resultsFile, pageFile, readmeFile, root)
 	return nil
 }
 
@@ -99,7 +100,30 @@ func writePage(root string, res *report.Result) error {
 			return err
 		}
 	}
-	return put(filepath.Join(root, pageFile), func(w io.Writer) error { return report.Page(w, res, lab) })
+	if err := put(filepath.Join(root, pageFile), func(w io.Writer) error { return report.Page(w, res, lab) }); err != nil {
+		return err
+	}
+	return writeReadme(root, res)
+}
+
+// writeReadme writes the table in README, where there is one: results of a part of the rows go to a
+// directory without.
+func writeReadme(root string, res *report.Result) error {
+	path := filepath.Join(root, readmeFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && !res.Headlines() {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if text, err = report.Readme(text, res); err != nil {
+		return err
+	}
+	return put(path, func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	})
 }
 
 // put writes a file whole or not at all.

@@ -13,8 +13,6 @@ import (
 // A row is a question and the contenders that are asked.
 type row struct {
 	report.Row
-	// rare rows are measured only where they are named.
-	rare bool
 	// once: more rounds would bring the same figure, or take too long.
 	once  bool
 	asked []contender
@@ -49,6 +47,7 @@ func newRow(name, title, text string, f report.Figure) *row {
 // Figures of rows.
 func p50() report.Figure  { return report.Figure{Name: "p50", Unit: "µs"} }
 func rate() report.Figure { return report.Figure{Name: "rate", Unit: "/s", More: true} }
+func cpu() report.Figure  { return report.Figure{Name: "server_cpu_us", Unit: "µs"} }
 
 // add adds a contender.
 func (r *row) add(cs ...contender) *row {
@@ -104,6 +103,18 @@ func (r *row) aside(text, ours, group, want string, limit float64) *row {
 // beside turns the target that was added last into a ratio that is only shown.
 func (r *row) beside() *row {
 	r.Targets[len(r.Targets)-1].Aside = true
+	return r
+}
+
+// of makes the target that was added last one of another figure of the same turns.
+func (r *row) of(f report.Figure) *row {
+	r.Targets[len(r.Targets)-1].Figure = &f
+	return r
+}
+
+// headline has README's table show the target that was added last, in a line that begins so.
+func (r *row) headline(text string) *row {
+	r.Targets[len(r.Targets)-1].Headline = text
 	return r
 }
 

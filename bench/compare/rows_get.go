@@ -6,7 +6,7 @@ import "github.com/rdmakv/rdmakv/bench/compare/report"
 func allRows(o options) []row {
 	list := []*row{
 		getShm(o), rateShm(o), getIwarp(o), rateIwarp(o), multiGet(o), largeGets(o),
-		putsDurableOne(o), putsDurableMany(o), putsOff(o), memoryPerKey(o), growth(o),
+		putsDurableOne(o), putsDurableMany(o), putsOffOne(o), putsOff(o), memoryPerKey(o), residentPerKey(o), growth(o),
 		sized(o, "get-1k", 1<<10), sized(o, "get-16k", 16<<10), largePuts(o), largePutsCache(o), largePutsDurable(o), floors(o), restarted(o),
 	}
 	var out []row
@@ -40,7 +40,9 @@ func getShm(o options) *row {
 	r.add(pingPongInC("unix", 64, false), pingPongInC("unix", 64, true), copies(64))
 	return r.
 		target("p50 at most 1 µs", "rdmakv shm", "", report.AtMost, 1).
+		headline("get of 64 B, shm, one caller, p50").
 		target("p50 at most 1/10 of Redis over its UNIX socket", "rdmakv shm", "redis unix", report.AtMost, 0.1).
+		headline("get of 64 B, shm, one caller, p50, to Redis over its UNIX socket").
 		spun("the same against a Redis client that spins as well", "rdmakv shm", "redis unix", report.AtMost, 0.1)
 }
 
@@ -82,8 +84,11 @@ func getIwarp(o options) *row {
 	r.add(peer{"memcached", "tcp", ""}.ways(d, single("get"))...)
 	return r.
 		versus("spinning: at most 1.1 of a TCP ping-pong in Go", "rdmakv iwarp, poll", "TCP ping-pong in Go, both spin", report.AtMost, 1.1).
+		headline("one-READ get of 64 B, iwarp, p50, to a TCP ping-pong in Go, both spin").
 		versus("sleeping, a core for each end: at most 1.1 of a TCP ping-pong in Go", "rdmakv iwarp, event, two cores", "TCP ping-pong in Go, both sleep, two cores", report.AtMost, 1.1).
+		headline("the same, both sleep, on two cores").
 		versus("sleeping, both on one core: at most 1.1 of a TCP ping-pong in Go", "rdmakv iwarp, event, one core", "TCP ping-pong in Go, both sleep, one core", report.AtMost, 1.1).
+		headline("the same, both sleep, on one core").
 		target("adaptive: at most half of Redis' GET", "rdmakv iwarp, adaptive", "redis tcp", report.AtMost, 0.5).
 		spun("the same against a Redis client that spins", "rdmakv iwarp, adaptive", "redis tcp", report.AtMost, 0.5).
 		versus("asleep at both ends, as Redis is, a core for each", "rdmakv iwarp, event, two cores", "Redis TCP, C, two cores", report.AtMost, 1).beside().
@@ -104,6 +109,7 @@ func rateIwarp(o options) *row {
 	r.add(peer{"memcached", "tcp", ""}.ways(d, l)...)
 	return r.
 		target("at least 2 times Redis with 50 connections", "rdmakv iwarp", "redis tcp", report.AtLeast, 2).
+		headline("gets/s of 64 B, iwarp, 50 callers, to Redis with 50 connections").
 		aside("against Redis over its UNIX socket", "rdmakv iwarp", "redis unix", report.AtLeast, 2).
 		aside("against memcached", "rdmakv iwarp", "memcached tcp", report.AtLeast, 2)
 }
@@ -140,7 +146,9 @@ func largeGets(o options) *row {
 	r.add(peer{"memcached", "tcp", ""}.inC(d, single("get"), false))
 	return r.
 		versus("at least 0.6 of a TCP stream with the same congestion control", "rdmakv iwarp, 4 goroutines", "TCP stream in Go, Reno", report.AtLeast, 0.6).
+		headline("gets of 1 MiB, iwarp, to a TCP stream with the same congestion control").
 		versus("shared memory: at least 0.8 of a copy", "rdmakv shm, one caller", "memory copy of 1 MiB", report.AtLeast, 0.8).
+		headline("gets of 1 MiB, shm, to a copy in memory").
 		versus("against raw TCP throughput with the system's congestion control", "rdmakv iwarp, 4 goroutines", "TCP stream in Go", report.AtLeast, 0.8).beside().
 		aside("one caller against raw TCP throughput", "rdmakv iwarp, one caller", "floor tcp", report.AtLeast, 0.8).
 		aside("one caller against Redis with one connection", "rdmakv iwarp, one caller", "redis tcp", report.AtLeast, 1)

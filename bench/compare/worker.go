@@ -54,7 +54,7 @@ func (j *job) do(ctx context.Context) (report.Sample, error) {
 	case j.Appends != nil:
 		return clients.Appends(j.Dir, j.Appends.Record, j.Appends.Duration)
 	case j.Over != nil:
-		return clients.Overwrites(j.Dir, j.Over.Record, j.Over.Duration)
+		return clients.Overwrites(j.Dir, j.Over.Block, j.Over.Each, j.Over.Duration)
 	case j.Commit != nil:
 		return clients.Commits(j.Dir, *j.Commit)
 	case j.Copy != nil:
@@ -154,7 +154,7 @@ func (l *loadJob) run(ctx context.Context) (s report.Sample, err error) {
 		return s, err
 	}
 	if l.Touch {
-		if err := touch(ctx, o); err != nil {
+		if err := touch(ctx, o, 1); err != nil {
 			return s, err
 		}
 	}
@@ -214,8 +214,8 @@ func faults(ctx context.Context, res *load.Result, l *loadJob) error {
 	return nil
 }
 
-// touch gets all keys once, in batches.
-func touch(ctx context.Context, o load.Options) error {
+// touch gets every step-th key once, in batches.
+func touch(ctx context.Context, o load.Options, step uint64) error {
 	s, err := o.Open(ctx, 0)
 	if err != nil {
 		return err
@@ -226,10 +226,11 @@ func touch(ctx context.Context, o load.Options) error {
 	}
 	const batch = 64
 	k, v, errs := make([][]byte, batch), make([][]byte, batch), make([]error, batch)
-	for from := uint64(0); from < o.Records; from += batch {
-		n := int(min(batch, o.Records-from))
-		for i := range n {
-			k[i] = o.Keys.Append(k[i][:0], from+uint64(i))
+	for from := uint64(0); from < o.Records; from += batch * step {
+		n := 0
+		for at := from; n < batch && at < o.Records; at += step {
+			k[n] = o.Keys.Append(k[n][:0], at)
+			n++
 		}
 		many.GetMany(ctx, k[:n], v[:n], errs[:n])
 		for _, err := range errs[:n] {

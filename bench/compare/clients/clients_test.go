@@ -340,8 +340,11 @@ func TestDisk(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
-	if s, err := Overwrites(t.TempDir(), 1<<20, 20*time.Millisecond); err != nil && !errors.Is(err, syscall.EINVAL) || err == nil && s.Ops == 0 {
-		t.Errorf("%+v, %v", s, err) // EINVAL: the file system has no direct access
+	for _, each := range []bool{true, false} {
+		s, err := Overwrites(t.TempDir(), 1<<20, each, 20*time.Millisecond)
+		if err != nil && !errors.Is(err, syscall.EINVAL) || err == nil && (s.Ops == 0 || s.Rate <= 0) {
+			t.Errorf("%+v, %v", s, err) // EINVAL: the file system has no direct access
+		}
 	}
 	if s, err := Copies(1024, 20*time.Millisecond); err != nil || s.Ops == 0 || s.Ops%256 != 0 {
 		t.Errorf("%+v, %v", s, err)

@@ -7,9 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// directFile makes a file whose writes go past the page cache and return when they are durable.
-func directFile(dir, name string) (*os.File, error) {
-	return os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_RDWR|os.O_TRUNC|unix.O_DIRECT|unix.O_DSYNC, 0o600)
+// directFile makes a file whose writes go past the page cache and, if each, return when they are
+// durable.
+func directFile(dir, name string, each bool) (*os.File, error) {
+	flags := os.O_CREATE | os.O_RDWR | os.O_TRUNC | unix.O_DIRECT
+	if each {
+		flags |= unix.O_DSYNC
+	}
+	return os.OpenFile(filepath.Join(dir, name), flags, 0o600)
 }
 
 // pace sets the congestion control of a TCP socket.

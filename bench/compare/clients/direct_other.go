@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-func directFile(string, string) (*os.File, error) { return nil, errors.ErrUnsupported }
+func directFile(string, string, bool) (*os.File, error) { return nil, errors.ErrUnsupported }
 
 func pace(uintptr, string) error { return errors.ErrUnsupported }
 

@@ -12,11 +12,23 @@ import (
 func (row *Row) Judge() {
 	for i := range row.Contenders {
 		c := &row.Contenders[i]
-		c.Summary = Summarize(slices.Collect(maps.Values(c.by(row.Figure))))
+		c.Summary = c.summary(row.Figure)
 	}
 	for i := range row.Targets {
 		row.judge(&row.Targets[i])
 	}
+}
+
+func (c *Contender) summary(f Figure) *Summary {
+	return Summarize(slices.Collect(maps.Values(c.by(f))))
+}
+
+// of is the figure that a target is about: its own, or else the row's.
+func (t *Target) of(row *Row) Figure {
+	if t.Figure != nil {
+		return *t.Figure
+	}
+	return row.Figure
 }
 
 // judge fills in one target: the ratio to the best of its peers, and whether it is
@@ -28,20 +40,22 @@ func (row *Row) judge(t *Target) {
 		t.Because = fmt.Sprintf("%s was left out", t.Ours)
 		return
 	}
-	if ours.Summary == nil {
+	figure := t.of(row)
+	own := ours.summary(figure)
+	if own == nil {
 		t.Because = ours.failure(row)
 		return
 	}
 	if len(t.Theirs) == 0 {
-		t.Ratio = ours.Summary
+		t.Ratio = own
 	} else {
-		best := row.best(t.Theirs)
+		best := row.best(figure, t.Theirs)
 		if best == nil {
 			t.Because = row.failures(t.Theirs)
 			return
 		}
 		t.Against = best.Name
-		if t.Ratio = Summarize(ratios(row.Figure, ours, best)); t.Ratio == nil {
+		if t.Ratio = Summarize(ratios(figure, ours, best)); t.Ratio == nil {
 			t.Because = fmt.Sprintf("no round in which both %s and %s were measured", ours.Name, best.Name)
 			return
 		}
@@ -52,16 +66,17 @@ func (row *Row) judge(t *Target) {
 	}
 }
 
-// best is the contender of names whose median is best, nil if none has one.
-func (row *Row) best(names []string) *Contender {
+// best is the contender of names whose median of a figure is best, nil if none has one.
+func (row *Row) best(f Figure, names []string) *Contender {
 	var best *Contender
+	var median float64
 	for _, name := range names {
 		c := row.contender(name)
-		if c == nil || c.Summary == nil {
+		if c == nil {
 			continue
 		}
-		if best == nil || row.Figure.better(c.Summary.Median, best.Summary.Median) {
-			best = c
+		if s := c.summary(f); s != nil && (best == nil || f.better(s.Median, median)) {
+			best, median = c, s.Median
 		}
 	}
 	return best

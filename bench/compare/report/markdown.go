@@ -92,7 +92,7 @@ func (p *page) targets() {
 			if all++; t.Reached == Yes {
 				yes++
 			}
-			p.say("| [%s](#%s) | %s | %s | %s | %s |", r.Name, anchor(r.Title), t.Text, t.figure(r.Figure), orDash(t.Against), t.verdict())
+			p.say("| [%s](#%s) | %s | %s | %s | %s |", r.Name, anchor(r.Title), t.Text, t.figure(t.of(r)), orDash(t.Against), t.verdict())
 		}
 	}
 	p.say("\n%d of %d reached.\n", yes, all)
@@ -106,7 +106,7 @@ func (p *page) targets() {
 		r := &p.res.Rows[i]
 		for j := range r.Targets {
 			if t := &r.Targets[j]; t.Aside {
-				p.say("| [%s](#%s) | %s: %s | %s | %s |", r.Name, anchor(r.Title), t.Ours, t.Text, t.figure(r.Figure), orDash(t.Against))
+				p.say("| [%s](#%s) | %s: %s | %s | %s |", r.Name, anchor(r.Title), t.Ours, t.Text, t.figure(t.of(r)), orDash(t.Against))
 			}
 		}
 	}
@@ -233,6 +233,8 @@ func figureWords(f Figure) string {
 		return "operations per second"
 	case "bytes_per_key":
 		return "bytes beyond key and value"
+	case "resident_per_key":
+		return "resident memory per key, its bytes and its value's among them,"
 	case "server_cpu_us":
 		return "the server's processor time of an operation"
 	}

@@ -37,7 +37,8 @@ Keys that were not found, or any call that failed, make the turn a failure.
 loop (no client library between), and by a client in C that sends ready-made requests; memcached by the latter two, with
 its meta commands. The best of them counts in every ratio. Redis runs with one thread for commands, as it does by
 default (its I/O threads need more cores than two), memcached with its four. Neither writes snapshots; Redis has no
-append-only file unless the row says so.
+append-only file unless the row says so, and where it has one, it does not rewrite it (auto-aof-rewrite-percentage 0). Rows of
+50 callers also ask it by one connection on which 50 requests are under way, which is how its best clients share one.
 
 **These things are not the same, and speak for rdmakv or against it.**
 
@@ -56,12 +57,13 @@ append-only file unless the row says so.
   round trip takes a fraction of the time. It happens in some rounds to some contenders, on either side: the spreads
   show it, and the lines with pinned ends show both cases.
 - *Connections.* 50 callers of rdmakv share one connection of one process, as its clients do; the peers have 50
-  connections, as theirs do.
+  connections, as most of theirs do, and rows of puts also have Redis with one connection, pipelined, told apart from it.
 - *Places known.* rdmakv's gets are one READ when the client remembers where the item is. Rows say whether it does;
   the ones on growth and on Zipf have the cache at its default size, and gets without any.
 - *Checksums.* rdmakv verifies a checksum of every value at the client; the peers have none.
-- *Durability.* rdmakv writes to Pebble, an LSM tree, in every mode; Redis without AOF and memcached write nothing.
+- *Durability.* rdmakv writes a log, and from it Pebble, an LSM tree, in every mode but cache; Redis without AOF and memcached write nothing.
 - *redis-benchmark* reports latencies in steps of 8 µs; its rates are exact.
+- *Processor time of a server* is what /proc tells of its process, in steps of 10 ms, over the turn.
 - *The client in C* counts the whole processor time of its run, a tenth of which was not measured, and divides it so.
 
 **Larger or other machines** will show other ratios: with more cores memcached and Redis' I/O threads get faster, on
@@ -71,7 +73,6 @@ altogether, which no row here can show. The rows over Soft-RoCE are those of `+"
     make bench-compare                        # all of it, and this page
     make bench-compare ROUNDS=9 ROWS=get-shm,get-iwarp   # some rows, to .cache/compare/last
     make bench-compare ARGS=-big              # stores of 10 million keys, too
-    make bench-compare ROWS=restart           # a restart of 10 million keys
 `, "`key:000000000000` on")
 }
 

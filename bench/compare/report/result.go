@@ -118,6 +118,10 @@ type Target struct {
 	Theirs []string `json:"theirs,omitempty"`
 	Want   string   `json:"want"` // AtMost or AtLeast
 	Limit  float64  `json:"limit"`
+	// Figure is what is compared where it is not the row's: another one of the same turns.
+	Figure *Figure `json:"figure,omitempty"`
+	// Headline is the line of README's table that shows it; "" for none.
+	Headline string `json:"headline,omitempty"`
 	// Aside marks a ratio that is told for honesty and is no target.
 	Aside bool `json:"aside,omitempty"`
 

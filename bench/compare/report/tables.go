@@ -26,7 +26,7 @@ func Text(w io.Writer, r *Row) {
 		if t.Aside && t.Reached != NotMeasured {
 			mark = "aside"
 		}
-		fmt.Fprintf(tw, "    [%s] %s\t%s\n", mark, t.Text, t.outcome(r.Figure))
+		fmt.Fprintf(tw, "    [%s] %s\t%s\n", mark, t.Text, t.outcome(t.of(r)))
 	}
 	_ = tw.Flush() // if the terminal is gone, the run is not lost for it
 }
