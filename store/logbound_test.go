@@ -48,20 +48,29 @@ func TestLogBound(t *testing.T) {
 }
 
 // fillLog writes until the log has no room, while nobody makes any, and returns how
-// many keys there are.
+// many keys there are. No table can be made meanwhile.
 func fillLog(n *node) int {
 	n.life.End() // checkpoints, too
 	done := make(chan struct{}, 1)
 	i := 0
-	for full := 0; full < 100; full++ {
-		w := &Write{Op: Op{Shard: uint16(i % 4), Key: fmt.Appendf(nil, "%08d", i), Value: make([]byte, 16<<10)}, Done: func(*Write) { done <- struct{}{} }}
-		if n.Submit(w) == nil {
-			<-done
-			i, full = i+1, 0
-			continue
+	puts := func() {
+		for full := 0; full < 100; full++ {
+			w := &Write{Op: Op{Shard: uint16(i % 4), Key: fmt.Appendf(nil, "%08d", i), Value: make([]byte, 16<<10)}, Done: func(*Write) { done <- struct{}{} }}
+			if n.Submit(w) == nil {
+				<-done
+				i, full = i+1, 0
+				continue
+			}
+			time.Sleep(time.Millisecond)
 		}
-		time.Sleep(time.Millisecond)
 	}
+	puts()
+	// A round that was under way may be through only now, and has made room: one that fails comes
+	// behind it.
+	if err := n.ckpt.Last(n.t.Context()); err == nil {
+		n.t.Fatal("a checkpoint without tables")
+	}
+	puts()
 	// Facts have room where puts have none.
 	for {
 		if room, _ := n.journal.Log().Room(log.Facts); room < n.journal.Log().Cost(8) {
@@ -89,6 +98,7 @@ func TestStopOverFullLog(t *testing.T) {
 			})))
 			c.Sync, c.LogBytes, c.PredecessorGone = Off, MinLogBytes, true
 			n := open(t, c)
+			full.Store(true)
 			keys := fillLog(n)
 			full.Store(broken)
 			if err := n.Close(); err != nil || n.fence.Failed() != nil {

@@ -68,7 +68,8 @@ func cpu(t *testing.T, n *node.Node) time.Duration {
 // process uses no more time than another one on the same machine in the same time
 // that no client reads: the beat and the client's keepalive. (The same server
 // before or after is no measure: what a tick of the beat costs depends on what else
-// the processors do.)
+// the processors do.) A machine that others use, too, can charge one of the two more by
+// chance, so there are three rounds at most: if the server took part in gets it would do so in each.
 func TestZeroServerCPU(t *testing.T) {
 	onlyHardware(t)
 	n, other := startNode(t, t.TempDir()), startNode(t, t.TempDir())
@@ -78,6 +79,20 @@ func TestZeroServerCPU(t *testing.T) {
 	if testing.Short() {
 		gets = 20_000
 	}
+	for range 3 {
+		busy, idle, allowed := cpuOfGets(t, n, other, c, gets)
+		if busy <= allowed {
+			return
+		}
+		t.Logf("the server used %v of CPU during the gets, %v of one without", busy, idle)
+	}
+	t.Error("the server used more CPU than one without gets, in each of three rounds")
+}
+
+// cpuOfGets returns what a node uses while so many gets are made, what another node does in this time, and
+// what is allowed for that.
+func cpuOfGets(t *testing.T, n, other *node.Node, c *client.Client, gets int) (busy, idle, allowed time.Duration) {
+	t.Helper()
 	before, otherBefore, counters, start := cpu(t, n), cpu(t, other), c.Counters(), time.Now()
 	for i := range gets / 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -87,7 +102,8 @@ func TestZeroServerCPU(t *testing.T) {
 		cancel()
 	}
 	took := time.Since(start)
-	busy, idle, after := cpu(t, n)-before, cpu(t, other)-otherBefore, c.Counters()
+	busy, idle = cpu(t, n)-before, cpu(t, other)-otherBefore
+	after := c.Counters()
 	t.Logf("%d gets in %v (%.0f/s): server CPU %v, %v of one without gets; %d gets by SEND, %.2f READs per get",
 		gets, took.Round(time.Millisecond), float64(gets)/took.Seconds(), busy, idle,
 		after.SendGets-counters.SendGets, float64(after.Reads-counters.Reads)/float64(gets))
@@ -99,9 +115,7 @@ func TestZeroServerCPU(t *testing.T) {
 	// that do the same are charged some percent apart on processors that others
 	// use, too, where both are charged most of the time. A get that the server's
 	// process saw would cost it more than that, there as here.
-	if allowed := idle + idle/10 + took/100 + 50*time.Millisecond; busy > allowed {
-		t.Errorf("the server used %v of CPU during the gets, %v of one without", busy, idle)
-	}
+	return busy, idle, idle + idle/10 + took/100 + 50*time.Millisecond
 }
 
 // TestStoppedServer stops the server's process. Its NIC goes on answering
