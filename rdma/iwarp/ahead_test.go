@@ -228,3 +228,72 @@ func stuck(t *testing.T, e *end) {
 		return same > 20
 	})
 }
+
+// TestBulkIsBounded: so many transmitters of a device as maxBulk may frame more than a buffer at a
+// time, another one when one of them is idle, and none once there is a second domain.
+func TestBulkIsBounded(t *testing.T) {
+	e := newEnd(t, New(Options{NoCRC: true}), rdma.QPConfig{})
+	defer e.close()
+	p := e.pd.(*pd)
+	var all []*transmitter
+	for range maxBulk + 3 {
+		all = append(all, &transmitter{q: &qp{pd: p}, most: txMost})
+	}
+	for i, tx := range all {
+		want := txMost
+		if i >= maxBulk {
+			want = txTarget
+		}
+		if !gathers { // under the race detector everything is copied
+			want = txTarget
+		}
+		if got := tx.longest(); got != want {
+			t.Errorf("transmitter %d of %d may frame %d bytes, want %d", i, maxBulk, got, want)
+		}
+	}
+	if !gathers {
+		return
+	}
+	all[3].leaveBulk()
+	all[3].leaveBulk()
+	if got, none := all[maxBulk].longest(), all[maxBulk+1].longest(); got != txMost || none != txTarget {
+		t.Errorf("one has left: the next two may frame %d and %d bytes", got, none)
+	}
+	all[3].most = txTarget - 1
+	if got := all[3].longest(); got != txTarget {
+		t.Errorf("a socket that takes little is handed %d bytes", got)
+	}
+	other, err := p.dev.AllocPD()
+	check(t, err)
+	if got := all[0].longest(); got != txTarget {
+		t.Errorf("beside another domain %d bytes are framed", got)
+	}
+	check(t, other.Close())
+	for _, tx := range all {
+		tx.leaveBulk()
+	}
+	if n := p.dev.bulk.Load(); n != 0 {
+		t.Errorf("%d are left", n)
+	}
+}
+
+// TestBulkBehindAPeerThatDoesNotRead: a connection whose peer reads fast and then stops keeps no
+// more than one write of it, and its place goes to others when it ends.
+func TestBulkBehindAPeerThatDoesNotRead(t *testing.T) {
+	const n = 64 << 20
+	b, p, src := asked(t, n)
+	q := b.qp.(*qp)
+	p.read(1, src, 0, n)
+	p.wantResponse(src.Bytes())
+	p.read(2, src, 0, n)
+	stuck(t, b)
+	q.Mu.Lock()
+	held := q.tx.buf.len() + cap(q.tx.buf.b)
+	q.Mu.Unlock()
+	if held > 2*(txMost+txCap) {
+		t.Errorf("%d bytes are kept for a peer that does not read", held)
+	}
+	_ = p.conn.Close()
+	eventually(t, "the transmitter's place is not free", func() bool { return q.pd.dev.bulk.Load() == 0 })
+	b.close()
+}

@@ -2,6 +2,7 @@ package iwarp
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/internal/soft"
@@ -16,6 +17,7 @@ type device struct {
 	soft.Device
 	fabric *Fabric
 	egress *egress
+	bulk   atomic.Int32 // transmitters that have room for more than a buffer (gather.go)
 	keeper keeper
 	spins  spinners
 }

@@ -21,6 +21,42 @@ import (
 // A region is held for one write that does not wait. What the socket does not take is copied
 // into the buffer then, so that no peer that stops reading holds up MR.Close.
 
+// On one machine a stream costs less the more one system call hands over. So a transmitter
+// frames up to txMost bytes for one, if nearly nothing of it is copied. What the socket does
+// not take is copied, and kept for as long as the peer does not read: therefore the bound
+// is twice the most that the socket has taken whole, and falls to half where it did not take all; and
+// only maxBulk transmitters of a device may have so much at a time, or peers that
+// ask and do not read would take 1 MiB each.
+const (
+	txMost  = 1 << 20
+	maxBulk = 16
+)
+
+// longest is how many bytes are framed for one system call at most. Where other domains may
+// have to wait it is one buffer. The caller holds QP.Mu, and has set busy.
+func (tx *transmitter) longest() int {
+	d := tx.q.pd.dev
+	if tx.most < txTarget || !tx.q.wire.bare() || d.PDs.N() >= 2 {
+		return txTarget
+	}
+	if !tx.bulk {
+		if d.bulk.Add(1) > maxBulk {
+			d.bulk.Add(-1)
+			return txTarget
+		}
+		tx.bulk = true
+	}
+	return min(2*tx.most, txMost)
+}
+
+// leaveBulk gives the transmitter's place among those to another one.
+func (tx *transmitter) leaveBulk() {
+	if tx.bulk {
+		tx.bulk = false
+		tx.q.pd.dev.bulk.Add(-1)
+	}
+}
+
 // gatherMin is from how many bytes of payload on a segment is worth a place in the list.
 const gatherMin = 2 * mem.WholeWords
 

@@ -22,9 +22,6 @@ const (
 	// system call takes. The last FPDU may begin just below it.
 	txTarget = 128 << 10
 	txFirst  = 32 << 10 // of the first one
-	// txMost is what one system call may take where the kernel takes payload out of
-	// regions and nothing is copied here: see longest.
-	txMost = 1 << 20
 	// txFrames is how many frames at most go with one system call: the peer has
 	// something to do while the rest is made.
 	txFrames = 32
@@ -58,7 +55,8 @@ type transmitter struct {
 
 	buf     *txBuffer // set while busy
 	target  int       // bytes of the next buffer: the first ones are short, so that the peer has something to do soon
-	most    int       // where nothing is copied: what the socket took the last time
+	most    int       // bytes that the socket took whole, of buffers with pieces of regions (gather.go)
+	bulk    bool      // it is one of device.bulk
 	sendMSN uint32    // of the SEND being framed, or the last one
 	readMSN uint32
 	rtr     RTR    // the frame to begin with, if any
@@ -313,7 +311,10 @@ func (tx *transmitter) release() {
 	tb.drop(0)
 	tb.b, tb.off = tb.b[:0], 0
 	tx.buf = nil
-	txPool.Put(tb)
+	if cap(tb.b) <= txCap { // else it has grown for what a socket did not take
+		txPool.Put(tb)
+	}
+	tx.leaveBulk()
 	tx.busy = false
 	if tx.q.rx.gone {
 		_ = tx.q.wire.conn.Close()
@@ -361,8 +362,8 @@ func isReset(err error) bool {
 }
 
 // fill frames what may go out into the transmit buffer, about tx.target bytes, in turns
-// one response and one request. The buffer itself takes no more than txCap. The caller holds Mu; fill may release it while it
-// copies.
+// one response and one request. The buffer itself takes no more than txCap. The caller
+// holds Mu; fill may release it while it copies.
 func (tx *transmitter) fill() {
 	q := tx.q
 	tb := tx.buf
@@ -393,18 +394,6 @@ func (tx *transmitter) fill() {
 			tb.b = tb.b[:start]
 		}
 	}
-}
-
-// longest is how much is framed for one system call at most. On one machine the cost of
-// a stream is less the more one call hands over: 1 MiB at once makes half as much again
-// of what 128 KiB do. But what the socket does not take has to be copied, so the bound is
-// twice the most that the socket has taken whole, and falls to half where it did not. Where
-// other domains may have to wait it is one buffer. The caller holds QP.Mu.
-func (tx *transmitter) longest() int {
-	if !tx.q.wire.bare() || tx.q.pd.dev.PDs.N() >= 2 {
-		return txTarget
-	}
-	return min(max(2*tx.most, txTarget), txMost)
 }
 
 // fillLast appends the Terminate, if there is one to send, once.
