@@ -89,7 +89,7 @@ var allowed = []struct {
 	{"client/internal/session", []string{"client/internal/base", "client/internal/device", "client/internal/places", "rdma", "rdma/wait", "store/layout", "internal/cluster", "internal/turnstile", "internal/wire", "internal/world"}},
 	{"client/internal/peer", []string{"client/internal/base", "client/internal/device", "client/internal/session", "rdma", "internal/turnstile", "internal/wire", "internal/world"}},
 	{"client/internal/route", []string{"client/internal/base", "client/internal/peer", "client/internal/session", "internal/cluster", "internal/world"}},
-	{"client/internal/read", []string{"client/internal/base", "client/internal/device", "client/internal/peer", "client/internal/route", "client/internal/session", "rdma", "rdma/mem", "store/layout", "internal/cluster", "internal/wire"}},
+	{"client/internal/read", []string{"client/internal/base", "client/internal/device", "client/internal/peer", "client/internal/route", "client/internal/session", "rdma", "store/layout", "internal/cluster", "internal/wire"}},
 	{"client/internal/write", []string{"client/internal/base", "client/internal/device", "client/internal/peer", "client/internal/route", "client/internal/session", "store/layout", "internal/cluster", "internal/turnstile", "internal/wire"}},
 	{"client/internal/parts", []string{"client/internal/base", "client/internal/read", "client/internal/route", "client/internal/write", "store/layout", "internal/cluster", "internal/wire"}},
 	{"client/internal/clienttest", []string{"rdma/...", "store/layout", "internal/wire", "internal/cluster"}},

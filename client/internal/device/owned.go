@@ -80,6 +80,9 @@ func (b *Owned) Free() {
 // Begin takes b for a call, which ends with unuse; false if it is busy.
 func (b *Owned) Begin() bool { return !b.freed.Load() && b.uses.CompareAndSwap(1, 2) }
 
+// Aligned reports whether a place begins with a word, as the sink of a READ has to.
+func Aligned(sink []byte) bool { return mem.Skew(sink, 0) == 0 }
+
 // Takes says whether a value of n bytes fits.
 func (b *Owned) Takes(n int64) bool { return n <= int64(b.size) }
 

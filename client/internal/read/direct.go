@@ -4,9 +4,9 @@ import (
 	"sync"
 
 	"github.com/rdmakv/rdmakv/client/internal/base"
+	"github.com/rdmakv/rdmakv/client/internal/device"
 	"github.com/rdmakv/rdmakv/client/internal/session"
 	"github.com/rdmakv/rdmakv/rdma"
-	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -74,7 +74,7 @@ func (c *chunkBuffer) copyWindow(s *session.Session, src *source, w *Query, next
 		lo, hi := int(max(from-int64(off), 0)), int(min(to-int64(off), int64(n)))
 		whole := (n + 7) &^ 7
 		data := c.b[:whole]
-		inPlace := hi-lo == whole && mem.Skew(room, uint64(at)) == 0
+		inPlace := hi-lo == whole && device.Aligned(room[at:])
 		if inPlace {
 			data = room[at:][:n:n]
 		}

@@ -3,6 +3,7 @@
 //	Get ─▶ route: whose key ─▶ quick.go     memory that is mapped, a remembered place: one copy
 //	                         ─▶ onesided.go  a lookup: what to READ, what the bytes mean, the lease
 //	                              └▶ large.go      values in chunks, two windows in flight
+//	                                 direct.go     the same where memory is mapped: one copy
 //	                         ─▶ bysend.go    the server answers; sendonly.go, where nothing may be READ
 //	Many ─▶ route ─▶ group.go   the lookups of many keys stepped together
 //

@@ -69,7 +69,7 @@ func (win *window) chunk(src *source, i int) []byte {
 	return win.b.Bytes(0)[off-first:][:n]
 }
 
-// counts says whether what was READ of src under grant counts at this time.
+// counts fails with ErrOverwritten if what was READ of src under grant does not count now.
 func (src *source) counts(s *session.Session, grant *session.Grant) error {
 	now := s.Now()
 	if src.held {
@@ -89,7 +89,7 @@ func (src *source) gone(grant *session.Grant) bool {
 	return !src.held && grant.Retired.Has(src.place, uint32(src.item.Size), src.since)
 }
 
-// verify says that data is not chunk i of src.
+// verify fails with ErrOverwritten if data is not chunk i of src.
 func (src *source) verify(s *session.Session, i int, data []byte) error {
 	if src.item.VerifyChunk(i, data) {
 		return nil
@@ -100,7 +100,7 @@ func (src *source) verify(s *session.Session, i int, data []byte) error {
 	return base.ErrOverwritten
 }
 
-// place of chunk i of src.
+// chunkPlace is where chunk i of src stands.
 func (src *source) chunkPlace(i int) layout.Place {
 	off, _ := src.item.ChunkRange(i)
 	return src.place + layout.PlaceOfByte(uint64(src.item.ValueOffset()+off))
