@@ -154,7 +154,7 @@ func (l *loadJob) run(ctx context.Context) (s report.Sample, err error) {
 		return s, err
 	}
 	if l.Touch {
-		if err := touch(ctx, o, 1); err != nil {
+		if err := touch(ctx, o); err != nil {
 			return s, err
 		}
 	}
@@ -214,8 +214,8 @@ func faults(ctx context.Context, res *load.Result, l *loadJob) error {
 	return nil
 }
 
-// touch gets every step-th key once, in batches.
-func touch(ctx context.Context, o load.Options, step uint64) error {
+// touch gets all keys once, in batches.
+func touch(ctx context.Context, o load.Options) error {
 	s, err := o.Open(ctx, 0)
 	if err != nil {
 		return err
@@ -226,11 +226,10 @@ func touch(ctx context.Context, o load.Options, step uint64) error {
 	}
 	const batch = 64
 	k, v, errs := make([][]byte, batch), make([][]byte, batch), make([]error, batch)
-	for from := uint64(0); from < o.Records; from += batch * step {
-		n := 0
-		for at := from; n < batch && at < o.Records; at += step {
-			k[n] = o.Keys.Append(k[n][:0], at)
-			n++
+	for from := uint64(0); from < o.Records; from += batch {
+		n := int(min(batch, o.Records-from))
+		for i := range n {
+			k[i] = o.Keys.Append(k[i][:0], from+uint64(i))
 		}
 		many.GetMany(ctx, k[:n], v[:n], errs[:n])
 		for _, err := range errs[:n] {
