@@ -170,6 +170,7 @@ var kinds = []struct {
 	{load.ErrNotFound, "not found"},
 	{load.ErrUnsupported, "unsupported"},
 	{client.ErrOutcomeUnknown, "outcome unknown"},
+	{client.ErrBufferBusy, "buffer in use"},
 	{client.ErrOverloaded, "overloaded"},
 	{client.ErrNoSpace, "no space"},
 	{client.ErrTooLarge, "too large"},
