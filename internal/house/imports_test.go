@@ -105,8 +105,7 @@ var allowed = []struct {
 	{"store/internal/admit", []string{"store/internal/base", "store/log"}},
 	{"store/internal/clock", []string{"store/internal/base"}},
 	{"store/internal/dedup", []string{"store/internal/base", "store/layout"}},
-	{"store/internal/prefetch", nil},
-	{"store/internal/dirty", []string{"store/internal/prefetch", "store/layout", "store/log"}},
+	{"store/internal/dirty", []string{"internal/prefetch", "store/layout", "store/log"}},
 	{"store/internal/disk", []string{"store/internal/base", "store/internal/clock", "store/internal/dedup", "store/internal/tables", "store/layout", "store/log"}},
 	{"store/internal/newest", []string{"store/internal/base", "store/internal/dirty", "store/internal/disk", "store/internal/flight", "store/internal/logged", "store/internal/shard", "store/layout", "store/log"}},
 	{"store/internal/ckpt", []string{"store/internal/base", "store/internal/checkpoint", "store/internal/clock", "store/internal/disk", "store/internal/shard", "store/internal/tables", "store/layout", "store/log"}},
@@ -117,7 +116,7 @@ var allowed = []struct {
 	{"store/internal/logged", []string{"store/internal/base", "store/internal/dedup", "store/internal/flight", "store/layout", "store/log"}}, // of the log it knows positions alone
 	{"store/internal/pipeline", []string{"store/internal/base", "store/internal/dedup", "store/internal/flight", "store/internal/shard", "store/layout"}},
 	{"store/internal/tables", []string{"store/internal/base"}}, // it changes a base, and knows nothing of what is in it
-	{"store/internal/shard", []string{"store/internal/base", "store/internal/clock", "store/internal/dedup", "store/internal/dirty", "store/internal/flight", "store/internal/prefetch", "store/internal/sketch", "store/index", "store/layout", "store/reclaim", "store/region", "store/slab"}},
+	{"store/internal/shard", []string{"store/internal/base", "store/internal/clock", "store/internal/dedup", "store/internal/dirty", "store/internal/flight", "internal/prefetch", "store/internal/sketch", "store/index", "store/layout", "store/reclaim", "store/region", "store/slab"}},
 	{"store/internal/residents", []string{"store/internal/base", "store/internal/dirty", "store/internal/disk", "store/internal/newest", "store/internal/shard", "store/layout", "store/index", "store/log", "store/slab"}},
 	{"store/internal/reads", []string{"store/internal/base", "store/internal/clock", "store/internal/dirty", "store/internal/disk", "store/internal/flight", "store/internal/newest", "store/internal/residents", "store/internal/shard", "store/layout"}},
 	{"store/internal/upkeep", []string{"store/internal/base", "store/internal/admit", "store/internal/clock", "store/internal/dedup", "store/internal/disk", "store/internal/flight", "store/internal/pipeline", "store/internal/shard", "store/layout", "store/log"}},
@@ -128,6 +127,7 @@ var allowed = []struct {
 	{"store/log/internal/format", nil},
 	{"store/log/internal/streams", []string{"store/log/internal/format"}},
 	{"store/log/logtest", []string{"store/log", "store/log/internal/format"}},
+	{"store/index", []string{"store/layout", "store/reclaim", "store/region", "internal/prefetch"}},
 	{"store/...", []string{"store/..."}},
 	// The fabrics: each knows the words (rdma) and what it needs of the rooms below, and
 	// none knows another.
@@ -161,6 +161,7 @@ var allowed = []struct {
 	{"internal/cli/fabrics", []string{"internal/config", "rdma/..."}},
 	{"internal/config", nil},
 	{"internal/machine", nil},
+	{"internal/prefetch", nil},
 	{"internal/teeth", nil},
 	{"internal/teeth/mutants", nil},
 	{"internal/secret", nil},

@@ -15,7 +15,7 @@ var notDrawn = []string{
 	"client/internal/clienttest", "client/internal/clienttest/node", "internal/server/deaf",
 	"rdma/internal/memfd", "rdma/internal/setup", "rdma/iwarp/internal/proto",
 	"rdma/rdmatest", "rdma/verbs/ibv", "rdma/verbs/internal/tcp", "store/log/logtest",
-	"store/internal/prefetch", // one instruction
+	"internal/prefetch", // one instruction
 }
 
 // TestPicture compares docs/rooms.svg with the packages that there are: each box says

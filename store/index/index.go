@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rdmakv/rdmakv/store/internal/prefetch"
+	"github.com/rdmakv/rdmakv/internal/prefetch"
 	"github.com/rdmakv/rdmakv/store/layout"
 	"github.com/rdmakv/rdmakv/store/reclaim"
 	"github.com/rdmakv/rdmakv/store/region"

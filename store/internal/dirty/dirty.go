@@ -35,7 +35,7 @@ package dirty
 import (
 	"fmt"
 
-	"github.com/rdmakv/rdmakv/store/internal/prefetch"
+	"github.com/rdmakv/rdmakv/internal/prefetch"
 	"github.com/rdmakv/rdmakv/store/layout"
 	"github.com/rdmakv/rdmakv/store/log"
 )

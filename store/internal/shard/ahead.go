@@ -1,10 +1,10 @@
 package shard
 
 import (
+	"github.com/rdmakv/rdmakv/internal/prefetch"
 	"github.com/rdmakv/rdmakv/store/internal/dedup"
 	"github.com/rdmakv/rdmakv/store/internal/dirty"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
-	"github.com/rdmakv/rdmakv/store/internal/prefetch"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
