@@ -281,7 +281,7 @@ func devicesOf(listeners []server.Listener) (names []string) {
 // used. By default they are where huge pages are asked for: a huge page is taken whole
 // anyway, and that there are too few of them is then found out at the start.
 func prefault(c config.Config) bool {
-	return c.Expert.Prefault == "on" || c.Expert.Prefault == "auto" && c.HugePages != "off"
+	return c.Expert.Prefault == "on" || c.Expert.Prefault == "auto" && (c.HugePages == "try" || c.HugePages == "on")
 }
 
 // nodeName is what this node calls itself in sessions and logs, if it is not one of

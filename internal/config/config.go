@@ -42,7 +42,7 @@ type Config struct {
 	// The bounds are the store's.
 	WatchBytes  Size   `mapstructure:"watch_bytes" scope:"server" default:"16MiB" range:"1MiB..1GiB" or:"0" multiple:"1MiB" usage:"memory for the events that watches are answered from; 0: no watches"`
 	LogBytes    Size   `mapstructure:"log_bytes" scope:"server" default:"256MiB" range:"8MiB..64GiB" multiple:"1MiB" usage:"bound of the log, which a start after a crash reads"`
-	HugePages   string `mapstructure:"huge_pages" scope:"server" default:"off" oneof:"off,try,on" usage:"huge pages for registered memory: off, try or on"`
+	HugePages   string `mapstructure:"huge_pages" scope:"server" default:"auto" oneof:"auto,off,try,on" usage:"huge pages for registered memory: auto, off, try or on"`
 	Lease       Term   `mapstructure:"lease" scope:"server" default:"2s" range:"1s..1m" or:"off" usage:"how long a client may believe memory it has read a beat from; off is for debugging"`
 	MaxSessions int    `mapstructure:"max_sessions" scope:"server" default:"4096" range:"1..65536" usage:"clients connected at a time"`
 
@@ -73,7 +73,7 @@ type Expert struct {
 	ServiceLevel int  `mapstructure:"service_level" scope:"both" default:"0" range:"0..15" usage:"service level of verbs connections: InfiniBand's SL, the VLAN priority of RoCE"`
 	PathMTU      int  `mapstructure:"path_mtu" scope:"both" default:"0" usage:"bytes in a packet of a verbs connection; 0 takes the port's"`
 
-	Prefault           string `mapstructure:"prefault" scope:"server" default:"auto" oneof:"auto,on,off" usage:"take the pages of a region from the machine when it is made: auto (with huge_pages), on or off"`
+	Prefault           string `mapstructure:"prefault" scope:"server" default:"auto" oneof:"auto,on,off" usage:"take the pages of a region from the machine when it is made: auto (with huge_pages try or on), on or off"`
 	RegionSize         Size   `mapstructure:"region_size" scope:"server" default:"0" range:"2MiB..64GiB" or:"0" multiple:"1MiB" usage:"size of a region of items, the unit of registration; 0: by memory_limit"`
 	IndexRegionSize    Size   `mapstructure:"index_region_size" scope:"server" default:"0" range:"2MiB..64GiB" or:"0" multiple:"1MiB" usage:"size of a region of index segments; 0: by memory_limit"`
 	MaxSessionsPerHost int    `mapstructure:"max_sessions_per_host" scope:"server" default:"0" usage:"clients connected from one address; 0: max_sessions"`

@@ -139,7 +139,7 @@ func (c *Config) serverFaults(k *checker) {
 	if need := max(c.Expert.RegionSize, minRegion) + max(c.Expert.IndexRegionSize, minRegion); need > c.MemoryLimit {
 		k.fault("memory_limit", "%s holds not even one region of each kind: they need %s (expert.region_size, expert.index_region_size)", c.MemoryLimit, need)
 	}
-	if c.HugePages != "off" {
+	if c.HugePages == "try" || c.HugePages == "on" {
 		k.hugeMultiple("expert.region_size", c.Expert.RegionSize)
 		k.hugeMultiple("expert.index_region_size", c.Expert.IndexRegionSize)
 	}

@@ -63,7 +63,7 @@ type Settings struct {
 	MemoryLimit uint64
 	RegionSize  uint64
 	IndexRegion uint64
-	HugePages   string // off, try, on
+	HugePages   string // auto, off, try, on
 
 	// Peers are the data addresses to make a session with. SelfPeers are this
 	// node's own: they are examined if it is found running.

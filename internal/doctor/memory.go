@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"strconv"
@@ -9,8 +10,9 @@ import (
 
 // hugePages holds the free huge pages of the default size against the slabs.
 func (e *exam) hugePages() {
-	if e.set.HugePages == "off" || e.set.HugePages == "" {
-		e.skip("huge pages", "", "huge_pages: off; with them a device registers and translates many times faster")
+	switch e.set.HugePages {
+	case "", "off", "auto": // auto takes none of those that are reserved
+		e.skip("huge pages", "", "huge_pages: %s; with try or on a device registers and translates many times faster", cmp.Or(e.set.HugePages, "off"))
 		return
 	}
 	size := e.meminfo("Hugepagesize")

@@ -217,9 +217,10 @@ type HugePages = memory.HugePages
 
 // The choices of HugePages.
 const (
-	HugeOff = memory.HugeOff
-	HugeTry = memory.HugeTry
-	HugeOn  = memory.HugeOn
+	HugeOff  = memory.HugeOff
+	HugeTry  = memory.HugeTry
+	HugeOn   = memory.HugeOn
+	HugeAuto = memory.HugeAuto
 )
 
 // Shared says whether sessions take receives from a shared receive queue: see package
@@ -346,7 +347,7 @@ func (c Config) validate() error {
 	}{{"setup timeout", c.SetupTimeout}, {"keepalive", c.Keepalive}, {"send timeout", c.SendTimeout}, {"max poll", c.MaxPoll}, {"drain timeout", c.DrainTimeout}, {"linger", c.Linger}} {
 		check(d.v > 0, "%s = %v: must be positive", d.name, d.v)
 	}
-	check(c.HugePages <= HugeOn, "unknown %v", c.HugePages)
+	check(c.HugePages <= HugeAuto, "unknown %v", c.HugePages)
 	if c.NUMANode != nil {
 		err := machine.CheckNode(*c.NUMANode)
 		check(err == nil, "NUMA node: %w", err)

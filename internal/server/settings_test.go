@@ -51,7 +51,7 @@ func TestHugePages(t *testing.T) {
 	if some {
 		probe.Free()
 	}
-	for _, huge := range []HugePages{HugeOff, HugeTry, HugeOn} {
+	for _, huge := range []HugePages{HugeOff, HugeTry, HugeOn, HugeAuto} {
 		t.Run(huge.String(), func(t *testing.T) {
 			var log bytes.Buffer
 			cfg := testConfig()
@@ -89,7 +89,7 @@ func TestHugePages(t *testing.T) {
 			switch {
 			case st.HugePages != huge.String() || st.Registered < 4<<20:
 				t.Errorf("stats: huge_pages %s, %d bytes registered", st.HugePages, st.Registered)
-			case huge == HugeOff && st.Huge != 0, huge == HugeOn && st.Huge != st.Registered:
+			case (huge == HugeOff || huge == HugeAuto) && st.Huge != 0, huge == HugeOn && st.Huge != st.Registered:
 				t.Errorf("%d of %d bytes are in huge pages", st.Huge, st.Registered)
 			case huge == HugeTry && st.Huge < st.Registered && !strings.Contains(log.String(), "normal pages instead of huge ones"):
 				t.Errorf("%d of %d bytes are in huge pages, and the log does not say so: %s", st.Huge, st.Registered, log.String())

@@ -93,6 +93,12 @@ func mapShared(size int, opt Options) ([]byte, error) {
 	return raw, err
 }
 
+// takenOf is how many bytes of a mapping of mapShared have pages.
+func takenOf(raw []byte) (bytes int64, ok bool) { return memfd.Taken(raw) }
+
+// filledFrom is the first range of it, at or behind from, all of whose pages are there.
+func filledFrom(raw []byte, from int64) (start, end int64, ok bool) { return memfd.Filled(raw, from) }
+
 // unmapShared ends a mapping of mapShared.
 func unmapShared(raw []byte) error { return memfd.Free(raw) }
 

@@ -24,12 +24,16 @@ func mapPages(size int, _ Options) ([]byte, error) {
 }
 
 // collapse: there are no transparent huge pages here.
-func collapse([]byte) {}
+func collapse([]byte) bool { return false }
 
 // unmapPages leaves the memory to the collector.
 func unmapPages([]byte) error { return nil }
 
 // mapShared: only Linux has memfds.
 func mapShared(int, Options) ([]byte, error) { return nil, ErrNotSupported }
+
+func takenOf([]byte) (int64, bool) { return 0, false }
+
+func filledFrom([]byte, int64) (int64, int64, bool) { return 0, 0, false }
 
 func unmapShared([]byte) error { return ErrNotSupported }

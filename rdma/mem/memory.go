@@ -98,6 +98,7 @@ type Block struct {
 
 	mu    sync.Mutex
 	bytes []byte // what Bytes returns; nil once freed
+	done  gathered
 	raw   []byte // the whole mapping, as munmap needs it; nil for Heap
 }
 
@@ -165,35 +166,6 @@ func (b *Block) Bytes() []byte {
 		panic(fmt.Sprintf("memory: Bytes of a freed block (%d bytes, kind %v, tag %q)", b.size, b.kind, b.tag))
 	}
 	return b.bytes
-}
-
-// Gather puts the pages of a block that was to have transparent huge pages into
-// such, and takes those that are missing; it is for memory that has been filled, and
-// whose pages came one by one. Others may read and write meanwhile; each step of
-// some megabytes holds them up for less than a millisecond. Pages for which no huge
-// page is available, on a busy or an older machine, stay as they are; so do pages that
-// a device has pinned. Gather calls ok, which must not be nil, before each step, and
-// returns early when ok says false, or when the block is freed.
-func (b *Block) Gather(ok func() bool) {
-	if !b.transparent {
-		return
-	}
-	for off := 0; ok() && b.gatherAt(off); off += gatherStep {
-	}
-}
-
-// gatherStep is the part of a block that Gather does under its lock.
-const gatherStep = 4 << 20
-
-// gatherAt gathers one step. It returns false if there is none.
-func (b *Block) gatherAt(off int) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if off >= len(b.raw) {
-		return false
-	}
-	collapse(b.raw[off:min(off+gatherStep, len(b.raw))])
-	return true
 }
 
 // Size is the number of bytes asked for. It stays valid after Free.

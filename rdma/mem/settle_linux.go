@@ -13,8 +13,6 @@ const (
 	// prefaultStep is what one thread takes at a time, bytes: a multiple of
 	// every huge page up to it, and small enough that threads end together.
 	prefaultStep = 32 << 20
-	// hugeStep is the usual size of a huge page.
-	hugeStep = 2 << 20
 	// prefaultThreads bounds the threads: beyond a few, memory bandwidth is
 	// what they wait for.
 	prefaultThreads = 8
@@ -48,7 +46,7 @@ func settle(raw []byte, opt Options) error {
 			for i := 0; i < len(part); i += hugeStep {
 				part[i] = 0 // where there is nothing there is nothing to collapse
 			}
-			collapse(part)
+			_ = collapse(part)
 		}
 		if err := populate(part); err != nil {
 			return err
@@ -65,8 +63,8 @@ func settle(raw []byte, opt Options) error {
 // collapse puts pages that are there into transparent huge ones, now. For
 // anonymous memory the faults have done it; pages of files in memory get none by
 // faults unless the machine is set so. It is best effort: there may be no room in
-// one piece, or the kernel is older than 6.1.
-func collapse(part []byte) { _ = unix.Madvise(part, unix.MADV_COLLAPSE) }
+// one piece, or the kernel is older than 6.1. It reports whether they are in huge ones now.
+func collapse(part []byte) bool { return unix.Madvise(part, unix.MADV_COLLAPSE) == nil }
 
 // populate takes the pages of a part that nothing has been written to yet.
 // MADV_POPULATE_WRITE is of Linux 5.14.

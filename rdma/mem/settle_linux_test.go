@@ -158,3 +158,83 @@ func TestGather(t *testing.T) {
 		b.Gather(func() bool { return true }) // there is nothing left
 	}
 }
+
+// TestGatherFilled: what is full of a shared block is put into huge pages, what is not takes no page, and nothing
+// that stands there changes.
+func TestGatherFilled(t *testing.T) {
+	const size, step = 16 << 20, 2 << 20
+	b, err := Alloc(size, Options{Tag: "t", Ledger: NewLedger(0), Shared: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := b.Bytes()
+	fill := func(from, to int) {
+		for i := from; i < to; i += 8 {
+			binary.NativeEndian.PutUint64(raw[i:], uint64(i)+1)
+		}
+	}
+	always := func() bool { return true }
+	taken := func() int64 {
+		n, ok := takenOf(raw)
+		if !ok {
+			t.Fatal("the memfd of a shared block is not known")
+		}
+		return n
+	}
+	b.GatherFilled(always) // nothing is there
+	fill(step+4096, 4*step-4096)
+	before := taken()
+	b.GatherFilled(always)
+	if got := taken(); got != before {
+		t.Errorf("%d bytes have pages, %d had before", got, before)
+	}
+	first := b.Gathered()
+	if first != step && first != 0 {
+		t.Errorf("%d bytes are in huge pages, of one huge page that is full", first)
+	}
+	fill(0, 4*step)
+	asked := 0
+	b.GatherFilled(func() bool { asked++; return asked < 2 })
+	if asked != 2 {
+		t.Errorf("it went on %d times after it was told to end", asked-1)
+	}
+	fill(7*step, size)
+	b.GatherFilled(always)
+	b.GatherFilled(always)
+	if taken() != 5*step {
+		t.Errorf("%d bytes have pages, %d were written", taken(), 5*step)
+	}
+	if first != 0 && b.Gathered() != 5*step { // this kernel can
+		t.Errorf("%d bytes are in huge pages, %d are full", b.Gathered(), 5*step)
+	}
+	t.Logf("%d KiB of %d in huge pages", b.Gathered()>>10, 5*step>>10)
+	for i := 0; i < size; i += 8 {
+		want := uint64(i) + 1
+		if i >= 4*step && i < 7*step {
+			want = 0
+		}
+		if got := binary.NativeEndian.Uint64(raw[i:]); got != want {
+			t.Fatalf("the word at %d is %d", i, got)
+		}
+	}
+	if err := b.Free(); err != nil {
+		t.Error(err)
+	}
+	b.GatherFilled(always) // there is nothing left
+}
+
+// TestCollapse: memory of the heap stays what it is, whatever part of it is handed over.
+func TestCollapse(t *testing.T) {
+	all := heapBytes(6 << 20)
+	for i := 0; i < len(all); i += 8 {
+		binary.NativeEndian.PutUint64(all[i:], uint64(i))
+	}
+	for _, part := range [][]byte{nil, all[:100], all, all[4096 : 3<<20], all[len(all)-2<<20:]} {
+		Collapse(part)
+	}
+	for i := 0; i < len(all); i += 8 {
+		if got := binary.NativeEndian.Uint64(all[i:]); got != uint64(i) {
+			t.Fatalf("the word at %d is %d", i, got)
+		}
+	}
+}

@@ -137,7 +137,7 @@ func (r *Regions) alloc(size int, kind layout.RegionKind) (*mem.Block, error) {
 			r.log.Info("taking the pages of a region", "kind", kind.String(), "bytes", taken, "of", size)
 		}
 	}
-	if r.cfg.Huge == HugeOff {
+	if r.cfg.Huge == HugeOff || r.cfg.Huge == HugeAuto {
 		return r.near(size, opt)
 	}
 	opt.Kind = mem.Huge
@@ -324,13 +324,15 @@ func (r *Regions) Wire(dev int, reg layout.Region) (out wire.Region, ok bool) {
 	}, true
 }
 
-// Bytes returns how much memory is registered, and how much of it in huge pages.
+// Bytes returns how much memory is registered, and how much of it was put into huge pages, reserved or transparent
+// ones; of the latter those that came by HugeAuto are counted.
 func (r *Regions) Bytes() (all, huge int64) {
 	for _, s := range *r.byID.Load() {
 		all += int64(s.mem.Size())
 		if s.mem.Kind() == mem.Huge {
 			huge += int64(s.mem.Size())
 		}
+		huge += s.mem.Gathered()
 	}
 	return all, huge
 }
@@ -361,6 +363,25 @@ func (g *gathering) ask() {
 	select {
 	case g.asked <- struct{}{}:
 	default:
+	}
+}
+
+// gatherEvery is how often HugeAuto looks whether there is something to gather.
+const gatherEvery = time.Second
+
+// gatherPeriod is gatherEvery where there may be something to gather, else 0.
+func (r *Regions) gatherPeriod() time.Duration {
+	if r.cfg.Huge != HugeAuto || !r.opt.Shared {
+		return 0
+	}
+	return gatherEvery
+}
+
+// gatherFilled goes through what is full of all regions. Where nothing has come since the last time
+// it costs a system call for each region.
+func (r *Regions) gatherFilled(ctx context.Context) {
+	for _, s := range *r.byID.Load() {
+		s.mem.GatherFilled(func() bool { return ctx.Err() == nil })
 	}
 }
 
@@ -403,6 +424,9 @@ const (
 	HugeTry
 	// HugeOn fails where there are none.
 	HugeOn
+	// HugeAuto takes normal pages, and puts those that other processes map into transparent
+	// huge ones once they are full: it needs nothing of the machine, and takes no more memory.
+	HugeAuto
 )
 
 func (h HugePages) String() string {
@@ -413,6 +437,8 @@ func (h HugePages) String() string {
 		return "try"
 	case HugeOn:
 		return "on"
+	case HugeAuto:
+		return "auto"
 	}
 	return fmt.Sprintf("HugePages(%d)", uint8(h))
 }
@@ -420,11 +446,11 @@ func (h HugePages) String() string {
 // UnmarshalText is the inverse of HugePages.String; it makes HugePages an
 // encoding.TextUnmarshaler.
 func (h *HugePages) UnmarshalText(text []byte) error {
-	for v := HugeOff; v <= HugeOn; v++ {
+	for v := HugeOff; v <= HugeAuto; v++ {
 		if v.String() == string(text) {
 			*h = v
 			return nil
 		}
 	}
-	return fmt.Errorf("memory: huge pages %q: must be off, try or on", text)
+	return fmt.Errorf("memory: huge pages %q: must be auto, off, try or on", text)
 }

@@ -285,6 +285,8 @@ func (t *Turnover) Run(ctx context.Context, fenced <-chan struct{}) {
 	defer stopLook()
 	age, stopAge := every(t.cfg.MaxAge)
 	defer stopAge()
+	fill, stopFill := every(t.regions.gatherPeriod())
+	defer stopFill()
 	for {
 		select {
 		case <-ctx.Done():
@@ -295,6 +297,8 @@ func (t *Turnover) Run(ctx context.Context, fenced <-chan struct{}) {
 			t.rotate(ctx)
 		case <-t.regions.gathering.asked:
 			t.regions.gather(ctx)
+		case <-fill:
+			t.regions.gatherFilled(ctx)
 		case <-age:
 			_ = t.Start() // refused: one is about to begin
 		case <-look:

@@ -211,6 +211,45 @@ func Backed(fd int, size int64) bool {
 	return err == nil && hole >= size
 }
 
+// Taken is how many bytes of memory of New have pages, and false if there is no such memory (any more).
+func Taken(raw []byte) (bytes int64, ok bool) {
+	fd, ok := fdOf(raw)
+	if !ok {
+		return 0, false
+	}
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil {
+		return 0, false
+	}
+	return st.Blocks * 512, true
+}
+
+// Filled is the first range at or behind from of memory of New in which every page is there. ok is
+// false if there is none. It moves the offset of the descriptor, which nobody reads or writes by.
+func Filled(raw []byte, from int64) (start, end int64, ok bool) {
+	fd, ok := fdOf(raw)
+	if !ok {
+		return 0, 0, false
+	}
+	start, err := unix.Seek(fd, from, unix.SEEK_DATA)
+	if err != nil {
+		return 0, 0, false // ENXIO: none
+	}
+	end, err = unix.Seek(fd, start, unix.SEEK_HOLE)
+	return start, min(end, int64(len(raw))), err == nil && start < int64(len(raw))
+}
+
+// fdOf is the descriptor of memory of New. The caller sees to it that it is not freed meanwhile.
+func fdOf(raw []byte) (fd int, ok bool) {
+	backings.mu.RLock()
+	defer backings.mu.RUnlock()
+	i, ok := slices.BinarySearchFunc(backings.list, addrOf(raw), compareBase)
+	if !ok {
+		return -1, false
+	}
+	return backings.list[i].fd, true
+}
+
 // UnmapSealed ends a mapping of MapSealed or MapChannel.
 func UnmapSealed(raw []byte) error { return unmapFile(raw) }
 
