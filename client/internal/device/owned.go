@@ -32,6 +32,9 @@ type Owned struct {
 	at []*Device // where it is registered
 }
 
+// Collapse has the kernel put memory of the heap that is read at random into huge pages, where it can.
+func Collapse(b []byte) { mem.Collapse(b) }
+
 // ownedSlack is what an owned has behind its end: READs are of whole words.
 const ownedSlack = 8
 

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/rdmakv/rdmakv/internal/prefetch"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -40,8 +41,9 @@ import (
 //
 // Safe for concurrent use.
 type Cache struct {
-	most  int // sets
-	table atomic.Pointer[table]
+	most   int          // sets
+	settle func([]byte) // told of the memory of a new table that is large; or nil
+	table  atomic.Pointer[table]
 
 	growing sync.Mutex
 }
@@ -83,6 +85,9 @@ type set struct {
 	entries [locWays]atomic.Uint64 // 0: free
 }
 
+// setBytes is the size of a set.
+const setBytes = 64
+
 const (
 	sinceBits = 29
 	sincePos  = 64 - sinceBits
@@ -93,22 +98,39 @@ const (
 )
 
 // NewCache makes a cache that grows up to about that many entries; nil, which
-// remembers nothing, if there are to be none. base is the reclaim version now.
-func NewCache(entries int, base uint64) *Cache {
+// remembers nothing, if there are to be none. base is the reclaim version now. settle, if it is not nil, is
+// called for each table of at least settleBytes with its memory, in a goroutine of its own, so that it can have it put into
+// huge pages: a find reads one line of the table at random, and each would cost a walk through the page tables.
+func NewCache(entries int, base uint64, settle func([]byte)) *Cache {
 	if entries <= 0 {
 		return nil
 	}
-	c := &Cache{most: (entries + locWays - 1) / locWays}
+	c := &Cache{most: (entries + locWays - 1) / locWays, settle: settle}
 	first := c.most
 	for first/4 >= firstSets {
 		first /= 4
 	}
-	c.table.Store(newLocTable(first, base))
+	c.table.Store(c.newTable(first, base))
 	return c
 }
 
-func newLocTable(sets int, base uint64) *table {
-	return &table{base: base, sets: make([]set, sets)}
+// settleBytes is how large a table is that settle is told of: it has some huge pages.
+const (
+	settleBytes = 4 << 20
+	settleStep  = 2 << 20 // a huge page
+)
+
+func (c *Cache) newTable(sets int, base uint64) *table {
+	t := &table{base: base, sets: make([]set, sets)}
+	if c.settle != nil && sets*setBytes >= settleBytes {
+		go func() {
+			for i := 0; i < sets; i += settleStep / setBytes {
+				t.sets[i].state.Add(0) // where nothing was ever written there is no huge page
+			}
+			c.settle(bytesOf(t.sets))
+		}()
+	}
+	return t
 }
 
 // at is the set of a key and the lock of that set.
@@ -138,6 +160,14 @@ func (c *Cache) Find(h layout.Hash, log *Retired) (loc layout.Loc, dropped int) 
 	return loc, dropped
 }
 
+// Ahead has the processor fetch what Find will look at for a key.
+func (c *Cache) Ahead(h layout.Hash) {
+	if c != nil {
+		s, _ := c.table.Load().at(h)
+		prefetch.Line(s)
+	}
+}
+
 // Put remembers a place that a get has just found live under a grant with that log.
 func (c *Cache) Put(h layout.Hash, loc layout.Loc, log *Retired) {
 	if c == nil || loc.Size == 0 {
@@ -147,7 +177,7 @@ func (c *Cache) Put(h layout.Hash, loc layout.Loc, log *Retired) {
 	if !t.put(h, loc, log) { // it cannot count that far
 		c.growing.Lock()
 		if c.table.Load() == t {
-			c.table.Store(newLocTable(len(t.sets), log.Version))
+			c.table.Store(c.newTable(len(t.sets), log.Version))
 		}
 		c.growing.Unlock()
 		return
@@ -178,7 +208,7 @@ func (c *Cache) grow(t *table, log *Retired) {
 	if sets+sets/8 > c.most {
 		sets = c.most
 	}
-	next := newLocTable(sets, log.Version)
+	next := c.newTable(sets, log.Version)
 	next.old.Store(t)
 	c.table.Store(next)
 }
@@ -220,7 +250,7 @@ func (c *Cache) Size() (n int) {
 		return 0
 	}
 	for t := c.table.Load(); t != nil; t = t.old.Load() {
-		n += len(t.sets) * 64
+		n += len(t.sets) * setBytes
 	}
 	return n
 }

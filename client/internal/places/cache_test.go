@@ -19,7 +19,7 @@ func testLoc(i uint64) layout.Loc {
 
 func TestLocCache(t *testing.T) {
 	log := NewRetired(3)
-	c := NewCache(1024, log.Version)
+	c := NewCache(1024, log.Version, nil)
 	for i := range uint64(500) {
 		c.Put(testHash(i), testLoc(i), log)
 	}
@@ -48,7 +48,7 @@ func TestLocCache(t *testing.T) {
 		t.Errorf("still there: %+v", loc)
 	}
 	c.Put(testHash(2), layout.Loc{}, log) // no place: nothing to remember
-	var none *Cache = NewCache(-1, 0)
+	var none *Cache = NewCache(-1, 0, nil)
 	none.Put(testHash(1), testLoc(1), log)
 	none.Drop(testHash(1))
 	if loc, dropped := none.Find(testHash(1), log); loc.Size != 0 || dropped > 0 {
@@ -60,7 +60,7 @@ func TestLocCache(t *testing.T) {
 // one up only to a clock that has gone round.
 func TestLocCacheKeepsWhatIsUsed(t *testing.T) {
 	log := NewRetired(0)
-	c := NewCache(locWays, 0) // one set
+	c := NewCache(locWays, 0, nil) // one set
 	for i := range uint64(locWays) {
 		c.Put(testHash(i), testLoc(i), log)
 	}
@@ -77,7 +77,7 @@ func TestLocCacheKeepsWhatIsUsed(t *testing.T) {
 // lies in a page retired since it was put.
 func TestLocCacheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := NewCache(rapid.SampledFrom([]int{7, 64, 512}).Draw(t, "entries"), 0)
+		c := NewCache(rapid.SampledFrom([]int{7, 64, 512}).Draw(t, "entries"), 0, nil)
 		log := NewRetired(0)
 		type entry struct {
 			loc   layout.Loc
@@ -117,7 +117,7 @@ func TestLocCacheModel(t *testing.T) {
 
 func TestLocCacheAllocates(t *testing.T) {
 	log := NewRetired(0)
-	c := NewCache(1024, 0)
+	c := NewCache(1024, 0, nil)
 	h := testHash(1)
 	if n := testing.AllocsPerRun(100, func() {
 		c.Put(h, testLoc(1), log)

@@ -14,7 +14,7 @@ import (
 // log. Places say since when they are good.
 func TestLocCacheConcurrent(t *testing.T) {
 	const pages, keys = 64, 4096
-	c := NewCache(3000, 0)
+	c := NewCache(3000, 0, nil)
 	var newest atomic.Pointer[Retired]
 	newest.Store(NewRetired(0))
 	// A page is used again after its retirement: places carry the version.
@@ -75,7 +75,7 @@ func TestLocCacheConcurrent(t *testing.T) {
 
 // A set counts retirements up to a bound; behind it a cache begins anew.
 func TestLocCacheCountsNoFurther(t *testing.T) {
-	c := NewCache(1000, 5)
+	c := NewCache(1000, 5, nil)
 	log := NewRetired(5)
 	c.Put(testHash(1), testLoc(1), log)
 	log = log.Forget(5 + sinceMax + 1)

@@ -158,7 +158,7 @@ func TestLocCacheHitRate(t *testing.T) {
 	} {
 		for _, part := range []int{64, 16, 4} {
 			size := keys / part
-			mine := tc.trace.rate(&rememberedPlaces{NewCache(size, 0), NewRetired(0)})
+			mine := tc.trace.rate(&rememberedPlaces{NewCache(size, 0, nil), NewRetired(0)})
 			lru := tc.trace.rate(&lastUsed{size, list.New(), map[uint64]*list.Element{}})
 			sets := max(size*64/locWays/400, 1) // of the same bytes
 			clock := tc.trace.rate(&clocked{make([]clockedSet, sets)})
@@ -177,7 +177,7 @@ func TestLocCacheHitRate(t *testing.T) {
 // nothing that is in use on the way.
 func TestLocCacheGrows(t *testing.T) {
 	const most = 40_000
-	r := &rememberedPlaces{NewCache(most, 0), NewRetired(0)}
+	r := &rememberedPlaces{NewCache(most, 0, nil), NewRetired(0)}
 	if r.c.Size() >= 4*firstSets*64 {
 		t.Fatalf("a new cache takes %d bytes", r.c.Size())
 	}
