@@ -63,6 +63,16 @@ type DirectReader interface {
 	ReadDirect(sink []byte, remote RemoteAddr) Status
 }
 
+// A DirectPrefetcher is a DirectReader that can be told of the READs to come. A copy from memory that
+// no cache of the processor holds takes as long as the memory needs to answer; of many copies that are
+// announced together the processor waits for a dozen at a time.
+type DirectPrefetcher interface {
+	// PrefetchDirect has the processor begin to fetch the first n bytes at remote, or some of them. It is a hint:
+	// nothing is checked, copied or changed, it waits for nothing, and an address that may not be read
+	// is passed over. It does not allocate, and is safe for concurrent use as ReadDirect is.
+	PrefetchDirect(remote RemoteAddr, n int)
+}
+
 // A PortWatcher is a Device that reports changes of its ports. When a port has gone
 // down and come back, what the kernel needs in order to make connections there may
 // have come back without working; a server then tries a connection to itself.

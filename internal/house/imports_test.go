@@ -85,7 +85,7 @@ var allowed = []struct {
 	{"client", []string{"client/internal/...", "rdma", "rdma/wait", "store/layout", "internal/wire", "internal/cluster"}},
 	{"client/internal/base", []string{"rdma", "rdma/wait", "store/layout", "internal/turnstile", "internal/wire"}},
 	{"client/internal/device", []string{"client/internal/base", "rdma", "rdma/mem", "store/layout"}},
-	{"client/internal/places", []string{"store/layout"}},
+	{"client/internal/places", []string{"internal/prefetch", "store/layout"}},
 	{"client/internal/session", []string{"client/internal/base", "client/internal/device", "client/internal/places", "rdma", "rdma/wait", "store/layout", "internal/cluster", "internal/turnstile", "internal/wire", "internal/world"}},
 	{"client/internal/peer", []string{"client/internal/base", "client/internal/device", "client/internal/session", "rdma", "internal/turnstile", "internal/wire", "internal/world"}},
 	{"client/internal/route", []string{"client/internal/base", "client/internal/peer", "client/internal/session", "internal/cluster", "internal/world"}},
@@ -132,7 +132,7 @@ var allowed = []struct {
 	// The fabrics: each knows the words (rdma) and what it needs of the rooms below, and
 	// none knows another.
 	{"rdma/iwarp", []string{"rdma", "rdma/wait", "rdma/mem", "rdma/internal/soft", "rdma/internal/setup", "rdma/iwarp/internal/proto"}},
-	{"rdma/shm", []string{"rdma", "rdma/mem", "rdma/internal/soft", "rdma/internal/setup", "rdma/internal/memfd"}},
+	{"rdma/shm", []string{"internal/prefetch", "rdma", "rdma/mem", "rdma/internal/soft", "rdma/internal/setup", "rdma/internal/memfd"}},
 	{"rdma/sim", []string{"rdma", "rdma/mem", "rdma/internal/soft", "rdma/internal/setup"}},
 	{"rdma/verbs", []string{"rdma", "rdma/mem", "rdma/internal/setup", "rdma/verbs/ibv", "rdma/verbs/internal/tcp"}},
 	{"rdma/verbs/internal/tcp", []string{"rdma", "rdma/internal/setup", "rdma/verbs/ibv"}},

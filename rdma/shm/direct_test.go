@@ -21,6 +21,16 @@ func TestReadDirect(t *testing.T) {
 				m.Bytes()[i] = byte(i * 7)
 			}
 			d := a.qp.(rdma.DirectReader)
+			// A hint, whatever it names, and whenever it comes.
+			ahead := func() {
+				hints := a.qp.(rdma.DirectPrefetcher)
+				for _, at := range []rdma.RemoteAddr{{}, remoteOf(m), {Addr: 1<<16 - 8, RKey: m.RKey()}, {Addr: 1 << 16, RKey: m.RKey()}, {Addr: 1 << 63, RKey: m.RKey()}, {Addr: 0, RKey: m.RKey() + 1}} {
+					for _, n := range []int{-1, 0, 1, 112, 1 << 20} {
+						hints.PrefetchDirect(at, n)
+					}
+				}
+			}
+			ahead()
 			sink := make([]byte, 256)
 			if s := d.ReadDirect(sink, remoteOf(m)); s != rdma.StatusLocQPOpErr || a.qp.Err() != nil {
 				t.Fatalf("before the grant: %v, %v", s, a.qp.Err())
@@ -32,7 +42,8 @@ func TestReadDirect(t *testing.T) {
 			if s := d.ReadDirect(sink, at); s != rdma.StatusSuccess || !bytes.Equal(sink, m.Bytes()[512:768]) {
 				t.Fatalf("%v", s)
 			}
-			if n := testing.AllocsPerRun(100, func() { d.ReadDirect(sink, at) }); n != 0 && !raceEnabled {
+			ahead()
+			if n := testing.AllocsPerRun(100, func() { d.ReadDirect(sink, at); ahead() }); n != 0 && !raceEnabled {
 				t.Errorf("%v allocations in a READ", n)
 			}
 			switch how {
@@ -43,6 +54,7 @@ func TestReadDirect(t *testing.T) {
 			case "bounds":
 				at.Addr = 1<<16 - 248
 			}
+			ahead()
 			// A region that was closed may be unmapped by now: then the QP lives, and a
 			// posted READ would be refused.
 			if s := d.ReadDirect(sink, at); s == rdma.StatusSuccess || s != rdma.StatusRemAccessErr && how != "closed" {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/rdmakv/rdmakv/internal/prefetch"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/internal/memfd"
 	"github.com/rdmakv/rdmakv/rdma/internal/soft"
@@ -266,6 +267,31 @@ func (q *qp) ReadDirect(sink []byte, at rdma.RemoteAddr) rdma.Status {
 	return c.Send
 }
 
+// aheadBytes is how much of one READ is asked for before it is made: a processor has some dozens of lines of 64 bytes
+// under way at a time, and fetches the rest of a longer copy by itself.
+const aheadBytes = 256
+
+// PrefetchDirect implements rdma.DirectPrefetcher. It does not hold the region: an address at which nothing
+// is mapped any more is as good to a prefetch as any.
+func (q *qp) PrefetchDirect(at rdma.RemoteAddr, n int) {
+	m := q.seen.byKey.Load()
+	if m == nil {
+		return
+	}
+	r := (*m)[at.RKey]
+	if r == nil || at.Addr >= uint64(len(r.data)) {
+		return
+	}
+	ahead := r.data[at.Addr:]
+	n = min(n, aheadBytes, len(ahead))
+	for off := 0; off < n; off += prefetch.LineSize {
+		prefetch.Line(&ahead[off])
+	}
+	if n > 0 {
+		prefetch.Line(&ahead[n-1]) // READs begin where their item begins, which is no line of the cache
+	}
+}
+
 // refused ends a READ of this end that the peer does not allow, or does not
 // allow any more because it ends the connection. The caller holds one of the peer's
 // regions, and with it the channel.
@@ -280,4 +306,7 @@ func (q *qp) refused() cause {
 	return c
 }
 
-var _ rdma.DirectReader = (*qp)(nil)
+var (
+	_ rdma.DirectReader     = (*qp)(nil)
+	_ rdma.DirectPrefetcher = (*qp)(nil)
+)
