@@ -157,6 +157,48 @@ func (v *ItemView) Accept(b []byte, inc uint64, p Place, key []byte) bool {
 		v.parse(b, inc, p, allSumBits) == nil && sameKey(v.Key(), key)
 }
 
+// A Whole is a verified item whose value stands in it in one piece, as far as the shortest way of a
+// get has to know it. It is small enough to travel in registers, where an ItemView is written to memory and
+// read again: that costs as much as the checksum of a short value.
+type Whole struct {
+	Version  Version
+	Expiry   uint64 // microseconds since 1970, server time; 0: never
+	From, To int    // the value, in the buffer
+}
+
+// AcceptWhole is the rule of Accept for an item that is not chunked: ok holds if Accept would be true, and
+// Value would be b[w.From:w.To]. An item of chunks is not ok. It does not allocate.
+func AcceptWhole(b []byte, inc uint64, p Place, key []byte) (w Whole, ok bool) {
+	if len(b) < ItemHeaderSize {
+		return Whole{}, false
+	}
+	w0, w1 := getWord(b, offItemWord0), getWord(b, offItemWord1)
+	keyLen, valLen, flags := int(w1>>keyLenPos), int(w1>>valLenPos&(1<<valLenBits-1)), w1&flagsMask
+	version := Version(w0 >> stateBits)
+	if State(w0&stateMask) != Live || version == 0 || keyLen < 1 || keyLen > MaxKeyLen || valLen > ChunkSize ||
+		flags&^(flagExpiry|flagHead) != 0 || flags&flagHead != 0 && (valLen < headMin || valLen > MaxHeadLen) {
+		return Whole{}, false
+	}
+	keyOff := ItemHeaderSize
+	if flags&flagExpiry != 0 {
+		keyOff += wordSize
+	}
+	from := keyOff + keyLen
+	end := roundUp(from + valLen)
+	if len(b) < end {
+		return Whole{}, false
+	}
+	sum := nonzero(xxh3.HashSeed(b[ItemHeaderSize:end], itemSeed(inc, p, version, w1)))
+	if getWord(b, offItemSum) != sum || !sameKey(b[keyOff:from], key) {
+		return Whole{}, false
+	}
+	w.Version, w.From, w.To = version, from, from+valLen
+	if flags&flagExpiry != 0 {
+		w.Expiry = getWord(b, ItemHeaderSize)
+	}
+	return w, true
+}
+
 // A Peek is what stands at a place at the moment, as far as that can be told
 // without holding it still: it is for the server, when it looks for something to
 // evict. Nothing is verified, so code that acts on a Peek looks again under the
