@@ -68,7 +68,7 @@ func (s serving) start() (*server.Server, error) {
 	if err := os.MkdirAll(s.dir+"/shm", 0o700); err != nil {
 		return nil, err
 	}
-	srv, err := server.New(server.Config{Fabric: s.newFabric(), DataDir: s.dir + "/data", Sync: s.sync, MemoryLimit: 1 << 30})
+	srv, err := server.New(server.Config{Fabric: s.newFabric(), DataDir: s.dir + "/data", Sync: s.sync, MemoryLimit: 1 << 30, HugePages: server.HugeAuto})
 	if err != nil {
 		return nil, err
 	}

@@ -89,6 +89,32 @@ func TestMultiGetAllocates(t *testing.T) {
 	}
 }
 
+// With the results of the call before, of mapped memory, it allocates nothing.
+func TestMultiGetAgainAllocates(t *testing.T) {
+	on, mapped := node.StartMapped(t, nil)
+	on.Mmap = true
+	c := dialMapped(on, mapped, nil)
+	ctx := t.Context()
+	var keys [][]byte
+	for i := range 100 {
+		keys = append(keys, fmt.Appendf(nil, "key%d", i))
+		if err := c.Put(ctx, keys[i], make([]byte, 64)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var results []client.Result
+	get := func() {
+		var err error
+		if results, err = c.MultiGet(ctx, keys, results...); err != nil || len(results[99].Value) != 64 {
+			t.Fatal(err)
+		}
+	}
+	get()
+	if got := leastAllocs(0, get); got != 0 {
+		t.Errorf("%v allocations for 100 keys", got)
+	}
+}
+
 // Neither does one that has to find its node first.
 func TestClusterGetIntoAllocates(t *testing.T) {
 	nodes := born(t, 2)

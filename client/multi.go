@@ -121,8 +121,17 @@ func (c *Client) WriteBatch(ctx context.Context, b *Batch) (version uint64, err 
 // the other results count. The keys are not of one moment; each one is as Get would have
 // answered during the call. The nodes of a cluster are asked side by side, each once for
 // all of its keys.
-func (c *Client) MultiGet(ctx context.Context, keys [][]byte) ([]Result, error) {
-	results := make([]Result, len(keys))
+//
+// Values of up to 512 bytes share memory, 8 KiB at most: a program that keeps one of many for long copies it. The
+// results of an earlier call may be handed in again, as MultiGet(ctx, keys, results...): then they and the memory of their values
+// are overwritten as far as they are large enough. So a program whose gets are answered one-sidedly allocates nothing
+// on a fabric that maps the memory of the server, and little on others.
+func (c *Client) MultiGet(ctx context.Context, keys [][]byte, again ...Result) ([]Result, error) {
+	n := min(len(again), len(keys))
+	results := again[:n:n]
+	if len(results) < len(keys) {
+		results = append(results, make([]Result, len(keys)-len(results))...)
+	}
 	err := read.Many(ctx, c.rt(), keys, results)
 	for i := range results {
 		if layout.IsHead(results[i].Value) { // in parts, one after the other: they are large

@@ -40,7 +40,7 @@ type ScanOptions struct {
 }
 
 // Result is the answer to one key of a MultiGet. Its fields: Value, which belongs to the caller
-// and is nil where Err is not; Err, which is nil, ErrNotFound, or why this key was not answered.
+// and is empty where Err is not nil; Err, which is nil, ErrNotFound, or why this key was not answered.
 type Result = base.Result
 
 // Pair is one write of a MultiPut: its Key and its Value.

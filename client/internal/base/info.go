@@ -4,7 +4,7 @@ import "time"
 
 // Result is the answer to one key of a MultiGet.
 type Result struct {
-	Value []byte // belongs to the caller; nil where Err is not nil
+	Value []byte // belongs to the caller; empty where Err is not nil
 	Err   error  // nil, ErrNotFound, or why this key was not answered
 }
 

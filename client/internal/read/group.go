@@ -28,7 +28,8 @@ type group struct {
 
 	members []member
 	item    layout.ItemView
-	hits    int // found by one READ since the counters were raised last
+	room    arena // for values
+	hits    int   // found by one READ since the counters were raised last
 	broken  bool
 }
 
@@ -65,11 +66,12 @@ func getGroup(c *peer.Peer, p *base.Limit, keys [][]byte, results []base.Result,
 	for _, i := range which {
 		gr.join(i)
 	}
+	gr.room.more = len(gr.members)
 	gr.run()
 	unknownRegion := false
 	for i := range gr.members {
 		m := &gr.members[i]
-		if results[m.i].Value == nil && results[m.i].Err == nil {
+		if results[m.i].Err == errPending {
 			rest = append(rest, m.i)
 			unknownRegion = unknownRegion || m.g != nil && m.state == layout.ActionAsk && m.g.lookup.Reason == layout.ReasonUnknownRegion
 		}
@@ -266,7 +268,7 @@ func (gr *group) stepPlace(m *member, buf []byte, now int64) {
 		m.state = layout.ActionAsk // large: got singly
 		return
 	}
-	switch s.JudgeExpiry(item, gr.low, now) {
+	switch s.JudgeExpiry(item.Expiry, gr.low, now) {
 	case session.ExpiryAsk:
 		m.state = layout.ActionAsk
 	case session.ExpiryPassed:
@@ -298,7 +300,7 @@ func (gr *group) stepLookup(m *member, b *session.Reads, now int64) {
 		return
 	}
 	item, loc := l.Found()
-	switch s.JudgeExpiry(&item, m.g.low, now) {
+	switch s.JudgeExpiry(item.Expiry, m.g.low, now) {
 	case session.ExpiryAsk:
 		m.state = layout.ActionAsk
 		return
@@ -327,7 +329,8 @@ func (gr *group) holds(g *session.Grant, m *member, now int64) bool {
 
 func (gr *group) found(m *member, item *layout.ItemView) {
 	gr.hits++
-	gr.results[m.i].Value = append(make([]byte, 0, item.ValLen), item.Value()...)
+	r := &gr.results[m.i]
+	r.Value, r.Err = append(gr.room.of(r.Value, item.ValLen), item.Value()...), nil
 }
 
 // absent notes that the member's key does not exist, if this server can know.

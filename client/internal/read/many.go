@@ -8,6 +8,7 @@ import (
 	"github.com/rdmakv/rdmakv/client/internal/base"
 	"github.com/rdmakv/rdmakv/client/internal/peer"
 	"github.com/rdmakv/rdmakv/client/internal/route"
+	"github.com/rdmakv/rdmakv/client/internal/session"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -29,11 +30,17 @@ const (
 	groupAsks = 16
 )
 
-// Many gets many keys: results[i] is the answer to keys[i], as client.MultiGet says. The error is
-// nil if every key was answered, and else a *base.PartialError.
+// errPending is the Err of a result whose key has no answer yet. Its Value is memory for one.
+var errPending = errors.New("client: no answer yet")
+
+// Many gets many keys: results[i] is the answer to keys[i], as client.MultiGet says. Where results[i].Value
+// has the capacity for it, the value is put there. The error is nil if every key was answered, and else a
+// *base.PartialError.
 func Many(ctx context.Context, f *route.Router, keys [][]byte, results []base.Result) error {
 	if p := f.Only(); p != nil { // without what several nodes cost
-		multiGetAt(ctx, p, keys, results, route.UpTo(len(keys)))
+		all := indexPool.Get().(*indexes)
+		multiGetAt(ctx, p, keys, results, all.upTo(len(keys)))
+		indexPool.Put(all)
 		return partial(results)
 	}
 	f.Many(ctx, "get", len(keys), func(i int) []byte { return keys[i] },
@@ -42,16 +49,47 @@ func Many(ctx context.Context, f *route.Router, keys [][]byte, results []base.Re
 	return partial(results)
 }
 
+// indexes are 0, 1, 2 and so on, as far as they have been needed.
+type indexes struct{ list []int }
+
+var indexPool = sync.Pool{New: func() any { return new(indexes) }}
+
+// mostIndexes bounds what is kept for the next call.
+const mostIndexes = 4 << 10
+
+func (x *indexes) upTo(n int) []int {
+	if n > mostIndexes {
+		return route.UpTo(n)
+	}
+	for len(x.list) < n {
+		x.list = append(x.list, len(x.list))
+	}
+	return x.list[:n]
+}
+
 // partial makes the error of a call from the answers to its keys.
 func partial(results []base.Result) error {
+	failed := false
+	for i := range results {
+		if r := &results[i]; r.Err != nil {
+			r.Value = r.Value[:0]
+			failed = failed || r.Err != base.ErrNotFound
+		}
+	}
+	if !failed {
+		return nil
+	}
 	return base.Partial(func(i int) error { return results[i].Err }, len(results),
 		func(err error) bool { return !errors.Is(err, base.ErrNotFound) })
 }
 
 // multiGetAt gets the keys of which the indexes are given at one server.
 func multiGetAt(ctx context.Context, c *peer.Peer, keys [][]byte, results []base.Result, which []int) {
+	for _, i := range which {
+		results[i].Err = errPending
+	}
 	if s := c.Current(); s != nil && s.Mapped() {
-		getDirectly(ctx, c, keys, results, which)
+		getDirectly(ctx, c, s, keys, results, which)
 		return
 	}
 	var rest []int // to be got one by one
@@ -83,12 +121,7 @@ func getRest(ctx context.Context, c *peer.Peer, keys [][]byte, results []base.Re
 	for range min(groupAsks, len(rest)) {
 		wg.Go(func() {
 			for i := range next {
-				w := Query{N: -1, Dst: []byte{}}
-				if err := getKey(ctx, c, "get", keys[i], &w); err != nil {
-					results[i].Err = err
-				} else {
-					results[i].Value = w.value()
-				}
+				getInto(ctx, c, keys[i], &results[i])
 			}
 		})
 	}
@@ -97,6 +130,18 @@ func getRest(ctx context.Context, c *peer.Peer, keys [][]byte, results []base.Re
 	}
 	close(next)
 	wg.Wait()
+}
+
+// getInto gets one key of many by itself.
+func getInto(ctx context.Context, c *peer.Peer, key []byte, r *base.Result) base.Path {
+	w := Query{N: -1, Dst: r.Value[:0]}
+	if w.Dst == nil {
+		w.Dst = []byte{}
+	}
+	if r.Err = getKey(ctx, c, "get", key, &w); r.Err == nil {
+		r.Value = w.value()
+	}
+	return w.Path
 }
 
 // value is what was got of a key among many: the value, or the head of one in parts, which the
@@ -108,20 +153,25 @@ func (w *Query) value() []byte {
 	return w.Dst
 }
 
-// getDirectly gets keys where a READ is a copy: there is nothing to be gained by
-// making several at a time. Of those that are answered by SEND, which has to be
-// waited for, only the first is got by itself.
-func getDirectly(ctx context.Context, c *peer.Peer, keys [][]byte, results []base.Result, which []int) {
+// getDirectly gets keys where a READ is a copy: those whose places are remembered together (copies.go), the
+// others one after the other. Of those that are answered by SEND, which has to be waited for, only the
+// first is got by itself.
+func getDirectly(ctx context.Context, c *peer.Peer, s *session.Session, keys [][]byte, results []base.Result, which []int) {
+	copyMany(ctx, s, keys, results, which)
 	for at, i := range which {
-		w := Query{N: -1, Dst: []byte{}}
-		if err := getKey(ctx, c, "get", keys[i], &w); err != nil {
-			results[i].Err = err
-		} else {
-			results[i].Value = w.value()
+		if results[i].Err != errPending {
+			continue
 		}
-		if w.Path == base.PathSend {
-			getRest(ctx, c, keys, results, which[at+1:])
-			return
+		if getInto(ctx, c, keys[i], &results[i]) != base.PathSend {
+			continue
 		}
+		var rest []int
+		for _, i := range which[at+1:] {
+			if results[i].Err == errPending {
+				rest = append(rest, i)
+			}
+		}
+		getRest(ctx, c, keys, results, rest)
+		return
 	}
 }

@@ -126,7 +126,7 @@ func oneSided(s *session.Session, p *base.Limit, g *attempt, key []byte) (verdic
 			return answer, nil
 		case l.Holds(g.grant, now):
 			if answer == verdictFound && g.item.Expiry != 0 {
-				switch s.JudgeExpiry(&g.item, g.low, now) {
+				switch s.JudgeExpiry(g.item.Expiry, g.low, now) {
 				case session.ExpiryPassed:
 					answer = verdictAbsent
 				case session.ExpiryAsk:

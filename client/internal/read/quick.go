@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client/internal/base"
@@ -30,16 +29,12 @@ import (
 type quick struct {
 	stripe int
 	sink   []byte
-	item   layout.ItemView
 }
 
 // sinkBytes is what a quick begins with; it grows up to maxItemRead.
 const sinkBytes = 1 << 10
 
-var (
-	quickPool  = sync.Pool{New: func() any { return newQuick() }}
-	nextStripe atomic.Uint32
-)
+var quickPool = sync.Pool{New: func() any { return newQuick() }}
 
 func newQuick() *quick {
 	return &quick{stripe: int(nextStripe.Add(1) % base.Stripes), sink: make([]byte, sinkBytes)}
@@ -84,19 +79,23 @@ func quickly(s *session.Session, q *quick, key []byte, w *Query) bool {
 	if status, ok := s.ReadDirect(q.stripe, loc.Place, sink); !ok || status != rdma.StatusSuccess {
 		return false
 	}
-	item := &q.item
-	mine := item.Accept(sink, s.Incarnation, loc.Place, key)
+	item, mine := layout.AcceptWhole(sink, s.Incarnation, loc.Place, key)
 	now := s.Now()
-	if !mine || item.Chunks > 0 || !s.Lease.Holds(grant, now) ||
-		item.Expiry != 0 && s.ExpiryOf(item, low, now) != session.ExpiryAlive {
+	if !mine || !s.Lease.Holds(grant, now) ||
+		item.Expiry != 0 && s.ExpiryOf(item.Expiry, low, now) != session.ExpiryAlive {
 		return false
 	}
-	if !w.InfoOnly && w.take(item.Value()) != nil {
+	value := sink[item.From:item.To]
+	if !w.InfoOnly && w.take(value) != nil {
 		return false
 	}
-	w.Info = base.Info{Size: int64(item.ValLen), Version: uint64(item.Version), Expiry: base.ExpiryTime(item.Expiry)}
+	// Field by field: a struct that is made first and then copied is read before it is written.
+	w.Info.Size, w.Info.Version, w.Info.Expiry = int64(len(value)), uint64(item.Version), time.Time{}
+	if item.Expiry != 0 {
+		w.Info.Expiry = base.ExpiryTime(item.Expiry)
+	}
 	if w.InfoOnly {
-		w.Info.Size = layout.WholeLen(item.Value())
+		w.Info.Size = layout.WholeLen(value)
 	}
 	w.Path = base.PathOneRead
 	st.Bytes.Add(uint64(len(sink)))

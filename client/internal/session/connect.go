@@ -88,7 +88,7 @@ func Connect(ctx, reach context.Context, o *Options, addr string, w Way, t *devi
 	s.toldView.Store(v.Version) // it has told us
 	s.looked.Store(s.Clock.Coarse())
 	s.Dir = layout.NewDir(&v.View)
-	s.Cache = places.NewCache(s.Config.CacheEntries, reclaim)
+	s.Cache = places.NewCache(s.Config.CacheEntries, reclaim, device.Collapse)
 	s.Touches.start()
 	s.suspects.start()
 	s.Lease.start(s.Welcome.Lease, posted, reclaim)
@@ -157,6 +157,7 @@ func (s *Session) build() error {
 	}
 	if d, ok := s.QP.(rdma.DirectReader); ok {
 		s.direct = d
+		s.ahead, _ = s.QP.(rdma.DirectPrefetcher)
 		if s.World.Now == nil {
 			s.Now = base.MonoNanos
 		}

@@ -4,8 +4,6 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
-
-	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // Only the server decides when a key has expired, by its own time, which
@@ -182,11 +180,11 @@ func (t *ServerTime) judge(expiry, low uint64, now int64) Verdict {
 }
 
 // JudgeExpiry is judge for what a get has found under its grant.
-func (s *Session) JudgeExpiry(item *layout.ItemView, low uint64, now int64) Verdict {
-	if item.Expiry == 0 {
+func (s *Session) JudgeExpiry(expiry, low uint64, now int64) Verdict {
+	if expiry == 0 {
 		return ExpiryAlive
 	}
-	v := s.ExpiryOf(item, low, now)
+	v := s.ExpiryOf(expiry, low, now)
 	switch v {
 	case ExpiryAsk:
 		s.Counts.FallbackExpiry.Add(1)
@@ -197,6 +195,6 @@ func (s *Session) JudgeExpiry(item *layout.ItemView, low uint64, now int64) Verd
 }
 
 // ExpiryOf is what can be said of an item that expires.
-func (l *life) ExpiryOf(item *layout.ItemView, low uint64, now int64) Verdict {
-	return l.Time.judge(item.Expiry, low, now)
+func (l *life) ExpiryOf(expiry, low uint64, now int64) Verdict {
+	return l.Time.judge(expiry, low, now)
 }

@@ -75,7 +75,8 @@ type link struct {
 	clock *base.Clock
 
 	QP     rdma.QP
-	direct rdma.DirectReader // qp, if its READs can be done without it
+	direct rdma.DirectReader     // qp, if its READs can be done without it
+	ahead  rdma.DirectPrefetcher // the same, if it can be told of them before; or nil
 	cq     rdma.CQ
 	d      *wait.Dispatcher
 	rq     requests

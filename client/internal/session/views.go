@@ -160,6 +160,45 @@ func (s *Session) ReadDirect(stripe int, p layout.Place, sink []byte) (rdma.Stat
 	}
 }
 
+// Copies are READs of mapped memory that are made together.
+type Copies []Copy
+
+// A Copy is one of Copies.
+type Copy struct {
+	Place  layout.Place
+	Sink   []byte
+	Status rdma.Status
+	Known  bool // the view has the place; otherwise nothing was READ
+
+	remote rdma.RemoteAddr
+}
+
+// Read does what Session.ReadDirect does, for each place by the same view, and has the processor fetch all of
+// them before it copies the first.
+func (copies Copies) Read(s *Session, stripe int) {
+	var v *View
+	for {
+		v = s.view.Load()
+		v.direct[stripe].n.Add(1)
+		if s.view.Load() == v { // as batch.enterView
+			break
+		}
+		v.direct[stripe].n.Add(-1)
+	}
+	defer v.direct[stripe].n.Add(-1)
+	for i := range copies {
+		c := &copies[i]
+		if c.remote, c.Known = v.at(c.Place, len(c.Sink)); c.Known && s.ahead != nil {
+			s.ahead.PrefetchDirect(c.remote, len(c.Sink))
+		}
+	}
+	for i := range copies {
+		if c := &copies[i]; c.Known {
+			c.Status = s.direct.ReadDirect(c.Sink, c.remote)
+		}
+	}
+}
+
 // LearnRegions fetches a newer view than the one a get was made with, and
 // reports whether there is one now. One get does it, at the cost of the SEND
 // that it would have made anyway; those beside it ask for their value.

@@ -36,6 +36,8 @@ type caller struct {
 	c     *client.Client
 	buf   *client.Buffer // or nil
 	pairs []client.Pair
+	// results of the last GetMany, whose memory the next one uses
+	results []client.Result
 }
 
 var _ load.RoomyStore = (*caller)(nil)
@@ -100,12 +102,9 @@ func (s *caller) Scan(ctx context.Context, start []byte, n int) (found int, err 
 }
 
 func (s *caller) GetMany(ctx context.Context, keys, values [][]byte, errs []error) {
-	results, err := s.c.MultiGet(ctx, keys)
-	for i := range results {
-		values[i], errs[i] = results[i].Value, missing(results[i].Err)
-	}
-	for i := len(results); i < len(keys); i++ {
-		errs[i] = err
+	s.results, _ = s.c.MultiGet(ctx, keys, s.results...) // each key has its own error
+	for i, r := range s.results {
+		values[i], errs[i] = r.Value, missing(r.Err)
 	}
 }
 
