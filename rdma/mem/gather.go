@@ -39,14 +39,22 @@ func Collapse(b []byte) {
 
 // gathered is what GatherFilled has done.
 type gathered struct {
-	taken int64    // bytes that had pages when it went through last
-	steps []uint64 // a bit for each huge page: it was gathered
+	taken int64   // bytes that had pages when it went through last
+	tries []uint8 // of each huge page: how often it was tried, or gatherOver
 	bytes atomic.Int64
 }
 
+const (
+	// gatherTries is how often the kernel is asked for one huge page. Where memory is in pieces it searches long
+	// before it says no; and a peer that keeps pages pinned could have it search for good.
+	gatherTries = 3
+	gatherOver  = 0xff // it is huge
+)
+
 // GatherFilled is Gather for those huge pages of a shared block all of whose small pages are there, whatever
 // was asked of Alloc: it takes no page that the block has not taken, and so can be called again and again while
-// the block fills. Where no page has come since the last call it costs one system call. Only one goroutine may call it.
+// the block fills. Where no page has come since the last call it costs one system call. A huge page that the kernel does not
+// have is asked for three times in all. Only one goroutine may call it.
 func (b *Block) GatherFilled(ok func() bool) {
 	if !b.shared || b.kind != Mmap {
 		return
@@ -71,8 +79,8 @@ func (b *Block) gatherFilledFrom(from int64) (next int64, more bool) {
 		return 0, false // freed
 	}
 	d := &b.done
-	if d.steps == nil {
-		d.steps = make([]uint64, (len(b.raw)/hugeStep+63)/64)
+	if d.tries == nil {
+		d.tries = make([]uint8, len(b.raw)/hugeStep)
 	}
 	if from == 0 {
 		taken, ok := takenOf(b.raw)
@@ -87,14 +95,16 @@ func (b *Block) gatherFilledFrom(from int64) (next int64, more bool) {
 			return 0, false
 		}
 		for at := (start + hugeStep - 1) &^ (hugeStep - 1); at+hugeStep <= end; at += hugeStep {
-			bit := &d.steps[at/hugeStep/64]
-			if mask := uint64(1) << (at / hugeStep % 64); *bit&mask == 0 {
-				if collapse(b.raw[at : at+hugeStep]) {
-					*bit |= mask
-					d.bytes.Add(hugeStep)
-				}
-				return at + hugeStep, true
+			n := &d.tries[at/hugeStep]
+			if *n >= gatherTries {
+				continue
 			}
+			*n++
+			if collapse(b.raw[at : at+hugeStep]) {
+				*n = gatherOver
+				d.bytes.Add(hugeStep)
+			}
+			return at + hugeStep, true
 		}
 		from = end
 	}
