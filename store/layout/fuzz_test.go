@@ -18,6 +18,8 @@ func FuzzParseItem(f *testing.F) {
 			mem = mem[:HeadSize(sh.key, sh.val, expiry != 0)]
 			f.Add(bytes.Clone(mem), uint64(testInc), uint64(5))
 			f.Add(bytes.Clone(mem[:len(mem)/2]), uint64(testInc), uint64(5))
+			SetState(mem, 3, Live)
+			f.Add(bytes.Clone(mem), uint64(testInc), uint64(5))
 		}
 	}
 	f.Add(make([]byte, 64), uint64(0), uint64(0))
@@ -28,6 +30,14 @@ func FuzzParseItem(f *testing.F) {
 		v, err := ParseItem(b, inc, p)
 		if !bytes.Equal(b, keep) {
 			t.Fatal("the buffer was changed")
+		}
+		key := []byte(nil)
+		if err == nil {
+			key = v.Key()
+		}
+		short, whole := AcceptWhole(b, inc, p, key)
+		if want := err == nil && v.State == Live && v.Chunks == 0; whole != want || whole && !bytes.Equal(b[short.From:short.To], v.Value()) {
+			t.Fatalf("AcceptWhole says %v, %+v of %+v", whole, short, v)
 		}
 		if err != nil {
 			if err == ErrShort && (v.Need() <= len(b) || v.Need() > MaxItemSize) {
