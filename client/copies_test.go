@@ -11,8 +11,6 @@ import (
 
 	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
-	"github.com/rdmakv/rdmakv/client/internal/session"
-	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // multiGet gets keys by one call, and holds each answer against that of a Get.
@@ -115,75 +113,6 @@ func TestMultiGetKeepsToItsResults(t *testing.T) {
 				t.Fatalf("values %d and %d share memory", i, j)
 			}
 		}
-	}
-}
-
-// The lease in force before the first copy decides, and is looked at after the last.
-func TestMultiGetOfMappedMemoryNeedsALease(t *testing.T) {
-	f, clock, c := newDirect(t)
-	mustGet(t, c, "one")
-	get := func(want string) {
-		t.Helper()
-		results, err := c.MultiGet(t.Context(), [][]byte{fakeKey})
-		if err != nil || string(results[0].Value) != want {
-			t.Fatalf("%v, %v, want %q", results, err, want)
-		}
-	}
-	get("one")
-	asked := answering(f, "by SEND")
-	s := rt(c).Only().Current()
-	counter := uint64(100)
-	f.Mu.Lock()
-	f.OnRead = func(addr uint64, dst []byte) {
-		copy(dst, f.Mem[addr:])
-		if addr == placeA.Byte() {
-			clock.Advance(10 * time.Second)
-			for range 2 {
-				counter++
-				s.Lease.Observe(layout.Beat{Counter: counter, Incarnation: 77}, clock.Now())
-			}
-		}
-	}
-	f.Mu.Unlock()
-	get("by SEND")
-	if *asked != 1 {
-		t.Errorf("%d asked", *asked)
-	}
-}
-
-// Copies by a view that has been replaced are counted until they are done.
-func TestCopiesHoldTheirView(t *testing.T) {
-	f, _, c := newDirect(t)
-	mustGet(t, c, "one")
-	s := rt(c).Only().Current()
-	old := s.View()
-	reading, goOn := make(chan struct{}), make(chan struct{})
-	f.Mu.Lock()
-	f.OnRead = func(addr uint64, dst []byte) {
-		copy(dst, f.Mem[addr:])
-		close(reading)
-		<-goOn
-		f.OnRead = nil
-	}
-	f.Mu.Unlock()
-	done := make(chan error, 1)
-	go func() {
-		_, err := c.MultiGet(context.Background(), [][]byte{fakeKey})
-		done <- err
-	}()
-	<-reading
-	newer := &session.View{View: *old.View.Clone(), Remote: old.Remote}
-	newer.Version++
-	s.TakeView(newer)
-	if used := s.UsedView(); used != old.Version {
-		t.Errorf("view %d is used, a READ by %d is under way", used, old.Version)
-	}
-	close(goOn)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	if used := s.UsedView(); used != newer.Version {
-		t.Errorf("view %d is used, no READ is under way", used)
 	}
 }
 

@@ -231,9 +231,33 @@ func answering(f *clienttest.Server, value string) *int {
 	return asked
 }
 
+// directCalls are the calls that copy an item by a remembered place.
+var directCalls = []struct {
+	name string
+	get  func(context.Context, *client.Client) ([]byte, error)
+}{
+	{"Get", func(ctx context.Context, c *client.Client) ([]byte, error) { return c.Get(ctx, fakeKey) }},
+	{"MultiGet", func(ctx context.Context, c *client.Client) ([]byte, error) {
+		results, err := c.MultiGet(ctx, [][]byte{fakeKey})
+		return results[0].Value, errors.Join(err, results[0].Err)
+	}},
+}
+
 // The lease in force before the READ decides, and is looked at after it.
 func TestDirectGetNeedsALease(t *testing.T) {
+	for _, call := range directCalls {
+		t.Run(call.name, func(t *testing.T) { directGetNeedsALease(t, call.get) })
+	}
+}
+
+func directGetNeedsALease(t *testing.T, get func(context.Context, *client.Client) ([]byte, error)) {
 	f, clock, c := newDirect(t)
+	mustGet := func(t *testing.T, c *client.Client, want string) {
+		t.Helper()
+		if got, err := get(t.Context(), c); err != nil || string(got) != want {
+			t.Fatalf("%q, %v, want %q", got, err, want)
+		}
+	}
 	mustGet(t, c, "one")
 	mustGet(t, c, "one")
 	asked := answering(f, "by SEND")
@@ -265,6 +289,12 @@ func TestDirectGetNeedsALease(t *testing.T) {
 
 // A beat that is due is READ by the next get.
 func TestDirectGetRenews(t *testing.T) {
+	for _, call := range directCalls {
+		t.Run(call.name, func(t *testing.T) { directGetRenews(t, call.get) })
+	}
+}
+
+func directGetRenews(t *testing.T, get func(context.Context, *client.Client) ([]byte, error)) {
 	f, clock, c := newDirect(t)
 	mustGet(t, c, "one")
 	s := rt(c).Only().Current()
@@ -273,7 +303,9 @@ func TestDirectGetRenews(t *testing.T) {
 		clock.Advance(600 * time.Millisecond)
 		f.Beat(5 + i)
 		s.Lease.MarkDue()
-		mustGet(t, c, "one")
+		if got, err := get(t.Context(), c); err != nil || string(got) != "one" {
+			t.Fatalf("%q, %v", got, err)
+		}
 	}
 	after := c.Counters()
 	if after.LeaseRenewals != before.LeaseRenewals+1 || s.Lease.IsDue() || after.Reads-before.Reads != 4 {
@@ -283,6 +315,12 @@ func TestDirectGetRenews(t *testing.T) {
 
 // READs by a view that has been replaced are counted until they are done.
 func TestDirectReadsHoldTheirView(t *testing.T) {
+	for _, call := range directCalls {
+		t.Run(call.name, func(t *testing.T) { directReadsHoldTheirView(t, call.get) })
+	}
+}
+
+func directReadsHoldTheirView(t *testing.T, get func(context.Context, *client.Client) ([]byte, error)) {
 	f, _, c := newDirect(t)
 	mustGet(t, c, "one")
 	s := rt(c).Only().Current()
@@ -298,7 +336,7 @@ func TestDirectReadsHoldTheirView(t *testing.T) {
 	f.Mu.Unlock()
 	done := make(chan error, 1)
 	go func() {
-		_, err := c.Get(context.Background(), fakeKey)
+		_, err := get(context.Background(), c)
 		done <- err
 	}()
 	<-reading

@@ -3,7 +3,6 @@ package read
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 
 	"github.com/rdmakv/rdmakv/client/internal/base"
 	"github.com/rdmakv/rdmakv/client/internal/session"
@@ -16,6 +15,8 @@ import (
 // done for all keys before the next one:
 //
 //	hash ─▶ ask for the set ─▶ find the place ─▶ ask for the item ─▶ copy ─▶ one clock ─▶ judge each
+//
+// The READ of the beat, which renews the lease, comes along behind a part if it is due.
 //
 // What makes an answer right is as in quick: one grant before the first READ, the clock after the last copy, and
 // for each item checksum, key and expiry. A key that is not answered so is left to the ways of a single get, which
@@ -34,6 +35,7 @@ type copies struct {
 	hashes [copyKeys]layout.Hash
 	reads  [copyKeys]session.Copy
 	sink   []byte
+	beat   [layout.BeatSize]byte
 }
 
 var copiesPool = sync.Pool{New: func() any {
@@ -52,9 +54,10 @@ func copyMany(ctx context.Context, s *session.Session, keys [][]byte, results []
 		n := min(len(which), copyKeys)
 		q.part(s, keys, results, which[:n])
 		which = which[n:]
+		if l.TakeDue() {
+			readBeatDirect(s, q.stripe, q.beat[:])
+		}
 	}
-	q.n = 0
-	clear(q.reads[:])
 	copiesPool.Put(q)
 }
 
@@ -161,5 +164,3 @@ func (a *arena) of(dst []byte, n int) []byte {
 	a.free = a.free[n:]
 	return room
 }
-
-var nextStripe atomic.Uint32

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client/internal/base"
@@ -34,7 +35,10 @@ type quick struct {
 // sinkBytes is what a quick begins with; it grows up to maxItemRead.
 const sinkBytes = 1 << 10
 
-var quickPool = sync.Pool{New: func() any { return newQuick() }}
+var (
+	quickPool  = sync.Pool{New: func() any { return newQuick() }}
+	nextStripe atomic.Uint32
+)
 
 func newQuick() *quick {
 	return &quick{stripe: int(nextStripe.Add(1) % base.Stripes), sink: make([]byte, sinkBytes)}
@@ -132,16 +136,15 @@ func readAllDirect(s *session.Session, g *attempt) error {
 	n.Reads.Add(uint64(len(reads)))
 	n.ReadBytes.Add(uint64(total))
 	if s.Lease.TakeDue() {
-		readBeatDirect(s, g)
+		readBeatDirect(s, g.stripe, g.beat[:])
 	}
 	return nil
 }
 
-// readBeatDirect renews the lease on the way.
-func readBeatDirect(s *session.Session, g *attempt) {
-	raw := g.beat[:]
+// readBeatDirect renews the lease on the way. raw is room for the beat.
+func readBeatDirect(s *session.Session, stripe int, raw []byte) {
 	posted := s.Now()
-	if directError(s.ReadDirect(g.stripe, s.View().BeatPlace(), raw)) != nil {
+	if directError(s.ReadDirect(stripe, s.View().BeatPlace(), raw)) != nil {
 		return
 	}
 	s.Counts.Reads.Add(1)
