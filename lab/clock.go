@@ -27,6 +27,10 @@ var tscKHz = sync.OnceValue(func() uint64 {
 	return uint64(float64(c1-c0) / t1.Sub(t0).Seconds() / 1000)
 })
 
+// countedKHz is the frequency of the cycle counter of a guest with Config.Count:
+// QEMU makes it count instructions.
+const countedKHz = 1_000_000
+
 // clockAndCounter reads both at the same time: of several tries it takes the
 // one in which least time passed, so that it was not interrupted.
 func clockAndCounter() (at time.Time, counter uint64) {

@@ -22,7 +22,7 @@ const (
 type Config struct {
 	Name    string        // host name; g1 if empty
 	Number  int           // 1 to 99: its address is 10.77.0.Number; 1 if zero
-	CPUs    int           // virtual processors; 2 if zero
+	CPUs    int           // virtual processors; 2 if zero, 1 with Count
 	Memory  int           // MiB; 1024 if zero
 	Dir     string        // directory of the host that is /mnt in the guest; a new temporary one if empty
 	RDMA    string        // RXE if empty
@@ -38,7 +38,13 @@ type Config struct {
 	Link    *net.UDPConn  // connected: each datagram is an Ethernet frame; nil means a cable that ends nowhere
 	Cache   string        // where images are kept; .cache/lab of the repository if empty
 	Log     string        // file for the console; none if empty (its end is part of errors anyway)
-	Timeout time.Duration // for booting; 2 minutes if zero
+	Timeout time.Duration // for booting; 2 minutes if zero, 5 with Count
+	// Count makes the guest's clocks count its instructions: each takes 1 ns, in
+	// whichever program, in the kernel too, however busy the host is. Such a guest
+	// has one processor and no peers. When the processor has nothing to do, the clocks
+	// jump to the next deadline: a program that waits for the host, as for a file of
+	// Dir, runs into its deadlines at once. So programs are started from Staged.
+	Count bool
 	// Progress is told what is going on, in one line each. It may be nil and is
 	// called by one goroutine at a time.
 	Progress func(string)
@@ -53,6 +59,13 @@ const (
 	maxNumber = 99
 )
 
+// How long a guest may take to boot. One that counts has one thread of the host for
+// its processor and its devices, and counting slows that down.
+const (
+	bootTime        = 2 * time.Minute
+	countedBootTime = 5 * time.Minute
+)
+
 // filled returns the configuration with its defaults, or what is wrong with it,
 // all at once.
 func (c Config) filled() (Config, error) {
@@ -62,6 +75,9 @@ func (c Config) filled() (Config, error) {
 		}
 	}
 	set(&c.Number, 1)
+	if c.Count {
+		set(&c.CPUs, 1)
+	}
 	set(&c.CPUs, 2)
 	set(&c.Memory, 1024)
 	set(&c.Ports, 1)
@@ -74,7 +90,10 @@ func (c Config) filled() (Config, error) {
 		c.RDMA = RXE
 	}
 	if c.Timeout == 0 {
-		c.Timeout = 2 * time.Minute
+		c.Timeout = bootTime
+		if c.Count {
+			c.Timeout = countedBootTime
+		}
 	}
 	if c.Progress == nil {
 		c.Progress = func(string) {}
@@ -87,6 +106,12 @@ func (c Config) filled() (Config, error) {
 	}
 	in("Number", c.Number, 1, maxNumber)
 	in("CPUs", c.CPUs, 1, maxCPUs)
+	if c.Count && c.CPUs > 1 {
+		wrong = append(wrong, fmt.Errorf("CPUs is %d and must be 1 with Count (-smp, -count): instructions are counted on one processor", c.CPUs))
+	}
+	if c.Count && c.Link != nil {
+		wrong = append(wrong, errors.New("Link must be nil with Count: its clock is not that of other guests"))
+	}
 	in("Memory", c.Memory, 256, maxMemory)
 	in("Ports", c.Ports, 1, maxPorts)
 	in("MTU", c.MTU, 576, 9000)

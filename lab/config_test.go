@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -55,6 +56,40 @@ func TestArguments(t *testing.T) {
 	}
 	if strings.Contains(all, "kvm") {
 		t.Error("KVM hangs on some machines")
+	}
+}
+
+// TestCount: a guest that counts has one processor and nobody to talk to, a cycle
+// counter of 1 GHz, and time to boot.
+func TestCount(t *testing.T) {
+	c, err := Config{Count: true}.filled()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.CPUs != 1 || c.Timeout <= 2*time.Minute {
+		t.Errorf("%+v", c)
+	}
+	all := strings.Join(c.arguments(image.Image{}, 3, 4, 5, 6), "\n")
+	for _, want := range []string{"-icount\nshift=0,sleep=off\n", "thread=single", "-smp\n1\n", "tsc_early_khz=1000000"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("no %q in\n%s", want, all)
+		}
+	}
+	if strings.Contains(all, "thread=multi") || strings.Count(all, "tsc_early_khz") != 1 {
+		t.Errorf("it is timed and counted:\n%s", all)
+	}
+	for want, c := range map[string]Config{"one processor": {CPUs: 2}, "Link must be nil": {CPUs: 1, Link: &net.UDPConn{}}} {
+		c.Count = true
+		if _, err := c.filled(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	timed, err := Config{CPUs: 1}.filled()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all := strings.Join(timed.arguments(image.Image{}, 3, 4, 5, 6), "\n"); strings.Contains(all, "icount") {
+		t.Errorf("it counts without being asked:\n%s", all)
 	}
 }
 

@@ -147,7 +147,8 @@ func (g *Guest) readConsole() {
 			} else if what, ok := strings.CutPrefix(word, "FAILED: "); ok {
 				g.fail(what)
 			} else if seconds, ok := strings.CutPrefix(word, "clock "); ok {
-				if err := clock.line(seconds, time.Now()); err != nil {
+				// The clock of a guest that counts is not the host's.
+				if err := clock.line(seconds, time.Now()); err != nil && !g.config.Count {
 					g.fail(err.Error())
 				}
 			} else {

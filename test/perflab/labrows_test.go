@@ -68,8 +68,9 @@ func (b *bench) getRow(size int) question {
 			c.Name, c.Waiting = redisSpin, "client spins"
 		}
 		q.add(c, func() (report.Sample, error) {
+			list := sizedKeys(size)
 			return latencies(b.ctx, *nFlag, func(i int) error {
-				v, err := conn.get(sizedKey(size, i%keys))
+				v, err := conn.get(list[i%keys])
 				return right(v, size, err)
 			})
 		})
@@ -105,8 +106,9 @@ func right(v []byte, size int, err error) error {
 // sizedGets are gets one at a time, all of them one-sided, each of that many
 // READs at least and hardly more.
 func (b *bench) sizedGets(c *client.Client, size, atLeast int) (report.Sample, error) {
+	list := sizedKeys(size)
 	once := func(i int) (err error) {
-		b.buf, err = c.GetInto(b.ctx, sizedKey(size, i%keys), b.buf[:0])
+		b.buf, err = c.GetInto(b.ctx, list[i%keys], b.buf[:0])
 		return right(b.buf, size, err)
 	}
 	for i := range keys { // fills the cache, outside the count
@@ -148,7 +150,7 @@ func (b *bench) batchRow() question {
 				return report.Sample{Ops: uint64(count), Rate: row["MsgRate[Mpps]"] * 1e6}, err
 			})
 		q.add(report.Contender{Name: multi, Kind: report.Ours, System: "rdmakv verbs", Waiting: "adaptive", How: "client.MultiGet"},
-			func() (report.Sample, error) { return b.multiGets(size, n, count) })
+			func() (report.Sample, error) { return b.multiGets(b.modes[wait.Adaptive], size, n, count) })
 		q.add(report.Contender{Name: pipe, Kind: report.Peer, System: "redis", How: fmt.Sprintf("redis-benchmark -c 1 -P %d", n)},
 			func() (report.Sample, error) {
 				rate, err := b.redis.bench(b.ctx, "-t", "get", "-n", strconv.Itoa(count), "-c", "1", "-P", strconv.Itoa(n), "-d", strconv.Itoa(size))
@@ -161,12 +163,8 @@ func (b *bench) batchRow() question {
 	return q
 }
 
-func (b *bench) multiGets(size, n, count int) (report.Sample, error) {
-	c := b.modes[wait.Adaptive]
-	var list [keys][]byte
-	for i := range list {
-		list[i] = sizedKey(size, i)
-	}
+func (b *bench) multiGets(c *client.Client, size, n, count int) (report.Sample, error) {
+	list := sizedKeys(size)
 	run := func(count int) error {
 		for i := 0; i < count; i += n {
 			results, err := c.MultiGet(b.ctx, list[i%keys:i%keys+n])
@@ -212,16 +210,16 @@ func (b *bench) putRow() question {
 			return report.Sample{Ops: uint64(*nFlag), P50: 2 * v}, err
 		})
 	conn := b.redis.dial(b.t, false)
-	value := bytes.Repeat([]byte{1}, size)
+	list, value := sizedKeys(size), bytes.Repeat([]byte{1}, size)
 	q.add(report.Contender{Name: theirs, Kind: report.Peer, System: "redis", Waiting: "sleeps", How: "one connection of a Go program"},
 		func() (report.Sample, error) {
-			return latencies(b.ctx, *nFlag, func(i int) error { return conn.set(sizedKey(size, i%keys), value) })
+			return latencies(b.ctx, *nFlag, func(i int) error { return conn.set(list[i%keys], value) })
 		})
 	q.add(report.Contender{Name: ours, Kind: report.Ours, System: "rdmakv verbs", Waiting: "adaptive", How: "client.Put"},
 		func() (report.Sample, error) {
 			return latencies(b.ctx, *nFlag, func(i int) error {
 				value[0]++
-				return b.modes[wait.Adaptive].Put(b.ctx, sizedKey(size, i%keys), value)
+				return b.modes[wait.Adaptive].Put(b.ctx, list[i%keys], value)
 			})
 		})
 	q.Targets = []report.Target{
@@ -284,8 +282,9 @@ func (b *bench) cpuRow() question {
 	q.add(report.Contender{Name: theirs, Kind: report.Peer, System: "redis", How: "one connection"},
 		func() (report.Sample, error) {
 			return measure(server, func() (report.Sample, error) {
+				list := sizedKeys(size)
 				return latencies(b.ctx, *nFlag, func(i int) error {
-					v, err := conn.get(sizedKey(size, i%keys))
+					v, err := conn.get(list[i%keys])
 					return right(v, size, err)
 				})
 			})
@@ -317,11 +316,15 @@ func runTime(stat []byte, err error) (time.Duration, error) {
 
 // versions are what the programs call themselves.
 func (b *bench) versions() []report.Version {
+	return append(b.programs(), report.Version{Name: "redis", Text: b.redis.version(b.ctx)})
+}
+
+// programs are the kernel and perftest.
+func (b *bench) programs() []report.Version {
 	out, _ := exec.CommandContext(b.ctx, "ib_read_lat", "--version").Output() // what it is good for
 	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
 	return []report.Version{
 		{Name: "kernel of the guest", Text: strings.TrimSpace(string(kernel)) + ", rdma_rxe, QEMU TCG"},
 		{Name: "perftest", Text: strings.TrimSpace(string(out))},
-		{Name: "redis", Text: b.redis.version(b.ctx)},
 	}
 }

@@ -42,6 +42,8 @@ func (f Figure) Of(s Sample) float64 {
 		return s.P50
 	case "rate":
 		return s.Rate
+	case "instructions":
+		return s.Instructions
 	case "bytes_per_key":
 		return s.BytesPerKey
 	case "server_cpu_us":

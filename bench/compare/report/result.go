@@ -24,6 +24,9 @@ type Result struct {
 	Machine  Machine   `json:"machine"`
 	Versions []Version `json:"versions"`
 	Rows     []Row     `json:"rows"`
+	// Counted is there where instructions were counted beside the times, nil
+	// elsewhere.
+	Counted *Counted `json:"counted,omitempty"`
 }
 
 // A Version is what one program calls itself.
@@ -100,6 +103,9 @@ type Sample struct {
 	// same seconds.
 	ServerCPU float64 `json:"server_cpu_us,omitempty"`
 	ClientCPU float64 `json:"client_cpu_us,omitempty"`
+	// Instructions of an operation, in a guest whose clock counts them; the times
+	// above are left out there.
+	Instructions float64 `json:"instructions,omitempty"`
 	// BytesPerKey is memory beyond key and value.
 	BytesPerKey float64 `json:"bytes_per_key,omitempty"`
 	// Value is the figure of the row where it is none of the above.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/rdmakv/rdmakv/lab"
@@ -17,6 +18,8 @@ import (
 func runCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, error) {
 	var c lab.Config
 	guestFlags(fs, &c, 1024)
+	fs.BoolVar(&c.Count, "count", false, "the guest's clocks count instructions, 1 ns each, of one processor: figures do not depend on how busy the host is")
+	stage := fs.String("stage", "", "programs of the shared directory, by name there, separated by commas, that are copied to "+lab.Staged+" first")
 	limit := fs.Duration("timeout", 10*time.Minute, "for everything, booting included")
 	if err := fs.Parse(args); err != nil {
 		return 2, err
@@ -32,6 +35,11 @@ func runCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, erro
 	g, err := lab.Boot(ctx, c)
 	if err != nil {
 		return 1, because(ctx, err)
+	}
+	if *stage != "" {
+		if err := g.Stage(ctx, strings.Split(*stage, ",")...); err != nil {
+			return 1, errors.Join(because(ctx, err), g.Close())
+		}
 	}
 	code, err := g.Agent().Run(ctx, agent.Cmd{Args: fs.Args(), Env: testEnv(fs.Arg(0))}, os.Stdout, os.Stderr)
 	return code, errors.Join(because(ctx, err), g.Close())
