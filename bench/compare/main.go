@@ -6,6 +6,7 @@
 //	compare -rows get-shm,puts-durable-50 -rounds 7
 //	compare -quick                 a test of the program itself, in a minute or two
 //	compare -page                  write the page again from latest.json
+//	compare -lab FILE              take over what "make lab-bench" has measured
 //
 // # How it measures
 //
@@ -25,7 +26,7 @@
 // The files, one idea each: main (flags), run (rounds), rig (servers of a row),
 // row (what a row is made of), contenders, floors, rows_get and rows_put (the
 // questions), memory (bytes per key), restart, job and worker (the process that
-// makes the load), output (what is written).
+// makes the load), output (what is written), lab (what a guest has measured).
 package main
 
 import (
@@ -54,6 +55,7 @@ type options struct {
 	seed   uint64
 	quick  bool
 	page   bool
+	lab    string // results of a guest
 	list   bool
 	big    bool
 	dry    bool
@@ -88,6 +90,9 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	if o.page {
 		return rewrite(o)
 	}
+	if o.lab != "" {
+		return takeLab(o, log)
+	}
 	rows, err := choose(allRows(o), o)
 	if err != nil {
 		return err
@@ -113,6 +118,7 @@ func parse(args []string, log io.Writer) (o options, err error) {
 	f.Uint64Var(&o.seed, "seed", 0, "seed of orders and keys; 0 draws one")
 	f.BoolVar(&o.quick, "quick", false, "few rounds of few milliseconds and small stores: a test of the program, not of the machine")
 	f.BoolVar(&o.page, "page", false, "measure nothing: write the page and the pictures from the last results")
+	f.StringVar(&o.lab, "lab", "", "measure nothing: take what this file has of the lab's results into "+labFile+", and write the page")
 	f.BoolVar(&o.list, "list", false, "list the rows")
 	f.BoolVar(&o.big, "big", false, "also stores of 10 million keys")
 	f.BoolVar(&o.dry, "dry", false, "print the results, write no file")

@@ -70,9 +70,7 @@ func readResults(path string) (*report.Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	for i := range res.Rows {
-		res.Rows[i].Judge()
-	}
+	res.Judge()
 	return res, nil
 }
 

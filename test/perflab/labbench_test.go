@@ -54,11 +54,7 @@ func TestLabBench(t *testing.T) {
 	}
 	begun := time.Now()
 	b := newBench(t)
-	rows := b.questions()
-	if *rowsFlag != "" {
-		want := strings.Split(*rowsFlag, ",")
-		rows = slices.DeleteFunc(rows, func(q question) bool { return !slices.Contains(want, q.Name) })
-	}
+	rows := chosen(b.questions())
 	seed := uint64(*seedFlag)
 	t.Logf("seed %d", seed)
 	for i := range rows {
@@ -72,7 +68,7 @@ func TestLabBench(t *testing.T) {
 		}
 		t.Logf("round %d of %d is over after %.0f s", round, *roundsFlag, time.Since(begun).Seconds())
 	}
-	res := report.Result{Schema: report.Schema, Started: begun.UTC(), Rounds: *roundsFlag, Quick: *roundsFlag < 5,
+	res := report.Result{Schema: report.Schema, Started: begun.UTC(), Rounds: *roundsFlag, Quick: *roundsFlag < 5 || *rowsFlag != "",
 		Seed: seed, Machine: report.ThisMachine(t.TempDir()), Versions: b.versions()}
 	for i := range rows {
 		rows[i].Judge()
@@ -97,6 +93,15 @@ func TestLabBench(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// chosen are the rows that -rows asks for, all if it does not.
+func chosen(rows []question) []question {
+	if *rowsFlag == "" {
+		return rows
+	}
+	want := strings.Split(*rowsFlag, ",")
+	return slices.DeleteFunc(rows, func(q question) bool { return !slices.Contains(want, q.Name) })
 }
 
 // round gives every contender its turn, in an order of chance.

@@ -44,15 +44,15 @@ func TestLabCount(t *testing.T) {
 			}
 		}
 	}
-	rows := b.countedRows()
+	rows := chosen(b.countedRows())
 	seed := uint64(*seedFlag)
 	for round := 1; round <= *roundsFlag; round++ {
 		for i := range rows {
 			rows[i].round(round, rand.New(rand.NewPCG(seed, uint64(round*100+i))))
 		}
 	}
-	part := report.Counted{Started: begun.UTC(), Rounds: *roundsFlag, Calls: *nFlag, Quick: *roundsFlag < countedRounds || *nFlag < countedCalls,
-		Versions: b.programs()}
+	part := report.Counted{Started: begun.UTC(), Rounds: *roundsFlag, Calls: *nFlag, Seed: seed, Versions: b.programs(),
+		Quick: *roundsFlag < 5 || *nFlag < countedCalls || *rowsFlag != ""}
 	for i := range rows {
 		if err := rows[i].Check(); err != nil {
 			t.Fatal(err)
@@ -81,12 +81,8 @@ func TestLabCount(t *testing.T) {
 	}
 }
 
-// A run of fewer rounds or calls is shortened. Rounds differ by less than a
-// percent, so there are few of them.
-const (
-	countedRounds = 3
-	countedCalls  = 500
-)
+// A run of fewer calls is shortened: garbage collection would be in few of the batches.
+const countedCalls = 500
 
 // counts says whether this guest's clock counts instructions: a loop then takes the
 // same time again and again, but for the runs that an interrupt fell into. Elsewhere

@@ -34,8 +34,8 @@ var (
 	deviceFlag  = flag.String("device", "rxe0", "device")
 	onlyFlag    = flag.String("only", "", "measure these rows alone, by their numbers from 1: 2,3")
 	redisFlag   = flag.String("redis", "", "directory with bin and lib of Redis; TestLabBench needs it")
-	rowsFlag    = flag.String("rows", "", "of TestLabBench these rows alone: lab-get-64,lab-batch-64")
-	seedFlag    = flag.Int64("seed", 1, "of the orders of TestLabBench")
+	rowsFlag    = flag.String("rows", "", "of TestLabBench and TestLabCount these rows alone: lab-get-64,lab-batch-64; count-get-64")
+	seedFlag    = flag.Int64("seed", 1, "of the orders of TestLabBench and TestLabCount")
 	profileFlag = flag.String("profile", "", "directory for CPU profiles of this end, one for each of our measurements")
 )
 

@@ -1,6 +1,10 @@
 package report
 
-import "time"
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
 
 // A Counted is what was counted in a guest whose clock advances by 1 ns with each
 // instruction: those of the program and of its libraries, of the peer, and of the
@@ -10,26 +14,77 @@ type Counted struct {
 	Rounds   int       `json:"rounds"`
 	Calls    int       `json:"calls"` // of one turn of a get or a put; ten times as many in batches
 	Quick    bool      `json:"quick"` // shortened: the figures are a test of the program only
+	Seed     uint64    `json:"seed"`  // of the orders
 	Versions []Version `json:"versions"`
-	// Rows have no times. Their figure is Instructions, or a rate for 10⁹ of them.
+	// Rows have no times. Their figure is Instructions, or a rate, which is of 10⁹
+	// instructions; each sample has Instructions.
 	Rows []Row `json:"rows"`
 }
 
 // Instructions is the figure of what one operation takes.
 var Instructions = Figure{Name: "instructions", Unit: "instructions"}
 
-// Counting turns a sample that was taken by a clock that counts instructions into
-// one of instructions. Of a latency it keeps the median.
+// Counting makes instructions of a sample's times, which a clock has measured that
+// advances by 1 ns with each. Calls one at a time have the median; of a rate, which
+// stays, it is the mean. Other times are left out.
 func (s Sample) Counting() Sample {
+	c := Sample{Ops: s.Ops, Paths: s.Paths}
 	switch {
 	case s.P50 > 0:
-		s.Instructions = s.P50 * 1000
+		c.Instructions = s.P50 * 1e3
 	case s.Rate > 0:
-		s.Instructions = 1e9 / s.Rate
+		c.Rate, c.Instructions = s.Rate, 1e9/s.Rate
 	}
-	rate := s.Rate
-	if s.P50 > 0 {
-		rate = 0 // of calls one at a time it would be their mean, which timer interrupts are in
+	return c
+}
+
+// instructions are those of an operation, for a table.
+func (c *Contender) instructions(r *Row) string {
+	if c.Summary == nil {
+		return "failed: " + cell(c.failure(r))
 	}
-	return Sample{Ops: s.Ops, Rate: rate, Instructions: s.Instructions, Paths: s.Paths}
+	s := c.summary(Instructions)
+	if s == nil {
+		return "-"
+	}
+	return thousands(strconv.FormatFloat(s.Median, 'f', 0, 64))
+}
+
+// counted is the part of the page on the instructions.
+func (p *page) counted(c *Counted) {
+	p.say("## Soft-RoCE: instructions, counted\n")
+	if c.Quick {
+		p.say("**Shortened run: these figures test the program, not the machine.**\n")
+	}
+	p.say("What an operation takes in a guest with one processor, whose clock advances by 1 ns with each instruction (QEMU, `-icount`),")
+	p.say("on %s. The figures do not depend on how busy the host is: rounds differ by about a percent, a put's by more, and batches and", c.Started.Format("2 January 2006"))
+	p.say("ib_read_bw by what falls into the time that they are measured over. All that runs is counted: the caller, its libraries, the kernel with Soft-RoCE,")
+	p.say("which does both ends of a READ, and, for a put, the server. Instructions are not time: a card does what is the kernel's")
+	p.say("here, and cache misses do not count. Medians of %d rounds of %d calls, seed %d; a ratio is the median of those within rounds.\n", c.Rounds, c.Calls, c.Seed)
+	p.say("| operation | rdmakv | perftest | target | measured | reached |")
+	p.say("|---|---|---|---|---|---|")
+	yes, all := 0, 0
+	for i := range c.Rows {
+		r := &c.Rows[i]
+		ours, theirs := "-", "-"
+		for j := range r.Contenders {
+			if x := &r.Contenders[j]; x.Kind == Ours {
+				ours = x.instructions(r)
+			} else {
+				theirs = fmt.Sprintf("%s (%s)", x.instructions(r), cell(x.How))
+			}
+		}
+		what := fmt.Sprintf("%s: %s", cell(r.Title), cell(r.Text))
+		if len(r.Targets) == 0 {
+			p.say("| %s | %s | %s | | | |", what, ours, theirs)
+		}
+		for j := range r.Targets {
+			t := &r.Targets[j]
+			p.say("| %s | %s | %s | %s: %s | %s | %s |", what, ours, theirs, cell(t.Text), t.goal(r), t.figure(t.of(r)), t.verdict())
+			if all++; t.Reached == Yes {
+				yes++
+			}
+		}
+	}
+	p.say("\n%d of %d reached.\n", yes, all)
 }

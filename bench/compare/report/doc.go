@@ -10,5 +10,5 @@
 // ways, the way whose median is best for the peer counts.
 //
 // The files, one idea each: result (the schema of the JSON), figures (statistics),
-// judge (targets), machine (where it was measured), markdown, tables, pictures.
+// judge (targets), counted (instructions in place of times), machine (where it was measured), markdown, tables, pictures.
 package report

@@ -7,6 +7,18 @@ import (
 	"strings"
 )
 
+// Judge judges all rows, those of what was counted among them.
+func (r *Result) Judge() {
+	for i := range r.Rows {
+		r.Rows[i].Judge()
+	}
+	if r.Counted != nil {
+		for i := range r.Counted.Rows {
+			r.Counted.Rows[i].Judge()
+		}
+	}
+}
+
 // Judge fills in the summaries and whether the targets were reached. It may be
 // called again after more rounds.
 func (row *Row) Judge() {

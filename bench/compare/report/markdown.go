@@ -24,10 +24,20 @@ func Page(w io.Writer, res, lab *Result) error {
 	return p.w.Flush()
 }
 
-// guest is what was measured over Soft-RoCE, in a virtual machine.
+// guest is what was measured over Soft-RoCE, in a virtual machine: instructions, times,
+// or both.
 func (p *page) guest() {
-	m := p.res.Machine
 	p.say("# In a guest, over Soft-RoCE\n")
+	if p.res.Counted != nil {
+		p.counted(p.res.Counted)
+	}
+	if len(p.res.Rows) == 0 {
+		return
+	}
+	if p.res.Counted != nil {
+		p.say("## Soft-RoCE: times\n")
+	}
+	m := p.res.Machine
 	p.say("`make lab-bench` boots a virtual machine with the kernel's software RDMA device and measures there, on %s, %d rounds:",
 		p.res.Started.Format("2 January 2006"), p.res.Rounds)
 	p.say("the data path of `rdma/verbs` beside perftest and Redis. A guest is slower than its host, most of all without KVM:")
