@@ -141,7 +141,7 @@ lab-siw: build $(BIN)/lab ## build the kernel's soft-iWARP and run ours against 
 	@scripts/lab $(BIN)/lab siw
 
 .PHONY: lab-bench
-lab-bench: ## gets and puts over Soft-RoCE in a guest, beside perftest and Redis (ROUNDS=, N=, ROWS=)
+lab-bench: ## gets and puts over Soft-RoCE in a guest, beside perftest and Redis: times, and instructions (ROUNDS=, N=, ROWS=, COUNT=only or no)
 	@scripts/lab scripts/lab-bench
 
 .PHONY: $(BIN)/lab

@@ -42,6 +42,13 @@
 //   - Process.Signal (package agent): SIGKILL and SIGSTOP of one program, whose
 //     kernel keeps running and may still answer READs.
 //
+// A guest with Config.Count measures work and not time: its clocks advance by 1 ns
+// with each instruction that its one processor carries out, whatever the host does
+// meanwhile. What a program of it takes for nanoseconds are instructions, its own,
+// its peer's and the kernel's, and runs agree to about a percent. When the processor has
+// nothing to do, the clocks jump to the next deadline. So nothing in such a guest may
+// wait for the host with a deadline: programs are staged before they are started.
+//
 // Every guest ends with the process that booted it, however that ends: QEMU is
 // killed with its parent (prctl(2), PR_SET_PDEATHSIG), and powers off when the
 // host's end of the serial port is gone.

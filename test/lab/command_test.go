@@ -109,6 +109,35 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestRunCounting: the clock of a guest that counts instructions does not wait for the host's. A
+// program in the guest's memory sleeps for longer there than this test may take, and its deadlines
+// hold. Two processors are refused, and so is a count in a guest that stays.
+func TestRunCounting(t *testing.T) {
+	t.Parallel()
+	lab, dir := command(t)
+	const script = "#!/bin/sh\ncut -d. -f1 /proc/uptime\nsleep 7200\ncut -d. -f1 /proc/uptime\necho counted: $RDMAKV_LAB$RDMAKV_LAB_COUNT\n"
+	if err := os.WriteFile(filepath.Join(dir, "x.test"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	exit, out := code(t, lab, "run", "-count", "-dir", dir, "-stage", "x.test", "--", "/run/lab/x.test")
+	var from, to int
+	_, tail, _ := strings.Cut(out, "up after")
+	_, tail, _ = strings.Cut(tail, "\n")
+	if _, err := fmt.Sscanf(tail, "%d\n%d\ncounted: 11\n", &from, &to); exit != 0 || err != nil || to-from < 7200 || to-from > 7260 {
+		t.Errorf("exit code %d, %v, from %d to %d: %s", exit, err, from, to, out)
+	}
+	vanish(t, dir)
+	for want, args := range map[string][]string{
+		"must be 1 with Count": {"run", "-count", "-smp", "2", "--", "true"},
+		"-count":               {"up", "-count"},
+		"nobody":               {"run", "-count", "-dir", dir, "-stage", "nobody", "--", "true"},
+	} {
+		if exit, out := code(t, lab, args...); exit == 0 || !strings.Contains(out, want) {
+			t.Errorf("lab %v: exit code %d, %q", args, exit, out)
+		}
+	}
+}
+
 // TestSignals: whatever ends the command ends its guest too.
 func TestSignals(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,10 @@
 // the machine does meets both. It reports; it fails only when something cannot
 // be measured, never because of a figure.
 //
+// TestBesidePerftest and TestLabBench measure times. TestLabCount runs in a guest
+// whose clock counts instructions, so it measures those; "make lab-bench" runs the
+// latter two.
+//
 //	go build -o DIR/ ./cmd/kvserver ./cmd/kvclient
 //	go test -c -o DIR/perflab.test ./test/perflab
 //	bin/lab run -dir DIR -- /mnt/perflab.test -test.v -bin /mnt -out /mnt/perflab.json

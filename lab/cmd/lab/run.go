@@ -41,7 +41,11 @@ func runCommand(ctx context.Context, fs *flag.FlagSet, args []string) (int, erro
 			return 1, errors.Join(because(ctx, err), g.Close())
 		}
 	}
-	code, err := g.Agent().Run(ctx, agent.Cmd{Args: fs.Args(), Env: testEnv(fs.Arg(0))}, os.Stdout, os.Stderr)
+	env := testEnv(fs.Arg(0))
+	if len(env) > 0 && c.Count {
+		env = append(env, "RDMAKV_LAB_COUNT=1")
+	}
+	code, err := g.Agent().Run(ctx, agent.Cmd{Args: fs.Args(), Env: env}, os.Stdout, os.Stderr)
 	return code, errors.Join(because(ctx, err), g.Close())
 }
 
