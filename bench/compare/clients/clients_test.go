@@ -350,3 +350,32 @@ func TestDisk(t *testing.T) {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
+
+// TestSampleOfSlowCalls: calls that take longer than all the time that there is, as on a machine with
+// other work, are a sample all the same: one warms up, one is timed. It failed with "nothing was done"
+// when the first was not back in time.
+func TestSampleOfSlowCalls(t *testing.T) {
+	const d = 100 * time.Nanosecond
+	calls, broken := 0, errors.New("broken")
+	slow := func() error {
+		calls++
+		for from := time.Now(); time.Since(from) < 10*d; {
+		}
+		return nil
+	}
+	s, err := sample(d, slow)
+	if err != nil || calls != 2 || s.Ops != 1 || s.Rate <= 0 || s.P50 <= 0 || s.Seconds <= 0 {
+		t.Errorf("%d calls: %+v, %v", calls, s, err)
+	}
+	for fails := 1; fails <= 2; fails++ {
+		calls = 0
+		if s, err := sample(d, func() error {
+			if _ = slow(); calls == fails {
+				return broken
+			}
+			return nil
+		}); !errors.Is(err, broken) || calls != fails {
+			t.Errorf("call %d fails: %d calls, %+v, %v", fails, calls, s, err)
+		}
+	}
+}

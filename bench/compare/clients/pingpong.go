@@ -3,7 +3,6 @@ package clients
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -34,28 +33,27 @@ func RunPingPong(ctx context.Context, addr string, p PingPong) (report.Sample, e
 }
 
 // sample calls f again and again, and times each call: the end of one is the
-// beginning of the next.
+// beginning of the next. A tenth of d is to warm up, and the time that counts, d,
+// begins when that is over. At least one call warms up and one is timed, however long
+// they take on a busy machine.
 func sample(d time.Duration, f func() error) (report.Sample, error) {
 	begin := time.Now()
 	clock := func() time.Duration { return time.Since(begin) }
-	var took []uint32
-	var first, last time.Duration
-	from := d / 10
-	for last < from+d && len(took) < maxSamples {
+	var last time.Duration
+	for warm := true; warm; warm = last < d/10 {
+		if err := f(); err != nil {
+			return report.Sample{}, err
+		}
+		last = clock()
+	}
+	first, took := last, make([]uint32, 0, 1<<16)
+	for len(took) == 0 || last-first < d && len(took) < maxSamples {
 		if err := f(); err != nil {
 			return report.Sample{}, err
 		}
 		now := clock()
-		if last >= from {
-			if took == nil {
-				took, first = make([]uint32, 0, 1<<16), last
-			}
-			took = append(took, uint32(min(now-last, 1<<32-1)))
-		}
+		took = append(took, uint32(min(now-last, 1<<32-1)))
 		last = now
-	}
-	if len(took) == 0 {
-		return report.Sample{}, fmt.Errorf("nothing was done within %v", d)
 	}
 	slices.Sort(took)
 	at := func(q float64) float64 { return float64(took[int(q*float64(len(took)-1))]) / 1e3 }
