@@ -110,7 +110,7 @@ func (c Config) filled() (Config, error) {
 		wrong = append(wrong, fmt.Errorf("CPUs is %d and must be 1 with Count (-smp, -count): instructions are counted on one processor", c.CPUs))
 	}
 	if c.Count && c.Link != nil {
-		wrong = append(wrong, errors.New("Link must be nil with Count: its clock is not that of other guests"))
+		wrong = append(wrong, errors.New("with Count Link must be nil: the clock of such a guest is not that of others"))
 	}
 	in("Memory", c.Memory, 256, maxMemory)
 	in("Ports", c.Ports, 1, maxPorts)

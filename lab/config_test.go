@@ -78,7 +78,7 @@ func TestCount(t *testing.T) {
 	if strings.Contains(all, "thread=multi") || strings.Count(all, "tsc_early_khz") != 1 {
 		t.Errorf("it is timed and counted:\n%s", all)
 	}
-	for want, c := range map[string]Config{"one processor": {CPUs: 2}, "Link must be nil": {CPUs: 1, Link: &net.UDPConn{}}} {
+	for want, c := range map[string]Config{"one processor": {CPUs: 2}, "with Count Link must be nil": {CPUs: 1, Link: &net.UDPConn{}}} {
 		c.Count = true
 		if _, err := c.filled(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v", c, err)

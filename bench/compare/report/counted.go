@@ -56,11 +56,12 @@ func (p *page) counted(c *Counted) {
 	if c.Quick {
 		p.say("**Shortened run: these figures test the program, not the machine.**\n")
 	}
-	p.say("What an operation takes in a guest with one processor, whose clock advances by 1 ns with each instruction (QEMU, `-icount`),")
-	p.say("on %s. The figures do not depend on how busy the host is: rounds differ by about a percent, a put's by more, and batches and", c.Started.Format("2 January 2006"))
-	p.say("ib_read_bw by what falls into the time that they are measured over. All that runs is counted: the caller, its libraries, the kernel with Soft-RoCE,")
-	p.say("which does both ends of a READ, and, for a put, the server. Instructions are not time: a card does what is the kernel's")
-	p.say("here, and cache misses do not count. Medians of %d rounds of %d calls, seed %d; a ratio is the median of those within rounds.\n", c.Rounds, c.Calls, c.Seed)
+	p.say("`COUNT=only make lab-bench` counts what an operation takes in a guest with one processor, whose clock advances by 1 ns with")
+	p.say("each instruction (QEMU, `-icount`); on %s. How busy the host is does not matter. Rounds of a get differ by less than", c.Started.Format("2 January 2006"))
+	p.say("a percent; those of batches, of ib_read_bw and of a put differ by up to a tenth, because timers and garbage collection fall into")
+	p.say("some of them. All that runs until the answer is there counts: the caller, its libraries, the kernel, which does both ends of a")
+	p.say("READ in software, and, for a put, the server. Instructions are not time: cache misses do not count, and a card does what")
+	p.say("the kernel does here. Medians of %d rounds of %d calls, seed %d; a ratio is the median of those within rounds.\n", c.Rounds, c.Calls, c.Seed)
 	p.say("| operation | rdmakv | perftest | target | measured | reached |")
 	p.say("|---|---|---|---|---|---|")
 	yes, all := 0, 0
