@@ -58,8 +58,8 @@ func (p *page) counted(c *Counted) {
 	}
 	p.say("`COUNT=only make lab-bench` counts what an operation takes in a guest with one processor, whose clock advances by 1 ns with")
 	p.say("each instruction (QEMU, `-icount`); on %s. How busy the host is does not matter. Rounds of a get differ by less than", c.Started.Format("2 January 2006"))
-	p.say("a percent; those of batches, of ib_read_bw and of a put differ by up to a tenth, because timers and garbage collection fall into")
-	p.say("some of them. All that runs until the answer is there counts: the caller, its libraries, the kernel, which does both ends of a")
+	p.say("a percent; those of batches, of a put, of ib_read_bw, and of ib_read_lat for 4 KiB, differ by a tenth or more in some runs, so their")
+	p.say("medians count. All that runs until the answer is there counts: the caller, its libraries, the kernel, which does both ends of a")
 	p.say("READ in software, and, for a put, the server. Instructions are not time: cache misses do not count, and a card does what")
 	p.say("the kernel does here. Medians of %d rounds of %d calls, seed %d; a ratio is the median of those within rounds.\n", c.Rounds, c.Calls, c.Seed)
 	p.say("| operation | rdmakv | perftest | target | measured | reached |")
