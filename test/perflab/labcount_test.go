@@ -84,9 +84,9 @@ func TestLabCount(t *testing.T) {
 // A run of fewer calls is shortened: garbage collection would be in few of the batches.
 const countedCalls = 500
 
-// counts says whether this guest's clock counts instructions: a loop then takes the
-// same time again and again, but for the runs that an interrupt fell into. Elsewhere
-// most runs differ by more than a thousandth.
+// counts says whether this guest's clock counts instructions: each turn of a loop
+// then takes a whole number of nanoseconds, but for the runs that an interrupt fell
+// into. Elsewhere runs differ, and a turn takes any time.
 func counts() error {
 	const n, runs = 20000, 15
 	var took []float64
@@ -97,9 +97,9 @@ func counts() error {
 		}
 		took = append(took, float64(time.Since(begin)))
 	}
-	mid, same := median(took), 0
+	whole, same := n*math.Round(median(took)/n), 0
 	for _, v := range took {
-		if math.Abs(v-mid) <= mid/1000 {
+		if math.Abs(v-whole) <= whole/1000 {
 			same++
 		}
 	}
