@@ -88,7 +88,7 @@ const countedCalls = 500
 // then takes a whole number of nanoseconds, but for the runs that an interrupt fell
 // into. Elsewhere runs differ, and a turn takes any time.
 func counts() error {
-	const n, runs = 20000, 15
+	const n, runs = 100_000, 15
 	var took []float64
 	for range runs {
 		begin := time.Now()
