@@ -39,6 +39,55 @@ type SpinPoster interface {
 	PostSendSpin(wrs []SendWR, cq CQ, wcs []WC, d time.Duration) (posted, polled int, err error)
 }
 
+// A SpinReader is a QP whose READs can be prepared (CapSpinRead): where each lands is
+// settled before, and one call posts it and polls the QP's CQ for sends for its
+// completion. A place for one READ at a time is a sink, and is named by its number.
+//
+//	        ReadSpin ──┬── SpinRefused   nothing was posted
+//	sink:              ├── SpinDone      the READ has ended
+//	the caller's ──────┴── SpinPending   the sink is the fabric's, until
+//	                         AwaitSpin ─── SpinDone, or
+//	                         a poll of the CQ brings the completion under the READ's ID
+//
+// ReadSpin and AwaitSpin are for one goroutine at a time, the one that polls the CQ;
+// they are safe for concurrent use with everything else. They do not allocate. While
+// they poll they hold a thread, for a fraction of a millisecond at most.
+type SpinReader interface {
+	// PrepareSinks makes sinks, once for a QP: sinks[i] is number i. The regions need
+	// AccessLocalWrite, and stay registered until the QP is closed. The READs take
+	// their place in the send queue and in the CQ as others do. It fails with
+	// ErrInvalid or ErrNotSupported.
+	PrepareSinks(sinks []SGE) error
+	// ReadSpin READs n bytes at remote, from 1 to the length of the sink, and polls
+	// for up to d. The READ is signaled and completes under id, which must not be 0.
+	//
+	// SpinRefused: nothing was posted, because an argument is out of range, the QP is not
+	// connected or is in ERR, its queue is full, or the CQ is not to be polled at this
+	// moment; a post of the same READ may work, or says why not.
+	ReadSpin(sink int, id uint64, remote RemoteAddr, n uint32, wcs []WC, d time.Duration) SpinResult
+	// AwaitSpin polls for up to d for the end of a READ that is pending.
+	AwaitSpin(sink int, id uint64, wcs []WC, d time.Duration) SpinResult
+}
+
+// A SpinResult is what ReadSpin or AwaitSpin has come to.
+type SpinResult struct {
+	State  SpinState
+	Status Status // of a READ that is done
+	// Others is how many completions of other requests were polled; they are in wcs.
+	// If there are any the call returns at once.
+	Others int
+	Polled int64 // as WC.Polled, of a READ that is done
+}
+
+// A SpinState says how a READ into a sink stands.
+type SpinState uint8
+
+const (
+	SpinRefused SpinState = iota // not posted
+	SpinPending                  // posted, and not completed
+	SpinDone                     // completed
+)
+
 // A DirectReader is a QP whose READs the caller can do itself. Where the peer's
 // memory is mapped into this process (CapMapped), a READ is a copy, which needs no
 // work request and no completion. A caller that would post one READ and wait for

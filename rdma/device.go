@@ -99,6 +99,8 @@ const (
 	// cannot be taken back from a peer that breaks them; and the memory exists until
 	// the last peer has unmapped it, even if the process that registered it is gone.
 	CapMapped
+	// CapSpinRead: QPs are SpinReaders.
+	CapSpinRead
 )
 
 // Has reports whether all abilities in want are present.

@@ -27,7 +27,7 @@
 // complete exactly as often as the rules say, or the test fails when its ends
 // close. Then come device.go, ops.go and requests.go (what works), faults.go
 // (what is refused), queues.go and buffers.go (receives, flushes, limits, which
-// end owns a buffer), teardown.go, connect.go and dial.go, cq.go, crash.go (a
+// end owns a buffer), sinks.go (prepared READs), teardown.go, connect.go and dial.go, cq.go, crash.go (a
 // second process that is killed), load.go and scale.go. bench.go measures.
 // tee.go and tshark.go let an independent dissector judge a fabric over TCP.
 //
@@ -129,6 +129,7 @@ func Run(t *testing.T, cfg Config) {
 		{"teardown", teardownChecks()},
 		{"connect", connectChecks()},
 		{"cq", cqChecks()},
+		{"sinks", sinkChecks()},
 		{"crash", crashChecks()},
 		{"load", loadChecks()},
 	}

@@ -97,7 +97,11 @@ func (c *cq) Poll(wcs []rdma.WC) (int, error) {
 	if err := c.usable(); err != nil {
 		return 0, err
 	}
-	k := 0
+	return c.take(wcs), nil
+}
+
+// take moves completions to wcs. The caller holds mu.
+func (c *cq) take(wcs []rdma.WC) (k int) {
 	kept := c.list[:0]
 	for _, e := range c.list {
 		// A paused program gets nothing, except what is left of connections
@@ -112,7 +116,7 @@ func (c *cq) Poll(wcs []rdma.WC) (int, error) {
 	}
 	clear(c.list[len(kept):])
 	c.list = kept
-	return k, nil
+	return k
 }
 
 // Arm asks for one event at the next completion.

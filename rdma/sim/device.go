@@ -43,7 +43,7 @@ func newDevice(l *life, reason string, id uint64) *device {
 	}
 	d.attr = soft.Limits()
 	d.attr.Fabric, d.attr.Reason = fabricName, reason
-	d.attr.Caps = (rdma.CapSRQ | rdma.CapInline | rdma.CapRNR | rdma.CapSendDelivers) &^ n.opts.Without
+	d.attr.Caps = (rdma.CapSRQ | rdma.CapInline | rdma.CapRNR | rdma.CapSendDelivers | rdma.CapSpinRead) &^ n.opts.Without
 	d.attr.MaxQP, d.attr.MaxMRSize = maxQP, 1<<36
 	d.attr.MaxQPRdAtom, d.attr.MaxQPInitRdAtom = n.opts.ReadDepth, n.opts.ReadDepth
 	d.attr.MaxConnectPrivate, d.attr.MaxAcceptPrivate = 56, 196

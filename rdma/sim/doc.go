@@ -29,7 +29,7 @@
 //
 // network.go and host.go are the machines; device.go, mr.go, qp.go, cq.go and
 // recvq.go are their objects. cm.go and listen.go connect; request.go sends,
-// respond.go answers, fail.go ends a connection. adversity.go and chance.go
+// respond.go answers, spinread.go READs into prepared sinks, fail.go ends a connection. adversity.go and chance.go
 // decide what goes wrong, events.go when it happens.
 //
 // # Time, and how far a replay goes

@@ -71,6 +71,8 @@ type Counts struct {
 	Lost            uint64 // connections ended by the network
 	Refused         uint64 // READs refused
 	SetupsDisturbed uint64
+	SinkReads       uint64 // READs into prepared sinks
+	SinksPending    uint64 // calls that ended before the READ into a sink had
 }
 
 // New makes a network without machines.

@@ -36,6 +36,8 @@ type qp struct {
 	conn, end uint64
 	posts     uint64 // send requests so far
 
+	sinks []rdma.SGE // of prepared READs
+
 	requester
 	responder
 	rq recvQueue

@@ -131,7 +131,7 @@ func openDevice(f *Fabric, name, reason string) (_ *device, err error) {
 func attributes(at ibv.DeviceAttr, p ibv.PortAttr, iwarp bool, inline int) rdma.DeviceAttr {
 	a := rdma.DeviceAttr{
 		Fabric: fabricName,
-		Caps:   rdma.CapWrite,
+		Caps:   rdma.CapWrite | rdma.CapSpinRead,
 		MaxQP:  at.MaxQP, MaxQPWR: at.MaxQPWR - 1, MaxSGE: min(at.MaxSGE, ibv.MaxSGE),
 		MaxCQ: at.MaxCQ, MaxCQE: at.MaxCQE - cqSlack, MaxMR: at.MaxMR, MaxMRSize: at.MaxMRSize, MaxPD: at.MaxPD,
 		MaxSRQ: at.MaxSRQ, MaxSRQWR: at.MaxSRQWR,

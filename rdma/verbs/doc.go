@@ -42,7 +42,8 @@
 //
 // A qp has the state of the connection, and three parts: the send queue (post.go)
 // and the receive queue (recv.go), each with a lock of its own, turn a program's
-// requests into the device's; the drain (drain.go) brings them back at the end.
+// requests into the device's; the drain (drain.go) brings them back at the end. Its
+// sinks (spinread.go) are READs that are prepared, beside the send queue's lock.
 // tcpEnd (tcp.go) and cmConn (cmloop.go) are the two ways to connect it.
 //
 // # Closing

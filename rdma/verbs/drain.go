@@ -95,7 +95,8 @@ func (d *drain) run() {
 	// request, and would never complete.
 	q.sends.mu.Lock()
 	q.sends.shut = true
-	sends := lastWR{cq: q.sendCQ, back: &d.sends, done: !q.sends.posted, post: q.sends.postLast}
+	read := q.endSinks()
+	sends := lastWR{cq: q.sendCQ, back: &d.sends, done: !q.sends.posted && !read, post: q.sends.postLast}
 	q.sends.mu.Unlock()
 	q.recvs.mu.Lock()
 	q.recvs.shut = true

@@ -27,6 +27,7 @@ type qp struct {
 	sends sendQueue
 	recvs recvQueue
 	drain drain
+	sinks atomic.Pointer[sinks] // PrepareSinks made them
 
 	modMu sync.Mutex // one ibv_modify_qp with access flags at a time
 

@@ -57,10 +57,10 @@ func (d *Dispatcher) postSpin(p rdma.SpinPoster, wrs []rdma.SendWR, op *Op) (int
 // tryLead takes the lead if it is free.
 func (d *Dispatcher) tryLead() bool {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.cause != nil || d.leading {
-		return false
+	free := d.cause == nil && !d.leading
+	if free {
+		d.leading = true
 	}
-	d.leading = true
-	return true
+	d.mu.Unlock()
+	return free
 }

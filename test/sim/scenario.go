@@ -21,6 +21,7 @@ type Scenario struct {
 	NoScan    bool  // values that a scan may leave out
 	Plain     bool  // gets, puts and deletes alone
 	Eager     bool  // workers hardly ever wait between two calls
+	Short     bool  // clients poll, so that gets try a READ into a sink first
 	// Steps is how often, of 256 times, others do whole calls at a point that the
 	// store marks; 0 means 16. More often they do less.
 	Steps   int
@@ -89,6 +90,17 @@ func Scenarios() []Scenario {
 		{Name: "late", Adversity: late(), Ops: 500, Workers: 8, Objects: 6, Sizes: small, PerObject: 300, Disturb: slowGrowth, Steps: 1},
 		{Name: "restart", Adversity: slow(), Ops: 400, Objects: 6, Sizes: small, Disturb: restarts, Crashes: true},
 		{Name: "turnover", Adversity: patient(), Ops: 400, Sizes: []int{16, 300, 1000, 70_000}, NoScan: true, Steps: 1, Disturb: turnover, Steady: true,
+			Config: func(c *server.Config) {
+				c.MemoryLimit, c.RegionSize = 12<<20, 1<<20
+				c.Lease, c.Beat = 300*time.Millisecond, 30*time.Millisecond
+				c.RKeyMaxAge, c.RegionIdle = time.Second, 500*time.Millisecond
+			}},
+		{Name: "short-race", Adversity: race(), Ops: 600, Workers: 4, Objects: 1, Sizes: []int{16}, PerObject: 250, Plain: true, Eager: true, Steps: 64, Short: true},
+		{Name: "short", Adversity: slow(), Ops: 500, Workers: 3, Objects: 2, Sizes: small, PerObject: 200, Short: true},
+		{Name: "short-faults", Adversity: faults(), Ops: 400, Workers: 3, Sizes: small, Disturb: everything, Crashes: true, Short: true},
+		{Name: "short-reuse", Adversity: slow(), Ops: 400, Workers: 3, Eager: true, Sizes: []int{16, 300, 1000, 1600}, Steps: 1, Disturb: reuse, Short: true,
+			Config: func(c *server.Config) { c.MemoryLimit, c.RegionSize = 6<<20, 1<<20 }},
+		{Name: "short-turnover", Adversity: patient(), Ops: 400, Workers: 3, Sizes: []int{16, 300, 1000}, NoScan: true, Steps: 1, Disturb: turnover, Steady: true, Short: true,
 			Config: func(c *server.Config) {
 				c.MemoryLimit, c.RegionSize = 12<<20, 1<<20
 				c.Lease, c.Beat = 300*time.Millisecond, 30*time.Millisecond

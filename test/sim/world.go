@@ -18,6 +18,7 @@ import (
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/rdma/sim"
+	"github.com/rdmakv/rdmakv/rdma/wait"
 	"github.com/rdmakv/rdmakv/store"
 	"github.com/rdmakv/rdmakv/test/crashfs"
 )
@@ -35,6 +36,7 @@ type World struct {
 	// patience is how long clients wait for a server that does not answer; 0:
 	// their default.
 	patience time.Duration
+	short    bool // Scenario.Short
 	conf     server.Config
 	srv      *server.Server
 	began    time.Time
@@ -72,7 +74,7 @@ func (w *World) ahead(before int) int64 {
 
 // newWorld makes a network with a node and clients on it.
 func newWorld(seed uint64, sc *Scenario, log func(string)) (*World, error) {
-	w := &World{seed: seed, sync: sc.Disk, rng: rand.New(rand.NewPCG(seed, 1)), began: time.Now(), fs: crashfs.New()}
+	w := &World{seed: seed, sync: sc.Disk, short: sc.Short, rng: rand.New(rand.NewPCG(seed, 1)), began: time.Now(), fs: crashfs.New()}
 	w.net = sim.New(sim.Options{Seed: seed, Log: log})
 	var err error
 	if w.host, err = w.net.Host("server", "10.0.0.1"); err != nil {
@@ -164,6 +166,10 @@ func (w *World) dial(i int) error {
 	}
 	if w.patience > 0 {
 		cfg.Timeout, cfg.DialTimeout = w.patience, w.patience
+	}
+	if w.short {
+		// Some READs end within that time, others are late.
+		cfg.Wait, cfg.Spin = wait.Poll, 200*time.Microsecond
 	}
 	if i == 1 {
 		cfg.CacheEntries = -1 // every get looks its key up

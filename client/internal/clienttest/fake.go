@@ -38,6 +38,7 @@ type Server struct {
 	LateSends     atomic.Bool        // SENDs complete when QP.Release says so, behind their replies
 	Direct        bool               // its memory is mapped: rdma.DirectReader
 	Unmapped      func() bool        // if set, tells of each of those READs whether memory is not mapped now; Mu is held
+	Sinks         Sinks              // its QPs take prepared READs: rdma.SpinReader
 	Shards        uint32             // 0: one
 	Others        map[string]*Server // by address: the other servers that can be connected to
 	View, reclaim uint64

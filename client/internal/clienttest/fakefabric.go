@@ -24,11 +24,20 @@ type fakeDevice struct{ f *Server }
 
 func (d fakeDevice) Name() string { return "fake0" }
 func (d fakeDevice) Attr() rdma.DeviceAttr {
-	return rdma.DeviceAttr{Fabric: "fake", MaxQPWR: 1 << 16, MaxCQE: 1 << 20}
+	attr := rdma.DeviceAttr{Fabric: "fake", MaxQPWR: 1 << 16, MaxCQE: 1 << 20}
+	if d.f.Sinks.On {
+		attr.Caps |= rdma.CapSpinRead
+	}
+	return attr
 }
-func (d fakeDevice) AllocPD() (rdma.PD, error)     { return fakePD(d), nil }
-func (d fakeDevice) CreateCQ(int) (rdma.CQ, error) { return newFakeCQ(), nil }
-func (d fakeDevice) Close() error                  { return nil }
+func (d fakeDevice) AllocPD() (rdma.PD, error) { return fakePD(d), nil }
+func (d fakeDevice) CreateCQ(int) (rdma.CQ, error) {
+	if d.f.Sinks.On {
+		return spinCQ{newFakeCQ()}, nil
+	}
+	return newFakeCQ(), nil
+}
+func (d fakeDevice) Close() error { return nil }
 func (d fakeDevice) Listen(context.Context, string) (rdma.Listener, error) {
 	return nil, rdma.ErrNotSupported
 }
@@ -42,9 +51,16 @@ func (p fakePD) RegMR(b []byte, a rdma.Access) (rdma.MR, error) {
 	return &fakeMR{pd: p, b: b, a: a}, nil
 }
 func (p fakePD) CreateQP(cfg rdma.QPConfig) (rdma.QP, error) {
-	q := &QP{f: p.f, pd: p, CQ: cfg.SendCQ.(*CQ), done: make(chan struct{})}
-	if p.f.Direct {
+	cq, ok := cfg.SendCQ.(*CQ)
+	if !ok {
+		cq = cfg.SendCQ.(spinCQ).CQ
+	}
+	q := &QP{f: p.f, pd: p, CQ: cq, done: make(chan struct{})}
+	switch {
+	case p.f.Direct:
 		return directQP{q}, nil
+	case p.f.Sinks.On:
+		return &sinkQP{QP: q}, nil
 	}
 	return q, nil
 }
@@ -141,6 +157,7 @@ type QP struct {
 	done   chan struct{}
 	Held   []rdma.WC // completions of READs held back
 	hold   bool
+	late   []lateRead // into sinks
 }
 
 func (q *QP) QPN() uint32           { return 1 }
@@ -399,7 +416,10 @@ func (q *QP) Die(err error) {
 	for _, wr := range q.recvs {
 		q.CQ.push(rdma.WC{ID: wr.ID, Status: rdma.StatusWRFlushErr})
 	}
-	q.Held, q.recvs = nil, nil
+	for _, r := range q.late {
+		q.CQ.push(rdma.WC{ID: r.id, Status: rdma.StatusWRFlushErr})
+	}
+	q.Held, q.recvs, q.late = nil, nil, nil
 }
 
 func (q *QP) Disconnect() error { q.Die(rdma.ErrClosed); return nil }

@@ -85,7 +85,7 @@ func (ts *Set) openDevice(ctx context.Context, key Key) (_ *Device, err error) {
 	t.Software = mapped || attr.Caps.Has(rdma.CapDiesWithProcess)
 	// The queues must hold every READ and every request at once.
 	slots := ts.cfg.MaxInflight + 1
-	t.MaxReads = min(ts.cfg.MaxReads, attr.MaxQPWR-slots, attr.MaxCQE-2*slots-SpareReceives)
+	t.MaxReads = min(ts.cfg.MaxReads, attr.MaxQPWR-slots-SinkCount, attr.MaxCQE-2*slots-SpareReceives-SinkCount)
 	if t.MaxReads < base.MinReads {
 		return nil, fmt.Errorf("%w: device %s takes %d work requests and %d completions: %d requests in flight leave too few for READs",
 			base.ErrConfig, t.Dev.Name(), attr.MaxQPWR, attr.MaxCQE, ts.cfg.MaxInflight)
@@ -93,14 +93,7 @@ func (ts *Set) openDevice(ctx context.Context, key Key) (_ *Device, err error) {
 	if t.PD, err = t.Dev.AllocPD(); err != nil {
 		return nil, err
 	}
-	sink := rdma.AccessLocalWrite
-	if attr.Caps.Has(rdma.CapReadSinkWrite) {
-		// The device asks for it of the memory that its own READs fill. The QP
-		// never grants it, so the server can use it for nothing else; and what
-		// lies there is what the server has sent us anyway.
-		sink |= rdma.AccessRemoteWrite
-	}
-	t.Buffers = newPool(t.PD, sink, ts.memKind(), "client reads", 512, base.WindowBytes, ts.cfg.BufferBytes)
+	t.Buffers = newPool(t.PD, t.sinkAccess(), ts.memKind(), "client reads", 512, base.WindowBytes, ts.cfg.BufferBytes)
 	t.Staging = newPool(t.PD, rdma.AccessRemoteRead, ts.memKind(), "client puts", minBlock, layout.MaxValueLen, ts.cfg.StagingBytes)
 	t.Staging.shared = mapped // the server copies from there itself
 	ts.log.Info("device opened", "fabric", attr.Fabric, "device", t.Dev.Name(), "why", attr.Reason)

@@ -1,6 +1,6 @@
 // Package read answers gets, one-sidedly where it can.
 //
-//	Get ─▶ route: whose key ─▶ quick.go     memory that is mapped, a remembered place: one copy
+//	Get ─▶ route: whose key ─▶ quick.go     a remembered place: one copy, or one prepared READ
 //	                         ─▶ onesided.go  a lookup: what to READ, what the bytes mean, the lease
 //	                              └▶ large.go      values in chunks, two windows in flight
 //	                                 direct.go     the same where memory is mapped: one copy
@@ -127,7 +127,7 @@ func getKey(ctx context.Context, c *peer.Peer, op string, key []byte, w *Query) 
 
 // getChecked is getKey for a key that may be one, over as many sessions as it takes.
 func getChecked(ctx context.Context, c *peer.Peer, op string, key []byte, w *Query) error {
-	if s := c.Current(); s != nil && s.Mapped() && !s.IsDown() && getQuickly(ctx, s, key, w) {
+	if s := c.Current(); s != nil && (s.Mapped() || s.Short.IsWorth()) && !s.IsDown() && getQuickly(ctx, s, key, w) {
 		return nil
 	}
 	p := c.Begin(ctx)

@@ -100,6 +100,12 @@ func TestReadsOfADirectGet(t *testing.T) {
 	})
 }
 
+// quickWays are the fabrics on which a get can be one READ that nothing is waited for.
+var quickWays = map[string]func(*rig){
+	"copy":  func(r *rig) { r.Direct = true },
+	"short": func(r *rig) { r.Sinks.On = true },
+}
+
 // quick answers with a value that is the key's, whole, alive and under the lease, and leaves
 // everything else to the lookup.
 func TestQuickSaysOnlyYes(t *testing.T) {
@@ -111,10 +117,29 @@ func TestQuickSaysOnlyYes(t *testing.T) {
 		"a beat is due":     {func(r *rig) { r.s.Lease.MarkDue() }, false},
 		"no lease":          {func(r *rig) { r.s.Lease.Lapse(r.s.Lease.Grant()) }, false},
 		"the lease is over": {func(r *rig) { r.clock.Advance(10 * time.Second) }, false},
-		"it ends under the copy": {func(r *rig) {
+		"it ends under the READ": {func(r *rig) {
 			r.hook(func(layout.Place, []byte) { r.clock.Advance(10 * time.Second) })
 		}, false},
-		"torn":    {func(r *rig) { r.Change(func(mem []byte) { mem[itemA.Byte()+layout.ItemHeaderSize] ^= 1 }) }, false},
+		"it is renewed under the READ": {func(r *rig) {
+			r.hook(func(layout.Place, []byte) {
+				r.clock.Advance(10 * time.Second)
+				for n := range uint64(2) {
+					r.s.Lease.Observe(layout.Beat{Counter: 100 + n, Incarnation: r.Incarnation}, r.clock.Now())
+				}
+			})
+		}, false},
+		"its page is retired": {func(r *rig) {
+			r.Retire(itemA, 1)
+			for n := range uint64(2) {
+				r.clock.Advance(500 * time.Millisecond)
+				r.Beat(100 + n)
+				r.s.Renew(r.t.Context())
+			}
+		}, false},
+		"torn": {func(r *rig) { r.Change(func(mem []byte) { mem[itemA.Byte()+layout.ItemHeaderSize] ^= 1 }) }, false},
+		"torn in the value": {func(r *rig) {
+			r.Change(func(mem []byte) { mem[itemA.Byte()+layout.ItemHeaderSize+uint64(len(key))] ^= 1 })
+		}, false},
 		"pending": {func(r *rig) { r.Change(func(mem []byte) { layout.SetState(mem[itemA.Byte():], 1, layout.Pending) }) }, false},
 		"another key": {func(r *rig) {
 			r.Change(func(mem []byte) {
@@ -131,19 +156,21 @@ func TestQuickSaysOnlyYes(t *testing.T) {
 		}, false},
 		"the connection has ended": {func(r *rig) { r.LastQP().Die(rdma.ErrPeerGone) }, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(r *rig) { r.Direct = true }, func(t *testing.T, r *rig) {
-				r.must("one", base.PathMoreReads)
-				c.change(r)
-				w := &Query{N: -1}
-				if got := getQuickly(t.Context(), r.s, key, w); got != c.want {
-					t.Errorf("quick says %v", got)
-				}
-				if !c.want && len(w.Dst) != 0 {
-					t.Errorf("it said no, and left %q", w.Dst)
-				}
+		for way, prepare := range quickWays {
+			t.Run(way+"/"+name, func(t *testing.T) {
+				inBubble(t, prepare, func(t *testing.T, r *rig) {
+					r.must("one", base.PathMoreReads)
+					c.change(r)
+					w := &Query{N: -1}
+					if got := getQuickly(t.Context(), r.s, key, w); got != c.want {
+						t.Errorf("quick says %v", got)
+					}
+					if !c.want && len(w.Dst) != 0 {
+						t.Errorf("it said no, and left %q", w.Dst)
+					}
+				})
 			})
-		})
+		}
 	}
 }
 

@@ -13,23 +13,31 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// The way of a get where the server's memory is mapped (rdma.DirectReader): a READ
-// is a copy that the caller does itself, into a buffer of its own. So there is
-// nothing to register, to queue, to complete or to wait for, and what is left is
-// what makes the answer right: the lease that was in force before the first READ,
-// the view that the READ goes by, the checksum, the key, the expiry, the clock.
+// The quick ways of a get whose key's place is remembered. Two fabrics have one:
+//
+//	memory that is mapped (rdma.DirectReader, fabric shm): a READ is a copy that the
+//	    caller does itself, into a buffer of its own;
+//	prepared READs (rdma.SpinReader, fabric verbs): one call posts the READ and polls
+//	    for it, and it lands in a sink of the session (session.Short).
+//
+// So there is no buffer of a pool, no batch and no operation to wait for, and what is
+// left is what makes the answer right, the same for both: the lease that was in force
+// before the READ, the view that the READ goes by, the checksum, the key, the expiry,
+// the clock after the READ.
 //
 //	quick        a remembered place, one READ, the answer is there: nearly all gets
-//	onesided.go  everything else, as on any fabric, each READ of a batch a copy
+//	onesided.go  everything else: READs of a batch, each of them a copy where memory is
+//	             mapped
 //
 // quick says only yes. Whatever else it meets it leaves to the other way, which
 // begins anew, under a lease of its own.
 
-// A quick is what one call of quickly uses. It is pooled, and so nearly one
-// for each processor.
+// A quick is what one such get uses: where what is READ lands, and its part of the
+// counters. That of a copy is pooled, and so nearly one for each processor.
 type quick struct {
-	stripe int
-	sink   []byte
+	stripe   int
+	sink     []byte        // of a copy
+	prepared *session.Sink // of a prepared READ; nil as soon as it is not this call's any more
 }
 
 // sinkBytes is what a quick begins with; it grows up to maxItemRead.
@@ -44,22 +52,34 @@ func newQuick() *quick {
 	return &quick{stripe: int(nextStripe.Add(1) % base.Stripes), sink: make([]byte, sinkBytes)}
 }
 
-// getQuickly is quickly where there is reason to try it.
+// getQuickly answers a get by one READ, if that is all it takes.
 func getQuickly(ctx context.Context, s *session.Session, key []byte, w *Query) bool {
 	l := &s.Lease
 	if s.SendOnly || l.IsDue() || l.IsLapsed() || ctx.Err() != nil {
 		return false // a READ of the beat is due, or no READ would count
 	}
 	l.Use()
+	if !s.Mapped() {
+		k := s.Short.Take()
+		if k == nil {
+			return false
+		}
+		q := quick{stripe: k.Index, prepared: k}
+		ok := q.answer(s, key, w)
+		if q.prepared != nil {
+			s.Short.End(k) // it is another call's from here on
+		}
+		return ok
+	}
 	q := quickPool.Get().(*quick)
-	ok := quickly(s, q, key, w)
+	ok := q.answer(s, key, w)
 	quickPool.Put(q)
 	return ok
 }
 
-// quickly answers a get by one READ of the place where its key is remembered to be,
-// if that is all it takes.
-func quickly(s *session.Session, q *quick, key []byte, w *Query) bool {
+// answer answers a get by one READ of the place where its key is remembered to be, if
+// that is all it takes.
+func (q *quick) answer(s *session.Session, key []byte, w *Query) bool {
 	st := &s.Counts.Quick[q.stripe]
 	var begun int64
 	timed := st.Hits.Load()%base.LatencyEvery == 0
@@ -76,20 +96,48 @@ func quickly(s *session.Session, q *quick, key []byte, w *Query) bool {
 	if loc.Size == 0 || loc.Size > maxItemRead {
 		return false
 	}
+	bytes, at := q.read(s, loc)
+	if bytes == nil || !answers(s, grant, low, loc.Place, bytes, at, key, w) {
+		return false
+	}
+	w.Path = base.PathOneRead
+	st.Bytes.Add(uint64(loc.Size))
+	s.Touches.Hit(st.Hits.Add(1)<<4|uint64(q.stripe), hash)
+	if timed {
+		s.Counts.GetTimes.Observe(time.Duration(s.Now() - begun))
+	}
+	return true
+}
+
+// read READs a place, and returns what stood there and a time after the READ, on the
+// lease clock; nil if the READ has to be posted.
+func (q *quick) read(s *session.Session, loc layout.Loc) (bytes []byte, at int64) {
+	if q.prepared != nil {
+		bytes, at, mine := s.Short.Read(q.prepared, loc.Place, int(loc.Size))
+		if !mine {
+			q.prepared = nil
+		}
+		return bytes, at
+	}
 	if int(loc.Size) > len(q.sink) {
 		q.sink = make([]byte, maxItemRead)
 	}
-	sink := q.sink[:loc.Size]
-	if status, ok := s.ReadDirect(q.stripe, loc.Place, sink); !ok || status != rdma.StatusSuccess {
+	bytes = q.sink[:loc.Size]
+	if status, known := s.ReadDirect(q.stripe, loc.Place, bytes); !known || status != rdma.StatusSuccess {
+		return nil, 0
+	}
+	return bytes, s.Now()
+}
+
+// answers judges what a READ of a place brought, at the given time, and answers the get
+// with it: grant and low were loaded before the READ.
+func answers(s *session.Session, grant *session.Grant, low uint64, place layout.Place, bytes []byte, at int64, key []byte, w *Query) bool {
+	item, mine := layout.AcceptWhole(bytes, s.Incarnation, place, key)
+	if !mine || !s.Lease.Holds(grant, at) ||
+		item.Expiry != 0 && s.ExpiryOf(item.Expiry, low, at) != session.ExpiryAlive {
 		return false
 	}
-	item, mine := layout.AcceptWhole(sink, s.Incarnation, loc.Place, key)
-	now := s.Now()
-	if !mine || !s.Lease.Holds(grant, now) ||
-		item.Expiry != 0 && s.ExpiryOf(item.Expiry, low, now) != session.ExpiryAlive {
-		return false
-	}
-	value := sink[item.From:item.To]
+	value := bytes[item.From:item.To]
 	if !w.InfoOnly && w.take(value) != nil {
 		return false
 	}
@@ -100,12 +148,6 @@ func quickly(s *session.Session, q *quick, key []byte, w *Query) bool {
 	}
 	if w.InfoOnly {
 		w.Info.Size = layout.WholeLen(value)
-	}
-	w.Path = base.PathOneRead
-	st.Bytes.Add(uint64(len(sink)))
-	s.Touches.Hit(st.Hits.Add(1)<<4|uint64(q.stripe), hash)
-	if timed {
-		s.Counts.GetTimes.Observe(time.Duration(s.Now() - begun))
 	}
 	return true
 }

@@ -36,6 +36,9 @@ var (
 	itemC = clienttest.ItemsPlace + layout.PlaceOfByte(3<<17)
 )
 
+// shortSpin is for how long a READ into a sink is polled for.
+const shortSpin = 100 * time.Microsecond
+
 // A rig is a router with one peer, whose server is a fake.
 type rig struct {
 	*clienttest.Server
@@ -69,7 +72,11 @@ func inBubble(t *testing.T, prepare func(*rig), f func(t *testing.T, r *rig)) {
 		if prepare != nil {
 			prepare(r)
 		}
-		r.router = dial(t, newConfig(r.Server), r.clock)
+		cfg := newConfig(r.Server)
+		if r.Sinks.On {
+			cfg.Wait, cfg.Spin = wait.Poll, shortSpin
+		}
+		r.router = dial(t, cfg, r.clock)
 		defer r.router.Close()
 		r.c = r.router.Only()
 		r.s = r.c.Current()

@@ -145,12 +145,13 @@ func (s *Session) build() error {
 	recvs := slots + device.SpareReceives
 	var err error
 	// Everything that can be outstanding at once has room in the CQ.
-	if s.cq, err = s.Device.Dev.CreateCQ(s.Device.MaxReads + slots + recvs); err != nil {
+	sends := s.Device.MaxReads + slots + device.SinkCount
+	if s.cq, err = s.Device.Dev.CreateCQ(sends + recvs); err != nil {
 		return err
 	}
 	s.QP, err = s.Device.PD.CreateQP(rdma.QPConfig{
 		SendCQ: s.cq, RecvCQ: s.cq,
-		Cap: rdma.QPCap{MaxSendWR: s.Device.MaxReads + slots, MaxRecvWR: recvs, MaxSGE: 1},
+		Cap: rdma.QPCap{MaxSendWR: sends, MaxRecvWR: recvs, MaxSGE: 1},
 	})
 	if err != nil {
 		return err
@@ -162,9 +163,15 @@ func (s *Session) build() error {
 			s.Now = base.MonoNanos
 		}
 	}
-	s.d = wait.NewDispatcher(s.cq, wait.Options{Wait: s.Config.Wait, Spin: wait.SpinTime(s.cq, s.Config.Wait, s.Config.Spin)})
+	spin := wait.SpinTime(s.cq, s.Config.Wait, s.Config.Spin)
+	s.d = wait.NewDispatcher(s.cq, wait.Options{Wait: s.Config.Wait, Spin: spin})
 	s.Waits.begin(s.d)
 	s.d.OnRecv(s.onRecv)
+	if s.Config.Wait != wait.Event && spin > 0 {
+		if err := s.Short.prepare(s); err != nil {
+			return err
+		}
+	}
 	size := (slots + recvs) * MessageSize
 	if s.mm, err = s.Devices.TakeMessages(s.Device, size); err != nil {
 		return err

@@ -1,8 +1,9 @@
 // Package session is a client's connection to one incarnation of one server, with all
 // that is only good as long as it lasts.
 //
-//	link    requests on slots (slots.go, outbox.go, receive.go) and lists of READs
-//	        (reads.go), over one queue pair and one completion queue
+//	link    requests on slots (slots.go, outbox.go, receive.go), lists of READs
+//	        (reads.go) and single ones (short.go), over one queue pair and one
+//	        completion queue
 //	life    the lease (lease.go), the server's time (servertime.go), the end
 //	sight   the view with its rkeys (view.go, views.go), the directory, the cache of
 //	        places, what the server is told of hits and of damage
@@ -79,6 +80,7 @@ type link struct {
 	ahead  rdma.DirectPrefetcher // the same, if it can be told of them before; or nil
 	cq     rdma.CQ
 	d      *wait.Dispatcher
+	Short  Short // READs of one item, without a batch
 	rq     requests
 	mm     device.Messages // the slots and receives of rq
 
@@ -260,6 +262,7 @@ func (s *Session) teardown() {
 	})
 	s.d.Close() // flushes what is left: SENDs, READs given up on
 	wake.Stop()
+	s.Short.close()
 	for s.users.Load() != 0 {
 		<-s.idle
 	}
@@ -293,6 +296,7 @@ func (s *Session) destroy() {
 	if s.cq != nil {
 		errs = append(errs, s.cq.Close())
 	}
+	errs = append(errs, s.Short.free())
 	switch {
 	case s.mm.MR == nil:
 	case s.rq.posted.Load() != 0: // the fabric has lost some of it: no other session may have it

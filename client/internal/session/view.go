@@ -23,7 +23,8 @@ type View struct {
 	// under counts the batches that are posted under it and have not completed:
 	// when it has been replaced and this is 0, nothing of it is used any more.
 	under atomic.Int64
-	// direct counts likewise the READs that their callers do themselves.
+	// direct counts likewise the READs that their callers do themselves, and those by
+	// the short way.
 	direct [base.Stripes]paddedCount
 }
 

@@ -142,21 +142,26 @@ func (m *memory) checkView() {
 // ReadDirect READs from a place by the view in force. It is false if that view does
 // not have the place.
 func (s *Session) ReadDirect(stripe int, p layout.Place, sink []byte) (rdma.Status, bool) {
+	v := s.enterDirect(stripe)
+	remote, ok := v.at(p, len(sink))
+	status := rdma.StatusSuccess
+	if ok {
+		status = s.direct.ReadDirect(sink, remote)
+	}
+	v.direct[stripe].n.Add(-1)
+	return status, ok
+}
+
+// enterDirect counts a READ by the view in force, in direct[stripe], and returns that
+// view.
+func (l *sight) enterDirect(stripe int) *View {
 	for {
-		v := s.view.Load()
-		under := &v.direct[stripe].n
-		under.Add(1)
-		if s.view.Load() != v { // as batch.enterView
-			under.Add(-1)
-			continue
+		v := l.view.Load()
+		v.direct[stripe].n.Add(1)
+		if l.view.Load() == v { // as batch.enterView
+			return v
 		}
-		remote, ok := v.at(p, len(sink))
-		status := rdma.StatusSuccess
-		if ok {
-			status = s.direct.ReadDirect(sink, remote)
-		}
-		under.Add(-1)
-		return status, ok
+		v.direct[stripe].n.Add(-1)
 	}
 }
 
@@ -176,15 +181,7 @@ type Copy struct {
 // Read does what Session.ReadDirect does, for each place by the same view, and has the processor fetch all of
 // them before it copies the first.
 func (copies Copies) Read(s *Session, stripe int) {
-	var v *View
-	for {
-		v = s.view.Load()
-		v.direct[stripe].n.Add(1)
-		if s.view.Load() == v { // as batch.enterView
-			break
-		}
-		v.direct[stripe].n.Add(-1)
-	}
+	v := s.enterDirect(stripe)
 	defer v.direct[stripe].n.Add(-1)
 	for i := range copies {
 		c := &copies[i]

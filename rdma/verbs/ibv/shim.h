@@ -141,6 +141,19 @@ int rk_post_srq_recv(rk_h srq, const struct rk_recv_wr *wrs, int n, int *err);
 int rk_post_send_spin(rk_h qp, const struct rk_send_wr *wrs, int n, int *err, rk_h cq, struct rk_wc *wcs, int room,
 		      int64_t ns, int yield, int *polled);
 
+// READs into prepared memory (shim_read.c). A reader is of one QP and of its CQ for
+// sends, and has n sinks: places where one READ at a time lands. The QP, the CQ and the
+// memory outlive it. Its calls are for one thread at a time that polls the CQ.
+int rk_create_reader(rk_h qp, rk_h cq, int yield, const struct rk_sge *sinks, int n, rk_h *reader);
+int rk_destroy_reader(rk_h reader);
+// rk_read posts a READ into a sink and polls as rk_await_read does; *err is the
+// errno of a READ that was not posted.
+int rk_read(rk_h reader, uint32_t sink, uint64_t id, uint64_t addr, uint32_t rkey, uint32_t length, int64_t ns,
+	    struct rk_wc *wc, int *err);
+// rk_await_read polls for up to ns nanoseconds for one completion, that of the READ
+// or another one. It returns 1, 0 if there is none, or a negative number.
+int rk_await_read(rk_h reader, int64_t ns, struct rk_wc *wc);
+
 // Queues.
 
 int rk_create_srq(rk_h pd, uint64_t key, uint32_t max_wr, uint32_t max_sge, rk_h *srq, uint32_t *wr, uint32_t *sge);

@@ -112,9 +112,12 @@ static int64_t now(clockid_t clock)
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-// stamp writes into completions when they were polled: one look at the clock for
-// all, without the system call that it takes in Go.
-static int stamp(struct rk_wc *wcs, int got)
+int64_t rk_monotonic(void)
+{
+	return now(CLOCK_MONOTONIC);
+}
+
+int rk_stamp(struct rk_wc *wcs, int got)
 {
 	if (got > 0) {
 		int64_t t = 0;
@@ -129,7 +132,7 @@ static int stamp(struct rk_wc *wcs, int got)
 
 int rk_poll_cq(rk_h cq, struct rk_wc *wcs, int n)
 {
-	return stamp(wcs, poll(cq, wcs, n));
+	return rk_stamp(wcs, poll(cq, wcs, n));
 }
 
 int rk_spin_cq(rk_h cq, struct rk_wc *wcs, int n, int64_t ns, int yield)
@@ -142,15 +145,15 @@ int rk_spin_cq(rk_h cq, struct rk_wc *wcs, int n, int64_t ns, int yield)
 			int got = poll(cq, wcs, n);
 
 			if (got != 0)
-				return stamp(wcs, got);
+				return rk_stamp(wcs, got);
 		}
 		if (ns <= 0)
 			return 0;
 		if (yield)
 			sched_yield();
 		if (end == 0)
-			end = now(CLOCK_MONOTONIC) + ns;
-		else if (now(CLOCK_MONOTONIC) >= end)
+			end = rk_monotonic() + ns;
+		else if (rk_monotonic() >= end)
 			return 0;
 	}
 }

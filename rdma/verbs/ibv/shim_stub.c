@@ -45,6 +45,11 @@ STUB(rk_post_recv, rk_h qp, const struct rk_recv_wr *wrs, int n, int *err)
 STUB(rk_post_srq_recv, rk_h srq, const struct rk_recv_wr *wrs, int n, int *err)
 STUB(rk_post_send_spin, rk_h qp, const struct rk_send_wr *wrs, int n, int *err, rk_h cq,
      struct rk_wc *wcs, int room, int64_t ns, int yield, int *polled)
+STUB(rk_create_reader, rk_h qp, rk_h cq, int yield, const struct rk_sge *sinks, int n, rk_h *reader)
+STUB(rk_destroy_reader, rk_h reader)
+STUB(rk_read, rk_h reader, uint32_t sink, uint64_t id, uint64_t addr, uint32_t rkey, uint32_t length,
+     int64_t ns, struct rk_wc *wc, int *err)
+STUB(rk_await_read, rk_h reader, int64_t ns, struct rk_wc *wc)
 STUB(rk_create_srq, rk_h pd, uint64_t key, uint32_t max_wr, uint32_t max_sge, rk_h *srq, uint32_t *wr,
      uint32_t *sge)
 STUB(rk_arm_srq, rk_h srq, uint32_t limit)

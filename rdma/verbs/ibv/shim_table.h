@@ -62,6 +62,12 @@ static inline int rk_failed(void)
 	return errno ? errno : EIO;
 }
 
+// rk_monotonic is CLOCK_MONOTONIC in nanoseconds.
+int64_t rk_monotonic(void);
+// rk_stamp writes into completions when they were polled: one look at the clock for
+// all, without the system call that it takes in Go. It returns got.
+int rk_stamp(struct rk_wc *wcs, int got);
+
 void rk_attr_from_ibv(struct rk_qp_attr *out, const ABI(ibv_qp_attr) *in);
 
 #endif

@@ -63,6 +63,14 @@ func sysPostSendSpin(handle, []SendWR, handle, []WC, time.Duration, bool) (poste
 	return 0, 0, none
 }
 func sysDestroyQP(handle) syscall.Errno { return none }
+func sysCreateReader(qp, cq handle, yield bool, sinks []SGE) (handle, syscall.Errno) {
+	return 0, none
+}
+func sysDestroyReader(handle) syscall.Errno { return none }
+func sysRead(handle, int, uint64, uint64, uint32, uint32, time.Duration, *WC) (int, syscall.Errno) {
+	return 0, none
+}
+func sysAwaitRead(handle, time.Duration, *WC) (int, syscall.Errno) { return 0, none }
 
 func sysCreateEventChannel() (handle, int, syscall.Errno)         { return 0, 0, none }
 func sysDestroyEventChannel(handle) syscall.Errno                 { return none }
