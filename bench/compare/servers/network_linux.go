@@ -1,0 +1,61 @@
+package servers
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// congestionFile is the default congestion control of new TCP sockets; each network
+// namespace has its own.
+const congestionFile = "/proc/sys/net/ipv4/tcp_congestion_control"
+
+// OwnNetwork has a command run in a network namespace of its own, which is empty:
+// the command calls SetUpNetwork first. Without root it takes a user namespace too,
+// in which it stays who it is, and may do with its network what it likes.
+func OwnNetwork(cmd *exec.Cmd) {
+	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	if uid, gid := os.Geteuid(), os.Getegid(); uid != 0 {
+		attr.Cloneflags |= syscall.CLONE_NEWUSER
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}
+		attr.AmbientCaps = []uintptr{unix.CAP_NET_ADMIN}
+	}
+	cmd.SysProcAttr = attr
+}
+
+// SetUpNetwork brings up the loopback interface of this process's network, and makes
+// a congestion control the default of its TCP sockets. It refuses to do so in the
+// network that the process with number 1 has, which may be the machine's.
+func SetUpNetwork(congestion string) error {
+	if own, err := os.Readlink("/proc/self/ns/net"); err != nil {
+		return err
+	} else if first, err := os.Readlink("/proc/1/ns/net"); err == nil && first == own {
+		return fmt.Errorf("this is no network namespace of our own, but that of process 1: %s", own)
+	}
+	if err := loopbackUp(); err != nil {
+		return fmt.Errorf("the loopback interface: %w", err)
+	}
+	return os.WriteFile(congestionFile, []byte(congestion), 0)
+}
+
+// loopbackUp sets the flag that ip link set lo up sets.
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	req, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, req); err != nil {
+		return err
+	}
+	req.SetUint16(req.Uint16() | unix.IFF_UP)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, req)
+}
