@@ -21,7 +21,8 @@ func largeGets(o options) *row {
 	)
 	r.add(peer{"redis", "tcp", ""}.inGo(d, single("get")), peer{"redis", "tcp", ""}.inC(d, single("get"), false), peer{"redis", "tcp", ""}.inC(d, single("get"), true))
 	r.add(grown(peer{"redis", "tcp", ""}.inGo(d, four), "4 connections"), grown(peer{"redis", "tcp", ""}.inC(d, four, false), "4 connections"))
-	r.add(peer{"redis", "unix", ""}.inC(d, single("get"), false), peer{"memcached", "tcp", ""}.inC(d, single("get"), false))
+	r.add(peer{"redis", "unix", ""}.inGo(d, single("get")), peer{"redis", "unix", ""}.inC(d, single("get"), false))
+	r.add(peer{"memcached", "tcp", ""}.inC(d, single("get"), false))
 	return r.
 		versus("at least 0.6 of a TCP stream with the same congestion control", inRegistered("rdmakv iwarp, 4 goroutines"), "TCP stream in Go, Reno", report.AtLeast, 0.6).
 		headline("gets of 1 MiB, iwarp, to a TCP stream with the same congestion control").
