@@ -75,11 +75,12 @@ func main() {
 	}
 	args, measures := os.Args[1:], inOwnNetwork
 	if len(args) > 0 && args[0] == networkArg {
-		if err := enterNetwork(); err != nil {
+		var err error
+		if args, err = enterNetwork(args); err != nil {
 			fmt.Fprintln(os.Stderr, "compare:", err)
 			os.Exit(noNetwork)
 		}
-		args, measures = args[1:], nil
+		measures = nil
 	}
 	if err := run(ctx, args, os.Stderr, measures); err != nil {
 		if !errors.Is(err, errTold) {

@@ -28,7 +28,7 @@ type pick struct {
 var overviews = []overview{
 	{
 		file: "benchmarks-gets.svg", title: "A get of 64 B, one caller: median latency", log: true,
-		note: "10,000 keys; less is better; the axis is logarithmic; thin lines: least and most of the rounds; peers by the best of all their clients, TCP or UNIX socket",
+		note: "10,000 keys; less is better; the axis is logarithmic, so lengths are no ratios; thin lines: least and most of the rounds; peers by the best of all their clients, TCP or UNIX socket",
 		bars: []pick{
 			{label: "rdmakv, shared memory", rows: []string{"get-shm"}, begin: []string{"rdmakv shm"}, but: "not known"},
 			{label: "LMDB in memory", rows: []string{"get-shm"}, begin: []string{"LMDB"}},
@@ -116,12 +116,19 @@ func (o overview) picture(res *Result) ([]byte, error) {
 	if len(rows) < 2 {
 		return nil, nil
 	}
+	kinds := []string{"rdmakv", "peers", "floors"}
+	if !slices.ContainsFunc(rows, func(r chart.Row) bool { return r.Bars[kindNames[Floor]].Value != 0 }) {
+		kinds = kinds[:kindNames[Floor]] // no colour without a bar
+		for i := range rows {
+			rows[i].Bars = rows[i].Bars[:len(kinds)]
+		}
+	}
 	label := f.Unit
 	if f.Name == "rate" {
 		label = "per second"
 	}
 	return chart.Bars{
-		Title: o.title, Note: o.note, Value: chart.Axis{Label: label, Log: o.log}, Series: []string{"rdmakv", "peers", "floors"}, Rows: rows, OneBar: true,
+		Title: o.title, Note: o.note, Value: chart.Axis{Label: label, Log: o.log}, Series: kinds, Rows: rows, OneBar: true,
 	}.SVG()
 }
 

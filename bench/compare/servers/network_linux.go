@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -27,14 +28,20 @@ func OwnNetwork(cmd *exec.Cmd) {
 	cmd.SysProcAttr = attr
 }
 
+// Network is the name of this process's network namespace.
+func Network() (string, error) { return os.Readlink("/proc/self/ns/net") }
+
 // SetUpNetwork brings up the loopback interface of this process's network, and makes
 // a congestion control the default of its TCP sockets. It refuses to do so in the
-// network that the process with number 1 has, which may be the machine's.
-func SetUpNetwork(congestion string) error {
-	if own, err := os.Readlink("/proc/self/ns/net"); err != nil {
+// network that has the name outside, that of the process which started this one by
+// OwnNetwork: it may be the machine's.
+func SetUpNetwork(outside, congestion string) error {
+	own, err := Network()
+	if err != nil {
 		return err
-	} else if first, err := os.Readlink("/proc/1/ns/net"); err == nil && first == own {
-		return fmt.Errorf("this is no network namespace of our own, but that of process 1: %s", own)
+	}
+	if own == outside || !strings.HasPrefix(outside, "net:[") {
+		return fmt.Errorf("this process has no network of its own: it is in %s, and was started from %q", own, outside)
 	}
 	if err := loopbackUp(); err != nil {
 		return fmt.Errorf("the loopback interface: %w", err)

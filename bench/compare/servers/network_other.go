@@ -10,5 +10,8 @@ import (
 // OwnNetwork changes nothing: there are no network namespaces here.
 func OwnNetwork(*exec.Cmd) {}
 
+// Network fails.
+func Network() (string, error) { return "", errors.ErrUnsupported }
+
 // SetUpNetwork fails.
-func SetUpNetwork(string) error { return errors.ErrUnsupported }
+func SetUpNetwork(string, string) error { return errors.ErrUnsupported }
