@@ -175,6 +175,34 @@ func showNetwork(args []string, out io.Writer) error {
 	return err
 }
 
+// TestPicturesOfAWholeRun: the pictures for README have five bars each in a run in which nothing
+// fails. A contender that was renamed would be missed by nobody.
+func TestPicturesOfAWholeRun(t *testing.T) {
+	var res report.Result
+	for _, r := range allRows(options{}) {
+		for i := range r.Contenders {
+			r.Contenders[i].Rounds = []report.Round{{Round: 1, Sample: report.Sample{P50: 1, Rate: 1, BytesPerKey: 1, Value: 1}}}
+		}
+		r.Judge()
+		res.Rows = append(res.Rows, r.Row)
+	}
+	pics, err := report.Pictures(&res)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, labels := range map[string][]string{
+		"benchmarks-gets.svg":  {"rdmakv, shared memory", "LMDB in memory", "rdmakv, iwarp over TCP", "memcached", "Redis"},
+		"benchmarks-rates.svg": {"rdmakv, iwarp, one connection", "Redis, one connection, 50 pipelined", "Redis, 50 connections", "Redis, 50 UNIX sockets", "memcached, 50 connections"},
+		"benchmarks-puts.svg":  {"rdmakv, iwarp, one connection", "rdmakv, shared memory", "Redis, one connection, 50 pipelined", "Redis, 50 connections", "bare Pebble, no network"},
+	} {
+		for _, label := range labels {
+			if !strings.Contains(string(pics[name]), ">"+label+"<") {
+				t.Errorf("%s has no bar of %s", name, label)
+			}
+		}
+	}
+}
+
 // TestShortOfMemory: a row that needs more memory than there is says so, and measures nothing.
 func TestShortOfMemory(t *testing.T) {
 	r := newRow("test", "Test", "A test.", p50())

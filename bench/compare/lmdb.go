@@ -44,6 +44,26 @@ func (r *rig) lmdb(ctx context.Context) (*clients.LMDB, error) {
 	return r.reader, nil
 }
 
+// lmdbVersion is what LMDB calls itself, or why it is missing.
+func lmdbVersion(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "kvc")
+	if err != nil {
+		return "missing: " + err.Error()
+	}
+	defer os.RemoveAll(dir)
+	l, err := clients.CompileLMDB(ctx, dir)
+	if err != nil {
+		return "missing: " + err.Error()
+	}
+	text, err := l.Version(ctx)
+	if err != nil {
+		return "missing: " + err.Error()
+	}
+	return text
+}
+
 // environment returns LMDB's environment of a data set, in memory like the stores that it stands
 // beside.
 func (r *rig) environment(ctx context.Context, l *clients.LMDB, d dataset) (env lmdbEnv, err error) {
