@@ -44,9 +44,8 @@ func inOwnNetwork(ctx context.Context, args []string, log io.Writer) (ran bool, 
 	// It ends its servers first, as this program would.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.Stdout, cmd.Stderr = os.Stdout, log
-	servers.OwnNetwork(cmd)
-	if err = cmd.Start(); err == nil {
-		err = cmd.Wait()
+	if err = servers.OwnNetwork(cmd); err == nil {
+		err = cmd.Run()
 	}
 	if err == nil {
 		return true, nil

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -16,16 +17,22 @@ const congestionFile = "/proc/sys/net/ipv4/tcp_congestion_control"
 
 // OwnNetwork has a command run in a network namespace of its own, which is empty:
 // the command calls SetUpNetwork first. Without root it takes a user namespace too,
-// in which it stays who it is, and may do with its network what it likes.
-func OwnNetwork(cmd *exec.Cmd) {
+// in which it stays who it is, and may do with its network what it likes; it fails
+// for the user whose number stands for unknown ones there, because the fabric shm
+// refuses these.
+func OwnNetwork(cmd *exec.Cmd) error {
 	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if uid, gid := os.Geteuid(), os.Getegid(); uid != 0 {
+		if unknown, err := os.ReadFile("/proc/sys/kernel/overflowuid"); err == nil && strings.TrimSpace(string(unknown)) == strconv.Itoa(uid) {
+			return fmt.Errorf("user %d is an unknown one in a user namespace", uid)
+		}
 		attr.Cloneflags |= syscall.CLONE_NEWUSER
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}
 		attr.AmbientCaps = []uintptr{unix.CAP_NET_ADMIN}
 	}
 	cmd.SysProcAttr = attr
+	return nil
 }
 
 // Network is the name of this process's network namespace.

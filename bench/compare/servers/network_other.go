@@ -7,8 +7,8 @@ import (
 	"os/exec"
 )
 
-// OwnNetwork changes nothing: there are no network namespaces here.
-func OwnNetwork(*exec.Cmd) {}
+// OwnNetwork fails: there are no network namespaces here.
+func OwnNetwork(*exec.Cmd) error { return errors.ErrUnsupported }
 
 // Network fails.
 func Network() (string, error) { return "", errors.ErrUnsupported }
