@@ -170,7 +170,7 @@ bench: build ## the benchmarks
 	@scripts/bench $(BIN)
 
 .PHONY: bench-compare
-bench-compare: build ## rdmakv beside Redis and memcached: docs/benchmarks.md and the table of README (ROUNDS=, ROWS=, ARGS=-quick)
+bench-compare: build ## rdmakv beside Redis, memcached, LMDB: docs/benchmarks.md and the table of README (ROUNDS=, ROWS=, ARGS=-quick)
 	@ROUNDS="$(ROUNDS)" ROWS="$(ROWS)" ARGS="$(ARGS)" scripts/bench-compare $(BIN)
 
 .PHONY: ycsb

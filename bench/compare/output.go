@@ -166,5 +166,5 @@ func versions(ctx context.Context, o options) (list []report.Version) {
 	ask("redis-benchmark", "redis-benchmark", "--version")
 	ask("memcached", "memcached", "--version")
 	ask("C compiler", "gcc", "--version")
-	return list
+	return append(list, report.Version{Name: "LMDB", Text: lmdbVersion(ctx)})
 }

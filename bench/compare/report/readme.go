@@ -48,7 +48,7 @@ func Readme(text []byte, res *Result) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// readmeTable writes one line for each target that has a headline.
+// readmeTable writes the overviews and one line for each target that has a headline.
 func readmeTable(w io.Writer, res *Result) error {
 	p := &page{w: bufio.NewWriter(w), res: res}
 	virtual := ""
@@ -57,8 +57,12 @@ func readmeTable(w io.Writer, res *Result) error {
 	}
 	p.say("One run of `make bench-compare` on %s, %d cores%s, medians of %d interleaved rounds; bold",
 		res.Started.Format("2 Jan 2006"), res.Machine.Cores, virtual, res.Rounds)
-	p.say("figures miss their goal, and lines without a goal are told beside the one above. p99 is that of rdmakv's calls.")
-	p.say("Trust the ratios, not the absolutes, and measure your machine by the same command.\n")
+	p.say("figures miss their goal, and lines without a goal are told beside the one above. p99 is that of rdmakv's calls, and")
+	p.say("behind the slash that of what the line compares with. Trust the ratios, not the absolutes, and measure your machine by")
+	p.say("the same command.\n")
+	for _, line := range overviewLines(res, "docs/") {
+		p.say("%s\n", line)
+	}
 	p.say("| | goal | measured | p99, µs |")
 	p.say("|---|---|---|---|")
 	for i := range res.Rows {
@@ -115,11 +119,22 @@ func withUnit(text string, v float64, f Figure) string {
 	return text + " " + f.Unit
 }
 
-// tail is the 99th percentile of the contender that a target is for, where it has one and the
-// target is not told beside another.
+// tail is the 99th percentile of the contender that a target is for, and behind a slash that of the
+// one that it is compared with, where they have one.
 func (r *Row) tail(t *Target) string {
-	c := r.contender(t.Ours)
-	if c == nil || t.Aside || t.of(r).Name == "server_cpu_us" {
+	if t.of(r).Name == "server_cpu_us" {
+		return ""
+	}
+	ours, theirs := r.contender(t.Ours).p99(), r.contender(t.Against).p99()
+	if theirs != "" {
+		theirs = " / " + theirs
+	}
+	return ours + theirs
+}
+
+// p99 is the median of the rounds, "" where there is none.
+func (c *Contender) p99() string {
+	if c == nil || c.Kind == Floor && c.System == "memory" { // whose samples are means of many copies
 		return ""
 	}
 	if v := c.median(func(s Sample) float64 { return s.P99 }); v > 0 {
