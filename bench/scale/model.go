@@ -17,6 +17,7 @@ const (
 	placesSet, placesWays = 64, 7
 	messageSize           = 16<<10 + 256
 	spareReceives         = 3
+	minBlock              = 256 << 10 // of device: a block of memory that READs land in
 	// Of a session on the server, internal/server: Config and SessionConfig.
 	requestSize, initialCredits, credits, receiveBytes = 16 << 10, 8, 64, 256 << 20
 	readDepth                                          = 16

@@ -23,7 +23,7 @@ func (t table) end() string { return "<!-- The end of table " + t.name + ". -->\
 var tables = []table{
 	{"memory", memoryTable}, {"keys", keysTable}, {"cards", cardsTable}, {"gets", getsTable},
 	{"sessions", sessionsTable}, {"idle", idleTable}, {"clients", clientsTable},
-	{"gossip", gossipTable}, {"news", newsTable},
+	{"gossip", gossipTable}, {"news", newsTable}, {"constants", constantsTable},
 }
 
 // lines writes a table; the first error counts.
