@@ -17,7 +17,7 @@ import (
 // measureKeys fills a store, looks at it at rest, gets from it, and starts it again.
 func measureKeys(ctx context.Context, o options, keys int) (r keysResult, err error) {
 	r = keysResult{Measured: time.Now().UTC(), Keys: keys, MemoryLimit: limitFor(keys)}
-	n, err := start(ctx, o, r.MemoryLimit)
+	n, err := start(ctx, o, r.MemoryLimit, "auto")
 	if err != nil {
 		return r, err
 	}

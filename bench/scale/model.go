@@ -93,6 +93,14 @@ func sessionMemory() (server, client_ int) {
 	return (initialCredits + 1) * requestSize, (slots + slots + spareReceives) * messageSize
 }
 
+// sessionsOf is how many sessions one of so many fabrics of a node takes, if they stay idle: the
+// fabrics share the receives, sessions begin with all their first ones until half of them
+// are in use, and then with one, and one for a Ping (internal/server/session: scarce, hello).
+func sessionsOf(fabrics int) int {
+	half := receiveBytes / requestSize / fabrics / 2
+	return half/(initialCredits+1) + half/2
+}
+
 // beats is how many READs of the beat a session makes in a second whose program has made a
 // get not long ago. The watch finds it due at the first tick after a third of the lease,
 // and the keeper READs it at the next one.

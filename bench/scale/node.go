@@ -16,17 +16,19 @@ import (
 	"github.com/rdmakv/rdmakv/rdma/shm"
 )
 
-// A node is a kvserver process that clients reach by shm and by iwarp.
+// A node is a kvserver process.
 type node struct {
 	*servers.Server
 	settings servers.Rdmakv
 	dirs     []string
 }
 
-// start runs kvserver with so much memory, in directories of its own.
-func start(ctx context.Context, o options, limit uint64) (_ *node, err error) {
+// start runs kvserver with so much memory, in directories of its own; fabric is a word of its
+// configuration.
+func start(ctx context.Context, o options, limit uint64, fabric string) (_ *node, err error) {
 	n := &node{settings: servers.Rdmakv{
-		Bin: filepath.Join(o.bin, "kvserver"), Sync: "off", Wait: "adaptive", Memory: fmt.Sprintf("%dMiB", (limit+1<<20-1)>>20), Shm: true,
+		Bin: filepath.Join(o.bin, "kvserver"), Sync: "off", Wait: "adaptive", Memory: fmt.Sprintf("%dMiB", (limit+1<<20-1)>>20), Shm: fabric != "iwarp",
+		More: []string{"--fabric", fabric},
 	}}
 	defer func() {
 		if err != nil {
@@ -126,7 +128,7 @@ func (t target) fabrics() ([]rdma.Fabric, error) {
 }
 
 func (t target) dial(ctx context.Context, fabrics []rdma.Fabric) (*client.Client, error) {
-	return client.Dial(ctx, client.Config{Servers: []string{t.Addr}, Fabrics: fabrics, LeaseKeep: t.LeaseKeep, Timeout: 20 * time.Second, DialTimeout: 10 * time.Second})
+	return client.Dial(ctx, client.Config{Servers: []string{t.Addr}, Fabrics: fabrics, LeaseKeep: t.LeaseKeep, Timeout: time.Minute, DialTimeout: 10 * time.Second})
 }
 
 // connect is a client of the node in this process.

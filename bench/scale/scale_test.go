@@ -79,6 +79,8 @@ func TestModel(t *testing.T) {
 		{"push/pull of 32", pushPull(32), 30 * time.Second},
 		{"push/pull of 33", pushPull(33), time.Minute},
 		{"push/pull of 1000", pushPull(1000), 3 * time.Minute},
+		{"sessions of the only fabric", sessionsOf(1), 5006},
+		{"sessions of one of two", sessionsOf(2), 2503},
 		{"repeats among 9", repeats(9), 4},
 		{"repeats among 1000", repeats(1000), 16},
 		{"directory pages of few segments", dirPages(10, 32), 32},

@@ -151,7 +151,7 @@ func sessionsTable(w io.Writer, res *results) error {
 	server, _ := sessionMemory()
 	l.say("| sessions | fabric | resident, each | goroutines, each | descriptors, each | receives mapped, each | credits, each | all open after |")
 	l.say("|---|---|---|---|---|---|---|---|")
-	l.say("| computed | iwarp | | 1 | 1 | %s | %d | |", size(float64(server)), initialCredits)
+	l.say("| computed | | | 2 | 1 | %s | %d | |", size(float64(server)), initialCredits)
 	for _, r := range res.Sessions {
 		n := float64(r.Sessions)
 		l.say("| %s | %s | %s | %.2f | %.2f | %s | %.1f | %.1f s |", count(r.Sessions), r.Fabric, size(float64(r.Server.Resident)/n), per(r.Server.Goroutines, r.Sessions),
