@@ -118,18 +118,27 @@ func pushPull(n int) time.Duration {
 	return time.Duration(math.Ceil(math.Log2(float64(n))-math.Log2(pushPullThreshold))+1) * pushPullInterval
 }
 
+// memberEntry is what memberlist says of a member beside name and metadata, in a push/pull
+// (pushNodeState) and as much in a broadcast: msgpack with the names of the fields.
+const memberEntry = 73
+
 // stateBytes is one way of a push/pull: memberlist's list of members, and ours (digests,
 // tables as far as they fit, lives).
 func stateBytes(n, id, meta, table int) int {
-	// pushNodeState as msgpack, which has the names of the fields: 42 B, and with lengths
-	// and numbers 73; then a statement (membership/life.go) of this node and its address.
-	const entry, digest, statement = 73, 32, 16 + 8*3 + 2 + 16
+	// A statement (membership/life.go) has the names of the node and its address, too.
+	const entry, digest, statement = memberEntry, 32, 16 + 8*3 + 2 + 16
 	const addr = len("127.0.0.1:12345")
 	return n*(entry+id+meta+digest+statement+id+addr) + min(maxPush, n*(4+table))
 }
 
 // repeats is how often a member sends one piece of news (memberlist's retransmitLimit).
 func repeats(n int) int { return retransmitMult * int(math.Ceil(math.Log10(float64(n+1)))) }
+
+// newsBytes is what a member sends of a new table that fits a packet: the table to a few at
+// once, and in rounds the table and the metadata, which has its version.
+func newsBytes(n, id, meta, table int) int {
+	return hurryNodes*(1+table) + repeats(n)*(1+table+memberEntry+id+meta)
+}
 
 // suspicion is for how long a member that does not answer is suspected before it counts
 // as dead: between these, the sooner the more others suspect it, too.

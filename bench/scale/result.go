@@ -42,6 +42,9 @@ type keysResult struct {
 	Resident    uint64 `json:"resident"`   // VmRSS, at rest after the load
 	Empty       uint64 `json:"empty"`      // VmRSS before it
 
+	InMemory uint64 `json:"in_memory"` // keys, at rest after the load
+	Slotless uint64 `json:"slotless"`  // keys without a slot in the index then, at most
+
 	Base uint64 `json:"base"` // on the disk
 	Log  uint64 `json:"log"`
 

@@ -81,6 +81,7 @@ func TestModel(t *testing.T) {
 		{"push/pull of 1000", pushPull(1000), 3 * time.Minute},
 		{"sessions of the only fabric", sessionsOf(1), 5006},
 		{"sessions of one of two", sessionsOf(2), 2503},
+		{"news among 9", newsBytes(9, 9, 100, 399), 5*400 + 4*(400+73+9+100)},
 		{"repeats among 9", repeats(9), 4},
 		{"repeats among 1000", repeats(1000), 16},
 		{"directory pages of few segments", dirPages(10, 32), 32},

@@ -92,13 +92,13 @@ func memoryTable(w io.Writer, res *results) error {
 	if len(res.Keys) > 0 {
 		l.when(res, res.Keys[0].Measured)
 	}
-	l.say("| keys | items, B a key | index, B a key | beyond the key's 80 B | registered | resident, less an empty server | resident, B a key |")
-	l.say("|---|---|---|---|---|---|---|")
-	l.say("| computed | %d | see below | | | | |", itemBytes())
+	l.say("| keys | items, B a key | index, B a key | beyond the key's 80 B | registered | resident, less an empty server | resident, B a key | not in memory |")
+	l.say("|---|---|---|---|---|---|---|---|")
+	l.say("| computed | %d | | | | | | |", itemBytes())
 	for _, r := range res.Keys {
 		n := float64(r.Keys)
-		l.say("| %s | %.1f | %.1f | %.1f | %s | %s | %.0f |", count(r.Keys), float64(r.Items)/n, float64(r.Index)/n, float64(r.MemoryUsed)/n-keyBytes-valueBytes,
-			size(float64(r.Registered)), size(float64(r.Resident)-float64(r.Empty)), (float64(r.Resident)-float64(r.Empty))/n)
+		l.say("| %s | %.1f | %.1f | %.1f | %s | %s | %.0f | %d |", count(r.Keys), float64(r.Items)/n, float64(r.Index)/n, float64(r.MemoryUsed)/n-keyBytes-valueBytes,
+			size(float64(r.Registered)), size(float64(r.Resident)-float64(r.Empty)), (float64(r.Resident)-float64(r.Empty))/n, uint64(r.Keys)-r.InMemory)
 	}
 	return l.err
 }
@@ -214,9 +214,9 @@ func gossipTable(w io.Writer, res *results) error {
 
 func newsTable(w io.Writer, res *results) error {
 	l := &lines{w: w}
-	l.say("| members | all know all after | a new table: at half, at all | sent for it, by each | at most, computed | gone without a word: known to half, to all | suspected for, computed | view for clients |")
+	l.say("| members | all know all after | a new table: at half, at all | sent for it, by each | computed | gone without a word: known to half, to all | suspected for, computed | view for clients |")
 	l.say("|---|---|---|---|---|---|---|---|")
-	advert := func(r membersResult, n int) float64 { return float64((repeats(n) + hurryNodes) * (1 + r.Table)) }
+	advert := func(r membersResult, n int) float64 { return float64(newsBytes(n, len("node-0000"), r.Meta, r.Table)) }
 	for _, r := range res.Members {
 		least, most := suspicion(r.Members)
 		l.say("| %s | %.1f s | %.2f s, %.2f s | %s | %s | %.1f s, %.1f s | %.0f to %.0f s | %s |", count(r.Members), r.Joined, r.Table50, r.TableLast,

@@ -35,6 +35,8 @@ type Store struct {
 	ShardsFilled int    `json:"shards_filled"`
 	Keys         uint64 `json:"keys"` // in memory
 	Evicted      uint64 `json:"evicted"`
+	Slotless     uint64 `json:"slotless"`  // keys of which the index has nothing, at most
+	NoMemory     uint64 `json:"no_memory"` // puts for which there was no place
 	Published    uint64 `json:"published"`
 }
 
