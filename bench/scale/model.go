@@ -36,8 +36,6 @@ const (
 	// A card's tables: an entry of its translation table is a page's address
 	// (struct mlx5_mtt in include/linux/mlx5/device.h of Linux).
 	mttEntry = 8
-	// A connection's state on a card: see the page.
-	qpState = 375
 )
 
 // itemBytes is the place that a key of 16 B with a value of 64 B takes.
