@@ -276,7 +276,7 @@ func TestOutput(t *testing.T) {
 		}
 	}
 	lab := &report.Result{Schema: report.Schema, Rows: []report.Row{{Name: "lab-x", Title: "Lab row"}}}
-	if err := put(filepath.Join(root, labFile), func(w io.Writer) error { return lab.WriteJSON(w) }); err != nil {
+	if err := report.WriteFile(filepath.Join(root, labFile), func(w io.Writer) error { return lab.WriteJSON(w) }); err != nil {
 		t.Fatal(err)
 	}
 	if err := rewrite(o); err != nil {

@@ -2,16 +2,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/rdmakv/rdmakv/bench/compare/clients"
+	"github.com/rdmakv/rdmakv/bench/compare/counters"
 	"github.com/rdmakv/rdmakv/bench/compare/report"
 	"github.com/rdmakv/rdmakv/bench/compare/servers"
-	"github.com/rdmakv/rdmakv/client"
-	"github.com/rdmakv/rdmakv/client/admin"
 )
 
 // memoryPerKey is what a key costs beyond its own bytes and its value's.
@@ -149,17 +146,8 @@ func usedByRdmakv(ctx context.Context, s *servers.Server, rec recipe) (uint64, e
 	return st.MemoryUsed, err
 }
 
-// stats are those of a kvserver's store that matter here.
-type stats struct {
-	MemoryUsed   uint64 `json:"memory_used"`
-	Shards       int    `json:"shards"`
-	ShardsFilled int    `json:"shards_filled"`
-	Keys         uint64 `json:"keys"` // in memory
-	Published    uint64 `json:"published"`
-}
-
 // storeStats asks a server of ours for its counters by a client of its own.
-func storeStats(ctx context.Context, t target) (st stats, err error) {
+func storeStats(ctx context.Context, t target) (st counters.Store, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	c, err := t.dial(ctx)
@@ -167,21 +155,6 @@ func storeStats(ctx context.Context, t target) (st stats, err error) {
 		return st, err
 	}
 	defer c.Close()
-	return statsOf(ctx, c)
-}
-
-// statsOf asks by a client that is connected.
-func statsOf(ctx context.Context, c *client.Client) (st stats, err error) {
-	all, err := admin.Of(c).Stats(ctx)
-	if err != nil {
-		return st, err
-	}
-	var server struct{ Store *stats }
-	if err := json.Unmarshal(all.Server, &server); err != nil {
-		return st, err
-	}
-	if server.Store == nil || server.Store.MemoryUsed == 0 && server.Store.Shards == 0 {
-		return st, fmt.Errorf("kvserver tells nothing of its store: %.200s", all.Server)
-	}
-	return *server.Store, nil
+	all, err := counters.Of(ctx, c)
+	return all.Store, err
 }

@@ -70,6 +70,8 @@ var allowed = []struct {
 	{"bench/logcost", []string{"bench/compare/report", "store", "store/layout"}},
 	{"bench/compare/report", []string{"internal/chart"}},
 	{"bench/compare/servers", nil},
+	{"bench/compare/counters", []string{"client", "client/admin"}},
+	{"bench/scale", []string{"bench/compare/counters", "bench/compare/report", "bench/compare/servers", "client", "client/admin", "internal/cluster", "internal/load/...", "membership", "rdma", "rdma/iwarp", "rdma/shm", "store/layout", "store/region"}},
 	{"bench/compare/clients", []string{"bench/compare/report", "internal/load", "internal/perf"}},
 	{"internal/server", []string{"store/...", "membership", "rdma/...", "internal/..."}},
 	{"internal/server/auth", []string{"internal/server/base", "internal/server/work", "internal/wire", "internal/secret", "store/layout"}},

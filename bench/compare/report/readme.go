@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -15,8 +16,8 @@ const (
 	readmeEnd   = "<!-- The end of what bench/compare writes. -->\n"
 )
 
-// ErrNoPlace: README lacks the lines between which its table stands.
-var ErrNoPlace = errors.New("README.md lacks the lines between which bench/compare writes its table; put them back")
+// ErrNoPlace: a page lacks the lines between which a program writes its tables.
+var ErrNoPlace = errors.New("the page lacks the lines between which tables are written; put them back")
 
 // Headlines says whether any target is for README. Results from before there were such have none.
 func (res *Result) Headlines() bool {
@@ -32,18 +33,28 @@ func (res *Result) Headlines() bool {
 
 // Readme returns the text of README with the table of these results in the place of the last one.
 func Readme(text []byte, res *Result) ([]byte, error) {
-	before, rest, ok := bytes.Cut(text, []byte(readmeBegin))
-	_, after, closed := bytes.Cut(rest, []byte(readmeEnd))
+	text, err := Between(text, readmeBegin, readmeEnd, func(w io.Writer) error { return readmeTable(w, res) })
+	if err != nil {
+		return nil, fmt.Errorf("README.md: %w", err)
+	}
+	return text, nil
+}
+
+// Between returns a page with what write writes in the place of what stood between the lines begin
+// and end, which stay. It fails with ErrNoPlace, or as write does.
+func Between(text []byte, begin, end string, write func(io.Writer) error) ([]byte, error) {
+	before, rest, ok := bytes.Cut(text, []byte(begin))
+	_, after, closed := bytes.Cut(rest, []byte(end))
 	if !ok || !closed {
 		return nil, ErrNoPlace
 	}
 	var b bytes.Buffer
 	b.Write(before)
-	b.WriteString(readmeBegin)
-	if err := readmeTable(&b, res); err != nil {
+	b.WriteString(begin)
+	if err := write(&b); err != nil {
 		return nil, err
 	}
-	b.WriteString(readmeEnd)
+	b.WriteString(end)
 	b.Write(after)
 	return b.Bytes(), nil
 }
