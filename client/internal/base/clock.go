@@ -15,7 +15,7 @@ import (
 //
 // Safe for concurrent use, but that one goroutine calls Tick and SetEvery.
 type Clock struct {
-	// Now is the lease clock in nanoseconds; see BootNanos. A system call, as a rule.
+	// Now is the lease clock in nanoseconds; see BootNanos.
 	Now func() int64
 
 	start  time.Time
