@@ -1,6 +1,6 @@
 // Scale measures what rdmakv costs as it grows: with more keys, more sessions of one
 // node, more members of a cluster. It writes bench/results/scale.json and the tables of
-// docs/scale.md. "make scale" runs it, in about ten minutes.
+// docs/scale.md. "make scale" runs it, in about twelve minutes.
 //
 //	scale -keys 100k,1M -sessions "" -members ""    one part; what was measured of other sizes stays
 //	scale -big                                      also 50 M keys: 12 GiB of memory, 20 GiB of disk

@@ -88,8 +88,8 @@ var allowed = []struct {
 	{"client/internal/base", []string{"rdma", "rdma/wait", "store/layout", "internal/turnstile", "internal/wire"}},
 	{"client/internal/device", []string{"client/internal/base", "rdma", "rdma/mem", "store/layout"}},
 	{"client/internal/places", []string{"internal/prefetch", "store/layout"}},
-	{"client/internal/session", []string{"client/internal/base", "client/internal/device", "client/internal/places", "rdma", "rdma/wait", "store/layout", "internal/cluster", "internal/turnstile", "internal/wire", "internal/world"}},
-	{"client/internal/peer", []string{"client/internal/base", "client/internal/device", "client/internal/session", "rdma", "internal/turnstile", "internal/wire", "internal/world"}},
+	{"client/internal/session", []string{"client/internal/base", "client/internal/device", "client/internal/places", "rdma", "rdma/boottime", "rdma/wait", "store/layout", "internal/cluster", "internal/turnstile", "internal/wire", "internal/world"}},
+	{"client/internal/peer", []string{"client/internal/base", "client/internal/device", "client/internal/session", "rdma", "rdma/boottime", "internal/turnstile", "internal/wire", "internal/world"}},
 	{"client/internal/route", []string{"client/internal/base", "client/internal/peer", "client/internal/session", "internal/cluster", "internal/world"}},
 	{"client/internal/read", []string{"client/internal/base", "client/internal/device", "client/internal/peer", "client/internal/route", "client/internal/session", "rdma", "store/layout", "internal/cluster", "internal/wire"}},
 	{"client/internal/write", []string{"client/internal/base", "client/internal/device", "client/internal/peer", "client/internal/route", "client/internal/session", "store/layout", "internal/cluster", "internal/turnstile", "internal/wire"}},
@@ -133,7 +133,7 @@ var allowed = []struct {
 	{"store/...", []string{"store/..."}},
 	// The fabrics: each knows the words (rdma) and what it needs of the rooms below, and
 	// none knows another.
-	{"rdma/iwarp", []string{"rdma", "rdma/wait", "rdma/mem", "rdma/internal/soft", "rdma/internal/setup", "rdma/iwarp/internal/proto"}},
+	{"rdma/iwarp", []string{"rdma", "rdma/boottime", "rdma/wait", "rdma/mem", "rdma/internal/soft", "rdma/internal/setup", "rdma/iwarp/internal/proto"}},
 	{"rdma/shm", []string{"internal/prefetch", "rdma", "rdma/mem", "rdma/internal/soft", "rdma/internal/setup", "rdma/internal/memfd"}},
 	{"rdma/sim", []string{"rdma", "rdma/mem", "rdma/internal/soft", "rdma/internal/setup"}},
 	{"rdma/verbs", []string{"rdma", "rdma/mem", "rdma/internal/setup", "rdma/verbs/ibv", "rdma/verbs/internal/tcp"}},
@@ -146,6 +146,7 @@ var allowed = []struct {
 	{"rdma/internal/setup", []string{"rdma"}},
 	{"rdma/mem", []string{"rdma/internal/memfd"}},
 	{"rdma/internal/memfd", nil},
+	{"rdma/boottime", nil},
 	{"rdma", nil},
 	{"internal/wire", []string{"store/layout"}},
 	{"internal/perf", []string{"rdma", "rdma/mem"}},
