@@ -3,10 +3,9 @@ package main
 import (
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 
 	"github.com/rdmakv/rdmakv/bench/compare/report"
+	"github.com/rdmakv/rdmakv/bench/compare/servers"
 )
 
 // growth is what a get costs as the store grows.
@@ -98,25 +97,14 @@ const (
 // swaps, or ends a server for want of memory, would say nothing of gets.
 func (r *row) short(meminfo string) string {
 	const room = 2 << 30 // for all else
-	free, ok := available(meminfo)
-	if r.needs == 0 || !ok || free >= r.needs+room {
+	free, err := servers.Available(meminfo)
+	if r.needs == 0 || err != nil || free >= r.needs+room {
 		return ""
 	}
 	return fmt.Sprintf("the row needs %.0f GiB of memory and this machine has %.0f GiB available: left out, run it on a larger one", gib(r.needs+room), gib(free))
 }
 
 func gib(n uint64) float64 { return float64(n) / (1 << 30) }
-
-// available finds MemAvailable in the text of /proc/meminfo, in bytes.
-func available(meminfo string) (uint64, bool) {
-	for line := range strings.Lines(meminfo) {
-		if rest, ok := strings.CutPrefix(line, "MemAvailable:"); ok {
-			n, err := strconv.ParseUint(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 50)
-			return n << 10, err == nil
-		}
-	}
-	return 0, false
-}
 
 // memInfo is /proc/meminfo, "" where there is none.
 func memInfo() string {

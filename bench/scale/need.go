@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
+
+	"github.com/rdmakv/rdmakv/bench/compare/servers"
 )
 
 // What a measurement takes at most, with room to spare: the program looks before it
@@ -46,7 +46,7 @@ func thisMachine(dir string) (m machine, err error) {
 	if err != nil {
 		return m, err
 	}
-	if m.memory, err = available(string(text)); err != nil {
+	if m.memory, err = servers.Available(string(text)); err != nil {
 		return m, err
 	}
 	var fs syscall.Statfs_t
@@ -58,20 +58,6 @@ func thisMachine(dir string) (m machine, err error) {
 	err = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files)
 	m.files = files.Max // a Go program raises its own limit to that
 	return m, err
-}
-
-// available reads MemAvailable in /proc/meminfo, in bytes.
-func available(meminfo string) (uint64, error) {
-	for line := range strings.Lines(meminfo) {
-		if rest, ok := strings.CutPrefix(line, "MemAvailable:"); ok {
-			n, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 50)
-			if err != nil {
-				return 0, fmt.Errorf("%q in /proc/meminfo", strings.TrimSpace(line))
-			}
-			return n << 10, nil
-		}
-	}
-	return 0, errors.New("no MemAvailable in /proc/meminfo")
 }
 
 // fits says what is in the way of a measurement, all of it at once.

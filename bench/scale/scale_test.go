@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"github.com/rdmakv/rdmakv/bench/compare/report"
+	"github.com/rdmakv/rdmakv/bench/compare/servers"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -143,7 +144,7 @@ func TestFits(t *testing.T) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	for _, bad := range []string{"", "MemAvailable: x kB\n", "MemFree: 1 kB\n"} {
-		if n, err := available(bad); err == nil {
+		if n, err := servers.Available(bad); err == nil {
 			t.Errorf("%q is %d", bad, n)
 		}
 	}
