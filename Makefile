@@ -170,8 +170,14 @@ bench: build ## the benchmarks
 	@scripts/bench $(BIN)
 
 .PHONY: bench-compare
-bench-compare: build ## rdmakv beside Redis and memcached: docs/benchmarks.md and the table of README (ROUNDS=, ROWS=, ARGS=-quick)
+bench-compare: build ## rdmakv beside Redis, memcached, LMDB: docs/benchmarks.md and the table of README (ROUNDS=, ROWS=, ARGS=-quick)
 	@ROUNDS="$(ROUNDS)" ROWS="$(ROWS)" ARGS="$(ARGS)" scripts/bench-compare $(BIN)
+
+.PHONY: scale
+scale: build ## what it costs as it grows: docs/scale.md, in about 12 minutes (BIG=1: also 50 M keys; ARGS=-keys 1M)
+	@mkdir -p $(CACHE)
+	$(GO) build -o $(CACHE)/scale-program ./bench/scale
+	@$(CACHE)/scale-program -bin $(BIN) $(if $(BIG),-big) $(ARGS)
 
 .PHONY: ycsb
 ycsb: build ## go-ycsb's workloads a to f, by the binding in bench/ycsb, against a node

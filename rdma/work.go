@@ -114,7 +114,8 @@ type WC struct {
 	ByteLen         uint32 // bytes received or read
 	InvalidatedRKey uint32 // with WCWithInv
 	VendorErr       uint32 // the device's own code of the error; 0: none
-	// Polled is the machine's CLOCK_BOOTTIME in nanoseconds just after the poll
-	// that took the completion from the device; 0: the fabric read no clock.
+	// Polled is the machine's CLOCK_BOOTTIME in nanoseconds, or package boottime's
+	// reading of it, just after the poll that took the completion from the device;
+	// 0: the fabric read no clock.
 	Polled int64
 }

@@ -18,11 +18,22 @@ import (
 	"github.com/rdmakv/rdmakv/bench/compare/servers"
 )
 
-// TestMain makes the test program a worker when it is started as one.
+// TestMain makes the test program a worker, or what runs in a network of its own, when it is
+// started as one.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == workerArg {
 		if err := work(context.Background(), os.Stdin, os.Stdout); err != nil {
 			_, _ = os.Stderr.WriteString(err.Error())
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if len(os.Args) > 1 && os.Args[1] == networkArg {
+		args, err := enterNetwork(os.Args[1:])
+		if err != nil {
+			os.Exit(noNetwork)
+		}
+		if err := showNetwork(args, os.Stderr); err != nil {
 			os.Exit(1)
 		}
 		os.Exit(0)
@@ -265,7 +276,7 @@ func TestOutput(t *testing.T) {
 		}
 	}
 	lab := &report.Result{Schema: report.Schema, Rows: []report.Row{{Name: "lab-x", Title: "Lab row"}}}
-	if err := put(filepath.Join(root, labFile), func(w io.Writer) error { return lab.WriteJSON(w) }); err != nil {
+	if err := report.WriteFile(filepath.Join(root, labFile), func(w io.Writer) error { return lab.WriteJSON(w) }); err != nil {
 		t.Fatal(err)
 	}
 	if err := rewrite(o); err != nil {

@@ -37,10 +37,19 @@ func (w workload) words() string {
 // A way is how rdmakv is reached.
 type way struct {
 	fabric, wait, sync string
+	shared             bool // by a server that serves shared memory, whatever the fabric
 	memory             bool // mode: cache
 	cache              int
 	touch              bool
 	registered         bool // values stand in a client.Buffer
+}
+
+// serves is the best fabric that the server serves.
+func (w way) serves() string {
+	if w.shared {
+		return "shm"
+	}
+	return w.fabric
 }
 
 // ours is rdmakv: kvserver in one process, package client in another.
@@ -77,14 +86,14 @@ func rdmakvSettings(o options, w way, d dataset) servers.Rdmakv {
 	// row does not measure memory.
 	limit := max(256<<20, 2*d.records*uint64(d.value+160))
 	return servers.Rdmakv{
-		Bin: filepath.Join(o.bin, "kvserver"), Sync: w.sync, Wait: w.wait, Shm: w.fabric == "shm", Memory: fmt.Sprintf("%dMiB", limit>>20), Cache: w.memory,
+		Bin: filepath.Join(o.bin, "kvserver"), Sync: w.sync, Wait: w.wait, Shm: w.serves() == "shm", Memory: fmt.Sprintf("%dMiB", limit>>20), Cache: w.memory,
 	}
 }
 
 // rdmakvServer is the recipe of a kvserver.
 func rdmakvServer(o options, w way, d dataset) recipe {
 	return recipe{
-		name:  fmt.Sprintf("kvserver %s %s %s%s", w.fabric, w.wait, w.sync, map[bool]string{true: "cache"}[w.memory]),
+		name:  fmt.Sprintf("kvserver %s %s %s%s", w.serves(), w.wait, w.sync, map[bool]string{true: "cache"}[w.memory]),
 		start: rdmakvSettings(o, w, d).Start,
 		target: func(s *servers.Server) target {
 			return target{System: "rdmakv", Addr: s.TCP, Fabric: w.fabric, ShmDir: s.ShmDir, Wait: w.wait, Cache: w.cache, Registered: w.registered}
@@ -176,6 +185,24 @@ func (p peer) inGo(d dataset, l workload) contender {
 
 // inC is the peer asked by the client in C, asleep or spinning.
 func (p peer) inC(d dataset, l workload, spin bool) contender {
+	return p.speaking(p.dialect(), d, l, spin)
+}
+
+// together is the peer asked by the client in C with one request for all keys of a call: Redis'
+// MGET, memcached's get of many keys.
+func (p peer) together(d dataset, l workload) contender {
+	speaks, word := clients.RedisMGet(), "MGET"
+	if p.system == "memcached" {
+		speaks, word = clients.MemcacheMultiGet(keys().Size), "get of many keys"
+	}
+	c := p.speaking(speaks, d, l, false)
+	c.Name += ", " + word
+	c.How = fmt.Sprintf("pingpong.c with requests made before, one %s of %d keys a write", strings.TrimSuffix(word, " of many keys"), l.keys())
+	return c
+}
+
+// speaking is the peer asked by the client in C with the requests of a dialect.
+func (p peer) speaking(speaks clients.Dialect, d dataset, l workload, spin bool) contender {
 	waits, how := "sleeps", "pingpong.c with requests made before"
 	name, counted := "C", usual
 	if spin {
@@ -201,7 +228,7 @@ func (p peer) inC(d dataset, l workload, spin bool) contender {
 		if err != nil {
 			return report.Sample{}, err
 		}
-		q, err := r.asked(p.dialect(), l.op, d, l.keys())
+		q, err := r.asked(speaks, l.op, d, l.keys())
 		if err != nil {
 			return report.Sample{}, err
 		}

@@ -2,7 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/rdmakv/rdmakv/bench/compare/clients"
 	"github.com/rdmakv/rdmakv/bench/compare/report"
@@ -65,24 +69,12 @@ func pingPongInC(network string, value int, spin bool) contender {
 	return pingPong(fmt.Sprintf("%s ping-pong in C, %s", name, waitsWord(spin)), "C", clients.PingPong{Network: network, Spin: spin, Request: request, Answer: answer}, pins{})
 }
 
-// stream is raw TCP throughput.
-func stream(chunk int) contender { return streamBy(chunk, "TCP stream in Go", "") }
-
-// streamReno is that with the congestion control that iwarp takes within a machine.
-func streamReno(chunk int) contender { return streamBy(chunk, "TCP stream in Go, Reno", "reno") }
-
-func streamBy(chunk int, name, congestion string) contender {
-	how := fmt.Sprintf("one process writes without a pause, %d B at a time, another reads", chunk)
-	if congestion != "" {
-		how += "; " + congestion
-	}
-	c := floor(name, "tcp", "both sleep", how, func(ctx context.Context, r *rig) (report.Sample, error) {
-		return facing(ctx, job{Stream: &clients.Stream{Chunk: chunk, Congestion: congestion, Duration: r.o.slice}})
-	})
-	if congestion != "" {
-		c.group += " " + congestion
-	}
-	return c
+// stream is raw TCP throughput, with the congestion control that all of a run has.
+func stream(chunk int) contender {
+	return floor("TCP stream in Go, Reno", "tcp", "both sleep", fmt.Sprintf("one process writes without a pause, %d B at a time, another reads; %s", chunk, clients.Congestion),
+		func(ctx context.Context, r *rig) (report.Sample, error) {
+			return facing(ctx, job{Stream: &clients.Stream{Chunk: chunk, Congestion: clients.Congestion, Duration: r.o.slice}})
+		})
 }
 
 // copies is memory copied within one process.
@@ -116,16 +108,38 @@ func overwrites(block int, each bool) contender {
 
 // pebble is the database that rdmakv writes to, without rdmakv.
 func pebble(d dataset, callers int, sync bool) contender {
-	how := fmt.Sprintf("Pebble's Set in a process without a network, %d goroutines", callers)
+	how := fmt.Sprintf("Pebble's Set in a process without a network, by the load generator with the same keys and values as rdmakv's, %d goroutines", callers)
 	if callers == 1 {
-		how = "Pebble's Set in a process without a network, one goroutine"
+		how = strings.Replace(how, "1 goroutines", "one goroutine", 1)
 	}
 	if sync {
 		how += ", each waits for the sync"
 	}
 	return floor("bare Pebble", "pebble", "", how, func(ctx context.Context, r *rig) (report.Sample, error) {
-		return employ(ctx, job{Dir: r.dir, Commit: &clients.Commit{Callers: callers, Value: d.value, Keys: d.records, Sync: sync, Duration: r.o.slice}})
+		dir, err := r.pebble(ctx, d)
+		if err != nil {
+			return report.Sample{}, err
+		}
+		return employ(ctx, job{Load: &loadJob{
+			Target: target{System: "pebble", Addr: dir, Sync: sync}, Records: d.records, Value: d.value, Op: "put", Choice: d.choice, Callers: callers,
+			Warm: warm(r.o), Duration: r.o.slice, Seed: r.o.seed,
+		}})
 	})
+}
+
+// pebble returns the directory of a database that holds a data set, as the servers of a row do.
+func (r *rig) pebble(ctx context.Context, d dataset) (string, error) {
+	dir := filepath.Join(r.dir, fmt.Sprintf("pebble-%d-%d", d.records, d.value))
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, fillLimit)
+	defer cancel()
+	_, err := employ(ctx, job{Fill: &loadJob{Target: target{System: "pebble", Addr: dir}, Records: d.records, Value: d.value, Seed: r.o.seed}})
+	if err != nil {
+		return "", errors.Join(fmt.Errorf("filling Pebble: %w", err), os.RemoveAll(dir))
+	}
+	return dir, nil
 }
 
 func floor(name, system, waits, how string, f func(context.Context, *rig) (report.Sample, error)) contender {

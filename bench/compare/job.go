@@ -30,10 +30,9 @@ type job struct {
 	// Answer makes it the other end of a ping-pong or a stream: it prints its
 	// address, serves one connection and ends.
 	Answer  bool
-	Appends *appendsJob     `json:",omitempty"`
-	Over    *overJob        `json:",omitempty"` // blocks written over those of a file
-	Commit  *clients.Commit `json:",omitempty"`
-	Copy    *copyJob        `json:",omitempty"`
+	Appends *appendsJob `json:",omitempty"`
+	Over    *overJob    `json:",omitempty"` // blocks written over those of a file
+	Copy    *copyJob    `json:",omitempty"`
 
 	Dir string // for measurements that write to disk; the address of an answering end
 	// pins is where the processes run.
@@ -42,9 +41,10 @@ type job struct {
 
 // A target is the server that a load is for.
 type target struct {
-	System  string // rdmakv, redis or memcached
+	System  string // rdmakv, redis, memcached, or pebble in the worker itself
 	Network string // tcp or unix, of peers
-	Addr    string
+	Addr    string // or the directory
+	Sync    bool   // of pebble
 	Fabric  string // shm or iwarp, of rdmakv
 	ShmDir  string
 	Wait    string
@@ -52,7 +52,7 @@ type target struct {
 	Cache int
 	// Registered has each caller put from and get into a registered client.Buffer.
 	Registered bool
-	// PID is that of the server whose processor time is measured.
+	// PID is that of the server whose processor time is measured; 0: there is none.
 	PID int
 }
 

@@ -30,7 +30,7 @@ func takeLab(o options, log io.Writer) error {
 	case err != nil:
 		return err
 	}
-	if err := put(to, withPart(old, res).WriteJSON); err != nil {
+	if err := report.WriteFile(to, withPart(old, res).WriteJSON); err != nil {
 		return err
 	}
 	fmt.Fprintln(log, "written:", labFile)

@@ -41,7 +41,7 @@ func TestTakeLab(t *testing.T) {
 			o := options{root: root, lab: filepath.Join(root, "guest.json")}
 			write := func(file string, r *report.Result) {
 				r.Schema = report.Schema
-				if err := put(file, r.WriteJSON); err != nil {
+				if err := report.WriteFile(file, r.WriteJSON); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -79,11 +79,11 @@ func TestTakeLabPage(t *testing.T) {
 	whole := &report.Result{Schema: report.Schema, Rounds: 1, Rows: []report.Row{}}
 	counted := &report.Result{Schema: report.Schema, Counted: &report.Counted{Rows: []report.Row{{Name: "x", Title: "A counted get"}}}}
 	for file, r := range map[string]*report.Result{filepath.Join(root, resultsFile): whole, o.lab: counted} {
-		if err := put(file, r.WriteJSON); err != nil {
+		if err := report.WriteFile(file, r.WriteJSON); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := run(t.Context(), []string{"-root", root, "-lab", o.lab}, io.Discard); err != nil {
+	if err := run(t.Context(), []string{"-root", root, "-lab", o.lab}, io.Discard, nil); err != nil {
 		t.Fatal(err)
 	}
 	var before [2][]byte
@@ -109,7 +109,7 @@ func TestTakeLabPage(t *testing.T) {
 		t.Error("a file that cannot be read has changed the results")
 	}
 	// Results that cannot be read are not replaced: they may be of another version.
-	if err := put(o.lab, counted.WriteJSON); err != nil {
+	if err := report.WriteFile(o.lab, counted.WriteJSON); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(root, labFile), []byte("{"), 0o600); err != nil {

@@ -1,4 +1,4 @@
-// Compare measures rdmakv beside Redis and memcached, on one machine, in one run,
+// Compare measures rdmakv beside Redis, memcached and LMDB, on one machine, in one run,
 // and writes the results: docs/benchmarks.md, pictures beside it, the table in
 // README.md, and bench/results/latest.json. "make bench-compare" installs the peers and
 // runs it, in about half an hour.
@@ -21,12 +21,16 @@
 //
 // Where a peer can be asked in several ways, the one that is best for it counts.
 //
+// All of it runs in a network namespace of its own, in which every TCP socket has
+// the congestion control of rdmakv's, where the machine lets it.
+//
 // If a contender fails, its place in the page says so, and the others go on.
 //
-// The files, one idea each: main (flags), run (rounds), rig (servers of a row),
-// row (what a row is made of), contenders, floors, rows_get and rows_put (the
-// questions), memory (bytes per key), restart, job and worker (the process that
-// makes the load), output (what is written), lab (what a guest has measured).
+// The files, one idea each: main (flags), network (where it runs), run (rounds), rig
+// (servers of a row), row (what a row is made of), contenders, lmdb, floors,
+// rows_get, rows_multiget, rows_large and rows_put (the questions), growth, memory
+// (bytes per key), restart, job and worker (the process that makes the load),
+// output (what is written), lab (what a guest has measured).
 package main
 
 import (
@@ -71,15 +75,26 @@ func main() {
 		}
 		return
 	}
-	if err := run(ctx, os.Args[1:], os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "compare:", err)
+	args, measures := os.Args[1:], inOwnNetwork
+	if len(args) > 0 && args[0] == networkArg {
+		var err error
+		if args, err = enterNetwork(args); err != nil {
+			fmt.Fprintln(os.Stderr, "compare:", err)
+			os.Exit(noNetwork)
+		}
+		measures = nil
+	}
+	if err := run(ctx, args, os.Stderr, measures); err != nil {
+		if !errors.Is(err, errTold) {
+			fmt.Fprintln(os.Stderr, "compare:", err)
+		}
 		os.Exit(1)
 	}
 }
 
 // run is the command: it parses the flags, then lists, rewrites the page, or
-// measures.
-func run(ctx context.Context, args []string, log io.Writer) error {
+// measures, by again if that is not nil and can.
+func run(ctx context.Context, args []string, log io.Writer, again func(context.Context, []string, io.Writer) (bool, error)) error {
 	o, err := parse(args, log)
 	if errors.Is(err, flag.ErrHelp) {
 		return nil
@@ -103,6 +118,11 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 		}
 		return nil
 	}
+	if again != nil {
+		if ran, err := again(ctx, args, log); ran || err != nil {
+			return err
+		}
+	}
 	return compare(ctx, o, rows, log)
 }
 
@@ -120,7 +140,7 @@ func parse(args []string, log io.Writer) (o options, err error) {
 	f.BoolVar(&o.page, "page", false, "measure nothing: write the page and the pictures from the last results")
 	f.StringVar(&o.lab, "lab", "", "measure nothing: take what this file has of the lab's results into "+labFile+", and write the page")
 	f.BoolVar(&o.list, "list", false, "list the rows")
-	f.BoolVar(&o.big, "big", false, "also stores of 10 million keys")
+	f.BoolVar(&o.big, "big", false, "also stores of 10 and 50 million keys, where there is the memory")
 	f.BoolVar(&o.dry, "dry", false, "print the results, write no file")
 	if err := f.Parse(args); err != nil {
 		return o, err

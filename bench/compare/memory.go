@@ -2,16 +2,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/rdmakv/rdmakv/bench/compare/clients"
+	"github.com/rdmakv/rdmakv/bench/compare/counters"
 	"github.com/rdmakv/rdmakv/bench/compare/report"
 	"github.com/rdmakv/rdmakv/bench/compare/servers"
-	"github.com/rdmakv/rdmakv/client"
-	"github.com/rdmakv/rdmakv/client/admin"
 )
 
 // memoryPerKey is what a key costs beyond its own bytes and its value's.
@@ -40,6 +37,9 @@ func memoryPerKey(o options) *row {
 		r.aside("at most 40 B right after the load"+suffix, "rdmakv, right after the load"+suffix, "", report.AtMost, 40)
 		r.aside("against Redis"+suffix, "rdmakv"+suffix, "redis", report.AtMost, 1)
 		r.versus("resident right after the load, against Redis"+suffix, "rdmakv, resident right after the load"+suffix, "Redis, resident"+suffix, report.AtMost, 0.9).beside()
+		if suffix == "" {
+			r.headline("resident memory per key right after the load, to Redis")
+		}
 	}
 	add(n, "")
 	if o.big {
@@ -53,16 +53,23 @@ func memoryPerKey(o options) *row {
 func residentPerKey(o options) *row {
 	d := dataset{o.few(1_000_000), 64, "uniform"}
 	r := newRow("memory-resident", "Resident memory per key, 1 M keys of 16 B + 64 B",
-		"The growth of the server's resident memory (VmRSS) by the load, divided by the keys; the 80 B of key and value are in it. Each server is started for its turn alone and measured at rest: kvserver 30 s after the load, when its last checkpoint is made and it has given back what it does not need, Redis 12 s after it, when its allocator has given back its free pages.",
+		"The growth of the server's resident memory (VmRSS) by the load, divided by the keys; the 80 B of key and value are in it. Each server is started for its turn alone and measured at rest: kvserver 30 s after the load, when its last checkpoint is made and it has given back what it does not need, Redis 12 s after it, when its allocator has given back its free pages. LMDB has no server: its figure is what its file takes.",
 		report.Figure{Name: "resident_per_key", Unit: "B"})
 	kv, redis := rdmakvServer(o, way{fabric: "iwarp", wait: "adaptive", sync: "off"}, d), peer{"redis", "tcp", ""}.recipe(d)
 	r.add(
 		perKey("rdmakv", report.Ours, "rdmakv", "kvserver --sync off, at rest", kv, d, resident, atRest),
 		perKey("Redis", report.Peer, "redis", "no AOF, at rest", redis, d, resident, atRestRedis),
+		lmdbPerKey(d),
 	)
 	return r.
 		versus("at most 0.9 of Redis", "rdmakv", "Redis", report.AtMost, 0.9).
 		headline("resident memory per key of 16 B + 64 B, 1 M keys, to Redis").
+		target("of rdmakv", "rdmakv", "", report.AtMost, 200).beside().
+		headline("the same in bytes, rdmakv").
+		target("of Redis", "Redis", "", report.AtMost, 200).beside().
+		headline("the same in bytes, Redis").
+		target("of LMDB", "LMDB", "", report.AtMost, 200).beside().
+		headline("the same in bytes, LMDB's file").
 		versus("without the 80 B of key and value, against Redis", "rdmakv", "Redis", report.AtMost, 0.9).
 		of(report.Figure{Name: "bytes_per_key", Unit: "B"}).beside()
 }
@@ -139,17 +146,8 @@ func usedByRdmakv(ctx context.Context, s *servers.Server, rec recipe) (uint64, e
 	return st.MemoryUsed, err
 }
 
-// stats are those of a kvserver's store that matter here.
-type stats struct {
-	MemoryUsed   uint64 `json:"memory_used"`
-	Shards       int    `json:"shards"`
-	ShardsFilled int    `json:"shards_filled"`
-	Keys         uint64 `json:"keys"` // in memory
-	Published    uint64 `json:"published"`
-}
-
 // storeStats asks a server of ours for its counters by a client of its own.
-func storeStats(ctx context.Context, t target) (st stats, err error) {
+func storeStats(ctx context.Context, t target) (st counters.Store, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	c, err := t.dial(ctx)
@@ -157,21 +155,6 @@ func storeStats(ctx context.Context, t target) (st stats, err error) {
 		return st, err
 	}
 	defer c.Close()
-	return statsOf(ctx, c)
-}
-
-// statsOf asks by a client that is connected.
-func statsOf(ctx context.Context, c *client.Client) (st stats, err error) {
-	all, err := admin.Of(c).Stats(ctx)
-	if err != nil {
-		return st, err
-	}
-	var server struct{ Store *stats }
-	if err := json.Unmarshal(all.Server, &server); err != nil {
-		return st, err
-	}
-	if server.Store == nil || server.Store.MemoryUsed == 0 && server.Store.Shards == 0 {
-		return st, fmt.Errorf("kvserver tells nothing of its store: %.200s", all.Server)
-	}
-	return *server.Store, nil
+	all, err := counters.Of(ctx, c)
+	return all.Store, err
 }

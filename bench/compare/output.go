@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/renameio/v2"
-
 	"github.com/rdmakv/rdmakv/bench/compare/report"
 )
 
@@ -41,7 +39,7 @@ func write(o options, res *report.Result, log io.Writer) error {
 	if o.rows != "" || o.quick {
 		root = filepath.Join(o.dir, partDir)
 	}
-	if err := put(filepath.Join(root, resultsFile), func(w io.Writer) error { return res.WriteJSON(w) }); err != nil {
+	if err := report.WriteFile(filepath.Join(root, resultsFile), func(w io.Writer) error { return res.WriteJSON(w) }); err != nil {
 		return err
 	}
 	if err := writePage(root, res); err != nil {
@@ -91,14 +89,14 @@ func writePage(root string, res *report.Result) error {
 		return err
 	}
 	for name, svg := range pics {
-		if err := put(filepath.Join(root, pictures, name), func(w io.Writer) error {
+		if err := report.WriteFile(filepath.Join(root, pictures, name), func(w io.Writer) error {
 			_, err := w.Write(svg)
 			return err
 		}); err != nil {
 			return err
 		}
 	}
-	if err := put(filepath.Join(root, pageFile), func(w io.Writer) error { return report.Page(w, res, lab) }); err != nil {
+	if err := report.WriteFile(filepath.Join(root, pageFile), func(w io.Writer) error { return report.Page(w, res, lab) }); err != nil {
 		return err
 	}
 	return writeReadme(root, res)
@@ -118,26 +116,10 @@ func writeReadme(root string, res *report.Result) error {
 	if text, err = report.Readme(text, res); err != nil {
 		return err
 	}
-	return put(path, func(w io.Writer) error {
+	return report.WriteFile(path, func(w io.Writer) error {
 		_, err := w.Write(text)
 		return err
 	})
-}
-
-// put writes a file whole or not at all.
-func put(path string, f func(io.Writer) error) (err error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	tmp, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(0o644))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, tmp.Cleanup()) }()
-	if err := f(tmp); err != nil {
-		return err
-	}
-	return tmp.CloseAtomicallyReplace()
 }
 
 // versions asks the programs for their versions. If one does not answer, the page
@@ -166,5 +148,5 @@ func versions(ctx context.Context, o options) (list []report.Version) {
 	ask("redis-benchmark", "redis-benchmark", "--version")
 	ask("memcached", "memcached", "--version")
 	ask("C compiler", "gcc", "--version")
-	return list
+	return append(list, report.Version{Name: "LMDB", Text: lmdbVersion(ctx)})
 }

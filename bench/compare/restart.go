@@ -8,9 +8,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rdmakv/rdmakv/bench/compare/counters"
 	"github.com/rdmakv/rdmakv/bench/compare/report"
 	"github.com/rdmakv/rdmakv/bench/compare/servers"
-	"github.com/rdmakv/rdmakv/client"
 )
 
 // restarted measures how soon a large store answers after a stop.
@@ -92,11 +92,11 @@ func (rec recipe) again(ctx context.Context, o options, w way, s *servers.Server
 		return report.Sample{}, err
 	}
 	first := time.Since(begun)
-	if err := until(ctx, c, func(st stats) bool { return st.Keys >= d.records }); err != nil {
+	if err := counters.Until(ctx, c, func(st counters.Store) bool { return st.Keys >= d.records }); err != nil {
 		return report.Sample{}, err
 	}
 	took := time.Since(begun)
-	if err := until(ctx, c, stats.filled); err != nil {
+	if err := counters.Until(ctx, c, counters.Store.Filled); err != nil {
 		return report.Sample{}, err
 	}
 	return report.Sample{Ops: d.records, Seconds: took.Seconds(), Rate: float64(d.records) / took.Seconds(), Value: first.Seconds()}, nil
@@ -166,28 +166,5 @@ func filled(ctx context.Context, t target) error {
 		return err
 	}
 	defer c.Close()
-	return until(ctx, c, stats.filled)
-}
-
-func (st stats) filled() bool { return st.ShardsFilled == st.Shards }
-
-// until asks a store for its counters until they are as they should be, seldom enough that a fill
-// does not feel it.
-func until(ctx context.Context, c *client.Client, right func(stats) bool) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	for {
-		st, err := statsOf(ctx, c)
-		if err != nil {
-			return err
-		}
-		if right(st) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%d of %d shards are filled, %d keys are in memory: %w", st.ShardsFilled, st.Shards, st.Keys, ctx.Err())
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	return counters.Until(ctx, c, counters.Store.Filled)
 }

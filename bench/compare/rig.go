@@ -11,7 +11,6 @@ import (
 
 	"github.com/rdmakv/rdmakv/bench/compare/clients"
 	"github.com/rdmakv/rdmakv/bench/compare/servers"
-	"github.com/rdmakv/rdmakv/internal/load"
 )
 
 // A rig has what the contenders of one row share: servers with their keys, the
@@ -26,6 +25,10 @@ type rig struct {
 
 	servers  map[string]*servers.Server
 	requests map[string]*clients.Requests
+
+	reader *clients.LMDB
+	envs   map[string]lmdbEnv
+	remove []string // directories outside of the others
 }
 
 // newRig makes the directories of a row: files below dir, sockets where the path
@@ -48,6 +51,7 @@ func newRig(o options) (*rig, error) {
 	return &rig{
 		o: o, place: servers.Place{Disk: disk, Sockets: sockets}, dir: disk,
 		servers: make(map[string]*servers.Server), requests: make(map[string]*clients.Requests),
+		envs: make(map[string]lmdbEnv),
 	}, nil
 }
 
@@ -57,7 +61,9 @@ func (r *rig) close() error {
 	for _, s := range r.servers {
 		errs = append(errs, s.Stop())
 	}
-	errs = append(errs, os.RemoveAll(r.place.Disk), os.RemoveAll(r.place.Sockets))
+	for _, dir := range append(r.remove, r.place.Disk, r.place.Sockets) {
+		errs = append(errs, os.RemoveAll(dir))
+	}
 	return errors.Join(errs...)
 }
 
@@ -68,8 +74,8 @@ type dataset struct {
 	choice  string // uniform or zipf
 }
 
-// fillLimit bounds the load phase.
-const fillLimit = 10 * time.Minute
+// fillLimit bounds the load phase: 50 million keys at 25,000 a second.
+const fillLimit = 2000 * time.Second
 
 // A recipe says how to start a server and how to reach it.
 type recipe struct {
@@ -146,8 +152,7 @@ func (r *rig) asked(d clients.Dialect, op string, set dataset, batch int) (*clie
 	if q := r.requests[name]; q != nil {
 		return q, nil
 	}
-	l := loadJob{Records: set.records, Value: set.value, Op: op, Choice: set.choice, Callers: 1, Duration: time.Second, Seed: r.o.seed}
-	o, err := l.options(func(context.Context, int) (load.Store, error) { return nil, load.ErrUnsupported })
+	o, err := set.options(r.o.seed)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ type row struct {
 	report.Row
 	// once: more rounds would bring the same figure, or take too long.
 	once  bool
+	needs uint64 // bytes of memory, where they are more than a usual machine has
 	asked []contender
 }
 

@@ -102,62 +102,6 @@ func putsOffOne(o options) *row {
 		aside("against Redis without AOF", "rdmakv iwarp", "redis tcp", report.AtMost, 1)
 }
 
-// Large puts.
-func largePuts(o options) *row {
-	d := dataset{64, 1 << 20, "uniform"}
-	four := workload{op: "put", callers: 4}
-	r := newRow("put-1m", "Puts of 1 MiB without syncs",
-		"The figure is values, and so MiB, per second. rdmakv writes them to its log and to disk, and checks a checksum; Redis without AOF and memcached keep them in memory only.", rate())
-	r.add(
-		ours(o, "rdmakv iwarp, 4 goroutines", way{fabric: "iwarp", wait: "adaptive", sync: "off"}, d, four),
-		ours(o, "rdmakv shm, 4 goroutines", way{fabric: "shm", wait: "adaptive", sync: "off"}, d, four),
-		stream(1<<20),
-	)
-	r.add(peer{"redis", "tcp", ""}.inGo(d, four), peer{"redis", "tcp", ""}.inC(d, four, false))
-	r.add(peer{"memcached", "tcp", ""}.inC(d, four, false))
-	return r.
-		aside("against raw TCP throughput", "rdmakv iwarp, 4 goroutines", "floor tcp", report.AtLeast, 0.8).
-		aside("against Redis without AOF", "rdmakv iwarp, 4 goroutines", "redis tcp", report.AtLeast, 1)
-}
-
-// Large puts into memory alone.
-func largePutsCache(o options) *row {
-	d := dataset{64, 1 << 20, "uniform"}
-	four := workload{op: "put", callers: 4}
-	r := newRow("put-1m-cache", "Puts of 1 MiB into memory alone",
-		"The figure is values, and so MiB, per second, with mode: cache, which writes no disk. rdmakv checks a checksum of every value; the floors move bytes and look at none.", rate())
-	r.add(
-		ours(o, "rdmakv iwarp, 4 goroutines", way{fabric: "iwarp", wait: "adaptive", memory: true}, d, four),
-		ours(o, "rdmakv shm, 4 goroutines", way{fabric: "shm", wait: "adaptive", memory: true}, d, four),
-		ours(o, inRegistered("rdmakv iwarp, 4 goroutines"), way{fabric: "iwarp", wait: "adaptive", memory: true, registered: true}, d, four),
-		ours(o, inRegistered("rdmakv shm, 4 goroutines"), way{fabric: "shm", wait: "adaptive", memory: true, registered: true}, d, four),
-		stream(1<<20), streamReno(1<<20), copies(1<<20),
-	)
-	return r.
-		versus("at least 0.8 of a TCP stream with the same congestion control", inRegistered("rdmakv iwarp, 4 goroutines"), "TCP stream in Go, Reno", report.AtLeast, 0.8).
-		headline("puts of 1 MiB, `mode: cache`, iwarp, to a TCP stream with the same congestion control").
-		versus("shared memory: at least 0.3 of a copy", inRegistered("rdmakv shm, 4 goroutines"), "memory copy of 1 MiB", report.AtLeast, 0.3).
-		headline("puts of 1 MiB, `mode: cache`, shm, to a copy in memory").
-		versus("the same out of plain slices", "rdmakv iwarp, 4 goroutines", "TCP stream in Go, Reno", report.AtLeast, 0.8).beside().
-		versus("shared memory: the same out of plain slices", "rdmakv shm, 4 goroutines", "memory copy of 1 MiB", report.AtLeast, 0.3).beside().
-		versus("against a TCP stream with the system's congestion control", "rdmakv iwarp, 4 goroutines", "TCP stream in Go", report.AtLeast, 0.8).beside()
-}
-
-// Large puts that are durable.
-func largePutsDurable(o options) *row {
-	d := dataset{64, 1 << 20, "uniform"}
-	r := newRow("put-1m-durable", "Durable puts of 1 MiB",
-		"The figure is values, and so MiB, per second. Every answer waits until the value is on disk.", rate())
-	r.add(
-		ours(o, "rdmakv iwarp, 4 goroutines", way{fabric: "iwarp", wait: "adaptive", sync: "always"}, d, workload{op: "put", callers: 4}),
-		overwrites(1<<20, false), overwrites(1<<20, true),
-	)
-	return r.
-		versus("at least half of the disk's sequential rate", "rdmakv iwarp, 4 goroutines", "disk, written in sequence", report.AtLeast, 0.5).
-		headline("puts of 1 MiB, durable, to the disk's sequential rate").
-		versus("against the disk where each block is durable before the next", "rdmakv iwarp, 4 goroutines", "disk, written in sequence, each block durable", report.AtLeast, 0.5).beside()
-}
-
 // floors are what everything stands on.
 func floors(o options) *row {
 	r := newRow("floors", "The floors",

@@ -39,6 +39,11 @@ func compare(ctx context.Context, o options, rows []row, log io.Writer) error {
 // run measures a row, round by round. Failures are noted in the row; the error
 // is only about ctx.
 func (r *row) run(ctx context.Context, o options, log io.Writer) (err error) {
+	if r.Error = r.short(memInfo()); r.Error != "" {
+		fmt.Fprintln(log, " ", r.Error)
+		r.Judge()
+		return nil
+	}
 	rig, err := newRig(o)
 	if err != nil {
 		r.Error = err.Error()

@@ -17,7 +17,7 @@ import (
 // figure that it is about, against the peer in its best configuration, and README shows it. A goal
 // whose row was renamed, loosened or left out would be missed by nobody.
 func TestTable(t *testing.T) {
-	const iwarp, four, shmFour = "rdmakv iwarp", "rdmakv iwarp, 4 goroutines", "rdmakv shm, 4 goroutines"
+	const iwarp, shm, four, shmFour = "rdmakv iwarp", "rdmakv shm", "rdmakv iwarp, 4 goroutines", "rdmakv shm, 4 goroutines"
 	const reno, copied, most, least = "TCP stream in Go, Reno", "memory copy of 1 MiB", report.AtMost, report.AtLeast
 	redis := []string{"Redis TCP, Go", "Redis TCP, C", "Redis TCP, redis-benchmark"}
 	pipelined := []string{"Redis TCP, C, pipelined"}
@@ -38,6 +38,17 @@ func TestTable(t *testing.T) {
 		{"put-1m-durable", "rate", four, []string{"disk, written in sequence"}, least, 0.5},
 		{"put-1m-cache", "rate", inRegistered(four), []string{reno}, least, 0.8},
 		{"put-1m-cache", "rate", inRegistered(shmFour), []string{copied}, least, 0.3},
+		{"get-shm", "p50", shm, []string{"LMDB"}, most, 1},
+		{"get-shm", "p50", shm, nil, most, 1},
+		{"get-shm-1m", "p50", shm, []string{"LMDB"}, most, 0.5},
+		{"rate-shm", "rate", shm, nil, least, 2e6},
+		{"multiget-shm-1m", "rate", shm, nil, least, 5e6},
+		{"growth", "p50", "rdmakv iwarp, 1 M", []string{"rdmakv iwarp, 100 k"}, most, 1.05},
+		{"growth", "p50", "rdmakv shm, 1 M", []string{"rdmakv shm, 100 k"}, most, 1.5},
+		{"get-iwarp", "p50", "rdmakv iwarp, poll", []string{"TCP ping-pong in Go, both spin"}, most, 1.08},
+		{"get-iwarp", "p50", "rdmakv iwarp, event, one core", []string{"TCP ping-pong in Go, both sleep, one core"}, most, 1.1},
+		{"rate-iwarp-50", "rate", iwarp, redis, least, 2.5},
+		{"rate-iwarp-50", "rate", iwarp, pipelined, least, 1},
 		{"get-1m", "rate", inRegistered(four), []string{reno}, least, 0.6},
 		{"get-1m", "rate", "rdmakv shm, one caller", []string{copied}, least, 0.8},
 		{"restart", "seconds", "after a clean stop", nil, most, 0.5},
@@ -62,6 +73,17 @@ func TestTable(t *testing.T) {
 		theirs            []string
 	}{
 		{"puts-off-50", "rate", iwarp, pipelined},
+		{"get-shm-1m", "p50", "rdmakv shm, places not known", []string{"LMDB"}},
+		{"rate-shm", "rate", "LMDB", nil},
+		{"multiget-shm-1m", "rate", "LMDB, loop", nil},
+		{"memory", "bytes_per_key", "rdmakv, resident right after the load", []string{"Redis, resident"}},
+		{"memory-resident", "resident_per_key", "rdmakv", nil},
+		{"memory-resident", "resident_per_key", "Redis", nil},
+		{"memory-resident", "resident_per_key", "LMDB", nil},
+		{"get-1m", "rate", four, []string{"Redis TCP, Go", "Redis TCP, C", "Redis TCP, Go, 4 connections", "Redis TCP, C, 4 connections"}},
+		{"put-1m", "rate", four, []string{"Redis TCP, Go", "Redis TCP, C"}},
+		{"put-1m-cache", "rate", four, []string{"Redis TCP, Go", "Redis TCP, C"}},
+		{"put-1m-durable", "rate", four, []string{"Redis TCP, Go", "Redis TCP, C"}},
 		{"puts-off-50", "server_cpu_us", "Redis TCP, Go", nil},
 		{"puts-off-50", "server_cpu_us", pipelined[0], nil},
 		{"puts-durable-50", "server_cpu_us", "Redis TCP, Go", nil},
@@ -72,6 +94,11 @@ func TestTable(t *testing.T) {
 			return x.Aside && x.Headline != "" && figureOf(r, x) == want.figure && x.Ours == want.ours && slices.Equal(x.Theirs, want.theirs)
 		}) {
 			t.Errorf("%+v is not told beside the goal", want)
+		}
+	}
+	for _, r := range []string{"get-shm-1m", "rate-shm", "multiget-shm-1m"} {
+		if !slices.ContainsFunc(usualRow(t, r).Contenders, func(c report.Contender) bool { return c.System == "lmdb" }) {
+			t.Errorf("%s is not beside LMDB", r)
 		}
 	}
 	if o, err := parse(nil, &bytes.Buffer{}); err != nil || o.rounds < 5 {
@@ -159,6 +186,8 @@ func TestReadme(t *testing.T) {
 	}
 	for _, want := range []string{
 		"| resident memory per key of 16 B + 64 B, 1 M keys, to Redis | at most 0.9 | **not measured** |  |",
+		"| get of 64 B, shm, 10 k keys, p50, to LMDB in memory | at most 1 | **not measured** |  |",
+		"| MultiGet of 64 keys, 64 B, shm, one thread, 1 M keys chosen uniformly, keys/s | at least 5 M/s |",
 		"| restart, 10 M keys: memory full, in keys per second since the start | at least 4 M keys/s |", "\n## Where to read on\n",
 	} {
 		if !strings.Contains(string(got), want) {

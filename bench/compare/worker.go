@@ -55,8 +55,6 @@ func (j *job) do(ctx context.Context) (report.Sample, error) {
 		return clients.Appends(j.Dir, j.Appends.Record, j.Appends.Duration)
 	case j.Over != nil:
 		return clients.Overwrites(j.Dir, j.Over.Block, j.Over.Each, j.Over.Duration)
-	case j.Commit != nil:
-		return clients.Commits(j.Dir, *j.Commit)
 	case j.Copy != nil:
 		return clients.Copies(j.Copy.Size, j.Copy.Duration)
 	}
@@ -91,6 +89,12 @@ func (t *target) open(ctx context.Context, value int) (func(context.Context, int
 		return func(ctx context.Context, _ int) (load.Store, error) {
 			return clients.DialMemcache(ctx, t.Network, t.Addr)
 		}, none, nil
+	case "pebble":
+		p, err := clients.OpenPebble(t.Addr, t.Sync)
+		if err != nil {
+			return nil, none, err
+		}
+		return func(context.Context, int) (load.Store, error) { return p, nil }, p.End, nil
 	case "rdmakv":
 		c, err := t.dial(ctx)
 		if err != nil {
@@ -162,14 +166,14 @@ func (l *loadJob) run(ctx context.Context) (s report.Sample, err error) {
 	var cpuErr error
 	o.Measuring = func() {
 		before = used()
-		beforeServer, cpuErr = servers.CPU(l.Target.PID)
+		beforeServer, cpuErr = l.Target.cpu()
 	}
 	res, err := load.Run(ctx, o)
 	if err != nil {
 		return s, err
 	}
 	own := used() - before
-	server, err := servers.CPU(l.Target.PID)
+	server, err := l.Target.cpu()
 	if err = errors.Join(err, cpuErr); err != nil {
 		return s, err
 	}
@@ -190,6 +194,14 @@ func (l *loadJob) run(ctx context.Context) (s report.Sample, err error) {
 		}
 	}
 	return s, nil
+}
+
+// cpu is what the server has used so far of processor time.
+func (t *target) cpu() (time.Duration, error) {
+	if t.PID == 0 {
+		return 0, nil
+	}
+	return servers.CPU(t.PID)
 }
 
 // faults refuses results in which calls failed or did not find their key:

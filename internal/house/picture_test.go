@@ -16,6 +16,7 @@ var notDrawn = []string{
 	"rdma/internal/memfd", "rdma/internal/setup", "rdma/iwarp/internal/proto",
 	"rdma/rdmatest", "rdma/verbs/ibv", "rdma/verbs/internal/tcp", "store/log/logtest",
 	"internal/prefetch", // one instruction
+	"rdma/boottime",     // one clock
 }
 
 // TestPicture compares docs/rooms.svg with the packages that there are: each box says

@@ -122,17 +122,33 @@ func fnv64(v uint64) uint64 {
 // Draw returns keys for n gets in the distribution of the options, the choices of
 // one caller of a run: for a program that has to prepare its requests.
 func (o Options) Draw(n int) ([][]byte, error) {
+	numbers, err := o.DrawNumbers(n)
+	if err != nil {
+		return nil, err
+	}
+	o = o.withDefaults()
+	template := o.Keys.template()
+	keys := make([][]byte, n)
+	room := make([]byte, 0, n*o.Keys.Size)
+	for i, number := range numbers {
+		from := len(room)
+		room = template.append(room, uint64(number))
+		keys[i] = room[from:len(room):len(room)]
+	}
+	return keys, nil
+}
+
+// DrawNumbers returns the numbers of the keys that Draw writes out: for a program
+// that writes them itself.
+func (o Options) DrawNumbers(n int) ([]uint32, error) {
 	o = o.withDefaults()
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	choose, template := newChooser(o.Choice, o.Theta, o.Records, o.Seed, 0), o.Keys.template()
-	keys := make([][]byte, n)
-	room := make([]byte, 0, n*o.Keys.Size)
-	for i := range keys {
-		from := len(room)
-		room = template.append(room, choose.next(o.Records))
-		keys[i] = room[from:len(room):len(room)]
+	choose := newChooser(o.Choice, o.Theta, o.Records, o.Seed, 0)
+	numbers := make([]uint32, n)
+	for i := range numbers {
+		numbers[i] = uint32(choose.next(o.Records)) // below MaxRecords, so it fits
 	}
-	return keys, nil
+	return numbers, nil
 }

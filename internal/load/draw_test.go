@@ -23,6 +23,10 @@ func TestDraw(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	numbers, err := o.DrawNumbers(n)
+	if err != nil || len(numbers) != n {
+		t.Fatal(len(numbers), err)
+	}
 	known := map[string]int{}
 	for i := range o.Records {
 		known[string(o.Keys.Append(nil, i))] = 0
@@ -31,6 +35,9 @@ func TestDraw(t *testing.T) {
 	for i, key := range keys {
 		if string(key) != string(again[i]) {
 			t.Fatalf("draw %d is %s, then %s", i, key, again[i])
+		}
+		if want := o.Keys.Append(nil, uint64(numbers[i])); string(key) != string(want) {
+			t.Fatalf("draw %d is %s, its number %d", i, key, numbers[i])
 		}
 		if _, ok := known[string(key)]; !ok {
 			t.Fatalf("%q is no key of a record", key)

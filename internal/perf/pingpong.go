@@ -12,11 +12,13 @@ import (
 // A PingPong is the floor of everything that goes through a socket: a request and an
 // answer of so many bytes between two Go programs, with nothing parsed, hashed or
 // checked. Network is tcp or unix. With Spin an end asks its socket again and again
-// instead of sleeping; both ends should do the same.
+// instead of sleeping; both ends should do the same. Control, if not nil, gets the
+// descriptor of each end's connection before the first message.
 type PingPong struct {
 	Network         string
 	Spin            bool
 	Request, Answer int // bytes
+	Control         func(fd uintptr)
 }
 
 // Serve answers one connection of l until the other end closes it, which is no error.
@@ -26,7 +28,7 @@ func (p PingPong) Serve(l net.Listener) error {
 		return err
 	}
 	defer conn.Close()
-	e, err := newSocket(conn, p.Spin)
+	e, err := p.socket(conn)
 	if err != nil {
 		return err
 	}
@@ -49,7 +51,7 @@ func (p PingPong) Dial(ctx context.Context, addr string) (*Pinger, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := newSocket(conn, p.Spin)
+	e, err := p.socket(conn)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -80,18 +82,23 @@ type socket struct {
 	raw  syscall.RawConn // nil: it sleeps
 }
 
-// newSocket wraps a connection; with spin it reads the descriptor without waiting.
-func newSocket(conn net.Conn, spin bool) (*socket, error) {
+// socket wraps a connection; with Spin it reads the descriptor without waiting.
+func (p PingPong) socket(conn net.Conn) (*socket, error) {
 	s := &socket{conn: conn}
-	if !spin {
+	if !p.Spin && p.Control == nil {
 		return s, nil
 	}
 	sc, ok := conn.(syscall.Conn)
 	if !ok {
-		return nil, fmt.Errorf("%T has no descriptor to spin on", conn)
+		return nil, fmt.Errorf("%T has no descriptor to spin on or to set", conn)
 	}
-	var err error
-	s.raw, err = sc.SyscallConn()
+	raw, err := sc.SyscallConn()
+	if err == nil && p.Control != nil {
+		err = raw.Control(p.Control)
+	}
+	if p.Spin {
+		s.raw = raw
+	}
 	return s, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/boottime"
 	"github.com/rdmakv/rdmakv/rdma/internal/soft"
 )
 
@@ -47,11 +48,11 @@ func (c *cq) Poll(wcs []rdma.WC) (int, error) {
 }
 
 // stamp notes the time of the poll if READs have come: the program may need it for a
-// lease, and one system call serves all that came together.
+// lease, and one reading serves all that came together.
 func stamp(wcs []rdma.WC) {
 	for i := range wcs {
 		if wcs[i].Op == rdma.OpRDMARead {
-			now := bootNanos()
+			now := boottime.Nanos()
 			for j := range wcs {
 				wcs[j].Polled = now
 			}

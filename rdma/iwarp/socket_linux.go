@@ -42,12 +42,3 @@ func tuneSocket(raw syscall.RawConn, r *sockReader, userTimeout time.Duration, w
 func setLowat(fd, n int) bool {
 	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, n) == nil
 }
-
-// bootNanos is CLOCK_BOOTTIME in nanoseconds, 0 if it cannot be read: see WC.Polled.
-func bootNanos() int64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		return 0
-	}
-	return ts.Nano()
-}

@@ -16,6 +16,3 @@ func tuneSocket(syscall.RawConn, *sockReader, time.Duration, bool) (mss int, err
 // setLowat cannot raise the mark here: the kernel wakes the reader also while another
 // goroutine looks.
 func setLowat(int, int) bool { return false }
-
-// bootNanos returns 0, which says that the time was not read.
-func bootNanos() int64 { return 0 }

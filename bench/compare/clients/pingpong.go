@@ -18,8 +18,21 @@ import (
 func AnswerPingPong(l net.Listener, p PingPong) error { return p.inGo().Serve(l) }
 
 func (p PingPong) inGo() perf.PingPong {
-	return perf.PingPong{Network: p.Network, Spin: p.Spin, Request: p.Request, Answer: p.Answer}
+	g := perf.PingPong{Network: p.Network, Spin: p.Spin, Request: p.Request, Answer: p.Answer}
+	if p.Network == "tcp" {
+		g.Control = alike
+	}
+	return g
 }
+
+// Congestion is the congestion control of every TCP socket of a comparison: the one
+// that rdma/iwarp takes for connections within a machine.
+const Congestion = "reno"
+
+// alike gives it to a socket of ours. The run's own network has it as its default;
+// where that could not be had, at least our ends have it. A system that cannot set
+// it goes without.
+func alike(fd uintptr) { _ = pace(fd, Congestion) }
 
 // RunPingPong asks at addr for p.Duration, after a tenth of it to warm up.
 func RunPingPong(ctx context.Context, addr string, p PingPong) (report.Sample, error) {

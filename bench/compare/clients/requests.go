@@ -26,18 +26,39 @@ type Dialect struct {
 	hit    func(value int) int
 	stored string
 	first  string // of a hit
+	// Of one request for many keys: what stands before and behind them, and before
+	// and behind the hits. Nil where each key has a request.
+	around func(batch int) (head, tail, answerHead, answerTail string)
 }
 
 // RedisDialect and MemcacheDialect are the peers' protocols.
 func RedisDialect() Dialect {
-	return Dialect{"redis", AppendRedisGet, AppendRedisSet,
-		func(n int) int { return len("$\r\n\r\n") + len(strconv.Itoa(n)) + n }, "+OK\r\n", "$"}
+	return Dialect{Name: "redis", get: AppendRedisGet, set: AppendRedisSet,
+		hit: func(n int) int { return len("$\r\n\r\n") + len(strconv.Itoa(n)) + n }, stored: "+OK\r\n", first: "$"}
 }
 
 // MemcacheDialect is that of the meta commands.
 func MemcacheDialect() Dialect {
-	return Dialect{"memcached", AppendMemcacheGet, AppendMemcacheSet,
-		func(n int) int { return len("VA \r\n\r\n") + len(strconv.Itoa(n)) + n }, "HD\r\n", "V"}
+	return Dialect{Name: "memcached", get: AppendMemcacheGet, set: AppendMemcacheSet,
+		hit: func(n int) int { return len("VA \r\n\r\n") + len(strconv.Itoa(n)) + n }, stored: "HD\r\n", first: "V"}
+}
+
+// RedisMGet is Redis' MGET: one request for all keys of a batch.
+func RedisMGet() Dialect {
+	return Dialect{Name: "redis-mget",
+		get: func(dst, key []byte) []byte { return appendBulk(dst, key) },
+		hit: func(n int) int { return len("$\r\n\r\n") + len(strconv.Itoa(n)) + n }, first: "*",
+		around: func(batch int) (head, tail, answerHead, answerTail string) {
+			return fmt.Sprintf("*%d\r\n$4\r\nMGET\r\n", batch+1), "", fmt.Sprintf("*%d\r\n", batch), ""
+		}}
+}
+
+// MemcacheMultiGet is memcached's "get" of many keys, which have so many bytes.
+func MemcacheMultiGet(key int) Dialect {
+	return Dialect{Name: "memcached-get",
+		get: func(dst, key []byte) []byte { return append(append(dst, ' '), key...) },
+		hit: func(n int) int { return len("VALUE  0 \r\n\r\n") + key + len(strconv.Itoa(n)) + n }, first: "V",
+		around: func(int) (head, tail, answerHead, answerTail string) { return "get", "\r\n", "", "END\r\n" }}
 }
 
 // Gets writes requests for keys with values of so many bytes, batch of them
@@ -63,13 +84,20 @@ func (d Dialect) write(dir, kind string, keys [][]byte, batch, answer int, first
 		return nil, err
 	}
 	r := &Requests{File: filepath.Clean(f.Name()), Answer: answer * batch, First: first, Batch: batch}
+	var head, tail string
+	if d.around != nil {
+		var before, behind string
+		head, tail, before, behind = d.around(batch)
+		r.Answer += len(before) + len(behind)
+	}
 	w := bufio.NewWriter(f)
 	var one []byte
 	for len(keys) >= batch {
-		one = one[:0]
+		one = append(one[:0], head...)
 		for _, key := range keys[:batch] {
 			one = add(one, key)
 		}
+		one = append(one, tail...)
 		keys = keys[batch:]
 		if r.Request == 0 {
 			r.Request = len(one)

@@ -34,6 +34,15 @@ func dialWire(ctx context.Context, network, addr string) (*wire, error) {
 	if err != nil {
 		return nil, err
 	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		raw, err := tcp.SyscallConn()
+		if err == nil {
+			err = raw.Control(alike)
+		}
+		if err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+	}
 	return &wire{conn: conn, in: bufio.NewReaderSize(conn, wireBuffer)}, nil
 }
 

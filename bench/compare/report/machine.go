@@ -23,6 +23,9 @@ type Machine struct {
 	Virtual     bool   `json:"virtual"`
 	MemoryBytes uint64 `json:"memory_bytes"`
 	Disk        string `json:"disk"` // file system and device of the stores
+	// Congestion is the default congestion control of TCP sockets where it ran: that
+	// of the run's own network namespace, or else the machine's.
+	Congestion string `json:"congestion,omitempty"`
 }
 
 // ThisMachine describes the machine, and the disk below dir. What cannot be
@@ -33,6 +36,8 @@ func ThisMachine(dir string) Machine {
 		Kernel: strings.TrimSpace(read("/proc/sys/kernel/osrelease")),
 		Arch:   runtime.GOARCH,
 		Cores:  runtime.NumCPU(),
+
+		Congestion: strings.TrimSpace(read("/proc/sys/net/ipv4/tcp_congestion_control")),
 	}
 	m.CPU, m.Virtual = cpuName(read("/proc/cpuinfo"))
 	m.MemoryBytes = kilobytes(read("/proc/meminfo"), "MemTotal:") << 10

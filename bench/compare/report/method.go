@@ -28,9 +28,11 @@ cores", and none has another priority: server and client have a core each if the
 the loopback interface, UNIX sockets or shared memory; no network is measured.
 
 **The same work.** All have 16 B keys (%s), the same values, and the same keys in the same distribution,
-from one seed. Except by redis-benchmark and by the client in C, which look at lengths and at the first byte of an answer,
-every value that comes back is compared with what was stored. Each turn warms up before it counts, for a quarter of its
-time and at least 250 ms under the load generator, for a tenth under the client in C, not at all under redis-benchmark.
+from one seed: bare Pebble is asked by the same load generator in its own process, and the reader of LMDB has the choices of
+the generator's first caller in a file. Except by redis-benchmark and by the clients in C, every value that comes back is
+compared with what was stored; the client of sockets in C looks at lengths and at the first byte of an answer, that of LMDB at the
+length and at the first 8 bytes, which are the key's number. Each turn warms up before it counts, for a quarter of its
+time and at least 250 ms under the load generator and for LMDB, for a tenth under the other client in C, not at all under redis-benchmark.
 Keys that were not found, or any call that failed, make the turn a failure.
 
 **The peers get their best.** Redis is asked by its own redis-benchmark, by rdmakv's load generator with a bare RESP
@@ -38,15 +40,19 @@ loop (no client library between), and by a client in C that sends ready-made req
 its meta commands. The best of them counts in every ratio. Redis runs with one thread for commands, as it does by
 default (its I/O threads need more cores than two), memcached with its four. Neither writes snapshots; Redis has no
 append-only file unless the row says so, and where it has one, it does not rewrite it (auto-aof-rewrite-percentage 0). Rows of
-50 callers also ask it by one connection on which 50 requests are under way, which is how its best clients share one.
+50 callers also ask it by one connection on which 50 requests are under way, which is how its best clients share one. Batches are asked for in
+both ways that there are: many requests in one write, and one request for many keys (MGET, get).
+
+**LMDB** is the peer of shared memory: like rdmakv's client, its reader is a process that copies values out of a map and calls no server.
+Its data are in memory (tmpfs, else the page cache) and were loaded in the order of keys, which fills its pages; the map is in huge pages
+where the kernel can do that, as rdmakv's memory is; every record was read once. A reader's transaction is renewed for every get, or for every
+batch, because a get of rdmakv sees the newest value too; what that costs is some ten nanoseconds. Its locks stay on, without which
+nobody could write beside the reader. The clock is read once for each call, as by the load generator. What is compared is reading alone: LMDB has one
+writer at a time and no network, and rdmakv's gets verify a checksum, the key and a lease.
 
 **These things are not the same, and speak for rdmakv or against it.**
 
-- *Congestion control.* rdmakv's iwarp takes Reno for connections within the machine, which does not pace; the
-  floors and the peers have the system's default. Where that is BBR, which paces, a raw TCP stream is slower than it could
-  be: on the machine of the first runs 4,400 to 4,840 MiB/s where Reno gave 9,550 or more (measured apart), so that the ratio of
-  1 MiB gets to a stream would be about half of the printed one against a stream with Reno. So the rows of 1 MiB have a stream with Reno, too.
-  Other TCP rows were not measured both ways.
+- *Congestion control.* %s
 - *Polling.* Most of the gap between a polled READ and Redis is polling. Two processes that sleep in recv take many times
   as long to hand a message over as two that spin (see the floors), because an idle core has to be woken, which on a
   virtual machine the hypervisor does. rdmakv's adaptive mode spins for as long as its last waits took, and sleeps
@@ -57,10 +63,12 @@ append-only file unless the row says so, and where it has one, it does not rewri
   round trip takes a fraction of the time. It happens in some rounds to some contenders, on either side: the spreads
   show it, and the lines with pinned ends show both cases.
 - *Connections.* 50 callers of rdmakv share one connection of one process, as its clients do; the peers have 50
-  connections, as most of theirs do, and rows of puts also have Redis with one connection, pipelined, told apart from it.
+  connections, as most of theirs do, and the rows also have Redis with one connection, pipelined, told apart from it.
 - *Places known.* rdmakv's gets are one READ when the client remembers where the item is. Rows say whether it does;
   the ones on growth and on Zipf have the cache at its default size, and gets without any.
 - *Checksums.* rdmakv verifies a checksum of every value at the client; the peers have none.
+- *The load generator's own part* of a get, some tens of nanoseconds for the choice, the comparison and the histogram, is in rdmakv's figures by
+  shared memory; the client of LMDB does less. It speaks against rdmakv.
 - *Durability.* rdmakv writes a log, and from it Pebble, an LSM tree, in every mode but cache; Redis without AOF and memcached write nothing.
 - *redis-benchmark* reports latencies in steps of 8 µs; its rates are exact.
 - *Processor time of a server* is what /proc tells of its process, in steps of 10 ms, over the turn.
@@ -72,8 +80,25 @@ altogether, which no row here can show. The rows over Soft-RoCE are those of `+"
 
     make bench-compare                        # all of it, and this page
     make bench-compare ROUNDS=9 ROWS=get-shm,get-iwarp   # some rows, to .cache/compare/last
-    make bench-compare ARGS=-big              # stores of 10 million keys, too
-`, "`key:000000000000` on")
+    make bench-compare ARGS=-big              # stores of 10 and 50 million keys, too, where there is the memory
+`, "`key:000000000000` on", congestion(m.Congestion))
+}
+
+// congestion says which congestion control the TCP sockets of a run had.
+func congestion(name string) string {
+	const always = `rdmakv's iwarp takes Reno for connections within the machine, which does not pace. `
+	if name == "reno" {
+		return always + `So the whole run was made in a network
+  namespace of its own, whose default is Reno: every TCP socket had it, those of Redis, memcached and redis-benchmark, which cannot be
+  told, and those of the floors. The machine's own setting was not touched.`
+	}
+	if name == "" {
+		name = "not known"
+	}
+	return always + `This run had no network
+  namespace of its own, in which Reno would be everybody's default. So the sockets of our own clients of the peers and of the floors had Reno,
+  and those of Redis, memcached and redis-benchmark, which cannot be told, the machine's default (` + name + `). Where that is BBR, which
+  paces, a TCP stream is about half as fast as with Reno: the ratios to these peers then speak for rdmakv, most of all those of large values.`
 }
 
 func secondsWord(s float64) string {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -15,8 +16,8 @@ const (
 	readmeEnd   = "<!-- The end of what bench/compare writes. -->\n"
 )
 
-// ErrNoPlace: README lacks the lines between which its table stands.
-var ErrNoPlace = errors.New("README.md lacks the lines between which bench/compare writes its table; put them back")
+// ErrNoPlace: a page lacks the lines between which a program writes its tables.
+var ErrNoPlace = errors.New("the page lacks the lines between which tables are written; put them back")
 
 // Headlines says whether any target is for README. Results from before there were such have none.
 func (res *Result) Headlines() bool {
@@ -32,23 +33,33 @@ func (res *Result) Headlines() bool {
 
 // Readme returns the text of README with the table of these results in the place of the last one.
 func Readme(text []byte, res *Result) ([]byte, error) {
-	before, rest, ok := bytes.Cut(text, []byte(readmeBegin))
-	_, after, closed := bytes.Cut(rest, []byte(readmeEnd))
+	text, err := Between(text, readmeBegin, readmeEnd, func(w io.Writer) error { return readmeTable(w, res) })
+	if err != nil {
+		return nil, fmt.Errorf("README.md: %w", err)
+	}
+	return text, nil
+}
+
+// Between returns a page with what write writes in the place of what stood between the lines begin
+// and end, which stay. It fails with ErrNoPlace, or as write does.
+func Between(text []byte, begin, end string, write func(io.Writer) error) ([]byte, error) {
+	before, rest, ok := bytes.Cut(text, []byte(begin))
+	_, after, closed := bytes.Cut(rest, []byte(end))
 	if !ok || !closed {
 		return nil, ErrNoPlace
 	}
 	var b bytes.Buffer
 	b.Write(before)
-	b.WriteString(readmeBegin)
-	if err := readmeTable(&b, res); err != nil {
+	b.WriteString(begin)
+	if err := write(&b); err != nil {
 		return nil, err
 	}
-	b.WriteString(readmeEnd)
+	b.WriteString(end)
 	b.Write(after)
 	return b.Bytes(), nil
 }
 
-// readmeTable writes one line for each target that has a headline.
+// readmeTable writes the overviews and one line for each target that has a headline.
 func readmeTable(w io.Writer, res *Result) error {
 	p := &page{w: bufio.NewWriter(w), res: res}
 	virtual := ""
@@ -57,8 +68,12 @@ func readmeTable(w io.Writer, res *Result) error {
 	}
 	p.say("One run of `make bench-compare` on %s, %d cores%s, medians of %d interleaved rounds; bold",
 		res.Started.Format("2 Jan 2006"), res.Machine.Cores, virtual, res.Rounds)
-	p.say("figures miss their goal, and lines without a goal are told beside the one above. p99 is that of rdmakv's calls.")
-	p.say("Trust the ratios, not the absolutes, and measure your machine by the same command.\n")
+	p.say("figures miss their goal, and lines without a goal are told beside the one above. p99 is that of rdmakv's calls, and")
+	p.say("behind the slash that of what the line compares with. Trust the ratios, not the absolutes, and measure your machine by")
+	p.say("the same command.\n")
+	for _, line := range overviewLines(res, "docs/") {
+		p.say("%s\n", line)
+	}
 	p.say("| | goal | measured | p99, µs |")
 	p.say("|---|---|---|---|")
 	for i := range res.Rows {
@@ -115,11 +130,22 @@ func withUnit(text string, v float64, f Figure) string {
 	return text + " " + f.Unit
 }
 
-// tail is the 99th percentile of the contender that a target is for, where it has one and the
-// target is not told beside another.
+// tail is the 99th percentile of the contender that a target is for, and behind a slash that of the
+// one that it is compared with, where they have one.
 func (r *Row) tail(t *Target) string {
-	c := r.contender(t.Ours)
-	if c == nil || t.Aside || t.of(r).Name == "server_cpu_us" {
+	if t.of(r).Name == "server_cpu_us" {
+		return ""
+	}
+	ours, theirs := r.contender(t.Ours).p99(), r.contender(t.Against).p99()
+	if theirs != "" {
+		theirs = " / " + theirs
+	}
+	return ours + theirs
+}
+
+// p99 is the median of the rounds, "" where there is none.
+func (c *Contender) p99() string {
+	if c == nil || c.Kind == Floor && c.System == "memory" { // whose samples are means of many copies
 		return ""
 	}
 	if v := c.median(func(s Sample) float64 { return s.P99 }); v > 0 {

@@ -108,6 +108,8 @@ type Sample struct {
 	Instructions float64 `json:"instructions,omitempty"`
 	// BytesPerKey is memory beyond key and value.
 	BytesPerKey float64 `json:"bytes_per_key,omitempty"`
+	// HugeBytes is how much of a peer's map is in huge pages.
+	HugeBytes uint64 `json:"huge_bytes,omitempty"`
 	// Value is the figure of the row where it is none of the above.
 	Value float64 `json:"value,omitempty"`
 	// Paths are the shares of gets by how they were answered, of rdmakv.

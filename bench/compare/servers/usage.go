@@ -1,6 +1,7 @@
 package servers
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -87,4 +88,18 @@ func parseResident(status string) (all, private uint64, err error) {
 		return 0, 0, fmt.Errorf("no VmRSS and RssAnon in /proc/PID/status")
 	}
 	return all, private, nil
+}
+
+// Available finds MemAvailable in the text of /proc/meminfo, in bytes.
+func Available(meminfo string) (uint64, error) {
+	for line := range strings.Lines(meminfo) {
+		if rest, ok := strings.CutPrefix(line, "MemAvailable:"); ok {
+			n, err := strconv.ParseUint(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 50)
+			if err != nil {
+				return 0, fmt.Errorf("%q in /proc/meminfo", strings.TrimSpace(line))
+			}
+			return n << 10, nil
+		}
+	}
+	return 0, errors.New("no MemAvailable in /proc/meminfo")
 }

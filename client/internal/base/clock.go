@@ -15,7 +15,7 @@ import (
 //
 // Safe for concurrent use, but that one goroutine calls Tick and SetEvery.
 type Clock struct {
-	// Now is the lease clock in nanoseconds; see BootNanos. A system call, as a rule.
+	// Now is the lease clock in nanoseconds; as a rule boottime.Nanos.
 	Now func() int64
 
 	start  time.Time
@@ -127,6 +127,6 @@ func (l *Limit) Bounded() (context.Context, context.CancelFunc) {
 var monoStarted = time.Now()
 
 // MonoNanos is the lease clock of a session with a server on the same machine: the two
-// sleep together, so the clock need not count suspend as BootNanos does, and this one is
-// no system call.
+// sleep together, so the clock need not count suspend as boottime.Nanos does, and this one takes half
+// as long to read.
 func MonoNanos() int64 { return int64(time.Since(monoStarted)) }

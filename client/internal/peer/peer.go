@@ -27,6 +27,7 @@ import (
 	"github.com/rdmakv/rdmakv/client/internal/session"
 	"github.com/rdmakv/rdmakv/internal/turnstile"
 	"github.com/rdmakv/rdmakv/internal/world"
+	"github.com/rdmakv/rdmakv/rdma/boottime"
 )
 
 // A Peer is one server as a Client sees it: a session that is made again when it
@@ -99,7 +100,7 @@ func New(cfg *base.Config, w world.World, node string, dir Directory) *Peer {
 		wake:  make(chan struct{}, 1),
 	}
 	c.Devices = device.NewSet(cfg, w.Heap)
-	now := base.BootNanos
+	now := boottime.Nanos
 	if w.Now != nil {
 		now = w.Now
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/client/internal/places"
+	"github.com/rdmakv/rdmakv/rdma/boottime"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -73,15 +74,16 @@ type Lease struct {
 	pendingReclaim uint64
 }
 
-// A Grant is a lease in force: a deadline on the clock of base.BootNanos, and the
+// A Grant is a lease in force: a deadline on the lease clock (boottime.Nanos), and the
 // retired pages known when it was taken into use. Immutable.
 type Grant struct {
 	deadline int64
 	Retired  *places.Retired
 }
 
-// leaseLength takes the rate bound off what the server promises.
-func leaseLength(l time.Duration) int64 { return int64(l - l/100) }
+// leaseLength takes the rate bound off what the server promises, and what the lease clock may
+// miss of it.
+func leaseLength(l time.Duration) int64 { return int64(l - l/100 - boottime.Slack) }
 
 // start takes the first grant, which came with the reply to a request that was
 // posted at the given time.

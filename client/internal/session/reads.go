@@ -202,7 +202,7 @@ func (b *Reads) Wait(p *base.Limit) (mine bool, err error) {
 		return false, s.waitError(err)
 	}
 	b.finish()
-	if s.direct == nil && s.World.Now == nil { // then the lease clock is CLOCK_BOOTTIME
+	if s.direct == nil && s.World.Now == nil { // then the lease clock is boottime.Nanos
 		b.polled = wc.Polled
 	}
 	if wc.Status != rdma.StatusSuccess {
@@ -215,8 +215,7 @@ func (b *Reads) Wait(p *base.Limit) (mine bool, err error) {
 }
 
 // Handled is the time at which what the batch brought was polled, on the lease
-// clock: the one reading that a batch takes, which costs a system call only where
-// the fabric has not looked.
+// clock: the one reading that a batch takes, unless the fabric has looked.
 func (b *Reads) Handled() int64 {
 	if b.polled != 0 {
 		return b.polled

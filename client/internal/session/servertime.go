@@ -4,6 +4,8 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+
+	"github.com/rdmakv/rdmakv/rdma/boottime"
 )
 
 // Only the server decides when a key has expired, by its own time, which
@@ -32,7 +34,8 @@ import (
 //
 // It holds for one instant p of the lease clock and is carried forward 2 % fast:
 // the rates of two clocks may differ by 1 %, and the server draws its time
-// towards its wall clock by up to 0.5 % more. There are two sources:
+// towards its wall clock by up to 0.5 % more; and by boottime.Slack, which the lease
+// clock may miss of the time between. There are two sources:
 //
 //	Ping     posted at p, answered with time s:  s was read after p, S(p) ≤ s
 //	beats    a READ posted at p showed T0; others showed T1 > T0 and T2 > T1:
@@ -83,7 +86,7 @@ func (b *timeBound) carry(now int64) uint64 {
 	if b == nil {
 		return math.MaxUint64
 	}
-	micros := uint64(max(now-b.at, 0)/1000) + 1
+	micros := uint64((max(now-b.at, 0)+int64(boottime.Slack))/1000) + 1
 	return b.micros + micros + micros/50 + 1
 }
 

@@ -3,8 +3,11 @@ package session
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/rdmakv/rdmakv/rdma/boottime"
 )
 
 // A clockModel is a server's clock and its beats, in microseconds of a real time
@@ -146,5 +149,24 @@ func TestExpiryVerdicts(t *testing.T) {
 	}
 	if v := st.judge(4_000_000, 3_000_000, 200*ms); v != ExpiryAsk {
 		t.Errorf("expired, but that was not known before the READ: %v", v)
+	}
+}
+
+// TestClockSlack: what the lease clock may miss of the time that has passed is taken off the lease, and
+// added to the server's time.
+func TestClockSlack(t *testing.T) {
+	const posted, promised = int64(5e9), 2 * time.Second
+	var l Lease
+	l.start(promised, posted, 0)
+	over := posted + int64(promised-promised/100-boottime.Slack)
+	if g := l.Grant(); l.Holds(g, over) || !l.Holds(g, over-1) {
+		t.Errorf("the lease ends at %d, want %d", g.deadline, over)
+	}
+	b := timeBound{at: posted, micros: 1000}
+	for _, now := range []int64{posted - 1, posted, posted + 999, posted + 1e6} {
+		passed := max(now-posted, 0) + int64(boottime.Slack)
+		if got := b.carry(now); got < 1000+uint64(passed+999)/1000 {
+			t.Errorf("%d ns later the server's time is at most %d us", passed, got)
+		}
 	}
 }

@@ -91,6 +91,8 @@ static void no_delay(int fd)
 	int one = 1;
 	if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one))
 		die("TCP_NODELAY");
+	/* As all TCP of a comparison; a kernel that cannot goes without. */
+	(void)!setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
 }
 
 static int tcp_connect(int port)
