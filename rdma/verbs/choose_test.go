@@ -174,12 +174,12 @@ func TestAttributes(t *testing.T) {
 	if ib.MaxQPWR != 99 || ib.MaxSGE != ibv.MaxSGE || ib.MaxCQE != 1000-cqSlack || ib.MaxQPRdAtom != maxDepth || ib.MaxQPInitRdAtom != 16 || ib.MaxMsgSize != 1<<23 {
 		t.Errorf("%+v", ib)
 	}
-	if want := rdma.CapWrite | rdma.CapSRQ | rdma.CapInline | rdma.CapAtomics | rdma.CapRNR | rdma.CapSendDelivers; ib.Caps != want {
+	if want := rdma.CapWrite | rdma.CapSpinRead | rdma.CapSRQ | rdma.CapInline | rdma.CapAtomics | rdma.CapRNR | rdma.CapSendDelivers; ib.Caps != want {
 		t.Errorf("capabilities %b, want %b", ib.Caps, want)
 	}
 	at.MaxSRQ, at.MaxSGE = 0, 4
 	iw := attributes(at, p, true, 0)
-	if want := rdma.CapWrite | rdma.CapReadSinkWrite; iw.Caps != want || iw.MaxSGE != 4 {
+	if want := rdma.CapWrite | rdma.CapSpinRead | rdma.CapReadSinkWrite; iw.Caps != want || iw.MaxSGE != 4 {
 		t.Errorf("iWARP: capabilities %b, want %b; %d SGEs", iw.Caps, want, iw.MaxSGE)
 	}
 	at.VendorID = siwVendor

@@ -309,16 +309,22 @@ func (ix *Index) Walk(from Cursor, most int, yield func(Ref) bool) (next Cursor,
 	for {
 		seg := ix.dir[from.prefix>>(layout.MaxDepth-ix.depth)]
 		slots := 3 * seg.groups * layout.BucketSlots
-		for ; from.slot < slots; from.slot++ {
+		for from.slot < slots {
 			if looked == most {
 				return from, looked, false
 			}
-			looked++
-			b, i := from.slot/layout.BucketSlots, from.slot%layout.BucketSlots
-			r := Ref{seg, int32(b*layout.BucketSize + layout.SlotOffset(i))}
-			if r.Slot().Class() != 0 && !yield(r) {
+			b, first := from.slot/layout.BucketSlots, from.slot%layout.BucketSlots
+			n := min(layout.BucketSlots-first, most-looked)
+			words := bucketAt(seg.mem, b)
+			for i := first; i < first+n; i++ {
+				looked++
 				from.slot++
-				return from, looked, false
+				if layout.Slot(load(&words[1+i])).Class() == 0 {
+					continue
+				}
+				if !yield(Ref{seg, int32(b*layout.BucketSize + layout.SlotOffset(i))}) {
+					return from, looked, false
+				}
 			}
 		}
 		end := uint64(seg.prefix+1) << (layout.MaxDepth - seg.depth)

@@ -152,7 +152,7 @@ func (b *bench) countedBatch() question {
 			row, err := b.theirs.table(b.ctx, "ib_read_bw", "-s", strconv.Itoa(itemBytes(size)), "-n", strconv.Itoa(count), "-t", "64", "-l", "64", "-Q", "1")
 			return report.Sample{Ops: uint64(count), Rate: row["MsgRate[Mpps]"] * 1e6}, err
 		})
-	q.add(report.Contender{Name: ours, Kind: report.Ours, System: "rdmakv verbs", Waiting: "spins", How: "client.MultiGet, places known"},
+	q.add(report.Contender{Name: ours, Kind: report.Ours, System: "rdmakv verbs", Waiting: "spins", How: "client.MultiGet into the results of before, places known"},
 		func() (report.Sample, error) { return b.multiGets(b.modes[wait.Poll], size, n, count) })
 	q.Targets = []report.Target{{Text: "batches of 64, of ib_read_bw", Ours: ours, Theirs: []string{bw}, Want: report.AtLeast, Limit: 1}}
 	return q.counting()

@@ -165,10 +165,11 @@ func (b *bench) batchRow() question {
 
 func (b *bench) multiGets(c *client.Client, size, n, count int) (report.Sample, error) {
 	list := sizedKeys(size)
+	var results []client.Result
 	run := func(count int) error {
 		for i := 0; i < count; i += n {
-			results, err := c.MultiGet(b.ctx, list[i%keys:i%keys+n])
-			if err != nil {
+			var err error
+			if results, err = c.MultiGet(b.ctx, list[i%keys:i%keys+n], results...); err != nil {
 				return err
 			}
 			for _, r := range results {

@@ -26,6 +26,7 @@ type group struct {
 	grant *session.Grant
 	low   uint64
 
+	part    int // keys that share a batch
 	members []member
 	item    layout.ItemView
 	room    arena // for values
@@ -62,6 +63,10 @@ func getGroup(c *peer.Peer, p *base.Limit, keys [][]byte, results []base.Result,
 	*gr = group{
 		c: c, s: s, v: s.View(), p: p, keys: keys, results: results,
 		grant: s.Lease.Grant(), low: s.Time.Low(), members: gr.members[:0],
+		part: doorbellKeys,
+	}
+	if s.Device.Software {
+		gr.part = partKeys
 	}
 	for _, i := range which {
 		gr.join(i)
@@ -120,7 +125,7 @@ func (gr *group) look(m *member) {
 	m.state = m.g.lookup.Step()
 }
 
-// maxParts is how many batches of a group are under way at a time.
+// maxParts is how many batches of a group are under way at a time, at most.
 const maxParts = groupKeys / partKeys
 
 // run READs until no member asks for anything any more, the session is lost, or the
@@ -130,8 +135,8 @@ func (gr *group) run() {
 		asking = false
 		var under [maxParts]*session.Reads
 		n := 0
-		for from := 0; from < len(gr.members) && !gr.broken; from += partKeys {
-			part := gr.members[from:min(from+partKeys, len(gr.members))]
+		for from := 0; from < len(gr.members) && !gr.broken; from += gr.part {
+			part := gr.members[from:min(from+gr.part, len(gr.members))]
 			b := gr.gather(part)
 			if b == nil {
 				continue
@@ -143,7 +148,7 @@ func (gr *group) run() {
 				gr.settle(&under)
 				n = 0
 			}
-			b.Lone = n == 0 && from+partKeys >= len(gr.members) // it is waited for at once
+			b.Lone = n == 0 && from+gr.part >= len(gr.members) // it is waited for at once
 			if err := b.Post(gr.p); err != nil {
 				gr.broken = true
 				if !errors.Is(err, session.ErrAbandoned) {
@@ -151,7 +156,7 @@ func (gr *group) run() {
 				}
 				break
 			}
-			under[from/partKeys] = b
+			under[from/gr.part] = b
 			n++
 		}
 		gr.settle(&under)
@@ -174,8 +179,8 @@ func (gr *group) settle(under *[maxParts]*session.Reads) {
 			}
 			continue
 		}
-		from := k * partKeys
-		gr.step(b, gr.members[from:min(from+partKeys, len(gr.members))])
+		from := k * gr.part
+		gr.step(b, gr.members[from:min(from+gr.part, len(gr.members))])
 		b.Release()
 	}
 }
@@ -255,17 +260,18 @@ func (gr *group) step(b *session.Reads, members []member) {
 
 // stepPlace looks at what stood at a remembered place.
 func (gr *group) stepPlace(m *member, buf []byte, now int64) {
-	s, item := gr.s, &gr.item
-	if !item.Accept(buf, s.Incarnation, m.loc.Place, gr.keys[m.i]) {
+	s, key := gr.s, gr.keys[m.i]
+	item, whole := layout.AcceptWhole(buf, s.Incarnation, m.loc.Place, key)
+	if !whole {
+		if gr.item.Accept(buf, s.Incarnation, m.loc.Place, key) {
+			m.state = layout.ActionAsk // large: got singly
+			return
+		}
 		s.Counts.CacheStale.Add(1)
 		gr.look(m)
 		return
 	}
 	if m.state = layout.ActionFound; !gr.holds(gr.grant, m, now) {
-		return
-	}
-	if item.Chunks > 0 {
-		m.state = layout.ActionAsk // large: got singly
 		return
 	}
 	switch s.JudgeExpiry(item.Expiry, gr.low, now) {
@@ -274,7 +280,7 @@ func (gr *group) stepPlace(m *member, buf []byte, now int64) {
 	case session.ExpiryPassed:
 		gr.absent(m)
 	default:
-		gr.found(m, item)
+		gr.found(m, buf[item.From:item.To])
 		s.Touches.Hit(s.Counts.Hits.Add(1), m.hash)
 	}
 }
@@ -313,7 +319,7 @@ func (gr *group) stepLookup(m *member, b *session.Reads, now int64) {
 		m.state = layout.ActionAsk // large: got singly
 		return
 	}
-	gr.found(m, &item)
+	gr.found(m, item.Value())
 	countHit(s, m.g)
 }
 
@@ -327,10 +333,10 @@ func (gr *group) holds(g *session.Grant, m *member, now int64) bool {
 	return false
 }
 
-func (gr *group) found(m *member, item *layout.ItemView) {
+func (gr *group) found(m *member, value []byte) {
 	gr.hits++
 	r := &gr.results[m.i]
-	r.Value, r.Err = append(gr.room.of(r.Value, item.ValLen), item.Value()...), nil
+	r.Value, r.Err = append(gr.room.of(r.Value, len(value)), value...), nil
 }
 
 // absent notes that the member's key does not exist, if this server can know.

@@ -18,11 +18,13 @@ import (
 // from one goroutine.
 
 const (
-	// groupKeys is how many lookups are stepped together, partKeys how many share a
-	// batch: while the READs of one part are under way the next one is made ready,
-	// or what came for the one before is looked at.
-	groupKeys = 128
-	partKeys  = 32
+	// groupKeys is how many lookups are stepped together. So many as doorbellKeys share
+	// a batch, which a device gets with one doorbell, or partKeys where this program is
+	// the RNIC: there, while the READs of one part are under way, the next one is made
+	// ready, or what came for the one before is looked at.
+	groupKeys    = 128
+	doorbellKeys = 64
+	partKeys     = 32
 	// groupReads and groupBytes bound one batch.
 	groupReads = 128
 	groupBytes = base.WindowBytes - layout.PageSize
