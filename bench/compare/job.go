@@ -67,7 +67,7 @@ type loadJob struct {
 	Batch    int
 	Warm     time.Duration
 	Duration time.Duration
-	// Touch gets every key once beforehand, so that its place is known.
+	// Touch gets every key twice beforehand, so that its place is known.
 	Touch bool
 	Seed  uint64
 }
