@@ -112,12 +112,9 @@ static int64_t now(clockid_t clock)
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-int64_t rk_monotonic(void)
-{
-	return now(CLOCK_MONOTONIC);
-}
-
-int rk_stamp(struct rk_wc *wcs, int got)
+// stamp writes into completions when they were polled: one look at the clock for
+// all, without the system call that it takes in Go.
+static int stamp(struct rk_wc *wcs, int got)
 {
 	if (got > 0) {
 		int64_t t = 0;
@@ -132,30 +129,37 @@ int rk_stamp(struct rk_wc *wcs, int got)
 
 int rk_poll_cq(rk_h cq, struct rk_wc *wcs, int n)
 {
-	return rk_stamp(wcs, poll(cq, wcs, n));
+	return stamp(wcs, poll(cq, wcs, n));
 }
 
-int rk_spin_cq(rk_h cq, struct rk_wc *wcs, int n, int64_t ns, int yield)
+int rk_spin(ABI(ibv_cq) *cq, fn_poll_cq poll_cq, struct rk_wc *wcs, int n, int64_t ns, int yield)
 {
 	int64_t end = 0;
 
 	// A completion that is nearly there costs no look at the clock.
 	for (;;) {
 		for (int i = 0; i < POLLS; i++) {
-			int got = poll(cq, wcs, n);
+			int got = poll_cq(cq, n, (ABI(ibv_wc) *)wcs);
 
 			if (got != 0)
-				return rk_stamp(wcs, got);
+				return stamp(wcs, got);
 		}
 		if (ns <= 0)
 			return 0;
 		if (yield)
 			sched_yield();
 		if (end == 0)
-			end = rk_monotonic() + ns;
-		else if (rk_monotonic() >= end)
+			end = now(CLOCK_MONOTONIC) + ns;
+		else if (now(CLOCK_MONOTONIC) >= end)
 			return 0;
 	}
+}
+
+int rk_spin_cq(rk_h cq, struct rk_wc *wcs, int n, int64_t ns, int yield)
+{
+	ABI(ibv_cq) *q = (ABI(ibv_cq) *)cq;
+
+	return rk_spin(q, op_poll_cq(q->context), wcs, n, ns, yield);
 }
 
 int rk_req_notify_cq(rk_h cq, int solicited_only)

@@ -9,11 +9,7 @@
 
 #ifdef RK_HAVE_RDMA
 
-#include <sched.h>
 #include <stdlib.h>
-
-// Polls between two looks at the clock.
-#define POLLS 16
 
 struct sink {
 	ABI(ibv_send_wr) wr;
@@ -65,25 +61,8 @@ int rk_destroy_reader(rk_h reader)
 int rk_await_read(rk_h reader, int64_t ns, struct rk_wc *wc)
 {
 	struct reader *r = (struct reader *)reader;
-	int64_t end = 0;
 
-	// A completion that is nearly there costs no look at the clock.
-	for (;;) {
-		for (int i = 0; i < POLLS; i++) {
-			int got = r->poll(r->cq, 1, (ABI(ibv_wc) *)wc);
-
-			if (got != 0)
-				return rk_stamp(wc, got);
-		}
-		if (ns <= 0)
-			return 0;
-		if (r->yield)
-			sched_yield();
-		if (end == 0)
-			end = rk_monotonic() + ns;
-		else if (rk_monotonic() >= end)
-			return 0;
-	}
+	return rk_spin(r->cq, r->poll, wc, 1, ns, r->yield);
 }
 
 int rk_read(rk_h reader, uint32_t sink, uint64_t id, uint64_t addr, uint32_t rkey, uint32_t length, int64_t ns,

@@ -62,11 +62,8 @@ static inline int rk_failed(void)
 	return errno ? errno : EIO;
 }
 
-// rk_monotonic is CLOCK_MONOTONIC in nanoseconds.
-int64_t rk_monotonic(void);
-// rk_stamp writes into completions when they were polled: one look at the clock for
-// all, without the system call that it takes in Go. It returns got.
-int rk_stamp(struct rk_wc *wcs, int got);
+// rk_spin is rk_spin_cq by a provider's function that was looked up before.
+int rk_spin(ABI(ibv_cq) *cq, fn_poll_cq poll_cq, struct rk_wc *wcs, int n, int64_t ns, int yield);
 
 void rk_attr_from_ibv(struct rk_qp_attr *out, const ABI(ibv_qp_attr) *in);
 
