@@ -56,7 +56,8 @@ type SpinReader interface {
 	// PrepareSinks makes sinks, once for a QP: sinks[i] is number i. The regions need
 	// AccessLocalWrite, and stay registered until the QP is closed. The READs take
 	// their place in the send queue and in the CQ as others do. It fails with
-	// ErrInvalid or ErrNotSupported.
+	// ErrInvalid, ErrNotSupported or, on a queue pair that was closed, ErrNotConnected,
+	// or with what the device says.
 	PrepareSinks(sinks []SGE) error
 	// ReadSpin READs n bytes at remote, from 1 to the length of the sink, and polls
 	// for up to d. The READ is signaled and completes under id, which must not be 0.

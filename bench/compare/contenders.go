@@ -64,9 +64,6 @@ func ours(o options, name string, w way, d dataset, l workload) contender {
 	case w.touch:
 		how += ", every key read twice before"
 	}
-	if w.cache > 0 {
-		how += fmt.Sprintf(", a location cache of %d places", w.cache)
-	}
 	if w.registered {
 		how += ", into and out of registered memory (client.Buffer)"
 	}

@@ -53,16 +53,13 @@ func getShm(o options) *row {
 		aside("places not known, against LMDB", "rdmakv shm, places not known", "lmdb", report.AtMost, 1)
 }
 
-// known is a location cache in which the places of all keys have room: its sets of seven are not filled evenly.
-func known(d dataset) int { return int(2 * d.records) }
-
 // The same of a store that is larger than a processor's caches.
 func getShmMillion(o options) *row {
 	d := dataset{o.few(1_000_000), 64, "zipf"}
 	r := newRow("get-shm-1m", "Shared memory: one client, gets of 64 B, 1 M keys, Zipf 0.99",
-		"One caller, one get after the other, as YCSB's scrambled Zipfian choice has it. rdmakv has read every key before and has a location cache with room for all places, so that it knows them; LMDB's reader has read every key, so that its map is there.", p50())
+		"One caller, one get after the other, as YCSB's scrambled Zipfian choice has it. rdmakv has read every key before, and its location cache has room for all places, so that it knows them; LMDB's reader has read every key, so that its map is there.", p50())
 	r.add(
-		ours(o, "rdmakv shm", way{fabric: "shm", wait: "adaptive", sync: "off", touch: true, cache: known(d)}, d, single("get")),
+		ours(o, "rdmakv shm", way{fabric: "shm", wait: "adaptive", sync: "off", touch: true}, d, single("get")),
 		ours(o, "rdmakv shm, places not known", way{fabric: "shm", wait: "adaptive", sync: "off", cache: -1}, d, single("get")),
 		lmdb("LMDB", d, 1),
 	)
@@ -83,7 +80,7 @@ func rateShm(o options) *row {
 		"One caller, one get after the other. The choice of keys is YCSB's scrambled Zipfian one; the location cache of rdmakv has its default size, and nothing is in it at first: gets of keys that were not read before look the place up.", rate())
 	r.add(
 		ours(o, "rdmakv shm", way{fabric: "shm", wait: "adaptive", sync: "off"}, d, single("get")),
-		ours(o, "rdmakv shm, places known", way{fabric: "shm", wait: "adaptive", sync: "off", touch: true, cache: known(d)}, d, single("get")),
+		ours(o, "rdmakv shm, places known", way{fabric: "shm", wait: "adaptive", sync: "off", touch: true}, d, single("get")),
 		lmdb("LMDB", d, 1),
 	)
 	r.add(peer{"memcached", "tcp", ""}.ways(d, single("get"))...)

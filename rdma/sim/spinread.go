@@ -20,7 +20,7 @@ func (q *qp) PrepareSinks(sinks []rdma.SGE) error {
 	case !q.pd.dev.attr.Caps.Has(rdma.CapSpinRead):
 		return fmt.Errorf("%w: prepared READs", rdma.ErrNotSupported)
 	case q.gone:
-		return fmt.Errorf("%w: queue pair", rdma.ErrClosed)
+		return fmt.Errorf("%w: the queue pair was closed", rdma.ErrNotConnected)
 	case len(sinks) == 0 || q.sinks != nil:
 		return fmt.Errorf("%w: %d sinks on a queue pair with %d", rdma.ErrInvalid, len(sinks), len(q.sinks))
 	}
