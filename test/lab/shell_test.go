@@ -4,6 +4,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -38,10 +39,16 @@ func TestShell(t *testing.T) {
 			t.Errorf("get and ping do not say %s: %s", want, ping)
 		}
 	}
-	// Whoever had to wait for the server, waited for the 2 seconds of its pause.
+	// Whoever had to wait for the server, waited for the 2 seconds of its pause. A get may
+	// need the server all the same, before or after that: in a guest that is slow a client
+	// may be too late for its lease, for instance. Of ten thousand one did.
 	all := regexp.MustCompile(`(?m)^all .* (\S+)$`).FindStringSubmatch(show)
-	if all == nil || !strings.Contains(show, " 0 errors") || !strings.Contains(show, "answered one-sidedly 100.00 %") {
+	share := regexp.MustCompile(`answered one-sidedly (\S+) %`).FindStringSubmatch(show)
+	if all == nil || share == nil || !strings.Contains(show, " 0 errors") {
 		t.Fatalf("the showcase: %s", show)
+	}
+	if one, err := strconv.ParseFloat(share[1], 64); err != nil || one < 99.9 {
+		t.Errorf("%s %% of the gets were answered one-sidedly (%v): %s", share[1], err, show)
 	}
 	if longest, err := time.ParseDuration(all[1]); err != nil || longest >= 2*time.Second {
 		t.Errorf("the longest get took %s (%v): %s", all[1], err, show)
