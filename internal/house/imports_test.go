@@ -100,6 +100,11 @@ var allowed = []struct {
 	{"client/fabrics", []string{"client/internal/base", "rdma", "rdma/shm", "rdma/verbs", "rdma/iwarp"}},                                                                                                                                           // nothing imports it but programs
 	{"client/metrics", []string{"client", "client/admin"}}, // Prometheus, for programs that want it
 	{"membership", []string{"internal/cluster"}},
+	// What a group of replicas agrees by: it knows the log, and no store.
+	{"internal/consensus", nil},
+	{"internal/consensus/core", []string{"internal/consensus", "store/log"}},
+	{"internal/consensus/driver", []string{"internal/consensus", "internal/consensus/core", "store/log"}},
+	{"internal/consensus/consensustest", []string{"internal/consensus", "internal/consensus/core", "store/log", "store/log/logtest"}},
 	{"store", []string{"store/..."}},
 	{"store/layout", nil},
 	// The rooms of the store: none imports store, and each only what it names.
@@ -191,6 +196,10 @@ var banned = []struct {
 		"a node is no client of its own store"},
 	{"cmd/kvclient/...", []string{module + "/store", module + "/internal/server", "github.com/cockroachdb/pebble", "github.com/hashicorp/memberlist"},
 		"the command line is the library with flags: it must not carry a server along"},
+	{"internal/consensus", []string{"go.etcd.io/raft", "google.golang.org/protobuf"},
+		"who uses the interface must not depend on the library behind it"},
+	{"store/...", []string{"go.etcd.io/raft", module + "/internal/consensus/driver"},
+		"a store hands over entries and is handed them: how they are agreed on is the engine's"},
 	{"store/...", []string{module + "/rdma", module + "/internal/server", module + "/client"},
 		"the store is handed memory: it must not know how anybody reads it"},
 	{"store/internal/base", []string{"github.com/cockroachdb"}, noDisk},
@@ -240,6 +249,8 @@ var unused = []struct {
 		"the bytes of a protocol are decided without the world"},
 	{"store/internal/logged", []string{"os", "time", "sync", "sync/atomic", "context"},
 		"the bytes of a write are decided without the world"},
+	{"internal/consensus/core", []string{"net", "os", "time", "sync", "sync/atomic", "context"},
+		"a replica is steps that its owner takes, so that the same steps give the same replica"},
 	{"rdma/internal/soft", []string{"net", "os", "syscall", "golang.org/x/sys/unix"},
 		"a queue knows no wire"},
 	{"store", []string{"github.com/cockroachdb/pebble/v2"}, onlyDisk},
@@ -254,7 +265,7 @@ var unused = []struct {
 const onlyDisk = "store/internal/disk alone reaches Pebble, and store/internal/tables, which changes a base without a log: what is durable has one door"
 
 // forTests are packages whose code is made for tests.
-var forTests = []string{"client/internal/clienttest/...", "cmd/kvclient/internal/apptest", "internal/server/deaf", "rdma/rdmatest", "examples/internal/runs", "test/...", "internal/house"}
+var forTests = []string{"client/internal/clienttest/...", "cmd/kvclient/internal/apptest", "internal/server/deaf", "rdma/rdmatest", "internal/consensus/consensustest", "examples/internal/runs", "test/...", "internal/house"}
 
 // TestImports holds every package to the three lists above.
 func TestImports(t *testing.T) {

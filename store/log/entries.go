@@ -107,6 +107,7 @@ func (f *Frame) AddTrim(stream, index uint64) error {
 	if err != nil {
 		return err
 	}
+	f.frees = true
 	return f.AddFact(stream, streams.FactTrim, streams.TrimBody(index, term))
 }
 
@@ -114,12 +115,14 @@ func (f *Frame) AddTrim(stream, index uint64) error {
 // snapshot has everything up to it. All entries that the stream has go, those behind the
 // index too. One that continues the very entry at the index is trimmed instead (AddTrim).
 func (f *Frame) AddBegin(stream, index, term uint64) error {
+	f.frees = true
 	return f.AddFact(stream, streams.FactBegin, streams.TrimBody(index, term))
 }
 
 // AddDrop adds to a frame that a stream has ended. Nothing of it is needed any more, and
 // its id must not be used again.
 func (f *Frame) AddDrop(stream uint64) error {
+	f.frees = true
 	return f.AddFact(stream, streams.FactDropped, streams.DroppedBody())
 }
 
@@ -141,7 +144,6 @@ func alone(l *Log, fill func(*Frame) error) error {
 		return err
 	}
 	_, err := l.finish(f, true)
-	l.pokeRetirer()
 	return err
 }
 

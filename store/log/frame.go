@@ -17,6 +17,7 @@ type Frame struct {
 	records []Record
 	// build fills the frame while it is sealed, under the log's lock; or nil.
 	build func(*Frame)
+	frees bool // it says that entries are not needed any more
 
 	// Set by Seal.
 	ord  uint64       // its turn, from 1
@@ -71,6 +72,9 @@ func (f *Frame) AddFact(stream uint64, name uint16, body []byte) error {
 	copy(b, body)
 	return err
 }
+
+// Left is how many bytes of records the frame takes still, with their heads.
+func (f *Frame) Left() int64 { return f.l.c.MaxFrame - int64(f.n) }
 
 // Bytes is how many bytes the frame takes in the log, without what is left of its last
 // block.

@@ -246,6 +246,9 @@ func (f *Frame) Pass() {
 	}
 	failed := l.err != nil
 	l.mu.Unlock()
+	if f.frees {
+		l.pokeRetirer()
+	}
 	if failed {
 		return // somebody may still write it, or wait for it
 	}

@@ -1,0 +1,85 @@
+package consensustest
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/cryptotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/consensus"
+)
+
+// Run plays the scenes.
+func Run(t *testing.T, engines Maker) {
+	for _, s := range []struct {
+		name  string
+		nodes int
+		play  func(*World)
+	}{
+		{"Elects", 3, elects},
+		{"LoneVoter", 1, loneVoter},
+		{"AllLosePower", 3, allLosePower},
+		{"DiskHangs", 3, diskHangs},
+		{"FollowersDiskHangs", 3, followersDiskHangs},
+		{"LeaderIsCutOff", 3, leaderIsCutOff},
+		{"OneWayCut", 3, oneWayCut},
+		{"SlowMachine", 3, slowMachine},
+		{"CommitArrivesSoon", 3, commitArrivesSoon},
+		{"Snapshot", 3, snapshots},
+		{"SnapshotIsCut", 3, snapshotIsCut},
+		{"ComeAndGo", 5, comeAndGo},
+		{"RefusedChanges", 4, refusedChanges},
+		{"Transfer", 3, transfer},
+		{"TransferToNobody", 3, transferToNobody},
+		{"LogIsFull", 3, logIsFull},
+		{"BadProposals", 3, badProposals},
+		{"MachineFails", 3, machineFails},
+		{"LogFails", 3, logFails},
+		{"LogIsGone", 3, logIsGone},
+		{"Hostile", 3, hostile},
+		{"Ends", 3, ends},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+			cryptotest.SetGlobalRandom(t, 1)
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 1, engines, s.nodes)
+				defer w.close()
+				s.play(w)
+			})
+		})
+	}
+}
+
+// group is the one that most scenes have.
+const group = consensus.GroupID(1)
+
+func (w *World) errorf(format string, args ...any) {
+	w.t.Helper()
+	w.t.Errorf(format, args...)
+}
+
+// puts acknowledges n writes.
+func (w *World) puts(what string, n int) {
+	w.t.Helper()
+	for i := range n {
+		w.put(group, fmt.Sprintf("%s %d", what, i))
+	}
+}
+
+// others are the nodes without one.
+func (w *World) others(name string) (list []*Node) {
+	for _, n := range w.names {
+		if n != name {
+			list = append(list, w.node(n))
+		}
+	}
+	return list
+}
+
+func within(d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), d)
+}

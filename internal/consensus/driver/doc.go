@@ -1,0 +1,35 @@
+// Package driver runs the replicas of a node: one scheduler for all groups, over the node's
+// one log. A turn takes all groups for which something happened, has each do what that asks
+// for, and appends what they want stored as one frame, with one sync.
+//
+//	messages, proposals, ticks,          ┌──────────────────────────────┐
+//	ends of syncs and of Apply  ──inbox─▶│ turn: group after group      │──▶ Link.Send
+//	                                     └──────┬───────────────┬───────┘
+//	                                            │ one frame     │ committed entries
+//	                                            ▼               ▼
+//	                                     writer: write, sync   applier, one a group:
+//	                                     Machine.Durable       Machine.Apply
+//	                                            │               │
+//	                                            └────inbox──────┘
+//
+// # Who runs what
+//
+// The turn is one goroutine, and the only one that touches a core.Replica. Two writers take
+// frames to the disk, beside each other, and have their effects one after the other, in the
+// order of the log. A group's applier is the only one that calls its machine's Apply,
+// Snapshot and Adopt; the writers, one at a time, call Durable; the turn calls Leads and
+// Follows.
+//
+// # What is bounded
+//
+// Inboxes are bounded by kind: messages by MaxInbox (what has no room is lost, as on a
+// network), proposals by the library's bytes of uncommitted entries (ErrBusy), ticks by one,
+// the ends of syncs and of Apply by what was handed out. Bytes that are committed and not
+// applied are bounded by core.Limits.Applying.
+//
+// # When a disk hangs
+//
+// A tick never counts for a group whose append is not durable for more than a tick. A leader
+// whose oldest append has been under way for Config.Overdue sends no heartbeat any more, and
+// asks the follower that has most to stand: a group is not held by the disk of its leader.
+package driver

@@ -1,0 +1,211 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/internal/consensus/core"
+)
+
+// MaxInbox bounds the messages of others that wait for a group's turn.
+const MaxInbox = 1024
+
+// maxInboxBytes bounds the bytes of their entries.
+const maxInboxBytes = 16 << 20
+
+// A group is a replica of this node.
+type group struct {
+	n         *Node
+	id        consensus.GroupID
+	self      consensus.ReplicaID
+	m         consensus.Machine
+	disk      *core.Disk      // the turn's, but for Add
+	ctx       context.Context // ends with the replica
+	cancel    context.CancelFunc
+	queue     queue // to the applier
+	done      chan struct{}
+	storing   sync.WaitGroup // appends that are not durable
+	receiving atomic.Bool    // a snapshot
+	told      uint64         // the writers': the term of the last Durable
+
+	mu sync.Mutex
+	inbox
+	scheduled
+}
+
+// An inbox is what has happened to a group. Guarded by its mu.
+type inbox struct {
+	events    []event
+	messages  int              // of events
+	bytes     int64            // of their entries
+	proposing int64            // bytes of entries that are proposed and not in the log
+	ticked    bool             // a tick is among events
+	queued    bool             // the turn knows of events
+	stopped   error            // nothing more is taken
+	status    consensus.Status // as of the last turn
+}
+
+// Scheduled is what the turn knows of a group. Only it touches this.
+type scheduled struct {
+	r             *core.Replica    // nil: stopped
+	config        consensus.Config // published
+	published     uint64
+	publishedTerm uint64                         // of that entry
+	trimmed       uint64                         // the log begins behind it, once what is under way is done
+	nodes         map[consensus.ReplicaID]string // where messages of replicas came from
+	pending       []time.Time                    // when the appends that are not durable began
+	unstored      int64                          // their bytes
+	handed        uint64                         // the term in which it was handed over for a slow disk
+	waiting       []proposal
+	reads         reads
+	handing       handing
+	changes       map[uint64]changing            // by name
+	sending       map[consensus.ReplicaID]uint64 // snapshots: the index of each
+	received      *arrival                       // a snapshot, of which MsgSnap was stepped
+	adopting      bool                           // the applier is at it, and nothing else goes on
+	peers         []consensus.Peer               // as of the last tick
+}
+
+// An event is one thing that happened to a group. The turn calls it.
+type event func(*turn, *group) error
+
+// post queues an event; false: the replica is stopped.
+func (g *group) post(e event) bool {
+	g.mu.Lock()
+	if g.stopped != nil {
+		g.mu.Unlock()
+		return false
+	}
+	g.events = append(g.events, e)
+	wake := !g.queued
+	g.queued = true
+	g.mu.Unlock()
+	if wake {
+		g.n.wake(g)
+	}
+	return true
+}
+
+// tick queues a tick, unless one is waiting.
+func (g *group) tick() {
+	g.mu.Lock()
+	skip := g.ticked
+	g.ticked = true
+	g.mu.Unlock()
+	if !skip {
+		g.post((*turn).tick)
+	}
+}
+
+// deliver queues a message of another replica; false: there is no room.
+func (g *group) deliver(node string, m *pb.Message) bool {
+	g.mu.Lock()
+	size := int64(0)
+	for _, e := range m.GetEntries() {
+		size += int64(len(e.GetData()))
+	}
+	full := g.messages >= MaxInbox || g.messages > 0 && g.bytes+size > maxInboxBytes
+	if !full {
+		g.messages++
+		g.bytes += size
+	}
+	g.mu.Unlock()
+	return !full && g.post(func(t *turn, g *group) error { return t.message(g, node, m) })
+}
+
+// take returns what has happened.
+func (g *group) take(spare []event) []event {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	events := g.events
+	g.events, g.queued, g.messages, g.bytes = spare[:0], false, 0, 0
+	return events
+}
+
+// newGroup makes the replica of what the log and the machine have.
+func (n *Node) newGroup(id consensus.GroupID, self consensus.ReplicaID, m consensus.Machine) (*group, error) {
+	state, err := m.State()
+	if err != nil {
+		return nil, fmt.Errorf("consensus: group %d: %w", id, err)
+	}
+	stream := n.c.Stream(id)
+	if err := core.Reconcile(n.c.Log, stream, state); err != nil {
+		return nil, fmt.Errorf("group %d: %w", id, err)
+	}
+	g := &group{
+		n: n, id: id, self: self, m: m, done: make(chan struct{}),
+		disk: core.NewDisk(n.c.Log, stream, state, n.c.Memory),
+		scheduled: scheduled{
+			config: state.Config, published: state.Applied, publishedTerm: state.Term,
+			nodes: map[consensus.ReplicaID]string{}, changes: map[uint64]changing{}, sending: map[consensus.ReplicaID]uint64{},
+		},
+	}
+	g.queue.wake = make(chan struct{}, 1)
+	g.r, err = core.New(core.Config{ID: self, Storage: g.disk, State: state, Limits: n.c.Limits, Logger: n.c.Logger.With("group", id)})
+	if err != nil {
+		return nil, fmt.Errorf("consensus: group %d: %w", id, err)
+	}
+	g.told = g.r.Word()
+	first, err := g.disk.FirstIndex()
+	if err != nil {
+		return nil, fmt.Errorf("consensus: group %d: %w", id, err)
+	}
+	g.trimmed = first - 1
+	m.Durable(g.told)
+	g.ctx, g.cancel = context.WithCancel(n.ctx)
+	return g, nil
+}
+
+// node is where a replica is; empty: nobody knows.
+func (g *group) node(id consensus.ReplicaID) string {
+	if node := g.config.Node(id); node != "" {
+		return node
+	}
+	return g.nodes[id]
+}
+
+// plays tells the machine who leads.
+func (g *group) plays(r core.Role) {
+	g.mu.Lock()
+	led := g.status.Leads
+	g.status.Leads, g.status.Term, g.status.Leader = r.Leads, g.r.Word(), r.Leader
+	g.mu.Unlock()
+	if led {
+		g.gone()
+	}
+	if r.Leads {
+		g.m.Leads(r.Term) // it may propose at once
+	} else {
+		g.m.Follows(r.Term, r.Leader)
+	}
+}
+
+// gone ends what only a leader does.
+func (g *group) gone() {
+	g.dropProposals()
+	g.reads.fail(consensus.ErrNotLeader)
+	g.handing.end(nil)
+	g.unsettled()
+}
+
+// observe takes down what Status tells.
+func (g *group) observe() {
+	role := g.r.Role()
+	first, _ := g.disk.FirstIndex()
+	if !role.Leads {
+		g.peers = g.peers[:0]
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.status = consensus.Status{
+		Group: g.id, ID: g.self, Term: g.r.Word(), Leader: role.Leader, Leads: role.Leads, Config: g.config,
+		Last: g.r.Last(), Committed: g.r.Committed(), Applied: g.published, First: first,
+		Peers: append(g.status.Peers[:0], g.peers...),
+	}
+}

@@ -1,0 +1,386 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/internal/consensus/core"
+	"github.com/rdmakv/rdmakv/store/log"
+)
+
+// Config is what a Node is made of.
+type Config struct {
+	Name string   // of this node, as configurations have it
+	Log  *log.Log // the node's; its policy is log.Always
+	Link consensus.Link
+	// Stream returns the stream of the log that a group has, for ever; nil: its own number.
+	Stream func(consensus.GroupID) uint64
+	Limits core.Limits
+	Tick   time.Duration // default 10 ms
+	// Overdue is for how long a sync may take until a leader hands over; default 500 ms.
+	Overdue time.Duration
+	// Memory bounds the bytes of entries of a group that are kept in memory behind their
+	// sync, for followers that are not far behind; default 4 MiB.
+	Memory int64
+	// Fenced is told of a replica that was stopped by an error. It must not block.
+	Fenced func(consensus.GroupID, error)
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	if c.Tick == 0 {
+		c.Tick = 10 * time.Millisecond
+	}
+	if c.Overdue == 0 {
+		c.Overdue = 500 * time.Millisecond
+	}
+	if c.Memory == 0 {
+		c.Memory = 4 << 20
+	}
+	if c.Stream == nil {
+		c.Stream = func(g consensus.GroupID) uint64 { return uint64(g) }
+	}
+	if c.Fenced == nil {
+		c.Fenced = func(consensus.GroupID, error) {}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// A Node runs the replicas of one node. It implements consensus.Engine, and is safe for
+// concurrent use.
+type Node struct {
+	c         Config
+	most      int64 // bytes of a frame of the log
+	proposing int64 // bytes of a group's entries that may wait to be proposed
+	ctx       context.Context
+	cancel    context.CancelFunc
+	running   sync.WaitGroup
+	poke      chan struct{} // capacity 1: some group is ready
+	backlog   backlog
+
+	mu     sync.Mutex
+	groups map[consensus.GroupID]*group
+	queue  []*group // they are ready
+	spare  []*group
+	failed error // the log's
+	closed bool
+}
+
+var (
+	_ consensus.Engine   = (*Node)(nil)
+	_ consensus.Endpoint = (*Node)(nil)
+)
+
+// New returns a node without replicas. Close ends it; the log stays the caller's.
+func New(c Config) *Node {
+	c = c.withDefaults()
+	f := c.Log.Begin()
+	most := min(frameMost, f.Left())
+	f.Drop()
+	n := &Node{
+		c: c, most: most, proposing: int64(c.Limits.WithDefaults().Uncommitted),
+		poke: make(chan struct{}, 1), groups: map[consensus.GroupID]*group{},
+	}
+	n.backlog.cond.L = &n.backlog.mu
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.running.Go(n.schedule)
+	n.running.Go(n.clock)
+	for range writers {
+		n.running.Go(n.write)
+	}
+	return n
+}
+
+// clock ticks. A tick that comes late is one tick: missed ones are not made up.
+func (n *Node) clock() {
+	t := time.NewTicker(n.c.Tick)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-n.ctx.Done():
+			return
+		}
+		n.mu.Lock()
+		all := n.allLocked()
+		n.mu.Unlock()
+		for _, g := range all {
+			g.tick()
+		}
+	}
+}
+
+// wake tells the scheduler of a group.
+func (n *Node) wake(g *group) {
+	n.mu.Lock()
+	n.queue = append(n.queue, g)
+	n.mu.Unlock()
+	select {
+	case n.poke <- struct{}{}:
+	default:
+	}
+}
+
+// ready returns the groups for which something happened.
+func (n *Node) ready() []*group {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	list := n.queue
+	n.queue, n.spare = n.spare[:0], list
+	return list
+}
+
+// fence stops a replica for good.
+func (n *Node) fence(g *group, err error) {
+	if g.r == nil {
+		return
+	}
+	n.c.Logger.Error("a replica is fenced", "group", g.id, "err", err)
+	g.end(fmt.Errorf("%w: %w", consensus.ErrFenced, err))
+	n.c.Fenced(g.id, err)
+}
+
+// end stops a replica. The turn calls it.
+func (g *group) end(err error) {
+	g.mu.Lock()
+	g.stopped = err
+	g.status.Fenced, g.status.Leads = err, false
+	g.mu.Unlock()
+	g.cancel()
+	g.r = nil
+	g.waiting = nil
+	g.reads.fail(err)
+	g.handing.end(err)
+	g.unsettled()
+	if g.received != nil {
+		g.received.drop(err)
+		g.received = nil
+	}
+}
+
+// fail stops all replicas: the log has failed.
+func (n *Node) fail(err error) {
+	n.mu.Lock()
+	first := n.failed == nil
+	if first {
+		n.failed = err
+	}
+	all := n.allLocked()
+	n.mu.Unlock()
+	if !first {
+		return
+	}
+	for _, g := range all {
+		g.post(func(*turn, *group) error { return err })
+	}
+}
+
+func (n *Node) allLocked() []*group {
+	all := make([]*group, 0, len(n.groups))
+	for _, id := range slices.Sorted(maps.Keys(n.groups)) {
+		all = append(all, n.groups[id])
+	}
+	return all
+}
+
+// strange tells of a message that no replica sends.
+func (n *Node) strange(g consensus.GroupID, node string, err error) {
+	n.c.Logger.Warn("a message of a replica is not taken", "group", g, "from", node, "err", err)
+}
+
+// group returns a replica.
+func (n *Node) group(id consensus.GroupID) (*group, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if g := n.groups[id]; g != nil {
+		return g, nil
+	}
+	if n.closed {
+		return nil, consensus.ErrClosed
+	}
+	return nil, fmt.Errorf("%w: group %d", consensus.ErrNoGroup, id)
+}
+
+// Create gives a replica that never was its log. state is what the group starts from, or
+// zero for one that gets it from the others.
+func (n *Node) Create(id consensus.GroupID, state consensus.State) error {
+	return core.Create(n.c.Log, n.c.Stream(id), state)
+}
+
+// Start implements consensus.Engine.
+func (n *Node) Start(ctx context.Context, id consensus.GroupID, self consensus.ReplicaID, m consensus.Machine) error {
+	n.mu.Lock()
+	switch {
+	case n.closed:
+		n.mu.Unlock()
+		return consensus.ErrClosed
+	case n.failed != nil:
+		n.mu.Unlock()
+		return n.failed
+	case n.groups[id] != nil:
+		n.mu.Unlock()
+		return fmt.Errorf("consensus: group %d has a replica here already", id)
+	}
+	n.mu.Unlock()
+	g, err := n.newGroup(id, self, m)
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.groups[id] = g
+	n.mu.Unlock()
+	go g.apply()
+	g.post(func(*turn, *group) error { return nil })
+	return nil
+}
+
+// do has the turn do something for a group and waits for what comes of it.
+func (n *Node) do(ctx context.Context, id consensus.GroupID, f func(t *turn, g *group, done chan<- error) error) error {
+	g, err := n.group(id)
+	if err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	if !g.post(func(t *turn, g *group) error { return f(t, g, done) }) {
+		return g.why()
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-g.ctx.Done():
+		select {
+		case err := <-done:
+			return err
+		default:
+			return g.why()
+		}
+	}
+}
+
+func (g *group) why() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.stopped != nil {
+		return g.stopped
+	}
+	return consensus.ErrClosed
+}
+
+// Barrier implements consensus.Engine.
+func (n *Node) Barrier(ctx context.Context, id consensus.GroupID) error {
+	return n.do(ctx, id, func(_ *turn, g *group, done chan<- error) error {
+		switch {
+		case !g.r.Role().Leads:
+			done <- consensus.ErrNotLeader
+		case !g.reads.add(done):
+			done <- fmt.Errorf("%w: %d reads wait", consensus.ErrBusy, maxReads)
+		}
+		return nil
+	})
+}
+
+// Trim implements consensus.Engine.
+func (n *Node) Trim(id consensus.GroupID, upTo uint64) error {
+	g, err := n.group(id)
+	if err != nil {
+		return err
+	}
+	if !g.post(func(t *turn, g *group) error { return t.trim(g, upTo) }) {
+		return g.why()
+	}
+	return nil
+}
+
+// Status implements consensus.Engine.
+func (n *Node) Status(id consensus.GroupID) (consensus.Status, error) {
+	g, err := n.group(id)
+	if err != nil {
+		return consensus.Status{}, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.status, nil
+}
+
+// Deliver implements consensus.Endpoint.
+func (n *Node) Deliver(node string, b []byte) error {
+	for len(b) > 0 {
+		id, m, rest, err := core.ParseMessage(b)
+		if err != nil {
+			return err
+		}
+		b = rest
+		n.mu.Lock()
+		g := n.groups[id]
+		n.mu.Unlock()
+		if g != nil {
+			g.deliver(node, m)
+		}
+	}
+	return nil
+}
+
+// trim is an event: the machine durably has the entries up to an index.
+func (t *turn) trim(g *group, upTo uint64) error {
+	upTo = min(upTo, g.published)
+	for _, from := range g.sending {
+		upTo = min(upTo, from) // what follows the snapshot
+	}
+	if upTo <= g.trimmed || g.adopting {
+		return nil
+	}
+	g.trimmed = upTo
+	t.append(g, g.r.Trim(upTo))
+	return nil
+}
+
+// Stop implements consensus.Engine.
+func (n *Node) Stop(id consensus.GroupID, forget bool) error {
+	g, err := n.group(id)
+	if err != nil {
+		return err
+	}
+	g.post(func(_ *turn, g *group) error {
+		g.end(consensus.ErrClosed)
+		return nil
+	})
+	<-g.ctx.Done()
+	<-g.done
+	g.storing.Wait()
+	n.mu.Lock()
+	delete(n.groups, id)
+	n.mu.Unlock()
+	if forget {
+		return n.c.Log.DropStream(n.c.Stream(id))
+	}
+	return nil
+}
+
+// Close ends all replicas. Their machines are not called any more when it returns; what was
+// handed to the disk is there.
+func (n *Node) Close() error {
+	n.mu.Lock()
+	n.closed = true
+	all := n.allLocked()
+	n.mu.Unlock()
+	n.cancel()
+	n.running.Wait()
+	for _, g := range all {
+		<-g.done
+		if g.r != nil {
+			g.end(consensus.ErrClosed)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,260 @@
+package driver
+
+import (
+	"fmt"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/internal/consensus/core"
+)
+
+// A turn is the scheduler's goroutine, and what it gathers while it goes over the groups.
+// It never waits for the disk, nor for a machine.
+type turn struct {
+	n     *Node
+	now   time.Time
+	items []item // to be stored
+	room  int64  // of the log, reserved for entries that were stepped or proposed in this turn
+	out   map[string]*outgoing
+	spare []event
+}
+
+// Outgoing is what a turn has for one node.
+type outgoing struct{ bulk, urgent []byte }
+
+// maxOutgoing is where messages for a node are sent before the turn is over.
+const maxOutgoing = 1 << 20
+
+// schedule takes turns until the node is closed.
+func (n *Node) schedule() {
+	defer n.backlog.end()
+	t := &turn{n: n, out: map[string]*outgoing{}}
+	for {
+		select {
+		case <-n.poke:
+		case <-n.ctx.Done():
+			return
+		}
+		for list := n.ready(); len(list) > 0 && n.ctx.Err() == nil; list = n.ready() {
+			t.now = time.Now()
+			for _, g := range list {
+				t.group(g)
+			}
+			t.store()
+			t.sendAll()
+		}
+	}
+}
+
+// group has one group do what its events ask for.
+func (t *turn) group(g *group) {
+	events := g.take(t.spare)
+	for _, e := range events {
+		if g.r == nil {
+			break // it was stopped
+		}
+		if err := e(t, g); err != nil {
+			t.n.fence(g, err)
+		}
+	}
+	clear(events)
+	t.spare = events[:0]
+	if g.r == nil {
+		return
+	}
+	err := t.retry(g)
+	for err == nil && g.r != nil && !g.adopting {
+		if err = t.ask(g); err != nil || !g.r.HasWork() {
+			break
+		}
+		var w core.Work
+		if w, err = g.r.Take(); err == nil {
+			err = t.work(g, &w)
+		}
+	}
+	if err != nil {
+		t.n.fence(g, err)
+	}
+	if g.r != nil {
+		g.unneeded()
+		g.observe()
+	}
+}
+
+// ask asks for those who wait to read. Before this replica has published an entry of its
+// term, the library would answer from a commit index that may be old, if it is the only
+// voter, and keep the question without a bound if it is not.
+func (t *turn) ask(g *group) error {
+	if role := g.r.Role(); !role.Leads || g.publishedTerm != role.Term {
+		return nil
+	}
+	if name := g.reads.ask(); name != nil {
+		return g.r.ReadIndex(name)
+	}
+	return nil
+}
+
+// work does what a replica wants done.
+func (t *turn) work(g *group, w *core.Work) error {
+	for _, m := range w.Send {
+		t.send(g, m)
+	}
+	if w.Apply != nil {
+		g.queue.put(job{apply: w.Apply})
+	}
+	if a := w.Append; a != nil {
+		if a.Snapshot != nil {
+			// The machine has the state before the log forgets what leads to it.
+			g.queue.put(job{adopt: a, received: g.received.state, answer: g.received.answer})
+			g.adopting, g.received = true, nil
+		} else {
+			t.append(g, a)
+		}
+	}
+	for _, r := range w.Reads {
+		g.reads.answer(r.RequestCtx, r.Index)
+	}
+	g.reads.release(g.published)
+	if w.Role != nil {
+		g.plays(*w.Role)
+	}
+	return nil
+}
+
+// append puts an append where what is to be stored stands.
+func (t *turn) append(g *group, a *core.Append) {
+	g.disk.Taken(a)
+	parts := a.Parts(t.n.most)
+	for i, p := range parts {
+		it := item{g: g, a: p}
+		if i == len(parts)-1 {
+			it.whole = a
+		}
+		t.items = append(t.items, it)
+	}
+	g.storing.Add(1)
+	g.pending = append(g.pending, t.now)
+	g.unstored += a.Bytes()
+}
+
+// store hands the writers what the turn has gathered, as one piece. Room that was reserved
+// for entries which were not appended after all is given back with it.
+func (t *turn) store() {
+	if len(t.items) == 0 {
+		t.n.c.Log.Unreserve(t.room)
+		t.room = 0
+		return
+	}
+	t.items[len(t.items)-1].reserve = t.room
+	t.room = 0
+	t.n.backlog.put(t.items)
+	clear(t.items)
+	t.items = t.items[:0]
+}
+
+// send puts a message where those for its node are.
+func (t *turn) send(g *group, m *pb.Message) {
+	to := consensus.ReplicaID(m.GetTo())
+	kind := m.GetType()
+	switch kind {
+	case pb.MsgSnap:
+		if _, ok := g.sending[to]; !ok {
+			g.sending[to] = g.published // the snapshot that the machine makes is not older
+			g.queue.put(job{snapshot: to})
+		}
+		return
+	case pb.MsgApp, pb.MsgHeartbeat:
+		if g.overdue(t.now) {
+			return
+		}
+	}
+	node := g.node(to)
+	if node == "" {
+		return
+	}
+	o := t.out[node]
+	if o == nil {
+		o = &outgoing{}
+		t.out[node] = o
+	}
+	b := &o.urgent
+	if kind == pb.MsgApp || kind == pb.MsgAppResp {
+		b = &o.bulk
+	}
+	var err error
+	if *b, err = core.AppendMessage(*b, g.id, m); err != nil {
+		t.n.c.Logger.Error("a message of a group cannot be sent", "group", g.id, "err", err)
+	}
+	if len(*b) >= maxOutgoing {
+		t.n.c.Link.Send(node, b == &o.urgent, *b)
+		*b = (*b)[:0]
+	}
+}
+
+// sendAll sends what the turn has gathered.
+func (t *turn) sendAll() {
+	for node, o := range t.out {
+		for i, b := range [2]*[]byte{&o.urgent, &o.bulk} {
+			if len(*b) > 0 {
+				t.n.c.Link.Send(node, i == 0, *b)
+				*b = (*b)[:0]
+			}
+		}
+	}
+}
+
+// tick is an event: a tick of time has passed.
+func (t *turn) tick(g *group) error {
+	g.mu.Lock()
+	g.ticked = false
+	g.mu.Unlock()
+	limits := t.n.c.Limits.WithDefaults()
+	g.reads.tick(2 * limits.ElectionTicks)
+	g.handing.tick(2 * limits.ElectionTicks)
+	g.peers = g.r.Peers(g.peers[:0])
+	if !g.overdue(t.now) {
+		return g.r.Tick()
+	}
+	if role := g.r.Role(); role.Leads && g.handed != role.Term {
+		g.handed = role.Term
+		if to := g.r.Best(); to != 0 {
+			t.n.c.Logger.Warn("the disk of the log has not answered, the group is handed over", "group", g.id, "to", to, "after", t.now.Sub(g.pending[0]))
+			return g.r.Transfer(to)
+		}
+	}
+	return nil
+}
+
+// message is an event: another replica has sent one. What the log has no room for is lost,
+// as on a network, and the sender sends it again.
+func (t *turn) message(g *group, node string, m *pb.Message) error {
+	from := consensus.ReplicaID(m.GetFrom())
+	err := g.r.Check(m)
+	if at := g.config.Node(from); at != "" && at != node { // a replica never moves
+		err = fmt.Errorf("%w: replica %d is at node %s", consensus.ErrMessage, from, at)
+	}
+	if err != nil {
+		t.n.strange(g.id, node, err)
+		return nil
+	}
+	if len(m.GetEntries()) > 0 {
+		cost := t.n.cost(m.GetEntries())
+		if g.adopting || g.unstored > maxUnstored || t.n.c.Log.Reserve(cost, reserveAs) != nil {
+			return nil
+		}
+		t.room += cost
+	}
+	if _, ok := g.nodes[from]; ok || len(g.nodes) < maxKnown {
+		g.nodes[from] = node
+	}
+	return g.r.Step(m)
+}
+
+// maxKnown bounds the replicas of a group whose nodes are remembered.
+const maxKnown = 256
+
+// maxUnstored bounds the bytes of a group's entries that wait for the disk, and more of
+// others are taken.
+const maxUnstored = 16 << 20
