@@ -33,6 +33,7 @@ type record struct {
 	term uint64
 	kind consensus.Kind
 	data string
+	size int
 }
 
 func newJudge() *judge { return &judge{groups: map[consensus.GroupID]*verdict{}} }
@@ -111,7 +112,7 @@ func (j *judge) applies(g consensus.GroupID, id consensus.ReplicaID, e consensus
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	v := j.of(g)
-	r := record{e.Term, e.Kind, string(e.Data)}
+	r := record{e.Term, e.Kind, name(e.Data), len(e.Data)}
 	if e.Config != nil {
 		r.data = fmt.Sprint(*e.Config)
 		v.configs[e.Index] = *e.Config

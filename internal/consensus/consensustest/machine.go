@@ -99,12 +99,19 @@ func (m *Machine) Apply(entries []consensus.Entry) error {
 		case consensus.Change:
 			m.state.Config = *e.Config
 		case consensus.Write:
-			m.publishLocked(string(e.Data), e.Index)
+			m.publishLocked(name(e.Data), e.Index)
 		}
 		m.mu.Unlock()
 	}
 	m.node.applied(m)
 	return nil
+}
+
+// name is what a write is called: its data up to the first zero byte. What follows makes it
+// large.
+func name(data []byte) string {
+	b, _, _ := bytes.Cut(data, []byte{0})
+	return string(b)
 }
 
 func (m *Machine) publishLocked(write string, index uint64) {
@@ -189,7 +196,8 @@ func (m *Machine) Adopt(r consensus.Received) error {
 
 // put proposes a write, and returns the index at which it was acknowledged; false: it was
 // not, and may be there or not.
-func (m *Machine) put(ctx context.Context, write string) (index uint64, ok bool) {
+func (m *Machine) put(ctx context.Context, data string) (index uint64, ok bool) {
+	write := name([]byte(data))
 	c := make(chan uint64, 1)
 	m.mu.Lock()
 	r := m.role
@@ -200,7 +208,7 @@ func (m *Machine) put(ctx context.Context, write string) (index uint64, ok bool)
 	if !r.leads {
 		return 0, false
 	}
-	if err := m.node.engine.Propose(m.g, r.term, []byte(write)); err != nil {
+	if err := m.node.engine.Propose(m.g, r.term, []byte(data)); err != nil {
 		m.mu.Lock()
 		delete(m.wait, write)
 		m.mu.Unlock()
