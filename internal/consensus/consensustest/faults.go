@@ -10,39 +10,52 @@ import (
 	"github.com/rdmakv/rdmakv/store/log/logtest"
 )
 
-// logIsFull: a follower whose log is full takes no more, and catches up when there is room.
-// So does a leader.
+// logIsFull: a leader whose log is full proposes nothing, a follower whose log is full takes
+// no more entries, and both go on when there is room. The others go on at once.
 func logIsFull(w *World) {
-	for _, n := range w.nodes {
-		n.every, n.never = 1<<30, true
-	}
+	const alone = consensus.GroupID(2)
+	n := w.node("n1")
+	n.never = true
 	w.found(group, 3)
-	big := make([]byte, 200<<10)
-	stuck := false
-	for i := range 200 {
-		copy(big, fmt.Sprintf("%d.", i))
-		ctx, cancel := within(2 * time.Second)
-		_, ok := w.leader(group).put(ctx, string(big))
+	w.found(alone, 1)
+	for w.leader(group).node == n {
+		ctx, cancel := within(time.Second)
+		n.engineOf().Transfer(ctx, group, 2)
 		cancel()
-		if !ok {
-			stuck = true
-			break
+	}
+	large := func(m *Machine, what string, i int) bool {
+		ctx, cancel := within(time.Second)
+		defer cancel()
+		b := make([]byte, 200<<10)
+		copy(b, fmt.Sprintf("%s %d", what, i))
+		_, ok := m.put(ctx, string(b))
+		return ok
+	}
+	i := 0
+	for i < 200 && large(w.leader(alone), "alone", i) {
+		i++
+	}
+	if i == 200 {
+		w.errorf("40 MB of entries went into a log of 8 MiB")
+	}
+	for i := range 40 {
+		if !large(w.leader(group), "three", i) {
+			w.errorf("one log that is full holds the group")
 		}
 	}
-	if !stuck {
-		w.errorf("40 MB of entries went into logs of 8 MiB")
-	}
-	if s, err := w.leader(group).node.engineOf().Status(group); err != nil || !s.Leads {
+	if s, err := w.leader(alone).node.engineOf().Status(alone); err != nil || !s.Leads {
 		w.errorf("a full log: %+v %v", s, err)
 	}
-	for _, n := range w.nodes {
-		n.mu.Lock()
-		n.never = false
-		n.mu.Unlock()
-		n.relieve()
-	}
+	n.mu.Lock()
+	n.never = false
+	n.mu.Unlock()
+	n.relieve()
 	w.puts("there is room", 3)
 	w.settle(group)
+	if !large(w.leader(alone), "at last", 0) {
+		w.errorf("there is room, and nothing is taken")
+	}
+	w.settle(alone)
 }
 
 // badProposals: what cannot be proposed is refused at once.

@@ -33,7 +33,11 @@ func hostile(w *World) {
 			Index: pick(0, 1, last-1, last, last+1, last+9, 1<<62, ^uint64(0)), Commit: pick(0, last, last+1, 1<<62, ^uint64(0)),
 			RejectHint: pick(0, last, ^uint64(0)), Reject: proto.Bool(rng.IntN(2) == 0),
 		}
-		for i := range rng.IntN(3) {
+		entries := 0
+		if kind == pb.MsgApp || rng.IntN(8) == 0 {
+			entries = rng.IntN(3)
+		}
+		for i := range entries {
 			e := &pb.Entry{Index: proto.Uint64(m.GetIndex() + 1 + uint64(i)), Term: pick(term, term-1, 1), Data: make([]byte, rng.IntN(9))}
 			if rng.IntN(4) == 0 {
 				e.Type = pb.EntryType(rng.IntN(4)).Enum()
@@ -66,6 +70,21 @@ func hostile(w *World) {
 	}
 	if refused == 0 {
 		w.errorf("nothing was refused")
+	}
+	// A node that pretends to be the leader has nobody stand.
+	time.Sleep(time.Second)
+	lead = w.leader(group)
+	for _, n := range w.others(lead.node.name) {
+		m := &pb.Message{Type: pb.MsgTimeoutNow.Enum(), From: proto.Uint64(uint64(lead.id)), To: proto.Uint64(uint64(n.machine(group).id)), Term: proto.Uint64(lead.role.term)}
+		b, err := core.AppendMessage(nil, group, m)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		n.endpoint().Deliver("n9", b)
+	}
+	time.Sleep(100 * time.Millisecond)
+	if s, err := lead.node.engineOf().Status(group); err != nil || !s.Leads {
+		w.errorf("a node that is none of the group's has deposed its leader: %+v %v", s, err)
 	}
 	for _, b := range [][]byte{{1}, make([]byte, 7), make([]byte, 8), append([]byte{255, 255, 255, 255, 1, 0, 0, 0}, make([]byte, 99)...)} {
 		if err := w.node("n1").endpoint().Deliver("n9", b); len(b) != 8 && !errors.Is(err, consensus.ErrMessage) {

@@ -37,6 +37,7 @@ func loneVoter(w *World) {
 	n.crash(1, false)
 	n.mu.Lock()
 	n.apply = 50 * time.Millisecond // its machine has a lot to publish again
+	n.slow = 50 * time.Millisecond
 	n.mu.Unlock()
 	n.boot()
 	m := n.machine(group)
@@ -193,6 +194,11 @@ func slowMachine(w *World) {
 		}
 		m.mu.Unlock()
 	}
+	read, cancel := within(200 * time.Millisecond)
+	defer cancel()
+	if err := lead.node.engineOf().Barrier(read, group); err == nil {
+		w.errorf("a read returns while what was committed before it is not published")
+	}
 	if s, err := lead.node.engineOf().Status(group); err != nil || !s.Leads {
 		w.errorf("it does not lead any more: %+v %v", s, err)
 	}
@@ -210,12 +216,12 @@ func commitArrivesSoon(w *World) {
 	for i := range 10 {
 		write := fmt.Sprintf("soon %d", i)
 		w.put(group, write)
-		time.Sleep(12 * time.Millisecond) // a way of the network, and a tick at most
+		time.Sleep(2 * time.Millisecond) // a way of the network, and publishing
 		for _, name := range w.names {
 			m := w.node(name).machine(group)
 			m.mu.Lock()
 			if _, ok := m.state.Writes[write]; !ok {
-				w.errorf("%s has not published write %d after 12 ms", name, i)
+				w.errorf("%s has not published write %d after 2 ms", name, i)
 			}
 			m.mu.Unlock()
 		}

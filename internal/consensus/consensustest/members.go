@@ -207,6 +207,7 @@ func snapshots(w *World) {
 	for round := range 3 {
 		away.crash(uint64(round), false)
 		w.puts(fmt.Sprint("round ", round), 10)
+		time.Sleep(time.Second) // it is given up
 		w.trimAll()
 		before := w.net.snapshotsSent()
 		if round == 1 { // Adopt takes long, and the power goes meanwhile
@@ -230,10 +231,47 @@ func snapshots(w *World) {
 			away.crash(0, false)
 			away.boot()
 		}
+		if round == 2 { // it takes long, and the others go on and trim
+			w.net.mu.Lock()
+			w.net.haul = 300 * time.Millisecond
+			w.net.mu.Unlock()
+			for i := 0; i < 1000 && w.net.snapshotsSent() == before; i++ {
+				time.Sleep(time.Millisecond)
+			}
+			w.puts("meanwhile", 10)
+			w.trimAll()
+		}
 		w.puts(fmt.Sprint("behind round ", round), 3)
 		w.settle(group)
-		if w.net.snapshotsSent() == before {
-			w.errorf("round %d: no snapshot was sent", round)
+		if n := w.net.snapshotsSent() - before; n == 0 || round == 2 && n > 1 {
+			w.errorf("round %d: %d snapshots were sent", round, n)
+		}
+	}
+}
+
+// shortlyAway: a replica that is away for a moment, while all others trim, needs no snapshot.
+func shortlyAway(w *World) {
+	w.found(group, 3)
+	w.puts("a", 3)
+	time.Sleep(100 * time.Millisecond)
+	away := w.others(w.leader(group).node.name)[0]
+	w.net.isolate(away.name, true)
+	w.puts("b", 10)
+	w.trimAll()
+	w.net.heal()
+	w.settle(group)
+	if n := w.net.snapshotsSent(); n != 0 {
+		w.errorf("%d snapshots were sent", n)
+	}
+	// What was kept for it goes when it has it.
+	time.Sleep(100 * time.Millisecond)
+	for _, name := range w.names {
+		n := w.node(name)
+		n.mu.Lock()
+		c, err := decode(n.replicas[group].saved)
+		n.mu.Unlock()
+		if s, serr := n.engineOf().Status(group); err != nil || serr != nil || s.First != c.Applied+1 {
+			w.errorf("%s has entries from %d on, and its machine has those up to %d: %v %v", name, s.First, c.Applied, err, serr)
 		}
 	}
 }
@@ -245,6 +283,7 @@ func snapshotIsCut(w *World) {
 	away := w.others(w.leader(group).node.name)[0]
 	away.crash(0, false)
 	w.puts("b", 10)
+	time.Sleep(time.Second)
 	w.trimAll()
 	w.net.mu.Lock()
 	w.net.lose = 3

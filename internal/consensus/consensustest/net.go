@@ -25,6 +25,7 @@ type network struct {
 	upTo  time.Duration      // a message takes up to so long
 	lose  int                // of the snapshots that come, so many do not arrive
 	snaps int                // that were sent
+	haul  time.Duration      // a snapshot takes so long
 }
 
 func newNetwork(w *World) *network {
@@ -121,9 +122,12 @@ func (l *link) Snapshot(ctx context.Context, to string, h consensus.SnapshotHead
 	if err != nil {
 		return err
 	}
-	l.n.w.sleep(20 * time.Millisecond)
 	l.n.mu.Lock()
 	l.n.snaps++
+	haul := l.n.haul
+	l.n.mu.Unlock()
+	time.Sleep(haul + l.n.w.upTo(20*time.Millisecond))
+	l.n.mu.Lock()
 	lost := l.n.lose > 0
 	if lost {
 		l.n.lose--

@@ -12,7 +12,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/consensus"
 )
 
-// Run plays the scenes.
+// Run plays the scenes, up to the first one that fails.
 func Run(t *testing.T, engines Maker) {
 	for _, s := range []struct {
 		name  string
@@ -29,6 +29,7 @@ func Run(t *testing.T, engines Maker) {
 		{"SlowMachine", 3, slowMachine},
 		{"CommitArrivesSoon", 3, commitArrivesSoon},
 		{"Snapshot", 3, snapshots},
+		{"ShortlyAway", 3, shortlyAway},
 		{"SnapshotIsCut", 3, snapshotIsCut},
 		{"ComeAndGo", 5, comeAndGo},
 		{"RefusedChanges", 4, refusedChanges},
@@ -51,6 +52,9 @@ func Run(t *testing.T, engines Maker) {
 				s.play(w)
 			})
 		})
+		if t.Failed() {
+			return
+		}
 	}
 }
 

@@ -118,7 +118,7 @@ func (w *World) found(g consensus.GroupID, voters int) {
 // leader waits for the replica that leads a group, and has published an entry of its term.
 func (w *World) leader(g consensus.GroupID) *Machine {
 	w.t.Helper()
-	for range 3000 {
+	for range 1000 {
 		var best *Machine
 		var term uint64
 		for _, name := range w.names {
@@ -137,14 +137,14 @@ func (w *World) leader(g consensus.GroupID) *Machine {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	w.t.Fatalf("nobody leads group %d for 30 s%s", g, w.tell(g))
+	w.t.Fatalf("nobody leads group %d for 10 s%s", g, w.tell(g))
 	return nil
 }
 
 // put writes until it is acknowledged.
 func (w *World) put(g consensus.GroupID, write string) uint64 {
 	w.t.Helper()
-	for range 300 {
+	for range 30 {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		index, ok := w.leader(g).put(ctx, write)
 		cancel()
@@ -162,7 +162,7 @@ func (w *World) put(g consensus.GroupID, write string) uint64 {
 func (w *World) settle(g consensus.GroupID) {
 	w.t.Helper()
 	var text string
-	for range 6000 {
+	for range 2000 {
 		lead := w.leader(g)
 		lead.mu.Lock()
 		config, applied := lead.state.Config, lead.state.Applied
@@ -193,7 +193,7 @@ func (w *World) settle(g consensus.GroupID) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	w.t.Fatalf("group %d is not equal after a minute:%s%s", g, text, w.tell(g))
+	w.t.Fatalf("group %d is not equal after 20 s:%s%s", g, text, w.tell(g))
 }
 
 // tell says how the nodes are.

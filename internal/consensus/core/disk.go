@@ -340,6 +340,14 @@ func (d *Disk) Add(f *log.Frame, a *Append) error {
 	return nil
 }
 
+// InMemory is the index of the oldest entry that is in memory, without a gap behind it.
+func (d *Disk) InMemory() uint64 {
+	if len(d.cache) == 0 {
+		return ^uint64(0)
+	}
+	return d.cache[0].GetIndex()
+}
+
 // remember keeps entries in memory, in the place of those that they replace.
 func (d *Disk) remember(entries []*pb.Entry) {
 	if len(entries) == 0 {

@@ -159,55 +159,80 @@ func FuzzParseMessage(f *testing.F) {
 	})
 }
 
-// FuzzStep: whatever a message says, the replica that takes it in does not panic; what would
-// break the library is refused before (Check).
-func FuzzStep(f *testing.F) {
+// attacks are messages that would stop the library if nobody had looked at them before.
+func attacks(t testing.TB) (list [][]byte) {
 	for _, m := range []*pb.Message{
 		good(),
 		{Type: pb.MsgHeartbeat.Enum(), From: proto.Uint64(1), To: proto.Uint64(2), Term: proto.Uint64(2), Commit: proto.Uint64(99)},
 		{Type: pb.MsgVote.Enum(), From: proto.Uint64(3), To: proto.Uint64(2), Term: proto.Uint64(9), LogTerm: proto.Uint64(9), Index: proto.Uint64(9)},
 		{Type: pb.MsgAppResp.Enum(), From: proto.Uint64(3), To: proto.Uint64(2), Term: proto.Uint64(2), Index: proto.Uint64(1 << 40)},
-		{Type: pb.MsgApp.Enum(), From: proto.Uint64(1), To: proto.Uint64(2), Term: proto.Uint64(2), LogTerm: proto.Uint64(1), Index: proto.Uint64(1),
-			Entries: []*pb.Entry{{Index: proto.Uint64(2), Term: proto.Uint64(2), Data: []byte("other")}}},
+		{Type: pb.MsgApp.Enum(), From: proto.Uint64(1), To: proto.Uint64(2), Term: proto.Uint64(3), LogTerm: proto.Uint64(2), Index: proto.Uint64(3), Commit: proto.Uint64(4),
+			Entries: []*pb.Entry{{Index: proto.Uint64(4), Term: proto.Uint64(3), Data: []byte("other")}}},
+		{Type: pb.MsgApp.Enum(), From: proto.Uint64(1), To: proto.Uint64(2), Term: proto.Uint64(3), LogTerm: proto.Uint64(2), Index: proto.Uint64(3),
+			Entries: []*pb.Entry{{Index: proto.Uint64(4), Term: proto.Uint64(2), Data: []byte("y")}, {Index: proto.Uint64(5), Term: proto.Uint64(3)}}},
 		{Type: pb.MsgTimeoutNow.Enum(), From: proto.Uint64(1), To: proto.Uint64(2), Term: proto.Uint64(2)},
 	} {
 		b, err := AppendMessage(nil, 1, m)
 		if err != nil {
-			f.Fatal(err)
+			t.Fatal(err)
 		}
+		list = append(list, b)
+	}
+	// One after the other: what the first leaves behind is what the second meets.
+	return append(list, bytes.Join(list, nil), append(bytes.Clone(list[4]), list[5]...))
+}
+
+// TestAttacks: a replica that meets them goes on.
+func TestAttacks(t *testing.T) {
+	for _, b := range attacks(t) {
+		for when := range 6 {
+			meets(t, b, when)
+		}
+	}
+}
+
+// FuzzStep: whatever a message says, the replica that takes it in does not panic; what would
+// break the library is refused before (Check).
+func FuzzStep(f *testing.F) {
+	for _, b := range attacks(f) {
 		f.Add(b, byte(0))
 		f.Add(b, byte(3))
 	}
-	f.Fuzz(func(t *testing.T, b []byte, when byte) {
-		s := follower(t, int(when))
-		defer s.close()
-		for len(b) > 0 {
-			_, m, rest, err := ParseMessage(b)
-			if err != nil {
-				return
+	f.Fuzz(func(t *testing.T, b []byte, when byte) { meets(t, b, int(when)) })
+}
+
+// meets has a follower take in messages. Whether it appends and applies in between is said by
+// the bits of when.
+func meets(t *testing.T, b []byte, when int) {
+	t.Helper()
+	s := follower(t, when)
+	defer s.close()
+	for len(b) > 0 {
+		_, m, rest, err := ParseMessage(b)
+		if err != nil {
+			return
+		}
+		b = rest
+		if err := s.r.Check(m); err != nil {
+			if !errors.Is(err, consensus.ErrMessage) {
+				t.Fatal(err)
 			}
-			b = rest
-			if err := s.r.Check(m); err != nil {
-				if !errors.Is(err, consensus.ErrMessage) {
-					t.Fatal(err)
-				}
-				continue
-			}
-			if err := s.s.step(s.actor, func() error { return s.r.Step(m) }); err != nil {
+			continue
+		}
+		if err := s.s.step(s.actor, func() error { return s.r.Step(m) }); err != nil {
+			t.Fatalf("%v: %v", m, err)
+		}
+		for len(s.appends) > 0 && when&1 == 0 {
+			if err := s.appended(); err != nil {
 				t.Fatalf("%v: %v", m, err)
 			}
-			for len(s.appends) > 0 && when&1 == 0 {
-				if err := s.appended(); err != nil {
-					t.Fatalf("%v: %v", m, err)
-				}
-			}
-			for len(s.applies) > 0 && when&2 == 0 {
-				if err := s.applied(); err != nil {
-					t.Fatalf("%v: %v", m, err)
-				}
+		}
+		for len(s.applies) > 0 && when&2 == 0 {
+			if err := s.applied(); err != nil {
+				t.Fatalf("%v: %v", m, err)
 			}
 		}
-	})
+	}
 }
 
 // A lone actor is replica 2 of a group of three, of which the others are the network.

@@ -57,6 +57,7 @@ type scheduled struct {
 	config        consensus.Config // published
 	published     uint64
 	publishedTerm uint64                         // of that entry
+	saved         uint64                         // the machine has the entries up to it durably
 	trimmed       uint64                         // the log begins behind it, once what is under way is done
 	nodes         map[consensus.ReplicaID]string // where messages of replicas came from
 	pending       []time.Time                    // when the appends that are not durable began
@@ -65,11 +66,12 @@ type scheduled struct {
 	waiting       []proposal
 	reads         reads
 	handing       handing
-	changes       map[uint64]changing            // by name
-	sending       map[consensus.ReplicaID]uint64 // snapshots: the index of each
-	received      *arrival                       // a snapshot, of which MsgSnap was stepped
-	adopting      bool                           // the applier is at it, and nothing else goes on
-	peers         []consensus.Peer               // as of the last tick
+	changes       map[uint64]changing // by name
+	sending       map[consensus.ReplicaID]*sending
+	received      *arrival                    // a snapshot, of which MsgSnap was stepped
+	adopting      bool                        // the applier is at it, and nothing else goes on
+	peers         []consensus.Peer            // as of the last tick
+	quiet         map[consensus.ReplicaID]int // ticks since each of them was heard of
 }
 
 // An event is one thing that happened to a group. The turn calls it.
@@ -143,7 +145,7 @@ func (n *Node) newGroup(id consensus.GroupID, self consensus.ReplicaID, m consen
 		disk: core.NewDisk(n.c.Log, stream, state, n.c.Memory),
 		scheduled: scheduled{
 			config: state.Config, published: state.Applied, publishedTerm: state.Term,
-			nodes: map[consensus.ReplicaID]string{}, changes: map[uint64]changing{}, sending: map[consensus.ReplicaID]uint64{},
+			nodes: map[consensus.ReplicaID]string{}, changes: map[uint64]changing{}, sending: map[consensus.ReplicaID]*sending{}, quiet: map[consensus.ReplicaID]int{},
 		},
 	}
 	g.queue.wake = make(chan struct{}, 1)

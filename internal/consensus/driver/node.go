@@ -331,17 +331,14 @@ func (n *Node) Deliver(node string, b []byte) error {
 	return nil
 }
 
-// trim is an event: the machine durably has the entries up to an index.
+// trim is an event: the machine durably has the entries up to an index. What others need of
+// them goes with a later tick.
 func (t *turn) trim(g *group, upTo uint64) error {
-	upTo = min(upTo, g.published)
-	for _, from := range g.sending {
-		upTo = min(upTo, from) // what follows the snapshot
+	g.saved = max(g.saved, min(upTo, g.published))
+	if upTo := min(g.saved, g.kept()); upTo > g.trimmed && !g.adopting {
+		g.trimmed = upTo
+		t.append(g, g.r.Trim(upTo))
 	}
-	if upTo <= g.trimmed || g.adopting {
-		return nil
-	}
-	g.trimmed = upTo
-	t.append(g, g.r.Trim(upTo))
 	return nil
 }
 

@@ -26,10 +26,63 @@ func (a *applier) snapshot(to consensus.ReplicaID) {
 	}
 }
 
+// A sending is a snapshot for a replica. The log keeps what follows it until it is over.
+type sending struct {
+	index uint64 // of the snapshot
+	over  bool   // it has arrived, or not
+	age   int    // ticks since then
+}
+
+// linger is for how many ticks the log still keeps what follows a snapshot that has arrived:
+// the replica asks for it now.
+const linger = 20
+
 // sent notes what came of a snapshot.
 func (g *group) sent(to consensus.ReplicaID, ok bool) error {
-	delete(g.sending, to)
+	if s := g.sending[to]; s != nil {
+		s.over = true
+	}
 	return g.r.Sent(to, ok)
+}
+
+// patience is for how many ticks a replica that is not heard of counts as well.
+const patience = 50
+
+// forget drops what the log need not keep entries for any more. It is called each tick.
+func (g *group) forget() {
+	for _, p := range g.peers {
+		if p.Active { // as the library says for up to an election timeout
+			g.quiet[p.ID] = 0
+		} else {
+			g.quiet[p.ID]++
+		}
+	}
+	if len(g.peers) == 0 {
+		clear(g.quiet)
+	}
+	for to, s := range g.sending {
+		if s.over {
+			if s.age++; s.age > linger {
+				delete(g.sending, to)
+			}
+		}
+	}
+}
+
+// kept returns up to where the log may be trimmed for the others: not past a snapshot that is
+// on its way, nor past what a replica lacks that is well and not far behind, so that
+// what it lacks is in memory here.
+func (g *group) kept() uint64 {
+	most := ^uint64(0)
+	for _, s := range g.sending {
+		most = min(most, s.index)
+	}
+	for _, p := range g.peers {
+		if g.quiet[p.ID] < patience && !p.Snapshot && p.Match+1 >= g.disk.InMemory() {
+			most = min(most, p.Match)
+		}
+	}
+	return most
 }
 
 // sendSnapshot sends what the applier has taken of the machine.
@@ -40,7 +93,7 @@ func (t *turn) sendSnapshot(g *group, to consensus.ReplicaID, s consensus.Snapsh
 		s.Close()
 		return g.sent(to, false)
 	}
-	g.sending[to] = head.State.Applied
+	g.sending[to] = &sending{index: head.State.Applied}
 	t.n.running.Go(func() {
 		err := t.n.c.Link.Snapshot(g.ctx, node, head, s)
 		if closing := s.Close(); err == nil {

@@ -160,8 +160,8 @@ func (t *turn) send(g *group, m *pb.Message) {
 	kind := m.GetType()
 	switch kind {
 	case pb.MsgSnap:
-		if _, ok := g.sending[to]; !ok {
-			g.sending[to] = g.published // the snapshot that the machine makes is not older
+		if s := g.sending[to]; s == nil || s.over {
+			g.sending[to] = &sending{index: g.published} // what the machine makes is not older
 			g.queue.put(job{snapshot: to})
 		}
 		return
@@ -214,7 +214,11 @@ func (t *turn) tick(g *group) error {
 	g.reads.tick(2 * limits.ElectionTicks)
 	g.handing.tick(2 * limits.ElectionTicks)
 	g.peers = g.r.Peers(g.peers[:0])
+	g.forget()
 	if !g.overdue(t.now) {
+		if err := t.trim(g, g.saved); err != nil {
+			return err
+		}
 		return g.r.Tick()
 	}
 	if role := g.r.Role(); role.Leads && g.handed != role.Term {
