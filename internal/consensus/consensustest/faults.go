@@ -43,6 +43,11 @@ func logIsFull(w *World) {
 			w.errorf("one log that is full holds the group")
 		}
 	}
+	n.mu.Lock()
+	if took := n.log.Stats().Bytes; took > 11<<20 {
+		w.errorf("a log whose bound is 8 MiB has %d bytes", took)
+	}
+	n.mu.Unlock()
 	if s, err := w.leader(alone).node.engineOf().Status(alone); err != nil || !s.Leads {
 		w.errorf("a full log: %+v %v", s, err)
 	}

@@ -71,13 +71,19 @@ func hostile(w *World) {
 	if refused == 0 {
 		w.errorf("nothing was refused")
 	}
-	// A node that pretends to be the leader has nobody stand.
+	// A leader that tells of entries that a replica does not have is not believed, and a node
+	// that pretends to be the leader has nobody stand.
 	time.Sleep(time.Second)
 	lead = w.leader(group)
 	for _, n := range w.others(lead.node.name) {
-		m := &pb.Message{Type: pb.MsgTimeoutNow.Enum(), From: proto.Uint64(uint64(lead.id)), To: proto.Uint64(uint64(n.machine(group).id)), Term: proto.Uint64(lead.role.term)}
-		b, err := core.AppendMessage(nil, group, m)
+		lie := &pb.Message{Type: pb.MsgHeartbeat.Enum(), From: proto.Uint64(uint64(lead.id)), To: proto.Uint64(uint64(n.machine(group).id)), Term: proto.Uint64(lead.role.term), Commit: proto.Uint64(1 << 40)}
+		b, err := core.AppendMessage(nil, group, lie)
 		if err != nil {
+			w.t.Fatal(err)
+		}
+		n.endpoint().Deliver(lead.node.name, b)
+		m := &pb.Message{Type: pb.MsgTimeoutNow.Enum(), From: proto.Uint64(uint64(lead.id)), To: proto.Uint64(uint64(n.machine(group).id)), Term: proto.Uint64(lead.role.term)}
+		if b, err = core.AppendMessage(nil, group, m); err != nil {
 			w.t.Fatal(err)
 		}
 		n.endpoint().Deliver("n9", b)
