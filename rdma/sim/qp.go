@@ -49,6 +49,15 @@ type requester struct {
 	sent    int    // of them launched
 	reading int    // READs launched and not answered
 	out     int64  // when the last request arrives at the peer
+	lost    uint64 // number of the first request that never arrives; 0: none
+}
+
+// lose notes that a request never arrives. What was posted behind it comes out of sequence, so
+// the peer's adapter carries none of it out, and waits for the one that is missing.
+func (r *requester) lose(w *wqe) {
+	if r.lost == 0 || w.seq < r.lost {
+		r.lost = w.seq
+	}
 }
 
 // A responder is the half of a QP that carries out the peer's requests, in order of

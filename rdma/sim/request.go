@@ -95,13 +95,14 @@ func (q *qp) disturb(w *wqe, die *chance) bool {
 		n.after(soon, func() { q.finish(w, s, err) })
 	}
 	switch die.n(6) {
-	case 0: // lost on the way, told by the retry counter
-		n.logf("%s: request %d lost", q.label(), w.seq)
-		end(rdma.StatusRetryExcErr, gone("no acknowledgement"))
 	case 1: // carried out, but the acknowledgement is lost
 		n.logf("%s: acknowledgement of %d lost", q.label(), w.seq)
 		n.after(0, func() { q.peer.arrive(w) })
 		w.status = rdma.StatusRetryExcErr // what arrives does not count
+		end(rdma.StatusRetryExcErr, gone("no acknowledgement"))
+		return true
+	case 0: // lost on the way, told by the retry counter
+		n.logf("%s: request %d lost", q.label(), w.seq)
 		end(rdma.StatusRetryExcErr, gone("no acknowledgement"))
 	case 2:
 		if w.op != rdma.OpSend || !q.pd.dev.attr.Caps.Has(rdma.CapRNR) {
@@ -124,6 +125,7 @@ func (q *qp) disturb(w *wqe, die *chance) bool {
 		n.logf("%s: remote operation error at %d", q.label(), w.seq)
 		end(rdma.StatusRemOpErr, gone("remote operation error"))
 	}
+	q.lose(w)
 	return true
 }
 

@@ -13,7 +13,11 @@ import (
 
 // arrive takes a request from the wire.
 func (q *qp) arrive(w *wqe) {
+	if lost := w.q.lost; lost != 0 && w.seq > lost {
+		return
+	}
 	if q.unreachable(w) {
+		w.q.lose(w)
 		return
 	}
 	q.inq = append(q.inq, w)

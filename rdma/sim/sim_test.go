@@ -321,6 +321,40 @@ func TestLosses(t *testing.T) {
 	}
 }
 
+// A SEND that is lost, by the seed or by a cut, has none behind it delivered: a connection is
+// in order, or it is over.
+func TestNoGaps(t *testing.T) {
+	for seed := range uint64(100) {
+		bubble(t, func(t *testing.T) {
+			net := New(Options{Seed: seed})
+			a, b := joined(t, net)
+			defer b.close()
+			defer a.close()
+			net.SetAdversity(Adversity{Delay: time.Millisecond, Lose: 0.05 * float64(seed%2)})
+			into := b.reg(64)
+			for i := range uint64(40) {
+				if n, err := b.qp.PostRecv([]rdma.RecvWR{{ID: i, SGL: []rdma.SGE{{MR: into, Off: i, Len: 1}}}}); n != 1 {
+					t.Fatal(err)
+				}
+			}
+			for i := range uint64(40) {
+				a.send(i, string([]byte{byte(i + 1)}))
+				if i%10 == seed%10 {
+					net.Cut("a", "b", i%20 == seed%10) // for a while
+				}
+				time.Sleep(time.Millisecond)
+			}
+			net.Cut("a", "b", false)
+			time.Sleep(time.Minute)
+			for i, v := range into.Bytes()[:40] {
+				if v != 0 && v != byte(i+1) {
+					t.Fatalf("seed %d: receive %d has SEND %d", seed, i, v-1)
+				}
+			}
+		})
+	}
+}
+
 // Set-ups are lost, doubled and late: every dial ends, and a doubled request
 // makes no second connection.
 func TestSetups(t *testing.T) {
