@@ -97,7 +97,8 @@ func (q *qp) disturb(w *wqe, die *chance) bool {
 	switch die.n(6) {
 	case 1: // carried out, but the acknowledgement is lost
 		n.logf("%s: acknowledgement of %d lost", q.label(), w.seq)
-		n.after(0, func() { q.peer.arrive(w) })
+		q.out = max(q.out, n.now()) // not before those that were posted before it
+		n.at(q.out, func() { q.peer.arrive(w) })
 		w.status = rdma.StatusRetryExcErr // what arrives does not count
 		end(rdma.StatusRetryExcErr, gone("no acknowledgement"))
 		return true

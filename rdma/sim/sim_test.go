@@ -346,7 +346,7 @@ func TestNoGaps(t *testing.T) {
 			}
 			net.Cut("a", "b", false)
 			time.Sleep(time.Minute)
-			for i, v := range into.Bytes()[:40] {
+			for i, v := range into.Bytes()[:40] { // each SEND in the receive of its turn
 				if v != 0 && v != byte(i+1) {
 					t.Fatalf("seed %d: receive %d has SEND %d", seed, i, v-1)
 				}
