@@ -13,11 +13,12 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/teeth"
 )
 
 // patience bounds every wait for an event; on a loaded machine, things that
 // take a second may take many.
-const patience = 60 * time.Second
+var patience = teeth.Patience(60 * time.Second)
 
 var (
 	keyA = bytes.Repeat([]byte{1}, 32)

@@ -14,6 +14,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/rdmakv/rdmakv/internal/server/session"
+	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -254,10 +255,11 @@ func TestHeldPlaces(t *testing.T) {
 // eventually waits for something that happens on another goroutine.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	limit := teeth.Patience(20 * time.Second)
+	deadline := time.Now().Add(limit)
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatalf("still not so after 20 s: %s", what)
+			t.Fatalf("still not so after %v: %s", limit, what)
 		}
 		time.Sleep(2 * time.Millisecond)
 	}

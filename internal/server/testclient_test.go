@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
@@ -463,7 +464,7 @@ func (p *peer) dead() error {
 	select {
 	case <-p.qp.Done():
 		return p.qp.Err()
-	case <-time.After(20 * time.Second):
+	case <-time.After(teeth.Patience(20 * time.Second)):
 		p.t.Fatal("the connection did not end")
 		return nil
 	}

@@ -17,7 +17,10 @@
 // the head of each patch names its own.
 package teeth
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // These say what this build of the program is. In the builds that it makes the
 // command mutants replaces these two lines.
@@ -29,6 +32,15 @@ const (
 	// Points says whether the program passes the points of points.patch.
 	Points = false
 )
+
+// Patience returns for how long a test waits for what has to happen: d, or a quarter of it if
+// a rule is broken, because then it mostly waits in vain.
+func Patience(d time.Duration) time.Duration {
+	if Mutant != "" {
+		return d / 4
+	}
+	return d
+}
 
 // hook is called by At. One per process.
 var hook atomic.Pointer[func(point string, args ...uint64)]
