@@ -104,6 +104,7 @@ var allowed = []struct {
 	{"internal/consensus", nil},
 	{"internal/consensus/core", []string{"internal/consensus", "store/log"}},
 	{"internal/consensus/driver", []string{"internal/consensus", "internal/consensus/core", "store/log"}},
+	{"internal/consensus/transport", []string{"internal/consensus", "internal/wire", "rdma", "rdma/mem"}},
 	{"internal/consensus/consensustest", []string{"internal/consensus", "internal/consensus/core", "store/log", "store/log/logtest"}},
 	{"store", []string{"store/..."}},
 	{"store/layout", nil},

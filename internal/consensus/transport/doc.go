@@ -1,0 +1,44 @@
+// Package transport takes what replicas tell each other from node to node, over the fabrics of
+// package rdma. It implements consensus.Link.
+//
+//	node A                                                node B
+//	Send ─▶ queue ─▶ slots ───── SEND ──────────────────▶ receives ─▶ Endpoint.Deliver
+//	                   ▲ ◀────── SEND: credits ──────────────┘
+//	Snapshot ─▶ pieces, registered ◀═══════ READ ════════ sink ─▶ Endpoint.Receive
+//
+// A node dials its ways out, so each pair of nodes has two ways for each lane (wire.Lane): one in
+// each direction. Heartbeats and votes have a lane of their own, so that they wait for no entries.
+// A way is a queue pair with a completion queue and registered memory of its own. It is opened
+// when there is something to send, and again when it has ended; what was on it is lost, which the
+// replicas make good.
+//
+// # The bytes
+//
+// The way is opened as internal/wire/node.go draws it: private data with MACs under the cluster's
+// secret, then NodeHello. Every SEND has this head:
+//
+//	  0      1      2       4         8
+//	+------+------+-------+---------+------
+//	| kind | last |   0   | value   | body
+//	|  8   |  8   |  16   |  32     |
+//	+------+------+-------+---------+------
+//
+//	hello    to the accepting node, once: body is a NodeHello
+//	welcome  the answer: value is the first credits
+//	data     a part of a frame (core.AppendMessage, one or many); last: its end
+//	credit   value receives are posted again
+//	offer    of a snapshot: body is its head; value the bytes of a piece
+//	piece    value bytes of it stand in the memory that the head names; last: there are no more
+//	taken    they were read
+//	end      of a snapshot: value is what came of it, body says why
+//
+// A SEND is sent only against a credit, because the receiver of a SEND without a receive ends the
+// connection on iWARP. A frame is at most MaxFrame bytes.
+//
+// # What is bounded
+//
+// What waits for a way: a queue of each lane (QueueUrgent, QueueBulk); what has no room is lost.
+// What a peer may have us keep: the receives of its ways, of which there is one for each lane and
+// node, and a frame that is not whole. Ways that are being set up: MaxSetups, each for
+// SetupTimeout. A snapshot is taken at most at Rate.
+package transport

@@ -1,0 +1,170 @@
+package transport
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/rdma"
+)
+
+// Accept answers the connection request of a node, whose private data wire.IsNode has told
+// from a client's, and serves the way until it ends. dev is the device of the listener. It
+// does not block.
+func (t *Transport) Accept(dev rdma.Device, req rdma.ConnRequest) {
+	select {
+	case t.setups <- struct{}{}:
+	default:
+		req.Reject(nil)
+		return
+	}
+	t.mu.Lock()
+	closed := t.ctx.Err() != nil
+	if !closed {
+		t.running.Add(1)
+	}
+	t.mu.Unlock()
+	if closed {
+		<-t.setups
+		req.Reject(nil)
+		return
+	}
+	go func() {
+		defer t.running.Done()
+		from := req.RemoteAddr()
+		key, e, err := t.welcome(dev, req)
+		<-t.setups
+		if err != nil {
+			t.c.Logger.Warn("a node is refused", "from", from, "err", err)
+			return
+		}
+		if key.lane == wire.LaneState {
+			err = t.takeState(key.node, e)
+		} else {
+			err = t.receive(key.node, e)
+		}
+		t.gone(key, e)
+		e.close()
+		if t.ctx.Err() == nil {
+			t.c.Logger.Info("a way of a node has ended", "node", key.node, "lane", key.lane, "err", err)
+		}
+	}()
+}
+
+// welcome sets a way up.
+func (t *Transport) welcome(dev rdma.Device, req rdma.ConnRequest) (key outKey, e *end, err error) {
+	ctx, cancel := context.WithTimeout(t.ctx, SetupTimeout)
+	defer cancel()
+	connect := append([]byte(nil), wire.Unpad(req.PrivateData(), wire.NodeConnectSize)...)
+	c, err := wire.ParseNodeConnect(connect)
+	if err == nil && !wire.VerifyNodeConnect(t.c.Secret, connect) {
+		err = fmt.Errorf("transport: it does not know the cluster's secret")
+	}
+	if err == nil {
+		e, err = t.newEnd(dev, accepts[c.Lane], 0)
+	}
+	if err != nil {
+		req.Reject(nil)
+		return key, nil, err
+	}
+	made := e
+	defer func() {
+		if err != nil {
+			made.close()
+		}
+	}()
+	var nonce wire.Nonce
+	if _, err := rand.Read(nonce[:]); err != nil {
+		return key, nil, err
+	}
+	accept := wire.AppendNodeAccept(nil, t.c.Secret, connect, nonce)
+	if _, err := req.Accept(ctx, e.qp, rdma.ConnParams{PrivateData: accept}); err != nil {
+		return key, nil, err
+	}
+	m, slot, err := e.hear(ctx)
+	if err != nil {
+		return key, nil, err
+	}
+	if m.kind != kindHello || !wire.VerifyNodeHello(m.body, t.c.Secret, connect, accept) {
+		return key, nil, fmt.Errorf("%w: no hello that answers this acceptance", errProtocol)
+	}
+	h, err := wire.ParseNodeHello(m.body)
+	switch {
+	case err != nil:
+		return key, nil, err
+	case h.Cluster != t.c.Cluster:
+		return key, nil, fmt.Errorf("transport: node %q is of another cluster", h.From)
+	case string(h.To) != t.c.Name || string(h.From) == t.c.Name:
+		return key, nil, fmt.Errorf("transport: node %q takes this one, %q, for %q", h.From, t.c.Name, h.To)
+	}
+	key = outKey{string(h.From), c.Lane}
+	if err := e.recv(slot); err != nil {
+		return key, nil, err
+	}
+	t.mu.Lock()
+	old := t.ins[key]
+	t.ins[key] = e
+	t.mu.Unlock()
+	if old != nil {
+		old.qp.Disconnect() // the node has opened a new way: the old one is dead, or soon
+	}
+	if err := e.say(ctx, message{kind: kindWelcome, value: uint32(e.recvs)}); err != nil {
+		t.gone(key, e)
+		return key, nil, err
+	}
+	return key, e, nil
+}
+
+// gone forgets a way.
+func (t *Transport) gone(key outKey, e *end) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ins[key] == e {
+		delete(t.ins, key)
+	}
+}
+
+// receive takes frames until the way ends.
+func (t *Transport) receive(node string, e *end) error {
+	ctx := t.ctx
+	var frame []byte // what has come of one that is not whole
+	owed := 0        // receives that are posted again, and the other node does not know
+	for {
+		m, slot, err := e.hear(ctx)
+		if err != nil {
+			return err
+		}
+		if m.kind != kindData || m.value != 0 {
+			return fmt.Errorf("%w: a message of kind %d", errProtocol, m.kind)
+		}
+		whole := m.body
+		if len(frame) > 0 || !m.last {
+			if len(frame)+len(m.body) > MaxFrame {
+				return fmt.Errorf("%w: a frame of more than %d bytes", errProtocol, MaxFrame)
+			}
+			frame = append(frame, m.body...)
+			whole = frame
+		}
+		if m.last {
+			if err := t.c.Endpoint.Deliver(node, whole); err != nil {
+				return err
+			}
+			if frame = frame[:0]; cap(frame) > keptFrame {
+				frame = nil
+			}
+		}
+		if err := e.recv(slot); err != nil {
+			return err
+		}
+		if owed++; owed >= e.recvs/2 {
+			if err := e.say(ctx, message{kind: kindCredit, value: uint32(owed)}); err != nil {
+				return err
+			}
+			owed = 0
+		}
+	}
+}
+
+// keptFrame is how much memory of a frame a way keeps for the next one.
+const keptFrame = 256 << 10

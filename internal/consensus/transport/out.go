@@ -1,0 +1,313 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"crypto/rand"
+
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/rdma"
+)
+
+// An out is a lane of messages to a node.
+type out struct {
+	t     *Transport
+	key   outKey
+	limit int
+	wake  chan struct{} // capacity 1: there is something to send
+
+	mu      sync.Mutex
+	queue   []byte // frames that wait, one behind the other
+	dropped int    // frames that had no room, since the last way was opened
+	ctx     context.Context
+	close   context.CancelFunc
+}
+
+func newOut(t *Transport, key outKey) *out {
+	o := &out{t: t, key: key, limit: QueueBulk, wake: make(chan struct{}, 1)}
+	if key.lane == wire.LaneUrgent {
+		o.limit = QueueUrgent
+	}
+	o.ctx, o.close = context.WithCancel(t.ctx)
+	return o
+}
+
+// send queues messages.
+func (o *out) send(b []byte) {
+	o.mu.Lock()
+	if len(o.queue)+len(b) > o.limit {
+		o.dropped++
+		o.mu.Unlock()
+		return
+	}
+	o.queue = append(o.queue, b...)
+	o.mu.Unlock()
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what is queued, and keeps the memory of what was taken before.
+func (o *out) take(spare []byte) []byte {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	b := o.queue
+	o.queue = spare[:0]
+	return b
+}
+
+// How long a node that cannot be reached is left alone.
+const (
+	backoffFirst = 20 * time.Millisecond
+	backoffMost  = time.Second
+)
+
+// run opens the way, and opens it again when it has ended.
+func (o *out) run() {
+	backoff := backoffFirst
+	told := ""
+	for o.ctx.Err() == nil {
+		select {
+		case <-o.wake:
+		case <-o.ctx.Done():
+			return
+		}
+		e, credits, err := o.t.dial(o.ctx, o.key)
+		if err != nil {
+			o.take(nil) // it would be old when the way is open
+			if text := err.Error(); text != told && o.ctx.Err() == nil {
+				told = text
+				o.t.c.Logger.Warn("a node is not reached", "node", o.key.node, "lane", o.key.lane, "err", err)
+			}
+			select {
+			case <-time.After(backoff):
+			case <-o.ctx.Done():
+			}
+			backoff = min(2*backoff, backoffMost)
+			continue
+		}
+		backoff, told = backoffFirst, ""
+		err = o.serve(e, credits)
+		e.close()
+		if o.ctx.Err() == nil {
+			o.t.c.Logger.Info("a way to a node has ended", "node", o.key.node, "lane", o.key.lane, "err", err)
+			o.poke()
+		}
+	}
+}
+
+func (o *out) poke() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// A flow is what a way can send just now.
+type flow struct {
+	mu      sync.Mutex
+	free    []int // slots
+	slots   int
+	credits int
+	most    int // credits
+	err     error
+}
+
+// claim takes a slot and a credit; ok false: there is none.
+func (f *flow) claim() (slot int, ok bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := len(f.free)
+	if f.err != nil || n == 0 || f.credits == 0 {
+		return 0, false, f.err
+	}
+	slot, f.free = f.free[n-1], f.free[:n-1]
+	f.credits--
+	return slot, true, nil
+}
+
+// give gives slots and credits back.
+func (f *flow) give(slots []int, credits int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.free = append(f.free, slots...)
+	if f.credits += credits; f.credits > f.most {
+		return fmt.Errorf("%w: %d credits, of %d", errProtocol, f.credits, f.most)
+	}
+	return nil
+}
+
+// waits reports whether the other node owes something: a SEND is not completed, or there is no
+// credit. Both come soon, or never: the other end may have gone without a word.
+func (f *flow) waits() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.free) < f.slots || f.credits == 0
+}
+
+func (f *flow) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil {
+		f.err = err
+	}
+}
+
+// serve sends what is queued until the way ends. One goroutine posts, another one takes
+// completions.
+func (o *out) serve(e *end, credits int) error {
+	f := &flow{free: e.free, slots: e.sends, credits: credits, most: credits}
+	e.free = nil
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		f.fail(o.listen(e, f))
+		o.poke()
+	}()
+	err := o.push(e, f)
+	e.qp.Disconnect()
+	<-ended
+	return err
+}
+
+// push posts what is queued.
+func (o *out) push(e *end, f *flow) error {
+	var batch, whole []byte
+	for {
+		for {
+			if len(batch) == 0 {
+				whole = o.take(whole)
+				if batch = whole; len(batch) == 0 {
+					break
+				}
+			}
+			slot, ok, err := f.claim()
+			if err != nil {
+				return err
+			}
+			if !ok {
+				break
+			}
+			n := copy(e.sendSlot(slot)[head:], batch)
+			batch = batch[n:]
+			if err := e.post(slot, n, message{kind: kindData, last: len(batch) == 0}); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-o.wake:
+		case <-o.ctx.Done():
+			return o.ctx.Err()
+		}
+		if err := f.why(); err != nil {
+			return err
+		}
+	}
+}
+
+func (f *flow) why() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
+// listen takes completions until the way ends, or the other node owes something for too long.
+func (o *out) listen(e *end, f *flow) error {
+	late := false
+	for {
+		wait, cancel := context.WithTimeout(o.ctx, o.t.c.Stall)
+		err := e.poll(wait)
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) && o.ctx.Err() == nil {
+			waits := f.waits()
+			if waits && late {
+				return fmt.Errorf("neither completions nor credits for %v: %w", o.t.c.Stall, rdma.ErrPeerGone)
+			}
+			late = waits
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		late = false
+		credits := 0
+		for len(e.done) > 0 {
+			m, slot, err := e.hear(o.ctx)
+			if err != nil {
+				return err
+			}
+			if m.kind != kindCredit || m.value == 0 || int64(m.value) > int64(f.most) {
+				return fmt.Errorf("%w: a message of kind %d, value %d", errProtocol, m.kind, m.value)
+			}
+			credits += int(m.value)
+			if err := e.recv(slot); err != nil {
+				return err
+			}
+		}
+		if err := f.give(e.free, credits); err != nil {
+			return err
+		}
+		e.free = e.free[:0]
+		o.poke()
+	}
+}
+
+// dial opens a way to a node.
+func (t *Transport) dial(ctx context.Context, key outKey) (e *end, credits int, err error) {
+	routes := t.c.Routes(key.node)
+	err = fmt.Errorf("%w: no route to node %s", rdma.ErrNoDevice, key.node)
+	for _, r := range routes {
+		if e, credits, err = t.dialRoute(ctx, key, r); err == nil {
+			return e, credits, nil
+		}
+	}
+	return nil, 0, err
+}
+
+func (t *Transport) dialRoute(ctx context.Context, key outKey, r Route) (e *end, credits int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, SetupTimeout)
+	defer cancel()
+	access := rdma.Access(0)
+	if key.lane == wire.LaneState {
+		access = rdma.AccessRemoteRead
+	}
+	if e, err = t.newEnd(r.Device, dials[key.lane], access); err != nil {
+		return nil, 0, err
+	}
+	made := e
+	defer func() {
+		if err != nil {
+			made.close()
+		}
+	}()
+	c := wire.NodeConnect{Lane: key.lane}
+	if _, err := rand.Read(c.Nonce[:]); err != nil {
+		return nil, 0, err
+	}
+	connect := wire.AppendNodeConnect(nil, t.c.Secret, c)
+	info, err := e.qp.Connect(ctx, r.Addr, rdma.ConnParams{PrivateData: connect})
+	if err != nil {
+		return nil, 0, err
+	}
+	accept := wire.Unpad(info.PrivateData, wire.NodeAcceptSize)
+	if !wire.VerifyNodeAccept(t.c.Secret, connect, accept) {
+		return nil, 0, fmt.Errorf("transport: %s does not know the cluster's secret", r.Addr)
+	}
+	hello := wire.AppendNodeHello(nil, t.c.Secret, connect, accept, wire.NodeHello{Cluster: t.c.Cluster, From: []byte(t.c.Name), To: []byte(key.node)})
+	if err := e.say(ctx, message{kind: kindHello, body: hello}); err != nil {
+		return nil, 0, err
+	}
+	m, slot, err := e.hear(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	if m.kind != kindWelcome || m.value == 0 || m.value > 1<<10 {
+		return nil, 0, fmt.Errorf("%w: kind %d for a welcome", errProtocol, m.kind)
+	}
+	return e, int(m.value), e.recv(slot)
+}

@@ -1,0 +1,175 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/rdma"
+)
+
+// Bounds of a transport.
+const (
+	MaxFrame    = 8 << 20   // bytes of a frame
+	QueueUrgent = 256 << 10 // bytes that wait for an urgent way
+	QueueBulk   = MaxFrame  // bytes that wait for a bulk way
+
+	MaxSetups    = 64 // ways that are being accepted at once
+	SetupTimeout = 2 * time.Second
+)
+
+// A Route is a way to reach a node: a device of this one, and an address that it dials.
+type Route struct {
+	Device rdma.Device
+	Addr   string
+}
+
+// Config is what a Transport is made of.
+type Config struct {
+	Name     string   // of this node
+	Cluster  [16]byte // that both ends must be of
+	Secret   []byte   // the cluster's
+	Endpoint consensus.Endpoint
+	// Routes returns how to reach a node, the best first. It must not block.
+	Routes func(node string) []Route
+	// Rate bounds the bytes of snapshots that are taken in a second, of one at a time;
+	// default 256 MiB.
+	Rate int64
+	// Stall is for how long a way may bring neither completions nor credits that are owed,
+	// until it is ended; default 3 s.
+	Stall  time.Duration
+	Logger *slog.Logger
+}
+
+// A Transport takes messages to other nodes and from them. It is safe for concurrent use.
+type Transport struct {
+	c       Config
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+	setups  chan struct{}
+
+	mu   sync.Mutex
+	outs map[outKey]*out
+	ins  map[outKey]*end // the newest of each lane of each node
+	pds  map[rdma.Device]rdma.PD
+}
+
+type outKey struct {
+	node string
+	lane wire.Lane
+}
+
+var _ consensus.Link = (*Transport)(nil)
+
+// New returns a transport. Close ends it; the devices stay the caller's.
+func New(c Config) (*Transport, error) {
+	if c.Name == "" || len(c.Name) > wire.MaxName {
+		return nil, fmt.Errorf("transport: a node's name has 1 to %d bytes, %q has %d", wire.MaxName, c.Name, len(c.Name))
+	}
+	if c.Rate == 0 {
+		c.Rate = 256 << 20
+	}
+	if c.Stall == 0 {
+		c.Stall = 3 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	t := &Transport{c: c, setups: make(chan struct{}, MaxSetups), outs: map[outKey]*out{}, ins: map[outKey]*end{}, pds: map[rdma.Device]rdma.PD{}}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	return t, nil
+}
+
+// Send implements consensus.Link.
+func (t *Transport) Send(node string, urgent bool, b []byte) {
+	key := outKey{node, wire.LaneBulk}
+	if urgent {
+		key.lane = wire.LaneUrgent
+	}
+	t.mu.Lock()
+	o := t.outs[key]
+	if o == nil && t.ctx.Err() == nil && node != t.c.Name && len(t.c.Routes(node)) > 0 {
+		o = newOut(t, key)
+		t.outs[key] = o
+		t.running.Go(o.run)
+	}
+	t.mu.Unlock()
+	if o != nil {
+		o.send(b)
+	}
+}
+
+// Forget ends the ways to a node that is no more.
+func (t *Transport) Forget(node string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key, o := range t.outs {
+		if key.node == node {
+			delete(t.outs, key)
+			o.close()
+		}
+	}
+	for key, e := range t.ins {
+		if key.node == node {
+			delete(t.ins, key)
+			e.qp.Disconnect()
+		}
+	}
+}
+
+// Close ends all ways, and returns when no memory of them is registered any more.
+func (t *Transport) Close() error {
+	t.cancel()
+	t.mu.Lock()
+	for _, o := range t.outs {
+		o.close()
+	}
+	for _, e := range t.ins {
+		e.qp.Disconnect()
+	}
+	t.mu.Unlock()
+	t.running.Wait()
+	var err error
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for dev, pd := range t.pds {
+		err = errors.Join(err, pd.Close())
+		delete(t.pds, dev)
+	}
+	return err
+}
+
+// pd returns the protection domain of a device.
+func (t *Transport) pd(dev rdma.Device) (rdma.PD, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if pd := t.pds[dev]; pd != nil {
+		return pd, nil
+	}
+	if t.ctx.Err() != nil {
+		return nil, consensus.ErrClosed
+	}
+	pd, err := dev.AllocPD()
+	if err == nil {
+		t.pds[dev] = pd
+	}
+	return pd, err
+}
+
+// Release lets go of a device that is about to be closed: its ways end.
+func (t *Transport) Release(dev rdma.Device) error {
+	t.mu.Lock()
+	pd := t.pds[dev]
+	delete(t.pds, dev)
+	t.mu.Unlock()
+	if pd == nil {
+		return nil
+	}
+	return pd.Close()
+}

@@ -1,0 +1,131 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"testing"
+)
+
+var (
+	nodeSecret = []byte("secret")
+	nodeHello  = NodeHello{Cluster: [16]byte{7}, From: []byte("n1"), To: []byte("node-2")}
+)
+
+// opening is what two nodes say to each other.
+func opening() (connect, accept, hello []byte) {
+	connect = AppendNodeConnect(nil, nodeSecret, NodeConnect{Lane: LaneBulk, Nonce: Nonce{1, 2, 3}})
+	accept = AppendNodeAccept(nil, nodeSecret, connect, Nonce{4, 5, 6})
+	return connect, accept, AppendNodeHello(nil, nodeSecret, connect, accept, nodeHello)
+}
+
+// TestNodeOpening: the bytes are those of the format, and each flipped bit is found.
+func TestNodeOpening(t *testing.T) {
+	connect, accept, hello := opening()
+	for _, c := range []struct {
+		name string
+		got  []byte
+		want string
+	}{
+		{"connect", connect, "524b4e310102000001020300000000000000000000000000" + hex.EncodeToString(connect[24:])},
+		{"accept", accept, "524b4e310100000004050600000000000000000000000000" + hex.EncodeToString(accept[24:])},
+		{"hello", hello[FullMACSize:], "070000000000000000000000000000000200060" + "06e316e6f64652d32"},
+	} {
+		if got := hex.EncodeToString(c.got); got != c.want {
+			t.Errorf("%s is %s, expected %s", c.name, got, c.want)
+		}
+	}
+	if len(connect) != NodeConnectSize || len(accept) != NodeAcceptSize || NodeConnectSize > 56 {
+		t.Errorf("sizes %d and %d", len(connect), len(accept))
+	}
+	c, err := ParseNodeConnect(connect)
+	if err != nil || c.Lane != LaneBulk || c.Nonce != (Nonce{1, 2, 3}) || !IsNode(connect) {
+		t.Errorf("connect: %+v %v", c, err)
+	}
+	h, err := ParseNodeHello(hello)
+	if err != nil || h.Cluster != nodeHello.Cluster || string(h.From) != "n1" || string(h.To) != "node-2" {
+		t.Errorf("hello: %+v %v", h, err)
+	}
+	if !VerifyNodeConnect(nodeSecret, connect) || !VerifyNodeAccept(nodeSecret, connect, accept) || !VerifyNodeHello(hello, nodeSecret, connect, accept) {
+		t.Fatal("what was signed does not verify")
+	}
+	other := []byte("secret\x00")
+	if VerifyNodeConnect(other, connect) || VerifyNodeAccept(other, connect, accept) || VerifyNodeHello(hello, other, connect, accept) {
+		t.Error("another secret verifies")
+	}
+	for bit := range 8 * len(connect) {
+		b := bytes.Clone(connect)
+		b[bit/8] ^= 1 << (bit % 8)
+		if VerifyNodeConnect(nodeSecret, b) || VerifyNodeAccept(nodeSecret, b, accept) || VerifyNodeHello(hello, nodeSecret, b, accept) {
+			t.Errorf("bit %d of connect", bit)
+		}
+	}
+	for bit := range 8 * len(accept) {
+		b := bytes.Clone(accept)
+		b[bit/8] ^= 1 << (bit % 8)
+		if VerifyNodeAccept(nodeSecret, connect, b) || VerifyNodeHello(hello, nodeSecret, connect, b) {
+			t.Errorf("bit %d of accept", bit)
+		}
+	}
+	for bit := range 8 * len(hello) {
+		b := bytes.Clone(hello)
+		b[bit/8] ^= 1 << (bit % 8)
+		if VerifyNodeHello(b, nodeSecret, connect, accept) {
+			t.Errorf("bit %d of hello", bit)
+		}
+	}
+	for n := range len(hello) {
+		if _, err := ParseNodeHello(hello[:n]); err == nil {
+			t.Errorf("a hello of %d bytes is taken", n)
+		}
+	}
+	if VerifyNodeHello(hello[:3], nodeSecret, connect, accept) || VerifyNodeAccept(nodeSecret, connect, nil) {
+		t.Error("what is too short verifies")
+	}
+}
+
+// TestBadNodeConnects: private data that no node sends.
+func TestBadNodeConnects(t *testing.T) {
+	connect, _, _ := opening()
+	for _, c := range []struct {
+		name  string
+		spoil func([]byte) []byte
+		err   error
+	}{
+		{"empty", func([]byte) []byte { return nil }, ErrShort},
+		{"a client's", func(b []byte) []byte { b[2] = 'V'; return b }, ErrMagic},
+		{"of another version", func(b []byte) []byte { b[4]++; return b }, ErrVersion},
+		{"of no lane", func(b []byte) []byte { b[5] = 0; return b }, ErrRange},
+		{"of an unknown lane", func(b []byte) []byte { b[5] = 4; return b }, ErrRange},
+		{"with a reserved bit", func(b []byte) []byte { b[6] = 1; return b }, ErrReserved},
+		{"short", func(b []byte) []byte { return b[:len(b)-1] }, ErrShort},
+		{"long", func(b []byte) []byte { return append(b, 0) }, ErrTrailing},
+	} {
+		if _, err := ParseNodeConnect(c.spoil(bytes.Clone(connect))); !errors.Is(err, c.err) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	if LaneUrgent.String() != "urgent" || LaneState.String() != "state" || Lane(9).String() != "unknown" {
+		t.Error("names of lanes")
+	}
+}
+
+// FuzzNode: what a stranger sends is refused or read, and never more.
+func FuzzNode(f *testing.F) {
+	connect, accept, hello := opening()
+	f.Add(connect)
+	f.Add(accept)
+	f.Add(hello)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if c, err := ParseNodeConnect(b); err == nil && (c.Lane < LaneUrgent || c.Lane > LaneState || !IsNode(b)) {
+			t.Fatalf("%+v", c)
+		}
+		if h, err := ParseNodeHello(b); err == nil {
+			again := AppendNodeHello(nil, nodeSecret, connect, accept, h)
+			if !bytes.Equal(again[FullMACSize:], b[FullMACSize:]) {
+				t.Fatalf("% x is told as % x", b, again)
+			}
+		}
+		VerifyNodeAccept(nodeSecret, connect, b)
+	})
+}
