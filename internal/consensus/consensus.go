@@ -123,7 +123,8 @@ type State struct {
 // A Machine is what a replica's entries are for: the store of a group. The engine calls
 // Apply, Snapshot and Adopt of one machine by one goroutine at a time; beside them Durable
 // by one at a time, and Leads and Follows by one at a time. These three must not block. An
-// error of State, Apply or Adopt fences the replica: the engine stops it, and says so.
+// error of State, Apply or Adopt fences the replica: the engine stops it, and says so. A
+// replica that is stopped or fenced calls nothing any more, Follows neither.
 type Machine interface {
 	// State returns what the machine durably has. The entries behind it are applied
 	// again. It is called before all others.

@@ -67,12 +67,15 @@ type Node struct {
 	poke      chan struct{} // capacity 1: some group is ready
 	backlog   backlog
 
-	mu     sync.Mutex
-	groups map[consensus.GroupID]*group
-	queue  []*group // they are ready
-	spare  []*group
-	failed error // the log's
-	closed bool
+	mu        sync.Mutex
+	groups    map[consensus.GroupID]*group
+	starting  map[consensus.GroupID]bool
+	queue     []*group // they are ready
+	spare     []*group
+	failed    error // the log's
+	closed    bool
+	warned    time.Time // when the last strange message was told of
+	strangers int       // messages that were not told of since
 }
 
 var (
@@ -88,7 +91,7 @@ func New(c Config) *Node {
 	f.Drop()
 	n := &Node{
 		c: c, most: most, proposing: int64(c.Limits.WithDefaults().Uncommitted),
-		poke: make(chan struct{}, 1), groups: map[consensus.GroupID]*group{},
+		poke: make(chan struct{}, 1), groups: map[consensus.GroupID]*group{}, starting: map[consensus.GroupID]bool{},
 	}
 	n.backlog.cond.L = &n.backlog.mu
 	n.ctx, n.cancel = context.WithCancel(context.Background())
@@ -192,9 +195,18 @@ func (n *Node) allLocked() []*group {
 	return all
 }
 
-// strange tells of a message that no replica sends.
+// strange tells of a message that no replica sends, once in a while.
 func (n *Node) strange(g consensus.GroupID, node string, err error) {
-	n.c.Logger.Warn("a message of a replica is not taken", "group", g, "from", node, "err", err)
+	n.mu.Lock()
+	n.strangers++
+	skipped, tell := n.strangers-1, time.Since(n.warned) > time.Second
+	if tell {
+		n.warned, n.strangers = time.Now(), 0
+	}
+	n.mu.Unlock()
+	if tell {
+		n.c.Logger.Warn("a message of a replica is not taken", "group", g, "from", node, "err", err, "others", skipped)
+	}
 }
 
 // group returns a replica.
@@ -218,28 +230,45 @@ func (n *Node) Create(id consensus.GroupID, state consensus.State) error {
 
 // Start implements consensus.Engine.
 func (n *Node) Start(ctx context.Context, id consensus.GroupID, self consensus.ReplicaID, m consensus.Machine) error {
+	if err := n.claim(id); err != nil {
+		return err
+	}
+	g, err := n.newGroup(id, self, m)
 	n.mu.Lock()
+	delete(n.starting, id)
 	switch {
+	case err != nil:
 	case n.closed:
-		n.mu.Unlock()
-		return consensus.ErrClosed
+		err = consensus.ErrClosed
 	case n.failed != nil:
-		n.mu.Unlock()
-		return n.failed
-	case n.groups[id] != nil:
-		n.mu.Unlock()
-		return fmt.Errorf("consensus: group %d has a replica here already", id)
+		err = n.failed
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	default:
+		n.groups[id] = g
 	}
 	n.mu.Unlock()
-	g, err := n.newGroup(id, self, m)
 	if err != nil {
 		return err
 	}
-	n.mu.Lock()
-	n.groups[id] = g
-	n.mu.Unlock()
 	go g.apply()
 	g.post(func(*turn, *group) error { return nil })
+	return nil
+}
+
+// claim says that a replica is about to be started.
+func (n *Node) claim(id consensus.GroupID) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case n.closed:
+		return consensus.ErrClosed
+	case n.failed != nil:
+		return n.failed
+	case n.groups[id] != nil || n.starting[id]:
+		return fmt.Errorf("consensus: group %d has a replica here already", id)
+	}
+	n.starting[id] = true
 	return nil
 }
 
@@ -310,7 +339,12 @@ func (n *Node) Status(id consensus.GroupID) (consensus.Status, error) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.status, nil
+	s := g.status
+	s.Peers = slices.Clone(s.Peers)
+	for i := range s.Peers {
+		s.Peers[i].Node = s.Config.Node(s.Peers[i].ID)
+	}
+	return s, nil
 }
 
 // Deliver implements consensus.Endpoint.
