@@ -25,17 +25,18 @@
  * newest put that is published). What goes on inside an item is in cells.pml.
  *
  * The client may know a header (ready, config, incarnation of a leader) from
- * long ago, and also from a replica that has fallen since it was ready. A get READs item, the leader's cell and the words of others in any
- * order, and believes the item if all fit the header. It is correct if it shows
- * no less than any put that was acknowledged, and any value that was shown,
- * before it began. Who publishes an entry acknowledges it at once, also a
- * former leader with a parked request: a later acknowledgement promises less.
+ * long ago, and also from a replica that has fallen since it was ready. A get
+ * READs item, the leader's cell and the words of others in any order, and
+ * believes the item if all fit the header. It is correct if it shows no less
+ * than any put that was acknowledged, and any value that was shown, before it
+ * began. Who publishes an entry acknowledges it at once, also a former leader
+ * with a parked request: a later acknowledgement promises less.
  *
  * Rules that can be taken out, with their numbers in docs/replication.md:
- *   VOTE_FIRST    R10 the vote leaves before the word is written
+ *   VOTE_FIRST    R10 the vote leaves before the word is written (with ACK_ABOVE)
  *   SELF_FIRST    R10 the candidate's own vote counts before its word is written
  *   OLD_WORD      R10 a restart registers an older word than its durable term
- *   WORD_LATE     R10 a change may be applied before the word has reached its term
+ *   ACK_ABOVE     R1  entries are acknowledged to a leader whose term is above the word
  *   NO_PERSIST    R1  a restart forgets the vote
  *   READY_EARLY   R11 a replica is ready when elected, not when its marker is published
  *   REPLAYED      R11 any marker of the word's term makes ready, whoever publishes it
@@ -46,6 +47,7 @@
  *   CLAMP_USER    R7  they are held back to the last published put, and the
  *                     changes of configuration behind it with them
  *   SNAP_AHEAD    R8  a snapshot may hold what is committed and not published
+ *   SNAP_CUTS         a snapshot cuts off entries behind it that the log has
  *   NO_CONFIG     R12 the configuration is not compared
  *   NUMBER_LATE   R12 a change takes effect before its number is in the cell
  *   KEEP_WORDS    R13 words that were READ for the get before count again
@@ -53,6 +55,7 @@
  *   NO_OWN        R15 the leader's cell is not READ
  *   NO_OTHER      R16 no other word is READ
  *   ONE_LESS      R16 one word less than a majority of the configuration is READ
+ *   OUTSIDER      R16 the leader's word counts though it is no voter of the configuration
  *   LEARNER       R16 words of replicas count that are no voters
  *   TWO_LIVES     R17 one get READs memory of two incarnations
  *   STAYS_UP      R18 the dead incarnation's memory stays readable, and the next
@@ -63,7 +66,7 @@
  * Not rules but other ways: WORDS_LAST, words are READ after the item (two rounds;
  * holds without the clamp if leaders alone acknowledge: LEADER_ACKS); TOLD_LEADING,
  * a header is told only by a replica that still leads in the term in which it is
- * ready (holds with WORD_LATE, and then also with REPLAYED).
+ * ready (holds with ACK_ABOVE).
  * For smaller searches: STANDS, READS, PUTS (the only replica that may stand, is
  * read, takes puts), SMALL (no term is adopted by hearsay).
  */
@@ -191,9 +194,16 @@ inline follow(r) {
 }
 /* r hears from the leader l */
 inline adopt(r,l) {
-  if :: R[r].term<R[l].term -> R[r].term=R[l].term; R[r].voted=0; MAYRAISE(r,R[r].term) :: else fi;
+  if :: R[r].term<R[l].term -> R[r].term=R[l].term; R[r].voted=0 :: else fi;
+  MAYRAISE(r,R[r].term);
   follow(r)
 }
+/* R1: nothing of a term that is above the word leaves f, no acknowledgement either */
+#ifdef ACK_ABOVE
+#define ACKNOWLEDGE(l,f,i) R[l].match[f]=i
+#else
+#define ACKNOWLEDGE(l,f,i) if :: R[f].word>=R[f].term || !WRITES(f) -> R[l].match[f]=i :: else fi
+#endif
 inline append(r,kind) {
   R[r].last++; R[r].log[R[r].last]=R[r].term*4+kind; R[r].match[r]=R[r].last; KEEP(r)
 }
@@ -247,26 +257,33 @@ inline replicate(l,f) {
 #endif
        if :: R[l].match[f]<R[l].last ->
              k=1; do :: k<=MAXL -> R[f].log[k]=R[l].log[k]; k++ :: else -> break od;
-             R[f].last=R[l].last; R[l].match[f]=R[l].last; KEEP(f)	/* one record: entries and commit index */
+             R[f].last=R[l].last; ACKNOWLEDGE(l,f,R[l].last); KEEP(f)	/* one record: entries and commit index */
        :: else	/* a commit index alone becomes durable with the next record */
        fi
     :: else
     fi; k=0; may=0 }
 }
 #if MAXS>0
+#ifdef SNAP_AHEAD
+#define SNAPAT(l) R[l].commit
+#else
+#define SNAPAT(l) R[l].applied	/* R8 */
+#endif
+/* whose log agrees with the snapshot takes none: the entries behind it would be cut off */
+#ifdef SNAP_CUTS
+#define NEWS(l,f) true
+#else
+#define NEWS(l,f) (R[f].last<SNAPAT(l) || TERM(f,SNAPAT(l))!=TERM(l,SNAPAT(l)))
+#endif
 /* f gets l's state instead of entries: its item is withheld while it is put in */
 inline snapshot(l,f) {
-  atomic { f!=l && snaps<MAXS && R[l].role==LEADER && R[f].term<=R[l].term && R[f].doing==NOTHING && R[f].applied<R[l].applied && R[f].value!=WITHHELD ->
+  atomic { f!=l && snaps<MAXS && R[l].role==LEADER && R[f].term<=R[l].term && R[f].doing==NOTHING && R[f].applied<R[l].applied && R[f].value!=WITHHELD && NEWS(l,f) ->
     snaps++;
     adopt(f,l);
-#ifdef SNAP_AHEAD
-    may=R[l].commit;	/* R8 */
-#else
-    may=R[l].applied;
-#endif
+    may=SNAPAT(l);
     k=1; do :: k<=may -> R[f].log[k]=R[l].log[k]; k++ :: else -> break od;
     do :: k<=MAXL -> R[f].log[k]=0; k++ :: else -> break od;
-    R[f].last=may; R[f].commit=may; KEEP(f); R[l].match[f]=may; R[f].doing=INSTALLING; k=0; may=0;
+    R[f].last=may; R[f].commit=may; KEEP(f); ACKNOWLEDGE(l,f,may); R[f].doing=INSTALLING; k=0; may=0;
     if :: WRITES(f) -> R[f].value=WITHHELD :: else fi }
 }
 #endif
@@ -336,9 +353,6 @@ end: do
   /* the state is in: one value, the newest put of it */
   :: atomic { R[me].doing==INSTALLING ->
        may=R[me].commit; R[me].applied=may;
-#ifndef WORD_LATE
-       RAISE(me,R[me].term);
-#endif
        do :: may>1 && KIND(me,may)!=PUT -> may-- :: else -> break od;
        if :: WRITES(me) -> R[me].value=may :: else fi;
        R[me].changes=0; k=1; do :: k<=R[me].applied -> if :: KIND(me,k)==CHANGE -> R[me].changes++ :: else fi; k++ :: else -> break od;
@@ -382,10 +396,7 @@ end: do
             if :: R[me].applied>acked -> acked=R[me].applied :: else fi
 #endif
 #endif
-       :: KIND(me,R[me].applied)==CHANGE ->	/* the word, the number in the cell, then the effect */
-#ifndef WORD_LATE	/* R10: a term that was adopted may be newer than the word */
-            RAISE(me,TERM(me,R[me].applied));
-#endif
+       :: KIND(me,R[me].applied)==CHANGE ->	/* the number in the cell, then the effect */
 #ifdef NUMBER_LATE	/* R12 */
             R[me].doing=NUMBERING;
 #else
@@ -470,10 +481,16 @@ end: do
 #define OTHER(r) atomic { need>0 && NOW && L!=r && !(seen&BIT(r)) && (ASKED&BIT(r)) -> \
     if :: R[r].word==T -> seen=seen|BIT(r); need-- :: else -> goto learn fi }
 
+/* R16: a header is of no use if its leader is no voter of its configuration */
+#ifdef OUTSIDER
+#define ISVOTER(r) true
+#else
+#define ISVOTER(r) ((SET(R[r].config)>>(r))&1)
+#endif
 #ifdef TOLD_LEADING
 #define TELLS(r) (R[r].ready!=0 && R[r].role==LEADER && R[r].term==R[r].ready)
 #else
-#define TELLS(r) (R[r].ready!=0)
+#define TELLS(r) (R[r].ready!=0 && ISVOTER(r))
 #endif
 
 proctype client() {
