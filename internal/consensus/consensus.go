@@ -28,6 +28,9 @@ type Config struct {
 	Learners []Member // they get entries, and have no vote; by ID, rising
 }
 
+// MaxNode bounds the name of a node, in bytes.
+const MaxNode = 255
+
 // MaxMembers bounds the voters, and the learners, of a group.
 const MaxMembers = 15
 
@@ -40,8 +43,8 @@ func (c *Config) Check() error {
 	for _, list := range [2][]Member{c.Voters, c.Learners} {
 		for i, m := range list {
 			switch {
-			case m.ID == 0 || m.Node == "":
-				return fmt.Errorf("%w: replica %d at node %q", ErrConfig, m.ID, m.Node)
+			case m.ID == 0 || m.Node == "" || len(m.Node) > MaxNode:
+				return fmt.Errorf("%w: replica %d at node %.40q; ids begin at 1, and names have 1 to %d bytes", ErrConfig, m.ID, m.Node, MaxNode)
 			case i > 0 && list[i-1].ID >= m.ID:
 				return fmt.Errorf("%w: replica %d stands behind replica %d", ErrConfig, m.ID, list[i-1].ID)
 			}
@@ -123,8 +126,8 @@ type State struct {
 // A Machine is what a replica's entries are for: the store of a group. The engine calls
 // Apply, Snapshot and Adopt of one machine by one goroutine at a time; beside them Durable
 // by one at a time, and Leads and Follows by one at a time. These three must not block. An
-// error of State, Apply or Adopt fences the replica: the engine stops it, and says so. A
-// replica that is stopped or fenced calls nothing any more, Follows neither.
+// error of State, Apply or Adopt fences the replica: the engine stops it, and says so. Of
+// a replica that led and is stopped or fenced the last call is Follows.
 type Machine interface {
 	// State returns what the machine durably has. The entries behind it are applied
 	// again. It is called before all others.
@@ -202,7 +205,7 @@ type Engine interface {
 	// Create gives a replica that never was its log, durably, so that Start finds it.
 	// State is the machine's: the state that all replicas of the group start from, or
 	// nothing for one that gets it from the others.
-	Create(g GroupID, s State) error
+	Create(g GroupID, id ReplicaID, s State) error
 	// Start starts a replica. ErrNoLog: its log is gone, or lacks entries that the machine
 	// does not have; such a replica must never start, because it has forgotten what it
 	// promised (R18, R19).

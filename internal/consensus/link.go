@@ -29,8 +29,8 @@ type SnapshotHead struct {
 // checked; which node has sent it the Link knows, because it has authenticated that node.
 type Endpoint interface {
 	// Deliver takes messages (Link.Send) of a node, and keeps nothing of b. What there is no
-	// room for is lost. ErrMessage: the node sends what no replica does, and the rest of b
-	// was not taken.
+	// room for is lost. ErrMessage: the node sends what no replica does; what could be told
+	// from that was taken.
 	Deliver(node string, b []byte) error
 	// Receive takes a snapshot that a node sends. It returns nil when the replica has
 	// adopted it, or does not need it. ErrNoGroup, ErrMessage, ErrBusy (another snapshot is

@@ -1,6 +1,7 @@
 package log
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/rdmakv/rdmakv/store/log/internal/streams"
@@ -35,14 +36,19 @@ func (l *Log) Term(stream, index uint64) (uint64, error) {
 
 // ReadEntries returns the entries of a stream from index lo to hi, without hi, in memory of
 // their own: at least one, and no more when their bodies exceed so many bytes. It fails as
-// Term does, and with a *DamageError.
+// Term does, and with a *DamageError. It reads ahead: entries that stand near each other cost
+// one read of the disk.
 func (l *Log) ReadEntries(stream, lo, hi uint64, maxBytes int64) ([]Record, error) {
 	if lo >= hi {
 		return nil, fmt.Errorf("log: entries from %d to %d", lo, hi)
 	}
 	var out []Record
+	var w *Window
+	if hi-lo > 1 {
+		w = NewWindow(l)
+	}
 	for i := lo; i < hi && (i == lo || maxBytes > 0); i++ {
-		r, err := l.readEntry(stream, i)
+		r, err := l.readEntry(w, stream, i)
 		if err != nil {
 			return nil, err
 		}
@@ -54,8 +60,8 @@ func (l *Log) ReadEntries(stream, lo, hi uint64, maxBytes int64) ([]Record, erro
 	return out, nil
 }
 
-// readEntry reads one entry. The segment is held meanwhile.
-func (l *Log) readEntry(stream, index uint64) (Record, error) {
+// readEntry reads one entry, by a window or nil. The segment is held meanwhile.
+func (l *Log) readEntry(w *Window, stream, index uint64) (Record, error) {
 	l.mu.Lock()
 	at, _, err := l.table.At(stream, index)
 	if err != nil {
@@ -71,12 +77,19 @@ func (l *Log) readEntry(stream, index uint64) (Record, error) {
 		l.mu.Unlock()
 		l.pokeRetirer()
 	}()
-	r, err := l.ReadAt(at)
+	read := l.ReadAt
+	if w != nil {
+		read = w.ReadAt
+	}
+	r, err := read(at)
 	if err != nil {
 		return Record{}, err
 	}
 	if r.Kind != Entry || r.Stream != stream || r.Index != index {
 		return Record{}, &DamageError{File: segmentName(at.Segment()), At: at, Detail: fmt.Sprintf("a %v of stream %d with index %d, expected entry %d of stream %d", r.Kind, r.Stream, r.Index, index, stream)}
+	}
+	if w != nil {
+		r.Body = bytes.Clone(r.Body)
 	}
 	return r, nil
 }

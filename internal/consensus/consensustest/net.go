@@ -126,7 +126,11 @@ func (l *link) Snapshot(ctx context.Context, to string, h consensus.SnapshotHead
 	l.n.snaps++
 	haul := l.n.haul
 	l.n.mu.Unlock()
-	time.Sleep(haul + l.n.w.upTo(20*time.Millisecond))
+	select {
+	case <-time.After(haul + l.n.w.upTo(20*time.Millisecond)):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	l.n.mu.Lock()
 	lost := l.n.lose > 0
 	if lost {

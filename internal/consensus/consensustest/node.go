@@ -29,6 +29,7 @@ type Node struct {
 	apply    time.Duration // an entry takes up to so long to be published
 	every    int           // a machine is saved after so many calls of Apply
 	never    bool          // no machine is saved
+	fixed    time.Duration // a write of the log takes so long more
 	broken   error         // of the disk: writes of the log fail
 }
 
@@ -94,13 +95,14 @@ func (n *Node) call(c logtest.Call) (f logtest.Fault) {
 		return f
 	}
 	n.mu.Lock()
-	slow, hung := n.slow, n.hung
+	slow, fixed, hung := n.slow, n.fixed, n.hung
 	f.Err = n.broken
 	n.mu.Unlock()
 	if hung != nil {
 		f.Hold = hung
 	}
 	n.w.sleep(slow)
+	time.Sleep(fixed)
 	return f
 }
 
@@ -109,7 +111,7 @@ func (n *Node) create(g consensus.GroupID, id consensus.ReplicaID, s consensus.S
 	n.mu.Lock()
 	e := n.engine
 	n.mu.Unlock()
-	if err := e.Create(g, s); err != nil {
+	if err := e.Create(g, id, s); err != nil {
 		return err
 	}
 	m := &Machine{state: contents{State: s, Writes: map[string]uint64{}}}

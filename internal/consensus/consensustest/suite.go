@@ -42,6 +42,18 @@ func Run(t *testing.T, engines Maker) {
 		{"LogIsGone", 3, logIsGone},
 		{"Hostile", 3, hostile},
 		{"Ends", 3, ends},
+		{"LyingMembers", 3, lyingMembers},
+		{"LongNames", 4, longNames},
+		{"LargestEntries", 3, largestEntries},
+		{"ManySmallEntries", 3, manySmallEntries},
+		{"SlowReads", 3, slowReads},
+		{"SlowDisks", 3, slowDisks},
+		{"LogFailsElsewhere", 3, logFailsElsewhere},
+		{"LongAdoption", 3, longAdoption},
+		{"StalledSnapshot", 3, stalledSnapshot},
+		{"TrimInApply", 3, trimInApply},
+		{"StartsAndStops", 3, startsAndStops},
+		{"ChangeAtTheEnd", 4, changeAtTheEnd},
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))

@@ -2,6 +2,7 @@ package core
 
 import (
 	"encoding/binary"
+	"fmt"
 	"slices"
 
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -23,9 +24,6 @@ import (
 // replicas alike.
 const contextHead = 16
 
-// maxNode bounds a node's name.
-const maxNode = 255
-
 // A change is one member that comes, goes, or becomes voter or learner.
 type change struct {
 	cc     *pb.ConfChangeV2
@@ -41,7 +39,7 @@ func parseChange(data []byte) (*change, error) {
 		return nil, malformed("a change of configuration: %v", err)
 	}
 	b := cc.GetContext()
-	if len(cc.GetChanges()) != 1 || cc.GetTransition() != pb.ConfChangeTransitionAuto || len(b) < contextHead || len(b) > contextHead+maxNode {
+	if len(cc.GetChanges()) != 1 || cc.GetTransition() != pb.ConfChangeTransitionAuto || len(b) < contextHead || len(b) > contextHead+consensus.MaxNode {
 		return nil, malformed("a change of configuration with %d changes and %d bytes beside them", len(cc.GetChanges()), len(b))
 	}
 	c := cc.GetChanges()[0]
@@ -64,6 +62,13 @@ func parseChange(data []byte) (*change, error) {
 func MakeChange(from, to *consensus.Config, name uint64) (*pb.ConfChangeV2, error) {
 	if err := to.Check(); err != nil {
 		return nil, err
+	}
+	for _, list := range [2][]consensus.Member{to.Voters, to.Learners} {
+		for _, m := range list {
+			if at := from.Node(m.ID); at != "" && at != m.Node {
+				return nil, fmt.Errorf("%w: replica %d is at node %s, and never moves: give the new replica an id of its own", consensus.ErrConfig, m.ID, at)
+			}
+		}
 	}
 	var found []*pb.ConfChangeSingle
 	var node string

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -37,7 +38,7 @@ type Disk struct {
 	state  consensus.State // as the machine has published
 
 	cache []*pb.Entry // the newest entries, without gaps
-	bytes int64       // of their data
+	bytes int64       // that they take, about
 	keep  int64
 }
 
@@ -50,12 +51,15 @@ func NewDisk(l *log.Log, stream uint64, state consensus.State, keep int64) *Disk
 // Create gives a replica that never was its log: it begins behind the state that the
 // group starts from, or with nothing (state.Applied 0), until it adopts a snapshot. It is
 // durable when Create returns.
-func Create(l *log.Log, stream uint64, state consensus.State) error {
+func Create(l *log.Log, stream uint64, id consensus.ReplicaID, state consensus.State) error {
 	if _, ok := l.State(stream); ok {
 		return fmt.Errorf("consensus: stream %d of the log is there already", stream)
 	}
 	f := l.Begin()
 	err := f.AddState(stream, log.State{Term: max(state.Term, 1), Commit: state.Applied})
+	if err == nil {
+		err = f.AddFact(stream, factReplica, binary.LittleEndian.AppendUint64(nil, uint64(id)))
+	}
 	if err == nil && state.Applied > 0 {
 		err = f.AddBegin(stream, state.Applied, state.Term)
 	}
@@ -66,14 +70,25 @@ func Create(l *log.Log, stream uint64, state consensus.State) error {
 	return WriteAll(f)
 }
 
+// Facts of a replica's stream, beside what it has promised. Each is of numbers of 64 bits,
+// little endian.
+const (
+	factReplica  = 1 // whose log it is
+	factAdopting = 2 // index and term of the snapshot that the machine adopted last, or was about to
+)
+
 // Reconcile compares a replica's log with what its machine has, before it starts: where a
 // crash came between the machine's Adopt of a snapshot and the log's record of it, the log
-// begins behind the snapshot now. ErrNoLog: there is no log, or the machine is not behind
-// what was trimmed, so that entries that it needs are gone.
-func Reconcile(l *log.Log, stream uint64, state consensus.State) error {
+// begins behind the snapshot now. ErrNoLog: there is no log, or it is another replica's, or
+// entries are gone that the machine needs, or that it has and nothing else explains: the log
+// was set back, and has forgotten what it promised.
+func Reconcile(l *log.Log, stream uint64, id consensus.ReplicaID, state consensus.State) error {
 	s, ok := l.State(stream)
 	if !ok {
 		return consensus.ErrNoLog
+	}
+	if b, ok := l.Fact(stream, factReplica); !ok || len(b) != 8 || binary.LittleEndian.Uint64(b) != uint64(id) {
+		return fmt.Errorf("%w: it is the log of another replica than %d", consensus.ErrNoLog, id)
 	}
 	first, _ := l.Entries(stream)
 	if first > state.Applied+1 {
@@ -84,6 +99,10 @@ func Reconcile(l *log.Log, stream uint64, state consensus.State) error {
 		return nil
 	case err != nil && !errors.Is(err, log.ErrNoEntry):
 		return err
+	}
+	b, _ := l.Fact(stream, factAdopting)
+	if len(b) != 16 || binary.LittleEndian.Uint64(b) != state.Applied || binary.LittleEndian.Uint64(b[8:]) != state.Term {
+		return fmt.Errorf("%w: the machine is at entry %d of term %d, which the log does not have: was it set back?", consensus.ErrNoLog, state.Applied, state.Term)
 	}
 	f := l.Begin()
 	err := f.AddBegin(stream, state.Applied, state.Term)
@@ -174,7 +193,7 @@ func (d *Disk) Entries(lo, hi, most uint64) ([]*pb.Entry, error) {
 	if len(d.cache) > 0 && lo >= d.cache[0].GetIndex() {
 		return limit(d.cached(lo, hi), most), nil
 	}
-	records, err := d.log.ReadEntries(d.stream, lo, hi, int64(min(most, 1<<40)))
+	records, err := d.log.ReadEntries(d.stream, lo, min(hi, lo+maxTogether), int64(min(most, 1<<40)))
 	if err != nil {
 		return nil, translate(err)
 	}
@@ -192,11 +211,15 @@ func (d *Disk) cached(lo, hi uint64) []*pb.Entry {
 	return d.cache[lo-first : min(hi-first, uint64(len(d.cache)))]
 }
 
+// maxTogether bounds the entries that are handed out together: small ones cost more than
+// their bytes.
+const maxTogether = 1 << 13
+
 // limit returns the first entries, at least one, of at most so many bytes of data.
 func limit(entries []*pb.Entry, most uint64) []*pb.Entry {
 	sum := uint64(0)
 	for i, e := range entries {
-		if sum += uint64(len(e.GetData())); i > 0 && sum > most {
+		if sum += uint64(len(e.GetData())); i > 0 && (sum > most || i == maxTogether) {
 			return entries[:i:i]
 		}
 	}
@@ -265,6 +288,9 @@ func (a *Append) Parts(most int64) []*Append {
 	return parts
 }
 
+// EntryMost is how large an entry may be whose append fits a frame that takes so many bytes.
+func EntryMost(frame int64) int64 { return min(consensus.MaxEntry, frame-recordHead-stateBytes) }
+
 // EntryBytes bounds what an entry with so many bytes of data takes in a frame.
 func EntryBytes(data int) int64 { return int64(data) + recordHead }
 
@@ -282,7 +308,7 @@ func entryBytes(e *pb.Entry) int64 { return EntryBytes(len(e.GetData())) }
 // recordHead bounds what a record takes beside its data.
 const (
 	recordHead = 96
-	stateBytes = 4 * recordHead // a state, a trim, and where the stream begins
+	stateBytes = 5 * recordHead // a state, a trim, where the stream begins, what is adopted
 )
 
 // Taken notes an append that was handed out, in the order in which they were.
@@ -334,6 +360,12 @@ func (d *Disk) Add(f *log.Frame, a *Append) error {
 			return err
 		}
 	}
+	if a.Adopting != nil {
+		b := binary.LittleEndian.AppendUint64(nil, a.Adopting.Index)
+		if err := f.AddFact(d.stream, factAdopting, binary.LittleEndian.AppendUint64(b, a.Adopting.Term)); err != nil {
+			return err
+		}
+	}
 	if a.Trim > 0 {
 		return f.AddTrim(d.stream, a.Trim)
 	}
@@ -360,7 +392,7 @@ func (d *Disk) remember(entries []*pb.Entry) {
 	}
 	for _, e := range entries {
 		d.cache = append(d.cache, e)
-		d.bytes += int64(len(e.GetData()))
+		d.bytes += entryBytes(e)
 	}
 	k := 0
 	for k < len(d.cache)-1 && d.bytes > d.keep {
@@ -371,5 +403,5 @@ func (d *Disk) remember(entries []*pb.Entry) {
 }
 
 func (d *Disk) drop(i int) {
-	d.bytes -= int64(len(d.cache[i].GetData()))
+	d.bytes -= entryBytes(d.cache[i])
 }

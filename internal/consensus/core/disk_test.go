@@ -42,7 +42,7 @@ func TestDiskIsTheLibrarysStorage(t *testing.T) {
 		platter := logtest.New(logtest.Options{})
 		l := openLog(t, platter)
 		state := consensus.State{Applied: 1, Term: 1, Config: one}
-		if err := Create(l, 1, state); err != nil {
+		if err := Create(l, 1, 1, state); err != nil {
 			t.Fatal(err)
 		}
 		keep := int64([]int{0, 40, 1 << 20}[seed%3])
@@ -170,7 +170,7 @@ func TestParts(t *testing.T) {
 	for cut := range parts {
 		platter := logtest.New(logtest.Options{})
 		l := openLog(t, platter)
-		if err := Create(l, 1, state); err != nil {
+		if err := Create(l, 1, 1, state); err != nil {
 			t.Fatal(err)
 		}
 		d := NewDisk(l, 1, state, 0)
@@ -205,10 +205,10 @@ func TestUnknownEntries(t *testing.T) {
 	l := openLog(t, logtest.New(logtest.Options{}))
 	defer l.Close(false)
 	state := consensus.State{Applied: 1, Term: 1, Config: one}
-	if err := Create(l, 1, state); err != nil {
+	if err := Create(l, 1, 1, state); err != nil {
 		t.Fatal(err)
 	}
-	if err := Create(l, 1, state); err == nil {
+	if err := Create(l, 1, 1, state); err == nil {
 		t.Fatal("it is made twice")
 	}
 	f := l.Begin()
@@ -226,7 +226,7 @@ func TestUnknownEntries(t *testing.T) {
 	if _, err := New(Config{ID: 1, Storage: NewDisk(l, 1, state, 0), State: state}); err == nil {
 		t.Fatal("a replica starts on it")
 	}
-	if err := Reconcile(l, 2, state); !errors.Is(err, consensus.ErrNoLog) {
+	if err := Reconcile(l, 2, 1, state); !errors.Is(err, consensus.ErrNoLog) {
 		t.Fatalf("a stream that is not there: %v", err)
 	}
 	e := &pb.Entry{Index: proto.Uint64(2), Term: proto.Uint64(1), Type: pb.EntryConfChange.Enum()}

@@ -12,7 +12,7 @@ import (
 type Limits struct {
 	ElectionTicks  int    // without word of a leader for 1 to 2 times as long a voter stands; default 20
 	HeartbeatTicks int    // a leader sends a heartbeat each; default 5
-	Message        uint64 // bytes of entries in one message; default 1 MiB
+	Message        uint64 // bytes of entries in one message; default and most 1 MiB
 	Inflight       uint64 // bytes of entries sent to a replica and not acknowledged; default 8 MiB, at least Message
 	Uncommitted    uint64 // bytes of a leader's entries that are proposed and not applied; default 32 MiB
 	Applying       uint64 // bytes of entries that are committed and handed out to be applied; default 4 MiB
@@ -35,6 +35,7 @@ func (l Limits) WithDefaults() Limits {
 	set(&l.Inflight, 8<<20)
 	set(&l.Uncommitted, 32<<20)
 	set(&l.Applying, 4<<20)
+	l.Message = min(l.Message, MaxMessage/4)
 	l.Inflight = max(l.Inflight, l.Message)
 	return l
 }

@@ -44,7 +44,7 @@ func AppendMessage(dst []byte, g consensus.GroupID, m *pb.Message) ([]byte, erro
 
 // ParseMessage takes the first message of a frame, checked as far as it can be without the
 // replica that it is for, and returns what is behind it. The message does not alias b.
-// ErrMessage.
+// ErrMessage; with rest not nil the message alone is bad, and those behind it may be good.
 func ParseMessage(b []byte) (g consensus.GroupID, m *pb.Message, rest []byte, err error) {
 	if len(b) < messageHead {
 		return 0, nil, nil, malformed("%d bytes, a message has a head of %d", len(b), messageHead)
@@ -54,13 +54,15 @@ func ParseMessage(b []byte) (g consensus.GroupID, m *pb.Message, rest []byte, er
 		return 0, nil, nil, malformed("a message of %d bytes, %d are there and %d are the most", n, len(b)-messageHead, MaxMessage)
 	}
 	m = &pb.Message{}
-	if err := proto.Unmarshal(b[messageHead:messageHead+n], m); err != nil {
-		return 0, nil, nil, malformed("%v", err)
+	rest = b[messageHead+n:]
+	// What this program does not know is dropped: it would stay in memory uncounted.
+	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b[messageHead:messageHead+n], m); err != nil {
+		return 0, nil, rest, malformed("%v", err)
 	}
 	if err := check(m); err != nil {
-		return 0, nil, nil, err
+		return 0, nil, rest, err
 	}
-	return consensus.GroupID(binary.LittleEndian.Uint32(b[4:])), m, b[messageHead+n:], nil
+	return consensus.GroupID(binary.LittleEndian.Uint32(b[4:])), m, rest, nil
 }
 
 func malformed(format string, args ...any) error {
@@ -93,7 +95,7 @@ func check(m *pb.Message) error {
 		return malformed("%v with a snapshot or responses", t)
 	case len(m.GetEntries()) > 0 && t != pb.MsgApp, len(m.GetEntries()) > maxEntries:
 		return malformed("%v with %d entries", t, len(m.GetEntries()))
-	case len(m.GetContext()) > maxContext:
+	case len(m.GetContext()) > maxContext, (t == pb.MsgHeartbeat || t == pb.MsgHeartbeatResp) && len(m.GetContext())&^8 != 0:
 		return malformed("%v with a context of %d bytes", t, len(m.GetContext()))
 	}
 	index, term := m.GetIndex(), m.GetLogTerm()
@@ -115,12 +117,19 @@ func check(m *pb.Message) error {
 // MaxNumber bounds terms and indexes: what counts up from 1 does not get there.
 const MaxNumber = 1 << 62
 
+// MaxAhead bounds by how much a term may be ahead of one's own. Each election takes some time,
+// so nobody is that far behind; one message with the highest term would end the group.
+const MaxAhead = 1 << 32
+
 // maxContext bounds what a message carries for its sender: the name of a read, or the
 // library's word for a transfer.
 const maxContext = 64
 
 // checkEntry holds an entry to what replicas propose.
 func checkEntry(e *pb.Entry) error {
+	if len(e.GetData()) > consensus.MaxEntry {
+		return malformed("entry %d of %d bytes", e.GetIndex(), len(e.GetData()))
+	}
 	switch e.GetType() {
 	case pb.EntryNormal:
 		return nil
@@ -141,7 +150,18 @@ func (r *Replica) Check(m *pb.Message) error {
 	if m.GetTerm() < r.state.Term {
 		return nil // the library ignores it
 	}
+	if m.GetTerm() > r.state.Term+MaxAhead {
+		return malformed("%v of term %d, and this replica knows of term %d", m.GetType(), m.GetTerm(), r.state.Term)
+	}
 	switch m.GetType() {
+	case pb.MsgTimeoutNow:
+		if m.GetFrom() != r.soft.Lead {
+			return malformed("replica %d, which does not lead, hands over", m.GetFrom())
+		}
+	case pb.MsgHeartbeatResp:
+		if c := m.GetContext(); len(c) == 8 && binary.LittleEndian.Uint64(c) > r.reads {
+			return malformed("replica %d confirms %d reads, of %d", m.GetFrom(), binary.LittleEndian.Uint64(c), r.reads)
+		}
 	case pb.MsgHeartbeat:
 		if m.GetCommit() > r.last {
 			return malformed("replica %d takes entry %d for ours, and the last one here is %d: is the log of this replica older than it was?", m.GetFrom(), m.GetCommit(), r.last)

@@ -91,7 +91,7 @@ func TestChangesOfOthers(t *testing.T) {
 		{"an update", func(cc *pb.ConfChangeV2) { cc.Changes[0].Type = pb.ConfChangeUpdateNode.Enum() }, false},
 		{"of replica 0", func(cc *pb.ConfChangeV2) { cc.Changes[0].NodeId = nil }, false},
 		{"without words", func(cc *pb.ConfChangeV2) { cc.Context = cc.Context[:contextHead-1] }, false},
-		{"a long name", func(cc *pb.ConfChangeV2) { cc.Context = append(cc.Context, make([]byte, maxNode)...) }, false},
+		{"a long name", func(cc *pb.ConfChangeV2) { cc.Context = append(cc.Context, make([]byte, consensus.MaxNode)...) }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cc, err := MakeChange(from, to, 9)

@@ -43,6 +43,7 @@ type Replica struct {
 	applying  int      // batches at the machine
 	snapshot  *pb.Message
 	late      map[uint64]*pb.Message // empty MsgApps that tell of a commit index above the clamp, by receiver
+	reads     uint64                 // questions of ReadIndex, in all terms
 	proposed  uint64                 // entries that were proposed since the last Take
 
 	soft raft.SoftState // as of the last Take, like state
@@ -194,6 +195,7 @@ func (r *Replica) ProposeChange(cc *pb.ConfChangeV2) (index uint64, err error) {
 // heard of no newer leader. The answer is one of Work.Reads with this name, or never comes.
 func (r *Replica) ReadIndex(name []byte) (err error) {
 	defer guard(&err)
+	r.reads++
 	r.rn.ReadIndex(name)
 	return nil
 }
@@ -228,6 +230,9 @@ func (r *Replica) Sent(id consensus.ReplicaID, ok bool) (err error) {
 	r.rn.ReportSnapshot(uint64(id), s)
 	return nil
 }
+
+// Stands reports whether this replica asks for votes, as far as it knew at the last Take.
+func (r *Replica) Stands() bool { return r.soft.RaftState == raft.StateCandidate }
 
 // Leads reports whether this replica leads, as far as it knew at the last Take.
 func (r *Replica) Leads() bool { return r.soft.RaftState == raft.StateLeader }

@@ -31,6 +31,7 @@ import (
 //	snapshot from=1 to=2                  the machine of 2 has received the state of 1
 //	trim 1 upto=5
 //	adopt 2                               it has adopted it, and the log does not say so yet
+//	forge 2                               its machine is ahead of its log
 //	save 1                                the machine is durable as it is
 //	crash 1                               what is not durable is gone
 //	state                                 of all
@@ -171,7 +172,15 @@ func (s *script) do(d *datadriven.TestData) error {
 		return s.step(to, func() error { return to.r.Step(m) })
 	case "adopt":
 		a := s.who(d)
+		f := a.log.Begin()
+		if err := a.disk.Add(f, &Append{Adopting: &Adopting{a.waiting.Applied, a.waiting.Term}}); err != nil {
+			return err
+		}
 		a.machine, a.saved = a.waiting, a.waiting
+		return WriteAll(f)
+	case "forge": // a machine that is ahead of its log, and nothing says why
+		a := s.who(d)
+		a.saved.Applied, a.saved.Term = a.saved.Applied+100, a.saved.Term+1
 		return nil
 	case "save":
 		s.who(d).saved = s.who(d).machine
@@ -213,7 +222,7 @@ func (s *script) add(id int, state consensus.State) {
 	a := &actor{s: s, id: id, platter: logtest.New(logtest.Options{}), machine: state, saved: state}
 	s.all[id] = a
 	a.openLog()
-	if err := Create(a.log, 1, state); err != nil {
+	if err := Create(a.log, 1, consensus.ReplicaID(id), state); err != nil {
 		s.t.Fatal(err)
 	}
 	if err := a.start(); err != nil {
@@ -246,7 +255,7 @@ func (a *actor) open() error {
 }
 
 func (a *actor) start() (err error) {
-	if err := Reconcile(a.log, 1, a.machine); err != nil {
+	if err := Reconcile(a.log, 1, consensus.ReplicaID(a.id), a.machine); err != nil {
 		return err
 	}
 	a.disk = NewDisk(a.log, 1, a.machine, 1<<20)

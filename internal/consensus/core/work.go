@@ -29,8 +29,13 @@ type Append struct {
 	HasState  bool
 	Snapshot  *pb.Snapshot // the machine is to adopt the state that it has received, and the log begins behind it
 	Trim      uint64       // the entries up to here go; 0: none
+	Adopting  *Adopting    // not nil: the machine is about to adopt this
 	responses []*pb.Message
 }
+
+// Adopting is a snapshot that a machine is about to adopt. The log knows of it before, so that
+// a start can tell a machine that is ahead of its log from a log that was set back.
+type Adopting struct{ Index, Term uint64 }
 
 // An Apply is entries that are committed. Its owner has the machine publish them and says
 // which changes of configuration took effect, and calls Applied.

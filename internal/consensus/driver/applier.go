@@ -14,22 +14,29 @@ import (
 type job struct {
 	apply    *core.Apply
 	snapshot consensus.ReplicaID // for this replica
-	adopt    *core.Append
-	received consensus.Received // of adopt
-	answer   chan<- error       // of adopt; nil: it was answered
+	sending  *sending            // of snapshot
+	adopt    *arrival
 }
 
 // A queue takes jobs to an applier. What is in it is bounded by what the library hands out.
 type queue struct {
 	mu   sync.Mutex
 	jobs []job
+	over bool          // nobody takes jobs any more
 	wake chan struct{} // capacity 1
 }
 
 func (q *queue) put(j job) {
 	q.mu.Lock()
-	q.jobs = append(q.jobs, j)
+	over := q.over
+	if !over {
+		q.jobs = append(q.jobs, j)
+	}
 	q.mu.Unlock()
+	if over {
+		j.drop(consensus.ErrClosed)
+		return
+	}
 	select {
 	case q.wake <- struct{}{}:
 	default:
@@ -81,8 +88,11 @@ func (g *group) apply() {
 	}
 }
 
-// drop gives up what is queued.
+// drop gives up what is queued, and what comes.
 func (q *queue) drop(err error) {
+	q.mu.Lock()
+	q.over = true
+	q.mu.Unlock()
 	for _, j := range q.take(nil) {
 		j.drop(err)
 	}
@@ -90,9 +100,8 @@ func (q *queue) drop(err error) {
 
 // drop gives up a job.
 func (j *job) drop(err error) {
-	if j.answer != nil {
-		j.received.Close()
-		j.answer <- err
+	if j.adopt != nil {
+		j.adopt.drop(err)
 	}
 }
 
@@ -104,9 +113,11 @@ func (a *applier) do(j *job) error {
 	case j.apply != nil:
 		a.failed = a.apply(j.apply)
 	case j.adopt != nil:
-		a.failed = a.adopt(j)
+		if a.failed = a.adopt(j.adopt); a.failed == nil {
+			j.adopt = nil // it is the turn's
+		}
 	default:
-		a.snapshot(j.snapshot)
+		a.snapshot(j.snapshot, j.sending)
 	}
 	return a.failed
 }

@@ -75,7 +75,7 @@ func propose(b *testing.B, nodes, callers int) {
 		lan.mu.Unlock()
 		r := &register{n: n, g: g, log: l, state: state}
 		all = append(all, r)
-		if err := n.Create(g, state); err != nil {
+		if err := n.Create(g, m.ID, state); err != nil {
 			b.Fatal(err)
 		}
 	}

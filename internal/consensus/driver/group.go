@@ -31,7 +31,9 @@ type group struct {
 	queue     queue // to the applier
 	done      chan struct{}
 	storing   sync.WaitGroup // appends that are not durable
+	guests    sync.WaitGroup // those who receive or send a snapshot
 	receiving atomic.Bool    // a snapshot
+	broken    atomic.Bool    // nothing of it is stored any more: the writers', and fence
 	told      uint64         // the writers': the term of the last Durable
 
 	mu sync.Mutex
@@ -69,16 +71,26 @@ type scheduled struct {
 	changes       map[uint64]changing // by name
 	sending       map[consensus.ReplicaID]*sending
 	received      *arrival                    // a snapshot, of which MsgSnap was stepped
-	adopting      bool                        // the applier is at it, and nothing else goes on
+	adopting      bool                        // the applier is at it: nothing is appended
+	later         []*core.Append              // what is to be appended behind the snapshot
+	stood         int                         // terms in which it stood without success, since it knew a leader
+	stoodTerm     uint64                      // the last of them
+	skipped       int                         // ticks, since the last one that counted
 	peers         []consensus.Peer            // as of the last tick
 	quiet         map[consensus.ReplicaID]int // ticks since each of them was heard of
 }
 
-// An event is one thing that happened to a group. The turn calls it.
-type event func(*turn, *group) error
+// An event is one thing that happened to a group. The turn calls do; drop, if it is not nil,
+// is called in its place when the replica was stopped before.
+type event struct {
+	do   func(*turn, *group) error
+	drop func()
+}
 
-// post queues an event; false: the replica is stopped.
-func (g *group) post(e event) bool {
+// post queues an event; false: the replica is stopped, and the event is not queued.
+func (g *group) post(do func(*turn, *group) error) bool { return g.postEvent(event{do: do}) }
+
+func (g *group) postEvent(e event) bool {
 	g.mu.Lock()
 	if g.stopped != nil {
 		g.mu.Unlock()
@@ -94,6 +106,20 @@ func (g *group) post(e event) bool {
 	return true
 }
 
+// enter says that somebody works for the replica who is no goroutine of its own; false: it is
+// stopped. Stop waits for leave.
+func (g *group) enter() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.stopped != nil || g.ctx.Err() != nil {
+		return false
+	}
+	g.guests.Add(1)
+	return true
+}
+
+func (g *group) leave() { g.guests.Done() }
+
 // tick queues a tick, unless one is waiting.
 func (g *group) tick() {
 	g.mu.Lock()
@@ -107,11 +133,11 @@ func (g *group) tick() {
 
 // deliver queues a message of another replica; false: there is no room.
 func (g *group) deliver(node string, m *pb.Message) bool {
-	g.mu.Lock()
-	size := int64(0)
+	size := int64(messageCost)
 	for _, e := range m.GetEntries() {
-		size += int64(len(e.GetData()))
+		size += core.EntryBytes(len(e.GetData()))
 	}
+	g.mu.Lock()
 	full := g.messages >= MaxInbox || g.messages > 0 && g.bytes+size > maxInboxBytes
 	if !full {
 		g.messages++
@@ -120,6 +146,9 @@ func (g *group) deliver(node string, m *pb.Message) bool {
 	g.mu.Unlock()
 	return !full && g.post(func(t *turn, g *group) error { return t.message(g, node, m) })
 }
+
+// messageCost is about what a message without entries takes in memory.
+const messageCost = 256
 
 // take returns what has happened.
 func (g *group) take(spare []event) []event {
@@ -137,7 +166,7 @@ func (n *Node) newGroup(id consensus.GroupID, self consensus.ReplicaID, m consen
 		return nil, fmt.Errorf("consensus: group %d: %w", id, err)
 	}
 	stream := n.c.Stream(id)
-	if err := core.Reconcile(n.c.Log, stream, state); err != nil {
+	if err := core.Reconcile(n.c.Log, stream, self, state); err != nil {
 		return nil, fmt.Errorf("group %d: %w", id, err)
 	}
 	g := &group{
@@ -159,8 +188,9 @@ func (n *Node) newGroup(id consensus.GroupID, self consensus.ReplicaID, m consen
 		return nil, fmt.Errorf("consensus: group %d: %w", id, err)
 	}
 	g.trimmed = first - 1
-	m.Durable(g.told)
 	g.ctx, g.cancel = context.WithCancel(n.ctx)
+	g.status = consensus.Status{Group: id, ID: self, Term: g.told, Config: g.config, Last: g.r.Last(), Applied: g.published, First: first}
+	m.Durable(g.told)
 	return g, nil
 }
 
@@ -194,6 +224,9 @@ func (g *group) gone() {
 	g.reads.fail(consensus.ErrNotLeader)
 	g.handing.end(nil)
 	g.unsettled()
+	for _, s := range g.sending {
+		s.cancel()
+	}
 }
 
 // observe takes down what Status tells.

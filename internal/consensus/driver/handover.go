@@ -2,10 +2,11 @@ package driver
 
 import (
 	"context"
-	"encoding/binary"
-	"fmt"
-
 	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync/atomic"
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/internal/consensus/core"
@@ -74,7 +75,8 @@ func (n *Node) Change(ctx context.Context, id consensus.GroupID, c consensus.Con
 		return err
 	}
 	name := binary.LittleEndian.Uint64(b[:])
-	return n.do(ctx, id, func(_ *turn, g *group, done chan<- error) error {
+	var proposed atomic.Bool
+	err := n.do(ctx, id, func(_ *turn, g *group, done chan<- error) error {
 		var index uint64
 		cc, err := g.change(&c, expect, name)
 		if err == nil {
@@ -85,8 +87,13 @@ func (n *Node) Change(ctx context.Context, id consensus.GroupID, c consensus.Con
 			return nil
 		}
 		g.changes[name] = changing{index, done}
+		proposed.Store(true)
 		return nil
 	})
+	if proposed.Load() && (errors.Is(err, consensus.ErrClosed) || errors.Is(err, consensus.ErrFenced)) {
+		return fmt.Errorf("%w: %w", consensus.ErrUnknown, err)
+	}
+	return err
 }
 
 // settle tells those whose changes were applied. One whose entry's place another entry has

@@ -116,6 +116,9 @@ func (n *Node) clock() {
 		n.mu.Lock()
 		all := n.allLocked()
 		n.mu.Unlock()
+		if err := n.c.Log.Err(); err != nil {
+			n.fail(err) // somebody else has written when it failed
+		}
 		for _, g := range all {
 			g.tick()
 		}
@@ -152,22 +155,31 @@ func (n *Node) fence(g *group, err error) {
 	n.c.Fenced(g.id, err)
 }
 
-// end stops a replica. The turn calls it.
+// end stops a replica. The turn calls it, or Close behind the last turn.
 func (g *group) end(err error) {
 	g.mu.Lock()
+	led := g.status.Leads
+	term := g.status.Term
 	g.stopped = err
 	g.status.Fenced, g.status.Leads = err, false
 	g.mu.Unlock()
-	g.cancel()
+	g.broken.Store(true)
 	g.r = nil
-	g.waiting = nil
+	g.waiting, g.later = nil, nil
 	g.reads.fail(err)
 	g.handing.end(err)
 	g.unsettled()
+	for _, s := range g.sending {
+		s.cancel()
+	}
 	if g.received != nil {
 		g.received.drop(err)
 		g.received = nil
 	}
+	if led {
+		g.m.Follows(term, 0)
+	}
+	g.cancel()
 }
 
 // fail stops all replicas: the log has failed.
@@ -224,8 +236,13 @@ func (n *Node) group(id consensus.GroupID) (*group, error) {
 
 // Create gives a replica that never was its log. state is what the group starts from, or
 // zero for one that gets it from the others.
-func (n *Node) Create(id consensus.GroupID, state consensus.State) error {
-	return core.Create(n.c.Log, n.c.Stream(id), state)
+func (n *Node) Create(id consensus.GroupID, self consensus.ReplicaID, state consensus.State) error {
+	if state.Applied > 0 {
+		if err := state.Config.Check(); err != nil {
+			return err
+		}
+	}
+	return core.Create(n.c.Log, n.c.Stream(id), self, state)
 }
 
 // Start implements consensus.Engine.
@@ -265,6 +282,8 @@ func (n *Node) claim(id consensus.GroupID) error {
 		return consensus.ErrClosed
 	case n.failed != nil:
 		return n.failed
+	case n.c.Log.Err() != nil:
+		return n.c.Log.Err()
 	case n.groups[id] != nil || n.starting[id]:
 		return fmt.Errorf("consensus: group %d has a replica here already", id)
 	}
@@ -347,14 +366,16 @@ func (n *Node) Status(id consensus.GroupID) (consensus.Status, error) {
 	return s, nil
 }
 
-// Deliver implements consensus.Endpoint.
-func (n *Node) Deliver(node string, b []byte) error {
+// Deliver implements consensus.Endpoint. A bad message does not take those of other groups
+// along that stand behind it.
+func (n *Node) Deliver(node string, b []byte) (bad error) {
 	for len(b) > 0 {
 		id, m, rest, err := core.ParseMessage(b)
-		if err != nil {
-			return err
-		}
 		b = rest
+		if err != nil {
+			bad = err
+			continue
+		}
 		n.mu.Lock()
 		g := n.groups[id]
 		n.mu.Unlock()
@@ -362,14 +383,14 @@ func (n *Node) Deliver(node string, b []byte) error {
 			g.deliver(node, m)
 		}
 	}
-	return nil
+	return bad
 }
 
-// trim is an event: the machine durably has the entries up to an index. What others need of
-// them goes with a later tick.
+// trim is an event: the machine durably has the entries up to an index. What is not published
+// yet, or what others need, goes with a later tick.
 func (t *turn) trim(g *group, upTo uint64) error {
-	g.saved = max(g.saved, min(upTo, g.published))
-	if upTo := min(g.saved, g.kept()); upTo > g.trimmed && !g.adopting {
+	g.saved = max(g.saved, upTo)
+	if upTo := min(g.saved, g.published, g.kept()); upTo > g.trimmed && !g.adopting {
 		g.trimmed = upTo
 		t.append(g, g.r.Trim(upTo))
 	}
@@ -387,15 +408,27 @@ func (n *Node) Stop(id consensus.GroupID, forget bool) error {
 		return nil
 	})
 	<-g.ctx.Done()
-	<-g.done
-	g.storing.Wait()
+	g.wait()
 	n.mu.Lock()
-	delete(n.groups, id)
+	mine := n.groups[id] == g && !n.closed
+	if mine {
+		delete(n.groups, id)
+	}
 	n.mu.Unlock()
+	if !mine {
+		return fmt.Errorf("%w: group %d was stopped by another call", consensus.ErrNoGroup, id)
+	}
 	if forget {
 		return n.c.Log.DropStream(n.c.Stream(id))
 	}
 	return nil
+}
+
+// wait returns when nobody works for a replica that was stopped.
+func (g *group) wait() {
+	<-g.done
+	g.guests.Wait()
+	g.storing.Wait()
 }
 
 // Close ends all replicas. Their machines are not called any more when it returns; what was
@@ -408,10 +441,15 @@ func (n *Node) Close() error {
 	n.cancel()
 	n.running.Wait()
 	for _, g := range all {
-		<-g.done
 		if g.r != nil {
 			g.end(consensus.ErrClosed)
 		}
+		for _, e := range g.take(nil) {
+			if e.drop != nil {
+				e.drop()
+			}
+		}
+		g.wait()
 	}
 	return nil
 }

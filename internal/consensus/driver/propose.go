@@ -23,10 +23,10 @@ func (n *Node) Propose(id consensus.GroupID, term uint64, data []byte) error {
 	if err != nil {
 		return err
 	}
-	if most := min(consensus.MaxEntry, n.most-core.EntryBytes(0)); int64(len(data)) > most || len(data) == 0 {
+	if most := core.EntryMost(n.most); int64(len(data)) > most || len(data) == 0 {
 		return fmt.Errorf("%w: %d bytes, 1 to %d are possible", consensus.ErrTooLarge, len(data), most)
 	}
-	size := int64(len(data))
+	size := core.EntryBytes(len(data))
 	g.mu.Lock()
 	switch {
 	case g.stopped != nil:
@@ -58,6 +58,16 @@ const (
 	reserveAs = log.Deletes
 )
 
+// reserve sets room of the log aside; false: there is none now. A log that has failed is found
+// here, too.
+func (n *Node) reserve(cost int64, use log.Use) bool {
+	err := n.c.Log.Reserve(cost, use)
+	if err != nil && !errors.Is(err, log.ErrFull) {
+		n.fail(err)
+	}
+	return err == nil
+}
+
 // cost is what entries take of the log's room.
 func (n *Node) cost(entries []*pb.Entry) int64 {
 	sum := int64(0)
@@ -79,7 +89,7 @@ func (t *turn) retry(g *group) error {
 		p := &g.waiting[k]
 		if role.Leads && p.term == role.Term {
 			cost := t.n.c.Log.Cost(int(core.EntryBytes(len(p.data))))
-			if t.n.c.Log.Reserve(cost, proposeAs) != nil {
+			if !t.n.reserve(cost, proposeAs) {
 				break
 			}
 			t.room += cost
@@ -94,7 +104,7 @@ func (t *turn) retry(g *group) error {
 				break
 			}
 		}
-		size += int64(len(p.data))
+		size += core.EntryBytes(len(p.data))
 	}
 	if k > 0 {
 		g.proposed(k, size)
@@ -116,7 +126,7 @@ func (g *group) proposed(k int, size int64) {
 func (g *group) dropProposals() {
 	size := int64(0)
 	for _, p := range g.waiting {
-		size += int64(len(p.data))
+		size += core.EntryBytes(len(p.data))
 	}
 	g.proposed(len(g.waiting), size)
 }

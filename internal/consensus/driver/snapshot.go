@@ -12,35 +12,60 @@ import (
 
 // snapshot begins to send the machine's state to a replica. The applier calls it, so it is
 // between two Apply (R8).
-func (a *applier) snapshot(to consensus.ReplicaID) {
-	s, err := a.g.m.Snapshot(a.g.ctx)
-	ok := a.g.post(func(t *turn, g *group) error {
-		if err != nil {
+func (a *applier) snapshot(to consensus.ReplicaID, out *sending) {
+	s, err := a.g.m.Snapshot(out.ctx)
+	if err != nil {
+		a.g.post(func(t *turn, g *group) error {
 			t.n.c.Logger.Warn("a snapshot could not be made", "group", g.id, "for", to, "err", err)
-			return g.sent(to, false)
-		}
-		return t.sendSnapshot(g, to, s)
-	})
-	if !ok && err == nil {
-		s.Close()
+			return g.sent(to, out, false)
+		})
+		return
+	}
+	drop := func() { s.Close() }
+	if !a.g.postEvent(event{do: func(t *turn, g *group) error { return t.sendSnapshot(g, to, out, s) }, drop: drop}) {
+		drop()
 	}
 }
 
 // A sending is a snapshot for a replica. The log keeps what follows it until it is over.
 type sending struct {
-	index uint64 // of the snapshot
-	over  bool   // it has arrived, or not
-	age   int    // ticks since then
+	ctx    context.Context
+	cancel context.CancelFunc
+	index  uint64       // of the snapshot
+	read   atomic.Int64 // bytes that the link has taken
+	seen   int64        // of them at the last tick
+	idle   int          // ticks since the link has taken any
+	over   bool         // it has arrived, or not
+	age    int          // ticks since then
 }
 
-// linger is for how many ticks the log still keeps what follows a snapshot that has arrived:
-// the replica asks for it now.
-const linger = 20
+// Ticks: linger is for how long the log still keeps what follows a snapshot that has arrived,
+// because the replica asks for it now; stalled is after how long without progress a snapshot
+// is given up.
+const (
+	linger  = 20
+	stalled = 3000
+)
+
+// A progress counts what is read.
+type progress struct {
+	io.Reader
+	n *atomic.Int64
+}
+
+// Read implements io.Reader.
+func (p progress) Read(b []byte) (int, error) {
+	n, err := p.Reader.Read(b)
+	p.n.Add(int64(n))
+	return n, err
+}
 
 // sent notes what came of a snapshot.
-func (g *group) sent(to consensus.ReplicaID, ok bool) error {
-	if s := g.sending[to]; s != nil {
-		s.over = true
+func (g *group) sent(to consensus.ReplicaID, s *sending, ok bool) error {
+	s.over = true
+	s.cancel()
+	if g.sending[to] != s {
+		return nil
 	}
 	return g.r.Sent(to, ok)
 }
@@ -65,6 +90,14 @@ func (g *group) forget() {
 			if s.age++; s.age > linger {
 				delete(g.sending, to)
 			}
+			continue
+		}
+		s.idle++
+		if n := s.read.Load(); n != s.seen {
+			s.seen, s.idle = n, 0
+		}
+		if s.idle > stalled || g.config.Node(to) == "" {
+			s.cancel()
 		}
 	}
 }
@@ -86,16 +119,23 @@ func (g *group) kept() uint64 {
 }
 
 // sendSnapshot sends what the applier has taken of the machine.
-func (t *turn) sendSnapshot(g *group, to consensus.ReplicaID, s consensus.Snapshot) error {
+func (t *turn) sendSnapshot(g *group, to consensus.ReplicaID, out *sending, s consensus.Snapshot) error {
 	head := consensus.SnapshotHead{Group: g.id, From: g.self, To: to, Term: g.r.Word(), State: s.State()}
 	node := g.node(to)
-	if role := g.r.Role(); !role.Leads || node == "" {
-		s.Close()
-		return g.sent(to, false)
+	if !g.enter() {
+		return s.Close() // the replica is about to end
 	}
-	g.sending[to] = &sending{index: head.State.Applied}
-	t.n.running.Go(func() {
-		err := t.n.c.Link.Snapshot(g.ctx, node, head, s)
+	if role := g.r.Role(); !role.Leads || node == "" || out.ctx.Err() != nil {
+		go func() {
+			defer g.leave()
+			s.Close()
+		}()
+		return g.sent(to, out, false)
+	}
+	out.index = head.State.Applied
+	go func() {
+		defer g.leave()
+		err := t.n.c.Link.Snapshot(out.ctx, node, head, progress{s, &out.read})
 		if closing := s.Close(); err == nil {
 			err = closing
 		}
@@ -103,9 +143,9 @@ func (t *turn) sendSnapshot(g *group, to consensus.ReplicaID, s consensus.Snapsh
 			if err != nil {
 				t.n.c.Logger.Warn("a snapshot did not arrive", "group", g.id, "at", node, "err", err)
 			}
-			return g.sent(to, err == nil)
+			return g.sent(to, out, err == nil)
 		})
-	})
+	}()
 	return nil
 }
 
@@ -115,12 +155,14 @@ type arrival struct {
 	answer chan<- error
 }
 
-// drop says that it is not adopted.
+// drop says that it is not adopted. It does not wait for the machine.
 func (a *arrival) drop(err error) {
-	if closing := a.state.Close(); err == nil {
-		err = closing
-	}
-	a.answer <- err
+	go func() {
+		if closing := a.state.Close(); err == nil {
+			err = closing
+		}
+		a.answer <- err
+	}()
 }
 
 // Receive implements consensus.Endpoint.
@@ -130,43 +172,62 @@ func (n *Node) Receive(ctx context.Context, node string, h consensus.SnapshotHea
 		return err
 	}
 	if h.To != g.self || h.From == 0 || h.From == h.To || h.State.Applied == 0 || h.State.Applied > core.MaxNumber ||
-		h.Term == 0 || h.Term > core.MaxNumber || h.State.Term > h.Term || h.State.Term == 0 {
-		return fmt.Errorf("%w: a snapshot of replica %d at %s for replica %d of group %d, in term %d, up to entry %d of term %d",
-			consensus.ErrMessage, h.From, node, h.To, h.Group, h.Term, h.State.Applied, h.State.Term)
+		h.Term == 0 || h.Term > core.MaxNumber || h.State.Term > h.Term || h.State.Term == 0 || h.State.Config.Index > h.State.Applied {
+		return fmt.Errorf("%w: a snapshot of replica %d at %s for replica %d of group %d, in term %d, up to entry %d of term %d, with the configuration of entry %d",
+			consensus.ErrMessage, h.From, node, h.To, h.Group, h.Term, h.State.Applied, h.State.Term, h.State.Config.Index)
 	}
 	if err := h.State.Config.Check(); err != nil {
 		return fmt.Errorf("%w: %w", consensus.ErrMessage, err)
 	}
+	if !g.enter() {
+		return g.why()
+	}
+	defer g.leave()
 	if !g.receiving.CompareAndSwap(false, true) {
 		return fmt.Errorf("%w: a snapshot is on its way", consensus.ErrBusy)
 	}
 	defer g.receiving.Store(false)
+	if err := g.admits(node, &h); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(g.ctx, cancel)()
 	r, err := g.m.Receive(ctx, h.State, data)
 	if err != nil {
 		return err
 	}
-	var taken atomic.Bool // the turn has it; if not, it is closed here
-	err = n.do(ctx, h.Group, func(t *turn, g *group, done chan<- error) error {
-		if taken.Swap(true) {
-			return nil
-		}
-		return t.arrived(g, h, arrival{r, done})
-	})
-	if !taken.Swap(true) {
-		r.Close()
+	done := make(chan error, 1)
+	a := &arrival{r, done}
+	if !g.postEvent(event{do: func(t *turn, g *group) error { return t.arrived(g, h, a) }, drop: func() { a.drop(consensus.ErrClosed) }}) {
+		a.drop(g.why())
 	}
-	return err
+	return <-done // each way of an arrival answers, and none is longer than Adopt
+}
+
+// admits holds a snapshot to what this replica knows: its sender is where it was, and knows of
+// terms that can be.
+func (g *group) admits(node string, h *consensus.SnapshotHead) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if at := g.status.Config.Node(h.From); at != "" && at != node {
+		return fmt.Errorf("%w: replica %d is at node %s, and %s sends a snapshot of it", consensus.ErrMessage, h.From, at, node)
+	}
+	if h.Term > g.status.Term+core.MaxAhead {
+		return fmt.Errorf("%w: a snapshot of term %d, and this replica knows of term %d", consensus.ErrMessage, h.Term, g.status.Term)
+	}
+	return nil
 }
 
 // arrived is an event: the machine has received a snapshot, whole.
-func (t *turn) arrived(g *group, h consensus.SnapshotHead, a arrival) error {
+func (t *turn) arrived(g *group, h consensus.SnapshotHead, a *arrival) error {
 	switch {
 	case h.State.Applied <= g.published:
 		a.drop(nil) // not needed any more
 	case g.received != nil || g.adopting:
 		a.drop(consensus.ErrBusy)
 	default:
-		g.received = &a
+		g.received = a
 		return g.r.Step(core.SnapshotMessage(h.From, h.To, h.Term, &h.State))
 	}
 	return nil
@@ -174,31 +235,40 @@ func (t *turn) arrived(g *group, h consensus.SnapshotHead, a arrival) error {
 
 // unneeded drops a snapshot that the library did not want.
 func (g *group) unneeded() {
-	if g.received != nil && !g.r.SnapshotWaits() {
+	if g.received != nil && !g.adopting && !g.r.SnapshotWaits() {
 		g.received.drop(consensus.ErrNotTaken)
 		g.received = nil
 	}
 }
 
+// noted is an event: the log knows that the machine is about to adopt what it has received.
+func (g *group) noted() {
+	a := g.received
+	g.received = nil
+	g.queue.put(job{adopt: a})
+}
+
 // adopt makes the state that was received the machine's.
-func (a *applier) adopt(j *job) error {
-	if err := a.g.m.Adopt(j.received); err != nil {
+func (a *applier) adopt(r *arrival) error {
+	if err := a.g.m.Adopt(r.state); err != nil {
 		return fmt.Errorf("adopt a snapshot: %w", err)
 	}
-	s := j.received.State()
+	s := r.state.State()
 	a.config = s.Config
-	w, answer := j.adopt, j.answer
-	j.answer = nil
-	ok := a.g.post(func(t *turn, g *group) error {
+	ok := a.g.postEvent(event{do: func(t *turn, g *group) error {
 		g.adopting, g.published, g.publishedTerm, g.config = false, s.Applied, s.Term, s.Config
 		g.disk.Published(s.Applied, s.Term, &s.Config)
 		g.trimmed = s.Applied
-		t.append(g, w)
-		answer <- nil
+		later := g.later
+		g.later = nil
+		for _, w := range later {
+			t.append(g, w)
+		}
+		r.answer <- nil
 		return nil
-	})
+	}, drop: func() { r.answer <- nil }})
 	if !ok {
-		answer <- a.g.why()
+		r.answer <- a.g.why()
 	}
 	return nil
 }

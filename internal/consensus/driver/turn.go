@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -52,10 +53,11 @@ func (n *Node) schedule() {
 func (t *turn) group(g *group) {
 	events := g.take(t.spare)
 	for _, e := range events {
-		if g.r == nil {
-			break // it was stopped
-		}
-		if err := e(t, g); err != nil {
+		if g.r == nil { // it was stopped
+			if e.drop != nil {
+				e.drop()
+			}
+		} else if err := e.do(t, g); err != nil {
 			t.n.fence(g, err)
 		}
 	}
@@ -65,7 +67,7 @@ func (t *turn) group(g *group) {
 		return
 	}
 	err := t.retry(g)
-	for err == nil && g.r != nil && !g.adopting {
+	for err == nil && g.r != nil {
 		if err = t.ask(g); err != nil || !g.r.HasWork() {
 			break
 		}
@@ -104,14 +106,18 @@ func (t *turn) work(g *group, w *core.Work) error {
 	if w.Apply != nil {
 		g.queue.put(job{apply: w.Apply})
 	}
-	if a := w.Append; a != nil {
-		if a.Snapshot != nil {
-			// The machine has the state before the log forgets what leads to it.
-			g.queue.put(job{adopt: a, received: g.received.state, answer: g.received.answer})
-			g.adopting, g.received = true, nil
-		} else {
-			t.append(g, a)
-		}
+	switch a := w.Append; {
+	case a == nil:
+	case g.adopting:
+		g.later = append(g.later, a)
+	case a.Snapshot != nil:
+		// The log hears of it first, then the machine has the state, and then the log
+		// forgets what leads to it.
+		g.adopting = true
+		g.later = append(g.later, a)
+		t.append(g, &core.Append{Adopting: &core.Adopting{Index: a.Snapshot.GetMetadata().GetIndex(), Term: a.Snapshot.GetMetadata().GetTerm()}})
+	default:
+		t.append(g, a)
 	}
 	for _, r := range w.Reads {
 		g.reads.answer(r.RequestCtx, r.Index)
@@ -161,8 +167,10 @@ func (t *turn) send(g *group, m *pb.Message) {
 	switch kind {
 	case pb.MsgSnap:
 		if s := g.sending[to]; s == nil || s.over {
-			g.sending[to] = &sending{index: g.published} // what the machine makes is not older
-			g.queue.put(job{snapshot: to})
+			s := &sending{index: g.published} // what the machine makes is not older
+			s.ctx, s.cancel = context.WithCancel(g.ctx)
+			g.sending[to] = s
+			g.queue.put(job{snapshot: to, sending: s})
 		}
 		return
 	case pb.MsgApp, pb.MsgHeartbeat:
@@ -219,17 +227,49 @@ func (t *turn) tick(g *group) error {
 		if err := t.trim(g, g.saved); err != nil {
 			return err
 		}
+		if !g.counts(t.now) {
+			return nil
+		}
 		return g.r.Tick()
 	}
 	if role := g.r.Role(); role.Leads && g.handed != role.Term {
-		g.handed = role.Term
 		if to := g.r.Best(); to != 0 {
+			g.handed = role.Term
 			t.n.c.Logger.Warn("the disk of the log has not answered, the group is handed over", "group", g.id, "to", to, "after", t.now.Sub(g.pending[0]))
 			return g.r.Transfer(to)
 		}
 	}
 	return nil
 }
+
+// counts says whether a tick counts. Who does not lead has no time pass while something waits
+// for the disk: if it had, a candidate whose disk and whose voters' disks are slow would stand
+// again before its own vote is durable, and so on for ever. Who has stood in vain waits longer
+// each time, for the same reason.
+func (g *group) counts(now time.Time) bool {
+	role := g.r.Role()
+	if role.Leads {
+		return true
+	}
+	if role.Leader != 0 {
+		g.stood = 0
+	}
+	if g.r.Stands() && g.stoodTerm != g.r.Term() {
+		g.stoodTerm = g.r.Term()
+		g.stood++
+	}
+	if len(g.pending) > 0 && now.Sub(g.pending[0]) > g.n.c.Tick {
+		return false
+	}
+	if g.skipped++; g.r.Stands() && g.skipped < min(g.stood, maxSlower) {
+		return false
+	}
+	g.skipped = 0
+	return true
+}
+
+// maxSlower is how many times slower the clock of a candidate goes at most.
+const maxSlower = 4
 
 // message is an event: another replica has sent one. What the log has no room for is lost,
 // as on a network, and the sender sends it again.
@@ -244,11 +284,20 @@ func (t *turn) message(g *group, node string, m *pb.Message) error {
 		return nil
 	}
 	if len(m.GetEntries()) > 0 {
+		for _, e := range m.GetEntries() {
+			if most := core.EntryMost(t.n.most); int64(len(e.GetData())) > most {
+				t.n.strange(g.id, node, fmt.Errorf("entry %d has %d bytes, and the log of this node takes %d: it is configured with smaller segments than others", e.GetIndex(), len(e.GetData()), most))
+				return nil
+			}
+		}
 		cost := t.n.cost(m.GetEntries())
-		if g.adopting || g.unstored > maxUnstored || t.n.c.Log.Reserve(cost, reserveAs) != nil {
+		if g.adopting || g.unstored > maxUnstored || !t.n.reserve(cost, reserveAs) {
 			return nil
 		}
 		t.room += cost
+	}
+	if m.GetType() == pb.MsgVote && g.config.Node(from) == "" {
+		m.Context = nil // who is none of the group's may ask, and not depose its leader
 	}
 	if _, ok := g.nodes[from]; ok || len(g.nodes) < maxKnown {
 		g.nodes[from] = node

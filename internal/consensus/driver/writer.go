@@ -83,21 +83,21 @@ func (n *Node) write() {
 	var items []item
 	for {
 		var f *log.Frame
-		var err error
-		if items, f, err = n.seal(items); len(items) == 0 {
+		var more bool
+		if items, f, more = n.seal(items); !more {
 			return
 		}
-		if err == nil {
-			if err = f.Write(); err == nil {
+		if f != nil {
+			err := f.Write()
+			if err == nil {
 				err = f.Turn()
 			}
 			if err == nil {
 				n.stored(items)
+			} else {
+				n.fail(err)
 			}
 			f.Pass()
-		}
-		if err != nil {
-			n.fail(err)
 		}
 		for i := range items {
 			if items[i].whole != nil {
@@ -108,41 +108,81 @@ func (n *Node) write() {
 	}
 }
 
-// seal makes a frame of what is to be stored next.
-func (n *Node) seal(spare []item) ([]item, *log.Frame, error) {
-	items := n.backlog.take(spare, n.most)
+// seal makes a frame of what is to be stored next. Nil: there is nothing in it, because its
+// groups are stopped; more false: it is over.
+func (n *Node) seal(spare []item) (items []item, f *log.Frame, more bool) {
+	items = n.backlog.take(spare, n.most)
 	defer n.backlog.sealed()
 	if len(items) == 0 {
-		return nil, nil, nil
+		return nil, nil, false
 	}
-	f := n.c.Log.Begin()
 	room := int64(0)
-	var err error
-	for i := 0; i < len(items) && err == nil; i++ {
-		err = items[i].g.disk.Add(f, items[i].a)
+	for i := range items {
 		room += items[i].reserve
 	}
-	if err == nil {
-		err = f.Seal()
-	}
-	n.c.Log.Unreserve(room)
-	if err != nil {
+	defer n.c.Log.Unreserve(room)
+	for {
+		f := n.c.Log.Begin()
+		bad, filled, err := fill(f, items)
+		if err == nil && !filled {
+			f.Drop()
+			return items, nil, true
+		}
+		if err == nil {
+			if err = f.Seal(); err == nil {
+				return items, f, true
+			}
+		}
 		f.Drop()
+		if failed := n.c.Log.Err(); failed != nil {
+			n.fail(failed) // before others seal what stands behind these items
+			return items, nil, true
+		}
+		// What a group wants stored cannot be: it is stopped, and the others go on. If it is
+		// not known which one it is, all of this frame are.
+		for i := range items {
+			if g := items[i].g; bad == nil || g == bad {
+				g.breaks(err)
+			}
+		}
 	}
-	return items, f, err
+}
+
+// fill fills a frame with what items want, but for groups that are stopped.
+func fill(f *log.Frame, items []item) (bad *group, filled bool, err error) {
+	for i := range items {
+		if items[i].g.broken.Load() {
+			continue
+		}
+		filled = true
+		if err := items[i].g.disk.Add(f, items[i].a); err != nil {
+			return items[i].g, true, err
+		}
+	}
+	return nil, filled, nil
+}
+
+// breaks has nothing of a group stored from here on, and it is fenced.
+func (g *group) breaks(err error) {
+	if !g.broken.Swap(true) {
+		g.post(func(*turn, *group) error { return err })
+	}
 }
 
 // stored tells what is durable, in the order of the log. The writers call it one at a time.
 func (n *Node) stored(items []item) {
 	for i := range items {
 		it := &items[i]
+		if it.g.broken.Load() {
+			continue
+		}
 		if t := it.a.State.Term; it.a.HasState && t > it.g.told {
 			it.g.told = t
 			it.g.m.Durable(t) // R10: the word, and then votes and messages of the term
 		}
 	}
 	for i := range items {
-		if it := items[i]; it.whole != nil {
+		if it := items[i]; it.whole != nil && !it.g.broken.Load() {
 			it.g.post(func(t *turn, g *group) error { return g.appended(it.whole) })
 		}
 	}
@@ -152,6 +192,10 @@ func (n *Node) stored(items []item) {
 func (g *group) appended(a *core.Append) error {
 	g.pending = append(g.pending[:0], g.pending[1:]...)
 	g.unstored -= a.Bytes()
+	if a.Adopting != nil {
+		g.noted()
+		return nil
+	}
 	return g.r.Appended(a)
 }
 

@@ -143,7 +143,7 @@ func (l *lan) join(t testing.TB, name string, id consensus.ReplicaID, dir log.Di
 	m.n = driver.New(driver.Config{Name: name, Log: m.log, Link: link, Fenced: func(_ consensus.GroupID, err error) { t.Errorf("%s is fenced: %v", name, err) }})
 	m.site = l.open(t, name, func(c *Config) { c.Endpoint = m.n })
 	link.set(m.Transport)
-	if err := m.n.Create(aGroup, s); err != nil {
+	if err := m.n.Create(aGroup, id, s); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.n.Start(context.Background(), aGroup, id, m.m); err != nil {
