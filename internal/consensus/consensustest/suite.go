@@ -45,7 +45,6 @@ func Run(t *testing.T, engines Maker) {
 		{"LyingMembers", 3, lyingMembers},
 		{"LongNames", 4, longNames},
 		{"LargestEntries", 3, largestEntries},
-		{"ManySmallEntries", 3, manySmallEntries},
 		{"SlowReads", 3, slowReads},
 		{"SlowDisks", 3, slowDisks},
 		{"LogFailsElsewhere", 3, logFailsElsewhere},

@@ -236,3 +236,34 @@ func TestUnknownEntries(t *testing.T) {
 		t.Fatal("an entry of a kind that nobody proposes is written")
 	}
 }
+
+// TestSmallEntries: however small entries are, a bounded number of them is handed out together,
+// from memory and from the log.
+func TestSmallEntries(t *testing.T) {
+	for _, keep := range []int64{0, 1 << 30} {
+		l := openLog(t, logtest.New(logtest.Options{}))
+		state := consensus.State{Applied: 1, Term: 1, Config: one}
+		if err := Create(l, 1, 1, state); err != nil {
+			t.Fatal(err)
+		}
+		d := NewDisk(l, 1, state, keep)
+		a := &Append{}
+		for i := range uint64(2 * maxTogether) {
+			a.Entries = append(a.Entries, &pb.Entry{Index: proto.Uint64(2 + i), Term: proto.Uint64(1)})
+		}
+		d.Taken(a)
+		for _, p := range a.Parts(100 << 10) {
+			f := l.Begin()
+			if err := d.Add(f, p); err != nil {
+				t.Fatal(err)
+			}
+			if err := WriteAll(f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := d.Entries(2, 2+2*maxTogether, 1<<20); err != nil || len(got) != maxTogether {
+			t.Errorf("%d bytes in memory: %d entries together, %v", keep, len(got), err)
+		}
+		l.Close(false)
+	}
+}
