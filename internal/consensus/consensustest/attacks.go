@@ -20,7 +20,7 @@ import (
 
 // What follows was found by attacks on an engine that passed all other scenes.
 
-// tell gives a message to a node as if another one had sent it.
+// deliver gives a message to a node as if another one had sent it.
 func (w *World) deliver(to *Node, node string, m *pb.Message) error {
 	b, err := core.AppendMessage(nil, group, m)
 	if err != nil {

@@ -20,7 +20,7 @@
 //     of configuration and the library's own behind that: a replica that has an entry of
 //     configuration must know that the one before it is committed.
 //   - R22. A commit index that came with entries is appended with them. One that came alone
-//     is appended with the next ones, or when a checkpoint is to be bounded by it (Commit).
+//     is appended with the next ones, at the latest with a trim (Trim).
 //   - R23. MsgSnap is stepped only while no Apply is outstanding: ApplyConfChange of an older
 //     entry behind it would leave the library with a configuration that the group does not
 //     have.

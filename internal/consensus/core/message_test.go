@@ -75,7 +75,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// change makes a change of configuration and spoils it.
+// TestChangesOfOthers: a change that no replica makes is refused, and one behind another is void.
 func TestChangesOfOthers(t *testing.T) {
 	from := &consensus.Config{Index: 4, Voters: []consensus.Member{{ID: 1, Node: "a"}, {ID: 2, Node: "b"}}}
 	to := &consensus.Config{Voters: from.Voters, Learners: []consensus.Member{{ID: 3, Node: "c"}}}

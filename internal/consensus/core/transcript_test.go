@@ -230,19 +230,7 @@ func (s *script) add(id int, state consensus.State) {
 	}
 }
 
-func (a *actor) openLog() {
-	l, err := log.Open(log.Config{Dir: a.platter, Create: true, SegmentSize: 1 << 20})
-	if err == nil {
-		err = l.Replay(func(*log.Record) error { return nil })
-	}
-	if err == nil {
-		err = l.Start(l.Found().Epoch + 1)
-	}
-	if err != nil {
-		a.s.t.Fatal(err)
-	}
-	a.log = l
-}
+func (a *actor) openLog() { a.log = openLog(a.s.t, a.platter) }
 
 // open is a start with what is durable.
 func (a *actor) open() error {

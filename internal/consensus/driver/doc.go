@@ -29,7 +29,9 @@
 //
 // # When a disk hangs
 //
-// A tick never counts for a group whose append is not durable for more than a tick. A leader
-// whose oldest append has been under way for Config.Overdue sends no heartbeat any more, and
-// asks the follower that has most to stand: a group is not held by the disk of its leader.
+// A tick of a replica that does not lead counts only while none of its appends has waited for
+// longer than a tick. A leader whose oldest append has been under way for Config.Overdue sends
+// no heartbeat any more, and asks the follower that has most to stand: a group is not held by the
+// disk of its leader. A hanging read of what a follower lacks and memory has no more stops the
+// turn, and with it all groups of the node; their other voters elect then.
 package driver

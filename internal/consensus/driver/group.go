@@ -202,33 +202,6 @@ func (g *group) node(id consensus.ReplicaID) string {
 	return g.nodes[id]
 }
 
-// plays tells the machine who leads.
-func (g *group) plays(r core.Role) {
-	g.mu.Lock()
-	led := g.status.Leads
-	g.status.Leads, g.status.Term, g.status.Leader = r.Leads, g.r.Word(), r.Leader
-	g.mu.Unlock()
-	if led {
-		g.gone()
-	}
-	if r.Leads {
-		g.m.Leads(r.Term) // it may propose at once
-	} else {
-		g.m.Follows(r.Term, r.Leader)
-	}
-}
-
-// gone ends what only a leader does.
-func (g *group) gone() {
-	g.dropProposals()
-	g.reads.fail(consensus.ErrNotLeader)
-	g.handing.end(nil)
-	g.unsettled()
-	for _, s := range g.sending {
-		s.cancel()
-	}
-}
-
 // observe takes down what Status tells.
 func (g *group) observe() {
 	role := g.r.Role()

@@ -2,11 +2,7 @@ package driver
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
-	"errors"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/internal/consensus/core"
@@ -62,65 +58,29 @@ func (n *Node) Transfer(ctx context.Context, id consensus.GroupID, to consensus.
 	})
 }
 
-// A changing is somebody who waits for a change of configuration.
-type changing struct {
-	index uint64 // of the entry that was proposed
-	done  chan<- error
-}
-
-// Change implements consensus.Engine.
-func (n *Node) Change(ctx context.Context, id consensus.GroupID, c consensus.Config, expect uint64) error {
-	var b [8]byte
-	if _, err := rand.Read(b[:]); err != nil {
-		return err
+// plays tells the machine who leads.
+func (g *group) plays(r core.Role) {
+	g.mu.Lock()
+	led := g.status.Leads
+	g.status.Leads, g.status.Term, g.status.Leader = r.Leads, g.r.Word(), r.Leader
+	g.mu.Unlock()
+	if led {
+		g.gone()
 	}
-	name := binary.LittleEndian.Uint64(b[:])
-	var proposed atomic.Bool
-	err := n.do(ctx, id, func(_ *turn, g *group, done chan<- error) error {
-		var index uint64
-		cc, err := g.change(&c, expect, name)
-		if err == nil {
-			index, err = g.r.ProposeChange(cc)
-		}
-		if err != nil {
-			done <- err
-			return nil
-		}
-		g.changes[name] = changing{index, done}
-		proposed.Store(true)
-		return nil
-	})
-	if proposed.Load() && (errors.Is(err, consensus.ErrClosed) || errors.Is(err, consensus.ErrFenced)) {
-		return fmt.Errorf("%w: %w", consensus.ErrUnknown, err)
-	}
-	return err
-}
-
-// settle tells those whose changes were applied. One whose entry's place another entry has
-// taken was refused by the library.
-func (g *group) settle(changed []core.Changed) {
-	for _, c := range changed {
-		if w, ok := g.changes[c.Name]; ok {
-			delete(g.changes, c.Name)
-			if c.Config != nil {
-				w.done <- nil
-			} else {
-				w.done <- consensus.ErrChanged
-			}
-		}
-	}
-	for name, w := range g.changes {
-		if w.index <= g.published {
-			delete(g.changes, name)
-			w.done <- fmt.Errorf("%w: another change is under way", consensus.ErrChanged)
-		}
+	if r.Leads {
+		g.m.Leads(r.Term) // it may propose at once
+	} else {
+		g.m.Follows(r.Term, r.Leader)
 	}
 }
 
-// unsettled tells those whose changes may still happen.
-func (g *group) unsettled() {
-	for name, w := range g.changes {
-		delete(g.changes, name)
-		w.done <- consensus.ErrUnknown
+// gone ends what only a leader does.
+func (g *group) gone() {
+	g.dropProposals()
+	g.reads.fail(consensus.ErrNotLeader)
+	g.handing.end(nil)
+	g.unsettled()
+	for _, s := range g.sending {
+		s.cancel()
 	}
 }

@@ -130,18 +130,3 @@ func (g *group) dropProposals() {
 	}
 	g.proposed(len(g.waiting), size)
 }
-
-// change makes a change of configuration of what somebody asks for.
-func (g *group) change(c *consensus.Config, expect, name uint64) (*pb.ConfChangeV2, error) {
-	switch {
-	case !g.r.Role().Leads:
-		return nil, consensus.ErrNotLeader
-	case g.config.Index != expect:
-		return nil, fmt.Errorf("%w: it is of entry %d", consensus.ErrChanged, g.config.Index)
-	case len(g.changes) > 0:
-		return nil, fmt.Errorf("%w: another change is under way", consensus.ErrChanged)
-	case !c.Voter(g.self):
-		return nil, fmt.Errorf("%w: the leader would take itself out, transfer the group first", consensus.ErrConfig)
-	}
-	return core.MakeChange(&g.config, c, name)
-}

@@ -182,12 +182,16 @@ func (n *Node) Receive(ctx context.Context, node string, h consensus.SnapshotHea
 	if !g.enter() {
 		return g.why()
 	}
-	defer g.leave()
 	if !g.receiving.CompareAndSwap(false, true) {
+		g.leave()
 		return fmt.Errorf("%w: a snapshot is on its way", consensus.ErrBusy)
 	}
-	defer g.receiving.Store(false)
+	leave := func() {
+		g.receiving.Store(false)
+		g.leave()
+	}
 	if err := g.admits(node, &h); err != nil {
+		leave()
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -195,6 +199,7 @@ func (n *Node) Receive(ctx context.Context, node string, h consensus.SnapshotHea
 	defer context.AfterFunc(g.ctx, cancel)()
 	r, err := g.m.Receive(ctx, h.State, data)
 	if err != nil {
+		leave()
 		return err
 	}
 	done := make(chan error, 1)
@@ -202,7 +207,17 @@ func (n *Node) Receive(ctx context.Context, node string, h consensus.SnapshotHea
 	if !g.postEvent(event{do: func(t *turn, g *group) error { return t.arrived(g, h, a) }, drop: func() { a.drop(consensus.ErrClosed) }}) {
 		a.drop(g.why())
 	}
-	return <-done // each way of an arrival answers, and none is longer than Adopt
+	select {
+	case err := <-done:
+		leave()
+		return err
+	case <-ctx.Done():
+		go func() { // Stop waits for it still
+			<-done
+			leave()
+		}()
+		return ctx.Err()
+	}
 }
 
 // admits holds a snapshot to what this replica knows: its sender is where it was, and knows of

@@ -12,7 +12,8 @@ import (
 )
 
 // A turn is the scheduler's goroutine, and what it gathers while it goes over the groups.
-// It never waits for the disk, nor for a machine.
+// It waits for no sync and for no machine. It reads the disk where a follower lacks what is not
+// in memory any more.
 type turn struct {
 	n     *Node
 	now   time.Time
@@ -283,6 +284,9 @@ func (t *turn) message(g *group, node string, m *pb.Message) error {
 		t.n.strange(g.id, node, err)
 		return nil
 	}
+	if g.adopting && (m.GetType() == pb.MsgApp || len(g.later) >= maxLater) {
+		return nil // it is sent again
+	}
 	if len(m.GetEntries()) > 0 {
 		for _, e := range m.GetEntries() {
 			if most := core.EntryMost(t.n.most); int64(len(e.GetData())) > most {
@@ -291,7 +295,7 @@ func (t *turn) message(g *group, node string, m *pb.Message) error {
 			}
 		}
 		cost := t.n.cost(m.GetEntries())
-		if g.adopting || g.unstored > maxUnstored || !t.n.reserve(cost, reserveAs) {
+		if g.unstored > maxUnstored || !t.n.reserve(cost, reserveAs) {
 			return nil
 		}
 		t.room += cost
@@ -307,6 +311,9 @@ func (t *turn) message(g *group, node string, m *pb.Message) error {
 
 // maxKnown bounds the replicas of a group whose nodes are remembered.
 const maxKnown = 256
+
+// maxLater bounds what waits to be appended behind a snapshot that is adopted.
+const maxLater = 256
 
 // maxUnstored bounds the bytes of a group's entries that wait for the disk, and more of
 // others are taken.

@@ -269,7 +269,7 @@ func TestGroup(t *testing.T) {
 }
 
 // BenchmarkGroup is one write of 128 bytes in a group of three over the software RNIC, until
-// its leader has published it; logs are in memory.
+// its leader has published it; the logs are files of the test's directory.
 func BenchmarkGroup(b *testing.B) {
 	l := &lan{sites: map[string]*site{}}
 	c := consensus.Config{Index: 1}

@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
@@ -61,7 +62,10 @@ func (t *Transport) welcome(dev rdma.Device, req rdma.ConnRequest) (key outKey, 
 	if err == nil && !wire.VerifyNodeConnect(t.c.Secret, connect) {
 		err = fmt.Errorf("transport: it does not know the cluster's secret")
 	}
-	if err == nil {
+	if err == nil && !t.claim(c.Nonce) {
+		err = errReplayed
+	} else if err == nil {
+		defer t.unclaim(c.Nonce)
 		e, err = t.newEnd(dev, accepts[c.Lane], 0)
 	}
 	if err != nil {
@@ -114,6 +118,25 @@ func (t *Transport) welcome(dev rdma.Device, req rdma.ConnRequest) (key outKey, 
 		return key, nil, err
 	}
 	return key, e, nil
+}
+
+// errReplayed: whoever replays a request that he has seen takes one place with it, not all.
+var errReplayed = errors.New("transport: a connection request with the same nonce is being set up: it is a copy")
+
+func (t *Transport) claim(n wire.Nonce) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.nonces[n] {
+		return false
+	}
+	t.nonces[n] = true
+	return true
+}
+
+func (t *Transport) unclaim(n wire.Nonce) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.nonces, n)
 }
 
 // gone forgets a way.

@@ -2,12 +2,11 @@ package transport
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
-
-	"crypto/rand"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
@@ -20,11 +19,10 @@ type out struct {
 	limit int
 	wake  chan struct{} // capacity 1: there is something to send
 
-	mu      sync.Mutex
-	queue   []byte // frames that wait, one behind the other
-	dropped int    // frames that had no room, since the last way was opened
-	ctx     context.Context
-	close   context.CancelFunc
+	mu    sync.Mutex
+	queue []byte // frames that wait, one behind the other
+	ctx   context.Context
+	close context.CancelFunc
 }
 
 func newOut(t *Transport, key outKey) *out {
@@ -40,16 +38,12 @@ func newOut(t *Transport, key outKey) *out {
 func (o *out) send(b []byte) {
 	o.mu.Lock()
 	if len(o.queue)+len(b) > o.limit {
-		o.dropped++
 		o.mu.Unlock()
 		return
 	}
 	o.queue = append(o.queue, b...)
 	o.mu.Unlock()
-	select {
-	case o.wake <- struct{}{}:
-	default:
-	}
+	o.poke()
 }
 
 // take returns what is queued, and keeps the memory of what was taken before.

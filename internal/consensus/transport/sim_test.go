@@ -119,13 +119,7 @@ func adversity(t *testing.T, seed uint64) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			for {
-				req, err := ln.Accept(ctx)
-				if err != nil {
-					return
-				}
-				tr.Accept(dev, req)
-			}
+			accept(ctx, ln, dev, tr)
 		}()
 		closing = append(closing, func() {
 			stop()

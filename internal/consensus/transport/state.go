@@ -192,9 +192,7 @@ func clean(b []byte) string {
 
 // takeState takes a snapshot that a node offers.
 func (t *Transport) takeState(node string, e *end) error {
-	ctx, cancel := context.WithCancel(t.ctx)
-	defer cancel()
-	defer context.AfterFunc(t.ctx, cancel)()
+	ctx := t.ctx
 	wait, stop := context.WithTimeout(ctx, patience)
 	m, slot, err := e.hear(wait)
 	stop()

@@ -54,10 +54,11 @@ type Transport struct {
 	running sync.WaitGroup
 	setups  chan struct{}
 
-	mu   sync.Mutex
-	outs map[outKey]*out
-	ins  map[outKey]*end // the newest of each lane of each node
-	pds  map[rdma.Device]rdma.PD
+	mu     sync.Mutex
+	outs   map[outKey]*out
+	ins    map[outKey]*end // the newest of each lane of each node
+	pds    map[rdma.Device]rdma.PD
+	nonces map[wire.Nonce]bool // of the requests that are being set up
 }
 
 type outKey struct {
@@ -81,7 +82,7 @@ func New(c Config) (*Transport, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	t := &Transport{c: c, setups: make(chan struct{}, MaxSetups), outs: map[outKey]*out{}, ins: map[outKey]*end{}, pds: map[rdma.Device]rdma.PD{}}
+	t := &Transport{c: c, setups: make(chan struct{}, MaxSetups), outs: map[outKey]*out{}, ins: map[outKey]*end{}, pds: map[rdma.Device]rdma.PD{}, nonces: map[wire.Nonce]bool{}}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t, nil
 }

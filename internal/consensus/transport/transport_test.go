@@ -117,18 +117,23 @@ func (l *lan) open(t testing.TB, name string, change func(*Config)) *site {
 	ctx, s.stop = context.WithCancel(context.Background())
 	go func() {
 		defer close(s.done)
-		for {
-			req, err := s.ln.Accept(ctx)
-			if err != nil {
-				return
-			}
-			s.Accept(s.dev, req)
-		}
+		accept(ctx, s.ln, s.dev, s.Transport)
 	}()
 	l.mu.Lock()
 	l.sites[name] = s
 	l.mu.Unlock()
 	return s
+}
+
+// accept hands requests to a transport until ctx ends.
+func accept(ctx context.Context, ln rdma.Listener, dev rdma.Device, t *Transport) {
+	for {
+		req, err := ln.Accept(ctx)
+		if err != nil {
+			return
+		}
+		t.Accept(dev, req)
+	}
 }
 
 func (s *site) end(t testing.TB) {
@@ -565,6 +570,22 @@ func TestReplay(t *testing.T) {
 	if b.bytes != 0 {
 		t.Error("b was told something")
 	}
+}
+
+// TestCopies: copies of one request, which anybody on the way can send, take one place and not
+// all: a node is let in beside them.
+func TestCopies(t *testing.T) {
+	a, b := two(t)
+	connect := wire.AppendNodeConnect(nil, []byte("secret"), wire.NodeConnect{Lane: wire.LaneBulk})
+	first, _ := knock(t, a, "b", wire.LaneBulk, connect)
+	defer first.close()
+	e := must(a.newEnd(a.dev, dials[wire.LaneBulk], 0))
+	defer e.close()
+	if _, err := e.qp.Connect(context.Background(), a.c.Routes("b")[0].Addr, rdma.ConnParams{PrivateData: connect}); !errors.Is(err, rdma.ErrRejected) {
+		t.Errorf("a copy is set up: %v", err)
+	}
+	a.Send("b", false, []byte("x"))
+	b.wait(t, 1)
 }
 
 // TestSilence: who says nothing, or nothing that is a hello, has a way for SetupTimeout.
