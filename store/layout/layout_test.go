@@ -237,3 +237,30 @@ func TestSlotAndDirectoryWords(t *testing.T) {
 	mustPanic(t, "place", func() { MakeSlot(0, 1, MaxPlace+1) })
 	mustPanic(t, "root depth", func() { MakeRoot(0, 21) })
 }
+
+// TestNumberedVersion: a number and a shard come back, versions rise with numbers, and no two shards share one.
+func TestNumberedVersion(t *testing.T) {
+	seen := map[Version]bool{}
+	for _, number := range []uint64{1, 2, 1 << 40, MaxNumber} {
+		for _, shard := range []uint16{0, 1, MaxShards - 1} {
+			v := NumberedVersion(number, shard)
+			if v.Number() != number || v.NumberedShard() != shard || v > MaxVersion || seen[v] {
+				t.Errorf("number %d of shard %d is %d", number, shard, v)
+			}
+			if number > 1 && v <= NumberedVersion(number-1, MaxShards-1) {
+				t.Errorf("number %d of shard %d is not above the number before", number, shard)
+			}
+			seen[v] = true
+		}
+	}
+	for _, bad := range []func(){func() { NumberedVersion(MaxNumber+1, 0) }, func() { NumberedVersion(1, MaxShards) }} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("what cannot be numbered was")
+				}
+			}()
+			bad()
+		}()
+	}
+}

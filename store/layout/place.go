@@ -51,6 +51,36 @@ func MakeVersion(epoch uint16, sequence uint64) Version {
 	return Version(epoch)<<sequenceBit | Version(sequence)
 }
 
+// A write of a replicated group has a number instead of an epoch and a sequence number, because
+// all replicas give it the same version, and none of them knows how often the others have
+// started. The shard is the low part: groups number each for themselves, and a version must be
+// unique among all shards of a store.
+//
+//	55                    12 11      0
+//	+-----------------------+---------+
+//	| number in its group   | shard   |
+//	+-----------------------+---------+
+const shardBits = 12
+
+var _ = [1]struct{}{}[MaxShards-1<<shardBits]
+
+// MaxNumber is the last number there is in a group.
+const MaxNumber uint64 = 1<<(versionBits-shardBits) - 1
+
+// NumberedVersion is the version of the write with a number in its group.
+func NumberedVersion(number uint64, shard uint16) Version {
+	if number > MaxNumber || shard >= MaxShards {
+		panic(fmt.Sprintf("layout: number %d of shard %d: numbers end at %d, shards at %d", number, shard, MaxNumber, MaxShards-1))
+	}
+	return Version(number)<<shardBits | Version(shard)
+}
+
+// Number is the number that NumberedVersion was given.
+func (v Version) Number() uint64 { return uint64(v) >> shardBits }
+
+// NumberedShard is the shard that NumberedVersion was given.
+func (v Version) NumberedShard() uint16 { return uint16(v) & (MaxShards - 1) }
+
 // Epoch is the high part of the version.
 func (v Version) Epoch() uint16 { return uint16(v >> sequenceBit) }
 

@@ -34,6 +34,15 @@ func (l *Log) Term(stream, index uint64) (uint64, error) {
 	return l.table.Term(stream, index)
 }
 
+// EntryAt returns the position of an entry, which ReadAt reads. It fails as Term does. The entry
+// stands there until another takes its place or it is trimmed.
+func (l *Log) EntryAt(stream, index uint64) (Position, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at, _, err := l.table.At(stream, index)
+	return at, err
+}
+
 // ReadEntries returns the entries of a stream from index lo to hi, without hi, in memory of
 // their own: at least one, and no more when their bodies exceed so many bytes. It fails as
 // Term does, and with a *DamageError. It reads ahead: entries that stand near each other cost
@@ -139,20 +148,10 @@ func (f *Frame) AddDrop(stream uint64) error {
 	return f.AddFact(stream, streams.FactDropped, streams.DroppedBody())
 }
 
-// Trim is a frame with AddTrim alone.
-func (l *Log) Trim(stream, index uint64) error {
-	return alone(l, func(f *Frame) error { return f.AddTrim(stream, index) })
-}
-
 // DropStream is a frame with AddDrop alone.
 func (l *Log) DropStream(stream uint64) error {
-	return alone(l, func(f *Frame) error { return f.AddDrop(stream) })
-}
-
-// alone writes a frame that fill fills.
-func alone(l *Log, fill func(*Frame) error) error {
 	f := l.Begin()
-	if err := fill(f); err != nil {
+	if err := f.AddDrop(stream); err != nil {
 		f.Drop()
 		return err
 	}

@@ -196,6 +196,35 @@ func TestPromises(t *testing.T) {
 	}
 }
 
+// TestEntryAt: the position of an entry leads to its record, to the newest at its index.
+func TestEntryAt(t *testing.T) {
+	policies(t, func(t *testing.T, c log.Config, _ *logtest.Disk) {
+		l, _ := open(t, c)
+		for _, term := range []uint64{1, 2} { // the second takes the place of the first
+			for i := range uint64(3) {
+				if _, err := l.Append(log.Record{Kind: log.Entry, Stream: 7, Index: i + 4, Term: term, Body: fmt.Appendf(nil, "%d of %d", i+4, term)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for i := uint64(4); i < 7; i++ {
+			at, err := l.EntryAt(7, i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r, err := l.ReadAt(at); err != nil || r.Kind != log.Entry || r.Index != i || r.Term != 2 || string(r.Body) != fmt.Sprintf("%d of 2", i) {
+				t.Errorf("entry %d: %+v, %v", i, r, err)
+			}
+		}
+		if _, err := l.EntryAt(7, 7); !errors.Is(err, log.ErrNoEntry) {
+			t.Errorf("an entry that is not there: %v", err)
+		}
+		if err := l.Close(true); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // TestDropped: a stream that was dropped keeps no segment and never comes back.
 func TestDropped(t *testing.T) {
 	policies(t, func(t *testing.T, c log.Config, _ *logtest.Disk) {

@@ -29,6 +29,7 @@ var (
 	ErrNoSpace        = errors.New("store: free disk space is below the floor: free some, or delete keys")
 	ErrReadOnlyDisk   = errors.New("store: the file system is read-only: check the disk, remount, restart")
 	ErrFatal          = errors.New("store: durability is gone")
+	ErrNotLeader      = errors.New("store: this replica does not lead the key's group: ask the one that does")
 	ErrOutcomeUnknown = errors.New("store: outcome unknown: the write may or may not have taken effect")
 
 	ErrCorrupt       = errors.New("store: corrupt")

@@ -176,6 +176,22 @@ func (d *Table) Published(id *base.RequestID, r *base.Result, again bool) {
 	}
 }
 
+// Void takes back what Ordered has noted: the write will never take effect, and the request is
+// new when it comes again. What its slot had before is forgotten, because a client that uses
+// a slot again has been answered.
+func (d *Table) Void(id *base.RequestID) {
+	if id.Seq == 0 {
+		return
+	}
+	k := id.SlotKey()
+	st := d.stripe(&k)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if e := st.entries[k]; e != nil && e.flying && e.result.seq == id.Seq {
+		st.drop(e)
+	}
+}
+
 // Tick lets TickEvery pass and drops what has been silent for ForgetAfter.
 func (d *Table) Tick() {
 	now := d.ticks.Add(1)
@@ -239,7 +255,7 @@ func (d *Table) Load(shard uint16, k base.SlotKey, r Result) {
 	case e.result.seq >= r.seq:
 		return
 	}
-	e.result, e.shard, e.anyones = r, shard, r.owner == 0
+	e.result, e.shard, e.anyones, e.used = r, shard, r.owner == 0, d.ticks.Load()
 	d.evicted.Add(st.shrink(e.owner))
 }
 

@@ -101,3 +101,41 @@ func TestRenewedResultsMakeRoom(t *testing.T) {
 		t.Errorf("another owner's first request: %v", err)
 	}
 }
+
+// TestVoid: a write that will never take effect leaves its request new, and touches no other.
+func TestVoid(t *testing.T) {
+	d := New(100)
+	id := base.RequestID{Seq: 5, Slot: 1}
+	d.Ordered(&id, 3)
+	other := base.RequestID{Seq: 9, Slot: 1}
+	d.Void(&other)
+	if again, err := d.Look(&id); !again || err != nil {
+		t.Errorf("another request of the slot is void, and this one: %v, %v", again, err)
+	}
+	d.Void(&id)
+	retry := id
+	retry.Age = time.Second
+	if again, err := d.Look(&retry); again || err != nil {
+		t.Errorf("a retry of what is void: %v, %v", again, err)
+	}
+	d.Ordered(&retry, 3)
+	d.Published(&retry, &base.Result{Version: 7}, false)
+	d.Void(&retry)
+	if again, err := d.Look(&retry); !again || err != nil {
+		t.Errorf("what is published was taken back: %v, %v", again, err)
+	}
+}
+
+// TestLoadedResultsStay: a result that comes from another replica is as young as one of this process's own.
+func TestLoadedResultsStay(t *testing.T) {
+	d := New(100)
+	for range 2 * int(ForgetAfter/TickEvery) {
+		d.Tick()
+	}
+	id := base.RequestID{Seq: 5, Slot: 1, Age: time.Second}
+	d.Load(3, id.SlotKey(), ResultOf(&id, &base.Result{Version: 7}))
+	d.Tick()
+	if again, err := d.Look(&id); !again || err != nil {
+		t.Errorf("a retry of what was loaded a moment ago: %v, %v", again, err)
+	}
+}

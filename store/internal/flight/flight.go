@@ -39,6 +39,9 @@ type Flight struct {
 	// At is where its record stands in the log; 0: it has none. It is known when the frame
 	// of the record has its position, before the write is published.
 	At log.Position
+	// Part is how many effects of other writes stand in front of it in the same record: an entry
+	// of a group has many writes.
+	Part uint32
 
 	// Given is the memory in which the value of a put stands already; nil: none.
 	Given *Given
@@ -68,7 +71,7 @@ type Given struct {
 func (f *Flight) Reset(seed uint64) {
 	op := f.Op
 	*f.Result = base.Result{}
-	f.Shard, f.Version, f.At, f.Noop, f.Again = op.Shard, 0, 0, false, false
+	f.Shard, f.Version, f.At, f.Part, f.Noop, f.Again = op.Shard, 0, 0, 0, false, false
 	switch op.Kind {
 	case base.OpBatch:
 		parts := make([]Effect, len(op.Parts))
@@ -135,8 +138,30 @@ func (f *Flight) Number(next layout.Version) layout.Version {
 	} else {
 		next++
 	}
+	f.told()
+	return next
+}
+
+// NumberInGroup gives a flight of a replicated group its numbers, from next on, and returns the
+// next behind them. It takes as many as it would take versions.
+func (f *Flight) NumberInGroup(next uint64) uint64 {
+	f.Version = layout.NumberedVersion(next, f.Shard)
+	if f.Noop {
+		next++
+	} else {
+		for _, e := range f.Effects {
+			f.Version = layout.NumberedVersion(next, f.Shard)
+			e.Version = f.Version
+			next++
+		}
+	}
+	f.told()
+	return next
+}
+
+// told has the caller know the version.
+func (f *Flight) told() {
 	if f.Result != nil {
 		f.Result.Version = f.Version
 	}
-	return next
 }

@@ -136,3 +136,17 @@ func TestBatch(t *testing.T) {
 		t.Errorf("a refusal takes versions up to %v", next)
 	}
 }
+
+// TestNumberInGroup: a write takes as many numbers as versions, and its versions are its shard's.
+func TestNumberInGroup(t *testing.T) {
+	op := base.Op{Shard: 3, Kind: base.OpBatch, Parts: []base.Part{{Key: []byte("a"), Value: []byte("1")}, {Key: []byte("b"), Delete: true}, {Key: []byte("c"), Value: []byte("3")}}}
+	f := begin(&op)
+	f.Evaluate(testClock())
+	if next := f.NumberInGroup(10); next != 13 || f.Version != layout.NumberedVersion(12, 3) || f.Result.Version != f.Version || f.Effects[0].Version != layout.NumberedVersion(10, 3) {
+		t.Errorf("numbered up to %v, the first key %v, next %d", f.Version, f.Effects[0].Version, next)
+	}
+	f.Noop = true
+	if next := f.NumberInGroup(20); next != 21 || f.Version != layout.NumberedVersion(20, 3) {
+		t.Errorf("without effect: %v, next %d", f.Version, next)
+	}
+}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/dirty"
+	"github.com/rdmakv/rdmakv/store/internal/entry"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
 	"github.com/rdmakv/rdmakv/store/internal/logged"
 	"github.com/rdmakv/rdmakv/store/internal/shard"
@@ -115,19 +116,35 @@ func (s *Entries) load(at log.Position) (read int, err error) {
 	if err != nil {
 		return len(rec.Body), err
 	}
-	if s.write, err = logged.Parse(rec.Body); err != nil {
-		return len(rec.Body), err
+	if rec.Kind == log.Entry {
+		err = s.loadEntry(rec.Body)
+	} else if s.write, err = logged.Parse(rec.Body); err == nil {
+		s.effects = slices.AppendSeq(s.effects, s.write.Effects)
 	}
-	for e := range s.write.Effects {
-		s.effects = append(s.effects, e)
+	if err != nil {
+		s.effects = s.effects[:0]
+		return len(rec.Body), err
 	}
 	s.at = at
 	return len(rec.Body), nil
 }
 
-// ofWrite checks that a record is that of a write, or of a piece of one.
+// loadEntry reads what an entry of a replicated group says: the effects of all its writes, one
+// behind the other. That it counts is known, because an entry of the set leads here.
+func (s *Entries) loadEntry(body []byte) error {
+	e, err := entry.Parse(body, nil)
+	if err != nil {
+		return err
+	}
+	for i := range e.Writes {
+		s.effects = slices.AppendSeq(s.effects, e.Writes[i].Effects)
+	}
+	return nil
+}
+
+// ofWrite checks that a record is that of writes, or of a piece of one.
 func ofWrite(rec log.Record, err error) (log.Record, error) {
-	if err == nil && rec.Kind != log.Write {
+	if err == nil && rec.Kind != log.Write && rec.Kind != log.Entry {
 		err = fmt.Errorf("a record of kind %d: %w", rec.Kind, logged.ErrMalformed)
 	}
 	return rec, err
@@ -152,7 +169,8 @@ func fault(shard uint16, key []byte, at log.Position, err error) error {
 		return &base.CorruptError{Shard: shard, Key: slices.Clone(key), File: bytes.File, Detail: place(at) + ": " + bytes.Detail}
 	case errors.As(err, &damage):
 		return &base.CorruptError{Shard: shard, Key: slices.Clone(key), File: damage.File, Detail: place(at), Err: err}
-	case errors.Is(err, log.ErrDamaged), errors.Is(err, logged.ErrMalformed), errors.Is(err, logged.ErrNewer):
+	case errors.Is(err, log.ErrDamaged), errors.Is(err, logged.ErrMalformed), errors.Is(err, logged.ErrNewer),
+		errors.Is(err, entry.ErrMalformed), errors.Is(err, entry.ErrNewer):
 		return &base.CorruptError{Shard: shard, Key: slices.Clone(key), Detail: place(at), Err: err}
 	case errors.Is(err, log.ErrClosed):
 		return base.ErrClosed

@@ -9,6 +9,8 @@ import (
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/dirty"
+	"github.com/rdmakv/rdmakv/store/internal/entry"
+	"github.com/rdmakv/rdmakv/store/internal/flight"
 	"github.com/rdmakv/rdmakv/store/internal/logged"
 	"github.com/rdmakv/rdmakv/store/log"
 )
@@ -228,6 +230,63 @@ func TestBatchIsReadOnce(t *testing.T) {
 	}
 	if _, _, err := s.Look(3, []byte("d"), r.entry("d")); err != nil {
 		t.Errorf("behind damage: %v", err)
+	}
+}
+
+// TestEntryOfAGroup: a key of a replicated group stands in an entry, among the keys of other writes, and its
+// number is counted over all of them.
+func TestEntryOfAGroup(t *testing.T) {
+	r := newRig(t)
+	first := uint64(5)
+	next := first
+	var writes []*flight.Flight
+	for _, op := range []base.Op{
+		put("a", "1"), {Kind: base.OpBatch, Parts: []base.Part{{Key: []byte("b"), Value: []byte("2")}, {Key: []byte("c"), Value: []byte("3")}}}, put("d", "4"), del("a"),
+	} {
+		f := r.flight(op)
+		next = f.NumberInGroup(next)
+		writes = append(writes, f)
+	}
+	at := r.log.add(entry.AppendWrites(nil, 3, first, next, writes))
+	rec := r.log.records[at]
+	rec.Kind, rec.Index, rec.Term = log.Entry, 9, 2
+	r.log.records[at] = rec
+	r.shard.Mu.Lock()
+	part := uint32(0)
+	for _, f := range writes {
+		for _, e := range f.Effects {
+			r.shard.Dirty.Note(e.Hash, e.Key, dirty.Entry{Version: e.Version, Gone: e.Removes(), At: at, Part: part})
+			part++
+		}
+	}
+	r.shard.Mu.Unlock()
+	for key, value := range map[string]string{"a": "", "b": "2", "c": "3", "d": "4"} {
+		r.want(key, value)
+	}
+	reads := r.log.reads
+	r.log.held++
+	s := Entries{Reader: r.Reader}
+	for _, key := range []string{"b", "c", "d"} {
+		if _, _, err := s.Look(3, []byte(key), r.entry(key)); err != nil {
+			t.Error(err)
+		}
+	}
+	r.log.held--
+	if n := r.log.reads - reads; n != 1 {
+		t.Errorf("three keys of an entry are %d reads of the log", n)
+	}
+	for name, do := range map[string]func(b []byte){
+		"an entry of a newer program": func(b []byte) { b[0]++ },
+		"an entry that is none":       func(b []byte) { b[8], b[9] = 0, 0 },
+	} {
+		rec.Body = bytes.Clone(r.log.records[at].Body)
+		do(rec.Body)
+		old := r.log.records[at]
+		r.log.records[at] = rec
+		if _, _, err := r.Read(r.shard, []byte("d")); !errors.Is(err, base.ErrCorrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+		r.log.records[at] = old
 	}
 }
 

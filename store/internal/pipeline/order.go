@@ -24,17 +24,26 @@ type OrderEnv struct {
 	// Read tells the durable state of a key that neither memory nor a write in flight
 	// knows.
 	Read shard.Ask
+	// Agreed: whether a key has expired is agreed upon by all replicas, as a write is, so nobody
+	// says so before its removal is published. Then nothing has to be hidden from readers.
+	Agreed bool
+}
+
+// A Pusher takes a write that was judged: it numbers the write and queues it. The write is its
+// own from then on; after an error it is not. The caller holds the shard's lock.
+type Pusher interface {
+	Push(f *flight.Flight) error
 }
 
 // An Orderer is the first stage of a write: it gives writes their place in the order of
 // their shards. Safe for concurrent use.
 type Orderer struct {
 	env  OrderEnv
-	pipe *Pipeline
+	pipe Pusher
 }
 
 // NewOrderer returns an orderer that hands what it has ordered to pipe.
-func NewOrderer(pipe *Pipeline, env OrderEnv) *Orderer {
+func NewOrderer(pipe Pusher, env OrderEnv) *Orderer {
 	return &Orderer{env: env, pipe: pipe}
 }
 
@@ -52,7 +61,7 @@ type Wait struct {
 //
 // Errors: ErrMustAsk and ErrGrowing where w does not let it wait, ErrCharge,
 // ErrOverloaded (the key changed maxRounds times), ErrOutcomeUnknown for a retry that
-// comes too late, ErrClosed, ErrEpochs, those of Read and of the clock.
+// comes too late, ErrClosed, ErrEpochs and ErrNotLeader of the Pusher, those of Read and of the clock.
 func (o *Orderer) Order(sh *shard.Shard, f *flight.Flight, w Wait) error {
 	f.Reset(o.env.Memory.Seed)
 	var disk shard.Ask
@@ -154,7 +163,7 @@ func (o *Orderer) decide(sh *shard.Shard, f *flight.Flight) (ready bool, err err
 			return false, nil
 		}
 	}
-	if !sh.Hide(f) {
+	if !o.env.Agreed && !sh.Hide(f) {
 		return false, nil
 	}
 	if e := f.Effects[0]; e.Kind == base.OpTouch && !e.State.Owned {

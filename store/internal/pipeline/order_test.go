@@ -152,11 +152,34 @@ func TestOrderRefused(t *testing.T) {
 		t.Errorf("without leave to wait for memory: %v", err)
 	}
 	o.short = nil
-	o.pipe.Close()
+	o.pipe.(*Pipeline).Close()
 	if _, err := o.order(cond, Wait{Disk: true, Memory: true}); !errors.Is(err, base.ErrClosed) {
 		t.Errorf("behind Close: %v", err)
 	}
 	if m := o.sh.Marks(); m.Ordered != 0 || m.Flying != 0 || o.live() != 0 {
 		t.Errorf("%+v, %d places in use", m, o.live())
+	}
+}
+
+// TestAgreedExpiryHidesNothing: where all replicas agree on what has expired, a touch that is ordered leaves the item
+// as it is for readers, because it may never take effect.
+func TestAgreedExpiryHidesNothing(t *testing.T) {
+	for _, agreed := range []bool{false, true} {
+		o := newOffice(t)
+		o.env.Agreed = agreed
+		put, err := o.order(base.Op{Key: []byte("k"), Value: []byte("v"), TTL: time.Hour}, Wait{Disk: true, Memory: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.sh.Publish(put, o.env.Results)
+		if _, err := o.order(base.Op{Kind: base.OpTouch, Key: []byte("k"), TTL: 2 * time.Hour}, Wait{Disk: true, Memory: true}); err != nil {
+			t.Fatal(err)
+		}
+		o.sh.Mu.Lock()
+		_, shown := o.sh.Resident(layout.HashKey(o.mem.Seed, []byte("k")), []byte("k"))
+		o.sh.Mu.Unlock()
+		if shown != agreed {
+			t.Errorf("agreed %v: the item is shown: %v", agreed, shown)
+		}
 	}
 }

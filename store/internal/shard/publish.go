@@ -43,7 +43,7 @@ func (sh *Shard) Publish(f *flight.Flight, results *dedup.Table) {
 // settle is the end of publishing: what was ordered is published now. It
 // unlocks the shard.
 func (sh *Shard) settle(f *flight.Flight, results *dedup.Table) {
-	part := uint32(0) // the effects that stand in the record are counted
+	part := f.Part // the effects that stand in the record are counted
 	for _, e := range f.Effects {
 		if !e.Noop {
 			// Whatever becomes of the item from here on, the set has the key: so whoever
@@ -68,4 +68,26 @@ func (sh *Shard) settle(f *flight.Flight, results *dedup.Table) {
 // WritePending writes an item into free memory.
 func (m *Memory) WritePending(mem []byte, p layout.Place, it layout.Item) {
 	layout.WriteItem(mem, m.Incarnation, p, it, layout.Pending)
+}
+
+// Void takes back all writes of the shard that are ordered and not published: a replicated group
+// has another leader, and none of them will ever take effect. It returns when the ordered state
+// is the published one. The writes are the caller's again, with the memory that was reserved for them.
+//
+// A probe that was told of such a write has learned what is not so, and whoever asks it gets
+// why. Who waits for one of them goes on: what is published is all there is. The caller sees
+// to it that nothing is ordered meanwhile, and holds Mu.
+func (o *Order) Void(why error) {
+	clear(o.overlay)
+	for _, p := range o.probes {
+		if p.told {
+			p.state, p.err = flight.KeyState{}, why
+		}
+	}
+	o.ordered, o.durable = o.published, o.published
+	for i := range o.waiting {
+		close(o.waiting[i].ready)
+	}
+	clear(o.waiting)
+	o.waiting = o.waiting[:0]
 }

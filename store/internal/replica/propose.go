@@ -1,0 +1,99 @@
+package replica
+
+import (
+	"time"
+
+	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/internal/entry"
+	"github.com/rdmakv/rdmakv/store/internal/flight"
+)
+
+// Run proposes the marker of a term, and what is ordered behind it, until life ends. What the
+// engine does not take is proposed again after a pause: it has no room, or it does not lead any
+// more and Follows is about to be called.
+func (r *Replica) Run(life *base.Life) {
+	again := time.NewTimer(r.c.Pause)
+	defer again.Stop()
+	for {
+		select {
+		case <-r.wake:
+		case <-again.C:
+		case <-life.Stop:
+			return
+		case <-life.Fence.Down:
+			return
+		}
+		for {
+			term, data, marker := r.proposal()
+			if data == nil {
+				break
+			}
+			if r.c.Propose(term, data) != nil {
+				again.Reset(r.c.Pause)
+				break
+			}
+			r.proposed(term, marker)
+		}
+	}
+}
+
+// proposal returns what is to be proposed next, in which term; nil: there is nothing.
+func (r *Replica) proposal() (term uint64, data []byte, marker bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.role == stands && !r.asked:
+		return r.term, entry.AppendMarker(nil, r.c.Life, r.term), true
+	case r.role != leads:
+		return 0, nil, false
+	}
+	if r.cut == nil && len(r.queue) > 0 && len(r.flying) < r.c.MostFlying {
+		b := r.take()
+		r.flying = append(r.flying, b)
+		r.cut = entry.AppendWrites(make([]byte, 0, entry.Head+b.cost), r.reign, b.first, b.next, b.writes)
+	}
+	return r.term, r.cut, false
+}
+
+// proposed notes that the engine has taken what proposal returned.
+func (r *Replica) proposed(term uint64, marker bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.term != term || r.role == follows:
+	case marker:
+		r.asked = true
+	default:
+		r.cut = nil
+	}
+}
+
+// take takes the first of the queue as the writes of an entry. Caller holds mu.
+func (r *Replica) take() batch {
+	n, b, numbers := 0, batch{}, uint64(0)
+	for _, f := range r.queue {
+		cost := entry.Cost(f)
+		numbers += uint64(f.Versions())
+		if n > 0 && (b.cost+cost > r.c.MostBytes || numbers > entry.MostNumbers) {
+			break
+		}
+		b.cost, b.bytes = b.cost+cost, b.bytes+f.Charge
+		n++
+	}
+	b.writes = append(b.writes, r.queue[:n]...)
+	b.first, b.next = numberOf(r.queue[0]), r.next
+	rest := r.queue[:copy(r.queue, r.queue[n:])]
+	clear(r.queue[len(rest):])
+	if r.queue = rest; len(rest) > 0 {
+		b.next = numberOf(rest[0])
+	}
+	return b
+}
+
+// numberOf is the first number of a write.
+func numberOf(f *flight.Flight) uint64 {
+	if f.Noop {
+		return f.Version.Number()
+	}
+	return f.Version.Number() + 1 - uint64(f.Versions())
+}

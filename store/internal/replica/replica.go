@@ -1,0 +1,186 @@
+package replica
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/internal/dedup"
+	"github.com/rdmakv/rdmakv/store/internal/entry"
+	"github.com/rdmakv/rdmakv/store/internal/flight"
+	"github.com/rdmakv/rdmakv/store/internal/logged"
+	"github.com/rdmakv/rdmakv/store/internal/shard"
+	"github.com/rdmakv/rdmakv/store/layout"
+	"github.com/rdmakv/rdmakv/store/log"
+)
+
+// Config is what a Replica works on. Its functions are called with no lock held, but Propose,
+// which is called by one goroutine at a time.
+type Config struct {
+	// Life tells this process from those that were this replica before, at random; not 0.
+	Life uint64
+	// Shards are all shards of the store, by their ids; Mine those of the group.
+	Shards []*shard.Shard
+	Mine   []uint16
+	Seed   uint64 // of the hash of keys
+	// Propose is consensus.Engine.Propose for the group. ErrBusy: it is called again.
+	Propose func(term uint64, data []byte) error
+	// At tells where the record of an entry stands in the log.
+	At func(index uint64) (log.Position, error)
+	// Reserve takes memory for an item of an entry, without waiting. Class 0: there is none, and
+	// the key goes without a slot.
+	Reserve func(size int) (place layout.Place, class uint8)
+	// Free gives back memory that was reserved for a write that is void.
+	Free    func(place layout.Place, class uint8)
+	Results *dedup.Table
+	// Publish makes writes visible, in their order (R7).
+	Publish func(writes []*flight.Flight)
+	// Done is told of writes that were published. Those with a Done are answered by it; bytes is what
+	// they were admitted with.
+	Done func(writes []*flight.Flight, bytes int64)
+	// Void is told of writes that were not done, with Result.Err set, and answers them.
+	Void func(writes []*flight.Flight, bytes int64)
+	// MostBytes is where an entry is cut; one write alone may exceed it. Default 1 MiB.
+	MostBytes int64
+	// MostFlying is how many entries are on their way at once. Default 4.
+	MostFlying int
+	// Pause is after what time an entry is proposed again that the engine had no room for. Default 10 ms.
+	Pause time.Duration
+}
+
+// A role is what a replica may do.
+type role uint8
+
+const (
+	follows role = iota
+	stands       // it was elected, and its marker is not applied: it orders nothing
+	leads        // it orders
+)
+
+// A batch is the writes of an entry that was cut, and is not applied.
+type batch struct {
+	first, next uint64
+	writes      []*flight.Flight
+	bytes       int64 // admitted
+	cost        int64 // that the entry has at most, without its head
+}
+
+// A Replica is a replica of a group of shards. Push may be called by many goroutines; Apply
+// and State by one at a time, and Leads and Follows by one at a time.
+type Replica struct {
+	c Config
+
+	mu     sync.Mutex // taken under locks of shards
+	role   role
+	term   uint64              // with stands and leads
+	leader consensus.ReplicaID // with follows: who leads, or 0
+	asked  bool                // the marker of the term is proposed
+	reign  uint64              // that writes are ordered in; with leads
+	next   uint64              // number of the next write that is ordered; with leads
+	queue  []*flight.Flight    // ordered, in no entry yet
+	flying []batch             // in entries, oldest first: of one reign
+	cut    []byte              // the newest of flying, as an entry that is not proposed; nil: it is
+
+	wake chan struct{} // capacity 1
+
+	// What Apply has come to.
+	at     consensus.State
+	turn   entry.Turn
+	parsed []logged.Write // of the last entry, to be used again
+}
+
+// New returns a replica that has applied a group's entries up to a state, and stands at a turn.
+func New(c Config, at consensus.State, turn entry.Turn) *Replica {
+	if c.MostBytes == 0 {
+		c.MostBytes = 1 << 20
+	}
+	if c.MostFlying == 0 {
+		c.MostFlying = 4
+	}
+	if c.Pause == 0 {
+		c.Pause = 10 * time.Millisecond
+	}
+	if c.Life == 0 {
+		panic("replica: a life of 0")
+	}
+	return &Replica{c: c, wake: make(chan struct{}, 1), at: at, turn: turn}
+}
+
+// Push numbers a write that was judged, and queues it; it implements pipeline.Pusher. The caller
+// holds the lock of the shard, which is one of the group's. ErrNotLeader, ErrEpochs, and ErrTooLarge
+// for what fits into no entry.
+func (r *Replica) Push(f *flight.Flight) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.role != leads {
+		return r.notLeader()
+	}
+	if entry.Cost(f) > consensus.MaxEntry-entry.Head {
+		return base.ErrTooLarge
+	}
+	if uint64(f.Versions()) > layout.MaxNumber-r.next {
+		return base.ErrEpochs
+	}
+	r.next = f.NumberInGroup(r.next)
+	r.queue = append(r.queue, f)
+	r.signal()
+	return nil
+}
+
+// notLeader says who may know more. Caller holds mu.
+func (r *Replica) notLeader() error {
+	if r.role == follows && r.leader != 0 {
+		return &NotLeaderError{Leader: r.leader}
+	}
+	return &NotLeaderError{}
+}
+
+// A NotLeaderError says that another replica leads, and which, if that is known: a hint.
+// errors.Is(e, base.ErrNotLeader) holds.
+type NotLeaderError struct {
+	Leader consensus.ReplicaID // 0: not known, or there is none
+}
+
+// Error names the leader, if it is known.
+func (e *NotLeaderError) Error() string {
+	if e.Leader == 0 {
+		return base.ErrNotLeader.Error()
+	}
+	return fmt.Sprintf("%v (replica %d)", base.ErrNotLeader, e.Leader)
+}
+
+// Is makes errors.Is(e, base.ErrNotLeader) hold.
+func (e *NotLeaderError) Is(target error) bool { return target == base.ErrNotLeader }
+
+// Ready reports whether the replica leads and orders, and since which entry.
+func (r *Replica) Ready() (reign uint64, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.reign, r.role == leads
+}
+
+// Leads says that this replica was elected in a term; see consensus.Machine.
+func (r *Replica) Leads(term uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.role, r.term, r.asked = stands, term, false
+	r.signal()
+}
+
+// Follows says that it does not lead; see consensus.Machine. What is under way stays so: the next
+// leader's marker says what became of it.
+func (r *Replica) Follows(_ uint64, leader consensus.ReplicaID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.role, r.leader, r.cut = follows, leader, nil
+}
+
+// signal wakes Run.
+func (r *Replica) signal() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
