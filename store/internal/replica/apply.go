@@ -84,12 +84,13 @@ func (r *Replica) mine(id uint16) bool {
 	return false
 }
 
-// own takes the writes of an entry that this process has proposed off those that fly; nil: it is
-// another's. Only their leader proposes in a reign, so reign and first number tell.
+// own takes the writes of an entry that counts off those that fly; nil: this process has not
+// proposed it. A marker ends what flew before, so what flies is of the reign in force, in which
+// this process alone has proposed, and numbers tell.
 func (r *Replica) own(p *entry.Entry) ([]*flight.Flight, int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.flying) == 0 || r.reign != p.Reign || r.flying[0].first != p.First || r.flying[0].next != p.First+p.Numbers {
+	if len(r.flying) == 0 || r.flying[0].first != p.First || r.flying[0].next != p.First+p.Numbers {
 		return nil, 0
 	}
 	b := r.flying[0]

@@ -418,6 +418,7 @@ func TestRun(t *testing.T) {
 		life.Go(func() { n.Run(life) })
 		g.busy = true
 		g.elect(0, 0)
+		time.Sleep(3*n.c.Pause + n.c.Pause/2)
 		synctest.Wait()
 		if len(g.pending) != 0 {
 			t.Fatal("the engine is busy")
