@@ -116,6 +116,41 @@ type Entry struct {
 	Config      *Config // of a Change. A change that was void (it was not the next one) is Empty
 }
 
+// The body of an entry's record in the node's log, for those who read the log beside the engine.
+// An Empty one has none:
+//
+//	+------+---------------------------------------------------------+
+//	| kind | data: of a Write what was proposed; of a Change what is |
+//	|  8   | the engine's own                                        |
+//	+------+---------------------------------------------------------+
+const bodyHead = 1
+
+// BodySize is how many bytes the body of an entry has.
+func BodySize(k Kind, data int) int {
+	if k == Empty {
+		return 0
+	}
+	return bodyHead + data
+}
+
+// PutBody writes the body of an entry, which is not Empty, into b of BodySize bytes.
+func PutBody(b []byte, k Kind, data []byte) {
+	b[0] = byte(k)
+	copy(b[bodyHead:], data)
+}
+
+// ParseBody says what a body is; data aliases it. ErrEntry.
+func ParseBody(body []byte) (k Kind, data []byte, err error) {
+	if len(body) == 0 {
+		return Empty, nil, nil
+	}
+	switch k = Kind(body[0]); k {
+	case Write, Change:
+		return k, body[bodyHead:], nil
+	}
+	return 0, nil, fmt.Errorf("%w: kind %d", ErrEntry, body[0])
+}
+
 // A State is up to where a machine has the entries, durably.
 type State struct {
 	Applied uint64 // the index of the newest entry; that of the base, of a machine that has only that
@@ -265,6 +300,8 @@ var (
 	// there, or not all of it. It has forgotten what it promised, so it must not start
 	// (R18).
 	ErrNoLog = errors.New("consensus: the log of a replica that took part is gone")
+	// ErrEntry: an entry in the log that this program does not know; a newer one wrote it.
+	ErrEntry = errors.New("consensus: an entry of a newer program: use that one")
 	// ErrMessage: a message of a peer that no replica of ours sends.
 	ErrMessage = errors.New("consensus: malformed message")
 )

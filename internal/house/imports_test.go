@@ -115,14 +115,14 @@ var allowed = []struct {
 	{"store/internal/dedup", []string{"store/internal/base", "store/layout"}},
 	{"store/internal/dirty", []string{"internal/prefetch", "store/layout", "store/log"}},
 	{"store/internal/disk", []string{"store/internal/base", "store/internal/clock", "store/internal/dedup", "store/internal/tables", "store/layout", "store/log"}},
-	{"store/internal/newest", []string{"store/internal/base", "store/internal/dirty", "store/internal/disk", "store/internal/entry", "store/internal/flight", "store/internal/logged", "store/internal/shard", "store/layout", "store/log"}},
-	{"store/internal/ckpt", []string{"store/internal/base", "store/internal/checkpoint", "store/internal/clock", "store/internal/disk", "store/internal/shard", "store/internal/tables", "store/layout", "store/log"}},
+	{"store/internal/newest", []string{"internal/consensus", "store/internal/base", "store/internal/dirty", "store/internal/disk", "store/internal/entry", "store/internal/flight", "store/internal/logged", "store/internal/shard", "store/layout", "store/log"}},
+	{"store/internal/ckpt", []string{"internal/consensus", "store/internal/entry", "store/internal/base", "store/internal/checkpoint", "store/internal/clock", "store/internal/disk", "store/internal/shard", "store/internal/tables", "store/layout", "store/log"}},
 	{"store/internal/journal", []string{"store/internal/admit", "store/internal/base", "store/internal/checkpoint", "store/internal/ckpt", "store/internal/dedup", "store/internal/dirty", "store/internal/disk", "store/internal/flight", "store/internal/logged", "store/internal/newest", "store/internal/pipeline", "store/internal/shard", "store/internal/tables", "store/layout", "store/log"}},
 	{"store/internal/events", []string{"store/internal/base", "store/layout"}},
 	{"store/internal/parts", []string{"store/internal/base", "store/layout"}},
 	{"store/internal/flight", []string{"store/internal/base", "store/internal/clock", "store/layout", "store/log"}},
 	{"store/internal/logged", []string{"store/internal/base", "store/internal/dedup", "store/internal/flight", "store/layout", "store/log"}}, // of the log it knows positions alone
-	{"store/internal/entry", []string{"store/internal/flight", "store/internal/logged", "store/layout"}},
+	{"store/internal/entry", []string{"internal/consensus", "store/internal/flight", "store/internal/logged", "store/layout"}},
 	{"store/internal/replica", []string{"internal/consensus", "store/internal/base", "store/internal/dedup", "store/internal/entry", "store/internal/flight", "store/internal/logged", "store/internal/shard", "store/layout", "store/log"}},
 	{"store/internal/pipeline", []string{"store/internal/base", "store/internal/dedup", "store/internal/flight", "store/internal/shard", "store/layout"}},
 	{"store/internal/tables", []string{"store/internal/base"}}, // it changes a base, and knows nothing of what is in it
@@ -130,7 +130,7 @@ var allowed = []struct {
 	{"store/internal/residents", []string{"store/internal/base", "store/internal/dirty", "store/internal/disk", "store/internal/newest", "store/internal/shard", "store/layout", "store/index", "store/log", "store/slab"}},
 	{"store/internal/reads", []string{"store/internal/base", "store/internal/clock", "store/internal/dirty", "store/internal/disk", "store/internal/flight", "store/internal/newest", "store/internal/residents", "store/internal/shard", "store/layout"}},
 	{"store/internal/upkeep", []string{"store/internal/base", "store/internal/admit", "store/internal/clock", "store/internal/dedup", "store/internal/disk", "store/internal/flight", "store/internal/pipeline", "store/internal/shard", "store/layout", "store/log"}},
-	{"store/internal/checkpoint", []string{"store/internal/base", "store/internal/clock", "store/internal/dedup", "store/internal/disk", "store/internal/logged", "store/internal/tables", "store/layout", "store/log"}},
+	{"store/internal/checkpoint", []string{"internal/consensus", "store/internal/entry", "store/internal/base", "store/internal/clock", "store/internal/dedup", "store/internal/disk", "store/internal/logged", "store/internal/tables", "store/layout", "store/log"}},
 	{"store/internal/sketch", nil},
 	// The log knows no store: replicated groups use it as well as a keyspace.
 	{"store/log", []string{"store/log/internal/..."}},

@@ -15,20 +15,6 @@ import (
 // Storage is where a replica's entries and promises are.
 type Storage = raft.Storage
 
-// The body of an entry in the log:
-//
-//	+------+----------------------------+
-//	| kind | data                       |
-//	|  8   | of a write; of a change:   |
-//	|      | ConfChangeV2, marshalled   |
-//	+------+----------------------------+
-//
-// The library's own entries, which are empty, have no body.
-const (
-	bodyWrite  = 1
-	bodyChange = 2
-)
-
 // A Disk is a replica's stream of the node's log, as the library reads it. Its newest
 // entries are in memory, too, from the moment on when they are handed out to be appended.
 // It is not safe for concurrent use, but for Add.
@@ -229,15 +215,12 @@ func limit(entries []*pb.Entry, most uint64) []*pb.Entry {
 // parse makes an entry of a record.
 func parse(r *log.Record) (*pb.Entry, error) {
 	e := &pb.Entry{Term: &r.Term, Index: &r.Index, Type: pb.EntryNormal.Enum()}
-	if len(r.Body) == 0 {
-		return e, nil
+	kind, data, err := consensus.ParseBody(r.Body)
+	if err != nil {
+		return nil, fmt.Errorf("entry %d of stream %d: %w", r.Index, r.Stream, err)
 	}
-	switch e.Data = r.Body[1:]; r.Body[0] {
-	case bodyWrite:
-	case bodyChange:
+	if e.Data = data; kind == consensus.Change {
 		e.Type = pb.EntryConfChangeV2.Enum()
-	default:
-		return nil, fmt.Errorf("consensus: entry %d of stream %d in the log has kind %d, which this program does not know", r.Index, r.Stream, r.Body[0])
 	}
 	return e, nil
 }
@@ -335,24 +318,22 @@ func (d *Disk) Add(f *log.Frame, a *Append) error {
 		}
 	}
 	for _, e := range a.Entries {
-		n := len(e.GetData())
-		kind := byte(bodyWrite)
+		kind := consensus.Write
 		switch {
 		case e.GetType() == pb.EntryConfChangeV2:
-			kind = bodyChange
+			kind = consensus.Change
 		case e.GetType() != pb.EntryNormal:
 			return fmt.Errorf("consensus: entry %d of a kind that nobody proposes: %v", e.GetIndex(), e.GetType())
+		case len(e.GetData()) == 0:
+			kind = consensus.Empty
 		}
-		if n > 0 || kind == bodyChange {
-			n++
-		}
+		n := consensus.BodySize(kind, len(e.GetData()))
 		b, err := f.Add(&log.Record{Kind: log.Entry, Stream: d.stream, Index: e.GetIndex(), Term: e.GetTerm()}, n)
 		if err != nil {
 			return err
 		}
 		if n > 0 {
-			b[0] = kind
-			copy(b[1:], e.GetData())
+			consensus.PutBody(b, kind, e.GetData())
 		}
 	}
 	if a.HasState {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/dirty"
 	"github.com/rdmakv/rdmakv/store/internal/entry"
@@ -132,7 +133,14 @@ func (s *Entries) load(at log.Position) (read int, err error) {
 // loadEntry reads what an entry of a replicated group says: the effects of all its writes, one
 // behind the other. That it counts is known, because an entry of the set leads here.
 func (s *Entries) loadEntry(body []byte) error {
-	e, err := entry.Parse(body, nil)
+	kind, data, err := consensus.ParseBody(body)
+	if err == nil && kind != consensus.Write {
+		err = fmt.Errorf("an entry of kind %d: %w", kind, entry.ErrMalformed)
+	}
+	if err != nil {
+		return err
+	}
+	e, err := entry.Parse(data, nil)
 	if err != nil {
 		return err
 	}
@@ -170,7 +178,7 @@ func fault(shard uint16, key []byte, at log.Position, err error) error {
 	case errors.As(err, &damage):
 		return &base.CorruptError{Shard: shard, Key: slices.Clone(key), File: damage.File, Detail: place(at), Err: err}
 	case errors.Is(err, log.ErrDamaged), errors.Is(err, logged.ErrMalformed), errors.Is(err, logged.ErrNewer),
-		errors.Is(err, entry.ErrMalformed), errors.Is(err, entry.ErrNewer):
+		errors.Is(err, entry.ErrMalformed), errors.Is(err, entry.ErrNewer), errors.Is(err, consensus.ErrEntry):
 		return &base.CorruptError{Shard: shard, Key: slices.Clone(key), Detail: place(at), Err: err}
 	case errors.Is(err, log.ErrClosed):
 		return base.ErrClosed

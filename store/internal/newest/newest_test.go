@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/dirty"
 	"github.com/rdmakv/rdmakv/store/internal/entry"
@@ -247,7 +248,10 @@ func TestEntryOfAGroup(t *testing.T) {
 		next = f.NumberInGroup(next)
 		writes = append(writes, f)
 	}
-	at := r.log.add(entry.AppendWrites(nil, 3, first, next, writes))
+	data := entry.AppendWrites(nil, 3, first, next, writes)
+	body := make([]byte, consensus.BodySize(consensus.Write, len(data)))
+	consensus.PutBody(body, consensus.Write, data)
+	at := r.log.add(body)
 	rec := r.log.records[at]
 	rec.Kind, rec.Index, rec.Term = log.Entry, 9, 2
 	r.log.records[at] = rec
@@ -276,8 +280,10 @@ func TestEntryOfAGroup(t *testing.T) {
 		t.Errorf("three keys of an entry are %d reads of the log", n)
 	}
 	for name, do := range map[string]func(b []byte){
-		"an entry of a newer program": func(b []byte) { b[0]++ },
-		"an entry that is none":       func(b []byte) { b[8], b[9] = 0, 0 },
+		"of a newer engine":           func(b []byte) { b[0] = 99 },
+		"a change of configuration":   func(b []byte) { b[0] = byte(consensus.Change) },
+		"an entry of a newer program": func(b []byte) { b[1]++ },
+		"an entry that is none":       func(b []byte) { b[9], b[10] = 0, 0 },
 	} {
 		rec.Body = bytes.Clone(r.log.records[at].Body)
 		do(rec.Body)
