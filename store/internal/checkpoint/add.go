@@ -107,6 +107,13 @@ func (r *Range) addWrite(body []byte) error {
 		return err
 	}
 	r.settle()
+	r.addParsed(&w, values)
+	r.newest = max(r.newest, w.Version)
+	return nil
+}
+
+// addParsed adds what a write did; values are those of its values that stand apart.
+func (r *Range) addParsed(w *logged.Write, values []placed) {
 	for e := range w.Effects {
 		if e.Apart {
 			r.addEffect(&e, &values[0])
@@ -125,8 +132,6 @@ func (r *Range) addWrite(body []byte) error {
 		r.slotKey(w.Shard, &slot)
 		r.remove()
 	}
-	r.newest = max(r.newest, w.Version)
-	return nil
 }
 
 // addEffect adds what becomes of one key of the user's; value is where its value is in the

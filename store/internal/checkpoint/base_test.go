@@ -16,6 +16,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/clock"
 	"github.com/rdmakv/rdmakv/store/internal/dedup"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/flight"
 	"github.com/rdmakv/rdmakv/store/internal/tables"
 	"github.com/rdmakv/rdmakv/store/log"
 )
@@ -163,22 +164,26 @@ func (w *world) wanted(at log.Position) map[string]string {
 			}
 			continue
 		}
-		f := s.flight
-		for _, e := range f.Effects {
-			putEffect(want, &e.Effect)
-		}
-		if f.Recorded() {
-			value := make([]byte, dedup.ValueLen)
-			result := dedup.ResultOf(&f.Op.ID, f.Result)
-			result.Encode(value)
-			slot := f.Op.ID.SlotKey()
-			put(want, disk.AppendKey(nil, f.Shard, disk.KindDedup, slot.Append(nil)), disk.Record{Version: f.Version, Value: value})
-		}
-		for i := range f.Forget {
-			delete(want, string(disk.AppendKey(nil, f.Shard, disk.KindDedup, f.Forget[i].Append(nil))))
-		}
+		putFlight(want, s.flight)
 	}
 	return want
+}
+
+// putFlight puts what becomes of a write into a state.
+func putFlight(want map[string]string, f *flight.Flight) {
+	for _, e := range f.Effects {
+		putEffect(want, &e.Effect)
+	}
+	if f.Recorded() {
+		value := make([]byte, dedup.ValueLen)
+		result := dedup.ResultOf(&f.Op.ID, f.Result)
+		result.Encode(value)
+		slot := f.Op.ID.SlotKey()
+		put(want, disk.AppendKey(nil, f.Shard, disk.KindDedup, slot.Append(nil)), disk.Record{Version: f.Version, Value: value})
+	}
+	for i := range f.Forget {
+		delete(want, string(disk.AppendKey(nil, f.Shard, disk.KindDedup, f.Forget[i].Append(nil))))
+	}
 }
 
 // put puts a record into a state.

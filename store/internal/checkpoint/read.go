@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/store/internal/disk"
+	groupentry "github.com/rdmakv/rdmakv/store/internal/entry"
 	"github.com/rdmakv/rdmakv/store/log"
 )
 
@@ -24,6 +25,8 @@ type reader struct {
 	frame log.Position // of the record that is visited
 	piece Place        // At and Frame of the first piece that waits for its write
 	began log.Position // where this process began to write the log
+
+	states []groupentry.State // of Config.Groups, where the range ends
 }
 
 // read makes the range of what stands between the base's position and another, which is
@@ -40,6 +43,25 @@ func (c *Config) read(ctx context.Context, to, passed log.Position) (*reader, er
 		place: Place{At: c.From.At, Newest: c.From.Newest, Epoch: c.Epoch},
 	}
 	p := pace{c: c, began: c.Now(), next: paceStep}
+	if to > c.From.At {
+		if err := d.stream(ctx, &p, passed); err != nil {
+			return nil, err
+		}
+	} else {
+		d.place.Frame = c.From.Frame
+	}
+	if err := d.groups(ctx, &p); err != nil {
+		return nil, err
+	}
+	d.place.Newest = max(d.place.Newest, d.r.Newest())
+	d.r.key = append(d.r.key[:0], PositionKey()...)
+	d.r.set(0, 0, d.place.encode())
+	return d, nil
+}
+
+// stream adds what the stream has.
+func (d *reader) stream(ctx context.Context, p *pace, passed log.Position) error {
+	c := d.c
 	// A frame that ends behind to is read whole, for its sum, so the scan goes on to what
 	// has passed, and the visit stops it.
 	end, err := c.Log.ScanFrames(c.From.Frame, passed, func(at log.Position) { d.frame = at }, func(rec *log.Record) error {
@@ -55,7 +77,7 @@ func (c *Config) read(ctx context.Context, to, passed log.Position) (*reader, er
 		return d.add(rec)
 	})
 	if err != nil && !errors.Is(err, errFull) {
-		return nil, err
+		return err
 	}
 	if err == nil {
 		d.place.At, d.place.Frame = end, end
@@ -66,10 +88,7 @@ func (c *Config) read(ctx context.Context, to, passed log.Position) (*reader, er
 	if _, waits := d.r.Waiting(); waits {
 		d.place.At, d.place.Frame = d.piece.At, d.piece.Frame
 	}
-	d.place.Newest = max(d.place.Newest, d.r.Newest())
-	d.r.key = append(d.r.key[:0], PositionKey()...)
-	d.r.set(0, 0, d.place.encode())
-	return d, nil
+	return nil
 }
 
 // ends returns errFull if the range ends before the record at a position.

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
+	groupentry "github.com/rdmakv/rdmakv/store/internal/entry"
 	"github.com/rdmakv/rdmakv/store/internal/tables"
 	"github.com/rdmakv/rdmakv/store/log"
 )
@@ -46,6 +48,8 @@ type Config struct {
 	Older   uint64
 	Orphans bool
 	Led     []base.Bytes
+	// Groups are the replicated groups whose entries are taken in, too.
+	Groups []Group
 
 	// Now and Sleep are the clock of the pace; nil: that of the machine.
 	Now   func() time.Time
@@ -72,7 +76,9 @@ type Done struct {
 	// More says that the bound was reached before To. Without More the base has all that
 	// was published before To when Run began, also if Place.At is before To: then a write
 	// was not published of which pieces are in the log.
-	More   bool
+	More bool
+	// States are where the base stands now in Config.Groups.
+	States []groupentry.State
 	Counts Counts
 	Tables tables.Stats
 	Mark   disk.ValuesMark // of the base now
@@ -95,8 +101,8 @@ func Run(ctx context.Context, c Config) (Done, error) {
 	if c.To != 0 {
 		to = min(to, c.To)
 	}
-	if to <= c.From.At {
-		return Done{Place: c.From}, nil
+	if to <= c.From.At && !slices.ContainsFunc(c.Groups, func(g Group) bool { return g.behind() }) {
+		return c.nothing(), nil
 	}
 	// The base may not stand ahead of what the log has durably, in no policy.
 	if err := c.Log.Sync(); err != nil {
@@ -113,10 +119,10 @@ func Run(ctx context.Context, c Config) (Done, error) {
 	if err != nil {
 		return Done{}, err
 	}
-	if got.place.At == c.From.At {
-		return Done{Place: c.From}, nil // pieces alone, whose write has not passed
+	done := Done{Place: got.place, States: got.states, Range: got.r, More: got.more, Read: c.Now().Sub(began)}
+	if got.place.At == c.From.At && !c.further(done.States) {
+		return c.nothing(), nil // pieces alone, whose write has not passed
 	}
-	done := Done{Place: got.place, Range: got.r, More: got.more, Read: c.Now().Sub(began)}
 	if c.Bytes != nil {
 		// All that the range leads to was written before its records, so it is sealed now.
 		done.Taken = c.Bytes.Seal()
@@ -144,6 +150,25 @@ func Run(ctx context.Context, c Config) (Done, error) {
 	done.Ingested = c.Now().Sub(began)
 	got.r.giveBack()
 	return done, nil
+}
+
+// nothing is Done of a checkpoint that finds the base where the log is.
+func (c *Config) nothing() Done {
+	d := Done{Place: c.From}
+	for i := range c.Groups {
+		d.States = append(d.States, c.Groups[i].From)
+	}
+	return d
+}
+
+// further says whether a range goes further in a group than the base.
+func (c *Config) further(states []groupentry.State) bool {
+	for i := range states {
+		if states[i].Applied > c.Groups[i].From.Applied {
+			return true
+		}
+	}
+	return false
 }
 
 // withDefaults fills in what is zero.

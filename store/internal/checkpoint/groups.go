@@ -1,0 +1,124 @@
+package checkpoint
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/store/internal/disk"
+	groupentry "github.com/rdmakv/rdmakv/store/internal/entry"
+	"github.com/rdmakv/rdmakv/store/internal/logged"
+	"github.com/rdmakv/rdmakv/store/log"
+)
+
+// What replicated groups have ordered stands in the log as entries, each group's in a stream of
+// its own. An entry is in the log before it is committed, and another may take its place, so
+// positions do not say what is published. A checkpoint takes the entries of a group by
+// their index, up to the newest that its replica has published:
+//
+//	entries of a group   ... | applied in the base + 1  ...  published here | not committed, perhaps
+//	                           \_______________ Range ______________________/
+//
+// Which of them count the base's own state says, as a replica's does (entry.Turn). Behind the
+// checkpoint the base has the state up to there in the same ingest as what it came to, so the
+// engine applies what follows again after a crash, and nothing twice; and the log needs the
+// entries no more (R6).
+
+// A Group is a replicated group of which a checkpoint takes entries in.
+type Group struct {
+	ID     consensus.GroupID
+	Stream uint64
+	From   groupentry.State // of the base
+	To     uint64           // the newest entry that is published
+	// Configs are the configurations that were applied behind From, in their order.
+	Configs []consensus.Config
+}
+
+// behind says whether the base lacks entries of a group.
+func (g *Group) behind() bool { return g.To > g.From.Applied }
+
+const groupName = "group."
+
+// GroupKey is the key of Pebble under which the state of a group stands.
+func GroupKey(id consensus.GroupID) []byte {
+	return strconv.AppendUint(disk.AppendKey(nil, disk.StoreShard, disk.KindMeta, []byte(groupName)), uint64(id), 10)
+}
+
+// entriesTogether bounds the bytes of entries that are read at a time.
+const entriesTogether = 1 << 20
+
+// groups adds the entries of all groups to the range, until it is full. What it has come to
+// is in d.states, one for each group.
+func (d *reader) groups(ctx context.Context, p *pace) error {
+	d.states = make([]groupentry.State, len(d.c.Groups))
+	for i := range d.c.Groups {
+		g := &d.c.Groups[i]
+		s := &d.states[i]
+		*s = g.From
+		if err := d.group(ctx, p, g, s); err != nil {
+			return err
+		}
+		if s.Applied == g.From.Applied {
+			continue
+		}
+		for _, c := range g.Configs {
+			if c.Index <= s.Applied && c.Index > s.Config.Index {
+				s.Config = c
+			}
+		}
+		d.r.key = append(d.r.key[:0], GroupKey(g.ID)...)
+		d.r.set(0, 0, groupentry.AppendState(nil, s))
+	}
+	return nil
+}
+
+// group adds the entries of a group.
+func (d *reader) group(ctx context.Context, p *pace, g *Group, s *groupentry.State) error {
+	var parsed []logged.Write
+	for s.Applied < g.To {
+		if d.r.Full() {
+			d.more = true
+			return nil
+		}
+		records, err := d.c.Log.ReadEntries(g.Stream, s.Applied+1, g.To+1, entriesTogether)
+		if err != nil {
+			return fmt.Errorf("checkpoint: entries of group %d behind %d: %w", g.ID, s.Applied, err)
+		}
+		for i := range records {
+			rec := &records[i]
+			if i > 0 && d.r.Full() {
+				break
+			}
+			if err := p.read(ctx, len(rec.Body)); err != nil {
+				return err
+			}
+			if parsed, err = d.r.addEntry(rec, &s.Turn, parsed); err != nil {
+				return &RecordError{At: rec.Position, Err: err}
+			}
+			s.Applied, s.Term = rec.Index, rec.Term
+		}
+	}
+	return nil
+}
+
+// addEntry adds an entry, if it counts. spare is used for its writes, and returned.
+func (r *Range) addEntry(rec *log.Record, turn *groupentry.Turn, spare []logged.Write) ([]logged.Write, error) {
+	kind, data, err := consensus.ParseBody(rec.Body)
+	if err != nil || kind != consensus.Write {
+		return spare, err
+	}
+	e, err := groupentry.Parse(data, spare)
+	if err != nil {
+		return spare, err
+	}
+	r.records++
+	spare = slices.Grow(spare[:0], len(e.Writes))
+	if turn.Take(rec.Index, &e) {
+		for i := range e.Writes {
+			r.addParsed(&e.Writes[i], nil)
+		}
+	}
+	return spare, nil
+}
