@@ -25,4 +25,6 @@
 // a higher one. If versions and positions came from different orders, a key of a later range
 // could leave its set with this one, and a get would be told what the base has of it: an
 // older value.
+//
+// Replicated groups number their writes each for itself; groups.go says what holds there.
 package ckpt

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
@@ -120,6 +121,8 @@ type Keeper struct {
 	place    checkpoint.Place
 	wanted   bool // somebody found no room in the log
 	requests []*request
+	groups   []*followed
+	turn     int // of groups, the first of the newest round
 	stats    Stats
 	trouble  error // why the newest round failed
 
@@ -130,10 +133,21 @@ type Keeper struct {
 	seen  log.Position
 }
 
-// A request is somebody who waits for the base to be at a position.
+// A request is somebody who waits for the base to be at a position, and at these entries of groups.
 type request struct {
-	at   log.Position
-	done chan struct{}
+	at      log.Position
+	entries map[consensus.GroupID]uint64
+	done    chan struct{}
+}
+
+// met says whether the base is there. Caller holds mu.
+func (k *Keeper) met(r *request) bool {
+	for _, g := range k.groups {
+		if g.state.Applied < r.entries[g.ID()] {
+			return false
+		}
+	}
+	return r.at <= k.place.At
 }
 
 // New returns a keeper of a base. Nothing goes on before Run.
@@ -170,7 +184,7 @@ func (k *Keeper) Place() checkpoint.Place {
 func (k *Keeper) Hold() (release func(), err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	at := k.place.Frame
+	at := k.held()
 	free, err := k.c.Log.Hold(at)
 	if err != nil {
 		return nil, err
@@ -195,7 +209,7 @@ func (k *Keeper) forget() {
 	}
 	k.mu.Lock()
 	place := k.place.Frame
-	before := place
+	before := k.held()
 	for at := range k.holds {
 		before = min(before, at)
 	}
@@ -249,9 +263,12 @@ func (k *Keeper) Rate() int64 {
 // error, or that of the fence.
 func (k *Keeper) Now(ctx context.Context) error {
 	// What is published may not have passed yet: its frame does so next.
-	r := &request{at: k.c.Log.Stats().End, done: make(chan struct{})}
+	r := &request{at: k.c.Log.Stats().End, entries: map[consensus.GroupID]uint64{}, done: make(chan struct{})}
+	for _, g := range k.groupList() {
+		r.entries[g.ID()], _ = g.Published()
+	}
 	k.mu.Lock()
-	if k.place.At >= r.at {
+	if k.met(r) {
 		k.mu.Unlock()
 		return nil
 	}
@@ -287,7 +304,7 @@ func (k *Keeper) reached(p checkpoint.Place) {
 	k.place = p
 	kept := k.requests[:0]
 	for _, r := range k.requests {
-		if r.at <= p.At {
+		if k.met(r) {
 			close(r.done)
 		} else {
 			kept = append(kept, r)

@@ -7,6 +7,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 const (
@@ -29,9 +30,10 @@ func (k *Keeper) round(ctx context.Context, paced bool) (more bool, err error) {
 		return false, ctx.Err()
 	}
 	began, from := k.c.Now(), k.Place()
-	walk := &values{base: k.c.Base}
+	walk, groups := &values{base: k.c.Base}, k.following()
 	c := checkpoint.Config{
-		Log: k.c.Log, Stream: k.c.Stream, From: from, Epoch: k.c.Epoch(), Facts: k.c.Facts,
+		Groups: wants(groups),
+		Log:    k.c.Log, Stream: k.c.Stream, From: from, Epoch: k.c.Epoch(), Facts: k.c.Facts,
 		Bound:  checkpoint.Bound{Bytes: int(min(max(k.c.LogBytes/rangeShare, leastRange), mostRange))},
 		Values: walk, Now: k.c.Now,
 		Sleep: func(ctx context.Context, d time.Duration) error { return k.c.Sleep(ctx, nil, d) },
@@ -65,7 +67,8 @@ func (k *Keeper) round(ctx context.Context, paced bool) (more bool, err error) {
 		k.c.Bytes.Taken(done.Taken)
 		k.c.Bytes.Gone(done.Gone)
 	}
-	k.leave(&done)
+	k.leave(groups, &done)
+	k.reachedGroups(groups, &done)
 	k.reached(done.Place)
 	k.c.Log.Release(k.c.Stream, done.Place.Frame)
 	k.forget()
@@ -74,16 +77,25 @@ func (k *Keeper) round(ctx context.Context, paced bool) (more bool, err error) {
 }
 
 // leave tells every shard what is in the base now.
-func (k *Keeper) leave(done *checkpoint.Done) {
-	for _, sh := range k.c.Shards {
-		for more := true; more; {
-			k.Leaving.Lock()
-			more = sh.Leave(done.Place.Newest, leaveMost)
-			k.Leaving.Unlock()
+func (k *Keeper) leave(groups []*followed, done *checkpoint.Done) {
+	for id := range k.c.Shards {
+		if !isGroups(groups, uint16(id)) {
+			k.leaveShard(done, uint16(id), done.Place.Newest)
 		}
-		if second, ok := done.Range.Due(sh.ID); ok {
-			sh.Relist(second)
-		}
+	}
+	k.leaveGroups(groups, done)
+}
+
+// leaveShard tells a shard that the base has its writes up to a version.
+func (k *Keeper) leaveShard(done *checkpoint.Done, id uint16, newest layout.Version) {
+	sh := k.c.Shards[id]
+	for more := true; more; {
+		k.Leaving.Lock()
+		more = sh.Leave(newest, leaveMost)
+		k.Leaving.Unlock()
+	}
+	if second, ok := done.Range.Due(id); ok {
+		sh.Relist(second)
 	}
 }
 

@@ -96,22 +96,22 @@ func (k *Keeper) catchUp(ctx context.Context) error {
 
 // look says whether a round is due, or when to look again.
 func (k *Keeper) look() (due bool, wait time.Duration) {
-	now, s := k.c.Now(), k.c.Log.Stats()
+	now, s, lags := k.c.Now(), k.c.Log.Stats(), k.lags()
 	k.mu.Lock()
 	k.growth.note(now, int64(s.Written+s.Padding))
-	place, wanted, soon := k.place, k.wanted, false
+	place, held, wanted, soon := k.place, k.held(), k.wanted, false
 	for _, r := range k.requests {
 		due = due || r.at <= s.Passed
 		soon = true
 	}
 	k.mu.Unlock()
 	switch {
-	case s.Passed <= place.At:
+	case s.Passed <= place.At && !lags:
 		// Nothing of what is published has passed yet, if there is anything.
 		due = false
-	case behind(&s, place.Frame, k.c.Segment)+k.waiting() >= k.c.LogBytes/2:
+	case behind(&s, held, k.c.Segment)+k.waiting() >= k.c.LogBytes/2:
 		due = true
-	case wanted && s.Passed.Segment() > place.Frame.Segment():
+	case wanted && s.Passed.Segment() > held.Segment():
 		due = true // else no segment would become free
 	}
 	if s.Passed != k.seen || !k.since.IsZero() {
@@ -125,7 +125,7 @@ func (k *Keeper) look() (due bool, wait time.Duration) {
 		}
 		bytes -= int64(len(k.c.Shards)) * firstBytes
 		old := writes > 0 && now.Sub(k.since) >= k.c.Every
-		due = due || s.Passed > place.At && (old || writes >= k.c.DirtyWrites || bytes >= k.c.DirtyBytes)
+		due = due || (s.Passed > place.At || lags) && (old || writes >= k.c.DirtyWrites || bytes >= k.c.DirtyBytes)
 	}
 	switch {
 	case soon:
@@ -140,14 +140,14 @@ func (k *Keeper) look() (due bool, wait time.Duration) {
 // nothing is written any more: after an error the log has what the base has not.
 func (k *Keeper) Last(ctx context.Context) error {
 	to := k.c.Log.Stats().Passed
-	for at := k.Place().At; at < to; at = k.Place().At {
+	for at := k.Place().At; at < to || k.lags(); at = k.Place().At {
 		if _, err := k.round(ctx, false); err != nil {
 			if fatal := fatal(err); fatal != nil {
 				k.c.Life.Fence.Fail(fatal)
 			}
 			return err
 		}
-		if k.Place().At == at {
+		if k.Place().At == at && !k.lags() {
 			return nil // what is behind it is no record
 		}
 	}

@@ -35,12 +35,13 @@ func (k *Keeper) Stats() Stats {
 	k.mu.Lock()
 	s := k.stats
 	s.Place = k.place
+	held := k.held()
 	if k.trouble != nil {
 		s.Trouble = k.trouble.Error()
 	}
 	k.mu.Unlock()
 	s.Values = k.waiting()
-	s.Behind = behind(&l, s.Place.Frame, k.c.Segment)
+	s.Behind = behind(&l, held, k.c.Segment)
 	s.DirtyWrites, s.DirtyBytes = k.dirty()
 	return s
 }

@@ -50,7 +50,8 @@ func (t *Turn) Take(index uint64, e *Entry) bool {
 	return true
 }
 
-// Newest is the newest version that a shard may have at this turn; 0: there was no write.
+// Newest is the newest version that a shard may have at this turn; 0: there was no write. It
+// may be that of another shard's write or of a refusal, and bounds all that were given out.
 func (t *Turn) Newest(shard uint16) layout.Version {
 	if t.Next <= 1 {
 		return 0

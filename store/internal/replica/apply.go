@@ -15,27 +15,70 @@ import (
 func (r *Replica) Apply(entries []consensus.Entry) error {
 	for i := range entries {
 		e := &entries[i]
-		if e.Index <= r.at.Applied {
-			return fmt.Errorf("replica: entry %d is applied behind entry %d", e.Index, r.at.Applied)
+		next := r.State() // nobody else changes it
+		if e.Index <= next.Applied {
+			return fmt.Errorf("replica: entry %d is applied behind entry %d", e.Index, next.Applied)
 		}
 		switch e.Kind {
 		case consensus.Change:
-			r.at.Config = *e.Config
+			next.Config = *e.Config
 		case consensus.Write:
-			if err := r.apply(e); err != nil {
+			if err := r.apply(e, &next.Turn); err != nil {
 				return fmt.Errorf("replica: entry %d: %w", e.Index, err)
 			}
 		}
-		r.at.Applied, r.at.Term = e.Index, e.Term
+		next.Applied, next.Term = e.Index, e.Term
+		r.published(&next, e.Kind == consensus.Change)
 	}
 	return nil
 }
 
-// State returns what is applied, and the turn behind it. It is called where Apply may be.
-func (r *Replica) State() (consensus.State, entry.Turn) { return r.at, r.turn }
+// published says that everything up to a state is.
+func (r *Replica) published(s *entry.State, change bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.state = *s
+	if change {
+		r.configs = append(r.configs, s.Config)
+	}
+}
+
+// State returns up to where the replica has published.
+func (r *Replica) State() entry.State {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state
+}
+
+// ID is the group's.
+func (r *Replica) ID() consensus.GroupID { return r.c.Group }
+
+// Stream is that of the group's entries in the log.
+func (r *Replica) Stream() uint64 { return r.c.Stream }
+
+// Shards are those of the group.
+func (r *Replica) Shards() []uint16 { return r.c.Mine }
+
+// Published returns the newest entry that is published, and the configurations that were applied
+// and are not known to be in the base.
+func (r *Replica) Published() (index uint64, configs []consensus.Config) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state.Applied, r.configs[:len(r.configs):len(r.configs)]
+}
+
+// Saved says that the base has the group up to a state: the log needs the entries no more (R6).
+func (r *Replica) Saved(s entry.State) {
+	r.mu.Lock()
+	for len(r.configs) > 0 && r.configs[0].Index <= s.Config.Index {
+		r.configs = r.configs[1:]
+	}
+	r.mu.Unlock()
+	r.c.Trim(s.Applied)
+}
 
 // apply applies an entry of a leader.
-func (r *Replica) apply(e *consensus.Entry) error {
+func (r *Replica) apply(e *consensus.Entry, turn *entry.Turn) error {
 	p, err := entry.Parse(e.Data, r.parsed)
 	if err != nil {
 		return err
@@ -49,11 +92,11 @@ func (r *Replica) apply(e *consensus.Entry) error {
 			return fmt.Errorf("a write of shard %d, which is none of the group's: %w", w.Shard, entry.ErrMalformed)
 		}
 	}
-	if !r.turn.Take(e.Index, &p) {
+	if !turn.Take(e.Index, &p) {
 		return nil // void
 	}
 	if p.Kind == entry.Marker {
-		r.begin(e, &p)
+		r.begin(e, &p, turn.Next)
 		return nil
 	}
 	writes, bytes := r.own(&p)
@@ -156,8 +199,8 @@ func (r *Replica) flightOf(w *logged.Write) *flight.Flight {
 }
 
 // begin begins a reign: what was ordered before and is not applied is void. If the marker is that
-// of this process, in the term in which it stands, it orders from here on.
-func (r *Replica) begin(e *consensus.Entry, p *entry.Entry) {
+// of this process, in the term in which it stands, it orders from here on, with next as its first number.
+func (r *Replica) begin(e *consensus.Entry, p *entry.Entry, next uint64) {
 	r.mu.Lock()
 	mine := r.role == stands && p.Life == r.c.Life && p.Term == r.term && e.Term == r.term
 	if r.role == leads {
@@ -186,7 +229,7 @@ func (r *Replica) begin(e *consensus.Entry, p *entry.Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.role == stands && r.term == p.Term {
-		r.role, r.reign, r.next = leads, e.Index, r.turn.Next
+		r.role, r.reign, r.next = leads, e.Index, next
 	}
 }
 

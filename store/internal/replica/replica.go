@@ -19,6 +19,9 @@ import (
 // Config is what a Replica works on. Its functions are called with no lock held, but Propose,
 // which is called by one goroutine at a time.
 type Config struct {
+	// Group is which, Stream where its entries stand in the log.
+	Group  consensus.GroupID
+	Stream uint64
 	// Life tells this process from those that were this replica before, at random; not 0.
 	Life uint64
 	// Shards are all shards of the store, by their ids; Mine those of the group.
@@ -27,6 +30,8 @@ type Config struct {
 	Seed   uint64 // of the hash of keys
 	// Propose is consensus.Engine.Propose for the group. ErrBusy: it is called again.
 	Propose func(term uint64, data []byte) error
+	// Trim is consensus.Engine.Trim for the group: the base has the entries up to an index.
+	Trim func(upTo uint64)
 	// At tells where the record of an entry stands in the log.
 	At func(index uint64) (log.Position, error)
 	// Reserve takes memory for an item of an entry, without waiting. Class 0: there is none, and
@@ -67,8 +72,8 @@ type batch struct {
 	cost        int64 // that the entry has at most, without its head
 }
 
-// A Replica is a replica of a group of shards. Push may be called by many goroutines; Apply
-// and State by one at a time, and Leads and Follows by one at a time.
+// A Replica is a replica of a group of shards. It is safe for concurrent use, but Apply is called by
+// one goroutine at a time, and so are Leads and Follows.
 type Replica struct {
 	c Config
 
@@ -83,16 +88,16 @@ type Replica struct {
 	flying []batch             // in entries, oldest first: of one reign
 	cut    []byte              // the newest of flying, as an entry that is not proposed; nil: it is
 
+	state   entry.State        // that is published
+	configs []consensus.Config // applied, and not known to be in the base
+
 	wake chan struct{} // capacity 1
 
-	// What Apply has come to.
-	at     consensus.State
-	turn   entry.Turn
-	parsed []logged.Write // of the last entry, to be used again
+	parsed []logged.Write // of the last entry, to be used again; Apply's
 }
 
-// New returns a replica that has applied a group's entries up to a state, and stands at a turn.
-func New(c Config, at consensus.State, turn entry.Turn) *Replica {
+// New returns a replica that has applied a group's entries up to a state.
+func New(c Config, at entry.State) *Replica {
 	if c.MostBytes == 0 {
 		c.MostBytes = 1 << 20
 	}
@@ -105,7 +110,7 @@ func New(c Config, at consensus.State, turn entry.Turn) *Replica {
 	if c.Life == 0 {
 		panic("replica: a life of 0")
 	}
-	return &Replica{c: c, wake: make(chan struct{}, 1), at: at, turn: turn}
+	return &Replica{c: c, wake: make(chan struct{}, 1), state: at}
 }
 
 // Push numbers a write that was judged, and queues it; it implements pipeline.Pusher. The caller

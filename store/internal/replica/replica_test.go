@@ -6,10 +6,12 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/entry"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
@@ -230,7 +232,7 @@ func TestProbeOfVoid(t *testing.T) {
 func TestStorm(t *testing.T) {
 	seeds := 200
 	if testing.Short() {
-		seeds = 40
+		seeds = 20
 	}
 	first := rand.Uint64()
 	for i := range seeds {
@@ -409,26 +411,80 @@ func (s *tempest) end() {
 	}
 }
 
+// TestSaved: a checkpoint is told what is published and which configurations came, and what it has saved is trimmed, and
+// told no more.
+func TestSaved(t *testing.T) {
+	g := newGroup(t, 1)
+	n := g.nodes[0]
+	var said []uint64
+	tell := func() string {
+		index, configs := n.Published()
+		said = said[:0]
+		for _, c := range configs {
+			said = append(said, c.Index)
+		}
+		return fmt.Sprint(index, said)
+	}
+	change := func(index uint64) {
+		c := consensus.Config{Index: index, Voters: []consensus.Member{{ID: consensus.ReplicaID(index), Node: "n"}}}
+		if err := n.Apply([]consensus.Entry{{Index: index, Term: 1, Kind: consensus.Change, Config: &c}, {Index: index + 1, Term: 1, Kind: consensus.Empty}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(1)
+	saved := n.State()
+	change(3)
+	change(5)
+	if got := tell(); got != "6 [1 3 5]" {
+		t.Errorf("published: %s", got)
+	}
+	n.Saved(saved)
+	if got := tell(); got != "6 [3 5]" || fmt.Sprint(n.trimmed) != "[2]" {
+		t.Errorf("published: %s, trimmed up to %v", got, n.trimmed)
+	}
+	if err := n.Apply([]consensus.Entry{{Index: 6, Term: 1}}); err == nil {
+		t.Error("an entry was applied twice")
+	}
+	if n.ID() != 3 || n.Stream() != 30 || len(n.Shards()) != shards {
+		t.Errorf("group %d, stream %d, shards %v", n.ID(), n.Stream(), n.Shards())
+	}
+}
+
 // TestRun: what the engine does not take is proposed again, and nothing behind the end.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(t, 1)
 		n := g.nodes[0]
+		var mu sync.Mutex
+		busy, tries := true, 0
+		var taken [][]byte
+		n.c.Propose = func(_ uint64, data []byte) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if tries++; busy {
+				return consensus.ErrBusy
+			}
+			taken = append(taken, data)
+			return nil
+		}
 		life := base.NewLife(n.mem.Fence)
 		life.Go(func() { n.Run(life) })
-		g.busy = true
-		g.elect(0, 0)
+		n.Leads(1)
 		time.Sleep(3*n.c.Pause + n.c.Pause/2)
 		synctest.Wait()
-		if len(g.pending) != 0 {
-			t.Fatal("the engine is busy")
+		mu.Lock()
+		if len(taken) != 0 || tries < 3 {
+			t.Errorf("it was tried %d times, and %d entries were taken by an engine that is busy", tries, len(taken))
 		}
-		g.busy = false
+		busy = false
+		mu.Unlock()
 		time.Sleep(n.c.Pause)
 		synctest.Wait()
-		if len(g.pending) != 1 {
-			t.Fatalf("%d entries, want the marker", len(g.pending))
+		mu.Lock()
+		if len(taken) != 1 {
+			t.Errorf("%d entries were taken, want the marker", len(taken))
 		}
+		mu.Unlock()
 		life.End()
 		<-life.Done()
 	})

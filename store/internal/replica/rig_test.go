@@ -38,7 +38,6 @@ type group struct {
 	leader  int      // of nodes; -1: none
 	term    uint64
 	lives   uint64
-	busy    bool // the engine takes nothing
 }
 
 type committed struct {
@@ -57,6 +56,7 @@ type node struct {
 	order   *pipeline.Orderer
 	told    []*flight.Flight // published writes, in order
 	at      int              // of the log, what it has applied
+	trimmed []uint64
 }
 
 // asked is a write that a test has asked for.
@@ -113,6 +113,7 @@ func (g *group) start(id int) *node {
 	}
 	g.lives++
 	n.Replica = New(Config{
+		Group: 3, Stream: 30, Trim: func(upTo uint64) { n.trimmed = append(n.trimmed, upTo) },
 		Life: g.lives, Shards: n.shards, Mine: mine, Seed: n.mem.Seed, Results: n.results, MostBytes: 4 << 10,
 		Propose: n.propose,
 		At:      func(index uint64) (log.Position, error) { return log.Position(1000 * index), nil },
@@ -146,7 +147,7 @@ func (g *group) start(id int) *node {
 				g.t.Errorf("void writes whose bytes differ by %d from what they were admitted with", bytes)
 			}
 		},
-	}, consensus.State{}, entry.Turn{})
+	}, entry.State{})
 	n.order = pipeline.NewOrderer(n.Replica, pipeline.OrderEnv{
 		Memory: n.mem, Results: n.results, Agreed: true,
 		Reserve: func(size int, _ bool) (layout.Place, uint8, error) { return n.mem.Slabs.Alloc(size) },
@@ -160,11 +161,8 @@ func (g *group) start(id int) *node {
 
 // propose is the engine's Propose.
 func (n *node) propose(term uint64, data []byte) error {
-	switch g := n.g; {
-	case g.leader != n.id || g.term != term:
+	if n.g.leader != n.id || n.g.term != term {
 		return consensus.ErrNotLeader
-	case g.busy:
-		return consensus.ErrBusy
 	}
 	n.g.pending = append(n.g.pending, slices.Clone(data))
 	return nil

@@ -1,0 +1,249 @@
+package ckpt
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/internal/dirty"
+	groupentry "github.com/rdmakv/rdmakv/store/internal/entry"
+	"github.com/rdmakv/rdmakv/store/internal/flight"
+	"github.com/rdmakv/rdmakv/store/layout"
+	"github.com/rdmakv/rdmakv/store/log"
+)
+
+// A team is a group of one shard whose replica a test plays: entries are appended first, and published later.
+type team struct {
+	r         *rig
+	id        consensus.GroupID
+	shard     uint16
+	next      uint64 // number
+	entries   [][]*flight.Flight
+	published atomic.Int64
+	saved     []uint64
+	onSaved   func(uint64)
+}
+
+func (g *team) ID() consensus.GroupID { return g.id }
+func (g *team) Stream() uint64        { return 100 + uint64(g.id) }
+func (g *team) Shards() []uint16      { return []uint16{g.shard} }
+
+func (g *team) Published() (uint64, []consensus.Config) {
+	return uint64(g.published.Load()), []consensus.Config{{Index: 1, Voters: []consensus.Member{{ID: 1, Node: "n"}}}}
+}
+
+// Saved trims the log, as an engine does.
+func (g *team) Saved(s groupentry.State) {
+	g.saved = append(g.saved, s.Applied)
+	if g.onSaved != nil {
+		g.onSaved(s.Applied)
+	}
+	f := g.r.log.Begin()
+	if err := errors.Join(f.AddTrim(g.Stream(), s.Applied), f.Seal(), f.Write(), f.Turn()); err != nil {
+		g.r.t.Error(err)
+	}
+	f.Pass()
+}
+
+// team makes a group whose first entry, of its configuration and its reign, are published.
+func (r *rig) team(id consensus.GroupID, shard uint16, first uint64) *team {
+	g := &team{r: r, id: id, shard: shard, next: first}
+	r.AddGroup(g, groupentry.State{Turn: groupentry.Turn{Next: first}})
+	g.append(consensus.Change, []byte("the engine's own"), nil)
+	g.append(consensus.Write, groupentry.AppendMarker(nil, 1, 1), nil)
+	g.publish(2)
+	return g
+}
+
+// append appends an entry.
+func (g *team) append(k consensus.Kind, data []byte, writes []*flight.Flight) {
+	body := make([]byte, consensus.BodySize(k, len(data)))
+	consensus.PutBody(body, k, data)
+	g.entries = append(g.entries, writes)
+	if _, err := g.r.log.Append(log.Record{Kind: log.Entry, Stream: g.Stream(), Index: uint64(len(g.entries)), Term: 1, Body: body}); err != nil {
+		g.r.t.Fatal(err)
+	}
+}
+
+// write appends an entry that puts keys, and publishes nothing.
+func (g *team) write(keys ...string) {
+	var writes []*flight.Flight
+	first := g.next
+	for _, k := range keys {
+		e := &flight.Effect{Effect: base.Effect{Shard: g.shard, Key: []byte(k), Value: []byte("of " + k)}, Hash: layout.HashKey(9, []byte(k))}
+		f := &flight.Flight{Shard: g.shard, Effects: []*flight.Effect{e}}
+		g.next = f.NumberInGroup(g.next)
+		writes = append(writes, f)
+	}
+	g.append(consensus.Write, groupentry.AppendWrites(nil, 2, first, g.next, writes), writes)
+}
+
+// publish publishes so many entries more.
+func (g *team) publish(n int) {
+	for ; n > 0; n-- {
+		at, err := g.r.log.EntryAt(g.Stream(), uint64(g.published.Load()+1))
+		if err != nil {
+			g.r.t.Fatal(err)
+		}
+		sh := g.r.shards[g.shard]
+		sh.Mu.Lock()
+		for i, f := range g.entries[g.published.Load()] {
+			e := f.Effects[0]
+			sh.Dirty.Note(e.Hash, e.Key, dirty.Entry{Version: e.Version, At: at, Part: uint32(i)})
+		}
+		sh.Mu.Unlock()
+		g.published.Add(1)
+	}
+}
+
+// find says where a key is: "log" or "base", or in neither.
+func (g *team) find(key string) string {
+	sh := g.r.shards[g.shard]
+	sh.Mu.Lock()
+	_, dirty := sh.Dirty.Find(layout.HashKey(9, []byte(key)), []byte(key))
+	sh.Mu.Unlock()
+	v, err := readBase(g.r.db, g.shard, []byte(key))
+	switch {
+	case err != nil:
+		g.r.t.Fatal(err)
+	case dirty && v != 0:
+		return "log, base"
+	case dirty:
+		return "log"
+	case v != 0:
+		return "base"
+	}
+	return "nowhere"
+}
+
+// TestGroupsLeave: what a group has published goes into the base and leaves its sets, and nothing else: not what is
+// only in the log, and not what another group has numbered lower.
+func TestGroupsLeave(t *testing.T) {
+	r := newRig(t, nil)
+	a, b := r.team(1, 0, 1000), r.team(2, 1, 1)
+	a.write("x", "y")
+	b.write("x")
+	a.publish(1)
+	if _, err := r.round(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	b.publish(1) // it stands in the log before the place that the base has now
+	b.write("y") // and is published when a later round has looked
+	if got := fmt.Sprint(a.find("x"), " ", a.find("y"), " ", b.find("x"), " ", b.find("y")); got != "base base log nowhere" {
+		t.Errorf("after the first round: %s", got)
+	}
+	r.begin = func() error {
+		b.publish(1)
+		return nil
+	}
+	a.write("z")
+	a.publish(1)
+	if _, err := r.round(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(a.find("z"), " ", b.find("x"), " ", b.find("y")); got != "base base log" {
+		t.Errorf("after the second round: %s", got)
+	}
+	if fmt.Sprint(a.saved, b.saved) != "[3 4] [2 3]" {
+		t.Errorf("the replicas were told %v and %v", a.saved, b.saved)
+	}
+	r.begin = nil
+	if err := r.Last(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.find("y"); got != "base" {
+		t.Errorf("at the end: %s", got)
+	}
+	// A group that is behind is a reason for a round, though the log has nothing new.
+	b.write("w")
+	if err := r.Last(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.publish(1)
+	if due, _ := r.look(); due {
+		t.Error("a round is due at once")
+	}
+	r.c.Every = time.Nanosecond
+	time.Sleep(time.Millisecond)
+	if due, _ := r.look(); !due {
+		t.Error("no round is due, and a write of a group is old")
+	}
+	if _, err := r.round(t.Context(), false); err != nil || b.find("w") != "base" {
+		t.Errorf("%v, and w is in %s", err, b.find("w"))
+	}
+}
+
+// TestNowWaitsForGroups: who wants the base to have all that is published waits for what groups have published, too.
+func TestNowWaitsForGroups(t *testing.T) {
+	r := newRig(t, nil)
+	g := r.team(1, 0, 1)
+	g.write("x")
+	r.life.Go(r.Run)
+	waitFor(t, "a base that has all of the log", func() bool {
+		if err := r.Now(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return r.Place().At >= r.log.Stats().End
+	})
+	g.publish(1)
+	if err := r.Now(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := g.find("x"); got != "base" {
+		t.Errorf("x is in %s", got)
+	}
+}
+
+// TestReaderHoldsEntries: a reader that has found an entry in a set reads its record, whatever rounds, trims and
+// new segments come in between; and when he is through, the log gets its room back.
+func TestReaderHoldsEntries(t *testing.T) {
+	r := newRig(t, nil)
+	g := r.team(1, 0, 1)
+	fill := func(bytes int) { // as rig.fill, of the shards that are no group's
+		for n := 0; n < bytes; n += 64 << 10 {
+			var frame []write
+			for i := range 16 {
+				frame = append(frame, write{shard: uint16(1 + i%2), key: fmt.Sprint("fill-", i)})
+			}
+			r.write(4<<10, frame...)
+		}
+	}
+	g.write("x")
+	fill(segment) // the log goes on
+	if _, err := r.round(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	g.publish(1)
+	sh := r.shards[0]
+	sh.Mu.Lock()
+	e, found := sh.Dirty.Find(layout.HashKey(9, []byte("x")), []byte("x"))
+	release, err := r.Hold()
+	sh.Mu.Unlock()
+	if !found || err != nil || e.At >= r.Place().Frame {
+		t.Fatalf("found %v at %v, the base is at %v; %v", found, e.At, r.Place().Frame, err)
+	}
+	push := func() {
+		for range 3 {
+			fill(2 * segment)
+			if err := r.Last(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	push()
+	rec, err := r.log.ReadAt(e.At)
+	if err != nil || !bytes.Contains(rec.Body, []byte("of x")) {
+		t.Errorf("%q, %v", rec.Body, err)
+	}
+	release()
+	push()
+	waitFor(t, "the log's room", func() bool {
+		_, err := r.log.ReadAt(e.At)
+		return err != nil
+	})
+}
