@@ -190,6 +190,13 @@ func (n *node) ask(op base.Op) (*asked, error) {
 	return a, nil
 }
 
+// submit has a node order a write, and done told what becomes of it.
+func (n *node) submit(op base.Op, done func(error)) error {
+	f := &flight.Flight{Op: &op, Result: new(base.Result), Charge: int64(len(op.Key)+len(op.Value)) + 100}
+	f.Done = func(f *flight.Flight) { done(f.Result.Err) }
+	return n.order.Order(n.shards[op.Shard], f, pipeline.Wait{Disk: true, Memory: true})
+}
+
 // commit commits the first of what is pending.
 func (g *group) commit(n int) {
 	for _, data := range g.pending[:n] {
