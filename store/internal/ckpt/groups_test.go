@@ -228,7 +228,7 @@ func TestReaderHoldsEntries(t *testing.T) {
 		t.Fatalf("found %v at %v, the base is at %v; %v", found, e.At, r.Place().Frame, err)
 	}
 	push := func() {
-		for range 3 {
+		for range 2 {
 			fill(2 * segment)
 			if err := r.Last(t.Context()); err != nil {
 				t.Fatal(err)

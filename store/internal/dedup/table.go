@@ -79,6 +79,8 @@ type entry struct {
 	result     Result
 	shard      uint16 // where the newest record is
 	flying     bool   // ordered, not published: result has only the seq
+	untold     bool   // the result of seq was forgotten when a later write of the slot was ordered
+	before     uint64 // with flying: the seq of the request before it; 0: none
 	anyones    bool   // its record names no owner: it may be older than owners are
 	used       int64  // tick of the last use
 	prev, next *entry
@@ -109,9 +111,9 @@ func (d *Table) Look(id *base.RequestID) (again bool, err error) {
 	defer st.mu.Unlock()
 	e := st.entries[k]
 	switch {
-	case e != nil && e.result.seq == id.Seq:
+	case e != nil && e.result.seq == id.Seq && !e.untold:
 		return true, nil
-	case e != nil && e.result.seq > id.Seq:
+	case e != nil && e.result.seq >= id.Seq:
 		return false, base.ErrOutcomeUnknown
 	case id.Age > MaxRetryAge:
 		return false, base.ErrOutcomeUnknown
@@ -145,8 +147,11 @@ func (d *Table) Ordered(id *base.RequestID, shard uint16) {
 		e = st.add(k, id.Owner)
 	} else {
 		st.use(e, id.Owner)
+		if !e.flying {
+			e.before = e.result.seq
+		}
 	}
-	e.result, e.shard, e.flying, e.used = Result{seq: id.Seq}, shard, true, d.ticks.Load()
+	e.result, e.shard, e.flying, e.untold, e.used = Result{seq: id.Seq}, shard, true, false, d.ticks.Load()
 	e.anyones = false // if it was, what it knew is known to be older
 	d.evicted.Add(st.shrink(e.owner))
 }
@@ -177,8 +182,9 @@ func (d *Table) Published(id *base.RequestID, r *base.Result, again bool) {
 }
 
 // Void takes back what Ordered has noted: the write will never take effect, and the request is
-// new when it comes again. What its slot had before is forgotten, because a client that uses
-// a slot again has been answered.
+// new when it comes again. Of the request before it in its slot the result is forgotten, because
+// a client that uses a slot again has been answered; but a late copy of it is not new. If it were,
+// it would be applied twice.
 func (d *Table) Void(id *base.RequestID) {
 	if id.Seq == 0 {
 		return
@@ -187,8 +193,12 @@ func (d *Table) Void(id *base.RequestID) {
 	st := d.stripe(&k)
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if e := st.entries[k]; e != nil && e.flying && e.result.seq == id.Seq {
+	switch e := st.entries[k]; {
+	case e == nil || !e.flying || e.result.seq != id.Seq:
+	case e.before == 0:
 		st.drop(e)
+	default:
+		e.result, e.flying, e.untold = Result{seq: e.before}, false, true
 	}
 }
 
@@ -255,7 +265,7 @@ func (d *Table) Load(shard uint16, k base.SlotKey, r Result) {
 	case e.result.seq >= r.seq:
 		return
 	}
-	e.result, e.shard, e.anyones, e.used = r, shard, r.owner == 0, d.ticks.Load()
+	e.result, e.shard, e.anyones, e.untold, e.used = r, shard, r.owner == 0, false, d.ticks.Load()
 	d.evicted.Add(st.shrink(e.owner))
 }
 

@@ -126,6 +126,29 @@ func TestVoid(t *testing.T) {
 	}
 }
 
+// TestVoidForgetsNoRequest: behind a write that is void, a late copy of the request before it is not new, and nobody
+// is told a result that it did not have.
+func TestVoidForgetsNoRequest(t *testing.T) {
+	d := New(100)
+	first, second := base.RequestID{Seq: 5, Slot: 1}, base.RequestID{Seq: 6, Slot: 1}
+	d.Ordered(&first, 3)
+	d.Published(&first, &base.Result{Version: 7, Number: 9}, false)
+	d.Ordered(&second, 3)
+	d.Void(&second)
+	late := first
+	late.Age = time.Second
+	if again, err := d.Look(&late); again || !errors.Is(err, base.ErrOutcomeUnknown) {
+		t.Errorf("a late copy of the request before: %v, %v", again, err)
+	}
+	if again, err := d.Look(&second); again || err != nil {
+		t.Errorf("the void one, again: %v, %v", again, err)
+	}
+	d.Load(3, second.SlotKey(), ResultOf(&second, &base.Result{Version: 8}))
+	if again, err := d.Look(&second); !again || err != nil {
+		t.Errorf("its result has come from another replica: %v, %v", again, err)
+	}
+}
+
 // TestLoadedResultsStay: a result that comes from another replica is as young as one of this process's own.
 func TestLoadedResultsStay(t *testing.T) {
 	d := New(100)
