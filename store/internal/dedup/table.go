@@ -264,6 +264,8 @@ func (d *Table) Load(shard uint16, k base.SlotKey, r Result) {
 		e = st.add(k, r.owner)
 	case e.result.seq >= r.seq:
 		return
+	default:
+		st.use(e, r.owner)
 	}
 	e.result, e.shard, e.anyones, e.untold, e.used = r, shard, r.owner == 0, false, d.ticks.Load()
 	d.evicted.Add(st.shrink(e.owner))

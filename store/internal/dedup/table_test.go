@@ -162,3 +162,28 @@ func TestLoadedResultsStay(t *testing.T) {
 		t.Errorf("a retry of what was loaded a moment ago: %v, %v", again, err)
 	}
 }
+
+// TestLoadIsUse: a result that comes from another replica is a use of its slot: the silent ones go first.
+func TestLoadIsUse(t *testing.T) {
+	d := New(2 * Stripes)
+	load := func(slot uint16, seq uint64) base.SlotKey {
+		id := base.RequestID{Seq: seq, Slot: slot}
+		d.Load(0, id.SlotKey(), ResultOf(&id, &base.Result{}))
+		return id.SlotKey()
+	}
+	load(1, 1)
+	silent := load(2, 1)
+	d.Tick()
+	busy := load(1, 2)
+	load(3, 1) // one has to go
+	if !d.Current(0, busy) || d.Current(0, silent) {
+		t.Error("the slot that was used last was dropped, and the silent one stayed")
+	}
+	for i := range uint64(2 * ForgetAfter / TickEvery) {
+		load(1, 3+i)
+		d.Tick()
+	}
+	if n := d.Count(); n != 1 {
+		t.Errorf("%d results remain after twice ForgetAfter, want that of the busy slot", n)
+	}
+}

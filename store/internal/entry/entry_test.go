@@ -49,7 +49,7 @@ func TestSaysWhatWasWritten(t *testing.T) {
 		var writes []*flight.Flight
 		var want []string
 		for i := range rapid.IntRange(1, 6).Draw(t, "writes") {
-			keys := rapid.SliceOfN(rapid.StringMatching(`-?[a-z]{1,9}`), 1, 4).Draw(t, fmt.Sprint("keys ", i))
+			keys := rapid.SliceOfNDistinct(rapid.StringMatching(`-?[a-z]{1,9}`), 1, 4, rapid.ID).Draw(t, fmt.Sprint("keys ", i))
 			writes = append(writes, write(uint16(rapid.IntRange(0, layout.MaxShards-1).Draw(t, "shard")), keys...))
 		}
 		first := rapid.Uint64Range(1, 1<<40).Draw(t, "first")
@@ -152,6 +152,7 @@ func TestVersionsAreOfTheGroup(t *testing.T) {
 		"the number of a write in front": func(f, _ *flight.Flight) {
 			f.Effects[0].Version = layout.NumberedVersion(5, f.Shard)
 		},
+		"a key twice": func(f, _ *flight.Flight) { f.Effects[1].Key = f.Effects[0].Key },
 		"a write behind its place": func(_, g *flight.Flight) {
 			g.Version = layout.NumberedVersion(7, g.Shard)
 			g.Effects[0].Version = g.Version

@@ -179,7 +179,21 @@ func (e *Entry) check(w *logged.Write, next uint64) (uint64, error) {
 	if w.Version.NumberedShard() != w.Shard || last < next || last-e.First >= e.Numbers {
 		return 0, malformed("a write of version %v in shard %d, among %d numbers from %d on, of which %d is next", w.Version, w.Shard, e.Numbers, e.First, next)
 	}
+	var one []byte          // the first key
+	var all map[string]bool // all keys, of a write with more than one
 	for x := range w.Effects {
+		switch {
+		case one == nil:
+			one = x.Key
+		case all == nil:
+			all = map[string]bool{string(one): true}
+			fallthrough
+		default:
+			if all[string(x.Key)] {
+				return 0, malformed("a key twice in one write")
+			}
+			all[string(x.Key)] = true
+		}
 		switch {
 		case x.Apart || x.Bytes != nil:
 			return 0, malformed("a key whose value stands elsewhere")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // A State is where a group stands behind the entries up to one. The base has it under a key of its
@@ -79,6 +80,8 @@ func ParseState(b []byte) (s State, err error) {
 		return State{}, err
 	case len(rest) > 0:
 		return State{}, malformed("%d bytes behind a state", len(rest))
+	case s.Turn.Next > layout.MaxNumber+1:
+		return State{}, malformed("a state whose next number is %d, the last is %d", s.Turn.Next, layout.MaxNumber)
 	case s.Config.Index > s.Applied || s.Turn.Reign > s.Applied || s.Term == 0 && s.Applied > 0:
 		return State{}, malformed("a state at entry %d of term %d, with configuration %d and reign %d", s.Applied, s.Term, s.Config.Index, s.Turn.Reign)
 	}

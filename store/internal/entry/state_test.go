@@ -51,6 +51,7 @@ func TestHostileState(t *testing.T) {
 		{"a name beyond the end", func(b []byte) []byte { b[len(b)-3] = 200; return b }, ErrMalformed},
 		{"more behind it", func(b []byte) []byte { return append(b, 0) }, ErrMalformed},
 		{"a reign to come", func(b []byte) []byte { le.PutUint64(b[24:], 91); return b }, ErrMalformed},
+		{"a number behind the last", func(b []byte) []byte { le.PutUint64(b[32:], 1<<44+1); return b }, ErrMalformed},
 		{"a configuration to come", func(b []byte) []byte { le.PutUint64(b[40:], 91); return b }, ErrMalformed},
 		{"entries of no term", func(b []byte) []byte { le.PutUint64(b[16:], 0); return b }, ErrMalformed},
 		{"a replica twice", func(b []byte) []byte { le.PutUint64(b[stateHead+8+1+2:], 1); return b }, ErrMalformed},

@@ -4,10 +4,12 @@ import (
 	"fmt"
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/entry"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
 	"github.com/rdmakv/rdmakv/store/internal/logged"
 	"github.com/rdmakv/rdmakv/store/layout"
+	"github.com/rdmakv/rdmakv/store/log"
 )
 
 // Apply takes in entries that are committed; see consensus.Machine. An error means that this
@@ -16,6 +18,7 @@ func (r *Replica) Apply(entries []consensus.Entry) error {
 	for i := range entries {
 		e := &entries[i]
 		next := r.State() // nobody else changes it
+		tell := func() {}
 		if e.Index <= next.Applied {
 			return fmt.Errorf("replica: entry %d is applied behind entry %d", e.Index, next.Applied)
 		}
@@ -23,12 +26,15 @@ func (r *Replica) Apply(entries []consensus.Entry) error {
 		case consensus.Change:
 			next.Config = *e.Config
 		case consensus.Write:
-			if err := r.apply(e, &next.Turn); err != nil {
+			var err error
+			if tell, err = r.apply(e, &next.Turn); err != nil {
 				return fmt.Errorf("replica: entry %d: %w", e.Index, err)
 			}
 		}
 		next.Applied, next.Term = e.Index, e.Term
 		r.published(&next, e.Kind == consensus.Change)
+		// Behind that: who is answered finds what he has written in what is published.
+		tell()
 	}
 	return nil
 }
@@ -77,44 +83,57 @@ func (r *Replica) Saved(s entry.State) {
 	r.c.Trim(s.Applied)
 }
 
-// apply applies an entry of a leader.
-func (r *Replica) apply(e *consensus.Entry, turn *entry.Turn) error {
+// apply publishes an entry of a leader, and returns what is to be told of it.
+func (r *Replica) apply(e *consensus.Entry, turn *entry.Turn) (tell func(), err error) {
 	p, err := entry.Parse(e.Data, r.parsed)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if p.Writes != nil {
 		r.parsed = p.Writes
 		defer clear(p.Writes) // they refer to the entry
 	}
+	switch counts := turn.Take(e.Index, &p); {
+	case !counts:
+		r.void(&p)
+		return func() {}, nil
+	case p.Kind == entry.Marker:
+		next := turn.Next
+		return func() { r.begin(e, &p, next) }, nil
+	}
 	for i := range p.Writes {
 		if w := &p.Writes[i]; !r.mine(w.Shard) {
-			return fmt.Errorf("a write of shard %d, which is none of the group's: %w", w.Shard, entry.ErrMalformed)
+			return nil, fmt.Errorf("a write of shard %d, which is none of the group's: %w", w.Shard, entry.ErrMalformed)
 		}
 	}
-	if !turn.Take(e.Index, &p) {
-		return nil // void
+	at, err := r.c.At(e.Index) // first: what was taken must be published
+	if err != nil {
+		return nil, err
 	}
-	if p.Kind == entry.Marker {
-		r.begin(e, &p, turn.Next)
-		return nil
-	}
-	writes, bytes := r.own(&p)
-	own := writes != nil
+	writes, bytes, own := r.own(&p)
 	if !own {
 		writes = r.foreign(&p)
 	}
-	if err := r.place(e.Index, writes); err != nil {
-		return err
-	}
+	place(at, writes)
 	r.c.Publish(writes)
-	r.c.Done(writes, bytes)
-	if own {
-		r.mu.Lock()
-		r.signal() // there is room for another entry
-		r.mu.Unlock()
+	return func() {
+		r.c.Done(writes, bytes)
+		if own {
+			r.signal() // there is room for another entry
+		}
+	}, nil
+}
+
+// void looks at an entry that does not count. If it is of the reign in which this replica orders, one
+// before it was lost, and nothing behind it will count either: a new reign begins, whose marker
+// says so to those who wait.
+func (r *Replica) void(p *entry.Entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.role == leads && p.Kind == entry.Writes && p.Reign == r.reign && len(r.flying) > 0 && p.First > r.flying[0].first {
+		r.role, r.asked, r.cut = stands, false, nil
+		r.signal()
 	}
-	return nil
 }
 
 // mine says whether a shard is one of the group's.
@@ -127,28 +146,24 @@ func (r *Replica) mine(id uint16) bool {
 	return false
 }
 
-// own takes the writes of an entry that counts off those that fly; nil: this process has not
-// proposed it. A marker ends what flew before, so what flies is of the reign in force, in which
-// this process alone has proposed, and numbers tell.
-func (r *Replica) own(p *entry.Entry) ([]*flight.Flight, int64) {
+// own takes the writes of an entry that counts off those that fly, if this process has proposed it.
+// A marker ends what flew before, so what flies is of the reign in force, in which this process
+// alone has proposed, and numbers tell.
+func (r *Replica) own(p *entry.Entry) (writes []*flight.Flight, bytes int64, own bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.flying) == 0 || r.flying[0].first != p.First || r.flying[0].next != p.First+p.Numbers {
-		return nil, 0
+		return nil, 0, false
 	}
 	b := r.flying[0]
 	rest := r.flying[:copy(r.flying, r.flying[1:])]
 	r.flying[len(rest)] = batch{}
 	r.flying = rest
-	return b.writes, b.bytes
+	return b.writes, b.bytes, true
 }
 
 // place says where the records of writes stand: in the entry's, behind each other.
-func (r *Replica) place(index uint64, writes []*flight.Flight) error {
-	at, err := r.c.At(index)
-	if err != nil {
-		return err
-	}
+func place(at log.Position, writes []*flight.Flight) {
 	part := uint32(0)
 	for _, f := range writes {
 		f.At, f.Part = at, part
@@ -158,7 +173,6 @@ func (r *Replica) place(index uint64, writes []*flight.Flight) error {
 			}
 		}
 	}
-	return nil
 }
 
 // foreign makes writes of what an entry says, and orders them here. What they refer to is the
@@ -199,12 +213,13 @@ func (r *Replica) flightOf(w *logged.Write) *flight.Flight {
 }
 
 // begin begins a reign: what was ordered before and is not applied is void. If the marker is that
-// of this process, in the term in which it stands, it orders from here on, with next as its first number.
+// of this process, in the term in which it leads, it orders from here on, with next as its first
+// number.
 func (r *Replica) begin(e *consensus.Entry, p *entry.Entry, next uint64) {
 	r.mu.Lock()
-	mine := r.role == stands && p.Life == r.c.Life && p.Term == r.term && e.Term == r.term
+	mine := r.role != follows && p.Life == r.c.Life && p.Term == r.term && e.Term == r.term
 	if r.role == leads {
-		r.role = follows // Follows comes, or has been late
+		r.role = stands // nobody orders until all of this is through
 	}
 	why := r.notLeader()
 	var writes []*flight.Flight
@@ -221,25 +236,26 @@ func (r *Replica) begin(e *consensus.Entry, p *entry.Entry, next uint64) {
 	r.mu.Unlock()
 
 	if len(writes) > 0 {
-		r.void(writes, bytes, why)
-	}
-	if !mine {
-		return
+		r.takeBack(writes, why)
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.role == stands && r.term == p.Term {
+	if mine && r.role == stands && r.term == p.Term {
 		r.role, r.reign, r.next = leads, e.Index, next
+	}
+	r.mu.Unlock()
+	if len(writes) > 0 {
+		r.c.Void(writes, bytes)
 	}
 }
 
-// void takes writes back. Nobody orders meanwhile, because the replica does not lead. Their shards
-// come first: who has ordered one of them holds its lock until it is noted there.
-func (r *Replica) void(writes []*flight.Flight, bytes int64, why error) {
+// takeBack takes writes out of the shards and gives back what they hold. Nobody orders meanwhile,
+// because the replica does not lead. The shards come first: who has ordered one of the writes holds
+// the shard's lock until it is noted there.
+func (r *Replica) takeBack(writes []*flight.Flight, why error) {
 	for _, id := range r.c.Mine {
 		sh := r.c.Shards[id]
 		sh.Mu.Lock()
-		sh.Void(why)
+		sh.Void(why, sh.LeftToAsk)
 		sh.Mu.Unlock()
 	}
 	for _, f := range writes {
@@ -252,7 +268,7 @@ func (r *Replica) void(writes []*flight.Flight, bytes int64, why error) {
 		if f.Recorded() {
 			r.c.Results.Void(&f.Op.ID)
 		}
-		f.Result.Err = why
+		// Memory that was given with the write is free like all of it: the flight knows of it no more.
+		f.Given, *f.Result = nil, base.Result{Err: why}
 	}
-	r.c.Void(writes, bytes)
 }

@@ -1,8 +1,11 @@
 package replica
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/entry"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
@@ -10,7 +13,8 @@ import (
 
 // Run proposes the marker of a term, and what is ordered behind it, until life ends. What the
 // engine does not take is proposed again after a pause: it has no room, or it does not lead any
-// more and Follows is about to be called.
+// more and Follows is about to be called. What it will never take fences the store: nothing behind
+// it could be proposed.
 func (r *Replica) Run(life *base.Life) {
 	again := time.NewTimer(r.c.Pause)
 	defer again.Stop()
@@ -28,7 +32,12 @@ func (r *Replica) Run(life *base.Life) {
 			if data == nil {
 				break
 			}
-			if r.c.Propose(term, data) != nil {
+			err := r.c.Propose(term, data)
+			if errors.Is(err, consensus.ErrTooLarge) {
+				life.Fence.Fail(fmt.Errorf("replica: an entry of %d bytes, cut at %d of at most %d: %w", len(data), r.c.MostBytes, r.c.MostEntry, err))
+				return
+			}
+			if err != nil {
 				again.Reset(r.c.Pause)
 				break
 			}

@@ -47,8 +47,9 @@ type Config struct {
 	Done func(writes []*flight.Flight, bytes int64)
 	// Void is told of writes that were not done, with Result.Err set, and answers them.
 	Void func(writes []*flight.Flight, bytes int64)
-	// MostBytes is where an entry is cut; one write alone may exceed it. Default 1 MiB.
-	MostBytes int64
+	// MostEntry is the largest entry that the engine takes; default consensus.MaxEntry. MostBytes is
+	// where an entry is cut; one write alone may exceed it. Default 1 MiB.
+	MostEntry, MostBytes int64
 	// MostFlying is how many entries are on their way at once. Default 4.
 	MostFlying int
 	// Pause is after what time an entry is proposed again that the engine had no room for. Default 10 ms.
@@ -98,9 +99,13 @@ type Replica struct {
 
 // New returns a replica that has applied a group's entries up to a state.
 func New(c Config, at entry.State) *Replica {
+	if c.MostEntry == 0 {
+		c.MostEntry = consensus.MaxEntry
+	}
 	if c.MostBytes == 0 {
 		c.MostBytes = 1 << 20
 	}
+	c.MostBytes = min(c.MostBytes, c.MostEntry-entry.Head)
 	if c.MostFlying == 0 {
 		c.MostFlying = 4
 	}
@@ -122,10 +127,10 @@ func (r *Replica) Push(f *flight.Flight) error {
 	if r.role != leads {
 		return r.notLeader()
 	}
-	if entry.Cost(f) > consensus.MaxEntry-entry.Head {
+	if entry.Cost(f) > r.c.MostEntry-entry.Head {
 		return base.ErrTooLarge
 	}
-	if uint64(f.Versions()) > layout.MaxNumber-r.next {
+	if r.next > layout.MaxNumber || uint64(f.Versions()) > layout.MaxNumber-r.next {
 		return base.ErrEpochs
 	}
 	r.next = f.NumberInGroup(r.next)
@@ -170,7 +175,7 @@ func (r *Replica) Ready() (reign uint64, ok bool) {
 func (r *Replica) Leads(term uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.role, r.term, r.asked = stands, term, false
+	r.role, r.term, r.leader, r.asked = stands, term, 0, false
 	r.signal()
 }
 

@@ -148,15 +148,20 @@ func (g *group) start(id int) *node {
 			}
 		},
 	}, entry.State{})
-	n.order = pipeline.NewOrderer(n.Replica, pipeline.OrderEnv{
+	n.order = pipeline.NewOrderer(n.Replica, n.orderEnv())
+	return n
+}
+
+// orderEnv is what a node's writes are ordered with.
+func (n *node) orderEnv() pipeline.OrderEnv {
+	return pipeline.OrderEnv{
 		Memory: n.mem, Results: n.results, Agreed: true,
 		Reserve: func(size int, _ bool) (layout.Place, uint8, error) { return n.mem.Slabs.Alloc(size) },
 		Read: func(*shard.Shard, []byte, bool) (flight.KeyState, error) {
-			g.t.Error("the disk is asked, and memory has all keys")
+			n.g.t.Error("the disk is asked, and memory has all keys")
 			return flight.KeyState{}, nil
 		},
-	})
-	return n
+	}
 }
 
 // propose is the engine's Propose.

@@ -158,6 +158,15 @@ func (s *Items) pairTwins(h layout.Hash, ref index.Ref) {
 	})
 }
 
+// LeftToAsk is for a key of that hash whose write is void: while the fill is not over, the fill
+// has perhaps left the key to the write, so a miss of it must not be believed. Caller holds Mu.
+func (s *Items) LeftToAsk(h layout.Hash) {
+	if !s.full {
+		s.mem.Counts.Slotless.Add(1)
+		s.Index.AddSlotless(h)
+	}
+}
+
 // AddSlotless counts a key that has no slot, and sees to it that there will be
 // more of them. Caller holds Mu.
 func (sh *Shard) AddSlotless(h layout.Hash) {

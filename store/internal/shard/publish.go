@@ -71,13 +71,16 @@ func (m *Memory) WritePending(mem []byte, p layout.Place, it layout.Item) {
 }
 
 // Void takes back all writes of the shard that are ordered and not published: a replicated group
-// has another leader, and none of them will ever take effect. It returns when the ordered state
+// has another leader, and none of them will ever take effect. When it returns, the ordered state
 // is the published one. The writes are the caller's again, with the memory that was reserved for them.
 //
 // A probe that was told of such a write has learned what is not so, and whoever asks it gets
-// why. Who waits for one of them goes on: what is published is all there is. The caller sees
-// to it that nothing is ordered meanwhile, and holds Mu.
-func (o *Order) Void(why error) {
+// why. Who waits for one of them goes on: what is published is all there is. each is told the
+// hashes of their keys. The caller sees to it that nothing is ordered meanwhile, and holds Mu.
+func (o *Order) Void(why error, each func(layout.Hash)) {
+	for h := range o.overlay {
+		each(h)
+	}
 	clear(o.overlay)
 	for _, p := range o.probes {
 		if p.told {

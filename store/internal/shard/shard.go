@@ -198,7 +198,7 @@ func (o *Order) raisePublished(v layout.Version) {
 // not see yet.
 func (sh *Shard) WaitPublished(ctx context.Context, v layout.Version) error {
 	sh.Mu.Lock()
-	if sh.published >= v {
+	if sh.published >= v || v > sh.ordered { // what is not ordered any more is void
 		sh.Mu.Unlock()
 		return nil
 	}
