@@ -49,8 +49,8 @@ func GroupKey(id consensus.GroupID) []byte {
 // entriesTogether bounds the bytes of entries that are read at a time.
 const entriesTogether = 1 << 20
 
-// groups adds the entries of all groups to the range, until it is full. What it has come to
-// is in d.states, one for each group.
+// groups adds the entries of all groups to the range, until it is half full. What it has come
+// to is in d.states, one for each group.
 func (d *reader) groups(ctx context.Context, p *pace) error {
 	d.states = make([]groupentry.State, len(d.c.Groups))
 	for i := range d.c.Groups {
@@ -78,7 +78,7 @@ func (d *reader) groups(ctx context.Context, p *pace) error {
 func (d *reader) group(ctx context.Context, p *pace, g *Group, s *groupentry.State) error {
 	var parsed []logged.Write
 	for s.Applied < g.To {
-		if d.r.Full() {
+		if d.r.half() {
 			d.more = true
 			return nil
 		}
@@ -88,7 +88,7 @@ func (d *reader) group(ctx context.Context, p *pace, g *Group, s *groupentry.Sta
 		}
 		for i := range records {
 			rec := &records[i]
-			if i > 0 && d.r.Full() {
+			if i > 0 && d.r.half() {
 				break
 			}
 			if err := p.read(ctx, len(rec.Body)); err != nil {

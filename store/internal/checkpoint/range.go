@@ -167,6 +167,11 @@ func (r *Range) Full() bool {
 	return r.memory.used+r.waiting.used >= r.bound.Bytes || r.bytes >= bytesShare*int64(r.bound.Bytes) || r.list.n >= r.bound.Keys
 }
 
+// half says that half of what the range takes is there.
+func (r *Range) half() bool {
+	return r.memory.used >= r.bound.Bytes/2 && r.memory.used > 0 || 2*r.list.n >= r.bound.Keys && r.list.n > 0
+}
+
 // Keys is how many keys of Pebble the range says something of.
 func (r *Range) Keys() int { return r.list.n }
 

@@ -43,15 +43,17 @@ func (c *Config) read(ctx context.Context, to, passed log.Position) (*reader, er
 		place: Place{At: c.From.At, Newest: c.From.Newest, Epoch: c.Epoch},
 	}
 	p := pace{c: c, began: c.Now(), next: paceStep}
+	// The groups have half of the range, and the stream what is left of it, so that none keeps
+	// the others out.
+	if err := d.groups(ctx, &p); err != nil {
+		return nil, err
+	}
 	if to > c.From.At {
 		if err := d.stream(ctx, &p, passed); err != nil {
 			return nil, err
 		}
 	} else {
 		d.place.Frame = c.From.Frame
-	}
-	if err := d.groups(ctx, &p); err != nil {
-		return nil, err
 	}
 	d.place.Newest = max(d.place.Newest, d.r.Newest())
 	d.r.key = append(d.r.key[:0], PositionKey()...)
@@ -104,7 +106,7 @@ func (d *reader) ends(at log.Position) error {
 	if at < d.to && !full {
 		return nil
 	}
-	d.more = at < d.to
+	d.more = d.more || at < d.to
 	d.place.At, d.place.Frame = at, d.frame
 	return errFull
 }

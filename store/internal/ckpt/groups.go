@@ -12,8 +12,8 @@ import (
 //
 // The records of a group's dirty keys stand where its entries do, and an entry that is not in
 // the base may stand before the base's place: it was appended first, and published later. So
-// readers hold the log from the oldest entry on that the base lacks, of any group. That a later
-// entry stands behind it holds because an index is appended behind the one before it, and all
+// readers hold the log from the oldest entry on that the base lacks, of any group. All later entries
+// of the group stand behind it, because an index is appended behind the one before it, and all
 // behind it are appended again when it is.
 //
 // A version says nothing over groups, because each of them numbers for itself. What leaves the
@@ -34,36 +34,46 @@ type Group interface {
 // A followed group is one that rounds take in.
 type followed struct {
 	Group
-	state  groupentry.State // of the base
-	oldest log.Position     // no entry that the base lacks stands before it
+	state groupentry.State // of the base
 }
 
 // AddGroup has rounds take in what a replica has published behind a state of the base. It is called
 // before the replica publishes anything.
 func (k *Keeper) AddGroup(g Group, s groupentry.State) {
-	f := &followed{Group: g, state: s, oldest: k.oldest(g, s.Applied)}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.groups = append(k.groups, f)
+	k.groups = append(k.groups, &followed{Group: g, state: s})
 }
 
-// oldest returns a position before which no entry of a group stands that follows an index.
-func (k *Keeper) oldest(g Group, applied uint64) log.Position {
-	end := k.c.Log.Stats().End // before the look: what is appended behind it stands there
-	at, err := k.c.Log.EntryAt(g.Stream(), applied+1)
-	if err != nil {
-		return end
-	}
-	return min(at, end)
-}
-
-// held is from where on somebody may read the log. Caller holds mu.
-func (k *Keeper) held() log.Position {
+// oldest is the position of the oldest entry that the base lacks, of the groups that which says yes
+// to, or the base's place, if that stands before. The log is asked each time, because an entry
+// that is not committed may be replaced by one that stands behind it, and then nothing keeps
+// what stood in its place. Caller holds mu.
+func (k *Keeper) oldest(which func(*followed) bool) log.Position {
 	at := k.place.Frame
 	for _, g := range k.groups {
-		at = min(at, g.oldest)
+		if !which(g) {
+			continue
+		}
+		if first, err := k.c.Log.EntryAt(g.Stream(), g.state.Applied+1); err == nil {
+			at = min(at, first)
+		}
 	}
 	return at
+}
+
+// held is from where on somebody may read the log: a write of a group that is published is an
+// entry behind the base's. Caller holds mu.
+func (k *Keeper) held() log.Position { return k.oldest(func(*followed) bool { return true }) }
+
+// useful is from where on a round takes something in: it can do nothing for a group that has
+// published all that the base lacks. Caller holds mu.
+func (k *Keeper) useful() log.Position { return k.oldest((*followed).lags) }
+
+// lags says whether the base lacks something that the group has published.
+func (g *followed) lags() bool {
+	to, _ := g.Published()
+	return to > g.state.Applied
 }
 
 // following returns the groups of a round, another first each time, so that one that is busy does
@@ -91,11 +101,21 @@ func wants(groups []*followed) []checkpoint.Group {
 // lags says whether the base lacks something that a group has published.
 func (k *Keeper) lags() bool {
 	for _, g := range k.groupList() {
-		if to, _ := g.Published(); to > g.state.Applied {
+		if g.lags() {
 			return true
 		}
 	}
 	return false
+}
+
+// reach is how far the base has come: it rises with every round that takes something in.
+func (k *Keeper) reach() (sum uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, g := range k.groups {
+		sum += g.state.Applied
+	}
+	return sum + uint64(k.place.At)
 }
 
 // groupList is the groups there are, as they are now.
@@ -123,10 +143,9 @@ func (k *Keeper) leaveGroups(groups []*followed, done *checkpoint.Done) {
 func (k *Keeper) reachedGroups(groups []*followed, done *checkpoint.Done) {
 	for i, g := range groups {
 		s := done.States[i]
-		oldest := k.oldest(g, s.Applied)
 		k.mu.Lock()
 		further := s.Applied > g.state.Applied
-		g.state, g.oldest = s, oldest
+		g.state = s
 		k.mu.Unlock()
 		if further {
 			g.Saved(s)

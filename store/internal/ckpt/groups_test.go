@@ -204,17 +204,8 @@ func TestNowWaitsForGroups(t *testing.T) {
 func TestReaderHoldsEntries(t *testing.T) {
 	r := newRig(t, nil)
 	g := r.team(1, 0, 1)
-	fill := func(bytes int) { // as rig.fill, of the shards that are no group's
-		for n := 0; n < bytes; n += 64 << 10 {
-			var frame []write
-			for i := range 16 {
-				frame = append(frame, write{shard: uint16(1 + i%2), key: fmt.Sprint("fill-", i)})
-			}
-			r.write(4<<10, frame...)
-		}
-	}
 	g.write("x")
-	fill(segment) // the log goes on
+	r.fillOthers(segment) // the log goes on
 	if _, err := r.round(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +220,7 @@ func TestReaderHoldsEntries(t *testing.T) {
 	}
 	push := func() {
 		for range 2 {
-			fill(2 * segment)
+			r.fillOthers(2 * segment)
 			if err := r.Last(t.Context()); err != nil {
 				t.Fatal(err)
 			}

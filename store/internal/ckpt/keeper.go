@@ -186,6 +186,10 @@ func (k *Keeper) Hold() (release func(), err error) {
 	defer k.mu.Unlock()
 	at := k.held()
 	free, err := k.c.Log.Hold(at)
+	for again := k.held(); err != nil && again > at; again = k.held() {
+		at = again // an entry that was not committed was replaced meanwhile
+		free, err = k.c.Log.Hold(at)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +213,7 @@ func (k *Keeper) forget() {
 	}
 	k.mu.Lock()
 	place := k.place.Frame
-	before := k.held()
+	before := place // no entry of a group leads to a table
 	for at := range k.holds {
 		before = min(before, at)
 	}

@@ -54,9 +54,13 @@ func (k *Keeper) Run() {
 			_ = k.c.Sleep(ctx, k.wake, wait)
 			continue
 		}
+		reach := k.reach()
 		err := k.catchUp(ctx)
 		if err == nil {
-			rest = 0
+			if rest = 0; k.reach() == reach {
+				// It waits for somebody who is about to publish or to pass a frame.
+				_ = k.c.Sleep(ctx, nil, lookSoon)
+			}
 			continue
 		}
 		if ctx.Err() != nil || errors.Is(err, log.ErrClosed) {
@@ -99,7 +103,7 @@ func (k *Keeper) look() (due bool, wait time.Duration) {
 	now, s, lags := k.c.Now(), k.c.Log.Stats(), k.lags()
 	k.mu.Lock()
 	k.growth.note(now, int64(s.Written+s.Padding))
-	place, held, wanted, soon := k.place, k.held(), k.wanted, false
+	place, from, wanted, soon := k.place, k.useful(), k.wanted, false
 	for _, r := range k.requests {
 		due = due || r.at <= s.Passed
 		soon = true
@@ -109,9 +113,9 @@ func (k *Keeper) look() (due bool, wait time.Duration) {
 	case s.Passed <= place.At && !lags:
 		// Nothing of what is published has passed yet, if there is anything.
 		due = false
-	case behind(&s, held, k.c.Segment)+k.waiting() >= k.c.LogBytes/2:
+	case behind(&s, from, k.c.Segment)+k.waiting() >= k.c.LogBytes/2:
 		due = true
-	case wanted && s.Passed.Segment() > held.Segment():
+	case wanted && s.Passed.Segment() > from.Segment():
 		due = true // else no segment would become free
 	}
 	if s.Passed != k.seen || !k.since.IsZero() {
@@ -140,14 +144,15 @@ func (k *Keeper) look() (due bool, wait time.Duration) {
 // nothing is written any more: after an error the log has what the base has not.
 func (k *Keeper) Last(ctx context.Context) error {
 	to := k.c.Log.Stats().Passed
-	for at := k.Place().At; at < to || k.lags(); at = k.Place().At {
+	for k.Place().At < to || k.lags() {
+		reach := k.reach()
 		if _, err := k.round(ctx, false); err != nil {
 			if fatal := fatal(err); fatal != nil {
 				k.c.Life.Fence.Fail(fatal)
 			}
 			return err
 		}
-		if k.Place().At == at && !k.lags() {
+		if k.reach() == reach {
 			return nil // what is behind it is no record
 		}
 	}
