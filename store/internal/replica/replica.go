@@ -175,7 +175,7 @@ func (r *Replica) Ready() (reign uint64, ok bool) {
 func (r *Replica) Leads(term uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.role, r.term, r.leader, r.asked = stands, term, 0, false
+	r.role, r.term, r.asked = stands, term, false
 	r.signal()
 }
 
