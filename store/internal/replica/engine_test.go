@@ -189,12 +189,11 @@ func TestEngine(t *testing.T) {
 			span, least = 6*time.Second, 2
 		}
 		ends := time.Now().Add(span)
-		type total struct {
+		var sum struct {
 			sync.Mutex
-			done  map[string]int64
-			asked int
+			done map[string]int64
 		}
-		sum := total{done: map[string]int64{}}
+		sum.done = map[string]int64{}
 		var clients sync.WaitGroup
 		for client := range 4 {
 			clients.Go(func() {
