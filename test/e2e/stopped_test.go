@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -69,7 +70,7 @@ func cpu(t *testing.T, n *node.Node) time.Duration {
 // that no client reads: the beat and the client's keepalive. (The same server
 // before or after is no measure: what a tick of the beat costs depends on what else
 // the processors do.) A machine that others use, too, charges what it does beside them to
-// whichever of the two runs, so the two take turns: each is read while the other is not, twice.
+// whichever of the two runs, so the two take turns: each is read while the other is not, in two rounds or more.
 func TestZeroServerCPU(t *testing.T) {
 	onlyHardware(t)
 	n, other := startNode(t, t.TempDir()), startNode(t, t.TempDir())
@@ -78,8 +79,15 @@ func TestZeroServerCPU(t *testing.T) {
 	if testing.Short() {
 		gets = 20_000
 	}
-	var busy, idle, took time.Duration
-	for range 2 {
+	// The kernel counts in ticks of 10 ms, and a machine that is busy charges its
+	// interrupts to the process that runs: a tick more per second. Two processes
+	// that do the same are charged some percent apart on processors that others
+	// use, too, where both are charged most of the time. A get that the server's
+	// process saw would cost it more than that, there as here, and in every round: so
+	// the middle round decides, and where the first two say no, others are asked, too.
+	var over []time.Duration // by round, how much more than that a server used that was read
+	for {
+		var busy, idle, took time.Duration
 		for _, turn := range []struct {
 			read, still *node.Node
 			c           *client.Client
@@ -87,31 +95,17 @@ func TestZeroServerCPU(t *testing.T) {
 			b, i, d := cpuOfGets(t, turn.read, turn.still, turn.c, gets/4)
 			busy, idle, took = busy+b, idle+i, took+d
 		}
-	}
-	// The kernel counts in ticks of 10 ms, and a machine that is busy charges its interrupts, and the time
-	// that its host takes from it, to the process that runs: two processes that do the same are charged
-	// some percent apart. What decides is what the gets would have cost had the process seen them.
-	message := cpuOfMessage(t, n, c, gets/20)
-	allowed := idle + idle/10 + took/100 + 50*time.Millisecond + message*time.Duration(gets)/10
-	t.Logf("a message costs the server %v: as messages the gets would have cost %v; measured %v, allowed %v",
-		message, message*time.Duration(gets), busy-idle, allowed-idle)
-	if busy > allowed {
-		t.Errorf("servers used %v of CPU during the gets, %v without", busy, idle)
-	}
-}
-
-// cpuOfMessage returns what the node uses for a message that asks for little: a touch of a key that is absent.
-func cpuOfMessage(t *testing.T, n *node.Node, c *client.Client, count int) time.Duration {
-	t.Helper()
-	before := cpu(t, n)
-	for i := range count {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		if err := c.Touch(ctx, fmt.Appendf(nil, "absent %d", i), time.Hour); !errors.Is(err, client.ErrNotFound) {
-			t.Fatal(err)
+		over = append(over, busy-idle-idle/10-took/100-25*time.Millisecond)
+		slices.Sort(over)
+		middle := (over[(len(over)-1)/2] + over[len(over)/2]) / 2
+		switch {
+		case len(over) < 2:
+		case middle <= 0:
+			return
+		case len(over) == 7:
+			t.Fatalf("in %d rounds servers used more CPU during the gets than without, beyond what is allowed for: %v", len(over), over)
 		}
-		cancel()
 	}
-	return (cpu(t, n) - before) / time.Duration(count)
 }
 
 // cpuOfGets returns what a node uses while so many gets are made, what another node does in this
