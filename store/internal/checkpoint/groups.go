@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
@@ -114,11 +113,13 @@ func (r *Range) addEntry(rec *log.Record, turn *groupentry.Turn, spare []logged.
 		return spare, err
 	}
 	r.records++
-	spare = slices.Grow(spare[:0], len(e.Writes))
 	if turn.Take(rec.Index, &e) {
 		for i := range e.Writes {
 			r.addParsed(&e.Writes[i], nil)
 		}
+	}
+	if e.Writes != nil {
+		spare = e.Writes
 	}
 	return spare, nil
 }

@@ -153,14 +153,16 @@ func (k *Keeper) reachedGroups(groups []*followed, done *checkpoint.Done) {
 	}
 }
 
-// isGroups says whether a shard is one of a group's. Versions of those say nothing of others.
-func isGroups(groups []*followed, id uint16) bool {
+// ofGroups are the shards of groups. Versions of those say nothing of others.
+func ofGroups(groups []*followed) map[uint16]bool {
+	if len(groups) == 0 {
+		return nil
+	}
+	of := map[uint16]bool{}
 	for _, g := range groups {
-		for _, s := range g.Shards() {
-			if s == id {
-				return true
-			}
+		for _, id := range g.Shards() {
+			of[id] = true
 		}
 	}
-	return false
+	return of
 }

@@ -78,8 +78,9 @@ func (k *Keeper) round(ctx context.Context, paced bool) (more bool, err error) {
 
 // leave tells every shard what is in the base now.
 func (k *Keeper) leave(groups []*followed, done *checkpoint.Done) {
+	grouped := ofGroups(groups)
 	for id := range k.c.Shards {
-		if !isGroups(groups, uint16(id)) {
+		if !grouped[uint16(id)] {
 			k.leaveShard(done, uint16(id), done.Place.Newest)
 		}
 	}

@@ -102,7 +102,7 @@ func (r *Replica) apply(e *consensus.Entry, turn *entry.Turn) (tell func(), err 
 		return func() { r.begin(e, &p, next) }, nil
 	}
 	for i := range p.Writes {
-		if w := &p.Writes[i]; !r.mine(w.Shard) {
+		if w := &p.Writes[i]; !r.mine[w.Shard] {
 			return nil, fmt.Errorf("a write of shard %d, which is none of the group's: %w", w.Shard, entry.ErrMalformed)
 		}
 	}
@@ -134,16 +134,6 @@ func (r *Replica) void(p *entry.Entry) {
 		r.role, r.asked, r.cut = stands, false, nil
 		r.signal()
 	}
-}
-
-// mine says whether a shard is one of the group's.
-func (r *Replica) mine(id uint16) bool {
-	for _, m := range r.c.Mine {
-		if m == id {
-			return true
-		}
-	}
-	return false
 }
 
 // own takes the writes of an entry that counts off those that fly, if this process has proposed it.

@@ -16,8 +16,8 @@ import (
 	"github.com/rdmakv/rdmakv/store/log"
 )
 
-// Config is what a Replica works on. Its functions are called with no lock held, but Propose,
-// which is called by one goroutine at a time.
+// Config is what a Replica works on. Its functions are called with no lock held; Propose is called
+// by one goroutine at a time.
 type Config struct {
 	// Group is which, Stream where its entries stand in the log.
 	Group  consensus.GroupID
@@ -76,7 +76,8 @@ type batch struct {
 // A Replica is a replica of a group of shards. It is safe for concurrent use, but Apply is called by
 // one goroutine at a time, and so are Leads and Follows.
 type Replica struct {
-	c Config
+	c    Config
+	mine map[uint16]bool // shards
 
 	mu     sync.Mutex // taken under locks of shards
 	role   role
@@ -115,7 +116,11 @@ func New(c Config, at entry.State) *Replica {
 	if c.Life == 0 {
 		panic("replica: a life of 0")
 	}
-	return &Replica{c: c, wake: make(chan struct{}, 1), state: at}
+	r := &Replica{c: c, mine: map[uint16]bool{}, wake: make(chan struct{}, 1), state: at}
+	for _, id := range c.Mine {
+		r.mine[id] = true
+	}
+	return r
 }
 
 // Push numbers a write that was judged, and queues it; it implements pipeline.Pusher. The caller
@@ -128,7 +133,7 @@ func (r *Replica) Push(f *flight.Flight) error {
 		return r.notLeader()
 	}
 	if entry.Cost(f) > r.c.MostEntry-entry.Head {
-		return base.ErrTooLarge
+		return fmt.Errorf("%w: a write to a replicated group has at most %d bytes", base.ErrTooLarge, r.c.MostEntry-entry.Head)
 	}
 	if r.next > layout.MaxNumber || uint64(f.Versions()) > layout.MaxNumber-r.next {
 		return base.ErrEpochs
