@@ -49,9 +49,10 @@ func TestDropUnderRead(t *testing.T) {
 	n.lease()
 	n.wantAbsent(0, "k")
 	// The slot outlasts its key until the sweeper has been there, which goes round
-	// in the background of this test.
+	// in the background of this test. It finds one slot, or two that say the same if
+	// it came before the lease that clears one of them.
 	var st Stats
-	waitFor(t, "the sweep of the stale slot", func() bool { st = n.Stats(); return st.SlotsSwept == 1 && st.PebbleOnly == 0 })
+	waitFor(t, "the sweep of the stale slot", func() bool { st = n.Stats(); return st.SlotsSwept > 0 && st.PebbleOnly == 0 })
 	if st.Keys != 0 || st.ItemLive != 0 || st.Slotless != 0 {
 		t.Errorf("%d items, %d bytes, %d counted at the end", st.Keys, st.ItemLive, st.Slotless)
 	}
