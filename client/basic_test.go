@@ -16,6 +16,7 @@ import (
 
 func TestPutGetDelete(t *testing.T) {
 	n := node.Start(t, nil)
+	filled(n)
 	c := dialNode(n, nil)
 	ctx := t.Context()
 	key, value := []byte("name"), []byte("value")

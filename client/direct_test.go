@@ -23,6 +23,7 @@ import (
 // call, and are counted as others are.
 func TestDirectGets(t *testing.T) {
 	n, f := node.StartMapped(t, longLease)
+	filled(n)
 	c := dialMapped(n, f, nil)
 	ctx := t.Context()
 	rng := rand.New(rand.NewPCG(3, 4))

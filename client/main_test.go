@@ -77,6 +77,13 @@ func dialNode(n *node.Node, change func(*client.Config)) *client.Client {
 	return c
 }
 
+// filled waits until the node has filled its memory, before the test's first put: a shard that
+// gets a key sooner has one-sided gets believe its misses only a lease later.
+func filled(n *node.Node) {
+	n.TB.Helper()
+	clienttest.Eventually(n.TB, "the node is filled", n.Server.Filled)
+}
+
 // paceOf is what a session and a put take on this machine as it is now: the unit in
 // which tests count that need a short timeout.
 func paceOf(n *node.Node) time.Duration {
