@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
@@ -134,45 +135,47 @@ func TestBufferBounds(t *testing.T) {
 // While READs into a Buffer that a call has given up on may still come, no call
 // uses it again, and Free does not take the memory from under them.
 func TestBufferGivenUp(t *testing.T) {
-	f, _, c := newOneSided(t)
-	value := make([]byte, 200_000)
-	fillPattern(value, 1)
-	f.Change(func(mem []byte) { f.PutItem(mem, oldSeg, placeB, fakeKey, value, 5) })
-	b := mustBuffer(t, c, 1<<20)
-	if got, err := b.Get(t.Context(), fakeKey); err != nil || !bytes.Equal(got, value) {
-		t.Fatalf("%d bytes, %v", len(got), err)
-	}
-	qp := f.LastQP()
-	f.Mu.Lock()
-	f.OnRead = func(addr uint64, dst []byte) {
-		copy(dst, f.Mem[addr:])
-		qp.HoldReads() // this is the head, the chunks come next
-	}
-	f.Mu.Unlock()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := b.Get(ctx, fakeKey); !errors.Is(err, client.ErrTimeout) {
-		t.Fatal(err)
-	}
-	if !b.Busy() {
-		t.Error("not busy with READs under way")
-	}
-	if _, err := b.Get(t.Context(), fakeKey); !errors.Is(err, client.ErrBufferBusy) {
-		t.Error(err)
-	}
-	if _, err := b.Put(t.Context(), fakeKey, 10, client.PutOptions{}); !errors.Is(err, client.ErrBufferBusy) {
-		t.Error(err)
-	}
-	b.Free()
-	if rt(c).BufferBytes().Load() == 0 || !client.OwnedBy(b).InUse() {
-		t.Error("the memory went with READs under way")
-	}
-	f.Mu.Lock()
-	f.OnRead = nil
-	f.Mu.Unlock()
-	qp.Release()
-	clienttest.Eventually(t, "the memory goes with the last READ", func() bool { return rt(c).BufferBytes().Load() == 0 })
-	settled(t, c)
+	synctest.Test(t, func(t *testing.T) {
+		f, _, c := newOneSided(t)
+		value := make([]byte, 200_000)
+		fillPattern(value, 1)
+		f.Change(func(mem []byte) { f.PutItem(mem, oldSeg, placeB, fakeKey, value, 5) })
+		b := mustBuffer(t, c, 1<<20)
+		if got, err := b.Get(t.Context(), fakeKey); err != nil || !bytes.Equal(got, value) {
+			t.Fatalf("%d bytes, %v", len(got), err)
+		}
+		qp := f.LastQP()
+		f.Mu.Lock()
+		f.OnRead = func(addr uint64, dst []byte) {
+			copy(dst, f.Mem[addr:])
+			qp.HoldReads() // this is the head, the chunks come next
+		}
+		f.Mu.Unlock()
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := b.Get(ctx, fakeKey); !errors.Is(err, client.ErrTimeout) {
+			t.Fatal(err)
+		}
+		if !b.Busy() {
+			t.Error("not busy with READs under way")
+		}
+		if _, err := b.Get(t.Context(), fakeKey); !errors.Is(err, client.ErrBufferBusy) {
+			t.Error(err)
+		}
+		if _, err := b.Put(t.Context(), fakeKey, 10, client.PutOptions{}); !errors.Is(err, client.ErrBufferBusy) {
+			t.Error(err)
+		}
+		b.Free()
+		if rt(c).BufferBytes().Load() == 0 || !client.OwnedBy(b).InUse() {
+			t.Error("the memory went with READs under way")
+		}
+		f.Mu.Lock()
+		f.OnRead = nil
+		f.Mu.Unlock()
+		qp.Release()
+		clienttest.Eventually(t, "the memory goes with the last READ", func() bool { return rt(c).BufferBytes().Load() == 0 })
+		settled(t, c)
+	})
 }
 
 // A put that has returned is over for its Buffer, whenever the completion of its SEND is polled:

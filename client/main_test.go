@@ -160,7 +160,7 @@ func dialFakesAt(t *testing.T, nodes []*clienttest.Node, clock *clienttest.Clock
 	t.Helper()
 	return dialFake(t, nodes[0].Server, clock, func(cfg *client.Config) {
 		cfg.Servers = []string{nodes[0].Addr}
-		cfg.Timeout, cfg.DialTimeout = 2*time.Second, time.Second
+		cfg.Timeout, cfg.DialTimeout = 20*time.Second, 20*time.Second
 		if change != nil {
 			change(cfg)
 		}

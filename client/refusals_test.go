@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
@@ -21,80 +22,82 @@ import (
 // TestReadsWaitForRoom: a read that the server has no room for is made again until
 // the call's time is over; then the error says both.
 func TestReadsWaitForRoom(t *testing.T) {
-	f := clienttest.NewServer(77)
-	f.Welcome = func(w *wire.Welcome) { w.Flags |= wire.WelcomeSendOnly }
-	var refuse atomic.Int64
-	var asked atomic.Int64
-	f.OnRequest = func(h wire.Header, msg []byte) (reply []byte, handled bool) {
-		switch h.Type {
-		case wire.TypeGet, wire.TypeExists, wire.TypeScan:
-		default:
-			return nil, false
-		}
-		asked.Add(1)
-		switch {
-		case refuse.Add(-1) >= 0:
-			reply = wire.AppendError(nil, h.Type, h.ID, wire.StatusOverloaded, "")
-		case h.Type == wire.TypeGet:
-			reply = make([]byte, wire.GetReplyHead)
-			reply = append(reply, "value"...)
-			wire.FinishGetInline(reply, h.ID, 5, 0)
-		case h.Type == wire.TypeExists:
-			reply = wire.AppendExistsReply(nil, h.ID, wire.ExistsReply{Version: 5, ValueLen: 5})
-		default:
-			reply = wire.BeginScanReply(nil, h.ID)
-			reply = wire.AppendScanEntry(reply, wire.ScanEntry{Version: 5, ValueLen: 5, Key: []byte("k"), Value: []byte("value"), HasValue: true})
-			reply = wire.EndScanReply(reply, 0, 1, false, nil)
-		}
-		wire.SetCredits(reply, 1)
-		return reply, true
-	}
-	c := dialFake(t, f, nil, func(cfg *client.Config) { cfg.Timeout = 30 * time.Second })
-	reads := map[string]func(ctx context.Context) error{
-		"get": func(ctx context.Context) error {
-			v, err := c.Get(ctx, []byte("k"))
-			if err == nil && string(v) != "value" {
-				t.Errorf("got %q", v)
+	synctest.Test(t, func(t *testing.T) {
+		f := clienttest.NewServer(77)
+		f.Welcome = func(w *wire.Welcome) { w.Flags |= wire.WelcomeSendOnly }
+		var refuse atomic.Int64
+		var asked atomic.Int64
+		f.OnRequest = func(h wire.Header, msg []byte) (reply []byte, handled bool) {
+			switch h.Type {
+			case wire.TypeGet, wire.TypeExists, wire.TypeScan:
+			default:
+				return nil, false
 			}
-			return err
-		},
-		"exists": func(ctx context.Context) error { _, err := c.Exists(ctx, []byte("k")); return err },
-		"multi-get": func(ctx context.Context) error {
-			_, err := c.MultiGet(ctx, [][]byte{[]byte("k")})
-			return err
-		},
-		"scan": func(ctx context.Context) (err error) {
-			for _, e := range c.Scan(ctx, client.ScanOptions{}) {
-				err = e
+			asked.Add(1)
+			switch {
+			case refuse.Add(-1) >= 0:
+				reply = wire.AppendError(nil, h.Type, h.ID, wire.StatusOverloaded, "")
+			case h.Type == wire.TypeGet:
+				reply = make([]byte, wire.GetReplyHead)
+				reply = append(reply, "value"...)
+				wire.FinishGetInline(reply, h.ID, 5, 0)
+			case h.Type == wire.TypeExists:
+				reply = wire.AppendExistsReply(nil, h.ID, wire.ExistsReply{Version: 5, ValueLen: 5})
+			default:
+				reply = wire.BeginScanReply(nil, h.ID)
+				reply = wire.AppendScanEntry(reply, wire.ScanEntry{Version: 5, ValueLen: 5, Key: []byte("k"), Value: []byte("value"), HasValue: true})
+				reply = wire.EndScanReply(reply, 0, 1, false, nil)
 			}
-			return err
-		},
-	}
-	for name, read := range reads {
-		refuse.Store(5)
-		asked.Store(0)
-		before := c.Counters().Retries.Refused
-		if err := read(t.Context()); err != nil {
-			t.Errorf("%s: %v", name, err)
+			wire.SetCredits(reply, 1)
+			return reply, true
 		}
-		if n := asked.Load(); n != 6 {
-			t.Errorf("%s: asked %d times, want 6", name, n)
+		c := dialFake(t, f, nil, func(cfg *client.Config) { cfg.Timeout = 30 * time.Second })
+		reads := map[string]func(ctx context.Context) error{
+			"get": func(ctx context.Context) error {
+				v, err := c.Get(ctx, []byte("k"))
+				if err == nil && string(v) != "value" {
+					t.Errorf("got %q", v)
+				}
+				return err
+			},
+			"exists": func(ctx context.Context) error { _, err := c.Exists(ctx, []byte("k")); return err },
+			"multi-get": func(ctx context.Context) error {
+				_, err := c.MultiGet(ctx, [][]byte{[]byte("k")})
+				return err
+			},
+			"scan": func(ctx context.Context) (err error) {
+				for _, e := range c.Scan(ctx, client.ScanOptions{}) {
+					err = e
+				}
+				return err
+			},
 		}
-		if n := c.Counters().Retries.Refused - before; n != 5 {
-			t.Errorf("%s: %d refusals are counted, want 5", name, n)
+		for name, read := range reads {
+			refuse.Store(5)
+			asked.Store(0)
+			before := c.Counters().Retries.Refused
+			if err := read(t.Context()); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if n := asked.Load(); n != 6 {
+				t.Errorf("%s: asked %d times, want 6", name, n)
+			}
+			if n := c.Counters().Retries.Refused - before; n != 5 {
+				t.Errorf("%s: %d refusals are counted, want 5", name, n)
+			}
+			refuse.Store(1 << 30)
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			if err := read(ctx); !errors.Is(err, client.ErrOverloaded) || !errors.Is(err, client.ErrTimeout) {
+				t.Errorf("%s: at the end of its time: %v", name, err)
+			}
+			cancel()
+			ctx, cancel = context.WithCancel(t.Context())
+			time.AfterFunc(20*time.Millisecond, cancel)
+			if err := read(ctx); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: called off: %v", name, err)
+			}
 		}
-		refuse.Store(1 << 30)
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		if err := read(ctx); !errors.Is(err, client.ErrOverloaded) || !errors.Is(err, client.ErrTimeout) {
-			t.Errorf("%s: at the end of its time: %v", name, err)
-		}
-		cancel()
-		ctx, cancel = context.WithCancel(t.Context())
-		time.AfterFunc(20*time.Millisecond, cancel)
-		if err := read(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: called off: %v", name, err)
-		}
-	}
+	})
 }
 
 // TestReadsInFullMemory: memory is full of small values when larger ones are put.

@@ -235,20 +235,22 @@ func TestUnknownIsNotFailed(t *testing.T) {
 		want bool
 	}{{"took effect", lostAfter, true}, {"lost", lostBefore, true}, {"refused", closing, false}} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := newLedger()
-			c := dialFake(t, l.f, nil, func(cfg *client.Config) { cfg.Timeout, cfg.DialTimeout = 300*time.Millisecond, 100*time.Millisecond })
-			away := errors.New("nobody is there")
-			l.fate = func() fate {
-				l.f.Connect = func(context.Context) error { return away }
-				return tc.what
-			}
-			err := c.Put(t.Context(), fakeKey, []byte("v"))
-			if got := errors.Is(err, client.ErrOutcomeUnknown); err == nil || got != tc.want {
-				t.Errorf("%v; unknown is %v, want %v", err, got, tc.want)
-			}
-			if k := c.Counters(); (k.OutcomeUnknown == 1) != tc.want {
-				t.Errorf("%d outcomes unknown", k.OutcomeUnknown)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				l := newLedger()
+				c := dialFake(t, l.f, nil, func(cfg *client.Config) { cfg.Timeout, cfg.DialTimeout = 300*time.Millisecond, 100*time.Millisecond })
+				away := errors.New("nobody is there")
+				l.fate = func() fate {
+					l.f.Connect = func(context.Context) error { return away }
+					return tc.what
+				}
+				err := c.Put(t.Context(), fakeKey, []byte("v"))
+				if got := errors.Is(err, client.ErrOutcomeUnknown); err == nil || got != tc.want {
+					t.Errorf("%v; unknown is %v, want %v", err, got, tc.want)
+				}
+				if k := c.Counters(); (k.OutcomeUnknown == 1) != tc.want {
+					t.Errorf("%d outcomes unknown", k.OutcomeUnknown)
+				}
+			})
 		})
 	}
 }

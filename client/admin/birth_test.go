@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
@@ -128,27 +129,29 @@ func TestClusterInitResumed(t *testing.T) {
 
 // A node that cannot be reached leaves the promises as they are.
 func TestClusterInitUnreachable(t *testing.T) {
-	nodes := clienttest.Cluster(t, 2, false)
-	var deaf atomic.Bool
-	deaf.Store(true)
-	nodes[1].OnRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
-		if h.Type == wire.TypeDocument && wire.KindOf(wire.Body(msg)) == wire.MapPrepare && deaf.Load() { // never answered
-			return []byte{}, true
+	synctest.Test(t, func(t *testing.T) {
+		nodes := clienttest.Cluster(t, 2, false)
+		var deaf atomic.Bool
+		deaf.Store(true)
+		nodes[1].OnRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
+			if h.Type == wire.TypeDocument && wire.KindOf(wire.Body(msg)) == wire.MapPrepare && deaf.Load() { // never answered
+				return []byte{}, true
+			}
+			return nodes[1].Answer(h, msg)
 		}
-		return nodes[1].Answer(h, msg)
-	}
-	c := dialFakes(t, nodes, func(cfg *client.Config) { cfg.Timeout = 300 * time.Millisecond })
-	if _, err := admin.Of(c).ClusterInit(t.Context(), weights("n1", "n2")); !errors.Is(err, client.ErrTimeout) {
-		t.Fatal(err)
-	}
-	if nodes[0].Promised == nil || nodes[0].Map != nil {
-		t.Error("the promise is gone, or was taken for a map")
-	}
-	promised := nodes[0].Promised.Digest()
-	deaf.Store(false)
-	if _, err := admin.Of(c).ClusterInit(t.Context(), weights("n1", "n2")); err != nil || nodes[1].Map.Digest() != promised {
-		t.Error(err)
-	}
+		c := dialFakes(t, nodes, func(cfg *client.Config) { cfg.Timeout = 300 * time.Millisecond })
+		if _, err := admin.Of(c).ClusterInit(t.Context(), weights("n1", "n2")); !errors.Is(err, client.ErrTimeout) {
+			t.Fatal(err)
+		}
+		if nodes[0].Promised == nil || nodes[0].Map != nil {
+			t.Error("the promise is gone, or was taken for a map")
+		}
+		promised := nodes[0].Promised.Digest()
+		deaf.Store(false)
+		if _, err := admin.Of(c).ClusterInit(t.Context(), weights("n1", "n2")); err != nil || nodes[1].Map.Digest() != promised {
+			t.Error(err)
+		}
+	})
 }
 
 // TestClusterInitLeavesOut: a node that is named so gets no shard, is not asked,

@@ -11,6 +11,7 @@ import (
 	"github.com/rdmakv/rdmakv/client/internal/clienttest"
 	"github.com/rdmakv/rdmakv/internal/world"
 	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/wait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -22,7 +23,8 @@ func dialFakes(t *testing.T, nodes []*clienttest.Node, change func(*client.Confi
 	cfg := client.Config{
 		Servers: []string{nodes[0].Addr}, Fabrics: []rdma.Fabric{f}, Secret: f.Secret, LeaseKeep: -1,
 		Logger: clienttest.Logger("client"), MaxInflight: 4, CacheEntries: 64, DialOnce: true,
-		Timeout: 2 * time.Second, DialTimeout: time.Second,
+		Timeout: 20 * time.Second, DialTimeout: 20 * time.Second,
+		Wait: wait.Event, // a spin would not end in virtual time
 	}
 	if change != nil {
 		change(&cfg)

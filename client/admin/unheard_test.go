@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
@@ -18,46 +19,48 @@ import (
 // have been done, and its error says so; one that only asks has timed out; one that
 // was refused was not done.
 func TestUnheardAdmin(t *testing.T) {
-	nodes := clienttest.Cluster(t, 1, true)
-	refuse := true
-	nodes[0].OnRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
-		if h.Type != wire.TypeDocument || wire.KindOf(wire.Body(msg)) < wire.AdminRotate {
-			return nodes[0].Answer(h, msg)
+	synctest.Test(t, func(t *testing.T) {
+		nodes := clienttest.Cluster(t, 1, true)
+		refuse := true
+		nodes[0].OnRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
+			if h.Type != wire.TypeDocument || wire.KindOf(wire.Body(msg)) < wire.AdminRotate {
+				return nodes[0].Answer(h, msg)
+			}
+			if refuse {
+				out := wire.AppendError(nil, h.Type, h.ID, wire.StatusNotFound, "no such tenant")
+				wire.SetCredits(out, 1)
+				return out, true
+			}
+			return nil, true // no reply
 		}
-		if refuse {
-			out := wire.AppendError(nil, h.Type, h.ID, wire.StatusNotFound, "no such tenant")
-			wire.SetCredits(out, 1)
-			return out, true
+		c := dialFakes(t, nodes, nil)
+		if _, err := admin.Of(c).Do(t.Context(), "n1", wire.AdminRevoke, "bob"); !errors.Is(err, client.ErrNotFound) || errors.Is(err, client.ErrOutcomeUnknown) {
+			t.Errorf("refused: %v", err)
 		}
-		return nil, true // no reply
-	}
-	c := dialFakes(t, nodes, nil)
-	if _, err := admin.Of(c).Do(t.Context(), "n1", wire.AdminRevoke, "bob"); !errors.Is(err, client.ErrNotFound) || errors.Is(err, client.ErrOutcomeUnknown) {
-		t.Errorf("refused: %v", err)
-	}
-	refuse = false
-	for _, op := range []struct {
-		op      wire.DocumentKind
-		name    string
-		changes bool
-	}{
-		{wire.AdminRevoke, "bob", true}, {wire.AdminAllow, "bob", true}, {wire.AdminRotate, "start", true}, {wire.AdminGossipKeys, "use 0123456789abcdef", true},
-		{wire.AdminRotate, "status", false}, {wire.AdminGossipKeys, "list", false},
-		{wire.AdminStatus, "", false}, {wire.AdminTenants, "", false}, {wire.AdminLimits, "", false},
-	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		_, err := admin.Of(c).Do(ctx, "n1", op.op, op.name)
+		refuse = false
+		for _, op := range []struct {
+			op      wire.DocumentKind
+			name    string
+			changes bool
+		}{
+			{wire.AdminRevoke, "bob", true}, {wire.AdminAllow, "bob", true}, {wire.AdminRotate, "start", true}, {wire.AdminGossipKeys, "use 0123456789abcdef", true},
+			{wire.AdminRotate, "status", false}, {wire.AdminGossipKeys, "list", false},
+			{wire.AdminStatus, "", false}, {wire.AdminTenants, "", false}, {wire.AdminLimits, "", false},
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			_, err := admin.Of(c).Do(ctx, "n1", op.op, op.name)
+			cancel()
+			if got := errors.Is(err, client.ErrOutcomeUnknown); got != op.changes || !got && !errors.Is(err, client.ErrTimeout) {
+				t.Errorf("%v %s without an answer: %v", op.op, op.name, err)
+			}
+		}
+		// Not sent: certainly not done.
+		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if got := errors.Is(err, client.ErrOutcomeUnknown); got != op.changes || !got && !errors.Is(err, client.ErrTimeout) {
-			t.Errorf("%v %s without an answer: %v", op.op, op.name, err)
+		if _, err := admin.Of(c).Do(ctx, "n1", wire.AdminRevoke, "bob"); err == nil || errors.Is(err, client.ErrOutcomeUnknown) {
+			t.Errorf("not sent: %v", err)
 		}
-	}
-	// Not sent: certainly not done.
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := admin.Of(c).Do(ctx, "n1", wire.AdminRevoke, "bob"); err == nil || errors.Is(err, client.ErrOutcomeUnknown) {
-		t.Errorf("not sent: %v", err)
-	}
+	})
 }
 
 // TestOperatorsOps: what is no operator's is not sent. A step towards a shard map, say, would be
