@@ -8,6 +8,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
@@ -246,46 +247,51 @@ func stoppable(f *clienttest.Server) (stop, resume func()) {
 // the lease and then end with a typed error at their deadline, and they are back
 // when it is.
 func TestStoppedServer(t *testing.T) {
-	f := clienttest.NewServer(77)
-	f.Change(func(mem []byte) {
-		f.BuildIndex(mem, oldSeg)
-		f.PutItem(mem, oldSeg, placeA, fakeKey, []byte("one"), 1)
+	synctest.Test(t, func(t *testing.T) {
+		f := clienttest.NewServer(77)
+		f.Change(func(mem []byte) {
+			f.BuildIndex(mem, oldSeg)
+			f.PutItem(mem, oldSeg, placeA, fakeKey, []byte("one"), 1)
+		})
+		const lease = 600 * time.Millisecond
+		f.Welcome = func(w *wire.Welcome) { w.Lease, w.Beat, w.Keepalive = lease, 20*time.Millisecond, 200*time.Millisecond }
+		stop, resume := stoppable(f)
+		clock := clienttest.NewClock()
+		c := dialFake(t, f, clock, func(cfg *client.Config) { cfg.Timeout, cfg.DialTimeout = 10*time.Second, 500*time.Millisecond })
+		get := func(timeout time.Duration) error {
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
+			defer cancel()
+			got, err := c.Get(ctx, fakeKey)
+			if err == nil && string(got) != "one" {
+				t.Fatalf("%q", got)
+			}
+			return err
+		}
+		clienttest.Eventually(t, "gets are one-sided", func() bool { return get(time.Second) == nil && c.Counters().OneSidedHits > 0 })
+		stop()
+		hits, stopped := c.Counters().OneSidedHits, time.Now()
+		var err error
+		for err == nil {
+			time.Sleep(time.Millisecond)
+			clock.Advance(time.Millisecond)
+			if err = get(100 * time.Millisecond); err == nil && time.Since(stopped) > lease+10*time.Second {
+				t.Fatal("the dead server's memory is still believed")
+			}
+		}
+		if !errors.Is(err, client.ErrTimeout) {
+			t.Errorf("%v", err)
+		}
+		if c.Counters().OneSidedHits == hits {
+			t.Error("no get was answered although the lease was in force")
+		}
+		clienttest.Eventually(t, "the session is given up", func() bool { return rt(c).Only().Current() == nil })
+		if err := get(50 * time.Millisecond); !errors.Is(err, client.ErrTimeout) || !errors.Is(err, client.ErrUnavailable) {
+			t.Errorf("while it is away: %v", err)
+		}
+		resume()
+		clienttest.Eventually(t, "gets are back", func() bool { return get(time.Second) == nil })
+		settled(t, c)
 	})
-	const lease = 600 * time.Millisecond
-	f.Welcome = func(w *wire.Welcome) { w.Lease, w.Beat, w.Keepalive = lease, 20*time.Millisecond, 200*time.Millisecond }
-	stop, resume := stoppable(f)
-	c := dialFake(t, f, nil, func(cfg *client.Config) { cfg.Timeout, cfg.DialTimeout = 10*time.Second, 500*time.Millisecond })
-	get := func(timeout time.Duration) error {
-		ctx, cancel := context.WithTimeout(t.Context(), timeout)
-		defer cancel()
-		got, err := c.Get(ctx, fakeKey)
-		if err == nil && string(got) != "one" {
-			t.Fatalf("%q", got)
-		}
-		return err
-	}
-	clienttest.Eventually(t, "gets are one-sided", func() bool { return get(time.Second) == nil && c.Counters().OneSidedHits > 0 })
-	stop()
-	hits, stopped := c.Counters().OneSidedHits, time.Now()
-	var err error
-	for err == nil {
-		if err = get(100 * time.Millisecond); err == nil && time.Since(stopped) > lease+10*time.Second {
-			t.Fatal("the dead server's memory is still believed")
-		}
-	}
-	if !errors.Is(err, client.ErrTimeout) {
-		t.Errorf("%v", err)
-	}
-	if c.Counters().OneSidedHits == hits {
-		t.Error("no get was answered although the lease was in force")
-	}
-	clienttest.Eventually(t, "the session is given up", func() bool { return rt(c).Only().Current() == nil })
-	if err := get(50 * time.Millisecond); !errors.Is(err, client.ErrTimeout) || !errors.Is(err, client.ErrUnavailable) {
-		t.Errorf("while it is away: %v", err)
-	}
-	resume()
-	clienttest.Eventually(t, "gets are back", func() bool { return get(time.Second) == nil })
-	settled(t, c)
 }
 
 // A device that can register nothing more is a bound that was reached; one that

@@ -153,6 +153,20 @@ func TestConnectionsBreak(t *testing.T) {
 	t.Logf("%d outcomes unknown, %d calls failed, %d sessions lost", w.unknown.Load(), w.failed.Load(), c.Counters().SessionsLost)
 }
 
+// unheardPut is the error of a put that is sent to a server which does not answer. One whose
+// time is over before a slow machine has sent it is made again, with more time up to most.
+func unheardPut(t *testing.T, c *client.Client, most time.Duration) (err error) {
+	for limit := 50 * time.Millisecond; limit <= most; limit *= 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		err = c.Put(ctx, []byte("k"), []byte("w"))
+		cancel()
+		if errors.Is(err, client.ErrOutcomeUnknown) || !errors.Is(err, client.ErrTimeout) {
+			break
+		}
+	}
+	return err
+}
+
 // A server that answers nothing any more, its connection intact.
 func TestStalledServer(t *testing.T) {
 	n := node.Soft(t, nil)
@@ -171,25 +185,26 @@ func TestStalledServer(t *testing.T) {
 	}
 	p.Stall()
 	// Calls with a deadline of their own end at it.
-	begin := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	_, err := c.Get(ctx, key)
-	cancel()
-	if !errors.Is(err, client.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) > 5*time.Second {
-		t.Errorf("get: %v after %v", err, time.Since(begin))
-	}
-	// (A machine slow enough gives the whole connection up before we look.)
+	// (A machine slow enough gives the whole connection up before we look, or has a call
+	// end before it has sent anything; that one is made again.)
 	intact := func() bool { return c.Counters().SessionsLost == 0 }
+	for limit := 50 * time.Millisecond; limit <= 200*time.Millisecond && c.Counters().QuarantinedBytes == 0 && intact(); limit *= 2 {
+		begin := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		_, err := c.Get(ctx, key)
+		cancel()
+		if !errors.Is(err, client.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) > 20*time.Second {
+			t.Fatalf("get: %v after %v", err, time.Since(begin))
+		}
+	}
 	if c.Counters().QuarantinedBytes == 0 && intact() {
 		t.Error("the READ is still under way, and its buffer is not in quarantine")
 	}
-	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
-	err = c.Put(ctx, key, []byte("w"))
-	cancel()
+	err := unheardPut(t, c, 200*time.Millisecond)
 	if (!errors.Is(err, client.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded)) && intact() {
 		t.Errorf("put: %v", err)
 	}
-	ctx, cancel = context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(20*time.Millisecond, cancel)
 	if _, err = c.Get(ctx, key); !errors.Is(err, context.Canceled) || errors.Is(err, client.ErrTimeout) {
 		t.Errorf("cancelled get: %v", err)
@@ -205,7 +220,7 @@ func TestStalledServer(t *testing.T) {
 	} {
 		begin := time.Now()
 		err := call()
-		if took := time.Since(begin); err == nil || took > 3*time.Second {
+		if took := time.Since(begin); err == nil || took > 20*time.Second {
 			t.Errorf("%s: %v after %v", name, err, took)
 		}
 		if !errors.Is(err, client.ErrTimeout) && !errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrOutcomeUnknown) {
@@ -460,9 +475,7 @@ func TestGetsNeedNoHandlers(t *testing.T) {
 	if after.SendGets != before.SendGets || after.SessionsLost != 0 || after.OneSidedHits < before.OneSidedHits+100 {
 		t.Errorf("%+v", after)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if err := c.Put(ctx, []byte("k"), nil); !errors.Is(err, client.ErrOutcomeUnknown) {
+	if err := unheardPut(t, c, 2*time.Second); !errors.Is(err, client.ErrOutcomeUnknown) {
 		t.Errorf("a put went on: %v", err)
 	}
 }
