@@ -193,7 +193,7 @@ func TestStalledServer(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		_, err := c.Get(ctx, key)
 		cancel()
-		if !errors.Is(err, client.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) > 20*time.Second {
+		if !errors.Is(err, client.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) > 5*time.Second {
 			t.Fatalf("get: %v after %v", err, time.Since(begin))
 		}
 	}
@@ -218,9 +218,16 @@ func TestStalledServer(t *testing.T) {
 		},
 		"ping": func() error { return second(c.Ping(context.Background())) },
 	} {
-		begin := time.Now()
-		err := call()
-		if took := time.Since(begin); err == nil || took > 20*time.Second {
+		// One that a slow machine holds up is made again.
+		var took time.Duration
+		for range 3 {
+			begin := time.Now()
+			err = call()
+			if took = time.Since(begin); took <= 3*time.Second {
+				break
+			}
+		}
+		if err == nil || took > 3*time.Second {
 			t.Errorf("%s: %v after %v", name, err, took)
 		}
 		if !errors.Is(err, client.ErrTimeout) && !errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrOutcomeUnknown) {
