@@ -178,9 +178,7 @@ func TestGrowth(t *testing.T) {
 	done := make(chan struct{}, 64)
 	for i := range keys {
 		key := fmt.Appendf(nil, "key-%d", i)
-		if err := n.Submit(&Write{Op: Op{Shard: uint16(i % 4), Key: key, Value: key}, Done: func(*Write) { done <- struct{}{} }}); err != nil {
-			t.Fatal(err)
-		}
+		n.submit(&Write{Op: Op{Shard: uint16(i % 4), Key: key, Value: key}, Done: func(*Write) { done <- struct{}{} }})
 		if i >= 50 {
 			<-done
 			put.Store(int64(i - 50)) // in order: those before are published
@@ -378,9 +376,7 @@ func TestCloseDrains(t *testing.T) {
 	c.OnCommit = func() { groups.Add(1) }
 	n := open(t, c)
 	for i := range 500 {
-		if err := n.Submit(&Write{Op: Op{Key: fmt.Appendf(nil, "key-%d", i), Value: []byte("v")}, Done: func(*Write) { acks.Add(1) }}); err != nil {
-			t.Fatal(err)
-		}
+		n.submit(&Write{Op: Op{Key: fmt.Appendf(nil, "key-%d", i), Value: []byte("v")}, Done: func(*Write) { acks.Add(1) }})
 	}
 	if err := n.Close(); err != nil {
 		t.Fatal(err)

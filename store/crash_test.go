@@ -117,7 +117,13 @@ func loadUntilCrash(n *node, rng *rand.Rand, state []acked, crash func()) layout
 				}
 				state[i].pending = append(state[i].pending, w)
 				mu.Unlock()
-				if err := n.Submit(w); err != nil {
+				// A slow disk may leave no room for a while. Nothing was ordered then, and the write is
+				// on its way as before.
+				err := n.Submit(w)
+				for end := time.Now().Add(testPatience); errors.Is(err, ErrOverloaded) && time.Now().Before(end); err = n.Submit(w) {
+					time.Sleep(100 * time.Microsecond)
+				}
+				if err != nil {
 					panic(err)
 				}
 				if wrng.IntN(2) == 0 {

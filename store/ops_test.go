@@ -187,10 +187,7 @@ func TestIncrementsPipelined(t *testing.T) {
 	const writes = 500
 	done := make(chan *Write, writes)
 	for range writes {
-		w := &Write{Op: Op{Shard: 3, Key: []byte("counter"), Kind: OpIncrement, Delta: 1}, Done: func(w *Write) { done <- w }}
-		if err := n.Submit(w); err != nil {
-			t.Fatal(err)
-		}
+		n.submit(&Write{Op: Op{Shard: 3, Key: []byte("counter"), Kind: OpIncrement, Delta: 1}, Done: func(w *Write) { done <- w }})
 	}
 	for i := range writes {
 		if w := <-done; w.Err != nil || w.Number != int64(i+1) {
