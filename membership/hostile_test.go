@@ -223,7 +223,7 @@ func TestFalseTeller(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.meta = meta
-	if err := e.UpdateNode(time.Second); err != nil {
+	if err := e.UpdateNode(patience); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, b.Members, "b looks for it", func() bool { return b.Stats().Mended >= 2 })

@@ -119,8 +119,9 @@ func TestIdleGivesReceivesBack(t *testing.T) {
 // find too little, and not before.
 func TestKeptCredits(t *testing.T) {
 	eachQueue(t, func(t *testing.T, change func(*Config)) {
+		t.Parallel() // both wait, for longer than a machine stalls
 		srv := startServer(t, func(c *Config) {
-			c.Lanes, c.ReceiveBytes, c.Idle, c.Keepalive = 1, 160*16<<10, 2*time.Second, 500*time.Millisecond
+			c.Lanes, c.ReceiveBytes, c.Idle, c.Keepalive = 1, 160*16<<10, 4*time.Second, 500*time.Millisecond
 			change(c)
 		})
 		keeper := dial(t, srv, peerOptions{})

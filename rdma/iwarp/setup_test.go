@@ -274,19 +274,33 @@ func TestSetupTimeouts(t *testing.T) {
 	if _, err := a.qp.Connect(t.Context(), silent.Addr().String(), rdma.ConnParams{}); !errors.Is(err, rdma.ErrDeadline) {
 		t.Fatal(err)
 	}
-	conn, err := net.Dial("tcp", l.Addr().String())
-	check(t, err)
-	defer conn.Close()
-	req := plainRequest()
-	_, err = conn.Write(req.Append(nil))
-	check(t, err)
-	r, err := l.Accept(t.Context())
-	for err == nil && r.RemoteAddr().String() != conn.LocalAddr().String() {
-		r, err = l.Accept(t.Context())
-	}
-	check(t, err)
-	if _, err := r.Accept(t.Context(), b.qp, rdma.ConnParams{}); !errors.Is(err, rdma.ErrDeadline) {
-		t.Fatalf("no RTR frame: %v", err)
+	// Its request is dropped, too, if this goroutine takes or answers it too late: then another one
+	// is made.
+	for end, dropped := time.Now().Add(time.Minute), true; dropped; {
+		conn, err := net.Dial("tcp", l.Addr().String())
+		check(t, err)
+		_, err = conn.Write(whole)
+		check(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		r, err := l.Accept(ctx)
+		for err == nil && r.RemoteAddr().String() != conn.LocalAddr().String() {
+			r, err = l.Accept(ctx)
+		}
+		cancel()
+		if dropped = errors.Is(err, context.DeadlineExceeded); !dropped {
+			check(t, err)
+			qp, err := b.pd.CreateQP(rdma.QPConfig{SendCQ: b.cq, RecvCQ: b.cq})
+			check(t, err)
+			_, err = r.Accept(t.Context(), qp, rdma.ConnParams{})
+			if dropped = errors.Is(err, rdma.ErrNotConnected); !dropped && !errors.Is(err, rdma.ErrDeadline) {
+				t.Fatalf("no RTR frame: %v", err)
+			}
+			check(t, qp.Close())
+		}
+		check(t, conn.Close())
+		if dropped && time.Now().After(end) {
+			t.Fatal("no request is accepted in time")
+		}
 	}
 }
 
