@@ -287,7 +287,9 @@ func TestSetupTimeouts(t *testing.T) {
 			r, err = l.Accept(ctx)
 		}
 		cancel()
-		if dropped = errors.Is(err, context.DeadlineExceeded); !dropped {
+		if dropped = errors.Is(err, context.DeadlineExceeded); dropped {
+			check(t, conn.Close())
+		} else {
 			check(t, err)
 			qp, err := b.pd.CreateQP(rdma.QPConfig{SendCQ: b.cq, RecvCQ: b.cq})
 			check(t, err)
@@ -295,9 +297,9 @@ func TestSetupTimeouts(t *testing.T) {
 			if dropped = errors.Is(err, rdma.ErrNotConnected); !dropped && !errors.Is(err, rdma.ErrDeadline) {
 				t.Fatalf("no RTR frame: %v", err)
 			}
+			check(t, conn.Close())
 			check(t, qp.Close())
 		}
-		check(t, conn.Close())
 		if dropped && time.Now().After(end) {
 			t.Fatal("no request is accepted in time")
 		}

