@@ -6,14 +6,15 @@ import (
 )
 
 // A keeper looks after connections whose sockets a waiter has muted and not come back
-// to. Its goroutine exists only while there are muted sockets.
+// to, and after those that may have been reset behind their last bytes (looker.doubt).
+// Its goroutine exists only while there are any.
 type keeper struct {
 	mu   sync.Mutex
 	list map[*qp]uint64 // looker.looks when it was last looked at
 	quit chan struct{}  // closed when list gets empty
 }
 
-// add notes that the socket of q is muted. The caller holds q.rx.mu.
+// add notes that the socket of q is muted, or doubted. The caller holds q.rx.mu.
 func (k *keeper) add(q *qp) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -64,8 +65,8 @@ func (k *keeper) run(quit <-chan struct{}) {
 	}
 }
 
-// visit rings for requests that wait, and unmutes the socket of q if no goroutine has
-// looked into it since the last visit.
+// visit rings for requests that wait, and unmutes the socket of q and reads it, if no
+// goroutine has looked into it since the last visit.
 func (k *keeper) visit(q *qp) {
 	q.tx.ring()
 	if !q.rx.mu.TryLock() {
@@ -82,15 +83,18 @@ func (k *keeper) visit(q *qp) {
 	switch {
 	case !ok:
 		return
-	case q.rx.ended || !q.look.muted.Load():
+	case q.rx.ended || !q.look.muted.Load() && !q.look.doubted:
 		k.drop(q)
 		return
 	case seen != q.look.looks:
 		return
 	}
 	q.look.unmute()
+	q.look.doubted = false
 	k.drop(q)
 	if q.rx.drain() == drainEnd {
 		q.look.end()
+		return
 	}
+	q.look.doubt()
 }

@@ -99,7 +99,8 @@ type looker struct {
 	q        *qp
 	lookable atomic.Bool // not TLS, and not ended
 	muted    atomic.Bool // SO_RCVLOWAT is raised; written under rx.mu
-	looks    uint64      // by waiters, for the keeper
+	looks    uint64      // by waiters, and wakes of the reader, for the keeper
+	doubted  bool        // the keeper is to look for a reset
 
 	// The reader keeps these about the READs that it answers, to decide whether it is
 	// worth while to look for the next one before it sleeps.
@@ -146,7 +147,9 @@ func (look *looker) take(again bool) int {
 		outcome = q.rx.glance()
 	} else {
 		look.unmute()
-		outcome = q.rx.drain()
+		if outcome = q.rx.drain(); outcome != drainEnd {
+			look.doubt()
+		}
 	}
 	switch outcome {
 	case drainEnd:
@@ -196,6 +199,22 @@ func (look *looker) mute() bool {
 	look.muted.Store(true)
 	q.pd.dev.keeper.add(q)
 	return true
+}
+
+// doubt has the keeper read once more, unless the last read has said that there was
+// nothing left, because a read that takes the last bytes does not tell whether the
+// connection was reset behind them: TCP_INQ counts bytes and the peer's orderly end only.
+// If bytes and reset came before the reader was woken, it was woken once for both; without
+// the keeper, no goroutine would hear of the reset. The caller holds rx.mu.
+func (look *looker) doubt() {
+	if look.q.rx.sure {
+		return
+	}
+	look.looks++
+	if !look.doubted {
+		look.doubted = true
+		look.q.pd.dev.keeper.add(look.q)
+	}
 }
 
 // unmute lowers the mark; the kernel announces now what has come meanwhile. The caller

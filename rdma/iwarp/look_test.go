@@ -3,6 +3,8 @@ package iwarp
 import (
 	"bytes"
 	"fmt"
+	"net"
+	"runtime"
 	"testing"
 	"time"
 
@@ -260,4 +262,26 @@ func TestDirectSinkCloses(t *testing.T) {
 	a.dead(rdma.ErrLocal)
 	_ = p.conn.Close()
 	a.close()
+}
+
+// TestResetBehindBytes: the end of a connection is noticed if it was reset behind its last
+// bytes, and the reader was woken once for both. With one processor no goroutine asks the
+// netpoller between the peer's write and its reset.
+func TestResetBehindBytes(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	for range 20 {
+		b := newEnd(t, New(Options{}), rdma.QPConfig{})
+		b.recv(rdma.RecvWR{ID: 1})
+		p := dialRaw(t, b, plainRequest(), rtrWrite(true))
+		check(t, p.conn.(*net.TCPConn).SetLinger(0))
+		time.Sleep(3 * keepEvery) // the reader sleeps, and the keeper has gone
+		p.send(proto.AppendUntagged(nil, proto.OpSend, true, proto.QueueSend, 1, 0))
+		check(t, p.conn.Close())
+		select {
+		case <-b.qp.Done():
+		case <-time.After(10 * time.Second):
+			t.Fatal("the QP has not noticed the reset")
+		}
+		b.close()
+	}
 }

@@ -23,6 +23,7 @@ type receiver struct {
 	direct     direct
 
 	ended  bool   // the reader goroutine has gone, or is about to
+	sure   bool   // the last read has said that there is nothing, and no error either
 	served uint64 // READ requests that have come
 
 	begun   bool          // the first FPDU has come
@@ -94,7 +95,11 @@ func (rx *receiver) readable(uintptr) bool {
 	if rx.ended {
 		return true
 	}
-	return rx.drain() == drainEnd || rx.q.look.attend() == drainEnd
+	if rx.drain() == drainEnd || rx.q.look.attend() == drainEnd {
+		return true
+	}
+	rx.q.look.doubt()
+	return false
 }
 
 // Outcomes of drain.
@@ -109,6 +114,7 @@ const (
 func (rx *receiver) drain() int {
 	for {
 		n, more, err := rx.fetch(true)
+		rx.sure = err == syscall.EAGAIN
 		switch {
 		case err == syscall.EINTR:
 			continue
