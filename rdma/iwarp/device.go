@@ -15,15 +15,18 @@ var kind = &soft.Kind{Fabric: "iwarp"}
 // A device is one opened RNIC: a name space of STags and the limits.
 type device struct {
 	soft.Device
-	fabric *Fabric
-	egress *egress
-	bulk   atomic.Int32 // transmitters that have room for more than a buffer (gather.go)
-	keeper keeper
-	spins  spinners
+	fabric  *Fabric
+	egress  *egress
+	bulk    atomic.Int32 // transmitters that have room for more than a buffer (gather.go)
+	unmuter keeper
+	doubter keeper
+	spins   spinners
 }
 
 func newDevice(f *Fabric, reason string) *device {
 	d := &device{fabric: f, egress: newEgress()}
+	d.unmuter = keeper{every: keepEvery / 2, visit: keepMuted}
+	d.doubter = keeper{every: doubtEvery / 2, visit: keepDoubted}
 	a := soft.Limits()
 	a.Fabric, a.Reason = f.Name(), reason
 	a.Caps = rdma.CapSRQ | rdma.CapInline | rdma.CapWrite | rdma.CapDiesWithProcess

@@ -62,6 +62,6 @@
 //
 //	receiver.mu ▸ QP.Mu ▸ a receive queue's or SRQ's ▸ a CQ's
 //
-// keeper.mu and spinners.mu come after receiver.mu; egress.mu is taken without QP.Mu.
+// keeper.mu, of either keeper, and spinners.mu come after receiver.mu; egress.mu is taken without QP.Mu.
 // The locks of a device, a PD, the tables of regions and numbers are taken alone.
 package iwarp

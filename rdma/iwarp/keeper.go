@@ -5,16 +5,19 @@ import (
 	"time"
 )
 
-// A keeper looks after connections whose sockets a waiter has muted and not come back
-// to, and after those that may have been reset behind their last bytes (looker.doubt).
-// Its goroutine exists only while there are any.
+// A keeper looks after connections to which no goroutine may come back. A device has one
+// for those whose sockets a waiter has muted (unmuter), and one for those that may have been
+// reset behind their last bytes (doubter). Its goroutine exists only while there are any.
 type keeper struct {
+	every time.Duration // between two visits of a connection
+	visit func(*qp)
+
 	mu   sync.Mutex
-	list map[*qp]uint64 // looker.looks when it was last looked at
+	list map[*qp]uint64 // looker.looks at the last visit
 	quit chan struct{}  // closed when list gets empty
 }
 
-// add notes that the socket of q is muted, or doubted. The caller holds q.rx.mu.
+// add has q visited from now on. The caller holds q.rx.mu.
 func (k *keeper) add(q *qp) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -41,10 +44,9 @@ func (k *keeper) drop(q *qp) {
 	}
 }
 
-// run is the goroutine: until quit is closed it lowers the mark of sockets into
-// which no goroutine has looked for a whole turn.
+// run is the goroutine: it visits all connections at each turn, until quit is closed.
 func (k *keeper) run(quit <-chan struct{}) {
-	tick := time.NewTicker(keepEvery / 2)
+	tick := time.NewTicker(k.every)
 	defer tick.Stop()
 	var list []*qp
 	for {
@@ -65,36 +67,54 @@ func (k *keeper) run(quit <-chan struct{}) {
 	}
 }
 
-// visit rings for requests that wait, and unmutes the socket of q and reads it, if no
-// goroutine has looked into it since the last visit.
-func (k *keeper) visit(q *qp) {
+// quiet says whether q is listed and no goroutine has looked into its socket since the last
+// visit. The caller holds q.rx.mu.
+func (k *keeper) quiet(q *qp) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	seen, ok := k.list[q]
+	if ok {
+		k.list[q] = q.look.looks
+	}
+	return ok && seen == q.look.looks
+}
+
+// keepMuted rings for requests that wait, and unmutes the socket of q if no goroutine has
+// looked into it since the last visit.
+func keepMuted(q *qp) {
+	k := &q.pd.dev.unmuter
 	q.tx.ring()
 	if !q.rx.mu.TryLock() {
 		return // another goroutine looks
 	}
 	defer q.rx.mu.Unlock()
 	q.tx.ring() // no round can ask for that now
-	k.mu.Lock()
-	seen, ok := k.list[q]
-	if ok {
-		k.list[q] = q.look.looks
-	}
-	k.mu.Unlock()
-	switch {
-	case !ok:
-		return
-	case q.rx.ended || !q.look.muted.Load() && !q.look.doubted:
+	if q.rx.ended || !q.look.muted.Load() {
 		k.drop(q)
 		return
-	case seen != q.look.looks:
+	}
+	if !k.quiet(q) {
 		return
 	}
 	q.look.unmute()
-	q.look.doubted = false
 	k.drop(q)
-	if q.rx.drain() == drainEnd {
-		q.look.end()
+	q.look.read()
+}
+
+// keepDoubted reads the socket of q once more, if no goroutine has done so since the last
+// visit; see looker.doubt.
+func keepDoubted(q *qp) {
+	k := &q.pd.dev.doubter
+	if !q.rx.mu.TryLock() {
+		return // another goroutine looks
+	}
+	defer q.rx.mu.Unlock()
+	if !q.rx.ended && !q.rx.sure && !k.quiet(q) {
 		return
 	}
-	q.look.doubt()
+	q.look.doubted = false
+	k.drop(q)
+	if !q.rx.ended && !q.rx.sure {
+		q.look.read()
+	}
 }

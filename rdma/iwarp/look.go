@@ -31,6 +31,10 @@ const (
 	// keepEvery is for how long at most bytes can lie in a muted socket into
 	// which no goroutine looks, and half of that at least.
 	keepEvery = 2 * time.Millisecond
+	// doubtEvery is after how long at most a reset is noticed that the kernel has announced
+	// with the bytes before it. It is long, because each connection with traffic is visited
+	// so often.
+	doubtEvery = 200 * time.Millisecond
 	// lookQPs is how many connections a CQ may have for Spin to look at them:
 	// each look is a system call, and with many of them the netpoller is better.
 	lookQPs = 4
@@ -99,8 +103,8 @@ type looker struct {
 	q        *qp
 	lookable atomic.Bool // not TLS, and not ended
 	muted    atomic.Bool // SO_RCVLOWAT is raised; written under rx.mu
-	looks    uint64      // by waiters, and wakes of the reader, for the keeper
-	doubted  bool        // the keeper is to look for a reset
+	looks    uint64      // by waiters, and reads that left a doubt, for the keepers
+	doubted  bool        // the doubter has it
 
 	// The reader keeps these about the READs that it answers, to decide whether it is
 	// worth while to look for the next one before it sleeps.
@@ -177,7 +181,8 @@ func (look *looker) stop() {
 	q.rx.ended = true
 	look.lookable.Store(false)
 	look.muted.Store(false)
-	q.pd.dev.keeper.drop(q)
+	q.pd.dev.unmuter.drop(q)
+	q.pd.dev.doubter.drop(q)
 	if look.noted {
 		q.pd.dev.spins.drop(look.budget)
 	}
@@ -197,15 +202,24 @@ func (look *looker) mute() bool {
 		return false
 	}
 	look.muted.Store(true)
-	q.pd.dev.keeper.add(q)
+	q.pd.dev.unmuter.add(q)
 	return true
 }
 
-// doubt has the keeper read once more, unless the last read has said that there was
+// read takes what the socket has, for a keeper. The caller holds rx.mu.
+func (look *looker) read() {
+	if look.q.rx.drain() == drainEnd {
+		look.end()
+		return
+	}
+	look.doubt()
+}
+
+// doubt has the doubter read once more, unless the last read has said that there was
 // nothing left, because a read that takes the last bytes does not tell whether the
 // connection was reset behind them: TCP_INQ counts bytes and the peer's orderly end only.
 // If bytes and reset came before the reader was woken, it was woken once for both; without
-// the keeper, no goroutine would hear of the reset. The caller holds rx.mu.
+// the doubter, no goroutine would hear of the reset. The caller holds rx.mu.
 func (look *looker) doubt() {
 	if look.q.rx.sure {
 		return
@@ -213,7 +227,7 @@ func (look *looker) doubt() {
 	look.looks++
 	if !look.doubted {
 		look.doubted = true
-		look.q.pd.dev.keeper.add(look.q)
+		look.q.pd.dev.doubter.add(look.q)
 	}
 }
 

@@ -113,12 +113,14 @@ func TestNothingStaysUnread(t *testing.T) {
 		b.waitOK(1)
 	}
 	// And when nothing comes, no goroutine is kept busy with it.
-	k := &a.dev.(*device).keeper
-	eventually(t, "the keeper keeps on", func() bool {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		return len(k.list) == 0
-	})
+	d := a.dev.(*device)
+	for _, k := range []*keeper{&d.unmuter, &d.doubter} {
+		eventually(t, "a keeper keeps on", func() bool {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			return len(k.list) == 0
+		})
+	}
 }
 
 // TestEndWhileLooking: the end of a connection is found by the goroutine that
@@ -274,7 +276,7 @@ func TestResetBehindBytes(t *testing.T) {
 		b.recv(rdma.RecvWR{ID: 1})
 		p := dialRaw(t, b, plainRequest(), rtrWrite(true))
 		check(t, p.conn.(*net.TCPConn).SetLinger(0))
-		time.Sleep(3 * keepEvery) // the reader sleeps, and the keeper has gone
+		time.Sleep(3 * keepEvery) // the reader sleeps
 		p.send(proto.AppendUntagged(nil, proto.OpSend, true, proto.QueueSend, 1, 0))
 		check(t, p.conn.Close())
 		select {

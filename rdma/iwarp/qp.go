@@ -18,7 +18,7 @@ import (
 //
 // Only these two touch buffers of the program. So everything can be flushed when the QP
 // is in ERR, tx is not framing and rx is not busy (settle). Locks come in this order:
-// rx.mu, Mu, a receive queue's, a CQ's; the keeper's and that of the device's spinners
+// rx.mu, Mu, a receive queue's, a CQ's; the keepers' and that of the device's spinners
 // are taken under rx.mu, egress.mu with none of them.
 type qp struct {
 	soft.QP
