@@ -238,11 +238,11 @@ func TestReplayFlood(t *testing.T) {
 		t.Logf("50 of 50 clients came in, the slowest after %v (before the flood %v)", worst, idle)
 		return worst
 	}
-	worst, enough := slowest(), max(time.Second, 10*idle) // the machine may have other things to do
-	if worst > enough {
-		worst = min(worst, slowest()) // one stall makes one of them slow; the flood would, in each lot
+	lots, enough := times{slowest()}, max(time.Second, 10*idle) // the machine may have other things to do
+	for len(lots) < 3 && lots.at(0.5) > enough {
+		lots = append(lots, slowest()) // one stall makes one of them slow; the flood would, in most lots
 	}
-	if worst > enough {
+	if worst := lots.at(0.5); worst > enough {
 		t.Errorf("the slowest of 50 came in after %v; before the flood after %v", worst, idle)
 	}
 	// The tenant that was overheard comes in, too, as long as it has sessions left.
