@@ -35,10 +35,11 @@ type Index struct {
 	bytes    uint64 // segments and directory in use
 
 	// Filling has three stages: every header shows 255; SetFilled was called,
-	// and the headers wait for a lease; they show the true counts.
+	// and the headers wait for a lease; they show the true counts. Unfill leads back to the first.
 	filled bool
-	shown  atomic.Bool // the third stage is reached
-	due    atomic.Bool // the lease is over: Tick asks for the third stage
+	fills  uint64        // how often SetFilled was called
+	shown  atomic.Bool   // the third stage is reached
+	due    atomic.Uint64 // the fill whose lease is over: Tick asks for the third stage; 0: none
 
 	retired  atomic.Int64 // bytes of this shard that wait; Tick lowers it
 	retryAt  time.Time    // no growth before: memory was short
@@ -106,7 +107,7 @@ func (r Ref) Place() layout.Place { return r.seg.place + layout.Place(r.off/8) }
 
 // segmentOf is the one segment that may hold a key.
 func (ix *Index) segmentOf(h layout.Hash) *segment {
-	if ix.due.Load() {
+	if ix.due.Load() != 0 {
 		ix.show()
 	}
 	return ix.dir[h.Prefix(ix.depth)]

@@ -107,19 +107,49 @@ func (ix *Index) SetFilled() {
 		return
 	}
 	ix.filled = true
+	ix.fills++
+	fill := ix.fills
 	if !ix.touched {
+		ix.due.Store(fill)
 		ix.show()
 		return
 	}
 	// Tick has no shard lock; the next call that looks into the index has one.
-	ix.reclaim.After(func() { ix.due.Store(true) })
+	ix.reclaim.After(func() { ix.due.Store(fill) })
+}
+
+// Unfill says that the index is about to be emptied: each header shows 255 from here on, and Slotless says yes, as
+// before SetFilled. The caller leaves the slots alone until no READ is left that was posted before, because the words
+// of one READ come in any order, and an older header beside a slot that was cleared would prove a key absent. touched: some
+// reader may have seen another header, so that this is to be waited for.
+func (ix *Index) Unfill() (touched bool) {
+	if ix.due.Load() != 0 {
+		ix.show() // else a fill's lease that is over would show its counts later
+	}
+	ix.filled = false
+	if !ix.shown.Swap(false) {
+		return false
+	}
+	ix.eachSegment(func(seg *segment) {
+		for b := range 3 * seg.groups {
+			ix.store(seg.mem, b*layout.BucketSize, uint64(ix.header(seg, b)), "index.unfilled")
+		}
+	})
+	return ix.touched
+}
+
+// Uncount forgets which keys have no slot. Between Unfill and SetFilled that is nobody's business, because every miss is asked.
+func (ix *Index) Uncount() {
+	if ix.filled {
+		panic("index: Uncount of an index whose misses are believed")
+	}
+	ix.eachSegment(func(seg *segment) { seg.slotless = counts{} })
 }
 
 // show rewrites every header with its true count. It may run under a shard
 // lock held for reading: then several callers may arrive, and one does it.
 func (ix *Index) show() {
-	ix.due.Store(false)
-	if ix.shown.Swap(true) {
+	if fill := ix.due.Swap(0); !ix.filled || fill != ix.fills || ix.shown.Swap(true) {
 		return
 	}
 	ix.eachSegment(func(seg *segment) {

@@ -278,3 +278,53 @@ func TestNewRefuses(t *testing.T) {
 		t.Error("an index without memory")
 	}
 }
+
+// TestUnfill: an index that is emptied and filled again shows 255 from the first moment to a lease behind the second fill, whatever
+// of the first one's is still to come, and counts anew.
+func TestUnfill(t *testing.T) {
+	w := newWorld(t, 4*mib)
+	h, counted := hashOf(1), hashOf(2)
+	many := func(when string) {
+		t.Helper()
+		if n := w.headerSays(h); n != layout.SlotlessMany || !w.ix.Slotless(h) {
+			t.Errorf("%s: the header shows %d, Slotless says %v", when, n, w.ix.Slotless(h))
+		}
+	}
+	if w.ix.Unfill() {
+		t.Error("an index that never showed its counts is said to have been believed")
+	}
+	w.ix.SetFilled()
+	if n := w.headerSays(h); n != 0 {
+		t.Fatalf("an empty index that is filled shows %d", n)
+	}
+	if w.ix.Unfill() {
+		t.Error("nobody has read a slot, and it is to be waited for")
+	}
+	many("unfilled")
+	w.insert(1)
+	w.ix.AddSlotless(counted)
+	w.ix.SetFilled() // its lease runs
+	if n := w.headerSays(h); n != layout.SlotlessMany {
+		t.Errorf("before the lease is over the header shows %d", n)
+	}
+	if w.ix.Unfill() {
+		t.Error("the headers never showed a count since")
+	}
+	w.ix.Uncount()
+	w.ix.SetFilled() // another lease runs behind it
+	if w.ix.Slotless(counted) {
+		t.Error("a key of the first fill is counted still")
+	}
+	w.ix.Unfill()
+	w.pass(time.Minute)
+	many("behind the leases of two fills that were taken back")
+	w.ix.SetFilled()
+	w.pass(time.Minute)
+	if n := w.headerSays(h); n != 0 || w.ix.Slotless(h) {
+		t.Errorf("a lease behind the fill the header shows %d", n)
+	}
+	if !w.ix.Unfill() {
+		t.Error("readers may have believed a miss, and nobody waits for them")
+	}
+	many("unfilled again")
+}

@@ -2,10 +2,12 @@ package checkpoint
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	groupentry "github.com/rdmakv/rdmakv/store/internal/entry"
 	"github.com/rdmakv/rdmakv/store/internal/logged"
@@ -43,6 +45,42 @@ const groupName = "group."
 // GroupKey is the key of Pebble under which the state of a group stands.
 func GroupKey(id consensus.GroupID) []byte {
 	return strconv.AppendUint(disk.AppendKey(nil, disk.StoreShard, disk.KindMeta, []byte(groupName)), uint64(id), 10)
+}
+
+// A Named tells records of kind meta; disk.Disk is one, and so is a disk.Snapshot.
+type Named interface {
+	Named(key []byte) ([]byte, error)
+}
+
+// StateOf returns where a base stands in a group; ok: it has been told of the group.
+func StateOf(b Named, id consensus.GroupID) (s groupentry.State, ok bool, err error) {
+	key := GroupKey(id)
+	value, err := b.Named(key)
+	if err != nil || value == nil {
+		return s, false, err
+	}
+	if s, err = groupentry.ParseState(value); err != nil {
+		return s, false, &base.CorruptError{Shard: disk.StoreShard, Key: key, Err: err}
+	}
+	return s, true, nil
+}
+
+// SetState adds where the base stands in a group to an ingest, behind everything else that it has.
+func SetState(to interface{ Set(key, value []byte) error }, id consensus.GroupID, s *groupentry.State) error {
+	key, value := GroupKey(id), groupentry.AppendState(nil, s)
+	rec := make([]byte, disk.RecordSize(len(value), false))
+	disk.PutRecord(rec, key, disk.Record{Value: value})
+	return to.Set(key, rec)
+}
+
+// Found tells a base of a group, whose state this replica starts from. When it returns, that is durable. The base
+// has everything that the state says, because that is nothing: a group that begins has no key.
+func Found(ctx context.Context, to Ingest, id consensus.GroupID, s *groupentry.State) error {
+	if err := SetState(to, id, s); err != nil {
+		return errors.Join(err, to.Abort())
+	}
+	_, err := to.Commit(ctx)
+	return err
 }
 
 // entriesTogether bounds the bytes of entries that are read at a time.

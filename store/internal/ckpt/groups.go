@@ -1,12 +1,8 @@
 package ckpt
 
 import (
-	"context"
-	"errors"
-
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
-	"github.com/rdmakv/rdmakv/store/internal/disk"
 	groupentry "github.com/rdmakv/rdmakv/store/internal/entry"
 	"github.com/rdmakv/rdmakv/store/log"
 )
@@ -47,30 +43,6 @@ func (k *Keeper) AddGroup(g Group, s groupentry.State) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.groups = append(k.groups, &followed{Group: g, state: s})
-}
-
-// Found writes the state that a group starts from into the base. It is durable when Found returns,
-// and is there with everything that the state says, because that is nothing: a group that
-// is founded has no key.
-func (k *Keeper) Found(ctx context.Context, id consensus.GroupID, s groupentry.State) error {
-	select {
-	case k.rounds <- struct{}{}:
-		defer func() { <-k.rounds }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	t, err := k.c.Base.Tables(ctx, 0)
-	if err != nil {
-		return err
-	}
-	key, value := checkpoint.GroupKey(id), groupentry.AppendState(nil, &s)
-	rec := make([]byte, disk.RecordSize(len(value), false))
-	disk.PutRecord(rec, key, disk.Record{Value: value})
-	if err := t.Set(key, rec); err != nil {
-		return errors.Join(err, t.Abort())
-	}
-	_, err = t.Commit(ctx)
-	return err
 }
 
 // oldest is the position of the oldest entry that the base lacks, of the groups that which says yes

@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -73,6 +74,26 @@ func placeIn(db pebble.Reader) (raw []byte, err error) {
 	}
 	defer closer.Close()
 	return append([]byte{}, b...), nil
+}
+
+// Named returns the value of the record of kind meta under a key; nil: there is none.
+func (b *Base) Named(key []byte) ([]byte, error) { return namedIn(b.d.db, key) }
+
+func namedIn(db pebble.Reader, key []byte) (value []byte, err error) {
+	defer guard(&err)
+	raw, closer, err := db.Get(key)
+	switch {
+	case errors.Is(err, pebble.ErrNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	defer closer.Close()
+	rec, err := ParseRecord(raw, key)
+	if err != nil {
+		return nil, &base.CorruptError{Shard: StoreShard, Key: bytes.Clone(key), Err: err}
+	}
+	return append([]byte{}, rec.Value...), nil
 }
 
 // placeEpoch returns the epoch that stands in the position of the base; 0: there is no

@@ -111,6 +111,9 @@ func (s Snapshot) Records(lower, upper []byte) (Records, error) {
 	return recordsOf(s.snap, lower, upper)
 }
 
+// Named is Base.Named of that moment.
+func (s Snapshot) Named(key []byte) ([]byte, error) { return namedIn(s.snap, key) }
+
 // Close lets the moment go. Its walks are to be closed before.
 func (s Snapshot) Close() error { return s.snap.Close() }
 

@@ -155,6 +155,13 @@ func (j *Journal) Sync(c *pipeline.Commit) error {
 	return s.frame.Turn()
 }
 
+// PublishWrites makes writes visible whose records stand in the log already, in their order.
+func (j *Journal) PublishWrites(writes []*flight.Flight, shards []*shard.Shard, results *dedup.Table) {
+	j.publishing.Lock()
+	defer j.publishing.Unlock()
+	shard.PublishAll(shards, writes, results)
+}
+
 // Publish makes a commit that is durable visible, and lets the next frame have its turn: a
 // checkpoint may take the writes into the base from here on.
 func (j *Journal) Publish(c *pipeline.Commit, shards []*shard.Shard, results *dedup.Table) {

@@ -212,17 +212,8 @@ func (r *Replica) begin(e *consensus.Entry, p *entry.Entry, next uint64) {
 		r.role = stands // nobody orders until all of this is through
 	}
 	why := r.notLeader()
-	var writes []*flight.Flight
-	var bytes int64
-	for _, b := range r.flying {
-		writes, bytes = append(writes, b.writes...), bytes+b.bytes
-	}
-	for _, f := range r.queue {
-		writes, bytes = append(writes, f), bytes+f.Charge
-	}
-	clear(r.flying)
-	clear(r.queue)
-	r.flying, r.queue, r.cut = r.flying[:0], r.queue[:0], nil
+	flew, waited, bytes := r.drain()
+	writes := append(flew, waited...)
 	r.mu.Unlock()
 
 	if len(writes) > 0 {
@@ -236,6 +227,21 @@ func (r *Replica) begin(e *consensus.Entry, p *entry.Entry, next uint64) {
 	if len(writes) > 0 {
 		r.c.Void(writes, bytes)
 	}
+}
+
+// drain takes all writes that are under way: those that were in entries, and those that are in none.
+// bytes is what they were admitted with. Caller holds mu.
+func (r *Replica) drain() (flew, waited []*flight.Flight, bytes int64) {
+	for _, b := range r.flying {
+		flew, bytes = append(flew, b.writes...), bytes+b.bytes
+	}
+	for _, f := range r.queue {
+		waited, bytes = append(waited, f), bytes+f.Charge
+	}
+	clear(r.flying)
+	clear(r.queue)
+	r.flying, r.queue, r.cut = r.flying[:0], r.queue[:0], nil
+	return flew, waited, bytes
 }
 
 // takeBack takes writes out of the shards and gives back what they hold. Nobody orders meanwhile,

@@ -1,0 +1,57 @@
+package replica
+
+import (
+	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/internal/entry"
+	"github.com/rdmakv/rdmakv/store/internal/flight"
+)
+
+// What a replica does when it will hear of no entry any more that its writes are in.
+
+// Forget takes back what is under way, and believes nothing of what it has: another replica's state
+// is about to take its place (consensus.Machine.Adopt). It is called like Apply, of a replica that
+// does not lead. What is in an entry may be in that state: its callers are told that its outcome is
+// not known, and learn it from whoever leads, because they ask again under the same name. What is in no
+// entry was not done.
+func (r *Replica) Forget() {
+	r.mu.Lock()
+	why := r.notLeader()
+	flew, waited, bytes := r.drain()
+	r.mu.Unlock()
+	if len(flew)+len(waited) == 0 {
+		return
+	}
+	r.takeBack(append(flew, waited...), why)
+	unknown(flew)
+	r.c.Void(append(flew, waited...), bytes)
+}
+
+// Installed says that the store has a state, which was another replica's.
+func (r *Replica) Installed(s entry.State) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.state, r.configs = s, nil
+}
+
+// End answers what is under way, because the replica was stopped: nothing is applied any more. It is called
+// when the engine calls it no more, and nobody orders writes.
+func (r *Replica) End() {
+	r.mu.Lock()
+	r.role = follows
+	flew, waited, bytes := r.drain()
+	r.mu.Unlock()
+	unknown(flew)
+	for _, f := range waited {
+		*f.Result = base.Result{Err: base.ErrClosed}
+	}
+	if writes := append(flew, waited...); len(writes) > 0 {
+		r.c.Void(writes, bytes)
+	}
+}
+
+// unknown says of writes that they are in an entry which may be committed.
+func unknown(writes []*flight.Flight) {
+	for _, f := range writes {
+		*f.Result = base.Result{Err: base.ErrOutcomeUnknown}
+	}
+}
