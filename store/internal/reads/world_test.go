@@ -90,7 +90,7 @@ func newWorld(t testing.TB, shards int, fs vfs.FS) *world {
 		sh, err := shard.New(uint16(i), m, w.next-1, false)
 		w.fatal(err)
 		w.shards = append(w.shards, sh)
-		sh.SetFull()
+		sh.SetFull(0)
 	}
 	for i := range 3 { // what waits for a lease is done
 		m.Reclaim.Tick(time.Now().Add(time.Duration(i+1) * time.Minute))

@@ -57,7 +57,7 @@ func TestFillBesideVoid(t *testing.T) {
 	if err := sh.WaitPublished(t.Context(), sh.Marks().Published); err != nil || ordered == 0 {
 		t.Fatal(err)
 	}
-	sh.SetFull() // what residents.Fill.after does behind its wait
+	sh.SetFull(0) // what residents.Fill.after does behind its wait
 	sh.Mu.Lock()
 	defer sh.Mu.Unlock()
 	if _, where := sh.Locate(h, key); where == shard.Nowhere {

@@ -105,7 +105,7 @@ func (g *group) start(id int) *node {
 		if err != nil {
 			g.t.Fatal(err)
 		}
-		sh.SetFull()
+		sh.SetFull(0)
 		n.shards = append(n.shards, sh)
 		if i < shards {
 			mine = append(mine, i)

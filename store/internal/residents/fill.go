@@ -56,8 +56,8 @@ type Progress struct {
 	Err          error         // the first shard that could not be filled; it stays "ask"
 }
 
-// A Fill brings the keys of the disk into memory, once after a start. Safe for
-// concurrent use, but for Start.
+// A Fill brings the keys of the disk into memory, once after a start, and those of a shard that was emptied
+// again. Safe for concurrent use, but for Start.
 type Fill struct {
 	Env
 	cfg FillConfig
@@ -75,13 +75,21 @@ type Fill struct {
 	telling  sync.Mutex // held while Progress is called
 	reported time.Time  // under telling
 
-	mu  sync.Mutex // behind telling
-	err error      // under mu: the first fault
+	mu   sync.Mutex // behind telling
+	err  error      // under mu: the first fault
+	each []filling  // under mu: by shard
+}
+
+// A filling is how far a shard is.
+type filling struct {
+	begun bool
+	busy  bool // a worker is at it, and looks at its end whether it is to do it again
+	full  bool // its misses are believed
 }
 
 // NewFill returns a fill that has not begun, of a store that was opened at started.
 func NewFill(env Env, c FillConfig, started time.Time) *Fill {
-	return &Fill{Env: env, cfg: c, started: started}
+	return &Fill{Env: env, cfg: c, started: started, each: make([]filling, len(env.Shards))}
 }
 
 // Start begins the fill.
@@ -134,18 +142,32 @@ func (f *Fill) run() {
 			return
 		}
 		batch.sh = f.Shards[i]
-		switch err := f.shard(batch); {
-		case errors.Is(err, errStopped):
+		f.begin(batch.sh)
+		if !f.all(batch) {
 			return
-		case err != nil:
-			f.failed(f.Shards[i], err)
 		}
 	}
 }
 
-// shard fills the shard of the batch and arranges for its misses to be
+// all fills the shard of the batch, as often as it is emptied meanwhile. A shard that cannot be read is left as it
+// is. false: the store ends.
+func (f *Fill) all(batch *fillBatch) bool {
+	for again := true; again; {
+		content := batch.sh.Content()
+		err := f.shard(batch, content)
+		if errors.Is(err, errStopped) {
+			return false
+		}
+		if again = !f.ended(batch.sh, content); err != nil && !again {
+			f.failed(batch.sh, err)
+		}
+	}
+	return true
+}
+
+// shard fills the shard of the batch, which has a content, and arranges for its misses to be
 // believed.
-func (f *Fill) shard(batch *fillBatch) error {
+func (f *Fill) shard(batch *fillBatch, content uint64) error {
 	if err := f.logged(batch); err != nil {
 		return err
 	}
@@ -155,10 +177,10 @@ func (f *Fill) shard(batch *fillBatch) error {
 	sh := batch.sh
 	m := sh.Marks()
 	if m.Published == m.Ordered {
-		f.Full(sh)
+		f.full(sh, content)
 		return nil
 	}
-	f.Life.Go(func() { f.after(sh, m.Ordered) })
+	f.Life.Go(func() { f.after(sh, m.Ordered, content) })
 	return nil
 }
 

@@ -15,9 +15,9 @@ import (
 // ordered when its last chunk was read. A key of which a write was in flight was
 // dropped (LinkFilled). Until that write is published the index has neither it nor what
 // it replaces, and a miss would say that a key is not there which was there all the time.
-func (f *Fill) after(sh *shard.Shard, ordered layout.Version) {
+func (f *Fill) after(sh *shard.Shard, ordered layout.Version, content uint64) {
 	if sh.WaitPublished(f.Life.Ctx, ordered) == nil {
-		f.Full(sh)
+		f.full(sh, content)
 	}
 }
 
@@ -29,20 +29,74 @@ func (f *Fill) after(sh *shard.Shard, ordered layout.Version) {
 //
 // A shard that is withheld goes on saying 255; it counts as filled, because
 // nothing more is to come.
-func (f *Fill) Full(sh *shard.Shard) {
-	if sh.SetFull() {
-		f.believed()
-		return
+func (f *Fill) Full(sh *shard.Shard) { f.full(sh, sh.Content()) }
+
+// full is Full of a content. One that has given way to another counts no more.
+func (f *Fill) full(sh *shard.Shard, content uint64) {
+	switch shown, ok := sh.SetFull(content); {
+	case !ok:
+	case shown:
+		f.believed(sh, content)
+	default:
+		sh.ShowLater(func() { f.believed(sh, content) })
 	}
-	sh.ShowLater(f.believed)
 }
 
 // believed counts a shard whose misses are believed by readers.
-func (f *Fill) believed() {
-	if int(f.shards.Add(1)) == len(f.Shards) {
+func (f *Fill) believed(sh *shard.Shard, content uint64) {
+	f.mu.Lock()
+	e := &f.each[sh.ID]
+	if sh.Content() != content || e.full {
+		f.mu.Unlock()
+		return
+	}
+	e.full = true
+	last := int(f.shards.Add(1)) == len(f.Shards)
+	if last {
 		f.done.Store(true)
+	}
+	f.mu.Unlock()
+	if last {
 		f.progress(true)
 	}
+}
+
+// begin says that a worker has come to a shard.
+func (f *Fill) begin(sh *shard.Shard) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.each[sh.ID].begun, f.each[sh.ID].busy = true, true
+}
+
+// ended says that a worker is through with the content of a shard. false: the shard was emptied meanwhile, and the worker
+// fills it again.
+func (f *Fill) ended(sh *shard.Shard, content uint64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	over := sh.Content() == content
+	f.each[sh.ID].busy = !over
+	return over
+}
+
+// Again fills a shard that was emptied. It does not wait.
+func (f *Fill) Again(sh *shard.Shard) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e := &f.each[sh.ID]
+	if e.full {
+		e.full = false
+		f.shards.Add(-1)
+		f.done.Store(false)
+	}
+	if !e.begun || e.busy {
+		return // a worker comes to it, or is at it
+	}
+	e.busy = true
+	f.Life.Go(func() {
+		batch := &fillBatch{f: f, sh: sh, keys: make([]fillKey, 0, batchKeys)}
+		defer batch.places.release(f.Memory.Slabs)
+		f.all(batch)
+	})
 }
 
 // failed takes note of a shard that could not be read to its end. It stays

@@ -180,7 +180,7 @@ func TestSweepMeetsNewer(t *testing.T) {
 			r.replay(base.OpPut, fmt.Sprint("a", i), "v")
 		}
 		r.replay(base.OpPut, "k", "v")
-		r.sh.SetFull()
+		r.sh.SetFull(0)
 		r.sh.Mu.Lock()
 		ref, _ := r.sh.Index.Room(time.Now(), h)
 		r.sh.Index.Set(ref, layout.PebbleSlot(h))

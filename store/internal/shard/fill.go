@@ -165,16 +165,19 @@ func (sh *Shard) LinkFilled(now time.Time, h layout.Hash, key []byte, v layout.V
 	return FillLinked
 }
 
-// SetFull says that every key of the shard has a slot or is counted. shown: the headers
-// say so, or never will, because the shard is withheld.
-func (s *Items) SetFull() (shown bool) {
+// SetFull says that every key that the shard has with a content has a slot or is counted. shown: the headers
+// say so, or never will, because the shard is withheld. ok: the shard was not emptied since; otherwise nothing is done.
+func (s *Items) SetFull(content uint64) (shown, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if content != s.content.Load() {
+		return false, false
+	}
 	s.full = true
 	if !s.withheld {
 		s.Index.SetFilled()
 	}
-	return s.withheld || s.Index.Stats().Shown
+	return s.withheld || s.Index.Stats().Shown, true
 }
 
 // Release ends the withholding of the shard.

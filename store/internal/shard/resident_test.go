@@ -398,7 +398,7 @@ func TestWithheld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if shown := sh.SetFull(); !shown || !sh.Withheld() || sh.Index.Filled() {
+	if shown, ok := sh.SetFull(0); !shown || !ok || !sh.Withheld() || sh.Index.Filled() {
 		t.Errorf("shown %v, withheld %v, filled %v", shown, sh.Withheld(), sh.Index.Filled())
 	}
 	sh.Release()

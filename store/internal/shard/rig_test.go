@@ -69,7 +69,7 @@ func newRig(t testing.TB, backed bool) *rig {
 	if r.Shard, err = New(0, m, r.next-1, false); err != nil {
 		t.Fatal(err)
 	}
-	r.SetFull()
+	r.SetFull(0)
 	r.pass()
 	return r
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/rdmakv/rdmakv/store/index"
 	"github.com/rdmakv/rdmakv/store/internal/clock"
@@ -82,6 +83,7 @@ type Items struct {
 	withheld bool // its misses are not this node's to vouch for
 	full     bool // the fill is over
 	fill     fillState
+	content  atomic.Uint64 // how often it was emptied
 
 	coldShard
 	sweptShard

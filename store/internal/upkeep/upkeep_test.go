@@ -60,7 +60,7 @@ func newRig(t *testing.T, writes int) *rig {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sh.SetFull()
+		sh.SetFull(0)
 		r.Shards = append(r.Shards, sh)
 	}
 	results := dedup.New(16)
