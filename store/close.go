@@ -19,7 +19,10 @@ import (
 func (s *Store) Close() error { return s.closed() }
 
 func (s *Store) close() error {
-	if !s.life.Unfenced(s.gate.Close()) {
+	idle := s.gate.Close()
+	s.groups.drain(idle, s.fence.Down)
+	left := s.groups.close()
+	if !s.life.Unfenced(idle) {
 		return s.giveUp()
 	}
 	s.pipe.Close()
@@ -45,7 +48,7 @@ func (s *Store) close() error {
 	if !clean {
 		end = nil
 	}
-	return errors.Join(err, ended, s.disk.Close(end))
+	return errors.Join(err, left, ended, s.disk.Close(end))
 }
 
 // giveUp ends what can be ended of a store that was fenced, and returns why it was. Somebody

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/admit"
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/dedup"
+	"github.com/rdmakv/rdmakv/store/internal/flight"
 	"github.com/rdmakv/rdmakv/store/internal/journal"
 	"github.com/rdmakv/rdmakv/store/internal/pipeline"
 	"github.com/rdmakv/rdmakv/store/internal/shard"
@@ -43,6 +45,7 @@ func (s *Store) openStages(own span) {
 		Append: d.appendCommit, Sync: d.syncCommit, Publish: d.publishCommit, Done: d.commitDone,
 	}, limits, s.fence, own.first, own.limit)
 	s.order = pipeline.NewOrderer(s.pipe, pipeline.OrderEnv{Memory: s.mem, Results: s.dedup, Reserve: s.evictor.Reserve, Read: s.ask})
+	s.groups.start(s, d)
 }
 
 // A direct is a pipeline's env.
@@ -93,10 +96,41 @@ func (d *direct) publishCommit(c *pipeline.Commit) {
 
 // commitDone answers the writers of a published commit.
 func (d *direct) commitDone(c *pipeline.Commit) {
-	d.tally(c)
 	d.gate.Leave(c.Bytes, len(c.Flights))
-	d.events.noteCommit(c)
-	for _, f := range c.Flights {
+	d.answer(c.Flights)
+}
+
+// published answers the writers of an entry of a replicated group. Writes that were ordered elsewhere have none here: bytes
+// is what the others were admitted with.
+func (d *direct) published(writes []*flight.Flight, bytes int64) {
+	own := 0
+	for _, f := range writes {
+		if f.Op != nil {
+			own++
+		}
+	}
+	if own > 0 {
+		d.gate.Leave(bytes, own)
+	}
+	d.answer(writes)
+}
+
+// void answers the writers of what was not done, or not for certain, which their results say.
+func (d *direct) void(writes []*flight.Flight, bytes int64) {
+	d.gate.Leave(bytes, len(writes))
+	d.tell(writes)
+}
+
+// answer counts writes that are published, and answers their writers.
+func (d *direct) answer(writes []*flight.Flight) {
+	d.tally(writes)
+	d.events.note(writes)
+	d.tell(writes)
+}
+
+// tell calls those who wait for writes.
+func (d *direct) tell(writes []*flight.Flight) {
+	for _, f := range writes {
 		if f.Done != nil {
 			f.Done(f) // f is the caller's again
 		}
@@ -104,12 +138,11 @@ func (d *direct) commitDone(c *pipeline.Commit) {
 	d.told()
 }
 
-// tally counts what the writes of a published commit came to. It is called by
-// one worker at a time, before the writers are answered.
-func (d *direct) tally(commit *pipeline.Commit) {
+// tally counts what published writes came to, before the writers are answered.
+func (d *direct) tally(writes []*flight.Flight) {
 	c := d.counts
-	c.Published.Add(uint64(len(commit.Flights)))
-	for _, f := range commit.Flights {
+	c.Published.Add(uint64(len(writes)))
+	for _, f := range writes {
 		switch {
 		case f.Op == nil:
 			continue // it was counted where it was asked for
@@ -139,7 +172,10 @@ type predecessor struct {
 // incarnation any more: what is published before could be followed by a read
 // of the old memory. It fails with what fenced the store. It may be called by
 // many goroutines: the pipeline's, and Close behind them.
-func (p *predecessor) wait() error {
+func (p *predecessor) wait() error { return p.waitUntil(context.Background()) }
+
+// waitUntil is wait that ends with ctx, too.
+func (p *predecessor) waitUntil(ctx context.Context) error {
 	if p.over.Load() {
 		return p.fence.Failed()
 	}
@@ -149,6 +185,8 @@ func (p *predecessor) wait() error {
 	case <-left.C:
 		p.over.Store(true)
 		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	case <-p.fence.Down:
 		return p.fence.Failed()
 	}

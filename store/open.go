@@ -44,6 +44,7 @@ type Store struct {
 	fence *base.Fence
 	disk  *disk.Disk
 	logSide
+	groups groupSide
 
 	mem    *shard.Memory
 	shards []*shard.Shard
@@ -158,8 +159,10 @@ func (s *Store) openDurable() (span, error) {
 		s.before.over.Store(true)
 	}
 	s.clock = clock.New(s.cfg.clock, s.disk.ClockBound())
-	err = s.disk.Begin(s.clock.Now)
-	return epochSpan(s.disk.Epoch()), err
+	if err := s.disk.Begin(s.clock.Now); err != nil {
+		return span{}, err
+	}
+	return epochSpan(s.disk.Epoch()), s.groups.open(s)
 }
 
 // openMemory makes regions, slabs and indexes, all empty. none is the version before
@@ -185,7 +188,7 @@ func (s *Store) openMemory(none layout.Version) error {
 	m.Slabs = slab.New(m.Table, m.Reclaim)
 	s.Regions = &Regions{mem: m, door: s.door}
 	for i := range s.cfg.Shards {
-		sh, err := shard.New(uint16(i), m, none, s.cfg.Withheld != nil && s.cfg.Withheld(uint16(i)))
+		sh, err := shard.New(uint16(i), m, s.groups.none(uint16(i), none), s.cfg.Withheld != nil && s.cfg.Withheld(uint16(i)))
 		if err != nil {
 			return fmt.Errorf("store: memory: %w", err)
 		}
@@ -215,6 +218,7 @@ func (s *Store) openMemory(none layout.Version) error {
 	s.parts = parts.New(s.cfg.Parts, !s.disk.Durable())
 	s.filler.Presize(s.cfg.MemoryLimit)
 	s.mem.Table.Index().Serve()
+	s.groups.follow(s)
 	return nil
 }
 
@@ -290,7 +294,7 @@ func (s *Store) startUpkeep() {
 // upkeep is what those work on who do what is due by the clock.
 func (s *Store) upkeep() upkeep.Env {
 	return upkeep.Env{
-		Life: s.life, Memory: s.mem, Shards: s.shards, Disk: s.disk, Gate: s.gate, Order: s.order,
+		Life: s.life, Memory: s.mem, Shards: s.shards, Disk: s.disk, Gate: s.gate, Order: s.orderWrite, Orders: s.groups.orders,
 	}
 }
 
@@ -305,9 +309,9 @@ func (s *Store) keeper() *upkeep.Keeper {
 // abandon releases what a failed Open had taken.
 func (s *Store) abandon() error {
 	s.life.End()
-	var err error
+	err := s.groups.close()
 	if s.mem.Table != nil {
-		err = s.mem.Table.Close()
+		err = errors.Join(err, s.mem.Table.Close())
 	}
 	if s.journal != nil {
 		err = errors.Join(err, s.journal.Close(false))

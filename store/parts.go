@@ -61,8 +61,11 @@ func (c *collector) run() {
 	if err := c.lookForParts(c.life.Ctx); err != nil && !c.life.Over() {
 		c.fence.Report(slog.LevelWarn, "look for parts of values: it will be tried again", "err", err)
 	}
-	looks := 0
+	looks, led := 0, make(map[*member]bool)
 	c.life.Every(collectEvery, func() {
+		if c.groups.gained(led) {
+			c.parts.LookAgain() // what had to go meanwhile was for others
+		}
 		err := c.lookForParts(c.life.Ctx)
 		if looks++; !c.disk.Durable() && looks%cacheLooks == 0 {
 			err = errors.Join(err, c.checkCached(c.life.Ctx))
@@ -70,7 +73,7 @@ func (c *collector) run() {
 		if err == nil {
 			err = c.removeParts(c.life.Ctx)
 		}
-		if err != nil && !c.life.Over() && !errors.Is(err, ErrOverloaded) {
+		if err != nil && !c.life.Over() && !errors.Is(err, ErrOverloaded) && !errors.Is(err, ErrNotLeader) {
 			c.fence.Report(slog.LevelError, "removal of parts of values", "err", err)
 		}
 	})
@@ -142,13 +145,16 @@ func (c *collector) headOf(ctx context.Context, shard uint16, key []byte) ([]byt
 func (c *collector) removeParts(ctx context.Context) error {
 	strays := c.parts.Strays()
 	for i, one := range strays {
+		if !c.groups.orders(one.Shard) {
+			continue
+		}
 		if err := c.remove(ctx, one.Shard, one.Key, one.Version); err != nil {
 			c.parts.Back(strays[i:])
 			return err
 		}
 	}
 	for {
-		due := c.parts.Due(collectMost, c.disk.Admits(false) != nil, c.cfg.predecessorWait())
+		due := c.parts.Due(collectMost, c.disk.Admits(false) != nil, c.cfg.predecessorWait(), c.groups.orders)
 		for _, u := range due {
 			for n := u.Parts; n >= layout.UploadPart; n-- { // the record last
 				if err := c.remove(ctx, u.Shard, u.Keys.Key(n), 0); err != nil {

@@ -19,7 +19,7 @@ import (
 // ErrOverloaded (the in-flight bound is reached, or the log has no room: nothing is queued beyond
 // them; or an increment or a touch lost its key to others a hundred times), of which a LogError says
 // that the log is the reason and when to submit the write again, ErrUnsupported, ErrNoSpace,
-// ErrReadOnlyDisk, ErrClosed, ErrFatal, and ErrCorrupt for a delete whose
+// ErrReadOnlyDisk, ErrClosed, ErrFatal, ErrNotLeader, and ErrCorrupt for a delete whose
 // record cannot be read. After an error nothing was ordered.
 func (s *Store) Submit(w *Write) error {
 	if err := s.admits(&w.Op); err != nil {
@@ -38,13 +38,13 @@ func (s *Store) Submit(w *Write) error {
 			return err
 		}
 		f.Room, w.counted = room, false // as long as it is the caller's: it may be done, and in use again
-		err = s.order.Order(s.shards[w.Shard], f, pipeline.Wait{Disk: !w.NoWait, Memory: !w.NoWait})
+		err = s.orderWrite(s.shards[w.Shard], f, pipeline.Wait{Disk: !w.NoWait, Memory: !w.NoWait})
 		if err == nil {
 			return nil
 		}
 		w.counted = true
 		s.gate.Leave(charged, 1)
-		s.gate.Return(room)
+		s.gate.Return(f.Room)
 		if err != pipeline.ErrCharge {
 			return err
 		}
@@ -71,11 +71,11 @@ func (s *Store) Do(ctx context.Context, w *Write) error {
 		}
 		f.Room = room
 		sh, wait := s.shards[w.Shard], pipeline.Wait{Disk: true}
-		err = s.order.Order(sh, f, wait)
+		err = s.orderWrite(sh, f, wait)
 		for errors.Is(err, ErrGrowing) {
 			select {
 			case <-s.Growing():
-				err = s.order.Order(sh, f, wait)
+				err = s.orderWrite(sh, f, wait)
 			case <-ctx.Done():
 				err = ctx.Err()
 			case <-s.fence.Down:
@@ -84,7 +84,7 @@ func (s *Store) Do(ctx context.Context, w *Write) error {
 		}
 		if err != nil {
 			s.gate.Leave(charged, 1)
-			s.gate.Return(room)
+			s.gate.Return(f.Room)
 		}
 		if again = err == pipeline.ErrCharge; err != nil && !again {
 			return err

@@ -4,7 +4,6 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/events"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
-	"github.com/rdmakv/rdmakv/store/internal/pipeline"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -83,11 +82,10 @@ func (e *Events) Watch(req WatchRequest) (WatchPage, error) {
 	return e.log.Page(req), nil
 }
 
-// noteCommit takes in the writes of a commit that was just published. It is
-// called by the pipeline alone, with every commit in order, before the writers
-// are answered: who has his answer finds the event.
-func (e *Events) noteCommit(c *pipeline.Commit) {
-	for _, f := range c.Flights {
+// note takes in writes that were just published. It is called with the writes of each shard in their
+// order, before the writers are answered: who has his answer finds the event.
+func (e *Events) note(writes []*flight.Flight) {
+	for _, f := range writes {
 		for _, of := range f.Effects {
 			if !of.Noop {
 				e.parts.Note(of.Shard, of.Key, of.Value, of.Removes(), of.Version)

@@ -1,6 +1,8 @@
 package ckpt
 
 import (
+	"context"
+
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
 	groupentry "github.com/rdmakv/rdmakv/store/internal/entry"
@@ -43,6 +45,32 @@ func (k *Keeper) AddGroup(g Group, s groupentry.State) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.groups = append(k.groups, &followed{Group: g, state: s})
+}
+
+// Replace has another state of a group take the place of the base's. change does it, while no round runs; when it
+// returns, the base has that state, and the group's shards have nothing that is newer. After its error all is as before.
+func (k *Keeper) Replace(ctx context.Context, id consensus.GroupID, s groupentry.State, change func() error) error {
+	select {
+	case k.rounds <- struct{}{}:
+		defer func() { <-k.rounds }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := change(); err != nil {
+		if fatal := fatal(err); fatal != nil {
+			k.c.Life.Fence.Fail(fatal)
+		}
+		return err
+	}
+	k.mu.Lock()
+	for _, g := range k.groups {
+		if g.ID() == id {
+			g.state = s
+		}
+	}
+	k.mu.Unlock()
+	k.reached(k.Place()) // who waits for an entry that the state has need not wait
+	return nil
 }
 
 // oldest is the position of the oldest entry that the base lacks, of the groups that which says yes

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"strconv"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -62,6 +64,9 @@ func (b *Base) open(created bool) (err error) {
 		c.Logger.Info("the store has another format from now on: older programs refuse the directory", "dir", c.Dir, "format", formatVersion)
 	}
 	if err := probeWrites(c.FS, c.Dir); err != nil {
+		return err
+	}
+	if err := clearIncoming(c); err != nil {
 		return err
 	}
 	d.fence.Opening.Store(true)
@@ -125,6 +130,31 @@ func (b *Base) Tables(ctx context.Context, rate int64) (*tables.Tables, error) {
 	return tables.Begin(ctx, b.d.db, tables.Config{
 		FS: b.d.c.FS, Options: b.d.options, Dir: b.d.c.FS.PathJoin(b.d.c.Dir, tablesDir), Rate: rate, Down: b.d.fence.Down,
 	})
+}
+
+// Incoming begins an ingest that takes the place of a group's keys, of rate bytes a second at most. It stands in a
+// directory of its own, so it may be made beside checkpoints; its Commit may not run beside theirs.
+func (b *Base) Incoming(ctx context.Context, group uint64, rate int64) (*tables.Tables, error) {
+	fs := b.d.c.FS
+	dir := fs.PathJoin(b.d.c.Dir, tablesDir, incomingName+strconv.FormatUint(group, 10))
+	return tables.Begin(ctx, b.d.db, tables.Config{FS: fs, Options: b.d.options, Dir: dir, Rate: rate, Down: b.d.fence.Down})
+}
+
+// incomingName begins the names of these directories.
+const incomingName = "group."
+
+// clearIncoming removes what a crash has left of such ingests.
+func clearIncoming(c Config) error {
+	names, err := c.FS.List(c.FS.PathJoin(c.Dir, tablesDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, incomingName) {
+			err = errors.Join(err, c.FS.RemoveAll(c.FS.PathJoin(c.Dir, tablesDir, name)))
+		}
+	}
+	return err
 }
 
 // ValueTables opens the tables of values, which the log leads to; each is finished with so many

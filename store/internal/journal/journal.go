@@ -228,6 +228,15 @@ func (j *Journal) Near() func(at log.Position) (log.Record, error) {
 	return log.NewWindow(j.log).ReadAt
 }
 
+// Change changes the base and sets in one moment: no Moment has a part of it. Lock order: as in Moment.
+func (j *Journal) Change(leaving *sync.Mutex, f func() error) error {
+	j.publishing.Lock()
+	defer j.publishing.Unlock()
+	leaving.Lock()
+	defer leaving.Unlock()
+	return f()
+}
+
 // Moment takes all that is published now: first what the base has, then what is newer. Two
 // locks make them one moment. No frame is published in between, so all that is published is
 // in the snapshot or in a view; without it, a batch could be half there. Nothing leaves a set

@@ -21,7 +21,9 @@ func (r *Registry) Note(shard uint16, key, value []byte, removed bool, v layout.
 	defer r.mu.Unlock()
 	if part {
 		if !removed {
-			r.notePart(shard, key)
+			r.notePart(shard, key, value)
+		} else if id, n, ok := layout.ParsePartKey(key); ok && n == layout.UploadPart {
+			r.goneLocked(id) // the record goes last, wherever that was ordered
 		}
 		return
 	}
@@ -52,10 +54,15 @@ func (r *Registry) Note(shard uint16, key, value []byte, removed bool, v layout.
 }
 
 // notePart takes in a part, or the record of an upload. Caller holds mu.
-func (r *Registry) notePart(shard uint16, key []byte) {
+func (r *Registry) notePart(shard uint16, key, value []byte) {
 	id, n, ok := layout.ParsePartKey(key)
 	u := r.uploads[id]
 	switch {
+	case ok && u == nil && n == layout.UploadPart && r.looked:
+		// Another replica has let the upload begin: nobody here knows of its parts but by their keys.
+		if u, ok := r.foundLocked(shard, key, value); ok {
+			r.turn(u, open)
+		}
 	case !ok || u == nil || u.state == going || n > u.Parts():
 		if ok && u == nil && !r.looked {
 			return // the look will find it
@@ -86,6 +93,13 @@ func (r *Registry) Look() (needed bool) {
 	return needed
 }
 
+// LookAgain has the next Look say that it is needed.
+func (r *Registry) LookAgain() {
+	r.mu.Lock()
+	r.overflow = true
+	r.mu.Unlock()
+}
+
 // EndLook ends the look.
 func (r *Registry) EndLook() {
 	r.mu.Lock()
@@ -97,25 +111,34 @@ func (r *Registry) EndLook() {
 // the value of its key is to be read, after this call, and told by Settle. A record that
 // makes no sense is a stray.
 func (r *Registry) Found(shard uint16, key, record []byte) (id layout.UploadID, of layout.Upload, fresh bool) {
-	id, n, ok := layout.ParsePartKey(key)
-	of, err := layout.ParseUpload(record)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !ok || n != layout.UploadPart || err != nil {
-		r.stray(Stray{Shard: shard, Key: bytes.Clone(key)})
-		return id, of, false
-	}
+	id, _, _ = layout.ParsePartKey(key)
 	if r.uploads[id] != nil {
 		return id, of, false
 	}
-	of.Key = bytes.Clone(of.Key)
-	u := &upload{
+	u, ok := r.foundLocked(shard, key, record)
+	if !ok {
+		return id, of, false
+	}
+	return id, layout.Upload{Shape: u.Shape, Key: []byte(u.key)}, true
+}
+
+// foundLocked takes in the record of an upload that is not known. ok: it makes sense.
+func (r *Registry) foundLocked(shard uint16, key, record []byte) (u *upload, ok bool) {
+	id, n, ok := layout.ParsePartKey(key)
+	of, err := layout.ParseUpload(record)
+	if !ok || n != layout.UploadPart || err != nil {
+		r.stray(Stray{Shard: shard, Key: bytes.Clone(key)})
+		return nil, false
+	}
+	u = &upload{
 		Shape: of.Shape, key: string(of.Key), shard: shard, state: found, ready: true, early: true, at: r.cfg.Now(),
 		sums: make([]uint64, of.Parts()), have: make([]uint8, of.Parts()),
 	}
 	copy(u.keys[:], key)
 	r.add(id, u)
-	return id, of, true
+	return u, true
 }
 
 // Settle says what the value was of the key of an upload that was found; nil: it has none. What was published
@@ -174,7 +197,7 @@ type Doomed struct {
 // Due returns uploads whose time is over, at most so many; nothing of them is let pass any more. Each
 // goes by Gone, or comes again with the next call. hurry: there is no space, so keep counts for the
 // parts of replaced values, which is to be a lease at least.
-func (r *Registry) Due(most int, hurry bool, keep time.Duration) (due []Doomed) {
+func (r *Registry) Due(most int, hurry bool, keep time.Duration, mine func(shard uint16) bool) (due []Doomed) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.looked {
@@ -189,6 +212,7 @@ func (r *Registry) Due(most int, hurry bool, keep time.Duration) (due []Doomed) 
 		switch {
 		case len(due) == most:
 			return due
+		case !mine(u.shard):
 		case u.heads > 0 && now.Before(u.until): // a head that needs them is on its way
 		case u.state == going, u.state == dying && age >= keep, u.state == open && age >= r.cfg.Idle:
 			r.turn(u, going)
@@ -203,6 +227,11 @@ func (r *Registry) Due(most int, hurry bool, keep time.Duration) (due []Doomed) 
 func (r *Registry) Gone(id layout.UploadID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.goneLocked(id)
+}
+
+// goneLocked is Gone. Caller holds mu.
+func (r *Registry) goneLocked(id layout.UploadID) {
 	u := r.uploads[id]
 	if u == nil {
 		return

@@ -52,6 +52,22 @@ func (t *Tables) Commit(ctx context.Context) (Stats, error) {
 	return t.stats, err
 }
 
+// Ready ends what is left to do before the ingest: the last table is finished, and L0 is low. A Commit behind it does not
+// wait, unless others ingest meanwhile. An error is Commit's, too.
+func (t *Tables) Ready(ctx context.Context) error {
+	if t.over {
+		return ErrOver
+	}
+	t.pace.under(ctx)
+	if t.err == nil && t.open != nil {
+		_ = t.finish() // t.err keeps it
+	}
+	if t.err != nil {
+		return t.err
+	}
+	return t.waitL0(ctx)
+}
+
 // Abort gives the batch up and removes its files. It does nothing after Commit.
 func (t *Tables) Abort() error {
 	if t.over {

@@ -92,8 +92,8 @@ func (c Config) defaults() Config {
 	return c
 }
 
-// Tables is a batch on its way into a base. There is one at a time for a base,
-// and one goroutine uses it.
+// Tables is a batch on its way into a base. There is one at a time in a directory, and one Commit at a time for a base;
+// one goroutine uses it.
 type Tables struct {
 	db      *pebble.DB
 	cfg     Config

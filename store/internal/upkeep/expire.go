@@ -72,7 +72,7 @@ func (x *Expirer) Run() {
 			var err error
 			if more, err = x.Remove(ExpireChunk); err != nil {
 				more = false
-				if !x.Life.Over() && !errors.Is(err, base.ErrOverloaded) {
+				if !x.Life.Over() && !errors.Is(err, base.ErrOverloaded) && !errors.Is(err, base.ErrNotLeader) {
 					x.Life.Fence.Report(slog.LevelError, "removal of expired keys", "err", err)
 				}
 			}
@@ -92,7 +92,7 @@ func (x *Expirer) Remove(n int) (more bool, err error) {
 		if len(found) == n {
 			return true, x.remove(found)
 		}
-		if !sh.TakeDue(now) {
+		if !x.mine(sh.ID) || !sh.TakeDue(now) {
 			continue
 		}
 		if listed := sh.TakeRelisted(); listed <= x.at[i].second {

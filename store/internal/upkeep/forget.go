@@ -1,6 +1,7 @@
 package upkeep
 
 import (
+	"errors"
 	"log/slog"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
@@ -20,15 +21,19 @@ const (
 // clients have been silent, or how old their retries are.
 func LoadResults(d *disk.Disk, shards int, results *dedup.Table) error {
 	for i := range shards {
-		shard := uint16(i)
-		if err := d.EachResult(shard, nil, func(_ []byte, k base.SlotKey, r dedup.Result) bool {
-			results.Load(shard, k, r)
-			return true
-		}); err != nil {
+		if err := LoadResultsOf(d, uint16(i), results); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// LoadResultsOf reads those of one shard.
+func LoadResultsOf(d *disk.Disk, shard uint16, results *dedup.Table) error {
+	return d.EachResult(shard, nil, func(_ []byte, k base.SlotKey, r dedup.Result) bool {
+		results.Load(shard, k, r)
+		return true
+	})
 }
 
 // A Forgetter lets the table of results age, and removes records from the disk whose
@@ -62,7 +67,7 @@ func (x *Forgetter) Run() {
 		if !x.Disk.Durable() || !x.results.Used() {
 			return
 		}
-		if err := x.Some(); err != nil && !x.Life.Over() {
+		if err := x.Some(); err != nil && !x.Life.Over() && !errors.Is(err, base.ErrNotLeader) {
 			x.log.Warn("removal of old request records", "err", err)
 		}
 	})
@@ -83,7 +88,7 @@ type eachResult func(shard uint16, from []byte, f func(pkey []byte, k base.SlotK
 func (x *Forgetter) some(each eachResult) error {
 	for looked := 0; looked < forgetLook; {
 		id := x.Shards[x.shard].ID
-		if x.key == nil && x.waits() {
+		if x.key == nil && (x.waits() || !x.mine(id)) {
 			if x.next() {
 				return nil
 			}

@@ -29,8 +29,15 @@ type Env struct {
 	Shards []*shard.Shard // by number
 	Disk   *disk.Disk
 	Gate   *admit.Gate
-	Order  *pipeline.Orderer
+	// Order gives a write that was admitted its place; see pipeline.Orderer.Order.
+	Order func(sh *shard.Shard, f *flight.Flight, w pipeline.Wait) error
+	// Orders says whether writes of a shard are ordered here: where the shard has replicas, one of them does what is due.
+	// nil: all are.
+	Orders func(shard uint16) bool
 }
+
+// mine says whether what is due in a shard is to be done here.
+func (e *Env) mine(shard uint16) bool { return e.Orders == nil || e.Orders(shard) }
 
 // newWrite returns a write of the store's own, of which nobody asks for the result.
 func newWrite(op base.Op) *flight.Flight {
@@ -64,9 +71,9 @@ func (e *Env) runSome(writes []*flight.Flight) (left []*flight.Flight, err error
 			break
 		}
 		f.Room = room
-		if fault := e.Order.Order(e.Shards[f.Op.Shard], f, pipeline.Wait{Disk: true, Memory: true}); fault != nil {
+		if fault := e.Order(e.Shards[f.Op.Shard], f, pipeline.Wait{Disk: true, Memory: true}); fault != nil {
 			e.Gate.Leave(f.Charge, 1)
-			e.Gate.Return(room)
+			e.Gate.Return(f.Room)
 			left, err = append(left, f), errors.Join(err, fault)
 			continue
 		}

@@ -92,7 +92,7 @@ func newRig(t *testing.T, writes int) *rig {
 		Memory: m, Results: results,
 		Reserve: func(size int, _ bool) (layout.Place, uint8, error) { return m.Slabs.Alloc(size) },
 		Read:    func(*shard.Shard, []byte, bool) (flight.KeyState, error) { return flight.KeyState{}, nil },
-	})
+	}).Order
 	r.pipe.Start(r.Life)
 	t.Cleanup(func() {
 		r.pipe.Close()

@@ -1,0 +1,167 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
+	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/entry"
+	"github.com/rdmakv/rdmakv/store/internal/image"
+	"github.com/rdmakv/rdmakv/store/internal/replica"
+	"github.com/rdmakv/rdmakv/store/internal/tables"
+	"github.com/rdmakv/rdmakv/store/internal/upkeep"
+)
+
+// A machine is what the engine drives of a replica; see consensus.Machine. What it durably has is what the base has: the
+// entries behind that are in the log, and are applied again.
+//
+// A snapshot is the base at one moment. It is older than what is published, by as much as is behind the newest checkpoint; the log
+// has the entries from there on (R6), so whoever gets the snapshot gets these, too. It holds nothing that is not
+// published (R8), because checkpoints take in nothing else.
+type machine struct {
+	*member
+	s *Store
+}
+
+var _ consensus.Machine = (*machine)(nil)
+
+// snapshotRate is how many bytes a second of a snapshot are written by whoever receives it.
+const snapshotRate = 64 << 20
+
+func (m *machine) State() (consensus.State, error) { return m.Replica.State().State, nil }
+
+func (m *machine) Durable(uint64) {}
+
+// A sentImage is a snapshot that the engine reads.
+type sentImage struct {
+	*image.Reader
+	snap  disk.Snapshot
+	state consensus.State
+}
+
+func (s *sentImage) State() consensus.State { return s.state }
+
+func (s *sentImage) Close() error { return errors.Join(s.Reader.Close(), s.snap.Close()) }
+
+func (m *machine) Snapshot(context.Context) (consensus.Snapshot, error) {
+	snap := m.s.disk.Snapshot()
+	state, ok, err := checkpoint.StateOf(snap, m.c.ID)
+	if err == nil && !ok {
+		err = fmt.Errorf("store: the base does not know group %d", m.c.ID)
+	}
+	if err != nil {
+		return nil, errors.Join(err, snap.Close())
+	}
+	return &sentImage{image.NewReader(snap, m.c.Shards, &state), snap, state.State}, nil
+}
+
+// A receivedImage is a snapshot in tables that the base does not have.
+type receivedImage struct {
+	in    *tables.Tables
+	state entry.State
+}
+
+func (r *receivedImage) State() consensus.State { return r.state.State }
+
+func (r *receivedImage) Close() error { return r.in.Abort() }
+
+func (m *machine) Receive(ctx context.Context, head consensus.State, from io.Reader) (consensus.Received, error) {
+	if err := m.s.disk.Admits(false); err != nil {
+		return nil, err
+	}
+	in, err := m.s.disk.Incoming(ctx, uint64(m.c.ID), snapshotRate)
+	if err != nil {
+		return nil, err
+	}
+	state, err := m.load(ctx, in, from)
+	if err == nil && !same(&state.State, &head) {
+		err = fmt.Errorf("%w: it is of entry %d of term %d, and was said to be of entry %d of term %d", image.ErrImage, state.Applied, state.Term, head.Applied, head.Term)
+	}
+	if err != nil {
+		return nil, errors.Join(err, in.Abort())
+	}
+	return &receivedImage{in, state}, nil
+}
+
+// load writes what comes into tables.
+func (m *machine) load(ctx context.Context, in *tables.Tables, from io.Reader) (entry.State, error) {
+	to := image.NewReplacement(in, m.c.Shards)
+	state, err := image.Load(ctx, from, m.c.Shards, to)
+	if err == nil {
+		err = to.End()
+	}
+	if err == nil {
+		err = checkpoint.SetState(in, m.c.ID, &state)
+	}
+	if err == nil {
+		err = in.Ready(ctx)
+	}
+	return state, err
+}
+
+// same says whether two states are one.
+func same(a, b *consensus.State) bool {
+	return bytes.Equal(entry.AppendState(nil, &entry.State{State: *a}), entry.AppendState(nil, &entry.State{State: *b}))
+}
+
+// Adopt has the state that was received take the place of this replica's. What of it is in memory goes, and the fill brings in
+// the other's; until then every miss is asked. A reader that has read a header of before believes it for a lease, which is waited for.
+func (m *machine) Adopt(r consensus.Received) error {
+	got, ok := r.(*receivedImage)
+	if !ok {
+		return fmt.Errorf("store: a snapshot that was received elsewhere: %T", r)
+	}
+	m.Forget()
+	wait := false
+	for _, id := range m.c.Shards {
+		wait = m.s.shards[id].Unfill() || wait
+	}
+	if wait {
+		lease := time.NewTimer(m.s.cfg.predecessorWait())
+		defer lease.Stop()
+		select {
+		case <-lease.C:
+		case <-m.s.groups.ctx.Done():
+			return ErrClosed
+		case <-m.s.fence.Down:
+			return m.s.fence.Failed()
+		}
+	}
+	err := m.s.ckpt.Replace(m.s.groups.ctx, m.c.ID, got.state, func() error {
+		// What the tables have to wait for comes before the locks.
+		if err := got.in.Ready(m.s.groups.ctx); err != nil {
+			return err
+		}
+		return m.s.journal.Change(&m.s.ckpt.Leaving, func() error { return m.replace(got) })
+	})
+	if err != nil {
+		return err
+	}
+	for _, id := range m.c.Shards {
+		// A retry of what the state has is answered by it before this replica can lead (R4).
+		if err := upkeep.LoadResultsOf(m.s.disk, id, m.s.dedup); err != nil {
+			return err
+		}
+		m.s.shards[id].Relist(0)
+		m.s.filler.Again(m.s.shards[id])
+	}
+	m.Installed(got.state)
+	return nil
+}
+
+// replace brings the state into the base, and takes what was here out of memory.
+func (m *machine) replace(got *receivedImage) error {
+	if _, err := got.in.Commit(m.s.groups.ctx); err != nil {
+		return err
+	}
+	for _, id := range m.c.Shards {
+		m.s.shards[id].Empty(got.state.Turn.Newest(id), &replica.NotLeaderError{})
+	}
+	return nil
+}
