@@ -166,6 +166,7 @@ func (g *groupSide) follow(s *Store) {
 		}, m.found)
 		for _, id := range m.c.Shards {
 			sh := s.shards[id]
+			sh.Agreed = true
 			sh.Mu.Lock()
 			sh.Dirty.Leave(m.found.Turn.Newest(id), nil)
 			sh.Mu.Unlock()
@@ -180,7 +181,7 @@ func (g *groupSide) start(s *Store, d *direct) {
 	g.direct = d
 	for _, m := range g.members {
 		m.order = pipeline.NewOrderer(m, pipeline.OrderEnv{
-			Memory: s.mem, Results: s.dedup, Reserve: s.evictor.Reserve, Read: s.ask, Agreed: true,
+			Memory: s.mem, Results: s.dedup, Reserve: s.evictor.Reserve, Read: s.ask,
 		})
 		s.life.Go(func() { m.Run(s.life) })
 	}

@@ -422,21 +422,8 @@ func TestGroupSnapshot(t *testing.T) {
 		r.wantAbsent(0, k)
 	}
 	// It leads, and judges what it got.
-	for _, g := range []consensus.GroupID{pair, single} {
-		waitFor(t, "the store that was away to lead", func() bool {
-			lead := c.leader(map[consensus.GroupID]uint16{pair: 0, single: 1}[g])
-			if lead == nil {
-				return false
-			}
-			if lead == away {
-				return true
-			}
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			defer cancel()
-			_ = lead.Groups().Transfer(ctx, g, consensus.ReplicaID(away.id+1))
-			return false
-		})
-	}
+	c.lead(pair, away)
+	c.lead(single, away)
 	n, _ := away.get(1, "n")
 	again := &Write{Op: Op{Kind: OpIncrement, Shard: 1, Key: []byte("n"), Delta: 1, ID: RequestID{Client: [16]byte{1}, Seq: 1, Age: time.Second}}}
 	if err := away.Do(context.Background(), again); err != nil && !errors.Is(err, ErrOutcomeUnknown) {
@@ -572,5 +559,92 @@ func TestGroupStorm(t *testing.T) {
 	t.Logf("%d increments, %d kills, %d cuts, %d transfers, snapshots %v", all, kills, cuts, transfers, c.snapshots)
 	if all < 20 || kills == 0 {
 		t.Error("that was no storm")
+	}
+}
+
+// lead has a store lead a group.
+func (c *cluster) lead(g consensus.GroupID, h *host) {
+	c.t.Helper()
+	shard := map[consensus.GroupID]uint16{pair: 0, single: 1}[g]
+	waitFor(c.t, "a store to lead", func() bool {
+		lead := c.leader(shard)
+		if lead != nil && lead != h {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			_ = lead.Groups().Transfer(ctx, g, consensus.ReplicaID(h.id+1))
+		}
+		return lead == h
+	})
+}
+
+// TestGroupExpiry: a key has expired when the leader's removal is published, whatever the clocks of the others say: nobody says so before, and
+// nobody sees the key again after, however slow the clock of the next leader is.
+func TestGroupExpiry(t *testing.T) {
+	skew := []time.Duration{0, time.Hour, -time.Hour}
+	next := 0
+	c := newCluster(t, func(cfg *Config) {
+		by := skew[next%3]
+		next++
+		cfg.checkpoints = time.Hour // the expirer knows of what the base lists
+		cfg.clock = func() (time.Time, time.Duration) {
+			now := time.Now()
+			return now.Add(by), time.Duration(now.UnixNano())
+		}
+	})
+	ctx := context.Background()
+	right, fast, slow := c.hosts[0], c.hosts[1], c.hosts[2]
+	c.lead(pair, right)
+	for i := range 3 {
+		c.do(Op{Shard: 0, Key: fmt.Appendf(nil, "k%d", i), Value: []byte("v"), TTL: 500 * time.Millisecond})
+	}
+	c.put(0, "stays", "v")
+	c.settle()
+	if _, err := fast.Get(ctx, 0, []byte("k0"), nil); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("a store whose clock is fast, and which does not lead: %v", err)
+	}
+	slow.want(0, "k0", "v")
+	c.lead(pair, slow)
+	time.Sleep(600 * time.Millisecond)
+	slow.want(0, "k0", "v") // by its clock
+	right.expectErr(0, "k0")
+	c.lead(pair, right)
+	right.wantAbsent(0, "k0")
+	waitFor(t, "the removal to be published", func() bool { _, ok := slow.get(0, "k0"); return !ok })
+	c.lead(pair, slow)
+	for range 3 {
+		slow.wantAbsent(0, "k0")
+	}
+	slow.want(0, "k1", "v")
+	page, err := slow.Scan(ctx, ScanRequest{KeysOnly: true})
+	if err != nil || len(page.Entries) != 3 {
+		t.Errorf("%d keys in a scan, %v", len(page.Entries), err)
+	}
+	// Nobody asks for the others: the leader's expirer removes them once its base lists them.
+	c.lead(pair, right)
+	waitFor(t, "the expirer", func() bool {
+		for _, h := range c.hosts {
+			h.checkpoint()
+		}
+		gone := true
+		for i := range 3 {
+			_, there := slow.get(0, fmt.Sprintf("k%d", i))
+			gone = gone && !there
+		}
+		return gone
+	})
+	c.settle()
+	for _, h := range c.hosts {
+		for i := range 3 {
+			h.wantAbsent(0, fmt.Sprintf("k%d", i))
+		}
+		h.want(0, "stays", "v")
+	}
+}
+
+// expectErr wants a get of a store that does not lead to be left to another.
+func (h *host) expectErr(shard uint16, key string) {
+	h.t.Helper()
+	if _, err := h.Get(context.Background(), shard, []byte(key), nil); !errors.Is(err, ErrNotLeader) {
+		h.t.Errorf("Get(%s) at a store that does not lead, and by whose clock it has expired: %v", key, err)
 	}
 }

@@ -210,6 +210,10 @@ func (s *Store) openMemory(none layout.Version) error {
 	readEnv := reads.Env{
 		Door: s.door, Memory: m, Shards: s.shards, Disk: s.disk, Evictor: s.evictor, Ask: s.ask,
 		Newest: s.newest, HoldBytes: s.cfg.HoldBytes,
+		Expire: func(ctx context.Context, shard uint16, key []byte, second uint64) error {
+			env := s.upkeep()
+			return env.RemoveExpired(ctx, shard, key, second)
+		},
 	}
 	if s.journal != nil {
 		readEnv.Moment = func() (newest.Moment, error) { return s.journal.Moment(s.disk, s.shards, &s.ckpt.Leaving) }

@@ -24,9 +24,6 @@ type OrderEnv struct {
 	// Read tells the durable state of a key that neither memory nor a write in flight
 	// knows.
 	Read shard.Ask
-	// Agreed: whether a key has expired is agreed upon by all replicas, as a write is, so nobody
-	// says so before its removal is published. Then nothing has to be hidden from readers.
-	Agreed bool
 }
 
 // A Pusher takes a write that was judged: it numbers the write and queues it. The write is its
@@ -163,7 +160,7 @@ func (o *Orderer) decide(sh *shard.Shard, f *flight.Flight) (ready bool, err err
 			return false, nil
 		}
 	}
-	if !o.env.Agreed && !sh.Hide(f) {
+	if !sh.Agreed && !sh.Hide(f) {
 		return false, nil
 	}
 	if e := f.Effects[0]; e.Kind == base.OpTouch && !e.State.Owned {

@@ -78,7 +78,7 @@ func (m *merge) baseEntry(ctx context.Context, c *cursor, e ScanEntry, room room
 		return e, 0, err
 	case damage != nil:
 		return e, 0, damage
-	case m.reads.clock.Expired(rec.Expiry):
+	case m.reads.expired(c.shard, rec.Expiry):
 		return m.ask(ctx, c, e, room)
 	}
 	e.Version, e.Expiry, e.ValLen = rec.Version, rec.Expiry, len(rec.Value)
@@ -92,7 +92,7 @@ func (m *merge) baseEntry(ctx context.Context, c *cursor, e ScanEntry, room room
 // times or its length.
 func (m *merge) notedEntry(ctx context.Context, c *cursor, e ScanEntry, room room, rec disk.Record, valLen int) (ScanEntry, entryKind, error) {
 	switch {
-	case m.reads.clock.Expired(rec.Expiry):
+	case m.reads.expired(c.shard, rec.Expiry):
 		return m.ask(ctx, c, e, room)
 	case room.takes(e.Key, valLen):
 		return m.baseEntry(ctx, c, e, room)
@@ -121,7 +121,7 @@ func (m *merge) newerEntry(ctx context.Context, c *cursor, e ScanEntry, room roo
 	if err != nil {
 		return e, 0, err
 	}
-	if m.reads.clock.Expired(rec.Expiry) {
+	if m.reads.expired(c.shard, rec.Expiry) {
 		m.pay(read, 0)
 		return m.ask(ctx, c, e, room)
 	}
@@ -164,7 +164,7 @@ func (m *merge) item(c *cursor, key []byte, v layout.Version, room room) (e Scan
 	case !ok || it.Version != v:
 		sh.Mu.Unlock()
 		return e, itemUnknown
-	case r.clock.Expired(it.Expiry):
+	case r.expired(c.shard, it.Expiry):
 		if sh.Inflight(h, key) == nil {
 			s = itemExpired
 		}
@@ -195,7 +195,7 @@ func (m *merge) inMemory(c *cursor, key []byte) (info Info, expired, ok bool) {
 	if !ok || it.Version > m.known[c.shard] {
 		return Info{}, false, false
 	}
-	expired = r.clock.Expired(it.Expiry)
+	expired = r.expired(c.shard, it.Expiry)
 	if expired && sh.Inflight(h, key) != nil {
 		return Info{}, false, false
 	}

@@ -47,6 +47,9 @@ type Env struct {
 	// with the log held. A cache has neither.
 	Newest *newest.Reader
 	Moment func() (newest.Moment, error)
+	// Expire has a key removed that has expired under a second, where that is agreed upon (shard.Shard.Agreed), and returns when
+	// the removal is published, or the key is there with another expiry.
+	Expire func(ctx context.Context, shard uint16, key []byte, second uint64) error
 	// HoldBytes bounds the memory of held answers.
 	HoldBytes int64
 }
@@ -92,6 +95,12 @@ func (r *Reads) readPublished(ctx context.Context, sh *shard.Shard, h layout.Has
 			return rec, closer, err
 		}
 		closer.Close()
+		if sh.Agreed {
+			if err := r.env.Expire(ctx, sh.ID, key, clock.Second(rec.Expiry)); err != nil {
+				return disk.Record{}, nil, err
+			}
+			continue
+		}
 		if gone, err := r.surelyExpired(ctx, sh, h, key); err != nil {
 			return disk.Record{}, nil, err
 		} else if gone {
@@ -119,6 +128,12 @@ func (r *Reads) readCached(ctx context.Context, sh *shard.Shard, h layout.Hash, 
 			return disk.Record{}, nil, err
 		}
 	}
+}
+
+// expired says whether a scan leaves a key out for its expiry. Where that is agreed upon the key is there until its removal is
+// published: one who gets it has it removed, but a scan that did so would wait for each.
+func (r *Reads) expired(shardID uint16, expiry uint64) bool {
+	return !r.env.Shards[shardID].Agreed && r.clock.Expired(expiry)
 }
 
 // surelyExpired says whether a key whose record has expired is absent. It is

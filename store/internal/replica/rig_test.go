@@ -106,6 +106,7 @@ func (g *group) start(id int) *node {
 			g.t.Fatal(err)
 		}
 		sh.SetFull(0)
+		sh.Agreed = true
 		n.shards = append(n.shards, sh)
 		if i < shards {
 			mine = append(mine, i)
@@ -155,7 +156,7 @@ func (g *group) start(id int) *node {
 // orderEnv is what a node's writes are ordered with.
 func (n *node) orderEnv() pipeline.OrderEnv {
 	return pipeline.OrderEnv{
-		Memory: n.mem, Results: n.results, Agreed: true,
+		Memory: n.mem, Results: n.results,
 		Reserve: func(size int, _ bool) (layout.Place, uint8, error) { return n.mem.Slabs.Alloc(size) },
 		Read: func(*shard.Shard, []byte, bool) (flight.KeyState, error) {
 			n.g.t.Error("the disk is asked, and memory has all keys")

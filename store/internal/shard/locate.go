@@ -26,8 +26,9 @@ func (sh *Shard) Locate(h layout.Hash, key []byte) (Item, Location) {
 			return it, InMemory
 		}
 		// A write in flight may have been judged while the key was there, so
-		// that it never was absent: then the answer waits for that one.
-		if sh.Inflight(h, key) != nil {
+		// that it never was absent: then the answer waits for that one. It waits for the
+		// removal where that is agreed upon.
+		if sh.Agreed || sh.Inflight(h, key) != nil {
 			return Item{}, InPebble
 		}
 		return Item{}, Nowhere

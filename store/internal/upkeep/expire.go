@@ -2,6 +2,7 @@ package upkeep
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/clock"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
+	"github.com/rdmakv/rdmakv/store/internal/pipeline"
+	"github.com/rdmakv/rdmakv/store/log"
 )
 
 // Keys that have expired are absent at once, for everybody. The expirer takes
@@ -156,4 +159,31 @@ func dueWrite(shard uint16, key []byte, due uint64) *flight.Flight {
 	f := newWrite(base.Op{Shard: shard, Kind: base.OpDelete, Key: bytes.Clone(key)})
 	f.Due = due
 	return f
+}
+
+// RemoveExpired removes a key that has expired under a second, and returns when that is published. If the key has another expiry by then
+// it stays, and the error is nil. When ctx ends first, the key may be removed later.
+func (e *Env) RemoveExpired(ctx context.Context, shard uint16, key []byte, second uint64) error {
+	f := dueWrite(shard, key, second)
+	done := make(chan struct{})
+	f.Done = func(*flight.Flight) { close(done) }
+	f.Charge = int64(len(key))
+	room, err := e.Gate.Enter(ctx, e.Life.Fence.Down, f.Charge, 1, log.Deletes)
+	if err != nil {
+		return err
+	}
+	f.Room = room
+	if err := e.Order(e.Shards[shard], f, pipeline.Wait{Disk: true, Memory: true}); err != nil {
+		e.Gate.Leave(f.Charge, 1)
+		e.Gate.Return(f.Room)
+		return err
+	}
+	select {
+	case <-done:
+		return f.Result.Err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-e.Life.Fence.Down:
+		return e.Life.Fence.Failed()
+	}
 }

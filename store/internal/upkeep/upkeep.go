@@ -58,12 +58,13 @@ func (e *Env) run(writes []*flight.Flight) error {
 	return err
 }
 
-// runSome is run, and returns with its error those that were not ordered.
+// runSome is run, and returns with its error those that were not ordered, or not done: where the shard has replicas, another one may
+// lead by now.
 func (e *Env) runSome(writes []*flight.Flight) (left []*flight.Flight, err error) {
-	done := make(chan struct{}, len(writes))
+	done := make(chan *flight.Flight, len(writes))
 	n := 0
 	for i, f := range writes {
-		f.Done = func(*flight.Flight) { done <- struct{}{} }
+		f.Done = func(f *flight.Flight) { done <- f }
 		f.Charge = int64(len(f.Op.Key) + len(f.Forget)*base.SlotKeyLen)
 		room, full := e.Gate.TryEnter(f.Charge, 1, log.Deletes)
 		if full != nil {
@@ -81,7 +82,10 @@ func (e *Env) runSome(writes []*flight.Flight) (left []*flight.Flight, err error
 	}
 	for range n {
 		select {
-		case <-done:
+		case f := <-done:
+			if f.Result.Err != nil {
+				left, err = append(left, f), errors.Join(err, f.Result.Err)
+			}
 		case <-e.Life.Fence.Down:
 			return writes, e.Life.Fence.Failed()
 		}
