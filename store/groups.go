@@ -65,8 +65,9 @@ func groupStream(id consensus.GroupID) uint64 { return 1<<32 | uint64(id) }
 type groupSide struct {
 	engine  Engine
 	members []*member
-	of      []*member // by shard; nil: it is in no group
-	direct  *direct   // answers their writes
+	of      []*member         // by shard; nil: it is in no group
+	direct  *direct           // answers their writes
+	alone   *pipeline.Orderer // of shards of no group
 	ctx     context.Context
 	cancel  context.CancelFunc
 }
@@ -177,8 +178,8 @@ func (g *groupSide) follow(s *Store) {
 
 // start has replicas take part in their groups, once nobody believes the memory of the last life: else an old word would go on
 // saying its term while this life votes.
-func (g *groupSide) start(s *Store, d *direct) {
-	g.direct = d
+func (g *groupSide) start(s *Store, d *direct, alone *pipeline.Orderer) {
+	g.direct, g.alone = d, alone
 	for _, m := range g.members {
 		m.order = pipeline.NewOrderer(m, pipeline.OrderEnv{
 			Memory: s.mem, Results: s.dedup, Reserve: s.evictor.Reserve, Read: s.ask,
@@ -258,21 +259,21 @@ func (g *groupSide) orders(shard uint16) bool {
 	return ready
 }
 
-// orderWrite gives a write that was admitted its place in the order of its shard. Room in the log that was set aside for it is
+// order gives a write that was admitted its place in the order of its shard. Room in the log that was set aside for it is
 // given back if the shard is a group's, because the engine sets room aside for the entry that it will be in: if the write kept
 // its own, a log that is full of it would have none for the entries.
-func (s *Store) orderWrite(sh *shard.Shard, f *flight.Flight, w pipeline.Wait) error {
-	m := s.groups.of[sh.ID]
+func (g *groupSide) order(sh *shard.Shard, f *flight.Flight, w pipeline.Wait) error {
+	m := g.of[sh.ID]
 	if m == nil {
-		return s.order.Order(sh, f, w)
+		return g.alone.Order(sh, f, w)
 	}
-	s.gate.Return(f.Room)
+	g.direct.gate.Return(f.Room)
 	f.Room = 0
 	return m.order.Order(sh, f, w)
 }
 
-// Groups returns the engine of the replicated groups; nil: there are none.
-func (s *Store) Groups() consensus.Engine {
+// EngineOf returns the engine of a store's replicated groups; nil: there are none.
+func EngineOf(s *Store) consensus.Engine {
 	if s.groups.engine == nil {
 		return nil
 	}

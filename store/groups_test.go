@@ -382,7 +382,7 @@ func TestGroupSnapshot(t *testing.T) {
 			for _, h := range c.hosts[:2] {
 				h.checkpoint()
 				for _, g := range []consensus.GroupID{pair, single} {
-					st, err := h.Groups().Status(g)
+					st, err := EngineOf(h.Store).Status(g)
 					all = all && err == nil && st.First+5 > st.Applied
 				}
 			}
@@ -518,7 +518,7 @@ func TestGroupStorm(t *testing.T) {
 		default:
 			transfers++
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			_ = h.Groups().Transfer(ctx, pair, consensus.ReplicaID(rng.IntN(3)+1))
+			_ = EngineOf(h.Store).Transfer(ctx, pair, consensus.ReplicaID(rng.IntN(3)+1))
 			cancel()
 		}
 	}
@@ -551,7 +551,7 @@ func TestGroupStorm(t *testing.T) {
 			t.Errorf("store %d is fenced: %v", h.id, err)
 		}
 		for _, g := range []consensus.GroupID{pair, single} {
-			if st, err := h.Groups().Status(g); err != nil || st.Fenced != nil {
+			if st, err := EngineOf(h.Store).Status(g); err != nil || st.Fenced != nil {
 				t.Errorf("store %d, group %d: %v, %v", h.id, g, err, st.Fenced)
 			}
 		}
@@ -571,7 +571,7 @@ func (c *cluster) lead(g consensus.GroupID, h *host) {
 		if lead != nil && lead != h {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()
-			_ = lead.Groups().Transfer(ctx, g, consensus.ReplicaID(h.id+1))
+			_ = EngineOf(lead.Store).Transfer(ctx, g, consensus.ReplicaID(h.id+1))
 		}
 		return lead == h
 	})

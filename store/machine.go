@@ -14,6 +14,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/entry"
 	"github.com/rdmakv/rdmakv/store/internal/image"
 	"github.com/rdmakv/rdmakv/store/internal/replica"
+	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/internal/tables"
 	"github.com/rdmakv/rdmakv/store/internal/upkeep"
 )
@@ -161,7 +162,7 @@ func (m *machine) replace(got *receivedImage) error {
 		return err
 	}
 	for _, id := range m.c.Shards {
-		m.s.shards[id].Empty(got.state.Turn.Newest(id), &replica.NotLeaderError{})
+		shard.Empty(m.s.shards[id], got.state.Turn.Newest(id), &replica.NotLeaderError{})
 	}
 	return nil
 }

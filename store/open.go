@@ -44,15 +44,14 @@ type Store struct {
 	fence *base.Fence
 	disk  *disk.Disk
 	logSide
-	groups groupSide
 
 	mem    *shard.Memory
 	shards []*shard.Shard
 	ask    shard.Ask
 
-	gate  *admit.Gate
-	order *pipeline.Orderer
-	pipe  *pipeline.Pipeline
+	gate   *admit.Gate
+	groups groupSide // behind the gate, the order of writes
+	pipe   *pipeline.Pipeline
 
 	before predecessor // the pipeline's, and Close's behind it
 
@@ -298,7 +297,7 @@ func (s *Store) startUpkeep() {
 // upkeep is what those work on who do what is due by the clock.
 func (s *Store) upkeep() upkeep.Env {
 	return upkeep.Env{
-		Life: s.life, Memory: s.mem, Shards: s.shards, Disk: s.disk, Gate: s.gate, Order: s.orderWrite, Orders: s.groups.orders,
+		Life: s.life, Memory: s.mem, Shards: s.shards, Disk: s.disk, Gate: s.gate, Order: s.groups.order, Orders: s.groups.orders,
 	}
 }
 

@@ -107,7 +107,7 @@ func TestProbeLosesToBatch(t *testing.T) {
 				n.checkpoint()
 			}
 			asked := 0
-			n.order = pipeline.NewOrderer(n.pipe, pipeline.OrderEnv{Memory: n.mem, Results: n.dedup, Reserve: n.evictor.Reserve,
+			n.groups.alone = pipeline.NewOrderer(n.pipe, pipeline.OrderEnv{Memory: n.mem, Results: n.dedup, Reserve: n.evictor.Reserve,
 				Read: func(sh *shard.Shard, key []byte, value bool) (flight.KeyState, error) {
 					state, err := n.ask(sh, key, value)
 					if asked++; asked == 1 {

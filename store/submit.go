@@ -38,7 +38,7 @@ func (s *Store) Submit(w *Write) error {
 			return err
 		}
 		f.Room, w.counted = room, false // as long as it is the caller's: it may be done, and in use again
-		err = s.orderWrite(s.shards[w.Shard], f, pipeline.Wait{Disk: !w.NoWait, Memory: !w.NoWait})
+		err = s.groups.order(s.shards[w.Shard], f, pipeline.Wait{Disk: !w.NoWait, Memory: !w.NoWait})
 		if err == nil {
 			return nil
 		}
@@ -71,11 +71,11 @@ func (s *Store) Do(ctx context.Context, w *Write) error {
 		}
 		f.Room = room
 		sh, wait := s.shards[w.Shard], pipeline.Wait{Disk: true}
-		err = s.orderWrite(sh, f, wait)
+		err = s.groups.order(sh, f, wait)
 		for errors.Is(err, ErrGrowing) {
 			select {
 			case <-s.Growing():
-				err = s.orderWrite(sh, f, wait)
+				err = s.groups.order(sh, f, wait)
 			case <-ctx.Done():
 				err = ctx.Err()
 			case <-s.fence.Down:

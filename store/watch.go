@@ -88,7 +88,7 @@ func (e *Events) note(writes []*flight.Flight) {
 	for _, f := range writes {
 		for _, of := range f.Effects {
 			if !of.Noop {
-				e.parts.Note(of.Shard, of.Key, of.Value, of.Removes(), of.Version)
+				e.parts.Note(of.Shard, of.Key, of.Value, of.Removes(), of.Version, f.Op == nil)
 			}
 		}
 		if e.log != nil {

@@ -15,9 +15,9 @@ var notDrawn = []string{
 	"client/internal/clienttest", "client/internal/clienttest/node", "internal/server/deaf",
 	"rdma/internal/memfd", "rdma/internal/setup", "rdma/iwarp/internal/proto",
 	"rdma/rdmatest", "rdma/verbs/ibv", "rdma/verbs/internal/tcp", "store/log/logtest",
-	"internal/prefetch",                              // one instruction
-	"rdma/boottime",                                  // one clock
-	"store/internal/entry", "store/internal/replica", // no node uses them yet
+	"internal/prefetch",                                                      // one instruction
+	"rdma/boottime",                                                          // one clock
+	"store/internal/entry", "store/internal/image", "store/internal/replica", // no node uses them yet
 }
 
 // TestPicture compares docs/rooms.svg with the packages that there are: each box says

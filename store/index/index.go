@@ -34,12 +34,7 @@ type Index struct {
 	slots    int
 	bytes    uint64 // segments and directory in use
 
-	// Filling has three stages: every header shows 255; SetFilled was called,
-	// and the headers wait for a lease; they show the true counts. Unfill leads back to the first.
-	filled bool
-	fills  uint64        // how often SetFilled was called
-	shown  atomic.Bool   // the third stage is reached
-	due    atomic.Uint64 // the fill whose lease is over: Tick asks for the third stage; 0: none
+	stage
 
 	retired  atomic.Int64 // bytes of this shard that wait; Tick lowers it
 	retryAt  time.Time    // no growth before: memory was short
@@ -49,6 +44,15 @@ type Index struct {
 
 	// onStore, set by tests only, runs after each store of a growth.
 	onStore func(point string)
+}
+
+// A stage says how far an index is filled. There are three: every header shows 255; SetFilled was called,
+// and the headers wait for a lease; they show the true counts. Unfill leads back to the first.
+type stage struct {
+	filled bool
+	fills  uint64        // how often SetFilled was called
+	shown  atomic.Bool   // the third stage is reached
+	due    atomic.Uint64 // the fill whose lease is over: Tick asks for the third stage; 0: none
 }
 
 // segment is one segment in use.

@@ -122,7 +122,7 @@ func (ix *Index) SetFilled() {
 // before SetFilled. The caller leaves the slots alone until no READ is left that was posted before, because the words
 // of one READ come in any order, and an older header beside a slot that was cleared would prove a key absent. touched: some
 // reader may have seen another header, so that this is to be waited for.
-func (ix *Index) Unfill() (touched bool) {
+func Unfill(ix *Index) (touched bool) {
 	if ix.due.Load() != 0 {
 		ix.show() // else a fill's lease that is over would show its counts later
 	}
@@ -139,7 +139,7 @@ func (ix *Index) Unfill() (touched bool) {
 }
 
 // Uncount forgets which keys have no slot. Between Unfill and SetFilled that is nobody's business, because every miss is asked.
-func (ix *Index) Uncount() {
+func Uncount(ix *Index) {
 	if ix.filled {
 		panic("index: Uncount of an index whose misses are believed")
 	}

@@ -290,14 +290,14 @@ func TestUnfill(t *testing.T) {
 			t.Errorf("%s: the header shows %d, Slotless says %v", when, n, w.ix.Slotless(h))
 		}
 	}
-	if w.ix.Unfill() {
+	if Unfill(w.ix) {
 		t.Error("an index that never showed its counts is said to have been believed")
 	}
 	w.ix.SetFilled()
 	if n := w.headerSays(h); n != 0 {
 		t.Fatalf("an empty index that is filled shows %d", n)
 	}
-	if w.ix.Unfill() {
+	if Unfill(w.ix) {
 		t.Error("nobody has read a slot, and it is to be waited for")
 	}
 	many("unfilled")
@@ -307,15 +307,15 @@ func TestUnfill(t *testing.T) {
 	if n := w.headerSays(h); n != layout.SlotlessMany {
 		t.Errorf("before the lease is over the header shows %d", n)
 	}
-	if w.ix.Unfill() {
+	if Unfill(w.ix) {
 		t.Error("the headers never showed a count since")
 	}
-	w.ix.Uncount()
+	Uncount(w.ix)
 	w.ix.SetFilled() // another lease runs behind it
 	if w.ix.Slotless(counted) {
 		t.Error("a key of the first fill is counted still")
 	}
-	w.ix.Unfill()
+	Unfill(w.ix)
 	w.pass(time.Minute)
 	many("behind the leases of two fills that were taken back")
 	w.ix.SetFilled()
@@ -323,7 +323,7 @@ func TestUnfill(t *testing.T) {
 	if n := w.headerSays(h); n != 0 || w.ix.Slotless(h) {
 		t.Errorf("a lease behind the fill the header shows %d", n)
 	}
-	if !w.ix.Unfill() {
+	if !Unfill(w.ix) {
 		t.Error("readers may have believed a miss, and nobody waits for them")
 	}
 	many("unfilled again")

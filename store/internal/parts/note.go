@@ -11,8 +11,8 @@ import (
 
 // Note takes in what a published write made of a key: value is what it put, if it has not
 // removed the key. It is called in the order of the commits, and returns at once. key and value are only
-// read.
-func (r *Registry) Note(shard uint16, key, value []byte, removed bool, v layout.Version) {
+// read. elsewhere: another replica has ordered it, which has let the upload begin.
+func (r *Registry) Note(shard uint16, key, value []byte, removed bool, v layout.Version, elsewhere bool) {
 	part, head := layout.IsPartKey(key), !removed && layout.IsHead(value)
 	if !part && !head && r.n.Load() == 0 {
 		return
@@ -21,7 +21,7 @@ func (r *Registry) Note(shard uint16, key, value []byte, removed bool, v layout.
 	defer r.mu.Unlock()
 	if part {
 		if !removed {
-			r.notePart(shard, key, value)
+			r.notePart(shard, key, value, elsewhere)
 		} else if id, n, ok := layout.ParsePartKey(key); ok && n == layout.UploadPart {
 			r.goneLocked(id) // the record goes last, wherever that was ordered
 		}
@@ -54,12 +54,11 @@ func (r *Registry) Note(shard uint16, key, value []byte, removed bool, v layout.
 }
 
 // notePart takes in a part, or the record of an upload. Caller holds mu.
-func (r *Registry) notePart(shard uint16, key, value []byte) {
+func (r *Registry) notePart(shard uint16, key, value []byte, elsewhere bool) {
 	id, n, ok := layout.ParsePartKey(key)
 	u := r.uploads[id]
 	switch {
-	case ok && u == nil && n == layout.UploadPart && r.looked:
-		// Another replica has let the upload begin: nobody here knows of its parts but by their keys.
+	case ok && u == nil && n == layout.UploadPart && r.looked && elsewhere:
 		if u, ok := r.foundLocked(shard, key, value); ok {
 			r.turn(u, open)
 		}

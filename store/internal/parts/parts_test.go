@@ -65,7 +65,7 @@ func (r *rig) parts(v value) {
 
 func (r *rig) note(key, value []byte) {
 	r.v++
-	r.Note(3, key, value, value == nil, r.v)
+	r.Note(3, key, value, value == nil, r.v, false)
 }
 
 // whole is a value with its head.

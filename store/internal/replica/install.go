@@ -6,7 +6,13 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/flight"
 )
 
-// What a replica does when it will hear of no entry any more that its writes are in.
+// What a replica does when it will hear of no entry any more that its writes are in:
+//
+//	Forget      another replica's state is about to take the place of its own
+//	  ...       base, memory and results are those of that state (package store)
+//	Installed   it goes on behind that
+//
+//	End         the engine has stopped it
 
 // Forget takes back what is under way, and believes nothing of what it has: another replica's state
 // is about to take its place (consensus.Machine.Adopt). It is called like Apply, of a replica that

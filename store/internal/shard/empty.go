@@ -21,13 +21,13 @@ func (s *Items) Unfill() (wait bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.full = false
-	return s.Index.Unfill()
+	return index.Unfill(s.Index)
 }
 
 // Empty takes everything out of memory, and forgets what is newer than the base: the base has another state, whose
 // newest version is newest. Unfill was called a lease before. The caller sees to it that nothing is in flight, and that no
 // write is ordered until it returns. Whoever waits for a write goes on.
-func (sh *Shard) Empty(newest layout.Version, why error) {
+func Empty(sh *Shard, newest layout.Version, why error) {
 	sh.Mu.Lock()
 	defer sh.Mu.Unlock()
 	sh.content.Add(1)
@@ -61,7 +61,7 @@ func (s *Items) empty() {
 		return true
 	})
 	s.slots = 0
-	s.Index.Uncount()
+	index.Uncount(s.Index)
 	s.traces, s.doubted = nil, nil
 }
 
