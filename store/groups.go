@@ -72,6 +72,13 @@ type groupSide struct {
 	cancel  context.CancelFunc
 }
 
+// newGroupSide returns that of a store which is not open yet, with so many shards.
+func newGroupSide(shards int) groupSide {
+	g := groupSide{of: make([]*member, shards)}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	return g
+}
+
 // A member is a replica of this store.
 type member struct {
 	*replica.Replica             // once it is followed
@@ -83,8 +90,6 @@ type member struct {
 // open makes the engine, and tells it and the base of groups that are new here. A crash in between is no harm: the engine is told
 // first, and again.
 func (g *groupSide) open(s *Store) (err error) {
-	g.of = make([]*member, s.cfg.Shards)
-	g.ctx, g.cancel = context.WithCancel(context.Background())
 	if len(s.cfg.Groups) == 0 {
 		return nil
 	}
@@ -220,10 +225,10 @@ func (g *groupSide) drain(idle, down <-chan struct{}) {
 
 // close ends the part that the replicas take, and answers what is under way. What is in an entry may be done by the others.
 func (g *groupSide) close() error {
+	g.cancel()
 	if g.engine == nil {
 		return nil
 	}
-	g.cancel()
 	var errs []error
 	for _, m := range g.members {
 		if err := g.engine.Stop(m.c.ID, false); err != nil && !errors.Is(err, consensus.ErrNoGroup) && !errors.Is(err, consensus.ErrFenced) && !errors.Is(err, consensus.ErrClosed) {

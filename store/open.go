@@ -86,7 +86,7 @@ func Open(ctx context.Context, c Config) (_ *Store, err error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: c, birth: birth{opened: time.Now()}, counts: new(base.Counters)}
+	s := &Store{cfg: c, birth: birth{opened: time.Now()}, counts: new(base.Counters), groups: newGroupSide(c.Shards)}
 	var random [16]byte
 	rand.Read(random[:]) // never fails
 	s.mem = &shard.Memory{
