@@ -239,7 +239,7 @@ const MaxEntry = 2 << 20
 type Engine interface {
 	// Create gives a replica that never was its log, durably, so that Start finds it.
 	// State is the machine's: the state that all replicas of the group start from, or
-	// nothing for one that gets it from the others.
+	// nothing for one that gets it from the others. It may be called again until Start was.
 	Create(g GroupID, id ReplicaID, s State) error
 	// Start starts a replica. ErrNoLog: its log is gone, or lacks entries that the machine
 	// does not have; such a replica must never start, because it has forgotten what it

@@ -36,13 +36,18 @@ func NewDisk(l *log.Log, stream uint64, state consensus.State, keep int64) *Disk
 
 // Create gives a replica that never was its log: it begins behind the state that the
 // group starts from, or with nothing (state.Applied 0), until it adopts a snapshot. It is
-// durable when Create returns.
+// durable when Create returns. A log that is as Create has left it is left so: whoever was interrupted behind Create
+// calls it again. One that was in use since is an error, because it has promises in it.
 func Create(l *log.Log, stream uint64, id consensus.ReplicaID, state consensus.State) error {
-	if _, ok := l.State(stream); ok {
-		return fmt.Errorf("consensus: stream %d of the log is there already", stream)
+	begin := log.State{Term: max(state.Term, 1), Commit: state.Applied}
+	if s, ok := l.State(stream); ok {
+		if s == begin && unused(l, stream, id, &state) {
+			return nil
+		}
+		return fmt.Errorf("consensus: stream %d of the log is in use already", stream)
 	}
 	f := l.Begin()
-	err := f.AddState(stream, log.State{Term: max(state.Term, 1), Commit: state.Applied})
+	err := f.AddState(stream, begin)
 	if err == nil {
 		err = f.AddFact(stream, factReplica, binary.LittleEndian.AppendUint64(nil, uint64(id)))
 	}
@@ -54,6 +59,17 @@ func Create(l *log.Log, stream uint64, id consensus.ReplicaID, state consensus.S
 		return err
 	}
 	return WriteAll(f)
+}
+
+// unused says whether a stream that has promised nothing is a replica's, and has no entry behind a state.
+func unused(l *log.Log, stream uint64, id consensus.ReplicaID, state *consensus.State) bool {
+	b, ok := l.Fact(stream, factReplica)
+	if !ok || len(b) != 8 || binary.LittleEndian.Uint64(b) != uint64(id) {
+		return false
+	}
+	term, err := l.Term(stream, state.Applied)
+	_, last := l.Entries(stream)
+	return last == state.Applied && (state.Applied == 0 || err == nil && term == state.Term)
 }
 
 // Facts of a replica's stream, beside what it has promised. Each is of numbers of 64 bits,

@@ -267,3 +267,49 @@ func TestSmallEntries(t *testing.T) {
 		l.Close(false)
 	}
 }
+
+// TestCreateAgain: a log that was made and not used may be made again, after a start, too; one that has a promise or an entry in it,
+// or is another replica's, or begins elsewhere, may not.
+func TestCreateAgain(t *testing.T) {
+	begin := consensus.State{Applied: 5, Term: 3, Config: one}
+	for _, state := range []consensus.State{{}, begin} {
+		platter := logtest.New(logtest.Options{})
+		l := openLog(t, platter)
+		for range 2 {
+			for range 2 {
+				if err := Create(l, 1, 7, state); err != nil {
+					t.Fatalf("%+v: %v", state, err)
+				}
+			}
+			if err := l.Close(false); err != nil {
+				t.Fatal(err)
+			}
+			l = openLog(t, platter)
+		}
+		other := state
+		other.Applied, other.Term = state.Applied+1, state.Term+1
+		if Create(l, 1, 8, state) == nil || Create(l, 1, 7, other) == nil {
+			t.Error("another replica's log is taken for that of this one, or it begins elsewhere")
+		}
+		use := []func(f *log.Frame) error{
+			func(f *log.Frame) error {
+				return f.AddState(1, log.State{Term: max(state.Term, 1), Vote: 2, Commit: state.Applied})
+			},
+			func(f *log.Frame) error {
+				return f.AddState(1, log.State{Term: max(state.Term, 1) + 1, Commit: state.Applied})
+			},
+		}
+		for i, add := range use {
+			f := l.Begin()
+			if err := errors.Join(add(f), WriteAll(f)); err != nil {
+				t.Fatal(err)
+			}
+			if Create(l, 1, 7, state) == nil {
+				t.Errorf("a log that has promised something (%d) is made again", i)
+			}
+		}
+		if err := l.Close(false); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
