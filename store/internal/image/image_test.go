@@ -31,8 +31,8 @@ func (s sink) Set(key, value []byte) error {
 	return nil
 }
 
-// aBase is a base in memory with some records in shards 0 to 4.
-func aBase(t testing.TB) (*disk.Disk, map[string]string) {
+// emptyBase is a base in memory.
+func emptyBase(t testing.TB) (*disk.Disk, map[string]string) {
 	t.Helper()
 	fence := base.NewFence(slog.New(slog.DiscardHandler), func(err error) { t.Errorf("fenced: %v", err) })
 	d := disk.New(disk.Config{Dir: "store", FS: vfs.NewMem(), Shards: 8, MinFreeBytes: -1}, fence, new(base.Counters))
@@ -44,7 +44,13 @@ func aBase(t testing.TB) (*disk.Disk, map[string]string) {
 			t.Error(err)
 		}
 	})
-	all := map[string]string{}
+	return d, map[string]string{}
+}
+
+// aBase is one with some records in shards 0 to 4.
+func aBase(t testing.TB) (*disk.Disk, map[string]string) {
+	t.Helper()
+	d, all := emptyBase(t)
 	b := d.ForTests().DB().NewBatch()
 	put := func(key []byte, r disk.Record) {
 		rec := make([]byte, disk.RecordSize(len(r.Value), r.Expiry != 0))
