@@ -534,3 +534,59 @@ func TestAnyOrder(t *testing.T) {
 
 // all says that every shard is ours.
 func all(uint16) bool { return true }
+
+// elsewhere notes a write that another replica has ordered.
+func (r *rig) elsewhere(key, value []byte) {
+	r.v++
+	r.Note(3, key, value, value == nil, r.v, true)
+}
+
+// TestOrderedElsewhere: of an upload that another replica has let begin this one knows by the record. Its parts are no strays, its head
+// makes it live, and it is gone when its record is. Who may remove parts is said by shard.
+func TestOrderedElsewhere(t *testing.T) {
+	r := newRig(t, true)
+	v := valueOf("k", 1)
+	r.elsewhere(v.keys.Key(layout.UploadPart), layout.AppendUpload(nil, v.of))
+	for n := 1; n <= 2; n++ {
+		r.elsewhere(v.keys.Key(n), []byte("part"))
+	}
+	if s := r.Strays(); len(s) != 0 {
+		t.Fatalf("%d strays", len(s))
+	}
+	// This replica leads now: the head is let pass once its parts are read.
+	list, err := r.Head([]byte("k"), v.head)
+	if err != nil || len(list) != 2 || !list[0].Read {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	r.elsewhere([]byte("k"), v.head)
+	if st := r.Stats(); st.Values != 1 || st.Uploads != 0 {
+		t.Errorf("%+v", st)
+	}
+	r.elsewhere([]byte("k"), []byte("another value"))
+	r.now = r.now.Add(time.Hour)
+	nobody := func(uint16) bool { return false }
+	if due := r.Due(10, false, 0, nobody); len(due) != 0 {
+		t.Errorf("%d uploads are to be removed by one who must not", len(due))
+	}
+	if due := r.Due(10, false, 0, all); len(due) != 1 || due[0].ID != v.id {
+		t.Errorf("due: %+v", due)
+	}
+	for n := 2; n >= layout.UploadPart; n-- {
+		r.elsewhere(v.keys.Key(n), nil)
+	}
+	if st := r.Stats(); st.Dying != 0 || r.Any() {
+		t.Errorf("the record is gone: %+v", st)
+	}
+	// A record that makes no sense is a stray, wherever it was ordered.
+	other := valueOf("l", 2)
+	r.elsewhere(other.keys.Key(layout.UploadPart), []byte("nonsense"))
+	if s := r.Strays(); len(s) != 1 {
+		t.Errorf("%d strays", len(s))
+	}
+	if r.Look() {
+		t.Error("a look is needed")
+	}
+	if r.LookAgain(); !r.Look() || r.Look() {
+		t.Error("one look was asked for")
+	}
+}

@@ -356,3 +356,81 @@ func TestLastNumber(t *testing.T) {
 		t.Errorf("behind the last number: %v", err)
 	}
 }
+
+// TestForget: of a replica whose state gives way to another's what is in an entry has an unknown outcome, and what is in none was not
+// done; nothing of either is left in the shards, and the replica goes on behind the other state.
+func TestForget(t *testing.T) {
+	g := newGroup(t, 3)
+	g.lead(0)
+	n := g.nodes[0]
+	flew, err := n.ask(add(0, "n", request(1, 1, false)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.run() // it is in an entry
+	for i := range 4 {
+		if _, err := n.ask(base.Op{Shard: 1, Key: fmt.Appendf(nil, "f%d", i), Value: []byte("v")}); err != nil {
+			t.Fatal(err)
+		}
+		n.run() // so that no more fly
+	}
+	waited, err := n.ask(add(0, "n", request(1, 2, false)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Follows(9, 2)
+	n.Forget()
+	if !flew.over || !errors.Is(flew.result.Err, base.ErrOutcomeUnknown) {
+		t.Errorf("a write in an entry: %v, %v", flew.over, flew.result.Err)
+	}
+	if !waited.over || !errors.Is(waited.result.Err, base.ErrNotLeader) {
+		t.Errorf("a write in no entry: %v, %v", waited.over, waited.result.Err)
+	}
+	keys := []string{"n", "f0", "f1", "f2", "f3"}
+	if got := n.content(keys); got != "" || n.leaked(keys) != 0 {
+		t.Errorf("left: %q, %d bytes", got, n.leaked(keys))
+	}
+	s := n.State()
+	s.Applied, s.Term, s.Turn.Next = 100, 8, 50
+	n.Installed(s)
+	if to, configs := n.Published(); to != 100 || len(configs) != 0 {
+		t.Errorf("published up to %d, with %d configurations", to, len(configs))
+	}
+	if err := n.Apply([]consensus.Entry{{Index: 100, Term: 8, Kind: consensus.Empty}}); err == nil {
+		t.Error("an entry that the state has is applied again")
+	}
+}
+
+// TestEnd: a replica that was stopped answers all that is under way.
+func TestEnd(t *testing.T) {
+	g := newGroup(t, 1)
+	g.lead(0)
+	n := g.nodes[0]
+	var all []*asked
+	for i := range 8 {
+		a, err := n.ask(base.Op{Key: fmt.Appendf(nil, "k%d", i), Value: []byte("v")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, a)
+		n.run()
+	}
+	n.End()
+	unknown, closed := 0, 0
+	for i, a := range all {
+		switch {
+		case a.answered == 1 && errors.Is(a.result.Err, base.ErrOutcomeUnknown):
+			unknown++
+		case a.answered == 1 && errors.Is(a.result.Err, base.ErrClosed):
+			closed++
+		default:
+			t.Errorf("write %d: answered %d times, %v", i, a.answered, a.result.Err)
+		}
+	}
+	if unknown != 4 || closed != 4 {
+		t.Errorf("%d writes have an unknown outcome, and %d were not done", unknown, closed)
+	}
+	if _, err := n.ask(base.Op{Key: []byte("late"), Value: []byte("v")}); !errors.Is(err, base.ErrNotLeader) {
+		t.Errorf("a write behind the end: %v", err)
+	}
+}

@@ -3,6 +3,7 @@ package upkeep
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"log/slog"
 	"slices"
@@ -11,6 +12,9 @@ import (
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/dedup"
+	"github.com/rdmakv/rdmakv/store/internal/flight"
+	"github.com/rdmakv/rdmakv/store/internal/pipeline"
+	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/log"
 )
 
@@ -207,5 +211,77 @@ func TestForgetterWaits(t *testing.T) {
 	}
 	if told != 12 {
 		t.Errorf("%d records without a log", told)
+	}
+}
+
+// TestExpirerLosesTheLead: removals that were ordered and not done, because another replica leads by then, are tried again; where another one
+// leads the list is left alone.
+func TestExpirerLosesTheLead(t *testing.T) {
+	r := newRig(t, 100)
+	x, l := r.expiring()
+	leads := true
+	x.Orders = func(shard uint16) bool { return shard == 1 && leads }
+	order := x.Order
+	x.Order = func(sh *shard.Shard, f *flight.Flight, w pipeline.Wait) error {
+		if string(f.Op.Key) != "b" || !leads {
+			return order(sh, f, w)
+		}
+		leads = false
+		f.Result.Err = base.ErrNotLeader // it was taken, and is void
+		x.Gate.Leave(f.Charge, 1)
+		f.Done(f)
+		return nil
+	}
+	now := uint64(r.wall.Unix())
+	l.entries = []dueEntry{{0, now - 3, "other"}, {1, now - 3, "a"}, {1, now - 2, "b"}, {1, now - 1, "c"}}
+	r.Shards[0].DueAt(0)
+	r.Shards[1].DueAt(0)
+	if _, err := x.Remove(10); !errors.Is(err, base.ErrNotLeader) {
+		t.Fatalf("%v", err)
+	}
+	for range 3 {
+		r.wall = r.wall.Add(ExpireRetry * time.Second)
+		if _, err := x.Remove(10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if l.told["b"] != 1 || l.told["other"] != 0 {
+		t.Errorf("handled %v while another leads", l.told)
+	}
+	leads = true
+	x.Order = order
+	r.all(x, 10)
+	for key, want := range map[string]int{"a": 1, "b": 2, "other": 0} {
+		if n := l.told[key]; n != want {
+			t.Errorf("%s was handled %d times, want %d", key, n, want)
+		}
+	}
+}
+
+// TestRemoveExpired: who asks is told when it is published; what was void is told, too; and one who has no more time is let go.
+func TestRemoveExpired(t *testing.T) {
+	r := newRig(t, 100)
+	ctx := context.Background()
+	if err := r.RemoveExpired(ctx, 1, []byte("k"), 7); err != nil {
+		t.Error(err)
+	}
+	r.held = make(chan struct{})
+	short, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
+	defer cancel()
+	if err := r.RemoveExpired(short, 1, []byte("k"), 7); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+	close(r.held)
+	order := r.Order
+	r.Order = func(*shard.Shard, *flight.Flight, pipeline.Wait) error { return base.ErrNotLeader }
+	if err := r.RemoveExpired(ctx, 1, []byte("k"), 7); !errors.Is(err, base.ErrNotLeader) {
+		t.Errorf("%v", err)
+	}
+	r.Order = order
+	waitIdle := func() bool { n, _ := r.Gate.Inside(); return n == 0 }
+	for deadline := time.Now().Add(10 * time.Second); !waitIdle(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("something is left in the gate")
+		}
 	}
 }

@@ -1,0 +1,123 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/store/internal/base"
+)
+
+// TestEmpty: of a shard that was emptied memory has nothing, and what was on its way into memory does not come in: neither a key that the
+// fill has read, nor one that a get has, nor a version to the place where it stood a moment ago.
+func TestEmpty(t *testing.T) {
+	r := newRig(t, true)
+	for i := range 50 {
+		f := r.order(base.Op{Key: fmt.Appendf(nil, "k%d", i), Value: make([]byte, i*10)})
+		f.At = 1
+		r.publish(f)
+	}
+	r.full = true
+	r.publish(r.order(base.Op{Key: []byte("without memory"), Value: []byte("v")}))
+	r.full = false
+	v := r.Marks().Published
+	r.Mu.Lock()
+	it, ok := r.Resident(r.hash("k3"), []byte("k3"))
+	r.Mu.Unlock()
+	if !ok {
+		t.Fatal("k3 is not there")
+	}
+	place, version := it.Slot.Place(), it.Version
+	if !r.Unfill() {
+		t.Error("readers may have believed a miss")
+	}
+	if r.Unfill() {
+		t.Error("they are waited for twice")
+	}
+	r.pass()
+
+	r.BeginChunk(false, false)
+	r.Mu.Lock()
+	probe := r.BeginPromotion(r.hash("p"), []byte("p"))
+	r.Mu.Unlock()
+	newest := v + 1000
+	waited := make(chan error, 1)
+	go func() { waited <- r.WaitPublished(context.Background(), newest) }()
+	content := r.Content()
+	why := errors.New("another state")
+	Empty(r.Shard, newest, why)
+
+	if err := <-waited; err != nil {
+		t.Error(err)
+	}
+	ix, items := r.Counts()
+	if dirty, _ := r.DirtyCounts(); items != 0 || ix.Keys != 0 || ix.Slotless != 0 || dirty != 0 || r.mem.Slabs.Stats().Live != 0 {
+		t.Errorf("%d items, %+v, %d dirty, %d bytes live", items, ix, dirty, r.mem.Slabs.Stats().Live)
+	}
+	if m := r.Marks(); m.Published != newest || m.Ordered != newest {
+		t.Errorf("%+v", m)
+	}
+	if !r.TooSoon(place, version) {
+		t.Error("a version may come back to its place at once")
+	}
+	link := func(key string) FillFate {
+		r.Mu.Lock()
+		defer r.Mu.Unlock()
+		return r.LinkFilled(time.Now(), r.hash(key), []byte(key), v, 0, 0, nil)
+	}
+	if fate := link("k3"); fate != FillVoid {
+		t.Errorf("what the fill has read before: %v", fate)
+	}
+	r.EndChunk()
+	r.Mu.Lock()
+	promoted := r.LinkPromoted(probe, v, 0, 0, nil)
+	r.DropProbe(probe)
+	r.Mu.Unlock()
+	if promoted {
+		t.Error("what a get has read before came into memory")
+	}
+	if _, ok := r.SetFull(content); ok {
+		t.Error("the content of before is said to be whole")
+	}
+	r.Mu.Lock()
+	_, where := r.Locate(r.hash("k3"), []byte("k3"))
+	r.Mu.Unlock()
+	if where != InPebble {
+		t.Errorf("a miss says %v before the shard is filled again", where)
+	}
+	// It goes on behind the newest version of the state.
+	r.next = newest + 1
+	r.publish(r.order(base.Op{Key: []byte("k3"), Value: []byte("new")}))
+	r.BeginChunk(false, false)
+	if fate := link("k3"); fate != FillDropped {
+		t.Errorf("a key that was written since: %v", fate)
+	}
+	r.EndChunk()
+	if shown, ok := r.SetFull(r.Content()); shown || !ok {
+		t.Errorf("shown %v, ok %v", shown, ok)
+	}
+}
+
+// TestEmptyTellsJudges: an operation that is judged by what the disk said before learns that it is not so.
+func TestEmptyTellsJudges(t *testing.T) {
+	r := newRig(t, true)
+	r.Mu.Lock()
+	r.AddSlotless(r.hash("k"))
+	r.Mu.Unlock()
+	why := errors.New("another state")
+	r.during = func() {
+		r.Unfill()
+		Empty(r.Shard, r.next+10, why)
+	}
+	if _, err := r.LockJudged(r.hash("k"), []byte("k"), r.ask); !errors.Is(err, why) {
+		t.Errorf("judged by what is no more: %v", err)
+		if err == nil {
+			r.Mu.Unlock()
+		}
+	}
+	if n := r.Probing(); n != 0 {
+		t.Errorf("%d probes are left", n)
+	}
+}
