@@ -171,7 +171,7 @@ func (f *Fill) shard(batch *fillBatch, content uint64) error {
 	if err := f.logged(batch); err != nil {
 		return err
 	}
-	if err := f.based(batch); err != nil {
+	if err := f.based(batch, content); err != nil {
 		return err
 	}
 	sh := batch.sh
@@ -186,12 +186,13 @@ func (f *Fill) shard(batch *fillBatch, content uint64) error {
 
 // based fills from the base. It ends: a chunk goes on where the one before it ended, and one
 // that ends at its first key does that for want of room, which is over with fillPatience, or
-// because it is void, and a key is void fillVoids times at most.
-func (f *Fill) based(batch *fillBatch) error {
+// because it is void, and a key is void fillVoids times at most. When the shard was emptied, it ends at once: what
+// it would bring in would come again.
+func (f *Fill) based(batch *fillBatch, content uint64) error {
 	lower, upper := disk.KindBounds(batch.sh.ID, disk.KindData)
 	var since time.Time // when the key at lower first found no room; zero: it did not
 	voids := 0          // how often it was void
-	for more := true; more; {
+	for more := true; more && batch.sh.Content() == content; {
 		hurry := !since.IsZero() && time.Since(since) > fillPatience*f.cfg.Lease
 		next, rest, err := f.chunk(batch, lower, upper, hurry, voids == fillVoids)
 		if !bytes.Equal(next, lower) {
