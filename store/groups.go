@@ -12,6 +12,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
+	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/entry"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
 	"github.com/rdmakv/rdmakv/store/internal/pipeline"
@@ -49,6 +50,9 @@ type EngineEnv struct {
 
 // ErrNotLeader: this store orders no writes of the shard now. A *NotLeaderError says who may.
 var ErrNotLeader = base.ErrNotLeader
+
+// ErrGroups: the store's directory and its configuration do not agree on the replicas that it has.
+var ErrGroups = errors.New("store: the directory has other replicas than the configuration")
 
 // A NotLeaderError says which replica leads a group, as far as this one knows.
 type NotLeaderError = replica.NotLeaderError
@@ -90,6 +94,9 @@ type member struct {
 // open makes the engine, and tells it and the base of groups that are new here. A crash in between is no harm: the engine is told
 // first, and again.
 func (g *groupSide) open(s *Store) (err error) {
+	if err := g.known(s); err != nil {
+		return err
+	}
 	if len(s.cfg.Groups) == 0 {
 		return nil
 	}
@@ -120,9 +127,21 @@ func (m *member) open(s *Store, g *groupSide) error {
 	if err != nil {
 		return err
 	}
+	shards := slices.Sorted(slices.Values(m.c.Shards))
 	if m.found = found; ok {
+		if !slices.Equal(found.Shards, shards) {
+			return fmt.Errorf("%w: it has shards %v here, and is said to have %v", ErrGroups, found.Shards, shards)
+		}
 		return nil
 	}
+	for _, id := range shards {
+		if empty, err := s.isEmpty(id); err != nil {
+			return err
+		} else if !empty {
+			return fmt.Errorf("%w: shard %d has keys from before", ErrGroups, id)
+		}
+	}
+	m.found.Shards = shards
 	if len(m.c.Founders.Voters) > 0 {
 		m.found.State = consensus.State{Applied: 1, Term: 1, Config: m.c.Founders}
 	}
@@ -135,6 +154,32 @@ func (m *member) open(s *Store, g *groupSide) error {
 		return err
 	}
 	return checkpoint.Found(g.ctx, to, m.c.ID, &m.found)
+}
+
+// isEmpty says whether a shard has no key, in base or log.
+func (s *Store) isEmpty(shard uint16) (bool, error) {
+	if n, _ := s.journal.Sets[shard].Counts(); n > 0 {
+		return false, nil
+	}
+	records, err := s.disk.Records(disk.AppendKey(nil, shard, 0, nil), disk.AppendKey(nil, shard+1, 0, nil))
+	if err != nil {
+		return false, err
+	}
+	records.First()
+	empty := !records.Valid()
+	return empty, errors.Join(records.Error(), records.Close())
+}
+
+// known refuses groups that the base has and the configuration has not: their shards would be written to with versions that
+// their replicas do not have.
+func (g *groupSide) known(s *Store) error {
+	ids, err := checkpoint.GroupsOf(s.disk)
+	for _, id := range ids {
+		if !slices.ContainsFunc(s.cfg.Groups, func(c Group) bool { return c.ID == id }) {
+			return fmt.Errorf("%w: the store has a replica of group %d, and is started without it", ErrGroups, id)
+		}
+	}
+	return err
 }
 
 // none is the newest version that the base has of a shard; own is what it is of one in no group.

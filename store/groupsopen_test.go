@@ -1,10 +1,17 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -151,3 +158,168 @@ func TestGroupCloseWithoutMajority(t *testing.T) {
 	c.settle()
 	lead.want(0, "k", "w")
 }
+
+// alone is the configuration of a store that is the only replica of its groups.
+func alone(disk vfs.FS, groups ...Group) Config {
+	cfg := testConfig(disk)
+	cfg.PredecessorGone = true
+	cfg.Groups = groups
+	cfg.Engine = func(e EngineEnv) (Engine, error) {
+		return driver.New(driver.Config{Name: "n0", Log: e.Log, Stream: e.Stream, Fenced: e.Fenced, Link: nobody{}}), nil
+	}
+	return cfg
+}
+
+// aGroup is one whose only replica is here.
+func aGroup(id consensus.GroupID, shards ...uint16) Group {
+	return Group{ID: id, Replica: 1, Shards: shards, Founders: consensus.Config{Index: 1, Voters: []consensus.Member{{ID: 1, Node: "n0"}}}}
+}
+
+// TestGroupsOfADirectory: a directory is started with the groups that it has, and with their shards; and a group begins with nothing.
+func TestGroupsOfADirectory(t *testing.T) {
+	disk := memFS()
+	n := open(t, alone(disk, aGroup(7, 2, 0)))
+	waitFor(t, "it to lead", func() bool { return n.groups.orders(0) })
+	n.put(0, "k", "v")
+	n.put(1, "own", "v")
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, groups := range map[string][]Group{
+		"without its group":       nil,
+		"with another":            {aGroup(8, 3)},
+		"with fewer shards":       {aGroup(7, 0)},
+		"with other shards":       {aGroup(7, 0, 3)},
+		"with more of its shards": {aGroup(7, 0, 2, 3)},
+		"a shard with keys":       {aGroup(7, 0, 2), aGroup(8, 1)},
+	} {
+		cfg := alone(disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))}), groups...)
+		if s, err := Open(context.Background(), cfg); !errors.Is(err, ErrGroups) {
+			t.Errorf("%s: %v", name, err)
+			if err == nil {
+				_ = s.Close()
+			}
+		}
+	}
+	n = open(t, alone(disk, aGroup(7, 0, 2), aGroup(9, 3)))
+	n.want(0, "k", "v")
+	n.want(1, "own", "v")
+}
+
+// TestGroupKeysInTheLog: a shard whose keys stand in the log alone has keys, too.
+func TestGroupKeysInTheLog(t *testing.T) {
+	disk := memFS()
+	cfg := testConfig(disk)
+	cfg.checkpoints = time.Hour
+	n := open(t, cfg)
+	n.put(2, "k", "v")
+	if s, err := Open(context.Background(), alone(disk.CrashClone(vfs.CrashCloneCfg{}), aGroup(7, 2))); !errors.Is(err, ErrGroups) {
+		t.Errorf("%v", err)
+		if err == nil {
+			_ = s.Close()
+		}
+	}
+}
+
+// TestGroupWaitsForReaders: behind a kill a replica takes no part before no reader believes the last life's memory (R18).
+func TestGroupWaitsForReaders(t *testing.T) {
+	disk := memFS()
+	n := open(t, alone(disk, aGroup(7, 0)))
+	waitFor(t, "it to lead", func() bool { return n.groups.orders(0) })
+	n.put(0, "k", "v")
+	cfg := alone(disk.CrashClone(vfs.CrashCloneCfg{}), aGroup(7, 0))
+	cfg.PredecessorGone, cfg.Lease = false, 700*time.Millisecond
+	begun := time.Now()
+	n = open(t, cfg)
+	if _, err := EngineOf(n.Store).Status(7); !errors.Is(err, consensus.ErrNoGroup) && time.Since(begun) < cfg.Lease {
+		t.Errorf("it takes part at once: %v", err)
+	}
+	waitFor(t, "it to lead", func() bool { return n.groups.orders(0) })
+	if took := time.Since(begun); took < cfg.Lease {
+		t.Errorf("it leads after %v, and a lease is %v", took, cfg.Lease)
+	}
+	n.want(0, "k", "v")
+}
+
+// TestReceiveHostile: a snapshot that is not what its head says, not of the group's shards, cut short or altered is refused, and leaves
+// nothing behind; so does one that is given up, and one for which there is no space.
+func TestReceiveHostile(t *testing.T) {
+	from := open(t, alone(memFS(), aGroup(7, 0, 2)))
+	waitFor(t, "it to lead", func() bool { return from.groups.orders(0) })
+	for i := range 50 {
+		from.put(i%2*2, fmt.Sprint("k", i), pattern(1000, "v"))
+	}
+	from.checkpoint()
+	snap, err := (&machine{from.groups.of[0], from.Store}).Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(snap)
+	if err := errors.Join(err, snap.Close()); err != nil {
+		t.Fatal(err)
+	}
+	head := snap.State()
+	disk := memFS()
+	n := open(t, alone(disk, aGroup(7, 0, 2), aGroup(8, 1)))
+	m := &machine{n.groups.of[0], n.Store}
+	left := func() int {
+		names, err := disk.List("/store/tables/group.7")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(names)
+	}
+	good, err := m.Receive(t.Context(), head, bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left() == 0 || good.State().Applied != head.Applied {
+		t.Errorf("%d files, %+v", left(), good.State())
+	}
+	if err := good.Close(); err != nil || left() != 0 {
+		t.Errorf("%v, %d files are left", err, left())
+	}
+	later, altered := head, bytes.Clone(data)
+	later.Applied++
+	altered[len(altered)/2] ^= 4
+	for name, c := range map[string]struct {
+		m    *machine
+		head consensus.State
+		data io.Reader
+	}{
+		"another head":    {m, later, bytes.NewReader(data)},
+		"cut short":       {m, head, bytes.NewReader(data[:len(data)/2])},
+		"altered":         {m, head, bytes.NewReader(altered)},
+		"nothing":         {m, head, bytes.NewReader(nil)},
+		"another group's": {&machine{n.groups.of[1], n.Store}, head, bytes.NewReader(data)},
+		"a broken line":   {m, head, iotest.TimeoutReader(bytes.NewReader(data))},
+	} {
+		if r, err := c.m.Receive(t.Context(), c.head, c.data); err == nil {
+			t.Errorf("%s: it is taken", name)
+			_ = r.Close()
+		}
+		if n := left(); n != 0 {
+			t.Errorf("%s: %d files are left", name, n)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := m.Receive(ctx, head, bytes.NewReader(data)); !errors.Is(err, context.Canceled) || left() != 0 {
+		t.Errorf("given up: %v, %d files", err, left())
+	}
+	if err := m.Adopt(strange{}); err == nil {
+		t.Error("what was received elsewhere is adopted")
+	}
+	// What a crash leaves of one is gone behind the next start.
+	if _, err = m.Receive(t.Context(), head, bytes.NewReader(data)); err != nil {
+		t.Fatal(err)
+	}
+	disk = disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
+	open(t, alone(disk, aGroup(7, 0, 2), aGroup(8, 1)))
+	if names, err := disk.List("/store/tables"); err != nil || slices.Contains(names, "group.7") {
+		t.Errorf("%q are left, %v", names, err)
+	}
+}
+
+// A strange state was received by nobody here.
+type strange struct{ consensus.Received }

@@ -59,7 +59,7 @@ func (m *machine) Snapshot(context.Context) (consensus.Snapshot, error) {
 	if err != nil {
 		return nil, errors.Join(err, snap.Close())
 	}
-	return &sentImage{image.NewReader(snap, m.c.Shards, &state), snap, state.State}, nil
+	return &sentImage{image.NewReader(snap, &state), snap, state.State}, nil
 }
 
 // A receivedImage is a snapshot in tables that the base does not have.

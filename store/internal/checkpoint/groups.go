@@ -65,6 +65,25 @@ func StateOf(b Named, id consensus.GroupID) (s groupentry.State, ok bool, err er
 	return s, true, nil
 }
 
+// GroupsOf returns the groups that a base has been told of.
+func GroupsOf(b interface {
+	Records(lower, upper []byte) (disk.Records, error)
+}) (ids []consensus.GroupID, err error) {
+	prefix := disk.AppendKey(nil, disk.StoreShard, disk.KindMeta, []byte(groupName))
+	records, err := b.Records(prefix, append(prefix[:len(prefix)-1:len(prefix)-1], groupName[len(groupName)-1]+1))
+	if err != nil {
+		return nil, err
+	}
+	for records.First(); records.Valid(); records.Next() {
+		n, err := strconv.ParseUint(string(records.Key()[len(prefix):]), 10, 32)
+		if err != nil {
+			return nil, errors.Join(&base.CorruptError{Shard: disk.StoreShard, Key: records.Key(), Err: err}, records.Close())
+		}
+		ids = append(ids, consensus.GroupID(n))
+	}
+	return ids, errors.Join(records.Error(), records.Close())
+}
+
 // SetState adds where the base stands in a group to an ingest, behind everything else that it has.
 func SetState(to interface{ Set(key, value []byte) error }, id consensus.GroupID, s *groupentry.State) error {
 	key, value := GroupKey(id), groupentry.AppendState(nil, s)

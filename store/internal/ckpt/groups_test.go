@@ -2,6 +2,7 @@ package ckpt
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/dirty"
 	groupentry "github.com/rdmakv/rdmakv/store/internal/entry"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
+	"github.com/rdmakv/rdmakv/store/internal/tables"
 	"github.com/rdmakv/rdmakv/store/layout"
 	"github.com/rdmakv/rdmakv/store/log"
 )
@@ -237,4 +239,81 @@ func TestReaderHoldsEntries(t *testing.T) {
 		_, err := r.log.ReadAt(e.At)
 		return err != nil
 	})
+}
+
+// TestReplace: another state of a group takes the place of the base's between two rounds, and never beside one; rounds go on behind it, and
+// who waits for an entry that it has waits no more. Where that fails the base is where it was.
+func TestReplace(t *testing.T) {
+	r := newRig(t, nil)
+	g := r.team(1, 0, 1)
+	g.write("x")
+	g.publish(1)
+	state := func() groupentry.State { return r.groupList()[0].state }
+	before := state()
+
+	in, out := make(chan struct{}), make(chan struct{})
+	r.begin = func() error {
+		close(in)
+		<-out
+		return nil
+	}
+	over := r.started()
+	<-in
+	other := groupentry.State{State: consensus.State{Applied: 40, Term: 2}, Turn: groupentry.Turn{Reign: 2, Next: 900}}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := r.Replace(ctx, g.id, other, func() error { t.Error("beside a round"); return nil }); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("beside a round: %v", err)
+	}
+	close(out)
+	if err := <-over; err != nil {
+		t.Fatal(err)
+	}
+	r.begin = nil
+	after := state()
+	if after.Applied <= before.Applied {
+		t.Fatalf("the round took in nothing: %+v", after)
+	}
+
+	broken := errors.New("broken")
+	if err := r.Replace(t.Context(), g.id, other, func() error { return broken }); !errors.Is(err, broken) || state().Applied != after.Applied {
+		t.Errorf("%v, and the base is at %+v", err, state())
+	}
+	if r.fenced.Load() != nil {
+		t.Error("an error that may pass fences the store")
+	}
+	// An entry that is published and not in the base is waited for, until a state has it.
+	g.write("y")
+	g.publish(1)
+	waits := make(chan error, 1)
+	go func() { waits <- r.Now(t.Context()) }()
+	waitFor(t, "somebody to wait", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.requests) == 1
+	})
+	if err := r.Replace(t.Context(), g.id, other, func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if got := state(); got.Applied != 40 || got.Turn.Next != 900 {
+		t.Errorf("rounds go on behind %+v", got)
+	}
+	if r.Place().At >= r.log.Stats().End {
+		select {
+		case err := <-waits:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Error("somebody waits for an entry that the state has")
+		}
+	} else {
+		r.life.Go(r.Run)
+		if err := <-waits; err != nil {
+			t.Error(err)
+		}
+	}
+	if err := r.Replace(t.Context(), g.id, other, func() error { return &tables.FenceError{Cause: "a test"} }); err == nil || r.fenced.Load() == nil {
+		t.Errorf("%v: nobody knows what the base has, and the store goes on", err)
+	}
 }

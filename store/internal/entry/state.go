@@ -13,16 +13,17 @@ import (
 // has a state has all that was applied up to there, and nothing else.
 type State struct {
 	consensus.State
-	Turn Turn
+	Turn   Turn
+	Shards []uint16 // of the group, rising: for ever
 }
 
 // The bytes of a State (little endian):
 //
-//	 0        1      2          4           8         16     24      32     40
-//	+--------+------+----------+-----------+---------+------+-------+------+---------+----------
-//	| format | 0    | voters   | learners  | applied | term | reign | next | config  | members
-//	| 8: 1   |      | 16: many | 32: many  | 64      | 64   | 64    | 64   | 64      |
-//	+--------+------+----------+-----------+---------+------+-------+------+---------+----------
+//	 0        1      2          4           6          8         16     24      32     40
+//	+--------+------+----------+-----------+----------+---------+------+-------+------+---------+---------+--------+
+//	| format | 0    | voters   | learners  | shards   | applied | term | reign | next | config  | members | shards |
+//	| 8: 1   |      | 16: many | 16: many  | 16: many | 64      | 64   | 64    | 64   | 64      |         | 16 ... |
+//	+--------+------+----------+-----------+----------+---------+------+-------+------+---------+---------+--------+
 //
 // config is the index of the entry that made the configuration. A member is its id, the length
 // of its node's name and the name:
@@ -38,7 +39,8 @@ func AppendState(b []byte, s *State) []byte {
 	le := binary.LittleEndian
 	b = append(b, Format, 0)
 	b = le.AppendUint16(b, uint16(len(s.Config.Voters)))
-	b = le.AppendUint32(b, uint32(len(s.Config.Learners)))
+	b = le.AppendUint16(b, uint16(len(s.Config.Learners)))
+	b = le.AppendUint16(b, uint16(len(s.Shards)))
 	for _, v := range [...]uint64{s.Applied, s.Term, s.Turn.Reign, s.Turn.Next, s.Config.Index} {
 		b = le.AppendUint64(b, v)
 	}
@@ -47,6 +49,9 @@ func AppendState(b []byte, s *State) []byte {
 			b = le.AppendUint64(b, uint64(m.ID))
 			b = append(append(b, byte(len(m.Node))), m.Node...)
 		}
+	}
+	for _, id := range s.Shards {
+		b = le.AppendUint16(b, id)
 	}
 	return b
 }
@@ -64,7 +69,7 @@ func ParseState(b []byte) (s State, err error) {
 	case b[1] != 0:
 		return s, fmt.Errorf("a state with flags %#x: %w", b[1], ErrNewer)
 	}
-	voters, learners := int(le.Uint16(b[2:])), le.Uint32(b[4:])
+	voters, learners, shards := int(le.Uint16(b[2:])), int(le.Uint16(b[4:])), int(le.Uint16(b[6:]))
 	if voters > consensus.MaxMembers || learners > consensus.MaxMembers {
 		return s, malformed("a state of %d voters and %d learners, of at most %d", voters, learners, consensus.MaxMembers)
 	}
@@ -73,7 +78,10 @@ func ParseState(b []byte) (s State, err error) {
 	s.Config.Index = le.Uint64(b[40:])
 	rest := b[stateHead:]
 	if s.Config.Voters, rest, err = parseMembers(rest, voters); err == nil {
-		s.Config.Learners, rest, err = parseMembers(rest, int(learners))
+		s.Config.Learners, rest, err = parseMembers(rest, learners)
+	}
+	if err == nil {
+		s.Shards, rest, err = parseShards(rest, shards)
 	}
 	switch {
 	case err != nil:
@@ -102,4 +110,19 @@ func parseMembers(b []byte, n int) (list []consensus.Member, rest []byte, err er
 		b = b[9+size:]
 	}
 	return list, b, nil
+}
+
+// parseShards reads so many shards, and returns what is behind them.
+func parseShards(b []byte, n int) (list []uint16, rest []byte, err error) {
+	if len(b) < 2*n {
+		return nil, nil, malformed("%d shards in %d bytes", n, len(b))
+	}
+	for i := range n {
+		id := binary.LittleEndian.Uint16(b[2*i:])
+		if i > 0 && id <= list[i-1] {
+			return nil, nil, malformed("shard %d behind shard %d", id, list[i-1])
+		}
+		list = append(list, id)
+	}
+	return list, b[2*n:], nil
 }

@@ -18,7 +18,8 @@ func aState() *State {
 			Voters:   []consensus.Member{{ID: 1, Node: "n1"}, {ID: 4, Node: strings.Repeat("n", consensus.MaxNode)}},
 			Learners: []consensus.Member{{ID: 5, Node: "n5"}},
 		}},
-		Turn: Turn{Reign: 80, Next: 1234},
+		Turn:   Turn{Reign: 80, Next: 1234},
+		Shards: []uint16{3, 700},
 	}
 }
 
@@ -44,11 +45,15 @@ func TestHostileState(t *testing.T) {
 		{"another format", func(b []byte) []byte { b[0] = 9; return b }, ErrNewer},
 		{"flags", func(b []byte) []byte { b[1] = 1; return b }, ErrNewer},
 		{"many voters", func(b []byte) []byte { le.PutUint16(b[2:], 1<<16-1); return b }, ErrMalformed},
-		{"many learners", func(b []byte) []byte { le.PutUint32(b[4:], 1<<32-1); return b }, ErrMalformed},
+		{"many learners", func(b []byte) []byte { le.PutUint16(b[4:], 1<<16-1); return b }, ErrMalformed},
+		{"many shards", func(b []byte) []byte { le.PutUint16(b[6:], 1<<16-1); return b }, ErrMalformed},
+		{"a shard more", func(b []byte) []byte { b[6]++; return b }, ErrMalformed},
+		{"a shard less", func(b []byte) []byte { b[6]--; return b }, ErrMalformed},
+		{"a shard twice", func(b []byte) []byte { copy(b[len(b)-2:], b[len(b)-4:]); return b }, ErrMalformed},
 		{"a member more", func(b []byte) []byte { b[4]++; return b }, ErrMalformed},
 		{"a member less", func(b []byte) []byte { b[4]--; return b }, ErrMalformed},
 		{"the end is missing", func(b []byte) []byte { return b[:len(b)-1] }, ErrMalformed},
-		{"a name beyond the end", func(b []byte) []byte { b[len(b)-3] = 200; return b }, ErrMalformed},
+		{"a name beyond the end", func(b []byte) []byte { b[len(b)-7] = 200; return b }, ErrMalformed},
 		{"more behind it", func(b []byte) []byte { return append(b, 0) }, ErrMalformed},
 		{"a reign to come", func(b []byte) []byte { le.PutUint64(b[24:], 91); return b }, ErrMalformed},
 		{"a number behind the last", func(b []byte) []byte { le.PutUint64(b[32:], 1<<44+1); return b }, ErrMalformed},

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"slices"
 	"testing"
 	"testing/iotest"
 
@@ -91,10 +92,10 @@ func aBase(t testing.TB) (*disk.Disk, map[string]string) {
 	return d, all
 }
 
-func aState() *entry.State {
+func aState(shards ...uint16) *entry.State {
 	return &entry.State{
 		State: consensus.State{Applied: 9, Term: 2, Config: consensus.Config{Index: 3, Voters: []consensus.Member{{ID: 1, Node: "n1"}}}},
-		Turn:  entry.Turn{Reign: 4, Next: 77},
+		Turn:  entry.Turn{Reign: 4, Next: 77}, Shards: slices.Sorted(slices.Values(shards)),
 	}
 }
 
@@ -102,7 +103,7 @@ func aState() *entry.State {
 func imageOf(t testing.TB, d *disk.Disk, shards ...uint16) []byte {
 	t.Helper()
 	snap := d.Snapshot()
-	r := NewReader(snap, shards, aState())
+	r := NewReader(snap, aState(shards...))
 	b, err := io.ReadAll(iotest.OneByteReader(r))
 	if err := errors.Join(err, r.Close(), snap.Close()); err != nil {
 		t.Fatal(err)
@@ -127,7 +128,7 @@ func TestImageIsTheShards(t *testing.T) {
 				}
 			}
 		}
-		if !maps.Equal(got, want) || !bytes.Equal(entry.AppendState(nil, &s), entry.AppendState(nil, aState())) {
+		if !maps.Equal(got, want) || !bytes.Equal(entry.AppendState(nil, &s), entry.AppendState(nil, aState(shards...))) {
 			t.Errorf("shards %v: %d records, want %d; %+v", shards, len(got), len(want), s)
 		}
 	}
@@ -154,7 +155,7 @@ func TestEveryByteCounts(t *testing.T) {
 
 // forged is an image of these records, with right sums.
 func forged(records ...[2]string) []byte {
-	state := entry.AppendState(nil, aState())
+	state := entry.AppendState(nil, aState(2))
 	b := binary.LittleEndian.AppendUint64(nil, magic)
 	b = append(binary.LittleEndian.AppendUint32(b, uint32(len(state))), state...)
 	for _, r := range records {
@@ -196,6 +197,11 @@ func TestHostile(t *testing.T) {
 		got := sink{}
 		if _, err := Load(t.Context(), bytes.NewReader(forged(records...)), []uint16{2}, got); !errors.Is(err, ErrImage) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, others := range [][]uint16{nil, {1}, {2, 3}} {
+		if _, err := Load(t.Context(), bytes.NewReader(forged(a)), others, sink{}); !errors.Is(err, ErrImage) {
+			t.Errorf("an image of shard 2 for shards %v: %v", others, err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -44,6 +44,9 @@ func Load(ctx context.Context, from io.Reader, shards []uint16, to Sink) (s entr
 	if s, err = entry.ParseState(state); err != nil {
 		return s, malformed("its state: %v", err)
 	}
+	if !slices.Equal(s.Shards, l.left) {
+		return s, malformed("it is of shards %v, and the group has %v", s.Shards, l.left)
+	}
 	for more := true; more; {
 		if err := ctx.Err(); err != nil {
 			return s, err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/zeebo/xxh3"
 
@@ -31,9 +30,9 @@ type Reader struct {
 	err    error
 }
 
-// NewReader returns the bytes of an image of these shards. from stays the caller's, until Close.
-func NewReader(from Source, shards []uint16, s *entry.State) *Reader {
-	r := &Reader{from: from, shards: slices.Sorted(slices.Values(shards)), sum: xxh3.New()}
+// NewReader returns the bytes of an image of a state, and of its shards. from stays the caller's, until Close.
+func NewReader(from Source, s *entry.State) *Reader {
+	r := &Reader{from: from, shards: s.Shards, sum: xxh3.New()}
 	state := entry.AppendState(nil, s)
 	r.buf = binary.LittleEndian.AppendUint64(r.buf, magic)
 	r.buf = binary.LittleEndian.AppendUint32(r.buf, uint32(len(state)))
