@@ -17,6 +17,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/internal/consensus/driver"
+	"github.com/rdmakv/rdmakv/store/log"
 )
 
 // TestGroupConfig: groups that cannot be are refused, each fault by its name, before anything is written.
@@ -323,3 +324,26 @@ func TestReceiveHostile(t *testing.T) {
 
 // A strange state was received by nobody here.
 type strange struct{ consensus.Received }
+
+// TestGroupRoom: a write of a group keeps no room in the log for itself, because the engine sets it aside for the entry: neither one that
+// is under way, nor one that was not taken.
+func TestGroupRoom(t *testing.T) {
+	g := aGroup(7, 0)
+	g.Founders.Voters = append(g.Founders.Voters, consensus.Member{ID: 2, Node: "n1"}) // who never comes
+	n := open(t, alone(memFS(), g))
+	waitFor(t, "a log that has its files", func() bool { return n.journal.Log().Stats().Free >= 3 })
+	before, _ := n.journal.Room(log.Puts)
+	const writes, size = 2000, 1000
+	for range writes {
+		w := &Write{Op: Op{Key: []byte("k"), Value: make([]byte, size)}, Done: func(*Write) {}}
+		if err := n.Submit(w); !errors.Is(err, ErrNotLeader) {
+			t.Fatal(err)
+		}
+	}
+	if after, _ := n.journal.Room(log.Puts); before-after > writes*size/2 {
+		t.Errorf("writes that were not taken keep %d bytes of the log", before-after)
+	}
+	if bytes, writes := n.gate.Inside(); bytes != 0 || writes != 0 {
+		t.Errorf("%d bytes of %d writes are in the gate", bytes, writes)
+	}
+}
