@@ -124,9 +124,8 @@ type Config struct {
 	// (View), on the goroutine that made it, also while Open is at work. It must
 	// not block, and not call methods of the store that wait.
 	OnView func()
-	// Groups are the replicas of groups of shards that the store has, for ever; Engine makes what runs them, if there are any. Default:
-	// none, and no shard has another replica.
-	Groups []Group
+	// Engine makes what runs the replicas of groups of shards that the store has, or may get (AddGroup). Default: none, and the store
+	// has no replicas.
 	Engine func(EngineEnv) (Engine, error)
 	// Withheld, if not nil, is asked once for each shard while the store is
 	// opened: true has its index say "ask" for every miss, filled or not, until
@@ -241,7 +240,6 @@ func (c Config) validate() error {
 	bad(c.LogBytes >= MinLogBytes && c.LogBytes <= MaxLogBytes, "log bytes = %d: must be %d to %d", c.LogBytes, MinLogBytes, int64(MaxLogBytes))
 	bad(c.MaxOpenFiles >= 64, "max open files = %d: must be at least 64", c.MaxOpenFiles)
 	bad(c.WatchBytes == 0 || c.WatchBytes >= MinWatchBytes && c.WatchBytes <= MaxWatchBytes, "watch bytes = %d: must be 0, or %d to %d", c.WatchBytes, MinWatchBytes, MaxWatchBytes)
-	c.validGroups(bad)
 	bad(c.FillWorkers > 0, "fill workers = %d: must be positive", c.FillWorkers)
 	return errors.Join(errs...)
 }

@@ -44,7 +44,7 @@ func (s *Store) openStages(own span) {
 	s.pipe = pipeline.New(pipeline.Env{
 		Append: d.appendCommit, Sync: d.syncCommit, Publish: d.publishCommit, Done: d.commitDone,
 	}, limits, s.fence, own.first, own.limit)
-	s.groups.start(s, d, pipeline.NewOrderer(s.pipe, pipeline.OrderEnv{Memory: s.mem, Results: s.dedup, Reserve: s.evictor.Reserve, Read: s.ask}))
+	s.groups.start(s, d)
 }
 
 // A direct is a pipeline's env.

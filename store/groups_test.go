@@ -85,7 +85,6 @@ func (h *host) start() {
 	h.c.t.Helper()
 	cfg := testConfig(h.disk)
 	cfg.Lease, cfg.BeatInterval = 20*time.Millisecond, 5*time.Millisecond
-	cfg.Groups = groupsOf(h.id)
 	cfg.Engine = func(e EngineEnv) (Engine, error) {
 		n := driver.New(driver.Config{Name: nameOf(h.id), Log: e.Log, Stream: e.Stream, Fenced: e.Fenced, Link: &link{h.c, h.id}})
 		h.mu.Lock()
@@ -99,6 +98,11 @@ func (h *host) start() {
 	s, err := Open(context.Background(), cfg)
 	if err != nil {
 		h.c.t.Fatalf("store %d: %v", h.id, err)
+	}
+	for _, g := range groupsOf(h.id) {
+		if err := AddGroup(context.Background(), s, g); err != nil {
+			h.c.t.Fatalf("store %d: %v", h.id, err)
+		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -219,7 +223,7 @@ func (c *cluster) leader(shard uint16) *host {
 		if s == nil {
 			continue
 		}
-		if reign, ok := s.groups.of[shard].Ready(); ok && reign > best {
+		if reign, ok := s.groups.of[shard].Load().Ready(); ok && reign > best {
 			best, lead = reign, h
 		}
 	}
@@ -247,6 +251,8 @@ func (c *cluster) do(op Op) Result {
 		err := s.Do(ctx, w)
 		cancel()
 		switch {
+		case err == nil && h.store() != s:
+			// Nobody was told: its power was cut before, and it went on in the world in which that did not happen.
 		case err == nil:
 			return w.Result
 		case errors.Is(err, ErrNotLeader), errors.Is(err, ErrOutcomeUnknown), errors.Is(err, ErrClosed), errors.Is(err, ErrOverloaded), errors.Is(err, context.DeadlineExceeded):
@@ -271,9 +277,9 @@ func (c *cluster) settle() {
 			if lead == nil {
 				return false
 			}
-			want, _ := lead.groups.of[g].Published()
+			want, _ := lead.groups.of[g].Load().Published()
 			for _, h := range c.hosts {
-				if got, _ := h.groups.of[g].Published(); h.running() && got != want {
+				if got, _ := h.groups.of[g].Load().Published(); h.running() && got != want {
 					return false
 				}
 			}

@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -17,47 +19,90 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/internal/consensus/driver"
+	"github.com/rdmakv/rdmakv/store/layout"
 	"github.com/rdmakv/rdmakv/store/log"
 )
 
-// TestGroupConfig: groups that cannot be are refused, each fault by its name, before anything is written.
-func TestGroupConfig(t *testing.T) {
-	engine := func(EngineEnv) (Engine, error) { t.Error("an engine is made"); return nil, errors.New("none") }
-	one := consensus.Config{Index: 1, Voters: []consensus.Member{{ID: 1, Node: "n0"}}}
-	good := Group{ID: 7, Replica: 1, Shards: []uint16{0, 2}, Founders: one}
+// alone is the configuration of a store that is the only replica of its groups.
+func alone(disk vfs.FS) Config {
+	cfg := testConfig(disk)
+	cfg.PredecessorGone = true
+	cfg.Engine = func(e EngineEnv) (Engine, error) {
+		return driver.New(driver.Config{Name: "n0", Log: e.Log, Stream: e.Stream, Fenced: e.Fenced, Link: nobody{}}), nil
+	}
+	return cfg
+}
+
+// aGroup is one whose only replica is here.
+func aGroup(id consensus.GroupID, shards ...uint16) Group {
+	return Group{ID: id, Replica: 1, Shards: shards, Founders: consensus.Config{Index: 1, Voters: []consensus.Member{{ID: 1, Node: "n0"}}}}
+}
+
+// openWith opens a store that has groups.
+func openWith(t *testing.T, cfg Config, groups ...Group) *node {
+	t.Helper()
+	n := open(t, cfg)
+	for _, g := range groups {
+		if err := AddGroup(t.Context(), n.Store, g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return n
+}
+
+// leads waits until a store leads the group of a shard.
+func (n *node) leads(shard uint16) {
+	n.t.Helper()
+	waitFor(n.t, "it to lead", func() bool { return n.groups.of[shard].Load() != nil && n.groups.orders(shard) })
+}
+
+// TestAddGroupBad: groups that cannot be are refused, each fault by its name, and the shards stay the store's own.
+func TestAddGroupBad(t *testing.T) {
+	n := openWith(t, alone(memFS()), aGroup(9, 3))
+	n.put(1, "k", "v")
 	for _, c := range []struct {
 		want string
-		set  func(*Config)
+		set  func(*Group)
 	}{
-		{"without an engine", func(c *Config) { c.Engine = nil }},
-		{"sync always", func(c *Config) { c.Sync = Interval }},
-		{"sync always", func(c *Config) { c.Mode = Cache }},
-		{"watching", func(c *Config) { c.WatchBytes = MinWatchBytes }},
-		{"two of it", func(c *Config) { c.Groups = []Group{good, {ID: 7, Replica: 1, Shards: []uint16{1}}} }},
-		{"replica 0", func(c *Config) { c.Groups[0].Replica = 0 }},
-		{"no shards", func(c *Config) { c.Groups[0].Shards = nil }},
-		{"shard 4 of 4", func(c *Config) { c.Groups[0].Shards = []uint16{4} }},
-		{"shard 2 is in groups 7 and 8", func(c *Config) { c.Groups = []Group{good, {ID: 8, Replica: 1, Shards: []uint16{2}}} }},
-		{"shard 2 is in groups 7 and 7", func(c *Config) { c.Groups[0].Shards = []uint16{2, 2} }},
-		{"index 2, not 1", func(c *Config) { c.Groups[0].Founders.Index = 2 }},
-		{"ids begin at 1", func(c *Config) { c.Groups[0].Founders.Voters = []consensus.Member{{ID: 0, Node: "n0"}} }},
-		{"voters", func(c *Config) {
-			c.Groups[0].Founders = consensus.Config{Index: 1, Learners: one.Voters}
-		}},
+		{"replica 0", func(g *Group) { g.Replica = 0 }},
+		{"no shards", func(g *Group) { g.Shards = nil }},
+		{"shard 4 of 4", func(g *Group) { g.Shards = []uint16{4} }},
+		{"shard 2 twice", func(g *Group) { g.Shards = []uint16{2, 2} }},
+		{"shard 3 is of group 9", func(g *Group) { g.Shards = []uint16{2, 3} }},
+		{"shard 1 has keys", func(g *Group) { g.Shards = []uint16{1, 2} }},
+		{"index 2, not 1", func(g *Group) { g.Founders.Index = 2 }},
+		{"ids begin at 1", func(g *Group) { g.Founders.Voters = []consensus.Member{{ID: 0, Node: "n0"}} }},
+		{"voters", func(g *Group) { g.Founders = consensus.Config{Index: 1, Learners: g.Founders.Voters} }},
+		{"replica 1 of group 9 is here", func(g *Group) { g.ID = 9 }},
+		{"replica 1 of group 9 is here", func(g *Group) { g.ID, g.Replica, g.Shards = 9, 2, []uint16{3} }},
 	} {
-		cfg := testConfig(memFS())
-		cfg.Engine, cfg.Groups = engine, []Group{good}
-		c.set(&cfg)
-		s, err := Open(context.Background(), cfg)
-		if err == nil {
-			_ = s.Close()
-		}
-		if err == nil || !strings.Contains(err.Error(), c.want) {
+		g := aGroup(7, 0, 2)
+		c.set(&g)
+		if err := AddGroup(t.Context(), n.Store, g); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("want an error with %q, got %v", c.want, err)
 		}
-		if names, err := cfg.FS.List("/"); err != nil || len(names) > 0 {
-			t.Errorf("%s: %q are on the disk, %v", c.want, names, err)
+	}
+	for i := range 3 {
+		n.put(i, "k", "still the store's own")
+	}
+	if err := AddGroup(t.Context(), n.Store, aGroup(9, 3)); err != nil {
+		t.Errorf("a group that is here: %v", err)
+	}
+	interval := alone(memFS())
+	interval.Sync = Interval
+	cache := alone(memFS())
+	cache.Mode = Cache
+	for want, cfg := range map[string]Config{"sync always": interval, "runs replicas": testConfig(memFS()), "nothing that runs": cache} {
+		n := open(t, cfg)
+		if err := AddGroup(t.Context(), n.Store, aGroup(7, 0)); !errors.Is(err, ErrGroups) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
 		}
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := AddGroup(t.Context(), n.Store, aGroup(7, 0)); !errors.Is(err, ErrClosed) {
+		t.Errorf("closed: %v", err)
 	}
 }
 
@@ -80,47 +125,61 @@ func (e *brokenEngine) Create(g consensus.GroupID, id consensus.ReplicaID, s con
 	return errBroken
 }
 
-// TestGroupBegins: a start that ends between the engine's knowledge of a group and the base's is gone on with by the next one, and a group
-// that is there does not begin again, whatever its founders are said to be by then.
+// TestGroupBegins: a beginning that ends between the engine's knowledge of a group and the base's is gone on with by the next one, in the same life
+// or another; and a group that is there does not begin again, whatever its founders are said to be by then.
 func TestGroupBegins(t *testing.T) {
-	one := func(name string) consensus.Config {
-		return consensus.Config{Index: 1, Voters: []consensus.Member{{ID: 1, Node: name}}}
-	}
 	disk := memFS()
-	start := func(fail consensus.GroupID, before bool, founder string) (*node, error) {
-		cfg := testConfig(disk)
-		cfg.PredecessorGone = true
-		cfg.Groups = []Group{{ID: 7, Replica: 1, Shards: []uint16{0}, Founders: one(founder)}, {ID: 8, Replica: 1, Shards: []uint16{1}, Founders: one(founder)}}
+	start := func(fail consensus.GroupID, before bool) (*node, *brokenEngine) {
+		broken := &brokenEngine{fail: fail, before: before}
+		cfg := alone(disk)
 		cfg.Engine = func(e EngineEnv) (Engine, error) {
-			n := driver.New(driver.Config{Name: "n0", Log: e.Log, Stream: e.Stream, Fenced: e.Fenced, Link: nobody{}})
-			return &brokenEngine{n, fail, before}, nil
+			broken.Node = driver.New(driver.Config{Name: "n0", Log: e.Log, Stream: e.Stream, Fenced: e.Fenced, Link: nobody{}})
+			return broken, nil
 		}
-		return tryOpen(t, cfg)
+		return open(t, cfg), broken
 	}
 	for _, fail := range []consensus.GroupID{7, 8} {
 		for _, before := range []bool{true, false} {
-			if _, err := start(fail, before, "n0"); !errors.Is(err, errBroken) {
-				t.Fatalf("at group %d, %v: %v", fail, before, err)
+			n, _ := start(fail, before)
+			for i := range 2 {
+				if fail == 8 {
+					if err := AddGroup(t.Context(), n.Store, aGroup(7, 0)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := AddGroup(t.Context(), n.Store, aGroup(fail, uint16(fail-7))); !errors.Is(err, errBroken) {
+					t.Fatalf("at group %d, %v, time %d: %v", fail, before, i, err)
+				}
 			}
 			disk = disk.CrashClone(vfs.CrashCloneCfg{})
 		}
 	}
-	n, err := start(0, false, "n0")
-	if err != nil {
+	n, broken := start(8, false)
+	if err := AddGroup(t.Context(), n.Store, aGroup(8, 1)); !errors.Is(err, errBroken) {
 		t.Fatal(err)
 	}
-	lead := func() {
-		t.Helper()
-		waitFor(t, "the only replica to lead", func() bool { return n.groups.orders(0) && n.groups.orders(1) })
+	n.put(1, "own", "v") // the shard is the store's own until then
+	n.del(1, "own")
+	n.checkpoint()
+	broken.fail = 0
+	for _, g := range []Group{aGroup(7, 0), aGroup(8, 1)} {
+		if err := AddGroup(t.Context(), n.Store, g); err != nil {
+			t.Fatal(err)
+		}
 	}
-	lead()
+	n.leads(0)
+	n.leads(1)
 	first := n.put(0, "k", "v")
 	n.put(1, "k", "w")
 	disk = disk.CrashClone(vfs.CrashCloneCfg{})
-	if n, err = start(0, false, "another"); err != nil {
+	n, _ = start(0, false)
+	other := aGroup(7, 0)
+	other.Founders.Voters[0].Node = "another"
+	if err := AddGroup(t.Context(), n.Store, other); err != nil {
 		t.Fatal(err)
 	}
-	lead()
+	n.leads(0)
+	n.leads(1) // it is there without a word
 	n.want(0, "k", "v")
 	n.want(1, "k", "w")
 	if v := n.put(0, "k", "x"); v <= first {
@@ -128,6 +187,63 @@ func TestGroupBegins(t *testing.T) {
 	}
 	if st, err := EngineOf(n.Store).Status(7); err != nil || st.Config.Node(1) != "n0" {
 		t.Errorf("%+v, %v", st, err)
+	}
+}
+
+// TestAddGroupBesideWriters: a shard that is written to is not made a group's; what was under way is done, and what comes meanwhile is
+// told so. Once it has no key any more, it is, and numbers from the group's first number on.
+func TestAddGroupBesideWriters(t *testing.T) {
+	n := open(t, alone(memFS()))
+	n.put(0, "there all the time", "v")
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	var refused atomic.Int64
+	for w := range 3 {
+		all.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				err := n.Do(context.Background(), &Write{Op: Op{Shard: 0, Key: fmt.Appendf(nil, "w%d", w), Value: []byte("v"), Kind: deleteIf(i%2 == 1)}})
+				if errors.Is(err, ErrNotLeader) {
+					refused.Add(1)
+				} else if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 20 {
+		if err := AddGroup(t.Context(), n.Store, aGroup(7, 0, 2)); !errors.Is(err, ErrGroups) {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	all.Wait()
+	t.Logf("%d writes were refused", refused.Load())
+	for w := range 3 {
+		n.del(0, fmt.Sprintf("w%d", w))
+	}
+	n.del(0, "there all the time")
+	n.checkpoint()
+	if err := AddGroup(t.Context(), n.Store, aGroup(7, 0, 2)); err != nil {
+		t.Fatal(err)
+	}
+	n.leads(0)
+	if v := n.put(0, "k", "v"); v != layout.NumberedVersion(1, 0) {
+		t.Errorf("the first version is %v", v)
+	}
+	n.checkpoint()
+	n.put(1, "own", "v")
+	n.checkpoint()
+	n.put(0, "k", "w")
+	n.checkpoint()
+	n.want(0, "k", "w")
+	if st := n.Stats(); st.Log.DirtyWrites != 0 {
+		t.Errorf("%d writes are newer than the base", st.Log.DirtyWrites)
 	}
 }
 
@@ -160,82 +276,75 @@ func TestGroupCloseWithoutMajority(t *testing.T) {
 	lead.want(0, "k", "w")
 }
 
-// alone is the configuration of a store that is the only replica of its groups.
-func alone(disk vfs.FS, groups ...Group) Config {
-	cfg := testConfig(disk)
-	cfg.PredecessorGone = true
-	cfg.Groups = groups
-	cfg.Engine = func(e EngineEnv) (Engine, error) {
-		return driver.New(driver.Config{Name: "n0", Log: e.Log, Stream: e.Stream, Fenced: e.Fenced, Link: nobody{}}), nil
-	}
-	return cfg
-}
-
-// aGroup is one whose only replica is here.
-func aGroup(id consensus.GroupID, shards ...uint16) Group {
-	return Group{ID: id, Replica: 1, Shards: shards, Founders: consensus.Config{Index: 1, Voters: []consensus.Member{{ID: 1, Node: "n0"}}}}
-}
-
-// TestGroupsOfADirectory: a directory is started with the groups that it has, and with their shards; and a group begins with nothing.
+// TestGroupsOfADirectory: a directory with replicas is not served without what runs them, and has its groups and their shards for ever.
 func TestGroupsOfADirectory(t *testing.T) {
 	disk := memFS()
-	n := open(t, alone(disk, aGroup(7, 2, 0)))
-	waitFor(t, "it to lead", func() bool { return n.groups.orders(0) })
+	n := openWith(t, alone(disk), aGroup(7, 2, 0))
+	n.leads(0)
 	n.put(0, "k", "v")
 	n.put(1, "own", "v")
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for name, groups := range map[string][]Group{
-		"without its group":       nil,
-		"with another":            {aGroup(8, 3)},
-		"with fewer shards":       {aGroup(7, 0)},
-		"with other shards":       {aGroup(7, 0, 3)},
-		"with more of its shards": {aGroup(7, 0, 2, 3)},
-		"a shard with keys":       {aGroup(7, 0, 2), aGroup(8, 1)},
-	} {
-		cfg := alone(disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))}), groups...)
+	for _, policy := range []SyncPolicy{Always, Interval} {
+		cfg := testConfig(disk)
+		if cfg.Sync = policy; policy == Interval {
+			cfg.Engine = alone(disk).Engine
+		}
 		if s, err := Open(context.Background(), cfg); !errors.Is(err, ErrGroups) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("it is served: %v", err)
 			if err == nil {
 				_ = s.Close()
 			}
 		}
 	}
-	n = open(t, alone(disk, aGroup(7, 0, 2), aGroup(9, 3)))
+	n = openWith(t, alone(disk), aGroup(7, 0, 2), aGroup(9, 3))
+	for _, shards := range [][]uint16{{0}, {0, 3}, {0, 1, 2}} {
+		if err := AddGroup(t.Context(), n.Store, aGroup(7, shards...)); !errors.Is(err, ErrGroups) {
+			t.Errorf("the group is said to have shards %v: %v", shards, err)
+		}
+	}
+	n.leads(0)
 	n.want(0, "k", "v")
 	n.want(1, "own", "v")
+	if _, err := n.Watch(WatchRequest{}); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("events of a store with replicas: %v", err)
+	}
 }
 
 // TestGroupKeysInTheLog: a shard whose keys stand in the log alone has keys, too.
 func TestGroupKeysInTheLog(t *testing.T) {
-	disk := memFS()
-	cfg := testConfig(disk)
+	cfg := alone(memFS())
 	cfg.checkpoints = time.Hour
 	n := open(t, cfg)
 	n.put(2, "k", "v")
-	if s, err := Open(context.Background(), alone(disk.CrashClone(vfs.CrashCloneCfg{}), aGroup(7, 2))); !errors.Is(err, ErrGroups) {
-		t.Errorf("%v", err)
-		if err == nil {
-			_ = s.Close()
-		}
+	if err := AddGroup(t.Context(), n.Store, aGroup(7, 2)); !errors.Is(err, ErrGroups) {
+		t.Error(err)
+	}
+	n.del(2, "k")
+	if err := AddGroup(t.Context(), n.Store, aGroup(7, 2)); !errors.Is(err, ErrGroups) {
+		t.Errorf("its base does not know of the delete: %v", err)
+	}
+	n.checkpoint()
+	if err := AddGroup(t.Context(), n.Store, aGroup(7, 2)); err != nil {
+		t.Error(err)
 	}
 }
 
 // TestGroupWaitsForReaders: behind a kill a replica takes no part before no reader believes the last life's memory (R18).
 func TestGroupWaitsForReaders(t *testing.T) {
 	disk := memFS()
-	n := open(t, alone(disk, aGroup(7, 0)))
-	waitFor(t, "it to lead", func() bool { return n.groups.orders(0) })
+	n := openWith(t, alone(disk), aGroup(7, 0))
+	n.leads(0)
 	n.put(0, "k", "v")
-	cfg := alone(disk.CrashClone(vfs.CrashCloneCfg{}), aGroup(7, 0))
+	cfg := alone(disk.CrashClone(vfs.CrashCloneCfg{}))
 	cfg.PredecessorGone, cfg.Lease = false, 700*time.Millisecond
 	begun := time.Now()
 	n = open(t, cfg)
 	if _, err := EngineOf(n.Store).Status(7); !errors.Is(err, consensus.ErrNoGroup) && time.Since(begun) < cfg.Lease {
 		t.Errorf("it takes part at once: %v", err)
 	}
-	waitFor(t, "it to lead", func() bool { return n.groups.orders(0) })
+	n.leads(0)
 	if took := time.Since(begun); took < cfg.Lease {
 		t.Errorf("it leads after %v, and a lease is %v", took, cfg.Lease)
 	}
@@ -245,13 +354,13 @@ func TestGroupWaitsForReaders(t *testing.T) {
 // TestReceiveHostile: a snapshot that is not what its head says, not of the group's shards, cut short or altered is refused, and leaves
 // nothing behind; so does one that is given up, and one for which there is no space.
 func TestReceiveHostile(t *testing.T) {
-	from := open(t, alone(memFS(), aGroup(7, 0, 2)))
-	waitFor(t, "it to lead", func() bool { return from.groups.orders(0) })
+	from := openWith(t, alone(memFS()), aGroup(7, 0, 2))
+	from.leads(0)
 	for i := range 50 {
 		from.put(i%2*2, fmt.Sprint("k", i), pattern(1000, "v"))
 	}
 	from.checkpoint()
-	snap, err := (&machine{from.groups.of[0], from.Store}).Snapshot(t.Context())
+	snap, err := (&machine{from.groups.of[0].Load(), from.Store}).Snapshot(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,8 +370,8 @@ func TestReceiveHostile(t *testing.T) {
 	}
 	head := snap.State()
 	disk := memFS()
-	n := open(t, alone(disk, aGroup(7, 0, 2), aGroup(8, 1)))
-	m := &machine{n.groups.of[0], n.Store}
+	n := openWith(t, alone(disk), aGroup(7, 0, 2), aGroup(8, 1))
+	m := &machine{n.groups.of[0].Load(), n.Store}
 	left := func() int {
 		names, err := disk.List("/store/tables/group.7")
 		if err != nil {
@@ -292,7 +401,7 @@ func TestReceiveHostile(t *testing.T) {
 		"cut short":       {m, head, bytes.NewReader(data[:len(data)/2])},
 		"altered":         {m, head, bytes.NewReader(altered)},
 		"nothing":         {m, head, bytes.NewReader(nil)},
-		"another group's": {&machine{n.groups.of[1], n.Store}, head, bytes.NewReader(data)},
+		"another group's": {&machine{n.groups.of[1].Load(), n.Store}, head, bytes.NewReader(data)},
 		"a broken line":   {m, head, iotest.TimeoutReader(bytes.NewReader(data))},
 	} {
 		if r, err := c.m.Receive(t.Context(), c.head, c.data); err == nil {
@@ -316,7 +425,7 @@ func TestReceiveHostile(t *testing.T) {
 		t.Fatal(err)
 	}
 	disk = disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
-	open(t, alone(disk, aGroup(7, 0, 2), aGroup(8, 1)))
+	openWith(t, alone(disk), aGroup(7, 0, 2), aGroup(8, 1))
 	if names, err := disk.List("/store/tables"); err != nil || slices.Contains(names, "group.7") {
 		t.Errorf("%q are left, %v", names, err)
 	}
@@ -330,7 +439,7 @@ type strange struct{ consensus.Received }
 func TestGroupRoom(t *testing.T) {
 	g := aGroup(7, 0)
 	g.Founders.Voters = append(g.Founders.Voters, consensus.Member{ID: 2, Node: "n1"}) // who never comes
-	n := open(t, alone(memFS(), g))
+	n := openWith(t, alone(memFS()), g)
 	waitFor(t, "a log that has its files", func() bool { return n.journal.Log().Stats().Free >= 3 })
 	before, _ := n.journal.Room(log.Puts)
 	const writes, size = 2000, 1000

@@ -52,10 +52,7 @@ func (s *sentImage) Close() error { return errors.Join(s.Reader.Close(), s.snap.
 
 func (m *machine) Snapshot(context.Context) (consensus.Snapshot, error) {
 	snap := m.s.disk.Snapshot()
-	state, ok, err := checkpoint.StateOf(snap, m.c.ID)
-	if err == nil && !ok {
-		err = fmt.Errorf("store: the base does not know group %d", m.c.ID)
-	}
+	state, _, err := checkpoint.StateOf(snap, m.group)
 	if err != nil {
 		return nil, errors.Join(err, snap.Close())
 	}
@@ -76,7 +73,7 @@ func (m *machine) Receive(ctx context.Context, head consensus.State, from io.Rea
 	if err := m.s.disk.Admits(false); err != nil {
 		return nil, err
 	}
-	in, err := m.s.disk.Incoming(ctx, uint64(m.c.ID), snapshotRate)
+	in, err := m.s.disk.Incoming(ctx, uint64(m.group), snapshotRate)
 	if err != nil {
 		return nil, err
 	}
@@ -92,13 +89,13 @@ func (m *machine) Receive(ctx context.Context, head consensus.State, from io.Rea
 
 // load writes what comes into tables.
 func (m *machine) load(ctx context.Context, in *tables.Tables, from io.Reader) (entry.State, error) {
-	to := image.NewReplacement(in, m.c.Shards)
-	state, err := image.Load(ctx, from, m.c.Shards, to)
+	to := image.NewReplacement(in, m.found.Shards)
+	state, err := image.Load(ctx, from, m.found.Shards, to)
 	if err == nil {
 		err = to.End()
 	}
 	if err == nil {
-		err = checkpoint.SetState(in, m.c.ID, &state)
+		err = checkpoint.SetState(in, m.group, &state)
 	}
 	if err == nil {
 		err = in.Ready(ctx)
@@ -120,7 +117,7 @@ func (m *machine) Adopt(r consensus.Received) error {
 	}
 	m.Forget()
 	wait := false
-	for _, id := range m.c.Shards {
+	for _, id := range m.found.Shards {
 		wait = m.s.shards[id].Unfill() || wait
 	}
 	if wait {
@@ -134,7 +131,7 @@ func (m *machine) Adopt(r consensus.Received) error {
 			return m.s.fence.Failed()
 		}
 	}
-	err := m.s.ckpt.Replace(m.s.groups.ctx, m.c.ID, got.state, func() error {
+	err := m.s.ckpt.Replace(m.s.groups.ctx, m.group, got.state, func() error {
 		// What the tables have to wait for comes before the locks.
 		if err := got.in.Ready(m.s.groups.ctx); err != nil {
 			return err
@@ -144,7 +141,7 @@ func (m *machine) Adopt(r consensus.Received) error {
 	if err != nil {
 		return err
 	}
-	for _, id := range m.c.Shards {
+	for _, id := range m.found.Shards {
 		// A retry of what the state has is answered by it before this replica can lead (R4).
 		if err := upkeep.LoadResultsOf(m.s.disk, id, m.s.dedup); err != nil {
 			return err
@@ -161,7 +158,7 @@ func (m *machine) replace(got *receivedImage) error {
 	if _, err := got.in.Commit(m.s.groups.ctx); err != nil {
 		return err
 	}
-	for _, id := range m.c.Shards {
+	for _, id := range m.found.Shards {
 		shard.Empty(m.s.shards[id], got.state.Turn.Newest(id), &replica.NotLeaderError{})
 	}
 	return nil

@@ -50,7 +50,7 @@ type Store struct {
 	ask    shard.Ask
 
 	gate   *admit.Gate
-	groups groupSide // behind the gate, the order of writes
+	groups *groupSide // behind the gate, the order of writes
 	pipe   *pipeline.Pipeline
 
 	before predecessor // the pipeline's, and Close's behind it
@@ -187,7 +187,7 @@ func (s *Store) openMemory(none layout.Version) error {
 	m.Slabs = slab.New(m.Table, m.Reclaim)
 	s.Regions = &Regions{mem: m, door: s.door}
 	for i := range s.cfg.Shards {
-		sh, err := shard.New(uint16(i), m, s.groups.none(uint16(i), none), s.cfg.Withheld != nil && s.cfg.Withheld(uint16(i)))
+		sh, err := shard.New(uint16(i), m, none, s.cfg.Withheld != nil && s.cfg.Withheld(uint16(i)))
 		if err != nil {
 			return fmt.Errorf("store: memory: %w", err)
 		}

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"sync/atomic"
+
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/events"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
@@ -48,6 +50,8 @@ type Events struct {
 	log   *events.Log // nil: no events are kept
 	door  *base.Door
 	parts *Parts // is told of what is published, too
+	// grouped: the store has replicas, whose versions are in no order with others. Nobody is told of events then.
+	grouped atomic.Bool
 }
 
 // WatchStats reads the numbers; all zero if no events are kept.
@@ -65,7 +69,7 @@ func (e *Events) shows(n int) bool { return e.log != nil && n <= e.log.MaxValue(
 // Watch returns what has been published behind a cursor. It never waits: if
 // there is nothing, AwaitEvents tells when to ask again.
 //
-// Errors: ErrUnsupported if the store keeps no events, ErrKeyTooLarge for the
+// Errors: ErrUnsupported if the store keeps no events or has replicas, ErrKeyTooLarge for the
 // prefix, ErrClosed, ErrFatal.
 func (e *Events) Watch(req WatchRequest) (WatchPage, error) {
 	leave, err := e.door.Enter()
@@ -74,7 +78,7 @@ func (e *Events) Watch(req WatchRequest) (WatchPage, error) {
 	}
 	defer leave()
 	switch {
-	case e.log == nil:
+	case e.log == nil || e.grouped.Load():
 		return WatchPage{}, ErrUnsupported
 	case len(req.Prefix) > layout.MaxKeyLen:
 		return WatchPage{}, ErrKeyTooLarge
@@ -91,7 +95,7 @@ func (e *Events) note(writes []*flight.Flight) {
 				e.parts.Note(of.Shard, of.Key, of.Value, of.Removes(), of.Version, f.Op == nil)
 			}
 		}
-		if e.log != nil {
+		if e.log != nil && !e.grouped.Load() {
 			e.noteEvents(f)
 		}
 	}

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
@@ -52,17 +53,28 @@ type Named interface {
 	Named(key []byte) ([]byte, error)
 }
 
-// StateOf returns where a base stands in a group; ok: it has been told of the group.
-func StateOf(b Named, id consensus.GroupID) (s groupentry.State, ok bool, err error) {
+// StateOf returns where a base stands in a group that it has (GroupsOf), and which replica of it the store is.
+func StateOf(b Named, id consensus.GroupID) (s groupentry.State, self consensus.ReplicaID, err error) {
 	key := GroupKey(id)
 	value, err := b.Named(key)
-	if err != nil || value == nil {
-		return s, false, err
+	if err == nil && value == nil {
+		err = errors.New("it is not there")
 	}
-	if s, err = groupentry.ParseState(value); err != nil {
-		return s, false, &base.CorruptError{Shard: disk.StoreShard, Key: key, Err: err}
+	if err == nil {
+		s, err = groupentry.ParseState(value)
 	}
-	return s, true, nil
+	var raw []byte
+	if err == nil {
+		key = replicaKey(id)
+		raw, err = b.Named(key)
+	}
+	if err == nil && len(raw) != 8 {
+		err = fmt.Errorf("%d bytes, expected 8", len(raw))
+	}
+	if err != nil {
+		return s, 0, &base.CorruptError{Shard: disk.StoreShard, Key: key, Err: err}
+	}
+	return s, consensus.ReplicaID(binary.LittleEndian.Uint64(raw)), nil
 }
 
 // GroupsOf returns the groups that a base has been told of.
@@ -92,10 +104,18 @@ func SetState(to interface{ Set(key, value []byte) error }, id consensus.GroupID
 	return to.Set(key, rec)
 }
 
-// Found tells a base of a group, whose state this replica starts from. When it returns, that is durable. The base
+// replicaKey is the key under which stands which replica of a group the store is.
+func replicaKey(id consensus.GroupID) []byte {
+	return strconv.AppendUint(disk.AppendKey(nil, disk.StoreShard, disk.KindMeta, []byte("replica.")), uint64(id), 10)
+}
+
+// Found tells a base of a group, which replica of it the store is, and the state that it starts from. When it returns, that is durable. The base
 // has everything that the state says, because that is nothing: a group that begins has no key.
-func Found(ctx context.Context, to Ingest, id consensus.GroupID, s *groupentry.State) error {
-	if err := SetState(to, id, s); err != nil {
+func Found(ctx context.Context, to Ingest, id consensus.GroupID, self consensus.ReplicaID, s *groupentry.State) error {
+	key := replicaKey(id)
+	rec := make([]byte, disk.RecordSize(8, false))
+	disk.PutRecord(rec, key, disk.Record{Value: binary.LittleEndian.AppendUint64(nil, uint64(self))})
+	if err := errors.Join(SetState(to, id, s), to.Set(key, rec)); err != nil {
 		return errors.Join(err, to.Abort())
 	}
 	_, err := to.Commit(ctx)

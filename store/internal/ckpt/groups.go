@@ -47,30 +47,42 @@ func (k *Keeper) AddGroup(g Group, s groupentry.State) {
 	k.groups = append(k.groups, &followed{Group: g, state: s})
 }
 
-// Replace has another state of a group take the place of the base's. change does it, while no round runs; when it
-// returns, the base has that state, and the group's shards have nothing that is newer. After its error all is as before.
-func (k *Keeper) Replace(ctx context.Context, id consensus.GroupID, s groupentry.State, change func() error) error {
+// Alone calls a function while no round runs, that changes the base. An error after which nobody knows what the base has
+// fences the store.
+func (k *Keeper) Alone(ctx context.Context, change func() error) error {
 	select {
 	case k.rounds <- struct{}{}:
 		defer func() { <-k.rounds }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if err := change(); err != nil {
-		if fatal := fatal(err); fatal != nil {
-			k.c.Life.Fence.Fail(fatal)
-		}
-		return err
+	err := change()
+	if fatal := fatal(err); fatal != nil {
+		k.c.Life.Fence.Fail(fatal)
 	}
-	k.mu.Lock()
-	for _, g := range k.groups {
-		if g.ID() == id {
-			g.state = s
+	return err
+}
+
+// Replace has another state of a group take the place of the base's. change does it, while no round runs; when it
+// returns, the base has that state, and the group's shards have nothing that is newer. After its error all is as before.
+func (k *Keeper) Replace(ctx context.Context, id consensus.GroupID, s groupentry.State, change func() error) error {
+	err := k.Alone(ctx, func() error {
+		if err := change(); err != nil {
+			return err
 		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		for _, g := range k.groups {
+			if g.ID() == id {
+				g.state = s
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		k.reached(k.Place()) // who waits for an entry that the state has need not wait
 	}
-	k.mu.Unlock()
-	k.reached(k.Place()) // who waits for an entry that the state has need not wait
-	return nil
+	return err
 }
 
 // oldest is the position of the oldest entry that the base lacks, of the groups that which says yes

@@ -160,7 +160,7 @@ func (o *Orderer) decide(sh *shard.Shard, f *flight.Flight) (ready bool, err err
 			return false, nil
 		}
 	}
-	if !sh.Agreed && !sh.Hide(f) {
+	if !sh.Agreed.Load() && !sh.Hide(f) {
 		return false, nil
 	}
 	if e := f.Effects[0]; e.Kind == base.OpTouch && !e.State.Owned {

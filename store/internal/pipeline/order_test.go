@@ -166,7 +166,7 @@ func TestOrderRefused(t *testing.T) {
 func TestAgreedExpiryHidesNothing(t *testing.T) {
 	for _, agreed := range []bool{false, true} {
 		o := newOffice(t)
-		o.sh.Agreed = agreed
+		o.sh.Agreed.Store(agreed)
 		put, err := o.order(base.Op{Key: []byte("k"), Value: []byte("v"), TTL: time.Hour}, Wait{Disk: true, Memory: true})
 		if err != nil {
 			t.Fatal(err)

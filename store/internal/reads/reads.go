@@ -95,7 +95,7 @@ func (r *Reads) readPublished(ctx context.Context, sh *shard.Shard, h layout.Has
 			return rec, closer, err
 		}
 		closer.Close()
-		if sh.Agreed {
+		if sh.Agreed.Load() {
 			if err := r.env.Expire(ctx, sh.ID, key, clock.Second(rec.Expiry)); err != nil {
 				return disk.Record{}, nil, err
 			}
@@ -133,7 +133,7 @@ func (r *Reads) readCached(ctx context.Context, sh *shard.Shard, h layout.Hash, 
 // expired says whether a scan leaves a key out for its expiry. Where that is agreed upon the key is there until its removal is
 // published: one who gets it has it removed, but a scan that did so would wait for each.
 func (r *Reads) expired(shardID uint16, expiry uint64) bool {
-	return !r.env.Shards[shardID].Agreed && r.clock.Expired(expiry)
+	return !r.env.Shards[shardID].Agreed.Load() && r.clock.Expired(expiry)
 }
 
 // surelyExpired says whether a key whose record has expired is absent. It is

@@ -106,7 +106,7 @@ func (g *group) start(id int) *node {
 			g.t.Fatal(err)
 		}
 		sh.SetFull(0)
-		sh.Agreed = true
+		sh.Agreed.Store(true)
 		n.shards = append(n.shards, sh)
 		if i < shards {
 			mine = append(mine, i)

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"github.com/rdmakv/rdmakv/store/index"
+	"github.com/rdmakv/rdmakv/store/internal/dirty"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -67,3 +68,14 @@ func (s *Items) empty() {
 
 // Content tells one content of the shard from another: it is raised when the shard is emptied.
 func (s *Items) Content() uint64 { return s.content.Load() }
+
+// Begin says that the shard has replicas, and numbers from behind newest on. It has no key that is newer than the base, nothing is in flight
+// in it, and no checkpoint runs.
+func Begin(sh *Shard, newest layout.Version) {
+	sh.Mu.Lock()
+	defer sh.Mu.Unlock()
+	sh.Agreed.Store(true)
+	sh.Dirty = dirty.Set{}
+	sh.Dirty.Leave(newest, nil)
+	sh.ordered, sh.durable, sh.published = newest, newest, newest
+}

@@ -28,7 +28,7 @@ func (sh *Shard) Locate(h layout.Hash, key []byte) (Item, Location) {
 		// A write in flight may have been judged while the key was there, so
 		// that it never was absent: then the answer waits for that one. It waits for the
 		// removal where that is agreed upon.
-		if sh.Agreed || sh.Inflight(h, key) != nil {
+		if sh.Agreed.Load() || sh.Inflight(h, key) != nil {
 			return Item{}, InPebble
 		}
 		return Item{}, Nowhere

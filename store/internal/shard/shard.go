@@ -24,8 +24,8 @@ type Shard struct {
 	ID uint16
 	// Agreed: the shard has replicas, and whether a key has expired is agreed upon by all of them, as a write is: nobody says so
 	// before the key's removal is published (R9). Then nothing has to be hidden from readers, and no clock but that of
-	// the leader who orders the removal counts. It is set before anybody else knows the shard.
-	Agreed bool
+	// the leader who orders the removal counts. Begin sets it.
+	Agreed atomic.Bool
 
 	Mu sync.Mutex // guards Order, Items and Dirty
 	Order

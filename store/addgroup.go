@@ -1,0 +1,176 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
+	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/internal/entry"
+	"github.com/rdmakv/rdmakv/store/internal/shard"
+)
+
+// How a store comes to have a replica that it did not have, while it is open:
+//
+//	the shards are the group's      from here on nobody writes to them as to the store's own
+//	  what was under way is done
+//	they have no key                else they stay the store's own
+//	Create                          the engine has the replica's log
+//	                                no checkpoint runs
+//	  Found                         the base knows of the group: from here on each start knows, too
+//	  Begin                         the shards number as the group does; checkpoints take in what it publishes
+//	Start                           the replica takes part
+//
+// A crash in between leaves the shards the store's own, or the group's: AddGroup is called again then.
+
+// AddGroup gives a store a replica, for ever. It returns when that is durable, and the replica takes part, or will once no reader
+// believes the memory of the store's last life. A replica that the store has already is no error, if it is the same.
+//
+// Errors: ErrGroups (another replica of the group is there, its shards have keys or are another group's, the store has no
+// Config.Engine, or is no place for replicas), consensus.ErrConfig, consensus.ErrNoLog, ErrClosed, ErrFatal, ctx's, and those of log and base.
+func AddGroup(ctx context.Context, s *Store, c Group) error {
+	g := s.groups
+	if err := c.check(s); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(g.ctx, cancel)()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return s.fence.Or(ErrClosed)
+	}
+	shards := slices.Sorted(slices.Values(c.Shards))
+	for _, m := range g.members {
+		if m.group == c.ID {
+			if m.id != c.Replica || !slices.Equal(m.found.Shards, shards) {
+				return fmt.Errorf("%w: replica %d of group %d is here, of shards %v", ErrGroups, m.id, m.group, m.found.Shards)
+			}
+			return nil
+		}
+	}
+	m := &member{group: c.ID, id: c.Replica, found: entry.State{Shards: shards}}
+	m.found.Turn.Next = 1
+	if len(c.Founders.Voters) > 0 {
+		m.found.State = consensus.State{Applied: 1, Term: 1, Config: c.Founders}
+	}
+	for _, id := range shards {
+		if o := g.of[id].Load(); o != nil {
+			return fmt.Errorf("%w: shard %d is of group %d", ErrGroups, id, o.group)
+		}
+	}
+	m.follow(s, g)
+	s.claim(shards, m)
+	if err := m.begin(ctx, s, g); err != nil {
+		s.claim(shards, nil)
+		if ended := g.ctx.Err(); ended != nil {
+			return s.fence.Or(ErrClosed)
+		}
+		return err
+	}
+	s.Events.grouped.Store(true)
+	g.members = append(g.members, m)
+	s.life.Go(func() { m.Run(s.life) })
+	if s.before.over.Load() {
+		return g.engine.Start(g.ctx, m.group, m.id, &machine{m, s})
+	}
+	s.life.Go(func() {
+		if s.before.waitUntil(g.ctx) == nil {
+			m.takePart(s, g)
+		}
+	})
+	return nil
+}
+
+// check holds a group to its rules.
+func (c *Group) check(s *Store) error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w: group %d: %s", ErrGroups, c.ID, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case s.groups.engine == nil:
+		return bad("the store has nothing that runs replicas")
+	case c.Replica == 0:
+		return bad("replica 0: ids begin at 1")
+	case len(c.Shards) == 0:
+		return bad("it has no shards")
+	}
+	for i, id := range c.Shards {
+		if int(id) >= len(s.shards) {
+			return bad("shard %d of %d", id, len(s.shards))
+		}
+		if slices.Contains(c.Shards[:i], id) {
+			return bad("shard %d twice", id)
+		}
+	}
+	if len(c.Founders.Voters)+len(c.Founders.Learners) > 0 {
+		if err := c.Founders.Check(); err != nil {
+			return fmt.Errorf("group %d: its founders: %w", c.ID, err)
+		}
+		if c.Founders.Index != 1 {
+			return bad("its founders' configuration has index %d, not 1", c.Founders.Index)
+		}
+	}
+	return s.cfg.mayHaveGroups()
+}
+
+// claim says whose the writes of shards are; nil: the store's own.
+func (s *Store) claim(shards []uint16, m *member) {
+	for _, id := range shards {
+		sh := s.shards[id]
+		sh.Mu.Lock()
+		s.groups.of[id].Store(m)
+		sh.Mu.Unlock()
+	}
+}
+
+// begin tells engine and base of the replica, once its shards are empty and nothing is under way in them.
+func (m *member) begin(ctx context.Context, s *Store, g *groupSide) error {
+	for _, id := range m.found.Shards {
+		if err := s.shards[id].WaitPublished(ctx, s.shards[id].Marks().Ordered); err != nil {
+			return err
+		}
+	}
+	return s.ckpt.Alone(ctx, func() error {
+		for _, id := range m.found.Shards {
+			if empty, err := s.isEmpty(id); err != nil {
+				return err
+			} else if !empty {
+				return fmt.Errorf("%w: shard %d has keys", ErrGroups, id)
+			}
+		}
+		if err := g.engine.Create(m.group, m.id, m.found.State); err != nil {
+			return err
+		}
+		to, err := s.disk.Tables(ctx, 0)
+		if err != nil {
+			return err
+		}
+		if err := checkpoint.Found(ctx, to, m.group, m.id, &m.found); err != nil {
+			return err
+		}
+		for _, id := range m.found.Shards {
+			shard.Begin(s.shards[id], m.found.Turn.Newest(id))
+		}
+		s.ckpt.AddGroup(m, m.found)
+		return nil
+	})
+}
+
+// isEmpty says whether a shard has no key, in base or log: the log first, because keys leave it for the base.
+func (s *Store) isEmpty(shard uint16) (bool, error) {
+	if n, _ := s.shards[shard].DirtyCounts(); n > 0 {
+		return false, nil
+	}
+	records, err := s.disk.Records(disk.AppendKey(nil, shard, 0, nil), disk.AppendKey(nil, shard+1, 0, nil))
+	if err != nil {
+		return false, err
+	}
+	records.First()
+	empty := !records.Valid()
+	return empty, errors.Join(records.Error(), records.Close())
+}
