@@ -75,11 +75,11 @@ func AddGroup(ctx context.Context, s *Store, c Group) error {
 	s.Events.grouped.Store(true)
 	g.members = append(g.members, m)
 	s.life.Go(func() { m.Run(s.life) })
-	if s.before.over.Load() {
+	if s.before.over.Load() && s.cfg.TakePart == nil {
 		return g.engine.Start(g.ctx, m.group, m.id, &machine{m, s})
 	}
 	s.life.Go(func() {
-		if s.before.waitUntil(g.ctx) == nil {
+		if g.mayTakePart(s) {
 			m.takePart(s, g)
 		}
 	})

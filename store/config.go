@@ -127,6 +127,9 @@ type Config struct {
 	// Engine makes what runs the replicas of groups of shards that the store has, or may get (AddGroup). Default: none, and the store
 	// has no replicas.
 	Engine func(EngineEnv) (Engine, error)
+	// TakePart, if not nil, is closed when the replicas may take part in their groups: when it is known that this directory
+	// is the newest of its node.
+	TakePart <-chan struct{}
 	// Withheld, if not nil, is asked once for each shard while the store is
 	// opened: true has its index say "ask" for every miss, filled or not, until
 	// Release. For a node that may not own the shard.

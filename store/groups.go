@@ -208,13 +208,25 @@ func (g *groupSide) start(s *Store, d *direct) {
 		s.Events.grouped.Store(true)
 		all := slices.Clone(g.members)
 		s.life.Go(func() {
-			if s.before.waitUntil(g.ctx) == nil {
+			if g.mayTakePart(s) {
 				for _, m := range all {
 					m.takePart(s, g)
 				}
 			}
 		})
 	}
+}
+
+// mayTakePart waits until the replicas may take part. false: the store ends.
+func (g *groupSide) mayTakePart(s *Store) bool {
+	if s.cfg.TakePart != nil {
+		select {
+		case <-s.cfg.TakePart:
+		case <-g.ctx.Done():
+			return false
+		}
+	}
+	return s.before.waitUntil(g.ctx) == nil
 }
 
 // takePart has the engine run the replica. One that cannot run is told of, and leaves its shards unserved here.

@@ -338,17 +338,29 @@ func TestGroupWaitsForReaders(t *testing.T) {
 	n.leads(0)
 	n.put(0, "k", "v")
 	cfg := alone(disk.CrashClone(vfs.CrashCloneCfg{}))
-	cfg.PredecessorGone, cfg.Lease = false, 700*time.Millisecond
+	may := make(chan struct{})
+	cfg.PredecessorGone, cfg.Lease, cfg.TakePart = false, 700*time.Millisecond, may
 	begun := time.Now()
 	n = open(t, cfg)
 	if _, err := EngineOf(n.Store).Status(7); !errors.Is(err, consensus.ErrNoGroup) && time.Since(begun) < cfg.Lease {
 		t.Errorf("it takes part at once: %v", err)
 	}
+	time.AfterFunc(cfg.Lease/2, func() { close(may) })
 	n.leads(0)
 	if took := time.Since(begun); took < cfg.Lease {
 		t.Errorf("it leads after %v, and a lease is %v", took, cfg.Lease)
 	}
 	n.want(0, "k", "v")
+	cfg = alone(disk.CrashClone(vfs.CrashCloneCfg{}))
+	may = make(chan struct{})
+	cfg.TakePart = may
+	n = open(t, cfg)
+	time.Sleep(100 * time.Millisecond)
+	if _, err := EngineOf(n.Store).Status(7); !errors.Is(err, consensus.ErrNoGroup) {
+		t.Errorf("it takes part, and nobody knows whether it may: %v", err)
+	}
+	close(may)
+	n.leads(0)
 }
 
 // TestReceiveHostile: a snapshot that is not what its head says, not of the group's shards, cut short or altered is refused, and leaves
