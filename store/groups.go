@@ -100,14 +100,14 @@ type member struct {
 
 // open makes the engine, and finds the groups that the base has.
 func (g *groupSide) open(s *Store) (err error) {
-	ids, err := checkpoint.GroupsOf(s.disk)
+	replicas, err := s.disk.Replicas()
 	switch {
 	case err != nil:
 		return err
-	case s.cfg.Engine == nil && len(ids) == 0:
+	case s.cfg.Engine == nil && len(replicas) == 0:
 		return nil
 	case s.cfg.Engine == nil:
-		return fmt.Errorf("%w: the directory has replicas of %d groups, and nothing that runs them: start it as the node of a cluster that it was", ErrGroups, len(ids))
+		return fmt.Errorf("%w: the directory has replicas of %d groups, and nothing that runs them: start it as the node of a cluster that it was", ErrGroups, len(replicas))
 	}
 	g.engine, err = s.cfg.Engine(EngineEnv{Log: s.journal.Log(), Stream: groupStream, Fenced: func(id consensus.GroupID, err error) {
 		if g.ctx.Err() == nil {
@@ -117,19 +117,22 @@ func (g *groupSide) open(s *Store) (err error) {
 	if err != nil {
 		return fmt.Errorf("store: the engine of replicated groups: %w", err)
 	}
-	for _, id := range ids {
-		m := &member{group: id}
-		if m.found, m.id, err = checkpoint.StateOf(s.disk, id); err != nil {
-			return err
-		}
+	for _, r := range replicas {
 		if err := s.cfg.mayHaveGroups(); err != nil {
 			return err
 		}
-		for _, shard := range m.found.Shards {
-			if int(shard) >= len(g.of) || g.of[shard].Load() != nil {
-				return &CorruptError{Shard: disk.StoreShard, Key: checkpoint.GroupKey(id), Detail: fmt.Sprintf("shard %d, of %d, is not group %d's alone", shard, len(g.of), id)}
+		m := &member{group: consensus.GroupID(r.Group), id: consensus.ReplicaID(r.ID)}
+		if m.found, err = checkpoint.StateOf(s.disk, m.group); err != nil {
+			return err
+		}
+		corrupt := !slices.Equal(r.Shards, m.found.Shards)
+		for _, shard := range r.Shards {
+			if corrupt = corrupt || int(shard) >= len(g.of) || g.of[shard].Load() != nil; !corrupt {
+				g.of[shard].Store(m)
 			}
-			g.of[shard].Store(m)
+		}
+		if corrupt {
+			return &CorruptError{Shard: disk.StoreShard, Key: checkpoint.GroupKey(m.group), Detail: fmt.Sprintf("group %d has shards %v, of %d, and others have them, too", m.group, r.Shards, len(g.of))}
 		}
 		g.members = append(g.members, m)
 	}

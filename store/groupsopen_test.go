@@ -468,3 +468,24 @@ func TestGroupRoom(t *testing.T) {
 		t.Errorf("%d bytes of %d writes are in the gate", bytes, writes)
 	}
 }
+
+// TestInspectGroups: a stopped directory with replicas is whole, though its versions are of no epoch; and the replicas are told.
+func TestInspectGroups(t *testing.T) {
+	disk := memFS()
+	n := openWith(t, alone(disk), aGroup(7, 0, 2))
+	n.leads(0)
+	for i := range 100 {
+		n.put(i%2*2, fmt.Sprint("k", i), "v")
+	}
+	n.put(1, "own", "v")
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	in, err := Inspect(t.Context(), "/store", InspectOptions{FS: disk})
+	if err != nil || in.ProblemCount != 0 || in.Keys != 101 {
+		t.Errorf("%v, %v, %d keys", err, in.Problems, in.Keys)
+	}
+	if len(in.Replicas) != 1 || in.Replicas[0].Group != 7 || in.Replicas[0].ID != 1 || !slices.Equal(in.Replicas[0].Shards, []uint16{0, 2}) {
+		t.Errorf("%+v", in.Replicas)
+	}
+}

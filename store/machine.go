@@ -52,7 +52,7 @@ func (s *sentImage) Close() error { return errors.Join(s.Reader.Close(), s.snap.
 
 func (m *machine) Snapshot(context.Context) (consensus.Snapshot, error) {
 	snap := m.s.disk.Snapshot()
-	state, _, err := checkpoint.StateOf(snap, m.group)
+	state, err := checkpoint.StateOf(snap, m.group)
 	if err != nil {
 		return nil, errors.Join(err, snap.Close())
 	}
@@ -149,6 +149,7 @@ func (m *machine) Adopt(r consensus.Received) error {
 		m.s.shards[id].Relist(0)
 		m.s.filler.Again(m.s.shards[id])
 	}
+	m.s.parts.Forget(m.found.Shards)
 	m.Installed(got.state)
 	return nil
 }

@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
@@ -53,8 +52,8 @@ type Named interface {
 	Named(key []byte) ([]byte, error)
 }
 
-// StateOf returns where a base stands in a group that it has (GroupsOf), and which replica of it the store is.
-func StateOf(b Named, id consensus.GroupID) (s groupentry.State, self consensus.ReplicaID, err error) {
+// StateOf returns where a base stands in a group that it has.
+func StateOf(b Named, id consensus.GroupID) (s groupentry.State, err error) {
 	key := GroupKey(id)
 	value, err := b.Named(key)
 	if err == nil && value == nil {
@@ -63,37 +62,10 @@ func StateOf(b Named, id consensus.GroupID) (s groupentry.State, self consensus.
 	if err == nil {
 		s, err = groupentry.ParseState(value)
 	}
-	var raw []byte
-	if err == nil {
-		key = replicaKey(id)
-		raw, err = b.Named(key)
-	}
-	if err == nil && len(raw) != 8 {
-		err = fmt.Errorf("%d bytes, expected 8", len(raw))
-	}
 	if err != nil {
-		return s, 0, &base.CorruptError{Shard: disk.StoreShard, Key: key, Err: err}
+		return s, &base.CorruptError{Shard: disk.StoreShard, Key: key, Err: err}
 	}
-	return s, consensus.ReplicaID(binary.LittleEndian.Uint64(raw)), nil
-}
-
-// GroupsOf returns the groups that a base has been told of.
-func GroupsOf(b interface {
-	Records(lower, upper []byte) (disk.Records, error)
-}) (ids []consensus.GroupID, err error) {
-	prefix := disk.AppendKey(nil, disk.StoreShard, disk.KindMeta, []byte(groupName))
-	records, err := b.Records(prefix, append(prefix[:len(prefix)-1:len(prefix)-1], groupName[len(groupName)-1]+1))
-	if err != nil {
-		return nil, err
-	}
-	for records.First(); records.Valid(); records.Next() {
-		n, err := strconv.ParseUint(string(records.Key()[len(prefix):]), 10, 32)
-		if err != nil {
-			return nil, errors.Join(&base.CorruptError{Shard: disk.StoreShard, Key: records.Key(), Err: err}, records.Close())
-		}
-		ids = append(ids, consensus.GroupID(n))
-	}
-	return ids, errors.Join(records.Error(), records.Close())
+	return s, nil
 }
 
 // SetState adds where the base stands in a group to an ingest, behind everything else that it has.
@@ -104,18 +76,11 @@ func SetState(to interface{ Set(key, value []byte) error }, id consensus.GroupID
 	return to.Set(key, rec)
 }
 
-// replicaKey is the key under which stands which replica of a group the store is.
-func replicaKey(id consensus.GroupID) []byte {
-	return strconv.AppendUint(disk.AppendKey(nil, disk.StoreShard, disk.KindMeta, []byte("replica.")), uint64(id), 10)
-}
-
-// Found tells a base of a group, which replica of it the store is, and the state that it starts from. When it returns, that is durable. The base
+// Found tells a base which replica of a group the store is, and the state that it starts from. When it returns, that is durable. The base
 // has everything that the state says, because that is nothing: a group that begins has no key.
 func Found(ctx context.Context, to Ingest, id consensus.GroupID, self consensus.ReplicaID, s *groupentry.State) error {
-	key := replicaKey(id)
-	rec := make([]byte, disk.RecordSize(8, false))
-	disk.PutRecord(rec, key, disk.Record{Value: binary.LittleEndian.AppendUint64(nil, uint64(self))})
-	if err := errors.Join(SetState(to, id, s), to.Set(key, rec)); err != nil {
+	r := disk.Replica{Group: uint32(id), ID: uint64(self), Shards: s.Shards}
+	if err := errors.Join(SetState(to, id, s), to.Set(r.Record())); err != nil {
 		return errors.Join(err, to.Abort())
 	}
 	_, err := to.Commit(ctx)

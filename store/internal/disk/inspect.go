@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -49,6 +50,9 @@ type Inspection struct {
 	Source    []byte // of a store that was restored and never started: the id of the one whose backup it was; else nil
 	Ledger    bool   // the files were compared with the ledger
 	Log       bool   // it has a log of its own, and what that says behind the base is counted
+	// Replicas are the replicas of groups that the store has. What they have in the log alone is not counted, because it may not
+	// be agreed on.
+	Replicas []Replica
 
 	// Spare is how many values stand in the base to which no record leads. They take room alone,
 	// and there should be none.
@@ -174,6 +178,9 @@ func (in *Inspection) facts(state pebble.Reader, tail Tail, id identity, book le
 		in.problem(opt, err)
 	}
 	in.Epoch, in.CleanStop, in.Source = f.epoch, f.clean != nil, f.source
+	if in.Replicas, err = replicasIn(state); err != nil {
+		in.problem(opt, err)
+	}
 	switch {
 	case tail != nil:
 		_, in.CleanStop = tail.Found()
@@ -196,6 +203,11 @@ func (in *Inspection) facts(state pebble.Reader, tail Tail, id identity, book le
 	return nil
 }
 
+// grouped says whether a shard has replicas.
+func (in *Inspection) grouped(shard uint16) bool {
+	return slices.ContainsFunc(in.Replicas, func(r Replica) bool { return slices.Contains(r.Shards, shard) })
+}
+
 // Check is Inspect for those who only want to know whether all is well: it
 // returns the problems as the error, joined.
 func Check(ctx context.Context, dir string, opt InspectOptions) (Inspection, error) {
@@ -215,6 +227,7 @@ func (in *Inspection) problem(opt InspectOptions, err error) {
 
 // shard reads the data of one shard.
 func (in *Inspection) shard(ctx context.Context, state pebble.Reader, shard uint16, opt InspectOptions) (err error) {
+	grouped := in.grouped(shard)
 	lower, upper := PrefixBounds(shard, opt.Prefix)
 	iter, err := recordsOf(state, lower, upper)
 	if err != nil {
@@ -243,8 +256,10 @@ func (in *Inspection) shard(ctx context.Context, state pebble.Reader, shard uint
 			continue
 		}
 		in.Bytes += uint64(len(rec.Value))
-		in.Newest = max(in.Newest, rec.Version)
-		if rec.Version.Epoch() > in.Epoch {
+		if !grouped { // else the version is a number of the group
+			in.Newest = max(in.Newest, rec.Version)
+		}
+		if rec.Version.Epoch() > in.Epoch && !grouped {
 			in.problem(opt, &base.CorruptError{Shard: shard, Key: bytes.Clone(key),
 				Detail: fmt.Sprintf("version %v is of an epoch that has not begun (newest: %d)", rec.Version, in.Epoch)})
 		}

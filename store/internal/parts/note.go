@@ -2,6 +2,7 @@ package parts
 
 import (
 	"bytes"
+	"slices"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -89,6 +90,7 @@ func (r *Registry) Look() (needed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	needed, r.overflow = !r.looked || r.overflow, false
+	r.looking = r.forgets
 	return needed
 }
 
@@ -99,10 +101,24 @@ func (r *Registry) LookAgain() {
 	r.mu.Unlock()
 }
 
+// Forget forgets all uploads of shards whose keys have given way to others. A look is needed then, and one that is under way
+// does not count.
+func (r *Registry) Forget(shards []uint16) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, u := range r.uploads {
+		if slices.Contains(shards, u.shard) {
+			r.drop(id, u)
+		}
+	}
+	r.looked = false
+	r.forgets++
+}
+
 // EndLook ends the look.
 func (r *Registry) EndLook() {
 	r.mu.Lock()
-	r.looked = true
+	r.looked = r.looking == r.forgets
 	r.mu.Unlock()
 }
 
@@ -236,8 +252,14 @@ func (r *Registry) goneLocked(id layout.UploadID) {
 		return
 	}
 	r.collected += int64(u.Parts())
+	r.drop(id, u)
+}
+
+// drop takes an upload out. Caller holds mu.
+func (r *Registry) drop(id layout.UploadID, u *upload) {
 	delete(r.uploads, id)
 	r.n.Add(-1)
+	r.turn(u, going)
 	r.hold(u, -1, 0)
 	ids := r.byKey[u.key]
 	for i := range ids {

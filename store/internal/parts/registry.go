@@ -66,6 +66,8 @@ type Registry struct {
 
 	mu        sync.Mutex
 	looked    bool // the look after the start is over
+	forgets   int  // calls of Forget; looking is how many there had been when the newest look began
+	looking   int
 	uploads   map[layout.UploadID]*upload
 	byKey     map[string][]layout.UploadID
 	owners    map[uint32]*holding // of those who have any
