@@ -80,10 +80,3 @@ func TestReplicas(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-// quiet is a logger that says nothing.
-type quiet struct{}
-
-func (quiet) Infof(string, ...any)  {}
-func (quiet) Errorf(string, ...any) {}
-func (quiet) Fatalf(string, ...any) { panic("pebble has failed") }

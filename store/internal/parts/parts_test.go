@@ -590,3 +590,41 @@ func TestOrderedElsewhere(t *testing.T) {
 		t.Error("one look was asked for")
 	}
 }
+
+// TestForget: uploads in shards that have another state by now count no more, under way or not; those in others stay. What was being looked
+// for before is looked for again.
+func TestForget(t *testing.T) {
+	r := newRig(t, true)
+	r.whole(valueOf("k", 1))
+	r.begin(valueOf("l", 2))
+	other := valueOf("m", 3)
+	if err := r.Begin(4, other.id, other.keys, other.of, 9); err != nil {
+		t.Fatal(err)
+	}
+	r.LookAgain()
+	if !r.Look() {
+		t.Fatal("no look")
+	}
+	r.Forget([]uint16{2, 3})
+	r.EndLook()
+	if st := r.Stats(); st.Values != 0 || st.Uploads != 1 {
+		t.Errorf("%+v", st)
+	}
+	if !r.Look() {
+		t.Error("the look of before counts")
+	}
+	if err := r.Begin(3, valueOf("n", 4).id, valueOf("n", 4).keys, valueOf("n", 4).of, 9); !errors.Is(err, base.ErrOverloaded) {
+		t.Errorf("nobody knows what is there, and an upload begins: %v", err)
+	}
+	r.EndLook()
+	for i := range byte(2) { // Open is 3, and one is under way
+		v := valueOf("n", 4+i)
+		if err := r.Begin(3, v.id, v.keys, v.of, 9); err != nil {
+			t.Errorf("the forgotten ones are counted: %v", err)
+		}
+	}
+	r.Gone(other.id)
+	if st := r.Stats(); st.Uploads != 2 {
+		t.Errorf("%+v", st)
+	}
+}
