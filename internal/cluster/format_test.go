@@ -121,6 +121,7 @@ func samples() map[string][]byte {
 		"empty-view": AppendView(nil, &View{}),
 		"table":      AppendTable(nil, sampleTable()),
 		"map":        AppendMap(nil, sampleMap()),
+		"replicas":   AppendMap(nil, sampleReplicas()),
 	}
 }
 
@@ -145,7 +146,7 @@ func reencode(kind string, b []byte) ([]byte, error) {
 			return nil, err
 		}
 		return AppendTable(nil, v), nil
-	case "map":
+	case "map", "replicas":
 		v, err := ParseMap(b)
 		if err != nil {
 			return nil, err

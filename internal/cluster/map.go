@@ -56,7 +56,9 @@ type Map struct {
 	Name    string    // the cluster's name, for people
 	Version uint64    // from 1
 	Nodes   []MapNode // by ID, strictly rising
-	Owner   []uint16  // by shard: index in Nodes
+	Owner   []uint16  // by shard: index in Nodes; with Replication, the node whose replica leads where it can
+	// Replication is how a cluster with replicas begins; nil: each shard is at its owner alone.
+	Replication *Replication
 }
 
 // A MapNode is a node that may own shards.
@@ -98,6 +100,9 @@ func (m *Map) Check() error {
 		if int(i) >= len(m.Nodes) {
 			return malformed("shard %d belongs to node %d of %d", shard, i, len(m.Nodes))
 		}
+	}
+	if m.Replication != nil {
+		return m.Replication.check(m)
 	}
 	return nil
 }
@@ -149,12 +154,16 @@ func (m *Map) String() string {
 	return fmt.Sprintf("shard map of cluster %s, version %d, digest %016x: %d shards on %d nodes", m.identity(), m.Version, m.Digest(), len(m.Owner), len(m.Nodes))
 }
 
-const mapFormat = 1
+// A map of format 2 has a Replication, one of format 1 has none.
+const (
+	mapFormat      = 1
+	replicasFormat = 2
+)
 
 // MaxMap bounds the bytes of an encoded map.
-const MaxMap = 32 + MaxName + MaxNodes*(1+MaxName+4) + MaxShards*2
+const MaxMap = 32 + MaxName + MaxNodes*(1+MaxName+4) + MaxShards*2 + maxReplication
 
-// AppendMap appends a map, for the wire and for the disk:
+// AppendMap appends a map, for the wire and for the disk; see appendReplication for what format 2 has behind it:
 //
 //	┌format┬ 0 ┬nodes┬shards┬ 0 ┬version┬cluster┬name┐
 //	└1     ┴1  ┴2    ┴2     ┴2  ┴8      ┴16     ┴1+n ┘
@@ -166,7 +175,11 @@ func AppendMap(dst []byte, m *Map) []byte {
 	if len(m.Nodes) > MaxNodes || len(m.Owner) > MaxShards {
 		panic(fmt.Sprintf("cluster: a map of %d nodes and %d shards", len(m.Nodes), len(m.Owner)))
 	}
-	dst = append(dst, mapFormat, 0)
+	format := byte(mapFormat)
+	if m.Replication != nil {
+		format = replicasFormat
+	}
+	dst = append(dst, format, 0)
 	dst = le.AppendUint16(dst, uint16(len(m.Nodes)))
 	dst = le.AppendUint16(dst, uint16(len(m.Owner)))
 	dst = append(dst, 0, 0)
@@ -179,13 +192,20 @@ func AppendMap(dst []byte, m *Map) []byte {
 	for _, i := range m.Owner {
 		dst = le.AppendUint16(dst, i)
 	}
+	if m.Replication != nil {
+		dst = appendReplication(dst, m.Replication)
+	}
 	return dst
 }
 
 // ParseMap reads what AppendMap wrote, and checks it. ErrMalformed.
 func ParseMap(b []byte) (*Map, error) {
 	f := fields{b: b}
-	f.format("a shard map", mapFormat)
+	format := uint8(mapFormat)
+	if len(b) > 0 && b[0] == replicasFormat {
+		format = replicasFormat
+	}
+	f.format("a shard map", format)
 	f.zero(1)
 	nodes, shards := int(f.u16()), int(f.u16())
 	f.zero(2)
@@ -206,6 +226,9 @@ func ParseMap(b []byte) (*Map, error) {
 	}
 	for i := 0; i < shards && f.err == nil; i++ {
 		m.Owner = append(m.Owner, f.u16())
+	}
+	if format == replicasFormat && f.err == nil {
+		m.Replication = f.replication(nodes, shards)
 	}
 	if err := f.done(); err != nil {
 		return nil, err

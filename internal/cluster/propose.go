@@ -24,6 +24,14 @@ import (
 // nodes, and for more nodes than shards: the number of shards is fixed at
 // birth, so such a cluster would have idle nodes for ever.
 func Propose(id [16]byte, name string, shards int, nodes []MapNode) (*Map, error) {
+	if len(nodes) > shards {
+		return nil, malformed("%d nodes for %d shards: a node without a shard would be idle; the number of shards is fixed at the store's creation", len(nodes), shards)
+	}
+	return propose(id, name, shards, nodes)
+}
+
+// propose is Propose that allows nodes without a shard.
+func propose(id [16]byte, name string, shards int, nodes []MapNode) (*Map, error) {
 	m := &Map{Cluster: id, Name: name, Version: 1, Nodes: slices.Clone(nodes)}
 	for i := range m.Nodes {
 		m.Nodes[i].Weight = max(1, m.Nodes[i].Weight)
@@ -36,9 +44,6 @@ func Propose(id [16]byte, name string, shards int, nodes []MapNode) (*Map, error
 		if m.Nodes[i].ID == m.Nodes[i-1].ID {
 			return nil, malformed("node %q is named twice", clip(m.Nodes[i].ID))
 		}
-	}
-	if len(m.Nodes) > shards {
-		return nil, malformed("%d nodes for %d shards: a node without a shard would be idle; the number of shards is fixed at the store's creation", len(m.Nodes), shards)
 	}
 	m.Owner = make([]uint16, shards)
 	if err := m.Check(); err != nil {

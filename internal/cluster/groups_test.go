@@ -1,0 +1,179 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// storesOf are stores for so many nodes.
+func storesOf(n int) (list [][16]byte) {
+	for i := range n {
+		list = append(list, [16]byte{byte(i), byte(i >> 8), 1})
+	}
+	return list
+}
+
+// TestProposeReplicasProperties: the replicas of a group are on different nodes, in different zones where there are enough; each node leads its share and
+// has its share of replicas, as far as a node can have one of each group; the map is the same in whatever order the
+// nodes are named, and comes back as it was.
+func TestProposeReplicasProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		replicas := rapid.SampledFrom([]int{1, 3, 5}).Draw(t, "replicas")
+		n := rapid.IntRange(replicas, 20).Draw(t, "nodes")
+		shards := rapid.IntRange(1, 300).Draw(t, "shards")
+		groups := rapid.IntRange(1, min(shards, MaxGroups)).Draw(t, "groups")
+		zones := rapid.IntRange(1, 6).Draw(t, "zones")
+		equal := rapid.Bool().Draw(t, "equal")
+		want := Want{Replicas: replicas, Groups: groups, Stores: storesOf(n), Zones: make([]string, n)}
+		var nodes []MapNode
+		for i := range n {
+			node := MapNode{ID: fmt.Sprintf("n%d", i), Weight: 1}
+			if !equal {
+				node.Weight = rapid.Uint32Range(1, 5).Draw(t, "weight")
+			}
+			nodes = append(nodes, node)
+			want.Zones[i] = fmt.Sprint("z", i%zones)
+		}
+		m, err := ProposeReplicas(sampleID, "c", shards, nodes, want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		has, leads := make([]int, n), make([]int, n)
+		for i, g := range m.Replication.Groups {
+			in := map[string]bool{}
+			for j, p := range g.Replicas {
+				has[p.Node]++
+				if j == 0 {
+					leads[p.Node]++
+				}
+				at := slices.IndexFunc(nodes, func(o MapNode) bool { return o.ID == m.Nodes[p.Node].ID })
+				in[want.Zones[at]] = true
+				if m.Replication.Stores[p.Node] != want.Stores[at] {
+					t.Fatalf("node %s has the store of another", m.Nodes[p.Node].ID)
+				}
+			}
+			if len(g.Replicas) != replicas || len(in) < min(replicas, min(zones, n)) {
+				t.Fatalf("group %d has %d replicas in %d zones", g.ID, len(g.Replicas), len(in))
+			}
+			if len(m.Replication.ShardsOf(i)) < shards/groups {
+				t.Fatalf("group %d has %d of %d shards", g.ID, len(m.Replication.ShardsOf(i)), shards)
+			}
+		}
+		for i, lead := range shares(groups, m.Nodes) {
+			if leads[i] != lead {
+				t.Fatalf("node %s leads %d groups, its share is %d", m.Nodes[i].ID, leads[i], lead)
+			}
+		}
+		if equal && zones == 1 {
+			if d := slices.Max(has) - slices.Min(has); d > 2 {
+				t.Fatalf("nodes have %v replicas", has)
+			}
+		}
+		order := rapid.Permutation(indexes(n)).Draw(t, "order")
+		other := Want{Replicas: replicas, Groups: groups}
+		var named []MapNode
+		for _, i := range order {
+			named, other.Stores, other.Zones = append(named, nodes[i]), append(other.Stores, want.Stores[i]), append(other.Zones, want.Zones[i])
+		}
+		again, err := ProposeReplicas(sampleID, "c", shards, named, other)
+		if err != nil || again.Digest() != m.Digest() {
+			t.Fatalf("%v: another map in another order", err)
+		}
+		text := AppendMap(nil, m)
+		if back, err := ParseMap(text); err != nil || !reflect.DeepEqual(back, m) || len(text) > MaxMap {
+			t.Fatalf("%v: %+v of %d bytes", err, back, len(text))
+		}
+	})
+}
+
+func indexes(n int) (list []int) {
+	for i := range n {
+		list = append(list, i)
+	}
+	return list
+}
+
+// TestProposeReplicasBad: what cannot be is refused, and says what can.
+func TestProposeReplicasBad(t *testing.T) {
+	three := []MapNode{{ID: "a"}, {ID: "b"}, {ID: "c"}}
+	for _, c := range []struct {
+		want   string
+		shards int
+		nodes  []MapNode
+		w      Want
+	}{
+		{"an even number", 8, three, Want{Replicas: 2, Stores: storesOf(3)}},
+		{"1, 3, 5 or 7", 8, three, Want{Replicas: 9, Stores: storesOf(3)}},
+		{"1, 3, 5 or 7", 8, three, Want{Stores: storesOf(3)}},
+		{"3 nodes for 5 replicas", 8, three, Want{Replicas: 5, Stores: storesOf(3)}},
+		{"9 groups of 8 shards", 8, three, Want{Replicas: 3, Groups: 9, Stores: storesOf(3)}},
+		{"-1 groups", 8, three, Want{Replicas: 3, Groups: -1, Stores: storesOf(3)}},
+		{"2 stores", 8, three, Want{Replicas: 3, Stores: storesOf(2)}},
+		{"1 zones", 8, three, Want{Replicas: 3, Stores: storesOf(3), Zones: []string{"z"}}},
+		{"no store of its own", 8, three, Want{Replicas: 3, Stores: append(storesOf(2), storesOf(1)...)}},
+		{"named twice", 8, []MapNode{{ID: "a"}, {ID: "b"}, {ID: "a"}}, Want{Replicas: 3, Stores: storesOf(3)}},
+		{"shards", 0, three, Want{Replicas: 3, Stores: storesOf(3)}},
+	} {
+		if _, err := ProposeReplicas(sampleID, "c", c.shards, c.nodes, c.w); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("want an error with %q, got %v", c.want, err)
+		}
+	}
+	m, err := ProposeReplicas(sampleID, "c", 32, three, Want{Replicas: 3, Stores: storesOf(3)})
+	if err != nil || len(m.Replication.Groups) != DefaultGroups {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestMapOfReplicasHostile: maps that break a rule of their replicas are refused.
+func TestMapOfReplicasHostile(t *testing.T) {
+	for name, f := range map[string]func(m *Map, r *Replication){
+		"a store less":        func(_ *Map, r *Replication) { r.Stores = r.Stores[:2] },
+		"a store twice":       func(_ *Map, r *Replication) { r.Stores[1] = r.Stores[0] },
+		"no store":            func(_ *Map, r *Replication) { r.Stores[1] = [16]byte{} },
+		"a shard in no group": func(_ *Map, r *Replication) { r.Group[3] = uint16(len(r.Groups)) },
+		"a group without shards": func(_ *Map, r *Replication) {
+			r.Groups = append(r.Groups, Group{ID: 99, Replicas: r.Groups[0].Replicas})
+		},
+		"no groups":                 func(_ *Map, r *Replication) { r.Groups = nil },
+		"group 0":                   func(_ *Map, r *Replication) { r.Groups[0].ID = 0 },
+		"a group twice":             func(_ *Map, r *Replication) { r.Groups[1].ID = r.Groups[0].ID },
+		"no replicas":               func(_ *Map, r *Replication) { r.Groups[1].Replicas = nil },
+		"too many replicas":         func(_ *Map, r *Replication) { r.Groups[1].Replicas = make([]Replica, MaxReplicas+1) },
+		"replica 0":                 func(_ *Map, r *Replication) { r.Groups[1].Replicas[1].ID = 0 },
+		"a replica twice":           func(_ *Map, r *Replication) { r.Groups[1].Replicas[1].ID = r.Groups[1].Replicas[0].ID },
+		"a node twice":              func(_ *Map, r *Replication) { r.Groups[1].Replicas[1].Node = r.Groups[1].Replicas[0].Node },
+		"a node that is none":       func(_ *Map, r *Replication) { r.Groups[1].Replicas[1].Node = 3 },
+		"an owner that is no first": func(m *Map, r *Replication) { m.Owner[0] = r.Groups[r.Group[0]].Replicas[1].Node },
+	} {
+		m := sampleReplicas()
+		f(m, m.Replication)
+		if err := m.Check(); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if name != "too many replicas" { // which has no encoding
+			if _, err := ParseMap(AppendMap(nil, m)); !errors.Is(err, ErrMalformed) {
+				t.Errorf("%s, encoded: %v", name, err)
+			}
+		}
+	}
+	text := AppendMap(nil, sampleReplicas())
+	for i := range text {
+		if _, err := ParseMap(text[:i]); !errors.Is(err, ErrMalformed) {
+			t.Fatalf("%d bytes of it: %v", i, err)
+		}
+	}
+}
+
+func sampleReplicas() *Map {
+	m, err := ProposeReplicas(sampleID, "demo", 8, []MapNode{{ID: "node-a"}, {ID: "node-b"}, {ID: "node-c", Weight: 2}}, Want{Replicas: 3, Groups: 4, Stores: storesOf(3)})
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
