@@ -315,6 +315,33 @@ func (g *groupSide) order(sh *shard.Shard, f *flight.Flight, w pipeline.Wait) er
 	return m.order.Order(sh, f, w)
 }
 
+// Confirm returns when what this store shows of a shard is not older than the call: it leads the shard's group, a majority has confirmed
+// that (ReadIndex), and it has published all that was done by then. For a shard of no group it returns at once.
+//
+// Errors: ErrNotLeader, ErrShard, ErrClosed, ctx's. Without a majority it waits until ctx ends, or this store leads no more.
+func Confirm(ctx context.Context, s *Store, shardID uint16) error {
+	if int(shardID) >= len(s.shards) {
+		return ErrShard
+	}
+	m := s.groups.of[shardID].Load()
+	if m == nil {
+		return nil
+	}
+	if _, ready := m.Ready(); !ready {
+		return m.NotLeader()
+	}
+	switch err := s.groups.engine.Barrier(ctx, m.group); {
+	case errors.Is(err, consensus.ErrNotLeader), errors.Is(err, consensus.ErrNoGroup), errors.Is(err, consensus.ErrFenced):
+		return m.NotLeader()
+	case errors.Is(err, consensus.ErrClosed):
+		return s.fence.Or(ErrClosed)
+	case errors.Is(err, consensus.ErrBusy):
+		return fmt.Errorf("%w: too many wait to know that this store leads", ErrOverloaded)
+	default:
+		return err
+	}
+}
+
 // EngineOf returns the engine of a store's replicated groups; nil: there are none.
 func EngineOf(s *Store) consensus.Engine {
 	if s.groups.engine == nil {

@@ -654,3 +654,53 @@ func (h *host) expectErr(shard uint16, key string) {
 		h.t.Errorf("Get(%s) at a store that does not lead, and by whose clock it has expired: %v", key, err)
 	}
 }
+
+// TestConfirm: a store that was cut off shows what others have replaced, and does not confirm it; one that leads confirms what it shows.
+func TestConfirm(t *testing.T) {
+	c := newCluster(t, nil)
+	c.put(0, "k", "old")
+	old := c.leader(0)
+	ctx, cancel := context.WithTimeout(context.Background(), testPatience)
+	defer cancel()
+	if err := errors.Join(Confirm(ctx, old.Store, 0), Confirm(ctx, old.Store, 3)); err != nil {
+		t.Error(err)
+	}
+	if err := Confirm(ctx, old.Store, 4); !errors.Is(err, ErrShard) {
+		t.Error(err)
+	}
+	for _, h := range c.hosts {
+		if h == old {
+			continue
+		}
+		var not *NotLeaderError
+		if err := Confirm(ctx, h.Store, 0); !errors.As(err, &not) || not.Leader != 0 && not.Leader != consensus.ReplicaID(old.id+1) {
+			t.Errorf("a store that follows: %v", err)
+		}
+	}
+	c.cut(old.id, true)
+	waits := make(chan error, 1)
+	go func() { waits <- Confirm(ctx, old.Store, 0) }()
+	waitFor(t, "another leader", func() bool { lead := c.leader(0); return lead != nil && lead != old })
+	c.put(0, "k", "new")
+	if err := <-waits; !errors.Is(err, ErrNotLeader) {
+		t.Errorf("a leader that was cut off confirms: %v", err)
+	}
+	old.want(0, "k", "old")
+	if err := Confirm(ctx, old.Store, 0); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("%v", err)
+	}
+	lead := c.leader(0)
+	if err := Confirm(ctx, lead.Store, 0); err != nil {
+		t.Error(err)
+	}
+	lead.want(0, "k", "new")
+	c.cut(old.id, false)
+	c.settle()
+	if err := lead.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := Confirm(ctx, lead.Store, 0); !errors.Is(err, ErrClosed) && !errors.Is(err, ErrNotLeader) {
+		t.Errorf("closed: %v", err)
+	}
+	lead.away()
+}

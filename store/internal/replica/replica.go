@@ -144,6 +144,13 @@ func (r *Replica) Push(f *flight.Flight) error {
 	return nil
 }
 
+// NotLeader says that this replica does not lead, and who may.
+func (r *Replica) NotLeader() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.notLeader()
+}
+
 // notLeader says who may know more. Caller holds mu.
 func (r *Replica) notLeader() error {
 	if r.role == follows && r.leader != 0 {
