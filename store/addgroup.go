@@ -64,9 +64,9 @@ func AddGroup(ctx context.Context, s *Store, c Group) error {
 		}
 	}
 	m.follow(s, g)
-	s.claim(shards, m)
+	claim(s, shards, m)
 	if err := m.begin(ctx, s, g); err != nil {
-		s.claim(shards, nil)
+		claim(s, shards, nil)
 		if ended := g.ctx.Err(); ended != nil {
 			return s.fence.Or(ErrClosed)
 		}
@@ -119,7 +119,7 @@ func (c *Group) check(s *Store) error {
 }
 
 // claim says whose the writes of shards are; nil: the store's own.
-func (s *Store) claim(shards []uint16, m *member) {
+func claim(s *Store, shards []uint16, m *member) {
 	for _, id := range shards {
 		sh := s.shards[id]
 		sh.Mu.Lock()
@@ -137,7 +137,7 @@ func (m *member) begin(ctx context.Context, s *Store, g *groupSide) error {
 	}
 	return s.ckpt.Alone(ctx, func() error {
 		for _, id := range m.found.Shards {
-			if empty, err := s.isEmpty(id); err != nil {
+			if empty, err := isEmpty(s, id); err != nil {
 				return err
 			} else if !empty {
 				return fmt.Errorf("%w: shard %d has keys", ErrGroups, id)
@@ -162,7 +162,7 @@ func (m *member) begin(ctx context.Context, s *Store, g *groupSide) error {
 }
 
 // isEmpty says whether a shard has no key, in base or log: the log first, because keys leave it for the base.
-func (s *Store) isEmpty(shard uint16) (bool, error) {
+func isEmpty(s *Store, shard uint16) (bool, error) {
 	if n, _ := s.shards[shard].DirtyCounts(); n > 0 {
 		return false, nil
 	}
