@@ -168,7 +168,7 @@ func (t *turn) send(g *group, m *pb.Message) {
 	switch kind {
 	case pb.MsgSnap:
 		if s := g.sending[to]; s == nil || s.over {
-			s := &sending{index: g.published} // what the machine makes is not older
+			s := &sending{index: g.saved} // what the machine makes is not older
 			s.ctx, s.cancel = context.WithCancel(g.ctx)
 			g.sending[to] = s
 			g.queue.put(job{snapshot: to, sending: s})
