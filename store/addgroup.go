@@ -8,6 +8,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
+	"github.com/rdmakv/rdmakv/store/internal/dedup"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/entry"
 	"github.com/rdmakv/rdmakv/store/internal/shard"
@@ -17,7 +18,8 @@ import (
 //
 //	the shards are the group's      from here on nobody writes to them as to the store's own
 //	  what was under way is done
-//	they have no key                else they stay the store's own
+//	the base has what is published
+//	they have no key                and no results of requests, which are in the order of other numbers; else they stay the store's own
 //	Create                          the engine has the replica's log
 //	                                no checkpoint runs
 //	  Found                         the base knows of the group: from here on each start knows, too
@@ -29,7 +31,7 @@ import (
 // AddGroup gives a store a replica, for ever. It returns when that is durable, and the replica takes part, or will once no reader
 // believes the memory of the store's last life. A replica that the store has already is no error, if it is the same.
 //
-// Errors: ErrGroups (another replica of the group is there, its shards have keys or are another group's, the store has no
+// Errors: ErrGroups (another replica of the group is there, its shards have keys or results of requests, or are another group's, the store has no
 // Config.Engine, or is no place for replicas), consensus.ErrConfig, consensus.ErrNoLog, ErrClosed, ErrFatal, ctx's, and those of log and base.
 func AddGroup(ctx context.Context, s *Store, c Group) error {
 	g := s.groups
@@ -135,12 +137,13 @@ func (m *member) begin(ctx context.Context, s *Store, g *groupSide) error {
 			return err
 		}
 	}
+	if err := s.ckpt.Now(ctx); err != nil {
+		return err
+	}
 	return s.ckpt.Alone(ctx, func() error {
 		for _, id := range m.found.Shards {
-			if empty, err := isEmpty(s, id); err != nil {
+			if err := isEmpty(s, id); err != nil {
 				return err
-			} else if !empty {
-				return fmt.Errorf("%w: shard %d has keys", ErrGroups, id)
 			}
 		}
 		if err := g.engine.Create(m.group, m.id, m.found.State); err != nil {
@@ -161,16 +164,20 @@ func (m *member) begin(ctx context.Context, s *Store, g *groupSide) error {
 	})
 }
 
-// isEmpty says whether a shard has no key, in base or log: the log first, because keys leave it for the base.
-func isEmpty(s *Store, shard uint16) (bool, error) {
+// isEmpty returns an error for a shard that has something, in log or base: the log first, because keys leave it for the base.
+func isEmpty(s *Store, shard uint16) error {
 	if n, _ := s.shards[shard].DirtyCounts(); n > 0 {
-		return false, nil
+		return fmt.Errorf("%w: shard %d has keys", ErrGroups, shard)
 	}
 	records, err := s.disk.Records(disk.AppendKey(nil, shard, 0, nil), disk.AppendKey(nil, shard+1, 0, nil))
 	if err != nil {
-		return false, err
+		return err
 	}
-	records.First()
-	empty := !records.Valid()
-	return empty, errors.Join(records.Error(), records.Close())
+	if records.First() {
+		err = fmt.Errorf("%w: shard %d has keys", ErrGroups, shard)
+		if _, kind, _, ok := disk.ParseKey(records.Key()); ok && kind == disk.KindDedup {
+			err = fmt.Errorf("%w: shard %d has results of requests, which are kept for %v: it may be a group's when they are gone", ErrGroups, shard, dedup.ForgetAfter)
+		}
+	}
+	return errors.Join(err, records.Error(), records.Close())
 }

@@ -21,14 +21,19 @@ func (s *Store) Close() error { return s.closed() }
 func (s *Store) close() error {
 	idle := s.gate.Close()
 	s.groups.drain(idle, s.fence.Down)
-	left := s.groups.close()
-	if !s.life.Unfenced(idle) {
-		return s.giveUp()
+	var left error
+	ended := make(chan struct{})
+	go func() {
+		left = s.groups.close()
+		close(ended)
+	}()
+	if !s.life.Unfenced(ended) || !s.life.Unfenced(idle) {
+		return s.giveUp(ended)
 	}
 	s.pipe.Close()
 	s.life.End()
 	if !s.life.Unfenced(s.life.Done()) || !s.life.Unfenced(s.door.Close()) {
-		return s.giveUp()
+		return s.giveUp(ended)
 	}
 	if !s.disk.Durable() {
 		return s.mem.Table.Close() // nothing of this life is left
@@ -44,26 +49,30 @@ func (s *Store) close() error {
 	if err == nil {
 		end = s.end(keys)
 	}
-	clean, ended := s.logSide.close(s, end)
+	clean, failed := s.logSide.close(s, end)
 	if !clean {
 		end = nil
 	}
-	return errors.Join(err, left, ended, s.disk.Close(end))
+	return errors.Join(err, left, failed, s.disk.Close(end))
 }
 
 // giveUp ends what can be ended of a store that was fenced, and returns why it was. Somebody
-// may hang in Pebble for ever, and be waited for in vain: then the log stays open.
-func (s *Store) giveUp() error {
+// may hang in Pebble for ever, and be waited for in vain: then the log stays open. groups is closed when the replicas have ended.
+func (s *Store) giveUp(groups <-chan struct{}) error {
 	s.life.End()
-	if s.journal != nil {
-		over := time.NewTimer(fencedPatience)
-		defer over.Stop()
+	if s.journal == nil {
+		return s.fence.Failed()
+	}
+	over := time.NewTimer(fencedPatience)
+	defer over.Stop()
+	for _, ended := range []<-chan struct{}{s.life.Done(), groups} {
 		select {
-		case <-s.life.Done():
-			_ = s.journal.Close(false) // the fence says more
+		case <-ended:
 		case <-over.C:
+			return s.fence.Failed()
 		}
 	}
+	_ = s.journal.Close(false) // the fence says more
 	return s.fence.Failed()
 }
 

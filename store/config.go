@@ -148,6 +148,8 @@ type Config struct {
 	clock       clock.Source // tests: instead of the machine's clocks
 	// bytesFrom is the length from which a value goes into a table of values. Tests set it.
 	bytesFrom int
+	// groupEntry is the largest entry of a group, in bytes, alike at all stores. Tests, whose logs are small, set it.
+	groupEntry int64
 	// dedupEntries bounds the results kept for retries. Tests set it.
 	dedupEntries int
 }
@@ -161,6 +163,12 @@ const (
 	minMemoryLimit  = 4 << 20
 	defaultMemory   = 1 << 30
 	defaultInflight = 64 << 20
+	// MinGroupLogBytes is the least of Config.LogBytes for a store with replicas: a frame of each replica's log has to take the
+	// largest entry of the group.
+	MinGroupLogBytes = 64 << 20
+	// groupEntry is the largest entry, and groupFrame what a frame has besides.
+	groupEntry = MinGroupLogBytes/logSegments/4 - groupFrame
+	groupFrame = 4 << 10
 	// DefaultLogBytes, MinLogBytes and MaxLogBytes are the default, the least and the most of
 	// Config.LogBytes.
 	DefaultLogBytes = 256 << 20
@@ -205,6 +213,7 @@ func (c Config) withDefaults() Config {
 	c.InflightWrites = cmp.Or(c.InflightWrites, 1<<16)
 	c.BatchBytes = cmp.Or(c.BatchBytes, 4<<20)
 	c.LogBytes = cmp.Or(c.LogBytes, DefaultLogBytes)
+	c.groupEntry = cmp.Or(c.groupEntry, groupEntry)
 	c.dedupEntries = cmp.Or(c.dedupEntries, dedup.Limit)
 	c.ScrubRate = cmp.Or(c.ScrubRate, ScrubRateFor(c.MemoryLimit))
 	c.FillWorkers = cmp.Or(c.FillWorkers, runtime.GOMAXPROCS(0))

@@ -219,7 +219,7 @@ func TestResultsForgotten(t *testing.T) {
 	for range 2 * dedup.ForgetAfter / dedup.TickEvery {
 		n.dedup.Tick()
 	}
-	if err := n.disk.NoteShort(n.dedup.Short()); err != nil || n.disk.Short() {
+	if err := n.disk.NoteShort(n.dedup.Short); err != nil || n.disk.Short() {
 		t.Errorf("the mark stays: %v", err)
 	}
 }

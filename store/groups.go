@@ -112,6 +112,7 @@ func (g *groupSide) open(s *Store) (err error) {
 	g.engine, err = s.cfg.Engine(EngineEnv{Log: s.journal.Log(), Stream: groupStream, Fenced: func(id consensus.GroupID, err error) {
 		if g.ctx.Err() == nil {
 			s.fence.Report(slog.LevelError, "a replica was stopped: this store takes no part in its group any more", "group", id, "err", err)
+			s.life.Go(func() { g.fenced(s, id) })
 		}
 	}})
 	if err != nil {
@@ -144,6 +145,9 @@ func (c *Config) mayHaveGroups() error {
 	if c.Mode != Durable || c.Sync != Always {
 		return fmt.Errorf("%w: mode durable and sync always are needed, because a replica that forgets what it has promised can lose writes of all", ErrGroups)
 	}
+	if c.logSizes().Frame < c.groupEntry+groupFrame {
+		return fmt.Errorf("%w: log bytes = %d: at least %d are needed, because the log has to take the largest entry of any replica", ErrGroups, c.LogBytes, MinGroupLogBytes)
+	}
 	return nil
 }
 
@@ -162,7 +166,8 @@ func (g *groupSide) follow(s *Store) {
 func (m *member) follow(s *Store, g *groupSide) {
 	m.Replica = replica.New(replica.Config{
 		Group: m.group, Stream: groupStream(m.group), Life: max(1, rand.Uint64()), Shards: s.shards, Mine: m.found.Shards, Seed: s.mem.Seed,
-		Propose: func(term uint64, data []byte) error { return g.engine.Propose(m.group, term, data) },
+		MostEntry: s.cfg.groupEntry,
+		Propose:   func(term uint64, data []byte) error { return g.engine.Propose(m.group, term, data) },
 		Trim: func(upTo uint64) {
 			if err := g.engine.Trim(m.group, upTo); err != nil && !errors.Is(err, consensus.ErrNoGroup) && !errors.Is(err, consensus.ErrClosed) {
 				s.fence.Report(slog.LevelWarn, "the log keeps entries of a group that the base has", "group", m.group, "err", err)
@@ -177,12 +182,18 @@ func (m *member) follow(s *Store, g *groupSide) {
 			}
 			return place, class
 		},
-		Free: s.mem.Slabs.Free, Results: s.dedup,
+		Free: s.mem.Slabs.Free, Results: s.dedup, Short: func() { noteShort(s) },
 		Publish: func(writes []*flight.Flight) { s.journal.PublishWrites(writes, s.shards, s.dedup) },
 		Done:    func(writes []*flight.Flight, bytes int64) { g.direct.published(writes, bytes) },
 		Void:    func(writes []*flight.Flight, bytes int64) { g.direct.void(writes, bytes) },
 	}, m.found)
-	m.order = pipeline.NewOrderer(m, pipeline.OrderEnv{Memory: s.mem, Results: s.dedup, Reserve: s.evictor.Reserve, Read: s.ask})
+	m.order = pipeline.NewOrderer(m, pipeline.OrderEnv{
+		Memory: s.mem, Results: s.dedup, Reserve: s.evictor.Reserve, Read: s.ask,
+		Expire: func(sh *shard.Shard, key []byte, second uint64, w pipeline.Wait) error {
+			env := s.upkeep()
+			return env.OrderExpired(sh, key, second, w)
+		},
+	})
 }
 
 // A lonely pusher takes writes of shards that are in no group, and of no others.
@@ -239,6 +250,39 @@ func (m *member) takePart(s *Store, g *groupSide) {
 	}
 }
 
+// fenced ends the part of a replica that was stopped by an error. Its entries stay in the log, so that a program that can do more may
+// go on with them; when half of the log is in use they go, because else writes of all other shards would stop. Then the replica
+// is lost, as one is whose disk is: another one takes its place.
+func (g *groupSide) fenced(s *Store, id consensus.GroupID) {
+	g.mu.Lock()
+	i := slices.IndexFunc(g.members, func(m *member) bool { return m.group == id })
+	if i < 0 {
+		g.mu.Unlock()
+		return // it could not be added
+	}
+	m := g.members[i]
+	g.mu.Unlock()
+	m.End(&NotLeaderError{})
+	for !s.life.Over() {
+		if used := s.journal.Log().Stats(); used.Bytes > s.cfg.LogBytes/2 {
+			if err := g.engine.Stop(id, true); err != nil && !errors.Is(err, consensus.ErrClosed) && !errors.Is(err, consensus.ErrNoGroup) {
+				s.fence.Report(slog.LevelError, "the log keeps the entries of a replica that was stopped", "group", id, "err", err)
+			} else if err == nil {
+				s.fence.Report(slog.LevelError, "the entries of a replica that was stopped have left the log, because it was full: the replica is lost, and another one has to take its place", "group", id)
+			}
+			return
+		}
+		select {
+		case <-time.After(fencedEvery):
+		case <-g.ctx.Done():
+			return
+		}
+	}
+}
+
+// fencedEvery is how often it is looked whether the log has room for the entries of a replica that was stopped.
+const fencedEvery = 200 * time.Millisecond
+
 // closePatience is how long Close waits for writes of replicated groups. Where there is no majority they would never be done.
 const closePatience = time.Second
 
@@ -274,7 +318,7 @@ func (g *groupSide) close() error {
 	errs = append(errs, g.engine.Close())
 	for _, m := range g.members {
 		if m.Replica != nil && g.direct != nil {
-			m.End()
+			m.End(ErrClosed)
 		}
 	}
 	return errors.Join(errs...)
@@ -290,6 +334,15 @@ func (g *groupSide) gained(led map[*member]bool) (any bool) {
 		led[m] = ready
 	}
 	return any
+}
+
+// ReignOf says in which reign this store orders writes of a shard now, for Write.Reign; 0: the shard is in no group. ok: it does.
+func ReignOf(s *Store, shard uint16) (reign uint64, ok bool) {
+	m := s.groups.of[shard].Load()
+	if m == nil {
+		return 0, true
+	}
+	return m.Ready()
 }
 
 // orders says whether this store orders writes of a shard now.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
@@ -90,7 +91,7 @@ func (m *machine) Receive(ctx context.Context, head consensus.State, from io.Rea
 // load writes what comes into tables.
 func (m *machine) load(ctx context.Context, in *tables.Tables, from io.Reader) (entry.State, error) {
 	to := image.NewReplacement(in, m.found.Shards)
-	state, err := image.Load(ctx, from, m.found.Shards, to)
+	state, err := image.Load(ctx, &admitted{Reader: from, disk: m.s.disk}, m.found.Shards, to)
 	if err == nil {
 		err = to.End()
 	}
@@ -101,6 +102,28 @@ func (m *machine) load(ctx context.Context, in *tables.Tables, from io.Reader) (
 		err = in.Ready(ctx)
 	}
 	return state, err
+}
+
+// An admitted reads what comes as long as the disk has room for it: what is left is the log's and the base's.
+type admitted struct {
+	io.Reader
+	disk *disk.Disk
+	next int // bytes until it looks
+}
+
+// lookBytes is after how many bytes of a snapshot it is asked whether there is room.
+const lookBytes = 64 << 10
+
+func (a *admitted) Read(b []byte) (int, error) {
+	if a.next <= 0 {
+		if err := a.disk.Admits(false); err != nil {
+			return 0, err
+		}
+		a.next = lookBytes
+	}
+	n, err := a.Reader.Read(b)
+	a.next -= n
+	return n, err
 }
 
 // same says whether two states are one.
@@ -131,6 +154,12 @@ func (m *machine) Adopt(r consensus.Received) error {
 			return m.s.fence.Failed()
 		}
 	}
+	for _, id := range m.found.Shards {
+		m.s.shards[id].Clear()
+	}
+	// Whoever had the state may have forgotten results before their time (R4).
+	m.s.dedup.WasShort()
+	noteShort(m.s)
 	err := m.s.ckpt.Replace(m.s.groups.ctx, m.group, got.state, func() error {
 		// What the tables have to wait for comes before the locks.
 		if err := got.in.Ready(m.s.groups.ctx); err != nil {
@@ -163,4 +192,11 @@ func (m *machine) replace(got *receivedImage) error {
 		shard.Empty(m.s.shards[id], got.state.Turn.Newest(id), &replica.NotLeaderError{})
 	}
 	return nil
+}
+
+// noteShort makes durable that results were forgotten before their time. If the log has no room for that, the forgetter tries again.
+func noteShort(s *Store) {
+	if err := s.disk.NoteShort(s.dedup.Short); err != nil && !s.life.Over() {
+		s.fence.Report(slog.LevelWarn, "the mark that results of requests were forgotten early", "err", err)
+	}
 }

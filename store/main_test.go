@@ -97,7 +97,7 @@ func testConfig(fs vfs.FS) Config {
 		Dir: "/store", FS: fs, Shards: 4, Memory: newHeapMemory(), ScrubRate: scrub,
 		MemoryLimit: 64 << 20, RegionSize: 4 << 20, IndexRegionSize: 1 << 20,
 		Lease: 20 * time.Millisecond, BeatInterval: 5 * time.Millisecond,
-		CacheBytes: 1 << 20, LogBytes: logBytes,
+		CacheBytes: 1 << 20, LogBytes: logBytes, groupEntry: 192 << 10,
 		bytesFrom: 2500, // as many tests as there are write and read tables of values
 	}
 }

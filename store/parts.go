@@ -144,11 +144,22 @@ func (c *collector) headOf(ctx context.Context, shard uint16, key []byte) ([]byt
 // removeParts removes strays, and what uploads have left whose time is over.
 func (c *collector) removeParts(ctx context.Context) error {
 	strays := c.parts.Strays()
+	late := make(map[*member]bool) // groups that do not get on
 	for i, one := range strays {
-		if !c.groups.orders(one.Shard) {
+		m := c.groups.of[one.Shard].Load()
+		reign, ok := ReignOf(c.Store, one.Shard)
+		if !ok {
 			continue
 		}
-		if err := c.remove(ctx, one.Shard, one.Key, one.Version); err != nil {
+		if late[m] {
+			c.parts.Back(strays[i : i+1])
+			continue
+		}
+		switch err := c.remove(ctx, one.Shard, one.Key, one.Version, reign); {
+		case m != nil && stuck(ctx, err):
+			late[m] = true
+			c.parts.Back(strays[i : i+1])
+		case err != nil:
 			c.parts.Back(strays[i:])
 			return err
 		}
@@ -156,24 +167,55 @@ func (c *collector) removeParts(ctx context.Context) error {
 	for {
 		due := c.parts.Due(collectMost, c.disk.Admits(false) != nil, c.cfg.predecessorWait(), c.groups.orders)
 		for _, u := range due {
-			for n := u.Parts; n >= layout.UploadPart; n-- { // the record last
-				if err := c.remove(ctx, u.Shard, u.Keys.Key(n), 0); err != nil {
-					return err
-				}
+			if m := c.groups.of[u.Shard].Load(); late[m] {
+				continue
+			} else if err := c.removeUpload(ctx, u); m != nil && stuck(ctx, err) {
+				late[m] = true
+			} else if err != nil {
+				return err
 			}
-			c.parts.Gone(u.ID)
 		}
-		if len(due) < collectMost {
+		if len(due) < collectMost || len(late) > 0 {
 			return nil
 		}
 	}
 }
 
-// remove deletes a key, if it has the version or that is 0.
-func (c *collector) remove(ctx context.Context, shard uint16, key []byte, v layout.Version) error {
-	w := &Write{Op: Op{Shard: shard, Key: bytes.Clone(key), Kind: OpDelete}}
+// removeUpload removes the parts of an upload, and its record.
+func (c *collector) removeUpload(ctx context.Context, u parts.Doomed) error {
+	// Its head may have passed at another replica that led before this reign; in it this store lets none pass.
+	reign, ok := ReignOf(c.Store, u.Shard)
+	if !ok || !c.parts.Going(u.ID) {
+		return nil
+	}
+	for n := u.Parts; n >= layout.UploadPart; n-- { // the record last
+		if err := c.remove(ctx, u.Shard, u.Keys.Key(n), 0, reign); err != nil {
+			return err
+		}
+	}
+	c.parts.Gone(u.ID)
+	return nil
+}
+
+// stuck says whether a group of replicas does not get on with what is removed, or this store does not lead it any more: what has to go in
+// other shards does not wait for that.
+func stuck(ctx context.Context, err error) bool {
+	return errors.Is(err, ErrNotLeader) || errors.Is(err, ErrOutcomeUnknown) || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
+}
+
+// removePatience is how long one removal is waited for.
+const removePatience = 2 * time.Second
+
+// remove deletes a key, if it has the version or that is 0, in a reign of the shard's group.
+func (c *collector) remove(ctx context.Context, shard uint16, key []byte, v layout.Version, reign uint64) error {
+	w := &Write{Op: Op{Shard: shard, Key: bytes.Clone(key), Kind: OpDelete}, Reign: reign}
 	if v != 0 {
 		w.If, w.IfVersion = CondVersion, v
+	}
+	if reign != 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, removePatience)
+		defer cancel()
 	}
 	err := c.Do(ctx, w)
 	if errors.Is(err, ErrCondition) {
@@ -218,7 +260,7 @@ func (c *collector) checkWhole(ctx context.Context, v parts.Value) error {
 	}
 	for n := 1; n <= v.Parts; n++ {
 		if _, err = c.Stat(ctx, v.Shard, v.Keys.Key(n)); errors.Is(err, ErrNotFound) {
-			return c.remove(ctx, v.Shard, v.Key, item.Version)
+			return c.remove(ctx, v.Shard, v.Key, item.Version, 0)
 		} else if err != nil {
 			return err
 		}

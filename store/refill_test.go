@@ -41,6 +41,9 @@ func TestRefill(t *testing.T) {
 				if sh.Unfill() {
 					n.lease()
 				}
+				if round%2 == 1 {
+					sh.Clear()
+				}
 				shard.Empty(sh, sh.Marks().Published, errors.New("another state"))
 				n.filler.Again(sh)
 			}
@@ -73,4 +76,41 @@ func TestRefill(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestClear: what a shard has in memory goes before it is emptied, in steps. Until then each key is found, in the log or in the base, and
+// no get brings one back; a miss is asked.
+func TestClear(t *testing.T) {
+	c := testConfig(memFS())
+	c.checkpoints = time.Hour
+	n := open(t, c)
+	n.fill()
+	const keys = 10_000 // several steps
+	put := func(first int) {
+		for i := range keys / 2 {
+			n.submit(&Write{Op: Op{Key: fmt.Appendf(nil, "k%d", first+i), Value: fmt.Appendf(nil, "v%d", first+i)}, Done: func(*Write) {}})
+		}
+	}
+	put(0)
+	n.checkpoint()
+	put(keys / 2)
+	n.put(0, "last", "v")
+	sh := n.shard(0)
+	if sh.Unfill() {
+		n.lease()
+	}
+	sh.Clear()
+	for i := range keys {
+		n.want(0, fmt.Sprintf("k%d", i), fmt.Sprintf("v%d", i))
+	}
+	n.wantAbsent(0, "x")
+	if st := n.Stats(); st.Keys+st.PebbleOnly != 0 {
+		t.Errorf("%d keys in memory, %d slots that lead to the disk", st.Keys, st.PebbleOnly)
+	}
+	shard.Empty(sh, sh.Marks().Published, errors.New("another state"))
+	n.filler.Again(sh)
+	n.checkpoint()
+	n.fill()
+	r := n.reader()
+	r.wantAbsent(0, "x")
 }

@@ -67,6 +67,9 @@ type Write struct {
 	// Room, if it is not nil, is where Value stands. A put of the lengths that the Room was made
 	// for takes the place over; any other write copies out of it.
 	Room *Room
+	// Reign, if it is not 0, is the one in which this store has to order the write, else it fails with ErrNotLeader: it was decided on what
+	// was true in that reign (ReignOf).
+	Reign uint64
 
 	flight  flight.Flight // its way; points into this Write
 	counted bool          // what slows puts down has let it in, and it was not ordered
@@ -76,6 +79,7 @@ type Write struct {
 func (w *Write) begin() *flight.Flight {
 	f := &w.flight
 	f.Op, f.Result, f.Done, f.Carrier, f.Given = &w.Op, &w.Result, done, w, nil
+	f.Reign = w.Reign
 	if w.Room != nil && w.Room.fits(&w.Op) {
 		f.Given = &w.Room.given
 	}

@@ -66,7 +66,7 @@ func (k *Keeper) Alone(ctx context.Context, change func() error) error {
 // Replace has another state of a group take the place of the base's. change does it, while no round runs; when it
 // returns, the base has that state, and the group's shards have nothing that is newer. After its error all is as before.
 func (k *Keeper) Replace(ctx context.Context, id consensus.GroupID, s groupentry.State, change func() error) error {
-	err := k.Alone(ctx, func() error {
+	return k.Alone(ctx, func() error {
 		if err := change(); err != nil {
 			return err
 		}
@@ -77,12 +77,9 @@ func (k *Keeper) Replace(ctx context.Context, id consensus.GroupID, s groupentry
 				g.state = s
 			}
 		}
+		k.meet() // who waits for an entry that the state has need not wait
 		return nil
 	})
-	if err == nil {
-		k.reached(k.Place()) // who waits for an entry that the state has need not wait
-	}
-	return err
 }
 
 // oldest is the position of the oldest entry that the base lacks, of the groups that which says yes

@@ -306,6 +306,11 @@ func (k *Keeper) reached(p checkpoint.Place) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.place = p
+	k.meet()
+}
+
+// meet tells those whose request the base meets by now. Caller holds mu.
+func (k *Keeper) meet() {
 	kept := k.requests[:0]
 	for _, r := range k.requests {
 		if k.met(r) {

@@ -72,13 +72,18 @@ func (st *stripe) shrink(o *owner) (dropped uint64) {
 		if old == &o.root {
 			return dropped
 		}
-		if o.early = max(o.early, old.used); old.anyones {
-			st.early = max(st.early, old.used)
-		}
+		st.wasEarly(old)
 		st.drop(old)
 		dropped++
 	}
 	return dropped
+}
+
+// wasEarly notes that the record of an entry goes before its time. Caller holds mu.
+func (st *stripe) wasEarly(e *entry) {
+	if e.owner.early = max(e.owner.early, e.used); e.anyones {
+		st.early = max(st.early, e.used)
+	}
 }
 
 // drop takes an entry out. Caller holds mu.

@@ -241,16 +241,37 @@ func (d *Table) Short() bool {
 	return false
 }
 
-// WasShort says that an earlier incarnation was short of room for results: of
+// WasShort says that somebody was short of room for results whose results these are now, an earlier incarnation or another replica: of
 // what was sent before now, unknown means nothing.
 func (d *Table) WasShort() {
+	now := d.ticks.Load()
 	for i := range d.stripes {
 		st := &d.stripes[i]
 		st.mu.Lock()
-		st.early = max(st.early, 0)
+		st.early = max(st.early, now)
 		st.mu.Unlock()
 	}
 }
+
+// Removed notes that the record of a slot in a shard is about to be removed because another replica says so, which had no room for it or
+// thinks it old. What is remembered here is not forgotten. early: the record is not old, so a later incarnation, which has no record, must
+// know that it does not know all (Short).
+//
+// A record is old a little before ForgetAfter, because the other's ticks are not in step with those here.
+func (d *Table) Removed(shard uint16, k base.SlotKey) (early bool) {
+	st := d.stripe(&k)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	e := st.entries[k]
+	if e == nil || e.shard != shard || d.ticks.Load()-e.used >= int64(ForgetAfter/TickEvery)-skew {
+		return false
+	}
+	st.wasEarly(e)
+	return true
+}
+
+// skew is how many ticks one replica may be before another.
+const skew = 3
 
 // Load takes in a record, unless a newer one of its slot is there.
 func (d *Table) Load(shard uint16, k base.SlotKey, r Result) {

@@ -29,6 +29,7 @@ package disk
 
 import (
 	"io"
+	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -54,9 +55,10 @@ type Disk struct {
 	ledger  *ledger
 	log     FactLog // nil before Join
 
-	facts               // as found at Open; epoch: this opening's
-	foundEpoch uint16   // before this opening
-	identity   identity // as STORE has it
+	facts                 // as found at Open; epoch: this opening's
+	shortMu    sync.Mutex // of facts.short, taken before the log's
+	foundEpoch uint16     // before this opening
+	identity   identity   // as STORE has it
 }
 
 // New returns a disk that nothing is open on.

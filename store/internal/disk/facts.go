@@ -79,9 +79,12 @@ func (d *Disk) BoundClock(bound uint64) error {
 const metaShort = "short"
 
 // NoteShort keeps a mark on the disk while records may be removed before their
-// time: the next incarnation must not take what it does not know for new. short says
-// whether they may. Called by one goroutine.
-func (d *Disk) NoteShort(short bool) error {
+// time: the next incarnation must not take what it does not know for new. may says
+// whether they may; it is asked under the lock that orders such notes.
+func (d *Disk) NoteShort(may func() bool) error {
+	d.shortMu.Lock()
+	defer d.shortMu.Unlock()
+	short := may()
 	if short == d.facts.short {
 		return nil
 	}

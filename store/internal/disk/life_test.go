@@ -173,7 +173,7 @@ func TestLifeFacts(t *testing.T) {
 		t.Fatalf("a new store: fresh %v, clean %v, keys %v, epoch %d, %v", fresh, l.Clean(), l.Keys(), l.Epoch(), err)
 	}
 	id := l.ID()
-	if err := errors.Join(l.BoundClock(77), l.NoteShort(true)); err != nil {
+	if err := errors.Join(l.BoundClock(77), l.NoteShort(func() bool { return true })); err != nil {
 		t.Fatal(err)
 	}
 	l.NoteKeys([]uint64{noteLeast, 7})
@@ -187,7 +187,7 @@ func TestLifeFacts(t *testing.T) {
 	if l.Clean() || l.ClockBound() != 77 || !l.Short() || !slices.Equal(l.Keys(), []uint64{noteLeast, 7}) || l.Epoch() != 6 || l.ID() != id || l.Began() != 1001 {
 		t.Errorf("after a crash: clean %v, clock %d, short %v, keys %v, epoch %d, began %d", l.Clean(), l.ClockBound(), l.Short(), l.Keys(), l.Epoch(), l.Began())
 	}
-	if err := l.NoteShort(false); err != nil {
+	if err := l.NoteShort(func() bool { return false }); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.stop(&End{Keys: []uint64{1, 2}, Clock: 99, Watched: true, Incarnation: 8, Newest: 9}); err != nil {
@@ -241,7 +241,7 @@ func TestLifeNewest(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.facts.short = true
-	err = errors.Join(l.BoundClock(77), l.NoteShort(false), l.note(metaRefused, denied(), true), l.crash())
+	err = errors.Join(l.BoundClock(77), l.NoteShort(func() bool { return false }), l.note(metaRefused, denied(), true), l.crash())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,6 +30,7 @@ type Effect struct {
 	Class  uint8        // 0: none, the key goes without a slot
 	Size   int          // of the item for which memory was asked; 0: not yet
 	Given  bool         // that memory is the Flight's Given
+	Lapsed bool         // it was judged on a key whose time is over, and that is not removed yet
 	Hidden bool         // published dead: the next write in flight depends on this one's expiry
 
 	Older *Effect  // the next older effect in flight on a key of this hash
@@ -123,6 +124,9 @@ func StateAfter(e *Effect) KeyState {
 // Evaluate sets what the flight comes to: its effects, or Result.Err. It changes
 // nothing but the flight. The clock is asked only if something can expire.
 func (f *Flight) Evaluate(c *clock.Clock) {
+	for _, e := range f.Effects {
+		e.Lapsed = false // of those behind one that is refused nothing is told
+	}
 	for i, e := range f.Effects {
 		e.evaluate(c)
 		if e.Err == nil {
@@ -152,7 +156,7 @@ func (e *Effect) evaluate(c *clock.Clock) {
 		return
 	}
 	was := e.State.Alive(t)
-	e.Existed = was
+	e.Existed, e.Lapsed = was, e.State.Exists && !was
 	if e.State.Expiry != 0 {
 		e.Unlist = clock.Second(e.State.Expiry)
 	}

@@ -30,6 +30,8 @@ type Flight struct {
 	// Due is set for the delete of a key whose time is over, by the expirer: the
 	// second under which the key was listed.
 	Due uint64
+	// Reign is the one in which its shard's group has to order it, because it was decided on what was true in that; 0: any.
+	Reign uint64
 	// Forget names the results of requests that are to be removed; with OpForget.
 	Forget []base.SlotKey
 	// Charge is how many bytes it was admitted with, and Room what was set aside for it in

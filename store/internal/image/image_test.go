@@ -183,6 +183,7 @@ func TestHostile(t *testing.T) {
 		"keys that fall":              {b, a},
 		"a key twice":                 {a, a},
 		"another shard's key":         {record(data(3, "a"), "1")},
+		"a key of a shard before it":  {record(data(1, "a"), "1")},
 		"a key of the store's own":    {record(disk.AppendKey(nil, disk.StoreShard, disk.KindMeta, []byte("id")), "1")},
 		"a fact of the shard":         {record(disk.AppendKey(nil, 2, disk.KindMeta, []byte("id")), "1")},
 		"a kind that is none":         {record(disk.AppendKey(nil, 2, 99, []byte("id")), "1")},

@@ -21,10 +21,11 @@ func (r *Registry) Note(shard uint16, key, value []byte, removed bool, v layout.
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if part {
-		if !removed {
+		switch {
+		case !removed:
 			r.notePart(shard, key, value, elsewhere)
-		} else if id, n, ok := layout.ParsePartKey(key); ok && n == layout.UploadPart {
-			r.goneLocked(id) // the record goes last, wherever that was ordered
+		case elsewhere:
+			r.partRemoved(key)
 		}
 		return
 	}
@@ -38,7 +39,9 @@ func (r *Registry) Note(shard uint16, key, value []byte, removed bool, v layout.
 	for _, of := range r.byKey[string(key)] {
 		u := r.uploads[of]
 		switch {
-		case head && of == h.ID && u.state != going:
+		case head && of == h.ID && (u.state != going || elsewhere):
+			// Elsewhere: who ordered it had removed none of its parts, and this store, which was about to, removes none any
+			// more (Going).
 			whole = true
 			r.turn(u, live)
 			u.heads = max(0, u.heads-1)
@@ -59,7 +62,8 @@ func (r *Registry) notePart(shard uint16, key, value []byte, elsewhere bool) {
 	id, n, ok := layout.ParsePartKey(key)
 	u := r.uploads[id]
 	switch {
-	case ok && u == nil && n == layout.UploadPart && r.looked && elsewhere:
+	case ok && u == nil && n == layout.UploadPart && elsewhere:
+		// Also during a look, because that may be behind its place.
 		if u, ok := r.foundLocked(shard, key, value); ok {
 			r.turn(u, open)
 		}
@@ -70,8 +74,27 @@ func (r *Registry) notePart(shard uint16, key, value []byte, elsewhere bool) {
 		r.stray(Stray{Shard: shard, Key: bytes.Clone(key)})
 	case n == layout.UploadPart:
 		u.ready = true
-	case u.have != nil && u.have[n-1] == expected:
-		u.have[n-1] = published
+	default:
+		if u.have != nil && u.have[n-1] == expected {
+			u.have[n-1] = published
+		}
+		if elsewhere {
+			u.at = r.cfg.Now() // where it was let pass, too
+		}
+	}
+}
+
+// partRemoved takes in that another replica has removed a part, or the record, which goes last: whoever leads the shard's group removes
+// what is left. Caller holds mu.
+func (r *Registry) partRemoved(key []byte) {
+	id, n, ok := layout.ParsePartKey(key)
+	switch u := r.uploads[id]; {
+	case !ok || u == nil:
+	case n == layout.UploadPart:
+		r.goneLocked(id)
+	case n <= u.Parts():
+		r.turn(u, going)
+		u.sums, u.have = nil, nil
 	}
 }
 
@@ -94,10 +117,12 @@ func (r *Registry) Look() (needed bool) {
 	return needed
 }
 
-// LookAgain has the next Look say that it is needed.
+// LookAgain has the next Look say that it is needed: this store comes to remove what others removed before. Parts that were strays to
+// it are looked for again.
 func (r *Registry) LookAgain() {
 	r.mu.Lock()
 	r.overflow = true
+	r.strays = slices.DeleteFunc(r.strays, func(s Stray) bool { return s.Version == 0 })
 	r.mu.Unlock()
 }
 
@@ -111,6 +136,7 @@ func (r *Registry) Forget(shards []uint16) {
 			r.drop(id, u)
 		}
 	}
+	r.strays = slices.DeleteFunc(r.strays, func(s Stray) bool { return slices.Contains(shards, s.Shard) })
 	r.looked = false
 	r.forgets++
 }
@@ -236,6 +262,14 @@ func (r *Registry) Due(most int, hurry bool, keep time.Duration, mine func(shard
 		}
 	}
 	return due
+}
+
+// Going says whether the parts of an upload are to be removed still: in a group of replicas another one may have let its head pass.
+func (r *Registry) Going(id layout.UploadID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	u := r.uploads[id]
+	return u != nil && u.state == going
 }
 
 // Gone says that nothing is left of an upload in the store.

@@ -21,6 +21,9 @@ type OrderEnv struct {
 	// key goes without a slot. Where memory has to be registered first it waits for
 	// that, or fails with ErrGrowing if wait is not set.
 	Reserve func(size int, wait bool) (place layout.Place, class uint8, err error)
+	// Expire orders the removal of a key, if it is listed under a second that is over, and does not wait until that is done. nil: nobody
+	// needs it.
+	Expire func(sh *shard.Shard, key []byte, second uint64, w Wait) error
 	// Read tells the durable state of a key that neither memory nor a write in flight
 	// knows.
 	Read shard.Ask
@@ -96,10 +99,17 @@ func (o *Orderer) Order(sh *shard.Shard, f *flight.Flight, w Wait) error {
 			o.unreserve(f)
 			return err
 		}
-		if ready {
+		lapsed := o.lapsed(sh, f)
+		if ready && lapsed == nil {
 			break
 		}
 		sh.Mu.Unlock()
+		if ready {
+			if err := o.env.Expire(sh, lapsed.Key, lapsed.Unlist, w); err != nil {
+				o.unreserve(f)
+				return err
+			}
+		}
 	}
 	if f.Noop {
 		o.unreserve(f) // behind Push it is the pipeline's
@@ -167,6 +177,21 @@ func (o *Orderer) decide(sh *shard.Shard, f *flight.Flight) (ready bool, err err
 		e.Value = bytes.Clone(e.Value) // it is an item's or another write's
 	}
 	return true, nil
+}
+
+// lapsed returns an effect by which a write would tell that a key has expired, and leaves it as it is; nil: there is none. Where the shard
+// has replicas, another one whose clock is slow may lead next, and would show the key again. So the removal is ordered first
+// (R9): what the write tells is told behind it. Caller holds the shard's lock.
+func (o *Orderer) lapsed(sh *shard.Shard, f *flight.Flight) *flight.Effect {
+	if o.env.Expire == nil || !sh.Agreed.Load() || f.Again {
+		return nil
+	}
+	for _, e := range f.Effects {
+		if e.Lapsed && e.Noop {
+			return e
+		}
+	}
+	return nil
 }
 
 // maxRounds bounds how often a write is judged before it is ordered. Two are

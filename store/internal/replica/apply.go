@@ -168,6 +168,7 @@ func place(at log.Position, writes []*flight.Flight) {
 // foreign makes writes of what an entry says, and orders them here. What they refer to is the
 // entry's, so it is good until Apply returns.
 func (r *Replica) foreign(p *entry.Entry) []*flight.Flight {
+	early := false
 	writes := make([]*flight.Flight, 0, len(p.Writes))
 	for i := range p.Writes {
 		w := &p.Writes[i]
@@ -180,6 +181,12 @@ func (r *Replica) foreign(p *entry.Entry) []*flight.Flight {
 		if slot, result, ok := w.Result(); ok {
 			r.c.Results.Load(f.Shard, slot, result)
 		}
+		for slot := range w.Forget {
+			early = r.c.Results.Removed(f.Shard, slot) || early
+		}
+	}
+	if early {
+		r.c.Short() // before the base can lose them
 	}
 	return writes
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/internal/dedup"
 	"github.com/rdmakv/rdmakv/store/internal/entry"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
 	"github.com/rdmakv/rdmakv/store/internal/pipeline"
@@ -415,7 +416,7 @@ func TestEnd(t *testing.T) {
 		all = append(all, a)
 		n.run()
 	}
-	n.End()
+	n.End(base.ErrClosed)
 	unknown, closed := 0, 0
 	for i, a := range all {
 		switch {
@@ -432,5 +433,81 @@ func TestEnd(t *testing.T) {
 	}
 	if _, err := n.ask(base.Op{Key: []byte("late"), Value: []byte("v")}); !errors.Is(err, base.ErrNotLeader) {
 		t.Errorf("a write behind the end: %v", err)
+	}
+}
+
+// TestForgottenEarly: a leader whose clock is fast, or that is short of room, has the record of a result removed that is not old to a
+// follower. The follower knows the result still, but when it starts again it does not: so it must be on its disk that unknown means nothing
+// (R4). If it were not, a retry would be applied twice. A record that is old is removed without that.
+func TestForgottenEarly(t *testing.T) {
+	g := newGroup(t, 2)
+	g.lead(0)
+	leader, follower := g.nodes[0], g.nodes[1]
+	forget := func() {
+		t.Helper()
+		f := &flight.Flight{Op: &base.Op{Kind: base.OpForget}, Result: new(base.Result), Done: func(*flight.Flight) {}}
+		f.Forget = []base.SlotKey{(&base.RequestID{Client: [16]byte{1}, Seq: 1}).SlotKey()}
+		if err := leader.order.Order(leader.shards[0], f, pipeline.Wait{Disk: true}); err != nil {
+			t.Fatal(err)
+		}
+		if len(f.Forget) != 1 {
+			t.Fatal("the leader keeps the record")
+		}
+		g.settle()
+	}
+	const old = int(dedup.ForgetAfter / dedup.TickEvery)
+	tick := func(n *node, ticks int) {
+		for range ticks {
+			n.results.Tick()
+		}
+	}
+	for seq, slow := range []bool{true, false, true} {
+		follower.short = 0
+		if _, err := leader.ask(add(0, "n", request(1, uint64(seq+1), false))); err != nil {
+			t.Fatal(err)
+		}
+		g.settle()
+		tick(leader, old+1)
+		if !slow {
+			tick(follower, old-1) // it remembers the result still
+		}
+		forget()
+		if (follower.short > 0) != slow || follower.results.Short() != slow || leader.results.Short() || leader.short != 0 {
+			t.Errorf("follower slow: %v; it was told %d times that records were removed early, and says %v", slow, follower.short, follower.results.Short())
+		}
+		id := request(1, uint64(seq+1), true)
+		if again, err := follower.results.Look(&id); slow && (!again || err != nil) {
+			t.Errorf("the follower has forgotten the result, too: %v, %v", again, err)
+		}
+		tick(follower, 2*old) // until nothing of it matters any more
+	}
+}
+
+// TestReignOfAWrite: a write that was decided on what was true in one reign is ordered in no other.
+func TestReignOfAWrite(t *testing.T) {
+	g := newGroup(t, 2)
+	g.lead(0)
+	n := g.nodes[0]
+	order := func(reign uint64) error {
+		f := &flight.Flight{Op: &base.Op{Key: []byte("k"), Value: []byte("v")}, Result: new(base.Result), Charge: 2, Done: func(*flight.Flight) {}, Reign: reign}
+		err := n.order.Order(n.shards[0], f, pipeline.Wait{Disk: true, Memory: true})
+		g.settle()
+		return err
+	}
+	reign, ok := n.Ready()
+	if !ok || order(reign) != nil || order(0) != nil {
+		t.Errorf("reign %d, it leads: %v", reign, ok)
+	}
+	g.lead(1)
+	if err := order(reign); !refused(err) {
+		t.Errorf("another leads: %v", err)
+	}
+	g.lead(0)
+	now, _ := n.Ready()
+	if err := order(reign); !refused(err) || now == reign {
+		t.Errorf("it leads again, in reign %d, and takes a write of reign %d: %v", now, reign, err)
+	}
+	if err := order(now); err != nil {
+		t.Error(err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 //	  ...       base, memory and results are those of that state (package store)
 //	Installed   it goes on behind that
 //
-//	End         the engine has stopped it
+//	End         the engine has stopped it, for good or because of an error
 
 // Forget takes back what is under way, and believes nothing of what it has: another replica's state
 // is about to take its place (consensus.Machine.Adopt). It is called like Apply, of a replica that
@@ -39,20 +39,20 @@ func (r *Replica) Installed(s entry.State) {
 	r.state, r.configs = s, nil
 }
 
-// End answers what is under way, because the replica was stopped: nothing is applied any more. It is called
-// when the engine calls it no more, and nobody orders writes.
-func (r *Replica) End() {
+// End answers what is under way, because the replica was stopped: nothing is applied any more, and it leads no more. What is in no
+// entry fails with why. It is called when the engine calls the replica no more.
+func (r *Replica) End(why error) {
 	r.mu.Lock()
-	r.role = follows
+	r.role, r.leader = follows, 0
 	flew, waited, bytes := r.drain()
 	r.mu.Unlock()
+	writes := append(flew, waited...)
+	if len(writes) == 0 {
+		return
+	}
+	r.takeBack(writes, why)
 	unknown(flew)
-	for _, f := range waited {
-		*f.Result = base.Result{Err: base.ErrClosed}
-	}
-	if writes := append(flew, waited...); len(writes) > 0 {
-		r.c.Void(writes, bytes)
-	}
+	r.c.Void(writes, bytes)
 }
 
 // unknown says of writes that they are in an entry which may be committed.

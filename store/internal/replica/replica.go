@@ -40,6 +40,8 @@ type Config struct {
 	// Free gives back memory that was reserved for a write that is void.
 	Free    func(place layout.Place, class uint8)
 	Results *dedup.Table
+	// Short makes durable that results were forgotten before their time (dedup.Table.Short). It waits for the disk.
+	Short func()
 	// Publish makes writes visible, in their order (R7).
 	Publish func(writes []*flight.Flight)
 	// Done is told of writes that were published. Those with a Done are answered by it; bytes is what
@@ -129,7 +131,7 @@ func New(c Config, at entry.State) *Replica {
 func (r *Replica) Push(f *flight.Flight) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.role != leads {
+	if r.role != leads || f.Reign != 0 && f.Reign != r.reign {
 		return r.notLeader()
 	}
 	if entry.Cost(f) > r.c.MostEntry-entry.Head {

@@ -57,6 +57,7 @@ type node struct {
 	told    []*flight.Flight // published writes, in order
 	at      int              // of the log, what it has applied
 	trimmed []uint64
+	short   int // how often it was told that results were forgotten early
 }
 
 // asked is a write that a test has asked for.
@@ -126,6 +127,7 @@ func (g *group) start(id int) *node {
 			return place, class
 		},
 		Free:    n.mem.Slabs.Free,
+		Short:   func() { n.short++ },
 		Publish: func(writes []*flight.Flight) { shard.PublishAll(n.shards, writes, n.results) },
 		Done: func(writes []*flight.Flight, bytes int64) {
 			for _, f := range writes {

@@ -52,7 +52,7 @@ type Progress struct {
 	Bytes        uint64        // bytes of their values
 	Expected     uint64        // keys at the last clean stop; 0 if unknown
 	Elapsed      time.Duration // since Open
-	Done         bool          // the last call
+	Done         bool          // all are filled: the last call, until a shard was emptied (another replica's state) and is full again
 	Err          error         // the first shard that could not be filled; it stays "ask"
 }
 

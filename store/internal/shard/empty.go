@@ -9,9 +9,10 @@ import (
 
 // How a shard's keys give way to others: the state of another replica takes the place of what is here.
 //
-//	Unfill    every miss is asked from here on
+//	Unfill    every miss is asked from here on, and no fill of what is here may say otherwise
 //	  a lease nobody believes a miss any more that he has read before
-//	Empty     the base has the other state; memory has nothing
+//	Clear     memory has nothing; the log and the base answer
+//	Empty     the base has the other state, nothing is newer
 //	the fill  brings in what the base has now
 //
 // What is under way meanwhile, and was read from the base before, must not come into memory: a chunk of the fill is
@@ -21,49 +22,60 @@ import (
 func (s *Items) Unfill() (wait bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.full = false
+	s.full, s.giving = false, true
 	return index.Unfill(s.Index)
 }
 
-// Empty takes everything out of memory, and forgets what is newer than the base: the base has another state, whose
-// newest version is newest. Unfill was called a lease before. The caller sees to it that nothing is in flight, and that no
+// clearSlots is how many slots are looked at under one hold of the lock.
+const clearSlots = 4096
+
+// Clear takes everything out of memory, as an evictor would that evicts all: who misses a key asks, and finds it in the set or in the base.
+// Nothing comes into memory until the shard was emptied. Unfill was called a lease before.
+func (s *Items) Clear() {
+	for at, done := (index.Cursor{}), false; !done; {
+		s.mu.Lock()
+		at, _, done = s.Index.Walk(at, clearSlots, s.clear)
+		s.mu.Unlock()
+	}
+}
+
+// Empty forgets what is newer than the base, and what memory has: the base has another state, whose
+// newest version is newest. Clear was called before, so that this is short. The caller sees to it that nothing is in flight, and that no
 // write is ordered until it returns. Whoever waits for a write goes on.
 func Empty(sh *Shard, newest layout.Version, why error) {
 	sh.Mu.Lock()
 	defer sh.Mu.Unlock()
 	sh.content.Add(1)
+	sh.giving = false
 	sh.fill.over, sh.fill.tired = true, false
 	for _, p := range sh.probes {
 		p.told, p.state, p.err = true, flight.KeyState{}, why
 	}
-	sh.Items.empty()
+	if sh.Index.Keys() > 0 {
+		sh.Index.All(sh.clear) // what was repaired meanwhile
+	}
+	index.Uncount(sh.Index)
+	sh.traces, sh.doubted = nil, nil
 	sh.Dirty.Leave(max(newest, sh.published), nil)
 	sh.ordered, sh.durable = newest, newest
-	for i := range sh.waiting {
-		sh.waiting[i].version = 0
-	}
 	sh.raisePublished(newest)
 }
 
-// empty kills all items and frees their places. Their keys may come back with the same versions, but not to the same
-// places within a lease (gone.go).
-func (s *Items) empty() {
-	s.Index.All(func(ref index.Ref) bool {
-		slot := ref.Slot()
-		if slot.Class() != layout.ClassPebble {
-			v, _ := layout.LoadState(s.mem.Table.Bytes(slot.Place(), layout.ItemHeaderSize))
-			s.left(slot.Place(), v)
-			s.Kill(slot)
-		}
-		s.Index.Clear(ref)
-		if slot.Class() != layout.ClassPebble {
-			s.mem.Slabs.Free(slot.Place(), slot.Class())
-		}
-		return true
-	})
-	s.slots = 0
-	index.Uncount(s.Index)
-	s.traces, s.doubted = nil, nil
+// clear takes the key of a slot out of memory: it kills the item, and frees its place. The key may come back with the same version, but not
+// to the same place within a lease (gone.go). Caller holds mu.
+func (s *Items) clear(ref index.Ref) bool {
+	slot := ref.Slot()
+	if slot.Class() != layout.ClassPebble {
+		v, _ := layout.LoadState(s.mem.Table.Bytes(slot.Place(), layout.ItemHeaderSize))
+		s.left(slot.Place(), v)
+		s.Kill(slot)
+		s.slots--
+	}
+	s.Index.Clear(ref)
+	if slot.Class() != layout.ClassPebble {
+		s.mem.Slabs.Free(slot.Place(), slot.Class())
+	}
+	return true
 }
 
 // Content tells one content of the shard from another: it is raised when the shard is emptied.

@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -43,15 +42,10 @@ func TestEmpty(t *testing.T) {
 	probe := r.BeginPromotion(r.hash("p"), []byte("p"))
 	r.Mu.Unlock()
 	newest := v + 1000
-	waited := make(chan error, 1)
-	go func() { waited <- r.WaitPublished(context.Background(), newest) }()
 	content := r.Content()
 	why := errors.New("another state")
 	Empty(r.Shard, newest, why)
 
-	if err := <-waited; err != nil {
-		t.Error(err)
-	}
 	ix, items := r.Counts()
 	if dirty, _ := r.DirtyCounts(); items != 0 || ix.Keys != 0 || ix.Slotless != 0 || dirty != 0 || r.mem.Slabs.Stats().Live != 0 {
 		t.Errorf("%d items, %+v, %d dirty, %d bytes live", items, ix, dirty, r.mem.Slabs.Stats().Live)
@@ -119,5 +113,26 @@ func TestEmptyTellsJudges(t *testing.T) {
 	}
 	if n := r.Probing(); n != 0 {
 		t.Errorf("%d probes are left", n)
+	}
+}
+
+// TestBegin: a shard that becomes a group's numbers behind what its base has of the group, however high the store's own versions were, and
+// what is newer than its base leaves by the group's numbers.
+func TestBegin(t *testing.T) {
+	r := newRig(t, true)
+	r.publish(r.order(base.Op{Key: []byte("k"), Kind: base.OpDelete}))
+	r.Mu.Lock()
+	r.Dirty.Leave(r.published, nil)
+	own := r.published
+	r.Mu.Unlock()
+	newest := own / 2
+	Begin(r.Shard, newest)
+	if m := r.Marks(); m.Ordered != newest || m.Published != newest || m.Durable != newest || !r.Agreed.Load() {
+		t.Errorf("the store's own versions are at %v, the base has the group up to %v, and the shard begins with %+v", own, newest, m)
+	}
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	if c := r.Dirty.Clean(); c != newest {
+		t.Errorf("its base is said to have all up to %v, and has %v", c, newest)
 	}
 }

@@ -88,6 +88,7 @@ type Items struct {
 	full     bool // the fill is over
 	fill     fillState
 	content  atomic.Uint64 // how often it was emptied
+	giving   bool          // it is about to be emptied: between Unfill and Empty
 
 	coldShard
 	sweptShard

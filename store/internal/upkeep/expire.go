@@ -12,6 +12,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/clock"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
 	"github.com/rdmakv/rdmakv/store/internal/pipeline"
+	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/log"
 )
 
@@ -161,6 +162,29 @@ func dueWrite(shard uint16, key []byte, due uint64) *flight.Flight {
 	return f
 }
 
+// OrderExpired orders the removal of a key that has expired under a second, and does not wait until it is done. If the key has another
+// expiry by then it stays.
+func (e *Env) OrderExpired(sh *shard.Shard, key []byte, second uint64, w pipeline.Wait) error {
+	f := dueWrite(sh.ID, key, second)
+	f.Charge = int64(len(key))
+	room, err := e.Gate.TryEnter(f.Charge, 1, log.Deletes)
+	if err != nil {
+		return err
+	}
+	return e.order(sh, f, room, w)
+}
+
+// order orders a write that was admitted, with room in the log. One that is not ordered is let out again.
+func (e *Env) order(sh *shard.Shard, f *flight.Flight, room int64, w pipeline.Wait) error {
+	f.Room = room
+	err := e.Order(sh, f, w)
+	if err != nil {
+		e.Gate.Leave(f.Charge, 1)
+		e.Gate.Return(f.Room)
+	}
+	return err
+}
+
 // RemoveExpired removes a key that has expired under a second, and returns when that is published. If the key has another expiry by then
 // it stays, and the error is nil. When ctx ends first, the key may be removed later.
 func (e *Env) RemoveExpired(ctx context.Context, shard uint16, key []byte, second uint64) error {
@@ -172,10 +196,7 @@ func (e *Env) RemoveExpired(ctx context.Context, shard uint16, key []byte, secon
 	if err != nil {
 		return err
 	}
-	f.Room = room
-	if err := e.Order(e.Shards[shard], f, pipeline.Wait{Disk: true, Memory: true}); err != nil {
-		e.Gate.Leave(f.Charge, 1)
-		e.Gate.Return(f.Room)
+	if err := e.order(e.Shards[shard], f, room, pipeline.Wait{Disk: true, Memory: true}); err != nil {
 		return err
 	}
 	select {

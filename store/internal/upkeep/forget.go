@@ -75,7 +75,7 @@ func (x *Forgetter) Run() {
 
 // Some looks at some records, and has those removed that are obsolete.
 func (x *Forgetter) Some() error {
-	if err := x.Disk.NoteShort(x.results.Short()); err != nil {
+	if err := x.Disk.NoteShort(x.results.Short); err != nil {
 		return err
 	}
 	return x.some(x.Disk.EachResult)

@@ -11,7 +11,12 @@
 package upkeep
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
 
 	"github.com/rdmakv/rdmakv/store/internal/admit"
 	"github.com/rdmakv/rdmakv/store/internal/base"
@@ -34,6 +39,8 @@ type Env struct {
 	// Orders says whether writes of a shard are ordered here: where the shard has replicas, one of them does what is due.
 	// nil: all are.
 	Orders func(shard uint16) bool
+	// Patience is how long writes of groups of replicas are waited for. Default 2 s.
+	Patience time.Duration
 }
 
 // mine says whether what is due in a shard is to be done here.
@@ -59,10 +66,11 @@ func (e *Env) run(writes []*flight.Flight) error {
 }
 
 // runSome is run, and returns with its error those that were not ordered, or not done: where the shard has replicas, another one may
-// lead by now.
+// lead by now, or there may be no majority. For those it waits up to Patience, because what is due in other shards must not wait
+// for them; a write that comes late is the order's still, and only its Op and Due may be looked at.
 func (e *Env) runSome(writes []*flight.Flight) (left []*flight.Flight, err error) {
 	done := make(chan *flight.Flight, len(writes))
-	n := 0
+	under, own := make(map[*flight.Flight]bool, len(writes)), 0 // whether in a group of replicas; own are not
 	for i, f := range writes {
 		f.Done = func(f *flight.Flight) { done <- f }
 		f.Charge = int64(len(f.Op.Key) + len(f.Forget)*base.SlotKeyLen)
@@ -71,24 +79,40 @@ func (e *Env) runSome(writes []*flight.Flight) (left []*flight.Flight, err error
 			left, err = append(left, writes[i:]...), errors.Join(err, full)
 			break
 		}
-		f.Room = room
-		if fault := e.Order(e.Shards[f.Op.Shard], f, pipeline.Wait{Disk: true, Memory: true}); fault != nil {
-			e.Gate.Leave(f.Charge, 1)
-			e.Gate.Return(f.Room)
+		if fault := e.order(e.Shards[f.Op.Shard], f, room, pipeline.Wait{Disk: true, Memory: true}); fault != nil {
 			left, err = append(left, f), errors.Join(err, fault)
 			continue
 		}
-		n++
+		if under[f] = e.Shards[f.Op.Shard].Agreed.Load(); !under[f] {
+			own++
+		}
 	}
-	for range n {
+	over := time.NewTimer(cmp.Or(e.Patience, defaultPatience))
+	defer over.Stop()
+	for late := false; own > 0 || len(under) > 0 && !late; {
 		select {
 		case f := <-done:
+			if !under[f] {
+				own--
+			}
+			delete(under, f)
 			if f.Result.Err != nil {
 				left, err = append(left, f), errors.Join(err, f.Result.Err)
 			}
+		case <-over.C:
+			late = true
 		case <-e.Life.Fence.Down:
 			return writes, e.Life.Fence.Failed()
 		}
 	}
+	if len(under) > 0 {
+		left, err = slices.AppendSeq(left, maps.Keys(under)), errors.Join(err, errLate)
+	}
 	return left, err
 }
+
+// errLate: to try again is right, because what a group has not done may never be done.
+var errLate = fmt.Errorf("%w: a group of replicas does not get on with what is due", base.ErrOverloaded)
+
+// defaultPatience is how long writes of groups of replicas are waited for.
+const defaultPatience = 2 * time.Second
