@@ -36,5 +36,10 @@ func TestCloseOfGroupsOnHangingDisk(t *testing.T) {
 			t.Errorf("%d groups: Close has not returned in 8 s", len(groups))
 		}
 		release()
+		// What Close has left to itself ends now, and the log can be closed.
+		<-n.life.Done()
+		n.groups.mu.Lock()
+		_ = n.journal.Close(false)
+		n.groups.mu.Unlock()
 	}
 }

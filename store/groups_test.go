@@ -621,6 +621,7 @@ func TestGroupExpiry(t *testing.T) {
 		slow.wantAbsent(0, "k0")
 	}
 	slow.want(0, "k1", "v")
+	c.settle()
 	for _, h := range []*host{slow, fast} {
 		page, err := h.Scan(ctx, ScanRequest{KeysOnly: true})
 		if err != nil || len(page.Entries) != 3 {
