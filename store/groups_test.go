@@ -529,6 +529,17 @@ func TestGroupStorm(t *testing.T) {
 		}
 	}
 	clients.Wait()
+	// One that was killed last may wait for its readers still, with all entries in its base.
+	waitFor(t, "all replicas to take part", func() bool {
+		for _, h := range c.hosts {
+			for _, g := range []consensus.GroupID{pair, single} {
+				if _, err := EngineOf(h.Store).Status(g); err != nil {
+					return false
+				}
+			}
+		}
+		return true
+	})
 	c.settle()
 	all := 0
 	for _, h := range c.hosts {
