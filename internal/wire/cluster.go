@@ -75,7 +75,7 @@ type Moved struct {
 	Owner                 []byte // node id, at most MaxOwner bytes
 }
 
-// MaxOwner bounds the owner's id, in bytes.
+// MaxOwner bounds the owner's id, and the leader's, in bytes.
 const MaxOwner = 63
 
 // MovedSize is the most that a reply with StatusMoved takes, with the header.
@@ -104,6 +104,51 @@ func ParseMoved(body []byte) (Moved, error) {
 	}
 	if err := f.done(); err != nil {
 		return Moved{}, err
+	}
+	return m, nil
+}
+
+// A NotLeader is the body of a reply with StatusNotLeader: the node has a replica of the group of the key, which does not
+// lead now. The request has changed nothing. Who leads is a hint; a higher term is newer.
+//
+//	┌group┬ 0 ┬term┬leader┐
+//	└4    ┴4  ┴8   ┴…     ┘
+type NotLeader struct {
+	Group  uint32
+	Term   uint64 // the newest that the replica knows of; 0: of none
+	Leader []byte // node id, at most MaxOwner bytes; empty: it is not known, or there is none
+}
+
+// NotLeaderSize is the most that a reply with StatusNotLeader takes, with the header.
+const NotLeaderSize = HeaderSize + 16 + MaxOwner
+
+// AppendNotLeader appends the reply to a request of type t for a key whose group another node leads.
+func AppendNotLeader(dst []byte, t Type, id uint64, m NotLeader) []byte {
+	start := len(dst)
+	dst = begin(dst, t.Reply(), id)
+	le.PutUint16(dst[start+offStatus:], uint16(StatusNotLeader))
+	dst = le.AppendUint32(dst, m.Group)
+	dst = le.AppendUint32(dst, 0)
+	dst = le.AppendUint64(dst, m.Term)
+	return finish(append(dst, m.Leader[:min(len(m.Leader), MaxOwner)]...), start)
+}
+
+// ParseNotLeader reads the body of a reply with StatusNotLeader.
+func ParseNotLeader(body []byte) (NotLeader, error) {
+	f := fields{b: body}
+	m := NotLeader{Group: f.u32()}
+	if f.u32() != 0 || m.Group == 0 {
+		f.fail(ErrRange)
+	}
+	m.Term = f.u64()
+	if f.err == nil {
+		m.Leader = f.rest()
+	}
+	if len(m.Leader) > MaxOwner {
+		f.fail(ErrRange)
+	}
+	if err := f.done(); err != nil {
+		return NotLeader{}, err
 	}
 	return m, nil
 }

@@ -39,6 +39,9 @@ func FuzzBody(f *testing.F) {
 		if m, err := ParseMoved(body); err == nil && !bytes.Equal(Body(AppendMoved(nil, TypeGet, 1, m)), body) {
 			t.Fatalf("moved not canonical: %x", body)
 		}
+		if m, err := ParseNotLeader(body); err == nil && !bytes.Equal(Body(AppendNotLeader(nil, TypePut, 1, m)), body) {
+			t.Fatalf("not-leader not canonical: %x", body)
+		}
 		for typ := TypeHello; typ <= MaxRequest; typ++ {
 			for _, typ := range [...]Type{typ, typ.Reply()} {
 				h := Header{Version: VersionMax, Type: typ, ID: 1}

@@ -94,6 +94,8 @@ func encodeCluster(t *testing.T, d *datadriven.TestData, kind string, id uint64)
 		return AppendDocumentReply(nil, id, DocumentReply{Total: total, Offset: offset, Serial: uint32(n("serial")), Wants: n("wants") == 1, Data: s("data")}), true
 	case "moved":
 		return AppendMoved(nil, Type(n("type")), id, Moved{MapVersion: n("version"), MapDigest: n("digest"), Owner: s("owner")}), true
+	case "not-leader":
+		return AppendNotLeader(nil, Type(n("type")), id, NotLeader{Group: uint32(n("group")), Term: n("term"), Leader: s("leader")}), true
 	}
 	return nil, false
 }
@@ -224,6 +226,8 @@ func withNewer(all map[string][]byte) map[string][]byte {
 		"part":         AppendDocumentReply(nil, 1, DocumentReply{Total: 10, Offset: 8, Serial: 3, Data: []byte("{}")}),
 		"more-please":  AppendDocumentReply(nil, 1, DocumentReply{Serial: 3, Wants: true}),
 		"moved":        AppendMoved(nil, TypeGet, 1, Moved{MapVersion: 1, MapDigest: 2, Owner: []byte("n1")}),
+		"not-leader":   AppendNotLeader(nil, TypePut, 1, NotLeader{Group: 3, Term: 2, Leader: []byte("n1")}),
+		"no-leader":    AppendNotLeader(nil, TypePut, 1, NotLeader{Group: 3}),
 		"ping-touches": AppendPing(nil, 1, Ping{Echo: 3, Return: 4, Touches: touchesCase(3)}),
 	} {
 		all[name] = msg
@@ -280,6 +284,8 @@ func TestBounds(t *testing.T) {
 		"an unknown state":          second(ParseMapAnswer(AppendMapAnswer(nil, MapAnswer{State: 3}))),
 		"moved to nobody":           second(ParseMoved(Body(AppendMoved(nil, TypeGet, 1, Moved{})))),
 		"moved to a long name":      second(ParseMoved(append(Body(AppendMoved(nil, TypeGet, 1, Moved{Owner: bytes.Repeat(key, MaxOwner)})), 'x'))),
+		"a leader of no group":      second(ParseNotLeader(Body(AppendNotLeader(nil, TypePut, 1, NotLeader{Term: 1})))),
+		"a leader with a long name": second(ParseNotLeader(append(Body(AppendNotLeader(nil, TypePut, 1, NotLeader{Group: 1, Leader: bytes.Repeat(key, MaxOwner)})), 'x'))),
 	} {
 		if !errors.Is(err, ErrRange) {
 			t.Errorf("%s: %v", name, err)

@@ -39,7 +39,8 @@ const (
 	StatusMoved       Status = 24 // the key is another node's; the body is a Moved
 	StatusNoMap       Status = 25 // a node of a cluster that has no shard map yet
 	StatusDenied      Status = 26 // the tenant has not the right
-	statusCount              = 27
+	StatusNotLeader   Status = 27 // another replica leads the key's group; the body is a NotLeader
+	statusCount              = 28
 )
 
 var statusTable = [statusCount]struct{ name, text string }{
@@ -70,6 +71,7 @@ var statusTable = [statusCount]struct{ name, text string }{
 	StatusMoved:       {"moved", "key belongs to another node"},
 	StatusNoMap:       {"no-map", "cluster has no shard map yet: run kvclient cluster init"},
 	StatusDenied:      {"denied", "tenant has not the right"},
+	StatusNotLeader:   {"not-leader", "another node leads the replicas of the key"},
 }
 
 // String is the short name of the status, as metrics use it.
@@ -144,8 +146,8 @@ func AppendError(dst []byte, t Type, id uint64, s Status, detail string) []byte 
 }
 
 // ReplyError turns a reply's header and body into an error: nil for StatusOK,
-// else a RemoteError. It copies the text. The body of StatusMoved is no text,
-// see ParseMoved.
+// else a RemoteError. It copies the text. The bodies of StatusMoved and StatusNotLeader are no
+// text, see ParseMoved and ParseNotLeader.
 func ReplyError(h Header, body []byte) error {
 	switch h.Status {
 	case StatusOK:
@@ -156,6 +158,12 @@ func ReplyError(h Header, body []byte) error {
 			return &RemoteError{Status: h.Status}
 		}
 		return &RemoteError{Status: h.Status, Detail: "key belongs to node " + cleanText(m.Owner)}
+	case StatusNotLeader:
+		m, err := ParseNotLeader(body)
+		if err != nil || len(m.Leader) == 0 {
+			return &RemoteError{Status: h.Status}
+		}
+		return &RemoteError{Status: h.Status, Detail: "the replicas of the key are led by node " + cleanText(m.Leader)}
 	}
 	return &RemoteError{Status: h.Status, Detail: cleanText(body)}
 }
