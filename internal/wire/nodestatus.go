@@ -12,6 +12,7 @@ type NodeStatus struct {
 	NodeID      string    `json:"node_id"`      // empty: a server that is alone
 	ClusterName string    `json:"cluster_name"` // empty with it
 	ClusterID   string    `json:"cluster_id"`   // 32 hex digits; empty before there is a map
+	Store       string    `json:"store"`        // of the node's own keys: 32 hex digits, drawn when it was made
 	Version     string    `json:"version"`      // of the program
 	Incarnation string    `json:"incarnation"`  // 16 hex digits
 	Uptime      float64   `json:"uptime_seconds"`
@@ -34,6 +35,32 @@ type NodeStatus struct {
 	Tenants   int           `json:"tenants"`
 	Table     TableStatus   `json:"table"`
 	Gossip    *GossipStatus `json:"gossip,omitempty"` // nil: a server that is alone
+	Groups    []GroupStatus `json:"groups,omitempty"` // of which the node has a replica, by id
+}
+
+// GroupStatus is a group of shards as a node sees it that has a replica of it.
+type GroupStatus struct {
+	ID        uint32          `json:"id"`
+	Replica   uint64          `json:"replica"` // of this node
+	State     string          `json:"state"`   // leads, follows, learns (without a vote), waits (it takes no part yet), stopped
+	Why       string          `json:"why,omitempty"`
+	Leader    string          `json:"leader"` // node; empty: it is not known, or there is none
+	Term      uint64          `json:"term"`
+	Shards    []uint16        `json:"shards"`
+	Last      uint64          `json:"last"` // index of the newest entry of the replica's log
+	Committed uint64          `json:"committed"`
+	Applied   uint64          `json:"applied"`
+	Replicas  []ReplicaStatus `json:"replicas"` // by id, by the configuration in force at this node
+}
+
+// ReplicaStatus is a replica of a group. What is behind its vote only the leader knows.
+type ReplicaStatus struct {
+	ID       uint64 `json:"id"`
+	Node     string `json:"node"`
+	Votes    bool   `json:"votes"`
+	Match    uint64 `json:"match"`    // index up to which it has the leader's entries, durably
+	Active   bool   `json:"active"`   // it was heard of within an election timeout
+	Snapshot bool   `json:"snapshot"` // it is being sent one
 }
 
 // MapStatus is the shard map that a node has.

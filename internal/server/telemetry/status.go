@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -27,6 +28,8 @@ func StatusOf(src Sources) *wire.NodeStatus {
 		Regions: wire.RegionStatus{Retired: len(retired), ViewVersion: view.Version},
 		Memory:  wire.MemoryStatus{Limit: sp.MemoryLimit},
 	}
+	id := sp.Store.ID()
+	st.Store = fmt.Sprintf("%x", id[:])
 	if !sp.LeaseOff {
 		st.LeaseMS = sp.Lease.Milliseconds()
 	}
