@@ -88,6 +88,33 @@ func AddGroup(ctx context.Context, s *Store, c Group) error {
 	return nil
 }
 
+// MayAddGroups says whether AddGroup would find shards of s as it needs them: they are in no group, and have neither keys nor results of requests.
+// It returns nil, or an error that says what is in the way; what comes to them afterwards it does not see.
+//
+// Errors: ErrGroups, ErrShard, ctx's, and those of log and base.
+func MayAddGroups(ctx context.Context, s *Store, shards []uint16) error {
+	if err := s.cfg.mayHaveGroups(); err != nil {
+		return err
+	}
+	for _, id := range shards {
+		if int(id) >= len(s.shards) {
+			return ErrShard
+		}
+		if m := s.groups.of[id].Load(); m != nil {
+			return fmt.Errorf("%w: shard %d is of group %d", ErrGroups, id, m.group)
+		}
+	}
+	if err := s.ckpt.Now(ctx); err != nil {
+		return err
+	}
+	for _, id := range shards {
+		if err := isEmpty(s, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // check holds a group to its rules.
 func (c *Group) check(s *Store) error {
 	bad := func(format string, args ...any) error {

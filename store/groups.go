@@ -107,7 +107,7 @@ func (g *groupSide) open(s *Store) (err error) {
 	case s.cfg.Engine == nil && len(replicas) == 0:
 		return nil
 	case s.cfg.Engine == nil:
-		return fmt.Errorf("%w: the directory has replicas of %d groups, and nothing that runs them: start it as the node of a cluster that it was", ErrGroups, len(replicas))
+		return errors.Join(s.cfg.mayHaveGroups(), fmt.Errorf("%w: the directory has replicas of %d groups, and nothing that runs them: start it as the node of a cluster that it was", ErrGroups, len(replicas)))
 	}
 	g.engine, err = s.cfg.Engine(EngineEnv{Log: s.journal.Log(), Stream: groupStream, Fenced: func(id consensus.GroupID, err error) {
 		if g.ctx.Err() == nil {
@@ -140,7 +140,13 @@ func (g *groupSide) open(s *Store) (err error) {
 	return nil
 }
 
-// mayHaveGroups says whether a store of this configuration may have replicas.
+// MayHaveGroups says whether a store of this configuration may have replicas: nil, or an error that says what it needs. ErrGroups.
+func (c Config) MayHaveGroups() error {
+	c = c.withDefaults()
+	return c.mayHaveGroups()
+}
+
+// mayHaveGroups is MayHaveGroups of a configuration that is whole.
 func (c *Config) mayHaveGroups() error {
 	if c.Mode != Durable || c.Sync != Always {
 		return fmt.Errorf("%w: mode durable and sync always are needed, because a replica that forgets what it has promised can lose writes of all", ErrGroups)
@@ -204,7 +210,10 @@ type lonely struct {
 
 // Push implements pipeline.Pusher. Who has asked before the shard's group was added may come late.
 func (l *lonely) Push(f *flight.Flight) error {
-	if l.of[f.Shard].Load() != nil {
+	switch m := l.of[f.Shard].Load(); {
+	case m != nil:
+		return &NotLeaderError{Group: m.group}
+	case f.Reign != 0: // it was decided on as a group's, and the shard has become the store's own again, because AddGroup failed
 		return &NotLeaderError{}
 	}
 	return l.Pipeline.Push(f)
@@ -262,7 +271,7 @@ func (g *groupSide) fenced(s *Store, id consensus.GroupID) {
 	}
 	m := g.members[i]
 	g.mu.Unlock()
-	m.End(&NotLeaderError{})
+	m.End(&NotLeaderError{Group: id})
 	for !s.life.Over() {
 		if used := s.journal.Log().Stats(); used.Bytes > s.cfg.LogBytes/2 {
 			if err := g.engine.Stop(id, true); err != nil && !errors.Is(err, consensus.ErrClosed) && !errors.Is(err, consensus.ErrNoGroup) {
@@ -336,13 +345,23 @@ func (g *groupSide) gained(led map[*member]bool) (any bool) {
 	return any
 }
 
-// ReignOf says in which reign this store orders writes of a shard now, for Write.Reign; 0: the shard is in no group. ok: it does.
-func ReignOf(s *Store, shard uint16) (reign uint64, ok bool) {
+// ReignOf says in which reign this store orders writes of a shard now, for Write.Reign; 0: the shard is in no group. It is read before
+// that is looked at which the write is decided on.
+//
+// Errors: a *NotLeaderError, ErrShard.
+func ReignOf(s *Store, shard uint16) (reign uint64, err error) {
+	if int(shard) >= len(s.groups.of) {
+		return 0, ErrShard
+	}
 	m := s.groups.of[shard].Load()
 	if m == nil {
-		return 0, true
+		return 0, nil
 	}
-	return m.Ready()
+	reign, ok := m.Ready()
+	if !ok {
+		return 0, m.NotLeader()
+	}
+	return reign, nil
 }
 
 // orders says whether this store orders writes of a shard now.

@@ -257,6 +257,10 @@ func TestLateWriteOfTheStore(t *testing.T) {
 	if err := l.Push(&flight.Flight{Shard: 1}); !errors.Is(err, ErrNotLeader) {
 		t.Error(err)
 	}
+	// One that was decided on while the shard was a group's, which could not be added after all.
+	if err := l.Push(&flight.Flight{Shard: 0, Reign: 3}); !errors.Is(err, ErrNotLeader) {
+		t.Error(err)
+	}
 }
 
 // nobody is a network without other nodes.

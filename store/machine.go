@@ -189,7 +189,7 @@ func (m *machine) replace(got *receivedImage) error {
 		return err
 	}
 	for _, id := range m.found.Shards {
-		shard.Empty(m.s.shards[id], got.state.Turn.Newest(id), &replica.NotLeaderError{})
+		shard.Empty(m.s.shards[id], got.state.Turn.Newest(id), &replica.NotLeaderError{Group: m.group})
 	}
 	return nil
 }

@@ -147,8 +147,8 @@ func (c *collector) removeParts(ctx context.Context) error {
 	late := make(map[*member]bool) // groups that do not get on
 	for i, one := range strays {
 		m := c.groups.of[one.Shard].Load()
-		reign, ok := ReignOf(c.Store, one.Shard)
-		if !ok {
+		reign, err := ReignOf(c.Store, one.Shard)
+		if err != nil {
 			continue
 		}
 		if late[m] {
@@ -184,8 +184,8 @@ func (c *collector) removeParts(ctx context.Context) error {
 // removeUpload removes the parts of an upload, and its record.
 func (c *collector) removeUpload(ctx context.Context, u parts.Doomed) error {
 	// Its head may have passed at another replica that led before this reign; in it this store lets none pass.
-	reign, ok := ReignOf(c.Store, u.Shard)
-	if !ok || !c.parts.Going(u.ID) {
+	reign, err := ReignOf(c.Store, u.Shard)
+	if err != nil || !c.parts.Going(u.ID) {
 		return nil
 	}
 	for n := u.Parts; n >= layout.UploadPart; n-- { // the record last

@@ -85,6 +85,7 @@ type Replica struct {
 	role   role
 	term   uint64              // with stands and leads
 	leader consensus.ReplicaID // with follows: who leads, or 0
+	heard  uint64              // the newest term that the engine told of
 	asked  bool                // the marker of the term is proposed
 	reign  uint64              // that writes are ordered in; with leads
 	next   uint64              // number of the next write that is ordered; with leads
@@ -155,15 +156,18 @@ func (r *Replica) NotLeader() error {
 
 // notLeader says who may know more. Caller holds mu.
 func (r *Replica) notLeader() error {
-	if r.role == follows && r.leader != 0 {
-		return &NotLeaderError{Leader: r.leader}
+	e := &NotLeaderError{Group: r.c.Group, Term: r.heard}
+	if r.role == follows {
+		e.Leader = r.leader
 	}
-	return &NotLeaderError{}
+	return e
 }
 
 // A NotLeaderError says that another replica leads, and which, if that is known: a hint.
 // errors.Is(e, base.ErrNotLeader) holds.
 type NotLeaderError struct {
+	Group  consensus.GroupID
+	Term   uint64              // the newest that the replica knows of; 0: of none
 	Leader consensus.ReplicaID // 0: not known, or there is none
 }
 
@@ -189,16 +193,16 @@ func (r *Replica) Ready() (reign uint64, ok bool) {
 func (r *Replica) Leads(term uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.role, r.term, r.asked = stands, term, false
+	r.role, r.term, r.asked, r.heard = stands, term, false, term
 	r.signal()
 }
 
 // Follows says that it does not lead; see consensus.Machine. What is under way stays so: the next
 // leader's marker says what became of it.
-func (r *Replica) Follows(_ uint64, leader consensus.ReplicaID) {
+func (r *Replica) Follows(term uint64, leader consensus.ReplicaID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.role, r.leader, r.cut = follows, leader, nil
+	r.role, r.leader, r.heard, r.cut = follows, leader, term, nil
 }
 
 // signal wakes Run.
