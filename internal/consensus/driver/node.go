@@ -65,6 +65,7 @@ type Node struct {
 	cancel    context.CancelFunc
 	running   sync.WaitGroup
 	poke      chan struct{} // capacity 1: some group is ready
+	any       chan struct{} // closed once there has been a group: a node without any does not tick
 	backlog   backlog
 
 	mu        sync.Mutex
@@ -91,7 +92,7 @@ func New(c Config) *Node {
 	f.Drop()
 	n := &Node{
 		c: c, most: most, proposing: int64(c.Limits.WithDefaults().Uncommitted),
-		poke: make(chan struct{}, 1), groups: map[consensus.GroupID]*group{}, starting: map[consensus.GroupID]bool{},
+		poke: make(chan struct{}, 1), any: make(chan struct{}), groups: map[consensus.GroupID]*group{}, starting: map[consensus.GroupID]bool{},
 	}
 	n.backlog.cond.L = &n.backlog.mu
 	n.ctx, n.cancel = context.WithCancel(context.Background())
@@ -105,6 +106,11 @@ func New(c Config) *Node {
 
 // clock ticks. A tick that comes late is one tick: missed ones are not made up.
 func (n *Node) clock() {
+	select {
+	case <-n.any:
+	case <-n.ctx.Done():
+		return
+	}
 	t := time.NewTicker(n.c.Tick)
 	defer t.Stop()
 	for {
@@ -263,6 +269,11 @@ func (n *Node) Start(ctx context.Context, id consensus.GroupID, self consensus.R
 		err = ctx.Err()
 	default:
 		n.groups[id] = g
+		select {
+		case <-n.any:
+		default:
+			close(n.any)
+		}
 	}
 	n.mu.Unlock()
 	if err != nil {

@@ -93,6 +93,7 @@ type end struct {
 	free   []int     // send slots
 	done   []rdma.WC // completions that nobody has looked at
 	broken error     // the way has ended
+	over   func()    // tells the transport that it is closed
 	wcs    [16]rdma.WC
 }
 
@@ -106,10 +107,6 @@ const (
 
 // newEnd makes an end on a device.
 func (t *Transport) newEnd(dev rdma.Device, s shape, access rdma.Access) (e *end, err error) {
-	pd, err := t.pd(dev)
-	if err != nil {
-		return nil, err
-	}
 	e = &end{shape: s}
 	made := e
 	defer func() {
@@ -117,6 +114,10 @@ func (t *Transport) newEnd(dev rdma.Device, s shape, access rdma.Access) (e *end
 			made.close()
 		}
 	}()
+	pd, err := t.begin(dev, e)
+	if err != nil {
+		return nil, err
+	}
 	if e.block, err = mem.Alloc(s.sends*s.sendSize+s.recvs*s.recvSize+s.extra, mem.Options{Tag: "peers"}); err != nil {
 		return nil, err
 	}
@@ -135,6 +136,9 @@ func (t *Transport) newEnd(dev rdma.Device, s shape, access rdma.Access) (e *end
 		Cap: rdma.QPCap{MaxSendWR: s.sends + 2, MaxRecvWR: s.recvs, MaxSGE: 1},
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err = t.opened(dev, e); err != nil {
 		return nil, err
 	}
 	for i := range s.sends {
@@ -161,6 +165,9 @@ func (e *end) close() {
 	}
 	if e.block != nil {
 		e.block.Free()
+	}
+	if e.over != nil {
+		e.over()
 	}
 }
 

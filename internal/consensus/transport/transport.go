@@ -57,7 +57,7 @@ type Transport struct {
 	mu     sync.Mutex
 	outs   map[outKey]*out
 	ins    map[outKey]*end // the newest of each lane of each node
-	pds    map[rdma.Device]rdma.PD
+	uses   map[rdma.Device]*use
 	nonces map[wire.Nonce]bool // of the requests that are being set up
 }
 
@@ -82,7 +82,7 @@ func New(c Config) (*Transport, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	t := &Transport{c: c, setups: make(chan struct{}, MaxSetups), outs: map[outKey]*out{}, ins: map[outKey]*end{}, pds: map[rdma.Device]rdma.PD{}, nonces: map[wire.Nonce]bool{}}
+	t := &Transport{c: c, setups: make(chan struct{}, MaxSetups), outs: map[outKey]*out{}, ins: map[outKey]*end{}, uses: map[rdma.Device]*use{}, nonces: map[wire.Nonce]bool{}}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t, nil
 }
@@ -139,38 +139,105 @@ func (t *Transport) Close() error {
 	var err error
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for dev, pd := range t.pds {
-		err = errors.Join(err, pd.Close())
-		delete(t.pds, dev)
+	for dev, u := range t.uses {
+		if u.pd != nil {
+			err = errors.Join(err, u.pd.Close())
+		}
+		delete(t.uses, dev)
 	}
 	return err
 }
 
-// pd returns the protection domain of a device.
-func (t *Transport) pd(dev rdma.Device) (rdma.PD, error) {
+// A use is what the transport has made on a device.
+type use struct {
+	pd       rdma.PD
+	ends     map[*end]bool // that are not closed; true: its queue pair is there
+	released chan struct{} // nil: not yet; closed when the last end is
+}
+
+// begin counts a new end on its device in, which has a protection domain of its own for all of them. The end is to be closed.
+func (t *Transport) begin(dev rdma.Device, e *end) (rdma.PD, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if pd := t.pds[dev]; pd != nil {
-		return pd, nil
-	}
 	if t.ctx.Err() != nil {
 		return nil, consensus.ErrClosed
 	}
-	pd, err := dev.AllocPD()
-	if err == nil {
-		t.pds[dev] = pd
+	u := t.uses[dev]
+	if u == nil {
+		pd, err := dev.AllocPD()
+		if err != nil {
+			return nil, err
+		}
+		u = &use{pd: pd, ends: map[*end]bool{}}
+		t.uses[dev] = u
 	}
-	return pd, err
+	if u.released != nil {
+		return nil, rdma.ErrClosed
+	}
+	u.ends[e] = false
+	e.over = func() { t.over(u, e) }
+	return u.pd, nil
 }
 
-// Release lets go of a device that is about to be closed: its ways end.
-func (t *Transport) Release(dev rdma.Device) error {
+// opened tells that an end has its queue pair, which Release may disconnect from here on.
+func (t *Transport) opened(dev rdma.Device, e *end) error {
 	t.mu.Lock()
-	pd := t.pds[dev]
-	delete(t.pds, dev)
+	defer t.mu.Unlock()
+	u := t.uses[dev]
+	if u.released != nil {
+		return rdma.ErrClosed
+	}
+	u.ends[e] = true
+	return nil
+}
+
+// over is that an end is closed.
+func (t *Transport) over(u *use, e *end) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(u.ends, e)
+	if u.released != nil && len(u.ends) == 0 {
+		close(u.released)
+	}
+}
+
+// Release lets go of a device that is about to be closed: the ways on it end, and none is made there any more. It returns when nothing of
+// the transport is left on it, or with ctx's error. It is called once for a device; Closed when it is closed.
+func (t *Transport) Release(ctx context.Context, dev rdma.Device) error {
+	t.mu.Lock()
+	u := t.uses[dev]
+	if u == nil {
+		u = &use{}
+		t.uses[dev] = u // so that nobody begins
+	}
+	u.released = make(chan struct{})
+	if len(u.ends) == 0 {
+		close(u.released)
+	}
+	for e, whole := range u.ends {
+		if whole {
+			e.qp.Disconnect()
+		}
+	}
 	t.mu.Unlock()
-	if pd == nil {
+	select {
+	case <-u.released:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if u.pd == nil {
 		return nil
 	}
+	pd := u.pd
+	u.pd = nil
 	return pd.Close()
+}
+
+// Closed tells that a device which was released is closed: nothing can be made there, and nothing has to be known of it.
+func (t *Transport) Closed(dev rdma.Device) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.uses, dev)
 }
