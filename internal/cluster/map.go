@@ -132,6 +132,33 @@ func (m *Map) Shards(node string) []uint16 {
 	return shards
 }
 
+// Served returns the shards that a node answers for, rising; nil if there are none: its own, or in a cluster with replicas those of
+// the groups that have one there.
+func (m *Map) Served(node string) []uint16 {
+	if m.Replication == nil {
+		return m.Shards(node)
+	}
+	i := m.index(node)
+	var shards []uint16
+	for shard, g := range m.Replication.Group {
+		if i >= 0 && m.Replication.Groups[g].At(i) != 0 {
+			shards = append(shards, uint16(shard))
+		}
+	}
+	return shards
+}
+
+// StoreOf returns the store that a node of a cluster with replicas had when the map was made. ok: there is such a node.
+func (m *Map) StoreOf(node string) (store [16]byte, ok bool) {
+	if i := m.index(node); i >= 0 && m.Replication != nil {
+		return m.Replication.Stores[i], true
+	}
+	return store, false
+}
+
+// IndexOf returns the index of a node in Nodes; -1: it is not there.
+func (m *Map) IndexOf(node string) int { return m.index(node) }
+
 func (m *Map) index(node string) int {
 	i, ok := slices.BinarySearchFunc(m.Nodes, node, func(n MapNode, id string) int { return cmp.Compare(n.ID, id) })
 	if !ok {

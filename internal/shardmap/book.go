@@ -28,6 +28,9 @@ type Options struct {
 	// is asked under the Book's lock whenever a map is prepared: a node may enter
 	// a cluster only without keys, because another node may own theirs.
 	Empty func(context.Context) error
+	// Suits, if not nil, returns nil if the node can be what a map makes of it, else an error
+	// that says what is in the way. It is asked as Empty is.
+	Suits func(context.Context, *cluster.Map) error
 }
 
 // Errors of the steps, beside those of package cluster.
@@ -127,7 +130,7 @@ func (b *Book) promise(m *cluster.Map) {
 //
 // Errors: those of cluster.CheckChange, ErrOtherMap if another one is promised or
 // this one was refused for that reason before, ErrShards, ErrNotIn, what
-// Options.Empty says, what the disk says.
+// Options.Empty and Options.Suits say, what the disk says.
 func (b *Book) Prepare(ctx context.Context, m *cluster.Map) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -146,6 +149,11 @@ func (b *Book) Prepare(ctx context.Context, m *cluster.Map) error {
 	}
 	if b.opt.Empty != nil {
 		if err := b.opt.Empty(ctx); err != nil {
+			return err
+		}
+	}
+	if b.opt.Suits != nil {
+		if err := b.opt.Suits(ctx, m); err != nil {
 			return err
 		}
 	}

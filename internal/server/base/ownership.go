@@ -51,7 +51,7 @@ func (o *Ownership) Shards() *Shards {
 // Set puts a map in force for the node of that id. The map is not changed afterwards.
 func (o *Ownership) Set(m *cluster.Map, node string) {
 	s := &Shards{Map: m, Digest: m.Digest(), mine: make([]bool, len(m.Owner))}
-	for _, shard := range m.Shards(node) {
+	for _, shard := range m.Served(node) {
 		s.mine[shard] = true
 	}
 	o.now.Store(s)
@@ -62,6 +62,15 @@ type Shards struct {
 	Map    *cluster.Map
 	Digest uint64 // of Map
 	mine   []bool // by shard
+}
+
+// Replicated says whether the shards belong to groups of replicas: the node answers for those of which it has one, and only while that one leads.
+func (s *Shards) Replicated() bool { return s.Map.Replication != nil }
+
+// Group is the id of the group of a shard, which the map has; it is replicated.
+func (s *Shards) Group(shard uint16) uint32 {
+	r := s.Map.Replication
+	return r.Groups[r.Group[shard]].ID
 }
 
 // Mine says whether a shard is the node's; one that the map has not is nobody's.
