@@ -10,6 +10,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/server/auth"
 	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/server/groups"
 	"github.com/rdmakv/rdmakv/internal/server/session"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
@@ -28,7 +29,8 @@ type acceptor struct {
 	logins     *auth.Logins
 	registry   *session.Registry
 	spaces     *spaces
-	own        *selfDial // whose requests are the node's own
+	own        *selfDial      // whose requests are the node's own
+	groups     *groups.Groups // to which those of other nodes go
 	counters   *base.Counters
 	log        *base.Log
 	draining   *atomic.Bool
@@ -39,7 +41,7 @@ type acceptor struct {
 // newAcceptor makes the acceptor of a node.
 func newAcceptor(srv *Server) *acceptor {
 	return &acceptor{
-		logins: srv.logins, registry: srv.registry, spaces: srv.spaces, own: srv.selfDial,
+		logins: srv.logins, registry: srv.registry, spaces: srv.spaces, own: srv.selfDial, groups: srv.groups,
 		counters: srv.main.Counters, log: srv.log, draining: &srv.main.Draining, mapTenants: srv.cfg.MapTenants, under: &srv.wg,
 	}
 }
@@ -70,6 +72,10 @@ func (a *acceptor) run(ctx context.Context, p *port) {
 		}
 		if a.own.ours(req.PrivateData()) {
 			_ = req.Reject(nil)
+			continue
+		}
+		if wire.IsNode(req.PrivateData()) {
+			a.groups.Accept(p.dev.Dev, req)
 			continue
 		}
 		var place *session.Place

@@ -155,7 +155,8 @@ func (ds *devices) closeAway(ctx context.Context, d *device) bool {
 	if srv.Err() != nil {
 		return false
 	}
-	errs = append(errs, d.close())
+	errs = append(errs, srv.groups.Release(ctx, d.Dev), d.close())
+	srv.groups.Closed(d.Dev)
 	if err := errors.Join(errs...); err != nil {
 		srv.log.Error(base.LogAlways, "a device that is gone cannot be closed altogether: what is left of it stays until this process ends", "device", d.Name(), "err", err)
 	} else {

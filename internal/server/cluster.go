@@ -10,7 +10,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/consensus/transport"
 	"github.com/rdmakv/rdmakv/internal/server/member"
+	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/store"
 )
 
@@ -62,6 +64,52 @@ var _ member.Node = clusterNode{}
 
 func (n clusterNode) Store() *store.Store { return n.main.Store }
 func (n clusterNode) StandDown(why error) { n.standDown(why) }
+
+func (n clusterNode) Suits(ctx context.Context, m *cluster.Map) error {
+	if m.Replication == nil {
+		return nil
+	}
+	if names := n.spaces.tenants(); len(names) > 0 {
+		return fmt.Errorf("node %q cannot have replicas: its tenant %q has one-sided access, and a store of its own, which has none", n.cfg.Cluster.NodeID, names[0].Name)
+	}
+	far := slices.ContainsFunc(n.devices.all(), func(d *device) bool { return d.Far() })
+	return n.groups.Suits(ctx, m, far)
+}
+
+func (n clusterNode) Replicate(m *cluster.Map) error { return n.groups.InForce(m) }
+
+// routes are how this node reaches another one for what replicas say to each other: by its devices that reach other machines, RNICs first, to
+// the addresses that gossip has of that node.
+func (srv *Server) routes(node string) (list []transport.Route) {
+	members := srv.member.Members()
+	if members == nil {
+		return nil
+	}
+	other := members.View().Member(node)
+	if other == nil {
+		return nil
+	}
+	for _, d := range srv.devices.all() {
+		if !d.Far() || d.Away() != nil {
+			continue
+		}
+		for _, e := range other.Endpoints {
+			if e.Fabric == d.Attr.Fabric {
+				list = append(list, transport.Route{Device: d.Dev, Addr: e.Addr})
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b transport.Route) int { return soft(a.Device) - soft(b.Device) })
+	return list
+}
+
+// soft is 1 for a device that is software, 0 for an RNIC.
+func soft(d rdma.Device) int {
+	if d.Attr().Fabric == "verbs" {
+		return 0
+	}
+	return 1
+}
 
 func (n clusterNode) ReleaseOwned() {
 	for _, sp := range n.spaces.every() {

@@ -35,7 +35,9 @@ func (srv *Server) tenantHandlers(sp *space.Space, cfg *Config) space.Handlers {
 // mainHandlers makes the handlers of the main space, which tenants share: one of them may
 // have half of the places for waiting watches.
 func (srv *Server) mainHandlers(sp *space.Space, cfg *Config) space.Handlers {
-	return handle.New(handleEnv(srv, sp, cfg, srv.makers, max(1, cfg.MaxWatches/2)))
+	env := handleEnv(srv, sp, cfg, srv.makers, max(1, cfg.MaxWatches/2))
+	env.LeaderOf = srv.groups.NodeOf
+	return handle.New(env)
 }
 
 // makerOfStats makes the statistics that the clients of a space are told.

@@ -11,12 +11,14 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/server/auth"
 	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/server/groups"
 	"github.com/rdmakv/rdmakv/internal/server/handle"
 	"github.com/rdmakv/rdmakv/internal/server/member"
 	"github.com/rdmakv/rdmakv/internal/server/memory"
 	"github.com/rdmakv/rdmakv/internal/server/session"
 	"github.com/rdmakv/rdmakv/internal/server/space"
 	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/store"
 )
 
 // A Server is one node. New, then Start, then Shutdown. All methods are safe
@@ -43,6 +45,7 @@ type Server struct {
 	nodePools
 
 	member *member.Member // nil: the server is alone
+	groups *groups.Groups // nil with it
 	tables member.Tables
 
 	devices  *devices
@@ -72,7 +75,15 @@ func New(cfg Config) (*Server, error) {
 	srv.line = memory.NewStageLine(cfg.StagingBytes, srv.stagingShare, func(tenant *base.Account) { tenant.Hit(srv.bounds, base.BoundLoginStaging) })
 	srv.member = member.New(cfg.Cluster, member.Env{Node: clusterNode{srv}, Dir: cfg.dir(), Secret: cfg.Secret, Logger: cfg.Logger, Log: srv.log})
 	srv.owned = srv.member.Ownership()
-	srv.main = space.New(cfg.space(), srv.spaceEnv("", srv.log, &cfg, srv.mainHandlers))
+	main := cfg.space()
+	if cfg.Cluster != nil {
+		srv.groups = groups.New(groups.Env{
+			Node: cfg.Cluster.NodeID, Secret: cfg.Secret, Log: srv.log, Logger: cfg.Logger,
+			Store: func() *store.Store { return srv.main.Store }, Routes: srv.routes,
+		})
+		srv.groups.Store(&main.Store)
+	}
+	srv.main = space.New(main, srv.spaceEnv("", srv.log, &cfg, srv.mainHandlers))
 	srv.spaces, srv.devices, srv.selfDial = newSpaces(srv), newDevices(srv), newSelfDial(srv)
 	srv.makers, srv.acceptor = newMakers(srv), newAcceptor(srv)
 	return srv, nil
@@ -139,6 +150,7 @@ func (srv *Server) Start(ctx context.Context) (err error) {
 		if err := srv.member.Settle(ctx); err != nil {
 			return err
 		}
+		srv.groups.TakePart()
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -243,6 +255,8 @@ func (srv *Server) end(ctx context.Context) error {
 	srv.log.Info("shutting down")
 	srv.devices.closePorts()
 	srv.wg.Go(srv.member.Leave)
+	srv.ending.Set("other replicas, to take over")
+	srv.groups.HandOver(ctx)
 	spacesEnded := make(chan error, 1)
 	go func() { spacesEnded <- srv.spaces.shutdown(ctx) }()
 	defer srv.ending.Set("")
@@ -258,10 +272,13 @@ func (srv *Server) end(ctx context.Context) error {
 	main.Halt()
 	srv.nodePools.close()
 	srv.admin.close()
+	srv.groups.Stop()
 	err = errors.Join(err, main.Close())
 	if !main.Fence.StoreWell() {
 		return err
 	}
+	srv.ending.Set("ways to other nodes")
+	err = errors.Join(err, srv.groups.Close())
 	srv.member.Close()
 	srv.ending.Set("devices")
 	if !srv.spaces.fenced() { // the PD of one that has failed stays, and its device
@@ -281,7 +298,9 @@ func (srv *Server) abandon() {
 		srv.log.Error(base.LogAlways, "closing a space", "err", err)
 	}
 	srv.nodePools.close()
+	srv.groups.Stop()
 	srv.main.Abandon()
+	_ = srv.groups.Close()
 	srv.member.Close()
 	_ = srv.devices.close()
 }
@@ -299,6 +318,7 @@ func (srv *Server) Fatal() <-chan struct{} { return srv.main.Fence.Done() }
 
 // standDown fences a node whose stores are well: all its spaces end.
 func (srv *Server) standDown(err error) {
+	srv.groups.Cut()
 	for _, sp := range srv.spaces.every() {
 		if sp.Err() == nil {
 			sp.StandDown(err)

@@ -8,6 +8,7 @@
 //	               the request is found, its right is judged, and it goes where the row says
 //	requests.go    the table of requests: which right and which keys, and the handler
 //	rights.go      whether a login may name a key, whether its shard is this node's
+//	leads.go       whether this node leads the replicas of a key
 //	write.go       put, delete and update: handed to the store, answered from its callback
 //	batch.go       several writes that take effect together
 //	large.go       put of a large value: the server READs it from the client (package session)

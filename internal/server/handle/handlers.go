@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/internal/server/base"
 	"github.com/rdmakv/rdmakv/internal/server/memory"
 	"github.com/rdmakv/rdmakv/internal/server/session"
@@ -30,6 +31,8 @@ type Env struct {
 	Counters  *base.Counters
 	Bounds    *base.Bounds
 	Makers    *Makers // of documents
+	// LeaderOf is the node of a replica that leads a group, "" if that is not known; nil: the space has no replicas.
+	LeaderOf func(consensus.GroupID, consensus.ReplicaID) string
 
 	// The workers. Those of Clusters and Admins are the node's.
 	Gets     *work.Pool // gets, and writes that ask the disk
@@ -210,19 +213,23 @@ type op struct {
 	aged  time.Duration // of the write's age, what addAge has added
 	waits int64         // since when it is slowed down, on the clock of the node; 0: it is not
 	asks  bool          // the write waits for the disk, on the pool
+	reign uint64        // in which this node leads the group of the key; 0: it is in none
 	poll  poll          // of a watch
 }
 
 // Reset drops what the op refers to, so that an idle buffer keeps nothing alive. It
 // does not release the stage: what drops a request that has one releases it before.
 func (o *op) Reset() {
-	o.c, o.stage, o.asks = nil, nil, false
+	o.c, o.stage, o.asks, o.reign = nil, nil, false, 0
 	o.write = store.Write{}
 	o.poll = poll{}
 }
 
 // refuse answers with what an error of the store means to a client.
 func (o *op) refuse(err error) {
+	if o.refusedLeader(err) {
+		return
+	}
 	st, detail := statusOf(err)
 	o.Failed(st, detail, err)
 }

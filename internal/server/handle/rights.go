@@ -55,12 +55,12 @@ func (r *op) deny(format string, args ...any) bool {
 }
 
 // ours says whether the node serves a shard. If not, the request has been
-// answered: there is no map, or the key is another node's. The map decides, and
-// nothing that gossip says.
+// answered: there is no map, the key is another node's, or of a group that another
+// node leads. The map decides, and nothing that gossip says; who leads, the group does.
 func (r *op) ours(shard uint16) bool {
 	switch owner, own := r.c.env.Owned.Of(shard); owner {
 	case base.Ours:
-		return true
+		return own == nil || !own.Replicated() || r.leads(own, shard)
 	case base.NoMap:
 		r.Fail(wire.StatusNoMap, "")
 	default:
@@ -76,13 +76,18 @@ func (r *op) oursKey(key []byte) bool {
 }
 
 // mapped says whether there is a map, for requests about many keys. If not, the
-// request has been answered.
+// request has been answered; and so it has in a cluster with replicas, because what a
+// node has of keys that it does not lead may be old.
 func (r *op) mapped() bool {
-	if r.c.env.Owned.Mapped() {
-		return true
+	switch own := r.c.env.Owned.Shards(); {
+	case !r.c.env.Owned.Mapped():
+		r.Fail(wire.StatusNoMap, "")
+		return false
+	case own != nil && own.Replicated():
+		r.Fail(wire.StatusUnsupported, "scans and watches of a cluster with replicas are not there yet")
+		return false
 	}
-	r.Fail(wire.StatusNoMap, "")
-	return false
+	return true
 }
 
 // moved answers with the node that owns the shard.

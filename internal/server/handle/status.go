@@ -31,6 +31,7 @@ var statusTable = []struct {
 	{store.ErrKeyTooLarge, wire.StatusKeyTooLarge},
 	{store.ErrTooLarge, wire.StatusTooLarge},
 	{store.ErrOverloaded, wire.StatusOverloaded},
+	{store.ErrNotLeader, wire.StatusOverloaded}, // its body says more: op.refuse
 	{store.ErrNoUpload, wire.StatusBadRequest},
 	{store.ErrParts, wire.StatusBadRequest},
 	{store.ErrNoSpace, wire.StatusNoSpace},

@@ -133,7 +133,7 @@ func (r *op) prepare(w store.Write) {
 	if w.Kind != store.OpBatch {
 		w.Shard = cluster.ShardOf(w.Key, r.c.env.Shards)
 	}
-	w.User, w.Done = r, written
+	w.User, w.Done, w.Reign = r, written, r.reign
 	r.write, r.aged, r.waits = w, 0, 0
 }
 

@@ -109,6 +109,10 @@ func (c *Member) inForce() {
 	if own := c.owned.Shards(); own != nil && own.Map == m {
 		return
 	}
+	// Before anybody is answered by the map: what the store does not have as a group's is nobody's.
+	if err := c.node.Replicate(m); err != nil {
+		c.log.Error(base.LogAlways, "this node has none of the replicas that the shard map gives it", "err", err)
+	}
 	c.owned.Set(m, c.id.Node)
 	c.node.ReleaseOwned()
 	if err := c.members.SetSelf(c.self); err != nil {

@@ -89,6 +89,12 @@ type Node interface {
 	// HoldsNothing returns nil if no space of the node holds a key, else an error that
 	// says so.
 	HoldsNothing(ctx context.Context) error
+	// Suits returns nil if the node can be what a map makes of it, else an error that says
+	// what is in the way.
+	Suits(ctx context.Context, m *cluster.Map) error
+	// Replicate takes up the replicas that a map in force gives the node. It does not wait
+	// for them. Error: the map is one of another data directory.
+	Replicate(m *cluster.Map) error
 	// ReleaseOwned has every space answer for the shards that are the node's now.
 	ReleaseOwned()
 	// Bump has all clients of the node come for what is new.
@@ -192,12 +198,15 @@ func (c *Member) OpenBook(ctx context.Context, shards int) (err error) {
 		return err
 	}
 	c.book, err = shardmap.Open(shardmap.Options{
-		FS: dir.FS, Dir: dir.Path, Node: c.id.Node, Name: c.id.Cluster, Shards: shards, Empty: c.node.HoldsNothing,
+		FS: dir.FS, Dir: dir.Path, Node: c.id.Node, Name: c.id.Cluster, Shards: shards, Empty: c.node.HoldsNothing, Suits: c.node.Suits,
 	})
 	if err != nil {
 		return err
 	}
 	if m := c.book.Map(); m != nil {
+		if err := c.node.Replicate(m); err != nil {
+			return err
+		}
 		c.owned.Set(m, c.id.Node)
 	}
 	switch m, promised := c.book.Map(), c.book.Promised(); {

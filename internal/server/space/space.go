@@ -189,7 +189,7 @@ func (sp *Space) withheld() func(uint16) bool {
 // shards. It may be called again at any time.
 func (sp *Space) ReleaseOwned() {
 	own := sp.Owned.Shards()
-	if own == nil {
+	if own == nil || own.Replicated() { // a replica does not know what is absent: it may not lead
 		return
 	}
 	for shard := range uint16(sp.Shards) {

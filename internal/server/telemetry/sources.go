@@ -8,6 +8,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/server/base"
 	"github.com/rdmakv/rdmakv/internal/server/member"
 	"github.com/rdmakv/rdmakv/internal/server/memory"
+	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/wait"
 	"github.com/rdmakv/rdmakv/store"
@@ -123,7 +124,8 @@ type Node struct {
 	Bounds    *base.Bounds
 	Member    *member.Member // nil: it is alone
 	Owned     *base.Ownership
-	StoodDown bool // another process is this node, or its disk is older than what was seen
+	Groups    func() []wire.GroupStatus // of which the node has replicas
+	StoodDown bool                      // another process is this node, or its disk is older than what was seen
 	Ports     []Port
 }
 

@@ -64,6 +64,7 @@ func StatusOf(src Sources) *wire.NodeStatus {
 		return st
 	}
 	node.Member.Status(st)
+	st.Groups = node.Groups()
 	return st
 }
 

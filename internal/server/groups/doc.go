@@ -1,0 +1,24 @@
+// Package groups is a node's part in the groups of replicas that its shard map gives it. It puts together what runs them:
+//
+//	store.Config.Engine ──▶ driver.Node ──Link──▶ link ──▶ transport.Transport ──▶ other nodes
+//	                             ▲                                 │
+//	                             └──────────── Endpoint ◀──────────┘
+//
+//	New ─▶ Engine (the store opens) ─▶ InForce (a map is there) ─▶ TakePart (the node may serve)
+//	    ─▶ HandOver (it is about to end) ─▶ Stop ─▶ the store is closed ─▶ Close
+//
+// The engine is made with the store, because it works on the store's log; the transport when there is a map, because that
+// names the cluster whose nodes may connect. What is sent in between is lost, as on any network.
+//
+// Rules:
+//
+//   - A node has a replica of a map's group only if its store is the one that the map names for it (R18). A directory
+//     that is new under an old name has not promised what the one before it had promised: if it voted, a write that a
+//     majority had could be lost.
+//   - A replica takes part after TakePart alone, which is called when gossip has not said that another process is this
+//     node, or was, with a newer disk.
+//   - Shards of a map in force that are not a group's yet here are nobody's: handlers answer that this node does not
+//     lead (store.ReignOf, package handle). AddGroup is tried again until it succeeds.
+//
+// Safe for concurrent use.
+package groups

@@ -1,0 +1,240 @@
+package groups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/internal/consensus/driver"
+	"github.com/rdmakv/rdmakv/internal/consensus/transport"
+	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/store"
+)
+
+// Env is what a node gives to its Groups.
+type Env struct {
+	Node   string // its id
+	Secret []byte // of the cluster
+	Log    *base.Log
+	Logger *slog.Logger // for engine and transport
+	// Store is that of the node's own keys, once it is open.
+	Store func() *store.Store
+	// Routes returns how another node is reached, the best way first. It must not block.
+	Routes func(node string) []transport.Route
+}
+
+// Groups are the groups of which a node has replicas. A nil Groups is that of a server that is alone: it has none.
+type Groups struct {
+	env Env
+	may chan struct{} // closed by TakePart
+
+	unfit  error        // why the store can have no replicas; nil: it can
+	engine *driver.Node // nil until the store has made it, or unfit
+	link   link
+
+	ctx    context.Context // ends the adding of groups
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu     sync.Mutex
+	m      *cluster.Map // in force here; nil: none with replicas
+	taking bool         // TakePart was called
+	closed bool
+}
+
+// New makes the Groups of a node of a cluster. Nothing is opened.
+func New(env Env) *Groups {
+	g := &Groups{env: env, may: make(chan struct{})}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	return g
+}
+
+// Store fills in what a store needs to have replicas, if its configuration allows any: the store itself says what is missing when a
+// directory has some all the same.
+func (g *Groups) Store(c *store.Config) {
+	if g == nil {
+		return
+	}
+	if g.unfit = c.MayHaveGroups(); g.unfit != nil {
+		return
+	}
+	c.Engine, c.TakePart = g.open, g.may
+}
+
+// open makes the engine.
+func (g *Groups) open(env store.EngineEnv) (store.Engine, error) {
+	g.engine = driver.New(driver.Config{
+		Name: g.env.Node, Log: env.Log, Link: &g.link, Stream: env.Stream, Fenced: env.Fenced, Logger: g.env.Logger,
+	})
+	return g.engine, nil
+}
+
+// TakePart says that the replicas may take part in their groups, from now on.
+func (g *Groups) TakePart() {
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.taking {
+		g.taking = true
+		close(g.may)
+	}
+}
+
+// Suits returns nil if the node can have the replicas that a map gives it, else an error that says why not: its store is not the one that
+// the map names, is no place for replicas, or has something in the shards of their groups. Far says whether it has a device by which
+// other machines reach it.
+func (g *Groups) Suits(ctx context.Context, m *cluster.Map, far bool) error {
+	if m.Replication == nil {
+		return nil
+	}
+	if err := g.mine(m); err != nil {
+		return err
+	}
+	if g.unfit != nil {
+		return fmt.Errorf("node %q cannot have replicas: %w", g.env.Node, g.unfit)
+	}
+	if !far && len(m.Nodes) > 1 {
+		return fmt.Errorf("node %q cannot have replicas: it listens by shared memory alone, which other machines do not reach (listen)", g.env.Node)
+	}
+	if err := store.MayAddGroups(ctx, g.env.Store(), m.Served(g.env.Node)); err != nil {
+		return fmt.Errorf("node %q cannot have replicas: %w", g.env.Node, err)
+	}
+	return nil
+}
+
+// mine returns an error if the map's replicas of this node are those of another store.
+func (g *Groups) mine(m *cluster.Map) error {
+	want, ok := m.StoreOf(g.env.Node)
+	if is := g.env.Store().ID(); ok && want != is {
+		return fmt.Errorf("%w: the shard map has node %q with store %x, and this data directory has store %x: what that one promised this one does not know, so it must not take its place; "+
+			"start the node with its old data directory", store.ErrGroups, g.env.Node, want, is)
+	}
+	return nil
+}
+
+// InForce takes up the replicas that a map gives the node. It does not wait for them.
+//
+// Error: store.ErrGroups, if they are another store's.
+func (g *Groups) InForce(m *cluster.Map) error {
+	if g == nil || m.Replication == nil {
+		return nil
+	}
+	if err := g.mine(m); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed || g.m != nil {
+		return nil
+	}
+	if g.engine == nil { // the map was taken when the configuration was another one
+		return fmt.Errorf("node %q has replicas by the shard map: %w", g.env.Node, g.unfit)
+	}
+	t, err := transport.New(transport.Config{
+		Name: g.env.Node, Cluster: m.Cluster, Secret: g.env.Secret, Endpoint: g.engine, Routes: g.env.Routes, Logger: g.env.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	g.m = m
+	g.link.to.Store(t)
+	g.wg.Go(func() { g.add(m) })
+	return nil
+}
+
+// How often it is tried again to add a group that the store does not take.
+const (
+	againFirst = 100 * time.Millisecond
+	againMost  = 5 * time.Second
+)
+
+// add gives the store the replicas of a map, each until it is there or this process ends. One that is there already stays.
+func (g *Groups) add(m *cluster.Map) {
+	left := g.wanted(m)
+	told := make(map[consensus.GroupID]string)
+	for rest := againFirst; len(left) > 0; rest = min(2*rest, againMost) {
+		left = slices.DeleteFunc(left, func(c store.Group) bool {
+			err := store.AddGroup(g.ctx, g.env.Store(), c)
+			switch text := fmt.Sprint(err); {
+			case err == nil:
+				return true
+			case g.ctx.Err() != nil || errors.Is(err, store.ErrClosed):
+				return true
+			case told[c.ID] != text:
+				told[c.ID] = text
+				g.env.Log.Error(base.LogAlways, "the node cannot have a replica that the shard map gives it; it is tried again", "group", c.ID, "err", err)
+			}
+			return false
+		})
+		if len(left) == 0 {
+			return
+		}
+		select {
+		case <-time.After(rest):
+		case <-g.ctx.Done():
+			return
+		}
+	}
+}
+
+// wanted are the node's replicas of a map, with what their groups begin with.
+func (g *Groups) wanted(m *cluster.Map) (list []store.Group) {
+	r, node := m.Replication, m.IndexOf(g.env.Node)
+	for i := range r.Groups {
+		self := r.Groups[i].At(node)
+		if self == 0 {
+			continue
+		}
+		c := store.Group{ID: consensus.GroupID(r.Groups[i].ID), Replica: consensus.ReplicaID(self), Shards: r.ShardsOf(i), Founders: consensus.Config{Index: 1}}
+		for _, p := range r.Groups[i].Replicas {
+			c.Founders.Voters = append(c.Founders.Voters, consensus.Member{ID: consensus.ReplicaID(p.ID), Node: m.Nodes[p.Node].ID})
+		}
+		slices.SortFunc(c.Founders.Voters, func(a, b consensus.Member) int { return int(int64(a.ID) - int64(b.ID)) })
+		list = append(list, c)
+	}
+	return list
+}
+
+// NodeOf is the node of a replica of a group, by the configuration in force here; "": it is not known.
+func (g *Groups) NodeOf(group consensus.GroupID, replica consensus.ReplicaID) string {
+	if g == nil || g.engine == nil || replica == 0 {
+		return ""
+	}
+	st, err := g.engine.Status(group)
+	if err != nil {
+		return ""
+	}
+	return st.Config.Node(replica)
+}
+
+// Stop ends the adding of groups. The store is closed afterwards, which ends the replicas, and Close is called then.
+func (g *Groups) Stop() {
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	g.closed = true
+	g.mu.Unlock()
+	g.cancel()
+	g.wg.Wait()
+}
+
+// Close ends the ways to other nodes. Nothing of them is left on any device when it returns.
+func (g *Groups) Close() error {
+	if g == nil {
+		return nil
+	}
+	g.Stop()
+	if t := g.link.to.Load(); t != nil {
+		return t.Close()
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package groups
+
+import (
+	"context"
+	"io"
+	"sync/atomic"
+
+	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/internal/consensus/transport"
+	"github.com/rdmakv/rdmakv/rdma"
+)
+
+// A link is the engine's way to other nodes, from before there is one. It implements consensus.Link.
+type link struct {
+	to  atomic.Pointer[transport.Transport] // nil: there is no map yet
+	cut atomic.Bool                         // by Groups.Cut
+}
+
+var _ consensus.Link = (*link)(nil)
+
+// now is the transport, as long as this process may speak for its node.
+func (l *link) now() *transport.Transport {
+	if l.cut.Load() {
+		return nil
+	}
+	return l.to.Load()
+}
+
+// Send implements consensus.Link.
+func (l *link) Send(node string, urgent bool, b []byte) {
+	if t := l.now(); t != nil {
+		t.Send(node, urgent, b)
+	}
+}
+
+// Snapshot implements consensus.Link.
+func (l *link) Snapshot(ctx context.Context, node string, h consensus.SnapshotHead, data io.Reader) error {
+	if t := l.now(); t != nil {
+		return t.Snapshot(ctx, node, h, data)
+	}
+	return consensus.ErrClosed
+}
+
+// Accept answers the connection request of another node (wire.IsNode), which came by a device. It does not block.
+func (g *Groups) Accept(dev rdma.Device, req rdma.ConnRequest) {
+	if g != nil {
+		if t := g.link.now(); t != nil {
+			t.Accept(dev, req)
+			return
+		}
+	}
+	_ = req.Reject(nil)
+}
+
+// Release lets go of a device that is gone: it returns when nothing of the ways to other nodes is left on it, or with ctx's error. Closed tells
+// that it is closed.
+func (g *Groups) Release(ctx context.Context, dev rdma.Device) error {
+	if g != nil {
+		if t := g.link.to.Load(); t != nil {
+			return t.Release(ctx, dev)
+		}
+	}
+	return nil
+}
+
+// Closed tells that a device which was released is closed.
+func (g *Groups) Closed(dev rdma.Device) {
+	if g != nil {
+		if t := g.link.to.Load(); t != nil {
+			t.Closed(dev)
+		}
+	}
+}
+
+// Cut ends what the node's replicas say to others, at once: another process is this node, and speaks for it from now on. It does not wait.
+func (g *Groups) Cut() {
+	if g != nil {
+		g.link.cut.Store(true)
+	}
+}

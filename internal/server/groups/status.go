@@ -1,0 +1,116 @@
+package groups
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/store"
+)
+
+// mapped are the node's replicas by the map in force.
+func (g *Groups) mapped() []store.Group {
+	if g == nil {
+		return nil
+	}
+	g.mu.Lock()
+	m := g.m
+	g.mu.Unlock()
+	if m == nil {
+		return nil
+	}
+	return g.wanted(m)
+}
+
+// Status is the node's replicas, by group; nil: it has none.
+func (g *Groups) Status() (list []wire.GroupStatus) {
+	for _, c := range g.mapped() {
+		st, err := g.engine.Status(c.ID)
+		if err != nil { // it is not started
+			st = consensus.Status{ID: c.Replica, Config: c.Founders}
+		}
+		list = append(list, g.statusOf(&c, &st, err == nil))
+	}
+	return list
+}
+
+// statusOf is one of them; runs: the engine runs it.
+func (g *Groups) statusOf(c *store.Group, st *consensus.Status, runs bool) wire.GroupStatus {
+	out := wire.GroupStatus{
+		ID: uint32(c.ID), Replica: uint64(c.Replica), State: "follows", Leader: st.Config.Node(st.Leader), Term: st.Term, Shards: c.Shards,
+		Last: st.Last, Committed: st.Committed, Applied: st.Applied, Replicas: []wire.ReplicaStatus{},
+	}
+	switch {
+	case !runs:
+		out.State, out.Why = "waits", "it takes no part yet: see the node's log"
+	case st.Fenced != nil:
+		out.State, out.Why = "stopped", wire.CleanText([]byte(st.Fenced.Error()))
+	case st.Leads:
+		out.State, out.Leader = "leads", g.env.Node
+	case st.Config.Learner(c.Replica):
+		out.State = "learns"
+	}
+	for i, members := range [2][]consensus.Member{st.Config.Voters, st.Config.Learners} {
+		for _, m := range members {
+			r := wire.ReplicaStatus{ID: uint64(m.ID), Node: m.Node, Votes: i == 0}
+			if m.ID == c.Replica {
+				r.Match, r.Active = st.Last, runs && st.Fenced == nil
+			}
+			for _, p := range st.Peers {
+				if p.ID == m.ID && st.Leads {
+					r.Match, r.Active, r.Snapshot = p.Match, p.Active, p.Snapshot
+				}
+			}
+			out.Replicas = append(out.Replicas, r)
+		}
+	}
+	slices.SortFunc(out.Replicas, func(a, b wire.ReplicaStatus) int { return cmp.Compare(a.ID, b.ID) })
+	return out
+}
+
+// handOver is for how long HandOver waits for others to take over.
+const handOver = time.Second
+
+// HandOver asks other voters to lead the groups that this node leads, because it is about to end, and returns when they do, after a second
+// at most, or when ctx ends. Writes that are under way are done first; those that come later are told who leads.
+func (g *Groups) HandOver(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, handOver)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, c := range g.mapped() {
+		st, err := g.engine.Status(c.ID)
+		if err != nil || !st.Leads {
+			continue
+		}
+		if to := heir(&st); to != 0 {
+			wg.Go(func() {
+				if err := g.engine.Transfer(ctx, c.ID, to); err != nil {
+					g.env.Log.Warn(base.LogInternal, "a group is left without a leader until its voters elect one: none took over from this node, which ends", "group", c.ID, "err", err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+}
+
+// heir is the voter that is to lead after this replica: of those that were heard of lately the one that has most; where several have as much, not
+// the same one for all groups. 0: there is none.
+func heir(st *consensus.Status) (to consensus.ReplicaID) {
+	var most uint64
+	n := len(st.Peers)
+	for i := range n {
+		p := st.Peers[(i+int(st.Group))%n]
+		if p.ID == st.ID || p.Learner || p.Snapshot || !p.Active || !st.Config.Voter(p.ID) {
+			continue
+		}
+		if to == 0 || p.Match > most {
+			to, most = p.ID, p.Match
+		}
+	}
+	return to
+}

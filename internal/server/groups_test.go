@@ -1,0 +1,379 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/teeth"
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/store"
+)
+
+// Nodes of a cluster with replicas, in one process: real engines on real directories, over the software RNIC.
+
+// replicas are nodes whose cluster has replicas of all keys.
+type replicas struct {
+	t     testing.TB
+	nodes []*Server // nil: it is down
+	dirs  []string
+	seeds []string
+	m     *cluster.Map
+}
+
+// replicaOf makes a configuration that of a node which can have replicas.
+func replicaOf(c *Config, dir string) {
+	c.FS, c.DataDir, c.LogBytes = nil, dir, store.MinGroupLogBytes
+}
+
+// startReplicas starts three nodes and agrees on a map of two groups.
+func startReplicas(t testing.TB) *replicas {
+	t.Helper()
+	r := &replicas{t: t}
+	for i := range 3 {
+		r.dirs = append(r.dirs, t.TempDir())
+		r.nodes = append(r.nodes, nil)
+		r.start(i)
+	}
+	r.m = proposeReplicas(t, r.nodes...)
+	mustChange(t, wire.MapPrepare, r.m, r.nodes...)
+	mustChange(t, wire.MapCommit, r.m, r.nodes...)
+	return r
+}
+
+func proposeReplicas(t testing.TB, nodes ...*Server) *cluster.Map {
+	t.Helper()
+	want := cluster.Want{Replicas: 3, Groups: 2}
+	var list []cluster.MapNode
+	for _, srv := range nodes {
+		list = append(list, cluster.MapNode{ID: srv.cfg.Cluster.NodeID, Weight: 1})
+		want.Stores = append(want.Stores, srv.main.Store.ID())
+	}
+	m, err := cluster.ProposeReplicas([16]byte{1}, "red", 4, list, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// start starts a node on its directory.
+func (r *replicas) start(i int) *Server {
+	r.t.Helper()
+	srv := startServer(r.t, func(c *Config) {
+		clusterOf(string(rune('a'+i)), r.seeds...)(c)
+		replicaOf(c, r.dirs[i])
+	})
+	r.nodes[i] = srv
+	r.seeds = append(r.seeds, srv.GossipAddr())
+	return srv
+}
+
+// stop stops a node as an operator does.
+func (r *replicas) stop(i int) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := r.nodes[i].Shutdown(ctx); err != nil {
+		r.t.Errorf("node %c: %v", 'a'+i, err)
+	}
+	r.nodes[i] = nil
+}
+
+// leader waits until a node says that it leads the group of a shard, and returns which one.
+func (r *replicas) leader(shard uint16) (leader int) {
+	r.t.Helper()
+	id := r.m.Replication.Groups[r.m.Replication.Group[shard]].ID
+	eventually(r.t, fmt.Sprintf("group %d has a leader", id), func() bool {
+		var term uint64
+		leader = -1
+		for i, srv := range r.nodes {
+			if srv == nil {
+				continue
+			}
+			for _, g := range srv.groups.Status() {
+				if g.ID == id && g.State == "leads" && g.Term > term {
+					if _, err := store.ReignOf(srv.main.Store, shard); err == nil {
+						leader, term = i, g.Term
+					}
+				}
+			}
+		}
+		return leader >= 0
+	})
+	return leader
+}
+
+// do asks until the request comes to the leader of a shard that has taken over.
+func (r *replicas) do(shard uint16, what string, ask func(*peer) error) {
+	r.t.Helper()
+	var err error
+	for limit := time.Now().Add(teeth.Patience(20 * time.Second)); time.Now().Before(limit); time.Sleep(20 * time.Millisecond) {
+		p := dial(r.t, r.nodes[r.leader(shard)], peerOptions{})
+		err = ask(p)
+		p.close()
+		if st := wire.StatusOf(err); st != wire.StatusNotLeader && st != wire.StatusClosing {
+			break
+		}
+	}
+	if err != nil {
+		r.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func (r *replicas) put(key, value string) {
+	r.t.Helper()
+	r.do(cluster.ShardOf([]byte(key), 4), "put "+key, func(p *peer) error { return p.put(key, value) })
+}
+
+func (r *replicas) want(key, value string) {
+	r.t.Helper()
+	r.do(cluster.ShardOf([]byte(key), 4), "get "+key, func(p *peer) error {
+		got, err := p.get(key, 1<<10)
+		if err == nil && string(got.Value) != value {
+			return fmt.Errorf("%q, want %q", got.Value, value)
+		}
+		return err
+	})
+}
+
+// keyOf is a key of a shard.
+func keyOf(shard uint16) string {
+	for i := 0; ; i++ {
+		if k := fmt.Sprint("key", i); cluster.ShardOf([]byte(k), 4) == shard {
+			return k
+		}
+	}
+}
+
+// TestReplicas: the leader of a group answers for its keys, the other nodes say who that is, whatever is asked; a leader that is stopped hands over
+// and nothing is lost; and each node comes back with what it had and what it missed.
+func TestReplicas(t *testing.T) {
+	r := startReplicas(t)
+	for shard := range uint16(4) {
+		r.put(keyOf(shard), "1")
+		r.want(keyOf(shard), "1")
+	}
+	key, lead := keyOf(0), r.leader(0)
+	for i, srv := range r.nodes {
+		p := dial(t, srv, peerOptions{})
+		for what, err := range p.everyRequest(key) {
+			st := wire.StatusOf(err)
+			if (st == wire.StatusNotLeader) != (i != lead) {
+				t.Errorf("%s at node %c, and %c leads: %v", what, 'a'+i, 'a'+lead, err)
+			}
+			if i != lead && !strings.Contains(err.Error(), "node "+string(rune('a'+lead))) {
+				t.Errorf("%s at node %c, and %c leads: %v", what, 'a'+i, 'a'+lead, err)
+			}
+		}
+		for what, encode := range map[string]func(id uint64) []byte{
+			"scan":  func(id uint64) []byte { return wire.AppendScan(nil, id, wire.Scan{}) },
+			"watch": func(id uint64) []byte { return wire.AppendWatch(nil, id, wire.Watch{}) },
+		} {
+			if _, err := p.call(encode); wire.StatusOf(err) != wire.StatusUnsupported {
+				t.Errorf("%s: %v, want unsupported", what, err)
+			}
+		}
+		p.close()
+		for shard := range uint16(4) { // a miss that is READ proves nothing at a replica
+			if withheld, err := srv.main.Store.Withheld(shard); err != nil || !withheld {
+				t.Errorf("node %c: misses of shard %d may be believed: %v", 'a'+i, shard, err)
+			}
+		}
+	}
+	r.put(key, "2")
+	for round := range 3 { // each node once, whoever leads then
+		r.stop(round)
+		for shard := range uint16(4) {
+			r.put(keyOf(shard), fmt.Sprint("round ", round))
+		}
+		srv := r.start(round)
+		for shard := range uint16(4) {
+			r.want(keyOf(shard), fmt.Sprint("round ", round))
+		}
+		eventually(t, "it has what it missed", func() bool {
+			for _, g := range srv.groups.Status() {
+				st := r.nodes[r.leader(g.Shards[0])].groups.Status()
+				for _, o := range st {
+					if o.ID == g.ID && (g.Applied < o.Committed || g.State == "waits") {
+						return false
+					}
+				}
+			}
+			return true
+		})
+	}
+}
+
+// TestReplicaStatus: a node tells of its groups what an operator asks: who leads in which term, which replicas there are, and how far they are.
+func TestReplicaStatus(t *testing.T) {
+	r := startReplicas(t)
+	for shard := range uint16(4) {
+		r.put(keyOf(shard), "v")
+	}
+	id := r.m.Replication.Groups[r.m.Replication.Group[0]].ID
+	lead := r.leader(0)
+	eventually(t, "all nodes agree on who leads", func() bool {
+		for i, srv := range r.nodes {
+			st := statusOf(t, srv)
+			if len(st.Groups) != 2 || st.Store == "" {
+				t.Fatalf("status %+v", st)
+			}
+			for _, g := range st.Groups {
+				if g.ID != id {
+					continue
+				}
+				want := "follows"
+				if i == lead {
+					want = "leads"
+				}
+				if g.State != want || g.Leader != string(rune('a'+lead)) || g.Term == 0 || len(g.Replicas) != 3 || len(g.Shards) != 2 || g.Replica == 0 {
+					return false
+				}
+				for _, p := range g.Replicas {
+					if !p.Votes || p.Node == "" || i == lead && (!p.Active || p.Match < g.Committed) {
+						return false
+					}
+				}
+			}
+		}
+		return true
+	})
+}
+
+// TestUnfitForReplicas: a node that cannot have replicas refuses the map that gives it some, and says why.
+func TestUnfitForReplicas(t *testing.T) {
+	well := startServer(t, func(c *Config) { clusterOf("a")(c); replicaOf(c, t.TempDir()) })
+	for name, c := range map[string]struct {
+		change func(*Config)
+		spoil  func(*cluster.Map)
+		want   string
+	}{
+		"sync off":      {change: func(c *Config) { c.Sync = store.Interval }, want: "sync always"},
+		"cache":         {change: func(c *Config) { c.Mode = store.Cache }, want: "mode durable"},
+		"a small log":   {change: func(c *Config) { c.LogBytes = store.MinLogBytes }, want: "log bytes"},
+		"another store": {spoil: func(m *cluster.Map) { m.Replication.Stores[1][0]++ }, want: "old data directory"},
+		"a tenant":      {change: func(c *Config) { c.Secret = []byte("0123456789abcdef"); c.Spaces = []SpaceConfig{{Name: "blue"}} }, want: "blue"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := startServer(t, func(cfg *Config) {
+				clusterOf("b", well.GossipAddr())(cfg)
+				replicaOf(cfg, t.TempDir())
+				if c.change != nil {
+					c.change(cfg)
+				}
+			})
+			m := proposeTwo(t, well, srv)
+			if c.spoil != nil {
+				c.spoil(m)
+			}
+			p := dial(t, srv, peerOptions{secret: srv.cfg.Secret})
+			if got, err := p.change(wire.MapPrepare, m); err != nil || !bytes.Contains(got.Text, []byte(c.want)) || got.State != wire.MapNone {
+				t.Errorf("%+v %q, %v", got, got.Text, err)
+			}
+		})
+	}
+}
+
+// proposeTwo is a map of one replica for each group, on two nodes.
+func proposeTwo(t testing.TB, nodes ...*Server) *cluster.Map {
+	t.Helper()
+	want := cluster.Want{Replicas: 1, Groups: 2}
+	var list []cluster.MapNode
+	for _, srv := range nodes {
+		list = append(list, cluster.MapNode{ID: srv.cfg.Cluster.NodeID, Weight: 1})
+		want.Stores = append(want.Stores, srv.main.Store.ID())
+	}
+	m, err := cluster.ProposeReplicas([16]byte{1}, "red", 4, list, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestNewStoreUnderOldName: a node whose directory was lost is no replica under its old name: it has not promised what the one before it has (R18).
+func TestNewStoreUnderOldName(t *testing.T) {
+	r := startReplicas(t)
+	r.put(keyOf(0), "v")
+	r.stop(2)
+	r.dirs[2] = t.TempDir()
+	srv := r.start(2)
+	p := dial(t, srv, peerOptions{})
+	defer p.close()
+	if got, err := p.change(wire.MapPrepare, r.m); err != nil || !bytes.Contains(got.Text, []byte("old data directory")) {
+		t.Errorf("it may be a replica: %+v %q, %v", got, got.Text, err)
+	}
+	if _, err := p.get(keyOf(0), 100); wire.StatusOf(err) != wire.StatusNoMap {
+		t.Errorf("it answers: %v", err)
+	}
+	r.nodes[2] = nil // it does not count as one
+	r.put(keyOf(0), "w")
+	r.want(keyOf(0), "w")
+}
+
+// TestMapOfAnotherStore: a directory into which a map was copied that names another store for the node is not served.
+func TestMapOfAnotherStore(t *testing.T) {
+	r := startReplicas(t)
+	r.stop(1)
+	other := t.TempDir()
+	fresh := startServer(t, func(c *Config) { clusterOf("b", r.seeds...)(c); replicaOf(c, other) })
+	if err := fresh.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	copyFile(t, r.dirs[1]+"/MAP", other+"/MAP")
+	cfg := testConfig()
+	clusterOf("b", r.seeds...)(&cfg)
+	replicaOf(&cfg, other)
+	srv, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := srv.Start(ctx); !errors.Is(err, store.ErrGroups) || !strings.Contains(err.Error(), "old data directory") {
+		srv.Shutdown(ctx)
+		t.Errorf("it starts: %v", err)
+	}
+}
+
+// TestStandDownEndsReplicas: a process that stands down because another one is its node says nothing more to other replicas.
+func TestStandDownEndsReplicas(t *testing.T) {
+	r := startReplicas(t)
+	lead := r.leader(0)
+	old := r.nodes[lead]
+	r.nodes[lead] = nil
+	old.standDown(errors.New("another process is this node"))
+	r.put(keyOf(0), "of the next leader")
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if err := store.Confirm(ctx, old.main.Store, 0); err == nil {
+		t.Error("a majority confirms the old one")
+	}
+	r.want(keyOf(0), "of the next leader")
+}
+
+func statusOf(t testing.TB, srv *Server) (st wire.NodeStatus) {
+	t.Helper()
+	p := dial(t, srv, peerOptions{})
+	defer p.close()
+	if err := p.admin(wire.AdminStatus, "", &st); err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+func copyFile(t testing.TB, from, to string) {
+	t.Helper()
+	b, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,83 @@
+package handle
+
+import (
+	"errors"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/store"
+)
+
+// Keys of a cluster with replicas. A replica that does not lead answers for none of them: what it has may be old.
+//
+//	leads     before anything is decided: does this replica lead, and since when (its reign)? A write is ordered in that reign or in none,
+//	          so nothing that was looked at in between is of another one
+//	confirm   before a read looks: has a majority just confirmed that this replica leads (ReadIndex)? Whoever was deposed does not know that
+//
+// Writes need no confirm: what a deposed leader orders no majority takes.
+
+// leads says whether this node's replica leads the group of a shard, which the map gives it. If not, the request has been answered.
+func (r *op) leads(own *base.Shards, shard uint16) bool {
+	if r.c.env.LeaderOf == nil {
+		r.Fail(wire.StatusUnsupported, "this tenant's keys are on one node each, and the cluster has replicas: such tenants are served by clusters without replicas alone")
+		return false
+	}
+	reign, err := store.ReignOf(r.c.env.Store, shard)
+	switch {
+	case err != nil:
+		r.refuse(err)
+		return false
+	case reign == 0: // the map came a moment ago, and the store does not have the group yet
+		r.notLeader(wire.NotLeader{Group: own.Group(shard)})
+		return false
+	}
+	r.reign = reign
+	return true
+}
+
+// confirmed says whether what the store shows of a key from now on is not older than the request. If not, the request has been answered. It
+// may wait.
+func (r *op) confirmed(key []byte) bool {
+	if r.reign == 0 {
+		return true
+	}
+	if err := store.Confirm(r.Session.Context(), r.c.env.Store, cluster.ShardOf(key, r.c.env.Shards)); err != nil {
+		r.refuse(err)
+		return false
+	}
+	return true
+}
+
+// refusedLeader answers with who leads, if err is that this replica does not. false: it is something else.
+func (r *op) refusedLeader(err error) bool {
+	e, ok := errors.AsType[*store.NotLeaderError](err)
+	if !ok || errors.Is(err, store.ErrOutcomeUnknown) {
+		return false
+	}
+	m := wire.NotLeader{Group: uint32(e.Group), Term: e.Term, Leader: []byte(r.leaderOf(e.Group, e.Leader))}
+	if own := r.c.env.Owned.Shards(); m.Group == 0 && own != nil && own.Replicated() {
+		m.Group = own.Group(r.write.Shard)
+	}
+	r.notLeader(m)
+	return true
+}
+
+func (r *op) leaderOf(group consensus.GroupID, replica consensus.ReplicaID) string {
+	if of := r.c.env.LeaderOf; of != nil && replica != 0 {
+		return of(group, replica)
+	}
+	return ""
+}
+
+// notLeader answers with who leads a group.
+func (r *op) notLeader(m wire.NotLeader) {
+	b, err := r.Session.NewBuffer(wire.NotLeaderSize)
+	if err != nil {
+		r.Failed(wire.StatusOverloaded, "", err)
+		return
+	}
+	b.N = len(wire.AppendNotLeader(b.Mem[:0], r.Header.Type, r.Header.ID, m))
+	r.Reply(b, wire.StatusNotLeader)
+}
