@@ -12,7 +12,6 @@ type NodeStatus struct {
 	NodeID      string    `json:"node_id"`      // empty: a server that is alone
 	ClusterName string    `json:"cluster_name"` // empty with it
 	ClusterID   string    `json:"cluster_id"`   // 32 hex digits; empty before there is a map
-	Store       string    `json:"store"`        // of the node's own keys: 32 hex digits, drawn when it was made
 	Version     string    `json:"version"`      // of the program
 	Incarnation string    `json:"incarnation"`  // 16 hex digits
 	Uptime      float64   `json:"uptime_seconds"`
@@ -35,7 +34,13 @@ type NodeStatus struct {
 	Tenants   int           `json:"tenants"`
 	Table     TableStatus   `json:"table"`
 	Gossip    *GossipStatus `json:"gossip,omitempty"` // nil: a server that is alone
-	Groups    []GroupStatus `json:"groups,omitempty"` // of which the node has a replica, by id
+	NodeReplicas
+}
+
+// NodeReplicas is what of a node's status concerns replicas. Its fields stand among those of NodeStatus.
+type NodeReplicas struct {
+	Store  string        `json:"store"`            // of the node's own keys: 32 hex digits, drawn when it was made
+	Groups []GroupStatus `json:"groups,omitempty"` // of which the node has a replica, by id
 }
 
 // GroupStatus is a group of shards as a node sees it that has a replica of it.

@@ -227,7 +227,7 @@ func (o *op) Reset() {
 
 // refuse answers with what an error of the store means to a client.
 func (o *op) refuse(err error) {
-	if o.refusedLeader(err) {
+	if refusedLeader(o, err) {
 		return
 	}
 	st, detail := statusOf(err)

@@ -19,7 +19,7 @@ import (
 // Writes need no confirm: what a deposed leader orders no majority takes.
 
 // leads says whether this node's replica leads the group of a shard, which the map gives it. If not, the request has been answered.
-func (r *op) leads(own *base.Shards, shard uint16) bool {
+func leads(r *op, own *base.Shards, shard uint16) bool {
 	if r.c.env.LeaderOf == nil {
 		r.Fail(wire.StatusUnsupported, "this tenant's keys are on one node each, and the cluster has replicas: such tenants are served by clusters without replicas alone")
 		return false
@@ -30,7 +30,7 @@ func (r *op) leads(own *base.Shards, shard uint16) bool {
 		r.refuse(err)
 		return false
 	case reign == 0: // the map came a moment ago, and the store does not have the group yet
-		r.notLeader(wire.NotLeader{Group: own.Group(shard)})
+		notLeader(r, wire.NotLeader{Group: own.Group(shard)})
 		return false
 	}
 	r.reign = reign
@@ -39,7 +39,7 @@ func (r *op) leads(own *base.Shards, shard uint16) bool {
 
 // confirmed says whether what the store shows of a key from now on is not older than the request. If not, the request has been answered. It
 // may wait.
-func (r *op) confirmed(key []byte) bool {
+func confirmed(r *op, key []byte) bool {
 	if r.reign == 0 {
 		return true
 	}
@@ -51,20 +51,20 @@ func (r *op) confirmed(key []byte) bool {
 }
 
 // refusedLeader answers with who leads, if err is that this replica does not. false: it is something else.
-func (r *op) refusedLeader(err error) bool {
+func refusedLeader(r *op, err error) bool {
 	e, ok := errors.AsType[*store.NotLeaderError](err)
 	if !ok || errors.Is(err, store.ErrOutcomeUnknown) {
 		return false
 	}
-	m := wire.NotLeader{Group: uint32(e.Group), Term: e.Term, Leader: []byte(r.leaderOf(e.Group, e.Leader))}
+	m := wire.NotLeader{Group: uint32(e.Group), Term: e.Term, Leader: []byte(leaderOf(r, e.Group, e.Leader))}
 	if own := r.c.env.Owned.Shards(); m.Group == 0 && own != nil && own.Replicated() {
 		m.Group = own.Group(r.write.Shard)
 	}
-	r.notLeader(m)
+	notLeader(r, m)
 	return true
 }
 
-func (r *op) leaderOf(group consensus.GroupID, replica consensus.ReplicaID) string {
+func leaderOf(r *op, group consensus.GroupID, replica consensus.ReplicaID) string {
 	if of := r.c.env.LeaderOf; of != nil && replica != 0 {
 		return of(group, replica)
 	}
@@ -72,7 +72,7 @@ func (r *op) leaderOf(group consensus.GroupID, replica consensus.ReplicaID) stri
 }
 
 // notLeader answers with who leads a group.
-func (r *op) notLeader(m wire.NotLeader) {
+func notLeader(r *op, m wire.NotLeader) {
 	b, err := r.Session.NewBuffer(wire.NotLeaderSize)
 	if err != nil {
 		r.Failed(wire.StatusOverloaded, "", err)

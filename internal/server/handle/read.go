@@ -24,7 +24,7 @@ const getTries = 4
 // on the pool.
 func (r *op) get(m wire.Get) {
 	s, env := r.Session, r.c.env
-	if !r.confirmed(m.Key) {
+	if !confirmed(r, m.Key) {
 		return
 	}
 	shard := cluster.ShardOf(m.Key, env.Shards)
@@ -83,7 +83,7 @@ func (r *op) getInline(shard uint16, key []byte, n int) bool {
 // exists answers whether a key is there, and how large its value is. It runs
 // on the pool.
 func (r *op) exists(m wire.Key) {
-	if !r.confirmed(m.Key) {
+	if !confirmed(r, m.Key) {
 		return
 	}
 	info, err := r.c.env.Store.Stat(r.Session.Context(), cluster.ShardOf(m.Key, r.c.env.Shards), m.Key)

@@ -60,7 +60,7 @@ func (r *op) deny(format string, args ...any) bool {
 func (r *op) ours(shard uint16) bool {
 	switch owner, own := r.c.env.Owned.Of(shard); owner {
 	case base.Ours:
-		return own == nil || !own.Replicated() || r.leads(own, shard)
+		return own == nil || !own.Replicated() || leads(r, own, shard)
 	case base.NoMap:
 		r.Fail(wire.StatusNoMap, "")
 	default:
