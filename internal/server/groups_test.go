@@ -377,3 +377,104 @@ func copyFile(t testing.TB, from, to string) {
 		t.Fatal(err)
 	}
 }
+
+// TestCutLeaderAnswersNoGet: a leader that no majority hears any more does not know whether another one has taken over, and answers no get, of a value
+// that it has, too.
+func TestCutLeaderAnswersNoGet(t *testing.T) {
+	r := startReplicas(t)
+	r.put(keyOf(0), "old")
+	lead := r.leader(0)
+	old := r.nodes[lead]
+	p := dial(t, old, peerOptions{})
+	if got, err := p.get(keyOf(0), 100); err != nil || string(got.Value) != "old" {
+		t.Fatalf("%q, %v", got.Value, err)
+	}
+	old.groups.Cut()
+	for what, ask := range map[string]func() error{
+		"get": func() error { _, err := p.get(keyOf(0), 100); return err },
+		"exists": func() error {
+			_, err := p.call(func(id uint64) []byte { return wire.AppendExists(nil, id, wire.Key{Key: []byte(keyOf(0))}) })
+			return err
+		},
+	} {
+		if err := ask(); wire.StatusOf(err) != wire.StatusNotLeader {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	r.nodes[lead] = nil
+	r.put(keyOf(0), "new")
+	if _, err := p.get(keyOf(0), 100); wire.StatusOf(err) != wire.StatusNotLeader {
+		t.Errorf("after another has taken over: %v", err)
+	}
+}
+
+// TestHandOver: a node that is about to end has other voters lead what it leads, before it answers nobody any more.
+func TestHandOver(t *testing.T) {
+	r := startReplicas(t)
+	lead := r.leader(0)
+	eventually(t, "the others have what it has", func() bool {
+		r.nodes[lead].groups.HandOver(t.Context())
+		if _, err := store.ReignOf(r.nodes[lead].main.Store, 0); err == nil {
+			return false
+		}
+		now := r.leader(0)
+		defer func() { lead = now }()
+		return now != lead
+	})
+	r.put(keyOf(0), "v")
+	// At the end of a stop the groups of the node have been led by others for a while, if they could take over at all.
+	eventually(t, "a stop hands over", func() bool {
+		i := r.leader(0)
+		srv := r.nodes[i]
+		handed := srv.groups.Handed()
+		r.stop(i)
+		r.start(i)
+		return srv.groups.Handed() > handed
+	})
+}
+
+// TestReplicaDevicePulled: the device by which replicas talk goes, with ways open in both directions. It is closed with all that stands on it, comes
+// back, and the group with it.
+func TestReplicaDevicePulled(t *testing.T) {
+	card := newPlug("card")
+	a := startPlugs(t, func(c *Config) {
+		clusterOf("a")(c)
+		replicaOf(c, t.TempDir())
+	}, card)
+	others := func(id string) *Server {
+		return startServer(t, func(c *Config) {
+			clusterOf(id, a.GossipAddr())(c)
+			replicaOf(c, t.TempDir())
+			c.Fabric = newPlug("card")
+		})
+	}
+	r := &replicas{t: t, nodes: []*Server{a, others("b"), others("c")}}
+	r.m = proposeReplicas(t, r.nodes...)
+	mustChange(t, wire.MapPrepare, r.m, r.nodes...)
+	mustChange(t, wire.MapCommit, r.m, r.nodes...)
+	for shard := range uint16(4) {
+		r.put(keyOf(shard), "1")
+	}
+	card.set(func(p *plug) { p.refuse = 1 << 30 })
+	card.current().pull(true)
+	eventually(t, "it is tried to open it", func() bool { return card.tried() >= 3 })
+	if card.slabs.Load() != 0 || card.open.Load() != 0 {
+		t.Errorf("%d regions are registered with the device that is gone, %d devices are open", card.slabs.Load(), card.open.Load())
+	}
+	r.nodes[0] = nil
+	for shard := range uint16(4) {
+		r.put(keyOf(shard), "2")
+	}
+	card.set(func(p *plug) { p.refuse = 0 })
+	eventually(t, "the device is back", isBack(a, 0))
+	eventually(t, "its replicas have what they missed", func() bool {
+		for _, g := range a.groups.Status() {
+			for _, o := range r.nodes[r.leader(g.Shards[0])].groups.Status() {
+				if o.ID == g.ID && g.Applied < o.Committed {
+					return false
+				}
+			}
+		}
+		return true
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
@@ -37,6 +38,7 @@ type Groups struct {
 	unfit  error        // why the store can have no replicas; nil: it can
 	engine *driver.Node // nil until the store has made it, or unfit
 	link   link
+	handed atomic.Int64 // groups that others lead since HandOver
 
 	ctx    context.Context // ends the adding of groups
 	cancel context.CancelFunc
@@ -98,9 +100,6 @@ func (g *Groups) Suits(ctx context.Context, m *cluster.Map, far bool) error {
 	if err := g.mine(m); err != nil {
 		return err
 	}
-	if g.unfit != nil {
-		return fmt.Errorf("node %q cannot have replicas: %w", g.env.Node, g.unfit)
-	}
 	if !far && len(m.Nodes) > 1 {
 		return fmt.Errorf("node %q cannot have replicas: it listens by shared memory alone, which other machines do not reach (listen)", g.env.Node)
 	}
@@ -139,7 +138,7 @@ func (g *Groups) InForce(m *cluster.Map) error {
 		return fmt.Errorf("node %q has replicas by the shard map: %w", g.env.Node, g.unfit)
 	}
 	t, err := transport.New(transport.Config{
-		Name: g.env.Node, Cluster: m.Cluster, Secret: g.env.Secret, Endpoint: g.engine, Routes: g.env.Routes, Logger: g.env.Logger,
+		Name: g.env.Node, Cluster: m.Cluster, Secret: g.env.Secret, Endpoint: door{g.engine, &g.link}, Routes: g.env.Routes, Logger: g.env.Logger,
 	})
 	if err != nil {
 		return err

@@ -41,6 +41,28 @@ func (l *link) Snapshot(ctx context.Context, node string, h consensus.SnapshotHe
 	return consensus.ErrClosed
 }
 
+// A door is the engine to other nodes: it is shut when this process may not speak for its node any more.
+type door struct {
+	consensus.Endpoint
+	*link
+}
+
+// Deliver implements consensus.Endpoint.
+func (d door) Deliver(node string, b []byte) error {
+	if d.cut.Load() {
+		return nil // as if the way had lost it
+	}
+	return d.Endpoint.Deliver(node, b)
+}
+
+// Receive implements consensus.Endpoint.
+func (d door) Receive(ctx context.Context, node string, h consensus.SnapshotHead, data io.Reader) error {
+	if d.cut.Load() {
+		return consensus.ErrClosed
+	}
+	return d.Endpoint.Receive(ctx, node, h, data)
+}
+
 // Accept answers the connection request of another node (wire.IsNode), which came by a device. It does not block.
 func (g *Groups) Accept(dev rdma.Device, req rdma.ConnRequest) {
 	if g != nil {
@@ -72,7 +94,8 @@ func (g *Groups) Closed(dev rdma.Device) {
 	}
 }
 
-// Cut ends what the node's replicas say to others, at once: another process is this node, and speaks for it from now on. It does not wait.
+// Cut ends what the node's replicas say to others and hear of them, at once: another process is this node, and speaks for it from now on. It
+// does not wait.
 func (g *Groups) Cut() {
 	if g != nil {
 		g.link.cut.Store(true)

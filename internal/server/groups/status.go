@@ -89,7 +89,9 @@ func (g *Groups) HandOver(ctx context.Context) {
 		}
 		if to := heir(&st); to != 0 {
 			wg.Go(func() {
-				if err := g.engine.Transfer(ctx, c.ID, to); err != nil {
+				if err := g.engine.Transfer(ctx, c.ID, to); err == nil {
+					g.handed.Add(1)
+				} else {
 					g.env.Log.Warn(base.LogInternal, "a group is left without a leader until its voters elect one: none took over from this node, which ends", "group", c.ID, "err", err)
 				}
 			})
@@ -97,6 +99,9 @@ func (g *Groups) HandOver(ctx context.Context) {
 	}
 	wg.Wait()
 }
+
+// Handed is how many groups HandOver has given to others, since the start.
+func (g *Groups) Handed() int { return int(g.handed.Load()) }
 
 // heir is the voter that is to lead after this replica: of those that were heard of lately the one that has most; where several have as much, not
 // the same one for all groups. 0: there is none.

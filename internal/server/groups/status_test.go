@@ -1,0 +1,114 @@
+package groups
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/store"
+)
+
+func voters(n int) (c consensus.Config) {
+	c.Index = 1
+	for i := range n {
+		c.Voters = append(c.Voters, consensus.Member{ID: consensus.ReplicaID(i + 1), Node: string(rune('a' + i))})
+	}
+	return c
+}
+
+// TestHeir: who takes over has the most of those that can.
+func TestHeir(t *testing.T) {
+	peer := func(id consensus.ReplicaID, match uint64, change func(*consensus.Peer)) consensus.Peer {
+		p := consensus.Peer{Member: consensus.Member{ID: id}, Match: match, Active: true}
+		if change != nil {
+			change(&p)
+		}
+		return p
+	}
+	for name, c := range map[string]struct {
+		peers []consensus.Peer
+		want  consensus.ReplicaID
+	}{
+		"nobody":         {nil, 0},
+		"itself alone":   {[]consensus.Peer{peer(1, 9, nil)}, 0},
+		"the most":       {[]consensus.Peer{peer(1, 9, nil), peer(2, 7, nil), peer(3, 8, nil)}, 3},
+		"one is silent":  {[]consensus.Peer{peer(1, 9, nil), peer(2, 9, func(p *consensus.Peer) { p.Active = false }), peer(3, 1, nil)}, 3},
+		"a learner":      {[]consensus.Peer{peer(1, 9, nil), peer(2, 9, func(p *consensus.Peer) { p.Learner = true }), peer(3, 1, nil)}, 3},
+		"a snapshot":     {[]consensus.Peer{peer(1, 9, nil), peer(2, 9, func(p *consensus.Peer) { p.Snapshot = true }), peer(3, 1, nil)}, 3},
+		"no voter":       {[]consensus.Peer{peer(1, 9, nil), peer(7, 9, nil)}, 0},
+		"all are silent": {[]consensus.Peer{peer(2, 9, func(p *consensus.Peer) { p.Active = false }), peer(3, 9, func(p *consensus.Peer) { p.Active = false })}, 0},
+	} {
+		st := &consensus.Status{Group: 5, ID: 1, Config: voters(3), Peers: c.peers}
+		if got := heir(st); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+	took := map[consensus.ReplicaID]int{}
+	for g := range consensus.GroupID(30) {
+		took[heir(&consensus.Status{Group: g, ID: 1, Config: voters(3), Peers: []consensus.Peer{peer(1, 9, nil), peer(2, 9, nil), peer(3, 9, nil)}})]++
+	}
+	if took[2] < 5 || took[3] < 5 {
+		t.Errorf("of 30 groups the two others take %v", took)
+	}
+}
+
+// TestStatusOf: what is told of a replica in each of its states.
+func TestStatusOf(t *testing.T) {
+	g := &Groups{env: Env{Node: "a"}}
+	group := &store.Group{ID: 3, Replica: 1, Shards: []uint16{0, 2}}
+	for name, c := range map[string]struct {
+		st     consensus.Status
+		runs   bool
+		state  string
+		leader string
+		match  uint64 // of replica 2
+	}{
+		"leads":   {consensus.Status{Leads: true, Leader: 1, Last: 9, Peers: []consensus.Peer{{Member: consensus.Member{ID: 2}, Match: 8}}}, true, "leads", "a", 8},
+		"follows": {consensus.Status{Leader: 3, Last: 9, Peers: []consensus.Peer{{Member: consensus.Member{ID: 2}, Match: 8}}}, true, "follows", "c", 0},
+		"nobody":  {consensus.Status{Last: 9}, true, "follows", "", 0},
+		"waits":   {consensus.Status{}, false, "waits", "", 0},
+		"stopped": {consensus.Status{Leader: 2, Fenced: errors.New("x\x1b[2J")}, true, "stopped", "b", 0},
+	} {
+		c.st.Config = voters(3)
+		got := g.statusOf(group, &c.st, c.runs)
+		if got.State != c.state || got.Leader != c.leader || len(got.Replicas) != 3 || got.Replicas[1].Match != c.match || got.ID != 3 {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if name == "stopped" && got.Why != "x?[2J" {
+			t.Errorf("why: %q", got.Why)
+		}
+	}
+	learner := consensus.Status{Config: voters(2)}
+	learner.Config.Voters, learner.Config.Learners = learner.Config.Voters[1:], learner.Config.Voters[:1]
+	if got := g.statusOf(group, &learner, true); got.State != "learns" || got.Replicas[0].Votes || !got.Replicas[1].Votes {
+		t.Errorf("a learner: %+v", got)
+	}
+}
+
+// TestWanted: what a group begins with is alike at all its nodes, whatever the order of its replicas in the map, and a node that has none gets none.
+func TestWanted(t *testing.T) {
+	m := &cluster.Map{
+		Nodes: []cluster.MapNode{{ID: "a"}, {ID: "b"}, {ID: "c"}, {ID: "d"}},
+		Owner: []uint16{2, 0, 2},
+		Replication: &cluster.Replication{
+			Group: []uint16{0, 1, 0},
+			Groups: []cluster.Group{
+				{ID: 4, Replicas: []cluster.Replica{{Node: 2, ID: 3}, {Node: 0, ID: 1}, {Node: 1, ID: 2}}},
+				{ID: 9, Replicas: []cluster.Replica{{Node: 0, ID: 7}}},
+			},
+		},
+	}
+	for node, want := range map[string]int{"a": 2, "b": 1, "c": 1, "d": 0, "nobody": 0} {
+		list := (&Groups{env: Env{Node: node}}).wanted(m)
+		if len(list) != want {
+			t.Errorf("%s: %+v", node, list)
+			continue
+		}
+		for _, g := range list {
+			if err := g.Founders.Check(); err != nil || g.Founders.Index != 1 || g.Founders.Node(g.Replica) != node || g.ID == 4 && len(g.Shards) != 2 {
+				t.Errorf("%s: %+v, %v", node, g, err)
+			}
+		}
+	}
+}
