@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -162,6 +163,9 @@ func TestReplicas(t *testing.T) {
 	key, lead := keyOf(0), r.leader(0)
 	for i, srv := range r.nodes {
 		p := dial(t, srv, peerOptions{})
+		if _, regions := p.regions(); p.wel.Flags&wire.WelcomeSendOnly == 0 || p.wel.Regions != 0 || len(regions) != 0 {
+			t.Errorf("node %c tells rkeys: %+v, %d regions", 'a'+i, p.wel, len(regions))
+		}
 		for what, err := range p.everyRequest(key) {
 			st := wire.StatusOf(err)
 			if (st == wire.StatusNotLeader) != (i != lead) {
@@ -477,4 +481,31 @@ func TestReplicaDevicePulled(t *testing.T) {
 		}
 		return true
 	})
+}
+
+// TestReadersComeAgain: a client that was let READ before the cluster had replicas is asked to connect again, and READs no more.
+func TestReadersComeAgain(t *testing.T) {
+	r := &replicas{t: t}
+	for i := range 3 {
+		r.dirs, r.nodes = append(r.dirs, t.TempDir()), append(r.nodes, nil)
+		r.start(i)
+	}
+	p := dial(t, r.nodes[0], peerOptions{})
+	if p.wel.Flags&wire.WelcomeSendOnly != 0 {
+		t.Error("it may not READ")
+	}
+	r.m = proposeReplicas(t, r.nodes...)
+	mustChange(t, wire.MapPrepare, r.m, r.nodes...)
+	mustChange(t, wire.MapCommit, r.m, r.nodes...)
+	_ = p.ping() // what is said to it before stands in front of the answer
+	if !slices.ContainsFunc(p.replies, func(m []byte) bool {
+		h, err := wire.ParseHeader(m)
+		return err == nil && h.Type == wire.TypeGoodbye && errors.Is(wire.ParseGoodbye(h, wire.Body(m)), wire.StatusClosing.Err())
+	}) {
+		t.Error("it is not asked to connect again")
+	}
+	again := dial(t, r.nodes[0], peerOptions{})
+	if again.wel.Flags&wire.WelcomeSendOnly == 0 {
+		t.Error("it may READ")
+	}
 }

@@ -129,7 +129,7 @@ func (h *Handlers) Open(s *session.Session) (session.Conn, wire.Welcome, error) 
 	if env.LeaseOff {
 		w.Flags |= wire.WelcomeLeaseOff
 	}
-	if !s.Login.OneSided {
+	if !s.OneSided {
 		w.Flags |= wire.WelcomeSendOnly
 		w.Regions = 0
 	}

@@ -61,7 +61,7 @@ func (r *op) hold(shard uint16, key []byte, n int) {
 	asked := env.Clock.Now()
 	var held *store.Held
 	var err error
-	if s.Aside || !s.Login.OneSided { // a client without the right to READ fetches every held place
+	if s.Aside || !s.OneSided { // a client without the right to READ fetches every held place
 		held, err = env.Store.HoldAside(s.Context(), shard, key)
 	} else {
 		held, err = env.Store.Hold(s.Context(), shard, key)

@@ -194,11 +194,11 @@ func entrySize(e wire.ScanEntry) int {
 // is a snapshot, and registrations are looked up without a lock.
 func (r *op) view(m wire.ViewRequest) {
 	s, env := r.Session, r.c.env
-	if s.Login.OneSided {
+	if s.OneSided {
 		r.c.follower.Learns(env.Store.ViewVersion()) // before anything of it is looked at
 	}
 	v := env.Store.View()
-	if !s.Login.OneSided {
+	if !s.OneSided {
 		// A version to refresh at, and nothing else: no rkey, no hash seed.
 		v = layout.View{Incarnation: v.Incarnation, Version: v.Version, Shards: v.Shards}
 	}

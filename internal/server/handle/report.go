@@ -46,7 +46,7 @@ func (c *conn) touched(list wire.Touches) {
 	env := c.env
 	n, now := list.Len(), env.Clock.Now()
 	// A client without the right to READ has read nothing that the server did not see.
-	if n == 0 || now < c.nextTouches.Load() || !c.s.Login.OneSided {
+	if n == 0 || now < c.nextTouches.Load() || !c.s.OneSided {
 		return
 	}
 	c.nextTouches.Store(now + touchEvery)

@@ -52,6 +52,8 @@ type Env struct {
 	Fatal func(error)
 	// shared says whether more than one tenant may use the space.
 	Shared func() bool
+	// SendOnly says whether no session that is opened now may READ, whatever its login may; nil: they may.
+	SendOnly func() bool
 }
 
 // A Group is the sessions of the node itself, or of a space: being set up and open.

@@ -252,6 +252,7 @@ func (r *Request) hello() {
 		r.Drop()
 		return
 	}
+	s.OneSided = s.Login.OneSided && (s.group.SendOnly == nil || !s.group.SendOnly())
 	conn, welcome, err := s.group.Handler.Open(s)
 	if err != nil {
 		s.End(base.CauseShutdown, err) // a fenced node gives no lease
@@ -262,7 +263,7 @@ func (r *Request) hello() {
 	s.conn = conn
 	s.mu.Unlock()
 	// Access before the reply: the client READs as soon as it has it.
-	if s.Login.OneSided {
+	if s.OneSided {
 		if err := s.qp.SetAccess(rdma.AccessRemoteRead); err != nil {
 			s.End(base.CauseFabric, err)
 			r.Drop()

@@ -71,6 +71,7 @@ type client struct {
 	Packs     bool     // likewise wire.FeaturePack
 	Parts     bool     // from Connect: it knows wire.FeatureParts
 	ReplySize int      // largest message the client takes
+	OneSided  bool     // READs are let through, rkeys are told: the login may READ, and the space allows it (Env.SendOnly)
 }
 
 // An outbox is the replies of a session, in the order in which they were queued. A reply is

@@ -102,7 +102,7 @@ func New(cfg Config, env Env) *Space {
 	sp.run, sp.stop = context.WithCancel(context.Background())
 	sp.Sessions = session.NewGroup(cfg.Sessions, session.Env{
 		Registry: env.Registry, Counters: sp.Counters, Bounds: env.Bounds, Log: env.Log,
-		Clock: sp.Clock, Fence: sp.Fence, Draining: &sp.Draining, Fatal: sp.Fail, Shared: env.Shared,
+		Clock: sp.Clock, Fence: sp.Fence, Draining: &sp.Draining, Fatal: sp.Fail, Shared: env.Shared, SendOnly: sp.sendOnly,
 	})
 	return sp
 }
@@ -185,11 +185,21 @@ func (sp *Space) withheld() func(uint16) bool {
 	return func(uint16) bool { return true }
 }
 
+// sendOnly says whether clients ask for everything: what is in the memory of a replica that does not lead is old, and no READ tells.
+func (sp *Space) sendOnly() bool {
+	own := sp.Owned.Shards()
+	return own != nil && own.Replicated()
+}
+
 // ReleaseOwned has the index of the store answer misses in the node's own
 // shards. It may be called again at any time.
 func (sp *Space) ReleaseOwned() {
 	own := sp.Owned.Shards()
-	if own == nil || own.Replicated() { // a replica does not know what is absent: it may not lead
+	if own == nil {
+		return
+	}
+	if own.Replicated() { // a replica does not know what is absent: it may not lead
+		sp.dismissReaders()
 		return
 	}
 	for shard := range uint16(sp.Shards) {
@@ -198,6 +208,15 @@ func (sp *Space) ReleaseOwned() {
 		}
 		if err := sp.Store.Release(shard); err != nil {
 			return // the store has ended: closed, or fenced, which is told elsewhere
+		}
+	}
+}
+
+// dismissReaders asks the clients that may READ, because they came before the map in force, to connect again.
+func (sp *Space) dismissReaders() {
+	for _, s := range sp.Sessions.List() {
+		if s.Login.OneSided {
+			s.Dismiss(base.CauseTable, "connect again: the cluster has replicas now, whose keys are not READ")
 		}
 	}
 }
