@@ -1,0 +1,189 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/test/linear"
+)
+
+// A cluster with replicas: a node may be away, and no key is.
+
+// replicated starts the nodes and makes a cluster of them in which each key is on three.
+func (w *world) replicated() *world {
+	w.t.Helper()
+	if err := w.Start(within(w.t)); err != nil {
+		w.t.Fatal(err)
+	}
+	w.must("east", "--server", w.Nodes[0].Addr(), "cluster", "init", "--replicas", "3", "n1", "n2", "n3")
+	return w
+}
+
+// A groupStatus is as much as scripts rely on of a group.
+type groupStatus struct {
+	ID       uint32 `json:"id"`
+	Leader   string `json:"leader"`
+	Term     uint64 `json:"term"`
+	Replicas []struct {
+		Node string `json:"node"`
+	} `json:"replicas"`
+}
+
+// groups asks a node for the groups of the cluster.
+func (w *world) groups(by *Server) (list []groupStatus) {
+	w.t.Helper()
+	out, _, errOut := w.kvclient(w.t, w.net.Host("east"), "--server", by.Addr(), "cluster", "status", "-o", "json")
+	var st struct{ Groups []groupStatus }
+	if err := json.Unmarshal([]byte(out), &st); err != nil {
+		w.t.Fatalf("cluster status by %s: %v: %s%s", by.ID, err, out, errOut)
+	}
+	return st.Groups
+}
+
+// served puts and gets a key of each node's groups, by the preferred leader, and returns how long the slowest of them took.
+func served(ctx context.Context, c *Conn, value string) (slowest time.Duration, err error) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, id := range c.IDs() {
+		for _, key := range c.KeysOf(id, "served", 4) {
+			wg.Go(func() {
+				began := time.Now()
+				e := c.Put(ctx, key, []byte(value))
+				if e == nil {
+					var got []byte
+					if got, e = c.Get(ctx, key); e == nil && string(got) != value {
+						e = fmt.Errorf("%q is read, and %q was put", got, value)
+					}
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				slowest = max(slowest, time.Since(began))
+				if e != nil {
+					err = errors.Join(err, fmt.Errorf("key %q of node %s: %w", key, id, e))
+				}
+			})
+		}
+	}
+	wg.Wait()
+	return slowest, err
+}
+
+// TestReplicas: whatever becomes of one node, every key can be put and got, and nothing that clients saw contradicts any order of their calls. A
+// killed leader needs no command of anybody.
+func TestReplicas(t *testing.T) {
+	if testing.Short() {
+		t.Skip("kills nodes and cuts links: make cluster-test")
+	}
+	w := newWorld(t).replicated()
+	list := w.groups(w.Nodes[0])
+	if len(list) == 0 {
+		t.Fatal("cluster status tells of no groups")
+	}
+	for _, g := range list {
+		if len(g.Replicas) != 3 {
+			t.Errorf("group %d: %+v", g.ID, g)
+		}
+	}
+	var stores []linear.Store
+	for _, host := range clientHosts {
+		stores = append(stores, w.dial(host).Store(), w.dial(host).Store())
+	}
+	load := StartLoad(t.Context(), LoadOptions{Name: "replicas-" + w.net.Kind(), Seed: *seedFlag, Stores: stores, Dir: outDir(), Pace: 20 * time.Millisecond})
+	probe := w.dial("west")
+	serves := func(t *testing.T, when string) {
+		t.Helper()
+		took, err := served(within(t), probe, when)
+		if err != nil {
+			t.Fatalf("%s: %v", when, err)
+		}
+		t.Logf("%s: the slowest of 12 keys took %v", when, took.Round(time.Millisecond))
+	}
+	serves(t, "before anything goes wrong")
+	part := func(name string, f func(t *testing.T, s *Server)) {
+		for _, s := range w.Nodes {
+			if !t.Run(name+" of "+s.ID, func(t *testing.T) {
+				f(t, s)
+				serves(t, "afterwards")
+				w.allTakePart(t)
+			}) {
+				t.FailNow()
+			}
+		}
+	}
+	part("kill -9", func(t *testing.T, s *Server) {
+		must(t, s.Kill())
+		serves(t, "killed")
+		must(t, s.Start(within(t)))
+	})
+	part("pause", func(t *testing.T, s *Server) {
+		must(t, s.Signal(syscall.SIGSTOP))
+		serves(t, "stopped")
+		must(t, s.Signal(syscall.SIGCONT))
+	})
+	part("planned stop", func(t *testing.T, s *Server) {
+		must(t, s.Stop(patience))
+		serves(t, "away")
+		must(t, s.Start(within(t)))
+	})
+	part("cut from the other nodes", func(t *testing.T, s *Server) {
+		for _, o := range w.Nodes {
+			if o != s {
+				must(t, w.net.Cut(s.Place().Name(), o.Place().Name()))
+			}
+		}
+		serves(t, "cut")
+		must(t, w.net.Heal())
+	})
+	v, err := load.Finish(within(t))
+	t.Log(v)
+	if err != nil || len(v.Wrong) > 0 {
+		t.Errorf("the load: %v; histories that contradict every order: %v", err, v.Wrong)
+	}
+	if v.Ops == 0 || v.Ops == v.Refused {
+		t.Errorf("nothing was done: %v", v)
+	}
+}
+
+// allTakePart waits until every node's replicas have what their leaders have.
+func (w *world) allTakePart(t *testing.T) {
+	t.Helper()
+	ctx := within(t)
+	for {
+		var st struct {
+			Groups []struct {
+				ID       uint32
+				Leader   string
+				Replicas []struct {
+					Node  string
+					Lag   uint64
+					State string
+				}
+			}
+		}
+		out, _, errOut := w.kvclient(t, w.net.Host("east"), "--server", w.Nodes[0].Addr(), "cluster", "status", "-o", "json")
+		err := json.Unmarshal([]byte(out), &st)
+		well := err == nil && len(st.Groups) > 0
+		for _, g := range st.Groups {
+			well = well && g.Leader != "" && !slices.ContainsFunc(g.Replicas, func(r struct {
+				Node  string
+				Lag   uint64
+				State string
+			}) bool {
+				return r.State != "leads" && r.State != "follows" || r.Lag > 1000
+			})
+		}
+		if well {
+			return
+		}
+		if pause(ctx, 200*time.Millisecond); ctx.Err() != nil {
+			t.Fatalf("not all replicas take part: %v: %s%s", err, out, errOut)
+		}
+	}
+}
