@@ -169,6 +169,9 @@ const (
 	stepLed              // to the replica that leads
 )
 
+// ErrPutOff: a try at a replica was not made, and is made with the next ones. It tells nothing of the node.
+var ErrPutOff = errors.New("the try was put off")
+
 // heed learns of a call for key that has failed at a peer with err, nil if it came to none,
 // and says what becomes of it.
 func (r *Router) heed(ctx context.Context, p *peer.Peer, key []byte, err error) step {
@@ -187,6 +190,8 @@ func (r *Router) heed(ctx context.Context, p *peer.Peer, key []byte, err error) 
 	case errors.As(err, new(*session.Moved)), errors.Is(err, base.ErrNoMap), errors.Is(err, base.ErrClosed):
 		g.leave(p.Node, 0)
 		return stepMap
+	case errors.Is(err, ErrPutOff):
+		return stepRest
 	case OfNode(err):
 		// That the caller's own time is over tells nothing of a node that has spoken lately.
 		if s := p.Current(); ctx.Err() == nil || s == nil || s.Quiet() > peer.Silence {

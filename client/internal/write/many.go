@@ -230,6 +230,11 @@ func (m *multiPut) repeat() {
 // put is a put like any other, which waits for its turn.
 func (m *multiPut) put(i int) {
 	w, err := m.write(i)
+	if err == nil && m.c.Led() && !w.named {
+		p := m.c.Begin(m.ctx)
+		w.names = m.c.Names()
+		err = m.keep.name(&p, &w)
+	}
 	if err == nil {
 		err = writeAt(m.ctx, m.c, "put", &w)
 		m.kept(i, &w)

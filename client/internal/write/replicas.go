@@ -1,6 +1,7 @@
 package write
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
@@ -116,6 +117,45 @@ func (w *Write) unanswered(f *route.Router, err error) error {
 type kept struct {
 	mu   sync.Mutex
 	list map[int]*Write // by index of the pair
+	some chan struct{}  // closed while list is not empty; nil: nobody has asked for it
+}
+
+// name takes a name for a write, waiting for one, but not while the call keeps writes: those may have all the names
+// that there are, and no answer comes for them before the next tries. route.ErrPutOff.
+func (k *kept) name(p *base.Limit, w *Write) (err error) {
+	if w.Terms.ID, w.named = w.names.TryTake(); w.named {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(p.Ctx)
+	defer cancel()
+	some := k.hasSome()
+	go func() {
+		select {
+		case <-some:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	within := *p
+	within.Ctx = ctx
+	w.Terms.ID, err = w.names.Take(&within)
+	if w.named = err == nil; !w.named && p.Ctx.Err() == nil && errors.Is(err, context.Canceled) {
+		return route.ErrPutOff
+	}
+	return err
+}
+
+// hasSome returns a channel that is closed when there are writes.
+func (k *kept) hasSome() <-chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.some == nil {
+		k.some = make(chan struct{})
+		if len(k.list) > 0 {
+			close(k.some)
+		}
+	}
+	return k.some
 }
 
 // take hands over the write of pair i; nil if there is none.
@@ -123,7 +163,9 @@ func (k *kept) take(i int) *Write {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	w := k.list[i]
-	delete(k.list, i)
+	if delete(k.list, i); w != nil && len(k.list) == 0 {
+		k.some = nil
+	}
 	return w
 }
 
@@ -133,6 +175,9 @@ func (k *kept) put(i int, w *Write) {
 	defer k.mu.Unlock()
 	if k.list == nil {
 		k.list = make(map[int]*Write)
+	}
+	if len(k.list) == 0 && k.some != nil {
+		close(k.some)
 	}
 	k.list[i] = w
 }
